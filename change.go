@@ -1,0 +1,158 @@
+package quotient
+
+import (
+	"fmt"
+	"slices"
+)
+
+// SetLimit changes the limit, over the fleet, at once. Waiters that the new limit admits go at once,
+// the others are paced by it; whatever was taken stays taken. On an error nothing changes.
+//
+// Rates keep their state by Name and Unit. A raised burst or a renamed rate brings no
+// tokens: they come at the rate.
+func (l *Limiter) SetLimit(limit Limit) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	units, err := learnUnits(l.units, limit)
+	if err != nil {
+		return err
+	}
+	l.units = units
+	old := l.shards[0].current().limit
+	limit = limit.clone()
+	l.publish(limit, true)
+	l.log.Info("limit set", "old", old, "new", limit)
+	return nil
+}
+
+// learnUnits checks the limit and returns the units known so far with those that it adds.
+func learnUnits(known []string, limit Limit) ([]string, error) {
+	if err := limit.Validate(); err != nil {
+		return nil, err
+	}
+	units := slices.Clone(known)
+	for i, r := range limit.Rates {
+		if r.Unit == "" || slices.Contains(units, r.Unit) {
+			continue
+		}
+		if len(units) == maxUnits {
+			return nil, fmt.Errorf("quotient: Limit.Rates[%d].Unit: %q is one more than the %d units a limiter can count: %q",
+				i, r.Unit, maxUnits, units)
+		}
+		units = append(units, r.Unit)
+	}
+	return units, nil
+}
+
+// Limit returns the limit in force, over the fleet.
+func (l *Limiter) Limit() Limit { return l.shards[0].current().limit.clone() }
+
+func (s *shard) current() *setting {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.setting
+}
+
+// Pool returns the pool in force.
+func (l *Limiter) Pool() Pool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.pool
+}
+
+// SetPool sets the pool, at once and undamped: an operator's word. It holds until the next
+// SetPool, or until a followed source comes to say something else than before. On an error nothing changes,
+// and the attempt is counted as a rejected hint.
+func (l *Limiter) SetPool(p Pool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := p.Validate(); err != nil {
+		l.hints.reject(err)
+		return err
+	}
+	l.hints.said(l.now())
+	l.setPool(p, "set")
+	return nil
+}
+
+// setPool puts the pool in force. Call with l.mu held.
+func (l *Limiter) setPool(p Pool, source string) {
+	l.hints.source = source
+	if p == l.pool {
+		return
+	}
+	l.log.Info("pool changed", "old", l.pool, "new", p, "source", source)
+	l.pool = p
+	l.publish(l.shards[0].current().limit, false)
+}
+
+// publish puts a new setting in force in all shards at one instant, which is not before
+// anything that any of them has done, and then sees to the gates that have waiters. All others follow when
+// they are next touched. Call with l.mu held.
+func (l *Limiter) publish(limit Limit, raised bool) {
+	for i := range l.shards {
+		l.shards[i].mu.Lock()
+	}
+	at := l.now()
+	for i := range l.shards {
+		if t := l.shards[i].now; t.After(at) {
+			at = t
+		}
+	}
+	old := l.shards[0].setting
+	st := l.resolve(limit, l.pool, l.units, l.phase, at)
+	st.raised, st.origin, st.reshaped = raised, l.base, !sameShape(old, st)
+	old.next = st
+	l.clock.Store(l.clockFor(st))
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.now, s.setting = at, st
+		s.untouched.sync(st)
+	}
+	for i := range l.shards {
+		l.shards[i].mu.Unlock()
+	}
+	l.changes++
+	for i := range l.shards {
+		l.shards[i].wake()
+		if l.changes%catchUp == 0 {
+			l.shards[i].replayAll()
+		}
+	}
+}
+
+// wake asks the heads of all queues again.
+func (s *shard) wake() {
+	s.mu.Lock()
+	gates := make([]*gate, 0, len(s.waiting))
+	for g := range s.waiting {
+		gates = append(gates, g)
+	}
+	s.mu.Unlock()
+	for _, g := range gates {
+		s.mu.Lock()
+		s.serveAndUnlock(g)
+	}
+}
+
+// replayAll brings all gates up to date, so that a list of changes never grows without end
+// behind a gate that nobody touches.
+func (s *shard) replayAll() {
+	for gates := range slices.Chunk(s.gates(), wakeBatch) {
+		s.mu.Lock()
+		for _, g := range gates {
+			g.sync(s.setting)
+		}
+		s.mu.Unlock()
+	}
+}
+
+func (s *shard) gates() []*gate {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	gates := s.lru.Values()
+	if s.overflow != nil {
+		gates = append(gates, s.overflow)
+	}
+	return gates
+}

@@ -1,0 +1,250 @@
+package quotient
+
+import "time"
+
+// gate stands for one key: its resources and the FIFO queue in front of them. The
+// shard's lock guards it. What most keys never need is behind one pointer.
+type gate struct {
+	first   bucket   // of the first rate
+	setting *setting // the newest that has been applied
+	more    *extra   // nil for a key with one rate and nobody waiting
+	slots            // in flight
+	held    int32    // permits that point here
+	seen    uint32   // when it was last asked, in ticks of shard.stamp
+}
+
+// extra is the part of a gate that is rarely used.
+type extra struct {
+	rest     []bucket // of the rates after the first
+	windows  []window // by rate; nil when none is aligned
+	pacer    *pacer   // nil under a policy that never learns
+	queue    queue
+	ahead    []int          // what the queued ask for: thousandths by rate, then requests
+	timer    *time.Timer    // serves the head; the only timer a gate has
+	turn     time.Time      // when the head's turn comes as far as known; zero: unknown
+	expiring []uint32       // slots of permits that are given back by time
+	nextEnd  time.Time      // the earliest of their ends
+	names    map[string]int // of the overflow gate: keys that wait or hold through it
+}
+
+// wakeBatch is how many waiters are served in one hold of a lock, so that none is held long.
+const wakeBatch = 64
+
+// verdict is what stands between a demand and its admission. The zero value: nothing.
+type verdict struct {
+	reason Reason
+	rule   int16         // index of the ration, or one of the below
+	wait   time.Duration // until there is room as far as time alone decides; never: unknown
+}
+
+const (
+	ruleNone     = -1
+	ruleInFlight = -2
+	rulePacer    = -3
+)
+
+// final tells that waiting does not help.
+func (v *verdict) final() bool {
+	return v.reason == ReasonDenied || v.reason == ReasonTooLarge || v.reason == ReasonShare
+}
+
+// newGate returns a gate that is a copy of a gate nobody holds or waits in.
+func newGate(like *gate) *gate {
+	g := &gate{setting: like.setting, slots: slots{size: like.size}}
+	g.first.copyFrom(&like.first)
+	if m := like.more; m != nil && (m.rest != nil || m.windows != nil || m.pacer != nil) {
+		g.more = &extra{windows: append([]window(nil), m.windows...), rest: copyBuckets(m.rest)}
+		if m.pacer != nil {
+			g.more.pacer = m.pacer.clone()
+		}
+	}
+	return g
+}
+
+func copyBuckets(from []bucket) []bucket {
+	if len(from) == 0 {
+		return nil
+	}
+	to := make([]bucket, len(from))
+	for i := range from {
+		to[i].copyFrom(&from[i])
+	}
+	return to
+}
+
+func (g *gate) extra() *extra {
+	if g.more == nil {
+		g.more = new(extra)
+	}
+	return g.more
+}
+
+// bucket is that of rate i, which is not aligned.
+func (g *gate) bucket(i int) *bucket {
+	if i == 0 {
+		return &g.first
+	}
+	return &g.more.rest[i-1]
+}
+
+// admit takes all that d asks for, or nothing.
+func (g *gate) admit(now time.Time, d *demand) verdict {
+	st := g.setting
+	if d.weight <= st.fast && g.first.lim.AllowN(now, d.weight*milli) {
+		return verdict{}
+	}
+	v := g.look(now, d)
+	if v.reason == ReasonNone {
+		g.take(now, d)
+	}
+	return v
+}
+
+// look tells what stands between d and its admission, and takes nothing.
+func (g *gate) look(now time.Time, d *demand) verdict {
+	st := g.setting
+	if v := st.refuses(d); v.reason != ReasonNone {
+		return v
+	}
+	var worst verdict
+	for i := range st.rations {
+		r := &st.rations[i]
+		if n := d.of(r.unitID); n > 0 {
+			if w := g.until(i, now, n); w > worst.wait {
+				worst = verdict{ReasonRate, int16(i), w}
+			}
+		}
+	}
+	if g.more != nil && g.more.pacer != nil {
+		if w := g.more.pacer.until(now, d.weight*milli); w > worst.wait {
+			worst = verdict{ReasonRate, rulePacer, w}
+		}
+	}
+	if st.limit.InFlight > 0 && d.weight > g.free() {
+		return verdict{ReasonInFlight, ruleInFlight, never}
+	}
+	return worst
+}
+
+// refuses tells whether d can never be admitted under st.
+func (st *setting) refuses(d *demand) verdict {
+	if st.limit.deny {
+		return verdict{ReasonDenied, ruleNone, never}
+	}
+	if most := st.limit.InFlight; most > 0 && d.weight > st.slots {
+		if d.weight > most {
+			return verdict{ReasonTooLarge, ruleInFlight, never}
+		}
+		return verdict{ReasonShare, ruleInFlight, never}
+	}
+	for i := range st.rations {
+		if r := &st.rations[i]; d.of(r.unitID) > r.most {
+			return verdict{ReasonTooLarge, int16(i), never}
+		}
+	}
+	return verdict{}
+}
+
+// until is how long it takes until rate i has room for n events, if nobody else asks.
+func (g *gate) until(i int, now time.Time, n int) time.Duration {
+	if c := g.setting.rations[i].window; c != nil {
+		return g.more.windows[i].untilHas(now, int64(n), c)
+	}
+	return g.bucket(i).until(now, n*milli)
+}
+
+// take takes what look has found room for.
+func (g *gate) take(now time.Time, d *demand) {
+	st := g.setting
+	for i := range st.rations {
+		r := &st.rations[i]
+		n := d.of(r.unitID)
+		switch {
+		case n == 0:
+		case r.window != nil:
+			g.more.windows[i].used += int64(n)
+		default:
+			g.bucket(i).take(now, n*milli)
+		}
+	}
+	if st.limit.InFlight > 0 {
+		g.slots.used += int32(d.weight)
+	}
+	if g.more != nil && g.more.pacer != nil {
+		g.more.pacer.take(now, d.weight*milli)
+	}
+}
+
+// giveBack undoes take for an ask that was admitted and never used.
+func (g *gate) giveBack(now time.Time, d *demand) {
+	for i := range g.setting.rations {
+		g.adjust(i, now, -d.of(g.setting.rations[i].unitID))
+	}
+	if g.more != nil && g.more.pacer != nil {
+		g.more.pacer.refund(now, d.weight*milli)
+	}
+}
+
+// adjust takes n more events from rate i whether they are there or not, or gives -n back.
+func (g *gate) adjust(i int, now time.Time, n int) {
+	if c := g.setting.rations[i].window; c != nil {
+		w := &g.more.windows[i]
+		w.roll(now, c)
+		w.used = max(0, w.used+int64(n))
+		return
+	}
+	if n > 0 {
+		g.bucket(i).owe(now, n*milli)
+	} else {
+		g.bucket(i).refund(now, -n*milli)
+	}
+}
+
+// upTo is the largest weight, at most n, for which there is room now.
+func (g *gate) upTo(now time.Time, n int) int {
+	st := g.setting
+	if st.limit.deny {
+		return 0
+	}
+	if st.limit.InFlight > 0 {
+		n = min(n, g.free())
+	}
+	for i := range st.rations {
+		r := &st.rations[i]
+		switch {
+		case r.unitID != 0:
+		case r.window != nil:
+			w := &g.more.windows[i]
+			w.roll(now, r.window)
+			n = min(n, int(w.quota-w.used))
+		default:
+			n = min(n, g.bucket(i).wholeEvents(now))
+		}
+	}
+	if g.more != nil && g.more.pacer != nil {
+		n = min(n, g.more.pacer.wholeEvents(now))
+	}
+	return max(n, 0)
+}
+
+// idle tells that the gate is as good as absent: equal to u, the gate of a key never seen.
+func (g *gate) idle(now time.Time, u *gate) bool {
+	if g.held != 0 || g.used != 0 {
+		return false
+	}
+	st := g.setting
+	if m := g.more; m != nil && (m.queue.len > 0 || m.pacer != nil && !m.pacer.idle(now, u.more.pacer)) {
+		return false
+	}
+	for i := range st.rations {
+		if c := st.rations[i].window; c != nil {
+			w := &g.more.windows[i]
+			if w.roll(now, c); w.used != 0 {
+				return false
+			}
+		} else if g.bucket(i).tokens(now) < u.bucket(i).tokens(now) {
+			return false
+		}
+	}
+	return true
+}

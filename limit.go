@@ -1,0 +1,140 @@
+package quotient
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Limit is what one key may do over the whole fleet. Every replica enforces its share of it.
+// All parts hold at once; an ask is admitted when every one has room, else nothing is taken.
+// The zero value limits nothing.
+type Limit struct {
+	// Rates are bounds on events per period; none means no such bound. At most 16.
+	Rates []Rate
+	// InFlight is the number of slots for admitted and unreleased asks, 0 to 1<<30; 0 means no such bound.
+	InFlight int
+
+	deny bool
+}
+
+// Rate is a number of events per period: a token bucket of Burst events that fills at
+// Events per Per, or, when Aligned, a counter that starts anew with each window.
+type Rate struct {
+	// Name is the rule's name in errors, statistics and metrics. A changed limit keeps the
+	// state of the rates whose Name and Unit stay. Empty means "rate 1", "rate 2" … by position.
+	Name string
+	// Unit is what is counted: "" are requests (see Weight), anything else is asked for with Cost.
+	Unit string
+	// Events per Per, over the fleet: finite and above 0.
+	Events float64
+	// Per is the period, 1 ns or longer.
+	Per time.Duration
+	// Burst is how many events may come at once, over the fleet. 0 means one second's
+	// events, at least 1. An aligned rate has no burst.
+	Burst int
+	// Aligned counts windows of Per by the wall clock from the Unix epoch (a minute starts at
+	// the full minute) in place of a bucket that fills steadily. Per is then at least 1 ms.
+	Aligned bool
+}
+
+// Bounds of what a Limit may hold, so that thousandths of events and nanoseconds stay
+// exact in a float64 and in range of an int64.
+const (
+	maxRates    = 16
+	maxUnits    = 3 // units besides requests that one Limiter can learn in its life
+	maxInFlight = 1 << 30
+	maxBurst    = 1 << 40
+	maxEvents   = 1e12
+	minWindow   = time.Millisecond
+)
+
+// PerSecond is a rate of so many requests a second, with a burst of one second's requests.
+func PerSecond(events float64) Rate {
+	return Rate{Name: "second", Events: events, Per: time.Second}
+}
+
+// PerMinute is a rate of so many requests a minute, with a burst of one second's requests.
+func PerMinute(events float64) Rate {
+	return Rate{Name: "minute", Events: events, Per: time.Minute}
+}
+
+// PerHour is a rate of so many requests an hour, with a burst of one second's requests.
+func PerHour(events float64) Rate {
+	return Rate{Name: "hour", Events: events, Per: time.Hour}
+}
+
+// Every is a paced rate: at most one request in every interval, none saved up.
+func Every(interval time.Duration) Rate {
+	return Rate{Name: "interval", Events: 1, Per: interval, Burst: 1}
+}
+
+// Deny is the limit that refuses everything.
+func Deny() Limit { return Limit{deny: true} }
+
+// Validate reports the first field that is out of range, or nil.
+func (l Limit) Validate() error {
+	if l.InFlight < 0 || l.InFlight > maxInFlight {
+		return fmt.Errorf("quotient: Limit.InFlight: %d is not between 0 and %d", l.InFlight, maxInFlight)
+	}
+	if len(l.Rates) > maxRates {
+		return fmt.Errorf("quotient: Limit.Rates: %d are more than %d", len(l.Rates), maxRates)
+	}
+	seen := make(map[[2]string]int, len(l.Rates))
+	for i, r := range l.Rates {
+		if err := r.validate(); err != nil {
+			return fmt.Errorf("quotient: Limit.Rates[%d].%w", i, err)
+		}
+		id := [2]string{r.name(i), r.Unit}
+		if j, ok := seen[id]; ok {
+			return fmt.Errorf("quotient: Limit.Rates[%d].Name: %q is the name of Rates[%d] too", i, id[0], j)
+		}
+		seen[id] = i
+	}
+	return nil
+}
+
+func (r Rate) validate() error {
+	switch {
+	case !(r.Events > 0 && r.Events <= maxEvents): // also NaN
+		return fmt.Errorf("Events: %v is not above 0 and at most %g", r.Events, float64(maxEvents))
+	case r.Per <= 0:
+		return fmt.Errorf("Per: %v is not above 0", r.Per)
+	case r.Burst < 0 || r.Burst > maxBurst:
+		return fmt.Errorf("Burst: %d is not between 0 and %d", r.Burst, maxBurst)
+	case r.Aligned && r.Burst != 0:
+		return fmt.Errorf("Burst: %d on an aligned rate, whose windows have no burst", r.Burst)
+	case r.Aligned && r.Per < minWindow:
+		return fmt.Errorf("Per: %v is shorter than %v, the shortest aligned window", r.Per, minWindow)
+	case r.perSecond() > maxEvents:
+		return fmt.Errorf("Events: %v per %v are more than %g a second", r.Events, r.Per, float64(maxEvents))
+	}
+	return nil
+}
+
+func (r Rate) perSecond() float64 { return r.Events / r.Per.Seconds() }
+
+// burst is the global burst in events.
+func (r Rate) burst() float64 {
+	switch {
+	case r.Aligned:
+		return max(1, math.Floor(r.Events))
+	case r.Burst > 0:
+		return float64(r.Burst)
+	}
+	return min(max(1, r.perSecond()), maxBurst)
+}
+
+// name is the rule's name: its own, or its position's.
+func (r Rate) name(i int) string {
+	if r.Name != "" {
+		return r.Name
+	}
+	return fmt.Sprintf("rate %d", i+1)
+}
+
+// clone returns a limit that shares no memory with l.
+func (l Limit) clone() Limit {
+	l.Rates = append([]Rate(nil), l.Rates...)
+	return l
+}

@@ -1,0 +1,312 @@
+package quotient
+
+import (
+	"context"
+	"hash/maphash"
+	"math/bits"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Limiter holds one limit for each key, over all replicas of a pool, by enforcing this replica's
+// share of it. All methods are safe for concurrent use; none waits for the network.
+type Limiter struct {
+	options
+	base    time.Time // the origin of the monotonic clock
+	phase   int64     // which sparse windows are ours while no ordinal is known
+	seed    maphash.Seed
+	mask    uint64
+	shards  []shard
+	keys    atomic.Int64
+	waiting atomic.Int64
+	clock   atomic.Uint32 // which clock an ask reads: one of the below
+
+	mu      sync.Mutex // guards what follows; taken before any shard's lock
+	pool    Pool
+	units   []string
+	changes uint
+	hints   hints
+}
+
+// shard is a part of the keys under one lock: the map, its order, its gates and their permits.
+type shard struct {
+	mu        sync.Mutex
+	l         *Limiter
+	now       time.Time // the latest instant that was acted on
+	setting   *setting  // the newest
+	untouched *gate     // what a key never seen is equal to
+	overflow  *gate     // of keys for which there is no room; nil while there is none
+	store
+	permits permits
+	waiting map[*gate]struct{} // gates with a queue
+	counts  counters
+
+	_ [64]byte // keeps the next shard's lock off this one's cache line
+}
+
+const (
+	keysPerShard = 1024
+	mostShards   = 256
+	catchUp      = 1024 // changes after which all gates replay, so that no gate ever has more to replay
+)
+
+// The clocks. Without an aligned rate the monotonic clock is enough, at little more than half the price
+// of time.Now; slots alone need no clock at all unless somebody has to wait.
+const (
+	clockMonotonic uint32 = iota
+	clockWall
+	clockNone
+)
+
+// New returns a limiter for limit, or an error that names the first field that is out of range.
+// It starts no goroutine and needs no closing.
+func New(limit Limit, opts ...Option) (*Limiter, error) {
+	o := defaults()
+	for _, opt := range opts {
+		if err := opt(&o); err != nil {
+			return nil, err
+		}
+	}
+	units, err := learnUnits(nil, limit)
+	if err != nil {
+		return nil, err
+	}
+	l := &Limiter{
+		options: o, base: time.Now(), phase: rand.Int64N(1 << 32), seed: maphash.MakeSeed(),
+		shards: make([]shard, shardCount(o.maxKeys)), pool: o.pool, units: units,
+	}
+	l.mask = uint64(len(l.shards) - 1)
+	st := l.resolve(limit.clone(), l.pool, units, l.phase, l.base)
+	st.origin = l.base
+	l.clock.Store(l.clockFor(st))
+	for i := range l.shards {
+		l.shards[i].start(l, st)
+	}
+	return l, nil
+}
+
+func (s *shard) start(l *Limiter, st *setting) {
+	s.l, s.now, s.setting, s.untouched = l, l.base, st, new(gate)
+	s.untouched.begin(st, !l.joins)
+	s.store = newStore(l.maxKeys)
+	s.waiting = make(map[*gate]struct{})
+}
+
+// shardCount is a power of two: enough that neither the cores nor a map that is rebuilt under
+// its lock stand in each other's way, and few enough that each has keys to choose from.
+func shardCount(maxKeys int) int {
+	n := min(maxKeys/keysPerShard, mostShards, 64*runtime.GOMAXPROCS(0))
+	if n <= 1 {
+		return 1
+	}
+	return 1 << (bits.Len(uint(n)) - 1)
+}
+
+// now reads the clock.
+func (l *Limiter) now() time.Time {
+	if l.clock.Load() == clockWall {
+		return time.Now()
+	}
+	return l.base.Add(time.Since(l.base))
+}
+
+// arrival is now for an ask that has come, or the zero time, which is before every
+// instant of a shard, where no clock is needed.
+func (l *Limiter) arrival() time.Time {
+	if l.clock.Load() == clockNone {
+		return time.Time{}
+	}
+	return l.now()
+}
+
+// clockFor tells which clock asks need under st.
+func (o *options) clockFor(st *setting) uint32 {
+	for i := range st.rations {
+		if st.rations[i].window != nil {
+			return clockWall
+		}
+	}
+	if len(st.rations) == 0 && st.law == nil && o.maxHold == 0 && o.leakCheck == nil && o.onAdmit == nil {
+		return clockNone
+	}
+	return clockMonotonic
+}
+
+func (l *Limiter) shard(key string) *shard {
+	if l.mask == 0 {
+		return &l.shards[0]
+	}
+	return &l.shards[maphash.String(l.seed, key)&l.mask]
+}
+
+// tick returns now, or the latest instant that the shard has acted on if that is later:
+// a caller may have read the clock long before it got the lock. Time never goes back here.
+func (s *shard) tick(now time.Time) time.Time {
+	if now.Before(s.now) {
+		return s.now
+	}
+	s.now = now
+	return now
+}
+
+// gate returns the key's gate, up to date.
+func (s *shard) gate(key string, now time.Time) *gate {
+	g := s.get(key)
+	if g == nil {
+		g = s.newKey(key, now)
+	}
+	if g.setting != s.setting {
+		g.sync(s.setting)
+	}
+	if g.more != nil {
+		g.forget(now)
+	}
+	g.seen = s.stamp(now)
+	if s.left--; s.left == 0 {
+		s.sweep()
+	}
+	return g
+}
+
+// Allow takes one request's events from every rate of the key if all have room, and tells
+// whether it did. A slot in flight must be free, but is not held. It never waits.
+func (l *Limiter) Allow(key string) bool {
+	now := l.arrival()
+	s := l.shard(key)
+	s.mu.Lock()
+	now = s.tick(now)
+	g := s.gate(key, now)
+	v := s.try(g, now, &oneRequest)
+	if g.setting.limit.InFlight > 0 && v.reason == ReasonNone {
+		g.give(1)
+	}
+	s.mu.Unlock()
+	return v.reason == ReasonNone
+}
+
+// TryAcquire admits the ask now or not at all: it never waits, overtakes nobody, and allocates nothing.
+func (l *Limiter) TryAcquire(key string, asks ...Ask) (Permit, Decision) {
+	now := l.arrival()
+	s := l.shard(key)
+	s.mu.Lock()
+	now = s.tick(now)
+	d, err := newDemand(asks, s.setting.units)
+	if err != nil {
+		s.counts.refused[ReasonAsk]++
+		s.mu.Unlock()
+		return Permit{}, Decision{Reason: ReasonAsk, bad: err}
+	}
+	g := s.gate(key, now)
+	v := s.try(g, now, &d)
+	if v.reason != ReasonNone {
+		dec := g.setting.decision(v)
+		s.mu.Unlock()
+		return Permit{}, dec
+	}
+	p := s.hold(g, key, &d, now)
+	s.mu.Unlock()
+	return p, Decision{OK: true}
+}
+
+// TryAcquireUpTo admits as many of n requests as there is room for now, as one permit of that weight,
+// and returns how many: for readers of batches. It never waits; 0 comes with the zero Permit.
+func (l *Limiter) TryAcquireUpTo(key string, n int) (Permit, int) {
+	now := l.arrival()
+	s := l.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now = s.tick(now)
+	g := s.gate(key, now)
+	s.reclaim(g, now)
+	if g.more != nil && g.more.queue.len > 0 {
+		n = 0
+	}
+	d := demand{weight: g.upTo(now, min(n, maxAsk))}
+	if d.weight <= 0 {
+		s.counts.refused[ReasonRate]++
+		return Permit{}, 0
+	}
+	if v := s.try(g, now, &d); v.reason != ReasonNone {
+		return Permit{}, 0
+	}
+	return s.hold(g, key, &d, now), d.weight
+}
+
+// try admits d if nobody waits and all has room, and counts what became of it.
+func (s *shard) try(g *gate, now time.Time, d *demand) verdict {
+	var v verdict
+	if g.more == nil || g.more.queue.len == 0 {
+		v = s.admit(g, now, d)
+	} else if v = g.setting.refuses(d); v.reason == ReasonNone {
+		v = g.turnOf(now, d)
+	}
+	if v.reason != ReasonNone {
+		if g == s.overflow {
+			v.reason = ReasonKeys
+		}
+		s.counts.refused[v.reason]++
+		return v
+	}
+	s.counts.admitted++
+	return v
+}
+
+// admit is gate.admit, but takes back first what was held for too long.
+func (s *shard) admit(g *gate, now time.Time, d *demand) verdict {
+	v := g.admit(now, d)
+	if v.reason == ReasonInFlight && g.more != nil && len(g.more.expiring) > 0 {
+		s.reclaim(g, now)
+		v = g.admit(now, d)
+	}
+	return v
+}
+
+// Acquire admits the ask, waiting for its turn if it must. Waiters of a key are served first in,
+// first out, by whatever limit and pool hold when their turn comes.
+//
+// It fails at once with a *LimitedError when the queue is full, when the turn is known to come
+// later than MaxWait or the context's deadline, or when the ask can never be admitted; later when
+// MaxWait has passed or a changed limit refuses it; and with ctx.Err() when the context ends, and then
+// the limiter is as if it had never been asked.
+func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit, error) {
+	if err := ctx.Err(); err != nil {
+		return Permit{}, err
+	}
+	now := l.arrival()
+	s := l.shard(key)
+	s.mu.Lock()
+	arrived := now
+	now = s.tick(now)
+	d := oneRequest
+	if len(asks) > 0 {
+		var err error
+		if d, err = newDemand(asks, s.setting.units); err != nil {
+			s.counts.refused[ReasonAsk]++
+			s.mu.Unlock()
+			return Permit{}, err
+		}
+	}
+	g := s.gate(key, now)
+	if g.more != nil && g.more.queue.len > 0 {
+		return s.wait(ctx, g, key, d, arrived)
+	}
+	if v := s.admit(g, now, &d); v.reason != ReasonNone {
+		return s.wait(ctx, g, key, d, arrived)
+	}
+	s.counts.admitted++
+	p := s.hold(g, key, &d, now)
+	s.mu.Unlock()
+	if l.onAdmit != nil {
+		l.admitted(key, arrived, arrived)
+	}
+	return p, nil
+}
+
+// admitted tells the hook how long a caller waited and how much of it was overhead.
+func (l *Limiter) admitted(key string, arrived, due time.Time) {
+	now := l.now()
+	l.onAdmit(key, now.Sub(arrived), now.Sub(due))
+}

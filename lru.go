@@ -1,0 +1,199 @@
+package quotient
+
+import (
+	"strings"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+// store holds the gates of one shard by key. Idle gates are dropped, others never:
+// an idle gate is equal to that of a key never seen, so nobody can tell.
+//
+// simplelru keeps keys and order. Its Add would drop the oldest unasked, so it is made larger
+// than it may ever become, and room is made before adding. A look-up does not move the key
+// to the front (that touches three more cache lines); it marks the gate as seen, and whoever
+// looks for something to drop turns the gates that were seen to the front: a second chance.
+type store struct {
+	lru     *simplelru.LRU[string, *gate]
+	most    int
+	peak    int    // keys since the map was last rebuilt
+	pause   uint32 // asks from one sweep to the next
+	left    uint32 // asks until the next sweep
+	hotKey  string // the key looked up last, and its gate
+	hotGate *gate
+}
+
+const (
+	probes     = 8   // keys looked at to make room for a new one
+	sweepMost  = 4   // keys dropped by one sweep
+	longPause  = 256 // asks between sweeps while there is nothing to drop
+	shortPause = 2
+	restTicks  = 10  // about ten seconds: an idle key that was asked since is kept while there is room
+	rebuildAt  = 256 // a map that never held more is not worth rebuilding
+)
+
+func newStore(most int) store {
+	st := store{most: most, pause: shortPause, left: shortPause}
+	st.renew()
+	return st
+}
+
+// renew starts with an empty map: Go's maps keep their memory when they empty.
+func (st *store) renew() {
+	lru, err := simplelru.NewLRU[string, *gate](st.most+1, nil)
+	if err != nil {
+		panic(err) // only for a size below 1, which New has refused
+	}
+	st.lru, st.peak = lru, 0
+}
+
+func (st *store) get(key string) *gate {
+	if st.hotGate != nil && key == st.hotKey {
+		return st.hotGate
+	}
+	g, ok := st.lru.Peek(key)
+	if !ok {
+		return nil
+	}
+	st.hotKey, st.hotGate = key, g
+	return g
+}
+
+// add puts a key in that is not there. The key is copied, so that it keeps nothing else alive.
+func (st *store) add(key string, g *gate) {
+	key = strings.Clone(key)
+	st.lru.Add(key, g)
+	st.hotKey, st.hotGate = key, g
+	st.peak = max(st.peak, st.lru.Len())
+}
+
+// evictOne drops one of the oldest keys that may go, and tells whether it found one.
+// It looks at a few and turns those that stay to the front.
+func (st *store) evictOne(looks int, mayGo func(*gate) bool) bool {
+	for range min(looks, st.lru.Len()) {
+		key, g, _ := st.lru.GetOldest()
+		if mayGo(g) {
+			st.drop(g)
+			return true
+		}
+		st.lru.Get(key)
+	}
+	return false
+}
+
+// drop removes the oldest, which is g.
+func (st *store) drop(g *gate) {
+	st.lru.RemoveOldest()
+	if st.hotGate == g {
+		st.hotKey, st.hotGate = "", nil
+	}
+	if st.peak > rebuildAt && st.lru.Len() < st.peak/4 {
+		st.rebuild()
+	}
+}
+
+// rebuild moves the keys that are left into a new map.
+func (st *store) rebuild() {
+	old := st.lru
+	st.renew()
+	for _, key := range old.Keys() {
+		g, _ := old.Peek(key)
+		st.lru.Add(key, g)
+	}
+	st.peak = st.lru.Len()
+}
+
+// sweep drops a few keys that have been idle for a while, now and then, so that the map holds
+// the keys that are being limited and not all that were ever seen. It looks
+// often while it finds some, and seldom otherwise.
+func (s *shard) sweep() {
+	now, n := s.tick(s.l.now()), 0
+	for n < sweepMost && s.evictOne(1, func(g *gate) bool { return s.rested(g, now) }) {
+		n++
+	}
+	s.evicted(n)
+	if n > 0 {
+		s.pause = shortPause
+	} else {
+		s.pause = min(2*s.pause, longPause)
+	}
+	s.left = s.pause
+}
+
+// rested tells that the gate is idle and was not asked of late.
+func (s *shard) rested(g *gate, now time.Time) bool {
+	return s.stamp(now)-g.seen >= restTicks && s.spare(g, now)
+}
+
+// spare tells that the gate may be dropped at any time.
+func (s *shard) spare(g *gate, now time.Time) bool {
+	s.reclaim(g, now)
+	g.sync(s.setting)
+	g.forget(now)
+	return g.idle(now, s.untouched)
+}
+
+// stamp is a coarse clock for gate.seen: ticks of 2^30 ns, a little more than a second.
+func (s *shard) stamp(now time.Time) uint32 { return uint32(now.Sub(s.l.base) >> 30) }
+
+func (s *shard) evicted(n int) {
+	if n > 0 {
+		s.l.keys.Add(int64(-n))
+		s.counts.evicted += uint64(n)
+	}
+}
+
+// makeRoom reserves room for one more key and tells whether there is: below MaxKeys, or in
+// place of an idle key.
+func (s *shard) makeRoom(now time.Time) bool {
+	if s.l.keys.Add(1) <= int64(s.l.maxKeys) {
+		return true
+	}
+	s.l.keys.Add(-1)
+	if s.evictOne(probes, func(g *gate) bool { return s.spare(g, now) }) {
+		s.counts.evicted++
+		return true
+	}
+	return false
+}
+
+// newKey returns the gate of a key that is not in the map: a fresh one, or, when there is no
+// room for it, the overflow gate that such keys share.
+//
+// A key that still waits or holds permits through the overflow gate stays there. Any other
+// that gets a gate of its own while the overflow gate is not idle starts with what that one has left: it
+// may have been let through there, and must not get a second burst.
+func (s *shard) newKey(key string, now time.Time) *gate {
+	like := s.untouched
+	if o := s.overflow; o != nil {
+		if s.spare(o, now) {
+			s.overflow = nil
+		} else if like = o; o.more.names[key] > 0 {
+			return s.overflowed()
+		}
+	}
+	if !s.makeRoom(now) {
+		return s.overflowed()
+	}
+	g := newGate(like)
+	s.add(key, g)
+	return g
+}
+
+func (s *shard) overflowed() *gate {
+	s.counts.overflowed++
+	if s.overflow == nil {
+		s.overflow = newGate(s.untouched)
+		s.overflow.extra().names = make(map[string]int)
+	}
+	return s.overflow
+}
+
+// unname takes one wait or one permit of a key off the overflow gate.
+func (s *shard) unname(key string) {
+	names := s.overflow.more.names
+	if names[key]--; names[key] <= 0 {
+		delete(names, key)
+	}
+}

@@ -1,0 +1,166 @@
+package quotient
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/quotient-go/quotient/policy"
+)
+
+// Option sets something about a new Limiter. New reports the first that is out of range.
+type Option func(*options) error
+
+type options struct {
+	maxKeys         int
+	maxWait         time.Duration
+	perKey, total   int // waiting
+	maxHold         time.Duration
+	leakCheck       func(Leak)
+	policy          policy.Policy
+	learns          bool
+	ceiling         Ceiling
+	log             *slog.Logger
+	onWait          func(string, time.Duration)
+	onAdmit         func(string, time.Duration, time.Duration)
+	pool            Pool
+	joins           bool
+	holdDown, stale time.Duration
+	atLeastOne      bool
+}
+
+// Defaults, where the zero value is not one. 65,536 keys take about 20 MB; 10,000 callers wait
+// in about 5 MB beside their goroutines; half a minute outlasts a rolling restart's flapping.
+const (
+	defaultMaxKeys  = 1 << 16
+	defaultPerKey   = 10_000
+	defaultTotal    = 100_000
+	defaultHoldDown = 30 * time.Second
+	mostKeys        = 1 << 30
+)
+
+func defaults() options {
+	return options{
+		maxKeys: defaultMaxKeys, perKey: defaultPerKey, total: defaultTotal,
+		policy: policy.Fixed{}, log: slog.New(slog.DiscardHandler),
+		pool: Pool{Replicas: 1}, holdDown: defaultHoldDown,
+	}
+}
+
+func atLeast[T int | time.Duration](name string, v, least T) error {
+	if v < least {
+		return fmt.Errorf("quotient: %s: %v is below %v", name, v, least)
+	}
+	return nil
+}
+
+// MaxKeys bounds the number of keys that are remembered, 1 to 1<<30; 65,536 by default. Idle keys
+// make room for others. While that many keys are all busy, further keys share one gate for
+// each shard: they are limited more than they should be, never less.
+func MaxKeys(n int) Option {
+	return func(o *options) error {
+		o.maxKeys = n
+		if n > mostKeys {
+			return fmt.Errorf("quotient: MaxKeys: %d is above %d", n, mostKeys)
+		}
+		return atLeast("MaxKeys", n, 1)
+	}
+}
+
+// MaxWait bounds how long Acquire waits. A caller whose turn is known to come later is
+// refused at once. 0, the default, leaves it to the context.
+func MaxWait(d time.Duration) Option {
+	return func(o *options) error { o.maxWait = d; return atLeast("MaxWait", d, 0) }
+}
+
+// MaxWaiting bounds how many callers wait: for one key and in total, 10,000 and 100,000 by default.
+// Those beyond are refused at once. 0 for a key means that nobody ever waits. On a paced rate it is
+// the number of permits that may be reserved ahead.
+func MaxWaiting(perKey, total int) Option {
+	return func(o *options) error {
+		o.perKey, o.total = perKey, total
+		return errors.Join(atLeast("MaxWaiting for a key", perKey, 0), atLeast("MaxWaiting in total", total, 0))
+	}
+}
+
+// MaxHold gives a permit back that was not released after d, and counts it. The slot is free when
+// the next ask needs it. 0, the default, waits for the release for ever.
+func MaxHold(d time.Duration) Option {
+	return func(o *options) error { o.maxHold = d; return atLeast("MaxHold", d, 0) }
+}
+
+// LeakCheck reports each permit that MaxHold or ExpireIn gave back, with the stack of the call that
+// took it. Taking that stack costs about a microsecond an ask. Reports come in goroutines of their own.
+func LeakCheck(report func(Leak)) Option {
+	return func(o *options) error { o.leakCheck = report; return nil }
+}
+
+// Policy sets the control law of the keys, and how far it may go past this replica's share.
+// The default is policy.Fixed, which is always at its share, whatever the ceiling.
+func Policy(p policy.Policy, c Ceiling) Option {
+	return func(o *options) error {
+		if p == nil || c > CeilingLimit {
+			return fmt.Errorf("quotient: Policy: %v with ceiling %d", p, c)
+		}
+		o.policy, o.ceiling, o.learns = p, c, p.New() != nil
+		return nil
+	}
+}
+
+// Logger receives what an operator should see: changes of limits and pool, refused hints. The
+// default discards it.
+func Logger(l *slog.Logger) Option {
+	return func(o *options) error {
+		if l == nil {
+			return errors.New("quotient: Logger: nil")
+		}
+		o.log = l
+		return nil
+	}
+}
+
+// OnWait is called by Acquire just before it blocks, with the time until the caller's turn as
+// far as it is known, 0 where it is not. It runs on the caller's goroutine, without a lock.
+func OnWait(f func(key string, wait time.Duration)) Option {
+	return func(o *options) error { o.onWait = f; return nil }
+}
+
+// OnAdmit is called by Acquire when it has admitted, with the time since the call, and with the
+// overhead in it: the time from the later of the call and the instant at which its tokens and
+// slots were free, up to the return. It runs on the caller's goroutine, without a lock.
+func OnAdmit(f func(key string, waited, overhead time.Duration)) Option {
+	return func(o *options) error { o.onAdmit = f; return nil }
+}
+
+// StartPool sets the configured pool: what counts until SetPool or Follow says otherwise, and
+// again when hints have become older than HintMaxAge. The default is one replica.
+func StartPool(p Pool) Option {
+	return func(o *options) error { o.pool, o.joins = p, false; return p.Validate() }
+}
+
+// JoinPool is StartPool for a replica that joins a pool which is at work already: its buckets start
+// empty and fill at its share, so that joining brings no burst.
+func JoinPool(p Pool) Option {
+	return func(o *options) error { o.pool, o.joins = p, true; return p.Validate() }
+}
+
+// HoldDown is how long a followed pool must have been smaller before it counts as smaller; 30 s by
+// default, 0 for at once. A larger one always counts at once.
+func HoldDown(d time.Duration) Option {
+	return func(o *options) error { o.holdDown = d; return atLeast("HoldDown", d, 0) }
+}
+
+// HintMaxAge returns to the configured pool when a followed source has not said anything
+// usable for so long. 0, the default, keeps the last good one for ever. A source that only speaks
+// when something changes must not be given one.
+func HintMaxAge(d time.Duration) Option {
+	return func(o *options) error { o.stale = d; return atLeast("HintMaxAge", d, 0) }
+}
+
+// AtLeastOne gives every replica one slot when Limit.InFlight is smaller than the pool, so that
+// nobody is shut out and as many as there are replicas may be in flight. The default is strict: the
+// limit holds, and replicas without a slot refuse with ReasonShare.
+func AtLeastOne() Option {
+	return func(o *options) error { o.atLeastOne = true; return nil }
+}

@@ -1,0 +1,106 @@
+package policy
+
+import (
+	"math"
+	"time"
+)
+
+// Defaults of AIMD. The factors are those that TCP Reno made common (halve, then climb
+// linearly); the step of a twentieth of the share a second brings a halved rate back in ten seconds.
+const (
+	defaultDecrease = 0.5
+	defaultStep     = 1.0 / 20
+	startUnknown    = 5.0  // events per second to start at when no share is known
+	floorShare      = 0.02 // a rate never falls below this part of the share: probes of a law must go on
+	floorUnknown    = 0.1  // events per second, the floor when no share is known
+	longestStep     = 1.0  // seconds of growth that one sample may bring, however long the pause before it
+)
+
+// AIMD grows by a constant number of events per second each second and is cut by a factor
+// when the upstream refuses. It is the plain textbook law, here for teaching and for comparison.
+//
+// The zero value is ready to use.
+type AIMD struct {
+	// Increase is the growth in events per second, per second. 0 or less, and anything not
+	// finite, means a twentieth of the share, or 1 when no share is known.
+	Increase float64
+	// Decrease is the factor of a cut, between 0 and 1 (both excluded). Anything else means 0.5.
+	Decrease float64
+}
+
+// New returns a law that starts at the share, or at 5 events per second when none is known.
+func (p AIMD) New() Law {
+	if !(p.Decrease > 0 && p.Decrease < 1) {
+		p.Decrease = defaultDecrease
+	}
+	if !(p.Increase > 0) || math.IsInf(p.Increase, 1) {
+		p.Increase = 0
+	}
+	return &aimd{AIMD: p, cut: math.MinInt64}
+}
+
+type aimd struct {
+	AIMD
+	rate float64
+	last time.Duration // of the last sample
+	cut  time.Duration // of the last cut
+}
+
+// Next cuts at most once for each round of feedback: a refusal of a request that was sent
+// before the last cut says nothing new.
+func (a *aimd) Next(s Sample, b Bounds) float64 {
+	if a.rate == 0 {
+		a.rate, a.last = start(b), s.Now
+	}
+	dt := min(max((s.Now-a.last).Seconds(), 0), longestStep)
+	a.last = max(a.last, s.Now)
+	switch s.Outcome {
+	case Throttled:
+		if s.Sent >= a.cut {
+			a.rate *= a.Decrease
+			a.cut = s.Now
+		}
+	case Success:
+		if s.Paced {
+			a.rate += dt * a.step(b)
+		}
+	}
+	a.rate = clamp(a.rate, b)
+	return a.rate
+}
+
+func (a *aimd) step(b Bounds) float64 {
+	switch {
+	case a.Increase > 0:
+		return a.Increase
+	case known(b.Share):
+		return b.Share * defaultStep
+	}
+	return 1
+}
+
+// known tells a usable share from none.
+func known(share float64) bool { return share > 0 && !math.IsInf(share, 1) }
+
+func start(b Bounds) float64 {
+	if known(b.Share) {
+		return b.Share
+	}
+	return clamp(startUnknown, b)
+}
+
+// clamp keeps a rate finite, above the floor and at most at the ceiling.
+func clamp(rate float64, b Bounds) float64 {
+	floor := floorUnknown
+	if known(b.Share) {
+		floor = floorShare * b.Share
+	}
+	if math.IsNaN(rate) {
+		rate = floor
+	}
+	rate = min(max(rate, floor), math.MaxFloat64)
+	if b.Ceiling > 0 {
+		rate = min(rate, b.Ceiling)
+	}
+	return rate
+}

@@ -1,0 +1,53 @@
+package quotient
+
+import "time"
+
+// waiter is one caller that waits in a queue. Everything but ready is guarded by the lock
+// of the queue's owner until ready has been sent to; from then on it is the caller's.
+type waiter struct {
+	next, prev *waiter
+	ready      chan struct{} // holds one: sent to exactly once, when admitted or refused
+	key        string
+	d          demand
+	permit     Permit
+	refused    verdict       // why it was refused; zero when admitted
+	since, due time.Duration // when it was queued and could have been admitted, from Limiter.base
+	queued     bool
+}
+
+func newWaiter(d demand) *waiter {
+	return &waiter{d: d, ready: make(chan struct{}, 1)}
+}
+
+// queue is a FIFO of waiters. Every operation is O(1), also a removal from the middle.
+// The zero value is empty.
+type queue struct {
+	head, tail *waiter
+	len        int
+}
+
+func (q *queue) push(w *waiter) {
+	w.queued, w.prev = true, q.tail
+	if q.tail != nil {
+		q.tail.next = w
+	} else {
+		q.head = w
+	}
+	q.tail = w
+	q.len++
+}
+
+func (q *queue) remove(w *waiter) {
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		q.head = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		q.tail = w.prev
+	}
+	w.next, w.prev, w.queued = nil, nil, false
+	q.len--
+}

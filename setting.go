@@ -1,0 +1,146 @@
+package quotient
+
+import (
+	"math"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/quotient-go/quotient/policy"
+)
+
+// Ceiling is how far a policy may go past this replica's share.
+type Ceiling uint8
+
+const (
+	// CeilingShare never lets a replica go past its share, whatever its policy learns.
+	CeilingShare Ceiling = iota
+	// CeilingLimit lets a replica go up to the whole global limit when its policy has learned
+	// that it may; the share is then where it starts. It is for clients of an upstream that
+	// judges for itself and answers 429.
+	CeilingLimit
+)
+
+// setting is a limit and a pool, worked out for this replica, in force from an instant on.
+// It is never changed once it is published, but for next.
+//
+// Settings form a list. A gate holds the one that it has applied and replays those that
+// followed when it is next touched, each at its own instant, so that a lazy gate ends up exactly
+// where an eager one would be. Settings that no gate holds any more are garbage.
+type setting struct {
+	at       time.Time
+	limit    Limit
+	raised   bool // the limit changed, not only the pool
+	rations  []ration
+	slots    int // of this replica; unbounded when limit.InFlight is 0
+	units    []string
+	law      *lawSetting // nil under a policy that never learns
+	origin   time.Time   // of the times that laws are given
+	fast     int         // the most events that one token bucket of requests alone decides on; 0: look further
+	reshaped bool        // the rules are not those of the setting before
+	next     *setting    // written under all shard locks, read under one
+}
+
+// ration is this replica's part of one Rate.
+type ration struct {
+	name, unit   string
+	unitID       int
+	limit, share float64 // events per second
+	perSecond    rate.Limit
+	burst        int // thousandths, of this replica
+	most         int // events: the global burst; more can never come at once
+	window       *schedule
+}
+
+// lawSetting is what a policy's laws start from under a setting.
+type lawSetting struct {
+	policy policy.Policy
+	bounds policy.Bounds
+	start  float64 // events per second
+}
+
+// resolve works out a setting. The limit and the pool are valid.
+func (o *options) resolve(limit Limit, pool Pool, units []string, phase int64, at time.Time) *setting {
+	st := &setting{at: at, limit: limit, units: units}
+	for i, r := range limit.Rates {
+		st.rations = append(st.rations, o.ration(r, i, pool, units, phase))
+	}
+	st.slots = o.slots(limit.InFlight, pool)
+	st.law = o.lawFor(limit, pool)
+	if st.simple() {
+		st.fast = st.rations[0].most
+	}
+	return st
+}
+
+func (o *options) ration(r Rate, i int, pool Pool, units []string, phase int64) ration {
+	n := float64(pool.Replicas)
+	if o.ceiling == CeilingLimit && o.learns {
+		n, pool = 1, Pool{Replicas: 1}
+	}
+	x := ration{
+		name: r.name(i), unit: r.Unit, unitID: 1 + indexOf(units, r.Unit),
+		limit: r.perSecond(), share: r.perSecond() / n,
+		perSecond: rate.Limit(r.perSecond() / n * milli),
+		burst:     max(milli, thousandths(r.burst()/n)),
+		most:      int(r.burst()),
+	}
+	if r.Aligned {
+		x.window = &schedule{
+			per: int64(r.Per), events: uint64(thousandths(r.Events)),
+			replicas: uint64(pool.Replicas), ordinal: uint64(pool.Ordinal), phase: phase,
+		}
+	}
+	return x
+}
+
+// slots divides the in-flight limit. The remainder goes to the lowest ordinals, one each,
+// and only when the ordinals are fixed: two replicas that hold the same one would exceed the limit.
+func (o *options) slots(global int, pool Pool) int {
+	share := global / pool.Replicas
+	if pool.Fixed && pool.Ordinal > 0 && pool.Ordinal <= global%pool.Replicas {
+		share++
+	}
+	if share == 0 && o.atLeastOne {
+		share = 1
+	}
+	return share
+}
+
+// lawFor bounds the policy by the tightest rate that counts requests.
+func (o *options) lawFor(limit Limit, pool Pool) *lawSetting {
+	if !o.learns {
+		return nil
+	}
+	ls := &lawSetting{policy: o.policy, bounds: policy.Bounds{Ceiling: math.Inf(1)}}
+	for _, r := range limit.Rates {
+		if r.Unit == "" {
+			ls.bounds.Ceiling = min(ls.bounds.Ceiling, r.perSecond())
+		}
+	}
+	if !math.IsInf(ls.bounds.Ceiling, 1) {
+		ls.bounds.Share = ls.bounds.Ceiling / float64(pool.Replicas)
+		if o.ceiling == CeilingShare {
+			ls.bounds.Ceiling = ls.bounds.Share
+		}
+	}
+	ls.start = o.policy.New().Next(policy.Sample{}, ls.bounds)
+	return ls
+}
+
+// is tells whether both rations are the same rule, so that state carries over.
+func (r *ration) is(o *ration) bool {
+	if r.name != o.name || r.unit != o.unit {
+		return false
+	}
+	if r.window == nil || o.window == nil {
+		return r.window == o.window
+	}
+	return r.window.per == o.window.per
+}
+
+// simple tells that one token bucket of requests is all there is to decide.
+func (st *setting) simple() bool {
+	return len(st.rations) == 1 && st.rations[0].window == nil && st.rations[0].unitID == 0 &&
+		st.limit.InFlight == 0 && st.law == nil && !st.limit.deny
+}

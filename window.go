@@ -1,0 +1,155 @@
+package quotient
+
+import (
+	"math"
+	"math/bits"
+	"time"
+)
+
+// schedule says how many events each aligned window allows this replica: "100 a minute from
+// the full minute", divided so that fractions carry over from window to window.
+type schedule struct {
+	per      int64  // ns
+	events   uint64 // thousandths of events over the fleet in each window
+	replicas uint64
+	ordinal  uint64 // 1..replicas; 0 unknown
+	phase    int64  // without an ordinal, which of the sparse windows are ours
+}
+
+// index is the number of the window at a wall-clock time, counted from the Unix epoch.
+func (c *schedule) index(wall int64) int64 {
+	return floorDiv(wall, c.per)
+}
+
+// quota is the number of whole events that this replica may do in window k.
+//
+// With an ordinal it is floor((k+1)E/N + i/N) - floor(kE/N + i/N), i = ordinal-1. Hermite's
+// identity, floor(x) + floor(x+1/N) + … + floor(x+(N-1)/N) = floor(Nx), makes the sum over
+// the replicas exactly floor((k+1)E) - floor(kE): nothing is lost and nothing is added.
+// Without one it is floor(E/N), or 1 in every ceil(N/E) windows when that is 0.
+func (c *schedule) quota(k int64) int64 {
+	if c.ordinal > 0 {
+		cycle := int64(c.replicas * milli) // the floors repeat after that many windows
+		k -= floorDiv(k, cycle) * cycle
+		return int64(c.until(uint64(k)+1) - c.until(uint64(k)))
+	}
+	if q := c.events / (milli * c.replicas); q > 0 {
+		return int64(q)
+	}
+	return floorDiv(k+c.phase, c.every()) - floorDiv(k+c.phase-1, c.every())
+}
+
+// until is how many events this replica may do before window k of the cycle.
+func (c *schedule) until(k uint64) uint64 {
+	hi, lo := bits.Mul64(k, c.events)
+	lo, carry := bits.Add64(lo, (c.ordinal-1)*milli, 0)
+	q, _ := bits.Div64(hi+carry, lo, c.replicas*milli)
+	return q
+}
+
+// mean is the average quota.
+func (c *schedule) mean() float64 {
+	return float64(c.events) / milli / float64(c.replicas)
+}
+
+// sum is what the windows from k on and before end allow together.
+func (c *schedule) sum(k, end int64) float64 {
+	if c.ordinal > 0 {
+		cycle := int64(c.replicas * milli)
+		rounds := floorDiv(end, cycle) - floorDiv(k, cycle)
+		part := int64(c.until(uint64(end-floorDiv(end, cycle)*cycle))) - int64(c.until(uint64(k-floorDiv(k, cycle)*cycle)))
+		return float64(rounds)*float64(c.events) + float64(part)
+	}
+	if q := c.events / (milli * c.replicas); q > 0 {
+		return float64(q) * float64(end-k)
+	}
+	every := c.every()
+	return float64(floorDiv(end-1+c.phase, every) - floorDiv(k-1+c.phase, every))
+}
+
+// every is how many windows apart those are that an ordinal-less replica with less than
+// one event a window has for its own.
+func (c *schedule) every() int64 {
+	return int64((milli*c.replicas + c.events - 1) / c.events)
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+// window counts the events of one key in the present window of an aligned rate.
+//
+// It follows the wall clock, but its index never falls: after a step back it opens one
+// window each period by the monotonic clock until the wall has caught up. A step forward
+// opens one window, however far it was. The zero value must be started with open.
+type window struct {
+	index  int64
+	quota  int64
+	used   int64     // may exceed quota: the rest is owed by the windows that follow
+	opened time.Time // when the window was opened here
+}
+
+// roll opens the window that now lies in, if it is a new one.
+func (w *window) roll(now time.Time, c *schedule) {
+	k := c.index(now.UnixNano())
+	passed := k - w.index
+	switch {
+	case passed > 0:
+	case k < w.index && now.Sub(w.opened) >= time.Duration(c.per):
+		passed, k = 1, w.index
+	default:
+		return
+	}
+	owed := max(0, w.used-w.quota)
+	if owed > 0 && passed > 1 {
+		owed -= int64(min(float64(owed), c.sum(w.index+1, k)))
+	}
+	w.index, w.quota, w.used, w.opened = k, c.quota(k), owed, now
+}
+
+// untilHas is how long until the windows allow n more events; 0 when the present one does.
+// An ask above the quota of a fresh window is let in and then owes.
+func (w *window) untilHas(now time.Time, n int64, c *schedule) time.Duration {
+	w.roll(now, c)
+	if w.used+n <= w.quota || w.used <= 0 && w.quota > 0 && n > w.quota {
+		return 0
+	}
+	const looked = 64 // windows ahead; beyond them the caller asks again when they have passed
+	need := w.used + n - w.quota
+	k := c.index(now.UnixNano())
+	if avg := c.mean(); float64(need) > avg*looked {
+		return c.startsIn(now, k, 1+int64(min(math.Ceil(float64(need)/avg)-1, math.MaxInt32)))
+	}
+	ahead := int64(1)
+	for ; ahead < looked; ahead++ {
+		q := c.quota(k + ahead)
+		if need -= q; need <= 0 || q > 0 && w.used <= w.quota && n > q {
+			break
+		}
+	}
+	return c.startsIn(now, k, ahead)
+}
+
+// startsIn is the time to the start of the window that comes ahead windows after k.
+func (c *schedule) startsIn(now time.Time, k, ahead int64) time.Duration {
+	if ahead > math.MaxInt64/c.per {
+		return never
+	}
+	d := ahead*c.per - (now.UnixNano() - k*c.per)
+	return time.Duration(max(d, 1))
+}
+
+// reset puts the window under another schedule. A raised limit counts at once; a share
+// that grew because the pool shrank counts from the next window on, since those who
+// left have used their part of this one.
+func (w *window) reset(now time.Time, c *schedule, raised bool) {
+	q := c.quota(c.index(now.UnixNano()))
+	if !raised {
+		q = min(q, w.quota)
+	}
+	w.quota = q
+}
