@@ -10,7 +10,7 @@ type gate struct {
 	more    *extra   // nil for a key with one rate and nobody waiting
 	slots            // in flight
 	held    int32    // permits that point here
-	seen    uint32   // when it was last asked, in ticks of shard.stamp
+	seen    uint32   // when it was last asked, by store.ticks
 }
 
 // extra is the part of a gate that is rarely used.
@@ -23,7 +23,7 @@ type extra struct {
 	timer    *time.Timer    // serves the head; the only timer a gate has
 	turn     time.Time      // when the head's turn comes as far as known; zero: unknown
 	expiring []uint32       // slots of permits that are given back by time
-	nextEnd  time.Time      // the earliest of their ends
+	nextEnd  time.Duration  // the earliest of their ends, from Limiter.base
 	names    map[string]int // of the overflow gate: keys that wait or hold through it
 }
 
@@ -91,6 +91,9 @@ func (g *gate) bucket(i int) *bucket {
 func (g *gate) admit(now time.Time, d *demand) verdict {
 	st := g.setting
 	if d.weight <= st.fast && g.first.lim.AllowN(now, d.weight*milli) {
+		return verdict{}
+	}
+	if st.slotsOnly && g.slots.take(d.weight) {
 		return verdict{}
 	}
 	v := g.look(now, d)

@@ -164,7 +164,7 @@ func (s *shard) gate(key string, now time.Time) *gate {
 	if g.more != nil {
 		g.forget(now)
 	}
-	g.seen = s.stamp(now)
+	g.seen = s.ticks
 	if s.left--; s.left == 0 {
 		s.sweep()
 	}

@@ -20,6 +20,7 @@ type store struct {
 	peak    int    // keys since the map was last rebuilt
 	pause   uint32 // asks from one sweep to the next
 	left    uint32 // asks until the next sweep
+	ticks   uint32 // the time of the last sweep, in 2^30 ns: a coarse clock for gate.seen
 	hotKey  string // the key looked up last, and its gate
 	hotGate *gate
 }
@@ -29,7 +30,7 @@ const (
 	sweepMost  = 4   // keys dropped by one sweep
 	longPause  = 256 // asks between sweeps while there is nothing to drop
 	shortPause = 2
-	restTicks  = 10  // about ten seconds: an idle key that was asked since is kept while there is room
+	restTicks  = 10  // of 2^30 ns, ten seconds or so: an idle key that was asked since is kept while there is room
 	rebuildAt  = 256 // a map that never held more is not worth rebuilding
 )
 
@@ -109,6 +110,7 @@ func (st *store) rebuild() {
 // often while it finds some, and seldom otherwise.
 func (s *shard) sweep() {
 	now, n := s.tick(s.l.now()), 0
+	s.ticks = uint32(now.Sub(s.l.base) >> 30)
 	for n < sweepMost && s.evictOne(1, func(g *gate) bool { return s.rested(g, now) }) {
 		n++
 	}
@@ -123,7 +125,7 @@ func (s *shard) sweep() {
 
 // rested tells that the gate is idle and was not asked of late.
 func (s *shard) rested(g *gate, now time.Time) bool {
-	return s.stamp(now)-g.seen >= restTicks && s.spare(g, now)
+	return s.ticks-g.seen >= restTicks && s.spare(g, now)
 }
 
 // spare tells that the gate may be dropped at any time.
@@ -133,9 +135,6 @@ func (s *shard) spare(g *gate, now time.Time) bool {
 	g.forget(now)
 	return g.idle(now, s.untouched)
 }
-
-// stamp is a coarse clock for gate.seen: ticks of 2^30 ns, a little more than a second.
-func (s *shard) stamp(now time.Time) uint32 { return uint32(now.Sub(s.l.base) >> 30) }
 
 func (s *shard) evicted(n int) {
 	if n > 0 {

@@ -23,16 +23,16 @@ type Permit struct {
 
 // holding is what a shard remembers of a permit until it is released.
 type holding struct {
-	gate  *gate
+	gate  *gate // nil while the slot is free
 	key   string
 	d     demand
-	slots int32 // in flight; 0 when they were not limited
-	since time.Time
-	end   time.Time // when it is given back by time; zero: never
-	gen   uint32    // of the permit that holds this slot; even while the slot is free
-	next  uint32    // the next free slot
-	place uint32    // in gate.more.expiring, while end is set
-	stack []uintptr // of who took it, for LeakCheck
+	since time.Duration // from Limiter.base
+	end   time.Duration // when it is given back by time; 0: never
+	slots int32         // in flight; 0 when they were not limited
+	gen   uint32        // of the permit that holds this slot; it goes on counting while the slot is free
+	next  uint32        // the next free slot
+	place uint32        // in gate.more.expiring, while end is set
+	stack *[16]uintptr  // of who took it, for LeakCheck
 }
 
 // Leak is a permit that was given back by time instead of by its holder.
@@ -88,7 +88,7 @@ const permitBlock = 64
 
 func (t *permits) at(slot uint32) *holding { return &t.blocks[slot/permitBlock][slot%permitBlock] }
 
-// add returns a free slot, now taken: its generation is odd.
+// add returns a free slot, now taken, of a generation that no permit before had.
 func (t *permits) add() (uint32, *holding) {
 	if t.free == 0 {
 		base := uint32(len(t.blocks)) * permitBlock
@@ -115,7 +115,9 @@ func (t *permits) get(p Permit) *holding {
 
 func (t *permits) drop(slot uint32) {
 	h := t.at(slot)
-	*h = holding{gen: h.gen + 1, next: t.free}
+	h.gate, h.key, h.stack, h.slots = nil, "", nil, 0
+	h.gen++
+	h.next = t.free
 	t.free = slot + 1
 }
 
@@ -126,7 +128,7 @@ func (s *shard) hold(g *gate, key string, d *demand, now time.Time) Permit {
 		return Permit{}
 	}
 	slot, h := s.permits.add()
-	h.gate, h.key, h.d, h.since = g, key, *d, now
+	h.gate, h.key, h.d, h.since = g, key, *d, now.Sub(s.l.base)
 	if g.setting.limit.InFlight > 0 {
 		h.slots = int32(d.weight)
 	}
@@ -136,11 +138,11 @@ func (s *shard) hold(g *gate, key string, d *demand, now time.Time) Permit {
 		g.more.names[key]++
 	}
 	if s.l.maxHold > 0 {
-		s.expire(slot, h, now.Add(s.l.maxHold))
+		s.expire(slot, h, now.Sub(s.l.base)+s.l.maxHold)
 	}
 	if s.l.leakCheck != nil {
-		h.stack = make([]uintptr, 16)
-		h.stack = h.stack[:runtime.Callers(4, h.stack)]
+		h.stack = new([16]uintptr)
+		runtime.Callers(3, h.stack[:])
 	}
 	return Permit{s: s, slot: slot, gen: h.gen}
 }
@@ -149,7 +151,7 @@ func (s *shard) hold(g *gate, key string, d *demand, now time.Time) Permit {
 func (s *shard) free(slot uint32) {
 	h := s.permits.at(slot)
 	g := h.gate
-	if !h.end.IsZero() {
+	if h.end != 0 {
 		s.unexpire(h)
 	}
 	g.give(int(h.slots))
@@ -171,7 +173,7 @@ func (s *shard) finish(p Permit, f *policy.Feedback) {
 	}
 	g := h.gate
 	if f != nil && g.setting.law != nil {
-		s.feed(g, h.since, *f)
+		s.feed(g, s.l.base.Add(h.since), *f)
 	}
 	s.free(p.slot)
 	s.serveAndUnlock(g)
@@ -223,22 +225,22 @@ func (s *shard) expireIn(p Permit, d time.Duration) {
 	if h == nil {
 		return
 	}
-	if !h.end.IsZero() {
+	if h.end != 0 {
 		s.unexpire(h)
 	}
 	if d > 0 {
-		s.expire(p.slot, h, s.tick(s.l.now()).Add(d))
+		s.expire(p.slot, h, s.tick(s.l.now()).Sub(s.l.base)+d)
 		if g := h.gate; g.more.queue.head != nil {
 			s.arm(g, s.now)
 		}
 	}
 }
 
-func (s *shard) expire(slot uint32, h *holding, end time.Time) {
+func (s *shard) expire(slot uint32, h *holding, end time.Duration) {
 	m := h.gate.extra()
 	h.end, h.place = end, uint32(len(m.expiring))
 	m.expiring = append(m.expiring, slot)
-	if len(m.expiring) == 1 || end.Before(m.nextEnd) {
+	if len(m.expiring) == 1 || end < m.nextEnd {
 		m.nextEnd = end
 	}
 }
@@ -250,42 +252,43 @@ func (s *shard) unexpire(h *holding) {
 	m.expiring[h.place] = last
 	s.permits.at(last).place = h.place
 	m.expiring = m.expiring[:len(m.expiring)-1]
-	h.end = time.Time{}
+	h.end = 0
 }
 
 // reclaim gives back the gate's permits whose time is over. It looks only when the
 // earliest end has come, so that its cost is shared by the permits that have one.
 func (s *shard) reclaim(g *gate, now time.Time) {
-	if g.more == nil || len(g.more.expiring) == 0 || now.Before(g.more.nextEnd) {
+	at := now.Sub(s.l.base)
+	if g.more == nil || len(g.more.expiring) == 0 || at < g.more.nextEnd {
 		return
 	}
 	var over []uint32
-	next := now.Add(never / 2)
+	next := never
 	for _, slot := range g.more.expiring {
-		if end := s.permits.at(slot).end; !end.After(now) {
+		if end := s.permits.at(slot).end; end <= at {
 			over = append(over, slot)
-		} else if end.Before(next) {
+		} else if end < next {
 			next = end
 		}
 	}
 	g.more.nextEnd = next
 	for _, slot := range over {
-		s.leaked(s.permits.at(slot), now)
+		s.leaked(s.permits.at(slot), at)
 		s.free(slot)
 	}
 }
 
 // leaked counts a permit that is given back by time, and reports it from a goroutine of its own:
 // the shard's lock is held here.
-func (s *shard) leaked(h *holding, now time.Time) {
+func (s *shard) leaked(h *holding, now time.Duration) {
 	s.counts.reclaimed++
 	report := s.l.leakCheck
 	if report == nil {
 		return
 	}
-	leak, stack := Leak{Key: h.key, Held: now.Sub(h.since)}, h.stack
+	leak, stack := Leak{Key: h.key, Held: now - h.since}, h.stack
 	time.AfterFunc(0, func() {
-		leak.Stack = formatStack(stack)
+		leak.Stack = formatStack(stack[:])
 		report(leak)
 	})
 }

@@ -28,17 +28,18 @@ const (
 // followed when it is next touched, each at its own instant, so that a lazy gate ends up exactly
 // where an eager one would be. Settings that no gate holds any more are garbage.
 type setting struct {
-	at       time.Time
-	limit    Limit
-	raised   bool // the limit changed, not only the pool
-	rations  []ration
-	slots    int // of this replica; unbounded when limit.InFlight is 0
-	units    []string
-	law      *lawSetting // nil under a policy that never learns
-	origin   time.Time   // of the times that laws are given
-	fast     int         // the most events that one token bucket of requests alone decides on; 0: look further
-	reshaped bool        // the rules are not those of the setting before
-	next     *setting    // written under all shard locks, read under one
+	at        time.Time
+	limit     Limit
+	raised    bool // the limit changed, not only the pool
+	rations   []ration
+	slots     int // of this replica; unbounded when limit.InFlight is 0
+	units     []string
+	law       *lawSetting // nil under a policy that never learns
+	origin    time.Time   // of the times that laws are given
+	fast      int         // the most events that one token bucket of requests alone decides on; 0: look further
+	slotsOnly bool        // slots alone decide
+	reshaped  bool        // the rules are not those of the setting before
+	next      *setting    // written under all shard locks, read under one
 }
 
 // ration is this replica's part of one Rate.
@@ -70,6 +71,7 @@ func (o *options) resolve(limit Limit, pool Pool, units []string, phase int64, a
 	if st.simple() {
 		st.fast = st.rations[0].most
 	}
+	st.slotsOnly = len(st.rations) == 0 && st.law == nil && limit.InFlight > 0
 	return st
 }
 

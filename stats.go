@@ -144,13 +144,13 @@ func (s *shard) reclaimBlock(block *[permitBlock]holding) (gates []*gate) {
 	var now time.Time
 	for i := range block {
 		h := &block[i]
-		if h.gate == nil || h.end.IsZero() {
+		if h.gate == nil || h.end == 0 {
 			continue
 		}
 		if now.IsZero() {
 			now = s.tick(s.l.now())
 		}
-		if g := h.gate; !h.end.After(now) {
+		if g := h.gate; h.end <= now.Sub(s.l.base) {
 			s.reclaim(g, now)
 			gates = append(gates, g)
 		}

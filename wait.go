@@ -286,7 +286,7 @@ func (s *shard) arm(g *gate, now time.Time) {
 		sooner(s.l.base.Add(m.queue.head.since + s.l.maxWait))
 	}
 	if len(m.expiring) > 0 {
-		sooner(m.nextEnd)
+		sooner(s.l.base.Add(m.nextEnd))
 	}
 	switch {
 	case at.IsZero(): // a release will tell
