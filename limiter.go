@@ -154,6 +154,9 @@ func (s *shard) tick(now time.Time) time.Time {
 
 // gate returns the key's gate, up to date.
 func (s *shard) gate(key string, now time.Time) *gate {
+	if s.left--; s.left == 0 {
+		s.sweep() // before the look-up: it may drop the very key
+	}
 	g := s.get(key)
 	if g == nil {
 		g = s.newKey(key, now)
@@ -165,9 +168,6 @@ func (s *shard) gate(key string, now time.Time) *gate {
 		g.forget(now)
 	}
 	g.seen = s.ticks
-	if s.left--; s.left == 0 {
-		s.sweep()
-	}
 	return g
 }
 

@@ -1,0 +1,176 @@
+package quotient
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Bound 1: in any window one replica admits at most the integral of its ceiling and its
+// burst, and one debt, through every SetLimit, SetPool and eviction, whatever is refunded.
+func TestPropertyReplica(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		rate, pool := drawRate(rt, "r"), drawPool(rt)
+		l := mustNew(rt, Limit{Rates: []Rate{rate}}, StartPool(pool), MaxKeys(2))
+		var m meter
+		m.limit(shareOf(rate, pool.Replicas))
+		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 9).Draw(rt, "what") {
+			case 0:
+				pool = drawPool(rt)
+				must(rt, l.SetPool(pool))
+				m.limit(shareOf(rate, pool.Replicas))
+			case 1:
+				rate = drawRate(rt, "r")
+				must(rt, l.SetLimit(Limit{Rates: []Rate{rate}}))
+				m.limit(shareOf(rate, pool.Replicas))
+			case 2: // hostile keys that would like to push the key out
+				for i := range 4 {
+					l.Allow(key(i))
+				}
+			case 3, 4:
+				time.Sleep(drawPause(rt))
+			case 5:
+				w := rapid.IntRange(1, 12).Draw(rt, "weight")
+				if _, d := l.TryAcquire("k", Weight(w)); d.OK {
+					m.add(w)
+					m.extra = max(m.extra, float64(w)-1)
+				}
+			default:
+				_, n := l.TryAcquireUpTo("k", rapid.IntRange(1, 12).Draw(rt, "up to"))
+				m.add(n)
+			}
+		}
+		m.check(rt.Fatalf)
+	})
+}
+
+// Bound 2: the fleet admits at most R w + max(B, N) in any window while every replica
+// believes in at least as many as there are: joiners are announced first and start empty, leavers are
+// announced last.
+func TestPropertyFleet(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		rate := drawRate(rt, "r")
+		n := rapid.IntRange(1, 5).Draw(rt, "replicas")
+		most := n
+		var fleet []*Limiter
+		for range n {
+			fleet = append(fleet, mustNew(rt, Limit{Rates: []Rate{rate}}, StartPool(Pool{Replicas: n}), few))
+		}
+		announce := func(n int) {
+			for _, l := range fleet {
+				must(rt, l.SetPool(Pool{Replicas: n}))
+			}
+		}
+		var m meter
+		m.limit(rate.perSecond(), 0)
+		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 7).Draw(rt, "what") {
+			case 0:
+				if n < 8 {
+					n++
+					most = max(most, n)
+					announce(n)
+					time.Sleep(drawPause(rt))
+					fleet = append(fleet, mustNew(rt, Limit{Rates: []Rate{rate}}, JoinPool(Pool{Replicas: n}), few))
+				}
+			case 1:
+				if n > 1 {
+					n--
+					fleet = fleet[1:]
+					time.Sleep(drawPause(rt))
+					announce(n)
+				}
+			case 2:
+				time.Sleep(drawPause(rt))
+			default:
+				l := fleet[rapid.IntRange(0, len(fleet)-1).Draw(rt, "who")]
+				_, got := l.TryAcquireUpTo("k", rapid.IntRange(1, 12).Draw(rt, "up to"))
+				m.add(got)
+			}
+		}
+		m.extra = max(rate.burst(), float64(most))
+		m.check(rt.Fatalf)
+	})
+}
+
+// Bound 3: a scale-up that is seen D late costs at most R D (N1/N0 - 1), once.
+func TestPropertyLateScaleUp(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		rate := drawRate(rt, "r")
+		n0 := rapid.IntRange(1, 4).Draw(rt, "n0")
+		n1 := n0 + rapid.IntRange(1, 4).Draw(rt, "joiners")
+		late := drawPause(rt)
+		var fleet []*Limiter
+		for range n0 {
+			fleet = append(fleet, mustNew(rt, Limit{Rates: []Rate{rate}}, StartPool(Pool{Replicas: n0}), few))
+		}
+		var m meter
+		m.limit(rate.perSecond(), 0)
+		greedy := func(d time.Duration) {
+			for end := time.Now().Add(d); ; time.Sleep(max(d/7, time.Millisecond)) {
+				for _, l := range fleet {
+					_, got := l.TryAcquireUpTo("k", 100)
+					m.add(got)
+				}
+				if !time.Now().Before(end) {
+					return
+				}
+			}
+		}
+		greedy(drawPause(rt))
+		for len(fleet) < n1 {
+			fleet = append(fleet, mustNew(rt, Limit{Rates: []Rate{rate}}, JoinPool(Pool{Replicas: n1}), few))
+		}
+		began := time.Now()
+		greedy(late)
+		seen := time.Since(began)
+		for _, l := range fleet {
+			must(rt, l.SetPool(Pool{Replicas: n1}))
+		}
+		greedy(drawPause(rt))
+		m.extra = max(rate.burst(), float64(n1)) + rate.perSecond()*seen.Seconds()*(float64(n1)/float64(n0)-1)
+		m.check(rt.Fatalf)
+	})
+}
+
+// Bound 11: with ordinals the fleet's windows are exact to the event under full demand, fractions
+// carried; without, they stay below max(Events, N). Nothing comes before the window it belongs to.
+func TestPropertyAligned(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		rate := Rate{
+			Name: "w", Per: time.Minute, Aligned: true,
+			Events: float64(rapid.IntRange(1, 400).Draw(rt, "tenths")) / 10,
+		}
+		n := rapid.IntRange(1, 7).Draw(rt, "replicas")
+		ordered := rapid.Bool().Draw(rt, "ordinals")
+		var fleet []*Limiter
+		for i := range n {
+			p := Pool{Replicas: n}
+			if ordered {
+				p.Ordinal = i + 1
+			}
+			fleet = append(fleet, mustNew(rt, Limit{Rates: []Rate{rate}}, StartPool(p), few))
+		}
+		taken := map[int64]int{}
+		first := time.Now().UnixNano() / int64(time.Minute)
+		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
+			time.Sleep(time.Duration(rapid.IntRange(0, 59).Draw(rt, "seconds")) * time.Second)
+			for _, l := range fleet {
+				for l.Allow("k") {
+					taken[time.Now().UnixNano()/int64(time.Minute)]++
+				}
+			}
+		}
+		c := schedule{per: int64(time.Minute), events: uint64(thousandths(rate.Events)), replicas: 1, ordinal: 1}
+		for k, got := range taken {
+			switch {
+			case ordered && int64(got) != c.quota(k):
+				rt.Fatalf("window %d: %d admitted, want exactly %d", k-first, got, c.quota(k))
+			case !ordered && float64(got) > max(rate.Events, float64(n)):
+				rt.Fatalf("window %d: %d admitted, bound max(%v, %d)", k-first, got, rate.Events, n)
+			}
+		}
+	})
+}
