@@ -1,0 +1,62 @@
+package readme
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/httplimit"
+)
+
+// The README's functions, to the letter.
+
+func callAPI(ctx context.Context, limiter *quotient.Limiter) error {
+	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter}} // key: the host
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example.com/v1/things", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req) // waits for its turn; the slot is free when the body is read or closed
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+func summarize(ctx context.Context, limiter *quotient.Limiter, text string) error {
+	permit, err := limiter.Acquire(ctx, "model-a", quotient.Cost("tokens", len(text)/4))
+	if err != nil {
+		return err // errors.Is(err, quotient.ErrLimited), with a reason and a time to come back
+	}
+	defer permit.Release()
+	used, err := complete(ctx, text)
+	if err != nil {
+		return err
+	}
+	return permit.Correct("tokens", used) // what was over the estimate is repaid before the next admission
+}
+
+// complete stands for a call of a language model; it returns how many tokens were used.
+func complete(_ context.Context, text string) (int, error) { return len(text) / 3, nil }
+
+func TestReadmeFunctionsRun(t *testing.T) {
+	tokens := quotient.Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: 1e9}
+	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{tokens}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := summarize(context.Background(), limiter, string(make([]byte, 300))); err != nil {
+		t.Error(err)
+	}
+	for _, k := range limiter.Keys() {
+		if k.Tokens[0] > 901 {
+			t.Errorf("%v tokens left after 100 of 1000 were used", k.Tokens[0])
+		}
+	}
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel() // nothing here may leave the machine
+	if err := callAPI(cancelled, limiter); err == nil {
+		t.Error("a call with a cancelled context went through")
+	}
+}
