@@ -22,7 +22,7 @@ type extra struct {
 	ahead    []int          // what the queued ask for: thousandths by rate, then requests
 	timer    *time.Timer    // serves the head; the only timer a gate has
 	turn     time.Time      // when the head's turn comes as far as known; zero: unknown
-	expiring []uint32       // slots of permits that are given back by time
+	expiring []*holding     // of permits that are given back by time
 	nextEnd  time.Duration  // the earliest of their ends, from Limiter.base
 	names    map[string]int // of the overflow gate: keys that wait or hold through it
 }

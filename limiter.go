@@ -70,6 +70,7 @@ func New(limit Limit, opts ...Option) (*Limiter, error) {
 			return nil, err
 		}
 	}
+	o.watches = o.maxHold > 0 || o.leakCheck != nil
 	units, err := learnUnits(nil, limit)
 	if err != nil {
 		return nil, err
@@ -145,21 +146,17 @@ func (l *Limiter) shard(key string) *shard {
 // tick returns now, or the latest instant that the shard has acted on if that is later:
 // a caller may have read the clock long before it got the lock. Time never goes back here.
 func (s *shard) tick(now time.Time) time.Time {
-	if now.Before(s.now) {
-		return s.now
+	if now.After(s.now) {
+		s.now = now
 	}
-	s.now = now
-	return now
+	return s.now
 }
 
 // gate returns the key's gate, up to date.
 func (s *shard) gate(key string, now time.Time) *gate {
-	if s.left--; s.left == 0 {
-		s.sweep() // before the look-up: it may drop the very key
-	}
-	g := s.get(key)
-	if g == nil {
-		g = s.newKey(key, now)
+	g := s.hotGate
+	if s.left--; s.left == 0 || g == nil || key != s.hotKey {
+		g = s.find(key, now)
 	}
 	if g.setting != s.setting {
 		g.sync(s.setting)
@@ -169,6 +166,17 @@ func (s *shard) gate(key string, now time.Time) *gate {
 	}
 	g.seen = s.ticks
 	return g
+}
+
+// find looks the key up, and makes its gate if there is none.
+func (s *shard) find(key string, now time.Time) *gate {
+	if s.left == 0 {
+		s.sweep() // before the look-up: it may drop the very key
+	}
+	if g := s.get(key); g != nil {
+		return g
+	}
+	return s.newKey(key, now)
 }
 
 // Allow takes one request's events from every rate of the key if all have room, and tells

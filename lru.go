@@ -50,9 +50,6 @@ func (st *store) renew() {
 }
 
 func (st *store) get(key string) *gate {
-	if st.hotGate != nil && key == st.hotKey {
-		return st.hotGate
-	}
 	g, ok := st.lru.Peek(key)
 	if !ok {
 		return nil
@@ -63,8 +60,7 @@ func (st *store) get(key string) *gate {
 
 // add puts a key in that is not there. The key is copied, so that it keeps nothing else alive.
 func (st *store) add(key string, g *gate) {
-	key = strings.Clone(key)
-	st.lru.Add(key, g)
+	st.lru.Add(strings.Clone(key), g)
 	st.hotKey, st.hotGate = key, g
 	st.peak = max(st.peak, st.lru.Len())
 }

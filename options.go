@@ -18,6 +18,7 @@ type options struct {
 	perKey, total   int // waiting
 	maxHold         time.Duration
 	leakCheck       func(Leak)
+	watches         bool // permits have an end or a report
 	policy          policy.Policy
 	learns          bool
 	ceiling         Ceiling

@@ -16,23 +16,25 @@ import (
 // A permit that has nothing to give back (no in-flight limit, no Cost, no learning policy) is the
 // zero value. All methods of the zero value do nothing. Methods are safe for concurrent use.
 type Permit struct {
-	s    *shard
-	slot uint32
-	gen  uint32
+	h   *holding
+	gen uint32
 }
 
-// holding is what a shard remembers of a permit until it is released.
+// holding is what a shard remembers of a permit until it is released. The shard's lock guards
+// all but s, which never changes.
 type holding struct {
-	gate  *gate // nil while the slot is free
-	key   string
-	d     demand
-	since time.Duration // from Limiter.base
-	end   time.Duration // when it is given back by time; 0: never
-	slots int32         // in flight; 0 when they were not limited
-	gen   uint32        // of the permit that holds this slot; it goes on counting while the slot is free
-	next  uint32        // the next free slot
-	place uint32        // in gate.more.expiring, while end is set
-	stack *[16]uintptr  // of who took it, for LeakCheck
+	s      *shard
+	gate   *gate
+	gen    uint32 // odd while a permit holds this; it goes on counting, so that no two permits have the same
+	weight int32  // of requests
+	slots  int32  // in flight; 0 when they were not limited
+	place  int32  // in gate.more.expiring, while end is set
+	costs  [maxUnits]int
+	since  time.Duration // from Limiter.base
+	end    time.Duration // when it is given back by time; 0: never
+	key    string
+	stack  *[16]uintptr // of who took it, for LeakCheck
+	next   *holding     // the next that is free
 }
 
 // Leak is a permit that was given back by time instead of by its holder.
@@ -44,16 +46,16 @@ type Leak struct {
 
 // Release gives the permit's slots back. It never blocks for long.
 func (p Permit) Release() {
-	if p.s != nil {
-		p.s.finish(p, nil)
+	if p.h != nil {
+		p.h.s.finish(p, nil)
 	}
 }
 
 // Done hands the key's policy what the upstream said, and releases the permit. Under
 // policy.Fixed it is Release.
 func (p Permit) Done(f policy.Feedback) {
-	if p.s != nil {
-		p.s.finish(p, &f)
+	if p.h != nil {
+		p.h.s.finish(p, &f)
 	}
 }
 
@@ -62,111 +64,114 @@ func (p Permit) Done(f policy.Feedback) {
 // back at once. It may be called until the permit is released, each time with the whole cost. It fails,
 // and changes nothing, for a negative cost, an unknown unit and a released permit.
 func (p Permit) Correct(unit string, used int) error {
-	if p.s == nil {
+	if p.h == nil {
 		return fmt.Errorf("quotient: Permit.Correct: the permit was taken without a Cost")
 	}
-	return p.s.correct(p, unit, used)
+	return p.h.s.correct(p, unit, used)
 }
 
 // ExpireIn sees to it that the permit is given back d from now at the latest, in place of
 // what MaxHold said. Nothing runs at that instant: it is given back when somebody needs it,
 // or when statistics are read. A d of 0 or less takes the end off.
 func (p Permit) ExpireIn(d time.Duration) {
-	if p.s != nil {
-		p.s.expireIn(p, d)
+	if p.h != nil {
+		p.h.s.expireIn(p, d)
 	}
 }
 
-// permits is a shard's table of holdings. It grows by blocks, so that no growth copies
+// permits is a shard's store of holdings. It grows by blocks, so that no growth copies
 // anything under the lock, and never holds more than were out at once.
 type permits struct {
 	blocks []*[permitBlock]holding
-	free   uint32 // the first free slot plus 1; 0: none
+	free   *holding
 }
 
 const permitBlock = 64
 
-func (t *permits) at(slot uint32) *holding { return &t.blocks[slot/permitBlock][slot%permitBlock] }
-
-// add returns a free slot, now taken, of a generation that no permit before had.
-func (t *permits) add() (uint32, *holding) {
-	if t.free == 0 {
-		base := uint32(len(t.blocks)) * permitBlock
-		t.blocks = append(t.blocks, new([permitBlock]holding))
-		for i := uint32(permitBlock); i > 0; i-- {
-			t.at(base + i - 1).next = t.free
-			t.free = base + i
-		}
+// take returns a free holding, now taken.
+func (s *shard) takeHolding() *holding {
+	h := s.permits.free
+	if h == nil {
+		h = s.permits.grow(s)
 	}
-	slot := t.free - 1
-	h := t.at(slot)
-	t.free = h.next
+	s.permits.free = h.next
 	h.gen++
-	return slot, h
+	return h
 }
 
-// get returns the holding of a permit, or nil when it was released before.
-func (t *permits) get(p Permit) *holding {
-	if h := t.at(p.slot); h.gen == p.gen {
-		return h
+func (t *permits) grow(s *shard) *holding {
+	block := new([permitBlock]holding)
+	t.blocks = append(t.blocks, block)
+	for i := range block {
+		block[i].s, block[i].next = s, t.free
+		t.free = &block[i]
 	}
-	return nil
+	return t.free
 }
 
-func (t *permits) drop(slot uint32) {
-	h := t.at(slot)
-	h.gate, h.key, h.stack, h.slots = nil, "", nil, 0
-	h.gen++
-	h.next = t.free
-	t.free = slot + 1
-}
+// out tells whether a permit holds h.
+func (h *holding) out() bool { return h.gen%2 == 1 }
 
 // hold makes the permit of an ask that g has admitted. Only what can be given back or
 // corrected, or is to be learned from, is remembered.
 func (s *shard) hold(g *gate, key string, d *demand, now time.Time) Permit {
-	if g.setting.limit.InFlight == 0 && g.setting.law == nil && !d.priced() {
+	if !g.setting.holds && !d.priced() {
 		return Permit{}
 	}
-	slot, h := s.permits.add()
-	h.gate, h.key, h.d, h.since = g, key, *d, now.Sub(s.l.base)
+	h := s.takeHolding()
+	if h.gate != g {
+		h.gate = g
+	}
+	h.weight, h.costs, h.slots = int32(min(d.weight, maxInFlight)), d.costs, 0
 	if g.setting.limit.InFlight > 0 {
-		h.slots = int32(d.weight)
+		h.slots = h.weight
 	}
 	g.held++
-	s.counts.inFlight += int64(d.weight)
-	if g == s.overflow {
-		g.more.names[key]++
+	s.counts.inFlight += int64(h.weight)
+	if s.l.watches || g == s.overflow || g.setting.law != nil {
+		s.watch(h, key, now)
+	}
+	return Permit{h, h.gen}
+}
+
+// watch notes what only some permits need: a name in the overflow gate, a time, an end, a stack.
+func (s *shard) watch(h *holding, key string, now time.Time) {
+	h.key, h.since = key, now.Sub(s.l.base)
+	if h.gate == s.overflow {
+		h.gate.more.names[key]++
 	}
 	if s.l.maxHold > 0 {
-		s.expire(slot, h, now.Sub(s.l.base)+s.l.maxHold)
+		s.expire(h, h.since+s.l.maxHold)
 	}
 	if s.l.leakCheck != nil {
 		h.stack = new([16]uintptr)
-		runtime.Callers(3, h.stack[:])
+		runtime.Callers(4, h.stack[:])
 	}
-	return Permit{s: s, slot: slot, gen: h.gen}
 }
 
-// free takes the holding off its gate.
-func (s *shard) free(slot uint32) {
-	h := s.permits.at(slot)
+// free takes the holding off its gate, and puts it away.
+func (s *shard) free(h *holding) {
 	g := h.gate
 	if h.end != 0 {
 		s.unexpire(h)
 	}
-	g.give(int(h.slots))
+	g.used -= h.slots
 	g.held--
-	s.counts.inFlight -= int64(h.d.weight)
-	if g == s.overflow {
-		s.unname(h.key)
+	s.counts.inFlight -= int64(h.weight)
+	if h.key != "" {
+		if g == s.overflow {
+			s.unname(h.key)
+		}
+		h.key, h.stack = "", nil
 	}
-	s.permits.drop(slot)
+	h.gen++
+	h.next, s.permits.free = s.permits.free, h
 }
 
 func (s *shard) finish(p Permit, f *policy.Feedback) {
 	s.mu.Lock()
-	h := s.permits.get(p)
-	if h == nil {
+	h := p.h
+	if h.gen != p.gen {
 		s.counts.doubleReleases++
 		s.mu.Unlock()
 		return
@@ -175,7 +180,11 @@ func (s *shard) finish(p Permit, f *policy.Feedback) {
 	if f != nil && g.setting.law != nil {
 		s.feed(g, s.l.base.Add(h.since), *f)
 	}
-	s.free(p.slot)
+	s.free(h)
+	if g.more == nil {
+		s.mu.Unlock()
+		return
+	}
 	s.serveAndUnlock(g)
 }
 
@@ -197,11 +206,12 @@ func (s *shard) correct(p Permit, unit string, used int) error {
 		return fmt.Errorf("quotient: Permit.Correct(%q): %d is not between 0 and %d", unit, used, maxAsk)
 	}
 	s.mu.Lock()
-	h := s.permits.get(p)
+	h := p.h
 	u := indexOf(s.setting.units, unit)
-	if h == nil || u < 0 {
+	if h.gen != p.gen || u < 0 {
+		released := h.gen != p.gen
 		s.mu.Unlock()
-		if h == nil {
+		if released {
 			return fmt.Errorf("quotient: Permit.Correct(%q): the permit is released", unit)
 		}
 		return fmt.Errorf("quotient: Permit.Correct: no rate has ever counted %q here", unit)
@@ -210,10 +220,10 @@ func (s *shard) correct(p Permit, unit string, used int) error {
 	g.sync(s.setting)
 	for i := range g.setting.rations {
 		if g.setting.rations[i].unitID == u+1 {
-			g.adjust(i, now, used-h.d.costs[u])
+			g.adjust(i, now, used-h.costs[u])
 		}
 	}
-	h.d.costs[u] = used
+	h.costs[u] = used
 	s.serveAndUnlock(g)
 	return nil
 }
@@ -221,25 +231,25 @@ func (s *shard) correct(p Permit, unit string, used int) error {
 func (s *shard) expireIn(p Permit, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.permits.get(p)
-	if h == nil {
+	h := p.h
+	if h.gen != p.gen {
 		return
 	}
 	if h.end != 0 {
 		s.unexpire(h)
 	}
 	if d > 0 {
-		s.expire(p.slot, h, s.tick(s.l.now()).Sub(s.l.base)+d)
+		s.expire(h, s.tick(s.l.now()).Sub(s.l.base)+d)
 		if g := h.gate; g.more.queue.head != nil {
 			s.arm(g, s.now)
 		}
 	}
 }
 
-func (s *shard) expire(slot uint32, h *holding, end time.Duration) {
+func (s *shard) expire(h *holding, end time.Duration) {
 	m := h.gate.extra()
-	h.end, h.place = end, uint32(len(m.expiring))
-	m.expiring = append(m.expiring, slot)
+	h.end, h.place = end, int32(len(m.expiring))
+	m.expiring = append(m.expiring, h)
 	if len(m.expiring) == 1 || end < m.nextEnd {
 		m.nextEnd = end
 	}
@@ -250,7 +260,8 @@ func (s *shard) unexpire(h *holding) {
 	m := h.gate.more
 	last := m.expiring[len(m.expiring)-1]
 	m.expiring[h.place] = last
-	s.permits.at(last).place = h.place
+	last.place = h.place
+	m.expiring[len(m.expiring)-1] = nil
 	m.expiring = m.expiring[:len(m.expiring)-1]
 	h.end = 0
 }
@@ -262,19 +273,19 @@ func (s *shard) reclaim(g *gate, now time.Time) {
 	if g.more == nil || len(g.more.expiring) == 0 || at < g.more.nextEnd {
 		return
 	}
-	var over []uint32
+	var over []*holding
 	next := never
-	for _, slot := range g.more.expiring {
-		if end := s.permits.at(slot).end; end <= at {
-			over = append(over, slot)
-		} else if end < next {
-			next = end
+	for _, h := range g.more.expiring {
+		if h.end <= at {
+			over = append(over, h)
+		} else if h.end < next {
+			next = h.end
 		}
 	}
 	g.more.nextEnd = next
-	for _, slot := range over {
-		s.leaked(s.permits.at(slot), at)
-		s.free(slot)
+	for _, h := range over {
+		s.leaked(h, at)
+		s.free(h)
 	}
 }
 

@@ -37,6 +37,7 @@ type setting struct {
 	law       *lawSetting // nil under a policy that never learns
 	origin    time.Time   // of the times that laws are given
 	fast      int         // the most events that one token bucket of requests alone decides on; 0: look further
+	holds     bool        // every permit has something to give back or to learn from
 	slotsOnly bool        // slots alone decide
 	reshaped  bool        // the rules are not those of the setting before
 	next      *setting    // written under all shard locks, read under one
@@ -71,6 +72,7 @@ func (o *options) resolve(limit Limit, pool Pool, units []string, phase int64, a
 	if st.simple() {
 		st.fast = st.rations[0].most
 	}
+	st.holds = limit.InFlight > 0 || st.law != nil
 	st.slotsOnly = len(st.rations) == 0 && st.law == nil && limit.InFlight > 0
 	return st
 }

@@ -144,7 +144,7 @@ func (s *shard) reclaimBlock(block *[permitBlock]holding) (gates []*gate) {
 	var now time.Time
 	for i := range block {
 		h := &block[i]
-		if h.gate == nil || h.end == 0 {
+		if !h.out() || h.end == 0 {
 			continue
 		}
 		if now.IsZero() {

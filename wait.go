@@ -342,7 +342,7 @@ func (s *shard) undo(g *gate, w *waiter) {
 	now := s.tick(s.l.now())
 	g.sync(s.setting)
 	g.giveBack(now, &w.d)
-	if w.permit.s != nil && s.permits.get(w.permit) != nil {
-		s.free(w.permit.slot)
+	if h := w.permit.h; h != nil && h.gen == w.permit.gen {
+		s.free(h)
 	}
 }

@@ -1,0 +1,132 @@
+package quotient
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// property checks prop on many histories, each in a bubble of its own with fake time.
+func property(t *testing.T, prop func(*rapid.T)) {
+	t.Helper()
+	rapid.Check(t, func(rt *rapid.T) { rapid.SyncTest(rt, prop) })
+}
+
+// event is so much admitted at an instant.
+type event struct {
+	at time.Time
+	n  float64
+}
+
+// step is a rate, in events a second, and a burst that hold from an instant on.
+type step struct {
+	at          time.Time
+	rate, burst float64
+}
+
+// meter records what was admitted, under which limits, and holds a bound over every window.
+type meter struct {
+	events []event
+	steps  []step
+	extra  float64 // that may come once on top: a debt, or what a late hint costs
+}
+
+func (m *meter) limit(rate, burst float64) {
+	m.steps = append(m.steps, step{time.Now(), rate, burst})
+}
+
+func (m *meter) add(n int) {
+	if n > 0 {
+		m.events = append(m.events, event{time.Now(), float64(n)})
+	}
+}
+
+// integral of the rate from a to b.
+func (m *meter) integral(a, b time.Time) float64 {
+	sum := 0.0
+	for i, s := range m.steps {
+		from, to := s.at, b
+		if i+1 < len(m.steps) && m.steps[i+1].at.Before(b) {
+			to = m.steps[i+1].at
+		}
+		if from.Before(a) {
+			from = a
+		}
+		if to.After(from) {
+			sum += s.rate * to.Sub(from).Seconds()
+		}
+	}
+	return sum
+}
+
+// burst is the largest that was in force in the window.
+func (m *meter) burst(a, b time.Time) float64 {
+	most := 0.0
+	for i, s := range m.steps {
+		over := i+1 < len(m.steps) && m.steps[i+1].at.Before(a)
+		if !over && !s.at.After(b) {
+			most = max(most, s.burst)
+		}
+	}
+	return most
+}
+
+// check holds every window from one event to another against
+// integral + burst + extra. A thousandth of an event is what buckets count in.
+func (m *meter) check(fail func(string, ...any)) {
+	for i := range m.events {
+		sum := 0.0
+		for j := i; j < len(m.events); j++ {
+			sum += m.events[j].n
+			a, b := m.events[i].at, m.events[j].at
+			if most := m.integral(a, b) + m.burst(a, b) + m.extra; sum > most+0.002 {
+				fail("window of %v: admitted %v, bound %.4f", b.Sub(a), sum, most)
+			}
+		}
+	}
+}
+
+// few keys make a limiter of one shard, cheap to make.
+var few = MaxKeys(8)
+
+// Draws.
+
+func drawRate(t *rapid.T, label string) Rate {
+	r := Rate{
+		Name:   label,
+		Events: float64(rapid.IntRange(1, 60).Draw(t, label+" events")),
+		Per:    time.Duration(rapid.SampledFrom([]int{100, 1000, 3000, 60000}).Draw(t, label+" per")) * time.Millisecond,
+		Burst:  rapid.IntRange(0, 12).Draw(t, label+" burst"),
+	}
+	return r
+}
+
+func drawPool(t *rapid.T) Pool { return Pool{Replicas: rapid.IntRange(1, 9).Draw(t, "replicas")} }
+
+func drawPause(t *rapid.T) time.Duration {
+	return time.Duration(rapid.SampledFrom([]int{0, 1, 7, 50, 100, 333, 1000, 4000, 20000}).Draw(t, "pause")) * time.Millisecond
+}
+
+func mustNew(t interface{ Fatal(...any) }, limit Limit, opts ...Option) *Limiter {
+	l, err := New(limit, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func must(t interface{ Fatal(...any) }, err error) {
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func key(i int) string { return fmt.Sprintf("key-%d", i) }
+
+// shareOf is what division allows: the oracle beside setting.resolve.
+func shareOf(r Rate, replicas int) (rate, burst float64) {
+	n := float64(replicas)
+	return r.perSecond() / n, max(1, r.burst()/n)
+}
