@@ -26,6 +26,7 @@ const maxAsk = 1 << 40
 type demand struct {
 	weight int
 	costs  [maxUnits]int
+	priced bool // there is a cost, if only of nothing, that may be corrected later
 }
 
 var oneRequest = demand{weight: 1}
@@ -50,6 +51,7 @@ func newDemand(asks []Ask, units []string) (demand, error) {
 				return d, fmt.Errorf("quotient: Cost(%q): %d is not between 0 and %d", a.unit, a.n, maxAsk)
 			}
 			d.costs[i] += a.n
+			d.priced = true
 		}
 	}
 	return d, nil
@@ -62,9 +64,6 @@ func (d *demand) of(unit int) int {
 	}
 	return d.costs[unit-1]
 }
-
-// priced tells whether the demand has a cost that may be corrected later.
-func (d *demand) priced() bool { return d.costs != [maxUnits]int{} }
 
 func indexOf(list []string, s string) int {
 	for i, v := range list {

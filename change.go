@@ -131,8 +131,25 @@ func (s *shard) wake() {
 	s.mu.Unlock()
 	for _, g := range gates {
 		s.mu.Lock()
+		for g.sync(s.setting); s.weed(g); {
+			s.mu.Unlock()
+			s.mu.Lock()
+		}
 		s.serveAndUnlock(g)
 	}
+}
+
+// weed refuses the waiters that the newest setting can never admit, wherever they stand, and tells whether there
+// may be more.
+func (s *shard) weed(g *gate) bool {
+	if g.more == nil {
+		return false
+	}
+	ws := g.more.queue.unfit(s.setting.refuses)
+	for _, w := range ws {
+		s.refuse(g, w, w.refused)
+	}
+	return len(ws) == weedBatch
 }
 
 // replayAll brings all gates up to date, so that a list of changes never grows without end

@@ -151,7 +151,7 @@ func (st *setting) refuses(d *demand) verdict {
 // until is how long it takes until rate i has room for n events, if nobody else asks.
 func (g *gate) until(i int, now time.Time, n int) time.Duration {
 	if c := g.setting.rations[i].window; c != nil {
-		return g.more.windows[i].untilHas(now, int64(n), c)
+		return g.more.windows[i].until(now, 0, int64(n), c)
 	}
 	return g.bucket(i).until(now, n*milli)
 }
@@ -178,22 +178,24 @@ func (g *gate) take(now time.Time, d *demand) {
 	}
 }
 
-// giveBack undoes take for an ask that was admitted and never used.
-func (g *gate) giveBack(now time.Time, d *demand) {
+// giveBack undoes a take, at the instant taken, of an ask that was never used.
+func (g *gate) giveBack(now, taken time.Time, d *demand) {
 	for i := range g.setting.rations {
-		g.adjust(i, now, -d.of(g.setting.rations[i].unitID))
+		g.adjust(i, now, taken, -d.of(g.setting.rations[i].unitID))
 	}
 	if g.more != nil && g.more.pacer != nil {
 		g.more.pacer.refund(now, d.weight*milli)
 	}
 }
 
-// adjust takes n more events from rate i whether they are there or not, or gives -n back.
-func (g *gate) adjust(i int, now time.Time, n int) {
+// adjust takes n more events from rate i whether they are there or not, or gives back -n that
+// were taken at an instant. What a window that has passed had let through does not come back.
+func (g *gate) adjust(i int, now, taken time.Time, n int) {
 	if c := g.setting.rations[i].window; c != nil {
 		w := &g.more.windows[i]
-		w.roll(now, c)
-		w.used = max(0, w.used+int64(n))
+		if w.roll(now, c); n > 0 || !taken.Before(w.opened) {
+			w.used = max(0, w.used+int64(n))
+		}
 		return
 	}
 	if n > 0 {

@@ -26,7 +26,7 @@ type Rate struct {
 	Name string
 	// Unit is what is counted: "" are requests (see Weight), anything else is asked for with Cost.
 	Unit string
-	// Events per Per, over the fleet: finite and above 0.
+	// Events per Per, over the fleet: above 0 and at most 1e12, also a second; at least 0.001 when Aligned.
 	Events float64
 	// Per is the period, 1 ns or longer.
 	Per time.Duration
@@ -104,6 +104,8 @@ func (r Rate) validate() error {
 		return fmt.Errorf("Burst: %d is not between 0 and %d", r.Burst, maxBurst)
 	case r.Aligned && r.Burst != 0:
 		return fmt.Errorf("Burst: %d on an aligned rate, whose windows have no burst", r.Burst)
+	case r.Aligned && r.Events < 1.0/milli:
+		return fmt.Errorf("Events: %v on an aligned rate is below a thousandth", r.Events)
 	case r.Aligned && r.Per < minWindow:
 		return fmt.Errorf("Per: %v is shorter than %v, the shortest aligned window", r.Per, minWindow)
 	case r.perSecond() > maxEvents:
@@ -118,7 +120,7 @@ func (r Rate) perSecond() float64 { return r.Events / r.Per.Seconds() }
 func (r Rate) burst() float64 {
 	switch {
 	case r.Aligned:
-		return max(1, math.Floor(r.Events))
+		return math.Ceil(r.Events) // fractions add up to one more event in some windows
 	case r.Burst > 0:
 		return float64(r.Burst)
 	}

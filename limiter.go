@@ -228,7 +228,10 @@ func (l *Limiter) TryAcquireUpTo(key string, n int) (Permit, int) {
 	defer s.mu.Unlock()
 	now = s.tick(now)
 	g := s.gate(key, now)
-	s.reclaim(g, now)
+	if g.more != nil && len(g.more.expiring) > 0 {
+		now = s.tick(s.l.now())
+		s.reclaim(g, now)
+	}
 	if g.more != nil && g.more.queue.len > 0 {
 		n = 0
 	}
@@ -266,6 +269,7 @@ func (s *shard) try(g *gate, now time.Time, d *demand) verdict {
 func (s *shard) admit(g *gate, now time.Time, d *demand) verdict {
 	v := g.admit(now, d)
 	if v.reason == ReasonInFlight && g.more != nil && len(g.more.expiring) > 0 {
+		now = s.tick(s.l.now()) // slots alone are decided on without a clock
 		s.reclaim(g, now)
 		v = g.admit(now, d)
 	}

@@ -115,7 +115,7 @@ func (h *holding) out() bool { return h.gen%2 == 1 }
 // hold makes the permit of an ask that g has admitted. Only what can be given back or
 // corrected, or is to be learned from, is remembered.
 func (s *shard) hold(g *gate, key string, d *demand, now time.Time) Permit {
-	if !g.setting.holds && !d.priced() {
+	if !g.setting.holds && !d.priced {
 		return Permit{}
 	}
 	h := s.takeHolding()
@@ -125,6 +125,9 @@ func (s *shard) hold(g *gate, key string, d *demand, now time.Time) Permit {
 	h.weight, h.costs, h.slots = int32(min(d.weight, maxInFlight)), d.costs, 0
 	if g.setting.limit.InFlight > 0 {
 		h.slots = h.weight
+	}
+	if d.priced {
+		h.since = now.Sub(s.l.base)
 	}
 	g.held++
 	s.counts.inFlight += int64(h.weight)
@@ -141,12 +144,18 @@ func (s *shard) watch(h *holding, key string, now time.Time) {
 		h.gate.more.names[key]++
 	}
 	if s.l.maxHold > 0 {
-		s.expire(h, h.since+s.l.maxHold)
+		s.expire(h, after(h.since, s.l.maxHold))
 	}
 	if s.l.leakCheck != nil {
-		h.stack = new([16]uintptr)
-		runtime.Callers(4, h.stack[:])
+		h.stack = callers(5)
 	}
+}
+
+// callers is the stack above the exported method that took a permit, which is so many frames away.
+func callers(skip int) *[16]uintptr {
+	stack := new([16]uintptr)
+	runtime.Callers(skip, stack[:])
+	return stack
 }
 
 // free takes the holding off its gate, and puts it away.
@@ -220,7 +229,7 @@ func (s *shard) correct(p Permit, unit string, used int) error {
 	g.sync(s.setting)
 	for i := range g.setting.rations {
 		if g.setting.rations[i].unitID == u+1 {
-			g.adjust(i, now, used-h.costs[u])
+			g.adjust(i, now, s.l.base.Add(h.since), used-h.costs[u])
 		}
 	}
 	h.costs[u] = used
@@ -239,12 +248,15 @@ func (s *shard) expireIn(p Permit, d time.Duration) {
 		s.unexpire(h)
 	}
 	if d > 0 {
-		s.expire(h, s.tick(s.l.now()).Sub(s.l.base)+d)
+		s.expire(h, after(s.tick(s.l.now()).Sub(s.l.base), d))
 		if g := h.gate; g.more.queue.head != nil {
 			s.arm(g, s.now)
 		}
 	}
 }
+
+// after is t + d without overflow.
+func after(t, d time.Duration) time.Duration { return t + min(d, never-t) }
 
 func (s *shard) expire(h *holding, end time.Duration) {
 	m := h.gate.extra()

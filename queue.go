@@ -10,13 +10,29 @@ type waiter struct {
 	key        string
 	d          demand
 	permit     Permit
-	refused    verdict       // why it was refused; zero when admitted
-	since, due time.Duration // when it was queued and could have been admitted, from Limiter.base
-	queued     bool
+	refused    verdict      // why it was refused; zero when admitted
+	stack      *[16]uintptr // of the caller, for LeakCheck
+	// From Limiter.base: when it was queued, could have been admitted, and was.
+	since, due, granted time.Duration
+	queued              bool
 }
 
 func newWaiter(d demand) *waiter {
 	return &waiter{d: d, ready: make(chan struct{}, 1)}
+}
+
+// weedBatch is how many waiters are refused in one hold of a lock.
+const weedBatch = wakeBatch
+
+// unfit returns the first waiters, at most weedBatch, that no longer can ever be admitted.
+func (q *queue) unfit(refuses func(*demand) verdict) (ws []*waiter) {
+	for w := q.head; w != nil && len(ws) < weedBatch; w = w.next {
+		if v := refuses(&w.d); v.reason != ReasonNone {
+			w.refused = v
+			ws = append(ws, w)
+		}
+	}
+	return ws
 }
 
 // queue is a FIFO of waiters. Every operation is O(1), also a removal from the middle.

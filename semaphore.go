@@ -113,6 +113,10 @@ func (s *Semaphore) Resize(size int) error {
 	}
 	s.mu.Lock()
 	s.size = int32(size)
+	for s.weed() {
+		s.mu.Unlock()
+		s.mu.Lock()
+	}
 	s.serveAndUnlock()
 	return nil
 }
@@ -148,8 +152,6 @@ func (s *Semaphore) serve() bool {
 		switch {
 		case w == nil:
 			return false
-		case w.d.weight > int(s.size) && s.size > 0:
-			w.refused.reason = ReasonTooLarge
 		case !s.take(w.d.weight):
 			return false
 		}
@@ -157,6 +159,21 @@ func (s *Semaphore) serve() bool {
 		w.ready <- struct{}{}
 	}
 	return true
+}
+
+// weed refuses waiters that ask for more than the size, and tells whether there may be more.
+func (s *Semaphore) weed() bool {
+	ws := s.waiters.unfit(func(d *demand) verdict {
+		if d.weight > int(s.size) && s.size > 0 {
+			return verdict{reason: ReasonTooLarge}
+		}
+		return verdict{}
+	})
+	for _, w := range ws {
+		s.waiters.remove(w)
+		w.ready <- struct{}{}
+	}
+	return len(ws) == weedBatch
 }
 
 // tooLarge is the error of a waiter that a lowered size has refused, or nil.

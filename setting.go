@@ -69,11 +69,11 @@ func (o *options) resolve(limit Limit, pool Pool, units []string, phase int64, a
 	}
 	st.slots = o.slots(limit.InFlight, pool)
 	st.law = o.lawFor(limit, pool)
-	if st.simple() {
+	if st.simple() && st.rations[0].fullIn() < longWait {
 		st.fast = st.rations[0].most
 	}
 	st.holds = limit.InFlight > 0 || st.law != nil
-	st.slotsOnly = len(st.rations) == 0 && st.law == nil && limit.InFlight > 0
+	st.slotsOnly = len(st.rations) == 0 && st.law == nil && limit.InFlight > 0 && !limit.deny
 	return st
 }
 
@@ -141,6 +141,15 @@ func (r *ration) is(o *ration) bool {
 		return r.window == o.window
 	}
 	return r.window.per == o.window.per
+}
+
+// longWait is far below the 292 years at which rate.Limiter's own arithmetic wraps around.
+const longWait = 30 * 365 * 24 * time.Hour
+
+// fullIn is how long an ask of the global burst takes to come by.
+func (r *ration) fullIn() time.Duration {
+	d := float64(r.most) * milli / float64(r.perSecond) * float64(time.Second)
+	return time.Duration(min(d, float64(never/2)))
 }
 
 // simple tells that one token bucket of requests is all there is to decide.

@@ -18,6 +18,9 @@ func (s *shard) wait(ctx context.Context, g *gate, key string, d demand, arrived
 	}
 	w := newWaiter(d)
 	w.key, w.since = key, now.Sub(s.l.base)
+	if s.l.leakCheck != nil {
+		w.stack = callers(4)
+	}
 	s.enqueue(g, w, now)
 	s.mu.Unlock()
 	if s.l.onWait != nil {
@@ -124,7 +127,7 @@ func (g *gate) turnOf(now time.Time, d *demand) verdict {
 		}
 		var w time.Duration
 		if r.window != nil {
-			w = g.more.windows[i].untilHas(now, int64(n+g.queued(i)/milli), r.window)
+			w = g.more.windows[i].until(now, int64(g.queued(i)/milli), int64(n), r.window)
 		} else {
 			w = g.bucket(i).untilHas(now, g.queued(i)+min(n*milli, r.burst))
 		}
@@ -248,8 +251,12 @@ func (s *shard) grant(g *gate, w *waiter, now time.Time) {
 	if t := g.more.turn; !t.IsZero() && t.Before(now) {
 		w.due = t.Sub(s.l.base) // its tokens were there then; the timer was late
 	}
+	w.granted = now.Sub(s.l.base)
 	g.more.turn = time.Time{}
 	w.permit = s.hold(g, w.key, &w.d, now)
+	if h := w.permit.h; h != nil && w.stack != nil {
+		h.stack = w.stack
+	}
 	s.counts.admitted++
 	s.dequeue(g, w)
 	w.ready <- struct{}{}
@@ -285,7 +292,7 @@ func (s *shard) arm(g *gate, now time.Time) {
 	if s.l.maxWait > 0 {
 		sooner(s.l.base.Add(m.queue.head.since + s.l.maxWait))
 	}
-	if len(m.expiring) > 0 {
+	if len(m.expiring) > 0 && m.turn.IsZero() { // slots are what the head waits for
 		sooner(s.l.base.Add(m.nextEnd))
 	}
 	switch {
@@ -341,7 +348,7 @@ func (s *shard) undo(g *gate, w *waiter) {
 	s.counts.admitted--
 	now := s.tick(s.l.now())
 	g.sync(s.setting)
-	g.giveBack(now, &w.d)
+	g.giveBack(now, s.l.base.Add(w.granted), &w.d)
 	if h := w.permit.h; h != nil && h.gen == w.permit.gen {
 		s.free(h)
 	}

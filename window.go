@@ -111,27 +111,32 @@ func (w *window) roll(now time.Time, c *schedule) {
 	w.index, w.quota, w.used, w.opened = k, c.quota(k), owed, now
 }
 
-// untilHas is how long until the windows allow n more events; 0 when the present one does.
-// An ask above the quota of a fresh window is let in and then owes.
-func (w *window) untilHas(now time.Time, n int64, c *schedule) time.Duration {
+// until is how long until the windows have room for n events behind ahead others; 0 when the
+// present one has. An ask above the quota of a fresh window is let in and then owes.
+func (w *window) until(now time.Time, ahead, n int64, c *schedule) time.Duration {
 	w.roll(now, c)
-	if w.used+n <= w.quota || w.used <= 0 && w.quota > 0 && n > w.quota {
+	if ahead == 0 && fits(w.used, n, w.quota) {
 		return 0
 	}
-	const looked = 64 // windows ahead; beyond them the caller asks again when they have passed
-	need := w.used + n - w.quota
+	const looked = 64 // windows; beyond them the caller asks again when they have passed
 	k := c.index(now.UnixNano())
-	if avg := c.mean(); float64(need) > avg*looked {
-		return c.startsIn(now, k, 1+int64(min(math.Ceil(float64(need)/avg)-1, math.MaxInt32)))
-	}
-	ahead := int64(1)
-	for ; ahead < looked; ahead++ {
-		q := c.quota(k + ahead)
-		if need -= q; need <= 0 || q > 0 && w.used <= w.quota && n > q {
+	owed := float64(w.used+ahead) - float64(w.quota)
+	j := 1 + int64(min(max(0, owed/c.mean()-2), math.MaxInt32))
+	owed = max(0, owed-c.sum(k+1, k+j))
+	for range looked {
+		q := c.quota(k + j)
+		if fits(int64(owed), n, q) {
 			break
 		}
+		owed = max(0, owed-float64(q))
+		j++
 	}
-	return c.startsIn(now, k, ahead)
+	return c.startsIn(now, k, j)
+}
+
+// fits tells whether a window of the quota has room for n more events.
+func fits(used, n, quota int64) bool {
+	return used+n <= quota || used <= 0 && quota > 0 && n > quota
 }
 
 // startsIn is the time to the start of the window that comes ahead windows after k.

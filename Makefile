@@ -1,0 +1,77 @@
+# The commands of this repository. make help lists them.
+
+SHELL       := bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+FUZZTIME     ?= 30s
+RAPID_CHECKS ?= 1000000
+SOAK_TIMEOUT ?= 0
+PROPERTIES   ?= ^TestProperty
+COVER        ?= . ./httplimit
+COVER_MIN    ?= 90
+ONLY         ?=
+BENCHFLAGS   ?=
+
+# ST1005 is off: an error that names a field spells it as Go does, with a capital.
+# Linters are pinned in tools/go.mod. -modfile and a workspace do not go together, hence GOWORK=off.
+TOOL     = GOWORK=off go tool -modfile="$(CURDIR)/tools/go.mod"
+MODULES  = $$(go list -m -f '{{.Dir}}')
+FUZZING  = $$(grep -rnoE --include='*_test.go' --exclude-dir=testdata '^func Fuzz[A-Za-z0-9_]*' . || true)
+
+.PHONY: help test race lint fuzz soak guards bench cover fleet docs stale ci
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+test: ## run all tests of all modules
+	go test work
+
+race: ## run all tests in random order under the race detector
+	go test -race -shuffle=on work
+
+lint: ## check format, go vet, the linters of tools/go.mod, and that the modules are tidy
+	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not formatted: $$files"; exit 1; }
+	go vet work
+	$(TOOL) revive -config tools/revive.toml -formatter plain -set_exit_status ./...
+	@for dir in $(MODULES); do \
+	  echo "staticcheck, nilness, tidy: .$${dir#"$(CURDIR)"}"; cd "$$dir"; \
+	  $(TOOL) staticcheck -checks=inherit,-ST1005 ./...; \
+	  $(TOOL) nilness ./...; \
+	  GOWORK=off go mod tidy -diff; \
+	done
+
+fuzz: ## fuzz each target for FUZZTIME (30s)
+	@targets="$(FUZZING)"; [ -n "$$targets" ] || { echo "no fuzz target found"; exit 1; }; \
+	while IFS=: read -r file _ func; do \
+	  name=$${func#func }; echo "$${file%/*} $$name"; \
+	  go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) "$${file%/*}" </dev/null; \
+	done <<< "$$targets"
+
+soak: ## run the properties with RAPID_CHECKS (1000000) checks each
+	@found=$$(go test -list='$(PROPERTIES)' .); [[ $$found == Test* ]] || { echo "no property matches $(PROPERTIES)"; exit 1; }
+	go test -run='$(PROPERTIES)' -timeout=$(SOAK_TIMEOUT) . -rapid.checks=$(RAPID_CHECKS)
+
+guards: ## take out each guard of the failure modes and require that its test fails (ONLY=3,34a)
+	go run ./internal/guards -only='$(ONLY)'
+
+bench: ## measure the cost beside other limiters, about ten minutes (BENCHFLAGS=)
+	go run ./bench/cost $(BENCHFLAGS)
+
+cover: ## require COVER_MIN (90) percent coverage of each package in COVER
+	@go test -cover $(COVER) | awk -v min=$(COVER_MIN) -v packages=$(words $(COVER)) ' \
+	  { print } \
+	  match($$0, /coverage: [0-9.]+%/) { \
+	    n++; if (substr($$0, RSTART + 10, RLENGTH - 11) + 0 < min) { print "below " min "%"; bad = 1 } } \
+	  END { if (n != packages) { print "coverage of " n " packages, not of " packages; bad = 1 } exit bad }'
+
+fleet: ## run the example fleet
+	go run ./examples/fleet
+
+docs: ## write docs/failure-modes.md anew
+	go run ./internal/guards -docs docs/failure-modes.md
+
+stale: ## check that docs/failure-modes.md is what make docs writes
+	go run ./internal/guards -stale docs/failure-modes.md
+
+ci: ## run everything that must pass before a merge
+	.ci/run

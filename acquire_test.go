@@ -1,0 +1,542 @@
+package quotient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestAcquireServesFirstInFirstOut(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(1, 4)))
+		took(t, l, "k", Weight(4))
+		var calls []*call
+		for _, weight := range []int{1, 4, 1, 2} {
+			calls = append(calls, asking(t, l, "k", Weight(weight)))
+		}
+		other := asking(t, l, "another key")
+		other.admittedAfter(t, 0)
+		time.Sleep(8 * time.Second)
+		for i, after := range []time.Duration{1, 5, 6, 8} {
+			calls[i].admittedAfter(t, after*time.Second)
+		}
+	})
+}
+
+// Failure mode 32: small asks do not starve a large one, and TryAcquire overtakes nobody.
+func TestNobodyOvertakes(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 4})
+		p := took(t, l, "k")
+		large, small := asking(t, l, "k", Weight(4)), asking(t, l, "k")
+		wants(t, l, "k", 0)
+		refusedFor(t, l, ReasonInFlight, "k")
+		if _, n := l.TryAcquireUpTo("k", 3); n != 0 {
+			t.Errorf("a batch of %d overtook", n)
+		}
+		small.waits(t)
+		p.Release()
+		large.admittedAfter(t, 0)
+		small.waits(t)
+		large.permit.Release()
+		small.admittedAfter(t, 0)
+	})
+}
+
+func TestTurnBeyondTheDeadlineFailsAtOnce(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(Every(10*time.Second)), StartPool(Pool{Replicas: 2}))
+		wants(t, l, "k", 1)
+		c := askingUntil(t, l, 19*time.Second, "k")
+		want := LimitedError{Key: "k", Rule: "interval", Reason: ReasonDeadline, Limit: 0.1, Share: 0.05, RetryAfter: 20 * time.Second}
+		if got := c.refusedAfter(t, 0, ReasonDeadline); *got != want {
+			t.Errorf("got %+v, want %+v", *got, want)
+		}
+		if !errors.Is(c.err, context.DeadlineExceeded) || !errors.Is(c.err, ErrLimited) {
+			t.Errorf("%v is not what it should be", c.err)
+		}
+		first := askingUntil(t, l, 21*time.Second, "k")
+		askingUntil(t, l, 39*time.Second, "k").refusedAfter(t, 0, ReasonDeadline) // behind the first
+		time.Sleep(20 * time.Second)
+		first.admittedAfter(t, 20*time.Second)
+	})
+}
+
+func TestUnknownTurnWaitsForTheDeadline(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 1})
+		p := took(t, l, "k")
+		c := askingUntil(t, l, 5*time.Second, "k")
+		time.Sleep(5 * time.Second)
+		if !c.ended() || c.err != context.DeadlineExceeded || c.took != 5*time.Second {
+			t.Errorf("ended after %v with %v", c.took, c.err)
+		}
+		p.Release()
+		took(t, l, "k")
+	})
+}
+
+func TestContextThatHasEnded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	l := limiterOf(t, rated(perSecond(1, 3)))
+	if _, err := l.Acquire(ctx, "k"); err != context.Canceled {
+		t.Errorf("got %v", err)
+	}
+	if st := l.Stats(); st.Admitted != 0 || st.Cancelled != 0 || st.Keys != 0 {
+		t.Errorf("it left a trace: %+v", st)
+	}
+}
+
+func TestMaxWait(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(Every(10*time.Second)), MaxWait(10*time.Second))
+		wants(t, l, "k", 1)
+		c := asking(t, l, "k")
+		if err := asking(t, l, "k").refusedAfter(t, 0, ReasonWait); err.RetryAfter != 20*time.Second {
+			t.Errorf("retry after %v, want 20s", err.RetryAfter)
+		}
+		time.Sleep(10 * time.Second)
+		c.admittedAfter(t, 10*time.Second)
+	})
+}
+
+// Where the turn is not known each waiter ends after its own MaxWait, not only the head.
+func TestMaxWaitOfAnUnknownTurn(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 1}, MaxWait(10*time.Second))
+		p := took(t, l, "k")
+		var calls []*call
+		for range 5 {
+			calls = append(calls, asking(t, l, "k"))
+			time.Sleep(time.Second)
+		}
+		time.Sleep(7 * time.Second) // at 12 s
+		for _, c := range calls[:3] {
+			c.refusedAfter(t, 10*time.Second, ReasonWait)
+		}
+		p.Release()
+		calls[3].admittedAfter(t, 9*time.Second)
+		calls[4].waits(t)
+		time.Sleep(2 * time.Second)
+		calls[4].refusedAfter(t, 10*time.Second, ReasonWait)
+	})
+}
+
+// A turn that was near when a caller came may move away; its patience ends all the same.
+func TestMaxWaitAfterACut(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(Every(time.Second)), MaxWait(10*time.Second))
+		wants(t, l, "k", 1)
+		c := asking(t, l, "k")
+		setLimit(t, l, rated(Every(time.Hour)))
+		time.Sleep(10 * time.Second)
+		c.refusedAfter(t, 10*time.Second, ReasonWait)
+	})
+}
+
+// Failure mode 8: the longest Duration is no bound, and above all it does not overflow into the past. This
+// runs by the real clock: in a bubble a timer that fires without end stops the clock.
+func TestLongestMaxWait(t *testing.T) {
+	l := limiterOf(t, Limit{InFlight: 1}, MaxWait(math.MaxInt64))
+	took(t, l, "k")
+	s := l.shard("k")
+	s.mu.Lock() // a timer that fires must wait for this
+	defer s.mu.Unlock()
+	now := s.tick(l.base.Add(time.Hour))
+	g, w := s.gate("k", now), newWaiter(oneRequest)
+	w.key, w.since = "k", now.Sub(l.base)
+	s.enqueue(g, w, now)
+	timer := g.more.timer
+	for range 1000 {
+		runtime.Gosched()
+	}
+	if timer != nil && !timer.Stop() {
+		t.Error("the timer of a waiter that may wait for 292 years has fired at once")
+	}
+	s.dequeue(g, w)
+}
+
+func TestMaxWaiting(t *testing.T) {
+	for _, c := range []struct {
+		perKey, total int
+		keys          []string
+		queued        int // the others are refused
+	}{
+		{2, 100, []string{"a", "a", "a", "b", "b", "b"}, 4},
+		{100, 3, []string{"a", "a", "b", "c", "c"}, 3},
+		{0, 100, []string{"a", "b"}, 0},
+		{100, 0, []string{"a", "b"}, 0},
+		{0, 0, []string{"a"}, 0},
+	} {
+		row(t, c, func(t *testing.T) {
+			l := limiterOf(t, rated(Every(time.Minute)), MaxWaiting(c.perKey, c.total))
+			for _, key := range []string{"a", "b", "c"} {
+				wants(t, l, key, 1)
+			}
+			refused := 0
+			for _, key := range c.keys {
+				if call := asking(t, l, key); call.ended() {
+					call.refusedAfter(t, 0, ReasonQueue)
+					refused++
+				}
+			}
+			if st := l.Stats(); st.Waiting != c.queued || refused != len(c.keys)-c.queued {
+				t.Errorf("%d wait and %d were refused, want %d to wait", st.Waiting, refused, c.queued)
+			}
+			time.Sleep(time.Hour)
+			if got := l.Stats().Waiting; got != 0 {
+				t.Errorf("%d wait in the end", got)
+			}
+		})
+	}
+}
+
+func TestOnWait(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		var told []string
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 2)}, InFlight: 2},
+			OnWait(func(key string, wait time.Duration) { told = append(told, fmt.Sprint(key, " ", wait)) }))
+		p := asking(t, l, "k").permit
+		p2 := asking(t, l, "k").permit
+		asking(t, l, "k")
+		asking(t, l, "k")
+		p.Release()
+		p2.Release()
+		time.Sleep(10 * time.Second)
+		c := asking(t, l, "k")
+		if want := []string{"k 1s", "k 2s", "k 0s"}; !slices.Equal(told, want) {
+			t.Errorf("told %q, want %q", told, want)
+		}
+		c.cancel()
+	})
+}
+
+// Panics of the hook belong to the caller; the limiter is as if it had not been asked.
+func TestPanicInOnWaitLeavesNoTrace(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 1}, OnWait(func(string, time.Duration) { panic("hook") }))
+		p := took(t, l, "k")
+		func() {
+			defer func() {
+				if recover() != "hook" {
+					t.Error("the panic does not reach the caller")
+				}
+			}()
+			l.Acquire(t.Context(), "k") //nolint:errcheck // it panics
+		}()
+		if got := l.Stats().Waiting; got != 0 {
+			t.Errorf("%d wait", got)
+		}
+		p.Release()
+		took(t, l, "k").Release()
+		inFlight(t, l, 0)
+	})
+}
+
+func TestOnAdmit(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		var told []string
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 2)}, InFlight: 1},
+			OnAdmit(func(key string, waited, overhead time.Duration) {
+				told = append(told, fmt.Sprint(key, " ", waited, " ", overhead))
+			}))
+		p := asking(t, l, "k").permit
+		asking(t, l, "k")
+		time.Sleep(3 * time.Second)
+		p.Release()
+		synctest.Wait()
+		took(t, l, "other") // TryAcquire tells nobody
+		if want := []string{"k 0s 0s", "k 3s 0s"}; !slices.Equal(told, want) {
+			t.Errorf("told %q, want %q", told, want)
+		}
+	})
+}
+
+// Failure mode 3: a raised limit lets all waiters through that it admits, at once.
+func TestRaiseWakesWaiters(t *testing.T) {
+	for name, raise := range map[string]func(*testing.T, *Limiter){
+		"a higher rate": func(t *testing.T, l *Limiter) {
+			setLimit(t, l, Limit{Rates: []Rate{perSecond(1e12, 1000)}, InFlight: 2_000_000})
+			time.Sleep(time.Microsecond)
+		},
+		"no rate":     func(t *testing.T, l *Limiter) { setLimit(t, l, Limit{InFlight: 2_000_000}) },
+		"no limit":    func(t *testing.T, l *Limiter) { setLimit(t, l, Limit{}) },
+		"fewer peers": func(t *testing.T, l *Limiter) { setReplicas(t, l, 1); time.Sleep(10 * time.Millisecond) },
+	} {
+		row(t, name, func(t *testing.T) {
+			l := limiterOf(t, Limit{Rates: []Rate{perSecond(1e6, 1000)}, InFlight: 1999}, StartPool(Pool{Replicas: 1000}))
+			took(t, l, "k")
+			var calls []*call
+			for range 1000 {
+				calls = append(calls, asking(t, l, "k"))
+			}
+			start := time.Now()
+			raise(t, l)
+			for i, c := range calls {
+				if !c.ended() || c.err != nil {
+					t.Fatalf("waiter %d of 1000 was not let through: %v", i, c.err)
+				}
+			}
+			if d := time.Since(start); d > 10*time.Millisecond {
+				t.Errorf("it took %v", d)
+			}
+		})
+	}
+}
+
+// Failure mode 4: a cut re-paces those who wait already.
+func TestCutRepacesWaiters(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(1000, 1)))
+		wants(t, l, "k", 1)
+		for range 500 {
+			defer asking(t, l, "k").cancel()
+		}
+		before := l.Stats()
+		setLimit(t, l, rated(perSecond(1, 1)))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if got := l.Stats().Admitted - before.Admitted; got != 10 {
+			t.Errorf("%d were admitted in 10 s at 1 a second", got)
+		}
+	})
+}
+
+// What a cut makes impossible is refused, with the reason.
+func TestCutRefusesTheHead(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		cut    func(*testing.T, *Limiter)
+		reason Reason
+	}{
+		{"slots of the fleet", func(t *testing.T, l *Limiter) { setLimit(t, l, Limit{InFlight: 2}) }, ReasonTooLarge},
+		{"slots of this replica", func(t *testing.T, l *Limiter) { setReplicas(t, l, 2) }, ReasonShare},
+		{"burst", func(t *testing.T, l *Limiter) { setLimit(t, l, rated(perSecond(1, 2))) }, ReasonTooLarge},
+		{"all", func(t *testing.T, l *Limiter) { setLimit(t, l, Deny()) }, ReasonDenied},
+	} {
+		row(t, c.name, func(t *testing.T) {
+			l := limiterOf(t, Limit{InFlight: 4})
+			p := took(t, l, "k", Weight(2))
+			head, next := asking(t, l, "k", Weight(3)), asking(t, l, "k")
+			time.Sleep(time.Second)
+			c.cut(t, l)
+			head.refusedAfter(t, time.Second, c.reason)
+			p.Release()
+			next.cancel()
+		})
+	}
+}
+
+// Failure mode 5: a thousand cancelled waiters leave the tokens as they were.
+func TestCancelStorm(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 2)}, InFlight: 500})
+		wants(t, l, "k", 2)
+		var calls []*call
+		for range 1000 {
+			calls = append(calls, asking(t, l, "k"))
+		}
+		for _, c := range calls {
+			c.gaveUp(t)
+		}
+		has(t, l, "k", 0)
+		time.Sleep(time.Second)
+		wants(t, l, "k", 1)
+		if st := l.Stats(); st.Waiting != 0 || st.Cancelled != 1000 || st.InFlight != 0 {
+			t.Errorf("waiting %d, cancelled %d, in flight %d", st.Waiting, st.Cancelled, st.InFlight)
+		}
+	})
+}
+
+// Failure mode 32: a head that gives up wakes the next one.
+func TestCancelledHeadWakesTheNext(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(1, 5)))
+		took(t, l, "k", Weight(3))
+		head, next := asking(t, l, "k", Weight(4)), asking(t, l, "k", Weight(2))
+		next.waits(t)
+		time.Sleep(500 * time.Millisecond)
+		head.gaveUp(t)
+		next.admittedAfter(t, 500*time.Millisecond)
+		has(t, l, "k", 0.5)
+	})
+}
+
+func TestCancelInTheMiddleMovesThoseBehind(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(Every(time.Second)))
+		wants(t, l, "k", 1)
+		first, second, third := asking(t, l, "k"), asking(t, l, "k"), asking(t, l, "k")
+		second.gaveUp(t)
+		time.Sleep(2 * time.Second)
+		first.admittedAfter(t, time.Second)
+		third.admittedAfter(t, 2*time.Second)
+	})
+}
+
+func TestTryAcquireUpTo(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		limit Limit
+		n     int
+		want  int
+	}{
+		{"all of it", rated(perSecond(1, 10)), 7, 7},
+		{"what there is", rated(perSecond(1, 10)), 70, 10},
+		{"nothing asked", rated(perSecond(1, 10)), 0, 0},
+		{"less than nothing", rated(perSecond(1, 10)), -5, 0},
+		{"no limit", Limit{}, 99, 99},
+		{"slots", Limit{InFlight: 3}, 5, 3},
+		{"the tightest", Limit{Rates: []Rate{perSecond(1, 10), PerHour(4 * 3600)}, InFlight: 6}, 9, 4},
+		{"another unit does not count", rated(perSecond(1, 10), tokensPerMinute(1, 1)), 5, 5},
+		{"a window", rated(Rate{Events: 4, Per: time.Second, Aligned: true}), 9, 4},
+		{"denied", Deny(), 5, 0},
+	} {
+		row(t, c.name, func(t *testing.T) {
+			l := limiterOf(t, c.limit)
+			p, n := l.TryAcquireUpTo("k", c.n)
+			if n != c.want {
+				t.Errorf("got %d, want %d", n, c.want)
+			}
+			if c.limit.InFlight > 0 {
+				inFlight(t, l, n)
+			}
+			p.Release()
+			inFlight(t, l, 0)
+		})
+	}
+}
+
+// Allow requires a free slot, and does not hold it.
+func TestAllowNeedsASlot(t *testing.T) {
+	l := limiterOf(t, Limit{InFlight: 1})
+	for range 10 {
+		if !l.Allow("k") {
+			t.Error("refused while the slot is free")
+		}
+	}
+	p := took(t, l, "k")
+	if l.Allow("k") {
+		t.Error("allowed while the slot is taken")
+	}
+	p.Release()
+	if !l.Allow("k") {
+		t.Error("refused after the release")
+	}
+}
+
+func TestAllRatesOrNone(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 10), tokensPerMinute(60, 100), {Name: "w", Events: 3, Per: time.Minute, Aligned: true}}, InFlight: 2})
+		unchanged := func(reason Reason, rule string, asks ...Ask) {
+			t.Helper()
+			before, inFlight := tokensOf(t, l, "k"), l.Stats().InFlight
+			if d := refusedFor(t, l, reason, "k", asks...); d.Rule != rule {
+				t.Errorf("refused by %q, want %q", d.Rule, rule)
+			}
+			if after := tokensOf(t, l, "k"); !slices.Equal(before, after) || l.Stats().InFlight != inFlight {
+				t.Errorf("a refusal took something: %v became %v", before, after)
+			}
+		}
+		p := took(t, l, "k", Cost("tokens", 80))
+		unchanged(ReasonRate, "tokens", Cost("tokens", 30))
+		p2 := took(t, l, "k")
+		unchanged(ReasonInFlight, "in-flight")
+		p.Release()
+		p2.Release()
+		took(t, l, "k").Release()
+		unchanged(ReasonRate, "w", Cost("tokens", 1))
+	})
+}
+
+// An ask above the local burst but not above the global one waits for a full bucket and then owes the rest.
+func TestAskAboveTheLocalBurst(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(4, 40)), StartPool(Pool{Replicas: 4})) // here 1 a second, burst 10
+		refusedFor(t, l, ReasonTooLarge, "k", Weight(41))
+		wants(t, l, "k", 10)
+		c, next := asking(t, l, "k", Weight(30)), asking(t, l, "k")
+		time.Sleep(10 * time.Second)
+		c.admittedAfter(t, 10*time.Second)
+		has(t, l, "k", -20)
+		time.Sleep(21 * time.Second)
+		next.admittedAfter(t, 31*time.Second)
+	})
+}
+
+func TestWeightAboveTheSlotsOfThisReplica(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 8}, StartPool(Pool{Replicas: 2}))
+		d := refusedFor(t, l, ReasonShare, "k", Weight(5))
+		if d.Rule != "in-flight" || d.Limit != 8 || d.Share != 4 {
+			t.Errorf("got %+v", d)
+		}
+		asking(t, l, "k", Weight(5)).refusedAfter(t, 0, ReasonShare)
+		refusedFor(t, l, ReasonTooLarge, "k", Weight(9))
+	})
+}
+
+func TestCostsAreOfTheirOwn(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(tokensPerMinute(60, 100)))
+		for range 1000 { // requests are not limited
+			took(t, l, "k")
+		}
+		took(t, l, "k", Cost("tokens", 100))
+		c := asking(t, l, "k", Cost("tokens", 5))
+		free := asking(t, l, "k") // costs nothing, but stands behind one who waits
+		time.Sleep(5 * time.Second)
+		c.admittedAfter(t, 5*time.Second)
+		free.admittedAfter(t, 5*time.Second)
+	})
+}
+
+func TestStatsCountAsks(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(4, 2), {Name: "w", Events: 100, Per: time.Minute, Aligned: true}}, InFlight: 3}, StartPool(Pool{Replicas: 2}))
+		took(t, l, "a")
+		wants(t, l, "b", 1)
+		c := asking(t, l, "b", Weight(1))
+		st := l.Stats()
+		if st.Admitted != 2 || st.Refused[ReasonRate] != 1 || st.Waited != 1 || st.Waiting != 1 || st.Keys != 2 || st.InFlight != 1 {
+			t.Errorf("got %+v", st)
+		}
+		want := []RuleStats{
+			{Name: "second", Limit: 4, Share: 2, Burst: 1},
+			{Name: "w", Limit: 100.0 / 60, Share: 50.0 / 60},
+			{Name: "in-flight", Limit: 3, Share: 1},
+		}
+		if !slices.Equal(st.Rules, want) {
+			t.Errorf("rules %+v, want %+v", st.Rules, want)
+		}
+		for key, ks := range l.Keys() {
+			if want := map[string]int{"a": 1}[key]; ks.InFlight != want || ks.Waiting != 1-want {
+				t.Errorf("key %q: %+v", key, ks)
+			}
+		}
+		c.cancel()
+	})
+}
+
+func TestKeysMayBeLeftEarly(t *testing.T) {
+	l := limiterOf(t, rated(PerHour(1)))
+	for i := range 10 {
+		wants(t, l, fmt.Sprint(i), 1)
+	}
+	n := 0
+	for range l.Keys() {
+		if n++; n == 3 {
+			break
+		}
+	}
+	if n != 3 {
+		t.Errorf("saw %d keys", n)
+	}
+}

@@ -1,0 +1,299 @@
+package quotient
+
+import (
+	"context"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient/policy"
+)
+
+// spyLaw is a policy, and the only law of it, that notes what it hears and says what it is told to.
+type spyLaw struct {
+	last  policy.Sample
+	start float64 // 0: the share
+	next  float64 // in answer to feedback; 0: the share
+}
+
+func (s *spyLaw) New() policy.Law { return s }
+
+func (s *spyLaw) Next(x policy.Sample, b policy.Bounds) float64 {
+	answer := s.next
+	if x.Outcome == policy.Unknown {
+		answer = s.start
+	} else {
+		s.last = x
+	}
+	if answer == 0 {
+		return b.Share
+	}
+	return answer
+}
+
+var (
+	throttled = policy.Feedback{Outcome: policy.Throttled}
+	success   = policy.Feedback{Outcome: policy.Success}
+)
+
+// learning returns a limiter of 20 a second and two replicas under AIMD.
+func learning(t *testing.T, c Ceiling, opts ...Option) *Limiter {
+	t.Helper()
+	return limiterOf(t, rated(perSecond(20, 40)), append(opts, Policy(policy.AIMD{}, c), StartPool(Pool{Replicas: 2}))...)
+}
+
+// paces fails unless the policy lets so many events a second through for the key.
+func paces(t *testing.T, l *Limiter, key string, want float64) {
+	t.Helper()
+	for k, ks := range l.Keys() {
+		if k == key {
+			if math.Abs(ks.Rate-want) > want/100 {
+				t.Errorf("key %q is paced at %v, want %v", key, ks.Rate, want)
+			}
+			return
+		}
+	}
+	t.Errorf("key %q is not remembered", key)
+}
+
+// sends takes a permit, waiting if need be, and hands back what the upstream said a moment later.
+func sends(t *testing.T, l *Limiter, key string, f policy.Feedback) {
+	t.Helper()
+	p, err := l.Acquire(context.Background(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Millisecond)
+	p.Done(f)
+}
+
+func TestPolicyStartsAtTheShare(t *testing.T) {
+	for _, c := range []Ceiling{CeilingShare, CeilingLimit} {
+		row(t, c, func(t *testing.T) {
+			l := learning(t, c)
+			sends(t, l, "k", policy.Feedback{})
+			paces(t, l, "k", 10)
+			if !l.NeedsFeedback() {
+				t.Error("no feedback is needed")
+			}
+		})
+	}
+	if limiterOf(t, Limit{}).NeedsFeedback() {
+		t.Error("Fixed needs feedback")
+	}
+}
+
+func TestRefusalCutsTheRate(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := learning(t, CeilingLimit)
+		sends(t, l, "k", throttled)
+		paces(t, l, "k", 5)
+		sends(t, l, "k", throttled)
+		paces(t, l, "k", 2.5)
+		sends(t, l, "other", success)
+		paces(t, l, "other", 10)
+		if got := l.Stats().Throttled; got != 2 {
+			t.Errorf("counted %d", got)
+		}
+		start := time.Now()
+		for range 11 { // one burst of one event, then the pace
+			sends(t, l, "k", policy.Feedback{Outcome: policy.Unavailable})
+		}
+		if d := time.Since(start); d < 4*time.Second || d > 4500*time.Millisecond {
+			t.Errorf("10 events at 2.5 a second took %v", d)
+		}
+	})
+}
+
+// Failure mode 25: refusals of requests that were sent before a cut say nothing new.
+func TestOneCutForOneCongestedPeriod(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1000, 1000)}}, Policy(policy.AIMD{}, CeilingShare))
+		var permits []Permit
+		for range 50 {
+			permits = append(permits, took(t, l, "k"))
+		}
+		time.Sleep(100 * time.Millisecond)
+		for _, p := range permits {
+			p.Done(throttled)
+		}
+		paces(t, l, "k", 500)
+	})
+}
+
+func TestRateGrowsOnlyWhenItHeldBack(t *testing.T) {
+	for _, c := range []struct {
+		ceiling Ceiling
+		most    float64
+	}{{CeilingShare, 10}, {CeilingLimit, 20}} {
+		row(t, c, func(t *testing.T) {
+			l := learning(t, c.ceiling)
+			sends(t, l, "k", throttled)
+			for range 20 { // seldom: nothing held them back
+				time.Sleep(time.Second)
+				sends(t, l, "k", success)
+			}
+			paces(t, l, "k", 5)
+			for start := time.Now(); time.Since(start) < 5*time.Second; {
+				sends(t, l, "k", success)
+			}
+			paces(t, l, "k", 7.5) // a twentieth of the share in each second
+			for start := time.Now(); time.Since(start) < time.Minute; {
+				sends(t, l, "k", success)
+			}
+			paces(t, l, "k", c.most)
+		})
+	}
+}
+
+// A reader of batches is held back as well when it gets less than it asked for.
+func TestRateGrowsForReadersOfBatches(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := learning(t, CeilingShare)
+		sends(t, l, "k", throttled)
+		for range 50 {
+			p, _ := l.TryAcquireUpTo("k", 100)
+			time.Sleep(100 * time.Millisecond)
+			p.Done(success)
+		}
+		for _, ks := range l.Keys() {
+			if ks.Rate <= 5.1 {
+				t.Errorf("after 5 s of batches that were cut short the rate is %v, want it to grow", ks.Rate)
+			}
+		}
+	})
+}
+
+func TestSharesBoundThePolicy(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		law := &spyLaw{next: 1e6}
+		l := limiterOf(t, rated(perSecond(20, 2)), Policy(law, CeilingShare), StartPool(Pool{Replicas: 2}))
+		sends(t, l, "k", success)
+		paces(t, l, "k", 10)
+		start, n := time.Now(), 0
+		for time.Since(start) < 10*time.Second {
+			if l.Allow("k") {
+				n++
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if n > 101 {
+			t.Errorf("%d in 10 s at a share of 10 a second", n)
+		}
+	})
+}
+
+func TestPoolChangesMoveAKeysBounds(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := learning(t, CeilingShare)
+		sends(t, l, "k", throttled)
+		sends(t, l, "new", success)
+		setReplicas(t, l, 8)
+		paces(t, l, "k", 2.5)
+		setReplicas(t, l, 2)
+		paces(t, l, "k", 2.5) // what it learned stays
+		sends(t, l, "unlearned", policy.Feedback{})
+		paces(t, l, "unlearned", 10)
+	})
+}
+
+// What a key has learned is not dropped with it, for ten minutes.
+func TestLearnedKeysStay(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := learning(t, CeilingLimit, MaxKeys(1))
+		sends(t, l, "learned", throttled)
+		for range 9 {
+			time.Sleep(time.Minute)
+			l.TryAcquire("another")
+			paces(t, l, "learned", 5)
+		}
+		time.Sleep(time.Minute)
+		paces(t, l, "learned", 10) // as if never seen
+		l.TryAcquire("another")
+		if gateOf(l, "learned") != nil {
+			t.Error("a key that has forgotten is still there")
+		}
+	})
+}
+
+func TestFeedbackKeepsWhatWasLearned(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := learning(t, CeilingLimit)
+		sends(t, l, "k", throttled)
+		for range 30 {
+			time.Sleep(9 * time.Minute)
+			sends(t, l, "k", success)
+		}
+		paces(t, l, "k", 5)
+	})
+}
+
+// A law that answers nonsense to feedback is not heeded.
+func TestLawThatAnswersNonsense(t *testing.T) {
+	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1} {
+		row(t, x, func(t *testing.T) {
+			l := limiterOf(t, rated(perSecond(20, 40)), Policy(&spyLaw{next: x}, CeilingLimit), StartPool(Pool{Replicas: 2}))
+			for range 5 {
+				sends(t, l, "k", success)
+			}
+			paces(t, l, "k", 10)
+		})
+	}
+}
+
+// Nor is one whose rate to start at is nonsense.
+func TestLawThatStartsWithNonsense(t *testing.T) {
+	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1, 1e300} {
+		row(t, x, func(t *testing.T) {
+			l := limiterOf(t, rated(tokensPerMinute(60, 60)), Policy(&spyLaw{start: x}, CeilingLimit))
+			n := 0
+			for n < 10_000 && l.Allow("k") {
+				n++
+			}
+			time.Sleep(time.Hour)
+			if n == 10_000 {
+				t.Errorf("a start of %v: no request is refused, or paced", x)
+			}
+			if ok := l.Allow("k"); !ok {
+				t.Errorf("a start of %v: everything is refused", x)
+			}
+		})
+	}
+}
+
+// A key that starts as a copy of the overflow gate has learned nothing, and must not be kept for it.
+func TestKeyFromTheOverflowGateCanBecomeIdle(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(1000, 1000)), Policy(policy.AIMD{}, CeilingShare), MaxKeys(1))
+		took(t, l, "busy")
+		sends(t, l, "late", throttled) // the overflow gate has learned
+		for k := range l.Keys() {
+			if k == "late" {
+				t.Fatal("the key is not in the overflow gate")
+			}
+		}
+		l.shard("busy").free(holdingOf(l, "busy"))
+		time.Sleep(time.Second)
+		took(t, l, "late").Release() // has a gate of its own now
+		if gateOf(l, "late") == nil {
+			t.Fatal("the key has no gate of its own")
+		}
+		time.Sleep(time.Hour)
+		l.TryAcquire("another")
+		if gateOf(l, "late") != nil {
+			t.Error("a key that learned nothing and did nothing for an hour is still not idle")
+		}
+	})
+}
+
+// holdingOf is a permit of the key that is out.
+func holdingOf(l *Limiter, key string) *holding {
+	for _, block := range l.shard(key).permits.blocks {
+		for i := range block {
+			if h := &block[i]; h.out() && h.gate == gateOf(l, key) {
+				return h
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package quotient
+
+import (
+	"errors"
+	"math"
+	"testing"
+)
+
+// Failure mode 31: an ask that is not valid, or that can never be admitted, fails at once.
+func TestBadAsksFailAtOnce(t *testing.T) {
+	limit := Limit{Rates: []Rate{perSecond(10, 5), tokensPerMinute(1000, 500)}, InFlight: 8}
+	for _, c := range []struct {
+		name   string
+		asks   []Ask
+		reason Reason
+		words  []string
+	}{
+		{"weight 0", []Ask{Weight(0)}, ReasonAsk, []string{"Weight", "0"}},
+		{"negative weight", []Ask{Weight(-1000)}, ReasonAsk, []string{"Weight", "-1000"}},
+		{"smallest int", []Ask{Weight(math.MinInt)}, ReasonAsk, []string{"Weight", "-9223372036854775808"}},
+		{"largest int", []Ask{Weight(math.MaxInt)}, ReasonAsk, []string{"Weight", "9223372036854775807"}},
+		{"weight of unit none", []Ask{Cost("", 0)}, ReasonAsk, []string{"Weight", "0"}},
+		{"negative cost", []Ask{Cost("tokens", -1)}, ReasonAsk, []string{"Cost", "tokens", "-1"}},
+		{"unknown unit", []Ask{Cost("bytes", 1)}, ReasonAsk, []string{"Cost", `"bytes"`}},
+		{"costs that overflow", []Ask{Cost("tokens", maxAsk), Cost("tokens", 1)}, ReasonAsk, []string{"Cost", "tokens"}},
+		{"above the burst", []Ask{Weight(6)}, ReasonTooLarge, []string{"second", "too_large"}},
+		{"above the burst of a cost", []Ask{Cost("tokens", 501)}, ReasonTooLarge, []string{"tokens", "too_large"}},
+		{"above the slots", []Ask{Weight(9)}, ReasonTooLarge, []string{"in-flight", "too_large"}},
+		{"the largest weight", []Ask{Weight(maxAsk)}, ReasonTooLarge, []string{"too_large"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inFakeTime(t, func(t *testing.T) {
+				l := limiterOf(t, limit)
+				says(t, refusedFor(t, l, c.reason, "k", c.asks...).Err("k"), c.words...)
+				_, err := l.Acquire(t.Context(), "k", c.asks...)
+				says(t, err, c.words...)
+				if got := errors.Is(err, ErrLimited); got != (c.reason != ReasonAsk) {
+					t.Errorf("ErrLimited: %v", got)
+				}
+				if got := l.Stats().Refused[c.reason]; got != 2 {
+					t.Errorf("counted %d refusals, want 2", got)
+				}
+				wants(t, l, "k", 5) // nothing was taken
+			})
+		})
+	}
+}
+
+func TestAsksAddUp(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		asks             []Ask
+		requests, tokens float64 // left of 5 and 500
+	}{
+		{"nothing said", nil, 4, 500},
+		{"zero value", []Ask{{}}, 4, 500},
+		{"the last weight counts", []Ask{Weight(4), Weight(2)}, 3, 500},
+		{"costs add up", []Ask{Cost("tokens", 100), Cost("tokens", 50)}, 4, 350},
+		{"both", []Ask{Cost("tokens", 100), Weight(3)}, 2, 400},
+		{"a cost of nothing", []Ask{Cost("tokens", 0)}, 4, 500},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inFakeTime(t, func(t *testing.T) {
+				l := limiterOf(t, rated(perSecond(10, 5), tokensPerMinute(1000, 500)))
+				took(t, l, "k", c.asks...)
+				if got := tokensOf(t, l, "k"); got[0] != c.requests || got[1] != c.tokens {
+					t.Errorf("left %v, want %v and %v", got, c.requests, c.tokens)
+				}
+			})
+		})
+	}
+}
+
+func TestUnitsOfALimiterAreFew(t *testing.T) {
+	l := limiterOf(t, rated(unitRate("a"), unitRate("b")))
+	setLimit(t, l, rated(unitRate("c")))
+	says(t, l.SetLimit(rated(unitRate("a"), unitRate("d"))), "Rates[1].Unit", `"d"`)
+	took(t, l, "k", Cost("a", 9)) // known, though nothing counts it now
+	refusedFor(t, l, ReasonAsk, "k", Cost("d", 1))
+	refusedFor(t, l, ReasonTooLarge, "k", Cost("c", 2))
+}
+
+func unitRate(unit string) Rate {
+	r := perSecond(1, 1)
+	r.Unit = unit
+	return r
+}

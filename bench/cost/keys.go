@@ -1,0 +1,112 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+)
+
+// keyLen is the length of every benchmark key in bytes: about a tenant's UUID without its dashes.
+const keyLen = 24
+
+// zipfSkew is the exponent of the Zipf draws. Values near one have the heaviest tail, which is the
+// hardest case for a map that must be read from main memory.
+const zipfSkew = 1.01
+
+// drawn is how many draws a traffic pattern holds. It is a power of two, so that wrapping is a mask.
+const drawn = 1 << 21
+
+// traffic is a list of distinct keys and a precomputed order in which they are visited.
+type traffic struct {
+	keys     []string
+	order    []uint32
+	distinct int // keys that occur in order
+}
+
+// makeKeys returns n distinct strings of keyLen bytes, each with memory of its own.
+func makeKeys(prefix string, n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = makeKey(prefix, i)
+	}
+	return keys
+}
+
+// makeKey returns the i-th key with this prefix, freshly allocated.
+func makeKey(prefix string, i int) string {
+	return strings.Clone(fmt.Sprintf("%s%0*d", prefix, keyLen-len(prefix), i))
+}
+
+// checkKeys fails unless all keys have keyLen bytes and no two are equal.
+func checkKeys(keys []string) error {
+	seen := make(map[string]bool, len(keys))
+	for _, k := range keys {
+		if len(k) != keyLen {
+			return fmt.Errorf("key %q has %d bytes, want %d", k, len(k), keyLen)
+		}
+		seen[k] = true
+	}
+	if len(seen) != len(keys) {
+		return fmt.Errorf("%d keys, only %d of them distinct", len(keys), len(seen))
+	}
+	return nil
+}
+
+// uniform visits n keys, each equally often on average.
+func uniform(n int) (traffic, error) {
+	r := rand.New(rand.NewPCG(1, 2))
+	return newTraffic(n, func() uint32 { return uint32(r.IntN(n)) })
+}
+
+// zipf visits n keys with Zipf frequencies. Which key is popular is independent of its name's order.
+func zipf(n int) (traffic, error) {
+	r := rand.New(rand.NewPCG(1, 2))
+	z := rand.NewZipf(r, zipfSkew, 1, uint64(n-1))
+	rank := r.Perm(n)
+	return newTraffic(n, func() uint32 { return uint32(rank[z.Uint64()]) })
+}
+
+func newTraffic(n int, next func() uint32) (traffic, error) {
+	t := traffic{keys: makeKeys("tenant-", n), order: make([]uint32, drawn)}
+	if err := checkKeys(t.keys); err != nil {
+		return traffic{}, err
+	}
+	hit := make([]bool, n)
+	for i := range t.order {
+		k := next()
+		t.order[i] = k
+		if !hit[k] {
+			hit[k] = true
+			t.distinct++
+		}
+	}
+	return t, nil
+}
+
+// visitor walks through a traffic pattern and remembers where it stopped. Not for concurrent use.
+type visitor struct {
+	traffic
+	at int
+	_  [64]byte // no two visitors on one cache line
+}
+
+// visitors returns one visitor a worker, spread evenly over the pattern.
+func (t traffic) visitors(workers int) []visitor {
+	vs := make([]visitor, workers)
+	for i := range vs {
+		vs[i] = visitor{traffic: t, at: i * len(t.order) / workers}
+	}
+	return vs
+}
+
+// run asks n times and returns how often it was admitted.
+func (v *visitor) run(allow func(string) bool, n int) int {
+	admitted := 0
+	for range n {
+		if allow(v.keys[v.order[v.at&(drawn-1)]]) {
+			admitted++
+		}
+		v.at++
+	}
+	return admitted
+}

@@ -1,0 +1,282 @@
+package quotient
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func named(name string, r Rate) Rate {
+	r.Name = name
+	return r
+}
+
+func aligned(events float64, per time.Duration) Rate {
+	return Rate{Name: "w", Events: events, Per: per, Aligned: true}
+}
+
+// TestChangesBringNoTokens takes everything, changes the limit once or more in the same instant, and
+// looks what the key may do then.
+func TestChangesBringNoTokens(t *testing.T) {
+	five, ten := perSecond(1, 5), perSecond(1, 10)
+	for _, c := range []struct {
+		name    string
+		from    Limit
+		changes []Limit
+		want    int // admitted after the last change
+	}{
+		{"nothing changes", rated(five), []Limit{rated(five)}, 0},
+		{"a raised burst", rated(five), []Limit{rated(ten)}, 0},
+		{"down and up again", rated(ten), []Limit{rated(five), rated(ten), rated(five), rated(ten)}, 0},
+		{"a renamed rate", rated(five), []Limit{rated(named("new", five))}, 0},
+		{"an added rate", rated(five), []Limit{rated(five, named("new", ten))}, 0},
+		{"an added rate, then the old one goes", rated(five), []Limit{rated(five, named("new", ten)), rated(named("new", ten))}, 0},
+		{"another place", rated(five, named("b", ten)), []Limit{rated(named("b", ten), five)}, 0},
+		{"a removed rate leaves the other", rated(five, named("b", ten)), []Limit{rated(named("b", ten))}, 5},
+		{"slots come", rated(five), []Limit{{Rates: []Rate{five}, InFlight: 3}}, 0},
+		{"a window of another length", rated(aligned(5, time.Minute)), []Limit{rated(aligned(5, time.Hour))}, 0},
+		{"a renamed window", rated(aligned(5, time.Minute)), []Limit{rated(named("v", aligned(5, time.Minute)))}, 0},
+		{"a raised window counts at once", rated(aligned(5, time.Minute)), []Limit{rated(aligned(8, time.Minute))}, 3},
+		{"up and down again", rated(aligned(5, time.Minute)), []Limit{rated(aligned(8, time.Minute)), rated(aligned(5, time.Minute))}, 0},
+	} {
+		row(t, c.name, func(t *testing.T) {
+			l := limiterOf(t, c.from)
+			wants(t, l, "k", 5)
+			for _, limit := range c.changes {
+				setLimit(t, l, limit)
+			}
+			wants(t, l, "k", c.want)
+		})
+	}
+}
+
+// Bound 1 holds through every SetLimit: refusing all for an instant must not fill the buckets.
+func TestDenyForAnInstantBringsNoTokens(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(1, 5)))
+		wants(t, l, "k", 5)
+		setLimit(t, l, Deny())
+		setLimit(t, l, rated(perSecond(1, 5)))
+		wants(t, l, "k", 0)
+	})
+}
+
+// A debt stays what it is under another name.
+func TestRenamedRateKeepsItsDebt(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(tokensPerMinute(60, 100)))
+		if err := took(t, l, "k", Cost("tokens", 100)).Correct("tokens", 150); err != nil {
+			t.Fatal(err)
+		}
+		setLimit(t, l, rated(named("new", tokensPerMinute(60, 100))))
+		has(t, l, "k", -50)
+	})
+}
+
+// A rule keeps its state by name and unit also when it becomes aligned, or ceases to be.
+func TestAlignedAndBackBringsNoTokens(t *testing.T) {
+	bucket, window := named("w", perSecond(1, 5)), aligned(5, time.Hour)
+	for _, c := range []struct {
+		name  string
+		rates []Rate
+	}{
+		{"a bucket becomes a window", []Rate{bucket, window}},
+		{"a window becomes a bucket", []Rate{window, bucket}},
+	} {
+		row(t, c.name, func(t *testing.T) {
+			l := limiterOf(t, rated(c.rates[0]))
+			wants(t, l, "k", 5)
+			setLimit(t, l, rated(c.rates[1]))
+			wants(t, l, "k", 0)
+		})
+	}
+}
+
+func TestRateOfANewUnitStartsFull(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(1, 5)))
+		wants(t, l, "k", 5)
+		setLimit(t, l, rated(perSecond(1, 5), tokensPerMinute(60, 100)))
+		if got := tokensOf(t, l, "k"); !slices.Equal(got, []float64{0, 100}) {
+			t.Errorf("left %v", got)
+		}
+	})
+}
+
+// Those who left the pool have used their part of this window; those who came will want theirs.
+func TestPoolChangesInAWindow(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(aligned(12, time.Minute)), StartPool(Pool{Replicas: 4}))
+		took(t, l, "k")
+		setReplicas(t, l, 2)
+		wants(t, l, "k", 2) // 3 as before
+		time.Sleep(time.Minute)
+		took(t, l, "k")
+		setReplicas(t, l, 6)
+		wants(t, l, "k", 1) // 2 at once
+		time.Sleep(time.Minute)
+		setReplicas(t, l, 12)
+		setReplicas(t, l, 1)
+		wants(t, l, "k", 1) // the least of the sizes in this window
+	})
+}
+
+func TestPoolChangesDivideABucketAnew(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(12, 24)), StartPool(Pool{Replicas: 2}))
+		took(t, l, "k", Weight(2))
+		setReplicas(t, l, 4)
+		has(t, l, "k", 6)
+		setReplicas(t, l, 1)
+		has(t, l, "k", 6)
+		time.Sleep(time.Second)
+		has(t, l, "k", 18)
+		took(t, l, "never seen", Weight(18)) // a key that is new now is in no other position
+	})
+}
+
+// Waiters keep their places when the rules change under them, and what is queued is counted anew.
+func TestRulesChangeUnderWaiters(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(Every(time.Second)))
+		wants(t, l, "k", 1)
+		first, second := asking(t, l, "k"), asking(t, l, "k")
+		setLimit(t, l, rated(PerHour(7200), named("new", Every(10*time.Second))))
+		asking(t, l, "k").cancel()
+		if d := refusedFor(t, l, ReasonRate, "k"); d.Rule != "new" || d.RetryAfter != 30*time.Second {
+			t.Errorf("got %+v, want the turn behind two waiters, 30 s", d)
+		}
+		time.Sleep(20 * time.Second)
+		first.admittedAfter(t, 10*time.Second)
+		second.admittedAfter(t, 20*time.Second)
+	})
+}
+
+// Permits of before a change are given back after it.
+func TestLimitChangesUnderPermits(t *testing.T) {
+	l := limiterOf(t, Limit{InFlight: 4})
+	old := took(t, l, "k", Weight(3))
+	setLimit(t, l, rated(perSecond(1, 5)))
+	took(t, l, "k").Release()
+	setLimit(t, l, Limit{InFlight: 2})
+	refusedFor(t, l, ReasonInFlight, "k")
+	old.Release()
+	took(t, l, "k", Weight(2)).Release()
+	inFlight(t, l, 0)
+	if ks := gateOf(l, "k"); ks.used != 0 || ks.held != 0 {
+		t.Errorf("%d used, %d held", ks.used, ks.held)
+	}
+}
+
+// A key that is touched after many changes is exactly where one is that followed each.
+func TestLazyEqualsEager(t *testing.T) {
+	limits := []Limit{
+		rated(perSecond(3, 10)), rated(perSecond(7, 3)), rated(named("b", perSecond(5, 20)), perSecond(3, 10)),
+		rated(perSecond(100, 1000), tokensPerMinute(60, 10)), rated(aligned(10, time.Second)), rated(aligned(7.5, time.Second), perSecond(3, 10)),
+		{Rates: []Rate{perSecond(1.0/3, 7)}, InFlight: 5}, {InFlight: 9},
+	}
+	for seed := range uint64(30) {
+		row(t, seed, func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(seed, 1))
+			start := Pool{Replicas: 3, Ordinal: 2, Fixed: true}
+			eager, lazy := limiterOf(t, limits[0], StartPool(start)), limiterOf(t, limits[0], StartPool(start))
+			use := func() {
+				n := rnd.IntN(12)
+				_, a := eager.TryAcquireUpTo("k", n)
+				_, b := lazy.TryAcquireUpTo("k", n)
+				if a != b {
+					t.Fatalf("a batch of %d: eager %d, lazy %d", n, a, b)
+				}
+			}
+			for range 20 {
+				use()
+				for range rnd.IntN(6) {
+					time.Sleep(time.Duration(rnd.Int64N(int64(700 * time.Millisecond))))
+					change(t, rnd, limits, eager, lazy)
+					tokensOf(t, eager, "k")
+				}
+				if a, b := tokensOf(t, eager, "k"), tokensOf(t, lazy, "k"); !slices.Equal(a, b) {
+					t.Fatalf("eager %v, lazy %v", a, b)
+				}
+			}
+		})
+	}
+}
+
+// change makes one change in all limiters.
+func change(t *testing.T, rnd *rand.Rand, limits []Limit, all ...*Limiter) {
+	t.Helper()
+	limit, n := limits[rnd.IntN(len(limits))], 1+rnd.IntN(4)
+	pool := Pool{Replicas: n, Ordinal: 1 + rnd.IntN(n), Fixed: true}
+	setsLimit := rnd.IntN(2) == 0
+	for _, l := range all {
+		if setsLimit {
+			setLimit(t, l, limit)
+		} else if err := l.SetPool(pool); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// No key, however long untouched, holds on to more than so many changes.
+func TestManyChangesAreReplayed(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(1, 5)))
+		for i := range 500 {
+			took(t, l, fmt.Sprint(i))
+		}
+		for i := range catchUp {
+			setLimit(t, l, rated(perSecond(float64(1+i%2), 5)))
+		}
+		for i := range 500 {
+			key := fmt.Sprint(i)
+			if g := gateOf(l, key); g != nil && g.setting != l.shard(key).setting {
+				t.Fatalf("key %q holds on to an old setting", key)
+			}
+		}
+		wants(t, l, "7", 4)
+	})
+}
+
+func TestManyChangesReachTheOverflowGate(t *testing.T) {
+	l := limiterOf(t, rated(PerHour(1)), MaxKeys(1))
+	wants(t, l, "busy", 1)
+	wants(t, l, "late", 1)
+	for i := range catchUp {
+		setLimit(t, l, rated(PerHour(float64(1+i%2))))
+	}
+	if s := l.shard("late"); s.overflow == nil || s.overflow.setting != s.setting {
+		t.Error("the overflow gate holds on to an old setting")
+	}
+	wants(t, l, "late", 0)
+}
+
+func TestChangesWhileInUse(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1000, 10)}, InFlight: 5})
+		for i := range 20 {
+			go func() {
+				for range 50 {
+					if p, err := l.Acquire(t.Context(), fmt.Sprint(i%3)); err == nil {
+						time.Sleep(time.Millisecond)
+						p.Release()
+					}
+				}
+			}()
+		}
+		for i := range 200 {
+			setLimit(t, l, Limit{Rates: []Rate{perSecond(float64(1000+i), 10)}, InFlight: 1 + i%5})
+			setReplicas(t, l, 1+i%2)
+			time.Sleep(time.Millisecond)
+		}
+		setLimit(t, l, Limit{InFlight: 100})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if st := l.Stats(); st.Waiting != 0 || st.InFlight != 0 || st.DoubleReleases != 0 || st.Limit.InFlight != 100 {
+			t.Errorf("got %+v", st)
+		}
+	})
+}

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// patience is how long a request waits for its turn before its replica gives it up.
+const patience = 500 * time.Millisecond
+
+// A fleet is one run: the upstream, the replicas, and what happened. Only the goroutine of
+// runFleet uses it; the processes and the upstream have locks of their own.
+type fleet struct {
+	plan   plan
+	out    *screen
+	up     *upstream
+	url    string
+	client *http.Client // for the admin endpoints
+	all    []*process   // every replica that ever was
+	phases []phase
+	growth growth
+	most   int // largest pool size
+	begin  time.Duration
+}
+
+// runFleet runs a plan from start to end. Whatever happens, no process of it is left afterwards.
+func runFleet(ctx context.Context, p plan, out *screen) (_ *fleet, err error) {
+	f := &fleet{plan: p, out: out, up: newUpstream(newClock(), p), most: p.Replicas}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	f.url = "http://" + listener.Addr().String() + "/"
+	srv := &http.Server{Handler: f.up, ReadHeaderTimeout: 5 * time.Second}
+	base := &http.Transport{}
+	f.client = &http.Client{Transport: base}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = srv.Serve(listener) }) // it ends with ErrServerClosed, below
+	defer func() {
+		err = errors.Join(err, f.stopAll())
+		base.CloseIdleConnections()
+		err = errors.Join(err, srv.Close())
+		serving.Wait()
+	}()
+	if err := f.startAll(ctx); err != nil {
+		return nil, err
+	}
+	return f, f.play(ctx)
+}
+
+// play goes through the plan, one line a second.
+func (f *fleet) play(ctx context.Context) error {
+	lines := time.NewTicker(time.Second)
+	defer lines.Stop()
+	end := time.After(f.plan.Duration)
+	join, kill := after(f.plan.Join), after(f.plan.Kill)
+	f.out.head()
+	for n := 1; ; {
+		var err error
+		select {
+		case <-ctx.Done():
+			return errors.New("interrupted")
+		case <-lines.C:
+			f.line(n)
+			n++
+			err = f.check()
+		case <-join:
+			err = f.join(ctx)
+		case <-kill:
+			err = f.killOne(ctx)
+		case <-end:
+			if time.Duration(n)*time.Second <= f.plan.Duration {
+				f.line(n) // the ticker's last tick and the end fall together
+			}
+			f.phases[len(f.phases)-1].To = f.up.now()
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// after is time.After, and never for 0.
+func after(d time.Duration) <-chan time.Time {
+	if d == 0 {
+		return nil
+	}
+	return time.After(d)
+}
+
+// startAll starts the first replicas. The run begins when all of them are there.
+func (f *fleet) startAll(ctx context.Context) error {
+	n := f.plan.Replicas
+	for ordinal := 1; ordinal <= n; ordinal++ {
+		if _, err := f.startOne(n, ordinal, false); err != nil {
+			return err
+		}
+	}
+	for _, p := range f.all {
+		if _, err := p.ready(ctx); err != nil {
+			return err
+		}
+	}
+	f.begin = f.up.now()
+	f.enter(f.begin)
+	return nil
+}
+
+// startOne starts the next replica as one of n.
+func (f *fleet) startOne(n, ordinal int, join bool) (*process, error) {
+	told := f.plan.told(n)
+	p, err := start(assignment{
+		ID: len(f.all) + 1, Upstream: f.url,
+		Limit: f.plan.Limit, Burst: f.plan.Burst, Replicas: told, Ordinal: min(ordinal, told), Join: join,
+		Want: f.plan.Want, Patience: patience, Life: f.plan.Duration + startWithin + 5*time.Second,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.steps = []step{f.share(0, n)}
+	f.all = append(f.all, p)
+	return p, nil
+}
+
+// share is what one of n replicas may do from an instant on: the quotient, and no bucket smaller
+// than one request.
+func (f *fleet) share(from time.Duration, n int) step {
+	return step{from: from, rate: f.plan.Limit / float64(n), burst: max(1, float64(f.plan.Burst)/float64(n))}
+}
+
+// alive are the replicas whose end was not ordered.
+func (f *fleet) alive() []*process {
+	return slices.DeleteFunc(slices.Clone(f.all), func(p *process) bool { return p.ending })
+}
+
+// enter ends the current phase and begins the next with those that are alive.
+func (f *fleet) enter(at time.Duration) {
+	if len(f.phases) > 0 {
+		f.phases[len(f.phases)-1].To = at
+	}
+	next := phase{From: at}
+	for _, p := range f.alive() {
+		next.Alive = append(next.Alive, p.id)
+	}
+	f.phases = append(f.phases, next)
+}
+
+// join starts one more replica, with an empty bucket, and tells the others when it is there. It
+// sends requests while they do not know of it yet: that is the growth that bound 3 allows for.
+func (f *fleet) join(ctx context.Context) error {
+	n := len(f.alive()) + 1
+	p, err := f.startOne(n, n, true)
+	if err != nil {
+		return err
+	}
+	hello, err := p.ready(ctx)
+	if err != nil {
+		return err
+	}
+	born := f.up.since(hello.Born)
+	f.enter(born)
+	f.most = max(f.most, n)
+	news, err := f.announce(ctx, born)
+	if err != nil {
+		return err
+	}
+	last := slices.Max(news.delays)
+	f.growth = growth{from: born, to: born + last, extra: f.plan.Limit * last.Seconds() * (float64(n)/float64(n-1) - 1)}
+	f.out.event(born-f.begin, fmt.Sprintf("replica %d joins, its bucket empty", p.id), news)
+	return nil
+}
+
+// killOne kills the second replica, or the only one of the start, and tells the others.
+func (f *fleet) killOne(ctx context.Context) error {
+	victim := f.all[min(1, f.plan.Replicas-1)]
+	pid := victim.cmd.Process.Pid
+	if err := victim.kill(); err != nil {
+		return err
+	}
+	at := f.up.now()
+	f.enter(at)
+	news, err := f.announce(ctx, at)
+	if err != nil {
+		return err
+	}
+	f.out.event(at-f.begin, fmt.Sprintf("replica %d is killed (pid %d)", victim.id, pid), news)
+	return nil
+}
+
+// An announcement is how long after a change each replica knew of it.
+type announcement struct {
+	ids    []int
+	delays []time.Duration
+}
+
+// announce tells all that are alive how many they are now, all at the same time.
+func (f *fleet) announce(ctx context.Context, changed time.Duration) (announcement, error) {
+	alive := f.alive()
+	n := len(alive)
+	told := f.plan.told(n)
+	news := announcement{ids: make([]int, n), delays: make([]time.Duration, n)}
+	errs := make([]error, n)
+	var telling sync.WaitGroup
+	for i, p := range alive {
+		telling.Go(func() {
+			asked := f.up.now()
+			errs[i] = p.tell(ctx, f.client, told, min(i+1, told))
+			known := f.up.now()
+			news.ids[i], news.delays[i] = p.id, known-changed
+			p.steps = append(p.steps, f.changed(p, n, asked, known))
+		})
+	}
+	telling.Wait()
+	return news, errors.Join(errs...)
+}
+
+// changed is the step of a replica that was asked at one instant to be one of n, and had done so
+// at another. In between nobody outside can tell, so the larger share counts.
+func (f *fleet) changed(p *process, n int, asked, known time.Duration) step {
+	next := f.share(known, n)
+	if next.rate > p.steps[len(p.steps)-1].rate {
+		next.from = asked
+	}
+	return next
+}
+
+// check is an error when a replica ended that should be alive.
+func (f *fleet) check() error {
+	for _, p := range f.alive() {
+		if err := p.ended(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stopAll ends all processes that are still there, all at the same time.
+func (f *fleet) stopAll() error {
+	alive := f.alive()
+	errs := make([]error, len(alive))
+	var stopping sync.WaitGroup
+	for i, p := range alive {
+		stopping.Go(func() { errs[i] = p.stop() })
+	}
+	stopping.Wait()
+	return errors.Join(errs...)
+}

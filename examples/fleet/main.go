@@ -1,0 +1,153 @@
+// Command fleet shows what quotient does, in twenty seconds and without any service.
+//
+//	go run ./examples/fleet
+//
+// An upstream holds 100 requests a second and answers 429 beyond that. Three replicas, each a
+// process of its own, want 60 a second each and share the 100 by division alone: no replica
+// talks to another, and none asks a store. After five seconds a fourth joins, after ten one is
+// killed; each time the rest are told the new pool size through their admin endpoints.
+//
+// The verdict comes from the upstream's log, not from the limiters: no window between any two
+// requests may hold more than the limit promises. The exit status is 0 when every promise held,
+// 1 when one was broken, and 2 when the run did not come to its end.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// Exit statuses.
+const (
+	exitHeld   = 0 // every bound held
+	exitBroken = 1 // a bound was broken
+	exitFailed = 2 // bad flags, an interrupted run, a replica that did not start
+)
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == replicaArg {
+		os.Exit(replicaMain(os.Stdin, os.Stdout, os.Stderr))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(status)
+}
+
+// run is the whole command. It returns the exit status.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	p, err := parsePlan(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return exitHeld
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "fleet:", err)
+		return exitFailed
+	}
+	out := newScreen(stdout, p)
+	f, err := runFleet(ctx, p, out)
+	if err != nil {
+		fmt.Fprintln(stderr, "fleet:", err)
+		return exitFailed
+	}
+	ruling := f.ruling()
+	if ruling.Requests == 0 {
+		fmt.Fprintln(stderr, "fleet: no request reached the upstream: there is nothing to judge")
+		return exitFailed
+	}
+	out.summary(f.summary())
+	out.ruling(ruling)
+	if broken(ruling.Verdicts) {
+		return exitBroken
+	}
+	return exitHeld
+}
+
+// A plan is what one run does.
+type plan struct {
+	Limit    float64 // requests a second over the fleet
+	Burst    int     // of the limit, over the fleet
+	Room     int     // burst that the upstream grants beyond Burst
+	Want     float64 // requests a second that each replica wants to send
+	Replicas int     // at the start
+	Join     time.Duration
+	Kill     time.Duration
+	Duration time.Duration
+	Believe  int // what replicas are told in place of the pool size; 0: the truth
+	Color    string
+}
+
+// parsePlan reads the command line.
+func parsePlan(args []string, stderr io.Writer) (plan, error) {
+	var p plan
+	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		fmt.Fprintln(stderr, "fleet: several processes share one limit by division alone; the upstream's log says whether they kept it.")
+		fmt.Fprintln(stderr, "Exit status: 0 every bound held, 1 a bound was broken, 2 the run did not come to its end.")
+		flags.PrintDefaults()
+	}
+	flags.Float64Var(&p.Limit, "limit", 100, "`requests` a second that the fleet may send; the upstream enforces the same")
+	flags.IntVar(&p.Burst, "burst", 10, "`requests` that the fleet may send at once")
+	flags.IntVar(&p.Room, "room", 10, "`requests` of burst that the upstream grants beyond -burst: what leaves evenly may arrive bunched")
+	flags.Float64Var(&p.Want, "want", 60, "`requests` a second that each replica wants to send")
+	flags.IntVar(&p.Replicas, "replicas", 3, "`processes` at the start, 1 to 6")
+	flags.DurationVar(&p.Join, "join", 5*time.Second, "one more replica joins after this `time`; 0 is never")
+	flags.DurationVar(&p.Kill, "kill", 10*time.Second, "one replica is killed after this `time`; 0 is never")
+	flags.DurationVar(&p.Duration, "duration", 20*time.Second, "`time` until the run ends")
+	flags.IntVar(&p.Believe, "believe", 0, "tell every replica that the pool has this many `replicas`, whatever is true; try 1 and see the verdict fail (0: tell the truth)")
+	flags.StringVar(&p.Color, "color", "auto", "`when` to use colour: auto (on a terminal, unless NO_COLOR is set), always, never")
+	if err := flags.Parse(args); err != nil {
+		return plan{}, err
+	}
+	if flags.NArg() > 0 {
+		return plan{}, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	return p, p.validate()
+}
+
+// validate refuses what would run for ever, load the machine, or not show anything.
+func (p plan) validate() error {
+	switch {
+	case !(p.Limit >= 1 && p.Limit <= 5000):
+		return fmt.Errorf("-limit: %v is not between 1 and 5000", p.Limit)
+	case p.Burst < 1 || p.Burst > 5000:
+		return fmt.Errorf("-burst: %d is not between 1 and 5000", p.Burst)
+	case p.Room < 0 || p.Room > 5000:
+		return fmt.Errorf("-room: %d is not between 0 and 5000", p.Room)
+	case !(p.Want >= 1 && p.Want <= 5000):
+		return fmt.Errorf("-want: %v is not between 1 and 5000", p.Want)
+	case p.Replicas < 1 || p.Replicas > 6:
+		return fmt.Errorf("-replicas: %d is not between 1 and 6", p.Replicas)
+	case p.Duration < time.Second || p.Duration > 10*time.Minute:
+		return fmt.Errorf("-duration: %v is not between 1s and 10m", p.Duration)
+	case p.Join < 0 || p.Join >= p.Duration:
+		return fmt.Errorf("-join: %v is not between 0s and -duration (%v)", p.Join, p.Duration)
+	case p.Kill < 0 || p.Kill >= p.Duration:
+		return fmt.Errorf("-kill: %v is not between 0s and -duration (%v)", p.Kill, p.Duration)
+	case p.Kill > 0 && p.Kill <= p.Join:
+		return fmt.Errorf("-kill: %v is not after -join (%v)", p.Kill, p.Join)
+	case p.Kill > 0 && p.Join == 0 && p.Replicas == 1:
+		return fmt.Errorf("-kill: %v leaves no replica alive", p.Kill)
+	case p.Believe < 0 || p.Believe > 100:
+		return fmt.Errorf("-believe: %d is not between 0 and 100", p.Believe)
+	case p.Color != "auto" && p.Color != "always" && p.Color != "never":
+		return fmt.Errorf("-color: %q is not auto, always or never", p.Color)
+	}
+	return nil
+}
+
+// told is the pool size that replicas are told when there are n.
+func (p plan) told(n int) int {
+	if p.Believe > 0 {
+		return p.Believe
+	}
+	return n
+}

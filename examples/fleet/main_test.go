@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// parentArg makes the test program a parent that starts one replica and then does nothing.
+const parentArg = "parent"
+
+// TestMain lets the test program be a replica too, because a fleet starts the program that runs.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == replicaArg {
+		os.Exit(replicaMain(os.Stdin, os.Stdout, os.Stderr))
+	}
+	if len(os.Args) == 2 && os.Args[1] == parentArg {
+		os.Exit(parentMain())
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func TestBadFlagsAreNamed(t *testing.T) {
+	tests := []struct{ args, want string }{
+		{"-limit 0", "-limit: 0"},
+		{"-limit NaN", "-limit: NaN"},
+		{"-limit 5001", "-limit: 5001"},
+		{"-burst 0", "-burst: 0"},
+		{"-room -1", "-room: -1"},
+		{"-want 0.5", "-want: 0.5"},
+		{"-replicas 0", "-replicas: 0"},
+		{"-replicas 7", "-replicas: 7"},
+		{"-duration 10ms", "-duration: 10ms"},
+		{"-duration 11m", "-duration: 11m"},
+		{"-join 20s", "-join: 20s"},
+		{"-join -1s", "-join: -1s"},
+		{"-kill 20s", "-kill: 20s"},
+		{"-kill 4s", "-kill: 4s"},
+		{"-replicas 1 -join 0", "-kill: 10s leaves no replica"},
+		{"-believe -1", "-believe: -1"},
+		{"-color blue", `-color: "blue"`},
+		{"more", `unexpected argument "more"`},
+		{"-unknown", "not defined: -unknown"},
+	}
+	for _, tt := range tests {
+		var stdout, stderr bytes.Buffer
+		if got := run(context.Background(), strings.Fields(tt.args), &stdout, &stderr); got != exitFailed {
+			t.Errorf("%s: exit status %d, want %d", tt.args, got, exitFailed)
+		}
+		if !strings.Contains(stderr.String(), tt.want) {
+			t.Errorf("%s: said %q, want %q", tt.args, stderr.String(), tt.want)
+		}
+	}
+}
+
+func TestHelpDocumentsEveryFlag(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	if got := run(context.Background(), []string{"-h"}, &stdout, &stderr); got != exitHeld {
+		t.Errorf("-h: exit status %d", got)
+	}
+	for _, name := range []string{"limit", "burst", "room", "want", "replicas", "join", "kill", "duration", "believe", "color"} {
+		if !strings.Contains(stderr.String(), "  -"+name+" ") {
+			t.Errorf("-h does not say what -%s is", name)
+		}
+	}
+}
+
+// shortRun is a run of three phases in three and a half seconds.
+func shortRun(more ...string) []string {
+	return append([]string{"-duration", "3500ms", "-join", "1s", "-kill", "2s"}, more...)
+}
+
+// TestAFleetHoldsItsLimit is the command's own claim, with real processes and a real network. The
+// bounds must hold in every run. How much of the limit is used depends on the machine too, which may
+// stand still for seconds: one good run in three is asked for.
+func TestAFleetHoldsItsLimit(t *testing.T) {
+	var bad []string
+	for range 3 {
+		var stdout, stderr bytes.Buffer
+		status := run(context.Background(), shortRun(), &stdout, &stderr)
+		if status != exitHeld {
+			t.Fatalf("exit status %d, want %d\n%s%s", status, exitHeld, stdout.String(), stderr.String())
+		}
+		for _, want := range []string{"replica 4 joins", "replica 2 is killed", "held    the fleet", "held    replica 4", "Every bound held."} {
+			if !strings.Contains(stdout.String(), want) {
+				t.Errorf("no %q in\n%s", want, stdout.String())
+			}
+		}
+		bad = badPhases(t, stdout.String())
+		if len(bad) == 0 {
+			return
+		}
+		t.Logf("%s\n%s", strings.Join(bad, "\n"), stdout.String())
+	}
+	t.Errorf("no good run in three, the last one: %q", bad)
+}
+
+var phaseRow = regexp.MustCompile(`(?m)^ +(\d) +[\d.]+ – +[\d.]+ s +([\d.]+) % +([\d.]+) % +([\d.]+)$`)
+
+// badPhases reads the table of phases and says what is not as it should be: demand exceeds the
+// limit all the time, so nearly all of it must be used, nearly nothing refused, everybody treated alike.
+func badPhases(t *testing.T, out string) (bad []string) {
+	t.Helper()
+	rows := phaseRow.FindAllStringSubmatch(out, -1)
+	if len(rows) != 3 {
+		t.Fatalf("%d phases, want 3:\n%s", len(rows), out)
+	}
+	for i, row := range rows {
+		var values [4]float64 // replicas, goodput, 429s, fairness
+		for column := range values {
+			x, err := strconv.ParseFloat(row[column+1], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			values[column] = x
+		}
+		if want := []float64{3, 4, 3}[i]; values[0] != want {
+			t.Errorf("phase %d: %v replicas, want %v", i, values[0], want)
+		}
+		if values[1] < 90 || values[2] > 2 || values[3] < 0.98 {
+			bad = append(bad, row[0])
+		}
+	}
+	return bad
+}
+
+// TestAWrongPoolSizeIsCaught: replicas that each believe to be alone exceed the limit, and the
+// verdict says so. This is the proof that the verdict can fail.
+func TestAWrongPoolSizeIsCaught(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	status := run(context.Background(), shortRun("-believe", "1"), &stdout, &stderr)
+	if status != exitBroken {
+		t.Fatalf("exit status %d, want %d\n%s%s", status, exitBroken, stdout.String(), stderr.String())
+	}
+	for _, want := range []string{"BROKEN  the fleet", "BROKEN  replica 1", "A bound was BROKEN."} {
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("no %q in\n%s", want, stdout.String())
+		}
+	}
+}
+
+// cancelAt calls cancel once what was written has a text.
+type cancelAt struct {
+	said   bytes.Buffer
+	text   string
+	cancel func()
+}
+
+func (c *cancelAt) Write(b []byte) (int, error) {
+	before := strings.Contains(c.said.String(), c.text)
+	n, err := c.said.Write(b)
+	if !before && strings.Contains(c.said.String(), c.text) {
+		c.cancel()
+	}
+	return n, err
+}
+
+// TestAnInterruptEndsEverything: runFleet only returns once every process was waited for, and the
+// check for leaks in TestMain sees the goroutines that do so.
+func TestAnInterruptEndsEverything(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var stderr bytes.Buffer
+	began := time.Now()
+	status := run(ctx, nil, &cancelAt{text: "1 s", cancel: cancel}, &stderr)
+	if status != exitFailed || !strings.Contains(stderr.String(), "interrupted") {
+		t.Errorf("exit status %d, %s", status, stderr.String())
+	}
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// TestTheProgramItself builds the command and interrupts it with a signal.
+func TestTheProgramItself(t *testing.T) {
+	exe := t.TempDir() + "/fleet"
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", exe, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, exe, "-join", "0", "-kill", "0")
+	out := &cancelAt{text: "1 s", cancel: func() { _ = cmd.Process.Signal(os.Interrupt) }}
+	cmd.Stdout = out
+	err := cmd.Run()
+	if got := cmd.ProcessState.ExitCode(); got != exitFailed {
+		t.Errorf("exit status %d (%v), want %d\n%s", got, err, exitFailed, out.said.String())
+	}
+}

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/httplimit"
+)
+
+const (
+	reportEvery = 100 * time.Millisecond // how often a replica tells its parent what is new
+	watchEvery  = 5 * time.Millisecond   // how often it looks whether it gets to run
+)
+
+// replicaMain is a replica's whole life: read the assignment, serve the admin endpoint, send
+// requests, until the standard input ends. A replica whose parent dies therefore ends too, however
+// the parent died. It returns the exit status.
+func replicaMain(stdin io.Reader, stdout, stderr io.Writer) int {
+	in := bufio.NewReader(stdin)
+	line, err := in.ReadBytes('\n')
+	if err != nil {
+		fmt.Fprintln(stderr, "replica: no assignment:", err)
+		return exitFailed
+	}
+	var a assignment
+	if err := json.Unmarshal(line, &a); err != nil {
+		fmt.Fprintln(stderr, "replica: assignment:", err)
+		return exitFailed
+	}
+	signal.Ignore(os.Interrupt) // Ctrl-C reaches the whole process group; the parent ends us in order
+	ctx, stop := context.WithTimeout(context.Background(), a.Life)
+	defer stop()
+	go func() {
+		_, _ = io.Copy(io.Discard, in) // it ends when the parent does, or wants us to
+		stop()
+	}()
+	if err := serveReplica(ctx, a, json.NewEncoder(stdout)); err != nil {
+		fmt.Fprintln(stderr, "replica:", err)
+		return exitFailed
+	}
+	return exitHeld
+}
+
+// serveReplica runs one replica until ctx ends.
+func serveReplica(ctx context.Context, a assignment, out *json.Encoder) error {
+	r := &replica{assignment: a, clock: newClock()}
+	born := r.clock.now()
+	if err := r.makeLimiter(); err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{
+		Handler:     admin.Handler(r.limiter, admin.Logger(slog.New(slog.DiscardHandler))),
+		ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second,
+	}
+	var work sync.WaitGroup
+	work.Go(func() { _ = srv.Serve(listener) }) // it ends with ErrServerClosed, below
+	if err := out.Encode(message{Admin: "http://" + listener.Addr().String(), Born: born}); err != nil {
+		return err
+	}
+	work.Go(func() { r.load(ctx) })
+	work.Go(func() { r.watch(ctx) })
+	err = r.report(ctx, out)
+	err = errors.Join(err, srv.Close())
+	work.Wait()
+	r.base.CloseIdleConnections()
+	return err
+}
+
+// A replica is one process that shares the limit.
+type replica struct {
+	assignment
+	clock   clock
+	limiter *quotient.Limiter
+	client  *http.Client
+	base    *http.Transport
+
+	mu      sync.Mutex
+	granted []int64 // by clock: admitted requests that have not left yet, oldest first
+	news    message
+}
+
+// makeLimiter makes the limiter, and the client whose requests pass it. This is all that a
+// program has to do to be a replica.
+func (r *replica) makeLimiter() error {
+	rate := quotient.PerSecond(r.Limit)
+	rate.Burst = r.Burst
+	pool := quotient.Pool{Replicas: r.Replicas, Ordinal: r.Ordinal}
+	start := quotient.StartPool(pool)
+	if r.Join {
+		start = quotient.JoinPool(pool)
+	}
+	limiter, err := quotient.New(
+		quotient.Limit{Rates: []quotient.Rate{rate}},
+		start,
+		quotient.MaxWait(r.Patience),
+		quotient.OnAdmit(r.admitted),
+	)
+	if err != nil {
+		return err
+	}
+	r.limiter = limiter
+	r.base = &http.Transport{MaxIdleConnsPerHost: 64}
+	r.client = &http.Client{
+		Transport: &httplimit.Transport{Base: stamp{r}, Limiter: limiter, Key: httplimit.Constant("upstream")},
+		Timeout:   r.Patience + 5*time.Second,
+	}
+	return nil
+}
+
+// load sends requests at the wanted rate whatever becomes of them, as the users of a service do:
+// an arrival does not wait for the one before. Gaps are 0.5 to 1.5 times the mean. A request
+// waits for its turn at most for the limiter's MaxWait, which bounds how many are waiting.
+func (r *replica) load(ctx context.Context) {
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	mean := float64(time.Second) / r.Want
+	for next := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		calls.Go(func() { r.call(ctx) })
+		next = next.Add(time.Duration(mean * (0.5 + rand.Float64())))
+		timer.Reset(time.Until(next))
+	}
+}
+
+// call sends one request and counts what became of it. The upstream counts the answers.
+func (r *replica) call(ctx context.Context) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.Upstream, nil)
+	if err != nil {
+		r.count(func(m *message) { m.Failed++; m.LastError = err.Error() })
+		return
+	}
+	resp, err := r.client.Do(req)
+	switch {
+	case err == nil:
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	case errors.Is(err, quotient.ErrLimited):
+		r.count(func(m *message) { m.GaveUp++ })
+	case ctx.Err() == nil:
+		r.count(func(m *message) { m.Failed++; m.LastError = err.Error() })
+	}
+}
+
+// watch measures how long the process stood still, without the limiter's help. A busy machine, or
+// one whose processes have used up their time, does not run us when we are due.
+func (r *replica) watch(ctx context.Context) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for last := time.Now(); ; last = time.Now() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		stall := time.Since(last) - watchEvery
+		r.count(func(m *message) { m.Stall = max(m.Stall, stall) })
+	}
+}
+
+// count changes the news under the lock.
+func (r *replica) count(change func(*message)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.news)
+}
+
+// admitted is the limiter's OnAdmit. The request could have left overhead ago.
+func (r *replica) admitted(_ string, _, overhead time.Duration) {
+	could := r.clock.now() - int64(overhead)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.granted = append(r.granted, could)
+	r.news.Overheads = append(r.news.Overheads, overhead)
+}
+
+// stamp is the transport below the limiter's: it writes on each request when it left.
+type stamp struct{ *replica }
+
+// RoundTrip sends a copy of req with the stamp.
+func (s stamp) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	req.Header.Set(headerReplica, strconv.Itoa(s.ID))
+	sent, late := s.leave()
+	req.Header.Set(headerSent, strconv.FormatInt(sent, 10))
+	req.Header.Set(headerLate, strconv.FormatInt(late, 10))
+	return s.base.RoundTrip(req)
+}
+
+// leave tells when the request that leaves now does so, and how much earlier it might have. It
+// pairs the next that leaves with the oldest that may: to count requests in windows only the order
+// of instants matters, not who is who.
+func (r *replica) leave() (sent, late int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sent = r.clock.now()
+	if len(r.granted) > 0 {
+		late = sent - r.granted[0]
+		r.granted = r.granted[1:]
+	}
+	return sent, late
+}
+
+// report tells the parent what is new, until ctx ends, and then once more.
+func (r *replica) report(ctx context.Context, out *json.Encoder) error {
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return out.Encode(r.takeNews())
+		case <-tick.C:
+		}
+		if err := out.Encode(r.takeNews()); err != nil {
+			return err
+		}
+	}
+}
+
+// takeNews returns the news and starts anew.
+func (r *replica) takeNews() message {
+	waiting := r.limiter.Stats().Waiting
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	news := r.news
+	news.Waiting = waiting
+	r.news = message{}
+	return news
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// barCells is how many characters of a line's bar stand for the whole limit. A bar may be twice as
+// long, for a fleet that exceeds it.
+const barCells = 20
+
+// badStall is how long a process may stand still before the figures say more about the machine
+// than about the limiter: in that time the fleet saves up as much as the default burst.
+const badStall = 100 * time.Millisecond
+
+// glyphs and colors tell replicas apart: glyphs without colour, colours on a terminal.
+var (
+	glyphs = []string{"█", "▒", "▓", "░", "▚", "▤", "▥"}
+	colors = []string{"36", "33", "35", "32", "34", "31", "37"}
+)
+
+// A screen prints a run. It is for one goroutine.
+type screen struct {
+	w       io.Writer
+	plan    plan
+	columns int // replicas that there will ever be
+	color   bool
+}
+
+func newScreen(w io.Writer, p plan) *screen {
+	s := &screen{w: w, plan: p, columns: p.Replicas}
+	if p.Join > 0 {
+		s.columns++
+	}
+	s.color = p.Color == "always" || p.Color == "auto" && os.Getenv("NO_COLOR") == "" && isTerminal(w)
+	return s
+}
+
+// isTerminal reports whether w is a terminal that understands colours.
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	if !ok || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// paint gives text the colour of an ANSI code.
+func (s *screen) paint(code, text string) string {
+	if !s.color || text == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+func (s *screen) bold(text string) string { return s.paint("1", text) }
+func (s *screen) dim(text string) string  { return s.paint("2", text) }
+
+// own gives text the colour of a replica.
+func (s *screen) own(i int, text string) string { return s.paint(colors[i%len(colors)], text) }
+
+// glyph is what a replica's part of a bar is made of.
+func (s *screen) glyph(i int) string {
+	if s.color {
+		return glyphs[0]
+	}
+	return glyphs[i%len(glyphs)]
+}
+
+// print writes text. A closed output does not end the run: its verdict is the exit status.
+func (s *screen) print(format string, args ...any) { _, _ = fmt.Fprintf(s.w, format, args...) }
+
+// head prints what is about to be seen.
+func (s *screen) head() {
+	p := s.plan
+	s.print("\n%s %d processes want %g requests a second each from an upstream that takes %g in all.\n",
+		s.bold("One limit, no store."), p.Replicas, p.Want, p.Limit)
+	s.print("They never talk to each other: each decides alone, by limit / replicas.\n\n     ")
+	for i := range s.columns {
+		s.print("  %s", s.own(i, fmt.Sprintf("%s %-11s", s.glyph(i), fmt.Sprintf("replica %d", i+1))))
+	}
+	s.print("   %s\n     ", s.bold("    fleet"))
+	for range s.columns {
+		s.print("  %s", s.dim("sent wait 429"))
+	}
+	mark := fmt.Sprintf("%g/s", p.Limit)
+	s.print("   %s  %s\n", s.dim("sent  429"), s.dim(strings.Repeat(" ", max(0, barCells-len(mark)))+mark))
+}
+
+// line prints one second.
+func (s *screen) line(n int, cells []cell) {
+	s.print("%3d s", n)
+	var total second
+	for i := range s.columns {
+		if i >= len(cells) || !cells[i].Alive && cells[i].Sent == 0 {
+			s.print("  %s", s.dim("    ·        "))
+			continue
+		}
+		c := cells[i]
+		s.print("  %s%s%s", s.own(i, fmt.Sprintf("%4d", c.Sent)), s.dim(fmt.Sprintf("%5d", c.Waiting)), s.rejected(c.Rejected, 4))
+		total.Sent += c.Sent
+		total.Rejected += c.Rejected
+	}
+	s.print("   %s%s  %s\n", s.bold(fmt.Sprintf("%4d", total.Sent)), s.rejected(total.Rejected, 5), s.bar(cells))
+}
+
+// rejected is a number of 429s, which only matters when it is not 0.
+func (s *screen) rejected(n, width int) string {
+	text := fmt.Sprintf("%*d", width, n)
+	if n == 0 {
+		return s.dim(text)
+	}
+	return s.paint("1;31", text)
+}
+
+// bar draws what each replica sent, one after the other, with a mark where the limit is.
+func (s *screen) bar(cells []cell) string {
+	drawn, sent := make([]string, 0, 2*barCells+1), 0
+	for i, c := range cells {
+		sent += c.Sent
+		to := min(int(math.Round(float64(sent)/s.plan.Limit*barCells)), 2*barCells)
+		for len(drawn) < to {
+			drawn = append(drawn, s.own(i, s.glyph(i)))
+		}
+	}
+	for len(drawn) < barCells {
+		drawn = append(drawn, " ")
+	}
+	return strings.Join(slices.Insert(drawn, barCells, "│"), "")
+}
+
+// event prints a change of the pool and how long it took each replica to know.
+func (s *screen) event(at time.Duration, what string, news announcement) {
+	var after []string
+	for i, id := range news.ids {
+		after = append(after, fmt.Sprintf("%d in %s", id, short(news.delays[i])))
+	}
+	s.print("%s; told: %s\n", s.bold(fmt.Sprintf("── %.1f s  %s", at.Seconds(), what)), strings.Join(after, ", "))
+}
+
+// summary prints how good the run was.
+func (s *screen) summary(sum summary) {
+	s.print("\n  replicas        time            goodput    429s   fairness\n")
+	for _, r := range sum.Phases {
+		s.print("     %2d       %4.1f – %4.1f s        %5.1f %%   %4.1f %%      %.3f\n",
+			len(r.Alive), r.From.Seconds(), r.To.Seconds(), 100*r.Goodput, 100*r.Rejected, r.Fairness)
+	}
+	s.print("%s\n\n", s.dim("  goodput: accepted, of the limit.  fairness: Jain's index over the replicas of that time."))
+	s.print("  overhead of the limiter   p50 %-8s p99 %-8s over %d admitted requests, timers included\n",
+		short(quantile(sum.Overheads, 0.50)), short(quantile(sum.Overheads, 0.99)), len(sum.Overheads))
+	s.print("  way to the upstream       p50 %-8s p99 %-8s max %s\n",
+		short(quantile(sum.Network, 0.50)), short(quantile(sum.Network, 0.99)), short(quantile(sum.Network, 1)))
+	if sum.Failed > 0 {
+		s.print("  %s\n", s.paint("1;31", fmt.Sprintf("%d requests got no answer, the last one: %s", sum.Failed, sum.LastError)))
+	}
+}
+
+// ruling prints the verdicts, and what they allow for.
+func (s *screen) ruling(r ruling) {
+	windows := r.Requests * (r.Requests + 1) / 2
+	s.print("\n%s from the upstream's log of %d requests, over all %s windows between two of them\n",
+		s.bold("Verdict"), r.Requests, thousands(windows))
+	b := r.Fleet
+	s.print("  Allowed in w seconds: %g w + %g (the burst)", s.plan.Limit, b.steps[0].burst)
+	if b.growth.extra > 0 {
+		s.print(" + %.2f (once: the joiner was unknown for %s)", b.growth.extra, short(b.growth.to-b.growth.from))
+	}
+	s.print(".\n  w counts from when the first request might have left: up to %s before it was woken up.\n", short(r.Late))
+	if r.Stall > badStall {
+		s.print("%s\n", s.paint("33", fmt.Sprintf("  This machine is busy: a replica stood still for %s. Goodput and 429s suffer, the bounds must not.", short(r.Stall))))
+	}
+	for _, v := range r.Verdicts {
+		s.verdict(v, r.Begin)
+	}
+	if broken(r.Verdicts) {
+		s.print("%s\n\n", s.paint("1;31", "A bound was BROKEN."))
+		return
+	}
+	s.print("%s\n\n", s.paint("1;32", "Every bound held."))
+}
+
+// verdict prints one verdict: the window that came closest to its bound, or broke it the most.
+func (s *screen) verdict(v verdict, begin time.Duration) {
+	w := v.Worst
+	state, bound := s.paint("32", "held  "), "bound "+v.Bound
+	if v.Judged && w.broken() {
+		state = s.paint("1;31", "BROKEN")
+	}
+	if !v.Judged {
+		state, bound = s.dim("info  "), "not judged"
+	}
+	s.print("  %s  %-11s %-11s worst window %7.3f – %7.3f s: %4d sent, %.1f allowed\n",
+		state, v.Of, bound, seconds(w.From-begin), seconds(w.To-begin), w.Sent, w.Allowed)
+}
+
+// seconds is d to the millisecond, without a negative zero.
+func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
+
+// short writes a duration with three digits at most.
+func short(d time.Duration) string {
+	switch {
+	case d >= time.Second:
+		return fmt.Sprintf("%.2f s", d.Seconds())
+	case d >= time.Millisecond:
+		return fmt.Sprintf("%.3g ms", d.Seconds()*1e3)
+	default:
+		return fmt.Sprintf("%.3g µs", d.Seconds()*1e6)
+	}
+}
+
+// thousands writes a count with separators.
+func thousands(n int) string {
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+func testScreen(color string) (*screen, *bytes.Buffer) {
+	out := &bytes.Buffer{}
+	return newScreen(out, plan{Limit: 100, Want: 60, Replicas: 2, Join: time.Second, Color: color}), out
+}
+
+func TestLine(t *testing.T) {
+	s, out := testScreen("auto")
+	s.line(7, []cell{{second{50, 0}, 12, true}, {second{54, 3}, 9, true}})
+	const want = "  7 s    50   12   0    54    9   3      ·            104    3  ██████████▒▒▒▒▒▒▒▒▒▒│▒\n"
+	if out.String() != want {
+		t.Errorf("line is\n%q\nwant\n%q", out.String(), want)
+	}
+}
+
+// TestColumnsAlign: every line of the table has its parts where the head says.
+func TestColumnsAlign(t *testing.T) {
+	s, out := testScreen("never")
+	s.head()
+	s.line(10, []cell{{second{33, 0}, 17, true}, {}, {second{34, 1}, 16, true}})
+	lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")
+	head, row := lines[len(lines)-2], lines[len(lines)-1]
+	ends := func(line, what string) int {
+		return utf8.RuneCountInString(line[:strings.Index(line, what)+len(what)])
+	}
+	if h, r := ends(head, "sent wait 429"), ends(row, "33   17   0"); h != r {
+		t.Errorf("the first column ends at %d in the head, at %d in the row:\n%s\n%s", h, r, head, row)
+	}
+	if h, r := ends(head, "sent  429"), ends(row, "67    1"); h != r {
+		t.Errorf("the fleet's column ends at %d in the head, at %d in the row:\n%s\n%s", h, r, head, row)
+	}
+	if h, r := ends(head, "100/s"), ends(row, "│"); h != r-1 {
+		t.Errorf("the limit is at %d in the head, its mark at %d in the row:\n%s\n%s", h, r, head, row)
+	}
+}
+
+func TestBarStopsAtTwiceTheLimit(t *testing.T) {
+	s, _ := testScreen("never")
+	for _, tt := range []struct{ sent, cells int }{{0, barCells}, {50, barCells}, {100, barCells}, {140, 28}, {1000, 2 * barCells}} {
+		bar := s.bar([]cell{{second: second{Sent: tt.sent}}})
+		if got := utf8.RuneCountInString(bar); got != tt.cells+1 {
+			t.Errorf("%d sent: bar of %d, want %d: %s", tt.sent, got, tt.cells+1, bar)
+		}
+		if mark := []rune(bar)[barCells]; mark != '│' {
+			t.Errorf("%d sent: %c stands where the limit is: %s", tt.sent, mark, bar)
+		}
+	}
+}
+
+func TestColorOnlyWhenAsked(t *testing.T) {
+	for _, tt := range []struct {
+		color string
+		want  bool
+	}{{"auto", false}, {"never", false}, {"always", true}} {
+		s, out := testScreen(tt.color)
+		s.head()
+		s.line(1, []cell{{second{50, 1}, 12, true}})
+		s.event(time.Second, "replica 3 joins", announcement{ids: []int{1}, delays: []time.Duration{ms}})
+		s.summary(summary{Phases: []result{{}}})
+		s.ruling(ruling{Fleet: flat(100, 10), Verdicts: []verdict{{Judged: true}}})
+		if got := strings.Contains(out.String(), "\x1b["); got != tt.want {
+			t.Errorf("-color %s: colour %v, want %v", tt.color, got, tt.want)
+		}
+	}
+}
+
+func TestRulingSaysWhichWindowBroke(t *testing.T) {
+	s, out := testScreen("never")
+	bad := window{From: 3 * time.Second, To: 3500 * ms, Sent: 62, Allowed: 60}
+	s.ruling(ruling{
+		Verdicts: []verdict{{Of: "the fleet", Bound: "2, 3", Worst: bad, Judged: true}},
+		Requests: 100, Fleet: flat(100, 10), Begin: time.Second,
+	})
+	for _, want := range []string{"5,050 windows", "BROKEN", "the fleet", "2.000 –   2.500 s", "62 sent, 60.0 allowed", "A bound was BROKEN."} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the ruling lacks %q:\n%s", want, out)
+		}
+	}
+}
+
+func TestShort(t *testing.T) {
+	for _, tt := range []struct {
+		d    time.Duration
+		want string
+	}{
+		{0, "0 µs"}, {83, "0.083 µs"}, {1500, "1.5 µs"}, {2345678, "2.35 ms"}, {250 * ms, "250 ms"}, {1500 * ms, "1.50 s"},
+	} {
+		if got := short(tt.d); got != tt.want {
+			t.Errorf("short(%d) = %q, want %q", tt.d, got, tt.want)
+		}
+	}
+}
+
+func TestThousands(t *testing.T) {
+	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 2019045: "2,019,045"} {
+		if got := thousands(n); got != want {
+			t.Errorf("thousands(%d) = %q, want %q", n, got, want)
+		}
+	}
+}

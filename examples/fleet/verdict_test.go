@@ -1,0 +1,317 @@
+package main
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+const ms = time.Millisecond
+
+// flat is a budget without steps and growth.
+func flat(rate, burst float64) budget { return budget{steps: []step{{rate: rate, burst: burst}}} }
+
+func TestAllowed(t *testing.T) {
+	shrunk := budget{steps: []step{{rate: 10, burst: 4}, {from: time.Second, rate: 5, burst: 2}, {from: 3 * time.Second, rate: 20, burst: 8}}}
+	grown := flat(100, 10)
+	grown.growth = growth{from: 200 * ms, to: 300 * ms, extra: 3}
+	tests := []struct {
+		b        budget
+		from, to time.Duration
+		want     float64
+	}{
+		{flat(100, 10), 0, 0, 10},
+		{flat(100, 10), 500 * ms, time.Second, 60},
+		{flat(100, 10), -500 * ms, 500 * ms, 110},
+		{shrunk, -time.Second, 0, 14},
+		{shrunk, 0, time.Second, 14},
+		{shrunk, 500 * ms, 2 * time.Second, 14},
+		{shrunk, time.Second, 2 * time.Second, 7},
+		{shrunk, 0, 4 * time.Second, 44},
+		{shrunk, 4 * time.Second, 4 * time.Second, 8},
+		{grown, 0, 100 * ms, 20},
+		{grown, 0, 200 * ms, 33},
+		{grown, 250 * ms, 260 * ms, 14},
+		{grown, 300 * ms, 400 * ms, 23},
+		{grown, 301 * ms, 401 * ms, 20},
+	}
+	for _, tt := range tests {
+		if got := tt.b.allowed(tt.from, tt.to); math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("%+v: %v to %v allows %v, want %v", tt.b, tt.from, tt.to, got, tt.want)
+		}
+	}
+}
+
+// anyBudget draws a budget with up to three steps and perhaps a growth.
+func anyBudget(t *rapid.T) budget {
+	amount := rapid.Float64Range(0.1, 50)
+	var b budget
+	from := time.Duration(0)
+	for range rapid.IntRange(1, 3).Draw(t, "steps") {
+		b.steps = append(b.steps, step{from: from, rate: amount.Draw(t, "rate"), burst: amount.Draw(t, "burst")})
+		from += time.Duration(rapid.IntRange(0, 3000).Draw(t, "step")) * ms
+	}
+	if rapid.Bool().Draw(t, "grows") {
+		b.growth.from = time.Duration(rapid.IntRange(-100, 3000).Draw(t, "growth from")) * ms
+		b.growth.to = b.growth.from + time.Duration(rapid.IntRange(0, 1000).Draw(t, "growth"))*ms
+		b.growth.extra = amount.Draw(t, "extra")
+	}
+	return b
+}
+
+// together are departures that left as soon as they might.
+func together(instants ...time.Duration) []departure {
+	sent := make([]departure, len(instants))
+	for i, at := range instants {
+		sent[i] = departure{at, at}
+	}
+	return sent
+}
+
+// anyDepartures draws up to 60 departures, some at the same time.
+func anyDepartures(t *rapid.T) []departure {
+	sent := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) departure {
+		left := time.Duration(rapid.IntRange(-200, 4000).Draw(t, "left")) * ms
+		return departure{left - time.Duration(rapid.IntRange(0, 50).Draw(t, "late"))*ms, left}
+	}), 1, 60).Draw(t, "departures")
+	slices.SortFunc(sent, func(a, b departure) int { return cmp.Compare(a.left, b.left) })
+	return sent
+}
+
+// TestPropertyWorstWindow compares the one pass with a look at every window.
+func TestPropertyWorstWindow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b, sent := anyBudget(t), anyDepartures(t)
+		most := math.Inf(-1)
+		for i := range sent {
+			opens := sent[i].left
+			for _, d := range sent[i:] {
+				opens = min(opens, d.may)
+			}
+			for j := i; j < len(sent); j++ {
+				most = max(most, float64(j-i+1)-b.allowed(opens, sent[j].left))
+			}
+		}
+		got := b.worst(sent)
+		if excess := float64(got.Sent) - got.Allowed; math.Abs(excess-most) > 1e-9 {
+			t.Fatalf("worst window %+v has excess %v, a better look finds %v", got, excess, most)
+		}
+	})
+}
+
+// sender is a model of one replica: a bucket that changes its share.
+type sender struct {
+	rate, size, tokens float64
+	last               time.Duration
+}
+
+func (s *sender) fill(now time.Duration) {
+	s.tokens = min(s.size, s.tokens+(now-s.last).Seconds()*s.rate)
+	s.last = now
+}
+
+func (s *sender) set(now time.Duration, rate, size float64) {
+	s.fill(now)
+	s.rate, s.size = rate, size
+	s.fill(now)
+}
+
+// send appends up to n requests to sent that might leave now, and do so a drawn time later.
+func (s *sender) send(t *rapid.T, now time.Duration, sent []departure) []departure {
+	s.fill(now)
+	n := min(rapid.IntRange(0, 40).Draw(t, "demand"), int(s.tokens+1e-9))
+	s.tokens -= float64(n)
+	late := time.Duration(rapid.Int64Range(0, int64(100*ms)).Draw(t, "late"))
+	return append(sent, slices.Repeat([]departure{{now, now + late}}, n)...)
+}
+
+// accuse fails the test if the budget accuses what was sent.
+func accuse(t *rapid.T, b budget, sent []departure) {
+	if len(sent) == 0 {
+		return
+	}
+	slices.SortFunc(sent, func(a, b departure) int { return cmp.Compare(a.left, b.left) })
+	if w := b.worst(sent); w.broken() {
+		t.Fatalf("%+v accuses those who keep it: %+v", b, w)
+	}
+}
+
+// TestPropertyCorrectReplica: a bucket never exceeds its own budget, whatever it is asked.
+func TestPropertyCorrectReplica(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := anyBudget(t)
+		b.growth = growth{}
+		for i := range b.steps {
+			b.steps[i].burst = max(1, b.steps[i].burst)
+		}
+		s := &sender{rate: b.steps[0].rate, size: b.steps[0].burst, tokens: b.steps[0].burst}
+		var sent []departure
+		next := 1
+		for now := time.Duration(0); now < 6*time.Second; now += time.Duration(rapid.IntRange(1, 400).Draw(t, "gap")) * ms {
+			for next < len(b.steps) && b.steps[next].from <= now {
+				s.set(b.steps[next].from, b.steps[next].rate, b.steps[next].burst)
+				next++
+			}
+			sent = s.send(t, now, sent)
+		}
+		accuse(t, b, sent)
+	})
+}
+
+// TestPropertyCorrectFleet: replicas that divide the limit, one of which joins with an empty
+// bucket while the others do not know of it yet, keep bounds 2 and 3 whatever they are asked.
+func TestPropertyCorrectFleet(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const rate = 100.0
+		n := rapid.IntRange(1, 5).Draw(t, "replicas")
+		burst := float64(rapid.IntRange(1, 30).Draw(t, "burst"))
+		born := time.Duration(rapid.IntRange(0, 1500).Draw(t, "born")) * ms
+		known := born + time.Duration(rapid.IntRange(0, 800).Draw(t, "late"))*ms
+		share := func(n int) (float64, float64) { return rate / float64(n), max(1, burst/float64(n)) }
+
+		senders := make([]*sender, n, n+1)
+		for i := range senders {
+			r, b := share(n)
+			senders[i] = &sender{rate: r, size: b, tokens: b}
+		}
+		b := flat(rate, max(burst, float64(n+1)))
+		b.growth = growth{from: born, to: known, extra: rate * (known - born).Seconds() * (float64(n+1)/float64(n) - 1)}
+		var sent []departure
+		told := false
+		for now := time.Duration(0); now < 3*time.Second; now += time.Duration(rapid.IntRange(1, 150).Draw(t, "gap")) * ms {
+			if now >= born && len(senders) == n {
+				r, b := share(n + 1)
+				senders = append(senders, &sender{rate: r, size: b, last: born})
+			}
+			if now >= known && !told {
+				told = true
+				for _, s := range senders[:n] {
+					r, b := share(n + 1)
+					s.set(known, r, b)
+				}
+			}
+			for _, s := range senders {
+				sent = s.send(t, now, sent)
+			}
+		}
+		accuse(t, b, sent)
+	})
+}
+
+// TestPropertyOneTooMany: a log that uses its budget up holds, and breaks it with one more
+// request anywhere.
+func TestPropertyOneTooMany(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rate := rapid.IntRange(1, 200).Draw(t, "rate")
+		burst := rapid.IntRange(1, 30).Draw(t, "burst")
+		n := rapid.IntRange(1, 300).Draw(t, "paced")
+		b := flat(float64(rate), float64(burst))
+		sent := make([]time.Duration, burst)
+		for k := 1; k <= n; k++ {
+			sent = append(sent, time.Duration(k)*time.Second/time.Duration(rate))
+		}
+		if w := b.worst(together(sent...)); w.broken() {
+			t.Fatalf("a log on its budget is accused: %+v", w)
+		}
+		last := sent[len(sent)-1]
+		extra := time.Duration(rapid.Int64Range(0, int64(last)).Draw(t, "extra"))
+		at, _ := slices.BinarySearch(sent, extra)
+		w := b.worst(together(slices.Insert(sent, at, extra)...))
+		if !w.broken() {
+			t.Fatalf("one more at %v is not caught: %+v", extra, w)
+		}
+		if w.From > extra || w.To < extra {
+			t.Fatalf("one more at %v, but the window is %+v", extra, w)
+		}
+	})
+}
+
+// TestGrowthIsForgivenOnlyWhereItWas: the same excess is allowed at the join and caught elsewhere.
+func TestGrowthIsForgivenOnlyWhereItWas(t *testing.T) {
+	b := flat(10, 5)
+	b.growth = growth{from: 2 * time.Second, to: 2100 * ms, extra: 1}
+	six := func(at time.Duration) []departure { return slices.Repeat(together(at), 6) }
+	tests := []struct {
+		at     time.Duration
+		broken bool
+	}{
+		{1999 * ms, true}, {2000 * ms, false}, {2100 * ms, false}, {2101 * ms, true},
+	}
+	for _, tt := range tests {
+		if w := b.worst(six(tt.at)); w.broken() != tt.broken {
+			t.Errorf("six at %v: broken %v, want %v: %+v", tt.at, w.broken(), tt.broken, w)
+		}
+	}
+}
+
+// TestLatenessIsBelievedOnlyWhenPlausible: what claims to have been held up for longer than its
+// process stood still is caught.
+func TestLatenessIsBelievedOnlyWhenPlausible(t *testing.T) {
+	b := flat(100, 5)
+	stalls := map[int]time.Duration{1: 20 * ms} // 10 ms and twice 20 ms are plausible for the first
+	for _, tt := range []struct {
+		replica, n int
+		late       time.Duration
+		broken     bool
+	}{
+		{1, 5, 0, false},
+		{1, 6, 9 * ms, true},
+		{1, 6, 10 * ms, false},
+		{1, 10, 50 * ms, false},
+		{1, 11, 60 * ms, true},
+		{1, 11, time.Hour, true},
+		{1, 6, -time.Hour, true},
+		{2, 6, 10 * ms, false},
+		{2, 7, 20 * ms, true},
+	} {
+		log := slices.Repeat([]arrival{{Replica: tt.replica, Sent: time.Second, Late: tt.late}}, tt.n)
+		if w := b.worst(departures(believe(log, stalls), anyone)); w.broken() != tt.broken {
+			t.Errorf("replica %d, %d at once, %v late: broken %v, want %v: %+v", tt.replica, tt.n, tt.late, w.broken(), tt.broken, w)
+		}
+		if log[0].Late != tt.late {
+			t.Errorf("believe changed the log")
+		}
+	}
+}
+
+func TestDeparturesPickAndOrder(t *testing.T) {
+	log := []arrival{
+		{Sent: 30 * ms, Late: 5 * ms, Arrived: 31 * ms, Replica: 1},
+		{Sent: 10 * ms, Arrived: 32 * ms, Replica: 2},
+		{Sent: 20 * ms, Late: ms, Arrived: 33 * ms, Replica: 1},
+	}
+	for _, tt := range []struct {
+		name      string
+		got, want []departure
+	}{
+		{"all", departures(log, anyone), []departure{{10 * ms, 10 * ms}, {19 * ms, 20 * ms}, {25 * ms, 30 * ms}}},
+		{"one replica's", departures(log, from(1)), []departure{{19 * ms, 20 * ms}, {25 * ms, 30 * ms}}},
+		{"nobody's", departures(log, from(3)), nil},
+		{"arrivals", onArrival(log), together(31*ms, 32*ms, 33*ms)},
+	} {
+		if !slices.Equal(tt.got, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, tt.got, tt.want)
+		}
+	}
+}
+
+func TestOnlyJudgedVerdictsCount(t *testing.T) {
+	bad, good := window{Sent: 2, Allowed: 1}, window{Sent: 1, Allowed: 1}
+	for _, tt := range []struct {
+		all  []verdict
+		want bool
+	}{
+		{nil, false},
+		{[]verdict{{Worst: good, Judged: true}}, false},
+		{[]verdict{{Worst: good, Judged: true}, {Worst: bad, Judged: true}}, true},
+		{[]verdict{{Worst: bad}}, false},
+	} {
+		if got := broken(tt.all); got != tt.want {
+			t.Errorf("%+v: broken %v, want %v", tt.all, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package httplimit
+
+import (
+	"net/http"
+	"strconv"
+	"testing"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/policy"
+)
+
+// plenty is a limit with a rate and slots that no benchmark reaches.
+var plenty = quotient.Limit{Rates: []quotient.Rate{{Events: 1e12, Per: 1e9, Burst: 1 << 30}}, InFlight: 1 << 20}
+
+// noWriter is an http.ResponseWriter that does nothing.
+type noWriter struct{ header http.Header }
+
+func (w noWriter) Header() http.Header         { return w.header }
+func (w noWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (w noWriter) WriteHeader(int)             {}
+
+var nothing = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+
+// noBase is a base that answers with the same response and a body.
+type noBase struct{ body http.Response }
+
+func (b *noBase) RoundTrip(*http.Request) (*http.Response, error) {
+	resp := b.body
+	return &resp, nil
+}
+
+func newNoBase() *noBase {
+	return &noBase{http.Response{StatusCode: 200, Header: http.Header{}, Body: newBody("")}}
+}
+
+// roundTrip sends a request and closes the body of the answer.
+func roundTrip(t testing.TB, rt http.RoundTripper, req *http.Request) {
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+}
+
+func TestMiddlewareDoesNotAllocate(t *testing.T) {
+	keys := map[string]KeyFunc{"path": Path(), "address": ClientAddr(), "header": Header("Token"), "host": Host(), "constant": Constant("k")}
+	get, post := get(t, "/items/42"), post(t, newBody("text"))
+	get.RemoteAddr, post.RemoteAddr = "203.0.113.7:5678", "203.0.113.7:5678"
+	for name, key := range keys {
+		for _, opts := range [][]Option{nil, {Refuse()}} {
+			l := limiter(t, plenty)
+			h := Middleware(l, key, opts...)(nothing)
+			var w http.ResponseWriter = noWriter{}
+			for _, r := range []*http.Request{get, post} {
+				if n := testing.AllocsPerRun(1000, func() { h.ServeHTTP(w, r) }); n != 0 {
+					t.Errorf("%s, %s: %v allocations a request, want 0", name, r.Method, n)
+				}
+			}
+			idle(t, l)
+		}
+	}
+}
+
+func TestTransportAllocatesLittle(t *testing.T) {
+	l, bare, req := limiter(t, plenty), newNoBase(), request(t, "http://h/", nil)
+	tr := &Transport{Base: bare, Limiter: l}
+	without := testing.AllocsPerRun(1000, func() { roundTrip(t, bare, req) })
+	with := testing.AllocsPerRun(1000, func() { roundTrip(t, tr, req) })
+	if with-without > 4 {
+		t.Errorf("%v allocations a request over the %v of the base, want at most 4", with-without, without)
+	}
+	idle(t, l)
+}
+
+// deaf is a policy that is told everything and keeps nothing.
+type deaf struct{}
+
+func (d deaf) New() policy.Law                             { return d }
+func (deaf) Next(_ policy.Sample, b policy.Bounds) float64 { return b.Ceiling }
+
+// targets are requests for 1,000 different paths.
+func targets(b *testing.B) []*http.Request {
+	out := make([]*http.Request, 1000)
+	distinct := map[string]bool{}
+	for i := range out {
+		out[i] = get(b, "/items/"+strconv.Itoa(i))
+		distinct[Path()(out[i])] = true
+	}
+	if len(distinct) != len(out) {
+		b.Fatalf("%d distinct keys, want %d", len(distinct), len(out))
+	}
+	return out
+}
+
+func BenchmarkMiddleware(b *testing.B) {
+	rate := quotient.Limit{Rates: plenty.Rates}
+	learner := limiter(b, plenty, quotient.Policy(deaf{}, quotient.CeilingShare))
+	for _, bb := range []struct {
+		name string
+		h    http.Handler
+	}{
+		{"none", nothing},
+		{"rate", Middleware(limiter(b, rate), Path())(nothing)},
+		{"slots", Middleware(limiter(b, quotient.Limit{InFlight: 1 << 20}), Path())(nothing)},
+		{"rate+slots", Middleware(limiter(b, plenty), Path())(nothing)},
+		{"feedback", Middleware(learner, Path())(nothing)},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			requests := targets(b)
+			var w http.ResponseWriter = noWriter{http.Header{}}
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				bb.h.ServeHTTP(w, requests[i%len(requests)])
+				i++
+			}
+		})
+	}
+}
+
+func BenchmarkTransport(b *testing.B) {
+	bare, req := newNoBase(), request(b, "http://example.com/", nil)
+	for _, bb := range []struct {
+		name string
+		rt   http.RoundTripper
+	}{
+		{"none", bare},
+		{"rate+slots", &Transport{Base: bare, Limiter: limiter(b, plenty)}},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				roundTrip(b, bb.rt, req)
+			}
+		})
+	}
+}
+
+func BenchmarkPath(b *testing.B) {
+	for _, target := range []string{"/items/42/parts/7", "/Items//42;x=1/./parts/7/"} {
+		r := get(b, target)
+		b.Run(target, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				Path()(r)
+			}
+		})
+	}
+}

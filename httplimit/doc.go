@@ -1,0 +1,18 @@
+// Package httplimit puts a quotient.Limiter in front of an HTTP server or client.
+//
+// Middleware limits what a handler serves, Transport what a client sends. Both
+// take a KeyFunc, which names what a request is limited by:
+//
+//	Path()           the URL's path, one spelling for all variants
+//	Pattern(mux)     the route that a ServeMux chooses
+//	MethodPattern    the same, for each method
+//	Host()           the host
+//	ClientAddr(…)    the client's address, through trusted proxies
+//	Header(name)     the value of a header, such as an API token
+//	Constant(key)    one quota for everything
+//
+// or any function of yours. A key function is a decision about who shares a quota
+// with whom; each one documents what a client can vary in it.
+//
+// Nothing here starts a goroutine, and nothing retries.
+package httplimit

@@ -1,0 +1,164 @@
+package httplimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/policy"
+)
+
+// Each path may be asked for twice a minute; who comes third is told when to
+// come back.
+func ExampleMiddleware() {
+	limit := quotient.Limit{Rates: []quotient.Rate{{Name: "minute", Events: 2, Per: time.Minute, Burst: 2}}}
+	limiter, err := quotient.New(limit)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /hello", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
+	server := httptest.NewServer(httplimit.Middleware(limiter, httplimit.Path(), httplimit.Refuse())(mux))
+	defer server.Close()
+
+	for _, path := range []string{"/hello", "/hello", "/hello", "/other"} {
+		resp, err := http.Get(server.URL + path)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Printf("%s %d %q\n", path, resp.StatusCode, resp.Header.Get("Retry-After"))
+		_ = resp.Body.Close()
+	}
+	// Output:
+	// /hello 200 ""
+	// /hello 200 ""
+	// /hello 429 "30"
+	// /other 404 ""
+}
+
+// Every request of the client waits for its turn: here one each 10 ms, and no
+// more than 4 at a time.
+func ExampleTransport() {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }))
+	defer server.Close()
+
+	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.Every(10 * time.Millisecond)}, InFlight: 4})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}
+	start := time.Now()
+	for range 3 {
+		resp, err := client.Get(server.URL)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		text, _ := io.ReadAll(resp.Body) // at its end the body gives the slot back
+		_ = resp.Body.Close()
+		fmt.Println(string(text))
+	}
+	fmt.Println("in 20 ms or more:", time.Since(start) >= 20*time.Millisecond)
+	// Output:
+	// hello
+	// hello
+	// hello
+	// in 20 ms or more: true
+}
+
+// A client that retries passes the limiter for each attempt, so that retries
+// never go past the limit, and a policy that learns slows all of them down. The
+// loop itself only has to honour Retry-After and to stop.
+func ExampleTransport_retry() {
+	refusals := 2
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if refusals--; refusals >= 0 {
+			w.Header().Set("Retry-After", "0.01")
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		fmt.Fprint(w, "hello")
+	}))
+	defer server.Close()
+
+	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}},
+		quotient.Policy(policy.AIMD{}, quotient.CeilingLimit))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	text, attempts, err := getWithRetry(ctx, client, server.URL, 5)
+	fmt.Println(text, attempts, err)
+	// Output: hello 3 <nil>
+}
+
+// getWithRetry asks up to most times.
+func getWithRetry(ctx context.Context, client *http.Client, url string, most int) (text string, attempt int, err error) {
+	for attempt = 1; attempt <= most; attempt++ {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return "", attempt, err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return "", attempt, err // also when the limiter refused
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusTooManyRequests {
+			return string(body), attempt, err
+		}
+		pause, _ := httplimit.RetryAfter(resp.Header, time.Now())
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return "", attempt, ctx.Err()
+		}
+	}
+	return "", most, errors.New("too many attempts")
+}
+
+// Behind a load balancer the client's address is the one that the balancer saw.
+func ExampleClientAddr() {
+	key := httplimit.ClientAddr(netip.MustParsePrefix("10.0.0.0/8"))
+	r := httptest.NewRequest("GET", "/", nil)
+	r.RemoteAddr = "10.1.2.3:4567"
+	r.Header.Set("X-Forwarded-For", "1.1.1.1, 203.0.113.7") // the client wrote the first itself
+	fmt.Println(key(r))
+	// Output: 203.0.113.7
+}
+
+func ExamplePath() {
+	for _, target := range []string{"/Items/42", "//items/./42/", "/%69tems;v=1/42?page=2"} {
+		fmt.Println(httplimit.Path()(httptest.NewRequest("GET", target, nil)))
+	}
+	// Output:
+	// /items/42
+	// /items/42
+	// /items/42
+}
+
+// A middleware round a ServeMux knows the route before the mux has chosen it.
+func ExamplePattern() {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /items/{id}", func(http.ResponseWriter, *http.Request) {})
+	key := httplimit.Pattern(mux)
+	fmt.Println(key(httptest.NewRequest("GET", "/items/42", nil)))
+	fmt.Println(key(httptest.NewRequest("GET", "/nothing", nil)))
+	// Output:
+	// GET /items/{id}
+	// (unmatched)
+}

@@ -1,0 +1,193 @@
+package httplimit
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/policy"
+)
+
+func limiter(t testing.TB, limit quotient.Limit, opts ...quotient.Option) *quotient.Limiter {
+	t.Helper()
+	l, err := quotient.New(limit, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// oneSlot is a limit under which a second request waits for the first.
+var oneSlot = quotient.Limit{InFlight: 1}
+
+// idle fails unless every permit was given back, once.
+func idle(t testing.TB, l *quotient.Limiter) {
+	t.Helper()
+	if s := l.Stats(); s.InFlight != 0 || s.Waiting != 0 || s.DoubleReleases != 0 {
+		t.Errorf("in flight %d, waiting %d, double releases %d; want none", s.InFlight, s.Waiting, s.DoubleReleases)
+	}
+}
+
+// inFlight fails unless n permits are out.
+func inFlight(t testing.TB, l *quotient.Limiter, n int) {
+	t.Helper()
+	if s := l.Stats(); s.InFlight != n || s.DoubleReleases != 0 {
+		t.Errorf("in flight %d, double releases %d; want %d, 0", s.InFlight, s.DoubleReleases, n)
+	}
+}
+
+// spy is a policy that writes down what it is told.
+type spy struct {
+	mu    sync.Mutex
+	heard []policy.Feedback
+}
+
+func (s *spy) New() policy.Law { return s }
+
+func (s *spy) Next(sample policy.Sample, b policy.Bounds) float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sample.Outcome != policy.Unknown {
+		s.heard = append(s.heard, sample.Feedback)
+	}
+	return min(b.Ceiling, 1e6)
+}
+
+// told fails unless the policy was told this and nothing else.
+func (s *spy) told(t testing.TB, want ...policy.Feedback) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(s.heard, want) {
+		t.Errorf("the policy was told %v, want %v", s.heard, want)
+	}
+	s.heard = nil
+}
+
+// learning returns a limiter with one slot whose policy is a spy.
+func learning(t testing.TB) (*quotient.Limiter, *spy) {
+	s := &spy{}
+	return limiter(t, oneSlot, quotient.Policy(s, quotient.CeilingShare)), s
+}
+
+// network is one in memory, for servers inside a synctest bubble.
+type network struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (n *network) Accept() (net.Conn, error) {
+	select {
+	case c := <-n.conns:
+		return c, nil
+	case <-n.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (n *network) Close() error   { n.once.Do(func() { close(n.closed) }); return nil }
+func (n *network) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
+
+// dial connects to the server, as http.Transport.DialContext.
+func (n *network) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case n.conns <- server:
+		return client, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-n.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// serve runs a server with a handler until the test is over.
+func serve(t *testing.T, h http.Handler) *network {
+	t.Helper()
+	n := &network{conns: make(chan net.Conn), closed: make(chan struct{})}
+	server := &http.Server{Handler: h}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(n)
+	}()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-done
+	})
+	return n
+}
+
+// client speaks HTTP to n.
+func (n *network) client(t *testing.T) *http.Client {
+	base := &http.Transport{DialContext: n.dial}
+	t.Cleanup(base.CloseIdleConnections)
+	return &http.Client{Transport: base}
+}
+
+// send dials and writes raw bytes, without waiting for the server to read them.
+func (n *network) send(t *testing.T, raw string) net.Conn {
+	t.Helper()
+	c, err := n.dial(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	go func() { _, _ = io.WriteString(c, raw) }()
+	synctest.Wait()
+	return c
+}
+
+// answer reads one response from a raw connection.
+func answer(t *testing.T, c net.Conn) *http.Response {
+	t.Helper()
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+func readAll(t testing.TB, r io.Reader) string {
+	t.Helper()
+	text, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// soon is the deadline of tests on a real network.
+const soon = 10 * time.Second
+
+// receive returns what comes from a channel, or fails.
+func receive[T any](t testing.TB, c <-chan T, what string) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(soon):
+		t.Fatalf("no %s within %v", what, soon)
+	}
+	return v
+}
+
+// body is a request body that knows whether it was closed.
+type body struct {
+	io.Reader
+	closed int
+}
+
+func newBody(text string) *body { return &body{Reader: strings.NewReader(text)} }
+
+func (b *body) Close() error { b.closed++; return nil }

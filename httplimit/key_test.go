@@ -1,0 +1,220 @@
+package httplimit
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// get makes a request as a server sees it, from the target of a request line.
+func get(t testing.TB, target string) *http.Request {
+	t.Helper()
+	u, err := url.ParseRequestURI(target)
+	if err != nil {
+		t.Fatalf("target %q: %v", target, err)
+	}
+	return &http.Request{Method: "GET", URL: u, RequestURI: target, Host: "example.com", Header: http.Header{}, ProtoMajor: 1}
+}
+
+func TestPath(t *testing.T) {
+	tests := []struct{ target, want string }{
+		{"/", "/"}, {"//", "/"}, {"/.", "/"}, {"/..", "/"}, {"/;x=1", "/"}, {"/;", "/"}, {"/%2f", "/"},
+		{"/a/b", "/a/b"},
+		{"//a/b", "/a/b"}, {"/a//b", "/a/b"}, {"/a/b/", "/a/b"}, {"/a/b//", "/a/b"},
+		{"/./a/b", "/a/b"}, {"/a/./b", "/a/b"}, {"/a/b/.", "/a/b"}, {"/%2e/a/b", "/a/b"},
+		{"/x/../a/b", "/a/b"}, {"/../a/b", "/a/b"}, {"/a/x/..;y/b", "/a/b"}, {"/a/x/%2E%2e/b", "/a/b"},
+		{"/%61/b", "/a/b"}, {"/a%2Fb", "/a/b"}, {"/A/b", "/a/b"}, {"/%41/B", "/a/b"},
+		{"/a;x=1/b", "/a/b"}, {"/a/b;x=1", "/a/b"}, {"/a/b;x=1;y=2", "/a/b"}, {"/a%3Bx/b", "/a/b"}, {"/;x/a/b", "/a/b"},
+		{"/a/b?c=d", "/a/b"},
+		{"/a/..b", "/a/..b"}, {"/.a/b.", "/.a/b."}, {"/...", "/..."},
+		{"/%C3%89", "/é"}, {"/é", "/é"}, {"/%ff", "/\ufffd"}, {"/\u212a", "/k"}, {"/İ", "/i"},
+		{"/%2561", "/%61"}, // undone once
+		{"http://h/a/b/", "/a/b"}, {"*", "/*"},
+	}
+	for _, tt := range tests {
+		if got := Path()(get(t, tt.target)); got != tt.want {
+			t.Errorf("Path of %q = %q, want %q", tt.target, got, tt.want)
+		}
+	}
+	connect := &http.Request{Method: "CONNECT", URL: &url.URL{Host: "h:443"}}
+	if got := Path()(connect); got != "/" {
+		t.Errorf("Path of CONNECT = %q, want /", got)
+	}
+}
+
+func TestPathCanonicalCostsNothing(t *testing.T) {
+	for _, target := range []string{"/", "/items/42", "/a.b/c-d/~e", "/straße"} {
+		r := get(t, target)
+		if n := testing.AllocsPerRun(100, func() { Path()(r) }); n != 0 {
+			t.Errorf("Path of %q: %v allocations, want 0", target, n)
+		}
+	}
+}
+
+// Whatever a client adds to a path that servers ignore, the key stays.
+func TestPathVariantsShareOneKey(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		segments := rapid.SliceOfN(rapid.StringMatching(`[a-z0-9é_~-]{1,8}`), 1, 6).Draw(t, "segments")
+		want := "/" + strings.Join(segments, "/")
+		var target strings.Builder
+		for _, segment := range segments {
+			target.WriteString(rapid.SampledFrom([]string{"/", "//", "/./", "/x/../", "/;p/", "/%2e/", "/x/..;p/"}).Draw(t, "slash"))
+			target.WriteString(variant(t, segment))
+			target.WriteString(rapid.SampledFrom([]string{"", ";", ";p=1", "%3Bp"}).Draw(t, "parameter"))
+		}
+		target.WriteString(rapid.SampledFrom([]string{"", "/", "/.", "//", "?q", "/x/.."}).Draw(t, "end"))
+		u, err := url.ParseRequestURI(target.String())
+		if err != nil {
+			t.Fatalf("target %q: %v", target.String(), err)
+		}
+		if got := Path()(&http.Request{URL: u}); got != want {
+			t.Fatalf("Path of %q = %q, want %q", target.String(), got, want)
+		}
+	})
+}
+
+// variant spells a segment with some letters capital and some bytes encoded.
+func variant(t *rapid.T, segment string) string {
+	var out strings.Builder
+	for _, c := range segment {
+		s := string(c)
+		if rapid.Bool().Draw(t, "capital") {
+			s = strings.ToUpper(s)
+		}
+		if rapid.Bool().Draw(t, "encoded") {
+			s = percent(s)
+		}
+		out.WriteString(s)
+	}
+	return out.String()
+}
+
+// percent encodes every byte of s.
+func percent(s string) string {
+	const digits = "0123456789abcdef"
+	var out strings.Builder
+	for i := range len(s) {
+		out.Write([]byte{'%', digits[s[i]>>4], digits[s[i]&15]})
+	}
+	return out.String()
+}
+
+func TestHost(t *testing.T) {
+	tests := []struct{ host, want string }{
+		{"example.com", "example.com"}, {"EXAMPLE.com", "example.com"}, {"example.com.", "example.com"},
+		{"example.com:80", "example.com"}, {"example.com:443", "example.com"}, {"example.com.:80", "example.com"},
+		{"example.com:", "example.com"}, {"example.com:0443", "example.com"},
+		{"example.com:8080", "example.com:8080"}, {"example.com:08080", "example.com:8080"},
+		{"[::1]", "[::1]"}, {"[::1]:80", "[::1]"}, {"[2001:DB8::1]:8443", "[2001:db8::1]:8443"},
+		{"", ""},
+	}
+	for _, tt := range tests {
+		server := &http.Request{RequestURI: "/", URL: &url.URL{Path: "/"}, Host: tt.host}
+		if got := Host()(server); got != tt.want {
+			t.Errorf("Host of a server's request for %q = %q, want %q", tt.host, got, tt.want)
+		}
+		client := &http.Request{URL: &url.URL{Scheme: "https", Host: tt.host}}
+		if got := Host()(client); got != tt.want {
+			t.Errorf("Host of a client's request to %q = %q, want %q", tt.host, got, tt.want)
+		}
+	}
+	virtual := &http.Request{URL: &url.URL{Host: "10.0.0.1:8080"}, Host: "api.example.com"}
+	if got := Host()(virtual); got != "10.0.0.1:8080" {
+		t.Errorf("Host of a client's request = %q, want the host that it is sent to", got)
+	}
+	if got := Host()(&http.Request{Host: "h"}); got != "h" {
+		t.Errorf("Host without a URL = %q, want h", got)
+	}
+}
+
+func TestHeader(t *testing.T) {
+	r := get(t, "/")
+	r.Header["X-Api-Key"] = []string{"Abc", "other"}
+	if got := Header("x-api-KEY")(r); got != "Abc" {
+		t.Errorf("key = %q, want Abc", got)
+	}
+	if got := Header("Missing")(r); got != "" {
+		t.Errorf("key of a missing header = %q, want the empty key", got)
+	}
+}
+
+func TestKeysAreBounded(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	r := get(t, "/"+long)
+	r.Host = long
+	r.Header.Set("Token", long)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/"+long, func(http.ResponseWriter, *http.Request) {})
+	for name, key := range map[string]KeyFunc{
+		"Path": Path(), "Host": Host(), "Header": Header("Token"), "Constant": Constant(long),
+		"Pattern": Pattern(mux), "MethodPattern": MethodPattern(mux),
+	} {
+		got := key(r)
+		if len(got) > maxKey || !strings.HasPrefix(got, "sha256:") {
+			t.Errorf("%s: key of %d bytes %.20q, want a hash", name, len(got), got)
+		}
+	}
+	if bound(long) == bound(long+"x") {
+		t.Error("two long keys share one hash")
+	}
+	if edge := strings.Repeat("x", maxKey); bound(edge) != edge {
+		t.Errorf("a key of %d bytes was hashed", maxKey)
+	}
+}
+
+func TestPattern(t *testing.T) {
+	mux := http.NewServeMux()
+	for _, p := range []string{"/items/{id}", "GET /users/{name}", "POST  /users/{name}", "h.example/x", "/tree/", "/{$}"} {
+		mux.HandleFunc(p, func(http.ResponseWriter, *http.Request) {})
+	}
+	tests := []struct{ method, host, target, want, withMethod string }{
+		{"GET", "a", "/items/1", "/items/{id}", "GET /items/{id}"},
+		{"PUT", "a", "/items/2", "/items/{id}", "PUT /items/{id}"},
+		{"GET", "a", "//items/2", "/items/{id}", "GET /items/{id}"},
+		{"", "a", "/items/2", "/items/{id}", "GET /items/{id}"},
+		{"MADEUP", "a", "/items/2", "/items/{id}", "OTHER /items/{id}"},
+		{"get", "a", "/items/2", "/items/{id}", "OTHER /items/{id}"},
+		{"GET", "a", "/users/bob", "GET /users/{name}", "GET /users/{name}"},
+		{"HEAD", "a", "/users/bob", "GET /users/{name}", "HEAD /users/{name}"},
+		{"POST", "a", "/users/bob", "POST  /users/{name}", "POST  /users/{name}"},
+		{"PUT", "a", "/users/bob", unmatched, "PUT " + unmatched},
+		{"GET", "h.example:80", "/x", "h.example/x", "GET h.example/x"},
+		{"GET", "a", "/tree", "/tree/", "GET /tree/"},
+		{"GET", "a", "/tree/1/2", "/tree/", "GET /tree/"},
+		{"GET", "a", "/", "/{$}", "GET /{$}"},
+		{"GET", "a", "/nothing/1", unmatched, "GET " + unmatched},
+		{"GET", "a", "/nothing/2", unmatched, "GET " + unmatched},
+		{"CONNECT", "a", "/tree", unmatched, "CONNECT " + unmatched},
+		{"CONNECT", "a", "/tree/1", "/tree/", "CONNECT /tree/"},
+	}
+	for _, tt := range tests {
+		r := get(t, tt.target)
+		r.Method, r.Host = tt.method, tt.host
+		if got := Pattern(mux)(r); got != tt.want {
+			t.Errorf("Pattern of %s %s%s = %q, want %q", tt.method, tt.host, tt.target, got, tt.want)
+		}
+		if got := MethodPattern(mux)(r); got != tt.withMethod {
+			t.Errorf("MethodPattern of %s %s%s = %q, want %q", tt.method, tt.host, tt.target, got, tt.withMethod)
+		}
+	}
+}
+
+// Inside the mux the request carries its pattern.
+func TestPatternOfASingleRoute(t *testing.T) {
+	mux := http.NewServeMux()
+	var keys []string
+	mux.HandleFunc("GET /items/{id}", func(_ http.ResponseWriter, r *http.Request) {
+		keys = append(keys, Pattern(nil)(r), MethodPattern(nil)(r))
+	})
+	mux.ServeHTTP(httptest.NewRecorder(), get(t, "/items/7"))
+	if len(keys) != 2 || keys[0] != "GET /items/{id}" || keys[1] != "GET /items/{id}" {
+		t.Errorf("keys = %q, want the route's pattern twice", keys)
+	}
+	if got := Pattern(nil)(get(t, "/")); got != unmatched {
+		t.Errorf("key outside of a mux = %q, want %q", got, unmatched)
+	}
+}

@@ -1,0 +1,187 @@
+package httplimit
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/policy"
+)
+
+// Middleware returns a function that puts l in front of a handler. A request
+// takes one permit of the key that key names, and gives it back when the handler
+// has returned or panicked, exactly once.
+//
+// A request that is over the limit waits, in order of arrival, until it is
+// admitted or its client leaves; the limiter's MaxWait and MaxWaiting bound
+// that. With the option Refuse it does not wait. A request that is turned away
+// gets 429, or 503 if not its rate but this replica is the reason (a share
+// smaller than one request, no room for a new key, the request's context has
+// ended). Both carry Retry-After in whole seconds, at least 1, Cache-Control:
+// no-store, and a body of type application/problem+json (RFC 9457) whose member
+// violated-policies names the rule.
+//
+// Leaving clients: net/http notices that a client of HTTP/1 has gone only when
+// the request's body has been read. So before such a request waits, up to 64 KiB
+// of its body are read, to be replayed to the handler; see UnreadBodyWait for
+// longer ones. How long a client may take to send them is the server's
+// ReadTimeout. A client that has already sent its next request (pipelining) is
+// not noticed either; MaxWait bounds its wait.
+//
+// The handler gets the server's own http.ResponseWriter, unless the limiter's
+// policy learns (quotient.Limiter.NeedsFeedback) or the request asks for another
+// protocol (Upgrade or CONNECT). Then it gets a wrapper with Unwrap and with
+// exactly those of http.Flusher, http.Hijacker, http.Pusher and io.ReaderFrom that
+// the original has; http.ResponseController works as before. Through it a policy
+// learns of the handler's own 429 and 503 and their Retry-After; a panic counts
+// as policy.Failed. A connection that is hijacked through it holds its permit
+// until that connection is closed, or for StreamLifetime at most.
+//
+// Middleware panics if l or key is nil.
+func Middleware(l *quotient.Limiter, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
+	if l == nil {
+		panic("httplimit: Middleware: the limiter is nil")
+	}
+	if key == nil {
+		panic("httplimit: Middleware: the key function is nil")
+	}
+	m := &middleware{
+		limiter:        l,
+		key:            key,
+		feedback:       l.NeedsFeedback(),
+		streamLifetime: defaultStreamLifetime,
+		unreadBodyWait: defaultUnreadBodyWait,
+	}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return func(next http.Handler) http.Handler { return &handler{m, next} }
+}
+
+// middleware is what all handlers of one Middleware share.
+type middleware struct {
+	limiter        *quotient.Limiter
+	key            KeyFunc
+	refuse         bool
+	feedback       bool // the limiter's policy learns
+	streamLifetime time.Duration
+	unreadBodyWait time.Duration
+	buffered       atomic.Int64 // bytes that are set aside for bodies of waiting requests
+}
+
+// handler is one handler behind the limiter.
+type handler struct {
+	*middleware
+	next http.Handler
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	key := bound(h.key(r))
+	if !h.refuse && hidesLeaving(r) {
+		h.serveUnread(w, r, key)
+		return
+	}
+	permit, no := h.admit(r.Context(), key)
+	if no != nil {
+		no.write(w)
+		return
+	}
+	h.serve(w, r, permit)
+}
+
+// serveUnread is ServeHTTP for a request that cannot simply wait.
+func (h *handler) serveUnread(w http.ResponseWriter, r *http.Request, key string) {
+	permit, decision := h.limiter.TryAcquire(key)
+	if !decision.OK && !passes(decision.Reason) {
+		refusalOf(decision).write(w)
+		return
+	}
+	if !decision.OK {
+		free, complete := h.bufferBody(r)
+		defer free()
+		var no *refusal
+		if permit, no = h.await(r.Context(), key, complete, decision); no != nil {
+			no.write(w)
+			return
+		}
+	}
+	h.serve(w, r, permit)
+}
+
+// admit takes a permit for a request whose client's leaving ends its context.
+func (h *handler) admit(ctx context.Context, key string) (quotient.Permit, *refusal) {
+	if h.refuse {
+		permit, decision := h.limiter.TryAcquire(key)
+		if !decision.OK {
+			return permit, refusalOf(decision)
+		}
+		return permit, nil
+	}
+	permit, err := h.limiter.Acquire(ctx, key)
+	if err != nil {
+		return permit, refusalFor(err, refusal{status: http.StatusServiceUnavailable})
+	}
+	return permit, nil
+}
+
+// await waits after a decision against the request: as long as the client stays
+// if its leaving is noticed, else for a bounded time.
+func (h *handler) await(ctx context.Context, key string, noticed bool, decision quotient.Decision) (quotient.Permit, *refusal) {
+	if noticed {
+		return h.admit(ctx, key)
+	}
+	bounded, cancel := context.WithTimeout(ctx, h.unreadBodyWait)
+	defer cancel()
+	permit, err := h.limiter.Acquire(bounded, key)
+	if err == nil {
+		return permit, nil
+	}
+	if ctx.Err() != nil {
+		return permit, refusalFor(err, refusal{status: http.StatusServiceUnavailable})
+	}
+	return permit, refusalFor(err, *refusalOf(decision))
+}
+
+// passes reports whether a refusal for this reason passes with time. The others
+// would only make the request's body be read for nothing.
+func passes(reason quotient.Reason) bool {
+	switch reason {
+	case quotient.ReasonDenied, quotient.ReasonTooLarge, quotient.ReasonAsk, quotient.ReasonShare:
+		return false
+	}
+	return true
+}
+
+// serve runs the handler with a permit.
+func (h *handler) serve(w http.ResponseWriter, r *http.Request, permit quotient.Permit) {
+	if !h.feedback && !asksUpgrade(r) {
+		defer permit.Release()
+		h.next.ServeHTTP(w, r)
+		return
+	}
+	tracked := &tracker{inner: w, permit: permit, lifetime: h.streamLifetime}
+	tracked.heard.Outcome = policy.Failed // until something was answered
+	defer tracked.finish()
+	h.next.ServeHTTP(wrap(tracked), r)
+	tracked.header(http.StatusOK) // what the server sends for a handler that wrote nothing
+}
+
+// asksUpgrade reports whether the handler may take the connection over to speak
+// another protocol.
+func asksUpgrade(r *http.Request) bool {
+	return r.Method == http.MethodConnect || len(r.Header["Upgrade"]) > 0
+}
+
+// hidesLeaving reports whether net/http would not notice that the client leaves
+// while the request waits: HTTP/1 with a body that is not read.
+func hidesLeaving(r *http.Request) bool {
+	return r.ProtoMajor == 1 && r.ContentLength != 0 && r.Body != nil && r.Body != http.NoBody
+}
+
+// expectsContinue reports whether the client sends its body only when told to.
+func expectsContinue(r *http.Request) bool {
+	return strings.EqualFold(strings.TrimSpace(r.Header.Get("Expect")), "100-continue")
+}

@@ -1,0 +1,50 @@
+package httplimit
+
+import (
+	"fmt"
+	"time"
+)
+
+// Option changes how Middleware works.
+type Option func(*middleware)
+
+// defaultStreamLifetime is how long a connection that was taken over may hold
+// its permit: longer than a usual page visit, short enough that connections
+// that nobody closes do not use up a limit for good.
+const defaultStreamLifetime = time.Hour
+
+// defaultUnreadBodyWait is how long a request may wait when net/http cannot tell
+// that its client has left. Ten seconds is about as long as a person waits.
+const defaultUnreadBodyWait = 10 * time.Second
+
+// Refuse makes Middleware answer at once when a request is over the limit. By
+// default the request waits for its turn.
+func Refuse() Option {
+	return func(m *middleware) { m.refuse = true }
+}
+
+// StreamLifetime caps how long a hijacked connection holds its permit: d from
+// the hijack, 1 hour by default. The connection itself is not closed.
+// StreamLifetime panics if d is not above 0.
+func StreamLifetime(d time.Duration) Option {
+	mustBePositive("StreamLifetime", d)
+	return func(m *middleware) { m.streamLifetime = d }
+}
+
+// UnreadBodyWait caps how long a request waits if its client's leaving cannot
+// be noticed, 10 s by default: over HTTP/1 with a body that is longer than 64
+// KiB, that the client sends only when told to (Expect: 100-continue), or that
+// finds no room because 64 MiB of bodies are buffered already. After that it is
+// refused. It changes nothing with Refuse. UnreadBodyWait panics if d is not above 0.
+func UnreadBodyWait(d time.Duration) Option {
+	mustBePositive("UnreadBodyWait", d)
+	return func(m *middleware) { m.unreadBodyWait = d }
+}
+
+// mustBePositive panics for a duration that cannot be meant, like
+// http.ServeMux.Handle for a bad pattern: it is a mistake in the program.
+func mustBePositive(name string, d time.Duration) {
+	if d <= 0 {
+		panic(fmt.Sprintf("httplimit: %s is %v, want more than 0", name, d))
+	}
+}

@@ -1,0 +1,192 @@
+package httplimit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/policy"
+)
+
+// defaultBodyTimeout is how long an answer may hold its permit: time for a large
+// download, an end to those that were forgotten.
+const defaultBodyTimeout = 5 * time.Minute
+
+// Transport is an http.RoundTripper that asks a limiter before each request. It
+// is safe for use by many goroutines; its fields must not change once it is used.
+//
+// A request waits for its permit as long as its context lasts and the limiter's
+// MaxWait and MaxWaiting allow. If it is refused, RoundTrip returns the limiter's
+// error (errors.Is quotient.ErrLimited) or the context's, the request is not sent
+// and its body is closed. Transport changes neither the request nor its headers,
+// and never sends a request twice: whoever retries passes the limiter again.
+//
+// The permit is held until the answer's body is at its end, fails or is closed,
+// so that a slot in flight is free only when the upstream's work is done. A body
+// that is neither read nor closed gives its permit back after BodyTimeout.
+//
+// A policy that learns is told of every answer when its permit is released: 429
+// is policy.Throttled and 503 policy.Unavailable, both with Retry-After (see
+// RetryAfter), every other answer is policy.Success, and a request without one,
+// also one that was cancelled, is policy.Failed. Where the upstream is the judge
+// of the limit, give the limiter such a policy with quotient.CeilingLimit.
+type Transport struct {
+	// Base sends the requests that were admitted. Nil is http.DefaultTransport.
+	Base http.RoundTripper
+	// Limiter admits the requests. With nil every RoundTrip fails.
+	Limiter *quotient.Limiter
+	// Key names what a request is limited by. Nil is Host().
+	Key KeyFunc
+	// BodyTimeout caps how long an answer holds its permit after its headers
+	// have arrived. 0 is 5 minutes. Below 0 every RoundTrip fails. The body stays
+	// readable afterwards.
+	BodyTimeout time.Duration
+	// StreamLifetime takes the place of BodyTimeout for answers that are meant to
+	// last: 101 Switching Protocols and text/event-stream. 0 is 1 hour. Below 0
+	// every RoundTrip fails.
+	StreamLifetime time.Duration
+}
+
+// RoundTrip sends one request when the limiter admits it.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	permit, err := t.admit(req)
+	if err != nil {
+		if req.Body != nil {
+			_ = req.Body.Close() // the refusal is what the caller must hear of
+		}
+		return nil, err
+	}
+	answered := false
+	defer func() {
+		if !answered { // an error or a panic of the base
+			permit.Done(policy.Feedback{Outcome: policy.Failed})
+		}
+	}()
+	resp, err := t.base().RoundTrip(req)
+	if err != nil || resp == nil {
+		return resp, err
+	}
+	answered = true
+	t.holdFor(resp, permit)
+	return resp, nil
+}
+
+// CloseIdleConnections does so in the base, for http.Client.CloseIdleConnections.
+func (t *Transport) CloseIdleConnections() {
+	if base, ok := t.base().(interface{ CloseIdleConnections() }); ok {
+		base.CloseIdleConnections()
+	}
+}
+
+func (t *Transport) base() http.RoundTripper {
+	if t.Base == nil {
+		return http.DefaultTransport
+	}
+	return t.Base
+}
+
+func (t *Transport) admit(req *http.Request) (quotient.Permit, error) {
+	if err := t.check(); err != nil {
+		return quotient.Permit{}, err
+	}
+	key := host
+	if t.Key != nil {
+		key = t.Key
+	}
+	return t.Limiter.Acquire(req.Context(), bound(key(req)))
+}
+
+// check refuses a Transport that cannot work.
+func (t *Transport) check() error {
+	if t.Limiter == nil {
+		return errors.New("httplimit: Transport.Limiter is nil")
+	}
+	if t.BodyTimeout < 0 {
+		return fmt.Errorf("httplimit: Transport.BodyTimeout is %v, want 0 or more", t.BodyTimeout)
+	}
+	if t.StreamLifetime < 0 {
+		return fmt.Errorf("httplimit: Transport.StreamLifetime is %v, want 0 or more", t.StreamLifetime)
+	}
+	return nil
+}
+
+// holdFor lets the answer's body hold the permit. An answer without a body is at
+// its end already.
+func (t *Transport) holdFor(resp *http.Response, permit quotient.Permit) {
+	feedback := feedbackOf(resp.StatusCode, resp.Header)
+	if resp.Body == nil || resp.Body == http.NoBody {
+		permit.Done(feedback)
+		return
+	}
+	permit.ExpireIn(t.lifetime(resp))
+	body := &heldBody{ReadCloser: resp.Body, hold: hold{permit: permit, feedback: feedback}}
+	resp.Body = body
+	if stream, ok := body.ReadCloser.(io.Writer); ok && resp.StatusCode == http.StatusSwitchingProtocols {
+		resp.Body = holdStream(body, stream)
+	}
+}
+
+// lifetime is how long an answer may hold its permit.
+func (t *Transport) lifetime(resp *http.Response) time.Duration {
+	given, otherwise := t.BodyTimeout, defaultBodyTimeout
+	if isStream(resp) {
+		given, otherwise = t.StreamLifetime, defaultStreamLifetime
+	}
+	if given == 0 {
+		return otherwise
+	}
+	return given
+}
+
+// isStream reports whether an answer is meant to last.
+func isStream(resp *http.Response) bool {
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return true
+	}
+	media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	return strings.EqualFold(strings.TrimSpace(media), "text/event-stream")
+}
+
+// heldBody is the body of an answer; it holds the permit until its end.
+type heldBody struct {
+	io.ReadCloser
+	hold hold
+}
+
+func (b *heldBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.hold.end()
+	}
+	return n, err
+}
+
+func (b *heldBody) Close() error {
+	defer b.hold.end()
+	return b.ReadCloser.Close()
+}
+
+// heldStream is the body of 101: a connection in both directions. Its end is
+// Close alone, since one can still write when there is nothing more to read.
+type heldStream struct {
+	*heldBody
+	io.Writer
+}
+
+func (s heldStream) Read(p []byte) (int, error) { return s.ReadCloser.Read(p) }
+
+// holdStream keeps CloseWrite if the stream has it.
+func holdStream(body *heldBody, stream io.Writer) io.ReadWriteCloser {
+	held := heldStream{body, stream}
+	if half, ok := stream.(closeWriter); ok {
+		return struct {
+			heldStream
+			closeWriter
+		}{held, half}
+	}
+	return held
+}

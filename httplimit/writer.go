@@ -1,0 +1,146 @@
+package httplimit
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/policy"
+)
+
+// tracker stands between a handler and its http.ResponseWriter: it learns the
+// status and whether the connection was taken over. It has only the methods that
+// every writer has; wrap adds those that this one has too.
+type tracker struct {
+	inner    http.ResponseWriter
+	permit   quotient.Permit
+	lifetime time.Duration // of a hijacked connection
+	heard    policy.Feedback
+	answered bool // the final status is known
+	hijacked bool // the connection holds the permit now
+}
+
+func (t *tracker) Header() http.Header { return t.inner.Header() }
+
+func (t *tracker) WriteHeader(status int) {
+	t.header(status)
+	t.inner.WriteHeader(status)
+}
+
+func (t *tracker) Write(p []byte) (int, error) {
+	t.header(http.StatusOK)
+	return t.inner.Write(p)
+}
+
+// Unwrap is for http.ResponseController. A hijack must not get past the tracker,
+// also when the Hijacker lies below writers that have no more than Unwrap.
+func (t *tracker) Unwrap() http.ResponseWriter {
+	if _, direct := t.inner.(http.Hijacker); !direct && canHijack(t.inner) {
+		return hijackOnly{t}
+	}
+	return t.inner
+}
+
+// header notes the first status that is final: 1xx are not, but for 101.
+func (t *tracker) header(status int) {
+	informational := status >= 100 && status < 200 && status != http.StatusSwitchingProtocols
+	if t.answered || informational {
+		return
+	}
+	t.answered = true
+	t.heard = feedbackOf(status, t.inner.Header())
+}
+
+// hijack hands the permit over to the connection.
+func (t *tracker) hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(t.inner).Hijack()
+	if err != nil {
+		return conn, buffered, err
+	}
+	t.hijacked = true
+	t.permit.ExpireIn(t.lifetime)
+	return holdConn(conn, t.permit), buffered, nil
+}
+
+// finish releases the permit unless a connection has it.
+func (t *tracker) finish() {
+	if !t.hijacked {
+		t.permit.Done(t.heard)
+	}
+}
+
+// canHijack looks for a Hijacker in the way http.ResponseController does.
+func canHijack(w http.ResponseWriter) bool {
+	for {
+		if _, ok := w.(http.Hijacker); ok {
+			return true
+		}
+		outer, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return false
+		}
+		w = outer.Unwrap()
+	}
+}
+
+// hijackOnly is the step that a tracker puts into the chain of Unwrap.
+type hijackOnly struct{ *tracker }
+
+func (h hijackOnly) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.hijack() }
+func (h hijackOnly) Unwrap() http.ResponseWriter                  { return h.inner }
+
+// The optional methods of a writer, one type each. They are only put together
+// for an inner writer that has them.
+type (
+	flusher    struct{ *tracker }
+	hijacker   struct{ *tracker }
+	pusher     struct{ *tracker }
+	readerFrom struct{ *tracker }
+)
+
+func (f flusher) Flush() { _ = f.FlushError() } // http.Flusher has no place for an error
+
+// FlushError is how http.ResponseController flushes.
+func (f flusher) FlushError() error {
+	f.header(http.StatusOK)
+	return http.NewResponseController(f.inner).Flush()
+}
+
+func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.hijack() }
+
+func (p pusher) Push(target string, opts *http.PushOptions) error {
+	return p.inner.(http.Pusher).Push(target, opts)
+}
+
+func (r readerFrom) ReadFrom(src io.Reader) (int64, error) {
+	r.header(http.StatusOK)
+	return r.inner.(io.ReaderFrom).ReadFrom(src)
+}
+
+// Bits for what a writer can do beside writing.
+const (
+	canFlush = 1 << iota
+	canTakeOver
+	canPush
+	canReadFrom
+)
+
+// abilities are the optional interfaces that a writer has itself.
+func abilities(w http.ResponseWriter) (bits int) {
+	if _, ok := w.(http.Flusher); ok {
+		bits |= canFlush
+	}
+	if _, ok := w.(http.Hijacker); ok {
+		bits |= canTakeOver
+	}
+	if _, ok := w.(http.Pusher); ok {
+		bits |= canPush
+	}
+	if _, ok := w.(io.ReaderFrom); ok {
+		bits |= canReadFrom
+	}
+	return bits
+}

@@ -1,0 +1,271 @@
+package quotient
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+)
+
+const year = 365 * 24 * time.Hour
+
+func TestValidateAccepts(t *testing.T) {
+	for _, limit := range []Limit{
+		{},
+		Deny(),
+		{InFlight: 1},
+		{InFlight: maxInFlight},
+		rated(PerSecond(0.5), PerMinute(10), PerHour(100)),
+		rated(Every(3 * time.Second)),
+		rated(Rate{Events: 1, Per: 3650 * 24 * time.Hour}),
+		rated(Rate{Events: 1, Per: math.MaxInt64}),
+		rated(Rate{Events: 1e9, Per: time.Second}),
+		rated(Rate{Events: maxEvents, Per: time.Second}),
+		rated(Rate{Events: 1, Per: time.Second, Burst: maxBurst}),
+		rated(Rate{Events: 1, Per: time.Millisecond, Aligned: true}),
+		rated(Rate{Events: 1, Per: time.Second}, Rate{Events: 1, Per: time.Second}),
+		rated(Rate{Name: "a", Events: 1, Per: time.Second}, Rate{Name: "a", Unit: "tokens", Events: 1, Per: time.Second}),
+	} {
+		if err := limit.Validate(); err != nil {
+			t.Errorf("%+v: %v", limit, err)
+		}
+	}
+}
+
+// badLimits are limits that nobody may set, with what their errors must name.
+var badLimits = []struct {
+	limit        Limit
+	field, value string
+}{
+	{Limit{InFlight: -1}, "Limit.InFlight", "-1"},
+	{Limit{InFlight: maxInFlight + 1}, "Limit.InFlight", "1073741825"},
+	{Limit{InFlight: math.MinInt}, "Limit.InFlight", "-9223372036854775808"},
+	{Limit{Rates: make([]Rate, maxRates+1)}, "Limit.Rates", "17"},
+	{rated(PerSecond(math.NaN())), "Rates[0].Events", "NaN"},
+	{rated(PerSecond(math.Inf(1))), "Rates[0].Events", "+Inf"},
+	{rated(PerSecond(math.Inf(-1))), "Rates[0].Events", "-Inf"},
+	{rated(PerSecond(0)), "Rates[0].Events", "0"},
+	{rated(PerSecond(-3)), "Rates[0].Events", "-3"},
+	{rated(PerSecond(1e300)), "Rates[0].Events", "1e+300"},
+	{rated(PerSecond(1), PerMinute(-7)), "Rates[1].Events", "-7"},
+	{rated(Rate{Events: 1}), "Rates[0].Per", "0s"},
+	{rated(Every(-time.Second)), "Rates[0].Per", "-1s"},
+	{rated(Every(math.MinInt64)), "Rates[0].Per", "-2562047h"},
+	{rated(perSecond(1, -2)), "Rates[0].Burst", "-2"},
+	{rated(perSecond(1, maxBurst+1)), "Rates[0].Burst", "1099511627777"},
+	{rated(perSecond(1, math.MaxInt)), "Rates[0].Burst", "9223372036854775807"},
+	{rated(Rate{Events: 5, Per: time.Second, Burst: 3, Aligned: true}), "Rates[0].Burst", "3"},
+	{rated(Rate{Events: 5, Per: time.Microsecond, Aligned: true}), "Rates[0].Per", "1µs"},
+	{rated(Rate{Events: 1e12, Per: time.Millisecond}), "Rates[0].Events", "1e+12 per 1ms"},
+	{rated(PerSecond(1), PerSecond(2)), "Rates[1].Name", `"second"`},
+	{rated(Rate{Name: "rate 2", Events: 1, Per: time.Hour}, Rate{Events: 1, Per: time.Hour}), "Rates[1].Name", `"rate 2"`},
+}
+
+func TestValidateNamesFieldAndValue(t *testing.T) {
+	for _, c := range badLimits {
+		says(t, c.limit.Validate(), "quotient: ", c.field, c.value)
+	}
+}
+
+func TestNewRefusesABadLimit(t *testing.T) {
+	for _, c := range badLimits {
+		l, err := New(c.limit)
+		if l != nil {
+			t.Errorf("%+v: got a limiter", c.limit)
+		}
+		says(t, err, c.field, c.value)
+	}
+}
+
+// Failure mode 1: a value that is refused changes nothing, neither the limit nor its state.
+func TestSetLimitKeepsTheOldLimit(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(1, 3)))
+		wants(t, l, "k", 3)
+		for _, c := range badLimits {
+			says(t, l.SetLimit(c.limit), c.field, c.value)
+			wants(t, l, "k", 0)
+			wants(t, l, fmt.Sprint("new after ", c.field, c.value), 3)
+		}
+		if got := l.Limit().Rates; !slices.Equal(got, []Rate{perSecond(1, 3)}) {
+			t.Errorf("the limit is now %+v", got)
+		}
+		time.Sleep(2 * time.Second)
+		wants(t, l, "k", 2)
+	})
+}
+
+func TestLimiterSharesNoMemoryWithItsCaller(t *testing.T) {
+	rates := []Rate{perSecond(1, 3)}
+	l := limiterOf(t, Limit{Rates: rates})
+	rates[0].Events = math.NaN()
+	l.Limit().Rates[0].Events = math.NaN()
+	l.Stats().Limit.Rates[0].Events = math.NaN()
+	if got := l.Limit().Rates[0]; got != perSecond(1, 3) {
+		t.Errorf("the limit is now %+v", got)
+	}
+}
+
+func TestOptionsRefuseBadValues(t *testing.T) {
+	for _, c := range []struct {
+		opt   Option
+		words []string
+	}{
+		{MaxKeys(0), []string{"MaxKeys", "0"}},
+		{MaxKeys(-1), []string{"MaxKeys", "-1"}},
+		{MaxKeys(mostKeys + 1), []string{"MaxKeys", "1073741825"}},
+		{MaxWait(-1), []string{"MaxWait", "-1ns"}},
+		{MaxWaiting(-1, 0), []string{"MaxWaiting for a key", "-1"}},
+		{MaxWaiting(0, -2), []string{"MaxWaiting in total", "-2"}},
+		{MaxHold(-time.Second), []string{"MaxHold", "-1s"}},
+		{Policy(nil, CeilingShare), []string{"Policy"}},
+		{Logger(nil), []string{"Logger"}},
+		{StartPool(Pool{}), []string{"Pool.Replicas", "0"}},
+		{JoinPool(Pool{Replicas: 2, Ordinal: 3}), []string{"Pool.Ordinal", "3"}},
+		{HoldDown(-1), []string{"HoldDown", "-1ns"}},
+		{HintMaxAge(-1), []string{"HintMaxAge", "-1ns"}},
+	} {
+		l, err := New(Limit{}, c.opt)
+		if l != nil {
+			t.Errorf("%q: got a limiter", c.words)
+		}
+		says(t, err, append(c.words, "quotient: ")...)
+	}
+}
+
+// Failure mode 8: rates at the edges saturate.
+func TestRatesAtTheEdges(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		rate  Rate
+		burst int // admitted at once, if not more than can be counted here
+		after time.Duration
+		more  int // admitted then
+	}{
+		{"one event in ten years", Rate{Events: 1, Per: 10 * year}, 1, 10 * year, 1},
+		{"not yet ten years", Rate{Events: 1, Per: 10 * year}, 1, 10*year - time.Second, 0},
+		{"one event in the longest duration", Rate{Events: 1, Per: math.MaxInt64}, 1, 100 * year, 0},
+		{"hardly ever", Rate{Events: 5e-324, Per: math.MaxInt64}, 1, 100 * year, 0},
+		{"a thousandth of an event", Rate{Events: 0.001, Per: time.Second}, 1, 1000 * time.Second, 1},
+	} {
+		row(t, c.name, func(t *testing.T) {
+			l := limiterOf(t, rated(c.rate))
+			wants(t, l, "k", c.burst)
+			time.Sleep(c.after)
+			wants(t, l, "k", c.more)
+			l.Stats()
+		})
+	}
+}
+
+// What would come within a nanosecond counts as there, since a Duration cannot say less.
+func TestLargestRates(t *testing.T) {
+	for _, c := range []struct {
+		events float64
+		burst  int
+		weight int // that is let through at once
+		early  int // asks that come within the nanosecond
+	}{
+		{1e9, 0, 1e9, 0},
+		{1e12, 0, 1e12, 999},
+		{1e12, 5, 5, 999},
+		{1e12, maxBurst, maxBurst, 999},
+	} {
+		row(t, c, func(t *testing.T) {
+			l := limiterOf(t, rated(perSecond(c.events, c.burst)))
+			for range 3 {
+				took(t, l, "k", Weight(c.weight))
+				wants(t, l, "k", c.early)
+				time.Sleep(2 * time.Second)
+				has(t, l, "k", float64(c.weight))
+			}
+			if c.weight < maxAsk {
+				refusedFor(t, l, ReasonTooLarge, "k", Weight(c.weight+1))
+			}
+		})
+	}
+}
+
+// A wait that is longer than any Duration is unknown, and a turn that never comes is waited for in vain.
+func TestWaitBeyondEveryDuration(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(Rate{Events: 0.001, Per: math.MaxInt64}))
+		wants(t, l, "k", 1)
+		if d := refusedFor(t, l, ReasonRate, "k"); d.RetryAfter != 0 {
+			t.Errorf("retry after %v, want unknown", d.RetryAfter)
+		}
+		c := asking(t, l, "k")
+		time.Sleep(100 * year)
+		c.waits(t)
+		c.gaveUp(t)
+	})
+}
+
+func TestWaitOfManyYears(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(Every(100*year)))
+		wants(t, l, "k", 1)
+		if d := refusedFor(t, l, ReasonRate, "k"); d.RetryAfter != 100*year {
+			t.Errorf("retry after %v, want %v", d.RetryAfter, 100*year)
+		}
+		c := asking(t, l, "k")
+		time.Sleep(100 * year)
+		c.admittedAfter(t, 100*year)
+	})
+}
+
+func TestRateConstructors(t *testing.T) {
+	for _, c := range []struct {
+		rate      Rate
+		perSecond float64
+		burst     float64
+	}{
+		{PerSecond(20), 20, 20},
+		{PerSecond(0.5), 0.5, 1},
+		{PerMinute(120), 2, 2},
+		{PerMinute(30), 0.5, 1},
+		{PerHour(7200), 2, 2},
+		{Every(2 * time.Second), 0.5, 1},
+		{perSecond(2, 9), 2, 9},
+		{Rate{Events: 2.5, Per: time.Second, Aligned: true}, 2.5, 2},
+		{Rate{Events: 0.5, Per: time.Second, Aligned: true}, 0.5, 1},
+	} {
+		if got := c.rate.perSecond(); got != c.perSecond {
+			t.Errorf("%+v: %v events a second, want %v", c.rate, got, c.perSecond)
+		}
+		if got := c.rate.burst(); got != c.burst {
+			t.Errorf("%+v: burst %v, want %v", c.rate, got, c.burst)
+		}
+	}
+}
+
+func TestDenyRefusesAll(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Deny())
+		wants(t, l, "k", 0)
+		refusedFor(t, l, ReasonDenied, "k")
+		if _, n := l.TryAcquireUpTo("k", 5); n != 0 {
+			t.Errorf("got %d of 5", n)
+		}
+		asking(t, l, "k").refusedAfter(t, 0, ReasonDenied)
+	})
+}
+
+func TestDenyRefusesAlsoWithSlots(t *testing.T) {
+	limit := Deny()
+	limit.InFlight = 5
+	refusedFor(t, limiterOf(t, limit), ReasonDenied, "k")
+}
+
+func TestZeroLimitLimitsNothing(t *testing.T) {
+	l := limiterOf(t, Limit{})
+	for range 1000 {
+		if !l.Allow("k") {
+			t.Fatal("refused")
+		}
+	}
+	if _, n := l.TryAcquireUpTo("k", 12); n != 12 {
+		t.Errorf("got %d of 12", n)
+	}
+}

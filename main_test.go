@@ -1,0 +1,229 @@
+package quotient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// inFakeTime runs a test in a bubble whose clock moves only when everybody waits.
+func inFakeTime(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, test)
+}
+
+// row runs one row of a table in a bubble, under a name made of what the row holds.
+func row(t *testing.T, name any, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(fmt.Sprint(name), func(t *testing.T) { inFakeTime(t, test) })
+}
+
+// limiterOf returns a limiter that the test expects to be valid.
+func limiterOf(t testing.TB, limit Limit, opts ...Option) *Limiter {
+	t.Helper()
+	l, err := New(limit, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// rated is a limit of rates alone.
+func rated(rates ...Rate) Limit { return Limit{Rates: rates} }
+
+// perSecond is a named rate of requests with a burst.
+func perSecond(events float64, burst int) Rate {
+	return Rate{Name: "second", Events: events, Per: time.Second, Burst: burst}
+}
+
+// tokensPerMinute is a rate that is asked for with Cost("tokens", n).
+func tokensPerMinute(events float64, burst int) Rate {
+	return Rate{Name: "tokens", Unit: "tokens", Events: events, Per: time.Minute, Burst: burst}
+}
+
+// wants fails unless Allow lets the key through n times now, and not once more.
+func wants(t *testing.T, l *Limiter, key string, n int) {
+	t.Helper()
+	for i := range n {
+		if !l.Allow(key) {
+			t.Errorf("key %q: ask %d of %d was refused", key, i+1, n)
+			return
+		}
+	}
+	if l.Allow(key) {
+		t.Errorf("key %q: more than %d asks were admitted", key, n)
+	}
+}
+
+// took returns a permit that must be admitted now.
+func took(t *testing.T, l *Limiter, key string, asks ...Ask) Permit {
+	t.Helper()
+	p, d := l.TryAcquire(key, asks...)
+	if !d.OK {
+		t.Fatalf("key %q: refused: %v", key, d.Err(key))
+	}
+	return p
+}
+
+// refusedFor fails unless the ask is refused now, for the reason.
+func refusedFor(t *testing.T, l *Limiter, reason Reason, key string, asks ...Ask) Decision {
+	t.Helper()
+	_, d := l.TryAcquire(key, asks...)
+	if d.OK || d.Reason != reason {
+		t.Errorf("key %q: got OK %v, reason %v, want a refusal for %v", key, d.OK, d.Reason, reason)
+	}
+	return d
+}
+
+// setLimit changes the limit of a limiter; it must be valid.
+func setLimit(t *testing.T, l *Limiter, limit Limit) {
+	t.Helper()
+	if err := l.SetLimit(limit); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// setReplicas is SetPool with a number of replicas and no ordinal.
+func setReplicas(t *testing.T, l *Limiter, n int) {
+	t.Helper()
+	if err := l.SetPool(Pool{Replicas: n}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// call is a call of Acquire in a goroutine of its own, inside a bubble.
+type call struct {
+	permit Permit
+	err    error
+	took   time.Duration
+	done   chan struct{} // closed when the above are set
+	cancel context.CancelFunc
+}
+
+// ended tells whether the call has returned, once nobody can do anything but wait.
+func (c *call) ended() bool {
+	synctest.Wait()
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// asking starts a call and returns once it waits or has ended.
+func asking(t *testing.T, l *Limiter, key string, asks ...Ask) *call {
+	return askingUntil(t, l, 0, key, asks...)
+}
+
+// askingUntil is asking with a deadline from now, if it is not 0.
+func askingUntil(t *testing.T, l *Limiter, deadline time.Duration, key string, asks ...Ask) *call {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	if deadline > 0 {
+		ctx, cancel = context.WithTimeout(t.Context(), deadline)
+	}
+	c := &call{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		start := time.Now()
+		c.permit, c.err = l.Acquire(ctx, key, asks...)
+		c.took = time.Since(start)
+		close(c.done)
+	}()
+	synctest.Wait()
+	return c
+}
+
+// waits fails unless the call is still waiting.
+func (c *call) waits(t *testing.T) {
+	t.Helper()
+	if c.ended() {
+		t.Errorf("the call ended after %v with %v, want it to wait", c.took, c.err)
+	}
+}
+
+// admittedAfter fails unless the call was admitted, so long after it was made.
+func (c *call) admittedAfter(t *testing.T, d time.Duration) {
+	t.Helper()
+	if !c.ended() {
+		t.Errorf("still waiting, want admitted after %v", d)
+	} else if c.err != nil || c.took != d {
+		t.Errorf("ended after %v with %v, want admitted after %v", c.took, c.err, d)
+	}
+}
+
+// refusedAfter fails unless the call was refused for the reason, so long after it was made.
+func (c *call) refusedAfter(t *testing.T, d time.Duration, reason Reason) *LimitedError {
+	t.Helper()
+	var limited *LimitedError
+	if !c.ended() {
+		t.Errorf("still waiting, want refused for %v after %v", reason, d)
+		return &LimitedError{}
+	}
+	if c.took != d || !errors.As(c.err, &limited) || limited.Reason != reason {
+		t.Errorf("ended after %v with %v, want refused for %v after %v", c.took, c.err, reason, d)
+		return &LimitedError{}
+	}
+	return limited
+}
+
+// gaveUp cancels the call and fails unless it ends with the context's error.
+func (c *call) gaveUp(t *testing.T) {
+	t.Helper()
+	c.cancel()
+	if !c.ended() || !errors.Is(c.err, context.Canceled) {
+		t.Errorf("the call does not end with %v", context.Canceled)
+	}
+}
+
+// tokensOf is what each rate of a key has left.
+func tokensOf(t *testing.T, l *Limiter, key string) []float64 {
+	t.Helper()
+	for k, ks := range l.Keys() {
+		if k == key {
+			return ks.Tokens
+		}
+	}
+	t.Fatalf("key %q is not remembered", key)
+	return nil
+}
+
+// has fails unless the first rate of the key has n events left, negative for a debt.
+func has(t *testing.T, l *Limiter, key string, n float64) {
+	t.Helper()
+	if got := tokensOf(t, l, key)[0]; math.Abs(got-n) > 0.0015 {
+		t.Errorf("key %q has %v events, want %v", key, got, n)
+	}
+}
+
+// says fails unless err names all words.
+func says(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("no error, want one that says %q", words)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("error %q does not say %q", err, w)
+		}
+	}
+}
+
+// gateOf is the gate of a key; nil when the key is not remembered.
+func gateOf(l *Limiter, key string) *gate {
+	s := l.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g, _ := s.lru.Peek(key)
+	return g
+}

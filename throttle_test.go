@@ -1,0 +1,202 @@
+package quotient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-go/quotient/policy"
+)
+
+// told is an error that says what the upstream said.
+type told policy.Feedback
+
+func (e told) Error() string             { return "the upstream said so" }
+func (e told) Feedback() policy.Feedback { return policy.Feedback(e) }
+
+func TestDoReturnsWhatItsFunctionReturns(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 1})
+		broken := errors.New("broken")
+		for _, want := range []error{nil, broken} {
+			got, err := Do(t.Context(), l, "k", func(context.Context) (int, error) {
+				inFlight(t, l, 1)
+				return 42, want
+			})
+			if got != 42 || err != want {
+				t.Errorf("got %d, %v, want 42, %v", got, err, want)
+			}
+			inFlight(t, l, 0)
+		}
+	})
+}
+
+func TestDoWaitsForItsTurn(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(Every(3*time.Second)))
+		start := time.Now()
+		for i := range 4 {
+			at, err := Do(t.Context(), l, "k", func(context.Context) (time.Duration, error) { return time.Since(start), nil })
+			if want := time.Duration(3*i) * time.Second; at != want || err != nil {
+				t.Errorf("call %d ran after %v with %v, want %v", i, at, err, want)
+			}
+		}
+	})
+}
+
+func TestDoDoesNotCallWhenRefused(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		limit Limit
+		opts  []Option
+		after time.Duration // the context's time
+		want  error
+	}{
+		{"denied", Deny(), nil, time.Hour, ErrLimited},
+		{"beyond the deadline", rated(Every(time.Hour)), nil, time.Minute, context.DeadlineExceeded},
+		{"beyond the deadline, without a queue", rated(Every(time.Hour)), []Option{MaxWaiting(0, 0)}, time.Minute, context.DeadlineExceeded},
+		{"too late", rated(Every(time.Hour)), []Option{MaxWait(time.Minute)}, 2 * time.Hour, ErrLimited},
+		{"denied, without a queue", Deny(), []Option{MaxWaiting(0, 0)}, time.Hour, ErrLimited},
+	} {
+		row(t, c.name, func(t *testing.T) {
+			l := limiterOf(t, c.limit, c.opts...)
+			l.Allow("k")
+			ctx, cancel := context.WithTimeout(t.Context(), c.after)
+			defer cancel()
+			got, err := Do(ctx, l, "k", func(context.Context) (int, error) {
+				t.Error("called")
+				return 42, nil
+			})
+			if got != 0 || !errors.Is(err, c.want) {
+				t.Errorf("got %d, %v, want 0, %v", got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestDoReleasesWhenItsFunctionPanics(t *testing.T) {
+	l := limiterOf(t, Limit{InFlight: 1})
+	func() {
+		defer func() {
+			if recover() != "fn" {
+				t.Error("the panic does not reach the caller")
+			}
+		}()
+		Do(t.Context(), l, "k", func(context.Context) (int, error) { panic("fn") }) //nolint:errcheck // it panics
+	}()
+	inFlight(t, l, 0)
+	took(t, l, "k")
+}
+
+func TestDoHandsFeedbackToThePolicy(t *testing.T) {
+	throttled := told{Outcome: policy.Throttled, RetryAfter: time.Second}
+	for _, c := range []struct {
+		name string
+		err  error
+		want policy.Feedback
+	}{
+		{"no error", nil, policy.Feedback{Outcome: policy.Success}},
+		{"an error that says nothing", errors.New("x"), policy.Feedback{Outcome: policy.Failed}},
+		{"one that does", throttled, policy.Feedback(throttled)},
+		{"deep in its chain", fmt.Errorf("a: %w", fmt.Errorf("b: %w", throttled)), policy.Feedback(throttled)},
+		{"beside others", errors.Join(errors.New("x"), throttled), policy.Feedback(throttled)},
+		{"the context", context.Canceled, policy.Feedback{Outcome: policy.Failed}},
+	} {
+		row(t, c.name, func(t *testing.T) {
+			law := new(spyLaw)
+			l := limiterOf(t, rated(perSecond(5, 5)), Policy(law, CeilingShare))
+			time.Sleep(time.Second)
+			_, err := Do(t.Context(), l, "k", func(context.Context) (int, error) {
+				time.Sleep(time.Minute)
+				return 0, c.err
+			})
+			if err != c.err {
+				t.Errorf("got %v", err)
+			}
+			got := law.last
+			if got.Feedback != c.want || got.Sent != time.Second || got.Now != 61*time.Second {
+				t.Errorf("the law heard %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestDoReportsAPanicAsAFailure(t *testing.T) {
+	law := new(spyLaw)
+	l := limiterOf(t, rated(perSecond(5, 5)), Policy(law, CeilingShare))
+	func() {
+		defer func() { _ = recover() }()
+		Do(t.Context(), l, "k", func(context.Context) (int, error) { panic("fn") }) //nolint:errcheck // it panics
+	}()
+	if got := law.last.Outcome; got != policy.Failed {
+		t.Errorf("the law heard %v", got)
+	}
+}
+
+// Where nobody may queue, callers try again until they are let in; no two in the same instant.
+func TestPessimisticCallers(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		const callers = 20
+		l := limiterOf(t, rated(Every(3*time.Second)), MaxWaiting(0, 0))
+		start, ran := time.Now(), make(chan time.Duration, callers)
+		for range callers {
+			go Do(t.Context(), l, "k", func(context.Context) (int, error) { //nolint:errcheck // that it ran is told
+				ran <- time.Since(start)
+				return 0, nil
+			})
+		}
+		last := -3 * time.Second
+		for range callers {
+			at := <-ran
+			if at-last < 3*time.Second || at-last > 5*time.Second {
+				t.Errorf("%v after %v, want three seconds and a little between them", at, last)
+			}
+			last = at
+			if got := l.Stats().Waiting; got != 0 {
+				t.Errorf("%d are in a queue", got)
+			}
+		}
+	})
+}
+
+func TestPessimisticCallerOfASlot(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 1}, MaxWaiting(0, 0))
+		p := took(t, l, "k")
+		done := make(chan error, 1)
+		go func() {
+			_, err := Do(t.Context(), l, "k", func(context.Context) (int, error) { return 0, nil })
+			done <- err
+		}()
+		time.Sleep(time.Minute)
+		if len(done) > 0 {
+			t.Error("let in while the slot is taken")
+		}
+		p.Release()
+		time.Sleep(lastBackOff)
+		synctest.Wait()
+		if len(done) != 1 || <-done != nil {
+			t.Error("not let in after the slot came free")
+		}
+		inFlight(t, l, 0)
+	})
+}
+
+func TestWrap(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(1, 2)), MaxWait(1))
+		double := Wrap(l, func(n int) string { return fmt.Sprint(n % 2) }, func(_ context.Context, n int) (int, error) { return 2 * n, nil })
+		for _, c := range []struct {
+			in, out int
+			ok      bool
+		}{{1, 2, true}, {3, 6, true}, {5, 0, false}, {2, 4, true}, {4, 8, true}, {6, 0, false}} {
+			out, err := double(t.Context(), c.in)
+			if out != c.out || (err == nil) != c.ok {
+				t.Errorf("%d: got %d, %v", c.in, out, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,358 @@
+package quotient
+
+import (
+	"math"
+	"math/big"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// stepped is t as a machine would read it whose wall clock, and only that, was set by so many
+// whole seconds. It writes the seconds into time.Time, whose layout TestStepped checks. A time in a bubble has no
+// monotonic reading, so that tests of clock steps count from a real time.Now.
+func stepped(t time.Time, by time.Duration) time.Time {
+	const monotonic, secondsShift = 1 << 63, 30
+	wall := (*uint64)(unsafe.Pointer(&t))
+	if *wall&monotonic == 0 {
+		panic("no monotonic reading to keep")
+	}
+	*wall += uint64(by/time.Second) << secondsShift
+	return t
+}
+
+func TestStepped(t *testing.T) {
+	now := time.Now()
+	for _, d := range []time.Duration{time.Second, -time.Hour, 1000 * time.Hour} {
+		got := stepped(now, d)
+		if got.Sub(now) != 0 || got.UnixNano()-now.UnixNano() != int64(d) {
+			t.Errorf("a step of %v moved the monotonic clock by %v and the wall by %v",
+				d, got.Sub(now), time.Duration(got.UnixNano()-now.UnixNano()))
+		}
+	}
+}
+
+// total is what windows may do over the fleet between window k and the next: the difference of two floors.
+func total(events uint64, k int64) int64 {
+	upTo := func(k int64) *big.Int {
+		n := new(big.Int).Mul(big.NewInt(k), new(big.Int).SetUint64(events))
+		return n.Div(n, big.NewInt(milli)) // Euclidean: a floor
+	}
+	return new(big.Int).Sub(upTo(k+1), upTo(k)).Int64()
+}
+
+// Bound 11: with ordinals the fleet's total is exact in each single window.
+func TestQuotasAddUpExactly(t *testing.T) {
+	for _, events := range []uint64{1, 7, 333, 999, 1000, 1001, 2500, 3333, 10_000, 100_000, 123_457, 1_000_000_007, 1e15} {
+		for _, replicas := range []uint64{1, 2, 3, 7, 10, 64, 333} {
+			for _, k := range []int64{0, 1, 2, 3, 999, 1000, 63_939_132, 1 << 50, -1, -17, math.MaxInt64 - 1, math.MinInt64 + 1} {
+				sum := int64(0)
+				for i := range replicas {
+					c := schedule{per: 1, events: events, replicas: replicas, ordinal: i + 1}
+					q := c.quota(k)
+					if q < 0 || float64(q) > math.Ceil(c.mean()) {
+						t.Fatalf("%+v: quota(%d) is %d", c, k, q)
+					}
+					sum += q
+				}
+				if want := total(events, k); sum != want {
+					t.Errorf("%d thousandths, %d replicas, window %d: the sum is %d, want %d", events, replicas, k, sum, want)
+				}
+			}
+		}
+	}
+}
+
+func TestQuotaWithoutOrdinalRoundsDown(t *testing.T) {
+	for _, c := range []struct {
+		events, replicas uint64
+		want             []int64 // from a window that is ours
+	}{
+		{100_000, 3, []int64{33, 33, 33}},
+		{100_999, 100, []int64{1, 1, 1}},
+		{10_000, 10, []int64{1, 1}},
+		{10_000, 11, []int64{1, 0, 1, 0}},
+		{10_000, 30, []int64{1, 0, 0, 1, 0, 0}},
+		{500, 1, []int64{1, 0, 1, 0}},
+		{300, 1, []int64{1, 0, 0, 0, 1}},
+	} {
+		for phase := range int64(7) {
+			s := schedule{per: 1, events: c.events, replicas: c.replicas, phase: phase}
+			first := int64(-10)
+			for s.quota(first) == 0 {
+				first++
+			}
+			for i, want := range c.want {
+				if got := s.quota(first + int64(i)); got != want {
+					t.Errorf("%+v: window %d has %d, want %d", s, i, got, want)
+				}
+			}
+		}
+	}
+}
+
+func TestScheduleSumIsTheLoop(t *testing.T) {
+	for _, c := range []schedule{
+		{events: 2500, replicas: 1, ordinal: 1}, {events: 2500, replicas: 3, ordinal: 2}, {events: 100_000, replicas: 7, ordinal: 7},
+		{events: 300, replicas: 2, ordinal: 1}, {events: 100_000, replicas: 7}, {events: 300, replicas: 2, phase: 5}, {events: 1, replicas: 1},
+	} {
+		for _, from := range []int64{-3000, -1, 0, 5, 999, 123_456} {
+			want := 0.0
+			for n := range int64(4000) {
+				if got := c.sum(from, from+n); got != want {
+					t.Fatalf("%+v: sum(%d, %d) is %v, want %v", c, from, from+n, got, want)
+				}
+				want += float64(c.quota(from + n))
+			}
+		}
+	}
+}
+
+// The largest and smallest numbers that Validate lets through must not overflow anywhere.
+func TestScheduleAtTheEdges(t *testing.T) {
+	for _, c := range []struct {
+		events float64
+		per    time.Duration
+		pool   Pool
+	}{
+		{maxEvents, time.Second, Pool{Replicas: 1, Ordinal: 1}},
+		{maxEvents, time.Second, Pool{Replicas: mostReplicas, Ordinal: mostReplicas}},
+		{maxEvents, math.MaxInt64, Pool{Replicas: mostReplicas}},
+		{1, math.MaxInt64, Pool{Replicas: mostReplicas, Ordinal: 1}},
+		{1, math.MaxInt64, Pool{Replicas: mostReplicas}},
+		{1, time.Millisecond, Pool{Replicas: mostReplicas}},
+		{0.001, time.Millisecond, Pool{Replicas: mostReplicas}},
+		{0.001, time.Millisecond, Pool{Replicas: mostReplicas, Ordinal: mostReplicas}},
+		{2.5, year, Pool{Replicas: 2}},
+	} {
+		row(t, c, func(t *testing.T) {
+			r := Rate{Events: c.events, Per: c.per, Aligned: true}
+			l := limiterOf(t, rated(r), StartPool(c.pool))
+			l.TryAcquire("k", Weight(int(r.burst())))
+			time.Sleep(150 * year)
+			_, d := l.TryAcquire("k", Weight(int(r.burst())))
+			if d.RetryAfter < 0 || !d.OK && d.Reason != ReasonRate {
+				t.Errorf("got %+v", d)
+			}
+			l.TryAcquireUpTo("k", math.MaxInt)
+			l.Stats()
+			asking(t, l, "k").cancel()
+		})
+	}
+}
+
+// Fewer events in a window than a thousandth must not break a limiter.
+func TestAlignedRateOfHardlyAnything(t *testing.T) {
+	defer func() {
+		if p := recover(); p != nil {
+			t.Errorf("a limit that Validate accepts panics: %v", p)
+		}
+	}()
+	limit := rated(Rate{Events: 0.0005, Per: time.Second, Aligned: true})
+	if limit.Validate() == nil {
+		limiterOf(t, limit).Allow("k")
+	}
+}
+
+// opened returns the window that now lies in.
+func opened(now time.Time, c *schedule) *window {
+	w := openWindow(now, c)
+	return &w
+}
+
+// uses takes n events at an instant, and tells whether the window had room for them.
+func (w *window) uses(now time.Time, n int64, c *schedule) bool {
+	if w.until(now, 0, n, c) > 0 {
+		return false
+	}
+	w.used += n
+	return true
+}
+
+var fiveASecond = &schedule{per: int64(time.Second), events: 5000, replicas: 1, ordinal: 1}
+
+func TestWindow(t *testing.T) {
+	w := opened(dawn, fiveASecond)
+	for _, a := range []taking{
+		{0, 3, true}, {0.5, 2, true}, {0.9, 1, false}, {0.999, 1, false},
+		{1, 5, true}, {1, 1, false},
+		{7.3, 5, true}, {7.3, 1, false}, // six windows nobody used are lost
+		{8, 1, true}, {8, 7, false}, // more than a window has waits for a fresh one
+		{9, 7, true}, {9.5, 1, false}, {10, 3, true}, {10, 1, false}, // and owes
+		{11, 17, true}, {12, 1, false}, {13, 1, false}, {14, 4, false}, {14, 3, true}, {14, 1, false},
+		{15, 17, true}, {30, 5, true},
+	} {
+		if ok := w.uses(sec(a.t), int64(a.n), fiveASecond); ok != a.ok {
+			t.Errorf("at %v s take %v: %v, want %v", a.t, a.n, ok, a.ok)
+		}
+	}
+}
+
+// Bound 11: a step of the wall clock opens at most one window, and a step back opens none at once.
+func TestClockStepOpensOneWindow(t *testing.T) {
+	for step, most := range map[time.Duration]int64{
+		time.Second: 5, time.Hour: 5, 10_000 * time.Hour: 5, -time.Second: 0, -time.Hour: 0, -10_000 * time.Hour: 0,
+	} {
+		now := time.Now()
+		w := opened(now, fiveASecond)
+		w.used = 5
+		n := int64(0)
+		for w.uses(stepped(now, step), 1, fiveASecond) {
+			n++
+		}
+		if n != most {
+			t.Errorf("a step of %v let %d through, want %d", step, n, most)
+		}
+	}
+}
+
+// However the wall clock swings, no more windows open than real time has room for, plus one.
+func TestClockThatSwingsOpensNoWindows(t *testing.T) {
+	start := time.Now()
+	w := opened(start, fiveASecond)
+	n := 0
+	for i := range 1000 {
+		now := start.Add(time.Duration(i) * time.Millisecond)
+		swing := time.Duration(i%2) * time.Hour
+		for w.uses(stepped(now, swing), 1, fiveASecond) {
+			n++
+		}
+	}
+	if n > 15 {
+		t.Errorf("%d events in one second, want at most those of three windows", n)
+	}
+}
+
+// After a step back one window opens each period until the wall has caught up.
+func TestClockThatWasAheadGoesOn(t *testing.T) {
+	start := time.Now()
+	w := opened(start, fiveASecond)
+	for i := range 60 {
+		now := stepped(start.Add(time.Duration(i)*time.Second), -time.Hour)
+		index := w.index
+		if !w.uses(now, 5, fiveASecond) {
+			t.Errorf("second %d: no window opened", i)
+		}
+		if w.uses(now, 1, fiveASecond) {
+			t.Errorf("second %d: a second window opened", i)
+		}
+		if w.index < index {
+			t.Errorf("the index fell from %d to %d", index, w.index)
+		}
+	}
+}
+
+func TestAlignedWaitsEndAtTheWindowsStart(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(Rate{Events: 3, Per: time.Minute, Aligned: true}))
+		time.Sleep(17 * time.Second) // a bubble starts at midnight
+		wants(t, l, "k", 3)
+		if d := refusedFor(t, l, ReasonRate, "k"); d.RetryAfter != 43*time.Second {
+			t.Errorf("retry after %v, want 43s", d.RetryAfter)
+		}
+		first, last := asking(t, l, "k", Weight(3)), asking(t, l, "k")
+		time.Sleep(43 * time.Second)
+		first.admittedAfter(t, 43*time.Second)
+		last.waits(t)
+		time.Sleep(time.Minute)
+		last.admittedAfter(t, 103*time.Second)
+		wants(t, l, "k", 2)
+	})
+}
+
+func TestFractionsCarryOverWindows(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(Rate{Events: 2.5, Per: time.Second, Aligned: true}), StartPool(Pool{Replicas: 1, Ordinal: 1, Fixed: true}))
+		n := 0
+		for range 100 {
+			for l.Allow("k") {
+				n++
+			}
+			time.Sleep(time.Second)
+		}
+		if n != 250 {
+			t.Errorf("%d events in 100 windows of 2.5", n)
+		}
+	})
+}
+
+// A window may hold more than the global burst when fractions add up; a batch reader gets what there is.
+func TestUpToOfAWindowWithACarriedEvent(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(Rate{Events: 2.5, Per: time.Second, Aligned: true}), StartPool(Pool{Replicas: 1, Ordinal: 1, Fixed: true}))
+		for i := range 4 {
+			if _, n := l.TryAcquireUpTo("k", 10); n < 2 {
+				t.Errorf("window %d: a batch of %d, want at least 2", i, n)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+func TestReplicasWithOrdinalsShareAWindowExactly(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		var fleet []*Limiter
+		for i := range 7 {
+			fleet = append(fleet, limiterOf(t, rated(Rate{Events: 10, Per: time.Minute, Aligned: true}), StartPool(Pool{Replicas: 7, Ordinal: i + 1, Fixed: true})))
+		}
+		for window := range 10 {
+			n := 0
+			for _, l := range fleet {
+				for l.Allow("k") {
+					n++
+				}
+			}
+			if n != 10 {
+				t.Errorf("window %d: %d events, want 10", window, n)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// An ask above what a window has for this replica is let in by the next window that is unused, in a fleet of any size.
+func TestLargeAskWaitsForOneWindowOnly(t *testing.T) {
+	for _, weight := range []int{2, 50, 63, 64, 65, 70, 100} {
+		row(t, weight, func(t *testing.T) {
+			l := limiterOf(t, rated(Rate{Events: 100, Per: time.Minute, Aligned: true}), StartPool(Pool{Replicas: 100}))
+			wants(t, l, "k", 1)
+			if d := refusedFor(t, l, ReasonRate, "k", Weight(weight)); d.RetryAfter != time.Minute {
+				t.Errorf("weight %d: retry after %v, want 1m", weight, d.RetryAfter)
+			}
+			c := asking(t, l, "k", Weight(weight))
+			time.Sleep(time.Minute)
+			c.admittedAfter(t, time.Minute)
+			c.cancel()
+		})
+	}
+}
+
+// A debt of many windows is waited for to its end, and not longer.
+func TestDebtOfManyWindows(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(Rate{Events: 1000, Per: time.Second, Aligned: true}), StartPool(Pool{Replicas: 1000}))
+		took(t, l, "k", Weight(1000))
+		if d := refusedFor(t, l, ReasonRate, "k"); d.RetryAfter != 1000*time.Second {
+			t.Errorf("retry after %v, want 1000 s", d.RetryAfter)
+		}
+		c := asking(t, l, "k")
+		time.Sleep(1000 * time.Second)
+		c.admittedAfter(t, 1000*time.Second)
+	})
+}
+
+// A refund of an ask that an earlier window paid for must not enlarge the present one.
+func TestCorrectionDoesNotReachIntoTheNextWindow(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(Rate{Unit: "tokens", Events: 100, Per: time.Minute, Aligned: true}))
+		early := took(t, l, "k", Cost("tokens", 100))
+		time.Sleep(time.Minute)
+		took(t, l, "k", Cost("tokens", 100))
+		if err := early.Correct("tokens", 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, d := l.TryAcquire("k", Cost("tokens", 100)); d.OK {
+			t.Error("200 events in a window of 100")
+		}
+	})
+}
