@@ -334,6 +334,32 @@ func TestCutRefusesTheHead(t *testing.T) {
 	}
 }
 
+// So is what stands in the middle of a queue, however long, and those before and behind it stay.
+func TestCutRefusesWhereverTheyStand(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 4})
+		p := took(t, l, "k", Weight(4))
+		var small, large []*call
+		for range 200 {
+			small, large = append(small, asking(t, l, "k")), append(large, asking(t, l, "k", Weight(3)))
+		}
+		setLimit(t, l, Limit{InFlight: 2})
+		for _, c := range large {
+			c.refusedAfter(t, 0, ReasonTooLarge)
+		}
+		for _, c := range small {
+			c.waits(t)
+		}
+		p.Release()
+		small[0].admittedAfter(t, 0)
+		small[1].admittedAfter(t, 0)
+		for _, c := range small[2:] {
+			c.gaveUp(t)
+		}
+		inFlight(t, l, 2)
+	})
+}
+
 // Failure mode 5: a thousand cancelled waiters leave the tokens as they were.
 func TestCancelStorm(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {

@@ -36,9 +36,13 @@ func newPacer(ls *lawSetting, now time.Time, full bool) *pacer {
 	return p
 }
 
-func (p *pacer) clone() *pacer {
+// clone is a pacer that has the tokens of p and has learned nothing.
+func (p *pacer) clone(now time.Time, ls *lawSetting) *pacer {
 	c := &pacer{rate: p.rate}
 	c.copyFrom(&p.bucket)
+	if p.law != nil {
+		c.setRate(now, ls.start)
+	}
 	return c
 }
 
@@ -54,6 +58,13 @@ func (p *pacer) until(now time.Time, n int) time.Duration {
 	return d
 }
 
+// upTo is how many of n requests the pacer lets through now, and notes if it is fewer.
+func (p *pacer) upTo(now time.Time, n int) int {
+	most := p.wholeEvents(now)
+	p.paced = p.paced || most < n
+	return min(n, most)
+}
+
 // feed hands the law one piece of feedback and takes over its rate.
 func (p *pacer) feed(ls *lawSetting, origin, now, sent time.Time, f policy.Feedback) {
 	if p.law == nil {
@@ -63,7 +74,7 @@ func (p *pacer) feed(ls *lawSetting, origin, now, sent time.Time, f policy.Feedb
 	s := policy.Sample{Feedback: f, Now: now.Sub(origin), Sent: sent.Sub(origin), Paced: p.paced}
 	p.fed, p.paced = now, false
 	if x := p.law.Next(s, ls.bounds); usable(x) && x != p.rate {
-		p.setRate(now, min(x, ls.bounds.Ceiling))
+		p.setRate(now, min(x, ls.bounds.Ceiling, maxEvents))
 	}
 }
 
@@ -107,9 +118,12 @@ func (g *gate) applyLaw(st *setting) {
 	}
 	at := policy.Sample{Now: st.at.Sub(st.origin), Sent: st.at.Sub(st.origin)}
 	if x := p.law.Next(at, st.law.bounds); usable(x) {
-		p.setRate(st.at, min(x, st.law.bounds.Ceiling))
+		p.setRate(st.at, min(x, st.law.bounds.Ceiling, maxEvents))
 	}
 }
+
+// startUnknown is the rate, in events per second, that stands in for a start that is none.
+const startUnknown = 5
 
 // usable guards against a law that answers nonsense.
 func usable(x float64) bool { return x > 0 && !math.IsInf(x, 1) }

@@ -204,12 +204,12 @@ func TestLearnedKeysStay(t *testing.T) {
 		sends(t, l, "learned", throttled)
 		for range 9 {
 			time.Sleep(time.Minute)
-			l.TryAcquire("another")
+			took(t, l, "another").Release()
 			paces(t, l, "learned", 5)
 		}
 		time.Sleep(time.Minute)
 		paces(t, l, "learned", 10) // as if never seen
-		l.TryAcquire("another")
+		took(t, l, "another").Release()
 		if gateOf(l, "learned") != nil {
 			t.Error("a key that has forgotten is still there")
 		}
@@ -243,7 +243,7 @@ func TestLawThatAnswersNonsense(t *testing.T) {
 
 // Nor is one whose rate to start at is nonsense.
 func TestLawThatStartsWithNonsense(t *testing.T) {
-	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1, 1e300} {
+	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1} {
 		row(t, x, func(t *testing.T) {
 			l := limiterOf(t, rated(tokensPerMinute(60, 60)), Policy(&spyLaw{start: x}, CeilingLimit))
 			n := 0
@@ -251,11 +251,8 @@ func TestLawThatStartsWithNonsense(t *testing.T) {
 				n++
 			}
 			time.Sleep(time.Hour)
-			if n == 10_000 {
-				t.Errorf("a start of %v: no request is refused, or paced", x)
-			}
-			if ok := l.Allow("k"); !ok {
-				t.Errorf("a start of %v: everything is refused", x)
+			if more := l.Allow("k"); n == 0 || n == 10_000 || !more {
+				t.Errorf("a start of %v: %d requests at once, and one more an hour later: %v", x, n, more)
 			}
 		})
 	}

@@ -101,6 +101,9 @@ func (l *Limiter) publish(limit Limit, raised bool) {
 	}
 	old := l.shards[0].setting
 	st := l.resolve(limit, l.pool, l.units, l.phase, at)
+	if limit.deny {
+		st.rations = old.rations // refused, but not forgotten
+	}
 	st.raised, st.origin, st.reshaped = raised, l.base, !sameShape(old, st)
 	old.next = st
 	l.clock.Store(l.clockFor(st))

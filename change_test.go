@@ -30,10 +30,10 @@ func TestChangesBringNoTokens(t *testing.T) {
 	}{
 		{"nothing changes", rated(five), []Limit{rated(five)}, 0},
 		{"a raised burst", rated(five), []Limit{rated(ten)}, 0},
-		{"down and up again", rated(ten), []Limit{rated(five), rated(ten), rated(five), rated(ten)}, 0},
+		{"up and down and up", rated(five), []Limit{rated(ten), rated(five), rated(ten)}, 0},
 		{"a renamed rate", rated(five), []Limit{rated(named("new", five))}, 0},
 		{"an added rate", rated(five), []Limit{rated(five, named("new", ten))}, 0},
-		{"an added rate, then the old one goes", rated(five), []Limit{rated(five, named("new", ten)), rated(named("new", ten))}, 0},
+		{"an added rate, then the old one goes", rated(five), []Limit{rated(five, named("new", ten)), rated(named("new", ten))}, 5},
 		{"another place", rated(five, named("b", ten)), []Limit{rated(named("b", ten), five)}, 0},
 		{"a removed rate leaves the other", rated(five, named("b", ten)), []Limit{rated(named("b", ten))}, 5},
 		{"slots come", rated(five), []Limit{{Rates: []Rate{five}, InFlight: 3}}, 0},
@@ -124,6 +124,20 @@ func TestPoolChangesInAWindow(t *testing.T) {
 	})
 }
 
+// It is the same for keys that nobody has touched in this window, or ever.
+func TestPoolChangesInAWindowOfAnUntouchedKey(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(aligned(12, time.Minute)), StartPool(Pool{Replicas: 4}))
+		took(t, l, "k")
+		time.Sleep(time.Minute)
+		setReplicas(t, l, 2)
+		wants(t, l, "k", 3)
+		wants(t, l, "never seen", 3)
+		time.Sleep(time.Minute)
+		wants(t, l, "k", 6)
+	})
+}
+
 func TestPoolChangesDivideABucketAnew(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(12, 24)), StartPool(Pool{Replicas: 2}))
@@ -145,7 +159,7 @@ func TestRulesChangeUnderWaiters(t *testing.T) {
 		wants(t, l, "k", 1)
 		first, second := asking(t, l, "k"), asking(t, l, "k")
 		setLimit(t, l, rated(PerHour(7200), named("new", Every(10*time.Second))))
-		asking(t, l, "k").cancel()
+		asking(t, l, "k").gaveUp(t)
 		if d := refusedFor(t, l, ReasonRate, "k"); d.Rule != "new" || d.RetryAfter != 30*time.Second {
 			t.Errorf("got %+v, want the turn behind two waiters, 30 s", d)
 		}

@@ -22,6 +22,7 @@ type extra struct {
 	ahead    []int          // what the queued ask for: thousandths by rate, then requests
 	timer    *time.Timer    // serves the head; the only timer a gate has
 	turn     time.Time      // when the head's turn comes as far as known; zero: unknown
+	blocked  Reason         // what the head waits for
 	expiring []*holding     // of permits that are given back by time
 	nextEnd  time.Duration  // the earliest of their ends, from Limiter.base
 	names    map[string]int // of the overflow gate: keys that wait or hold through it
@@ -48,14 +49,14 @@ func (v *verdict) final() bool {
 	return v.reason == ReasonDenied || v.reason == ReasonTooLarge || v.reason == ReasonShare
 }
 
-// newGate returns a gate that is a copy of a gate nobody holds or waits in.
-func newGate(like *gate) *gate {
+// newGate returns a gate with the buckets and windows of another one, and nothing else of it.
+func newGate(like *gate, now time.Time) *gate {
 	g := &gate{setting: like.setting, slots: slots{size: like.size}}
 	g.first.copyFrom(&like.first)
 	if m := like.more; m != nil && (m.rest != nil || m.windows != nil || m.pacer != nil) {
 		g.more = &extra{windows: append([]window(nil), m.windows...), rest: copyBuckets(m.rest)}
 		if m.pacer != nil {
-			g.more.pacer = m.pacer.clone()
+			g.more.pacer = m.pacer.clone(now, like.setting.law)
 		}
 	}
 	return g
@@ -227,7 +228,7 @@ func (g *gate) upTo(now time.Time, n int) int {
 		}
 	}
 	if g.more != nil && g.more.pacer != nil {
-		n = min(n, g.more.pacer.wholeEvents(now))
+		n = g.more.pacer.upTo(now, n)
 	}
 	return max(n, 0)
 }

@@ -72,6 +72,9 @@ func Every(interval time.Duration) Rate {
 // Deny is the limit that refuses everything.
 func Deny() Limit { return Limit{deny: true} }
 
+// Denies tells whether l is the limit that refuses everything.
+func (l Limit) Denies() bool { return l.deny }
+
 // Validate reports the first field that is out of range, or nil.
 func (l Limit) Validate() error {
 	if l.InFlight < 0 || l.InFlight > maxInFlight {

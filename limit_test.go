@@ -56,6 +56,7 @@ var badLimits = []struct {
 	{rated(perSecond(1, maxBurst+1)), "Rates[0].Burst", "1099511627777"},
 	{rated(perSecond(1, math.MaxInt)), "Rates[0].Burst", "9223372036854775807"},
 	{rated(Rate{Events: 5, Per: time.Second, Burst: 3, Aligned: true}), "Rates[0].Burst", "3"},
+	{rated(Rate{Events: 0.0009, Per: time.Second, Aligned: true}), "Rates[0].Events", "0.0009"},
 	{rated(Rate{Events: 5, Per: time.Microsecond, Aligned: true}), "Rates[0].Per", "1µs"},
 	{rated(Rate{Events: 1e12, Per: time.Millisecond}), "Rates[0].Events", "1e+12 per 1ms"},
 	{rated(PerSecond(1), PerSecond(2)), "Rates[1].Name", `"second"`},
@@ -228,7 +229,7 @@ func TestRateConstructors(t *testing.T) {
 		{PerHour(7200), 2, 2},
 		{Every(2 * time.Second), 0.5, 1},
 		{perSecond(2, 9), 2, 9},
-		{Rate{Events: 2.5, Per: time.Second, Aligned: true}, 2.5, 2},
+		{Rate{Events: 2.5, Per: time.Second, Aligned: true}, 2.5, 3},
 		{Rate{Events: 0.5, Per: time.Second, Aligned: true}, 0.5, 1},
 	} {
 		if got := c.rate.perSecond(); got != c.perSecond {

@@ -171,7 +171,7 @@ func (s *shard) newKey(key string, now time.Time) *gate {
 	if !s.makeRoom(now) {
 		return s.overflowed()
 	}
-	g := newGate(like)
+	g := newGate(like, now)
 	s.add(key, g)
 	return g
 }
@@ -179,7 +179,7 @@ func (s *shard) newKey(key string, now time.Time) *gate {
 func (s *shard) overflowed() *gate {
 	s.counts.overflowed++
 	if s.overflow == nil {
-		s.overflow = newGate(s.untouched)
+		s.overflow = newGate(s.untouched, s.now)
 		s.overflow.extra().names = make(map[string]int)
 	}
 	return s.overflow

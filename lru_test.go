@@ -232,7 +232,7 @@ func TestKeysAreCopied(t *testing.T) {
 
 // The short cut to the last key must not keep the caller's memory either.
 func TestHotKeyIsCopied(t *testing.T) {
-	l := limiterOf(t, rated(PerHour(1)))
+	l := limiterOf(t, rated(PerHour(1)), MaxKeys(10)) // one shard
 	wants(t, l, "name", 1)
 	wants(t, l, "other", 1)
 	name := strings.Repeat("name", 1<<18)[:4]
@@ -248,5 +248,18 @@ func TestShardCount(t *testing.T) {
 		if n < 1 || n&(n-1) != 0 || n > mostShards || n > 1 && maxKeys/n < keysPerShard {
 			t.Errorf("%d keys: %d shards", maxKeys, n)
 		}
+	}
+}
+
+// The empty key is a key like any other.
+func TestEmptyKeyLeavesTheOverflowGate(t *testing.T) {
+	l := limiterOf(t, Limit{InFlight: 3}, MaxKeys(1))
+	busy := took(t, l, "busy")
+	took(t, l, "stays")
+	took(t, l, "").Release()
+	busy.Release()
+	took(t, l, "")
+	if gateOf(l, "") == nil {
+		t.Error("the key holds nothing through the overflow gate, and is still sent there")
 	}
 }

@@ -33,6 +33,7 @@ type holding struct {
 	since  time.Duration // from Limiter.base
 	end    time.Duration // when it is given back by time; 0: never
 	key    string
+	named  bool         // key is set, and counted if the gate is the overflow gate
 	stack  *[16]uintptr // of who took it, for LeakCheck
 	next   *holding     // the next that is free
 }
@@ -47,15 +48,22 @@ type Leak struct {
 // Release gives the permit's slots back. It never blocks for long.
 func (p Permit) Release() {
 	if p.h != nil {
-		p.h.s.finish(p, nil)
+		p.h.s.finish(p)
 	}
 }
 
 // Done hands the key's policy what the upstream said, and releases the permit. Under
 // policy.Fixed it is Release.
 func (p Permit) Done(f policy.Feedback) {
-	if p.h != nil {
-		p.h.s.finish(p, &f)
+	p.Report(f)
+	p.Release()
+}
+
+// Report hands the key's policy what the upstream said, and keeps the permit: an answer's head
+// tells before its body is read. It does nothing for a permit that is released.
+func (p Permit) Report(f policy.Feedback) {
+	if p.h != nil && p.h.s.l.learns {
+		p.h.s.report(p, f)
 	}
 }
 
@@ -139,7 +147,7 @@ func (s *shard) hold(g *gate, key string, d *demand, now time.Time) Permit {
 
 // watch notes what only some permits need: a name in the overflow gate, a time, an end, a stack.
 func (s *shard) watch(h *holding, key string, now time.Time) {
-	h.key, h.since = key, now.Sub(s.l.base)
+	h.key, h.named, h.since = key, true, now.Sub(s.l.base)
 	if h.gate == s.overflow {
 		h.gate.more.names[key]++
 	}
@@ -167,17 +175,17 @@ func (s *shard) free(h *holding) {
 	g.used -= h.slots
 	g.held--
 	s.counts.inFlight -= int64(h.weight)
-	if h.key != "" {
+	if h.named {
 		if g == s.overflow {
 			s.unname(h.key)
 		}
-		h.key, h.stack = "", nil
+		h.key, h.named, h.stack = "", false, nil
 	}
 	h.gen++
 	h.next, s.permits.free = s.permits.free, h
 }
 
-func (s *shard) finish(p Permit, f *policy.Feedback) {
+func (s *shard) finish(p Permit) {
 	s.mu.Lock()
 	h := p.h
 	if h.gen != p.gen {
@@ -186,13 +194,19 @@ func (s *shard) finish(p Permit, f *policy.Feedback) {
 		return
 	}
 	g := h.gate
-	if f != nil && g.setting.law != nil {
-		s.feed(g, s.l.base.Add(h.since), *f)
-	}
 	s.free(h)
 	if g.more == nil {
 		s.mu.Unlock()
 		return
+	}
+	s.serveAndUnlock(g)
+}
+
+func (s *shard) report(p Permit, f policy.Feedback) {
+	s.mu.Lock()
+	g := p.h.gate
+	if p.h.gen == p.gen {
+		s.feed(g, s.l.base.Add(p.h.since), f)
 	}
 	s.serveAndUnlock(g)
 }
@@ -204,10 +218,8 @@ func (s *shard) feed(g *gate, sent time.Time, f policy.Feedback) {
 	if f.Outcome == policy.Throttled {
 		s.counts.throttled++
 	}
-	if g.setting.law != nil {
-		g.forget(now)
-		g.more.pacer.feed(g.setting.law, s.l.base, now, sent, f)
-	}
+	g.forget(now)
+	g.more.pacer.feed(g.setting.law, s.l.base, now, sent, f)
 }
 
 func (s *shard) correct(p Permit, unit string, used int) error {

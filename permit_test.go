@@ -380,3 +380,45 @@ func TestExpiredPermitDoesNotKeepTheTimerBusy(t *testing.T) {
 		c.admittedAfter(t, time.Hour)
 	})
 }
+
+// The same where the rate's turn is so far away that it counts as unknown. Nothing may wait for the fake clock
+// while the timer may be busy.
+func TestExpiredPermitAndATurnThatIsUnknown(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		hardlyEver := Rate{Events: 0.001, Per: math.MaxInt64}
+		l := limiterOf(t, Limit{Rates: []Rate{hardlyEver}, InFlight: 5}, MaxHold(time.Minute))
+		took(t, l, "k")
+		c := asking(t, l, "k")
+		time.Sleep(time.Minute)
+		g, s := gateOf(l, "k"), l.shard("k")
+		s.mu.Lock()
+		now := s.tick(l.now())
+		s.serve(g, now)
+		m := g.more
+		past := len(m.expiring) > 0 && !l.base.Add(m.nextEnd).After(now)
+		if past && m.blocked == ReasonInFlight {
+			t.Error("the timer is set to an instant that is past: it fires without end")
+		}
+		s.mu.Unlock()
+		c.cancel()
+	})
+}
+
+// Copies of a permit may be released by many goroutines at once: one of them counts.
+func TestReleaseByManyAtOnce(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 100})
+		took(t, l, "k", Weight(50))
+		for range 50 {
+			p := took(t, l, "k", Weight(2))
+			for range 4 {
+				go p.Release()
+			}
+			synctest.Wait()
+		}
+		inFlight(t, l, 50)
+		if got := l.Stats().DoubleReleases; got != 150 {
+			t.Errorf("counted %d double releases, want 150", got)
+		}
+	})
+}

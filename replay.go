@@ -13,15 +13,18 @@ func (g *gate) sync(newest *setting) {
 // instant st came into force.
 func (g *gate) apply(st *setting) {
 	old := g.setting
+	for i := range old.rations {
+		if c := old.rations[i].window; c != nil {
+			g.more.windows[i].roll(st.at, c) // what opened before the change has the quota from before it
+		}
+	}
 	if st.reshaped {
 		g.reshape(old, st)
 	}
 	for i := range st.rations {
 		r := &st.rations[i]
 		if r.window != nil {
-			w := &g.more.windows[i]
-			w.roll(st.at, r.window)
-			w.reset(st.at, r.window, st.raised)
+			g.more.windows[i].reset(st.at, r.window, st.raised)
 		} else {
 			g.bucket(i).set(st.at, r.perSecond, r.burst)
 		}
@@ -59,33 +62,28 @@ func (g *gate) begin(st *setting, full bool) {
 	}
 }
 
-// reshape gives the gate the buckets and windows of st's rations. A rule that stays
-// keeps its state. A new bucket starts with what the emptiest bucket of its unit holds, so
-// that renaming a rule brings no tokens, and full where its unit was not limited before.
+// reshape gives the gate the buckets and windows of st's rations. A rule that stays keeps its
+// state, wherever it stands. A new one starts with what the rules of its unit that go would still let
+// through, so that renaming brings no tokens. If none goes, a new bucket starts as if it had
+// seen what the others lack, and a new window afresh.
 func (g *gate) reshape(old, st *setting) {
 	buckets := make([]bucket, max(1, len(st.rations)))
 	var windows []window
 	for i := range st.rations {
 		r := &st.rations[i]
-		j := indexOfRation(old.rations, r)
-		if r.window != nil {
-			if windows == nil {
-				windows = make([]window, len(st.rations))
-			}
-			if j >= 0 {
-				windows[i] = g.more.windows[j]
-			} else {
-				windows[i] = openWindow(st.at, r.window)
-				windows[i].used = g.mostUsed(old, r.unit)
-			}
-			continue
+		if r.window != nil && windows == nil {
+			windows = make([]window, len(st.rations))
 		}
-		if j >= 0 {
+		switch j := indexOfRation(old.rations, r); {
+		case j >= 0 && r.window != nil:
+			windows[i] = g.more.windows[j]
+		case j >= 0:
 			buckets[i].copyFrom(g.bucket(j))
-			continue
+		case r.window != nil:
+			windows[i] = g.newWindow(old, st, r)
+		default:
+			g.newBucket(&buckets[i], old, st, r)
 		}
-		buckets[i].set(st.at, r.perSecond, r.burst)
-		buckets[i].fill(st.at, min(r.burst, g.least(old, r.unit, st.at)))
 	}
 	g.first.copyFrom(&buckets[0])
 	if len(buckets) > 1 || windows != nil || g.more != nil {
@@ -94,31 +92,53 @@ func (g *gate) reshape(old, st *setting) {
 	}
 }
 
-// least is what the emptiest bucket of a unit holds; very much when it was not limited.
-func (g *gate) least(old *setting, unit string, now time.Time) int {
-	least := thousandths(maxBurst)
-	for i := range old.rations {
-		if r := &old.rations[i]; r.unit == unit && r.window == nil {
-			least = min(least, int(g.bucket(i).tokens(now)))
-		}
+func (g *gate) newWindow(old, st *setting, r *ration) window {
+	w := openWindow(st.at, r.window)
+	if left, ok := g.leftByGone(old, st, r.unit); ok {
+		w.used = max(0, w.quota-int64(max(0, left))/milli)
 	}
-	return least
+	return w
 }
 
-// mostUsed is the most that a window of a unit has let through.
-func (g *gate) mostUsed(old *setting, unit string) int64 {
-	most := int64(0)
+func (g *gate) newBucket(b *bucket, old, st *setting, r *ration) {
+	b.set(st.at, r.perSecond, r.burst)
+	start, ok := g.leftByGone(old, st, r.unit)
+	if !ok {
+		start = max(0, r.burst-g.lack(old, r.unit, st.at))
+	}
+	b.fill(st.at, min(r.burst, start))
+	b.owe(st.at, -start)
+}
+
+// leftByGone is the least that those rules of a unit would let through now that are in old and
+// not in st, in thousandths; it is negative for a debt. It tells whether there are such rules.
+func (g *gate) leftByGone(old, st *setting, unit string) (left int, ok bool) {
+	left = thousandths(maxBurst)
 	for i := range old.rations {
-		if r := &old.rations[i]; r.unit == unit && r.window != nil {
-			most = max(most, g.more.windows[i].used)
+		r := &old.rations[i]
+		if r.unit != unit || indexOfRation(st.rations, r) >= 0 {
+			continue
+		}
+		ok = true
+		if r.window != nil {
+			w := &g.more.windows[i]
+			left = min(left, int(w.quota-w.used)*milli)
+		} else {
+			left = min(left, int(g.bucket(i).tokens(st.at)))
+		}
+	}
+	return left, ok
+}
+
+// lack is the most that a bucket of a unit lacks to be full, in thousandths.
+func (g *gate) lack(old *setting, unit string, now time.Time) int {
+	most := 0
+	for i := range old.rations {
+		if r := &old.rations[i]; r.unit == unit && r.window == nil {
+			most = max(most, r.burst-int(g.bucket(i).tokens(now)))
 		}
 	}
 	return most
-}
-
-func openWindow(at time.Time, c *schedule) window {
-	k := c.index(at.UnixNano())
-	return window{index: k, quota: c.quota(k), opened: at}
 }
 
 func indexOfRation(list []ration, r *ration) int {

@@ -129,6 +129,10 @@ func (o *options) lawFor(limit Limit, pool Pool) *lawSetting {
 		}
 	}
 	ls.start = o.policy.New().Next(policy.Sample{}, ls.bounds)
+	if !usable(ls.start) || ls.start > maxEvents {
+		ls.start = startUnknown
+	}
+	ls.start = min(ls.start, ls.bounds.Ceiling)
 	return ls
 }
 

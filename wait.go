@@ -271,7 +271,7 @@ func (s *shard) refuse(g *gate, w *waiter, v verdict) {
 
 // schedule notes when the head's turn comes and arms the timer.
 func (s *shard) schedule(g *gate, v verdict, now time.Time) {
-	g.more.turn = time.Time{}
+	g.more.turn, g.more.blocked = time.Time{}, v.reason
 	if v.wait < never {
 		g.more.turn = now.Add(v.wait)
 	}
@@ -290,9 +290,9 @@ func (s *shard) arm(g *gate, now time.Time) {
 		}
 	}
 	if s.l.maxWait > 0 {
-		sooner(s.l.base.Add(m.queue.head.since + s.l.maxWait))
+		sooner(s.l.base.Add(after(m.queue.head.since, s.l.maxWait)))
 	}
-	if len(m.expiring) > 0 && m.turn.IsZero() { // slots are what the head waits for
+	if len(m.expiring) > 0 && m.blocked == ReasonInFlight {
 		sooner(s.l.base.Add(m.nextEnd))
 	}
 	switch {

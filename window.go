@@ -85,12 +85,18 @@ func floorDiv(a, b int64) int64 {
 //
 // It follows the wall clock, but its index never falls: after a step back it opens one
 // window each period by the monotonic clock until the wall has caught up. A step forward
-// opens one window, however far it was. The zero value must be started with open.
+// opens one window, however far it was.
 type window struct {
 	index  int64
 	quota  int64
 	used   int64     // may exceed quota: the rest is owed by the windows that follow
 	opened time.Time // when the window was opened here
+}
+
+// openWindow is a fresh window.
+func openWindow(now time.Time, c *schedule) window {
+	k := c.index(now.UnixNano())
+	return window{index: k, quota: c.quota(k), opened: now}
 }
 
 // roll opens the window that now lies in, if it is a new one.

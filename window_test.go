@@ -356,3 +356,19 @@ func TestCorrectionDoesNotReachIntoTheNextWindow(t *testing.T) {
 		}
 	})
 }
+
+// A limit that gets its first aligned rate long after the start goes by the wall clock of then: it may have been
+// set since the limiter was made.
+func TestFirstAlignedRateReadsTheWallClock(t *testing.T) {
+	for _, step := range []time.Duration{1000 * time.Hour, -1000 * time.Hour} {
+		l := limiterOf(t, rated(perSecond(1, 5)))
+		l.base = stepped(l.base, step) // the wall clock was wrong by so much at the start
+		r := Rate{Name: "w", Events: 5, Per: 10 * time.Hour, Aligned: true}
+		setLimit(t, l, rated(r))
+		g := l.shard("k").untouched
+		want := g.setting.rations[0].window.index(time.Now().UnixNano())
+		if got := g.more.windows[0].index; got < want-1 || got > want+1 {
+			t.Errorf("the clock was wrong by %v at the start: the window is %d, and it is %d now", step, got, want)
+		}
+	}
+}
