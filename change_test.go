@@ -294,3 +294,63 @@ func TestChangesWhileInUse(t *testing.T) {
 		}
 	})
 }
+
+// What a window owes stays owed under another name, or as a bucket.
+func TestRenamedWindowKeepsItsDebt(t *testing.T) {
+	window := Rate{Name: "w", Unit: "tokens", Events: 100, Per: time.Minute, Aligned: true}
+	for name, next := range map[string]Rate{
+		"a window": named("new", window),
+		"a bucket": named("new", tokensPerMinute(100, 100)),
+	} {
+		row(t, name, func(t *testing.T) {
+			l := limiterOf(t, rated(window))
+			if err := took(t, l, "k", Cost("tokens", 100)).Correct("tokens", 250); err != nil {
+				t.Fatal(err)
+			}
+			setLimit(t, l, rated(next))
+			has(t, l, "k", -150)
+		})
+	}
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(tokensPerMinute(100, 100)))
+		if err := took(t, l, "k", Cost("tokens", 100)).Correct("tokens", 250); err != nil {
+			t.Fatal(err)
+		}
+		setLimit(t, l, rated(window))
+		has(t, l, "k", -150)
+	})
+}
+
+// Bound 1 holds through every SetLimit: rules that overlap as they come and go do not fill each other up.
+func TestRulesThatComeAndGoBringNoTokens(t *testing.T) {
+	a, b, window := perSecond(1, 5), named("b", perSecond(1, 10)), aligned(5, time.Hour)
+	for _, c := range []struct {
+		name  string
+		cycle []Limit
+		most  int // in one instant, however often the cycle is run
+	}{
+		{"two buckets", []Limit{rated(a), rated(a, b), rated(b), rated(b, a)}, 10},
+		{"a bucket and a window", []Limit{rated(a), rated(a, window), rated(window), rated(window, a)}, 5},
+		{"two windows", []Limit{rated(window), rated(window, named("v", window)), rated(named("v", window)), rated(named("v", window), window)}, 5},
+		{"a bucket and no", []Limit{rated(a), Deny()}, 5},
+		{"two buckets and no", []Limit{rated(a), Deny(), rated(b), Deny()}, 10},
+		{"other units between", []Limit{rated(a, tokensPerMinute(60, 60)), rated(a)}, 5},
+		{"slots between", []Limit{rated(a), {Rates: []Rate{a}, InFlight: 3}}, 5},
+	} {
+		row(t, c.name, func(t *testing.T) {
+			l := limiterOf(t, c.cycle[0])
+			n := 0
+			for range 5 {
+				for _, limit := range c.cycle {
+					setLimit(t, l, limit)
+					for n < 1000 && l.Allow("k") {
+						n++
+					}
+				}
+			}
+			if n > c.most {
+				t.Errorf("%d were admitted in one instant, at most %d may", n, c.most)
+			}
+		})
+	}
+}

@@ -219,6 +219,28 @@ func (l *Limiter) TryAcquire(key string, asks ...Ask) (Permit, Decision) {
 	return p, Decision{OK: true}
 }
 
+// Check tells what TryAcquire would answer now, and takes and counts nothing.
+func (l *Limiter) Check(key string, asks ...Ask) Decision {
+	now := l.now()
+	s := l.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now = s.tick(now)
+	d, err := newDemand(asks, s.setting.units)
+	if err != nil {
+		return Decision{Reason: ReasonAsk, bad: err}
+	}
+	g := s.gate(key, now)
+	s.reclaim(g, now)
+	v := g.look(now, &d)
+	if v.reason == ReasonNone && g.more != nil && g.more.queue.len > 0 {
+		v = g.turnOf(now, &d)
+	}
+	dec := g.setting.decision(v)
+	dec.OK = v.reason == ReasonNone
+	return dec
+}
+
 // TryAcquireUpTo admits as many of n requests as there is room for now, as one permit of that weight,
 // and returns how many: for readers of batches. It never waits; 0 comes with the zero Permit.
 func (l *Limiter) TryAcquireUpTo(key string, n int) (Permit, int) {

@@ -12,14 +12,13 @@ import (
 // hold is a permit that outlives the call that took it. It may be ended from
 // any goroutine and as often as anybody likes: the permit is released once.
 type hold struct {
-	permit   quotient.Permit
-	feedback policy.Feedback
-	over     atomic.Bool
+	permit quotient.Permit
+	over   atomic.Bool
 }
 
 func (h *hold) end() {
 	if h.over.CompareAndSwap(false, true) {
-		h.permit.Done(h.feedback)
+		h.permit.Release()
 	}
 }
 

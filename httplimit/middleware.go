@@ -94,19 +94,16 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serveUnread is ServeHTTP for a request that cannot simply wait.
 func (h *handler) serveUnread(w http.ResponseWriter, r *http.Request, key string) {
-	permit, decision := h.limiter.TryAcquire(key)
-	if !decision.OK && !passes(decision.Reason) {
-		refusalOf(decision).write(w)
-		return
-	}
-	if !decision.OK {
-		free, complete := h.bufferBody(r)
+	decision, noticed := h.limiter.Check(key), true
+	if !decision.OK && passes(decision.Reason) {
+		var free func()
+		free, noticed = h.bufferBody(r)
 		defer free()
-		var no *refusal
-		if permit, no = h.await(r.Context(), key, complete, decision); no != nil {
-			no.write(w)
-			return
-		}
+	}
+	permit, no := h.await(r.Context(), key, noticed, decision)
+	if no != nil {
+		no.write(w)
+		return
 	}
 	h.serve(w, r, permit)
 }

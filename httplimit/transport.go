@@ -122,8 +122,9 @@ func (t *Transport) holdFor(resp *http.Response, permit quotient.Permit) {
 		permit.Done(feedback)
 		return
 	}
+	permit.Report(feedback) // now: the body may take its time
 	permit.ExpireIn(t.lifetime(resp))
-	body := &heldBody{ReadCloser: resp.Body, hold: hold{permit: permit, feedback: feedback}}
+	body := &heldBody{ReadCloser: resp.Body, hold: hold{permit: permit}}
 	resp.Body = body
 	if stream, ok := body.ReadCloser.(io.Writer); ok && resp.StatusCode == http.StatusSwitchingProtocols {
 		resp.Body = holdStream(body, stream)

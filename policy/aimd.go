@@ -79,8 +79,11 @@ func (a *aimd) step(b Bounds) float64 {
 	return 1
 }
 
+// leastShare, one event in thirty years, is the smallest share that is told from none.
+const leastShare = 1e-9
+
 // known tells a usable share from none.
-func known(share float64) bool { return share > 0 && !math.IsInf(share, 1) }
+func known(share float64) bool { return share >= leastShare && !math.IsInf(share, 1) }
 
 func start(b Bounds) float64 {
 	if known(b.Share) {
