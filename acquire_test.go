@@ -566,3 +566,78 @@ func TestKeysMayBeLeftEarly(t *testing.T) {
 		t.Errorf("saw %d keys", n)
 	}
 }
+
+func TestTryAcquireUpToCountsItsReason(t *testing.T) {
+	for reason, limit := range map[Reason]Limit{ReasonDenied: Deny(), ReasonInFlight: {InFlight: 1}, ReasonRate: rated(PerHour(1))} {
+		row(t, reason, func(t *testing.T) {
+			l := limiterOf(t, limit)
+			l.TryAcquire("k")
+			before := l.Stats().Refused[reason]
+			if _, n := l.TryAcquireUpTo("k", 5); n != 0 {
+				t.Fatalf("got %d", n)
+			}
+			if st := l.Stats(); st.Refused[reason] != before+1 {
+				t.Errorf("refused %v, want one more for %v", st.Refused, reason)
+			}
+		})
+	}
+}
+
+// The counters of asks tell admissions apart from refusals, also for batches.
+func TestTryAcquireUpToCountsAdmissions(t *testing.T) {
+	l := limiterOf(t, rated(perSecond(1, 10)))
+	l.TryAcquireUpTo("k", 7)
+	if st := l.Stats(); st.Admitted != 1 || len(st.Refused) != 0 {
+		t.Errorf("admitted %d, refused %v, want one ask admitted", st.Admitted, st.Refused)
+	}
+}
+
+// Check answers what TryAcquire does, and takes nothing.
+func TestCheckAnswersAsTryAcquire(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		limit Limit
+		setUp func(*testing.T, *Limiter)
+		asks  []Ask
+	}{
+		{"room", rated(perSecond(1, 5)), nil, nil},
+		{"no room", rated(perSecond(1, 5)), func(t *testing.T, l *Limiter) { took(t, l, "k", Weight(5)) }, []Ask{Weight(2)}},
+		{"too large", rated(perSecond(1, 5)), nil, []Ask{Weight(6)}},
+		{"not valid", rated(perSecond(1, 5)), nil, []Ask{Weight(-6)}},
+		{"denied", Deny(), nil, nil},
+		{"no slot", Limit{InFlight: 1}, func(t *testing.T, l *Limiter) { took(t, l, "k") }, nil},
+		{"a slot that has come free by time", Limit{InFlight: 1}, func(t *testing.T, l *Limiter) {
+			took(t, l, "k").ExpireIn(time.Second)
+			time.Sleep(time.Minute)
+		}, nil},
+		{"behind a queue", rated(perSecond(1, 5)), func(t *testing.T, l *Limiter) {
+			took(t, l, "k", Weight(5))
+			asking(t, l, "k", Weight(3))
+		}, nil},
+		{"room, behind a queue", rated(perSecond(1, 5)), func(t *testing.T, l *Limiter) {
+			took(t, l, "k", Weight(4))
+			asking(t, l, "k", Weight(3))
+		}, nil},
+		{"too many keys", Limit{InFlight: 1}, func(t *testing.T, l *Limiter) { took(t, l, "busy"); took(t, l, "late") }, nil},
+	} {
+		row(t, c.name, func(t *testing.T) {
+			l := limiterOf(t, c.limit, MaxKeys(1))
+			if c.setUp != nil {
+				c.setUp(t, l)
+			}
+			before := l.Stats()
+			first, second := l.Check("k", c.asks...), l.Check("k", c.asks...)
+			if after := l.Stats(); after.Admitted != before.Admitted || after.InFlight != before.InFlight || len(after.Refused) != len(before.Refused) {
+				t.Errorf("Check counted or took something: %+v became %+v", before, after)
+			}
+			_, answer := l.TryAcquire("k", c.asks...)
+			for _, got := range []Decision{first, second} {
+				want := answer
+				sameText := fmt.Sprint(got.bad) == fmt.Sprint(want.bad)
+				if got.bad, want.bad = nil, nil; got != want || !sameText {
+					t.Errorf("Check says  %+v\nTryAcquire %+v", got, want)
+				}
+			}
+		})
+	}
+}

@@ -294,3 +294,33 @@ func holdingOf(l *Limiter, key string) *holding {
 	}
 	return nil
 }
+
+// Report tells the policy, and keeps the permit; what is told after the release is not heard.
+func TestReportKeepsThePermit(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(10, 10)}, InFlight: 1}, Policy(policy.AIMD{}, CeilingShare))
+		p := took(t, l, "k")
+		time.Sleep(time.Millisecond)
+		p.Report(throttled)
+		paces(t, l, "k", 5)
+		inFlight(t, l, 1)
+		p.Release()
+		p.Report(throttled)
+		p.Done(throttled)
+		paces(t, l, "k", 5)
+		if st := l.Stats(); st.InFlight != 0 || st.Throttled != 1 || st.DoubleReleases != 1 {
+			t.Errorf("in flight %d, throttled %d, double releases %d", st.InFlight, st.Throttled, st.DoubleReleases)
+		}
+		Permit{}.Report(throttled)
+	})
+}
+
+// Under Fixed nobody listens.
+func TestReportUnderFixed(t *testing.T) {
+	l := limiterOf(t, Limit{InFlight: 1})
+	p := took(t, l, "k")
+	p.Report(throttled)
+	inFlight(t, l, 1)
+	p.Done(throttled)
+	inFlight(t, l, 0)
+}

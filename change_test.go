@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/quotient-go/quotient/policy"
 )
 
 func named(name string, r Rate) Rate {
@@ -192,15 +194,22 @@ func TestLazyEqualsEager(t *testing.T) {
 		rated(perSecond(100, 1000), tokensPerMinute(60, 10)), rated(aligned(10, time.Second)), rated(aligned(7.5, time.Second), perSecond(3, 10)),
 		{Rates: []Rate{perSecond(1.0/3, 7)}, InFlight: 5}, {InFlight: 9},
 	}
-	for seed := range uint64(30) {
+	for seed := range uint64(40) {
 		row(t, seed, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 1))
 			start := Pool{Replicas: 3, Ordinal: 2, Fixed: true}
-			eager, lazy := limiterOf(t, limits[0], StartPool(start)), limiterOf(t, limits[0], StartPool(start))
+			opts := [][]Option{{StartPool(start)}, {JoinPool(start)}, {StartPool(start), Policy(policy.AIMD{}, CeilingShare)}, {JoinPool(start), Policy(policy.AIMD{}, CeilingLimit)}}[seed%4]
+			opts = append(opts, MaxKeys(1000)) // one shard
+			eager, lazy := limiterOf(t, limits[0], opts...), limiterOf(t, limits[0], opts...)
+			lazy.phase = eager.phase
 			use := func() {
 				n := rnd.IntN(12)
-				_, a := eager.TryAcquireUpTo("k", n)
-				_, b := lazy.TryAcquireUpTo("k", n)
+				p, a := eager.TryAcquireUpTo("k", n)
+				q, b := lazy.TryAcquireUpTo("k", n)
+				if f := []policy.Feedback{success, throttled, {}}[rnd.IntN(3)]; n%3 > 0 {
+					p.Done(f)
+					q.Done(f)
+				}
 				if a != b {
 					t.Fatalf("a batch of %d: eager %d, lazy %d", n, a, b)
 				}
@@ -224,7 +233,7 @@ func TestLazyEqualsEager(t *testing.T) {
 func change(t *testing.T, rnd *rand.Rand, limits []Limit, all ...*Limiter) {
 	t.Helper()
 	limit, n := limits[rnd.IntN(len(limits))], 1+rnd.IntN(4)
-	pool := Pool{Replicas: n, Ordinal: 1 + rnd.IntN(n), Fixed: true}
+	pool := Pool{Replicas: n, Ordinal: rnd.IntN(n + 1), Fixed: true}
 	setsLimit := rnd.IntN(2) == 0
 	for _, l := range all {
 		if setsLimit {
@@ -238,7 +247,7 @@ func change(t *testing.T, rnd *rand.Rand, limits []Limit, all ...*Limiter) {
 // No key, however long untouched, holds on to more than so many changes.
 func TestManyChangesAreReplayed(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 5)))
+		l := limiterOf(t, rated(perSecond(1, 5)), MaxKeys(4096))
 		for i := range 500 {
 			took(t, l, fmt.Sprint(i))
 		}

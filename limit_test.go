@@ -250,6 +250,9 @@ func TestDenyRefusesAll(t *testing.T) {
 			t.Errorf("got %d of 5", n)
 		}
 		asking(t, l, "k").refusedAfter(t, 0, ReasonDenied)
+		if !l.Limit().Denies() || (Limit{}).Denies() {
+			t.Error("Denies does not tell Deny from the zero limit")
+		}
 	})
 }
 

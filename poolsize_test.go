@@ -204,13 +204,10 @@ func TestFollowForgetsOnTheSafeSide(t *testing.T) {
 			t.Errorf("%d opinions are kept", len(d.older))
 		}
 		for range 100 {
-			got := d.pool(time.Now(), time.Minute).Replicas
-			least := 1 // the largest that was said within the last minute: one smaller each 10 ms
-			if ago := time.Since(d.since); ago < 50*time.Second {
-				least = max(1, int((time.Minute-ago)/(10*time.Millisecond))-5001)
-			}
-			if got < min(least, 1000) {
-				t.Errorf("%d replicas count, want %d at least", got, least)
+			// All were said within ten seconds; the first, and largest, is the first to be over.
+			over := max(0, time.Since(d.since)-50*time.Second) / (10 * time.Millisecond)
+			if got, least := d.pool(time.Now(), time.Minute).Replicas, max(1, 999-int(over)); got < least {
+				t.Errorf("after %v %d replicas count, want %d at least", time.Since(d.since), got, least)
 			}
 			time.Sleep(time.Second)
 		}

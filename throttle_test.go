@@ -200,3 +200,25 @@ func TestWrap(t *testing.T) {
 		}
 	})
 }
+
+// It is the same for a key that shares a gate because too many keys are busy.
+func TestPessimisticCallerOfTheOverflowGate(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 1}, MaxKeys(1), MaxWaiting(0, 0))
+		took(t, l, "busy")
+		p := took(t, l, "late")
+		done := make(chan error, 1)
+		go func() {
+			_, err := Do(t.Context(), l, "later", func(context.Context) (int, error) { return 0, nil })
+			done <- err
+		}()
+		time.Sleep(time.Minute)
+		if len(done) > 0 {
+			t.Fatalf("gave up with %v, want it to try again", <-done)
+		}
+		p.Release()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
