@@ -51,13 +51,6 @@ func (p *pacer) setRate(now time.Time, x float64) {
 	p.set(now, rate.Limit(x*milli), max(milli, thousandths(x*pacerBurst)))
 }
 
-// until is bucket.until, and notes that the pacer held the request back.
-func (p *pacer) until(now time.Time, n int) time.Duration {
-	d := p.bucket.until(now, n)
-	p.paced = p.paced || d > 0
-	return d
-}
-
 // upTo is how many of n requests the pacer lets through now, and notes if it is fewer.
 func (p *pacer) upTo(now time.Time, n int) int {
 	most := p.wholeEvents(now)

@@ -10,7 +10,7 @@ type Ask struct {
 	set  bool
 }
 
-// Weight asks for n requests at once, and for n slots in flight: 1 (the default) or more.
+// Weight asks for n requests at once, and for n slots in flight: 1 (the default) to 1<<40.
 // The last Weight of a call counts.
 func Weight(n int) Ask { return Ask{n: n, set: true} }
 

@@ -61,8 +61,8 @@ func (l *Limiter) Pool() Pool {
 }
 
 // SetPool sets the pool, at once and undamped: an operator's word. It holds until the next
-// SetPool, or until a followed source comes to say something else than before. On an error nothing changes,
-// and the attempt is counted as a rejected hint.
+// SetPool, or until what Follow makes of its source changes: another report, the end of a hold-down, HintMaxAge.
+// On an error nothing changes, and the attempt is counted as a rejected hint.
 func (l *Limiter) SetPool(p Pool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,23 +93,23 @@ func (l *Limiter) publish(limit Limit, raised bool) {
 	for i := range l.shards {
 		l.shards[i].mu.Lock()
 	}
-	at := l.now()
-	for i := range l.shards {
-		if t := l.shards[i].now; t.After(at) {
-			at = t
-		}
-	}
 	old := l.shards[0].setting
-	st := l.resolve(limit, l.pool, l.units, l.phase, at)
+	st := l.resolve(limit, l.pool, l.units, l.phase)
 	if limit.deny {
 		st.rations = old.rations // refused, but not forgotten
 	}
+	l.clock.Store(l.clockFor(st)) // before it is read: a first aligned rate needs the wall's time
+	st.at = l.now()
+	for i := range l.shards {
+		if t := l.shards[i].now; t.After(st.at) {
+			st.at = t
+		}
+	}
 	st.raised, st.origin, st.reshaped = raised, l.base, !sameShape(old, st)
 	old.next = st
-	l.clock.Store(l.clockFor(st))
 	for i := range l.shards {
 		s := &l.shards[i]
-		s.now, s.setting = at, st
+		s.now, s.setting = st.at, st
 		s.untouched.sync(st)
 	}
 	for i := range l.shards {

@@ -35,7 +35,7 @@ func TestChangesBringNoTokens(t *testing.T) {
 		{"up and down and up", rated(five), []Limit{rated(ten), rated(five), rated(ten)}, 0},
 		{"a renamed rate", rated(five), []Limit{rated(named("new", five))}, 0},
 		{"an added rate", rated(five), []Limit{rated(five, named("new", ten))}, 0},
-		{"an added rate, then the old one goes", rated(five), []Limit{rated(five, named("new", ten)), rated(named("new", ten))}, 5},
+		{"an added rate, then the old one goes", rated(five), []Limit{rated(five, named("new", ten)), rated(named("new", ten))}, 0},
 		{"another place", rated(five, named("b", ten)), []Limit{rated(named("b", ten), five)}, 0},
 		{"a removed rate leaves the other", rated(five, named("b", ten)), []Limit{rated(named("b", ten))}, 5},
 		{"slots come", rated(five), []Limit{{Rates: []Rate{five}, InFlight: 3}}, 0},
@@ -203,7 +203,7 @@ func TestLazyEqualsEager(t *testing.T) {
 			eager, lazy := limiterOf(t, limits[0], opts...), limiterOf(t, limits[0], opts...)
 			lazy.phase = eager.phase
 			use := func() {
-				n := rnd.IntN(12)
+				n := 1 + rnd.IntN(12)
 				p, a := eager.TryAcquireUpTo("k", n)
 				q, b := lazy.TryAcquireUpTo("k", n)
 				if f := []policy.Feedback{success, throttled, {}}[rnd.IntN(3)]; n%3 > 0 {

@@ -19,7 +19,7 @@ type extra struct {
 	windows  []window // by rate; nil when none is aligned
 	pacer    *pacer   // nil under a policy that never learns
 	queue    queue
-	ahead    []int          // what the queued ask for: thousandths by rate, then requests
+	ahead    []int          // what the queued ask for: events by rate, then requests
 	timer    *time.Timer    // serves the head; the only timer a gate has
 	turn     time.Time      // when the head's turn comes as far as known; zero: unknown
 	blocked  Reason         // what the head waits for
@@ -73,6 +73,9 @@ func copyBuckets(from []bucket) []bucket {
 	return to
 }
 
+// waited tells that somebody waits.
+func (g *gate) waited() bool { return g.more != nil && g.more.queue.len > 0 }
+
 func (g *gate) extra() *extra {
 	if g.more == nil {
 		g.more = new(extra)
@@ -88,15 +91,18 @@ func (g *gate) bucket(i int) *bucket {
 	return &g.more.rest[i-1]
 }
 
+// admitAtOnce takes n requests where a single bucket or the slots alone decide, and have room. It is
+// admit for most asks in most limiters, and nothing that admit would refuse.
+func (g *gate) admitAtOnce(now time.Time, n int) bool {
+	st := g.setting
+	if n <= st.fast {
+		return g.first.lim.AllowN(now, n*milli)
+	}
+	return st.slotsOnly && g.slots.take(n)
+}
+
 // admit takes all that d asks for, or nothing.
 func (g *gate) admit(now time.Time, d *demand) verdict {
-	st := g.setting
-	if d.weight <= st.fast && g.first.lim.AllowN(now, d.weight*milli) {
-		return verdict{}
-	}
-	if st.slotsOnly && g.slots.take(d.weight) {
-		return verdict{}
-	}
 	v := g.look(now, d)
 	if v.reason == ReasonNone {
 		g.take(now, d)

@@ -2,7 +2,6 @@ package quotient
 
 import (
 	"context"
-	"hash/maphash"
 	"math/bits"
 	"math/rand/v2"
 	"runtime"
@@ -17,7 +16,7 @@ type Limiter struct {
 	options
 	base    time.Time // the origin of the monotonic clock
 	phase   int64     // which sparse windows are ours while no ordinal is known
-	seed    maphash.Seed
+	seed    uint64
 	mask    uint64
 	shards  []shard
 	keys    atomic.Int64
@@ -76,12 +75,12 @@ func New(limit Limit, opts ...Option) (*Limiter, error) {
 		return nil, err
 	}
 	l := &Limiter{
-		options: o, base: time.Now(), phase: rand.Int64N(1 << 32), seed: maphash.MakeSeed(),
+		options: o, base: time.Now(), phase: rand.Int64N(1 << 32), seed: rand.Uint64(),
 		shards: make([]shard, shardCount(o.maxKeys)), pool: o.pool, units: units,
 	}
 	l.mask = uint64(len(l.shards) - 1)
-	st := l.resolve(limit.clone(), l.pool, units, l.phase, l.base)
-	st.origin = l.base
+	st := l.resolve(limit.clone(), l.pool, units, l.phase)
+	st.at, st.origin = l.base, l.base
 	l.clock.Store(l.clockFor(st))
 	for i := range l.shards {
 		l.shards[i].start(l, st)
@@ -140,7 +139,7 @@ func (l *Limiter) shard(key string) *shard {
 	if l.mask == 0 {
 		return &l.shards[0]
 	}
-	return &l.shards[maphash.String(l.seed, key)&l.mask]
+	return &l.shards[shardHash(l.seed, key)&l.mask]
 }
 
 // tick returns now, or the latest instant that the shard has acted on if that is later:
@@ -154,8 +153,8 @@ func (s *shard) tick(now time.Time) time.Time {
 
 // gate returns the key's gate, up to date.
 func (s *shard) gate(key string, now time.Time) *gate {
-	g := s.hotGate
-	if s.left--; s.left == 0 || g == nil || key != s.hotKey {
+	g := s.last.gate
+	if s.left--; s.left == 0 || !s.last.is(key) {
 		g = s.find(key, now)
 	}
 	if g.setting != s.setting {
@@ -210,7 +209,7 @@ func (l *Limiter) TryAcquire(key string, asks ...Ask) (Permit, Decision) {
 	g := s.gate(key, now)
 	v := s.try(g, now, &d)
 	if v.reason != ReasonNone {
-		dec := g.setting.decision(v)
+		dec := s.decide(g, v)
 		s.mu.Unlock()
 		return Permit{}, dec
 	}
@@ -219,7 +218,7 @@ func (l *Limiter) TryAcquire(key string, asks ...Ask) (Permit, Decision) {
 	return p, Decision{OK: true}
 }
 
-// Check tells what TryAcquire would answer now, and takes and counts nothing.
+// Check tells what TryAcquire would answer now. It takes nothing, counts nothing and remembers no key.
 func (l *Limiter) Check(key string, asks ...Ask) Decision {
 	now := l.now()
 	s := l.shard(key)
@@ -230,20 +229,49 @@ func (l *Limiter) Check(key string, asks ...Ask) Decision {
 	if err != nil {
 		return Decision{Reason: ReasonAsk, bad: err}
 	}
-	g := s.gate(key, now)
+	g := s.peek(key, now)
 	s.reclaim(g, now)
-	v := g.look(now, &d)
-	if v.reason == ReasonNone && g.more != nil && g.more.queue.len > 0 {
+	v := g.setting.refuses(&d)
+	if v.reason == ReasonNone && g.waited() {
 		v = g.turnOf(now, &d)
+	} else if v.reason == ReasonNone {
+		v = g.look(now, &d)
 	}
-	dec := g.setting.decision(v)
-	dec.OK = v.reason == ReasonNone
-	return dec
+	return s.decide(g, v)
+}
+
+// peek is gate for who only looks: a key that is not remembered has the gate it would start with.
+func (s *shard) peek(key string, now time.Time) *gate {
+	g := s.get(key)
+	switch {
+	case g != nil:
+	case s.overflow != nil && !s.spare(s.overflow, now):
+		g = s.overflow
+	default:
+		g = s.untouched
+	}
+	g.sync(s.setting)
+	g.forget(now)
+	return g
+}
+
+// decide puts a verdict into words. What the overflow gate refuses is refused for want of keys.
+func (s *shard) decide(g *gate, v verdict) Decision {
+	if v.reason == ReasonNone {
+		return Decision{OK: true}
+	}
+	if g == s.overflow && !v.final() {
+		v.reason = ReasonKeys
+	}
+	return g.setting.decision(v)
 }
 
 // TryAcquireUpTo admits as many of n requests as there is room for now, as one permit of that weight,
-// and returns how many: for readers of batches. It never waits; 0 comes with the zero Permit.
+// and returns how many: for readers of batches. It never waits; 0 comes with the zero Permit, as for an n below 1.
 func (l *Limiter) TryAcquireUpTo(key string, n int) (Permit, int) {
+	if n < 1 {
+		return Permit{}, 0
+	}
 	now := l.arrival()
 	s := l.shard(key)
 	s.mu.Lock()
@@ -254,13 +282,9 @@ func (l *Limiter) TryAcquireUpTo(key string, n int) (Permit, int) {
 		now = s.tick(s.l.now())
 		s.reclaim(g, now)
 	}
-	if g.more != nil && g.more.queue.len > 0 {
-		n = 0
-	}
-	d := demand{weight: g.upTo(now, min(n, maxAsk))}
-	if d.weight <= 0 {
-		s.counts.refused[ReasonRate]++
-		return Permit{}, 0
+	d := oneRequest // if there is room for nothing, this is refused and counted
+	if !g.waited() {
+		d.weight = max(1, g.upTo(now, min(n, maxAsk)))
 	}
 	if v := s.try(g, now, &d); v.reason != ReasonNone {
 		return Permit{}, 0
@@ -271,29 +295,35 @@ func (l *Limiter) TryAcquireUpTo(key string, n int) (Permit, int) {
 // try admits d if nobody waits and all has room, and counts what became of it.
 func (s *shard) try(g *gate, now time.Time, d *demand) verdict {
 	var v verdict
-	if g.more == nil || g.more.queue.len == 0 {
+	if !g.waited() {
 		v = s.admit(g, now, d)
 	} else if v = g.setting.refuses(d); v.reason == ReasonNone {
 		v = g.turnOf(now, d)
 	}
-	if v.reason != ReasonNone {
-		if g == s.overflow {
-			v.reason = ReasonKeys
-		}
-		s.counts.refused[v.reason]++
+	if v.reason == ReasonNone {
+		s.counts.admitted++
 		return v
 	}
-	s.counts.admitted++
+	if g == s.overflow && !v.final() {
+		v.reason = ReasonKeys
+	}
+	s.counts.refused[v.reason]++
 	return v
 }
 
 // admit is gate.admit, but takes back first what was held for too long.
 func (s *shard) admit(g *gate, now time.Time, d *demand) verdict {
+	if g.admitAtOnce(now, d.weight) {
+		return verdict{}
+	}
 	v := g.admit(now, d)
 	if v.reason == ReasonInFlight && g.more != nil && len(g.more.expiring) > 0 {
 		now = s.tick(s.l.now()) // slots alone are decided on without a clock
 		s.reclaim(g, now)
 		v = g.admit(now, d)
+	}
+	if v.rule == rulePacer {
+		g.more.pacer.paced = true
 	}
 	return v
 }
@@ -324,7 +354,7 @@ func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit,
 		}
 	}
 	g := s.gate(key, now)
-	if g.more != nil && g.more.queue.len > 0 {
+	if g.waited() {
 		return s.wait(ctx, g, key, d, arrived)
 	}
 	if v := s.admit(g, now, &d); v.reason != ReasonNone {

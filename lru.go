@@ -15,14 +15,31 @@ import (
 // to the front (that touches three more cache lines); it marks the gate as seen, and whoever
 // looks for something to drop turns the gates that were seen to the front: a second chance.
 type store struct {
-	lru     *simplelru.LRU[string, *gate]
-	most    int
-	peak    int    // keys since the map was last rebuilt
-	pause   uint32 // asks from one sweep to the next
-	left    uint32 // asks until the next sweep
-	ticks   uint32 // the time of the last sweep, in 2^30 ns: a coarse clock for gate.seen
-	hotKey  string // the key looked up last, and its gate
-	hotGate *gate
+	lru   *simplelru.LRU[string, *gate]
+	most  int
+	peak  int    // keys since the map was last rebuilt
+	pause uint32 // asks from one sweep to the next
+	left  uint32 // asks until the next sweep
+	ticks uint32 // the time of the last sweep, in 2^30 ns: a coarse clock for gate.seen
+	last  lastKey
+}
+
+// lastKey is the key looked up last, and its gate: the next ask is often for the same. It has a copy
+// of the key, since a string would keep alive whatever the caller has cut it from; longer keys do without.
+type lastKey struct {
+	gate *gate
+	len  int
+	name [64]byte
+}
+
+func (k *lastKey) is(key string) bool {
+	return k.gate != nil && len(key) == k.len && string(k.name[:k.len]) == key
+}
+
+func (k *lastKey) set(key string, g *gate) {
+	if len(key) <= len(k.name) {
+		k.gate, k.len = g, copy(k.name[:], key)
+	}
 }
 
 const (
@@ -54,14 +71,14 @@ func (st *store) get(key string) *gate {
 	if !ok {
 		return nil
 	}
-	st.hotKey, st.hotGate = key, g
+	st.last.set(key, g)
 	return g
 }
 
 // add puts a key in that is not there. The key is copied, so that it keeps nothing else alive.
 func (st *store) add(key string, g *gate) {
 	st.lru.Add(strings.Clone(key), g)
-	st.hotKey, st.hotGate = key, g
+	st.last.set(key, g)
 	st.peak = max(st.peak, st.lru.Len())
 }
 
@@ -82,8 +99,8 @@ func (st *store) evictOne(looks int, mayGo func(*gate) bool) bool {
 // drop removes the oldest, which is g.
 func (st *store) drop(g *gate) {
 	st.lru.RemoveOldest()
-	if st.hotGate == g {
-		st.hotKey, st.hotGate = "", nil
+	if st.last.gate == g {
+		st.last.gate = nil
 	}
 	if st.peak > rebuildAt && st.lru.Len() < st.peak/4 {
 		st.rebuild()

@@ -25,8 +25,8 @@ type Permit struct {
 type holding struct {
 	s      *shard
 	gate   *gate
+	weight int    // of requests
 	gen    uint32 // odd while a permit holds this; it goes on counting, so that no two permits have the same
-	weight int32  // of requests
 	slots  int32  // in flight; 0 when they were not limited
 	place  int32  // in gate.more.expiring, while end is set
 	costs  [maxUnits]int
@@ -130,11 +130,11 @@ func (s *shard) hold(g *gate, key string, d *demand, now time.Time) Permit {
 	if h.gate != g {
 		h.gate = g
 	}
-	h.weight, h.costs, h.slots = int32(min(d.weight, maxInFlight)), d.costs, 0
+	h.weight, h.slots = d.weight, 0
 	if g.setting.limit.InFlight > 0 {
-		h.slots = h.weight
+		h.slots = int32(d.weight)
 	}
-	if d.priced {
+	if h.costs = d.costs; d.priced {
 		h.since = now.Sub(s.l.base)
 	}
 	g.held++

@@ -266,7 +266,7 @@ func TestHintMaxAge(t *testing.T) {
 		counted(t, l, 4)
 		time.Sleep(20*time.Second - 1)
 		counted(t, l, 4)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		counted(t, l, 6)
 		if got := l.Stats().Pool.Source; got != "configured" {

@@ -63,9 +63,8 @@ func (g *gate) begin(st *setting, full bool) {
 }
 
 // reshape gives the gate the buckets and windows of st's rations. A rule that stays keeps its
-// state, wherever it stands. A new one starts with what the rules of its unit that go would still let
-// through, so that renaming brings no tokens. If none goes, a new bucket starts as if it had
-// seen what the others lack, and a new window afresh.
+// state, wherever it stands. A new one starts with the least that the old ones of its unit would still
+// let through, so that no sequence of rules brings tokens; but full where the old ones are.
 func (g *gate) reshape(old, st *setting) {
 	buckets := make([]bucket, max(1, len(st.rations)))
 	var windows []window
@@ -94,51 +93,40 @@ func (g *gate) reshape(old, st *setting) {
 
 func (g *gate) newWindow(old, st *setting, r *ration) window {
 	w := openWindow(st.at, r.window)
-	if left, ok := g.leftByGone(old, st, r.unit); ok {
-		w.used = max(0, w.quota-int64(max(0, left))/milli)
+	if left, ok := g.least(old, r.unit, st.at); ok {
+		w.used = max(0, w.quota-floorDiv(int64(left), milli))
 	}
 	return w
 }
 
 func (g *gate) newBucket(b *bucket, old, st *setting, r *ration) {
 	b.set(st.at, r.perSecond, r.burst)
-	start, ok := g.leftByGone(old, st, r.unit)
-	if !ok {
-		start = max(0, r.burst-g.lack(old, r.unit, st.at))
+	start := r.burst
+	if left, ok := g.least(old, r.unit, st.at); ok {
+		start = min(start, left)
 	}
-	b.fill(st.at, min(r.burst, start))
+	b.fill(st.at, start)
 	b.owe(st.at, -start)
 }
 
-// leftByGone is the least that those rules of a unit would let through now that are in old and
-// not in st, in thousandths; it is negative for a debt. It tells whether there are such rules.
-func (g *gate) leftByGone(old, st *setting, unit string) (left int, ok bool) {
+// least is the least that the rules of a unit would let through now, in thousandths, negative for a
+// debt. It tells whether any of them has let anything through that it still knows of.
+func (g *gate) least(old *setting, unit string, now time.Time) (left int, used bool) {
 	left = thousandths(maxBurst)
 	for i := range old.rations {
 		r := &old.rations[i]
-		if r.unit != unit || indexOfRation(st.rations, r) >= 0 {
+		if r.unit != unit {
 			continue
 		}
-		ok = true
 		if r.window != nil {
 			w := &g.more.windows[i]
-			left = min(left, int(w.quota-w.used)*milli)
+			left, used = min(left, int(w.quota-w.used)*milli), used || w.used > 0
 		} else {
-			left = min(left, int(g.bucket(i).tokens(st.at)))
+			has := g.bucket(i).tokens(now)
+			left, used = min(left, int(has)), used || has < float64(r.burst)
 		}
 	}
-	return left, ok
-}
-
-// lack is the most that a bucket of a unit lacks to be full, in thousandths.
-func (g *gate) lack(old *setting, unit string, now time.Time) int {
-	most := 0
-	for i := range old.rations {
-		if r := &old.rations[i]; r.unit == unit && r.window == nil {
-			most = max(most, r.burst-int(g.bucket(i).tokens(now)))
-		}
-	}
-	return most
+	return left, used
 }
 
 func indexOfRation(list []ration, r *ration) int {

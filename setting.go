@@ -62,8 +62,8 @@ type lawSetting struct {
 }
 
 // resolve works out a setting. The limit and the pool are valid.
-func (o *options) resolve(limit Limit, pool Pool, units []string, phase int64, at time.Time) *setting {
-	st := &setting{at: at, limit: limit, units: units}
+func (o *options) resolve(limit Limit, pool Pool, units []string, phase int64) *setting {
+	st := &setting{limit: limit, units: units}
 	for i, r := range limit.Rates {
 		st.rations = append(st.rations, o.ration(r, i, pool, units, phase))
 	}

@@ -31,9 +31,9 @@ type Stats struct {
 	Cancelled      uint64            // waiters whose context ended
 	Evicted        uint64            // idle keys that were dropped
 	Overflowed     uint64            // asks decided by an overflow gate, because MaxKeys keys were busy
-	DoubleReleases uint64            // releases of a permit that was released before
+	DoubleReleases uint64            // releases of a permit that was released, or given back by time, before
 	Reclaimed      uint64            // permits given back by time
-	Throttled      uint64            // feedback that was policy.Throttled
+	Throttled      uint64            // feedback that was policy.Throttled; 0 under policy.Fixed, which hears none
 }
 
 // RuleStats is one rule of the limit with the part of it that this replica enforces.

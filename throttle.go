@@ -60,7 +60,7 @@ func (l *Limiter) persist(ctx context.Context, key string) (Permit, error) {
 	for backOff := firstBackOff; ; backOff = min(2*backOff, lastBackOff) {
 		p, err := l.Acquire(ctx, key)
 		var limited *LimitedError
-		if l.perKey > 0 || !errors.As(err, &limited) || limited.Reason != ReasonQueue {
+		if l.perKey > 0 || !errors.As(err, &limited) || limited.Reason != ReasonQueue && limited.Reason != ReasonKeys {
 			return p, err
 		}
 		// Full jitter above the time that is known to be needed breaks up callers in step.

@@ -152,16 +152,16 @@ func (g *gate) queued(i int) int {
 	if g.more == nil || g.more.ahead == nil {
 		return 0
 	}
-	return g.more.ahead[i]
+	return thousandths(float64(g.more.ahead[i]))
 }
 
 // count adds what d asks for to what is queued, or takes it off.
 func (g *gate) count(d *demand, sign int) {
 	ahead := g.more.ahead
 	for i := range g.setting.rations {
-		ahead[i] += sign * milli * d.of(g.setting.rations[i].unitID)
+		ahead[i] += sign * d.of(g.setting.rations[i].unitID)
 	}
-	ahead[len(ahead)-1] += sign * milli * d.weight
+	ahead[len(ahead)-1] += sign * d.weight
 }
 
 // countAhead counts anew, after the rules have changed.

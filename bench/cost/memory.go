@@ -67,7 +67,7 @@ type weighed struct {
 	live, left float64
 }
 
-// weighLive weighs a contender that was filled with n keys, drained so that none is idle for an hour.
+// weighLive weighs a contender that was filled with n keys, drained so that none is idle for five minutes.
 func (w *weighed) weighLive(m maker, n int) error {
 	before := heap()
 	if err := w.fill(m, quota{burst: 1, per: generous.per}, 0, n); err != nil {

@@ -39,9 +39,10 @@ type quota struct {
 	per   time.Duration
 }
 
-// generous admits everything that a benchmark can ask, yet no key that was ever asked is full again
-// before an hour has passed, so no contender may forget it.
-var generous = quota{burst: 1 << 30, per: time.Hour}
+// generous admits everything that a benchmark asks of one key, yet no key that was ever asked is full again
+// before five minutes have passed, so no contender may forget it. An empty bucket fills in 20 years: with
+// centuries, quotient guards against the overflow of x/time/rate and is slower than with any sane limit.
+var generous = quota{burst: 1 << 21, per: 5 * time.Minute}
 
 // keyed is a contender that decides for each key.
 type keyed struct {
@@ -178,9 +179,10 @@ func newTollbooth(q quota, forget time.Duration) *tollboothlimiter.Limiter {
 	return tollbooth.NewLimiter(1/q.per.Seconds(), opts).SetBurst(q.burst)
 }
 
-// makeRate has one bucket for all keys: what the token maths and its lock cost alone.
+// makeRate has one bucket for all keys, and a burst that is enough for all: what the token maths and its
+// lock cost alone.
 func makeRate(q quota, _ int, _ time.Duration) (keyed, error) {
-	l := rate.NewLimiter(rate.Every(q.per), q.burst)
+	l := rate.NewLimiter(rate.Every(q.per), 1<<40)
 	return keyed{allow: func(string) bool { return l.Allow() }}, nil
 }
 

@@ -58,9 +58,6 @@ func stallFigure(c config) ([]table, error) {
 type waits struct{ p99, p999, most []float64 }
 
 func (w *waits) add(ds []time.Duration) {
-	if len(ds) == 0 {
-		ds = []time.Duration{0} // the prober was off the processor all the time, or stuck in the other limiter
-	}
 	slices.Sort(ds)
 	w.p99 = append(w.p99, millis(timeQuantile(ds, 0.01)))
 	w.p999 = append(w.p999, millis(timeQuantile(ds, 0.001)))
@@ -134,19 +131,21 @@ func raiseAndProbe(l, other *quotient.Limiter, crowd *sync.WaitGroup, n int) (st
 	p := newProber(l, other)
 	go p.run()
 	<-p.warm
-	start := time.Now()
+	start, made := time.Now(), p.made.Load()
 	err := l.SetLimit(quotient.Limit{InFlight: n + 1})
 	raised := time.Now()
 	crowd.Wait()
 	end := time.Now()
+	err = errors.Join(err, until(0, func() bool { return p.made.Load() >= made+4 })) // a small crowd is gone between two probes
+	last := time.Now()
 	p.stop.Store(true)
 	<-p.done
-	s := p.between(start, end)
+	s := p.between(start, last)
 	s.raise, s.all = raised.Sub(start), end.Sub(start)
 	if st := l.Stats(); st.Waiting != 0 || st.InFlight != n+1 || st.Cancelled != 0 {
 		err = errors.Join(err, fmt.Errorf("%d waiting, %d in flight, %d cancelled", st.Waiting, st.InFlight, st.Cancelled))
 	}
-	if len(s.whole)+len(s.control) == 0 || p.refused > 0 {
+	if len(s.whole) == 0 || len(s.control) == 0 || p.refused > 0 {
 		err = errors.Join(err, fmt.Errorf("%d and %d probes, %d refused", len(s.whole), len(s.control), p.refused))
 	}
 	return s, err
@@ -158,6 +157,7 @@ type prober struct {
 	keys     []string
 	probes   []probe // even ones asked the first limiter
 	profile  []runtime.BlockProfileRecord
+	made     atomic.Int64 // probes so far
 	refused  int
 	stop     atomic.Bool
 	warm     chan struct{}
@@ -196,6 +196,7 @@ func (p *prober) run() {
 		after := p.contention()
 		p.probes = append(p.probes, probe{from, to, time.Duration(float64(after-before) / perSecond * 1e9)})
 		before = after
+		p.made.Add(1)
 		if i == 4*len(p.keys) {
 			close(p.warm)
 		}
