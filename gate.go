@@ -94,11 +94,10 @@ func (g *gate) bucket(i int) *bucket {
 // admitAtOnce takes n requests where a single bucket or the slots alone decide, and have room. It is
 // admit for most asks in most limiters, and nothing that admit would refuse.
 func (g *gate) admitAtOnce(now time.Time, n int) bool {
-	st := g.setting
-	if n <= st.fast {
-		return g.first.lim.AllowN(now, n*milli)
+	if g.setting.slotsOnly {
+		return g.slots.take(n)
 	}
-	return st.slotsOnly && g.slots.take(n)
+	return n <= g.setting.fast && g.first.lim.AllowN(now, n*milli)
 }
 
 // admit takes all that d asks for, or nothing.

@@ -134,8 +134,8 @@ func (s *shard) hold(g *gate, key string, d *demand, now time.Time) Permit {
 	if g.setting.limit.InFlight > 0 {
 		h.slots = int32(d.weight)
 	}
-	if h.costs = d.costs; d.priced {
-		h.since = now.Sub(s.l.base)
+	if d.priced {
+		h.costs, h.since = d.costs, now.Sub(s.l.base)
 	}
 	g.held++
 	s.counts.inFlight += int64(h.weight)
@@ -175,6 +175,9 @@ func (s *shard) free(h *holding) {
 	g.used -= h.slots
 	g.held--
 	s.counts.inFlight -= int64(h.weight)
+	if h.costs != [maxUnits]int{} {
+		h.costs = [maxUnits]int{}
+	}
 	if h.named {
 		if g == s.overflow {
 			s.unname(h.key)

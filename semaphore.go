@@ -3,6 +3,7 @@ package quotient
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 )
 
@@ -139,6 +140,7 @@ func (s *Semaphore) InFlight() int {
 func (s *Semaphore) serveAndUnlock() {
 	for s.waiters.head != nil && s.serve() {
 		s.mu.Unlock()
+		runtime.Gosched() // let those run who were woken
 		s.mu.Lock()
 	}
 	s.mu.Unlock()

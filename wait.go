@@ -2,6 +2,7 @@ package quotient
 
 import (
 	"context"
+	"runtime"
 	"time"
 )
 
@@ -324,6 +325,7 @@ func (s *shard) serveAndUnlock(g *gate) {
 			break
 		}
 		s.mu.Unlock()
+		runtime.Gosched() // those who were woken must not have to wait for this goroutine's time slice
 		s.mu.Lock()
 	}
 	s.mu.Unlock()
