@@ -20,6 +20,7 @@ type Limiter struct {
 	mask    uint64
 	shards  []shard
 	keys    atomic.Int64
+	broom   atomic.Uint64 // the shard that was swept last for another one
 	waiting atomic.Int64
 	clock   atomic.Uint32 // which clock an ask reads: one of the below
 

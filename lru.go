@@ -122,18 +122,34 @@ func (st *store) rebuild() {
 // the keys that are being limited and not all that were ever seen. It looks
 // often while it finds some, and seldom otherwise.
 func (s *shard) sweep() {
+	if s.dropRested()+s.l.sweepNext(s) > 0 {
+		s.pause = shortPause
+	} else {
+		s.pause = min(2*s.pause, longPause)
+	}
+	s.left = s.pause
+}
+
+// sweepNext does the same in another shard, each in its turn, which may have no asks of its own. A shard that is
+// in use is left out, so that no two wait for each other.
+func (l *Limiter) sweepNext(but *shard) int {
+	s := &l.shards[l.broom.Add(1)&l.mask]
+	if s == but || !s.mu.TryLock() {
+		return 0
+	}
+	defer s.mu.Unlock()
+	return s.dropRested()
+}
+
+// dropRested drops the oldest keys that have rested, a few at most, and returns how many.
+func (s *shard) dropRested() int {
 	now, n := s.tick(s.l.now()), 0
 	s.ticks = uint32(now.Sub(s.l.base) >> 30)
 	for n < sweepMost && s.evictOne(1, func(g *gate) bool { return s.rested(g, now) }) {
 		n++
 	}
 	s.evicted(n)
-	if n > 0 {
-		s.pause = shortPause
-	} else {
-		s.pause = min(2*s.pause, longPause)
-	}
-	s.left = s.pause
+	return n
 }
 
 // rested tells that the gate is idle and was not asked of late.
