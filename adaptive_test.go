@@ -216,6 +216,19 @@ func TestLearnedKeysStay(t *testing.T) {
 	})
 }
 
+// Refusing all for a while forgets nothing either.
+func TestDenyKeepsWhatWasLearned(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		slow := rated(Rate{Events: 0.01, Per: time.Second})
+		l := limiterOf(t, slow, Policy(policy.AIMD{}, CeilingShare))
+		sends(t, l, "k", throttled)
+		paces(t, l, "k", 0.005)
+		setLimit(t, l, Deny())
+		setLimit(t, l, slow)
+		paces(t, l, "k", 0.005)
+	})
+}
+
 func TestFeedbackKeepsWhatWasLearned(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := learning(t, CeilingLimit)

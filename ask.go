@@ -15,7 +15,8 @@ type Ask struct {
 func Weight(n int) Ask { return Ask{n: n, set: true} }
 
 // Cost asks for n events, 0 or more, of the rates that count unit: tokens, bytes, rows. It may
-// be an estimate; Permit.Correct puts it right. Costs of the same unit add up.
+// be an estimate; Permit.Correct puts it right. Costs of the same unit add up. Cost("", n) is Weight(n). A unit that no
+// rate of the limiter has ever counted is an error.
 func Cost(unit string, n int) Ask { return Ask{unit: unit, n: n, set: true} }
 
 // maxAsk bounds one ask so that its thousandths stay far from the edge of an int64.

@@ -96,7 +96,7 @@ func (l *Limiter) publish(limit Limit, raised bool) {
 	old := l.shards[0].setting
 	st := l.resolve(limit, l.pool, l.units, l.phase)
 	if limit.deny {
-		st.rations = old.rations // refused, but not forgotten
+		st.rations, st.law = old.rations, old.law // refused, but not forgotten
 	}
 	l.clock.Store(l.clockFor(st)) // before it is read: a first aligned rate needs the wall's time
 	st.at = l.now()

@@ -32,6 +32,6 @@
 // lets waiters through at once, a lowered one paces those who wait already, and a waiter whose context ends
 // leaves no trace. docs/bounds.md has all promises, each with the property test that holds it.
 //
-// A Limiter starts no goroutine and needs no closing. A waiter's timer is the only thing that
-// runs by itself, and it ends with the queue.
+// A Limiter starts no goroutine and needs no closing. What runs by itself is one timer for each key that has
+// waiters, which ends with the queue, one for each Follow, and a goroutine for each report of LeakCheck.
 package quotient

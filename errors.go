@@ -48,7 +48,7 @@ func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 // ReasonDeadline also errors.Is(err, context.DeadlineExceeded).
 type LimitedError struct {
 	Key    string
-	Rule   string // the rate's name, or "in-flight"; "" where no single rule refused
+	Rule   string // the rate's name, "in-flight", or "adaptive" for the policy's pace; "" where no single rule refused
 	Reason Reason
 	Limit  float64 // over the fleet, in the rule's unit: events per second, or slots
 	Share  float64 // the part that this replica enforces
@@ -77,7 +77,7 @@ func (e *LimitedError) Is(target error) bool {
 type Decision struct {
 	OK           bool
 	Reason       Reason        // ReasonNone when OK
-	Rule         string        // the rule that refused: a rate's name, or "in-flight"
+	Rule         string        // the rule that refused, as in LimitedError
 	Limit, Share float64       // of that rule, over the fleet and here: events per second, or slots
 	RetryAfter   time.Duration // when the ask would have its turn if nobody else came; 0 is "unknown"
 

@@ -185,18 +185,24 @@ func (g *gate) take(now time.Time, d *demand) {
 }
 
 // giveBack undoes a take, at the instant taken, of an ask that was never used.
-func (g *gate) giveBack(now, taken time.Time, d *demand) {
+func (g *gate) giveBack(now, taken time.Time, d *demand, u *gate) {
 	for i := range g.setting.rations {
-		g.adjust(i, now, taken, -d.of(g.setting.rations[i].unitID))
+		g.adjust(i, now, taken, -d.of(g.setting.rations[i].unitID), u)
 	}
 	if g.more != nil && g.more.pacer != nil {
-		g.more.pacer.refund(now, d.weight*milli)
+		p := g.more.pacer
+		p.refund(now, d.weight*milli)
+		if p.law == nil {
+			p.notAbove(now, &u.more.pacer.bucket)
+		}
 	}
 }
 
 // adjust takes n more events from rate i whether they are there or not, or gives back -n that
-// were taken at an instant. What a window that has passed had let through does not come back.
-func (g *gate) adjust(i int, now, taken time.Time, n int) {
+// were taken at an instant. What a window that has passed had let through does not come back, and no bucket
+// comes to hold more than that of u, the gate of a key never seen: after a size was lowered and raised
+// again, a refund would else leave the key better off than if it had never asked.
+func (g *gate) adjust(i int, now, taken time.Time, n int, u *gate) {
 	if c := g.setting.rations[i].window; c != nil {
 		w := &g.more.windows[i]
 		if w.roll(now, c); n > 0 || !taken.Before(w.opened) {
@@ -206,8 +212,9 @@ func (g *gate) adjust(i int, now, taken time.Time, n int) {
 	}
 	if n > 0 {
 		g.bucket(i).owe(now, n*milli)
-	} else {
+	} else if n < 0 {
 		g.bucket(i).refund(now, -n*milli)
+		g.bucket(i).notAbove(now, u.bucket(i))
 	}
 }
 

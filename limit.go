@@ -24,7 +24,8 @@ type Rate struct {
 	// Name is the rule's name in errors, statistics and metrics. A changed limit keeps the
 	// state of the rates whose Name and Unit stay. Empty means "rate 1", "rate 2" … by position.
 	Name string
-	// Unit is what is counted: "" are requests (see Weight), anything else is asked for with Cost.
+	// Unit is what is counted: "" are requests (see Weight), anything else is asked for with Cost. One
+	// Limiter can learn three units besides requests in its life.
 	Unit string
 	// Events per Per, over the fleet: above 0 and at most 1e12, also a second; at least 0.001 when Aligned.
 	Events float64
@@ -49,17 +50,17 @@ const (
 	minWindow   = time.Millisecond
 )
 
-// PerSecond is a rate of so many requests a second, with a burst of one second's requests.
+// PerSecond is a rate of so many requests a second, with a burst of one second's requests, at least 1.
 func PerSecond(events float64) Rate {
 	return Rate{Name: "second", Events: events, Per: time.Second}
 }
 
-// PerMinute is a rate of so many requests a minute, with a burst of one second's requests.
+// PerMinute is a rate of so many requests a minute, with a burst of one second's requests, at least 1.
 func PerMinute(events float64) Rate {
 	return Rate{Name: "minute", Events: events, Per: time.Minute}
 }
 
-// PerHour is a rate of so many requests an hour, with a burst of one second's requests.
+// PerHour is a rate of so many requests an hour, with a burst of one second's requests, at least 1.
 func PerHour(events float64) Rate {
 	return Rate{Name: "hour", Events: events, Per: time.Hour}
 }

@@ -195,7 +195,8 @@ func (l *Limiter) Allow(key string) bool {
 	return v.reason == ReasonNone
 }
 
-// TryAcquire admits the ask now or not at all: it never waits, overtakes nobody, and allocates nothing.
+// TryAcquire admits the ask now or not at all: it never waits and overtakes nobody. For a key that is
+// remembered it allocates nothing, but for a new block of 64 permits when more are out than ever before.
 func (l *Limiter) TryAcquire(key string, asks ...Ask) (Permit, Decision) {
 	now := l.arrival()
 	s := l.shard(key)
@@ -219,7 +220,8 @@ func (l *Limiter) TryAcquire(key string, asks ...Ask) (Permit, Decision) {
 	return p, Decision{OK: true}
 }
 
-// Check tells what TryAcquire would answer now. It takes nothing, counts nothing and remembers no key.
+// Check tells what TryAcquire would answer now. It takes nothing, counts no ask and remembers no key; permits of
+// the key whose time is over are given back.
 func (l *Limiter) Check(key string, asks ...Ask) Decision {
 	now := l.now()
 	s := l.shard(key)
@@ -335,7 +337,7 @@ func (s *shard) admit(g *gate, now time.Time, d *demand) verdict {
 // It fails at once with a *LimitedError when the queue is full, when the turn is known to come
 // later than MaxWait or the context's deadline, or when the ask can never be admitted; later when
 // MaxWait has passed or a changed limit refuses it; and with ctx.Err() when the context ends, and then
-// the limiter is as if it had never been asked.
+// the limiter is as if it had never been asked. An ask that is not valid fails with an error that names it.
 func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit, error) {
 	if err := ctx.Err(); err != nil {
 		return Permit{}, err

@@ -129,7 +129,8 @@ func OnWait(f func(key string, wait time.Duration)) Option {
 
 // OnAdmit is called by Acquire when it has admitted, with the time since the call, and with the
 // overhead in it: the time from the later of the call and the instant at which its tokens and
-// slots were free, up to the return. It runs on the caller's goroutine, without a lock.
+// slots were free, up to the return. It runs on the caller's goroutine, without a lock. The verbs that never wait do
+// not call it.
 func OnAdmit(f func(key string, waited, overhead time.Duration)) Option {
 	return func(o *options) error { o.onAdmit = f; return nil }
 }

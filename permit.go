@@ -14,7 +14,8 @@ import (
 // detected, counted in Stats.DoubleReleases and does nothing.
 //
 // A permit that has nothing to give back (no in-flight limit, no Cost, no learning policy) is the
-// zero value. All methods of the zero value do nothing. Methods are safe for concurrent use.
+// zero value. All methods of the zero value do nothing; its Correct says so with an error. Methods are safe for
+// concurrent use.
 type Permit struct {
 	h   *holding
 	gen uint32
@@ -244,7 +245,7 @@ func (s *shard) correct(p Permit, unit string, used int) error {
 	g.sync(s.setting)
 	for i := range g.setting.rations {
 		if g.setting.rations[i].unitID == u+1 {
-			g.adjust(i, now, s.l.base.Add(h.since), used-h.costs[u])
+			g.adjust(i, now, s.l.base.Add(h.since), used-h.costs[u], s.untouched)
 		}
 	}
 	h.costs[u] = used

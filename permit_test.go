@@ -298,6 +298,20 @@ func TestCorrect(t *testing.T) {
 	}
 }
 
+// A refund never leaves a key better off than one that has never asked, or forgetting it would show.
+func TestRefundAfterTheSizeWasLowered(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(tokensPerMinute(60, 10)))
+		p := took(t, l, "k", Cost("tokens", 4))
+		setReplicas(t, l, 5)
+		setReplicas(t, l, 1)
+		if err := p.Correct("tokens", 0); err != nil {
+			t.Fatal(err)
+		}
+		has(t, l, "k", 2)
+	})
+}
+
 func TestCorrectRefuses(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(tokensPerMinute(60, 100)))

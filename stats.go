@@ -23,7 +23,7 @@ type Stats struct {
 
 	Keys, MaxKeys int // remembered now, and at most
 	Waiting       int // callers in queues
-	InFlight      int // weight of the permits that are out
+	InFlight      int // weight of the permits that are out and have something to give back; 0 under rates alone
 
 	Admitted       uint64            // asks
 	Refused        map[Reason]uint64 // asks, by reason; reasons that never occurred are absent

@@ -350,7 +350,7 @@ func (s *shard) undo(g *gate, w *waiter) {
 	s.counts.admitted--
 	now := s.tick(s.l.now())
 	g.sync(s.setting)
-	g.giveBack(now, s.l.base.Add(w.granted), &w.d)
+	g.giveBack(now, s.l.base.Add(w.granted), &w.d, s.untouched)
 	if h := w.permit.h; h != nil && h.gen == w.permit.gen {
 		s.free(h)
 	}

@@ -3,6 +3,10 @@
 //	GET /state       what the limiter is doing now
 //	PUT /replicas    {"replicas":4,"ordinal":2}: the pool has four replicas and this is the second
 //
+// PUT replaces the whole pool: an ordinal that is left out, or 0, is unknown, and none that is given
+// counts as fixed (see quotient.Pool). It answers with the state. replicas is 1 to 1,000,000, ordinal 0
+// to replicas, the body at most 64 KiB.
+//
 // Every answer is JSON and is never cached. A refusal is an application/problem+json document
 // (RFC 9457); when one field of the request is to blame it has the members "field", "value" and
 // "range".
@@ -30,8 +34,9 @@ import (
 // An Option changes what Handler does.
 type Option func(*handler)
 
-// AllowHosts lets the handler also answer requests for these hosts. A host is a name or an
-// address without a port; case does not matter. Loopback hosts are always allowed.
+// AllowHosts lets the handler also answer requests for these hosts, on any port. A host is a name
+// or an address without a port; case and a dot at the end do not matter. An empty one allows nothing.
+// Loopback hosts (localhost, 127.0.0.0/8, ::1) are always allowed.
 func AllowHosts(hosts ...string) Option {
 	return func(h *handler) {
 		for _, host := range hosts {
@@ -54,7 +59,7 @@ type handler struct {
 }
 
 // Handler returns the API of l, which must not be nil. Mount it at the root of a listener, or
-// under a prefix with http.StripPrefix. It is safe for concurrent use.
+// under a prefix with http.StripPrefix. It is safe for concurrent use, and starts no goroutine.
 func Handler(l *quotient.Limiter, opts ...Option) http.Handler {
 	h := &handler{limiter: l}
 	for _, opt := range opts {
@@ -63,14 +68,22 @@ func Handler(l *quotient.Limiter, opts ...Option) http.Handler {
 	if h.log == nil {
 		h.log = slog.Default()
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("/state", allow(h.getState, http.MethodGet, http.MethodHead))
-	mux.HandleFunc("/replicas", allow(h.putReplicas, http.MethodPut))
-	mux.HandleFunc("/", notFound)
-
 	sameOrigin := http.NewCrossOriginProtection()
 	sameOrigin.SetDenyHandler(http.HandlerFunc(crossOrigin))
-	return h.guard(sameOrigin.Handler(mux))
+	return h.guard(sameOrigin.Handler(http.HandlerFunc(h.route)))
+}
+
+// route chooses by the path as it was sent. A ServeMux would redirect other spellings, with a page of
+// HTML and to a path that lacks the prefix under which Handler is mounted.
+func (h *handler) route(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/state":
+		allow(h.getState, http.MethodGet, http.MethodHead)(w, r)
+	case "/replicas":
+		allow(h.putReplicas, http.MethodPut)(w, r)
+	default:
+		notFound(w, r)
+	}
 }
 
 // guard sets the fields that every answer has and refuses hosts that are not allowed.

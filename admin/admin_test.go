@@ -273,7 +273,7 @@ func TestStateHasStableNames(t *testing.T) {
 		Refused: map[quotient.Reason]uint64{quotient.ReasonRate: 6},
 		Waited:  7, Cancelled: 8, Evicted: 9, Overflowed: 10, DoubleReleases: 11, Reclaimed: 12, Throttled: 13,
 	}
-	const want = `{"limit":{"rates":[{"name":"minute","unit":"tokens","events":90,"per_seconds":60,"burst":9,"aligned":true}],"in_flight":8},` +
+	const want = `{"limit":{"rates":[{"name":"minute","unit":"tokens","events":90,"per_seconds":60,"burst":9,"aligned":true}],"in_flight":8,"denies":false},` +
 		`"rules":[{"name":"minute","unit":"tokens","limit":1.5,"share":0.5,"burst":3}],` +
 		`"pool":{"replicas":3,"ordinal":2,"fixed":true,"source":"file","age_seconds":1.5,"reports":4,"errors":5,"rejected":6,"last_error":"no such file"},` +
 		`"keys":1,"max_keys":2,"waiting":3,"in_flight":4,"admitted":5,"refused":{"REASON":6},"waited":7,"cancelled":8,"evicted":9,` +
@@ -284,6 +284,27 @@ func TestStateHasStableNames(t *testing.T) {
 	}
 	if want := strings.Replace(want, "REASON", quotient.ReasonRate.String(), 1); string(got) != want {
 		t.Errorf("state is\n%s\nwant\n%s", got, want)
+	}
+}
+
+// A limit that refuses everything has no rates either.
+func TestDenyIsNotNoLimit(t *testing.T) {
+	if !newState(quotient.Stats{Limit: quotient.Deny()}).Limit.Denies || newState(quotient.Stats{}).Limit.Denies {
+		t.Error("the state does not tell Deny from no limit")
+	}
+}
+
+// Also under a prefix no other spelling of a path is redirected.
+func TestOtherSpellingsAreNotFound(t *testing.T) {
+	h := http.StripPrefix("/admin", quiet(newLimiter(t)))
+	for _, path := range []string{"/admin", "/admin/", "/admin//state", "/admin/./state", "/admin/x/../state", "/admin/state/"} {
+		rec := request{method: "GET", path: path}.send(h)
+		if got := decode[problem](t, rec); rec.Code != 404 || got.Field != "path" || rec.Header().Get("Location") != "" {
+			t.Errorf("%s: status %d, %+v, Location %q", path, rec.Code, got, rec.Header().Get("Location"))
+		}
+	}
+	if rec := (request{method: "GET", path: "/admin/state"}).send(h); rec.Code != 200 {
+		t.Errorf("/admin/state: status %d", rec.Code)
 	}
 }
 
@@ -314,14 +335,14 @@ func TestStateAnswer(t *testing.T) {
 
 func TestChangesAreLogged(t *testing.T) {
 	var out bytes.Buffer
-	l := newLimiter(t, quotient.StartPool(quotient.Pool{Replicas: 3, Ordinal: 1}))
+	l := newLimiter(t, quotient.StartPool(quotient.Pool{Replicas: 3, Ordinal: 1, Fixed: true}))
 	h := Handler(l, Logger(slog.New(slog.NewTextHandler(&out, nil))))
 	put(`{"replicas":0}`).send(h)
 	if out.Len() != 0 {
 		t.Errorf("a refused change was logged: %s", out.String())
 	}
 	put(`{"replicas":4,"ordinal":2}`).send(h)
-	const want = "old.replicas=3 old.ordinal=1 new.replicas=4 new.ordinal=2"
+	const want = "old.replicas=3 old.ordinal=1 old.fixed=true new.replicas=4 new.ordinal=2 new.fixed=false"
 	if !strings.Contains(out.String(), want) {
 		t.Errorf("logged %q, want it to have %q", out.String(), want)
 	}

@@ -31,6 +31,7 @@ type state struct {
 type limitState struct {
 	Rates    []rateState `json:"rates"`
 	InFlight int         `json:"in_flight"`
+	Denies   bool        `json:"denies"` // everything is refused
 }
 
 type rateState struct {
@@ -83,7 +84,7 @@ func newLimitState(limit quotient.Limit) limitState {
 			Name: r.Name, Unit: r.Unit, Events: r.Events, PerSeconds: r.Per.Seconds(), Burst: r.Burst, Aligned: r.Aligned,
 		})
 	}
-	return limitState{Rates: rates, InFlight: limit.InFlight}
+	return limitState{Rates: rates, InFlight: limit.InFlight, Denies: limit.Denies()}
 }
 
 func newRuleStates(rules []quotient.RuleStats) []ruleState {
@@ -111,5 +112,5 @@ func newRefused(refused map[quotient.Reason]uint64) map[string]uint64 {
 
 // slogPool is one log attribute for a pool.
 func slogPool(name string, p quotient.Pool) slog.Attr {
-	return slog.Group(name, "replicas", p.Replicas, "ordinal", p.Ordinal)
+	return slog.Group(name, "replicas", p.Replicas, "ordinal", p.Ordinal, "fixed", p.Fixed)
 }

@@ -31,8 +31,9 @@ func (m *middleware) bufferBody(r *http.Request) (free func(), complete bool) {
 	if m.buffered.Add(size) > maxAllBuffers {
 		return free, false
 	}
-	read, err := io.ReadAll(io.LimitReader(r.Body, maxBuffer+1))
-	complete = err == nil && len(read) <= maxBuffer
+	// Not more than was set aside: an outer handler may have unpacked the body and left its length.
+	read, err := io.ReadAll(io.LimitReader(r.Body, size+1))
+	complete = err == nil && int64(len(read)) <= size
 	r.Body = &replayed{bytes.NewReader(read), r.Body, err}
 	return free, complete
 }

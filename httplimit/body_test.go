@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -193,6 +194,80 @@ func TestAllBuffersTogetherAreBounded(t *testing.T) {
 		g.m.buffered.Add(-(maxAllBuffers - 3))
 		g.over(t)
 	})
+}
+
+// An outer handler may have unpacked a body and left its length as it was.
+func TestNoMoreIsReadThanIsSetAside(t *testing.T) {
+	m := Middleware(limiter(t, oneSlot), Path())(ok).(*handler).middleware
+	b := newBody(long)
+	r := post(t, b)
+	r.ContentLength = 10
+	free, complete := m.bufferBody(r)
+	defer free()
+	if set := m.buffered.Load(); set != 10 || complete {
+		t.Errorf("%d bytes are set aside, complete %v; want 10, false", set, complete)
+	}
+	if left := len(readAll(t, b)); left < len(long)-11 {
+		t.Errorf("%d of %d bytes are left, want all but 11", left, len(long))
+	}
+	if text := readAll(t, r.Body); text != long[:11] {
+		t.Errorf("%d bytes are replayed, want 11", len(text))
+	}
+}
+
+// thief is a context that is asked for its state between the look and the admission.
+type thief struct {
+	context.Context
+	steal func()
+}
+
+func (c thief) Err() error { c.steal(); return c.Context.Err() }
+
+// Room that a request has seen may be gone when it is admitted: it must not wait unread.
+func TestRoomThatIsGoneAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, oneSlot)
+		b := newBody("text")
+		steal := func() {
+			if permit, decision := l.TryAcquire("/"); decision.OK {
+				time.AfterFunc(24*time.Hour, permit.Release)
+			}
+		}
+		start := time.Now()
+		ask(Middleware(l, Path())(ok), post(t, b).WithContext(thief{t.Context(), steal}))
+		if waited := time.Since(start); waited > defaultUnreadBodyWait && readAll(t, b) == "text" {
+			t.Errorf("waited %v with an unread body", waited)
+		}
+		time.Sleep(24 * time.Hour)
+		idle(t, l)
+	})
+}
+
+// The same, by chance: of many that come at once, all that wait were read.
+func TestWhoWaitsWasRead(t *testing.T) {
+	for range 200 {
+		synctest.Test(t, func(t *testing.T) {
+			l, over := limiter(t, oneSlot), make(chan bool)
+			h := Middleware(l, Path())(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
+			bodies := make([]*body, 16)
+			for i := range bodies {
+				bodies[i] = newBody("text")
+				r := post(t, bodies[i])
+				go ask(h, r)
+			}
+			synctest.Wait()
+			unread := 0
+			for _, b := range bodies {
+				unread += b.Reader.(*strings.Reader).Len() / len("text")
+			}
+			if unread > 1 {
+				t.Errorf("%d bodies are unread, want at most that of the request that has the slot", unread)
+			}
+			close(over)
+			synctest.Wait()
+			idle(t, l)
+		})
+	}
 }
 
 // Within the limit nothing is read before the handler asks for it.

@@ -28,7 +28,7 @@ const maxKey = 256
 const unmatched = "(unmatched)"
 
 // Constant returns a KeyFunc that puts all requests under one key: one quota
-// for the whole handler.
+// for the whole handler. A key of more than 256 bytes is hashed.
 func Constant(key string) KeyFunc {
 	key = bound(key)
 	return func(*http.Request) string { return key }
@@ -37,7 +37,8 @@ func Constant(key string) KeyFunc {
 // Header returns a KeyFunc that limits by the value of a header, say an API
 // token. The name's case does not matter; the value's does. Only the first
 // line of a repeated header counts. Requests without the header share the key
-// "" with those that send it empty.
+// "" with those that send it empty. net/http keeps the field Host elsewhere: use
+// the function Host for it.
 //
 // The client chooses the value. Use it behind something that has checked it,
 // or a client has as many quotas as it can invent values. Values of more than
@@ -53,20 +54,22 @@ func Header(name string) KeyFunc {
 }
 
 // Host returns a KeyFunc that limits by host: the Host header of a request to a
-// server, the URL's host of a request that a client sends. Letters are lowered,
+// server, the URL's host of a request that a client sends. A request that a server
+// has received stays one when it is passed on, as httputil.ReverseProxy does: for
+// its Transport leave Transport.Key nil. Letters are lowered,
 // the trailing dot of a full name and the default ports 80 and 443 are dropped,
 // other ports are kept. "Example.com.", "example.com:80" and "example.com" are
 // one key.
 //
 // On a server the client chooses this header. Use it only where unknown hosts
-// are turned away before.
+// are turned away before. Hosts of more than 256 bytes are hashed.
 func Host() KeyFunc { return host }
 
 // Pattern returns a KeyFunc that limits by the pattern that mux chooses for the
 // request, such as "GET /items/{id}", whatever stands in the wildcards. It asks
 // mux, because http.Request.Pattern is still empty in a middleware round a
-// ServeMux. All requests that mux has no route for share one key, as do those
-// that it only redirects by CONNECT.
+// ServeMux. All requests that mux has no route for share one key, and so do CONNECT
+// requests that it only redirects. Patterns of more than 256 bytes are hashed.
 //
 // With a nil mux the key is http.Request.Pattern, for a middleware round single
 // routes, inside the ServeMux.
@@ -84,7 +87,7 @@ func MethodPattern(mux *http.ServeMux) KeyFunc {
 		if rest, ok := strings.CutPrefix(route, method); ok && strings.HasPrefix(rest, " ") {
 			return bound(route)
 		}
-		if i := strings.IndexByte(route, ' '); i >= 0 {
+		if i := strings.IndexAny(route, " \t"); i >= 0 { // ServeMux takes both
 			route = strings.TrimLeft(route[i:], " \t")
 		}
 		return bound(method + " " + route)
@@ -97,15 +100,18 @@ func pattern(mux *http.ServeMux, r *http.Request) string {
 	if mux != nil {
 		_, route = mux.Handler(r)
 	}
-	// A CONNECT that mux answers by adding a slash is reported with the path
-	// that it is sent to, which the client chose, in place of a pattern.
-	if r.Method == http.MethodConnect && route == path.Clean("/"+r.URL.Path)+"/" {
-		return unmatched
-	}
-	if route == "" {
+	if route == "" || r.Method == http.MethodConnect && addsSlash(route, r.URL.Path) {
 		return unmatched
 	}
 	return route
+}
+
+// addsSlash reports whether a route may be the path p with a slash added. A CONNECT
+// that a mux answers by such a redirect is reported with the path that it is sent
+// to, which the client chose, in place of a pattern. The path may have ended with
+// an encoded slash already.
+func addsSlash(route, p string) bool {
+	return strings.HasSuffix(route, "/") && strings.TrimRight(route, "/") == strings.TrimRight(path.Clean("/"+p), "/")
 }
 
 // knownMethod is method, or "OTHER" for one that a client may have made up.
@@ -120,12 +126,24 @@ func knownMethod(method string) string {
 	return "OTHER"
 }
 
-// host is the key function of Host and the default of Transport.
+// host is the key function of Host.
 func host(r *http.Request) string {
-	name := r.Host
-	if r.RequestURI == "" && r.URL != nil && r.URL.Host != "" { // RequestURI is set by servers alone
-		name = r.URL.Host
+	if r.RequestURI != "" { // it is set by servers alone
+		return canonicalHost(r.Host)
 	}
+	return target(r)
+}
+
+// target is the host that a client sends r to, and the default key of Transport.
+func target(r *http.Request) string {
+	if r.URL == nil || r.URL.Host == "" {
+		return canonicalHost(r.Host)
+	}
+	return canonicalHost(r.URL.Host)
+}
+
+// canonicalHost is the form that Host documents.
+func canonicalHost(name string) string {
 	port := ""
 	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, ']') {
 		name, port = name[:i], strings.TrimLeft(name[i+1:], "0")

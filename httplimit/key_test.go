@@ -3,11 +3,16 @@ package httplimit
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/quotient-go/quotient"
 )
 
 // get makes a request as a server sees it, from the target of a request line.
@@ -131,6 +136,26 @@ func TestHost(t *testing.T) {
 	}
 }
 
+// A reverse proxy passes a request on with what its client wrote into Host, or with no Host at all.
+// The key is where it goes.
+func TestKeyBehindAReverseProxy(t *testing.T) {
+	upstream := &url.URL{Scheme: "http", Host: "Upstream.example:80"}
+	for name, rewrite := range map[string]func(*httputil.ProxyRequest){
+		"no Host":   func(p *httputil.ProxyRequest) { p.SetURL(upstream) },
+		"Host kept": func(p *httputil.ProxyRequest) { p.SetURL(upstream); p.Out.Host = p.In.Host },
+	} {
+		l := limiter(t, quotient.Limit{Rates: []quotient.Rate{quotient.Every(time.Hour)}})
+		ask(&httputil.ReverseProxy{Rewrite: rewrite, Transport: &Transport{Base: newNoBase(), Limiter: l}}, get(t, "/"))
+		keys := []string{}
+		for key := range l.Keys() {
+			keys = append(keys, key)
+		}
+		if !slices.Equal(keys, []string{"upstream.example"}) {
+			t.Errorf("%s: keys %q, want upstream.example alone", name, keys)
+		}
+	}
+}
+
 func TestHeader(t *testing.T) {
 	r := get(t, "/")
 	r.Header["X-Api-Key"] = []string{"Abc", "other"}
@@ -168,7 +193,7 @@ func TestKeysAreBounded(t *testing.T) {
 
 func TestPattern(t *testing.T) {
 	mux := http.NewServeMux()
-	for _, p := range []string{"/items/{id}", "GET /users/{name}", "POST  /users/{name}", "h.example/x", "/tree/", "/{$}"} {
+	for _, p := range []string{"/items/{id}", "GET /users/{name}", "POST  /users/{name}", "h.example/x", "/tree/", "/one/{x}/", "GET\t/tab", "/{$}"} {
 		mux.HandleFunc(p, func(http.ResponseWriter, *http.Request) {})
 	}
 	tests := []struct{ method, host, target, want, withMethod string }{
@@ -189,7 +214,11 @@ func TestPattern(t *testing.T) {
 		{"GET", "a", "/nothing/1", unmatched, "GET " + unmatched},
 		{"GET", "a", "/nothing/2", unmatched, "GET " + unmatched},
 		{"CONNECT", "a", "/tree", unmatched, "CONNECT " + unmatched},
+		{"CONNECT", "a", "/one/a%2F", unmatched, "CONNECT " + unmatched},
+		{"CONNECT", "a", "/one/a%2F%2F", unmatched, "CONNECT " + unmatched},
 		{"CONNECT", "a", "/tree/1", "/tree/", "CONNECT /tree/"},
+		{"GET", "a", "/tab", "GET\t/tab", "GET /tab"},
+		{"HEAD", "a", "/tab", "GET\t/tab", "HEAD /tab"},
 	}
 	for _, tt := range tests {
 		r := get(t, tt.target)

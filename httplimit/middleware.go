@@ -36,10 +36,16 @@ import (
 // protocol (Upgrade or CONNECT). Then it gets a wrapper with Unwrap and with
 // exactly those of http.Flusher, http.Hijacker, http.Pusher and io.ReaderFrom that
 // the original has; http.ResponseController works as before. Through it a policy
-// learns of the handler's own 429 and 503 and their Retry-After; a panic counts
-// as policy.Failed. A connection that is hijacked through it holds its permit
-// until that connection is closed, or for StreamLifetime at most.
+// learns of the handler's own 429 and 503 and their Retry-After, when the handler
+// has returned; a panic before any answer counts as policy.Failed. A connection
+// that is hijacked through it counts as policy.Success, and holds its permit until
+// it is closed, or for StreamLifetime at most.
 //
+// The hook quotient.OnAdmit hears of the requests that Acquire has admitted. Those
+// that need not wait are not among them with Refuse, nor if they have an unread
+// body as above: TryAcquire admits these.
+//
+// The handler that comes out is safe for use by many goroutines.
 // Middleware panics if l or key is nil.
 func Middleware(l *quotient.Limiter, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
 	if l == nil {
@@ -94,8 +100,15 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serveUnread is ServeHTTP for a request that cannot simply wait.
 func (h *handler) serveUnread(w http.ResponseWriter, r *http.Request, key string) {
-	decision, noticed := h.limiter.Check(key), true
-	if !decision.OK && passes(decision.Reason) {
+	decision, noticed := h.limiter.Check(key), false
+	if decision.OK {
+		var permit quotient.Permit
+		if permit, decision = h.limiter.TryAcquire(key); decision.OK { // another request may have come between
+			h.serve(w, r, permit)
+			return
+		}
+	}
+	if passes(decision.Reason) {
 		var free func()
 		free, noticed = h.bufferBody(r)
 		defer free()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Option changes how Middleware works.
+// Option changes how Middleware works. Of two that set the same the last one counts.
 type Option func(*middleware)
 
 // defaultStreamLifetime is how long a connection that was taken over may hold
@@ -35,7 +35,8 @@ func StreamLifetime(d time.Duration) Option {
 // be noticed, 10 s by default: over HTTP/1 with a body that is longer than 64
 // KiB, that the client sends only when told to (Expect: 100-continue), or that
 // finds no room because 64 MiB of bodies are buffered already. After that it is
-// refused. It changes nothing with Refuse. UnreadBodyWait panics if d is not above 0.
+// refused, and at once if its turn is known to come later. It changes nothing with
+// Refuse. UnreadBodyWait panics if d is not above 0.
 func UnreadBodyWait(d time.Duration) Option {
 	mustBePositive("UnreadBodyWait", d)
 	return func(m *middleware) { m.unreadBodyWait = d }

@@ -198,6 +198,23 @@ func TestHijackOnAServer(t *testing.T) {
 	}
 }
 
+// A policy hears of a connection that was taken over as of any other answer.
+func TestHijackIsFeedback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, heard := learning(t)
+		c := serve(t, Middleware(l, Path())(echo(t))).send(t, upgradeHead)
+		if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != 101 {
+			t.Fatalf("%v, %v; want 101", resp, err)
+		}
+		synctest.Wait()
+		heard.told(t, policy.Feedback{Outcome: policy.Success})
+		_ = c.Close()
+		synctest.Wait()
+		heard.told(t)
+		idle(t, l)
+	})
+}
+
 // Both ends of this package hold their permits while a stream goes through a
 // reverse proxy.
 func TestUpgradeThroughAReverseProxy(t *testing.T) {

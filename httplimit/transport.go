@@ -18,9 +18,10 @@ const defaultBodyTimeout = 5 * time.Minute
 
 // Transport is an http.RoundTripper that asks a limiter before each request. It
 // is safe for use by many goroutines; its fields must not change once it is used.
+// The zero value refuses all requests: Limiter must be set.
 //
 // A request waits for its permit as long as its context lasts and the limiter's
-// MaxWait and MaxWaiting allow. If it is refused, RoundTrip returns the limiter's
+// MaxWait and MaxWaiting allow; http.Client.Timeout ends it too. If it is refused, RoundTrip returns the limiter's
 // error (errors.Is quotient.ErrLimited) or the context's, the request is not sent
 // and its body is closed. Transport changes neither the request nor its headers,
 // and never sends a request twice: whoever retries passes the limiter again.
@@ -29,17 +30,18 @@ const defaultBodyTimeout = 5 * time.Minute
 // so that a slot in flight is free only when the upstream's work is done. A body
 // that is neither read nor closed gives its permit back after BodyTimeout.
 //
-// A policy that learns is told of every answer when its permit is released: 429
+// A policy that learns is told of every answer as soon as its head is there: 429
 // is policy.Throttled and 503 policy.Unavailable, both with Retry-After (see
-// RetryAfter), every other answer is policy.Success, and a request without one,
-// also one that was cancelled, is policy.Failed. Where the upstream is the judge
+// RetryAfter), every other answer is policy.Success, also if its body fails later.
+// A request without an answer, also one that was cancelled, is policy.Failed. Where the upstream is the judge
 // of the limit, give the limiter such a policy with quotient.CeilingLimit.
 type Transport struct {
 	// Base sends the requests that were admitted. Nil is http.DefaultTransport.
 	Base http.RoundTripper
 	// Limiter admits the requests. With nil every RoundTrip fails.
 	Limiter *quotient.Limiter
-	// Key names what a request is limited by. Nil is Host().
+	// Key names what a request is limited by. Nil is the host of its URL, spelled as
+	// Host does, also for a request that a reverse proxy passes on.
 	Key KeyFunc
 	// BodyTimeout caps how long an answer holds its permit after its headers
 	// have arrived. 0 is 5 minutes. Below 0 every RoundTrip fails. The body stays
@@ -51,7 +53,8 @@ type Transport struct {
 	StreamLifetime time.Duration
 }
 
-// RoundTrip sends one request when the limiter admits it.
+// RoundTrip sends one request when the limiter admits it. Its errors are those of
+// the limiter, of the context, of the base, and of fields that are out of range.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	permit, err := t.admit(req)
 	if err != nil {
@@ -93,7 +96,7 @@ func (t *Transport) admit(req *http.Request) (quotient.Permit, error) {
 	if err := t.check(); err != nil {
 		return quotient.Permit{}, err
 	}
-	key := host
+	key := target
 	if t.Key != nil {
 		key = t.Key
 	}

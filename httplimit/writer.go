@@ -65,10 +65,11 @@ func (t *tracker) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return holdConn(conn, t.permit), buffered, nil
 }
 
-// finish releases the permit unless a connection has it.
+// finish tells the policy, and releases the permit unless a connection has it.
 func (t *tracker) finish() {
+	t.permit.Report(t.heard)
 	if !t.hijacked {
-		t.permit.Done(t.heard)
+		t.permit.Release()
 	}
 }
 

@@ -38,13 +38,11 @@ func runFleet(ctx context.Context, p plan, out *screen) (_ *fleet, err error) {
 	}
 	f.url = "http://" + listener.Addr().String() + "/"
 	srv := &http.Server{Handler: f.up, ReadHeaderTimeout: 5 * time.Second}
-	base := &http.Transport{}
-	f.client = &http.Client{Transport: base}
+	f.client = newAdminClient()
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = srv.Serve(listener) }) // it ends with ErrServerClosed, below
 	defer func() {
 		err = errors.Join(err, f.stopAll())
-		base.CloseIdleConnections()
 		err = errors.Join(err, srv.Close())
 		serving.Wait()
 	}()
@@ -67,24 +65,30 @@ func (f *fleet) play(ctx context.Context) error {
 		case <-ctx.Done():
 			return errors.New("interrupted")
 		case <-lines.C:
-			f.line(n)
-			n++
+			n = f.catchUp(n)
 			err = f.check()
 		case <-join:
 			err = f.join(ctx)
 		case <-kill:
 			err = f.killOne(ctx)
 		case <-end:
-			if time.Duration(n)*time.Second <= f.plan.Duration {
-				f.line(n) // the ticker's last tick and the end fall together
-			}
+			f.catchUp(n) // the ticker's last tick and the end fall together
 			f.phases[len(f.phases)-1].To = f.up.now()
-			return nil
+			return f.check()
 		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// catchUp prints the lines from the n-th on that are due, and returns the number of the next. They may be
+// more than one: a ticker drops ticks while a replica starts.
+func (f *fleet) catchUp(n int) int {
+	for passed := min(f.up.now()-f.begin, f.plan.Duration); time.Duration(n)*time.Second <= passed; n++ {
+		f.line(n)
+	}
+	return n
 }
 
 // after is time.After, and never for 0.

@@ -168,6 +168,12 @@ func (p *process) stop() error {
 	}
 }
 
+// newAdminClient is a client for tell. It takes a new connection each time: the replica closes an idle one
+// after a while, and a request that meets that end is lost.
+func newAdminClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+}
+
 // tell sets the replica's pool size through its admin endpoint.
 func (p *process) tell(ctx context.Context, client *http.Client, replicas, ordinal int) error {
 	ctx, cancel := context.WithTimeout(ctx, tellWithin)

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -111,9 +112,7 @@ func TestABadAssignmentIsExplained(t *testing.T) {
 
 func TestTellSetsThePool(t *testing.T) {
 	p := startReady(t, idle())
-	base := &http.Transport{}
-	defer base.CloseIdleConnections()
-	client := &http.Client{Transport: base}
+	client := newAdminClient()
 	if err := p.tell(t.Context(), client, 4, 2); err != nil {
 		t.Fatal(err)
 	}
@@ -131,6 +130,60 @@ func TestTellSetsThePool(t *testing.T) {
 	}
 	if err := p.tell(t.Context(), client, 4, 5); err == nil || !strings.Contains(err.Error(), "ordinal") {
 		t.Errorf("a refusal is no error: %v", err)
+	}
+}
+
+// TestTellAfterAPause plays a replica that closes its idle connection just when the next request is sent.
+func TestTellAfterAPause(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			r := bufio.NewReader(conn)
+			if req, err := http.ReadRequest(r); err == nil {
+				_, _ = io.Copy(io.Discard, req.Body)
+				fmt.Fprint(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+				_, _ = r.Peek(1) // the next request, or the end
+			}
+			_ = conn.Close()
+		}
+	})
+	p := &process{id: 1, admin: "http://" + listener.Addr().String()}
+	client := newAdminClient()
+	for range 2 {
+		if err := p.tell(t.Context(), client, 4, 2); err != nil {
+			t.Error(err)
+		}
+	}
+	_ = listener.Close()
+	serving.Wait()
+}
+
+// TestNoLineIsLost: all seconds that have passed are printed, and none beyond the plan.
+func TestNoLineIsLost(t *testing.T) {
+	var out bytes.Buffer
+	plan := plan{Limit: 100, Burst: 1, Replicas: 1, Duration: 5 * time.Second}
+	f := &fleet{plan: plan, out: newScreen(&out, plan), up: newUpstream(newClock(), plan), begin: -time.Minute}
+	if next := f.catchUp(3); next != 6 || strings.Count(out.String(), "\n") != 3 {
+		t.Errorf("the next line is %d after\n%s", next, out.String())
+	}
+}
+
+// TestAReplicaThatEndedLate ended after the last line of the output, and is noticed.
+func TestAReplicaThatEndedLate(t *testing.T) {
+	ended := &process{id: 1, done: make(chan struct{})}
+	close(ended.done)
+	plan := plan{Limit: 100, Burst: 1, Replicas: 1, Duration: 10 * ms}
+	f := &fleet{plan: plan, out: newScreen(io.Discard, plan), up: newUpstream(newClock(), plan), all: []*process{ended}, phases: []phase{{}}}
+	if err := f.play(t.Context()); err == nil || !strings.Contains(err.Error(), "ended by itself") {
+		t.Errorf("play: %v", err)
 	}
 }
 
