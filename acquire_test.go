@@ -152,6 +152,7 @@ func TestLongestMaxWait(t *testing.T) {
 	now := s.tick(l.base.Add(time.Hour))
 	g, w := s.gate("k", now), newWaiter(oneRequest)
 	w.key, w.since = "k", now.Sub(l.base)
+	l.waiting.Add(1)
 	s.enqueue(g, w, now)
 	timer := g.more.timer
 	for range 1000 {

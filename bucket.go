@@ -101,13 +101,6 @@ func (b *bucket) refund(now time.Time, n int) {
 	b.lim.SetBurstAt(now, b.lim.Burst()) // cuts what is above the size
 }
 
-// notAbove makes b equal to o if it holds more.
-func (b *bucket) notAbove(now time.Time, o *bucket) {
-	if b.tokens(now) > o.tokens(now) {
-		b.copyFrom(o)
-	}
-}
-
 // thousandths converts events, rounded down and saturated far inside an int.
 func thousandths(events float64) int {
 	const most = math.MaxInt / 4

@@ -11,18 +11,24 @@ import (
 // Rates keep their state by Name and Unit. A raised burst or a renamed rate brings no
 // tokens: they come at the rate.
 func (l *Limiter) SetLimit(limit Limit) error {
+	old, err := l.setLimit(limit.clone())
+	if err == nil { // and without a lock: a handler may ask for Stats
+		l.log.Info("limit set", "old", old, "new", limit)
+	}
+	return err
+}
+
+func (l *Limiter) setLimit(limit Limit) (old Limit, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	units, err := learnUnits(l.units, limit)
 	if err != nil {
-		return err
+		return Limit{}, err
 	}
 	l.units = units
-	old := l.shards[0].current().limit
-	limit = limit.clone()
-	l.publish(limit, true)
-	l.log.Info("limit set", "old", old, "new", limit)
-	return nil
+	old = l.shards[0].current().limit
+	l.publish(limit)
+	return old, nil
 }
 
 // learnUnits checks the limit and returns the units known so far with those that it adds.
@@ -64,39 +70,46 @@ func (l *Limiter) Pool() Pool {
 // SetPool, or until what Follow makes of its source changes: another report, the end of a hold-down, HintMaxAge.
 // On an error nothing changes, and the attempt is counted as a rejected hint.
 func (l *Limiter) SetPool(p Pool) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if err := p.Validate(); err != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		l.hints.reject(err)
 		return err
 	}
-	l.hints.said(l.now())
-	l.setPool(p, "set")
+	l.setPool(p, "set", true)
 	return nil
 }
 
-// setPool puts the pool in force. Call with l.mu held.
-func (l *Limiter) setPool(p Pool, source string) {
+// setPool puts the pool in force, and counts it as something said if it is.
+func (l *Limiter) setPool(p Pool, source string, said bool) {
+	l.mu.Lock()
 	l.hints.source = source
-	if p == l.pool {
-		return
+	if said {
+		l.hints.said(l.now())
 	}
-	l.log.Info("pool changed", "old", l.pool, "new", p, "source", source)
-	l.pool = p
-	l.publish(l.shards[0].current().limit, false)
+	old := l.pool
+	if p != old {
+		l.pool = p
+		l.publish(l.shards[0].current().limit)
+	}
+	l.mu.Unlock()
+	if p != old { // logged without a lock: a handler may ask for Stats
+		l.log.Info("pool changed", "old", old, "new", p, "source", source)
+	}
 }
 
 // publish puts a new setting in force in all shards at one instant, which is not before
 // anything that any of them has done, and then sees to the gates that have waiters. All others follow when
 // they are next touched. Call with l.mu held.
-func (l *Limiter) publish(limit Limit, raised bool) {
-	for i := range l.shards {
-		l.shards[i].mu.Lock()
-	}
-	old := l.shards[0].setting
-	st := l.resolve(limit, l.pool, l.units, l.phase)
+func (l *Limiter) publish(limit Limit) {
+	old := l.shards[0].current()
+	st := l.resolve(limit, l.pool, l.units)
 	if limit.deny {
 		st.rations, st.law = old.rations, old.law // refused, but not forgotten
+	}
+	st.origin, st.reshaped = l.base, !sameShape(old, st)
+	for i := range l.shards {
+		l.shards[i].mu.Lock()
 	}
 	l.clock.Store(l.clockFor(st)) // before it is read: a first aligned rate needs the wall's time
 	st.at = l.now()
@@ -105,7 +118,6 @@ func (l *Limiter) publish(limit Limit, raised bool) {
 			st.at = t
 		}
 	}
-	st.raised, st.origin, st.reshaped = raised, l.base, !sameShape(old, st)
 	old.next = st
 	for i := range l.shards {
 		s := &l.shards[i]
@@ -155,10 +167,13 @@ func (s *shard) weed(g *gate) bool {
 	return len(ws) == weedBatch
 }
 
+// replayBatch is how many gates are brought up to date in one hold of a lock: each may have catchUp changes to replay.
+const replayBatch = 4
+
 // replayAll brings all gates up to date, so that a list of changes never grows without end
 // behind a gate that nobody touches.
 func (s *shard) replayAll() {
-	for gates := range slices.Chunk(s.gates(), wakeBatch) {
+	for gates := range slices.Chunk(s.gates(), replayBatch) {
 		s.mu.Lock()
 		for _, g := range gates {
 			g.sync(s.setting)

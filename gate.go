@@ -25,6 +25,8 @@ type extra struct {
 	blocked  Reason         // what the head waits for
 	expiring []*holding     // of permits that are given back by time
 	nextEnd  time.Duration  // the earliest of their ends, from Limiter.base
+	lows     []lows         // by rate, while a cost may be corrected; see refund.go
+	takes    uint64         // how many asks with a cost have been admitted
 	names    map[string]int // of the overflow gate: keys that wait or hold through it
 }
 
@@ -173,8 +175,14 @@ func (g *gate) take(now time.Time, d *demand) {
 		case r.window != nil:
 			g.more.windows[i].used += int64(n)
 		default:
+			if d.priced && r.unitID > 0 {
+				g.noteLow(i, now)
+			}
 			g.bucket(i).take(now, n*milli)
 		}
+	}
+	if d.priced {
+		g.countTake()
 	}
 	if st.limit.InFlight > 0 {
 		g.slots.used += int32(d.weight)
@@ -185,36 +193,18 @@ func (g *gate) take(now time.Time, d *demand) {
 }
 
 // giveBack undoes a take, at the instant taken, of an ask that was never used.
-func (g *gate) giveBack(now, taken time.Time, d *demand, u *gate) {
+func (g *gate) giveBack(now, taken time.Time, d *demand) {
 	for i := range g.setting.rations {
-		g.adjust(i, now, taken, -d.of(g.setting.rations[i].unitID), u)
+		r := &g.setting.rations[i]
+		n := d.of(r.unitID)
+		if r.window != nil {
+			g.more.windows[i].giveBack(now, taken, int64(n), r.window)
+		} else {
+			g.bucket(i).refund(now, r.unspent(now, taken, n*milli))
+		}
 	}
 	if g.more != nil && g.more.pacer != nil {
-		p := g.more.pacer
-		p.refund(now, d.weight*milli)
-		if p.law == nil {
-			p.notAbove(now, &u.more.pacer.bucket)
-		}
-	}
-}
-
-// adjust takes n more events from rate i whether they are there or not, or gives back -n that
-// were taken at an instant. What a window that has passed had let through does not come back, and no bucket
-// comes to hold more than that of u, the gate of a key never seen: after a size was lowered and raised
-// again, a refund would else leave the key better off than if it had never asked.
-func (g *gate) adjust(i int, now, taken time.Time, n int, u *gate) {
-	if c := g.setting.rations[i].window; c != nil {
-		w := &g.more.windows[i]
-		if w.roll(now, c); n > 0 || !taken.Before(w.opened) {
-			w.used = max(0, w.used+int64(n))
-		}
-		return
-	}
-	if n > 0 {
-		g.bucket(i).owe(now, n*milli)
-	} else if n < 0 {
-		g.bucket(i).refund(now, -n*milli)
-		g.bucket(i).notAbove(now, u.bucket(i))
+		g.more.pacer.refund(now, d.weight*milli)
 	}
 }
 

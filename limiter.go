@@ -15,7 +15,6 @@ import (
 type Limiter struct {
 	options
 	base    time.Time // the origin of the monotonic clock
-	phase   int64     // which sparse windows are ours while no ordinal is known
 	seed    uint64
 	mask    uint64
 	shards  []shard
@@ -76,11 +75,11 @@ func New(limit Limit, opts ...Option) (*Limiter, error) {
 		return nil, err
 	}
 	l := &Limiter{
-		options: o, base: time.Now(), phase: rand.Int64N(1 << 32), seed: rand.Uint64(),
+		options: o, base: time.Now(), seed: rand.Uint64(),
 		shards: make([]shard, shardCount(o.maxKeys)), pool: o.pool, units: units,
 	}
 	l.mask = uint64(len(l.shards) - 1)
-	st := l.resolve(limit.clone(), l.pool, units, l.phase)
+	st := l.resolve(limit.clone(), l.pool, units)
 	st.at, st.origin = l.base, l.base
 	l.clock.Store(l.clockFor(st))
 	for i := range l.shards {
@@ -249,7 +248,9 @@ func (s *shard) peek(key string, now time.Time) *gate {
 	switch {
 	case g != nil:
 	case s.overflow != nil && !s.spare(s.overflow, now):
-		g = s.overflow
+		if g = s.overflow; g.more.names[key] == 0 && s.hasRoom(now) {
+			g = newGate(g, now)
+		}
 	default:
 		g = s.untouched
 	}
@@ -316,7 +317,7 @@ func (s *shard) try(g *gate, now time.Time, d *demand) verdict {
 
 // admit is gate.admit, but takes back first what was held for too long.
 func (s *shard) admit(g *gate, now time.Time, d *demand) verdict {
-	if g.admitAtOnce(now, d.weight) {
+	if !d.priced && g.admitAtOnce(now, d.weight) {
 		return verdict{}
 	}
 	v := g.admit(now, d)
@@ -367,13 +368,21 @@ func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit,
 	p := s.hold(g, key, &d, now)
 	s.mu.Unlock()
 	if l.onAdmit != nil {
-		l.admitted(key, arrived, arrived)
+		l.admitted(key, arrived, arrived, p)
 	}
 	return p, nil
 }
 
-// admitted tells the hook how long a caller waited and how much of it was overhead.
-func (l *Limiter) admitted(key string, arrived, due time.Time) {
+// admitted tells the hook how long a caller waited and how much of it was overhead. Should the hook
+// panic, the permit is released: nobody else can.
+func (l *Limiter) admitted(key string, arrived, due time.Time, p Permit) {
+	returned := false
+	defer func() {
+		if !returned {
+			p.Release()
+		}
+	}()
 	now := l.now()
 	l.onAdmit(key, now.Sub(arrived), now.Sub(due))
+	returned = true
 }

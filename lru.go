@@ -172,6 +172,15 @@ func (s *shard) evicted(n int) {
 	}
 }
 
+// hasRoom tells whether makeRoom would find room, and drops an idle key for it if it must.
+func (s *shard) hasRoom(now time.Time) bool {
+	if !s.makeRoom(now) {
+		return false
+	}
+	s.l.keys.Add(-1)
+	return true
+}
+
 // makeRoom reserves room for one more key and tells whether there is: below MaxKeys, or in
 // place of an idle key.
 func (s *shard) makeRoom(now time.Time) bool {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"github.com/quotient-go/quotient/policy"
@@ -29,6 +30,7 @@ type options struct {
 	joins           bool
 	holdDown, stale time.Duration
 	atLeastOne      bool
+	phase           int64 // which sparse windows are ours while no ordinal is known
 }
 
 // Defaults, where the zero value is not one. 65,536 keys take about 20 MB; 10,000 callers wait
@@ -45,7 +47,7 @@ func defaults() options {
 	return options{
 		maxKeys: defaultMaxKeys, perKey: defaultPerKey, total: defaultTotal,
 		policy: policy.Fixed{}, log: slog.New(slog.DiscardHandler),
-		pool: Pool{Replicas: 1}, holdDown: defaultHoldDown,
+		pool: Pool{Replicas: 1}, holdDown: defaultHoldDown, phase: rand.Int64N(1 << 32),
 	}
 }
 

@@ -31,6 +31,9 @@ type holding struct {
 	slots  int32  // in flight; 0 when they were not limited
 	place  int32  // in gate.more.expiring, while end is set
 	costs  [maxUnits]int
+	take   uint64        // of gate.more.takes, when there is a cost
+	extra  [maxUnits]int // of costs: what corrections have added
+	late   uint64        // of gate.more.takes, at the first of them
 	since  time.Duration // from Limiter.base
 	end    time.Duration // when it is given back by time; 0: never
 	key    string
@@ -70,8 +73,9 @@ func (p Permit) Report(f policy.Feedback) {
 
 // Correct says what the ask has really cost in a unit, in place of the estimate that Cost
 // gave: what is more is owed and repaid before the next admission, what is less is given
-// back at once. It may be called until the permit is released, each time with the whole cost. It fails,
-// and changes nothing, for a negative cost, an unknown unit and a released permit.
+// back at once, as far as the bucket has not been full since (then it has come back already), the window is still the
+// same, and the limit and the pool have not changed. It may be called until the permit is released, each time with the
+// whole cost. It fails, and changes nothing, for a negative cost, an unknown unit and a released permit.
 func (p Permit) Correct(unit string, used int) error {
 	if p.h == nil {
 		return fmt.Errorf("quotient: Permit.Correct: the permit was taken without a Cost")
@@ -127,16 +131,14 @@ func (s *shard) hold(g *gate, key string, d *demand, now time.Time) Permit {
 	if !g.setting.holds && !d.priced {
 		return Permit{}
 	}
+	s.reclaim(g, now)
 	h := s.takeHolding()
-	if h.gate != g {
-		h.gate = g
-	}
-	h.weight, h.slots = d.weight, 0
+	h.gate, h.weight, h.slots = g, d.weight, 0
 	if g.setting.limit.InFlight > 0 {
 		h.slots = int32(d.weight)
 	}
 	if d.priced {
-		h.costs, h.since = d.costs, now.Sub(s.l.base)
+		h.costs, h.since, h.take = d.costs, now.Sub(s.l.base), g.more.takes
 	}
 	g.held++
 	s.counts.inFlight += int64(h.weight)
@@ -174,10 +176,12 @@ func (s *shard) free(h *holding) {
 		s.unexpire(h)
 	}
 	g.used -= h.slots
-	g.held--
+	if g.held--; g.held == 0 && g.more != nil {
+		g.more.lows, g.more.takes = nil, 0
+	}
 	s.counts.inFlight -= int64(h.weight)
-	if h.costs != [maxUnits]int{} {
-		h.costs = [maxUnits]int{}
+	if none := ([maxUnits]int{}); h.take != 0 || h.late != 0 || h.costs != none {
+		h.costs, h.extra, h.take, h.late = none, none, 0, 0
 	}
 	if h.named {
 		if g == s.overflow {
@@ -185,6 +189,7 @@ func (s *shard) free(h *holding) {
 		}
 		h.key, h.named, h.stack = "", false, nil
 	}
+	h.gate = nil // or it would keep alive all settings since
 	h.gen++
 	h.next, s.permits.free = s.permits.free, h
 }
@@ -208,10 +213,17 @@ func (s *shard) finish(p Permit) {
 
 func (s *shard) report(p Permit, f policy.Feedback) {
 	s.mu.Lock()
-	g := p.h.gate
-	if p.h.gen == p.gen {
-		s.feed(g, s.l.base.Add(p.h.since), f)
+	g, fed := p.h.gate, false
+	defer func() {
+		if !fed { // released before, or the law has panicked
+			s.mu.Unlock()
+		}
+	}()
+	if p.h.gen != p.gen {
+		return
 	}
+	s.feed(g, s.l.base.Add(p.h.since), f)
+	fed = true
 	s.serveAndUnlock(g)
 }
 
@@ -245,9 +257,10 @@ func (s *shard) correct(p Permit, unit string, used int) error {
 	g.sync(s.setting)
 	for i := range g.setting.rations {
 		if g.setting.rations[i].unitID == u+1 {
-			g.adjust(i, now, s.l.base.Add(h.since), used-h.costs[u], s.untouched)
+			g.adjust(i, now, h, u, used-h.costs[u])
 		}
 	}
+	h.extra[u] = max(0, h.extra[u]+used-h.costs[u])
 	h.costs[u] = used
 	s.serveAndUnlock(g)
 	return nil

@@ -367,6 +367,7 @@ func TestCancelOfAGrantedWaiter(t *testing.T) {
 		g := s.gate("k", now)
 		w := newWaiter(d)
 		w.key = "k"
+		l.waiting.Add(1)
 		s.enqueue(g, w, now)
 		s.mu.Unlock()
 		if got := tokensOf(t, l, "k"); len(w.ready) != 1 || got[0] != 0 || got[1] != 0 {

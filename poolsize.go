@@ -107,9 +107,19 @@ func (l *Limiter) Follow(ctx context.Context, src Source) error {
 		return errors.New("quotient: Follow: source: nil")
 	}
 	f := &follower{l: l, began: l.now()}
+	if p, followed := l.followed(); followed {
+		f.damp.say(p, f.began, l.holdDown) // a source that begins anew does not end a hold-down
+	}
 	defer f.stop()
 	f.again(l.now())
 	return src.Watch(ctx, f.report)
+}
+
+// followed returns the pool in force, and whether an earlier Follow has put it there.
+func (l *Limiter) followed() (Pool, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.pool, l.hints.source == "followed"
 }
 
 // follower damps one source.
@@ -138,20 +148,24 @@ func (f *follower) report(p Pool, err error) {
 
 // hear counts a report and tells whether it is usable.
 func (l *Limiter) hear(p Pool, err error, now time.Time) bool {
+	bad := p.Validate()
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err != nil {
+	switch {
+	case err != nil:
 		l.hints.failed(err)
+	case bad != nil:
+		l.hints.reject(bad)
+	default:
+		l.hints.said(now)
+	}
+	l.mu.Unlock()
+	switch { // logged without the lock: a handler may ask for Stats
+	case err != nil:
 		l.log.Warn("pool hint failed", "error", err)
-		return false
+	case bad != nil:
+		l.log.Warn("pool hint refused", "error", bad)
 	}
-	if err := p.Validate(); err != nil {
-		l.hints.reject(err)
-		l.log.Warn("pool hint refused", "error", err)
-		return false
-	}
-	l.hints.said(now)
-	return true
+	return err == nil && bad == nil
 }
 
 // apply puts in force what the damped source says now, if that is something new, and sets the timer for
@@ -164,9 +178,7 @@ func (f *follower) apply(now time.Time) {
 	}
 	if p != f.inUse && (f.heard || stale) {
 		f.inUse = p
-		f.l.mu.Lock()
-		f.l.setPool(p, source)
-		f.l.mu.Unlock()
+		f.l.setPool(p, source, false)
 	}
 	f.again(now)
 }

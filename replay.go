@@ -23,12 +23,13 @@ func (g *gate) apply(st *setting) {
 	}
 	for i := range st.rations {
 		r := &st.rations[i]
-		if r.window != nil {
-			g.more.windows[i].reset(st.at, r.window, st.raised)
-		} else {
+		if r.window == nil {
 			g.bucket(i).set(st.at, r.perSecond, r.burst)
+		} else if j := indexOfRation(old.rations, r); j >= 0 {
+			g.more.windows[i].reset(st.at, old.rations[j].window, r.window)
 		}
 	}
+	g.forgetLows(st)
 	g.applyLaw(st)
 	g.setting, g.size = st, int32(st.slots)
 	if st.reshaped && g.more != nil {
@@ -41,21 +42,6 @@ func (g *gate) apply(st *setting) {
 func (g *gate) begin(st *setting, full bool) {
 	g.setting = &setting{}
 	g.reshape(g.setting, st)
-	for i := range st.rations {
-		r := &st.rations[i]
-		if r.window != nil {
-			w := &g.more.windows[i]
-			if !full {
-				w.quota = 0
-			}
-			continue
-		}
-		b := g.bucket(i)
-		b.set(st.at, r.perSecond, r.burst)
-		if !full {
-			b.owe(st.at, r.burst)
-		}
-	}
 	g.setting, g.size = st, int32(st.slots)
 	if g.applyLaw(st); st.law != nil && !full {
 		g.more.pacer = newPacer(st.law, st.at, false)
@@ -64,7 +50,7 @@ func (g *gate) begin(st *setting, full bool) {
 
 // reshape gives the gate the buckets and windows of st's rations. A rule that stays keeps its
 // state, wherever it stands. A new one starts with the least that the old ones of its unit would still
-// let through, so that no sequence of rules brings tokens; but full where the old ones are.
+// let through, so that renaming brings no tokens; and full where the old ones are.
 func (g *gate) reshape(old, st *setting) {
 	buckets := make([]bucket, max(1, len(st.rations)))
 	var windows []window
@@ -87,7 +73,9 @@ func (g *gate) reshape(old, st *setting) {
 	g.first.copyFrom(&buckets[0])
 	if len(buckets) > 1 || windows != nil || g.more != nil {
 		m := g.extra()
-		m.rest, m.windows = buckets[1:], windows
+		if m.rest, m.windows = nil, windows; len(buckets) > 1 {
+			m.rest = buckets[1:]
+		}
 	}
 }
 
@@ -95,6 +83,8 @@ func (g *gate) newWindow(old, st *setting, r *ration) window {
 	w := openWindow(st.at, r.window)
 	if left, ok := g.least(old, r.unit, st.at); ok {
 		w.used = max(0, w.quota-floorDiv(int64(left), milli))
+	} else if st.joins && !old.counts(r.unit) {
+		w.quota = 0
 	}
 	return w
 }
@@ -104,6 +94,8 @@ func (g *gate) newBucket(b *bucket, old, st *setting, r *ration) {
 	start := r.burst
 	if left, ok := g.least(old, r.unit, st.at); ok {
 		start = min(start, left)
+	} else if st.joins && !old.counts(r.unit) {
+		start = 0
 	}
 	b.fill(st.at, start)
 	b.owe(st.at, -start)

@@ -30,11 +30,11 @@ const (
 type setting struct {
 	at        time.Time
 	limit     Limit
-	raised    bool // the limit changed, not only the pool
 	rations   []ration
 	slots     int // of this replica; unbounded when limit.InFlight is 0
 	units     []string
 	law       *lawSetting // nil under a policy that never learns
+	joins     bool        // this replica joined a pool at work: what it has not counted yet starts empty
 	origin    time.Time   // of the times that laws are given
 	fast      int         // the most events that one token bucket of requests alone decides on; 0: look further
 	holds     bool        // every permit has something to give back or to learn from
@@ -62,11 +62,12 @@ type lawSetting struct {
 }
 
 // resolve works out a setting. The limit and the pool are valid.
-func (o *options) resolve(limit Limit, pool Pool, units []string, phase int64) *setting {
+func (o *options) resolve(limit Limit, pool Pool, units []string) *setting {
 	st := &setting{limit: limit, units: units}
 	for i, r := range limit.Rates {
-		st.rations = append(st.rations, o.ration(r, i, pool, units, phase))
+		st.rations = append(st.rations, o.ration(r, i, pool, units))
 	}
+	st.joins = o.joins
 	st.slots = o.slots(limit.InFlight, pool)
 	st.law = o.lawFor(limit, pool)
 	if st.simple() && st.rations[0].fullIn() < longWait {
@@ -77,7 +78,7 @@ func (o *options) resolve(limit Limit, pool Pool, units []string, phase int64) *
 	return st
 }
 
-func (o *options) ration(r Rate, i int, pool Pool, units []string, phase int64) ration {
+func (o *options) ration(r Rate, i int, pool Pool, units []string) ration {
 	n := float64(pool.Replicas)
 	if o.ceiling == CeilingLimit && o.learns {
 		n, pool = 1, Pool{Replicas: 1}
@@ -92,7 +93,7 @@ func (o *options) ration(r Rate, i int, pool Pool, units []string, phase int64) 
 	if r.Aligned {
 		x.window = &schedule{
 			per: int64(r.Per), events: uint64(thousandths(r.Events)),
-			replicas: uint64(pool.Replicas), ordinal: uint64(pool.Ordinal), phase: phase,
+			replicas: uint64(pool.Replicas), ordinal: uint64(pool.Ordinal), phase: o.phase,
 		}
 	}
 	return x
@@ -134,6 +135,16 @@ func (o *options) lawFor(limit Limit, pool Pool) *lawSetting {
 	}
 	ls.start = min(ls.start, ls.bounds.Ceiling)
 	return ls
+}
+
+// counts tells whether a rate counts the unit.
+func (st *setting) counts(unit string) bool {
+	for i := range st.rations {
+		if st.rations[i].unit == unit {
+			return true
+		}
+	}
+	return false
 }
 
 // is tells whether both rations are the same rule, so that state carries over.

@@ -158,8 +158,8 @@ func (s *shard) reclaimBlock(block *[permitBlock]holding) (gates []*gate) {
 	return gates
 }
 
-// Keys iterates over the keys that are remembered, in no order. It copies a few at a time, so
-// that the limiter goes on meanwhile; keys that come or go during it may be missing.
+// Keys iterates over the keys that are remembered, in no order. It copies the names of one shard at a time and looks
+// at each key on its own, so that the limiter goes on meanwhile; keys that come or go during it may be missing.
 func (l *Limiter) Keys() iter.Seq2[string, KeyStats] {
 	return func(yield func(string, KeyStats) bool) {
 		for i := range l.shards {

@@ -9,13 +9,17 @@ import (
 // wait queues d behind whoever waits already, and returns when it is admitted, refused or
 // given up. It is entered with the shard's lock held and leaves without it.
 func (s *shard) wait(ctx context.Context, g *gate, key string, d demand, arrived time.Time) (Permit, error) {
+	locked := true
+	defer func() {
+		if locked { // refused, or a foreign context has panicked
+			s.mu.Unlock()
+		}
+	}()
 	now := s.tick(s.l.now())
 	turn := g.turnOf(now, &d)
 	if v := s.mayWait(ctx, g, &d, now, turn); v.reason != ReasonNone {
 		s.counts.refused[v.reason]++
-		err := g.setting.decision(v).Err(key)
-		s.mu.Unlock()
-		return Permit{}, err
+		return Permit{}, g.setting.decision(v).Err(key)
 	}
 	w := newWaiter(d)
 	w.key, w.since = key, now.Sub(s.l.base)
@@ -23,6 +27,7 @@ func (s *shard) wait(ctx context.Context, g *gate, key string, d demand, arrived
 		w.stack = callers(4)
 	}
 	s.enqueue(g, w, now)
+	locked = false
 	s.mu.Unlock()
 	if s.l.onWait != nil {
 		s.announce(g, w, turn.wait)
@@ -36,7 +41,7 @@ func (s *shard) wait(ctx context.Context, g *gate, key string, d demand, arrived
 		return Permit{}, s.refusal(g, w)
 	}
 	if s.l.onAdmit != nil {
-		s.l.admitted(key, arrived, s.l.base.Add(w.due))
+		s.l.admitted(key, arrived, s.l.base.Add(w.due), w.permit)
 	}
 	return w.permit, nil
 }
@@ -87,7 +92,7 @@ func (s *shard) announce(g *gate, w *waiter, turn time.Duration) {
 	returned = true
 }
 
-// mayWait tells why d must not be queued, if so.
+// mayWait tells why d must not be queued, if so; else it has counted d as waiting.
 func (s *shard) mayWait(ctx context.Context, g *gate, d *demand, now time.Time, turn verdict) verdict {
 	if v := g.setting.refuses(d); v.reason != ReasonNone {
 		return v
@@ -97,20 +102,24 @@ func (s *shard) mayWait(ctx context.Context, g *gate, d *demand, now time.Time, 
 	if g.more != nil {
 		waiting = g.more.queue.len
 	}
-	if waiting >= s.l.perKey || s.l.waiting.Load() >= int64(s.l.total) {
-		if g == s.overflow {
-			return refuse(ReasonKeys)
+	full := waiting >= s.l.perKey
+	if !full && turn.wait < never { // else nobody knows
+		if s.l.maxWait > 0 && turn.wait > s.l.maxWait {
+			return refuse(ReasonWait)
 		}
+		if end, ok := ctx.Deadline(); ok && turn.wait > end.Sub(now) {
+			return refuse(ReasonDeadline)
+		}
+	}
+	if !full && s.l.waiting.Add(1) > int64(s.l.total) {
+		s.l.waiting.Add(-1)
+		full = true
+	}
+	if full && g == s.overflow {
+		return refuse(ReasonKeys)
+	}
+	if full {
 		return refuse(ReasonQueue)
-	}
-	if turn.wait == never {
-		return verdict{} // nobody knows
-	}
-	if s.l.maxWait > 0 && turn.wait > s.l.maxWait {
-		return refuse(ReasonWait)
-	}
-	if end, ok := ctx.Deadline(); ok && turn.wait > end.Sub(now) {
-		return refuse(ReasonDeadline)
 	}
 	return verdict{}
 }
@@ -184,7 +193,6 @@ func (s *shard) enqueue(g *gate, w *waiter, now time.Time) {
 	}
 	m.queue.push(w)
 	g.count(&w.d, 1)
-	s.l.waiting.Add(1)
 	s.counts.waited++
 	if g == s.overflow {
 		m.names[w.key]++
@@ -217,7 +225,7 @@ func (s *shard) rest(g *gate) {
 		m.timer.Stop()
 	}
 	m.timer, m.ahead, m.turn = nil, nil, time.Time{}
-	if m.rest == nil && m.windows == nil && m.pacer == nil && len(m.expiring) == 0 && m.names == nil {
+	if m.rest == nil && m.windows == nil && m.pacer == nil && len(m.expiring) == 0 && m.names == nil && m.lows == nil {
 		g.more = nil
 	}
 }
@@ -231,6 +239,7 @@ func (s *shard) serve(g *gate, now time.Time) bool {
 		}
 		w := g.more.queue.head
 		v := s.admit(g, now, &w.d)
+		now = s.now // admit may have read the clock again
 		switch {
 		case v.reason == ReasonNone:
 			s.grant(g, w, now)
@@ -293,6 +302,9 @@ func (s *shard) arm(g *gate, now time.Time) {
 	if s.l.maxWait > 0 {
 		sooner(s.l.base.Add(after(m.queue.head.since, s.l.maxWait)))
 	}
+	if m.pacer != nil && m.pacer.law != nil {
+		sooner(m.pacer.fed.Add(forgetAfter)) // the rate changes then
+	}
 	if len(m.expiring) > 0 && m.blocked == ReasonInFlight {
 		sooner(s.l.base.Add(m.nextEnd))
 	}
@@ -350,7 +362,7 @@ func (s *shard) undo(g *gate, w *waiter) {
 	s.counts.admitted--
 	now := s.tick(s.l.now())
 	g.sync(s.setting)
-	g.giveBack(now, s.l.base.Add(w.granted), &w.d, s.untouched)
+	g.giveBack(now, s.l.base.Add(w.granted), &w.d)
 	if h := w.permit.h; h != nil && h.gen == w.permit.gen {
 		s.free(h)
 	}

@@ -121,7 +121,7 @@ func (w *window) roll(now time.Time, c *schedule) {
 // present one has. An ask above the quota of a fresh window is let in and then owes.
 func (w *window) until(now time.Time, ahead, n int64, c *schedule) time.Duration {
 	w.roll(now, c)
-	if ahead == 0 && fits(w.used, n, w.quota) {
+	if fits(w.used+ahead, n, w.quota) {
 		return 0
 	}
 	const looked = 64 // windows; beyond them the caller asks again when they have passed
@@ -154,13 +154,23 @@ func (c *schedule) startsIn(now time.Time, k, ahead int64) time.Duration {
 	return time.Duration(max(d, 1))
 }
 
-// reset puts the window under another schedule. A raised limit counts at once; a share
-// that grew because the pool shrank counts from the next window on, since those who
-// left have used their part of this one.
-func (w *window) reset(now time.Time, c *schedule, raised bool) {
-	q := c.quota(c.index(now.UnixNano()))
-	if !raised {
-		q = min(q, w.quota)
+// giveBack takes back n events that were let through at an instant, if that was in this window: what a window that has
+// passed had let through does not come back.
+func (w *window) giveBack(now, taken time.Time, n int64, c *schedule) {
+	if w.roll(now, c); !taken.Before(w.opened) {
+		w.used = max(0, w.used-n)
 	}
-	w.quota = q
+}
+
+// reset puts the window under another schedule. Events that the limit has gained count at once; a share that
+// grew because the pool shrank counts from the next window on, since those who left have
+// used their part of this one.
+func (w *window) reset(now time.Time, old, c *schedule) {
+	k := c.index(now.UnixNano())
+	q := c.quota(k)
+	if c.events > old.events { // the limit, then, and not the pool
+		w.quota += max(0, q-old.quota(k))
+		return
+	}
+	w.quota = min(w.quota, q)
 }

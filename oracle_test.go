@@ -1,0 +1,273 @@
+package quotient
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-go/quotient/policy"
+)
+
+type outcall struct {
+	cancel context.CancelFunc
+	done   atomic.Bool
+	p      Permit
+	err    error
+}
+
+func oracleLimits() []Limit {
+	tok := Rate{Name: "tokens", Unit: "tokens", Events: 20, Per: time.Second, Burst: 60}
+	al := Rate{Name: "al", Events: 7.5, Per: 5 * time.Second, Aligned: true}
+	s := Rate{Name: "s", Events: 3, Per: time.Second, Burst: 10}
+	s2 := Rate{Name: "s2", Events: 2, Per: time.Second, Burst: 3}
+	return []Limit{
+		{Rates: []Rate{tok, s}, InFlight: 3}, {Rates: []Rate{s, tok, al}, InFlight: 6}, {Rates: []Rate{al, tok}},
+		{InFlight: 2}, Deny(), {}, {Rates: []Rate{s2, s}, InFlight: 4}, {Rates: []Rate{tok, al}, InFlight: 1}, {Rates: []Rate{s}}, {Rates: []Rate{s2}, InFlight: 9},
+	}
+}
+
+func inspect(t *testing.T, l *Limiter, step int, op string) {
+	s := &l.shards[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := l.now()
+	gates := map[*gate]string{}
+	for _, k := range s.lru.Keys() {
+		g, _ := s.lru.Peek(k)
+		gates[g] = k
+	}
+	if s.overflow != nil {
+		gates[s.overflow] = "OVERFLOW"
+	}
+	total := 0
+	held := map[*gate]int32{}
+	used := map[*gate]int32{}
+	exp := map[*gate]int{}
+	names := map[string]int{}
+	for _, b := range s.permits.blocks {
+		for i := range b {
+			h := &b[i]
+			if !h.out() {
+				continue
+			}
+			held[h.gate]++
+			used[h.gate] += h.slots
+			if h.end != 0 {
+				exp[h.gate]++
+			}
+			if h.gate == s.overflow {
+				names[h.key]++
+			}
+			if _, ok := gates[h.gate]; !ok {
+				t.Errorf("step %d %s: a permit's gate is not in the map", step, op)
+			}
+		}
+	}
+	for g, k := range gates {
+		if g.held != held[g] || g.used != used[g] {
+			t.Errorf("step %d %s: %s held %d/%d used %d/%d", step, op, k, g.held, held[g], g.used, used[g])
+		}
+		q := 0
+		if g.more != nil {
+			q = g.more.queue.len
+			if len(g.more.expiring) != exp[g] {
+				t.Errorf("step %d %s: %s expiring %d want %d", step, op, k, len(g.more.expiring), exp[g])
+			}
+		}
+		total += q
+		if _, ok := s.waiting[g]; ok != (q > 0) {
+			t.Errorf("step %d %s: %s waiting %v queue %d", step, op, k, ok, q)
+		}
+		if q == 0 {
+			continue
+		}
+		m := g.more
+		if g.setting != s.setting {
+			t.Errorf("step %d %s: %s stale setting with a queue", step, op, k)
+			continue
+		}
+		want := make([]int, len(g.setting.rations)+1)
+		for w := m.queue.head; w != nil; w = w.next {
+			for i := range g.setting.rations {
+				want[i] += w.d.of(g.setting.rations[i].unitID)
+			}
+			want[len(want)-1] += w.d.weight
+			if g == s.overflow {
+				names[w.key]++
+			}
+		}
+		if fmt.Sprint(want) != fmt.Sprint(m.ahead) {
+			t.Errorf("step %d %s: %s ahead %v want %v", step, op, k, m.ahead, want)
+		}
+		if p := m.pacer; p != nil && p.law != nil && now.Sub(p.fed) >= forgetAfter {
+			continue // the known bug
+		}
+		v := g.look(now, &m.queue.head.d)
+		switch {
+		case v.reason == ReasonNone:
+			t.Errorf("step %d %s: %s head waits though there is room", step, op, k)
+		case v.final():
+			t.Errorf("step %d %s: %s head waits though refused %v", step, op, k, v.reason)
+		case v.wait < never:
+			if m.turn.IsZero() || m.turn.After(now.Add(v.wait+2)) || m.timer == nil {
+				t.Errorf("step %d %s: %s head's turn in %v, timer at %v (%v)", step, op, k, v.wait, m.turn.Sub(now), m.timer)
+			}
+		case len(m.expiring) > 0:
+			if m.timer == nil {
+				t.Errorf("step %d %s: %s no timer for the expiring", step, op, k)
+			}
+			for _, h := range m.expiring {
+				if h.end <= now.Sub(l.base) {
+					t.Errorf("step %d %s: %s expired and not given back with a queue", step, op, k)
+				}
+				if h.end < m.nextEnd {
+					t.Errorf("step %d %s: %s nextEnd too late", step, op, k)
+				}
+			}
+		}
+		if l.maxWait > 0 && now.Sub(l.base)-m.queue.head.since >= l.maxWait {
+			t.Errorf("step %d %s: %s head waits beyond MaxWait", step, op, k)
+		}
+	}
+	if int64(total) != l.waiting.Load() {
+		t.Errorf("step %d %s: waiting %d, queued %d", step, op, l.waiting.Load(), total)
+	}
+	if s.overflow != nil && fmt.Sprint(names) != fmt.Sprint(s.overflow.more.names) {
+		t.Errorf("step %d %s: names %v want %v", step, op, s.overflow.more.names, names)
+	}
+	if int(l.keys.Load()) != s.lru.Len() {
+		t.Errorf("step %d: keys %d %d", step, l.keys.Load(), s.lru.Len())
+	}
+}
+
+func runOracle(t *testing.T, seed uint64, steps int, opts ...Option) {
+	synctest.Test(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		limits := oracleLimits()
+		l := limiterOf(t, limits[0], append([]Option{MaxKeys(3), MaxWaiting(30, 60)}, opts...)...)
+		var calls []*outcall
+		var ps []Permit
+		for step := range steps {
+			key := string(rune('a' + r.IntN(7)))
+			asks := []Ask{}
+			if r.IntN(3) == 0 {
+				asks = append(asks, Weight(1+r.IntN(3)))
+			}
+			if r.IntN(3) == 0 {
+				asks = append(asks, Cost("tokens", r.IntN(40)))
+			}
+			op := ""
+			switch n := r.IntN(100); {
+			case n < 30:
+				op = "acquire"
+				ctx, cancel := context.WithCancel(t.Context())
+				if r.IntN(3) == 0 {
+					ctx, cancel = context.WithTimeout(t.Context(), time.Duration(r.IntN(5000))*time.Millisecond)
+				}
+				c := &outcall{cancel: cancel}
+				calls = append(calls, c)
+				go func() { c.p, c.err = l.Acquire(ctx, key, asks...); c.done.Store(true) }()
+			case n < 42:
+				op = "try"
+				if p, d := l.TryAcquire(key, asks...); d.OK {
+					ps = append(ps, p)
+				}
+			case n < 46:
+				op = "upto"
+				if p, got := l.TryAcquireUpTo(key, 1+r.IntN(5)); got > 0 {
+					ps = append(ps, p)
+				}
+			case n < 48:
+				op = "allow"
+				l.Allow(key)
+			case n < 51:
+				op = "check"
+				l.Check(key, asks...)
+			case n < 55:
+				op = "cancel"
+				if len(calls) > 0 {
+					i := r.IntN(len(calls))
+					calls[i].cancel()
+				}
+			case n < 75 && len(ps) > 0:
+				i := r.IntN(len(ps))
+				p := ps[i]
+				switch r.IntN(6) {
+				case 0:
+					op = "correct"
+					_ = p.Correct("tokens", r.IntN(60))
+				case 1:
+					op = "expire"
+					p.ExpireIn(time.Duration(r.IntN(3000)-500) * time.Millisecond)
+				case 2:
+					op = "report"
+					p.Report(policy.Feedback{Outcome: policy.Outcome(r.IntN(5))})
+				default:
+					op = "release"
+					p.Release()
+					ps[i] = ps[len(ps)-1]
+					ps = ps[:len(ps)-1]
+				}
+			case n < 79:
+				op = "limit"
+				_ = l.SetLimit(limits[r.IntN(len(limits))])
+			case n < 82:
+				op = "pool"
+				n := 1 + r.IntN(3)
+				_ = l.SetPool(Pool{Replicas: n, Ordinal: r.IntN(n + 1), Fixed: r.IntN(2) == 0})
+			case n < 83:
+				op = "stats"
+				l.Stats()
+			case n < 84:
+				op = "keys"
+				for range l.Keys() {
+				}
+			default:
+				op = "sleep"
+				time.Sleep(time.Duration(math.Exp(r.Float64()*18)) * time.Microsecond) // up to a minute
+			}
+			synctest.Wait()
+			inspect(t, l, step, op)
+			if t.Failed() {
+				t.Logf("seed %d", seed)
+				break
+			}
+			synctest.Wait() // nobody is on the way between the limiter and its answer
+			kept := calls[:0]
+			for _, c := range calls {
+				if !c.done.Load() {
+					kept = append(kept, c)
+				} else {
+					c.cancel()
+					if c.err == nil {
+						ps = append(ps, c.p)
+					}
+				}
+			}
+			calls = kept
+		}
+		for _, c := range calls {
+			c.cancel()
+		}
+		synctest.Wait()
+	})
+}
+
+// After every step of a random history the state is recounted from the outside: the head never waits while there is
+// room, its timer is not late, and every counter is what a count says.
+func TestStateAfterEveryStep(t *testing.T) {
+	for seed := range uint64(30) {
+		runOracle(t, seed, 600)
+		runOracle(t, seed, 600, MaxHold(2*time.Second), MaxWait(4*time.Second))
+		runOracle(t, seed, 600, MaxHold(2*time.Second), Policy(policy.AIMD{}, CeilingShare))
+		runOracle(t, seed, 600, Policy(policy.AIMD{Decrease: 0.1}, CeilingLimit), MaxWait(20*time.Second))
+		if t.Failed() {
+			return
+		}
+	}
+}
