@@ -131,7 +131,9 @@ func (s *shard) hold(g *gate, key string, d *demand, now time.Time) Permit {
 	if !g.setting.holds && !d.priced {
 		return Permit{}
 	}
-	s.reclaim(g, now)
+	if s.l.watches {
+		s.reclaim(g, now) // or a hot key that is never short of slots would pile up what nobody releases
+	}
 	h := s.takeHolding()
 	h.gate, h.weight, h.slots = g, d.weight, 0
 	if g.setting.limit.InFlight > 0 {
@@ -310,8 +312,11 @@ func (s *shard) unexpire(h *holding) {
 // reclaim gives back the gate's permits whose time is over. It looks only when the
 // earliest end has come, so that its cost is shared by the permits that have one.
 func (s *shard) reclaim(g *gate, now time.Time) {
+	if g.more == nil || len(g.more.expiring) == 0 {
+		return
+	}
 	at := now.Sub(s.l.base)
-	if g.more == nil || len(g.more.expiring) == 0 || at < g.more.nextEnd {
+	if at < g.more.nextEnd {
 		return
 	}
 	var over []*holding
