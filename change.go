@@ -2,6 +2,7 @@ package quotient
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 )
 
@@ -119,6 +120,7 @@ func (l *Limiter) publish(limit Limit) {
 		}
 	}
 	old.next = st
+	stricter := st.stricter(old)
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.now, s.setting = st.at, st
@@ -129,15 +131,15 @@ func (l *Limiter) publish(limit Limit) {
 	}
 	l.changes++
 	for i := range l.shards {
-		l.shards[i].wake()
+		l.shards[i].wake(stricter)
 		if l.changes%catchUp == 0 {
 			l.shards[i].replayAll()
 		}
 	}
 }
 
-// wake asks the heads of all queues again.
-func (s *shard) wake() {
+// wake asks the heads of all queues again. Under a stricter setting it first looks for waiters that it refuses.
+func (s *shard) wake(stricter bool) {
 	s.mu.Lock()
 	gates := make([]*gate, 0, len(s.waiting))
 	for g := range s.waiting {
@@ -146,25 +148,30 @@ func (s *shard) wake() {
 	s.mu.Unlock()
 	for _, g := range gates {
 		s.mu.Lock()
-		for g.sync(s.setting); s.weed(g); {
-			s.mu.Unlock()
-			s.mu.Lock()
+		if stricter {
+			s.weed(g)
 		}
 		s.serveAndUnlock(g)
 	}
 }
 
-// weed refuses the waiters that the newest setting can never admit, wherever they stand, and tells whether there
-// may be more.
-func (s *shard) weed(g *gate) bool {
-	if g.more == nil {
-		return false
+// weed refuses the waiters that the newest setting can never admit, wherever they stand. It is entered and left with
+// the lock held, which it gives back now and then.
+func (s *shard) weed(g *gate) {
+	var ws []*waiter
+	var next *waiter
+	for g.sync(s.setting); g.waited(); {
+		ws, next = g.more.queue.unfit(next, s.setting.refuses)
+		for _, w := range ws {
+			s.refuse(g, w, w.refused)
+		}
+		if next == nil {
+			return
+		}
+		s.mu.Unlock()
+		runtime.Gosched()
+		s.mu.Lock()
 	}
-	ws := g.more.queue.unfit(s.setting.refuses)
-	for _, w := range ws {
-		s.refuse(g, w, w.refused)
-	}
-	return len(ws) == weedBatch
 }
 
 // replayBatch is how many gates are brought up to date in one hold of a lock: each may have catchUp changes to replay.

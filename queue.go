@@ -21,18 +21,24 @@ func newWaiter(d demand) *waiter {
 	return &waiter{d: d, ready: make(chan struct{}, 1)}
 }
 
-// weedBatch is how many waiters are refused in one hold of a lock.
-const weedBatch = wakeBatch
+// weedBatch is how many waiters are looked at in one hold of a lock for those that cannot be admitted any more.
+const weedBatch = 512
 
-// unfit returns the first waiters, at most weedBatch, that no longer can ever be admitted.
-func (q *queue) unfit(refuses func(*demand) verdict) (ws []*waiter) {
-	for w := q.head; w != nil && len(ws) < weedBatch; w = w.next {
+// unfit looks at some waiters from one on, or from the head if that one waits no more. It returns those that can never
+// be admitted, and the waiter to go on with, nil at the end.
+func (q *queue) unfit(from *waiter, refuses func(*demand) verdict) (ws []*waiter, next *waiter) {
+	if from == nil || !from.queued {
+		from = q.head
+	}
+	w := from
+	for n := 0; w != nil && n < weedBatch && len(ws) < wakeBatch; n++ {
 		if v := refuses(&w.d); v.reason != ReasonNone {
 			w.refused = v
 			ws = append(ws, w)
 		}
+		w = w.next
 	}
-	return ws
+	return ws, w
 }
 
 // queue is a FIFO of waiters. Every operation is O(1), also a removal from the middle.

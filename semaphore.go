@@ -113,10 +113,9 @@ func (s *Semaphore) Resize(size int) error {
 		return fmt.Errorf("quotient: Semaphore size: %d is not between 0 and %d", size, maxInFlight)
 	}
 	s.mu.Lock()
-	s.size = int32(size)
-	for s.weed() {
-		s.mu.Unlock()
-		s.mu.Lock()
+	lowered := int32(size) < s.size || s.size == 0
+	if s.size = int32(size); lowered {
+		s.weed()
 	}
 	s.serveAndUnlock()
 	return nil
@@ -163,19 +162,31 @@ func (s *Semaphore) serve() bool {
 	return true
 }
 
-// weed refuses waiters that ask for more than the size, and tells whether there may be more.
-func (s *Semaphore) weed() bool {
-	ws := s.waiters.unfit(func(d *demand) verdict {
-		if d.weight > int(s.size) && s.size > 0 {
-			return verdict{reason: ReasonTooLarge}
+// weed refuses waiters that ask for more than the size, wherever they stand. It is entered and left with the lock held,
+// which it gives back now and then.
+func (s *Semaphore) weed() {
+	var ws []*waiter
+	var next *waiter
+	for s.waiters.head != nil {
+		ws, next = s.waiters.unfit(next, s.refuses)
+		for _, w := range ws {
+			s.waiters.remove(w)
+			w.ready <- struct{}{}
 		}
-		return verdict{}
-	})
-	for _, w := range ws {
-		s.waiters.remove(w)
-		w.ready <- struct{}{}
+		if next == nil {
+			return
+		}
+		s.mu.Unlock()
+		runtime.Gosched()
+		s.mu.Lock()
 	}
-	return len(ws) == weedBatch
+}
+
+func (s *Semaphore) refuses(d *demand) verdict {
+	if d.weight > int(s.size) && s.size > 0 {
+		return verdict{reason: ReasonTooLarge}
+	}
+	return verdict{}
 }
 
 // tooLarge is the error of a waiter that a lowered size has refused, or nil.

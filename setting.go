@@ -137,6 +137,20 @@ func (o *options) lawFor(limit Limit, pool Pool) *lawSetting {
 	return ls
 }
 
+// stricter tells whether st may refuse for good what old did not.
+func (st *setting) stricter(old *setting) bool {
+	if st.limit.deny || st.limit.InFlight > 0 && (old.limit.InFlight == 0 || st.slots < old.slots) {
+		return true
+	}
+	for i := range st.rations {
+		r := &st.rations[i]
+		if j := indexOfRation(old.rations, r); j < 0 || r.most < old.rations[j].most {
+			return true
+		}
+	}
+	return false
+}
+
 // counts tells whether a rate counts the unit.
 func (st *setting) counts(unit string) bool {
 	for i := range st.rations {
