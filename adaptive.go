@@ -1,10 +1,8 @@
 package quotient
 
 import (
-	"math"
+	"slices"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/quotient-go/quotient/policy"
 )
@@ -13,110 +11,300 @@ import (
 // their limits more seldom than that, and a rate learned before a pause is a guess after it.
 const forgetAfter = 10 * time.Minute
 
-// pacerBurst is how many seconds of its rate a pacing bucket holds, at least one event: enough
-// to even out the jitter of timers, and little enough that a new rate shows at once.
-const pacerBurst = 0.1
-
-// pacer joins a policy's law to a key's own pacing bucket: feedback in, paced permits
-// out. It paces requests; the rates' own buckets bound it from above.
-type pacer struct {
-	bucket
-	law   policy.Law // nil until the first feedback: the rate is then where a law starts
-	rate  float64    // events per second
-	fed   time.Time  // when feedback last came
-	paced bool       // the pacer held requests back since then
+// learned joins a policy to a key: feedback in, paced permits out. It has one pacer for each of
+// setting.laws, which pace requests, other units and slots; the rates' own buckets and the share of the slots bound them from
+// above.
+type learned struct {
+	pacers []pacer
+	latest time.Duration // of admissions, feedback and changes, on the clock of the laws
+	due    time.Duration // when all is forgotten, on the same clock; 0: nothing has been learned
+	seed   uint64        // of the laws
+	last   int           // the pacer that last held an ask back; at first that of requests
 }
 
-func newPacer(ls *lawSetting, now time.Time, full bool) *pacer {
-	p := new(pacer)
-	p.setRate(now, ls.start)
-	if full {
-		p.fill(now, p.lim.Burst())
+// extraFor returns an extra with room for n pacers: in one piece for the keys that would have none without a policy.
+func extraFor(n int) *extra {
+	switch n {
+	case 1:
+		x := new(struct {
+			extra
+			l learned
+			p [1]pacer
+		})
+		x.l.pacers, x.learned = x.p[:], &x.l
+		return &x.extra
+	case 2:
+		x := new(struct {
+			extra
+			l learned
+			p [2]pacer
+		})
+		x.l.pacers, x.learned = x.p[:], &x.l
+		return &x.extra
+	case 3:
+		x := new(struct {
+			extra
+			l learned
+			p [3]pacer
+		})
+		x.l.pacers, x.learned = x.p[:], &x.l
+		return &x.extra
 	}
-	return p
+	return &extra{learned: &learned{pacers: make([]pacer, n)}}
 }
 
-// clone is a pacer that has the tokens of p and has learned nothing.
-func (p *pacer) clone(now time.Time, ls *lawSetting) *pacer {
-	c := &pacer{rate: p.rate}
-	c.copyFrom(&p.bucket)
-	if p.law != nil {
-		c.setRate(now, ls.start)
-	}
-	return c
-}
-
-func (p *pacer) setRate(now time.Time, x float64) {
-	p.rate = x
-	p.set(now, rate.Limit(x*milli), max(milli, thousandths(x*pacerBurst)))
-}
-
-// upTo is how many of n requests the pacer lets through now, and notes if it is fewer.
-func (p *pacer) upTo(now time.Time, n int) int {
-	most := p.wholeEvents(now)
-	p.paced = p.paced || most < n
-	return min(n, most)
-}
-
-// feed hands the law one piece of feedback and takes over its rate.
-func (p *pacer) feed(ls *lawSetting, origin, now, sent time.Time, f policy.Feedback) {
-	if p.law == nil {
-		p.law = ls.policy.New()
-		p.law.Next(policy.Sample{Now: now.Sub(origin), Sent: sent.Sub(origin)}, ls.bounds)
-	}
-	s := policy.Sample{Feedback: f, Now: now.Sub(origin), Sent: sent.Sub(origin), Paced: p.paced}
-	p.fed, p.paced = now, false
-	if x := p.law.Next(s, ls.bounds); usable(x) && x != p.rate {
-		p.setRate(now, min(x, ls.bounds.Ceiling, maxEvents))
+// copyTo gives m the tokens of l, and nothing that it has learned. What is gated may pass from now on, one by one.
+func (l *learned) copyTo(m *learned, at time.Duration, st *setting) {
+	for i := range l.pacers {
+		p := &m.pacers[i]
+		if *p = l.pacers[i]; p.law != nil {
+			p.open(at)
+			p.forget(at, &st.laws[i])
+		}
 	}
 }
 
-// forget drops what was learned when no feedback has come for long, as of the instant it was due.
-func (p *pacer) forget(now time.Time, ls *lawSetting) {
-	if p.law != nil && now.Sub(p.fed) >= forgetAfter {
-		p.law = nil
-		p.setRate(p.fed.Add(forgetAfter), ls.start)
+// hears tells the laws what the upstream said about a request, each what concerns it, and sets when all is forgotten.
+// A refusal concerns one law alone.
+func (l *learned) hears(f *policy.Feedback, h *holding, p policy.Policy, laws []lawSetting) {
+	accused := -1
+	if f.Outcome == policy.Throttled {
+		accused = l.accused(f, laws)
+	}
+	l.due = l.latest + forgetAfter // first, should a law panic
+	for i := range laws {
+		ls, pc := &laws[i], &l.pacers[i]
+		if pc.law == nil && !pc.begin(p.New(l.seed+uint64(i)), h.since, l.latest, ls) {
+			continue
+		}
+		pc.hears(f, h, l.latest, ls, accused < 0 || accused == i)
+		l.due = max(l.due, pc.notBefore+forgetAfter) // nothing can be heard before it
 	}
 }
 
-// idle tells that nothing is learned and the bucket equals that of a key never seen.
-func (p *pacer) idle(now time.Time, u *pacer) bool {
-	return p.law == nil && p.tokens(now) >= u.tokens(now)
+// hears tells one law. What it is not concerned in has no outcome for it.
+func (p *pacer) hears(f *policy.Feedback, h *holding, at time.Duration, ls *lawSetting, concerned bool) {
+	s := policy.Sample{Now: at, Sent: h.since, Cost: h.cost(ls.id, at), Paced: p.paced}
+	if q := ls.quota(f); q != nil {
+		s.Quota = *q
+	}
+	if concerned {
+		s.Outcome, s.RetryAfter = f.Outcome, f.RetryAfter
+	}
+	if ls.id == slotsID && f.Outcome == policy.Success {
+		p.holds(h.heldFor(at))
+	}
+	p.paced = false
+	p.heed(at, p.law.Next(s, ls.bounds), ls)
 }
 
-// forget is pacer.forget, for a gate that may have none.
+// begin starts a law, and tells whether there is one.
+func (p *pacer) begin(law policy.Law, sent, at time.Duration, ls *lawSetting) bool {
+	if law == nil {
+		return false
+	}
+	p.law = law
+	law.Next(policy.Sample{Now: at, Sent: sent}, ls.bounds)
+	return true
+}
+
+// stale tells that no feedback has come for long.
+func (l *learned) stale(at time.Duration) bool { return l.due != 0 && at >= l.due }
+
+// forget drops what was learned, as of the instant it was due.
+func (l *learned) forget(laws []lawSetting) {
+	for i := range l.pacers {
+		l.pacers[i].forget(l.due, &laws[i])
+	}
+	l.due, l.last = 0, 0
+}
+
+// idle tells that nothing is learned and the buckets equal those of a key never seen.
+func (l *learned) idle(at time.Duration, u *learned) bool {
+	for i := range l.pacers {
+		if l.pacers[i].has(at) < u.pacers[i].has(at) {
+			return false
+		}
+	}
+	return l.due == 0
+}
+
+// heldBack notes that a law has held an ask back. Of a key that has learned nothing nothing is noted, or an idle key
+// would differ from one never seen.
+func (l *learned) heldBack(i int) {
+	if l.due != 0 {
+		l.pacers[i].paced, l.last = true, i
+	}
+}
+
+// passAtOnce takes n requests from the only bucket and from the laws', if all have them, no law has shut a gate, and nothing
+// is to be forgotten.
+func (g *gate) passAtOnce(now time.Time, n int) bool {
+	l, at := g.more.learned, now.Sub(g.setting.origin)
+	if l.stale(at) {
+		return false
+	}
+	for i := range l.pacers {
+		p := &l.pacers[i]
+		if p.notBefore != 0 {
+			return false
+		}
+		if p.tokens, p.last = p.has(at), at; p.tokens < float64(n) {
+			return false
+		}
+	}
+	if !g.first.lim.AllowN(now, n*milli) {
+		return false
+	}
+	for i := range l.pacers {
+		l.pacers[i].tokens -= float64(n)
+	}
+	l.latest = at
+	return true
+}
+
+// pacing is how long the laws' buckets hold d back.
+func (g *gate) pacing(now time.Time, d *demand) (worst verdict) {
+	at := now.Sub(g.setting.origin)
+	for i := range g.setting.laws {
+		if n := d.of(g.setting.laws[i].unitID); n > 0 {
+			if w := g.more.learned.pacers[i].until(at, n); w > worst.wait {
+				worst = g.setting.verdict(i, w)
+			}
+		}
+	}
+	return worst
+}
+
+// pacingBehind is pacing behind all who wait.
+func (g *gate) pacingBehind(now time.Time, d *demand) (worst verdict) {
+	at := now.Sub(g.setting.origin)
+	for i := range g.setting.laws {
+		ls := &g.setting.laws[i]
+		n := d.of(ls.unitID)
+		if n == 0 {
+			continue
+		}
+		p := &g.more.learned.pacers[i]
+		ahead := float64(g.queued(ls.ahead)) / milli
+		if w := p.untilHas(at, ahead+min(float64(n), p.size)); w > worst.wait {
+			worst = g.setting.verdict(i, w)
+		}
+	}
+	return worst
+}
+
+// pass takes what d asks for from the pacing buckets, or gives it back.
+func (g *gate) pass(now time.Time, d *demand, sign int) {
+	at := now.Sub(g.setting.origin)
+	g.more.learned.latest = at
+	for i := range g.setting.laws {
+		if n := d.of(g.setting.laws[i].unitID); n > 0 {
+			g.more.learned.pacers[i].take(at, sign*n)
+		}
+	}
+}
+
+// forget is learned.forget, for a gate that may have learned nothing.
 func (g *gate) forget(now time.Time) {
-	if g.more != nil && g.more.pacer != nil {
-		g.more.pacer.forget(now, g.setting.law)
+	if g.more == nil || g.more.learned == nil {
+		return
+	}
+	if st, l := g.setting, g.more.learned; l.stale(now.Sub(st.origin)) {
+		l.forget(st.laws)
+		g.resize()
 	}
 }
 
-// applyLaw puts the gate's pacer under the setting's bounds; it makes and drops the pacer.
-func (g *gate) applyLaw(st *setting) {
-	if st.law == nil {
-		return
-	}
-	m := g.extra()
-	if m.pacer == nil {
-		m.pacer = newPacer(st.law, st.at, true)
-		return
-	}
-	p := m.pacer
-	if g.setting.law != nil {
-		p.forget(st.at, g.setting.law)
-	}
-	if p.law == nil {
-		p.setRate(st.at, st.law.start)
-		return
-	}
-	at := policy.Sample{Now: st.at.Sub(st.origin), Sent: st.at.Sub(st.origin)}
-	if x := p.law.Next(at, st.law.bounds); usable(x) {
-		p.setRate(st.at, min(x, st.law.bounds.Ceiling, maxEvents))
+// resize sets the number of slots: this replica's, or one more than the whole ones that a law has learned. The law's bucket
+// keeps the mean below that, and a slot that waits for its round trip is not missing.
+func (g *gate) resize() {
+	g.size = int32(g.setting.slots)
+	if i := g.setting.slotsLaw(); i >= 0 {
+		g.size = min(g.size, int32(min(g.more.learned.pacers[i].pace, maxInFlight))+1)
 	}
 }
 
-// startUnknown is the rate, in events per second, that stands in for a start that is none.
-const startUnknown = 5
+// applyLaws puts the gate's pacers under the setting's bounds. What is governed as before keeps what it has learned.
+func (g *gate) applyLaws(st *setting) {
+	if len(st.laws) == 0 {
+		return
+	}
+	at := st.at.Sub(st.origin)
+	g.forget(st.at)
+	l := g.extra().learned
+	switch {
+	case l == nil:
+		l = &learned{pacers: make([]pacer, len(st.laws))}
+		g.more.learned = l
+		l.start(nil, nil, st, at)
+	case !sameLaws(g.setting, st):
+		old := slices.Clone(l.pacers)
+		l.pacers = make([]pacer, len(st.laws))
+		l.start(old, g.setting.laws, st, at)
+	}
+	l.latest = at
+	for i := range st.laws {
+		p := &l.pacers[i]
+		if p.law == nil {
+			p.setPace(at, st.laws[i].start, &st.laws[i])
+			continue
+		}
+		p.heed(at, p.law.Next(policy.Sample{Now: at, Sent: at}, st.laws[i].bounds), &st.laws[i])
+		l.due = max(l.due, p.notBefore+forgetAfter)
+	}
+}
 
-// usable guards against a law that answers nonsense.
-func usable(x float64) bool { return x > 0 && !math.IsInf(x, 1) }
+// start fills pacers: with an old one of the same id, or with a fresh one.
+func (l *learned) start(old []pacer, laws []lawSetting, st *setting, at time.Duration) {
+	last := l.last
+	l.last = 0
+	for i := range st.laws {
+		id := st.laws[i].id
+		j := slices.IndexFunc(laws, func(ls lawSetting) bool { return ls.id == id })
+		if j < 0 {
+			l.pacers[i] = st.laws[i].fresh(at, !st.joins)
+			continue
+		}
+		if l.pacers[i] = old[j]; j == last {
+			l.last = i
+		}
+	}
+}
+
+// learnedUpTo is how many of n requests the laws let through now, and notes if they are fewer.
+func (g *gate) learnedUpTo(now time.Time, n int) int {
+	l, at := g.more.learned, now.Sub(g.setting.origin)
+	for i := range l.pacers {
+		ls := &g.setting.laws[i]
+		if ls.unitID != 0 {
+			continue
+		}
+		most := l.pacers[i].upTo(at, n)
+		if ls.id == slotsID {
+			most = min(most, g.free())
+		}
+		if most < n {
+			l.heldBack(i)
+			n = most
+		}
+	}
+	return n
+}
+
+// repace takes n more of a unit, or gives them back, when the true cost of an ask is told.
+func (g *gate) repace(now time.Time, id, n int) {
+	for i := range g.setting.laws {
+		if g.setting.laws[i].id == id {
+			g.more.learned.pacers[i].take(now.Sub(g.setting.origin), n)
+		}
+	}
+}
+
+// lawSeed is the seed of a key's laws: another one on each replica.
+func (l *Limiter) lawSeed(key string) uint64 {
+	if !l.learns {
+		return 0
+	}
+	return shardHash(^l.seed, key)
+}

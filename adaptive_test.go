@@ -16,9 +16,9 @@ type spyLaw struct {
 	next  float64 // in answer to feedback; 0: the share
 }
 
-func (s *spyLaw) New() policy.Law { return s }
+func (s *spyLaw) New(uint64) policy.Law { return s }
 
-func (s *spyLaw) Next(x policy.Sample, b policy.Bounds) float64 {
+func (s *spyLaw) Next(x policy.Sample, b policy.Bounds) policy.Pace {
 	answer := s.next
 	if x.Outcome == policy.Unknown {
 		answer = s.start
@@ -26,9 +26,9 @@ func (s *spyLaw) Next(x policy.Sample, b policy.Bounds) float64 {
 		s.last = x
 	}
 	if answer == 0 {
-		return b.Share
+		return policy.Pace{Rate: b.Share}
 	}
-	return answer
+	return policy.Pace{Rate: answer}
 }
 
 var (

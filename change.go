@@ -88,9 +88,9 @@ func (l *Limiter) setPool(p Pool, source string, said bool) {
 	if said {
 		l.hints.said(l.now())
 	}
-	old := l.pool
-	if p != old {
-		l.pool = p
+	old, before := l.pool, l.sized
+	l.pool, l.sized = p, l.options.sized || source != "configured"
+	if p != old || l.learns && l.sized != before {
 		l.publish(l.shards[0].current().limit)
 	}
 	l.mu.Unlock()
@@ -104,9 +104,9 @@ func (l *Limiter) setPool(p Pool, source string, said bool) {
 // they are next touched. Call with l.mu held.
 func (l *Limiter) publish(limit Limit) {
 	old := l.shards[0].current()
-	st := l.resolve(limit, l.pool, l.units)
+	st := l.resolve(limit, l.pool, l.sized, l.units)
 	if limit.deny {
-		st.rations, st.law = old.rations, old.law // refused, but not forgotten
+		st.rations, st.laws = old.rations, old.laws // refused, but not forgotten
 	}
 	st.origin, st.reshaped = l.base, !sameShape(old, st)
 	for i := range l.shards {

@@ -17,7 +17,7 @@ type gate struct {
 type extra struct {
 	rest     []bucket // of the rates after the first
 	windows  []window // by rate; nil when none is aligned
-	pacer    *pacer   // nil under a policy that never learns
+	learned  *learned // nil under a policy that never learns
 	queue    queue
 	ahead    []int          // what the queued ask for: events by rate, then requests
 	timer    *time.Timer    // serves the head; the only timer a gate has
@@ -43,24 +43,37 @@ type verdict struct {
 const (
 	ruleNone     = -1
 	ruleInFlight = -2
-	rulePacer    = -3
+	ruleLaw      = -3 // of the first law; those of the others are below it
 )
+
+// ruleOf is the rule of a law, by its index.
+func ruleOf(law int) int16 { return int16(ruleLaw - law) }
+
+// law is the index of the law that the verdict is of, or below 0.
+func (v *verdict) law() int { return ruleLaw - int(v.rule) }
 
 // final tells that waiting does not help.
 func (v *verdict) final() bool {
 	return v.reason == ReasonDenied || v.reason == ReasonTooLarge || v.reason == ReasonShare
 }
 
-// newGate returns a gate with the buckets and windows of another one, and nothing else of it.
-func newGate(like *gate, now time.Time) *gate {
+// newGate returns a gate with the buckets and windows of another one, and nothing else of it. The seed is that of its laws.
+func newGate(like *gate, now time.Time, seed uint64) *gate {
 	g := &gate{setting: like.setting, slots: slots{size: like.size}}
 	g.first.copyFrom(&like.first)
-	if m := like.more; m != nil && (m.rest != nil || m.windows != nil || m.pacer != nil) {
-		g.more = &extra{windows: append([]window(nil), m.windows...), rest: copyBuckets(m.rest)}
-		if m.pacer != nil {
-			g.more.pacer = m.pacer.clone(now, like.setting.law)
-		}
+	m := like.more
+	if m == nil || m.rest == nil && m.windows == nil && m.learned == nil {
+		return g
 	}
+	if m.learned == nil {
+		g.more = new(extra)
+	} else {
+		g.more = extraFor(len(m.learned.pacers))
+		g.more.learned.seed = seed
+		m.learned.copyTo(g.more.learned, now.Sub(like.setting.origin), like.setting)
+		g.resize()
+	}
+	g.more.windows, g.more.rest = append([]window(nil), m.windows...), copyBuckets(m.rest)
 	return g
 }
 
@@ -93,13 +106,27 @@ func (g *gate) bucket(i int) *bucket {
 	return &g.more.rest[i-1]
 }
 
-// admitAtOnce takes n requests where a single bucket or the slots alone decide, and have room. It is
+// admitAtOnce takes n requests where the slots and a single bucket, with laws or without, decide, and have room. It is
 // admit for most asks in most limiters, and nothing that admit would refuse.
 func (g *gate) admitAtOnce(now time.Time, n int) bool {
-	if g.setting.slotsOnly {
+	st := g.setting
+	slots := st.limit.InFlight > 0
+	switch {
+	case st.slotsOnly:
 		return g.slots.take(n)
+	case n > st.fast || slots && n > g.free():
+		return false
+	case len(st.laws) > 0:
+		if !g.passAtOnce(now, n) {
+			return false
+		}
+	case !g.first.lim.AllowN(now, n*milli):
+		return false
 	}
-	return n <= g.setting.fast && g.first.lim.AllowN(now, n*milli)
+	if slots {
+		g.used += int32(n)
+	}
+	return true
 }
 
 // admit takes all that d asks for, or nothing.
@@ -126,15 +153,28 @@ func (g *gate) look(now time.Time, d *demand) verdict {
 			}
 		}
 	}
-	if g.more != nil && g.more.pacer != nil {
-		if w := g.more.pacer.until(now, d.weight*milli); w > worst.wait {
-			worst = verdict{ReasonRate, rulePacer, w}
+	if st.limit.InFlight > 0 {
+		if v := g.crowded(d.weight); v.reason != ReasonNone {
+			return v
 		}
 	}
-	if st.limit.InFlight > 0 && d.weight > g.free() {
-		return verdict{ReasonInFlight, ruleInFlight, never}
+	if v := g.pacing(now, d); v.wait > worst.wait {
+		return v
 	}
 	return worst
+}
+
+// crowded tells what stands between n slots and who asks for them. More than a law has learned may be taken
+// when nothing is in flight: or an ask might wait for ever.
+func (g *gate) crowded(n int) verdict {
+	st := g.setting
+	if n > st.slots-int(g.used) {
+		return verdict{ReasonInFlight, ruleInFlight, never}
+	}
+	if i := st.slotsLaw(); i >= 0 && n > g.free() && g.used > 0 {
+		return st.verdict(i, never)
+	}
+	return verdict{}
 }
 
 // refuses tells whether d can never be admitted under st.
@@ -187,8 +227,8 @@ func (g *gate) take(now time.Time, d *demand) {
 	if st.limit.InFlight > 0 {
 		g.slots.used += int32(d.weight)
 	}
-	if g.more != nil && g.more.pacer != nil {
-		g.more.pacer.take(now, d.weight*milli)
+	if len(st.laws) > 0 {
+		g.pass(now, d, 1)
 	}
 }
 
@@ -203,8 +243,8 @@ func (g *gate) giveBack(now, taken time.Time, d *demand) {
 			g.bucket(i).refund(now, r.unspent(now, taken, n*milli))
 		}
 	}
-	if g.more != nil && g.more.pacer != nil {
-		g.more.pacer.refund(now, d.weight*milli)
+	if len(g.setting.laws) > 0 {
+		g.pass(now, d, -1)
 	}
 }
 
@@ -215,7 +255,7 @@ func (g *gate) upTo(now time.Time, n int) int {
 		return 0
 	}
 	if st.limit.InFlight > 0 {
-		n = min(n, g.free())
+		n = min(n, st.slots-int(g.used))
 	}
 	for i := range st.rations {
 		r := &st.rations[i]
@@ -229,19 +269,16 @@ func (g *gate) upTo(now time.Time, n int) int {
 			n = min(n, g.bucket(i).wholeEvents(now))
 		}
 	}
-	if g.more != nil && g.more.pacer != nil {
-		n = g.more.pacer.upTo(now, n)
+	if len(st.laws) > 0 {
+		n = g.learnedUpTo(now, n)
 	}
 	return max(n, 0)
 }
 
-// idle tells that the gate is as good as absent: equal to u, the gate of a key never seen.
+// idle tells that the gate, of which nothing is out, is as good as absent: equal to u, the gate of a key never seen.
 func (g *gate) idle(now time.Time, u *gate) bool {
-	if g.held != 0 || g.used != 0 {
-		return false
-	}
 	st := g.setting
-	if m := g.more; m != nil && (m.queue.len > 0 || m.pacer != nil && !m.pacer.idle(now, u.more.pacer)) {
+	if g.waited() || len(st.laws) > 0 && !g.more.learned.idle(now.Sub(st.origin), u.more.learned) {
 		return false
 	}
 	for i := range st.rations {

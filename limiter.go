@@ -14,7 +14,7 @@ import (
 // share of it. All methods are safe for concurrent use; none waits for the network.
 type Limiter struct {
 	options
-	base    time.Time // the origin of the monotonic clock
+	base    time.Time // the origin of the monotonic clock, on a whole minute of the wall's: the last before New
 	seed    uint64
 	mask    uint64
 	shards  []shard
@@ -25,6 +25,7 @@ type Limiter struct {
 
 	mu      sync.Mutex // guards what follows; taken before any shard's lock
 	pool    Pool
+	sized   bool // somebody has said how large the pool is
 	units   []string
 	changes uint
 	hints   hints
@@ -74,13 +75,14 @@ func New(limit Limit, opts ...Option) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
+	now := time.Now()
 	l := &Limiter{
-		options: o, base: time.Now(), seed: rand.Uint64(),
-		shards: make([]shard, shardCount(o.maxKeys)), pool: o.pool, units: units,
+		options: o, base: now.Add(-now.Sub(now.Truncate(time.Minute))), seed: rand.Uint64(),
+		shards: make([]shard, shardCount(o.maxKeys)), pool: o.pool, sized: o.sized, units: units,
 	}
 	l.mask = uint64(len(l.shards) - 1)
-	st := l.resolve(limit.clone(), l.pool, units)
-	st.at, st.origin = l.base, l.base
+	st := l.resolve(limit.clone(), l.pool, l.sized, units)
+	st.at, st.origin = now, l.base
 	l.clock.Store(l.clockFor(st))
 	for i := range l.shards {
 		l.shards[i].start(l, st)
@@ -89,9 +91,10 @@ func New(limit Limit, opts ...Option) (*Limiter, error) {
 }
 
 func (s *shard) start(l *Limiter, st *setting) {
-	s.l, s.now, s.setting, s.untouched = l, l.base, st, new(gate)
-	s.untouched.begin(st, !l.joins)
+	s.l, s.now, s.setting, s.untouched = l, st.at, st, new(gate)
+	s.untouched.begin(st)
 	s.store = newStore(l.maxKeys)
+	s.ticks = ticksAt(st.at.Sub(l.base))
 	s.waiting = make(map[*gate]struct{})
 }
 
@@ -129,7 +132,7 @@ func (o *options) clockFor(st *setting) uint32 {
 			return clockWall
 		}
 	}
-	if len(st.rations) == 0 && st.law == nil && o.maxHold == 0 && o.leakCheck == nil && o.onAdmit == nil {
+	if len(st.rations) == 0 && len(st.laws) == 0 && o.maxHold == 0 && o.leakCheck == nil && o.onAdmit == nil {
 		return clockNone
 	}
 	return clockMonotonic
@@ -151,7 +154,7 @@ func (s *shard) tick(now time.Time) time.Time {
 	return s.now
 }
 
-// gate returns the key's gate, up to date.
+// gate returns the key's gate under the newest setting.
 func (s *shard) gate(key string, now time.Time) *gate {
 	g := s.last.gate
 	if s.left--; s.left == 0 || !s.last.is(key) {
@@ -159,9 +162,6 @@ func (s *shard) gate(key string, now time.Time) *gate {
 	}
 	if g.setting != s.setting {
 		g.sync(s.setting)
-	}
-	if g.more != nil {
-		g.forget(now)
 	}
 	g.seen = s.ticks
 	return g
@@ -249,7 +249,7 @@ func (s *shard) peek(key string, now time.Time) *gate {
 	case g != nil:
 	case s.overflow != nil && !s.spare(s.overflow, now):
 		if g = s.overflow; g.more.names[key] == 0 && s.hasRoom(now) {
-			g = newGate(g, now)
+			g = newGate(g, now, 0)
 		}
 	default:
 		g = s.untouched
@@ -288,6 +288,7 @@ func (l *Limiter) TryAcquireUpTo(key string, n int) (Permit, int) {
 	}
 	d := oneRequest // if there is room for nothing, this is refused and counted
 	if !g.waited() {
+		g.forget(now)
 		d.weight = max(1, g.upTo(now, min(n, maxAsk)))
 	}
 	if v := s.try(g, now, &d); v.reason != ReasonNone {
@@ -320,14 +321,15 @@ func (s *shard) admit(g *gate, now time.Time, d *demand) verdict {
 	if !d.priced && g.admitAtOnce(now, d.weight) {
 		return verdict{}
 	}
+	g.forget(now)
 	v := g.admit(now, d)
 	if v.reason == ReasonInFlight && g.more != nil && len(g.more.expiring) > 0 {
 		now = s.tick(s.l.now()) // slots alone are decided on without a clock
 		s.reclaim(g, now)
 		v = g.admit(now, d)
 	}
-	if v.rule == rulePacer {
-		g.more.pacer.paced = true
+	if i := v.law(); i >= 0 {
+		g.more.learned.heldBack(i)
 	}
 	return v
 }

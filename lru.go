@@ -144,13 +144,15 @@ func (l *Limiter) sweepNext(but *shard) int {
 // dropRested drops the oldest keys that have rested, a few at most, and returns how many.
 func (s *shard) dropRested() int {
 	now, n := s.tick(s.l.now()), 0
-	s.ticks = uint32(now.Sub(s.l.base) >> 30)
+	s.ticks = ticksAt(now.Sub(s.l.base))
 	for n < sweepMost && s.evictOne(1, func(g *gate) bool { return s.rested(g, now) }) {
 		n++
 	}
 	s.evicted(n)
 	return n
 }
+
+func ticksAt(at time.Duration) uint32 { return uint32(at >> 30) }
 
 // rested tells that the gate is idle and was not asked of late.
 func (s *shard) rested(g *gate, now time.Time) bool {
@@ -161,6 +163,9 @@ func (s *shard) rested(g *gate, now time.Time) bool {
 func (s *shard) spare(g *gate, now time.Time) bool {
 	s.reclaim(g, now)
 	g.sync(s.setting)
+	if g.held != 0 || g.used != 0 {
+		return false // and nothing is forgotten: what is out may bring feedback that is dated before now
+	}
 	g.forget(now)
 	return g.idle(now, s.untouched)
 }
@@ -213,7 +218,7 @@ func (s *shard) newKey(key string, now time.Time) *gate {
 	if !s.makeRoom(now) {
 		return s.overflowed()
 	}
-	g := newGate(like, now)
+	g := newGate(like, now, s.l.lawSeed(key))
 	s.add(key, g)
 	return g
 }
@@ -221,7 +226,7 @@ func (s *shard) newKey(key string, now time.Time) *gate {
 func (s *shard) overflowed() *gate {
 	s.counts.overflowed++
 	if s.overflow == nil {
-		s.overflow = newGate(s.untouched, s.now)
+		s.overflow = newGate(s.untouched, s.now, s.l.lawSeed(""))
 		s.overflow.extra().names = make(map[string]int)
 	}
 	return s.overflow

@@ -27,6 +27,7 @@ type options struct {
 	onWait          func(string, time.Duration)
 	onAdmit         func(string, time.Duration, time.Duration)
 	pool            Pool
+	sized           bool // the pool was configured
 	joins           bool
 	holdDown, stale time.Duration
 	atLeastOne      bool
@@ -99,14 +100,20 @@ func LeakCheck(report func(Leak)) Option {
 	return func(o *options) error { o.leakCheck = report; return nil }
 }
 
-// Policy sets the control law of the keys, and how far it may go past this replica's share.
+// Policy sets the control laws of the keys, and how far they may go past this replica's share.
 // The default is policy.Fixed, which is always at its share, whatever the ceiling.
+//
+// Under a policy that learns each key has a law for its requests, one for each other Unit that the limit's rates count, bounded
+// by the tightest of them, and, if Limit.InFlight is set, one for its slots. A refusal is handed to one of them: to the one whose
+// quota is the nearest to its end, if the feedback tells quotas, else to the one that last held somebody back. Everything else
+// is told to all. A key forgets what it has learned ten minutes after the last feedback, or after the instant until which a
+// law has stopped it; that is an hour ahead at most.
 func Policy(p policy.Policy, c Ceiling) Option {
 	return func(o *options) error {
 		if p == nil || c > CeilingLimit {
 			return fmt.Errorf("quotient: Policy: %v with ceiling %d", p, c)
 		}
-		o.policy, o.ceiling, o.learns = p, c, p.New() != nil
+		o.policy, o.ceiling, o.learns = p, c, p.New(0) != nil
 		return nil
 	}
 }
@@ -138,15 +145,16 @@ func OnAdmit(f func(key string, waited, overhead time.Duration)) Option {
 }
 
 // StartPool sets the configured pool: what counts until SetPool or Follow says otherwise, and
-// again when hints have become older than HintMaxAge. The default is one replica.
+// again when hints have become older than HintMaxAge. The default is one replica; a policy under CeilingLimit is not
+// told of that default, but that the share is unknown.
 func StartPool(p Pool) Option {
-	return func(o *options) error { o.pool, o.joins = p, false; return p.Validate() }
+	return func(o *options) error { o.pool, o.sized, o.joins = p, true, false; return p.Validate() }
 }
 
 // JoinPool is StartPool for a replica that joins a pool which is at work already: its buckets start
 // empty and fill at its share, so that joining brings no burst.
 func JoinPool(p Pool) Option {
-	return func(o *options) error { o.pool, o.joins = p, true; return p.Validate() }
+	return func(o *options) error { o.pool, o.sized, o.joins = p, true, true; return p.Validate() }
 }
 
 // HoldDown is how long a followed pool must have been smaller before it counts as smaller; 30 s by

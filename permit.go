@@ -57,17 +57,23 @@ func (p Permit) Release() {
 }
 
 // Done hands the key's policy what the upstream said, and releases the permit. Under
-// policy.Fixed it is Release.
+// policy.Fixed it is Release. A success is dated by the latest admission or other feedback of its key: the clock is read
+// for what complains or names a time to wait, and where a law governs slots.
 func (p Permit) Done(f policy.Feedback) {
-	p.Report(f)
-	p.Release()
+	switch {
+	case p.h == nil:
+	case p.h.s.l.learns:
+		p.h.s.report(p, &f, true)
+	default:
+		p.h.s.finish(p)
+	}
 }
 
 // Report hands the key's policy what the upstream said, and keeps the permit: an answer's head
 // tells before its body is read. It does nothing for a permit that is released.
 func (p Permit) Report(f policy.Feedback) {
 	if p.h != nil && p.h.s.l.learns {
-		p.h.s.report(p, f)
+		p.h.s.report(p, &f, false)
 	}
 }
 
@@ -140,11 +146,16 @@ func (s *shard) hold(g *gate, key string, d *demand, now time.Time) Permit {
 		h.slots = int32(d.weight)
 	}
 	if d.priced {
-		h.costs, h.since, h.take = d.costs, now.Sub(s.l.base), g.more.takes
+		h.costs, h.take = d.costs, g.more.takes
+	}
+	if len(g.setting.laws) > 0 {
+		h.since = g.more.learned.latest // it has just been set to now
+	} else if d.priced {
+		h.since = now.Sub(s.l.base)
 	}
 	g.held++
 	s.counts.inFlight += int64(h.weight)
-	if s.l.watches || g == s.overflow || g.setting.law != nil {
+	if s.l.watches || g == s.overflow {
 		s.watch(h, key, now)
 	}
 	return Permit{h, h.gen}
@@ -213,31 +224,49 @@ func (s *shard) finish(p Permit) {
 	s.serveAndUnlock(g)
 }
 
-func (s *shard) report(p Permit, f policy.Feedback) {
+// report hands feedback to the laws of the permit's gate; done also releases it.
+func (s *shard) report(p Permit, f *policy.Feedback, done bool) {
 	s.mu.Lock()
-	g, fed := p.h.gate, false
+	h, fed := p.h, false
+	g := h.gate
 	defer func() {
-		if !fed { // released before, or the law has panicked
+		if !fed { // released before, or a law has panicked
 			s.mu.Unlock()
 		}
 	}()
-	if p.h.gen != p.gen {
+	if h.gen != p.gen {
+		if done {
+			s.counts.doubleReleases++
+		}
 		return
 	}
-	s.feed(g, s.l.base.Add(p.h.since), f)
+	s.feed(g, h, f)
+	if done {
+		s.free(h)
+	}
 	fed = true
 	s.serveAndUnlock(g)
 }
 
-// feed hands feedback to the gate's law.
-func (s *shard) feed(g *gate, sent time.Time, f policy.Feedback) {
-	now := s.tick(s.l.now())
-	g.sync(s.setting)
+// feed hands feedback to the gate's laws.
+func (s *shard) feed(g *gate, h *holding, f *policy.Feedback) {
 	if f.Outcome == policy.Throttled {
 		s.counts.throttled++
 	}
-	g.forget(now)
-	g.more.pacer.feed(g.setting.law, s.l.base, now, sent, f)
+	if g.setting != s.setting {
+		g.sync(s.setting)
+	}
+	st, l := g.setting, g.more.learned
+	if f.Outcome != policy.Success || f.RetryAfter != 0 || st.slotsLaw() >= 0 {
+		l.latest = s.tick(s.l.now()).Sub(st.origin) // else the clock would be half the price of a success
+	}
+	if l.stale(l.latest) {
+		l.forget(st.laws)
+	}
+	l.hears(f, h, s.l.policy, st.laws)
+	if st.slotsLaw() >= 0 {
+		g.resize()
+	}
 }
 
 func (s *shard) correct(p Permit, unit string, used int) error {
@@ -262,6 +291,7 @@ func (s *shard) correct(p Permit, unit string, used int) error {
 			g.adjust(i, now, h, u, used-h.costs[u])
 		}
 	}
+	g.repace(now, u+1, used-h.costs[u])
 	h.extra[u] = max(0, h.extra[u]+used-h.costs[u])
 	h.costs[u] = used
 	s.serveAndUnlock(g)

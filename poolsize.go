@@ -129,7 +129,7 @@ type follower struct {
 	damp  damper
 	began time.Time
 	heard bool
-	inUse Pool // what was last put in force; the zero value at first
+	inUse PoolStats // what was last put in force: the pool and its source; the zero value at first
 	timer *time.Timer
 	ended bool
 }
@@ -176,8 +176,8 @@ func (f *follower) apply(now time.Time) {
 	if f.heard && !stale {
 		p, source = f.damp.pool(now, f.l.holdDown), "followed"
 	}
-	if p != f.inUse && (f.heard || stale) {
-		f.inUse = p
+	if u := &f.inUse; (p != u.Pool || source != u.Source) && (f.heard || stale) {
+		u.Pool, u.Source = p, source
 		f.l.setPool(p, source, false)
 	}
 	f.again(now)

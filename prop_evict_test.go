@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/quotient-go/quotient/policy"
 )
 
 // twin is two limiters that are asked the same: one has room for few keys, one for all.
@@ -30,9 +32,9 @@ func (w *twin) ask(key string, asks ...Ask) (a, b Decision) {
 	return a, b
 }
 
-func (w *twin) release(i int) {
-	w.permits[i][0].Release()
-	w.permits[i][1].Release()
+func (w *twin) release(i int, f policy.Feedback) {
+	w.permits[i][0].Done(f)
+	w.permits[i][1].Done(f)
 	w.permits = append(w.permits[:i], w.permits[i+1:]...)
 }
 
@@ -58,11 +60,15 @@ func TestPropertyEvictionIsInvisible(t *testing.T) {
 		if rapid.Bool().Draw(rt, "joins") {
 			start = JoinPool(drawPool(rt))
 		}
+		law := rapid.SampledFrom([]Option{
+			Policy(policy.Fixed{}, CeilingShare), Policy(policy.AIMD{}, CeilingShare), Policy(adversary{1, true}, CeilingShare), Policy(adversary{2, true}, CeilingLimit),
+		}).Draw(rt, "policy")
 		phase := func(o *options) error { o.phase = 7; return nil } // or the two would have other windows
 		w := twin{
-			few: mustNew(rt, limit, start, phase, MaxKeys(3)),
-			all: mustNew(rt, limit, start, phase, MaxKeys(1000)),
+			few: mustNew(rt, limit, start, phase, law, MaxKeys(3)),
+			all: mustNew(rt, limit, start, phase, law, MaxKeys(1000)),
 		}
+		w.all.seed = w.few.seed // of the laws: there is one shard
 		w.all.shards[0].evictNothing()
 		units := []string{"tokens"}
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
@@ -75,6 +81,9 @@ func TestPropertyEvictionIsInvisible(t *testing.T) {
 				must(rt, w.both(func(l *Limiter) error { return l.SetLimit(limit) }))
 			case 2, 3, 4:
 				time.Sleep(drawPause(rt))
+				if rapid.IntRange(0, 5).Draw(rt, "long") == 0 {
+					time.Sleep(forgetAfter)
+				}
 			case 5, 6:
 				if len(w.permits) > 0 {
 					i := rapid.IntRange(0, len(w.permits)-1).Draw(rt, "which")
@@ -82,7 +91,7 @@ func TestPropertyEvictionIsInvisible(t *testing.T) {
 						_ = w.permits[i][0].Correct("tokens", used)
 						_ = w.permits[i][1].Correct("tokens", used)
 					}
-					w.release(i)
+					w.release(i, drawFeedback(rt))
 				}
 			default:
 				asks := []Ask{Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))}

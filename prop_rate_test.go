@@ -8,11 +8,11 @@ import (
 )
 
 // Bound 1: in any window one replica admits at most the integral of its ceiling and its
-// burst, and one debt, through every SetLimit, SetPool and eviction, whatever is refunded.
+// burst, and one debt, through every SetLimit, SetPool and eviction, whatever is refunded and whatever a law answers.
 func TestPropertyReplica(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		rate, pool := drawRate(rt, "r"), drawPool(rt)
-		l := mustNew(rt, Limit{Rates: []Rate{rate}}, StartPool(pool), MaxKeys(2))
+		l := mustNew(rt, Limit{Rates: []Rate{rate}}, StartPool(pool), MaxKeys(2), drawPolicy(rt))
 		var m meter
 		m.limit(shareOf(rate, pool.Replicas))
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
@@ -33,13 +33,15 @@ func TestPropertyReplica(t *testing.T) {
 				time.Sleep(drawPause(rt))
 			case 5:
 				w := rapid.IntRange(1, 12).Draw(rt, "weight")
-				if _, d := l.TryAcquire("k", Weight(w)); d.OK {
+				if p, d := l.TryAcquire("k", Weight(w)); d.OK {
 					m.add(w)
 					m.extra = max(m.extra, float64(w)-1)
+					p.Done(drawFeedback(rt))
 				}
 			default:
-				_, n := l.TryAcquireUpTo("k", rapid.IntRange(1, 12).Draw(rt, "up to"))
+				p, n := l.TryAcquireUpTo("k", rapid.IntRange(1, 12).Draw(rt, "up to"))
 				m.add(n)
+				p.Done(drawFeedback(rt))
 			}
 		}
 		m.check(rt.Fatalf)
@@ -52,11 +54,11 @@ func TestPropertyReplica(t *testing.T) {
 func TestPropertyFleet(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		rate := drawRate(rt, "r")
-		n := rapid.IntRange(1, 5).Draw(rt, "replicas")
+		n, law := rapid.IntRange(1, 5).Draw(rt, "replicas"), drawPolicy(rt)
 		most := n
 		var fleet []*Limiter
 		for range n {
-			fleet = append(fleet, mustNew(rt, Limit{Rates: []Rate{rate}}, StartPool(Pool{Replicas: n}), few))
+			fleet = append(fleet, mustNew(rt, Limit{Rates: []Rate{rate}}, StartPool(Pool{Replicas: n}), law, few))
 		}
 		announce := func(n int) {
 			for _, l := range fleet {
@@ -73,7 +75,7 @@ func TestPropertyFleet(t *testing.T) {
 					most = max(most, n)
 					announce(n)
 					time.Sleep(drawPause(rt))
-					fleet = append(fleet, mustNew(rt, Limit{Rates: []Rate{rate}}, JoinPool(Pool{Replicas: n}), few))
+					fleet = append(fleet, mustNew(rt, Limit{Rates: []Rate{rate}}, JoinPool(Pool{Replicas: n}), law, few))
 				}
 			case 1:
 				if n > 1 {
@@ -86,8 +88,9 @@ func TestPropertyFleet(t *testing.T) {
 				time.Sleep(drawPause(rt))
 			default:
 				l := fleet[rapid.IntRange(0, len(fleet)-1).Draw(rt, "who")]
-				_, got := l.TryAcquireUpTo("k", rapid.IntRange(1, 12).Draw(rt, "up to"))
+				p, got := l.TryAcquireUpTo("k", rapid.IntRange(1, 12).Draw(rt, "up to"))
 				m.add(got)
+				p.Done(drawFeedback(rt))
 			}
 		}
 		m.extra = max(rate.burst(), float64(most))

@@ -19,7 +19,7 @@ func TestPropertyInFlight(t *testing.T) {
 		g := rapid.IntRange(1, 12).Draw(rt, "G")
 		n := rapid.IntRange(1, 5).Draw(rt, "N")
 		atLeastOne := rapid.Bool().Draw(rt, "at least one")
-		opts := []Option{few}
+		opts := []Option{few, drawPolicy(rt)}
 		if atLeastOne {
 			opts = append(opts, AtLeastOne())
 		}
@@ -54,7 +54,7 @@ func TestPropertyInFlight(t *testing.T) {
 			case 2, 3, 4:
 				if len(r.held) > 0 {
 					k := rapid.IntRange(0, len(r.held)-1).Draw(rt, "which")
-					r.held[k].Release()
+					r.held[k].Done(drawFeedback(rt))
 					r.held = append(r.held[:k], r.held[k+1:]...)
 					r.age = append(r.age[:k], r.age[k+1:]...)
 				}

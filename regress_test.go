@@ -223,16 +223,16 @@ func TestMaxHoldBoundsMemory(t *testing.T) {
 // A law that panics must not keep the shard's lock.
 type panicky struct{}
 
-func (panicky) Next(s policy.Sample, b policy.Bounds) float64 {
+func (panicky) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 	if s.Outcome == policy.Throttled {
 		panic("law")
 	}
-	return 1
+	return policy.Pace{Rate: 1}
 }
 
 type panickyPolicy struct{}
 
-func (panickyPolicy) New() policy.Law { return panicky{} }
+func (panickyPolicy) New(uint64) policy.Law { return panicky{} }
 
 func TestPanickingLaw(t *testing.T) {
 	l := limiterOf(t, rated(PerSecond(10)), Policy(panickyPolicy{}, CeilingShare))

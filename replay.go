@@ -30,8 +30,9 @@ func (g *gate) apply(st *setting) {
 		}
 	}
 	g.forgetLows(st)
-	g.applyLaw(st)
-	g.setting, g.size = st, int32(st.slots)
+	g.applyLaws(st)
+	g.setting = st
+	g.resize()
 	if st.reshaped && g.more != nil {
 		g.countAhead()
 	}
@@ -39,13 +40,12 @@ func (g *gate) apply(st *setting) {
 
 // begin puts an empty gate under its first setting: full, or empty on a replica that joins
 // a pool which others use already. An empty window opens with the next one.
-func (g *gate) begin(st *setting, full bool) {
+func (g *gate) begin(st *setting) {
 	g.setting = &setting{}
 	g.reshape(g.setting, st)
-	g.setting, g.size = st, int32(st.slots)
-	if g.applyLaw(st); st.law != nil && !full {
-		g.more.pacer = newPacer(st.law, st.at, false)
-	}
+	g.applyLaws(st)
+	g.setting = st
+	g.resize()
 }
 
 // reshape gives the gate the buckets and windows of st's rations. A rule that stays keeps its

@@ -1,12 +1,9 @@
 package quotient
 
 import (
-	"math"
 	"time"
 
 	"golang.org/x/time/rate"
-
-	"github.com/quotient-go/quotient/policy"
 )
 
 // Ceiling is how far a policy may go past this replica's share.
@@ -15,9 +12,10 @@ type Ceiling uint8
 const (
 	// CeilingShare never lets a replica go past its share, whatever its policy learns.
 	CeilingShare Ceiling = iota
-	// CeilingLimit lets a replica go up to the whole global limit when its policy has learned
-	// that it may; the share is then where it starts. It is for clients of an upstream that
-	// judges for itself and answers 429.
+	// CeilingLimit lets a replica go up to the whole global limit, in rates and in slots, when its policy has learned
+	// that it may; the share is where a law starts. While nobody has said how large the pool is (StartPool,
+	// JoinPool, SetPool, Follow) the share is unknown, and laws start cautiously. It is for clients of an
+	// upstream that judges for itself and answers 429.
 	CeilingLimit
 )
 
@@ -33,14 +31,14 @@ type setting struct {
 	rations   []ration
 	slots     int // of this replica; unbounded when limit.InFlight is 0
 	units     []string
-	law       *lawSetting // nil under a policy that never learns
-	joins     bool        // this replica joined a pool at work: what it has not counted yet starts empty
-	origin    time.Time   // of the times that laws are given
-	fast      int         // the most events that one token bucket of requests alone decides on; 0: look further
-	holds     bool        // every permit has something to give back or to learn from
-	slotsOnly bool        // slots alone decide
-	reshaped  bool        // the rules are not those of the setting before
-	next      *setting    // written under all shard locks, read under one
+	laws      []lawSetting // what laws govern: requests, other units, slots; none under a policy that never learns
+	joins     bool         // this replica joined a pool at work: what it has not counted yet starts empty
+	origin    time.Time    // of the times that laws are given
+	fast      int          // the most events that one token bucket of requests decides on, with slots and laws; 0: look further
+	holds     bool         // every permit has something to give back or to learn from
+	slotsOnly bool         // slots alone decide
+	reshaped  bool         // the rules are not those of the setting before
+	next      *setting     // written under all shard locks, read under one
 }
 
 // ration is this replica's part of one Rate.
@@ -54,35 +52,35 @@ type ration struct {
 	window       *schedule
 }
 
-// lawSetting is what a policy's laws start from under a setting.
-type lawSetting struct {
-	policy policy.Policy
-	bounds policy.Bounds
-	start  float64 // events per second
-}
-
-// resolve works out a setting. The limit and the pool are valid.
-func (o *options) resolve(limit Limit, pool Pool, units []string) *setting {
+// resolve works out a setting. The limit and the pool are valid; sized tells whether somebody has said how large the pool
+// is.
+func (o *options) resolve(limit Limit, pool Pool, sized bool, units []string) *setting {
 	st := &setting{limit: limit, units: units}
 	for i, r := range limit.Rates {
 		st.rations = append(st.rations, o.ration(r, i, pool, units))
 	}
 	st.joins = o.joins
 	st.slots = o.slots(limit.InFlight, pool)
-	st.law = o.lawFor(limit, pool)
+	o.govern(st, pool, sized)
 	if st.simple() && st.rations[0].fullIn() < longWait {
 		st.fast = st.rations[0].most
 	}
-	st.holds = limit.InFlight > 0 || st.law != nil
-	st.slotsOnly = len(st.rations) == 0 && st.law == nil && limit.InFlight > 0 && !limit.deny
+	st.holds = limit.InFlight > 0 || len(st.laws) > 0
+	st.slotsOnly = len(st.rations) == 0 && len(st.laws) == 0 && limit.InFlight > 0 && !limit.deny
 	return st
 }
 
-func (o *options) ration(r Rate, i int, pool Pool, units []string) ration {
-	n := float64(pool.Replicas)
+// bounding is the pool that limits are divided by: under CeilingLimit only laws hear of the true one.
+func (o *options) bounding(pool Pool) Pool {
 	if o.ceiling == CeilingLimit && o.learns {
-		n, pool = 1, Pool{Replicas: 1}
+		return Pool{Replicas: 1}
 	}
+	return pool
+}
+
+func (o *options) ration(r Rate, i int, pool Pool, units []string) ration {
+	pool = o.bounding(pool)
+	n := float64(pool.Replicas)
 	x := ration{
 		name: r.name(i), unit: r.Unit, unitID: 1 + indexOf(units, r.Unit),
 		limit: r.perSecond(), share: r.perSecond() / n,
@@ -102,6 +100,7 @@ func (o *options) ration(r Rate, i int, pool Pool, units []string) ration {
 // slots divides the in-flight limit. The remainder goes to the lowest ordinals, one each,
 // and only when the ordinals are fixed: two replicas that hold the same one would exceed the limit.
 func (o *options) slots(global int, pool Pool) int {
+	pool = o.bounding(pool)
 	share := global / pool.Replicas
 	if pool.Fixed && pool.Ordinal > 0 && pool.Ordinal <= global%pool.Replicas {
 		share++
@@ -110,31 +109,6 @@ func (o *options) slots(global int, pool Pool) int {
 		share = 1
 	}
 	return share
-}
-
-// lawFor bounds the policy by the tightest rate that counts requests.
-func (o *options) lawFor(limit Limit, pool Pool) *lawSetting {
-	if !o.learns {
-		return nil
-	}
-	ls := &lawSetting{policy: o.policy, bounds: policy.Bounds{Ceiling: math.Inf(1)}}
-	for _, r := range limit.Rates {
-		if r.Unit == "" {
-			ls.bounds.Ceiling = min(ls.bounds.Ceiling, r.perSecond())
-		}
-	}
-	if !math.IsInf(ls.bounds.Ceiling, 1) {
-		ls.bounds.Share = ls.bounds.Ceiling / float64(pool.Replicas)
-		if o.ceiling == CeilingShare {
-			ls.bounds.Ceiling = ls.bounds.Share
-		}
-	}
-	ls.start = o.policy.New().Next(policy.Sample{}, ls.bounds)
-	if !usable(ls.start) || ls.start > maxEvents {
-		ls.start = startUnknown
-	}
-	ls.start = min(ls.start, ls.bounds.Ceiling)
-	return ls
 }
 
 // stricter tells whether st may refuse for good what old did not.
@@ -181,8 +155,8 @@ func (r *ration) fullIn() time.Duration {
 	return time.Duration(min(d, float64(never/2)))
 }
 
-// simple tells that one token bucket of requests is all there is to decide.
+// simple tells that one token bucket of requests is all there is to decide, but for slots.
 func (st *setting) simple() bool {
 	return len(st.rations) == 1 && st.rations[0].window == nil && st.rations[0].unitID == 0 &&
-		st.limit.InFlight == 0 && st.law == nil && !st.limit.deny
+		!st.limit.deny
 }

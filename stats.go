@@ -205,8 +205,8 @@ func (s *shard) keyStats(g *gate) KeyStats {
 	}
 	if g.more != nil {
 		ks.Waiting = g.more.queue.len
-		if g.more.pacer != nil {
-			ks.Rate = g.more.pacer.rate
+		if g.more.learned != nil {
+			ks.Rate = g.more.learned.pacers[0].pace
 		}
 	}
 	return ks

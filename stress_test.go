@@ -252,6 +252,7 @@ func configs() map[string]func(t testing.TB) *stress {
 		"all":       mk(&stress{keys: 50, expire: true, limits: mixedLimits()}, MaxHold(3*time.Millisecond), Policy(policy.AIMD{}, CeilingShare), MaxWait(2*time.Millisecond), LeakCheck(func(Leak) {})),
 		"nolaw":     mk(&stress{keys: 50, expire: true, limits: mixedLimits()}, MaxHold(3*time.Millisecond)),
 		"ceiling":   mk(&stress{keys: 50, limits: mixedLimits()}, Policy(policy.AIMD{}, CeilingLimit), JoinPool(Pool{Replicas: 2})),
+		"adversary": mk(&stress{keys: 50, limits: mixedLimits()}, Policy(adversary{7, true}, CeilingLimit)),
 		"fixed":     mk(&stress{keys: 50, limits: fixedLimits(4), fixed: 4}),
 		"slots":     mk(&stress{keys: 50, limits: []Limit{{InFlight: 4}}, fixed: 4}),
 		"slotsexp":  mk(&stress{keys: 50, expire: true, limits: []Limit{{InFlight: 4}, {InFlight: 2}}}, MaxHold(3*time.Millisecond)),

@@ -62,8 +62,9 @@ func (st *setting) decision(v verdict) Decision {
 	switch {
 	case v.rule == ruleInFlight:
 		d.Rule, d.Limit, d.Share = inFlightRule, float64(st.limit.InFlight), float64(st.slots)
-	case v.rule == rulePacer && st.law != nil:
-		d.Rule, d.Limit, d.Share = pacerRule, st.law.bounds.Ceiling, st.law.bounds.Share
+	case v.law() >= 0 && v.law() < len(st.laws):
+		b := st.laws[v.law()].bounds
+		d.Rule, d.Limit, d.Share = lawRule, b.Ceiling, b.Share
 	case v.rule >= 0 && int(v.rule) < len(st.rations):
 		r := &st.rations[v.rule]
 		d.Rule, d.Limit, d.Share = r.name, r.limit, r.share
@@ -74,7 +75,7 @@ func (st *setting) decision(v verdict) Decision {
 // The names of the rules that are no rates.
 const (
 	inFlightRule = "in-flight"
-	pacerRule    = "adaptive"
+	lawRule      = "adaptive"
 )
 
 // announce calls the OnWait hook. Should it panic, the caller's place in the queue is given up.
@@ -145,11 +146,8 @@ func (g *gate) turnOf(now time.Time, d *demand) verdict {
 			turn.rule, turn.wait = int16(i), w
 		}
 	}
-	if g.more != nil && g.more.pacer != nil {
-		p := g.more.pacer
-		if w := p.untilHas(now, g.queued(len(st.rations))+min(d.weight*milli, p.lim.Burst())); w > turn.wait {
-			turn.rule, turn.wait = rulePacer, w
-		}
+	if v := g.pacingBehind(now, d); v.wait > turn.wait {
+		turn = v
 	}
 	if turn.wait == 0 && st.limit.InFlight > 0 {
 		turn = verdict{ReasonInFlight, ruleInFlight, never}
@@ -225,7 +223,7 @@ func (s *shard) rest(g *gate) {
 		m.timer.Stop()
 	}
 	m.timer, m.ahead, m.turn = nil, nil, time.Time{}
-	if m.rest == nil && m.windows == nil && m.pacer == nil && len(m.expiring) == 0 && m.names == nil && m.lows == nil {
+	if m.rest == nil && m.windows == nil && m.learned == nil && len(m.expiring) == 0 && m.names == nil && m.lows == nil {
 		g.more = nil
 	}
 }
@@ -302,8 +300,8 @@ func (s *shard) arm(g *gate, now time.Time) {
 	if s.l.maxWait > 0 {
 		sooner(s.l.base.Add(after(m.queue.head.since, s.l.maxWait)))
 	}
-	if m.pacer != nil && m.pacer.law != nil {
-		sooner(m.pacer.fed.Add(forgetAfter)) // the rate changes then
+	if m.learned != nil && m.learned.due != 0 {
+		sooner(s.l.base.Add(m.learned.due)) // the rates change then
 	}
 	if len(m.expiring) > 0 && m.blocked == ReasonInFlight {
 		sooner(s.l.base.Add(m.nextEnd))

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/policy"
@@ -75,8 +76,8 @@ func TestTransportAllocatesLittle(t *testing.T) {
 // deaf is a policy that is told everything and keeps nothing.
 type deaf struct{}
 
-func (d deaf) New() policy.Law                             { return d }
-func (deaf) Next(_ policy.Sample, b policy.Bounds) float64 { return b.Ceiling }
+func (d deaf) New(uint64) policy.Law                           { return d }
+func (deaf) Next(_ policy.Sample, b policy.Bounds) policy.Pace { return policy.Pace{Rate: b.Ceiling} }
 
 // targets are requests for 1,000 different paths.
 func targets(b *testing.B) []*http.Request {
@@ -143,6 +144,50 @@ func BenchmarkPath(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				Path()(r)
+			}
+		})
+	}
+}
+
+// usualHeader is what an answer has without a word about limits.
+func usualHeader() http.Header {
+	return fields(
+		"Date", "Sat, 21 Nov 2026 16:00:00 GMT", "Content-Type", "application/json; charset=utf-8", "Content-Length", "1234",
+		"Connection", "keep-alive", "Cache-Control", "private, max-age=0", "Etag", `"abc"`, "Vary", "Accept", "Server", "nginx",
+		"X-Request-Id", "0123456789abcdef", "X-Frame-Options", "DENY", "X-Content-Type-Options", "nosniff",
+		"Strict-Transport-Security", "max-age=31536000", "Content-Security-Policy", "default-src 'none'", "Referrer-Policy", "no-referrer",
+		"Access-Control-Allow-Origin", "*", "Via", "1.1 proxy",
+	)
+}
+
+// BenchmarkFeedback is what an answer costs that a policy is told of, among the fields of a usual one.
+func BenchmarkFeedback(b *testing.B) {
+	for _, bb := range []struct {
+		name, host string
+		status     int
+		fields     []string
+	}{
+		{"nothing/any", "example.com", 200, nil},
+		{"nothing/github", "api.github.com", 200, nil},
+		{"nothing/openai", "api.openai.com", 200, nil},
+		{"nothing/slack", "slack.com", 200, nil},
+		{"epoch", "api.github.com", 200, []string{"X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "1795276830"}},
+		{"durations", "api.openai.com", 200, []string{
+			"X-RateLimit-Limit-Requests", "60", "X-RateLimit-Remaining-Requests", "59", "X-RateLimit-Reset-Requests", "1s",
+			"X-RateLimit-Limit-Tokens", "60000", "X-RateLimit-Remaining-Tokens", "59000", "X-RateLimit-Reset-Tokens", "6m0s"}},
+		{"any", "example.com", 200, []string{"X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "50", "X-RateLimit-Reset", "30"}},
+		{"list", "example.com", 200, []string{"RateLimit-Policy", `"minute";q=100;w=60`, "RateLimit", `"minute";r=50;t=30`}},
+		{"dictionary", "example.com", 200, []string{"RateLimit", "limit=100, remaining=50, reset=5"}},
+		{"refusal", "example.com", 429, []string{"Retry-After", "30"}},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			h := usualHeader()
+			for name, values := range fields(bb.fields...) {
+				h[name] = values
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				profileOf(bb.host).Feedback(bb.status, h, time.Time{})
 			}
 		})
 	}

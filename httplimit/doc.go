@@ -14,5 +14,8 @@
 // or any function of yours. A key function is a decision about who shares a quota
 // with whom; each one documents what a client can vary in it.
 //
+// A policy that learns hears what an answer's fields say: Retry-After, RateLimit, and those that GitHub, OpenAI
+// and others send in its place. ProfileFor lists the hosts that are known, and a Profile describes one more.
+//
 // Nothing here starts a goroutine, and nothing retries.
 package httplimit

@@ -1,13 +1,18 @@
 package httplimit
 
 import (
+	"maps"
+	"math"
 	"math/big"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quotient-go/quotient/policy"
 )
 
 // FuzzCanonicalPath holds that the form is a fixed point, that it looks as Path
@@ -116,4 +121,128 @@ func isKeyOfAddr(key string) bool {
 	}
 	prefix, err := netip.ParsePrefix(key)
 	return err == nil && prefix.Bits() == clientBits && prefix == prefix.Masked() && !prefix.Addr().Is4In6()
+}
+
+// lines is a header as lines of text, and back.
+func lines(h http.Header) string {
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		for _, value := range h[name] {
+			text.WriteString(name + ": " + value + "\n")
+		}
+	}
+	return text.String()
+}
+
+func headerOf(text string) http.Header {
+	h := http.Header{}
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+		h.Add(name, strings.Trim(value, " \t"))
+	}
+	return h
+}
+
+// sound fails unless feedback keeps what Profile.Feedback promises.
+func sound(t *testing.T, f policy.Feedback) {
+	t.Helper()
+	if f.Outcome != policy.Success && f.Outcome != policy.Throttled && f.Outcome != policy.Unavailable {
+		t.Fatalf("the outcome is %v", f.Outcome)
+	}
+	if f.RetryAfter < 0 || f.RetryAfter > maxRetryAfter || f.Outcome == policy.Success && f.RetryAfter != 0 {
+		t.Fatalf("%v with a pause of %v", f.Outcome, f.RetryAfter)
+	}
+	units := map[string]bool{}
+	for _, q := range f.Quotas {
+		if q == (policy.Quota{}) {
+			continue
+		}
+		if !q.Known() || q.Remaining > q.Limit || q.Limit > maxAmount || q.Reset < 0 || q.Reset > maxReset {
+			t.Fatalf("the quota %+v", q)
+		}
+		if len(q.Unit) > maxUnit || units[q.Unit] {
+			t.Fatalf("the unit %q, after %v", q.Unit, units)
+		}
+		units[q.Unit] = true
+	}
+}
+
+// FuzzFeedback holds the ranges of what any answer means, that it means the same each time and beside other
+// fields, and that an answer from a cache says nothing of its own.
+func FuzzFeedback(f *testing.F) {
+	for _, e := range zoo(f) {
+		f.Add(e.host, e.status, lines(e.header))
+	}
+	f.Fuzz(func(t *testing.T, host string, status int, text string) {
+		p, h := ProfileFor(host), headerOf(text)
+		before := lines(h)
+		got, garbage := p.Feedback(status, h, zooTime)
+		sound(t, got)
+		if lines(h) != before {
+			t.Fatalf("the header became %v", h)
+		}
+		if most := len(before); garbage < 0 || garbage > most {
+			t.Fatalf("garbage %d in %d bytes", garbage, most)
+		}
+		h.Set("X-Other", "5")
+		if again, n := p.Feedback(status, h, zooTime); again != got || n != garbage {
+			t.Fatalf("%+v, garbage %d, and then %+v, garbage %d", got, garbage, again, n)
+		}
+		h.Set("Age", "1")
+		stale, n := p.Feedback(status, h, zooTime)
+		if n != 0 || stale != (policy.Feedback{Outcome: p.outcome(status)}) {
+			t.Fatalf("from a cache: %+v, garbage %d", stale, n)
+		}
+	})
+}
+
+// fuzzed is the policy that the fuzzer tells of all answers.
+var fuzzed policy.Policy = policy.AIMD{}
+
+// FuzzFeedbackToPolicy sends answers, with an empty line between them, through the parser into a policy, for
+// requests and tokens, and holds that its pace stays finite and in bounds.
+func FuzzFeedbackToPolicy(f *testing.F) {
+	all := zoo(f)
+	for i := 0; i+3 <= len(all); i += 3 {
+		var answers []string
+		for _, e := range all[i : i+3] {
+			answers = append(answers, lines(e.header))
+		}
+		f.Add(uint64(i), all[i].host, uint16(all[i].status), int64(i)*int64(time.Second), strings.Join(answers, "\n"))
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, host string, statuses uint16, step int64, text string) {
+		bounds := policy.Bounds{Share: float64(seed%1000) / 10, Ceiling: 1 + float64(seed%10_000)}
+		for _, unit := range []string{"", "tokens"} {
+			law, now := fuzzed.New(seed), time.Duration(0)
+			inBounds(t, law.Next(policy.Sample{Now: now}, bounds), bounds, now)
+			for i, answer := range strings.Split(text, "\n\n") {
+				status := []int{200, 429, 503, 403, int(statuses)}[(int(statuses)+i)%5]
+				said, _ := ProfileFor(host).Feedback(status, headerOf(answer), zooTime)
+				sound(t, said)
+				sample := sampleOf(&said, unit)
+				sample.Sent = now
+				now += time.Duration(step) % time.Hour
+				sample.Now, sample.Cost, sample.Paced = now, 1, (statuses>>(i%16))&1 == 1
+				inBounds(t, law.Next(sample, bounds), bounds, now)
+			}
+		}
+	})
+}
+
+// sampleOf is feedback as the law of one unit sees it.
+func sampleOf(f *policy.Feedback, unit string) policy.Sample {
+	s := policy.Sample{Outcome: f.Outcome, RetryAfter: f.RetryAfter}
+	for _, q := range f.Quotas {
+		if q.Known() && q.Unit == unit {
+			s.Quota = q
+		}
+	}
+	return s
+}
+
+func inBounds(t *testing.T, p policy.Pace, b policy.Bounds, now time.Duration) {
+	t.Helper()
+	if !(p.Rate > 0 && p.Rate <= b.Ceiling) || math.IsInf(p.Rate, 0) || p.NotBefore > max(now, 0)+maxReset {
+		t.Fatalf("the pace %+v at %v under %+v", p, now, b)
+	}
 }

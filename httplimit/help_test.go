@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"slices"
@@ -45,21 +46,23 @@ func inFlight(t testing.TB, l *quotient.Limiter, n int) {
 	}
 }
 
-// spy is a policy that writes down what it is told.
+// spy is a policy that writes down what it is told about requests, which no rate of these tests bounds.
 type spy struct {
 	mu    sync.Mutex
 	heard []policy.Feedback
 }
 
-func (s *spy) New() policy.Law { return s }
+func (s *spy) New(uint64) policy.Law { return s }
 
-func (s *spy) Next(sample policy.Sample, b policy.Bounds) float64 {
+func (s *spy) Next(sample policy.Sample, b policy.Bounds) policy.Pace {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sample.Outcome != policy.Unknown {
-		s.heard = append(s.heard, sample.Feedback)
+	if sample.Outcome != policy.Unknown && math.IsInf(b.Ceiling, 1) {
+		s.heard = append(s.heard, policy.Feedback{
+			Outcome: sample.Outcome, RetryAfter: sample.RetryAfter, Quotas: [policy.MaxQuotas]policy.Quota{sample.Quota},
+		})
 	}
-	return min(b.Ceiling, 1e6)
+	return policy.Pace{Rate: min(b.Ceiling, 1e6)}
 }
 
 // told fails unless the policy was told this and nothing else.

@@ -36,8 +36,9 @@ import (
 // protocol (Upgrade or CONNECT). Then it gets a wrapper with Unwrap and with
 // exactly those of http.Flusher, http.Hijacker, http.Pusher and io.ReaderFrom that
 // the original has; http.ResponseController works as before. Through it a policy
-// learns of the handler's own 429 and 503 and their Retry-After, when the handler
-// has returned; a panic before any answer counts as policy.Failed. A connection
+// learns of the handler's own 429 and 503 and of the Retry-After and RateLimit fields of its answers, when the handler
+// has returned: they are read as ProfileFor reads those of an unknown host (see CountGarbage). A panic before any
+// answer counts as policy.Failed. A connection
 // that is hijacked through it counts as policy.Success, and holds its permit until
 // it is closed, or for StreamLifetime at most.
 //
@@ -60,6 +61,7 @@ func Middleware(l *quotient.Limiter, key KeyFunc, opts ...Option) func(http.Hand
 		feedback:       l.NeedsFeedback(),
 		streamLifetime: defaultStreamLifetime,
 		unreadBodyWait: defaultUnreadBodyWait,
+		garbage:        new(atomic.Uint64),
 	}
 	for _, opt := range opts {
 		opt(m)
@@ -75,7 +77,8 @@ type middleware struct {
 	feedback       bool // the limiter's policy learns
 	streamLifetime time.Duration
 	unreadBodyWait time.Duration
-	buffered       atomic.Int64 // bytes that are set aside for bodies of waiting requests
+	garbage        *atomic.Uint64 // see CountGarbage
+	buffered       atomic.Int64   // bytes that are set aside for bodies of waiting requests
 }
 
 // handler is one handler behind the limiter.
@@ -172,7 +175,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, permit quotient.
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	tracked := &tracker{inner: w, permit: permit, lifetime: h.streamLifetime}
+	tracked := &tracker{inner: w, permit: permit, lifetime: h.streamLifetime, garbage: h.garbage}
 	tracked.heard.Outcome = policy.Failed // until something was answered
 	defer tracked.finish()
 	h.next.ServeHTTP(wrap(tracked), r)

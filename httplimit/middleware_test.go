@@ -283,6 +283,7 @@ func TestMistakesPanicAtOnce(t *testing.T) {
 		"nil key":             func() { Middleware(limiter(t, oneSlot), nil) },
 		"StreamLifetime zero": func() { StreamLifetime(0) },
 		"UnreadBodyWait -1s":  func() { UnreadBodyWait(-time.Second) },
+		"CountGarbage nil":    func() { CountGarbage(nil) },
 	} {
 		func() {
 			defer func() {

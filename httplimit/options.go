@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -40,6 +41,16 @@ func StreamLifetime(d time.Duration) Option {
 func UnreadBodyWait(d time.Duration) Option {
 	mustBePositive("UnreadBodyWait", d)
 	return func(m *middleware) { m.unreadBodyWait = d }
+}
+
+// CountGarbage adds to n how many fields and parameters about limits could not be read in the handler's own
+// answers, and were ignored. Answers are read if the limiter's policy learns, or if the request asks for another
+// protocol. CountGarbage panics if n is nil.
+func CountGarbage(n *atomic.Uint64) Option {
+	if n == nil {
+		panic("httplimit: CountGarbage: the counter is nil")
+	}
+	return func(m *middleware) { m.garbage = n }
 }
 
 // mustBePositive panics for a duration that cannot be meant, like

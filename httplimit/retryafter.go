@@ -45,7 +45,11 @@ func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 
 // cached reports whether an answer has been stored on its way: an Age above 0.
 func cached(h http.Header) bool {
-	age := strings.Trim(h.Get("Age"), " \t")
+	lines := h["Age"]
+	if len(lines) == 0 {
+		return false
+	}
+	age := strings.Trim(lines[0], " \t")
 	return isDigits(age) && strings.Trim(age, "0") != ""
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/quotient-go/quotient"
@@ -31,8 +32,9 @@ const defaultBodyTimeout = 5 * time.Minute
 // that is neither read nor closed gives its permit back after BodyTimeout.
 //
 // A policy that learns is told of every answer as soon as its head is there: 429
-// is policy.Throttled and 503 policy.Unavailable, both with Retry-After (see
-// RetryAfter), every other answer is policy.Success, also if its body fails later.
+// is policy.Throttled and 503 policy.Unavailable, both with Retry-After, every other answer is
+// policy.Success, also if its body fails later, and all of them come with what the answer's fields
+// say about quotas. Profile.Feedback documents what is read, and ProfileFor what differs from host to host.
 // A request without an answer, also one that was cancelled, is policy.Failed. Where the upstream is the judge
 // of the limit, give the limiter such a policy with quotient.CeilingLimit.
 type Transport struct {
@@ -51,7 +53,16 @@ type Transport struct {
 	// last: 101 Switching Protocols and text/event-stream. 0 is 1 hour. Below 0
 	// every RoundTrip fails.
 	StreamLifetime time.Duration
+	// Profile returns how the answers of a host are read, spelled as Host does. It is called for each answer
+	// that a policy is told of, from many goroutines. Nil, and a nil result, mean ProfileFor.
+	Profile func(host string) *Profile
+
+	garbage atomic.Uint64
 }
+
+// Garbage is how many fields and parameters about limits could not be read so far, in the answers that a policy was
+// told of. They were ignored.
+func (t *Transport) Garbage() uint64 { return t.garbage.Load() }
 
 // RoundTrip sends one request when the limiter admits it. Its errors are those of
 // the limiter, of the context, of the base, and of fields that are out of range.
@@ -73,8 +84,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil || resp == nil {
 		return resp, err
 	}
+	feedback := t.feedback(req, resp)
 	answered = true
-	t.holdFor(resp, permit)
+	t.holdFor(resp, permit, feedback)
 	return resp, nil
 }
 
@@ -117,10 +129,31 @@ func (t *Transport) check() error {
 	return nil
 }
 
+// feedback is what the policy is told of an answer. One that does not learn is told nothing.
+func (t *Transport) feedback(req *http.Request, resp *http.Response) policy.Feedback {
+	if !t.Limiter.NeedsFeedback() {
+		return policy.Feedback{}
+	}
+	f, garbage := t.profile(target(req)).Feedback(resp.StatusCode, resp.Header, time.Time{})
+	if garbage > 0 {
+		t.garbage.Add(uint64(garbage))
+	}
+	return f
+}
+
+// profile is how the answers of a host are read.
+func (t *Transport) profile(host string) *Profile {
+	if t.Profile != nil {
+		if p := t.Profile(host); p != nil {
+			return p
+		}
+	}
+	return profileOf(host)
+}
+
 // holdFor lets the answer's body hold the permit. An answer without a body is at
 // its end already.
-func (t *Transport) holdFor(resp *http.Response, permit quotient.Permit) {
-	feedback := feedbackOf(resp.StatusCode, resp.Header)
+func (t *Transport) holdFor(resp *http.Response, permit quotient.Permit, feedback policy.Feedback) {
 	if resp.Body == nil || resp.Body == http.NoBody {
 		permit.Done(feedback)
 		return

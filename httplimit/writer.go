@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/quotient-go/quotient"
@@ -19,6 +20,7 @@ type tracker struct {
 	permit   quotient.Permit
 	lifetime time.Duration // of a hijacked connection
 	heard    policy.Feedback
+	garbage  *atomic.Uint64
 	answered bool // the final status is known
 	hijacked bool // the connection holds the permit now
 }
@@ -51,7 +53,9 @@ func (t *tracker) header(status int) {
 		return
 	}
 	t.answered = true
-	t.heard = feedbackOf(status, t.inner.Header())
+	heard, garbage := anyUpstream.Feedback(status, t.inner.Header(), time.Time{})
+	t.heard = heard
+	t.garbage.Add(uint64(garbage))
 }
 
 // hijack hands the permit over to the connection.

@@ -13,7 +13,6 @@ const (
 	startUnknown    = 5.0  // events per second to start at when no share is known
 	floorShare      = 0.02 // a rate never falls below this part of the share: probes of a law must go on
 	floorUnknown    = 0.1  // events per second, the floor when no share is known
-	longestStep     = 1.0  // seconds of growth that one sample may bring, however long the pause before it
 )
 
 // AIMD grows by a constant number of events per second each second and is cut by a factor
@@ -29,7 +28,7 @@ type AIMD struct {
 }
 
 // New returns a law that starts at the share, or at 5 events per second when none is known.
-func (p AIMD) New() Law {
+func (p AIMD) New(uint64) Law {
 	if !(p.Decrease > 0 && p.Decrease < 1) {
 		p.Decrease = defaultDecrease
 	}
@@ -48,12 +47,15 @@ type aimd struct {
 
 // Next cuts at most once for each round of feedback: a refusal of a request that was sent
 // before the last cut says nothing new.
-func (a *aimd) Next(s Sample, b Bounds) float64 {
+func (a *aimd) Next(s Sample, b Bounds) Pace {
 	if a.rate == 0 {
 		a.rate, a.last = start(b), s.Now
 	}
 	dt := min(max((s.Now-a.last).Seconds(), 0), longestStep)
-	a.last = max(a.last, s.Now)
+	if s.Now < a.last { // the clock has gone back, and the last cut with it
+		a.cut = min(a.cut, s.Now)
+	}
+	a.last = s.Now
 	switch s.Outcome {
 	case Throttled:
 		if s.Sent >= a.cut {
@@ -61,12 +63,12 @@ func (a *aimd) Next(s Sample, b Bounds) float64 {
 			a.cut = s.Now
 		}
 	case Success:
-		if s.Paced {
+		if s.Paced && s.Sent >= a.cut { // an answer from before the cut says nothing about the rate since
 			a.rate += dt * a.step(b)
 		}
 	}
 	a.rate = clamp(a.rate, b)
-	return a.rate
+	return Pace{Rate: a.rate}
 }
 
 func (a *aimd) step(b Bounds) float64 {

@@ -21,7 +21,7 @@ type heard struct {
 
 func (h heard) sample() policy.Sample {
 	at := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-	return policy.Sample{Feedback: policy.Feedback{Outcome: h.outcome}, Now: at(h.now), Sent: at(h.sent), Paced: h.paced}
+	return policy.Sample{Outcome: h.outcome, Now: at(h.now), Sent: at(h.sent), Paced: h.paced}
 }
 
 func TestAIMD(t *testing.T) {
@@ -73,9 +73,9 @@ func TestAIMD(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			law := c.law.New()
+			law := c.law.New(1)
 			for i, h := range c.rows {
-				if got := law.Next(h.sample(), c.bounds); math.Abs(got-h.want) > 1e-9 {
+				if got := law.Next(h.sample(), c.bounds).Rate; math.Abs(got-h.want) > 1e-9 {
 					t.Errorf("row %d, %+v: got %v", i, h, got)
 				}
 			}
@@ -85,11 +85,11 @@ func TestAIMD(t *testing.T) {
 
 // New bounds count from the next sample on, whatever it says.
 func TestAIMDUnderNewBounds(t *testing.T) {
-	law := policy.AIMD{}.New()
+	law := policy.AIMD{}.New(1)
 	for _, c := range []struct{ share, ceiling, want float64 }{
 		{20, 20, 20}, {5, 5, 5}, {20, 20, 5}, {1000, 1000, 20}, {20, 20, 20},
 	} {
-		if got := law.Next(policy.Sample{}, policy.Bounds{Share: c.share, Ceiling: c.ceiling}); got != c.want {
+		if got := law.Next(policy.Sample{}, policy.Bounds{Share: c.share, Ceiling: c.ceiling}).Rate; got != c.want {
 			t.Errorf("%+v: got %v", c, got)
 		}
 	}
@@ -97,17 +97,16 @@ func TestAIMDUnderNewBounds(t *testing.T) {
 
 func TestLawsOfAPolicyAreApart(t *testing.T) {
 	p, b := policy.AIMD{}, policy.Bounds{Share: 10, Ceiling: 10}
-	one, other := p.New(), p.New()
+	one, other := p.New(1), p.New(1)
 	one.Next(policy.Sample{}, b)
 	one.Next(heard{outcome: policy.Throttled, now: 1}.sample(), b)
-	if got := other.Next(policy.Sample{}, b); got != 10 {
+	if got := other.Next(policy.Sample{}, b).Rate; got != 10 {
 		t.Errorf("got %v, want 10", got)
 	}
 }
 
 // number draws anything that a float64 can be.
 func number(name string) func(*rapid.T) float64 {
-	odd := []float64{0, -1, math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, -math.MaxFloat64, math.SmallestNonzeroFloat64}
 	return func(t *rapid.T) float64 {
 		return rapid.OneOf(rapid.SampledFrom(odd), rapid.Float64(), rapid.Float64Range(0, 100)).Draw(t, name)
 	}
@@ -116,8 +115,8 @@ func number(name string) func(*rapid.T) float64 {
 func anySample(t *rapid.T) policy.Sample {
 	instant := rapid.OneOf(rapid.Int64(), rapid.Int64Range(0, int64(time.Minute)))
 	return policy.Sample{
-		Feedback: policy.Feedback{Outcome: policy.Outcome(rapid.Uint8Range(0, 6).Draw(t, "outcome")), RetryAfter: time.Duration(rapid.Int64().Draw(t, "retry"))},
-		Now:      time.Duration(instant.Draw(t, "now")), Sent: time.Duration(instant.Draw(t, "sent")),
+		Outcome: policy.Outcome(rapid.Uint8Range(0, 6).Draw(t, "outcome")), RetryAfter: time.Duration(rapid.Int64().Draw(t, "retry")),
+		Now: time.Duration(instant.Draw(t, "now")), Sent: time.Duration(instant.Draw(t, "sent")),
 		Paced: rapid.Bool().Draw(t, "paced"),
 	}
 }
@@ -125,13 +124,13 @@ func anySample(t *rapid.T) policy.Sample {
 // Whatever a law is told, it answers a rate: finite, positive, and not above the ceiling.
 func TestPropertyAIMDAnswersARate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		law := policy.AIMD{Increase: number("increase")(t), Decrease: number("decrease")(t)}.New()
+		law := policy.AIMD{Increase: number("increase")(t), Decrease: number("decrease")(t)}.New(1)
 		b := policy.Bounds{Share: number("share")(t), Ceiling: number("ceiling")(t)}
 		for range rapid.IntRange(1, 30).Draw(t, "samples") {
 			if rapid.IntRange(0, 9).Draw(t, "rebound") == 0 {
 				b = policy.Bounds{Share: number("share")(t), Ceiling: number("ceiling")(t)}
 			}
-			got := law.Next(anySample(t), b)
+			got := law.Next(anySample(t), b).Rate
 			if !(got > 0) || math.IsInf(got, 1) || b.Ceiling > 0 && got > b.Ceiling {
 				t.Fatalf("bounds %+v: got %v", b, got)
 			}
@@ -144,11 +143,11 @@ func TestPropertyAIMDFloorAndGrowth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		share := rapid.Float64Range(0.01, 1e9).Draw(t, "share")
 		b := policy.Bounds{Share: share, Ceiling: share * rapid.Float64Range(1, 100).Draw(t, "room")}
-		law := policy.AIMD{}.New()
-		last := law.Next(policy.Sample{}, b)
+		law := policy.AIMD{}.New(1)
+		last := law.Next(policy.Sample{}, b).Rate
 		for range rapid.IntRange(1, 50).Draw(t, "samples") {
 			s := anySample(t)
-			got := law.Next(s, b)
+			got := law.Next(s, b).Rate
 			if got < share*0.02*(1-1e-9) {
 				t.Fatalf("%v is below a fiftieth of the share, %v", got, share)
 			}
@@ -167,13 +166,13 @@ func TestPropertyAIMDFloorAndGrowth(t *testing.T) {
 func TestPropertyAIMDCutsOncePerRound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := policy.Bounds{Share: 1000, Ceiling: 1000}
-		law := policy.AIMD{}.New()
-		last := law.Next(policy.Sample{}, b)
+		law := policy.AIMD{}.New(1)
+		last := law.Next(policy.Sample{}, b).Rate
 		cut, now := time.Duration(-1), time.Duration(0)
 		for range rapid.IntRange(1, 50).Draw(t, "answers") {
 			now += time.Duration(rapid.Int64Range(1, int64(time.Second)).Draw(t, "later"))
 			sent := now - time.Duration(rapid.Int64Range(1, int64(now)).Draw(t, "latency"))
-			got := law.Next(policy.Sample{Feedback: policy.Feedback{Outcome: policy.Throttled}, Now: now, Sent: sent}, b)
+			got := law.Next(policy.Sample{Outcome: policy.Throttled, Now: now, Sent: sent}, b).Rate
 			if got < last {
 				if sent < cut {
 					t.Fatalf("a request sent at %v cut again after the cut at %v", sent, cut)
@@ -186,13 +185,13 @@ func TestPropertyAIMDCutsOncePerRound(t *testing.T) {
 }
 
 func ExampleAIMD() {
-	law := policy.AIMD{Increase: 1}.New()
+	law := policy.AIMD{Increase: 1}.New(1)
 	bounds := policy.Bounds{Share: 10, Ceiling: 20}
-	fmt.Println("start:", law.Next(policy.Sample{}, bounds))
-	refused := policy.Sample{Feedback: policy.Feedback{Outcome: policy.Throttled}, Now: time.Second, Sent: 900 * time.Millisecond}
-	fmt.Println("after a 429:", law.Next(refused, bounds))
-	served := policy.Sample{Feedback: policy.Feedback{Outcome: policy.Success}, Now: 2 * time.Second, Sent: 1900 * time.Millisecond, Paced: true}
-	fmt.Println("a second later:", law.Next(served, bounds))
+	fmt.Println("start:", law.Next(policy.Sample{}, bounds).Rate)
+	refused := policy.Sample{Outcome: policy.Throttled, Now: time.Second, Sent: 900 * time.Millisecond}
+	fmt.Println("after a 429:", law.Next(refused, bounds).Rate)
+	served := policy.Sample{Outcome: policy.Success, Now: 2 * time.Second, Sent: 1900 * time.Millisecond, Paced: true}
+	fmt.Println("a second later:", law.Next(served, bounds).Rate)
 	// Output:
 	// start: 10
 	// after a 429: 5

@@ -5,7 +5,10 @@
 // bucket (see adaptive.go in the root package) and calls it with the key's lock held.
 package policy
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Outcome is what became of one admitted request.
 type Outcome uint8
@@ -33,50 +36,94 @@ func (o Outcome) String() string {
 	return "invalid"
 }
 
+// Quota is what an upstream said about one of its quotas, in RateLimit fields or the like. The
+// zero value says nothing.
+type Quota struct {
+	// Unit is what is counted: "" for requests, or the Unit of a rate, such as "tokens".
+	Unit string
+	// Limit is the whole quota, in units; 0 or less when it was not said.
+	Limit float64
+	// Remaining is what is left of it, in units, 0 or more.
+	Remaining float64
+	// Reset is how long it takes until the quota is renewed, or full again; 0 when it was not said.
+	Reset time.Duration
+}
+
+// Known tells whether the quota says anything that can be used: a positive limit, and what is left of it.
+func (q Quota) Known() bool {
+	return q.Limit > 0 && q.Limit <= math.MaxFloat64 && q.Remaining >= 0 && q.Remaining <= math.MaxFloat64
+}
+
+// MaxQuotas is how many quotas one piece of feedback holds: requests and tokens, in and out, are four.
+const MaxQuotas = 4
+
 // Feedback is what the upstream said about one admitted request. The zero value says nothing.
 type Feedback struct {
 	Outcome Outcome
 	// RetryAfter is how long the upstream asked to wait; 0 when it did not say.
 	RetryAfter time.Duration
+	// Quotas are what it said about its quotas, one for each unit at most; those that are not Known are ignored.
+	Quotas [MaxQuotas]Quota
 }
 
-// Sample is one piece of feedback with its times.
+// Sample is one piece of feedback as a law sees it. A law governs one thing: the events of one
+// unit, or the slots in flight.
 type Sample struct {
-	Feedback
-	// Now and Sent are the instants of the answer and of the admission, counted from one
-	// arbitrary origin that never changes while a law lives.
+	Outcome    Outcome
+	RetryAfter time.Duration
+	// Quota is what was said about the unit that the law governs.
+	Quota Quota
+	// Now and Sent are the instants of the answer and of the admission. A Limiter counts them on a monotonic clock from the
+	// last whole minute (UTC) before it was made, as the wall clock read then: a law may use that to guess when quotas of a
+	// minute are renewed. Now never goes back for a law. An answer that is a Success and no more, where no law governs
+	// slots, is dated by the key's latest admission or feedback; all others by the clock.
 	Now, Sent time.Duration
-	// Paced tells that the law's own rate held requests back since the last sample.
+	// Cost is what the request took of what the law governs: events, 1 for a request among requests, or for
+	// slots in flight the seconds that it held them. A rate divided by the cost is
+	// requests per second. 0 or less when it is not known.
+	Cost float64
+	// Paced tells that the law's own pace held requests back since the last sample.
 	// A law should only grow when it did: an unused rate proves nothing.
 	Paced bool
 }
 
-// Bounds are what division allows, in events per second.
+// Bounds are what division allows, in events per second, or in slots.
 type Bounds struct {
-	// Share is this replica's part of the global limit; 0 when no limit is known.
+	// Share is this replica's part of the global limit; 0 when the limit or the pool is not known.
 	Share float64
 	// Ceiling is how far a law may go; +Inf when no limit is known.
 	Ceiling float64
 }
 
-// Law is the state of one key under a policy.
+// Pace is what a law allows from now on.
+type Pace struct {
+	// Rate is in events per second, or in slots: finite, positive, and at most Bounds.Ceiling.
+	Rate float64
+	// NotBefore is the instant before which nothing is admitted, on the clock of Sample.Now; at it, one
+	// request is, and further ones at Rate. For slots further ones follow at Rate over the seconds that requests which
+	// succeeded have held one, and at once while none has. An instant that has passed means now, and one more than an hour
+	// ahead means an hour.
+	NotBefore time.Duration
+}
+
+// Law is the state of one key under a policy, for the events of one unit or for slots in flight.
 //
-// Next takes one sample and returns the rate that is allowed from now on, in events per
-// second: finite, positive, and not above b.Ceiling. The first call has the outcome
-// Unknown and returns the rate to start at. A law is called by one goroutine at a time.
+// Next takes one sample and returns the pace from now on. The first call has the outcome
+// Unknown and returns the pace to start at. A law is called by one goroutine at a time.
 type Law interface {
-	Next(s Sample, b Bounds) float64
+	Next(s Sample, b Bounds) Pace
 }
 
 // Policy makes the laws of the keys.
 type Policy interface {
 	// New returns a fresh law, or nil when the share itself is the law and nothing is
-	// to be learned; keys then carry no state for it.
-	New() Law
+	// to be learned; keys then carry no state for it. All that a law does at random follows
+	// from the seed.
+	New(seed uint64) Law
 }
 
 // Fixed is the policy that never learns: every key runs at its share. The zero value is ready.
 type Fixed struct{}
 
 // New returns nil: the share is the law.
-func (Fixed) New() Law { return nil }
+func (Fixed) New(uint64) Law { return nil }

@@ -24,7 +24,7 @@ func TestZeroFeedbackSaysNothing(t *testing.T) {
 }
 
 func TestFixedLearnsNothing(t *testing.T) {
-	if law := (policy.Fixed{}).New(); law != nil {
+	if law := (policy.Fixed{}).New(1); law != nil {
 		t.Errorf("got the law %v", law)
 	}
 }

@@ -1,0 +1,111 @@
+package httplimit
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quotient-go/quotient/policy"
+)
+
+// Fields names the header fields in which an upstream tells one of its quotas. The names may have any case;
+// an empty name is a field that the upstream does not send.
+//
+// Limit, Remaining and Used hold decimal numbers, of which two give the third. What follows a comma or a
+// semicolon is not read ("100, 100;w=60" is 100). Below 0 is not said, and neither is a limit of 0. Only the
+// first line of a repeated field counts.
+type Fields struct {
+	// Unit is what the quota counts: "" for requests, or the Unit of a rate of the limit, such as "tokens".
+	Unit string
+	// Limit is the whole quota, Remaining what is left of it.
+	Limit, Remaining string
+	// Used is what is gone of it, also with the limit, as in "32/40".
+	Used string
+	// Reset is when the quota is renewed or full again: a number (above 1e11 milliseconds, from 1e9 on
+	// seconds since 1970, less is seconds from now), a Go duration (6m0s), a time of RFC 3339, with or without seconds,
+	// or an HTTP date. Instants are relative to the answer's Date where it has one. More than 31 days count as 31.
+	Reset string
+	// ResetAfter is the same in seconds from now. It goes before Reset.
+	ResetAfter string
+}
+
+// Profile says how one upstream tells about its limits: which statuses refuse a request for the rate, and
+// which fields tell quotas. All profiles read 429 as policy.Throttled, 503 as policy.Unavailable, Retry-After (see
+// RetryAfter), and the fields RateLimit and RateLimit-Policy (the draft of the IETF's working group
+// httpapi, versions 07 to 11, parameters r or a, and t or w).
+//
+// The zero value is ready and reads just that. A Profile is safe for use by many goroutines; it must not be
+// changed or copied once it is used.
+type Profile struct {
+	// Throttled are statuses that refuse a request for the rate, besides 429.
+	Throttled []int
+	// Suspect are statuses that do so only if the answer says it, by Retry-After or by a quota of which
+	// nothing is left. GitHub's 403 is one.
+	Suspect []int
+	// Unavailable are statuses of an upstream that cannot serve now, besides 503.
+	Unavailable []int
+	// Quotas are the fields to read. Of several that count the same unit the one that binds first is kept: the least
+	// Remaining/Limit, of those that are equal the one with the longest Reset, and then the first in this list. The
+	// members of RateLimit take part, before this list. Units beyond the first policy.MaxQuotas are not kept.
+	Quotas []Fields
+
+	once sync.Once
+	rows []Fields // Quotas with canonical names
+}
+
+// Feedback is what an answer with this status and these fields tells a policy, and how many of its
+// fields and parameters were garbage. Garbage is ignored, and the rest of the answer counts.
+//
+// A refusal's RetryAfter comes from Retry-After. If there is none, it is how long it takes until all quotas
+// of which nothing is left are renewed, those of RateLimit before all others; a time that is told without what is left
+// counts if no quota is spent. It is at most 24 hours. Answers that are no refusals have none.
+//
+// Of an answer that comes from a cache (Age above 0) only the status counts. A zero now is the present.
+func (p *Profile) Feedback(status int, h http.Header, now time.Time) (f policy.Feedback, garbage int) {
+	f.Outcome = p.outcome(status)
+	if cached(h) {
+		return f, 0
+	}
+	r := reader{header: h, now: now}
+	r.read(p.canonical(), f.Outcome == policy.Throttled)
+	f.Quotas = r.quotas
+	suspect := f.Outcome == policy.Success && slices.Contains(p.Suspect, status)
+	if f.Outcome == policy.Success && !suspect {
+		return f, r.garbage
+	}
+	pause, said := r.retryAfter()
+	if suspect && (said || r.spent) {
+		f.Outcome = policy.Throttled
+	}
+	if !said && f.Outcome == policy.Throttled {
+		pause = r.pause()
+	}
+	f.RetryAfter = pause
+	return f, r.garbage
+}
+
+// outcome is what the status alone says.
+func (p *Profile) outcome(status int) policy.Outcome {
+	switch {
+	case status == http.StatusTooManyRequests, slices.Contains(p.Throttled, status):
+		return policy.Throttled
+	case status == http.StatusServiceUnavailable, slices.Contains(p.Unavailable, status):
+		return policy.Unavailable
+	}
+	return policy.Success
+}
+
+// canonical is p.Quotas with the names as net/http keeps them, so that a look-up costs no allocation.
+func (p *Profile) canonical() []Fields {
+	p.once.Do(func() {
+		p.rows = slices.Clone(p.Quotas)
+		for i := range p.rows {
+			f := &p.rows[i]
+			for _, name := range []*string{&f.Limit, &f.Remaining, &f.Used, &f.Reset, &f.ResetAfter} {
+				*name = http.CanonicalHeaderKey(*name)
+			}
+		}
+	})
+	return p.rows
+}

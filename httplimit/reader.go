@@ -1,0 +1,249 @@
+package httplimit
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quotient-go/quotient/policy"
+)
+
+const (
+	// maxReset caps how far away a renewal may be: a month, the longest window that quotas are sold by.
+	// More is a mistake.
+	maxReset = 31 * 24 * time.Hour
+	// maxAmount caps numbers at what a structured field can hold (RFC 9651, 3.3.1), just below what a float64 counts exactly.
+	maxAmount = 999_999_999_999_999
+	// maxValue is the longest value, in bytes, that is read of a plain field. A date has 35 at most, a
+	// limit with all its windows hardly 100.
+	maxValue = 256
+)
+
+// notSaid stands for a number that was not told.
+const notSaid = -1
+
+// reader reads the fields of one answer.
+type reader struct {
+	header  http.Header
+	now     time.Time // see clock
+	dated   bool      // now is by the upstream's clock, if it told
+	garbage int
+
+	quotas  [policy.MaxQuotas]policy.Quota
+	units   int           // how many of quotas are used
+	spent   bool          // some quota has nothing left
+	longest time.Duration // until all those quotas are renewed
+	hint    time.Duration // the longest reset that was told without what is left
+}
+
+// read takes in the quotas: those that tell what is left, or what is used, and for the pause of a refusal also
+// those that tell when alone.
+func (r *reader) read(rows []Fields, refused bool) {
+	r.structured()
+	first := r.longest
+	for i := range rows {
+		f := &rows[i]
+		if r.has(f.Remaining) || r.has(f.Used) || refused && (r.has(f.Reset) || r.has(f.ResetAfter)) {
+			limit, left := r.levels(f)
+			r.add(policy.Quota{Unit: f.Unit, Limit: limit, Remaining: left, Reset: r.reset(f)})
+		}
+	}
+	if first > 0 {
+		r.longest = first
+	}
+}
+
+// add takes in one quota. Limit and Remaining are notSaid where they are not, and so is a limit of 0.
+func (r *reader) add(q policy.Quota) {
+	switch {
+	case q.Limit == 0:
+		return
+	case q.Remaining == 0:
+		r.spent, r.longest = true, max(r.longest, q.Reset)
+	case q.Remaining < 0:
+		r.hint = max(r.hint, q.Reset)
+	}
+	q.Remaining = min(q.Remaining, q.Limit)
+	if q.Remaining < 0 {
+		return
+	}
+	for i := range r.quotas[:r.units] {
+		if r.quotas[i].Unit == q.Unit {
+			if binds(&q, &r.quotas[i]) {
+				r.quotas[i] = q
+			}
+			return
+		}
+	}
+	if r.units < len(r.quotas) {
+		r.quotas[r.units] = q
+		r.units++
+	}
+}
+
+// binds reports whether a stops requests before b does, as Profile.Quotas documents.
+func binds(a, b *policy.Quota) bool {
+	left, other := a.Remaining*b.Limit, b.Remaining*a.Limit
+	return left < other || left == other && a.Reset > b.Reset
+}
+
+// pause is how long a refusal asks to wait that has no Retry-After.
+func (r *reader) pause() time.Duration {
+	if r.spent {
+		return min(r.longest, maxRetryAfter)
+	}
+	return min(r.hint, maxRetryAfter)
+}
+
+// retryAfter is RetryAfter that counts garbage.
+func (r *reader) retryAfter() (time.Duration, bool) {
+	if !r.has("Retry-After") {
+		return 0, false
+	}
+	d, ok := RetryAfter(r.header, r.clock())
+	if !ok {
+		r.garbage++
+	}
+	return d, ok
+}
+
+// clock is the instant of the answer, by the upstream's own clock if it tells.
+func (r *reader) clock() time.Time {
+	if r.dated {
+		return r.now
+	}
+	r.dated = true
+	if r.now.IsZero() {
+		r.now = time.Now()
+	}
+	if date := r.header["Date"]; len(date) > 0 {
+		if sent, err := http.ParseTime(date[0]); err == nil {
+			r.now = sent
+		}
+	}
+	return r.now
+}
+
+// has reports whether a field with some value is there.
+func (r *reader) has(name string) bool {
+	return name != "" && len(r.header[name]) > 0 && r.header[name][0] != ""
+}
+
+// text is the first line of a field, without what stands after a list's first member.
+func (r *reader) text(name string) string {
+	if !r.has(name) {
+		return ""
+	}
+	value := r.header[name][0]
+	if len(value) > maxValue {
+		r.garbage++
+		return ""
+	}
+	return strings.Trim(value, " \t")
+}
+
+// levels are the limit and what is left of it.
+func (r *reader) levels(f *Fields) (limit, left float64) {
+	limit, left = r.amount(r.text(f.Limit)), r.amount(r.text(f.Remaining))
+	before, after, _ := strings.Cut(r.text(f.Used), "/")
+	used, of := r.amount(before), r.amount(after)
+	if limit < 0 {
+		limit = of
+	}
+	switch {
+	case used < 0:
+	case left < 0 && limit >= 0:
+		left = max(limit-used, 0)
+	case left >= 0 && limit < 0:
+		limit = left + used
+	}
+	return limit, left
+}
+
+// amount reads the number that a value starts with.
+func (r *reader) amount(value string) float64 {
+	if value == "" || value == "-1" {
+		return notSaid
+	}
+	n, ok := parseNumber(firstMember(value))
+	if !ok {
+		r.garbage++
+		return notSaid
+	}
+	return n
+}
+
+// reset is how long it takes until a quota is renewed; 0 when it is not said.
+func (r *reader) reset(f *Fields) time.Duration {
+	if after := r.amount(r.text(f.ResetAfter)); after >= 0 {
+		return inSeconds(after)
+	}
+	value := r.text(f.Reset)
+	if value == "" || value == "-1" {
+		return 0
+	}
+	d, ok := r.until(value)
+	if !ok {
+		r.garbage++
+		return 0
+	}
+	return min(max(d, 0), maxReset)
+}
+
+// until reads the forms that Fields.Reset documents.
+func (r *reader) until(value string) (time.Duration, bool) {
+	if n, ok := parseNumber(firstMember(value)); ok {
+		return r.untilNumber(n), true
+	}
+	if value[0] >= '0' && value[0] <= '9' && !strings.Contains(value, "-") {
+		d, err := time.ParseDuration(value)
+		return d, err == nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02T15:04Z0700"} {
+		if at, err := time.Parse(layout, value); err == nil {
+			return at.Sub(r.clock()), true
+		}
+	}
+	at, err := http.ParseTime(value)
+	return at.Sub(r.clock()), err == nil
+}
+
+// untilNumber tells an instant from a number of seconds: 1e9 is in 2001 as seconds since 1970, and 1e11 in 1973
+// as milliseconds; no quota lasts thirty years.
+func (r *reader) untilNumber(n float64) time.Duration {
+	const leastSeconds, mostSeconds = 1e9, 1e11
+	switch {
+	case n > mostSeconds:
+		return time.UnixMilli(int64(n)).Sub(r.clock())
+	case n >= leastSeconds:
+		whole, fraction := math.Modf(n)
+		return time.Unix(int64(whole), int64(fraction*1e9)).Sub(r.clock())
+	}
+	return inSeconds(n)
+}
+
+// inSeconds is n seconds, at most maxReset, and 0 if they were not said.
+func inSeconds(n float64) time.Duration {
+	n = min(max(n, 0), maxReset.Seconds())
+	return time.Duration(math.Round(n * float64(time.Second)))
+}
+
+// firstMember is the first member of a list, without parameters.
+func firstMember(value string) string {
+	if i := strings.IndexAny(value, ",;"); i >= 0 {
+		return strings.TrimRight(value[:i], " \t")
+	}
+	return value
+}
+
+// parseNumber reads 1*DIGIT [ "." *DIGIT ], capped at maxAmount.
+func parseNumber(s string) (float64, bool) {
+	whole, fraction, _ := strings.Cut(s, ".")
+	if !isDigits(whole) || fraction != "" && !isDigits(fraction) {
+		return 0, false
+	}
+	n, _ := strconv.ParseFloat(s, 64) // digits are a number; too many are +Inf
+	return min(n, maxAmount), true
+}

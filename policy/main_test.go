@@ -1,0 +1,10 @@
+package policy_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// No law starts a goroutine.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

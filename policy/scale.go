@@ -1,0 +1,47 @@
+package policy
+
+import "math"
+
+// The time scale of a law: how long it rests between two probes of the limit.
+//
+// Each probe of N clients that share R requests per second costs about one refusal, so that probing every K
+// seconds makes N/(K R) of all requests refusals. Clients that know that they are slow, by their share, therefore probe
+// more seldom: K grows with the square root of the time between requests. Without a hint all have the same K. A slow one of
+// unequal clients must not be the one that grows slowest, or they never become equal.
+const (
+	referenceRate = 10.0  // requests per second at which a client probes every probeEvery seconds
+	probeEvery    = 8.0   // shorter refuses more, longer follows a limit that rises later
+	probeLeast    = 2.0   // seconds
+	probeSlowest  = 180.0 // seconds
+)
+
+// reference is the rate that growth is a part of: between the share and the square root of rate x share, so that who is
+// far above its share grows no faster than others.
+func (t *tracking) reference() float64 {
+	h := t.share.hint
+	switch {
+	case !known(h):
+		return t.rate
+	case t.rate > h:
+		return math.Sqrt(t.rate * h)
+	}
+	return min(max(t.rate, t.share.floor), h)
+}
+
+// slowness is how much slower than the reference the law's clock goes.
+func (t *tracking) slowness() float64 {
+	if !known(t.share.hint) {
+		return 1
+	}
+	return math.Sqrt(referenceRate / t.perSecond(t.reference()))
+}
+
+// period is the time from a cut to the next probe, in seconds.
+func (t *tracking) period(slowness float64) float64 {
+	k := probeEvery * slowness
+	if t.share.above(t.rate) {
+		k *= t.share.patience
+	}
+	k = min(max(k, probeLeast), probeSlowest)
+	return max(k, t.blackout.cycleAt(t.now))
+}

@@ -1,0 +1,264 @@
+package policy
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// Tracking is the law for a client whose upstream judges for itself: it follows the upstream's
+// limit by what each answer says, and needs neither the limit nor the number of clients. Clients that share
+// a limit and all use it settle at equal rates without talking to each other.
+//
+// A refusal cuts the rate by a tenth or so, once for each round trip (cut.go). Success lets it
+// return to just below where it was cut, rest there, and then grow ever faster (growth.go); while few of many are refused it does not
+// go below the share that was hinted (floor.go). When nothing but refusals comes, single probes find the end, and what was
+// served since the last time gives the rate for the next (blackout.go). RateLimit fields take the place of
+// growth while they are true (headroom.go). docs/adaptive.md has the whole picture and the figures.
+//
+// The zero value is ready to use.
+type Tracking struct {
+	// Without switches rules off, to see what each is worth; bench/arena does. 0 is all rules.
+	Without Rules
+}
+
+// Rules is a set of Tracking's rules.
+type Rules uint16
+
+// The rules that can be switched off.
+const (
+	// RuleFloor trusts a hinted share as long as few of many requests are refused.
+	RuleFloor Rules = 1 << iota
+	// RulePatience probes above the share ever more seldom while each probe fails.
+	RulePatience
+	// RuleRescale takes over a new hint at once, by as much as it differs from an old one that was stable.
+	RuleRescale
+	// RuleReturn comes back to just below the rate of the last cut before it probes further.
+	RuleReturn
+	// RuleBlackout stops when nothing but refusals comes, and learns the rate from what was served.
+	RuleBlackout
+	// RuleRestore takes back the cuts that a blackout has begun with.
+	RuleRestore
+	// RuleCycle slows growth down to the length of the upstream's window, once a blackout has shown it.
+	RuleCycle
+	// RuleHeadroom steers by RateLimit fields.
+	RuleHeadroom
+	// RuleDoubt ignores fields for two minutes when refusals contradict them.
+	RuleDoubt
+	// RuleSlowStart doubles the rate each second until the first refusal, when there is no hint.
+	RuleSlowStart
+)
+
+// New returns a law that starts at the share, or at 5 requests per second when none is known.
+func (p Tracking) New(seed uint64) Law {
+	t := &tracking{without: p.Without}
+	t.random = *rand.NewPCG(seed, 0x9e3779b97f4a7c15) // any constant: the stream is chosen by the seed
+	return t
+}
+
+// The greatest rate, and the least: 20 requests in 1000 seconds, or a fiftieth of the share. A law that goes lower hears
+// too seldom from its upstream; one that stays higher makes half of the requests of a thousand clients refusals.
+const (
+	greatestRate = 1e12
+	leastRate    = 0.02 // requests per second
+	leastOfShare = 0.02
+)
+
+// coarse is the shortest time between two steps of a law. Successes in between are only counted: at a thousand requests a
+// second nine of ten cost next to nothing, and growth over seconds does not notice.
+const coarse = 10 * time.Millisecond
+
+// farAway bounds instants, so that no sum of three of them wraps around.
+const farAway = time.Duration(math.MaxInt64 / 4)
+
+// longestStep is the longest time, in seconds, that one sample accounts for when requests are frequent.
+const longestStep = 1.0
+
+// tracking is one law. Rates are in units per second (or slots), times in seconds unless they are a
+// time.Duration.
+type tracking struct {
+	without Rules
+	random  rand.PCG
+
+	rate     float64
+	now      time.Duration
+	cost     float64 // of a request, smoothed
+	costs    bool    // it is known
+	bounds   Bounds  // of the last step
+	last     Pace    // that it returned
+	counted  float64 // successes since
+	paced    bool    // the pace held requests back since
+	answers  evidence
+	share    floor
+	plateau  plateau
+	cuts     cuts
+	blackout blackout
+	fields   headroom
+}
+
+// Next implements Law.
+func (t *tracking) Next(s Sample, b Bounds) Pace {
+	s.Now, s.Sent = min(max(s.Now, -farAway), farAway), min(max(s.Sent, -farAway), farAway)
+	if t.counts(&s, &b) {
+		t.counted++
+		t.paced = t.paced || s.Paced
+		t.blackout.clear(s.Sent)
+		return t.last
+	}
+	if t.rate == 0 {
+		t.begin(s, b)
+	}
+	t.step(s, b)
+	t.bounds, t.last = b, t.pace(b)
+	return t.last
+}
+
+// counts tells that a sample is a success that follows closely upon another and says nothing else.
+func (t *tracking) counts(s *Sample, b *Bounds) bool {
+	return s.Outcome == Success && t.costs && s.Now >= t.now && s.Now-t.now < coarse && s.Quota.Limit == 0 &&
+		*b == t.bounds && !t.blackout.dark
+}
+
+// step is Next for all but successes that follow closely upon each other.
+func (t *tracking) step(s Sample, b Bounds) {
+	if s.Now < t.now {
+		t.rebase(s.Now - t.now)
+	}
+	now, dt := s.Now, min((s.Now-t.now).Seconds(), t.longest())
+	t.now = now
+	t.learnCost(s.Cost)
+	t.hint(min(b.Share, greatestRate))
+	t.answers.age(dt, t.perSecond(t.rate))
+	t.answers.answers += t.counted
+	t.blackout.served += t.counted * t.cost
+	s.Paced, t.counted, t.paced = s.Paced || t.paced, 0, false
+	if s.Paced {
+		t.blackout.held += dt
+	}
+	switch s.Outcome {
+	case Success:
+		t.answers.served()
+		t.success(&s, dt)
+	case Throttled:
+		t.answers.refused(s.Quota, now)
+		t.throttled(&s)
+	case Unavailable, Failed:
+		t.blackout.missed(t, &s)
+	}
+	t.rate = t.bounded(t.rate, b)
+}
+
+// longest is how much time one sample accounts for: half an interval between requests, or longestStep. A key that rests does
+// not grow meanwhile.
+func (t *tracking) longest() float64 { return max(longestStep, 0.5/t.perSecond(t.rate)) }
+
+func (t *tracking) begin(s Sample, b Bounds) {
+	t.cost, t.now = 1, s.Now
+	t.plateau.slow = !known(b.Share) && t.has(RuleSlowStart)
+	t.rate = startUnknown
+	if known(b.Share) {
+		t.rate = min(b.Share, greatestRate)
+	}
+	t.plateau.top = t.rate
+	t.share.patience, t.share.since = 1, -farAway // the first change counts at once
+	if known(b.Share) {
+		t.share.hint, t.share.floor = t.rate, floorOfShare*t.rate
+	}
+	t.blackout.begin(s.Now)
+	t.answers.last = s.Now
+	t.cuts.last = -farAway
+}
+
+// rebase moves all instants with a clock that has gone back, or what lay ahead would stay ahead for as long as it went.
+func (t *tracking) rebase(by time.Duration) {
+	b, h := &t.blackout, &t.fields
+	for _, at := range []*time.Duration{
+		&t.now, &t.cuts.last, &t.share.since, &t.answers.last, &t.answers.doubtUntil,
+		&b.firstBad, &b.until, &b.began, &b.cycled, &h.since, &h.fromAt,
+	} {
+		*at = max(*at+by, -farAway)
+	}
+}
+
+// has tells whether a rule is in force.
+func (t *tracking) has(r Rules) bool { return t.without&r == 0 }
+
+// bounded keeps a rate finite, above the floor and below the ceiling.
+func (t *tracking) bounded(x float64, b Bounds) float64 {
+	if !(x > t.least()) {
+		x = t.least()
+	}
+	x = min(x, greatestRate)
+	if b.Ceiling > 0 {
+		x = min(x, b.Ceiling)
+	}
+	return x
+}
+
+// least is the rate at which cuts end.
+func (t *tracking) least() float64 {
+	return max(leastRate*t.cost, leastOfShare*t.share.hint)
+}
+
+// pace is what the state allows.
+func (t *tracking) pace(b Bounds) Pace {
+	if !t.blackout.dark {
+		return Pace{Rate: t.rate}
+	}
+	// Should a probe never be answered, the next one comes at the least rate.
+	return Pace{Rate: t.bounded(0, b), NotBefore: t.blackout.until}
+}
+
+// learnCost smooths what a request costs. Without a hint the law starts at so many requests, whatever they cost.
+func (t *tracking) learnCost(cost float64) {
+	if !(cost >= leastShare && cost <= greatestRate) {
+		return
+	}
+	if !t.costs {
+		t.costs, t.cost = true, cost
+		if !known(t.share.hint) {
+			t.rate *= cost
+			t.plateau.top *= cost
+		}
+	}
+	t.cost += (cost - t.cost) / 16 // about the last sixteen requests
+}
+
+// perSecond is a rate in requests per second.
+func (t *tracking) perSecond(rate float64) float64 { return rate / t.cost }
+
+// fraction returns a random number from 0 to 1.
+func (t *tracking) fraction() float64 { return float64(t.random.Uint64()>>11) / (1 << 53) }
+
+// success is an answer that does not complain.
+func (t *tracking) success(s *Sample, dt float64) {
+	t.blackout.count(t, s)
+	if s.Sent < t.cuts.last {
+		return // it was sent at the rate before the cut, and says nothing about this one
+	}
+	if t.blackout.dark {
+		t.blackout.end(t, s)
+		return
+	}
+	if t.has(RuleHeadroom) && s.Now >= t.answers.doubtUntil && t.fields.steers(t, s, dt) {
+		return
+	}
+	if s.Paced {
+		t.grow(dt)
+	}
+}
+
+// throttled is a refusal.
+func (t *tracking) throttled(s *Sample) {
+	if t.has(RuleDoubt) {
+		t.answers.doubt(s.Now)
+	}
+	dark := t.blackout.refusal(t, s)
+	switch {
+	case s.Sent < t.cuts.last: // of a congestion that has been answered already
+	case dark:
+		t.cuts.last = s.Now
+	default:
+		t.cut(s.Now)
+	}
+}

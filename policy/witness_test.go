@@ -1,0 +1,136 @@
+package policy_test
+
+import (
+	"math"
+	"time"
+
+	"github.com/quotient-go/quotient/policy"
+)
+
+// longestGate is the longest that any law may shut a key for at once.
+const longestGate = 31 * 24 * time.Hour
+
+// contract is a policy and what it promises beyond what all laws do.
+type contract struct {
+	name   string
+	policy policy.Policy
+	floor  func(policy.Bounds) float64 // the least rate under sane bounds, if the ceiling allows it
+	jain   float64                     // fairness of 20 equal replicas after a minute, at least; in the mean of several runs
+}
+
+// contracts are the policies that learn. The properties of this package hold for all of them.
+var contracts = []contract{
+	// Halving those alone that happen to be refused is uneven: the textbook law makes no promise of .95.
+	{"AIMD", policy.AIMD{}, func(b policy.Bounds) float64 {
+		if b.Share > 0 {
+			return b.Share / 50
+		}
+		return 0.1
+	}, 0.9},
+	{"Tracking", policy.Tracking{}, func(policy.Bounds) float64 { return 0.02 }, 0.95},
+}
+
+// witness tells a law and its twin the same, and notes the first thing that no law may do.
+type witness struct {
+	contract
+	law, twin policy.Law
+	bounds    policy.Bounds // of the last sample
+	rate      float64       // after it
+	now       time.Duration // of the last sample
+	round     time.Duration // when the round of feedback began
+	open      bool          // no answer to a request sent since then has come
+	cost      float64       // of a request; 0: not yet told
+	varies    bool          // the cost does
+	broken    string        // what was broken
+	at        policy.Sample
+}
+
+func (c contract) witness(seed uint64) *witness {
+	return &witness{contract: c, law: c.policy.New(seed), twin: c.policy.New(seed), round: math.MinInt64}
+}
+
+// tell is one sample, the first of them the one that starts the law.
+func (w *witness) tell(s policy.Sample, b policy.Bounds) policy.Pace {
+	pace := w.law.Next(s, b)
+	if w.broken == "" {
+		w.at = s
+		w.broken = w.judge(s, b, pace, w.twin.Next(s, b))
+	}
+	w.bounds, w.rate = b, pace.Rate
+	w.turn(s)
+	w.learn(s.Cost)
+	return pace
+}
+
+// judge says which promise a pace breaks; empty when none.
+func (w *witness) judge(s policy.Sample, b policy.Bounds, p, twin policy.Pace) string {
+	gated := p.NotBefore > max(s.Now, 0) // the clock begins at 0
+	switch {
+	case p != twin:
+		return "the same seed and samples give another pace"
+	case !(p.Rate > 0) || math.IsInf(p.Rate, 1):
+		return "the rate is not finite and positive"
+	case b.Ceiling > 0 && p.Rate > b.Ceiling:
+		return "the rate is above the ceiling"
+	case sane(b) && w.sound(s) && p.Rate < min(w.floor(b), b.Ceiling)*(1-1e-9):
+		return "the rate is below the floor"
+	case gated && p.NotBefore.Seconds()-s.Now.Seconds() > longestGate.Seconds()+1:
+		return "the gate is shut for longer than 31 days"
+	case w.steady(s) && b == w.bounds && p.Rate > w.rate && w.mustNotRise(s):
+		return "the rate rises before the round of feedback is over"
+	}
+	return ""
+}
+
+// sane tells that the bounds are what a limiter gives: a share below the ceiling, and both in range.
+func sane(b policy.Bounds) bool {
+	return (b.Share == 0 || b.Share >= 1e-6) && b.Share <= b.Ceiling && b.Ceiling >= 1e-6 && b.Share <= 1e12
+}
+
+// learn notes what a request costs. A law may count in requests, and its rate then follows the cost.
+func (w *witness) learn(cost float64) {
+	if cost > 0 {
+		w.varies = w.varies || w.cost > 0 && cost != w.cost
+		w.cost = cost
+	}
+}
+
+// sound tells that no request has cost less than one event.
+func (w *witness) sound(s policy.Sample) bool {
+	return (w.cost == 0 || w.cost >= 1 && !w.varies) && (!(s.Cost > 0) || s.Cost >= 1)
+}
+
+// steady tells that the cost is known and stays.
+func (w *witness) steady(s policy.Sample) bool {
+	return w.cost > 0 && !w.varies && (!(s.Cost > 0) || s.Cost == w.cost)
+}
+
+// mustNotRise tells that a sample is a refusal, or comes before any answer to a request that was sent after one.
+func (w *witness) mustNotRise(s policy.Sample) bool {
+	return s.Outcome == policy.Throttled || w.open && s.Now >= w.now && !w.ends(s)
+}
+
+// ends tells whether a sample is the answer to a request that was sent since the round began.
+func (w *witness) ends(s policy.Sample) bool {
+	return s.Sent >= w.round && (s.Outcome == policy.Success || s.Outcome == policy.Unavailable)
+}
+
+// lifetime is the longest that a clock runs. Laws need not tell instants apart that lie beyond it.
+const lifetime = 70 * 365 * 24 * time.Hour
+
+// turn begins a round at a refusal, unless that was of a request sent before the last one began, and ends it. Where
+// time goes back, nobody can tell what was sent before what.
+func (w *witness) turn(s policy.Sample) {
+	absurd := s.Now < -lifetime || s.Now > lifetime
+	if s.Now < w.now || absurd {
+		w.round, w.open = math.MinInt64, false
+	}
+	w.now = s.Now
+	switch {
+	case absurd:
+	case s.Outcome == policy.Throttled && s.Sent >= w.round:
+		w.round, w.open = s.Now, true
+	case w.ends(s):
+		w.open = false
+	}
+}

@@ -1,0 +1,166 @@
+package quotient
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quotient-go/quotient/policy"
+)
+
+// adversary is a policy whose laws answer anything, and the same to the same seed. If it is calm they start at 5.
+type adversary struct {
+	seed uint64
+	calm bool
+}
+
+type adversaryLaw struct {
+	*rand.Rand
+	calm bool
+}
+
+func (a adversary) New(seed uint64) policy.Law {
+	return &adversaryLaw{rand.New(rand.NewPCG(a.seed, seed)), a.calm}
+}
+
+func (l *adversaryLaw) Next(s policy.Sample, b policy.Bounds) policy.Pace {
+	if l.calm {
+		l.calm = false
+		return policy.Pace{Rate: min(b.Ceiling, 5)}
+	}
+	odd := []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1, 0, math.MaxFloat64, math.SmallestNonzeroFloat64, 1e-9, b.Ceiling, b.Share, 1e6}
+	p := policy.Pace{Rate: odd[l.IntN(len(odd))]}
+	if l.IntN(2) == 0 {
+		p.Rate = b.Ceiling * math.Exp(2-6*l.Float64())
+	}
+	switch l.IntN(12) {
+	case 0:
+		p.NotBefore = s.Now + time.Duration(math.Exp(math.Log(1e10)*l.Float64())) // up to ten seconds
+	case 1:
+		p.NotBefore = []time.Duration{math.MinInt64, -1, s.Now, s.Now - 1, math.MaxInt64}[l.IntN(5)]
+	}
+	return p
+}
+
+// drawPolicy is Fixed, or a law that answers anything under CeilingShare: the bounds of the fleet hold under both.
+func drawPolicy(t *rapid.T) Option {
+	if rapid.Bool().Draw(t, "fixed") {
+		return Policy(policy.Fixed{}, CeilingShare)
+	}
+	return Policy(drawAdversary(t), CeilingShare)
+}
+
+func drawAdversary(t *rapid.T) adversary {
+	return adversary{rapid.Uint64().Draw(t, "adversary"), rapid.Bool().Draw(t, "calm")}
+}
+
+func drawFeedback(t *rapid.T) policy.Feedback {
+	f := policy.Feedback{Outcome: policy.Outcome(rapid.IntRange(0, 5).Draw(t, "outcome"))}
+	if rapid.Bool().Draw(t, "quota") {
+		f.Quotas[rapid.IntRange(0, 3).Draw(t, "which quota")] = policy.Quota{
+			Unit: rapid.SampledFrom([]string{"", "tokens", "other"}).Draw(t, "unit"), Limit: 10,
+			Remaining: rapid.SampledFrom([]float64{0, 3, 10, -1, math.NaN(), math.Inf(1)}).Draw(t, "remaining"),
+		}
+	}
+	return f
+}
+
+// Whatever laws answer and however limits change, each pace is finite, positive and at most at the ceiling of its
+// law, no gate is shut for longer than an hour, and the slots are those of the replica at most.
+func TestPropertyPacesStayInBounds(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		c := rapid.SampledFrom([]Ceiling{CeilingShare, CeilingLimit}).Draw(rt, "ceiling")
+		opts := []Option{Policy(drawAdversary(rt), c), few}
+		if rapid.Bool().Draw(rt, "pool is said") {
+			opts = append(opts, StartPool(drawPool(rt)))
+		}
+		l := mustNew(rt, drawLimit(rt), opts...)
+		var permits []Permit
+		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 11).Draw(rt, "what") {
+			case 0:
+				must(rt, l.SetPool(drawPool(rt)))
+			case 1:
+				must(rt, l.SetLimit(drawLimit(rt)))
+			case 2:
+				must(rt, l.SetLimit(Deny()))
+				must(rt, l.SetLimit(drawLimit(rt)))
+			case 3, 4:
+				time.Sleep(drawPause(rt))
+			case 5, 6, 7:
+				if n := len(permits); n > 0 {
+					permits[n-1].Done(drawFeedback(rt))
+					permits = permits[:n-1]
+				}
+			default:
+				if p, d := l.TryAcquire(key(rapid.IntRange(0, 2).Draw(rt, "key")), Weight(rapid.IntRange(1, 3).Draw(rt, "weight"))); d.OK {
+					permits = append(permits, p)
+				}
+			}
+			for range l.Keys() { // brings all up to date
+			}
+			for _, g := range l.shards[0].lru.Values() {
+				boundedPaces(rt, l, g)
+			}
+		}
+	})
+}
+
+func boundedPaces(rt *rapid.T, l *Limiter, g *gate) {
+	st, m := g.setting, g.more.learned
+	if len(m.pacers) != len(st.laws) {
+		rt.Fatalf("%d pacers, %d laws", len(m.pacers), len(st.laws))
+	}
+	if int(g.size) > st.slots || st.limit.InFlight > 0 && g.size < 1 && st.slots > 0 {
+		rt.Fatalf("%d slots of %d", g.size, st.slots)
+	}
+	for i := range m.pacers {
+		p, most := &m.pacers[i], st.laws[i].bounds.Ceiling
+		if !(p.pace > 0 && p.pace <= most && p.pace <= maxEvents) {
+			rt.Fatalf("law %d: a pace of %v, ceiling %v", i, p.pace, most)
+		}
+		if has := p.has(since(l)); has > p.size || math.IsNaN(has) || math.IsInf(has, -1) {
+			rt.Fatalf("law %d: %v events in a bucket of %v", i, has, p.size)
+		}
+		if p.notBefore > since(l)+time.Hour || p.notBefore != 0 && m.due < p.notBefore {
+			rt.Fatalf("law %d: shut until %v, now is %v", i, p.notBefore, since(l))
+		}
+	}
+}
+
+// Nobody waits for ever, whatever laws answer, and all laws are forgotten in the end. An hour is the longest gate; then come
+// ten minutes without feedback, after which a key runs as if it were new.
+func TestPropertyWaitersUnderAnyLaw(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		l := mustNew(rt, Limit{Rates: []Rate{drawRate(rt, "r")}, InFlight: rapid.IntRange(1, 4).Draw(rt, "slots")},
+			Policy(adversary{rapid.Uint64().Draw(rt, "adversary"), true}, CeilingLimit), few)
+		var wait []chan struct{}
+		for range rapid.IntRange(1, 12).Draw(rt, "callers") {
+			done := make(chan struct{})
+			wait = append(wait, done)
+			hold, f, weight := drawPause(rt), drawFeedback(rt), rapid.IntRange(1, l.Limit().InFlight).Draw(rt, "weight")
+			go func() {
+				defer close(done)
+				p, err := l.Acquire(context.Background(), "k", Weight(min(weight, int(l.Limit().Rates[0].burst()))))
+				if err != nil {
+					rt.Errorf("not admitted: %v", err)
+				}
+				time.Sleep(hold)
+				p.Done(f)
+			}()
+		}
+		for _, done := range wait {
+			<-done
+		}
+		time.Sleep(2 * time.Hour)
+		for k, ks := range l.Keys() {
+			if start := l.shards[0].setting.laws[0].start; ks.Rate != start || ks.InFlight != 0 || ks.Waiting != 0 {
+				rt.Fatalf("%s: %+v, want a pace of %v and nobody there", k, ks, start)
+			}
+		}
+	})
+}

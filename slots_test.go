@@ -1,0 +1,256 @@
+package quotient
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient/policy"
+)
+
+// holdsFor takes a permit, and is told so much later that it was a success.
+func holdsFor(t *testing.T, l *Limiter, d time.Duration) {
+	t.Helper()
+	permit := took(t, l, "k", Cost("tokens", 1))
+	time.Sleep(d)
+	permit.Done(success)
+}
+
+// A law of slots spaces admissions as well: so many a second as its slots come free if each is held for the usual time.
+func TestSlotsArePaced(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l, p := governing(t, StartPool(Pool{Replicas: 1}))
+		p.says[inFlight8] = policy.Pace{Rate: 2.5}
+		holdsFor(t, l, 500*time.Millisecond) // so 5 a second, and 3 at once
+		time.Sleep(time.Second)
+		first := took(t, l, "k")
+		d := refusedFor(t, l, ReasonInFlight, "k")
+		if d.RetryAfter != 200*time.Millisecond || d.Rule != lawRule || d.Limit != 8 {
+			t.Errorf("refused with %+v, want to wait 200 ms for a law", d)
+		}
+		if d := l.Check("k", Cost("tokens", 1)); d.RetryAfter != 200*time.Millisecond {
+			t.Errorf("a look: %+v", d)
+		}
+		askingUntil(t, l, 199*time.Millisecond, "k").refusedAfter(t, 0, ReasonDeadline)
+		second, third, fourth := asking(t, l, "k"), asking(t, l, "k"), asking(t, l, "k")
+		askingUntil(t, l, 700*time.Millisecond, "k").refusedAfter(t, 0, ReasonDeadline) // its turn is in 800 ms
+		time.Sleep(500 * time.Millisecond)
+		first.Done(success)
+		time.Sleep(500 * time.Millisecond)
+		second.admittedAfter(t, 200*time.Millisecond)
+		third.admittedAfter(t, 400*time.Millisecond)
+		fourth.admittedAfter(t, 600*time.Millisecond)
+		if s := p.last(t, inFlight8); !s.Paced || s.Cost != 0.5 {
+			t.Errorf("the law heard %+v, want that it held back and half a slot second", s)
+		}
+		if s := p.last(t, requests); s.Paced {
+			t.Error("requests count as held back by the slots")
+		}
+	})
+}
+
+// The time that slots are held is that of requests which succeed, smoothed, whatever their weight.
+func TestHeldSlots(t *testing.T) {
+	type told struct {
+		f      policy.Feedback
+		held   time.Duration
+		weight int
+	}
+	ok := func(d time.Duration) told { return told{success, d, 1} }
+	for _, c := range []struct {
+		name  string
+		hears []told
+		want  float64 // seconds
+	}{
+		{"nothing", nil, 0},
+		{"one", []told{ok(time.Second)}, 1},
+		{"a sixteenth of the second", []told{ok(time.Second), ok(3 * time.Second)}, 1.125},
+		{"weights", []told{{success, time.Second, 2}, {success, 3 * time.Second, 2}}, 1.125},
+		{"what failed", []told{ok(time.Second), {throttled, time.Millisecond, 1}, {policy.Feedback{Outcome: policy.Failed}, time.Minute, 1}, {policy.Feedback{}, time.Minute, 1}}, 1},
+		{"no time at all", []told{ok(0), ok(time.Second)}, 1},
+	} {
+		row(t, c.name, func(t *testing.T) {
+			l, p := governing(t, StartPool(Pool{Replicas: 1}))
+			took(t, l, "k").Done(policy.Feedback{})
+			for _, x := range c.hears {
+				time.Sleep(time.Minute)
+				permit := took(t, l, "k", Weight(x.weight))
+				time.Sleep(x.held)
+				permit.Done(x.f)
+			}
+			pc := &gateOf(l, "k").more.learned.pacers[2]
+			if math.Abs(pc.held-c.want) > 1e-12 {
+				t.Errorf("held for %v s, want %v", pc.held, c.want)
+			}
+			if want := min(8/c.want, maxEvents); math.Abs(pc.rate-want) > 1e-9*want {
+				t.Errorf("%v slots a second, want %v", pc.rate, want)
+			}
+			p.says[inFlight8] = policy.Pace{Rate: 0.25}
+			took(t, l, "k", Cost("tokens", 1)).Done(policy.Feedback{})
+			if want := min(0.25/c.want, maxEvents); math.Abs(pc.rate-want) > 1e-9*want {
+				t.Errorf("%v slots a second, want %v", pc.rate, want)
+			}
+			time.Sleep(forgetAfter)
+			took(t, l, "k").Release()
+			if pc.held != 0 || pc.rate != maxEvents || pc.pace != 8 {
+				t.Errorf("not forgotten: %+v", pc)
+			}
+		})
+	}
+}
+
+// Before the first success only the number of slots counts.
+func TestSlotsAreNotPacedBeforeASuccess(t *testing.T) {
+	for name, opt := range map[string]Option{"start": StartPool(Pool{Replicas: 1}), "join": JoinPool(Pool{Replicas: 1})} {
+		row(t, name, func(t *testing.T) {
+			l, p := governing(t, opt)
+			time.Sleep(time.Second)
+			p.says[inFlight8] = policy.Pace{Rate: 5}
+			for range 3 {
+				if permit, n := l.TryAcquireUpTo("k", 8); n != 8 {
+					t.Errorf("%d at once before any feedback", n)
+				} else {
+					permit.Release()
+				}
+			}
+			took(t, l, "k").Done(throttled)
+			if _, n := l.TryAcquireUpTo("k", 8); n != 6 {
+				t.Errorf("%d at once, want 6", n)
+			}
+		})
+	}
+}
+
+// A success is dated by the latest instant of its key, everything else by the clock; no law hears time go back.
+func TestHowFeedbackIsDated(t *testing.T) {
+	slow := policy.Feedback{Outcome: policy.Success, RetryAfter: time.Second}
+	for _, c := range []struct {
+		name string
+		f    policy.Feedback
+		then func(t *testing.T, l *Limiter) // in the second second of three
+		want time.Duration
+	}{
+		{"success", success, nil, time.Second},
+		{"success with quotas", policy.Feedback{Outcome: policy.Success, Quotas: [4]policy.Quota{{Limit: 10, Remaining: 1}}}, nil, time.Second},
+		{"success after an admission", success, func(t *testing.T, l *Limiter) { took(t, l, "k") }, 2 * time.Second},
+		{"success after other feedback", success, func(t *testing.T, l *Limiter) { took(t, l, "k").Done(throttled) }, 2 * time.Second},
+		{"success after a change", success, func(t *testing.T, l *Limiter) { setReplicas(t, l, 3) }, 2 * time.Second},
+		{"success after that of another key", success, func(t *testing.T, l *Limiter) { took(t, l, "other").Done(throttled) }, time.Second},
+		{"a time to wait", slow, nil, 3 * time.Second},
+		{"throttled", throttled, nil, 3 * time.Second},
+		{"unavailable", policy.Feedback{Outcome: policy.Unavailable}, nil, 3 * time.Second},
+		{"failed", policy.Feedback{Outcome: policy.Failed}, nil, 3 * time.Second},
+		{"unknown", policy.Feedback{}, nil, 3 * time.Second},
+	} {
+		for _, slots := range []int{0, 8} {
+			row(t, fmt.Sprint(c.name, ", slots: ", slots), func(t *testing.T) {
+				p := &panel{
+					names: map[float64]string{2000: requests, 8: inFlight8}, says: map[string]policy.Pace{},
+					heard: map[string][]policy.Sample{}, bounds: map[string]policy.Bounds{},
+				}
+				l := limiterOf(t, Limit{Rates: []Rate{perSecond(2000, 4000)}, InFlight: slots}, Policy(p, CeilingLimit), few)
+				time.Sleep(time.Second)
+				permit := took(t, l, "k")
+				time.Sleep(time.Second)
+				if c.then != nil {
+					c.then(t, l)
+				}
+				time.Sleep(time.Second)
+				permit.Done(c.f)
+				want := c.want
+				if slots > 0 {
+					want = 3 * time.Second
+				}
+				if s := p.last(t, requests); s.Now != want || s.Sent != time.Second || s.Outcome != c.f.Outcome {
+					t.Errorf("heard %+v, want it dated %v", s, want)
+				}
+			})
+		}
+	}
+}
+
+// A look that has ended a gate is not undone by a success that is dated before it.
+func TestSuccessDatedBeforeALook(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		law := new(noted)
+		l := limiterOf(t, rated(perSecond(2000, 4000)), Policy(law, CeilingLimit))
+		early := took(t, l, "k")
+		law.pace = policy.Pace{Rate: 100, NotBefore: since(l) + 5*time.Second}
+		took(t, l, "k").Done(throttled)
+		time.Sleep(7 * time.Second)
+		if d := l.Check("k"); !d.OK {
+			t.Errorf("2 s after the end of a gate: %+v", d)
+		}
+		law.pace = policy.Pace{Rate: 1}
+		early.Done(success)
+		took(t, l, "k")
+	})
+}
+
+// noted is a policy whose law answers what it is told to, at first the ceiling.
+type noted struct{ pace policy.Pace }
+
+func (n *noted) New(uint64) policy.Law { return n }
+
+func (n *noted) Next(_ policy.Sample, b policy.Bounds) policy.Pace {
+	if n.pace.Rate == 0 {
+		return policy.Pace{Rate: b.Ceiling}
+	}
+	return n.pace
+}
+
+// A sweep forgets nothing of a key with permits that are out: what they bring is dated by the key, not by the sweep.
+func TestSweepsForgetNothingOfWhoIsOut(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := learning(t, CeilingLimit, MaxKeys(1))
+		out := took(t, l, "k")
+		sends(t, l, "k", throttled)
+		time.Sleep(forgetAfter)
+		took(t, l, "another").Release()
+		if g := gateOf(l, "k"); g == nil || g.more.learned.due == 0 {
+			t.Error("a sweep has forgotten it")
+		}
+		out.Done(success)
+		time.Sleep(time.Second)
+		took(t, l, "another").Release()
+		if gateOf(l, "k") != nil {
+			t.Error("nothing is forgotten at last")
+		}
+	})
+}
+
+// The clock of the laws counts from a whole minute of the wall's clock, so that they can guess when quotas of a minute are renewed.
+func TestLawsCountFromAWholeMinute(t *testing.T) {
+	for _, into := range []time.Duration{0, 1, 17 * time.Second, time.Minute - 1, time.Minute, 61 * time.Second} {
+		row(t, into, func(t *testing.T) {
+			time.Sleep(into)
+			l, p := governing(t, JoinPool(Pool{Replicas: 1}))
+			if n := l.Check("k"); n.OK {
+				t.Error("a replica that joins does not start empty")
+			}
+			time.Sleep(time.Second)
+			took(t, l, "k").Done(throttled)
+			now := time.Now()
+			if s := p.last(t, requests); s.Now != into%time.Minute+time.Second || (now.UnixNano()-int64(s.Now))%int64(time.Minute) != 0 {
+				t.Errorf("made %v into a minute, now %v: the law hears %v", into, now, s.Now)
+			}
+		})
+	}
+}
+
+// The next ask after ten minutes finds all forgotten, also where it is decided in the shortest way.
+func TestNextAskForgets(t *testing.T) {
+	for _, slots := range []int{0, 8} {
+		row(t, slots, func(t *testing.T) {
+			l := limiterOf(t, Limit{Rates: []Rate{perSecond(1000, 1000)}, InFlight: slots}, Policy(policy.AIMD{}, CeilingShare))
+			took(t, l, "k") // and kept: no sweep drops the key
+			sends(t, l, "k", throttled)
+			time.Sleep(forgetAfter + time.Second)
+			took(t, l, "k")
+			if pc := &gateOf(l, "k").more.learned.pacers[0]; pc.law != nil || pc.pace != 1000 {
+				t.Errorf("a pace of %v is still learned", pc.pace)
+			}
+		})
+	}
+}
