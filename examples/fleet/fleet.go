@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/quotient-go/quotient/examples/fleet/upstream"
 )
 
 // patience is how long a request waits for its turn before its replica gives it up.
@@ -19,7 +21,7 @@ const patience = 500 * time.Millisecond
 type fleet struct {
 	plan   plan
 	out    *screen
-	up     *upstream
+	up     *upstream.Upstream
 	url    string
 	client *http.Client // for the admin endpoints
 	all    []*process   // every replica that ever was
@@ -29,9 +31,16 @@ type fleet struct {
 	begin  time.Duration
 }
 
-// runFleet runs a plan from start to end. Whatever happens, no process of it is left afterwards.
-func runFleet(ctx context.Context, p plan, out *screen) (_ *fleet, err error) {
-	f := &fleet{plan: p, out: out, up: newUpstream(newClock(), p), most: p.Replicas}
+// A moment is an instant of a run, counted from its begin, and what happens at it.
+type moment struct {
+	at time.Duration
+	do func(context.Context) error
+}
+
+// runFleet runs a script from start to end. Whatever happens, no process of it is left afterwards.
+func runFleet(ctx context.Context, p plan, out *screen, script func(*fleet) []moment) (_ *fleet, err error) {
+	up := upstream.New(upstream.NewClock(), p.Limit, p.Burst+p.Room, p.Tell)
+	f := &fleet{plan: p, out: out, up: up, most: p.Replicas}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -49,54 +58,61 @@ func runFleet(ctx context.Context, p plan, out *screen) (_ *fleet, err error) {
 	if err := f.startAll(ctx); err != nil {
 		return nil, err
 	}
-	return f, f.play(ctx)
+	return f, f.play(ctx, script(f))
 }
 
-// play goes through the plan, one line a second.
-func (f *fleet) play(ctx context.Context) error {
+// division is the script in which one replica joins and one is killed.
+func division(f *fleet) []moment {
+	var script []moment
+	if f.plan.Join > 0 {
+		script = append(script, moment{f.plan.Join, f.join})
+	}
+	if f.plan.Kill > 0 {
+		script = append(script, moment{f.plan.Kill, f.killOne})
+	}
+	return append(script, moment{f.plan.Duration, nil})
+}
+
+// play goes through a script, one line a second. The last moment is the end, at which nothing more happens.
+func (f *fleet) play(ctx context.Context, script []moment) error {
 	lines := time.NewTicker(time.Second)
 	defer lines.Stop()
-	end := time.After(f.plan.Duration)
-	join, kill := after(f.plan.Join), after(f.plan.Kill)
-	f.out.head()
+	due := time.NewTimer(f.until(script[0]))
+	defer due.Stop()
 	for n := 1; ; {
-		var err error
 		select {
 		case <-ctx.Done():
 			return errors.New("interrupted")
 		case <-lines.C:
 			n = f.catchUp(n)
-			err = f.check()
-		case <-join:
-			err = f.join(ctx)
-		case <-kill:
-			err = f.killOne(ctx)
-		case <-end:
-			f.catchUp(n) // the ticker's last tick and the end fall together
-			f.phases[len(f.phases)-1].To = f.up.now()
-			return f.check()
+		case <-due.C:
+			n = f.catchUp(n) // the ticker's tick and a moment may fall together
+			if len(script) == 1 {
+				f.phases[len(f.phases)-1].To = f.up.Now()
+				return f.check()
+			}
+			if err := script[0].do(ctx); err != nil {
+				return err
+			}
+			script = script[1:]
+			due.Reset(f.until(script[0]))
 		}
-		if err != nil {
+		if err := f.check(); err != nil {
 			return err
 		}
 	}
 }
 
+// until is how long it is until a moment.
+func (f *fleet) until(m moment) time.Duration { return f.begin + m.at - f.up.Now() }
+
 // catchUp prints the lines from the n-th on that are due, and returns the number of the next. They may be
 // more than one: a ticker drops ticks while a replica starts.
 func (f *fleet) catchUp(n int) int {
-	for passed := min(f.up.now()-f.begin, f.plan.Duration); time.Duration(n)*time.Second <= passed; n++ {
+	for passed := min(f.up.Now()-f.begin, f.plan.Duration); time.Duration(n)*time.Second <= passed; n++ {
 		f.line(n)
 	}
 	return n
-}
-
-// after is time.After, and never for 0.
-func after(d time.Duration) <-chan time.Time {
-	if d == 0 {
-		return nil
-	}
-	return time.After(d)
 }
 
 // startAll starts the first replicas. The run begins when all of them are there.
@@ -112,7 +128,7 @@ func (f *fleet) startAll(ctx context.Context) error {
 			return err
 		}
 	}
-	f.begin = f.up.now()
+	f.begin = f.up.Now()
 	f.enter(f.begin)
 	return nil
 }
@@ -122,7 +138,7 @@ func (f *fleet) startOne(n, ordinal int, join bool) (*process, error) {
 	told := f.plan.told(n)
 	p, err := start(assignment{
 		ID: len(f.all) + 1, Upstream: f.url,
-		Limit: f.plan.Limit, Burst: f.plan.Burst, Replicas: told, Ordinal: min(ordinal, told), Join: join,
+		Limit: f.plan.Limit, Burst: f.plan.Burst, Replicas: told, Ordinal: min(ordinal, told), Join: join, Policy: f.plan.law,
 		Want: f.plan.Want, Patience: patience, Life: f.plan.Duration + startWithin + 5*time.Second,
 	})
 	if err != nil {
@@ -149,7 +165,7 @@ func (f *fleet) enter(at time.Duration) {
 	if len(f.phases) > 0 {
 		f.phases[len(f.phases)-1].To = at
 	}
-	next := phase{From: at}
+	next := phase{From: at, Limit: f.plan.Limit}
 	for _, p := range f.alive() {
 		next.Alive = append(next.Alive, p.id)
 	}
@@ -168,7 +184,7 @@ func (f *fleet) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	born := f.up.since(hello.Born)
+	born := f.up.Since(hello.Born)
 	f.enter(born)
 	f.most = max(f.most, n)
 	news, err := f.announce(ctx, born)
@@ -188,7 +204,7 @@ func (f *fleet) killOne(ctx context.Context) error {
 	if err := victim.kill(); err != nil {
 		return err
 	}
-	at := f.up.now()
+	at := f.up.Now()
 	f.enter(at)
 	news, err := f.announce(ctx, at)
 	if err != nil {
@@ -214,9 +230,9 @@ func (f *fleet) announce(ctx context.Context, changed time.Duration) (announceme
 	var telling sync.WaitGroup
 	for i, p := range alive {
 		telling.Go(func() {
-			asked := f.up.now()
+			asked := f.up.Now()
 			errs[i] = p.tell(ctx, f.client, told, min(i+1, told))
-			known := f.up.now()
+			known := f.up.Now()
 			news.ids[i], news.delays[i] = p.id, known-changed
 			p.steps = append(p.steps, f.changed(p, n, asked, known))
 		})

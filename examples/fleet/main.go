@@ -1,15 +1,23 @@
-// Command fleet shows what quotient does, in twenty seconds and without any service.
+// Command fleet shows what quotient does, in forty seconds and without any service.
 //
 //	go run ./examples/fleet
 //
 // An upstream holds 100 requests a second and answers 429 beyond that. Three replicas, each a
 // process of its own, want 60 a second each and share the 100 by division alone: no replica
-// talks to another, and none asks a store. After five seconds a fourth joins, after ten one is
+// talks to another, and none asks a store. After three seconds a fourth joins, after six one is
 // killed; each time the rest are told the new pool size through their admin endpoints.
 //
 // The verdict comes from the upstream's log, not from the limiters: no window between any two
-// requests may hold more than the limit promises. The exit status is 0 when every promise held,
-// 1 when one was broken, and 2 when the run did not come to its end.
+// requests may hold more than the limit promises.
+//
+// The second act is adaptive. Three new replicas know neither how many they are nor what the upstream
+// takes; all they may do is not to exceed 100 a second each. The upstream halves its limit and later takes
+// that back, and tells nobody; then one replica wants more than everything while the others want
+// next to nothing; then all want the same again. The table shows how fast the fleet followed, and
+// the verdict says whether that was fast enough, with few 429s and little left unused.
+//
+// The exit status is 0 when every promise held, 1 when one was broken, and 2 when the run did not come to
+// its end. -believe 2 breaks the first act, -policy fixed the second.
 package main
 
 import (
@@ -22,12 +30,14 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/quotient-go/quotient/examples/fleet/upstream"
 )
 
 // Exit statuses.
 const (
-	exitHeld   = 0 // every bound held
-	exitBroken = 1 // a bound was broken
+	exitHeld   = 0 // every promise held
+	exitBroken = 1 // one was broken
 	exitFailed = 2 // bad flags, an interrupted run, a replica that did not start
 )
 
@@ -51,8 +61,21 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "fleet:", err)
 		return exitFailed
 	}
+	status := exitHeld
+	if p.Act != "adaptive" {
+		status = divide(ctx, p, stdout, stderr)
+	}
+	if p.Act != "division" && status != exitFailed {
+		status = max(status, adapt(ctx, p, stdout, stderr))
+	}
+	return status
+}
+
+// divide plays the act of division and judges it. It returns the exit status.
+func divide(ctx context.Context, p plan, stdout, stderr io.Writer) int {
 	out := newScreen(stdout, p)
-	f, err := runFleet(ctx, p, out)
+	out.head()
+	f, err := runFleet(ctx, p, out, division)
 	if err != nil {
 		fmt.Fprintln(stderr, "fleet:", err)
 		return exitFailed
@@ -82,6 +105,10 @@ type plan struct {
 	Duration time.Duration
 	Believe  int // what replicas are told in place of the pool size; 0: the truth
 	Color    string
+	Act      string // division, adaptive or both
+	Tell     upstream.Tells
+	Policy   string // of the adaptive act: one of policies
+	law      string // of the act that is played; "" is the limiter's default
 }
 
 // parsePlan reads the command line.
@@ -90,19 +117,22 @@ func parsePlan(args []string, stderr io.Writer) (plan, error) {
 	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "fleet: several processes share one limit by division alone; the upstream's log says whether they kept it.")
-		fmt.Fprintln(stderr, "Exit status: 0 every bound held, 1 a bound was broken, 2 the run did not come to its end.")
+		fmt.Fprintln(stderr, "fleet: several processes share one limit, by division or by what they are answered; the upstream's log says how well.")
+		fmt.Fprintln(stderr, "Exit status: 0 every promise held, 1 one was broken, 2 the run did not come to its end.")
 		flags.PrintDefaults()
 	}
-	flags.Float64Var(&p.Limit, "limit", 100, "`requests` a second that the fleet may send; the upstream enforces the same")
+	flags.Float64Var(&p.Limit, "limit", 100, "`requests` a second that the fleet may send; the upstream enforces the same, until it changes its mind in the adaptive act")
 	flags.IntVar(&p.Burst, "burst", 10, "`requests` that the fleet may send at once")
 	flags.IntVar(&p.Room, "room", 10, "`requests` of burst that the upstream grants beyond -burst: what leaves evenly may arrive bunched")
 	flags.Float64Var(&p.Want, "want", 60, "`requests` a second that each replica wants to send")
 	flags.IntVar(&p.Replicas, "replicas", 3, "`processes` at the start, 1 to 6")
-	flags.DurationVar(&p.Join, "join", 5*time.Second, "one more replica joins after this `time`; 0 is never")
-	flags.DurationVar(&p.Kill, "kill", 10*time.Second, "one replica is killed after this `time`; 0 is never")
-	flags.DurationVar(&p.Duration, "duration", 20*time.Second, "`time` until the run ends")
-	flags.IntVar(&p.Believe, "believe", 0, "tell every replica that the pool has this many `replicas`, whatever is true; try 1 and see the verdict fail (0: tell the truth)")
+	flags.DurationVar(&p.Join, "join", 3*time.Second, "one more replica joins after this `time`; 0 is never")
+	flags.DurationVar(&p.Kill, "kill", 6*time.Second, "one replica is killed after this `time`; 0 is never")
+	flags.DurationVar(&p.Duration, "duration", 9*time.Second, "`time` that the act of division takes")
+	flags.IntVar(&p.Believe, "believe", 0, "tell every replica that the pool has this many `replicas`, whatever is true; only in the act of division; try 1 and see the verdict fail (0: tell the truth)")
+	flags.StringVar(&p.Act, "act", "both", "`which` act to play: division, adaptive, or both, one after the other")
+	flags.TextVar(&p.Tell, "tell", upstream.Fields, "`what` the upstream says about its limit: nothing (a bare 429), retry-after, fields (also RateLimit in every answer)")
+	flags.StringVar(&p.Policy, "policy", "tracking", "`law` of the adaptive act: tracking, aimd or fixed; try fixed, which learns nothing, and see the verdict fail")
 	flags.StringVar(&p.Color, "color", "auto", "`when` to use colour: auto (on a terminal, unless NO_COLOR is set), always, never")
 	if err := flags.Parse(args); err != nil {
 		return plan{}, err
@@ -138,6 +168,10 @@ func (p plan) validate() error {
 		return fmt.Errorf("-kill: %v leaves no replica alive", p.Kill)
 	case p.Believe < 0 || p.Believe > 100:
 		return fmt.Errorf("-believe: %d is not between 0 and 100", p.Believe)
+	case p.Act != "both" && p.Act != "division" && p.Act != "adaptive":
+		return fmt.Errorf("-act: %q is not division, adaptive or both", p.Act)
+	case policies[p.Policy] == nil:
+		return fmt.Errorf("-policy: %q is not tracking, aimd or fixed", p.Policy)
 	case p.Color != "auto" && p.Color != "always" && p.Color != "never":
 		return fmt.Errorf("-color: %q is not auto, always or never", p.Color)
 	}

@@ -40,12 +40,15 @@ func TestBadFlagsAreNamed(t *testing.T) {
 		{"-replicas 7", "-replicas: 7"},
 		{"-duration 10ms", "-duration: 10ms"},
 		{"-duration 11m", "-duration: 11m"},
-		{"-join 20s", "-join: 20s"},
+		{"-join 9s", "-join: 9s"},
 		{"-join -1s", "-join: -1s"},
-		{"-kill 20s", "-kill: 20s"},
-		{"-kill 4s", "-kill: 4s"},
-		{"-replicas 1 -join 0", "-kill: 10s leaves no replica"},
+		{"-kill 9s", "-kill: 9s"},
+		{"-kill 2s", "-kill: 2s"},
+		{"-replicas 1 -join 0", "-kill: 6s leaves no replica"},
 		{"-believe -1", "-believe: -1"},
+		{"-act third", `-act: "third"`},
+		{"-tell lies", "-tell"},
+		{"-policy none", `-policy: "none"`},
 		{"-color blue", `-color: "blue"`},
 		{"more", `unexpected argument "more"`},
 		{"-unknown", "not defined: -unknown"},
@@ -66,7 +69,7 @@ func TestHelpDocumentsEveryFlag(t *testing.T) {
 	if got := run(context.Background(), []string{"-h"}, &stdout, &stderr); got != exitHeld {
 		t.Errorf("-h: exit status %d", got)
 	}
-	for _, name := range []string{"limit", "burst", "room", "want", "replicas", "join", "kill", "duration", "believe", "color"} {
+	for _, name := range []string{"limit", "burst", "room", "want", "replicas", "join", "kill", "duration", "believe", "act", "tell", "policy", "color"} {
 		if !strings.Contains(stderr.String(), "  -"+name+" ") {
 			t.Errorf("-h does not say what -%s is", name)
 		}
@@ -75,7 +78,7 @@ func TestHelpDocumentsEveryFlag(t *testing.T) {
 
 // shortRun is a run of three phases in three and a half seconds.
 func shortRun(more ...string) []string {
-	return append([]string{"-duration", "3500ms", "-join", "1s", "-kill", "2s"}, more...)
+	return append([]string{"-act", "division", "-duration", "3500ms", "-join", "1s", "-kill", "2s"}, more...)
 }
 
 // TestAFleetHoldsItsLimit is the command's own claim, with real processes and a real network. The

@@ -27,7 +27,7 @@ const (
 type process struct {
 	id    int
 	cmd   *exec.Cmd
-	stdin io.Closer
+	stdin io.WriteCloser
 	hello chan message  // gets the first message
 	done  chan struct{} // closed when the process has ended and was waited for
 	admin string        // set once hello was received
@@ -166,6 +166,14 @@ func (p *process) stop() error {
 	case <-time.After(stopWithin):
 		return p.kill()
 	}
+}
+
+// order tells the replica what to do from now on.
+func (p *process) order(o order) error {
+	if err := json.NewEncoder(p.stdin).Encode(o); err != nil {
+		return fmt.Errorf("replica %d: %w", p.id, err)
+	}
+	return nil
 }
 
 // newAdminClient is a client for tell. It takes a new connection each time: the replica closes an idle one

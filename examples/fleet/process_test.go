@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/examples/fleet/upstream"
 )
 
 // soon is the deadline of what must happen without help.
@@ -166,11 +167,16 @@ func TestTellAfterAPause(t *testing.T) {
 	serving.Wait()
 }
 
+// newUp is the upstream of a fleet that nobody starts.
+func newUp(p plan) *upstream.Upstream {
+	return upstream.New(upstream.NewClock(), p.Limit, p.Burst, upstream.Nothing)
+}
+
 // TestNoLineIsLost: all seconds that have passed are printed, and none beyond the plan.
 func TestNoLineIsLost(t *testing.T) {
 	var out bytes.Buffer
 	plan := plan{Limit: 100, Burst: 1, Replicas: 1, Duration: 5 * time.Second}
-	f := &fleet{plan: plan, out: newScreen(&out, plan), up: newUpstream(newClock(), plan), begin: -time.Minute}
+	f := &fleet{plan: plan, out: newScreen(&out, plan), up: newUp(plan), begin: -time.Minute, phases: []phase{{Limit: 100}}}
 	if next := f.catchUp(3); next != 6 || strings.Count(out.String(), "\n") != 3 {
 		t.Errorf("the next line is %d after\n%s", next, out.String())
 	}
@@ -181,8 +187,8 @@ func TestAReplicaThatEndedLate(t *testing.T) {
 	ended := &process{id: 1, done: make(chan struct{})}
 	close(ended.done)
 	plan := plan{Limit: 100, Burst: 1, Replicas: 1, Duration: 10 * ms}
-	f := &fleet{plan: plan, out: newScreen(io.Discard, plan), up: newUpstream(newClock(), plan), all: []*process{ended}, phases: []phase{{}}}
-	if err := f.play(t.Context()); err == nil || !strings.Contains(err.Error(), "ended by itself") {
+	f := &fleet{plan: plan, out: newScreen(io.Discard, plan), up: newUp(plan), all: []*process{ended}, phases: []phase{{}}}
+	if err := f.play(t.Context(), division(f)); err == nil || !strings.Contains(err.Error(), "ended by itself") {
 		t.Errorf("play: %v", err)
 	}
 }

@@ -13,12 +13,12 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/examples/fleet/upstream"
 	"github.com/quotient-go/quotient/httplimit"
 )
 
@@ -45,21 +45,36 @@ func replicaMain(stdin io.Reader, stdout, stderr io.Writer) int {
 	signal.Ignore(os.Interrupt) // Ctrl-C reaches the whole process group; the parent ends us in order
 	ctx, stop := context.WithTimeout(context.Background(), a.Life)
 	defer stop()
+	r := &replica{assignment: a, clock: upstream.NewClock(), wants: make(chan float64)}
 	go func() {
-		_, _ = io.Copy(io.Discard, in) // it ends when the parent does, or wants us to
+		r.obey(ctx, json.NewDecoder(in)) // it ends when the parent does, or wants us to
 		stop()
 	}()
-	if err := serveReplica(ctx, a, json.NewEncoder(stdout)); err != nil {
+	if err := r.serve(ctx, json.NewEncoder(stdout)); err != nil {
 		fmt.Fprintln(stderr, "replica:", err)
 		return exitFailed
 	}
 	return exitHeld
 }
 
-// serveReplica runs one replica until ctx ends.
-func serveReplica(ctx context.Context, a assignment, out *json.Encoder) error {
-	r := &replica{assignment: a, clock: newClock()}
-	born := r.clock.now()
+// obey hands orders on, until there are no more, or one makes no sense.
+func (r *replica) obey(ctx context.Context, in *json.Decoder) {
+	for {
+		var o order
+		if in.Decode(&o) != nil || !(o.Want > 0) {
+			return
+		}
+		select {
+		case r.wants <- o.Want:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// serve runs the replica until ctx ends.
+func (r *replica) serve(ctx context.Context, out *json.Encoder) error {
+	born := r.clock.Now()
 	if err := r.makeLimiter(); err != nil {
 		return err
 	}
@@ -88,7 +103,8 @@ func serveReplica(ctx context.Context, a assignment, out *json.Encoder) error {
 // A replica is one process that shares the limit.
 type replica struct {
 	assignment
-	clock   clock
+	clock   upstream.Clock
+	wants   chan float64 // new orders for load
 	limiter *quotient.Limiter
 	client  *http.Client
 	base    *http.Transport
@@ -103,17 +119,17 @@ type replica struct {
 func (r *replica) makeLimiter() error {
 	rate := quotient.PerSecond(r.Limit)
 	rate.Burst = r.Burst
+	options := []quotient.Option{quotient.MaxWait(r.Patience), quotient.OnAdmit(r.admitted)}
 	pool := quotient.Pool{Replicas: r.Replicas, Ordinal: r.Ordinal}
-	start := quotient.StartPool(pool)
-	if r.Join {
-		start = quotient.JoinPool(pool)
+	switch {
+	case r.Policy != "": // the upstream is the judge: up to the whole limit, if it bears that
+		options = append(options, quotient.Policy(policies[r.Policy], quotient.CeilingLimit))
+	case r.Join:
+		options = append(options, quotient.JoinPool(pool))
+	default:
+		options = append(options, quotient.StartPool(pool))
 	}
-	limiter, err := quotient.New(
-		quotient.Limit{Rates: []quotient.Rate{rate}},
-		start,
-		quotient.MaxWait(r.Patience),
-		quotient.OnAdmit(r.admitted),
-	)
+	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{rate}}, options...)
 	if err != nil {
 		return err
 	}
@@ -139,9 +155,11 @@ func (r *replica) load(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case want := <-r.wants:
+			mean, next = float64(time.Second)/want, time.Now()
 		case <-timer.C:
+			calls.Go(func() { r.call(ctx) })
 		}
-		calls.Go(func() { r.call(ctx) })
 		next = next.Add(time.Duration(mean * (0.5 + rand.Float64())))
 		timer.Reset(time.Until(next))
 	}
@@ -191,7 +209,7 @@ func (r *replica) count(change func(*message)) {
 
 // admitted is the limiter's OnAdmit. The request could have left overhead ago.
 func (r *replica) admitted(_ string, _, overhead time.Duration) {
-	could := r.clock.now() - int64(overhead)
+	could := r.clock.Now() - int64(overhead)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.granted = append(r.granted, could)
@@ -204,10 +222,8 @@ type stamp struct{ *replica }
 // RoundTrip sends a copy of req with the stamp.
 func (s stamp) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(req.Context())
-	req.Header.Set(headerReplica, strconv.Itoa(s.ID))
 	sent, late := s.leave()
-	req.Header.Set(headerSent, strconv.FormatInt(sent, 10))
-	req.Header.Set(headerLate, strconv.FormatInt(late, 10))
+	upstream.Sign(req.Header, s.ID, sent, late)
 	return s.base.RoundTrip(req)
 }
 
@@ -217,7 +233,7 @@ func (s stamp) RoundTrip(req *http.Request) (*http.Response, error) {
 func (r *replica) leave() (sent, late int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	sent = r.clock.now()
+	sent = r.clock.Now()
 	if len(r.granted) > 0 {
 		late = sent - r.granted[0]
 		r.granted = r.granted[1:]

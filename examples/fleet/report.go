@@ -16,7 +16,7 @@ type cell struct {
 // line prints what happened in the n-th second of the run.
 func (f *fleet) line(n int) {
 	to := f.begin + time.Duration(n)*time.Second
-	by := count(f.up.arrivals(), to-time.Second, to)
+	by := count(f.up.Log(), to-time.Second, to)
 	cells := make([]cell, len(f.all))
 	for i, p := range f.all {
 		p.mu.Lock()
@@ -26,7 +26,7 @@ func (f *fleet) line(n int) {
 		}
 		p.mu.Unlock()
 	}
-	f.out.line(n, cells)
+	f.out.line(n, cells, f.phases[len(f.phases)-1].Limit)
 }
 
 // A summary is what the run was like: how good, not whether it kept its promises.
@@ -40,10 +40,10 @@ type summary struct {
 }
 
 func (f *fleet) summary() summary {
-	log := f.up.arrivals()
+	log := f.up.Log()
 	var s summary
 	for _, ph := range f.phases {
-		r := measure(log, ph, f.plan.Limit)
+		r := measure(log, ph)
 		r.From, r.To = ph.From-f.begin, ph.To-f.begin
 		s.Phases = append(s.Phases, r)
 	}
@@ -76,7 +76,7 @@ type ruling struct {
 // has pushed together, are shown for comparison.
 func (f *fleet) ruling() ruling {
 	stalls := f.stalls()
-	log := believe(f.up.arrivals(), stalls)
+	log := believe(f.up.Log(), stalls)
 	r := ruling{Requests: len(log), Begin: f.begin, Fleet: f.budget()}
 	if len(log) == 0 {
 		return r

@@ -82,6 +82,11 @@ func (s *screen) head() {
 	s.print("\n%s %d processes want %g requests a second each from an upstream that takes %g in all.\n",
 		s.bold("One limit, no store."), p.Replicas, p.Want, p.Limit)
 	s.print("They never talk to each other: each decides alone, by limit / replicas.\n\n     ")
+	s.columnHeads()
+}
+
+// columnHeads prints what the columns are.
+func (s *screen) columnHeads() {
 	for i := range s.columns {
 		s.print("  %s", s.own(i, fmt.Sprintf("%s %-11s", s.glyph(i), fmt.Sprintf("replica %d", i+1))))
 	}
@@ -89,12 +94,12 @@ func (s *screen) head() {
 	for range s.columns {
 		s.print("  %s", s.dim("sent wait 429"))
 	}
-	mark := fmt.Sprintf("%g/s", p.Limit)
+	mark := fmt.Sprintf("%g/s", s.plan.Limit)
 	s.print("   %s  %s\n", s.dim("sent  429"), s.dim(strings.Repeat(" ", max(0, barCells-len(mark)))+mark))
 }
 
-// line prints one second.
-func (s *screen) line(n int, cells []cell) {
+// line prints one second, under the limit of that time.
+func (s *screen) line(n int, cells []cell, limit float64) {
 	s.print("%3d s", n)
 	var total second
 	for i := range s.columns {
@@ -107,7 +112,7 @@ func (s *screen) line(n int, cells []cell) {
 		total.Sent += c.Sent
 		total.Rejected += c.Rejected
 	}
-	s.print("   %s%s  %s\n", s.bold(fmt.Sprintf("%4d", total.Sent)), s.rejected(total.Rejected, 5), s.bar(cells))
+	s.print("   %s%s  %s\n", s.bold(fmt.Sprintf("%4d", total.Sent)), s.rejected(total.Rejected, 5), s.bar(cells, limit))
 }
 
 // rejected is a number of 429s, which only matters when it is not 0.
@@ -120,7 +125,8 @@ func (s *screen) rejected(n, width int) string {
 }
 
 // bar draws what each replica sent, one after the other, with a mark where the limit is.
-func (s *screen) bar(cells []cell) string {
+func (s *screen) bar(cells []cell, limit float64) string {
+	mark := int(math.Round(limit / s.plan.Limit * barCells))
 	drawn, sent := make([]string, 0, 2*barCells+1), 0
 	for i, c := range cells {
 		sent += c.Sent
@@ -129,10 +135,10 @@ func (s *screen) bar(cells []cell) string {
 			drawn = append(drawn, s.own(i, s.glyph(i)))
 		}
 	}
-	for len(drawn) < barCells {
+	for len(drawn) < mark {
 		drawn = append(drawn, " ")
 	}
-	return strings.Join(slices.Insert(drawn, barCells, "│"), "")
+	return strings.Join(slices.Insert(drawn, mark, "│"), "")
 }
 
 // event prints a change of the pool and how long it took each replica to know.
@@ -156,8 +162,20 @@ func (s *screen) summary(sum summary) {
 		short(quantile(sum.Overheads, 0.50)), short(quantile(sum.Overheads, 0.99)), len(sum.Overheads))
 	s.print("  way to the upstream       p50 %-8s p99 %-8s max %s\n",
 		short(quantile(sum.Network, 0.50)), short(quantile(sum.Network, 0.99)), short(quantile(sum.Network, 1)))
+	s.failures(sum)
+}
+
+// failures prints what should not be.
+func (s *screen) failures(sum summary) {
 	if sum.Failed > 0 {
 		s.print("  %s\n", s.paint("1;31", fmt.Sprintf("%d requests got no answer, the last one: %s", sum.Failed, sum.LastError)))
+	}
+}
+
+// stall warns of a machine that does not let its processes run.
+func (s *screen) stall(longest time.Duration, suffers string) {
+	if longest > badStall {
+		s.print("%s\n", s.paint("33", fmt.Sprintf("  This machine is busy: a replica stood still for %s. %s", short(longest), suffers)))
 	}
 }
 
@@ -172,9 +190,7 @@ func (s *screen) ruling(r ruling) {
 		s.print(" + %.2f (once: the joiner was unknown for %s)", b.growth.extra, short(b.growth.to-b.growth.from))
 	}
 	s.print(".\n  w counts from when the first request might have left: up to %s before it was woken up.\n", short(r.Late))
-	if r.Stall > badStall {
-		s.print("%s\n", s.paint("33", fmt.Sprintf("  This machine is busy: a replica stood still for %s. Goodput and 429s suffer, the bounds must not.", short(r.Stall))))
-	}
+	s.stall(r.Stall, "Goodput and 429s suffer, the bounds must not.")
 	for _, v := range r.Verdicts {
 		s.verdict(v, r.Begin)
 	}

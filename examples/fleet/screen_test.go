@@ -15,7 +15,7 @@ func testScreen(color string) (*screen, *bytes.Buffer) {
 
 func TestLine(t *testing.T) {
 	s, out := testScreen("auto")
-	s.line(7, []cell{{second{50, 0}, 12, true}, {second{54, 3}, 9, true}})
+	s.line(7, []cell{{second{50, 0}, 12, true}, {second{54, 3}, 9, true}}, 100)
 	const want = "  7 s    50   12   0    54    9   3      ·            104    3  ██████████▒▒▒▒▒▒▒▒▒▒│▒\n"
 	if out.String() != want {
 		t.Errorf("line is\n%q\nwant\n%q", out.String(), want)
@@ -26,7 +26,7 @@ func TestLine(t *testing.T) {
 func TestColumnsAlign(t *testing.T) {
 	s, out := testScreen("never")
 	s.head()
-	s.line(10, []cell{{second{33, 0}, 17, true}, {}, {second{34, 1}, 16, true}})
+	s.line(10, []cell{{second{33, 0}, 17, true}, {}, {second{34, 1}, 16, true}}, 100)
 	lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")
 	head, row := lines[len(lines)-2], lines[len(lines)-1]
 	ends := func(line, what string) int {
@@ -46,12 +46,25 @@ func TestColumnsAlign(t *testing.T) {
 func TestBarStopsAtTwiceTheLimit(t *testing.T) {
 	s, _ := testScreen("never")
 	for _, tt := range []struct{ sent, cells int }{{0, barCells}, {50, barCells}, {100, barCells}, {140, 28}, {1000, 2 * barCells}} {
-		bar := s.bar([]cell{{second: second{Sent: tt.sent}}})
+		bar := s.bar([]cell{{second: second{Sent: tt.sent}}}, 100)
 		if got := utf8.RuneCountInString(bar); got != tt.cells+1 {
 			t.Errorf("%d sent: bar of %d, want %d: %s", tt.sent, got, tt.cells+1, bar)
 		}
 		if mark := []rune(bar)[barCells]; mark != '│' {
 			t.Errorf("%d sent: %c stands where the limit is: %s", tt.sent, mark, bar)
+		}
+	}
+}
+
+// TestTheMarkMovesWithTheLimit: the bar keeps its scale.
+func TestTheMarkMovesWithTheLimit(t *testing.T) {
+	s, _ := testScreen("never")
+	for _, tt := range []struct {
+		sent int
+		want string
+	}{{0, "          │"}, {25, "█████     │"}, {50, "██████████│"}, {75, "██████████│█████"}} {
+		if got := s.bar([]cell{{second: second{Sent: tt.sent}}}, 50); got != tt.want {
+			t.Errorf("%d sent: %q, want %q", tt.sent, got, tt.want)
 		}
 	}
 }
@@ -63,8 +76,10 @@ func TestColorOnlyWhenAsked(t *testing.T) {
 	}{{"auto", false}, {"never", false}, {"always", true}} {
 		s, out := testScreen(tt.color)
 		s.head()
-		s.line(1, []cell{{second{50, 1}, 12, true}})
+		s.line(1, []cell{{second{50, 1}, 12, true}}, 100)
 		s.event(time.Second, "replica 3 joins", announcement{ids: []int{1}, delays: []time.Duration{ms}})
+		s.adaptiveHead()
+		s.outcome(outcome{Scenes: []followUp{{}}, Checks: []check{{Held: true}}})
 		s.summary(summary{Phases: []result{{}}})
 		s.ruling(ruling{Fleet: flat(100, 10), Verdicts: []verdict{{Judged: true}}})
 		if got := strings.Contains(out.String(), "\x1b["); got != tt.want {

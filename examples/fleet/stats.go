@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/quotient-go/quotient/examples/fleet/upstream"
 )
 
 // jain is Jain's fairness index of what each one got: 1 when all got the same, 1/n when one got
@@ -31,9 +33,10 @@ func quantile(values []time.Duration, q float64) time.Duration {
 	return values[min(max(i, 0), len(values)-1)]
 }
 
-// A phase is a time in which the same replicas lived.
+// A phase is a time in which the same replicas lived, under the same limit.
 type phase struct {
 	From, To time.Duration // by the upstream's clock
+	Limit    float64       // requests a second
 	Alive    []int
 }
 
@@ -46,7 +49,7 @@ type result struct {
 }
 
 // measure counts what arrived in a phase.
-func measure(log []arrival, ph phase, limit float64) result {
+func measure(log []upstream.Arrival, ph phase) result {
 	var arrived, accepted float64
 	got := make([]float64, len(ph.Alive))
 	for _, a := range log {
@@ -64,7 +67,7 @@ func measure(log []arrival, ph phase, limit float64) result {
 	}
 	return result{
 		phase:    ph,
-		Goodput:  accepted / (limit * (ph.To - ph.From).Seconds()),
+		Goodput:  accepted / (ph.Limit * (ph.To - ph.From).Seconds()),
 		Rejected: (arrived - accepted) / max(1, arrived),
 		Fairness: jain(got),
 	}
@@ -74,7 +77,7 @@ func measure(log []arrival, ph phase, limit float64) result {
 type second struct{ Sent, Rejected int }
 
 // count adds up what arrived from one instant to another, by replica.
-func count(log []arrival, from, to time.Duration) map[int]second {
+func count(log []upstream.Arrival, from, to time.Duration) map[int]second {
 	by := make(map[int]second)
 	for _, a := range log {
 		if a.Arrived < from || a.Arrived >= to {

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-go/quotient/examples/fleet/upstream"
+
 	"pgregory.net/rapid"
 )
 
@@ -74,7 +76,7 @@ func TestQuantile(t *testing.T) {
 }
 
 // history has two replicas in its first second and a third in its second.
-var history = []arrival{
+var history = []upstream.Arrival{
 	{Arrived: 100 * ms, Replica: 1, Accepted: true},
 	{Arrived: 200 * ms, Replica: 2, Accepted: true},
 	{Arrived: 900 * ms, Replica: 2, Accepted: false},
@@ -88,12 +90,12 @@ func TestMeasure(t *testing.T) {
 		ph                  phase
 		goodput, r429, fair float64
 	}{
-		{phase{From: 0, To: time.Second, Alive: []int{1, 2}}, 0.5, 1. / 3, 1},
-		{phase{From: time.Second, To: 2 * time.Second, Alive: []int{1, 2, 3}}, 0.5, 0, 2. / 3},
-		{phase{From: 3 * time.Second, To: 4 * time.Second, Alive: []int{1}}, 0, 0, 1},
+		{phase{From: 0, To: time.Second, Limit: 4, Alive: []int{1, 2}}, 0.5, 1. / 3, 1},
+		{phase{From: time.Second, To: 2 * time.Second, Limit: 4, Alive: []int{1, 2, 3}}, 0.5, 0, 2. / 3},
+		{phase{From: 3 * time.Second, To: 4 * time.Second, Limit: 4, Alive: []int{1}}, 0, 0, 1},
 	}
 	for _, tt := range tests {
-		got := measure(history, tt.ph, 4)
+		got := measure(history, tt.ph)
 		if got.Goodput != tt.goodput || got.Rejected != tt.r429 || math.Abs(got.Fairness-tt.fair) > 1e-12 {
 			t.Errorf("%+v: %+v", tt, got)
 		}

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/quotient-go/quotient/examples/fleet/upstream"
 )
 
 // A budget says how many requests may leave in any window from one instant to another:
@@ -137,7 +139,7 @@ func openings(sent []departure) []time.Duration {
 // believe is the log with nobody later than is plausible: a little, and twice the longest time that
 // the replica's process stood still, as two wake-ups lie between a request and its departure, one
 // of a timer and one of the request itself. A limiter that claims more is not believed.
-func believe(log []arrival, stalls map[int]time.Duration) []arrival {
+func believe(log []upstream.Arrival, stalls map[int]time.Duration) []upstream.Arrival {
 	log = slices.Clone(log)
 	for i, a := range log {
 		log[i].Late = max(0, min(a.Late, lateness+2*stalls[a.Replica]))
@@ -149,7 +151,7 @@ func believe(log []arrival, stalls map[int]time.Duration) []arrival {
 const lateness = 10 * time.Millisecond
 
 // departures are the requests in the log that keep says, in the order in which they left.
-func departures(log []arrival, keep func(arrival) bool) []departure {
+func departures(log []upstream.Arrival, keep func(upstream.Arrival) bool) []departure {
 	var sent []departure
 	for _, a := range log {
 		if keep(a) {
@@ -161,7 +163,7 @@ func departures(log []arrival, keep func(arrival) bool) []departure {
 }
 
 // onArrival are the requests in the log as if they had left when they arrived.
-func onArrival(log []arrival) []departure {
+func onArrival(log []upstream.Arrival) []departure {
 	var sent []departure
 	for _, a := range log {
 		sent = append(sent, departure{may: a.Arrived, left: a.Arrived})
@@ -169,10 +171,10 @@ func onArrival(log []arrival) []departure {
 	return sent
 }
 
-func anyone(arrival) bool { return true }
+func anyone(upstream.Arrival) bool { return true }
 
-func from(replica int) func(arrival) bool {
-	return func(a arrival) bool { return a.Replica == replica }
+func from(replica int) func(upstream.Arrival) bool {
+	return func(a upstream.Arrival) bool { return a.Replica == replica }
 }
 
 // A verdict is what became of one promise.

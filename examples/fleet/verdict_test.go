@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-go/quotient/examples/fleet/upstream"
+
 	"pgregory.net/rapid"
 )
 
@@ -268,7 +270,7 @@ func TestLatenessIsBelievedOnlyWhenPlausible(t *testing.T) {
 		{2, 6, 10 * ms, false},
 		{2, 7, 20 * ms, true},
 	} {
-		log := slices.Repeat([]arrival{{Replica: tt.replica, Sent: time.Second, Late: tt.late}}, tt.n)
+		log := slices.Repeat([]upstream.Arrival{{Replica: tt.replica, Sent: time.Second, Late: tt.late}}, tt.n)
 		if w := b.worst(departures(believe(log, stalls), anyone)); w.broken() != tt.broken {
 			t.Errorf("replica %d, %d at once, %v late: broken %v, want %v: %+v", tt.replica, tt.n, tt.late, w.broken(), tt.broken, w)
 		}
@@ -279,7 +281,7 @@ func TestLatenessIsBelievedOnlyWhenPlausible(t *testing.T) {
 }
 
 func TestDeparturesPickAndOrder(t *testing.T) {
-	log := []arrival{
+	log := []upstream.Arrival{
 		{Sent: 30 * ms, Late: 5 * ms, Arrived: 31 * ms, Replica: 1},
 		{Sent: 10 * ms, Arrived: 32 * ms, Replica: 2},
 		{Sent: 20 * ms, Late: ms, Arrived: 33 * ms, Replica: 1},

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"math"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient/examples/fleet/upstream"
+)
+
+// flow is a time in which a replica sends evenly.
+type flow struct {
+	replica           int
+	from, to          float64 // seconds
+	accepted, refused float64 // requests a second
+}
+
+// logOf is what an upstream logs of flows.
+func logOf(flows ...flow) (log []upstream.Arrival) {
+	for _, f := range flows {
+		for _, part := range []struct {
+			rate float64
+			ok   bool
+		}{{f.accepted, true}, {f.refused, false}} {
+			n := int(math.Round((f.to - f.from) * part.rate))
+			for k := range n {
+				at := time.Duration((f.from + (float64(k)+0.5)/part.rate) * float64(time.Second))
+				log = append(log, upstream.Arrival{Replica: f.replica, Arrived: at, Accepted: part.ok})
+			}
+		}
+	}
+	slices.SortFunc(log, func(a, b upstream.Arrival) int { return cmp.Compare(a.Arrived, b.Arrived) })
+	return log
+}
+
+func TestFollowed(t *testing.T) {
+	ph := phase{From: 10 * time.Second, To: 20 * time.Second, Limit: 50}
+	for _, row := range []struct {
+		name      string
+		log       []upstream.Arrival
+		ok        bool
+		took      float64 // seconds
+		overshoot float64
+	}{
+		{"at once", logOf(flow{1, 0, 10, 100, 0}, flow{1, 10, 20, 50, 0}), true, 0, 1},
+		{"at once, some refused", logOf(flow{1, 10, 20, 48, 4}), true, 0, 1.04},
+		{"after three seconds", logOf(flow{1, 0, 13, 100, 0}, flow{1, 13, 20, 50, 0}), true, 2.9, 2},
+		{"just too much", logOf(flow{1, 10, 20, 56, 0}), false, 0, 1.12},
+		{"just too little", logOf(flow{1, 10, 20, 44, 0}), false, 0, 0.88},
+		{"too late to be sure", logOf(flow{1, 10, 17.3, 100, 0}, flow{1, 17.3, 20, 50, 0}), false, 0, 2},
+		{"only passing by", logOf(flow{1, 10, 13, 20, 0}, flow{1, 13, 15, 50, 0}, flow{1, 15, 20, 90, 0}), false, 0, 1.8},
+		{"nothing sent", nil, false, 0, 0},
+	} {
+		took, ok := followed(row.log, ph)
+		if ok != row.ok || math.Abs(took.Seconds()-row.took) > 0.11 {
+			t.Errorf("%s: %v, %v, want %v s, %v", row.name, took, ok, row.took, row.ok)
+		}
+		if got := overshoot(row.log, ph); math.Abs(got-row.overshoot) > 0.03 {
+			t.Errorf("%s: overshoot %v, want %v", row.name, got, row.overshoot)
+		}
+	}
+}
+
+// phasesOf are the phases of the adaptive act, from 0 on.
+func phasesOf(p plan) (all []phase) {
+	at := time.Duration(0)
+	for _, s := range scenes {
+		to := at + p.stretch()*s.Length
+		all = append(all, phase{From: at, To: to, Limit: s.Limit * p.Limit, Alive: []int{1, 2}})
+		at = to
+	}
+	return all
+}
+
+// TestEveryCheckCanFail: a fleet that does all as it should is content, and each fault breaks the checks that it should.
+func TestEveryCheckCanFail(t *testing.T) {
+	// Scenes change after 4, 10, 19 and 27 s, and the last one ends after 30.
+	start, half, back := flow{1, 0, 4, 100, 0}, flow{1, 4, 10, 25, 1}, flow{1, 10, 19, 50, 0}
+	half2, back2 := flow{2, 4, 10, 25, 1}, flow{2, 10, 19, 50, 0}
+	busy, last := flow{1, 19, 27, 95, 0}, flow{1, 27, 30, 100, 0}
+	for _, row := range []struct {
+		name   string
+		log    []upstream.Arrival
+		broken string
+	}{
+		{"as it should be", logOf(start, half, half2, back, back2, busy, last), ""},
+		{"never cuts", logOf(start, flow{1, 4, 10, 25, 25}, flow{2, 4, 10, 25, 25}, back, back2, busy, last), "the limit halves, 429s"},
+		{"never climbs", logOf(start, half, half2, flow{1, 10, 19, 50, 0}, busy, last), "the limit is back"},
+		{"never climbs at all", logOf(start, half, half2, flow{1, 10, 30, 50, 0}), "the limit is back, the busy one, goodput"},
+		{"the wrong one is busy", logOf(start, half, half2, back, back2, flow{2, 19, 27, 95, 0}, last), "the busy one"},
+		{"one takes all", logOf(start, flow{1, 4, 10, 49, 0}, flow{2, 4, 10, 1, 0}, back, back2, busy, last), "fairness"},
+		{"nothing at all", nil, "the limit halves, the limit is back, the busy one, goodput"},
+	} {
+		o := judge(row.log, phasesOf(plan{Limit: 100, Tell: upstream.Fields}), 1)
+		var broken []string
+		for _, c := range o.Checks {
+			if !c.Held {
+				broken = append(broken, c.Of)
+			}
+		}
+		if got := strings.Join(broken, ", "); got != row.broken {
+			t.Errorf("%s: broken %q, want %q", row.name, got, row.broken)
+		}
+		if o.held() != (row.broken == "") {
+			t.Errorf("%s: held %v", row.name, o.held())
+		}
+	}
+}
+
+// TestScenesFitTheirBounds: a bound that no scene is long enough for could not be met late, only never.
+func TestScenesFitTheirBounds(t *testing.T) {
+	for i, most := range map[int]time.Duration{sceneHalf: mostAfterHalving, sceneBack: mostAfterReturn} {
+		if scenes[i].Length < most+time.Second+followWindow {
+			t.Errorf("%s: %v is too short for a bound of %v", scenes[i].Title, scenes[i].Length, most)
+		}
+	}
+}
+
+// TestAReplicaObeys: what it wants changes with an order, and an order without sense ends it.
+func TestAReplicaObeys(t *testing.T) {
+	up := upstream.New(upstream.NewClock(), 1e6, 1e6, upstream.Nothing)
+	srv := httptest.NewServer(up)
+	defer srv.Close()
+	a := idle()
+	a.Upstream, a.Limit, a.Burst, a.Patience, a.Want, a.Policy = srv.URL, 5000, 5000, time.Second, 0.01, "aimd"
+	p := startReady(t, a)
+	if err := p.order(order{Want: 500}); err != nil {
+		t.Fatal(err)
+	}
+	look := time.NewTicker(10 * ms)
+	defer look.Stop()
+	for deadline := time.After(soon); len(up.Log()) < 5; {
+		select {
+		case <-look.C:
+		case <-deadline:
+			t.Fatalf("%d requests", len(up.Log()))
+		}
+	}
+	if err := p.order(order{Want: -1}); err != nil {
+		t.Fatal(err)
+	}
+	waitDone(t, p)
+}
+
+// adaptiveRun is the adaptive act, with more flags.
+func adaptiveRun(more ...string) (status int, said string) {
+	var stdout, stderr bytes.Buffer
+	status = run(context.Background(), append([]string{"-act", "adaptive"}, more...), &stdout, &stderr)
+	return status, stdout.String() + stderr.String()
+}
+
+// TestAFleetFollows plays the adaptive act. The machine has its part in it: one good run in three is asked for.
+func TestAFleetFollows(t *testing.T) {
+	t.Parallel()
+	for range 3 {
+		status, said := adaptiveRun()
+		if status == exitFailed {
+			t.Fatal(said)
+		}
+		if status == exitHeld && strings.Contains(said, "The fleet followed.") && strings.Count(said, "held  ") == 6 {
+			return
+		}
+		t.Log(said)
+	}
+	t.Error("no good run in three")
+}
+
+// TestAFleetThatDoesNotLearnIsCaught is the proof that the verdict can fail.
+func TestAFleetThatDoesNotLearnIsCaught(t *testing.T) {
+	t.Parallel()
+	status, said := adaptiveRun("-policy", "fixed")
+	if status != exitBroken {
+		t.Errorf("exit status %d, want %d", status, exitBroken)
+	}
+	for _, want := range []string{"BROKEN  the limit halves", "BROKEN  the limit is back", "BROKEN  429s", "did NOT follow"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("no %q in\n%s", want, said)
+		}
+	}
+}
