@@ -1,6 +1,7 @@
 package quotient
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -38,9 +39,8 @@ func (c *doneLimit) run(b *testing.B, l *Limiter, n int) {
 // BenchmarkDone is one admission and its feedback.
 func BenchmarkDone(b *testing.B) {
 	for _, c := range doneLimits() {
-		for _, p := range []policy.Policy{policy.Fixed{}, policy.AIMD{}} {
-			name := map[bool]string{true: "AIMD", false: "Fixed"}[p.New(0) != nil]
-			b.Run(c.name+"/"+name, func(b *testing.B) {
+		for _, p := range []policy.Policy{policy.Fixed{}, policy.AIMD{}, policy.Tracking{}} {
+			b.Run(fmt.Sprintf("%s/%T", c.name, p), func(b *testing.B) {
 				l := limiterOf(b, c.limit, Policy(p, CeilingShare))
 				b.ReportAllocs()
 				b.ResetTimer()
@@ -61,8 +61,8 @@ func (still) Next(_ policy.Sample, b policy.Bounds) policy.Pace { return policy.
 // Run it with -benchtime 25x or more.
 func BenchmarkLearning(b *testing.B) {
 	const turn = 20_000
-	policies := []policy.Policy{policy.Fixed{}, still{}, policy.AIMD{}}
-	units := []string{"fixed-ns", "still-ns", "aimd-ns"}
+	policies := []policy.Policy{policy.Fixed{}, still{}, policy.AIMD{}, policy.Tracking{}}
+	units := []string{"fixed-ns", "still-ns", "aimd-ns", "tracking-ns"}
 	for _, c := range doneLimits() {
 		b.Run(c.name, func(b *testing.B) {
 			least := make([]time.Duration, len(policies))

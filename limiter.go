@@ -14,7 +14,7 @@ import (
 // share of it. All methods are safe for concurrent use; none waits for the network.
 type Limiter struct {
 	options
-	base    time.Time // the origin of the monotonic clock, on a whole minute of the wall's: the last before New
+	base    time.Time // the origin of the monotonic clock
 	seed    uint64
 	mask    uint64
 	shards  []shard
@@ -77,7 +77,7 @@ func New(limit Limit, opts ...Option) (*Limiter, error) {
 	}
 	now := time.Now()
 	l := &Limiter{
-		options: o, base: now.Add(-now.Sub(now.Truncate(time.Minute))), seed: rand.Uint64(),
+		options: o, base: now, seed: rand.Uint64(),
 		shards: make([]shard, shardCount(o.maxKeys)), pool: o.pool, sized: o.sized, units: units,
 	}
 	l.mask = uint64(len(l.shards) - 1)

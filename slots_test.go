@@ -220,25 +220,6 @@ func TestSweepsForgetNothingOfWhoIsOut(t *testing.T) {
 	})
 }
 
-// The clock of the laws counts from a whole minute of the wall's clock, so that they can guess when quotas of a minute are renewed.
-func TestLawsCountFromAWholeMinute(t *testing.T) {
-	for _, into := range []time.Duration{0, 1, 17 * time.Second, time.Minute - 1, time.Minute, 61 * time.Second} {
-		row(t, into, func(t *testing.T) {
-			time.Sleep(into)
-			l, p := governing(t, JoinPool(Pool{Replicas: 1}))
-			if n := l.Check("k"); n.OK {
-				t.Error("a replica that joins does not start empty")
-			}
-			time.Sleep(time.Second)
-			took(t, l, "k").Done(throttled)
-			now := time.Now()
-			if s := p.last(t, requests); s.Now != into%time.Minute+time.Second || (now.UnixNano()-int64(s.Now))%int64(time.Minute) != 0 {
-				t.Errorf("made %v into a minute, now %v: the law hears %v", into, now, s.Now)
-			}
-		})
-	}
-}
-
 // The next ask after ten minutes finds all forgotten, also where it is decided in the shortest way.
 func TestNextAskForgets(t *testing.T) {
 	for _, slots := range []int{0, 8} {

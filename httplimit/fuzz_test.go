@@ -197,7 +197,7 @@ func FuzzFeedback(f *testing.F) {
 }
 
 // fuzzed is the policy that the fuzzer tells of all answers.
-var fuzzed policy.Policy = policy.AIMD{}
+var fuzzed policy.Policy = policy.Tracking{}
 
 // FuzzFeedbackToPolicy sends answers, with an empty line between them, through the parser into a policy, for
 // requests and tokens, and holds that its pace stays finite and in bounds.

@@ -10,7 +10,7 @@ const (
 	// refusals in a row are 40 ms at 90 requests per second: only time tells. Two in a row are chance at one request a second.
 	darkAfter, darkIntervals = 0.8, 2.0
 	// Probes come after probeFirst seconds, then twice as long each time, up to probeMost: a window of a minute is then found
-	// open ten seconds late at most, and refuses eight probes.
+	// open ten seconds late at most, and refuses eight probes. Who asks more seldom than that when all is well does so now, too.
 	probeFirst, probeMost = 0.5, 10.0
 	// retryMost is the longest Retry-After that is believed at once; mostDoublings later it is half an hour.
 	retryMost     = 30.0
@@ -19,6 +19,10 @@ const (
 	retryJitter = 0.1
 	// cyclesKept is how many cycles the length of the last one is remembered.
 	cyclesKept = 3
+	// longestWindow is the longest time, in seconds, for which the end of a window refuses everything: a minute, and what the
+	// last probe comes late. What lasts longer is an incident: growth after it must not be slow, and one in which the upstream
+	// says "at once" for ever must not be answered with a request each round trip.
+	longestWindow = 75.0
 	// heldLeast is the part of the time before a blackout in which the pace must have held requests back, for what was served to
 	// be all that could be. A queue that never empties is seen in about half of all answers.
 	heldLeast = 0.1
@@ -85,16 +89,23 @@ func (b *blackout) missed(t *tracking, s *Sample) {
 }
 
 // wait sets the instant of the next probe. A Retry-After longer than retryMost is believed step by step: half
-// a minute at first, then one, two, up to half an hour.
+// a minute at first, then one, two, up to half an hour. One that is shorter than what the law would wait by itself is not
+// believed in an incident.
 func (b *blackout) wait(t *tracking, s *Sample) {
 	doublings := math.Ldexp(1, b.probes)
-	wait := max(probeFirst, 1/t.perSecond(t.rate)) * doublings * (.5 + t.fraction())
-	wait = min(wait, probeMost)
-	if told := s.RetryAfter.Seconds(); told > 0 {
+	interval := 1 / t.perSecond(t.rate)
+	wait := max(probeFirst, interval) * doublings * (.5 + t.fraction())
+	wait = min(wait, max(probeMost, interval))
+	if told := s.RetryAfter.Seconds(); told > wait || told > 0 && !b.incident(s.Now) {
 		wait = min(told, retryMost*doublings) * (1 + retryJitter*t.fraction())
 	}
 	b.probes = min(b.probes+1, mostDoublings)
 	b.until = s.Now + time.Duration(wait*float64(time.Second))
+}
+
+// incident tells that nothing has been served for longer than the end of a window would explain.
+func (b *blackout) incident(now time.Duration) bool {
+	return (now - b.firstBad).Seconds() > longestWindow
 }
 
 // clear notes a success of a request that was sent at an instant: what comes late from before the first refusal is none.
@@ -126,10 +137,10 @@ func (b *blackout) end(t *tracking, s *Sample) {
 	}
 	t.plateau.slow = false
 	t.plateau.rest(t.rate)
-	t.cuts.last = s.Now
+	window := took <= probeSlowest && !b.incident(s.Now)
 	*b = blackout{began: s.Now, firstBad: s.Now}
-	if t.has(RuleCycle) {
-		b.cycle = min(took, probeSlowest)
+	if window && t.has(RuleCycle) {
+		b.cycle = took
 		b.cycled = s.Now + time.Duration(cyclesKept*b.cycle*float64(time.Second))
 	}
 }

@@ -73,10 +73,9 @@ type Sample struct {
 	RetryAfter time.Duration
 	// Quota is what was said about the unit that the law governs.
 	Quota Quota
-	// Now and Sent are the instants of the answer and of the admission. A Limiter counts them on a monotonic clock from the
-	// last whole minute (UTC) before it was made, as the wall clock read then: a law may use that to guess when quotas of a
-	// minute are renewed. Now never goes back for a law. An answer that is a Success and no more, where no law governs
-	// slots, is dated by the key's latest admission or feedback; all others by the clock.
+	// Now and Sent are the instants of the answer and of the admission, on a monotonic clock with any origin. From a
+	// Limiter, Now never goes back for a law. An answer that is a Success and no more, where no law governs slots, is dated
+	// by the key's latest admission or feedback, which saves reading the clock; all others by the clock.
 	Now, Sent time.Duration
 	// Cost is what the request took of what the law governs: events, 1 for a request among requests, or for
 	// slots in flight the seconds that it held them. A rate divided by the cost is

@@ -4,9 +4,12 @@ import (
 	"context"
 	"net/http"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/policy"
 )
 
 // The README's functions, to the letter.
@@ -22,6 +25,11 @@ func callAPI(ctx context.Context, limiter *quotient.Limiter) error {
 		return err
 	}
 	return resp.Body.Close()
+}
+
+func follow() (*quotient.Limiter, error) {
+	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}} // more than this is never tried
+	return quotient.New(limit, quotient.Policy(policy.Tracking{}, quotient.CeilingLimit))
 }
 
 func summarize(ctx context.Context, limiter *quotient.Limiter, text string) error {
@@ -59,4 +67,32 @@ func TestReadmeFunctionsRun(t *testing.T) {
 	if err := callAPI(cancelled, limiter); err == nil {
 		t.Error("a call with a cancelled context went through")
 	}
+}
+
+// The limiter of the README starts far below the limit, goes up while it is served, and down when it is refused.
+func TestReadmePolicyFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter, err := follow()
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := func(seconds int, outcome policy.Outcome) (n int) {
+			for end := time.Now().Add(time.Duration(seconds) * time.Second); time.Now().Before(end); n++ {
+				permit, err := limiter.Acquire(t.Context(), "host")
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Millisecond) // the round trip
+				permit.Done(policy.Feedback{Outcome: outcome})
+			}
+			return n
+		}
+		before := in(1, policy.Success)
+		in(10, policy.Success)
+		most := in(1, policy.Success)
+		in(1, policy.Throttled)
+		if after := in(1, policy.Success); before > 10 || most < 50 || most > 101 || after > most/2 {
+			t.Errorf("%d in the first second, %d at the top, %d after a second of refusals", before, most, after)
+		}
+	})
 }
