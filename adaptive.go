@@ -69,12 +69,12 @@ func (l *learned) copyTo(m *learned, at time.Duration, st *setting) {
 func (l *learned) hears(f *policy.Feedback, h *holding, p policy.Policy, laws []lawSetting) {
 	accused := -1
 	if f.Outcome == policy.Throttled {
-		accused = l.accused(f, laws)
+		accused = l.accused(f, h, laws)
 	}
 	l.due = l.latest + forgetAfter // first, should a law panic
 	for i := range laws {
 		ls, pc := &laws[i], &l.pacers[i]
-		if pc.law == nil && !pc.begin(p.New(l.seed+uint64(i)), h.since, l.latest, ls) {
+		if pc.law == nil && !pc.begin(p.New(l.seed+uint64(ls.id)), h.since, l.latest, ls) {
 			continue
 		}
 		pc.hears(f, h, l.latest, ls, accused < 0 || accused == i)
@@ -250,7 +250,7 @@ func (g *gate) applyLaws(st *setting) {
 			p.setPace(at, st.laws[i].start, &st.laws[i])
 			continue
 		}
-		p.heed(at, p.law.Next(policy.Sample{Now: at, Sent: at}, st.laws[i].bounds), &st.laws[i])
+		p.rebound(at, &st.laws[i])
 		l.due = max(l.due, p.notBefore+forgetAfter)
 	}
 }
@@ -292,12 +292,19 @@ func (g *gate) learnedUpTo(now time.Time, n int) int {
 	return n
 }
 
-// repace takes n more of a unit, or gives them back, when the true cost of an ask is told.
+// repace takes n more of a unit when the true cost of an ask is told. What it has cost less is set against what is owed, and
+// no more: the bucket may have been full since, or shut.
 func (g *gate) repace(now time.Time, id, n int) {
+	at := now.Sub(g.setting.origin)
 	for i := range g.setting.laws {
-		if g.setting.laws[i].id == id {
-			g.more.learned.pacers[i].take(now.Sub(g.setting.origin), n)
+		if g.setting.laws[i].id != id {
+			continue
 		}
+		p := &g.more.learned.pacers[i]
+		if p.open(at); n < 0 {
+			n = -min(-n, int(max(0, -p.has(at))))
+		}
+		p.take(at, n)
 	}
 }
 

@@ -9,22 +9,24 @@ import (
 // What feedback says to which law. An upstream says "429" and not what of: requests, tokens or
 // slots. See docs/decisions/0020.
 
-// accused is the law that a refusal is handed to: the one whose quota, as far as quotas are told, is the nearest to
-// its end; else the one that last held asks back, since it was probing; else that of requests.
-func (l *learned) accused(f *policy.Feedback, laws []lawSetting) int {
+// accused is the law that a refusal is handed to, of those that the request has taken something of: the one whose quota, as
+// far as quotas are told, is the nearest to its end; else the one that last held asks back, since it was probing; else that of
+// requests. A law that the request has taken nothing of could not hold the next one back.
+func (l *learned) accused(f *policy.Feedback, h *holding, laws []lawSetting) int {
 	who, least := -1, 0.0
 	for i := range laws {
 		q := laws[i].quota(f)
-		if q == nil {
+		if q == nil || !h.took(laws[i].id) {
 			continue
 		}
 		if left := q.Remaining / q.Limit; who < 0 || left < least {
 			who, least = i, left
 		}
 	}
-	if who < 0 {
+	if who < 0 && h.took(laws[l.last].id) {
 		return l.last
 	}
+	who = max(who, 0)
 	return who
 }
 
@@ -55,4 +57,9 @@ func (h *holding) cost(id int, at time.Duration) float64 {
 // heldFor is for how many seconds the permit has been out.
 func (h *holding) heldFor(at time.Duration) float64 {
 	return float64(at-h.since) / float64(time.Second)
+}
+
+// took tells whether the permit has taken anything of what a law governs, by its id.
+func (h *holding) took(id int) bool {
+	return id == 0 || id == slotsID || h.costs[id-1] > 0
 }

@@ -81,7 +81,10 @@ func (o *options) bounds(limit float64, pool Pool, sized bool) policy.Bounds {
 
 // start is where a law starts under its bounds.
 func (o *options) start(b policy.Bounds) float64 {
-	x := o.policy.New(uint64(o.phase)).Next(policy.Sample{}, b).Rate
+	x := 0.0
+	if law := o.policy.New(uint64(o.phase)); law != nil {
+		x = law.Next(policy.Sample{}, b).Rate
+	}
 	if !usable(x) || x > maxEvents {
 		x = startUnknown
 	}

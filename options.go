@@ -104,10 +104,14 @@ func LeakCheck(report func(Leak)) Option {
 // The default is policy.Fixed, which is always at its share, whatever the ceiling.
 //
 // Under a policy that learns each key has a law for its requests, one for each other Unit that the limit's rates count, bounded
-// by the tightest of them, and, if Limit.InFlight is set, one for its slots. A refusal is handed to one of them: to the one whose
-// quota is the nearest to its end, if the feedback tells quotas, else to the one that last held somebody back. Everything else
-// is told to all. A key forgets what it has learned ten minutes after the last feedback, or after the instant until which a
-// law has stopped it; that is an hour ahead at most.
+// by the tightest of them, and, if Limit.InFlight is set, one for its slots. A refusal is handed to one of those that
+// the request has taken something of: to the one whose quota is the nearest to its end, if the feedback tells quotas, else to the
+// one that last held somebody back. Everything else is told to all. A key forgets what it has learned ten minutes after the last
+// feedback (a success counts from the key's latest admission), or after the instant until which a law has stopped it; that is an
+// hour ahead at most.
+//
+// New is called for many keys at once. A law that panics at feedback panics in Done and Report; one that panics at a change of its bounds
+// is dropped.
 func Policy(p policy.Policy, c Ceiling) Option {
 	return func(o *options) error {
 		if p == nil || c > CeilingLimit {

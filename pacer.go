@@ -143,6 +143,19 @@ func (p *pacer) heed(at time.Duration, pace policy.Pace, ls *lawSetting) {
 	}
 }
 
+// rebound tells the law of its new bounds. One that panics here is dropped: nobody who asks has anything to do with it.
+func (p *pacer) rebound(at time.Duration, ls *lawSetting) {
+	sound := false
+	defer func() {
+		if !sound {
+			_ = recover()
+			p.forget(at, ls)
+		}
+	}()
+	p.heed(at, p.law.Next(policy.Sample{Now: at, Sent: at}, ls.bounds), ls)
+	sound = true
+}
+
 // forget drops what was learned, as of an instant.
 func (p *pacer) forget(at time.Duration, ls *lawSetting) {
 	if p.notBefore != 0 {

@@ -58,7 +58,7 @@ func (p Permit) Release() {
 
 // Done hands the key's policy what the upstream said, and releases the permit. Under
 // policy.Fixed it is Release. A success is dated by the latest admission or other feedback of its key: the clock is read
-// for what complains or names a time to wait, and where a law governs slots.
+// for what complains, names a time to wait or tells a quota, and where a law governs slots.
 func (p Permit) Done(f policy.Feedback) {
 	switch {
 	case p.h == nil:
@@ -70,7 +70,8 @@ func (p Permit) Done(f policy.Feedback) {
 }
 
 // Report hands the key's policy what the upstream said, and keeps the permit: an answer's head
-// tells before its body is read. It does nothing for a permit that is released.
+// tells before its body is read. Each Report, and a Done after it, is one more answer to the law: end with Release. It does
+// nothing for a permit that is released.
 func (p Permit) Report(f policy.Feedback) {
 	if p.h != nil && p.h.s.l.learns {
 		p.h.s.report(p, &f, false)
@@ -230,9 +231,13 @@ func (s *shard) report(p Permit, f *policy.Feedback, done bool) {
 	h, fed := p.h, false
 	g := h.gate
 	defer func() {
-		if !fed { // released before, or a law has panicked
-			s.mu.Unlock()
+		if fed {
+			return
 		}
+		if done && h.gen == p.gen { // a law has panicked, and nobody else can give the slots back
+			s.free(h)
+		}
+		s.mu.Unlock()
 	}()
 	if h.gen != p.gen {
 		if done {
@@ -257,7 +262,7 @@ func (s *shard) feed(g *gate, h *holding, f *policy.Feedback) {
 		g.sync(s.setting)
 	}
 	st, l := g.setting, g.more.learned
-	if f.Outcome != policy.Success || f.RetryAfter != 0 || st.slotsLaw() >= 0 {
+	if f.Outcome != policy.Success || f.RetryAfter != 0 || f.Quotas[0].Limit != 0 || st.slotsLaw() >= 0 {
 		l.latest = s.tick(s.l.now()).Sub(st.origin) // else the clock would be half the price of a success
 	}
 	if l.stale(l.latest) {

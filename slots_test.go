@@ -132,7 +132,7 @@ func TestHowFeedbackIsDated(t *testing.T) {
 		want time.Duration
 	}{
 		{"success", success, nil, time.Second},
-		{"success with quotas", policy.Feedback{Outcome: policy.Success, Quotas: [4]policy.Quota{{Limit: 10, Remaining: 1}}}, nil, time.Second},
+		{"success with quotas", policy.Feedback{Outcome: policy.Success, Quotas: [4]policy.Quota{{Limit: 10, Remaining: 1}}}, nil, 3 * time.Second},
 		{"success after an admission", success, func(t *testing.T, l *Limiter) { took(t, l, "k") }, 2 * time.Second},
 		{"success after other feedback", success, func(t *testing.T, l *Limiter) { took(t, l, "k").Done(throttled) }, 2 * time.Second},
 		{"success after a change", success, func(t *testing.T, l *Limiter) { setReplicas(t, l, 3) }, 2 * time.Second},

@@ -98,8 +98,8 @@ type Bounds struct {
 type Pace struct {
 	// Rate is in events per second, or in slots: finite, positive, and at most Bounds.Ceiling.
 	Rate float64
-	// NotBefore is the instant before which nothing is admitted, on the clock of Sample.Now; at it, one
-	// request is, and further ones at Rate. For slots further ones follow at Rate over the seconds that requests which
+	// NotBefore is the instant before which nothing is admitted, on the clock of Sample.Now; at it the bucket
+	// holds one event, which lets one request for one event pass, and further ones follow at Rate. For slots further ones follow at Rate over the seconds that requests which
 	// succeeded have held one, and at once while none has. An instant that has passed means now, and one more than an hour
 	// ahead means an hour.
 	NotBefore time.Duration
