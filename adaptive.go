@@ -91,8 +91,12 @@ func (p *pacer) hears(f *policy.Feedback, h *holding, at time.Duration, ls *lawS
 	if concerned {
 		s.Outcome, s.RetryAfter = f.Outcome, f.RetryAfter
 	}
-	if ls.id == slotsID && f.Outcome == policy.Success {
+	switch {
+	case ls.id != slotsID:
+	case f.Outcome == policy.Success:
 		p.holds(h.heldFor(at))
+	default:
+		s.Cost = 0 // a refusal holds a slot for no time, and a time-out for too long
 	}
 	p.paced = false
 	p.heed(at, p.law.Next(s, ls.bounds), ls)

@@ -150,3 +150,25 @@ func TestRefundAfterAGate(t *testing.T) {
 		}
 	})
 }
+
+// One refusal in a millisecond does not tell the law of slots that requests take a millisecond.
+func TestSlotsRefusedFirst(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 100}, Policy(policy.Tracking{}, CeilingLimit))
+		p := took(t, l, "k")
+		time.Sleep(time.Millisecond)
+		p.Done(throttled)
+		start := time.Now()
+		for range 5 {
+			p, err := l.Acquire(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+			p.Done(success)
+		}
+		if d := time.Since(start); d > 30*time.Second {
+			t.Errorf("five answers of 2 s took %v after one refusal", d)
+		}
+	})
+}

@@ -148,7 +148,7 @@ func (r *reader) text(name string) string {
 func (r *reader) levels(f *Fields) (limit, left float64) {
 	limit, left = r.amount(r.text(f.Limit)), r.amount(r.text(f.Remaining))
 	before, after, _ := strings.Cut(r.text(f.Used), "/")
-	used, of := r.amount(before), r.amount(after)
+	used, of := r.amount(strings.TrimRight(before, " \t")), r.amount(strings.TrimLeft(after, " \t"))
 	if limit < 0 {
 		limit = of
 	}

@@ -8,9 +8,12 @@ import (
 const (
 	// darkAfter seconds of nothing but refusals, or darkIntervals between requests if that is longer, are a blackout. Four
 	// refusals in a row are 40 ms at 90 requests per second: only time tells. Two in a row are chance at one request a second.
+	// Nor do two, one at the end of a burst and one at the beginning of the next, prove anything: three do.
 	darkAfter, darkIntervals = 0.8, 2.0
+	darkRefusals             = 3
 	// Probes come after probeFirst seconds, then twice as long each time, up to probeMost: a window of a minute is then found
-	// open ten seconds late at most, and refuses eight probes. Who asks more seldom than that when all is well does so now, too.
+	// open ten seconds late at most, and refuses eight probes. Who asks more seldom than that when all is well does so now, too, up
+	// to the same half an hour as below.
 	probeFirst, probeMost = 0.5, 10.0
 	// retryMost is the longest Retry-After that is believed at once; mostDoublings later it is half an hour.
 	retryMost     = 30.0
@@ -19,10 +22,10 @@ const (
 	retryJitter = 0.1
 	// cyclesKept is how many cycles the length of the last one is remembered.
 	cyclesKept = 3
-	// longestWindow is the longest time, in seconds, for which the end of a window refuses everything: a minute, and what the
-	// last probe comes late. What lasts longer is an incident: growth after it must not be slow, and one in which the upstream
-	// says "at once" for ever must not be answered with a request each round trip.
-	longestWindow = 75.0
+	// longestWindow is the longest time for which the end of a window refuses everything: a minute, and what the last probe
+	// comes late. What lasts longer is an incident: the rest of it says nothing about the limit, growth after it must not be
+	// slow, and when the upstream says "at once" for ever, that must not be answered with a request each round trip.
+	longestWindow = 75 * time.Second
 	// heldLeast is the part of the time before a blackout in which the pace must have held requests back, for what was served to
 	// be all that could be. A queue that never empties is seen in about half of all answers.
 	heldLeast = 0.1
@@ -32,10 +35,11 @@ const (
 
 // blackout is what the law knows about times when nothing is served, as at the end of a fixed
 // window. The first success ends it: what was served since the end of the last one, by the time that took, is the
-// rate that would have lasted.
+// rate that would have lasted. Of an incident no more than a window's part of that time counts.
 type blackout struct {
 	firstBad time.Duration // of the refusals since the last success
 	bad      bool          // there are any
+	refused  int           // so many
 	before   struct{ rate, top, quiet, floor float64 }
 
 	dark   bool
@@ -45,7 +49,7 @@ type blackout struct {
 	began  time.Duration // the end of the last blackout, or the beginning
 	served float64       // since then
 	held   float64       // seconds since then in which the pace held requests back
-	cycle  float64       // seconds that the last one took
+	cycle  float64       // seconds from the end of the one before to the end of the last; 0 if that was no window
 	cycled time.Duration // when it is forgotten
 }
 
@@ -66,11 +70,12 @@ func (b *blackout) refusal(t *tracking, s *Sample) bool {
 		return true
 	}
 	if !b.bad {
-		b.bad, b.firstBad = true, s.Now
+		b.bad, b.firstBad, b.refused = true, s.Now, 0
 		b.before.rate, b.before.top, b.before.quiet, b.before.floor = t.rate, t.plateau.top, t.plateau.quiet, t.share.floor
 	}
+	b.refused++
 	dark := (s.Now - b.firstBad).Seconds()
-	if !t.has(RuleBlackout) || dark <= max(darkAfter, darkIntervals/t.perSecond(b.before.rate)) || s.Sent < b.firstBad {
+	if !t.has(RuleBlackout) || b.refused < darkRefusals || dark <= max(darkAfter, darkIntervals/t.perSecond(b.before.rate)) || s.Sent < b.firstBad {
 		return false
 	}
 	if t.has(RuleRestore) {
@@ -81,9 +86,9 @@ func (b *blackout) refusal(t *tracking, s *Sample) bool {
 	return true
 }
 
-// missed is a probe that has not succeeded.
+// missed is a probe that has not succeeded, whatever became of it; also one whose refusal another law answers for.
 func (b *blackout) missed(t *tracking, s *Sample) {
-	if b.dark && s.Sent >= b.until {
+	if b.dark && s.Sent >= b.until && s.Sent < s.Now { // else it is no answer, but a change of the bounds
 		b.wait(t, s)
 	}
 }
@@ -93,9 +98,8 @@ func (b *blackout) missed(t *tracking, s *Sample) {
 // believed in an incident.
 func (b *blackout) wait(t *tracking, s *Sample) {
 	doublings := math.Ldexp(1, b.probes)
-	interval := 1 / t.perSecond(t.rate)
-	wait := max(probeFirst, interval) * doublings * (.5 + t.fraction())
-	wait = min(wait, max(probeMost, interval))
+	interval := min(1/t.perSecond(t.rate), retryMost*(1<<mostDoublings))
+	wait := min(max(probeFirst, interval)*doublings, max(probeMost, interval)) * (.75 + .5*t.fraction())
 	if told := s.RetryAfter.Seconds(); told > wait || told > 0 && !b.incident(s.Now) {
 		wait = min(told, retryMost*doublings) * (1 + retryJitter*t.fraction())
 	}
@@ -104,9 +108,7 @@ func (b *blackout) wait(t *tracking, s *Sample) {
 }
 
 // incident tells that nothing has been served for longer than the end of a window would explain.
-func (b *blackout) incident(now time.Duration) bool {
-	return (now - b.firstBad).Seconds() > longestWindow
-}
+func (b *blackout) incident(now time.Duration) bool { return now-b.firstBad > longestWindow }
 
 // clear notes a success of a request that was sent at an instant: what comes late from before the first refusal is none.
 func (b *blackout) clear(sent time.Duration) {
@@ -123,7 +125,7 @@ func (b *blackout) count(t *tracking, s *Sample) {
 
 // end is the first success after a blackout.
 func (b *blackout) end(t *tracking, s *Sample) {
-	took := max((s.Now - b.began).Seconds(), probeFirst)
+	took := max((min(s.Now, b.firstBad+longestWindow) - b.began).Seconds(), probeFirst)
 	t.rate = b.served / took
 	if b.held < heldLeast*(b.firstBad-b.began).Seconds() { // little was asked for: it proves little
 		t.rate = max(t.rate, b.before.rate*(1-slowCutPart))

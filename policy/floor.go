@@ -35,9 +35,12 @@ func (t *tracking) hint(share float64) {
 	}
 	old, stable := f.hint, t.now-f.since >= stableHint
 	f.hint, f.floor, f.since, f.patience = share, floorOfShare*share, t.now, 1
+	b := &t.blackout.before // or a blackout would take this back
+	b.floor = f.floor
 	if old > 0 && share > 0 && stable && !t.blackout.dark && t.has(RuleRescale) {
 		t.rate = f.rescaled(t.rate, share/old)
 		t.plateau.top = f.rescaled(t.plateau.top, share/old)
+		b.rate, b.top = f.rescaled(b.rate, share/old), f.rescaled(b.top, share/old)
 	}
 }
 

@@ -10,8 +10,7 @@ const (
 	// Times as fast after one success, the sixteenth root of 2, and in slow start the fourth: never a doubling before
 	// anybody has heard back.
 	stepMost, slowStepMost = 1.044, 1.19
-	floorReturn            = 2.0  // seconds to come back to the trusted floor
-	idleDecay              = 30.0 // seconds in which a rate above the share that is not used goes back to it
+	floorReturn            = 2.0 // seconds to come back to the trusted floor
 	ln2                    = 0.693147
 )
 

@@ -13,15 +13,17 @@ const (
 	// drainOver is the shortest time, in seconds, and the fewest requests over which a drain is measured.
 	drainOver = 3.0
 	// leftOver is the part of a quota that is not counted on.
-	leftOver = 0.01
+	leftOver = 0.03
 	// headroomGain is the growth a second when all is free; headroomLoss the decline when all is used.
-	headroomGain, headroomLoss = 0.25, 0.4
+	headroomGain, headroomLoss = 0.2, 0.4
 	// headroomKept bounds the decline, as a part of the plateau: what lies below is for refusals to decide.
 	headroomKept = 0.8
 	// plenty of headroom leaves the growth to slow start.
 	plenty = 0.3
-	// fullFor periods without a refusal, "full" is no longer believed.
-	fullFor = 6
+	// fullFor periods without a refusal, "full", or nearly, is no longer believed.
+	fullFor, fullBelow = 6, 0.05
+	// blindFor seconds growth waits for something to steer by; quotas of several kinds may come by turns for ever.
+	blindFor = 20.0
 )
 
 // headroom reads what the upstream says is left of its quota.
@@ -34,6 +36,7 @@ type headroom struct {
 	used     float64 // by all clients, in units per second; 0: not known
 	free     float64 // the part of the quota that is free: below 0 too much is used
 	measured bool
+	blind    time.Duration // since when it is not measured, under whatever limits
 }
 
 // steers sets the rate by the sample's quota, and tells whether it did.
@@ -43,15 +46,22 @@ func (h *headroom) steers(t *tracking, s *Sample, dt float64) bool {
 		return false
 	}
 	if h.limit != q.Limit {
-		*h = headroom{limit: q.Limit, min: q.Remaining, since: s.Now, from: q.Remaining, fromAt: s.Now}
+		blind := h.blind
+		if h.measured || h.limit == 0 {
+			blind = s.Now
+		}
+		*h = headroom{limit: q.Limit, min: q.Remaining, since: s.Now, from: q.Remaining, fromAt: s.Now, blind: blind}
 	}
-	if h.measured && h.free <= 0 && t.answers.quiet(s.Now) > fullFor*t.period(t.slowness()) {
+	if h.measured && h.free < fullBelow && t.answers.quiet(s.Now) > fullFor*t.period(t.slowness()) {
 		return false
 	}
 	if q.Reset <= leakyReset {
 		h.least(t, q, s.Now)
 	} else {
 		h.drain(t, q, s.Now)
+	}
+	if !h.measured && (s.Now-h.blind).Seconds() > blindFor {
+		return false
 	}
 	if t.plateau.slow && (!h.measured || h.free > plenty) {
 		return false

@@ -79,7 +79,7 @@ type Sample struct {
 	Now, Sent time.Duration
 	// Cost is what the request took of what the law governs: events, 1 for a request among requests, or for
 	// slots in flight the seconds that it held them. A rate divided by the cost is
-	// requests per second. 0 or less when it is not known.
+	// requests per second. 0 or less when it is not known, as for slots when the request did not succeed.
 	Cost float64
 	// Paced tells that the law's own pace held requests back since the last sample.
 	// A law should only grow when it did: an unused rate proves nothing.

@@ -15,8 +15,9 @@ const (
 	probeSlowest  = 180.0 // seconds
 )
 
-// reference is the rate that growth is a part of: between the share and the square root of rate x share, so that who is
-// far above its share grows no faster than others.
+// reference is the rate that growth is a part of. Without a hint it is the rate. Up to the share it is the rate or the trusted
+// floor, whichever is higher; above it the square root of rate x share, so that who is far above its share grows no faster
+// than others.
 func (t *tracking) reference() float64 {
 	h := t.share.hint
 	switch {
@@ -28,7 +29,7 @@ func (t *tracking) reference() float64 {
 	return min(max(t.rate, t.share.floor), h)
 }
 
-// slowness is how much slower than the reference the law's clock goes.
+// slowness is how much longer than at referenceRate a period is, and a cut larger; 1 without a hint.
 func (t *tracking) slowness() float64 {
 	if !known(t.share.hint) {
 		return 1
@@ -36,7 +37,7 @@ func (t *tracking) slowness() float64 {
 	return math.Sqrt(referenceRate / t.perSecond(t.reference()))
 }
 
-// period is the time from a cut to the next probe, in seconds.
+// period is the time from a cut to the next probe, in seconds: no shorter than the upstream's window, if that is known.
 func (t *tracking) period(slowness float64) float64 {
 	k := probeEvery * slowness
 	if t.share.above(t.rate) {

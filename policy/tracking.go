@@ -39,17 +39,20 @@ const (
 	RuleBlackout
 	// RuleRestore takes back the cuts that a blackout has begun with.
 	RuleRestore
-	// RuleCycle slows growth down to the length of the upstream's window, once a blackout has shown it.
+	// RuleCycle slows growth down to the length of the upstream's window, three minutes at most, once a blackout of no more than a
+	// minute or so has shown it.
 	RuleCycle
 	// RuleHeadroom steers by RateLimit fields.
 	RuleHeadroom
 	// RuleDoubt ignores fields for two minutes when refusals contradict them.
 	RuleDoubt
-	// RuleSlowStart doubles the rate each second until the first refusal, when there is no hint.
+	// RuleSlowStart doubles the rate each second until the first refusal, when there is no hint, or when cuts have brought it down
+	// to the least.
 	RuleSlowStart
 )
 
-// New returns a law that starts at the share, or at 5 requests per second when none is known.
+// New returns a law that starts at the share, or at 5 requests per second when none is known, and in both cases at most at the
+// ceiling.
 func (p Tracking) New(seed uint64) Law {
 	t := &tracking{without: p.Without}
 	t.random = *rand.NewPCG(seed, 0x9e3779b97f4a7c15) // any constant: the stream is chosen by the seed
@@ -124,11 +127,12 @@ func (t *tracking) step(s Sample, b Bounds) {
 	if s.Now < t.now {
 		t.rebase(s.Now - t.now)
 	}
-	now, dt := s.Now, min((s.Now-t.now).Seconds(), t.longest())
+	now, elapsed := s.Now, (s.Now - t.now).Seconds()
+	dt := min(elapsed, t.longest())
 	t.now = now
 	t.learnCost(s.Cost)
 	t.hint(min(b.Share, greatestRate))
-	t.answers.age(dt, t.perSecond(t.rate))
+	t.answers.age(elapsed, t.perSecond(t.rate))
 	t.answers.answers += t.counted
 	t.blackout.served += t.counted * t.cost
 	s.Paced, t.counted, t.paced = s.Paced || t.paced, 0, false
@@ -142,7 +146,7 @@ func (t *tracking) step(s Sample, b Bounds) {
 	case Throttled:
 		t.answers.refused(s.Quota, now)
 		t.throttled(&s)
-	case Unavailable, Failed:
+	default:
 		t.blackout.missed(t, &s)
 	}
 	t.rate = t.bounded(t.rate, b)
@@ -174,7 +178,7 @@ func (t *tracking) rebase(by time.Duration) {
 	b, h := &t.blackout, &t.fields
 	for _, at := range []*time.Duration{
 		&t.now, &t.cuts.last, &t.share.since, &t.answers.last, &t.answers.doubtUntil,
-		&b.firstBad, &b.until, &b.began, &b.cycled, &h.since, &h.fromAt,
+		&b.firstBad, &b.until, &b.began, &b.cycled, &h.since, &h.fromAt, &h.blind,
 	} {
 		*at = max(*at+by, -farAway)
 	}
@@ -209,16 +213,17 @@ func (t *tracking) pace(b Bounds) Pace {
 	return Pace{Rate: t.bounded(0, b), NotBefore: t.blackout.until}
 }
 
-// learnCost smooths what a request costs. Without a hint the law starts at so many requests, whatever they cost.
+// learnCost smooths what a request costs. Without a hint the law starts at so many requests, whatever they cost, and whatever
+// a cheaper first one has cost.
 func (t *tracking) learnCost(cost float64) {
 	if !(cost >= leastShare && cost <= greatestRate) {
 		return
 	}
-	if !t.costs {
+	if scale := cost / t.cost; !t.costs || t.plateau.slow && scale > 1 {
 		t.costs, t.cost = true, cost
 		if !known(t.share.hint) {
-			t.rate *= cost
-			t.plateau.top *= cost
+			t.rate *= scale
+			t.plateau.top *= scale
 		}
 	}
 	t.cost += (cost - t.cost) / 16 // about the last sixteen requests
@@ -253,8 +258,10 @@ func (t *tracking) throttled(s *Sample) {
 	if t.has(RuleDoubt) {
 		t.answers.doubt(s.Now)
 	}
-	dark := t.blackout.refusal(t, s)
-	switch {
+	was := t.blackout.dark
+	switch dark := t.blackout.refusal(t, s); {
+	case dark && !was:
+		t.cuts.last = s.Now // what was sent before says nothing more
 	case s.Sent < t.cuts.last: // of a congestion that has been answered already
 	case dark:
 		t.cuts.last = s.Now

@@ -24,7 +24,8 @@ const (
 	leastGoodput     = 0.65 // over all scenes: half of the time the fleet climbs
 	mostRejected     = 0.08
 	leastBusy        = 0.6  // of the limit, by the busy replica in its last seconds
-	leastFair        = 0.75 // Jain's index, under half the limit
+	leastFair        = 0.78 // Jain's index, under half the limit: three of four with nothing for the fourth is .75
+	mostOvershoot    = 1.5  // times half the limit, from one second after it was halved
 )
 
 // arrived counts what arrived from one instant to another. The log is in order of arrival.
@@ -127,12 +128,13 @@ func last(log []upstream.Arrival, ph phase, replica int) float64 {
 // checks holds the result against the bounds.
 func (o outcome) checks(stretch time.Duration) []check {
 	percent := func(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
-	busy, fair := o.Scenes[sceneBusy].First, o.Scenes[sceneHalf].Fairness
+	busy, fair, over := o.Scenes[sceneBusy].First, o.Scenes[sceneHalf].Fairness, o.Scenes[sceneHalf].Overshoot
 	return []check{
 		o.Scenes[sceneHalf].follows(stretch * mostAfterHalving),
 		o.Scenes[sceneBack].follows(stretch * mostAfterReturn),
 		{"the busy one", percent(busy) + " of the limit", "at least " + percent(leastBusy), busy >= leastBusy},
 		{"fairness", fmt.Sprintf("%.3f under half the limit", fair), fmt.Sprint("at least ", leastFair), fair >= leastFair},
+		{"overshoot", fmt.Sprintf("%.2f x half the limit", over), fmt.Sprint("at most ", mostOvershoot), over <= mostOvershoot},
 		{"goodput", percent(o.Goodput), "at least " + percent(leastGoodput), o.Goodput >= leastGoodput},
 		{"429s", percent(o.Rejected), "at most " + percent(mostRejected), o.Rejected <= mostRejected},
 	}

@@ -1,0 +1,34 @@
+package policy
+
+import (
+	"testing"
+	"time"
+)
+
+// A cycle is kept for three of its lengths. One of more than three minutes, or after more refusals than the end of a window of a
+// minute explains, is none.
+func TestCycleIsKept(t *testing.T) {
+	for _, c := range []struct {
+		took, dark time.Duration
+		want       float64
+	}{
+		{20 * time.Second, 5 * time.Second, 20},
+		{100 * time.Millisecond, 0, 0.5}, // no window is shorter
+		{180 * time.Second, 75 * time.Second, 180},
+		{181 * time.Second, time.Second, 0},
+		{100 * time.Second, 76 * time.Second, 0},
+	} {
+		s := at(10, 0, false)
+		b := &s.blackout
+		b.began, b.firstBad, b.served = time.Hour, time.Hour+c.took-c.dark, 1
+		end := time.Hour + c.took
+		b.end(s, &Sample{Now: end})
+		if got := b.cycleAt(end); got != c.want {
+			t.Errorf("%v, of these %v dark: a cycle of %v s, want %v", c.took, c.dark, got, c.want)
+		}
+		until := end + time.Duration(3*c.want*float64(time.Second))
+		if b.cycleAt(until) != 0 || c.want > 0 && b.cycleAt(until-1) != c.want {
+			t.Errorf("%v, of these %v dark: the cycle is not kept for three", c.took, c.dark)
+		}
+	}
+}

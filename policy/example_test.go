@@ -1,0 +1,48 @@
+package policy_test
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/quotient-go/quotient/policy"
+)
+
+// A law joined by hand to what somebody else sends: ten requests a second, answered after 40 ms, at a share of ten.
+// For two seconds everything is refused.
+func ExampleTracking() {
+	law := policy.Tracking{}.New(1)
+	bounds := policy.Bounds{Share: 10, Ceiling: 100}
+	pace := law.Next(policy.Sample{}, bounds) // where it starts
+	const interval = 100 * time.Millisecond
+	for now := interval; now <= 24*time.Second; now = max(now+interval, pace.NotBefore.Truncate(interval)+interval) {
+		o := policy.Success
+		if now >= 16*time.Second && now < 18*time.Second {
+			o = policy.Throttled
+		}
+		pace = law.Next(policy.Sample{Outcome: o, Now: now, Sent: now - 40*time.Millisecond, Cost: 1, Paced: true}, bounds)
+		switch wait := pace.NotBefore - now; {
+		case wait > 0:
+			fmt.Printf("%5v  %-9v  one request in %v\n", now, o, wait.Round(interval))
+		case now%(4*time.Second) == 0:
+			fmt.Printf("%5v  %-9v  %.1f requests a second\n", now, o, pace.Rate)
+		}
+	}
+	// Output:
+	//    4s  success    10.0 requests a second
+	//    8s  success    10.5 requests a second
+	//   12s  success    13.2 requests a second
+	//   16s  throttled  18.4 requests a second
+	// 16.9s  throttled  one request in 600ms
+	// 17.6s  throttled  one request in 1.1s
+	//   20s  success    9.9 requests a second
+	//   24s  success    9.9 requests a second
+}
+
+// Without a limit or a hint a law finds the rate by itself.
+func ExampleTracking_New() {
+	law := policy.Tracking{}.New(1)
+	anything := policy.Bounds{Ceiling: math.Inf(1)}
+	fmt.Println(law.Next(policy.Sample{}, anything).Rate)
+	// Output: 5
+}
