@@ -1,0 +1,167 @@
+package main
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/quotient-go/quotient/bench/arena/laws"
+	"github.com/quotient-go/quotient/bench/arena/sim"
+)
+
+// goal is what the adaptive law should reach in a scenario: means over upstreams and fields, or on
+// every upstream. A field below zero is no goal.
+type goal struct {
+	scenario                          string
+	goodput, refused, jain, converged float64
+	overshoot, wait99                 float64
+	each                              bool // on every upstream, not on the mean of them
+}
+
+// goals are those of the design page on adaptive throttling.
+func goals() []goal {
+	return []goal{
+		{"S1", .99, .01, .99, 0, -1, -1, false},
+		{"S2", .985, .005, .99, 6, -1, -1, false},
+		{"S3", .99, .02, .98, 3, -1, -1, false},
+		{"S4", .98, .015, 1, 8, -1, -1, false},
+		{"S5", .98, .02, .98, 6, 1.5, -1, false},
+		{"S6", .98, .02, .95, 4, -1, -1, false},
+		{"S7", 1, .01, -1, -1, -1, -1, false},
+		{"S8", .98, .02, .98, 6, -1, -1, false},
+		{"S9a", .98, .02, -1, -1, -1, -1, false},
+		{"S9b", .97, .01, -1, -1, -1, -1, false},
+		{"S10", .98, .02, .96, 1, -1, -1, false},
+		{"S11", 1, .01, .98, -1, -1, -1, false},
+		{"S12a", .965, -1, -1, -1, -1, -1, false},
+		{"S12b", .94, -1, -1, -1, -1, -1, false},
+		{"S13", .98, .014, .95, 10, -1, -1, false},
+		{"S14", 1, 0, -1, -1, -1, .1, false},
+		{"S15", .88, -1, -1, -1, -1, -1, false},
+		{"N1a", .98, .01, -1, -1, -1, -1, true},
+		{"N1b", .98, .01, -1, -1, -1, -1, true},
+	}
+}
+
+// verdict is one figure beside its goal.
+type verdict struct {
+	what        string
+	value, goal float64
+	least       bool // at least the goal; else at most
+	round       float64
+}
+
+// met compares what is printed, so that .9796 meets .98 and nobody wonders.
+func (v verdict) met() bool {
+	value := math.Round(v.value/v.round) * v.round
+	if v.least {
+		return value >= v.goal-1e-9
+	}
+	return value <= v.goal+1e-9
+}
+
+// verdicts judges ours by the goals of the scenarios that were played.
+func (g grid) verdicts() []verdict {
+	var list []verdict
+	for _, want := range goals() {
+		for s := range g.scenarios {
+			if g.scenarios[s].Name == want.scenario {
+				list = append(list, g.judge(s, want)...)
+				if want.scenario == "S5" {
+					list = append(list, g.judgeFall(s)...)
+				}
+			}
+		}
+	}
+	return append(list, g.judgeAll()...)
+}
+
+func (g grid) judge(s int, want goal) (list []verdict) {
+	ours := func(c cell) bool { return c.scenario == s && g.contenders[c.contender].Name == laws.Ours }
+	if !want.each {
+		return want.verdicts(want.scenario, g.mean(ours))
+	}
+	for _, kind := range g.scenarios[s].AllKinds() {
+		m := g.mean(func(c cell) bool { return ours(c) && c.kind == kind })
+		list = append(list, want.verdicts(want.scenario+" "+kind.String(), m)...)
+		if m.runs > 0 {
+			list = append(list, verdict{want.scenario + " " + kind.String() + " score", m.score, .98, true, .001})
+		}
+	}
+	return list
+}
+
+// judgeFall judges how the halving of the limit is followed, which is the change that hurts: on the mean of the upstreams, and on
+// each. In a window of a minute nobody can send the new limit before it ends if that much has been sent already.
+func (g grid) judgeFall(s int) (list []verdict) {
+	ours := func(c cell) bool { return c.scenario == s && g.contenders[c.contender].Name == laws.Ours }
+	add := func(what string, m figures) {
+		if m.runs > 0 {
+			list = append(list, verdict{"S5 halving s, " + what, m.fell, 6, false, .1}, verdict{"S5 overshoot, " + what, m.overshoot, 1.5, false, .01})
+		}
+	}
+	add("all but window 60s", g.mean(func(c cell) bool { return ours(c) && c.kind != sim.Window60 }))
+	for _, kind := range g.scenarios[s].AllKinds() {
+		what := kind.String()
+		if kind == sim.Window60 {
+			what += " (not before its window ends)"
+		}
+		add(what, g.mean(func(c cell) bool { return ours(c) && c.kind == kind }))
+	}
+	return list
+}
+
+func (want goal) verdicts(name string, f figures) (list []verdict) {
+	if f.runs == 0 {
+		return nil
+	}
+	add := func(what string, value, goal, scale, round float64, least bool) {
+		if goal >= 0 {
+			list = append(list, verdict{name + " " + what, value * scale, goal * scale, least, round})
+		}
+	}
+	add("goodput", f.goodput, want.goodput, 1, .001, true)
+	add("429 %", f.refused, want.refused, 100, .1, false)
+	add("Jain", f.jain, want.jain, 1, .01, true)
+	add("convergence s", f.converged, want.converged, 1, .1, false)
+	add("overshoot", f.overshoot, want.overshoot, 1, .01, false)
+	add("p99 wait s", f.wait99, want.wait99, 1, .01, false)
+	return list
+}
+
+// judgeAll judges the means over all scenarios of the page.
+func (g grid) judgeAll() (list []verdict) {
+	ours := func(c cell) bool { return g.given(c) && g.contenders[c.contender].Name == laws.Ours }
+	if m := g.meanOfFamilies(ours); m.runs > 0 {
+		list = append(list,
+			verdict{"mean score", m.score, .95, true, .001},
+			verdict{"mean score, no worse than the page's law", m.score, .916, true, .001})
+	}
+	if m := g.mean(func(c cell) bool { return ours(c) && g.told(c) }); m.runs > 0 {
+		list = append(list, verdict{"steady 429 % with fields", m.steady * 100, .3, false, .01},
+			verdict{"steady 429 % with fields, at most", m.steady * 100, .5, false, .01})
+	}
+	if m := g.mean(func(c cell) bool { return ours(c) && c.fields == sim.AllFields }); m.runs > 0 {
+		list = append(list, verdict{"steady 429 % with fields, S12 included", m.steady * 100, .5, false, .01})
+	}
+	return list
+}
+
+// given tells the scenarios of the page from our own.
+func (g grid) given(c cell) bool { return g.scenarios[c.scenario].Name[0] != 'O' }
+
+// told tells the runs from which the steady share of 429s with fields is taken: those without 429s that
+// mean nothing.
+func (g grid) told(c cell) bool {
+	return c.fields == sim.AllFields && g.scenarios[c.scenario].Noise == 0
+}
+
+func (v verdict) String() string {
+	word, sign := "**MISSED**", "<="
+	if v.met() {
+		word = "met"
+	}
+	if v.least {
+		sign = ">="
+	}
+	return fmt.Sprintf("- %s: %s (goal %s %s) %s", v.what, digits(v.value, v.round), sign, digits(v.goal, v.round), word)
+}

@@ -1,0 +1,356 @@
+// Package sim plays replicas of a client against an upstream that enforces a limit, in virtual time.
+//
+// A run is a list of events in the order of their instants: a request arrives, is let through by the replica's pacing bucket,
+// reaches the upstream, is answered, and the law of the replica hears of it. The laws are the real ones; the pacing buckets do what the
+// library's do, and a test of the arena compares both.
+package sim
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/quotient-go/quotient/policy"
+)
+
+// Contender is a way to share a limit.
+type Contender struct {
+	Name string
+	// Policy paces each replica alone; nil for a shared bucket. It is told what it may know of the scenario.
+	Policy func(s *Scenario) policy.Policy
+	// Shared: all replicas draw from one bucket that is filled at the upstream's limit of that instant, and at slotsPace of it
+	// where slots are limited. No better way to use what can be known is known; it knows neither how long a round
+	// trip will take nor what is used up of a window that shrinks.
+	Shared bool
+	// Coordinate sets the rates of all replicas once a second, from what each wants; nil: each acts alone.
+	Coordinate func(limit float64, wants, rates []float64)
+	// RatesOnly: against an upstream that limits slots in flight it still governs a rate.
+	RatesOnly bool
+	// Deaf: it reads neither Retry-After nor RateLimit fields, so a run is the same whatever the upstream tells.
+	Deaf bool
+	// Burst is how many seconds' events its pacing buckets hold; 0: a tenth, as in the library.
+	Burst float64
+}
+
+// Answer is what comes back for one request.
+type Answer struct {
+	Outcome    policy.Outcome
+	RetryAfter time.Duration
+	Quota      policy.Quota
+}
+
+const (
+	maxWait  = 5 * time.Second // then a waiter gives up
+	maxQueue = 10_000
+	// slotsPace is the best of .88 to 1.1, on the tuning seeds: .882. Round trips jitter, so that at more than nine tenths of the
+	// slots too many requests arrive while all are taken. A cap on what is in flight, on top of it or in its place, is no better.
+	slotsPace = 0.9
+
+	burst = 0.1 // seconds that a pacing bucket holds if Contender.Burst does not say, at least one event; as in the library
+)
+
+// what an event is about.
+type kind uint8
+
+const (
+	arrives kind = iota
+	wakes
+	reaches
+	served
+	answers
+	joins
+	leaves
+	intrudes
+	changes
+	coordinates
+)
+
+type event struct {
+	at   time.Duration
+	what kind
+	who  int32 // replica, or request
+}
+
+type request struct {
+	who  int32
+	sent time.Duration
+	rtt  time.Duration
+	Answer
+	next int32
+}
+
+// Run is one scenario, played once.
+type Run struct {
+	s        *Scenario
+	c        *Contender
+	up       *Upstream
+	rng      *rand.Rand
+	now      time.Duration
+	events   heap
+	replicas []replica
+	requests []request
+	free     int32
+	slots    bool // the law governs slots
+	shared   replica
+	turn     int
+	m        *meter
+	believed float64
+	clock    time.Duration // of a law, against now: its origin is a whole minute of a wall clock that is half a second off at most
+}
+
+// Play runs scenario s against an upstream, under contender c. The same seed gives the same run. The result has
+// a Trace point for every trace of virtual time, which changes nothing else; 0 for none.
+func Play(s Scenario, kind Kind, fields Fields, c Contender, seed uint64, trace time.Duration) Result {
+	r := &Run{s: &s, c: &c, rng: rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)), free: -1}
+	r.up = NewUpstream(kind, fields, s.Limit, time.Duration(r.rng.Int64N(int64(minutes))))
+	r.clock = r.up.phase + minutes + time.Duration(r.rng.Int64N(int64(time.Second))) - time.Second/2
+	r.slots = kind == Concurrency && !c.RatesOnly
+	r.replicas = make([]replica, s.Replicas)
+	r.m = newMeter(&s, trace)
+	for i := range r.replicas {
+		from, to := s.life(i)
+		r.push(from+time.Duration(r.rng.Int64N(int64(50*time.Millisecond))), joins, i)
+		if to < s.Length {
+			r.push(to, leaves, i)
+		}
+	}
+	r.shared = replica{rate: r.ideal(), burst: burst, live: true}
+	r.believed = s.Limit
+	for _, list := range [][]Change{s.Limits, s.Hints, {{s.StrangerFrom, 0}, {s.To, 0}, {s.OutageFrom, 0}, {s.OutageTo, 0}}} {
+		for _, c := range list {
+			r.push(c.At, changes, 0)
+		}
+	}
+	if s.Stranger > 0 {
+		r.push(s.StrangerFrom, intrudes, 0)
+	}
+	if c.Coordinate != nil {
+		r.push(0, coordinates, 0)
+	}
+	for len(r.events) > 0 && r.events[0].at < s.Length {
+		e := r.events.pop()
+		r.m.watch(r, e.at)
+		r.now = e.at
+		r.do(e)
+	}
+	return r.m.result()
+}
+
+// ideal is the rate at which the shared bucket is filled now.
+func (r *Run) ideal() float64 {
+	x := max(r.s.limitAt(r.now), 1e-3)
+	if r.up.kind == Concurrency {
+		x *= slotsPace
+	}
+	return x
+}
+
+func (r *Run) push(at time.Duration, what kind, who int) {
+	r.events.push(event{at, what, int32(who)})
+}
+
+func (r *Run) do(e event) {
+	switch e.what {
+	case joins:
+		r.join(int(e.who))
+	case leaves:
+		r.leave(int(e.who))
+	case arrives:
+		r.arrive(int(e.who))
+	case wakes:
+		p := r.pacerOf(int(e.who))
+		if p.wakeAt == e.at {
+			p.asleep = false
+			r.serve(int(e.who))
+		}
+	case reaches:
+		r.reach(e.who)
+	case served:
+		r.up.Release()
+	case answers:
+		r.answer(e.who)
+	case intrudes:
+		r.intrude()
+	case changes:
+		r.change()
+	case coordinates:
+		r.coordinate()
+	}
+}
+
+func (r *Run) join(i int) {
+	p := &r.replicas[i]
+	p.live, p.last, p.burst = true, r.now, burst
+	if r.c.Burst > 0 {
+		p.burst = r.c.Burst
+	}
+	p.bounds = policy.Bounds{Share: r.s.shareAt(r.now), Ceiling: math.Inf(1)}
+	if r.c.Policy != nil {
+		if p.law = r.c.Policy(r.s).New(r.rng.Uint64()); p.law != nil {
+			if r.s.Start != nil {
+				p.law.Next(policy.Sample{Now: r.now + r.clock, Sent: r.now + r.clock}, policy.Bounds{Share: r.s.Start(i), Ceiling: math.Inf(1)})
+			}
+			r.obey(p, p.law.Next(policy.Sample{Now: r.now + r.clock, Sent: r.now + r.clock}, p.bounds))
+		} else {
+			p.rate = p.bounds.Share
+		}
+		p.tokens = r.rng.Float64() * p.size()
+	}
+	if r.c.Coordinate != nil {
+		p.rate = p.bounds.Share + .01
+	}
+	r.push(r.now+r.gap(i), arrives, i)
+}
+
+func (r *Run) leave(i int) {
+	p := &r.replicas[i]
+	p.live, p.queue, p.head = false, nil, 0
+}
+
+// gap is the time to the next candidate arrival of a Poisson process with replica i's greatest demand.
+func (r *Run) gap(i int) time.Duration {
+	most := r.s.Most(i)
+	if most <= 0 {
+		return r.s.Length
+	}
+	return seconds(min(r.rng.ExpFloat64()/most, 1e6))
+}
+
+func (r *Run) arrive(i int) {
+	p := &r.replicas[i]
+	if !p.live {
+		return
+	}
+	if r.rng.Float64()*r.s.Most(i) < r.s.Demand(i, r.now) {
+		p.wanted++
+		r.m.arrived(r.now)
+		if len(p.queue)-p.head < maxQueue {
+			p.queue = append(p.queue, r.now)
+			r.serve(i)
+		}
+	}
+	r.push(r.now+r.gap(i), arrives, i)
+}
+
+func (r *Run) send(p *replica, i int) {
+	waited := r.now - p.queue[p.head]
+	p.head++
+	p.tokens--
+	p.flying++
+	r.shared.flying++
+	r.m.sent(r.now, i, waited)
+	k := r.free
+	if k < 0 {
+		r.requests = append(r.requests, request{})
+		k = int32(len(r.requests) - 1)
+	} else {
+		r.free = r.requests[k].next
+	}
+	least, most := 20*time.Millisecond, 80*time.Millisecond
+	if r.s.RTT != nil {
+		least, most = r.s.RTT(i)
+	}
+	rtt := least + time.Duration(r.rng.Int64N(int64(most-least)+1))
+	r.requests[k] = request{who: int32(i), sent: r.now, rtt: rtt}
+	r.push(r.now+rtt/2, reaches, int(k))
+}
+
+func (r *Run) reach(k int32) {
+	q := &r.requests[k]
+	ok := !(r.s.OutageFrom <= r.now && r.now < r.s.OutageTo) && r.up.Admit(r.now)
+	delay := q.rtt / 2
+	if ok && r.up.kind == Concurrency {
+		delay += serviceTime
+		r.push(r.now+serviceTime, served, 0)
+	}
+	said := ok && !(r.s.Noise > 0 && r.rng.Float64() < r.s.Noise)
+	f := r.up.Answer(r.now, said)
+	q.Answer = Answer{f.Outcome, f.RetryAfter, f.Quotas[0]}
+	if r.s.Lie != nil {
+		r.s.Lie(r.now, &q.Answer)
+	}
+	r.m.reached(r.now, int(q.who), said)
+	r.push(r.now+delay, answers, int(k))
+}
+
+func (r *Run) answer(k int32) {
+	q := &r.requests[k]
+	i := int(q.who)
+	p := &r.replicas[i]
+	p.flying--
+	r.shared.flying--
+	if p.law != nil && p.live {
+		s := policy.Sample{
+			Outcome: q.Outcome, RetryAfter: q.RetryAfter, Quota: q.Quota,
+			Now: r.now + r.clock, Sent: q.sent + r.clock, Cost: 1, Paced: p.paced,
+		}
+		if r.slots {
+			s.Cost = (r.now - q.sent).Seconds()
+			if q.Outcome == policy.Success {
+				if p.took == 0 {
+					p.took = s.Cost
+				}
+				p.took += (s.Cost - p.took) / 16
+			}
+		}
+		p.paced = false
+		r.obey(p, p.law.Next(s, p.bounds))
+	}
+	q.next, r.free = r.free, k
+	if p.live {
+		r.serve(i)
+	}
+}
+
+// intrude is the stranger's request.
+func (r *Run) intrude() {
+	if r.now >= r.s.To {
+		return
+	}
+	r.up.Admit(r.now)
+	r.push(r.now+seconds((.5+r.rng.Float64())/r.s.Stranger), intrudes, 0)
+}
+
+// change puts the limit and the hints of this instant in force.
+func (r *Run) change() {
+	r.up.SetLimit(r.now, at(r.s.Limit, r.s.Limits, r.now))
+	r.shared.settle(r.now)
+	r.shared.rate = r.ideal()
+	for i := range r.replicas {
+		p := &r.replicas[i]
+		h := r.s.shareAt(r.now)
+		if !p.live || h == p.bounds.Share {
+			continue
+		}
+		p.bounds.Share = h
+		if p.law != nil {
+			r.obey(p, p.law.Next(policy.Sample{Now: r.now + r.clock, Sent: r.now + r.clock}, p.bounds))
+		} else if r.c.Coordinate == nil {
+			p.settle(r.now)
+			p.rate = h
+		}
+		r.serve(i)
+	}
+}
+
+// coordinate lets the reference divide the limit by what each replica wants.
+func (r *Run) coordinate() {
+	n := len(r.replicas)
+	wants, rates := make([]float64, n), make([]float64, n)
+	for i := range r.replicas {
+		p := &r.replicas[i]
+		if p.live {
+			wants[i] = p.wanted + 1e-3 + float64(len(p.queue)-p.head)
+		}
+		p.wanted = 0
+	}
+	r.c.Coordinate(r.believed, wants, rates)
+	for i := range r.replicas {
+		if p := &r.replicas[i]; p.live {
+			p.settle(r.now)
+			p.rate = max(rates[i], 1e-3)
+			r.serve(i)
+		}
+	}
+	r.push(r.now+time.Second, coordinates, 0)
+}

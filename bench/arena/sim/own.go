@@ -1,0 +1,162 @@
+package sim
+
+import (
+	"math"
+	"time"
+
+	"github.com/quotient-go/quotient/policy"
+)
+
+// Own are scenarios that break laws which hold in those of Given: upstreams that lie, incidents, restarts.
+func Own() []Scenario {
+	const r, n = rate100, 10
+	right := always(r / n)
+	return []Scenario{
+		flapping(),
+		lying("O2", "Retry-After lies: a minute, none, a year, negative", right, lieRetryAfter),
+		lying("O3a", "fields lie: always half is left", right, lieConstant),
+		lying("O3b", "fields lie: they are about another quota", right, lieOtherWindow),
+		lying("O3c", "fields lie: off by two", right, lieOffByTwo),
+		incident(),
+		rolling(),
+		mixed(),
+		drifting(),
+		crowd(),
+		apart(),
+	}
+}
+
+// flapping hurts a law that restores its trust in the hint at each change: discovery that sees
+// half of the pool every other time doubles everybody's share every seven seconds.
+func flapping() Scenario {
+	const r, n = rate100, 10
+	s := equal("O1", "the hint flaps between 2x and 1/2x every 7 s", r, n, 2*r/n, nil)
+	for t, high := time.Duration(0), true; t < s.Length; t, high = t+7*time.Second, !high {
+		h := r / n / 2.0
+		if high {
+			h = 2 * r / n
+		}
+		s.Hints = append(s.Hints, Change{t, h})
+	}
+	return s
+}
+
+// lying has an upstream that enforces the limit and says something else, in every answer.
+func lying(name, title string, hints []Change, lie func(time.Duration, *Answer)) Scenario {
+	const r, n = rate100, 10
+	s := equal(name, title, r, n, 2*r/n, hints)
+	s.Lie = lie
+	return s
+}
+
+// lieRetryAfter hurts a law that stops for as long as it is told: each 429 costs a minute, or all
+// that is left of the run; and one that takes "now" at its word and hammers.
+func lieRetryAfter(t time.Duration, a *Answer) {
+	if a.Outcome != policy.Throttled {
+		return
+	}
+	a.RetryAfter = [...]time.Duration{minutes, 0, 365 * 24 * time.Hour, -5 * time.Second}[t/minutes%4]
+}
+
+// lieConstant hurts a law that grows while fields promise headroom: the promise never ends, so
+// only the 429s say no.
+func lieConstant(_ time.Duration, a *Answer) {
+	a.Quota = policy.Quota{Limit: 100, Remaining: 50, Reset: time.Second}
+}
+
+// lieOtherWindow hurts as lieConstant does, slower: the fields tell of a quota of a million an hour
+// that never runs out, while another one refuses.
+func lieOtherWindow(t time.Duration, a *Answer) {
+	gone := t.Seconds() * rate100
+	a.Quota = policy.Quota{Limit: 1e6, Remaining: 1e6 - gone, Reset: time.Hour - t}
+}
+
+// lieOffByTwo hurts a law that aims to leave exactly nothing: two more seem left than are, and the
+// reset seems two seconds away that is now.
+func lieOffByTwo(_ time.Duration, a *Answer) {
+	if a.Quota.Limit > 0 {
+		a.Quota.Remaining += 2
+		a.Quota.Reset += 2 * time.Second
+	}
+}
+
+// incident hurts a law that keeps cutting while all is refused: it comes back from its floor, for minutes.
+func incident() Scenario {
+	const r, n = rate100, 10
+	s := equal("O4", "everything is refused for 20 s", r, n, 2*r/n, always(r/n))
+	s.OutageFrom, s.OutageTo = minutes, minutes+20*time.Second
+	s.Changes = []time.Duration{s.OutageTo}
+	return s
+}
+
+// rolling hurts a law that learns much and forgets it with the process: every ten seconds one replica
+// leaves with all that it knew, and a fresh one joins a second later.
+func rolling() Scenario {
+	const r, n = rate100, 10
+	s := equal("O5", "rolling restart: one replica every 10 s", r, 2*n, 2*r/n, nil)
+	swap := func(i int) time.Duration { return 45*time.Second + time.Duration(i%n)*10*time.Second }
+	s.Leaves = func(i int) time.Duration {
+		if i < n {
+			return swap(i)
+		}
+		return s.Length
+	}
+	s.Joins = func(i int) time.Duration {
+		if i < n {
+			return 0
+		}
+		return swap(i) + time.Second
+	}
+	return s
+}
+
+// mixed hurts a law whose clock is its round trip: who hears sooner grows sooner, and the far half starves.
+func mixed() Scenario {
+	const r, n = rate100, 10
+	s := equal("O6", "half of the replicas 10 ms away, half 400 ms", r, n, 2*r/n, nil)
+	s.RTT = func(i int) (least, most time.Duration) {
+		if i%2 == 0 {
+			return 8 * time.Millisecond, 12 * time.Millisecond
+		}
+		return 350 * time.Millisecond, 450 * time.Millisecond
+	}
+	return s
+}
+
+// drifting hurts a law that remembers a plateau: the limit climbs by six tenths in a minute, then drops at once.
+func drifting() Scenario {
+	const r, n = rate100, 10
+	s := equal("O7", "the limit is a saw-tooth of +-30 % over 60 s", r, n, 2*r/n, always(r/n))
+	for t := time.Duration(0); t < s.Length; t += time.Second {
+		s.Limits = append(s.Limits, Change{t, r * (.7 + .6*(t%minutes).Seconds()/60)})
+		if t > 0 && t%minutes == 0 {
+			s.Changes = append(s.Changes, t)
+		}
+	}
+	return s
+}
+
+// crowd hurts a law that lets an unused rate grow, or forgets it at once: demand is .7 of the limit, and five
+// times that for ten seconds.
+func crowd() Scenario {
+	const r, n = rate100, 10
+	from, to := 100*time.Second, 110*time.Second
+	s := equal("O8", "flash crowd: five times the demand for 10 s", r, n, 5*.7*r/n, always(r/n))
+	s.Demand = func(_ int, t time.Duration) float64 {
+		if from <= t && t < to {
+			return 5 * .7 * r / n
+		}
+		return .7 * r / n
+	}
+	s.Changes = []time.Duration{from, to}
+	return s
+}
+
+// apart hurts a law whose cuts and growth keep the proportions that they find: nobody knows what the others have.
+func apart() Scenario {
+	const r, n = rate100, 20
+	s := equal("O9", "20 replicas start a factor of 100 apart, no hint", r, n, 10*r/n, nil)
+	s.Start = func(i int) float64 { return r / n / 10 * math.Pow(100, float64(i)/(n-1)) }
+	s.Most = func(int) float64 { return 10 * r / n }
+	return s
+}

@@ -1,0 +1,164 @@
+package sim
+
+import (
+	"math"
+	"time"
+
+	"github.com/quotient-go/quotient/policy"
+)
+
+// replica is one process with its queue and its pacing bucket.
+type replica struct {
+	law     policy.Law
+	bounds  policy.Bounds
+	rate    float64
+	allowed float64 // slots
+	burst   float64 // seconds
+	tokens  float64
+	last    time.Duration // of tokens
+	took    float64       // seconds that a request holds a slot; 0: not known
+	hold    time.Duration // nothing before it
+	paced   bool
+	live    bool
+	queue   []time.Duration
+	head    int
+	asleep  bool
+	wakeAt  time.Duration
+	flying  int
+	wanted  float64 // since the last coordination
+}
+
+// pacerOf is the bucket that replica i draws from.
+func (r *Run) pacerOf(i int) *replica {
+	if r.c.Shared {
+		return &r.shared
+	}
+	return &r.replicas[i]
+}
+
+func (p *replica) size() float64 { return max(1, p.rate*p.burst) }
+
+func (p *replica) settle(now time.Duration) {
+	if now > p.last {
+		from := max(p.last, p.hold)
+		if now > from {
+			p.tokens = min(p.size(), p.tokens+p.rate*(now-from).Seconds())
+		}
+		p.last = now
+	}
+}
+
+// serve lets through what may go now.
+func (r *Run) serve(i int) {
+	if r.c.Shared {
+		r.serveShared()
+		return
+	}
+	p := &r.replicas[i]
+	for p.waiting(r) {
+		if d := r.until(p); d > 0 {
+			p.paced = true
+			if d < math.MaxInt64 {
+				r.sleep(p, i, d)
+			}
+			return
+		}
+		r.send(p, i)
+	}
+}
+
+// waiting tells whether somebody waits, after those have gone who waited too long.
+func (p *replica) waiting(r *Run) bool {
+	for p.head < len(p.queue) && p.queue[p.head] < r.now-maxWait {
+		p.head++
+		r.m.gaveUp(r.now)
+	}
+	if p.head == len(p.queue) {
+		p.queue, p.head = p.queue[:0], 0
+		return false
+	}
+	if p.head > 4096 {
+		p.queue = append(p.queue[:0], p.queue[p.head:]...)
+		p.head = 0
+	}
+	return true
+}
+
+// until is how long until one more may go; MaxInt64: not by time alone.
+func (r *Run) until(p *replica) time.Duration {
+	if r.now < p.hold {
+		return p.hold - r.now
+	}
+	if r.slots && p.flying >= int(p.allowed)+1 {
+		return math.MaxInt64
+	}
+	p.settle(r.now)
+	if p.tokens >= 1-1e-9 {
+		return 0
+	}
+	return max(1, seconds(min((1-p.tokens)/p.rate, 1e6)))
+}
+
+func (r *Run) sleep(p *replica, i int, d time.Duration) {
+	if p.asleep && p.wakeAt == r.now+d {
+		return
+	}
+	p.asleep, p.wakeAt = true, r.now+d
+	r.push(p.wakeAt, wakes, i)
+}
+
+// serveShared lets the replicas take turns at the one bucket.
+func (r *Run) serveShared() {
+	p := &r.shared
+	for {
+		i := r.next()
+		if i < 0 {
+			return
+		}
+		if d := r.untilShared(p); d > 0 {
+			r.sleep(p, i, d)
+			return
+		}
+		r.turn = i + 1
+		p.tokens--
+		q := &r.replicas[i]
+		q.tokens = 1
+		r.send(q, i)
+	}
+}
+
+func (r *Run) untilShared(p *replica) time.Duration {
+	p.settle(r.now)
+	if p.tokens >= 1-1e-9 {
+		return 0
+	}
+	return max(1, seconds(min((1-p.tokens)/p.rate, 1e6)))
+}
+
+// next is the replica whose turn it is.
+func (r *Run) next() int {
+	for k := range r.replicas {
+		i := (r.turn + k) % len(r.replicas)
+		if p := &r.replicas[i]; p.live && p.waiting(r) {
+			return i
+		}
+	}
+	return -1
+}
+
+// obey puts a pace in force.
+func (r *Run) obey(p *replica, x policy.Pace) {
+	p.settle(r.now)
+	p.rate = x.Rate
+	if r.slots { // so many slots are so many requests a second
+		p.rate, p.allowed = x.Rate/max(p.took, 1e-3), x.Rate
+	}
+	p.tokens = min(p.tokens, p.size())
+	held := p.hold > r.now
+	switch p.hold = x.NotBefore - r.clock; {
+	case p.hold > r.now: // one at that instant, whatever there was before
+		p.tokens, p.last = 1, p.hold
+	case held: // and at once if it ends early
+		p.tokens, p.last = 1, r.now
+	}
+}
