@@ -12,7 +12,7 @@ const (
 	darkAfter, darkIntervals = 0.8, 2.0
 	darkRefusals             = 3
 	// Probes come after probeFirst seconds, then twice as long each time, up to probeMost: a window of a minute is then found
-	// open ten seconds late at most, and refuses eight probes. Who asks more seldom than that when all is well does so now, too, up
+	// open about ten seconds late at most, and refuses eight probes. Who asks more seldom than that when all is well does so now, too, up
 	// to the same half an hour as below.
 	probeFirst, probeMost = 0.5, 10.0
 	// retryMost is the longest Retry-After that is believed at once; mostDoublings later it is half an hour.
