@@ -23,7 +23,7 @@ const (
 	mostAfterReturn  = 6 * time.Second
 	leastGoodput     = 0.65 // over all scenes: half of the time the fleet climbs
 	mostRejected     = 0.08
-	leastBusy        = 0.55 // of the limit, by the busy replica in its last seconds: well more than its part
+	leastBusy        = 0.45 // of the limit, by the busy replica in its last seconds: a third is its part
 	leastFair        = 0.78 // Jain's index, under half the limit: three of four with nothing for the fourth is .75
 	mostOvershoot    = 1.5  // times half the limit, from one second after it was halved
 )

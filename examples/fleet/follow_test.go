@@ -92,7 +92,7 @@ func TestEveryCheckCanFail(t *testing.T) {
 		{"as it should be", logOf(start, half, half2, back, back2, busy, last), ""},
 		{"never cuts", logOf(start, flow{1, 4, 10, 25, 25}, flow{2, 4, 10, 25, 25}, back, back2, busy, last), "the limit halves, overshoot, 429s"},
 		{"never climbs", logOf(start, half, half2, flow{1, 10, 19, 50, 0}, busy, last), "the limit is back"},
-		{"never climbs at all", logOf(start, half, half2, flow{1, 10, 30, 50, 0}), "the limit is back, the busy one, goodput"},
+		{"never climbs at all", logOf(start, half, half2, flow{1, 10, 30, 40, 0}), "the limit is back, the busy one, goodput"},
 		{"the wrong one is busy", logOf(start, half, half2, back, back2, flow{2, 19, 27, 95, 0}, last), "the busy one"},
 		{"one takes all", logOf(start, flow{1, 4, 10, 49, 0}, flow{2, 4, 10, 1, 0}, back, back2, busy, last), "fairness"},
 		{"nothing at all", nil, "the limit halves, the limit is back, the busy one, goodput"},
