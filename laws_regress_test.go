@@ -2,7 +2,6 @@ package quotient
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
@@ -148,40 +147,6 @@ func TestRefundAfterAGate(t *testing.T) {
 		}
 		if _, d := l.TryAcquire("k", Cost("tokens", 500)); d.OK {
 			t.Error("500 tokens at the end of a gate, at which there is one")
-		}
-	})
-}
-
-// One refusal in a millisecond does not tell the law of slots that requests take a millisecond.
-func TestSlotsRefusedFirst(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 100}, Policy(policy.Tracking{}, CeilingLimit))
-		p := took(t, l, "k")
-		time.Sleep(time.Millisecond)
-		p.Done(throttled)
-		served := 0
-		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-		defer stop()
-		var wg sync.WaitGroup
-		var mu sync.Mutex
-		for range 50 {
-			wg.Go(func() {
-				for {
-					p, err := l.Acquire(ctx, "k")
-					if err != nil {
-						return
-					}
-					time.Sleep(2 * time.Second)
-					p.Done(success)
-					mu.Lock()
-					served++
-					mu.Unlock()
-				}
-			})
-		}
-		wg.Wait()
-		if served < 200 {
-			t.Errorf("%d answers of 2 s in a minute after one refusal", served)
 		}
 	})
 }

@@ -53,8 +53,6 @@ type blackout struct {
 	cycled time.Duration // when it is forgotten
 }
 
-func (b *blackout) begin(now time.Duration) { b.began = now }
-
 // cycleAt is the length of the upstream's window as far as it is known, else 0.
 func (b *blackout) cycleAt(now time.Duration) float64 {
 	if now < b.cycled {

@@ -18,7 +18,7 @@ const (
 type plateau struct {
 	top   float64
 	quiet float64 // seconds of growth since the last cut
-	slow  bool    // slow start: there was no cut yet
+	slow  bool    // slow start: no cut since the beginning, or since the rate was the least
 }
 
 // rest starts a new period at a plateau.

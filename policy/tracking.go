@@ -158,19 +158,15 @@ func (t *tracking) longest() float64 { return max(longestStep, 0.5/t.perSecond(t
 
 func (t *tracking) begin(s Sample, b Bounds) {
 	t.cost, t.now = 1, s.Now
-	t.plateau.slow = !known(b.Share) && t.has(RuleSlowStart)
-	t.rate = startUnknown
-	if known(b.Share) {
-		t.rate = min(b.Share, greatestRate)
-	}
-	t.plateau.top = t.rate
 	t.share.patience, t.share.since = 1, -farAway // the first change counts at once
 	if known(b.Share) {
+		t.rate = min(b.Share, greatestRate)
 		t.share.hint, t.share.floor = t.rate, floorOfShare*t.rate
+	} else {
+		t.rate, t.plateau.slow = startUnknown, t.has(RuleSlowStart)
 	}
-	t.blackout.begin(s.Now)
-	t.answers.last = s.Now
-	t.cuts.last = -farAway
+	t.plateau.top = t.rate
+	t.blackout.began, t.answers.last, t.cuts.last = s.Now, s.Now, -farAway
 }
 
 // rebase moves all instants with a clock that has gone back, or what lay ahead would stay ahead for as long as it went.
