@@ -81,6 +81,9 @@ type Sample struct {
 	// slots in flight the seconds that it held them. A rate divided by the cost is
 	// requests per second. 0 or less when it is not known, as for slots when the request did not succeed.
 	Cost float64
+	// Taken is what was admitted of what the law governs, less what was given back unused, since the law was last
+	// told anything: events; for slots in flight the slot-seconds of the request that this sample is of.
+	Taken float64
 	// Paced tells that the law's own pace held requests back since the last sample.
 	// A law should only grow when it did: an unused rate proves nothing.
 	Paced bool
@@ -103,6 +106,13 @@ type Pace struct {
 	// succeeded have held one, and at once while none has. An instant that has passed means now, and one more than an hour
 	// ahead means an hour.
 	NotBefore time.Duration
+	// Until is the instant from which on the pace is out of date, on the clock of Sample.Now: the first ask at it or later
+	// makes the limiter call Next with the outcome Unknown. 0 means that only feedback changes the pace. A law that says
+	// Until at its start is also started by the first ask of its key, and not by the first feedback.
+	Until time.Duration
+	// Saved is how long a time's events may be saved up while nobody asks: the bucket holds Rate times Saved, at least one
+	// event. 0 means a tenth of a second.
+	Saved time.Duration
 }
 
 // Law is the state of one key under a policy, for the events of one unit or for slots in flight.
