@@ -9,6 +9,8 @@ require (
 	github.com/go-chi/httprate v0.16.1
 	github.com/hashicorp/golang-lru/v2 v2.0.7
 	github.com/quotient-go/quotient v0.0.0
+	github.com/quotient-go/quotient/examples/fleet v0.0.0
+	github.com/quotient-go/quotient/poolsize/redis v0.0.0
 	github.com/sethvargo/go-limiter v0.7.1
 	github.com/throttled/throttled/v2 v2.15.0
 	github.com/ulule/limiter/v3 v3.11.2
@@ -39,4 +41,8 @@ require (
 	golang.org/x/text v0.28.0 // indirect
 )
 
-replace github.com/quotient-go/quotient => ../
+replace (
+	github.com/quotient-go/quotient => ../
+	github.com/quotient-go/quotient/examples/fleet => ../examples/fleet
+	github.com/quotient-go/quotient/poolsize/redis => ../poolsize/redis
+)
