@@ -64,7 +64,7 @@ func (s *shard) current() *setting {
 func (l *Limiter) Pool() Pool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.pool
+	return l.view.pool
 }
 
 // SetPool sets the pool, at once and undamped: an operator's word. It holds until the next
@@ -88,14 +88,14 @@ func (l *Limiter) setPool(p Pool, source string, said bool) {
 	if said {
 		l.hints.said(l.now())
 	}
-	old, before := l.pool, l.sized
-	l.pool, l.sized = p, l.options.sized || source != "configured"
-	if p != old || l.learns && l.sized != before {
+	old := l.view
+	l.view = view{pool: p, sized: l.options.sized || source != "configured"}
+	if p != old.pool || l.learns && l.view.sized != old.sized || old.shut {
 		l.publish(l.shards[0].current().limit)
 	}
 	l.mu.Unlock()
-	if p != old { // logged without a lock: a handler may ask for Stats
-		l.log.Info("pool changed", "old", old, "new", p, "source", source)
+	if p != old.pool || old.shut { // logged without a lock: a handler may ask for Stats
+		l.log.Info("pool changed", "old", old.pool, "new", p, "source", source)
 	}
 }
 
@@ -104,7 +104,7 @@ func (l *Limiter) setPool(p Pool, source string, said bool) {
 // they are next touched. Call with l.mu held.
 func (l *Limiter) publish(limit Limit) {
 	old := l.shards[0].current()
-	st := l.resolve(limit, l.pool, l.sized, l.units)
+	st := l.resolve(limit, l.view, l.units)
 	if limit.deny {
 		st.rations, st.laws = old.rations, old.laws // refused, but not forgotten
 	}

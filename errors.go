@@ -26,11 +26,12 @@ const (
 	ReasonTooLarge        // more than the global burst or the global slots: can never be admitted
 	ReasonKeys            // MaxKeys keys are busy, and the gate that further keys share has no room
 	ReasonAsk             // the ask itself is not valid
+	ReasonPool            // nobody has said yet how large the pool is (AwaitPool)
 	numReasons
 )
 
 var reasonNames = [numReasons]string{
-	"none", "rate", "in_flight", "share", "queue_full", "max_wait", "deadline", "denied", "too_large", "keys", "bad_ask",
+	"none", "rate", "in_flight", "share", "queue_full", "max_wait", "deadline", "denied", "too_large", "keys", "bad_ask", "pool",
 }
 
 // String returns the reason's name as metrics and the admin state spell it.

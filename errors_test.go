@@ -27,7 +27,7 @@ func TestReasonNames(t *testing.T) {
 	for r, want := range map[Reason]string{
 		ReasonNone: "none", ReasonRate: "rate", ReasonInFlight: "in_flight", ReasonShare: "share",
 		ReasonQueue: "queue_full", ReasonWait: "max_wait", ReasonDeadline: "deadline", ReasonDenied: "denied",
-		ReasonTooLarge: "too_large", ReasonKeys: "keys", ReasonAsk: "bad_ask", numReasons: "invalid", 255: "invalid",
+		ReasonTooLarge: "too_large", ReasonKeys: "keys", ReasonAsk: "bad_ask", ReasonPool: "pool", numReasons: "invalid", 255: "invalid",
 	} {
 		if got := r.String(); got != want {
 			t.Errorf("reason %d: %q, want %q", r, got, want)

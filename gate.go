@@ -144,6 +144,9 @@ func (g *gate) look(now time.Time, d *demand) verdict {
 	if v := st.refuses(d); v.reason != ReasonNone {
 		return v
 	}
+	if st.shut {
+		return verdict{ReasonPool, ruleNone, never}
+	}
 	var worst verdict
 	for i := range st.rations {
 		r := &st.rations[i]
@@ -182,7 +185,7 @@ func (st *setting) refuses(d *demand) verdict {
 	if st.limit.deny {
 		return verdict{ReasonDenied, ruleNone, never}
 	}
-	if most := st.limit.InFlight; most > 0 && d.weight > st.slots {
+	if most := st.limit.InFlight; most > 0 && d.weight > st.slots && (!st.shut || d.weight > most) {
 		if d.weight > most {
 			return verdict{ReasonTooLarge, ruleInFlight, never}
 		}
@@ -251,7 +254,7 @@ func (g *gate) giveBack(now, taken time.Time, d *demand) {
 // upTo is the largest weight, at most n, for which there is room now.
 func (g *gate) upTo(now time.Time, n int) int {
 	st := g.setting
-	if st.limit.deny {
+	if st.limit.deny || st.shut {
 		return 0
 	}
 	if st.limit.InFlight > 0 {

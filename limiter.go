@@ -2,6 +2,7 @@ package quotient
 
 import (
 	"context"
+	"errors"
 	"math/bits"
 	"math/rand/v2"
 	"runtime"
@@ -24,8 +25,7 @@ type Limiter struct {
 	clock   atomic.Uint32 // which clock an ask reads: one of the below
 
 	mu      sync.Mutex // guards what follows; taken before any shard's lock
-	pool    Pool
-	sized   bool // somebody has said how large the pool is
+	view    view
 	units   []string
 	changes uint
 	hints   hints
@@ -71,6 +71,9 @@ func New(limit Limit, opts ...Option) (*Limiter, error) {
 		}
 	}
 	o.watches = o.maxHold > 0 || o.leakCheck != nil
+	if o.awaits && o.stale == 0 {
+		return nil, errors.New("quotient: AwaitPool: HintMaxAge is 0, so that a source which never speaks would shut this replica for ever")
+	}
 	units, err := learnUnits(nil, limit)
 	if err != nil {
 		return nil, err
@@ -78,10 +81,10 @@ func New(limit Limit, opts ...Option) (*Limiter, error) {
 	now := time.Now()
 	l := &Limiter{
 		options: o, base: now, seed: rand.Uint64(),
-		shards: make([]shard, shardCount(o.maxKeys)), pool: o.pool, sized: o.sized, units: units,
+		shards: make([]shard, shardCount(o.maxKeys)), view: view{o.pool, o.sized, o.awaits}, units: units,
 	}
 	l.mask = uint64(len(l.shards) - 1)
-	st := l.resolve(limit.clone(), l.pool, l.sized, units)
+	st := l.resolve(limit.clone(), l.view, units)
 	st.at, st.origin = now, l.base
 	l.clock.Store(l.clockFor(st))
 	for i := range l.shards {

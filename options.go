@@ -29,6 +29,7 @@ type options struct {
 	pool            Pool
 	sized           bool // the pool was configured
 	joins           bool
+	awaits          bool // nothing is admitted before somebody says how large the pool is
 	holdDown, stale time.Duration
 	atLeastOne      bool
 	phase           int64 // which sparse windows are ours while no ordinal is known
@@ -159,6 +160,14 @@ func StartPool(p Pool) Option {
 // empty and fill at its share, so that joining brings no burst.
 func JoinPool(p Pool) Option {
 	return func(o *options) error { o.pool, o.sized, o.joins = p, true, true; return p.Validate() }
+}
+
+// AwaitPool admits nothing until SetPool or Follow says how large the pool is: a replica that starts takes nothing from the others before
+// it knows its part. Callers wait as they do for a slot, or are refused with ReasonPool. The buckets then start empty,
+// as with JoinPool. When nothing usable was said for HintMaxAge after Follow began, the configured pool counts, so New wants
+// a HintMaxAge; without a Follow or a SetPool nothing is ever admitted.
+func AwaitPool() Option {
+	return func(o *options) error { o.awaits = true; return nil }
 }
 
 // HoldDown is how long a followed pool must have been smaller before it counts as smaller; 30 s by

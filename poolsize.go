@@ -119,7 +119,7 @@ func (l *Limiter) Follow(ctx context.Context, src Source) error {
 func (l *Limiter) followed() (Pool, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.pool, l.hints.source == "followed"
+	return l.view.pool, l.hints.source == "followed"
 }
 
 // follower damps one source.

@@ -37,6 +37,7 @@ type setting struct {
 	fast      int          // the most events that one token bucket of requests decides on, with slots and laws; 0: look further
 	holds     bool         // every permit has something to give back or to learn from
 	slotsOnly bool         // slots alone decide
+	shut      bool         // nothing is admitted: the pool is awaited
 	reshaped  bool         // the rules are not those of the setting before
 	next      *setting     // written under all shard locks, read under one
 }
@@ -52,34 +53,43 @@ type ration struct {
 	window       *schedule
 }
 
-// resolve works out a setting. The limit and the pool are valid; sized tells whether somebody has said how large the pool
-// is.
-func (o *options) resolve(limit Limit, pool Pool, sized bool, units []string) *setting {
-	st := &setting{limit: limit, units: units}
-	for i, r := range limit.Rates {
-		st.rations = append(st.rations, o.ration(r, i, pool, units))
+// view is what a limiter believes about its pool.
+type view struct {
+	pool  Pool
+	sized bool // somebody has said how large the pool is
+	shut  bool // nobody has, and AwaitPool waits for it
+}
+
+// resolve works out a setting. The limit and the pool are valid.
+func (o *options) resolve(limit Limit, v view, units []string) *setting {
+	st := &setting{limit: limit, units: units, joins: o.joins || o.awaits}
+	st.shut = v.shut && (len(limit.Rates) > 0 || limit.InFlight > 0)
+	if v.shut {
+		v.pool = Pool{Replicas: mostReplicas}
 	}
-	st.joins = o.joins
-	st.slots = o.slots(limit.InFlight, pool)
-	o.govern(st, pool, sized)
-	if st.simple() && st.rations[0].fullIn() < longWait {
+	divisor := o.bounding(v)
+	for i, r := range limit.Rates {
+		st.rations = append(st.rations, o.ration(r, i, divisor, units))
+	}
+	st.slots = o.slots(limit.InFlight, divisor)
+	o.govern(st, v.pool, v.sized)
+	if !st.shut && st.simple() && st.rations[0].fullIn() < longWait {
 		st.fast = st.rations[0].most
 	}
 	st.holds = limit.InFlight > 0 || len(st.laws) > 0
-	st.slotsOnly = len(st.rations) == 0 && len(st.laws) == 0 && limit.InFlight > 0 && !limit.deny
+	st.slotsOnly = !st.shut && len(st.rations) == 0 && len(st.laws) == 0 && limit.InFlight > 0 && !limit.deny
 	return st
 }
 
 // bounding is the pool that limits are divided by: under CeilingLimit only laws hear of the true one.
-func (o *options) bounding(pool Pool) Pool {
-	if o.ceiling == CeilingLimit && o.learns {
+func (o *options) bounding(v view) Pool {
+	if o.ceiling == CeilingLimit && o.learns && !v.shut {
 		return Pool{Replicas: 1}
 	}
-	return pool
+	return v.pool
 }
 
 func (o *options) ration(r Rate, i int, pool Pool, units []string) ration {
-	pool = o.bounding(pool)
 	n := float64(pool.Replicas)
 	x := ration{
 		name: r.name(i), unit: r.Unit, unitID: 1 + indexOf(units, r.Unit),
@@ -100,7 +110,6 @@ func (o *options) ration(r Rate, i int, pool Pool, units []string) ration {
 // slots divides the in-flight limit. The remainder goes to the lowest ordinals, one each,
 // and only when the ordinals are fixed: two replicas that hold the same one would exceed the limit.
 func (o *options) slots(global int, pool Pool) int {
-	pool = o.bounding(pool)
 	share := global / pool.Replicas
 	if pool.Fixed && pool.Ordinal > 0 && pool.Ordinal <= global%pool.Replicas {
 		share++
@@ -113,7 +122,7 @@ func (o *options) slots(global int, pool Pool) int {
 
 // stricter tells whether st may refuse for good what old did not.
 func (st *setting) stricter(old *setting) bool {
-	if st.limit.deny || st.limit.InFlight > 0 && (old.limit.InFlight == 0 || st.slots < old.slots) {
+	if st.limit.deny || old.shut || st.limit.InFlight > 0 && (old.limit.InFlight == 0 || st.slots < old.slots) {
 		return true
 	}
 	for i := range st.rations {

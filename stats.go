@@ -80,7 +80,7 @@ func (l *Limiter) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := &l.hints
-	out.Pool = PoolStats{Pool: l.pool, Source: h.source, Reports: h.reports, Errors: h.errors, Rejected: h.rejected, LastError: h.lastError}
+	out.Pool = PoolStats{Pool: l.view.pool, Source: h.source, Reports: h.reports, Errors: h.errors, Rejected: h.rejected, LastError: h.lastError}
 	if out.Pool.Source == "" {
 		out.Pool.Source = "configured"
 	}

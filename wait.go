@@ -129,6 +129,9 @@ func (s *shard) mayWait(ctx context.Context, g *gate, d *demand, now time.Time, 
 // Rates give a lower bound; slots that are taken come free nobody knows when.
 func (g *gate) turnOf(now time.Time, d *demand) verdict {
 	st := g.setting
+	if st.shut {
+		return verdict{ReasonPool, ruleNone, never}
+	}
 	turn := verdict{ReasonRate, ruleNone, 0}
 	for i := range st.rations {
 		r := &st.rations[i]

@@ -102,9 +102,9 @@ func TestDeniedIsRefusedAtOnce(t *testing.T) {
 }
 
 func TestStatusOfEveryReason(t *testing.T) {
-	for reason := quotient.ReasonNone; reason <= quotient.ReasonAsk; reason++ {
+	for reason := quotient.ReasonNone; reason <= quotient.ReasonPool; reason++ {
 		want := 429
-		if reason == quotient.ReasonShare || reason == quotient.ReasonKeys {
+		if reason == quotient.ReasonShare || reason == quotient.ReasonKeys || reason == quotient.ReasonPool {
 			want = 503
 		}
 		if got := statusOf(reason); got != want {

@@ -41,7 +41,7 @@ func refusalFor(err error, otherwise refusal) *refusal {
 // the client asks for.
 func statusOf(reason quotient.Reason) int {
 	switch reason {
-	case quotient.ReasonShare, quotient.ReasonKeys:
+	case quotient.ReasonShare, quotient.ReasonKeys, quotient.ReasonPool:
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusTooManyRequests

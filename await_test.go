@@ -1,0 +1,141 @@
+package quotient
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// hinted is a source whose reports the test decides.
+type hinted struct{ says chan Pool }
+
+func (h hinted) Watch(ctx context.Context, report func(Pool, error)) error {
+	for {
+		select {
+		case p := <-h.says:
+			report(p, nil)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// follow runs Follow until the test ends, inside its bubble.
+func follow(t *testing.T, l *Limiter, src Source) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- l.Follow(ctx, src) }()
+	return func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Follow ended with %v", err)
+		}
+	}
+}
+
+func TestAwaitPoolNeedsAnEnd(t *testing.T) {
+	_, err := New(Limit{Rates: []Rate{PerSecond(10)}}, AwaitPool())
+	if err == nil || !strings.Contains(err.Error(), "HintMaxAge") {
+		t.Errorf("without HintMaxAge: %v", err)
+	}
+}
+
+// TestAwaitPool holds that nothing passes, whatever the limit is made of, before somebody says how large the pool is.
+func TestAwaitPool(t *testing.T) {
+	for _, limit := range []Limit{
+		{Rates: []Rate{PerSecond(1000)}},
+		{InFlight: 10},
+		{Rates: []Rate{PerSecond(1000)}, InFlight: 10},
+		{Rates: []Rate{{Events: 1000, Per: time.Second, Aligned: true}}},
+		{Rates: []Rate{PerSecond(1000), {Unit: "tokens", Events: 1000, Per: time.Second}}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l, err := New(limit, AwaitPool(), HintMaxAge(time.Minute))
+			if err != nil {
+				t.Fatal(err)
+			}
+			says := make(chan Pool)
+			defer follow(t, l, hinted{says})()
+			time.Sleep(59 * time.Second)
+			if l.Allow("k") {
+				t.Errorf("%v: Allow before the first hint", limit)
+			}
+			if _, d := l.TryAcquire("k"); d.OK || d.Reason != ReasonPool || d.RetryAfter != 0 {
+				t.Errorf("%v: TryAcquire before the first hint: %+v", limit, d)
+			}
+			if _, n := l.TryAcquireUpTo("k", 5); n != 0 {
+				t.Errorf("%v: %d before the first hint", limit, n)
+			}
+			if d := l.Check("k"); d.OK || d.Reason != ReasonPool {
+				t.Errorf("%v: Check before the first hint: %+v", limit, d)
+			}
+			got := make(chan error)
+			go func() {
+				p, err := l.Acquire(t.Context(), "k", Weight(2)) // also a weight above the share that is none yet
+				p.Release()
+				got <- err
+			}()
+			synctest.Wait()
+			says <- Pool{Replicas: 2}
+			if err := <-got; err != nil {
+				t.Errorf("%v: a waiter after the hint: %v", limit, err)
+			}
+		})
+	}
+}
+
+// TestAwaitPoolStartsEmpty holds that what was not admitted is not saved up either.
+func TestAwaitPoolStartsEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New(Limit{Rates: []Rate{PerSecond(1000)}}, AwaitPool(), HintMaxAge(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Minute)
+		if err := l.SetPool(Pool{Replicas: 4}); err != nil {
+			t.Fatal(err)
+		}
+		if _, n := l.TryAcquireUpTo("k", 1000); n > 2 {
+			t.Errorf("%d at once", n)
+		}
+		time.Sleep(100 * time.Millisecond)
+		if _, n := l.TryAcquireUpTo("other", 1000); n < 24 || n > 27 {
+			t.Errorf("%d after .1 s at 250/s", n)
+		}
+	})
+}
+
+// TestAwaitPoolFallsBack holds that a source which never speaks shuts nobody for ever.
+func TestAwaitPoolFallsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New(Limit{InFlight: 10}, StartPool(Pool{Replicas: 5}), AwaitPool(), HintMaxAge(20*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer follow(t, l, hinted{})()
+		began := time.Now()
+		p, err := l.Acquire(t.Context(), "k", Weight(2))
+		if took := time.Since(began); err != nil || took != 20*time.Second {
+			t.Errorf("%v after %v", err, took)
+		}
+		p.Release()
+		if got := l.Stats().Pool; got.Pool != (Pool{Replicas: 5}) || got.Source != "configured" {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// TestAwaitPoolWithoutLimit holds that where nothing is to be shared nobody waits.
+func TestAwaitPoolWithoutLimit(t *testing.T) {
+	l, err := New(Limit{}, AwaitPool(), HintMaxAge(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !l.Allow("k") {
+		t.Error("refused")
+	}
+}
