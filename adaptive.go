@@ -61,6 +61,7 @@ func (l *learned) copyTo(m *learned, at time.Duration, st *setting) {
 			p.open(at)
 			p.forget(at, &st.laws[i])
 		}
+		p.taken = 0
 	}
 }
 
@@ -84,7 +85,7 @@ func (l *learned) hears(f *policy.Feedback, h *holding, p policy.Policy, laws []
 
 // hears tells one law. What it is not concerned in has no outcome for it.
 func (p *pacer) hears(f *policy.Feedback, h *holding, at time.Duration, ls *lawSetting, concerned bool) {
-	s := policy.Sample{Now: at, Sent: h.since, Cost: h.cost(ls.id, at), Paced: p.paced}
+	s := policy.Sample{Now: at, Sent: h.since, Cost: h.cost(ls.id, at), Taken: p.told(ls), Paced: p.paced}
 	if q := ls.quota(f); q != nil {
 		s.Quota = *q
 	}
@@ -95,6 +96,7 @@ func (p *pacer) hears(f *policy.Feedback, h *holding, at time.Duration, ls *lawS
 	case ls.id != slotsID:
 	case f.Outcome == policy.Success:
 		p.holds(h.heldFor(at))
+		s.Taken = s.Cost
 	default:
 		s.Cost = 0 // a refusal holds a slot for no time, and a time-out for too long
 	}
@@ -110,6 +112,35 @@ func (p *pacer) begin(law policy.Law, sent, at time.Duration, ls *lawSetting) bo
 	p.law = law
 	law.Next(policy.Sample{Now: at, Sent: sent}, ls.bounds)
 	return true
+}
+
+// refresh asks the laws whose pace is out of date. It starts those that want it.
+func (g *gate) refresh(now time.Time, p policy.Policy) {
+	if len(g.setting.laws) == 0 {
+		return
+	}
+	l, at, asked := g.more.learned, now.Sub(g.setting.origin), false
+	for i := range l.pacers {
+		pc, ls := &l.pacers[i], &g.setting.laws[i]
+		if pc.outdated == 0 || at < pc.outdated {
+			continue
+		}
+		l.due, asked = max(l.due, at+forgetAfter), true // first, should a law panic
+		pc.renew(at, ls, p, l.seed+uint64(ls.id))
+	}
+	if asked && g.setting.slotsLaw() >= 0 {
+		g.resize()
+	}
+}
+
+// outdated is when the first pace is out of date; 0: never.
+func (l *learned) outdated() (first time.Duration) {
+	for i := range l.pacers {
+		if at := l.pacers[i].outdated; at > 0 && (first == 0 || at < first) {
+			first = at
+		}
+	}
+	return first
 }
 
 // stale tells that no feedback has come for long.
@@ -141,8 +172,8 @@ func (l *learned) heldBack(i int) {
 	}
 }
 
-// passAtOnce takes n requests from the only bucket and from the laws', if all have them, no law has shut a gate, and nothing
-// is to be forgotten.
+// passAtOnce takes n requests from the only bucket and from the laws', if all have them, no law has shut a gate, no pace is out of date,
+// and nothing is to be forgotten.
 func (g *gate) passAtOnce(now time.Time, n int) bool {
 	l, at := g.more.learned, now.Sub(g.setting.origin)
 	if l.stale(at) {
@@ -150,7 +181,7 @@ func (g *gate) passAtOnce(now time.Time, n int) bool {
 	}
 	for i := range l.pacers {
 		p := &l.pacers[i]
-		if p.notBefore != 0 {
+		if p.notBefore != 0 || p.outdated != 0 && at >= p.outdated {
 			return false
 		}
 		if p.tokens, p.last = p.has(at), at; p.tokens < float64(n) {
@@ -162,6 +193,7 @@ func (g *gate) passAtOnce(now time.Time, n int) bool {
 	}
 	for i := range l.pacers {
 		l.pacers[i].tokens -= float64(n)
+		l.pacers[i].taken += float64(n)
 	}
 	l.latest = at
 	return true
@@ -198,13 +230,24 @@ func (g *gate) pacingBehind(now time.Time, d *demand) (worst verdict) {
 	return worst
 }
 
-// pass takes what d asks for from the pacing buckets, or gives it back.
-func (g *gate) pass(now time.Time, d *demand, sign int) {
+// pass takes what d asks for from the pacing buckets.
+func (g *gate) pass(now time.Time, d *demand) {
 	at := now.Sub(g.setting.origin)
 	g.more.learned.latest = at
 	for i := range g.setting.laws {
 		if n := d.of(g.setting.laws[i].unitID); n > 0 {
-			g.more.learned.pacers[i].take(at, sign*n)
+			g.more.learned.pacers[i].take(at, float64(n))
+		}
+	}
+}
+
+// passBack gives back what pass took at an instant, and was never used.
+func (g *gate) passBack(now, taken time.Time, d *demand) {
+	at := now.Sub(g.setting.origin)
+	g.more.learned.latest = at
+	for i := range g.setting.laws {
+		if n := d.of(g.setting.laws[i].unitID); n > 0 {
+			g.more.learned.pacers[i].giveBack(at, now.Sub(taken), float64(n))
 		}
 	}
 }
@@ -305,10 +348,11 @@ func (g *gate) repace(now time.Time, id, n int) {
 			continue
 		}
 		p := &g.more.learned.pacers[i]
+		p.taken += float64(n)
 		if p.open(at); n < 0 {
 			n = -min(-n, int(max(0, -p.has(at))))
 		}
-		p.take(at, n)
+		p.pay(at, float64(n))
 	}
 }
 

@@ -28,6 +28,7 @@ type demand struct {
 	weight int
 	costs  [maxUnits]int
 	priced bool // there is a cost, if only of nothing, that may be corrected later
+	kept   bool // of its requests some may be given back
 }
 
 var oneRequest = demand{weight: 1}

@@ -231,11 +231,11 @@ func (g *gate) take(now time.Time, d *demand) {
 		g.slots.used += int32(d.weight)
 	}
 	if len(st.laws) > 0 {
-		g.pass(now, d, 1)
+		g.pass(now, d)
 	}
 }
 
-// giveBack undoes a take, at the instant taken, of an ask that was never used.
+// giveBack undoes a take, at the instant taken, of what was never used.
 func (g *gate) giveBack(now, taken time.Time, d *demand) {
 	for i := range g.setting.rations {
 		r := &g.setting.rations[i]
@@ -247,7 +247,7 @@ func (g *gate) giveBack(now, taken time.Time, d *demand) {
 		}
 	}
 	if len(g.setting.laws) > 0 {
-		g.pass(now, d, -1)
+		g.passBack(now, taken, d)
 	}
 }
 

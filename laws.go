@@ -14,7 +14,10 @@ type lawSetting struct {
 	unit   string // as in policy.Quota
 	ahead  int    // where gate.queued counts what waits for it
 	bounds policy.Bounds
-	start  float64 // events per second, or slots
+	// Where a law starts:
+	start    float64       // events per second, or slots
+	saved    float64       // seconds of the rate
+	outdated time.Duration // below 0 when the first ask starts it; 0 when the first feedback does
 }
 
 // slotsID stands for slots in flight, behind all units.
@@ -43,7 +46,7 @@ func (o *options) govern(st *setting, pool Pool, sized bool) {
 		st.laws = append(st.laws, ls)
 	}
 	for i := range st.laws {
-		st.laws[i].start = o.start(st.laws[i].bounds)
+		o.begin(&st.laws[i])
 	}
 }
 
@@ -79,16 +82,20 @@ func (o *options) bounds(limit float64, pool Pool, sized bool) policy.Bounds {
 	return b
 }
 
-// start is where a law starts under its bounds.
-func (o *options) start(b policy.Bounds) float64 {
-	x := 0.0
+// begin works out where a law starts under its bounds.
+func (o *options) begin(ls *lawSetting) {
+	pace := policy.Pace{}
 	if law := o.policy.New(uint64(o.phase)); law != nil {
-		x = law.Next(policy.Sample{}, b).Rate
+		pace = law.Next(policy.Sample{}, ls.bounds)
 	}
+	x := pace.Rate
 	if !usable(x) || x > maxEvents {
 		x = startUnknown
 	}
-	return min(x, b.Ceiling)
+	ls.start, ls.saved = min(x, ls.bounds.Ceiling), savedFor(pace.Saved)
+	if pace.Until != 0 {
+		ls.outdated = -1
+	}
 }
 
 // slotsLaw is the index of the law that governs the slots, or -1.

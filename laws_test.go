@@ -184,8 +184,8 @@ func TestEachLawHearsOfItsOwn(t *testing.T) {
 			q("bytes", 9, 9), q("tokens", 0, 5), q("tokens", 1000, 50), q("", 20, 1),
 		}})
 		for name, want := range map[string]policy.Sample{
-			requests:  {Cost: 2, Quota: q("", 20, 1)},
-			tokens:    {Cost: 200, Quota: q("tokens", 1000, 50)},
+			requests:  {Cost: 2, Taken: 2, Quota: q("", 20, 1)},
+			tokens:    {Cost: 200, Taken: 200, Quota: q("tokens", 1000, 50)},
 			inFlight8: {}, // only what succeeds tells for how long a slot is held
 		} {
 			want.Outcome, want.RetryAfter = policy.Unavailable, 3*time.Second

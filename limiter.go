@@ -275,6 +275,7 @@ func (s *shard) decide(g *gate, v verdict) Decision {
 
 // TryAcquireUpTo admits as many of n requests as there is room for now, as one permit of that weight,
 // and returns how many: for readers of batches. It never waits; 0 comes with the zero Permit, as for an n below 1.
+// What of it was not needed goes back by Permit.Correct("", used). Release the permit, also under rates alone.
 func (l *Limiter) TryAcquireUpTo(key string, n int) (Permit, int) {
 	if n < 1 {
 		return Permit{}, 0
@@ -289,9 +290,10 @@ func (l *Limiter) TryAcquireUpTo(key string, n int) (Permit, int) {
 		now = s.tick(s.l.now())
 		s.reclaim(g, now)
 	}
-	d := oneRequest // if there is room for nothing, this is refused and counted
+	d := demand{weight: 1, kept: true} // if there is room for nothing, this is refused and counted
 	if !g.waited() {
 		g.forget(now)
+		g.refresh(now, s.l.policy)
 		d.weight = max(1, g.upTo(now, min(n, maxAsk)))
 	}
 	if v := s.try(g, now, &d); v.reason != ReasonNone {
@@ -325,6 +327,7 @@ func (s *shard) admit(g *gate, now time.Time, d *demand) verdict {
 		return verdict{}
 	}
 	g.forget(now)
+	g.refresh(now, s.l.policy)
 	v := g.admit(now, d)
 	if v.reason == ReasonInFlight && g.more != nil && len(g.more.expiring) > 0 {
 		now = s.tick(s.l.now()) // slots alone are decided on without a clock

@@ -111,12 +111,17 @@ func LeakCheck(report func(Leak)) Option {
 // feedback (a success counts from the key's latest admission), or after the instant until which a law has stopped it; that is an
 // hour ahead at most.
 //
-// New is called for many keys at once. A law that panics at feedback panics in Done and Report; one that panics at a change of its bounds
-// is dropped.
+// New is called for many keys at once. A law that panics at feedback panics in Done and Report; one that panics at a change of its bounds,
+// or when its pace is out of date, is dropped. A policy with a method Validate() error is asked whether it makes sense.
 func Policy(p policy.Policy, c Ceiling) Option {
 	return func(o *options) error {
 		if p == nil || c > CeilingLimit {
 			return fmt.Errorf("quotient: Policy: %v with ceiling %d", p, c)
+		}
+		if v, ok := p.(interface{ Validate() error }); ok {
+			if err := v.Validate(); err != nil {
+				return fmt.Errorf("quotient: Policy: %w", err)
+			}
 		}
 		o.policy, o.ceiling, o.learns = p, c, p.New(0) != nil
 		return nil

@@ -7,7 +7,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// pacerBurst is how many seconds of its rate a pacing bucket holds, at least one event: enough
+// pacerBurst is how many seconds of its rate a pacing bucket holds where the law does not say, at least one event: enough
 // to even out the jitter of timers, and little enough that a new rate shows at once.
 const pacerBurst = 0.1
 
@@ -32,13 +32,16 @@ type pacer struct {
 	size      float64       // of the bucket
 	tokens    float64       // in it, at the instant last; negative: owed
 	last      time.Duration // when tokens were counted
+	taken     float64       // since the law was last told anything, less what was given back
+	outdated  time.Duration // when the pace is: the next ask has the law asked; below 0: from the start; 0: never
+	saved     float64       // seconds of the rate that the bucket holds
 	notBefore time.Duration // nothing passes before it; 0: no such instant
 	paced     bool          // it has held an ask back since the law was last told anything
 }
 
 // fresh is the pacer of a key never seen.
 func (ls *lawSetting) fresh(at time.Duration, full bool) pacer {
-	var p pacer
+	p := pacer{saved: ls.saved, outdated: ls.outdated}
 	p.setPace(at, ls.start, ls)
 	if full || ls.id == slotsID { // slots are not saved up: none is in use
 		p.tokens = p.size
@@ -57,9 +60,9 @@ func (p *pacer) setPace(at time.Duration, pace float64, ls *lawSetting) {
 	if ls.id == slotsID {
 		pace = min(pace/p.held, maxEvents) // while nobody knows how long they are held only their number counts
 	}
-	if pace != p.rate {
+	if size := max(1, pace*p.saved); pace != p.rate || size != p.size {
 		p.tokens, p.last = p.has(at), at
-		p.rate, p.size = pace, max(1, pace*pacerBurst)
+		p.rate, p.size = pace, size
 	}
 }
 
@@ -92,10 +95,22 @@ func (p *pacer) untilHas(at time.Duration, n float64) time.Duration {
 	return never
 }
 
-// take takes n, there or not. A negative n gives back, never above the size.
-func (p *pacer) take(at time.Duration, n int) {
+// take takes n, there or not.
+func (p *pacer) take(at time.Duration, n float64) {
+	p.pay(at, n)
+	p.taken += n
+}
+
+// pay takes n tokens, there or not, or puts some back, never above the size.
+func (p *pacer) pay(at time.Duration, n float64) {
 	p.open(at)
-	p.tokens, p.last = p.has(at)-float64(n), at
+	p.tokens, p.last = p.has(at)-n, at
+}
+
+// giveBack gives back n that were taken some time ago, as far as they cannot have come back by themselves.
+func (p *pacer) giveBack(at, ago time.Duration, n float64) {
+	p.taken -= n
+	p.pay(at, -max(0, n-p.rate*ago.Seconds()))
 }
 
 // upTo is how many of n events may pass now one by one.
@@ -134,6 +149,10 @@ func (p *pacer) heed(at time.Duration, pace policy.Pace, ls *lawSetting) {
 	if !usable(x) {
 		x, pace.NotBefore = p.pace, p.notBefore
 	}
+	p.saved, p.outdated = savedFor(pace.Saved), 0
+	if pace.Until != 0 {
+		p.outdated = max(pace.Until, at+1)
+	}
 	p.setPace(at, min(x, ls.bounds.Ceiling, maxEvents), ls)
 	switch {
 	case pace.NotBefore > at:
@@ -143,8 +162,29 @@ func (p *pacer) heed(at time.Duration, pace policy.Pace, ls *lawSetting) {
 	}
 }
 
-// rebound tells the law of its new bounds. One that panics here is dropped: nobody who asks has anything to do with it.
+// rebound tells the law of its new bounds.
 func (p *pacer) rebound(at time.Duration, ls *lawSetting) {
+	p.guard(at, ls, func() { p.ask(at, ls) })
+}
+
+// renew asks the law, whose pace is out of date. One that has not begun does.
+func (p *pacer) renew(at time.Duration, ls *lawSetting, fresh policy.Policy, seed uint64) {
+	p.guard(at, ls, func() {
+		if p.law != nil || p.begin(fresh.New(seed), at, at, ls) {
+			p.ask(at, ls)
+			return
+		}
+		p.outdated = 0
+	})
+}
+
+// ask has the law say its pace, without any feedback.
+func (p *pacer) ask(at time.Duration, ls *lawSetting) {
+	p.heed(at, p.law.Next(policy.Sample{Now: at, Sent: at, Taken: p.told(ls)}, ls.bounds), ls)
+}
+
+// guard drops a law that panics where nobody who asks has anything to do with it.
+func (p *pacer) guard(at time.Duration, ls *lawSetting, f func()) {
 	sound := false
 	defer func() {
 		if !sound {
@@ -152,8 +192,17 @@ func (p *pacer) rebound(at time.Duration, ls *lawSetting) {
 			p.forget(at, ls)
 		}
 	}()
-	p.heed(at, p.law.Next(policy.Sample{Now: at, Sent: at}, ls.bounds), ls)
+	f()
 	sound = true
+}
+
+// told is what the law is told to have been taken, and counts from now on anew.
+func (p *pacer) told(ls *lawSetting) float64 {
+	n := p.taken
+	if p.taken = 0; ls.id == slotsID {
+		return 0 // how long they are held is not known yet
+	}
+	return n
 }
 
 // forget drops what was learned, as of an instant.
@@ -162,7 +211,16 @@ func (p *pacer) forget(at time.Duration, ls *lawSetting) {
 		p.lift(min(p.notBefore, at))
 	}
 	p.law, p.held, p.paced = nil, 0, false
+	p.saved, p.outdated = ls.saved, ls.outdated
 	p.setPace(at, ls.start, ls)
+}
+
+// savedFor is how many seconds' events a law wants saved up.
+func savedFor(d time.Duration) float64 {
+	if d <= 0 {
+		return pacerBurst
+	}
+	return d.Seconds()
 }
 
 // usable guards against a law that answers nonsense.

@@ -83,9 +83,13 @@ func (p Permit) Report(f policy.Feedback) {
 // back at once, as far as the bucket has not been full since (then it has come back already), the window is still the
 // same, and the limit and the pool have not changed. It may be called until the permit is released, each time with the
 // whole cost. It fails, and changes nothing, for a negative cost, an unknown unit and a released permit.
+//
+// The unit "" are the requests of the permit, which can only become fewer: the rest is given back, with its slots at once, and to the
+// rates as far as it cannot have come back by itself since. It takes a permit that is remembered: one of
+// TryAcquireUpTo, or any under an in-flight limit or a policy that learns.
 func (p Permit) Correct(unit string, used int) error {
 	if p.h == nil {
-		return fmt.Errorf("quotient: Permit.Correct: the permit was taken without a Cost")
+		return fmt.Errorf("quotient: Permit.Correct: the permit was taken without a Cost, and remembers nothing")
 	}
 	return p.h.s.correct(p, unit, used)
 }
@@ -135,7 +139,7 @@ func (h *holding) out() bool { return h.gen%2 == 1 }
 // hold makes the permit of an ask that g has admitted. Only what can be given back or
 // corrected, or is to be learned from, is remembered.
 func (s *shard) hold(g *gate, key string, d *demand, now time.Time) Permit {
-	if !g.setting.holds && !d.priced {
+	if !g.setting.holds && !d.priced && !d.kept {
 		return Permit{}
 	}
 	if s.l.watches {
@@ -151,7 +155,7 @@ func (s *shard) hold(g *gate, key string, d *demand, now time.Time) Permit {
 	}
 	if len(g.setting.laws) > 0 {
 		h.since = g.more.learned.latest // it has just been set to now
-	} else if d.priced {
+	} else if d.priced || d.kept {
 		h.since = now.Sub(s.l.base)
 	}
 	g.held++
@@ -272,35 +276,6 @@ func (s *shard) feed(g *gate, h *holding, f *policy.Feedback) {
 	if st.slotsLaw() >= 0 {
 		g.resize()
 	}
-}
-
-func (s *shard) correct(p Permit, unit string, used int) error {
-	if used < 0 || used > maxAsk {
-		return fmt.Errorf("quotient: Permit.Correct(%q): %d is not between 0 and %d", unit, used, maxAsk)
-	}
-	s.mu.Lock()
-	h := p.h
-	u := indexOf(s.setting.units, unit)
-	if h.gen != p.gen || u < 0 {
-		released := h.gen != p.gen
-		s.mu.Unlock()
-		if released {
-			return fmt.Errorf("quotient: Permit.Correct(%q): the permit is released", unit)
-		}
-		return fmt.Errorf("quotient: Permit.Correct: no rate has ever counted %q here", unit)
-	}
-	g, now := h.gate, s.tick(s.l.now())
-	g.sync(s.setting)
-	for i := range g.setting.rations {
-		if g.setting.rations[i].unitID == u+1 {
-			g.adjust(i, now, h, u, used-h.costs[u])
-		}
-	}
-	g.repace(now, u+1, used-h.costs[u])
-	h.extra[u] = max(0, h.extra[u]+used-h.costs[u])
-	h.costs[u] = used
-	s.serveAndUnlock(g)
-	return nil
 }
 
 func (s *shard) expireIn(p Permit, d time.Duration) {

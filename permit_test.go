@@ -319,7 +319,7 @@ func TestCorrectRefuses(t *testing.T) {
 		says(t, p.Correct("tokens", -1), "Correct", `"tokens"`, "-1")
 		says(t, p.Correct("tokens", maxAsk+1), "Correct", "1099511627777")
 		says(t, p.Correct("bytes", 1), "Correct", `"bytes"`)
-		says(t, p.Correct("", 1), "Correct", `""`)
+		says(t, p.Correct("", 2), "Correct", "2 is above the 1 requests")
 		has(t, l, "k", 40)
 		p.Release()
 		says(t, p.Correct("tokens", 1), "Correct", "released")

@@ -1,6 +1,7 @@
 package quotient
 
 import (
+	"fmt"
 	"math"
 	"time"
 )
@@ -118,4 +119,63 @@ func (g *gate) refundable(i int, take uint64, n int) int {
 // up: as much as cannot have been refilled since.
 func (r *ration) unspent(now, taken time.Time, n int) int {
 	return int(max(0, float64(n)-float64(r.perSecond)*now.Sub(taken).Seconds()))
+}
+
+// correct is Permit.Correct.
+func (s *shard) correct(p Permit, unit string, used int) error {
+	if used < 0 || used > maxAsk {
+		return fmt.Errorf("quotient: Permit.Correct(%q): %d is not between 0 and %d", unit, used, maxAsk)
+	}
+	s.mu.Lock()
+	h := p.h
+	if unit == "" {
+		return s.giveBackAndUnlock(p, used)
+	}
+	u := indexOf(s.setting.units, unit)
+	if h.gen != p.gen || u < 0 {
+		released := h.gen != p.gen
+		s.mu.Unlock()
+		if released {
+			return fmt.Errorf("quotient: Permit.Correct(%q): the permit is released", unit)
+		}
+		return fmt.Errorf("quotient: Permit.Correct: no rate has ever counted %q here", unit)
+	}
+	g, now := h.gate, s.tick(s.l.now())
+	g.sync(s.setting)
+	for i := range g.setting.rations {
+		if g.setting.rations[i].unitID == u+1 {
+			g.adjust(i, now, h, u, used-h.costs[u])
+		}
+	}
+	g.repace(now, u+1, used-h.costs[u])
+	h.extra[u] = max(0, h.extra[u]+used-h.costs[u])
+	h.costs[u] = used
+	s.serveAndUnlock(g)
+	return nil
+}
+
+// giveBackAndUnlock gives back all but used of a permit's requests, and their slots. Of what rates have let through comes back what
+// cannot have been refilled since, and nothing that was taken under another limit or pool.
+func (s *shard) giveBackAndUnlock(p Permit, used int) error {
+	h := p.h
+	if h.gen != p.gen || used > h.weight {
+		weight, released := h.weight, h.gen != p.gen
+		s.mu.Unlock()
+		if released {
+			return fmt.Errorf("quotient: Permit.Correct: the permit is released")
+		}
+		return fmt.Errorf("quotient: Permit.Correct: %d is above the %d requests that were taken", used, weight)
+	}
+	g, now := h.gate, s.tick(s.l.now())
+	g.sync(s.setting)
+	back := demand{weight: h.weight - used}
+	if taken := s.l.base.Add(h.since); back.weight > 0 && !taken.Before(g.setting.at) {
+		g.giveBack(now, taken, &back)
+	}
+	slots := min(int32(back.weight), h.slots)
+	h.weight, h.slots = used, h.slots-slots
+	g.used -= slots
+	s.counts.inFlight -= int64(back.weight)
+	s.serveAndUnlock(g)
+	return nil
 }

@@ -306,6 +306,11 @@ func (s *shard) arm(g *gate, now time.Time) {
 	if m.learned != nil && m.learned.due != 0 {
 		sooner(s.l.base.Add(m.learned.due)) // the rates change then
 	}
+	if m.learned != nil {
+		if at := m.learned.outdated(); at != 0 {
+			sooner(s.l.base.Add(at))
+		}
+	}
 	if len(m.expiring) > 0 && m.blocked == ReasonInFlight {
 		sooner(s.l.base.Add(m.nextEnd))
 	}
