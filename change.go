@@ -108,6 +108,7 @@ func (l *Limiter) publish(limit Limit) {
 	if limit.deny {
 		st.rations, st.laws = old.rations, old.laws // refused, but not forgotten
 	}
+	st.era = old.era + 1
 	st.origin, st.reshaped = l.base, !sameShape(old, st)
 	for i := range l.shards {
 		l.shards[i].mu.Lock()

@@ -30,6 +30,7 @@ type holding struct {
 	gen    uint32 // odd while a permit holds this; it goes on counting, so that no two permits have the same
 	slots  int32  // in flight; 0 when they were not limited
 	place  int32  // in gate.more.expiring, while end is set
+	era    uint32 // of the setting that it was taken under
 	costs  [maxUnits]int
 	take   uint64        // of gate.more.takes, when there is a cost
 	extra  [maxUnits]int // of costs: what corrections have added
@@ -146,7 +147,7 @@ func (s *shard) hold(g *gate, key string, d *demand, now time.Time) Permit {
 		s.reclaim(g, now) // or a hot key that is never short of slots would pile up what nobody releases
 	}
 	h := s.takeHolding()
-	h.gate, h.weight, h.slots = g, d.weight, 0
+	h.gate, h.weight, h.slots, h.era = g, d.weight, 0, g.setting.era
 	if g.setting.limit.InFlight > 0 {
 		h.slots = int32(d.weight)
 	}

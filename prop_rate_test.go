@@ -14,9 +14,10 @@ func TestPropertyReplica(t *testing.T) {
 		rate, pool := drawRate(rt, "r"), drawPool(rt)
 		l := mustNew(rt, Limit{Rates: []Rate{rate}}, StartPool(pool), MaxKeys(2), drawPolicy(rt))
 		var m meter
+		var open []batch
 		m.limit(shareOf(rate, pool.Replicas))
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
-			switch rapid.IntRange(0, 9).Draw(rt, "what") {
+			switch rapid.IntRange(0, 10).Draw(rt, "what") {
 			case 0:
 				pool = drawPool(rt)
 				must(rt, l.SetPool(pool))
@@ -39,13 +40,33 @@ func TestPropertyReplica(t *testing.T) {
 					p.Done(drawFeedback(rt))
 				}
 			default:
-				p, n := l.TryAcquireUpTo("k", rapid.IntRange(1, 12).Draw(rt, "up to"))
-				m.add(n)
-				p.Done(drawFeedback(rt))
+				if p, n := l.TryAcquireUpTo("k", rapid.IntRange(1, 12).Draw(rt, "up to")); n > 0 {
+					m.add(n)
+					open = append(open, batch{p, len(m.events) - 1})
+				}
+			case 6, 7:
+				if n := len(open); n > 0 {
+					open[n-1].giveBack(rt, &m)
+					open = open[:n-1]
+				}
 			}
 		}
 		m.check(rt.Fatalf)
 	})
+}
+
+// batch is what was taken at once, and where the meter has it.
+type batch struct {
+	p     Permit
+	event int
+}
+
+// giveBack corrects the permit, so that it counts only what was used of it.
+func (b batch) giveBack(rt *rapid.T, m *meter) {
+	e := &m.events[b.event]
+	e.n = float64(rapid.IntRange(0, int(e.n)).Draw(rt, "used"))
+	must(rt, b.p.Correct("", int(e.n)))
+	b.p.Done(drawFeedback(rt))
 }
 
 // Bound 2: the fleet admits at most R w + max(B, N) in any window while every replica

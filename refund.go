@@ -169,8 +169,8 @@ func (s *shard) giveBackAndUnlock(p Permit, used int) error {
 	g, now := h.gate, s.tick(s.l.now())
 	g.sync(s.setting)
 	back := demand{weight: h.weight - used}
-	if taken := s.l.base.Add(h.since); back.weight > 0 && !taken.Before(g.setting.at) {
-		g.giveBack(now, taken, &back)
+	if back.weight > 0 && h.era == g.setting.era {
+		g.giveBack(now, s.l.base.Add(h.since), &back)
 	}
 	slots := min(int32(back.weight), h.slots)
 	h.weight, h.slots = used, h.slots-slots

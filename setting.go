@@ -38,6 +38,7 @@ type setting struct {
 	holds     bool         // every permit has something to give back or to learn from
 	slotsOnly bool         // slots alone decide
 	shut      bool         // nothing is admitted: the pool is awaited
+	era       uint32       // counts the settings
 	reshaped  bool         // the rules are not those of the setting before
 	next      *setting     // written under all shard locks, read under one
 }

@@ -1,0 +1,89 @@
+package quotient
+
+import (
+	"testing"
+	"time"
+)
+
+// upTo takes as much of n as there is, and fails the test when it is not want.
+func upTo(t *testing.T, l *Limiter, key string, n, want int) Permit {
+	t.Helper()
+	p, got := l.TryAcquireUpTo(key, n)
+	if got != want {
+		t.Errorf("of %d there were %d, want %d", n, got, want)
+	}
+	return p
+}
+
+func correct(t *testing.T, p Permit, used int) {
+	t.Helper()
+	if err := p.Correct("", used); err != nil {
+		t.Errorf("Correct: %v", err)
+	}
+}
+
+// TestBatchGivesBack holds that what a reader of batches did not need comes back at once, to each kind of rule.
+func TestBatchGivesBack(t *testing.T) {
+	second := PerSecond(10)
+	aligned := Rate{Events: 10, Per: time.Second, Aligned: true}
+	for name, limit := range map[string]Limit{
+		"bucket": {Rates: []Rate{second}}, "window": {Rates: []Rate{aligned}}, "slots": {InFlight: 10},
+		"all": {Rates: []Rate{second, aligned}, InFlight: 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(t *testing.T) {
+				l := limiterOf(t, limit)
+				time.Sleep(time.Second)
+				p := upTo(t, l, "k", 20, 10)
+				upTo(t, l, "k", 1, 0)
+				correct(t, p, 4)
+				q := upTo(t, l, "k", 20, 6)
+				correct(t, q, 5)
+				correct(t, q, 2) // the rest of it, later
+				if got := l.Stats().InFlight; got != 6 {
+					t.Errorf("%d in flight, want 6", got)
+				}
+				p.Release()
+				q.Release()
+				if got := l.Stats(); got.InFlight != 0 || got.DoubleReleases != 0 {
+					t.Errorf("%d in flight, %d double releases", got.InFlight, got.DoubleReleases)
+				}
+			})
+		})
+	}
+}
+
+// TestBatchGivesBackToWaiters holds that those who wait get what comes back.
+func TestBatchGivesBackToWaiters(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{Every(time.Hour)}})
+		p := upTo(t, l, "k", 1, 1)
+		c := asking(t, l, "k")
+		correct(t, p, 0)
+		c.admittedAfter(t, 0)
+	})
+}
+
+// TestBatchGivesBackRefuses holds that nothing comes back that was not taken, or has come back already.
+func TestBatchGivesBackRefuses(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{PerSecond(10)}})
+		p := upTo(t, l, "k", 10, 10)
+		says(t, p.Correct("", 11), "Correct", "11", "10 requests")
+		says(t, p.Correct("", -1), "Correct", "-1")
+		time.Sleep(600 * time.Millisecond) // six have come back by themselves
+		correct(t, p, 0)
+		has(t, l, "k", 10)
+		says(t, p.Correct("", 1), "Correct", "1 is above the 0 requests")
+		p.Release()
+		says(t, p.Correct("", 0), "Correct", "released")
+
+		q := upTo(t, l, "k", 10, 10)
+		if err := l.SetLimit(Limit{Rates: []Rate{PerSecond(9)}}); err != nil {
+			t.Fatal(err)
+		}
+		correct(t, q, 0)
+		has(t, l, "k", 0) // it was taken under another limit
+		says(t, Permit{}.Correct("", 0), "Correct", "remembers nothing")
+	})
+}
