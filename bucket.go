@@ -61,13 +61,13 @@ func (b *bucket) take(now time.Time, n int) bool {
 // until is how long it takes, if nobody takes anything meanwhile, before take(n)
 // succeeds: 0 when it does now, never when it cannot by waiting alone.
 func (b *bucket) until(now time.Time, n int) time.Duration {
-	return b.untilHas(now, min(n, b.lim.Burst()))
+	return b.untilHas(now, float64(min(n, b.lim.Burst())))
 }
 
 // untilHas is how long until the bucket would hold n, were it large enough.
 // It is cut to whole nanoseconds, as rate.Limiter does when it decides.
-func (b *bucket) untilHas(now time.Time, n int) time.Duration {
-	missing := float64(n) - b.tokens(now)
+func (b *bucket) untilHas(now time.Time, n float64) time.Duration {
+	missing := n - b.tokens(now)
 	if missing <= 0 {
 		return 0
 	}
@@ -113,7 +113,7 @@ func thousandths(events float64) int {
 // wholeEvents is how many events could be taken now one by one.
 func (b *bucket) wholeEvents(now time.Time) int {
 	n := int(max(b.tokens(now), 0)) / milli
-	if b.untilHas(now, (n+1)*milli) == 0 {
+	if b.untilHas(now, float64(n+1)*milli) == 0 {
 		n++ // a deficit shorter than a nanosecond is none
 	}
 	return n

@@ -201,8 +201,11 @@ func (st *setting) refuses(d *demand) verdict {
 
 // until is how long it takes until rate i has room for n events, if nobody else asks.
 func (g *gate) until(i int, now time.Time, n int) time.Duration {
-	if c := g.setting.rations[i].window; c != nil {
-		return g.more.windows[i].until(now, 0, int64(n), c)
+	switch r := &g.setting.rations[i]; {
+	case r.window != nil:
+		return g.more.windows[i].until(now, 0, int64(n), r.window)
+	case r.turn != nil:
+		return r.turn.until(now, g.bucket(i), 0)
 	}
 	return g.bucket(i).until(now, n*milli)
 }
@@ -217,6 +220,8 @@ func (g *gate) take(now time.Time, d *demand) {
 		case n == 0:
 		case r.window != nil:
 			g.more.windows[i].used += int64(n)
+		case r.turn != nil:
+			g.bucket(i).owe(now, milli) // at most a tenth of an interval early
 		default:
 			if d.priced && r.unitID > 0 {
 				g.noteLow(i, now)
@@ -268,6 +273,10 @@ func (g *gate) upTo(now time.Time, n int) int {
 			w := &g.more.windows[i]
 			w.roll(now, r.window)
 			n = min(n, int(w.quota-w.used))
+		case r.turn != nil:
+			if n = min(n, 1); g.until(i, now, 1) > 0 {
+				n = 0
+			}
 		default:
 			n = min(n, g.bucket(i).wholeEvents(now))
 		}

@@ -131,7 +131,7 @@ func (l *Limiter) arrival() time.Time {
 // clockFor tells which clock asks need under st.
 func (o *options) clockFor(st *setting) uint32 {
 	for i := range st.rations {
-		if st.rations[i].window != nil {
+		if st.rations[i].window != nil || st.rations[i].turn != nil {
 			return clockWall
 		}
 	}

@@ -14,18 +14,18 @@ import (
 // turns collects who was admitted when. Waiters are numbered in the order they asked.
 type turns struct {
 	l    *Limiter
-	done chan turn
+	done chan served
 	sent int
 }
 
-type turn struct {
+type served struct {
 	who    int
 	at     time.Time
 	permit Permit
 	err    error
 }
 
-func newTurns(l *Limiter) *turns { return &turns{l: l, done: make(chan turn, 1000)} }
+func newTurns(l *Limiter) *turns { return &turns{l: l, done: make(chan served, 1000)} }
 
 // ask starts a waiter and returns when it is admitted or stands in the queue.
 func (q *turns) ask(ctx context.Context, weight int) {
@@ -33,14 +33,14 @@ func (q *turns) ask(ctx context.Context, weight int) {
 	q.sent++
 	go func() {
 		p, err := q.l.Acquire(ctx, "k", Weight(weight))
-		q.done <- turn{who, time.Now(), p, err}
+		q.done <- served{who, time.Now(), p, err}
 	}()
 	synctest.Wait()
 }
 
 // all waits for everybody, in the order in which they came back.
-func (q *turns) all() []turn {
-	var out []turn
+func (q *turns) all() []served {
+	var out []served
 	for range q.sent {
 		out = append(out, <-q.done)
 	}

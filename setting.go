@@ -52,6 +52,7 @@ type ration struct {
 	burst        int // thousandths, of this replica
 	most         int // events: the global burst; more can never come at once
 	window       *schedule
+	turn         *turn // nil for all but paced rates whose replicas take turns
 }
 
 // view is what a limiter believes about its pool.
@@ -98,6 +99,9 @@ func (o *options) ration(r Rate, i int, pool Pool, units []string) ration {
 		perSecond: rate.Limit(r.perSecond() / n * milli),
 		burst:     max(milli, thousandths(r.burst()/n)),
 		most:      int(r.burst()),
+	}
+	if r.Burst == 1 && !r.NoTurns && !o.learns {
+		x.turn = turnOf(r, pool)
 	}
 	if r.Aligned {
 		x.window = &schedule{
@@ -167,6 +171,6 @@ func (r *ration) fullIn() time.Duration {
 
 // simple tells that one token bucket of requests is all there is to decide, but for slots.
 func (st *setting) simple() bool {
-	return len(st.rations) == 1 && st.rations[0].window == nil && st.rations[0].unitID == 0 &&
+	return len(st.rations) == 1 && st.rations[0].window == nil && st.rations[0].turn == nil && st.rations[0].unitID == 0 &&
 		!st.limit.deny
 }

@@ -140,10 +140,13 @@ func (g *gate) turnOf(now time.Time, d *demand) verdict {
 			continue
 		}
 		var w time.Duration
-		if r.window != nil {
+		switch {
+		case r.window != nil:
 			w = g.more.windows[i].until(now, int64(g.queued(i)/milli), int64(n), r.window)
-		} else {
-			w = g.bucket(i).untilHas(now, g.queued(i)+min(n*milli, r.burst))
+		case r.turn != nil:
+			w = r.turn.until(now, g.bucket(i), g.queued(i)/milli)
+		default:
+			w = g.bucket(i).untilHas(now, float64(g.queued(i)+min(n*milli, r.burst)))
 		}
 		if w > turn.wait {
 			turn.rule, turn.wait = int16(i), w
