@@ -1,41 +1,11 @@
 package quotient
 
 import (
-	"context"
-	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 )
-
-// hinted is a source whose reports the test decides.
-type hinted struct{ says chan Pool }
-
-func (h hinted) Watch(ctx context.Context, report func(Pool, error)) error {
-	for {
-		select {
-		case p := <-h.says:
-			report(p, nil)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// follow runs Follow until the test ends, inside its bubble.
-func follow(t *testing.T, l *Limiter, src Source) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- l.Follow(ctx, src) }()
-	return func() {
-		cancel()
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("Follow ended with %v", err)
-		}
-	}
-}
 
 func TestAwaitPoolNeedsAnEnd(t *testing.T) {
 	_, err := New(Limit{Rates: []Rate{PerSecond(10)}}, AwaitPool())
@@ -58,8 +28,8 @@ func TestAwaitPool(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			says := make(chan Pool)
-			defer follow(t, l, hinted{says})()
+			src := following(t, l)
+			defer src.cancel()
 			time.Sleep(59 * time.Second)
 			if l.Allow("k") {
 				t.Errorf("%v: Allow before the first hint", limit)
@@ -80,7 +50,7 @@ func TestAwaitPool(t *testing.T) {
 				got <- err
 			}()
 			synctest.Wait()
-			says <- Pool{Replicas: 2}
+			src.says(2)
 			if err := <-got; err != nil {
 				t.Errorf("%v: a waiter after the hint: %v", limit, err)
 			}
@@ -116,7 +86,7 @@ func TestAwaitPoolFallsBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer follow(t, l, hinted{})()
+		defer following(t, l).cancel()
 		began := time.Now()
 		p, err := l.Acquire(t.Context(), "k", Weight(2))
 		if took := time.Since(began); err != nil || took != 20*time.Second {

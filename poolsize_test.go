@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 func TestPoolValidate(t *testing.T) {
@@ -47,9 +49,9 @@ func (s *spoken) Watch(ctx context.Context, report func(Pool, error)) error {
 }
 
 // following returns a source that the limiter follows, in a bubble.
-func following(t *testing.T, l *Limiter) *spoken {
+func following(t rapid.TB, l *Limiter) *spoken {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(context.Background())
 	s := &spoken{ended: make(chan error, 1), cancel: cancel}
 	go func() { s.ended <- l.Follow(ctx, s) }()
 	synctest.Wait()

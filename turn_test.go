@@ -234,3 +234,26 @@ func TestPropertyNoTurnIsLost(t *testing.T) {
 		}
 	})
 }
+
+// Bound 11: a clock that steps, forwards or back, opens one turn at most, and none before the replica's own interval has passed.
+func TestTurnsAndAClockThatSteps(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := ordinals(t, Limit{Rates: []Rate{Every(time.Second)}}, 4)[0]
+		turn := l.shards[0].setting.rations[0].turn
+		if !l.Allow("k") {
+			t.Fatal("refused in its turn")
+		}
+		for i := range 5 {
+			time.Sleep(500 * time.Millisecond)
+			turn.start = time.Now().UnixNano() % turn.cycle // the clock steps to the begin of a turn
+			if l.Allow("k") {
+				t.Errorf("another one after step %d", i)
+			}
+		}
+		time.Sleep(1400 * time.Millisecond) // 3.9 s since the first: what a turn's end and the next one's begin are apart
+		turn.start = time.Now().UnixNano() % turn.cycle
+		if !l.Allow("k") {
+			t.Error("refused in its next turn")
+		}
+	})
+}
