@@ -164,14 +164,15 @@ func (p *pacer) heed(at time.Duration, pace policy.Pace, ls *lawSetting) {
 
 // rebound tells the law of its new bounds.
 func (p *pacer) rebound(at time.Duration, ls *lawSetting) {
-	p.guard(at, ls, func() { p.ask(at, ls) })
+	p.guard(at, ls, func() { p.ask(policy.Sample{Now: at, Sent: at}, ls) })
 }
 
 // renew asks the law, whose pace is out of date. One that has not begun does.
 func (p *pacer) renew(at time.Duration, ls *lawSetting, fresh policy.Policy, seed uint64) {
 	p.guard(at, ls, func() {
 		if p.law != nil || p.begin(fresh.New(seed), at, at, ls) {
-			p.ask(at, ls)
+			p.ask(policy.Sample{Now: at, Sent: at, Paced: p.paced}, ls)
+			p.paced = false
 			return
 		}
 		p.outdated = 0
@@ -179,8 +180,9 @@ func (p *pacer) renew(at time.Duration, ls *lawSetting, fresh policy.Policy, see
 }
 
 // ask has the law say its pace, without any feedback.
-func (p *pacer) ask(at time.Duration, ls *lawSetting) {
-	p.heed(at, p.law.Next(policy.Sample{Now: at, Sent: at, Taken: p.told(ls)}, ls.bounds), ls)
+func (p *pacer) ask(s policy.Sample, ls *lawSetting) {
+	s.Taken = p.told(ls)
+	p.heed(s.Now, p.law.Next(s, ls.bounds), ls)
 }
 
 // guard drops a law that panics where nobody who asks has anything to do with it.
