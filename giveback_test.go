@@ -78,6 +78,14 @@ func TestBatchGivesBackRefuses(t *testing.T) {
 		p.Release()
 		says(t, p.Correct("", 0), "Correct", "released")
 
+		p = upTo(t, l, "k", 4, 4)
+		time.Sleep(200 * time.Millisecond) // two have come back by themselves
+		upTo(t, l, "k", 6, 6).Release()
+		has(t, l, "k", 2)
+		correct(t, p, 0)
+		has(t, l, "k", 4) // as if the four had not been taken: the bucket was full
+		time.Sleep(time.Second)
+
 		q := upTo(t, l, "k", 10, 10)
 		if err := l.SetLimit(Limit{Rates: []Rate{PerSecond(9)}}); err != nil {
 			t.Fatal(err)
