@@ -80,6 +80,28 @@ func envPool() (Pool, error) {
 	return p, p.Validate()
 }
 
+// FixedOrdinal is src for a replica whose ordinal, 1 or more, is its own for good: a StatefulSet's pod index and one, while src
+// counts the replicas. Pools smaller than the ordinal, which are in the middle of a restart, are reported without one.
+func FixedOrdinal(ordinal int, src Source) Source { return numbered{ordinal, src} }
+
+type numbered struct {
+	ordinal int
+	src     Source
+}
+
+// Watch reports what the source says, with the ordinal.
+func (s numbered) Watch(ctx context.Context, report func(Pool, error)) error {
+	if s.ordinal < 1 || s.src == nil {
+		return fmt.Errorf("quotient: FixedOrdinal: ordinal %d of source %v: want 1 or more, and a source", s.ordinal, s.src)
+	}
+	return s.src.Watch(ctx, func(p Pool, err error) {
+		if p.Ordinal, p.Fixed = 0, false; s.ordinal <= p.Replicas {
+			p.Ordinal, p.Fixed = s.ordinal, true
+		}
+		report(p, err)
+	})
+}
+
 // hints counts what was said about the pool. Limiter.mu guards it.
 type hints struct {
 	source                    string

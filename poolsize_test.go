@@ -463,3 +463,34 @@ func TestJoinerWaitsForTheNextWindow(t *testing.T) {
 		wants(t, l, "another, never seen", 2)
 	})
 }
+
+// The ordinal stays the replica's own whatever the source makes of it, and counts only in pools that are large enough.
+func TestFixedOrdinal(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l, src := limiterOf(t, Limit{}), &spoken{}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- l.Follow(ctx, FixedOrdinal(3, src)) }()
+		synctest.Wait()
+		for _, c := range []struct{ says, want Pool }{
+			{Pool{Replicas: 2, Ordinal: 1}, Pool{Replicas: 2}},
+			{Pool{Replicas: 5, Ordinal: 1}, Pool{Replicas: 5, Ordinal: 3, Fixed: true}},
+			{Pool{Replicas: 9}, Pool{Replicas: 9, Ordinal: 3, Fixed: true}},
+		} {
+			if src.saysPool(c.says); l.Pool() != c.want {
+				t.Errorf("%+v became %+v, want %+v", c.says, l.Pool(), c.want)
+			}
+		}
+		src.fails("no answer")
+		src.says(0)
+		if st := l.Stats().Pool; st.Errors != 1 || st.Rejected != 1 || st.Replicas != 9 {
+			t.Errorf("got %+v", st)
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Follow returned %v", err)
+		}
+		says(t, l.Follow(t.Context(), FixedOrdinal(0, src)), "FixedOrdinal", "0")
+		says(t, l.Follow(t.Context(), FixedOrdinal(1, nil)), "FixedOrdinal", "nil")
+	})
+}
