@@ -167,12 +167,16 @@ func (p *pacer) rebound(at time.Duration, ls *lawSetting) {
 	p.guard(at, ls, func() { p.ask(policy.Sample{Now: at, Sent: at}, ls) })
 }
 
-// renew asks the law, whose pace is out of date. One that has not begun does.
+// renew asks the law, whose pace is out of date. One that has not begun does. A bucket that is full stays full when the
+// pace rises: who takes all that there is once a second gets the pace of the second that begins, not of the one before.
 func (p *pacer) renew(at time.Duration, ls *lawSetting, fresh policy.Policy, seed uint64) {
 	p.guard(at, ls, func() {
+		full := p.law != nil && p.has(at) >= p.size
 		if p.law != nil || p.begin(fresh.New(seed), at, at, ls) {
 			p.ask(policy.Sample{Now: at, Sent: at, Paced: p.paced}, ls)
-			p.paced = false
+			if p.paced = false; full && p.notBefore == 0 {
+				p.tokens, p.last = p.size, at
+			}
 			return
 		}
 		p.outdated = 0

@@ -39,15 +39,15 @@ func TestPropertyReplica(t *testing.T) {
 					m.extra = max(m.extra, float64(w)-1)
 					p.Done(drawFeedback(rt))
 				}
-			default:
-				if p, n := l.TryAcquireUpTo("k", rapid.IntRange(1, 12).Draw(rt, "up to")); n > 0 {
-					m.add(n)
-					open = append(open, batch{p, len(m.events) - 1})
-				}
 			case 6, 7:
 				if n := len(open); n > 0 {
 					open[n-1].giveBack(rt, &m)
 					open = open[:n-1]
+				}
+			default:
+				if p, n := l.TryAcquireUpTo("k", rapid.IntRange(1, 12).Draw(rt, "up to")); n > 0 {
+					m.add(n)
+					open = append(open, batch{p, len(m.events) - 1})
 				}
 			}
 		}

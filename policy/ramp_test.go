@@ -1,0 +1,313 @@
+package policy_test
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient/policy"
+)
+
+// ramped is a law of a Ramp and its pace.
+type ramped struct {
+	policy.Pace
+	law    policy.Law
+	bounds policy.Bounds
+	now    time.Duration
+}
+
+func rampOf(p policy.Policy, ceiling float64) *ramped {
+	r := &ramped{law: p.New(1), bounds: policy.Bounds{Share: ceiling, Ceiling: ceiling}}
+	r.tell(policy.Sample{})
+	return r
+}
+
+func (r *ramped) tell(s policy.Sample) { s.Now = r.now; r.Pace = r.law.Next(s, r.bounds) }
+
+// second is one second in which so much is taken, and asks were held back or not. The rate is then that of the next one.
+func (r *ramped) second(taken float64, paced bool) {
+	r.now += time.Second
+	r.tell(policy.Sample{Taken: taken, Paced: paced})
+}
+
+// wait is some time in which nobody asks.
+func (r *ramped) wait(d time.Duration) { r.now += d; r.tell(policy.Sample{}) }
+
+// A ramp from 10 to 20 in ten seconds. Each letter is a second, after the first one: f full use, h half of it, l less,
+// p nothing taken but held back, b all given back, w without a call. The digits are the rates after each, less 10.
+func TestRampModes(t *testing.T) {
+	for _, c := range []struct {
+		mode       policy.RampMode
+		play, want string
+	}{
+		{policy.RampScheduled, "fhlpwwwwwfff", "1 2 3 4 5 6 7 8 9 10 10 10"},
+		{policy.RampRelaxed, "fhlpwwwwwfff", "1 2 3 4 4 4 4 4 4 5 6 7"},
+		{policy.RampRelaxed, "wwwfwwl", "0 0 0 1 1 1 2"},
+		{policy.RampOnlyIfUsed, "fhlpwwwwwfff", "1 2 2 2 2 2 2 2 2 3 4 5"},
+		{policy.RampGoBack, "fhlpw", "1 2 1 0 0"},
+		{policy.RampGoBack, "ffffffwwwwwwwwf", "1 2 3 4 5 6 6 6 6 6 4.5 4 3.5 3 4"},
+		{policy.RampGoBack, "fffffflwwwwwwwwwwwwwwf", "1 2 3 4 5 6 5 5 5 5 5 4.5 4 3.5 3 2.5 2 1.5 1 0.5 0 1"},
+		{policy.RampGoBack, "fffffffffffflff", "1 2 3 4 5 6 7 8 9 10 10 10 9 10 10"},
+		{policy.RampRelaxed, "ffffffffffff", "1 2 3 4 5 6 7 8 9 10 10 10"},
+	} {
+		l := rampOf(policy.Ramp{Mode: c.mode, Start: 0.5, Over: 10 * time.Second}, 20)
+		for i, want := range strings.Fields(c.want) {
+			switch c.play[i] {
+			case 'f':
+				l.second(math.Floor(l.Rate), false)
+			case 'h':
+				l.second(math.Ceil(l.Rate/2), true)
+			case 'l':
+				l.second(math.Ceil(l.Rate/2)-1, true)
+			case 'p':
+				l.second(0, true)
+			case 'w':
+				l.second(0, false)
+			}
+			var more float64
+			if err := json.Unmarshal([]byte(want), &more); err != nil {
+				t.Fatal(err)
+			}
+			near(t, c.mode.String()+" "+c.play[:i+1], l.Rate, 10+more)
+		}
+	}
+}
+
+// Where whole events are rarer than seconds each second with a call counts as used, whether there was an event in it or not.
+func TestRampFractions(t *testing.T) {
+	for _, c := range []struct {
+		ceiling, taken float64
+		paced          bool
+		rise           float64 // in tenths
+	}{
+		{1, 0, true, 1}, {1, 1, false, 1}, {1, 0, false, 0}, // from 0.5: no whole event
+		{3, 1, true, 1}, {3, 0, true, 0}, // from 1.5: one whole event
+		{11, 4, true, 0}, {11, 5, false, 1}, // from 5.5
+	} {
+		l := rampOf(policy.Ramp{Mode: policy.RampOnlyIfUsed, Start: 0.5, Over: 5 * time.Second, Threshold: 1}, c.ceiling)
+		l.second(c.taken, c.paced)
+		near(t, "part", l.Rate/c.ceiling, 0.5+c.rise/10)
+	}
+	l := rampOf(policy.Ramp{Mode: policy.RampOnlyIfUsed, Start: 0.3, Over: 5 * time.Second, Threshold: 1}, 100)
+	l.second(30, false)
+	l.second(43, false)
+	near(t, "43 of 44, which is a little less in floating point", l.Rate, 44)
+}
+
+func TestRampResumes(t *testing.T) {
+	for _, c := range []struct {
+		mode          policy.RampMode
+		start, resume float64
+		first, third  float64 // parts: at the beginning, and after two seconds without a call
+	}{
+		{policy.RampScheduled, 0.5, 0.8, 0.8, 0.9},
+		{policy.RampScheduled, 0.5, 0.2, 0.5, 0.6},
+		{policy.RampScheduled, 0.5, 1, 1, 1},
+		{policy.RampScheduled, 1, 1, 1, 1},
+		{policy.RampRelaxed, 0.5, 0.8, 0.8, 0.8},
+		{policy.RampOnlyIfUsed, 0.5, 0.8, 0.8, 0.8},
+		{policy.RampGoBack, 0.5, 0.8, 0.8, 0.75}, // a second past the cool-down
+		{policy.RampGoBack, 0.5, 0, 0.5, 0.5},
+		{policy.RampGoBack, 0.5, 7, 0.5, 0.5}, // no part at all
+		{policy.RampGoBack, 0.5, math.NaN(), 0.5, 0.5},
+	} {
+		p := policy.Ramp{Mode: c.mode, Start: c.start, Over: 10 * time.Second, Back: 1, CoolDown: time.Second, Resume: c.resume}
+		l := rampOf(p, 100)
+		near(t, "the beginning", l.Rate, 100*c.first)
+		l.wait(2 * time.Second)
+		near(t, "two seconds later", l.Rate, 100*c.third)
+	}
+}
+
+// Fields that are not set, or out of range, have defaults in New.
+func TestRampDefaults(t *testing.T) {
+	if l := rampOf(policy.Ramp{}, 100); l.Rate != 100 || l.Until != 0 {
+		t.Errorf("the zero value's pace is %+v", l.Pace)
+	}
+	if l := rampOf(policy.Ramp{Over: -time.Hour}, 100); l.Rate != 100 || l.Until != 0 {
+		t.Errorf("the pace of a ramp over less than nothing is %+v", l.Pace)
+	}
+	near(t, "an hour's ramp", rampOf(policy.Ramp{Over: time.Hour}, 100).Rate, 1)
+	bad := policy.Ramp{Mode: 9, Start: 2, Over: 10 * time.Second, Threshold: -1, Back: math.NaN(), CoolDown: -1, Resume: math.Inf(1)}
+	l := rampOf(bad, 100)
+	near(t, "a start that is none", l.Rate, 1)
+	l.wait(5 * time.Second)
+	near(t, "half a ramp by the clock", l.Rate, 50.5)
+	bad.Mode, bad.Start = policy.RampGoBack, 0.5
+	l = rampOf(bad, 100)
+	for range 4 {
+		l.second(math.Ceil(l.Rate/2), false) // half is enough
+	}
+	near(t, "a ramp of halves", l.Rate, 70)
+	l.wait(4 * time.Second)
+	near(t, "at the end of the cool-down", l.Rate, 70)
+	l.wait(time.Second)
+	near(t, "a second later", l.Rate, 62.5)
+	bad.CoolDown = time.Millisecond // less than a second means one
+	l = rampOf(bad, 100)
+	l.second(50, false)
+	near(t, "a second after the call", l.Rate, 55)
+}
+
+func TestRampValidateNamesFieldAndValue(t *testing.T) {
+	good := policy.Ramp{Mode: policy.RampGoBack, Start: 1, Over: time.Second, Threshold: 1, Back: 1, CoolDown: time.Second, Resume: 1}
+	for _, r := range []policy.Ramp{{}, good} {
+		if err := r.Validate(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, c := range []struct {
+		spoil func(*policy.Ramp)
+		want  string
+	}{
+		{func(r *policy.Ramp) { r.Mode = 4 }, "Ramp.Mode: there is no mode 4"},
+		{func(r *policy.Ramp) { r.Over = -1 }, "Ramp.Over: -1ns is below 0"},
+		{func(r *policy.Ramp) { r.CoolDown = -time.Second }, "Ramp.CoolDown: -1s is below 0"},
+		{func(r *policy.Ramp) { r.Start = math.NaN() }, "Ramp.Start: NaN is not between 0 and 1"},
+		{func(r *policy.Ramp) { r.Start = -0.1 }, "Ramp.Start: -0.1 is not between 0 and 1"},
+		{func(r *policy.Ramp) { r.Threshold = 50 }, "Ramp.Threshold: 50 is not between 0 and 1"},
+		{func(r *policy.Ramp) { r.Back = math.Inf(1) }, "Ramp.Back: +Inf is not between 0 and 1"},
+		{func(r *policy.Ramp) { r.Resume = 1.5 }, "Ramp.Resume: 1.5 is not between 0 and 1"},
+	} {
+		r := good
+		c.spoil(&r)
+		if err := r.Validate(); err == nil || err.Error() != "policy: "+c.want {
+			t.Errorf("%+v: %v, want %s", r, err, c.want)
+		}
+	}
+}
+
+func TestRampModeNames(t *testing.T) {
+	for m, name := range []string{"scheduled", "relaxed", "only-if-used", "go-back"} {
+		mode := policy.RampMode(m)
+		text, err := json.Marshal(map[string]policy.RampMode{"mode": mode})
+		if want := `{"mode":"` + name + `"}`; err != nil || string(text) != want || mode.String() != name {
+			t.Errorf("mode %d: %s, %v, %s", m, text, err, mode)
+		}
+		var back struct{ Mode policy.RampMode }
+		if err := json.Unmarshal(text, &back); err != nil || back.Mode != mode {
+			t.Errorf("%s: mode %d, %v", text, back.Mode, err)
+		}
+	}
+	if text, err := policy.RampMode(4).MarshalText(); err == nil || policy.RampMode(4).String() != "invalid" {
+		t.Errorf("a mode that there is not is %q", text)
+	}
+	mode := policy.RampRelaxed
+	for _, s := range []string{"", "Relaxed", "relaxed ", "resume", "invalid", strings.Repeat("x", 1<<20)} {
+		if err := mode.UnmarshalText([]byte(s)); err == nil || mode != policy.RampRelaxed || len(err.Error()) > 200 {
+			t.Errorf("%.20q: mode %v, %v", s, mode, err)
+		}
+	}
+}
+
+// The law is asked again at the end of each of its seconds, which begin with its first call.
+func TestRampIsAskedAgain(t *testing.T) {
+	l := rampOf(policy.Ramp{Over: 2 * time.Second}, 10)
+	l.law, l.now = policy.Ramp{Over: 2 * time.Second}.New(1), 300*time.Millisecond
+	for _, c := range []struct{ at, until float64 }{{0.3, 1.3}, {0.3, 1.3}, {1.2, 1.3}, {1.3, 2.3}, {2, 2.3}, {9.9, 10.3}} {
+		l.now = seconds(c.at)
+		l.tell(policy.Sample{})
+		if l.Until != seconds(c.until) || l.Saved != time.Second || l.NotBefore != 0 {
+			t.Errorf("at %v s: %+v, want until %v s", c.at, l.Pace, c.until)
+		}
+	}
+	if l.Rate != 10 {
+		t.Errorf("at the top the rate is %v", l.Rate)
+	}
+}
+
+// A change of the pool moves the rate and leaves the part. What was used is judged by what was allowed when it was taken.
+func TestRampFollowsThePool(t *testing.T) {
+	l := rampOf(policy.Ramp{Mode: policy.RampOnlyIfUsed, Start: 0.5, Over: 10 * time.Second}, 20)
+	l.second(10, false)
+	near(t, "20 for this replica", l.Rate, 11)
+	l.bounds.Ceiling = 10
+	l.tell(policy.Sample{Taken: 6})
+	near(t, "10", l.Rate, 5.5)
+	l.second(0, false)
+	near(t, "six of eleven were used", l.Rate, 6)
+	l.bounds.Ceiling = 100
+	l.tell(policy.Sample{Taken: 2})
+	l.second(0, false)
+	near(t, "two of six were used", l.Rate, 60)
+}
+
+// Nothing that an upstream says changes anything.
+func TestRampHearsNoAnswers(t *testing.T) {
+	p := policy.Ramp{Mode: policy.RampGoBack, Over: 10 * time.Second, Start: 0.1}
+	deaf, l := rampOf(p, 10), rampOf(p, 10)
+	for i := range 40 {
+		for _, r := range []*ramped{deaf, l} {
+			r.second(float64(i%3), i%4 == 0)
+		}
+		l.tell(policy.Sample{Outcome: policy.Outcome(i % 5), RetryAfter: time.Minute, Cost: 3,
+			Quota: policy.Quota{Limit: 1, Reset: time.Hour}})
+		if l.Pace != deaf.Pace {
+			t.Fatalf("%+v, without feedback %+v", l.Pace, deaf.Pace)
+		}
+	}
+}
+
+// What was taken counts in any order within its second. More given back than was taken, as of earlier seconds, is nothing.
+func TestRampAddsUpASecond(t *testing.T) {
+	for _, c := range []struct {
+		taken []float64
+		want  float64
+	}{
+		{[]float64{5}, 11}, {[]float64{4}, 10}, {[]float64{2, 2, 1}, 11}, {[]float64{8, -3}, 11}, {[]float64{8, -4}, 10},
+		{[]float64{2, -100, 5}, 11}, {[]float64{-100, 5}, 11}, {[]float64{5, math.NaN()}, 10}, {[]float64{math.Inf(1)}, 11},
+		{[]float64{math.Inf(1), math.Inf(-1), 5}, 10},
+	} {
+		l := rampOf(policy.Ramp{Mode: policy.RampOnlyIfUsed, Start: 0.5, Over: 10 * time.Second}, 20)
+		for _, x := range c.taken {
+			l.tell(policy.Sample{Taken: x})
+		}
+		near(t, "in the same second", l.Rate, 10)
+		l.wait(time.Second)
+		near(t, "in the next", l.Rate, c.want)
+		l.tell(policy.Sample{Taken: 100})
+		l.wait(time.Second)
+		near(t, "after one that is full", l.Rate, c.want+1)
+	}
+}
+
+// Ceilings that are none, and the smallest and largest there are.
+func TestRampCeilings(t *testing.T) {
+	for _, c := range []struct{ ceiling, want float64 }{
+		{math.Inf(1), 1e9}, {math.NaN(), 2.5}, {0, 2.5}, {-1, 2.5}, {math.Inf(-1), 2.5},
+		{math.MaxFloat64, math.MaxFloat64 / 2}, {math.SmallestNonzeroFloat64, math.SmallestNonzeroFloat64},
+	} {
+		p := policy.Ramp{Start: 0.5, Over: time.Second}
+		if got := rampOf(p, c.ceiling).Rate; got != c.want {
+			t.Errorf("at a ceiling of %v the rate is %v, want %v", c.ceiling, got, c.want)
+		}
+	}
+}
+
+// A clock that goes back stands still meanwhile, and one that jumps by centuries stops nothing.
+func TestRampOddClocks(t *testing.T) {
+	l := rampOf(policy.Ramp{Mode: policy.RampRelaxed, Start: 0.5, Over: 10 * time.Second}, 20)
+	l.second(1, false)
+	l.now -= time.Hour
+	l.tell(policy.Sample{Taken: 1})
+	near(t, "an hour earlier", l.Rate, 11)
+	l.second(1, false)
+	near(t, "and a second later", l.Rate, 12)
+	for i, at := range []time.Duration{math.MaxInt64, math.MinInt64, math.MaxInt64} {
+		l.now = at
+		l.tell(policy.Sample{Taken: 1})
+		near(t, "at the ends of time", l.Rate, []float64{13, 13, 14}[i])
+	}
+	if l.Until != math.MaxInt64 {
+		t.Errorf("asked again at %v", l.Until)
+	}
+}
+
+func TestRampAllocatesNothing(t *testing.T) {
+	l := rampOf(policy.Ramp{Mode: policy.RampGoBack, Over: time.Hour}, 20)
+	if n := testing.AllocsPerRun(100, func() { l.second(3, true) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
