@@ -1,0 +1,153 @@
+// Package dns counts the replicas that a name lists: the addresses of a Kubernetes headless Service,
+// or the targets of the SRV records that Consul, Nomad and Kubernetes serve.
+//
+// What the count is worth is up to whoever publishes the name. A replica that is listed late, such as a pod
+// that is not ready yet, is not counted until then, although it already works; a headless Service with
+// publishNotReadyAddresses lists it from its start. Replicas that share an address, such as pods in the network of
+// their host, count once by address: count them by SRV, where each has a port of its own.
+package dns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+// Source is a quotient.Source that looks a name up again and again. Set its fields before the first Watch
+// and leave them be; then any number of Watches may run at once. Look-ups are those of Go's own
+// resolver. Bounds are what a DNS message holds: 64 KiB, some 4,000 addresses.
+type Source struct {
+	// Name is a host name, or with SRV the full name of a service, such as
+	// _http._tcp.web.default.svc.cluster.local. With a dot at its end the search list of the machine is left out,
+	// which saves look-ups. An address is no name.
+	Name string
+	// SRV counts the distinct pairs of target and port that Name's SRV records list. They tell no ordinal.
+	SRV bool
+	// Refresh is the pause between look-ups, give or take a tenth, so that replicas that start
+	// together do not ask together: 10 ms to 24 h; 0 is 5 s, which is how long CoreDNS lets answers of
+	// Kubernetes be kept.
+	Refresh time.Duration
+	// Timeout bounds one look-up, all its questions together: 1 ms to 24 h; 0 is 2 s.
+	Timeout time.Duration
+	// Resolver says by its Dial whom to ask; nil, or without Dial: the machine's name servers. Its other
+	// fields do not count. The machine's hosts file comes first, as ever. A look-up asks for both families
+	// of addresses; it fails when a server fails at one of them, since half a list may be all that came.
+	Resolver *net.Resolver
+	// Own are the addresses of this replica; nil: those of its interfaces at each look-up, but for
+	// loopback and link-local ones. Where the first of them stands in the sorted list is the ordinal, from 1.
+	// It is 0, not known, while none is listed.
+	Own []netip.Addr
+	// Uncapped believes a list of exactly eight. Without it such a list is taken for one that was cut,
+	// since AWS Cloud Map, which names ECS services, and some resolvers give eight at most. It then counts as
+	// eight or as the last other count, whichever is larger, has no ordinal, and is reported as ErrEight besides.
+	Uncapped bool
+}
+
+// Defaults and bounds of the fields.
+const (
+	defaultRefresh = 5 * time.Second
+	leastRefresh   = 10 * time.Millisecond
+	defaultTimeout = 2 * time.Second
+	leastTimeout   = time.Millisecond
+	longest        = 24 * time.Hour
+)
+
+// capped is the length of lists that are known to be cut.
+const capped = 8
+
+// ErrEight is reported for each list of exactly eight, unless Uncapped is set.
+var ErrEight = errors.New("exactly eight answers, where some servers cut longer lists: set Uncapped if yours does not")
+
+// Watch looks Name up at once and then after each Refresh, and reports what it finds, one look-up after the
+// other. No answer, a failed look-up, a truncated answer and an empty list are errors that name Name,
+// never a count. Watch returns the context's error when the context ends, at once, also during a look-up. If a
+// field is out of range it returns an error that says so, and reports nothing.
+//
+// Addresses count once each, ::ffff:10.0.0.1 the same as 10.0.0.1. Of the two families the one with more addresses
+// counts, IPv4 if there are as many, so a replica that has both is one. In a pool where some have
+// only IPv4 and others only IPv6 that is too few: use SRV there.
+func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
+	if err := s.validate(); err != nil {
+		return err
+	}
+	w := watcher{Source: s, resolver: resolver(s.Resolver)}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+		}
+		found, err := w.look(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		w.tell(found, err, report)
+		timer.Reset(jittered(or(s.Refresh, defaultRefresh)))
+	}
+}
+
+// validate reports the first field that is out of range.
+func (s *Source) validate() error {
+	if s.Name == "" {
+		return errors.New(`dns: Source.Name: ""`)
+	}
+	if _, err := netip.ParseAddr(s.Name); err == nil {
+		return fmt.Errorf("dns: Source.Name: %q is an address", s.Name)
+	}
+	for i, a := range s.Own {
+		if !a.IsValid() {
+			return fmt.Errorf("dns: Source.Own[%d]: %v", i, a)
+		}
+	}
+	return errors.Join(between("Refresh", s.Refresh, leastRefresh), between("Timeout", s.Timeout, leastTimeout))
+}
+
+// between reports a duration that is out of range; 0 stands for the default.
+func between(field string, d, least time.Duration) error {
+	if d != 0 && (d < least || d > longest) {
+		return fmt.Errorf("dns: Source.%s: %v is not between %v and %v", field, d, least, longest)
+	}
+	return nil
+}
+
+// or is d, or what 0 stands for.
+func or(d, zero time.Duration) time.Duration {
+	if d == 0 {
+		return zero
+	}
+	return d
+}
+
+// jittered is d give or take a tenth.
+func jittered(d time.Duration) time.Duration {
+	return d - d/10 + rand.N(d/5+1)
+}
+
+// watcher is one Watch.
+type watcher struct {
+	*Source
+	resolver *net.Resolver
+	last     int // the last count that was not capped
+}
+
+// tell reports what a look-up has found.
+func (w *watcher) tell(found quotient.Pool, err error, report func(quotient.Pool, error)) {
+	switch {
+	case err != nil:
+		report(quotient.Pool{}, err)
+	case found.Replicas == capped && !w.Uncapped:
+		report(quotient.Pool{Replicas: max(capped, w.last)}, nil)
+		report(quotient.Pool{}, fmt.Errorf("dns: %s: %w", w.Name, ErrEight))
+	default:
+		w.last = found.Replicas
+		report(found, nil)
+	}
+}

@@ -1,0 +1,551 @@
+package dns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/dns/dnstest"
+	"github.com/quotient-go/quotient/poolsize/pooltest"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	name     = "web.test."
+	patience = 20 * time.Second // bounds everything that a test waits for on the real network
+)
+
+func server(t *testing.T) *dnstest.Server {
+	t.Helper()
+	s, err := dnstest.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// run is n addresses from one on.
+func run(first string, n int) []netip.Addr {
+	a := make([]netip.Addr, n)
+	for i := range a {
+		a[i] = netip.MustParseAddr(first)
+		if i > 0 {
+			a[i] = a[i-1].Next()
+		}
+	}
+	return a
+}
+
+func addrs(s string) []netip.Addr {
+	var a []netip.Addr
+	for f := range strings.FieldsSeq(s) {
+		a = append(a, netip.MustParseAddr(f))
+	}
+	return a
+}
+
+// targets are SRV records, written host:port.
+func targets(s string) []*net.SRV {
+	var srv []*net.SRV
+	for f := range strings.FieldsSeq(s) {
+		host, port, _ := strings.Cut(f, ":")
+		r := &net.SRV{Target: host}
+		fmt.Sscan(port, &r.Port)
+		srv = append(srv, r)
+	}
+	return srv
+}
+
+// source asks the server quickly, and leaves time for a busy machine to answer.
+func source(s *dnstest.Server) *Source {
+	return &Source{Name: name, Refresh: leastRefresh, Timeout: patience, Resolver: s.Resolver(), Own: []netip.Addr{}}
+}
+
+// report is one report of a source.
+type report struct {
+	pool quotient.Pool
+	err  error
+}
+
+// watching calls Watch until the test ends, and returns what is reported.
+func watching(t *testing.T, s *Source) <-chan report {
+	t.Helper()
+	return through(t, func(ctx context.Context, report func(quotient.Pool, error)) error { return s.Watch(ctx, report) })
+}
+
+func through(t *testing.T, watch func(context.Context, func(quotient.Pool, error)) error) <-chan report {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	reports, ended := make(chan report), make(chan error, 1)
+	go func() {
+		ended <- watch(ctx, func(p quotient.Pool, err error) {
+			select {
+			case reports <- report{p, err}:
+			case <-ctx.Done():
+			}
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := receive(t, ended); !errors.Is(err, context.Canceled) {
+			t.Errorf("Watch returned %v", err)
+		}
+	})
+	return reports
+}
+
+func receive[T any](t *testing.T, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("nothing within %v", patience)
+		panic("unreachable")
+	}
+}
+
+// fails waits for an error and fails unless it names the name and says the words.
+func fails(t *testing.T, reports <-chan report, words string) {
+	t.Helper()
+	r := receive(t, reports)
+	if r.err == nil || !strings.Contains(r.err.Error(), name) || !strings.Contains(r.err.Error(), words) || r.pool != (quotient.Pool{}) {
+		t.Errorf("reported %+v, %v; want an error that says %s and %q", r.pool, r.err, name, words)
+	}
+}
+
+// says waits for a pool.
+func says(t *testing.T, reports <-chan report, want quotient.Pool) {
+	t.Helper()
+	if r := receive(t, reports); r.err != nil || r.pool != want {
+		t.Errorf("reported %+v, %v; want %+v", r.pool, r.err, want)
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	rows := []struct{ listed, own, want string }{
+		{"10.0.0.1", "", "1 0"},
+		{"10.0.0.3 10.0.0.1 10.0.0.2", "", "3 0"},
+		{"10.0.0.3 10.0.0.1 10.0.0.2", "10.0.0.2", "3 2"},
+		{"10.0.0.3 10.0.0.1 10.0.0.2", "10.0.0.9 10.0.0.3", "3 3"},
+		{"10.0.0.3 10.0.0.1 10.0.0.2", "10.0.0.9", "3 0"},        // not listed yet
+		{"10.0.0.20 10.0.0.3", "10.0.0.20", "2 2"},               // in the order of numbers, not of letters
+		{"10.0.0.1 10.0.0.1 10.0.0.2", "10.0.0.2", "2 2"},        // twice the same
+		{"10.0.0.1 ::ffff:10.0.0.1", "", "1 0"},                  // IPv4 in IPv6 form
+		{"10.0.0.1 ::ffff:10.0.0.2", "::ffff:10.0.0.2", "2 2"},   //
+		{"::ffff:10.0.0.1 10.0.0.2", "10.0.0.1", "2 1"},          //
+		{"2001:db8::2 2001:db8::1", "2001:db8::2", "2 2"},        //
+		{"10.0.0.1 10.0.0.2 fd00::1 fd00::2", "10.0.0.2", "2 2"}, // both families
+		{"10.0.0.1 10.0.0.2 fd00::1 fd00::2", "fd00::2", "2 0"},  // IPv4 counts
+		{"10.0.0.1 fd00::1 fd00::2", "fd00::2 10.0.0.1", "2 2"},  // IPv6 has more
+		{"10.0.0.1 10.0.0.2 fd00::1", "fd00::1 10.0.0.1", "2 1"}, //
+	}
+	s := server(t)
+	for _, r := range rows {
+		t.Run(r.listed+" "+r.own, func(t *testing.T) {
+			s.Set(name, addrs(r.listed)...)
+			src := source(s)
+			src.Own = append(src.Own, addrs(r.own)...)
+			var want quotient.Pool
+			fmt.Sscan(r.want, &want.Replicas, &want.Ordinal)
+			says(t, watching(t, src), want)
+		})
+	}
+}
+
+func TestTargets(t *testing.T) {
+	rows := []struct {
+		listed string
+		want   int
+	}{
+		{"a.test:80", 1},
+		{"a.test:80 b.test:80 c.test:81", 3},
+		{"a.test:80 a.test:81", 2},            // two ports of one host
+		{"a.test:80 A.Test.:80 b.test:80", 2}, // the same in other letters
+		{"a.test:80 .:0", 1},                  // the root is no target
+	}
+	s := server(t)
+	for _, r := range rows {
+		t.Run(r.listed, func(t *testing.T) {
+			s.SetSRV(name, targets(r.listed)...)
+			src := source(s)
+			src.SRV = true
+			says(t, watching(t, src), quotient.Pool{Replicas: r.want})
+		})
+	}
+	s.SetSRV(name, targets(".:0")...)
+	src := source(s)
+	src.SRV = true
+	fails(t, watching(t, src), "the list is empty")
+}
+
+// Lists beyond a datagram come over TCP, whole.
+func TestLongLists(t *testing.T) {
+	s := server(t)
+	for _, n := range []int{50, 500, 4000} {
+		s.Set(name, run("10.0.0.1", n)...)
+		src := source(s)
+		src.Own = addrs("10.0.0.50")
+		says(t, watching(t, src), quotient.Pool{Replicas: n, Ordinal: 50})
+	}
+	s.Fail(dnstest.Oversized) // cut by the client, without a mark
+	for _, n := range []int{70, 90, 4000} {
+		s.Set(name, run("10.0.0.1", n)...)
+		says(t, watching(t, source(s)), quotient.Pool{Replicas: n})
+	}
+	s.Fail(dnstest.Healthy)
+	var pods []*net.SRV
+	for i := range 300 {
+		pods = append(pods, &net.SRV{Target: fmt.Sprintf("pod-%d.web.test.", i), Port: 80})
+	}
+	s.SetSRV(name, pods...)
+	src := source(s)
+	src.SRV = true
+	says(t, watching(t, src), quotient.Pool{Replicas: 300})
+}
+
+// Every failure is an error of its own, at every look-up, and the limiter keeps the last good pool.
+func TestFailuresKeepTheLastGoodPool(t *testing.T) {
+	rows := []struct {
+		mode dnstest.Mode
+		says string
+	}{
+		{dnstest.NXDomain, "no such host"}, {dnstest.Empty, "no such host"}, {dnstest.ServFail, "misbehaving"},
+		{dnstest.ServFailAAAA, "misbehaving"}, {dnstest.Truncated, "truncated"}, {dnstest.Garbage, "cannot unmarshal"},
+		{dnstest.Silent, "i/o timeout"},
+	}
+	for _, srv := range []bool{false, true} {
+		for _, r := range rows {
+			if srv && r.mode == dnstest.ServFailAAAA {
+				continue // it answers questions for SRV
+			}
+			t.Run(fmt.Sprint(r.mode, " srv ", srv), func(t *testing.T) {
+				s := server(t)
+				s.Set(name, append(run("10.0.0.1", 5), run("fd00::1", 3)...)...)
+				s.SetSRV(name, targets("a:1 b:1 c:1 d:1 e:1")...)
+				src := source(s)
+				src.SRV = srv
+				keepsFive(t, s, src, r.mode, r.says)
+			})
+		}
+	}
+}
+
+func keepsFive(t *testing.T, s *dnstest.Server, src *Source, mode dnstest.Mode, words string) {
+	t.Helper()
+	if mode == dnstest.Silent {
+		src.Timeout = 200 * time.Millisecond
+	}
+	l := limiter(t)
+	reports := following(t, l, src)
+	five := quotient.Pool{Replicas: 5}
+	until(t, reports, five)
+	s.Fail(mode)
+	r := receive(t, reports)
+	for i := 0; r.err == nil; r = receive(t, reports) { // a look-up that was on its way
+		if i++; i > 3 || r.pool != five {
+			t.Fatalf("reported %+v", r.pool)
+		}
+	}
+	if !strings.Contains(r.err.Error(), words) {
+		t.Errorf("reported %v, want one that says %q", r.err, words)
+	}
+	fails(t, reports, words)
+	if st := l.Stats().Pool; st.Replicas != 5 || st.Errors < 2 || !strings.Contains(st.LastError, name) {
+		t.Errorf("while it fails: %+v", st)
+	}
+	s.Fail(dnstest.Healthy)
+	s.Set(name, run("10.0.0.1", 6)...)
+	s.SetSRV(name, targets("a:1 b:1 c:1 d:1 e:1 f:1")...)
+	until(t, reports, quotient.Pool{Replicas: 6})
+	if got := l.Pool().Replicas; got != 6 {
+		t.Errorf("healed: the pool in force is one of %d", got)
+	}
+}
+
+func limiter(t *testing.T) *quotient.Limiter {
+	t.Helper()
+	l, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(1000)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// following is watching through a limiter that has heard each report before it is returned.
+func following(t *testing.T, l *quotient.Limiter, s *Source) <-chan report {
+	t.Helper()
+	return through(t, func(ctx context.Context, note func(quotient.Pool, error)) error {
+		return l.Follow(ctx, watchFunc(func(ctx context.Context, report func(quotient.Pool, error)) error {
+			return s.Watch(ctx, func(p quotient.Pool, err error) { report(p, err); note(p, err) })
+		}))
+	})
+}
+
+type watchFunc func(context.Context, func(quotient.Pool, error)) error
+
+func (f watchFunc) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
+	return f(ctx, report)
+}
+
+// until reads reports until one is the pool.
+func until(t *testing.T, reports <-chan report, want quotient.Pool) {
+	t.Helper()
+	deadline := time.After(patience)
+	for last := (report{}); last.err != nil || last.pool != want; {
+		select {
+		case last = <-reports:
+		case <-deadline:
+			t.Fatalf("%+v was not reported within %v; the last report is %+v, %v", want, patience, last.pool, last.err)
+		}
+	}
+}
+
+func TestChanging(t *testing.T) {
+	s := server(t)
+	src := source(s)
+	src.Own = addrs("10.0.0.3")
+	s.Set(name, run("10.0.0.1", 2)...)
+	reports := watching(t, src)
+	says(t, reports, quotient.Pool{Replicas: 2})
+	for _, n := range []int{3, 7, 5, 20, 3} {
+		s.Set(name, run("10.0.0.1", n)...)
+		until(t, reports, quotient.Pool{Replicas: n, Ordinal: 3})
+	}
+}
+
+func TestExactlyEight(t *testing.T) {
+	s := server(t)
+	src := source(s)
+	src.Own = addrs("10.0.0.1")
+	l := limiter(t)
+	s.Set(name, run("10.0.0.1", 8)...)
+	reports := following(t, l, src)
+	for range 3 { // at each look-up
+		says(t, reports, quotient.Pool{Replicas: 8})
+		r := receive(t, reports)
+		if !errors.Is(r.err, ErrEight) || !strings.Contains(r.err.Error(), name) || !strings.Contains(r.err.Error(), "Uncapped") {
+			t.Errorf("reported %+v, %v", r.pool, r.err)
+		}
+	}
+	if st := l.Stats().Pool; st.Replicas != 8 || st.Errors < 3 || st.Errors > st.Reports {
+		t.Errorf("%+v", st)
+	}
+	s.Set(name, run("10.0.0.1", 12)...)
+	until(t, reports, quotient.Pool{Replicas: 12, Ordinal: 1})
+	s.Set(name, run("10.0.0.1", 8)...)
+	until(t, reports, quotient.Pool{Replicas: 12}) // cut, or fewer: nobody can tell
+	s.Set(name, run("10.0.0.1", 5)...)
+	until(t, reports, quotient.Pool{Replicas: 5, Ordinal: 1})
+	s.Set(name, run("10.0.0.1", 8)...)
+	until(t, reports, quotient.Pool{Replicas: 8})
+}
+
+func TestUncapped(t *testing.T) {
+	s := server(t)
+	src := source(s)
+	src.Uncapped, src.Own = true, addrs("10.0.0.8")
+	s.Set(name, run("10.0.0.1", 8)...)
+	reports := watching(t, src)
+	for range 3 {
+		says(t, reports, quotient.Pool{Replicas: 8, Ordinal: 8})
+	}
+}
+
+// The context's end ends a look-up that nobody answers, and nothing of it goes on: package net alone
+// would wait for the server for 5 s, which is longer than goleak does.
+func TestContextEndsASilentLookUp(t *testing.T) {
+	for _, srv := range []bool{false, true} {
+		s := server(t)
+		s.Fail(dnstest.Silent)
+		asked := make(chan struct{}, 100)
+		dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+			var d net.Dialer // the server's own would close the connection itself
+			defer func() { asked <- struct{}{} }()
+			return d.DialContext(ctx, network, s.Addr())
+		}
+		src := &Source{Name: name, SRV: srv, Timeout: time.Hour, Resolver: &net.Resolver{Dial: dial}}
+		before := goleak.IgnoreCurrent()
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- src.Watch(ctx, func(p quotient.Pool, err error) { t.Errorf("reported %v, %v", p, err) })
+		}()
+		receive(t, asked)
+		cancel()
+		if err := receive(t, ended); err != context.Canceled {
+			t.Errorf("Watch returned %v", err)
+		}
+		if err := goleak.Find(before); err != nil {
+			t.Errorf("srv %v: %v", srv, err)
+		}
+	}
+}
+
+// The addresses of this machine are found among those that are listed.
+func TestOwnAddressesAreThoseOfTheInterfaces(t *testing.T) {
+	own, err := interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range own {
+		if a.IsLoopback() || a.IsLinkLocalUnicast() || !a.IsValid() {
+			t.Errorf("%v is not this machine's alone", a)
+		}
+	}
+	s := server(t)
+	src := source(s)
+	src.Own = nil
+	s.Set(name, addrs("127.0.0.1 10.255.255.253")...)
+	says(t, watching(t, src), quotient.Pool{Replicas: 2})
+	if len(own) == 0 {
+		t.Skip("this machine has loopback addresses alone")
+	}
+	s.Set(name, own[0])
+	says(t, watching(t, src), quotient.Pool{Replicas: 1, Ordinal: 1})
+}
+
+func TestFieldsAreChecked(t *testing.T) {
+	rows := []struct {
+		src  Source
+		says string
+	}{
+		{Source{}, `Source.Name: ""`},
+		{Source{Name: "10.0.0.1"}, `Source.Name: "10.0.0.1" is an address`},
+		{Source{Name: "fd00::1"}, `Source.Name: "fd00::1" is an address`},
+		{Source{Name: name, Refresh: -1}, "Source.Refresh: -1ns"},
+		{Source{Name: name, Refresh: time.Millisecond}, "Source.Refresh: 1ms"},
+		{Source{Name: name, Refresh: 1 << 62}, "Source.Refresh: "},
+		{Source{Name: name, Timeout: -time.Second}, "Source.Timeout: -1s"},
+		{Source{Name: name, Timeout: 25 * time.Hour}, "Source.Timeout: 25h"},
+		{Source{Name: name, Own: make([]netip.Addr, 1)}, "Source.Own[0]: invalid IP"},
+	}
+	for _, r := range rows {
+		err := r.src.Watch(t.Context(), func(p quotient.Pool, err error) { t.Errorf("reported %v, %v", p, err) })
+		if err == nil || !strings.Contains(err.Error(), r.says) {
+			t.Errorf("%+v: %v, want one that says %q", r.src, err, r.says)
+		}
+	}
+}
+
+// dialing is a source in fake time whose network is a function.
+func dialing(dial func(context.Context) error) *Source {
+	return &Source{Name: name, Resolver: &net.Resolver{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return nil, dial(ctx)
+	}}}
+}
+
+// The first look-up comes at once, the others 4.5 to 5.5 s after each other, not all alike.
+func TestPauseIsJittered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := dialing(func(context.Context) error { return errors.New("no network") })
+		reports := watching(t, src)
+		last := time.Now()
+		seen := map[time.Duration]bool{}
+		for i := range 50 {
+			fails(t, reports, "no network")
+			d := time.Since(last)
+			last = last.Add(d)
+			if i == 0 && d != 0 || i > 0 && (d < 4500*time.Millisecond || d > 5500*time.Millisecond) {
+				t.Errorf("look-up %d after %v", i, d)
+			}
+			seen[d] = true
+		}
+		if len(seen) < 10 {
+			t.Errorf("%d different pauses", len(seen))
+		}
+	})
+}
+
+// A look-up ends after Timeout, and the next one begins a pause later: there is one at a time.
+func TestTimeoutBoundsALookUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var open atomic.Int32
+		src := dialing(func(ctx context.Context) error {
+			if n := open.Add(1); n > 2 { // a question for each family
+				t.Errorf("%d questions at a time", n)
+			}
+			defer open.Add(-1)
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		src.Refresh = 100 * time.Millisecond
+		reports := watching(t, src)
+		for i := range 20 {
+			start := time.Now()
+			fails(t, reports, "timeout")
+			d := time.Since(start)
+			if low, high := defaultTimeout, defaultTimeout+110*time.Millisecond; d < low || d > high || i == 0 && d != low {
+				t.Errorf("look-up %d ends after %v", i, d)
+			}
+		}
+	})
+}
+
+func TestConformance(t *testing.T) {
+	for _, srv := range []bool{false, true} {
+		t.Run(fmt.Sprint("srv ", srv), func(t *testing.T) {
+			s := server(t)
+			src := source(s)
+			src.SRV = srv
+			pooltest.Run(t, pooltest.World{
+				Source: func(testing.TB) quotient.Source { return src },
+				Set: func(_ testing.TB, n int) {
+					s.Set(name, run("10.0.0.1", n)...)
+					s.SetSRV(name, targets("a:1 b:1 c:1 d:1 e:1 f:1 g:1")[:n]...)
+				},
+				Break:   func(testing.TB) { s.Fail(dnstest.ServFail) },
+				Garbage: func(testing.TB) { s.Fail(dnstest.Garbage) },
+				Heal:    func(testing.TB) { s.Fail(dnstest.Healthy) },
+			})
+		})
+	}
+}
+
+// A list depends on what is in the answers, not on their order; it holds no address twice and none of
+// the family that has fewer; and its members have the ordinals 1 to n.
+func TestPropertyList(t *testing.T) {
+	address := rapid.Custom(func(t *rapid.T) netip.Addr {
+		last := byte(rapid.IntRange(0, 9).Draw(t, "last"))
+		switch rapid.IntRange(0, 2).Draw(t, "form") {
+		case 0:
+			return netip.AddrFrom4([4]byte{10, 0, 0, last})
+		case 1:
+			return netip.AddrFrom16(netip.AddrFrom4([4]byte{10, 0, 0, last}).As16())
+		}
+		return netip.AddrFrom16([16]byte{0: 0xfd, 15: last})
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		found := rapid.SliceOfN(address, 1, 40).Draw(t, "found")
+		families := map[bool]map[netip.Addr]bool{true: {}, false: {}}
+		for _, a := range found {
+			families[a.Unmap().Is4()][a.Unmap()] = true
+		}
+		shuffled := rapid.Permutation(found).Draw(t, "shuffled")
+		got := list(found)
+		if again := list(shuffled); !slices.Equal(again, got) {
+			t.Fatalf("%v and %v", got, again)
+		}
+		if want := max(len(families[true]), len(families[false])); len(got) != want {
+			t.Fatalf("%v has %d members, want %d", got, len(got), want)
+		}
+		for i, a := range got {
+			if !families[got[0].Is4()][a] || place(got, []netip.Addr{a}) != i+1 {
+				t.Fatalf("member %d of %v", i, got)
+			}
+		}
+	})
+}

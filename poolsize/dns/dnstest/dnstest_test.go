@@ -1,0 +1,339 @@
+package dnstest
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds everything that a test waits for on the real network.
+const patience = 20 * time.Second
+
+func started(t *testing.T) *Server {
+	t.Helper()
+	s, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func patient(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// run is the addresses from one on.
+func run(first string, n int) []netip.Addr {
+	a := make([]netip.Addr, n)
+	for i := range a {
+		a[i] = netip.MustParseAddr(first)
+		if i > 0 {
+			a[i] = a[i-1].Next()
+		}
+	}
+	return a
+}
+
+func TestAddresses(t *testing.T) {
+	s := started(t)
+	rows := []struct {
+		network string
+		addrs   []netip.Addr
+	}{
+		{"ip4", run("10.0.0.1", 1)},
+		{"ip4", run("10.0.0.1", 50)}, // beyond 512 bytes
+		{"ip4", run("10.0.0.1", 300)},
+		{"ip4", run("10.0.0.1", 4000)}, // a message of 64,000 bytes
+		{"ip6", run("2001:db8::1", 3)},
+		{"ip6", run("2001:db8::1", 200)},
+	}
+	for _, r := range rows {
+		t.Run(fmt.Sprint(r.network, " ", len(r.addrs)), func(t *testing.T) {
+			s.Set("Web.Test.", r.addrs...)
+			got, err := s.Resolver().LookupNetIP(patient(t), r.network, "web.test.")
+			slices.SortFunc(got, netip.Addr.Compare)
+			if err != nil || !slices.Equal(got, r.addrs) {
+				t.Errorf("%d addresses, %v; want %d", len(got), err, len(r.addrs))
+			}
+		})
+	}
+}
+
+func TestBothFamilies(t *testing.T) {
+	s := started(t)
+	s.Set("web.test", netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("::ffff:10.0.0.2"), netip.MustParseAddr("2001:db8::1"))
+	for network, want := range map[string]int{"ip": 3, "ip4": 1} { // the one in IPv6 form is an AAAA record
+		got, err := s.Resolver().LookupNetIP(patient(t), network, "web.test.")
+		if err != nil || len(got) != want {
+			t.Errorf("%s: %v, %v; want %d", network, got, err, want)
+		}
+	}
+}
+
+func TestSRV(t *testing.T) {
+	s := started(t)
+	var want []*net.SRV
+	for i := range 60 {
+		want = append(want, &net.SRV{Target: fmt.Sprintf("pod-%02d.web.test.", i), Port: uint16(8000 + i), Priority: uint16(i), Weight: 5})
+	}
+	s.SetSRV("_http._tcp.web.test", want...)
+	_, got, err := s.Resolver().LookupSRV(patient(t), "http", "tcp", "web.test.")
+	if err != nil || len(got) != len(want) {
+		t.Fatalf("%d targets, %v; want %d", len(got), err, len(want))
+	}
+	for i := range got {
+		if *got[i] != *want[i] {
+			t.Errorf("target %d: %v, want %v", i, *got[i], *want[i])
+		}
+	}
+	if _, err := s.Resolver().LookupNetIP(patient(t), "ip", "_http._tcp.web.test."); !notFound(err) {
+		t.Errorf("addresses of a name that has targets alone: %v", err)
+	}
+}
+
+func notFound(err error) bool {
+	var d *net.DNSError
+	return errors.As(err, &d) && d.IsNotFound
+}
+
+func temporary(err error) bool {
+	var d *net.DNSError
+	return errors.As(err, &d) && d.IsTemporary
+}
+
+func TestModes(t *testing.T) {
+	s := started(t)
+	s.Set("web.test", run("10.0.0.1", 4)...)
+	failed := func(err error) bool { return err != nil }
+	rows := []struct {
+		mode Mode
+		want func(error) bool
+	}{
+		{NXDomain, notFound}, {Empty, notFound}, {ServFail, temporary}, {Garbage, failed},
+		{Silent, func(err error) bool {
+			return errors.Is(err, context.DeadlineExceeded) || err != nil && err.(net.Error).Timeout()
+		}},
+	}
+	for _, r := range rows {
+		t.Run(r.mode.String(), func(t *testing.T) {
+			s.Fail(r.mode)
+			ctx, cancel := context.WithTimeout(patient(t), time.Second)
+			if r.mode == Silent {
+				ctx, cancel = context.WithTimeout(patient(t), 50*time.Millisecond)
+			}
+			defer cancel()
+			if got, err := s.Resolver().LookupNetIP(ctx, "ip4", "web.test."); !r.want(err) {
+				t.Errorf("%v, %v", got, err)
+			}
+			s.Fail(Healthy)
+			if got, err := s.Resolver().LookupNetIP(patient(t), "ip4", "web.test."); err != nil || len(got) != 4 {
+				t.Errorf("healed: %v, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestServFailAAAA(t *testing.T) {
+	s := started(t)
+	s.Set("web.test", append(run("10.0.0.1", 2), run("2001:db8::1", 2)...)...)
+	s.Fail(ServFailAAAA)
+	if got, err := s.Resolver().LookupNetIP(patient(t), "ip4", "web.test."); err != nil || len(got) != 2 {
+		t.Errorf("IPv4: %v, %v", got, err)
+	}
+	if got, err := s.Resolver().LookupNetIP(patient(t), "ip6", "web.test."); !temporary(err) {
+		t.Errorf("IPv6: %v, %v", got, err)
+	}
+}
+
+func TestUnknownNamesDoNotExist(t *testing.T) {
+	s := started(t)
+	s.Set("empty.test")
+	for name, code := range map[string]uint16{"none.test": nameError, "empty.test": 0} {
+		m := s.answer(ask(name, typeA, 0), false)
+		if got := binary.BigEndian.Uint16(m[2:]) & 15; got != code {
+			t.Errorf("%s: code %d, want %d", name, got, code)
+		}
+	}
+}
+
+// ask is a question as a client writes it; size 0: without EDNS0.
+func ask(name string, kind uint16, size int) []byte {
+	additional := byte(0)
+	if size > 0 {
+		additional = 1
+	}
+	m := []byte{0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, additional}
+	m, err := appendName(m, name)
+	if err != nil {
+		panic(err)
+	}
+	m = append(m, byte(kind>>8), byte(kind), 0, classInternet)
+	if size > 0 {
+		m = append(m, 0, 0, typeOPT, byte(size>>8), byte(size), 0, 0, 0, 0, 0, 0)
+	}
+	return m
+}
+
+func TestSizes(t *testing.T) {
+	s := started(t)
+	s.Set("web.test", run("10.0.0.1", 5000)...)
+	rows := []struct {
+		size   int
+		stream bool
+		limit  int
+	}{
+		{0, false, 512}, {100, false, 512}, {900, false, 900}, {1232, false, 1232}, {4096, false, 1232},
+		{0, true, 65535}, {1232, true, 65535},
+	}
+	for _, r := range rows {
+		m := s.answer(ask("web.test", typeA, r.size), r.stream)
+		truncated := binary.BigEndian.Uint16(m[2:])&flagTruncated != 0
+		if len(m) > r.limit || len(m) < r.limit-60 || !truncated {
+			t.Errorf("%+v: %d bytes, truncated %v", r, len(m), truncated)
+		}
+	}
+}
+
+func TestOversized(t *testing.T) {
+	s := started(t)
+	s.Set("web.test", run("10.0.0.1", 1000)...)
+	s.Fail(Oversized)
+	m := s.answer(ask("web.test", typeA, 1232), false)
+	if n := binary.BigEndian.Uint16(m[6:]); len(m) < 16000 || n != 1000 || binary.BigEndian.Uint16(m[2:])&flagTruncated != 0 {
+		t.Errorf("%d bytes, %d records", len(m), n)
+	}
+}
+
+func TestTruncatedOverTCPToo(t *testing.T) {
+	s := started(t)
+	s.Set("web.test", run("10.0.0.1", 5)...)
+	s.Fail(Truncated)
+	for _, stream := range []bool{false, true} {
+		m := s.answer(ask("web.test", typeA, 0), stream)
+		if flags, n := binary.BigEndian.Uint16(m[2:]), binary.BigEndian.Uint16(m[6:]); flags&flagTruncated == 0 || n != 3 {
+			t.Errorf("stream %v: flags %04x, %d records", stream, flags, n)
+		}
+	}
+}
+
+func TestMalformedQuestions(t *testing.T) {
+	s := started(t)
+	good := ask("web.test", typeA, 0)
+	with := func(at int, b byte) []byte { m := slices.Clone(good); m[at] = b; return m }
+	rows := []struct {
+		name   string
+		m      []byte
+		answer bool
+	}{
+		{"empty", nil, false},
+		{"short header", good[:11], false},
+		{"an answer", with(2, 0x81), false},
+		{"no end of the name", good[:15], true},
+		{"no type", good[:len(good)-3], true},
+		{"two questions", with(5, 2), true},
+		{"another opcode", with(2, 0x11), true},
+		{"a pointer", with(12, 0xc0), true},
+		{"a name of 300 bytes", append(append(slices.Clone(good[:12]), []byte(strings.Repeat("\x01a", 150))...), 0, 0, 1, 0, 1), true},
+	}
+	for _, r := range rows {
+		m := s.answer(r.m, false)
+		if (m != nil) != r.answer || r.answer && binary.BigEndian.Uint16(m[2:])&15 != formatError {
+			t.Errorf("%s: answer %x", r.name, m)
+		}
+	}
+}
+
+func TestSetPanics(t *testing.T) {
+	s := started(t)
+	rows := map[string]func(){
+		"invalid address": func() { s.Set("web.test", netip.Addr{}) },
+		"a label of 0":    func() { s.Set("web..test") },
+		"64 bytes":        func() { s.Set(strings.Repeat("a", 64) + ".test") },
+		"256 bytes":       func() { s.Set(strings.Repeat("abc.", 64)) },
+		"target":          func() { s.SetSRV("web.test", &net.SRV{Target: "a..b"}) },
+	}
+	for name, f := range rows {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			f()
+		}()
+	}
+	if mode, r, exists := s.find("web.test"); exists {
+		t.Errorf("after refusals: %v %v", mode, r)
+	}
+}
+
+// Connections beyond the bound are closed, and Close ends those that are open.
+func TestConnectionsAreBounded(t *testing.T) {
+	s := started(t)
+	var d net.Dialer
+	dial := func() net.Conn {
+		c, err := d.DialContext(patient(t), "tcp", s.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		c.SetDeadline(time.Now().Add(patience))
+		return c
+	}
+	// asks sends a question and tells whether an answer came.
+	asks := func(c net.Conn) bool {
+		q := ask("web.test", typeA, 0)
+		c.Write(append([]byte{0, byte(len(q))}, q...))
+		var size [2]byte
+		if _, err := io.ReadFull(c, size[:]); err != nil {
+			return false
+		}
+		_, err := io.ReadFull(c, make([]byte, binary.BigEndian.Uint16(size[:])))
+		return err == nil
+	}
+	var open []net.Conn
+	for range maxConns {
+		c := dial()
+		if !asks(c) {
+			t.Fatalf("connection %d has no answer", len(open))
+		}
+		open = append(open, c)
+	}
+	if asks(dial()) {
+		t.Errorf("connection %d has an answer", maxConns+1)
+	}
+	start := time.Now()
+	s.Close()
+	if d := time.Since(start); d > idle/2 {
+		t.Errorf("Close has waited for connections: %v", d)
+	}
+	if asks(open[0]) {
+		t.Error("a closed server answers")
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("closed again: %v", err)
+	}
+}
+
+func TestModeString(t *testing.T) {
+	for m, want := range map[Mode]string{Healthy: "healthy", Garbage: "garbage", 200: "Mode(200)"} {
+		if m.String() != want {
+			t.Errorf("%d: %q", m, m)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package dnstest
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"time"
+)
+
+// Sizes of messages in bytes. A question of one name is at most 12 + 255 + 4 long, with EDNS0 some
+// more; RFC 1035 gives a datagram 512, and 1,232 passes every network whole.
+const (
+	maxQuestion = 1232
+	minDatagram = 512
+	maxDatagram = 1232
+	maxStream   = 1<<16 - 1
+	maxUDP      = 1<<16 - 1 - 20 - 8 // what is left beside the headers of IPv4 and UDP
+)
+
+func (s *Server) serveUDP() {
+	buf := make([]byte, maxQuestion)
+	for {
+		n, from, err := s.udp.ReadFrom(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // the word of a client that has gone
+		}
+		if answer := s.answer(buf[:n], false); answer != nil {
+			s.udp.WriteTo(answer, from)
+		}
+	}
+}
+
+func (s *Server) serveTCP() {
+	for {
+		c, err := s.tcp.Accept()
+		if err != nil {
+			return
+		}
+		if !s.admit(c) {
+			c.Close()
+			continue
+		}
+		s.wg.Go(func() { s.serveConn(c) })
+	}
+}
+
+// admit keeps a connection for Close to close, unless there are too many.
+func (s *Server) admit(c net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.conns) >= maxConns {
+		return false
+	}
+	s.conns[c] = struct{}{}
+	return true
+}
+
+// serveConn answers what comes over one connection, each message after two bytes of length.
+func (s *Server) serveConn(c net.Conn) {
+	defer func() {
+		c.Close()
+		s.mu.Lock()
+		delete(s.conns, c)
+		s.mu.Unlock()
+	}()
+	buf := make([]byte, maxQuestion)
+	for {
+		c.SetDeadline(time.Now().Add(idle))
+		if _, err := io.ReadFull(c, buf[:2]); err != nil {
+			return
+		}
+		n := int(binary.BigEndian.Uint16(buf))
+		if n > len(buf) {
+			return
+		}
+		if _, err := io.ReadFull(c, buf[:n]); err != nil {
+			return
+		}
+		answer := s.answer(buf[:n], true)
+		if answer == nil {
+			continue
+		}
+		if _, err := c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...)); err != nil {
+			return
+		}
+	}
+}
+
+// answer is the answer to a message, nil for none.
+func (s *Server) answer(message []byte, stream bool) []byte {
+	q, err := parseQuestion(message)
+	if errors.Is(err, errNoQuestion) {
+		return nil
+	}
+	mode, r, exists := s.find(q.name)
+	a := reply{q: q, limit: limit(q, mode, stream)}
+	switch {
+	case mode == Silent:
+		return nil
+	case err != nil:
+		a.code = formatError
+	case mode == ServFail || mode == ServFailAAAA && q.kind == typeAAAA:
+		a.code = serverFailure
+	case mode == Garbage:
+		return a.garbage()
+	case mode == NXDomain || mode != Empty && !exists:
+		a.code = nameError
+	case mode != Empty:
+		a.records = r.of(q)
+	}
+	if mode == Truncated {
+		a.truncated, a.records = true, a.records[:(len(a.records)+1)/2]
+	}
+	return a.message()
+}
+
+// limit is how long an answer may be, in bytes.
+func limit(q question, mode Mode, stream bool) int {
+	switch {
+	case stream:
+		return maxStream
+	case mode == Oversized:
+		return maxUDP
+	}
+	return q.size
+}
+
+// of are the data of the records that a question asks for.
+func (r records) of(q question) [][]byte {
+	var data [][]byte
+	if q.class != classInternet {
+		return nil
+	}
+	for _, a := range r.addrs {
+		if a.Is4() == (q.kind == typeA) && (q.kind == typeA || q.kind == typeAAAA) {
+			data = append(data, a.AsSlice())
+		}
+	}
+	if q.kind != typeSRV {
+		return data
+	}
+	for _, t := range r.srv {
+		d := binary.BigEndian.AppendUint16(nil, t.Priority)
+		d = binary.BigEndian.AppendUint16(d, t.Weight)
+		d = binary.BigEndian.AppendUint16(d, t.Port)
+		d, _ = appendName(d, t.Target) // SetSRV has refused invalid ones
+		data = append(data, d)
+	}
+	return data
+}

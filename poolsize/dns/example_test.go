@@ -1,0 +1,71 @@
+package dns_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/dns"
+	"github.com/quotient-go/quotient/poolsize/dns/dnstest"
+)
+
+// A limiter that follows a headless Service of Kubernetes. The server stands in for the cluster's;
+// without Resolver the machine's name servers are asked.
+func Example() {
+	s, err := dnstest.New()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer s.Close()
+	s.Set("web.default.svc.cluster.local", netip.MustParseAddr("10.0.0.10"), netip.MustParseAddr("10.0.0.11"))
+
+	l, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() {
+		ended <- l.Follow(ctx, &dns.Source{Name: "web.default.svc.cluster.local.", Resolver: s.Resolver()})
+	}()
+
+	for range time.Tick(time.Millisecond) { // requests are limited all the while
+		if l.Pool().Replicas == 2 {
+			break
+		}
+	}
+	fmt.Println(l.Stats().Rules[0].Share)
+	cancel()
+	fmt.Println(<-ended)
+	// Output:
+	// 50
+	// context canceled
+}
+
+// This replica's address stands second in the list of four.
+func ExampleSource_Watch() {
+	s, err := dnstest.New()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer s.Close()
+	s.Set("web.test",
+		netip.MustParseAddr("10.0.0.10"), netip.MustParseAddr("10.0.0.11"),
+		netip.MustParseAddr("10.0.0.12"), netip.MustParseAddr("10.0.0.13"))
+
+	ctx, cancel := context.WithCancel(context.Background())
+	src := dns.Source{Name: "web.test.", Resolver: s.Resolver(), Own: []netip.Addr{netip.MustParseAddr("10.0.0.11")}}
+	err = src.Watch(ctx, func(p quotient.Pool, err error) {
+		fmt.Println(p.Replicas, p.Ordinal, err)
+		cancel()
+	})
+	fmt.Println(err)
+	// Output:
+	// 4 2 <nil>
+	// context canceled
+}

@@ -1,0 +1,179 @@
+package dns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/quotient-go/quotient"
+)
+
+// look is one look-up.
+func (w *watcher) look(ctx context.Context) (quotient.Pool, error) {
+	ctx, cancel := context.WithTimeout(ctx, or(w.Timeout, defaultTimeout))
+	defer cancel()
+	find := w.addresses
+	if w.SRV {
+		find = w.targets
+	}
+	p, err := find(ctx)
+	if err != nil {
+		return quotient.Pool{}, fmt.Errorf("dns: %s: %w", w.Name, err)
+	}
+	if p.Replicas == 0 {
+		return quotient.Pool{}, fmt.Errorf("dns: %s: the list is empty", w.Name)
+	}
+	return p, nil
+}
+
+// targets counts SRV records. A record whose target is the root says that there is no such service.
+func (w *watcher) targets(ctx context.Context) (quotient.Pool, error) {
+	_, records, err := w.resolver.LookupSRV(ctx, "", "", w.Name)
+	if err != nil {
+		return quotient.Pool{}, err
+	}
+	distinct := map[string]struct{}{}
+	for _, r := range records {
+		if host := strings.ToLower(strings.TrimSuffix(r.Target, ".")); host != "" {
+			distinct[host+":"+strconv.Itoa(int(r.Port))] = struct{}{}
+		}
+	}
+	return quotient.Pool{Replicas: len(distinct)}, nil
+}
+
+// addresses counts A and AAAA records.
+func (w *watcher) addresses(ctx context.Context) (quotient.Pool, error) {
+	found, err := w.resolver.LookupNetIP(ctx, "ip", w.Name)
+	if err != nil {
+		return quotient.Pool{}, err
+	}
+	own := w.Own
+	if own == nil {
+		if own, err = interfaces(); err != nil {
+			return quotient.Pool{}, err
+		}
+	}
+	listed := list(found)
+	return quotient.Pool{Replicas: len(listed), Ordinal: place(listed, own)}, nil
+}
+
+// list is the addresses that count, in order, each once: those of the family that has more, IPv4 if
+// both have as many. A replica with addresses of both families is thus one replica, and all
+// replicas make the same list of the same answers.
+func list(found []netip.Addr) []netip.Addr {
+	var v4, v6 []netip.Addr
+	for _, a := range found {
+		if a = a.Unmap(); a.Is4() {
+			v4 = append(v4, a)
+		} else {
+			v6 = append(v6, a)
+		}
+	}
+	v4, v6 = distinct(v4), distinct(v6)
+	if len(v6) > len(v4) {
+		return v6
+	}
+	return v4
+}
+
+// distinct sorts addresses and drops those that come again.
+func distinct(a []netip.Addr) []netip.Addr {
+	slices.SortFunc(a, netip.Addr.Compare)
+	return slices.Compact(a)
+}
+
+// place is where the first own address stands in a list, from 1; 0 when none does.
+func place(listed, own []netip.Addr) int {
+	return 1 + slices.IndexFunc(listed, func(a netip.Addr) bool {
+		return slices.ContainsFunc(own, func(o netip.Addr) bool { return o.Unmap() == a })
+	})
+}
+
+// interfaces are the addresses of this machine that no other has.
+func interfaces() ([]netip.Addr, error) {
+	nets, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("own addresses: %w", err)
+	}
+	var own []netip.Addr
+	for _, n := range nets {
+		if p, err := netip.ParsePrefix(n.String()); err == nil && p.Addr().IsGlobalUnicast() {
+			own = append(own, p.Addr())
+		}
+	}
+	return own, nil
+}
+
+// resolver asks whom r asks, with Go's own resolver, since only that one can be ended, and strictly: when one of the
+// two families fails, the other's addresses are not all there are.
+func resolver(r *net.Resolver) *net.Resolver {
+	dial := (&net.Dialer{}).DialContext
+	if r != nil && r.Dial != nil {
+		dial = r.Dial
+	}
+	return &net.Resolver{PreferGo: true, StrictErrors: true, Dial: func(ctx context.Context, network, server string) (net.Conn, error) {
+		c, err := dial(ctx, network, server)
+		if err != nil {
+			return nil, err
+		}
+		// Package net waits for a silent server until its own time-out, though nobody waits for net any more.
+		context.AfterFunc(ctx, func() { c.Close() })
+		if p, ok := c.(net.PacketConn); ok {
+			return datagrams{c, p}, nil
+		}
+		return &stream{Conn: c}, nil
+	}}
+}
+
+// stream is a connection that fails when an answer on it says that it is truncated. Package net takes
+// what such an answer holds for all there is.
+type stream struct {
+	net.Conn
+	read int // bytes so far
+}
+
+// One bit of an answer's third byte says truncated (RFC 1035, 4.1.1). On a stream two bytes of length stand before it.
+const (
+	truncationBit = 0x02
+	flagsAt       = 2
+	streamFlagsAt = 2 + flagsAt
+)
+
+var errTruncated = errors.New("the answer is truncated, over TCP too")
+
+func (s *stream) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	at := streamFlagsAt - s.read
+	s.read += n
+	if at >= 0 && at < n && b[at]&truncationBit != 0 {
+		// An OpError is what net takes for a failure of the server, not for an answer.
+		return 0, &net.OpError{Op: "read", Net: "tcp", Addr: s.RemoteAddr(), Err: errTruncated}
+	}
+	return n, err
+}
+
+// datagrams is a connection that takes an answer for truncated when it fills the whole buffer: a server that
+// sends more than it was asked to has been cut there. Package net then asks again over TCP.
+type datagrams struct {
+	net.Conn
+	packets net.PacketConn
+}
+
+func (d datagrams) Read(b []byte) (int, error) {
+	n, err := d.Conn.Read(b)
+	if n == len(b) && n > flagsAt {
+		b[flagsAt] |= truncationBit
+	}
+	return n, err
+}
+
+// ReadFrom and WriteTo tell package net that this is no stream. It does not call them.
+func (d datagrams) ReadFrom(b []byte) (int, net.Addr, error) { return d.packets.ReadFrom(b) }
+
+// WriteTo stands beside ReadFrom.
+func (d datagrams) WriteTo(b []byte, to net.Addr) (int, error) { return d.packets.WriteTo(b, to) }

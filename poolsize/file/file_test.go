@@ -1,0 +1,431 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/pooltest"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// must fails the test if something that it does itself does not work.
+func must(t rapid.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(t rapid.TB, path, content string) {
+	t.Helper()
+	must(t, os.WriteFile(path, []byte(content), 0o600))
+}
+
+// replace puts content in the place of a file in one step.
+func replace(t rapid.TB, path, content string) {
+	t.Helper()
+	write(t, path+".new", content)
+	must(t, os.Rename(path+".new", path))
+}
+
+func fresh(t testing.TB) string { return filepath.Join(t.TempDir(), "pool") }
+
+// report is one report of a source.
+type report struct {
+	pool quotient.Pool
+	err  error
+	at   time.Time
+}
+
+// watching is a Watch and what it has reported.
+type watching struct {
+	t       rapid.TB
+	stop    func()
+	mu      sync.Mutex // guards reports
+	reports []report
+}
+
+func (w *watching) note(p quotient.Pool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reports = append(w.reports, report{p, err, time.Now()})
+}
+
+// take returns what was reported since it was last called.
+func (w *watching) take() []report {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	reports := w.reports
+	w.reports = nil
+	return reports
+}
+
+// watch calls Watch, in a bubble.
+func watch(t rapid.TB, s Source) *watching {
+	t.Helper()
+	w := &watching{t: t}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- s.Watch(ctx, w.note) }()
+	w.stop = func() {
+		cancel()
+		if err := <-ended; err != context.Canceled {
+			t.Errorf("Watch returned %v", err)
+		}
+	}
+	return w
+}
+
+// pass lets time pass, and returns what is reported in it.
+func (w *watching) pass(d time.Duration) []report {
+	synctest.Wait()
+	w.take()
+	time.Sleep(d)
+	synctest.Wait()
+	return w.take()
+}
+
+// say fails unless there are n reports or more, and all say the pool.
+func (w *watching) say(reports []report, n int, want quotient.Pool) {
+	w.t.Helper()
+	if len(reports) < n {
+		w.t.Errorf("%d reports, want at least %d", len(reports), n)
+	}
+	for _, r := range reports {
+		if r.err != nil || r.pool != want {
+			w.t.Errorf("reported %+v, %v; want %+v", r.pool, r.err, want)
+		}
+	}
+}
+
+// fail fails unless there are n reports, all of them errors with these words.
+func (w *watching) fail(reports []report, n int, words ...string) {
+	w.t.Helper()
+	if len(reports) != n {
+		w.t.Errorf("%d reports, want %d", len(reports), n)
+	}
+	for _, r := range reports {
+		for _, word := range words {
+			if r.err == nil || !strings.Contains(r.err.Error(), word) || r.pool != (quotient.Pool{}) {
+				w.t.Errorf("reported %+v, %v; want an error that says %q", r.pool, r.err, word)
+			}
+		}
+	}
+}
+
+// The first report comes when the file has settled, then one each Every.
+func TestReportsAtEachPoll(t *testing.T) {
+	for _, every := range []time.Duration{0, 10 * time.Millisecond, 60 * time.Millisecond, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			path := fresh(t)
+			write(t, path, "5\n")
+			w := watch(t, Source{Path: path, Every: every})
+			defer w.stop()
+			if every == 0 {
+				every = time.Second
+			}
+			start := time.Now()
+			reports := w.pass(20 * every)
+			w.say(reports, 20, quotient.Pool{Replicas: 5})
+			for i, r := range reports {
+				if at, want := r.at.Sub(start), min(50*time.Millisecond, every/2)+time.Duration(i)*every; at != want {
+					t.Errorf("every %v: report %d after %v, want %v", every, i, at, want)
+				}
+			}
+		})
+	}
+}
+
+// A change counts after at most Every and what it takes to settle.
+func TestChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := fresh(t)
+		write(t, path, "5")
+		w := watch(t, Source{Path: path})
+		defer w.stop()
+		w.pass(1100 * time.Millisecond)
+		for _, n := range []int{7, 12, 3} {
+			replace(t, path, fmt.Sprintf(`{"replicas": %d, "ordinal": 2}`, n))
+			reports := w.pass(1051 * time.Millisecond)
+			w.say(reports, 1, quotient.Pool{Replicas: n, Ordinal: 2})
+		}
+	})
+}
+
+// What is wrong with the file is reported at each poll, and the limiter keeps the last good pool.
+func TestWhatIsNoPool(t *testing.T) {
+	absent := func(t testing.TB, path string) { must(t, os.RemoveAll(path)) }
+	rows := []struct {
+		name string
+		harm func(t testing.TB, path string)
+		says string
+	}{
+		{"deleted", absent, "no such file"},
+		{"a directory in its place", func(t testing.TB, path string) { absent(t, path); must(t, os.Mkdir(path, 0o700)) }, "no regular file: d"},
+		{"a link to nothing", func(t testing.TB, path string) { absent(t, path); must(t, os.Symlink("nothing", path)) }, "no such file"},
+		{"a link to itself", func(t testing.TB, path string) { absent(t, path); must(t, os.Symlink(path, path)) }, "too many levels"},
+		{"a device", func(t testing.TB, path string) { absent(t, path); must(t, os.Symlink(os.DevNull, path)) }, "no regular file: D"},
+		{"empty", func(t testing.TB, path string) { write(t, path, "") }, "empty"},
+		{"white space", func(t testing.TB, path string) { write(t, path, " \n\t") }, "empty"},
+		{"4 KiB and one", func(t testing.TB, path string) { write(t, path, "5"+strings.Repeat(" ", 4096)) }, "larger than 4096 bytes"},
+		{"1 MiB", func(t testing.TB, path string) { write(t, path, strings.Repeat("5", 1<<20)) }, "larger than 4096 bytes"},
+		{"0", func(t testing.TB, path string) { write(t, path, "0") }, "Replicas: 0"},
+		{"garbage", func(t testing.TB, path string) { write(t, path, "x\x00\xff") }, "no whole number"},
+		{"no permission", func(t testing.TB, path string) {
+			if os.Geteuid() == 0 {
+				t.Skip("root may read everything")
+			}
+			must(t, os.Chmod(path, 0))
+		}, "permission denied"},
+	}
+	for _, r := range rows {
+		t.Run(r.name, func(t *testing.T) {
+			path := fresh(t)
+			write(t, path, "5")
+			synctest.Test(t, func(t *testing.T) { harmed(t, path, r.harm, r.says) })
+		})
+	}
+}
+
+func harmed(t *testing.T, path string, harm func(testing.TB, string), says string) {
+	l, err := quotient.New(quotient.Limit{InFlight: 100})
+	must(t, err)
+	w := &watching{t: t}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() {
+		ended <- l.Follow(ctx, noting{&Source{Path: path}, w.note})
+	}()
+	defer func() { cancel(); <-ended }()
+	w.say(w.pass(2100*time.Millisecond), 2, quotient.Pool{Replicas: 5})
+	harm(t, path)
+	w.fail(w.pass(10*time.Second), 10, path, says)
+	if st := l.Stats().Pool; st.Replicas != 5 || st.Errors != 10 || st.Source != "followed" {
+		t.Errorf("%+v", st)
+	}
+	must(t, os.RemoveAll(path))
+	write(t, path, "6")
+	w.pass(2 * time.Second)
+	if st := l.Stats().Pool; st.Replicas != 6 {
+		t.Errorf("healed: %+v", st)
+	}
+}
+
+// noting is a source that also tells somebody else.
+type noting struct {
+	quotient.Source
+	note func(quotient.Pool, error)
+}
+
+func (n noting) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
+	return n.Source.Watch(ctx, func(p quotient.Pool, err error) { report(p, err); n.note(p, err) })
+}
+
+// A writer that takes less than 50 ms from byte to byte is never believed half-way.
+func TestPropertyHalfWritten(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rapid.SyncTest(t, halfWritten)
+	})
+}
+
+func halfWritten(t *rapid.T) {
+	dir, err := os.MkdirTemp("", "quotient")
+	must(t, err)
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "pool")
+	write(t, path, "77")
+	w := watch(t, Source{Path: path, Every: rapid.SampledFrom([]time.Duration{0, 100 * time.Millisecond, time.Minute}).Draw(t, "every")})
+	content := rapid.SampledFrom([]string{"123456", "12\n", `{"replicas":12}`, "12345 "}).Draw(t, "content")
+	want, err := parse(content)
+	must(t, err)
+	time.Sleep(time.Duration(rapid.Int64Range(0, int64(2*time.Second)).Draw(t, "later")))
+	f, err := os.Create(path)
+	must(t, err)
+	for _, b := range []byte(content) {
+		time.Sleep(time.Duration(rapid.Int64Range(0, int64(settling-1)).Draw(t, "pause")))
+		_, err := f.Write([]byte{b})
+		must(t, err)
+	}
+	must(t, f.Close())
+	time.Sleep(2 * time.Minute)
+	w.stop()
+	reports := w.take()
+	for _, r := range reports {
+		if r.err == nil && r.pool.Replicas != 77 && r.pool != want || r.err != nil && !strings.Contains(r.err.Error(), "changing") {
+			t.Fatalf("%q: reported %+v, %v", content, r.pool, r.err)
+		}
+	}
+	if last := reports[len(reports)-1]; last.pool != want {
+		t.Fatalf("%q: reported last %+v, %v", content, last.pool, last.err)
+	}
+}
+
+// A file that never settles is an error each Every, and no pool.
+func TestKeepsChanging(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := fresh(t)
+		write(t, path, "5")
+		w := watch(t, Source{Path: path})
+		defer w.stop()
+		w.say(w.pass(100*time.Millisecond), 1, quotient.Pool{Replicas: 5})
+		var reports []report
+		for i := range 500 {
+			replace(t, path, fmt.Sprint(10+i))
+			reports = append(reports, w.pass(40*time.Millisecond)...)
+		}
+		if len(reports) < 8 || len(reports) > 20 { // of 20 s
+			t.Errorf("%d reports", len(reports))
+		}
+		w.fail(reports, len(reports), path, "changing for 1s")
+		w.pass(2 * time.Second)
+		w.say(w.pass(3*time.Second), 3, quotient.Pool{Replicas: 509})
+	})
+}
+
+// Kubernetes keeps the file behind a link to a directory behind a link, which it swaps; then it removes
+// the old directory.
+func TestConfigMapSwap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		publish := func(n int) {
+			version := fmt.Sprintf("..version_%d", n)
+			must(t, os.Mkdir(filepath.Join(dir, version), 0o700))
+			write(t, filepath.Join(dir, version, "replicas"), fmt.Sprint(n))
+			old, _ := os.Readlink(filepath.Join(dir, "..data")) // none at first
+			must(t, os.Symlink(version, filepath.Join(dir, "..data_tmp")))
+			must(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+			if old != "" {
+				must(t, os.RemoveAll(filepath.Join(dir, old)))
+			}
+		}
+		publish(1)
+		path := filepath.Join(dir, "replicas")
+		must(t, os.Symlink(filepath.Join("..data", "replicas"), path))
+		w := watch(t, Source{Path: path, Every: 100 * time.Millisecond})
+		defer w.stop()
+		w.say(w.pass(time.Second), 9, quotient.Pool{Replicas: 1})
+		for n := 2; n < 100; n++ {
+			publish(n)
+			w.pass(150 * time.Millisecond)
+			w.say(w.pass(137*time.Millisecond), 1, quotient.Pool{Replicas: n})
+		}
+	})
+}
+
+// A half-written number that stays is believed once it has settled: this is what Source says to avoid.
+func TestASlowWriterIsBelieved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := fresh(t)
+		write(t, path, "1") // of 12
+		w := watch(t, Source{Path: path})
+		defer w.stop()
+		w.say(w.pass(time.Second), 1, quotient.Pool{Replicas: 1})
+		write(t, path, `{"replicas":1`) // of 12}
+		w.fail(w.pass(3*time.Second), 3, "no JSON object")
+	})
+}
+
+func TestFieldsAreChecked(t *testing.T) {
+	rows := []struct {
+		src  Source
+		says string
+	}{
+		{Source{}, `Source.Path: ""`},
+		{Source{Path: "pool", Every: -1}, "Source.Every: -1ns"},
+		{Source{Path: "pool", Every: time.Millisecond}, "Source.Every: 1ms"},
+		{Source{Path: "pool", Every: 25 * time.Hour}, "Source.Every: 25h"},
+	}
+	for _, r := range rows {
+		err := r.src.Watch(t.Context(), func(p quotient.Pool, err error) { t.Errorf("reported %v, %v", p, err) })
+		if err == nil || !strings.Contains(err.Error(), r.says) {
+			t.Errorf("%+v: %v, want one that says %q", r.src, err, r.says)
+		}
+	}
+}
+
+func TestConformance(t *testing.T) {
+	path := fresh(t)
+	n := 0
+	heal := func(t testing.TB) { replace(t, path, fmt.Sprint(n)) }
+	pooltest.Run(t, pooltest.World{
+		Source:  func(testing.TB) quotient.Source { return &Source{Path: path, Every: leastEvery} },
+		Set:     func(t testing.TB, size int) { n = size; heal(t) },
+		Break:   func(t testing.TB) { must(t, os.Remove(path)) },
+		Garbage: func(t testing.TB) { replace(t, path, "12 replicas") },
+		Heal:    heal,
+	})
+}
+
+func TestParse(t *testing.T) {
+	rows := []struct {
+		content string
+		want    quotient.Pool
+		says    string
+	}{
+		{"1", quotient.Pool{Replicas: 1}, ""},
+		{" 12\r\n", quotient.Pool{Replicas: 12}, ""},
+		{"1000000", quotient.Pool{Replicas: 1000000}, ""},
+		{`{"replicas":5}`, quotient.Pool{Replicas: 5}, ""},
+		{"\n{ \"ordinal\" : 2 , \"replicas\" : 5 }\n", quotient.Pool{Replicas: 5, Ordinal: 2}, ""},
+		{`{"replicas":5,"ordinal":0,"fixed":false}`, quotient.Pool{Replicas: 5}, ""},
+		{`{"replicas":5,"ordinal":5,"fixed":true}`, quotient.Pool{Replicas: 5, Ordinal: 5, Fixed: true}, ""},
+		{"", quotient.Pool{}, "empty"},
+		{"0", quotient.Pool{}, "Replicas: 0"},
+		{"-3", quotient.Pool{}, "Replicas: -3"},
+		{"1000001", quotient.Pool{}, "Replicas: 1000001"},
+		{"99999999999999999999", quotient.Pool{}, `"99999999999999999999" is no whole number`},
+		{"+5", quotient.Pool{}, `"+5" is no whole number`},
+		{"05", quotient.Pool{}, `"05" is no whole number`},
+		{"5.0", quotient.Pool{}, "no whole number"},
+		{"1e3", quotient.Pool{}, "no whole number"},
+		{"NaN", quotient.Pool{}, "no whole number"},
+		{"5 6", quotient.Pool{}, "no whole number"},
+		{"5\n6", quotient.Pool{}, "no whole number"},
+		{"\ufeff5", quotient.Pool{}, "no whole number"},
+		{strings.Repeat("é", 100), quotient.Pool{}, `"` + strings.Repeat("é", 20) + `…"`},
+		{"[5]", quotient.Pool{}, "no whole number"},
+		{`"5"`, quotient.Pool{}, "no whole number"},
+		{"{}", quotient.Pool{}, "replicas is missing"},
+		{"{", quotient.Pool{}, "no JSON object: unexpected EOF"},
+		{`{"replicas":5`, quotient.Pool{}, "no JSON object"},
+		{`{"replicas":5,}`, quotient.Pool{}, "no JSON object"},
+		{`{"replicas":}`, quotient.Pool{}, "no JSON object"},
+		{`{"replicas":5} x`, quotient.Pool{}, "something follows"},
+		{`{"replicas":5}{}`, quotient.Pool{}, "something follows"},
+		{`{"replicas":5,"replicas":6}`, quotient.Pool{}, `"replicas" comes twice`},
+		{`{"Replicas":5}`, quotient.Pool{}, `"Replicas" is no field`},
+		{`{"replicas":5,"size":6}`, quotient.Pool{}, `"size" is no field`},
+		{`{"replicas":"5"}`, quotient.Pool{}, "replicas: "},
+		{`{"replicas":null}`, quotient.Pool{}, `replicas: "null"`},
+		{`{"replicas":5.5}`, quotient.Pool{}, `replicas: "5.5"`},
+		{`{"replicas":5,"ordinal":6}`, quotient.Pool{}, "Ordinal: 6"},
+		{`{"replicas":5,"ordinal":-1}`, quotient.Pool{}, "Ordinal: -1"},
+		{`{"replicas":5,"ordinal":[1]}`, quotient.Pool{}, "ordinal: "},
+		{`{"replicas":5,"ordinal":1,"fixed":1}`, quotient.Pool{}, "fixed: "},
+		{`{"replicas":5,"fixed":true}`, quotient.Pool{}, "without an ordinal"},
+	}
+	for _, r := range rows {
+		got, err := parse(r.content)
+		if got != r.want || (err != nil) != (r.says != "") || err != nil && !strings.Contains(err.Error(), r.says) {
+			t.Errorf("%q: %+v, %v; want %+v, %q", r.content, got, err, r.want, r.says)
+		}
+	}
+}
+
+func TestErrorsCanBeTold(t *testing.T) {
+	if _, err := read(fresh(t)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v is not %v", err, os.ErrNotExist)
+	}
+}

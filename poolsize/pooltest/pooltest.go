@@ -1,0 +1,125 @@
+// Package pooltest is what every quotient.Source must do, as a test that any implementation can
+// call. It watches the source alone and through a Limiter that follows it, while the test changes
+// and breaks the world that the source looks at.
+package pooltest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"go.uber.org/goleak"
+)
+
+// World is a source together with the means to change what it sees. The functions are called from the
+// goroutine of the test.
+type World struct {
+	// Source returns a source that looks at the world. It must not be nil.
+	Source func(t testing.TB) quotient.Source
+	// Set makes the world one of n live replicas, 2 to 7, this one included. Nil: the world is always of Size.
+	Set func(t testing.TB, n int)
+	// Size is the number of replicas of a world without Set.
+	Size int
+	// Break makes the world fail, and Garbage makes it say what is no size; nil: it cannot. The source
+	// must then report errors, or pools that Pool.Validate refuses, and nothing else. Heal ends both,
+	// and the world is again what it was set to.
+	Break, Garbage, Heal func(t testing.TB)
+	// Once says that the source looks at the world only when Watch begins. After each change Watch
+	// is then ended and called again.
+	Once bool
+	// Within bounds how long the source may take to see a change, and to return when its context
+	// ends. 0 is 20 s. Only a failing test takes that long.
+	Within time.Duration
+	// Ignore names goroutines that may outlive Watch, such as those of a server in the same process.
+	// Those that run when the first Watch has ended are ignored anyway.
+	Ignore []goleak.Option
+}
+
+// defaultWithin is enough for a source that looks once a second on a machine that is very busy.
+const defaultWithin = 20 * time.Second
+
+// validate reports the first field that makes no sense.
+func (w World) validate() error {
+	switch {
+	case w.Source == nil:
+		return errors.New("pooltest: World.Source: nil")
+	case w.Set == nil && w.Size < 1:
+		return fmt.Errorf("pooltest: World.Size: %d in a world without Set", w.Size)
+	case w.Heal == nil && (w.Break != nil || w.Garbage != nil):
+		return errors.New("pooltest: World.Heal: nil, but the world can break")
+	case w.Within < 0:
+		return fmt.Errorf("pooltest: World.Within: %v is below 0", w.Within)
+	}
+	return nil
+}
+
+func (w World) within() time.Duration {
+	if w.Within == 0 {
+		return defaultWithin
+	}
+	return w.Within
+}
+
+// set makes the world one of n replicas if that can be done, and returns how many there are.
+func (w World) set(t testing.TB, n int) int {
+	if w.Set == nil {
+		return w.Size
+	}
+	w.Set(t, n)
+	return n
+}
+
+// check is one thing that every source must do.
+type check struct {
+	name  string
+	needs func(World) string // the field that a world lacks for it; nil: it needs none
+	run   func(testing.TB, World)
+}
+
+var checks = []check{
+	{"reports the size", nil, reportsSize},
+	{"follows the size", needsSet, followsSize},
+	{"larger counts at once, smaller does not", needsSet, damps},
+	{"smaller counts after the hold-down", needsSet, holdsDown},
+	{"failure keeps the last good pool", needsBreak, keepsWhenBroken},
+	{"garbage keeps the last good pool", needsGarbage, keepsWhenGarbage},
+	{"one report at a time", nil, reportsSerially},
+	{"the context ends it", nil, endsWithContext},
+	{"the context ends it while it fails", needsBreak, endsWhenBroken},
+	{"leaves nothing behind", nil, leavesNothing},
+	{"can be watched again", nil, watchesAgain},
+	{"two at a time work or fail", nil, watchesTwice},
+}
+
+func needsSet(w World) string     { return missing("Set", w.Set == nil) }
+func needsBreak(w World) string   { return missing("Break", w.Break == nil) }
+func needsGarbage(w World) string { return missing("Garbage", w.Garbage == nil) }
+
+func missing(field string, is bool) string {
+	if is {
+		return field
+	}
+	return ""
+}
+
+// Run checks a source, each requirement in a test of its own. What the world cannot do is skipped, and
+// says so. Run looks for goroutines that are left behind, so nothing else may start
+// any at the same time: call it from a test that is not parallel.
+func Run(t *testing.T, w World) {
+	t.Helper()
+	if err := w.validate(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range checks {
+		t.Run(c.name, func(t *testing.T) {
+			if c.needs != nil {
+				if field := c.needs(w); field != "" {
+					t.Skipf("this world has no %s", field)
+				}
+			}
+			c.run(t, w)
+		})
+	}
+}
