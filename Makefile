@@ -7,9 +7,10 @@ FUZZTIME     ?= 30s
 RAPID_CHECKS ?= 1000000
 SOAK_TIMEOUT ?= 0
 PROPERTIES   ?= ^TestProperty
-COVER        ?= . ./httplimit ./policy
+COVER        ?= . ./httplimit ./policy ./poolsize/dns ./poolsize/file ./poolsize/redis
 COVER_MIN    ?= 90
 ONLY         ?=
+CHAOS        ?= 10m
 BENCHFLAGS   ?=
 
 # ST1005 is off: an error that names a field spells it as Go does, with a capital.
@@ -18,7 +19,7 @@ TOOL     = GOWORK=off go tool -modfile="$(CURDIR)/tools/go.mod"
 MODULES  = $$(go list -m -f '{{.Dir}}')
 FUZZING  = $$(grep -rnoE --include='*_test.go' --exclude-dir=testdata '^func Fuzz[A-Za-z0-9_]*' . || true)
 
-.PHONY: help test race lint fuzz soak guards bench cover fleet docs stale ci
+.PHONY: help test race lint fuzz soak guards bench cover fleet chaos docs stale ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -66,6 +67,9 @@ cover: ## require COVER_MIN (90) percent coverage of each package in COVER
 
 fleet: ## run the example fleet
 	go run ./examples/fleet
+
+chaos: ## run a fleet under faults for CHAOS (10m), with its sources in DNS, in files and in Redis
+	go run ./bench/chaos -duration $(CHAOS)
 
 docs: ## write docs/failure-modes.md anew
 	go run ./internal/guards -docs docs/failure-modes.md

@@ -31,6 +31,9 @@ func TestAwaitPool(t *testing.T) {
 			src := following(t, l)
 			defer src.cancel()
 			time.Sleep(59 * time.Second)
+			if st := l.Stats().Pool; st.Source != "awaited" {
+				t.Errorf("%v: before the first hint the pool is %+v", limit, st)
+			}
 			if l.Allow("k") {
 				t.Errorf("%v: Allow before the first hint", limit)
 			}

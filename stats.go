@@ -46,7 +46,7 @@ type RuleStats struct {
 // PoolStats is the pool in force and how it came to be.
 type PoolStats struct {
 	Pool
-	Source    string        // configured, set or followed
+	Source    string        // configured, set, followed, or awaited while AwaitPool admits nothing
 	Age       time.Duration // since something usable was last said; 0 when nothing ever was
 	Reports   uint64        // usable ones
 	Errors    uint64        // of the source
@@ -81,7 +81,10 @@ func (l *Limiter) Stats() Stats {
 	defer l.mu.Unlock()
 	h := &l.hints
 	out.Pool = PoolStats{Pool: l.view.pool, Source: h.source, Reports: h.reports, Errors: h.errors, Rejected: h.rejected, LastError: h.lastError}
-	if out.Pool.Source == "" {
+	switch {
+	case l.view.shut:
+		out.Pool.Source = "awaited"
+	case out.Pool.Source == "":
 		out.Pool.Source = "configured"
 	}
 	if !h.last.IsZero() {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quotient-go/quotient/examples/fleet/upstream"
@@ -29,6 +30,12 @@ type fleet struct {
 	growth growth
 	most   int // largest pool size
 	begin  time.Duration
+	behind time.Duration // how much later than planned all that is still to come happens
+
+	platform *platform     // what the replicas count themselves with; nil when they are told
+	changes  []change      // of a pool that is counted, oldest first
+	heard    chan struct{} // a replica believes something new, or has ended
+	stood    atomic.Int64  // the longest that this process stood still, nanoseconds
 }
 
 // A moment is an instant of a run, counted from its begin, and what happens at it.
@@ -40,25 +47,37 @@ type moment struct {
 // runFleet runs a script from start to end. Whatever happens, no process of it is left afterwards.
 func runFleet(ctx context.Context, p plan, out *screen, script func(*fleet) []moment) (_ *fleet, err error) {
 	up := upstream.New(upstream.NewClock(), p.Limit, p.Burst+p.Room, p.Tell)
-	f := &fleet{plan: p, out: out, up: up, most: p.Replicas}
+	f := &fleet{plan: p, out: out, up: up, client: newAdminClient(), most: p.Replicas, heard: make(chan struct{}, 1)}
+	if f.platform, err = p.startPlatform(); err != nil {
+		return nil, err
+	}
+	if f.platform != nil {
+		defer func() { err = errors.Join(err, f.platform.close()) }()
+	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	f.url = "http://" + listener.Addr().String() + "/"
 	srv := &http.Server{Handler: f.up, ReadHeaderTimeout: 5 * time.Second}
-	f.client = newAdminClient()
+	watched, unwatch := context.WithCancel(ctx)
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = srv.Serve(listener) }) // it ends with ErrServerClosed, below
+	serving.Go(func() { watchStalls(watched, f.stand) })
 	defer func() {
-		err = errors.Join(err, f.stopAll())
-		err = errors.Join(err, srv.Close())
+		unwatch()
+		err = errors.Join(err, f.stopAll(), srv.Close())
 		serving.Wait()
 	}()
 	if err := f.startAll(ctx); err != nil {
 		return nil, err
 	}
 	return f, f.play(ctx, script(f))
+}
+
+// stand notes how long this process stood still. Only one goroutine calls it.
+func (f *fleet) stand(stall time.Duration) {
+	f.stood.Store(max(f.stood.Load(), int64(stall)))
 }
 
 // division is the script in which one replica joins and one is killed.
@@ -85,11 +104,13 @@ func (f *fleet) play(ctx context.Context, script []moment) error {
 			return errors.New("interrupted")
 		case <-lines.C:
 			n = f.catchUp(n)
+		case <-f.heard:
+			n = f.catchUp(n)
+			f.showNotice()
 		case <-due.C:
 			n = f.catchUp(n) // the ticker's tick and a moment may fall together
 			if len(script) == 1 {
-				f.phases[len(f.phases)-1].To = f.up.Now()
-				return f.check()
+				return f.end()
 			}
 			if err := script[0].do(ctx); err != nil {
 				return err
@@ -103,13 +124,23 @@ func (f *fleet) play(ctx context.Context, script []moment) error {
 	}
 }
 
+// end ends the last phase.
+func (f *fleet) end() error {
+	now := f.up.Now()
+	f.phases[len(f.phases)-1].To = now
+	if n := len(f.changes); n > 0 {
+		f.changes[n-1].until = now
+	}
+	return f.check()
+}
+
 // until is how long it is until a moment.
-func (f *fleet) until(m moment) time.Duration { return f.begin + m.at - f.up.Now() }
+func (f *fleet) until(m moment) time.Duration { return f.begin + f.behind + m.at - f.up.Now() }
 
 // catchUp prints the lines from the n-th on that are due, and returns the number of the next. They may be
 // more than one: a ticker drops ticks while a replica starts.
 func (f *fleet) catchUp(n int) int {
-	for passed := min(f.up.Now()-f.begin, f.plan.Duration); time.Duration(n)*time.Second <= passed; n++ {
+	for passed := min(f.up.Now()-f.begin, f.plan.Duration+f.behind); time.Duration(n)*time.Second <= passed; n++ {
 		f.line(n)
 	}
 	return n
@@ -128,6 +159,11 @@ func (f *fleet) startAll(ctx context.Context) error {
 			return err
 		}
 	}
+	if f.platform != nil {
+		if err := f.gather(ctx); err != nil {
+			return err
+		}
+	}
 	f.begin = f.up.Now()
 	f.enter(f.begin)
 	return nil
@@ -136,17 +172,31 @@ func (f *fleet) startAll(ctx context.Context) error {
 // startOne starts the next replica as one of n.
 func (f *fleet) startOne(n, ordinal int, join bool) (*process, error) {
 	told := f.plan.told(n)
-	p, err := start(assignment{
+	a := assignment{
 		ID: len(f.all) + 1, Upstream: f.url,
 		Limit: f.plan.Limit, Burst: f.plan.Burst, Replicas: told, Ordinal: min(ordinal, told), Join: join, Policy: f.plan.law,
-		Want: f.plan.Want, Patience: patience, Life: f.plan.Duration + startWithin + 5*time.Second,
-	})
+		Want: f.plan.Want, Patience: patience, Life: f.plan.Duration + 2*startWithin + 5*time.Second,
+	}
+	if f.platform != nil {
+		f.counts(&a)
+	}
+	p, err := start(a, f.heard)
 	if err != nil {
 		return nil, err
 	}
 	p.steps = []step{f.share(0, n)}
 	f.all = append(f.all, p)
 	return p, nil
+}
+
+// counts turns the assignment of a replica that is told into that of one that counts. What is configured is the same for all and
+// counts only if the platform falls silent: as many as there will ever be.
+func (f *fleet) counts(a *assignment) {
+	a.Pool, a.At = f.plan.Pool, f.platform.at
+	a.Replicas, a.Ordinal = f.plan.Replicas+1, 0
+	if !a.Join {
+		a.Want = 0
+	}
 }
 
 // share is what one of n replicas may do from an instant on: the quotient, and no bucket smaller
@@ -187,14 +237,23 @@ func (f *fleet) join(ctx context.Context) error {
 	born := f.up.Since(hello.Born)
 	f.enter(born)
 	f.most = max(f.most, n)
+	what := fmt.Sprintf("replica %d joins, its bucket empty", p.id)
+	if f.platform != nil {
+		f.behind = max(0, born-f.begin-f.plan.Join) // who starts slowly is noticed no sooner
+		return f.happens(what, change{of: "join", at: born})
+	}
 	news, err := f.announce(ctx, born)
 	if err != nil {
 		return err
 	}
-	last := slices.Max(news.delays)
-	f.growth = growth{from: born, to: born + last, extra: f.plan.Limit * last.Seconds() * (float64(n)/float64(n-1) - 1)}
-	f.out.event(born-f.begin, fmt.Sprintf("replica %d joins, its bucket empty", p.id), news)
+	f.growth = f.grown(born, slices.Max(news.delays), n)
+	f.out.event(born-f.begin, what, "told", news)
 	return nil
+}
+
+// grown is what it may cost that the last of n replicas knew of a joiner only a time after it was born (bound 3).
+func (f *fleet) grown(born, late time.Duration, n int) growth {
+	return growth{from: born, to: born + late, extra: f.plan.Limit * late.Seconds() * (float64(n)/float64(n-1) - 1)}
 }
 
 // killOne kills the second replica, or the only one of the start, and tells the others.
@@ -206,11 +265,16 @@ func (f *fleet) killOne(ctx context.Context) error {
 	}
 	at := f.up.Now()
 	f.enter(at)
+	what := fmt.Sprintf("replica %d is killed (pid %d)", victim.id, pid)
+	if f.platform != nil {
+		f.behind = max(0, at-f.begin-f.plan.Kill)
+		return f.happens(what, change{of: "kill", at: at, shrink: true})
+	}
 	news, err := f.announce(ctx, at)
 	if err != nil {
 		return err
 	}
-	f.out.event(at-f.begin, fmt.Sprintf("replica %d is killed (pid %d)", victim.id, pid), news)
+	f.out.event(at-f.begin, what, "told", news)
 	return nil
 }
 

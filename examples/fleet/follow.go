@@ -72,7 +72,7 @@ type followUp struct {
 	First     float64 // accepted of the first replica in the last seconds, as a share of the limit
 }
 
-// A check is one promise of the adaptive act and what became of it.
+// A check is one promise that is not about windows, and what became of it.
 type check struct {
 	Of, Found, Want string
 	Held            bool

@@ -7,6 +7,11 @@
 // talks to another, and none asks a store. After three seconds a fourth joins, after six one is
 // killed; each time the rest are told the new pool size through their admin endpoints.
 //
+// With -pool file, dns or redis nobody tells them. Each counts for itself, every quarter of a second or so: in a file that the
+// platform writes, by the address records of the fleet's name, or by signing on in Redis (redis-server if it is installed, else
+// an imitation of it). The verdict then also says how late the last one noticed the join and the kill, and allows for the
+// time until the join was noticed.
+//
 // The verdict comes from the upstream's log, not from the limiters: no window between any two
 // requests may hold more than the limit promises.
 //
@@ -21,6 +26,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -87,7 +93,7 @@ func divide(ctx context.Context, p plan, stdout, stderr io.Writer) int {
 	}
 	out.summary(f.summary())
 	out.ruling(ruling)
-	if broken(ruling.Verdicts) {
+	if ruling.broken() {
 		return exitBroken
 	}
 	return exitHeld
@@ -103,13 +109,20 @@ type plan struct {
 	Join     time.Duration
 	Kill     time.Duration
 	Duration time.Duration
-	Believe  int // what replicas are told in place of the pool size; 0: the truth
+	Pool     string // static, or one of countings
+	Believe  int    // what replicas are told in place of the pool size; 0: the truth
 	Color    string
 	Act      string // division, adaptive or both
 	Tell     upstream.Tells
 	Policy   string // of the adaptive act: one of policies
 	law      string // of the act that is played; "" is the limiter's default
 }
+
+// How long the act of division takes unless -duration says something else. A pool that is counted shrinks only after the hold-down.
+const (
+	toldDuration    = 9 * time.Second
+	countedDuration = 12 * time.Second
+)
 
 // parsePlan reads the command line.
 func parsePlan(args []string, stderr io.Writer) (plan, error) {
@@ -121,6 +134,22 @@ func parsePlan(args []string, stderr io.Writer) (plan, error) {
 		fmt.Fprintln(stderr, "Exit status: 0 every promise held, 1 one was broken, 2 the run did not come to its end.")
 		flags.PrintDefaults()
 	}
+	p.flags(flags)
+	if err := flags.Parse(args); err != nil {
+		return plan{}, err
+	}
+	if flags.NArg() > 0 {
+		return plan{}, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if _, counts := countings[p.Pool]; counts && p.Duration == 0 {
+		p.Duration = countedDuration
+	}
+	p.Duration = cmp.Or(p.Duration, toldDuration)
+	return p, cmp.Or(p.validate(), p.validatePool())
+}
+
+// flags defines what the command line may say.
+func (p *plan) flags(flags *flag.FlagSet) {
 	flags.Float64Var(&p.Limit, "limit", 100, "`requests` a second that the fleet may send; the upstream enforces the same, until it changes its mind in the adaptive act")
 	flags.IntVar(&p.Burst, "burst", 10, "`requests` that the fleet may send at once")
 	flags.IntVar(&p.Room, "room", 10, "`requests` of burst that the upstream grants beyond -burst: what leaves evenly may arrive bunched")
@@ -128,19 +157,13 @@ func parsePlan(args []string, stderr io.Writer) (plan, error) {
 	flags.IntVar(&p.Replicas, "replicas", 3, "`processes` at the start, 1 to 6")
 	flags.DurationVar(&p.Join, "join", 3*time.Second, "one more replica joins after this `time`; 0 is never")
 	flags.DurationVar(&p.Kill, "kill", 6*time.Second, "one replica is killed after this `time`; 0 is never")
-	flags.DurationVar(&p.Duration, "duration", 9*time.Second, "`time` that the act of division takes")
-	flags.IntVar(&p.Believe, "believe", 0, "tell every replica that the pool has this many `replicas`, whatever is true; only in the act of division; try 1 and see the verdict fail (0: tell the truth)")
+	flags.DurationVar(&p.Duration, "duration", 0, "`time` that the act of division takes; 0 is 9s, or 12s where nobody tells the replicas how many they are")
+	flags.StringVar(&p.Pool, "pool", "static", "`how` the replicas know how many they are in the act of division: static (they are told), file, dns, redis (they count)")
+	flags.IntVar(&p.Believe, "believe", 0, "tell every replica that the pool has this many `replicas`, whatever is true; only in the act of division, and with -pool static; try 1 and see the verdict fail (0: tell the truth)")
 	flags.StringVar(&p.Act, "act", "both", "`which` act to play: division, adaptive, or both, one after the other")
 	flags.TextVar(&p.Tell, "tell", upstream.Fields, "`what` the upstream says about its limit: nothing (a bare 429), retry-after, fields (also RateLimit in every answer)")
 	flags.StringVar(&p.Policy, "policy", "tracking", "`law` of the adaptive act: tracking, aimd or fixed; try fixed, which learns nothing, and see the verdict fail")
 	flags.StringVar(&p.Color, "color", "auto", "`when` to use colour: auto (on a terminal, unless NO_COLOR is set), always, never")
-	if err := flags.Parse(args); err != nil {
-		return plan{}, err
-	}
-	if flags.NArg() > 0 {
-		return plan{}, fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
-	return p, p.validate()
 }
 
 // validate refuses what would run for ever, load the machine, or not show anything.

@@ -50,6 +50,13 @@ func TestBadFlagsAreNamed(t *testing.T) {
 		{"-tell lies", "-tell"},
 		{"-policy none", `-policy: "none"`},
 		{"-color blue", `-color: "blue"`},
+		{"-pool gossip", `-pool: "gossip"`},
+		{"-pool file -believe 2", "-believe: 2"},
+		{"-pool file -act adaptive", "-pool: in the adaptive act"},
+		{"-pool file -join 4700ms", "-join: 4.7s is too close to what comes next, at 6s: it may take 1.4s"},
+		{"-pool file -kill 8700ms", "-kill: 8.7s is too close to what comes next, at 12s: it may take 3.4s"},
+		{"-pool dns -kill 8600ms", "-kill: 8.6s is too close to what comes next, at 12s: it may take 3.5s"},
+		{"-pool redis -kill 7600ms", "-kill: 7.6s is too close to what comes next, at 12s: it may take 4.75s"},
 		{"more", `unexpected argument "more"`},
 		{"-unknown", "not defined: -unknown"},
 	}
@@ -69,7 +76,7 @@ func TestHelpDocumentsEveryFlag(t *testing.T) {
 	if got := run(context.Background(), []string{"-h"}, &stdout, &stderr); got != exitHeld {
 		t.Errorf("-h: exit status %d", got)
 	}
-	for _, name := range []string{"limit", "burst", "room", "want", "replicas", "join", "kill", "duration", "believe", "act", "tell", "policy", "color"} {
+	for _, name := range []string{"limit", "burst", "room", "want", "replicas", "join", "kill", "duration", "pool", "believe", "act", "tell", "policy", "color"} {
 		if !strings.Contains(stderr.String(), "  -"+name+" ") {
 			t.Errorf("-h does not say what -%s is", name)
 		}

@@ -28,10 +28,11 @@ type process struct {
 	id    int
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	hello chan message  // gets the first message
-	done  chan struct{} // closed when the process has ended and was waited for
-	admin string        // set once hello was received
-	steps []step        // what its share was, and since when
+	hello chan message    // gets the first message
+	done  chan struct{}   // closed when the process has ended and was waited for
+	admin string          // set once hello was received
+	heard chan<- struct{} // gets something, if there is room, when the process believes something new or has ended
+	steps []step          // what its share was, and since when
 
 	ending bool // its end was ordered: owned by the fleet
 
@@ -42,11 +43,13 @@ type process struct {
 	lastError string
 	overheads []time.Duration
 	stall     time.Duration
+	beliefs   []belief
 	err       error // how it ended
 }
 
-// start runs this program again as a replica. Its end, whoever causes it, closes done.
-func start(a assignment) (*process, error) {
+// start runs this program again as a replica. Its end, whoever causes it, closes done. News that must not wait are
+// announced to heard.
+func start(a assignment, heard chan<- struct{}) (*process, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -70,7 +73,7 @@ func start(a assignment) (*process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	p := &process{id: a.ID, cmd: cmd, stdin: stdin, hello: make(chan message, 1), done: make(chan struct{})}
+	p := &process{id: a.ID, cmd: cmd, stdin: stdin, hello: make(chan message, 1), done: make(chan struct{}), heard: heard}
 	go p.attend(stdout, said)
 	if _, err := stdin.Write(append(order, '\n')); err != nil {
 		return nil, errors.Join(fmt.Errorf("replica %d: %w", a.ID, err), p.stop())
@@ -80,6 +83,7 @@ func start(a assignment) (*process, error) {
 
 // attend reads what the replica says until it ends, and then waits for it: no zombie stays.
 func (p *process) attend(stdout io.Reader, said *tail) {
+	defer p.call()
 	defer close(p.done)
 	dec := json.NewDecoder(stdout)
 	first := true
@@ -105,10 +109,22 @@ func (p *process) attend(stdout io.Reader, said *tail) {
 	p.err = err
 }
 
+// call wakes up who listens to heard.
+func (p *process) call() {
+	select {
+	case p.heard <- struct{}{}:
+	default: // it will look anyway, or nobody listens
+	}
+}
+
 // note takes in one report.
 func (p *process) note(m message) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if len(m.Beliefs) > 0 {
+		defer p.call()
+	}
+	p.beliefs = append(p.beliefs, m.Beliefs...)
 	p.waiting = m.Waiting
 	p.gaveUp += m.GaveUp
 	p.failed += m.Failed

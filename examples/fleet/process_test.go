@@ -35,7 +35,7 @@ func idle() assignment {
 // startReady starts a replica that ends with the test.
 func startReady(t *testing.T, a assignment) *process {
 	t.Helper()
-	p, err := start(a)
+	p, err := start(a, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestAKilledReplicaIsWaitedFor(t *testing.T) {
 func TestABadAssignmentIsExplained(t *testing.T) {
 	a := idle()
 	a.Limit = -1
-	p, err := start(a)
+	p, err := start(a, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,6 +108,17 @@ func TestABadAssignmentIsExplained(t *testing.T) {
 		if got := replicaMain(strings.NewReader(in), io.Discard, &stderr); got != exitFailed {
 			t.Errorf("%q: exit status %d", in, got)
 		}
+	}
+}
+
+// TestASourceThatEndsIsExplained: a replica that cannot count ends, rather than to send nothing for ever.
+func TestASourceThatEndsIsExplained(t *testing.T) {
+	a := idle()
+	a.Pool, a.Want = "file", 0 // without a path
+	p := startReady(t, a)
+	waitDone(t, p)
+	if err := p.ended(); err == nil || !strings.Contains(err.Error(), "the source of the pool size ended: ") {
+		t.Errorf("ended() = %v", err)
 	}
 }
 
@@ -195,7 +206,7 @@ func TestAReplicaThatEndedLate(t *testing.T) {
 
 // parentMain starts a replica, says where it is, and does nothing until it is killed.
 func parentMain() int {
-	p, err := start(idle())
+	p, err := start(idle(), nil)
 	if err != nil {
 		return exitFailed
 	}

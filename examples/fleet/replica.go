@@ -46,11 +46,12 @@ func replicaMain(stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := context.WithTimeout(context.Background(), a.Life)
 	defer stop()
 	r := &replica{assignment: a, clock: upstream.NewClock(), wants: make(chan float64)}
+	ctx, fail := context.WithCancelCause(ctx)
 	go func() {
 		r.obey(ctx, json.NewDecoder(in)) // it ends when the parent does, or wants us to
-		stop()
+		fail(nil)
 	}()
-	if err := r.serve(ctx, json.NewEncoder(stdout)); err != nil {
+	if err := r.serve(ctx, fail, json.NewEncoder(stdout)); err != nil {
 		fmt.Fprintln(stderr, "replica:", err)
 		return exitFailed
 	}
@@ -72,9 +73,10 @@ func (r *replica) obey(ctx context.Context, in *json.Decoder) {
 	}
 }
 
-// serve runs the replica until ctx ends.
-func (r *replica) serve(ctx context.Context, out *json.Encoder) error {
+// serve runs the replica until ctx ends. What calls fail ends it with an error.
+func (r *replica) serve(ctx context.Context, fail context.CancelCauseFunc, out *json.Encoder) error {
 	born := r.clock.Now()
+	r.looked = born
 	if err := r.makeLimiter(); err != nil {
 		return err
 	}
@@ -93,11 +95,26 @@ func (r *replica) serve(ctx context.Context, out *json.Encoder) error {
 	}
 	work.Go(func() { r.load(ctx) })
 	work.Go(func() { r.watch(ctx) })
+	work.Go(func() { r.follow(ctx, fail) })
 	err = r.report(ctx, out)
 	err = errors.Join(err, srv.Close())
 	work.Wait()
 	r.base.CloseIdleConnections()
+	if cause := context.Cause(ctx); cause != ctx.Err() {
+		err = errors.Join(err, cause)
+	}
 	return err
+}
+
+// follow follows the source, if the replica is to count. A source only ends early when it cannot work at all.
+func (r *replica) follow(ctx context.Context, fail context.CancelCauseFunc) {
+	src := r.source()
+	if src == nil {
+		return
+	}
+	if err := r.limiter.Follow(ctx, src); ctx.Err() == nil {
+		fail(fmt.Errorf("the source of the pool size ended: %w", err))
+	}
 }
 
 // A replica is one process that shares the limit.
@@ -108,6 +125,9 @@ type replica struct {
 	limiter *quotient.Limiter
 	client  *http.Client
 	base    *http.Transport
+
+	looked   int64 // by clock: when look has last looked at the pool
+	believed int   // what it saw
 
 	mu      sync.Mutex
 	granted []int64 // by clock: admitted requests that have not left yet, oldest first
@@ -124,6 +144,9 @@ func (r *replica) makeLimiter() error {
 	switch {
 	case r.Policy != "": // the upstream is the judge: up to the whole limit, if it bears that
 		options = append(options, quotient.Policy(policies[r.Policy], quotient.CeilingLimit))
+	case r.Pool != "": // until it has counted it sends nothing
+		options = append(options, quotient.StartPool(pool), quotient.AwaitPool(),
+			quotient.HintMaxAge(hintMaxAge), quotient.HoldDown(holdDown))
 	case r.Join:
 		options = append(options, quotient.JoinPool(pool))
 	default:
@@ -148,9 +171,17 @@ func (r *replica) makeLimiter() error {
 func (r *replica) load(ctx context.Context) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
+	want := r.Want
+	if want == 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case want = <-r.wants:
+		}
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	mean := float64(time.Second) / r.Want
+	mean := float64(time.Second) / want
 	for next := time.Now(); ; {
 		select {
 		case <-ctx.Done():
@@ -184,9 +215,19 @@ func (r *replica) call(ctx context.Context) {
 	}
 }
 
-// watch measures how long the process stood still, without the limiter's help. A busy machine, or
-// one whose processes have used up their time, does not run us when we are due.
+// watch measures how long the process stood still, without the limiter's help, and what it believes.
 func (r *replica) watch(ctx context.Context) {
+	watchStalls(ctx, func(stall time.Duration) {
+		r.count(func(m *message) { m.Stall = max(m.Stall, stall) })
+		if r.Pool != "" {
+			r.look()
+		}
+	})
+}
+
+// watchStalls measures how long this process stands still, until ctx ends, and reports each time: every five milliseconds, or
+// as soon as it gets to run. A busy machine, or one whose processes have used up their time, does not run us when we are due.
+func watchStalls(ctx context.Context, report func(stall time.Duration)) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for last := time.Now(); ; last = time.Now() {
@@ -195,8 +236,7 @@ func (r *replica) watch(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		stall := time.Since(last) - watchEvery
-		r.count(func(m *message) { m.Stall = max(m.Stall, stall) })
+		report(time.Since(last) - watchEvery)
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -69,12 +70,21 @@ type ruling struct {
 	Stall    time.Duration // the longest that a replica did not get to run
 	Fleet    budget
 	Begin    time.Duration
+	Lateness []timeliness // of each change of a pool that is counted
 }
 
-// ruling judges the run by the upstream's log. A limiter decides when requests leave, not when they
+// broken reports whether any promise was broken.
+func (r ruling) broken() bool {
+	return broken(r.Verdicts) || slices.ContainsFunc(r.Lateness, func(l timeliness) bool { return !l.Held })
+}
+
+// ruling judges a run that is over by the upstream's log. A limiter decides when requests leave, not when they
 // arrive, so the judged windows are between departures; those between arrivals, which the network
 // has pushed together, are shown for comparison.
 func (f *fleet) ruling() ruling {
+	if f.platform != nil {
+		f.settle()
+	}
 	stalls := f.stalls()
 	log := believe(f.up.Log(), stalls)
 	r := ruling{Requests: len(log), Begin: f.begin, Fleet: f.budget()}
@@ -94,6 +104,7 @@ func (f *fleet) ruling() ruling {
 		}
 	}
 	add(verdict{Of: "on arrival", Worst: r.Fleet.worst(onArrival(log))})
+	r.Lateness = f.lateness(max(r.Stall, time.Duration(f.stood.Load())))
 	return r
 }
 

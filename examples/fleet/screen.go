@@ -79,9 +79,12 @@ func (s *screen) print(format string, args ...any) { _, _ = fmt.Fprintf(s.w, for
 // head prints what is about to be seen.
 func (s *screen) head() {
 	p := s.plan
-	s.print("\n%s %d processes want %g requests a second each from an upstream that takes %g in all.\n",
-		s.bold("One limit, no store."), p.Replicas, p.Want, p.Limit)
-	s.print("They never talk to each other: each decides alone, by limit / replicas.\n\n     ")
+	title, how := "One limit, no store.", "They never talk to each other: each decides alone, by limit / replicas."
+	if c, counts := countings[p.Pool]; counts {
+		title, how = "One limit, and nobody who tells.", fmt.Sprintf("Each decides alone, by limit / replicas, and counts those %s every %v.", c.where, c.period)
+	}
+	s.print("\n%s %d processes want %g requests a second each from an upstream that takes %g in all.\n%s\n\n     ",
+		s.bold(title), p.Replicas, p.Want, p.Limit, how)
 	s.columnHeads()
 }
 
@@ -141,13 +144,18 @@ func (s *screen) bar(cells []cell, limit float64) string {
 	return strings.Join(slices.Insert(drawn, mark, "│"), "")
 }
 
-// event prints a change of the pool and how long it took each replica to know.
-func (s *screen) event(at time.Duration, what string, news announcement) {
+// event prints what happened to the pool and how long it took each replica to know.
+func (s *screen) event(at time.Duration, what, how string, news announcement) {
 	var after []string
 	for i, id := range news.ids {
 		after = append(after, fmt.Sprintf("%d in %s", id, short(news.delays[i])))
 	}
-	s.print("%s; told: %s\n", s.bold(fmt.Sprintf("── %.1f s  %s", at.Seconds(), what)), strings.Join(after, ", "))
+	s.happening(at, what, how+": "+strings.Join(after, ", "))
+}
+
+// happening prints an event between two lines of the table.
+func (s *screen) happening(at time.Duration, what, more string) {
+	s.print("%s; %s\n", s.bold(fmt.Sprintf("── %.1f s  %s", at.Seconds(), what)), more)
 }
 
 // summary prints how good the run was.
@@ -194,7 +202,10 @@ func (s *screen) ruling(r ruling) {
 	for _, v := range r.Verdicts {
 		s.verdict(v, r.Begin)
 	}
-	if broken(r.Verdicts) {
+	for _, c := range r.Lateness {
+		s.check(c.check)
+	}
+	if r.broken() {
 		s.print("%s\n\n", s.paint("1;31", "A bound was BROKEN."))
 		return
 	}

@@ -33,17 +33,22 @@ func (s *screen) outcome(o outcome) {
 	s.print("\n%s from the upstream's log\n", s.bold("Verdict"))
 	s.stall(o.Stall, "All figures suffer.")
 	for _, c := range o.Checks {
-		state := s.paint("32", "held  ")
-		if !c.Held {
-			state = s.paint("1;31", "BROKEN")
-		}
-		s.print("  %s  %-18s %s (%s)\n", state, c.Of, c.Found, c.Want)
+		s.check(c)
 	}
 	if o.held() {
 		s.print("%s\n\n", s.paint("1;32", "The fleet followed."))
 		return
 	}
 	s.print("%s\n\n", s.paint("1;31", "The fleet did NOT follow as it should."))
+}
+
+// check prints one promise and what became of it.
+func (s *screen) check(c check) {
+	state := s.paint("32", "held  ")
+	if !c.Held {
+		state = s.paint("1;31", "BROKEN")
+	}
+	s.print("  %s  %-18s %s (%s)\n", state, c.Of, c.Found, c.Want)
 }
 
 // tellsText is how much the upstream says.

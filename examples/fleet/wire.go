@@ -26,8 +26,10 @@ type assignment struct {
 	Replicas int     // pool size
 	Ordinal  int
 	Join     bool          // others are using the limit already
+	Pool     string        `json:",omitempty"` // one of countings: how to find out the pool size; Replicas is then the configured size
+	At       string        `json:",omitempty"` // where to look for it
 	Policy   string        `json:",omitempty"` // one of policies, up to the whole limit
-	Want     float64       // requests a second to try to send
+	Want     float64       // requests a second to try to send; 0: wait for an order
 	Patience time.Duration // how long a request waits for its turn before it is given up
 	Life     time.Duration // ends by itself after this, whatever happens
 }
@@ -49,4 +51,5 @@ type message struct {
 	LastError string          `json:",omitempty"` // of the last one
 	Overheads []time.Duration `json:",omitempty"` // of the limiter, one for each admitted request
 	Stall     time.Duration   `json:",omitempty"` // longest time in which the process did not get to run
+	Beliefs   []belief        `json:",omitempty"` // pool sizes that were put in force, of a replica that counts
 }

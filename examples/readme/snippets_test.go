@@ -10,6 +10,7 @@ import (
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/httplimit"
 	"github.com/quotient-go/quotient/policy"
+	"github.com/quotient-go/quotient/poolsize/dns"
 )
 
 // The README's functions, to the letter.
@@ -30,6 +31,20 @@ func callAPI(ctx context.Context, limiter *quotient.Limiter) error {
 func follow() (*quotient.Limiter, error) {
 	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}} // more than this is never tried
 	return quotient.New(limit, quotient.Policy(policy.Tracking{}, quotient.CeilingLimit))
+}
+
+func counted(ctx context.Context) (*quotient.Limiter, error) {
+	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}}
+	limiter, err := quotient.New(limit,
+		quotient.AwaitPool(),                            // admit nothing before the first count,
+		quotient.HintMaxAge(time.Minute),                // and when there has been none for a minute
+		quotient.StartPool(quotient.Pool{Replicas: 10})) // be one of ten
+	if err != nil {
+		return nil, err
+	}
+	pods := &dns.Source{Name: "api.prod.svc.cluster.local."} // a headless Service
+	go func() { _ = limiter.Follow(ctx, pods) }()            // until ctx ends
+	return limiter, nil
 }
 
 func summarize(ctx context.Context, limiter *quotient.Limiter, text string) error {
@@ -67,6 +82,28 @@ func TestReadmeFunctionsRun(t *testing.T) {
 	if err := callAPI(cancelled, limiter); err == nil {
 		t.Error("a call with a cancelled context went through")
 	}
+}
+
+// The limiter of the README waits for its first count, and gives up waiting after a minute.
+func TestReadmeCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel() // nothing here may leave the machine
+		limiter, err := counted(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if limiter.Allow("k") {
+			t.Error("admitted before the first count")
+		}
+		if err := limiter.SetPool(quotient.Pool{Replicas: 4}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if !limiter.Allow("k") {
+			t.Error("refused after it")
+		}
+	})
 }
 
 // The limiter of the README starts far below the limit, goes up while it is served, and down when it is refused.

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestKnew(t *testing.T) {
+	beliefs := []sighting{{3, 0, 10 * ms}, {4, 100 * ms, 110 * ms}, {3, 500 * ms, 520 * ms}}
+	for _, tt := range []struct {
+		n        int
+		from, to time.Duration
+		want     time.Duration
+		ok       bool
+	}{
+		{3, 0, 1000 * ms, 10 * ms, true},
+		{3, 50 * ms, 1000 * ms, 50 * ms, true},
+		{3, 109 * ms, 1000 * ms, 109 * ms, true}, // until something else was seen
+		{3, 110 * ms, 1000 * ms, 520 * ms, true},
+		{4, 0, 1000 * ms, 110 * ms, true},
+		{4, 200 * ms, 1000 * ms, 200 * ms, true},
+		{4, 600 * ms, 1000 * ms, 1000 * ms, false},
+		{4, 0, 110 * ms, 110 * ms, false},
+		{3, 110 * ms, 520 * ms, 520 * ms, false},
+		{5, 0, 1000 * ms, 1000 * ms, false},
+	} {
+		if got, ok := knew(beliefs, tt.n, tt.from, tt.to); got != tt.want || ok != tt.ok {
+			t.Errorf("%d from %v to %v: %v, %v, want %v, %v", tt.n, tt.from, tt.to, got, ok, tt.want, tt.ok)
+		}
+	}
+	if got, ok := knew(nil, 3, ms, 2*ms); got != 2*ms || ok {
+		t.Errorf("nobody believes anything: %v, %v", got, ok)
+	}
+}
+
+// TestEntitled: nothing before the first hint, and between two looks the larger share.
+func TestEntitled(t *testing.T) {
+	f := &fleet{plan: plan{Limit: 120, Burst: 12}}
+	got := f.entitled([]sighting{{3, 0, 10 * ms}, {4, 100 * ms, 110 * ms}, {2, 500 * ms, 520 * ms}})
+	want := []step{{}, {0, 40, 4}, {110 * ms, 30, 3}, {500 * ms, 60, 6}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := f.entitled(nil); !slices.Equal(got, []step{{}}) {
+		t.Errorf("without a belief: %+v", got)
+	}
+}
+
+// counted is a fleet that has run: two replicas, and a third that joined after a second and was killed after three. The
+// last of them noticed a time after each.
+func counted(pool string, join, kill time.Duration) *fleet {
+	p := plan{Limit: 100, Burst: 10, Replicas: 2, Pool: pool}
+	f := &fleet{plan: p, up: newUp(p)}
+	zero := f.up.Since(0)
+	at := func(d time.Duration) int64 { return int64(d - zero) }
+	second := time.Second
+	all := []belief{{2, at(0), at(5 * ms)}, {3, at(second), at(second + 5*ms)}, {2, at(3 * second), at(3*second + 2100*ms)}}
+	late := []belief{all[0], {3, at(second), at(second + join)}, {2, at(3 * second), at(3*second + kill)}}
+	f.all = []*process{{id: 1, beliefs: all}, {id: 2, beliefs: late}, {id: 3, beliefs: []belief{{3, at(second), at(second + 5*ms)}}}}
+	f.changes = []change{
+		{of: "join", at: second, said: second + 20*ms, until: 3 * second, alive: f.all},
+		{of: "kill", at: 3 * second, said: 3 * second, until: 8 * second, alive: f.all[:2], shrink: true},
+	}
+	return f
+}
+
+func TestLateness(t *testing.T) {
+	for _, tt := range []struct {
+		pool       string
+		join, kill time.Duration
+		stall      time.Duration
+		broken     string // or, with a question mark, left open
+	}{
+		{"file", 200 * ms, 2200 * ms, 0, ""},
+		{"file", 670 * ms, 2650 * ms, 0, ""}, // the platform said it after 20 ms; 250 ms are the machine's
+		{"file", 671 * ms, 2651 * ms, 0, "join kill"},
+		{"file", 671 * ms, 2651 * ms, ms, ""},
+		{"dns", 770 * ms, 2751 * ms, 0, "kill"},
+		{"redis", 771 * ms, 4000 * ms, 0, "join"},
+		{"redis", 500 * ms, 4001 * ms, 0, "kill"},
+		{"redis", 2 * time.Second, 3 * time.Second, 0, "join"},    // just when the next change came
+		{"redis", time.Minute, 3 * time.Second, 307 * ms, "join"}, // there were 1.98 s
+		{"redis", time.Minute, 3 * time.Second, 308 * ms, "join?"},
+		{"redis", 500 * ms, time.Minute, 249 * ms, "kill"}, // there were 5 s
+		{"redis", 500 * ms, time.Minute, 250 * ms, "kill?"},
+	} {
+		var broken []string
+		for _, c := range counted(tt.pool, tt.join, tt.kill).lateness(tt.stall) {
+			switch {
+			case c.open:
+				broken = append(broken, c.Of+"?")
+			case !c.Held:
+				broken = append(broken, c.Of)
+			}
+		}
+		if got := strings.Join(broken, " "); got != tt.broken {
+			t.Errorf("%s, %v and %v late, stall %v: broken %q, want %q", tt.pool, tt.join, tt.kill, tt.stall, got, tt.broken)
+		}
+	}
+}
+
+// TestSettleChargesTheLastToKnow: the growth lasts until the last replica knew, by bound 3.
+func TestSettleChargesTheLastToKnow(t *testing.T) {
+	f := counted("dns", 400*ms, 2200*ms)
+	f.settle()
+	if g := f.growth; g.from != time.Second || g.to != 1400*ms || g.extra < 19.99 || g.extra > 20.01 {
+		t.Errorf("%+v, want 1 s to 1.4 s and 100/s x 0.4 s x (3/2 - 1)", g)
+	}
+	if got, want := f.all[2].steps, []step{{}, f.share(time.Second, 3)}; !slices.Equal(got, want) {
+		t.Errorf("the joiner's steps: %+v, want %+v", got, want)
+	}
+}
+
+// countedRun is a run whose phases are just long enough for all that has to be noticed in them.
+func countedRun(pool string) []string {
+	return []string{"-act", "division", "-pool", pool, "-join", "500ms", "-kill", "2500ms", "-duration", "8s",
+		"-limit", "50", "-burst", "6", "-want", "30"}
+}
+
+// TestAFleetCounts plays each way to count, all at the same time: their fleets have nothing in common but the machine, and
+// that is too much for it now and then. It may leave it open whether all was noticed in time, and a replica that loses the
+// processor between two readings of a clock is accused of some milliseconds. So one good run in three is asked for.
+func TestAFleetCounts(t *testing.T) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	for pool := range countings {
+		running.Go(func() { oneInThree(t, "-pool "+pool, func() []string { return counts(t, pool) }) })
+	}
+	running.Go(func() { oneInThree(t, "a platform that falls silent", func() []string { return silence(t) }) })
+}
+
+// oneInThree plays something until nothing is missing, three times at most.
+func oneInThree(t *testing.T, what string, play func() (missing []string)) {
+	for range 3 {
+		missing := play()
+		if len(missing) == 0 || t.Failed() {
+			return
+		}
+		t.Logf("%s: missing %q", what, missing)
+	}
+	t.Errorf("%s: no good run in three", what)
+}
+
+// counts plays a run, and tells what is missing in what it says.
+func counts(t *testing.T, pool string) (missing []string) {
+	var stdout, stderr bytes.Buffer
+	status := run(context.Background(), countedRun(pool), &stdout, &stderr)
+	if status == exitFailed {
+		t.Errorf("-pool %s:\n%s%s", pool, stdout.String(), stderr.String())
+		return nil
+	}
+	if said := strings.Contains(stdout.String(), "Every bound held."); said != (status == exitHeld) {
+		t.Errorf("-pool %s: exit status %d\n%s", pool, status, stdout.String())
+	}
+	for _, want := range []string{
+		"3 replicas know how many they are", "replica 4 joins, its bucket empty; nobody is told", "all know of the join; noticed: ",
+		"replica 2 is killed", "all know of the kill; noticed: ", "held    the fleet", "held    replica 4",
+		"held    join", "held    kill", "Every bound held.",
+	} {
+		if !strings.Contains(stdout.String(), want) {
+			missing = append(missing, want)
+		}
+	}
+	if len(missing) > 0 {
+		t.Logf("-pool %s\n%s", pool, stdout.String())
+	}
+	return missing
+}
+
+// silence is the proof that the verdict can fail: the platform falls silent before the join.
+func silence(t *testing.T) (missing []string) {
+	p, err := parsePlan([]string{"-pool", "file", "-join", "500ms", "-kill", "0", "-duration", "4s"}, io.Discard)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	var out bytes.Buffer
+	f, err := runFleet(t.Context(), p, newScreen(&out, p), func(f *fleet) []moment {
+		f.platform.say = func([]int) error { return nil }
+		return division(f)
+	})
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	r := f.ruling()
+	if len(r.Lateness) != 1 || r.Lateness[0].Held != r.Lateness[0].open || !strings.Contains(r.Lateness[0].Found, "not noticed") {
+		t.Errorf("a join that nobody heard of: %+v", r.Lateness)
+	}
+	if g, end := f.growth, f.changes[0].until; g.to != end || end != f.phases[1].To {
+		t.Errorf("growth %+v, want one that lasts to the end, %v", g, end)
+	}
+	if strings.Contains(out.String(), "all know") {
+		t.Errorf("somebody noticed:\n%s", out.String())
+	}
+	if !r.broken() {
+		missing = append(missing, "a broken bound")
+	}
+	return missing
+}
+
+// TestASlowJoinDelaysTheRest: what comes after it keeps its distance, and its lines are printed.
+func TestASlowJoinDelaysTheRest(t *testing.T) {
+	p := plan{Limit: 100, Burst: 1, Replicas: 1, Duration: 5 * time.Second}
+	f := &fleet{plan: p, out: newScreen(io.Discard, p), up: newUp(p), begin: -time.Minute, phases: []phase{{Limit: 100}}}
+	f.behind = 2 * time.Second
+	if next := f.catchUp(3); next != 8 {
+		t.Errorf("the next line is %d, want 8", next)
+	}
+	now := f.up.Now()
+	if left, most := f.until(moment{at: 5 * time.Second}), -53*time.Second-now; left > most || left < most-soon {
+		t.Errorf("%v until the end, want %v", left, most)
+	}
+}
