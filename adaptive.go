@@ -75,8 +75,11 @@ func (l *learned) hears(f *policy.Feedback, h *holding, p policy.Policy, laws []
 	l.due = l.latest + forgetAfter // first, should a law panic
 	for i := range laws {
 		ls, pc := &laws[i], &l.pacers[i]
-		if pc.law == nil && !pc.begin(p.New(l.seed+uint64(ls.id)), h.since, l.latest, ls) {
-			continue
+		if pc.law == nil {
+			if !pc.begin(p.New(l.seed+uint64(ls.id)), h.since, l.latest, ls) {
+				continue
+			}
+			pc.taken = h.cost(ls.id, l.latest) // a key that was evicted meanwhile would not know of more
 		}
 		pc.hears(f, h, l.latest, ls, accused < 0 || accused == i)
 		l.due = max(l.due, pc.notBefore+forgetAfter) // nothing can be heard before it
@@ -114,21 +117,25 @@ func (p *pacer) begin(law policy.Law, sent, at time.Duration, ls *lawSetting) bo
 	return true
 }
 
-// refresh asks the laws whose pace is out of date. It starts those that want it.
-func (g *gate) refresh(now time.Time, p policy.Policy) {
-	if len(g.setting.laws) == 0 {
+// refresh asks the laws whose pace is out of date, and starts those that want it; for an ask, since who only looks starts none
+// and keeps none.
+func (g *gate) refresh(now time.Time, p policy.Policy, ask bool) {
+	st := g.setting
+	if len(st.laws) == 0 || st.shut || st.limit.deny {
 		return
 	}
-	l, at, asked := g.more.learned, now.Sub(g.setting.origin), false
+	l, at, changed := g.more.learned, now.Sub(st.origin), false
 	for i := range l.pacers {
-		pc, ls := &l.pacers[i], &g.setting.laws[i]
-		if pc.outdated == 0 || at < pc.outdated {
+		pc, ls := &l.pacers[i], &st.laws[i]
+		if pc.outdated == 0 || at < pc.outdated || pc.law == nil && !ask {
 			continue
 		}
-		l.due, asked = max(l.due, at+forgetAfter), true // first, should a law panic
 		pc.renew(at, ls, p, l.seed+uint64(ls.id))
+		if changed = true; ask {
+			l.due = max(l.due, at+forgetAfter)
+		}
 	}
-	if asked && g.setting.slotsLaw() >= 0 {
+	if changed && st.slotsLaw() >= 0 {
 		g.resize()
 	}
 }
@@ -157,7 +164,7 @@ func (l *learned) forget(laws []lawSetting) {
 // idle tells that nothing is learned and the buckets equal those of a key never seen.
 func (l *learned) idle(at time.Duration, u *learned) bool {
 	for i := range l.pacers {
-		if l.pacers[i].has(at) < u.pacers[i].has(at) {
+		if l.pacers[i].has(at) != u.pacers[i].has(at) {
 			return false
 		}
 	}
@@ -294,6 +301,7 @@ func (g *gate) applyLaws(st *setting) {
 	for i := range st.laws {
 		p := &l.pacers[i]
 		if p.law == nil {
+			p.saved, p.outdated = st.laws[i].saved, st.laws[i].outdated
 			p.setPace(at, st.laws[i].start, &st.laws[i])
 			continue
 		}

@@ -221,6 +221,9 @@ func (g *gate) take(now time.Time, d *demand) {
 		case r.window != nil:
 			g.more.windows[i].used += int64(n)
 		case r.turn != nil:
+			if d.priced && r.unitID > 0 {
+				g.noteLow(i, now)
+			}
 			g.bucket(i).owe(now, milli) // at most a tenth of an interval early
 		default:
 			if d.priced && r.unitID > 0 {

@@ -37,8 +37,9 @@ type Rate struct {
 	// 1 makes the rate paced. Replicas that know their ordinal then take turns, so that the fleet's events are evenly spaced too: with an
 	// interval I between events, replica i of N lets one through at each instant N k I + (i-1) I by the wall clock, or up to I/10 later. Two events of
 	// the fleet are then at least .9 I apart, less what the clocks differ. Who is not served in its turn waits for the next one,
-	// N I later, and so does who asks in between. Intervals below 50 ms are too short for timers and clocks to take turns in, and a
-	// policy that learns sets its own pace.
+	// N I later, and so does who asks in between. It takes a pool of which all
+	// believe the same. Of several paced rates only the slowest takes turns, and none beside an aligned one; intervals below 50 ms are too
+	// short for timers and clocks, and a policy that learns sets its own pace.
 	Burst int
 	// NoTurns lets each replica of a paced rate keep its own interval, N I, and no more: nobody waits for a turn, and
 	// the events of different replicas may coincide.

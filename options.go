@@ -61,7 +61,7 @@ func atLeast[T int | time.Duration](name string, v, least T) error {
 }
 
 // MaxKeys bounds the number of keys that are remembered, 1 to 1<<30; 65,536 by default. Idle keys
-// make room for others. While that many keys are all busy, further keys share one gate for
+// make room for others; one that was asked for under a law that learns, or that ramps, is idle ten minutes later. While that many keys are all busy, further keys share one gate for
 // each shard: they are limited more than they should be, never less.
 func MaxKeys(n int) Option {
 	return func(o *options) error {
@@ -169,8 +169,9 @@ func JoinPool(p Pool) Option {
 
 // AwaitPool admits nothing until SetPool or Follow says how large the pool is: a replica that starts takes nothing from the others before
 // it knows its part. Callers wait as they do for a slot, or are refused with ReasonPool. The buckets then start empty,
-// as with JoinPool. When nothing usable was said for HintMaxAge after Follow began, the configured pool counts, so New wants
-// a HintMaxAge; without a Follow or a SetPool nothing is ever admitted.
+// as with JoinPool, and aligned windows open with the next one. When nothing usable was said for HintMaxAge after the first Follow
+// began, the configured pool counts as soon as a Follow runs, so New wants a HintMaxAge; without a Follow or a SetPool nothing is ever
+// admitted.
 func AwaitPool() Option {
 	return func(o *options) error { o.awaits = true; return nil }
 }

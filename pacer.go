@@ -19,6 +19,9 @@ const heldWeight = 1.0 / 16
 // law that means longer says so again when the time has passed.
 const mostGate = time.Hour
 
+// leastPace is the shortest time for which a pace holds: a law that is always out of date would be asked without end.
+const leastPace = time.Millisecond
+
 // pacer is one law of a key and the bucket that paces what it governs: events of one unit, or slots, each of which is
 // taken for as long as a request holds it. See docs/decisions/0020.
 //
@@ -36,6 +39,7 @@ type pacer struct {
 	outdated  time.Duration // when the pace is: the next ask has the law asked; below 0: from the start; 0: never
 	saved     float64       // seconds of the rate that the bucket holds
 	notBefore time.Duration // nothing passes before it; 0: no such instant
+	cut       time.Duration // when the bucket was last made smaller, slower, or anew: what was taken before does not come back
 	paced     bool          // it has held an ask back since the law was last told anything
 }
 
@@ -62,6 +66,9 @@ func (p *pacer) setPace(at time.Duration, pace float64, ls *lawSetting) {
 	}
 	if size := max(1, pace*p.saved); pace != p.rate || size != p.size {
 		p.tokens, p.last = p.has(at), at
+		if pace < p.rate || size < p.size {
+			p.cut = at
+		}
 		p.rate, p.size = pace, size
 	}
 }
@@ -110,7 +117,10 @@ func (p *pacer) pay(at time.Duration, n float64) {
 // giveBack gives back n that were taken some time ago, as far as they cannot have come back by themselves.
 func (p *pacer) giveBack(at, ago time.Duration, n float64) {
 	p.taken -= n
-	p.pay(at, -max(0, n-p.rate*ago.Seconds()))
+	p.open(at)
+	if n -= p.rate * ago.Seconds(); n > 0 && at-ago >= p.cut {
+		p.pay(at, -n)
+	}
 }
 
 // upTo is how many of n events may pass now one by one.
@@ -139,7 +149,7 @@ func (p *pacer) open(at time.Duration) {
 }
 
 // lift ends a gate at an instant: one event may pass at it, whatever there was before.
-func (p *pacer) lift(at time.Duration) { p.notBefore, p.tokens, p.last = 0, 1, at }
+func (p *pacer) lift(at time.Duration) { p.notBefore, p.tokens, p.last, p.cut = 0, 1, at, at }
 
 // heed puts a pace in force. One whose rate is nonsense is not heeded, but the bounds are.
 func (p *pacer) heed(at time.Duration, pace policy.Pace, ls *lawSetting) {
@@ -151,7 +161,7 @@ func (p *pacer) heed(at time.Duration, pace policy.Pace, ls *lawSetting) {
 	}
 	p.saved, p.outdated = savedFor(pace.Saved), 0
 	if pace.Until != 0 {
-		p.outdated = max(pace.Until, at+1)
+		p.outdated = max(pace.Until, at+leastPace)
 	}
 	p.setPace(at, min(x, ls.bounds.Ceiling, maxEvents), ls)
 	switch {
@@ -216,7 +226,7 @@ func (p *pacer) forget(at time.Duration, ls *lawSetting) {
 	if p.notBefore != 0 {
 		p.lift(min(p.notBefore, at))
 	}
-	p.law, p.held, p.paced = nil, 0, false
+	p.law, p.held, p.paced, p.taken = nil, 0, false, 0
 	p.saved, p.outdated = ls.saved, ls.outdated
 	p.setPace(at, ls.start, ls)
 }

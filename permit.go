@@ -13,7 +13,7 @@ import (
 // another goroutine. Whichever copy is released first counts; any further release is
 // detected, counted in Stats.DoubleReleases and does nothing.
 //
-// A permit that has nothing to give back (no in-flight limit, no Cost, no learning policy) is the
+// A permit that has nothing to give back (no in-flight limit, no Cost, no learning policy, and not of TryAcquireUpTo) is the
 // zero value. All methods of the zero value do nothing; its Correct says so with an error. Methods are safe for
 // concurrent use.
 type Permit struct {
@@ -156,7 +156,7 @@ func (s *shard) hold(g *gate, key string, d *demand, now time.Time) Permit {
 	}
 	if len(g.setting.laws) > 0 {
 		h.since = g.more.learned.latest // it has just been set to now
-	} else if d.priced || d.kept {
+	} else if len(g.setting.rations) > 0 {
 		h.since = now.Sub(s.l.base)
 	}
 	g.held++

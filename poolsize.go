@@ -105,6 +105,7 @@ func (s numbered) Watch(ctx context.Context, report func(Pool, error)) error {
 // hints counts what was said about the pool. Limiter.mu guards it.
 type hints struct {
 	source                    string
+	began                     time.Time // when the wait for the first usable report did
 	last                      time.Time // when something usable was last said
 	reports, errors, rejected uint64
 	lastError                 string
@@ -128,13 +129,23 @@ func (l *Limiter) Follow(ctx context.Context, src Source) error {
 	if src == nil {
 		return errors.New("quotient: Follow: source: nil")
 	}
-	f := &follower{l: l, began: l.now()}
+	f := &follower{l: l, began: l.follows()}
 	if p, followed := l.followed(); followed {
 		f.damp.say(p, f.began, l.holdDown) // a source that begins anew does not end a hold-down
 	}
 	defer f.stop()
-	f.again(l.now())
+	f.fire() // what an earlier Follow has awaited in vain may be due
 	return src.Watch(ctx, f.report)
+}
+
+// follows returns when the wait for a usable report has begun: now, or while AwaitPool waits with the first Follow.
+func (l *Limiter) follows() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.hints.began.IsZero() || !l.view.shut {
+		l.hints.began = l.now()
+	}
+	return l.hints.began
 }
 
 // followed returns the pool in force, and whether an earlier Follow has put it there.

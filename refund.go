@@ -142,6 +142,7 @@ func (s *shard) correct(p Permit, unit string, used int) error {
 	}
 	g, now := h.gate, s.tick(s.l.now())
 	g.sync(s.setting)
+	g.forget(now)
 	for i := range g.setting.rations {
 		if g.setting.rations[i].unitID == u+1 {
 			g.adjust(i, now, h, u, used-h.costs[u])
@@ -168,11 +169,12 @@ func (s *shard) giveBackAndUnlock(p Permit, used int) error {
 	}
 	g, now := h.gate, s.tick(s.l.now())
 	g.sync(s.setting)
+	g.forget(now)
 	back := demand{weight: h.weight - used}
 	if back.weight > 0 && h.era == g.setting.era {
 		g.giveBack(now, s.l.base.Add(h.since), &back)
 	}
-	slots := min(int32(back.weight), h.slots)
+	slots := int32(min(back.weight, int(h.slots)))
 	h.weight, h.slots = used, h.slots-slots
 	g.used -= slots
 	s.counts.inFlight -= int64(back.weight)

@@ -73,6 +73,7 @@ func (o *options) resolve(limit Limit, v view, units []string) *setting {
 	for i, r := range limit.Rates {
 		st.rations = append(st.rations, o.ration(r, i, divisor, units))
 	}
+	st.oneTurn()
 	st.slots = o.slots(limit.InFlight, divisor)
 	o.govern(st, v.pool, v.sized)
 	if !st.shut && st.simple() && st.rations[0].fullIn() < longWait {

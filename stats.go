@@ -23,7 +23,7 @@ type Stats struct {
 
 	Keys, MaxKeys int // remembered now, and at most
 	Waiting       int // callers in queues
-	InFlight      int // weight of the permits that are out and have something to give back; 0 under rates alone
+	InFlight      int // weight of the permits that are out and have something to give back: under rates alone those of TryAcquireUpTo
 
 	Admitted       uint64            // asks
 	Refused        map[Reason]uint64 // asks, by reason; reasons that never occurred are absent
@@ -196,6 +196,7 @@ func (s *shard) keyStats(g *gate) KeyStats {
 	now := s.tick(s.l.now())
 	g.sync(s.setting)
 	g.forget(now)
+	g.refresh(now, s.l.policy, false)
 	ks := KeyStats{InFlight: int(g.used), Tokens: make([]float64, len(g.setting.rations))}
 	for i := range g.setting.rations {
 		if c := g.setting.rations[i].window; c != nil {

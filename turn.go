@@ -26,12 +26,31 @@ const leastTurn = 50 * time.Millisecond
 func turnOf(r Rate, p Pool) *turn {
 	interval := float64(r.Per) / r.Events
 	cycle := math.Ceil(interval * float64(p.Replicas))
-	if p.Ordinal == 0 || p.Replicas == 1 || interval < float64(leastTurn) || cycle > math.MaxInt64/4 {
+	if p.Ordinal == 0 || p.Replicas == 1 || interval < float64(leastTurn) || cycle > float64(longWait)/2 {
 		return nil
 	}
 	return &turn{
 		cycle: int64(cycle), start: int64(interval * float64(p.Ordinal-1)),
 		open: int64(interval * turnPart), early: turnPart * milli / float64(p.Replicas),
+	}
+}
+
+// oneTurn leaves the turns of the slowest paced rate: those of two might never be open at one instant, nor those of
+// one while an aligned window has room, which is why there are none beside a window.
+func (st *setting) oneTurn() {
+	var slowest *ration
+	windows := false
+	for i := range st.rations {
+		r := &st.rations[i]
+		windows = windows || r.window != nil
+		if r.turn != nil && (slowest == nil || r.turn.cycle > slowest.turn.cycle) {
+			slowest = r
+		}
+	}
+	for i := range st.rations {
+		if r := &st.rations[i]; windows || r != slowest {
+			r.turn = nil
+		}
 	}
 }
 

@@ -104,7 +104,7 @@ func (s *shard) mayWait(ctx context.Context, g *gate, d *demand, now time.Time, 
 		waiting = g.more.queue.len
 	}
 	full := waiting >= s.l.perKey
-	if !full && turn.wait < never { // else nobody knows
+	if !full && g.knows(now, turn) {
 		if s.l.maxWait > 0 && turn.wait > s.l.maxWait {
 			return refuse(ReasonWait)
 		}
@@ -123,6 +123,20 @@ func (s *shard) mayWait(ctx context.Context, g *gate, d *demand, now time.Time, 
 		return refuse(ReasonQueue)
 	}
 	return verdict{}
+}
+
+// knows tells whether a turn is known: there is one, and no law wants to be asked before it.
+func (g *gate) knows(now time.Time, turn verdict) bool {
+	if turn.wait == never {
+		return false
+	}
+	i := turn.law()
+	if i < 0 || i >= len(g.setting.laws) {
+		return true
+	}
+	at := now.Sub(g.setting.origin)
+	outdated := g.more.learned.pacers[i].outdated
+	return outdated <= 0 || turn.wait <= outdated-at
 }
 
 // turnOf is when d's turn would come behind all that wait, as far as rates alone decide.
@@ -371,6 +385,7 @@ func (s *shard) undo(g *gate, w *waiter) {
 	s.counts.admitted--
 	now := s.tick(s.l.now())
 	g.sync(s.setting)
+	g.forget(now)
 	g.giveBack(now, s.l.base.Add(w.granted), &w.d)
 	if h := w.permit.h; h != nil && h.gen == w.permit.gen {
 		s.free(h)

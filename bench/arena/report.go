@@ -42,6 +42,7 @@ func (g grid) report(w io.Writer) error {
 	for s := range g.scenarios {
 		g.scenarioTable(&b, s)
 	}
+	liveTable(&b, g.seeds)
 	g.goalList(&b)
 	_, err := w.Write(b.Bytes())
 	return err

@@ -37,6 +37,7 @@ type figure struct {
 func figures() []figure {
 	return []figure{
 		{"allow", allowFigure},
+		{"live", liveFigure},
 		{"memory", memoryFigure},
 		{"attack", attackFigure},
 		{"http", httpFigure},

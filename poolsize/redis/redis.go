@@ -1,2 +1,97 @@
-// Package redis tells a limiter how many replicas there are by counting them in Redis.
 package redis
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/redis/go-redis/v9"
+)
+
+// Source counts the processors of a fleet in Redis, and is one of them. Client and Fleet must be set; the other fields may
+// be zero. It may be used from many goroutines, and watched several times, also at once: that is still one processor. Do not
+// copy it, or change its fields, once it is in use.
+type Source struct {
+	// Client reaches one server, a Sentinel's master or a Cluster. The caller closes it. Set ContextTimeoutEnabled in its options:
+	// then no command takes longer than a second, or half an Expiry. Otherwise a store that hangs holds Watch for
+	// the client's own time-outs.
+	Client redis.UniversalClient
+	// Fleet names those that share the limits, in 1 to 200 bytes without braces. Fleets know nothing of each other.
+	Fleet string
+	// Prefix begins all keys, in at most 200 bytes without braces; "": quotient.
+	Prefix string
+	// ID names this processor in at most 200 bytes; "": the host's name. Ordinals go by the order of the IDs, and Left
+	// by the ID. Two Sources with one ID still count as two.
+	ID string
+	// Period is the time from one sync to the next, give or take a tenth: a millisecond or more; 0: 1 s.
+	Period time.Duration
+	// Expiry is how long this processor counts after its last sync: two periods to ten minutes; 0: 10 s.
+	Expiry time.Duration
+	// Ceiling, unless nil, is asked at each sync, by Watch's goroutine, which part of its ceiling this processor has reached,
+	// as policy.Ramp counts it: 0 to 1. The store remembers it for Left. Anything else is not stored.
+	Ceiling func() float64
+	// ResumeFor is how long that is remembered: a millisecond to a day; 0: 3 minutes.
+	ResumeFor time.Duration
+
+	once  sync.Once
+	token string // random; makes the processor's name its own
+}
+
+// Watch registers a processor, reports the pool at each sync, and takes the processor out of the fleet when the context
+// is done. It returns the context's error, after at most two commands' time; or at once the first field that is wrong.
+// The first report comes with the second sync, so that the fleet knows of the processor before it uses its share.
+// Every sync that fails is reported as an error. Watch then tries again after 100 ms, after twice that and so on, up to Period.
+func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
+	c, err := s.complete()
+	if err != nil {
+		return err
+	}
+	st := c.store(s.processor(c.ID))
+	defer func() { st.leave(ctx, c.leaves()) }()
+	m := newMember(c.Expiry)
+	retry := firstRetry
+	for {
+		pause := c.Period
+		if a, err := st.sync(ctx, m.report, c.leaves()); ctx.Err() != nil {
+			return ctx.Err()
+		} else if err != nil {
+			report(quotient.Pool{}, err)
+			pause = min(retry, c.Period)
+			retry = 2 * pause
+		} else {
+			retry = firstRetry
+			if p, usable := m.hear(a, time.Now()); usable {
+				report(p, nil)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(jittered(pause)):
+		}
+	}
+}
+
+// Left returns what Ceiling said last before an earlier processor of this ID ended, if that is not longer ago than
+// ResumeFor, else 0: both are right for policy.Ramp's Resume. A processor that still runs has left it too.
+func (s *Source) Left(ctx context.Context) (float64, error) {
+	c, err := s.complete()
+	if err != nil {
+		return 0, err
+	}
+	return c.store("").remembered(ctx)
+}
+
+// leaves returns what the store is to remember, "" for nothing.
+func (s *Source) leaves() string {
+	if s.Ceiling == nil {
+		return ""
+	}
+	part := s.Ceiling()
+	if !(part >= 0 && part <= 1) { // also NaN
+		return ""
+	}
+	return strconv.FormatFloat(part, 'g', -1, 64)
+}
