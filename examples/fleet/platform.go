@@ -33,21 +33,19 @@ type counting struct {
 	where  string        // for the reader
 	period time.Duration // between two looks
 	expiry time.Duration // until one who says nothing any more counts as gone
-	looks  int           // of each until all are sure that one is gone
 }
 
 var countings = map[string]counting{
-	"file":  {start: startFile, where: "in a file", period: fileEvery, looks: 2},
-	"dns":   {start: startDNS, where: "in the DNS", period: dnsRefresh, looks: 2},
-	"redis": {start: startRedis, where: "in Redis, which no request waits for,", period: redisPeriod, expiry: redisExpiry, looks: 3},
+	"file":  {start: startFile, where: "in a file", period: fileEvery},
+	"dns":   {start: startDNS, where: "in the DNS", period: dnsRefresh},
+	"redis": {start: startRedis, where: "in Redis, which no request waits for,", period: redisPeriod, expiry: redisExpiry},
 }
 
 // allowed is how late a change may be noticed by the last replica, on a machine that never stands still. Two periods, since a look
-// may have begun just before the change. A pool that shrinks counts after the hold-down; in Redis all must have seen it
-// smaller, said so, and heard that all have.
+// may have begun just before the change. A pool that shrinks counts after the hold-down, and in Redis after the expiry of who is gone.
 func (c counting) allowed(shrinks bool) time.Duration {
 	if shrinks {
-		return holdDown + time.Duration(c.looks)*c.period + c.expiry
+		return holdDown + 2*c.period + c.expiry
 	}
 	return 2 * c.period
 }
@@ -57,11 +55,10 @@ func (c counting) terms(shrinks bool) string {
 	if !shrinks {
 		return "2 periods"
 	}
-	text := fmt.Sprintf("hold-down + %d periods", c.looks)
 	if c.expiry > 0 {
-		text += " + expiry"
+		return "hold-down + 2 periods + expiry"
 	}
-	return text
+	return "hold-down + 2 periods"
 }
 
 // A platform is what runs the replicas, as far as they can see of it. It knows who is alive.

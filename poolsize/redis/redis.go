@@ -25,7 +25,8 @@ type Source struct {
 	// ID names this processor in at most 200 bytes; "": the host's name. Ordinals go by the order of the IDs, and Left
 	// by the ID. Two Sources with one ID still count as two.
 	ID string
-	// Period is the time from one sync to the next, give or take a tenth: a millisecond or more; 0: 1 s.
+	// Period is the time from one sync to the next, give or take a tenth: a millisecond or more; 0: 1 s. While the fleet disagrees it is
+	// half of that.
 	Period time.Duration
 	// Expiry is how long this processor counts after its last sync: two periods to ten minutes; 0: 10 s.
 	Expiry time.Duration
@@ -64,6 +65,9 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 			retry = firstRetry
 			if p, usable := m.hear(a, time.Now()); usable {
 				report(p, nil)
+				if !a.agreed { // so that all agree within two periods of a change
+					pause = c.Period / 2
+				}
 			}
 		}
 		select {

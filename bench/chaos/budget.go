@@ -1,0 +1,131 @@
+package main
+
+import (
+	"math"
+	"sort"
+	"time"
+)
+
+// A budget says how many requests may leave in any window from one instant to another: the area under the rate in it,
+// plus the burst at its start, plus the extra of each growth that it touches.
+type budget struct {
+	steps   []step
+	growths []growth // apart, and in order
+}
+
+// A step is a rate and a burst that hold from an instant on; area is what the rates before have allowed by then.
+type step struct {
+	from        time.Duration
+	rate, burst float64
+	area        float64
+}
+
+// A growth is a time in which some replicas believed in a smaller pool than there was, and what that may cost once.
+type growth struct {
+	span
+	extra float64
+	// bound3 is R D (N1/N0 - 1) with the extremes of the whole time; the extra takes each instant for itself, and is never
+	// more, but for the bucket of a replica that was stopped.
+	bound3 float64
+	before float64 // the extras of all growths before
+}
+
+// newBudget adds up what the steps and growths have allowed.
+func newBudget(steps []step, growths []growth) budget {
+	for i := range steps[1:] {
+		steps[i+1].area = steps[i].area + (steps[i+1].from-steps[i].from).Seconds()*steps[i].rate
+	}
+	for i := range growths {
+		if i > 0 {
+			growths[i].before = growths[i-1].before + growths[i-1].extra
+		}
+	}
+	return budget{steps, growths}
+}
+
+// at is the step that holds at t; the first one also before.
+func (b budget) at(t time.Duration) step {
+	i := sort.Search(len(b.steps), func(i int) bool { return b.steps[i].from > t })
+	return b.steps[max(0, i-1)]
+}
+
+// area is what the rate alone allows from the first step to t; negative for a t before.
+func (b budget) area(t time.Duration) float64 {
+	s := b.at(t)
+	return s.area + (t-s.from).Seconds()*s.rate
+}
+
+// begun is the extra of all growths that began by t, and over that of those that had ended before t.
+func (b budget) begun(t time.Duration) float64 {
+	return b.extras(sort.Search(len(b.growths), func(i int) bool { return b.growths[i].From > t }))
+}
+
+func (b budget) over(t time.Duration) float64 {
+	return b.extras(sort.Search(len(b.growths), func(i int) bool { return b.growths[i].To >= t }))
+}
+
+// extras is the sum of the first n.
+func (b budget) extras(n int) float64 {
+	if n == 0 {
+		return 0
+	}
+	return b.growths[n-1].before + b.growths[n-1].extra
+}
+
+// allowed is what may leave from one instant to another, both included.
+func (b budget) allowed(from, to time.Duration) float64 {
+	return b.area(to) - b.area(from) + b.at(from).burst + b.begun(to) - b.over(from)
+}
+
+// A departure is a request that left, and when it might have left: as soon as there was room for it.
+type departure struct {
+	may, left time.Duration
+	replica   int
+}
+
+// A window begins when the first of its requests might have left and ends when the last one did.
+type window struct {
+	span
+	Sent    int
+	Allowed float64
+}
+
+// excess is how much more left than is allowed; negative when there was room.
+func (w window) excess() float64 { return float64(w.Sent) - w.Allowed }
+
+// broken leaves a hundredth of a request for the rounding of the arithmetic: buckets count in thousandths.
+func (w window) broken() bool { return w.excess() > 1e-2 }
+
+// worst finds, among all windows between two of the departures, the one that comes closest to its budget or exceeds it
+// the most. The departures must be in order of left; without any the window is empty.
+//
+// A window from i to j holds j-i+1 requests, so its excess is a term of j less a term of i, and the best i for every j
+// is a running minimum: one pass finds the worst of all n(n+1)/2 windows.
+func (b budget) worst(sent []departure) window {
+	opens := openings(sent)
+	found, most := window{Allowed: 1}, math.Inf(-1)
+	open, cost := 0, math.Inf(1)
+	for j, d := range sent {
+		if c := float64(j) - b.area(opens[j]) + b.at(opens[j]).burst - b.over(opens[j]); c < cost {
+			open, cost = j, c
+		}
+		if excess := float64(j+1) - b.area(d.left) - b.begun(d.left) - cost; excess > most {
+			most = excess
+			found = window{span{opens[open], d.left}, j - open + 1, b.allowed(opens[open], d.left)}
+		}
+	}
+	return found
+}
+
+// openings is, for every departure, when a window that begins with it opens: the earliest instant at which it, or one
+// that left later, might have left.
+func openings(sent []departure) []time.Duration {
+	opens := make([]time.Duration, len(sent))
+	for i := len(sent) - 1; i >= 0; i-- {
+		opens[i] = min(sent[i].may, sent[i].left)
+		if i+1 < len(sent) {
+			opens[i] = min(opens[i], opens[i+1])
+		}
+	}
+	return opens
+}

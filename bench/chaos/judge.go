@@ -1,0 +1,221 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A verdict is what became of one run.
+type verdict struct {
+	Paths     [sources]pathVerdict
+	Rows      []row
+	Ended     int // processes that ended in order
+	Leaks     int // of them, those that left something behind
+	Failed    int // requests of theirs that got no answer
+	LastError string
+	Stall     time.Duration // the longest time that a process stood still by itself
+	Broken    []string      // what did not hold; empty: everything did
+}
+
+// A pathVerdict is how well the replicas of one path kept together.
+type pathVerdict struct {
+	Requests int
+	Used     float64 // of the limit
+	Fleet    window  // the worst one
+	Replica  window  // the worst one of any replica
+	Growths  int
+	Wrong    time.Duration // for how long somebody was wrong, in all
+}
+
+// A row is what followed on one kind of event for one source.
+type row struct {
+	Kind       string
+	Source     source
+	Count      int
+	Superseded int             // something else came before all agreed
+	Took       []time.Duration // until all agreed, of the others
+	Over       float64         // the most that was let through beyond R w + max(B, N)
+	Bound3     float64         // what bound 3 allows beyond it there
+}
+
+// judge judges a run.
+func judge(r record) verdict {
+	var v verdict
+	for s := range sources {
+		v.path(r, s)
+	}
+	for i := range r.Lives {
+		l := &r.Lives[i]
+		for _, stall := range l.Stalls {
+			v.Stall = max(v.Stall, l.own(stall))
+		}
+		switch {
+		case l.Died < never: // it was killed, and cannot say
+		case l.End == nil:
+			v.broken("replica %d did not say how it ended", l.ID)
+		default:
+			v.ended(l)
+		}
+	}
+	return v
+}
+
+// ended takes in a process's last words.
+func (v *verdict) ended(l *life) {
+	v.Ended++
+	v.Failed += l.End.Failed
+	if l.End.Failed > 0 {
+		v.LastError = l.End.LastError
+	}
+	if l.End.Leak != "" {
+		v.Leaks++
+		v.broken("replica %d leaks: %s", l.ID, l.End.Leak)
+	}
+}
+
+func (v *verdict) broken(format string, args ...any) {
+	v.Broken = append(v.Broken, fmt.Sprintf(format, args...))
+}
+
+// path judges one path.
+func (v *verdict) path(r record, s source) {
+	p := &v.Paths[s]
+	states, sent := r.states(s), r.departures(s)
+	growths := r.growths(states)
+	fleet := newBudget([]step{{rate: r.Limit, burst: r.fleetBurst(states)}}, growths)
+	p.Requests, p.Growths = len(sent), len(growths)
+	p.Used = float64(len(sent)) / (r.Limit * r.Length.Seconds())
+	if p.Fleet = fleet.worst(sent); p.Fleet.broken() {
+		v.broken("bounds 2 and 3, %s: %s", s, p.Fleet)
+	}
+	if len(sent) == 0 {
+		v.broken("%s: no request reached the upstream", s)
+	}
+	p.Replica = window{Allowed: 1}
+	for i := range r.Lives {
+		l := &r.Lives[i]
+		w := r.share(l, s).worst(of(sent, l.ID))
+		if w.broken() {
+			v.broken("bound 1, %s, replica %d: %s", s, l.ID, w)
+		}
+		if w.excess() > p.Replica.excess() {
+			p.Replica = w
+		}
+	}
+	v.beliefs(s, states)
+	v.rows(r, s, states, growths, sent)
+}
+
+// fleetBurst is max(B, N) for the largest N that was.
+func (r record) fleetBurst(states []state) float64 {
+	most := r.Burst
+	for _, st := range states {
+		most = max(most, st.Running)
+	}
+	return float64(most)
+}
+
+// share is what a replica may do by what it believes: nothing before it knows.
+func (r record) share(l *life, s source) budget {
+	steps := []step{{}}
+	for _, b := range l.Beliefs[s] {
+		steps = append(steps, step{from: b.From, rate: r.Limit / float64(b.Replicas), burst: r.burst(b.Replicas)})
+	}
+	return newBudget(steps, nil)
+}
+
+// beliefs judges whether anybody was wrong for longer than is allowed.
+func (v *verdict) beliefs(s source, states []state) {
+	var open *state // what is wrong without an excuse
+	for _, st := range states {
+		if !st.Right {
+			v.Paths[s].Wrong += st.To - st.From
+		}
+		switch bad := !st.Right && !st.Excused; {
+		case bad && open == nil:
+			open = &st
+		case bad:
+			open.To, open.Least = st.To, min(open.Least, st.Least)
+		case open != nil:
+			v.wrong(s, *open)
+			open = nil
+		}
+	}
+	if open != nil {
+		v.wrong(s, *open)
+	}
+}
+
+// wrong notes a time in which somebody was wrong without an excuse.
+func (v *verdict) wrong(s source, st state) {
+	v.broken("%s: from %.3f s to %.3f s not all of %d replicas agree with the truth, one believes in %d, and no change of the last %v excuses that",
+		s, st.From.Seconds(), st.To.Seconds(), st.Running, st.Least, s.allowed())
+}
+
+// rows measures what followed on each event.
+func (v *verdict) rows(r record, s source, states []state, growths []growth, sent []departure) {
+	events := slices.DeleteFunc(slices.Clone(r.Events), func(e event) bool { return !e.On[s] })
+	for i, e := range events {
+		next := r.Length
+		for _, later := range slices.Backward(events[i+1:]) {
+			if !later.Mend {
+				next = later.At
+			}
+		}
+		row := v.row(e.Kind, s)
+		row.Count++
+		if took, ok := rightAfter(states, e.At, next); ok {
+			row.Took = append(row.Took, took)
+		} else {
+			row.Superseded++
+		}
+	}
+	plain := newBudget([]step{{rate: r.Limit, burst: r.fleetBurst(states)}}, nil)
+	for _, g := range growths {
+		row := v.row(before(events, g.From), s)
+		w := plain.worst(during(sent, span{g.From - time.Second, g.To + time.Second}))
+		if over := max(0, w.excess()); over > row.Over || row.Bound3 == 0 {
+			row.Over, row.Bound3 = over, max(g.bound3, g.extra)
+		}
+	}
+}
+
+// before is the kind of the last event up to an instant.
+func before(events []event, t time.Duration) string {
+	kind := "before anything"
+	for _, e := range events {
+		if e.At <= t {
+			kind = e.Kind
+		}
+	}
+	return kind
+}
+
+// row finds a row, or adds it.
+func (v *verdict) row(kind string, s source) *row {
+	i := slices.IndexFunc(v.Rows, func(r row) bool { return r.Kind == kind && r.Source == s })
+	if i < 0 {
+		i = len(v.Rows)
+		v.Rows = append(v.Rows, row{Kind: kind, Source: s})
+	}
+	return &v.Rows[i]
+}
+
+// rightAfter is how long after an instant all agree with the truth; not ok: not before the next change, or the source broke first.
+func rightAfter(states []state, at, next time.Duration) (time.Duration, bool) {
+	for _, st := range states {
+		if st.To > at && st.Right {
+			took := max(0, st.From-at)
+			return took, at+took < next
+		}
+		if st.To > at && st.Down {
+			return 0, false
+		}
+	}
+	return 0, false
+}
+
+func (w window) String() string {
+	return fmt.Sprintf("%d left from %.3f s to %.3f s, %.2f allowed", w.Sent, w.From.Seconds(), w.To.Seconds(), w.Allowed)
+}

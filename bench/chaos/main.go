@@ -1,0 +1,119 @@
+// Command chaos runs a fleet of eight processes whose world breaks all the time, and judges by the upstream's log
+// whether the fleet held its limits.
+//
+//	go run ./bench/chaos -duration 1m
+//	go run ./bench/chaos -duration 10m -o results.md
+//
+// Each process runs three limiters, whose pool size comes from a file, from DNS, and from Redis, and sends requests for
+// three paths to one upstream, more than its share of each. Processes are killed and replaced, or stopped for a while and
+// continued; Redis is restarted, half of the times without its data; DNS fails in every way that a test server
+// can; the file is deleted, half written, replaced by a directory, by garbage, and by a symbolic link. In ten minutes these are
+// 60, 60, 30, 20 and 20 faults; in less time fewer, but each kind once where time allows.
+//
+// Three things are judged. No window between two departures may hold more than bounds 2 and 3 allow the fleet, and
+// bound 1 each replica. After each change all processes must agree with the truth within the hold-down and two periods of the
+// source (with Redis, and the expiry). And no process that ends in order may leave a goroutine behind.
+//
+// The exit status is 0 when all of it held, 1 when something did not, and 2 when the run did not come to its end.
+// -believe 4 lets all sources lie, and the verdict fails.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// Exit statuses.
+const (
+	exitHeld   = 0
+	exitBroken = 1
+	exitFailed = 2
+)
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == replicaArg {
+		os.Exit(replicaMain(os.Stdin, os.Stdout, os.Stderr))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(status)
+}
+
+// config is what the flags say.
+type config struct {
+	Duration time.Duration
+	Seed     uint64
+	Replicas int
+	Limit    float64 // requests a second, for each path
+	Burst    int
+	Believe  int
+	Out      string // file; "" for none
+}
+
+// run is the whole command. It returns the exit status.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	c, err := parse(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return exitHeld
+	}
+	var r record
+	if err == nil {
+		r, err = play(ctx, c, stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "chaos:", err)
+		return exitFailed
+	}
+	v := judge(r)
+	text := v.text(r)
+	fmt.Fprint(stdout, "\n", text)
+	if c.Out != "" {
+		if err := os.WriteFile(c.Out, []byte(text), 0o644); err != nil {
+			fmt.Fprintln(stderr, "chaos:", err)
+			return exitFailed
+		}
+	}
+	if len(v.Broken) > 0 {
+		return exitBroken
+	}
+	return exitHeld
+}
+
+func parse(args []string, stderr io.Writer) (config, error) {
+	var c config
+	f := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.DurationVar(&c.Duration, "duration", time.Minute, "`time` that the run takes, 10s to 1h")
+	f.Uint64Var(&c.Seed, "seed", 1, "`number` that decides which faults come when, and whom they hit")
+	f.IntVar(&c.Replicas, "replicas", 8, "`processes`, 3 to 16")
+	f.Float64Var(&c.Limit, "limit", 200, "`requests` a second over the fleet, for each of the three paths; 1 to 500")
+	f.IntVar(&c.Burst, "burst", 8, "`requests` at once over the fleet, 1 to 500")
+	f.IntVar(&c.Believe, "believe", 0, "let all sources say that the pool has this many `replicas`, whatever is true (0: the truth)")
+	f.StringVar(&c.Out, "o", "", "`file` to write the report to, besides")
+	if err := f.Parse(args); err != nil {
+		return c, err
+	}
+	switch {
+	case f.NArg() > 0:
+		return c, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	case c.Duration < 10*time.Second || c.Duration > time.Hour:
+		return c, fmt.Errorf("-duration: %v is not between 10s and 1h", c.Duration)
+	case c.Replicas < 3 || c.Replicas > 16:
+		return c, fmt.Errorf("-replicas: %d is not between 3 and 16", c.Replicas)
+	case !(c.Limit >= 1 && c.Limit <= 500):
+		return c, fmt.Errorf("-limit: %v is not between 1 and 500", c.Limit)
+	case c.Burst < 1 || c.Burst > 500:
+		return c, fmt.Errorf("-burst: %d is not between 1 and 500", c.Burst)
+	case c.Believe < 0 || c.Believe > 100:
+		return c, fmt.Errorf("-believe: %d is not between 0 and 100", c.Believe)
+	}
+	return c, nil
+}

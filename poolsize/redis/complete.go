@@ -1,0 +1,107 @@
+package redis
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"os"
+	"strings"
+	"time"
+)
+
+// What the fields of Source mean when they are zero.
+const (
+	defaultPrefix = "quotient"
+	defaultPeriod = time.Second
+	// defaultExpiry is ten periods: nine lost syncs in a row are not a death.
+	defaultExpiry = 10 * time.Second
+	// defaultResumeFor is three minutes: longer than most restarts, shorter than most changes of an upstream's mind.
+	defaultResumeFor = 3 * time.Minute
+)
+
+const (
+	// firstRetry is the pause after a first failure. It doubles with each further one, up to the period.
+	firstRetry = 100 * time.Millisecond
+	// jitter is the part of a pause by which it is longer or shorter, so that the fleet does not sync in step.
+	jitter = .1
+	// longestName is the most bytes of a prefix, a fleet or an ID.
+	longestName = 200
+	// shortestPeriod keeps a mistyped period from being a flood.
+	shortestPeriod = time.Millisecond
+	// longestResume is the longest ResumeFor: beyond a day, what was learned says nothing.
+	longestResume = 24 * time.Hour
+)
+
+// complete returns a source with all its fields set, or the first one that is wrong.
+func (s *Source) complete() (*Source, error) {
+	c := &Source{
+		Client: s.Client, Fleet: s.Fleet, ID: s.ID, Ceiling: s.Ceiling,
+		Prefix:    cmp.Or(s.Prefix, defaultPrefix),
+		Period:    cmp.Or(s.Period, defaultPeriod),
+		Expiry:    cmp.Or(s.Expiry, defaultExpiry),
+		ResumeFor: cmp.Or(s.ResumeFor, defaultResumeFor),
+	}
+	if c.Client == nil {
+		return nil, errors.New("poolsize/redis: Source.Client: nil")
+	}
+	var err error
+	if c.ID == "" {
+		if c.ID, err = os.Hostname(); err != nil {
+			return nil, fmt.Errorf("poolsize/redis: Source.ID: the host has no name: %w", err)
+		}
+	}
+	return c, cmp.Or(c.checkNames(), c.checkTimes())
+}
+
+// processor returns the name in the store of the processor that s is, of which id is the first part.
+func (s *Source) processor(id string) string {
+	s.once.Do(func() { s.token = rand.Text() })
+	return id + "/" + s.token
+}
+
+func (s *Source) checkNames() error {
+	for _, n := range []struct{ field, value, not string }{
+		{"Prefix", s.Prefix, "{}"}, {"Fleet", s.Fleet, "{}"}, {"ID", s.ID, ""}, // what stands in braces chooses a Cluster's node
+	} {
+		if n.value == "" || len(n.value) > longestName {
+			return fmt.Errorf("poolsize/redis: Source.%s: %.40q has %d bytes, not 1 to %d", n.field, n.value, len(n.value), longestName)
+		}
+		if strings.ContainsAny(n.value, n.not) {
+			return fmt.Errorf("poolsize/redis: Source.%s: %q has a brace", n.field, n.value)
+		}
+	}
+	return nil
+}
+
+func (s *Source) checkTimes() error {
+	for _, d := range []struct {
+		field                  string
+		value, least, greatest time.Duration
+	}{
+		{"Period", s.Period, shortestPeriod, longestExpiry / 2},
+		{"Expiry", s.Expiry, 2 * s.Period, longestExpiry},
+		{"ResumeFor", s.ResumeFor, time.Millisecond, longestResume},
+	} {
+		if d.value < d.least || d.value > d.greatest {
+			return fmt.Errorf("poolsize/redis: Source.%s: %v is not between %v and %v", d.field, d.value, d.least, d.greatest)
+		}
+	}
+	return nil
+}
+
+// store returns the data of the fleet for one processor of a complete source.
+func (s *Source) store(processor string) *store {
+	fleet := "{" + s.Prefix + ":" + s.Fleet + "}:"
+	return &store{
+		client: s.Client, processor: processor,
+		deadlines: fleet + "deadlines", sizes: fleet + "sizes", left: fleet + "left:" + s.ID,
+		expiry: s.Expiry, keep: s.ResumeFor, patience: min(longestCommand, s.Expiry/2),
+	}
+}
+
+// jittered returns d, a tenth longer or shorter at most.
+func jittered(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (1 + jitter*(2*mathrand.Float64()-1)))
+}

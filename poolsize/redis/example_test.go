@@ -1,0 +1,61 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/quotient-go/quotient"
+	poolredis "github.com/quotient-go/quotient/poolsize/redis"
+	"github.com/redis/go-redis/v9"
+)
+
+// A replica counts itself in, and its limiter follows.
+func Example() {
+	server := miniredis.NewMiniRedis()
+	if err := server.Start(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
+	defer client.Close() //nolint:errcheck // nothing is lost
+
+	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}}
+	limiter, err := quotient.New(limit, quotient.StartPool(quotient.Pool{Replicas: 10}), quotient.HintMaxAge(time.Minute))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	source := &poolredis.Source{Client: client, Fleet: "web", Period: 10 * time.Millisecond}
+	fmt.Println(limiter.Follow(ctx, source)) // in a goroutine of its own, usually
+	fmt.Println(limiter.Pool().Replicas, "replica, and", len(server.Keys()), "keys are left")
+	// Output:
+	// context deadline exceeded
+	// 1 replica, and 0 keys are left
+}
+
+// A replica that is restarted goes on from the part of its ceiling that it had reached.
+func ExampleSource_Left() {
+	server := miniredis.NewMiniRedis()
+	if err := server.Start(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close() //nolint:errcheck // nothing is lost
+
+	before := &poolredis.Source{Client: client, Fleet: "web", ID: "web-0", Ceiling: func() float64 { return .75 }}
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	before.Watch(ctx, func(quotient.Pool, error) {}) //nolint:errcheck // the context's end
+
+	after := &poolredis.Source{Client: client, Fleet: "web", ID: "web-0"}
+	fmt.Println(after.Left(context.Background())) // for policy.Ramp's Resume
+	// Output: 0.75 <nil>
+}

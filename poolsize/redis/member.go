@@ -1,0 +1,44 @@
+package redis
+
+import (
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+// member is what one processor knows of its fleet. It is a pure state machine: the store's answers in, pools out.
+type member struct {
+	expiry time.Duration
+	heard  bool      // the store has answered before
+	size   int       // what counts
+	report int       // what the store is told at the next sync: the living of its last answer
+	agreed bool      // the last answer did
+	lost   bool      // the store had forgotten this processor, and surely others
+	keep   time.Time // until then a size smaller than the one that counts does not count while lost, or in disagreement
+}
+
+// newMember returns a member that the store has not answered yet.
+func newMember(expiry time.Duration) member { return member{expiry: expiry, report: 1, agreed: true} }
+
+// hear takes in an answer of the store and returns the pool that counts from now on. The first answer is not for use:
+// the others do not know of this processor until they have synced too.
+func (m *member) hear(a answer, now time.Time) (p quotient.Pool, usable bool) {
+	usable = m.heard
+	switch {
+	case m.heard && !a.known: // all that live will be back before they would have expired
+		m.lost, m.keep = true, now.Add(m.expiry)
+	case m.agreed && !a.agreed && !m.lost:
+		m.keep = now.Add(m.expiry)
+	}
+	m.lost = m.lost && now.Before(m.keep)
+	told := max(a.largest, a.living)
+	if now.Before(m.keep) && (m.lost || !a.agreed) {
+		told = max(told, m.size)
+	}
+	m.heard, m.agreed, m.size, m.report = true, a.agreed, told, a.living
+	p.Replicas = m.size
+	if a.agreed && m.size == a.living {
+		p.Ordinal = a.rank + 1
+	}
+	return p, usable
+}

@@ -1,0 +1,72 @@
+package redis
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+// agrees and differs are answers of a store that knows the processor.
+func agrees(living, rank int) answer     { return answer{true, true, living, living, rank} }
+func differs(largest, living int) answer { return answer{true, false, largest, living, -1} }
+
+// fresh is an answer of a store that does not know the processor.
+func fresh(a answer) answer { a.known = false; return a }
+
+func TestMember(t *testing.T) {
+	type row struct {
+		at      int // seconds
+		a       answer
+		size    int // that counts
+		ordinal int
+		report  int // next time
+	}
+	for _, c := range []struct {
+		name string
+		rows []row
+	}{
+		{"alone", []row{
+			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(1, 0), 1, 1, 1}}},
+		{"joins", []row{
+			{0, fresh(differs(5, 6)), 6, 0, 6}, {1, differs(6, 6), 6, 0, 6}, {2, agrees(6, 3), 6, 4, 6}}},
+		{"joins where a larger size is reported", []row{
+			{0, fresh(differs(9, 4)), 9, 0, 4}, {1, differs(4, 4), 9, 0, 4}, {2, agrees(4, 0), 4, 1, 4}}},
+		{"sees another join", []row{
+			{0, fresh(differs(3, 3)), 3, 0, 3}, {1, agrees(3, 2), 3, 3, 3}, {2, differs(3, 4), 4, 0, 4}, {3, agrees(4, 2), 4, 3, 4}}},
+		{"three to one", []row{
+			{0, fresh(differs(3, 3)), 3, 0, 3}, {1, agrees(3, 0), 3, 1, 3}, {12, differs(3, 1), 3, 0, 1}, {13, agrees(1, 0), 1, 1, 1}}},
+		{"what it had counts for one expiry of a disagreement", []row{
+			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(9, 0), 9, 1, 9}, {2, differs(8, 7), 9, 0, 7}, {11, differs(8, 7), 9, 0, 7}, {12, differs(8, 7), 8, 0, 7},
+			{13, differs(7, 8), 8, 0, 8}, {14, differs(7, 6), 7, 0, 6}}},
+		{"a new disagreement keeps it anew", []row{
+			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, differs(9, 8), 9, 0, 8}, {2, agrees(8, 1), 8, 2, 8}, {20, differs(8, 7), 8, 0, 7}, {29, differs(7, 7), 8, 0, 7},
+			{30, agrees(7, 1), 7, 2, 7}}},
+		{"a store that has forgotten all is not believed for one expiry", []row{
+			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, fresh(differs(5, 1)), 5, 0, 1}, {3, agrees(1, 0), 5, 0, 1},
+			{11, agrees(1, 0), 5, 0, 1}, {12, agrees(1, 0), 1, 1, 1}}},
+		{"all are back before", []row{
+			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, fresh(differs(5, 1)), 5, 0, 1}, {3, differs(5, 5), 5, 0, 5}, {4, agrees(5, 1), 5, 2, 5}}},
+		{"forgotten twice", []row{
+			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, fresh(differs(5, 1)), 5, 0, 1}, {9, fresh(agrees(1, 0)), 5, 0, 1},
+			{18, agrees(1, 0), 5, 0, 1}, {19, agrees(1, 0), 1, 1, 1}}},
+		{"more than before while the store has forgotten", []row{
+			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, fresh(differs(7, 1)), 7, 0, 1}, {3, agrees(8, 1), 8, 2, 8}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m, start := newMember(10*time.Second), time.Now()
+			if m.report != 1 {
+				t.Errorf("it reports %d at first", m.report)
+			}
+			for i, r := range c.rows {
+				p, usable := m.hear(r.a, start.Add(time.Duration(r.at)*time.Second))
+				if want := (quotient.Pool{Replicas: r.size, Ordinal: r.ordinal}); p != want {
+					t.Errorf("row %d, at %d s: got %+v, want %+v", i, r.at, p, want)
+				}
+				if usable != (i > 0) || m.report != r.report {
+					t.Errorf("row %d: usable %v, next report %d, want %d", i, usable, m.report, r.report)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,224 @@
+package redis
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"pgregory.net/rapid"
+)
+
+// model is the store in plain Go: what the script must do.
+type model struct {
+	deadlines, sizes map[string]int64
+}
+
+func (m *model) sync(now int64, me string, size int64, expiry time.Duration) answer {
+	for p, d := range m.deadlines {
+		if d < now || d > now+longestExpiry.Milliseconds() {
+			m.drop(p)
+		}
+	}
+	_, known := m.deadlines[me]
+	m.deadlines[me], m.sizes[me] = now+expiry.Milliseconds(), size
+	sizes := slices.Sorted(maps.Values(m.sizes))
+	a := answer{known: known, largest: int(sizes[len(sizes)-1]), living: len(m.deadlines), rank: -1}
+	if a.agreed = sizes[0] == int64(a.living) && a.largest == a.living; a.agreed {
+		a.rank = slices.Index(slices.Sorted(maps.Keys(m.sizes)), me)
+	}
+	return a
+}
+
+func (m *model) drop(p string) { delete(m.deadlines, p); delete(m.sizes, p) }
+
+func (m *model) wipe() { clear(m.deadlines); clear(m.sizes) }
+
+// processor is one of the property's fleet.
+type processor struct {
+	*store
+	member
+	last   time.Time       // its last sync that the store has seen, by its own clock
+	others map[string]bool // whom the store knew when this one last heard of a store that had forgotten nothing
+}
+
+// world is a fleet, the model and the script on miniredis, which must always say the same.
+type world struct {
+	t     *rapid.T
+	model model
+	mini  *miniredis.Miniredis
+	new   func(id string) *store
+	now   time.Time     // of the processors
+	skew  time.Duration // of the store's clock
+	jumps bool          // the store's clock has jumped
+	live  map[string]*processor
+	gone  int // processors, so far
+}
+
+const modelExpiry = 10 * time.Second
+
+func (w *world) pick() *processor {
+	names := slices.Sorted(maps.Keys(w.live))
+	if len(names) == 0 {
+		return nil
+	}
+	return w.live[rapid.SampledFrom(names).Draw(w.t, "processor")]
+}
+
+func (w *world) join() {
+	if len(w.live) < 8 {
+		id := fmt.Sprintf("%c%d", 'a'+rapid.IntRange(0, 25).Draw(w.t, "letter"), w.gone)
+		w.live[id] = &processor{store: w.new(id), member: newMember(modelExpiry)}
+		w.gone++
+	}
+}
+
+func (w *world) tick(d time.Duration) {
+	w.now = w.now.Add(d)
+	w.mini.SetTime(w.now.Add(w.skew))
+}
+
+// sync lets one processor sync; its answer may be lost on the way.
+func (w *world) sync(p *processor, heard bool) {
+	w.tick(time.Millisecond)
+	report := p.report
+	want := w.model.sync(w.now.Add(w.skew).UnixMilli(), p.processor, int64(report), p.expiry())
+	got, err := p.sync(context.Background(), report, "")
+	if err != nil || got != want {
+		w.t.Fatalf("the script answers %+v, %v; the model %+v", got, err, want)
+	}
+	if p.last = w.now; heard {
+		w.hear(p, got)
+	}
+}
+
+func (p *processor) expiry() time.Duration { return p.store.expiry }
+
+// hear checks what is promised when a processor takes an answer in.
+func (w *world) hear(p *processor, a answer) {
+	pool, _ := p.hear(a, w.now)
+	if pool.Replicas < a.living || pool.Validate() != nil {
+		w.t.Fatalf("%s counts %+v where %d live", p.processor, pool, a.living)
+	}
+	for id, q := range w.live {
+		if _, living := w.model.deadlines[id]; a.agreed && living && q.heard && q.size < a.living {
+			w.t.Fatalf("all agree on %d, and %s uses %d", a.living, id, q.size)
+		}
+	}
+	if !w.jumps {
+		if n := w.alive(p); pool.Replicas < n {
+			w.t.Fatalf("%s counts %d, and %d that it knew live", p.processor, pool.Replicas, n)
+		}
+	}
+	if !p.lost {
+		p.others = map[string]bool{}
+		for id := range w.model.deadlines {
+			p.others[id] = true
+		}
+	}
+}
+
+// alive counts those that p knew, and that have not been silent for an expiry, whatever the store knows.
+func (w *world) alive(p *processor) (n int) {
+	for id := range p.others {
+		if q := w.live[id]; q != nil && w.now.Sub(q.last) < modelExpiry {
+			n++
+		}
+	}
+	return n
+}
+
+// settles checks that a fleet that is left alone agrees: within four rounds after an expiry, in which
+// those that crashed are dropped and nothing that was lost counts any more.
+func (w *world) settles() {
+	rounds := 0
+	for end := w.now.Add(modelExpiry + time.Second); w.now.Before(end); rounds++ {
+		for _, id := range slices.Sorted(maps.Keys(w.live)) {
+			w.sync(w.live[id], true)
+		}
+		w.tick(time.Second)
+	}
+	for range 3 {
+		for _, id := range slices.Sorted(maps.Keys(w.live)) {
+			w.sync(w.live[id], true)
+		}
+	}
+	ranked := slices.SortedFunc(maps.Values(w.live), func(a, b *processor) int { return cmp.Compare(a.processor, b.processor) })
+	for i, p := range ranked {
+		w.tick(time.Millisecond)
+		a := w.model.sync(w.now.Add(w.skew).UnixMilli(), p.processor, int64(p.report), p.expiry())
+		if pool, _ := p.hear(a, w.now); pool.Replicas != len(w.live) || pool.Ordinal != i+1 {
+			w.t.Fatalf("after %d rounds %s counts %+v, want %d of %d", rounds, p.processor, pool, i+1, len(w.live))
+		}
+	}
+}
+
+// TestPropertyConsensus runs random fleets with random faults, on the script and on a model of it.
+func TestPropertyConsensus(t *testing.T) {
+	mini := miniredis.NewMiniRedis()
+	defer mini.Close()
+	client := pipeClient(t, mini)
+	rapid.Check(t, func(t *rapid.T) {
+		mini.FlushAll()
+		s := Source{Client: client, Fleet: "f", Expiry: modelExpiry}
+		w := &world{t: t, mini: mini, live: map[string]*processor{}, now: time.Now(),
+			model: model{map[string]int64{}, map[string]int64{}},
+			new: func(id string) *store {
+				c, err := s.complete()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return c.store(id)
+			}}
+		w.tick(0)
+		w.join()
+		sync := func(heard bool) func(*rapid.T) {
+			return func(*rapid.T) {
+				if p := w.pick(); p != nil {
+					w.sync(p, heard)
+				}
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"join":       func(*rapid.T) { w.join() },
+			"sync":       sync(true),
+			"sync again": sync(true), // more often than the rest
+			"all sync": func(*rapid.T) {
+				for _, id := range slices.Sorted(maps.Keys(w.live)) {
+					w.sync(w.live[id], true)
+				}
+			},
+			"answer lost": sync(false),
+			"leave": func(*rapid.T) {
+				if p := w.pick(); p != nil && len(w.live) > 1 {
+					p.leave(context.Background(), "")
+					w.model.drop(p.processor)
+					delete(w.live, p.processor)
+				}
+			},
+			"crash": func(*rapid.T) {
+				if p := w.pick(); p != nil && len(w.live) > 1 {
+					delete(w.live, p.processor)
+				}
+			},
+			"time":  func(t *rapid.T) { w.tick(time.Duration(rapid.IntRange(1, 4000).Draw(t, "ms")) * time.Millisecond) },
+			"stall": func(*rapid.T) { w.tick(modelExpiry + time.Second) },
+			"wipe":  func(*rapid.T) { w.model.wipe(); w.mini.FlushAll() },
+			"the store's clock jumps": func(t *rapid.T) {
+				if rapid.IntRange(0, 9).Draw(t, "one in ten") == 0 {
+					w.skew += time.Duration(rapid.IntRange(-100_000, 100_000).Draw(t, "by")) * time.Second
+					w.jumps = true
+					w.tick(0)
+				}
+			},
+		})
+		if w.jumps { // the dead may count for the longest expiry
+			w.tick(longestExpiry + time.Second)
+		}
+		w.settles()
+	})
+}

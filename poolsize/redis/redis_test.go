@@ -1,0 +1,659 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/quotient-go/quotient"
+	"github.com/redis/go-redis/v9"
+)
+
+func TestJoinAndLeave(t *testing.T) {
+	t.Parallel()
+	srv := start(t)
+	a := watch(t, source(clientOf(t, srv, nil), "a"))
+	a.wants(t, 1, 1)
+	c := watch(t, source(clientOf(t, srv, nil), "c"))
+	b := watch(t, source(clientOf(t, srv, nil), "b"))
+	a.wants(t, 3, 1)
+	b.wants(t, 3, 2)
+	c.wants(t, 3, 3)
+	a.leave(t)
+	began := time.Now()
+	b.wants(t, 2, 1)
+	c.wants(t, 2, 2)
+	if d := time.Since(began); d > expiry {
+		t.Logf("it took %v, an expiry, to notice a leaver", d)
+	}
+	b.leave(t)
+	c.wants(t, 1, 1) // what the original never did
+	if _, errs := c.counts(); errs > 0 {
+		t.Errorf("errors: %v", c.lastError())
+	}
+}
+
+// Failure mode 15 and the original's defect: whoever crashes is dropped after its expiry.
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	srv := start(t)
+	b := watch(t, source(clientOf(t, srv, nil), "b"))
+	p, _ := startChild(t, srv.Addr())
+	q, _ := startChild(t, srv.Addr())
+	b.wants(t, 3, 1)
+	began := time.Now()
+	must(t, p.Process.Kill())
+	must(t, q.Process.Kill())
+	b.wants(t, 1, 1)
+	if d := time.Since(began); d < expiry-2*period {
+		t.Errorf("dropped after %v, before its expiry of %v", d, expiry)
+	}
+}
+
+// A processor that is stopped past its expiry is dropped. When it goes on it counts at once, and believes in no
+// smaller pool than it had.
+func TestStoppedProcess(t *testing.T) {
+	t.Parallel()
+	srv := start(t)
+	a := watch(t, source(clientOf(t, srv, nil), "a"))
+	p, says := startChild(t, srv.Addr())
+	a.wants(t, 2, 1)
+	must(t, p.Process.Signal(syscall.SIGSTOP))
+	a.wants(t, 1, 1)
+	must(t, p.Process.Signal(syscall.SIGCONT))
+	a.wants(t, 2, 1)
+	for range 10 {
+		if says.Scan(); strings.HasPrefix(says.Text(), "1 ") {
+			t.Errorf("the child says %q", says.Text())
+		}
+	}
+}
+
+// Failure mode 20: a store that was restarted without its data makes nobody believe in a small pool.
+func TestRestartWithDataLoss(t *testing.T) {
+	t.Parallel()
+	srv := start(t)
+	a := watch(t, source(clientOf(t, srv, nil), "a"))
+	b := watch(t, source(clientOf(t, srv, nil), "b"))
+	a.wants(t, 2, 1)
+	b.wants(t, 2, 2)
+	for range 3 {
+		before, _ := a.counts()
+		must(t, srv.Restart(true))
+		a.goesOn(t)
+		if n := a.least(before); n < 2 {
+			t.Errorf("it believed in %d", n)
+		}
+		a.wants(t, 2, 1)
+	}
+}
+
+// Failure mode 20: the store is away for many expiries. Only errors are reported, and then all is as before.
+func TestStoreAway(t *testing.T) {
+	t.Parallel()
+	srv := start(t)
+	a := watch(t, source(clientOf(t, srv, nil), "a"))
+	b := watch(t, source(clientOf(t, srv, nil), "b"))
+	a.wants(t, 2, 1)
+	b.wants(t, 2, 2)
+	must(t, srv.Kill())
+	a.fails(t)
+	before, _ := a.counts()
+	for end := time.Now().Add(2 * expiry); time.Now().Before(end); {
+		a.fails(t)
+	}
+	if n, _ := a.counts(); n != before {
+		t.Errorf("a store that is away was believed: %+v", a.last())
+	}
+	must(t, srv.Restart(false))
+	a.until(t, "it is back", func() bool { n, _ := a.counts(); return n > before })
+	a.wants(t, 2, 1)
+	b.wants(t, 2, 2)
+	if n := a.least(before); n < 2 {
+		t.Errorf("it believed in %d", n)
+	}
+}
+
+// Failure mode 20: a store that is down at the start stops nothing.
+func TestStoreDownAtTheStart(t *testing.T) {
+	t.Parallel()
+	srv := start(t)
+	must(t, srv.Stop())
+	a := watch(t, source(clientOf(t, srv, nil), "a"))
+	a.fails(t)
+	if !strings.Contains(a.lastError().Error(), "{quotient:f}:deadlines") {
+		t.Errorf("the error does not name the fleet: %v", a.lastError())
+	}
+	must(t, srv.Restart(false))
+	a.wants(t, 1, 1)
+}
+
+// Failure mode 20: a store that hangs holds Watch for a second at most, and only an error comes of it.
+func TestStoreHangs(t *testing.T) {
+	t.Parallel()
+	needReal(t)
+	srv := start(t)
+	a := watch(t, source(clientOf(t, srv, nil), "a"))
+	a.wants(t, 1, 1)
+	must(t, srv.Pause())
+	a.fails(t)
+	must(t, srv.Resume())
+	a.wants(t, 1, 1)
+	must(t, srv.Pause())
+	a.fails(t)
+	began := time.Now()
+	a.leave(t)
+	if d := time.Since(began); d > patience/2 {
+		t.Errorf("it took %v to end", d)
+	}
+	must(t, srv.Resume())
+}
+
+// A data type that is not ours, an eviction of one key, a rogue's numbers: errors or caution, then it heals.
+func TestSpoiltData(t *testing.T) {
+	t.Parallel()
+	srv := start(t)
+	c := clientOf(t, srv, nil)
+	a, b := watch(t, source(c, "a")), watch(t, source(c, "b"))
+	a.wants(t, 2, 1)
+	ctx := t.Context()
+	must(t, c.Del(ctx, "{quotient:f}:sizes").Err())
+	a.goesOn(t)
+	a.wants(t, 2, 1)
+	before, _ := a.counts()
+	must(t, c.Del(ctx, "{quotient:f}:deadlines").Err())
+	a.goesOn(t)
+	a.wants(t, 2, 1)
+	b.wants(t, 2, 2)
+	if n := min(a.least(before), b.least(0)); n < 2 {
+		t.Errorf("it believed in %d", n)
+	}
+	must(t, c.ZAdd(ctx, "{quotient:f}:sizes", redis.Z{Score: math.Inf(1), Member: "nobody"}).Err())
+	a.goesOn(t)
+	a.wants(t, 2, 1)
+	must(t, c.ZAdd(ctx, "{quotient:f}:deadlines", redis.Z{Score: 9e15, Member: "rogue"}).Err())
+	a.goesOn(t)
+	a.wants(t, 2, 1)
+	must(t, c.Set(ctx, "{quotient:f}:deadlines", "x", 0).Err())
+	a.fails(t)
+	must(t, c.Del(ctx, "{quotient:f}:deadlines").Err())
+	a.wants(t, 2, 1)
+}
+
+func TestFleetsAreApart(t *testing.T) {
+	t.Parallel()
+	srv := start(t)
+	c := clientOf(t, srv, nil)
+	a, other, prefixed := source(c, "a"), source(c, "a"), source(c, "a")
+	other.Fleet, prefixed.Prefix = "g", "p"
+	ws := []*watched{watch(t, a), watch(t, other), watch(t, prefixed)}
+	for _, w := range ws {
+		w.wants(t, 1, 1)
+		w.until(t, "twenty syncs", func() bool { n, _ := w.counts(); return n >= 20 })
+		if w.last().Replicas != 1 {
+			t.Errorf("got %+v", w.last())
+		}
+	}
+}
+
+// Two processors that were given one ID count as two, and one that watches twice as one.
+func TestOneIDTwice(t *testing.T) {
+	t.Parallel()
+	srv := start(t)
+	c := clientOf(t, srv, nil)
+	s := source(c, "a")
+	ws := []*watched{watch(t, s), watch(t, s), watch(t, source(c, "a"))}
+	ws[0].until(t, "two count", func() bool {
+		a, b, other := ws[0].last(), ws[1].last(), ws[2].last()
+		return a == b && a.Replicas == 2 && other.Replicas == 2 && a.Ordinal+other.Ordinal == 3
+	})
+	ws[1].leave(t)
+	ws[0].goesOn(t)
+	if n := ws[0].least(0); n < 1 || ws[0].last().Replicas != 2 {
+		t.Errorf("then %d count, once %d", ws[0].last().Replicas, n)
+	}
+}
+
+// Fifty processors agree, and the number of syncs that it takes is no more than four each.
+func TestFiftyConverge(t *testing.T) {
+	srv := start(t)
+	c := clientOf(t, srv, nil)
+	const n = 50
+	members, stores := make([]member, n), make([]*store, n)
+	for i := range n {
+		s, err := source(c, fmt.Sprintf("p%02d", i)).complete()
+		must(t, err)
+		s.Expiry = time.Minute
+		members[i], stores[i] = newMember(s.Expiry), s.store(s.ID)
+	}
+	rounds := 0
+	for agreed := 0; agreed < n && rounds < 100; rounds++ {
+		agreed = 0
+		for i, m := range members {
+			a, err := stores[i].sync(t.Context(), m.report, "")
+			must(t, err)
+			p, _ := members[i].hear(a, time.Now())
+			if rounds > 0 && p.Replicas != n {
+				t.Errorf("round %d: processor %d counts %d", rounds+1, i, p.Replicas)
+			}
+			if p.Ordinal == i+1 && p.Replicas == n {
+				agreed++
+			}
+		}
+	}
+	t.Logf("%d processors agree after %d syncs each; all count %d from the second", n, rounds, n)
+	if rounds > 4 {
+		t.Errorf("it took %d rounds", rounds)
+	}
+}
+
+// The same, each at its own pace.
+func TestFiftyWatch(t *testing.T) {
+	srv := start(t)
+	c := clientOf(t, srv, nil)
+	var ws []*watched
+	for i := range 50 {
+		s := source(c, fmt.Sprintf("p%02d", i))
+		s.Period = 4 * period
+		ws = append(ws, watch(t, s))
+	}
+	for i, w := range ws {
+		w.wants(t, 50, i+1)
+	}
+}
+
+// sent records the arguments of all scripts.
+type sent struct {
+	redis.Hook
+	args []string // one for each sync
+}
+
+func (s *sent) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (s *sent) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (s *sent) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" {
+			s.args = append(s.args, fmt.Sprint(cmd.Args()[2:]...))
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// Failure mode 20: the store's clock alone decides. What a processor sends is the same whatever its clock says, and a store
+// 200 s ahead or behind of the processors, or processors that are so of each other, change nothing.
+func TestClockOfAClient(t *testing.T) {
+	for _, skew := range []time.Duration{-200 * time.Second, 0, 200 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			mini := miniredis.NewMiniRedis()
+			defer mini.Close()
+			client := pipeClient(t, mini)
+			hook := &sent{}
+			client.AddHook(hook)
+			c, err := (&Source{Client: client, Fleet: "f", ID: "a"}).complete()
+			must(t, err)
+			a, b := c.store("a"), c.store("b")
+			for i := range 20 {
+				mini.SetTime(time.Now().Add(skew))
+				for rank, st := range []*store{a, b} {
+					got, err := st.sync(t.Context(), 2, "")
+					must(t, err)
+					if i > 0 && got != (answer{true, true, 2, 2, rank}) {
+						t.Errorf("skew %v, sync %d: got %+v", skew, i, got)
+					}
+				}
+				time.Sleep(time.Second)
+			}
+			if len(hook.args) != 40 {
+				t.Errorf("%d syncs were seen", len(hook.args))
+			}
+			for i, got := range hook.args {
+				if want := hook.args[i%2]; got != want {
+					t.Errorf("sync %d sent %s, an earlier one %s", i, got, want)
+				}
+			}
+		})
+	}
+}
+
+// When the store's clock jumps, the dead count for ten minutes longer at most, and the living are never too few.
+func TestClockOfTheStore(t *testing.T) {
+	for _, row := range []struct {
+		jump      time.Duration
+		forgotten bool // the processor, with all others
+		longer    time.Duration
+	}{
+		{0, false, modelExpiry},
+		{-5 * time.Minute, false, 5*time.Minute + modelExpiry},
+		{-longestExpiry - modelExpiry, true, 0},
+		{-365 * 24 * time.Hour, true, 0},
+		{time.Hour, true, 0},
+		{365 * 24 * time.Hour, true, 0},
+	} {
+		mini := miniredis.NewMiniRedis()
+		defer mini.Close()
+		s, err := (&Source{Client: pipeClient(t, mini), Fleet: "f", ID: "a"}).complete()
+		must(t, err)
+		a, dies := s.store("a"), s.store("b")
+		now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		mini.SetTime(now)
+		m := newMember(s.Expiry)
+		for range 3 {
+			_, err := dies.sync(t.Context(), 2, "")
+			must(t, err)
+			got, err := a.sync(t.Context(), m.report, "")
+			must(t, err)
+			m.hear(got, now)
+		}
+		for after := 2 * time.Second; after < longestExpiry+time.Minute; after += 2 * time.Second {
+			mini.SetTime(now.Add(row.jump + after))
+			got, err := a.sync(t.Context(), m.report, "")
+			must(t, err)
+			if after == 2*time.Second && got.known == row.forgotten {
+				t.Errorf("jump %v: got %+v", row.jump, got)
+			}
+			p, _ := m.hear(got, now.Add(after))
+			if want := after <= row.longer; (got.living == 2) != want {
+				t.Fatalf("jump %v: after %v %d live", row.jump, after, got.living)
+			}
+			if after < modelExpiry && p.Replicas != 2 {
+				t.Errorf("jump %v: after %v %d count", row.jump, after, p.Replicas)
+			}
+			if after > row.longer+2*modelExpiry && p.Replicas != 1 {
+				t.Fatalf("jump %v: after %v %d count still", row.jump, after, p.Replicas)
+			}
+		}
+	}
+}
+
+// The pause after a failure grows from 100 ms to the period, and the first report comes with the second sync.
+func TestPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := miniredis.NewMiniRedis()
+		defer mini.Close()
+		mini.SetError("LOADING the data")
+		start := time.Now()
+		var at []time.Duration
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s := &Source{Client: noRetries(t, mini), Fleet: "f", ID: "a"}
+		err := s.Watch(ctx, func(p quotient.Pool, err error) {
+			at = append(at, time.Since(start))
+			switch {
+			case len(at) <= 6 != (err != nil):
+				t.Errorf("report %d: %+v, %v", len(at), p, err)
+			case len(at) == 6:
+				mini.SetError("")
+			case len(at) == 8:
+				cancel()
+			}
+		})
+		if err != context.Canceled {
+			t.Errorf("Watch returned %v", err)
+		}
+		want := []float64{0, .1, .3, .7, 1.5, 2.5, 4.5, 5.5} // 100, 200, 400, 800 ms, then the period; at 3.5 s a sync that is not for use
+		for i, d := range at {
+			if s := d.Seconds(); math.Abs(s-want[i]) > .1*want[i] {
+				t.Errorf("report %d after %v, want %v s", i+1, d, want[i])
+			}
+		}
+		if len(at) != len(want) {
+			t.Errorf("%d reports", len(at))
+		}
+		if keys := mini.Keys(); len(keys) > 0 {
+			t.Errorf("it left %q", keys)
+		}
+	})
+}
+
+func noRetries(t *testing.T, mini *miniredis.Miniredis) *redis.Client {
+	o := *pipeClient(t, mini).Options()
+	o.MaxRetries = -1
+	c := redis.NewClient(&o)
+	t.Cleanup(func() { must(t, c.Close()) })
+	return c
+}
+
+func TestResume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := miniredis.NewMiniRedis()
+		defer mini.Close()
+		mini.ClockTTL(true)
+		part := 0.
+		s := &Source{Client: pipeClient(t, mini), Fleet: "f", ID: "a", Ceiling: func() float64 { return part }, ResumeFor: time.Minute}
+		left := func(want float64) {
+			t.Helper()
+			if got, err := s.Left(t.Context()); err != nil || got != want {
+				t.Errorf("got %v, %v, want %v", got, err, want)
+			}
+		}
+		left(0)
+		for _, part = range []float64{.25, 1, 0, 1. / 3} {
+			syncsTwice(t, s)
+			left(part)
+		}
+		for _, part = range []float64{math.NaN(), math.Inf(1), -.1, 1.1} {
+			syncsTwice(t, s)
+			left(1. / 3)
+		}
+		time.Sleep(time.Minute)
+		left(0)
+		must(t, mini.Set("{quotient:f}:left:a", "NaN"))
+		if _, err := s.Left(t.Context()); err == nil || !strings.Contains(err.Error(), "NaN") {
+			t.Errorf("a spoilt value: %v", err)
+		}
+		mini.SetError("out of order")
+		if _, err := s.Left(t.Context()); err == nil || !strings.Contains(err.Error(), "out of order") {
+			t.Errorf("a store that fails: %v", err)
+		}
+		if _, err := (&Source{}).Left(t.Context()); err == nil {
+			t.Error("a source without a client is no error")
+		}
+	})
+}
+
+// syncsTwice watches until a pool is reported.
+func syncsTwice(t *testing.T, s *Source) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if err := s.Watch(ctx, func(quotient.Pool, error) { cancel() }); err != context.Canceled {
+		t.Errorf("Watch returned %v", err)
+	}
+}
+
+// A crashed fleet leaves no key behind.
+func TestKeysExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := miniredis.NewMiniRedis()
+		defer mini.Close()
+		mini.ClockTTL(true)
+		s, err := (&Source{Client: pipeClient(t, mini), Fleet: "f", ID: "a"}).complete()
+		must(t, err)
+		_, err = s.store("a").sync(t.Context(), 1, ".5")
+		must(t, err)
+		if keys := mini.Keys(); len(keys) != 3 || slices.ContainsFunc(keys, func(k string) bool { return !strings.HasPrefix(k, "{quotient:f}:") }) {
+			t.Errorf("keys %q", keys)
+		}
+		time.Sleep(11 * time.Minute) // as the package's page says
+		if keys := mini.Keys(); len(keys) > 0 {
+			t.Errorf("left are %q", keys)
+		}
+	})
+}
+
+// A fleet of the most processors takes in no more, and thousands that died at once are dropped in portions.
+func TestFullFleet(t *testing.T) {
+	t.Parallel()
+	srv := start(t)
+	c := clientOf(t, srv, nil)
+	now := time.Now()
+	if srv.Real() {
+		var err error
+		now, err = c.Time(t.Context()).Result()
+		must(t, err)
+	}
+	fill := func(until time.Time, n int) {
+		zs := make([]redis.Z, n)
+		for i := range zs {
+			zs[i] = redis.Z{Score: float64(until.UnixMilli()), Member: fmt.Sprint(i)}
+		}
+		for part := range slices.Chunk(zs, 10_000) {
+			must(t, c.ZAdd(t.Context(), "{quotient:f}:deadlines", part...).Err())
+		}
+	}
+	fill(now.Add(time.Minute), mostProcessors)
+	s, err := source(c, "a").complete()
+	must(t, err)
+	st := s.store("a")
+	if _, err := st.sync(t.Context(), 1, ""); err == nil || !strings.Contains(err.Error(), "FULL 100000") {
+		t.Errorf("a full fleet: %v", err)
+	}
+	must(t, c.Del(t.Context(), st.deadlines).Err())
+	fill(now.Add(-time.Second), 2500)
+	for _, want := range []int{1501, 501, 1, 1} {
+		if got, err := st.sync(t.Context(), 1, ""); err != nil || got.living != want || got.agreed != (want == 1) {
+			t.Errorf("got %+v, %v, want %d living", got, err, want)
+		}
+	}
+}
+
+func TestSourceIsChecked(t *testing.T) {
+	c := redis.NewClient(&redis.Options{})
+	defer c.Close() //nolint:errcheck // it has not been used
+	for _, row := range []struct {
+		change func(*Source)
+		words  []string
+	}{
+		{func(s *Source) { s.Client = nil }, []string{"Client", "nil"}},
+		{func(s *Source) { s.Fleet = "" }, []string{"Fleet", `""`}},
+		{func(s *Source) { s.Fleet = "a}b" }, []string{"Fleet", "a}b", "brace"}},
+		{func(s *Source) { s.Fleet = strings.Repeat("x", 201) }, []string{"Fleet", "201"}},
+		{func(s *Source) { s.Prefix = "{p" }, []string{"Prefix", "{p", "brace"}},
+		{func(s *Source) { s.ID = strings.Repeat("x", 201) }, []string{"ID", "201"}},
+		{func(s *Source) { s.Period = -1 }, []string{"Period", "-1ns"}},
+		{func(s *Source) { s.Period = 6 * time.Minute }, []string{"Period", "6m"}},
+		{func(s *Source) { s.Period = 8 * time.Second }, []string{"Expiry", "10s", "16s"}},
+		{func(s *Source) { s.Expiry = time.Second }, []string{"Expiry", "1s", "2s"}},
+		{func(s *Source) { s.Expiry = time.Hour }, []string{"Expiry", "1h", "10m"}},
+		{func(s *Source) { s.ResumeFor = -1 }, []string{"ResumeFor", "-1ns"}},
+		{func(s *Source) { s.ResumeFor = 48 * time.Hour }, []string{"ResumeFor", "48h"}},
+	} {
+		s := &Source{Client: c, Fleet: "f"}
+		row.change(s)
+		err := s.Watch(t.Context(), func(quotient.Pool, error) { t.Error("a report") })
+		for _, w := range row.words {
+			if err == nil || !strings.Contains(err.Error(), w) {
+				t.Errorf("got %v, want %q", err, row.words)
+			}
+		}
+	}
+	good := &Source{Client: c, Fleet: "f"}
+	got, err := good.complete()
+	must(t, err)
+	if got.ID == "" || got.Prefix != "quotient" || got.Period != time.Second || got.Expiry != 10*time.Second || got.ResumeFor != 3*time.Minute {
+		t.Errorf("got %+v", got)
+	}
+	if !reflect.DeepEqual(good, &Source{Client: c, Fleet: "f"}) {
+		t.Error("the source was changed")
+	}
+}
+
+func TestJittered(t *testing.T) {
+	least, most := time.Hour, time.Duration(0)
+	for range 10_000 {
+		d := jittered(time.Second)
+		least, most = min(least, d), max(most, d)
+	}
+	if least < 900*time.Millisecond || most > 1100*time.Millisecond || most-least < 150*time.Millisecond {
+		t.Errorf("from %v to %v", least, most)
+	}
+}
+
+// says is a store that answers each script so.
+type says struct{ answer any }
+
+func (s says) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (s says) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (s says) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		cmd.(*redis.Cmd).SetVal(s.answer)
+		return nil
+	}
+}
+
+// An answer that is not ours is an error.
+func TestStrangeAnswer(t *testing.T) {
+	for _, answer := range []any{nil, "x", int64(1), []any{}, []any{int64(1), int64(1)}, []any{"a", "b", "c", "d", "e"}} {
+		c := redis.NewClient(&redis.Options{})
+		defer c.Close() //nolint:errcheck // it has not been used
+		c.AddHook(says{answer})
+		s, err := source(c, "a").complete()
+		must(t, err)
+		if got, err := s.store("a").sync(t.Context(), 1, ""); err == nil || !strings.Contains(err.Error(), "{quotient:f}:deadlines") {
+			t.Errorf("%v: got %+v, %v", answer, got, err)
+		}
+	}
+}
+
+// A context that is done ends a command at once.
+func TestDoneContext(t *testing.T) {
+	c := clientOf(t, start(t), nil)
+	if _, err := source(c, "a").Left(canceled()); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Failure mode 20: a store that takes everything in and never answers holds a command for a second.
+func TestCommandIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := redis.NewClient(&redis.Options{Addr: pipeAddr, ContextTimeoutEnabled: true, Dialer: func(context.Context, string, string) (net.Conn, error) {
+			here, there := net.Pipe()
+			go io.Copy(io.Discard, there) //nolint:errcheck // until the client closes its end
+			return here, nil
+		}})
+		defer c.Close() //nolint:errcheck // nothing is lost
+		s := &Source{Client: c, Fleet: "f", ID: "a"}
+		full, err := s.complete()
+		must(t, err)
+		st := full.store("a")
+		for name, command := range map[string]func(){
+			"sync": func() {
+				if _, err := st.sync(t.Context(), 1, ""); err == nil {
+					t.Error("sync: no error")
+				}
+			},
+			"leave": func() { st.leave(t.Context(), "") },
+			"Left": func() {
+				if _, err := s.Left(t.Context()); err == nil {
+					t.Error("Left: no error")
+				}
+			},
+		} {
+			began := time.Now()
+			if command(); time.Since(began) > time.Second {
+				t.Errorf("%s takes %v", name, time.Since(began))
+			}
+		}
+	})
+}
+
+func canceled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
