@@ -287,12 +287,16 @@ func (d *damper) say(p Pool, now time.Time, holdDown time.Duration) {
 	}
 }
 
-// pool is what counts now. While a larger size than the last counts, no ordinal does: it
+// pool is what counts now. While a larger size than the last counts, only an ordinal does that the source calls fixed: any other
 // belongs to the smaller pool.
 func (d *damper) pool(now time.Time, holdDown time.Duration) Pool {
 	for _, o := range d.older {
 		if now.Sub(o.until) < holdDown {
-			return Pool{Replicas: o.replicas}
+			p := Pool{Replicas: o.replicas}
+			if d.last.Fixed {
+				p.Ordinal, p.Fixed = d.last.Ordinal, true
+			}
+			return p
 		}
 	}
 	p := d.last

@@ -317,20 +317,26 @@ func TestOrdinalBecomesFixed(t *testing.T) {
 	})
 }
 
-// While a larger size of before counts, the ordinal in the smaller pool does not.
+// While a larger size of before counts, the ordinal in the smaller pool does not, unless it is fixed.
 func TestOrdinalWhileThePoolShrinks(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{})
 		src := following(t, l)
-		src.saysPool(Pool{Replicas: 4, Ordinal: 1, Fixed: true})
-		src.saysPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true})
-		if got, want := l.Pool(), (Pool{Replicas: 4}); got != want {
-			t.Errorf("got %+v, want %+v", got, want)
-		}
-		time.Sleep(defaultHoldDown)
-		synctest.Wait()
-		if got, want := l.Pool(), (Pool{Replicas: 2, Ordinal: 1, Fixed: true}); got != want {
-			t.Errorf("got %+v, want %+v", got, want)
+		for _, fixed := range []bool{true, false} {
+			src.saysPool(Pool{Replicas: 4, Ordinal: 1, Fixed: fixed})
+			src.saysPool(Pool{Replicas: 2, Ordinal: 1, Fixed: fixed})
+			want := Pool{Replicas: 4}
+			if fixed {
+				want = Pool{Replicas: 4, Ordinal: 1, Fixed: true}
+			}
+			if got := l.Pool(); got != want {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+			time.Sleep(defaultHoldDown)
+			synctest.Wait()
+			if got, want := l.Pool(), (Pool{Replicas: 2, Ordinal: 1, Fixed: true}); got != want {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
 		}
 		src.cancel()
 	})
