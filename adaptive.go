@@ -117,8 +117,8 @@ func (p *pacer) begin(law policy.Law, sent, at time.Duration, ls *lawSetting) bo
 	return true
 }
 
-// refresh asks the laws whose pace is out of date, and starts those that want it; for an ask, since who only looks starts none
-// and keeps none.
+// refresh asks the laws whose pace is out of date, each time that it was, and starts those that want it; for an ask, since who only
+// looks starts none and keeps none.
 func (g *gate) refresh(now time.Time, p policy.Policy, ask bool) {
 	st := g.setting
 	if len(st.laws) == 0 || st.shut || st.limit.deny {
@@ -127,18 +127,26 @@ func (g *gate) refresh(now time.Time, p policy.Policy, ask bool) {
 	l, at, changed := g.more.learned, now.Sub(st.origin), false
 	for i := range l.pacers {
 		pc, ls := &l.pacers[i], &st.laws[i]
-		if pc.outdated == 0 || at < pc.outdated || pc.law == nil && !ask {
-			continue
+		for n := 0; n <= mostMissed && pc.outdated != 0 && at >= pc.outdated && (pc.law != nil || ask); n++ {
+			when := pc.outdated
+			if pc.law == nil || n == mostMissed {
+				when, n = at, mostMissed // it begins now, or goes on from now
+			}
+			pc.renew(when, ls, p, l.seed+uint64(ls.id))
+			changed = true
 		}
-		pc.renew(at, ls, p, l.seed+uint64(ls.id))
-		if changed = true; ask {
-			l.due = max(l.due, at+forgetAfter)
-		}
+	}
+	if changed && ask {
+		l.due = max(l.due, at+forgetAfter)
 	}
 	if changed && st.slotsLaw() >= 0 {
 		g.resize()
 	}
 }
+
+// mostMissed is how often a law is asked for the times that nobody has asked for its key: more than the seconds after which it is
+// forgotten. After that it is asked once more, for now.
+const mostMissed = 1024
 
 // outdated is when the first pace is out of date; 0: never.
 func (l *learned) outdated() (first time.Duration) {
@@ -265,6 +273,7 @@ func (g *gate) forget(now time.Time) {
 		return
 	}
 	if st, l := g.setting, g.more.learned; l.stale(now.Sub(st.origin)) {
+		g.refresh(st.origin.Add(l.due), nil, false)
 		l.forget(st.laws)
 		g.resize()
 	}
@@ -286,6 +295,9 @@ func (g *gate) applyLaws(st *setting) {
 	}
 	at := st.at.Sub(st.origin)
 	g.forget(st.at)
+	if g.more != nil && g.more.learned != nil {
+		g.refresh(st.at, nil, false)
+	}
 	l := g.extra().learned
 	switch {
 	case l == nil:

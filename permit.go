@@ -270,9 +270,8 @@ func (s *shard) feed(g *gate, h *holding, f *policy.Feedback) {
 	if f.Outcome != policy.Success || f.RetryAfter != 0 || f.Quotas[0].Limit != 0 || st.slotsLaw() >= 0 {
 		l.latest = s.tick(s.l.now()).Sub(st.origin) // else the clock would be half the price of a success
 	}
-	if l.stale(l.latest) {
-		l.forget(st.laws)
-	}
+	g.forget(st.origin.Add(l.latest))
+	g.refresh(st.origin.Add(l.latest), s.l.policy, false)
 	l.hears(f, h, s.l.policy, st.laws)
 	if st.slotsLaw() >= 0 {
 		g.resize()

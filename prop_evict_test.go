@@ -38,10 +38,31 @@ func (w *twin) release(i int, f policy.Feedback) {
 	w.permits = append(w.permits[:i], w.permits[i+1:]...)
 }
 
+func drawNumberedPool(t *rapid.T) Pool {
+	p := drawPool(t)
+	p.Ordinal = rapid.IntRange(0, p.Replicas).Draw(t, "ordinal")
+	p.Fixed = p.Ordinal > 0 && rapid.Bool().Draw(t, "fixed")
+	return p
+}
+
+func drawPacedRate(t *rapid.T, name string) Rate {
+	r := drawRate(t, name)
+	if rapid.Bool().Draw(t, "paced") {
+		r.Burst = 1
+		if r.Per/time.Duration(r.Events) < 50*time.Millisecond {
+			r.Per = time.Minute
+		}
+	}
+	return r
+}
+
 func drawLimit(t *rapid.T) Limit {
-	limit := Limit{Rates: []Rate{drawRate(t, "a")}, InFlight: rapid.IntRange(0, 6).Draw(t, "in flight")}
+	if rapid.IntRange(0, 12).Draw(t, "deny") == 0 {
+		return Deny()
+	}
+	limit := Limit{Rates: []Rate{drawPacedRate(t, "a")}, InFlight: rapid.IntRange(0, 6).Draw(t, "in flight")}
 	if rapid.Bool().Draw(t, "second rate") {
-		r := drawRate(t, "b")
+		r := drawPacedRate(t, "b")
 		r.Unit = "tokens"
 		limit.Rates = append(limit.Rates, r)
 	}
@@ -51,30 +72,58 @@ func drawLimit(t *rapid.T) Limit {
 	return limit
 }
 
-// Bound 6: eviction is invisible. As long as no ask was decided by an overflow gate, a
-// limiter that evicts decides exactly as one that never does: the same answers, the same times to wait.
-func TestPropertyEvictionIsInvisible(t *testing.T) {
+func drawRamp(rt *rapid.T) policy.Ramp {
+	return policy.Ramp{Mode: policy.RampMode(rapid.IntRange(0, 3).Draw(rt, "mode")), Start: .2, Over: 5 * time.Second, CoolDown: 2 * time.Second}
+}
+
+// twins plays histories on a limiter with room for few keys, and on one that keeps all; or, if lazy, on one whose keys are
+// looked at before each step, and on one whose keys are left alone. As long as no ask was decided by an overflow gate both decide
+// the same, with the same times to wait.
+func twins(t *testing.T, lazy bool) {
 	evicted := uint64(0)
 	property(t, func(rt *rapid.T) {
-		limit, start := drawLimit(rt), StartPool(drawPool(rt))
+		limit, start := drawLimit(rt), StartPool(drawNumberedPool(rt))
 		if rapid.Bool().Draw(rt, "joins") {
-			start = JoinPool(drawPool(rt))
+			start = JoinPool(drawNumberedPool(rt))
 		}
+		await := func(*options) error { return nil }
+		if rapid.Bool().Draw(rt, "awaits") {
+			await = AwaitPool()
+		}
+		ramp := drawRamp(rt)
 		law := rapid.SampledFrom([]Option{
-			Policy(policy.Fixed{}, CeilingShare), Policy(policy.AIMD{}, CeilingShare), Policy(adversary{1, true}, CeilingShare), Policy(adversary{2, true}, CeilingLimit),
+			Policy(policy.Fixed{}, CeilingShare), Policy(ramp, CeilingShare), Policy(ramp, CeilingLimit), Policy(policy.AIMD{}, CeilingShare),
+			Policy(adversary{1, true}, CeilingShare), Policy(adversary{2, true}, CeilingLimit),
 		}).Draw(rt, "policy")
 		phase := func(o *options) error { o.phase = 7; return nil } // or the two would have other windows
-		w := twin{
-			few: mustNew(rt, limit, start, phase, law, MaxKeys(3)),
-			all: mustNew(rt, limit, start, phase, law, MaxKeys(1000)),
+		n := 3
+		if lazy {
+			n = 1000
 		}
-		w.all.seed = w.few.seed // of the laws: there is one shard
+		opts := []Option{start, phase, law, await, HintMaxAge(time.Hour)}
+		if rapid.Bool().Draw(rt, "one") {
+			opts = append(opts, AtLeastOne())
+		}
+		w := twin{few: mustNew(rt, limit, append(opts, MaxKeys(n))...), all: mustNew(rt, limit, append(opts, MaxKeys(1000))...)}
+		w.all.seed = w.few.seed
 		w.all.shards[0].evictNothing()
-		units := []string{"tokens"}
-		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			switch rapid.IntRange(0, 11).Draw(rt, "what") {
+		if lazy {
+			w.few.shards[0].evictNothing()
+		}
+		touch := func() {
+			if lazy {
+				for range w.few.Keys() {
+				}
+				for i := range 6 {
+					w.few.Check(key(i))
+				}
+			}
+		}
+		for range rapid.IntRange(1, 80).Draw(rt, "steps") {
+			touch()
+			switch rapid.IntRange(0, 13).Draw(rt, "what") {
 			case 0:
-				p := drawPool(rt)
+				p := drawNumberedPool(rt)
 				must(rt, w.both(func(l *Limiter) error { return l.SetPool(p) }))
 			case 1:
 				limit := drawLimit(rt)
@@ -87,21 +136,41 @@ func TestPropertyEvictionIsInvisible(t *testing.T) {
 			case 5, 6:
 				if len(w.permits) > 0 {
 					i := rapid.IntRange(0, len(w.permits)-1).Draw(rt, "which")
-					if used := rapid.IntRange(0, 20).Draw(rt, "used"); used%2 == 0 {
+					used := rapid.IntRange(0, 20).Draw(rt, "used")
+					if used%2 == 0 {
 						_ = w.permits[i][0].Correct("tokens", used)
 						_ = w.permits[i][1].Correct("tokens", used)
 					}
-					w.release(i, drawFeedback(rt))
+					if used%3 == 0 {
+						_ = w.permits[i][0].Correct("", used/6)
+						_ = w.permits[i][1].Correct("", used/6)
+					}
+					if rapid.Bool().Draw(rt, "release") {
+						w.release(i, drawFeedback(rt))
+					}
+				}
+			case 7, 8, 9:
+				k, m := key(rapid.IntRange(0, 5).Draw(rt, "key")), rapid.IntRange(1, 9).Draw(rt, "n")
+				p, a := w.few.TryAcquireUpTo(k, m)
+				q, b := w.all.TryAcquireUpTo(k, m)
+				if a > 0 && b > 0 {
+					w.permits = append(w.permits, [2]Permit{p, q})
+				}
+				if w.few.Stats().Overflowed > 0 {
+					return
+				}
+				if a != b {
+					rt.Fatalf("%s: evicting %d, else %d", k, a, b)
 				}
 			default:
 				asks := []Ask{Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))}
 				if u := w.few.shards[0].setting.units; len(u) > 0 && rapid.Bool().Draw(rt, "priced") {
-					asks = append(asks, Cost(units[0], rapid.IntRange(0, 9).Draw(rt, "cost")))
+					asks = append(asks, Cost(u[0], rapid.IntRange(0, 9).Draw(rt, "cost")))
 				}
 				k := key(rapid.IntRange(0, 5).Draw(rt, "key"))
 				a, b := w.ask(k, asks...)
 				if w.few.Stats().Overflowed > 0 {
-					return // the next property's
+					return
 				}
 				if a != b {
 					rt.Fatalf("%s: evicting %+v, else %+v", k, a, b)
@@ -110,10 +179,16 @@ func TestPropertyEvictionIsInvisible(t *testing.T) {
 		}
 		evicted += w.few.Stats().Evicted
 	})
-	if evicted == 0 && !t.Failed() {
+	if !lazy && evicted == 0 && !t.Failed() {
 		t.Fatal("no history has evicted anything")
 	}
 }
+
+// Bound 6: eviction is invisible.
+func TestPropertyEvictionIsInvisible(t *testing.T) { twins(t, false) }
+
+// Changes of limit and pool reach a key that nobody touches as if it had been touched at each of them.
+func TestPropertyLazyIsEager(t *testing.T) { twins(t, true) }
 
 // evictNothing makes the shard keep every key.
 func (s *shard) evictNothing() { s.left = 1 << 31 }

@@ -56,7 +56,7 @@ func TestLawsAreAskedAgain(t *testing.T) {
 		at := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 		for i, want := range []policy.Sample{
 			{Now: at(1.5), Sent: at(1.5)}, {Now: at(1.5), Sent: at(1.5)},
-			{Now: at(2.1), Sent: at(2.1), Taken: 7, Paced: true},
+			{Now: at(2), Sent: at(2), Taken: 7, Paced: true},
 		} {
 			if i >= len(heard) || heard[i] != want {
 				t.Fatalf("heard %+v, want %+v at %d", heard, want, i)

@@ -386,6 +386,7 @@ func (s *shard) undo(g *gate, w *waiter) {
 	now := s.tick(s.l.now())
 	g.sync(s.setting)
 	g.forget(now)
+	g.refresh(now, s.l.policy, false)
 	g.giveBack(now, s.l.base.Add(w.granted), &w.d)
 	if h := w.permit.h; h != nil && h.gen == w.permit.gen {
 		s.free(h)
