@@ -117,14 +117,32 @@ func (p *pacer) begin(law policy.Law, sent, at time.Duration, ls *lawSetting) bo
 	return true
 }
 
-// refresh asks the laws whose pace is out of date, each time that it was, and starts those that want it; for an ask, since who only
-// looks starts none and keeps none.
-func (g *gate) refresh(now time.Time, p policy.Policy, ask bool) {
-	st := g.setting
-	if len(st.laws) == 0 || st.shut || st.limit.deny {
+// settle brings what the laws say up to now: what is over is forgotten, and a law whose pace is out of date is asked again. A law that
+// wants it starts with an ask, while who only looks starts none and keeps none.
+func (g *gate) settle(now time.Time, p policy.Policy, ask bool) {
+	if len(g.setting.laws) == 0 || g.more == nil || g.more.learned == nil {
 		return
 	}
-	l, at, changed := g.more.learned, now.Sub(st.origin), false
+	l, at := g.more.learned, now.Sub(g.setting.origin)
+	if l.stale(at) && l.outdated() > 0 {
+		l.due = max(l.due, l.latest+forgetAfter) // a law with a clock needs no feedback: it is kept by what is admitted
+	}
+	if l.stale(at) {
+		g.refresh(l.due, nil, false)
+		l.forget(g.setting.laws)
+		g.resize()
+	}
+	if l.overdue(at) {
+		g.refresh(at, p, ask)
+	}
+}
+
+// refresh asks the laws whose pace is out of date, each time that it was.
+func (g *gate) refresh(at time.Duration, p policy.Policy, ask bool) {
+	st, l, changed := g.setting, g.more.learned, false
+	if st.shut || st.limit.deny {
+		return
+	}
 	for i := range l.pacers {
 		pc, ls := &l.pacers[i], &st.laws[i]
 		for n := 0; n <= mostMissed && pc.outdated != 0 && at >= pc.outdated && (pc.law != nil || ask); n++ {
@@ -132,12 +150,12 @@ func (g *gate) refresh(now time.Time, p policy.Policy, ask bool) {
 			if pc.law == nil || n == mostMissed {
 				when, n = at, mostMissed // it begins now, or goes on from now
 			}
+			if pc.law == nil {
+				l.due = max(l.due, at+forgetAfter)
+			}
 			pc.renew(when, ls, p, l.seed+uint64(ls.id))
 			changed = true
 		}
-	}
-	if changed && ask {
-		l.due = max(l.due, at+forgetAfter)
 	}
 	if changed && st.slotsLaw() >= 0 {
 		g.resize()
@@ -147,6 +165,16 @@ func (g *gate) refresh(now time.Time, p policy.Policy, ask bool) {
 // mostMissed is how often a law is asked for the times that nobody has asked for its key: more than the seconds after which it is
 // forgotten. After that it is asked once more, for now.
 const mostMissed = 1024
+
+// overdue tells that a pace is out of date.
+func (l *learned) overdue(at time.Duration) bool {
+	for i := range l.pacers {
+		if p := &l.pacers[i]; p.outdated != 0 && at >= p.outdated {
+			return true
+		}
+	}
+	return false
+}
 
 // outdated is when the first pace is out of date; 0: never.
 func (l *learned) outdated() (first time.Duration) {
@@ -267,18 +295,6 @@ func (g *gate) passBack(now, taken time.Time, d *demand) {
 	}
 }
 
-// forget is learned.forget, for a gate that may have learned nothing.
-func (g *gate) forget(now time.Time) {
-	if g.more == nil || g.more.learned == nil {
-		return
-	}
-	if st, l := g.setting, g.more.learned; l.stale(now.Sub(st.origin)) {
-		g.refresh(st.origin.Add(l.due), nil, false)
-		l.forget(st.laws)
-		g.resize()
-	}
-}
-
 // resize sets the number of slots: this replica's, or one more than the whole ones that a law has learned. The law's bucket
 // keeps the mean below that, and a slot that waits for its round trip is not missing.
 func (g *gate) resize() {
@@ -294,10 +310,7 @@ func (g *gate) applyLaws(st *setting) {
 		return
 	}
 	at := st.at.Sub(st.origin)
-	g.forget(st.at)
-	if g.more != nil && g.more.learned != nil {
-		g.refresh(st.at, nil, false)
-	}
+	g.settle(st.at, nil, false)
 	l := g.extra().learned
 	switch {
 	case l == nil:

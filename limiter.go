@@ -258,8 +258,7 @@ func (s *shard) peek(key string, now time.Time) *gate {
 		g = s.untouched
 	}
 	g.sync(s.setting)
-	g.forget(now)
-	g.refresh(now, s.l.policy, false)
+	g.settle(now, s.l.policy, false)
 	return g
 }
 
@@ -293,8 +292,7 @@ func (l *Limiter) TryAcquireUpTo(key string, n int) (Permit, int) {
 	}
 	d := demand{weight: 1, kept: true} // if there is room for nothing, this is refused and counted
 	if !g.waited() {
-		g.forget(now)
-		g.refresh(now, s.l.policy, true)
+		g.settle(now, s.l.policy, true)
 		d.weight = max(1, g.upTo(now, min(n, maxAsk)))
 	}
 	if v := s.try(g, now, &d); v.reason != ReasonNone {
@@ -327,8 +325,7 @@ func (s *shard) admit(g *gate, now time.Time, d *demand) verdict {
 	if !d.priced && g.admitAtOnce(now, d.weight) {
 		return verdict{}
 	}
-	g.forget(now)
-	g.refresh(now, s.l.policy, true)
+	g.settle(now, s.l.policy, true)
 	v := g.admit(now, d)
 	if v.reason == ReasonInFlight && g.more != nil && len(g.more.expiring) > 0 {
 		now = s.tick(s.l.now()) // slots alone are decided on without a clock

@@ -267,11 +267,14 @@ func (s *shard) feed(g *gate, h *holding, f *policy.Feedback) {
 		g.sync(s.setting)
 	}
 	st, l := g.setting, g.more.learned
+	at := l.latest
 	if f.Outcome != policy.Success || f.RetryAfter != 0 || f.Quotas[0].Limit != 0 || st.slotsLaw() >= 0 {
-		l.latest = s.tick(s.l.now()).Sub(st.origin) // else the clock would be half the price of a success
+		at = s.tick(s.l.now()).Sub(st.origin) // else the clock would be half the price of a success
 	}
-	g.forget(st.origin.Add(l.latest))
-	g.refresh(st.origin.Add(l.latest), s.l.policy, false)
+	if l.stale(at) || l.overdue(at) {
+		g.settle(st.origin.Add(at), s.l.policy, false)
+	}
+	l.latest = at
 	l.hears(f, h, s.l.policy, st.laws)
 	if st.slotsLaw() >= 0 {
 		g.resize()
