@@ -24,7 +24,7 @@ func TestAwaitPool(t *testing.T) {
 		{Rates: []Rate{PerSecond(1000), {Unit: "tokens", Events: 1000, Per: time.Second}}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			l, err := New(limit, AwaitPool(), HintMaxAge(time.Minute))
+			l, err := New(limit, StartPool(Pool{Replicas: 9}), AwaitPool(), HintMaxAge(time.Minute))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +64,7 @@ func TestAwaitPool(t *testing.T) {
 // TestAwaitPoolStartsEmpty holds that what was not admitted is not saved up either.
 func TestAwaitPoolStartsEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := New(Limit{Rates: []Rate{PerSecond(1000)}}, AwaitPool(), HintMaxAge(time.Hour))
+		l, err := New(Limit{Rates: []Rate{PerSecond(1000)}}, StartPool(Pool{Replicas: 9}), AwaitPool(), HintMaxAge(time.Hour))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func TestAwaitPoolFallsBack(t *testing.T) {
 
 // TestAwaitPoolWithoutLimit holds that where nothing is to be shared nobody waits.
 func TestAwaitPoolWithoutLimit(t *testing.T) {
-	l, err := New(Limit{}, AwaitPool(), HintMaxAge(time.Minute))
+	l, err := New(Limit{}, StartPool(Pool{Replicas: 9}), AwaitPool(), HintMaxAge(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

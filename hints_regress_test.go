@@ -3,6 +3,8 @@ package quotient
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -196,7 +198,7 @@ func (ends) Watch(ctx context.Context, _ func(Pool, error)) error {
 // A source that ends again and again before HintMaxAge has passed does not shut a replica for ever.
 func TestAwaitPoolOfASourceThatEnds(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 10}, AwaitPool(), HintMaxAge(25*time.Second))
+		l := limiterOf(t, Limit{InFlight: 10}, StartPool(Pool{Replicas: 9}), AwaitPool(), HintMaxAge(25*time.Second))
 		for range 4 {
 			if l.Follow(t.Context(), ends{}) == nil {
 				t.Error("no error")
@@ -270,4 +272,83 @@ func TestPaceThatIsAlwaysOutOfDate(t *testing.T) {
 		c.cancel()
 		time.Sleep(time.Second)
 	})
+}
+
+// Three replicas always; the middle one's source says a thing once, or for a while, and then fails, while the others change places
+// round it: they hold each ordinal once, and the limits too, whatever the middle one still believes.
+func TestOrdinalThatHasGrownOld(t *testing.T) {
+	for name, limit := range map[string]Limit{"slots": {InFlight: 4}, "windows": {Rates: []Rate{{Events: 10, Per: time.Second, Aligned: true}}}} {
+		for heard := range 40 {
+			row(t, name, func(t *testing.T) {
+				var fleet []*Limiter
+				var sources []*spoken
+				for range 3 {
+					l := limiterOf(t, limit)
+					fleet, sources = append(fleet, l), append(sources, following(t, l))
+					defer sources[len(sources)-1].cancel()
+				}
+				for range heard {
+					sources[0].saysPool(Pool{Replicas: 3, Ordinal: 1})
+					time.Sleep(time.Second)
+				}
+				sources[0].saysPool(Pool{Replicas: 3, Ordinal: 1})
+				for i := range 70 {
+					sources[0].fails("SERVFAIL")
+					sources[1].saysPool(Pool{Replicas: 3, Ordinal: 1})
+					sources[2].saysPool(Pool{Replicas: 3, Ordinal: 3})
+					time.Sleep(time.Second)
+					sum := 0
+					for _, l := range fleet {
+						p, n := l.TryAcquireUpTo("k", 100)
+						defer p.Release()
+						if sum += n; limit.InFlight > 0 {
+							p.Release()
+						}
+					}
+					if most := max(limit.InFlight, 10); sum > most && (limit.InFlight > 0 || i > 30) {
+						t.Fatalf("%d after %d s", sum, i)
+					}
+				}
+			})
+		}
+	}
+}
+
+// What says its only word at the start does not grow old, and what is known is not given up for a pool that nobody has configured.
+func TestWhatDoesNotGrowOld(t *testing.T) {
+	says5 := Pool{Replicas: 5, Ordinal: 2, Fixed: true}
+	t.Setenv("QUOTIENT_REPLICAS", "5")
+	t.Setenv("QUOTIENT_ORDINAL", "1")
+	for name, src := range map[string]Source{"static": Static(says5), "env": Env(), "numbered": FixedOrdinal(2, Static(Pool{Replicas: 5}))} {
+		row(t, name, func(t *testing.T) {
+			l := limiterOf(t, Limit{Rates: []Rate{PerSecond(100)}}, StartPool(Pool{Replicas: 9}), AwaitPool(), HintMaxAge(time.Minute))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			if err := l.Follow(ctx, src); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			if l.Pool() != says5 {
+				t.Errorf("after an hour %+v", l.Stats().Pool)
+			}
+		})
+	}
+	row(t, "nothing configured", func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{PerSecond(100)}}, HintMaxAge(time.Minute))
+		src := following(t, l)
+		defer src.cancel()
+		src.says(20)
+		time.Sleep(time.Hour)
+		counted(t, l, 20)
+	})
+	_, err := New(Limit{}, AwaitPool(), HintMaxAge(time.Minute))
+	says(t, err, "AwaitPool", "StartPool")
+}
+
+// A source that ends before its time is logged: nobody else may look at Follow's error.
+func TestFollowLogsASourceThatEnds(t *testing.T) {
+	var log strings.Builder
+	l := limiterOf(t, Limit{}, Logger(slog.New(slog.NewTextHandler(&log, nil))))
+	if l.Follow(t.Context(), FixedOrdinal(0, Static(Pool{Replicas: 3}))) == nil || !strings.Contains(log.String(), "FixedOrdinal") {
+		t.Errorf("the log says %q", log.String())
+	}
 }

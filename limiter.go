@@ -71,8 +71,9 @@ func New(limit Limit, opts ...Option) (*Limiter, error) {
 		}
 	}
 	o.watches = o.maxHold > 0 || o.leakCheck != nil
-	if o.awaits && o.stale == 0 {
-		return nil, errors.New("quotient: AwaitPool: HintMaxAge is 0, so that a source which never speaks would shut this replica for ever")
+	if o.awaits && (o.stale == 0 || !o.fallsBack()) {
+		return nil, errors.New("quotient: AwaitPool: it takes a HintMaxAge above 0, and a StartPool or JoinPool that counts after it: " +
+			"else a source that never speaks would shut this replica for ever, or leave it the whole limit")
 	}
 	units, err := learnUnits(nil, limit)
 	if err != nil {

@@ -170,8 +170,8 @@ func JoinPool(p Pool) Option {
 // AwaitPool admits nothing until SetPool or Follow says how large the pool is: a replica that starts takes nothing from the others before
 // it knows its part. Callers wait as they do for a slot, or are refused with ReasonPool. The buckets then start empty,
 // as with JoinPool, and aligned windows open with the next one. When nothing usable was said for HintMaxAge after the first Follow
-// began, the configured pool counts as soon as a Follow runs, so New wants a HintMaxAge; without a Follow or a SetPool nothing is ever
-// admitted.
+// began, the configured pool counts as soon as a Follow runs, so New wants a HintMaxAge, and a StartPool or JoinPool; without a Follow or
+// a SetPool nothing is ever admitted.
 func AwaitPool() Option {
 	return func(o *options) error { o.awaits = true; return nil }
 }
@@ -183,8 +183,9 @@ func HoldDown(d time.Duration) Option {
 }
 
 // HintMaxAge returns to the configured pool when a followed source has not said anything
-// usable for so long. 0, the default, keeps the last good one for ever. A source that only speaks
-// when something changes must not be given one.
+// usable for so long. 0, the default, keeps the last good one for ever, and so does a Limiter without a configured pool: one replica,
+// which is what counts before the first hint, would be the whole limit. A source that only speaks
+// when something changes must not be given one; Static and Env, which speak once, do not grow old.
 func HintMaxAge(d time.Duration) Option {
 	return func(o *options) error { o.stale = d; return atLeast("HintMaxAge", d, 0) }
 }

@@ -123,19 +123,37 @@ func (h *hints) failed(err error) { h.errors++; h.lastError = err.Error() }
 // Nothing is believed unchecked. A pool that is out of range is refused and counted; a failure is
 // counted; in both cases the last good pool stays. A larger pool counts at once, a smaller one
 // only when nothing larger was said within HoldDown. An ordinal counts for the division of slots
-// when it is Fixed, or when it and the size have not changed for one HoldDown. After HintMaxAge without a usable
-// report the configured pool counts again.
+// when it is Fixed, or when it and the size have been said again and again for one HoldDown, in which nothing else was said; one that
+// is not Fixed counts for nothing when it was not said again for a HoldDown. After HintMaxAge without a usable report the configured
+// pool counts again.
 func (l *Limiter) Follow(ctx context.Context, src Source) error {
 	if src == nil {
 		return errors.New("quotient: Follow: source: nil")
 	}
-	f := &follower{l: l, began: l.follows()}
+	f := &follower{l: l, began: l.follows(), keeps: !l.fallsBack() || isSteady(src)}
 	if p, followed := l.followed(); followed {
 		f.damp.say(p, f.began, l.holdDown) // a source that begins anew does not end a hold-down
 	}
 	defer f.stop()
 	f.fire() // what an earlier Follow has awaited in vain may be due
-	return src.Watch(ctx, f.report)
+	err := src.Watch(ctx, f.report)
+	if ctx.Err() == nil {
+		l.log.Warn("source of pool hints ended", "error", err)
+	}
+	return err
+}
+
+// fallsBack tells whether there is something to fall back to when hints have grown old: a configured pool, or a law that does
+// without one. The default of one replica is neither, and would be the whole limit.
+func (o *options) fallsBack() bool { return o.sized || o.learns && o.ceiling == CeilingLimit }
+
+// isSteady tells a source that says its only word at the start: it does not grow old.
+func isSteady(src Source) bool {
+	if n, ok := src.(numbered); ok {
+		src = n.src
+	}
+	_, ok := src.(static)
+	return ok
 }
 
 // follows returns when the wait for a usable report has begun: now, or while AwaitPool waits with the first Follow.
@@ -162,6 +180,7 @@ type follower struct {
 	damp  damper
 	began time.Time
 	heard bool
+	keeps bool      // the last good pool stays, however old it is
 	inUse PoolStats // what was last put in force: the pool and its source; the zero value at first
 	timer *time.Timer
 	ended bool
@@ -205,7 +224,7 @@ func (l *Limiter) hear(p Pool, err error, now time.Time) bool {
 // the next instant at which it may say something else by itself.
 func (f *follower) apply(now time.Time) {
 	p, source := f.l.options.pool, "configured"
-	stale := f.l.stale > 0 && now.Sub(f.began) >= f.l.stale
+	stale := f.l.stale > 0 && now.Sub(f.began) >= f.l.stale && !(f.heard && f.keeps)
 	if f.heard && !stale {
 		p, source = f.damp.pool(now, f.l.holdDown), "followed"
 	}
@@ -253,6 +272,7 @@ func (f *follower) stop() {
 type damper struct {
 	last  Pool
 	since time.Time // when the source began to say exactly last
+	heard time.Time // when it said so the last time
 	older []opinion // of larger pools than last, largest first; each ends later than the one before
 }
 
@@ -268,7 +288,7 @@ const mostOpinions = 64
 
 // say takes note of p. It replaces smaller opinions, since a larger one outlasts them.
 func (d *damper) say(p Pool, now time.Time, holdDown time.Duration) {
-	if p == d.last {
+	if d.heard = now; p == d.last {
 		return
 	}
 	if d.last.Replicas > p.Replicas {
@@ -300,7 +320,13 @@ func (d *damper) pool(now time.Time, holdDown time.Duration) Pool {
 		}
 	}
 	p := d.last
-	p.Fixed = p.Ordinal > 0 && (p.Fixed || now.Sub(d.since) >= holdDown)
+	switch {
+	case p.Fixed:
+	case holdDown > 0 && now.Sub(d.heard) >= holdDown:
+		p.Ordinal = 0 // by now it may be another replica's
+	default:
+		p.Fixed = p.Ordinal > 0 && d.heard.Sub(d.since) >= holdDown
+	}
 	return p
 }
 
@@ -311,7 +337,7 @@ func (d *damper) next(now time.Time, holdDown time.Duration) time.Time {
 			return at
 		}
 	}
-	if at := d.since.Add(holdDown); d.last.Ordinal > 0 && !d.last.Fixed && at.After(now) {
+	if at := d.heard.Add(holdDown); d.last.Ordinal > 0 && !d.last.Fixed && at.After(now) {
 		return at
 	}
 	return time.Time{}

@@ -280,7 +280,8 @@ func TestHintMaxAge(t *testing.T) {
 	})
 }
 
-// An ordinal that is not fixed by construction counts as fixed after one hold-down.
+// An ordinal that is not fixed by construction counts as fixed when it was said for one hold-down, and as none when it was not said
+// for as long.
 func TestOrdinalBecomesFixed(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 8})
@@ -292,13 +293,18 @@ func TestOrdinalBecomesFixed(t *testing.T) {
 			slots int // of 8
 		}{
 			{0, Pool{Replicas: 3, Ordinal: 2}, false, 2},
-			{29, Pool{}, false, 2},
-			{1, Pool{}, true, 3},
-			{100, Pool{Replicas: 3, Ordinal: 3}, false, 2},
+			{29, Pool{Replicas: 3, Ordinal: 2}, false, 2},
+			{1, Pool{}, false, 2}, // it takes a word, and not the time alone
+			{0, Pool{Replicas: 3, Ordinal: 2}, true, 3},
+			{29, Pool{}, true, 3},
+			{1, Pool{}, false, 2}, // by now it may be another's
+			{0, Pool{Replicas: 3, Ordinal: 2}, true, 3},
+			{1, Pool{Replicas: 3, Ordinal: 3}, false, 2},
 			{29, Pool{Replicas: 3, Ordinal: 2}, false, 2}, // a change starts anew
-			{29, Pool{}, false, 2},
-			{1, Pool{}, true, 3},
-			{0, Pool{Replicas: 5, Ordinal: 1, Fixed: true}, true, 2}, // by construction: at once
+			{29, Pool{Replicas: 3, Ordinal: 2}, false, 2},
+			{1, Pool{Replicas: 3, Ordinal: 2}, true, 3},
+			{0, Pool{Replicas: 5, Ordinal: 1, Fixed: true}, true, 2}, // by construction: at once,
+			{1000, Pool{}, true, 2},                                  // and for good
 		} {
 			time.Sleep(c.after * time.Second)
 			if c.said != (Pool{}) {
@@ -333,6 +339,7 @@ func TestOrdinalWhileThePoolShrinks(t *testing.T) {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
 			time.Sleep(defaultHoldDown)
+			src.saysPool(Pool{Replicas: 2, Ordinal: 1, Fixed: fixed})
 			synctest.Wait()
 			if got, want := l.Pool(), (Pool{Replicas: 2, Ordinal: 1, Fixed: true}); got != want {
 				t.Errorf("got %+v, want %+v", got, want)

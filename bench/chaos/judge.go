@@ -39,12 +39,19 @@ type row struct {
 	Bound3     float64         // what bound 3 allows beyond it there
 }
 
+// What a fleet has to do besides holding its bounds: whoever sends nothing exceeds nothing.
+const (
+	leastUsed  = 0.5  // of the limit, by each path; what faults take from a healthy fleet is some percent
+	mostFailed = 0.01 // of all requests
+)
+
 // judge judges a run.
 func judge(r record) verdict {
 	var v verdict
 	for s := range sources {
 		v.path(r, s)
 	}
+	v.serves(r)
 	for i := range r.Lives {
 		l := &r.Lives[i]
 		for _, stall := range l.Stalls {
@@ -58,7 +65,30 @@ func judge(r record) verdict {
 			v.ended(l)
 		}
 	}
+	all := 0
+	for s := range sources {
+		all += v.Paths[s].Requests
+	}
+	if float64(v.Failed) > mostFailed*float64(all) {
+		v.broken("%d requests of %d got no answer: %s", v.Failed, all, v.LastError)
+	}
 	return v
+}
+
+// serves judges whether the fleet has done what it is for.
+func (v *verdict) serves(r record) {
+	known := map[int]bool{}
+	for i := range r.Lives {
+		known[r.Lives[i].ID] = true
+	}
+	for s := range sources {
+		if used := v.Paths[s].Used; used < leastUsed {
+			v.broken("%s: %.1f %% of the limit was used, and it takes %.0f", s, 100*used, 100*leastUsed)
+		}
+		if i := slices.IndexFunc(r.Logs[s], func(e entry) bool { return !known[int(e.Replica)] }); i >= 0 {
+			v.broken("%s: a request of replica %d, which there is not", s, r.Logs[s][i].Replica)
+		}
+	}
 }
 
 // ended takes in a process's last words.
@@ -88,9 +118,6 @@ func (v *verdict) path(r record, s source) {
 	p.Used = float64(len(sent)) / (r.Limit * r.Length.Seconds())
 	if p.Fleet = fleet.worst(sent); p.Fleet.broken() {
 		v.broken("bounds 2 and 3, %s: %s", s, p.Fleet)
-	}
-	if len(sent) == 0 {
-		v.broken("%s: no request reached the upstream", s)
 	}
 	p.Replica = window{Allowed: 1}
 	for i := range r.Lives {

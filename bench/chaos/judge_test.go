@@ -86,9 +86,24 @@ func TestJudge(t *testing.T) {
 		{"a replica sends one too many", func(r *record) { r.send(fromDNS, 2, 3010*ms, 3011*ms, ms) },
 			[]string{"bounds 2 and 3, dns", "bound 1, dns, replica 2"}},
 		{"all send a little too fast", func(r *record) { r.send(fromRedis, 5, 0, 10*sec, 900*ms) },
-			[]string{"bounds 2 and 3, redis"}},
-		{"somebody unknown sends", func(r *record) { r.send(fromFile, 77, 0, sec, 20*ms) }, []string{"bounds 2 and 3, file"}},
-		{"no requests", func(r *record) { r.Logs[fromFile] = nil }, []string{"file: no request"}},
+			[]string{"bounds 2 and 3, redis", "redis: a request of replica 5, which there is not"}},
+		{"somebody unknown sends", func(r *record) { r.send(fromFile, 77, 0, sec, 20*ms) },
+			[]string{"bounds 2 and 3, file", "file: a request of replica 77, which there is not"}},
+		{"somebody unknown sends in a growth seen late", func(r *record) {
+			joined(r, 10*ms)
+			r.Lives[0].Beliefs[fromFile][1].From = 7 * sec
+			for range 30 {
+				r.Logs[fromFile] = append(r.Logs[fromFile], sentAt(77, 6*sec))
+			}
+		}, []string{"file: a request of replica 77, which there is not"}},
+		{"no requests", func(r *record) { r.Logs[fromFile] = nil }, []string{"file: 0.0 % of the limit"}},
+		{"all fall silent", func(r *record) {
+			for id := 1; id <= 4; id++ {
+				r.silence(fromDNS, id, span{sec / 10, never})
+			}
+		}, []string{"dns: 1.2 % of the limit"}},
+		{"nobody is answered", func(r *record) { r.Lives[0].End = &ending{Failed: 1_000_000, LastError: "refused"} },
+			[]string{"1000000 requests of "}},
 		{"a leak", func(r *record) { r.Lives[1].End = &ending{Leak: "goroutine 7"} }, []string{"replica 2 leaks: goroutine 7"}},
 		{"no last words", func(r *record) { r.Lives[1].End = nil }, []string{"replica 2 did not say"}},
 		{"killed", func(r *record) {

@@ -27,7 +27,8 @@ func newPath(s source, a assignment, clock upstream.Clock) (*path, error) {
 	rate.Burst = a.Burst
 	var err error
 	p.limiter, err = quotient.New(quotient.Limit{Rates: []quotient.Rate{rate}},
-		quotient.OnAdmit(p.admitted), quotient.AwaitPool(), quotient.HintMaxAge(time.Hour), quotient.HoldDown(holdDown))
+		quotient.OnAdmit(p.admitted), quotient.HoldDown(holdDown), quotient.AwaitPool(), quotient.HintMaxAge(time.Hour),
+		quotient.StartPool(quotient.Pool{Replicas: 1000})) // what counts if there is never a hint: next to nothing, which would be seen
 	return p, err
 }
 

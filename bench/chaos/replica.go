@@ -71,7 +71,7 @@ func (r *replica) live(ctx context.Context) error {
 	defer r.base.CloseIdleConnections()
 	r.client = &http.Client{Transport: r.base, Timeout: answerIn}
 	goredis.SetLogger(silent{}) // the source reports what fails, and the client says it again
-	store := goredis.NewClient(&goredis.Options{Addr: r.Redis, DialTimeout: redisPeriod, DialerRetries: 1, MaxRetries: -1})
+	store := goredis.NewClient(&goredis.Options{Addr: r.Redis, ContextTimeoutEnabled: true, DialTimeout: redisPeriod, DialerRetries: 1, MaxRetries: -1})
 	defer store.Close()
 	for s := range sources {
 		p, err := newPath(s, r.assignment, r.clock)

@@ -24,7 +24,7 @@ func (a assignment) source() quotient.Source {
 		// A pod has an address of its own and the resolver of its platform; here, both have to be said.
 		return &dns.Source{Name: fleetName + ".", Refresh: dnsRefresh, Resolver: resolver(a.At), Own: []netip.Addr{address(a.ID)}}
 	case "redis":
-		client := goredis.NewClient(&goredis.Options{Addr: a.At})
+		client := goredis.NewClient(&goredis.Options{Addr: a.At, ContextTimeoutEnabled: true})
 		return closing{&redis.Source{Client: client, Fleet: fleetName, Period: redisPeriod, Expiry: redisExpiry}, client}
 	}
 	return nil
@@ -66,6 +66,5 @@ func (r *replica) look() {
 
 // waits tells whether the replica waits for its first hint: until then the configured pool is not in force.
 func (r *replica) waits() bool {
-	pool := r.limiter.Stats().Pool
-	return pool.Source == "configured" && pool.Age < hintMaxAge
+	return r.limiter.Stats().Pool.Source == "awaited"
 }
