@@ -2,6 +2,7 @@ package readme
 
 import (
 	"context"
+	"log"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -42,8 +43,8 @@ func counted(ctx context.Context) (*quotient.Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	pods := &dns.Source{Name: "api.prod.svc.cluster.local."} // a headless Service
-	go func() { _ = limiter.Follow(ctx, pods) }()            // until ctx ends
+	pods := &dns.Source{Name: "api.prod.svc.cluster.local.", Uncapped: true} // a headless Service
+	go func() { log.Print(limiter.Follow(ctx, pods)) }()                     // until ctx ends
 	return limiter, nil
 }
 
