@@ -226,7 +226,7 @@ func (p *pacer) forget(at time.Duration, ls *lawSetting) {
 	if p.notBefore != 0 {
 		p.lift(min(p.notBefore, at))
 	}
-	p.law, p.held, p.paced, p.taken = nil, 0, false, 0
+	p.law, p.held, p.paced = nil, 0, false
 	p.saved, p.outdated = ls.saved, ls.outdated
 	p.setPace(at, ls.start, ls)
 }

@@ -22,10 +22,20 @@ import (
 // Source is a quotient.Source that looks a name up again and again. Set its fields before the first Watch
 // and leave them be; then any number of Watches may run at once. Look-ups are those of Go's own
 // resolver. Bounds are what a DNS message holds: 64 KiB, some 4,000 addresses.
+//
+// A limiter that follows a Source should have a quotient.HoldDown longer than Refresh and the time that DNS servers keep
+// the answers together: an ordinal counts as fixed once it has not changed for one HoldDown, and until then every
+// replica must have heard of a change.
 type Source struct {
 	// Name is a host name, or with SRV the full name of a service, such as
-	// _http._tcp.web.default.svc.cluster.local. With a dot at its end the search list of the machine is left out,
-	// which saves look-ups. An address is no name.
+	// _http._tcp.web.default.svc.cluster.local. (with the dot). An address is no name.
+	//
+	// It should end with a dot. Without one the machine's search list is tried, in Kubernetes before the name itself when
+	// that has fewer than five dots (ndots:5): a wildcard in one of its domains may answer with a list of one, and a
+	// server that refuses one of its names fails the look-up. Also, the machine's hosts file comes first, and an
+	// entry there wins: a container whose own host name is Name finds itself alone. With the dot an entry for a
+	// name of one part, such as "web.", is passed over, but not one for a name of more parts, such as "web.test.":
+	// have none there. SRV does without the hosts file.
 	Name string
 	// SRV counts the distinct pairs of target and port that Name's SRV records list. They tell no ordinal.
 	SRV bool
@@ -33,11 +43,14 @@ type Source struct {
 	// together do not ask together: 10 ms to 24 h; 0 is 5 s, which is how long CoreDNS lets answers of
 	// Kubernetes be kept.
 	Refresh time.Duration
-	// Timeout bounds one look-up, all its questions together: 1 ms to 24 h; 0 is 2 s.
+	// Timeout bounds one look-up, all its questions together: 1 ms to 24 h; 0 is 2 s. A server that has not answered
+	// a question after a quarter of it is given up for the next one, or asked once more; so a look-up that
+	// nobody answers may fail before Timeout.
 	Timeout time.Duration
 	// Resolver says by its Dial whom to ask; nil, or without Dial: the machine's name servers. Its other
-	// fields do not count. The machine's hosts file comes first, as ever. A look-up asks for both families
-	// of addresses; it fails when a server fails at one of them, since half a list may be all that came.
+	// fields do not count. A look-up asks for both families of addresses. It fails when no server answers for one of
+	// them, be it that they fail, refuse, or send a part of the answer, since half a list may be all that came.
+	// That there is no such name, or no address of a family, is an answer.
 	Resolver *net.Resolver
 	// Own are the addresses of this replica; nil: those of its interfaces at each look-up, but for
 	// loopback and link-local ones. Where the first of them stands in the sorted list is the ordinal, from 1.
@@ -45,7 +58,9 @@ type Source struct {
 	Own []netip.Addr
 	// Uncapped believes a list of exactly eight. Without it such a list is taken for one that was cut,
 	// since AWS Cloud Map, which names ECS services, and some resolvers give eight at most. It then counts as
-	// eight or as the last other count, whichever is larger, has no ordinal, and is reported as ErrEight besides.
+	// eight or as the last other count, whichever is larger, has no ordinal, and is reported as ErrEight besides, at
+	// each look-up. So a fleet that shrinks to exactly eight counts as what it was before as long as it has eight: set
+	// Uncapped where DNS lists all, as CoreDNS does in Kubernetes.
 	Uncapped bool
 }
 
@@ -58,6 +73,10 @@ const (
 	longest        = 24 * time.Hour
 )
 
+// exchanges is how many servers may be silent one after the other within Timeout: two, each asked twice, as package
+// net does unless resolv.conf says otherwise.
+const exchanges = 4
+
 // capped is the length of lists that are known to be cut.
 const capped = 8
 
@@ -65,7 +84,7 @@ const capped = 8
 var ErrEight = errors.New("exactly eight answers, where some servers cut longer lists: set Uncapped if yours does not")
 
 // Watch looks Name up at once and then after each Refresh, and reports what it finds, one look-up after the
-// other. No answer, a failed look-up, a truncated answer and an empty list are errors that name Name,
+// other. No answer, a failed or refused look-up, a truncated or cut answer and an empty list are errors that name Name,
 // never a count. Watch returns the context's error when the context ends, at once, also during a look-up. If a
 // field is out of range it returns an error that says so, and reports nothing.
 //
@@ -76,7 +95,7 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 	if err := s.validate(); err != nil {
 		return err
 	}
-	w := watcher{Source: s, resolver: resolver(s.Resolver)}
+	w := watcher{Source: s, resolver: resolver(s.Resolver, or(s.Timeout, defaultTimeout)/exchanges)}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

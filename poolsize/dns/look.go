@@ -1,14 +1,17 @@
 package dns
 
 import (
+	"bytes"
 	"context"
-	"errors"
+	"encoding/binary"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/quotient-go/quotient"
 )
@@ -110,66 +113,97 @@ func interfaces() ([]netip.Addr, error) {
 }
 
 // resolver asks whom r asks, with Go's own resolver, since only that one can be ended, and strictly: when one of the
-// two families fails, the other's addresses are not all there are.
-func resolver(r *net.Resolver) *net.Resolver {
+// two families fails, the other's addresses are not all there are. Each server has its part of the time, so that
+// there is some for the next one: package net by itself waits 5 s for each.
+func resolver(r *net.Resolver, part time.Duration) *net.Resolver {
 	dial := (&net.Dialer{}).DialContext
 	if r != nil && r.Dial != nil {
 		dial = r.Dial
 	}
 	return &net.Resolver{PreferGo: true, StrictErrors: true, Dial: func(ctx context.Context, network, server string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, part)
 		c, err := dial(ctx, network, server)
 		if err != nil {
-			return nil, err
+			defer cancel()
+			return nil, failure(ctx, "dial", network, err)
 		}
 		// Package net waits for a silent server until its own time-out, though nobody waits for net any more.
-		context.AfterFunc(ctx, func() { c.Close() })
+		context.AfterFunc(ctx, func() { cancel(); c.Close() })
+		fail := func(err error) error { return failure(ctx, "read", network, err) }
 		if p, ok := c.(net.PacketConn); ok {
-			return datagrams{c, p}, nil
+			return datagrams{c, p, fail}, nil
 		}
-		return &stream{Conn: c}, nil
+		return &stream{Conn: c, fail: fail}, nil
 	}}
 }
 
-// stream is a connection that fails when an answer on it says that it is truncated. Package net takes
-// what such an answer holds for all there is.
-type stream struct {
-	net.Conn
-	read int // bytes so far
+// failure is an error that package net takes for a failure of the server. It takes the end of a context and an
+// OpError for one, but not, say, the end of a stream: half a list would pass for all there is.
+func failure(ctx context.Context, op, network string, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if _, ok := err.(*net.OpError); ok {
+		return err
+	}
+	return &net.OpError{Op: op, Net: network, Err: err}
 }
 
-// One bit of an answer's third byte says truncated (RFC 1035, 4.1.1). On a stream two bytes of length stand before it.
-const (
-	truncationBit = 0x02
-	flagsAt       = 2
-	streamFlagsAt = 2 + flagsAt
-)
-
-var errTruncated = errors.New("the answer is truncated, over TCP too")
+// stream is a connection whose one answer is read whole, and fails unless it says all that was asked.
+type stream struct {
+	net.Conn
+	fail   func(error) error
+	answer *bytes.Reader // with its length before it; nil until it has come
+}
 
 func (s *stream) Read(b []byte) (int, error) {
-	n, err := s.Conn.Read(b)
-	at := streamFlagsAt - s.read
-	s.read += n
-	if at >= 0 && at < n && b[at]&truncationBit != 0 {
-		// An OpError is what net takes for a failure of the server, not for an answer.
-		return 0, &net.OpError{Op: "read", Net: "tcp", Addr: s.RemoteAddr(), Err: errTruncated}
+	if s.answer == nil {
+		m, err := s.receive()
+		if err != nil {
+			return 0, s.fail(err)
+		}
+		s.answer = bytes.NewReader(m)
 	}
-	return n, err
+	return s.answer.Read(b)
+}
+
+// receive reads the answer and its length, which stands before it in two bytes (RFC 1035, 4.2.2).
+func (s *stream) receive() ([]byte, error) {
+	size := make([]byte, 2)
+	if _, err := io.ReadFull(s.Conn, size); err != nil {
+		return nil, err
+	}
+	m := make([]byte, binary.BigEndian.Uint16(size))
+	if _, err := io.ReadFull(s.Conn, m); err != nil {
+		return nil, err
+	}
+	if truncated(m) { // package net takes what it holds for all there is
+		return nil, errTruncated
+	}
+	return append(size, m...), flaw(m)
 }
 
 // datagrams is a connection that takes an answer for truncated when it fills the whole buffer: a server that
-// sends more than it was asked to has been cut there. Package net then asks again over TCP.
+// sends more than it was asked to has been cut there. Package net then asks again over TCP. Any other answer
+// that does not say all that was asked becomes a failure of the server, once net has seen whose answer it is.
 type datagrams struct {
 	net.Conn
 	packets net.PacketConn
+	fail    func(error) error
 }
 
 func (d datagrams) Read(b []byte) (int, error) {
 	n, err := d.Conn.Read(b)
+	if err != nil {
+		return 0, d.fail(err)
+	}
 	if n == len(b) && n > flagsAt {
 		b[flagsAt] |= truncationBit
 	}
-	return n, err
+	if m := b[:n]; !truncated(m) && flaw(m) != nil {
+		spoil(m)
+	}
+	return n, nil
 }
 
 // ReadFrom and WriteTo tell package net that this is no stream. It does not call them.

@@ -63,13 +63,13 @@ func (s *Source) processor(id string) string {
 
 func (s *Source) checkNames() error {
 	for _, n := range []struct{ field, value, not string }{
-		{"Prefix", s.Prefix, "{}"}, {"Fleet", s.Fleet, "{}"}, {"ID", s.ID, ""}, // what stands in braces chooses a Cluster's node
+		{"Prefix", s.Prefix, "{}"}, {"Fleet", s.Fleet, "{}:"}, {"ID", s.ID, ""}, // what stands in braces chooses a Cluster's node, and the last colon there ends the prefix
 	} {
 		if n.value == "" || len(n.value) > longestName {
 			return fmt.Errorf("poolsize/redis: Source.%s: %.40q has %d bytes, not 1 to %d", n.field, n.value, len(n.value), longestName)
 		}
 		if strings.ContainsAny(n.value, n.not) {
-			return fmt.Errorf("poolsize/redis: Source.%s: %q has a brace", n.field, n.value)
+			return fmt.Errorf("poolsize/redis: Source.%s: %q has one of %s", n.field, n.value, n.not)
 		}
 	}
 	return nil
@@ -97,9 +97,12 @@ func (s *Source) store(processor string) *store {
 	return &store{
 		client: s.Client, processor: processor,
 		deadlines: fleet + "deadlines", sizes: fleet + "sizes", left: fleet + "left:" + s.ID,
-		expiry: s.Expiry, keep: s.ResumeFor, patience: min(longestCommand, s.Expiry/2),
+		expiry: s.Expiry, keep: s.ResumeFor, patience: s.patience(),
 	}
 }
+
+// patience returns the longest that one command of a complete source may take.
+func (s *Source) patience() time.Duration { return min(longestCommand, s.Expiry/2) }
 
 // jittered returns d, a tenth longer or shorter at most.
 func jittered(d time.Duration) time.Duration {

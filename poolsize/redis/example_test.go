@@ -29,7 +29,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	source := &poolredis.Source{Client: client, Fleet: "web", Period: 10 * time.Millisecond}
 	fmt.Println(limiter.Follow(ctx, source)) // in a goroutine of its own, usually

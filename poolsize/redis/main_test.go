@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -207,13 +208,18 @@ func (w *watched) counts() (pools, errs int) {
 
 // least returns the smallest size of the pools from number from on.
 func (w *watched) least(from int) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	n := 1 << 30
-	for _, p := range w.pools[from:] {
+	for _, p := range w.since(from) {
 		n = min(n, p.Replicas)
 	}
 	return n
+}
+
+// since returns the pools from number from on.
+func (w *watched) since(from int) []quotient.Pool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.pools[from:])
 }
 
 // until waits until a condition holds after a report.

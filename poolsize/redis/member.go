@@ -9,11 +9,12 @@ import (
 // member is what one processor knows of its fleet. It is a pure state machine: the store's answers in, pools out.
 type member struct {
 	expiry time.Duration
-	heard  bool      // the store has answered before
+	heard  bool      // the store has answered before, and has missed no sync since unless used
+	used   bool      // an answer was for use
 	size   int       // what counts
 	report int       // what the store is told at the next sync: the living of its last answer
 	agreed bool      // the last answer did
-	lost   bool      // the store had forgotten this processor, and surely others
+	lost   bool      // the store has forgotten this processor, and surely others, or may have
 	keep   time.Time // until then a size smaller than the one that counts does not count while lost, or in disagreement
 }
 
@@ -21,9 +22,9 @@ type member struct {
 func newMember(expiry time.Duration) member { return member{expiry: expiry, report: 1, agreed: true} }
 
 // hear takes in an answer of the store and returns the pool that counts from now on. The first answer is not for use:
-// the others do not know of this processor until they have synced too.
+// the others do not know of this processor until they have synced too. If the store has forgotten it since, the next is a first one too.
 func (m *member) hear(a answer, now time.Time) (p quotient.Pool, usable bool) {
-	usable = m.heard
+	usable = m.heard && (m.used || a.known)
 	switch {
 	case m.heard && !a.known: // all that live will be back before they would have expired
 		m.lost, m.keep = true, now.Add(m.expiry)
@@ -35,10 +36,20 @@ func (m *member) hear(a answer, now time.Time) (p quotient.Pool, usable bool) {
 	if now.Before(m.keep) && (m.lost || !a.agreed) {
 		told = max(told, m.size)
 	}
-	m.heard, m.agreed, m.size, m.report = true, a.agreed, told, a.living
+	m.heard, m.used = true, m.used || usable
+	m.agreed, m.size, m.report = a.agreed, told, a.living
 	p.Replicas = m.size
 	if a.agreed && m.size == a.living {
 		p.Ordinal = a.rank + 1
 	}
 	return p, usable
+}
+
+// missed takes in that a sync has failed. It may have reached a store that had forgotten all, and the next answer would not say so.
+func (m *member) missed(now time.Time) {
+	if m.used {
+		m.lost, m.keep = true, now.Add(m.expiry)
+	} else {
+		m.heard = false
+	}
 }

@@ -11,6 +11,9 @@ import (
 func agrees(living, rank int) answer     { return answer{true, true, living, living, rank} }
 func differs(largest, living int) answer { return answer{true, false, largest, living, -1} }
 
+// missed stands for a sync that has failed.
+var missed answer
+
 // fresh is an answer of a store that does not know the processor.
 func fresh(a answer) answer { a.known = false; return a }
 
@@ -52,6 +55,12 @@ func TestMember(t *testing.T) {
 			{18, agrees(1, 0), 5, 0, 1}, {19, agrees(1, 0), 1, 1, 1}}},
 		{"more than before while the store has forgotten", []row{
 			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, fresh(differs(7, 1)), 7, 0, 1}, {3, agrees(8, 1), 8, 2, 8}}},
+		{"a missed sync may hide that the store has forgotten all", []row{
+			{0, fresh(differs(5, 5)), 5, 0, 5}, {1, agrees(5, 1), 5, 2, 5}, {2, missed, 5, 0, 5}, {3, agrees(1, 0), 5, 0, 1},
+			{11, agrees(1, 0), 5, 0, 1}, {12, agrees(1, 0), 1, 1, 1}}},
+		{"each missed sync may", []row{
+			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, missed, 5, 0, 5}, {9, missed, 5, 0, 5},
+			{18, agrees(1, 0), 5, 0, 1}, {19, agrees(1, 0), 1, 1, 1}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, start := newMember(10*time.Second), time.Now()
@@ -59,7 +68,12 @@ func TestMember(t *testing.T) {
 				t.Errorf("it reports %d at first", m.report)
 			}
 			for i, r := range c.rows {
-				p, usable := m.hear(r.a, start.Add(time.Duration(r.at)*time.Second))
+				now := start.Add(time.Duration(r.at) * time.Second)
+				if r.a == missed {
+					m.missed(now)
+					continue
+				}
+				p, usable := m.hear(r.a, now)
 				if want := (quotient.Pool{Replicas: r.size, Ordinal: r.ordinal}); p != want {
 					t.Errorf("row %d, at %d s: got %+v, want %+v", i, r.at, p, want)
 				}
@@ -68,5 +82,30 @@ func TestMember(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Nothing is for use before the second answer of a store that has not forgotten, or may not have forgotten, the first.
+func TestMemberStarts(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		answers []answer
+		usable  string // which of them are
+	}{
+		{"first", []answer{fresh(agrees(1, 0)), agrees(1, 0), agrees(1, 0)}, "nyy"},
+		{"known already, as if watched twice", []answer{agrees(1, 0), agrees(1, 0)}, "ny"},
+		{"forgotten after the first", []answer{fresh(agrees(1, 0)), fresh(agrees(1, 0)), fresh(agrees(1, 0)), agrees(1, 0)}, "nnny"},
+		{"missed after the first", []answer{fresh(agrees(5, 0)), missed, agrees(1, 0), agrees(5, 0)}, "n-ny"},
+		{"missed before", []answer{missed, fresh(agrees(1, 0)), agrees(1, 0)}, "-ny"},
+		{"forgotten later", []answer{fresh(agrees(1, 0)), agrees(1, 0), fresh(agrees(1, 0)), missed, fresh(agrees(1, 0))}, "nyy-y"},
+	} {
+		m := newMember(10 * time.Second)
+		for i, a := range c.answers {
+			if a == missed {
+				m.missed(time.Now())
+			} else if _, usable := m.hear(a, time.Now()); usable != (c.usable[i] == 'y') {
+				t.Errorf("%s: answer %d: usable %v", c.name, i, usable)
+			}
+		}
 	}
 }

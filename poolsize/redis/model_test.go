@@ -16,6 +16,12 @@ import (
 // model is the store in plain Go: what the script must do.
 type model struct {
 	deadlines, sizes map[string]int64
+	entries          map[string]int // of each processor: which one of all that were ever made
+	made             int
+}
+
+func newModel() model {
+	return model{deadlines: map[string]int64{}, sizes: map[string]int64{}, entries: map[string]int{}}
 }
 
 func (m *model) sync(now int64, me string, size int64, expiry time.Duration) answer {
@@ -25,6 +31,10 @@ func (m *model) sync(now int64, me string, size int64, expiry time.Duration) ans
 		}
 	}
 	_, known := m.deadlines[me]
+	if !known {
+		m.made++
+		m.entries[me] = m.made
+	}
 	m.deadlines[me], m.sizes[me] = now+expiry.Milliseconds(), size
 	sizes := slices.Sorted(maps.Values(m.sizes))
 	a := answer{known: known, largest: int(sizes[len(sizes)-1]), living: len(m.deadlines), rank: -1}
@@ -34,16 +44,18 @@ func (m *model) sync(now int64, me string, size int64, expiry time.Duration) ans
 	return a
 }
 
-func (m *model) drop(p string) { delete(m.deadlines, p); delete(m.sizes, p) }
+func (m *model) drop(p string) { delete(m.deadlines, p); delete(m.sizes, p); delete(m.entries, p) }
 
-func (m *model) wipe() { clear(m.deadlines); clear(m.sizes) }
+func (m *model) wipe() { clear(m.deadlines); clear(m.sizes); clear(m.entries) }
 
 // processor is one of the property's fleet.
 type processor struct {
 	*store
 	member
 	last   time.Time       // its last sync that the store has seen, by its own clock
-	others map[string]bool // whom the store knew when this one last heard of a store that had forgotten nothing
+	entry  int             // that it heard of last; 0: none
+	back   time.Time       // when, in use, it first heard of a store that had forgotten it
+	others map[string]bool // whom the store knew when it last answered, but for an expiry after back
 }
 
 // world is a fleet, the model and the script on miniredis, which must always say the same.
@@ -77,12 +89,14 @@ func (w *world) join() {
 	}
 }
 
+func (w *world) wipe() { w.model.wipe(); w.mini.FlushAll() }
+
 func (w *world) tick(d time.Duration) {
 	w.now = w.now.Add(d)
 	w.mini.SetTime(w.now.Add(w.skew))
 }
 
-// sync lets one processor sync; its answer may be lost on the way.
+// sync lets one processor sync; its answer may be lost on the way, of which it then hears as an error.
 func (w *world) sync(p *processor, heard bool) {
 	w.tick(time.Millisecond)
 	report := p.report
@@ -93,6 +107,8 @@ func (w *world) sync(p *processor, heard bool) {
 	}
 	if p.last = w.now; heard {
 		w.hear(p, got)
+	} else {
+		p.missed(w.now)
 	}
 }
 
@@ -100,7 +116,14 @@ func (p *processor) expiry() time.Duration { return p.store.expiry }
 
 // hear checks what is promised when a processor takes an answer in.
 func (w *world) hear(p *processor, a answer) {
-	pool, _ := p.hear(a, w.now)
+	used, before := p.used, p.entry
+	pool, usable := p.hear(a, w.now)
+	if p.entry = w.model.entries[p.processor]; used && p.entry != before {
+		p.back = w.now
+	}
+	if usable && !used && p.entry != before {
+		w.t.Fatalf("%s begins to use %+v, and has not heard before that the fleet knows of it", p.processor, pool)
+	}
 	if pool.Replicas < a.living || pool.Validate() != nil {
 		w.t.Fatalf("%s counts %+v where %d live", p.processor, pool, a.living)
 	}
@@ -109,12 +132,12 @@ func (w *world) hear(p *processor, a answer) {
 			w.t.Fatalf("all agree on %d, and %s uses %d", a.living, id, q.size)
 		}
 	}
-	if !w.jumps {
+	if usable && !w.jumps {
 		if n := w.alive(p); pool.Replicas < n {
 			w.t.Fatalf("%s counts %d, and %d that it knew live", p.processor, pool.Replicas, n)
 		}
 	}
-	if !p.lost {
+	if w.now.Sub(p.back) >= modelExpiry {
 		p.others = map[string]bool{}
 		for id := range w.model.deadlines {
 			p.others[id] = true
@@ -166,7 +189,7 @@ func TestPropertyConsensus(t *testing.T) {
 		mini.FlushAll()
 		s := Source{Client: client, Fleet: "f", Expiry: modelExpiry}
 		w := &world{t: t, mini: mini, live: map[string]*processor{}, now: time.Now(),
-			model: model{map[string]int64{}, map[string]int64{}},
+			model: newModel(),
 			new: func(id string) *store {
 				c, err := s.complete()
 				if err != nil {
@@ -207,7 +230,15 @@ func TestPropertyConsensus(t *testing.T) {
 			},
 			"time":  func(t *rapid.T) { w.tick(time.Duration(rapid.IntRange(1, 4000).Draw(t, "ms")) * time.Millisecond) },
 			"stall": func(*rapid.T) { w.tick(modelExpiry + time.Second) },
-			"wipe":  func(*rapid.T) { w.model.wipe(); w.mini.FlushAll() },
+			"wipe":  func(*rapid.T) { w.wipe() },
+			"wipe, and the answer that would say so is lost": func(*rapid.T) {
+				if p := w.pick(); p != nil {
+					w.wipe()
+					for _, heard := range []bool{false, true, true} {
+						w.sync(p, heard)
+					}
+				}
+			},
 			"the store's clock jumps": func(t *rapid.T) {
 				if rapid.IntRange(0, 9).Draw(t, "one in ten") == 0 {
 					w.skew += time.Duration(rapid.IntRange(-100_000, 100_000).Draw(t, "by")) * time.Second

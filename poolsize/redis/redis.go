@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quotient-go/quotient"
@@ -18,7 +19,7 @@ type Source struct {
 	// then no command takes longer than a second, or half an Expiry. Otherwise a store that hangs holds Watch for
 	// the client's own time-outs.
 	Client redis.UniversalClient
-	// Fleet names those that share the limits, in 1 to 200 bytes without braces. Fleets know nothing of each other.
+	// Fleet names those that share the limits, in 1 to 200 bytes without braces or colons. Fleets know nothing of each other.
 	Fleet string
 	// Prefix begins all keys, in at most 200 bytes without braces; "": quotient.
 	Prefix string
@@ -36,46 +37,72 @@ type Source struct {
 	// ResumeFor is how long that is remembered: a millisecond to a day; 0: 3 minutes.
 	ResumeFor time.Duration
 
-	once  sync.Once
-	token string // random; makes the processor's name its own
+	once    sync.Once
+	token   string       // random; makes the processor's name its own
+	watches atomic.Int64 // that run
 }
 
 // Watch registers a processor, reports the pool at each sync, and takes the processor out of the fleet when the context
-// is done. It returns the context's error, after at most two commands' time; or at once the first field that is wrong.
-// The first report comes with the second sync, so that the fleet knows of the processor before it uses its share.
-// Every sync that fails is reported as an error. Watch then tries again after 100 ms, after twice that and so on, up to Period.
+// is done, unless another Watch of this Source goes on. It returns the context's error, after at most two commands' time; or at once
+// the first field that is wrong. Every sync that fails is reported as an error. Watch then tries again after 100 ms, after twice
+// that and so on, up to Period.
+//
+// The first report comes with the second sync, so that the fleet knows of the processor before it uses its share: 1.25 periods after the
+// first. A processor that finds itself alone waits for 2.25 periods and the longest time of a command (a second, or half an Expiry if that is
+// less), but for half a period less than an Expiry at most: if the store has just lost its data, all others are back by then. If
+// the second sync fails, or the store has forgotten the first, that start begins anew.
 func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
 	c, err := s.complete()
 	if err != nil {
 		return err
 	}
 	st := c.store(s.processor(c.ID))
-	defer func() { st.leave(ctx, c.leaves()) }()
+	s.watches.Add(1)
+	defer func() {
+		if s.watches.Add(-1) == 0 { // another one still is this processor
+			st.leave(ctx, c.leaves())
+		}
+	}()
 	m := newMember(c.Expiry)
-	retry := firstRetry
+	retry := min(firstRetry, c.Period)
 	for {
-		pause := c.Period
+		var pause time.Duration
 		if a, err := st.sync(ctx, m.report, c.leaves()); ctx.Err() != nil {
 			return ctx.Err()
 		} else if err != nil {
 			report(quotient.Pool{}, err)
-			pause = min(retry, c.Period)
-			retry = 2 * pause
+			m.missed(time.Now())
+			pause = jittered(retry)
+			retry = min(2*retry, c.Period)
 		} else {
-			retry = firstRetry
-			if p, usable := m.hear(a, time.Now()); usable {
+			p, usable := m.hear(a, time.Now())
+			if usable {
 				report(p, nil)
-				if !a.agreed { // so that all agree within two periods of a change
-					pause = c.Period / 2
-				}
 			}
+			pause = c.pause(a, usable)
+			retry = min(firstRetry, c.Period)
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(jittered(pause)):
+		case <-time.After(pause):
 		}
 	}
+}
+
+// pause returns the time until the next sync of a complete source after an answer. What it returns after one that is not for use is longer
+// than the others' pauses with their jitter, so it has none of its own.
+func (s *Source) pause(a answer, usable bool) time.Duration {
+	switch {
+	case usable && a.agreed:
+		return jittered(s.Period)
+	case usable: // so that all agree within two periods of a change
+		return jittered(s.Period / 2)
+	case a.living > 1: // all others have synced by then
+		return s.Period + s.Period/4
+	}
+	// The others may just not be back yet: by then they are, also those whose command has hung. It must not expire itself.
+	return min(2*s.Period+s.Period/4+s.patience(), s.Expiry-s.Period/2)
 }
 
 // Left returns what Ceiling said last before an earlier processor of this ID ended, if that is not longer ago than

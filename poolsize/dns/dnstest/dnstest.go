@@ -104,7 +104,8 @@ func listen() (udp net.PacketConn, tcp net.Listener, err error) {
 // Addr is the server's host and port, for UDP and TCP.
 func (s *Server) Addr() string { return s.addr }
 
-// Resolver is Go's own resolver, asking this server alone. Names in the machine's hosts file win, as ever.
+// Resolver is Go's own resolver, asking this server alone. An entry in the machine's hosts file wins over it, unless
+// the name is of one part with a dot at its end ("web."). Without that dot the machine's search list is tried as well.
 // Its connections end with the look-up's context: package net by itself would leave a goroutine
 // that waits some seconds more for a server that is silent.
 func (s *Server) Resolver() *net.Resolver {
