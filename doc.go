@@ -4,8 +4,8 @@
 // Every process makes a [Limiter] with the limit of the whole fleet and enforces its
 // quotient of it, limit / replicas, for each key on its own: a URL path, a tenant, an API token. A decision
 // is local: one clock read, one short lock, no network. How many replicas there are comes from the
-// configuration, from [Limiter.SetPool], or from a [Source] of hints that is checked and damped; losing it
-// never stops a request.
+// configuration, from [Limiter.SetPool], or from a [Source] of hints (DNS, a file, Redis: the packages under poolsize) that is checked
+// and damped; losing it never stops a request.
 //
 // # Which verb to use
 //
