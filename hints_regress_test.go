@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -250,26 +251,26 @@ func TestDeadlineUnderAPaceThatRises(t *testing.T) {
 }
 
 // alwaysLate is a law whose pace is out of date when it says it.
-type alwaysLate struct{ asked *int }
+type alwaysLate struct{ asked *atomic.Int64 }
 
 func (p alwaysLate) New(uint64) policy.Law { return p }
 func (p alwaysLate) Next(policy.Sample, policy.Bounds) policy.Pace {
-	*p.asked++
+	p.asked.Add(1)
 	return policy.Pace{Rate: 1e-3, Until: 1}
 }
 
 // A law that is always out of date is asked a thousand times a second at most.
 func TestPaceThatIsAlwaysOutOfDate(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		asked := 0
-		l := limiterOf(t, Limit{Rates: []Rate{PerSecond(1)}}, Policy(alwaysLate{&asked}, CeilingShare))
+		asked := new(atomic.Int64)
+		l := limiterOf(t, Limit{Rates: []Rate{PerSecond(1)}}, Policy(alwaysLate{asked}, CeilingShare))
 		l.Allow("k")
 		c := asking(t, l, "k")
-		asked = 0
-		if time.Sleep(100 * time.Microsecond); asked > 1 {
-			t.Errorf("asked %d times in .1 ms", asked)
-		} else if time.Sleep(10 * time.Millisecond); asked < 5 || asked > 15 {
-			t.Errorf("asked %d times in 10 ms", asked)
+		asked.Store(0)
+		if time.Sleep(100 * time.Microsecond); asked.Load() > 1 {
+			t.Errorf("asked %d times in .1 ms", asked.Load())
+		} else if time.Sleep(10 * time.Millisecond); asked.Load() < 5 || asked.Load() > 15 {
+			t.Errorf("asked %d times in 10 ms", asked.Load())
 		}
 		c.cancel()
 		time.Sleep(time.Second)
