@@ -95,7 +95,7 @@ func (run *liveRun) replica(t *testing.T, r *liveReplica) *quotient.Limiter {
 	rate := quotient.PerSecond(liveLimit)
 	rate.Burst = liveLarge
 	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{rate}},
-		quotient.StartPool(quotient.Pool{Replicas: 20}), quotient.AwaitPool(), quotient.HintMaxAge(time.Hour), quotient.HoldDown(liveHold))
+		quotient.StartPool(quotient.Pool{Replicas: 1000}), quotient.AwaitPool(), quotient.HintMaxAge(time.Hour), quotient.HoldDown(liveHold))
 	if err != nil {
 		t.Fatal(err)
 	}
