@@ -10,12 +10,11 @@ import (
 // lateness is plausible on any machine, also when nothing was seen to stand still.
 const lateness = 25 * time.Millisecond
 
-// departures are the requests of a path in the order in which they left, none of them later than is plausible: a little, and
-// twice the time that its process stood still by itself, as two wake-ups lie between a request and its departure. A
-// limiter that claims more is not believed.
+// departures are the requests of a path in the order in which their limiters let them go, by the replica's clock: on a busy machine it
+// may take long until one is on its way. None of them could have gone earlier than is plausible: a little, and
+// twice the time that its process stood still by itself. A limiter that claims more is not believed.
 //
-// A process that the run has stopped is another matter. What the limiter had let go before is judged by that instant,
-// however late it left. And of what it let go afterwards only one may say that it could have gone before: a turn that came as
+// A process that the run has stopped is another matter. Of what it let go afterwards only one may say that it could have gone before: a turn that came as
 // the process was stopped. The others could all say so, and would hide a bucket that has saved up more than its burst.
 func (r record) departures(s source) []departure {
 	lives := map[int]*life{}
@@ -32,11 +31,9 @@ func (r record) departures(s source) []departure {
 		if l == nil {
 			l = &life{}
 		}
-		d := departure{may: e.Could, left: e.Sent, replica: int(e.Replica)}
+		d := departure{may: e.Could, left: e.Admitted, replica: int(e.Replica)}
 		for i, stop := range l.Stops {
 			switch key := (excuse{d.replica, i}); {
-			case e.Admitted < stop.To && e.Sent >= stop.To:
-				d.left = e.Admitted
 			case e.Could < stop.From && e.Admitted >= stop.To && !used[key]:
 				used[key] = true
 				d.left = stop.From

@@ -56,7 +56,7 @@ func TestBadFlagsAreNamed(t *testing.T) {
 		{"-pool file -join 4700ms", "-join: 4.7s is too close to what comes next, at 6s: it may take 1.4s"},
 		{"-pool file -kill 8700ms", "-kill: 8.7s is too close to what comes next, at 12s: it may take 3.4s"},
 		{"-pool dns -kill 8600ms", "-kill: 8.6s is too close to what comes next, at 12s: it may take 3.5s"},
-		{"-pool redis -kill 7600ms", "-kill: 7.6s is too close to what comes next, at 12s: it may take 4.75s"},
+		{"-pool redis -kill 7600ms", "-kill: 7.6s is too close to what comes next, at 12s: it may take 4.5s"},
 		{"more", `unexpected argument "more"`},
 		{"-unknown", "not defined: -unknown"},
 	}

@@ -82,13 +82,13 @@ func TestLateness(t *testing.T) {
 		{"file", 671 * ms, 2651 * ms, 0, "join kill"},
 		{"file", 671 * ms, 2651 * ms, ms, ""},
 		{"dns", 770 * ms, 2751 * ms, 0, "kill"},
-		{"redis", 771 * ms, 4000 * ms, 0, "join"},
-		{"redis", 500 * ms, 4001 * ms, 0, "kill"},
+		{"redis", 771 * ms, 3750 * ms, 0, "join"},
+		{"redis", 500 * ms, 3751 * ms, 0, "kill"},
 		{"redis", 2 * time.Second, 3 * time.Second, 0, "join"},    // just when the next change came
 		{"redis", time.Minute, 3 * time.Second, 307 * ms, "join"}, // there were 1.98 s
 		{"redis", time.Minute, 3 * time.Second, 308 * ms, "join?"},
-		{"redis", 500 * ms, time.Minute, 249 * ms, "kill"}, // there were 5 s
-		{"redis", 500 * ms, time.Minute, 250 * ms, "kill?"},
+		{"redis", 500 * ms, time.Minute, 312 * ms, "kill"}, // there were 5 s
+		{"redis", 500 * ms, time.Minute, 313 * ms, "kill?"},
 	} {
 		var broken []string
 		for _, c := range counted(tt.pool, tt.join, tt.kill).lateness(tt.stall) {
