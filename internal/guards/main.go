@@ -49,7 +49,7 @@ func parseFlags(args []string) (config, error) {
 	fs.StringVar(&c.docs, "docs", "", "write the page of failure modes to this `file`, run nothing")
 	fs.StringVar(&c.stale, "stale", "", "fail when this `file` is not the page that -docs writes, run nothing")
 	fs.DurationVar(&c.timeout, "timeout", 30*time.Second, "time-out of one test run")
-	fs.IntVar(&c.parallel, "parallel", runtime.NumCPU(), "guards checked at the same time")
+	fs.IntVar(&c.parallel, "parallel", runtime.NumCPU()+1, "guards checked at the same time; some wait for time-outs")
 	if err := fs.Parse(args); err != nil {
 		return c, err
 	}
