@@ -118,8 +118,8 @@ func (p *pacer) begin(law policy.Law, sent, at time.Duration, ls *lawSetting) bo
 }
 
 // settle brings what the laws say up to now: what is over is forgotten, and a law whose pace is out of date is asked again. A law that
-// wants it starts with an ask, while who only looks starts none and keeps none.
-func (g *gate) settle(now time.Time, p policy.Policy, ask bool) {
+// wants it starts with an ask, which has the policy; who only looks has nil, and starts none.
+func (g *gate) settle(now time.Time, p policy.Policy) {
 	if len(g.setting.laws) == 0 || g.more == nil || g.more.learned == nil {
 		return
 	}
@@ -128,24 +128,24 @@ func (g *gate) settle(now time.Time, p policy.Policy, ask bool) {
 		l.due = max(l.due, l.latest+forgetAfter) // a law with a clock needs no feedback: it is kept by what is admitted
 	}
 	if l.stale(at) {
-		g.refresh(l.due, nil, false)
+		g.refresh(l.due, nil)
 		l.forget(g.setting.laws)
 		g.resize()
 	}
 	if l.overdue(at) {
-		g.refresh(at, p, ask)
+		g.refresh(at, p)
 	}
 }
 
 // refresh asks the laws whose pace is out of date, each time that it was.
-func (g *gate) refresh(at time.Duration, p policy.Policy, ask bool) {
+func (g *gate) refresh(at time.Duration, p policy.Policy) {
 	st, l, changed := g.setting, g.more.learned, false
 	if st.shut || st.limit.deny {
 		return
 	}
 	for i := range l.pacers {
 		pc, ls := &l.pacers[i], &st.laws[i]
-		for n := 0; n <= mostMissed && pc.outdated != 0 && at >= pc.outdated && (pc.law != nil || ask); n++ {
+		for n := 0; n <= mostMissed && pc.outdated != 0 && at >= pc.outdated && (pc.law != nil || p != nil); n++ {
 			when := pc.outdated
 			if pc.law == nil || n == mostMissed {
 				when, n = at, mostMissed // it begins now, or goes on from now
@@ -310,7 +310,7 @@ func (g *gate) applyLaws(st *setting) {
 		return
 	}
 	at := st.at.Sub(st.origin)
-	g.settle(st.at, nil, false)
+	g.settle(st.at, nil)
 	l := g.extra().learned
 	switch {
 	case l == nil:

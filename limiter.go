@@ -259,7 +259,7 @@ func (s *shard) peek(key string, now time.Time) *gate {
 		g = s.untouched
 	}
 	g.sync(s.setting)
-	g.settle(now, s.l.policy, false)
+	g.settle(now, nil)
 	return g
 }
 
@@ -293,7 +293,7 @@ func (l *Limiter) TryAcquireUpTo(key string, n int) (Permit, int) {
 	}
 	d := demand{weight: 1, kept: true} // if there is room for nothing, this is refused and counted
 	if !g.waited() {
-		g.settle(now, s.l.policy, true)
+		g.settle(now, s.l.policy)
 		d.weight = max(1, g.upTo(now, min(n, maxAsk)))
 	}
 	if v := s.try(g, now, &d); v.reason != ReasonNone {
@@ -326,7 +326,7 @@ func (s *shard) admit(g *gate, now time.Time, d *demand) verdict {
 	if !d.priced && g.admitAtOnce(now, d.weight) {
 		return verdict{}
 	}
-	g.settle(now, s.l.policy, true)
+	g.settle(now, s.l.policy)
 	v := g.admit(now, d)
 	if v.reason == ReasonInFlight && g.more != nil && len(g.more.expiring) > 0 {
 		now = s.tick(s.l.now()) // slots alone are decided on without a clock

@@ -166,7 +166,7 @@ func (s *shard) spare(g *gate, now time.Time) bool {
 	if g.held != 0 || g.used != 0 {
 		return false // and nothing is forgotten: what is out may bring feedback that is dated before now
 	}
-	g.settle(now, s.l.policy, false)
+	g.settle(now, nil)
 	return g.idle(now, s.untouched)
 }
 

@@ -272,7 +272,7 @@ func (s *shard) feed(g *gate, h *holding, f *policy.Feedback) {
 		at = s.tick(s.l.now()).Sub(st.origin) // else the clock would be half the price of a success
 	}
 	if l.stale(at) || l.overdue(at) {
-		g.settle(st.origin.Add(at), s.l.policy, false)
+		g.settle(st.origin.Add(at), nil)
 	}
 	l.latest = at
 	l.hears(f, h, s.l.policy, st.laws)

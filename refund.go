@@ -142,7 +142,7 @@ func (s *shard) correct(p Permit, unit string, used int) error {
 	}
 	g, now := h.gate, s.tick(s.l.now())
 	g.sync(s.setting)
-	g.settle(now, s.l.policy, false)
+	g.settle(now, nil)
 	for i := range g.setting.rations {
 		if g.setting.rations[i].unitID == u+1 {
 			g.adjust(i, now, h, u, used-h.costs[u])
@@ -169,7 +169,7 @@ func (s *shard) giveBackAndUnlock(p Permit, used int) error {
 	}
 	g, now := h.gate, s.tick(s.l.now())
 	g.sync(s.setting)
-	g.settle(now, s.l.policy, false)
+	g.settle(now, nil)
 	back := demand{weight: h.weight - used}
 	if back.weight > 0 && h.era == g.setting.era {
 		g.giveBack(now, s.l.base.Add(h.since), &back)

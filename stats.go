@@ -195,7 +195,7 @@ func (s *shard) each(yield func(string, KeyStats) bool) bool {
 func (s *shard) keyStats(g *gate) KeyStats {
 	now := s.tick(s.l.now())
 	g.sync(s.setting)
-	g.settle(now, s.l.policy, false)
+	g.settle(now, nil)
 	ks := KeyStats{InFlight: int(g.used), Tokens: make([]float64, len(g.setting.rations))}
 	for i := range g.setting.rations {
 		if c := g.setting.rations[i].window; c != nil {

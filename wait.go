@@ -355,7 +355,7 @@ func (s *shard) serveAndUnlock(g *gate) {
 	for g.more != nil && g.more.queue.head != nil {
 		now := s.tick(s.l.now())
 		g.sync(s.setting)
-		g.settle(now, s.l.policy, false)
+		g.settle(now, nil)
 		if !s.serve(g, now) {
 			break
 		}
@@ -385,7 +385,7 @@ func (s *shard) undo(g *gate, w *waiter) {
 	s.counts.admitted--
 	now := s.tick(s.l.now())
 	g.sync(s.setting)
-	g.settle(now, s.l.policy, false)
+	g.settle(now, nil)
 	g.giveBack(now, s.l.base.Add(w.granted), &w.d)
 	if h := w.permit.h; h != nil && h.gen == w.permit.gen {
 		s.free(h)
