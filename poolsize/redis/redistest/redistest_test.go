@@ -7,8 +7,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,6 +29,12 @@ func TestMain(m *testing.M) {
 }
 
 func child() {
+	hangUp := make(chan os.Signal, 1)
+	signal.Notify(hangUp, syscall.SIGHUP) // or it would be ignored where whoever runs the tests ignores it, say under nohup
+	go func() {
+		<-hangUp
+		os.Exit(1)
+	}()
 	s, err := Start()
 	if err != nil {
 		fmt.Println(err)
