@@ -14,11 +14,12 @@ import (
 
 // testRun is what one go test said.
 type testRun struct {
-	passed      bool   // the package passed
-	buildFailed bool   // it did not get as far as running
-	timedOut    bool   // the time-out ended it
-	ran         int    // tests that ran and were not skipped
-	firstLine   string // of what the compiler or a failed test said
+	passed      bool              // the package passed
+	buildFailed bool              // it did not get as far as running
+	timedOut    bool              // the time-out ended it
+	ran         int               // tests that ran and were not skipped
+	firstLine   string            // of what the compiler or a failed test said
+	tests       map[string]string // how each test and subtest ended: pass, fail or skip
 }
 
 // mustPass says in what respect t is not a pass of at least one test; empty when it is.
@@ -103,6 +104,12 @@ func (t *testRun) add(e event) bool {
 			t.ran++
 		case "skip":
 			t.ran--
+		}
+		if e.Action == "pass" || e.Action == "fail" || e.Action == "skip" {
+			if t.tests == nil {
+				t.tests = make(map[string]string)
+			}
+			t.tests[e.Test] = e.Action
 		}
 	}
 	switch e.Action {

@@ -90,8 +90,10 @@ func TestCheckAllKeepsTheOrder(t *testing.T) {
 	r := fixtureRunner(t)
 	g := guard{file: "tank.go", find: clampGuard, pkg: ".", test: "^TestFillStopsAtSize$"}
 	none := guard{file: "tank.go", find: "no such text", pkg: ".", test: "^TestFillAdds$"}
-	got := r.checkAll(t.Context(), []guard{g, none, g}, 2)
-	for i, want := range []outcome{holds, broken, holds} {
+	fails, skips := g, g
+	fails.test, skips.test = "^TestAlwaysFails$", "^TestAlwaysSkips$" // beside tests that pass
+	got := r.checkAll(t.Context(), []guard{g, none, g, fails, skips}, 2)
+	for i, want := range []outcome{holds, broken, holds, broken, broken} {
 		if got[i].outcome != want {
 			t.Errorf("result %d: got %s: %s, want %s", i, got[i].outcome, got[i].detail, want)
 		}
