@@ -253,8 +253,15 @@ func TestOnAdmit(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		p.Release()
 		synctest.Wait()
-		took(t, l, "other") // TryAcquire tells nobody
-		if want := []string{"k 0s 0s", "k 3s 0s"}; !slices.Equal(told, want) {
+		took(t, l, "other")
+		took(t, l, "third").Release()
+		if !l.Allow("fourth") {
+			t.Error("refused")
+		}
+		l.Allow("other")              // is refused,
+		l.TryAcquireUpTo("other", 1)  // this too,
+		l.TryAcquireUpTo("fourth", 9) // and this takes what is left
+		if want := []string{"k 0s 0s", "k 3s 0s", "other 0s 0s", "third 0s 0s", "fourth 0s 0s", "fourth 0s 0s"}; !slices.Equal(told, want) {
 			t.Errorf("told %q, want %q", told, want)
 		}
 	})

@@ -265,7 +265,7 @@ func (g *gate) pacingBehind(now time.Time, d *demand) (worst verdict) {
 			continue
 		}
 		p := &g.more.learned.pacers[i]
-		ahead := float64(g.queued(ls.ahead)) / milli
+		ahead := float64(g.queued(ls.ahead, d.class)) / milli
 		if w := p.untilHas(at, ahead+min(float64(n), p.size)); w > worst.wait {
 			worst = g.setting.verdict(i, w)
 		}

@@ -7,17 +7,26 @@ import "fmt"
 type Ask struct {
 	unit string
 	n    int
-	set  bool
+	kind askKind
 }
+
+// askKind tells what an Ask changes.
+type askKind uint8
+
+const (
+	askNothing askKind = iota
+	askEvents
+	askClass
+)
 
 // Weight asks for n requests at once, and for n slots in flight: 1 (the default) to 1<<40.
 // The last Weight of a call counts.
-func Weight(n int) Ask { return Ask{n: n, set: true} }
+func Weight(n int) Ask { return Ask{n: n, kind: askEvents} }
 
 // Cost asks for n events, 0 or more, of the rates that count unit: tokens, bytes, rows. It may
 // be an estimate; Permit.Correct puts it right. Costs of the same unit add up. Cost("", n) is Weight(n). A unit that no
 // rate of the limiter has ever counted is an error.
-func Cost(unit string, n int) Ask { return Ask{unit: unit, n: n, set: true} }
+func Cost(unit string, n int) Ask { return Ask{unit: unit, n: n, kind: askEvents} }
 
 // maxAsk bounds one ask so that its thousandths stay far from the edge of an int64.
 const maxAsk = 1 << 40
@@ -29,6 +38,7 @@ type demand struct {
 	costs  [maxUnits]int
 	priced bool // there is a cost, if only of nothing, that may be corrected later
 	kept   bool // of its requests some may be given back
+	class  Priority
 }
 
 var oneRequest = demand{weight: 1}
@@ -38,7 +48,11 @@ func newDemand(asks []Ask, units []string) (demand, error) {
 	d := oneRequest
 	for _, a := range asks {
 		switch {
-		case !a.set:
+		case a.kind == askNothing:
+		case a.kind == askClass:
+			if d.class = Priority(a.n); !d.class.valid() {
+				return d, fmt.Errorf("quotient: Priority: %d is not between %d and %d", a.n, PriorityLow, PriorityCritical)
+			}
 		case a.unit == "":
 			if a.n < 1 || a.n > maxAsk {
 				return d, fmt.Errorf("quotient: Weight: %d is not between 1 and %d", a.n, maxAsk)

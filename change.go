@@ -27,6 +27,7 @@ func (l *Limiter) setLimit(limit Limit) (old Limit, err error) {
 		return Limit{}, err
 	}
 	l.units = units
+	l.version++
 	old = l.shards[0].current().limit
 	l.publish(limit)
 	return old, nil
@@ -67,38 +68,6 @@ func (l *Limiter) Pool() Pool {
 	return l.view.pool
 }
 
-// SetPool sets the pool, at once and undamped: an operator's word. It holds until the next
-// SetPool, or until what Follow makes of its source changes: another report, the end of a hold-down, HintMaxAge.
-// On an error nothing changes, and the attempt is counted as a rejected hint.
-func (l *Limiter) SetPool(p Pool) error {
-	if err := p.Validate(); err != nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.hints.reject(err)
-		return err
-	}
-	l.setPool(p, "set", true)
-	return nil
-}
-
-// setPool puts the pool in force, and counts it as something said if it is.
-func (l *Limiter) setPool(p Pool, source string, said bool) {
-	l.mu.Lock()
-	l.hints.source = source
-	if said {
-		l.hints.said(l.now())
-	}
-	old := l.view
-	l.view = view{pool: p, sized: l.options.sized || source != "configured"}
-	if p != old.pool || l.learns && l.view.sized != old.sized || old.shut {
-		l.publish(l.shards[0].current().limit)
-	}
-	l.mu.Unlock()
-	if p != old.pool || old.shut { // logged without a lock: a handler may ask for Stats
-		l.log.Info("pool changed", "old", old.pool, "new", p, "source", source)
-	}
-}
-
 // publish puts a new setting in force in all shards at one instant, which is not before
 // anything that any of them has done, and then sees to the gates that have waiters. All others follow when
 // they are next touched. Call with l.mu held.
@@ -113,7 +82,7 @@ func (l *Limiter) publish(limit Limit) {
 	for i := range l.shards {
 		l.shards[i].mu.Lock()
 	}
-	l.clock.Store(l.clockFor(st)) // before it is read: a first aligned rate needs the wall's time
+	l.clock.Store(l.clockOf(st)) // before it is read: a first aligned rate needs the wall's time
 	st.at = l.now()
 	for i := range l.shards {
 		if t := l.shards[i].now; t.After(st.at) {
@@ -149,7 +118,7 @@ func (s *shard) wake(stricter bool) {
 	s.mu.Unlock()
 	for _, g := range gates {
 		s.mu.Lock()
-		if stricter {
+		if stricter || g.setting.own != nil {
 			s.weed(g)
 		}
 		s.serveAndUnlock(g)
@@ -162,7 +131,7 @@ func (s *shard) weed(g *gate) {
 	var ws []*waiter
 	var next *waiter
 	for g.sync(s.setting); g.waited(); {
-		ws, next = g.more.queue.unfit(next, s.setting.refuses)
+		ws, next = g.more.queue.unfit(next, g.setting.refuses)
 		for _, w := range ws {
 			s.refuse(g, w, w.refused)
 		}

@@ -19,7 +19,7 @@ const (
 	ReasonRate            // a rate has no room now
 	ReasonInFlight        // all slots are taken
 	ReasonShare           // the weight is above this replica's slots, though not above the fleet's
-	ReasonQueue           // MaxWaiting callers are waiting already
+	ReasonQueue           // MaxWaiting callers are waiting already, or one of a higher Priority took the place
 	ReasonWait            // the turn would come, or came, later than MaxWait
 	ReasonDeadline        // the turn lies beyond the context's deadline
 	ReasonDenied          // the limit is Deny

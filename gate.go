@@ -2,7 +2,7 @@ package quotient
 
 import "time"
 
-// gate stands for one key: its resources and the FIFO queue in front of them. The
+// gate stands for one key: its resources and the queue in front of them. The
 // shard's lock guards it. What most keys never need is behind one pointer.
 type gate struct {
 	first   bucket   // of the first rate
@@ -19,10 +19,11 @@ type extra struct {
 	windows  []window // by rate; nil when none is aligned
 	learned  *learned // nil under a policy that never learns
 	queue    queue
-	ahead    []int          // what the queued ask for: events by rate, then requests
-	timer    *time.Timer    // serves the head; the only timer a gate has
-	turn     time.Time      // when the head's turn comes as far as known; zero: unknown
-	blocked  Reason         // what the head waits for
+	ahead    []int          // what the queued ask for, class by class: events by rate, then requests
+	timer    *time.Timer    // serves the next; the only timer a gate has
+	turn     time.Time      // when the turn of the next comes as far as known; zero: unknown
+	given    bool           // who had that turn is served, and those behind it are being served
+	blocked  Reason         // what the next waits for
 	expiring []*holding     // of permits that are given back by time
 	nextEnd  time.Duration  // the earliest of their ends, from Limiter.base
 	lows     []lows         // by rate, while a cost may be corrected; see refund.go
@@ -90,6 +91,14 @@ func copyBuckets(from []bucket) []bucket {
 
 // waited tells that somebody waits.
 func (g *gate) waited() bool { return g.more != nil && g.more.queue.len > 0 }
+
+// waiters is how many wait.
+func (g *gate) waiters() int {
+	if g.more == nil {
+		return 0
+	}
+	return g.more.queue.len
+}
 
 func (g *gate) extra() *extra {
 	if g.more == nil {

@@ -3,6 +3,8 @@ package quotient
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -154,4 +156,42 @@ func (r Rate) name(i int) string {
 func (l Limit) clone() Limit {
 	l.Rates = append([]Rate(nil), l.Rates...)
 	return l
+}
+
+// equal tells whether both are the same limit to the letter.
+func (l Limit) equal(m Limit) bool {
+	return l.InFlight == m.InFlight && l.deny == m.deny && slices.Equal(l.Rates, m.Rates)
+}
+
+// String is the limit in words, for logs: "second: 100 per 1s, in flight: 10".
+func (l Limit) String() string {
+	if l.deny {
+		return "deny"
+	}
+	var parts []string
+	for i, r := range l.Rates {
+		parts = append(parts, r.name(i)+": "+r.String())
+	}
+	if l.InFlight > 0 {
+		parts = append(parts, fmt.Sprintf("in flight: %d", l.InFlight))
+	}
+	if parts == nil {
+		return "no limit"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// String is the rate in words, without its name: "100 tokens per 1s, burst 200".
+func (r Rate) String() string {
+	s := fmt.Sprintf("%v per %v", r.Events, r.Per)
+	if r.Unit != "" {
+		s = fmt.Sprintf("%v %s per %v", r.Events, r.Unit, r.Per)
+	}
+	switch {
+	case r.Aligned:
+		s += ", aligned"
+	case r.Burst > 0:
+		s += fmt.Sprintf(", burst %d", r.Burst)
+	}
+	return s
 }

@@ -23,12 +23,18 @@ type Limiter struct {
 	broom   atomic.Uint64 // the shard that was swept last for another one
 	waiting atomic.Int64
 	clock   atomic.Uint32 // which clock an ask reads: one of the below
+	dry     atomic.Bool   // nobody is stopped
+	dryTold atomic.Int64  // when a dry run was last logged, from base
+	ownEras atomic.Uint32 // counts the settings of keys that have a limit of their own
 
 	mu      sync.Mutex // guards what follows; taken before any shard's lock
 	view    view
 	units   []string
 	changes uint
+	version uint64 // counts what operators change
+	own     overrides
 	hints   hints
+	below   underlying
 }
 
 // shard is a part of the keys under one lock: the map, its order, its gates and their permits.
@@ -88,6 +94,8 @@ func New(limit Limit, opts ...Option) (*Limiter, error) {
 	st := l.resolve(limit.clone(), l.view, units)
 	st.at, st.origin = now, l.base
 	l.clock.Store(l.clockFor(st))
+	l.dry.Store(o.dryRun)
+	l.below = underlying{view: l.view, source: "configured"}
 	for i := range l.shards {
 		l.shards[i].start(l, st)
 	}
@@ -182,145 +190,6 @@ func (s *shard) find(key string, now time.Time) *gate {
 	return s.newKey(key, now)
 }
 
-// Allow takes one request's events from every rate of the key if all have room, and tells
-// whether it did. A slot in flight must be free, but is not held. It never waits.
-func (l *Limiter) Allow(key string) bool {
-	now := l.arrival()
-	s := l.shard(key)
-	s.mu.Lock()
-	now = s.tick(now)
-	g := s.gate(key, now)
-	v := s.try(g, now, &oneRequest)
-	if g.setting.limit.InFlight > 0 && v.reason == ReasonNone {
-		g.give(1)
-	}
-	s.mu.Unlock()
-	return v.reason == ReasonNone
-}
-
-// TryAcquire admits the ask now or not at all: it never waits and overtakes nobody. For a key that is
-// remembered it allocates nothing, but for a new block of 64 permits when more are out than ever before.
-func (l *Limiter) TryAcquire(key string, asks ...Ask) (Permit, Decision) {
-	now := l.arrival()
-	s := l.shard(key)
-	s.mu.Lock()
-	now = s.tick(now)
-	d, err := newDemand(asks, s.setting.units)
-	if err != nil {
-		s.counts.refused[ReasonAsk]++
-		s.mu.Unlock()
-		return Permit{}, Decision{Reason: ReasonAsk, bad: err}
-	}
-	g := s.gate(key, now)
-	v := s.try(g, now, &d)
-	if v.reason != ReasonNone {
-		dec := s.decide(g, v)
-		s.mu.Unlock()
-		return Permit{}, dec
-	}
-	p := s.hold(g, key, &d, now)
-	s.mu.Unlock()
-	return p, Decision{OK: true}
-}
-
-// Check tells what TryAcquire would answer now. It takes nothing, counts no ask and remembers no key; permits of
-// the key whose time is over are given back.
-func (l *Limiter) Check(key string, asks ...Ask) Decision {
-	now := l.now()
-	s := l.shard(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now = s.tick(now)
-	d, err := newDemand(asks, s.setting.units)
-	if err != nil {
-		return Decision{Reason: ReasonAsk, bad: err}
-	}
-	g := s.peek(key, now)
-	s.reclaim(g, now)
-	v := g.setting.refuses(&d)
-	if v.reason == ReasonNone && g.waited() {
-		v = g.turnOf(now, &d)
-	} else if v.reason == ReasonNone {
-		v = g.look(now, &d)
-	}
-	return s.decide(g, v)
-}
-
-// peek is gate for who only looks: a key that is not remembered has the gate it would start with.
-func (s *shard) peek(key string, now time.Time) *gate {
-	g := s.get(key)
-	switch {
-	case g != nil:
-	case s.overflow != nil && !s.spare(s.overflow, now):
-		if g = s.overflow; g.more.names[key] == 0 && s.hasRoom(now) {
-			g = newGate(g, now, 0)
-		}
-	default:
-		g = s.untouched
-	}
-	g.sync(s.setting)
-	g.settle(now, nil)
-	return g
-}
-
-// decide puts a verdict into words. What the overflow gate refuses is refused for want of keys.
-func (s *shard) decide(g *gate, v verdict) Decision {
-	if v.reason == ReasonNone {
-		return Decision{OK: true}
-	}
-	if g == s.overflow && !v.final() {
-		v.reason = ReasonKeys
-	}
-	return g.setting.decision(v)
-}
-
-// TryAcquireUpTo admits as many of n requests as there is room for now, as one permit of that weight,
-// and returns how many: for readers of batches. It never waits; 0 comes with the zero Permit, as for an n below 1.
-// What of it was not needed goes back by Permit.Correct("", used). Release the permit, also under rates alone.
-func (l *Limiter) TryAcquireUpTo(key string, n int) (Permit, int) {
-	if n < 1 {
-		return Permit{}, 0
-	}
-	now := l.arrival()
-	s := l.shard(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now = s.tick(now)
-	g := s.gate(key, now)
-	if g.more != nil && len(g.more.expiring) > 0 {
-		now = s.tick(s.l.now())
-		s.reclaim(g, now)
-	}
-	d := demand{weight: 1, kept: true} // if there is room for nothing, this is refused and counted
-	if !g.waited() {
-		g.settle(now, s.l.policy)
-		d.weight = max(1, g.upTo(now, min(n, maxAsk)))
-	}
-	if v := s.try(g, now, &d); v.reason != ReasonNone {
-		return Permit{}, 0
-	}
-	return s.hold(g, key, &d, now), d.weight
-}
-
-// try admits d if nobody waits and all has room, and counts what became of it.
-func (s *shard) try(g *gate, now time.Time, d *demand) verdict {
-	var v verdict
-	if !g.waited() {
-		v = s.admit(g, now, d)
-	} else if v = g.setting.refuses(d); v.reason == ReasonNone {
-		v = g.turnOf(now, d)
-	}
-	if v.reason == ReasonNone {
-		s.counts.admitted++
-		return v
-	}
-	if g == s.overflow && !v.final() {
-		v.reason = ReasonKeys
-	}
-	s.counts.refused[v.reason]++
-	return v
-}
-
 // admit is gate.admit, but takes back first what was held for too long.
 func (s *shard) admit(g *gate, now time.Time, d *demand) verdict {
 	if !d.priced && g.admitAtOnce(now, d.weight) {
@@ -340,12 +209,15 @@ func (s *shard) admit(g *gate, now time.Time, d *demand) verdict {
 }
 
 // Acquire admits the ask, waiting for its turn if it must. Waiters of a key are served first in,
-// first out, by whatever limit and pool hold when their turn comes.
+// first out within their Priority, by whatever limit and pool hold when their turn comes.
 //
 // It fails at once with a *LimitedError when the queue is full, when the turn is known to come
 // later than MaxWait or the context's deadline, or when the ask can never be admitted; later when
-// MaxWait has passed or a changed limit refuses it; and with ctx.Err() when the context ends, and then
+// MaxWait has passed, a changed limit refuses it or one of a higher Priority takes its place in a full queue; and with ctx.Err() when the context ends, and then
 // the limiter is as if it had never been asked. An ask that is not valid fails with an error that names it.
+//
+// On a paced rate of at most one event a second, who wakes later than a tenth of the interval after its turn has lost that turn: acting on
+// it late would come too close to the next one. It waits again, before all others of its class, three times at most (Stats.Expired).
 func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit, error) {
 	if err := ctx.Err(); err != nil {
 		return Permit{}, err
@@ -365,13 +237,16 @@ func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit,
 		}
 	}
 	g := s.gate(key, now)
-	if g.waited() {
+	if g.behind(d.class) {
 		return s.wait(ctx, g, key, d, arrived)
 	}
 	if v := s.admit(g, now, &d); v.reason != ReasonNone {
 		return s.wait(ctx, g, key, d, arrived)
 	}
 	s.counts.admitted++
+	if g.waited() {
+		g.more.queue.passed++
+	}
 	p := s.hold(g, key, &d, now)
 	s.mu.Unlock()
 	if l.onAdmit != nil {

@@ -59,7 +59,7 @@ func newStore(most int) store {
 
 // renew starts with an empty map: Go's maps keep their memory when they empty.
 func (st *store) renew() {
-	lru, err := simplelru.NewLRU[string, *gate](st.most+1, nil)
+	lru, err := simplelru.NewLRU[string, *gate](st.most+mostOverrides(st.most)+1, nil)
 	if err != nil {
 		panic(err) // only for a size below 1, which New has refused
 	}
@@ -163,7 +163,7 @@ func (s *shard) rested(g *gate, now time.Time) bool {
 func (s *shard) spare(g *gate, now time.Time) bool {
 	s.reclaim(g, now)
 	g.sync(s.setting)
-	if g.held != 0 || g.used != 0 {
+	if g.held != 0 || g.used != 0 || g.setting.own != nil {
 		return false // and nothing is forgotten: what is out may bring feedback that is dated before now
 	}
 	g.settle(now, nil)

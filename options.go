@@ -32,6 +32,7 @@ type options struct {
 	awaits          bool // nothing is admitted before somebody says how large the pool is
 	holdDown, stale time.Duration
 	atLeastOne      bool
+	dryRun          bool
 	phase           int64 // which sparse windows are ours while no ordinal is known
 }
 
@@ -80,8 +81,9 @@ func MaxWait(d time.Duration) Option {
 }
 
 // MaxWaiting bounds how many callers wait: for one key and in total, 10,000 and 100,000 by default.
-// Those beyond are refused at once. 0 for a key means that nobody ever waits. On a paced rate it is
-// the number of permits that may be reserved ahead.
+// Those beyond are refused at once, but for one of a higher Priority than some who wait: it takes the place of the youngest of the lowest
+// class. 0 for a key means that nobody ever waits. On a paced rate it is the number of permits that may be reserved ahead; who
+// has lost a turn waits again beyond it (see Acquire).
 func MaxWaiting(perKey, total int) Option {
 	return func(o *options) error {
 		o.perKey, o.total = perKey, total
@@ -146,12 +148,24 @@ func OnWait(f func(key string, wait time.Duration)) Option {
 	return func(o *options) error { o.onWait = f; return nil }
 }
 
-// OnAdmit is called by Acquire when it has admitted, with the time since the call, and with the
+// OnAdmit is called when an ask was admitted, with the time since the call, and with the
 // overhead in it: the time from the later of the call and the instant at which its tokens and
-// slots were free, up to the return. It runs on the caller's goroutine, without a lock. The verbs that never wait do
-// not call it.
+// slots were free, up to the return. It runs on the caller's goroutine, without a lock. Several hooks are called in turn; nil is none.
 func OnAdmit(f func(key string, waited, overhead time.Duration)) Option {
-	return func(o *options) error { o.onAdmit = f; return nil }
+	return func(o *options) error {
+		if f == nil {
+			return nil
+		}
+		if before := o.onAdmit; before != nil {
+			o.onAdmit = func(key string, waited, overhead time.Duration) {
+				before(key, waited, overhead)
+				f(key, waited, overhead)
+			}
+			return nil
+		}
+		o.onAdmit = f
+		return nil
+	}
 }
 
 // StartPool sets the configured pool: what counts until SetPool or Follow says otherwise, and

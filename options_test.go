@@ -16,7 +16,7 @@ func TestLogger(t *testing.T) {
 			do    func()
 			words []string // none: nothing is said
 		}{
-			{"a new limit", func() { setLimit(t, l, Limit{InFlight: 9}) }, []string{"level=INFO", "limit set", "old=", "InFlight:4", "new=", "InFlight:9"}},
+			{"a new limit", func() { setLimit(t, l, Limit{InFlight: 9}) }, []string{"level=INFO", "limit set", "old=", "in flight: 4", "new=", "in flight: 9"}},
 			{"a limit that is refused", func() { _ = l.SetLimit(Limit{InFlight: -9}) }, nil},
 			{"another pool", func() { setReplicas(t, l, 3) }, []string{"level=INFO", "pool changed", "Replicas:1", "Replicas:3", "source=set"}},
 			{"the same pool", func() { setReplicas(t, l, 3) }, nil},

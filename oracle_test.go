@@ -91,12 +91,25 @@ func inspect(t *testing.T, l *Limiter, step int, op string) {
 			t.Errorf("step %d %s: %s stale setting with a queue", step, op, k)
 			continue
 		}
-		want := make([]int, len(g.setting.rations)+1)
+		kinds := len(g.setting.rations) + 1
+		want := make([]int, numClasses*kinds)
+		var last [numClasses]*waiter
+		var oldest *waiter
 		for w := m.queue.head; w != nil; w = w.next {
+			class := int(w.d.class - PriorityLow)
 			for i := range g.setting.rations {
-				want[i] += w.d.of(g.setting.rations[i].unitID)
+				want[class*kinds+i] += w.d.of(g.setting.rations[i].unitID)
 			}
-			want[len(want)-1] += w.d.weight
+			want[class*kinds+kinds-1] += w.d.weight
+			if w.next == nil || w.next.d.class != w.d.class {
+				last[class] = w
+			}
+			if w.next != nil && (w.next.d.class > w.d.class || w.next.d.class == w.d.class && w.next.older(w)) {
+				t.Errorf("step %d %s: %s is not in order", step, op, k)
+			}
+			if oldest == nil || w.older(oldest) {
+				oldest = w
+			}
 			if g == s.overflow {
 				names[w.key]++
 			}
@@ -107,7 +120,10 @@ func inspect(t *testing.T, l *Limiter, step int, op string) {
 		if l := m.learned; l != nil && l.due != 0 && now.Sub(g.setting.origin) >= l.due {
 			t.Errorf("step %d %s: %s is stale with a queue", step, op, k)
 		}
-		v := g.look(now, &m.queue.head.d)
+		if last != m.queue.last || oldest != m.queue.oldest() || m.queue.passed >= trickle {
+			t.Errorf("step %d %s: %s: the ends of the classes are wrong, or %d have passed", step, op, k, m.queue.passed)
+		}
+		v := g.look(now, &m.queue.next().d)
 		switch {
 		case v.reason == ReasonNone:
 			t.Errorf("step %d %s: %s head waits though there is room", step, op, k)
@@ -122,7 +138,8 @@ func inspect(t *testing.T, l *Limiter, step int, op string) {
 				t.Errorf("step %d %s: %s no timer for the expiring", step, op, k)
 			}
 			for _, h := range m.expiring {
-				if h.end <= now.Sub(l.base) {
+				// Who waits for a rate learns at its turn that slots are what it waits for now.
+				if h.end <= now.Sub(l.base) && m.blocked == ReasonInFlight {
 					t.Errorf("step %d %s: %s expired and not given back with a queue", step, op, k)
 				}
 				if h.end < m.nextEnd {
@@ -130,8 +147,8 @@ func inspect(t *testing.T, l *Limiter, step int, op string) {
 				}
 			}
 		}
-		if l.maxWait > 0 && now.Sub(l.base)-m.queue.head.since >= l.maxWait {
-			t.Errorf("step %d %s: %s head waits beyond MaxWait", step, op, k)
+		if l.maxWait > 0 && now.Sub(l.base)-oldest.since >= l.maxWait {
+			t.Errorf("step %d %s: %s one waits beyond MaxWait", step, op, k)
 		}
 	}
 	if int64(total) != l.waiting.Load() {
@@ -148,6 +165,7 @@ func inspect(t *testing.T, l *Limiter, step int, op string) {
 func runOracle(t *testing.T, seed uint64, steps int, opts ...Option) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
+		classes := seed%2 == 1 // calls have a priority
 		limits := oracleLimits()
 		l := limiterOf(t, limits[0], append([]Option{MaxKeys(3), MaxWaiting(30, 60)}, opts...)...)
 		var calls []*outcall
@@ -160,6 +178,9 @@ func runOracle(t *testing.T, seed uint64, steps int, opts ...Option) {
 			}
 			if r.IntN(3) == 0 {
 				asks = append(asks, Cost("tokens", r.IntN(40)))
+			}
+			if classes {
+				asks = append(asks, Priority(r.IntN(numClasses)-1).Ask())
 			}
 			op := ""
 			switch n := r.IntN(100); {

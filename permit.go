@@ -89,6 +89,9 @@ func (p Permit) Report(f policy.Feedback) {
 // rates as far as it cannot have come back by itself since. It takes a permit that is remembered: one of
 // TryAcquireUpTo, or any under an in-flight limit or a policy that learns.
 func (p Permit) Correct(unit string, used int) error {
+	if p == dryPermit {
+		return nil
+	}
 	if p.h == nil {
 		return fmt.Errorf("quotient: Permit.Correct: the permit was taken without a Cost, and remembers nothing")
 	}
@@ -293,9 +296,6 @@ func (s *shard) expireIn(p Permit, d time.Duration) {
 	}
 	if d > 0 {
 		s.expire(h, after(s.tick(s.l.now()).Sub(s.l.base), d))
-		if g := h.gate; g.more.queue.head != nil {
-			s.arm(g, s.now)
-		}
 	}
 }
 
@@ -308,6 +308,9 @@ func (s *shard) expire(h *holding, end time.Duration) {
 	m.expiring = append(m.expiring, h)
 	if len(m.expiring) == 1 || end < m.nextEnd {
 		m.nextEnd = end
+		if m.queue.head != nil {
+			s.arm(h.gate, s.now) // who waits for slots may have these
+		}
 	}
 }
 

@@ -166,11 +166,11 @@ func (l *Limiter) follows() time.Time {
 	return l.hints.began
 }
 
-// followed returns the pool in force, and whether an earlier Follow has put it there.
+// followed returns what the source says, as far as an earlier Follow has heard it.
 func (l *Limiter) followed() (Pool, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.view.pool, l.hints.source == "followed"
+	return l.below.view.pool, l.below.source == "followed"
 }
 
 // follower damps one source.
@@ -230,7 +230,7 @@ func (f *follower) apply(now time.Time) {
 	}
 	if u := &f.inUse; (p != u.Pool || source != u.Source) && (f.heard || stale) {
 		u.Pool, u.Source = p, source
-		f.l.setPool(p, source, false)
+		f.l.hint(p, source)
 	}
 	f.again(now)
 }

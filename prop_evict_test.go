@@ -121,13 +121,23 @@ func twins(t *testing.T, lazy bool) {
 		}
 		for range rapid.IntRange(1, 80).Draw(rt, "steps") {
 			touch()
-			switch rapid.IntRange(0, 13).Draw(rt, "what") {
+			switch rapid.IntRange(0, 14).Draw(rt, "what") {
 			case 0:
 				p := drawNumberedPool(rt)
 				must(rt, w.both(func(l *Limiter) error { return l.SetPool(p) }))
 			case 1:
 				limit := drawLimit(rt)
 				must(rt, w.both(func(l *Limiter) error { return l.SetLimit(limit) }))
+			case 14:
+				k := key(rapid.IntRange(0, 5).Draw(rt, "key"))
+				var own *Limit
+				if rapid.IntRange(0, 2).Draw(rt, "own") > 0 {
+					limit := drawLimit(rt)
+					own = &limit
+				}
+				if w.few.Override(k, own) == nil { // there is room for one
+					must(rt, w.all.Override(k, own))
+				}
 			case 2, 3, 4:
 				time.Sleep(drawPause(rt))
 				if rapid.IntRange(0, 5).Draw(rt, "long") == 0 {

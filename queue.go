@@ -14,7 +14,11 @@ type waiter struct {
 	stack      *[16]uintptr // of the caller, for LeakCheck
 	// From Limiter.base: when it was queued, could have been admitted, and was.
 	since, due, granted time.Duration
+	was                 time.Duration // due, the first time, of who has lost a turn; 0: nobody has
+	lapses              time.Duration // likewise: who wakes later has lost the turn; 0: never
 	queued              bool
+	lost                uint8  // turns; see expiry.go
+	order               uint32 // among those of one instant, going round
 }
 
 func newWaiter(d demand) *waiter {
@@ -41,25 +45,54 @@ func (q *queue) unfit(from *waiter, refuses func(*demand) verdict) (ws []*waiter
 	return ws, w
 }
 
-// queue is a FIFO of waiters. Every operation is O(1), also a removal from the middle.
-// The zero value is empty.
+// queue is a FIFO of waiters for each class, in one list: higher classes first. Every operation is O(1), also a removal from
+// the middle. The zero value is empty.
 type queue struct {
-	head, tail *waiter
-	len        int
+	head   *waiter
+	last   [numClasses]*waiter // of each class, the lowest first
+	len    int
+	passed uint8 // admissions past somebody older, since the oldest had its turn; see next
 }
 
-func (q *queue) push(w *waiter) {
-	w.queued, w.prev = true, q.tail
-	if q.tail != nil {
-		q.tail.next = w
+// push queues w behind all of its class.
+func (q *queue) push(w *waiter) { q.insert(w, q.before(w.d.class)) }
+
+// before is the last of those that stand before who comes now, of a class; nil when nobody does.
+func (q *queue) before(class Priority) *waiter {
+	for c := class; c <= PriorityCritical; c++ {
+		if w := q.last[c-PriorityLow]; w != nil {
+			return w
+		}
+	}
+	return nil
+}
+
+// insert puts w behind another one, or to the front.
+func (q *queue) insert(w, behind *waiter) {
+	next := q.head
+	if behind != nil {
+		next = behind.next
+		behind.next = w
 	} else {
 		q.head = w
 	}
-	q.tail = w
+	w.prev, w.next, w.queued = behind, next, true
+	if next != nil {
+		next.prev = w
+	}
+	if next == nil || next.d.class != w.d.class {
+		q.last[w.d.class-PriorityLow] = w
+	}
 	q.len++
 }
 
 func (q *queue) remove(w *waiter) {
+	if last := &q.last[w.d.class-PriorityLow]; *last == w {
+		*last = nil
+		if w.prev != nil && w.prev.d.class == w.d.class {
+			*last = w.prev
+		}
+	}
 	if w.prev != nil {
 		w.prev.next = w.next
 	} else {
@@ -67,9 +100,9 @@ func (q *queue) remove(w *waiter) {
 	}
 	if w.next != nil {
 		w.next.prev = w.prev
-	} else {
-		q.tail = w.prev
 	}
 	w.next, w.prev, w.queued = nil, nil, false
-	q.len--
+	if q.len--; q.len == 0 {
+		q.passed = 0
+	}
 }

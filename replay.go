@@ -4,6 +4,10 @@ import "time"
 
 // sync brings the gate up to the newest setting, replaying each that it has missed.
 func (g *gate) sync(newest *setting) {
+	if g.setting.own != nil {
+		g.syncOwn(newest)
+		return
+	}
 	for g.setting != newest {
 		g.apply(g.setting.next)
 	}

@@ -39,6 +39,9 @@ type setting struct {
 	slotsOnly bool         // slots alone decide
 	shut      bool         // nothing is admitted: the pool is awaited
 	era       uint32       // counts the settings
+	view      view         // of the pool that it was worked out for
+	own       *own         // of a key that has a limit of its own; nil for the limiter's
+	base      *setting     // the limiter's setting that an own one stands beside
 	reshaped  bool         // the rules are not those of the setting before
 	next      *setting     // written under all shard locks, read under one
 }
@@ -52,7 +55,8 @@ type ration struct {
 	burst        int // thousandths, of this replica
 	most         int // events: the global burst; more can never come at once
 	window       *schedule
-	turn         *turn // nil for all but paced rates whose replicas take turns
+	turn         *turn         // nil for all but paced rates whose replicas take turns
+	grace        time.Duration // within which who was admitted must wake; 0: whenever it likes
 }
 
 // view is what a limiter believes about its pool.
@@ -64,7 +68,7 @@ type view struct {
 
 // resolve works out a setting. The limit and the pool are valid.
 func (o *options) resolve(limit Limit, v view, units []string) *setting {
-	st := &setting{limit: limit, units: units, joins: o.joins || o.awaits}
+	st := &setting{limit: limit, units: units, joins: o.joins || o.awaits, view: v}
 	st.shut = v.shut && (len(limit.Rates) > 0 || limit.InFlight > 0)
 	if v.shut {
 		v.pool = Pool{Replicas: mostReplicas}
@@ -100,6 +104,7 @@ func (o *options) ration(r Rate, i int, pool Pool, units []string) ration {
 		perSecond: rate.Limit(r.perSecond() / n * milli),
 		burst:     max(milli, thousandths(r.burst()/n)),
 		most:      int(r.burst()),
+		grace:     graceOf(r),
 	}
 	if r.Burst == 1 && !r.NoTurns && !o.learns {
 		x.turn = turnOf(r, pool)

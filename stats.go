@@ -10,13 +10,18 @@ import (
 type counters struct {
 	admitted, waited, cancelled, evicted, overflowed uint64
 	doubleReleases, reclaimed, throttled             uint64
-	refused                                          [numReasons]uint64
+	expired                                          uint64
+	refused, dryRun                                  [numReasons]uint64
 	inFlight                                         int64
 }
 
 // Stats is what a limiter has done since it was made, and where it stands. The numbers of
 // different shards are read one after the other, not at one instant.
 type Stats struct {
+	Version   uint64 // counts what was changed by SetLimit, Override, SetDryRun, SetPool and SetPoolFor; hints do not count
+	DryRun    bool   // nobody is stopped
+	Overrides int    // keys with a limit of their own
+
 	Limit Limit       // over the fleet
 	Rules []RuleStats // the rates, in order, and the in-flight rule if there is one
 	Pool  PoolStats
@@ -33,6 +38,8 @@ type Stats struct {
 	Overflowed     uint64            // asks decided by an overflow gate, because MaxKeys keys were busy
 	DoubleReleases uint64            // releases of a permit that was released, or given back by time, before
 	Reclaimed      uint64            // permits given back by time
+	Expired        uint64            // turns of a paced rate that were lost, because their caller woke too late
+	DryRunAdmitted map[Reason]uint64 // asks that only a dry run has admitted, by what stood in their way; they count as Admitted too
 	Throttled      uint64            // feedback that was policy.Throttled; 0 under policy.Fixed, which hears none
 }
 
@@ -48,6 +55,7 @@ type PoolStats struct {
 	Pool
 	Source    string        // configured, set, followed, or awaited while AwaitPool admits nothing
 	Age       time.Duration // since something usable was last said; 0 when nothing ever was
+	Until     time.Time     // when what SetPoolFor said ends; zero: nothing of it is in force
 	Reports   uint64        // usable ones
 	Errors    uint64        // of the source
 	Rejected  uint64        // that were out of range
@@ -58,7 +66,15 @@ type PoolStats struct {
 type KeyStats struct {
 	Tokens            []float64 // events that each rate has left here; negative: owed
 	InFlight, Waiting int
+	Overridden        bool    // the key has a limit of its own
 	Rate              float64 // events per second, as the policy paces; 0 under policy.Fixed
+}
+
+// Version counts what operators have changed: see Stats.Version.
+func (l *Limiter) Version() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.version
 }
 
 // NeedsFeedback tells whether the policy learns: whether Permit.Done does more than Release.
@@ -66,7 +82,10 @@ func (l *Limiter) NeedsFeedback() bool { return l.learns }
 
 // Stats returns the limiter's numbers. Permits whose time is over are given back first.
 func (l *Limiter) Stats() Stats {
-	out := Stats{MaxKeys: l.maxKeys, Refused: make(map[Reason]uint64), Waiting: int(l.waiting.Load())}
+	out := Stats{
+		MaxKeys: l.maxKeys, Waiting: int(l.waiting.Load()), DryRun: l.dry.Load(),
+		Refused: make(map[Reason]uint64), DryRunAdmitted: make(map[Reason]uint64),
+	}
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.reclaimAll()
@@ -77,18 +96,26 @@ func (l *Limiter) Stats() Stats {
 	}
 	st := l.shards[0].current()
 	out.Limit, out.Rules = st.limit.clone(), st.rules()
+	out.Pool = l.poolStats()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out.Version, out.Overrides = l.version, len(l.own.limits)
+	return out
+}
+
+func (l *Limiter) poolStats() PoolStats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := &l.hints
-	out.Pool = PoolStats{Pool: l.view.pool, Source: h.source, Reports: h.reports, Errors: h.errors, Rejected: h.rejected, LastError: h.lastError}
+	out := PoolStats{Pool: l.view.pool, Source: h.source, Reports: h.reports, Errors: h.errors, Rejected: h.rejected, LastError: h.lastError, Until: l.below.until}
 	switch {
 	case l.view.shut:
-		out.Pool.Source = "awaited"
-	case out.Pool.Source == "":
-		out.Pool.Source = "configured"
+		out.Source = "awaited"
+	case out.Source == "":
+		out.Source = "configured"
 	}
 	if !h.last.IsZero() {
-		out.Pool.Age = l.now().Sub(h.last)
+		out.Age = l.now().Sub(h.last)
 	}
 	return out
 }
@@ -102,10 +129,14 @@ func (out *Stats) add(c *counters) {
 	out.DoubleReleases += c.doubleReleases
 	out.Reclaimed += c.reclaimed
 	out.Throttled += c.throttled
+	out.Expired += c.expired
 	out.InFlight += int(c.inFlight)
-	for r, n := range c.refused {
-		if n > 0 {
-			out.Refused[Reason(r)] += n
+	for r := range numReasons {
+		if n := c.refused[r]; n > 0 {
+			out.Refused[r] += n
+		}
+		if n := c.dryRun[r]; n > 0 {
+			out.DryRunAdmitted[r] += n
 		}
 	}
 }
@@ -196,7 +227,7 @@ func (s *shard) keyStats(g *gate) KeyStats {
 	now := s.tick(s.l.now())
 	g.sync(s.setting)
 	g.settle(now, nil)
-	ks := KeyStats{InFlight: int(g.used), Tokens: make([]float64, len(g.setting.rations))}
+	ks := KeyStats{InFlight: int(g.used), Overridden: g.setting.own != nil, Tokens: make([]float64, len(g.setting.rations))}
 	for i := range g.setting.rations {
 		if c := g.setting.rations[i].window; c != nil {
 			w := &g.more.windows[i]

@@ -1,6 +1,7 @@
 package quotient
 
 import (
+	"cmp"
 	"context"
 	"runtime"
 	"time"
@@ -16,34 +17,75 @@ func (s *shard) wait(ctx context.Context, g *gate, key string, d demand, arrived
 		}
 	}()
 	now := s.tick(s.l.now())
+	if s.l.dry.Load() {
+		p := dryPermit
+		if v := s.try(g, now, &d); v.reason != ReasonNone {
+			s.letBy(v)
+		} else { // there is room by now
+			p = s.hold(g, key, &d, now)
+		}
+		locked = false
+		s.mu.Unlock()
+		if s.l.onAdmit != nil {
+			s.l.admitted(key, arrived, arrived, p)
+		}
+		return p, nil
+	}
+	w, turn, err := s.line(ctx, g, key, d, now)
+	if err != nil {
+		return Permit{}, err
+	}
+	locked = false
+	s.mu.Unlock()
+	if s.l.onWait != nil {
+		s.announce(g, w, turn)
+	}
+	if w, err = s.await(ctx, g, w); err != nil {
+		return Permit{}, err
+	}
+	if s.l.onAdmit != nil {
+		s.l.admitted(key, arrived, s.l.base.Add(cmp.Or(w.was, w.due)), w.permit)
+	}
+	return w.permit, nil
+}
+
+// line queues d, unless it must not wait, and tells how long as far as that is known.
+func (s *shard) line(ctx context.Context, g *gate, key string, d demand, now time.Time) (*waiter, time.Duration, error) {
 	turn := g.turnOf(now, &d)
-	if v := s.mayWait(ctx, g, &d, now, turn); v.reason != ReasonNone {
+	out, v := s.mayWait(ctx, g, &d, now, turn)
+	if v.reason != ReasonNone {
 		s.counts.refused[v.reason]++
-		return Permit{}, g.setting.decision(v).Err(key)
+		return nil, 0, g.setting.decision(v).Err(key)
 	}
 	w := newWaiter(d)
 	w.key, w.since = key, now.Sub(s.l.base)
 	if s.l.leakCheck != nil {
-		w.stack = callers(4)
+		w.stack = callers(5)
 	}
 	s.enqueue(g, w, now)
-	locked = false
-	s.mu.Unlock()
-	if s.l.onWait != nil {
-		s.announce(g, w, turn.wait)
+	if out != nil && out.queued {
+		s.dismiss(g, out, s.full(g), now)
+		s.ask(g, now)
 	}
-	select {
-	case <-w.ready:
-	case <-ctx.Done():
-		return Permit{}, s.cancel(g, w, ctx.Err())
+	return w, turn.wait, nil
+}
+
+// await returns when w is admitted, refused or given up: w, or what has taken its place since.
+func (s *shard) await(ctx context.Context, g *gate, w *waiter) (*waiter, error) {
+	for {
+		select {
+		case <-w.ready:
+		case <-ctx.Done():
+			return nil, s.cancel(g, w, ctx.Err())
+		}
+		if w.refused.reason != ReasonNone {
+			return nil, s.refusal(g, w)
+		}
+		if !s.overslept(w) {
+			return w, nil
+		}
+		g, w = s.again(w)
 	}
-	if w.refused.reason != ReasonNone {
-		return Permit{}, s.refusal(g, w)
-	}
-	if s.l.onAdmit != nil {
-		s.l.admitted(key, arrived, s.l.base.Add(w.due), w.permit)
-	}
-	return w.permit, nil
 }
 
 // refusal is the error of a waiter that was refused in the queue.
@@ -93,18 +135,20 @@ func (s *shard) announce(g *gate, w *waiter, turn time.Duration) {
 	returned = true
 }
 
-// mayWait tells why d must not be queued, if so; else it has counted d as waiting.
-func (s *shard) mayWait(ctx context.Context, g *gate, d *demand, now time.Time, turn verdict) verdict {
+// mayWait tells why d must not be queued, if so; else it has counted d as waiting, and tells who is to give up its place for it.
+func (s *shard) mayWait(ctx context.Context, g *gate, d *demand, now time.Time, turn verdict) (out *waiter, v verdict) {
 	if v := g.setting.refuses(d); v.reason != ReasonNone {
-		return v
+		return nil, v
 	}
-	refuse := func(r Reason) verdict { return verdict{r, turn.rule, turn.wait} }
-	waiting := 0
-	if g.more != nil {
-		waiting = g.more.queue.len
+	refuse := func(r Reason) (*waiter, verdict) { return nil, verdict{r, turn.rule, turn.wait} }
+	if g.waited() {
+		out = g.more.queue.expendable(d.class)
 	}
-	full := waiting >= s.l.perKey
-	if !full && g.knows(now, turn) {
+	full := g.waiters() >= s.l.perKey
+	if full && out == nil {
+		return refuse(s.full(g))
+	}
+	if g.knows(now, turn) {
 		if s.l.maxWait > 0 && turn.wait > s.l.maxWait {
 			return refuse(ReasonWait)
 		}
@@ -112,17 +156,17 @@ func (s *shard) mayWait(ctx context.Context, g *gate, d *demand, now time.Time, 
 			return refuse(ReasonDeadline)
 		}
 	}
-	if !full && s.l.waiting.Add(1) > int64(s.l.total) {
-		s.l.waiting.Add(-1)
+	if s.l.waiting.Add(1) > int64(s.l.total) {
 		full = true
 	}
-	if full && g == s.overflow {
-		return refuse(ReasonKeys)
+	if full && out == nil {
+		s.l.waiting.Add(-1)
+		return refuse(s.full(g))
 	}
-	if full {
-		return refuse(ReasonQueue)
+	if !full {
+		out = nil
 	}
-	return verdict{}
+	return out, verdict{}
 }
 
 // knows tells whether a turn is known: there is one, and no law wants to be asked before it.
@@ -139,85 +183,35 @@ func (g *gate) knows(now time.Time, turn verdict) bool {
 	return outdated <= 0 || turn.wait <= outdated-at
 }
 
-// turnOf is when d's turn would come behind all that wait, as far as rates alone decide.
-// Rates give a lower bound; slots that are taken come free nobody knows when.
-func (g *gate) turnOf(now time.Time, d *demand) verdict {
-	st := g.setting
-	if st.shut {
-		return verdict{ReasonPool, ruleNone, never}
-	}
-	turn := verdict{ReasonRate, ruleNone, 0}
-	for i := range st.rations {
-		r := &st.rations[i]
-		n := d.of(r.unitID)
-		if n == 0 {
-			continue
-		}
-		var w time.Duration
-		switch {
-		case r.window != nil:
-			w = g.more.windows[i].until(now, int64(g.queued(i)/milli), int64(n), r.window)
-		case r.turn != nil:
-			w = r.turn.until(now, g.bucket(i), g.queued(i)/milli)
-		default:
-			w = g.bucket(i).untilHas(now, float64(g.queued(i)+min(n*milli, r.burst)))
-		}
-		if w > turn.wait {
-			turn.rule, turn.wait = int16(i), w
-		}
-	}
-	if v := g.pacingBehind(now, d); v.wait > turn.wait {
-		turn = v
-	}
-	if turn.wait == 0 && st.limit.InFlight > 0 {
-		turn = verdict{ReasonInFlight, ruleInFlight, never}
-	}
-	return turn
-}
-
-// queued is what those who wait ask of rate i, in thousandths; of requests for i = len(rations).
-func (g *gate) queued(i int) int {
-	if g.more == nil || g.more.ahead == nil {
-		return 0
-	}
-	return thousandths(float64(g.more.ahead[i]))
-}
-
-// count adds what d asks for to what is queued, or takes it off.
-func (g *gate) count(d *demand, sign int) {
-	ahead := g.more.ahead
-	for i := range g.setting.rations {
-		ahead[i] += sign * d.of(g.setting.rations[i].unitID)
-	}
-	ahead[len(ahead)-1] += sign * d.weight
-}
-
-// countAhead counts anew, after the rules have changed.
-func (g *gate) countAhead() {
-	if g.more.queue.len == 0 {
-		g.more.ahead = nil
-		return
-	}
-	g.more.ahead = make([]int, len(g.setting.rations)+1)
-	for w := g.more.queue.head; w != nil; w = w.next {
-		g.count(&w.d, 1)
-	}
-}
-
 func (s *shard) enqueue(g *gate, w *waiter, now time.Time) {
 	m := g.extra()
 	if m.ahead == nil {
-		m.ahead = make([]int, len(g.setting.rations)+1)
+		m.ahead = g.setting.newAhead()
 	}
-	m.queue.push(w)
+	if w.lost > 0 {
+		m.queue.putBack(w)
+	} else {
+		m.queue.push(w)
+		s.counts.waited++
+		w.order = uint32(s.counts.waited)
+	}
 	g.count(&w.d, 1)
-	s.counts.waited++
 	if g == s.overflow {
 		m.names[w.key]++
 	}
-	if m.queue.head == w {
+	if m.queue.len == 1 {
 		s.waiting[g] = struct{}{}
-		s.serve(g, now)
+	}
+	if m.queue.next() == w {
+		s.ask(g, now)
+	}
+}
+
+// ask serves the queue when somebody new is its next. What is left to do then is the timer's.
+func (s *shard) ask(g *gate, now time.Time) {
+	if s.serve(g, now) && g.waited() {
+		g.more.turn = s.now
+		s.arm(g, s.now)
 	}
 }
 
@@ -242,30 +236,34 @@ func (s *shard) rest(g *gate) {
 	if m.timer != nil {
 		m.timer.Stop()
 	}
-	m.timer, m.ahead, m.turn = nil, nil, time.Time{}
+	m.timer, m.ahead, m.turn, m.given = nil, nil, time.Time{}, false
 	if m.rest == nil && m.windows == nil && m.learned == nil && len(m.expiring) == 0 && m.names == nil && m.lows == nil {
 		g.more = nil
 	}
 }
 
-// serve admits from the head for as long as there is room, at most wakeBatch, and tells
-// whether there may be more to do. Else the gate's timer is set for the head.
+// serve admits who is next for as long as there is room, at most wakeBatch, and tells
+// whether there may be more to do. Else the gate's timer is set for the next.
 func (s *shard) serve(g *gate, now time.Time) bool {
 	for range wakeBatch {
-		if g.more == nil || g.more.queue.head == nil {
+		if !g.waited() {
 			return false
 		}
-		w := g.more.queue.head
+		w := g.more.queue.next()
 		v := s.admit(g, now, &w.d)
 		now = s.now // admit may have read the clock again
 		switch {
 		case v.reason == ReasonNone:
 			s.grant(g, w, now)
+		case s.l.dry.Load():
+			s.letGo(g, w, v)
 		case v.final():
 			s.refuse(g, w, v)
-		case s.l.maxWait > 0 && now.Sub(s.l.base)-w.since >= s.l.maxWait:
+		case s.impatient(w, now):
 			v.reason = ReasonWait
 			s.refuse(g, w, v)
+		case s.impatient(g.more.queue.oldest(), now):
+			s.dismiss(g, g.more.queue.oldest(), ReasonWait, now)
 		default:
 			s.schedule(g, v, now)
 			return false
@@ -275,17 +273,15 @@ func (s *shard) serve(g *gate, now time.Time) bool {
 }
 
 func (s *shard) grant(g *gate, w *waiter, now time.Time) {
-	w.due = now.Sub(s.l.base)
-	if t := g.more.turn; !t.IsZero() && t.Before(now) {
-		w.due = t.Sub(s.l.base) // its tokens were there then; the timer was late
-	}
-	w.granted = now.Sub(s.l.base)
-	g.more.turn = time.Time{}
+	w.due, w.granted = s.dueAt(g, w, now), now.Sub(s.l.base)
+	w.lapses = g.setting.lapse(w)
+	g.more.given = true
 	w.permit = s.hold(g, w.key, &w.d, now)
 	if h := w.permit.h; h != nil && w.stack != nil {
 		h.stack = w.stack
 	}
 	s.counts.admitted++
+	g.more.queue.served(w)
 	s.dequeue(g, w)
 	w.ready <- struct{}{}
 }
@@ -297,18 +293,18 @@ func (s *shard) refuse(g *gate, w *waiter, v verdict) {
 	w.ready <- struct{}{}
 }
 
-// schedule notes when the head's turn comes and arms the timer.
+// schedule notes when the next one's turn comes and arms the timer.
 func (s *shard) schedule(g *gate, v verdict, now time.Time) {
-	g.more.turn, g.more.blocked = time.Time{}, v.reason
+	g.more.turn, g.more.given, g.more.blocked = time.Time{}, false, v.reason
 	if v.wait < never {
 		g.more.turn = now.Add(v.wait)
 	}
 	s.arm(g, now)
 }
 
-// arm sets the gate's one timer to the next instant at which the head must be asked again: its
-// turn, the end of its patience, or the end of a permit's time. MaxWait is one value for the
-// limiter, so nobody behind the head ends before it.
+// arm sets the gate's one timer to the next instant at which the queue must be asked again: the turn of the
+// next, the end of the oldest one's patience, or the end of a permit's time. MaxWait is one value for the
+// limiter, so nobody ends before the oldest.
 func (s *shard) arm(g *gate, now time.Time) {
 	m := g.more
 	at := m.turn
@@ -318,7 +314,7 @@ func (s *shard) arm(g *gate, now time.Time) {
 		}
 	}
 	if s.l.maxWait > 0 {
-		sooner(s.l.base.Add(after(m.queue.head.since, s.l.maxWait)))
+		sooner(s.l.base.Add(after(m.queue.oldest().since, s.l.maxWait)))
 	}
 	if m.learned != nil && m.learned.due != 0 {
 		sooner(s.l.base.Add(m.learned.due)) // the rates change then
@@ -349,10 +345,10 @@ func (s *shard) fire(g *gate) {
 	s.serveAndUnlock(g)
 }
 
-// serveAndUnlock asks the head again after something has changed, and gives the lock back,
+// serveAndUnlock asks the next again after something has changed, and gives the lock back,
 // now and then also in between, so that nobody waits for it long.
 func (s *shard) serveAndUnlock(g *gate) {
-	for g.more != nil && g.more.queue.head != nil {
+	for g.waited() {
 		now := s.tick(s.l.now())
 		g.sync(s.setting)
 		g.settle(now, nil)
@@ -383,6 +379,9 @@ func (s *shard) cancel(g *gate, w *waiter, err error) error {
 // undo takes back an admission that nobody uses.
 func (s *shard) undo(g *gate, w *waiter) {
 	s.counts.admitted--
+	if w.permit == dryPermit {
+		return
+	}
 	now := s.tick(s.l.now())
 	g.sync(s.setting)
 	g.settle(now, nil)

@@ -73,6 +73,12 @@ func (c *schedule) every() int64 {
 	return int64((milli*c.replicas + c.events - 1) / c.events)
 }
 
+// left is how long the window in which now lies still lasts.
+func (c *schedule) left(now time.Time) time.Duration {
+	at := now.UnixNano()
+	return time.Duration((c.index(at)+1)*c.per - at)
+}
+
 func floorDiv(a, b int64) int64 {
 	q := a / b
 	if a%b < 0 {

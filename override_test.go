@@ -1,0 +1,397 @@
+package quotient
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-go/quotient/policy"
+)
+
+func override(t *testing.T, l *Limiter, key string, limit *Limit) {
+	t.Helper()
+	if err := l.Override(key, limit); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func TestOverride(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(10, 10)))
+		override(t, l, "big", ptr(rated(perSecond(100, 30))))
+		wants(t, l, "big", 10) // raised, but nothing is given that was not there
+		time.Sleep(time.Second)
+		wants(t, l, "big", 30)
+		wants(t, l, "other", 10)
+		override(t, l, "big", nil)
+		time.Sleep(100 * time.Millisecond)
+		wants(t, l, "big", 1)
+	})
+}
+
+func TestOverrideFollowsThePool(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(10, 10)))
+		override(t, l, "k", ptr(rated(perSecond(100, 100))))
+		time.Sleep(time.Second)
+		setReplicas(t, l, 4)
+		wants(t, l, "k", 25)
+		setLimit(t, l, rated(perSecond(1000, 1000))) // of all others
+		time.Sleep(time.Second)
+		wants(t, l, "k", 25)
+		setReplicas(t, l, 2)
+		time.Sleep(time.Second)
+		wants(t, l, "k", 50)
+	})
+}
+
+func TestOverrideReachesWaiters(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(1, 1)))
+		wants(t, l, "k", 1)
+		first, second := asking(t, l, "k"), asking(t, l, "k")
+		override(t, l, "k", ptr(rated(perSecond(10, 1))))
+		time.Sleep(100 * time.Millisecond)
+		first.admittedAfter(t, 100*time.Millisecond)
+		second.waits(t)
+		override(t, l, "k", ptr(Deny()))
+		second.refusedAfter(t, 100*time.Millisecond, ReasonDenied)
+		refusedFor(t, l, ReasonDenied, "k")
+		override(t, l, "k", nil)
+		time.Sleep(time.Second)
+		wants(t, l, "k", 1)
+	})
+}
+
+// An override needs a clock, or the wall's, also where the limiter itself needs none.
+func TestOverrideBringsItsClock(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 3})
+		took(t, l, "k").Release()
+		override(t, l, "k", ptr(rated(perSecond(5, 5))))
+		wants(t, l, "k", 5)
+		time.Sleep(time.Second)
+		wants(t, l, "k", 5)
+		override(t, l, "k", ptr(rated(aligned(7, time.Second))))
+		time.Sleep(time.Second)
+		wants(t, l, "k", 7)
+		if l.clock.Load() != clockWall {
+			t.Error("an aligned rate without the wall's clock")
+		}
+		override(t, l, "k", nil)
+		if l.clock.Load() != clockNone {
+			t.Error("slots alone need no clock")
+		}
+		setLimit(t, l, Limit{InFlight: 2})
+		if l.clock.Load() != clockNone {
+			t.Error("slots alone need no clock")
+		}
+	})
+}
+
+func TestOverrideOfSlots(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(100, 100)))
+		before := took(t, l, "k")
+		override(t, l, "k", ptr(Limit{InFlight: 2}))
+		p, q := took(t, l, "k"), took(t, l, "k")
+		refusedFor(t, l, ReasonInFlight, "k")
+		waiter := asking(t, l, "k")
+		p.Release()
+		waiter.admittedAfter(t, 0)
+		override(t, l, "k", nil)
+		q.Release()
+		waiter.permit.Release()
+		before.Release()
+		inFlight(t, l, 0)
+		if n := l.Stats().DoubleReleases; n != 0 {
+			t.Errorf("%d double releases", n)
+		}
+	})
+}
+
+// What was taken under another limit is not given back under this one, wherever the limit came from.
+func TestOverrideGivesNothingBackThatItDidNotTake(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(10, 10)))
+		p, n := l.TryAcquireUpTo("k", 10)
+		override(t, l, "k", ptr(rated(perSecond(10, 10))))
+		if err := p.Correct("", 0); err != nil || n != 10 {
+			t.Errorf("%v, %d taken", err, n)
+		}
+		wants(t, l, "k", 0)
+		time.Sleep(time.Second)
+		p, _ = l.TryAcquireUpTo("k", 10)
+		override(t, l, "k", nil)
+		if err := p.Correct("", 0); err != nil {
+			t.Error(err)
+		}
+		wants(t, l, "k", 0)
+	})
+}
+
+// Overridden keys are remembered beside MaxKeys, and count also while all others are busy.
+func TestOverrideWhileAllKeysAreBusy(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(1, 1)), MaxKeys(4))
+		for i := range 9 {
+			l.Allow(key(i))
+		}
+		override(t, l, "evil", ptr(Deny()))
+		override(t, l, "good", ptr(rated(perSecond(1, 3))))
+		refusedFor(t, l, ReasonDenied, "evil")
+		says(t, l.Override("third", ptr(Deny())), "Override", `"third"`, "2 keys")
+		time.Sleep(time.Hour)
+		for i := range 9 {
+			l.Allow(key(i))
+		}
+		wants(t, l, "good", 3)
+		refusedFor(t, l, ReasonDenied, "evil")
+		if n := l.Stats().Keys; n > 6 {
+			t.Errorf("%d keys, want at most 4 and 2", n)
+		}
+		override(t, l, "evil", nil)
+		override(t, l, "third", ptr(Deny()))
+		if s := l.Stats(); s.Overrides != 2 || len(l.Overrides()) != 2 || !l.Overrides()["third"].Denies() {
+			t.Errorf("%d overrides: %v", s.Overrides, l.Overrides())
+		}
+	})
+}
+
+// However often keys come and go, no more than MaxKeys and half of it are remembered.
+func TestOverridesThatComeAndGo(t *testing.T) {
+	l := limiterOf(t, rated(Rate{Events: 1, Per: time.Hour, Burst: 1, NoTurns: true}), MaxKeys(10))
+	refused := 0
+	for i := range 100 {
+		k := key(i)
+		if l.Override(k, ptr(rated(Rate{Events: 1, Per: time.Hour, Burst: 2}))) != nil {
+			refused++
+			continue
+		}
+		l.Allow(k)
+		override(t, l, k, nil)
+	}
+	if n := l.Stats().Keys; n > 15 || refused == 0 {
+		t.Errorf("%d keys, %d refused", n, refused)
+	}
+}
+
+func TestOverrideErrors(t *testing.T) {
+	l := limiterOf(t, rated(perSecond(1, 1)))
+	for _, c := range []struct {
+		limit Limit
+		words []string
+	}{
+		{Limit{InFlight: -1}, []string{"Override", "Limit.InFlight", "-1"}},
+		{rated(Rate{Events: -5, Per: time.Second}), []string{"Rates[0]", "Events", "-5"}},
+		{rated(Rate{Unit: "a", Name: "a", Events: 1, Per: 1}, Rate{Unit: "b", Events: 1, Per: 1}, Rate{Unit: "c", Events: 1, Per: 1}, Rate{Unit: "d", Events: 1, Per: 1}), []string{"Rates[3].Unit", `"d"`}},
+	} {
+		version := l.Version()
+		says(t, l.Override("k", &c.limit), c.words...)
+		if len(l.Overrides()) != 0 || l.Version() != version {
+			t.Error("a refused override has changed something")
+		}
+	}
+	override(t, l, "k", nil)
+	if l.Version() != 0 {
+		t.Error("taking off what is not there has changed something")
+	}
+}
+
+// The units of a limit of its own can be asked for, for that key and, with no rate that counts them, for any.
+func TestOverrideWithAUnitOfItsOwn(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(10, 10)))
+		override(t, l, "k", ptr(rated(tokensPerMinute(60, 60))))
+		took(t, l, "k", Cost("tokens", 60))
+		refusedFor(t, l, ReasonRate, "k", Cost("tokens", 1))
+		took(t, l, "other", Cost("tokens", 1000))
+	})
+}
+
+func TestOverrideUnderALaw(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(10, 10)), Policy(policy.Tracking{}, CeilingLimit))
+		override(t, l, "k", ptr(rated(perSecond(4, 4))))
+		e := l.Explain("k")
+		if len(e.Learned) != 1 || e.Learned[0].Ceiling != 4 || !e.Overridden {
+			t.Errorf("%+v", e)
+		}
+		override(t, l, "k", ptr(Limit{InFlight: 2}))
+		if e := l.Explain("k"); len(e.Learned) != 2 || e.Learned[1].Unit != "in-flight" {
+			t.Errorf("%+v", e)
+		}
+		override(t, l, "k", nil)
+		if e := l.Explain("k"); len(e.Learned) != 1 || e.Learned[0].Ceiling != 10 {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+func TestOverridesWhileInUse(t *testing.T) {
+	l := limiterOf(t, Limit{Rates: []Rate{perSecond(1e6, 1000)}, InFlight: 50}, MaxKeys(64))
+	done := make(chan struct{})
+	for w := range 4 {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			for i := range 4000 {
+				if p, d := l.TryAcquire(key((i + w) % 7)); d.OK {
+					p.Release()
+				}
+			}
+		}()
+	}
+	for i := range 300 {
+		switch i % 4 {
+		case 0:
+			override(t, l, key(i%7), ptr(Limit{InFlight: 5}))
+		case 1:
+			override(t, l, key(i%7), nil)
+		case 2:
+			setReplicas(t, l, 1+i%3)
+		case 3:
+			setLimit(t, l, Limit{Rates: []Rate{perSecond(1e6, 1000+i)}, InFlight: 50 + i%2})
+		}
+	}
+	for range 4 {
+		<-done
+	}
+	inFlight(t, l, 0)
+	if s := l.Stats(); s.DoubleReleases != 0 {
+		t.Errorf("%d double releases", s.DoubleReleases)
+	}
+}
+
+func TestDryRun(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 1), tokensPerMinute(60, 60)}, InFlight: 1}, DryRun())
+		p := took(t, l, "k")
+		for range 3 {
+			q := asking(t, l, "k", Cost("tokens", 9))
+			q.admittedAfter(t, 0)
+			if err := q.permit.Correct("tokens", 5); err != nil {
+				t.Error(err)
+			}
+			q.permit.Release()
+			took(t, l, "k")
+			if !l.Allow("k") {
+				t.Error("stopped")
+			}
+			if _, n := l.TryAcquireUpTo("k", 7); n != 7 {
+				t.Errorf("%d of 7", n)
+			}
+		}
+		inFlight(t, l, 1)
+		p.Release()
+		setLimit(t, l, Deny())
+		took(t, l, "k")
+		asking(t, l, "k").admittedAfter(t, 0)
+		refusedFor(t, l, ReasonAsk, "k", Weight(-1))
+		s := l.Stats()
+		if !s.DryRun || !l.DryRun() || s.DryRunAdmitted[ReasonInFlight] != 9 || s.DryRunAdmitted[ReasonTooLarge] != 3 || s.DryRunAdmitted[ReasonDenied] != 2 {
+			t.Errorf("%+v", s)
+		}
+		if len(s.Refused) != 1 || s.Admitted != 15 {
+			t.Errorf("%d admitted, %v refused", s.Admitted, s.Refused)
+		}
+		l.SetDryRun(false)
+		refusedFor(t, l, ReasonDenied, "k")
+	})
+}
+
+func TestDryRunLetsWaitersGo(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 1)}, InFlight: 5})
+		took(t, l, "k")
+		var calls []*call
+		for range 200 {
+			calls = append(calls, asking(t, l, "k"))
+		}
+		l.SetDryRun(true)
+		synctest.Wait()
+		for _, c := range calls {
+			c.admittedAfter(t, 0)
+			c.permit.Release()
+		}
+		inFlight(t, l, 1)
+		if n := l.Stats().DryRunAdmitted[ReasonRate]; n != 200 {
+			t.Errorf("%d were let go", n)
+		}
+		l.SetDryRun(false)
+		time.Sleep(time.Second)
+		wants(t, l, "k", 1)
+	})
+}
+
+func TestDryRunWhilePoolIsAwaited(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(1, 1)), AwaitPool(), HintMaxAge(time.Minute), StartPool(Pool{Replicas: 2}))
+		refusedFor(t, l, ReasonPool, "k")
+		l.SetDryRun(true)
+		took(t, l, "k")
+		if n := l.Stats().DryRunAdmitted[ReasonPool]; n != 1 {
+			t.Error(n)
+		}
+	})
+}
+
+func TestTop(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 10)}, InFlight: 10})
+		for i := range 9 {
+			for range i {
+				took(t, l, key(i)).Release()
+			}
+		}
+		took(t, l, "slots", Weight(10))
+		waiter := asking(t, l, "slots")
+		top := l.Top(3)
+		got := fmt.Sprint(len(top))
+		for _, u := range top {
+			got += fmt.Sprintf(" %s %.1f %d", u.Key, u.Used, u.Waiting)
+		}
+		if want := "3 slots 1.0 1 key-8 0.8 0 key-7 0.7 0"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		if n := len(l.Top(100)); n != 9 {
+			t.Errorf("%d keys", n) // key-0 was never asked for
+		}
+		if l.Top(0) != nil || l.Top(-1) != nil {
+			t.Error("none is not none")
+		}
+		l.SetDryRun(true)
+		waiter.admittedAfter(t, 0)
+	})
+}
+
+func TestAppendQuotas(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(10, 20), {Name: "w", Events: 60, Per: time.Minute, Aligned: true}}, InFlight: 4}, StartPool(Pool{Replicas: 2}))
+		time.Sleep(15 * time.Second)
+		took(t, l, "k")
+		l.Allow("k")
+		want := []Quota{
+			{"second", "", 10, time.Second, 8, 400 * time.Millisecond},
+			{"w", "", 60, time.Minute, 28, 45 * time.Second},
+			{"in-flight", "", 4, 0, 1, 0},
+		}
+		got := l.AppendQuotas(nil, "k")
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		if got := l.AppendQuotas(nil, "new"); got[0].Left != 10 || got[1].Left != 30 || got[2].Left != 2 {
+			t.Errorf("%v", got)
+		}
+		buf := make([]Quota, 0, 4)
+		if n := testing.AllocsPerRun(10, func() { l.AppendQuotas(buf, "k") }); n != 0 {
+			t.Errorf("%v allocations", n)
+		}
+		setLimit(t, l, Deny())
+		if got := l.AppendQuotas(nil, "k"); got != nil {
+			t.Errorf("%v under Deny", got)
+		}
+	})
+}

@@ -1,0 +1,143 @@
+package quotient
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// An override is SetLimit for one key: whatever happens, the key fares as in a limiter that was given the limit as its own,
+// and every other key as in one that never heard of it.
+func TestPropertyOverride(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		// Not Deny: under it a bucket goes on filling by the rate before it, which is another one for the key that comes back to it.
+		drawBase := func() Limit {
+			if limit := drawLimit(rt); !limit.Denies() {
+				return limit
+			}
+			return Limit{Rates: []Rate{drawRate(rt, "a")}}
+		}
+		limit, start := drawBase(), StartPool(drawNumberedPool(rt))
+		phase := func(o *options) error { o.phase = 7; return nil }
+		over := mustNew(rt, limit, start, phase)
+		mine, others := mustNew(rt, limit, start, phase), mustNew(rt, limit, start, phase)
+		base, owned := limit, false
+		var permits [][2]Permit
+		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 9).Draw(rt, "what") {
+			case 0:
+				own := drawLimit(rt)
+				must(rt, over.Override("mine", &own))
+				must(rt, mine.SetLimit(own))
+				owned = true
+			case 1:
+				must(rt, over.Override("mine", nil))
+				must(rt, mine.SetLimit(base))
+				owned = false
+			case 2:
+				base = drawBase()
+				must(rt, over.SetLimit(base))
+				must(rt, others.SetLimit(base))
+				if !owned {
+					must(rt, mine.SetLimit(base))
+				}
+			case 3:
+				p := drawNumberedPool(rt)
+				for _, l := range []*Limiter{over, mine, others} {
+					must(rt, l.SetPool(p))
+				}
+			case 4, 5:
+				time.Sleep(drawPause(rt))
+			case 6:
+				if len(permits) > 0 {
+					permits[0][0].Release()
+					permits[0][1].Release()
+					permits = permits[1:]
+				}
+			default:
+				key, twin := "mine", mine
+				if rapid.Bool().Draw(rt, "another key") {
+					key, twin = "another", others
+				}
+				ask := Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
+				p, a := over.TryAcquire(key, ask)
+				q, b := twin.TryAcquire(key, ask)
+				if a != b {
+					rt.Fatalf("%s: %+v, but %+v without override", key, a, b)
+				}
+				permits = append(permits, [2]Permit{p, q})
+			}
+		}
+	})
+}
+
+// Bound 1 holds for a key whose limit of its own comes, changes and goes, also while all keys are busy and it may have no gate.
+func TestPropertyOverrideBurst(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		l := mustNew(rt, Limit{Rates: []Rate{{Name: "r", Events: 10, Per: time.Second, Burst: 5}}}, MaxKeys(2))
+		var m meter
+		m.limit(10, 5)
+		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 5).Draw(rt, "what") {
+			case 0:
+				n := rapid.IntRange(1, 20).Draw(rt, "events")
+				own := Limit{Rates: []Rate{{Name: "r", Events: float64(n), Per: time.Second, Burst: n}}}
+				if l.Override("k", &own) == nil {
+					m.limit(float64(n), float64(n))
+				}
+			case 1:
+				must(rt, l.Override("k", nil))
+				m.limit(10, 5)
+			case 2:
+				time.Sleep(drawPause(rt))
+			case 3:
+				l.TryAcquireUpTo(key(rapid.IntRange(0, 4).Draw(rt, "other")), 9) // crowds the map
+			default:
+				if l.Allow("k") {
+					m.add(1)
+				}
+			}
+		}
+		m.check(rt.Fatalf)
+	})
+}
+
+// A dry run counts for callers that do not wait just what the limiter would have refused, and stops nobody.
+func TestPropertyDryRun(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		limit, pool := drawLimit(rt), StartPool(drawNumberedPool(rt))
+		phase := func(o *options) error { o.phase = 7; return nil }
+		real, dry := mustNew(rt, limit, pool, phase), mustNew(rt, limit, pool, phase, DryRun())
+		var permits [][2]Permit
+		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 5).Draw(rt, "what") {
+			case 0, 1:
+				time.Sleep(drawPause(rt))
+			case 2:
+				if len(permits) > 0 {
+					permits[0][0].Release()
+					permits[0][1].Release()
+					permits = permits[1:]
+				}
+			default:
+				k, ask := key(rapid.IntRange(0, 2).Draw(rt, "key")), Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
+				p, _ := real.TryAcquire(k, ask)
+				q, d := dry.TryAcquire(k, ask)
+				if !d.OK {
+					rt.Fatalf("stopped in a dry run: %+v", d)
+				}
+				permits = append(permits, [2]Permit{p, q})
+			}
+		}
+		want, got := real.Stats(), dry.Stats()
+		for r := range numReasons {
+			if want.Refused[r] != got.DryRunAdmitted[r] || got.Refused[r] != 0 {
+				rt.Fatalf("%v: %d refused, but %d counted and %d refused in a dry run", r, want.Refused[r], got.DryRunAdmitted[r], got.Refused[r])
+			}
+		}
+		if want.InFlight != got.InFlight {
+			rt.Fatalf("%d in flight, %d in a dry run", want.InFlight, got.InFlight)
+		}
+	})
+}

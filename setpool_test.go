@@ -1,0 +1,102 @@
+package quotient
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func poolFor(t *testing.T, l *Limiter, n int, ttl time.Duration) {
+	t.Helper()
+	if err := l.SetPoolFor(Pool{Replicas: n}, ttl); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func replicas(t *testing.T, l *Limiter, n int, source string) {
+	t.Helper()
+	synctest.Wait()
+	if s := l.Stats().Pool; s.Replicas != n || s.Source != source {
+		t.Errorf("%d replicas, %s; want %d, %s", s.Replicas, s.Source, n, source)
+	}
+}
+
+func TestSetPoolFor(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(60, 60)), StartPool(Pool{Replicas: 3}))
+		poolFor(t, l, 6, time.Minute)
+		replicas(t, l, 6, "set")
+		if until := l.Stats().Pool.Until; !until.Equal(time.Now().Add(time.Minute)) {
+			t.Errorf("until %v", until)
+		}
+		time.Sleep(time.Minute - 1)
+		replicas(t, l, 6, "set")
+		time.Sleep(time.Nanosecond)
+		replicas(t, l, 3, "configured")
+		if l.Version() != 2 || !l.Stats().Pool.Until.IsZero() {
+			t.Error(l.Version(), l.Stats().Pool.Until)
+		}
+	})
+}
+
+func TestSetPoolForHoldsAgainstHints(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(60, 60)), StartPool(Pool{Replicas: 3}), HoldDown(0))
+		src := following(t, l)
+		defer src.cancel()
+		src.says(4)
+		replicas(t, l, 4, "followed")
+		poolFor(t, l, 9, time.Minute)
+		src.says(12)
+		replicas(t, l, 9, "set")
+		src.says(5)
+		replicas(t, l, 9, "set")
+		time.Sleep(time.Minute)
+		replicas(t, l, 5, "followed")
+		if l.Version() != 2 {
+			t.Error("a hint counts as a change of configuration")
+		}
+	})
+}
+
+func TestSetPoolForIsReplaced(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(60, 60)), StartPool(Pool{Replicas: 3}))
+		poolFor(t, l, 6, time.Minute)
+		time.Sleep(30 * time.Second)
+		poolFor(t, l, 7, time.Minute)
+		time.Sleep(59 * time.Second)
+		replicas(t, l, 7, "set")
+		time.Sleep(time.Second)
+		replicas(t, l, 3, "configured")
+		poolFor(t, l, 6, time.Minute)
+		setReplicas(t, l, 8)
+		time.Sleep(time.Hour)
+		replicas(t, l, 8, "set") // it has no end
+		poolFor(t, l, 6, time.Minute)
+		time.Sleep(time.Minute)
+		replicas(t, l, 3, "configured") // not the 8: an operator's word ends in what nobody has to remember
+	})
+}
+
+func TestSetPoolForWhilePoolIsAwaited(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(60, 60)), AwaitPool(), HintMaxAge(time.Hour), StartPool(Pool{Replicas: 3}))
+		poolFor(t, l, 6, time.Minute)
+		time.Sleep(time.Second)
+		wants(t, l, "k", 10)
+		time.Sleep(time.Minute)
+		replicas(t, l, 3, "awaited")
+		refusedFor(t, l, ReasonPool, "k")
+	})
+}
+
+func TestSetPoolForErrors(t *testing.T) {
+	l := limiterOf(t, rated(perSecond(60, 60)))
+	says(t, l.SetPoolFor(Pool{Replicas: 3}, 0), "SetPoolFor", "ttl", "0s")
+	says(t, l.SetPoolFor(Pool{Replicas: 3}, -time.Second), "ttl", "-1s")
+	says(t, l.SetPoolFor(Pool{Replicas: -3}, time.Second), "Replicas", "-3")
+	if l.Version() != 0 || l.Pool().Replicas != 1 {
+		t.Error("a refused word has changed something")
+	}
+}
