@@ -62,6 +62,19 @@ func TestMiddlewareDoesNotAllocate(t *testing.T) {
 	}
 }
 
+func TestFieldsAllocateTwice(t *testing.T) {
+	for _, set := range []FieldSet{FieldsDraft11, FieldsXRateLimit} {
+		l := limiter(t, plenty)
+		h := Middleware(l, Path(), SendFields(set))(nothing)
+		r := get(t, "/items/42")
+		var w http.ResponseWriter = noWriter{http.Header{}}
+		if n := testing.AllocsPerRun(1000, func() { h.ServeHTTP(w, r) }); n > 2 {
+			t.Errorf("set %d: %v allocations a request, want at most 2", set, n)
+		}
+		idle(t, l)
+	}
+}
+
 func TestTransportAllocatesLittle(t *testing.T) {
 	l, bare, req := limiter(t, plenty), newNoBase(), request(t, "http://h/", nil)
 	tr := &Transport{Base: bare, Limiter: l}
@@ -95,7 +108,9 @@ func targets(b *testing.B) []*http.Request {
 
 func BenchmarkMiddleware(b *testing.B) {
 	rate := quotient.Limit{Rates: plenty.Rates}
+	both := quotient.Limit{Rates: append([]quotient.Rate{{Name: "hour", Events: 1e12, Per: time.Hour, Burst: 1 << 30}}, plenty.Rates...)}
 	learner := limiter(b, plenty, quotient.Policy(deaf{}, quotient.CeilingShare))
+	urgent := func(*http.Request) quotient.Priority { return quotient.PriorityHigh }
 	for _, bb := range []struct {
 		name string
 		h    http.Handler
@@ -104,6 +119,11 @@ func BenchmarkMiddleware(b *testing.B) {
 		{"rate", Middleware(limiter(b, rate), Path())(nothing)},
 		{"slots", Middleware(limiter(b, quotient.Limit{InFlight: 1 << 20}), Path())(nothing)},
 		{"rate+slots", Middleware(limiter(b, plenty), Path())(nothing)},
+		{"rate,priority", Middleware(limiter(b, rate), Path(), PriorityBy(urgent))(nothing)},
+		{"rate,fields=draft-11", Middleware(limiter(b, rate), Path(), SendFields(FieldsDraft11))(nothing)},
+		{"rate,fields=x-ratelimit", Middleware(limiter(b, rate), Path(), SendFields(FieldsXRateLimit))(nothing)},
+		{"rate+slots,fields=draft-11", Middleware(limiter(b, plenty), Path(), SendFields(FieldsDraft11))(nothing)},
+		{"rate+rate,fields=draft-11", Middleware(limiter(b, both), Path(), SendFields(FieldsDraft11))(nothing)},
 		{"feedback", Middleware(learner, Path())(nothing)},
 	} {
 		b.Run(bb.name, func(b *testing.B) {

@@ -17,5 +17,8 @@
 // A policy that learns hears what an answer's fields say: Retry-After, RateLimit, and those that GitHub, OpenAI
 // and others send in its place. ProfileFor lists the hosts that are known, and a Profile describes one more.
 //
+// Middleware tells its own clients where they stand with SendFields. Around is Middleware for frameworks whose handlers are no
+// http.Handler; the packages ginlimit, echolimit and grpclimit below this one are for three of them.
+//
 // Nothing here starts a goroutine, and nothing retries.
 package httplimit

@@ -162,3 +162,20 @@ func ExamplePattern() {
 	// GET /items/{id}
 	// (unmatched)
 }
+
+// A client is told with each answer where it stands.
+func ExampleSendFields() {
+	l, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{{Name: "minute", Events: 100, Per: time.Minute, Burst: 100}}, InFlight: 10})
+	if err != nil {
+		panic(err)
+	}
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
+	h := httplimit.Middleware(l, httplimit.ClientAddr(), httplimit.SendFields(httplimit.FieldsDraft11))(hello)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	fmt.Println(w.Header().Get("RateLimit-Policy"))
+	fmt.Println(w.Header().Get("RateLimit"))
+	// Output:
+	// "minute";q=100;w=60, "in-flight";q=10;qu="concurrent-requests"
+	// "minute";r=99;t=1, "in-flight";r=9
+}

@@ -123,6 +123,71 @@ func isKeyOfAddr(key string) bool {
 	return err == nil && prefix.Bits() == clientBits && prefix == prefix.Masked() && !prefix.Addr().Is4In6()
 }
 
+// FuzzHost holds that the form is a fixed point, of bounded length, the same for servers and clients, and that no
+// spelling of a host gives it another key.
+func FuzzHost(f *testing.F) {
+	for _, h := range []string{"", "example.com", "Example.COM.:443", "h:8080", "h:08080", "[::1]:80", "::1", "a:80:80", "a..", "h::", "É\xff", "]:80", ".:80"} {
+		f.Add(h)
+	}
+	key := Host()
+	f.Fuzz(func(t *testing.T, h string) {
+		ask := func(h string) string { return key(&http.Request{RequestURI: "/", Host: h}) }
+		want := ask(h)
+		if len(want) > maxKey {
+			t.Fatalf("%q gives a key of %d bytes", h, len(want))
+		}
+		if strings.HasPrefix(want, "sha256:") {
+			return // of what is too long; a hash has no spellings
+		}
+		if again := ask(want); again != want {
+			t.Fatalf("%q becomes %q becomes %q", h, want, again)
+		}
+		if got := key(&http.Request{URL: &url.URL{Host: h}}); got != want {
+			t.Fatalf("%q is %q to a server and %q to a client", h, want, got)
+		}
+		variants := []string{strings.ToLower(h)}
+		lower, back := strings.ToLower(h), strings.ToLower(strings.ToUpper(h))
+		if back == lower { // some letters do not come back
+			variants = append(variants, strings.ToUpper(h))
+		}
+		if takesPort(want) {
+			variants = append(variants, want+":80", want+":443", want+":", want+":0080")
+		}
+		if !strings.ContainsAny(want, ":]") {
+			variants = append(variants, want+".", want+".:443")
+		}
+		for _, v := range variants {
+			if got := ask(v); got != want {
+				t.Fatalf("%q becomes %q, but its variant %q becomes %q", h, want, v, got)
+			}
+		}
+	})
+}
+
+// FuzzHeader holds that a key comes from the one field alone, is what stands there, and has a bounded length.
+func FuzzHeader(f *testing.F) {
+	for _, v := range []string{"", "token", "Token", " a ", "sha256:00", strings.Repeat("x", maxKey), strings.Repeat("x", maxKey+1), "\x00\xff"} {
+		f.Add(v, "other")
+	}
+	key := Header("x-API-key")
+	f.Fuzz(func(t *testing.T, value, other string) {
+		got := key(&http.Request{Header: http.Header{"X-Api-Key": {value}}})
+		if len(got) > maxKey || len(value) <= maxKey && got != value {
+			t.Fatalf("%q gives the key %q", value, got)
+		}
+		if bound(got) != got {
+			t.Fatalf("the key %q is hashed again", got)
+		}
+		noise := http.Header{"X-Api-Key": {value, other}, "X-Api-Key-2": {other}, "X-Forwarded-For": {other}}
+		if again := key(&http.Request{Header: noise, RemoteAddr: other, Host: other}); again != got {
+			t.Fatalf("%q gives the key %q, and %q beside %q", value, got, again, other)
+		}
+		if value != other && len(value) <= maxKey && len(other) <= maxKey && key(&http.Request{Header: http.Header{"X-Api-Key": {other}}}) == got {
+			t.Fatalf("%q and %q share a key", value, other)
+		}
+	})
+}
+
 // lines is a header as lines of text, and back.
 func lines(h http.Header) string {
 	var text strings.Builder

@@ -57,7 +57,7 @@ func Header(name string) KeyFunc {
 // server, the URL's host of a request that a client sends. A request that a server
 // has received stays one when it is passed on, as httputil.ReverseProxy does: for
 // its Transport leave Transport.Key nil. Letters are lowered,
-// the trailing dot of a full name and the default ports 80 and 443 are dropped,
+// dots at the end, as of a full name, and the default ports 80 and 443 are dropped,
 // other ports are kept. "Example.com.", "example.com:80" and "example.com" are
 // one key.
 //
@@ -144,16 +144,19 @@ func target(r *http.Request) string {
 
 // canonicalHost is the form that Host documents.
 func canonicalHost(name string) string {
-	port := ""
-	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, ']') {
+	name, port := strings.ToLower(name), ""
+	if i := strings.LastIndexByte(name, ':'); i >= 0 && takesPort(name[:i]) {
 		name, port = name[:i], strings.TrimLeft(name[i+1:], "0")
 	}
-	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	name = strings.TrimRight(name, ".")
 	if port != "" && port != "80" && port != "443" {
 		name += ":" + port
 	}
 	return bound(name)
 }
+
+// takesPort reports whether a port may follow: what has colons of its own stands in brackets.
+func takesPort(name string) bool { return strings.HasSuffix(name, "]") || !strings.Contains(name, ":") }
 
 // bound is key, or its hash when it is too long to be stored.
 func bound(key string) string {

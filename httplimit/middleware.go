@@ -47,17 +47,41 @@ import (
 // body as above: TryAcquire admits these.
 //
 // The handler that comes out is safe for use by many goroutines.
-// Middleware panics if l or key is nil.
+// Middleware panics if l or key is nil, and the function that it returns if the handler is.
 func Middleware(l *quotient.Limiter, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
-	if l == nil {
-		panic("httplimit: Middleware: the limiter is nil")
-	}
+	m := newMiddleware("Middleware", l, opts)
 	if key == nil {
 		panic("httplimit: Middleware: the key function is nil")
 	}
+	m.key = key
+	return func(next http.Handler) http.Handler {
+		if next == nil {
+			panic("httplimit: Middleware: the handler is nil: nothing would be served behind the limit")
+		}
+		return &handler{m, next}
+	}
+}
+
+// Around returns a function that does for one request what Middleware does, under a key that the caller names: for
+// frameworks whose handlers are no http.Handler. next is called at most once, and before the function returns; if it was not called, the request has
+// been answered with a refusal. A key of more than 256 bytes is hashed.
+//
+// The function that comes out is safe for use by many goroutines. Make it once: how much of bodies
+// is buffered counts for each. Around panics if l is nil.
+func Around(l *quotient.Limiter, opts ...Option) func(w http.ResponseWriter, r *http.Request, key string, next http.Handler) {
+	m := newMiddleware("Around", l, opts)
+	return func(w http.ResponseWriter, r *http.Request, key string, next http.Handler) {
+		h := handler{m, next}
+		h.limit(w, r, bound(key))
+	}
+}
+
+func newMiddleware(name string, l *quotient.Limiter, opts []Option) *middleware {
+	if l == nil {
+		panic("httplimit: " + name + ": the limiter is nil")
+	}
 	m := &middleware{
 		limiter:        l,
-		key:            key,
 		feedback:       l.NeedsFeedback(),
 		streamLifetime: defaultStreamLifetime,
 		unreadBodyWait: defaultUnreadBodyWait,
@@ -66,7 +90,7 @@ func Middleware(l *quotient.Limiter, key KeyFunc, opts ...Option) func(http.Hand
 	for _, opt := range opts {
 		opt(m)
 	}
-	return func(next http.Handler) http.Handler { return &handler{m, next} }
+	return m
 }
 
 // middleware is what all handlers of one Middleware share.
@@ -77,8 +101,10 @@ type middleware struct {
 	feedback       bool // the limiter's policy learns
 	streamLifetime time.Duration
 	unreadBodyWait time.Duration
-	garbage        *atomic.Uint64 // see CountGarbage
-	buffered       atomic.Int64   // bytes that are set aside for bodies of waiting requests
+	priority       func(*http.Request) quotient.Priority // nil: all are normal
+	sender         *sender                               // nil: no fields are sent
+	garbage        *atomic.Uint64                        // see CountGarbage
+	buffered       atomic.Int64                          // bytes that are set aside for bodies of waiting requests
 }
 
 // handler is one handler behind the limiter.
@@ -89,25 +115,36 @@ type handler struct {
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	key := bound(h.key(r))
-	if !h.refuse && hidesLeaving(r) {
-		h.serveUnread(w, r, key)
-		return
-	}
-	permit, no := h.admit(r.Context(), key)
-	if no != nil {
-		no.write(w)
-		return
-	}
-	h.serve(w, r, permit)
+	h.limit(w, r, key)
 }
 
-// serveUnread is ServeHTTP for a request that cannot simply wait.
-func (h *handler) serveUnread(w http.ResponseWriter, r *http.Request, key string) {
-	decision, noticed := h.limiter.Check(key), false
+// limit answers one request under its key.
+func (h *handler) limit(w http.ResponseWriter, r *http.Request, key string) {
+	var one [1]quotient.Ask
+	asks := one[:0]
+	if h.priority != nil {
+		class := h.priority(r)
+		asks = append(asks, min(max(class, quotient.PriorityLow), quotient.PriorityCritical).Ask())
+	}
+	if !h.refuse && hidesLeaving(r) {
+		h.limitUnread(w, r, key, asks)
+		return
+	}
+	permit, no := h.admit(r.Context(), key, asks)
+	if no != nil {
+		h.turnAway(w, key, no)
+		return
+	}
+	h.serve(w, r, key, permit)
+}
+
+// limitUnread is limit for a request that cannot simply wait.
+func (h *handler) limitUnread(w http.ResponseWriter, r *http.Request, key string, asks []quotient.Ask) {
+	decision, noticed := h.limiter.Check(key, asks...), false
 	if decision.OK {
 		var permit quotient.Permit
-		if permit, decision = h.limiter.TryAcquire(key); decision.OK { // another request may have come between
-			h.serve(w, r, permit)
+		if permit, decision = h.limiter.TryAcquire(key, asks...); decision.OK { // another request may have come between
+			h.serve(w, r, key, permit)
 			return
 		}
 	}
@@ -116,24 +153,24 @@ func (h *handler) serveUnread(w http.ResponseWriter, r *http.Request, key string
 		free, noticed = h.bufferBody(r)
 		defer free()
 	}
-	permit, no := h.await(r.Context(), key, noticed, decision)
+	permit, no := h.await(r.Context(), key, asks, noticed, decision)
 	if no != nil {
-		no.write(w)
+		h.turnAway(w, key, no)
 		return
 	}
-	h.serve(w, r, permit)
+	h.serve(w, r, key, permit)
 }
 
 // admit takes a permit for a request whose client's leaving ends its context.
-func (h *handler) admit(ctx context.Context, key string) (quotient.Permit, *refusal) {
+func (h *handler) admit(ctx context.Context, key string, asks []quotient.Ask) (quotient.Permit, *refusal) {
 	if h.refuse {
-		permit, decision := h.limiter.TryAcquire(key)
+		permit, decision := h.limiter.TryAcquire(key, asks...)
 		if !decision.OK {
 			return permit, refusalOf(decision)
 		}
 		return permit, nil
 	}
-	permit, err := h.limiter.Acquire(ctx, key)
+	permit, err := h.limiter.Acquire(ctx, key, asks...)
 	if err != nil {
 		return permit, refusalFor(err, refusal{status: http.StatusServiceUnavailable})
 	}
@@ -142,13 +179,15 @@ func (h *handler) admit(ctx context.Context, key string) (quotient.Permit, *refu
 
 // await waits after a decision against the request: as long as the client stays
 // if its leaving is noticed, else for a bounded time.
-func (h *handler) await(ctx context.Context, key string, noticed bool, decision quotient.Decision) (quotient.Permit, *refusal) {
+func (h *handler) await(
+	ctx context.Context, key string, asks []quotient.Ask, noticed bool, decision quotient.Decision,
+) (quotient.Permit, *refusal) {
 	if noticed {
-		return h.admit(ctx, key)
+		return h.admit(ctx, key, asks)
 	}
 	bounded, cancel := context.WithTimeout(ctx, h.unreadBodyWait)
 	defer cancel()
-	permit, err := h.limiter.Acquire(bounded, key)
+	permit, err := h.limiter.Acquire(bounded, key, asks...)
 	if err == nil {
 		return permit, nil
 	}
@@ -169,17 +208,33 @@ func passes(reason quotient.Reason) bool {
 }
 
 // serve runs the handler with a permit.
-func (h *handler) serve(w http.ResponseWriter, r *http.Request, permit quotient.Permit) {
+func (h *handler) serve(w http.ResponseWriter, r *http.Request, key string, permit quotient.Permit) {
 	if !h.feedback && !asksUpgrade(r) {
 		defer permit.Release()
+		h.tell(w, key)
 		h.next.ServeHTTP(w, r)
 		return
 	}
 	tracked := &tracker{inner: w, permit: permit, lifetime: h.streamLifetime, garbage: h.garbage}
 	tracked.heard.Outcome = policy.Failed // until something was answered
 	defer tracked.finish()
+	tracked.sent = h.tell(w, key)
 	h.next.ServeHTTP(wrap(tracked), r)
 	tracked.header(http.StatusOK) // what the server sends for a handler that wrote nothing
+}
+
+// turnAway answers a request that was not admitted.
+func (h *handler) turnAway(w http.ResponseWriter, key string, no *refusal) {
+	h.tell(w, key)
+	no.write(w)
+}
+
+// tell sends the fields of SendFields.
+func (h *handler) tell(w http.ResponseWriter, key string) sent {
+	if h.sender == nil {
+		return sent{}
+	}
+	return h.sender.send(w.Header(), h.limiter, key)
 }
 
 // asksUpgrade reports whether the handler may take the connection over to speak

@@ -284,6 +284,10 @@ func TestMistakesPanicAtOnce(t *testing.T) {
 		"StreamLifetime zero": func() { StreamLifetime(0) },
 		"UnreadBodyWait -1s":  func() { UnreadBodyWait(-time.Second) },
 		"CountGarbage nil":    func() { CountGarbage(nil) },
+		"PriorityBy nil":      func() { PriorityBy(nil) },
+		"SendFields unknown":  func() { SendFields(FieldsXRateLimit + 1) },
+		"nil handler":         func() { Middleware(limiter(t, oneSlot), Path())(nil) },
+		"Around nil limiter":  func() { Around(nil) },
 	} {
 		func() {
 			defer func() {

@@ -2,8 +2,11 @@ package httplimit
 
 import (
 	"fmt"
+	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/quotient-go/quotient"
 )
 
 // Option changes how Middleware works. Of two that set the same the last one counts.
@@ -41,6 +44,19 @@ func StreamLifetime(d time.Duration) Option {
 func UnreadBodyWait(d time.Duration) Option {
 	mustBePositive("UnreadBodyWait", d)
 	return func(m *middleware) { m.unreadBodyWait = d }
+}
+
+// PriorityBy gives each request the priority that f returns for it; without it all are quotient.PriorityNormal. f is
+// called once a request, from many goroutines at a time, and must not change the request. What lies beyond the classes
+// counts as the nearest one.
+//
+// Whom to believe is f's decision. A header that a client has written is no more than its wish: a function that takes
+// a client's word lets every client be the first. Take what a proxy of yours has set, or what a login has shown. PriorityBy panics if f is nil.
+func PriorityBy(f func(*http.Request) quotient.Priority) Option {
+	if f == nil {
+		panic("httplimit: PriorityBy: the function is nil")
+	}
+	return func(m *middleware) { m.priority = f }
 }
 
 // CountGarbage adds to n how many fields and parameters about limits could not be read in the handler's own

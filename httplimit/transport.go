@@ -45,6 +45,9 @@ type Transport struct {
 	// Key names what a request is limited by. Nil is the host of its URL, spelled as
 	// Host does, also for a request that a reverse proxy passes on.
 	Key KeyFunc
+	// Priority returns the priority of a request. Nil is quotient.PriorityNormal for all; one that is no class fails the request. A request that is made for
+	// another one, as by a reverse proxy, has no right to more than its sender: see PriorityBy.
+	Priority func(*http.Request) quotient.Priority
 	// BodyTimeout caps how long an answer holds its permit after its headers
 	// have arrived. 0 is 5 minutes. Below 0 every RoundTrip fails. The body stays
 	// readable afterwards.
@@ -111,6 +114,9 @@ func (t *Transport) admit(req *http.Request) (quotient.Permit, error) {
 	key := target
 	if t.Key != nil {
 		key = t.Key
+	}
+	if t.Priority != nil {
+		return t.Limiter.Acquire(req.Context(), bound(key(req)), t.Priority(req).Ask())
 	}
 	return t.Limiter.Acquire(req.Context(), bound(key(req)))
 }

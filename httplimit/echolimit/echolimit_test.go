@@ -1,0 +1,329 @@
+package echolimit_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
+	"go.uber.org/goleak"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/httplimit/echolimit"
+	"github.com/quotient-go/quotient/policy"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+// soon is the deadline of what happens on the real network.
+const soon = 10 * time.Second
+
+func limiter(t testing.TB, limit quotient.Limit, opts ...quotient.Option) *quotient.Limiter {
+	t.Helper()
+	l, err := quotient.New(limit, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// once is a limit of one request an hour.
+var once = quotient.Limit{Rates: []quotient.Rate{quotient.Every(time.Hour)}}
+
+// learners are limiters with one slot: under a policy that learns handlers see another writer.
+func learners(t testing.TB, opts ...quotient.Option) map[string]*quotient.Limiter {
+	slot := quotient.Limit{InFlight: 1}
+	return map[string]*quotient.Limiter{
+		"fixed":    limiter(t, slot, opts...),
+		"learning": limiter(t, slot, append(opts, quotient.Policy(policy.AIMD{}, quotient.CeilingShare))...),
+	}
+}
+
+// serve runs a server on the loopback interface and returns its address and a client.
+func serve(t *testing.T, h http.Handler) (string, *http.Client) {
+	t.Helper()
+	s := httptest.NewServer(h)
+	base := &http.Transport{}
+	t.Cleanup(func() { base.CloseIdleConnections(); s.Close() })
+	return s.URL, &http.Client{Transport: base, Timeout: soon}
+}
+
+// get sends a request and returns the answer, read to its end.
+func get(t testing.TB, c *http.Client, url string) (*http.Response, string) {
+	t.Helper()
+	resp, err := c.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(text)
+}
+
+// idle waits until every permit was given back, and fails if one was twice. A client may have the answer before the handler has returned.
+func idle(t testing.TB, l *quotient.Limiter) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), soon)
+	defer cancel()
+	for key := range l.Keys() {
+		permit, err := l.Acquire(ctx, key)
+		if err != nil {
+			t.Fatalf("the permit of %q was not given back: %v", key, err)
+		}
+		permit.Release()
+	}
+	if s := l.Stats(); s.InFlight != 0 || s.Waiting != 0 || s.DoubleReleases != 0 {
+		t.Errorf("in flight %d, waiting %d, double releases %d; want none", s.InFlight, s.Waiting, s.DoubleReleases)
+	}
+}
+
+func newEcho() *echo.Echo {
+	e := echo.New()
+	e.Logger.SetOutput(io.Discard)
+	return e
+}
+
+func TestRefusal(t *testing.T) {
+	l := limiter(t, once)
+	router := newEcho()
+	var seen []int
+	served := 0
+	router.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			err := next(c)
+			seen = append(seen, c.Response().Status)
+			return err
+		}
+	})
+	router.Use(echolimit.Middleware(l, echolimit.Route(), httplimit.Refuse(), httplimit.SendFields(httplimit.FieldsDraft11)))
+	router.GET("/items/:id", func(c echo.Context) error { served++; return c.String(http.StatusOK, "item") })
+	url, client := serve(t, router)
+	resp, text := get(t, client, url+"/items/1")
+	if resp.StatusCode != 200 || text != "item" || resp.Header.Get("RateLimit-Policy") != `"interval";q=1;w=3600` {
+		t.Errorf("status %d, body %q, fields %v", resp.StatusCode, text, resp.Header)
+	}
+	resp, text = get(t, client, url+"/items/2")
+	if resp.StatusCode != 429 || !strings.Contains(text, `"violated-policies":["interval"]`) || resp.Header.Get("Retry-After") != "3600" ||
+		resp.Header.Get("Content-Type") != "application/problem+json" || resp.Header.Get("RateLimit") != `"interval";r=0;t=3600` {
+		t.Errorf("status %d, body %q, fields %v", resp.StatusCode, text, resp.Header)
+	}
+	if served != 1 || !slices.Equal(seen, []int{200, 429}) {
+		t.Errorf("%d requests reached the handler, want 1; the handler in front saw %v", served, seen)
+	}
+}
+
+func nothing(c echo.Context) error { return c.NoContent(http.StatusNoContent) }
+
+func TestKeys(t *testing.T) {
+	l := limiter(t, quotient.Limit{Rates: []quotient.Rate{quotient.PerHour(1e6)}})
+	router := newEcho()
+	router.Use(echolimit.Middleware(l, echolimit.Route()))
+	router.GET("/items/:id", nothing)
+	byToken := echolimit.Middleware(l, echolimit.Request(httplimit.Header("Token")))
+	router.PUT("/items/:id", nothing, byToken)
+	for _, r := range []struct{ method, path string }{
+		{"GET", "/items/1"}, {"GET", "/items/2"}, {"GET", "/nothing/1"}, {"GET", "/nothing/2"}, {"MADEUP", "/items/1"}, {"MADEUP2", "/items/1"}, {"PUT", "/items/1"},
+	} {
+		req := httptest.NewRequest(r.method, r.path, nil)
+		req.Header.Set("Token", "abc")
+		router.ServeHTTP(httptest.NewRecorder(), req)
+	}
+	var keys []string
+	for key := range l.Keys() {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	if want := []string{"(unmatched)", "GET /items/:id", "OTHER /items/:id", "PUT /items/:id", "abc"}; !slices.Equal(keys, want) {
+		t.Errorf("keys %q, want %q", keys, want)
+	}
+}
+
+func TestPanicReleasesOnce(t *testing.T) {
+	for name, l := range learners(t) {
+		t.Run(name, func(t *testing.T) {
+			router := newEcho()
+			router.Use(middleware.Recover(), echolimit.Middleware(l, echolimit.Route()))
+			router.GET("/", func(echo.Context) error { panic("a bug") })
+			for range 2 {
+				w := httptest.NewRecorder()
+				router.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+				if w.Code != 500 {
+					t.Errorf("status %d, want 500 of echo's own recovery", w.Code)
+				}
+				idle(t, l)
+			}
+		})
+	}
+}
+
+// A handler that streams holds its permit until it returns, and its client reads what was flushed.
+func TestStreamHoldsThePermit(t *testing.T) {
+	for name, l := range learners(t) {
+		t.Run(name, func(t *testing.T) {
+			router, end := newEcho(), make(chan struct{})
+			router.GET("/", func(c echo.Context) error {
+				_, err := io.WriteString(c.Response(), "first\n")
+				c.Response().Flush()
+				<-end
+				return err
+			}, echolimit.Middleware(l, echolimit.Route()))
+			url, client := serve(t, router)
+			resp, err := client.Get(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			line, err := bufio.NewReader(resp.Body).ReadString('\n')
+			if line != "first\n" || err != nil || l.Stats().InFlight != 1 {
+				t.Errorf("read %q, %v; in flight %d, want 1", line, err, l.Stats().InFlight)
+			}
+			close(end)
+			_ = resp.Body.Close()
+			idle(t, l)
+		})
+	}
+}
+
+// A body that was read while its request waited comes to the handler whole.
+func TestBodyOfAWaitingRequest(t *testing.T) {
+	waits := make(chan struct{}, 1)
+	onWait := quotient.OnWait(func(string, time.Duration) { waits <- struct{}{} })
+	for name, l := range learners(t, onWait) {
+		t.Run(name, func(t *testing.T) {
+			router := newEcho()
+			router.POST("/", func(c echo.Context) error {
+				_, err := io.Copy(c.Response(), c.Request().Body)
+				return err
+			}, echolimit.Middleware(l, echolimit.Route()))
+			url, client := serve(t, router)
+			held, _ := l.TryAcquire("POST /")
+			go func() { <-waits; held.Release() }()
+			resp, err := client.Post(url, "text/plain", strings.NewReader("the body"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if string(text) != "the body" || err != nil {
+				t.Errorf("the handler read %q, %v", text, err)
+			}
+			idle(t, l)
+		})
+	}
+}
+
+// The policy hears the status that is written, also of an error that echo answers.
+func TestFeedback(t *testing.T) {
+	tooMany := echo.NewHTTPError(429, "slow")
+	for name, tt := range map[string]struct {
+		handle    echo.HandlerFunc
+		throttled uint64
+		status    int
+	}{
+		"nothing": {func(echo.Context) error { return nil }, 0, 200},
+		"json":    {func(c echo.Context) error { return c.JSON(429, "slow") }, 1, 429},
+		"error":   {func(echo.Context) error { return tooMany }, 1, 429},
+		"a bug":   {func(echo.Context) error { return io.ErrUnexpectedEOF }, 0, 500},
+		"error after the answer": {func(c echo.Context) error {
+			_ = c.String(200, "fine")
+			return tooMany
+		}, 0, 200},
+		"flushed": {func(c echo.Context) error { c.Response().Flush(); return tooMany }, 0, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for kind, l := range learners(t) {
+				router := newEcho()
+				var heard error
+				router.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+					return func(c echo.Context) error { heard = next(c); return heard }
+				})
+				router.GET("/", tt.handle, echolimit.Middleware(l, echolimit.Route()))
+				w := httptest.NewRecorder()
+				router.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+				if got := l.Stats().Throttled; kind == "learning" && got != tt.throttled {
+					t.Errorf("throttled %d, want %d", got, tt.throttled)
+				}
+				if want := tt.handle(router.NewContext(httptest.NewRequest("GET", "/", nil), httptest.NewRecorder())); w.Code != tt.status || heard != want {
+					t.Errorf("%s: status %d, error %v; want %d, %v", kind, w.Code, heard, tt.status, want)
+				}
+				idle(t, l)
+			}
+		})
+	}
+}
+
+// A connection that is taken over holds the permit until it is closed.
+func TestHijack(t *testing.T) {
+	for name, take := range map[string]func(*echo.Response) (io.Closer, error){
+		"direct": func(w *echo.Response) (io.Closer, error) { conn, _, err := w.Hijack(); return conn, err },
+		"controller": func(w *echo.Response) (io.Closer, error) {
+			rc := http.NewResponseController(w)
+			if err := rc.SetReadDeadline(time.Now().Add(soon)); err != nil {
+				return nil, err
+			}
+			conn, _, err := rc.Hijack()
+			return conn, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := learners(t)["learning"]
+			router, conns := newEcho(), make(chan io.Closer, 1)
+			router.GET("/", func(c echo.Context) error {
+				conn, err := take(c.Response())
+				if err != nil {
+					panic(err)
+				}
+				conns <- conn
+				return nil
+			}, echolimit.Middleware(l, echolimit.Route()))
+			url, client := serve(t, router)
+			failed := make(chan error)
+			go func() {
+				resp, err := client.Get(url)
+				if err == nil {
+					_ = resp.Body.Close()
+				}
+				failed <- err
+			}()
+			conn := <-conns
+			if n := l.Stats().InFlight; n != 1 {
+				t.Errorf("in flight %d, want 1 until the connection is closed", n)
+			}
+			_ = conn.Close()
+			if err := <-failed; err == nil {
+				t.Error("the client got an answer over a connection that was closed")
+			}
+			idle(t, l)
+		})
+	}
+}
+
+func TestMistakesPanicAtOnce(t *testing.T) {
+	for name, mistake := range map[string]func(){
+		"nil limiter": func() { echolimit.Middleware(nil, echolimit.Route()) },
+		"nil key":     func() { echolimit.Middleware(limiter(t, once), nil) },
+		"Request nil": func() { echolimit.Request(nil) },
+	} {
+		func() {
+			defer func() {
+				if text := fmt.Sprint(recover()); !strings.Contains(text, "nil") {
+					t.Errorf("%s: panic %s", name, text)
+				}
+			}()
+			mistake()
+		}()
+	}
+}

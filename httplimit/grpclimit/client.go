@@ -1,0 +1,108 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/policy"
+)
+
+// UnaryClient returns an interceptor that makes a client's unary calls wait for l before they are sent. Where the server is the
+// judge of the limit, give l a policy that learns with quotient.CeilingLimit. It is safe for use by many goroutines. UnaryClient panics if l
+// or key is nil.
+func UnaryClient(l *quotient.Limiter, key KeyFunc) grpc.UnaryClientInterceptor {
+	g := newGuard("UnaryClient", l, key)
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		return g.around(Call{ctx, method, cc.Target()}, func() error { return invoke(ctx, method, req, reply, cc, opts...) })
+	}
+}
+
+// StreamClient returns an interceptor that makes a client's streams wait for l before they are opened. A stream holds its permit until
+// it is over: until Header, SendMsg or RecvMsg has failed (io.EOF of SendMsg is for RecvMsg to explain), the only answer of
+// a method that does not stream answers has come, or the context has ended. gRPC wants one of these of every
+// stream; quotient.MaxHold gives the permits of forgotten ones back.
+//
+// It is safe for use by many goroutines. StreamClient panics if l or key is nil.
+func StreamClient(l *quotient.Limiter, key KeyFunc) grpc.StreamClientInterceptor {
+	g := newGuard("StreamClient", l, key)
+	return func(
+		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
+		permit, err := g.admit(Call{ctx, method, cc.Target()})
+		if err != nil {
+			return nil, err
+		}
+		s := &stream{permit: permit, once: !desc.ServerStreams}
+		defer func() {
+			if s.ClientStream == nil { // an error or a panic
+				s.end(policy.Feedback{Outcome: policy.Failed})
+			}
+		}()
+		opened, err := open(ctx, desc, cc, method, opts...)
+		if err != nil {
+			s.end(feedbackOf(err))
+			return nil, err
+		}
+		s.ClientStream = opened
+		s.unwatch = context.AfterFunc(ctx, func() { s.end(policy.Feedback{Outcome: policy.Failed}) })
+		return s, nil
+	}
+}
+
+// stream is a client's stream that holds a permit.
+type stream struct {
+	grpc.ClientStream
+	permit  quotient.Permit
+	once    bool // there is one answer
+	over    atomic.Bool
+	unwatch func() bool // stops waiting for the end of the context
+}
+
+// end tells the policy and gives the permit back, once.
+func (s *stream) end(f policy.Feedback) {
+	if s.over.CompareAndSwap(false, true) {
+		s.permit.Done(f)
+	}
+}
+
+// finish ends the stream with the error of its last call.
+func (s *stream) finish(err error) {
+	s.unwatch()
+	if errors.Is(err, io.EOF) {
+		err = nil // the server's good end
+	}
+	s.end(feedbackOf(err))
+}
+
+// RecvMsg reads an answer. Its error, and the answer if there is only one, end the stream.
+func (s *stream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if err != nil || s.once {
+		s.finish(err)
+	}
+	return err
+}
+
+// SendMsg sends a request. Its error ends the stream, but for io.EOF: RecvMsg knows what has happened.
+func (s *stream) SendMsg(m any) error {
+	err := s.ClientStream.SendMsg(m)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.finish(err)
+	}
+	return err
+}
+
+// Header waits for the answer's header. Its error ends the stream.
+func (s *stream) Header() (metadata.MD, error) {
+	md, err := s.ClientStream.Header()
+	if err != nil {
+		s.finish(err)
+	}
+	return md, err
+}

@@ -1,0 +1,203 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/policy"
+)
+
+// What our server refuses is what our client's policy hears.
+func TestRefusalsAreFeedback(t *testing.T) {
+	server := limiter(t, once, nobody)
+	l, heard := learning(t)
+	client := connect(t, &service{}, limits(server, FullMethod()), behind(l, Target())...)
+	if _, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	heard.told(t, policy.Feedback{Outcome: policy.Success})
+	_, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{})
+	_, wait := detailsOf(err)
+	if status.Code(err) != codes.ResourceExhausted || wait <= 0 {
+		t.Errorf("%v, to be tried again in %v", err, wait)
+	}
+	heard.told(t, policy.Feedback{Outcome: policy.Throttled, RetryAfter: wait})
+	idle(t, l)
+}
+
+// A call that the client's own limiter refuses is not sent.
+func TestClientRefuses(t *testing.T) {
+	l := limiter(t, quotient.Deny())
+	client := connect(t, &service{unary: func(context.Context) error { panic("sent") }}, nil, behind(l, Target())...)
+	_, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{})
+	if status.Code(err) != codes.ResourceExhausted || !errors.Is(err, quotient.ErrLimited) {
+		t.Errorf("unary: %v", err)
+	}
+	if _, err = client.FullDuplexCall(deadline(t)); status.Code(err) != codes.ResourceExhausted || !errors.Is(err, quotient.ErrLimited) {
+		t.Errorf("stream: %v", err)
+	}
+}
+
+func TestClientStreamsHoldTheirPermit(t *testing.T) {
+	fine := policy.Feedback{Outcome: policy.Success}
+	failed := policy.Feedback{Outcome: policy.Failed}
+	tests := []struct {
+		name   string
+		server error // what the handler returns
+		end    func(t *testing.T, s pb.TestService_FullDuplexCallClient, cancel func())
+		want   policy.Feedback
+	}{
+		{"read to the end", nil, func(t *testing.T, s pb.TestService_FullDuplexCallClient, _ func()) {
+			_ = s.CloseSend()
+			if _, err := s.Recv(); err != io.EOF {
+				t.Errorf("the end is %v", err)
+			}
+			_, _ = s.Recv() // is no second end
+		}, fine},
+		{"refused in the end", with(codes.ResourceExhausted, time.Minute), func(_ *testing.T, s pb.TestService_FullDuplexCallClient, _ func()) {
+			_ = s.CloseSend()
+			_, _ = s.Recv()
+		}, policy.Feedback{Outcome: policy.Throttled, RetryAfter: time.Minute}},
+		{"cancelled and forgotten", nil, func(_ *testing.T, _ pb.TestService_FullDuplexCallClient, cancel func()) { cancel() }, failed},
+		{"cancelled and read", nil, func(_ *testing.T, s pb.TestService_FullDuplexCallClient, cancel func()) {
+			cancel()
+			_, _ = s.Recv()
+		}, failed},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			l, heard := learning(t)
+			s := &service{duplex: func(stream pb.TestService_FullDuplexCallServer) error {
+				for {
+					if _, err := stream.Recv(); err != nil {
+						return tt.server
+					}
+					if err := stream.Send(&pb.StreamingOutputCallResponse{}); err != nil {
+						return err
+					}
+				}
+			}}
+			client := connect(t, s, nil, behind(l, FullMethod())...)
+			ctx, cancel := context.WithCancel(deadline(t))
+			defer cancel()
+			stream, err := client.FullDuplexCall(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := stream.Send(&pb.StreamingOutputCallRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := stream.Recv(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := stream.Header(); err != nil {
+				t.Fatal(err)
+			}
+			inFlight(t, l, 1)
+			tt.end(t, stream, cancel)
+			idle(t, l)
+			heard.told(t, tt.want)
+		})
+	}
+}
+
+// The only answer of a method that streams requests ends its stream.
+func TestOneAnswerEndsTheStream(t *testing.T) {
+	l, heard := learning(t)
+	s := &service{input: func(stream pb.TestService_StreamingInputCallServer) error {
+		for {
+			if _, err := stream.Recv(); err != nil {
+				return stream.SendAndClose(&pb.StreamingInputCallResponse{AggregatedPayloadSize: 7})
+			}
+		}
+	}}
+	client := connect(t, s, nil, behind(l, FullMethod())...)
+	stream, err := client.StreamingInputCall(deadline(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := stream.Send(&pb.StreamingInputCallRequest{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inFlight(t, l, 1)
+	if answer, err := stream.CloseAndRecv(); err != nil || answer.GetAggregatedPayloadSize() != 7 {
+		t.Errorf("the answer is %v, %v", answer, err)
+	}
+	inFlight(t, l, 0)
+	heard.told(t, policy.Feedback{Outcome: policy.Success})
+}
+
+// broken is a client's stream whose calls fail.
+type broken struct {
+	grpc.ClientStream
+	err error
+}
+
+func (b broken) SendMsg(any) error            { return b.err }
+func (b broken) Header() (metadata.MD, error) { return nil, b.err }
+
+func TestErrorsEndTheStream(t *testing.T) {
+	gone := status.Error(codes.Unavailable, "gone")
+	unavailable := policy.Feedback{Outcome: policy.Unavailable}
+	open := func(l *quotient.Limiter, s grpc.ClientStream, err error) (grpc.ClientStream, error) {
+		conn, dialErr := grpc.NewClient("passthrough:///nowhere", grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if dialErr != nil {
+			t.Fatal(dialErr)
+		}
+		defer func() { _ = conn.Close() }()
+		return StreamClient(l, FullMethod())(t.Context(), &grpc.StreamDesc{ServerStreams: true}, conn, "m",
+			func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+				if s == nil && err == nil {
+					panic("a bug")
+				}
+				return s, err
+			})
+	}
+	l, heard := learning(t)
+
+	if _, err := open(l, nil, gone); err != gone {
+		t.Errorf("opened with %v, want %v", err, gone)
+	}
+	heard.told(t, unavailable)
+	func() {
+		defer func() { _ = recover() }()
+		_, _ = open(l, nil, nil)
+	}()
+	heard.told(t, policy.Feedback{Outcome: policy.Failed})
+	idle(t, l)
+
+	s, _ := open(l, broken{err: gone}, nil)
+	if _, err := s.Header(); err != gone {
+		t.Errorf("header: %v", err)
+	}
+	heard.told(t, unavailable)
+	idle(t, l)
+
+	s, _ = open(l, broken{err: gone}, nil)
+	if err := s.SendMsg(nil); err != gone {
+		t.Errorf("send: %v", err)
+	}
+	heard.told(t, unavailable)
+	idle(t, l)
+
+	s, _ = open(l, broken{err: io.EOF}, nil)
+	if err := s.SendMsg(nil); err != io.EOF {
+		t.Errorf("send: %v", err)
+	}
+	inFlight(t, l, 1) // RecvMsg is to tell
+	s.(*stream).finish(nil)
+	idle(t, l)
+}

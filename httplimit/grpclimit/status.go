@@ -1,0 +1,106 @@
+package grpclimit
+
+import (
+	"errors"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/policy"
+)
+
+const (
+	// unknownWait is sent where a call may come again and nobody knows when, as the least Retry-After of httplimit.
+	unknownWait = time.Second
+	// maxRetryAfter caps what a server's RetryInfo may ask for, as in httplimit: more is a mistake or an attack.
+	maxRetryAfter = 24 * time.Hour
+)
+
+// refusal is a refusal of the limiter with its status.
+type refusal struct {
+	*quotient.LimitedError
+	status *status.Status
+}
+
+// GRPCStatus is for status.FromError.
+func (r *refusal) GRPCStatus() *status.Status { return r.status }
+
+// Unwrap is for errors.As.
+func (r *refusal) Unwrap() error { return r.LimitedError }
+
+// errorOf is the error of a call that was not admitted.
+func errorOf(err error) error {
+	limited, ok := errors.AsType[*quotient.LimitedError](err)
+	if !ok {
+		return status.FromContextError(err).Err()
+	}
+	return &refusal{limited, statusOf(limited)}
+}
+
+// statusOf is the status of a refusal. It does not name the key, which may be a secret of somebody else's making.
+func statusOf(limited *quotient.LimitedError) *status.Status {
+	s := status.New(codeOf(limited.Reason), "the limit is reached: "+limited.Reason.String())
+	var details []protoadapt.MessageV1
+	if limited.Rule != "" && s.Code() == codes.ResourceExhausted {
+		details = append(details, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{
+			{Subject: limited.Rule, Description: limited.Reason.String()},
+		}})
+	}
+	if wait := waitOf(limited); wait > 0 {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
+	}
+	detailed, err := s.WithDetails(details...)
+	if err != nil { // the rule's name is not UTF-8
+		return s
+	}
+	return detailed
+}
+
+// codeOf is Unavailable when the reason lies in this replica, as 503 in httplimit.
+func codeOf(reason quotient.Reason) codes.Code {
+	switch reason {
+	case quotient.ReasonShare, quotient.ReasonKeys, quotient.ReasonPool:
+		return codes.Unavailable
+	}
+	return codes.ResourceExhausted
+}
+
+// waitOf is when to come again; 0 if waiting does not help.
+func waitOf(limited *quotient.LimitedError) time.Duration {
+	if limited.Reason == quotient.ReasonDenied || limited.Reason == quotient.ReasonTooLarge {
+		return 0
+	}
+	if limited.RetryAfter <= 0 {
+		return unknownWait
+	}
+	return limited.RetryAfter
+}
+
+// feedbackOf is what the end of a call tells a policy.
+func feedbackOf(err error) policy.Feedback {
+	s := status.Convert(err)
+	switch s.Code() {
+	case codes.ResourceExhausted:
+		return policy.Feedback{Outcome: policy.Throttled, RetryAfter: retryAfter(s)}
+	case codes.Unavailable:
+		return policy.Feedback{Outcome: policy.Unavailable, RetryAfter: retryAfter(s)}
+	case codes.Canceled, codes.DeadlineExceeded:
+		return policy.Feedback{Outcome: policy.Failed}
+	}
+	return policy.Feedback{Outcome: policy.Success}
+}
+
+// retryAfter is the time of the first RetryInfo that makes sense.
+func retryAfter(s *status.Status) time.Duration {
+	for _, detail := range s.Details() {
+		if info, ok := detail.(*errdetails.RetryInfo); ok && info.GetRetryDelay().IsValid() {
+			return min(max(info.GetRetryDelay().AsDuration(), 0), maxRetryAfter)
+		}
+	}
+	return 0
+}

@@ -1,0 +1,281 @@
+package httplimit
+
+import (
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+// FieldSet names the header fields in which Middleware tells a client where it stands. See SendFields.
+type FieldSet uint8
+
+const (
+	// FieldsOff sends none. It is the default.
+	FieldsOff FieldSet = iota
+	// FieldsDraft11 sends RateLimit-Policy and RateLimit in the form of draft-ietf-httpapi-ratelimit-headers-11, a
+	// draft whose names may still change:
+	//
+	//	RateLimit-Policy: "minute";q=100;w=60, "in-flight";q=10;qu="concurrent-requests"
+	//	RateLimit: "minute";r=50;t=30, "in-flight";r=9
+	//
+	// Every rule is a member. Its name, and its unit unless that is requests, are Strings of at most 128 and 64 bytes; bytes that a String
+	// cannot hold, and "%", are percent-encoded. A rule that needs more is left out, and so is one with the name and the unit of another. A name
+	// that a rule shares with one before it is followed by "/" and the unit.
+	FieldsDraft11
+	// FieldsXRateLimit sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset (seconds from now) of the rate
+	// of requests that has the smallest part left, of equal ones that with the longest reset. They have no place for other units and
+	// for slots: a limit of these alone is not sent.
+	FieldsXRateLimit
+)
+
+// SendFields makes Middleware tell each client where its key stands, on all its answers: when the request has been
+// admitted or refused, and before the handler runs, which may still change the fields. The limits that are told are
+// those over the fleet. What is left, and how long it takes until that is all there again, are this replica's part: another replica may tell
+// something else.
+//
+// The fields hold whole numbers. What may come and what is left are rounded down, times are rounded up, and a rate that cannot be told in
+// whole events and seconds is told as one that can, and that is not above it. SendFields panics for
+// a FieldSet that is not one of the constants.
+//
+// A handler that passes on the fields of another server, as httputil.ReverseProxy does, adds them to these.
+func SendFields(set FieldSet) Option {
+	if set > FieldsXRateLimit {
+		panic("httplimit: SendFields: " + strconv.Itoa(int(set)) + " is not one of the sets")
+	}
+	return func(m *middleware) {
+		m.sender = nil
+		if set != FieldsOff {
+			m.sender = &sender{set: set}
+		}
+	}
+}
+
+const (
+	// maxName and maxQuotaUnit are the longest name and unit that are sent, in bytes as they are written. With them the 17 rules of the
+	// largest limit are below maxStructured.
+	maxName      = 128
+	maxQuotaUnit = 64
+	// maxRuleTexts is for how many limits the texts are kept: that of the limiter, and some that single keys have of their own.
+	maxRuleTexts = 16
+	// usualRules is up to how many rules a request costs no further allocation.
+	usualRules = 4
+)
+
+// The fields of the sets, as net/http keeps their names.
+var (
+	draftNames = []string{"Ratelimit-Policy", "Ratelimit"}
+	xNames     = []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"}
+)
+
+// sender sends one FieldSet.
+type sender struct {
+	set   FieldSet
+	texts atomic.Pointer[[]*ruleTexts] // the newest first
+}
+
+// sent are the fields that were set on one answer.
+type sent struct {
+	names, values []string // values[i] stands in names[i]
+}
+
+// send sets the fields for where the key stands now.
+func (s *sender) send(h http.Header, l *quotient.Limiter, key string) sent {
+	var room [usualRules]quotient.Quota
+	quotas := l.AppendQuotas(room[:0], key)
+	texts := s.textsOf(quotas)
+	if texts.policy == "" {
+		return sent{}
+	}
+	var fields sent
+	if s.set == FieldsDraft11 {
+		fields = sent{draftNames, texts.draft11(quotas)}
+	} else {
+		fields = sent{xNames, texts.xRateLimit(quotas)}
+	}
+	for i, name := range fields.names {
+		h[name] = fields.values[i : i+1 : i+1] // who appends to it gets a copy
+	}
+	return fields
+}
+
+// draft11 is the values of draftNames.
+func (t *ruleTexts) draft11(quotas []quotient.Quota) []string {
+	var room [256]byte
+	text := room[:0]
+	for i := range quotas {
+		if t.rules[i] == "" {
+			continue
+		}
+		text = append(text, t.rules[i]...)
+		text = strconv.AppendInt(text, whole(quotas[i].Left), 10)
+		if quotas[i].Window > 0 {
+			text = append(text, ";t="...)
+			text = strconv.AppendInt(text, secondsUp(quotas[i].Reset), 10)
+		}
+	}
+	return []string{t.policy, string(text)}
+}
+
+// xRateLimit is the values of xNames.
+func (t *ruleTexts) xRateLimit(quotas []quotient.Quota) []string {
+	tightest := -1
+	for i := range quotas {
+		if t.rules[i] != "" && (tightest < 0 || tighter(&quotas[i], &quotas[tightest])) {
+			tightest = i
+		}
+	}
+	var room [40]byte
+	text := strconv.AppendInt(room[:0], whole(quotas[tightest].Left), 10)
+	n := len(text)
+	both := string(strconv.AppendInt(text, secondsUp(quotas[tightest].Reset), 10))
+	return []string{t.rules[tightest], both[:n], both[n:]}
+}
+
+// tighter reports whether a smaller part of a is left than of b.
+func tighter(a, b *quotient.Quota) bool {
+	left, other := a.Left*b.Limit, b.Left*a.Limit
+	return left < other || left == other && a.Reset > b.Reset
+}
+
+// ruleTexts is what the fields say of the rules of one limit whatever was used of it.
+type ruleTexts struct {
+	quotas []quotient.Quota // but for Left and Reset
+	policy string           // "" if there is nothing to send
+	rules  []string         // by rule, what stands before its number; "" for one that is left out
+}
+
+// textsOf returns the texts for the rules, kept or made.
+func (s *sender) textsOf(quotas []quotient.Quota) *ruleTexts {
+	var kept []*ruleTexts
+	if p := s.texts.Load(); p != nil {
+		kept = *p
+	}
+	for _, t := range kept {
+		if t.areOf(quotas) {
+			return t
+		}
+	}
+	made := &ruleTexts{quotas: slices.Clone(quotas), rules: make([]string, len(quotas))}
+	if s.set == FieldsDraft11 {
+		made.describe()
+	} else {
+		made.count()
+	}
+	grown := append([]*ruleTexts{made}, kept[:min(len(kept), maxRuleTexts-1)]...)
+	s.texts.Store(&grown) // what another request stores at the same time may be lost, and is made again
+	return made
+}
+
+// areOf reports whether the texts are those of these rules.
+func (t *ruleTexts) areOf(quotas []quotient.Quota) bool {
+	if len(t.quotas) != len(quotas) {
+		return false
+	}
+	for i := range quotas {
+		a, b := &t.quotas[i], &quotas[i]
+		if a.Limit != b.Limit || a.Window != b.Window || a.Name != b.Name || a.Unit != b.Unit {
+			return false
+		}
+	}
+	return true
+}
+
+// count makes the texts of FieldsXRateLimit.
+func (t *ruleTexts) count() {
+	for i := range t.quotas {
+		if q := &t.quotas[i]; q.Unit == "" && q.Window > 0 {
+			events, _ := inWhole(q)
+			t.rules[i] = strconv.FormatInt(events, 10)
+			t.policy = t.rules[i]
+		}
+	}
+}
+
+// describe makes the texts of FieldsDraft11.
+func (t *ruleTexts) describe() {
+	used := make(map[string]bool, len(t.quotas))
+	var policy []byte
+	for i := range t.quotas {
+		q := &t.quotas[i]
+		name, unit := quoted(q.Name), quoted(q.Unit)
+		if q.Window <= 0 {
+			unit = quoted(concurrent)
+		}
+		if used[name] {
+			name = name[:len(name)-1] + "/" + unit[1:]
+		}
+		if used[name] || len(name) > maxName+2 || len(unit) > maxQuotaUnit+2 {
+			continue
+		}
+		used[name] = true
+		between := ""
+		if len(policy) > 0 {
+			between = ", "
+		}
+		t.rules[i] = between + name + ";r="
+		policy = appendPolicy(append(policy, between...), name, unit, q)
+	}
+	t.policy = string(policy)
+}
+
+// appendPolicy adds a member of RateLimit-Policy.
+func appendPolicy(b []byte, name, unit string, q *quotient.Quota) []byte {
+	events, seconds := inWhole(q)
+	b = append(append(b, name...), ";q="...)
+	b = strconv.AppendInt(b, events, 10)
+	if seconds > 0 {
+		b = strconv.AppendInt(append(b, ";w="...), seconds, 10)
+	}
+	if unit != `""` {
+		b = append(append(b, ";qu="...), unit...)
+	}
+	return b
+}
+
+// inWhole is a rule in whole events and seconds, and not above it. Slots have no seconds.
+func inWhole(q *quotient.Quota) (events, seconds int64) {
+	limit, window := q.Limit, q.Window.Seconds()
+	if window <= 0 {
+		return whole(limit), 0
+	}
+	if window < 1 {
+		limit, window = limit/window, 1
+	}
+	if limit < 1 {
+		limit, window = 1, window/limit
+	}
+	return whole(limit), max(whole(math.Ceil(window)), 1)
+}
+
+// whole rounds down, to what an Integer of structured fields can hold.
+func whole(n float64) int64 { return int64(min(max(n, 0), maxAmount)) }
+
+// secondsUp rounds up to seconds. What is less than 0 is 0.
+func secondsUp(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return wholeSeconds(d)
+}
+
+// quoted is text as a String of structured fields, as FieldsDraft11 documents.
+func quoted(text string) string {
+	const digits = "0123456789ABCDEF"
+	out := []byte{'"'}
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c < ' ' || c > '~' || c == '%':
+			out = append(out, '%', digits[c>>4], digits[c&15])
+		case c == '"' || c == '\\':
+			out = append(out, '\\', c)
+		default:
+			out = append(out, c)
+		}
+	}
+	return string(append(out, '"'))
+}
