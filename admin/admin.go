@@ -1,37 +1,50 @@
-// Package admin is the operator's side of a limiter: a small JSON API over HTTP.
+// Package admin is the operator's side of the limiters of one process: a JSON API over HTTP, a page that uses it, and a Go [Client].
 //
-//	GET /state       what the limiter is doing now
-//	PUT /replicas    {"replicas":4,"ordinal":2}: the pool has four replicas and this is the second
+//	GET /            the page, and what it needs under /assets/
+//	GET /openapi.json the API in OpenAPI 3.1: fields, ranges, examples
+//	GET /state       what the limiters are doing now
+//	GET /events      the same once a second, as server-sent events
+//	GET /keys?top=20 the hottest keys
+//	GET /explain?key=K where one key stands, and what its next ask would get
+//	PUT /replicas    {"replicas":4,"ordinal":2,"ttl_seconds":600}: the pool, for ten minutes
+//	PUT /limit       {"rates":[{"events":100,"per_seconds":1}],"in_flight":10}
+//	PUT /override    {"key":"K","limit":{...}}: the limit of one key; null takes it off
+//	PUT /dry-run     {"dry_run":true}
 //
-// PUT replaces the whole pool: an ordinal that is left out, or 0, is unknown, and none that is given
-// counts as fixed (see quotient.Pool). It answers with the state. replicas is 1 to 1,000,000, ordinal 0
-// to replicas, the body at most 64 KiB.
+// ?limiter=NAME chooses one of several limiters; it may be left out when there is one, and PUT /replicas and GET /state without it mean all.
+// Every PUT replaces what it names as a whole and answers with the new state. A state of one limiter has an ETag, which stands for
+// its configuration and not for its counters: a PUT with If-Match does nothing, and answers 412, when somebody else has changed it since.
+// That holds among the writers of one Handler; a program that calls SetLimit itself is not held up.
 //
-// Every answer is JSON and is never cached. A refusal is an application/problem+json document
-// (RFC 9457); when one field of the request is to blame it has the members "field", "value" and
-// "range".
+// Every answer but the page is JSON and is never cached. Durations are seconds. A refusal is an application/problem+json document (RFC 9457);
+// when one field of the request is to blame it has the members "field", "value" and "range". See [Problem].
 //
-// The handler has no login. It is made for a listener on the loopback interface, or on a Unix
-// socket, and holds two doors shut that such a listener leaves open to web pages in a browser on
-// the same machine: it answers only requests whose Host is the loopback interface (a rebound DNS
-// name is not), and it refuses writes that come from another origin. Whoever mounts it elsewhere
-// must put authentication in front of it, and must name the host with [AllowHosts].
+// # Who is served
 //
-// Time-outs belong to the http.Server: set at least ReadTimeout.
+// Without a [Token] or [MutualTLS] only connections over the loopback interface or a Unix socket are served. Two doors are held shut
+// that such a listener leaves open to web pages in a browser on the same machine: only requests whose Host is the loopback interface or
+// named with [AllowHosts] are answered (a rebound DNS name is not), and neither reads nor writes may come from a page of another origin. A
+// reverse proxy on the same machine looks like the machine itself: give the handler a token when there is one.
+//
+// [Handler.Listen] and [Handler.Serve] are a listener and a server with time-outs. Whoever brings an http.Server of their own sets at
+// least its ReadHeaderTimeout and ReadTimeout.
 package admin
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/quotient-go/quotient"
 )
 
-// An Option changes what Handler does.
+// An Option changes what New makes. New reports those that make no sense.
 type Option func(*handler)
 
 // AllowHosts lets the handler also answer requests for these hosts, on any port. A host is a name
@@ -45,62 +58,78 @@ func AllowHosts(hosts ...string) Option {
 	}
 }
 
-// Logger sets where changes are logged, each with its old and its new value. Without it, or with
-// nil, they go to slog.Default.
+// Logger sets where changes are logged, each with its old and its new value, and attempts without the right credentials, at most one line
+// a second. Without it, or with nil, they go to slog.Default.
 func Logger(log *slog.Logger) Option {
 	return func(h *handler) { h.log = log }
 }
 
-type handler struct {
-	limiter *quotient.Limiter
-	hosts   []string
-	log     *slog.Logger
-	writing sync.Mutex // one change at a time, so that the logged old values form a chain
+// EventsEvery sets the time between two events of GET /events: 10 ms to one hour, 1 s by default.
+func EventsEvery(d time.Duration) Option {
+	return func(h *handler) {
+		h.every = d
+		if d < shortestInterval || d > time.Hour {
+			h.errs = append(h.errs, fmt.Errorf("admin: EventsEvery: %v is not between %v and %v", d, shortestInterval, time.Hour))
+		}
+	}
 }
 
-// Handler returns the API of l, which must not be nil. Mount it at the root of a listener, or
-// under a prefix with http.StripPrefix. It is safe for concurrent use, and starts no goroutine.
-func Handler(l *quotient.Limiter, opts ...Option) http.Handler {
-	h := &handler{limiter: l}
+const shortestInterval = 10 * time.Millisecond
+
+// Handler is the API of a registry's limiters. It is safe for concurrent use and starts no goroutine. Mount it at the root of a listener, or
+// under a prefix with http.StripPrefix.
+type Handler struct{ api *handler }
+
+// handler is what the routes share.
+type handler struct {
+	reg   *quotient.Registry
+	hosts []string
+	log   *slog.Logger
+	errs  []error // of the options
+
+	every   time.Duration // between events
+	streams streams
+
+	tokens  []token
+	mutual  bool // client certificates count
+	inFront bool // somebody else has looked at the credentials
+	origin  *http.CrossOriginProtection
+	failed  failures
+
+	writing sync.Mutex // one change at a time: what If-Match was compared with is what is changed, and logged old values form a chain
+}
+
+// New returns the API of the limiters in reg, which must not be nil; limiters that are added or removed later come and go.
+func New(reg *quotient.Registry, opts ...Option) (*Handler, error) {
+	if reg == nil {
+		return nil, errors.New("admin: New: registry: nil")
+	}
+	h := &handler{reg: reg, every: time.Second, origin: http.NewCrossOriginProtection()}
 	for _, opt := range opts {
 		opt(h)
+	}
+	if err := errors.Join(h.errs...); err != nil {
+		return nil, err
 	}
 	if h.log == nil {
 		h.log = slog.Default()
 	}
-	sameOrigin := http.NewCrossOriginProtection()
-	sameOrigin.SetDenyHandler(http.HandlerFunc(crossOrigin))
-	return h.guard(sameOrigin.Handler(http.HandlerFunc(h.route)))
+	return &Handler{api: h}, nil
 }
 
-// route chooses by the path as it was sent. A ServeMux would redirect other spellings, with a page of
-// HTML and to a path that lacks the prefix under which Handler is mounted.
-func (h *handler) route(w http.ResponseWriter, r *http.Request) {
-	switch r.URL.Path {
-	case "/state":
-		allow(h.getState, http.MethodGet, http.MethodHead)(w, r)
-	case "/replicas":
-		allow(h.putReplicas, http.MethodPut)(w, r)
-	default:
-		notFound(w, r)
+// ServeHTTP answers one request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if !h.api.allowed(r.Host) {
+		writeProblem(w, &Problem{
+			Status: http.StatusForbidden,
+			Detail: "this host is not served here; only loopback and configured hosts are",
+			Field:  "Host", Value: clip(r.Host),
+		})
+		return
 	}
-}
-
-// guard sets the fields that every answer has and refuses hosts that are not allowed.
-func (h *handler) guard(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Cache-Control", "no-store")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		if !h.allowed(r.Host) {
-			writeProblem(w, problem{
-				Status: http.StatusForbidden,
-				Detail: "this host is not served here; only loopback and configured hosts are",
-				Field:  "Host", Value: clip(r.Host),
-			})
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+	h.api.route(w, r)
 }
 
 // allowed reports whether hostport, a request's Host, names the loopback interface or a
@@ -108,7 +137,10 @@ func (h *handler) guard(next http.Handler) http.Handler {
 // up would be to trust the very DNS answer that an attacker controls.
 func (h *handler) allowed(hostport string) bool {
 	host := hostport
-	if name, _, err := net.SplitHostPort(hostport); err == nil {
+	if name, port, err := net.SplitHostPort(hostport); err == nil {
+		if strings.Trim(port, "0123456789") != "" {
+			return false
+		}
 		host = name
 	}
 	host = canonicalHost(host)
@@ -123,38 +155,8 @@ func (h *handler) allowed(hostport string) bool {
 
 // canonicalHost drops what may differ between two spellings of one host.
 func canonicalHost(host string) string {
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	return strings.ToLower(strings.TrimSuffix(host, "."))
-}
-
-// allow lets only the given methods through to next.
-func allow(next http.HandlerFunc, methods ...string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if slices.Contains(methods, r.Method) {
-			next(w, r)
-			return
-		}
-		w.Header().Set("Allow", strings.Join(methods, ", "))
-		writeProblem(w, problem{
-			Status: http.StatusMethodNotAllowed,
-			Detail: "this resource does not have that method",
-			Field:  "method", Value: clip(r.Method), Range: strings.Join(methods, ", "),
-		})
+	if inner, ok := strings.CutPrefix(host, "["); ok && strings.HasSuffix(inner, "]") {
+		host = strings.TrimSuffix(inner, "]")
 	}
-}
-
-func notFound(w http.ResponseWriter, r *http.Request) {
-	writeProblem(w, problem{
-		Status: http.StatusNotFound,
-		Detail: "there is no such resource",
-		Field:  "path", Value: clip(r.URL.Path), Range: "/state, /replicas",
-	})
-}
-
-func crossOrigin(w http.ResponseWriter, r *http.Request) {
-	writeProblem(w, problem{
-		Status: http.StatusForbidden,
-		Detail: "a change must not come from a page of another origin",
-		Field:  "Origin", Value: clip(r.Header.Get("Origin")),
-	})
+	return strings.ToLower(strings.TrimSuffix(host, "."))
 }

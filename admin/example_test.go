@@ -1,6 +1,8 @@
 package admin_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -14,7 +16,7 @@ import (
 )
 
 // A replica of three learns over HTTP that it is now one of four.
-func ExampleHandler() {
+func ExampleNew() {
 	limiter, err := quotient.New(
 		quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}},
 		quotient.StartPool(quotient.Pool{Replicas: 3, Ordinal: 2}),
@@ -22,8 +24,16 @@ func ExampleHandler() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// In a program: an http.Server with time-outs on a listener at 127.0.0.1.
-	srv := httptest.NewServer(admin.Handler(limiter, admin.Logger(slog.New(slog.DiscardHandler))))
+	var limiters quotient.Registry
+	if err := limiters.Add("api", limiter); err != nil {
+		log.Fatal(err)
+	}
+	handler, err := admin.New(&limiters, admin.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	// In a program: handler.Listen and handler.Serve.
+	srv := httptest.NewServer(handler)
 	defer srv.Close()
 
 	send := func(body string) {
@@ -60,4 +70,47 @@ func ExampleHandler() {
 	//   "value": "0",
 	//   "range": "a whole number from 1 to 1000000"
 	// }
+}
+
+// Two operators have seen the same state. The first changes the limit; the second is told.
+func ExampleClient() {
+	var limiters quotient.Registry
+	if _, err := limiters.Limiter("api", quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}}); err != nil {
+		log.Fatal(err)
+	}
+	handler, err := admin.New(&limiters, admin.Token("secret-0123456789"), admin.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	srv := httptest.NewServer(handler)
+	defer srv.Close()
+
+	client, err := admin.NewClient(srv.URL, admin.BearerToken("secret-0123456789"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	ctx := context.Background()
+	seen, err := client.Limiter(ctx, "api")
+	if err != nil {
+		log.Fatal(err)
+	}
+	raise := func(events float64) {
+		limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(events)}}
+		now, err := client.SetLimit(ctx, "api", limit, admin.IfMatch(seen.ETag))
+		if errors.Is(err, admin.ErrConflict) {
+			fmt.Println("somebody was faster")
+			return
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(now.Limit.Rates[0].Events, "a second")
+	}
+	raise(200)
+	raise(300)
+
+	// Output:
+	// 200 a second
+	// somebody was faster
 }

@@ -2,7 +2,8 @@ package admin
 
 import (
 	"encoding/json"
-	"strconv"
+	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -10,31 +11,134 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// FuzzParsePool holds: no body panics; what is accepted is in range, is JSON, and reads back as
+// saysWhy fails unless a refusal says why, in text that does not grow with the body.
+func saysWhy(t *testing.T, bad *Problem) {
+	t.Helper()
+	if bad.Status != 400 || bad.Detail == "" || bad.Field == "" || bad.Range == "" {
+		t.Fatalf("refusal %+v", bad)
+	}
+	if len(bad.Error()) > 8*maxValue+300 {
+		t.Fatalf("a refusal of %d bytes", len(bad.Error()))
+	}
+}
+
+// FuzzReplicas holds: no body panics; what is accepted is in range, is JSON, and reads back as
 // the same pool; what is refused says why in bounded text.
-func FuzzParsePool(f *testing.F) {
-	f.Add([]byte(`{"replicas":4,"ordinal":2}`))
+func FuzzReplicas(f *testing.F) {
+	f.Add([]byte(`{"replicas":4,"ordinal":2,"ttl_seconds":1.5}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		pool, bad := parsePool(body)
+		v, bad := readReplicas(body)
 		if bad != nil {
-			if pool != (quotient.Pool{}) || bad.Status != 400 || bad.Detail == "" || bad.Range == "" {
-				t.Fatalf("refusal %+v with pool %+v", bad, pool)
-			}
-			if len(bad.Error()) > 4*maxValue+200 {
-				t.Fatalf("a refusal of %d bytes", len(bad.Error()))
+			saysWhy(t, bad)
+			if v != (replicas{}) {
+				t.Fatalf("refused with %+v", v)
 			}
 			return
 		}
-		if pool.Replicas < 1 || pool.Replicas > maxReplicas || pool.Ordinal < 0 || pool.Ordinal > pool.Replicas || pool.Fixed {
-			t.Fatalf("accepted %+v", pool)
+		p := v.pool
+		if p.Validate() != nil || p.Fixed || v.ttl < 0 || v.ttl > longestWord {
+			t.Fatalf("accepted %+v", v)
 		}
-		var loose struct{ Replicas, Ordinal int }
-		if err := json.Unmarshal(body, &loose); err != nil || loose.Replicas != pool.Replicas || loose.Ordinal != pool.Ordinal {
-			t.Fatalf("encoding/json reads %+v (%v), parsePool %+v", loose, err, pool)
+		var loose struct {
+			Replicas, Ordinal int
+			TTL               *float64 `json:"ttl_seconds"`
 		}
-		canonical := `{"replicas":` + strconv.Itoa(pool.Replicas) + `,"ordinal":` + strconv.Itoa(pool.Ordinal) + `}`
-		if again, bad := parsePool([]byte(canonical)); bad != nil || again != pool {
+		if err := json.Unmarshal(body, &loose); err != nil || loose.Replicas != p.Replicas || loose.Ordinal != p.Ordinal || (loose.TTL != nil) != (v.ttl > 0) {
+			t.Fatalf("encoding/json reads %+v (%v), readReplicas %+v", loose, err, v)
+		}
+		canonical := fmt.Sprintf(`{"replicas":%d,"ordinal":%d}`, p.Replicas, p.Ordinal)
+		if again, bad := readReplicas([]byte(canonical)); bad != nil || again.pool != p {
 			t.Fatalf("%s reads back as %+v, %v", canonical, again, bad)
+		}
+	})
+}
+
+// FuzzLimit holds: no body panics; what is accepted the limiter accepts too, and it reads back as the same limit from what the client
+// would send of it.
+func FuzzLimit(f *testing.F) {
+	f.Add([]byte(`{"rates":[{"name":"a","unit":"b","events":1.5,"per_seconds":0.25,"burst":3,"aligned":false,"no_turns":true}],"in_flight":2,"deny":false}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		limit, bad := readLimitBody(body)
+		if bad != nil {
+			saysWhy(t, bad)
+			if !reflect.DeepEqual(limit, quotient.Limit{}) {
+				t.Fatalf("refused with %+v", limit)
+			}
+			return
+		}
+		if err := limit.Validate(); err != nil || !json.Valid(body) {
+			t.Fatalf("accepted %+v: %v", limit, err)
+		}
+		text, err := json.Marshal(newLimitRequest(limit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, bad := readLimitBody(text)
+		if bad != nil {
+			t.Fatalf("%s of %s: %v", text, body, bad)
+		}
+		sameLimit(t, limit, again)
+	})
+}
+
+// sameLimit compares limits; a period may have lost the nanoseconds that a float64 of seconds has no room for.
+func sameLimit(t *testing.T, a, b quotient.Limit) {
+	t.Helper()
+	if len(a.Rates) != len(b.Rates) {
+		t.Fatalf("%+v became %+v", a, b)
+	}
+	for i := range a.Rates {
+		if d := float64(a.Rates[i].Per-b.Rates[i].Per) / float64(a.Rates[i].Per); d < -1e-15 || d > 1e-15 {
+			t.Fatalf("%+v became %+v", a, b)
+		}
+		b.Rates[i].Per = a.Rates[i].Per
+	}
+	if !reflect.DeepEqual(a, b) && len(a.Rates) > 0 || a.InFlight != b.InFlight || a.Denies() != b.Denies() {
+		t.Fatalf("%+v became %+v", a, b)
+	}
+}
+
+// FuzzOverride holds: no body panics; what is accepted has a key that is UTF-8 as it was sent, and a limit that the limiter accepts.
+func FuzzOverride(f *testing.F) {
+	f.Add([]byte(`{"key":"K","limit":{"deny":true}}`))
+	f.Add([]byte(`{"key":"\ud83d\ude00","limit":null}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		v, bad := readOverride(body)
+		if bad != nil {
+			saysWhy(t, bad)
+			if v != (override{}) {
+				t.Fatalf("refused with %+v", v)
+			}
+			return
+		}
+		var loose struct {
+			Key   *string
+			Limit *struct{}
+		}
+		if err := json.Unmarshal(body, &loose); err != nil || loose.Key == nil || *loose.Key != v.key || (loose.Limit != nil) != (v.limit != nil) {
+			t.Fatalf("encoding/json reads %+v (%v), readOverride %+v", loose, err, v)
+		}
+		if !utf8.ValidString(v.key) || len(v.key) > longestKey || v.limit != nil && v.limit.Validate() != nil {
+			t.Fatalf("accepted %+v", v)
+		}
+	})
+}
+
+// FuzzDryRun holds: no body panics, and only one that says true turns it on.
+func FuzzDryRun(f *testing.F) {
+	f.Add([]byte(`{"dry_run":true}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		on, bad := readDryRun(body)
+		if bad != nil {
+			saysWhy(t, bad)
+			if on {
+				t.Fatal("refused and on")
+			}
+			return
+		}
+		var loose map[string]any
+		if err := json.Unmarshal(body, &loose); err != nil || len(loose) != 1 || loose["dry_run"] != on {
+			t.Fatalf("encoding/json reads %+v (%v), readDryRun %v", loose, err, on)
 		}
 	})
 }

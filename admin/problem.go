@@ -2,23 +2,29 @@ package admin
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"unicode/utf8"
 )
 
-// A problem is a refusal after RFC 9457. Field, Value and Range say what was wrong in the request:
-// its name, what was sent, what would be accepted.
-type problem struct {
-	Title  string `json:"title"`
-	Status int    `json:"status"`
+// ErrConflict is what a Problem with status 412 is, by errors.Is: somebody else has changed the limiter since the state that a write was
+// based on. Read it again and decide anew.
+var ErrConflict = errors.New("admin: the limiter was changed by somebody else")
+
+// A Problem is a refusal after RFC 9457. The handler sends it, and a Client returns it as *Problem. Field, Value and Range say what was
+// wrong in the request: its name (a path such as rates[1].per_seconds in a body), what was sent, clipped to 64 bytes, and what would be
+// accepted; they are empty where no single field is to blame.
+type Problem struct {
+	Title  string `json:"title"`  // of the status
+	Status int    `json:"status"` // of HTTP
 	Detail string `json:"detail"`
 	Field  string `json:"field,omitempty"`
 	Value  string `json:"value,omitempty"`
 	Range  string `json:"range,omitempty"`
 }
 
-// Error makes a problem an error, so that a parser can return one.
-func (p *problem) Error() string {
+// Error says what was wrong in one line.
+func (p *Problem) Error() string {
 	text := p.Detail
 	if p.Field != "" {
 		text = p.Field + ": " + text
@@ -32,19 +38,24 @@ func (p *problem) Error() string {
 	return text
 }
 
+// Is matches ErrConflict when the status is 412.
+func (p *Problem) Is(target error) bool {
+	return target == ErrConflict && p.Status == http.StatusPreconditionFailed
+}
+
 // writeProblem answers with p; the title follows from the status.
-func writeProblem(w http.ResponseWriter, p problem) {
+func writeProblem(w http.ResponseWriter, p *Problem) {
 	p.Title = http.StatusText(p.Status)
 	writeJSON(w, "application/problem+json", p.Status, p)
 }
 
-// writeJSON answers with v, which must be a value that can be encoded. A client that has gone
-// away in the meantime is nobody's error.
+// writeJSON answers with v. The encoder writes <, > and & as escapes, so that a key that holds
+// markup is none wherever the answer ends up. A client that has gone away in the meantime is nobody's error.
 func writeJSON(w http.ResponseWriter, contentType string, status int, v any) {
 	body, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		http.Error(w, "encoding the answer: "+err.Error(), http.StatusInternalServerError)
-		return
+		contentType, status = "application/problem+json", http.StatusInternalServerError
+		body = []byte(`{"title":"Internal Server Error","status":500,"detail":"the answer could not be encoded"}`)
 	}
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)

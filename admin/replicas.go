@@ -1,172 +1,71 @@
 package admin
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"mime"
-	"net/http"
-	"strconv"
+	"log/slog"
+	"time"
 
 	"github.com/quotient-go/quotient"
 )
 
-// maxBody is the largest request body that is read, in bytes. A pool needs about thirty; the
-// rest is room for white space.
-const maxBody = 64 << 10
+const (
+	// maxReplicas is the largest pool size that an operator can set. It is far above any real pool
+	// and catches a number that was meant for another field.
+	maxReplicas = 1_000_000
+	// longestWord is how long an operator's word may count that ends by itself; a year. Whoever wants longer leaves ttl_seconds out.
+	longestWord = 365 * 24 * time.Hour
+)
 
-// maxReplicas is the largest pool size that an operator can set. It is far above any real pool
-// and catches a number that was meant for another field.
-const maxReplicas = 1_000_000
-
-// putReplicas sets the pool size. It is an operator's word: it counts at once, undamped.
-func (h *handler) putReplicas(w http.ResponseWriter, r *http.Request) {
-	pool, bad := readPool(w, r)
-	if bad != nil {
-		writeProblem(w, *bad)
-		return
-	}
-	if err := h.setPool(pool, r.RemoteAddr); err != nil {
-		writeProblem(w, problem{Status: http.StatusBadRequest, Detail: err.Error()})
-		return
-	}
-	h.getState(w, r)
+// replicas is what PUT /replicas asks for. It is an operator's word: it counts at once, undamped.
+type replicas struct {
+	pool quotient.Pool
+	ttl  time.Duration // 0: for good
 }
 
-// setPool applies pool and logs what it replaced.
-func (h *handler) setPool(pool quotient.Pool, from string) error {
-	h.writing.Lock()
-	defer h.writing.Unlock()
-	old := h.limiter.Pool()
-	if err := h.limiter.SetPool(pool); err != nil {
-		return err
-	}
-	h.log.Info("quotient: pool size set by an operator",
-		slogPool("old", old), slogPool("new", pool), "from", from)
-	return nil
+func parseReplicas(body []byte) (change, *Problem) {
+	v, bad := readReplicas(body)
+	return change{what: "pool size", field: "replicas", all: true, show: showPool, apply: v.apply}, bad
 }
 
-// readPool reads the pool out of r's body.
-func readPool(w http.ResponseWriter, r *http.Request) (quotient.Pool, *problem) {
-	contentType := r.Header.Get("Content-Type")
-	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {
-		return quotient.Pool{}, &problem{
-			Status: http.StatusUnsupportedMediaType,
-			Detail: "the body is not said to be JSON",
-			Field:  "Content-Type", Value: clip(contentType), Range: "application/json",
-		}
+// readReplicas reads {"replicas":4,"ordinal":2,"ttl_seconds":600}. "ordinal" may be left out or 0: unknown; without "ttl_seconds" it is for good.
+func readReplicas(body []byte) (replicas, *Problem) {
+	f := readForm(body, `{"replicas":4,"ordinal":2}`, "replicas", "ordinal", "ttl_seconds")
+	var v replicas
+	v.pool.Replicas = f.whole("replicas", 1, maxReplicas)
+	if f.has("ordinal") {
+		v.pool.Ordinal = f.whole("ordinal", 0, v.pool.Replicas)
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		return quotient.Pool{}, &problem{
-			Status: http.StatusRequestEntityTooLarge,
-			Detail: "the body is too large",
-			Field:  "body", Range: fmt.Sprintf("at most %d bytes", maxBody),
-		}
+	if f.has("ttl_seconds") {
+		v.ttl = readTTL(&f)
 	}
-	if err != nil {
-		return quotient.Pool{}, &problem{Status: http.StatusBadRequest, Detail: "the body could not be read"}
+	if bad := f.problem(); bad != nil {
+		return replicas{}, bad
 	}
-	return parsePool(body)
+	return v, nil
 }
 
-// parsePool reads {"replicas":4,"ordinal":2}. It is stricter than encoding/json: names are exact,
-// none may be unknown or come twice, values are whole numbers in range, and nothing follows.
-// "ordinal" may be left out or 0: unknown.
-func parsePool(body []byte) (quotient.Pool, *problem) {
-	fields, bad := parseFields(body)
-	if bad != nil {
-		return quotient.Pool{}, bad
+func readTTL(f *form) time.Duration {
+	const wanted = "a number of seconds from 0.001 to 31536000; leave it out for good"
+	seconds := f.number("ttl_seconds", wanted)
+	if seconds < time.Millisecond.Seconds() || seconds > longestWord.Seconds() {
+		f.wrong("ttl_seconds", "out of range", wanted)
+		return 0
 	}
-	var pool quotient.Pool
-	if pool.Replicas, bad = whole(fields, "replicas", 1, maxReplicas); bad != nil {
-		return quotient.Pool{}, bad
-	}
-	if _, given := fields["ordinal"]; !given {
-		return pool, nil
-	}
-	if pool.Ordinal, bad = whole(fields, "ordinal", 0, pool.Replicas); bad != nil {
-		return quotient.Pool{}, bad
-	}
-	return pool, nil
+	return toDuration(seconds)
 }
 
-// parseFields reads one JSON object that has no other fields than replicas and ordinal.
-func parseFields(body []byte) (map[string]json.RawMessage, *problem) {
-	dec := json.NewDecoder(bytes.NewReader(body))
-	if first, err := dec.Token(); err != nil || first != json.Delim('{') {
-		return nil, malformed(body, "the body is not a JSON object")
+func (v replicas) apply(l *quotient.Limiter) error {
+	if v.ttl > 0 {
+		return l.SetPoolFor(v.pool, v.ttl)
 	}
-	fields := make(map[string]json.RawMessage, 2)
-	for dec.More() {
-		token, err := dec.Token()
-		name, ok := token.(string)
-		if err != nil || !ok {
-			return nil, malformed(body, "the body is not a JSON object")
-		}
-		if bad := checkName(fields, name); bad != nil {
-			return nil, bad
-		}
-		var value json.RawMessage
-		if err := dec.Decode(&value); err != nil {
-			return nil, malformed(body, "the value of "+name+" is not JSON")
-		}
-		fields[name] = value
-	}
-	if _, err := dec.Token(); err != nil {
-		return nil, malformed(body, "the JSON object does not end")
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return nil, malformed(body, "something follows the JSON object")
-	}
-	return fields, nil
+	return l.SetPool(v.pool)
 }
 
-// checkName refuses a name that is unknown, or that fields already has.
-func checkName(fields map[string]json.RawMessage, name string) *problem {
-	detail := ""
-	if name != "replicas" && name != "ordinal" {
-		detail = "there is no such field"
-	} else if _, twice := fields[name]; twice {
-		detail = "the field comes twice"
-	} else {
-		return nil
+// showPool is the pool of a limiter for the log.
+func showPool(l *quotient.Limiter) slog.Value {
+	p := l.Stats().Pool
+	attrs := []slog.Attr{slog.Int("replicas", p.Replicas), slog.Int("ordinal", p.Ordinal), slog.Bool("fixed", p.Fixed)}
+	if !p.Until.IsZero() {
+		attrs = append(attrs, slog.Time("until", p.Until))
 	}
-	return &problem{Status: http.StatusBadRequest, Detail: detail, Field: clip(name), Range: "replicas, ordinal"}
-}
-
-// whole reads the named field, a whole number from low to high.
-func whole(fields map[string]json.RawMessage, name string, low, high int) (int, *problem) {
-	bad := &problem{
-		Status: http.StatusBadRequest,
-		Field:  name,
-		Value:  clip(string(fields[name])),
-		Range:  fmt.Sprintf("a whole number from %d to %d", low, high),
-	}
-	value, given := fields[name]
-	if !given {
-		bad.Detail = "the field is missing"
-		return 0, bad
-	}
-	n, err := strconv.Atoi(string(value))
-	if errors.Is(err, strconv.ErrSyntax) {
-		bad.Detail = "not a whole number"
-		return 0, bad
-	}
-	if err != nil || n < low || n > high {
-		bad.Detail = "out of range"
-		return 0, bad
-	}
-	return n, nil
-}
-
-// malformed is the refusal of a body as a whole.
-func malformed(body []byte, detail string) *problem {
-	return &problem{
-		Status: http.StatusBadRequest,
-		Detail: detail,
-		Field:  "body", Value: clip(string(body)), Range: `{"replicas":4,"ordinal":2}`,
-	}
+	return slog.GroupValue(attrs...)
 }

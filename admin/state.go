@@ -1,24 +1,43 @@
 package admin
 
 import (
-	"log/slog"
-	"net/http"
+	"maps"
+	"math"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/quotient-go/quotient"
 )
 
-// state is the JSON of quotient.Stats. Its field names are a promise: they are added to, never
-// changed. Rates and shares are in events a second, durations in seconds.
-type state struct {
-	Limit          limitState        `json:"limit"`
-	Rules          []ruleState       `json:"rules"`
-	Pool           poolState         `json:"pool"`
-	Keys           int               `json:"keys"`
+// State is the answer of GET /state and of every PUT. The JSON names of it and of its parts are a promise: they are
+// added to, never changed. Rates and shares are in events a second, durations in seconds; no number is NaN or infinite.
+type State struct {
+	Time     time.Time               `json:"time"` // of the answer
+	Process  Process                 `json:"process"`
+	Limiters map[string]LimiterState `json:"limiters"` // those that were asked for, by name
+}
+
+// Process is what the limiters run in.
+type Process struct {
+	Started time.Time `json:"started"`
+	Go      string    `json:"go"`      // version of Go
+	Version string    `json:"version"` // of the program's main module; "(devel)" or "" when it was not built from a version
+}
+
+// LimiterState is where one limiter stands. See quotient.Stats for what is counted.
+type LimiterState struct {
+	Limit          LimitState        `json:"limit"` // over the fleet
+	Rules          []RuleState       `json:"rules"` // of the limit, with this replica's share
+	Pool           PoolState         `json:"pool"`
+	Keys           int               `json:"keys"` // remembered
 	MaxKeys        int               `json:"max_keys"`
 	Waiting        int               `json:"waiting"`
 	InFlight       int               `json:"in_flight"`
 	Admitted       uint64            `json:"admitted"`
-	Refused        map[string]uint64 `json:"refused"`
+	Refused        map[string]uint64 `json:"refused"` // by reason
 	Waited         uint64            `json:"waited"`
 	Cancelled      uint64            `json:"cancelled"`
 	Evicted        uint64            `json:"evicted"`
@@ -26,91 +45,146 @@ type state struct {
 	DoubleReleases uint64            `json:"double_releases"`
 	Reclaimed      uint64            `json:"reclaimed"`
 	Throttled      uint64            `json:"throttled"`
+
+	ETag           string                `json:"etag"`             // for If-Match: stands for the configuration, not for the counters
+	Version        uint64                `json:"version"`          // counts the changes of configuration
+	DryRun         bool                  `json:"dry_run"`          // everything is admitted
+	DryRunAdmitted map[string]uint64     `json:"dry_run_admitted"` // asks that only the dry run admitted, by the reason of the refusal that it spared them
+	Expired        uint64                `json:"expired"`          // turns that were lost
+	OverrideCount  int                   `json:"override_count"`
+	Overrides      map[string]LimitState `json:"overrides"` // by key: the first 1,000
 }
 
-type limitState struct {
-	Rates    []rateState `json:"rates"`
-	InFlight int         `json:"in_flight"`
-	Denies   bool        `json:"denies"` // everything is refused
+// LimitState is a limit over the fleet.
+type LimitState struct {
+	Rates    []RateState `json:"rates"`
+	InFlight int         `json:"in_flight"` // slots; 0 for no such bound
+	Denies   bool        `json:"denies"`    // everything is refused
 }
 
-type rateState struct {
+// RateState is one rate of a limit.
+type RateState struct {
 	Name       string  `json:"name"`
-	Unit       string  `json:"unit"`
+	Unit       string  `json:"unit"` // "" for requests
 	Events     float64 `json:"events"`
 	PerSeconds float64 `json:"per_seconds"`
-	Burst      int     `json:"burst"`
+	Burst      int     `json:"burst"` // 0 for one second's events
 	Aligned    bool    `json:"aligned"`
+	NoTurns    bool    `json:"no_turns"`
 }
 
-type ruleState struct {
+// RuleState is one rule of the limit with the part of it that this replica enforces.
+type RuleState struct {
 	Name  string  `json:"name"`
 	Unit  string  `json:"unit"`
-	Limit float64 `json:"limit"`
-	Share float64 `json:"share"`
-	Burst float64 `json:"burst"`
+	Limit float64 `json:"limit"` // events a second, or slots, over the fleet
+	Share float64 `json:"share"` // the same, here
+	Burst float64 `json:"burst"` // events, here; 0 for windows and slots
 }
 
-type poolState struct {
-	Replicas   int     `json:"replicas"`
-	Ordinal    int     `json:"ordinal"`
-	Fixed      bool    `json:"fixed"`
-	Source     string  `json:"source"`
-	AgeSeconds float64 `json:"age_seconds"`
-	Reports    uint64  `json:"reports"`
-	Errors     uint64  `json:"errors"`
-	Rejected   uint64  `json:"rejected"`
-	LastError  string  `json:"last_error"`
+// PoolState is the pool in force and how it came to be.
+type PoolState struct {
+	Replicas   int       `json:"replicas"`
+	Ordinal    int       `json:"ordinal"` // 0 for unknown
+	Fixed      bool      `json:"fixed"`
+	Source     string    `json:"source"` // configured, set, followed or awaited
+	AgeSeconds float64   `json:"age_seconds"`
+	Reports    uint64    `json:"reports"`
+	Errors     uint64    `json:"errors"`
+	Rejected   uint64    `json:"rejected"`
+	LastError  string    `json:"last_error"`
+	Until      time.Time `json:"until,omitzero"` // when the operator's word ends; absent: never
 }
 
-func (h *handler) getState(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, "application/json", http.StatusOK, newState(h.limiter.Stats()))
+// mostOverrides is how many overrides a state shows. A limiter may have as many as half its keys, and the state is sent once a second.
+const mostOverrides = 1000
+
+var started = time.Now()
+
+func newState(limiters map[string]*quotient.Limiter) State {
+	s := State{
+		Time: time.Now(), Process: Process{Started: started, Go: runtime.Version()},
+		Limiters: make(map[string]LimiterState, len(limiters)),
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		s.Process.Version = info.Main.Version
+	}
+	for name, l := range limiters {
+		s.Limiters[name] = stateOfLimiter(name, l)
+	}
+	return s
 }
 
-func newState(s quotient.Stats) state {
-	return state{
+// stateOfLimiter reads the version first: a change in between makes the tag older than the state, and a write that relies on it fails.
+func stateOfLimiter(name string, l *quotient.Limiter) LimiterState {
+	tag := etag(name, l)
+	s := newLimiterState(l.Stats())
+	s.ETag = tag
+	overrides := l.Overrides()
+	s.OverrideCount = len(overrides)
+	for _, key := range slices.Sorted(maps.Keys(overrides)) {
+		if len(s.Overrides) == mostOverrides {
+			break
+		}
+		s.Overrides[strings.ToValidUTF8(key, "\uFFFD")] = newLimitState(overrides[key])
+	}
+	return s
+}
+
+func newLimiterState(s quotient.Stats) LimiterState {
+	return LimiterState{
 		Limit: newLimitState(s.Limit), Rules: newRuleStates(s.Rules), Pool: newPoolState(s.Pool),
 		Keys: s.Keys, MaxKeys: s.MaxKeys, Waiting: s.Waiting, InFlight: s.InFlight,
-		Admitted: s.Admitted, Refused: newRefused(s.Refused), Waited: s.Waited,
+		Admitted: s.Admitted, Refused: byName(s.Refused), Waited: s.Waited,
 		Cancelled: s.Cancelled, Evicted: s.Evicted, Overflowed: s.Overflowed,
 		DoubleReleases: s.DoubleReleases, Reclaimed: s.Reclaimed, Throttled: s.Throttled,
+		Version: s.Version, DryRun: s.DryRun, DryRunAdmitted: byName(s.DryRunAdmitted), Expired: s.Expired,
+		OverrideCount: s.Overrides, Overrides: make(map[string]LimitState),
 	}
 }
 
-func newLimitState(limit quotient.Limit) limitState {
-	rates := make([]rateState, 0, len(limit.Rates))
+func newLimitState(limit quotient.Limit) LimitState {
+	rates := make([]RateState, 0, len(limit.Rates))
 	for _, r := range limit.Rates {
-		rates = append(rates, rateState{
-			Name: r.Name, Unit: r.Unit, Events: r.Events, PerSeconds: r.Per.Seconds(), Burst: r.Burst, Aligned: r.Aligned,
+		rates = append(rates, RateState{
+			Name: r.Name, Unit: r.Unit, Events: finite(r.Events), PerSeconds: r.Per.Seconds(), Burst: r.Burst,
+			Aligned: r.Aligned, NoTurns: r.NoTurns,
 		})
 	}
-	return limitState{Rates: rates, InFlight: limit.InFlight, Denies: limit.Denies()}
+	return LimitState{Rates: rates, InFlight: limit.InFlight, Denies: limit.Denies()}
 }
 
-func newRuleStates(rules []quotient.RuleStats) []ruleState {
-	states := make([]ruleState, 0, len(rules))
+func newRuleStates(rules []quotient.RuleStats) []RuleState {
+	states := make([]RuleState, 0, len(rules))
 	for _, r := range rules {
-		states = append(states, ruleState(r))
+		states = append(states, newRuleState(r))
 	}
 	return states
 }
 
-func newPoolState(p quotient.PoolStats) poolState {
-	return poolState{
+func newRuleState(r quotient.RuleStats) RuleState {
+	return RuleState{Name: r.Name, Unit: r.Unit, Limit: finite(r.Limit), Share: finite(r.Share), Burst: finite(r.Burst)}
+}
+
+func newPoolState(p quotient.PoolStats) PoolState {
+	return PoolState{
 		Replicas: p.Replicas, Ordinal: p.Ordinal, Fixed: p.Fixed, Source: p.Source, AgeSeconds: p.Age.Seconds(),
-		Reports: p.Reports, Errors: p.Errors, Rejected: p.Rejected, LastError: p.LastError,
+		Reports: p.Reports, Errors: p.Errors, Rejected: p.Rejected, LastError: p.LastError, Until: p.Until,
 	}
 }
 
-func newRefused(refused map[quotient.Reason]uint64) map[string]uint64 {
-	counts := make(map[string]uint64, len(refused))
-	for reason, n := range refused {
-		counts[reason.String()] = n
+func byName(counts map[quotient.Reason]uint64) map[string]uint64 {
+	named := make(map[string]uint64, len(counts))
+	for reason, n := range counts {
+		named[reason.String()] = n
 	}
-	return counts
+	return named
 }
 
-// slogPool is one log attribute for a pool.
-func slogPool(name string, p quotient.Pool) slog.Attr {
-	return slog.Group(name, "replicas", p.Replicas, "ordinal", p.Ordinal, "fixed", p.Fixed)
+// finite makes any number one that JSON can carry: no number is 0, and infinity the largest one.
+func finite(x float64) float64 {
+	if math.IsNaN(x) {
+		return 0
+	}
+	return max(-math.MaxFloat64, min(x, math.MaxFloat64))
 }

@@ -1,0 +1,181 @@
+// The one dialog of the page: a change in two steps (fill in, confirm), or a text to read.
+import { el, table } from "./dom.js";
+import { get, put } from "./api.js";
+import { showFieldError, clearFieldErrors } from "./fields.js";
+
+const dialog = document.getElementById("dialog");
+const form = document.getElementById("dialog-form");
+const title = document.getElementById("dialog-title");
+const about = document.getElementById("dialog-about");
+const alertBox = document.getElementById("dialog-alert");
+const body = document.getElementById("dialog-body");
+const actions = document.getElementById("dialog-actions");
+
+let onSubmit = () => {};
+let opener = null;
+let visit = 0; // counts openings, so that an answer that comes late does not land in the next dialog
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  onSubmit();
+});
+
+dialog.addEventListener("close", () => {
+  if (dialog.open) return; // it was opened again before this event came
+  visit += 1;
+  body.replaceChildren();
+  const home = opener?.isConnected ? opener : document.getElementById("main");
+  home.focus();
+});
+
+function open(heading, text) {
+  opener = document.activeElement;
+  visit += 1;
+  show(heading, text, [], []);
+  dialog.showModal();
+  return visit;
+}
+
+function show(heading, text, content, buttons) {
+  title.textContent = heading;
+  about.textContent = text;
+  about.hidden = text === "";
+  warn(null);
+  body.replaceChildren(...content);
+  actions.replaceChildren(...buttons);
+}
+
+// warn shows a message above the form, or none. extra is a button that helps.
+function warn(message, extra) {
+  alertBox.hidden = message === null;
+  alertBox.replaceChildren(...(message === null ? [] : [el("p", { text: message }), ...(extra ? [extra] : [])]));
+}
+
+function button(text, onclick, kind = "") {
+  return el("button", { type: "button", class: kind, text, onclick });
+}
+
+const cancel = () => button("Cancel", () => dialog.close());
+
+// read opens the dialog with something to read; load returns its nodes, and is asked again by Refresh.
+export async function read(heading, load, extra = []) {
+  const mine = open(heading, "");
+  onSubmit = () => dialog.close();
+  const refresh = async () => {
+    try {
+      const content = await load();
+      if (mine !== visit) return;
+      warn(null);
+      body.replaceChildren(...content);
+    } catch (problem) {
+      if (mine === visit) warn(explain(problem));
+    }
+  };
+  actions.replaceChildren(...extra.map(([text, act]) => button(text, () => { dialog.close(); act(); })), button("Refresh", refresh), el("button", { class: "primary", text: "Close" }));
+  title.focus();
+  await refresh();
+}
+
+// change opens the dialog for a change:
+//   title, about  what is changed
+//   query         whose state the operator sees, for GET state
+//   edit(seen)    { nodes, focus, collect } of the form's fields; collect returns { path, targets, body, rows, done };
+//                 targets are { limiter, etag } with the tag of what the operator saw, rows are [what, old, new]. Without nodes there is nothing to fill in, and the confirmation comes first.
+export async function change(spec) {
+  const mine = open(spec.title, spec.about);
+  actions.replaceChildren(cancel());
+  await start(spec, mine);
+}
+
+// start reads the state that the operator is going to change, with its version, and shows the form.
+async function start(spec, mine) {
+  try {
+    const seen = await get("state", spec.query);
+    if (mine !== visit) return;
+    const editor = spec.edit(seen);
+    if (editor.nodes) edit(spec, editor, mine);
+    else confirm(spec, editor, mine);
+  } catch (problem) {
+    if (mine === visit) warn(explain(problem), button("Try again", () => start(spec, mine)));
+  }
+}
+
+function edit(spec, editor, mine) {
+  show(spec.title, spec.about, editor.nodes, [cancel(), el("button", { class: "primary", text: "Review change" })]);
+  onSubmit = () => {
+    clearFieldErrors(body);
+    confirm(spec, editor, mine);
+  };
+  const first = editor.focus ?? body.querySelector('input[type="text"]:not([readonly])');
+  first.focus();
+  first.select();
+}
+
+// confirm shows what would change, old beside new, and sends it when the operator says so.
+function confirm(spec, editor, mine) {
+  const wanted = editor.collect();
+  const back = editor.nodes ? button("Back", () => edit(spec, editor, mine)) : cancel();
+  const apply = el("button", { class: "primary", text: "Apply change" });
+  show(`Confirm: ${spec.title}`, spec.about, [comparison(wanted.rows)], [back, apply]);
+  onSubmit = () => send(spec, editor, mine, wanted, apply);
+  title.focus();
+}
+
+// send makes the change, limiter by limiter where there are several: each with the tag of what the operator saw of it.
+async function send(spec, editor, mine, wanted, apply) {
+  if (apply.disabled) return;
+  apply.disabled = true;
+  const changed = [];
+  try {
+    for (const { limiter, etag } of wanted.targets) {
+      await put(wanted.path, { limiter }, wanted.body, etag);
+      changed.push(limiter);
+    }
+    if (mine === visit) dialog.close();
+    spec.done(wanted.done);
+  } catch (problem) {
+    if (mine !== visit) return;
+    apply.disabled = false;
+    failed(spec, editor, mine, problem, changed.length ? `Changed already: ${changed.join(", ")}.` : "Nothing was changed by you.");
+  }
+}
+
+function failed(spec, editor, mine, problem, changed) {
+  if (problem.status === 412) {
+    actions.replaceChildren(cancel());
+    const reload = button("Reload", () => start(spec, mine), "primary");
+    warn(`Somebody else changed it after you had opened this dialog. ${changed} Reload to see the values of now.`, reload);
+    reload.focus();
+    return;
+  }
+  if (editor.nodes && problem.problem?.field) {
+    edit(spec, editor, mine);
+    if (showFieldError(body, problem.problem.field, sentence(problem.problem))) return;
+  }
+  warn(`${explain(problem)} ${changed}`);
+}
+
+function comparison(rows) {
+  const line = ([what, old, now]) =>
+    el("tr", { class: old === now ? "same" : "" },
+      el("th", { scope: "row", text: what }),
+      el("td", { text: old }),
+      el("td", {}, el("span", { class: "arrow", "aria-hidden": "true", text: old === now ? "" : "→ " }), el("strong", { text: old === now ? "unchanged" : now })));
+  return table("What would change", ["Setting", "Now", "After"], el("tbody", { class: "compare" }, ...rows.map(line)));
+}
+
+// sentence says what the service did not like about a field.
+function sentence(problem) {
+  const detail = problem.detail || "not accepted";
+  const got = problem.value && !detail.includes(problem.value) ? `, got ${problem.value}` : "";
+  const want = problem.range ? ` Wanted: ${problem.range}.` : "";
+  return `${detail[0].toUpperCase()}${detail.slice(1)}${got}.${want}`;
+}
+
+// explain says why a request failed, with the field's name.
+function explain(problem) {
+  if (problem.status === undefined) return "The service cannot be reached.";
+  if (problem.status === 401) return "The service wants a token. Close this dialog and enter one.";
+  const name = problem.problem?.field;
+  return name ? `${name}: ${sentence(problem.problem)}` : `${problem.message}.`;
+}

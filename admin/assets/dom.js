@@ -1,0 +1,95 @@
+// Small helpers that make elements and text. Text only ever becomes text: nothing here parses markup.
+
+const svgSpace = "http://www.w3.org/2000/svg";
+
+// el makes an element. Of props, "on…" are listeners, "class", "text" and "data" are what they say, the rest are attributes;
+// an attribute of null or false is left out, of true is empty.
+export function el(name, props = {}, ...children) {
+  return fill(document.createElement(name), props, children);
+}
+
+// svg makes an element of a picture, with attributes as el does.
+export function svg(name, props = {}, ...children) {
+  return fill(document.createElementNS(svgSpace, name), props, children);
+}
+
+function fill(node, props, children) {
+  for (const [name, value] of Object.entries(props)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "text") node.textContent = value;
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+// setText changes a node's text only where it differs, so that selections and screen readers are left in peace.
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+let ids = 0;
+export function newID(prefix) {
+  ids += 1;
+  return `${prefix}-${ids}`;
+}
+
+// number writes a number short enough for a table: 0.05, 12.3, 1,234, 1.2M.
+export function number(n) {
+  if (!Number.isFinite(n)) return "–";
+  const size = Math.abs(n);
+  if (size >= 1e6) return new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 }).format(n);
+  const digits = size >= 100 || Number.isInteger(n) ? 0 : size >= 1 ? 1 : 3;
+  return new Intl.NumberFormat("en", { maximumFractionDigits: digits }).format(n);
+}
+
+// exact writes a number as an operator typed it, with separators.
+export function exact(n) {
+  return new Intl.NumberFormat("en", { maximumFractionDigits: 9 }).format(n);
+}
+
+// duration writes seconds in the largest unit that keeps them readable.
+export function duration(seconds) {
+  if (seconds < 1) return "less than 1 s";
+  if (seconds < 120) return `${Math.floor(seconds)} s`;
+  if (seconds < 7200) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h`;
+  return `${Math.floor(seconds / 86400)} days`;
+}
+
+// period writes the length of a rate's period as the part behind "per".
+export function period(seconds) {
+  const names = { 1: "s", 60: "min", 3600: "h", 86400: "day" };
+  return names[seconds] ?? (seconds < 1 ? `${exact(seconds * 1000)} ms` : `${exact(seconds)} s`);
+}
+
+// rateText and limitText write a limit in words.
+export function rateText(rate) {
+  const unit = rate.unit ? ` ${rate.unit}` : "";
+  const more = [];
+  if (rate.burst) more.push(`burst ${exact(rate.burst)}`);
+  if (rate.aligned) more.push("aligned");
+  if (rate.no_turns) more.push("no turns");
+  return `${exact(rate.events)}${unit} / ${period(rate.per_seconds)}${more.length ? ` (${more.join(", ")})` : ""}`;
+}
+
+export function limitText(limit) {
+  if (!limit) return "the limiter's own";
+  if (limit.denies || limit.deny) return "deny everything";
+  const parts = limit.rates.map(rateText);
+  if (limit.in_flight) parts.push(`${exact(limit.in_flight)} in flight`);
+  return parts.length ? parts.join(" and ") : "no limit";
+}
+
+// words writes a refusal's reason without its underscores.
+export function words(reason) {
+  return reason.replaceAll("_", " ");
+}
+
+// table makes a table that scrolls by itself where it is too wide; the box can have the focus, so that keys scroll it.
+export function table(caption, columns, body) {
+  const head = columns.map((text) => (text === "" ? el("td") : el("th", { scope: "col", text })));
+  return el("div", { class: "scroll", role: "group", "aria-label": caption, tabindex: "0" },
+    el("table", {}, el("caption", { class: "hidden", text: caption }), el("thead", {}, el("tr", {}, ...head)), body));
+}

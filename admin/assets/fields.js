@@ -1,0 +1,80 @@
+// Fields of a form: each with a label, a hint and room for an error that is tied to it.
+import { el, newID } from "./dom.js";
+
+// field makes a labelled control. name is the path of the field in the request, which errors are matched against.
+export function field(name, label, control, hint = "") {
+  const id = newID("field");
+  control.id = id;
+  control.dataset.field = name;
+  control.setAttribute("aria-describedby", `${id}-hint ${id}-error`);
+  return el(
+    "div",
+    { class: "field" },
+    el("label", { for: id, text: label }),
+    control,
+    el("p", { id: `${id}-hint`, class: "hint", text: hint, hidden: hint === "" }),
+    el("p", { id: `${id}-error`, class: "error" }),
+  );
+}
+
+export function numeric(value) {
+  return el("input", { type: "text", inputmode: "decimal", autocomplete: "off", value: value ?? "" });
+}
+
+export function textual(value) {
+  return el("input", { type: "text", autocomplete: "off", autocapitalize: "off", spellcheck: "false", value: value ?? "" });
+}
+
+// select makes a list to choose from; options are [value, label].
+export function select(options, chosen) {
+  return el("select", {}, ...options.map(([value, text]) => el("option", { value, text, selected: value === chosen })));
+}
+
+// choice makes a group of radio buttons; options are [value, label].
+export function choice(name, legend, options, chosen, onChange) {
+  const group = newID("choice");
+  const radios = options.map(([value, label]) => {
+    const input = el("input", { type: "radio", name: group, value, checked: value === chosen, onchange: () => onChange(value) });
+    input.dataset.field = name;
+    return el("label", { class: "option" }, input, el("span", { text: label }));
+  });
+  return el("fieldset", { class: "choice" }, el("legend", { text: legend }), ...radios);
+}
+
+export function checkbox(name, label, checked) {
+  const input = el("input", { type: "checkbox", checked });
+  input.dataset.field = name;
+  return { input, node: el("label", { class: "option" }, input, el("span", { text: label })) };
+}
+
+// numberOf returns what stands in a control as a number, or as it is where it is none: the service then says what it wants.
+// Nothing at all is undefined, which leaves the field out of the request.
+export function numberOf(control) {
+  const text = control.value.trim().replaceAll(",", "");
+  if (text === "") return undefined;
+  const n = Number(text);
+  return Number.isFinite(n) ? n : text;
+}
+
+// plain brings two spellings of a field's path together: "limit.rates[0].per_seconds" and "Rates[0].PerSeconds".
+function plain(path) {
+  return path.toLowerCase().replace(/^limit\./, "").replaceAll("_", "");
+}
+
+// showFieldError puts a message next to the field with that path and moves there. It tells whether there is one.
+export function showFieldError(root, path, message) {
+  const wanted = plain(path ?? "");
+  const controls = [...root.querySelectorAll("[data-field]")];
+  const control = controls.find((c) => plain(c.dataset.field) === wanted) ?? controls.find((c) => plain(c.dataset.field).endsWith(`.${wanted}`));
+  const error = control && document.getElementById(`${control.id}-error`);
+  if (!error) return false;
+  error.textContent = message;
+  control.setAttribute("aria-invalid", "true");
+  control.focus();
+  return true;
+}
+
+export function clearFieldErrors(root) {
+  for (const error of root.querySelectorAll(".error")) error.textContent = "";
+  for (const control of root.querySelectorAll("[aria-invalid]")) control.removeAttribute("aria-invalid");
+}

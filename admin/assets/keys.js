@@ -1,0 +1,102 @@
+// The hottest keys of a limiter, asked for every three seconds while they can be seen, and what the limiter says of one key.
+import { el, setText, table, number, exact } from "./dom.js";
+import { get } from "./api.js";
+import { read } from "./dialog.js";
+import { override } from "./changes.js";
+import { field, textual } from "./fields.js";
+
+const pause = 3000;
+const hovers = matchMedia("(hover: hover)");
+
+export class HotKeys {
+  // onUse is told of the hottest key, or null, whenever there is news.
+  constructor(limiter, done, onUse) {
+    this.limiter = limiter;
+    this.done = done;
+    this.onUse = onUse;
+    this.timer = null;
+    this.body = el("tbody");
+    this.note = el("p", { class: "empty", text: "No key yet." });
+    const columns = ["Key", "Used", "Waiting", "In flight", "Left", "Pace", ""];
+    this.table = table("Hottest keys: most waiting first, then most used up", columns, this.body);
+    this.table.hidden = true;
+    const key = textual("");
+    const form = el("form", { class: "ask", onsubmit: (event) => { event.preventDefault(); this.explain(key.value); } },
+      field("key", "Any key", key), el("button", { text: "Explain" }));
+    this.node = el("div", { class: "part" }, el("h3", { text: "Hottest keys" }), this.table, this.note, form);
+  }
+
+  look(inSight) {
+    if (inSight === (this.timer !== null)) return;
+    if (!inSight) {
+      clearInterval(this.timer);
+      this.timer = null;
+      return;
+    }
+    this.timer = setInterval(() => this.refresh(), pause);
+    this.refresh();
+  }
+
+  // held tells whether somebody points at a row: then it must not move away under them.
+  held() {
+    return this.body.matches(":focus-within") || (hovers.matches && this.body.matches(":hover"));
+  }
+
+  async refresh() {
+    if (this.asking) return;
+    this.asking = true;
+    try {
+      const { keys } = await get("keys", { limiter: this.limiter, top: 20 });
+      this.onUse(keys.length ? keys.reduce((a, b) => (b.used > a.used ? b : a)) : null);
+      this.show(keys);
+    } catch {
+      // The stream says when the service cannot be reached; the keys stay as they were.
+    } finally {
+      this.asking = false;
+    }
+  }
+
+  show(keys) {
+    const paused = this.held();
+    setText(this.note, paused ? "Not refreshed while you are in the table." : "No key yet.");
+    this.note.hidden = keys.length > 0 && !paused;
+    if (paused) return;
+    this.table.hidden = keys.length === 0;
+    this.body.replaceChildren(...keys.map((use) => this.line(use)));
+  }
+
+  line(use) {
+    const percent = Math.round(use.used * 100);
+    const bar = el("meter", { min: 0, max: 100, high: 80, optimum: 0, value: percent, "aria-hidden": "true" });
+    return el("tr", {},
+      el("th", { scope: "row", class: "key" }, name(use.key), use.overridden ? el("span", { class: "badge", text: "override" }) : null),
+      el("td", {}, el("span", { class: "use" }, bar, el("span", { text: `${percent} %` }))),
+      el("td", { text: exact(use.waiting) }),
+      el("td", { text: exact(use.in_flight) }),
+      el("td", { text: use.tokens.map(number).join(", ") || "–" }),
+      el("td", { text: use.rate ? `${number(use.rate)}/s` : "–" }),
+      el("td", { class: "acts" }, el("button", { type: "button", class: "small", text: "Explain", "aria-label": `Explain ${use.key}`, onclick: () => this.explain(use.key) })));
+  }
+
+  explain(key) {
+    const load = async () => explanation(await get("explain", { limiter: this.limiter, key }));
+    read(`Key ${key === "" ? "(empty)" : key}`, load, [["Override this key", () => override(this.limiter, key, this.done)]]);
+  }
+}
+
+function name(key) {
+  return el("span", { text: key === "" ? "(empty key)" : key });
+}
+
+function explanation(about) {
+  const line = (rule) => el("tr", {},
+    el("th", { scope: "row", text: rule.name }),
+    ...[rule.limit, rule.share, rule.ceiling].map((n) => el("td", { text: number(n) })),
+    el("td", { text: `${number(rule.tokens)} left` }),
+    el("td", { text: rule.resets_seconds > 0 ? `in ${number(rule.resets_seconds)} s` : "–" }));
+  const columns = ["Rule", "Limit", "Share", "Ceiling", "Stands at", "Full again"];
+  return [
+    el("pre", { class: "text", text: about.text }),
+    table("Rules as they stand for this key", columns, el("tbody", {}, ...about.rules.map(line))),
+  ];
+}

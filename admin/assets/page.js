@@ -1,0 +1,221 @@
+// The page: keeps the stream of states going and shows what it says.
+import { el, setText, duration, number } from "./dom.js";
+import { events, setToken } from "./api.js";
+import { LimiterView } from "./limiter.js";
+import { showFleet } from "./fleet.js";
+
+const at = (id) => document.getElementById(id);
+const views = new Map(); // by limiter
+let state = null;
+let process = ""; // when the service's process started
+
+// Theme: what the system says, until the operator chooses.
+const themes = ["system", "light", "dark"];
+function themeNow() {
+  return document.documentElement.dataset.theme ?? "system";
+}
+function showTheme() {
+  setText(at("theme-name"), themeNow());
+}
+at("theme").addEventListener("click", () => {
+  const next = themes[(themes.indexOf(themeNow()) + 1) % themes.length];
+  if (next === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = next;
+  try {
+    localStorage.setItem("quotient-theme", next);
+  } catch {
+    // Storage is forbidden here: the choice holds until the page is closed.
+  }
+  showTheme();
+});
+showTheme();
+
+// What has been done is said for some seconds.
+let noticeTimer = 0;
+function notice(text) {
+  clearTimeout(noticeTimer);
+  setText(at("notice"), text);
+  noticeTimer = setTimeout(() => setText(at("notice"), ""), 8000);
+}
+
+// The connection. Its state is one of connecting, live, lost.
+const longest = 15; // seconds between two attempts
+const wake = new EventTarget(); // "retry": do not wait any longer
+let attempts = 0;
+at("retry").addEventListener("click", () => wake.dispatchEvent(new Event("retry")));
+addEventListener("online", () => wake.dispatchEvent(new Event("retry")));
+
+function link(kind, text) {
+  at("link").dataset.state = kind;
+  setText(at("link-text"), text);
+}
+
+function alive() {
+  if (at("link").dataset.state === "live") return;
+  const again = document.body.classList.contains("stale");
+  attempts = 0;
+  link("live", "Live");
+  at("banner").hidden = true;
+  document.body.classList.remove("stale");
+  setText(at("status"), again ? "Connected again. The numbers are live." : "Connected. The numbers are live.");
+  if (again) notice("Connected again.");
+}
+
+function lost(why) {
+  if (!document.body.classList.contains("stale")) {
+    setText(at("status"), "Connection lost. The numbers are no longer up to date.");
+    for (const view of views.values()) view.gap();
+  }
+  setText(at("banner-title"), state ? "Connection lost." : "Not connected.");
+  document.body.classList.add("stale");
+  link("lost", "Offline");
+  at("banner").hidden = false;
+  at("retry").hidden = false;
+  setText(at("banner-text"), why);
+}
+
+// keepConnected reads one stream after the other. A stream that the service ends is opened again at once; one that breaks, after a pause that
+// doubles from one second to fifteen, with a fifth of chance so that many pages do not come back together.
+async function keepConnected() {
+  for (;;) {
+    const abort = new AbortController();
+    const begun = performance.now();
+    try {
+      await events(take, abort);
+      if (performance.now() - begun > 5000) continue;
+      await pause("The service ended the stream.");
+    } catch (problem) {
+      if (problem.status === 401) await askForToken();
+      else await pause(reason(problem));
+    }
+  }
+}
+
+function reason(problem) {
+  if (problem.status === 503) return "The service has too many pages open.";
+  if (problem.status !== undefined) return `The service refused: ${problem.message}.`;
+  return "The service cannot be reached.";
+}
+
+async function pause(why) {
+  const seconds = Math.min(longest, 2 ** attempts) * (0.9 + 0.2 * Math.random());
+  attempts += 1;
+  const end = performance.now() + seconds * 1000;
+  const tell = () => {
+    const left = Math.max(1, Math.ceil((end - performance.now()) / 1000));
+    lost(`${why} These numbers are from ${state ? new Date(state.time).toLocaleTimeString() : "before"}. Trying again in ${left} s.`);
+  };
+  tell();
+  const timer = setInterval(tell, 250);
+  await new Promise((resolve) => {
+    setTimeout(resolve, seconds * 1000);
+    wake.addEventListener("retry", resolve, { once: true });
+  });
+  clearInterval(timer);
+  setText(at("banner-text"), "Trying again now.");
+}
+
+// askForToken resolves when the operator has given a token. Without one there is nothing to show.
+let refusedBefore = false;
+async function askForToken() {
+  const dialog = at("token-dialog");
+  link("lost", "Locked");
+  setText(at("token-error"), refusedBefore ? "The service did not accept this token." : "");
+  at("token").toggleAttribute("aria-invalid", refusedBefore);
+  at("token").value = "";
+  refusedBefore = true;
+  dialog.showModal();
+  at("token").focus();
+  dialog.onclose = () => dialog.showModal(); // Escape leads nowhere: there is nothing to see without a token
+  await new Promise((resolve) => {
+    at("token-form").onsubmit = (event) => {
+      event.preventDefault();
+      resolve();
+    };
+  });
+  setToken(at("token").value);
+  at("token").value = "";
+  dialog.onclose = null;
+  dialog.close();
+}
+
+// take shows a state.
+function take(next) {
+  refusedBefore = false;
+  const before = state;
+  state = next;
+  if (next.process.started !== process) {
+    if (before) for (const view of views.values()) view.restart();
+    process = next.process.started;
+  }
+  const t = Date.parse(next.time) / 1000;
+  showProcess(next, t);
+  showFleet(next, notice);
+  showLimiters(next, t);
+  alive();
+}
+
+function showProcess({ process: about }, t) {
+  const up = t - Date.parse(about.started) / 1000;
+  const version = about.version && about.version !== "(devel)" ? `${about.version} · ` : "";
+  setText(at("process"), `${version}${about.go} · up ${duration(Math.max(1, up))}`);
+}
+
+// showLimiters keeps one view for each limiter, by name.
+const sight = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    entry.target.view.visible = entry.isIntersecting;
+    entry.target.view.look(entry.isIntersecting && !document.hidden);
+  }
+}, { rootMargin: "100px" });
+document.addEventListener("visibilitychange", () => {
+  for (const view of views.values()) view.look(Boolean(view.visible) && !document.hidden);
+});
+
+function showLimiters({ limiters }, t) {
+  const names = Object.keys(limiters).sort();
+  if (views.size === 0 || names.join(" ") !== [...views.keys()].join(" ")) arrange(names);
+  for (const name of names) {
+    views.get(name).take(limiters[name], t);
+    summarise(views.get(name));
+  }
+}
+
+function arrange(names) {
+  for (const [name, view] of views) {
+    if (names.includes(name)) continue;
+    sight.unobserve(view.node);
+    view.look(false);
+    view.node.remove();
+  }
+  const old = new Map(views);
+  views.clear();
+  for (const name of names) views.set(name, old.get(name) ?? newView(name));
+  at("limiters").replaceChildren(...[...views.values()].map((view) => view.node));
+  at("index").hidden = names.length < 2;
+  at("index").firstElementChild.replaceChildren(...[...views.values()].map((view) => el("li", {}, view.entry)));
+  if (names.length === 0) at("limiters").append(el("p", { class: "empty", text: "This process has no limiter yet. It appears here as soon as one is added." }));
+}
+
+function newView(name) {
+  const view = new LimiterView(name, notice);
+  view.node.view = view;
+  view.summary = el("span", { class: "muted" });
+  view.entry = el("a", { href: `#limiter-${name}` }, el("span", { text: name }), view.summary);
+  sight.observe(view.node);
+  return view;
+}
+
+// summarise says in the index what most needs to be looked at.
+function summarise(view) {
+  const last = view.samples.at(-1);
+  const refused = Object.values(last?.refused ?? {}).reduce((a, b) => a + b, 0);
+  const parts = [];
+  if (view.state.dry_run) parts.push("dry run");
+  if (view.state.waiting > 0) parts.push(`${number(view.state.waiting)} waiting`);
+  if (refused > 0) parts.push(`${number(refused)}/s refused`);
+  setText(view.summary, parts.length ? parts.join(", ") : "calm");
+  view.entry.classList.toggle("busy", refused > 0 || view.state.waiting > 0);
+}
+
+keepConnected();

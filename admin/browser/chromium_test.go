@@ -1,0 +1,268 @@
+package browser
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// required is the environment variable that lists, with commas, what must be there: a test fails without it
+// rather than be skipped.
+const required = "QUOTIENT_REQUIRE"
+
+// patience is how long a test waits for anything on a page.
+const patience = 10 * time.Second
+
+// findChromium returns Chromium, and skips the test where there is none.
+func findChromium(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"chromium", "/usr/bin/chromium", "chromium-browser"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	const missing = "chromium is not installed: nothing is known about the page in a browser (apt-get install chromium)"
+	if slices.Contains(strings.Split(os.Getenv(required), ","), "chromium") {
+		t.Fatal(missing)
+	}
+	t.Skip(missing)
+	return ""
+}
+
+// startChromium starts a browser that ends with the test, and requires that nothing of it is left then.
+func startChromium(t *testing.T) context.Context {
+	t.Helper()
+	exe, dir := findChromium(t), t.TempDir()
+	opts := append(chromedp.DefaultExecAllocatorOptions[:], // headless, quiet, no shared memory
+		chromedp.ExecPath(exe), chromedp.UserDataDir(dir), chromedp.DisableGPU,
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("lang", "en-GB"),
+	)
+	if os.Getuid() == 0 {
+		opts = append(opts, chromedp.NoSandbox)
+	}
+	alloc, stop := chromedp.NewExecAllocator(context.Background(), opts...)
+	ctx, leave := chromedp.NewContext(alloc)
+	t.Cleanup(func() {
+		if err := chromedp.Cancel(ctx); err != nil {
+			t.Log("closing chromium:", err)
+		}
+		leave()
+		stop()
+		waitForEnd(t, dir)
+	})
+	must(t, chromedp.Do(ctx))
+	return ctx
+}
+
+// waitForEnd waits until no process mentions the browser's directory on its command line.
+func waitForEnd(t *testing.T, dir string) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for left := processes(dir); len(left) > 0; left = processes(dir) {
+		if time.Now().After(deadline) {
+			t.Errorf("processes of chromium are left: %v", left)
+			return
+		}
+		<-look.C
+	}
+}
+
+// processes are the ids of those with dir on their command line, where there is a /proc.
+func processes(dir string) []string {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	var found []string
+	for _, file := range files {
+		if line, err := os.ReadFile(filepath.Clean(file)); err == nil && strings.Contains(string(line), dir) {
+			found = append(found, filepath.Base(filepath.Dir(file)))
+		}
+	}
+	return found
+}
+
+// A tab is one page of the browser. What the browser complains of is noted.
+type tab struct {
+	t      *testing.T
+	ctx    context.Context
+	origin string
+
+	mu         sync.Mutex
+	complaints []string
+}
+
+// openTab opens a tab that is closed with the test. Nothing is loaded yet.
+func openTab(t *testing.T, browser context.Context, origin string) *tab {
+	t.Helper()
+	ctx, closeTab := chromedp.NewContext(browser)
+	t.Cleanup(closeTab)
+	p := &tab{t: t, origin: origin}
+	must(t, chromedp.Listen(ctx, p.hear))
+	p.ctx = ctx
+	call(p, network.Enable, network.EnableParams{})
+	p.size(1440, 900)
+	p.show()
+	return p
+}
+
+// show brings the tab to the front: the page rests while it cannot be seen.
+func (p *tab) show() {
+	p.t.Helper()
+	call(p, page.BringToFront, cdp.Empty{})
+}
+
+// call sends a command of the browser's protocol.
+func call[P, R any](p *tab, cmd cdp.Command[P, R], params P) R {
+	p.t.Helper()
+	answer, err := chromedp.Call(p.ctx, cmd, params)
+	must(p.t, err)
+	return answer
+}
+
+func (p *tab) size(width, height int64) {
+	p.t.Helper()
+	call(p, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
+		Width: width, Height: height, DeviceScaleFactor: 1, Mobile: width < 600,
+	})
+}
+
+// theme makes the system prefer a theme.
+func (p *tab) theme(name string) {
+	p.t.Helper()
+	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: name}, {Name: "prefers-reduced-motion", Value: "reduce"},
+	}})
+}
+
+// hear notes errors, warnings, refused policies, failed requests, and requests that leave the origin.
+func (p *tab) hear(event any) {
+	text := ""
+	switch e := event.(type) {
+	case *runtime.EventConsoleAPICalled:
+		text = fmt.Sprintf("console %s: %v", e.Type, e.Args)
+	case *runtime.EventExceptionThrown:
+		text = fmt.Sprintf("exception: %+v", e.ExceptionDetails)
+	case *log.EventEntryAdded:
+		text = fmt.Sprintf("%s %s: %s %s", e.Entry.Source, e.Entry.Level, e.Entry.Text, e.Entry.URL)
+	case *network.EventRequestWillBeSent:
+		if strings.HasPrefix(e.Request.URL, p.origin) {
+			return
+		}
+		text = "request to another origin: " + e.Request.URL
+	case *network.EventResponseReceived:
+		if e.Response.Status < 400 {
+			return
+		}
+		text = fmt.Sprintf("answer %d: %s", e.Response.Status, e.Response.URL)
+	case *network.EventLoadingFailed:
+		if e.Canceled {
+			return
+		}
+		text = "loading failed: " + e.ErrorText
+	default:
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.complaints = append(p.complaints, text)
+}
+
+// calm requires that the browser has complained of nothing but what contains one of the expected texts, and of each of those; it then forgets.
+func (p *tab) calm(expected ...string) {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, want := range expected {
+		if !slices.ContainsFunc(p.complaints, func(text string) bool { return strings.Contains(text, want) }) {
+			p.t.Errorf("the browser did not complain of %q", want)
+		}
+	}
+	for _, text := range p.complaints {
+		if !slices.ContainsFunc(expected, func(want string) bool { return strings.Contains(text, want) }) {
+			p.t.Errorf("the browser complained: %s", text)
+		}
+	}
+	p.complaints = nil
+}
+
+func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	must(p.t, chromedp.Do(p.ctx, steps...))
+}
+
+// open loads the page and waits for numbers.
+func (p *tab) open() {
+	p.t.Helper()
+	p.do(chromedp.Navigate(p.origin))
+	p.until("the page is live", `document.getElementById("link").dataset.state === "live"`)
+}
+
+// value is what an expression is worth on the page.
+func value[T any](p *tab, expression string) T {
+	p.t.Helper()
+	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression))
+	must(p.t, err)
+	return v
+}
+
+// until waits until an expression is true on the page.
+func (p *tab) until(what, expression string) {
+	p.t.Helper()
+	p.poll(what, func() bool { return value[bool](p, "Boolean("+expression+")") })
+}
+
+// poll waits until something is so.
+func (p *tab) poll(what string, is func() bool) {
+	p.t.Helper()
+	deadline := time.Now().Add(patience)
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for !is() {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("it never came to be that %s; the page says:\n%s", what, value[string](p, `(document.querySelector("dialog[open]") ?? document.body).innerText.slice(0, 3000)`))
+		}
+		<-look.C
+	}
+}
+
+// press types keys, each to whatever has the focus.
+func (p *tab) press(keys ...string) {
+	p.t.Helper()
+	for _, key := range keys {
+		p.do(chromedp.KeyEvent(key))
+	}
+}
+
+// click clicks the button with that name within what a selector finds.
+func (p *tab) click(within, name string) {
+	p.t.Helper()
+	button := fmt.Sprintf(`[...document.querySelectorAll(%q)].find((b) => (b.getAttribute("aria-label") ?? b.textContent) === %q)`, within+" button", name)
+	p.until("there is a button "+name, button+" !== undefined")
+	p.do(chromedp.Evaluate[chromedp.Void](button + ".focus(); " + button + ".click()"))
+}
+
+// enter puts text into the field with that label in the open dialog, in place of what stands there.
+func (p *tab) enter(label, text string) {
+	p.t.Helper()
+	field := fmt.Sprintf(`[...document.querySelectorAll("dialog[open] label")].find((l) => l.textContent === %q)?.control`, label)
+	p.until("there is a field "+label, field)
+	p.do(chromedp.Evaluate[chromedp.Void](field+".focus(); "+field+".select()"), chromedp.KeyEvent(text))
+}

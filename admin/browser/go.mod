@@ -1,0 +1,18 @@
+module github.com/quotient-go/quotient/admin/browser
+
+go 1.26.0
+
+require (
+	github.com/chromedp/cdproto v0.159.0
+	github.com/chromedp/chromedp v0.23.0
+	github.com/quotient-go/quotient v0.0.0
+	go.uber.org/goleak v1.3.0
+)
+
+require (
+	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
+	github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
+	golang.org/x/time v0.16.0 // indirect
+)
+
+replace github.com/quotient-go/quotient => ../..

@@ -1,0 +1,335 @@
+package browser
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/admin"
+)
+
+var screenshots = flag.String("screenshots", "", "a `directory` to leave pictures of the page in")
+
+// TestPage looks at the page of a service under load, and uses it.
+func TestPage(t *testing.T) {
+	browser := startChromium(t)
+	s := startService(t)
+	first := openTab(t, browser, s.url())
+	first.open()
+	steps := []struct {
+		name string
+		test func(p *tab, s *service)
+	}{
+		{"numbers move", numbersMove},
+		{"hostile keys are text", hostileKeysAreText},
+		{"replicas by keyboard alone", replicasByKeyboard},
+		{"replicas for a while", replicasForAWhile},
+		{"limit", changeLimit},
+		{"override", changeOverride},
+		{"dry run", changeDryRun},
+		{"conflict", conflict},
+		{"theme is remembered", themeIsRemembered},
+		{"names", everythingHasAName},
+		{"contrast and width", looks},
+	}
+	run := func(name string, test func(*tab, *service)) {
+		t.Run(name, func(t *testing.T) {
+			p := openTab(t, browser, s.url())
+			p.open()
+			test(p, s)
+			p.calm()
+		})
+	}
+	for _, step := range steps {
+		run(step.name, step.test)
+	}
+	first.show() // its charts have grown meanwhile
+	pictures(first, s)
+	first.calm()
+	run("connection lost and found", lostAndFound)
+	t.Run("from none to fifty", func(t *testing.T) { fromNoneToFifty(t, openTab(t, browser, "")) })
+	t.Run("token", func(t *testing.T) { tokenFlow(t, openTab(t, browser, "")) })
+}
+
+func numbersMove(p *tab, s *service) {
+	for _, chart := range []string{"Admitted", "Refused", "In flight"} {
+		drawn := fmt.Sprintf(`[...document.querySelectorAll("#limiter-api .chart")].find((c) => c.querySelector(".name").textContent === %q)`, chart)
+		p.until("there is a line for "+chart, drawn+`.querySelector("path.line")?.getAttribute("d").includes("L")`)
+		before := value[string](p, drawn+`.querySelector("path.line").getAttribute("d")`)
+		p.until(chart+" moves", fmt.Sprintf(`%s.querySelector("path.line").getAttribute("d") !== %q`, drawn, before))
+		p.until(chart+" has a value", drawn+`.querySelector(".value").textContent.match(/[1-9]/)`)
+		p.until(chart+" has a text", fmt.Sprintf(`%s.querySelector("svg").getAttribute("aria-label").startsWith(%q)`, drawn, chart+", last 2 minutes: now "))
+	}
+	p.until("the reasons of refusals are named", `["rate", "denied"].every((r) => document.querySelector("#limiter-api .charts").innerText.includes(r))`)
+	p.scroll("jobs")
+	p.until("callers wait", `Number(document.querySelector("#limiter-jobs .figure").textContent) > 0`)
+	p.until("the queue is full", `document.querySelector("#limiter-jobs .charts").innerText.includes("queue full")`)
+	p.scroll("search")
+	p.until("upstream answers 429", `[...document.querySelectorAll("#limiter-search .chart")].at(-1).querySelector("svg").getAttribute("aria-label").match(/highest [1-9]/)`)
+	if s.search.Stats().Throttled == 0 {
+		p.t.Error("the upstream never answered 429")
+	}
+	p.until("the fleet is shown", `document.querySelector(".pool").innerText.replace(/\s+/g, " ").includes("3 replicas all limiters This one number 2 Source configured")`)
+	p.until("rules are shown", `document.querySelector("#limiter-api table").innerText.replace(/\s+/g, " ").match(/requests 300\/s 100\/s 20 in-flight 40 slots 1[34] slots/)`)
+}
+
+func hostileKeysAreText(p *tab, _ *service) {
+	p.scroll("api")
+	row := fmt.Sprintf(`[...document.querySelectorAll("#limiter-api table.keys th, #limiter-api .key")].some((th) => th.innerText.startsWith(%q))`, hostile)
+	p.until("the hostile key is in the table", row)
+	p.until("it is explained", `(document.querySelector('#limiter-api button[aria-label="Explain tenant-gold"]'))`)
+	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{
+		const box = document.querySelector("#limiter-api .ask input");
+		box.value = %q;
+		box.form.requestSubmit();
+	}`, hostile)))
+	p.until("the dialog explains the key", fmt.Sprintf(`document.querySelector("dialog[open] h2").textContent === "Key " + %q && document.querySelector("dialog[open] pre")?.textContent.includes("requests")`, hostile))
+	p.until("its rules are shown", `document.querySelector("dialog[open] tbody")?.innerText.includes("requests")`)
+	p.click("dialog[open]", "Override this key")
+	p.until("an override is offered", fmt.Sprintf(`document.querySelector('dialog[open] [data-field="key"]')?.value === %q`, hostile))
+	p.press(kb.Escape)
+	p.until("the dialog is closed", `!document.querySelector("dialog[open]")`)
+	if n := value[int](p, `document.querySelectorAll("main img, dialog img").length`); n != 0 {
+		p.t.Errorf("a key became %d pictures", n)
+	}
+}
+
+// replicasByKeyboard uses Tab, Enter and Escape and nothing else.
+func replicasByKeyboard(p *tab, s *service) {
+	p.tabTo("Change replicas")
+	p.press(kb.Enter)
+	p.until("the dialog is open", `document.activeElement.dataset.field === "replicas"`)
+	p.press(kb.Escape)
+	p.until("the focus is back", `!document.querySelector("dialog[open]") && document.activeElement.textContent === "Change replicas"`)
+	p.press(kb.Enter)
+	p.until("the dialog is open again", `document.activeElement.dataset.field === "replicas"`)
+	p.do(chromedp.KeyEvent("5"), chromedp.KeyEvent(kb.Enter))
+	p.until("old and new are shown", `document.querySelector("dialog[open] tbody")?.innerText.replace(/\s+/g, " ").includes("Replicas 3 → 5")`)
+	p.until("the heading has the focus", `document.activeElement.id === "dialog-title"`)
+	if got := s.api.Pool().Replicas; got != 3 {
+		p.t.Errorf("without a confirmation the pool is of %d", got)
+	}
+	p.tabTo("Apply change")
+	p.press(kb.Enter)
+	for _, l := range []*quotient.Limiter{s.api, s.jobs, s.search} {
+		p.poll("the pool is of 5", func() bool { return l.Pool() == quotient.Pool{Replicas: 5, Ordinal: 2} })
+	}
+	p.until("the page shows it", `document.querySelector(".pool .size").textContent === "5" && document.querySelector(".pool").innerText.includes("an operator")`)
+	p.until("it says so", `document.getElementById("notice").textContent === "Replicas set to 5."`)
+}
+
+func replicasForAWhile(p *tab, s *service) {
+	p.click(".pool", "Change replicas")
+	p.choose("For", "jobs")
+	p.enter("Replicas", "4")
+	p.enter("For how many minutes", "ten")
+	p.press(kb.Enter)
+	p.click("dialog[open]", "Apply change")
+	p.until("the error is next to the field", `document.activeElement.dataset.field === "ttl_seconds" && document.activeElement.getAttribute("aria-invalid") === "true" &&
+		document.activeElement.getAttribute("aria-describedby").split(" ").some((id) => document.getElementById(id).textContent.includes("got \"ten\""))`)
+	p.enter("For how many minutes", "10")
+	p.press(kb.Enter)
+	p.click("dialog[open]", "Apply change")
+	p.poll("the operator's word ends", func() bool { return !s.jobs.Stats().Pool.Until.IsZero() && s.jobs.Pool().Replicas == 4 })
+	p.until("the page says when", `[...document.querySelectorAll(".pool")].some((pool) => pool.innerText.includes("Ends") && pool.innerText.includes("in 9 min"))`)
+	p.until("pools that differ stand apart", `document.querySelectorAll(".pool").length === 2`)
+	must(p.t, s.jobs.SetPool(quotient.Pool{Replicas: 3, Ordinal: 2}))
+	p.calm("answer 400", "network error: Failed to load resource") // the word that was no number
+}
+
+func changeLimit(p *tab, s *service) {
+	p.click("#limiter-api", "Change limit")
+	p.enter("Events", "0")
+	p.press(kb.Enter)
+	p.click("dialog[open]", "Apply change")
+	p.until("the error is next to the field", `document.activeElement.dataset.field === "rates[0].events" && document.getElementById(document.activeElement.id + "-error").textContent.startsWith("0 is not above 0")`)
+	if got := s.api.Limit().Rates[0].Events; got != 300 {
+		p.t.Errorf("a limit that was refused is in force: %v", got)
+	}
+	p.enter("Events", "450")
+	p.enter("In flight", "60")
+	p.press(kb.Enter)
+	p.until("old and new are shown", `["300 / s", "450 / s", "40", "60"].every((text) => document.querySelector("dialog[open] tbody")?.innerText.includes(text))`)
+	p.click("dialog[open]", "Apply change")
+	p.poll("the limit is in force", func() bool {
+		l := s.api.Limit()
+		return l.Rates[0].Events == 450 && l.InFlight == 60 && l.Rates[0].Burst == 60
+	})
+	p.until("the page shows it", `document.querySelector("#limiter-api table").innerText.includes("450/s")`)
+	p.click("#limiter-search", "Change limit")
+	p.click("dialog[open]", "Add a rate")
+	p.do(chromedp.KeyEvent("2000"))
+	p.press(kb.Enter)
+	p.click("dialog[open]", "Apply change")
+	p.poll("there is another rate", func() bool { return len(s.search.Limit().Rates) == 2 && s.search.Limit().Rates[1].Events == 2000 })
+	p.calm("answer 400", "network error: Failed to load resource")
+}
+
+func changeOverride(p *tab, s *service) {
+	own := func(key string) (quotient.Limit, bool) { l, ok := s.api.Overrides()[key]; return l, ok }
+	p.click("#limiter-api", "Override a key")
+	p.enter("Key", hostile)
+	p.enter("Events", "12")
+	p.press(kb.Enter)
+	p.click("dialog[open]", "Apply change")
+	p.poll("the key has its own limit", func() bool { l, ok := own(hostile); return ok && l.Rates[0].Events == 12 })
+	p.click("#limiter-api", "Change the override of "+hostile)
+	p.pick("Deny everything")
+	p.press(kb.Enter)
+	p.until("old and new are shown", `document.querySelector("dialog[open] tbody")?.innerText.includes("12 / s") && document.querySelector("dialog[open] tbody")?.innerText.includes("deny everything")`)
+	p.click("dialog[open]", "Apply change")
+	p.poll("the key is denied", func() bool { l, ok := own(hostile); return ok && l.Denies() })
+	p.click("#limiter-api", "Remove the override of "+hostile)
+	p.until("old and new are shown", `document.querySelector("dialog[open] tbody")?.innerText.includes("the limiter's own")`)
+	p.click("dialog[open]", "Apply change")
+	p.poll("the key has the limiter's limit", func() bool { _, ok := own(hostile); return !ok })
+	p.until("the page shows it", `!document.querySelector("#limiter-api").innerText.includes("Remove the override of <img")`)
+}
+
+func changeDryRun(p *tab, s *service) {
+	for _, on := range []bool{true, false} {
+		words := map[bool]string{true: "on", false: "off"}
+		p.click("#limiter-api", "Turn dry run "+words[on])
+		p.until("old and new are shown", fmt.Sprintf(`document.querySelector("dialog[open] strong")?.textContent.startsWith(%q)`, words[on]))
+		p.click("dialog[open]", "Apply change")
+		p.poll("dry run is "+words[on], func() bool { return s.api.DryRun() == on })
+		p.until("the badge follows", fmt.Sprintf(`document.querySelector("#limiter-api .dry").hidden !== %v`, on))
+	}
+}
+
+func conflict(p *tab, s *service) {
+	p.click("#limiter-api", "Change limit")
+	p.enter("Events", "500")
+	other := s.api.Limit()
+	other.Rates[0].Events = 360
+	must(p.t, s.api.SetLimit(other))
+	p.press(kb.Enter)
+	p.click("dialog[open]", "Apply change")
+	p.until("the conflict is said", `document.querySelector("dialog[open] [role=alert]")?.innerText.includes("Somebody else changed it") && document.activeElement.textContent === "Reload"`)
+	if got := s.api.Limit().Rates[0].Events; got != 360 {
+		p.t.Errorf("the other's change is lost: %v", got)
+	}
+	p.press(kb.Enter)
+	p.until("the values of now are shown", `document.querySelector('dialog[open] [data-field="rates[0].events"]')?.value === "360"`)
+	p.enter("Events", "330")
+	p.press(kb.Enter)
+	p.click("dialog[open]", "Apply change")
+	p.poll("the second attempt counts", func() bool { return s.api.Limit().Rates[0].Events == 330 })
+	p.calm("answer 412", "network error: Failed to load resource")
+}
+
+func themeIsRemembered(p *tab, _ *service) {
+	const ground = `getComputedStyle(document.body).backgroundColor`
+	p.theme("dark")
+	dark := value[string](p, ground)
+	p.theme("light")
+	light := value[string](p, ground)
+	for _, want := range []string{light, dark} {
+		p.click("header", value[string](p, `document.getElementById("theme").textContent`))
+		p.until("the theme has changed", fmt.Sprintf("%s === %q", ground, want))
+	}
+	p.open()
+	p.until("the theme is remembered", fmt.Sprintf("%s === %q && document.getElementById('theme').textContent === 'Theme: dark'", ground, dark))
+	p.click("header", "Theme: dark")
+	if light == dark {
+		p.t.Errorf("light and dark are both %s", light)
+	}
+}
+
+func lostAndFound(p *tab, s *service) {
+	p.until("the page is live", `document.getElementById("link-text").textContent === "Live"`)
+	s.stop()
+	p.until("the loss is shown", `document.body.classList.contains("stale") && !document.getElementById("banner").hidden`)
+	p.until("it is said", `document.getElementById("status").textContent.startsWith("Connection lost.")`)
+	p.until("the next attempt is announced", `document.getElementById("banner-text").textContent.match(/cannot be reached.*Trying again in \d+ s\./)`)
+	for _, theme := range []string{"light", "dark"} {
+		p.theme(theme)
+		p.contrast("lost, " + theme)
+	}
+	p.size(360, 740)
+	p.narrow("lost")
+	s.serve(p.t)
+	p.click("#banner", "Retry now")
+	p.until("it is live again", `!document.body.classList.contains("stale") && document.getElementById("banner").hidden`)
+	p.until("it is said", `document.getElementById("status").textContent.startsWith("Connected again.")`)
+	p.until("numbers move again", `document.querySelector("#limiter-api path.line")?.getAttribute("d").split("M").length > 2`) // the gap
+	p.calm("loading failed", "net::ERR_CONNECTION_REFUSED")
+}
+
+// fromNoneToFifty adds limiters while the page is open, and takes one away.
+func fromNoneToFifty(t *testing.T, p *tab) {
+	var reg quotient.Registry
+	var s service
+	s.mount(t, &reg)
+	p.origin = s.url()
+	p.open()
+	p.until("it says that there is none", `document.querySelector("main").innerText.includes("no limiter yet")`)
+	for i := range 50 {
+		must(t, reg.Add(fmt.Sprintf("limiter-%02d", i), limiter(t, quotient.Limit{InFlight: 1 + i})))
+	}
+	p.until("there are fifty", `document.querySelectorAll("section.limiter").length === 50 && document.querySelectorAll("#index a").length === 50`)
+	p.until("only what can be seen is drawn", `[...document.querySelectorAll("section.limiter")].filter((n) => n.querySelector(".figure").textContent !== "–").length.toString().match(/^[1-5]$/)`)
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('#index a[href="#limiter-limiter-49"]').click()`))
+	p.until("the last one is shown", `document.querySelector("#limiter-limiter-49 table").innerText.includes("50 slots") && document.activeElement.id === "limiter-limiter-49"`)
+	for _, width := range []int64{360, 1440} {
+		p.size(width, 800)
+		p.narrow("fifty limiters")
+	}
+	reg.Remove("limiter-07")
+	p.until("one is gone", `document.querySelectorAll("section.limiter").length === 49 && !document.getElementById("limiter-limiter-07")`)
+	p.calm()
+}
+
+func tokenFlow(t *testing.T, p *tab) {
+	const secret = "not-a-secret-0123456789"
+	s := startService(t, admin.Token(secret))
+	p.origin = s.url()
+	p.do(chromedp.Navigate(p.origin))
+	p.until("a token is asked for", `document.querySelector("#token-dialog[open]") && document.activeElement.id === "token"`)
+	p.press(kb.Escape)
+	p.until("there is no way round", `document.querySelector("#token-dialog[open]")`)
+	p.do(chromedp.KeyEvent("a-wrong-one-0123456789"), chromedp.KeyEvent(kb.Enter))
+	p.until("a wrong one is refused", `document.getElementById("token-error").textContent.includes("did not accept")`)
+	p.do(chromedp.KeyEvent(secret), chromedp.KeyEvent(kb.Enter))
+	p.until("the page is live", `document.getElementById("link").dataset.state === "live" && !document.querySelector("dialog[open]")`)
+	p.click("#limiter-api", "Turn dry run on")
+	p.click("dialog[open]", "Apply change")
+	p.poll("the token counts for changes", s.api.DryRun)
+	if value[bool](p, fmt.Sprintf(`JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href]).includes(%q)`, secret)) {
+		t.Error("the token is kept outside memory")
+	}
+	p.calm("answer 401", "network error: Failed to load resource")
+}
+
+const largestPicture = 300 << 10 // bytes
+
+// pictures leaves pictures of the page, phone and desktop, light and dark, where the flag says.
+func pictures(p *tab, s *service) {
+	if *screenshots == "" {
+		return
+	}
+	for _, l := range []*quotient.Limiter{s.api, s.jobs, s.search} {
+		must(p.t, l.SetPool(quotient.Pool{Replicas: 3, Ordinal: 2}))
+	}
+	p.until("all believe the same again", `document.querySelectorAll(".pool").length === 1`)
+	p.until("keys are shown", `document.querySelector("#limiter-api .acts button[aria-label^=Explain]")`)
+	p.until("there is traffic", `document.querySelector("#limiter-api .charts .value").textContent.match(/^[1-9]\d\d/)`)
+	for _, theme := range []string{"light", "dark"} {
+		p.theme(theme)
+		for name, size := range map[string][2]int64{"desktop": {1440, 900}, "phone": {390, 844}} {
+			p.size(size[0], size[1])
+			p.do(chromedp.Evaluate[chromedp.Void](`new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))`, chromedp.EvalAwaitPromise))
+			picture := call(p, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: "png"}).Data
+			if len(picture) > largestPicture {
+				p.t.Errorf("the picture %s-%s has %d bytes, more than %d", name, theme, len(picture), largestPicture)
+			}
+			must(p.t, os.WriteFile(filepath.Join(*screenshots, fmt.Sprintf("page-%s-%s.png", name, theme)), picture, 0o644)) // #nosec G306 -- a picture for everybody
+		}
+	}
+}

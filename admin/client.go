@@ -1,0 +1,269 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+// Bounds of a Client.
+const (
+	clientTimeout = 30 * time.Second // of a request, beside its context
+	maxAnswer     = 64 << 20         // bytes; the state of a thousand limiters with a thousand overrides each has more, but no process has those
+)
+
+// Client speaks to a Handler. It is safe for concurrent use. Its methods return a *Problem when the handler refuses, which is ErrConflict
+// by errors.Is when an IfMatch did not hold. An empty limiter means the only one there is, or all where a method says so.
+type Client struct {
+	base  string
+	token string
+	http  *http.Client
+}
+
+// A ClientOption changes what NewClient makes.
+type ClientOption func(*Client)
+
+// BearerToken sends the token with each request.
+func BearerToken(secret string) ClientOption { return func(c *Client) { c.token = secret } }
+
+// HTTPClient sends requests with a client of the caller's, for client certificates and the like. It replaces the time-out of 30 s, and
+// does not go together with a unix URL.
+func HTTPClient(client *http.Client) ClientOption { return func(c *Client) { c.http = client } }
+
+// NewClient returns a client of the handler at a URL such as "http://127.0.0.1:9090", "https://ops.example/admin", or
+// "unix:///run/quotient.sock" for one that is at the root of a Unix socket.
+func NewClient(baseURL string, opts ...ClientOption) (*Client, error) {
+	u, err := url.Parse(baseURL)
+	if err != nil {
+		return nil, fmt.Errorf("admin: NewClient: URL: %w", err)
+	}
+	if u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return nil, errors.New("admin: NewClient: URL: it has more than scheme, host and path")
+	}
+	c := &Client{}
+	for _, opt := range opts {
+		opt(c)
+	}
+	switch {
+	case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "":
+		c.base = u.JoinPath("/").String()
+	case u.Scheme == "unix" && u.Host == "" && u.Path != "" && c.http == nil:
+		c.base, c.http = "http://localhost/", overSocket(u.Path)
+	default:
+		return nil, fmt.Errorf("admin: NewClient: URL: %q is not http://, https:// or, without HTTPClient, unix:///path", u.Redacted())
+	}
+	if c.http == nil {
+		c.http = &http.Client{Timeout: clientTimeout, CheckRedirect: noRedirect}
+	}
+	return c, nil
+}
+
+// noRedirect keeps a token from going elsewhere: the handler never redirects.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+func overSocket(path string) *http.Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", path)
+	}
+	return &http.Client{
+		Timeout: clientTimeout, CheckRedirect: noRedirect,
+		Transport: &http.Transport{DialContext: dial, IdleConnTimeout: idleTimeout, MaxIdleConns: 1},
+	}
+}
+
+// Close closes connections that are idle.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// State returns the state of all limiters.
+func (c *Client) State(ctx context.Context) (State, error) {
+	var s State
+	err := c.do(ctx, http.MethodGet, "state", nil, nil, "", &s)
+	return s, err
+}
+
+// Limiter returns the state of one limiter. Its ETag is for IfMatch.
+func (c *Client) Limiter(ctx context.Context, limiter string) (LimiterState, error) {
+	var s State
+	if err := c.do(ctx, http.MethodGet, "state", named(limiter), nil, "", &s); err != nil {
+		return LimiterState{}, err
+	}
+	return s.one()
+}
+
+// Keys returns the hottest keys of a limiter, at most top of them: 1 to 1,000.
+func (c *Client) Keys(ctx context.Context, limiter string, top int) (Keys, error) {
+	query := named(limiter)
+	query.Set("top", strconv.Itoa(top))
+	var k Keys
+	err := c.do(ctx, http.MethodGet, "keys", query, nil, "", &k)
+	return k, err
+}
+
+// Explain tells where a key stands.
+func (c *Client) Explain(ctx context.Context, limiter, key string) (Explanation, error) {
+	query := named(limiter)
+	query.Set("key", key)
+	var e Explanation
+	err := c.do(ctx, http.MethodGet, "explain", query, nil, "", &e)
+	return e, err
+}
+
+// A PutOption is a condition of a change.
+type PutOption func(*put)
+
+type put struct{ ifMatch string }
+
+// IfMatch makes a change only when the limiter is as it was when a state had this ETag. An empty one is no condition.
+func IfMatch(etag string) PutOption { return func(p *put) { p.ifMatch = etag } }
+
+// SetReplicas sets the pool size, of one limiter or, without a name, of all. A ttl above 0 ends it: the followed or configured size then
+// counts again. 0 is for good. Pool.Fixed is not sent.
+func (c *Client) SetReplicas(ctx context.Context, limiter string, p quotient.Pool, ttl time.Duration, opts ...PutOption) (State, error) {
+	body := struct {
+		Replicas   int     `json:"replicas"`
+		Ordinal    int     `json:"ordinal,omitempty"`
+		TTLSeconds float64 `json:"ttl_seconds,omitempty"`
+	}{p.Replicas, p.Ordinal, ttl.Seconds()}
+	return c.put(ctx, "replicas", limiter, body, opts)
+}
+
+// SetLimit sets the limit of a limiter.
+func (c *Client) SetLimit(ctx context.Context, limiter string, limit quotient.Limit, opts ...PutOption) (LimiterState, error) {
+	return c.putOne(ctx, "limit", limiter, newLimitRequest(limit), opts)
+}
+
+// Override gives a key a limit of its own; nil takes it off.
+func (c *Client) Override(ctx context.Context, limiter, key string, limit *quotient.Limit, opts ...PutOption) (LimiterState, error) {
+	body := struct {
+		Key   string        `json:"key"`
+		Limit *limitRequest `json:"limit"`
+	}{Key: key}
+	if limit != nil {
+		l := newLimitRequest(*limit)
+		body.Limit = &l
+	}
+	return c.putOne(ctx, "override", limiter, body, opts)
+}
+
+// SetDryRun turns the dry run of a limiter on or off.
+func (c *Client) SetDryRun(ctx context.Context, limiter string, on bool, opts ...PutOption) (LimiterState, error) {
+	body := struct {
+		DryRun bool `json:"dry_run"`
+	}{on}
+	return c.putOne(ctx, "dry-run", limiter, body, opts)
+}
+
+// limitRequest is a limit as PUT takes it.
+type limitRequest struct {
+	Rates    []RateState `json:"rates"`
+	InFlight int         `json:"in_flight"`
+	Deny     bool        `json:"deny"`
+}
+
+func newLimitRequest(limit quotient.Limit) limitRequest {
+	s := newLimitState(limit)
+	return limitRequest{Rates: s.Rates, InFlight: s.InFlight, Deny: s.Denies}
+}
+
+// one is the only limiter of an answer.
+func (s State) one() (LimiterState, error) {
+	if len(s.Limiters) != 1 {
+		return LimiterState{}, fmt.Errorf("admin: Client: there are %d limiters, and none was named", len(s.Limiters))
+	}
+	for _, l := range s.Limiters {
+		return l, nil
+	}
+	return LimiterState{}, nil
+}
+
+func named(limiter string) url.Values {
+	query := make(url.Values)
+	if limiter != "" {
+		query.Set("limiter", limiter)
+	}
+	return query
+}
+
+func (c *Client) putOne(ctx context.Context, path, limiter string, body any, opts []PutOption) (LimiterState, error) {
+	s, err := c.put(ctx, path, limiter, body, opts)
+	if err != nil {
+		return LimiterState{}, err
+	}
+	return s.one()
+}
+
+func (c *Client) put(ctx context.Context, path, limiter string, body any, opts []PutOption) (State, error) {
+	var p put
+	for _, opt := range opts {
+		opt(&p)
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return State{}, fmt.Errorf("admin: Client: %w", err)
+	}
+	var s State
+	err = c.do(ctx, http.MethodPut, path, named(limiter), text, p.ifMatch, &s)
+	return s, err
+}
+
+// do sends one request and reads its answer into v.
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte, ifMatch string, v any) error {
+	address := c.base + path
+	if len(query) > 0 {
+		address += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("admin: Client: %w", err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if ifMatch != "" {
+		req.Header.Set("If-Match", ifMatch)
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("admin: Client: %w", err)
+	}
+	defer resp.Body.Close()
+	return readAnswer(resp, v)
+}
+
+// readAnswer reads a bounded answer, or the problem that it is.
+func readAnswer(resp *http.Response, v any) error {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return fmt.Errorf("admin: Client: reading the answer: %w", err)
+	}
+	if len(text) > maxAnswer {
+		return fmt.Errorf("admin: Client: the answer is longer than %d bytes", maxAnswer)
+	}
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if resp.StatusCode == http.StatusOK && media == "application/json" {
+		if err := json.Unmarshal(text, v); err != nil {
+			return fmt.Errorf("admin: Client: reading the answer: %w", err)
+		}
+		return nil
+	}
+	p := new(Problem)
+	if media != "application/problem+json" || json.Unmarshal(text, p) != nil || p.Status != resp.StatusCode {
+		p = &Problem{Title: http.StatusText(resp.StatusCode), Status: resp.StatusCode, Detail: "no answer of an admin handler: " + clip(string(text))}
+	}
+	return p
+}

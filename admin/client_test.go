@@ -1,0 +1,286 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+// serving runs Serve until the test ends.
+func serving(t *testing.T, h *Handler, l net.Listener) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- h.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+}
+
+// TestClientOverEveryTransport calls every method of the client, over TCP with a token and over a Unix socket.
+func TestClientOverEveryTransport(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "q.sock")
+	for _, tt := range []struct {
+		network, addr string
+		opts          []Option
+		client        []ClientOption
+	}{
+		{"tcp", "127.0.0.1:0", []Option{Token(secret)}, []ClientOption{BearerToken(secret)}},
+		{"unix", socket, nil, nil},
+	} {
+		t.Run(tt.network, func(t *testing.T) {
+			h, api, _ := two(t, tt.opts...)
+			l, err := h.Listen(t.Context(), tt.network, tt.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			serving(t, h, l)
+			base := "http://" + l.Addr().String()
+			if tt.network == "unix" {
+				base = "unix://" + socket
+				if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 || info.Mode().Type() != fs.ModeSocket {
+					t.Errorf("socket %v, %v", info, err)
+				}
+			}
+			c, err := NewClient(base, tt.client...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			everyMethod(t, c, api)
+		})
+	}
+	if _, err := os.Stat(socket); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket is still there: %v", err)
+	}
+}
+
+func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
+	t.Helper()
+	ctx := t.Context()
+	api.Allow("K")
+	s, err := c.State(ctx)
+	if err != nil || len(s.Limiters) != 2 || s.Process.Go == "" || s.Time.IsZero() || s.Process.Started.IsZero() {
+		t.Errorf("state %+v, %v", s, err)
+	}
+	seen, err := c.Limiter(ctx, "api")
+	if err != nil || !reflect.DeepEqual(seen.Limit, s.Limiters["api"].Limit) || seen.ETag != etag("api", api) {
+		t.Errorf("limiter %+v, %v", seen, err)
+	}
+	if k, err := c.Keys(ctx, "api", 5); err != nil || len(k.Keys) != 1 || k.Keys[0].Key != "K" || len(k.Keys[0].Tokens) != 1 {
+		t.Errorf("keys %+v, %v", k, err)
+	}
+	if e, err := c.Explain(ctx, "api", "K"); err != nil || !e.Remembered || !e.Next.OK || len(e.Rules) != 1 || e.Text == "" {
+		t.Errorf("explanation %+v, %v", e, err)
+	}
+	limit := quotient.Limit{Rates: []quotient.Rate{{Name: "a", Unit: "b", Events: 2, Per: 1500 * time.Millisecond, Burst: 3, NoTurns: true}}, InFlight: 7}
+	next, err := c.SetLimit(ctx, "api", limit, IfMatch(seen.ETag))
+	if err != nil || !reflect.DeepEqual(api.Limit(), limit) || next.ETag == seen.ETag {
+		t.Errorf("SetLimit: %+v, %v", next, err)
+	}
+	deny := quotient.Deny()
+	if next, err = c.Override(ctx, "api", "K", &deny, IfMatch(next.ETag)); err != nil || !api.Overrides()["K"].Denies() {
+		t.Errorf("Override: %+v, %v", next, err)
+	}
+	if next, err = c.SetDryRun(ctx, "api", true, IfMatch(next.ETag)); err != nil || !api.DryRun() {
+		t.Errorf("SetDryRun: %+v, %v", next, err)
+	}
+	pool := quotient.Pool{Replicas: 4, Ordinal: 2}
+	if s, err := c.SetReplicas(ctx, "api", pool, time.Minute, IfMatch(next.ETag)); err != nil || api.Pool() != pool || s.Limiters["api"].Pool.Until.IsZero() {
+		t.Errorf("SetReplicas: %+v, %v", s, err)
+	}
+	_, err = c.SetLimit(ctx, "api", limit, IfMatch(next.ETag))
+	if p := (*Problem)(nil); !errors.Is(err, ErrConflict) || !errors.As(err, &p) || p.Status != 412 || p.Field != "If-Match" {
+		t.Errorf("a lost race: %v", err)
+	}
+	if _, err = c.Override(ctx, "api", "K", nil); err != nil || len(api.Overrides()) != 0 {
+		t.Errorf("Override off: %v", err)
+	}
+	var p *Problem
+	if _, err = c.SetLimit(ctx, "api", quotient.Limit{InFlight: -1}); !errors.As(err, &p) || p.Field != "in_flight" || p.Value != "-1" || p.Range == "" || errors.Is(err, ErrConflict) {
+		t.Errorf("a bad limit: %v", err)
+	}
+	if _, err = c.Limiter(ctx, ""); err == nil {
+		t.Error("no name, and one of two limiters")
+	}
+	if _, err = c.Keys(ctx, "none", 5); !errors.As(err, &p) || p.Status != 404 || p.Field != "limiter" {
+		t.Errorf("no such limiter: %v", err)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err = c.State(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that has ended: %v", err)
+	}
+}
+
+func TestBadClientURLs(t *testing.T) {
+	for _, u := range []string{"", "127.0.0.1:9090", "ftp://x", "http://", "unix://", "unix://host/path", "http://x?y", "http://x#y", "http://u:p@x", "http://\x00"} {
+		if c, err := NewClient(u); err == nil {
+			t.Errorf("%q: %+v", u, c)
+		}
+	}
+	if _, err := NewClient("unix:///x", HTTPClient(http.DefaultClient)); err == nil {
+		t.Error("a unix URL goes together with a client")
+	}
+}
+
+// TestClientOfSomethingElse: answers that are none of a handler are errors, and bounded.
+func TestClientOfSomethingElse(t *testing.T) {
+	answers := map[string]http.HandlerFunc{
+		"a page": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>hello")) },
+		"a failure": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, strings.Repeat("x", 1<<20), http.StatusBadGateway)
+		},
+		"a redirection": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) },
+		"a lie": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(500)
+			_, _ = w.Write([]byte(`{"status":412}`))
+		},
+		"no JSON": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(`{"time":`))
+		},
+		"no end": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			for blanks := make([]byte, 1<<20); ; {
+				if _, err := w.Write(blanks); err != nil {
+					return
+				}
+			}
+		},
+	}
+	for name, answer := range answers {
+		srv := httptest.NewServer(answer)
+		c, err := NewClient(srv.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.State(t.Context()); err == nil || len(err.Error()) > 1000 || errors.Is(err, ErrConflict) {
+			t.Errorf("%s: %v", name, err)
+		}
+		c.Close()
+		srv.CloseClientConnections()
+		srv.Close()
+	}
+}
+
+// TestListenOffLoopback: nothing is served to other machines without credentials, neither by Listen nor by Serve.
+func TestListenOffLoopback(t *testing.T) {
+	bare, _, _ := two(t)
+	for _, addr := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
+		if l, err := bare.Listen(t.Context(), "tcp", addr); err == nil {
+			t.Errorf("%s: listens at %v", addr, l.Addr())
+			_ = l.Close()
+		}
+	}
+	for _, opt := range []Option{Token(secret), MutualTLS(), BehindAuthentication()} {
+		h, _, _ := two(t, opt)
+		l, err := h.Listen(t.Context(), "tcp", "0.0.0.0:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := bare.Serve(t.Context(), l); err == nil || !strings.Contains(err.Error(), "loopback") {
+			t.Errorf("Serve: %v", err)
+		}
+		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("the listener is open: %v", err)
+		}
+	}
+	for _, addr := range []string{"127.0.0.1:0", "localhost:0"} {
+		l, err := bare.Listen(t.Context(), "tcp", addr)
+		if err != nil {
+			t.Errorf("%s: %v", addr, err)
+			continue
+		}
+		_ = l.Close()
+	}
+}
+
+// TestSocketsLeftBehind: a dead socket is replaced, a live one and a file are not.
+func TestSocketsLeftBehind(t *testing.T) {
+	h, _, _ := two(t)
+	path := filepath.Join(t.TempDir(), "q.sock")
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	_ = dead.Close()
+	l, err := h.Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := h.Listen(t.Context(), "unix", path); err == nil {
+		t.Errorf("two listeners at %v", again.Addr())
+	}
+	_ = l.Close()
+	if err := os.WriteFile(path, []byte("keep me"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Listen(t.Context(), "unix", path); err == nil {
+		t.Error("a file is taken for a socket")
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "keep me" {
+		t.Errorf("the file is %q, %v", text, err)
+	}
+}
+
+// TestBoundedListener: no more than so many connections are accepted, a closed one makes room, and Close ends the wait.
+func TestBoundedListener(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBounded(inner, 1)
+	conn, err := net.Dial("tcp", inner.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	first, err := b.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	b.leave(first, http.StateActive)
+	if len(b.places) != 1 {
+		t.Error("a connection that is at work has left")
+	}
+	done := make(chan error, 1)
+	go func() { _, err := b.Accept(); done <- err }()
+	_ = b.Close()
+	if err := <-done; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept after Close: %v", err)
+	}
+	if b.leave(first, http.StateClosed); len(b.places) != 0 {
+		t.Error("no room after the end of a connection")
+	}
+}
+
+// TestServeEnds: Serve returns when its listener fails, and says so.
+func TestServeEnds(t *testing.T) {
+	h, _, _ := two(t)
+	l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	if err := h.Serve(t.Context(), l); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Serve: %v", err)
+	}
+}

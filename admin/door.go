@@ -1,0 +1,170 @@
+package admin
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+)
+
+// shortestToken is the least number of bytes of a token: 16 random ones are beyond guessing.
+const shortestToken = 16
+
+// token is a bearer token by its hash, so that neither its length nor its bytes show in how long a comparison takes.
+type token struct {
+	label    string // for the log
+	sum      [sha256.Size]byte
+	readOnly bool
+}
+
+// Token asks for one of these bearer tokens ("Authorization: Bearer ..."), wherever a request comes from; 401 without. A token is 16 bytes
+// or more of letters, digits and -._~+/=; make it of at least 16 random bytes. Several let an old one live on for a while. In the log they
+// are "token 1", "token 2" and so on, in the order of the options. The page's files and the OpenAPI document are served without: they hold no data.
+func Token(secrets ...string) Option { return tokens(false, secrets) }
+
+// ReadOnlyToken is Token for those who may look and not change anything: a write is answered with 403.
+func ReadOnlyToken(secrets ...string) Option { return tokens(true, secrets) }
+
+func tokens(readOnly bool, secrets []string) Option {
+	return func(h *handler) {
+		if len(secrets) == 0 {
+			h.errs = append(h.errs, fmt.Errorf("admin: Token: none given"))
+		}
+		for _, secret := range secrets {
+			label := fmt.Sprintf("token %d", len(h.tokens)+1)
+			if len(secret) < shortestToken {
+				h.errs = append(h.errs, fmt.Errorf("admin: Token: %s: %d bytes are fewer than %d", label, len(secret), shortestToken))
+			}
+			if strings.Trim(secret, tokenBytes) != "" {
+				h.errs = append(h.errs, fmt.Errorf("admin: Token: %s: it has other bytes than letters, digits and -._~+/=", label))
+			}
+			h.tokens = append(h.tokens, token{label, sha256.Sum256([]byte(secret)), readOnly})
+		}
+	}
+}
+
+const tokenBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/="
+
+// MutualTLS asks for a client certificate that the server's tls.Config has verified (ClientCAs, and ClientAuth VerifyClientCertIfGiven or
+// stricter); 401 without. With Token, one of the two is enough. The certificate's subject stands in the log.
+func MutualTLS() Option {
+	return func(h *handler) { h.mutual = true }
+}
+
+// BehindAuthentication says that something in front of the handler, a middleware or a proxy, authenticates every request. Requests are
+// then served wherever they come from; Host and origin are looked at as ever.
+func BehindAuthentication() Option {
+	return func(h *handler) { h.inFront = true }
+}
+
+// caller is who sent a request, for the log.
+type caller struct {
+	name     string // of the token or the certificate
+	readOnly bool
+}
+
+// identify finds out who asks, and whether they may. Public resources are served to all where there are tokens.
+func (h *handler) identify(r *http.Request, public bool) (caller, *Problem) {
+	who, known := h.authenticate(r)
+	switch {
+	case known && who.readOnly && r.Method != http.MethodGet && r.Method != http.MethodHead:
+		return who, &Problem{
+			Status: http.StatusForbidden, Detail: "this token is for reading only",
+			Field: "Authorization", Value: who.name, Range: "a token that may write",
+		}
+	case known, public && len(h.tokens) > 0:
+		return who, nil
+	case h.guarded():
+		return who, h.unauthorized()
+	case h.inFront || local(r):
+		return who, nil
+	}
+	return who, &Problem{
+		Status: http.StatusForbidden,
+		Detail: "without a token or client certificates only the loopback interface and Unix sockets are served",
+		Field:  "remote address", Value: clip(r.RemoteAddr), Range: "127.0.0.0/8, ::1, a Unix socket",
+	}
+}
+
+// guarded reports whether the handler looks at credentials itself.
+func (h *handler) guarded() bool { return h.mutual || len(h.tokens) > 0 }
+
+func (h *handler) unauthorized() *Problem {
+	p := &Problem{Status: http.StatusUnauthorized, Detail: "credentials are missing or not the right ones", Field: "Authorization", Range: "Bearer and a token"}
+	if len(h.tokens) == 0 {
+		p.Field, p.Range = "client certificate", "one that the server can verify"
+	}
+	return p
+}
+
+// authenticate looks for a certificate or a token that counts. Every token is compared, whichever matches.
+func (h *handler) authenticate(r *http.Request) (caller, bool) {
+	if h.mutual && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		return caller{name: "certificate " + r.TLS.VerifiedChains[0][0].Subject.String()}, true
+	}
+	given := r.Header.Values("Authorization")
+	if len(given) != 1 {
+		return caller{}, false
+	}
+	scheme, secret, _ := strings.Cut(given[0], " ")
+	sum := sha256.Sum256([]byte(secret))
+	var who caller
+	found := 0
+	for _, t := range h.tokens {
+		if subtle.ConstantTimeCompare(t.sum[:], sum[:]) == 1 {
+			who, found = caller{t.label, t.readOnly}, 1
+		}
+	}
+	return who, found == 1 && strings.EqualFold(scheme, "Bearer")
+}
+
+// local reports whether a request came in over a Unix socket, or over the loopback interface at both ends.
+func local(r *http.Request) bool {
+	addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if !ok {
+		return false
+	}
+	return addr.Network() == "unix" || loopback(addr.String()) && loopback(r.RemoteAddr)
+}
+
+func loopback(hostport string) bool {
+	addr, err := netip.ParseAddrPort(hostport)
+	return err == nil && addr.Addr().Unmap().IsLoopback()
+}
+
+// refuse answers a request that may not pass the door, and counts it.
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, p *Problem) {
+	if n := h.failed.add(time.Now()); n > 0 {
+		h.log.Warn("quotient: admin request refused at the door", "status", p.Status, "from", r.RemoteAddr,
+			"method", clip(r.Method), "path", clip(r.URL.Path), "refused_since_last_line", n)
+	}
+	if p.Status == http.StatusUnauthorized && len(h.tokens) > 0 {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="quotient"`)
+	}
+	writeProblem(w, p)
+}
+
+// failures counts requests without the right credentials, for one line a second.
+type failures struct {
+	mu    sync.Mutex
+	last  time.Time // of the last line
+	since int       // then
+}
+
+// add counts one, and returns how many there were since the last line when it is time for another one, else 0.
+func (f *failures) add(now time.Time) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.since++
+	if now.Sub(f.last) < time.Second {
+		return 0
+	}
+	n := f.since
+	f.last, f.since = now, 0
+	return n
+}

@@ -1,0 +1,193 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+const secret, other, looker = "0123456789abcdef", "fedcba9876543210-other", "only-looking-around"
+
+// TestTokens: data and changes need a token, what holds no data does not; one for reading does not write.
+func TestTokens(t *testing.T) {
+	tests := []struct {
+		authorization []string
+		read, write   int
+	}{
+		{nil, 401, 401},
+		{[]string{""}, 401, 401},
+		{[]string{"Bearer"}, 401, 401},
+		{[]string{"Bearer "}, 401, 401},
+		{[]string{secret}, 401, 401},
+		{[]string{"Basic " + secret}, 401, 401},
+		{[]string{"Bearer " + secret[:15]}, 401, 401},
+		{[]string{"Bearer " + secret + "0"}, 401, 401},
+		{[]string{"Bearer  " + secret}, 401, 401},
+		{[]string{"Bearer " + strings.ToUpper(secret)}, 401, 401},
+		{[]string{"Bearer " + secret, "Bearer " + secret}, 401, 401},
+		{[]string{"Bearer " + secret}, 200, 200},
+		{[]string{"bearer " + other}, 200, 200},
+		{[]string{"Bearer " + looker}, 200, 403},
+	}
+	c := readContract(t)
+	l := newLimiter(t)
+	h := quiet(t, l, Token(secret, other), ReadOnlyToken(looker))
+	for _, tt := range tests {
+		header := http.Header{"Authorization": tt.authorization}
+		for _, path := range []string{"/state", "/keys", "/explain?key=K"} {
+			rec := request{method: "GET", path: path, header: header}.send(h)
+			if rec.Code != tt.read {
+				t.Errorf("%q: GET %s: %d, want %d", tt.authorization, path, rec.Code, tt.read)
+			}
+			if challenge := rec.Header().Get("WWW-Authenticate"); (rec.Code == 401) != strings.HasPrefix(challenge, "Bearer") {
+				t.Errorf("%q: %d with WWW-Authenticate %q", tt.authorization, rec.Code, challenge)
+			}
+			documented(t, c, strings.TrimSuffix(path, "?key=K"), "GET", rec.Code, rec.Header(), rec.Body.Bytes())
+		}
+		before := l.Version()
+		rec := request{method: "PUT", path: "/dry-run", body: fmt.Sprintf(`{"dry_run":%v}`, !l.DryRun()), header: header}.send(h)
+		if rec.Code != tt.write || (l.Version() != before) != (tt.write == 200) {
+			t.Errorf("%q: PUT: %d with version %d after %d, want %d", tt.authorization, rec.Code, l.Version(), before, tt.write)
+		}
+		documented(t, c, "/dry-run", "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
+	}
+	for path, want := range map[string]int{"/": 200, "/openapi.json": 200, "/assets/none": 404, "/events": 401, "/none": 401} {
+		if rec := (request{method: "GET", path: path}).send(h); rec.Code != want {
+			t.Errorf("without a token: GET %s: %d, want %d", path, rec.Code, want)
+		}
+	}
+}
+
+func TestBadTokens(t *testing.T) {
+	for _, opt := range []Option{Token(), Token(""), Token("0123456789abcde"), Token(secret, "short"), Token("0123456789 abcdef"), Token("0123456789abcdef\n"), Token("0123456789abcdé"), ReadOnlyToken("short")} {
+		if h, err := New(new(quotient.Registry), opt); err == nil || h != nil || strings.Contains(err.Error(), "0123") {
+			t.Errorf("handler %v, error %v", h, err)
+		}
+	}
+	for _, opt := range []Option{EventsEvery(0), EventsEvery(-1), EventsEvery(2 * time.Hour)} {
+		if _, err := New(new(quotient.Registry), opt); err == nil {
+			t.Error("an interval out of range is accepted")
+		}
+	}
+	if _, err := New(nil); err == nil {
+		t.Error("no registry is accepted")
+	}
+}
+
+func TestCertificates(t *testing.T) {
+	chain := [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "ops"}}}}
+	tests := []struct {
+		name string
+		tls  *tls.ConnectionState
+		want int
+	}{
+		{"no TLS", nil, 401},
+		{"no certificate", &tls.ConnectionState{}, 401},
+		{"one that was not verified", &tls.ConnectionState{PeerCertificates: chain[0]}, 401},
+		{"a verified one", &tls.ConnectionState{PeerCertificates: chain[0], VerifiedChains: chain}, 200},
+	}
+	var out bytes.Buffer
+	h := mount(t, newLimiter(t), MutualTLS(), Logger(slog.New(slog.NewTextHandler(&out, nil))))
+	for _, tt := range tests {
+		for _, path := range []string{"/dry-run", "/openapi.json"} {
+			method := http.MethodPut
+			if path == "/openapi.json" {
+				method = http.MethodGet
+			}
+			req := overLoopback(httptest.NewRequest(method, path, strings.NewReader(`{"dry_run":true}`)))
+			req.TLS = tt.tls
+			req.Header.Set("Content-Type", "application/json")
+			rec := httptest.NewRecorder()
+			h.ServeHTTP(rec, req)
+			if rec.Code != tt.want {
+				t.Errorf("%s: %s: %d, want %d", tt.name, path, rec.Code, tt.want)
+			}
+		}
+	}
+	if !strings.Contains(out.String(), `by="certificate CN=ops"`) {
+		t.Errorf("logged %s", out.String())
+	}
+}
+
+// TestWithoutCredentials: only what came in at loopback, from loopback, or over a Unix socket is served.
+func TestWithoutCredentials(t *testing.T) {
+	tcp := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 9090} }
+	unix := &net.UnixAddr{Net: "unix", Name: "/run/q.sock"}
+	tests := []struct {
+		local  net.Addr
+		remote string
+		want   int
+	}{
+		{tcp("127.0.0.1"), "127.0.0.1:5", 200},
+		{tcp("127.0.0.9"), "127.8.8.8:5", 200},
+		{tcp("::1"), "[::1]:5", 200},
+		{tcp("::ffff:127.0.0.1"), "127.0.0.1:5", 200},
+		{unix, "@", 200},
+		{unix, "", 200},
+		{tcp("10.0.0.7"), "127.0.0.1:5", 403},
+		{tcp("127.0.0.1"), "10.0.0.7:5", 403},
+		{tcp("0.0.0.0"), "127.0.0.1:5", 403},
+		{tcp("::"), "[::1]:5", 403},
+		{tcp("127.0.0.1"), "@", 403},
+		{tcp("127.0.0.1"), "", 403},
+		{nil, "127.0.0.1:5", 403},
+	}
+	c := readContract(t)
+	send := func(h http.Handler, local net.Addr, remote string, header http.Header) *httptest.ResponseRecorder {
+		req := overLoopback(httptest.NewRequest("GET", "/state", nil))
+		req = req.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, local))
+		req.RemoteAddr, req.Header = remote, header
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, req)
+		return rec
+	}
+	for _, tt := range tests {
+		rec := send(quiet(t, newLimiter(t)), tt.local, tt.remote, http.Header{})
+		if rec.Code != tt.want {
+			t.Errorf("at %v from %q: %d, want %d", tt.local, tt.remote, rec.Code, tt.want)
+		}
+		documented(t, c, "/state", "GET", rec.Code, rec.Header(), rec.Body.Bytes())
+		if rec := send(quiet(t, newLimiter(t), BehindAuthentication()), tt.local, tt.remote, http.Header{}); rec.Code != 200 {
+			t.Errorf("at %v from %q, behind authentication: %d", tt.local, tt.remote, rec.Code)
+		}
+		if rec := send(quiet(t, newLimiter(t), Token(secret)), tt.local, tt.remote, http.Header{"Authorization": {"Bearer " + secret}}); rec.Code != 200 {
+			t.Errorf("at %v from %q, with a token: %d", tt.local, tt.remote, rec.Code)
+		}
+	}
+}
+
+// TestFailuresAreLoggedOnceASecond: a flood of attempts is counted, and is not a flood of lines.
+func TestFailuresAreLoggedOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		h := mount(t, newLimiter(t), Token(secret), Logger(slog.New(slog.NewTextHandler(&out, nil))))
+		try := func(n int) {
+			for range n {
+				request{method: "GET", path: "/state", header: http.Header{"Authorization": {"Bearer wrong-secret-of-somebody"}}}.send(h)
+			}
+		}
+		try(1000)
+		if n := strings.Count(out.String(), "\n"); n != 1 || !strings.Contains(out.String(), "refused_since_last_line=1\n") {
+			t.Errorf("%d lines: %.300s", n, out.String())
+		}
+		out.Reset()
+		time.Sleep(time.Second)
+		try(1)
+		if !strings.Contains(out.String(), "refused_since_last_line=1000\n") || strings.Contains(out.String(), "wrong-secret") {
+			t.Errorf("logged %s", out.String())
+		}
+	})
+}

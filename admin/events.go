@@ -1,0 +1,172 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	// maxStreams is how many event streams may be open at a time: some browsers for each operator of a large team.
+	maxStreams = 64
+	// writePatience is how long one event may take to reach the client's kernel. A page that is behind by that much is not read any more.
+	writePatience = 5 * time.Second
+	// streamLife bounds a stream, so that none outlives a Shutdown for long that it was not told of. The page connects again.
+	streamLife = 10 * time.Minute
+	// retryMillis is when a client should connect again.
+	retryMillis = 2000
+)
+
+// streams are the open event streams of a handler. The zero value is ready.
+type streams struct {
+	mu      sync.Mutex
+	open    int
+	frame   []byte // the newest event, shared by all streams
+	at      time.Time
+	id      uint64
+	closing map[*http.Server]chan struct{} // closed by its Shutdown
+}
+
+// enter takes a place for one stream, if there is one.
+func (s *streams) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open >= maxStreams {
+		return false
+	}
+	s.open++
+	return true
+}
+
+// leave gives the place back. The last stream leaves no event in memory.
+func (s *streams) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open--; s.open == 0 {
+		s.frame = nil
+	}
+}
+
+// next is the event to send now: the newest one if it is younger than fresh, else a new one made of what encode returns.
+// So the cost of encoding hardly depends on the number of streams. The caller must not change it.
+func (s *streams) next(fresh time.Duration, encode func() ([]byte, error)) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.frame != nil && time.Since(s.at) < fresh {
+		return s.frame, nil
+	}
+	data, err := encode()
+	if err != nil {
+		return nil, err
+	}
+	s.id++
+	s.at = time.Now()
+	s.frame = fmt.Appendf(nil, "event: state\nid: %d\ndata: %s\n\n", s.id, data)
+	return s.frame, nil
+}
+
+// closed returns a channel that is closed when the server that serves r begins to shut down. Shutdown waits for requests but does not
+// end them, so the streams ask to be told. The channel is nil when there is no such server.
+func (s *streams) closed(r *http.Request) <-chan struct{} {
+	srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
+	if !ok {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ch, known := s.closing[srv]; known {
+		return ch
+	}
+	if s.closing == nil {
+		s.closing = make(map[*http.Server]chan struct{})
+	}
+	ch := make(chan struct{})
+	s.closing[srv] = ch
+	srv.RegisterOnShutdown(func() { s.shutdown(srv) })
+	return ch
+}
+
+func (s *streams) shutdown(srv *http.Server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ch, known := s.closing[srv]; known {
+		close(ch)
+		delete(s.closing, srv)
+	}
+}
+
+// events is a stream of server-sent events: the state, now and after each interval. It ends with the request, with the
+// server's Shutdown, after streamLife, or when the client does not read for writePatience. It runs in the request's
+// own goroutine and starts none.
+func (h *handler) events(w http.ResponseWriter, r *http.Request) {
+	if !h.streams.enter() {
+		w.Header().Set("Retry-After", "10")
+		writeProblem(w, &Problem{
+			Status: http.StatusServiceUnavailable,
+			Detail: "too many event streams are open",
+			Field:  "streams", Range: fmt.Sprintf("at most %d", maxStreams),
+		})
+		return
+	}
+	defer h.streams.leave()
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // a reverse proxy would hold events back
+	out := http.NewResponseController(w)
+	// The server's ReadTimeout bounds the request; it would end the stream too.
+	if err := ignoreUnsupported(out.SetReadDeadline(time.Time{})); err != nil {
+		return
+	}
+	if err := h.send(w, out, fmt.Appendf(nil, "retry: %d\n\n", retryMillis)); err != nil {
+		return
+	}
+	h.stream(w, r, out)
+}
+
+// stream sends events until one of its ends.
+func (h *handler) stream(w http.ResponseWriter, r *http.Request, out *http.ResponseController) {
+	tick := time.NewTicker(h.every)
+	defer tick.Stop()
+	life := time.NewTimer(streamLife)
+	defer life.Stop()
+	closed := h.streams.closed(r)
+	for {
+		frame, err := h.streams.next(h.every/2, h.stateJSON)
+		if err != nil {
+			h.log.Error("quotient: encoding the state for an event stream", "error", err)
+			return
+		}
+		if err := h.send(w, out, frame); err != nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-r.Context().Done():
+			return
+		case <-closed:
+			return
+		case <-life.C:
+			return
+		}
+	}
+}
+
+// send writes text and flushes it, within writePatience where the connection has deadlines.
+func (h *handler) send(w http.ResponseWriter, out *http.ResponseController, text []byte) error {
+	if err := ignoreUnsupported(out.SetWriteDeadline(time.Now().Add(writePatience))); err != nil {
+		return err
+	}
+	if _, err := w.Write(text); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// ignoreUnsupported drops the error of a ResponseWriter that has no deadlines, such as one of a test.
+func ignoreUnsupported(err error) error {
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	return err
+}

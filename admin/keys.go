@@ -1,0 +1,128 @@
+package admin
+
+import (
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+// Keys is the answer of GET /keys.
+type Keys struct {
+	Limiter string   `json:"limiter"`
+	Keys    []KeyUse `json:"keys"` // the hottest first: most waiting, then most used up
+}
+
+// KeyUse is where one key stands on this replica. A key that is not UTF-8 is shown with replacement characters.
+type KeyUse struct {
+	Key        string    `json:"key"`
+	Used       float64   `json:"used"` // 0 to 1: of the fullest of its rules
+	Waiting    int       `json:"waiting"`
+	InFlight   int       `json:"in_flight"`
+	Tokens     []float64 `json:"tokens"` // events that each rate has left here; negative: owed
+	Rate       float64   `json:"rate"`   // events a second, as the policy paces; 0 where none does
+	Overridden bool      `json:"overridden"`
+}
+
+// Explanation is the answer of GET /explain: where a key stands on this replica, and what its next ask would get.
+type Explanation struct {
+	Limiter     string            `json:"limiter"`
+	Key         string            `json:"key"`
+	Remembered  bool              `json:"remembered"` // false: a key that would start fresh
+	Overridden  bool              `json:"overridden"`
+	Overflow    bool              `json:"overflow"` // it shares a gate, since MaxKeys keys are busy
+	DryRun      bool              `json:"dry_run"`
+	Limit       LimitState        `json:"limit"` // that holds for the key, over the fleet
+	Pool        PoolState         `json:"pool"`
+	Rules       []RuleExplanation `json:"rules"`
+	InFlight    int               `json:"in_flight"`
+	Waiting     int               `json:"waiting"`
+	Next        Decision          `json:"next"`           // what the next ask would get
+	WaitSeconds float64           `json:"wait_seconds"`   // until the next ask's turn, as far as it is known
+	Until       time.Time         `json:"until,omitzero"` // that instant; absent: now, or unknown
+	Learned     []Learned         `json:"learned"`        // by the policy, one for each law
+	Text        string            `json:"text"`           // the same in a few lines of English
+}
+
+// RuleExplanation is one rule of the limit as it stands for a key.
+type RuleExplanation struct {
+	Name          string  `json:"name"`
+	Unit          string  `json:"unit"`
+	Limit         float64 `json:"limit"`
+	Share         float64 `json:"share"`
+	Burst         float64 `json:"burst"`
+	Ceiling       float64 `json:"ceiling"`        // how far a policy may go
+	Tokens        float64 `json:"tokens"`         // events, or slots, that this replica has left; negative: owed
+	InFlight      float64 `json:"in_flight"`      // slots that the key holds here; 0 for a rate
+	ResetsSeconds float64 `json:"resets_seconds"` // until it is as if nothing had been asked; 0 for slots
+}
+
+// Decision is what an ask that does not wait would get.
+type Decision struct {
+	OK                bool    `json:"ok"`
+	Reason            string  `json:"reason"` // "none" when OK
+	Rule              string  `json:"rule"`   // that refuses
+	Limit             float64 `json:"limit"`  // of that rule
+	Share             float64 `json:"share"`
+	RetryAfterSeconds float64 `json:"retry_after_seconds"` // 0: unknown
+}
+
+// Learned is what one law of the policy believes.
+type Learned struct {
+	Unit               string  `json:"unit"` // "" for requests, "in-flight" for slots
+	Pace               float64 `json:"pace"`
+	Share              float64 `json:"share"`
+	Ceiling            float64 `json:"ceiling"`
+	PausedForSeconds   float64 `json:"paused_for_seconds"`
+	ForgottenInSeconds float64 `json:"forgotten_in_seconds"`
+}
+
+func newKeys(limiter string, uses []quotient.KeyUse) Keys {
+	keys := Keys{Limiter: limiter, Keys: make([]KeyUse, 0, len(uses))}
+	for _, u := range uses {
+		tokens := make([]float64, 0, len(u.Tokens))
+		for _, n := range u.Tokens {
+			tokens = append(tokens, finite(n))
+		}
+		keys.Keys = append(keys.Keys, KeyUse{
+			Key: u.Key, Used: finite(u.Used), Waiting: u.Waiting, InFlight: u.InFlight,
+			Tokens: tokens, Rate: finite(u.Rate), Overridden: u.Overridden,
+		})
+	}
+	return keys
+}
+
+func newExplanation(limiter string, e quotient.Explanation) Explanation {
+	out := Explanation{
+		Limiter: limiter, Key: e.Key, Remembered: e.Remembered, Overridden: e.Overridden, Overflow: e.Overflow, DryRun: e.DryRun,
+		Limit: newLimitState(e.Limit), Pool: newPoolState(e.Pool), Rules: make([]RuleExplanation, 0, len(e.Rules)),
+		InFlight: e.InFlight, Waiting: e.Waiting, Next: newDecision(e.Next), WaitSeconds: e.Wait.Seconds(), Until: e.Until,
+		Learned: make([]Learned, 0, len(e.Learned)), Text: e.String(),
+	}
+	for _, r := range e.Rules {
+		out.Rules = append(out.Rules, newRuleExplanation(r))
+	}
+	if e.Limit.InFlight > 0 && len(out.Rules) > 0 {
+		out.Rules[len(out.Rules)-1].InFlight = float64(e.InFlight)
+	}
+	for _, l := range e.Learned {
+		out.Learned = append(out.Learned, Learned{
+			Unit: l.Unit, Pace: finite(l.Pace), Share: finite(l.Share), Ceiling: finite(l.Ceiling),
+			PausedForSeconds: l.PausedFor.Seconds(), ForgottenInSeconds: l.ForgottenIn.Seconds(),
+		})
+	}
+	return out
+}
+
+func newRuleExplanation(r quotient.RuleExplanation) RuleExplanation {
+	return RuleExplanation{
+		Name: r.Name, Unit: r.Unit, Limit: finite(r.Limit), Share: finite(r.Share), Burst: finite(r.Burst),
+		Ceiling: finite(r.Ceiling), Tokens: finite(r.Left), ResetsSeconds: r.Resets.Seconds(),
+	}
+}
+
+func newDecision(d quotient.Decision) Decision {
+	return Decision{
+		OK: d.OK, Reason: d.Reason.String(), Rule: d.Rule, Limit: finite(d.Limit), Share: finite(d.Share),
+		RetryAfterSeconds: d.RetryAfter.Seconds(),
+	}
+}

@@ -1,0 +1,148 @@
+package admin
+
+import (
+	"encoding/json"
+	"log/slog"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+// Bounds of a limit that the limiter itself does not set.
+const (
+	mostRates   = 16  // the limiter's bound, known here since a list is read before it is validated
+	longestName = 128 // bytes of a rate's name or unit
+)
+
+var (
+	limitFields = []string{"rates", "in_flight", "deny"}
+	rateFields  = []string{"name", "unit", "events", "per_seconds", "burst", "aligned", "no_turns"}
+)
+
+// ranges says what Limit.Validate wants, by the JSON name of the field.
+var ranges = map[string]string{
+	"rates":       "a list of at most 16, each with a name of its own within its unit",
+	"in_flight":   "a whole number from 0 to 1073741824",
+	"name":        "a string of at most 128 bytes that no other rate of the unit has",
+	"events":      "a number above 0 and at most 1e12, also a second; at least 0.001 when aligned",
+	"per_seconds": "a number of seconds from 1e-9 to 9.2e9; at least 0.001 when aligned",
+	"burst":       "a whole number from 0 to 1099511627776; 0 when aligned",
+}
+
+func parseLimit(body []byte) (change, *Problem) {
+	limit, bad := readLimitBody(body)
+	return change{
+		what: "limit", field: "rates", show: showLimit,
+		apply: func(l *quotient.Limiter) error { return l.SetLimit(limit) },
+	}, bad
+}
+
+// readLimitBody reads {"rates":[{"events":100,"per_seconds":1}],"in_flight":10,"deny":false}.
+func readLimitBody(body []byte) (quotient.Limit, *Problem) {
+	f := readForm(body, `{"rates":[{"events":100,"per_seconds":1}]}`, limitFields...)
+	limit := readLimit(&f)
+	if bad := f.problem(); bad != nil {
+		return quotient.Limit{}, bad
+	}
+	return limit, nil
+}
+
+// readLimit reads the fields of a limit. "rates" must be there, though it may be empty: a body without it is more likely a mistake than
+// the wish to lift every limit. A limit that denies has nothing else.
+func readLimit(f *form) quotient.Limit {
+	if f.has("deny") && f.truth("deny") {
+		for _, name := range []string{"rates", "in_flight"} {
+			if text := string(f.values[name]); f.has(name) && text != "0" && text != "[]" {
+				f.wrong(name, "a limit that denies everything has no other bound", "nothing beside deny")
+			}
+		}
+		return quotient.Deny()
+	}
+	var limit quotient.Limit
+	rates := f.list("rates", mostRates, rateFields...)
+	for i := range rates {
+		limit.Rates = append(limit.Rates, readRate(&rates[i]))
+	}
+	if f.has("in_flight") {
+		limit.InFlight = f.whole("in_flight", math.MinInt, math.MaxInt)
+	}
+	if f.problem() == nil {
+		blame(f, rates, limit.Validate())
+	}
+	return limit
+}
+
+// readRate reads one rate. What is out of range is left to the limiter to find.
+func readRate(f *form) quotient.Rate {
+	r := quotient.Rate{Events: f.number("events", ranges["events"]), Per: readPer(f)}
+	if f.has("name") {
+		r.Name = f.text("name", longestName)
+	}
+	if f.has("unit") {
+		r.Unit = f.text("unit", longestName)
+	}
+	if f.has("burst") {
+		r.Burst = f.whole("burst", math.MinInt, math.MaxInt)
+	}
+	if f.has("aligned") {
+		r.Aligned = f.truth("aligned")
+	}
+	if f.has("no_turns") {
+		r.NoTurns = f.truth("no_turns")
+	}
+	return r
+}
+
+func readPer(f *form) time.Duration {
+	seconds := f.number("per_seconds", ranges["per_seconds"])
+	if math.Abs(seconds) >= math.MaxInt64/1e9 {
+		f.wrong("per_seconds", "out of range", ranges["per_seconds"])
+		return 0
+	}
+	return toDuration(seconds)
+}
+
+// toDuration rounds to nanoseconds.
+func toDuration(seconds float64) time.Duration { return time.Duration(math.Round(seconds * 1e9)) }
+
+// place is the start of an error of Limit.Validate: which field of which rate.
+var place = regexp.MustCompile(`^quotient: Limit\.(InFlight|Rates)(?:\[(\d+)\]\.(Events|Per|Burst|Name|Unit))?: `)
+
+var jsonNames = map[string]string{
+	"InFlight": "in_flight", "Rates": "rates", "Events": "events", "Per": "per_seconds", "Burst": "burst", "Name": "name", "Unit": "unit",
+}
+
+// blame notes an error of Limit.Validate under the JSON name of its field, with what was sent there.
+func blame(f *form, rates []form, err error) {
+	if err == nil {
+		return
+	}
+	at := place.FindStringSubmatch(err.Error())
+	if at == nil {
+		f.fail(Problem{Detail: err.Error(), Field: strings.TrimSuffix(f.path, ".") + "limit"})
+		return
+	}
+	in, name := f, jsonNames[at[1]]
+	if i, err := strconv.Atoi(at[2]); err == nil && i < len(rates) {
+		in, name = &rates[i], jsonNames[at[3]]
+	}
+	f.fail(Problem{
+		Detail: err.Error()[len(at[0]):], Field: in.path + name, Value: clip(string(in.values[name])), Range: ranges[name],
+	})
+}
+
+// showLimit is the limit of a limiter for the log.
+func showLimit(l *quotient.Limiter) slog.Value { return limitValue(l.Limit()) }
+
+// limitValue is a limit for the log: the JSON of its state.
+func limitValue(limit quotient.Limit) slog.Value {
+	text, err := json.Marshal(newLimitState(limit))
+	if err != nil {
+		return slog.StringValue(err.Error())
+	}
+	return slog.StringValue(string(text))
+}

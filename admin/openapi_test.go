@@ -1,0 +1,400 @@
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/quotient-go/quotient"
+)
+
+// contract is the OpenAPI document.
+type contract struct{ root map[string]any }
+
+func readContract(t testing.TB) contract {
+	t.Helper()
+	var root map[string]any
+	if err := json.Unmarshal(openAPI, &root); err != nil {
+		t.Fatal(err)
+	}
+	return contract{root}
+}
+
+// at is the object under a path of names, with references followed; nil if there is none.
+func (c contract) at(from map[string]any, names ...string) map[string]any {
+	for _, name := range names {
+		from, _ = c.follow(from)[name].(map[string]any)
+	}
+	return c.follow(from)
+}
+
+func (c contract) follow(object map[string]any) map[string]any {
+	if ref, ok := object["$ref"].(string); ok {
+		return c.at(c.root, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+	}
+	return object
+}
+
+// operation is what the document says of a method of a route.
+func (c contract) operation(path, method string) map[string]any {
+	if path == "/assets/" {
+		path = "/assets/{file}"
+	}
+	return c.at(c.root, "paths", path, strings.ToLower(method))
+}
+
+// check returns what is wrong with a value under a schema: a small, strict part of JSON Schema. A schema word that it does not know is an
+// error, and so is a member that the schema does not name.
+func (c contract) check(at string, schema map[string]any, v any) error {
+	schema = c.follow(schema)
+	var errs []error
+	for word, arg := range schema {
+		rule, known := words[word]
+		if !known {
+			return fmt.Errorf("%s: schema word %q is not known", at, word)
+		}
+		if rule != nil && !rule(v, arg) {
+			errs = append(errs, fmt.Errorf("%s: %v is not %s %v", at, v, word, arg))
+		}
+	}
+	if list, ok := v.([]any); ok && schema["items"] != nil {
+		for i, item := range list {
+			errs = append(errs, c.check(fmt.Sprintf("%s[%d]", at, i), schema["items"].(map[string]any), item))
+		}
+	}
+	if object, ok := v.(map[string]any); ok && schema["type"] == "object" {
+		errs = append(errs, c.members(at, schema, object))
+	}
+	if some, ok := schema["anyOf"].([]any); ok {
+		errs = append(errs, c.anyOf(at, some, v))
+	}
+	return errors.Join(errs...)
+}
+
+func (c contract) members(at string, schema, object map[string]any) error {
+	var errs []error
+	properties, _ := schema["properties"].(map[string]any)
+	more, _ := schema["additionalProperties"].(map[string]any)
+	for name, v := range object {
+		switch p, named := properties[name].(map[string]any); {
+		case named:
+			errs = append(errs, c.check(at+"."+name, p, v))
+		case more != nil:
+			errs = append(errs, c.check(at+"."+name, more, v))
+		case properties != nil:
+			errs = append(errs, fmt.Errorf("%s.%s: not in the schema", at, name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c contract) anyOf(at string, schemas []any, v any) error {
+	var errs []error
+	for _, schema := range schemas {
+		inner := c.follow(schema.(map[string]any))
+		err := c.check(at, inner, v)
+		if object, ok := v.(map[string]any); ok && inner["type"] == nil { // only what properties say of members that are there
+			for name, p := range properties(inner) {
+				if member, has := object[name]; has {
+					err = errors.Join(err, c.check(at+"."+name, p.(map[string]any), member))
+				}
+			}
+		}
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func properties(schema map[string]any) map[string]any {
+	p, _ := schema["properties"].(map[string]any)
+	return p
+}
+
+// words are those of JSON Schema that the document uses; nil for those that check itself knows or that only describe.
+var words = map[string]func(v, arg any) bool{
+	"description": nil, "properties": nil, "items": nil, "anyOf": nil, "additionalProperties": nil, "default": nil,
+	"type":             isType,
+	"const":            func(v, arg any) bool { return v == arg },
+	"enum":             func(v, arg any) bool { return slices.Contains(arg.([]any), v) },
+	"minimum":          compare(func(v, arg float64) bool { return v >= arg }),
+	"maximum":          compare(func(v, arg float64) bool { return v <= arg }),
+	"exclusiveMinimum": compare(func(v, arg float64) bool { return v > arg }),
+	"maxLength": func(v, arg any) bool {
+		s, ok := v.(string)
+		return !ok || float64(utf8.RuneCountInString(s)) <= arg.(float64)
+	},
+	"maxItems":      func(v, arg any) bool { l, ok := v.([]any); return !ok || float64(len(l)) <= arg.(float64) },
+	"maxProperties": func(v, arg any) bool { o, ok := v.(map[string]any); return !ok || float64(len(o)) <= arg.(float64) },
+	"pattern": func(v, arg any) bool {
+		s, ok := v.(string)
+		return !ok || regexp.MustCompile(arg.(string)).MatchString(s)
+	},
+	"format": func(v, arg any) bool {
+		s, _ := v.(string)
+		_, err := time.Parse(time.RFC3339Nano, s)
+		return arg == "date-time" && err == nil
+	},
+	"required": func(v, arg any) bool {
+		o, ok := v.(map[string]any)
+		for _, name := range arg.([]any) {
+			_, has := o[name.(string)]
+			ok = ok && has
+		}
+		return ok
+	},
+}
+
+func compare(holds func(v, arg float64) bool) func(v, arg any) bool {
+	return func(v, arg any) bool {
+		x, ok := v.(float64)
+		return !ok || holds(x, arg.(float64))
+	}
+}
+
+func isType(v, arg any) bool {
+	switch v := v.(type) {
+	case nil:
+		return arg == "null"
+	case bool:
+		return arg == "boolean"
+	case string:
+		return arg == "string"
+	case float64:
+		return arg == "number" || arg == "integer" && v == math.Trunc(v)
+	case []any:
+		return arg == "array"
+	}
+	return arg == "object"
+}
+
+// documented fails unless the document knows this answer of a route: its status, its content type and its body. It is called for every
+// answer that the tests of this package get.
+func documented(t testing.TB, c contract, path, method string, status int, header http.Header, body []byte) {
+	t.Helper()
+	rt := find(path)
+	if rt == nil || !slices.Contains(rt.methods, method) {
+		return // it has no place in the document
+	}
+	answer := c.at(c.operation(rt.path, method), "responses", strconv.Itoa(status))
+	if answer == nil {
+		t.Errorf("%s %s answers %d, which is not in the document: %s", method, path, status, body)
+		return
+	}
+	media, _, _ := strings.Cut(header.Get("Content-Type"), ";")
+	if method == http.MethodHead || status == http.StatusNotModified || media == "text/event-stream" || !strings.HasSuffix(media, "json") {
+		return
+	}
+	schema := c.at(answer, "content", media, "schema")
+	var v any
+	if err := json.Unmarshal(body, &v); err != nil || schema == nil {
+		t.Errorf("%s %s: %d with %s, schema %v, %v", method, path, status, media, schema, err)
+		return
+	}
+	if err := c.check("body", schema, v); err != nil {
+		t.Errorf("%s %s: %d: %v", method, path, status, err)
+	}
+}
+
+// TestDocumentHasTheRoutes: every route and method of the handler is in the document, and the other way round.
+func TestDocumentHasTheRoutes(t *testing.T) {
+	c := readContract(t)
+	var served, written []string
+	for _, rt := range routes {
+		for _, method := range rt.methods {
+			served = append(served, method+" "+strings.Replace(rt.path, "/assets/", "/assets/{file}", 1))
+		}
+		for _, method := range rt.methods {
+			_, open := c.operation(rt.path, method)["security"]
+			if open != rt.public {
+				t.Errorf("%s %s: public %v, in the document %v", method, rt.path, rt.public, open)
+			}
+		}
+	}
+	for path, item := range c.at(c.root, "paths") {
+		for method := range item.(map[string]any) {
+			written = append(written, strings.ToUpper(method)+" "+path)
+		}
+	}
+	slices.Sort(served)
+	slices.Sort(written)
+	if !slices.Equal(served, written) {
+		t.Errorf("served  %v\nwritten %v", served, written)
+	}
+}
+
+// TestDocumentsExamples: each example keeps to the schema beside it, and each example of a request is one that the handler accepts.
+func TestDocumentsExamples(t *testing.T) {
+	c := readContract(t)
+	examples := 0
+	var walk func(at string, v any)
+	walk = func(at string, v any) {
+		object, _ := v.(map[string]any)
+		for _, item := range object {
+			walk(at, item)
+		}
+		schema, ok := object["schema"].(map[string]any)
+		if !ok {
+			return
+		}
+		all := map[string]any{}
+		if example, has := object["example"]; has {
+			all["example"] = map[string]any{"value": example}
+		}
+		maps.Copy(all, c.at(object, "examples"))
+		for name, example := range all {
+			examples++
+			if err := c.check(name, schema, example.(map[string]any)["value"]); err != nil {
+				t.Errorf("%s: %v", at, err)
+			}
+		}
+	}
+	for path, item := range c.at(c.root, "paths") {
+		walk(path, item)
+	}
+	walk("responses", c.at(c.root, "components", "responses"))
+	if examples < 28 {
+		t.Errorf("only %d examples", examples)
+	}
+}
+
+func TestDocumentsRequestsAreAccepted(t *testing.T) {
+	c := readContract(t)
+	for _, rt := range routes {
+		for name, example := range c.at(c.operation(rt.path, http.MethodPut), "requestBody", "content", "application/json", "examples") {
+			body, err := json.Marshal(example.(map[string]any)["value"])
+			if err != nil {
+				t.Fatal(err)
+			}
+			rec := request{method: "PUT", path: rt.path, body: string(body)}.send(quiet(t, newLimiter(t)))
+			if rec.Code != 200 {
+				t.Errorf("%s %s: %d %s", rt.path, name, rec.Code, rec.Body)
+			}
+			documented(t, c, rt.path, "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
+		}
+	}
+}
+
+// TestDocumentsRangesAreTheHandlers: what the document's schemas of requests refuse, the handler refuses, and the other way round.
+func TestDocumentsRangesAreTheHandlers(t *testing.T) {
+	c := readContract(t)
+	tests := map[string][]string{
+		"/replicas": {
+			`{"replicas":0}`, `{"replicas":1}`, `{"replicas":1000000}`, `{"replicas":1000001}`, `{"replicas":1.5}`, `{"replicas":"1"}`, `{}`,
+			`{"replicas":1,"ordinal":-1}`, `{"replicas":1000000,"ordinal":1000000}`, `{"replicas":1,"ttl_seconds":0}`, `{"replicas":1,"ttl_seconds":0.001}`,
+			`{"replicas":1,"ttl_seconds":0.0009}`, `{"replicas":1,"ttl_seconds":31536000}`, `{"replicas":1,"ttl_seconds":31536001}`, `{"replicas":1,"x":1}`,
+		},
+		"/limit": {
+			`{}`, `{"rates":[]}`, `{"deny":true}`, `{"deny":false}`, `{"in_flight":3}`, `{"rates":[],"in_flight":-1}`, `{"rates":[],"in_flight":1073741824}`,
+			`{"rates":[],"in_flight":1073741825}`, `{"rates":{}}`, `{"rates":null}`, `{"rates":[{}]}`, `{"rates":[{"events":1}]}`,
+			`{"rates":[{"events":1,"per_seconds":0}]}`, `{"rates":[{"events":1,"per_seconds":1e-9}]}`, `{"rates":[{"events":1e12,"per_seconds":1}]}`,
+			`{"rates":[{"events":1.1e12,"per_seconds":1}]}`, `{"rates":[{"events":0,"per_seconds":1}]}`, `{"rates":[{"events":1,"per_seconds":9.2e9}]}`,
+			`{"rates":[{"events":1,"per_seconds":9.3e9}]}`, `{"rates":[{"events":1,"per_seconds":1,"burst":1099511627776}]}`,
+			`{"rates":[{"events":1,"per_seconds":1,"burst":1099511627777}]}`, `{"rates":[{"events":1,"per_seconds":1,"aligned":1}]}`,
+			`{"rates":[{"events":1,"per_seconds":1,"name":"` + strings.Repeat("n", 129) + `"}]}`, `{"rates":[` + strings.Repeat(`{"events":1,"per_seconds":1},`, 16) + `{"events":1,"per_seconds":1}]}`,
+			`{"rates":[` + strings.Repeat(`{"events":1,"per_seconds":1},`, 15) + `{"events":1,"per_seconds":1}]}`,
+		},
+		"/override": {`{"key":"K"}`, `{"limit":null}`, `{"key":"K","limit":null}`, `{"key":1,"limit":null}`, `{"key":"","limit":{"deny":true}}`, `{"key":"K","limit":{}}`, `{"key":"` + strings.Repeat("k", 4097) + `","limit":null}`},
+		"/dry-run":  {`{}`, `{"dry_run":true}`, `{"dry_run":1}`, `{"dry_run":null}`, `{"dry_run":true,"x":1}`},
+	}
+	for path, bodies := range tests {
+		schema := c.at(c.operation(path, "PUT"), "requestBody", "content", "application/json", "schema")
+		for _, body := range bodies {
+			var v any
+			if err := json.Unmarshal([]byte(body), &v); err != nil {
+				t.Fatal(err)
+			}
+			err := c.check("body", schema, v)
+			rec := request{method: "PUT", path: path, body: body}.send(quiet(t, newLimiter(t)))
+			if (err == nil) != (rec.Code == 200) {
+				t.Errorf("%s %.80s: handler %d %s, document %v", path, body, rec.Code, rec.Body, err)
+			}
+			documented(t, c, path, "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
+		}
+	}
+}
+
+// TestDocumentHasEveryStatus: a status that stands in the code stands in the document.
+func TestDocumentHasEveryStatus(t *testing.T) {
+	c := readContract(t)
+	written := make(map[string]bool)
+	for _, item := range c.at(c.root, "paths") {
+		for method := range item.(map[string]any) {
+			for status := range c.at(item.(map[string]any), method, "responses") {
+				written[status] = true
+			}
+		}
+	}
+	byName := make(map[string]int)
+	for status := range 600 {
+		if text := http.StatusText(status); text != "" {
+			byName[strings.NewReplacer(" ", "", "-", "", "'", "").Replace(text)] = status
+		}
+	}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") || file == "client.go" {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile(`http\.Status([A-Z]\w+)`).FindAllStringSubmatch(string(text), -1) {
+			if name[1] == "Text" {
+				continue
+			}
+			found++
+			status := byName[name[1]]
+			if status == 0 || !written[strconv.Itoa(status)] {
+				t.Errorf("%s: %s (%d) is not in the document", file, name[1], status)
+			}
+		}
+	}
+	if found < 15 {
+		t.Errorf("only %d statuses found in the code", found)
+	}
+}
+
+// TestLiveAnswersKeepToTheDocument: a limiter that has been used in every way answers as the document says.
+func TestLiveAnswersKeepToTheDocument(t *testing.T) {
+	c := readContract(t)
+	l := newLimiter(t, quotient.DryRun())
+	h := quiet(t, l)
+	for i := range 20 {
+		l.Allow(fmt.Sprintf("key %d", i%3))
+	}
+	for _, req := range []request{
+		{method: "PUT", path: "/replicas", body: `{"replicas":3,"ordinal":1,"ttl_seconds":60}`},
+		{method: "PUT", path: "/override", body: `{"key":"key 1","limit":{"rates":[{"name":"a","unit":"tokens","events":5,"per_seconds":60}],"in_flight":3}}`},
+		{method: "PUT", path: "/limit", body: `{"rates":[{"events":1,"per_seconds":60,"aligned":true},{"events":1e-9,"per_seconds":1}],"in_flight":1}`},
+		{method: "PUT", path: "/dry-run", body: `{"dry_run":false}`},
+		{method: "GET", path: "/state"}, {method: "HEAD", path: "/state"}, {method: "GET", path: "/state?limiter=api"},
+		{method: "GET", path: "/keys"}, {method: "GET", path: "/keys?top=2&limiter=api"}, {method: "GET", path: "/keys?top=0"},
+		{method: "GET", path: "/explain?key=key+1"}, {method: "GET", path: "/explain?key="}, {method: "GET", path: "/explain"},
+		{method: "GET", path: "/state?limiter=none"}, {method: "GET", path: "/openapi.json"}, {method: "HEAD", path: "/"}, {method: "GET", path: "/"},
+		{method: "GET", path: "/assets/none"},
+	} {
+		rec := req.send(h)
+		path, _, _ := strings.Cut(req.path, "?")
+		documented(t, c, path, req.method, rec.Code, rec.Header(), rec.Body.Bytes())
+	}
+}

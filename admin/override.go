@@ -1,0 +1,49 @@
+package admin
+
+import (
+	"log/slog"
+	"strconv"
+
+	"github.com/quotient-go/quotient"
+)
+
+// override is what PUT /override asks for: a limit of the key's own, or none.
+type override struct {
+	key   string
+	limit *quotient.Limit
+}
+
+func parseOverride(body []byte) (change, *Problem) {
+	v, bad := readOverride(body)
+	return change{what: "override", field: "key", show: v.show, apply: v.apply}, bad
+}
+
+// readOverride reads {"key":"K","limit":{...}}; the limit may be null: none. Both must be there.
+func readOverride(body []byte) (override, *Problem) {
+	f := readForm(body, `{"key":"K","limit":{"rates":[{"events":100,"per_seconds":1}]}}`, "key", "limit")
+	v := override{key: f.text("key", longestKey)}
+	switch {
+	case !f.has("limit"):
+		f.wrong("limit", "", "a limit, or null for none")
+	case !f.null("limit"):
+		inner := f.object("limit", limitFields...)
+		limit := readLimit(&inner)
+		v.limit = &limit
+	}
+	if bad := f.problem(); bad != nil {
+		return override{}, bad
+	}
+	return v, nil
+}
+
+func (v override) apply(l *quotient.Limiter) error { return l.Override(v.key, v.limit) }
+
+// show is the override of the key for the log.
+func (v override) show(l *quotient.Limiter) slog.Value {
+	limit, has := l.Overrides()[v.key]
+	value := slog.StringValue("none")
+	if has {
+		value = limitValue(limit)
+	}
+	return slog.GroupValue(slog.String("key", strconv.QuoteToASCII(v.key)), slog.Attr{Key: "limit", Value: value})
+}

@@ -1,0 +1,158 @@
+package admin
+
+import (
+	"io/fs"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func get(path string) request { return request{method: "GET", path: path, contentType: none} }
+
+func TestPageIsServed(t *testing.T) {
+	tests := []struct{ path, contentType, has string }{
+		{"/", "text/html; charset=utf-8", "<!doctype html>"},
+		{"/assets/page.css", "text/css; charset=utf-8", "prefers-reduced-motion"},
+		{"/assets/page.js", "text/javascript; charset=utf-8", "import "},
+		{"/assets/icon.svg", "image/svg+xml", "<svg"},
+	}
+	h := quiet(t, newLimiter(t))
+	for _, tt := range tests {
+		rec := get(tt.path).send(h)
+		if rec.Code != http.StatusOK || rec.Header().Get("Content-Type") != tt.contentType || !strings.Contains(rec.Body.String(), tt.has) {
+			t.Errorf("%s: %d %q without %q", tt.path, rec.Code, rec.Header().Get("Content-Type"), tt.has)
+		}
+		head := request{method: "HEAD", path: tt.path, contentType: none}.send(h)
+		if head.Code != http.StatusOK || head.Body.Len() != 0 || head.Header().Get("ETag") != rec.Header().Get("ETag") {
+			t.Errorf("HEAD %s: %d, %d bytes, tag %q", tt.path, head.Code, head.Body.Len(), head.Header().Get("ETag"))
+		}
+	}
+}
+
+func TestPageHeaders(t *testing.T) {
+	want := map[string]string{
+		"Cache-Control":                "no-cache",
+		"X-Content-Type-Options":       "nosniff",
+		"Referrer-Policy":              "no-referrer",
+		"X-Frame-Options":              "DENY",
+		"Cross-Origin-Opener-Policy":   "same-origin",
+		"Cross-Origin-Resource-Policy": "same-origin",
+		"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; " +
+			"form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+	}
+	h := quiet(t, newLimiter(t))
+	for path := range pageFiles() {
+		rec := get(path).send(h)
+		for name, value := range want {
+			if got := rec.Header().Get(name); got != value {
+				t.Errorf("%s: %s is %q, want %q", path, name, got, value)
+			}
+		}
+	}
+}
+
+// TestPageIsRevalidated: a browser that has a file asks, and gets it again only when it has changed.
+func TestPageIsRevalidated(t *testing.T) {
+	h := quiet(t, newLimiter(t))
+	tags := make(map[string]string)
+	for path := range pageFiles() {
+		tag := get(path).send(h).Header().Get("ETag")
+		if other, twice := tags[tag]; twice || len(tag) < 10 {
+			t.Errorf("%s has tag %q, as has %q", path, tag, other)
+		}
+		tags[tag] = path
+		again := get(path)
+		again.header = http.Header{"If-None-Match": {tag}}
+		if rec := again.send(h); rec.Code != http.StatusNotModified || rec.Body.Len() != 0 {
+			t.Errorf("%s: %d with %d bytes for the tag it has", path, rec.Code, rec.Body.Len())
+		}
+		again.header = http.Header{"If-None-Match": {`"old"`}}
+		if rec := again.send(h); rec.Code != http.StatusOK || rec.Body.Len() == 0 {
+			t.Errorf("%s: %d for another tag", path, rec.Code)
+		}
+	}
+}
+
+func TestPageHasNoOtherFiles(t *testing.T) {
+	h := quiet(t, newLimiter(t))
+	for _, path := range []string{"/assets", "/assets/", "/assets/index.html", "/assets/none.js", "/assets/../page.go", "/assets//page.js", "/assets/page.js/"} {
+		rec := get(path).send(h)
+		if rec.Code != http.StatusNotFound || rec.Header().Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: %d %s", path, rec.Code, rec.Header().Get("Content-Type"))
+		}
+	}
+}
+
+// TestPageNeedsNoToken: the page is what asks for the token. What it shows is not served without.
+func TestPageNeedsNoToken(t *testing.T) {
+	h := quiet(t, newLimiter(t), Token("0123456789abcdef"))
+	for path := range pageFiles() {
+		if rec := get(path).send(h); rec.Code != http.StatusOK {
+			t.Errorf("%s without a token: %d", path, rec.Code)
+		}
+	}
+	if rec := get("/events").send(h); rec.Code != http.StatusUnauthorized {
+		t.Errorf("/events without a token: %d", rec.Code)
+	}
+}
+
+var (
+	linked   = regexp.MustCompile(`(?:src|href)="([^"#]+)"`)
+	imported = regexp.MustCompile(`(?m)^import .* from "\./([^"]+)";$`)
+)
+
+// TestPageIsComplete: each file that the page asks for is there, each that is there is asked for, and all addresses are relative, so
+// that the handler can be mounted under any prefix.
+func TestPageIsComplete(t *testing.T) {
+	asked := []string{"/"}
+	for _, link := range linked.FindAllStringSubmatch(string(pageFiles()["/"].body), -1) {
+		if link[1] == "state" {
+			continue // the API
+		}
+		asked = append(asked, "/"+link[1])
+	}
+	for path, file := range pageFiles() {
+		for _, name := range imported.FindAllStringSubmatch(string(file.body), -1) {
+			asked = append(asked, "/assets/"+name[1])
+		}
+		if file.contentType == "" {
+			t.Errorf("%s has no content type", path)
+		}
+	}
+	for _, path := range asked {
+		if _, found := pageFiles()[path]; !found {
+			t.Errorf("the page asks for %s, which is not there", path)
+		}
+	}
+	for path := range pageFiles() {
+		if !slices.Contains(asked, path) {
+			t.Errorf("nothing asks for %s", path)
+		}
+	}
+	names, err := fs.Glob(assets, "assets/*")
+	if err != nil || len(names) != len(pageFiles()) {
+		t.Errorf("%d files are embedded, %d served (%v)", len(names), len(pageFiles()), err)
+	}
+}
+
+// TestPageHasNothingForbidden: the policy would stop inline code and foreign addresses in the browser; here they do not get that far. Text that becomes
+// markup is not used at all: keys come from anybody.
+func TestPageHasNothingForbidden(t *testing.T) {
+	forbidden := map[string]*regexp.Regexp{
+		"inline code":       regexp.MustCompile(`(?i)<[^>]* (style|on[a-z]+)=|<script>|<style|javascript:`),
+		"text as markup":    regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment`),
+		"text as code":      regexp.MustCompile(`\beval\(|new Function|setTimeout\("|setAttribute\("style"`),
+		"a foreign address": regexp.MustCompile(`(?i)(https?:)?//[a-z0-9-]+\.[a-z]`),
+	}
+	const namespace = "http://www.w3.org/2000/svg" // a name, never loaded
+	for path, file := range pageFiles() {
+		text := strings.ReplaceAll(string(file.body), namespace, "")
+		for what, pattern := range forbidden {
+			if found := pattern.FindString(text); found != "" {
+				t.Errorf("%s has %s: %q", path, what, found)
+			}
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/quotient-go/quotient"
+)
+
+// getState answers with all limiters, or with the one that was asked for, and its tag.
+func (h *handler) getState(w http.ResponseWriter, r *http.Request) {
+	query, bad := queryOf(r, "limiter")
+	if bad != nil {
+		writeProblem(w, bad)
+		return
+	}
+	chosen, bad := h.choose(query)
+	if bad != nil {
+		writeProblem(w, bad)
+		return
+	}
+	if tag := tagOf(chosen); tag != "" && matches(r.Header.Values("If-None-Match"), tag) {
+		w.Header().Set("ETag", tag)
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	writeState(w, newState(chosen))
+}
+
+// writeState answers with s; the state of one limiter has its tag.
+func writeState(w http.ResponseWriter, s State) {
+	if len(s.Limiters) == 1 {
+		for _, l := range s.Limiters {
+			w.Header().Set("ETag", l.ETag)
+		}
+	}
+	writeJSON(w, "application/json", http.StatusOK, s)
+}
+
+// stateJSON is the answer of GET /state for all limiters, on one line.
+func (h *handler) stateJSON() ([]byte, error) {
+	return json.Marshal(newState(maps.Collect(h.reg.All())))
+}
+
+// queryOf reads the parameters of the path. None may be unknown or come twice.
+func queryOf(r *http.Request, names ...string) (map[string]string, *Problem) {
+	given, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, &Problem{
+			Status: http.StatusBadRequest, Detail: "the query cannot be read",
+			Field: "query", Value: clip(r.URL.RawQuery), Range: strings.Join(names, ", "),
+		}
+	}
+	query := make(map[string]string, len(given))
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		bad := &Problem{Status: http.StatusBadRequest, Field: clip(name), Value: clip(given.Get(name)), Range: strings.Join(names, ", ")}
+		switch {
+		case !slices.Contains(names, name):
+			bad.Detail = "there is no such parameter"
+			return nil, bad
+		case len(given[name]) > 1:
+			bad.Detail = "the parameter comes twice"
+			return nil, bad
+		}
+		query[name] = given.Get(name)
+	}
+	return query, nil
+}
+
+// choose finds the limiter that the query names; without a name it is all of them.
+func (h *handler) choose(query map[string]string) (map[string]*quotient.Limiter, *Problem) {
+	name, given := query["limiter"]
+	if !given {
+		return maps.Collect(h.reg.All()), nil
+	}
+	l, ok := h.reg.Get(name)
+	if !ok {
+		return nil, h.noLimiter(name, http.StatusNotFound, "there is no limiter of that name")
+	}
+	return map[string]*quotient.Limiter{name: l}, nil
+}
+
+// chooseOne is choose for what is asked of one limiter. A name may be left out when there is no choice.
+func (h *handler) chooseOne(query map[string]string) (map[string]*quotient.Limiter, *Problem) {
+	chosen, bad := h.choose(query)
+	switch {
+	case bad != nil:
+		return nil, bad
+	case len(chosen) == 0:
+		return nil, h.noLimiter("", http.StatusNotFound, "there is no limiter")
+	case len(chosen) > 1:
+		return nil, h.noLimiter("", http.StatusBadRequest, "there are several limiters, and none is named")
+	}
+	return chosen, nil
+}
+
+// namesShown is how many names a refusal lists.
+const namesShown = 20
+
+func (h *handler) noLimiter(name string, status int, detail string) *Problem {
+	var names []string
+	for known := range h.reg.All() {
+		if len(names) == namesShown {
+			names = append(names, "…")
+			break
+		}
+		names = append(names, known)
+	}
+	return &Problem{Status: status, Detail: detail, Field: "limiter", Value: clip(name), Range: strings.Join(names, ", ")}
+}
+
+// only is the one limiter of a choice, and its name.
+func only(chosen map[string]*quotient.Limiter) (string, *quotient.Limiter) {
+	for name, l := range chosen {
+		return name, l
+	}
+	return "", nil
+}
+
+const (
+	defaultTop = 20
+	mostTop    = 1000
+	longestKey = 4096 // bytes of a key in a path or an override
+)
+
+// getKeys answers with the hottest keys.
+func (h *handler) getKeys(w http.ResponseWriter, r *http.Request) {
+	query, bad := queryOf(r, "limiter", "top")
+	if bad != nil {
+		writeProblem(w, bad)
+		return
+	}
+	top := defaultTop
+	if text, given := query["top"]; given {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > mostTop {
+			writeProblem(w, &Problem{
+				Status: http.StatusBadRequest, Detail: "not a number of keys",
+				Field: "top", Value: clip(text), Range: fmt.Sprintf("a whole number from 1 to %d", mostTop),
+			})
+			return
+		}
+		top = n
+	}
+	chosen, bad := h.chooseOne(query)
+	if bad != nil {
+		writeProblem(w, bad)
+		return
+	}
+	name, l := only(chosen)
+	writeJSON(w, "application/json", http.StatusOK, newKeys(name, l.Top(top)))
+}
+
+// getExplain answers with where one key stands.
+func (h *handler) getExplain(w http.ResponseWriter, r *http.Request) {
+	query, bad := queryOf(r, "limiter", "key")
+	if bad != nil {
+		writeProblem(w, bad)
+		return
+	}
+	key, given := query["key"]
+	if !given || len(key) > longestKey {
+		writeProblem(w, &Problem{
+			Status: http.StatusBadRequest, Detail: "not a key to explain",
+			Field: "key", Value: clip(key), Range: fmt.Sprintf("a key of at most %d bytes; it may be empty", longestKey),
+		})
+		return
+	}
+	chosen, bad := h.chooseOne(query)
+	if bad != nil {
+		writeProblem(w, bad)
+		return
+	}
+	name, l := only(chosen)
+	writeJSON(w, "application/json", http.StatusOK, newExplanation(name, l.Explain(key)))
+}

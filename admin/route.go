@@ -1,0 +1,114 @@
+package admin
+
+import (
+	_ "embed"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// A route is one resource of the API. The OpenAPI document has the same ones; a test compares them.
+type route struct {
+	path    string // one that ends in "/", but for the page itself, stands for all below it
+	methods []string
+	public  bool // holds no data: whoever has a token must be able to load the page before they can give it
+	serve   func(h *handler, w http.ResponseWriter, r *http.Request)
+}
+
+var (
+	reads  = []string{http.MethodGet, http.MethodHead}
+	writes = []string{http.MethodPut}
+)
+
+var routes = []route{
+	{"/", reads, true, (*handler).page},
+	{"/assets/", reads, true, (*handler).page},
+	{"/openapi.json", reads, true, (*handler).getOpenAPI},
+	{"/state", reads, false, (*handler).getState},
+	{"/events", []string{http.MethodGet}, false, (*handler).events},
+	{"/keys", reads, false, (*handler).getKeys},
+	{"/explain", reads, false, (*handler).getExplain},
+	{"/replicas", writes, false, putter(parseReplicas)},
+	{"/limit", writes, false, putter(parseLimit)},
+	{"/override", writes, false, putter(parseOverride)},
+	{"/dry-run", writes, false, putter(parseDryRun)},
+}
+
+// find chooses by the path as it was sent. A ServeMux would redirect other spellings, with a page of
+// HTML and to a path that lacks the prefix under which the handler is mounted.
+func find(path string) *route {
+	for i := range routes {
+		rt := &routes[i]
+		below := rt.path != "/" && strings.HasSuffix(rt.path, "/") && strings.HasPrefix(path, rt.path)
+		if path == rt.path || below {
+			return rt
+		}
+	}
+	return nil
+}
+
+// route asks who it is, where from and for what, in this order, and then serves.
+func (h *handler) route(w http.ResponseWriter, r *http.Request) {
+	rt := find(r.URL.Path)
+	if _, bad := h.identify(r, rt != nil && rt.public); bad != nil {
+		h.refuse(w, r, bad)
+		return
+	}
+	switch {
+	case rt == nil:
+		notFound(w, r)
+	case !slices.Contains(rt.methods, r.Method):
+		notAllowed(w, r, rt.methods)
+	case !rt.public && h.crossOrigin(r):
+		crossOrigin(w, r)
+	default:
+		rt.serve(h, w, r)
+	}
+}
+
+// crossOrigin reports whether a page of another origin asks. Reads are held to the rule of writes: what a limiter does is nobody else's
+// business, even where the browser would hide the answer.
+func (h *handler) crossOrigin(r *http.Request) bool {
+	as := *r
+	as.Method = http.MethodPut
+	return h.origin.Check(&as) != nil
+}
+
+func notAllowed(w http.ResponseWriter, r *http.Request, methods []string) {
+	allow := strings.Join(methods, ", ")
+	w.Header().Set("Allow", allow)
+	writeProblem(w, &Problem{
+		Status: http.StatusMethodNotAllowed,
+		Detail: "this resource does not have that method",
+		Field:  "method", Value: clip(r.Method), Range: allow,
+	})
+}
+
+func notFound(w http.ResponseWriter, r *http.Request) {
+	writeProblem(w, &Problem{
+		Status: http.StatusNotFound,
+		Detail: "there is no such resource",
+		Field:  "path", Value: clip(r.URL.Path), Range: "/openapi.json lists what there is",
+	})
+}
+
+func crossOrigin(w http.ResponseWriter, r *http.Request) {
+	p := &Problem{
+		Status: http.StatusForbidden,
+		Detail: "a request must not come from a page of another origin",
+		Field:  "Origin", Value: clip(r.Header.Get("Origin")),
+	}
+	if p.Value == "" {
+		p.Field, p.Value = "Sec-Fetch-Site", clip(r.Header.Get("Sec-Fetch-Site"))
+	}
+	writeProblem(w, p)
+}
+
+//go:embed openapi.json
+var openAPI []byte
+
+// getOpenAPI answers with the API's description.
+func (h *handler) getOpenAPI(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(openAPI)
+}

@@ -1,0 +1,59 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+func TestStateHasStableNames(t *testing.T) {
+	full := quotient.Stats{
+		Limit: quotient.Limit{
+			Rates:    []quotient.Rate{{Name: "minute", Unit: "tokens", Events: 90, Per: time.Minute, Burst: 9, Aligned: true, NoTurns: true}},
+			InFlight: 8,
+		},
+		Rules: []quotient.RuleStats{{Name: "minute", Unit: "tokens", Limit: 1.5, Share: 0.5, Burst: 3}},
+		Pool: quotient.PoolStats{
+			Pool:   quotient.Pool{Replicas: 3, Ordinal: 2, Fixed: true},
+			Source: "file", Age: 1500 * time.Millisecond, Reports: 4, Errors: 5, Rejected: 6, LastError: "no such file", Until: time.Unix(1e9, 0).UTC(),
+		},
+		Keys: 1, MaxKeys: 2, Waiting: 3, InFlight: 4, Admitted: 5,
+		Refused: map[quotient.Reason]uint64{quotient.ReasonRate: 6},
+		Waited:  7, Cancelled: 8, Evicted: 9, Overflowed: 10, DoubleReleases: 11, Reclaimed: 12, Throttled: 13,
+		Version: 14, DryRun: true, DryRunAdmitted: map[quotient.Reason]uint64{quotient.ReasonRate: 15}, Expired: 16, Overrides: 17,
+	}
+	const want = `{"limit":{"rates":[{"name":"minute","unit":"tokens","events":90,"per_seconds":60,"burst":9,"aligned":true,"no_turns":true}],"in_flight":8,"denies":false},` +
+		`"rules":[{"name":"minute","unit":"tokens","limit":1.5,"share":0.5,"burst":3}],` +
+		`"pool":{"replicas":3,"ordinal":2,"fixed":true,"source":"file","age_seconds":1.5,"reports":4,"errors":5,"rejected":6,"last_error":"no such file","until":"2001-09-09T01:46:40Z"},` +
+		`"keys":1,"max_keys":2,"waiting":3,"in_flight":4,"admitted":5,"refused":{"REASON":6},"waited":7,"cancelled":8,"evicted":9,` +
+		`"overflowed":10,"double_releases":11,"reclaimed":12,"throttled":13,` +
+		`"etag":"","version":14,"dry_run":true,"dry_run_admitted":{"REASON":15},"expired":16,"override_count":17,"overrides":{}}`
+	got, err := json.Marshal(newLimiterState(full))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.ReplaceAll(want, "REASON", quotient.ReasonRate.String()); string(got) != want {
+		t.Errorf("state is\n%s\nwant\n%s", got, want)
+	}
+}
+
+// A limit that refuses everything has no rates either.
+func TestDenyIsNotNoLimit(t *testing.T) {
+	if !newLimiterState(quotient.Stats{Limit: quotient.Deny()}).Limit.Denies || newLimiterState(quotient.Stats{}).Limit.Denies {
+		t.Error("the state does not tell Deny from no limit")
+	}
+}
+
+func TestStateOfNothingHasNoNulls(t *testing.T) {
+	got, err := json.Marshal(newLimiterState(quotient.Stats{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(got, []byte("null")) {
+		t.Errorf("a null where a list or an object belongs: %s", got)
+	}
+}

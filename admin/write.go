@@ -1,0 +1,184 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"log/slog"
+	"maps"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+// maxBody is the largest request body that is read, in bytes. A limit of sixteen rates needs about
+// two thousand; the rest is room for names and white space.
+const maxBody = 64 << 10
+
+// A change is a write that was read and found to make sense.
+type change struct {
+	what  string // for the log
+	field string // to blame when a limiter refuses
+	all   bool   // it is for all limiters when none is named
+	show  func(l *quotient.Limiter) slog.Value
+	apply func(l *quotient.Limiter) error
+}
+
+// putter is the route that writes what parse makes of a body.
+func putter(parse func(body []byte) (change, *Problem)) func(*handler, http.ResponseWriter, *http.Request) {
+	return func(h *handler, w http.ResponseWriter, r *http.Request) {
+		query, bad := queryOf(r, "limiter")
+		if bad != nil {
+			writeProblem(w, bad)
+			return
+		}
+		body, bad := readBody(w, r)
+		if bad != nil {
+			writeProblem(w, bad)
+			return
+		}
+		c, bad := parse(body)
+		if bad != nil {
+			writeProblem(w, bad)
+			return
+		}
+		s, bad := h.commit(r, c, query)
+		if bad != nil {
+			writeProblem(w, bad)
+			return
+		}
+		writeState(w, s)
+	}
+}
+
+// commit makes the change, unless the limiter is not in the state that the writer has seen. The lock is held from the comparison to the state
+// that is answered, so the tag in the answer is that of the change.
+func (h *handler) commit(r *http.Request, c change, query map[string]string) (State, *Problem) {
+	h.writing.Lock()
+	defer h.writing.Unlock()
+	choose := h.chooseOne
+	if c.all {
+		choose = h.choose
+	}
+	chosen, bad := choose(query)
+	if bad != nil {
+		return State{}, bad
+	}
+	if len(chosen) == 0 {
+		return State{}, h.noLimiter("", http.StatusNotFound, "there is no limiter")
+	}
+	if bad := precondition(r.Header.Values("If-Match"), chosen); bad != nil {
+		return State{}, bad
+	}
+	who, _ := h.identify(r, false)
+	for _, name := range slices.Sorted(maps.Keys(chosen)) {
+		l := chosen[name]
+		old := c.show(l)
+		if err := c.apply(l); err != nil {
+			return State{}, refusedBy(name, c, err)
+		}
+		h.log.Info("quotient: "+c.what+" set by an operator", "limiter", name,
+			slog.Attr{Key: "old", Value: old}, slog.Attr{Key: "new", Value: c.show(l)}, "from", r.RemoteAddr, "by", who.name)
+	}
+	return newState(chosen), nil
+}
+
+// refusedBy is the answer when a limiter does not take a change that is in range: it has learned three units, or has too many overrides.
+func refusedBy(name string, c change, err error) *Problem {
+	return &Problem{
+		Status: http.StatusUnprocessableEntity,
+		Detail: err.Error(), Field: c.field, Range: "what limiter " + name + " takes as it stands",
+	}
+}
+
+// process makes the tags of one process its own: one that was sent before a restart matches nothing.
+var process = maphash.MakeSeed()
+
+// etag is the tag of a limiter's configuration. The first part also stands for the name and the limiter itself: another one under
+// the same name has other tags.
+func etag(name string, l *quotient.Limiter) string {
+	instance := maphash.Comparable(process, struct {
+		name string
+		l    *quotient.Limiter
+	}{name, l})
+	return fmt.Sprintf(`"%016x-%d"`, instance, l.Version())
+}
+
+// tagOf is the tag of a choice, "" when it is not of one limiter.
+func tagOf(chosen map[string]*quotient.Limiter) string {
+	if len(chosen) != 1 {
+		return ""
+	}
+	return etag(only(chosen))
+}
+
+// precondition compares If-Match with what is there.
+func precondition(given []string, chosen map[string]*quotient.Limiter) *Problem {
+	tag := tagOf(chosen)
+	if len(given) == 0 || matches(given, tag) {
+		return nil
+	}
+	bad := &Problem{
+		Status: http.StatusPreconditionFailed,
+		Detail: "the limiter was changed since", Field: "If-Match", Value: clip(strings.Join(given, ", ")), Range: tag,
+	}
+	if tag == "" {
+		bad.Detail, bad.Range = "several limiters have no tag; name one with ?limiter=", "*"
+	}
+	return bad
+}
+
+// matches reports whether a list of tags, or "*", has the tag. A weak tag never matches: none is sent.
+func matches(given []string, tag string) bool {
+	for _, one := range strings.Split(strings.Join(given, ","), ",") {
+		if one = strings.Trim(one, " \t"); one == "*" || one == tag && tag != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// readBody reads the JSON text of a request. One that says that it is too long is not read at all, others up to the bound; the connection
+// then ends.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *Problem) {
+	contentType := r.Header.Get("Content-Type")
+	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {
+		return nil, &Problem{
+			Status: http.StatusUnsupportedMediaType,
+			Detail: "the body is not said to be JSON",
+			Field:  "Content-Type", Value: clip(contentType), Range: "application/json",
+		}
+	}
+	if r.ContentLength > maxBody {
+		return nil, tooLarge(w, strconv.FormatInt(r.ContentLength, 10)+" bytes")
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if over := (*http.MaxBytesError)(nil); errors.As(err, &over) {
+		hangUp(w)
+		return nil, tooLarge(w, "more")
+	}
+	if err != nil {
+		return nil, &Problem{Status: http.StatusBadRequest, Detail: "the body could not be read", Field: "body"}
+	}
+	return body, nil
+}
+
+func tooLarge(w http.ResponseWriter, sent string) *Problem {
+	w.Header().Set("Connection", "close")
+	return &Problem{
+		Status: http.StatusRequestEntityTooLarge,
+		Detail: "the body is too large",
+		Field:  "body", Value: sent, Range: fmt.Sprintf("at most %d bytes", maxBody),
+	}
+}
+
+// hangUp reads nothing more of a body that went over the bound. The server would read some of the rest, in the hope of its end.
+func hangUp(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // a recorder of a test has no connection
+}

@@ -1,0 +1,249 @@
+package admin
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+// two is a handler of the limiters "api" and "tenants".
+func two(t *testing.T, opts ...Option) (h *Handler, api, tenants *quotient.Limiter) {
+	t.Helper()
+	api, tenants = newLimiter(t), newLimiter(t, quotient.MaxKeys(4))
+	var reg quotient.Registry
+	if err := reg.Add("api", api); err != nil {
+		t.Fatal(err)
+	}
+	if err := reg.Add("tenants", tenants); err != nil {
+		t.Fatal(err)
+	}
+	h, err := New(&reg, append(opts, Logger(slog.New(slog.DiscardHandler)))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h, api, tenants
+}
+
+func TestChangesTakeEffect(t *testing.T) {
+	h, api, tenants := two(t)
+	c := readContract(t)
+	put := func(path, body string) State {
+		t.Helper()
+		rec := request{method: "PUT", path: path, body: body}.send(h)
+		name, _, _ := strings.Cut(path, "?")
+		documented(t, c, name, "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
+		if rec.Code != 200 {
+			t.Fatalf("%s %s: %d %s", path, body, rec.Code, rec.Body)
+		}
+		s := decode[State](t, rec)
+		if one := len(s.Limiters) == 1; one != (rec.Header().Get("ETag") != "") || one && rec.Header().Get("ETag") != s.Limiters["api"].ETag {
+			t.Errorf("%s: ETag %q of %d limiters", path, rec.Header().Get("ETag"), len(s.Limiters))
+		}
+		return s
+	}
+	s := put("/limit?limiter=api", `{"rates":[{"name":"m","unit":"tokens","events":2.5,"per_seconds":60,"burst":7,"no_turns":true},{"events":9,"per_seconds":0.25}],"in_flight":4}`)
+	got := api.Limit()
+	if len(got.Rates) != 2 || got.Rates[0] != (quotient.Rate{Name: "m", Unit: "tokens", Events: 2.5, Per: time.Minute, Burst: 7, NoTurns: true}) || got.Rates[1].Per != 250*time.Millisecond || got.InFlight != 4 {
+		t.Errorf("limit %+v", got)
+	}
+	if l := s.Limiters["api"]; l.Version != 1 || l.Limit.InFlight != 4 || !l.Limit.Rates[0].NoTurns || len(s.Limiters) != 1 {
+		t.Errorf("answer %+v", s)
+	}
+	put("/limit?limiter=api", `{"deny":true,"rates":[],"in_flight":0}`)
+	if !api.Limit().Denies() || tenants.Limit().Denies() {
+		t.Error("deny")
+	}
+	s = put("/override?limiter=api", `{"key":"\ud83d\ude00","limit":{"rates":[],"in_flight":2}}`)
+	if o := api.Overrides(); len(o) != 1 || o["😀"].InFlight != 2 || s.Limiters["api"].OverrideCount != 1 || s.Limiters["api"].Overrides["😀"].InFlight != 2 {
+		t.Errorf("overrides %+v, answer %+v", o, s)
+	}
+	put("/override?limiter=api", `{"key":"😀","limit":null}`)
+	if put("/dry-run?limiter=api", `{"dry_run":true}`); len(api.Overrides()) != 0 || !api.DryRun() || tenants.DryRun() {
+		t.Errorf("overrides %v, dry run %v %v", api.Overrides(), api.DryRun(), tenants.DryRun())
+	}
+	if s = put("/replicas", `{"replicas":5}`); len(s.Limiters) != 2 || api.Pool().Replicas != 5 || tenants.Pool().Replicas != 5 {
+		t.Errorf("pools %v %v", api.Pool(), tenants.Pool())
+	}
+	if put("/replicas?limiter=api", `{"replicas":6}`); api.Pool().Replicas != 6 || tenants.Pool().Replicas != 5 {
+		t.Errorf("pools %v %v", api.Pool(), tenants.Pool())
+	}
+}
+
+// TestTTL: an operator's word that ends does.
+func TestTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, quotient.StartPool(quotient.Pool{Replicas: 3}))
+		h := quiet(t, l)
+		rec := putReplicas(`{"replicas":6,"ttl_seconds":90.5}`).send(h)
+		until := decode[State](t, rec).Limiters["api"].Pool.Until
+		if l.Pool().Replicas != 6 || !until.Equal(time.Now().Add(90500*time.Millisecond)) {
+			t.Errorf("pool %+v until %v", l.Pool(), until)
+		}
+		time.Sleep(91 * time.Second)
+		l.Allow("K")
+		if l.Pool().Replicas != 3 {
+			t.Errorf("pool %+v after its end", l.Pool())
+		}
+	})
+}
+
+func TestWhichLimiter(t *testing.T) {
+	h, api, tenants := two(t)
+	tests := []struct {
+		method, path, body string
+		status             int
+	}{
+		{"PUT", "/limit", `{"deny":true}`, 400}, {"PUT", "/override", `{"key":"K","limit":null}`, 400}, {"PUT", "/dry-run", `{"dry_run":true}`, 400},
+		{"GET", "/keys", ``, 400}, {"GET", "/explain?key=K", ``, 400}, {"PUT", "/limit?limiter=none", `{"deny":true}`, 404}, {"PUT", "/replicas?limiter=none", `{"replicas":3}`, 404},
+		{"GET", "/state?limiter=none", ``, 404},
+	}
+	for _, tt := range tests {
+		rec := request{method: tt.method, path: tt.path, body: tt.body}.send(h)
+		if got := decode[Problem](t, rec); rec.Code != tt.status || got.Field != "limiter" || got.Range != "api, tenants" {
+			t.Errorf("%s %s: %d %+v", tt.method, tt.path, rec.Code, got)
+		}
+	}
+	if api.Version()+tenants.Version() != 0 {
+		t.Error("something was changed")
+	}
+	none := &Handler{api: &handler{reg: new(quotient.Registry), origin: http.NewCrossOriginProtection(), log: slog.New(slog.DiscardHandler)}}
+	for _, req := range []request{putReplicas(`{"replicas":3}`), {method: "PUT", path: "/limit", body: `{"deny":true}`}, {method: "GET", path: "/keys"}} {
+		if rec := req.send(none); rec.Code != 404 || decode[Problem](t, rec).Field != "limiter" {
+			t.Errorf("%s without a limiter: %d", req.path, rec.Code)
+		}
+	}
+	var many quotient.Registry
+	for i := range 30 {
+		if err := many.Add(fmt.Sprintf("l%02d", i), api); err != nil {
+			t.Fatal(err)
+		}
+	}
+	none.api.reg = &many
+	if got := decode[Problem](t, request{method: "GET", path: "/state?limiter=x"}.send(none)); strings.Count(got.Range, ", ") != 20 || !strings.HasSuffix(got.Range, "…") {
+		t.Errorf("names %q", got.Range)
+	}
+}
+
+func TestConditions(t *testing.T) {
+	h, api, tenants := two(t)
+	tag := etag("api", api)
+	tests := []struct {
+		path    string
+		ifMatch []string
+		want    int
+	}{
+		{"?limiter=api", nil, 200}, {"?limiter=api", []string{tag}, 200}, {"?limiter=api", []string{"*"}, 200}, {"?limiter=api", []string{`"a", "b" ,` + tag}, 200},
+		{"?limiter=api", []string{`"a"`, tag}, 200}, {"", nil, 200}, {"", []string{"*"}, 200},
+		{"?limiter=api", []string{""}, 412}, {"?limiter=api", []string{`"a"`}, 412}, {"?limiter=api", []string{"W/" + tag}, 412}, {"?limiter=api", []string{strings.Trim(tag, `"`)}, 412},
+		{"?limiter=tenants", []string{tag}, 412}, {"?limiter=api", []string{etag("api", tenants)}, 412}, {"", []string{tag}, 412}, {"", []string{""}, 412},
+	}
+	c := readContract(t)
+	for _, tt := range tests {
+		old := etag("api", api)
+		given := make([]string, len(tt.ifMatch))
+		for i := range given {
+			given[i] = strings.ReplaceAll(tt.ifMatch[i], tag, old)
+		}
+		header := http.Header{}
+		if given = given[:len(given):len(given)]; tt.ifMatch != nil {
+			header["If-Match"] = given
+		}
+		if tt.want == 412 && len(tt.ifMatch) == 1 && strings.HasPrefix(tt.ifMatch[0], `W/`) {
+			header["If-Match"] = []string{"W/" + old}
+		}
+		before := api.Version() + tenants.Version()
+		rec := request{method: "PUT", path: "/replicas" + tt.path, body: fmt.Sprintf(`{"replicas":%d}`, before+2), header: header}.send(h)
+		documented(t, c, "/replicas", "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
+		if rec.Code != tt.want || (api.Version()+tenants.Version() != before) != (tt.want == 200) {
+			t.Errorf("%s %q: %d and version %d after %d, want %d", tt.path, given, rec.Code, api.Version()+tenants.Version(), before, tt.want)
+		}
+		if rec.Code == 412 && decode[Problem](t, rec).Field != "If-Match" {
+			t.Errorf("%s %q: %s", tt.path, given, rec.Body)
+		}
+	}
+	old := etag("api", api)
+	for given, want := range map[string]int{old: 304, `"x", ` + old: 304, "*": 304, `"x"`: 200, "": 200} {
+		rec := request{method: "GET", path: "/state?limiter=api", header: http.Header{"If-None-Match": {given}}}.send(h)
+		if rec.Code != want || rec.Header().Get("ETag") != old {
+			t.Errorf("If-None-Match %s: %d with ETag %s, want %d", given, rec.Code, rec.Header().Get("ETag"), want)
+		}
+	}
+	if rec := (request{method: "GET", path: "/state", header: http.Header{"If-None-Match": {"*"}}}).send(h); rec.Code != 200 || rec.Header().Get("ETag") != "" {
+		t.Errorf("all limiters: %d with ETag %q", rec.Code, rec.Header().Get("ETag"))
+	}
+	if etag("api", api) == etag("api", tenants) || etag("api", api) == etag("other", api) {
+		t.Error("another limiter has the same tag")
+	}
+}
+
+// TestWhatALimiterDoesNotTake is in range and yet refused: one override too many, a fourth unit.
+func TestWhatALimiterDoesNotTake(t *testing.T) {
+	h, _, tenants := two(t)
+	c := readContract(t)
+	units := `{"rates":[` + strings.Repeat(`{"unit":"%d","events":1,"per_seconds":1},`, 3) + `{"unit":"d","events":1,"per_seconds":1}]}`
+	for _, tt := range []struct {
+		path, body, field string
+		want              int
+	}{
+		{"/override", `{"key":"a","limit":{"deny":true}}`, "", 200}, {"/override", `{"key":"b","limit":{"deny":true}}`, "", 200},
+		{"/override", `{"key":"c","limit":{"deny":true}}`, "key", 422}, {"/limit", fmt.Sprintf(units, 1, 2, 3), "rates", 422},
+	} {
+		rec := request{method: "PUT", path: tt.path + "?limiter=tenants", body: tt.body}.send(h)
+		documented(t, c, tt.path, "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
+		if rec.Code != tt.want || tt.want == 422 && decode[Problem](t, rec).Field != tt.field {
+			t.Errorf("%s %s: %d %s", tt.path, tt.body, rec.Code, rec.Body)
+		}
+	}
+	if len(tenants.Overrides()) != 2 || tenants.Version() != 2 {
+		t.Errorf("%d overrides, version %d", len(tenants.Overrides()), tenants.Version())
+	}
+}
+
+func TestEveryChangeIsLogged(t *testing.T) {
+	var out bytes.Buffer
+	h := mount(t, newLimiter(t), Token(secret), Logger(slog.New(slog.NewTextHandler(&out, nil))))
+	tests := []struct{ path, body, want string }{
+		{"/limit", `{"rates":[],"in_flight":3}`, `old="{\"rates\":[{\"name\":\"second\",\"unit\":\"\",\"events\":100,\"per_seconds\":1,\"burst\":10,\"aligned\":false,\"no_turns\":false}],\"in_flight\":0,\"denies\":false}" new="{\"rates\":[],\"in_flight\":3,\"denies\":false}"`},
+		{"/override", `{"key":"K\n<","limit":{"deny":true}}`, `old.key="\"K\\n<\"" old.limit=none new.key="\"K\\n<\"" new.limit="{\"rates\":[],\"in_flight\":0,\"denies\":true}"`},
+		{"/dry-run", `{"dry_run":true}`, `old=false new=true`},
+	}
+	for _, tt := range tests {
+		out.Reset()
+		header := http.Header{"Authorization": {"Bearer " + secret}}
+		if rec := (request{method: "PUT", path: tt.path, body: tt.body, header: header}).send(h); rec.Code != 200 {
+			t.Errorf("%s: %d %s", tt.path, rec.Code, rec.Body)
+		}
+		want := " limiter=api " + tt.want + ` from=127.0.0.1:50000 by="token 1"` + "\n"
+		if got := out.String(); !strings.HasSuffix(got, want) || strings.Count(got, "\n") != 1 {
+			t.Errorf("logged\n%s, want it to end in\n%s", got, want)
+		}
+	}
+}
+
+// TestNoNumberIsBeyondJSON: NaN and infinity become numbers, also where the root package has them.
+func TestNoNumberIsBeyondJSON(t *testing.T) {
+	for x, want := range map[float64]float64{math.Inf(1): math.MaxFloat64, math.Inf(-1): -math.MaxFloat64, 1.5: 1.5, 0: 0} {
+		if got := finite(x); got != want {
+			t.Errorf("finite(%v) = %v", x, got)
+		}
+	}
+	e := newExplanation("api", quotient.Explanation{
+		Learned: []quotient.Learned{{Pace: math.NaN(), Share: math.Inf(1), Ceiling: math.Inf(1)}},
+		Rules:   []quotient.RuleExplanation{{Left: math.Inf(-1), Ceiling: math.NaN()}}, Next: quotient.Decision{Limit: math.Inf(1), Share: math.NaN()},
+	})
+	if l := e.Learned[0]; l.Pace != 0 || l.Ceiling != math.MaxFloat64 || e.Rules[0].Tokens != -math.MaxFloat64 || e.Next.Share != 0 {
+		t.Errorf("%+v", e)
+	}
+	k := newKeys("api", []quotient.KeyUse{{Used: math.NaN(), KeyStats: quotient.KeyStats{Tokens: []float64{math.Inf(-1)}, Rate: math.Inf(1)}}})
+	if u := k.Keys[0]; u.Used != 0 || u.Tokens[0] != -math.MaxFloat64 || u.Rate != math.MaxFloat64 {
+		t.Errorf("%+v", u)
+	}
+}
