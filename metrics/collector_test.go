@@ -1,0 +1,398 @@
+package metrics_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/metrics"
+	"github.com/quotient-go/quotient/policy"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// must is the value of a call that cannot fail here.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// perSecond is a limit of one rate of a name.
+func perSecond(name string, events float64) quotient.Limit {
+	return quotient.Limit{Rates: []quotient.Rate{{Name: name, Events: events, Per: time.Second}}}
+}
+
+// scrape returns the lines of a scrape over HTTP without the comments, and fails when the collector contradicts itself.
+func scrape(t interface{ Fatalf(string, ...any) }, c prometheus.Collector) []string {
+	reg := prometheus.NewPedanticRegistry()
+	if err := reg.Register(c); err != nil {
+		t.Fatalf("register: %v", err)
+	}
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 200 {
+		t.Fatalf("scrape: %d %s", w.Code, w.Body)
+	}
+	lines := strings.Split(strings.TrimSpace(w.Body.String()), "\n")
+	return slices.DeleteFunc(lines, func(l string) bool { return strings.HasPrefix(l, "#") })
+}
+
+// busy is a collector over a limiter in which everything that can have a series has one.
+func busy(t testing.TB) *metrics.Collector {
+	var reg quotient.Registry
+	c := metrics.New(&reg)
+	limit := perSecond("second", 10)
+	limit.InFlight = 2
+	l := must(reg.Limiter("api", limit, c.Observe("api"), quotient.Policy(policy.AIMD{}, quotient.CeilingShare)))
+	if err := l.SetPool(quotient.Pool{Replicas: 2, Ordinal: 1}); err != nil {
+		t.Fatal(err)
+	}
+	l.Allow("key")
+	return c
+}
+
+func TestCollectorIsConsistent(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(busy(t))
+	problems, err := testutil.GatherAndLint(reg)
+	if err != nil || len(problems) > 0 {
+		t.Fatalf("%v, %v", problems, err)
+	}
+}
+
+// TestFigures compares a whole scrape, but for histograms and versions, after a known history.
+func TestFigures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := perSecond("second", 10)
+		limit.Rates[0].Burst = 4
+		limit.InFlight = 3
+		l := must(quotient.New(limit, quotient.MaxKeys(100)))
+		if err := l.SetPool(quotient.Pool{Replicas: 2, Ordinal: 1, Fixed: true}); err != nil {
+			t.Fatal(err)
+		}
+		_ = l.SetPool(quotient.Pool{})
+		p, d := l.TryAcquire("a")
+		if !d.OK {
+			t.Fatal(d)
+		}
+		l.Allow("a")
+		l.Allow("a") // the share of the burst is 2
+		l.Allow("b")
+		p.Release()
+		p.Release()
+		_, _ = l.TryAcquire("b")
+		_, _ = l.TryAcquire("b", quotient.Weight(-1))
+		ctx, cancel := context.WithCancel(t.Context())
+		given := make(chan error)
+		go func() { _, err := l.Acquire(ctx, "b"); given <- err }()
+		synctest.Wait()
+		cancel()
+		<-given
+		time.Sleep(2 * time.Second)
+		want := strings.TrimSpace(figures)
+		got := slices.DeleteFunc(scrape(t, must(metrics.Of("api", l))), func(s string) bool {
+			return strings.HasPrefix(s, "quotient_build_info") || strings.HasSuffix(s, " 0")
+		})
+		if got := strings.Join(got, "\n"); got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
+	})
+}
+
+const figures = `
+quotient_config_changes_total{limiter="api"} 1
+quotient_double_releases_total{limiter="api"} 1
+quotient_in_flight{limiter="api"} 1
+quotient_keys{limiter="api"} 2
+quotient_limit{kind="in_flight",limiter="api",rule="in-flight",scope="global",unit="requests"} 3
+quotient_limit{kind="in_flight",limiter="api",rule="in-flight",scope="share",unit="requests"} 2
+quotient_limit{kind="rate",limiter="api",rule="second",scope="global",unit="requests"} 10
+quotient_limit{kind="rate",limiter="api",rule="second",scope="share",unit="requests"} 5
+quotient_limiters 1
+quotient_max_keys{limiter="api"} 100
+quotient_ordinal{limiter="api"} 1
+quotient_pool_age_seconds{limiter="api"} 2
+quotient_pool_rejected_total{limiter="api"} 1
+quotient_pool_reports_total{limiter="api"} 1
+quotient_replicas{limiter="api",source="set"} 2
+quotient_requests_total{limiter="api",outcome="admitted",reason="none"} 4
+quotient_requests_total{limiter="api",outcome="cancelled",reason="none"} 1
+quotient_requests_total{limiter="api",outcome="refused",reason="bad_ask"} 1
+quotient_requests_total{limiter="api",outcome="refused",reason="rate"} 1
+quotient_waits_total{limiter="api"} 1
+`
+
+// TestNoAgeBeforeTheFirstWord: an age of 0 would say that somebody has just spoken.
+func TestNoAgeBeforeTheFirstWord(t *testing.T) {
+	l := must(quotient.New(perSecond("x", 1)))
+	aged := func() bool {
+		return slices.ContainsFunc(scrape(t, must(metrics.Of("api", l))), func(s string) bool { return strings.HasPrefix(s, "quotient_pool_age_seconds") })
+	}
+	if aged() {
+		t.Error("an age, and nobody has said anything")
+	}
+	if err := l.SetPool(quotient.Pool{Replicas: 2}); err != nil || !aged() {
+		t.Error("no age", err)
+	}
+}
+
+// TestPage holds docs/metrics.md to a scrape in both directions.
+func TestPage(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(busy(t))
+	fams := must(reg.Gather())
+	live := map[string]string{}
+	for _, f := range fams {
+		var labels []string
+		for _, p := range f.GetMetric()[0].GetLabel() {
+			labels = append(labels, p.GetName())
+		}
+		slices.Sort(labels)
+		live[f.GetName()] = fmt.Sprintf("%s {%s} %s", strings.ToLower(f.GetType().String()), strings.Join(labels, ","), f.GetHelp())
+	}
+	page := map[string]string{}
+	row := regexp.MustCompile("(?m)^\\| `(quotient_[a-z_]+)` \\| (\\w+) \\| ([a-z_, ]+) \\| [^|]+ \\| ([^|]+) \\| `.+` \\|$")
+	for _, m := range row.FindAllStringSubmatch(string(must(os.ReadFile("../docs/metrics.md"))), -1) {
+		labels := strings.Split(strings.TrimPrefix(m[3], "none"), ", ")
+		slices.Sort(labels)
+		page[m[1]] = fmt.Sprintf("%s {%s} %s", m[2], strings.Join(labels, ","), m[4])
+	}
+	for name, s := range live {
+		if page[name] != s {
+			t.Errorf("%s\nis   %s\npage %s", name, s, page[name])
+		}
+	}
+	for name := range page {
+		if live[name] == "" {
+			t.Errorf("the page lists %s, which no scrape has", name)
+		}
+	}
+}
+
+func TestLimitersComeAndGo(t *testing.T) {
+	var reg quotient.Registry
+	c := metrics.New(&reg)
+	about := func(name string) int {
+		n := 0
+		for _, line := range scrape(t, c) {
+			if strings.Contains(line, `limiter="`+name+`"`) {
+				n++
+			}
+		}
+		return n
+	}
+	if about("a") != 0 {
+		t.Fatal("series of a limiter that is not there")
+	}
+	must(reg.Limiter("a", perSecond("x", 1), c.Observe("a"))).Allow("k")
+	a := about("a")
+	must(reg.Limiter("b", perSecond("x", 1), c.Observe("b")))
+	if a == 0 || about("b") != a || about("a") != a {
+		t.Fatalf("%d, %d and %d series, want as many", a, about("a"), about("b"))
+	}
+	reg.Remove("a")
+	if about("a") != 0 || about("b") != a {
+		t.Fatalf("%d series of the removed limiter, %d of the other", about("a"), about("b"))
+	}
+}
+
+// TestARenamedRuleIsAnotherSeries holds what the page says of it.
+func TestARenamedRuleIsAnotherSeries(t *testing.T) {
+	l := must(quotient.New(perSecond("old", 1)))
+	c := must(metrics.Of("api", l))
+	named := func(rule string) bool {
+		return slices.ContainsFunc(scrape(t, c), func(s string) bool { return strings.Contains(s, `rule="`+rule+`"`) })
+	}
+	if !named("old") || named("new") {
+		t.Fatal("before")
+	}
+	if err := l.SetLimit(perSecond("new", 1)); err != nil {
+		t.Fatal(err)
+	}
+	if named("old") || !named("new") {
+		t.Fatal("after")
+	}
+}
+
+func TestOfNamesWhatIsWrong(t *testing.T) {
+	l := must(quotient.New(perSecond("x", 1)))
+	if _, err := metrics.Of("no spaces", l); err == nil || !strings.Contains(err.Error(), `"no spaces"`) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := metrics.Of("api", nil); err == nil {
+		t.Error("a nil limiter")
+	}
+}
+
+// TestAwkwardRuleNames are names that would cost the whole scrape: not UTF-8, equal once repaired, equal to that of the slots, endless.
+func TestAwkwardRuleNames(t *testing.T) {
+	for _, names := range [][]string{
+		{"\xff", "\xfe", "\uFFFD", "\xff #2"}, {"in-flight"}, {"a\nb", `quote"`, "{}", " "},
+		{strings.Repeat("x", 100), strings.Repeat("x", 101)}, {strings.Repeat("é", 33), "ok"},
+	} {
+		checkRules(t, names)
+	}
+}
+
+func TestPropertyAnyRuleNamesScrape(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		short := rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]byte("a\xff\xc3\xa9 #2")), 1, 3), func(b []byte) string { return string(b) })
+		names := rapid.SliceOfNDistinct(rapid.OneOf(short, rapid.Map(rapid.SliceOfN(rapid.Byte(), 1, 200), func(b []byte) string { return string(b) })), 1, 16, rapid.ID).Draw(t, "names")
+		checkRules(t, names)
+	})
+}
+
+// checkRules fails unless each rule has its own two series, with short labels, whatever it is called.
+func checkRules(t interface{ Fatalf(string, ...any) }, names []string) {
+	limit := quotient.Limit{InFlight: 1}
+	for i, name := range names {
+		r := quotient.Rate{Name: name, Events: 1, Per: time.Second}
+		if i >= 1 && i <= 3 { // a limiter counts three units besides requests
+			r.Unit = name
+		}
+		limit.Rates = append(limit.Rates, r)
+	}
+	seen := map[string]bool{}
+	for _, line := range scrape(t, must(metrics.Of("api", must(quotient.New(limit))))) {
+		if strings.HasPrefix(line, "quotient_limit{") {
+			seen[line] = true
+		}
+		if !utf8.ValidString(line) || len(line) > 1000 {
+			t.Fatalf("a line of %d bytes: %q", len(line), line)
+		}
+	}
+	if want := 2 * (len(names) + 1); len(seen) != want {
+		t.Fatalf("%d series of %d rules, want %d", len(seen), len(names)+1, want)
+	}
+}
+
+// TestTrafficAddsNoSeries asks for many keys, with and without room for them, and then for the same number of series.
+func TestTrafficAddsNoSeries(t *testing.T) {
+	var reg quotient.Registry
+	c := metrics.New(&reg)
+	l := must(reg.Limiter("api", perSecond("x", 1e-3), c.Observe("api"), quotient.MaxKeys(900), quotient.Policy(policy.AIMD{}, quotient.CeilingShare)))
+	before := len(scrape(t, c))
+	for i := range 20_000 {
+		l.Allow(fmt.Sprintf("/secret/%d", i))
+		_, _ = l.TryAcquire(fmt.Sprintf("/secret/%d", i%10))
+	}
+	lines := scrape(t, c)
+	if len(lines) != before {
+		t.Errorf("%d series, before there were %d", len(lines), before)
+	}
+	if s := strings.Join(lines, "\n"); strings.Contains(s, "secret") {
+		t.Errorf("a key in the scrape: %s", s)
+	}
+	if !slices.ContainsFunc(lines, func(s string) bool {
+		return strings.HasPrefix(s, "quotient_overflow_decisions_total") && !strings.HasSuffix(s, " 0")
+	}) {
+		t.Error("the keys fitted: nothing was tested")
+	}
+}
+
+// TestLearnedRate holds that the rates of keys are added up, and left out where that would be dear.
+func TestLearnedRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := must(quotient.New(perSecond("x", 100), quotient.Policy(policy.AIMD{}, quotient.CeilingShare), quotient.MaxKeys(5000)))
+		c := must(metrics.Of("up", l))
+		var want, least float64
+		for _, key := range []string{"a", "b"} {
+			p := must(l.Acquire(t.Context(), key))
+			p.Done(policy.Feedback{Outcome: policy.Throttled})
+		}
+		for _, k := range l.Keys() {
+			if want += k.Rate; least == 0 || k.Rate < least {
+				least = k.Rate
+			}
+		}
+		for over, v := range map[string]float64{"sum": want, "min": least} {
+			if line := fmt.Sprintf(`quotient_adaptive_rate{limiter="up",over_keys="%s"} %v`, over, v); v == 0 || !slices.Contains(scrape(t, c), line) {
+				t.Errorf("no %s", line)
+			}
+		}
+		for i := range 1500 {
+			l.Allow(fmt.Sprint(i))
+		}
+		if slices.ContainsFunc(scrape(t, c), func(s string) bool { return strings.HasPrefix(s, "quotient_adaptive_rate") }) {
+			t.Error("a scrape has looked at more than 1,000 keys")
+		}
+	})
+}
+
+// TestScrapesWhileAllMoves is for the race detector.
+func TestScrapesWhileAllMoves(t *testing.T) {
+	var reg quotient.Registry
+	c := metrics.New(&reg)
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for n := range 100 {
+				name := fmt.Sprintf("l%d", n%3)
+				if l, err := reg.Limiter(name, perSecond("x", 1e6), c.Observe(name)); err == nil {
+					_, _ = l.Acquire(context.Background(), fmt.Sprint(i))
+				}
+				reg.Remove(name)
+			}
+		})
+	}
+	for range 20 {
+		scrape(t, c)
+	}
+	wg.Wait()
+}
+
+// BenchmarkScrape is one scrape of 100 limiters over HTTP, in the text format.
+func BenchmarkScrape(b *testing.B) {
+	var reg quotient.Registry
+	c := metrics.New(&reg)
+	for i := range 100 {
+		name := fmt.Sprintf("limiter-%d", i)
+		l := must(reg.Limiter(name, quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(10), quotient.PerMinute(100)}, InFlight: 10}, c.Observe(name)))
+		for k := range 1000 {
+			l.Allow(fmt.Sprint(k))
+		}
+	}
+	prom := prometheus.NewRegistry()
+	prom.MustRegister(c)
+	h := promhttp.HandlerFor(prom, promhttp.HandlerOpts{DisableCompression: true})
+	b.Run("stats", func(b *testing.B) {
+		for b.Loop() {
+			for _, l := range reg.All() {
+				_ = l.Stats()
+			}
+		}
+	})
+	b.Run("gather", func(b *testing.B) {
+		for b.Loop() {
+			_ = must(prom.Gather())
+		}
+	})
+	b.Run("http", func(b *testing.B) {
+		b.ReportAllocs()
+		var size int64
+		for b.Loop() {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+			size, _ = io.Copy(io.Discard, w.Body)
+		}
+		b.ReportMetric(float64(size), "bytes")
+	})
+}

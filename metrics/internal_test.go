@@ -1,0 +1,43 @@
+package metrics
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/quotient-go/quotient"
+)
+
+func TestSourceIsOneOfAFewWords(t *testing.T) {
+	for s, want := range map[string]string{
+		"configured": "configured", "set": "set", "followed": "followed", "awaited": "awaited", "": "other", "10.0.0.1:6379": "other",
+	} {
+		if got := source(s); got != want {
+			t.Errorf("%q: got %q, want %q", s, got, want)
+		}
+	}
+}
+
+// TestNamesThatComeAndGoLeaveNothing: a process that makes limiters under ever new names keeps the histograms of those that live.
+func TestNamesThatComeAndGoLeaveNothing(t *testing.T) {
+	c := New(new(quotient.Registry))
+	kept, err := quotient.New(quotient.Limit{InFlight: 1}, c.Observe("kept"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1000 {
+		c.Observe(fmt.Sprint(i))
+		if i%100 == 0 {
+			runtime.GC()
+		}
+	}
+	runtime.GC()
+	c.Observe("last")
+	if n := len(c.hists.byName); n != 2 {
+		t.Errorf("%d names, want those of the kept one and of the last", n)
+	}
+	if c.hists.byName["kept"].Value() == nil {
+		t.Error("the histograms of a limiter in use are gone")
+	}
+	runtime.KeepAlive(kept)
+}

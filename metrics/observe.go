@@ -1,0 +1,98 @@
+package metrics
+
+import (
+	"sync"
+	"time"
+	"weak"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/quotient-go/quotient"
+)
+
+const (
+	waitName, waitHelp         = "quotient_wait_seconds", "Time from an ask to its admission, intended waiting and overhead together."
+	overheadName, overheadHelp = "quotient_overhead_seconds", "Time that an admitted ask spent in the limiter although its tokens and slots were free."
+)
+
+// Bounds of the classic buckets, in seconds. An ask within its limits takes a tenth of a microsecond, so overhead is counted from a
+// microsecond on; waiting is what somebody would notice.
+var (
+	overheadBuckets = []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}
+	waitBuckets     = []float64{1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300}
+)
+
+// The native buckets: eight for each power of two, and when there are more than 160 of them half as many. What is shorter than a
+// microsecond counts as 0, as it does in the classic ones: the buckets below would be the most, and nobody would look at them.
+const (
+	growth      = 1.1
+	mostBuckets = 160
+	zero        = 1e-6
+)
+
+var (
+	waitDesc     = prometheus.NewDesc(waitName, waitHelp, []string{"limiter"}, nil)
+	overheadDesc = prometheus.NewDesc(overheadName, overheadHelp, []string{"limiter"}, nil)
+)
+
+// Observe returns the option that fills the histograms of waiting and overhead of the limiter that is made with it. name is the one under
+// which that limiter is, or will be, in the registry; under another name the histograms are never shown. Admissions are observed, refusals
+// are not. Observing takes 0.1 to 0.2 microseconds and allocates nothing.
+//
+// Limiters of one name share the histograms for as long as any of them is in use; after that the next one begins at 0.
+func (c *Collector) Observe(name string) quotient.Option {
+	h := c.hists.of(name)
+	return quotient.OnAdmit(func(_ string, waited, overhead time.Duration) {
+		h.wait.Observe(waited.Seconds())
+		h.overhead.Observe(overhead.Seconds())
+	})
+}
+
+// histograms holds those of each name for as long as a limiter fills them: the limiter's hook owns them, and this map does not. So
+// a name that is not used any more leaves nothing behind. The zero value is empty.
+type histograms struct {
+	mu     sync.Mutex
+	byName map[string]weak.Pointer[times]
+}
+
+// times are the histograms of one limiter.
+type times struct{ wait, overhead prometheus.Histogram }
+
+func newTimes(name string) *times {
+	made := func(metric, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: metric, Help: help, Buckets: buckets,
+			NativeHistogramBucketFactor: growth, NativeHistogramMaxBucketNumber: mostBuckets, NativeHistogramZeroThreshold: zero,
+		}, []string{"limiter"}).WithLabelValues(name).(prometheus.Histogram)
+	}
+	return &times{made(waitName, waitHelp, waitBuckets), made(overheadName, overheadHelp, overheadBuckets)}
+}
+
+// of returns the histograms of a name, and drops those that nobody fills any more.
+func (h *histograms) of(name string) *times {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t := h.byName[name].Value(); t != nil {
+		return t
+	}
+	for other, t := range h.byName {
+		if t.Value() == nil {
+			delete(h.byName, other)
+		}
+	}
+	if h.byName == nil {
+		h.byName = make(map[string]weak.Pointer[times])
+	}
+	t := newTimes(name)
+	h.byName[name] = weak.Make(t)
+	return t
+}
+
+func (h *histograms) collect(ch chan<- prometheus.Metric, name string) {
+	h.mu.Lock()
+	t := h.byName[name].Value()
+	h.mu.Unlock()
+	if t != nil {
+		ch <- t.wait
+		ch <- t.overhead
+	}
+}

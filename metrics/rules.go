@@ -1,0 +1,50 @@
+package metrics
+
+import (
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/quotient-go/quotient"
+)
+
+// rule is a rule of a limit with its labels, which no other rule of the limit has.
+type rule struct {
+	quotient.RuleStats
+	name, unit, kind string
+}
+
+// distinct iterates over the rules of a limiter with labels that a scrape can carry. Two names that differ only in what had to go are
+// told apart by their position: one bad name must not cost the whole scrape.
+func distinct(s *quotient.Stats) iter.Seq[rule] {
+	return func(yield func(rule) bool) {
+		taken := make(map[rule]bool, len(s.Rules))
+		for i, rs := range s.Rules {
+			r := rule{RuleStats: rs, name: label(rs.Name), unit: "requests", kind: "rate"}
+			if rs.Unit != "" {
+				r.unit = label(rs.Unit)
+			}
+			if s.Limit.InFlight > 0 && i == len(s.Rules)-1 { // the slots are the last rule, whatever the rates are called
+				r.kind = "in_flight"
+			}
+			for taken[r.labels()] {
+				r.name = fmt.Sprintf("%s #%d", r.name, i+1)
+			}
+			taken[r.labels()] = true
+			if !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// labels is the rule without its figures.
+func (r rule) labels() rule { return rule{name: r.name, unit: r.unit, kind: r.kind} }
+
+// longestLabel bounds how many bytes of a name become a label: operators choose the names of rules and units.
+const longestLabel = 64
+
+// label is a name as a label may be: short, and UTF-8. What is not, such as half a rune at the cut, becomes U+FFFD.
+func label(name string) string {
+	return strings.ToValidUTF8(name[:min(len(name), longestLabel)], "\uFFFD")
+}
