@@ -133,12 +133,14 @@ func TestTellSetsThePool(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var state struct{ Pool quotient.Pool }
+	var state struct {
+		Limiters map[string]struct{ Pool quotient.Pool }
+	}
 	if err := json.NewDecoder(resp.Body).Decode(&state); err != nil {
 		t.Fatal(err)
 	}
-	if state.Pool.Replicas != 4 || state.Pool.Ordinal != 2 {
-		t.Errorf("pool %+v", state.Pool)
+	if pool := state.Limiters["fleet"].Pool; pool.Replicas != 4 || pool.Ordinal != 2 {
+		t.Errorf("pool %+v", pool)
 	}
 	if err := p.tell(t.Context(), client, 4, 5); err == nil || !strings.Contains(err.Error(), "ordinal") {
 		t.Errorf("a refusal is no error: %v", err)

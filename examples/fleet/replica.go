@@ -84,10 +84,15 @@ func (r *replica) serve(ctx context.Context, fail context.CancelCauseFunc, out *
 	if err != nil {
 		return err
 	}
-	srv := &http.Server{
-		Handler:     admin.Handler(r.limiter, admin.Logger(slog.New(slog.DiscardHandler))),
-		ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second,
+	var limiters quotient.Registry
+	if err := limiters.Add("fleet", r.limiter); err != nil {
+		return errors.Join(err, listener.Close())
 	}
+	operator, err := admin.New(&limiters, admin.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	srv := &http.Server{Handler: operator, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second}
 	var work sync.WaitGroup
 	work.Go(func() { _ = srv.Serve(listener) }) // it ends with ErrServerClosed, below
 	if err := out.Encode(message{Admin: "http://" + listener.Addr().String(), Born: born}); err != nil {

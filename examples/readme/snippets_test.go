@@ -2,14 +2,20 @@ package readme
 
 import (
 	"context"
+	"errors"
 	"log"
+	"net"
 	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/metrics"
 	"github.com/quotient-go/quotient/policy"
 	"github.com/quotient-go/quotient/poolsize/dns"
 )
@@ -48,6 +54,28 @@ func counted(ctx context.Context) (*quotient.Limiter, error) {
 	return limiter, nil
 }
 
+func operate(ctx context.Context) (http.Handler, error) {
+	var limiters quotient.Registry // the same rule asked for twice is one limiter
+	collected := metrics.New(&limiters)
+	prometheus.MustRegister(collected)
+	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}, InFlight: 20}
+	api, err := limiters.Limiter("api", limit, collected.Observe("api")) // times waits and overhead
+	if err != nil {
+		return nil, err
+	}
+	operator, err := admin.New(&limiters) // a page and a JSON API; without a token for the loopback alone
+	if err != nil {
+		return nil, err
+	}
+	l, err := operator.Listen(ctx, "tcp", "127.0.0.1:9091")
+	if err != nil {
+		return nil, err
+	}
+	go func() { log.Print(operator.Serve(ctx, l)) }()
+	throttled := httplimit.Middleware(api, httplimit.Path(), httplimit.SendFields(httplimit.FieldsDraft11))
+	return throttled(http.DefaultServeMux), nil
+}
+
 func summarize(ctx context.Context, limiter *quotient.Limiter, text string) error {
 	permit, err := limiter.Acquire(ctx, "model-a", quotient.Cost("tokens", len(text)/4))
 	if err != nil {
@@ -82,6 +110,19 @@ func TestReadmeFunctionsRun(t *testing.T) {
 	cancel() // nothing here may leave the machine
 	if err := callAPI(cancelled, limiter); err == nil {
 		t.Error("a call with a cancelled context went through")
+	}
+}
+
+// Nothing is served when the program is to end already.
+func TestReadmeOperates(t *testing.T) {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	h, err := operate(ended)
+	if taken := (*net.OpError)(nil); errors.As(err, &taken) {
+		t.Skip("port 9091 of this machine is taken:", err)
+	}
+	if err != nil || h == nil {
+		t.Errorf("handler %v, error %v", h, err)
 	}
 }
 

@@ -1,0 +1,90 @@
+// Package comingfrom holds the code of docs/coming-from.md, to the letter, and shows that it does what the page says.
+package comingfrom
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/policy"
+)
+
+func fromTimeRate() (*quotient.Limiter, error) {
+	r := quotient.Rate{Events: 100, Per: time.Second, Burst: 10} // of the fleet
+	return quotient.New(quotient.Limit{Rates: []quotient.Rate{r}}, quotient.StartPool(quotient.Pool{Replicas: 4}))
+}
+
+func waitForTurn(ctx context.Context, limiter *quotient.Limiter) error {
+	permit, err := limiter.Acquire(ctx, "upstream", quotient.Weight(3)) // WaitN(ctx, 3)
+	if err != nil {
+		return err
+	}
+	defer permit.Release()
+	return nil // the call goes here
+}
+
+func fromUber() (*quotient.Limiter, error) {
+	return quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.Every(10 * time.Millisecond)}})
+}
+
+func fromTollbooth(next http.Handler) (http.Handler, error) {
+	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(1)}})
+	if err != nil {
+		return nil, err
+	}
+	proxies := netip.MustParsePrefix("10.0.0.0/8") // whose X-Forwarded-For is believed
+	return httplimit.Middleware(limiter, httplimit.ClientAddr(proxies), httplimit.Refuse())(next), nil
+}
+
+func fromHTTPRate(next http.Handler) (http.Handler, error) {
+	r := quotient.Rate{Events: 100, Per: time.Minute, Burst: 100}
+	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{r}})
+	if err != nil {
+		return nil, err
+	}
+	send := httplimit.SendFields(httplimit.FieldsXRateLimit)
+	return httplimit.Middleware(limiter, httplimit.ClientAddr(), httplimit.Refuse(), send)(next), nil
+}
+
+func fromGoLimiter() (*quotient.Limiter, error) {
+	r := quotient.Rate{Events: 15, Per: time.Minute, Burst: 15}
+	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{r}})
+	if err != nil {
+		return nil, err
+	}
+	more := quotient.Limit{Rates: []quotient.Rate{{Name: "more", Events: 100, Per: time.Minute, Burst: 100}}}
+	return limiter, limiter.Override("big customer", &more) // store.Set(ctx, "big customer", 100, time.Minute)
+}
+
+func take(limiter *quotient.Limiter, key string) (ok bool, retryAfter time.Duration) {
+	_, d := limiter.TryAcquire(key)
+	return d.OK, d.RetryAfter
+}
+
+func fromRedisRate(ctx context.Context, count quotient.Source) (*quotient.Limiter, error) {
+	r := quotient.Rate{Events: 100, Per: time.Minute, Burst: 100} // redis_rate.PerMinute(100) has a burst of 100 too
+	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{r}},
+		quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.StartPool(quotient.Pool{Replicas: 10}))
+	if err != nil {
+		return nil, err
+	}
+	go func() { _ = limiter.Follow(ctx, count) }() // poolsize/redis, poolsize/dns: never on a request's path
+	return limiter, nil
+}
+
+func fromEnvoy() (*quotient.Limiter, error) {
+	r := quotient.Rate{Events: 1000, Per: time.Second, Burst: 10_000}
+	return quotient.New(quotient.Limit{Rates: []quotient.Rate{r}}, quotient.DryRun()) // filter_enabled, not yet filter_enforced
+}
+
+func fromAWS(base http.RoundTripper) (*http.Client, error) {
+	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(1000)}} // more than this is never tried
+	limiter, err := quotient.New(limit, quotient.Policy(policy.Tracking{}, quotient.CeilingLimit))
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: &httplimit.Transport{Base: base, Limiter: limiter}}, nil
+}

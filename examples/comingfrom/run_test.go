@@ -1,0 +1,157 @@
+package comingfrom
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/quotient-go/quotient"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// atOnce is how many events a key gets before it has to wait.
+func atOnce(l *quotient.Limiter, key string) (n int) {
+	for n < 11_000 && l.Allow(key) {
+		n++
+	}
+	return n
+}
+
+func inFakeTime(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
+func TestLimiters(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		make func() (*quotient.Limiter, error)
+		key  string
+		want int
+	}{
+		{"x/time/rate: a quarter of the burst of 10", fromTimeRate, "k", 2},
+		{"uber", fromUber, "k", 1},
+		{"go-limiter", fromGoLimiter, "k", 15},
+		{"go-limiter, a key of its own", fromGoLimiter, "big customer", 100},
+		{"envoy, a dry run", fromEnvoy, "k", 11_000},
+	} {
+		inFakeTime(t, c.name, func(t *testing.T) {
+			l, err := c.make()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := atOnce(l, c.key); got != c.want {
+				t.Errorf("%d at once, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+func TestWaiting(t *testing.T) {
+	inFakeTime(t, "WaitN", func(t *testing.T) {
+		l, err := fromTimeRate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		for range 5 { // 15 events at 25 a second; the first ask is above the local burst of 2.5, and owes the rest
+			if err := waitForTurn(t.Context(), l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(start); took < 400*time.Millisecond || took > 600*time.Millisecond {
+			t.Errorf("15 events took %v", took)
+		}
+	})
+	inFakeTime(t, "Take", func(t *testing.T) {
+		l, err := fromUber()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok, _ := take(l, "k"); !ok {
+			t.Error("the first ask is refused")
+		}
+		if ok, wait := take(l, "k"); ok || wait != 10*time.Millisecond {
+			t.Errorf("the second ask: %v, %v", ok, wait)
+		}
+	})
+}
+
+func TestHandlers(t *testing.T) {
+	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	for _, c := range []struct {
+		name string
+		make func(http.Handler) (http.Handler, error)
+		want int
+	}{{"tollbooth", fromTollbooth, 1}, {"httprate", fromHTTPRate, 100}} {
+		inFakeTime(t, c.name, func(t *testing.T) {
+			h, err := c.make(next)
+			if err != nil {
+				t.Fatal(err)
+			}
+			served := 0
+			for range 200 {
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+				if w.Code == http.StatusOK {
+					served++
+				} else if w.Code != http.StatusTooManyRequests {
+					t.Errorf("status %d", w.Code)
+				}
+			}
+			if served != c.want {
+				t.Errorf("%d served, want %d", served, c.want)
+			}
+		})
+	}
+}
+
+func TestCounted(t *testing.T) {
+	inFakeTime(t, "redis_rate", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		l, err := fromRedisRate(ctx, quotient.Static(quotient.Pool{Replicas: 4}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // it joined with an empty bucket
+		if got := atOnce(l, "k"); got != 25 {
+			t.Errorf("%d at once, want a quarter of 100", got)
+		}
+	})
+}
+
+// refuses is an upstream that refuses everything.
+type refuses struct{ asked int }
+
+func (r *refuses) RoundTrip(*http.Request) (*http.Response, error) {
+	r.asked++
+	w := httptest.NewRecorder()
+	w.WriteHeader(http.StatusTooManyRequests)
+	return w.Result(), nil
+}
+
+func TestAdapts(t *testing.T) {
+	inFakeTime(t, "aws", func(t *testing.T) {
+		var upstream refuses
+		c, err := fromAWS(&upstream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for start := time.Now(); time.Since(start) < 10*time.Second; {
+			resp, err := c.Get("http://h/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+		}
+		if upstream.asked > 30 {
+			t.Errorf("%d requests in ten seconds to an upstream that refuses all", upstream.asked)
+		}
+	})
+}

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"context"
+
+	"github.com/quotient-go/quotient"
+)
+
+// Waiting returns f throttled: each call waits for its turn, as long as its context lasts. Two lines, for quotient.Wrap does it.
+func Waiting[In, Out any](l *quotient.Limiter, key string, f func(context.Context, In) (Out, error)) func(context.Context, In) (Out, error) {
+	return quotient.Wrap(l, func(In) string { return key }, f)
+}
+
+// Skipping returns f throttled for who would rather not call at all than wait: f is called if there is room now, and called tells.
+func Skipping[In, Out any](l *quotient.Limiter, key string, f func(context.Context, In) (Out, error)) func(context.Context, In) (out Out, called bool, err error) {
+	return func(ctx context.Context, in In) (out Out, called bool, err error) {
+		permit, d := l.TryAcquire(key)
+		if !d.OK {
+			return out, false, nil
+		}
+		defer permit.Release()
+		out, err = f(ctx, in)
+		return out, true, err
+	}
+}

@@ -1,0 +1,82 @@
+package readme
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/admin"
+)
+
+// The functions of docs/kubernetes.md, to the letter.
+
+func serve(ctx context.Context, server *http.Server, l net.Listener, drain func(), listed, grace time.Duration) error {
+	done := make(chan error, 1)
+	go func() {
+		<-ctx.Done()       // SIGTERM, by signal.NotifyContext
+		time.Sleep(listed) // the Service still sends requests until all have heard
+		drain()            // who waits is answered with 503; who is admitted goes on
+		end, cancel := context.WithTimeout(context.Background(), grace)
+		defer cancel()
+		done <- server.Shutdown(end)
+	}()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return <-done
+}
+
+func serveAdmin(ctx context.Context, limiters *quotient.Registry, addr string) error {
+	h, err := admin.New(limiters) // without a token it serves the loopback and nobody else
+	if err != nil {
+		return err
+	}
+	l, err := h.Listen(ctx, "tcp", addr) // "127.0.0.1:9091"
+	if err != nil {
+		return err
+	}
+	return h.Serve(ctx, l)
+}
+
+// A server ends in order: it goes on while it is listed, then drains, then ends, and says so.
+func TestKubernetesServe(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	drained := false
+	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { cancel() })}
+	ended := make(chan error)
+	go func() {
+		ended <- serve(ctx, server, l, func() { drained = true }, time.Millisecond, 5*time.Second)
+	}()
+	transport := &http.Transport{}
+	resp, err := (&http.Client{Transport: transport}).Get("http://" + l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	transport.CloseIdleConnections()
+	if err := <-ended; err != nil || !drained {
+		t.Errorf("%v, drained %v", err, drained)
+	}
+}
+
+// The admin's port ends with its context, and says what is wrong with an address.
+func TestKubernetesAdmin(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- serveAdmin(ctx, new(quotient.Registry), "127.0.0.1:0") }()
+	cancel()
+	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if err := serveAdmin(t.Context(), new(quotient.Registry), "nowhere"); err == nil {
+		t.Error("served at an address that is none")
+	}
+}

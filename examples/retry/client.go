@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/httplimit"
+)
+
+// A client tries again, within bounds. Its gate is passed by every attempt, its budget by every attempt but the first.
+type client struct {
+	base     http.RoundTripper
+	gate     *quotient.Limiter // what the upstream allows
+	budget   *quotient.Limiter // how much of that may be retries: a part, or an upstream that is ill is asked several times as much
+	attempts int
+}
+
+// Pauses between attempts: the first, and the longest that is chosen without being told.
+const (
+	firstPause = 50 * time.Millisecond
+	lastPause  = 2 * time.Second
+)
+
+var errGivenUp = errors.New("given up")
+
+// get asks until it is answered, until the attempts or the budget are used up, or until ctx ends.
+func (c *client) get(ctx context.Context, url string) error {
+	for attempt := 1; ; attempt++ {
+		told, err := c.try(ctx, url)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil || errors.Is(err, quotient.ErrLimited):
+			return err // our own limiter has said no: it is asked again by who still wants the answer, not by a loop
+		case attempt == c.attempts:
+			return fmt.Errorf("%w after %d attempts: %w", errGivenUp, attempt, err)
+		case !c.budget.Allow("retries"):
+			return fmt.Errorf("%w: too many retries: %w", errGivenUp, err)
+		}
+		if err := pause(ctx, max(told, jittered(attempt))); err != nil {
+			return err
+		}
+	}
+}
+
+// try is one attempt. It returns for how long the upstream asks us to stay away, if it does.
+func (c *client) try(ctx context.Context, url string) (told time.Duration, err error) {
+	permit, err := c.gate.Acquire(ctx, "api")
+	if err != nil {
+		return 0, err
+	}
+	defer permit.Release()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := c.base.RoundTrip(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if _, err := io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<20)); err != nil || resp.StatusCode < 400 {
+		return 0, err
+	}
+	told, _ = httplimit.RetryAfter(resp.Header, time.Now())
+	return told, errors.New(resp.Status)
+}
+
+// jittered is a random pause, up to twice as long with each attempt, so that clients which failed together do not come back together.
+func jittered(attempt int) time.Duration {
+	return 1 + time.Duration(rand.Int64N(int64(min(lastPause, firstPause<<min(attempt, 10)))))
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,174 @@
+// Command retry shows a client that tries again without asking for more than it may.
+//
+//	go run ./examples/retry
+//
+// An upstream allows 100 requests a second and fails for a second. Every attempt passes the limiter, waits for a pause that is random, longer each
+// time and never shorter than Retry-After, and takes from a budget of retries. Beside it a client whose retries bypass
+// the limiter, as those do that are built into an HTTP client beneath it. client.go is the part to copy. It ends by itself in about six
+// seconds; the exit status is 1 when the upstream saw more than its limit from the first, or when the second does not exceed it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+const (
+	perSecond = 100
+	burst     = 10
+	callers   = 50
+	lasts     = 3 * time.Second
+	tolerated = (perSecond + burst) * 13 / 10 // in a second: what a busy machine has delivered late arrives together
+)
+
+func main() {
+	if err := loopback(context.Background(), os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "retry:", err)
+		os.Exit(1)
+	}
+}
+
+// loopback is a run with a real network.
+func loopback(ctx context.Context, out io.Writer) error {
+	for _, bypass := range []bool{false, true} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		base := &http.Transport{MaxIdleConnsPerHost: callers}
+		u := newUpstream()
+		server := &http.Server{Handler: u, ReadHeaderTimeout: 5 * time.Second}
+		var serving sync.WaitGroup
+		serving.Go(func() { _ = server.Serve(listener) }) // it ends with ErrServerClosed, below
+		err = run(ctx, out, base, "http://"+listener.Addr().String()+"/", u, bypass)
+		base.CloseIdleConnections()
+		_ = server.Close()
+		serving.Wait()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run lets the callers call, and judges by what the upstream has seen.
+func run(ctx context.Context, out io.Writer, base http.RoundTripper, url string, u *upstream, bypass bool) error {
+	c, err := newClient(base)
+	if err != nil {
+		return err
+	}
+	name := "every attempt passes the limiter"
+	if bypass {
+		c.base, c.attempts, name = impatient{base}, 1, "retries beneath the limiter"
+	}
+	ctx, cancel := context.WithTimeout(ctx, lasts)
+	defer cancel()
+	served, failed := call(ctx, c, url)
+	seen, most := u.verdict()
+	fmt.Fprintf(out, "%-34s %d served, %d given up; the upstream saw %d requests, %d in its worst second of %d allowed\n",
+		name, served, failed, seen, most, perSecond+burst)
+	switch {
+	case served == 0:
+		return errors.New("nothing was served")
+	case !bypass && most > tolerated:
+		return fmt.Errorf("%d requests in a second", most)
+	case bypass && most <= tolerated:
+		return errors.New("retries beneath the limiter should be too many, or this shows nothing")
+	}
+	return nil
+}
+
+func newClient(base http.RoundTripper) (*client, error) {
+	gate, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{{Events: perSecond, Per: time.Second, Burst: burst}}})
+	if err != nil {
+		return nil, err
+	}
+	budget, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{{Events: perSecond / 5, Per: time.Second, Burst: burst}}})
+	if err != nil {
+		return nil, err
+	}
+	return &client{base, gate, budget, 4}, nil
+}
+
+// call lets the callers ask one thing after the other, and returns what became of that.
+func call(ctx context.Context, c *client, url string) (served, failed int) {
+	var mu sync.Mutex
+	var calling sync.WaitGroup
+	for range callers {
+		calling.Go(func() {
+			for ctx.Err() == nil {
+				err := c.get(ctx, url)
+				mu.Lock()
+				if err == nil {
+					served++
+				} else if errors.Is(err, errGivenUp) {
+					failed++
+				}
+				mu.Unlock()
+				if err != nil && !errors.Is(err, errGivenUp) {
+					return // the time is over, or no turn comes before that
+				}
+			}
+		})
+	}
+	calling.Wait()
+	return served, failed
+}
+
+// impatient is a transport that tries three times by itself.
+type impatient struct{ base http.RoundTripper }
+
+// RoundTrip sends a request without a body, up to three times.
+func (i impatient) RoundTrip(req *http.Request) (resp *http.Response, err error) {
+	for range 3 {
+		if resp, err = i.base.RoundTrip(req); err != nil || resp.StatusCode < 500 {
+			return resp, err
+		}
+		_ = resp.Body.Close()
+	}
+	return resp, err
+}
+
+// upstream fails from the first second to the second one, and notes when it was asked.
+type upstream struct {
+	mu    sync.Mutex
+	start time.Time
+	asked []time.Time
+}
+
+func newUpstream() *upstream { return &upstream{start: time.Now()} }
+
+// ServeHTTP answers.
+func (u *upstream) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	now := time.Now()
+	u.mu.Lock()
+	u.asked = append(u.asked, now)
+	u.mu.Unlock()
+	if age := now.Sub(u.start); age >= time.Second && age < 2*time.Second {
+		w.Header().Set("Retry-After", "0.2")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+}
+
+// verdict tells how many requests there were, and how many in the worst second.
+func (u *upstream) verdict() (seen, most int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	first := 0
+	for i, at := range u.asked {
+		for at.Sub(u.asked[first]) >= time.Second {
+			first++
+		}
+		most = max(most, i-first+1)
+	}
+	return len(u.asked), most
+}

@@ -1,0 +1,156 @@
+// Command transport shows a client of an upstream that answers 429, first with a limit that is too high, then with one that it finds by itself.
+//
+//	go run ./examples/transport
+//
+// Sixteen goroutines share one http.Client, and so one limiter: httplimit.Transport asks it before each request, and keeps the slot in flight until the
+// body is closed. newClient is the part to copy. It ends by itself in about nine seconds; the exit status is 1 when more requests
+// were in flight than allowed, or when the client that learns was refused often or used too little.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/policy"
+)
+
+const (
+	believed  = 400 // requests a second that the client was told
+	perSecond = 100 // that the upstream allows
+	inFlight  = 8
+	callers   = 16
+	judged    = 3 // seconds at the end
+)
+
+// newClient makes a client whose requests share one limit for each host. Under policy.Fixed that is the limit that was told; a
+// policy that learns starts there, since this is the only replica, and takes it as the most that is ever tried.
+func newClient(base http.RoundTripper, p policy.Policy) (*http.Client, error) {
+	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(believed)}, InFlight: inFlight}
+	limiter, err := quotient.New(limit, quotient.Policy(p, quotient.CeilingLimit), quotient.StartPool(quotient.Pool{Replicas: 1}))
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: &httplimit.Transport{Base: base, Limiter: limiter}}, nil
+}
+
+// get asks and reads. The body is closed whatever happens: that is what gives the slot back.
+func get(ctx context.Context, c *http.Client, url string) (status int, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := c.Do(req) // waits for its turn
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
+}
+
+func main() {
+	if err := loopback(context.Background(), os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "transport:", err)
+		os.Exit(1)
+	}
+}
+
+// loopback is a run with a real network.
+func loopback(ctx context.Context, out io.Writer) error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	u := &upstream{}
+	server := &http.Server{Handler: u, ReadHeaderTimeout: 5 * time.Second}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) }) // it ends with ErrServerClosed, below
+	defer serving.Wait()
+	defer func() { _ = server.Close() }()
+	base := &http.Transport{MaxIdleConnsPerHost: callers}
+	defer base.CloseIdleConnections()
+	return run(ctx, out, base, "http://"+listener.Addr().String()+"/", u)
+}
+
+// run shows both clients and judges the second.
+func run(ctx context.Context, out io.Writer, base http.RoundTripper, url string, u *upstream) error {
+	fixed, err := play(ctx, base, url, u, policy.Fixed{}, 0)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "told %d/s, %d/s allowed: %s\n", believed, perSecond, fixed)
+	learned, err := play(ctx, base, url, u, policy.Tracking{}, 3*time.Second)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "the same, but it learns:  %s\n", learned)
+	return errors.Join(u.check(), learned.check())
+}
+
+// A tally is what the upstream did in the seconds that are judged.
+type tally struct{ served, refused int }
+
+func (t tally) refusedShare() float64 {
+	return float64(t.refused) / float64(max(1, t.served+t.refused))
+}
+
+// String is a line for the reader.
+func (t tally) String() string {
+	return fmt.Sprintf("%d served and %d refused in %d s, %.1f %% refused", t.served, t.refused, judged, 100*t.refusedShare())
+}
+
+func (t tally) check() error {
+	if t.refusedShare() > .1 || float64(t.served) < .7*perSecond*judged {
+		return fmt.Errorf("the client that learns: %v", t)
+	}
+	return nil
+}
+
+// play lets the callers call, and counts after a time to settle.
+func play(ctx context.Context, base http.RoundTripper, url string, u *upstream, p policy.Policy, settles time.Duration) (tally, error) {
+	c, err := newClient(base, p)
+	if err != nil {
+		return tally{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, settles+judged*time.Second)
+	defer cancel()
+	var calling sync.WaitGroup
+	var before tally
+	calling.Go(func() {
+		if sleep(ctx, settles) == nil {
+			before = u.counted()
+		}
+	})
+	for range callers {
+		calling.Go(func() {
+			for {
+				if _, err := get(ctx, c, url); err != nil {
+					return // the time is over
+				}
+			}
+		})
+	}
+	calling.Wait()
+	after := u.counted()
+	return tally{after.served - before.served, after.refused - before.refused}, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

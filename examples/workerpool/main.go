@@ -1,0 +1,130 @@
+// Command workerpool shows workers that read messages in batches and call a model that counts tokens.
+//
+//	go run ./examples/workerpool
+//
+// Two limits hold. The reader takes as much of a batch as there is room for (TryAcquireUpTo), and gives back what the queue did not have (Correct). A
+// worker asks for the tokens that a message will probably cost, and says afterwards what it has cost; a message with pictures weighs four. pool.go is
+// the part to copy. It ends by itself in about two seconds; the exit status is 1 when a message was lost or a limit did not hold.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	messages = 600
+	workers  = 8
+)
+
+func main() {
+	if err := run(context.Background(), os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "workerpool:", err)
+		os.Exit(1)
+	}
+}
+
+// run works through the queue and returns an error if what it claims does not hold.
+func run(ctx context.Context, out io.Writer) error {
+	p, err := newPool()
+	if err != nil {
+		return err
+	}
+	q, m := newQueue(messages), &model{}
+	start := time.Now()
+	if err := p.work(ctx, q, m); err != nil {
+		return err
+	}
+	took := time.Since(start)
+	fmt.Fprintf(out, "%d messages in %d batches, %d asked for and given back\n", m.answered, q.batches, p.unused)
+	fmt.Fprintf(out, "%d tokens in %v, %d a second and %d at once allowed\n", m.tokens, took.Round(time.Millisecond), tokensPerSecond, tokensAtOnce)
+	fmt.Fprintf(out, "at most %d of %d units of work at a time\n", m.most, weightInFlight)
+	return m.check(took)
+}
+
+// A message is one thing to do.
+type message struct {
+	text     string
+	pictures bool
+}
+
+// A queue has messages now and then.
+type queue struct {
+	left    int
+	batches int
+}
+
+func newQueue(n int) *queue { return &queue{left: n} }
+
+// read returns at most n messages, often fewer, and none when there will be no more.
+func (q *queue) read(n int) []message {
+	q.batches++
+	if q.batches%3 == 0 {
+		n = (n + 1) / 2 // the queue is slow at times
+	}
+	batch := make([]message, min(n, q.left))
+	for i := range batch {
+		batch[i] = message{strings.Repeat("text", 10+q.left%60), q.left%10 == 0}
+		q.left--
+	}
+	return batch
+}
+
+// A model answers, counts tokens, and sees how much it has to do at a time.
+type model struct {
+	mu                      sync.Mutex
+	answered, tokens        int
+	working, most, largestN int
+}
+
+// answer takes a while and returns how many tokens it took: somewhat more than the text has.
+func (m *model) answer(ctx context.Context, msg message) (int, error) {
+	used := len(msg.text)/4 + len(msg.text)/16
+	m.begin(msg.weight())
+	defer m.end(msg.weight())
+	select {
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-time.After(5 * time.Millisecond):
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.answered++
+	m.tokens += used
+	m.largestN = max(m.largestN, used)
+	return used, nil
+}
+
+func (m *model) begin(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.working += n
+	m.most = max(m.most, m.working)
+}
+
+func (m *model) end(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.working -= n
+}
+
+// check holds what was seen to the limits. What workers have in hand may cost more than they thought, and is repaid by who comes next.
+func (m *model) check(took time.Duration) error {
+	var errs []error
+	if m.answered != messages {
+		errs = append(errs, fmt.Errorf("%d messages of %d", m.answered, messages))
+	}
+	if most := tokensAtOnce + int(tokensPerSecond*took.Seconds()) + workers*m.largestN; m.tokens > most {
+		errs = append(errs, fmt.Errorf("%d tokens, at most %d", m.tokens, most))
+	}
+	if m.most > weightInFlight {
+		errs = append(errs, fmt.Errorf("%d units of work at a time, at most %d", m.most, weightInFlight))
+	}
+	return errors.Join(errs...)
+}
