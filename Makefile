@@ -7,7 +7,7 @@ FUZZTIME     ?= 30s
 RAPID_CHECKS ?= 1000000
 SOAK_TIMEOUT ?= 0
 PROPERTIES   ?= ^TestProperty
-COVER        ?= . ./httplimit ./policy ./poolsize/dns ./poolsize/file
+COVER        ?= . ./admin ./httplimit ./metrics ./policy ./poolsize/dns ./poolsize/file
 COVER_MIN    ?= 90
 ONLY         ?=
 CHAOS        ?= 10m
@@ -19,7 +19,7 @@ TOOL     = GOWORK=off go tool -modfile="$(CURDIR)/tools/go.mod"
 MODULES  = $$(go list -m -f '{{.Dir}}')
 FUZZING  = $$(grep -rnoE --include='*_test.go' --exclude-dir=testdata '^func Fuzz[A-Za-z0-9_]*' . || true)
 
-.PHONY: help test race lint fuzz soak guards bench cover fleet chaos docs stale ci
+.PHONY: help test race lint fuzz soak guards bench cover fleet chaos browser docs stale ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -70,6 +70,9 @@ fleet: ## run the example fleet
 
 chaos: ## run a fleet under faults for CHAOS (10m), with its sources in DNS, in files and in Redis
 	go run ./bench/chaos -duration $(CHAOS)
+
+browser: ## test the operator's page in chromium, and take its pictures anew
+	QUOTIENT_REQUIRE=chromium go test -count=1 ./admin/browser -args -screenshots="$(CURDIR)/docs/pictures"
 
 docs: ## write docs/failure-modes.md anew
 	go run ./internal/guards -docs docs/failure-modes.md

@@ -1,0 +1,37 @@
+package failures
+
+import "testing"
+
+// failures are the rows of results.md, and of docs/what-can-go-wrong.md.
+var failures = []struct {
+	id, what string
+	measure  func(*testing.T) outcome
+}{
+	{"F1", "nothing", nothingFails},
+	{"F2", "the count is too low: 4 for 5 replicas, for a minute", countTooLow},
+	{"F3", "the count is too high: 5 for 4 replicas", countTooHigh},
+	{"F4", "a fifth replica starts, and the others hear of it 5 s later", joinerUnknown},
+	{"F5", "a fifth replica is announced 5 s before it starts", joinerAnnounced},
+	{"F6", "one of 4 is killed; the hold-down is 30 s", killed},
+	{"F7", "4 fall into 2 and 2, each half counts itself: the 10 s after the hold-down", split},
+	{"F8", "the source is down for ten minutes: DNS, Redis, file alike", sourceDown},
+	{"F9", "the same with HintMaxAge, and 5 as configured pool for 4 replicas", sourceDownAndAged},
+	{"F10", "the source never speaks: AwaitPool with a HintMaxAge of a minute", sourceNeverSpeaks},
+	{"F11", "a replica is stopped for 20 s (SIGSTOP, a frozen machine), then goes on", stopped},
+	{"F12", "the same for 60 s: it has left the count meanwhile, and the others hear of its return 1 s late", stoppedForLong},
+	{"F13", "the load balancer sends the key to one of 4 replicas", oneKeyOneReplica},
+	{"F14", "4 replicas are asked for 40, 30, 20 and 10 % of the limit", unevenLoad},
+	{"F15", "60 restarts in a minute, each with a full bucket (StartPool)", restartStarts},
+	{"F16", "the same with an empty one (JoinPool, AwaitPool)", restartJoins},
+	{"F17", "20,000 new keys a second, MaxKeys 1000: a key that was there before, 10/s", attackOld},
+	{"F18", "the same: a key that comes during the attack", attackFresh},
+	{"F19", "2 slots for 4 replicas", fewUnnumbered},
+	{"F20", "the same with ordinals: two replicas have one each, two refuse", fewNumbered},
+	{"F21", "the same with AtLeastOne", fewAtLeastOne},
+	{"F22", "1/s for 4 replicas: all ask at once, then for a minute", slowRate},
+	{"F23", "every 50th permit is never released; 40 slots, held 100 ms", leaks},
+	{"F24", "the same with a MaxHold of 1 s", leaksReclaimed},
+	{"F25", "work of 20 s under a MaxHold of 10 s; 40 slots", holdTooShort},
+	{"F26", "a replica is admitted, and sends 1 s later all at once", latePermits},
+	{"F27", "a dry run under twice the limit, for 10 s", dryRun},
+}
