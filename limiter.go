@@ -245,7 +245,7 @@ func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit,
 	}
 	s.counts.admitted++
 	if g.waited() {
-		g.more.queue.passed++
+		s.overtook(g, now)
 	}
 	p := s.hold(g, key, &d, now)
 	s.mu.Unlock()

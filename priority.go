@@ -108,6 +108,14 @@ func (g *gate) behind(class Priority) bool {
 	return g.waited() && !g.more.queue.yields(class)
 }
 
+// overtook counts an admission past all who wait. After the seventh the oldest is next, for whom there may be room at once.
+func (s *shard) overtook(g *gate, now time.Time) {
+	q := &g.more.queue
+	if q.passed++; q.passed == trickle-1 && q.next() != q.head {
+		s.ask(g, now)
+	}
+}
+
 // dismiss refuses w in favour of others, and tells it when its turn would come behind them.
 func (s *shard) dismiss(g *gate, w *waiter, r Reason, now time.Time) {
 	s.dequeue(g, w)

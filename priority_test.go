@@ -355,3 +355,23 @@ func TestOvertakerThatForgets(t *testing.T) {
 		waiter.permit.Release()
 	})
 }
+
+// Whoever becomes next because others have overtaken it is admitted at once where there is room for it, and does not wait for the
+// turn of one that needs more.
+func TestOvertakenUntilItIsNext(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(1, 20)))
+		took(t, l, "k", Weight(20))
+		low := asking(t, l, "k", PriorityLow.Ask())
+		big := asking(t, l, "k", Weight(18), PriorityHigh.Ask())
+		time.Sleep(10 * time.Second) // ten tokens, which are not enough for the big one
+		low.waits(t)
+		for range trickle - 1 {
+			took(t, l, "k", PriorityCritical.Ask())
+		}
+		low.admittedAfter(t, 10*time.Second)
+		big.waits(t)
+		time.Sleep(16 * time.Second)
+		big.admittedAfter(t, 26*time.Second)
+	})
+}

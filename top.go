@@ -120,7 +120,7 @@ type Quota struct {
 // AppendQuotas appends to dst where the key stands under each rule of its limit, in order, the in-flight rule last. Like Check it takes
 // nothing and counts nothing. It allocates nothing when dst has room, and appends nothing under Deny.
 func (l *Limiter) AppendQuotas(dst []Quota, key string) []Quota {
-	now := l.now()
+	now := l.arrival() // slots alone need no clock
 	s := l.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -165,7 +165,7 @@ func (s *shard) try(g *gate, now time.Time, d *demand) verdict {
 	if v.reason == ReasonNone {
 		s.counts.admitted++
 		if g.waited() {
-			g.more.queue.passed++
+			s.overtook(g, now)
 		}
 		return v
 	}

@@ -22,6 +22,8 @@ const (
 	nameBareTripper = "bare RoundTripper"
 	nameMiddleware  = "quotient/httplimit.Middleware"
 	nameRefuse      = "quotient/httplimit.Middleware, Refuse"
+	nameDraft       = "quotient/httplimit.Middleware, RateLimit fields"
+	nameXRateLimit  = "quotient/httplimit.Middleware, X-RateLimit fields"
 	nameTransport   = "quotient/httplimit.Transport"
 	nameHTTPRate    = "httprate"
 )
@@ -122,6 +124,8 @@ func middlewarePeers() ([]named[func(http.Handler) http.Handler], error) {
 		{nameUlule, ulule.Handler},
 		{nameMiddleware, httplimit.Middleware(l, tenant)},
 		{nameRefuse, httplimit.Middleware(l, tenant, httplimit.Refuse())},
+		{nameDraft, httplimit.Middleware(l, tenant, httplimit.SendFields(httplimit.FieldsDraft11))},
+		{nameXRateLimit, httplimit.Middleware(l, tenant, httplimit.SendFields(httplimit.FieldsXRateLimit))},
 	}, nil
 }
 
@@ -171,6 +175,8 @@ func middlewareTable(c config, workers int) (table, error) {
 	return raceTable(fmt.Sprintf("Middleware, cpu %d", workers), note, all, []string{nameTollbooth, nameHTTPRate}, []goal{
 		{nameMiddleware, "", nanos, 150},
 		{nameMiddleware, "", allocsEach, 0},
+		{nameDraft, "", nanos, 300},
+		{nameDraft, "", allocsEach, 2},
 	}), nil
 }
 
