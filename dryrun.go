@@ -12,7 +12,7 @@ func DryRun() Option {
 // learns from it. It is counted in Stats.DryRunAdmitted by what stood in its way, and logged, one line a second at most. So for callers
 // that never wait the count is what the limiter would have refused. A queue is not played through: Acquire counts each ask that would have had to
 // wait, and lets it go. Those who wait when a dry run begins go at once. Asks that are not valid are errors as ever.
-// TryAcquireUpTo takes all or nothing then.
+// TryAcquireUpTo takes what there is, as ever, and all n only where there is room for nothing.
 func (l *Limiter) SetDryRun(on bool) {
 	l.mu.Lock()
 	old := l.dry.Swap(on)
@@ -39,7 +39,7 @@ var dryPermit = Permit{gen: 2}
 // stops counts an ask that has been refused, and tells whether it stays so: a dry run admits it all the same.
 func (s *shard) stops(v verdict) bool {
 	if s.l.dry.Load() {
-		s.letBy(v)
+		s.letBy(v.reason)
 		return false
 	}
 	s.counts.refused[v.reason]++
@@ -47,10 +47,10 @@ func (s *shard) stops(v verdict) bool {
 }
 
 // letBy counts an ask that only a dry run admits.
-func (s *shard) letBy(v verdict) {
+func (s *shard) letBy(r Reason) {
 	s.counts.admitted++
-	s.counts.dryRun[v.reason]++
-	s.l.tellDry(v.reason)
+	s.counts.dryRun[r]++
+	s.l.tellDry(r)
 }
 
 // tellDry logs that a dry run has let somebody by, now and then. A lock is held here, so the line is written by a goroutine of its own.
@@ -66,8 +66,7 @@ func (l *Limiter) tellDry(r Reason) {
 
 // letGo ends a wait that a dry run would not have begun.
 func (s *shard) letGo(g *gate, w *waiter, v verdict) {
-	s.letBy(v)
-	w.due = s.now.Sub(s.l.base)
+	w.dry, w.due = v.reason, s.now.Sub(s.l.base)
 	w.granted, w.permit = w.due, dryPermit
 	s.dequeue(g, w)
 	w.ready <- struct{}{}

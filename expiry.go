@@ -55,7 +55,6 @@ func (s *shard) again(w *waiter) (*gate, *waiter) {
 	if h := w.permit.h; h != nil && h.gen == w.permit.gen {
 		s.free(h)
 	}
-	s.counts.admitted--
 	s.counts.expired++
 	n := newWaiter(w.d)
 	n.key, n.stack, n.since, n.order, n.lost, n.was = w.key, w.stack, w.since, w.order, w.lost+1, cmp.Or(w.was, w.due)

@@ -18,6 +18,7 @@ type Explanation struct {
 	Pool              PoolStats
 	Rules             []RuleExplanation // the rates, in order, and the in-flight rule if there is one
 	InFlight, Waiting int
+	First             Reason        // what the first of those who wait waits for; ReasonNone when nobody waits
 	Next              Decision      // what the ask would get from TryAcquire now, but for a dry run
 	Wait              time.Duration // until the ask would have its turn, as far as time alone decides; 0: now, or unknown
 	Until             time.Time     // that instant by the wall clock; zero when Wait is 0
@@ -45,7 +46,9 @@ type Learned struct {
 // Explain tells how an ask for the key would fare now, and why. Like Check it takes nothing and counts nothing. An ask that is not valid
 // is explained by Next, with ReasonAsk.
 func (l *Limiter) Explain(key string, asks ...Ask) Explanation {
+	l.mu.Lock()
 	pool := l.poolStats()
+	l.mu.Unlock()
 	now := l.now()
 	s := l.shard(key)
 	s.mu.Lock()
@@ -58,7 +61,7 @@ func (l *Limiter) Explain(key string, asks ...Ask) Explanation {
 		DryRun: l.dry.Load(), Limit: g.setting.limit.clone(), Pool: pool, InFlight: int(g.used), Rules: g.explain(now),
 	}
 	if g.waited() {
-		e.Waiting = g.more.queue.len
+		e.Waiting, e.First = g.more.queue.len, g.more.blocked
 	}
 	e.Learned = g.explainLaws(now)
 	d, err := newDemand(asks, s.setting.units)
@@ -66,11 +69,7 @@ func (l *Limiter) Explain(key string, asks ...Ask) Explanation {
 		e.Next = Decision{Reason: ReasonAsk, bad: err}
 		return e
 	}
-	v := g.stands(now, &d)
-	if slots := g.look(now, &d); slots.reason == ReasonInFlight {
-		v = slots // who waits before it may wait for nothing else
-	}
-	e.Next = s.decide(g, v)
+	e.Next = s.decide(g, g.stands(now, &d))
 	if e.Wait = e.Next.RetryAfter; e.Wait > 0 {
 		e.Until = time.Now().Add(e.Wait)
 	}
@@ -148,7 +147,11 @@ func (e Explanation) String() string {
 	for _, x := range e.Learned {
 		say("%s\n", x)
 	}
-	say("%d in flight, %d waiting.", e.InFlight, e.Waiting)
+	say("%d in flight, %d waiting", e.InFlight, e.Waiting)
+	if e.First != ReasonNone {
+		say(", the first of them for: %s", e.First)
+	}
+	b.WriteString(".")
 	switch {
 	case e.Overflow:
 		b.WriteString(" MaxKeys keys are busy: it shares a gate with others.")

@@ -307,12 +307,14 @@ func (g *gate) idle(now time.Time, u *gate) bool {
 	}
 	for i := range st.rations {
 		if c := st.rations[i].window; c != nil {
-			w := &g.more.windows[i]
-			if w.roll(now, c); w.used != 0 {
+			w, fresh := &g.more.windows[i], &u.more.windows[i]
+			w.roll(now, c)
+			fresh.roll(now, c)
+			if w.used != 0 || w.quota != fresh.quota {
 				return false
 			}
-		} else if g.bucket(i).tokens(now) < u.bucket(i).tokens(now) {
-			return false
+		} else if g.bucket(i).tokens(now) != u.bucket(i).tokens(now) {
+			return false // fewer; or more, after a limit of its own
 		}
 	}
 	return true

@@ -22,6 +22,8 @@ type Limiter struct {
 	keys    atomic.Int64
 	broom   atomic.Uint64 // the shard that was swept last for another one
 	waiting atomic.Int64
+	came    atomic.Uint64 // waiters that were admitted and have come for it
+	owned   atomic.Int64  // keys that have a limit of their own
 	clock   atomic.Uint32 // which clock an ask reads: one of the below
 	dry     atomic.Bool   // nobody is stopped
 	dryTold atomic.Int64  // when a dry run was last logged, from base
@@ -245,9 +247,10 @@ func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit,
 	}
 	s.counts.admitted++
 	if g.waited() {
-		s.overtook(g, now)
+		g.more.queue.passed++
 	}
 	p := s.hold(g, key, &d, now)
+	s.overtaken(g)
 	s.mu.Unlock()
 	if l.onAdmit != nil {
 		l.admitted(key, arrived, arrived, p)

@@ -189,7 +189,7 @@ func (s *shard) hasRoom(now time.Time) bool {
 // makeRoom reserves room for one more key and tells whether there is: below MaxKeys, or in
 // place of an idle key.
 func (s *shard) makeRoom(now time.Time) bool {
-	if s.l.keys.Add(1) <= int64(s.l.maxKeys) {
+	if s.l.keys.Add(1) <= int64(s.l.maxKeys)+s.l.owned.Load() {
 		return true
 	}
 	s.l.keys.Add(-1)

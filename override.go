@@ -3,6 +3,7 @@ package quotient
 import (
 	"fmt"
 	"maps"
+	"math"
 	"strings"
 	"time"
 )
@@ -30,7 +31,8 @@ func mostOverrides(maxKeys int) int { return max(1, maxKeys/2) }
 // replica has to be told.
 //
 // A key with a limit of its own is remembered until that is taken off, beside MaxKeys, so there may be MaxKeys / 2 (at least one) of
-// them. Who waits or holds permits through the gate that keys without room share stays there until done. On an error nothing changes.
+// them. Of a key that waits or holds permits through the gate which keys without room share, nothing but Deny can be set: what is there
+// stays there until done. On an error nothing changes.
 func (l *Limiter) Override(key string, limit *Limit) error {
 	old, err := l.override(key, limit)
 	if err == nil { // and without a lock: a handler may ask for Stats
@@ -51,6 +53,7 @@ func (l *Limiter) override(key string, limit *Limit) (old *Limit, err error) {
 		return nil, nil
 	case limit == nil:
 		l.own.remove(key)
+		l.owned.Store(int64(len(l.own.limits)))
 		l.place(key, nil)
 	default:
 		o := &own{l, limit.clone()}
@@ -59,6 +62,7 @@ func (l *Limiter) override(key string, limit *Limit) (old *Limit, err error) {
 		}
 		l.own.remove(key)
 		l.own.add(strings.Clone(key), o.limit)
+		l.owned.Store(int64(len(l.own.limits)))
 		l.place(key, o)
 	}
 	l.version++
@@ -73,6 +77,9 @@ func (l *Limiter) admitOverride(key string, limit Limit, had bool) error {
 	}
 	if most := mostOverrides(l.maxKeys); !had && len(l.own.limits) >= most {
 		return fmt.Errorf("quotient: Override: %q would be one more than %d keys with a limit of their own, half of MaxKeys", clip(key), most)
+	}
+	if !limit.deny && l.overflows(key) {
+		return fmt.Errorf("quotient: Override: %q waits or holds permits in the gate that keys without room share: it can only be denied now", clip(key))
 	}
 	if !l.roomFor(key) {
 		return fmt.Errorf("quotient: Override: no room for %q: MaxKeys keys are busy, and half as many that have had a limit of their own", clip(key))
@@ -91,6 +98,15 @@ func (l *Limiter) roomFor(key string) bool {
 	defer s.mu.Unlock()
 	now := s.tick(l.now())
 	return s.get(key) != nil || l.keys.Load() < int64(l.maxKeys+mostOverrides(l.maxKeys)) || s.hasRoomBeyond(now)
+}
+
+// overflows tells whether the key waits, or holds permits, through the gate of keys without room. With another one it would have its
+// limit twice.
+func (l *Limiter) overflows(key string) bool {
+	s := l.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.overflow != nil && s.overflow.more.names[key] > 0
 }
 
 // hasRoomBeyond drops an idle key, and tells whether it found one.
@@ -165,9 +181,27 @@ func (l *Limiter) place(key string, o *own) {
 		st.at, st.reshaped = now, !sameShape(g.setting, &st)
 		g.apply(&st)
 		g.setting = s.setting
+		s.outdate(g)
+		if s.overflow != nil && s.overflow.more.names[key] > 0 { // it was denied meanwhile: nothing is out
+			s.lru.Remove(key)
+			s.last.gate = nil
+			l.keys.Add(-1)
+		}
 	}
 	s.weed(g)
 	s.serveAndUnlock(g)
+}
+
+// outdate sees to it that nothing comes back of what permits of the gate took: the limiter's limit is in force again, and has not been
+// all the time.
+func (s *shard) outdate(g *gate) {
+	for _, block := range s.permits.blocks {
+		for i := range block {
+			if h := &block[i]; h.gate == g {
+				h.era = math.MaxUint32
+			}
+		}
+	}
 }
 
 // resident is the key's own gate, made if there is none, also beyond MaxKeys.
@@ -203,6 +237,14 @@ func (g *gate) syncOwn(newest *setting) {
 		base = base.next
 		g.apply(g.setting.own.beside(base, g.setting))
 	}
+}
+
+// OverrideOf returns the limit that the key has of its own, and whether it has one.
+func (l *Limiter) OverrideOf(key string) (Limit, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	limit, ok := l.own.limits[key]
+	return limit.clone(), ok
 }
 
 // Overrides returns the limits that single keys have.

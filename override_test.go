@@ -291,7 +291,7 @@ func TestDryRun(t *testing.T) {
 		asking(t, l, "k").admittedAfter(t, 0)
 		refusedFor(t, l, ReasonAsk, "k", Weight(-1))
 		s := l.Stats()
-		if !s.DryRun || !l.DryRun() || s.DryRunAdmitted[ReasonInFlight] != 9 || s.DryRunAdmitted[ReasonTooLarge] != 3 || s.DryRunAdmitted[ReasonDenied] != 2 {
+		if !s.DryRun || !l.DryRun() || s.DryRunAdmitted[ReasonInFlight] != 12 || s.DryRunAdmitted[ReasonDenied] != 2 {
 			t.Errorf("%+v", s)
 		}
 		if len(s.Refused) != 1 || s.Admitted != 15 {

@@ -180,14 +180,14 @@ func (s *shard) watch(h *holding, key string, now time.Time) {
 		s.expire(h, after(h.since, s.l.maxHold))
 	}
 	if s.l.leakCheck != nil {
-		h.stack = callers(5)
+		h.stack = callers()
 	}
 }
 
-// callers is the stack above the exported method that took a permit, which is so many frames away.
-func callers(skip int) *[16]uintptr {
+// callers is the stack of the call that takes a permit.
+func callers() *[16]uintptr {
 	stack := new([16]uintptr)
-	runtime.Callers(skip, stack[:])
+	runtime.Callers(3, stack[:])
 	return stack
 }
 
@@ -366,15 +366,22 @@ func (s *shard) leaked(h *holding, now time.Duration) {
 	})
 }
 
+// formatStack leaves out the limiter's own frames at its top.
 func formatStack(pcs []uintptr) string {
 	var b strings.Builder
 	for frames := runtime.CallersFrames(pcs); ; {
 		f, more := frames.Next()
-		if f.Function != "" {
+		if f.Function != "" && (b.Len() > 0 || !ours(f.Function)) {
 			fmt.Fprintf(&b, "%s %s:%d\n", f.Function, f.File, f.Line)
 		}
 		if !more {
 			return b.String()
 		}
 	}
+}
+
+// ours tells whether a function is a method of a Limiter or of one of its shards.
+func ours(function string) bool {
+	_, method, _ := strings.Cut(function, "quotient.(*")
+	return strings.HasPrefix(method, "Limiter).") || strings.HasPrefix(method, "shard).")
 }

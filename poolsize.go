@@ -160,7 +160,7 @@ func isSteady(src Source) bool {
 func (l *Limiter) follows() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.hints.began.IsZero() || !l.view.shut {
+	if l.hints.began.IsZero() || !l.below.view.shut {
 		l.hints.began = l.now()
 	}
 	return l.hints.began

@@ -102,17 +102,17 @@ func (q *queue) expendable(class Priority) *waiter {
 	return nil
 }
 
-// behind tells whether an ask of a class must stand behind somebody. One that need not overtakes all who wait, which counts. Their timer
-// is left as it is: it comes too early then, and looks anew.
+// behind tells whether an ask of a class must stand behind somebody. One that need not overtakes all who wait, which counts, and which
+// overtaken has to follow.
 func (g *gate) behind(class Priority) bool {
 	return g.waited() && !g.more.queue.yields(class)
 }
 
-// overtook counts an admission past all who wait. After the seventh the oldest is next, for whom there may be room at once.
-func (s *shard) overtook(g *gate, now time.Time) {
-	q := &g.more.queue
-	if q.passed++; q.passed == trickle-1 && q.next() != q.head {
-		s.ask(g, now)
+// overtaken sees to those who wait after somebody was admitted past them and has its permit: another one may be next now, or slots
+// may have come free that were held for too long.
+func (s *shard) overtaken(g *gate) {
+	if g.waited() {
+		s.ask(g, s.now)
 	}
 }
 

@@ -17,6 +17,7 @@ type waiter struct {
 	was                 time.Duration // due, the first time, of who has lost a turn; 0: nobody has
 	lapses              time.Duration // likewise: who wakes later has lost the turn; 0: never
 	queued              bool
+	dry                 Reason // what stood in its way, when only a dry run has admitted it
 	lost                uint8  // turns; see expiry.go
 	order               uint32 // among those of one instant, going round
 }

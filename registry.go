@@ -88,10 +88,13 @@ func (r *Registry) Limiter(name string, limit Limit, opts ...Option) (*Limiter, 
 		return e.limiter, nil
 	}
 	l, err := New(limit, opts...)
+	if err == nil {
+		err = r.add(name, registered{l, limit.clone()})
+	}
 	if err != nil {
 		return nil, err
 	}
-	return l, r.add(name, registered{l, limit.clone()})
+	return l, nil
 }
 
 // Get returns the limiter of that name, and whether there is one.

@@ -105,6 +105,9 @@ func (g *gate) newBucket(b *bucket, old, st *setting, r *ration) {
 	b.owe(st.at, -start)
 }
 
+// roundOff is how far, in thousandths, a full bucket may seem not to be: a millionth of an event.
+const roundOff = 1e-3
+
 // least is the least that the rules of a unit would let through now, in thousandths, negative for a
 // debt. It tells whether any of them has let anything through that it still knows of.
 func (g *gate) least(old *setting, unit string, now time.Time) (left int, used bool) {
@@ -118,7 +121,7 @@ func (g *gate) least(old *setting, unit string, now time.Time) (left int, used b
 			w := &g.more.windows[i]
 			left, used = min(left, int(w.quota-w.used)*milli), used || w.used > 0
 		} else {
-			has := g.bucket(i).tokens(now)
+			has := g.bucket(i).tokens(now) + roundOff
 			left, used = min(left, int(has)), used || has < float64(r.burst)
 		}
 	}

@@ -19,7 +19,8 @@ type underlying struct {
 func (l *Limiter) SetPool(p Pool) error { return l.word(p, 0) }
 
 // SetPoolFor is SetPool for a time, above 0: until then it holds against every hint, and then what was followed or configured
-// counts again, with what has been heard meanwhile. A SetPool or another SetPoolFor ends it sooner.
+// counts again, with what has been heard meanwhile; where nothing is, what an earlier SetPool has said. A SetPool or another SetPoolFor ends
+// it sooner. Its timer keeps the limiter alive until then.
 func (l *Limiter) SetPoolFor(p Pool, ttl time.Duration) error {
 	if ttl <= 0 {
 		return fmt.Errorf("quotient: SetPoolFor: ttl: %v is not above 0", ttl)
@@ -44,7 +45,11 @@ func (l *Limiter) word(p Pool, ttl time.Duration) error {
 		l.below.until = until
 		l.below.timer = time.AfterFunc(ttl, func() { l.wordEnds(until) })
 	}
-	old := l.enforce(view{pool: p, sized: true}, "set")
+	v := view{pool: p, sized: true}
+	if ttl == 0 && (l.below.view.shut || !l.below.view.sized) {
+		l.below.view, l.below.source = v, "set" // nobody else has said anything
+	}
+	old := l.enforce(v, "set")
 	l.mu.Unlock()
 	l.tellPool(old, p, "set")
 	return nil

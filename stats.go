@@ -83,7 +83,7 @@ func (l *Limiter) NeedsFeedback() bool { return l.learns }
 // Stats returns the limiter's numbers. Permits whose time is over are given back first.
 func (l *Limiter) Stats() Stats {
 	out := Stats{
-		MaxKeys: l.maxKeys, Waiting: int(l.waiting.Load()), DryRun: l.dry.Load(),
+		MaxKeys: l.maxKeys, Waiting: int(l.waiting.Load()),
 		Refused: make(map[Reason]uint64), DryRunAdmitted: make(map[Reason]uint64),
 	}
 	for i := range l.shards {
@@ -94,20 +94,22 @@ func (l *Limiter) Stats() Stats {
 		out.Keys += s.lru.Len()
 		s.mu.Unlock()
 	}
-	st := l.shards[0].current()
-	out.Limit, out.Rules = st.limit.clone(), st.rules()
-	out.Pool = l.poolStats()
+	out.Admitted += l.came.Load()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out.Version, out.Overrides = l.version, len(l.own.limits)
+	st := l.shards[0].current()
+	out.Limit, out.Rules, out.Pool = st.limit.clone(), st.rules(), l.poolStats()
+	out.Version, out.DryRun, out.Overrides = l.version, l.dry.Load(), len(l.own.limits)
 	return out
 }
 
+// poolStats is what is believed about the pool. Call with l.mu held.
 func (l *Limiter) poolStats() PoolStats {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	h := &l.hints
-	out := PoolStats{Pool: l.view.pool, Source: h.source, Reports: h.reports, Errors: h.errors, Rejected: h.rejected, LastError: h.lastError, Until: l.below.until}
+	out := PoolStats{
+		Pool: l.view.pool, Source: h.source, Reports: h.reports, Errors: h.errors, Rejected: h.rejected, LastError: h.lastError,
+		Until: l.below.until,
+	}
 	switch {
 	case l.view.shut:
 		out.Source = "awaited"
@@ -225,6 +227,7 @@ func (s *shard) each(yield func(string, KeyStats) bool) bool {
 
 func (s *shard) keyStats(g *gate) KeyStats {
 	now := s.tick(s.l.now())
+	s.reclaim(g, now)
 	g.sync(s.setting)
 	g.settle(now, nil)
 	ks := KeyStats{InFlight: int(g.used), Overridden: g.setting.own != nil, Tokens: make([]float64, len(g.setting.rations))}

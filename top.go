@@ -43,6 +43,7 @@ func (s *shard) hottest(t *top, n int) {
 		}
 		now := s.tick(s.l.now())
 		g.sync(s.setting)
+		s.reclaim(g, now)
 		u := KeyUse{Key: key, Used: g.use(now)}
 		if g.more != nil {
 			u.Waiting = g.more.queue.len
@@ -126,6 +127,7 @@ func (l *Limiter) AppendQuotas(dst []Quota, key string) []Quota {
 	defer s.mu.Unlock()
 	now = s.tick(now)
 	g := s.peek(key, now)
+	s.reclaim(g, now)
 	st := g.setting
 	if st.limit.deny {
 		return dst
@@ -134,6 +136,11 @@ func (l *Limiter) AppendQuotas(dst []Quota, key string) []Quota {
 		q := Quota{Name: st.rations[i].name, Unit: st.rations[i].unit, Limit: st.limit.Rates[i].Events, Window: st.limit.Rates[i].Per}
 		q.Left, q.Reset = g.left(i, now)
 		q.Left = max(0, float64(int64(q.Left)))
+		if t := st.rations[i].turn; t != nil {
+			if w := t.until(now, g.bucket(i), 0); w > 0 {
+				q.Left, q.Reset = 0, max(q.Reset, w)
+			}
+		}
 		dst = append(dst, q)
 	}
 	if st.limit.InFlight > 0 {

@@ -15,6 +15,7 @@ func (l *Limiter) Allow(key string) bool {
 		g.give(1)
 	}
 	ok := v.reason == ReasonNone || !s.stops(v)
+	s.overtaken(g)
 	s.mu.Unlock()
 	if l.onAdmit != nil && ok {
 		l.admitted(key, arrived, arrived, Permit{})
@@ -40,6 +41,7 @@ func (l *Limiter) TryAcquire(key string, asks ...Ask) (Permit, Decision) {
 	var p Permit
 	if v.reason == ReasonNone {
 		p = s.hold(g, key, &d, now)
+		s.overtaken(g)
 	} else if s.stops(v) {
 		dec := s.decide(g, v)
 		s.mu.Unlock()
@@ -142,12 +144,11 @@ func (s *shard) upTo(key string, n int, arrived time.Time) (Permit, int) {
 	if !g.behind(d.class) {
 		g.settle(now, s.l.policy)
 		d.weight = max(1, g.upTo(now, min(n, maxAsk)))
-		if d.weight < n && s.l.dry.Load() {
-			d.weight = min(n, maxAsk)
-		}
 	}
 	if v := s.try(g, now, &d); v.reason == ReasonNone {
-		return s.hold(g, key, &d, now), d.weight
+		p := s.hold(g, key, &d, now)
+		s.overtaken(g)
+		return p, d.weight
 	} else if s.stops(v) {
 		return Permit{}, 0
 	}
@@ -165,7 +166,7 @@ func (s *shard) try(g *gate, now time.Time, d *demand) verdict {
 	if v.reason == ReasonNone {
 		s.counts.admitted++
 		if g.waited() {
-			s.overtook(g, now)
+			g.more.queue.passed++
 		}
 		return v
 	}

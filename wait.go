@@ -20,7 +20,7 @@ func (s *shard) wait(ctx context.Context, g *gate, key string, d demand, arrived
 	if s.l.dry.Load() {
 		p := dryPermit
 		if v := s.try(g, now, &d); v.reason != ReasonNone {
-			s.letBy(v)
+			s.letBy(v.reason)
 		} else { // there is room by now
 			p = s.hold(g, key, &d, now)
 		}
@@ -43,6 +43,7 @@ func (s *shard) wait(ctx context.Context, g *gate, key string, d demand, arrived
 	if w, err = s.await(ctx, g, w); err != nil {
 		return Permit{}, err
 	}
+	s.came(w)
 	if s.l.onAdmit != nil {
 		s.l.admitted(key, arrived, s.l.base.Add(cmp.Or(w.was, w.due)), w.permit)
 	}
@@ -60,7 +61,7 @@ func (s *shard) line(ctx context.Context, g *gate, key string, d demand, now tim
 	w := newWaiter(d)
 	w.key, w.since = key, now.Sub(s.l.base)
 	if s.l.leakCheck != nil {
-		w.stack = callers(5)
+		w.stack = callers()
 	}
 	s.enqueue(g, w, now)
 	if out != nil && out.queued {
@@ -86,6 +87,17 @@ func (s *shard) await(ctx context.Context, g *gate, w *waiter) (*waiter, error) 
 		}
 		g, w = s.again(w)
 	}
+}
+
+// came counts a waiter that has its admission. Not sooner: it might be given up, or lost, and a count must not fall.
+func (s *shard) came(w *waiter) {
+	if w.permit != dryPermit {
+		s.l.came.Add(1)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.letBy(w.dry)
 }
 
 // refusal is the error of a waiter that was refused in the queue.
@@ -280,7 +292,6 @@ func (s *shard) grant(g *gate, w *waiter, now time.Time) {
 	if h := w.permit.h; h != nil && w.stack != nil {
 		h.stack = w.stack
 	}
-	s.counts.admitted++
 	g.more.queue.served(w)
 	s.dequeue(g, w)
 	w.ready <- struct{}{}
@@ -365,12 +376,13 @@ func (s *shard) serveAndUnlock(g *gate) {
 // cancel gives up a waiter. If it was admitted meanwhile, all it took is given back.
 func (s *shard) cancel(g *gate, w *waiter, err error) error {
 	s.mu.Lock()
-	s.counts.cancelled++
 	switch {
 	case w.queued:
 		s.dequeue(g, w)
+		s.counts.cancelled++
 	case w.refused.reason == ReasonNone:
 		s.undo(g, w)
+		s.counts.cancelled++
 	}
 	s.serveAndUnlock(g)
 	return err
@@ -378,7 +390,6 @@ func (s *shard) cancel(g *gate, w *waiter, err error) error {
 
 // undo takes back an admission that nobody uses.
 func (s *shard) undo(g *gate, w *waiter) {
-	s.counts.admitted--
 	if w.permit == dryPermit {
 		return
 	}
