@@ -33,6 +33,7 @@ package admin
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"net"
 	"net/http"
@@ -48,18 +49,27 @@ import (
 type Option func(*handler)
 
 // AllowHosts lets the handler also answer requests for these hosts, on any port. A host is a name
-// or an address without a port; case and a dot at the end do not matter. An empty one allows nothing.
+// or an address without a port; case and a dot at the end do not matter. New refuses what no request can match: an empty host, a port, a
+// scheme, a wildcard, letters beyond ASCII (browsers send the xn-- form).
 // Loopback hosts (localhost, 127.0.0.0/8, ::1) are always allowed.
 func AllowHosts(hosts ...string) Option {
 	return func(h *handler) {
 		for _, host := range hosts {
-			h.hosts = append(h.hosts, canonicalHost(host))
+			name := canonicalHost(host)
+			if net.ParseIP(name) == nil && (name == "" || strings.Trim(name, hostBytes) != "") {
+				h.errs = append(h.errs, fmt.Errorf("admin: AllowHosts: %q is not a host name or an address, without a port", host))
+			}
+			h.hosts = append(h.hosts, name)
 		}
 	}
 }
 
-// Logger sets where changes are logged, each with its old and its new value, and attempts without the right credentials, at most one line
-// a second. Without it, or with nil, they go to slog.Default.
+// hostBytes are those of a name that is asked for by DNS, and the underscore, which some private names have.
+const hostBytes = "abcdefghijklmnopqrstuvwxyz0123456789-._"
+
+// Logger sets where changes are logged, each with its old and its new value, and requests that were refused at the door (credentials, host,
+// origin), at most one line a second. A pool size with an end is logged with it; that it has ended is in the limiter's own log. Without
+// Logger, or with nil, they go to slog.Default.
 func Logger(log *slog.Logger) Option {
 	return func(h *handler) { h.log = log }
 }
@@ -77,7 +87,7 @@ func EventsEvery(d time.Duration) Option {
 const shortestInterval = 10 * time.Millisecond
 
 // Handler is the API of a registry's limiters. It is safe for concurrent use and starts no goroutine. Mount it at the root of a listener, or
-// under a prefix with http.StripPrefix.
+// under a prefix with http.StripPrefix. New makes it; the zero value answers every request with 500.
 type Handler struct{ api *handler }
 
 // handler is what the routes share.
@@ -94,6 +104,9 @@ type handler struct {
 	mutual  bool // client certificates count
 	inFront bool // somebody else has looked at the credentials
 	origin  *http.CrossOriginProtection
+	seen    seen
+	scans   scans
+	seed    maphash.Seed // makes the tags of one handler its own
 	failed  failures
 
 	writing sync.Mutex // one change at a time: what If-Match was compared with is what is changed, and logged old values form a chain
@@ -104,10 +117,14 @@ func New(reg *quotient.Registry, opts ...Option) (*Handler, error) {
 	if reg == nil {
 		return nil, errors.New("admin: New: registry: nil")
 	}
-	h := &handler{reg: reg, every: time.Second, origin: http.NewCrossOriginProtection()}
-	for _, opt := range opts {
+	h := &handler{reg: reg, every: time.Second, origin: http.NewCrossOriginProtection(), scans: newScans(), seed: maphash.MakeSeed()}
+	for i, opt := range opts {
+		if opt == nil {
+			return nil, fmt.Errorf("admin: New: option %d: nil", i+1)
+		}
 		opt(h)
 	}
+	h.errs = append(h.errs, h.contradictions())
 	if err := errors.Join(h.errs...); err != nil {
 		return nil, err
 	}
@@ -121,8 +138,12 @@ func New(reg *quotient.Registry, opts ...Option) (*Handler, error) {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if h.api == nil {
+		writeProblem(w, &Problem{Status: http.StatusInternalServerError, Detail: "this handler was not made by New"})
+		return
+	}
 	if !h.api.allowed(r.Host) {
-		writeProblem(w, &Problem{
+		h.api.refuse(w, r, caller{}, &Problem{
 			Status: http.StatusForbidden,
 			Detail: "this host is not served here; only loopback and configured hosts are",
 			Field:  "Host", Value: clip(r.Host),

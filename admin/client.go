@@ -3,6 +3,7 @@ package admin
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,8 +38,8 @@ type ClientOption func(*Client)
 // BearerToken sends the token with each request.
 func BearerToken(secret string) ClientOption { return func(c *Client) { c.token = secret } }
 
-// HTTPClient sends requests with a client of the caller's, for client certificates and the like. It replaces the time-out of 30 s, and
-// does not go together with a unix URL.
+// HTTPClient sends requests with a copy of a client of the caller's, for client certificates and the like. It replaces the time-out of 30 s,
+// and does not go together with a unix URL. Redirections are not followed, whatever the client says.
 func HTTPClient(client *http.Client) ClientOption { return func(c *Client) { c.http = client } }
 
 // NewClient returns a client of the handler at a URL such as "http://127.0.0.1:9090", "https://ops.example/admin", or
@@ -48,11 +49,14 @@ func NewClient(baseURL string, opts ...ClientOption) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin: NewClient: URL: %w", err)
 	}
-	if u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+	if u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.User != nil {
 		return nil, errors.New("admin: NewClient: URL: it has more than scheme, host and path")
 	}
 	c := &Client{}
-	for _, opt := range opts {
+	for i, opt := range opts {
+		if opt == nil {
+			return nil, fmt.Errorf("admin: NewClient: option %d: nil", i+1)
+		}
 		opt(c)
 	}
 	switch {
@@ -64,8 +68,11 @@ func NewClient(baseURL string, opts ...ClientOption) (*Client, error) {
 		return nil, fmt.Errorf("admin: NewClient: URL: %q is not http://, https:// or, without HTTPClient, unix:///path", u.Redacted())
 	}
 	if c.http == nil {
-		c.http = &http.Client{Timeout: clientTimeout, CheckRedirect: noRedirect}
+		c.http = &http.Client{Timeout: clientTimeout}
 	}
+	own := *c.http
+	own.CheckRedirect = noRedirect
+	c.http = &own
 	return c, nil
 }
 
@@ -78,7 +85,7 @@ func overSocket(path string) *http.Client {
 		return d.DialContext(ctx, "unix", path)
 	}
 	return &http.Client{
-		Timeout: clientTimeout, CheckRedirect: noRedirect,
+		Timeout:   clientTimeout,
 		Transport: &http.Transport{DialContext: dial, IdleConnTimeout: idleTimeout, MaxIdleConns: 1},
 	}
 }
@@ -90,6 +97,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 func (c *Client) State(ctx context.Context) (State, error) {
 	var s State
 	err := c.do(ctx, http.MethodGet, "state", nil, nil, "", &s)
+	s.restore()
 	return s, err
 }
 
@@ -99,7 +107,23 @@ func (c *Client) Limiter(ctx context.Context, limiter string) (LimiterState, err
 	if err := c.do(ctx, http.MethodGet, "state", named(limiter), nil, "", &s); err != nil {
 		return LimiterState{}, err
 	}
+	s.restore()
 	return s.one()
+}
+
+// restore puts keys that are not UTF-8 in place of what JSON made of them.
+func (s State) restore() {
+	for _, l := range s.Limiters {
+		for i := range l.Overrides {
+			restore(&l.Overrides[i].Key, l.Overrides[i].KeyBase64)
+		}
+	}
+}
+
+func restore(key *string, raw []byte) {
+	if raw != nil {
+		*key = string(raw)
+	}
 }
 
 // Keys returns the hottest keys of a limiter, at most top of them: 1 to 1,000.
@@ -108,15 +132,23 @@ func (c *Client) Keys(ctx context.Context, limiter string, top int) (Keys, error
 	query.Set("top", strconv.Itoa(top))
 	var k Keys
 	err := c.do(ctx, http.MethodGet, "keys", query, nil, "", &k)
+	for i := range k.Keys {
+		restore(&k.Keys[i].Key, k.Keys[i].KeyBase64)
+	}
 	return k, err
 }
 
 // Explain tells where a key stands.
 func (c *Client) Explain(ctx context.Context, limiter, key string) (Explanation, error) {
 	query := named(limiter)
-	query.Set("key", key)
+	if raw := inBase64(key); raw != nil {
+		query.Set("key_base64", base64.StdEncoding.EncodeToString(raw))
+	} else {
+		query.Set("key", key)
+	}
 	var e Explanation
 	err := c.do(ctx, http.MethodGet, "explain", query, nil, "", &e)
+	restore(&e.Key, e.KeyBase64)
 	return e, err
 }
 
@@ -147,9 +179,13 @@ func (c *Client) SetLimit(ctx context.Context, limiter string, limit quotient.Li
 // Override gives a key a limit of its own; nil takes it off.
 func (c *Client) Override(ctx context.Context, limiter, key string, limit *quotient.Limit, opts ...PutOption) (LimiterState, error) {
 	body := struct {
-		Key   string        `json:"key"`
-		Limit *limitRequest `json:"limit"`
-	}{Key: key}
+		Key       *string       `json:"key,omitempty"`
+		KeyBase64 []byte        `json:"key_base64,omitempty"`
+		Limit     *limitRequest `json:"limit"`
+	}{KeyBase64: inBase64(key)}
+	if body.KeyBase64 == nil {
+		body.Key = &key
+	}
 	if limit != nil {
 		l := newLimitRequest(*limit)
 		body.Limit = &l
@@ -215,6 +251,7 @@ func (c *Client) put(ctx context.Context, path, limiter string, body any, opts [
 	}
 	var s State
 	err = c.do(ctx, http.MethodPut, path, named(limiter), text, p.ifMatch, &s)
+	s.restore()
 	return s, err
 }
 

@@ -24,7 +24,7 @@ type token struct {
 
 // Token asks for one of these bearer tokens ("Authorization: Bearer ..."), wherever a request comes from; 401 without. A token is 16 bytes
 // or more of letters, digits and -._~+/=; make it of at least 16 random bytes. Several let an old one live on for a while. In the log they
-// are "token 1", "token 2" and so on, in the order of the options. The page's files and the OpenAPI document are served without: they hold no data.
+// are "token 1", "token 2" and so on, in the order of the options. None may be one of [ReadOnlyToken] too. The page's files and the OpenAPI document are served without: they hold no data.
 func Token(secrets ...string) Option { return tokens(false, secrets) }
 
 // ReadOnlyToken is Token for those who may look and not change anything: a write is answered with 403.
@@ -48,6 +48,18 @@ func tokens(readOnly bool, secrets []string) Option {
 	}
 }
 
+// contradictions is an error when a token may both write and not write.
+func (h *handler) contradictions() error {
+	for i, t := range h.tokens {
+		for _, u := range h.tokens[:i] {
+			if t.sum == u.sum && t.readOnly != u.readOnly {
+				return fmt.Errorf("admin: Token: %s and %s are the same, and one of them is for reading only", u.label, t.label)
+			}
+		}
+	}
+	return nil
+}
+
 const tokenBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/="
 
 // MutualTLS asks for a client certificate that the server's tls.Config has verified (ClientCAs, and ClientAuth VerifyClientCertIfGiven or
@@ -57,7 +69,7 @@ func MutualTLS() Option {
 }
 
 // BehindAuthentication says that something in front of the handler, a middleware or a proxy, authenticates every request. Requests are
-// then served wherever they come from; Host and origin are looked at as ever.
+// then served wherever they come from, forwarded ones too; Host and origin are looked at as ever.
 func BehindAuthentication() Option {
 	return func(h *handler) { h.inFront = true }
 }
@@ -81,8 +93,10 @@ func (h *handler) identify(r *http.Request, public bool) (caller, *Problem) {
 		return who, nil
 	case h.guarded():
 		return who, h.unauthorized()
-	case h.inFront || local(r):
+	case h.inFront:
 		return who, nil
+	case local(r):
+		return who, forwarded(r)
 	}
 	return who, &Problem{
 		Status: http.StatusForbidden,
@@ -132,24 +146,39 @@ func local(r *http.Request) bool {
 	return addr.Network() == "unix" || loopback(addr.String()) && loopback(r.RemoteAddr)
 }
 
+// forwarded is why a request is not served that says that it has come from elsewhere: the proxy is on this machine, whoever asks may not be.
+func forwarded(r *http.Request) *Problem {
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
+		if values := r.Header.Values(name); len(values) > 0 {
+			return &Problem{
+				Status: http.StatusForbidden,
+				Detail: "a proxy has forwarded this request, and nothing here says who asks: a token, client certificates or BehindAuthentication is needed",
+				Field:  name, Value: clip(values[0]), Range: "no such header field",
+			}
+		}
+	}
+	return nil
+}
+
 func loopback(hostport string) bool {
 	addr, err := netip.ParseAddrPort(hostport)
 	return err == nil && addr.Addr().Unmap().IsLoopback()
 }
 
-// refuse answers a request that may not pass the door, and counts it.
-func (h *handler) refuse(w http.ResponseWriter, r *http.Request, p *Problem) {
+// refuse answers a request that may not pass the door, and counts it. The connection ends: strangers must not hold the places of operators.
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, who caller, p *Problem) {
 	if n := h.failed.add(time.Now()); n > 0 {
-		h.log.Warn("quotient: admin request refused at the door", "status", p.Status, "from", r.RemoteAddr,
-			"method", clip(r.Method), "path", clip(r.URL.Path), "refused_since_last_line", n)
+		h.log.Warn("quotient: admin request refused at the door", "status", p.Status, "because", p.Detail, "from", r.RemoteAddr, "by", who.name,
+			"method", clip(r.Method), "path", clip(r.URL.Path), "host", clip(r.Host), "refused_since_last_line", n)
 	}
 	if p.Status == http.StatusUnauthorized && len(h.tokens) > 0 {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="quotient"`)
 	}
+	w.Header().Set("Connection", "close")
 	writeProblem(w, p)
 }
 
-// failures counts requests without the right credentials, for one line a second.
+// failures counts requests that were refused at the door, for one line a second.
 type failures struct {
 	mu    sync.Mutex
 	last  time.Time // of the last line

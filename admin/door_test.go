@@ -191,3 +191,106 @@ func TestFailuresAreLoggedOnceASecond(t *testing.T) {
 		}
 	})
 }
+
+// TestForwardedRequests: without credentials a request that says that it has come from elsewhere is not served, though the proxy is here.
+func TestForwardedRequests(t *testing.T) {
+	c := readContract(t)
+	for _, name := range []string{"X-Forwarded-For", "Forwarded", "Via", "X-Real-Ip"} {
+		header := http.Header{name: {"203.0.113.9"}}
+		for _, path := range []string{"/state", "/", "/openapi.json"} {
+			rec := request{method: "GET", path: path, header: header}.send(quiet(t, newLimiter(t)))
+			if rec.Code != 403 || decode[Problem](t, rec).Field != name {
+				t.Errorf("%s: GET %s: %d %s", name, path, rec.Code, rec.Body)
+			}
+		}
+		change := request{method: "PUT", path: "/dry-run", body: `{"dry_run":true}`, header: header}
+		l := newLimiter(t)
+		rec := change.send(quiet(t, l))
+		documented(t, c, "/dry-run", "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
+		if rec.Code != 403 || l.DryRun() {
+			t.Errorf("%s: PUT: %d", name, rec.Code)
+		}
+		if rec := change.send(quiet(t, l, BehindAuthentication())); rec.Code != 200 {
+			t.Errorf("%s, behind authentication: %d", name, rec.Code)
+		}
+		header.Set("Authorization", "Bearer "+secret)
+		if rec := change.send(quiet(t, l, Token(secret))); rec.Code != 200 {
+			t.Errorf("%s, with a token: %d", name, rec.Code)
+		}
+	}
+}
+
+// TestRefusalsAtTheDoorAreLogged: each with why, and who it was as far as that is known; and they end the connection.
+func TestRefusalsAtTheDoorAreLogged(t *testing.T) {
+	write := request{method: "PUT", path: "/dry-run", body: `{"dry_run":true}`}
+	with := func(r request, name, value string) request { r.header = http.Header{name: {value}}; return r }
+	foreign := get("/state")
+	foreign.host = "evil.example"
+	crossSite := with(write, "Authorization", "Bearer "+secret)
+	crossSite.header.Set("Sec-Fetch-Site", "cross-site")
+	tests := []struct {
+		req   request
+		code  int
+		wants []string
+	}{
+		{with(write, "Authorization", "Bearer "+looker), 403, []string{`by="token 2"`, "for reading only", "path=/dry-run"}},
+		{foreign, 403, []string{"this host is not served", "host=evil.example"}},
+		{crossSite, 403, []string{`by="token 1"`, "another origin"}},
+		{write, 401, []string{"credentials are missing"}},
+	}
+	for _, tt := range tests {
+		var out bytes.Buffer
+		rec := tt.req.send(mount(t, newLimiter(t), Token(secret), ReadOnlyToken(looker), Logger(slog.New(slog.NewTextHandler(&out, nil)))))
+		for _, want := range tt.wants {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("logged %s, want %s", out.String(), want)
+			}
+		}
+		if rec.Code != tt.code || rec.Header().Get("Connection") != "close" {
+			t.Errorf("%d with %v, want %d and the end of the connection", rec.Code, rec.Header(), tt.code)
+		}
+	}
+}
+
+// TestBadOptions: options that contradict each other, that can never count, or that are none.
+func TestBadOptions(t *testing.T) {
+	tests := map[string][]Option{
+		"token": {ReadOnlyToken(secret), Token(other, secret)},
+		"nil":   {Token(secret), nil},
+	}
+	for _, host := range []string{"", ".", "ops.example:9090", "https://ops.example", "*.example", "ops.example/admin", "ops example", "[::1]:80", "bücher.example"} {
+		tests["AllowHosts "+host] = []Option{AllowHosts(host)}
+	}
+	for name, opts := range tests {
+		if h, err := New(new(quotient.Registry), opts...); err == nil || h != nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: handler %v, error %v", name, h, err)
+		}
+	}
+	for _, opts := range [][]Option{{Token(secret, secret)}, {AllowHosts("ops.example", "Ops_1.example.", "10.0.0.7", "2001:db8::1", "[2001:db8::2]")}} {
+		if _, err := New(new(quotient.Registry), opts...); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := NewClient("http://localhost", nil); err == nil {
+		t.Error("a nil option of a client")
+	}
+}
+
+// TestZeroHandler answers, and does not listen.
+func TestZeroHandler(t *testing.T) {
+	var h Handler
+	if rec := get("/state").send(&h); rec.Code != http.StatusInternalServerError || decode[Problem](t, rec).Detail == "" {
+		t.Errorf("%d", rec.Code)
+	}
+	if l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0"); err == nil {
+		_ = l.Close()
+		t.Error("it listens")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Serve(t.Context(), l); err == nil {
+		t.Error("it serves")
+	}
+}

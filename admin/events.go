@@ -15,6 +15,8 @@ const (
 	writePatience = 5 * time.Second
 	// streamLife bounds a stream, so that none outlives a Shutdown for long that it was not told of. The page connects again.
 	streamLife = 10 * time.Minute
+	// lifeSign is the longest silence of a stream, however far apart events are: the page takes a longer one for the loss of the connection.
+	lifeSign = 2 * time.Second
 	// retryMillis is when a client should connect again.
 	retryMillis = 2000
 )
@@ -99,8 +101,18 @@ func (s *streams) shutdown(srv *http.Server) {
 
 // events is a stream of server-sent events: the state, now and after each interval. It ends with the request, with the
 // server's Shutdown, after streamLife, or when the client does not read for writePatience. It runs in the request's
-// own goroutine and starts none.
+// own goroutine and starts none. A request with a body is refused: the server would read it before the first event, with no deadline left.
 func (h *handler) events(w http.ResponseWriter, r *http.Request) {
+	if _, bad := queryOf(r); bad != nil {
+		writeProblem(w, bad)
+		return
+	}
+	if r.ContentLength != 0 {
+		w.Header().Set("Connection", "close")
+		hangUp(w)
+		writeProblem(w, &Problem{Status: http.StatusBadRequest, Detail: "a request for events has no body", Field: "body", Range: "none"})
+		return
+	}
 	if !h.streams.enter() {
 		w.Header().Set("Retry-After", "10")
 		writeProblem(w, &Problem{
@@ -130,18 +142,16 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, out *http.Respo
 	defer tick.Stop()
 	life := time.NewTimer(streamLife)
 	defer life.Stop()
+	quiet := time.NewTimer(lifeSign)
+	defer quiet.Stop()
 	closed := h.streams.closed(r)
-	for {
-		frame, err := h.streams.next(h.every/2, h.stateJSON)
-		if err != nil {
-			h.log.Error("quotient: encoding the state for an event stream", "error", err)
-			return
-		}
-		if err := h.send(w, out, frame); err != nil {
-			return
-		}
+	for text := h.frame(); text != nil && h.send(w, out, text) == nil; {
+		quiet.Reset(lifeSign)
 		select {
 		case <-tick.C:
+			text = h.frame()
+		case <-quiet.C:
+			text = []byte(":\n\n") // a comment: nothing to those who listen
 		case <-r.Context().Done():
 			return
 		case <-closed:
@@ -150,6 +160,15 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, out *http.Respo
 			return
 		}
 	}
+}
+
+// frame is the event to send now, nil when the state could not be encoded: a defect.
+func (h *handler) frame() []byte {
+	frame, err := h.streams.next(h.every/2, h.stateJSON)
+	if err != nil {
+		h.log.Error("quotient: encoding the state for an event stream", "error", err)
+	}
+	return frame
 }
 
 // send writes text and flushes it, within writePatience where the connection has deadlines.

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -109,6 +111,9 @@ func (f *follower) block() (lines []string, err error) {
 func (f *follower) state(t *testing.T, id int) State {
 	t.Helper()
 	lines, err := f.block()
+	for err == nil && len(lines) == 1 && lines[0] == ":" { // a sign of life
+		lines, err = f.block()
+	}
 	if err != nil {
 		t.Fatalf("event %d: %v", id, err)
 	}
@@ -306,4 +311,73 @@ func TestEventsOfSeveralServers(t *testing.T) {
 			t.Errorf("%d servers are remembered, want 1", len(one.h.streams.closing))
 		}
 	})
+}
+
+// TestEventsAreNeverSilent: however far apart events are, something comes every two seconds; where they are close together, nothing else does.
+func TestEventsAreNeverSilent(t *testing.T) {
+	for every, want := range map[time.Duration]string{time.Minute: ":", time.Second: "event: state"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := startStreaming(t, EventsEvery(every))
+			f := s.dial()
+			f.first(t)
+			f.state(t, 1)
+			for range 20 {
+				before := time.Now()
+				lines, err := f.block()
+				if err != nil || lines[0] != want || time.Since(before) != min(every, lifeSign) {
+					t.Fatalf("every %v: %q after %v: %v", every, lines, time.Since(before), err)
+				}
+			}
+		})
+	}
+}
+
+// TestEventsReadTheQuery: a parameter that would be ignored is refused, before a place is taken.
+func TestEventsReadTheQuery(t *testing.T) {
+	c := readContract(t)
+	for _, query := range []string{"?limiter=api", "?bogus=1", "?x=1&x=2", "?%"} {
+		rec := get("/events" + query).send(quiet(t, newLimiter(t)))
+		if rec.Code != http.StatusBadRequest {
+			t.Errorf("%s: %d", query, rec.Code)
+		}
+		documented(t, c, "/events", "GET", rec.Code, rec.Header(), rec.Body.Bytes())
+	}
+}
+
+// TestEventsHaveNoBody: a body that is announced and never sent holds neither a place nor the connection. The server would wait for it before
+// the first event, when the read deadline is gone.
+func TestEventsHaveNoBody(t *testing.T) {
+	h, _, _ := two(t)
+	l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serving(t, h, l)
+	for _, head := range []string{"Content-Length: 1000\r\n\r\nx", "Transfer-Encoding: chunked\r\n\r\n"} {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprint(conn, "GET /events HTTP/1.1\r\nHost: localhost\r\n"+head); err != nil {
+			t.Fatal(err)
+		}
+		in := bufio.NewReader(conn)
+		answer, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, ended := io.Copy(io.Discard, answer.Body)
+		if _, err := in.ReadByte(); answer.StatusCode != http.StatusBadRequest || !answer.Close || ended != nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%q: %d, close %v, %v, then %v", head, answer.StatusCode, answer.Close, ended, err)
+		}
+		_ = conn.Close()
+	}
+	h.api.streams.mu.Lock()
+	defer h.api.streams.mu.Unlock()
+	if h.api.streams.open != 0 {
+		t.Errorf("%d places are held", h.api.streams.open)
+	}
 }

@@ -12,9 +12,10 @@ type Keys struct {
 	Keys    []KeyUse `json:"keys"` // the hottest first: most waiting, then most used up
 }
 
-// KeyUse is where one key stands on this replica. A key that is not UTF-8 is shown with replacement characters.
+// KeyUse is where one key stands on this replica. KeyBase64 is as in OverrideState.
 type KeyUse struct {
 	Key        string    `json:"key"`
+	KeyBase64  []byte    `json:"key_base64,omitempty"`
 	Used       float64   `json:"used"` // 0 to 1: of the fullest of its rules
 	Waiting    int       `json:"waiting"`
 	InFlight   int       `json:"in_flight"`
@@ -23,10 +24,12 @@ type KeyUse struct {
 	Overridden bool      `json:"overridden"`
 }
 
-// Explanation is the answer of GET /explain: where a key stands on this replica, and what its next ask would get.
+// Explanation is the answer of GET /explain: where a key stands on this replica, and what its next ask would get. KeyBase64 is as in
+// OverrideState.
 type Explanation struct {
 	Limiter     string            `json:"limiter"`
 	Key         string            `json:"key"`
+	KeyBase64   []byte            `json:"key_base64,omitempty"`
 	Remembered  bool              `json:"remembered"` // false: a key that would start fresh
 	Overridden  bool              `json:"overridden"`
 	Overflow    bool              `json:"overflow"` // it shares a gate, since MaxKeys keys are busy
@@ -84,7 +87,7 @@ func newKeys(limiter string, uses []quotient.KeyUse) Keys {
 			tokens = append(tokens, finite(n))
 		}
 		keys.Keys = append(keys.Keys, KeyUse{
-			Key: u.Key, Used: finite(u.Used), Waiting: u.Waiting, InFlight: u.InFlight,
+			Key: u.Key, KeyBase64: inBase64(u.Key), Used: finite(u.Used), Waiting: u.Waiting, InFlight: u.InFlight,
 			Tokens: tokens, Rate: finite(u.Rate), Overridden: u.Overridden,
 		})
 	}
@@ -93,7 +96,7 @@ func newKeys(limiter string, uses []quotient.KeyUse) Keys {
 
 func newExplanation(limiter string, e quotient.Explanation) Explanation {
 	out := Explanation{
-		Limiter: limiter, Key: e.Key, Remembered: e.Remembered, Overridden: e.Overridden, Overflow: e.Overflow, DryRun: e.DryRun,
+		Limiter: limiter, Key: e.Key, KeyBase64: inBase64(e.Key), Remembered: e.Remembered, Overridden: e.Overridden, Overflow: e.Overflow, DryRun: e.DryRun,
 		Limit: newLimitState(e.Limit), Pool: newPoolState(e.Pool), Rules: make([]RuleExplanation, 0, len(e.Rules)),
 		InFlight: e.InFlight, Waiting: e.Waiting, Next: newDecision(e.Next), WaitSeconds: e.Wait.Seconds(), Until: e.Until,
 		Learned: make([]Learned, 0, len(e.Learned)), Text: e.String(),

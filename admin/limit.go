@@ -55,10 +55,12 @@ func readLimitBody(body []byte) (quotient.Limit, *Problem) {
 // the wish to lift every limit. A limit that denies has nothing else.
 func readLimit(f *form) quotient.Limit {
 	if f.has("deny") && f.truth("deny") {
-		for _, name := range []string{"rates", "in_flight"} {
-			if text := string(f.values[name]); f.has(name) && text != "0" && text != "[]" {
-				f.wrong(name, "a limit that denies everything has no other bound", "nothing beside deny")
-			}
+		const other = "a limit that denies everything has no other bound"
+		if f.has("rates") && len(f.list("rates", mostRates, rateFields...)) > 0 {
+			f.wrong("rates", other, "nothing beside deny")
+		}
+		if f.has("in_flight") && f.whole("in_flight", math.MinInt, math.MaxInt) != 0 {
+			f.wrong("in_flight", other, "nothing beside deny")
 		}
 		return quotient.Deny()
 	}

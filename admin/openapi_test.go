@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -80,6 +81,12 @@ func (c contract) check(at string, schema map[string]any, v any) error {
 	if some, ok := schema["anyOf"].([]any); ok {
 		errs = append(errs, c.anyOf(at, some, v))
 	}
+	if some, ok := schema["oneOf"].([]any); ok {
+		held := slices.DeleteFunc(slices.Clone(some), func(one any) bool { return c.anyOf(at, []any{one}, v) != nil })
+		if len(held) != 1 {
+			errs = append(errs, fmt.Errorf("%s: %v holds to %d of %v", at, v, len(held), some))
+		}
+	}
 	return errors.Join(errs...)
 }
 
@@ -127,7 +134,7 @@ func properties(schema map[string]any) map[string]any {
 
 // words are those of JSON Schema that the document uses; nil for those that check itself knows or that only describe.
 var words = map[string]func(v, arg any) bool{
-	"description": nil, "properties": nil, "items": nil, "anyOf": nil, "additionalProperties": nil, "default": nil,
+	"description": nil, "properties": nil, "items": nil, "anyOf": nil, "oneOf": nil, "additionalProperties": nil, "default": nil,
 	"type":             isType,
 	"const":            func(v, arg any) bool { return v == arg },
 	"enum":             func(v, arg any) bool { return slices.Contains(arg.([]any), v) },
@@ -143,6 +150,11 @@ var words = map[string]func(v, arg any) bool{
 	"pattern": func(v, arg any) bool {
 		s, ok := v.(string)
 		return !ok || regexp.MustCompile(arg.(string)).MatchString(s)
+	},
+	"contentEncoding": func(v, arg any) bool {
+		s, _ := v.(string)
+		raw, err := base64.StdEncoding.DecodeString(s)
+		return arg == "base64" && err == nil && base64.StdEncoding.EncodeToString(raw) == s
 	},
 	"format": func(v, arg any) bool {
 		s, _ := v.(string)
@@ -308,8 +320,9 @@ func TestDocumentsRangesAreTheHandlers(t *testing.T) {
 			`{"rates":[{"events":1,"per_seconds":1,"name":"` + strings.Repeat("n", 129) + `"}]}`, `{"rates":[` + strings.Repeat(`{"events":1,"per_seconds":1},`, 16) + `{"events":1,"per_seconds":1}]}`,
 			`{"rates":[` + strings.Repeat(`{"events":1,"per_seconds":1},`, 15) + `{"events":1,"per_seconds":1}]}`,
 		},
-		"/override": {`{"key":"K"}`, `{"limit":null}`, `{"key":"K","limit":null}`, `{"key":1,"limit":null}`, `{"key":"","limit":{"deny":true}}`, `{"key":"K","limit":{}}`, `{"key":"` + strings.Repeat("k", 4097) + `","limit":null}`},
-		"/dry-run":  {`{}`, `{"dry_run":true}`, `{"dry_run":1}`, `{"dry_run":null}`, `{"dry_run":true,"x":1}`},
+		"/override": {`{"key":"K"}`, `{"limit":null}`, `{"key":"K","limit":null}`, `{"key":1,"limit":null}`, `{"key":"","limit":{"deny":true}}`, `{"key":"K","limit":{}}`, `{"key":"` + strings.Repeat("k", 4097) + `","limit":null}`,
+			`{"key_base64":"gA==","limit":null}`, `{"key_base64":"","limit":null}`, `{"key_base64":"gA","limit":null}`, `{"key_base64":"gB==","limit":null}`, `{"key_base64":"gA==","key":"K","limit":null}`, `{"key_base64":1,"limit":null}`},
+		"/dry-run": {`{}`, `{"dry_run":true}`, `{"dry_run":1}`, `{"dry_run":null}`, `{"dry_run":true,"x":1}`},
 	}
 	for path, bodies := range tests {
 		schema := c.at(c.operation(path, "PUT"), "requestBody", "content", "application/json", "schema")
@@ -384,12 +397,13 @@ func TestLiveAnswersKeepToTheDocument(t *testing.T) {
 	}
 	for _, req := range []request{
 		{method: "PUT", path: "/replicas", body: `{"replicas":3,"ordinal":1,"ttl_seconds":60}`},
+		{method: "PUT", path: "/override", body: `{"key_base64":"gA==","limit":{"deny":true}}`},
 		{method: "PUT", path: "/override", body: `{"key":"key 1","limit":{"rates":[{"name":"a","unit":"tokens","events":5,"per_seconds":60}],"in_flight":3}}`},
 		{method: "PUT", path: "/limit", body: `{"rates":[{"events":1,"per_seconds":60,"aligned":true},{"events":1e-9,"per_seconds":1}],"in_flight":1}`},
 		{method: "PUT", path: "/dry-run", body: `{"dry_run":false}`},
 		{method: "GET", path: "/state"}, {method: "HEAD", path: "/state"}, {method: "GET", path: "/state?limiter=api"},
 		{method: "GET", path: "/keys"}, {method: "GET", path: "/keys?top=2&limiter=api"}, {method: "GET", path: "/keys?top=0"},
-		{method: "GET", path: "/explain?key=key+1"}, {method: "GET", path: "/explain?key="}, {method: "GET", path: "/explain"},
+		{method: "GET", path: "/explain?key=key+1"}, {method: "GET", path: "/explain?key="}, {method: "GET", path: "/explain"}, {method: "GET", path: "/explain?key_base64=gA=="}, {method: "GET", path: "/events?x=1"},
 		{method: "GET", path: "/state?limiter=none"}, {method: "GET", path: "/openapi.json"}, {method: "HEAD", path: "/"}, {method: "GET", path: "/"},
 		{method: "GET", path: "/assets/none"},
 	} {

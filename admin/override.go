@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"encoding/base64"
 	"log/slog"
 	"strconv"
 
@@ -18,10 +19,10 @@ func parseOverride(body []byte) (change, *Problem) {
 	return change{what: "override", field: "key", show: v.show, apply: v.apply}, bad
 }
 
-// readOverride reads {"key":"K","limit":{...}}; the limit may be null: none. Both must be there.
+// readOverride reads {"key":"K","limit":{...}}; the limit may be null: none. Both must be there; "key_base64" may stand in place of "key".
 func readOverride(body []byte) (override, *Problem) {
-	f := readForm(body, `{"key":"K","limit":{"rates":[{"events":100,"per_seconds":1}]}}`, "key", "limit")
-	v := override{key: f.text("key", longestKey)}
+	f := readForm(body, `{"key":"K","limit":{"rates":[{"events":100,"per_seconds":1}]}}`, "key", "key_base64", "limit")
+	v := override{key: readKey(&f)}
 	switch {
 	case !f.has("limit"):
 		f.wrong("limit", "", "a limit, or null for none")
@@ -36,11 +37,27 @@ func readOverride(body []byte) (override, *Problem) {
 	return v, nil
 }
 
+// readKey reads exactly one of "key" and "key_base64", which also carries keys that are not UTF-8.
+func readKey(f *form) string {
+	if !f.has("key_base64") {
+		return f.text("key", longestKey)
+	}
+	text := f.text("key_base64", base64.StdEncoding.EncodedLen(longestKey))
+	key, ok := fromBase64(text)
+	switch {
+	case f.has("key"):
+		f.wrong("key_base64", "there is a key already", "one of key and key_base64")
+	case !ok:
+		f.wrong("key_base64", "not a key in base64", keyRange)
+	}
+	return key
+}
+
 func (v override) apply(l *quotient.Limiter) error { return l.Override(v.key, v.limit) }
 
 // show is the override of the key for the log.
 func (v override) show(l *quotient.Limiter) slog.Value {
-	limit, has := l.Overrides()[v.key]
+	limit, has := l.OverrideOf(v.key)
 	value := slog.StringValue("none")
 	if has {
 		value = limitValue(limit)

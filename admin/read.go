@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -25,12 +26,12 @@ func (h *handler) getState(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, bad)
 		return
 	}
-	if tag := tagOf(chosen); tag != "" && matches(r.Header.Values("If-None-Match"), tag) {
+	if tag := h.tagOf(chosen); tag != "" && matches(r.Header.Values("If-None-Match"), tag) {
 		w.Header().Set("ETag", tag)
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	writeState(w, newState(chosen))
+	writeState(w, h.newState(chosen))
 }
 
 // writeState answers with s; the state of one limiter has its tag.
@@ -45,7 +46,7 @@ func writeState(w http.ResponseWriter, s State) {
 
 // stateJSON is the answer of GET /state for all limiters, on one line.
 func (h *handler) stateJSON() ([]byte, error) {
-	return json.Marshal(newState(maps.Collect(h.reg.All())))
+	return json.Marshal(h.newState(maps.Collect(h.reg.All())))
 }
 
 // queryOf reads the parameters of the path. None may be unknown or come twice.
@@ -136,17 +137,10 @@ func (h *handler) getKeys(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, bad)
 		return
 	}
-	top := defaultTop
-	if text, given := query["top"]; given {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > mostTop {
-			writeProblem(w, &Problem{
-				Status: http.StatusBadRequest, Detail: "not a number of keys",
-				Field: "top", Value: clip(text), Range: fmt.Sprintf("a whole number from 1 to %d", mostTop),
-			})
-			return
-		}
-		top = n
+	top, bad := readTop(query)
+	if bad != nil {
+		writeProblem(w, bad)
+		return
 	}
 	chosen, bad := h.chooseOne(query)
 	if bad != nil {
@@ -154,22 +148,40 @@ func (h *handler) getKeys(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name, l := only(chosen)
-	writeJSON(w, "application/json", http.StatusOK, newKeys(name, l.Top(top)))
+	uses, err := h.scans.top(r.Context(), h.seen.number(l), l, top)
+	if err != nil {
+		writeProblem(w, &Problem{Status: http.StatusServiceUnavailable, Detail: "the request ended while others looked at all keys"})
+		return
+	}
+	writeJSON(w, "application/json", http.StatusOK, newKeys(name, uses))
+}
+
+// readTop reads how many keys are asked for.
+func readTop(query map[string]string) (int, *Problem) {
+	text, given := query["top"]
+	if !given {
+		return defaultTop, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > mostTop {
+		return 0, &Problem{
+			Status: http.StatusBadRequest, Detail: "not a number of keys",
+			Field: "top", Value: clip(text), Range: fmt.Sprintf("a whole number from 1 to %d", mostTop),
+		}
+	}
+	return n, nil
 }
 
 // getExplain answers with where one key stands.
 func (h *handler) getExplain(w http.ResponseWriter, r *http.Request) {
-	query, bad := queryOf(r, "limiter", "key")
+	query, bad := queryOf(r, "limiter", "key", "key_base64")
 	if bad != nil {
 		writeProblem(w, bad)
 		return
 	}
-	key, given := query["key"]
-	if !given || len(key) > longestKey {
-		writeProblem(w, &Problem{
-			Status: http.StatusBadRequest, Detail: "not a key to explain",
-			Field: "key", Value: clip(key), Range: fmt.Sprintf("a key of at most %d bytes; it may be empty", longestKey),
-		})
+	key, bad := keyOf(query)
+	if bad != nil {
+		writeProblem(w, bad)
 		return
 	}
 	chosen, bad := h.chooseOne(query)
@@ -179,4 +191,35 @@ func (h *handler) getExplain(w http.ResponseWriter, r *http.Request) {
 	}
 	name, l := only(chosen)
 	writeJSON(w, "application/json", http.StatusOK, newExplanation(name, l.Explain(key)))
+}
+
+// keyOf reads the key of a query: exactly one of key and key_base64.
+func keyOf(query map[string]string) (string, *Problem) {
+	key, plain := query["key"]
+	text, coded := query["key_base64"]
+	bad := &Problem{Status: http.StatusBadRequest, Field: "key", Value: clip(key), Range: "one of key and key_base64: " + keyRange}
+	switch {
+	case plain == coded:
+		bad.Detail = "not one key to explain"
+		return "", bad
+	case plain && len(key) > longestKey:
+		bad.Detail = "too long"
+		return "", bad
+	case plain:
+		return key, nil
+	}
+	key, ok := fromBase64(text)
+	if !ok {
+		bad.Detail, bad.Field, bad.Value = "not a key in base64", "key_base64", clip(text)
+		return "", bad
+	}
+	return key, nil
+}
+
+var keyRange = fmt.Sprintf("a key of at most %d bytes; it may be empty", longestKey)
+
+// fromBase64 reads a key in standard base64, with padding and nothing else.
+func fromBase64(text string) (key string, ok bool) {
+	raw, err := base64.StdEncoding.DecodeString(text)
+	return string(raw), err == nil && len(raw) <= longestKey && base64.StdEncoding.EncodeToString(raw) == text
 }

@@ -50,8 +50,9 @@ func find(path string) *route {
 // route asks who it is, where from and for what, in this order, and then serves.
 func (h *handler) route(w http.ResponseWriter, r *http.Request) {
 	rt := find(r.URL.Path)
-	if _, bad := h.identify(r, rt != nil && rt.public); bad != nil {
-		h.refuse(w, r, bad)
+	who, bad := h.identify(r, rt != nil && rt.public)
+	if bad != nil {
+		h.refuse(w, r, who, bad)
 		return
 	}
 	switch {
@@ -60,7 +61,7 @@ func (h *handler) route(w http.ResponseWriter, r *http.Request) {
 	case !slices.Contains(rt.methods, r.Method):
 		notAllowed(w, r, rt.methods)
 	case !rt.public && h.crossOrigin(r):
-		crossOrigin(w, r)
+		h.refuse(w, r, who, crossOrigin(r))
 	default:
 		rt.serve(h, w, r)
 	}
@@ -92,7 +93,7 @@ func notFound(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func crossOrigin(w http.ResponseWriter, r *http.Request) {
+func crossOrigin(r *http.Request) *Problem {
 	p := &Problem{
 		Status: http.StatusForbidden,
 		Detail: "a request must not come from a page of another origin",
@@ -101,7 +102,7 @@ func crossOrigin(w http.ResponseWriter, r *http.Request) {
 	if p.Value == "" {
 		p.Field, p.Value = "Sec-Fetch-Site", clip(r.Header.Get("Sec-Fetch-Site"))
 	}
-	writeProblem(w, p)
+	return p
 }
 
 //go:embed openapi.json

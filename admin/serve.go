@@ -29,6 +29,9 @@ const (
 // [Token], [MutualTLS] or [BehindAuthentication]. A Unix socket is for the user that owns it (mode 0600); one that a process left behind when it
 // died is replaced.
 func (h *Handler) Listen(ctx context.Context, network, addr string) (net.Listener, error) {
+	if h.api == nil {
+		return nil, errZero
+	}
 	if network == "unix" {
 		return listenUnix(ctx, addr)
 	}
@@ -43,8 +46,13 @@ func (h *Handler) Listen(ctx context.Context, network, addr string) (net.Listene
 	return l, nil
 }
 
+var errZero = errors.New("admin: the handler was not made by New")
+
 // fits refuses an address that others than this machine can reach, unless there are credentials.
 func (h *Handler) fits(addr net.Addr) error {
+	if h.api == nil {
+		return errZero
+	}
 	if h.api.guarded() || h.api.inFront || addr.Network() == "unix" || loopback(addr.String()) {
 		return nil
 	}

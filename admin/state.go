@@ -1,13 +1,11 @@
 package admin
 
 import (
-	"maps"
 	"math"
 	"runtime"
 	"runtime/debug"
-	"slices"
-	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/quotient-go/quotient"
 )
@@ -46,13 +44,29 @@ type LimiterState struct {
 	Reclaimed      uint64            `json:"reclaimed"`
 	Throttled      uint64            `json:"throttled"`
 
-	ETag           string                `json:"etag"`             // for If-Match: stands for the configuration, not for the counters
-	Version        uint64                `json:"version"`          // counts the changes of configuration
-	DryRun         bool                  `json:"dry_run"`          // everything is admitted
-	DryRunAdmitted map[string]uint64     `json:"dry_run_admitted"` // asks that only the dry run admitted, by the reason of the refusal that it spared them
-	Expired        uint64                `json:"expired"`          // turns that were lost
-	OverrideCount  int                   `json:"override_count"`
-	Overrides      map[string]LimitState `json:"overrides"` // by key: the first 1,000
+	ETag           string            `json:"etag"`             // for If-Match: stands for the configuration, not for the counters
+	Version        uint64            `json:"version"`          // counts the changes of configuration
+	DryRun         bool              `json:"dry_run"`          // everything is admitted
+	DryRunAdmitted map[string]uint64 `json:"dry_run_admitted"` // asks that only the dry run admitted, by the reason of the refusal that it spared them
+	Expired        uint64            `json:"expired"`          // turns that were lost
+	OverrideCount  int               `json:"override_count"`
+	Overrides      []OverrideState   `json:"overrides"` // the first 1,000 by key
+}
+
+// OverrideState is a key with a limit of its own. Over HTTP a key that is not UTF-8 has replacement characters in Key; KeyBase64 is the key
+// itself then, and else nil. In what a Client returns Key is always the key itself.
+type OverrideState struct {
+	Key       string     `json:"key"`
+	KeyBase64 []byte     `json:"key_base64,omitempty"`
+	Limit     LimitState `json:"limit"` // over the fleet
+}
+
+// inBase64 is what stands in an answer as "key_base64" beside a key: nothing when JSON can carry it.
+func inBase64(key string) []byte {
+	if utf8.ValidString(key) {
+		return nil
+	}
+	return []byte(key)
 }
 
 // LimitState is a limit over the fleet.
@@ -96,12 +110,9 @@ type PoolState struct {
 	Until      time.Time `json:"until,omitzero"` // when the operator's word ends; absent: never
 }
 
-// mostOverrides is how many overrides a state shows. A limiter may have as many as half its keys, and the state is sent once a second.
-const mostOverrides = 1000
-
 var started = time.Now()
 
-func newState(limiters map[string]*quotient.Limiter) State {
+func (h *handler) newState(limiters map[string]*quotient.Limiter) State {
 	s := State{
 		Time: time.Now(), Process: Process{Started: started, Go: runtime.Version()},
 		Limiters: make(map[string]LimiterState, len(limiters)),
@@ -110,24 +121,17 @@ func newState(limiters map[string]*quotient.Limiter) State {
 		s.Process.Version = info.Main.Version
 	}
 	for name, l := range limiters {
-		s.Limiters[name] = stateOfLimiter(name, l)
+		s.Limiters[name] = h.stateOfLimiter(name, l)
 	}
 	return s
 }
 
 // stateOfLimiter reads the version first: a change in between makes the tag older than the state, and a write that relies on it fails.
-func stateOfLimiter(name string, l *quotient.Limiter) LimiterState {
-	tag := etag(name, l)
+func (h *handler) stateOfLimiter(name string, l *quotient.Limiter) LimiterState {
+	tag := h.etag(name, l)
 	s := newLimiterState(l.Stats())
 	s.ETag = tag
-	overrides := l.Overrides()
-	s.OverrideCount = len(overrides)
-	for _, key := range slices.Sorted(maps.Keys(overrides)) {
-		if len(s.Overrides) == mostOverrides {
-			break
-		}
-		s.Overrides[strings.ToValidUTF8(key, "\uFFFD")] = newLimitState(overrides[key])
-	}
+	s.Overrides, s.OverrideCount = h.seen.overridesOf(l)
 	return s
 }
 
@@ -139,7 +143,7 @@ func newLimiterState(s quotient.Stats) LimiterState {
 		Cancelled: s.Cancelled, Evicted: s.Evicted, Overflowed: s.Overflowed,
 		DoubleReleases: s.DoubleReleases, Reclaimed: s.Reclaimed, Throttled: s.Throttled,
 		Version: s.Version, DryRun: s.DryRun, DryRunAdmitted: byName(s.DryRunAdmitted), Expired: s.Expired,
-		OverrideCount: s.Overrides, Overrides: make(map[string]LimitState),
+		OverrideCount: s.Overrides, Overrides: []OverrideState{},
 	}
 }
 

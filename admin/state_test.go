@@ -31,7 +31,7 @@ func TestStateHasStableNames(t *testing.T) {
 		`"pool":{"replicas":3,"ordinal":2,"fixed":true,"source":"file","age_seconds":1.5,"reports":4,"errors":5,"rejected":6,"last_error":"no such file","until":"2001-09-09T01:46:40Z"},` +
 		`"keys":1,"max_keys":2,"waiting":3,"in_flight":4,"admitted":5,"refused":{"REASON":6},"waited":7,"cancelled":8,"evicted":9,` +
 		`"overflowed":10,"double_releases":11,"reclaimed":12,"throttled":13,` +
-		`"etag":"","version":14,"dry_run":true,"dry_run_admitted":{"REASON":15},"expired":16,"override_count":17,"overrides":{}}`
+		`"etag":"","version":14,"dry_run":true,"dry_run_admitted":{"REASON":15},"expired":16,"override_count":17,"overrides":[]}`
 	got, err := json.Marshal(newLimiterState(full))
 	if err != nil {
 		t.Fatal(err)

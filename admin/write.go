@@ -3,7 +3,6 @@ package admin
 import (
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io"
 	"log/slog"
 	"maps"
@@ -73,7 +72,7 @@ func (h *handler) commit(r *http.Request, c change, query map[string]string) (St
 	if len(chosen) == 0 {
 		return State{}, h.noLimiter("", http.StatusNotFound, "there is no limiter")
 	}
-	if bad := precondition(r.Header.Values("If-Match"), chosen); bad != nil {
+	if bad := precondition(r.Header.Values("If-Match"), h.tagOf(chosen)); bad != nil {
 		return State{}, bad
 	}
 	who, _ := h.identify(r, false)
@@ -86,7 +85,7 @@ func (h *handler) commit(r *http.Request, c change, query map[string]string) (St
 		h.log.Info("quotient: "+c.what+" set by an operator", "limiter", name,
 			slog.Attr{Key: "old", Value: old}, slog.Attr{Key: "new", Value: c.show(l)}, "from", r.RemoteAddr, "by", who.name)
 	}
-	return newState(chosen), nil
+	return h.newState(chosen), nil
 }
 
 // refusedBy is the answer when a limiter does not take a change that is in range: it has learned three units, or has too many overrides.
@@ -97,30 +96,8 @@ func refusedBy(name string, c change, err error) *Problem {
 	}
 }
 
-// process makes the tags of one process its own: one that was sent before a restart matches nothing.
-var process = maphash.MakeSeed()
-
-// etag is the tag of a limiter's configuration. The first part also stands for the name and the limiter itself: another one under
-// the same name has other tags.
-func etag(name string, l *quotient.Limiter) string {
-	instance := maphash.Comparable(process, struct {
-		name string
-		l    *quotient.Limiter
-	}{name, l})
-	return fmt.Sprintf(`"%016x-%d"`, instance, l.Version())
-}
-
-// tagOf is the tag of a choice, "" when it is not of one limiter.
-func tagOf(chosen map[string]*quotient.Limiter) string {
-	if len(chosen) != 1 {
-		return ""
-	}
-	return etag(only(chosen))
-}
-
-// precondition compares If-Match with what is there.
-func precondition(given []string, chosen map[string]*quotient.Limiter) *Problem {
-	tag := tagOf(chosen)
+// precondition compares If-Match with the tag of what is there, "" for several limiters.
+func precondition(given []string, tag string) *Problem {
 	if len(given) == 0 || matches(given, tag) {
 		return nil
 	}
@@ -134,14 +111,14 @@ func precondition(given []string, chosen map[string]*quotient.Limiter) *Problem 
 	return bad
 }
 
-// matches reports whether a list of tags, or "*", has the tag. A weak tag never matches: none is sent.
+// matches reports whether a list of tags has the tag. "*" stands for any, but only alone: in a list it is no tag. A weak tag never matches:
+// none is sent.
 func matches(given []string, tag string) bool {
-	for _, one := range strings.Split(strings.Join(given, ","), ",") {
-		if one = strings.Trim(one, " \t"); one == "*" || one == tag && tag != "" {
-			return true
-		}
+	list := strings.Split(strings.Join(given, ","), ",")
+	for i := range list {
+		list[i] = strings.Trim(list[i], " \t")
 	}
-	return false
+	return len(list) == 1 && list[0] == "*" || tag != "" && slices.Contains(list, tag)
 }
 
 // readBody reads the JSON text of a request. One that says that it is too long is not read at all, others up to the bound; the connection

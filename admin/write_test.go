@@ -2,10 +2,12 @@ package admin
 
 import (
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"log/slog"
 	"math"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -62,7 +64,7 @@ func TestChangesTakeEffect(t *testing.T) {
 		t.Error("deny")
 	}
 	s = put("/override?limiter=api", `{"key":"\ud83d\ude00","limit":{"rates":[],"in_flight":2}}`)
-	if o := api.Overrides(); len(o) != 1 || o["😀"].InFlight != 2 || s.Limiters["api"].OverrideCount != 1 || s.Limiters["api"].Overrides["😀"].InFlight != 2 {
+	if o := api.Overrides(); len(o) != 1 || o["😀"].InFlight != 2 || s.Limiters["api"].OverrideCount != 1 || s.Limiters["api"].Overrides[0].Key != "😀" || s.Limiters["api"].Overrides[0].Limit.InFlight != 2 {
 		t.Errorf("overrides %+v, answer %+v", o, s)
 	}
 	put("/override?limiter=api", `{"key":"😀","limit":null}`)
@@ -134,20 +136,20 @@ func TestWhichLimiter(t *testing.T) {
 
 func TestConditions(t *testing.T) {
 	h, api, tenants := two(t)
-	tag := etag("api", api)
+	tag := h.api.etag("api", api)
 	tests := []struct {
 		path    string
 		ifMatch []string
 		want    int
 	}{
-		{"?limiter=api", nil, 200}, {"?limiter=api", []string{tag}, 200}, {"?limiter=api", []string{"*"}, 200}, {"?limiter=api", []string{`"a", "b" ,` + tag}, 200},
+		{"?limiter=api", nil, 200}, {"?limiter=api", []string{tag}, 200}, {"?limiter=api", []string{"*"}, 200}, {"?limiter=api", []string{`"a", *`}, 412}, {"?limiter=api", []string{`"a"`, "*"}, 412}, {"?limiter=api", []string{`"a", "b" ,` + tag}, 200},
 		{"?limiter=api", []string{`"a"`, tag}, 200}, {"", nil, 200}, {"", []string{"*"}, 200},
 		{"?limiter=api", []string{""}, 412}, {"?limiter=api", []string{`"a"`}, 412}, {"?limiter=api", []string{"W/" + tag}, 412}, {"?limiter=api", []string{strings.Trim(tag, `"`)}, 412},
-		{"?limiter=tenants", []string{tag}, 412}, {"?limiter=api", []string{etag("api", tenants)}, 412}, {"", []string{tag}, 412}, {"", []string{""}, 412},
+		{"?limiter=tenants", []string{tag}, 412}, {"?limiter=api", []string{h.api.etag("api", tenants)}, 412}, {"", []string{tag}, 412}, {"", []string{""}, 412},
 	}
 	c := readContract(t)
 	for _, tt := range tests {
-		old := etag("api", api)
+		old := h.api.etag("api", api)
 		given := make([]string, len(tt.ifMatch))
 		for i := range given {
 			given[i] = strings.ReplaceAll(tt.ifMatch[i], tag, old)
@@ -169,7 +171,7 @@ func TestConditions(t *testing.T) {
 			t.Errorf("%s %q: %s", tt.path, given, rec.Body)
 		}
 	}
-	old := etag("api", api)
+	old := h.api.etag("api", api)
 	for given, want := range map[string]int{old: 304, `"x", ` + old: 304, "*": 304, `"x"`: 200, "": 200} {
 		rec := request{method: "GET", path: "/state?limiter=api", header: http.Header{"If-None-Match": {given}}}.send(h)
 		if rec.Code != want || rec.Header().Get("ETag") != old {
@@ -179,7 +181,8 @@ func TestConditions(t *testing.T) {
 	if rec := (request{method: "GET", path: "/state", header: http.Header{"If-None-Match": {"*"}}}).send(h); rec.Code != 200 || rec.Header().Get("ETag") != "" {
 		t.Errorf("all limiters: %d with ETag %q", rec.Code, rec.Header().Get("ETag"))
 	}
-	if etag("api", api) == etag("api", tenants) || etag("api", api) == etag("other", api) {
+	other, _, _ := two(t)
+	if h.api.etag("api", api) == h.api.etag("api", tenants) || h.api.etag("api", api) == h.api.etag("other", api) || h.api.etag("api", api) == other.api.etag("api", api) {
 		t.Error("another limiter has the same tag")
 	}
 }
@@ -245,5 +248,47 @@ func TestNoNumberIsBeyondJSON(t *testing.T) {
 	k := newKeys("api", []quotient.KeyUse{{Used: math.NaN(), KeyStats: quotient.KeyStats{Tokens: []float64{math.Inf(-1)}, Rate: math.Inf(1)}}})
 	if u := k.Keys[0]; u.Used != 0 || u.Tokens[0] != -math.MaxFloat64 || u.Rate != math.MaxFloat64 {
 		t.Errorf("%+v", u)
+	}
+}
+
+// TestDenyBesideNothing: what deny stands beside is compared as values, however they are written.
+func TestDenyBesideNothing(t *testing.T) {
+	for body, want := range map[string]int{
+		`{"deny":true,"rates":[ ],"in_flight":-0}`: 200, `{"deny":true,"rates":[]}`: 200, `{"deny":true,"in_flight":0}`: 200,
+		`{"deny":true,"rates":[{"events":1,"per_seconds":1}]}`: 400, `{"deny":true,"in_flight":1}`: 400, `{"deny":true,"rates":{}}`: 400, `{"deny":true,"in_flight":"0"}`: 400,
+	} {
+		if rec := (request{method: "PUT", path: "/limit", body: body}).send(quiet(t, newLimiter(t))); rec.Code != want {
+			t.Errorf("%s: %d %s", body, rec.Code, rec.Body)
+		}
+	}
+}
+
+// TestKeysInBase64: exactly one of the two names, in the one spelling of standard base64.
+func TestKeysInBase64(t *testing.T) {
+	long := base64.StdEncoding.EncodeToString(make([]byte, longestKey))
+	tooLong := base64.StdEncoding.EncodeToString(make([]byte, longestKey+1))
+	tests := []struct {
+		key, query string
+		want       int
+	}{
+		{`"key_base64":"gA=="`, "key_base64=gA==", 200}, {`"key_base64":"` + long + `"`, "key_base64=" + url.QueryEscape(long), 200}, {`"key_base64":""`, "key_base64=", 200},
+		{`"key_base64":"gA"`, "key_base64=gA", 400}, {`"key_base64":"gB=="`, "key_base64=gB==", 400}, {`"key_base64":"gA==\n"`, "key_base64=gA==%0A", 400},
+		{`"key_base64":"` + tooLong + `"`, "key_base64=" + url.QueryEscape(tooLong), 400}, {`"key_base64":"-_=="`, "key_base64=-_==", 400},
+		{`"key":"K","key_base64":"gA=="`, "key=K&key_base64=gA==", 400},
+	}
+	for _, tt := range tests {
+		l := newLimiter(t)
+		h := quiet(t, l)
+		put := request{method: "PUT", path: "/override", body: `{` + tt.key + `,"limit":{"deny":true}}`}.send(h)
+		if put.Code != tt.want || len(l.Overrides()) != map[int]int{200: 1}[tt.want] {
+			t.Errorf("%.40s: %d %s", tt.key, put.Code, put.Body)
+		}
+		explained := get("/explain?" + tt.query).send(h)
+		if explained.Code != tt.want || tt.want == 200 && !decode[Explanation](t, explained).Overridden {
+			t.Errorf("%.40s: %d %s", tt.query, explained.Code, explained.Body)
+		}
+		if tt.want == 400 && (decode[Problem](t, put).Field != "key_base64" || decode[Problem](t, explained).Range == "") {
+			t.Errorf("%.40s: %s %s", tt.key, put.Body, explained.Body)
+		}
 	}
 }

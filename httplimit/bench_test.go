@@ -68,7 +68,7 @@ func TestFieldsAllocateTwice(t *testing.T) {
 		h := Middleware(l, Path(), SendFields(set))(nothing)
 		r := get(t, "/items/42")
 		var w http.ResponseWriter = noWriter{http.Header{}}
-		if n := testing.AllocsPerRun(1000, func() { h.ServeHTTP(w, r) }); n > 2 {
+		if n := testing.AllocsPerRun(1000, func() { clear(w.Header()); h.ServeHTTP(w, r) }); n > 2 {
 			t.Errorf("set %d: %v allocations a request, want at most 2", set, n)
 		}
 		idle(t, l)
@@ -132,7 +132,33 @@ func BenchmarkMiddleware(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
+				clear(w.Header())
 				bb.h.ServeHTTP(w, requests[i%len(requests)])
+				i++
+			}
+		})
+	}
+}
+
+// BenchmarkFieldsOfManyLimits is the fields where keys have limits of their own.
+func BenchmarkFieldsOfManyLimits(b *testing.B) {
+	requests := targets(b)
+	for _, limits := range []int{1, 16, maxRuleTexts, 2 * maxRuleTexts} {
+		b.Run(strconv.Itoa(limits), func(b *testing.B) {
+			l := limiter(b, plenty)
+			for i, r := range requests[:limits] {
+				own := quotient.Limit{Rates: []quotient.Rate{{Name: "minute", Events: 1e9 + float64(i), Per: time.Second}}}
+				if err := l.Override(Path()(r), &own); err != nil {
+					b.Fatal(err)
+				}
+			}
+			h := Middleware(l, Path(), SendFields(FieldsDraft11))(nothing)
+			var w http.ResponseWriter = noWriter{http.Header{}}
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				clear(w.Header())
+				h.ServeHTTP(w, requests[i%limits])
 				i++
 			}
 		})

@@ -359,3 +359,20 @@ func TestBodyOfHTTP2IsLeftAlone(t *testing.T) {
 		idle(t, l)
 	})
 }
+
+// A dry run holds no request back, and reads no body: here the client sends none for 20 s.
+func TestDryRunReadsNoBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := Middleware(limiter(t, rates(quotient.Every(time.Hour)), quotient.DryRun()), Path())(ok)
+		body, client := io.Pipe()
+		defer func() { _ = client.Close() }()
+		for range 2 {
+			start := time.Now()
+			timer := time.AfterFunc(20*time.Second, func() { _ = client.Close() })
+			if w := ask(h, post(t, body)); w.Code >= 400 || time.Since(start) > 0 {
+				t.Errorf("status %d after %v", w.Code, time.Since(start))
+			}
+			timer.Stop()
+		}
+	})
+}

@@ -20,7 +20,7 @@ import (
 // that. With the option Refuse it does not wait. A request that is turned away
 // gets 429, or 503 if not its rate but this replica is the reason (a share
 // smaller than one request, no room for a new key, the request's context has
-// ended). Both carry Retry-After in whole seconds, at least 1, Cache-Control:
+// ended). Both carry Retry-After in whole seconds, at least 1, unless no waiting helps (quotient.Deny), Cache-Control:
 // no-store, and a body of type application/problem+json (RFC 9457) whose member
 // violated-policies names the rule.
 //
@@ -42,9 +42,8 @@ import (
 // that is hijacked through it counts as policy.Success, and holds its permit until
 // it is closed, or for StreamLifetime at most.
 //
-// The hook quotient.OnAdmit hears of the requests that Acquire has admitted. Those
-// that need not wait are not among them with Refuse, nor if they have an unread
-// body as above: TryAcquire admits these.
+// Middlewares may stand one behind the other. A policy does not learn from what another one says, in front of it or behind it: a
+// request that one behind it turned away counts as policy.Failed.
 //
 // The handler that comes out is safe for use by many goroutines.
 // Middleware panics if l or key is nil, and the function that it returns if the handler is.
@@ -141,7 +140,7 @@ func (h *handler) limit(w http.ResponseWriter, r *http.Request, key string) {
 // limitUnread is limit for a request that cannot simply wait.
 func (h *handler) limitUnread(w http.ResponseWriter, r *http.Request, key string, asks []quotient.Ask) {
 	decision, noticed := h.limiter.Check(key, asks...), false
-	if decision.OK {
+	if decision.OK || h.limiter.DryRun() { // which holds nobody back
 		var permit quotient.Permit
 		if permit, decision = h.limiter.TryAcquire(key, asks...); decision.OK { // another request may have come between
 			h.serve(w, r, key, permit)
@@ -211,30 +210,31 @@ func passes(reason quotient.Reason) bool {
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, key string, permit quotient.Permit) {
 	if !h.feedback && !asksUpgrade(r) {
 		defer permit.Release()
-		h.tell(w, key)
+		h.tell(w, key, nil)
 		h.next.ServeHTTP(w, r)
 		return
 	}
 	tracked := &tracker{inner: w, permit: permit, lifetime: h.streamLifetime, garbage: h.garbage}
 	tracked.heard.Outcome = policy.Failed // until something was answered
 	defer tracked.finish()
-	tracked.sent = h.tell(w, key)
+	tracked.ours = standing(w.Header())
+	h.tell(tracked, key, nil)
 	h.next.ServeHTTP(wrap(tracked), r)
 	tracked.header(http.StatusOK) // what the server sends for a handler that wrote nothing
 }
 
 // turnAway answers a request that was not admitted.
 func (h *handler) turnAway(w http.ResponseWriter, key string, no *refusal) {
-	h.tell(w, key)
+	h.tell(w, key, no)
+	trackers(w, (*tracker).refuse)
 	no.write(w)
 }
 
-// tell sends the fields of SendFields.
-func (h *handler) tell(w http.ResponseWriter, key string) sent {
-	if h.sender == nil {
-		return sent{}
+// tell sends the fields of SendFields, of a refusal unless no is nil.
+func (h *handler) tell(w http.ResponseWriter, key string, no *refusal) {
+	if h.sender != nil {
+		h.sender.send(w, h.limiter, key, no)
 	}
-	return h.sender.send(w.Header(), h.limiter, key)
 }
 
 // asksUpgrade reports whether the handler may take the connection over to speak

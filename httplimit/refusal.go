@@ -21,18 +21,19 @@ type refusal struct {
 	status     int
 	rule       string // what was exceeded; empty when no rule was
 	retryAfter time.Duration
+	forGood    bool // no waiting helps
 }
 
 // refusalOf turns a decision against a request into an answer.
 func refusalOf(d quotient.Decision) *refusal {
-	return &refusal{statusOf(d.Reason), d.Rule, d.RetryAfter}
+	return &refusal{statusOf(d.Reason), d.Rule, d.RetryAfter, d.Reason == quotient.ReasonDenied}
 }
 
 // refusalFor turns an error of Acquire into an answer: otherwise, if it does not
 // come from a limit but from the end of a context.
 func refusalFor(err error, otherwise refusal) *refusal {
 	if limited, ok := errors.AsType[*quotient.LimitedError](err); ok {
-		return &refusal{statusOf(limited.Reason), limited.Rule, limited.RetryAfter}
+		return refusalOf(quotient.Decision{Reason: limited.Reason, Rule: limited.Rule, RetryAfter: limited.RetryAfter})
 	}
 	return &otherwise
 }
@@ -64,7 +65,10 @@ func (no *refusal) write(w http.ResponseWriter) {
 	}
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")
-	h.Set("Retry-After", strconv.FormatInt(wholeSeconds(no.retryAfter), 10))
+	h.Del("Retry-After")
+	if !no.forGood {
+		h.Set("Retry-After", strconv.FormatInt(wholeSeconds(no.retryAfter), 10))
+	}
 	w.WriteHeader(no.status)
 	_, _ = w.Write(no.body()) // a client that has left is no error
 }

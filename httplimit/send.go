@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,7 +29,7 @@ const (
 	// that a rule shares with one before it is followed by "/" and the unit.
 	FieldsDraft11
 	// FieldsXRateLimit sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset (seconds from now) of the rate
-	// of requests that has the smallest part left, of equal ones that with the longest reset. They have no place for other units and
+	// of requests that has the fewest whole requests left, of equal ones that with the longest reset. They have no place for other units and
 	// for slots: a limit of these alone is not sent.
 	FieldsXRateLimit
 )
@@ -41,6 +42,12 @@ const (
 // The fields hold whole numbers. What may come and what is left are rounded down, times are rounded up, and a rate that cannot be told in
 // whole events and seconds is told as one that can, and that is not above it. SendFields panics for
 // a FieldSet that is not one of the constants.
+//
+// A refusal tells that nothing is left of the rule that refuses, or of all rates of requests if no rule that is told is the reason, and that
+// this lasts no shorter than Retry-After.
+//
+// Of Middlewares that stand one behind the other each tells its limits: FieldsDraft11 adds a line to each field, and of
+// FieldsXRateLimit the limit with the fewest requests left stays, of equal ones that with the longest reset.
 //
 // A handler that passes on the fields of another server, as httputil.ReverseProxy does, adds them to these.
 func SendFields(set FieldSet) Option {
@@ -60,8 +67,9 @@ const (
 	// largest limit are below maxStructured.
 	maxName      = 128
 	maxQuotaUnit = 64
-	// maxRuleTexts is for how many limits the texts are kept: that of the limiter, and some that single keys have of their own.
-	maxRuleTexts = 16
+	// maxRuleTexts is for how many limits the texts are kept, about 1 KB each: that of the limiter, and some that single keys have of
+	// their own. Those of more are made anew now and then.
+	maxRuleTexts = 256
 	// usualRules is up to how many rules a request costs no further allocation.
 	usualRules = 4
 )
@@ -70,37 +78,68 @@ const (
 var (
 	draftNames = []string{"Ratelimit-Policy", "Ratelimit"}
 	xNames     = []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"}
+	setNames   = [...]string{"Ratelimit-Policy", "Ratelimit", "X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"}
 )
 
 // sender sends one FieldSet.
 type sender struct {
-	set   FieldSet
-	texts atomic.Pointer[[]*ruleTexts] // the newest first
+	set    FieldSet
+	newest atomic.Pointer[ruleTexts] // most limiters have one limit
+	mu     sync.RWMutex
+	texts  map[textsKey]*ruleTexts // at most maxRuleTexts
 }
 
-// sent are the fields that were set on one answer.
-type sent struct {
-	names, values []string // values[i] stands in names[i]
-}
-
-// send sets the fields for where the key stands now.
-func (s *sender) send(h http.Header, l *quotient.Limiter, key string) sent {
+// send sets the fields for where the key stands now, on a refusal unless no is nil.
+func (s *sender) send(w http.ResponseWriter, l *quotient.Limiter, key string, no *refusal) {
 	var room [usualRules]quotient.Quota
 	quotas := l.AppendQuotas(room[:0], key)
 	texts := s.textsOf(quotas)
 	if texts.policy == "" {
-		return sent{}
+		return
 	}
-	var fields sent
+	if no != nil {
+		texts.refuse(quotas, no)
+	}
 	if s.set == FieldsDraft11 {
-		fields = sent{draftNames, texts.draft11(quotas)}
-	} else {
-		fields = sent{xNames, texts.xRateLimit(quotas)}
+		set(w, draftNames, texts.draft11(quotas), true)
+		return
 	}
-	for i, name := range fields.names {
-		h[name] = fields.values[i : i+1 : i+1] // who appends to it gets a copy
+	if values := texts.xRateLimit(quotas); !tighterStands(w.Header(), values) {
+		set(w, xNames, values, false)
 	}
-	return fields
+}
+
+// set puts each value into the field of its name: beside what is there, or in its place.
+func set(w http.ResponseWriter, names, values []string, beside bool) {
+	h := w.Header()
+	for i, name := range names {
+		if there := h[name]; beside && len(there) > 0 {
+			h[name] = append(there[:len(there):len(there)], values[i])
+		} else {
+			h[name] = values[i : i+1 : i+1] // who appends to it gets a copy
+		}
+	}
+	trackers(w, func(t *tracker) {
+		for i, name := range names {
+			t.ours = append(t.ours, line{name, values[i]})
+		}
+	})
+}
+
+// tighterStands reports whether what an outer Middleware has told in xNames is tighter than these values.
+func tighterStands(h http.Header, values []string) bool {
+	var there, own [2]int64
+	for i, name := range xNames[1:] {
+		lines, err := h[name], error(nil)
+		if len(lines) == 0 {
+			return false
+		}
+		if there[i], err = strconv.ParseInt(lines[0], 10, 64); err != nil {
+			return false
+		}
+		own[i], _ = strconv.ParseInt(values[1+i], 10, 64) // it has just been written
+	}
+	return there[0] < own[0] || there[0] == own[0] && there[1] > own[1]
 }
 
 // draft11 is the values of draftNames.
@@ -136,10 +175,24 @@ func (t *ruleTexts) xRateLimit(quotas []quotient.Quota) []string {
 	return []string{t.rules[tightest], both[:n], both[n:]}
 }
 
-// tighter reports whether a smaller part of a is left than of b.
+// tighter reports whether a has fewer whole requests left than b.
 func tighter(a, b *quotient.Quota) bool {
-	left, other := a.Left*b.Limit, b.Left*a.Limit
+	left, other := whole(a.Left), whole(b.Left)
 	return left < other || left == other && a.Reset > b.Reset
+}
+
+// refuse makes the quotas say what a refusal says: AppendQuotas knows of no pause, no queue and no other reason that is no rule's.
+func (t *ruleTexts) refuse(quotas []quotient.Quota, no *refusal) {
+	told := false
+	for i := range quotas {
+		told = told || t.rules[i] != "" && quotas[i].Name == no.rule && quotas[i].Unit == ""
+	}
+	for i := range quotas {
+		q := &quotas[i]
+		if refuses := q.Name == no.rule || !told && q.Window > 0; refuses && q.Unit == "" { // a request asks for no other unit
+			q.Left, q.Reset = 0, max(q.Reset, no.retryAfter, time.Second) // the least Retry-After
+		}
+	}
 }
 
 // ruleTexts is what the fields say of the rules of one limit whatever was used of it.
@@ -149,25 +202,65 @@ type ruleTexts struct {
 	rules  []string         // by rule, what stands before its number; "" for one that is left out
 }
 
+// textsKey is under what texts are kept. Limits that share one by chance take turns.
+type textsKey struct {
+	name string // of the first rule
+	mix  uint64
+}
+
+// keyOf mixes the numbers of the rules as FNV-1a mixes bytes, and the lengths of their names and units.
+func keyOf(quotas []quotient.Quota) (k textsKey) {
+	for i := range quotas {
+		q := &quotas[i]
+		for _, n := range [...]uint64{math.Float64bits(q.Limit), uint64(q.Window), uint64(len(q.Name)), uint64(len(q.Unit))} {
+			k.mix = (k.mix ^ n) * 1099511628211
+		}
+		k.name = quotas[0].Name
+	}
+	return k
+}
+
 // textsOf returns the texts for the rules, kept or made.
 func (s *sender) textsOf(quotas []quotient.Quota) *ruleTexts {
-	var kept []*ruleTexts
-	if p := s.texts.Load(); p != nil {
-		kept = *p
+	if t := s.newest.Load(); t != nil && t.areOf(quotas) {
+		return t
 	}
-	for _, t := range kept {
-		if t.areOf(quotas) {
-			return t
+	key := keyOf(quotas)
+	s.mu.RLock()
+	t := s.texts[key]
+	s.mu.RUnlock()
+	if t == nil || !t.areOf(quotas) {
+		t = s.make(quotas)
+		s.keep(key, t)
+	}
+	return t
+}
+
+// keep keeps texts, in the place of any others if there are too many.
+func (s *sender) keep(key textsKey, t *ruleTexts) {
+	s.newest.Store(t)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.texts == nil {
+		s.texts = make(map[textsKey]*ruleTexts)
+	}
+	for other := range s.texts {
+		if len(s.texts) < maxRuleTexts {
+			break
 		}
+		delete(s.texts, other)
 	}
+	s.texts[key] = t
+}
+
+// make makes the texts for the rules.
+func (s *sender) make(quotas []quotient.Quota) *ruleTexts {
 	made := &ruleTexts{quotas: slices.Clone(quotas), rules: make([]string, len(quotas))}
 	if s.set == FieldsDraft11 {
 		made.describe()
 	} else {
 		made.count()
 	}
-	grown := append([]*ruleTexts{made}, kept[:min(len(kept), maxRuleTexts-1)]...)
-	s.texts.Store(&grown) // what another request stores at the same time may be lost, and is made again
 	return made
 }
 

@@ -1,8 +1,10 @@
 package httplimit
 
 import (
+	"bufio"
 	"fmt"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -68,7 +70,7 @@ func TestFields(t *testing.T) {
 			"X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 1\nX-RateLimit-Reset: 1"},
 		{"a long name", rates(quotient.Rate{Name: strings.Repeat("x", maxName+1), Events: 2, Per: time.Second}, minute),
 			`RateLimit-Policy: "minute";q=100;w=60` + "\n" + `RateLimit: "minute";r=49;t=1`,
-			"X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 49\nX-RateLimit-Reset: 1"},
+			"X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 1\nX-RateLimit-Reset: 1"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -144,8 +146,22 @@ func TestFieldsOfManyLimits(t *testing.T) {
 			}
 		}
 	}
-	if n := len(*s.texts.Load()); n != maxRuleTexts {
+	if n := len(s.texts); n != maxRuleTexts {
 		t.Errorf("%d texts are kept, want %d", n, maxRuleTexts)
+	}
+	for i := range maxRuleTexts { // as many as are kept are made once
+		quotas := []quotient.Quota{{Name: "minute", Limit: 1e6 + float64(i), Window: time.Minute}}
+		if first, second := s.textsOf(quotas), s.textsOf(quotas); first != second {
+			t.Fatalf("the texts of limit %d are made twice", i)
+		}
+	}
+	few := &sender{set: FieldsDraft11}
+	made := map[*ruleTexts]bool{}
+	for i := range 3 * maxRuleTexts {
+		made[few.textsOf([]quotient.Quota{{Name: "minute", Limit: float64(i % maxRuleTexts), Window: time.Minute}})] = true
+	}
+	if len(made) != maxRuleTexts {
+		t.Errorf("%d texts are made for %d limits in turn", len(made), maxRuleTexts)
 	}
 	quotas := []quotient.Quota{{Name: "minute", Limit: 1, Window: time.Minute}}
 	if first, second := s.textsOf(quotas), s.textsOf(quotas); first != second {
@@ -179,6 +195,169 @@ func TestFieldsOfOneAnswerAreItsOwn(t *testing.T) {
 			t.Error("no fields")
 		}
 	}
+}
+
+// A refusal's fields say that nothing is left, at least until Retry-After, whatever the reason.
+func TestFieldsAgreeWithTheRefusal(t *testing.T) {
+	second := quotient.Rate{Name: "second", Events: 100, Per: time.Second}
+	tests := []struct {
+		name  string
+		limit quotient.Limit
+		opts  []quotient.Option
+		asks  int // before the refusal, by the limiter itself
+		draft string
+		x     string
+	}{
+		{"a turn to come", rates(quotient.Every(time.Minute)), []quotient.Option{quotient.StartPool(quotient.Pool{Replicas: 4, Ordinal: 3})}, 0,
+			`RateLimit-Policy: "interval";q=1;w=60` + "\n" + `RateLimit: "interval";r=0;t=120`,
+			"X-RateLimit-Limit: 1\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 120"},
+		{"used up", rates(quotient.Rate{Name: "s", Events: 1, Per: time.Second, Burst: 2}), nil, 2,
+			`RateLimit-Policy: "s";q=1;w=1` + "\n" + `RateLimit: "s";r=0;t=2`,
+			"X-RateLimit-Limit: 1\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 2"},
+		{"no slot here", quotient.Limit{Rates: []quotient.Rate{second}, InFlight: 2}, []quotient.Option{quotient.StartPool(quotient.Pool{Replicas: 4})}, 0,
+			`RateLimit-Policy: "second";q=100;w=1, "in-flight";q=2;qu="concurrent-requests"` + "\n" + `RateLimit: "second";r=25;t=0, "in-flight";r=0`,
+			"X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1"},
+		{"no word on the pool", rates(second), []quotient.Option{quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.StartPool(quotient.Pool{Replicas: 4})}, 0,
+			`RateLimit-Policy: "second";q=100;w=1` + "\n" + `RateLimit: "second";r=0;t=`, "X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: "},
+	}
+	for _, tt := range tests {
+		for set, want := range map[FieldSet]string{FieldsDraft11: tt.draft, FieldsXRateLimit: tt.x} {
+			synctest.Test(t, func(t *testing.T) {
+				l := limiter(t, tt.limit, tt.opts...)
+				for range tt.asks {
+					l.Allow("/")
+				}
+				w := ask(Middleware(l, Path(), SendFields(set), Refuse())(ok), get(t, "/"))
+				if got := fieldsOf(w.Header()); w.Code < 429 || !strings.HasPrefix(got, want) {
+					t.Errorf("%s: status %d,\n%s\nwant\n%s", tt.name, w.Code, got, want)
+				}
+			})
+		}
+	}
+}
+
+// While an upstream's Retry-After holds all requests back, nothing is left although the rate is not used up.
+func TestFieldsOfAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, served := limiter(t, rates(quotient.PerSecond(100)), quotient.Policy(policy.Tracking{}, quotient.CeilingLimit)), 0
+		h := Middleware(l, Path(), SendFields(FieldsDraft11), Refuse())(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			served++
+			w.Header().Set("Retry-After", "60")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}))
+		for asked := 1; asked <= 20; asked++ {
+			w := ask(h, get(t, "/"))
+			if served < asked {
+				if want := `"second";r=0;t=` + w.Header().Get("Retry-After"); w.Header().Get("RateLimit") != want {
+					t.Errorf("RateLimit %s, want %s", w.Header().Get("RateLimit"), want)
+				}
+				return
+			}
+			time.Sleep(2 * time.Second)
+		}
+		t.Error("twenty refusals of the handler, and no pause")
+	})
+}
+
+// A rule that has the smaller part left may still be the one that lasts longer.
+func TestXRateLimitTellsTheFewestRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, rates(quotient.PerMinute(6000), quotient.Rate{Name: "hour", Events: 1000, Per: time.Hour, Aligned: true}))
+		h := Middleware(l, Path(), SendFields(FieldsXRateLimit), Refuse())(ok)
+		for range 979 {
+			ask(h, get(t, "/"))
+			time.Sleep(20 * time.Millisecond)
+		}
+		time.Sleep(5 * time.Second)
+		if got := ask(h, get(t, "/")).Header().Get("X-RateLimit-Remaining"); got != "20" {
+			t.Errorf("%s left, want 20", got)
+		}
+		served := 0
+		for ask(h, get(t, "/")).Code != http.StatusTooManyRequests {
+			served++
+		}
+		if served != 20 {
+			t.Errorf("%d are served then, want 20", served)
+		}
+	})
+}
+
+// Of two Middlewares both tell their limits, and X-RateLimit-* the one with fewer requests left.
+func TestFieldsOfTwoMiddlewares(t *testing.T) {
+	few := rates(quotient.Rate{Name: "few", Events: 10, Per: time.Minute, Burst: 10})
+	many := rates(quotient.Rate{Name: "many", Events: 1000, Per: time.Second})
+	const fewest = "X-RateLimit-Limit: 10\nX-RateLimit-Remaining: 9\nX-RateLimit-Reset: 6"
+	for _, tt := range []struct {
+		outer, inner quotient.Limit
+		set          FieldSet
+		want         string
+	}{
+		{few, many, FieldsDraft11, `RateLimit-Policy: "few";q=10;w=60` + "\n" + `RateLimit-Policy: "many";q=1000;w=1` + "\n" +
+			`RateLimit: "few";r=9;t=6` + "\n" + `RateLimit: "many";r=999;t=1`},
+		{few, many, FieldsXRateLimit, fewest},
+		{many, few, FieldsXRateLimit, fewest},
+		{few, few, FieldsXRateLimit, fewest},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			inner := Middleware(limiter(t, tt.inner), Path(), SendFields(tt.set))(ok)
+			w := ask(Middleware(limiter(t, tt.outer), Path(), SendFields(tt.set))(inner), get(t, "/"))
+			if got := fieldsOf(w.Header()); got != tt.want {
+				t.Errorf("got\n%s\nwant\n%s", got, tt.want)
+			}
+		})
+	}
+	w := httptest.NewRecorder()
+	w.Header().Set("X-RateLimit-Remaining", "few") // not of this package
+	w.Header().Set("X-RateLimit-Reset", "1")
+	Middleware(limiter(t, many), Path(), SendFields(FieldsXRateLimit))(ok).ServeHTTP(w, get(t, "/"))
+	if got := w.Header().Get("X-RateLimit-Remaining"); got != "999" {
+		t.Errorf("%s left, want 999", got)
+	}
+}
+
+// Neither of two Middlewares learns from what the other one says, and both learn from the handler.
+func TestMiddlewaresDoNotLearnFromEachOther(t *testing.T) {
+	many := rates(quotient.PerMinute(6e7))
+	foreign := policy.Quota{Limit: 100, Remaining: 50, Reset: 30 * time.Second}
+	for _, set := range []FieldSet{FieldsDraft11, FieldsXRateLimit} {
+		for _, hijackable := range []bool{false, true} {
+			outer, inner := &sink{}, &sink{}
+			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/says" {
+					w.Header().Add("RateLimit-Policy", `"p";q=100;w=60`)
+					w.Header().Add("RateLimit", `"p";r=50;t=30`)
+				}
+			})
+			h := Middleware(limiter(t, many, quotient.Policy(inner, quotient.CeilingShare)), Path(), SendFields(set))(handler)
+			h = Middleware(limiter(t, many, quotient.Policy(outer, quotient.CeilingShare)), Path(), SendFields(set))(h)
+			for _, path := range []string{"/silent", "/says"} {
+				w := http.ResponseWriter(httptest.NewRecorder())
+				if hijackable {
+					w = onlyUnwrap{conn{w}}
+				}
+				h.ServeHTTP(w, get(t, path))
+				if n := len(w.Header()["Ratelimit"]); set == FieldsDraft11 && path == "/silent" && n != 2 {
+					t.Errorf("%d lines reach the client, want 2", n)
+				}
+			}
+			if want := []policy.Quota{{}, foreign}; !slices.Equal(outer.heard, want) || !slices.Equal(inner.heard, want) {
+				t.Errorf("set %d: the outer policy was told %+v, the inner one %+v; want %+v", set, outer.heard, inner.heard, want)
+			}
+		}
+	}
+}
+
+// conn is a writer with a connection that nobody takes.
+type conn struct{ http.ResponseWriter }
+
+func (conn) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, http.ErrNotSupported }
+
+// A refusal by a Middleware behind is no answer of the handler.
+func TestRefusalBehindIsNoFeedback(t *testing.T) {
+	l, heard := learning(t)
+	inner := Middleware(limiter(t, quotient.Deny()), Path(), SendFields(FieldsDraft11), Refuse())(ok)
+	ask(Middleware(l, Path())(inner), get(t, "/"))
+	heard.told(t, policy.Feedback{Outcome: policy.Failed})
 }
 
 // sink is a law that keeps the quotas that it is told of by answers.

@@ -21,9 +21,10 @@ type tracker struct {
 	lifetime time.Duration // of a hijacked connection
 	heard    policy.Feedback
 	garbage  *atomic.Uint64
-	sent     sent // by Middleware itself
-	answered bool // the final status is known
-	hijacked bool // the connection holds the permit now
+	ours     []line // what no policy learns from: see foreign
+	refused  bool   // by a Middleware behind this one
+	answered bool   // the final status is known
+	hijacked bool   // the connection holds the permit now
 }
 
 func (t *tracker) Header() http.Header { return t.inner.Header() }
@@ -54,27 +55,12 @@ func (t *tracker) header(status int) {
 		return
 	}
 	t.answered = true
+	if t.refused {
+		return // as policy.Failed
+	}
 	heard, garbage := t.read(status)
 	t.heard = heard
 	t.garbage.Add(uint64(garbage))
-}
-
-// read is what the handler's own fields say: a policy must not learn from those that Middleware sends.
-func (t *tracker) read(status int) (policy.Feedback, int) {
-	h := t.inner.Header()
-	var all [3][]string // more fields are in no FieldSet
-	for i, name := range t.sent.names {
-		if lines := h[name]; len(lines) > 0 && lines[0] == t.sent.values[i] {
-			all[i], h[name] = lines, lines[1:]
-		}
-	}
-	heard, garbage := anyUpstream.Feedback(status, h, time.Time{})
-	for i, lines := range all {
-		if lines != nil {
-			h[t.sent.names[i]] = lines
-		}
-	}
-	return heard, garbage
 }
 
 // hijack hands the permit over to the connection.

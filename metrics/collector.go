@@ -35,12 +35,18 @@ var (
 		[]string{"version", "go_version"}, nil)
 )
 
-// New returns a collector over reg, which must not be nil. One collector for a registry is enough: register it once, and add
+// New returns a collector over reg. It panics if reg is nil: else the first scrape would. One collector for a registry is enough: register it once, and add
 // limiters whenever they are made.
-func New(reg *quotient.Registry) *Collector { return &Collector{limiters: reg} }
+func New(reg *quotient.Registry) *Collector {
+	if reg == nil {
+		panic("metrics: New: the registry is nil")
+	}
+	return &Collector{limiters: reg}
+}
 
 // Of returns a collector over a single limiter, named as Registry.Add takes it. It has no histograms, since they are observed from the time
-// when the limiter is made: see Observe.
+// when the limiter is made: see Observe. A prometheus.Registerer takes one collector of this package, of Of or of New: for a second limiter
+// add both to a quotient.Registry, and use New.
 func Of(name string, l *quotient.Limiter) (*Collector, error) {
 	reg := new(quotient.Registry)
 	if err := reg.Add(name, l); err != nil {

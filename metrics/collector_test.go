@@ -313,6 +313,11 @@ func TestLearnedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := must(quotient.New(perSecond("x", 100), quotient.Policy(policy.AIMD{}, quotient.CeilingShare), quotient.MaxKeys(5000)))
 		c := must(metrics.Of("up", l))
+		if now := scrape(t, c); slices.ContainsFunc(now, func(s string) bool {
+			return strings.HasPrefix(s, "quotient_adaptive_rate{") && strings.Contains(s, "min")
+		}) {
+			t.Errorf("the least of no keys: %q", now)
+		}
 		var want, least float64
 		for _, key := range []string{"a", "b"} {
 			p := must(l.Acquire(t.Context(), key))
@@ -395,4 +400,14 @@ func BenchmarkScrape(b *testing.B) {
 		}
 		b.ReportMetric(float64(size), "bytes")
 	})
+}
+
+// TestNoRegistry holds that a mistake is told at once, and not by the first scrape.
+func TestNoRegistry(t *testing.T) {
+	defer func() {
+		if p := recover(); p != "metrics: New: the registry is nil" {
+			t.Errorf("panic %v", p)
+		}
+	}()
+	metrics.New(nil)
 }

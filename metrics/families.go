@@ -76,7 +76,7 @@ var families = []family{
 	counter("quotient_expired_turns_total", "Turns of paced limits that were lost because the caller woke too late.", func(r *reading) uint64 { return r.Expired }),
 	counter("quotient_upstream_throttles_total", "Answers of an upstream that said: too much.", func(r *reading) uint64 { return r.Throttled }),
 	newFamily(prometheus.GaugeValue, "quotient_adaptive_rate",
-		"What the policy has learned, in events per second: the sum and the least over keys; only of limiters that learn and remember at most 1,000 keys.",
+		"What the policy has learned for requests a second, whatever it has learned for other units and slots: the sum over keys, and the least if there is one; only of limiters that learn and remember at most 1,000 keys.",
 		[]string{"over_keys"}, sendLearned),
 	gauge("quotient_overrides", "Keys with a limit of their own.", func(r *reading) float64 { return float64(r.Overrides) }),
 	gauge("quotient_dry_run", "1 while the limiter admits everything and only counts, else 0.", func(r *reading) float64 { return bit(r.DryRun) }),
@@ -129,7 +129,9 @@ func sendLearned(r *reading, send func(float64, ...string)) {
 	}
 	sum, least := paces(r.limiter.Keys())
 	send(sum, "sum")
-	send(least, "min")
+	if least > 0 { // the least of nothing would be below every other replica's
+		send(least, "min")
+	}
 }
 
 // paces adds up what the keys have learned; keys without a pace of their own do not count.

@@ -43,6 +43,11 @@ export async function put(path, query, body, etag) {
   return response.json();
 }
 
+// named is a key as a request names it: key_base64 where the service had to send that, since the key is no text.
+export function named({ key, key_base64: coded }) {
+  return coded === undefined ? { key } : { key_base64: coded };
+}
+
 // events reads the stream until it ends. It calls onState with each state, and resolves when the service ends the stream.
 // It rejects when the connection breaks, when the service refuses, or when nothing has come for longer than it should.
 export async function events(onState, abort) {
@@ -58,10 +63,9 @@ export async function events(onState, abort) {
       const blocks = (rest + value).split("\n\n");
       rest = blocks.pop();
       for (const block of blocks) {
-        const state = parse(block);
-        if (state === null) continue;
         watch.heard();
-        onState(state);
+        const state = parse(block);
+        if (state !== null) onState(state);
       }
     }
   } finally {
@@ -77,18 +81,17 @@ function parse(block) {
   return JSON.parse(data.join("\n"));
 }
 
-// silence ends a stream that says nothing for three intervals and two seconds: a connection may be gone without a word.
+// silence ends a stream that says nothing: a connection may be gone without a word. The service says something, be it a comment, every two
+// seconds, however far apart the states are.
+const patience = 8000; // milliseconds
 function silence(abort) {
   let last = performance.now();
-  let patience = 10000;
   const timer = setInterval(() => {
     if (performance.now() - last > patience) abort.abort(new Error("nothing has come"));
   }, 500);
   return {
     heard() {
-      const now = performance.now();
-      if (now - last > 50) patience = Math.max(5000, 3 * (now - last) + 2000);
-      last = now;
+      last = performance.now();
     },
     end() {
       clearInterval(timer);

@@ -2,6 +2,7 @@
 import { el, exact, limitText, rateText, duration } from "./dom.js";
 import { field, numeric, textual, select, choice, checkbox, numberOf } from "./fields.js";
 import { change } from "./dialog.js";
+import { get, named } from "./api.js";
 
 // replicas changes the pool size, of the limiter of that name or, where it is "", of all.
 export function replicas(name, done) {
@@ -69,23 +70,32 @@ export function limit(name, done) {
   });
 }
 
-// override sets, changes or takes off one key's own limit. key is null where the operator has yet to name it.
+// ownLimit is the limit that a key has of its own, or null. The state shows the first thousand only; what the service explains is right for all.
+async function ownLimit(name, key) {
+  const { overridden, limit } = await get("explain", { limiter: name, ...named(key) });
+  return overridden ? limit : null;
+}
+
+// override sets, changes or takes off one key's own limit. key, { key, key_base64 }, is null where the operator has yet to name it.
 export function override(name, key, done) {
   change({
     title: key === null ? "Override a key" : "Change an override",
     about: `In limiter ${name}: a limit for one key, in place of the limiter's.`,
     query: { limiter: name },
     done,
-    edit(seen) {
+    async edit(seen) {
       const state = seen.limiters[name];
-      const own = (k) => (Object.hasOwn(state.overrides, k) ? state.overrides[k] : null);
-      const old = key === null ? null : own(key);
+      const old = key === null ? null : await ownLimit(name, key);
       const options = [["limit", "Its own limit"], ["deny", "Deny everything"]];
       if (old) options.push(["remove", "Remove the override"]);
       const editor = limitEditor(old ?? state.limit, options, old?.denies ? "deny" : "limit");
-      const box = textual(key);
+      const box = textual(key === null ? "" : key.key);
       if (key !== null) box.readOnly = true;
-      const collect = () => overrideChange(name, state.etag, box.value, own(box.value), editor.value());
+      const collect = async () => {
+        const value = editor.value();
+        const which = key ?? { key: box.value };
+        return overrideChange(name, state.etag, which, await ownLimit(name, which), value);
+      };
       return { nodes: [field("key", "Key", box), ...editor.nodes], collect };
     },
   });
@@ -95,12 +105,12 @@ export function override(name, key, done) {
 export function remove(name, key, done) {
   change({
     title: "Remove an override",
-    about: `In limiter ${name}, for key ${key}: the limiter's own limit holds again.`,
+    about: `In limiter ${name}, for key ${key.key}: the limiter's own limit holds again.`,
     query: { limiter: name },
     done,
     edit(seen) {
-      const { overrides, etag } = seen.limiters[name];
-      return { collect: () => overrideChange(name, etag, key, Object.hasOwn(overrides, key) ? overrides[key] : null, null) };
+      const { etag } = seen.limiters[name];
+      return { collect: async () => overrideChange(name, etag, key, await ownLimit(name, key), null) };
     },
   });
 }
@@ -110,9 +120,9 @@ function overrideChange(name, etag, key, old, value) {
   return {
     path: "override",
     targets: [{ limiter: name, etag }],
-    body: { key, limit: value },
-    rows: [["Key", key, key], ...rows],
-    done: value ? `Override of ${key} set.` : `Override of ${key} removed.`,
+    body: { ...named(key), limit: value },
+    rows: [["Key", key.key, key.key], ...rows],
+    done: value ? `Override of ${key.key} set.` : `Override of ${key.key} removed.`,
   };
 }
 

@@ -79,7 +79,7 @@ export async function read(heading, load, extra = []) {
 // change opens the dialog for a change:
 //   title, about  what is changed
 //   query         whose state the operator sees, for GET state
-//   edit(seen)    { nodes, focus, collect } of the form's fields; collect returns { path, targets, body, rows, done };
+//   edit(seen)    a promise, or not, of { nodes, focus, collect } of the form's fields; collect returns, or promises, { path, targets, body, rows, done };
 //                 targets are { limiter, etag } with the tag of what the operator saw, rows are [what, old, new]. Without nodes there is nothing to fill in, and the confirmation comes first.
 export async function change(spec) {
   const mine = open(spec.title, spec.about);
@@ -92,9 +92,10 @@ async function start(spec, mine) {
   try {
     const seen = await get("state", spec.query);
     if (mine !== visit) return;
-    const editor = spec.edit(seen);
+    const editor = await spec.edit(seen);
+    if (mine !== visit) return;
     if (editor.nodes) edit(spec, editor, mine);
-    else confirm(spec, editor, mine);
+    else await confirm(spec, editor, mine);
   } catch (problem) {
     if (mine === visit) warn(explain(problem), button("Try again", () => start(spec, mine)));
   }
@@ -102,9 +103,13 @@ async function start(spec, mine) {
 
 function edit(spec, editor, mine) {
   show(spec.title, spec.about, editor.nodes, [cancel(), el("button", { class: "primary", text: "Review change" })]);
-  onSubmit = () => {
+  onSubmit = async () => {
     clearFieldErrors(body);
-    confirm(spec, editor, mine);
+    try {
+      await confirm(spec, editor, mine);
+    } catch (problem) {
+      if (mine === visit) failed(spec, editor, mine, problem, "");
+    }
   };
   const first = editor.focus ?? body.querySelector('input[type="text"]:not([readonly])');
   first.focus();
@@ -112,8 +117,9 @@ function edit(spec, editor, mine) {
 }
 
 // confirm shows what would change, old beside new, and sends it when the operator says so.
-function confirm(spec, editor, mine) {
-  const wanted = editor.collect();
+async function confirm(spec, editor, mine) {
+  const wanted = await editor.collect();
+  if (mine !== visit) return;
   const back = editor.nodes ? button("Back", () => edit(spec, editor, mine)) : cancel();
   const apply = el("button", { class: "primary", text: "Apply change" });
   show(`Confirm: ${spec.title}`, spec.about, [comparison(wanted.rows)], [back, apply]);
@@ -121,22 +127,32 @@ function confirm(spec, editor, mine) {
   title.focus();
 }
 
-// send makes the change, limiter by limiter where there are several: each with the tag of what the operator saw of it.
+// send makes the change, limiter by limiter where there are several: each with the tag of what the operator saw of it. When the dialog is
+// closed meanwhile, nothing more is sent, and the notice says what came of it.
 async function send(spec, editor, mine, wanted, apply) {
   if (apply.disabled) return;
   apply.disabled = true;
   const changed = [];
+  const closed = () => mine !== visit || !dialog.open;
+  const outcome = () => (changed.length ? `Changed already: ${changed.join(", ")}.` : "Nothing was changed by you.");
   try {
     for (const { limiter, etag } of wanted.targets) {
+      if (closed()) {
+        spec.done(`${spec.title}: stopped. ${outcome()}`);
+        return;
+      }
       await put(wanted.path, { limiter }, wanted.body, etag);
       changed.push(limiter);
     }
-    if (mine === visit) dialog.close();
+    if (!closed()) dialog.close();
     spec.done(wanted.done);
   } catch (problem) {
-    if (mine !== visit) return;
+    if (closed()) {
+      spec.done(`${spec.title}: failed. ${explain(problem)} ${outcome()}`);
+      return;
+    }
     apply.disabled = false;
-    failed(spec, editor, mine, problem, changed.length ? `Changed already: ${changed.join(", ")}.` : "Nothing was changed by you.");
+    failed(spec, editor, mine, problem, outcome());
   }
 }
 

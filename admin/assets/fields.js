@@ -47,12 +47,13 @@ export function checkbox(name, label, checked) {
   return { input, node: el("label", { class: "option" }, input, el("span", { text: label })) };
 }
 
-// numberOf returns what stands in a control as a number, or as it is where it is none: the service then says what it wants.
+// numberOf returns what stands in a control as a number, or as it is where it is none: the service then says what it wants. Commas are
+// taken out only where they stand between groups of three digits: "1,5" is no number, and surely not 15.
 // Nothing at all is undefined, which leaves the field out of the request.
 export function numberOf(control) {
-  const text = control.value.trim().replaceAll(",", "");
+  const text = control.value.trim();
   if (text === "") return undefined;
-  const n = Number(text);
+  const n = Number(/^-?\d{1,3}(,\d{3})+(\.\d+)?$/.test(text) ? text.replaceAll(",", "") : text);
   return Number.isFinite(n) ? n : text;
 }
 

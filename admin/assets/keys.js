@@ -1,6 +1,6 @@
 // The hottest keys of a limiter, asked for every three seconds while they can be seen, and what the limiter says of one key.
 import { el, setText, table, number, exact } from "./dom.js";
-import { get } from "./api.js";
+import { get, named } from "./api.js";
 import { read } from "./dialog.js";
 import { override } from "./changes.js";
 import { field, textual } from "./fields.js";
@@ -21,7 +21,7 @@ export class HotKeys {
     this.table = table("Hottest keys: most waiting first, then most used up", columns, this.body);
     this.table.hidden = true;
     const key = textual("");
-    const form = el("form", { class: "ask", onsubmit: (event) => { event.preventDefault(); this.explain(key.value); } },
+    const form = el("form", { class: "ask", onsubmit: (event) => { event.preventDefault(); this.explain({ key: key.value }); } },
       field("key", "Any key", key), el("button", { text: "Explain" }));
     this.node = el("div", { class: "part" }, el("h3", { text: "Hottest keys" }), this.table, this.note, form);
   }
@@ -75,12 +75,13 @@ export class HotKeys {
       el("td", { text: exact(use.in_flight) }),
       el("td", { text: use.tokens.map(number).join(", ") || "–" }),
       el("td", { text: use.rate ? `${number(use.rate)}/s` : "–" }),
-      el("td", { class: "acts" }, el("button", { type: "button", class: "small", text: "Explain", "aria-label": `Explain ${use.key}`, onclick: () => this.explain(use.key) })));
+      el("td", { class: "acts" }, el("button", { type: "button", class: "small", text: "Explain", "aria-label": `Explain ${use.key}`, onclick: () => this.explain({ key: use.key, key_base64: use.key_base64 }) })));
   }
 
+  // explain shows where a key stands: { key, key_base64 }.
   explain(key) {
-    const load = async () => explanation(await get("explain", { limiter: this.limiter, key }));
-    read(`Key ${key === "" ? "(empty)" : key}`, load, [["Override this key", () => override(this.limiter, key, this.done)]]);
+    const load = async () => explanation(await get("explain", { limiter: this.limiter, ...named(key) }));
+    read(`Key ${key.key === "" ? "(empty)" : key.key}`, load, [["Override this key", () => override(this.limiter, key, this.done)]]);
   }
 }
 

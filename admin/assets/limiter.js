@@ -125,21 +125,21 @@ export class LimiterView {
     const shown = JSON.stringify([overrides, count]);
     if (shown === this.shownOverrides) return;
     this.shownOverrides = shown;
-    const keys = Object.keys(overrides);
-    this.overrideTable.hidden = keys.length === 0;
-    this.overrides.replaceChildren(...keys.map((key) => this.overrideLine(key, overrides[key])));
-    setText(this.overrideNote, keys.length === 0 ? "No key has a limit of its own." : count > keys.length ? `The first ${exact(keys.length)} of ${exact(count)}.` : "");
+    this.overrideTable.hidden = overrides.length === 0;
+    this.overrides.replaceChildren(...overrides.map((one) => this.overrideLine(one)));
+    setText(this.overrideNote, overrides.length === 0 ? "No key has a limit of its own." : count > overrides.length ? `The first ${exact(overrides.length)} of ${exact(count)}.` : "");
     this.overrideNote.hidden = this.overrideNote.textContent === "";
   }
 
-  overrideLine(key, limit) {
+  overrideLine(one) {
+    const { key, limit } = one;
     const act = (text, run) => el("button", { type: "button", class: "small", text, "aria-label": `${text} the override of ${key}`, onclick: run });
     return el("tr", {},
       el("th", { scope: "row", class: "key", text: key === "" ? "(empty key)" : key }),
       el("td", { text: limitText(limit) }),
       el("td", { class: "acts" },
-        act("Change", () => changes.override(this.name, key, this.done)),
-        act("Remove", () => changes.remove(this.name, key, this.done))));
+        act("Change", () => changes.override(this.name, one, this.done)),
+        act("Remove", () => changes.remove(this.name, one, this.done))));
   }
 }
 

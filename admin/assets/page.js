@@ -120,23 +120,30 @@ let refusedBefore = false;
 async function askForToken() {
   const dialog = at("token-dialog");
   link("lost", "Locked");
-  setText(at("token-error"), refusedBefore ? "The service did not accept this token." : "");
-  at("token").toggleAttribute("aria-invalid", refusedBefore);
+  tokenError(refusedBefore ? "The service did not accept this token." : "");
   at("token").value = "";
   refusedBefore = true;
   dialog.showModal();
   at("token").focus();
   dialog.onclose = () => dialog.showModal(); // Escape leads nowhere: there is nothing to see without a token
-  await new Promise((resolve) => {
+  const token = await new Promise((resolve) => {
     at("token-form").onsubmit = (event) => {
       event.preventDefault();
-      resolve();
+      const text = at("token").value.trim();
+      if (/^[\w.~+/=-]+$/.test(text)) resolve(text);
+      else tokenError("A token has letters, digits and -._~+/= only, and at least one of them.");
     };
   });
-  setToken(at("token").value);
+  setToken(token);
   at("token").value = "";
   dialog.onclose = null;
   dialog.close();
+}
+
+// tokenError says what is wrong with the token, "" for nothing.
+function tokenError(text) {
+  setText(at("token-error"), text);
+  at("token").setAttribute("aria-invalid", String(text !== ""));
 }
 
 // take shows a state.

@@ -53,7 +53,7 @@ func startService(t *testing.T, opts ...admin.Option) *service {
 // mount starts to serve a registry's limiters, until the test ends.
 func (s *service) mount(t *testing.T, reg *quotient.Registry, opts ...admin.Option) {
 	t.Helper()
-	opts = append(opts, admin.EventsEvery(250*time.Millisecond), admin.Logger(slog.New(slog.DiscardHandler)))
+	opts = append([]admin.Option{admin.EventsEvery(250 * time.Millisecond), admin.Logger(slog.New(slog.DiscardHandler))}, opts...)
 	handler, err := admin.New(reg, opts...)
 	must(t, err)
 	s.handler, s.addr = handler, "127.0.0.1:0"

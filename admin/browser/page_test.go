@@ -172,7 +172,7 @@ func changeLimit(p *tab, s *service) {
 }
 
 func changeOverride(p *tab, s *service) {
-	own := func(key string) (quotient.Limit, bool) { l, ok := s.api.Overrides()[key]; return l, ok }
+	own := func(key string) (quotient.Limit, bool) { return s.api.OverrideOf(key) }
 	p.click("#limiter-api", "Override a key")
 	p.enter("Key", hostile)
 	p.enter("Events", "12")

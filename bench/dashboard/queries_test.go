@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
@@ -73,7 +74,7 @@ func pageQueries(t *testing.T) (qs []query) {
 
 // promQL is an expression as Grafana sends it.
 func promQL(expr string) string {
-	return strings.NewReplacer("$limiter", ".*", "$__rate_interval", "1m").Replace(expr)
+	return strings.NewReplacer("$job", ".*", "$limiter", ".*", "$__rate_interval", "1m").Replace(expr)
 }
 
 var promParser = parser.NewParser(parser.Options{})
@@ -183,7 +184,7 @@ func TestDashboardShowsEveryMetric(t *testing.T) {
 	for _, v := range b.Templating.List {
 		variables = append(variables, v.Name+" "+v.Type)
 	}
-	if got := strings.Join(variables, ", "); got != "datasource datasource, limiter query" {
+	if got := strings.Join(variables, ", "); got != "datasource datasource, job query, limiter query" {
 		t.Errorf("variables %s", got)
 	}
 	for i, p := range b.Panels {
@@ -215,6 +216,109 @@ func TestAnswersAreRight(t *testing.T) {
 	} {
 		if got := live.ask(t, expr); len(got) != 1 || got[0].F < want*0.99 || got[0].F > want*1.01 {
 			t.Errorf("%s is %v, want %v", expr, got, want)
+		}
+	}
+}
+
+// past is a history of some series: each goes from one value to another over the scrapes, in equal steps.
+type past map[string][2]float64
+
+// scrapes are the samples of a history. A series is a replica's, a metric's name and its labels but for the limiter, as in "1 quotient_keys source=set"; "1"
+// is a replica of the job shop, and "search/1" one of another job.
+func (p past) scrapes() *scrapes {
+	s := &scrapes{map[string]*series{}, time.Now().Truncate(time.Second)}
+	for text, values := range p {
+		words := strings.Fields(text)
+		job, instance, ok := strings.Cut(words[0], "/")
+		if !ok {
+			job, instance = "shop", job
+		}
+		kv := []string{"__name__", words[1], "job", job, "instance", job + instance, "limiter", "api"}
+		for _, label := range words[2:] {
+			name, value, _ := strings.Cut(label, "=")
+			kv = append(kv, name, value)
+		}
+		one := &series{labels: labels.FromStrings(kv...)}
+		for i := range rounds {
+			at := s.last.Add(time.Duration(i-rounds+1) * step)
+			one.points = append(one.points, point{at.UnixMilli(), values[0] + (values[1]-values[0])*float64(i)/(rounds-1)})
+		}
+		s.series[one.labels.String()] = one
+	}
+	return s
+}
+
+// overhead is a history in which asks took less than a time, and none more.
+func overhead(most string) past {
+	p := past{}
+	for _, le := range []string{"0.001", "0.01", "0.1", "+Inf"} {
+		p["1 quotient_overhead_seconds_bucket le="+le] = [2]float64{0, 0}
+		if le >= most || le == "+Inf" {
+			p["1 quotient_overhead_seconds_bucket le="+le] = [2]float64{0, 100}
+		}
+	}
+	return p
+}
+
+// alerts has for each alert of the page a history that raises it and one that does not.
+var alerts = map[string]struct{ raised, silent past }{
+	"the share is of a pool that is gone": {
+		past{"1 quotient_pool_age_seconds": {540, 600}, "1 quotient_replicas source=followed": {4, 4}},
+		past{"1 quotient_pool_age_seconds": {1, 1}, "1 quotient_replicas source=followed": {200, 200}, // a large fleet
+			"2 quotient_pool_age_seconds": {540, 600}, "2 quotient_replicas source=set": {4, 4}}, // by an operator's word
+	},
+	"replicas disagree on the pool": {
+		past{"1 quotient_replicas source=followed": {3, 3}, "2 quotient_replicas source=set": {5, 5}},
+		past{"1 quotient_replicas source=followed": {3, 3}, "2 quotient_replicas source=followed": {3, 3}, "search/1 quotient_replicas source=followed": {5, 5}},
+	},
+	"the limiter itself is slow": {overhead("0.1"), overhead("0.001")},
+	"busy keys do not fit":       {past{"1 quotient_overflow_decisions_total": {7, 9}}, past{"1 quotient_overflow_decisions_total": {9, 9}}},
+	"permits leak":               {past{"1 quotient_reclaimed_permits_total": {0, 1}}, past{"1 quotient_reclaimed_permits_total": {1, 1}}},
+	"somebody forgot dry run":    {past{"1 quotient_dry_run": {1, 1}}, past{"1 quotient_dry_run": {0, 0}}},
+}
+
+// TestAlerts raises each alert of the page, and holds that it is silent when nothing is wrong.
+func TestAlerts(t *testing.T) {
+	found := 0
+	for _, q := range pageQueries(t) {
+		if strings.HasPrefix(q.where, "quotient_") {
+			continue
+		}
+		found++
+		history, ok := alerts[q.where]
+		if !ok {
+			t.Errorf("%s: no history raises it", q.where)
+			continue
+		}
+		if got := history.raised.scrapes().ask(t, q.expr); len(got) != 1 {
+			t.Errorf("%s: %s: %v, want one alert", q.where, q.expr, got)
+		}
+		if got := history.silent.scrapes().ask(t, q.expr); len(got) != 0 {
+			t.Errorf("%s: %s: %v, want none", q.where, q.expr, got)
+		}
+	}
+	if found != len(alerts) {
+		t.Errorf("%d alerts on the page, %d histories", found, len(alerts))
+	}
+}
+
+// TestExamplesKeepApart asks examples of the page of rules of one name, and of services whose limiters have one name.
+func TestExamplesKeepApart(t *testing.T) {
+	rules := past{}
+	for _, scope := range []string{"global", "share"} {
+		rules["1 quotient_limit rule=minute unit=requests kind=rate scope="+scope] = [2]float64{100, 100}
+		rules["1 quotient_limit rule=minute unit=tokens kind=rate scope="+scope] = [2]float64{1000, 1000}
+		rules["search/1 quotient_limit rule=minute unit=requests kind=rate scope="+scope] = [2]float64{10, 10}
+	}
+	builds := past{"1 quotient_build_info version=a": {1, 1}, "search/1 quotient_build_info version=a": {1, 1}}
+	two := past{"1 quotient_overrides": {3, 3}, "search/1 quotient_overrides": {5, 5}}
+	for name, want := range map[string]struct {
+		past
+		answers int
+	}{"quotient_limit": {rules, 0}, "quotient_build_info": {builds, 2}, "quotient_overrides": {two, 0}} {
+		i := slices.IndexFunc(pageQueries(t), func(q query) bool { return q.where == name })
+		if got := want.scrapes().ask(t, pageQueries(t)[i].expr); len(got) != want.answers {
+			t.Errorf("%s: %v, want %d answers", name, got, want.answers)
 		}
 	}
 }

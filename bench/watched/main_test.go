@@ -44,7 +44,11 @@ func quiet() *record {
 
 // TestVerdict holds that each goal can be missed, and that none is on a quiet record.
 func TestVerdict(t *testing.T) {
-	if r := quiet(); !r.report(new(bytes.Buffer)) {
+	r := quiet()
+	for i := range r.goroutines {
+		r.goroutines[i].v += float64(i / 40) // no leak: 2 more in the last fifth
+	}
+	if !r.report(new(bytes.Buffer)) {
 		t.Fatalf("missed: %v", r.verdicts())
 	}
 	for name, spoil := range map[string]func(*record){
@@ -57,7 +61,7 @@ func TestVerdict(t *testing.T) {
 		"no series":     func(r *record) { r.strange = 1 },
 		"as many goroutines": func(r *record) {
 			for i := range r.goroutines {
-				r.goroutines[i].v += float64(i / 30)
+				r.goroutines[i].v += float64(i / 25) // 3 more in the last fifth
 			}
 		},
 		"goroutines":        func(r *record) { r.goroutines[60].v = 40 },

@@ -77,7 +77,8 @@ func fromRedisRate(ctx context.Context, count quotient.Source) (*quotient.Limite
 
 func fromEnvoy() (*quotient.Limiter, error) {
 	r := quotient.Rate{Events: 1000, Per: time.Second, Burst: 10_000}
-	return quotient.New(quotient.Limit{Rates: []quotient.Rate{r}}, quotient.DryRun()) // filter_enabled, not yet filter_enforced
+	return quotient.New(quotient.Limit{Rates: []quotient.Rate{r}}, quotient.StartPool(quotient.Pool{Replicas: 4}), // of the fleet
+		quotient.DryRun()) // filter_enabled, not yet filter_enforced
 }
 
 func fromAWS(base http.RoundTripper) (*http.Client, error) {

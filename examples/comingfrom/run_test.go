@@ -52,6 +52,24 @@ func TestLimiters(t *testing.T) {
 	}
 }
 
+// Four Envoys with 250 a second each are 1,000 a second, and so are four processes.
+func TestEnvoyFleet(t *testing.T) {
+	inFakeTime(t, "enforced", func(t *testing.T) {
+		l, err := fromEnvoy()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetDryRun(false)
+		if got := atOnce(l, "k"); got != 2500 {
+			t.Errorf("%d at once, want the 2,500 of max_tokens", got)
+		}
+		time.Sleep(time.Second)
+		if got := atOnce(l, "k"); got != 250 {
+			t.Errorf("%d after a second, want the 250 of tokens_per_fill", got)
+		}
+	})
+}
+
 func TestWaiting(t *testing.T) {
 	inFakeTime(t, "WaitN", func(t *testing.T) {
 		l, err := fromTimeRate()

@@ -44,8 +44,9 @@ func Request(key httplimit.KeyFunc) KeyFunc {
 // back when the handler has returned or panicked.
 //
 // An error of the handler is returned as it is. Where the limiter's policy learns, or the request asks for another protocol, the
-// handler sees another echo.Response, and its error is answered (echo.Context.Error) before it is returned, since
-// the policy learns from the answer.
+// handler sees another echo.Response, and its error is answered (echo.Context.Error) and not returned unless an answer has begun: the policy learns from
+// the answer, and echo's error handler is to answer once. A logging middleware in front sees the status that was sent, and one
+// that is to see the error stands behind the limiter.
 //
 // The handlers that come out are safe for use by many goroutines. Middleware panics if l or key is nil.
 func Middleware(l *quotient.Limiter, key KeyFunc, opts ...httplimit.Option) echo.MiddlewareFunc {
@@ -77,7 +78,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	}
 	h.c.SetResponse(echo.NewResponse(w, h.c.Echo()))
 	defer h.c.SetResponse(own)
-	if h.err = h.next(h.c); h.err != nil {
+	if h.err = h.next(h.c); h.err != nil && !own.Committed {
 		h.c.Error(h.err)
+		h.err = nil // it is answered: echo would call its error handler again
 	}
 }

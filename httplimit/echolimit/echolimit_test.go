@@ -256,7 +256,12 @@ func TestFeedback(t *testing.T) {
 				if got := l.Stats().Throttled; kind == "learning" && got != tt.throttled {
 					t.Errorf("throttled %d, want %d", got, tt.throttled)
 				}
-				if want := tt.handle(router.NewContext(httptest.NewRequest("GET", "/", nil), httptest.NewRecorder())); w.Code != tt.status || heard != want {
+				c := router.NewContext(httptest.NewRequest("GET", "/", nil), httptest.NewRecorder())
+				want := tt.handle(c)
+				if kind == "learning" && !c.Response().Committed {
+					want = nil // it was answered
+				}
+				if w.Code != tt.status || heard != want {
 					t.Errorf("%s: status %d, error %v; want %d, %v", kind, w.Code, heard, tt.status, want)
 				}
 				idle(t, l)
@@ -325,5 +330,31 @@ func TestMistakesPanicAtOnce(t *testing.T) {
 			}()
 			mistake()
 		}()
+	}
+}
+
+// One error is one call of echo's error handler, also of one that does not look whether an answer has begun, and one answer; a logger in front
+// sees its status.
+func TestOneErrorOneAnswer(t *testing.T) {
+	for kind, l := range learners(t) {
+		router, called, seen := newEcho(), 0, 0
+		router.HTTPErrorHandler = func(_ error, c echo.Context) { called++; _ = c.String(http.StatusBadGateway, "sorry") }
+		router.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+			return func(c echo.Context) error {
+				err := next(c)
+				seen = c.Response().Status
+				return err
+			}
+		})
+		router.GET("/", func(echo.Context) error { return io.ErrUnexpectedEOF }, echolimit.Middleware(l, echolimit.Route()))
+		w := httptest.NewRecorder()
+		router.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		if called != 1 || w.Code != http.StatusBadGateway || w.Body.String() != "sorry" {
+			t.Errorf("%s: called %d times, status %d, body %q", kind, called, w.Code, w.Body.String())
+		}
+		if kind == "learning" && seen != http.StatusBadGateway { // else it is answered later
+			t.Errorf("the logger sees %d", seen)
+		}
+		idle(t, l)
 	}
 }

@@ -201,3 +201,35 @@ func TestErrorsEndTheStream(t *testing.T) {
 	s.(*stream).finish(nil)
 	idle(t, l)
 }
+
+// What gRPC itself refuses for its size is no complaint about the rate, on whichever side.
+func TestTooLargeIsNoThrottle(t *testing.T) {
+	large := &pb.SimpleRequest{Payload: &pb.Payload{Body: make([]byte, 100)}}
+	for name, c := range map[string]struct {
+		server []grpc.ServerOption
+		client []grpc.DialOption
+	}{
+		"for the client": {nil, []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(10))}},
+		"for the server": {[]grpc.ServerOption{grpc.MaxRecvMsgSize(10)}, nil},
+	} {
+		l, heard := learning(t)
+		client := connect(t, &service{}, c.server, append(behind(l, FullMethod()), c.client...)...)
+		if _, err := client.UnaryCall(deadline(t), large); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("%s: %v", name, err)
+		}
+		idle(t, l)
+		heard.told(t, policy.Feedback{Outcome: policy.Success})
+	}
+}
+
+// A refusal by another limiter of this client: no upstream was asked.
+func TestRefusalBehindIsNoThrottle(t *testing.T) {
+	outer, heard := learning(t)
+	inner := limiter(t, quotient.Deny())
+	client := connect(t, &service{}, nil, grpc.WithChainUnaryInterceptor(UnaryClient(outer, FullMethod()), UnaryClient(inner, FullMethod())))
+	if _, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{}); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("the inner refusal came as %v", err)
+	}
+	idle(t, outer)
+	heard.told(t, policy.Feedback{Outcome: policy.Failed})
+}

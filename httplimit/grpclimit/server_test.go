@@ -87,7 +87,7 @@ func TestStatusOfARefusal(t *testing.T) {
 		{quotient.LimitedError{Reason: quotient.ReasonShare, Rule: "in-flight"}, codes.Unavailable, "", unknownWait},
 		{quotient.LimitedError{Reason: quotient.ReasonKeys}, codes.Unavailable, "", unknownWait},
 		{quotient.LimitedError{Reason: quotient.ReasonPool}, codes.Unavailable, "", unknownWait},
-		{quotient.LimitedError{Reason: quotient.ReasonRate, Rule: "not \xff UTF-8", RetryAfter: time.Second}, codes.ResourceExhausted, "", 0},
+		{quotient.LimitedError{Reason: quotient.ReasonRate, Rule: "not \xff UTF-8", RetryAfter: time.Second}, codes.ResourceExhausted, "not \uFFFD UTF-8", time.Second},
 	} {
 		tt.err.Key = "a secret"
 		err := errorOf(fmt.Errorf("wrapped: %w", &tt.err))
@@ -202,8 +202,8 @@ func TestServerStreamHoldsThePermit(t *testing.T) {
 }
 
 // with is a status with a time to wait.
-func with(code codes.Code, wait time.Duration) error {
-	s, err := status.New(code, "").WithDetails(&errdetails.ErrorInfo{}, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
+func with(code codes.Code, wait time.Duration, message ...string) error {
+	s, err := status.New(code, strings.Join(message, "")).WithDetails(&errdetails.ErrorInfo{}, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
 	if err != nil {
 		panic(err)
 	}
@@ -226,6 +226,12 @@ func TestFeedback(t *testing.T) {
 		{with(codes.ResourceExhausted, 1500*time.Millisecond), policy.Feedback{Outcome: throttled, RetryAfter: 1500 * time.Millisecond}},
 		{with(codes.ResourceExhausted, -time.Second), policy.Feedback{Outcome: throttled}},
 		{with(codes.ResourceExhausted, 1000*time.Hour), policy.Feedback{Outcome: throttled, RetryAfter: maxRetryAfter}},
+		{context.DeadlineExceeded, policy.Feedback{Outcome: policy.Failed}},
+		{fmt.Errorf("the handler: %w", context.Canceled), policy.Feedback{Outcome: policy.Failed}},
+		{&quotient.LimitedError{Reason: quotient.ReasonRate}, policy.Feedback{Outcome: policy.Failed}},
+		{status.Error(codes.ResourceExhausted, "trying to send message larger than max (104 vs. 10)"), policy.Feedback{Outcome: policy.Success}},
+		{status.Error(codes.ResourceExhausted, "grpc: received message after decompression larger than max 10"), policy.Feedback{Outcome: policy.Success}},
+		{with(codes.ResourceExhausted, time.Minute, "message larger than max"), policy.Feedback{Outcome: throttled, RetryAfter: time.Minute}},
 		{with(codes.Unavailable, time.Minute), policy.Feedback{Outcome: unavailable, RetryAfter: time.Minute}},
 	} {
 		if got := feedbackOf(tt.err); got != tt.want {

@@ -2,6 +2,7 @@ package grpclimit
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -47,17 +48,15 @@ func statusOf(limited *quotient.LimitedError) *status.Status {
 	s := status.New(codeOf(limited.Reason), "the limit is reached: "+limited.Reason.String())
 	var details []protoadapt.MessageV1
 	if limited.Rule != "" && s.Code() == codes.ResourceExhausted {
+		rule := strings.ToValidUTF8(limited.Rule, "\uFFFD")
 		details = append(details, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{
-			{Subject: limited.Rule, Description: limited.Reason.String()},
+			{Subject: rule, Description: limited.Reason.String()},
 		}})
 	}
 	if wait := waitOf(limited); wait > 0 {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
 	}
-	detailed, err := s.WithDetails(details...)
-	if err != nil { // the rule's name is not UTF-8
-		return s
-	}
+	detailed, _ := s.WithDetails(details...) // it refuses OK and what is not UTF-8
 	return detailed
 }
 
@@ -81,11 +80,21 @@ func waitOf(limited *quotient.LimitedError) time.Duration {
 	return limited.RetryAfter
 }
 
-// feedbackOf is what the end of a call tells a policy.
+// feedbackOf is what the end of a call tells a policy. A refusal by a limiter behind this one says nothing of the upstream, which was
+// not asked.
 func feedbackOf(err error) policy.Feedback {
-	s := status.Convert(err)
+	if errors.Is(err, quotient.ErrLimited) {
+		return policy.Feedback{Outcome: policy.Failed}
+	}
+	s, ok := status.FromError(err)
+	if !ok {
+		s = status.FromContextError(err) // as gRPC answers a handler's error that is no status
+	}
 	switch s.Code() {
 	case codes.ResourceExhausted:
+		if tooLarge(s) {
+			break
+		}
 		return policy.Feedback{Outcome: policy.Throttled, RetryAfter: retryAfter(s)}
 	case codes.Unavailable:
 		return policy.Feedback{Outcome: policy.Unavailable, RetryAfter: retryAfter(s)}
@@ -93,6 +102,11 @@ func feedbackOf(err error) policy.Feedback {
 		return policy.Feedback{Outcome: policy.Failed}
 	}
 	return policy.Feedback{Outcome: policy.Success}
+}
+
+// tooLarge reports whether a call failed for the size of a message, for which gRPC itself, on both sides, has the code of a used up quota.
+func tooLarge(s *status.Status) bool {
+	return len(s.Proto().GetDetails()) == 0 && strings.Contains(s.Message(), "larger than max")
 }
 
 // retryAfter is the time of the first RetryInfo that makes sense.

@@ -74,7 +74,7 @@ var instruments = []instrument{
 	single(counts, "quotient.permit.double_releases", "{call}", "Releases of a permit that was given back before.", func(r *reading) float64 { return float64(r.DoubleReleases) }),
 	single(counts, "quotient.turn.expired", "{turn}", "Turns of paced limits that were lost.", func(r *reading) float64 { return float64(r.Expired) }),
 	single(counts, "quotient.upstream.throttles", "{response}", "Answers of an upstream that said: too much.", func(r *reading) float64 { return float64(r.Throttled) }),
-	{"quotient.adaptive.rate", "{event}/s", "What the policy has learned, over keys.", levels, []string{"over_keys"}, sendLearned},
+	{"quotient.adaptive.rate", "{event}/s", "What the policy has learned for requests a second, over keys.", levels, []string{"over_keys"}, sendLearned},
 	single(sums, "quotient.override.count", "{key}", "Keys with a limit of their own.", func(r *reading) float64 { return float64(r.Overrides) }),
 	single(levels, "quotient.dry_run.enabled", "1", "1 while everything is admitted and only counted, else 0.", func(r *reading) float64 { return bit(r.DryRun) }),
 	single(counts, "quotient.config.changes", "{change}", "Changes of limit, overrides, dry run and set pool.", func(r *reading) float64 { return float64(r.Version) }),
@@ -156,7 +156,9 @@ func sendLearned(r *reading, send func(float64, ...string)) {
 		sum += k.Rate
 	}
 	send(sum, "sum")
-	send(least, "min")
+	if least > 0 { // the least of nothing would be below every other replica's
+		send(least, "min")
+	}
 }
 
 // label is a name as an attribute may be: 64 bytes at most, and UTF-8.
