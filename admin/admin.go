@@ -11,6 +11,8 @@
 //	PUT /override    {"key":"K","limit":{...}}: the limit of one key; null takes it off
 //	PUT /dry-run     {"dry_run":true}
 //
+// A key that is not UTF-8 has "key_base64" beside "key" in answers, and is asked for with key_base64 in place of key.
+//
 // ?limiter=NAME chooses one of several limiters; it may be left out when there is one, and PUT /replicas and GET /state without it mean all.
 // Every PUT replaces what it names as a whole and answers with the new state. A state of one limiter has an ETag, which stands for
 // its configuration and not for its counters: a PUT with If-Match does nothing, and answers 412, when somebody else has changed it since.
@@ -24,7 +26,8 @@
 // Without a [Token] or [MutualTLS] only connections over the loopback interface or a Unix socket are served. Two doors are held shut
 // that such a listener leaves open to web pages in a browser on the same machine: only requests whose Host is the loopback interface or
 // named with [AllowHosts] are answered (a rebound DNS name is not), and neither reads nor writes may come from a page of another origin. A
-// reverse proxy on the same machine looks like the machine itself: give the handler a token when there is one.
+// reverse proxy on the same machine looks like the machine itself: give the handler a token when there is one. Requests that say that they
+// were forwarded (X-Forwarded-For, Forwarded, X-Real-IP, Via) are refused without; a proxy that says nothing cannot be told from a browser.
 //
 // [Handler.Listen] and [Handler.Serve] are a listener and a server with time-outs. Whoever brings an http.Server of their own sets at
 // least its ReadHeaderTimeout and ReadTimeout.

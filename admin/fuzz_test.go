@@ -98,10 +98,12 @@ func sameLimit(t *testing.T, a, b quotient.Limit) {
 	}
 }
 
-// FuzzOverride holds: no body panics; what is accepted has a key that is UTF-8 as it was sent, and a limit that the limiter accepts.
+// FuzzOverride holds: no body panics; what is accepted has one key, as it was sent, of any bytes only in base64, and a limit that the limiter
+// accepts.
 func FuzzOverride(f *testing.F) {
 	f.Add([]byte(`{"key":"K","limit":{"deny":true}}`))
 	f.Add([]byte(`{"key":"\ud83d\ude00","limit":null}`))
+	f.Add([]byte(`{"key_base64":"gA==","limit":null}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		v, bad := readOverride(body)
 		if bad != nil {
@@ -112,13 +114,19 @@ func FuzzOverride(f *testing.F) {
 			return
 		}
 		var loose struct {
-			Key   *string
-			Limit *struct{}
+			Key       *string
+			KeyBase64 []byte `json:"key_base64"`
+			Limit     *struct{}
 		}
-		if err := json.Unmarshal(body, &loose); err != nil || loose.Key == nil || *loose.Key != v.key || (loose.Limit != nil) != (v.limit != nil) {
+		err := json.Unmarshal(body, &loose)
+		key, text := string(loose.KeyBase64), loose.Key != nil
+		if text {
+			key = *loose.Key
+		}
+		if err != nil || text == (loose.KeyBase64 != nil) || key != v.key || (loose.Limit != nil) != (v.limit != nil) {
 			t.Fatalf("encoding/json reads %+v (%v), readOverride %+v", loose, err, v)
 		}
-		if !utf8.ValidString(v.key) || len(v.key) > longestKey || v.limit != nil && v.limit.Validate() != nil {
+		if text && !utf8.ValidString(v.key) || len(v.key) > longestKey || v.limit != nil && v.limit.Validate() != nil {
 			t.Fatalf("accepted %+v", v)
 		}
 	})

@@ -244,6 +244,7 @@ func themeIsRemembered(p *tab, _ *service) {
 
 func lostAndFound(p *tab, s *service) {
 	p.until("the page is live", `document.getElementById("link-text").textContent === "Live"`)
+	p.until("there is a line to have a gap", `document.querySelector("#limiter-api path.line")?.getAttribute("d").includes("L")`)
 	s.stop()
 	p.until("the loss is shown", `document.body.classList.contains("stale") && !document.getElementById("banner").hidden`)
 	p.until("it is said", `document.getElementById("status").textContent.startsWith("Connection lost.")`)

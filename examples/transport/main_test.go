@@ -83,10 +83,16 @@ func TestBodyHoldsItsSlot(t *testing.T) {
 	})
 }
 
+// The fixed client is served over a real network. The time is over before the one that learns begins, and it is judged for that.
 func TestOverLoopback(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := loopback(ctx, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "learns") {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	var out bytes.Buffer
+	err := loopback(ctx, &out)
+	if err == nil || !strings.Contains(err.Error(), "the client that learns") {
 		t.Errorf("got %v", err)
+	}
+	if !strings.Contains(out.String(), "allowed: ") || strings.Contains(out.String(), "allowed: 0 served") {
+		t.Errorf("nothing was served:\n%s", out.String())
 	}
 }

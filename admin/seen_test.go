@@ -1,0 +1,77 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"runtime"
+	"testing"
+
+	"github.com/quotient-go/quotient"
+)
+
+// TestTagsAreNotReused: a limiter that takes the name and the memory of one that was removed has other tags, and the removed ones are forgotten.
+func TestTagsAreNotReused(t *testing.T) {
+	var reg quotient.Registry
+	h, err := New(&reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rounds = 200
+	tags := make(map[string]int)
+	places := make(map[string]bool)
+	for i := range rounds {
+		l := newLimiter(t)
+		if err := reg.Add("api", l); err != nil {
+			t.Fatal(err)
+		}
+		tag := decode[State](t, get("/state").send(h)).Limiters["api"].ETag
+		if first, again := tags[tag]; again {
+			rec := request{method: "PUT", path: "/dry-run", body: `{"dry_run":true}`, header: http.Header{"If-Match": {tag}}}.send(h)
+			t.Fatalf("limiter %d has the tag %s of limiter %d: %d", i, tag, first, rec.Code)
+		}
+		tags[tag] = i
+		places[fmt.Sprintf("%p", l)] = true
+		reg.Remove("api")
+		runtime.GC()
+	}
+	if len(places) == rounds {
+		t.Error("no limiter was ever made where another one had been: nothing was tested")
+	}
+	if n := len(h.api.seen.of); n > rounds/2 {
+		t.Errorf("%d of %d limiters are remembered", n, rounds)
+	}
+}
+
+// TestStatesDoNotCostAllOverrides: as long as nothing is changed, a state costs what it shows and not what there is; a change shows at once.
+func TestStatesDoNotCostAllOverrides(t *testing.T) {
+	l := newLimiter(t, quotient.MaxKeys(100_000))
+	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(5)}}
+	for i := range 20_000 {
+		if err := l.Override(fmt.Sprintf("customer-%05d", i), &limit); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := quiet(t, l).(*Handler)
+	limiters := map[string]*quotient.Limiter{"api": l}
+	allocs := testing.AllocsPerRun(10, func() { h.api.newState(limiters) })
+	if allocs > 500 {
+		t.Errorf("%v allocations with 20,000 overrides", allocs)
+	}
+	if allocs := testing.AllocsPerRun(10, func() { override{key: "customer-00007"}.show(l) }); allocs > 500 {
+		t.Errorf("the old value of one override, for the log: %v allocations", allocs)
+	}
+	limit.Rates[0].Events = 6
+	if err := l.Override("a", &limit); err != nil {
+		t.Fatal(err)
+	}
+	s := h.api.newState(limiters).Limiters["api"]
+	if s.OverrideCount != 20_001 || len(s.Overrides) != mostOverrides || s.Overrides[0].Key != "a" || s.Overrides[0].Limit.Rates[0].Events != 6 || s.Overrides[999].Key != "customer-00998" {
+		t.Errorf("%d overrides, %d shown, the first %+v", s.OverrideCount, len(s.Overrides), s.Overrides[0])
+	}
+	if err := l.Override("a", nil); err != nil {
+		t.Fatal(err)
+	}
+	if s := h.api.newState(limiters).Limiters["api"]; s.OverrideCount != 20_000 || s.Overrides[0].Key != "customer-00000" {
+		t.Errorf("%d overrides, the first %+v", s.OverrideCount, s.Overrides[0])
+	}
+}
