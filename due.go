@@ -36,3 +36,14 @@ func (g *gate) thereFor(now time.Time, d *demand) time.Duration {
 	}
 	return least
 }
+
+// came counts a waiter that has its admission. Not sooner: it might be given up, or lost, and a count must not fall.
+func (s *shard) came(w *waiter) {
+	if w.permit != dryPermit {
+		s.l.came.Add(1)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.letBy(w.dry)
+}

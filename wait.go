@@ -89,17 +89,6 @@ func (s *shard) await(ctx context.Context, g *gate, w *waiter) (*waiter, error) 
 	}
 }
 
-// came counts a waiter that has its admission. Not sooner: it might be given up, or lost, and a count must not fall.
-func (s *shard) came(w *waiter) {
-	if w.permit != dryPermit {
-		s.l.came.Add(1)
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.letBy(w.dry)
-}
-
 // refusal is the error of a waiter that was refused in the queue.
 func (s *shard) refusal(g *gate, w *waiter) error {
 	s.mu.Lock()
