@@ -24,6 +24,12 @@
 // slots in flight. All hold at once, and an ask takes from all or from none. A rate is a token
 // bucket that x/time/rate does the maths of, a paced rate ([Every]), or a counter of aligned windows.
 //
+// # Who operates it
+//
+// A [Registry] holds the limiters of a process under names, for the packages admin and metrics. [Limiter.Override] gives one key a limit of its
+// own, [Limiter.SetDryRun] shows what a limit would do, [Limiter.Explain] tells why an ask waits, [Limiter.Top] which keys are hot, and
+// [Limiter.SetPoolFor] takes an operator's word for a while. An ask may carry a [Priority]; queues serve higher ones first.
+//
 // # What is promised
 //
 // While no replica believes in fewer replicas than there are, the fleet admits at most
@@ -33,5 +39,6 @@
 // leaves no trace. docs/bounds.md has all promises, each with the property test that holds it.
 //
 // A Limiter starts no goroutine and needs no closing. What runs by itself is one timer for each key that has
-// waiters, which ends with the queue, one for each Follow, and a goroutine for each report of LeakCheck.
+// waiters, which ends with the queue, one for each Follow, one for a SetPoolFor, and a goroutine for each report of LeakCheck and
+// for a line in the log that tells of a dry run, at most one a second.
 package quotient

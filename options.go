@@ -142,7 +142,7 @@ func Logger(l *slog.Logger) Option {
 	}
 }
 
-// OnWait is called by Acquire just before it blocks, with the time until the caller's turn as
+// OnWait is called by Acquire (the last such option counts) just before it blocks, with the time until the caller's turn as
 // far as it is known, 0 where it is not. It runs on the caller's goroutine, without a lock.
 func OnWait(f func(key string, wait time.Duration)) Option {
 	return func(o *options) error { o.onWait = f; return nil }

@@ -8,7 +8,8 @@ import (
 // Priority is the class of an ask. It matters where callers wait: Acquire's queues serve higher classes first, and first in, first out
 // within a class. An ask without one is PriorityNormal, the zero value.
 //
-// Nobody starves: of any eight admissions of a key while callers wait, at least one goes to who has waited longest, whatever its class.
+// Nobody who stays in the queue starves: of any eight admissions of a key while callers wait, at least one goes to who has waited longest,
+// whatever its class. When its turn has come so, all others wait behind it, also those of a higher class, until there is room for what it asks.
 // When a queue is full (MaxWaiting), an ask of a higher class takes the place of the youngest waiter of the lowest class in it, which
 // is refused with ReasonQueue: so the lowest class is refused first. An ask of a higher class than all who wait is admitted at once
 // where there is room for it.

@@ -61,7 +61,7 @@ func TestVerdict(t *testing.T) {
 		"no series":     func(r *record) { r.strange = 1 },
 		"as many goroutines": func(r *record) {
 			for i := range r.goroutines {
-				r.goroutines[i].v += float64(i / 25) // 3 more in the last fifth
+				r.goroutines[i].v += float64(i / 20) // 3 more in the last fifth than in the second
 			}
 		},
 		"goroutines":        func(r *record) { r.goroutines[60].v = 40 },

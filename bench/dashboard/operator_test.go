@@ -1,4 +1,4 @@
-package metrics_test
+package dashboard
 
 import (
 	"log/slog"
