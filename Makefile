@@ -10,6 +10,7 @@ PROPERTIES   ?= ^TestProperty
 COVER        ?= . ./admin ./httplimit ./metrics ./policy ./poolsize/dns ./poolsize/file
 COVER_MIN    ?= 90
 ONLY         ?=
+PART         ?= 1/1
 CHAOS        ?= 10m
 BENCHFLAGS   ?=
 
@@ -53,7 +54,7 @@ soak: ## run the properties with RAPID_CHECKS (1000000) checks each
 	go test -run='$(PROPERTIES)' -timeout=$(SOAK_TIMEOUT) . -rapid.checks=$(RAPID_CHECKS)
 
 guards: ## take out each guard of the failure modes and require that its test fails (ONLY=3,34a)
-	go run ./internal/guards -only='$(ONLY)'
+	go run ./internal/guards -only='$(ONLY)' -part='$(PART)'
 
 bench: ## measure the cost beside other limiters, about ten minutes (BENCHFLAGS=)
 	go run ./bench/cost $(BENCHFLAGS)

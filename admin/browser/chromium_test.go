@@ -50,6 +50,9 @@ func findChromium(t *testing.T) string {
 // startChromium starts a browser that ends with the test, and requires that nothing of it is left then.
 func startChromium(t *testing.T) context.Context {
 	t.Helper()
+	if underRace {
+		t.Skip("the page is tested without the race detector; what it talks to is tested with it in package admin")
+	}
 	exe, dir := findChromium(t), t.TempDir()
 	opts := append(chromedp.DefaultExecAllocatorOptions[:], // headless, quiet, no shared memory
 		chromedp.ExecPath(exe), chromedp.UserDataDir(dir), chromedp.DisableGPU,

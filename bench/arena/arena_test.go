@@ -204,6 +204,9 @@ func TestAblationTakesEachRuleOut(t *testing.T) {
 
 // TestReport plays a part of the arena twice, with pictures, and reads what it wrote.
 func TestReport(t *testing.T) {
+	if underRace {
+		t.Skip("80 runs of a simulation that shares nothing: minutes under the race detector, and nothing for it to find")
+	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "results.md")
 	args := []string{"-seeds", "1", "-scenario", "N1b,O4", "-contender", "oracle,quotient", "-plot", filepath.Join(dir, "plots")}

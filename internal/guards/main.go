@@ -7,6 +7,7 @@
 //
 //	guards                   run all guards, print a table, exit 1 unless all hold
 //	guards -only 3,34a       only those failure modes
+//	guards -part 1/3         only every third guard, beginning with the first
 //	guards -docs FILE        write the page of failure modes from the same table
 //	guards -stale FILE       exit 1 when that page is not what -docs would write
 package main
@@ -37,6 +38,7 @@ func main() {
 type config struct {
 	runner
 	table, only, docs, stale string
+	part, parts              int // of every parts guards the part-th is checked
 	parallel                 int
 }
 
@@ -49,6 +51,7 @@ func parseFlags(args []string) (config, error) {
 	fs.StringVar(&c.docs, "docs", "", "write the page of failure modes to this `file`, run nothing")
 	fs.StringVar(&c.stale, "stale", "", "fail when this `file` is not the page that -docs writes, run nothing")
 	fs.DurationVar(&c.timeout, "timeout", 30*time.Second, "time-out of one test run")
+	fs.Func("part", "`K/N`: check only every N-th guard, beginning with the K-th (default all)", c.setPart)
 	fs.IntVar(&c.parallel, "parallel", runtime.NumCPU()+1, "guards checked at the same time; some wait for time-outs")
 	if err := fs.Parse(args); err != nil {
 		return c, err
@@ -60,6 +63,14 @@ func parseFlags(args []string) (config, error) {
 		return c, fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
 	return c, nil
+}
+
+// setPart reads K/N.
+func (c *config) setPart(s string) error {
+	if n, err := fmt.Sscanf(s, "%d/%d", &c.part, &c.parts); err != nil || n != 2 || c.part < 1 || c.part > c.parts {
+		return fmt.Errorf("%q is not K/N with K from 1 to N", s)
+	}
+	return nil
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
@@ -108,12 +119,25 @@ func checkGuards(ctx context.Context, c config, modes []mode, out io.Writer) err
 			without = append(without, m.id)
 		}
 	}
+	guards = c.ofPart(guards)
 	results := c.checkAll(ctx, guards, c.parallel)
 	printTable(out, results)
 	if len(without) > 0 {
 		fmt.Fprintln(out, "modes without a guard:", strings.Join(without, ", "))
 	}
 	return verdict(results)
+}
+
+// ofPart returns the guards that are to be checked.
+func (c *config) ofPart(guards []guard) []guard {
+	if c.parts == 0 {
+		return guards
+	}
+	var some []guard
+	for i := c.part - 1; i < len(guards); i += c.parts {
+		some = append(some, guards[i])
+	}
+	return some
 }
 
 // verdict returns an error unless there are results and every one of them holds.

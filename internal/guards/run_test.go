@@ -100,6 +100,32 @@ func TestCheckAllKeepsTheOrder(t *testing.T) {
 	}
 }
 
+func TestPart(t *testing.T) {
+	guards := make([]guard, 7)
+	for i := range guards {
+		guards[i].mode = string(rune('a' + i))
+	}
+	modes := func(c config) (s string) {
+		for _, g := range c.ofPart(guards) {
+			s += g.mode
+		}
+		return s
+	}
+	for flag, want := range map[string]string{"1/1": "abcdefg", "1/3": "adg", "3/3": "cf", "2/9": "b"} {
+		if c, err := parseFlags([]string{"-part", flag}); err != nil || modes(c) != want {
+			t.Errorf("%s: %q, %v, want %q", flag, modes(c), err, want)
+		}
+	}
+	for _, bad := range []string{"", "0/3", "4/3", "1", "x/y"} {
+		if _, err := parseFlags([]string{"-part", bad}); err == nil {
+			t.Errorf("-part %q is no error", bad)
+		}
+	}
+	if all := modes(config{}); all != "abcdefg" {
+		t.Errorf("without a part %q", all)
+	}
+}
+
 const fixtureTable = `
 section: Tanks
 mode: 1 Overflow

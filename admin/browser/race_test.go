@@ -1,0 +1,6 @@
+//go:build race
+
+package browser
+
+// underRace tells that the race detector is on.
+const underRace = true
