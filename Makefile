@@ -53,7 +53,7 @@ soak: ## run the properties with RAPID_CHECKS (1000000) checks each
 	@found=$$(go test -list='$(PROPERTIES)' .); [[ $$found == Test* ]] || { echo "no property matches $(PROPERTIES)"; exit 1; }
 	go test -run='$(PROPERTIES)' -timeout=$(SOAK_TIMEOUT) . -rapid.checks=$(RAPID_CHECKS)
 
-guards: ## take out each guard of the failure modes and require that its test fails (ONLY=3,34a)
+guards: ## take out each guard of the failure modes and require that its test fails (ONLY=3,34a PART=1/4)
 	go run ./internal/guards -only='$(ONLY)' -part='$(PART)'
 
 bench: ## measure the cost beside other limiters, about ten minutes (BENCHFLAGS=)

@@ -50,7 +50,7 @@ func parseFlags(args []string) (config, error) {
 	fs.StringVar(&c.only, "only", "", "failure `modes` to run, separated by commas (default all)")
 	fs.StringVar(&c.docs, "docs", "", "write the page of failure modes to this `file`, run nothing")
 	fs.StringVar(&c.stale, "stale", "", "fail when this `file` is not the page that -docs writes, run nothing")
-	fs.DurationVar(&c.timeout, "timeout", 30*time.Second, "time-out of one test run")
+	fs.DurationVar(&c.timeout, "timeout", 15*time.Second, "time-out of one test run")
 	fs.Func("part", "`K/N`: check only every N-th guard, beginning with the K-th (default all)", c.setPart)
 	fs.IntVar(&c.parallel, "parallel", runtime.NumCPU()+1, "guards checked at the same time; some wait for time-outs")
 	if err := fs.Parse(args); err != nil {

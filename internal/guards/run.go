@@ -86,6 +86,9 @@ func (r runner) checkAll(ctx context.Context, guards []guard, parallel int) []re
 		wg.Go(func() {
 			defer func() { <-slots }()
 			results[i] = r.check(ctx, g)
+			if bad := results[i]; bad.outcome != holds { // said at once: the table comes when all are done
+				fmt.Fprintf(os.Stderr, "guards: mode %s, %s, %s: %s: %s\n", bad.mode, bad.file, bad.test, bad.outcome, bad.detail)
+			}
 		})
 	}
 	wg.Wait()
