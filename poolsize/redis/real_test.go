@@ -138,7 +138,11 @@ func TestTLS(t *testing.T) {
 	secure := &redis.Options{Addr: "127.0.0.1:" + port, TLSConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
 	agreeOn(t, clientOf(t, nil, secure), clientOf(t, nil, secure))
 	stranger := watch(t, source(clientOf(t, nil, &redis.Options{Addr: secure.Addr, TLSConfig: &tls.Config{}}), "c")) //nolint:gosec // the least
-	stranger.fails(t)
+	for range 10 {                                                                                                   // on a busy machine the handshake may take longer than a sync may
+		if stranger.fails(t); strings.Contains(stranger.lastError().Error(), "certificate") {
+			break
+		}
+	}
 	if pools, _ := stranger.counts(); pools > 0 || !strings.Contains(stranger.lastError().Error(), "certificate") {
 		t.Errorf("without the authority: %d pools, %v", pools, stranger.lastError())
 	}
