@@ -1,8 +1,12 @@
 //go:build race
 
-package policy
+package policy_test
 
-import "flag"
+import (
+	"flag"
+
+	_ "pgregory.net/rapid" // which defines the flag
+)
 
 // A law is arithmetic of one goroutine: a few histories are enough for the race detector, under which each takes fifty times as long. A
 // flag on the command line still counts.
