@@ -53,6 +53,16 @@ func (s *shard) letBy(r Reason) {
 	s.l.tellDry(r)
 }
 
+// passDry admits in a dry run who would have to wait: by what it lacks, or because there is room by now.
+func (s *shard) passDry(g *gate, key string, d *demand, now time.Time) Permit {
+	v := s.try(g, now, d)
+	if v.reason == ReasonNone {
+		return s.hold(g, key, d, now)
+	}
+	s.letBy(v.reason)
+	return dryPermit
+}
+
 // tellDry logs that a dry run has let somebody by, now and then. A lock is held here, so the line is written by a goroutine of its own.
 func (l *Limiter) tellDry(r Reason) {
 	last, now := l.dryTold.Load(), int64(time.Since(l.base))

@@ -18,12 +18,7 @@ func (s *shard) wait(ctx context.Context, g *gate, key string, d demand, arrived
 	}()
 	now := s.tick(s.l.now())
 	if s.l.dry.Load() {
-		p := dryPermit
-		if v := s.try(g, now, &d); v.reason != ReasonNone {
-			s.letBy(v.reason)
-		} else { // there is room by now
-			p = s.hold(g, key, &d, now)
-		}
+		p := s.passDry(g, key, &d, now)
 		locked = false
 		s.mu.Unlock()
 		if s.l.onAdmit != nil {
