@@ -13,15 +13,13 @@ func (g *gate) turnOf(now time.Time, d *demand) verdict {
 	for i := range st.rations {
 		r := &st.rations[i]
 		n := d.of(r.unitID)
-		if n == 0 {
+		if n == 0 || i == st.strict {
 			continue
 		}
 		var w time.Duration
 		switch {
 		case r.window != nil:
-			w = g.more.windows[i].until(now, int64(g.queued(i, d.class)/milli), int64(n), r.window)
-		case r.turn != nil:
-			w = r.turn.until(now, g.bucket(i), g.queued(i, d.class)/milli)
+			w = g.more.windows[i].until(now, int64(g.queued(i, d.class)/milli), int64(n), r.window, 0)
 		default:
 			w = g.bucket(i).untilHas(now, float64(g.queued(i, d.class)+min(n*milli, r.burst)))
 		}
@@ -29,6 +27,7 @@ func (g *gate) turnOf(now time.Time, d *demand) verdict {
 			turn.rule, turn.wait = int16(i), w
 		}
 	}
+	turn = g.strictly(now, d, g.queued(st.strict, d.class), turn)
 	if v := g.pacingBehind(now, d); v.wait > turn.wait {
 		turn = v
 	}
@@ -40,7 +39,7 @@ func (g *gate) turnOf(now time.Time, d *demand) verdict {
 
 // queued is what those who wait in a class and above ask of rate i, in thousandths; of requests for i = len(rations).
 func (g *gate) queued(i int, class Priority) int {
-	if g.more == nil || g.more.ahead == nil {
+	if i < 0 || g.more == nil || g.more.ahead == nil {
 		return 0
 	}
 	kinds, sum := len(g.setting.rations)+1, 0

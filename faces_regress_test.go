@@ -57,8 +57,7 @@ func TestOverrideOfAKeyInTheOverflowGate(t *testing.T) {
 		}
 		refusedFor(t, l, ReasonKeys, "k")
 		p.Release()
-		waiter.admittedAfter(t, 0)
-		waiter.permit.Release()
+		waiter.refusedAfter(t, 0, ReasonDenied)
 	})
 }
 

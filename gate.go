@@ -15,20 +15,21 @@ type gate struct {
 
 // extra is the part of a gate that is rarely used.
 type extra struct {
-	rest     []bucket // of the rates after the first
-	windows  []window // by rate; nil when none is aligned
-	learned  *learned // nil under a policy that never learns
-	queue    queue
-	ahead    []int          // what the queued ask for, class by class: events by rate, then requests
-	timer    *time.Timer    // serves the next; the only timer a gate has
-	turn     time.Time      // when the turn of the next comes as far as known; zero: unknown
-	given    bool           // who had that turn is served, and those behind it are being served
-	blocked  Reason         // what the next waits for
-	expiring []*holding     // of permits that are given back by time
-	nextEnd  time.Duration  // the earliest of their ends, from Limiter.base
-	lows     []lows         // by rate, while a cost may be corrected; see refund.go
-	takes    uint64         // how many asks with a cost have been admitted
-	names    map[string]int // of the overflow gate: keys that wait or hold through it
+	rest      []bucket // of the rates after the first
+	windows   []window // by rate; nil when none is aligned
+	learned   *learned // nil under a policy that never learns
+	queue     queue
+	ahead     []int          // what the queued ask for, class by class: events by rate, then requests
+	timer     *time.Timer    // serves the next; the only timer a gate has
+	turn      time.Time      // when the turn of the next comes as far as known; zero: unknown
+	given     bool           // who had that turn is served, and those behind it are being served
+	blocked   Reason         // what the next waits for
+	expiring  []*holding     // of permits that are given back by time
+	nextEnd   time.Duration  // the earliest of their ends, from Limiter.base
+	lows      []lows         // by rate, while a cost may be corrected; see refund.go
+	takes     uint64         // how many asks with a cost have been admitted
+	names     map[string]int // of the overflow gate: keys that wait or hold through it
+	overrides uint32         // how often the key has got a limit of its own, or lost it
 }
 
 // wakeBatch is how many waiters are served in one hold of a lock, so that none is held long.
@@ -158,13 +159,13 @@ func (g *gate) look(now time.Time, d *demand) verdict {
 	}
 	var worst verdict
 	for i := range st.rations {
-		r := &st.rations[i]
-		if n := d.of(r.unitID); n > 0 {
+		if n := d.of(st.rations[i].unitID); n > 0 && i != st.strict {
 			if w := g.until(i, now, n); w > worst.wait {
 				worst = verdict{ReasonRate, int16(i), w}
 			}
 		}
 	}
+	worst = g.strictly(now, d, 0, worst)
 	if st.limit.InFlight > 0 {
 		if v := g.crowded(d.weight); v.reason != ReasonNone {
 			return v
@@ -172,6 +173,30 @@ func (g *gate) look(now time.Time, d *demand) verdict {
 	}
 	if v := g.pacing(now, d); v.wait > worst.wait {
 		return v
+	}
+	return worst
+}
+
+// strictly adds the rate whose turns or sparse windows do not wait for the others: the first of them that is open when all others have
+// room, behind so many events in thousandths.
+func (g *gate) strictly(now time.Time, d *demand, ahead int, worst verdict) verdict {
+	i := g.setting.strict
+	if i < 0 || worst.wait == never {
+		return worst
+	}
+	r := &g.setting.rations[i]
+	n := d.of(r.unitID)
+	if n == 0 {
+		return worst
+	}
+	var w time.Duration
+	if r.turn != nil {
+		w = r.turn.until(now, g.bucket(i), ahead/milli, worst.wait)
+	} else {
+		w = g.more.windows[i].until(now, int64(ahead/milli), int64(n), r.window, worst.wait)
+	}
+	if w > worst.wait {
+		return verdict{ReasonRate, int16(i), w}
 	}
 	return worst
 }
@@ -212,9 +237,9 @@ func (st *setting) refuses(d *demand) verdict {
 func (g *gate) until(i int, now time.Time, n int) time.Duration {
 	switch r := &g.setting.rations[i]; {
 	case r.window != nil:
-		return g.more.windows[i].until(now, 0, int64(n), r.window)
+		return g.more.windows[i].until(now, 0, int64(n), r.window, 0)
 	case r.turn != nil:
-		return r.turn.until(now, g.bucket(i), 0)
+		return r.turn.until(now, g.bucket(i), 0, 0)
 	}
 	return g.bucket(i).until(now, n*milli)
 }
@@ -260,7 +285,11 @@ func (g *gate) giveBack(now, taken time.Time, d *demand) {
 		if r.window != nil {
 			g.more.windows[i].giveBack(now, taken, int64(n), r.window)
 		} else {
-			g.bucket(i).refund(now, r.unspent(now, taken, n*milli))
+			back := r.unspent(now, taken, n*milli)
+			g.bucket(i).refund(now, back)
+			if g.more != nil && g.more.lows != nil {
+				g.more.lows[i].lower(0, float64(back))
+			}
 		}
 	}
 	if len(g.setting.laws) > 0 {

@@ -27,7 +27,6 @@ type Limiter struct {
 	clock   atomic.Uint32 // which clock an ask reads: one of the below
 	dry     atomic.Bool   // nobody is stopped
 	dryTold atomic.Int64  // when a dry run was last logged, from base
-	ownEras atomic.Uint32 // counts the settings of keys that have a limit of their own
 
 	mu      sync.Mutex // guards what follows; taken before any shard's lock
 	view    view
@@ -194,6 +193,9 @@ func (s *shard) find(key string, now time.Time) *gate {
 
 // admit is gate.admit, but takes back first what was held for too long.
 func (s *shard) admit(g *gate, now time.Time, d *demand) verdict {
+	if g.more != nil && len(g.more.expiring) > 0 {
+		s.reclaim(g, now) // or a hot key that is never short of slots would pile up what nobody releases
+	}
 	if !d.priced && g.admitAtOnce(now, d.weight) {
 		return verdict{}
 	}

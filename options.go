@@ -34,6 +34,7 @@ type options struct {
 	atLeastOne      bool
 	dryRun          bool
 	phase           int64 // which sparse windows are ours while no ordinal is known
+	wall            wallClock
 }
 
 // Defaults, where the zero value is not one. 65,536 keys take about 20 MB; 10,000 callers wait

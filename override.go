@@ -3,7 +3,6 @@ package quotient
 import (
 	"fmt"
 	"maps"
-	"math"
 	"strings"
 	"time"
 )
@@ -172,6 +171,7 @@ func (l *Limiter) place(key string, o *own) {
 	g := s.resident(key, now)
 	g.sync(s.setting)
 	g.settle(now, nil)
+	g.extra().overrides++ // nothing comes back of what was taken before
 	if o != nil {
 		st := o.beside(s.setting, g.setting)
 		st.at = now
@@ -181,7 +181,6 @@ func (l *Limiter) place(key string, o *own) {
 		st.at, st.reshaped = now, !sameShape(g.setting, &st)
 		g.apply(&st)
 		g.setting = s.setting
-		s.outdate(g)
 		if s.overflow != nil && s.overflow.more.names[key] > 0 { // it was denied meanwhile: nothing is out
 			s.lru.Remove(key)
 			s.last.gate = nil
@@ -189,18 +188,29 @@ func (l *Limiter) place(key string, o *own) {
 		}
 	}
 	s.weed(g)
+	if o != nil && o.limit.deny {
+		s.denyOverflowing(key)
+	}
 	s.serveAndUnlock(g)
 }
 
-// outdate sees to it that nothing comes back of what permits of the gate took: the limiter's limit is in force again, and has not been
-// all the time.
-func (s *shard) outdate(g *gate) {
-	for _, block := range s.permits.blocks {
-		for i := range block {
-			if h := &block[i]; h.gate == g {
-				h.era = math.MaxUint32
-			}
+// denyOverflowing refuses the callers of a key that wait in the overflow gate. It is entered and left with the lock held.
+func (s *shard) denyOverflowing(key string) {
+	g := s.overflow
+	if g == nil || g.more.names[key] == 0 {
+		return
+	}
+	var denied []*waiter
+	for w := g.more.queue.head; w != nil; w = w.next {
+		if w.key == key {
+			denied = append(denied, w)
 		}
+	}
+	for _, w := range denied {
+		s.refuse(g, w, verdict{ReasonDenied, ruleNone, never})
+	}
+	if g.waited() {
+		s.ask(g, s.now)
 	}
 }
 
@@ -226,7 +236,7 @@ func (o *own) beside(base, old *setting) *setting {
 		st.rations, st.laws = old.rations, old.laws // refused, but not forgotten
 	}
 	st.own, st.base, st.at, st.origin = o, base, base.at, base.origin
-	st.era = 1<<31 | o.l.ownEras.Add(1) // never that of a limiter's setting
+	st.era = base.era
 	st.reshaped = !sameShape(old, st)
 	return st
 }

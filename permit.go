@@ -26,15 +26,14 @@ type Permit struct {
 type holding struct {
 	s      *shard
 	gate   *gate
-	weight int    // of requests
-	gen    uint32 // odd while a permit holds this; it goes on counting, so that no two permits have the same
-	slots  int32  // in flight; 0 when they were not limited
-	place  int32  // in gate.more.expiring, while end is set
-	era    uint32 // of the setting that it was taken under
-	costs  [maxUnits]int
-	take   uint64        // of gate.more.takes, when there is a cost
-	extra  [maxUnits]int // of costs: what corrections have added
-	late   uint64        // of gate.more.takes, at the first of them
+	weight int           // of requests
+	gen    uint32        // odd while a permit holds this; it goes on counting, so that no two permits have the same
+	slots  int32         // in flight; 0 when they were not limited
+	place  int32         // in gate.more.expiring, while end is set
+	era    uint64        // of gate.era, under which asked and added were taken
+	costs  [maxUnits]int // as they were told last
+	asked  refundable    // by the ask
+	added  refundable    // by corrections
 	since  time.Duration // from Limiter.base
 	end    time.Duration // when it is given back by time; 0: never
 	key    string
@@ -146,16 +145,15 @@ func (s *shard) hold(g *gate, key string, d *demand, now time.Time) Permit {
 	if !g.setting.holds && !d.priced && !d.kept {
 		return Permit{}
 	}
-	if s.l.watches {
-		s.reclaim(g, now) // or a hot key that is never short of slots would pile up what nobody releases
-	}
 	h := s.takeHolding()
-	h.gate, h.weight, h.slots, h.era = g, d.weight, 0, g.setting.era
+	h.gate, h.weight, h.slots, h.era = g, d.weight, 0, g.era()
+	h.asked.n[0] = d.weight
 	if g.setting.limit.InFlight > 0 {
 		h.slots = int32(d.weight)
 	}
 	if d.priced {
-		h.costs, h.take = d.costs, g.more.takes
+		h.costs, h.asked.take = d.costs, g.more.takes
+		copy(h.asked.n[1:], d.costs[:])
 	}
 	if len(g.setting.laws) > 0 {
 		h.since = g.more.learned.latest // it has just been set to now
@@ -199,11 +197,11 @@ func (s *shard) free(h *holding) {
 	}
 	g.used -= h.slots
 	if g.held--; g.held == 0 && g.more != nil {
-		g.more.lows, g.more.takes = nil, 0
+		g.more.lows = nil
 	}
 	s.counts.inFlight -= int64(h.weight)
-	if none := ([maxUnits]int{}); h.take != 0 || h.late != 0 || h.costs != none {
-		h.costs, h.extra, h.take, h.late = none, none, 0, 0
+	if h.asked.take != 0 || h.added.take != 0 || h.costs != [maxUnits]int{} {
+		h.costs, h.asked, h.added = [maxUnits]int{}, refundable{}, refundable{}
 	}
 	if h.named {
 		if g == s.overflow {

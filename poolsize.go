@@ -288,7 +288,11 @@ const mostOpinions = 64
 
 // say takes note of p. It replaces smaller opinions, since a larger one outlasts them.
 func (d *damper) say(p Pool, now time.Time, holdDown time.Duration) {
+	silent := now.Sub(d.heard) >= holdDown
 	if d.heard = now; p == d.last {
+		if silent {
+			d.since = now // what was not said meanwhile may have been another replica's
+		}
 		return
 	}
 	if d.last.Replicas > p.Replicas {

@@ -298,7 +298,9 @@ func TestOrdinalBecomesFixed(t *testing.T) {
 			{0, Pool{Replicas: 3, Ordinal: 2}, true, 3},
 			{29, Pool{}, true, 3},
 			{1, Pool{}, false, 2}, // by now it may be another's
-			{0, Pool{Replicas: 3, Ordinal: 2}, true, 3},
+			{0, Pool{Replicas: 3, Ordinal: 2}, false, 2}, // and one word after a silence fixes nothing
+			{29, Pool{Replicas: 3, Ordinal: 2}, false, 2},
+			{1, Pool{Replicas: 3, Ordinal: 2}, true, 3},
 			{1, Pool{Replicas: 3, Ordinal: 3}, false, 2},
 			{29, Pool{Replicas: 3, Ordinal: 2}, false, 2}, // a change starts anew
 			{29, Pool{Replicas: 3, Ordinal: 2}, false, 2},
@@ -338,8 +340,10 @@ func TestOrdinalWhileThePoolShrinks(t *testing.T) {
 			if got := l.Pool(); got != want {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
-			time.Sleep(defaultHoldDown)
-			src.saysPool(Pool{Replicas: 2, Ordinal: 1, Fixed: fixed})
+			for range 2 {
+				time.Sleep(defaultHoldDown / 2)
+				src.saysPool(Pool{Replicas: 2, Ordinal: 1, Fixed: fixed})
+			}
 			synctest.Wait()
 			if got, want := l.Pool(), (Pool{Replicas: 2, Ordinal: 1, Fixed: true}); got != want {
 				t.Errorf("got %+v, want %+v", got, want)

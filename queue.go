@@ -14,6 +14,7 @@ type waiter struct {
 	stack      *[16]uintptr // of the caller, for LeakCheck
 	// From Limiter.base: when it was queued, could have been admitted, and was.
 	since, due, granted time.Duration
+	era                 uint64        // of the gate when it was admitted
 	was                 time.Duration // due, the first time, of who has lost a turn; 0: nobody has
 	lapses              time.Duration // likewise: who wakes later has lost the turn; 0: never
 	queued              bool

@@ -9,7 +9,8 @@ import (
 // What may be refunded. Had n events not been taken, the bucket would hold up to n more
 // now, but not what it would have lost by being full meanwhile. With the headroom (size less tokens) of each
 // instant, that is min(n, the least headroom since they were taken): the bucket is a
-// reflected process, and its reflection is what a refund must not bring back.
+// reflected process, and its reflection is what a refund must not bring back. A refund of k lowers the headroom of each instant since by
+// k, so that the same headroom is not given back twice. What was taken under another limit or pool is never refunded.
 
 // lows are the least headrooms of a bucket between takes: the suffix minima of its headroom, oldest and
 // lowest first. A gate has them while permits are out that may be corrected.
@@ -46,6 +47,24 @@ func (l lows) since(take uint64) float64 {
 	return math.Inf(1)
 }
 
+// lower takes a refund off all that was noted at a take or later. What is then no less than a later low is none.
+func (l *lows) lower(take uint64, refund float64) {
+	s := *l
+	for i := range s {
+		if s[i].take >= take {
+			s[i].room = max(0, s[i].room-refund)
+		}
+	}
+	kept := s[:0]
+	for _, v := range s {
+		for len(kept) > 0 && kept[len(kept)-1].room >= v.room {
+			kept = kept[:len(kept)-1]
+		}
+		kept = append(kept, v)
+	}
+	*l = kept
+}
+
 // headroom is what is missing to a full bucket.
 func (b *bucket) headroom(now time.Time) float64 {
 	return float64(b.lim.Burst()) - b.tokens(now)
@@ -69,50 +88,94 @@ func (g *gate) noteLow(i int, now time.Time) {
 	m.lows[i].note(m.takes, g.bucket(i).headroom(now))
 }
 
-// forgetLows starts anew under a setting: what was taken under another one is not given back.
+// forgetLows starts anew under a setting.
 func (g *gate) forgetLows(st *setting) {
-	if g.more == nil || g.more.lows == nil {
-		return
-	}
-	g.more.lows = make([]lows, len(st.rations))
-	for i := range g.more.lows {
-		g.more.lows[i].note(g.more.takes, 0)
+	if g.more != nil && g.more.lows != nil {
+		g.more.lows = make([]lows, len(st.rations))
 	}
 }
 
-// adjust takes n more events of unit u from rate i for the permit h, whether they are there or not, or gives
-// back -n, as far as they have not come back by themselves since they were taken.
-func (g *gate) adjust(i int, now time.Time, h *holding, u, n int) {
-	c := g.setting.rations[i].window
-	switch {
-	case c != nil && n > 0:
-		w := &g.more.windows[i]
-		w.roll(now, c)
-		w.used += int64(n)
-	case c != nil:
-		g.more.windows[i].giveBack(now, h.s.l.base.Add(h.since), int64(-n), c)
-	case n > 0:
+// era tells one limit and pool of the gate from another: while it stays, what was taken may be given back.
+func (g *gate) era() uint64 {
+	if g.more == nil {
+		return uint64(g.setting.era)
+	}
+	return uint64(g.more.overrides)<<32 | uint64(g.setting.era)
+}
+
+// refundable is what a permit has taken, and may still be given back: requests and events of each unit.
+type refundable struct {
+	take uint64 // of gate.more.takes
+	n    [1 + maxUnits]int
+}
+
+// current forgets what was taken under another limit or pool.
+func (h *holding) current(era uint64) {
+	if h.era != era {
+		h.era, h.asked, h.added = era, refundable{}, refundable{}
+	}
+}
+
+// charge takes n more events of a unit for the permit h, whether they are there or not.
+func (g *gate) charge(now time.Time, h *holding, id, n int) {
+	counted := false
+	for i := range g.setting.rations {
+		r := &g.setting.rations[i]
+		if r.unitID != id {
+			continue
+		}
+		counted = true
+		if r.window != nil {
+			w := &g.more.windows[i]
+			w.roll(now, r.window)
+			w.used += int64(n)
+			continue
+		}
 		g.noteLow(i, now)
 		g.bucket(i).owe(now, n*milli)
-	case n < 0:
-		g.noteLow(i, now)
-		late := min(-n, h.extra[u]) // what was taken last goes back first
-		back := g.refundable(i, h.late, late*milli)
-		g.bucket(i).refund(now, back)
-		g.bucket(i).refund(now, min(g.refundable(i, h.take, (-n-late)*milli), int(g.bucket(i).headroom(now))))
 	}
-	if n > 0 && h.late == 0 {
+	if !counted {
+		return
+	}
+	h.added.n[id] += n
+	if h.added.take == 0 {
 		g.countTake()
-		h.late = g.more.takes
+		h.added.take = g.more.takes
 	}
 }
 
-// refundable is how much of n thousandths may come back to rate i, that were taken by the take-th ask or later.
-func (g *gate) refundable(i int, take uint64, n int) int {
-	if g.more == nil || g.more.lows == nil || n <= 0 {
-		return 0
+// discharge gives back n events of a unit, as far as the permit h has taken them under the present limit and pool and they have
+// not come back by themselves. What was taken last goes back first.
+func (g *gate) discharge(now time.Time, h *holding, id, n int) {
+	late := min(n, h.added.n[id])
+	early := min(n-late, h.asked.n[id])
+	h.added.n[id] -= late
+	h.asked.n[id] -= early
+	for i := range g.setting.rations {
+		r := &g.setting.rations[i]
+		if r.unitID != id {
+			continue
+		}
+		if r.window != nil {
+			g.more.windows[i].giveBack(now, h.s.l.base.Add(h.since), int64(late+early), r.window)
+			continue
+		}
+		g.noteLow(i, now)
+		g.refund(i, now, h.added.take, late*milli)
+		g.refund(i, now, h.asked.take, early*milli)
 	}
-	return int(max(0, min(float64(n), g.more.lows[i].since(take))))
+}
+
+// refund gives back to rate i as much of n thousandths, taken by the take-th ask, as has not come back by itself.
+func (g *gate) refund(i int, now time.Time, take uint64, n int) {
+	if n <= 0 || g.more == nil || g.more.lows == nil {
+		return
+	}
+	l := &g.more.lows[i]
+	if back := int(max(0, min(float64(n), l.since(take)))); back > 0 {
+		g.bucket(i).refund(now, back)
+		l.lower(take, float64(back))
+	}
 }
 
 // unspent is how much of n thousandths may come back of an ask that was admitted a moment ago and given
@@ -143,14 +206,14 @@ func (s *shard) correct(p Permit, unit string, used int) error {
 	g, now := h.gate, s.tick(s.l.now())
 	g.sync(s.setting)
 	g.settle(now, nil)
-	for i := range g.setting.rations {
-		if g.setting.rations[i].unitID == u+1 {
-			g.adjust(i, now, h, u, used-h.costs[u])
-		}
+	h.current(g.era())
+	more := used - h.costs[u]
+	if h.costs[u] = used; more > 0 {
+		g.charge(now, h, u+1, more)
+	} else if more < 0 {
+		g.discharge(now, h, u+1, -more)
 	}
-	g.repace(now, u+1, used-h.costs[u])
-	h.extra[u] = max(0, h.extra[u]+used-h.costs[u])
-	h.costs[u] = used
+	g.repace(now, u+1, more)
 	s.serveAndUnlock(g)
 	return nil
 }
@@ -170,14 +233,16 @@ func (s *shard) giveBackAndUnlock(p Permit, used int) error {
 	g, now := h.gate, s.tick(s.l.now())
 	g.sync(s.setting)
 	g.settle(now, nil)
-	back := demand{weight: h.weight - used}
-	if back.weight > 0 && h.era == g.setting.era {
-		g.giveBack(now, s.l.base.Add(h.since), &back)
+	h.current(g.era())
+	back := h.weight - used
+	if d := (demand{weight: min(back, h.asked.n[0])}); d.weight > 0 {
+		g.giveBack(now, s.l.base.Add(h.since), &d)
+		h.asked.n[0] -= d.weight
 	}
-	slots := int32(min(back.weight, int(h.slots)))
+	slots := int32(min(back, int(h.slots)))
 	h.weight, h.slots = used, h.slots-slots
 	g.used -= slots
-	s.counts.inFlight -= int64(back.weight)
+	s.counts.inFlight -= int64(back)
 	s.serveAndUnlock(g)
 	return nil
 }

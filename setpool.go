@@ -51,7 +51,7 @@ func (l *Limiter) word(p Pool, ttl time.Duration) error {
 	}
 	old := l.enforce(v, "set")
 	l.mu.Unlock()
-	l.tellPool(old, p, "set")
+	l.tellPool(old, v, "set")
 	return nil
 }
 
@@ -75,20 +75,21 @@ func (l *Limiter) wordEnds(until time.Time) {
 	v, source := l.below.view, l.below.source
 	old := l.enforce(v, source)
 	l.mu.Unlock()
-	l.tellPool(old, v.pool, source)
+	l.tellPool(old, v, source)
 }
 
 // hint puts in force what a source says, or what is configured, unless an operator's word is to hold against it.
 func (l *Limiter) hint(p Pool, source string) {
 	l.mu.Lock()
-	l.below.view, l.below.source = view{pool: p, sized: l.options.sized || source != "configured"}, source
+	v := view{pool: p, sized: l.options.sized || source != "configured"}
+	l.below.view, l.below.source = v, source
 	if !l.below.until.IsZero() {
 		l.mu.Unlock()
 		return
 	}
-	old := l.enforce(l.below.view, source)
+	old := l.enforce(v, source)
 	l.mu.Unlock()
-	l.tellPool(old, p, source)
+	l.tellPool(old, v, source)
 }
 
 // enforce puts a view of the pool in force, and returns the one before. Call with l.mu held.
@@ -102,8 +103,11 @@ func (l *Limiter) enforce(v view, source string) (old view) {
 }
 
 // tellPool logs a change, without a lock: a handler may ask for Stats.
-func (l *Limiter) tellPool(old view, p Pool, source string) {
-	if p != old.pool || old.shut {
-		l.log.Info("pool changed", "old", old.pool, "new", p, "source", source)
+func (l *Limiter) tellPool(old, v view, source string) {
+	if v.shut {
+		source = "awaited"
+	}
+	if v.pool != old.pool || v.shut != old.shut {
+		l.log.Info("pool changed", "old", old.pool, "new", v.pool, "source", source)
 	}
 }

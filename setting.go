@@ -37,6 +37,7 @@ type setting struct {
 	fast      int          // the most events that one token bucket of requests decides on, with slots and laws; 0: look further
 	holds     bool         // every permit has something to give back or to learn from
 	slotsOnly bool         // slots alone decide
+	strict    int          // the rate whose turns, or whose sparse windows, are waited for when the others have room; -1: none
 	shut      bool         // nothing is admitted: the pool is awaited
 	era       uint32       // counts the settings
 	view      view         // of the pool that it was worked out for
@@ -78,6 +79,7 @@ func (o *options) resolve(limit Limit, v view, units []string) *setting {
 		st.rations = append(st.rations, o.ration(r, i, divisor, units))
 	}
 	st.oneTurn()
+	st.meet()
 	st.slots = o.slots(limit.InFlight, divisor)
 	o.govern(st, v.pool, v.sized)
 	if !st.shut && st.simple() && st.rations[0].fullIn() < longWait {
@@ -86,6 +88,28 @@ func (o *options) resolve(limit Limit, v view, units []string) *setting {
 	st.holds = limit.InFlight > 0 || len(st.laws) > 0
 	st.slotsOnly = !st.shut && len(st.rations) == 0 && len(st.laws) == 0 && limit.InFlight > 0 && !limit.deny
 	return st
+}
+
+// meet sees to it that the windows of several rates come to be open at one instant. Those of two sparse rates never might: so of the
+// sparse ones only that with the longest period is strict, and the others keep the event of a window of theirs until it is used.
+func (st *setting) meet() {
+	st.strict = -1
+	for i := range st.rations {
+		c := st.rations[i].window
+		if st.rations[i].turn != nil {
+			st.strict = i // then there are no windows
+		}
+		if c == nil || !c.sparse() {
+			continue
+		}
+		c.keeps = true
+		if st.strict < 0 || c.per > st.rations[st.strict].window.per {
+			st.strict = i
+		}
+	}
+	if st.strict >= 0 && st.rations[st.strict].window != nil {
+		st.rations[st.strict].window.keeps = false
+	}
 }
 
 // bounding is the pool that limits are divided by: under CeilingLimit only laws hear of the true one.
@@ -107,12 +131,12 @@ func (o *options) ration(r Rate, i int, pool Pool, units []string) ration {
 		grace:     graceOf(r),
 	}
 	if r.Burst == 1 && !r.NoTurns && !o.learns {
-		x.turn = turnOf(r, pool)
+		x.turn = o.turnOf(r, pool)
 	}
 	if r.Aligned {
 		x.window = &schedule{
 			per: int64(r.Per), events: uint64(thousandths(r.Events)),
-			replicas: uint64(pool.Replicas), ordinal: uint64(pool.Ordinal), phase: o.phase,
+			replicas: uint64(pool.Replicas), ordinal: uint64(pool.Ordinal), phase: o.phase, clock: o.wall,
 		}
 	}
 	return x

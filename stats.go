@@ -10,7 +10,7 @@ import (
 type counters struct {
 	admitted, waited, cancelled, evicted, overflowed uint64
 	doubleReleases, reclaimed, throttled             uint64
-	expired                                          uint64
+	expired, fired                                   uint64
 	refused, dryRun                                  [numReasons]uint64
 	inFlight                                         int64
 }

@@ -137,7 +137,7 @@ func (l *Limiter) AppendQuotas(dst []Quota, key string) []Quota {
 		q.Left, q.Reset = g.left(i, now)
 		q.Left = max(0, float64(int64(q.Left)))
 		if t := st.rations[i].turn; t != nil {
-			if w := t.until(now, g.bucket(i), 0); w > 0 {
+			if w := t.until(now, g.bucket(i), 0, 0); w > 0 {
 				q.Left, q.Reset = 0, max(q.Reset, w)
 			}
 		}

@@ -13,6 +13,7 @@ type turn struct {
 	start int64   // ns from the begin of a cycle, counted from the Unix epoch, to this replica's turn
 	open  int64   // ns that a turn lasts
 	early float64 // thousandths of an event that the bucket may be short of: what fills in while a turn is open
+	clock wallClock
 }
 
 // turnPart is the part of the interval that a turn lasts: who wakes up late does not come too close to the next replica.
@@ -23,7 +24,7 @@ const turnPart = 0.1
 const leastTurn = 50 * time.Millisecond
 
 // turnOf is the turn of a replica under a paced rate, or nil where there is none to take.
-func turnOf(r Rate, p Pool) *turn {
+func (o *options) turnOf(r Rate, p Pool) *turn {
 	interval := float64(r.Per) / r.Events
 	cycle := math.Ceil(interval * float64(p.Replicas))
 	if p.Ordinal == 0 || p.Replicas == 1 || interval < float64(leastTurn) || cycle > float64(longWait)/2 {
@@ -31,7 +32,7 @@ func turnOf(r Rate, p Pool) *turn {
 	}
 	return &turn{
 		cycle: int64(cycle), start: int64(interval * float64(p.Ordinal-1)),
-		open: int64(interval * turnPart), early: turnPart * milli / float64(p.Replicas),
+		open: int64(interval * turnPart), early: turnPart * milli / float64(p.Replicas), clock: o.wall,
 	}
 }
 
@@ -54,15 +55,16 @@ func (st *setting) oneTurn() {
 	}
 }
 
-// until is how long it takes until this replica's turn in which the bucket has an event, behind so many others; 0 when it is now.
+// until is how long it takes until this replica's turn in which the bucket has an event, behind so many others and from an
+// instant on that is so far away; 0 when it is now.
 // An event at the end of one turn and one at the begin of the next are closer than the interval of the
 // bucket, which is therefore allowed to be a little short.
-func (t *turn) until(now time.Time, b *bucket, ahead int) time.Duration {
-	d := b.untilHas(now, milli-t.early)
+func (t *turn) until(now time.Time, b *bucket, ahead int, from time.Duration) time.Duration {
+	d := max(from, b.untilHas(now, milli-t.early))
 	if d > longWait || int64(ahead) > math.MaxInt64/4/t.cycle {
 		return never
 	}
-	at := now.Add(d).UnixNano() - t.start
+	at := t.clock.at(now.Add(d)) - t.start
 	late := at - floorDiv(at, t.cycle)*t.cycle
 	switch {
 	case late > t.open:

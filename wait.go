@@ -233,7 +233,7 @@ func (s *shard) rest(g *gate) {
 		m.timer.Stop()
 	}
 	m.timer, m.ahead, m.turn, m.given = nil, nil, time.Time{}, false
-	if m.rest == nil && m.windows == nil && m.learned == nil && len(m.expiring) == 0 && m.names == nil && m.lows == nil {
+	if m.rest == nil && m.windows == nil && m.learned == nil && len(m.expiring) == 0 && m.names == nil && m.lows == nil && m.overrides == 0 {
 		g.more = nil
 	}
 }
@@ -270,7 +270,7 @@ func (s *shard) serve(g *gate, now time.Time) bool {
 
 func (s *shard) grant(g *gate, w *waiter, now time.Time) {
 	w.due, w.granted = s.dueAt(g, w, now), now.Sub(s.l.base)
-	w.lapses = g.setting.lapse(w)
+	w.lapses, w.era = g.setting.lapse(w), g.era()
 	g.more.given = true
 	w.permit = s.hold(g, w.key, &w.d, now)
 	if h := w.permit.h; h != nil && w.stack != nil {
@@ -314,7 +314,7 @@ func (s *shard) arm(g *gate, now time.Time) {
 	if m.learned != nil && m.learned.due != 0 {
 		sooner(s.l.base.Add(m.learned.due)) // the rates change then
 	}
-	if m.learned != nil {
+	if m.learned != nil && !g.setting.shut { // else no law is asked
 		if at := m.learned.outdated(); at != 0 {
 			sooner(s.l.base.Add(at))
 		}
@@ -337,6 +337,7 @@ func (s *shard) arm(g *gate, now time.Time) {
 // fire is the timer's call.
 func (s *shard) fire(g *gate) {
 	s.mu.Lock()
+	s.counts.fired++
 	s.serveAndUnlock(g)
 }
 
@@ -380,7 +381,9 @@ func (s *shard) undo(g *gate, w *waiter) {
 	now := s.tick(s.l.now())
 	g.sync(s.setting)
 	g.settle(now, nil)
-	g.giveBack(now, s.l.base.Add(w.granted), &w.d)
+	if w.era == g.era() { // else it was taken under another limit or pool
+		g.giveBack(now, s.l.base.Add(w.granted), &w.d)
+	}
 	if h := w.permit.h; h != nil && h.gen == w.permit.gen {
 		s.free(h)
 	}

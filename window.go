@@ -14,12 +14,22 @@ type schedule struct {
 	replicas uint64
 	ordinal  uint64 // 1..replicas; 0 unknown
 	phase    int64  // without an ordinal, which of the sparse windows are ours
+	keeps    bool   // an event that a sparse window allows stays until it is used; see setting.meet
+	clock    wallClock
 }
 
-// index is the number of the window at a wall-clock time, counted from the Unix epoch.
-func (c *schedule) index(wall int64) int64 {
-	return floorDiv(wall, c.per)
+// wallClock is the wall-clock time of an instant, in nanoseconds since the Unix epoch. It is nil but in tests of clock steps.
+type wallClock func(time.Time) int64
+
+func (w wallClock) at(now time.Time) int64 {
+	if w == nil {
+		return now.UnixNano()
+	}
+	return w(now)
 }
+
+// index is the number of the window at an instant, counted from the Unix epoch.
+func (c *schedule) index(now time.Time) int64 { return floorDiv(c.clock.at(now), c.per) }
 
 // quota is the number of whole events that this replica may do in window k.
 //
@@ -73,10 +83,12 @@ func (c *schedule) every() int64 {
 	return int64((milli*c.replicas + c.events - 1) / c.events)
 }
 
+// sparse reports whether some windows allow this replica nothing.
+func (c *schedule) sparse() bool { return c.events < milli*c.replicas }
+
 // left is how long the window in which now lies still lasts.
 func (c *schedule) left(now time.Time) time.Duration {
-	at := now.UnixNano()
-	return time.Duration((c.index(at)+1)*c.per - at)
+	return time.Duration((c.index(now)+1)*c.per - c.clock.at(now))
 }
 
 func floorDiv(a, b int64) int64 {
@@ -89,9 +101,9 @@ func floorDiv(a, b int64) int64 {
 
 // window counts the events of one key in the present window of an aligned rate.
 //
-// It follows the wall clock, but its index never falls: after a step back it opens one
-// window each period by the monotonic clock until the wall has caught up. A step forward
-// opens one window, however far it was.
+// It follows the wall clock, and a step of it opens one window at most. A step forward opens the window that it leads to. After
+// a step back a window that is in use goes on until its period has passed by the monotonic clock, and then the one by the wall
+// follows: a sparse window's quota is not there again in each period until the wall has caught up.
 type window struct {
 	index  int64
 	quota  int64
@@ -101,39 +113,50 @@ type window struct {
 
 // openWindow is a fresh window.
 func openWindow(now time.Time, c *schedule) window {
-	k := c.index(now.UnixNano())
+	k := c.index(now)
 	return window{index: k, quota: c.quota(k), opened: now}
 }
 
-// roll opens the window that now lies in, if it is a new one.
+// roll opens the window that now lies in, if it is another one.
 func (w *window) roll(now time.Time, c *schedule) {
-	k := c.index(now.UnixNano())
-	passed := k - w.index
-	switch {
-	case passed > 0:
-	case k < w.index && now.Sub(w.opened) >= time.Duration(c.per):
-		passed, k = 1, w.index
-	default:
+	k := c.index(now)
+	if k == w.index || k < w.index && w.used > 0 && now.Sub(w.opened) < time.Duration(c.per) {
 		return
 	}
-	owed := max(0, w.used-w.quota)
-	if owed > 0 && passed > 1 {
-		owed -= int64(min(float64(owed), c.sum(w.index+1, k)))
+	owed, spare := w.carry(now, k, c)
+	quota := c.quota(k)
+	if c.keeps && spare {
+		quota = max(quota, 1)
 	}
-	w.index, w.quota, w.used, w.opened = k, c.quota(k), owed, now
+	w.index, w.quota, w.used, w.opened = k, quota, owed, now
 }
 
-// until is how long until the windows have room for n events behind ahead others; 0 when the
+// carry is what is taken over into window k: what was used above the quotas of the windows before it, or whether they have left an
+// event. Of windows that a step of the clock has skipped no more count than time has passed for.
+func (w *window) carry(now time.Time, k int64, c *schedule) (owed int64, spare bool) {
+	skipped := min(max(0, k-w.index-1), int64(now.Sub(w.opened)/time.Duration(c.per)))
+	if w.used == w.quota && skipped == 0 {
+		return 0, false
+	}
+	left := float64(w.quota - w.used)
+	if skipped > 0 {
+		left += c.sum(k-skipped, k)
+	}
+	return int64(max(0, -left)), left >= 1
+}
+
+// until is how long until the windows have room for n events behind ahead others, from an instant on that is so far away; 0 when the
 // present one has. An ask above the quota of a fresh window is let in and then owes.
-func (w *window) until(now time.Time, ahead, n int64, c *schedule) time.Duration {
+func (w *window) until(now time.Time, ahead, n int64, c *schedule, from time.Duration) time.Duration {
 	w.roll(now, c)
-	if fits(w.used+ahead, n, w.quota) {
-		return 0
+	k := c.index(now)
+	j := c.index(now.Add(from)) - k
+	if j == 0 && fits(w.used+ahead, n, w.quota) {
+		return from
 	}
 	const looked = 64 // windows; beyond them the caller asks again when they have passed
-	k := c.index(now.UnixNano())
 	owed := float64(w.used+ahead) - float64(w.quota)
-	j := 1 + int64(min(max(0, owed/c.mean()-2), math.MaxInt32))
+	j = max(j, 1+int64(min(max(0, owed/c.mean()-2), math.MaxInt32)))
 	owed = max(0, owed-c.sum(k+1, k+j))
 	for range looked {
 		q := c.quota(k + j)
@@ -143,7 +166,7 @@ func (w *window) until(now time.Time, ahead, n int64, c *schedule) time.Duration
 		owed = max(0, owed-float64(q))
 		j++
 	}
-	return c.startsIn(now, k, j)
+	return max(from, c.startsIn(now, k, j))
 }
 
 // fits tells whether a window of the quota has room for n more events.
@@ -156,7 +179,7 @@ func (c *schedule) startsIn(now time.Time, k, ahead int64) time.Duration {
 	if ahead > math.MaxInt64/c.per {
 		return never
 	}
-	d := ahead*c.per - (now.UnixNano() - k*c.per)
+	d := ahead*c.per - (c.clock.at(now) - k*c.per)
 	return time.Duration(max(d, 1))
 }
 
@@ -172,7 +195,7 @@ func (w *window) giveBack(now, taken time.Time, n int64, c *schedule) {
 // grew because the pool shrank counts from the next window on, since those who left have
 // used their part of this one.
 func (w *window) reset(now time.Time, old, c *schedule) {
-	k := c.index(now.UnixNano())
+	k := c.index(now)
 	q := c.quota(k)
 	if c.events > old.events { // the limit, then, and not the pool
 		w.quota += max(0, q-old.quota(k))

@@ -162,7 +162,7 @@ func opened(now time.Time, c *schedule) *window {
 
 // uses takes n events at an instant, and tells whether the window had room for them.
 func (w *window) uses(now time.Time, n int64, c *schedule) bool {
-	if w.until(now, 0, n, c) > 0 {
+	if w.until(now, 0, n, c, 0) > 0 {
 		return false
 	}
 	w.used += n
@@ -223,22 +223,60 @@ func TestClockThatSwingsOpensNoWindows(t *testing.T) {
 	}
 }
 
-// After a step back one window opens each period until the wall has caught up.
+// After a step back one window opens each period, and it is the one by the wall clock.
 func TestClockThatWasAheadGoesOn(t *testing.T) {
 	start := time.Now()
 	w := opened(start, fiveASecond)
 	for i := range 60 {
 		now := stepped(start.Add(time.Duration(i)*time.Second), -time.Hour)
-		index := w.index
 		if !w.uses(now, 5, fiveASecond) {
 			t.Errorf("second %d: no window opened", i)
 		}
 		if w.uses(now, 1, fiveASecond) {
 			t.Errorf("second %d: a second window opened", i)
 		}
-		if w.index < index {
-			t.Errorf("the index fell from %d to %d", index, w.index)
+		if want := fiveASecond.index(now); w.index != want {
+			t.Errorf("second %d: window %d, want %d", i, w.index, want)
 		}
+	}
+}
+
+// Bound 11: a step back by an hour does not repeat the quota of a sparse window in each period until the wall has caught up.
+func TestSparseWindowAfterAStepBack(t *testing.T) {
+	oneOfSixty := &schedule{per: int64(time.Minute), events: 1000, replicas: 60, ordinal: 1}
+	for _, late := range []time.Duration{0, time.Minute, 10 * time.Minute, 59 * time.Minute} {
+		start := time.Now()
+		for oneOfSixty.quota(oneOfSixty.index(start)) == 0 {
+			start = start.Add(time.Minute)
+		}
+		w, n := opened(start, oneOfSixty), 0
+		for i := range 60 {
+			now := start.Add(time.Duration(i) * time.Minute)
+			if now.Sub(start) > late {
+				now = stepped(now, -time.Hour)
+			}
+			for w.uses(now, 1, oneOfSixty) {
+				n++
+			}
+		}
+		if n > 2 {
+			t.Errorf("a step of an hour back after %v: %d events in an hour, want at most 2", late, n)
+		}
+	}
+}
+
+// A step forward repays no debt: only windows that time has passed for do.
+func TestStepForwardRepaysNothing(t *testing.T) {
+	start := time.Now()
+	w := opened(start, fiveASecond)
+	if !w.uses(start, 50, fiveASecond) {
+		t.Fatal("a large ask does not fit a fresh window")
+	}
+	if w.uses(stepped(start, time.Hour), 1, fiveASecond) {
+		t.Error("the debt of nine windows was repaid by a step")
+	}
+	if !w.uses(stepped(start.Add(11*time.Second), time.Hour), 1, fiveASecond) {
+		t.Error("the debt of nine windows was not repaid in eleven")
 	}
 }
 
@@ -366,7 +404,7 @@ func TestFirstAlignedRateReadsTheWallClock(t *testing.T) {
 		r := Rate{Name: "w", Events: 5, Per: 10 * time.Hour, Aligned: true}
 		setLimit(t, l, rated(r))
 		g := l.shard("k").untouched
-		want := g.setting.rations[0].window.index(time.Now().UnixNano())
+		want := g.setting.rations[0].window.index(time.Now())
 		if got := g.more.windows[0].index; got < want-1 || got > want+1 {
 			t.Errorf("the clock was wrong by %v at the start: the window is %d, and it is %d now", step, got, want)
 		}

@@ -1,0 +1,54 @@
+package quotient
+
+import "time"
+
+// What TestPropertyEverything, which stands outside the package, needs to see or to set of it.
+
+// WithPhase fixes which sparse windows are a replica's own while it knows no ordinal.
+func WithPhase(phase int64) Option {
+	return func(o *options) error { o.phase = phase; return nil }
+}
+
+// WithWallClock sets the wall clock of a limiter, and nothing else of its time.
+func WithWallClock(wall func(time.Time) int64) Option {
+	return func(o *options) error { o.wall = wall; return nil }
+}
+
+// IsDry reports whether only a dry run has admitted the permit.
+func IsDry(p Permit) bool { return p == dryPermit }
+
+// IsKept reports whether the permit is remembered until it is released.
+func IsKept(p Permit) bool { return p.h != nil }
+
+// Counted is what a limiter has counted, read without giving back what was held for too long, as Stats does.
+type Counted struct{ Fired, Overflowed, Expired, Dry uint64 }
+
+// CountsOf returns what a limiter has counted.
+func CountsOf(l *Limiter) (n Counted) {
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		n.Fired += s.counts.fired
+		n.Overflowed += s.counts.overflowed
+		n.Expired += s.counts.expired
+		for _, d := range s.counts.dryRun {
+			n.Dry += d
+		}
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// Awaits reports whether nothing is admitted because the pool is not known.
+func Awaits(l *Limiter) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.view.shut
+}
+
+// IsOut reports whether the permit was neither released nor given back by time.
+func IsOut(p Permit) bool {
+	p.h.s.mu.Lock()
+	defer p.h.s.mu.Unlock()
+	return p.h.gen == p.gen
+}
