@@ -1,0 +1,374 @@
+package quotient_test
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+// The judge's own reading of what is promised: a replica's share of a limit, buckets and windows, written down from docs/bounds.md
+// without a line of the library. A model replays the history of one key on one replica. There are two for each key: one counts
+// what was taken less what was given back, dated at its taking, and so has at least as much left as the limiter may have; the
+// other counts all that was ever taken, and so has at most as much left as the limiter must have.
+
+// units are what is counted: requests, and two more.
+var units = []string{"", "tok", "row"}
+
+type amounts [3]float64
+
+// close is how far a decision may be beside the model: buckets count thousandths of events.
+const slack = 0.003
+
+// ruleLevel is one rate of a key on a replica, and what is left of it.
+type ruleLevel struct {
+	rate      quotient.Rate
+	name      string
+	n         float64 // replicas that it is divided by
+	ordinal   int
+	perSecond float64
+	size      float64 // of the bucket
+	tokens    float64
+	raw       float64 // tokens, had the bucket no size since something was taken last
+	index     int64 // of the window
+	quota     float64
+	used      float64
+	keeps     bool    // of an event that was not used
+	loose     float64 // what a turn may be early by
+}
+
+// model is one key on one replica.
+type model struct {
+	generous bool // it counts what was given back as never taken
+	joins    bool
+	learns   bool // under the ceiling of the whole limit
+	phase    int64
+	at       time.Time
+	base     quotient.Limit
+	own      *quotient.Limit
+	pool     quotient.Pool
+	awaiting bool
+	step     time.Duration
+	rules    []ruleLevel
+}
+
+// item is one entry of a key's history: a change, or something taken.
+type item struct {
+	at       time.Time
+	base     *quotient.Limit
+	setsOwn  bool
+	own      *quotient.Limit
+	pool     *quotient.Pool
+	awaiting bool
+	step     *time.Duration
+	took     *taking
+}
+
+// taking is one admission, or one correction upwards. Net falls when something is given back.
+type taking struct {
+	at         time.Time
+	net, gross amounts
+}
+
+// play brings the model to an entry of the history, and over it.
+func (m *model) play(it item) {
+	m.advance(it.at)
+	switch {
+	case it.took != nil:
+		m.take(it.took)
+		return
+	case it.step != nil:
+		m.stepClock(*it.step)
+		return
+	case it.base != nil:
+		m.base = *it.base
+	case it.setsOwn:
+		m.own = it.own
+	case it.pool != nil:
+		m.pool, m.awaiting = *it.pool, it.awaiting
+	}
+	m.resolve()
+}
+
+func (m *model) take(t *taking) {
+	n := t.gross
+	if m.generous {
+		n = t.net
+	}
+	for i := range m.rules {
+		r := &m.rules[i]
+		if r.rate.Aligned {
+			r.used += n[unitIndex(r.rate.Unit)]
+		} else {
+			r.tokens -= n[unitIndex(r.rate.Unit)]
+			r.raw = r.tokens
+		}
+	}
+}
+
+func unitIndex(unit string) int { return slices.Index(units, unit) }
+
+// limit is what holds for the key.
+func (m *model) limit() quotient.Limit {
+	if m.own != nil {
+		return *m.own
+	}
+	return m.base
+}
+
+// resolve puts the key under its limit and pool as they are now. Under Deny the rules stay as they were.
+func (m *model) resolve() {
+	limit := m.limit()
+	if limit.Denies() {
+		return
+	}
+	old := m.rules
+	m.rules = nil
+	for i, rate := range limit.Rates {
+		r := m.share(rate, i)
+		j := slices.IndexFunc(old, func(o ruleLevel) bool { return o.same(&r) })
+		switch {
+		case j >= 0 && rate.Aligned:
+			r.keepWindow(&old[j], m)
+		case j >= 0:
+			r.tokens = min(old[j].tokens, r.size)
+		default:
+			m.start(&r, old)
+		}
+		r.raw = r.tokens
+		m.rules = append(m.rules, r)
+	}
+	m.keep()
+}
+
+// keep says which windows keep an event that was not used: of the rates with less than one event a window all but that with the
+// longest period, so that there is an instant at which all have room.
+func (m *model) keep() {
+	strict := -1
+	for i := range m.rules {
+		r := &m.rules[i]
+		if r.keeps = r.rate.Aligned && r.rate.Events < r.n; r.keeps && (strict < 0 || r.rate.Per > m.rules[strict].rate.Per) {
+			strict = i
+		}
+	}
+	if strict >= 0 {
+		m.rules[strict].keeps = false
+	}
+}
+
+// share is a rate's part of this replica.
+func (m *model) share(rate quotient.Rate, i int) ruleLevel {
+	n, ordinal := float64(m.pool.Replicas), m.pool.Ordinal
+	if m.learns {
+		n, ordinal = 1, 0
+	}
+	if m.awaiting {
+		n, ordinal = 1e6, 0
+	}
+	r := ruleLevel{rate: rate, name: rate.Name, n: n, ordinal: ordinal}
+	if r.name == "" {
+		r.name = "rate " + string(rune('1'+i))
+	}
+	perSecond := rate.Events / rate.Per.Seconds()
+	burst := float64(rate.Burst)
+	if rate.Burst == 0 {
+		burst = max(1, perSecond)
+	}
+	r.perSecond, r.size = perSecond/n, max(1, burst/n)
+	if !m.generous {
+		r.size = max(1, math.Floor(burst/n*1000)/1000)
+	}
+	if rate.Burst == 1 && !rate.NoTurns && ordinal > 0 && n > 1 {
+		r.loose = 0.1
+	}
+	return r
+}
+
+// same reports whether two rules are one, so that its state stays.
+func (r *ruleLevel) same(o *ruleLevel) bool {
+	return r.name == o.name && r.rate.Unit == o.rate.Unit && r.rate.Aligned == o.rate.Aligned && (!r.rate.Aligned || r.rate.Per == o.rate.Per)
+}
+
+// start is how a new rule starts: with the least that the rules of its unit would still let through, full where they are full, and
+// empty on a replica that joins and has not counted the unit so far.
+func (m *model) start(r *ruleLevel, old []ruleLevel) {
+	left, counted, used := math.Inf(1), false, false
+	for i := range old {
+		o := &old[i]
+		if o.rate.Unit != r.rate.Unit {
+			continue
+		}
+		counted = true
+		if o.rate.Aligned {
+			left, used = min(left, o.quota-o.used), used || o.used > 0
+			continue
+		}
+		full := o.size
+		if m.generous {
+			full -= 2e-6
+		}
+		left, used = min(left, o.tokens+1e-6), used || o.tokens < full
+	}
+	empty := m.joins && !counted
+	if r.rate.Aligned {
+		r.index = m.windowAt(r)
+		r.quota = r.quotaOf(r.index, m.phase)
+		switch {
+		case used:
+			r.used = max(0, r.quota-math.Floor(left+1e-9))
+		case empty:
+			r.quota = 0
+		}
+		return
+	}
+	switch {
+	case used:
+		r.tokens = min(r.size, left)
+	case !empty:
+		r.tokens = r.size
+	}
+}
+
+// keepWindow carries a window over a change: what the limit has gained counts at once, a share that has grown because the pool
+// shrank from the next window on.
+func (r *ruleLevel) keepWindow(o *ruleLevel, m *model) {
+	r.index, r.used, r.quota = o.index, o.used, o.quota
+	k := m.windowAt(r)
+	q := r.quotaOf(k, m.phase)
+	if r.rate.Events > o.rate.Events {
+		r.quota += max(0, q-o.quotaOf(k, m.phase))
+	} else {
+		r.quota = min(r.quota, q)
+	}
+}
+
+// quotaOf is what a replica may do in a window: with an ordinal fractions carry over, so that the fleet's total is exact; without one they
+// are rounded down, but one in so many windows is the least.
+func (r *ruleLevel) quotaOf(k, phase int64) float64 {
+	e, n := int64(math.Round(r.rate.Events*1000)), int64(r.n)
+	if r.ordinal > 0 {
+		upTo := func(k int64) int64 { return floor(k*e+int64(r.ordinal-1)*1000, n*1000) }
+		return float64(upTo(k+1) - upTo(k))
+	}
+	if q := e / (1000 * n); q > 0 {
+		return float64(q)
+	}
+	every := (1000*n + e - 1) / e
+	if floor(k+phase, every)*every == k+phase {
+		return 1
+	}
+	return 0
+}
+
+func floor(a, b int64) int64 {
+	q := a / b
+	if a%b != 0 && (a < 0) != (b < 0) {
+		q--
+	}
+	return q
+}
+
+func (m *model) windowAt(r *ruleLevel) int64 {
+	return floor(m.at.UnixNano()+int64(m.step), int64(r.rate.Per))
+}
+
+// advance lets time pass: buckets fill, windows open and repay what is owed.
+func (m *model) advance(to time.Time) {
+	passed := to.Sub(m.at).Seconds()
+	m.at = to
+	for i := range m.rules {
+		r := &m.rules[i]
+		if !r.rate.Aligned {
+			r.raw += passed * r.perSecond
+			r.tokens = min(r.size, r.tokens+passed*r.perSecond)
+			continue
+		}
+		k := m.windowAt(r)
+		if k-r.index > 10_000 { // all is repaid by then
+			r.used, r.quota, r.index = 0, 1, k-10
+		}
+		for r.index < k {
+			r.open(r.index+1, m.phase)
+		}
+	}
+}
+
+// open opens a window. What is owed is taken over, and where a window keeps what it allows an event that was not used.
+func (r *ruleLevel) open(k, phase int64) {
+	left := r.quota - r.used
+	r.index, r.used, r.quota = k, max(0, -left), r.quotaOf(k, phase)
+	if r.keeps && left >= 1 {
+		r.quota = max(r.quota, 1)
+	}
+}
+
+// stepClock sets the wall clock. A step opens one window at most, which repays no debt.
+func (m *model) stepClock(offset time.Duration) {
+	m.step = offset
+	for i := range m.rules {
+		r := &m.rules[i]
+		if !r.rate.Aligned {
+			continue
+		}
+		if k := m.windowAt(r); k != r.index {
+			quota := r.quota // the window may go on
+			r.open(k, m.phase)
+			r.quota = max(r.quota, quota)
+			r.used = max(0, r.used-1) // the windows that repay may be others
+			if r.keeps {
+				r.quota = max(r.quota, 1)
+			}
+		}
+	}
+}
+
+// lacks is the first rule that has no room for n; "" when all have. What is close is room for the generous model, and none for the other.
+func (m *model) lacks(n amounts) string {
+	for i := range m.rules {
+		r := &m.rules[i]
+		want := n[unitIndex(r.rate.Unit)]
+		if want == 0 {
+			continue
+		}
+		if r.rate.Aligned {
+			if r.used+want > r.quota+1e-6 && !(r.used <= 0 && r.quota > 0 && want > r.quota) {
+				return r.name
+			}
+			continue
+		}
+		need := min(want, r.size)
+		if m.generous && r.tokens < need-slack-r.loose || !m.generous && r.raw < need+slack {
+			return r.name
+		}
+	}
+	return ""
+}
+
+// turns reports whether a rule may have its replicas take turns: when it has room is not for the model to say.
+func (m *model) turns() bool {
+	return slices.ContainsFunc(m.rules, func(r ruleLevel) bool { return r.loose > 0 })
+}
+
+// slots is this replica's part of the in-flight limit; -1 without one.
+func (m *model) slots(atLeastOne bool) int {
+	g := m.limit().InFlight
+	if g == 0 {
+		return -1
+	}
+	n := m.pool.Replicas
+	if m.learns {
+		n = 1
+	}
+	if m.awaiting {
+		n = 1_000_000
+	}
+	s := g / n
+	if m.pool.Fixed && m.pool.Ordinal > 0 && m.pool.Ordinal <= g%n && !m.learns && !m.awaiting {
+		s++
+	}
+	if s == 0 && atLeastOne {
+		s = 1
+	}
+	return s
+}

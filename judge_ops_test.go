@@ -1,0 +1,549 @@
+package quotient_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/policy"
+)
+
+// The steps of TestPropertyEverything.
+
+func (w *world) one() *replica {
+	return w.fleet[pick(w.T, 0, len(w.fleet)-1, "replica")]
+}
+
+func (w *world) chance(in int, label string) bool {
+	return pick(w.T, 0, in-1, label) == 0
+}
+
+func (w *world) drawKey() string {
+	return fmt.Sprint("k", pick(w.T, 0, w.keys-1, "key"))
+}
+
+// drawUnit is the index of a unit that asks name.
+func (w *world) drawUnit() int {
+	if w.chance(8, "another unit") {
+		return 2
+	}
+	return 1
+}
+
+func (w *world) drawRate(label string) quotient.Rate {
+	t := w.T
+	r := quotient.Rate{Name: among(t, []string{"a", "b", "c"}, label+" name")}
+	if w.costs {
+		r.Unit = among(t, w.units, label+" unit")
+	}
+	kind := pick(t, 0, 9, label+" kind")
+	switch {
+	case kind < w.windows:
+		r.Aligned = true
+		r.Events = float64(among(t, []int{2, 10, 15, 20, 35, 100}, label+" tenths")) / 10
+		r.Per = time.Duration(among(t, []int{1, 5, 10, 60}, label+" per")) * time.Second
+	case kind < w.windows+w.paced:
+		r.Events, r.Burst = 1, 1
+		r.Per = time.Duration(among(t, []int{30, 100, 1000, 5000}, label+" per")) * time.Millisecond
+		r.NoTurns = w.chance(3, label+" no turns")
+	default:
+		r.Events = float64(pick(t, 1, 20, label+" events"))
+		r.Per = time.Duration(among(t, []int{100, 1000, 10000, 60000}, label+" per")) * time.Millisecond
+		if r.Burst = pick(t, 1, 20, label+" burst"); w.chance(5, label+" default burst") {
+			r.Burst = 0
+		}
+	}
+	return r
+}
+
+func (w *world) drawLimit(label string) quotient.Limit {
+	var limit quotient.Limit
+	for i := range pick(w.T, 0, w.rates, label+" rates") {
+		r := w.drawRate(fmt.Sprint(label, " ", i))
+		if !slices.ContainsFunc(limit.Rates, func(o quotient.Rate) bool { return o.Name == r.Name && o.Unit == r.Unit }) {
+			limit.Rates = append(limit.Rates, r)
+		}
+	}
+	if pick(w.T, 0, 9, label+" has slots") < w.slots {
+		limit.InFlight = pick(w.T, 1, 7, label+" slots")
+	}
+	return limit
+}
+
+// asks are a call's, and what they come to.
+func (w *world) drawAsks(r *replica) (asks []quotient.Ask, n amounts, class quotient.Priority) {
+	n[0] = 1
+	if w.chance(3, "weighted") {
+		weight := pick(w.T, 1, 7, "weight")
+		asks, n[0] = append(asks, quotient.Weight(weight)), float64(weight)
+	}
+	if w.costs && w.chance(2, "priced") {
+		i := w.drawUnit()
+		cost := pick(w.T, 0, 9, "cost")
+		if w.chance(8, "dear") {
+			cost *= 3
+		}
+		asks, n[i] = append(asks, quotient.Cost(units[i], cost)), float64(cost)
+	}
+	if w.chance(4, "classed") {
+		class = quotient.Priority(pick(w.T, -1, 2, "class"))
+		asks = append(asks, class.Ask())
+	}
+	return asks, n, class
+}
+
+func (w *world) step(o op) {
+	r := w.one()
+	switch o {
+	case opAllow:
+		w.allow(r)
+	case opTry:
+		w.try(r)
+	case opUpTo:
+		w.upTo(r)
+	case opAcquire:
+		w.acquire(r)
+	case opSleep:
+		w.sleep(time.Duration(among(w.T, []int{0, 1, 7, 50, 100, 333, 1000, 2500, 8000}, "ms")) * time.Millisecond)
+	case opSilence:
+		w.sleep(time.Duration(pick(w.T, 1, 20, "seconds")) * time.Second)
+	case opForget:
+		w.sleep(time.Duration(pick(w.T, 1, 11, "minutes")) * time.Minute)
+	case opRelease, opReport, opCorrect, opCorrectRequests, opExpire:
+		if len(r.kept) > 0 {
+			w.permit(o, r, pick(w.T, 0, len(r.kept)-1, "which"))
+		}
+	case opLimit:
+		w.limit(r)
+	case opOverride, opDeny:
+		w.override(o, r)
+	case opDryRun:
+		r.dry, r.hook = !r.dry, hook{}
+		w.tell("replica %d: dry run %v", r.id, r.dry)
+		r.l.SetDryRun(r.dry)
+		w.changes()
+	case opPool, opPoolFor:
+		w.pool(o, r)
+	case opTell, opGarbage, opLie:
+		w.hint(o, r)
+	case opClock:
+		w.stepClock(r)
+	case opCancel:
+		if len(r.calls) > 0 {
+			c := r.calls[pick(w.T, 0, len(r.calls)-1, "call")]
+			w.tell("replica %d %s: call %d is given up", r.id, c.key, c.seq)
+			c.cancel()
+		}
+	case opJoin, opLeave:
+		w.membership(o, r)
+	case opLook:
+		w.look(r)
+	case opComeBack:
+		w.comeBack(r)
+	case opHook:
+		w.setHook(r)
+	}
+}
+
+func (w *world) sleep(d time.Duration) {
+	d += time.Duration(pick(w.T, 0, 999, "ns"))
+	w.tell("sleep %v", d)
+	time.Sleep(d)
+}
+
+// guarded calls f, and reports whether a hook has panicked in it.
+func guarded(f func()) (p any) {
+	defer func() {
+		if p = recover(); p != nil && p != "OnAdmit" && p != "OnWait" {
+			panic(p)
+		}
+	}()
+	f()
+	return nil
+}
+
+func (w *world) allow(r *replica) {
+	key := w.drawKey()
+	dry, ok := quotient.CountsOf(r.l).Dry, false
+	p := guarded(func() { ok = r.l.Allow(key) })
+	w.tell("replica %d %s: Allow: %v %v", r.id, key, ok, p)
+	switch {
+	case !ok && p == nil:
+		r.counts.refused++
+		r.refused(key, amounts{1}, 0, &quotient.LimitedError{Reason: quotient.ReasonRate})
+	case r.dry && quotient.CountsOf(r.l).Dry > dry:
+		r.counts.admitted++
+		r.counts.dry++
+	default:
+		r.admitted(key, amounts{1}, quotient.Permit{}, time.Now(), false, false)
+	}
+}
+
+func (w *world) try(r *replica) {
+	key := w.drawKey()
+	asks, n, class := w.drawAsks(r)
+	w.tryFor(r, key, asks, n, class)
+}
+
+func (w *world) tryFor(r *replica, key string, asks []quotient.Ask, n amounts, class quotient.Priority) quotient.Decision {
+	var p quotient.Permit
+	var d quotient.Decision
+	before := quotient.CountsOf(r.l).Dry
+	panicked := guarded(func() { p, d = r.l.TryAcquire(key, asks...) })
+	w.tell("replica %d %s: TryAcquire %v class %v: %v %v", r.id, key, n, class, d.Err(key), panicked)
+	switch {
+	case panicked != nil && r.dry && quotient.CountsOf(r.l).Dry > before:
+		r.counts.admitted++
+		r.counts.dry++
+	case panicked != nil:
+		r.admitted(key, n, p, time.Now(), false, false)
+	case d.OK:
+		r.keep(r.admitted(key, n, p, time.Now(), false, false))
+	default:
+		r.counts.refused++
+		r.refused(key, n, class, d.Err(key))
+	}
+	return d
+}
+
+// keep keeps the permit if there is anything to give back.
+func (r *replica) keep(h *held) {
+	if quotient.IsKept(h.p) {
+		r.kept = append(r.kept, h)
+	}
+}
+
+func (w *world) upTo(r *replica) {
+	key, most := w.drawKey(), pick(w.T, 1, 14, "up to")
+	r.hook.panicOnAdmit = false
+	p, n := r.l.TryAcquireUpTo(key, most)
+	w.tell("replica %d %s: TryAcquireUpTo %d: %d", r.id, key, most, n)
+	if n == 0 {
+		r.counts.refused++
+		r.refused(key, amounts{1}, 0, &quotient.LimitedError{Reason: quotient.ReasonRate})
+		return
+	}
+	r.keep(r.admitted(key, amounts{float64(n)}, p, time.Now(), false, false))
+}
+
+func (w *world) acquire(r *replica) {
+	key := w.drawKey()
+	asks, n, class := w.drawAsks(r)
+	ctx, cancel := context.WithCancel(context.Background())
+	if w.chance(3, "deadline") {
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(pick(w.T, 1, 9000, "deadline ms"))*time.Millisecond+11)
+	}
+	w.seq++
+	c := &call{began: time.Now(), key: key, n: n, class: class, cancel: cancel, seq: w.seq, slow: r.conf.hooked && r.hook != hook{}}
+	r.calls = append(r.calls, c)
+	w.tell("replica %d %s: call %d: Acquire %v class %v", r.id, key, c.seq, n, class)
+	go func() {
+		defer func() { r.done <- c }()
+		c.panic = guarded(func() { c.permit, c.err = r.l.Acquire(ctx, key, asks...) })
+		c.at = time.Now()
+	}()
+}
+
+func (w *world) drawFeedback() policy.Feedback {
+	f := policy.Feedback{Outcome: policy.Outcome(pick(w.T, 0, 3, "outcome"))}
+	if w.chance(3, "retry") {
+		f.RetryAfter = time.Duration(pick(w.T, 1, 4000, "retry after")) * time.Millisecond
+	}
+	return f
+}
+
+func (w *world) permit(o op, r *replica, i int) {
+	h := r.kept[i]
+	switch o {
+	case opRelease:
+		w.tell("replica %d %s: release %v", r.id, h.key, h.told)
+		h.p.Done(w.drawFeedback())
+		if w.chance(8, "twice") {
+			h.p.Release()
+		}
+		r.kept = slices.Delete(r.kept, i, i+1)
+	case opReport:
+		h.p.Report(w.drawFeedback())
+	case opCorrect:
+		w.correct(r, h)
+	case opCorrectRequests:
+		used := pick(w.T, 0, h.weight, "used")
+		err := h.p.Correct("", used)
+		w.tell("replica %d %s: Correct requests %d to %d: %v", r.id, h.key, h.weight, used, err)
+		if err == nil && h.t != nil {
+			h.t.net[0] = min(h.t.net[0], float64(used))
+			h.slots, h.weight = min(h.slots, used), used
+			r.key(h.key).again()
+		}
+	case opExpire:
+		in := time.Duration(pick(w.T, -1, 4, "expire in")) * time.Second
+		w.tell("replica %d %s: expire %v in %v", r.id, h.key, h.told, in)
+		if h.p.ExpireIn(in); quotient.IsOut(h.p) {
+			if h.ends = time.Now().Add(in); in <= 0 {
+				h.ends = time.Time{}
+			}
+		}
+	}
+}
+
+// correct tells the true cost of a permit. What is more is taken now; what is less comes off what was taken last, first.
+func (w *world) correct(r *replica, h *held) {
+	u := w.drawUnit()
+	used := pick(w.T, 0, 15, "cost")
+	if now := int(h.told[u]); now > 0 && !w.chance(4, "more") {
+		used = pick(w.T, 0, now, "less")
+	}
+	err := h.p.Correct(units[u], used)
+	w.tell("replica %d %s: Correct %s %v to %d: %v", r.id, h.key, units[u], h.told[u], used, err)
+	if err != nil || h.t == nil {
+		return
+	}
+	k, more := r.key(h.key), float64(used)-h.told[u]
+	h.told[u] = float64(used)
+	if more > 0 {
+		t := &taking{at: time.Now()}
+		t.net[u], t.gross[u] = more, more
+		h.extra = append(h.extra, t)
+		k.items = append(k.items, item{at: t.at, took: t})
+		return
+	}
+	for i := len(h.extra) - 1; i >= 0 && more < 0; i-- {
+		back := min(-more, h.extra[i].net[u])
+		h.extra[i].net[u] -= back
+		more += back
+	}
+	h.t.net[u] = max(0, h.t.net[u]+more)
+	k.again()
+}
+
+func (w *world) limit(r *replica) {
+	limit := w.drawLimit("limit")
+	if w.chance(10, "deny") {
+		limit = quotient.Deny()
+	}
+	for _, o := range w.fleet {
+		if o == r || w.fleet[0].conf.awaits || w.chance(4, "all") {
+			w.setLimit(o, limit)
+		}
+	}
+}
+
+func (w *world) setLimit(r *replica, limit quotient.Limit) {
+	w.tell("replica %d: limit %s", r.id, describe(limit))
+	if err := r.l.SetLimit(limit); err != nil {
+		w.Fatal(err)
+	}
+	r.limit = limit
+	r.note(item{at: time.Now(), base: &limit})
+	w.changes()
+}
+
+func (w *world) override(o op, r *replica) {
+	key := w.drawKey()
+	var own *quotient.Limit
+	switch {
+	case o == opDeny:
+		limit := quotient.Deny()
+		own = &limit
+	case w.chance(2, "own"):
+		limit := w.drawLimit("own")
+		own = &limit
+	}
+	err := r.l.Override(key, own)
+	text := "none"
+	if own != nil {
+		text = describe(*own)
+	}
+	w.tell("replica %d %s: its own limit %s: %v", r.id, key, text, err)
+	k := r.key(key)
+	if err != nil || own == nil && !k.owned {
+		return
+	}
+	k.owned = own != nil
+	k.items = append(k.items, item{at: time.Now(), setsOwn: true, own: own})
+	w.changes()
+}
+
+func (w *world) drawPool() quotient.Pool {
+	p := quotient.Pool{Replicas: pick(w.T, 1, 7, "replicas")}
+	p.Ordinal = pick(w.T, 0, p.Replicas, "ordinal")
+	p.Fixed = p.Ordinal > 0 && coin(w.T, "fixed")
+	return p
+}
+
+func (w *world) pool(o op, r *replica) {
+	p := w.drawPool()
+	w.lied, r.words = w.lied || p.Fixed, true
+	if o == opPool {
+		w.setPool(r, p)
+		return
+	}
+	ttl := time.Duration(pick(w.T, 1, 9, "ttl"))*time.Second + 17
+	w.tell("replica %d: SetPoolFor %+v %v", r.id, p, ttl)
+	if err := r.l.SetPoolFor(p, ttl); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) setPool(r *replica, p quotient.Pool) {
+	w.tell("replica %d: SetPool %+v", r.id, p)
+	if err := r.l.SetPool(p); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// truth is what a source says to a replica that sees things as they are.
+func (w *world) truth(r *replica) quotient.Pool {
+	p := quotient.Pool{Replicas: len(w.fleet), Ordinal: slices.Index(w.fleet, r) + 1, Fixed: w.fixed}
+	if w.fixed {
+		p.Ordinal = r.id + 1
+		if p.Replicas < p.Ordinal {
+			p.Replicas = p.Ordinal
+		}
+	}
+	return p
+}
+
+// hint has a replica's source say something. A replica that has none follows one from now on.
+func (w *world) hint(o op, r *replica) {
+	if r.source == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		r.source = &source{cancel: cancel, ended: make(chan error, 1)}
+		go func(s *source) { s.ended <- r.l.Follow(ctx, s) }(r.source)
+		synctest.Wait()
+	}
+	switch o {
+	case opTell:
+		for _, x := range w.fleet {
+			if x == r || x.source != nil && w.chance(2, "all hear") {
+				w.report(x, w.truth(x))
+			}
+		}
+	case opLie:
+		p := w.truth(r)
+		p.Replicas = max(p.Ordinal, pick(w.T, 1, 9, "lie"))
+		w.report(r, p)
+	case opGarbage:
+		bad := among(w.T, []quotient.Pool{{}, {Replicas: -3}, {Replicas: 1 << 40}, {Replicas: 2, Ordinal: 3}, {Replicas: 2, Ordinal: -1}}, "garbage")
+		before := r.l.Stats().Pool
+		w.tell("replica %d is told %+v", r.id, bad)
+		var err error
+		if w.chance(2, "fails") {
+			bad, err = w.truth(r), errors.New("no answer")
+		}
+		r.source.report(bad, err)
+		after := r.l.Stats().Pool
+		if after.Pool != before.Pool || after.Errors+after.Rejected != before.Errors+before.Rejected+1 {
+			w.broken("bound 9: %+v, after garbage %+v", before, after)
+		}
+	}
+}
+
+func (w *world) report(r *replica, p quotient.Pool) {
+	w.tell("replica %d is told %+v", r.id, p)
+	r.seen = append(r.seen, report{time.Now(), p})
+	r.source.report(p, nil)
+}
+
+// stepClock sets the wall clock of a replica.
+func (w *world) stepClock(r *replica) {
+	by := time.Duration(among(w.T, []int{-3600, -60, -10, -3, -1, 1, 3, 10, 60, 3600}, "step")) * time.Second
+	by += time.Duration(among(w.T, []int{0, 0, 1, 500, 999}, "step ms")) * time.Millisecond
+	offset := r.clock.set(by)
+	w.tell("replica %d: the wall clock is set by %v, to %v off", r.id, by, offset)
+	r.stepped = true
+	r.note(item{at: time.Now(), step: &offset})
+	w.changes()
+}
+
+func (w *world) membership(o op, r *replica) {
+	if o == opLeave {
+		if len(w.fleet) == 1 {
+			return
+		}
+		if w.fixed {
+			r = w.fleet[len(w.fleet)-1]
+		}
+		w.tell("replica %d leaves", r.id)
+		for _, c := range r.calls {
+			c.cancel()
+		}
+		if r.source != nil {
+			r.source.cancel()
+		}
+		_ = r.l.SetPool(quotient.Pool{Replicas: 1})
+		synctest.Wait()
+		w.fleet = slices.DeleteFunc(w.fleet, func(o *replica) bool { return o == r })
+		if w.fixed {
+			w.born = r.id
+		}
+		w.changes()
+		return
+	}
+	if len(w.fleet) == w.replicas {
+		return
+	}
+	n := len(w.fleet) + 1
+	p := quotient.Pool{Replicas: n}
+	if w.fixed {
+		p = quotient.Pool{Replicas: max(n, w.born+1), Ordinal: w.born + 1, Fixed: true}
+	}
+	x := w.start(w.fleet[0].limit, w.fleet[0].conf, p, true)
+	w.begin(x)
+}
+
+// look looks at everything, which changes nothing.
+func (w *world) look(r *replica) {
+	key := w.drawKey()
+	asks, _, _ := w.drawAsks(r)
+	before := r.l.Check(key, asks...)
+	r.l.Explain(key, asks...)
+	r.l.AppendQuotas(nil, key)
+	r.l.Top(3)
+	for range r.l.Keys() {
+	}
+	if after := r.l.Check(key, asks...); !r.conf.learns && quotient.CountsOf(r.l).Overflowed == 0 && fmt.Sprint(before.Err(key)) != fmt.Sprint(after.Err(key)) {
+		w.broken("replica %d %s: a look has made of %+v %+v", r.id, key, before, after)
+	}
+}
+
+// comeBack asks for something, and if a time to come back is told asks again then: it must be right, if nothing else has come.
+func (w *world) comeBack(r *replica) {
+	key := w.drawKey()
+	asks, n, class := w.drawAsks(r)
+	d := w.tryFor(r, key, asks, n, class)
+	if d.OK || d.RetryAfter == 0 || d.RetryAfter > time.Hour || d.Reason != quotient.ReasonRate || !r.exact || r.stepped || len(r.calls) > 0 {
+		return
+	}
+	pool := r.poolings
+	w.tell("sleep %v", d.RetryAfter)
+	time.Sleep(d.RetryAfter + time.Microsecond)
+	synctest.Wait()
+	w.judge()
+	if again := w.tryFor(r, key, asks, n, class); !again.OK && again.Reason == quotient.ReasonRate && pool == r.poolings {
+		w.broken("replica %d %s: told to come back after %v, and refused then: %+v", r.id, key, d.RetryAfter, again)
+	}
+}
+
+func (w *world) setHook(r *replica) {
+	if !r.conf.hooked || r.dry {
+		return
+	}
+	r.hook = hook{}
+	switch pick(w.T, 0, 4, "hook") {
+	case 0, 1:
+		r.hook.sleepOnWait = among(w.T, []time.Duration{40 * time.Millisecond, time.Second, 5 * time.Second}, "slow")
+	case 2:
+		r.hook.panicOnAdmit = true
+	case 3:
+		r.hook.panicOnWait = true
+	}
+	for _, c := range r.calls {
+		c.slow = c.slow || r.hook != hook{}
+	}
+	w.tell("replica %d: hooks %+v", r.id, r.hook)
+}
