@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// hintPause is the least time between two lines that say the same of a source, and how long a source that was now good and now bad
-// must have been good to be called so.
+// hintPause is the least time between two lines that say the same of a source, and how long a source that was
+// now good and now bad must have been good to be called so.
 const hintPause = time.Minute
 
 // hintKind is what was wrong with a hint.
@@ -49,8 +49,9 @@ func (h hintLine) write(log *slog.Logger) {
 	}
 }
 
-// failed takes note of a failure. The first of a run is a line at once, so is the first after the log has called the source good, and
-// the first of the other kind; all others are counted, for one line a minute of each kind.
+// failed takes note of a failure. The first of a run is a line at once, so is the first after the log has
+// called the source good, and the first of the other kind; all others are counted, for one line a minute of
+// each kind.
 func (h *hintLog) failed(kind hintKind, err error, now time.Time) hintLine {
 	if !h.told && now.Sub(h.last) >= hintPause {
 		*h = hintLog{began: now}
@@ -68,8 +69,8 @@ func (h *hintLog) failed(kind hintKind, err error, now time.Time) hintLine {
 	return hintLine{slog.LevelWarn, hintTexts[kind], []any{"error", err, "failures", n}}
 }
 
-// usable takes note of a report that is. The first one after failures is a line at once, but for a source that has failed between usable
-// reports: that one must have gone for a minute without a failure.
+// usable takes note of a report that is. The first one after failures is a line at once, but for a source
+// that has failed between usable reports: that one must have gone for a minute without a failure.
 func (h *hintLog) usable(now time.Time) hintLine {
 	if h.well.IsZero() {
 		h.well = now
@@ -78,5 +79,6 @@ func (h *hintLog) usable(now time.Time) hintLine {
 		return hintLine{}
 	}
 	h.told = false
-	return hintLine{slog.LevelInfo, "pool hints are back", []any{"failures", h.failures, "lasted", h.well.Sub(h.began)}}
+	lasted := h.well.Sub(h.began)
+	return hintLine{slog.LevelInfo, "pool hints are back", []any{"failures", h.failures, "lasted", lasted}}
 }

@@ -57,8 +57,9 @@ func (r *recorded) take() []string {
 // wrote fails unless the lines are these.
 func (r *recorded) wrote(t *testing.T, want ...string) {
 	t.Helper()
-	if got := r.take(); strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("the log has %d lines:\n%s\nwant %d:\n%s", len(got), strings.Join(got, "\n"), len(want), strings.Join(want, "\n"))
+	got, wanted := strings.Join(r.take(), "\n"), strings.Join(want, "\n")
+	if got != wanted {
+		t.Errorf("the log says\n%s\nwant\n%s", got, wanted)
 	}
 }
 
@@ -73,14 +74,17 @@ func TestNameIsLogged(t *testing.T) {
 		must(t, err)
 		given, err := r.Limiter("web", limit, Name("front.door"), logger)
 		must(t, err)
-		for want, l := range map[string]*Limiter{"api": byItself, "front.door": given, "own": limiterOf(t, limit, logger, Name("own")), "": limiterOf(t, limit, logger)} {
+		own, nameless := limiterOf(t, limit, logger, Name("own")), limiterOf(t, limit, logger)
+		limiters := map[string]*Limiter{"api": byItself, "front.door": given, "own": own, "": nameless}
+		for want, l := range limiters {
 			saysEverything(t, l)
 			all := log.take()
 			if len(all) < 10 {
 				t.Errorf("%q: %d lines", want, len(all))
 			}
 			for _, line := range all {
-				if named := strings.Contains(line, " limiter="); named != (want != "") || named && strings.Count(line, " limiter="+want+" ") != 1 {
+				names, right := strings.Count(line, " limiter="), strings.Count(line, " limiter="+want+" ")
+				if names != min(len(want), 1) || right != names {
 					t.Errorf("%q is not named: %s", want, line)
 				}
 			}
@@ -144,31 +148,63 @@ func (s *spoken) each(reports string) {
 	}
 }
 
+// saying writes lines out: "60s F 59" is a failure, R a refusal, and "61s back 60 59s" the end of sixty.
+func saying(short ...string) (lines []string) {
+	const refusal = "quotient: Pool.Replicas: 0 is not between 1 and 1000000"
+	for _, s := range short {
+		w := strings.Fields(s)
+		switch w[1] {
+		case "F":
+			s = w[0] + " WARN pool hint failed error=SERVFAIL failures=" + w[2]
+		case "R":
+			s = w[0] + " WARN pool hint refused error=" + refusal + " failures=" + w[2]
+		case "back":
+			s = w[0] + " INFO pool hints are back failures=" + w[2] + " lasted=" + w[3]
+		}
+		lines = append(lines, s)
+	}
+	return lines
+}
+
 // A source that fails again and again is one line at once, one a minute, and one when it is good again.
 func TestHintFailuresAreDamped(t *testing.T) {
-	const failed, refused = "WARN pool hint failed error=SERVFAIL failures=", "WARN pool hint refused error=quotient: Pool.Replicas: 0 is not between 1 and 1000000 failures="
-	many := func(s string, n int) string { return strings.Repeat(s, n) }
+	many := strings.Repeat
 	for name, c := range map[string]struct {
-		reports string
+		reports string // one a second
 		want    []string
 	}{
-		"good all the time":     {many("G", 300), nil},
-		"once":                  {"GFGG", []string{"1s " + failed + "1", "2s INFO pool hints are back failures=1 lasted=1s"}},
-		"for long":              {many("F", 150) + "G", []string{"0s " + failed + "1", "1m0s " + failed + "60", "2m0s " + failed + "60", "2m30s INFO pool hints are back failures=150 lasted=2m30s"}},
-		"of both kinds":         {"FRRF" + many("FR", 60) + "G", []string{"0s " + failed + "1", "1s " + refused + "1", "1m0s " + failed + "30", "1m1s " + refused + "30", "2m0s " + failed + "30", "2m1s " + refused + "30", "2m4s INFO pool hints are back failures=124 lasted=2m4s"}},
-		"again, much later":     {"F" + many("G", 99) + "FG", []string{"0s " + failed + "1", "1s INFO pool hints are back failures=1 lasted=1s", "1m40s " + failed + "1", "1m41s INFO pool hints are back failures=1 lasted=1s"}},
-		"a relapse":             {"FGF" + many("G", 70), []string{"0s " + failed + "1", "1s INFO pool hints are back failures=1 lasted=1s", "2s " + failed + "1", "1m2s INFO pool hints are back failures=2 lasted=3s"}},
-		"now and then":          {many("GF", 90), []string{"1s " + failed + "1", "2s INFO pool hints are back failures=1 lasted=1s", "3s " + failed + "1", "1m3s " + failed + "30", "2m3s " + failed + "30"}},
-		"beside each good word": {many("FG", 31) + many("G", 60), []string{"0s " + failed + "1", "1s INFO pool hints are back failures=1 lasted=1s", "2s " + failed + "1", "2m0s INFO pool hints are back failures=31 lasted=1m1s"}},
+		"good all the time": {many("G", 300), nil},
+		"once":              {"GFGG", saying("1s F 1", "2s back 1 1s")},
+		"for long": {many("F", 150) + "G",
+			saying("0s F 1", "1m0s F 60", "2m0s F 60", "2m30s back 150 2m30s")},
+		"of both kinds": {"FRRF" + many("FR", 60) + "G",
+			saying("0s F 1", "1s R 1", "1m0s F 30", "1m1s R 30", "2m0s F 30", "2m1s R 30", "2m4s back 124 2m4s")},
+		"again, much later": {"F" + many("G", 99) + "FG",
+			saying("0s F 1", "1s back 1 1s", "1m40s F 1", "1m41s back 1 1s")},
+		"a relapse": {"FGF" + many("G", 70), saying("0s F 1", "1s back 1 1s", "2s F 1", "1m2s back 2 3s")},
+		"now and then": {many("GF", 90),
+			saying("1s F 1", "2s back 1 1s", "3s F 1", "1m3s F 30", "2m3s F 30")},
+		"now and then, then never": {many("FG", 31) + many("G", 60),
+			saying("0s F 1", "1s back 1 1s", "2s F 1", "2m0s back 31 1m1s")},
 	} {
 		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, Limit{}, StartPool(Pool{Replicas: 5}))
-			src := following(t, l)
 			log := recording()
-			l.log = slog.New(log)
+			l := limiterOf(t, Limit{}, StartPool(Pool{Replicas: 5}), Logger(slog.New(log)))
+			src := following(t, l)
 			src.each(c.reports)
 			log.wrote(t, c.want...)
 			must(t, src.cancelled())
 		})
 	}
+}
+
+// A handler that is told of a hint may ask for Stats.
+func TestHintsAreLoggedWithoutALock(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		var l *Limiter
+		l = limiterOf(t, Limit{}, Logger(slog.New(lookingHandler{slog.DiscardHandler, &l})))
+		src := following(t, l)
+		src.each("FRG")
+		must(t, src.cancelled())
+	})
 }

@@ -28,8 +28,9 @@ const (
 	longestName  = 64
 )
 
-// Add puts l under a name of 1 to 64 of a-z, 0-9, '.', '_' and '-'. It fails, and changes nothing, for any other name, one that
-// is taken, a nil limiter, and when 1,000 limiters are there. In its log the limiter goes on under the Name that it was made with.
+// Add puts l under a name of 1 to 64 of a-z, 0-9, '.', '_' and '-'. It fails, and changes nothing, for any
+// other name, one that is taken, a nil limiter, and when 1,000 limiters are there. In its log the limiter
+// goes on under the Name that it was made with.
 func (r *Registry) Add(name string, l *Limiter) error {
 	if l == nil {
 		return fmt.Errorf("quotient: Registry.Add: limiter of %q: nil", clip(name))

@@ -373,8 +373,9 @@ func TestUncapped(t *testing.T) {
 	}
 }
 
-// A replica that is not listed yet counts itself, which makes eight of seven, and nine of eight; whether a list was cut is told by what
-// is listed. A replica that does not know its address adds nothing, nor does one that counts SRV records.
+// A replica that is not listed yet counts itself, which makes eight of seven, and nine of eight; whether a
+// list was cut is told by what is listed. A replica that does not know its address adds nothing, nor does one
+// that counts SRV records.
 func TestJoinerCountsItself(t *testing.T) {
 	s := server(t)
 	src := source(s)

@@ -48,8 +48,8 @@ func open(path string) (snapshot, error) {
 	if err := usable(info); err != nil {
 		return snapshot{}, err
 	}
-	// Not a byte more than the file says it has: a read of what is yet to come may wait for ever. Pseudo-files of the kernel, some of
-	// which call themselves regular, say 0, and are not read at all.
+	// Not a byte more than the file says it has: a read of what is yet to come may wait for ever.
+	// Pseudo-files of the kernel, some of which call themselves regular, say 0, and are not read at all.
 	content, err := io.ReadAll(io.LimitReader(f, info.Size()))
 	if err != nil {
 		return snapshot{}, bare(err)
