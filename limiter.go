@@ -77,6 +77,7 @@ func New(limit Limit, opts ...Option) (*Limiter, error) {
 			return nil, err
 		}
 	}
+	o.sign()
 	o.watches = o.maxHold > 0 || o.leakCheck != nil
 	if o.awaits && (o.stale == 0 || !o.fallsBack()) {
 		return nil, errors.New("quotient: AwaitPool: it takes a HintMaxAge above 0, and a StartPool or JoinPool that counts after it: " +

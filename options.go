@@ -24,6 +24,7 @@ type options struct {
 	learns          bool
 	ceiling         Ceiling
 	log             *slog.Logger
+	name            string
 	onWait          func(string, time.Duration)
 	onAdmit         func(string, time.Duration, time.Duration)
 	pool            Pool
@@ -133,6 +134,11 @@ func Policy(p policy.Policy, c Ceiling) Option {
 
 // Logger receives what an operator should see: changes of limits and pool, refused hints. The
 // default discards it.
+//
+// A hint that failed or was refused is a line at once when it is the first one of its kind for a while. Those
+// that follow are one line a minute of either kind, with the number of failures since the last such line. One
+// line says when the hints are back, how many have failed, and for how long; of a source that fails again and
+// again between usable hints, when there was no failure for a minute.
 func Logger(l *slog.Logger) Option {
 	return func(o *options) error {
 		if l == nil {
@@ -140,6 +146,26 @@ func Logger(l *slog.Logger) Option {
 		}
 		o.log = l
 		return nil
+	}
+}
+
+// Name names the limiter in its log: each line has the attribute limiter. A name is 1 to 64 of a-z, 0-9, '.',
+// '_' and '-'. The limiters that Registry.Limiter makes have the name that they are registered under, unless
+// another one is given here.
+func Name(name string) Option {
+	return func(o *options) error {
+		if !isName(name) {
+			return fmt.Errorf("quotient: Name: %q is not %s", clip(name), namesAre)
+		}
+		o.name = name
+		return nil
+	}
+}
+
+// sign has each line of the log say whose it is.
+func (o *options) sign() {
+	if o.name != "" {
+		o.log = o.log.With("limiter", o.name)
 	}
 }
 

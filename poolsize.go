@@ -109,6 +109,7 @@ type hints struct {
 	last                      time.Time // when something usable was last said
 	reports, errors, rejected uint64
 	lastError                 string
+	log                       hintLog
 }
 
 func (h *hints) said(now time.Time) { h.reports++; h.last = now }
@@ -198,25 +199,24 @@ func (f *follower) report(p Pool, err error) {
 	f.apply(now)
 }
 
-// hear counts a report and tells whether it is usable.
+// hear counts a report, logs what is new about it, and reports whether it is usable.
 func (l *Limiter) hear(p Pool, err error, now time.Time) bool {
 	bad := p.Validate()
+	var line hintLine
 	l.mu.Lock()
 	switch {
 	case err != nil:
 		l.hints.failed(err)
+		line = l.hints.log.failed(hintFailed, err, now)
 	case bad != nil:
 		l.hints.reject(bad)
+		line = l.hints.log.failed(hintRefused, bad, now)
 	default:
 		l.hints.said(now)
+		line = l.hints.log.usable(now)
 	}
 	l.mu.Unlock()
-	switch { // logged without the lock: a handler may ask for Stats
-	case err != nil:
-		l.log.Warn("pool hint failed", "error", err)
-	case bad != nil:
-		l.log.Warn("pool hint refused", "error", bad)
-	}
+	line.write(l.log)
 	return err == nil && bad == nil
 }
 

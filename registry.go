@@ -28,8 +28,9 @@ const (
 	longestName  = 64
 )
 
-// Add puts l under a name of 1 to 64 of a-z, 0-9, '.', '_' and '-'. It fails, and changes nothing, for any other name, one that
-// is taken, a nil limiter, and when 1,000 limiters are there.
+// Add puts l under a name of 1 to 64 of a-z, 0-9, '.', '_' and '-'. It fails, and changes nothing, for any
+// other name, one that is taken, a nil limiter, and when 1,000 limiters are there. In its log the limiter
+// goes on under the Name that it was made with.
 func (r *Registry) Add(name string, l *Limiter) error {
 	if l == nil {
 		return fmt.Errorf("quotient: Registry.Add: limiter of %q: nil", clip(name))
@@ -57,14 +58,22 @@ func (r *Registry) add(name string, e registered) error {
 }
 
 func checkName(name string) error {
+	if !isName(name) {
+		return fmt.Errorf("quotient: Registry: name: %q is not %s", clip(name), namesAre)
+	}
+	return nil
+}
+
+// namesAre says what isName does.
+const namesAre = "1 to 64 of a-z, 0-9, '.', '_' and '-'"
+
+// isName reports whether the name is one that a log or a metric can bear.
+func isName(name string) bool {
 	ok := len(name) >= 1 && len(name) <= longestName
 	for _, c := range []byte(name) {
 		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-')
 	}
-	if !ok {
-		return fmt.Errorf("quotient: Registry: name: %q is not 1 to %d of a-z, 0-9, '.', '_' and '-'", clip(name), longestName)
-	}
-	return nil
+	return ok
 }
 
 // clip shortens what an error repeats.
@@ -77,7 +86,7 @@ func clip(s string) string {
 
 // Limiter returns the limiter of that name if it was made with an equal limit (whatever its limit has been set to since), and else
 // makes one as New does. A name that stands for another limit is an error: two rules must not share one name. The options of whoever
-// comes first count.
+// comes first count, and the limiter bears the name in its log unless one of them is Name.
 func (r *Registry) Limiter(name string, limit Limit, opts ...Option) (*Limiter, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +96,8 @@ func (r *Registry) Limiter(name string, limit Limit, opts ...Option) (*Limiter, 
 		}
 		return e.limiter, nil
 	}
-	l, err := New(limit, opts...)
+	named := func(o *options) error { o.name = name; return nil } // add checks it
+	l, err := New(limit, append([]Option{named}, opts...)...)
 	if err == nil {
 		err = r.add(name, registered{l, limit.clone()})
 	}

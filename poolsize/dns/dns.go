@@ -2,9 +2,10 @@
 // or the targets of the SRV records that Consul, Nomad and Kubernetes serve.
 //
 // What the count is worth is up to whoever publishes the name. A replica that is listed late, such as a pod
-// that is not ready yet, is not counted until then, although it already works; a headless Service with
-// publishNotReadyAddresses lists it from its start. Replicas that share an address, such as pods in the network of
-// their host, count once by address: count them by SRV, where each has a port of its own.
+// that is not ready yet, is not counted by the others until then, although it already works; a headless
+// Service with publishNotReadyAddresses lists it from its start. It counts itself meanwhile, if it knows its
+// address. Replicas that share an address, such as pods in the network of their host, count once by address:
+// count them by SRV, where each has a port of its own.
 package dns
 
 import (
@@ -37,7 +38,8 @@ type Source struct {
 	// name of one part, such as "web.", is passed over, but not one for a name of more parts, such as "web.test.":
 	// have none there. SRV does without the hosts file.
 	Name string
-	// SRV counts the distinct pairs of target and port that Name's SRV records list. They tell no ordinal.
+	// SRV counts the distinct pairs of target and port that Name's SRV records list. They tell no ordinal,
+	// nor whether this replica is among them, so nothing is added.
 	SRV bool
 	// Refresh is the pause between look-ups, give or take a tenth, so that replicas that start
 	// together do not ask together: 10 ms to 24 h; 0 is 5 s, which is how long CoreDNS lets answers of
@@ -55,12 +57,19 @@ type Source struct {
 	// Own are the addresses of this replica; nil: those of its interfaces at each look-up, but for
 	// loopback and link-local ones. Where the first of them stands in the sorted list is the ordinal, from 1.
 	// It is 0, not known, while none is listed.
+	//
+	// While none of them is listed, in either family, this replica counts as one more than the list holds: it
+	// is at work, and not in the list yet, or no longer. So say here which address is listed where that is
+	// none of the interfaces', such as one of a host that translates: else one is counted too many for ever,
+	// which is safe and slow. An empty slice, unlike nil, says that the address is not known: there is no
+	// ordinal, and nothing is added.
 	Own []netip.Addr
-	// Uncapped believes a list of exactly eight. Without it such a list is taken for one that was cut,
-	// since AWS Cloud Map, which names ECS services, and some resolvers give eight at most. It then counts as
-	// eight or as the last other count, whichever is larger, has no ordinal, and is reported as ErrEight besides, at
-	// each look-up. So a fleet that shrinks to exactly eight counts as what it was before as long as it has eight: set
-	// Uncapped where DNS lists all, as CoreDNS does in Kubernetes.
+	// Uncapped believes a list of exactly eight. Without it such a list is taken for one that was cut, since
+	// AWS Cloud Map, which names ECS services, and some resolvers give eight at most. It then counts as eight
+	// (nine, if this replica is not among them) or as the last other count, whichever is larger, has no
+	// ordinal, and is reported as ErrEight besides, at each look-up. So a fleet that shrinks to exactly eight
+	// counts as what it was before as long as it has eight: set Uncapped where DNS lists all, as CoreDNS does
+	// in Kubernetes.
 	Uncapped bool
 }
 
@@ -88,9 +97,13 @@ var ErrEight = errors.New("exactly eight answers, where some servers cut longer 
 // never a count. Watch returns the context's error when the context ends, at once, also during a look-up. If a
 // field is out of range it returns an error that says so, and reports nothing.
 //
-// Addresses count once each, ::ffff:10.0.0.1 the same as 10.0.0.1. Of the two families the one with more addresses
-// counts, IPv4 if there are as many, so a replica that has both is one. In a pool where some have
-// only IPv4 and others only IPv6 that is too few: use SRV there.
+// Addresses count once each, ::ffff:10.0.0.1 the same as 10.0.0.1. Of the two families the one with more
+// addresses counts, IPv4 if there are as many, so a replica that has both is one. In a pool where some have
+// only IPv4 and others only IPv6 that is too few: use SRV there. A replica that knows its own addresses and
+// is not listed is counted besides (see Own), but never alone: an empty list stays an error.
+//
+// Name must list the replicas. That of a Service with an address of its own, one for all, cannot be told from
+// a list of one that this replica is about to join: each replica would count two, however many there are.
 func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
 	if err := s.validate(); err != nil {
 		return err
@@ -157,16 +170,17 @@ type watcher struct {
 	last     int // the last count that was not capped
 }
 
-// tell reports what a look-up has found.
-func (w *watcher) tell(found quotient.Pool, err error, report func(quotient.Pool, error)) {
+// tell reports what a look-up has found. Whether a list was cut is told by its length alone.
+func (w *watcher) tell(found finding, err error, report func(quotient.Pool, error)) {
+	p := found.pool()
 	switch {
 	case err != nil:
 		report(quotient.Pool{}, err)
-	case found.Replicas == capped && !w.Uncapped:
-		report(quotient.Pool{Replicas: max(capped, w.last)}, nil)
+	case found.listed.Replicas == capped && !w.Uncapped:
+		report(quotient.Pool{Replicas: max(p.Replicas, w.last)}, nil)
 		report(quotient.Pool{}, fmt.Errorf("dns: %s: %w", w.Name, ErrEight))
 	default:
-		w.last = found.Replicas
-		report(found, nil)
+		w.last = p.Replicas
+		report(p, nil)
 	}
 }

@@ -146,7 +146,8 @@ func TestAddresses(t *testing.T) {
 		{"10.0.0.3 10.0.0.1 10.0.0.2", "", "3 0"},
 		{"10.0.0.3 10.0.0.1 10.0.0.2", "10.0.0.2", "3 2"},
 		{"10.0.0.3 10.0.0.1 10.0.0.2", "10.0.0.9 10.0.0.3", "3 3"},
-		{"10.0.0.3 10.0.0.1 10.0.0.2", "10.0.0.9", "3 0"},        // not listed yet
+		{"10.0.0.3 10.0.0.1 10.0.0.2", "10.0.0.9", "4 0"},        // not listed yet
+		{"10.0.0.3", "10.0.0.9 fd00::9", "2 0"},                  //
 		{"10.0.0.20 10.0.0.3", "10.0.0.20", "2 2"},               // in the order of numbers, not of letters
 		{"10.0.0.1 10.0.0.1 10.0.0.2", "10.0.0.2", "2 2"},        // twice the same
 		{"10.0.0.1 ::ffff:10.0.0.1", "", "1 0"},                  // IPv4 in IPv6 form
@@ -157,6 +158,8 @@ func TestAddresses(t *testing.T) {
 		{"10.0.0.1 10.0.0.2 fd00::1 fd00::2", "fd00::2", "2 0"},  // IPv4 counts
 		{"10.0.0.1 fd00::1 fd00::2", "fd00::2 10.0.0.1", "2 2"},  // IPv6 has more
 		{"10.0.0.1 10.0.0.2 fd00::1", "fd00::1 10.0.0.1", "2 1"}, //
+		{"10.0.0.1 10.0.0.2 fd00::1", "fd00::1 10.0.0.9", "2 0"}, // listed by the family that does not count
+		{"10.0.0.1 10.0.0.2 fd00::1", "fd00::9 10.0.0.9", "3 0"}, // by none
 	}
 	s := server(t)
 	for _, r := range rows {
@@ -325,7 +328,7 @@ func TestChanging(t *testing.T) {
 	src.Own = addrs("10.0.0.3")
 	s.Set(name, run("10.0.0.1", 2)...)
 	reports := watching(t, src)
-	says(t, reports, quotient.Pool{Replicas: 2})
+	says(t, reports, quotient.Pool{Replicas: 3}) // with this one
 	for _, n := range []int{3, 7, 5, 20, 3} {
 		s.Set(name, run("10.0.0.1", n)...)
 		until(t, reports, quotient.Pool{Replicas: n, Ordinal: 3})
@@ -367,6 +370,36 @@ func TestUncapped(t *testing.T) {
 	reports := watching(t, src)
 	for range 3 {
 		says(t, reports, quotient.Pool{Replicas: 8, Ordinal: 8})
+	}
+}
+
+// A replica that is not listed yet counts itself, which makes eight of seven, and nine of eight; whether a
+// list was cut is told by what is listed. A replica that does not know its address adds nothing, nor does one
+// that counts SRV records.
+func TestJoinerCountsItself(t *testing.T) {
+	s := server(t)
+	src := source(s)
+	src.Own = addrs("10.1.0.1")
+	reports := watching(t, src)
+	s.Set(name, run("10.0.0.1", 7)...)
+	until(t, reports, quotient.Pool{Replicas: 8})
+	says(t, reports, quotient.Pool{Replicas: 8}) // and no ErrEight
+	s.Set(name, run("10.0.0.1", 8)...)
+	until(t, reports, quotient.Pool{Replicas: 9})
+	if r := receive(t, reports); !errors.Is(r.err, ErrEight) {
+		t.Errorf("of eight: reported %+v, %v", r.pool, r.err)
+	}
+	s.Set(name, append(run("10.0.0.1", 8), src.Own...)...)
+	until(t, reports, quotient.Pool{Replicas: 9, Ordinal: 9})
+	for _, r := range []struct {
+		own []netip.Addr
+		srv bool
+	}{{[]netip.Addr{}, false}, {addrs("10.1.0.1"), true}} {
+		s.Set(name, run("10.0.0.1", 5)...)
+		s.SetSRV(name, targets("a:1 b:1 c:1 d:1 e:1")...)
+		src := source(s)
+		src.Own, src.SRV = r.own, r.srv
+		says(t, watching(t, src), quotient.Pool{Replicas: 5})
 	}
 }
 
@@ -415,7 +448,7 @@ func TestOwnAddressesAreThoseOfTheInterfaces(t *testing.T) {
 	src := source(s)
 	src.Own = nil
 	s.Set(name, addrs("127.0.0.1 10.255.255.253")...)
-	says(t, watching(t, src), quotient.Pool{Replicas: 2})
+	says(t, watching(t, src), quotient.Pool{Replicas: 2 + min(len(own), 1)})
 	if len(own) == 0 {
 		t.Skip("this machine has loopback addresses alone")
 	}
@@ -517,16 +550,28 @@ func TestTimeoutBoundsALookUp(t *testing.T) {
 	}
 }
 
+// The world has a replica that is listed, one that never is, and one that counts SRV records.
 func TestConformance(t *testing.T) {
-	for _, srv := range []bool{false, true} {
-		t.Run(fmt.Sprint("srv ", srv), func(t *testing.T) {
+	rows := []struct {
+		name     string
+		own      string
+		srv      bool
+		unlisted int
+	}{
+		{"srv false", "", false, 0},
+		{"srv true", "", true, 0},
+		{"listed", "10.0.0.2", false, 0},
+		{"not listed", "10.1.0.1", false, 1},
+	}
+	for _, r := range rows {
+		t.Run(r.name, func(t *testing.T) {
 			s := server(t)
 			src := source(s)
-			src.SRV = srv
+			src.SRV, src.Own = r.srv, append(src.Own, addrs(r.own)...)
 			pooltest.Run(t, pooltest.World{
 				Source: func(testing.TB) quotient.Source { return src },
 				Set: func(_ testing.TB, n int) {
-					s.Set(name, run("10.0.0.1", n)...)
+					s.Set(name, run("10.0.0.1", n-r.unlisted)...)
 					s.SetSRV(name, targets("a:1 b:1 c:1 d:1 e:1 f:1 g:1")[:n]...)
 				},
 				Break:   func(testing.TB) { s.Fail(dnstest.ServFail) },

@@ -11,8 +11,9 @@ import (
 	"github.com/quotient-go/quotient/poolsize/dns/dnstest"
 )
 
-// A limiter that follows a headless Service of Kubernetes. The server stands in for the cluster's;
-// without Resolver the machine's name servers are asked.
+// A limiter that follows a headless Service of Kubernetes. The server stands in for the cluster's; without
+// Resolver the machine's name servers are asked, and without Own the machine's addresses count as this
+// replica's.
 func Example() {
 	s, err := dnstest.New()
 	if err != nil {
@@ -20,7 +21,9 @@ func Example() {
 		return
 	}
 	defer s.Close()
-	s.Set("web.default.svc.cluster.local", netip.MustParseAddr("10.0.0.10"), netip.MustParseAddr("10.0.0.11"))
+	own, other := netip.MustParseAddr("10.0.0.10"), netip.MustParseAddr("10.0.0.11")
+	s.Set("web.default.svc.cluster.local", own, other)
+	src := &dns.Source{Name: "web.default.svc.cluster.local.", Resolver: s.Resolver(), Own: []netip.Addr{own}}
 
 	l, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}})
 	if err != nil {
@@ -29,9 +32,7 @@ func Example() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
-	go func() {
-		ended <- l.Follow(ctx, &dns.Source{Name: "web.default.svc.cluster.local.", Resolver: s.Resolver()})
-	}()
+	go func() { ended <- l.Follow(ctx, src) }()
 
 	for range time.Tick(time.Millisecond) { // requests are limited all the while
 		if l.Pool().Replicas == 2 {

@@ -16,29 +16,42 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
+// finding is what a look-up has found: those that are listed, and how many there are beside them.
+type finding struct {
+	listed quotient.Pool
+	joins  int // 1 when this replica knows its addresses, and none of them is listed
+}
+
+// pool is all that are known to be there. One that joins has no ordinal: place has found none.
+func (f finding) pool() quotient.Pool {
+	p := f.listed
+	p.Replicas += f.joins
+	return p
+}
+
 // look is one look-up.
-func (w *watcher) look(ctx context.Context) (quotient.Pool, error) {
+func (w *watcher) look(ctx context.Context) (finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, or(w.Timeout, defaultTimeout))
 	defer cancel()
 	find := w.addresses
 	if w.SRV {
 		find = w.targets
 	}
-	p, err := find(ctx)
+	f, err := find(ctx)
 	if err != nil {
-		return quotient.Pool{}, fmt.Errorf("dns: %s: %w", w.Name, err)
+		return finding{}, fmt.Errorf("dns: %s: %w", w.Name, err)
 	}
-	if p.Replicas == 0 {
-		return quotient.Pool{}, fmt.Errorf("dns: %s: the list is empty", w.Name)
+	if f.listed.Replicas == 0 {
+		return finding{}, fmt.Errorf("dns: %s: the list is empty", w.Name)
 	}
-	return p, nil
+	return f, nil
 }
 
 // targets counts SRV records. A record whose target is the root says that there is no such service.
-func (w *watcher) targets(ctx context.Context) (quotient.Pool, error) {
+func (w *watcher) targets(ctx context.Context) (finding, error) {
 	_, records, err := w.resolver.LookupSRV(ctx, "", "", w.Name)
 	if err != nil {
-		return quotient.Pool{}, err
+		return finding{}, err
 	}
 	distinct := map[string]struct{}{}
 	for _, r := range records {
@@ -46,23 +59,27 @@ func (w *watcher) targets(ctx context.Context) (quotient.Pool, error) {
 			distinct[host+":"+strconv.Itoa(int(r.Port))] = struct{}{}
 		}
 	}
-	return quotient.Pool{Replicas: len(distinct)}, nil
+	return finding{listed: quotient.Pool{Replicas: len(distinct)}}, nil
 }
 
 // addresses counts A and AAAA records.
-func (w *watcher) addresses(ctx context.Context) (quotient.Pool, error) {
+func (w *watcher) addresses(ctx context.Context) (finding, error) {
 	found, err := w.resolver.LookupNetIP(ctx, "ip", w.Name)
 	if err != nil {
-		return quotient.Pool{}, err
+		return finding{}, err
 	}
 	own := w.Own
 	if own == nil {
 		if own, err = interfaces(); err != nil {
-			return quotient.Pool{}, err
+			return finding{}, err
 		}
 	}
 	listed := list(found)
-	return quotient.Pool{Replicas: len(listed), Ordinal: place(listed, own)}, nil
+	f := finding{listed: quotient.Pool{Replicas: len(listed), Ordinal: place(listed, own)}}
+	if len(own) > 0 && place(found, own) == 0 { // found has both families: listed by either is listed
+		f.joins = 1
+	}
+	return f, nil
 }
 
 // list is the addresses that count, in order, each once: those of the family that has more, IPv4 if
@@ -93,7 +110,7 @@ func distinct(a []netip.Addr) []netip.Addr {
 // place is where the first own address stands in a list, from 1; 0 when none does.
 func place(listed, own []netip.Addr) int {
 	return 1 + slices.IndexFunc(listed, func(a netip.Addr) bool {
-		return slices.ContainsFunc(own, func(o netip.Addr) bool { return o.Unmap() == a })
+		return slices.ContainsFunc(own, func(o netip.Addr) bool { return o.Unmap() == a.Unmap() })
 	})
 }
 

@@ -28,8 +28,10 @@ import (
 // believed. Whoever writes more slowly writes JSON, which is refused until it is whole, or another file that is then
 // renamed, which is always safe; the symbolic links that Kubernetes swaps are.
 type Source struct {
-	// Path names the file, or a symbolic link to it. It must be a regular file: anything else is an
-	// error, and nothing is waited for. A file system that does not answer holds Watch up.
+	// Path names the file, or a symbolic link to it. It must be a regular file: anything else is an error,
+	// and nothing is waited for. No more is read than the size that the file says it has; so the kernel's
+	// pseudo-files (below /proc, a kernel log), which say 0, are empty, whatever a read would give. A file
+	// system that does not answer (a network's, whose server is gone) holds Watch up until it does.
 	Path string
 	// Every is the time between reads: 10 ms to 24 h; 0 is 1 s.
 	Every time.Duration

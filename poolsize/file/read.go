@@ -25,11 +25,11 @@ func (s snapshot) same(o snapshot) bool {
 }
 
 // read reads a regular file. It looks before it opens, since to open a pipe or a device does something to it;
-// and it opens without waiting, in case the file has become a pipe since.
+// and it opens without waiting, in case the file has become a pipe since, and looks again.
 func read(path string) (snapshot, error) {
 	if info, err := os.Stat(path); err != nil {
 		return snapshot{}, bare(err)
-	} else if err := regular(info); err != nil {
+	} else if err := usable(info); err != nil {
 		return snapshot{}, err
 	}
 	return open(path)
@@ -45,22 +45,25 @@ func open(path string) (snapshot, error) {
 	if err != nil {
 		return snapshot{}, bare(err)
 	}
-	if err := regular(info); err != nil {
+	if err := usable(info); err != nil {
 		return snapshot{}, err
 	}
-	content, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	// Not a byte more than the file says it has: a read of what is yet to come may wait for ever.
+	// Pseudo-files of the kernel, some of which call themselves regular, say 0, and are not read at all.
+	content, err := io.ReadAll(io.LimitReader(f, info.Size()))
 	if err != nil {
 		return snapshot{}, bare(err)
-	}
-	if len(content) > maxSize {
-		return snapshot{}, fmt.Errorf("it is larger than %d bytes", maxSize)
 	}
 	return snapshot{info, string(content)}, nil
 }
 
-func regular(info fs.FileInfo) error {
+// usable refuses what is not a regular file of a size that is read.
+func usable(info fs.FileInfo) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("it is no regular file: %v", info.Mode())
+	}
+	if info.Size() > maxSize {
+		return fmt.Errorf("it is larger than %d bytes", maxSize)
 	}
 	return nil
 }
