@@ -18,7 +18,7 @@ import (
 // concurrent use.
 type Permit struct {
 	h   *holding
-	gen uint32
+	gen uint64 // that of h while this holds it
 }
 
 // holding is what a shard remembers of a permit until it is released. The shard's lock guards
@@ -27,10 +27,11 @@ type holding struct {
 	s      *shard
 	gate   *gate
 	weight int    // of requests
-	gen    uint32 // odd while a permit holds this; it goes on counting, so that no two permits have the same
+	gen    uint64 // odd while a permit holds this; it goes on counting, so that no two permits have the same: 32 bits would wrap
 	slots  int32  // in flight; 0 when they were not limited
 	place  int32  // in gate.more.expiring, while end is set
 	era    uint32 // of the setting that it was taken under
+	named  bool   // key is set, and counted if the gate is the overflow gate
 	costs  [maxUnits]int
 	take   uint64        // of gate.more.takes, when there is a cost
 	extra  [maxUnits]int // of costs: what corrections have added
@@ -38,7 +39,6 @@ type holding struct {
 	since  time.Duration // from Limiter.base
 	end    time.Duration // when it is given back by time; 0: never
 	key    string
-	named  bool         // key is set, and counted if the gate is the overflow gate
 	stack  *[16]uintptr // of who took it, for LeakCheck
 	next   *holding     // the next that is free
 }

@@ -59,6 +59,30 @@ func TestStalePermitDoesNotReleaseItsSuccessor(t *testing.T) {
 	inFlight(t, l, 0)
 }
 
+// Failure mode 27: no number of uses makes a permit of long ago good again. There were 2^31 since then.
+func TestStalePermitOfLongAgo(t *testing.T) {
+	l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{perSecond(1e6, 1e6), tokensPerMinute(6e7, 1e6)}}, Policy(policy.AIMD{}, CeilingShare))
+	stale := took(t, l, "k", Cost("tokens", 1))
+	stale.Release()
+	for range 2 {
+		stale.h.gen += 1<<31 - 1 // together, with the next taking, as if it had been used so often
+	}
+	p := took(t, l, "k", Cost("tokens", 1))
+	if p.h != stale.h || p.h.gen%2 == 0 {
+		t.Fatalf("not the same holding: %+v, then %+v", stale, p)
+	}
+	stale.Release()
+	stale.Done(policy.Feedback{Outcome: policy.Throttled})
+	stale.Report(policy.Feedback{Outcome: policy.Throttled})
+	stale.ExpireIn(1)
+	says(t, stale.Correct("tokens", 5), "released")
+	says(t, stale.Correct("", 0), "released")
+	inFlight(t, l, 1)
+	if st := l.Stats(); st.DoubleReleases != 2 || st.Throttled != 0 {
+		t.Errorf("%d double releases, throttled %d, want 2 and 0", st.DoubleReleases, st.Throttled)
+	}
+}
+
 func TestPermitTableGrowsByBlocks(t *testing.T) {
 	const many = 3*permitBlock + 1
 	l := limiterOf(t, Limit{InFlight: many})
