@@ -368,6 +368,44 @@ func TestCutRefusesWhereverTheyStand(t *testing.T) {
 	})
 }
 
+// serve says whether there may be more to do: only when it has served as many as it may under one lock.
+func TestServeReportsWhetherThereIsMore(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: wakeBatch + 1})
+		held := took(t, l, "k", Weight(wakeBatch+1))
+		s, g := l.shard("k"), gateOf(l, "k")
+		more := func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.serve(g, s.now)
+		}
+		if more() {
+			t.Error("there is more to do where nobody waits")
+		}
+		var calls []*call
+		for range wakeBatch + 1 {
+			calls = append(calls, asking(t, l, "k"))
+		}
+		if more() {
+			t.Error("there is more to do where the head has no room")
+		}
+		s.mu.Lock()
+		g.used -= wakeBatch // as a release does before it serves
+		s.mu.Unlock()
+		if !more() || g.waiters() != 1 {
+			t.Errorf("after a whole batch there is no more to do, and %d wait", g.waiters())
+		}
+		s.mu.Lock()
+		g.used += wakeBatch
+		s.mu.Unlock()
+		for _, c := range calls[:wakeBatch] {
+			c.permit.Release()
+		}
+		held.Release()
+		calls[wakeBatch].admittedAfter(t, 0)
+	})
+}
+
 // Failure mode 5: a thousand cancelled waiters leave the tokens as they were.
 func TestCancelStorm(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {

@@ -108,6 +108,80 @@ func TestRateOfANewUnitStartsFull(t *testing.T) {
 	})
 }
 
+// A rule that stays keeps its own state wherever it moves to, also from the first place: what another rule of its unit has let through is not
+// taken from it. A change of its size counts as it does for a rule that stands still.
+func TestRulesThatMoveKeepTheirState(t *testing.T) {
+	bucket := Rate{Name: "bucket", Events: 10, Per: time.Hour, Burst: 10}
+	window := Rate{Name: "window", Events: 20, Per: time.Hour, Aligned: true}
+	other := Rate{Name: "other", Events: 5, Per: time.Hour, Burst: 5}
+	larger, wider := bucket, window
+	larger.Burst, wider.Events = 15, 30
+	for _, c := range []struct {
+		name          string
+		before, after []Rate
+		want          []float64 // left of each after, when 3 were taken before
+	}{
+		{"a bucket moves back", []Rate{bucket, other}, []Rate{other, bucket}, []float64{2, 7}},
+		{"a bucket moves to the front", []Rate{other, bucket}, []Rate{bucket, other}, []float64{7, 2}},
+		{"a bucket moves back and grows", []Rate{bucket, other}, []Rate{other, larger}, []float64{2, 7}},
+		{"a bucket moves behind a new rule", []Rate{bucket, other}, []Rate{PerHour(3600e3), other, bucket}, []float64{2, 2, 7}},
+		{"a window moves back", []Rate{window, other}, []Rate{other, window}, []float64{2, 17}},
+		{"a window moves to the front", []Rate{other, window}, []Rate{window, other}, []float64{17, 2}},
+		{"a window moves back and grows", []Rate{window, other}, []Rate{other, wider}, []float64{2, 27}},
+		{"a window moves to the front and grows", []Rate{other, window}, []Rate{wider, other}, []float64{27, 2}},
+		{"a window stays and grows", []Rate{window, other}, []Rate{wider, other}, []float64{27, 2}},
+		{"a window and a bucket change places", []Rate{window, bucket}, []Rate{bucket, window}, []float64{7, 17}},
+		{"two windows change places", []Rate{window, {Name: "day", Events: 8, Per: 24 * time.Hour, Aligned: true}},
+			[]Rate{{Name: "day", Events: 9, Per: 24 * time.Hour, Aligned: true}, wider}, []float64{6, 27}},
+	} {
+		row(t, c.name, func(t *testing.T) {
+			l := limiterOf(t, rated(c.before...))
+			took(t, l, "k", Weight(3))
+			setLimit(t, l, rated(c.after...))
+			l.Check("k")
+			if got := tokensOf(t, l, "k"); !slices.Equal(got, c.want) {
+				t.Errorf("left %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// A setting is stricter where some who wait may have to be refused for good, whatever place the rule has.
+func TestStricterSettings(t *testing.T) {
+	a, b := Rate{Name: "a", Events: 1, Per: time.Second, Burst: 10}, Rate{Name: "b", Events: 1, Per: time.Second, Burst: 20}
+	lower, slower := a, a
+	lower.Burst, slower.Events = 9, .5
+	for _, c := range []struct {
+		name          string
+		before, after Limit
+		want          bool
+	}{
+		{"nothing changes", rated(a, b), rated(a, b), false},
+		{"the only rule stays", rated(a), rated(a), false},
+		{"the first burst is lowered", rated(a, b), rated(lower, b), true},
+		{"the last burst is lowered", rated(b, a), rated(b, lower), true},
+		{"the first burst is raised", rated(lower, b), rated(a, b), false},
+		{"a rate is slowed", rated(a), rated(slower), false},
+		{"rules change places", rated(a, b), rated(b, a), false},
+		{"rules change places, and a burst is lowered", rated(a, b), rated(b, lower), true},
+		{"a new rule comes first", rated(a), rated(b, a), true},
+		{"a new rule comes last", rated(a), rated(a, b), true},
+		{"a rule goes", rated(a, b), rated(b), false},
+		{"slots where there were none", rated(a), Limit{Rates: []Rate{a}, InFlight: 5}, true},
+		{"fewer slots", Limit{InFlight: 5}, Limit{InFlight: 4}, true},
+		{"as many slots", Limit{InFlight: 5}, Limit{InFlight: 5}, false},
+		{"more slots", Limit{InFlight: 5}, Limit{InFlight: 6}, false},
+		{"no slots any more", Limit{InFlight: 5}, Limit{}, false},
+		{"deny", rated(a), Deny(), true},
+		{"deny no more", Deny(), Limit{}, false},
+	} {
+		o, v := defaults(), view{pool: Pool{Replicas: 1}}
+		if got := o.resolve(c.after, v, nil).stricter(o.resolve(c.before, v, nil)); got != c.want {
+			t.Errorf("%s: stricter %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
 // Those who left the pool have used their part of this window; those who came will want theirs.
 func TestPoolChangesInAWindow(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {

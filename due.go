@@ -27,14 +27,19 @@ func (g *gate) thereFor(now time.Time, d *demand) time.Duration {
 		if r.window != nil || d.of(r.unitID) == 0 {
 			continue
 		}
-		least = min(least, time.Duration(max(0, g.bucket(i).tokens(now)/float64(r.perSecond))*float64(time.Second)))
+		least = min(least, saturated(g.bucket(i).tokens(now)/float64(r.perSecond)))
 	}
 	for i := range g.setting.laws {
 		if p := &g.more.learned.pacers[i]; d.of(g.setting.laws[i].unitID) > 0 && p.rate > 0 {
-			least = min(least, time.Duration(max(0, p.has(now.Sub(g.setting.origin))/p.rate)*float64(time.Second)))
+			least = min(least, saturated(p.has(now.Sub(g.setting.origin))/p.rate))
 		}
 	}
 	return least
+}
+
+// saturated converts seconds: those below 0 count as none, and those beyond every Duration as half of the longest.
+func saturated(seconds float64) time.Duration {
+	return time.Duration(min(max(0, seconds*float64(time.Second)), float64(never/2)))
 }
 
 // came counts a waiter that has its admission. Not sooner: it might be given up, or lost, and a count must not fall.

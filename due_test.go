@@ -51,6 +51,29 @@ func TestDueOfEachWaiterOfALateTimer(t *testing.T) {
 	})
 }
 
+// A slow rate that has room for longer than any Duration says nothing about when a waiter could have gone.
+func TestDueBesideASlowRate(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		got := make(chan time.Duration, 10)
+		l := limiterOf(t, rated(Rate{Name: "x", Events: 1, Per: 10 * time.Millisecond, Burst: 10}, Rate{Name: "slow", Events: 1, Per: 200 * year, Burst: 1000}),
+			OnAdmit(func(_ string, _, overhead time.Duration) { got <- overhead }))
+		took(t, l, "k", Weight(10))
+		<-got
+		for range 5 {
+			go func() { _, _ = l.Acquire(t.Context(), "k") }()
+			synctest.Wait()
+		}
+		lateBy(t, l, "k", 10*time.Millisecond, 40*time.Millisecond)
+		var sum time.Duration
+		for range 5 {
+			sum += <-got
+		}
+		if sum != 100*time.Millisecond {
+			t.Errorf("overheads of %v together; want 40+30+20+10+0 = 100ms", sum)
+		}
+	})
+}
+
 // TestDueIsNotBeforeTheArrival: the head's timer is late, somebody arrives after the head's turn, the head leaves, and the newcomer is
 // served at once. Its overhead cannot be longer than its whole wait.
 func TestDueIsNotBeforeTheArrival(t *testing.T) {

@@ -102,8 +102,7 @@ func (g *gate) left(i int, now time.Time) (events float64, resets time.Duration)
 		return float64(w.quota - w.used), r.window.left(now)
 	}
 	has := g.bucket(i).tokens(now)
-	missing := (float64(r.burst) - has) / float64(r.perSecond) * float64(time.Second)
-	return has / milli, time.Duration(min(max(0, missing), float64(never/2)))
+	return has / milli, saturated((float64(r.burst) - has) / float64(r.perSecond))
 }
 
 // explainLaws is what the laws of the gate have learned.

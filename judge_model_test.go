@@ -31,7 +31,7 @@ type ruleLevel struct {
 	size      float64 // of the bucket
 	tokens    float64
 	raw       float64 // tokens, had the bucket no size since something was taken last
-	index     int64 // of the window
+	index     int64   // of the window
 	quota     float64
 	used      float64
 	keeps     bool    // of an event that was not used

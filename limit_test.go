@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/quotient-go/quotient/policy"
 )
 
 const year = 365 * 24 * time.Hour
@@ -20,6 +22,9 @@ func TestValidateAccepts(t *testing.T) {
 		rated(Every(3 * time.Second)),
 		rated(Rate{Events: 1, Per: 3650 * 24 * time.Hour}),
 		rated(Rate{Events: 1, Per: math.MaxInt64}),
+		rated(Rate{Events: 0.001, Per: math.MaxInt64}),
+		rated(Rate{Events: 0.001, Per: math.MaxInt64, Aligned: true}),
+		rated(Rate{Events: 1.1e-13, Per: time.Second}),
 		rated(Rate{Events: 1e9, Per: time.Second}),
 		rated(Rate{Events: maxEvents, Per: time.Second}),
 		rated(Rate{Events: 1, Per: time.Second, Burst: maxBurst}),
@@ -59,6 +64,11 @@ var badLimits = []struct {
 	{rated(Rate{Events: 0.0009, Per: time.Second, Aligned: true}), "Rates[0].Events", "0.0009"},
 	{rated(Rate{Events: 5, Per: time.Microsecond, Aligned: true}), "Rates[0].Per", "1µs"},
 	{rated(Rate{Events: 1e12, Per: time.Millisecond}), "Rates[0].Events", "1e+12 per 1ms"},
+	{rated(PerSecond(5e-324)), "Rates[0].Events", "5e-324 per 1s"}, // a millionth of it underflows to 0
+	{rated(Rate{Events: 5e-324, Per: math.MaxInt64}), "Rates[0].Events", "5e-324 per 2562047h47m16.854775807s"},
+	{rated(Rate{Events: 0.00099999, Per: math.MaxInt64}), "Rates[0].Events", "0.00099999 per 2562047h"},
+	{rated(PerSecond(1), Rate{Unit: "tokens", Events: 1e-300, Per: time.Nanosecond}), "Rates[1].Events", "1e-300 per 1ns"},
+	{rated(Rate{Events: 1e-13, Per: time.Second, Burst: 1}), "Rates[0].Events", "1e-13 per 1s"},
 	{rated(PerSecond(1), PerSecond(2)), "Rates[1].Name", `"second"`},
 	{rated(Rate{Name: "rate 2", Events: 1, Per: time.Hour}, Rate{Events: 1, Per: time.Hour}), "Rates[1].Name", `"rate 2"`},
 }
@@ -95,6 +105,16 @@ func TestSetLimitKeepsTheOldLimit(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		wants(t, l, "k", 2)
 	})
+}
+
+func TestOverrideRefusesABadLimit(t *testing.T) {
+	l := limiterOf(t, rated(perSecond(1, 3)))
+	for _, c := range badLimits {
+		says(t, l.Override("k", &c.limit), "quotient: ", c.field, c.value)
+	}
+	if n := len(l.Overrides()); n != 0 {
+		t.Errorf("%d keys have a limit of their own", n)
+	}
 }
 
 func TestLimiterSharesNoMemoryWithItsCaller(t *testing.T) {
@@ -147,7 +167,7 @@ func TestRatesAtTheEdges(t *testing.T) {
 		{"one event in ten years", Rate{Events: 1, Per: 10 * year}, 1, 10 * year, 1},
 		{"not yet ten years", Rate{Events: 1, Per: 10 * year}, 1, 10*year - time.Second, 0},
 		{"one event in the longest duration", Rate{Events: 1, Per: math.MaxInt64}, 1, 100 * year, 0},
-		{"hardly ever", Rate{Events: 5e-324, Per: math.MaxInt64}, 1, 100 * year, 0},
+		{"hardly ever", Rate{Events: 0.001, Per: math.MaxInt64}, 1, 100 * year, 0},
 		{"a thousandth of an event", Rate{Events: 0.001, Per: time.Second}, 1, 1000 * time.Second, 1},
 	} {
 		row(t, c.name, func(t *testing.T) {
@@ -157,6 +177,81 @@ func TestRatesAtTheEdges(t *testing.T) {
 			wants(t, l, "k", c.more)
 			l.Stats()
 		})
+	}
+}
+
+// Failure mode 8: all that follows from the slowest rates is a number, above 0, and no time is below 0.
+func TestSlowestRates(t *testing.T) {
+	pools := []Pool{{Replicas: 1}, {Replicas: 1, Ordinal: 1, Fixed: true}, {Replicas: mostReplicas}, {Replicas: mostReplicas, Ordinal: 1}, {Replicas: mostReplicas, Ordinal: mostReplicas}}
+	policies := map[string]Option{
+		"fixed": func(*options) error { return nil }, "aimd": Policy(policy.AIMD{}, CeilingShare), "tracking": Policy(policy.Tracking{}, CeilingLimit),
+	}
+	for _, r := range []Rate{
+		{Events: 0.001, Per: math.MaxInt64},
+		{Events: 0.001, Per: math.MaxInt64, Aligned: true},
+		{Events: 0.001, Per: math.MaxInt64, Burst: 1},
+		{Events: 0.001, Per: math.MaxInt64, Burst: 2},
+		{Events: 0.001, Per: math.MaxInt64, Burst: maxBurst},
+		{Events: 1, Per: math.MaxInt64, Burst: 1},
+		{Events: 1.1e-13, Per: time.Second},
+		{Events: 0.001, Per: time.Hour, Aligned: true},
+		{Events: 1.1e-22, Per: time.Nanosecond},
+	} {
+		for _, pool := range pools {
+			for name, p := range policies {
+				row(t, []any{r, pool, name}, func(t *testing.T) {
+					var overhead time.Duration
+					l := limiterOf(t, rated(r), StartPool(pool), p, OnAdmit(func(_ string, _, over time.Duration) { overhead = over }))
+					sane(t, l)
+					l.TryAcquireUpTo("k", 1)
+					sane(t, l)
+					time.Sleep(100 * year)
+					sane(t, l)
+					if overhead < 0 {
+						t.Errorf("overhead %v", overhead)
+					}
+				})
+			}
+		}
+	}
+}
+
+// sane fails unless all numbers that a limiter shows of its rates and of the key k make sense.
+func sane(t *testing.T, l *Limiter) {
+	t.Helper()
+	positive := func(what string, v float64) {
+		t.Helper()
+		if !(v > 0 && v < math.Inf(1)) {
+			t.Errorf("%s: %v", what, v)
+		}
+	}
+	for _, r := range l.Stats().Rules {
+		positive("limit", r.Limit)
+		positive("share", r.Share)
+	}
+	for i := range l.shards[0].setting.rations {
+		r := &l.shards[0].setting.rations[i]
+		positive("thousandths a second", float64(r.perSecond))
+		positive("the time of a burst", float64(r.fullIn()))
+		if r.window != nil {
+			positive("the windows' mean", r.window.mean())
+		}
+	}
+	e := l.Explain("k")
+	for _, x := range e.Learned {
+		positive("the pace", x.Pace)
+		positive("the ceiling", x.Ceiling)
+	}
+	for _, q := range l.AppendQuotas(nil, "k") {
+		if !(q.Left >= 0) || q.Reset < 0 {
+			t.Errorf("quota: left %v, full in %v", q.Left, q.Reset)
+		}
+	}
+	if r := e.Rules[0]; e.Wait < 0 || r.Resets < 0 || math.IsNaN(r.Left) || r.Left < 1 && r.Resets == 0 {
+		t.Errorf("wait %v, left %v, full in %v", e.Wait, r.Left, r.Resets)
+	}
+	if d := l.Check("k"); d.RetryAfter < 0 {
+		t.Errorf("%+v", d)
 	}
 }
 

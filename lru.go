@@ -21,6 +21,8 @@ type store struct {
 	pause uint32 // asks from one sweep to the next
 	left  uint32 // asks until the next sweep
 	ticks uint32 // the time of the last sweep, in 2^30 ns: a coarse clock for gate.seen
+	saved int    // looks for an idle key that asks have paid for and nobody has used; see earn
+	vain  int    // looks since one was found
 	last  lastKey
 }
 
@@ -42,13 +44,19 @@ func (k *lastKey) set(key string, g *gate) {
 	}
 }
 
+// The fewer keys are idle, the longer one looks for them. So asks pay for looks: each for one, and one that finds no
+// room for some more. What is not used is saved for asks that need more. All looks together are never more than have
+// been paid for, also while all keys are busy and new ones come without end.
 const (
-	probes     = 8   // keys looked at to make room for a new one
-	sweepMost  = 4   // keys dropped by one sweep
-	longPause  = 256 // asks between sweeps while there is nothing to drop
-	shortPause = 2
-	restTicks  = 10  // of 2^30 ns, ten seconds or so: an idle key that was asked since is kept while there is room
-	rebuildAt  = 256 // a map that never held more is not worth rebuilding
+	probes      = 6   // looks that an ask without room pays for
+	mostLooks   = 512 // of one ask: locks are held meanwhile
+	perLook     = 16  // settings that a key has missed cost as much as a look
+	otherShards = 3   // that an ask looks at when its own has no idle key
+	sweepMost   = 4   // keys dropped by one sweep
+	longPause   = 256 // asks between sweeps while there is nothing to drop
+	shortPause  = 2
+	restTicks   = 10  // of 2^30 ns, ten seconds or so: an idle key that was asked since is kept while there is room
+	rebuildAt   = 256 // a map that never held more is not worth rebuilding
 )
 
 func newStore(most int) store {
@@ -83,7 +91,7 @@ func (st *store) add(key string, g *gate) {
 }
 
 // evictOne drops one of the oldest keys that may go, and tells whether it found one.
-// It looks at a few and turns those that stay to the front.
+// It looks at so many and turns those that stay to the front.
 func (st *store) evictOne(looks int, mayGo func(*gate) bool) bool {
 	for range min(looks, st.lru.Len()) {
 		key, g, _ := st.lru.GetOldest()
@@ -122,6 +130,7 @@ func (st *store) rebuild() {
 // the keys that are being limited and not all that were ever seen. It looks
 // often while it finds some, and seldom otherwise.
 func (s *shard) sweep() {
+	s.earn(int(s.pause))
 	if s.dropRested()+s.l.sweepNext(s) > 0 {
 		s.pause = shortPause
 	} else {
@@ -146,7 +155,7 @@ func (s *shard) dropRested() int {
 	now, n := s.tick(s.l.now()), 0
 	s.ticks = ticksAt(now.Sub(s.l.base))
 	for n < sweepMost && s.evictOne(1, func(g *gate) bool { return s.rested(g, now) }) {
-		n++
+		n, s.vain = n+1, 0
 	}
 	s.evicted(n)
 	return n
@@ -187,17 +196,85 @@ func (s *shard) hasRoom(now time.Time) bool {
 }
 
 // makeRoom reserves room for one more key and tells whether there is: below MaxKeys, or in
-// place of an idle key.
+// place of an idle key of this shard or another one.
 func (s *shard) makeRoom(now time.Time) bool {
 	if s.l.keys.Add(1) <= int64(s.l.maxKeys)+s.l.owned.Load() {
+		s.earn(1)
 		return true
 	}
 	s.l.keys.Add(-1)
-	if s.evictOne(probes, func(g *gate) bool { return s.spare(g, now) }) {
+	s.earn(probes)
+	if s.evictIdle(now) {
 		s.counts.evicted++
 		return true
 	}
 	return false
+}
+
+// earn saves looks, up to one for each key. When as many have been in vain nothing is saved until a key is
+// found: all are busy then, and to look at them once more would be work for nothing.
+func (s *shard) earn(looks int) {
+	most := s.lru.Len()
+	if s.vain > most {
+		most = 0
+	}
+	s.saved = min(s.saved+looks, most+probes)
+}
+
+// evictIdle drops an idle key, of this shard or else of another one, and reports whether it found one.
+func (s *shard) evictIdle(now time.Time) bool {
+	if _, found := s.look(now, mostLooks); found {
+		return true
+	}
+	found := false
+	for i, left := 0, mostLooks; i < otherShards && left > 0 && !found; i++ {
+		left, found = s.l.lookNext(s, left)
+	}
+	return found
+}
+
+// look drops the first idle key that it finds within so many looks, as far as they are saved, and returns how many
+// are left. Each goes on where the last one has ended.
+func (s *shard) look(now time.Time, most int) (left int, found bool) {
+	for s.saved > 0 && most > 0 && !found {
+		cost := 1
+		found = s.evictOne(1, func(g *gate) bool {
+			cost += g.missed(s.setting) / perLook
+			return s.spare(g, now)
+		})
+		most -= cost
+		s.saved, s.vain = max(0, s.saved-cost), s.vain+1
+	}
+	if found {
+		s.vain = 0
+	}
+	return most, found
+}
+
+// missed is how many settings g has not applied yet.
+func (g *gate) missed(newest *setting) int {
+	st := g.setting
+	if st.own != nil {
+		st = st.base
+	}
+	return int(newest.era - st.era)
+}
+
+// lookNext looks in another shard: it stays with one that has idle keys, and goes on to the next otherwise.
+// A shard that is in use is left out, so that no two wait for each other.
+func (l *Limiter) lookNext(but *shard, most int) (left int, found bool) {
+	s := &l.shards[l.broom.Load()&l.mask]
+	left = most
+	if s != but && s.mu.TryLock() {
+		defer s.mu.Unlock()
+		if s.saved > 0 {
+			left, found = s.look(s.tick(l.now()), most)
+		}
+	}
+	if !found {
+		l.broom.Add(1)
+	}
+	return left, found
 }
 
 // newKey returns the gate of a key that is not in the map: a fresh one, or, when there is no

@@ -110,7 +110,7 @@ func (l *Limiter) overflows(key string) bool {
 
 // hasRoomBeyond drops an idle key, and tells whether it found one.
 func (s *shard) hasRoomBeyond(now time.Time) bool {
-	if !s.evictOne(probes, func(g *gate) bool { return s.spare(g, now) }) {
+	if s.earn(mostLooks); !s.evictIdle(now) {
 		return false
 	}
 	s.evicted(1)

@@ -18,7 +18,7 @@ import (
 // concurrent use.
 type Permit struct {
 	h   *holding
-	gen uint32
+	gen uint64 // that of h while this holds it
 }
 
 // holding is what a shard remembers of a permit until it is released. The shard's lock guards
@@ -27,17 +27,17 @@ type holding struct {
 	s      *shard
 	gate   *gate
 	weight int           // of requests
-	gen    uint32        // odd while a permit holds this; it goes on counting, so that no two permits have the same
+	gen    uint64        // odd while a permit holds this; it goes on counting, so that no two permits have the same: 32 bits would wrap
 	slots  int32         // in flight; 0 when they were not limited
 	place  int32         // in gate.more.expiring, while end is set
 	era    uint64        // of gate.era, under which asked and added were taken
+	named  bool          // key is set, and counted if the gate is the overflow gate
 	costs  [maxUnits]int // as they were told last
 	asked  refundable    // by the ask
 	added  refundable    // by corrections
 	since  time.Duration // from Limiter.base
 	end    time.Duration // when it is given back by time; 0: never
 	key    string
-	named  bool         // key is set, and counted if the gate is the overflow gate
 	stack  *[16]uintptr // of who took it, for LeakCheck
 	next   *holding     // the next that is free
 }
@@ -200,6 +200,7 @@ func (s *shard) free(h *holding) {
 		g.more.lows = nil
 	}
 	s.counts.inFlight -= int64(h.weight)
+	h.asked.n[0] = 0
 	if h.asked.take != 0 || h.added.take != 0 || h.costs != [maxUnits]int{} {
 		h.costs, h.asked, h.added = [maxUnits]int{}, refundable{}, refundable{}
 	}

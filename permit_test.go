@@ -2,6 +2,7 @@ package quotient
 
 import (
 	"math"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -57,6 +58,89 @@ func TestStalePermitDoesNotReleaseItsSuccessor(t *testing.T) {
 		p.Release()
 	}
 	inFlight(t, l, 0)
+}
+
+// Failure mode 27: no number of uses makes a permit of long ago good again. There were 2^31 since then.
+func TestStalePermitOfLongAgo(t *testing.T) {
+	l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{perSecond(1e6, 1e6), tokensPerMinute(6e7, 1e6)}}, Policy(policy.AIMD{}, CeilingShare))
+	stale := took(t, l, "k", Cost("tokens", 1))
+	stale.Release()
+	for range 2 {
+		stale.h.gen += 1<<31 - 1 // together, with the next taking, as if it had been used so often
+	}
+	p := took(t, l, "k", Cost("tokens", 1))
+	if p.h != stale.h || p.h.gen%2 == 0 {
+		t.Fatalf("not the same holding: %+v, then %+v", stale, p)
+	}
+	stale.Release()
+	stale.Done(policy.Feedback{Outcome: policy.Throttled})
+	stale.Report(policy.Feedback{Outcome: policy.Throttled})
+	stale.ExpireIn(1)
+	says(t, stale.Correct("tokens", 5), "released")
+	says(t, stale.Correct("", 0), "released")
+	inFlight(t, l, 1)
+	if st := l.Stats(); st.DoubleReleases != 2 || st.Throttled != 0 {
+		t.Errorf("%d double releases, throttled %d, want 2 and 0", st.DoubleReleases, st.Throttled)
+	}
+}
+
+// What a permit was taken for says nothing of the next one in the same place.
+func TestPermitsLeaveNothingBehind(t *testing.T) {
+	limit := Limit{Rates: []Rate{perSecond(1e6, 1e6), tokensPerMinute(600, 600)}, InFlight: 10}
+	for _, c := range []struct {
+		name    string
+		asks    []Ask
+		correct []int // costs, one after the other
+	}{
+		{"no cost", nil, nil},
+		{"no cost, then some", nil, []int{5}},
+		{"no cost, then some, then none", nil, []int{5, 0}},
+		{"a cost of nothing", []Ask{Cost("tokens", 0)}, nil},
+		{"a cost of nothing, then some", []Ask{Cost("tokens", 0)}, []int{7}},
+		{"a cost", []Ask{Cost("tokens", 20)}, nil},
+		{"a cost, then none", []Ask{Cost("tokens", 20)}, []int{0}},
+		{"a cost, then more", []Ask{Cost("tokens", 20)}, []int{50}},
+		{"a cost, then more, then less", []Ask{Cost("tokens", 20)}, []int{50, 30}},
+		{"a cost, then more, then none", []Ask{Cost("tokens", 20)}, []int{50, 0}},
+		{"weight", []Ask{Weight(4)}, nil},
+	} {
+		row(t, c.name, func(t *testing.T) {
+			l := limiterOf(t, limit, MaxHold(time.Minute), MaxKeys(10))
+			p := took(t, l, "k", c.asks...)
+			for _, used := range c.correct {
+				if err := p.Correct("tokens", used); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p.Release()
+			left := *p.h
+			left.s, left.gen, left.next = nil, 0, nil
+			left.weight, left.slots, left.era, left.since, left.place = 0, 0, 0, 0, 0 // each taking sets them
+			if !reflect.DeepEqual(left, holding{}) {
+				t.Errorf("left behind: %+v", left)
+			}
+			// The next one has taken no tokens, so that it has none to give back, and owes what it says.
+			took(t, l, "other", Cost("tokens", 100)).Release()
+			before := tokensOf(t, l, "other")[1]
+			next := took(t, l, "other")
+			if next.h != p.h {
+				t.Fatal("the permit stands elsewhere")
+			}
+			if err := next.Correct("tokens", 10); err != nil {
+				t.Fatal(err)
+			}
+			if got := tokensOf(t, l, "other")[1]; got != before-10 {
+				t.Errorf("10 tokens were corrected, %v are taken", before-got)
+			}
+			if err := next.Correct("tokens", 0); err != nil {
+				t.Fatal(err)
+			}
+			if got := tokensOf(t, l, "other")[1]; got != before {
+				t.Errorf("none were used, %v are taken", before-got)
+			}
+			next.Release()
+		})
+	}
 }
 
 func TestPermitTableGrowsByBlocks(t *testing.T) {

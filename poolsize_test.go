@@ -297,7 +297,7 @@ func TestOrdinalBecomesFixed(t *testing.T) {
 			{1, Pool{}, false, 2}, // it takes a word, and not the time alone
 			{0, Pool{Replicas: 3, Ordinal: 2}, true, 3},
 			{29, Pool{}, true, 3},
-			{1, Pool{}, false, 2}, // by now it may be another's
+			{1, Pool{}, false, 2},                        // by now it may be another's
 			{0, Pool{Replicas: 3, Ordinal: 2}, false, 2}, // and one word after a silence fixes nothing
 			{29, Pool{Replicas: 3, Ordinal: 2}, false, 2},
 			{1, Pool{Replicas: 3, Ordinal: 2}, true, 3},

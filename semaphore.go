@@ -66,15 +66,27 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) error {
 	w := newWaiter(demand{weight: n})
 	s.waiters.push(w)
 	s.mu.Unlock()
+	return s.await(ctx, w)
+}
+
+// await returns when w is let through, refused or given up. Should a method of a foreign context panic, it is given up too.
+func (s *Semaphore) await(ctx context.Context, w *waiter) error {
+	returned := false
+	defer func() {
+		if !returned {
+			s.cancel(w)
+		}
+	}()
 	select {
 	case <-w.ready:
+		returned = true
 		return w.tooLarge()
 	case <-ctx.Done():
-		return s.cancel(ctx, w)
+		return endOf(ctx) // and the slots go back
 	}
 }
 
-func (s *Semaphore) cancel(ctx context.Context, w *waiter) error {
+func (s *Semaphore) cancel(w *waiter) {
 	s.mu.Lock()
 	switch {
 	case w.queued:
@@ -83,7 +95,6 @@ func (s *Semaphore) cancel(ctx context.Context, w *waiter) error {
 		s.give(w.d.weight)
 	}
 	s.serveAndUnlock()
-	return ctx.Err()
 }
 
 // TryAcquire takes n slots if they are free and nobody waits, and tells whether it did.

@@ -299,3 +299,23 @@ func TestSemaphoreServesManyAtOnce(t *testing.T) {
 		counts(t, s, many, many)
 	})
 }
+
+// serve says whether there may be more to do: only when it has served as many as it may under one lock.
+func TestSemaphoreServesUntilNobodyFits(t *testing.T) {
+	s := new(Semaphore)
+	if s.serve() {
+		t.Error("there is more to do where nobody waits")
+	}
+	for range wakeBatch + 1 {
+		s.waiters.push(newWaiter(demand{weight: 1}))
+	}
+	if s.size = wakeBatch; !s.serve() || s.waiters.len != 1 {
+		t.Errorf("after a whole batch there is no more to do, and %d wait", s.waiters.len)
+	}
+	if s.serve() {
+		t.Error("there is more to do where the head does not fit")
+	}
+	if s.size++; s.serve() || s.waiters.len != 0 {
+		t.Errorf("there is more to do when all are served, and %d wait", s.waiters.len)
+	}
+}

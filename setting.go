@@ -195,8 +195,7 @@ const longWait = 30 * 365 * 24 * time.Hour
 
 // fullIn is how long an ask of the global burst takes to come by.
 func (r *ration) fullIn() time.Duration {
-	d := float64(r.most) * milli / float64(r.perSecond) * float64(time.Second)
-	return time.Duration(min(d, float64(never/2)))
+	return saturated(float64(r.most) * milli / float64(r.perSecond))
 }
 
 // simple tells that one token bucket of requests is all there is to decide, but for slots.

@@ -66,18 +66,25 @@ func (s *shard) line(ctx context.Context, g *gate, key string, d demand, now tim
 	return w, turn.wait, nil
 }
 
-// await returns when w is admitted, refused or given up: w, or what has taken its place since.
+// await returns when w is admitted, refused or given up: w, or what has taken its place since. It is given up when the context ends, and
+// when a method of a foreign context panics.
 func (s *shard) await(ctx context.Context, g *gate, w *waiter) (*waiter, error) {
+	came := false
+	defer func() {
+		if !came {
+			_ = s.cancel(g, w, nil)
+		}
+	}()
 	for {
 		select {
 		case <-w.ready:
 		case <-ctx.Done():
-			return nil, s.cancel(g, w, ctx.Err())
+			return nil, endOf(ctx)
 		}
-		if w.refused.reason != ReasonNone {
+		if came = w.refused.reason != ReasonNone; came {
 			return nil, s.refusal(g, w)
 		}
-		if !s.overslept(w) {
+		if came = !s.overslept(w); came {
 			return w, nil
 		}
 		g, w = s.again(w)

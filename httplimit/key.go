@@ -15,7 +15,8 @@ import (
 // change the request.
 //
 // Middleware and Transport accept keys of any length: one of more than 256
-// bytes is replaced by its SHA-256, as the key functions of this package do.
+// bytes is replaced by its SHA-256, as the key functions of this package do, and so
+// is one that looks like such a hash: no key is equal to another one's hash.
 type KeyFunc func(*http.Request) string
 
 // maxKey is the longest key, in bytes, that is kept as it is. A longer one is
@@ -30,7 +31,7 @@ const unmatched = "(unmatched)"
 // Constant returns a KeyFunc that puts all requests under one key: one quota
 // for the whole handler. A key of more than 256 bytes is hashed.
 func Constant(key string) KeyFunc {
-	key = bound(key)
+	key = own(key)
 	return func(*http.Request) string { return key }
 }
 
@@ -47,7 +48,7 @@ func Header(name string) KeyFunc {
 	name = textproto.CanonicalMIMEHeaderKey(name)
 	return func(r *http.Request) string {
 		if values := r.Header[name]; len(values) > 0 {
-			return bound(values[0])
+			return own(values[0])
 		}
 		return ""
 	}
@@ -74,7 +75,7 @@ func Host() KeyFunc { return host }
 // With a nil mux the key is http.Request.Pattern, for a middleware round single
 // routes, inside the ServeMux.
 func Pattern(mux *http.ServeMux) KeyFunc {
-	return func(r *http.Request) string { return bound(pattern(mux, r)) }
+	return func(r *http.Request) string { return own(pattern(mux, r)) }
 }
 
 // MethodPattern returns a KeyFunc as Pattern does, but keeps the methods of one
@@ -85,12 +86,12 @@ func MethodPattern(mux *http.ServeMux) KeyFunc {
 	return func(r *http.Request) string {
 		method, route := knownMethod(r.Method), pattern(mux, r)
 		if rest, ok := strings.CutPrefix(route, method); ok && strings.HasPrefix(rest, " ") {
-			return bound(route)
+			return own(route)
 		}
 		if i := strings.IndexAny(route, " \t"); i >= 0 { // ServeMux takes both
 			route = strings.TrimLeft(route[i:], " \t")
 		}
-		return bound(method + " " + route)
+		return own(method + " " + route)
 	}
 }
 
@@ -152,17 +153,41 @@ func canonicalHost(name string) string {
 	if port != "" && port != "80" && port != "443" {
 		name += ":" + port
 	}
-	return bound(name)
+	return own(name)
 }
 
 // takesPort reports whether a port may follow: what has colons of its own stands in brackets.
 func takesPort(name string) bool { return strings.HasSuffix(name, "]") || !strings.Contains(name, ":") }
 
-// bound is key, or its hash when it is too long to be stored.
-func bound(key string) string {
-	if len(key) <= maxKey {
+// The forms of what stands in place of a key. A key that looks like one is replaced too: else a client could send the text of another
+// one's hash, and share its bucket. What a key function of this package returns goes through bound as well, which must not hash
+// it again: hence two forms, each of its own length.
+const (
+	ownHash   = "sha256:"     // by a key function of this package
+	boundHash = "sha256:key:" // of what any key function has returned
+)
+
+// own is the key of a function of this package: what it has found, or its hash.
+func own(key string) string {
+	if len(key) <= maxKey && !isHash(key, ownHash) && !isHash(key, boundHash) {
 		return key
 	}
+	return hashed(key, ownHash)
+}
+
+// bound is what any key function has returned, or its hash. It leaves alone what own returns.
+func bound(key string) string {
+	if len(key) <= maxKey && !isHash(key, boundHash) {
+		return key
+	}
+	return hashed(key, boundHash)
+}
+
+func isHash(key, form string) bool {
+	return len(key) == len(form)+2*sha256.Size && strings.HasPrefix(key, form)
+}
+
+func hashed(key, form string) string {
 	sum := sha256.Sum256([]byte(key))
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return form + hex.EncodeToString(sum[:])
 }

@@ -191,6 +191,71 @@ func TestKeysAreBounded(t *testing.T) {
 	}
 }
 
+// Failure mode 10: a client that sends the text of another one's hash must not share its bucket, wherever the key is hashed.
+func TestLongKeyAndItsHashAreTwoKeys(t *testing.T) {
+	ways := map[string]func(r *http.Request) string{
+		"Header":                      Header("Token"),
+		"Header and Middleware":       func(r *http.Request) string { return keyOfMiddleware(t, Header("Token"), r) },
+		"own function, Middleware":    func(r *http.Request) string { return keyOfMiddleware(t, token, r) },
+		"own function, Around":        func(r *http.Request) string { return keyOfAround(t, token(r), r) },
+		"own function, Transport":     func(r *http.Request) string { return keyOfTransport(t, token, r) },
+		"Header and Transport":        func(r *http.Request) string { return keyOfTransport(t, Header("Token"), r) },
+		"Constant, as grpclimit does": func(r *http.Request) string { return Constant(token(r))(nil) },
+	}
+	for name, way := range ways {
+		r := get(t, "/")
+		of := map[string]string{} // key to value
+		for value, n := long, 0; n < 5; n++ {
+			r.Header.Set("Token", value)
+			key := way(r)
+			if of[key] != "" {
+				t.Errorf("%s: %.90q and %.90q share the key %q", name, of[key], value, key)
+			}
+			if len(key) > maxKey {
+				t.Errorf("%s: key of %d bytes", name, len(key))
+			}
+			of[key], value = value, key // what an attacker sends who has seen the key
+		}
+	}
+}
+
+// token is a key function that a user has written.
+func token(r *http.Request) string { return r.Header.Get("Token") }
+
+// onlyKey is the one key that a limiter knows.
+func onlyKey(t *testing.T, l *quotient.Limiter) string {
+	t.Helper()
+	for key := range l.Keys() {
+		return key
+	}
+	t.Fatal("no key")
+	return ""
+}
+
+func keyOfMiddleware(t *testing.T, f KeyFunc, r *http.Request) (key string) {
+	l := limiter(t, oneSlot)
+	ask(Middleware(l, f)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { key = onlyKey(t, l) })), r)
+	return key
+}
+
+func keyOfAround(t *testing.T, name string, r *http.Request) (key string) {
+	l := limiter(t, oneSlot)
+	Around(l)(httptest.NewRecorder(), r, name, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { key = onlyKey(t, l) }))
+	return key
+}
+
+func keyOfTransport(t *testing.T, f KeyFunc, r *http.Request) string {
+	tr := &Transport{Limiter: limiter(t, oneSlot), Base: answers(200, newBody("x")), Key: f}
+	r = r.Clone(t.Context())
+	r.RequestURI, r.URL.Scheme, r.URL.Host = "", "http", "h"
+	resp, err := tr.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return onlyKey(t, tr.Limiter)
+}
+
 func TestPattern(t *testing.T) {
 	mux := http.NewServeMux()
 	for _, p := range []string{"/items/{id}", "GET /users/{name}", "POST  /users/{name}", "h.example/x", "/tree/", "/one/{x}/", "GET\t/tab", "/{$}"} {

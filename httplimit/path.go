@@ -26,7 +26,7 @@ import (
 // matching rules, not for serving files. A path that is canonical already costs
 // no allocation. One of more than 256 bytes is hashed.
 func Path() KeyFunc {
-	return func(r *http.Request) string { return bound(canonicalPath(r.URL.Path)) }
+	return func(r *http.Request) string { return own(canonicalPath(r.URL.Path)) }
 }
 
 // canonicalPath is the form that Path documents, of a path whose
