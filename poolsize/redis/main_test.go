@@ -31,8 +31,9 @@ func TestMain(m *testing.M) {
 		child(os.Args[2])
 		return
 	}
-	redis.SetLogger(&logging.VoidLogger{}) // the client's own words about servers that tests have killed
-	goleak.VerifyTestMain(m)
+	redis.SetLogger(&logging.VoidLogger{})                                 // the client's own words about servers that tests have killed
+	const pool = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool)." // what it dials ends up to a second after the client is closed
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(pool+"tryDial"), goleak.IgnoreAnyFunction(pool+"dialConn"))
 }
 
 // Periods for tests in real time: short, and still an expiry that a busy machine does not miss by chance.
