@@ -95,6 +95,15 @@ func TestCluster(t *testing.T) {
 	if len(used) != 2 {
 		t.Errorf("all fleets are on one node: %v", used)
 	}
+	for _, c := range admins {
+		refused, err := c.ACLLog(t.Context(), 100).Result()
+		must(t, err)
+		for _, r := range refused {
+			if !strings.HasPrefix(r.Object, "client") {
+				t.Errorf("a node refused %+v", r)
+			}
+		}
+	}
 }
 
 // vanishing is a network from which one address can vanish: whoever dials it then waits for an answer in vain.

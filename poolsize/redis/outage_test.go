@@ -164,3 +164,43 @@ func TestCrashLoop(t *testing.T) {
 		now = now.Add(s.Expiry + time.Second)
 	}
 }
+
+// clustered is a client that counts how often it is asked to find out who serves what.
+type clustered struct {
+	*redis.Client
+	asked int
+}
+
+func (c *clustered) ForEachMaster(ctx context.Context, _ func(context.Context, *redis.Client) error) error {
+	c.asked++
+	<-ctx.Done() // as if the node that it asks has vanished
+	return ctx.Err()
+}
+
+// Failure mode 20: before a sync that follows a failed one, and only then, a Cluster's client finds out anew who serves the keys. That takes
+// no longer than a command, and the sync is tried whatever comes of it.
+func TestMapIsAskedForAfterAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini := miniredis.NewMiniRedis()
+		defer mini.Close()
+		client, cut := &clustered{Client: pipeClient(t, mini)}, &away{}
+		client.AddHook(cut)
+		s, err := (&Source{Client: client, Fleet: "f", ID: "a"}).complete()
+		must(t, err)
+		st := s.store("a")
+		for i, row := range []struct {
+			away  bool
+			asked int
+			takes time.Duration
+		}{{false, 0, 0}, {false, 0, 0}, {true, 0, 0}, {true, 1, time.Second}, {false, 2, time.Second}, {false, 2, 0}} {
+			cut.Store(row.away)
+			began := time.Now()
+			if _, err := st.sync(t.Context(), 1, ""); (err != nil) != row.away {
+				t.Errorf("sync %d: %v", i, err)
+			}
+			if took := time.Since(began); client.asked != row.asked || took != row.takes {
+				t.Errorf("sync %d took %v, and the map was asked for %d times by then, want %d", i, took, client.asked, row.asked)
+			}
+		}
+	})
+}

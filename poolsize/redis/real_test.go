@@ -82,9 +82,6 @@ func TestACL(t *testing.T) {
 		}
 	}
 	for _, r := range rights {
-		if r == "+get" { // Left alone needs it
-			continue
-		}
 		must(t, admin.FlushAll(t.Context()).Err())
 		must(t, admin.Do(t.Context(), "ACL", "DELUSER", "quotient").Err())
 		allow(t, admin, remove(rights, r)...)
