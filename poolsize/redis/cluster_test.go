@@ -16,7 +16,8 @@ import (
 // slots is how many a Cluster has.
 const slots = 16384
 
-// startCluster returns the masters of a Cluster, each of which has the same part of the slots, and a client of each.
+// startCluster returns the masters of a Cluster, each of which has the same part of the slots, and a client
+// of each.
 func startCluster(t *testing.T, masters int, config ...string) (nodes []*redistest.Server, admins []*redis.Client) {
 	t.Helper()
 	ctx := t.Context()
@@ -56,7 +57,8 @@ func meet(t *testing.T, first, c *redis.Client, n *redistest.Server) {
 
 func up(ctx context.Context, c *redis.Client, nodes int) bool {
 	info, err := c.ClusterInfo(ctx).Result()
-	return err == nil && strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprint("cluster_known_nodes:", nodes))
+	known := fmt.Sprint("cluster_known_nodes:", nodes)
+	return err == nil && strings.Contains(info, "cluster_state:ok") && strings.Contains(info, known)
 }
 
 // addrs returns where the servers are.
@@ -67,7 +69,8 @@ func addrs(nodes []*redistest.Server) (all []string) {
 	return all
 }
 
-// Two nodes, each with half of the slots: all keys of a fleet are on one of them, those of another fleet may be on the other.
+// Two nodes, each with half of the slots: all keys of a fleet are on one of them, those of another fleet
+// may be on the other.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	needReal(t)
@@ -77,7 +80,8 @@ func TestCluster(t *testing.T) {
 		allow(t, c, append(rights, besides...)...)
 	}
 	cluster := func() redis.UniversalClient {
-		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs(nodes), Username: "quotient", Password: "password", ContextTimeoutEnabled: true})
+		c := redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: addrs(nodes), Username: "quotient", Password: "password", ContextTimeoutEnabled: true})
 		t.Cleanup(func() { must(t, c.Close()) })
 		return c
 	}
@@ -106,7 +110,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// vanishing is a network from which one address can vanish: whoever dials it then waits for an answer in vain.
+// vanishing is a network from which one address can vanish: whoever dials it then waits for an answer in
+// vain.
 type vanishing struct {
 	gone atomic.Value
 	over chan struct{} // closed when the test ends: the client would wait for longer
@@ -134,7 +139,8 @@ type failover struct {
 func newFailover(t *testing.T, timeout time.Duration) *failover {
 	t.Helper()
 	ctx := t.Context()
-	config := []string{"--cluster-node-timeout", fmt.Sprint(timeout.Milliseconds()), "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"}
+	config := []string{"--cluster-node-timeout", fmt.Sprint(timeout.Milliseconds()),
+		"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"}
 	nodes, admins := startCluster(t, 3, config...)
 	slot, err := admins[0].ClusterKeySlot(ctx, "{quotient:f}:sizes").Result()
 	must(t, err)
@@ -142,7 +148,8 @@ func newFailover(t *testing.T, timeout time.Duration) *failover {
 	id, err := admins[serves].ClusterMyID(ctx).Result()
 	must(t, err)
 	replica := startNode(t, config...)
-	f := &failover{&vanishing{over: make(chan struct{})}, append(addrs(nodes), replica.Addr()), nodes[serves], clientOf(t, replica, nil)}
+	f := &failover{&vanishing{over: make(chan struct{})}, append(addrs(nodes), replica.Addr()),
+		nodes[serves], clientOf(t, replica, nil)}
 	t.Cleanup(func() { close(f.over) })
 	meet(t, admins[0], f.promoted, replica)
 	wait(t, "the replica knows its master", func() bool {
@@ -169,14 +176,16 @@ func (f *failover) role(t *testing.T, word string) bool {
 // join starts one processor with a client of its own, which differs from its users' by the dialer alone.
 func (f *failover) join(t *testing.T, id string) *watched {
 	t.Helper()
-	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: f.addrs, Dialer: f.dial, ContextTimeoutEnabled: true})
+	o := &redis.ClusterOptions{Addrs: f.addrs, Dialer: f.dial, ContextTimeoutEnabled: true}
+	c := redis.NewClusterClient(o)
 	t.Cleanup(func() { must(t, c.Close()) })
 	return watch(t, source(c, id))
 }
 
-// Failure mode 20: a master of a Cluster dies, or its host vanishes. All processors find its replica soon after that has become the master,
-// although all had expired by then, and nobody believes in a smaller pool meanwhile: not those that were there, and
-// not those that have started since, before or after the replica's promotion.
+// Failure mode 20: a master of a Cluster dies, or its host vanishes. All processors find its replica soon
+// after that has become the master, although all had expired by then, and none believes in a smaller pool
+// meanwhile: not those that were there, and not those that have started since, before or after the
+// replica's promotion.
 func TestClusterFailover(t *testing.T) {
 	t.Parallel()
 	needReal(t)
@@ -186,7 +195,7 @@ func TestClusterFailover(t *testing.T) {
 			const olds = 6
 			soon := 6 * time.Second
 			if vanishes {
-				soon = 15 * time.Second // a new client may first wait for the host for 5 s, whatever its context says
+				soon = 15 * time.Second // a new client may first wait 5 s, whatever its context says
 			}
 			f := newFailover(t, expiry)
 			var all []*watched
@@ -220,7 +229,7 @@ func TestClusterFailover(t *testing.T) {
 				t.Errorf("it took %v from the promotion until all agreed, not at most %v", took, soon)
 			}
 			for i, w := range all {
-				least := olds // those that were there may not hear of the joiners before they find the new master
+				least := olds // they may find the new master before the joiners do
 				if i >= olds {
 					least, before = olds+1, append(before, 0)
 				}

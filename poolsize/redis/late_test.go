@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// proxy is a network between clients and a server that can hold what clients send, and deliver it later, as a network does that
-// has lost packets and sends them again, whether or not anybody still waits.
+// proxy is a network between clients and a server that can hold what clients send, and deliver it later, as
+// a network does that has lost packets and sends them again, whether or not anybody still waits.
 type proxy struct {
 	listener net.Listener
 	server   string
@@ -141,7 +141,8 @@ func openConns(t *testing.T, c *redis.Client, n int) {
 	}
 }
 
-// Failure mode 20: what arrives after the processor has given it up, or claims to come from the future, changes nothing.
+// Failure mode 20: what arrives after the processor has given it up, or claims to come from the future,
+// changes nothing.
 func TestLateIsRefused(t *testing.T) {
 	mini := miniredis.NewMiniRedis()
 	defer mini.Close()
@@ -154,7 +155,9 @@ func TestLateIsRefused(t *testing.T) {
 	for _, row := range []struct {
 		late    time.Duration
 		refused bool
-	}{{0, false}, {900 * time.Millisecond, false}, {3 * time.Second, true}, {time.Hour, true}, {-3 * time.Second, true}} {
+	}{
+		{0, false}, {900 * time.Millisecond, false}, {3 * time.Second, true}, {time.Hour, true}, {-3 * time.Second, true},
+	} {
 		for _, size := range []int{3, leaving} {
 			mini.FlushAll()
 			mini.SetTime(now)
@@ -177,8 +180,9 @@ func TestLateIsRefused(t *testing.T) {
 	}
 }
 
-// Failure mode 20: a network swallows all packets, a processor leaves meanwhile, and when the network heals its last sync reaches
-// the store after all, with its deregistration before it or without one. It is not counted again.
+// Failure mode 20: a network swallows all packets, a processor leaves meanwhile, and when the network heals
+// its last sync reaches the store after all, with its deregistration before it or without one. It is not
+// counted again.
 func TestLateSync(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -189,7 +193,8 @@ func TestLateSync(t *testing.T) {
 			t.Parallel()
 			srv := start(t)
 			p := newProxy(t, srv.Addr())
-			admin, through := clientOf(t, srv, nil), clientOf(t, nil, &redis.Options{Addr: p.listener.Addr().String(), MaxRetries: -1})
+			admin := clientOf(t, srv, nil)
+			through := clientOf(t, nil, &redis.Options{Addr: p.listener.Addr().String(), MaxRetries: -1})
 			openConns(t, through, row.conns)
 			leaver, stays := source(through, "b"), source(admin, "a")
 			gone, b := watch(t, leaver), watch(t, stays)

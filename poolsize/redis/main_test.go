@@ -31,8 +31,10 @@ func TestMain(m *testing.M) {
 		child(os.Args[2])
 		return
 	}
-	redis.SetLogger(&logging.VoidLogger{})                                 // the client's own words about servers that tests have killed
-	const pool = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool)." // what it dials ends up to a second after the client is closed
+	redis.SetLogger(&logging.VoidLogger{}) // the client's own words about servers that tests have killed
+
+	// What the client dials ends up to a second after it is closed.
+	const pool = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool)."
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(pool+"tryDial"), goleak.IgnoreAnyFunction(pool+"dialConn"))
 }
 

@@ -12,7 +12,7 @@ type member struct {
 	heard  bool      // the store has answered before, and has missed no sync since unless used
 	used   bool      // an answer was for use
 	size   int       // what counts
-	report int       // what the store is told at the next sync: the living of its last answer, or the size if it has forgotten
+	report int       // what the store is told next: the living of its last answer; if it has forgotten them, the size
 	agreed bool      // the last answer did
 	lost   bool      // the store has forgotten this processor, and surely others, or may have
 	forgot time.Time // until then others whom the store has forgotten may come back

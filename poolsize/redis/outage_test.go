@@ -29,7 +29,8 @@ func (a *away) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// olds starts processors whose way to the store can be cut, and returns them when they have had the time to agree.
+// olds starts processors whose way to the store can be cut, and returns them when they have had the time to
+// agree.
 func olds(t *testing.T, mini *miniredis.Miniredis, cut *away, ids ...string) (all []*watched) {
 	t.Helper()
 	for _, id := range ids {
@@ -42,9 +43,9 @@ func olds(t *testing.T, mini *miniredis.Miniredis, cut *away, ids ...string) (al
 	return all
 }
 
-// Failure mode 20: no processor could reach the store for longer than an expiry, as in a failover, and one that starts then is the
-// first to reach it. It counts those whom the store still knows, for one expiry in which they can come back, if the
-// store was not silent for too long.
+// Failure mode 20: no processor could reach the store for longer than an expiry, as in a failover, and one
+// that starts then is the first to reach it. It counts those whom the store still knows, for one expiry in
+// which they can come back, if the store was not silent for too long.
 func TestJoinerAfterOutage(t *testing.T) {
 	const n = 4
 	for _, row := range []struct {
@@ -88,8 +89,8 @@ func TestJoinerAfterOutage(t *testing.T) {
 	}
 }
 
-// Failure mode 20: the store has lost its data, and one processor is back before another starts. What the first one remembers counts for
-// both, for one expiry in which the others can come back.
+// Failure mode 20: the store has lost its data, and one processor is back before another starts. What the
+// first one remembers counts for both, for one expiry in which the others can come back.
 func TestJoinerAfterOneIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := miniredis.NewMiniRedis()
@@ -116,7 +117,8 @@ func TestJoinerAfterOneIsBack(t *testing.T) {
 	})
 }
 
-// Whoever died while no processor could reach the store counts for one expiry after the first one does, and not again.
+// Whoever died while no processor could reach the store counts for one expiry after the first one does, and
+// not again.
 func TestDeadAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := miniredis.NewMiniRedis()
@@ -177,8 +179,9 @@ func (c *clustered) ForEachMaster(ctx context.Context, _ func(context.Context, *
 	return ctx.Err()
 }
 
-// Failure mode 20: before a sync that follows a failed one, and only then, a Cluster's client finds out anew who serves the keys. That takes
-// no longer than a command, and the sync is tried whatever comes of it.
+// Failure mode 20: before a sync that follows a failed one, and only then, a Cluster's client finds out
+// anew who serves the keys. That takes no longer than a command, and the sync is tried whatever comes of
+// it.
 func TestMapIsAskedForAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := miniredis.NewMiniRedis()
@@ -192,7 +195,9 @@ func TestMapIsAskedForAfterAFailure(t *testing.T) {
 			away  bool
 			asked int
 			takes time.Duration
-		}{{false, 0, 0}, {false, 0, 0}, {true, 0, 0}, {true, 1, time.Second}, {false, 2, time.Second}, {false, 2, 0}} {
+		}{
+			{false, 0, 0}, {false, 0, 0}, {true, 0, 0}, {true, 1, time.Second}, {false, 2, time.Second}, {false, 2, 0},
+		} {
 			cut.Store(row.away)
 			began := time.Now()
 			if _, err := st.sync(t.Context(), 1, ""); (err != nil) != row.away {

@@ -12,14 +12,16 @@ import (
 )
 
 const (
-	// longestExpiry is the longest Expiry. If the store's clock goes back, the dead count for at most so much longer.
+	// longestExpiry is the longest Expiry. If the store's clock goes back, the dead count for at most so
+	// much longer.
 	longestExpiry = 10 * time.Minute
 	// mostProcessors bounds the sets of one fleet.
 	mostProcessors = 100_000
 	// silence is how long the sets of a fleet in which nobody syncs are kept: longer than any expiry.
 	silence = longestExpiry + time.Minute
-	// longestOutage is how long after an expiry no processor may have reached the store for it to take that for its own fault. Sentinel takes
-	// half a minute by default to notice that a master is gone, a Cluster half of that.
+	// longestOutage is how long after an expiry no processor may have reached the store for it to take that
+	// for its own fault. Sentinel takes half a minute by default to notice that a master is gone, a Cluster
+	// half of that.
 	longestOutage = time.Minute
 	// leaving is reported as a size by whoever leaves.
 	leaving = 0
@@ -38,7 +40,7 @@ type store struct {
 	processor string
 	deadlines string // sorted set: processors, and until when they live by the store's clock, in ms
 	sizes     string // sorted set: processors, and the sizes that they report
-	silence   string // the last sync of any processor; if that was long before the one after it, also when, and until when that counts
+	silence   string // the last sync of any processor, and of the last outage: its begin, and until when that counts
 	left      string // the part of the ceiling that the processor leaves behind
 	expiry    time.Duration
 	keep      time.Duration // of left
@@ -57,9 +59,9 @@ type answer struct {
 	rank    int // of the processor, from 0, if they agree
 }
 
-// sync records that the processor lives, which size it reports and what it leaves behind ("" for nothing), and returns
-// what holds for the fleet then. After a sync that has failed it first finds out where a Cluster's keys are by now. It
-// is not for use from several goroutines.
+// sync records that the processor lives, which size it reports and what it leaves behind ("" for nothing),
+// and returns what holds for the fleet then. After a sync that has failed it first finds out where a
+// Cluster's keys are by now. It is not for use from several goroutines.
 func (s *store) sync(ctx context.Context, size int, leaves string) (answer, error) {
 	if s.failed {
 		s.remap(ctx)
@@ -69,10 +71,11 @@ func (s *store) sync(ctx context.Context, size int, leaves string) (answer, erro
 	return a, err
 }
 
-// remap has a Cluster's client ask one of the nodes which of them serves what. Left to itself it goes on asking a master that
-// has died until its map is a minute old. ReloadState would do the same in the background, but would wait for a host that has vanished
-// for as long as the client dials, 25 s by default, and for nothing else meanwhile. This ends with a command's time, and
-// the next time it chooses another node by chance.
+// remap has a Cluster's client ask one of the nodes which of them serves what. Left to itself it goes on
+// asking a master that has died until its map is a minute old. ReloadState would do the same in the
+// background, but would wait for a host that has vanished for as long as the client dials, 25 s by default,
+// and for nothing else meanwhile. This ends with a command's time, and the next time it chooses another
+// node by chance.
 func (s *store) remap(ctx context.Context) {
 	c, ok := s.client.(interface {
 		ForEachMaster(ctx context.Context, f func(context.Context, *redis.Client) error) error
