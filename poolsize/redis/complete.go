@@ -96,7 +96,7 @@ func (s *Source) store(processor string) *store {
 	fleet := "{" + s.Prefix + ":" + s.Fleet + "}:"
 	return &store{
 		client: s.Client, processor: processor,
-		deadlines: fleet + "deadlines", sizes: fleet + "sizes", left: fleet + "left:" + s.ID,
+		deadlines: fleet + "deadlines", sizes: fleet + "sizes", silence: fleet + "silence", left: fleet + "left:" + s.ID,
 		expiry: s.Expiry, keep: s.ResumeFor, patience: s.patience(),
 	}
 }

@@ -20,8 +20,16 @@
 //   - A processor counts for its own Expiry after its last sync, whatever the others are set to.
 //   - A store that has lost its data makes nobody believe in a smaller pool for one Expiry: by then all are back. A sync that
 //     failed counts as such a loss, as it may hide one: while a sync fails once an Expiry, no size shrinks.
-//   - All instants are the store's. The clocks of the processors do not matter. If the store's clock goes forward, that is
-//     as if it had lost its data; if it goes back, the dead count for longer, by ten minutes at most.
+//   - All instants are the store's. The clocks of the processors do not matter: a processor counts how long
+//     it is since the store told it the time, and where it is wrong, or has not been told yet, that costs a
+//     second round trip. If the store's clock goes forward, that is an outage, or as if it had lost its
+//     data; if it goes back, the dead count for longer, by ten minutes at most.
+//   - An outage takes no processor out of the fleet. If none has synced for half an Expiry or longer, all
+//     who lived at the last sync count for one Expiry from the next one on, so that one that starts just
+//     then counts them too. An outage that is longer than an Expiry and a minute is taken for the end of
+//     the fleet.
+//   - What arrives after its processor has given it up changes nothing: a processor that left while the
+//     network swallowed everything is not registered once more when the network heals.
 //   - While the store is away every failed sync is an error, Follow keeps the last good pool, and quotient.HintMaxAge bounds how long.
 //
 // # Failover
@@ -30,9 +38,34 @@
 // sync fail meanwhile, takes that for a loss of all data and keeps its size for one Expiry. Who had neither may
 // miss for a Period those whose first sync was lost; quotient.HoldDown covers that. Deadlines are the old master's instants. If the new one's clock
 // is behind, whoever is dead counts for longer by the difference, and if that is more than ten minutes all are forgotten. If it is ahead, whoever's
-// deadline has passed by it is forgotten until its next sync: all of them, if it is ahead by an Expiry, and that is a loss of all data again.
+// deadline has passed by it is forgotten until its next sync: all of them, if it is ahead by an Expiry, and that is an outage again.
+// One that the store has forgotten reports for one Expiry what it remembers, so that one that starts then
+// counts as many.
+//
+// # Cluster
+//
+// By itself go-redis finds out once a minute which node serves what, and until then asks a master that has
+// died: for longer than Expiry and hold-down. So before a sync that follows a failed one the source has the
+// client find out anew, by CLUSTER SLOTS, for a command's time at most. It needs ClusterClient's method
+// ForEachMaster for that. A Client of your own that wraps a ClusterClient and hides that method needs a
+// ClusterStateReloadInterval of less than half an Expiry, say 2 s.
+//
+// All are back about two periods and two commands after a replica has become the master. If not the process
+// alone but its host has vanished it may be a second or two more, and the first command of a new client may
+// wait 5 s for that host: go-redis then asks for the list of commands, whatever the context says.
 //
 // # Limits
+//
+// What the store cannot know does not count. If a failover loses all data, a processor that starts then and
+// reaches the new master before all others counts itself alone after 2.25 periods and a command's time; the
+// others keep their size for one Expiry. One that cannot reach the new master within an Expiry of the first
+// that did is dropped. And until those who cannot reach it yet hear of one that has started meanwhile, the
+// fleet may use one share too many.
+//
+// The dead may count for longer, so that shares are too small: those who died or left in an outage for one
+// Expiry after it, and a fleet that crashed as a whole for one Expiry, if a processor starts within an
+// Expiry and a minute. If the connection of a sync breaks, it may still arrive after the deregistration,
+// within a command's time: then that processor counts for one Expiry.
 //
 // What is not promised: a processor that cannot reach the store, but its upstream, is dropped by the others after its Expiry, and so is one
 // that was suspended; until its next sync it uses the share that it had. Whoever may write the fleet's keys is
@@ -44,6 +77,7 @@
 //
 //	{quotient:web}:deadlines    sorted set: processors, and until when they count, in ms; kept 11 minutes
 //	{quotient:web}:sizes        sorted set: processors, and the sizes that they report; kept 11 minutes
+//	{quotient:web}:silence      string: the last sync of any processor, and the last outage, in ms; kept 11 minutes
 //	{quotient:web}:left:<ID>    with Source.Ceiling: the part of its ceiling that a processor reached; kept ResumeFor
 //
 // A user who may do this and nothing else:
@@ -51,6 +85,6 @@
 //	ACL SETUSER quotient on >password ~{quotient:* +evalsha +eval +time +zscore +zadd +zrem +zcard +zrange
 //	  +zrangebyscore +zrank +pexpire +del +set +get
 //
-// and for a Cluster +cluster|slots besides. The server may log that go-redis was refused
-// CLIENT, by which it names itself; that does no harm.
+// and for a Cluster +cluster|slots and +command besides: without the latter go-redis asks in vain at each sync.
+// The server may log that go-redis was refused CLIENT, by which it names itself; that does no harm.
 package redis

@@ -32,7 +32,10 @@ func TestMain(m *testing.M) {
 		return
 	}
 	redis.SetLogger(&logging.VoidLogger{}) // the client's own words about servers that tests have killed
-	goleak.VerifyTestMain(m)
+
+	// What the client dials ends up to a second after it is closed.
+	const pool = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool)."
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(pool+"tryDial"), goleak.IgnoreAnyFunction(pool+"dialConn"))
 }
 
 // Periods for tests in real time: short, and still an expiry that a busy machine does not miss by chance.

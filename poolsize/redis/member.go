@@ -12,9 +12,10 @@ type member struct {
 	heard  bool      // the store has answered before, and has missed no sync since unless used
 	used   bool      // an answer was for use
 	size   int       // what counts
-	report int       // what the store is told at the next sync: the living of its last answer
+	report int       // what the store is told next: the living of its last answer; if it has forgotten them, the size
 	agreed bool      // the last answer did
 	lost   bool      // the store has forgotten this processor, and surely others, or may have
+	forgot time.Time // until then others whom the store has forgotten may come back
 	keep   time.Time // until then a size smaller than the one that counts does not count while lost, or in disagreement
 }
 
@@ -27,7 +28,7 @@ func (m *member) hear(a answer, now time.Time) (p quotient.Pool, usable bool) {
 	usable = m.heard && (m.used || a.known)
 	switch {
 	case m.heard && !a.known: // all that live will be back before they would have expired
-		m.lost, m.keep = true, now.Add(m.expiry)
+		m.lost, m.keep, m.forgot = true, now.Add(m.expiry), now.Add(m.expiry)
 	case m.agreed && !a.agreed && !m.lost:
 		m.keep = now.Add(m.expiry)
 	}
@@ -38,6 +39,9 @@ func (m *member) hear(a answer, now time.Time) (p quotient.Pool, usable bool) {
 	}
 	m.heard, m.used = true, m.used || usable
 	m.agreed, m.size, m.report = a.agreed, told, a.living
+	if now.Before(m.forgot) { // for those who start meanwhile: they remember nothing
+		m.report = m.size
+	}
 	p.Replicas = m.size
 	if a.agreed && m.size == a.living {
 		p.Ordinal = a.rank + 1

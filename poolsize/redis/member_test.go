@@ -46,15 +46,15 @@ func TestMember(t *testing.T) {
 			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, differs(9, 8), 9, 0, 8}, {2, agrees(8, 1), 8, 2, 8}, {20, differs(8, 7), 8, 0, 7}, {29, differs(7, 7), 8, 0, 7},
 			{30, agrees(7, 1), 7, 2, 7}}},
 		{"a store that has forgotten all is not believed for one expiry", []row{
-			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, fresh(differs(5, 1)), 5, 0, 1}, {3, agrees(1, 0), 5, 0, 1},
-			{11, agrees(1, 0), 5, 0, 1}, {12, agrees(1, 0), 1, 1, 1}}},
+			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, fresh(differs(5, 1)), 5, 0, 5}, {3, differs(5, 1), 5, 0, 5},
+			{11, differs(5, 1), 5, 0, 5}, {12, differs(5, 1), 5, 0, 1}, {13, agrees(1, 0), 1, 1, 1}}},
 		{"all are back before", []row{
-			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, fresh(differs(5, 1)), 5, 0, 1}, {3, differs(5, 5), 5, 0, 5}, {4, agrees(5, 1), 5, 2, 5}}},
+			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, fresh(differs(5, 1)), 5, 0, 5}, {3, differs(5, 5), 5, 0, 5}, {4, agrees(5, 1), 5, 2, 5}}},
 		{"forgotten twice", []row{
-			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, fresh(differs(5, 1)), 5, 0, 1}, {9, fresh(agrees(1, 0)), 5, 0, 1},
-			{18, agrees(1, 0), 5, 0, 1}, {19, agrees(1, 0), 1, 1, 1}}},
+			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, fresh(differs(5, 1)), 5, 0, 5}, {9, fresh(differs(5, 1)), 5, 0, 5},
+			{18, differs(5, 1), 5, 0, 5}, {19, differs(5, 1), 5, 0, 1}, {20, agrees(1, 0), 1, 1, 1}}},
 		{"more than before while the store has forgotten", []row{
-			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, fresh(differs(7, 1)), 7, 0, 1}, {3, agrees(8, 1), 8, 2, 8}}},
+			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, fresh(differs(7, 1)), 7, 0, 7}, {3, agrees(8, 1), 8, 2, 8}}},
 		{"a missed sync may hide that the store has forgotten all", []row{
 			{0, fresh(differs(5, 5)), 5, 0, 5}, {1, agrees(5, 1), 5, 2, 5}, {2, missed, 5, 0, 5}, {3, agrees(1, 0), 5, 0, 1},
 			{11, agrees(1, 0), 5, 0, 1}, {12, agrees(1, 0), 1, 1, 1}}},

@@ -15,9 +15,10 @@ import (
 
 // model is the store in plain Go: what the script must do.
 type model struct {
-	deadlines, sizes map[string]int64
-	entries          map[string]int // of each processor: which one of all that were ever made
-	made             int
+	deadlines, sizes  map[string]int64
+	entries           map[string]int // of each processor: which one of all that were ever made
+	made              int
+	last, began, till int64 // of the silence
 }
 
 func newModel() model {
@@ -25,12 +26,21 @@ func newModel() model {
 }
 
 func (m *model) sync(now int64, me string, size int64, expiry time.Duration) answer {
+	if e := expiry.Milliseconds(); m.last > 0 && m.last < now-e/2 && m.last >= now-e-longestOutage.Milliseconds() {
+		m.began, m.till = m.last, now+e
+	}
+	m.last = now
+	alive := now
+	if now < m.till && m.till <= now+longestExpiry.Milliseconds() {
+		alive = min(now, m.began)
+	}
 	for p, d := range m.deadlines {
-		if d < now || d > now+longestExpiry.Milliseconds() {
+		if d < alive || d > now+longestExpiry.Milliseconds() {
 			m.drop(p)
 		}
 	}
-	_, known := m.deadlines[me]
+	deadline, known := m.deadlines[me]
+	known = known && deadline >= now
 	if !known {
 		m.made++
 		m.entries[me] = m.made
@@ -46,7 +56,18 @@ func (m *model) sync(now int64, me string, size int64, expiry time.Duration) ans
 
 func (m *model) drop(p string) { delete(m.deadlines, p); delete(m.sizes, p); delete(m.entries, p) }
 
-func (m *model) wipe() { clear(m.deadlines); clear(m.sizes); clear(m.entries) }
+func (m *model) leave(p string) {
+	if m.drop(p); len(m.deadlines) == 0 {
+		m.wipe()
+	}
+}
+
+func (m *model) wipe() {
+	clear(m.deadlines)
+	clear(m.sizes)
+	clear(m.entries)
+	m.last, m.began, m.till = 0, 0, 0
+}
 
 // processor is one of the property's fleet.
 type processor struct {
@@ -216,10 +237,20 @@ func TestPropertyConsensus(t *testing.T) {
 				}
 			},
 			"answer lost": sync(false),
+			"what was given up arrives late": func(t *rapid.T) {
+				if p := w.pick(); p != nil {
+					w.sync(p, true)
+					word, size := *p.store, rapid.SampledFrom([]int{leaving, p.report}).Draw(t, "says")
+					w.tick(time.Duration(rapid.IntRange(3000, 30_000).Draw(t, "late by")) * time.Millisecond)
+					if v, err := word.run(context.Background(), size, ""); err != nil || len(v) != 1 {
+						t.Fatalf("the store answers %v, %v", v, err)
+					}
+				}
+			},
 			"leave": func(*rapid.T) {
 				if p := w.pick(); p != nil && len(w.live) > 1 {
 					p.leave(context.Background(), "")
-					w.model.drop(p.processor)
+					w.model.leave(p.processor)
 					delete(w.live, p.processor)
 				}
 			},

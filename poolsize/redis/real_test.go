@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -17,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quotient-go/quotient/poolsize/redis/redistest"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -84,9 +82,6 @@ func TestACL(t *testing.T) {
 		}
 	}
 	for _, r := range rights {
-		if r == "+get" { // Left alone needs it
-			continue
-		}
 		must(t, admin.FlushAll(t.Context()).Err())
 		must(t, admin.Do(t.Context(), "ACL", "DELUSER", "quotient").Err())
 		allow(t, admin, remove(rights, r)...)
@@ -177,55 +172,6 @@ func freePort(t *testing.T) string {
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	must(t, err)
 	return port
-}
-
-// Two nodes, each with half of the slots: all keys of a fleet are on one of them, those of another fleet may be on the other.
-func TestCluster(t *testing.T) {
-	t.Parallel()
-	needReal(t)
-	nodes := []*redistest.Server{
-		start(t, "--cluster-enabled", "yes", "--cluster-port", freePort(t)),
-		start(t, "--cluster-enabled", "yes", "--cluster-port", freePort(t)),
-	}
-	ctx := t.Context()
-	var addrs []string
-	rights, besides := documentedACL(t)
-	for i, n := range nodes {
-		c := clientOf(t, n, nil)
-		must(t, c.ClusterAddSlotsRange(ctx, i*8192, i*8192+8191).Err())
-		allow(t, c, append(rights, besides...)...)
-		addrs = append(addrs, n.Addr())
-	}
-	first := clientOf(t, nodes[0], nil)
-	bus, err := clientOf(t, nodes[1], nil).ConfigGet(ctx, "cluster-port").Result()
-	must(t, err)
-	must(t, first.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", nodes[1].Port(), bus["cluster-port"]).Err())
-	second := clientOf(t, nodes[1], nil)
-	wait(t, "the cluster is up", func() bool { return up(ctx, first) && up(ctx, second) })
-	cluster := func() redis.UniversalClient {
-		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, Username: "quotient", Password: "password", ContextTimeoutEnabled: true})
-		t.Cleanup(func() { must(t, c.Close()) })
-		return c
-	}
-	a, b := cluster(), cluster()
-	agreeOn(t, a, b)
-	slots := map[bool]int{}
-	for i := range 8 { // fleets on both nodes
-		s := source(a, "a")
-		s.Fleet = fmt.Sprint("fleet", i)
-		watch(t, s).wants(t, 1, 1)
-		n, err := first.ClusterKeySlot(ctx, "{quotient:"+s.Fleet+"}:sizes").Result()
-		must(t, err)
-		slots[n < 8192]++
-	}
-	if len(slots) != 2 {
-		t.Errorf("all fleets are on one node: %v", slots)
-	}
-}
-
-func up(ctx context.Context, c *redis.Client) bool {
-	info, err := c.ClusterInfo(ctx).Result()
-	return err == nil && strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:2")
 }
 
 // Failure mode 20: a master fails, Sentinel makes its replica the master, and nobody believes in a smaller pool meanwhile.

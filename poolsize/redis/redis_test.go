@@ -282,7 +282,8 @@ func TestFiftyWatch(t *testing.T) {
 // sent records the arguments of all scripts.
 type sent struct {
 	redis.Hook
-	args []string // one for each sync
+	args  []string // one for each sync, without
+	times []int64  // when it was sent by the store's clock
 }
 
 func (s *sent) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -292,14 +293,16 @@ func (s *sent) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 func (s *sent) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if cmd.Name() == "evalsha" {
-			s.args = append(s.args, fmt.Sprint(cmd.Args()[2:]...))
+			args := slices.Clone(cmd.Args()[2:])
+			s.times = append(s.times, args[len(args)-2].(int64))
+			s.args = append(s.args, fmt.Sprint(slices.Delete(args, len(args)-2, len(args)-1)...))
 		}
 		return next(ctx, cmd)
 	}
 }
 
-// Failure mode 20: the store's clock alone decides. What a processor sends is the same whatever its clock says, and a store
-// 200 s ahead or behind of the processors, or processors that are so of each other, change nothing.
+// Failure mode 20: the store's clock alone decides. What a processor sends is the same whatever its clock says, but for the store's own
+// time, and a store 200 s ahead or behind of the processors, or processors that are so of each other, change nothing.
 func TestClockOfAClient(t *testing.T) {
 	for _, skew := range []time.Duration{-200 * time.Second, 0, 200 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -311,6 +314,7 @@ func TestClockOfAClient(t *testing.T) {
 			c, err := (&Source{Client: client, Fleet: "f", ID: "a"}).complete()
 			must(t, err)
 			a, b := c.store("a"), c.store("b")
+			start := time.Now()
 			for i := range 20 {
 				mini.SetTime(time.Now().Add(skew))
 				for rank, st := range []*store{a, b} {
@@ -322,12 +326,21 @@ func TestClockOfAClient(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 			}
-			if len(hook.args) != 40 {
-				t.Errorf("%d syncs were seen", len(hook.args))
+			if len(hook.args) != 2*20+2 {
+				t.Errorf("%d syncs were seen, want two of each second and one more of each processor", len(hook.args))
 			}
 			for i, got := range hook.args {
-				if want := hook.args[i%2]; got != want {
+				if want := hook.args[i/2%2*2]; i < 4 && got != want || i >= 4 && got != hook.args[i%2*2] {
 					t.Errorf("sync %d sent %s, an earlier one %s", i, got, want)
+				}
+			}
+			for i, got := range hook.times {
+				want := start.Add(skew + time.Duration(max(0, i-2)/2)*time.Second).UnixMilli()
+				if i < 4 && i%2 == 0 { // neither has heard from the store before
+					want = 0
+				}
+				if got != want {
+					t.Errorf("sync %d was sent at %d by the store's clock, want %d", i, got, want)
 				}
 			}
 		})
@@ -345,6 +358,7 @@ func TestClockOfTheStore(t *testing.T) {
 		{-5 * time.Minute, false, 5*time.Minute + modelExpiry},
 		{-longestExpiry - modelExpiry, true, 0},
 		{-365 * 24 * time.Hour, true, 0},
+		{30 * time.Second, true, 2*time.Second + modelExpiry - 1}, // for which it takes the jump for a time without it
 		{time.Hour, true, 0},
 		{365 * 24 * time.Hour, true, 0},
 	} {
@@ -491,7 +505,7 @@ func TestKeysExpire(t *testing.T) {
 		must(t, err)
 		_, err = s.store("a").sync(t.Context(), 1, ".5")
 		must(t, err)
-		if keys := mini.Keys(); len(keys) != 3 || slices.ContainsFunc(keys, func(k string) bool { return !strings.HasPrefix(k, "{quotient:f}:") }) {
+		if keys := mini.Keys(); len(keys) != 4 || slices.ContainsFunc(keys, func(k string) bool { return !strings.HasPrefix(k, "{quotient:f}:") }) {
 			t.Errorf("keys %q", keys)
 		}
 		time.Sleep(11 * time.Minute) // as the package's page says
