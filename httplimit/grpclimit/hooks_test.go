@@ -52,4 +52,4 @@ func TestPanicOfAnErrorEndsTheStream(t *testing.T) {
 // receiver is a broken stream that can be read from.
 type receiver struct{ broken }
 
-func (r receiver) RecvMsg(any) error            { return r.err }
+func (r receiver) RecvMsg(any) error { return r.err }
