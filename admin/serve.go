@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"time"
 )
 
@@ -24,8 +22,11 @@ const (
 )
 
 // Listen listens at an address of network "tcp", "tcp4", "tcp6" or "unix". A TCP address must be of the loopback interface unless the handler has a
-// [Token], [MutualTLS] or [BehindAuthentication]. A Unix socket is for the user that owns it (mode 0600); one that a process left behind when it
-// died is replaced.
+// [Token], [MutualTLS] or [BehindAuthentication].
+//
+// A Unix socket is for the user that owns it (mode 0600); one that a process left behind when it died is replaced. Of
+// two processes that listen at one path at the same time one gets an error: a locked file beside the socket (its name
+// and ".lock") sees to that. Both are removed by Close, the socket only if it is still the listener's own.
 func (h *Handler) Listen(ctx context.Context, network, addr string) (net.Listener, error) {
 	if h.api == nil {
 		return nil, errZero
@@ -55,44 +56,6 @@ func (h *Handler) fits(addr net.Addr) error {
 		return nil
 	}
 	return fmt.Errorf("admin: Listen: address: %s is not the loopback interface: Token, MutualTLS or BehindAuthentication is needed", addr)
-}
-
-func listenUnix(ctx context.Context, path string) (net.Listener, error) {
-	if err := removeDead(ctx, path); err != nil {
-		return nil, err
-	}
-	config := net.ListenConfig{Control: ownerOnly}
-	l, err := config.Listen(ctx, "unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("admin: Listen: %w", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil { // where ownerOnly could not
-		return nil, errors.Join(fmt.Errorf("admin: Listen: %w", err), l.Close())
-	}
-	return l, nil
-}
-
-// removeDead removes a socket at which nobody listens any more. Anything else stays, and then listening fails.
-func removeDead(ctx context.Context, path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("admin: Listen: %w", err)
-	}
-	if info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("admin: Listen: %s is there, and no socket", path)
-	}
-	dialer := net.Dialer{Timeout: time.Second}
-	conn, err := dialer.DialContext(ctx, "unix", path)
-	if err == nil {
-		return errors.Join(fmt.Errorf("admin: Listen: somebody listens at %s", path), conn.Close())
-	}
-	if !refusedConnection(err) {
-		return fmt.Errorf("admin: Listen: %w", err)
-	}
-	return os.Remove(path)
 }
 
 // Serve serves the handler at l, which may be one of tls.NewListener, until ctx ends; it then stops within five
