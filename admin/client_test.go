@@ -1,12 +1,9 @@
 package admin
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -245,38 +242,6 @@ func TestSocketsLeftBehind(t *testing.T) {
 	}
 }
 
-// TestBoundedListener: no more than so many connections are accepted, a closed one makes room, and Close ends the wait.
-func TestBoundedListener(t *testing.T) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := newBounded(inner, 1)
-	conn, err := net.Dial("tcp", inner.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	first, err := b.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer first.Close()
-	b.leave(first, http.StateActive)
-	if len(b.places) != 1 {
-		t.Error("a connection that is at work has left")
-	}
-	done := make(chan error, 1)
-	go func() { _, err := b.Accept(); done <- err }()
-	_ = b.Close()
-	if err := <-done; !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Accept after Close: %v", err)
-	}
-	if b.leave(first, http.StateClosed); len(b.places) != 0 {
-		t.Error("no room after the end of a connection")
-	}
-}
-
 // TestServeEnds: Serve returns when its listener fails, and says so.
 func TestServeEnds(t *testing.T) {
 	h, _, _ := two(t)
@@ -354,36 +319,5 @@ func TestClientOfBinaryKeys(t *testing.T) {
 	}
 	if n := len(api.Overrides()); n != 0 {
 		t.Errorf("%d are left after all were taken off", n)
-	}
-}
-
-// TestStrangersDoNotHoldConnections: as many as are served at a time get their refusals and stay; an operator is served all the same.
-func TestStrangersDoNotHoldConnections(t *testing.T) {
-	h, _, _ := two(t, Token(secret), Logger(slog.New(slog.DiscardHandler)))
-	l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	serving(t, h, l)
-	for range maxConns {
-		conn, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		if _, err := fmt.Fprint(conn, "GET /state HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
-		if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "401") {
-			t.Fatal(line, err)
-		}
-	}
-	c, err := NewClient("http://"+l.Addr().String(), BearerToken(secret))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if _, err := c.State(t.Context()); err != nil {
-		t.Errorf("an operator, while %d strangers are there: %v", maxConns, err)
 	}
 }

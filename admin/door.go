@@ -178,7 +178,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, who caller, p *
 	writeProblem(w, p)
 }
 
-// failures counts requests that were refused at the door, for one line a second.
+// failures counts what strangers did not get, for one line a second.
 type failures struct {
 	mu    sync.Mutex
 	last  time.Time // of the last line

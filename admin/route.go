@@ -63,6 +63,9 @@ func (h *handler) route(w http.ResponseWriter, r *http.Request) {
 	case !rt.public && h.crossOrigin(r):
 		h.refuse(w, r, who, crossOrigin(r))
 	default:
+		if who.name != "" || !rt.public {
+			welcome(r)
+		}
 		rt.serve(h, w, r)
 	}
 }

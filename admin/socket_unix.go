@@ -1,9 +1,12 @@
-//go:build unix
+//go:build darwin || dragonfly || freebsd || illumos || linux || netbsd || openbsd
 
 package admin
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"os"
 	"syscall"
 )
 
@@ -15,3 +18,43 @@ func ownerOnly(_, _ string, raw syscall.RawConn) error {
 
 // refusedConnection reports whether an error of a dial means that nobody listens.
 func refusedConnection(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
+
+// lockPath takes the lock of a socket's path. The kernel gives it back when the process ends without unlock.
+func lockPath(ctx context.Context, path string) (unlock func() error, err error) {
+	name := path + ".lock"
+	for ctx.Err() == nil {
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("admin: Listen: %w", err)
+		}
+		held, err := lockFile(f, path)
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		if held {
+			return func() error { return errors.Join(os.Remove(name), f.Close()) }, nil
+		}
+		_ = f.Close() // nothing was written
+	}
+	return nil, fmt.Errorf("admin: Listen: %w", ctx.Err())
+}
+
+// lockFile locks the lock file of a path. It reports false if that was removed in the meantime by the process that had the lock.
+func lockFile(f *os.File, path string) (bool, error) {
+	own, err := f.Stat()
+	if err != nil {
+		return false, fmt.Errorf("admin: Listen: %w", err)
+	}
+	if !own.Mode().IsRegular() || own.Size() > 0 {
+		return false, fmt.Errorf("admin: Listen: %s is there, and not the lock of a socket", f.Name())
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return false, fmt.Errorf("admin: Listen: somebody listens at %s, or is about to: %s is locked", path, f.Name())
+	}
+	if err != nil {
+		return false, fmt.Errorf("admin: Listen: %s: %w", f.Name(), err)
+	}
+	now, err := os.Lstat(f.Name())
+	return err == nil && os.SameFile(now, own), nil
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -63,7 +64,7 @@ func (g *gated) over(t *testing.T) {
 	t.Helper()
 	synctest.Wait()
 	idle(t, g.limiter)
-	if left := g.m.buffered.Load(); left != 0 {
+	if left, _ := used(&g.m.bodies); left != 0 {
 		t.Errorf("%d bytes are still set aside", left)
 	}
 }
@@ -180,10 +181,11 @@ func TestExpectContinueIsLeftToTheHandler(t *testing.T) {
 func TestAllBuffersTogetherAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := serveGated(t)
-		g.m.buffered.Store(maxAllBuffers - 3)
-		fits := g.send(t, sized("abc"))
+		const taken = maxAllBuffers - 2*uncounted + 1 // one byte too many for one more
+		g.m.bodies.all = taken
+		fits := g.send(t, sized(long[:uncounted]))
 		start := time.Now()
-		if resp := answer(t, g.send(t, sized("x"))); resp.StatusCode != 429 || time.Since(start) != defaultUnreadBodyWait {
+		if resp := answer(t, g.send(t, sized(long[:2*uncounted]))); resp.StatusCode != 429 || time.Since(start) != defaultUnreadBodyWait {
 			t.Errorf("status %d after %v, want 429 after %v", resp.StatusCode, time.Since(start), defaultUnreadBodyWait)
 		}
 		g.waiting(t, 1)
@@ -191,27 +193,35 @@ func TestAllBuffersTogetherAreBounded(t *testing.T) {
 		if resp := answer(t, fits); resp.StatusCode != 200 {
 			t.Errorf("status %d, want 200", resp.StatusCode)
 		}
-		g.m.buffered.Add(-(maxAllBuffers - 3))
+		if all, _ := used(&g.m.bodies); all != taken {
+			t.Errorf("%d bytes are set aside, want %d", all, taken)
+		}
+		g.m.bodies.all = 0
 		g.over(t)
 	})
 }
 
 // An outer handler may have unpacked a body and left its length as it was.
-func TestNoMoreIsReadThanIsSetAside(t *testing.T) {
-	m := Middleware(limiter(t, oneSlot), Path())(ok).(*handler).middleware
-	b := newBody(long)
-	r := post(t, b)
-	r.ContentLength = 10
-	free, complete := m.bufferBody(r)
-	defer free()
-	if set := m.buffered.Load(); set != 10 || complete {
-		t.Errorf("%d bytes are set aside, complete %v; want 10, false", set, complete)
-	}
-	if left := len(readAll(t, b)); left < len(long)-11 {
-		t.Errorf("%d of %d bytes are left, want all but 11", left, len(long))
-	}
-	if text := readAll(t, r.Body); text != long[:11] {
-		t.Errorf("%d bytes are replayed, want 11", len(text))
+func TestNoMoreIsReadThanIsAnnounced(t *testing.T) {
+	for _, announced := range []int{10, uncounted, 3 * uncounted} {
+		m := Middleware(limiter(t, oneSlot), Path())(ok).(*handler).middleware
+		b := newBody(long)
+		r := post(t, b)
+		r.ContentLength = int64(announced)
+		read := buffer{room: &m.bodies, key: "k"}
+		read.read(httptest.NewRecorder(), r, time.Now().Add(soon))
+		if most := max(announced+1-uncounted, 0); m.bodies.all != most || read.complete || read.late {
+			t.Errorf("%d bytes are set aside, complete %v, late %v; want %d", m.bodies.all, read.complete, read.late, most)
+		}
+		if left := len(readAll(t, b)); left != len(long)-announced-1 {
+			t.Errorf("%d of %d bytes are left, want all but %d", left, len(long), announced+1)
+		}
+		if text := readAll(t, r.Body); text != long[:announced+1] {
+			t.Errorf("%d bytes are replayed, want %d", len(text), announced+1)
+		}
+		if read.free(); m.bodies.all != 0 {
+			t.Errorf("%d bytes are left", m.bodies.all)
+		}
 	}
 }
 

@@ -27,8 +27,9 @@ import (
 // Leaving clients: net/http notices that a client of HTTP/1 has gone only when
 // the request's body has been read. So before such a request waits, up to 64 KiB
 // of its body are read, to be replayed to the handler; see UnreadBodyWait for
-// longer ones. How long a client may take to send them is the server's
-// ReadTimeout. A client that has already sent its next request (pipelining) is
+// longer ones, and for those that do not come. What has come is counted, not what was announced: 64 MiB for one
+// Middleware, of which a key may have as much as it leaves free, one alone half. The first 512 bytes of each body
+// are not counted. A client that has already sent its next request (pipelining) is
 // not noticed either; MaxWait bounds its wait.
 //
 // The handler gets the server's own http.ResponseWriter, unless the limiter's
@@ -103,7 +104,7 @@ type middleware struct {
 	priority       func(*http.Request) quotient.Priority // nil: all are normal
 	sender         *sender                               // nil: no fields are sent
 	garbage        *atomic.Uint64                        // see CountGarbage
-	buffered       atomic.Int64                          // bytes that are set aside for bodies of waiting requests
+	bodies         bodies                                // of waiting requests
 }
 
 // handler is one handler behind the limiter.
@@ -139,7 +140,7 @@ func (h *handler) limit(w http.ResponseWriter, r *http.Request, key string) {
 
 // limitUnread is limit for a request that cannot simply wait.
 func (h *handler) limitUnread(w http.ResponseWriter, r *http.Request, key string, asks []quotient.Ask) {
-	decision, noticed := h.limiter.Check(key, asks...), false
+	decision := h.limiter.Check(key, asks...)
 	if decision.OK || h.limiter.DryRun() { // which holds nobody back
 		var permit quotient.Permit
 		if permit, decision = h.limiter.TryAcquire(key, asks...); decision.OK { // another request may have come between
@@ -147,12 +148,17 @@ func (h *handler) limitUnread(w http.ResponseWriter, r *http.Request, key string
 			return
 		}
 	}
+	deadline := time.Now().Add(h.unreadBodyWait)
+	body := buffer{room: &h.bodies, key: key}
+	defer body.free()
 	if passes(decision.Reason) {
-		var free func()
-		free, noticed = h.bufferBody(r)
-		defer free()
+		body.read(w, r, deadline)
 	}
-	permit, no := h.await(r.Context(), key, asks, noticed, decision)
+	if body.late {
+		h.turnAway(w, key, refusalOf(decision))
+		return
+	}
+	permit, no := h.await(r.Context(), key, asks, body.complete, deadline, decision)
 	if no != nil {
 		h.turnAway(w, key, no)
 		return
@@ -177,14 +183,14 @@ func (h *handler) admit(ctx context.Context, key string, asks []quotient.Ask) (q
 }
 
 // await waits after a decision against the request: as long as the client stays
-// if its leaving is noticed, else for a bounded time.
+// if its leaving is noticed, else until the deadline.
 func (h *handler) await(
-	ctx context.Context, key string, asks []quotient.Ask, noticed bool, decision quotient.Decision,
+	ctx context.Context, key string, asks []quotient.Ask, noticed bool, deadline time.Time, decision quotient.Decision,
 ) (quotient.Permit, *refusal) {
 	if noticed {
 		return h.admit(ctx, key, asks)
 	}
-	bounded, cancel := context.WithTimeout(ctx, h.unreadBodyWait)
+	bounded, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	permit, err := h.limiter.Acquire(bounded, key, asks...)
 	if err == nil {

@@ -37,9 +37,10 @@ func StreamLifetime(d time.Duration) Option {
 
 // UnreadBodyWait caps how long a request waits if its client's leaving cannot
 // be noticed, 10 s by default: over HTTP/1 with a body that is longer than 64
-// KiB, that the client sends only when told to (Expect: 100-continue), or that
-// finds no room because 64 MiB of bodies are buffered already. After that it is
-// refused, and at once if its turn is known to come later. It changes nothing with
+// KiB, that the client sends only when told to (Expect: 100-continue), that
+// finds no room because other bodies are buffered (see Middleware), or that does not come: the time until it is there
+// counts. After that the request is refused, and at once if its turn is known to come later. If a part of the body
+// is missing then, the connection is closed. It changes nothing with
 // Refuse. UnreadBodyWait panics if d is not above 0.
 func UnreadBodyWait(d time.Duration) Option {
 	mustBePositive("UnreadBodyWait", d)

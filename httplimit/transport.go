@@ -57,7 +57,8 @@ type Transport struct {
 	// every RoundTrip fails.
 	StreamLifetime time.Duration
 	// Profile returns how the answers of a host are read, spelled as Host does. It is called for each answer
-	// that a policy is told of, from many goroutines. Nil, and a nil result, mean ProfileFor.
+	// that a policy is told of, from many goroutines. Nil, and a nil result, mean ProfileFor. If it panics the answer is closed and
+	// its permit given back, and the panic goes on.
 	Profile func(host string) *Profile
 
 	garbage atomic.Uint64
@@ -72,21 +73,23 @@ func (t *Transport) Garbage() uint64 { return t.garbage.Load() }
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	permit, err := t.admit(req)
 	if err != nil {
-		if req.Body != nil {
-			_ = req.Body.Close() // the refusal is what the caller must hear of
-		}
 		return nil, err
 	}
+	var unread io.Closer
 	answered := false
 	defer func() {
-		if !answered { // an error or a panic of the base
-			permit.Done(policy.Feedback{Outcome: policy.Failed})
+		if !answered { // an error or a panic of the base, or a panic of Profile
+			defer permit.Done(policy.Feedback{Outcome: policy.Failed})
+			if unread != nil {
+				_ = unread.Close() // the caller does not get to see it
+			}
 		}
 	}()
 	resp, err := t.base().RoundTrip(req)
 	if err != nil || resp == nil {
 		return resp, err
 	}
+	unread = resp.Body
 	feedback := t.feedback(req, resp)
 	answered = true
 	t.holdFor(resp, permit, feedback)
@@ -107,18 +110,29 @@ func (t *Transport) base() http.RoundTripper {
 	return t.Base
 }
 
-func (t *Transport) admit(req *http.Request) (quotient.Permit, error) {
+// admit takes the permit of a request, or closes the request's body.
+func (t *Transport) admit(req *http.Request) (permit quotient.Permit, err error) {
+	admitted := false
+	defer func() {
+		if !admitted && req.Body != nil { // a refusal, or a panic of Key or Priority
+			_ = req.Body.Close() // the refusal is what the caller must hear of
+		}
+	}()
 	if err := t.check(); err != nil {
-		return quotient.Permit{}, err
+		return permit, err
 	}
 	key := target
 	if t.Key != nil {
 		key = t.Key
 	}
+	var one [1]quotient.Ask
+	asks := one[:0]
 	if t.Priority != nil {
-		return t.Limiter.Acquire(req.Context(), bound(key(req)), t.Priority(req).Ask())
+		asks = append(asks, t.Priority(req).Ask())
 	}
-	return t.Limiter.Acquire(req.Context(), bound(key(req)))
+	permit, err = t.Limiter.Acquire(req.Context(), bound(key(req)), asks...)
+	admitted = err == nil
+	return permit, err
 }
 
 // check refuses a Transport that cannot work.
@@ -164,9 +178,16 @@ func (t *Transport) holdFor(resp *http.Response, permit quotient.Permit, feedbac
 		permit.Done(feedback)
 		return
 	}
-	permit.Report(feedback) // now: the body may take its time
-	permit.ExpireIn(t.lifetime(resp))
 	body := &heldBody{ReadCloser: resp.Body, hold: hold{permit: permit}}
+	told := false
+	defer func() {
+		if !told { // a law has panicked: the caller gets no answer to close
+			_ = body.Close()
+		}
+	}()
+	permit.Report(feedback) // now: the body may take its time
+	told = true
+	permit.ExpireIn(t.lifetime(resp))
 	resp.Body = body
 	if stream, ok := body.ReadCloser.(io.Writer); ok && resp.StatusCode == http.StatusSwitchingProtocols {
 		resp.Body = holdStream(body, stream)

@@ -74,12 +74,12 @@ func (t *tracker) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return holdConn(conn, t.permit), buffered, nil
 }
 
-// finish tells the policy, and releases the permit unless a connection has it.
+// finish tells the policy, and releases the permit unless a connection has it, also when a law panics.
 func (t *tracker) finish() {
-	t.permit.Report(t.heard)
 	if !t.hijacked {
-		t.permit.Release()
+		defer t.permit.Release()
 	}
+	t.permit.Report(t.heard)
 }
 
 // canHijack looks for a Hijacker in the way http.ResponseController does.

@@ -74,6 +74,7 @@ func (s *stream) end(f policy.Feedback) {
 // finish ends the stream with the error of its last call.
 func (s *stream) finish(err error) {
 	s.unwatch()
+	defer s.end(policy.Feedback{Outcome: policy.Failed}) // if the error's own methods panic
 	if errors.Is(err, io.EOF) {
 		err = nil // the server's good end
 	}

@@ -1,0 +1,435 @@
+package admin
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// soon is how long what needs no waiting may take on a busy machine. It is shorter than each time-out of Serve, so
+// that what passes did not wait for one.
+const soon = headerTimeout - time.Second
+
+// crowd is so many connections of strangers to addr, each of which does the same and stays.
+func crowd(t *testing.T, addr string, n int, act func(net.Conn)) (leave func()) {
+	t.Helper()
+	var conns []net.Conn
+	var mu sync.Mutex
+	var comers sync.WaitGroup
+	until := time.Now().Add(soon / 2) // none of them waits longer for an answer
+	for part := range 16 {
+		comers.Go(func() {
+			for i := part; i < n; i += 16 {
+				conn, err := net.DialTimeout("tcp", addr, soon)
+				if err != nil {
+					continue // it was closed for another at once
+				}
+				mu.Lock()
+				conns = append(conns, conn)
+				mu.Unlock()
+				_ = conn.SetReadDeadline(until)
+				_ = conn.(*net.TCPConn).SetReadBuffer(4096) // the machine is ours
+				act(conn)
+			}
+		})
+	}
+	comers.Wait()
+	if len(conns) < n/2 {
+		t.Errorf("only %d strangers came", len(conns))
+	}
+	leave = func() {
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+	}
+	t.Cleanup(leave)
+	return leave
+}
+
+// says sends text, and reads the first line of an answer if there is to be one. It may be closed at any time.
+func says(text string, answered bool) func(net.Conn) {
+	return func(conn net.Conn) {
+		_, _ = io.WriteString(conn, text)
+		if answered {
+			_, _ = bufio.NewReader(conn).ReadString('\n')
+		}
+	}
+}
+
+// askState asks for the state within soon, and reports whether that went over a connection that was open before.
+func askState(t *testing.T, c *Client) (reused bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }})
+	start := time.Now()
+	if _, err := c.State(ctx); err != nil {
+		t.Errorf("after %v: %v", time.Since(start), err)
+	}
+	t.Logf("an operator was served after %v", time.Since(start))
+	return reused
+}
+
+// operatorOf is a client with a connection of its own.
+func operatorOf(t *testing.T, base string, config *tls.Config) *Client {
+	t.Helper()
+	transport := &http.Transport{TLSClientConfig: config}
+	t.Cleanup(transport.CloseIdleConnections)
+	c, err := NewClient(base, BearerToken(secret), HTTPClient(&http.Client{Transport: transport}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// counts are how many connections have not ended, and how many of them are of known callers.
+func (p *places) counts() (open, known int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open, p.known
+}
+
+// become fails unless so many connections are there, and known, soon.
+func (p *places) become(t *testing.T, open, known int) {
+	t.Helper()
+	for end := time.Now().Add(2 * soon); ; time.Sleep(time.Millisecond) {
+		o, k := p.counts()
+		if o == open && k == known {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d connections, %d known; want %d and %d", o, k, open, known)
+		}
+	}
+}
+
+const manyStrangers = 2000
+
+// TestStrangersDoNotKeepOperatorsOut: whatever 2,000 strangers do, an operator is served at once, and one who was there before still is.
+func TestStrangersDoNotKeepOperatorsOut(t *testing.T) {
+	certificate, trusted := selfSigned(t, "server")
+	hello := []byte{22, 3, 1, 2, 0} // the head of a TLS record whose rest never comes
+	for name, tt := range map[string]struct {
+		tls bool
+		act func(net.Conn)
+	}{
+		"asks for a public asset": {false, says("GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n", true)},
+		"asks, and does not read": {false, says(strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n", 50), false)},
+		"is refused":              {false, says("GET /state HTTP/1.1\r\nHost: localhost\r\n\r\n", true)},
+		"says nothing":            {false, says("", false)},
+		"never ends its head":     {false, says("GET / HTTP/1.1\r\nHost: localhost\r\nX", false)},
+		"never sends its body":    {false, says("GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n", false)},
+		"no handshake":            {true, says("", false)},
+		"half a handshake":        {true, says(string(hello), false)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := goleak.IgnoreCurrent()
+			h, _, _ := two(t, Token(secret), Logger(slog.New(slog.DiscardHandler)))
+			l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			addr, base := l.Addr().String(), "http://"+l.Addr().String()
+			if tt.tls {
+				l, base = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate}}), "https://"+addr
+			}
+			all := newPlaces(l)
+			ctx, cancel := context.WithCancel(t.Context())
+			served := make(chan error, 1)
+			go func() { served <- h.serve(ctx, all) }()
+			first, second := operatorOf(t, base, &tls.Config{RootCAs: trusted}), operatorOf(t, base, &tls.Config{RootCAs: trusted})
+			askState(t, first)
+			leave := crowd(t, addr, manyStrangers, tt.act)
+			if open, _ := all.counts(); open > maxConns {
+				t.Errorf("%d connections", open)
+			}
+			askState(t, second)
+			if !askState(t, first) || !askState(t, second) {
+				t.Error("an operator's connection was closed")
+			}
+			leave()
+			all.become(t, 2, 2)
+			first.Close()
+			second.Close()
+			all.become(t, 0, 0)
+			cancel()
+			if err := <-served; err != nil {
+				t.Errorf("Serve: %v", err)
+			}
+			if err := goleak.Find(before); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestStrangersAreIdleForShort: a connection that has only asked for what is public may be idle for five seconds, one
+// whose caller is known for two minutes; each also over HTTP/2, and where everybody is known who asks for data.
+func TestStrangersAreIdleForShort(t *testing.T) {
+	certificate, trusted := selfSigned(t, "server")
+	now := time.Now() // not that of the bubble, in which the certificate is not valid yet
+	for name, tt := range map[string]struct {
+		opts   []Option
+		secret string
+		paths  []string
+		h2     bool
+		want   time.Duration
+	}{
+		"public":                        {[]Option{Token(secret)}, "", []string{"/openapi.json", "/"}, false, strangerIdle},
+		"public, HTTP/2":                {[]Option{Token(secret)}, "", []string{"/openapi.json", "/"}, true, strangerIdle},
+		"public, and there is no token": {nil, "", []string{"/openapi.json", "/"}, false, strangerIdle},
+		"data":                          {[]Option{Token(secret)}, secret, []string{"/state"}, false, idleTimeout},
+		"data, HTTP/2":                  {[]Option{Token(secret)}, secret, []string{"/state"}, true, idleTimeout + time.Second}, // after GOAWAY
+		"data, and there is no token":   {nil, "", []string{"/state"}, false, idleTimeout},
+		"public, with the token":        {[]Option{Token(secret)}, secret, []string{"/openapi.json"}, false, idleTimeout},
+		"data, and then public":         {[]Option{Token(secret)}, secret, []string{"/state", "/"}, false, idleTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, _, _ := two(t, tt.opts...)
+				inner := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+				var l net.Listener = inner
+				if tt.h2 {
+					l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"}})
+				}
+				all := newPlaces(l)
+				ctx, cancel := context.WithCancel(t.Context())
+				served := make(chan error, 1)
+				go func() { served <- h.serve(ctx, all) }()
+				dialed, ended := 0, make(chan time.Time, 9)
+				transport := &http.Transport{
+					ForceAttemptHTTP2: tt.h2, TLSClientConfig: &tls.Config{RootCAs: trusted, Time: func() time.Time { return now }},
+					DialContext: func(context.Context, string, string) (net.Conn, error) {
+						here, there := net.Pipe()
+						dialed++
+						inner.conns <- loopbackConn{there}
+						return watched{here, ended}, nil
+					},
+				}
+				var last time.Time
+				for _, path := range tt.paths {
+					time.Sleep(strangerIdle / 2)
+					last = time.Now()
+					ask(t, transport, map[bool]string{false: "http", true: "https"}[tt.h2], path, tt.secret)
+				}
+				if idle := (<-ended).Sub(last); idle != tt.want || dialed != 1 {
+					t.Errorf("%d connections were dialed, and the last was idle for %v, want one for %v", dialed, idle, tt.want)
+				}
+				synctest.Wait()
+				if open, known := all.counts(); open != 0 || known != 0 {
+					t.Errorf("%d connections, %d known; want none", open, known)
+				}
+				transport.CloseIdleConnections()
+				cancel()
+				if err := <-served; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// ask sends one request, and reads its answer to the end.
+func ask(t *testing.T, rt http.RoundTripper, scheme, path, secret string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, scheme+"://127.0.0.1:9090"+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if secret != "" {
+		req.Header.Set("Authorization", "Bearer "+secret)
+	}
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+}
+
+// loopbackConn is a connection in memory that seems to have come over the loopback interface.
+type loopbackConn struct{ net.Conn }
+
+func (loopbackConn) LocalAddr() net.Addr  { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9090} }
+func (loopbackConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 5} }
+
+// watched tells when the other end has closed it.
+type watched struct {
+	net.Conn
+	ended chan time.Time
+}
+
+func (w watched) Read(p []byte) (int, error) {
+	n, err := w.Conn.Read(p)
+	if err != nil {
+		w.end()
+	}
+	return n, err
+}
+
+// Close is what a client does that was told to leave.
+func (w watched) Close() error {
+	w.end()
+	return w.Conn.Close()
+}
+
+func (w watched) end() {
+	select {
+	case w.ended <- time.Now():
+	default:
+	}
+}
+
+// TestWhoIsMissedLeast: the order in which connections are closed for others, and that known callers keep their places.
+func TestWhoIsMissedLeast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlaces(&pipes{conns: make(chan net.Conn), closed: make(chan struct{})})
+		evicted := 0
+		p.evicted = func() { evicted++ }
+		var conns []net.Conn
+		ends := func(conn net.Conn) bool { // as the server says of one that was closed
+			_, stays := p.taken[conn]
+			if !stays {
+				p.follow(conn, http.StateClosed)
+			}
+			return !stays
+		}
+		come := func(known, idle bool) *visitor {
+			t.Helper()
+			time.Sleep(time.Millisecond)
+			conn, there := net.Pipe()
+			t.Cleanup(func() { _ = there.Close() })
+			entered := p.enter(conn)
+			conns = slices.DeleteFunc(conns, ends)
+			if !entered && !p.enter(conn) {
+				t.Fatal("no place")
+			}
+			conns = append(conns, conn)
+			c := p.taken[conn]
+			if p.follow(conn, http.StateActive); known {
+				req, _ := http.NewRequestWithContext(p.remember(t.Context(), conn), http.MethodGet, "/", nil)
+				welcome(req)
+			}
+			if idle {
+				p.follow(conn, http.StateIdle)
+			}
+			return c
+		}
+		goes := func(c *visitor, what string) {
+			t.Helper()
+			before := evicted
+			come(false, false)
+			if p.taken[c.conn] == c || evicted != before+1 {
+				t.Errorf("%s stays, and %d were closed", what, evicted-before)
+			}
+		}
+		oldest := come(false, false)
+		early, late := come(false, true), come(false, true)
+		p.follow(early.conn, http.StateActive)
+		time.Sleep(time.Millisecond)
+		p.follow(early.conn, http.StateIdle) // now it is idle for a shorter time
+		for range maxStrangers - 3 {
+			come(false, false)
+		}
+		goes(late, "the stranger that is idle for the longest time")
+		goes(early, "the other idle one")
+		goes(oldest, "the first of those that are at work")
+		first := come(true, true) // drives a stranger out before it is known
+		for range maxConns {
+			come(true, true)
+		}
+		if p.taken[first.conn] == first || p.known > maxConns {
+			t.Errorf("of %d known callers the first stays", p.known)
+		}
+		for range 2 * maxConns {
+			come(false, false)
+		}
+		if p.known != maxConns-maxStrangers {
+			t.Errorf("strangers leave %d places to known callers that are idle, want %d", p.known, maxConns-maxStrangers)
+		}
+		for conn := range p.taken {
+			p.follow(conn, http.StateClosed)
+		}
+		if p.open != 0 || len(p.taken) != 0 || p.known != 0 {
+			t.Errorf("%d are left, %d known", p.open, p.known)
+		}
+	})
+}
+
+// TestFullOfKnownCallers: when all places have known callers that are at work the next one waits until one of them is idle or gone, and Close
+// ends that wait.
+func TestFullOfKnownCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+		p := newPlaces(inner)
+		accepted := make(chan net.Conn)
+		go func() {
+			defer close(accepted)
+			for {
+				conn, err := p.Accept()
+				if err != nil {
+					return
+				}
+				accepted <- conn
+			}
+		}()
+		dial := func() {
+			here, there := net.Pipe()
+			t.Cleanup(func() { _ = here.Close(); _ = there.Close() })
+			inner.conns <- there
+		}
+		var conns []net.Conn
+		for range maxConns {
+			dial()
+			conn := <-accepted
+			conns = append(conns, conn)
+			req, _ := http.NewRequestWithContext(p.remember(t.Context(), conn), http.MethodGet, "/", nil)
+			welcome(req)
+		}
+		waits := func() {
+			t.Helper()
+			dial()
+			synctest.Wait()
+			select {
+			case <-accepted:
+				t.Error("one too many was accepted")
+			default:
+			}
+		}
+		waits()
+		p.follow(conns[0], http.StateClosed)
+		conns = append(conns, <-accepted)
+		req, _ := http.NewRequestWithContext(p.remember(t.Context(), conns[maxConns]), http.MethodGet, "/", nil)
+		welcome(req)
+		waits()
+		p.follow(conns[1], http.StateIdle) // it is closed for the one that waits
+		synctest.Wait()
+		p.follow(conns[1], http.StateClosed)
+		<-accepted
+		if _, err := conns[1].Read(make([]byte, 1)); err == nil || len(p.taken) != maxConns || p.open != maxConns {
+			t.Errorf("%v: %d places of %d connections", err, len(p.taken), p.open)
+		}
+		for _, c := range p.taken {
+			c.known = true
+		}
+		p.known = len(p.taken)
+		waits()
+		_ = p.Close()
+		if _, more := <-accepted; more {
+			t.Error("accepted after Close")
+		}
+	})
+}

@@ -1,0 +1,94 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// socket is a listener at a Unix socket.
+type socket struct {
+	net.Listener
+	close func() error
+}
+
+// Close ends the listening, and removes the socket and its lock.
+func (s *socket) Close() error { return s.close() }
+
+// listenUnix listens at a socket while it holds the lock of its path: to look who listens, to remove a dead socket and
+// to make one are three steps, and another process may take them at the same time.
+func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+	if path == "" || path[0] == '@' {
+		return nil, fmt.Errorf("admin: Listen: address: %q is not the path of a Unix socket", path)
+	}
+	unlock, err := lockPath(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	l, own, err := listenLocked(ctx, path)
+	if err != nil {
+		return nil, errors.Join(err, unlock())
+	}
+	end := func() error { return errors.Join(removeOwn(path, own), l.Close(), unlock()) }
+	return &socket{l, sync.OnceValue(end)}, nil
+}
+
+// listenLocked listens at a path that is locked. It also returns what the socket is, to know it by.
+func listenLocked(ctx context.Context, path string) (net.Listener, fs.FileInfo, error) {
+	if err := removeDead(ctx, path); err != nil {
+		return nil, nil, err
+	}
+	config := net.ListenConfig{Control: ownerOnly}
+	l, err := config.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("admin: Listen: %w", err)
+	}
+	err = os.Chmod(path, 0o600) // where ownerOnly could not
+	own, lost := os.Lstat(path)
+	if err := errors.Join(err, lost); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("admin: Listen: %w", err), l.Close())
+	}
+	if u, ok := l.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(false) // it would remove whatever is there then
+	}
+	return l, own, nil
+}
+
+// removeOwn removes a socket, unless another one has taken its place.
+func removeOwn(path string, own fs.FileInfo) error {
+	if now, err := os.Lstat(path); err != nil || !os.SameFile(now, own) {
+		return nil
+	}
+	return os.Remove(path)
+}
+
+// removeDead removes a socket at which nobody listens any more. Anything else stays, and then listening fails.
+func removeDead(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("admin: Listen: %w", err)
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("admin: Listen: %s is there, and no socket", path)
+	}
+	dialer := net.Dialer{Timeout: time.Second}
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err == nil {
+		return errors.Join(fmt.Errorf("admin: Listen: somebody listens at %s", path), conn.Close())
+	}
+	if !refusedConnection(err) {
+		return fmt.Errorf("admin: Listen: %w", err)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("admin: Listen: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+//go:build darwin || dragonfly || freebsd || illumos || linux || netbsd || openbsd
+
+package admin
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// racer is another process.
+type racer struct {
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func startRacer(t *testing.T) racer {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), racerEnv+"=1")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	})
+	return racer{in, bufio.NewReader(out)}
+}
+
+// say sends a line to both, at once, and reads a line of each.
+func say(t *testing.T, racers []racer, line string) (answers []string) {
+	t.Helper()
+	for _, r := range racers {
+		if _, err := fmt.Fprintln(r.in, line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range racers {
+		answer, err := r.out.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers = append(answers, strings.TrimSpace(answer))
+	}
+	return answers
+}
+
+// dieAt leaves a socket behind at which nobody listens.
+func dieAt(t *testing.T, path string) {
+	t.Helper()
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	_ = dead.Close()
+}
+
+// reachable fails unless somebody listens at path.
+func reachable(t *testing.T, path string) {
+	t.Helper()
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Errorf("nobody is reached: %v", err)
+		return
+	}
+	_ = conn.Close()
+}
+
+// TestTwoProcessesAtOneSocket: of two that start at one dead socket one listens, and the other is told why it does not.
+func TestTwoProcessesAtOneSocket(t *testing.T) {
+	racers := []racer{startRacer(t), startRacer(t)}
+	dir := t.TempDir()
+	for i := range 300 {
+		path := filepath.Join(dir, fmt.Sprint(i, ".sock"))
+		if i%3 > 0 { // else there is none
+			dieAt(t, path)
+		}
+		answers := say(t, racers, path)
+		if answers[0] == "listens" {
+			answers[0], answers[1] = answers[1], answers[0]
+		}
+		if answers[1] != "listens" || !strings.Contains(answers[0], "somebody listens at "+path) {
+			t.Fatalf("round %d: %q", i, answers)
+		}
+		reachable(t, path)
+		say(t, racers, "")
+		if left, err := filepath.Glob(path + "*"); err != nil || len(left) > 0 {
+			t.Fatalf("round %d: %v is left, %v", i, left, err)
+		}
+	}
+}
+
+// TestSocketOfAnotherStays: what stands at the path when a listener ends is removed only if it is its own.
+func TestSocketOfAnotherStays(t *testing.T) {
+	h, _, _ := two(t)
+	path := filepath.Join(t.TempDir(), "q.sock")
+	l, err := h.Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	other, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := l.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	reachable(t, path)
+	_ = l.Close() // a second time
+	reachable(t, path)
+	if _, err := h.Listen(t.Context(), "unix", path); err == nil || !strings.Contains(err.Error(), "somebody listens at "+path) {
+		t.Errorf("Listen where another program listens: %v", err)
+	}
+	if left, _ := filepath.Glob(path + ".*"); len(left) > 0 {
+		t.Errorf("%v is left", left)
+	}
+}
+
+// TestLockThatWasRemoved: the lock of a file that is not there any more is not the lock of its path.
+func TestLockThatWasRemoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "q.sock")
+	for _, again := range []bool{false, true} {
+		f, err := os.Create(path + ".lock")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if held, err := lockFile(f, path); !held || err != nil {
+			t.Errorf("a lock: %v, %v", held, err)
+		}
+		if err := os.Remove(f.Name()); err != nil {
+			t.Fatal(err)
+		}
+		if again {
+			if err := os.WriteFile(f.Name(), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if held, err := lockFile(f, path); held || err != nil {
+			t.Errorf("the lock of a file that was removed: %v, %v", held, err)
+		}
+	}
+}
+
+// TestLockOfTheDead: a lock file that a process left behind when it died holds nobody up, and what is no lock file is not touched.
+func TestLockOfTheDead(t *testing.T) {
+	h, _, _ := two(t)
+	path := filepath.Join(t.TempDir(), "q.sock")
+	dieAt(t, path)
+	if err := os.WriteFile(path+".lock", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := h.Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path + ".lock"); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the lock file: %v, %v", info, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path + ".lock"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the lock file is still there: %v", err)
+	}
+	elsewhere := filepath.Join(t.TempDir(), "precious")
+	if err := os.Symlink(elsewhere, path+".lock"); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := h.Listen(t.Context(), "unix", path); err == nil {
+		_ = l.Close()
+		t.Error("a symbolic link is followed")
+	}
+	if _, err := os.Stat(elsewhere); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it has made a file elsewhere: %v", err)
+	}
+	for _, bad := range []string{"", "@abstract"} {
+		if l, err := h.Listen(t.Context(), "unix", bad); err == nil || !strings.Contains(err.Error(), "address") {
+			t.Errorf("%q: %v, %v", bad, l, err)
+		}
+	}
+}
