@@ -13,7 +13,8 @@ type budget struct {
 	growths []growth // apart, and in order
 }
 
-// A pace is a rate and a burst that hold from an instant on; area is what the rates before have allowed by then.
+// A pace is a rate and a burst that hold from an instant on; area is what the rates before have allowed by
+// then.
 type pace struct {
 	from        time.Duration
 	rate, burst float64

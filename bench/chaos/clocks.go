@@ -10,7 +10,9 @@ var clockKinds = []struct {
 	name    string
 	all     bool
 	forward bool
-}{{"one forward", false, true}, {"one back", false, false}, {"all forward", true, true}, {"all back", true, false}}
+}{
+	{"one forward", false, true}, {"one back", false, false}, {"all forward", true, true}, {"all back", true, false},
+}
 
 // mostStep is the longest step of a clock, and leastStep the shortest.
 const (

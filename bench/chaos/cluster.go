@@ -27,7 +27,8 @@ const (
 	clusterKey    = "{quotient:" + redisFleet + "}" // the hash tag of all keys of the fleet
 )
 
-// A cluster is three masters and a replica of the one that has the fleet's keys. These two, a pair, change roles with each failover.
+// A cluster is three masters and a replica of the one that has the fleet's keys. These two, a pair, change
+// roles with each failover.
 type cluster struct {
 	nodes   [clusterNodes]*redistest.Server
 	clients [clusterNodes]*goredis.Client
@@ -55,7 +56,10 @@ func newCluster(ctx context.Context) (_ *cluster, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, clusterWithin)
 	defer cancel()
-	return c, c.join(ctx)
+	if err := c.join(ctx); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // start starts a node that knows no other.
@@ -64,10 +68,13 @@ func (c *cluster) start(i int) (err error) {
 	if err != nil {
 		return err
 	}
-	c.nodes[i], err = redistest.Start("--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-node-timeout", strconv.FormatInt(nodeTimeout.Milliseconds(), 10),
+	c.nodes[i], err = redistest.Start("--cluster-enabled", "yes", "--cluster-port", bus,
+		"--cluster-node-timeout", strconv.FormatInt(nodeTimeout.Milliseconds(), 10),
 		"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0")
 	if err == nil {
-		c.clients[i] = goredis.NewClient(&goredis.Options{Addr: c.nodes[i].Addr(), ContextTimeoutEnabled: true, DialTimeout: clusterPoll, DialerRetries: 1, MaxRetries: -1})
+		c.clients[i] = goredis.NewClient(&goredis.Options{
+			Addr: c.nodes[i].Addr(), ContextTimeoutEnabled: true, DialTimeout: clusterPoll, DialerRetries: 1, MaxRetries: -1,
+		})
 	}
 	return err
 }
@@ -93,10 +100,12 @@ func (c *cluster) join(ctx context.Context) error {
 		if i < clusterMasters {
 			part := (own + i) % clusterMasters
 			from, to := (part*clusterSlots+clusterMasters-1)/clusterMasters, ((part+1)*clusterSlots-1)/clusterMasters
-			err = errors.Join(err, client.ClusterAddSlotsRange(ctx, from, to).Err(), client.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
+			epoch := client.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1)
+			err = errors.Join(err, client.ClusterAddSlotsRange(ctx, from, to).Err(), epoch.Err())
 		}
 		bus, err1 := client.ConfigGet(ctx, "cluster-port").Result()
-		err = errors.Join(err, err1, c.clients[0].Do(ctx, "CLUSTER", "MEET", "127.0.0.1", c.nodes[i].Port(), bus["cluster-port"]).Err())
+		meet := c.clients[0].Do(ctx, "CLUSTER", "MEET", "127.0.0.1", c.nodes[i].Port(), bus["cluster-port"])
+		err = errors.Join(err, err1, meet.Err())
 	}
 	if err != nil {
 		return err
@@ -105,17 +114,18 @@ func (c *cluster) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	replica := pair[1]
-	return errors.Join(
-		eventually(ctx, "the replica knows its master", func() bool { return c.clients[replica].ClusterReplicate(ctx, master).Err() == nil }),
-		eventually(ctx, "the cluster is up", func() bool {
-			for i := range c.nodes {
-				if !c.up(ctx, i) {
-					return false
-				}
+	replica := c.clients[pair[1]]
+	known := eventually(ctx, "the replica knows its master", func() bool {
+		return replica.ClusterReplicate(ctx, master).Err() == nil
+	})
+	return errors.Join(known, eventually(ctx, "the cluster is up", func() bool {
+		for i := range c.nodes {
+			if !c.up(ctx, i) {
+				return false
 			}
-			return c.ready(ctx)
-		}))
+		}
+		return c.ready(ctx)
+	}))
 }
 
 // eventually waits until something holds.
@@ -135,7 +145,8 @@ func eventually(ctx context.Context, what string, holds func() bool) error {
 // up reports whether a node knows all others and serves.
 func (c *cluster) up(ctx context.Context, i int) bool {
 	info, err := c.clients[i].ClusterInfo(ctx).Result()
-	return err == nil && strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r", clusterNodes))
+	known := fmt.Sprintf("cluster_known_nodes:%d\r", clusterNodes)
+	return err == nil && strings.Contains(info, "cluster_state:ok") && strings.Contains(info, known)
 }
 
 // says reports whether a node says all of something about its replication.
@@ -203,8 +214,8 @@ func (c *cluster) close() (err error) {
 	return err
 }
 
-// failover kills the master of the fleet's keys, and restarts it after a while, when its replica has been promoted: then it is that one's
-// replica. The source is broken until the promotion.
+// failover kills the master of the fleet's keys, and restarts it after a while, when its replica has been
+// promoted: then it is that one's replica. The source is broken until the promotion.
 func (f *fleet) failover(x fault) error {
 	c, ctx := f.world.cluster, context.Background()
 	if !c.ready(ctx) {
@@ -240,7 +251,8 @@ func (f *fleet) awaitPromotion(x fault, old int, at time.Duration) error {
 	now = f.now()
 	f.say("redis cluster: the replica is the master after %.1f s", (now - at).Seconds())
 	f.Faults[fromCluster] = append(f.Faults[fromCluster], span{at, now})
-	f.Events = append(f.Events, event{At: now, Kind: kindFailover, On: [sources]bool{fromCluster: true}, Mend: true})
+	e := event{At: now, Kind: kindFailover, On: [sources]bool{fromCluster: true}, Mend: true}
+	f.Events = append(f.Events, e)
 	f.at(max(now, at+x.lasts), func() error { return c.nodes[old].Restart(false) })
 	return nil
 }

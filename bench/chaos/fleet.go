@@ -73,7 +73,8 @@ func play(ctx context.Context, c config, out io.Writer) (_ record, err error) {
 	return f.finish(), nil
 }
 
-// prepare makes the world, and meanwhile the program with a wall clock that can be stepped. What this machine cannot do is left out.
+// prepare makes the world, and meanwhile the program with a wall clock that can be stepped. What this machine
+// cannot do is left out.
 func (f *fleet) prepare(ctx context.Context) (err error) {
 	if f.exe, err = os.Executable(); err != nil {
 		return err
@@ -94,11 +95,11 @@ func (f *fleet) prepare(ctx context.Context) (err error) {
 	case errors.Is(noStep, errNoBuild):
 		f.Skip[laneClock], noStep = noStep.Error(), nil
 	}
-	if f.world == nil {
-		return errors.Join(noWorld, noStep, os.RemoveAll(dir))
-	}
 	if ctx.Err() != nil {
 		noStep = errors.New("interrupted")
+	}
+	if f.world == nil {
+		return errors.Join(noStep, noWorld, os.RemoveAll(dir))
 	}
 	if noStep != nil {
 		return errors.Join(noStep, f.world.close())

@@ -14,10 +14,13 @@ import (
 	"github.com/quotient-go/quotient/poolsize/redis"
 )
 
-// stores are the clients of Redis, of one server and of the Cluster. They do not repeat what has failed: the source does.
+// stores are the clients of Redis, of one server and of the Cluster. They do not repeat what has failed: the
+// source does.
 func (r *replica) stores() (one, cluster goredis.UniversalClient) {
 	goredis.SetLogger(quiet{}) // the source reports what fails, and the client says it again
-	one = goredis.NewClient(&goredis.Options{Addr: r.Redis, ContextTimeoutEnabled: true, DialTimeout: redisPeriod, DialerRetries: 1, MaxRetries: -1})
+	one = goredis.NewClient(&goredis.Options{
+		Addr: r.Redis, ContextTimeoutEnabled: true, DialTimeout: redisPeriod, DialerRetries: 1, MaxRetries: -1,
+	})
 	cluster = goredis.NewClusterClient(&goredis.ClusterOptions{
 		Addrs: r.Cluster, ContextTimeoutEnabled: true, DialTimeout: redisPeriod, DialerRetries: 1, MaxRetries: -1,
 	})
@@ -32,7 +35,8 @@ func (quiet) Printf(context.Context, string, ...any) {}
 // follow returns the sources, each of which says when it is first heard.
 func (r *replica) follow(store, cluster goredis.UniversalClient) [sources]quotient.Source {
 	count := func(client goredis.UniversalClient) quotient.Source {
-		return &redis.Source{Client: client, Fleet: redisFleet, ID: strconv.Itoa(r.ID), Period: redisPeriod, Expiry: redisExpiry}
+		id := strconv.Itoa(r.ID)
+		return &redis.Source{Client: client, Fleet: redisFleet, ID: id, Period: redisPeriod, Expiry: redisExpiry}
 	}
 	list := [sources]quotient.Source{
 		fromFile: &file.Source{Path: r.File, Every: fileEvery}, fromDNS: r.records(r.DNS),

@@ -22,12 +22,12 @@ type verdict struct {
 type pathVerdict struct {
 	Requests int
 	Used     float64 // of the limit
-	Fleet    window  // the worst one; in flight, the most at one instant; of aligned windows, the fullest of those that are exact
+	Fleet    window  // the worst one; in flight the most at one instant; of aligned windows the fullest that is exact
 	Replica  window  // the worst one of any replica
 	Growths  int
 	Exact    int           // aligned windows whose total must be exact
 	Silent   int           // silences longer than hints count for
-	Gap      time.Duration // the longest that a replica was let through nothing; of paths whose clocks are stepped
+	Gap      time.Duration // the longest that a replica got nothing; of paths whose clocks are stepped
 	Wrong    time.Duration // for how long somebody was wrong, in all
 }
 
@@ -44,7 +44,7 @@ type row struct {
 
 // What a fleet has to do besides holding its bounds: whoever sends nothing exceeds nothing.
 const (
-	leastUsed  = 0.5  // of the limit, by each path; what faults take from a healthy fleet is some percent, of slots the remainder besides
+	leastUsed  = 0.5  // of the limit, by each path; what faults take from a healthy fleet is some percent
 	mostFailed = 0.01 // of all requests
 )
 
@@ -170,8 +170,10 @@ func (r record) fleetBurst(s source, states []state) float64 {
 // share is what a replica may do by what it believes: nothing before it knows.
 func (r record) share(l *life, s source) budget {
 	paces := []pace{{}}
+	law := r.law(s)
 	for _, b := range l.Beliefs[s] {
-		paces = append(paces, pace{from: b.From, rate: r.law(s).rate / float64(b.Replicas), burst: r.law(s).share(s, b.Replicas)})
+		n := float64(b.Replicas)
+		paces = append(paces, pace{from: b.From, rate: law.rate / n, burst: law.share(s, b.Replicas)})
 	}
 	return newBudget(paces, nil)
 }
@@ -225,7 +227,8 @@ func (v *verdict) rows(r record, s source, states []state) {
 	if s == onSlots || s == onWindows {
 		return // their bounds are not of this form
 	}
-	plain, sent := newBudget([]pace{{rate: r.law(s).rate, burst: r.fleetBurst(s, states)}}, nil), r.departures(s)
+	sent := r.departures(s)
+	plain := newBudget([]pace{{rate: r.law(s).rate, burst: r.fleetBurst(s, states)}}, nil)
 	for _, g := range r.growths(s, states) {
 		row := v.row(before(events, g.From), s)
 		w := plain.worst(during(sent, span{g.From - time.Second, g.To + time.Second}))

@@ -17,8 +17,10 @@ const (
 )
 
 // calm is a run of ten seconds in which four replicas, who know it, send what they may, on every path.
-func calm() record {
-	r := record{config: config{Duration: 10 * sec, Replicas: 4, Limit: 100, Burst: 4}, Length: 10 * sec}
+func calm() record { return calmFor(10 * sec) }
+
+func calmFor(length time.Duration) record {
+	r := record{config: config{Duration: length, Replicas: 4, Limit: 100, Burst: 4}, Length: length}
 	for id := 1; id <= 4; id++ {
 		l := life{ID: id, Born: 1, Died: never, End: &ending{}}
 		for s := range sources {
@@ -34,8 +36,8 @@ func calm() record {
 	return r
 }
 
-// usual is what one of four replicas does on a path: 25 requests a second, or one or two slots all the time, or one aligned window in
-// four, or one turn in 400 ms.
+// usual is what one of four replicas does on a path: 25 requests a second, or one or two slots all the time,
+// or one aligned window in four, or one turn in 400 ms.
 func (r *record) usual(s source, id int) (log []entry) {
 	first, gap := time.Duration(0), 40*ms
 	switch s {
@@ -196,7 +198,9 @@ func TestJudgeStops(t *testing.T) {
 		{"what was on its way", []entry{{1, to, 5*sec - 10*ms, 5*sec - 10*ms}, sentAt(1, to)}, nil},
 		{"one turn that came as it was stopped", []entry{{1, to, to, 5*sec - 10*ms}, sentAt(1, to)}, nil},
 		{"a burst", []entry{sentAt(1, to), sentAt(1, to+ms)}, []string{"bounds 2 and 3, file", "bound 1, file, replica 1"}},
-		{"a burst that says it was late", []entry{{1, to, to, 5 * sec}, {1, to, to, 6 * sec}, {1, to, to, 7 * sec}},
+		{"a burst that says it was late", []entry{
+			{1, to, to, 5 * sec}, {1, to, to, 5500 * ms}, {1, to, to, 6 * sec}, {1, to, to, 6500 * ms}, {1, to, to, 7 * sec},
+		},
 			[]string{"bounds 2 and 3, file", "bound 1, file, replica 1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

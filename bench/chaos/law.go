@@ -9,7 +9,8 @@ import (
 const (
 	windowPer = 250 * time.Millisecond // of the aligned rate
 	turnEvery = 100 * time.Millisecond // from one turn to the next, over the fleet
-	// hintAge is the HintMaxAge of the path of slots: a silence may last for longer. The others keep what they have learned.
+	// hintAge is the HintMaxAge of the path of slots: a silence may last for longer. The others keep what
+	// they have learned.
 	hintAge   = 5 * time.Second
 	leastHold = 60 * time.Millisecond // a permit is held for, and
 	mostHold  = 140 * time.Millisecond
@@ -26,8 +27,9 @@ type law struct {
 	slots  int // in flight; 0: there is no such limit
 }
 
-// law is what the fleet may do on a path. Slots leave a remainder when they are divided. Of some eight windows a replica has
-// one for itself, so that one that opens the same window again and again has far too much, or nothing.
+// law is what the fleet may do on a path. Slots leave a remainder when they are divided. Of some eight
+// windows a replica has one for itself, so that one that opens the same window again and again has far too
+// much, or nothing.
 func (c config) law(s source) law {
 	switch s {
 	case onSlots:
@@ -42,8 +44,8 @@ func (c config) law(s source) law {
 	}
 }
 
-// fallback is the pool that counts on a path when its hints are too old: on that of slots more than there ever are, on the others so many
-// that next to nothing is let through, which would be seen.
+// fallback is the pool that counts on a path when its hints are too old: on that of slots more than there
+// ever are, on the others so many that next to nothing is let through, which would be seen.
 func (c config) fallback(s source) int {
 	if s == onSlots {
 		return c.Replicas + 2
@@ -57,19 +59,20 @@ func (w law) limit() quotient.Limit {
 	case w.slots > 0:
 		return quotient.Limit{InFlight: w.slots}
 	case w.window > 0:
-		return quotient.Limit{Rates: []quotient.Rate{{Name: "window", Events: float64(w.window), Per: windowPer, Aligned: true}}}
+		rate := quotient.Rate{Name: "window", Events: float64(w.window), Per: windowPer, Aligned: true}
+		return quotient.Limit{Rates: []quotient.Rate{rate}}
 	}
 	rate := quotient.PerSecond(w.rate)
 	rate.Burst = w.burst
 	return quotient.Limit{Rates: []quotient.Rate{rate}}
 }
 
-// share is a replica's part of the burst as one of n: no bucket is smaller than one event. A turn may come a little before the bucket has
-// filled: see Rate.Burst.
+// share is a replica's part of the burst as one of n: no bucket is smaller than one event. Turns take a tenth
+// of an event besides: see docs/bounds.md.
 func (w law) share(s source, n int) float64 {
 	b := max(1, float64(w.burst)/float64(n))
 	if s == onTurns {
-		b += .1 / float64(n)
+		b += .1
 	}
 	return b
 }

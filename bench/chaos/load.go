@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// ask lets callers ask for all that the limiter of a path lets through, until ctx ends: for slots several, which hold what they get; at aligned windows
-// one, which waits in one half of the replicas and polls in the other.
+// ask lets callers ask for all that the limiter of a path lets through, until ctx ends: for slots several,
+// which hold what they get; at aligned windows one, which waits in one half of the replicas and polls in the
+// other.
 func (r *replica) ask(ctx context.Context, p *path, work *sync.WaitGroup) {
 	switch {
 	case p.source == onSlots:
@@ -25,8 +26,8 @@ func (r *replica) ask(ctx context.Context, p *path, work *sync.WaitGroup) {
 	}
 }
 
-// load sends a request whenever the limiter lets it, until ctx ends. It asks for one at a time, so that it knows for each
-// when it asked.
+// load sends a request whenever the limiter lets it, until ctx ends. It asks for one at a time, so that it
+// knows for each when it asked.
 func (r *replica) load(ctx context.Context, p *path) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
@@ -45,8 +46,8 @@ func (r *replica) load(ctx context.Context, p *path) {
 	}
 }
 
-// poll asks again and again, and sends a request whenever the limiter lets it, until ctx ends. Who waits sleeps until the instant that the limiter
-// has worked out; who polls sees each window.
+// poll asks again and again, and sends a request whenever the limiter lets it, until ctx ends. Who waits
+// sleeps until the instant that the limiter has worked out; who polls sees each window.
 func (r *replica) poll(ctx context.Context, p *path) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
@@ -70,7 +71,8 @@ func (r *replica) poll(ctx context.Context, p *path) {
 	}
 }
 
-// hold takes a permit in flight whenever it can, holds it for a while, and sends a request that says from when to when, until ctx ends.
+// hold takes a permit in flight whenever it can, holds it for a while, and sends a request that says from
+// when to when, until ctx ends.
 func (r *replica) hold(ctx context.Context, p *path) {
 	var calls sync.WaitGroup
 	defer calls.Wait()

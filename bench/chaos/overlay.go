@@ -30,9 +30,9 @@ var stepWall func(ns int64)
 // errNoBuild says that this machine cannot build such a program, which is no fault of it.
 var errNoBuild = errors.New("it takes the go command on the PATH and a checkout")
 
-// buildStepped builds this program anew into dir, with a root package whose limiters read a wall clock that can be stepped, and returns its
-// name. The overlay changes nothing on disk, as with the guards of internal/guards. All but the root package and what
-// imports it is in Go's cache.
+// buildStepped builds this program anew into dir, with a root package whose limiters read a wall clock that
+// can be stepped, and returns its name. The overlay changes nothing on disk, as with the guards of
+// internal/guards. All but the root package and what imports it is in Go's cache.
 func buildStepped(ctx context.Context, dir string) (string, error) {
 	goCommand, err := exec.LookPath("go")
 	if err != nil {
@@ -47,7 +47,8 @@ func buildStepped(ctx context.Context, dir string) (string, error) {
 		return "", err
 	}
 	exe := filepath.Join(dir, "stepped")
-	build := exec.CommandContext(ctx, goCommand, "build", "-buildvcs=false", "-overlay", overlay, "-tags", "clockstep", "-o", exe, chaosPackage)
+	build := exec.CommandContext(ctx, goCommand, "build", "-buildvcs=false", "-overlay", overlay,
+		"-tags", "clockstep", "-o", exe, chaosPackage)
 	if text, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%v: %w\n%s", build.Args, err, text)
 	}
@@ -62,14 +63,15 @@ func writeOverlay(root, dir string) (string, error) {
 		return "", err
 	}
 	if n := strings.Count(string(source), clockReading); n != 1 {
-		return "", fmt.Errorf("%s: %q stands there %d times, and it takes one to step the clock", clockFile, clockReading, n)
+		return "", fmt.Errorf("%s: %q stands there %d times, not once", clockFile, clockReading, n)
 	}
 	limiter := strings.Replace(string(source), clockReading, "return stepped(time.Now())", 1)
 	wall := strings.Replace(wallSource, "package main", "package quotient", 1)
-	replace := map[string]string{name: filepath.Join(dir, clockFile), filepath.Join(root, "wallstep.go"): filepath.Join(dir, "wallstep.go")}
+	newLimiter, newWall := filepath.Join(dir, clockFile), filepath.Join(dir, "wallstep.go")
+	replace := map[string]string{name: newLimiter, filepath.Join(root, "wallstep.go"): newWall}
 	spec, err := json.Marshal(map[string]any{"Replace": replace})
 	overlay := filepath.Join(dir, "overlay.json")
-	for file, text := range map[string]string{replace[name]: limiter, filepath.Join(dir, "wallstep.go"): wall, overlay: string(spec)} {
+	for file, text := range map[string]string{newLimiter: limiter, newWall: wall, overlay: string(spec)} {
 		err = errors.Join(err, os.WriteFile(file, []byte(text), 0o600))
 	}
 	return overlay, err

@@ -26,7 +26,8 @@ type path struct {
 // newPath makes the limiter of a path. This is all that a program has to do to be a replica.
 func newPath(s source, a assignment, clock upstream.Clock) (*path, error) {
 	p := &path{source: s, clock: clock}
-	options := []quotient.Option{quotient.HoldDown(holdDown), quotient.AwaitPool(), quotient.StartPool(quotient.Pool{Replicas: a.fallback(s)})}
+	fallback := quotient.StartPool(quotient.Pool{Replicas: a.fallback(s)})
+	options := []quotient.Option{quotient.HoldDown(holdDown), quotient.AwaitPool(), fallback}
 	if s == onSlots {
 		options = append(options, quotient.HintMaxAge(hintAge))
 	} else {
@@ -40,7 +41,8 @@ func newPath(s source, a assignment, clock upstream.Clock) (*path, error) {
 // admitted is the limiter's OnAdmit, which runs in load's goroutine.
 func (p *path) admitted(_ string, waited, overhead time.Duration) { p.wait = int64(waited - overhead) }
 
-// listen notes since when there is a share: the source has said something usable, and it is in force. What a silent source says is lost.
+// listen notes since when there is a share: the source has said something usable, and it is in force. What a
+// silent source says is lost.
 func (p *path) listen(report func(quotient.Pool, error)) func(quotient.Pool, error) {
 	return func(pool quotient.Pool, err error) {
 		if p.silent.Load() {

@@ -38,8 +38,8 @@ type process struct {
 // start runs a program, this one or one like it, as a replica.
 func start(exe string, a assignment, since func(int64) time.Duration) (*process, error) {
 	p := &process{
-		id: a.ID, addr: netip.MustParseAddr(a.Address), paths: int(sources), cmd: exec.Command(exe, replicaArg), done: make(chan struct{}),
-		since: since, life: life{ID: a.ID, Died: never},
+		id: a.ID, addr: netip.MustParseAddr(a.Address), paths: int(sources), cmd: exec.Command(exe, replicaArg),
+		done: make(chan struct{}), since: since, life: life{ID: a.ID, Died: never},
 	}
 	if len(a.Cluster) == 0 {
 		p.paths--

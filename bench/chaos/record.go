@@ -13,6 +13,8 @@ type span struct{ From, To time.Duration }
 
 func (s span) holds(t time.Duration) bool { return s.From <= t && t < s.To }
 
+func (s span) length() time.Duration { return s.To - s.From }
+
 // overlap is how long both spans last together.
 func (s span) overlap(o span) time.Duration { return max(0, min(s.To, o.To)-max(s.From, o.From)) }
 

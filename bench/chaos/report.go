@@ -13,7 +13,8 @@ func (v verdict) text(r record) string {
 	fmt.Fprintf(&b, "# Chaos\n\n%d processes for %v, seed %d, each path limited to %v/s with a burst of %d over the fleet; Redis is %s.\n",
 		r.Replicas, r.Duration, r.Seed, r.Limit, r.Burst, r.Redis)
 	if r.Absent[fromCluster] == "" {
-		fmt.Fprintf(&b, "The Redis Cluster has %d masters, and a replica of the one that has the fleet's keys; its node time-out is %v.\n", clusterMasters, nodeTimeout)
+		fmt.Fprintf(&b, "The Redis Cluster has %d masters, and a replica of the one that has the fleet's keys; its node time-out is %v.\n",
+			clusterMasters, nodeTimeout)
 	} else {
 		fmt.Fprintf(&b, "There is no Redis Cluster: %s.\n", r.Absent[fromCluster])
 	}
@@ -81,14 +82,19 @@ func (v verdict) others(b *strings.Builder, r record) {
 	for i := range r.Lives {
 		steps += len(r.Lives[i].Steps)
 	}
-	fmt.Fprintf(b, "\nSlots: %d permits, %.1f %% of the time of all slots used. Bound 5: at most %d in flight of those issued outside of the %d times in which\n",
-		slots.Requests, 100*slots.Used, slots.Fleet.Sent, slots.Growths)
-	fmt.Fprintf(b, "a change may not be known yet, %.0f allowed. %d times a source was silent for longer than HintMaxAge (%v).\n", slots.Fleet.Allowed, slots.Silent, hintAge)
-	fmt.Fprintf(b, "\nAligned windows of %v: %d requests, %.1f %% of the limit used. Bound 11, each replica: %d left in %.3f s, %.2f allowed; the fleet, in %d\n",
-		windowPer, windows.Requests, 100*windows.Used, windows.Replica.Sent, (windows.Replica.To - windows.Replica.From).Seconds(), windows.Replica.Allowed, windows.Exact)
-	fmt.Fprintf(b, "windows in which nothing changed: at most %d, %.0f allowed. Wall clocks were stepped %d times. The longest that a replica was let through\n",
-		windows.Fleet.Sent, windows.Fleet.Allowed, steps)
-	fmt.Fprintf(b, "nothing: %.2f s by its windows, %.2f s by its turns, %v allowed.\n", windows.Gap.Seconds(), turns.Gap.Seconds(), stuckAfter)
+	say := func(format string, args ...any) { fmt.Fprintf(b, format+"\n", args...) }
+	say("\nSlots: %d permits, %.1f %% of the time of all slots used.", slots.Requests, 100*slots.Used)
+	say("Bound 5: at most %d in flight, %.0f allowed, but for the %d times in which a change may not be known yet.",
+		slots.Fleet.Sent, slots.Fleet.Allowed, slots.Growths)
+	say("%d times a source was silent for longer than HintMaxAge (%v).", slots.Silent, hintAge)
+	say("\nAligned windows of %v: %d requests, %.1f %% of the limit used. Wall clocks were stepped %d times.",
+		windowPer, windows.Requests, 100*windows.Used, steps)
+	one := windows.Replica
+	say("Bound 11, each replica: %d left in %.3f s, %.2f allowed.", one.Sent, one.length().Seconds(), one.Allowed)
+	say("The fleet, in %d windows in which nothing changed: at most %d, %.0f allowed.",
+		windows.Exact, windows.Fleet.Sent, windows.Fleet.Allowed)
+	say("The longest that a replica got nothing: %.2f s of its windows, %.2f s of its turns, %v allowed.",
+		windows.Gap.Seconds(), turns.Gap.Seconds(), stuckAfter)
 }
 
 // late prints how soon all agreed after what, and what it cost.

@@ -12,9 +12,10 @@ type inFlight struct {
 	by int
 }
 
-// slots judges bound 5: the permits in flight over all replicas never exceed the limit while all believe in as many as there are, or more, once
-// permits issued before the last change are released. So a permit counts unless it was issued in an excuse. The permits of a process that is
-// stopped do not count: it does nothing under them.
+// slots judges bound 5: the permits in flight over all replicas never exceed the limit while all believe in
+// as many as there are, or more, once permits issued before the last change are released. So a permit counts
+// unless it was issued in an excuse. The permits of a process that is stopped do not count: it does nothing
+// under them.
 func (v *verdict) slots(r record, states []state) {
 	p, most := &v.Paths[onSlots], r.law(onSlots).slots
 	var changes []inFlight
@@ -42,7 +43,9 @@ func (v *verdict) slots(r record, states []state) {
 
 // mostInFlight finds the most in flight at one instant, and for how long the limit was exceeded.
 func (v *verdict) mostInFlight(changes []inFlight, most int) {
-	slices.SortFunc(changes, func(a, b inFlight) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by)) })
+	slices.SortFunc(changes, func(a, b inFlight) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by))
+	})
 	worst, over, n := window{Allowed: float64(most)}, time.Duration(0), 0
 	for i, c := range changes {
 		if n > most {
@@ -54,13 +57,14 @@ func (v *verdict) mostInFlight(changes []inFlight, most int) {
 	}
 	v.Paths[onSlots].Fleet = worst
 	if worst.broken() {
-		v.broken("bound 5, %s: %d in flight at %.3f s, %d allowed, and too many for %.3f s in all", onSlots, worst.Sent, worst.From.Seconds(), most, over.Seconds())
+		v.broken("bound 5, %s: %d in flight at %.3f s, %d allowed, and too many for %.3f s in all",
+			onSlots, worst.Sent, worst.From.Seconds(), most, over.Seconds())
 	}
 }
 
-// slotExcuses are the times whose permits do not count for bound 5: while a replica may believe in fewer than there are; a hold-down after
-// each change, when one replica's ordinal ends and another one's begins at the same instant; and as long as a process that was stopped may
-// take to learn that its ordinal is another's.
+// slotExcuses are the times whose permits do not count for bound 5: while a replica may believe in fewer than
+// there are; a hold-down after each change, when one replica's ordinal ends and another one's begins at the
+// same instant; and as long as a process that was stopped may take to learn that its ordinal is another's.
 func (r record) slotExcuses(states []state) []span {
 	var all []span
 	for _, st := range states {
@@ -94,7 +98,7 @@ func (v *verdict) aged(r record) {
 			}
 			v.Paths[onSlots].Silent++
 			if want := r.fallback(onSlots); n != want {
-				v.broken("%s: replica %d believes in %d at %.3f s, when its source has been silent for longer than %v: %d count then",
+				v.broken("%s: replica %d believes in %d at %.3f s: silent for longer than %v, when %d count",
 					onSlots, l.ID, n, at.Seconds(), hintAge, want)
 			}
 		}

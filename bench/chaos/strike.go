@@ -18,8 +18,9 @@ func (f *fleet) say(format string, args ...any) {
 func (f *fleet) startOne(addr netip.Addr) error {
 	w := f.world
 	p, err := start(f.exe, assignment{
-		config: f.config, ID: len(f.all) + 1, Address: addr.String(), URL: f.url, File: w.pool, DNS: w.dns.Addr(), Steady: w.steady.Addr(),
-		Redis: w.redis.Addr(), Cluster: w.cluster.addrs(), Life: f.Duration + startWithin + coolDown + stopWithin,
+		config: f.config, ID: len(f.all) + 1, Address: addr.String(), URL: f.url, File: w.pool,
+		DNS: w.dns.Addr(), Steady: w.steady.Addr(), Redis: w.redis.Addr(), Cluster: w.cluster.addrs(),
+		Life: f.Duration + startWithin + coolDown + stopWithin,
 	}, f.since)
 	if err != nil {
 		return err
@@ -28,7 +29,8 @@ func (f *fleet) startOne(addr netip.Addr) error {
 	return nil
 }
 
-// replace starts a process, which the file and DNS count at once. It may be the last one in the order of addresses, or the first.
+// replace starts a process, which the file and DNS count at once. It may be the last one in the order of
+// addresses, or the first.
 func (f *fleet) replace() error {
 	return errors.Join(f.startOne(f.world.address(f.rng.IntN(2) == 0)), f.publish(kindJoin, f.addrs()))
 }
@@ -163,8 +165,9 @@ func (f *fleet) goOn(p *process, at time.Duration) error {
 	return p.resume()
 }
 
-// countRedis works out what Redis and the Cluster should have said, and when: those that have reported themselves, without those that
-// were killed or stopped for longer than the expiry. These it may drop that much later.
+// countRedis works out what Redis and the Cluster should have said, and when: those that have reported
+// themselves, without those that were killed or stopped for longer than the expiry. These it may drop that
+// much later.
 func (f *fleet) countRedis() {
 	type change struct {
 		at time.Duration

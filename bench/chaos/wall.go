@@ -8,7 +8,8 @@ import (
 
 // WallStep is by how many nanoseconds wall clocks are ahead of what they show, or behind.
 //
-// This file is also put into the root package, under another package clause, of a replica whose wall clock can be stepped: see overlay.go.
+// This file is also put into the root package, under another package clause, of a replica whose wall clock
+// can be stepped: see overlay.go.
 var WallStep atomic.Int64
 
 // stepped is t with its wall reading stepped. The monotonic one stays: a clock that is set does just this.

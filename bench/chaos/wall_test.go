@@ -12,7 +12,9 @@ import (
 func TestSteppedClock(t *testing.T) {
 	t.Cleanup(func() { WallStep.Store(0) })
 	before := time.Now()
-	for _, by := range []time.Duration{0, 1, -1, sec, -sec, 999_999_999, -999_999_999, time.Hour + 7, -time.Hour - 7, 30 * 365 * 24 * time.Hour} {
+	for _, by := range []time.Duration{
+		0, 1, -1, sec, -sec, 999_999_999, -999_999_999, time.Hour + 7, -time.Hour - 7, 30 * 365 * 24 * time.Hour,
+	} {
 		now := time.Now()
 		WallStep.Store(int64(by))
 		for i, real := range []time.Time{now, now.Round(0), now.Add(400 * ms)} {
@@ -32,7 +34,8 @@ func TestSteppedClock(t *testing.T) {
 	}
 }
 
-// TestOverlayWantsOneClock: a limiter that reads the wall clock elsewhere would not be stepped, which must be said.
+// TestOverlayWantsOneClock: a limiter that reads the wall clock elsewhere would not be stepped, which must be
+// said.
 func TestOverlayWantsOneClock(t *testing.T) {
 	for text, ok := range map[string]bool{"": false, clockReading: true, clockReading + "\n" + clockReading: false} {
 		root, dir := t.TempDir(), t.TempDir()

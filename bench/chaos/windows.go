@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// stuckAfter is how long a replica may be let through nothing, where each has a window or a turn of its own every two or four seconds at the
-// latest: what changes meanwhile may cost it one or two.
+// stuckAfter is how long a replica may be let through nothing, where each has a window or a turn of its own
+// every two or four seconds at the latest: what changes meanwhile may cost it one or two.
 const stuckAfter = 10 * time.Second
 
-// windows judges bound 11 by a clock that is never stepped: a replica has its quota of each window, and one window more for each step of its
-// wall clock; and where all agree and no clock was stepped, the fleet's total of each window is exact.
+// windows judges bound 11 by a clock that is never stepped: a replica has its quota of each window, and one
+// window more for each step of its wall clock; and where all agree and no clock was stepped, the fleet's
+// total of each window is exact.
 func (v *verdict) windows(r record) {
 	p, sent := &v.Paths[onWindows], r.departures(onWindows)
 	p.Requests = len(sent)
@@ -21,7 +22,8 @@ func (v *verdict) windows(r record) {
 		l := &r.Lives[i]
 		w := r.windowShare(l).worst(of(sent, l.ID))
 		if w.broken() {
-			v.broken("bound 11, %s, replica %d: %s, with one window more for each of %d steps of its clock", onWindows, l.ID, w, l.steps(w.span))
+			v.broken("bound 11, %s, replica %d: %s, with one window more for each of %d steps of its clock",
+				onWindows, l.ID, w, l.steps(w.span))
 		}
 		if w.excess() > p.Replica.excess() {
 			p.Replica = w
@@ -40,9 +42,10 @@ func (l *life) steps(in span) (n int) {
 	return n
 }
 
-// windowShare is what a replica may do, by what it believes. Any span touches as many windows as fit in, and two more; and the quotas of
-// windows that follow each other are the mean, E/n, and less than one event more, in all. Where the sequence of windows breaks, by another pool or
-// a step, there is one such fraction more, and one window, which the step has opened or which was open.
+// windowShare is what a replica may do, by what it believes. Any span touches as many windows as fit in, and
+// two more; and the quotas of windows that follow each other are the mean, E/n, and less than one event more,
+// in all. Where the sequence of windows breaks, by another pool or a step, there is one such fraction more,
+// and one window, which the step has opened or which was open.
 func (r record) windowShare(l *life) budget {
 	events := float64(r.law(onWindows).window)
 	paces, breaks := []pace{{}}, []growth{}
@@ -82,19 +85,21 @@ func apart(all []growth) []growth {
 	return out
 }
 
-// exact judges the windows in which nothing has changed since the one before.
+// exact judges the windows in which nothing has changed since the one before. What left at another time than
+// it was let through does not count.
 func (v *verdict) exact(r record) {
 	p, most := &v.Paths[onWindows], r.law(onWindows).window
 	p.Fleet.Allowed = float64(most)
 	log := slices.Clone(r.Logs[onWindows])
 	slices.SortFunc(log, func(a, b entry) int { return cmp.Compare(a.Admitted, b.Admitted) })
-	next := 0
+	next, over := 0, 0
 	for _, in := range r.calm() {
 		ahead, ok := r.agreed(in.From)
 		if !ok {
 			continue
 		}
-		for from := r.windowAfter(in.From+windowPer+lateness, ahead); from+windowPer <= in.To-lateness; from += windowPer {
+		from := r.windowAfter(in.From+windowPer+lateness, ahead)
+		for ; from+windowPer <= in.To-lateness; from += windowPer {
 			w := window{span{from, from + windowPer}, 0, float64(most)}
 			for ; next < len(log) && log[next].Admitted < w.To; next++ {
 				if e := log[next]; e.Could >= w.From-clocksDiffer && e.Admitted >= w.From {
@@ -106,9 +111,13 @@ func (v *verdict) exact(r record) {
 				p.Fleet = w
 			}
 			if w.broken() {
-				v.broken("bound 11, %s: %s, where all agree and no clock was stepped", onWindows, w)
+				over++
 			}
 		}
+	}
+	if over > 0 {
+		v.broken("bound 11, %s: %s, where all agree and no clock was stepped, and too many in %d windows of %d",
+			onWindows, p.Fleet, over, p.Exact)
 	}
 }
 
@@ -153,8 +162,8 @@ func (r record) calm() []span {
 	return all
 }
 
-// agreed reports whether all replicas that run believe in as many, each with an ordinal of its own, and whether their wall clocks agree, and by how
-// much these are ahead.
+// agreed reports whether all replicas that run believe in as many, each with an ordinal of its own, and
+// whether their wall clocks agree, and by how much these are ahead.
 func (r record) agreed(t time.Duration) (ahead time.Duration, ok bool) {
 	running, taken := 0, map[int]bool{}
 	for i := range r.Lives {
@@ -177,7 +186,8 @@ func (r record) agreed(t time.Duration) (ahead time.Duration, ok bool) {
 	return ahead, running > 0
 }
 
-// goesOn judges whether windows and turns have stopped for good: whoever runs is let through something once in a while.
+// goesOn judges whether windows and turns have stopped for good: whoever runs is let through something once
+// in a while.
 func (v *verdict) goesOn(r record, s source) {
 	sent := r.departures(s)
 	for i := range r.Lives {
@@ -195,7 +205,7 @@ func (v *verdict) goesOn(r record, s source) {
 			}
 			v.Paths[s].Gap = max(v.Paths[s].Gap, idle)
 			if idle > stuckAfter {
-				v.broken("%s: replica %d was let through nothing from %.3f s to %.3f s, believes in %d, and its wall clock is ahead by %v",
+				v.broken("%s: replica %d got nothing from %.3f s to %.3f s, believes in %d, its clock is ahead by %v",
 					s, l.ID, gap.From.Seconds(), gap.To.Seconds(), l.belief(s, gap.To-1), l.ahead(gap.To))
 			}
 		}

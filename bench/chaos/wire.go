@@ -8,8 +8,8 @@ const replicaArg = "replica"
 // A source is one way to learn the pool size. Each has a path of its own at the upstream, and so a fleet of its own.
 type source int
 
-// The first four are paths that differ in where their pool comes from. The others differ in what is limited, and learn their pool, with
-// ordinals, from a second DNS server, which never fails.
+// The first four are paths that differ in where their pool comes from. The others differ in what is limited,
+// and learn their pool, with ordinals, from a second DNS server, which never fails.
 const (
 	fromFile source = iota
 	fromDNS
@@ -46,7 +46,9 @@ const (
 )
 
 // periods is how often each source looks; DNS and Redis give or take a tenth.
-var periods = [sources]time.Duration{fileEvery, dnsPeriod, storePeriod, storePeriod, dnsPeriod, dnsPeriod, dnsPeriod}
+var periods = [sources]time.Duration{
+	fileEvery, dnsPeriod, storePeriod, storePeriod, dnsPeriod, dnsPeriod, dnsPeriod,
+}
 
 // allowed is how long after a change the shares may be wrong: the hold-down and two periods, and with Redis the expiry
 // of those who went without a word.
@@ -58,7 +60,8 @@ func (s source) allowed() time.Duration {
 	return d
 }
 
-// An assignment tells a replica what to do: one line of JSON on its standard input. Commands follow, and the end of the input is its own.
+// An assignment tells a replica what to do: one line of JSON on its standard input. Commands follow, and the
+// end of the input is its own.
 type assignment struct {
 	config
 	ID      int    // 1, 2, …: never used twice
