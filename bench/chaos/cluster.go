@@ -23,8 +23,10 @@ const (
 	clusterWithin = 20 * time.Second // it is up, also on a busy machine
 	failoverIn    = 15 * time.Second // the replica is promoted
 	clusterPoll   = 50 * time.Millisecond
-	clusterSlots  = 16384
-	clusterKey    = "{quotient:" + redisFleet + "}" // the hash tag of all keys of the fleet
+	// All are back so long after a promotion: two periods and two commands, as the page of poolsize/redis says.
+	clusterBack  = 2*storePeriod + redisExpiry
+	clusterSlots = 16384
+	clusterKey   = "{quotient:" + redisFleet + "}" // the hash tag of all keys of the fleet
 )
 
 // A cluster is three masters and a replica of the one that has the fleet's keys. These two, a pair, change
@@ -215,7 +217,7 @@ func (c *cluster) close() (err error) {
 }
 
 // failover kills the master of the fleet's keys, and restarts it after a while, when its replica has been
-// promoted: then it is that one's replica. The source is broken until the promotion.
+// promoted: then it is that one's replica. The source is broken until all may be back.
 func (f *fleet) failover(x fault) error {
 	c, ctx := f.world.cluster, context.Background()
 	if !c.ready(ctx) {
@@ -250,8 +252,8 @@ func (f *fleet) awaitPromotion(x fault, old int, at time.Duration) error {
 	}
 	now = f.now()
 	f.say("redis cluster: the replica is the master after %.1f s", (now - at).Seconds())
-	f.Faults[fromCluster] = append(f.Faults[fromCluster], span{at, now})
-	e := event{At: now, Kind: kindFailover, On: [sources]bool{fromCluster: true}, Mend: true}
+	f.Faults[fromCluster] = append(f.Faults[fromCluster], span{at, now + clusterBack})
+	e := event{At: now + clusterBack, Kind: kindFailover, On: [sources]bool{fromCluster: true}, Mend: true}
 	f.Events = append(f.Events, e)
 	f.at(max(now, at+x.lasts), func() error { return c.nodes[old].Restart(false) })
 	return nil

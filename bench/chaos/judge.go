@@ -208,7 +208,7 @@ func (v *verdict) wrong(s source, st state) {
 
 // rows measures what followed on each event.
 func (v *verdict) rows(r record, s source, states []state) {
-	events := slices.DeleteFunc(slices.Clone(r.Events), func(e event) bool { return !e.On[s] })
+	events := slices.DeleteFunc(slices.Clone(r.Events), func(e event) bool { return !e.On[s] || e.Kind == kindAge })
 	for i, e := range events {
 		next := r.Length
 		for _, later := range slices.Backward(events[i+1:]) {
