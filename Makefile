@@ -69,7 +69,7 @@ cover: ## require COVER_MIN (90) percent coverage of each package in COVER
 fleet: ## run the example fleet
 	go run ./examples/fleet
 
-chaos: ## run a fleet under faults for CHAOS (10m), with its sources in DNS, in files and in Redis
+chaos: ## run a fleet under faults for CHAOS (10m): processes, sources, a Redis Cluster, wall clocks
 	go run ./bench/chaos -duration $(CHAOS)
 
 browser: ## test the operator's page in chromium, and take its pictures anew

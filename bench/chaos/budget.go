@@ -9,12 +9,13 @@ import (
 // A budget says how many requests may leave in any window from one instant to another: the area under the rate in it,
 // plus the burst at its start, plus the extra of each growth that it touches.
 type budget struct {
-	steps   []step
+	paces   []pace
 	growths []growth // apart, and in order
 }
 
-// A step is a rate and a burst that hold from an instant on; area is what the rates before have allowed by then.
-type step struct {
+// A pace is a rate and a burst that hold from an instant on; area is what the rates before have allowed by
+// then.
+type pace struct {
 	from        time.Duration
 	rate, burst float64
 	area        float64
@@ -30,26 +31,26 @@ type growth struct {
 	before float64 // the extras of all growths before
 }
 
-// newBudget adds up what the steps and growths have allowed.
-func newBudget(steps []step, growths []growth) budget {
-	for i := range steps[1:] {
-		steps[i+1].area = steps[i].area + (steps[i+1].from-steps[i].from).Seconds()*steps[i].rate
+// newBudget adds up what the paces and growths have allowed.
+func newBudget(paces []pace, growths []growth) budget {
+	for i := range paces[1:] {
+		paces[i+1].area = paces[i].area + (paces[i+1].from-paces[i].from).Seconds()*paces[i].rate
 	}
 	for i := range growths {
 		if i > 0 {
 			growths[i].before = growths[i-1].before + growths[i-1].extra
 		}
 	}
-	return budget{steps, growths}
+	return budget{paces, growths}
 }
 
-// at is the step that holds at t; the first one also before.
-func (b budget) at(t time.Duration) step {
-	i := sort.Search(len(b.steps), func(i int) bool { return b.steps[i].from > t })
-	return b.steps[max(0, i-1)]
+// at is the pace that holds at t; the first one also before.
+func (b budget) at(t time.Duration) pace {
+	i := sort.Search(len(b.paces), func(i int) bool { return b.paces[i].from > t })
+	return b.paces[max(0, i-1)]
 }
 
-// area is what the rate alone allows from the first step to t; negative for a t before.
+// area is what the rate alone allows from the first pace to t; negative for a t before.
 func (b budget) area(t time.Duration) float64 {
 	s := b.at(t)
 	return s.area + (t-s.from).Seconds()*s.rate

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// lateness is plausible on any machine, also when nothing was seen to stand still.
-const lateness = 25 * time.Millisecond
+// lateness is plausible on any machine, also when nothing was seen to stand still: one thread of a process
+// may wait for a processor while another one runs.
+const lateness = 50 * time.Millisecond
 
 // departures are the requests of a path in the order in which their limiters let them go, by the replica's clock: on a busy machine it
 // may take long until one is on its way. None of them could have gone earlier than is plausible: a little, and

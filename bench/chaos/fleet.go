@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -30,6 +32,7 @@ type fleet struct {
 	url   string
 	world *world
 	rng   *rand.Rand
+	exe   string     // what replicas run
 	all   []*process // every process that ever was
 	due   []moment   // what is to happen, in order
 	begin time.Duration
@@ -45,11 +48,12 @@ type moment struct {
 func play(ctx context.Context, c config, out io.Writer) (_ record, err error) {
 	f := &fleet{record: record{config: c}, out: out, clock: upstream.NewClock(), rng: rand.New(rand.NewPCG(c.Seed, 2))}
 	life := c.Duration + startWithin + coolDown
-	f.up = &recorder{start: f.clock.Now(), most: int(overLog*c.Limit*life.Seconds()) + c.Burst}
-	if f.world, err = newWorld(); err != nil {
+	if err := f.prepare(ctx); err != nil {
 		return record{}, err
 	}
 	defer func() { err = errors.Join(err, f.world.close()) }()
+	f.up = &recorder{start: f.clock.Now(), most: int(overLog*(c.Limit+100)*life.Seconds()) + c.Burst}
+	f.Epoch = f.up.start
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return record{}, err
@@ -69,19 +73,57 @@ func play(ctx context.Context, c config, out io.Writer) (_ record, err error) {
 	return f.finish(), nil
 }
 
+// prepare makes the world, and meanwhile the program with a wall clock that can be stepped. What this machine
+// cannot do is left out.
+func (f *fleet) prepare(ctx context.Context) (err error) {
+	if f.exe, err = os.Executable(); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "chaos")
+	if err != nil {
+		return err
+	}
+	var stepped string
+	var noStep, noWorld error
+	var both sync.WaitGroup
+	both.Go(func() { stepped, noStep = buildStepped(ctx, dir) })
+	both.Go(func() { f.world, noWorld = newWorld(ctx, dir) })
+	both.Wait()
+	switch {
+	case noStep == nil:
+		f.exe = stepped
+	case errors.Is(noStep, errNoBuild):
+		f.Skip[laneClock], noStep = noStep.Error(), nil
+	}
+	if ctx.Err() != nil {
+		noStep = errors.New("interrupted")
+	}
+	if f.world == nil {
+		return errors.Join(noStep, noWorld, os.RemoveAll(dir))
+	}
+	if noStep != nil {
+		return errors.Join(noStep, f.world.close())
+	}
+	if f.world.cluster == nil {
+		f.Skip[laneCluster] = "it takes redis-server on the PATH"
+		f.Absent[fromCluster] = f.Skip[laneCluster]
+	}
+	return nil
+}
+
 func (f *fleet) now() time.Duration { return time.Duration(f.clock.Now() - f.up.start) }
 
 func (f *fleet) since(clock int64) time.Duration { return time.Duration(clock - f.up.start) }
 
 // run starts the processes, and goes through what is due. The file and DNS count them all from the start.
 func (f *fleet) run(ctx context.Context) error {
-	var ids []int
-	for id := range f.Replicas {
-		ids = append(ids, id+1)
+	var addrs []netip.Addr
+	for range f.Replicas {
+		addrs = append(addrs, f.world.address(true))
 	}
-	err := f.publish(kindStart, ids)
-	for range ids {
-		err = errors.Join(err, f.startOne())
+	err := f.publish(kindStart, addrs)
+	for _, addr := range addrs {
+		err = errors.Join(err, f.startOne(addr))
 	}
 	if err != nil {
 		return err
@@ -92,6 +134,9 @@ func (f *fleet) run(ctx context.Context) error {
 	f.begin = f.now()
 	over := false
 	for _, x := range schedule(f.config) {
+		if f.Skip[x.lane] != "" {
+			continue
+		}
 		f.at(f.begin+x.at, func() error { return f.strike(x) })
 	}
 	f.at(f.begin+f.Duration, func() error { over = true; return nil })
@@ -181,6 +226,10 @@ func (f *fleet) alive() []*process {
 func (f *fleet) finish() record {
 	for _, p := range f.all {
 		f.Lives = append(f.Lives, p.lived())
+	}
+	f.countSilences()
+	for s := range sources {
+		slices.SortFunc(f.Faults[s], func(a, b span) int { return cmp.Compare(a.To, b.To) })
 	}
 	f.up.mu.Lock()
 	f.Logs = f.up.logs

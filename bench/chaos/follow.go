@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
@@ -15,16 +14,34 @@ import (
 	"github.com/quotient-go/quotient/poolsize/redis"
 )
 
+// stores are the clients of Redis, of one server and of the Cluster. They do not repeat what has failed: the
+// source does.
+func (r *replica) stores() (one, cluster goredis.UniversalClient) {
+	goredis.SetLogger(quiet{}) // the source reports what fails, and the client says it again
+	one = goredis.NewClient(&goredis.Options{
+		Addr: r.Redis, ContextTimeoutEnabled: true, DialTimeout: redisPeriod, DialerRetries: 1, MaxRetries: -1,
+	})
+	cluster = goredis.NewClusterClient(&goredis.ClusterOptions{
+		Addrs: r.Cluster, ContextTimeoutEnabled: true, DialTimeout: redisPeriod, DialerRetries: 1, MaxRetries: -1,
+	})
+	return one, cluster
+}
+
+type quiet struct{}
+
+// Printf says nothing.
+func (quiet) Printf(context.Context, string, ...any) {}
+
 // follow returns the sources, each of which says when it is first heard.
-func (r *replica) follow(store goredis.UniversalClient) [sources]quotient.Source {
-	own := netip.MustParseAddr(address(r.ID))
+func (r *replica) follow(store, cluster goredis.UniversalClient) [sources]quotient.Source {
+	count := func(client goredis.UniversalClient) quotient.Source {
+		id := strconv.Itoa(r.ID)
+		return &redis.Source{Client: client, Fleet: redisFleet, ID: id, Period: redisPeriod, Expiry: redisExpiry}
+	}
 	list := [sources]quotient.Source{
-		fromFile: &file.Source{Path: r.File, Every: fileEvery},
-		fromDNS: &dns.Source{
-			Name: dnsName, Refresh: dnsRefresh, Timeout: dnsTimeout, Resolver: resolver(r.DNS),
-			Own: []netip.Addr{own}, Uncapped: true, // eight replicas are right here
-		},
-		fromRedis: &redis.Source{Client: store, Fleet: redisFleet, ID: strconv.Itoa(r.ID), Period: redisPeriod, Expiry: redisExpiry},
+		fromFile: &file.Source{Path: r.File, Every: fileEvery}, fromDNS: r.records(r.DNS),
+		fromRedis: count(store), fromCluster: count(cluster),
+		onSlots: r.records(r.Steady), onWindows: r.records(r.Steady), onTurns: r.records(r.Steady),
 	}
 	for s := range list {
 		if r.Believe > 0 {
@@ -35,8 +52,13 @@ func (r *replica) follow(store goredis.UniversalClient) [sources]quotient.Source
 	return list
 }
 
-// address is the address of a replica in DNS, by its number.
-func address(id int) string { return fmt.Sprintf("127.1.%d.%d", id/250, id%250+1) }
+// records is a source that asks a DNS server, and finds its ordinal by its own address.
+func (r *replica) records(server string) quotient.Source {
+	return &dns.Source{
+		Name: dnsName, Refresh: dnsRefresh, Timeout: dnsTimeout, Resolver: resolver(server),
+		Own: []netip.Addr{netip.MustParseAddr(r.Address)}, Uncapped: true, // eight replicas are right here
+	}
+}
 
 // resolver asks one server alone.
 func resolver(server string) *net.Resolver {

@@ -22,9 +22,12 @@ type verdict struct {
 type pathVerdict struct {
 	Requests int
 	Used     float64 // of the limit
-	Fleet    window  // the worst one
+	Fleet    window  // the worst one; in flight the most at one instant; of aligned windows the fullest that is exact
 	Replica  window  // the worst one of any replica
 	Growths  int
+	Exact    int           // aligned windows whose total must be exact
+	Silent   int           // silences longer than hints count for
+	Gap      time.Duration // the longest that a replica got nothing; of paths whose clocks are stepped
 	Wrong    time.Duration // for how long somebody was wrong, in all
 }
 
@@ -49,7 +52,9 @@ const (
 func judge(r record) verdict {
 	var v verdict
 	for s := range sources {
-		v.path(r, s)
+		if r.Absent[s] == "" {
+			v.path(r, s)
+		}
 	}
 	v.serves(r)
 	for i := range r.Lives {
@@ -82,6 +87,9 @@ func (v *verdict) serves(r record) {
 		known[r.Lives[i].ID] = true
 	}
 	for s := range sources {
+		if r.Absent[s] != "" {
+			continue
+		}
 		if used := v.Paths[s].Used; used < leastUsed {
 			v.broken("%s: %.1f %% of the limit was used, and it takes %.0f", s, 100*used, 100*leastUsed)
 		}
@@ -110,12 +118,30 @@ func (v *verdict) broken(format string, args ...any) {
 
 // path judges one path.
 func (v *verdict) path(r record, s source) {
-	p := &v.Paths[s]
-	states, sent := r.states(s), r.departures(s)
-	growths := r.growths(states)
-	fleet := newBudget([]step{{rate: r.Limit, burst: r.fleetBurst(states)}}, growths)
+	states := r.states(s)
+	switch s {
+	case onSlots:
+		v.slots(r, states)
+		v.aged(r)
+	case onWindows:
+		v.windows(r)
+	default:
+		v.rates(r, s, states)
+	}
+	if s == onWindows || s == onTurns {
+		v.goesOn(r, s)
+	}
+	v.beliefs(s, states)
+	v.rows(r, s, states)
+}
+
+// rates judges a path that has a bucket.
+func (v *verdict) rates(r record, s source, states []state) {
+	p, rate := &v.Paths[s], r.law(s).rate
+	sent, growths := r.departures(s), r.growths(s, states)
+	fleet := newBudget([]pace{{rate: rate, burst: r.fleetBurst(s, states)}}, growths)
 	p.Requests, p.Growths = len(sent), len(growths)
-	p.Used = float64(len(sent)) / (r.Limit * r.Length.Seconds())
+	p.Used = float64(len(sent)) / (rate * r.Length.Seconds())
 	if p.Fleet = fleet.worst(sent); p.Fleet.broken() {
 		v.broken("bounds 2 and 3, %s: %s", s, p.Fleet)
 	}
@@ -130,13 +156,11 @@ func (v *verdict) path(r record, s source) {
 			p.Replica = w
 		}
 	}
-	v.beliefs(s, states)
-	v.rows(r, s, states, growths, sent)
 }
 
 // fleetBurst is max(B, N) for the largest N that was.
-func (r record) fleetBurst(states []state) float64 {
-	most := r.Burst
+func (r record) fleetBurst(s source, states []state) float64 {
+	most := r.law(s).burst
 	for _, st := range states {
 		most = max(most, st.Running)
 	}
@@ -145,11 +169,13 @@ func (r record) fleetBurst(states []state) float64 {
 
 // share is what a replica may do by what it believes: nothing before it knows.
 func (r record) share(l *life, s source) budget {
-	steps := []step{{}}
+	paces := []pace{{}}
+	law := r.law(s)
 	for _, b := range l.Beliefs[s] {
-		steps = append(steps, step{from: b.From, rate: r.Limit / float64(b.Replicas), burst: r.burst(b.Replicas)})
+		n := float64(b.Replicas)
+		paces = append(paces, pace{from: b.From, rate: law.rate / n, burst: law.share(s, b.Replicas)})
 	}
-	return newBudget(steps, nil)
+	return newBudget(paces, nil)
 }
 
 // beliefs judges whether anybody was wrong for longer than is allowed.
@@ -181,8 +207,8 @@ func (v *verdict) wrong(s source, st state) {
 }
 
 // rows measures what followed on each event.
-func (v *verdict) rows(r record, s source, states []state, growths []growth, sent []departure) {
-	events := slices.DeleteFunc(slices.Clone(r.Events), func(e event) bool { return !e.On[s] })
+func (v *verdict) rows(r record, s source, states []state) {
+	events := slices.DeleteFunc(slices.Clone(r.Events), func(e event) bool { return !e.On[s] || e.Kind == kindAge })
 	for i, e := range events {
 		next := r.Length
 		for _, later := range slices.Backward(events[i+1:]) {
@@ -198,8 +224,12 @@ func (v *verdict) rows(r record, s source, states []state, growths []growth, sen
 			row.Superseded++
 		}
 	}
-	plain := newBudget([]step{{rate: r.Limit, burst: r.fleetBurst(states)}}, nil)
-	for _, g := range growths {
+	if s == onSlots || s == onWindows {
+		return // their bounds are not of this form
+	}
+	sent := r.departures(s)
+	plain := newBudget([]pace{{rate: r.law(s).rate, burst: r.fleetBurst(s, states)}}, nil)
+	for _, g := range r.growths(s, states) {
 		row := v.row(before(events, g.From), s)
 		w := plain.worst(during(sent, span{g.From - time.Second, g.To + time.Second}))
 		if over := max(0, w.excess()); over > row.Over || row.Bound3 == 0 {

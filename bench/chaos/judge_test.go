@@ -17,15 +17,16 @@ const (
 )
 
 // calm is a run of ten seconds in which four replicas, who know it, send what they may, on every path.
-func calm() record {
-	r := record{config: config{Duration: 10 * sec, Replicas: 4, Limit: 100, Burst: 4}, Length: 10 * sec}
+func calm() record { return calmFor(10 * sec) }
+
+func calmFor(length time.Duration) record {
+	r := record{config: config{Duration: length, Replicas: 4, Limit: 100, Burst: 4}, Length: length}
 	for id := 1; id <= 4; id++ {
 		l := life{ID: id, Born: 1, Died: never, End: &ending{}}
 		for s := range sources {
 			l.believes(s, 4, 0, 0)
-			for t := time.Duration(0); t < r.Length; t += 40 * ms {
-				r.Logs[s] = append(r.Logs[s], sentAt(id, t))
-			}
+			l.Places[s] = []placed{{span{0, 0}, id}}
+			r.Logs[s] = append(r.Logs[s], r.usual(s, id)...)
 		}
 		r.Lives = append(r.Lives, l)
 	}
@@ -33,6 +34,29 @@ func calm() record {
 		r.Truth[s] = []turn{{0, 4}}
 	}
 	return r
+}
+
+// usual is what one of four replicas does on a path: 25 requests a second, or one or two slots all the time,
+// or one aligned window in four, or one turn in 400 ms.
+func (r *record) usual(s source, id int) (log []entry) {
+	first, gap := time.Duration(0), 40*ms
+	switch s {
+	case onSlots:
+		for from := time.Duration(0); from < r.Length; from += 100 * ms {
+			for range 1 + min(1, r.law(s).slots%4/id) {
+				log = append(log, entry{int32(id), from + 100*ms, from, from})
+			}
+		}
+		return log
+	case onWindows:
+		first, gap = time.Duration(id-1)*windowPer, 4*windowPer
+	case onTurns:
+		first, gap = time.Duration(id-1)*turnEvery, 4*turnEvery
+	}
+	for t := first; t < r.Length; t += gap {
+		log = append(log, sentAt(id, t))
+	}
+	return log
 }
 
 func sentAt(id int, t time.Duration) entry { return entry{int32(id), t, t, t} }
@@ -174,7 +198,9 @@ func TestJudgeStops(t *testing.T) {
 		{"what was on its way", []entry{{1, to, 5*sec - 10*ms, 5*sec - 10*ms}, sentAt(1, to)}, nil},
 		{"one turn that came as it was stopped", []entry{{1, to, to, 5*sec - 10*ms}, sentAt(1, to)}, nil},
 		{"a burst", []entry{sentAt(1, to), sentAt(1, to+ms)}, []string{"bounds 2 and 3, file", "bound 1, file, replica 1"}},
-		{"a burst that says it was late", []entry{{1, to, to, 5 * sec}, {1, to, to, 6 * sec}, {1, to, to, 7 * sec}},
+		{"a burst that says it was late", []entry{
+			{1, to, to, 5 * sec}, {1, to, to, 5500 * ms}, {1, to, to, 6 * sec}, {1, to, to, 6500 * ms}, {1, to, to, 7 * sec},
+		},
 			[]string{"bounds 2 and 3, file", "bound 1, file, replica 1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -259,17 +285,17 @@ func TestRowsTellWhatFollowed(t *testing.T) {
 func TestPropertyWorst(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		instant := rapid.Custom(func(t *rapid.T) time.Duration { return time.Duration(rapid.IntRange(0, 10_000).Draw(t, "ms")) * ms })
-		var steps []step
-		for _, at := range slices.Sorted(slices.Values(rapid.SliceOfN(instant, 0, 4).Draw(t, "steps"))) {
-			steps = append(steps, step{from: at, rate: rapid.Float64Range(0, 50).Draw(t, "rate"), burst: rapid.Float64Range(0, 10).Draw(t, "burst")})
+		var paces []pace
+		for _, at := range slices.Sorted(slices.Values(rapid.SliceOfN(instant, 0, 4).Draw(t, "paces"))) {
+			paces = append(paces, pace{from: at, rate: rapid.Float64Range(0, 50).Draw(t, "rate"), burst: rapid.Float64Range(0, 10).Draw(t, "burst")})
 		}
-		steps = append([]step{{rate: 10, burst: 3}}, steps...)
+		paces = append([]pace{{rate: 10, burst: 3}}, paces...)
 		var growths []growth
 		edges := slices.Compact(slices.Sorted(slices.Values(rapid.SliceOfN(instant, 0, 6).Draw(t, "growths"))))
 		for i := 0; i+1 < len(edges); i += 2 {
 			growths = append(growths, growth{span: span{edges[i], edges[i+1]}, extra: rapid.Float64Range(0, 20).Draw(t, "extra")})
 		}
-		b := newBudget(steps, growths)
+		b := newBudget(paces, growths)
 		var sent []departure
 		for _, left := range slices.Sorted(slices.Values(rapid.SliceOfN(instant, 1, 30).Draw(t, "left"))) {
 			sent = append(sent, departure{may: left - time.Duration(rapid.IntRange(0, 500).Draw(t, "late"))*ms, left: left})
@@ -289,13 +315,13 @@ func TestPropertyWorst(t *testing.T) {
 // slowly is allowed, written as the words of budget have it.
 func (b budget) slowly(from, to time.Duration) float64 {
 	n := b.at(from).burst
-	for i, s := range b.steps {
+	for i, s := range b.paces {
 		in := span{s.from, never}
 		if i == 0 {
 			in.From = math.MinInt64 / 2
 		}
-		if i+1 < len(b.steps) {
-			in.To = b.steps[i+1].from
+		if i+1 < len(b.paces) {
+			in.To = b.paces[i+1].from
 		}
 		n += s.rate * in.overlap(span{from, to}).Seconds()
 	}

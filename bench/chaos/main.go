@@ -4,15 +4,29 @@
 //	go run ./bench/chaos -duration 1m
 //	go run ./bench/chaos -duration 10m -o results.md
 //
-// Each process runs three limiters, whose pool size comes from a file, from DNS, and from Redis, and sends requests for
-// three paths to one upstream, more than its share of each. Processes are killed and replaced, or stopped for a while and
-// continued; Redis is restarted, half of the times without its data; DNS fails in every way that a test server
-// can; the file is deleted, half written, replaced by a directory, by garbage, and by a symbolic link. In ten minutes these are
-// 60, 60, 30, 20 and 20 faults; in less time fewer, but each kind once where time allows.
+// Each process runs seven limiters, and sends requests for seven paths to one upstream, more than its share
+// of each. The pool size of four of them comes from a file, from DNS, from Redis, and from a Redis Cluster.
+// Three limit other things, by a second DNS server that never fails and tells each its ordinal: permits in
+// flight, aligned windows, and a paced rate whose replicas take turns.
 //
-// Three things are judged. No window between two departures may hold more than bounds 2 and 3 allow the fleet, and
-// bound 1 each replica. After each change all processes must agree with the truth within the hold-down and two periods of the
-// source (with Redis, and the expiry). And no process that ends in order may leave a goroutine behind.
+// Processes are killed and replaced, or stopped for a while and continued; Redis is restarted, half of the
+// times without its data; DNS fails in every way that a test server can; the file is deleted, half written,
+// replaced by a directory, by garbage, and by a symbolic link. The master that has the fleet's keys in the
+// Cluster is killed, its replica is promoted, and the dead one becomes the replica. The sources of permits
+// and of the file say nothing for longer than the hold-down, or than HintMaxAge, while processes come and go.
+// The wall clock of one process, or of all, is stepped by a second to an hour, and back. In ten minutes these
+// are 60, 60, 30, 20, 20, 20, 20 and 20 faults; in less time fewer, but each kind once where time allows.
+//
+// These things are judged. No window between two departures may hold more than bounds 2 and 3 allow the
+// fleet, and bound 1 each replica. Permits in flight keep bound 5, and aligned windows bound 11, by a clock
+// that nobody steps; windows and turns go on. After each change all processes must agree with the truth
+// within the hold-down and two periods of the source (with Redis, and the expiry), and hints that are too old
+// must not count. And no process that ends in order may leave a goroutine behind.
+//
+// A wall clock cannot be stepped from outside of a process, and the library has no seam for it: the program
+// is built once more, with an overlay of the root package (go build -overlay) in which the one place that
+// reads the wall clock reads a stepped one. It takes the go command and a checkout; without these, and
+// without redis-server for the Cluster, such faults are left out, and the report says so.
 //
 // The exit status is 0 when all of it held, 1 when something did not, and 2 when the run did not come to its end.
 // -believe 4 lets all sources lie, and the verdict fails.
@@ -94,7 +108,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	f.DurationVar(&c.Duration, "duration", time.Minute, "`time` that the run takes, 10s to 1h")
 	f.Uint64Var(&c.Seed, "seed", 1, "`number` that decides which faults come when, and whom they hit")
 	f.IntVar(&c.Replicas, "replicas", 8, "`processes`, 3 to 16")
-	f.Float64Var(&c.Limit, "limit", 200, "`requests` a second over the fleet, for each of the three paths; 1 to 500")
+	f.Float64Var(&c.Limit, "limit", 200, "`requests` a second over the fleet, on each of the first four paths; 1 to 500")
 	f.IntVar(&c.Burst, "burst", 8, "`requests` at once over the fleet, 1 to 500")
 	f.IntVar(&c.Believe, "believe", 0, "let all sources say that the pool has this many `replicas`, whatever is true (0: the truth)")
 	f.StringVar(&c.Out, "o", "", "`file` to write the report to, besides")

@@ -37,17 +37,17 @@ func TestBadFlagsAreNamed(t *testing.T) {
 func TestSchedule(t *testing.T) {
 	for _, c := range []struct {
 		duration time.Duration
-		want     [laneFile + 1]int
+		want     [lanes]int
 	}{
-		{10 * time.Second, [...]int{1, 1, 1, 1, 1}},
-		{time.Minute, [...]int{6, 6, 4, 7, 5}},
-		{10 * time.Minute, [...]int{60, 60, 30, 20, 20}},
+		{10 * time.Second, [...]int{1, 1, 1, 1, 1, 1, 1, 1}},
+		{time.Minute, [...]int{6, 6, 4, 7, 5, 2, 3, 4}},
+		{10 * time.Minute, [...]int{60, 60, 30, 20, 20, 20, 20, 20}},
 	} {
 		for seed := range uint64(50) {
 			faults := schedule(config{Duration: c.duration, Seed: seed})
-			var count [laneFile + 1]int
+			var count [lanes]int
 			kinds := map[fault]bool{}
-			free := [laneFile + 1]time.Duration{}
+			free := [lanes]time.Duration{}
 			for _, f := range faults {
 				count[f.lane]++
 				kinds[fault{lane: f.lane, kind: f.kind}] = true
@@ -59,7 +59,8 @@ func TestSchedule(t *testing.T) {
 			if count != c.want {
 				t.Fatalf("%v, seed %d: %v, want %v", c.duration, seed, count, c.want)
 			}
-			if c.duration >= time.Minute && len(kinds) != 2+2+len(redisKinds)+len(dnsKinds)+len(fileKinds) {
+			all := 2 + 2 + len(redisKinds) + len(dnsKinds) + len(fileKinds) + 1 + len(silenceKinds) + len(clockKinds)
+			if c.duration >= time.Minute && len(kinds) != all {
 				t.Fatalf("%v, seed %d: %d kinds", c.duration, seed, len(kinds))
 			}
 			if again := schedule(config{Duration: c.duration, Seed: seed}); !reflect.DeepEqual(again, faults) {
@@ -98,12 +99,21 @@ func TestAFleetUnderFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Everything held.", "8 processes ended in order, 0 of them left", "kill -9 | redis | 1"} {
+	for _, want := range []string{"Everything held.", "8 processes ended in order, 0 of them left", "kill -9 | redis | 2"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	for _, want := range []string{"kill -9 of replica", "SIGSTOP of replica", "redis ", "dns ", "file "} {
+	if strings.Contains(string(text), "Wall clocks were stepped 0 times") {
+		t.Errorf("no clock was stepped in\n%s", text)
+	}
+	const failover = "redis cluster: kill -9 of the master"
+	for _, want := range []string{
+		"kill -9 of replica", "SIGSTOP of replica", "redis ", "dns ", "file ", failover, "silence ", "wall clock of ",
+	} {
+		if want == failover && strings.Contains(string(text), "There is no Redis Cluster") {
+			continue
+		}
 		if !strings.Contains(stdout.String(), "s  "+want) {
 			t.Errorf("%q did not happen in\n%s", want, stdout.String())
 		}

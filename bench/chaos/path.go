@@ -2,6 +2,7 @@ package main
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quotient-go/quotient"
@@ -13,31 +14,40 @@ type path struct {
 	source  source
 	limiter *quotient.Limiter
 	clock   upstream.Clock
-	wait    int64 // from the last ask until there was room, in nanoseconds; of load's goroutine
+	wait    int64       // from the last ask until there was room, in nanoseconds; of load's goroutine
+	silent  atomic.Bool // the source is not heard
 
 	mu    sync.Mutex // guards what follows
 	heard int64      // when the source first said something usable; 0: not yet
 	said  int        // the pool size that the parent knows
+	place int        // the ordinal that it knows
 }
 
 // newPath makes the limiter of a path. This is all that a program has to do to be a replica.
 func newPath(s source, a assignment, clock upstream.Clock) (*path, error) {
 	p := &path{source: s, clock: clock}
-	rate := quotient.PerSecond(a.Limit)
-	rate.Burst = a.Burst
+	fallback := quotient.StartPool(quotient.Pool{Replicas: a.fallback(s)})
+	options := []quotient.Option{quotient.HoldDown(holdDown), quotient.AwaitPool(), fallback}
+	if s == onSlots {
+		options = append(options, quotient.HintMaxAge(hintAge))
+	} else {
+		options = append(options, quotient.HintMaxAge(time.Hour), quotient.OnAdmit(p.admitted))
+	}
 	var err error
-	p.limiter, err = quotient.New(quotient.Limit{Rates: []quotient.Rate{rate}},
-		quotient.OnAdmit(p.admitted), quotient.HoldDown(holdDown), quotient.AwaitPool(), quotient.HintMaxAge(time.Hour),
-		quotient.StartPool(quotient.Pool{Replicas: 1000})) // what counts if there is never a hint: next to nothing, which would be seen
+	p.limiter, err = quotient.New(a.law(s).limit(), options...)
 	return p, err
 }
 
 // admitted is the limiter's OnAdmit, which runs in load's goroutine.
 func (p *path) admitted(_ string, waited, overhead time.Duration) { p.wait = int64(waited - overhead) }
 
-// listen notes since when there is a share: the source has said something usable, and it is in force.
+// listen notes since when there is a share: the source has said something usable, and it is in force. What a
+// silent source says is lost.
 func (p *path) listen(report func(quotient.Pool, error)) func(quotient.Pool, error) {
 	return func(pool quotient.Pool, err error) {
+		if p.silent.Load() {
+			return
+		}
 		before := p.clock.Now()
 		report(pool, err)
 		p.mu.Lock()
@@ -48,18 +58,25 @@ func (p *path) listen(report func(quotient.Pool, error)) func(quotient.Pool, err
 	}
 }
 
-// look is what is new about the pool in force, if anything; it was not so at an earlier look.
-func (p *path) look(earlier int64) *belief {
+// look is what is new about the pool in force; it was not so at an earlier look.
+func (p *path) look(earlier int64) (news []message) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.limiter.Pool().Replicas
-	if p.heard == 0 || n == p.said {
+	pool := p.limiter.Pool()
+	if p.heard == 0 {
 		return nil
 	}
-	from := earlier
+	from, at := earlier, p.clock.Now()
 	if p.said == 0 {
 		from = p.heard
 	}
-	p.said = n
-	return &belief{Source: p.source, Replicas: n, From: from, At: p.clock.Now()}
+	if n := pool.Replicas; n != p.said {
+		p.said = n
+		news = append(news, message{Belief: &belief{Source: p.source, Replicas: n, From: from, At: at}})
+	}
+	if pool.Ordinal != p.place {
+		p.place = pool.Ordinal
+		news = append(news, message{Place: &place{Source: p.source, Ordinal: pool.Ordinal, From: from, At: at}})
+	}
+	return news
 }

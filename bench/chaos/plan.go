@@ -16,6 +16,10 @@ const (
 	laneRedis
 	laneDNS
 	laneFile
+	laneCluster
+	laneSilence
+	laneClock
+	lanes // how many there are
 )
 
 // A fault happens at an instant of the run and lasts for a while: until the process that was killed is replaced, or the
@@ -33,8 +37,8 @@ const (
 	leastGap = 3 * time.Second // between two faults of a lane, where there are more than the duration asks for
 )
 
-// lanes says how many faults a lane has in ten minutes, of how many kinds, and how long one lasts.
-var lanes = []struct {
+// plans says how many faults a lane has in ten minutes, of how many kinds, and how long one lasts.
+var plans = []struct {
 	lane
 	inTenMinutes, kinds int
 	lasts               func(kind int) (least, most time.Duration)
@@ -44,6 +48,9 @@ var lanes = []struct {
 	{laneRedis, 30, len(redisKinds), always(200*time.Millisecond, 2*time.Second)},
 	{laneDNS, 20, len(dnsKinds), always(time.Second, 3*time.Second)},
 	{laneFile, 20, len(fileKinds), always(time.Second, 3*time.Second)},
+	{laneCluster, 20, 1, always(3*time.Second, 5*time.Second)},
+	{laneSilence, 20, len(silenceKinds), silenceLasts},
+	{laneClock, 20, len(clockKinds), always(9*time.Second, 14*time.Second)},
 }
 
 func always(least, most time.Duration) func(int) (time.Duration, time.Duration) {
@@ -71,7 +78,7 @@ func schedule(c config) []fault {
 	rng := rand.New(rand.NewPCG(c.Seed, 1))
 	usable := c.Duration - warmUp - coolDown
 	var all []fault
-	for _, l := range lanes {
+	for _, l := range plans {
 		n := int(float64(l.inTenMinutes)*c.Duration.Minutes()/10 + .5)
 		n = max(1, n, min(l.kinds, int(usable/leastGap)))
 		slot := usable / time.Duration(n)

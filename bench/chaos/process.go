@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"sync"
@@ -17,6 +18,8 @@ const stopWithin = 10 * time.Second // of a process whose input has ended
 // A process is a replica, seen from its parent.
 type process struct {
 	id    int
+	addr  netip.Addr // in DNS
+	paths int
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	done  chan struct{} // closed when the process has ended and was waited for
@@ -25,18 +28,22 @@ type process struct {
 	ordered bool // its end was ordered; owned by the fleet
 	stopped bool // by SIGSTOP; owned by the fleet
 
+	unlisted bool // the file and DNS do not count it; owned by the fleet
+
 	mu   sync.Mutex // guards what follows
 	life life
 	err  error // how it ended
 }
 
-// start runs this program again as a replica.
-func start(a assignment, since func(int64) time.Duration) (*process, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
+// start runs a program, this one or one like it, as a replica.
+func start(exe string, a assignment, since func(int64) time.Duration) (*process, error) {
+	p := &process{
+		id: a.ID, addr: netip.MustParseAddr(a.Address), paths: int(sources), cmd: exec.Command(exe, replicaArg),
+		done: make(chan struct{}), since: since, life: life{ID: a.ID, Died: never},
 	}
-	p := &process{id: a.ID, cmd: exec.Command(exe, replicaArg), done: make(chan struct{}), since: since, life: life{ID: a.ID, Died: never}}
+	if len(a.Cluster) == 0 {
+		p.paths--
+	}
 	var said tail
 	p.cmd.Stderr, p.cmd.WaitDelay = &said, time.Second
 	stdout, err1 := p.cmd.StdoutPipe()
@@ -53,6 +60,14 @@ func start(a assignment, since func(int64) time.Duration) (*process, error) {
 		return nil, errors.Join(err, p.kill())
 	}
 	return p, nil
+}
+
+// tell gives a command. A process that is stopped does it when it goes on.
+func (p *process) tell(c command) error {
+	if err := json.NewEncoder(p.stdin).Encode(c); err != nil {
+		return fmt.Errorf("a command to replica %d: %w", p.id, err)
+	}
+	return nil
 }
 
 // attend reads what the replica says until it ends, and then waits for it: no zombie stays.
@@ -85,6 +100,13 @@ func (p *process) note(m message) {
 		l.Born = p.since(m.Born)
 	case m.Belief != nil && m.Belief.Source >= 0 && m.Belief.Source < sources:
 		l.believes(m.Belief.Source, m.Belief.Replicas, p.since(m.Belief.From), p.since(m.Belief.At))
+	case m.Place != nil && m.Place.Source >= 0 && m.Place.Source < sources:
+		o := placed{span{p.since(m.Place.From), p.since(m.Place.At)}, m.Place.Ordinal}
+		l.Places[m.Place.Source] = append(l.Places[m.Place.Source], o)
+	case m.Muted != nil && m.Muted.Source >= 0 && m.Muted.Source < sources:
+		l.muted(m.Muted.Source, m.Muted.Silent, p.since(m.Muted.At))
+	case m.Step != nil:
+		l.Steps = append(l.Steps, clockStep{span{p.since(m.Step.From), p.since(m.Step.At)}, m.Step.Ahead})
 	case m.Stall != nil:
 		l.Stalls = append(l.Stalls, span{p.since(m.Stall.From), p.since(m.Stall.To)})
 	case m.End != nil:
@@ -96,12 +118,13 @@ func (p *process) note(m message) {
 func (p *process) known() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	n := 0
 	for _, b := range p.life.Beliefs {
-		if len(b) == 0 {
-			return false
+		if len(b) > 0 {
+			n++
 		}
 	}
-	return true
+	return n == p.paths
 }
 
 // lived is a copy of what is known of its life.

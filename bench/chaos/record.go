@@ -13,6 +13,8 @@ type span struct{ From, To time.Duration }
 
 func (s span) holds(t time.Duration) bool { return s.From <= t && t < s.To }
 
+func (s span) length() time.Duration { return s.To - s.From }
+
 // overlap is how long both spans last together.
 func (s span) overlap(o span) time.Duration { return max(0, min(s.To, o.To)-max(s.From, o.From)) }
 
@@ -24,7 +26,10 @@ type life struct {
 	Stops   []span        // SIGSTOP to SIGCONT
 	Stalls  []span        // times in which it did not get to run, the stops among them
 	Beliefs [sources][]believed
-	End     *ending // nil when it was killed
+	Places  [sources][]placed
+	Mutes   [sources][]span // in which the source said nothing; the last one may not have ended
+	Steps   []clockStep     // of its wall clock
+	End     *ending         // nil when it was killed
 }
 
 // A believed is a pool size that a replica holds from an instant on. When that was is not known exactly; the earliest
@@ -32,6 +37,51 @@ type life struct {
 type believed struct {
 	From     time.Duration
 	Replicas int
+}
+
+// A placed is an ordinal that counts since an instant in a span; 0 is none.
+type placed struct {
+	span
+	Ordinal int
+}
+
+// A clockStep is a step of the wall clock at an instant in a span. It is Ahead since then.
+type clockStep struct {
+	span
+	Ahead time.Duration
+}
+
+// muted takes note of a source that falls silent, or speaks again.
+func (l *life) muted(s source, silent bool, at time.Duration) {
+	mutes := l.Mutes[s]
+	if n := len(mutes); silent && (n == 0 || mutes[n-1].To < never) {
+		l.Mutes[s] = append(mutes, span{at, never})
+	} else if !silent && n > 0 && mutes[n-1].To == never {
+		mutes[n-1].To = at
+	}
+}
+
+// ordinal is the one that counts at an instant; 0: none.
+func (l *life) ordinal(s source, t time.Duration) int {
+	n := 0
+	for _, p := range l.Places[s] {
+		if p.From > t {
+			break
+		}
+		n = p.Ordinal
+	}
+	return n
+}
+
+// ahead is by how much the wall clock is, at an instant.
+func (l *life) ahead(t time.Duration) (by time.Duration) {
+	for _, s := range l.Steps {
+		if s.From > t {
+			break
+		}
+		by = s.Ahead
+	}
+	return by
 }
 
 // believes takes note of a change between two instants. The first belief comes at the earliest: from then on there is a share.
@@ -87,11 +137,14 @@ type event struct {
 // A record is one run.
 type record struct {
 	config
-	Redis  string // what stood in for it
+	Redis  string          // what stood in for it
+	Absent [sources]string // why there is no such path; "": there is
+	Skip   [lanes]string   // why there are no such faults; "": there are
+	Epoch  int64           // the start of the run, in nanoseconds since 1970
 	Length time.Duration
 	Logs   [sources][]entry
 	Lives  []life
 	Truth  [sources][]turn // in order
-	Faults [sources][]span // in which the source could not be asked
+	Faults [sources][]span // in which the source could not be asked, or said nothing; by their ends
 	Events []event         // in order
 }

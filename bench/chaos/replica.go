@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/quotient-go/quotient/examples/fleet/upstream"
@@ -37,13 +36,18 @@ func replicaMain(stdin io.Reader, stdout, stderr io.Writer) int {
 	signal.Ignore(os.Interrupt) // Ctrl-C reaches the whole process group; the parent ends us in order
 	ctx, stop := context.WithTimeout(context.Background(), a.Life)
 	defer stop()
+	r := &replica{assignment: a, clock: upstream.NewClock(), out: json.NewEncoder(stdout)}
+	if err := r.open(); err != nil {
+		fmt.Fprintln(stderr, err)
+		return exitFailed
+	}
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		_, _ = io.Copy(io.Discard, in) // it ends when the parent does, or wants us to
+		r.obey(json.NewDecoder(in)) // until the parent ends, or wants us to
+		_, _ = io.Copy(io.Discard, in)
 		stop()
 	}()
-	r := &replica{assignment: a, clock: upstream.NewClock(), out: json.NewEncoder(stdout)}
 	if err := r.live(ctx); err != nil {
 		fmt.Fprintln(stderr, err)
 		return exitFailed
@@ -56,7 +60,7 @@ func replicaMain(stdin io.Reader, stdout, stderr io.Writer) int {
 type replica struct {
 	assignment
 	clock  upstream.Clock
-	paths  [sources]*path
+	paths  [sources]*path // nil where there is none
 	base   *http.Transport
 	client *http.Client
 
@@ -65,36 +69,73 @@ type replica struct {
 	end ending
 }
 
-// live follows the sources and sends requests until ctx ends. Whatever it has started has ended then.
-func (r *replica) live(ctx context.Context) error {
-	r.base = &http.Transport{MaxIdleConnsPerHost: 64}
-	defer r.base.CloseIdleConnections()
-	r.client = &http.Client{Transport: r.base, Timeout: answerIn}
-	goredis.SetLogger(silent{}) // the source reports what fails, and the client says it again
-	store := goredis.NewClient(&goredis.Options{Addr: r.Redis, ContextTimeoutEnabled: true, DialTimeout: redisPeriod, DialerRetries: 1, MaxRetries: -1})
-	defer store.Close()
+// open makes the limiters.
+func (r *replica) open() error {
 	for s := range sources {
+		if s == fromCluster && len(r.Cluster) == 0 {
+			continue
+		}
 		p, err := newPath(s, r.assignment, r.clock)
 		if err != nil {
 			return err
 		}
 		r.paths[s] = p
 	}
+	return nil
+}
+
+// obey does what the parent says, until there is no more of it.
+func (r *replica) obey(in *json.Decoder) {
+	for {
+		var c command
+		if in.Decode(&c) != nil {
+			return
+		}
+		for _, s := range c.Mute {
+			r.silence(s, true)
+		}
+		for _, s := range c.Speak {
+			r.silence(s, false)
+		}
+		if c.Step != nil && stepWall != nil {
+			from := r.clock.Now()
+			stepWall(int64(*c.Step))
+			r.say(message{Step: &step{Ahead: *c.Step, From: from, At: r.clock.Now()}})
+		}
+	}
+}
+
+// silence lets a source fall silent, or speak again.
+func (r *replica) silence(s source, silent bool) {
+	if s < 0 || s >= sources || r.paths[s] == nil {
+		return
+	}
+	r.paths[s].silent.Store(silent)
+	r.say(message{Muted: &muted{Source: s, Silent: silent, At: r.clock.Now()}})
+}
+
+// live follows the sources and sends requests until ctx ends. Whatever it has started has ended then.
+func (r *replica) live(ctx context.Context) error {
+	r.base = &http.Transport{MaxIdleConnsPerHost: 64}
+	defer r.base.CloseIdleConnections()
+	r.client = &http.Client{Transport: r.base, Timeout: answerIn}
+	store, cluster := r.stores()
+	defer store.Close()
+	defer cluster.Close()
 	r.say(message{Born: r.clock.Now()})
 	var work sync.WaitGroup
 	defer work.Wait()
-	for s, src := range r.follow(store) {
-		work.Go(func() { r.failed(ctx, r.paths[s].limiter.Follow(ctx, src)) })
-		work.Go(func() { r.load(ctx, r.paths[s]) })
+	for s, src := range r.follow(store, cluster) {
+		p := r.paths[s]
+		if p == nil {
+			continue
+		}
+		work.Go(func() { r.failed(ctx, p.limiter.Follow(ctx, src)) })
+		r.ask(ctx, p, &work)
 	}
 	work.Go(func() { r.watch(ctx) })
 	return nil
 }
-
-type silent struct{}
-
-// Printf says nothing.
-func (silent) Printf(context.Context, string, ...any) {}
 
 // lastWords tells which goroutines were left behind, but for those that are to be ignored. It returns the exit status.
 func (r *replica) lastWords(ignored ...goleak.Option) int {
@@ -109,42 +150,6 @@ func (r *replica) say(m message) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_ = r.out.Encode(m) // a parent that is gone does not listen
-}
-
-// load sends a request whenever the limiter lets it, until ctx ends. It asks for one at a time, so that it knows for each
-// when it asked.
-func (r *replica) load(ctx context.Context, p *path) {
-	var calls sync.WaitGroup
-	defer calls.Wait()
-	for ctx.Err() == nil {
-		asked := r.clock.Now()
-		permit, err := p.limiter.Acquire(ctx, "path")
-		if err != nil {
-			r.failed(ctx, err)
-			return
-		}
-		s := stamp{Replica: r.ID, Admitted: r.clock.Now(), Could: asked + p.wait}
-		calls.Go(func() {
-			defer permit.Release()
-			r.failed(ctx, r.send(ctx, p.source, s))
-		})
-	}
-}
-
-// send sends one request.
-func (r *replica) send(ctx context.Context, s source, st stamp) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+"/"+s.String(), nil)
-	if err != nil {
-		return err
-	}
-	st.Sent = r.clock.Now()
-	req.Header.Set(headerStamp, st.String())
-	resp, err := r.client.Do(req)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(io.Discard, resp.Body)
-	return errors.Join(err, resp.Body.Close())
 }
 
 // failed counts a failure, unless it is the end.
@@ -173,8 +178,11 @@ func (r *replica) watch(ctx context.Context) {
 			r.say(message{Stall: &stall{last, now}})
 		}
 		for _, p := range r.paths {
-			if b := p.look(last); b != nil {
-				r.say(message{Belief: b})
+			if p == nil {
+				continue
+			}
+			for _, m := range p.look(last) {
+				r.say(m)
 			}
 		}
 		last = now

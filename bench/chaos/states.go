@@ -82,14 +82,11 @@ func (r record) state(s source, t time.Duration) state {
 			st.Least = n
 		}
 		if slices.ContainsFunc(l.Stops, func(stop span) bool { return stop.To == t }) {
-			st.Back += r.burst(n)
+			st.Back += r.law(s).share(s, n)
 		}
 	}
 	return st
 }
-
-// burst is a replica's part of the burst as one of n: no bucket is smaller than one request.
-func (r record) burst(n int) float64 { return max(1, float64(r.Burst)/float64(n)) }
 
 // truth is what a source should say at an instant.
 func (r record) truth(s source, t time.Duration) (n int) {
@@ -190,7 +187,8 @@ func (r record) slack(s source, at time.Duration) time.Duration {
 
 // growths are the times in which a replica that ran believed in fewer than there were. Only what is excused may cost
 // anything.
-func (r record) growths(states []state) []growth {
+func (r record) growths(s source, states []state) []growth {
+	rate := r.law(s).rate
 	var all []growth
 	var open *growth
 	var least, most int
@@ -206,9 +204,9 @@ func (r record) growths(states []state) []growth {
 		}
 		d := (st.To - st.From).Seconds()
 		open.To = st.To
-		open.extra += r.Limit*d*(float64(st.Running)/float64(st.Least)-1) + st.Back
+		open.extra += rate*d*(float64(st.Running)/float64(st.Least)-1) + st.Back
 		least, most = min(least, st.Least), max(most, st.Running)
-		open.bound3 = r.Limit * (open.To - open.From).Seconds() * (float64(most)/float64(least) - 1)
+		open.bound3 = rate * (open.To - open.From).Seconds() * (float64(most)/float64(least) - 1)
 	}
 	return all
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 )
@@ -14,11 +15,11 @@ func (f *fleet) say(format string, args ...any) {
 }
 
 // startOne starts one more process. Redis counts it when it has reported itself.
-func (f *fleet) startOne() error {
-	id := len(f.all) + 1
-	p, err := start(assignment{
-		ID: id, URL: f.url, File: f.world.pool, DNS: f.world.dns.Addr(), Redis: f.world.redis.Addr(),
-		Limit: f.Limit, Burst: f.Burst, Believe: f.Believe,
+func (f *fleet) startOne(addr netip.Addr) error {
+	w := f.world
+	p, err := start(f.exe, assignment{
+		config: f.config, ID: len(f.all) + 1, Address: addr.String(), URL: f.url, File: w.pool,
+		DNS: w.dns.Addr(), Steady: w.steady.Addr(), Redis: w.redis.Addr(), Cluster: w.cluster.addrs(),
 		Life: f.Duration + startWithin + coolDown + stopWithin,
 	}, f.since)
 	if err != nil {
@@ -28,27 +29,33 @@ func (f *fleet) startOne() error {
 	return nil
 }
 
-// replace starts a process, which the file and DNS count at once.
+// replace starts a process, which the file and DNS count at once. It may be the last one in the order of
+// addresses, or the first.
 func (f *fleet) replace() error {
-	return errors.Join(f.startOne(), f.publish(kindJoin, f.ids()))
+	return errors.Join(f.startOne(f.world.address(f.rng.IntN(2) == 0)), f.publish(kindJoin, f.addrs()))
 }
 
-// ids are the numbers of the processes that live.
-func (f *fleet) ids() (ids []int) {
+// addrs are the addresses of the processes that the file and DNS count.
+func (f *fleet) addrs() (addrs []netip.Addr) {
 	for _, p := range f.alive() {
-		ids = append(ids, p.id)
+		if !p.unlisted {
+			addrs = append(addrs, p.addr)
+		}
 	}
-	return ids
+	return addrs
 }
 
 // publish tells the file and DNS who is there, and takes note of the change.
-func (f *fleet) publish(kind string, ids []int) error {
-	at := f.now() // before anybody can see it
-	for _, s := range []source{fromFile, fromDNS} {
-		f.Truth[s] = append(f.Truth[s], turn{at, len(ids)})
+func (f *fleet) publish(kind string, addrs []netip.Addr) error {
+	e := event{At: f.now(), Kind: kind} // before anybody can see it
+	for s := range sources {
+		if !s.counts() {
+			f.Truth[s] = append(f.Truth[s], turn{e.At, len(addrs)})
+			e.On[s] = true
+		}
 	}
-	f.Events = append(f.Events, event{At: at, Kind: kind, On: [sources]bool{fromFile: true, fromDNS: true}})
-	return f.world.publish(ids)
+	f.Events = append(f.Events, e)
+	return f.world.publish(addrs)
 }
 
 // strike lets a fault happen, and enters its end.
@@ -58,6 +65,12 @@ func (f *fleet) strike(x fault) error {
 		return f.strikeDead(x)
 	case laneStop:
 		return f.freeze(x)
+	case laneCluster:
+		return f.failover(x)
+	case laneSilence:
+		return f.hush(x)
+	case laneClock:
+		return f.stepClocks(x)
 	}
 	b := f.world.breakage(x)
 	at := f.now()
@@ -82,8 +95,13 @@ func (f *fleet) strike(x fault) error {
 
 // victim is one of those that live and run.
 func (f *fleet) victim() *process {
-	list := slices.DeleteFunc(f.alive(), func(p *process) bool { return p.stopped })
+	list := f.running()
 	return list[f.rng.IntN(len(list))]
+}
+
+// running are the processes that live and are not stopped.
+func (f *fleet) running() []*process {
+	return slices.DeleteFunc(f.alive(), func(p *process) bool { return p.stopped })
 }
 
 const (
@@ -97,18 +115,29 @@ const (
 // strikeDead kills a process, and starts another after a while.
 func (f *fleet) strikeDead(x fault) error {
 	p := f.victim()
+	if err := f.kill(p); err != nil {
+		return err
+	}
+	f.say("kill -9 of replica %d, replaced after %.1f s", p.id, x.lasts.Seconds())
+	f.at(f.now()+x.lasts, f.replace)
+	return f.publish(kindKill, f.addrs())
+}
+
+// kill kills a process, which those who count themselves may notice. The others have to be told.
+func (f *fleet) kill(p *process) error {
 	if err := p.kill(); err != nil {
 		return err
 	}
 	at := f.now()
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.life.Died = at
-	p.mu.Unlock()
-	f.say("kill -9 of replica %d, replaced after %.1f s", p.id, x.lasts.Seconds())
-	f.Events = append(f.Events, event{At: at, Kind: kindKill, On: [sources]bool{fromRedis: true}})
-	f.at(at+x.lasts, f.replace)
-	return f.publish(kindKill, f.ids())
+	f.Events = append(f.Events, event{At: at, Kind: kindKill, On: counting})
+	return nil
 }
+
+// counting are the paths whose replicas count themselves.
+var counting = [sources]bool{fromRedis: true, fromCluster: true}
 
 // freeze stops a process, and lets it go on after a while.
 func (f *fleet) freeze(x fault) error {
@@ -118,19 +147,27 @@ func (f *fleet) freeze(x fault) error {
 	}
 	at := f.now()
 	f.say("SIGSTOP of replica %d, for %.1f s", p.id, x.lasts.Seconds())
-	f.at(at+x.lasts, func() error {
-		to := f.now()
-		p.mu.Lock()
-		p.life.Stops = append(p.life.Stops, span{at, to})
-		p.mu.Unlock()
-		f.Events = append(f.Events, event{At: to, Kind: kindResume, On: [sources]bool{true, true, true}, Slept: to - at})
-		return p.resume()
-	})
+	f.at(at+x.lasts, func() error { return f.goOn(p, at) })
 	return nil
 }
 
-// countRedis works out what Redis should have said, and when: those that have reported themselves, without those that
-// were killed or stopped for longer than the expiry. These it may drop that much later.
+// goOn lets a process go on that was stopped at an instant.
+func (f *fleet) goOn(p *process, at time.Duration) error {
+	to := f.now()
+	p.mu.Lock()
+	p.life.Stops = append(p.life.Stops, span{at, to})
+	p.mu.Unlock()
+	e := event{At: to, Kind: kindResume, Slept: to - at}
+	for s := range sources {
+		e.On[s] = true
+	}
+	f.Events = append(f.Events, e)
+	return p.resume()
+}
+
+// countRedis works out what Redis and the Cluster should have said, and when: those that have reported
+// themselves, without those that were killed or stopped for longer than the expiry. These it may drop that
+// much later.
 func (f *fleet) countRedis() {
 	type change struct {
 		at time.Duration
@@ -146,11 +183,11 @@ func (f *fleet) countRedis() {
 		if l.Born < f.begin {
 			kind = kindStart
 		}
-		f.Events = append(f.Events, event{At: l.Born, Kind: kind, On: [sources]bool{fromRedis: true}})
+		f.Events = append(f.Events, event{At: l.Born, Kind: kind, On: counting})
 		for _, s := range l.Stops {
 			if s.To-s.From > redisExpiry {
 				changes = append(changes, change{s.From, -1}, change{s.To, 1})
-				f.Events = append(f.Events, event{At: s.From, Kind: kindStop, On: [sources]bool{fromRedis: true}})
+				f.Events = append(f.Events, event{At: s.From, Kind: kindStop, On: counting})
 			}
 		}
 	}
@@ -160,6 +197,7 @@ func (f *fleet) countRedis() {
 		n += c.by
 		if c.at < never {
 			f.Truth[fromRedis] = append(f.Truth[fromRedis], turn{c.at, n})
+			f.Truth[fromCluster] = append(f.Truth[fromCluster], turn{c.at, n})
 		}
 	}
 }

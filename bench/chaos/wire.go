@@ -8,16 +8,25 @@ const replicaArg = "replica"
 // A source is one way to learn the pool size. Each has a path of its own at the upstream, and so a fleet of its own.
 type source int
 
+// The first four are paths that differ in where their pool comes from. The others differ in what is limited,
+// and learn their pool, with ordinals, from a second DNS server, which never fails.
 const (
 	fromFile source = iota
 	fromDNS
 	fromRedis
-	sources // how many there are
+	fromCluster
+	onSlots   // permits in flight; its source, and that of fromFile, may fall silent
+	onWindows // an aligned rate, whose wall clock may be stepped
+	onTurns   // a paced rate, whose wall clock may be stepped
+	sources   // how many there are
 )
 
-var sourceNames = [sources]string{"file", "dns", "redis"}
+var sourceNames = [sources]string{"file", "dns", "redis", "cluster", "slots", "windows", "turns"}
 
 func (s source) String() string { return sourceNames[s] }
+
+// counts reports whether replicas count themselves there.
+func (s source) counts() bool { return s == fromRedis || s == fromCluster }
 
 // What the sources are set to: short, so that much happens in little time.
 const (
@@ -31,36 +40,55 @@ const (
 	redisFleet  = "chaos"
 )
 
+const (
+	dnsPeriod   = dnsRefresh + dnsRefresh/10
+	storePeriod = redisPeriod + redisPeriod/10
+)
+
 // periods is how often each source looks; DNS and Redis give or take a tenth.
-var periods = [sources]time.Duration{fileEvery, dnsRefresh + dnsRefresh/10, redisPeriod + redisPeriod/10}
+var periods = [sources]time.Duration{
+	fileEvery, dnsPeriod, storePeriod, storePeriod, dnsPeriod, dnsPeriod, dnsPeriod,
+}
 
 // allowed is how long after a change the shares may be wrong: the hold-down and two periods, and with Redis the expiry
 // of those who went without a word.
 func (s source) allowed() time.Duration {
 	d := holdDown + 2*periods[s]
-	if s == fromRedis {
+	if s.counts() {
 		d += redisExpiry
 	}
 	return d
 }
 
-// An assignment tells a replica what to do: one line of JSON on its standard input, whose end is its own.
+// An assignment tells a replica what to do: one line of JSON on its standard input. Commands follow, and the
+// end of the input is its own.
 type assignment struct {
+	config
 	ID      int    // 1, 2, …: never used twice
+	Address string // its own, in DNS
 	URL     string // of the upstream, without a path
 	File    string
-	DNS     string // address of the server
-	Redis   string // address of the server
-	Limit   float64
-	Burst   int
-	Believe int           // the pool size that all sources say, whatever is true; 0: the truth
+	DNS     string        // address of the server
+	Steady  string        // address of the one that never fails
+	Redis   string        // address of the server
+	Cluster []string      // addresses of the nodes; none: there is no such path
 	Life    time.Duration // ends by itself after this, whatever happens
+}
+
+// A command is one further line. A replica answers by a message for each thing that it has done.
+type command struct {
+	Mute  []source       `json:",omitempty"` // say nothing from now on
+	Speak []source       `json:",omitempty"` // say again what there is to say
+	Step  *time.Duration `json:",omitempty"` // the wall clock is to be ahead by so much, or behind
 }
 
 // A message is one line of JSON on a replica's standard output. One field is set.
 type message struct {
 	Born   int64   `json:",omitempty"` // it begins to follow its sources; all instants are by upstream.Clock
 	Belief *belief `json:",omitempty"`
+	Place  *place  `json:",omitempty"`
+	Muted  *muted  `json:",omitempty"`
+	Step   *step   `json:",omitempty"`
 	Stall  *stall  `json:",omitempty"`
 	End    *ending `json:",omitempty"` // the last message of an orderly end
 }
@@ -69,6 +97,26 @@ type message struct {
 type belief struct {
 	Source   source
 	Replicas int
+	From, At int64
+}
+
+// A place is an ordinal that counts since an instant between From and At; 0 is none.
+type place struct {
+	Source   source
+	Ordinal  int
+	From, At int64
+}
+
+// A muted says that a source has fallen silent, or speaks again.
+type muted struct {
+	Source source
+	Silent bool
+	At     int64
+}
+
+// A step of the wall clock happened between From and At. It is Ahead now, of what it was at the start.
+type step struct {
+	Ahead    time.Duration
 	From, At int64
 }
 

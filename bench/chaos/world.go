@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -14,39 +15,56 @@ import (
 // A world is what the replicas learn the pool size from. It plays the platform: it writes the file and the records of DNS
 // when processes come and go; in Redis they count themselves.
 type world struct {
-	dir   string
-	pool  string // path of the file
-	dns   *dnstest.Server
-	redis *redistest.Server
+	dir     string
+	pool    string // path of the file
+	dns     *dnstest.Server
+	steady  *dnstest.Server // says the same, and never fails
+	redis   *redistest.Server
+	cluster *cluster // nil where there is no redis-server
+
+	first, last netip.Addr // that were given away
 
 	count    int  // replicas that the file should say
 	fileDown bool // a fault has the file
 }
 
-func newWorld() (w *world, err error) {
-	w = &world{}
-	if w.dir, err = os.MkdirTemp("", "chaos"); err != nil {
-		return nil, err
-	}
-	w.pool = filepath.Join(w.dir, "pool")
-	var err1, err2 error
+// newWorld makes the world. The directory is its own from then on.
+func newWorld(ctx context.Context, dir string) (*world, error) {
+	middle := netip.AddrFrom4([4]byte{127, 1, 128, 0})
+	w := &world{dir: dir, pool: filepath.Join(dir, "pool"), first: middle, last: middle}
+	var err1, err2, err3, err4 error
 	w.dns, err1 = dnstest.New()
-	w.redis, err2 = redistest.Start()
-	if err := errors.Join(err1, err2); err != nil {
+	w.steady, err2 = dnstest.New()
+	if w.redis, err3 = redistest.Start(); err3 == nil && w.redis.Real() {
+		w.cluster, err4 = newCluster(ctx)
+	}
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return nil, errors.Join(err, w.close())
 	}
 	return w, nil
 }
 
+// address is an address that no replica has had, behind all others or before them.
+func (w *world) address(behind bool) netip.Addr {
+	if behind {
+		w.last = w.last.Next()
+		return w.last
+	}
+	w.first = w.first.Prev()
+	return w.first
+}
+
 func (w *world) close() error {
-	var err1, err2 error
-	if w.dns != nil {
-		err1 = w.dns.Close()
+	var err error
+	for _, dns := range []*dnstest.Server{w.dns, w.steady} {
+		if dns != nil {
+			err = errors.Join(err, dns.Close())
+		}
 	}
 	if w.redis != nil {
-		err2 = w.redis.Close()
+		err = errors.Join(err, w.redis.Close())
 	}
-	return errors.Join(err1, err2, os.RemoveAll(w.dir))
+	return errors.Join(err, w.cluster.close(), os.RemoveAll(w.dir))
 }
 
 // store says what stands in for Redis.
@@ -58,13 +76,10 @@ func (w *world) store() string {
 }
 
 // publish tells the file and DNS who is there.
-func (w *world) publish(ids []int) error {
-	addrs := make([]netip.Addr, len(ids))
-	for i, id := range ids {
-		addrs[i] = netip.MustParseAddr(address(id))
-	}
+func (w *world) publish(addrs []netip.Addr) error {
 	w.dns.Set(dnsName, addrs...)
-	w.count = len(ids)
+	w.steady.Set(dnsName, addrs...)
+	w.count = len(addrs)
 	if w.fileDown {
 		return nil
 	}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+const (
+	windowPer = 250 * time.Millisecond // of the aligned rate
+	turnEvery = 100 * time.Millisecond // from one turn to the next, over the fleet
+	// hintAge is the HintMaxAge of the path of slots: a silence may last for longer. The others keep what
+	// they have learned.
+	hintAge   = 5 * time.Second
+	leastHold = 60 * time.Millisecond // a permit is held for, and
+	mostHold  = 140 * time.Millisecond
+	// slotCallers are those of one replica that want a permit, more than it has.
+	slotCallers = 6
+	pollEvery   = 10 * time.Millisecond // of who does not wait
+)
+
+// A law is what the fleet may do on one path.
+type law struct {
+	rate   float64 // events a second; 0: there is no such limit
+	burst  int
+	window int // events of each aligned window; 0: it is a bucket
+	slots  int // in flight; 0: there is no such limit
+}
+
+// law is what the fleet may do on a path. Slots leave a remainder when they are divided. Of some eight
+// windows a replica has one for itself, so that one that opens the same window again and again has far too
+// much, or nothing.
+func (c config) law(s source) law {
+	switch s {
+	case onSlots:
+		return law{slots: c.Replicas + c.Replicas/2 + 1}
+	case onWindows:
+		events := max(1, c.Replicas/8)
+		return law{rate: float64(events) / windowPer.Seconds(), window: events}
+	case onTurns:
+		return law{rate: 1 / turnEvery.Seconds(), burst: 1}
+	default:
+		return law{rate: c.Limit, burst: c.Burst}
+	}
+}
+
+// fallback is the pool that counts on a path when its hints are too old: on that of slots more than there
+// ever are, on the others so many that next to nothing is let through, which would be seen.
+func (c config) fallback(s source) int {
+	if s == onSlots {
+		return c.Replicas + 2
+	}
+	return 1000
+}
+
+// limit is the law as a limiter takes it.
+func (w law) limit() quotient.Limit {
+	switch {
+	case w.slots > 0:
+		return quotient.Limit{InFlight: w.slots}
+	case w.window > 0:
+		rate := quotient.Rate{Name: "window", Events: float64(w.window), Per: windowPer, Aligned: true}
+		return quotient.Limit{Rates: []quotient.Rate{rate}}
+	}
+	rate := quotient.PerSecond(w.rate)
+	rate.Burst = w.burst
+	return quotient.Limit{Rates: []quotient.Rate{rate}}
+}
+
+// share is a replica's part of the burst as one of n: no bucket is smaller than one event. Turns take a tenth
+// of an event besides: see docs/bounds.md.
+func (w law) share(s source, n int) float64 {
+	b := max(1, float64(w.burst)/float64(n))
+	if s == onTurns {
+		b += .1
+	}
+	return b
+}
