@@ -40,13 +40,15 @@ func TestJudgeSlots(t *testing.T) {
 		change func(*record)
 		want   []string
 	}{
-		{"one too many", func(r *record) { r.holds(4, 5*sec+10*ms, 5*sec+50*ms) }, []string{tooMany + "5.010 s, 7 allowed, and too many for 0.040 s in all"}},
+		{"one too many", func(r *record) { r.holds(4, 5*sec+10*ms, 5*sec+50*ms) },
+			[]string{tooMany + "5.010 s, 7 allowed, and too many for 0.040 s in all"}},
 		{"another one's ordinal twice", func(r *record) {
 			for at := 3 * sec; at < 5*sec; at += 100 * ms {
 				r.holds(4, at, at+100*ms)
 			}
 		}, []string{tooMany + "3.000 s, 7 allowed, and too many for 2.000 s in all"}},
-		{"before an ordinal may be another's", func(r *record) { r.happened(onSlots, 5*sec); r.holds(4, 6900*ms, 6950*ms) }, []string{tooMany}},
+		{"before an ordinal may be another's", func(r *record) { r.happened(onSlots, 5*sec); r.holds(4, 6900*ms, 6950*ms) },
+			[]string{tooMany}},
 		{"as it may be another's", func(r *record) { r.happened(onSlots, 5*sec); r.holds(4, 7050*ms, 7300*ms) }, nil},
 		{"when it is another's", func(r *record) { r.happened(onSlots, 5*sec); r.holds(4, 7200*ms, 7300*ms) }, []string{tooMany}},
 		{"a join seen late", func(r *record) { joinedSlots(r, 400*ms); r.holds(5, 5200*ms, 6*sec) }, nil},
@@ -140,7 +142,8 @@ func TestJudgeFailover(t *testing.T) {
 	}{
 		{4, 6 * sec, nil},
 		{5, 8 * sec, nil},
-		{1, 6 * sec, []string{"bounds 2 and 3, cluster", "cluster: from 5.500 s to 6.000 s not all of 4 replicas agree with the truth, one believes in 1"}},
+		{1, 6 * sec, []string{"bounds 2 and 3, cluster",
+			"cluster: from 5.500 s to 6.000 s not all of 4 replicas agree with the truth, one believes in 1"}},
 	} {
 		r := calm()
 		r.Faults[fromCluster] = []span{{3 * sec, 5 * sec}}
@@ -184,8 +187,10 @@ func TestJudgeWindows(t *testing.T) {
 			r.steps(2, 5100*ms, 0)
 			r.send(onWindows, 2, 5010*ms, 5012*ms, ms)
 		}, nil},
-		{"a step that opens one after the other", func(r *record) { r.steps(2, 5*sec, -time.Hour); again(r) }, []string{"bound 11, windows, replica 2"}},
-		{"another's step", func(r *record) { r.steps(3, 5*sec, -time.Hour); again(r) }, []string{"bound 11, windows, replica 2"}},
+		{"a step that opens one after the other", func(r *record) { r.steps(2, 5*sec, -time.Hour); again(r) },
+			[]string{"bound 11, windows, replica 2"}},
+		{"another's step", func(r *record) { r.steps(3, 5*sec, -time.Hour); again(r) },
+			[]string{"bound 11, windows, replica 2"}},
 		{"two in one window", func(r *record) { shifted(r, 0) }, []string{"bound 11, windows: 2 left"}},
 		{"two in one window whose clocks differ", func(r *record) { shifted(r, 0); r.steps(3, 0, windowPer) }, nil},
 		{"two in one window whose clocks were stepped alike", func(r *record) {
@@ -235,7 +240,9 @@ func TestJudgeGoesOn(t *testing.T) {
 			r.silence(s, 4, c.in)
 			c.change(&r.Lives[3])
 			v := judge(r)
-			v.Broken = slices.DeleteFunc(v.Broken, func(text string) bool { return !strings.HasPrefix(text, s.String()+": replica") })
+			v.Broken = slices.DeleteFunc(v.Broken, func(text string) bool {
+				return !strings.HasPrefix(text, s.String()+": replica")
+			})
 			finds(t, v, c.want)
 		}
 	}
