@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/quotient-go/quotient/policy"
 )
 
 func TestAwaitPoolNeedsAnEnd(t *testing.T) {
@@ -111,4 +113,31 @@ func TestAwaitPoolWithoutLimit(t *testing.T) {
 	if !l.Allow("k") {
 		t.Error("refused")
 	}
+}
+
+// While the pool is awaited no law is asked, so no timer is set for when one wants to be: it would go off again and again.
+func TestNoTimerSpinsWhileThePoolIsAwaited(t *testing.T) {
+	for _, mode := range []policy.RampMode{policy.RampScheduled, policy.RampRelaxed, policy.RampOnlyIfUsed, policy.RampGoBack} {
+		row(t, mode, func(t *testing.T) {
+			ramp := policy.Ramp{Mode: mode, Start: .2, Over: 5 * time.Second, CoolDown: 2 * time.Second}
+			l := limiterOf(t, Limit{InFlight: 1}, Policy(ramp, CeilingLimit), AwaitPool(), HintMaxAge(time.Second), StartPool(Pool{Replicas: 2}))
+			must(t, l.SetPoolFor(Pool{Replicas: 1}, 10*time.Second))
+			time.Sleep(time.Second)
+			took(t, l, "k")
+			c := asking(t, l, "k")
+			time.Sleep(time.Minute) // the pool is awaited again
+			if n := fired(l); n > 100 {
+				t.Errorf("the timer has gone off %d times in a minute", n)
+			}
+			c.gaveUp(t)
+		})
+	}
+}
+
+// fired is how often the timers of the only shard have gone off.
+func fired(l *Limiter) uint64 {
+	s := &l.shards[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts.fired
 }

@@ -353,6 +353,9 @@ func (w *world) override(o op, r *replica) {
 		limit := w.drawLimit("own")
 		own = &limit
 	}
+	if own == nil && r.limit.Denies() {
+		return // which rules are in force then is not promised
+	}
 	err := r.l.Override(key, own)
 	text := "none"
 	if own != nil {

@@ -557,6 +557,19 @@ func (k *keyState) before(place int) *model {
 	return &m
 }
 
+// leaves is how much is left of all rules if n is taken at a place in the history.
+func (k *keyState) leaves(place int, n amounts) (sum float64) {
+	m := k.before(place)
+	m.take(&taking{net: n, gross: n})
+	for _, it := range k.items[place:] {
+		m.play(it)
+	}
+	for i := range m.rules {
+		sum += m.rules[i].tokens + m.rules[i].quota - m.rules[i].used
+	}
+	return sum
+}
+
 // insert puts an item into the history.
 func (k *keyState) insert(place int, it item) {
 	if k.items = slices.Insert(k.items, place, it); place < k.fed || place < k.fedLo {
@@ -719,9 +732,9 @@ func (r *replica) admitted(key string, n amounts, p quotient.Permit, at time.Tim
 	}
 	hi, place := k.when(at)
 	why := r.forbids(hi, key, n, at)
-	for i := place - 1; waited && why != "" && i >= 0 && k.items[i].at.Equal(at); i-- {
+	for i := place - 1; waited && i >= 0 && k.items[i].at.Equal(at); i-- {
 		m := k.before(i) // what changed at the same instant may have come after it
-		if r.forbids(m, key, n, at) == "" {
+		if r.forbids(m, key, n, at) == "" && (why != "" || k.leaves(i, n) > k.leaves(place, n)) {
 			hi, place, why = m, i, ""
 		}
 	}

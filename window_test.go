@@ -410,3 +410,71 @@ func TestFirstAlignedRateReadsTheWallClock(t *testing.T) {
 		}
 	}
 }
+
+// Two sparse windows of different lengths, or of different numbers of events, are open at one instant before long: also for the
+// replica whose own windows never coincide. One alone keeps its fleet's total exact.
+func TestSparseWindowsMeet(t *testing.T) {
+	second := Rate{Name: "second", Events: 1, Per: time.Second, Aligned: true}
+	for name, other := range map[string]Rate{
+		"another length": {Name: "ten", Unit: "tokens", Events: 1, Per: 10 * time.Second, Aligned: true},
+		"another number": {Name: "two", Unit: "tokens", Events: 2, Per: time.Second, Aligned: true},
+		"half a window":  {Name: "half", Unit: "tokens", Events: .5, Per: 7 * time.Second, Aligned: true},
+	} {
+		row(t, name, func(t *testing.T) {
+			cycle := time.Duration(60 / other.Events * float64(other.Per))
+			var calls []*call
+			for i := range 60 {
+				l := limiterOf(t, rated(second, other), JoinPool(Pool{Replicas: 60, Ordinal: i + 1}))
+				calls = append(calls, asking(t, l, "k", Cost("tokens", 1)))
+			}
+			time.Sleep(2 * max(cycle, time.Minute))
+			for i, c := range calls {
+				if !c.ended() || c.err != nil {
+					t.Errorf("replica %d waits after two cycles", i+1)
+					c.cancel()
+				}
+			}
+		})
+	}
+}
+
+// An event that a sparse window keeps is one, however many windows pass, and it is there once.
+func TestSparseWindowKeepsOneEvent(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		limit := rated(Rate{Name: "a", Events: 1, Per: time.Second, Aligned: true}, Rate{Name: "b", Unit: "tokens", Events: 1, Per: 10 * time.Second, Aligned: true})
+		l := limiterOf(t, limit, StartPool(Pool{Replicas: 10, Ordinal: 1}))
+		time.Sleep(time.Hour)
+		wants(t, l, "k", 1)
+		n := 0
+		for range 100 {
+			time.Sleep(time.Second)
+			for l.Allow("k") {
+				n++
+			}
+		}
+		if n != 10 {
+			t.Errorf("%d events in a hundred windows, want every tenth", n)
+		}
+	})
+}
+
+// The time to come back is one at which all rules have room, also where one of them is open now and then.
+func TestComeBackWhenAllAreOpen(t *testing.T) {
+	bucket := Rate{Name: "bucket", Events: 1, Per: 7 * time.Second, Burst: 2}
+	for name, limit := range map[string]Limit{
+		"a sparse window":    rated(bucket, Rate{Name: "w", Events: 1, Per: time.Second, Aligned: true}),
+		"two sparse windows": rated(bucket, Rate{Name: "v", Events: 1, Per: time.Second, Aligned: true}, Rate{Name: "w", Events: .7, Per: 3 * time.Second, Aligned: true}),
+		"a turn":             rated(bucket, Every(time.Second)),
+	} {
+		for ordinal := 1; ordinal <= 5; ordinal++ {
+			row(t, []any{name, ordinal}, func(t *testing.T) {
+				l := limiterOf(t, limit, JoinPool(Pool{Replicas: 5, Ordinal: ordinal}))
+				for range 5 {
+					d := l.Check("k")
+					time.Sleep(d.RetryAfter)
+					took(t, l, "k")
+				}
+			})
+		}
+	}
+}
