@@ -338,6 +338,7 @@ func (w *world) setLimit(r *replica, limit quotient.Limit) {
 		w.Fatal(err)
 	}
 	r.limit = limit
+	r.learn(limit)
 	r.note(item{at: time.Now(), base: &limit})
 	w.changes()
 }
@@ -355,6 +356,10 @@ func (w *world) override(o op, r *replica) {
 	}
 	if own == nil && r.limit.Denies() {
 		return // which rules are in force then is not promised
+	}
+	if known := r.known; own != nil && !r.learn(*own) {
+		r.known = known
+		return // to learn a unit is a change of the limiter's limit too, at the same instant
 	}
 	err := r.l.Override(key, own)
 	text := "none"

@@ -195,8 +195,9 @@ type replica struct {
 	kept     []*held
 	dry      bool
 	source   *source
-	words    bool // an operator has set the pool
-	exact    bool // the other model may be held against refusals
+	known    [3]bool // units that some limit has counted
+	words    bool    // an operator has set the pool
+	exact    bool    // the other model may be held against refusals
 	stepped  bool
 	blurred  bool // it is not known when a permit's time is over
 	counts   tally
@@ -439,10 +440,22 @@ func (w *world) start(limit quotient.Limit, c config, p quotient.Pool, joins boo
 		w.Fatal(err)
 	}
 	r.l = l
+	r.learn(limit)
 	w.fleet = append(w.fleet, r)
 	w.tell("replica %d starts: %v, %+v, limit %s", r.id, p, c, describe(limit))
 	w.changes()
 	return r
+}
+
+// learn notes the units of a limit, and reports whether all were known.
+func (r *replica) learn(l quotient.Limit) (all bool) {
+	all = true
+	for _, rate := range l.Rates {
+		u := unitIndex(rate.Unit)
+		all = all && (u == 0 || r.known[u])
+		r.known[u] = true
+	}
+	return all
 }
 
 func describe(l quotient.Limit) string {
@@ -555,19 +568,6 @@ func (k *keyState) before(place int) *model {
 		m.play(it)
 	}
 	return &m
-}
-
-// leaves is how much is left of all rules if n is taken at a place in the history.
-func (k *keyState) leaves(place int, n amounts) (sum float64) {
-	m := k.before(place)
-	m.take(&taking{net: n, gross: n})
-	for _, it := range k.items[place:] {
-		m.play(it)
-	}
-	for i := range m.rules {
-		sum += m.rules[i].tokens + m.rules[i].quota - m.rules[i].used
-	}
-	return sum
 }
 
 // insert puts an item into the history.
@@ -734,7 +734,7 @@ func (r *replica) admitted(key string, n amounts, p quotient.Permit, at time.Tim
 	why := r.forbids(hi, key, n, at)
 	for i := place - 1; waited && i >= 0 && k.items[i].at.Equal(at); i-- {
 		m := k.before(i) // what changed at the same instant may have come after it
-		if r.forbids(m, key, n, at) == "" && (why != "" || k.leaves(i, n) > k.leaves(place, n)) {
+		if why != "" && r.forbids(m, key, n, at) == "" {
 			hi, place, why = m, i, ""
 		}
 	}
