@@ -401,7 +401,6 @@ func TestFullOfKnownCallers(t *testing.T) {
 		}
 		waits := func() {
 			t.Helper()
-			dial()
 			synctest.Wait()
 			select {
 			case <-accepted:
@@ -409,14 +408,16 @@ func TestFullOfKnownCallers(t *testing.T) {
 			default:
 			}
 		}
+		dial()
 		waits()
 		p.follow(conns[0], http.StateClosed)
 		conns = append(conns, <-accepted)
 		req, _ := http.NewRequestWithContext(p.remember(t.Context(), conns[maxConns]), http.MethodGet, "/", nil)
 		welcome(req)
+		dial()
 		waits()
 		p.follow(conns[1], http.StateIdle) // it is closed for the one that waits
-		synctest.Wait()
+		waits()                            // until it has ended
 		p.follow(conns[1], http.StateClosed)
 		<-accepted
 		if _, err := conns[1].Read(make([]byte, 1)); err == nil || len(p.taken) != maxConns || p.open != maxConns {
@@ -426,6 +427,7 @@ func TestFullOfKnownCallers(t *testing.T) {
 			c.known = true
 		}
 		p.known = len(p.taken)
+		dial()
 		waits()
 		_ = p.Close()
 		if _, more := <-accepted; more {
