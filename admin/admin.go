@@ -30,7 +30,7 @@
 // were forwarded (X-Forwarded-For, Forwarded, X-Real-IP, Via) are refused without; a proxy that says nothing cannot be told from a browser.
 //
 // [Handler.Listen] and [Handler.Serve] are a listener and a server with time-outs. Whoever brings an http.Server of their own sets at
-// least its ReadHeaderTimeout and ReadTimeout.
+// least its ReadHeaderTimeout and ReadTimeout, and bounds its connections: there strangers can take all of them.
 package admin
 
 import (

@@ -46,7 +46,10 @@ type visitor struct {
 }
 
 func newPlaces(l net.Listener) *places {
-	p := &places{Listener: l, closed: make(chan struct{}), taken: make(map[net.Conn]*visitor), changed: make(chan struct{}, 1)}
+	p := &places{
+		Listener: l, closed: make(chan struct{}),
+		taken: make(map[net.Conn]*visitor), changed: make(chan struct{}, 1),
+	}
 	p.close = sync.OnceValue(func() error { close(p.closed); return l.Close() })
 	return p
 }

@@ -74,7 +74,8 @@ func askState(t *testing.T, c *Client) (reused bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }})
+	got := func(info httptrace.GotConnInfo) { reused = info.Reused }
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: got})
 	start := time.Now()
 	if _, err := c.State(ctx); err != nil {
 		t.Errorf("after %v: %v", time.Since(start), err)
@@ -118,7 +119,8 @@ func (p *places) become(t *testing.T, open, known int) {
 
 const manyStrangers = 2000
 
-// TestStrangersDoNotKeepOperatorsOut: whatever 2,000 strangers do, an operator is served at once, and one who was there before still is.
+// TestStrangersDoNotKeepOperatorsOut: whatever 2,000 strangers do, an operator is served at once, and one who was
+// there before still is.
 func TestStrangersDoNotKeepOperatorsOut(t *testing.T) {
 	certificate, trusted := selfSigned(t, "server")
 	hello := []byte{22, 3, 1, 2, 0} // the head of a TLS record whose rest never comes
@@ -150,7 +152,8 @@ func TestStrangersDoNotKeepOperatorsOut(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			served := make(chan error, 1)
 			go func() { served <- h.serve(ctx, all) }()
-			first, second := operatorOf(t, base, &tls.Config{RootCAs: trusted}), operatorOf(t, base, &tls.Config{RootCAs: trusted})
+			first := operatorOf(t, base, &tls.Config{RootCAs: trusted})
+			second := operatorOf(t, base, &tls.Config{RootCAs: trusted})
 			askState(t, first)
 			leave := crowd(t, addr, manyStrangers, tt.act)
 			if open, _ := all.counts(); open > maxConns {
@@ -369,8 +372,8 @@ func TestWhoIsMissedLeast(t *testing.T) {
 	})
 }
 
-// TestFullOfKnownCallers: when all places have known callers that are at work the next one waits until one of them is idle or gone, and Close
-// ends that wait.
+// TestFullOfKnownCallers: when all places have known callers that are at work the next one waits until one of them is
+// idle or gone, and Close ends that wait.
 func TestFullOfKnownCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
@@ -401,7 +404,6 @@ func TestFullOfKnownCallers(t *testing.T) {
 		}
 		waits := func() {
 			t.Helper()
-			dial()
 			synctest.Wait()
 			select {
 			case <-accepted:
@@ -409,14 +411,16 @@ func TestFullOfKnownCallers(t *testing.T) {
 			default:
 			}
 		}
+		dial()
 		waits()
 		p.follow(conns[0], http.StateClosed)
 		conns = append(conns, <-accepted)
 		req, _ := http.NewRequestWithContext(p.remember(t.Context(), conns[maxConns]), http.MethodGet, "/", nil)
 		welcome(req)
+		dial()
 		waits()
 		p.follow(conns[1], http.StateIdle) // it is closed for the one that waits
-		synctest.Wait()
+		waits()                            // until it has ended
 		p.follow(conns[1], http.StateClosed)
 		<-accepted
 		if _, err := conns[1].Read(make([]byte, 1)); err == nil || len(p.taken) != maxConns || p.open != maxConns {
@@ -426,6 +430,7 @@ func TestFullOfKnownCallers(t *testing.T) {
 			c.known = true
 		}
 		p.known = len(p.taken)
+		dial()
 		waits()
 		_ = p.Close()
 		if _, more := <-accepted; more {

@@ -164,7 +164,8 @@ func TestLockThatWasRemoved(t *testing.T) {
 	}
 }
 
-// TestLockOfTheDead: a lock file that a process left behind when it died holds nobody up, and what is no lock file is not touched.
+// TestLockOfTheDead: a lock file that a process left behind when it died holds up none that come later, and what is
+// no lock file is not touched.
 func TestLockOfTheDead(t *testing.T) {
 	h, _, _ := two(t)
 	path := filepath.Join(t.TempDir(), "q.sock")

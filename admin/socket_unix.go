@@ -39,7 +39,8 @@ func lockPath(ctx context.Context, path string) (unlock func() error, err error)
 	return nil, fmt.Errorf("admin: Listen: %w", ctx.Err())
 }
 
-// lockFile locks the lock file of a path. It reports false if that was removed in the meantime by the process that had the lock.
+// lockFile locks the lock file of a path. It reports false if the process that had the lock has removed the file in
+// the meantime.
 func lockFile(f *os.File, path string) (bool, error) {
 	own, err := f.Stat()
 	if err != nil {

@@ -91,7 +91,8 @@ func (f *flooded) over(t *testing.T) {
 	}
 }
 
-// Requests that announce bodies and send none take no other client's right to wait, and are refused when their bodies do not come.
+// Requests that announce bodies and send none take no other client's right to wait, and are refused when their bodies
+// do not come.
 func TestAnnouncedBodiesAreNotCounted(t *testing.T) {
 	for name, key := range map[string]func(i int) string{
 		"one key": func(int) string { return "flood" }, "many keys": func(i int) string { return fmt.Sprint("flood", i) },
@@ -122,7 +123,8 @@ func TestAnnouncedBodiesAreNotCounted(t *testing.T) {
 	}
 }
 
-// One key that sends nearly whole bodies fills half of the room, and no more; another client still may wait as long as it takes.
+// One key that sends nearly whole bodies fills half of the room, and no more; another client still may wait as long as
+// it takes.
 func TestOneKeyLeavesRoomForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := serveFlooded(t)

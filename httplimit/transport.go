@@ -57,8 +57,8 @@ type Transport struct {
 	// every RoundTrip fails.
 	StreamLifetime time.Duration
 	// Profile returns how the answers of a host are read, spelled as Host does. It is called for each answer
-	// that a policy is told of, from many goroutines. Nil, and a nil result, mean ProfileFor. If it panics the answer is closed and
-	// its permit given back, and the panic goes on.
+	// that a policy is told of, from many goroutines. Nil, and a nil result, mean ProfileFor. If it panics the
+	// answer is closed and its permit given back, and the panic goes on.
 	Profile func(host string) *Profile
 
 	garbage atomic.Uint64
