@@ -27,7 +27,7 @@ type holding struct {
 	s      *shard
 	gate   *gate
 	weight int    // of requests
-	gen    uint64 // odd while a permit holds this; it goes on counting, so that no two permits have the same: 32 bits would wrap
+	gen    uint64 // odd while a permit holds this; it never wraps, so that no two permits have the same
 	slots  int32  // in flight; 0 when they were not limited
 	place  int32  // in gate.more.expiring, while end is set
 	era    uint32 // of the setting that it was taken under
