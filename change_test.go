@@ -108,8 +108,9 @@ func TestRateOfANewUnitStartsFull(t *testing.T) {
 	})
 }
 
-// A rule that stays keeps its own state wherever it moves to, also from the first place: what another rule of its unit has let through is not
-// taken from it. A change of its size counts as it does for a rule that stands still.
+// A rule that stays keeps its own state wherever it moves to, also from the first place: what another rule of
+// its unit has let through is not taken from it. A change of its size counts as it does for a rule that
+// stands still.
 func TestRulesThatMoveKeepTheirState(t *testing.T) {
 	bucket := Rate{Name: "bucket", Events: 10, Per: time.Hour, Burst: 10}
 	window := Rate{Name: "window", Events: 20, Per: time.Hour, Aligned: true}

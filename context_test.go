@@ -37,6 +37,9 @@ var contextFailures = map[string]func(){
 
 var errBroken = errors.New("a broken context")
 
+// callee is a call that is given a context.
+type callee = func(context.Context) error
+
 // brokenCall is a call under a broken context, in a goroutine of its own.
 type brokenCall struct {
 	ctx      *brokenContext
@@ -47,13 +50,14 @@ type brokenCall struct {
 }
 
 // underBroken starts a call whose context fails at the nth call of a method.
-func underBroken(t *testing.T, parent context.Context, method string, nth int, fail func(), call func(context.Context) error) *brokenCall {
+func underBroken(t *testing.T, parent context.Context, method string, nth int, fail func(), call callee) *brokenCall {
 	t.Helper()
 	inner, cancel := context.WithCancel(t.Context())
 	if parent != nil {
 		inner = parent
 	}
-	c := &brokenCall{ctx: &brokenContext{Context: inner, method: method, nth: nth, fail: fail}, cancel: cancel, done: make(chan struct{})}
+	broken := &brokenContext{Context: inner, method: method, nth: nth, fail: fail}
+	c := &brokenCall{ctx: broken, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(c.done)
 		defer func() { c.value = recover() }()
@@ -78,20 +82,22 @@ func (c *brokenCall) brokeOff(t *testing.T, how string) {
 	}
 }
 
-// contextCalls are the calls of a context's methods that a waiter makes, and whether it takes the context's end for them.
+// contextCalls are the calls of a context's methods that a waiter makes, and whether it takes the context's
+// end for them.
 var contextCalls = []struct {
 	method string
 	nth    int
 	ends   bool
 }{{"Err", 1, false}, {"Err", 2, true}, {"Done", 1, false}}
 
-// forEachContextFailure runs a test for each call that a waiter makes of its context, and each way in which that may fail.
-func forEachContextFailure(t *testing.T, test func(t *testing.T, how string, start func(call func(context.Context) error) *brokenCall)) {
+// forEachContextFailure runs a test for each call that a waiter makes of its context, and each way in which
+// that may fail.
+func forEachContextFailure(t *testing.T, test func(t *testing.T, how string, start func(callee) *brokenCall)) {
 	t.Helper()
 	for how, fail := range contextFailures {
 		for _, c := range contextCalls {
 			row(t, []any{c.method, c.nth, how}, func(t *testing.T) {
-				test(t, how, func(call func(context.Context) error) *brokenCall {
+				test(t, how, func(call callee) *brokenCall {
 					b := underBroken(t, nil, c.method, c.nth, fail, call)
 					if c.ends {
 						b.cancel()
@@ -105,16 +111,16 @@ func forEachContextFailure(t *testing.T, test func(t *testing.T, how string, sta
 }
 
 // acquiring is a call of Acquire that keeps what it gets.
-func (l *Limiter) acquiring(key string) func(context.Context) error {
-	return func(ctx context.Context) error { _, err := l.Acquire(ctx, key, Cost("tokens", 2)); return err }
+func (l *Limiter) acquiring(key string, asks ...Ask) callee {
+	return func(ctx context.Context) error { _, err := l.Acquire(ctx, key, asks...); return err }
 }
 
 // Failure mode 5: a context that fails takes its waiter out of the queue, and nothing is lost.
 func TestBrokenContextLosesNothing(t *testing.T) {
-	forEachContextFailure(t, func(t *testing.T, how string, start func(func(context.Context) error) *brokenCall) {
-		l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{PerHour(1e6), {Name: "tokens", Unit: "tokens", Events: 100, Per: time.Hour, Burst: 100}}})
+	forEachContextFailure(t, func(t *testing.T, how string, start func(callee) *brokenCall) {
+		l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{PerHour(1e6), tokensPerMinute(100, 100)}})
 		held := took(t, l, "k")
-		start(l.acquiring("k")).brokeOff(t, how)
+		start(l.acquiring("k", Cost("tokens", 2))).brokeOff(t, how)
 		if st := l.Stats(); st.Waiting != 0 || st.InFlight != 1 {
 			t.Errorf("waiting %d, in flight %d, want 0 and 1", st.Waiting, st.InFlight)
 		}
@@ -138,7 +144,7 @@ func TestBrokenDeadlineLosesNothing(t *testing.T) {
 		row(t, how, func(t *testing.T) {
 			l := limiterOf(t, rated(perSecond(1, 1)), MaxWaiting(1, 1))
 			wants(t, l, "k", 1)
-			c := underBroken(t, nil, "Deadline", 1, fail, func(ctx context.Context) error { _, err := l.Acquire(ctx, "k"); return err })
+			c := underBroken(t, nil, "Deadline", 1, fail, l.acquiring("k"))
 			c.brokeOff(t, how)
 			if st := l.Stats(); st.Waiting != 0 || st.Waited != 0 || l.waiting.Load() != 0 {
 				t.Errorf("waiting %d, %d in all, waited %d", st.Waiting, l.waiting.Load(), st.Waited)
@@ -155,10 +161,10 @@ func TestBrokenContextAfterTheGrant(t *testing.T) {
 	for how, fail := range contextFailures {
 		row(t, how, func(t *testing.T) {
 			var held Permit
-			l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{{Name: "tokens", Unit: "tokens", Events: 100, Per: time.Hour, Burst: 100}}},
+			l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{tokensPerMinute(100, 100)}},
 				OnWait(func(string, time.Duration) { held.Release() }))
 			held = took(t, l, "k")
-			underBroken(t, nil, "Done", 1, fail, l.acquiring("k")).brokeOff(t, how)
+			underBroken(t, nil, "Done", 1, fail, l.acquiring("k", Cost("tokens", 2))).brokeOff(t, how)
 			if st := l.Stats(); st.Waiting != 0 || st.InFlight != 0 || st.Cancelled != 1 {
 				t.Errorf("waiting %d, in flight %d, cancelled %d", st.Waiting, st.InFlight, st.Cancelled)
 			}
@@ -170,14 +176,15 @@ func TestBrokenContextAfterTheGrant(t *testing.T) {
 	}
 }
 
-// A waiter that has lost its turn asks its context again; if that fails then, the waiter that has taken its place is given up.
+// A waiter that has lost its turn asks its context again; if that fails then, the waiter that has taken its
+// place is given up.
 func TestBrokenContextAfterALostTurn(t *testing.T) {
 	for how, fail := range contextFailures {
 		row(t, how, func(t *testing.T) {
 			l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{Every(time.Second)}})
 			took(t, l, "k").Release()
 			sleeps := &sleepy{t.Context(), naps(1500 * ms)}
-			c := underBroken(t, sleeps, "Done", 2, fail, func(ctx context.Context) error { _, err := l.Acquire(ctx, "k"); return err })
+			c := underBroken(t, sleeps, "Done", 2, fail, l.acquiring("k"))
 			time.Sleep(1600 * ms)
 			c.brokeOff(t, how)
 			if st := l.Stats(); st.Waiting != 0 || st.InFlight != 0 || st.Expired != 1 {
@@ -192,7 +199,7 @@ func TestBrokenContextAfterALostTurn(t *testing.T) {
 
 // A semaphore loses nothing either.
 func TestBrokenContextAtASemaphore(t *testing.T) {
-	forEachContextFailure(t, func(t *testing.T, how string, start func(func(context.Context) error) *brokenCall) {
+	forEachContextFailure(t, func(t *testing.T, how string, start func(callee) *brokenCall) {
 		s := semaphoreOf(t, 2)
 		if !s.TryAcquire(2) {
 			t.Fatal("no slots")
@@ -216,7 +223,8 @@ type endless struct{ context.Context }
 
 func (endless) Err() error { return nil }
 
-// What is given up is an error, also where the context has none: or the caller would believe that it holds something.
+// What is given up is an error, also where the context has none: or the caller would believe that it holds
+// something.
 func TestContextWithoutAnError(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		inner, cancel := context.WithCancel(t.Context())

@@ -37,7 +37,8 @@ func (g *gate) thereFor(now time.Time, d *demand) time.Duration {
 	return least
 }
 
-// saturated converts seconds: those below 0 count as none, and those beyond every Duration as half of the longest.
+// saturated converts seconds: those below 0 count as none, and those beyond every Duration as half of the
+// longest.
 func saturated(seconds float64) time.Duration {
 	return time.Duration(min(max(0, seconds*float64(time.Second)), float64(never/2)))
 }

@@ -55,7 +55,8 @@ func TestDueOfEachWaiterOfALateTimer(t *testing.T) {
 func TestDueBesideASlowRate(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		got := make(chan time.Duration, 10)
-		l := limiterOf(t, rated(Rate{Name: "x", Events: 1, Per: 10 * time.Millisecond, Burst: 10}, Rate{Name: "slow", Events: 1, Per: 200 * year, Burst: 1000}),
+		slow := Rate{Name: "slow", Events: 1, Per: 200 * year, Burst: 1000}
+		l := limiterOf(t, rated(Rate{Name: "x", Events: 1, Per: 10 * time.Millisecond, Burst: 10}, slow),
 			OnAdmit(func(_ string, _, overhead time.Duration) { got <- overhead }))
 		took(t, l, "k", Weight(10))
 		<-got

@@ -96,8 +96,8 @@ func (d Decision) Err(key string) error {
 	return &LimitedError{Key: key, Rule: d.Rule, Reason: d.Reason, Limit: d.Limit, Share: d.Share, RetryAfter: d.RetryAfter}
 }
 
-// endOf is the error of a context that is done. One that has none all the same counts as cancelled: nil would say that the caller holds
-// what it asked for.
+// endOf is the error of a context that is done. One that has none all the same counts as cancelled: nil would
+// say that the caller holds what it asked for.
 func endOf(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -29,8 +29,9 @@ type Rate struct {
 	// Unit is what is counted: "" are requests (see Weight), anything else is asked for with Cost. One
 	// Limiter can learn three units besides requests in its life.
 	Unit string
-	// Events per Per, over the fleet: above 0 and at most 1e12, also a second; at least 0.001 when Aligned, and as much as 0.001 in the
-	// longest Duration, 292 years, otherwise (1.1e-13 a second): nobody waits for less, and a share of it might underflow to 0.
+	// Events per Per, over the fleet: above 0 and at most 1e12, also a second; at least 0.001 when Aligned,
+	// and as much as 0.001 in the longest Duration, 292 years, otherwise (1.1e-13 a second): nobody waits for
+	// less, and a share of it might underflow to 0.
 	Events float64
 	// Per is the period, 1 ns or longer.
 	Per time.Duration
@@ -63,7 +64,8 @@ const (
 	minWindow   = time.Millisecond
 )
 
-// leastRate is the slowest rate, in events a second: one thousandth, the least that is counted, in the longest Duration.
+// leastRate is the slowest rate, in events a second: one thousandth, the least that is counted, in the
+// longest Duration.
 var leastRate = Rate{Events: 1.0 / milli, Per: never}.perSecond()
 
 // PerSecond is a rate of so many requests a second, with a burst of one second's requests, at least 1.
@@ -132,7 +134,8 @@ func (r Rate) validate() error {
 	case r.perSecond() > maxEvents:
 		return fmt.Errorf("Events: %v per %v are more than %g a second", r.Events, r.Per, float64(maxEvents))
 	case r.perSecond() < leastRate:
-		return fmt.Errorf("Events: %v per %v are less than %.3g a second, a thousandth of an event in %v", r.Events, r.Per, leastRate, never)
+		return fmt.Errorf("Events: %v per %v are less than %.3g a second, a thousandth of an event in %v",
+			r.Events, r.Per, leastRate, never)
 	}
 	return nil
 }

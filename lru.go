@@ -44,19 +44,19 @@ func (k *lastKey) set(key string, g *gate) {
 	}
 }
 
-// The fewer keys are idle, the longer one looks for them. So asks pay for looks: each for one, and one that finds no
-// room for some more. What is not used is saved for asks that need more. All looks together are never more than have
-// been paid for, also while all keys are busy and new ones come without end.
+// The fewer keys are idle, the longer one looks for them. So asks pay for looks: each for one, and one that
+// finds no room for some more. What is not used is saved for asks that need more. All looks together are
+// never more than have been paid for, also while all keys are busy and new ones come without end.
 const (
-	probes      = 6   // looks that an ask without room pays for
-	mostLooks   = 512 // of one ask: locks are held meanwhile
-	perLook     = 16  // settings that a key has missed cost as much as a look
-	otherShards = 3   // that an ask looks at when its own has no idle key
-	sweepMost   = 4   // keys dropped by one sweep
-	longPause   = 256 // asks between sweeps while there is nothing to drop
-	shortPause  = 2
-	restTicks   = 10  // of 2^30 ns, ten seconds or so: an idle key that was asked since is kept while there is room
-	rebuildAt   = 256 // a map that never held more is not worth rebuilding
+	probes     = 6   // looks that an ask without room pays for
+	mostLooks  = 512 // of one ask: locks are held meanwhile
+	perLook    = 16  // settings that a key has missed cost as much as a look
+	neighbours = 3   // that an ask looks at when its own has no idle key
+	sweepMost  = 4   // keys dropped by one sweep
+	longPause  = 256 // asks between sweeps while there is nothing to drop
+	shortPause = 2
+	restTicks  = 10  // of 2^30 ns, ten seconds or so: an idle key that was asked since is kept while there is room
+	rebuildAt  = 256 // a map that never held more is not worth rebuilding
 )
 
 func newStore(most int) store {
@@ -227,14 +227,14 @@ func (s *shard) evictIdle(now time.Time) bool {
 		return true
 	}
 	found := false
-	for i, left := 0, mostLooks; i < otherShards && left > 0 && !found; i++ {
+	for i, left := 0, mostLooks; i < neighbours && left > 0 && !found; i++ {
 		left, found = s.l.lookNext(s, left)
 	}
 	return found
 }
 
-// look drops the first idle key that it finds within so many looks, as far as they are saved, and returns how many
-// are left. Each goes on where the last one has ended.
+// look drops the first idle key that it finds within so many looks, as far as they are saved, and returns how
+// many are left. Each goes on where the last one has ended.
 func (s *shard) look(now time.Time, most int) (left int, found bool) {
 	for s.saved > 0 && most > 0 && !found {
 		cost := 1

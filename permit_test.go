@@ -62,7 +62,8 @@ func TestStalePermitDoesNotReleaseItsSuccessor(t *testing.T) {
 
 // Failure mode 27: no number of uses makes a permit of long ago good again. There were 2^31 since then.
 func TestStalePermitOfLongAgo(t *testing.T) {
-	l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{perSecond(1e6, 1e6), tokensPerMinute(6e7, 1e6)}}, Policy(policy.AIMD{}, CeilingShare))
+	limit := Limit{InFlight: 1, Rates: []Rate{perSecond(1e6, 1e6), tokensPerMinute(6e7, 1e6)}}
+	l := limiterOf(t, limit, Policy(policy.AIMD{}, CeilingShare))
 	stale := took(t, l, "k", Cost("tokens", 1))
 	stale.Release()
 	for range 2 {

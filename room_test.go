@@ -26,8 +26,8 @@ func crowdedBy(t testing.TB, keys, busy int) *Limiter {
 	return l
 }
 
-// Failure mode 9: while idle keys remain, a new key takes the place of one. Where there are many shards, each sees its own keys alone at first,
-// and what it has saved may be used up before the last idle ones are found.
+// Failure mode 9: while idle keys remain, a new key takes the place of one. Where there are many shards, each
+// sees its own keys alone at first, and what it has saved may be used up before the last idle ones are found.
 func TestNewKeysFindTheIdleOnes(t *testing.T) {
 	for _, c := range []struct {
 		keys    int
@@ -54,8 +54,8 @@ func TestNewKeysFindTheIdleOnes(t *testing.T) {
 	}
 }
 
-// Where all keys are busy and new ones come without end, no ask looks at more keys than it may, and all together look at no more than
-// the asks have paid for: one a key that is there, and a few for each new one.
+// Where all keys are busy and new ones come without end, no ask looks at more keys than it may, and all
+// together look at no more than the asks have paid for: one a key that is there, and a few for each new one.
 func TestLooksOfAnAttackAreBounded(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		const keys, asks = 1000, 3000
@@ -97,7 +97,8 @@ func TestLooksAtKeysThatHaveMissedSettings(t *testing.T) {
 		l.Allow("new")
 		looks := slices.Index(before, s.lru.Keys()[0])
 		if n := l.Stats().Overflowed; n != 1 || looks < 1 || looks > mostLooks/50+2 {
-			t.Errorf("an ask looked at %d keys, each with %d settings to apply; overflowed %d", looks, 50*perLook, n)
+			t.Errorf("an ask looked at %d keys, each with %d settings to apply; overflowed %d",
+				looks, 50*perLook, n)
 		}
 	})
 }

@@ -69,7 +69,8 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) error {
 	return s.await(ctx, w)
 }
 
-// await returns when w is let through, refused or given up. Should a method of a foreign context panic, it is given up too.
+// await returns when w is let through, refused or given up. Should a method of a foreign context panic, it is
+// given up too.
 func (s *Semaphore) await(ctx context.Context, w *waiter) error {
 	returned := false
 	defer func() {

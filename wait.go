@@ -66,8 +66,8 @@ func (s *shard) line(ctx context.Context, g *gate, key string, d demand, now tim
 	return w, turn.wait, nil
 }
 
-// await returns when w is admitted, refused or given up: w, or what has taken its place since. It is given up when the context ends, and
-// when a method of a foreign context panics.
+// await returns when w is admitted, refused or given up: w, or what has taken its place since. It is given up
+// when the context ends, and when a method of a foreign context panics.
 func (s *shard) await(ctx context.Context, g *gate, w *waiter) (*waiter, error) {
 	came := false
 	defer func() {

@@ -29,6 +29,9 @@ var (
 	notObjects = []string{`null`, `true`, `4`, `"{}"`, `[]`}
 )
 
+// tooSlow are events a second that are too few.
+var tooSlow = []string{`1e-13`, `5e-324`}
+
 // fields are all fields of all bodies: a body with a hole, and what must not stand in it.
 var fields = []struct {
 	path, body, field string
@@ -39,7 +42,7 @@ var fields = []struct {
 	{"/replicas", `{"replicas":4,"ttl_seconds":%s}`, "ttl_seconds", slices.Concat(notNumbers, []string{`0`, `-1`, `0.0001`, `31536001`, `1e300`})},
 	{"/limit", `{"rates":%s}`, "rates", notLists},
 	{"/limit", `{"rates":[{"events":1,"per_seconds":1},%s]}`, "rates[1]", notObjects},
-	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"burst":1},{"name":"b","events":%s,"per_seconds":1}]}`, "rates[1].events", slices.Concat(notNumbers, []string{`0`, `-1`, `1.1e12`, `1e308`, `1e-13`, `5e-324`})},
+	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"burst":1},{"name":"b","events":%s,"per_seconds":1}]}`, "rates[1].events", slices.Concat(notNumbers, tooSlow, []string{`0`, `-1`, `1.1e12`, `1e308`})},
 	{"/limit", `{"rates":[{"events":1,"per_seconds":%s}]}`, "rates[0].per_seconds", slices.Concat(notNumbers, []string{`0`, `-1`, `1e-10`, `9.3e9`, `-9.3e9`, `1e308`})},
 	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"burst":%s}]}`, "rates[0].burst", slices.Concat(notWholes, []string{`1099511627777`})},
 	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"name":%s}]}`, "rates[0].name", slices.Concat(notStrings, []string{`"` + strings.Repeat("n", 129) + `"`})},
@@ -51,7 +54,7 @@ var fields = []struct {
 	{"/override", `{"key":%s,"limit":{"deny":true}}`, "key", slices.Concat(notStrings, []string{`"` + strings.Repeat("k", 4097) + `"`})},
 	{"/override", `{"key":"K","limit":%s}`, "limit", notObjects[1:]},
 	{"/override", `{"key":"K","limit":{"rates":%s}}`, "limit.rates", notLists},
-	{"/override", `{"key":"K","limit":{"rates":[{"events":%s,"per_seconds":1}]}}`, "limit.rates[0].events", slices.Concat(notNumbers, []string{`1e-13`, `5e-324`})},
+	{"/override", `{"key":"K","limit":{"rates":[{"events":%s,"per_seconds":1}]}}`, "limit.rates[0].events", slices.Concat(notNumbers, tooSlow)},
 	{"/override", `{"key":"K","limit":{"rates":[],"in_flight":%s}}`, "limit.in_flight", notWholes},
 	{"/dry-run", `{"dry_run":%s}`, "dry_run", notTruths},
 }

@@ -28,7 +28,7 @@ var ranges = map[string]string{
 	"rates":       "a list of at most 16, each with a name of its own within its unit",
 	"in_flight":   "a whole number from 0 to 1073741824",
 	"name":        "a string of at most 128 bytes that no other rate of the unit has",
-	"events":      "a number above 0 and at most 1e12, also a second; at least 1.1e-13 a second, and 0.001 when aligned",
+	"events":      "a number above 0 and at most 1e12, a second from 1.1e-13 to 1e12; at least 0.001 when aligned",
 	"per_seconds": "a number of seconds from 1e-9 to 9.2e9; at least 0.001 when aligned",
 	"burst":       "a whole number from 0 to 1099511627776; 0 when aligned",
 }

@@ -159,9 +159,9 @@ func canonicalHost(name string) string {
 // takesPort reports whether a port may follow: what has colons of its own stands in brackets.
 func takesPort(name string) bool { return strings.HasSuffix(name, "]") || !strings.Contains(name, ":") }
 
-// The forms of what stands in place of a key. A key that looks like one is replaced too: else a client could send the text of another
-// one's hash, and share its bucket. What a key function of this package returns goes through bound as well, which must not hash
-// it again: hence two forms, each of its own length.
+// The forms of what stands in place of a key. A key that looks like one is replaced too: else a client could
+// send the text of another one's hash, and share its bucket. What a key function of this package returns goes
+// through bound as well, which must not hash it again: hence two forms, each of its own length.
 const (
 	ownHash   = "sha256:"     // by a key function of this package
 	boundHash = "sha256:key:" // of what any key function has returned

@@ -191,7 +191,8 @@ func TestKeysAreBounded(t *testing.T) {
 	}
 }
 
-// Failure mode 10: a client that sends the text of another one's hash must not share its bucket, wherever the key is hashed.
+// Failure mode 10: a client that sends the text of another one's hash must not share its bucket, wherever the
+// key is hashed.
 func TestLongKeyAndItsHashAreTwoKeys(t *testing.T) {
 	ways := map[string]func(r *http.Request) string{
 		"Header":                      Header("Token"),
@@ -234,13 +235,15 @@ func onlyKey(t *testing.T, l *quotient.Limiter) string {
 
 func keyOfMiddleware(t *testing.T, f KeyFunc, r *http.Request) (key string) {
 	l := limiter(t, oneSlot)
-	ask(Middleware(l, f)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { key = onlyKey(t, l) })), r)
+	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { key = onlyKey(t, l) })
+	ask(Middleware(l, f)(next), r)
 	return key
 }
 
 func keyOfAround(t *testing.T, name string, r *http.Request) (key string) {
 	l := limiter(t, oneSlot)
-	Around(l)(httptest.NewRecorder(), r, name, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { key = onlyKey(t, l) }))
+	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { key = onlyKey(t, l) })
+	Around(l)(httptest.NewRecorder(), r, name, next)
 	return key
 }
 
