@@ -285,11 +285,7 @@ func (g *gate) giveBack(now, taken time.Time, d *demand) {
 		if r.window != nil {
 			g.more.windows[i].giveBack(now, taken, int64(n), r.window)
 		} else {
-			back := r.unspent(now, taken, n*milli)
-			g.bucket(i).refund(now, back)
-			if g.more != nil && g.more.lows != nil {
-				g.more.lows[i].lower(0, float64(back))
-			}
+			g.bucket(i).refund(now, r.unspent(now, taken, n*milli))
 		}
 	}
 	if len(g.setting.laws) > 0 {

@@ -50,6 +50,7 @@ type model struct {
 	pool     quotient.Pool
 	awaiting bool
 	step     time.Duration
+	stepped  bool
 	rules    []ruleLevel
 }
 
@@ -305,7 +306,7 @@ func (r *ruleLevel) open(k, phase int64) {
 
 // stepClock sets the wall clock. A step opens one window at most, which repays no debt.
 func (m *model) stepClock(offset time.Duration) {
-	m.step = offset
+	m.step, m.stepped = offset, true
 	for i := range m.rules {
 		r := &m.rules[i]
 		if !r.rate.Aligned {
@@ -332,7 +333,8 @@ func (m *model) lacks(n amounts) string {
 			continue
 		}
 		if r.rate.Aligned {
-			if r.used+want > r.quota+1e-6 && !(r.used <= 0 && r.quota > 0 && want > r.quota) {
+			fresh := r.used <= 0 || m.stepped && r.used < r.quota // windows are not where they were
+			if r.used+want > r.quota+1e-6 && !(fresh && r.quota > 0 && want > r.quota) {
 				return r.name
 			}
 			continue

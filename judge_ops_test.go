@@ -524,7 +524,7 @@ func (w *world) comeBack(r *replica) {
 	key := w.drawKey()
 	asks, n, class := w.drawAsks(r)
 	d := w.tryFor(r, key, asks, n, class)
-	if d.OK || d.RetryAfter == 0 || d.RetryAfter > time.Hour || d.Reason != quotient.ReasonRate || !r.exact || r.stepped || len(r.calls) > 0 {
+	if d.OK || d.RetryAfter == 0 || d.RetryAfter > time.Hour || d.Reason != quotient.ReasonRate || !r.exact || r.stepped || len(r.calls) > 0 || quotient.CountsOf(r.l).Overflowed > 0 {
 		return
 	}
 	pool := r.poolings

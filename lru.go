@@ -186,13 +186,17 @@ func (s *shard) evicted(n int) {
 	}
 }
 
-// hasRoom tells whether makeRoom would find room, and drops an idle key for it if it must.
+// hasRoom reports whether makeRoom would find room, as far as a few keys tell, and drops none.
 func (s *shard) hasRoom(now time.Time) bool {
-	if !s.makeRoom(now) {
-		return false
+	if s.l.keys.Load() < int64(s.l.maxKeys)+s.l.owned.Load() {
+		return true
 	}
-	s.l.keys.Add(-1)
-	return true
+	found := false
+	s.evictOne(probes, func(g *gate) bool {
+		found = found || s.spare(g, now)
+		return false
+	})
+	return found
 }
 
 // makeRoom reserves room for one more key and tells whether there is: below MaxKeys, or in

@@ -35,16 +35,6 @@ type holding struct {
 	costs  [maxUnits]int // as they were told last
 	asked  refundable    // by the ask
 	added  refundable    // by corrections
-	weight int    // of requests
-	gen    uint64 // odd while a permit holds this; it never wraps, so that no two permits have the same
-	slots  int32  // in flight; 0 when they were not limited
-	place  int32  // in gate.more.expiring, while end is set
-	era    uint32 // of the setting that it was taken under
-	named  bool   // key is set, and counted if the gate is the overflow gate
-	costs  [maxUnits]int
-	take   uint64        // of gate.more.takes, when there is a cost
-	extra  [maxUnits]int // of costs: what corrections have added
-	late   uint64        // of gate.more.takes, at the first of them
 	since  time.Duration // from Limiter.base
 	end    time.Duration // when it is given back by time; 0: never
 	key    string

@@ -179,7 +179,8 @@ func (g *gate) refund(i int, now time.Time, take uint64, n int) {
 }
 
 // unspent is how much of n thousandths may come back of an ask that was admitted a moment ago and given
-// up: as much as cannot have been refilled since.
+// up: as much as cannot have been refilled since. The headroom was no less than that at any instant since, so that no low needs to be
+// lowered for it.
 func (r *ration) unspent(now, taken time.Time, n int) int {
 	return int(max(0, float64(n)-float64(r.perSecond)*now.Sub(taken).Seconds()))
 }
