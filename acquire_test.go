@@ -399,6 +399,7 @@ func TestServeReportsWhetherThereIsMore(t *testing.T) {
 		g.used += wakeBatch
 		s.mu.Unlock()
 		for _, c := range calls[:wakeBatch] {
+			c.admittedAfter(t, 0)
 			c.permit.Release()
 		}
 		held.Release()

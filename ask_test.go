@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"testing"
+	"time"
 )
 
 // Failure mode 31: an ask that is not valid, or that can never be admitted, fails at once.
@@ -84,4 +85,30 @@ func unitRate(unit string) Rate {
 	r := perSecond(1, 1)
 	r.Unit = unit
 	return r
+}
+
+// A rate that is in debt holds up only those who ask for what it counts.
+func TestDebtOfAnotherUnit(t *testing.T) {
+	for _, r := range []Rate{
+		tokensPerMinute(60, 60),
+		{Name: "tokens", Unit: "tokens", Events: 60, Per: time.Minute, Aligned: true},
+		{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Minute, Burst: 1},
+	} {
+		row(t, r, func(t *testing.T) {
+			l := limiterOf(t, rated(perSecond(10, 10), r))
+			p := took(t, l, "k", Cost("tokens", 1))
+			if err := p.Correct("tokens", 500); err != nil {
+				t.Fatal(err)
+			}
+			p.Release()
+			took(t, l, "k", Weight(2)) // by all of gate.look: more than one, and two rates
+			took(t, l, "k", Cost("tokens", 0))
+			refusedFor(t, l, ReasonRate, "k", Cost("tokens", 1))
+			if p, n := l.TryAcquireUpTo("k", 3); n != 3 {
+				t.Errorf("%d of 3 requests", n)
+			} else {
+				p.Release()
+			}
+		})
+	}
 }

@@ -118,13 +118,46 @@ func TestLooksAreNotSavedInVain(t *testing.T) {
 		if s.saved > 2*probes {
 			t.Errorf("%d looks are saved while all keys are busy", s.saved)
 		}
-		time.Sleep(5 * time.Hour) // all are idle
-		l.Allow("new")
-		for range 10 * longPause {
+		time.Sleep(5 * time.Hour) // all are idle, and sweeps drop some
+		for range 2 * longPause {
 			l.Allow("old 7")
 		}
-		if s.saved < s.lru.Len()/2 {
-			t.Errorf("%d looks are saved for %d keys", s.saved, s.lru.Len())
+		if s.vain != 0 {
+			t.Errorf("sweeps have found idle keys, and still %d looks count as in vain", s.vain)
+		}
+	})
+}
+
+// Each ask pays for a look, also that of a key which is there: a new key may need them.
+func TestAsksPayForLooks(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		const keys = 500
+		l := crowdedBy(t, keys, 99)
+		s := l.shard("")
+		s.saved = 0
+		for range 3 * longPause {
+			l.Allow("old 7")
+		}
+		if s.saved < keys {
+			t.Errorf("%d looks are saved after %d asks", s.saved, 3*longPause)
+		}
+		for i := range keys - keys*99/100 {
+			l.Allow(fmt.Sprint("new ", i))
+		}
+		if n := l.Stats().Overflowed; n != 0 {
+			t.Errorf("%d new keys in the overflow gate", n)
+		}
+	})
+}
+
+// An operator who gives a key a limit of its own does not depend on what asks have paid for.
+func TestOverrideFindsAnIdleKey(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := crowdedBy(t, 500, 99)
+		s := l.shard("")
+		s.saved = 0
+		if !s.hasRoomBeyond(s.now) {
+			t.Error("no idle key was found, and there are five")
 		}
 	})
 }
