@@ -6,6 +6,8 @@ SHELL       := bash
 FUZZTIME     ?= 30s
 RAPID_CHECKS ?= 1000000
 SOAK_TIMEOUT ?= 0
+SOAK_DONE    ?=
+SEED         ?= 0
 PROPERTIES   ?= ^TestProperty
 COVER        ?= . ./admin ./httplimit ./metrics ./policy ./poolsize/dns ./poolsize/file
 COVER_MIN    ?= 90
@@ -49,9 +51,14 @@ fuzz: ## fuzz each target for FUZZTIME (30s)
 	  go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) "$${file%/*}" </dev/null; \
 	done <<< "$$targets"
 
-soak: ## run the properties with RAPID_CHECKS (1000000) checks each
+soak: ## run the properties with RAPID_CHECKS (1000000) checks each (SEED=1 PART=3/20 SOAK_DONE=soak.txt)
 	@found=$$(go test -list='$(PROPERTIES)' .); [[ $$found == Test* ]] || { echo "no property matches $(PROPERTIES)"; exit 1; }
-	go test -run='$(PROPERTIES)' -timeout=$(SOAK_TIMEOUT) . -rapid.checks=$(RAPID_CHECKS)
+	@part='$(PART)'; k=$${part%/*} n=$${part#*/}; checks=$$(( $(RAPID_CHECKS) / n )); seed=$$(( $(SEED) * n + k )); \
+	line="$(PROPERTIES) part $$part of $(RAPID_CHECKS), seed $(SEED), commit $$(git rev-parse --short HEAD)"; \
+	if [ -n '$(SOAK_DONE)' ] && grep -qsF "$$line" '$(SOAK_DONE)'; then echo "done before: $$line"; exit 0; fi; \
+	[ '$(SEED)' = 0 ] || seeded="-rapid.seed=$$seed"; \
+	go test -run='$(PROPERTIES)' -timeout=$(SOAK_TIMEOUT) . -rapid.checks=$$checks $${seeded:-}; \
+	[ -z '$(SOAK_DONE)' ] || echo "$$line: ok, $$checks checks each" >> '$(SOAK_DONE)'
 
 guards: ## take out each guard of the failure modes and require that its test fails (ONLY=3,34a PART=1/4)
 	go run ./internal/guards -only='$(ONLY)' -part='$(PART)'

@@ -49,7 +49,8 @@ type Rate struct {
 	// the events of different replicas may coincide.
 	NoTurns bool
 	// Aligned counts windows of Per by the wall clock from the Unix epoch (a minute starts at
-	// the full minute) in place of a bucket that fills steadily. Per is then at least 1 ms.
+	// the full minute) in place of a bucket that fills steadily. Per is then at least 1 ms. A replica with less than one event a
+	// window has room in some windows only; of several such rates all but the one with the longest Per keep an event until it is used.
 	Aligned bool
 }
 

@@ -125,7 +125,7 @@ func (h *hints) failed(err error) { h.errors++; h.lastError = err.Error() }
 // counted; in both cases the last good pool stays. A larger pool counts at once, a smaller one
 // only when nothing larger was said within HoldDown. An ordinal counts for the division of slots
 // when it is Fixed, or when it and the size have been said again and again for one HoldDown, in which nothing else was said; one that
-// is not Fixed counts for nothing when it was not said again for a HoldDown. After HintMaxAge without a usable report the configured
+// is not Fixed counts for nothing when it was not said again for a HoldDown, and has then to be said for another one. After HintMaxAge without a usable report the configured
 // pool counts again.
 func (l *Limiter) Follow(ctx context.Context, src Source) error {
 	if src == nil {
