@@ -52,7 +52,7 @@ func (w *world) drawRate(label string) quotient.Rate {
 		r.NoTurns = w.chance(3, label+" no turns")
 	default:
 		r.Events = float64(pick(t, 1, 20, label+" events"))
-		r.Per = time.Duration(among(t, []int{100, 1000, 10000, 60000}, label+" per")) * time.Millisecond
+		r.Per = time.Duration(among(t, w.pers, label+" per")) * time.Millisecond
 		if r.Burst = pick(t, 1, 20, label+" burst"); w.chance(5, label+" default burst") {
 			r.Burst = 0
 		}
@@ -186,7 +186,12 @@ func (w *world) allow(r *replica) {
 func (w *world) try(r *replica) {
 	key := w.drawKey()
 	asks, n, class := w.drawAsks(r)
-	w.tryFor(r, key, asks, n, class)
+	times := 1
+	if w.chance(3, "all there is") {
+		times = 30
+	}
+	for ; times > 0 && w.tryFor(r, key, asks, n, class).OK; times-- {
+	}
 }
 
 func (w *world) tryFor(r *replica, key string, asks []quotient.Ask, n amounts, class quotient.Priority) quotient.Decision {
@@ -218,7 +223,7 @@ func (r *replica) keep(h *held) {
 }
 
 func (w *world) upTo(r *replica) {
-	key, most := w.drawKey(), pick(w.T, 1, 14, "up to")
+	key, most := w.drawKey(), among(w.T, []int{1, 3, 7, 40}, "up to")
 	r.hook.panicOnAdmit = false
 	p, n := r.l.TryAcquireUpTo(key, most)
 	w.tell("replica %d %s: TryAcquireUpTo %d: %d", r.id, key, most, n)
@@ -529,10 +534,10 @@ func (w *world) comeBack(r *replica) {
 	}
 	pool := r.poolings
 	w.tell("sleep %v", d.RetryAfter)
-	time.Sleep(d.RetryAfter + time.Microsecond)
+	time.Sleep(d.RetryAfter)
 	synctest.Wait()
 	w.judge()
-	if again := w.tryFor(r, key, asks, n, class); !again.OK && again.Reason == quotient.ReasonRate && pool == r.poolings {
+	if again := w.tryFor(r, key, asks, n, class); !again.OK && again.Reason == quotient.ReasonRate && again.RetryAfter > time.Microsecond && pool == r.poolings {
 		w.broken("replica %d %s: told to come back after %v, and refused then: %+v", r.id, key, d.RetryAfter, again)
 	}
 }

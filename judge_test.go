@@ -99,6 +99,7 @@ type profile struct {
 	costs    bool     // asks with costs
 	units    []string // of rates
 	rates    int      // at most
+	pers     []int    // of rates, ms
 	slots    int      // of ten limits, how many have slots
 	hooks    bool
 	holds    bool // MaxHold
@@ -119,31 +120,34 @@ func with(w map[op]int) [numOps]int {
 	return all
 }
 
-var mixed, requests = []string{"", "", "tok", "row"}, []string{""}
+var (
+	mixed, requests = []string{"", "", "tok", "row"}, []string{""}
+	fast, slow      = []int{100, 1000, 10_000, 60_000}, []int{5000, 20_000, 60_000}
+)
 
 var profiles = map[string]profile{
-	"general": {weights: general, keys: 4, replicas: 4, maxKeys: 6, steps: 60, laws: true, windows: 3, paced: 2, costs: true, units: mixed, rates: 3, slots: 5, hooks: true, holds: true},
+	"general": {weights: general, keys: 4, replicas: 4, maxKeys: 6, steps: 60, laws: true, windows: 3, paced: 2, costs: true, units: mixed, pers: fast, rates: 3, slots: 5, hooks: true, holds: true},
 	"costs": {
 		weights: with(map[op]int{
 			opTry: 25, opUpTo: 10, opCorrect: 30, opCorrectRequests: 15, opSleep: 20, opExpire: 5, opRelease: 8, opAcquire: 3, opTell: 0, opLie: 0, opClock: 0,
 			opJoin: 0, opLeave: 0, opSilence: 1, opAllow: 1, opPool: 1, opPoolFor: 0, opLimit: 2, opOverride: 1, opDeny: 0, opDryRun: 0, opGarbage: 0, opLook: 0,
-		}), keys: 1, replicas: 1, maxKeys: 8, steps: 60, windows: 1, costs: true, units: []string{"tok", "tok", "tok", ""}, rates: 1, slots: 2, holds: true,
+		}), keys: 1, replicas: 1, maxKeys: 8, steps: 60, windows: 1, costs: true, units: []string{"tok", "tok", "tok", ""}, pers: slow, rates: 1, slots: 2, holds: true,
 	},
 	"limits": {
-		weights: with(map[op]int{opAcquire: 30, opCancel: 10, opLimit: 12, opOverride: 6, opDeny: 2, opHook: 8, opSleep: 20, opTell: 0, opLie: 0, opSilence: 0}),
-		keys:    2, replicas: 1, maxKeys: 8, steps: 50, windows: 2, paced: 2, costs: true, units: mixed, rates: 3, slots: 7, hooks: true,
+		weights: with(map[op]int{opAcquire: 30, opCancel: 15, opLimit: 12, opOverride: 6, opDeny: 1, opHook: 12, opSleep: 20, opTell: 0, opLie: 0, opSilence: 0, opDryRun: 0, opGarbage: 0, opForget: 0, opAllow: 1, opJoin: 0, opClock: 0}),
+		keys:    1, replicas: 1, maxKeys: 8, steps: 50, windows: 2, paced: 2, costs: true, units: mixed, pers: []int{1000, 20_000, 60_000}, rates: 2, slots: 7, hooks: true,
 	},
 	"clocks": {
 		weights: with(map[op]int{opClock: 12, opSleep: 30, opAllow: 10, opTry: 15, opAcquire: 12, opTell: 1, opPool: 3, opLie: 0, opUpTo: 8}),
-		keys:    1, replicas: 3, maxKeys: 8, steps: 60, windows: 8, paced: 3, costs: true, units: mixed, rates: 3, slots: 2,
+		keys:    1, replicas: 3, maxKeys: 8, steps: 60, windows: 8, paced: 3, costs: true, units: mixed, pers: fast, rates: 3, slots: 2,
 	},
 	"hints": {
 		weights: with(map[op]int{opTell: 25, opSilence: 10, opJoin: 5, opLeave: 5, opGarbage: 4, opLie: 3, opPool: 1, opSleep: 25, opTry: 20, opRelease: 15, opCorrect: 0}),
-		keys:    1, replicas: 6, maxKeys: 8, steps: 70, units: requests, rates: 2, slots: 9, laws: true,
+		keys:    1, replicas: 6, maxKeys: 8, steps: 70, units: requests, pers: fast, rates: 2, slots: 9, laws: true,
 	},
 	"keys": {
 		weights: with(map[op]int{opTry: 25, opAcquire: 12, opOverride: 5, opDeny: 3, opForget: 2, opSleep: 20, opLook: 5, opTell: 0}),
-		keys:    6, replicas: 1, maxKeys: 3, steps: 70, windows: 2, paced: 1, costs: true, units: mixed, rates: 3, slots: 5, laws: true,
+		keys:    6, replicas: 1, maxKeys: 3, steps: 70, windows: 2, paced: 1, costs: true, units: mixed, pers: fast, rates: 3, slots: 5, laws: true,
 	},
 }
 
@@ -372,7 +376,7 @@ func (w *world) drawConfig() config {
 	c.atLeastOne = pick(t, 0, 3, "at least one") == 0
 	c.learns = w.laws && pick(t, 0, 2, "learns") == 0
 	c.ceiling = c.learns && pick(t, 0, 2, "ceiling") == 0
-	c.hooked = w.hooks && coin(t, "hooked")
+	c.hooked = w.hooks && (w.keys == 1 || coin(t, "hooked"))
 	c.awaits = c.hintMaxAge > 0 && pick(t, 0, 2, "awaits") == 0
 	return c
 }
@@ -1030,6 +1034,9 @@ func (w *world) holdFleet(key string, rate quotient.Rate, place int) {
 
 // countsAreRight counts for itself.
 func (r *replica) countsAreRight() {
+	r.l.Stats() // gives back what was held for too long, so that others may go
+	synctest.Wait()
+	r.collect()
 	s := r.l.Stats()
 	r.reap()
 	refused := uint64(0)
