@@ -235,7 +235,7 @@ func (c *clock) at(now time.Time) int64 {
 
 // set sets the clock by so much, and returns how far it is off then. It takes a nanosecond, so that no instant has two readings.
 func (c *clock) set(by time.Duration) (offset time.Duration) {
-	time.Sleep(1)
+	time.Sleep(time.Nanosecond)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n := len(c.steps); n > 0 {
@@ -281,7 +281,6 @@ type held struct {
 	slots  int
 	seq    int
 	ends   time.Time // zero: never
-	gone   bool      // its time is over, and it may have been given back
 }
 
 // call is an Acquire in a goroutine of its own.
