@@ -189,13 +189,17 @@ func (g *gate) strictly(now time.Time, d *demand, ahead int, worst verdict) verd
 	if n == 0 {
 		return worst
 	}
+	from := worst.wait
+	if from > 0 {
+		from += time.Microsecond // one that closes at that very instant would be missed
+	}
 	var w time.Duration
 	if r.turn != nil {
-		w = r.turn.until(now, g.bucket(i), ahead/milli, worst.wait)
+		w = r.turn.until(now, g.bucket(i), ahead/milli, from)
 	} else {
-		w = g.more.windows[i].until(now, int64(ahead/milli), int64(n), r.window, worst.wait)
+		w = g.more.windows[i].until(now, int64(ahead/milli), int64(n), r.window, from)
 	}
-	if w > worst.wait {
+	if w > from {
 		return verdict{ReasonRate, int16(i), w}
 	}
 	return worst
