@@ -16,7 +16,8 @@ func TestAwaitPoolNeedsAnEnd(t *testing.T) {
 	}
 }
 
-// TestAwaitPool holds that nothing passes, whatever the limit is made of, before somebody says how large the pool is.
+// TestAwaitPool holds that nothing passes, whatever the limit is made of, before somebody says how large the
+// pool is.
 func TestAwaitPool(t *testing.T) {
 	for _, limit := range []Limit{
 		{Rates: []Rate{PerSecond(1000)}},
@@ -115,7 +116,8 @@ func TestAwaitPoolWithoutLimit(t *testing.T) {
 	}
 }
 
-// While the pool is awaited no law is asked, so no timer is set for when one wants to be: it would go off again and again.
+// While the pool is awaited no law is asked, so no timer is set for when one wants to be: it would go off
+// again and again.
 func TestNoTimerSpinsWhileThePoolIsAwaited(t *testing.T) {
 	for _, mode := range []policy.RampMode{policy.RampScheduled, policy.RampRelaxed, policy.RampOnlyIfUsed, policy.RampGoBack} {
 		row(t, mode, func(t *testing.T) {

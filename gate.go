@@ -59,7 +59,8 @@ func (v *verdict) final() bool {
 	return v.reason == ReasonDenied || v.reason == ReasonTooLarge || v.reason == ReasonShare
 }
 
-// newGate returns a gate with the buckets and windows of another one, and nothing else of it. The seed is that of its laws.
+// newGate returns a gate with the buckets and windows of another one, and nothing else of it. The seed is
+// that of its laws.
 func newGate(like *gate, now time.Time, seed uint64) *gate {
 	g := &gate{setting: like.setting, slots: slots{size: like.size}}
 	g.first.copyFrom(&like.first)
@@ -116,8 +117,8 @@ func (g *gate) bucket(i int) *bucket {
 	return &g.more.rest[i-1]
 }
 
-// admitAtOnce takes n requests where the slots and a single bucket, with laws or without, decide, and have room. It is
-// admit for most asks in most limiters, and nothing that admit would refuse.
+// admitAtOnce takes n requests where the slots and a single bucket, with laws or without, decide, and have
+// room. It is admit for most asks in most limiters, and nothing that admit would refuse.
 func (g *gate) admitAtOnce(now time.Time, n int) bool {
 	st := g.setting
 	slots := st.limit.InFlight > 0
@@ -177,8 +178,8 @@ func (g *gate) look(now time.Time, d *demand) verdict {
 	return worst
 }
 
-// strictly adds the rate whose turns or sparse windows do not wait for the others: the first of them that is open when all others have
-// room, behind so many events in thousandths.
+// strictly adds the rate whose turns or sparse windows do not wait for the others: the first of them that is
+// open when all others have room, behind so many events in thousandths.
 func (g *gate) strictly(now time.Time, d *demand, ahead int, worst verdict) verdict {
 	i := g.setting.strict
 	if i < 0 || worst.wait == never {
@@ -328,7 +329,8 @@ func (g *gate) upTo(now time.Time, n int) int {
 	return max(n, 0)
 }
 
-// idle tells that the gate, of which nothing is out, is as good as absent: equal to u, the gate of a key never seen.
+// idle tells that the gate, of which nothing is out, is as good as absent: equal to u, the gate of a key
+// never seen.
 func (g *gate) idle(now time.Time, u *gate) bool {
 	st := g.setting
 	if g.waited() || len(st.laws) > 0 && !g.more.learned.idle(now.Sub(st.origin), u.more.learned) {

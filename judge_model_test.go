@@ -8,10 +8,11 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// The judge's own reading of what is promised: a replica's share of a limit, buckets and windows, written down from docs/bounds.md
-// without a line of the library. A model replays the history of one key on one replica. There are two for each key: one counts
-// what was taken less what was given back, dated at its taking, and so has at least as much left as the limiter may have; the
-// other counts all that was ever taken, and so has at most as much left as the limiter must have.
+// The judge's own reading of what is promised: a replica's share of a limit, buckets and windows, written
+// down from docs/bounds.md without a line of the library. A model replays the history of one key on one
+// replica. There are two for each key: one counts what was taken less what was given back, dated at its
+// taking, and so has at least as much left as the limiter may have; the other counts all that was ever taken,
+// and so has at most as much left as the limiter must have.
 
 // units are what is counted: requests, and two more.
 var units = []string{"", "tok", "row"}
@@ -143,8 +144,8 @@ func (m *model) resolve() {
 	m.keep()
 }
 
-// keep says which windows keep an event that was not used: of the rates with less than one event a window all but that with the
-// longest period, so that there is an instant at which all have room.
+// keep says which windows keep an event that was not used: of the rates with less than one event a window all
+// but that with the longest period, so that there is an instant at which all have room.
 func (m *model) keep() {
 	strict := -1
 	for i := range m.rules {
@@ -191,8 +192,8 @@ func (r *ruleLevel) same(o *ruleLevel) bool {
 	return r.name == o.name && r.rate.Unit == o.rate.Unit && r.rate.Aligned == o.rate.Aligned && (!r.rate.Aligned || r.rate.Per == o.rate.Per)
 }
 
-// start is how a new rule starts: with the least that the rules of its unit would still let through, full where they are full, and
-// empty on a replica that joins and has not counted the unit so far.
+// start is how a new rule starts: with the least that the rules of its unit would still let through, full
+// where they are full, and empty on a replica that joins and has not counted the unit so far.
 func (m *model) start(r *ruleLevel, old []ruleLevel) {
 	left, counted, used := math.Inf(1), false, false
 	for i := range old {
@@ -231,8 +232,8 @@ func (m *model) start(r *ruleLevel, old []ruleLevel) {
 	}
 }
 
-// keepWindow carries a window over a change: what the limit has gained counts at once, a share that has grown because the pool
-// shrank from the next window on.
+// keepWindow carries a window over a change: what the limit has gained counts at once, a share that has grown
+// because the pool shrank from the next window on.
 func (r *ruleLevel) keepWindow(o *ruleLevel, m *model) {
 	r.index, r.used, r.quota = o.index, o.used, o.quota
 	k := m.windowAt(r)
@@ -244,8 +245,8 @@ func (r *ruleLevel) keepWindow(o *ruleLevel, m *model) {
 	}
 }
 
-// quotaOf is what a replica may do in a window: with an ordinal fractions carry over, so that the fleet's total is exact; without one they
-// are rounded down, but one in so many windows is the least.
+// quotaOf is what a replica may do in a window: with an ordinal fractions carry over, so that the fleet's
+// total is exact; without one they are rounded down, but one in so many windows is the least.
 func (r *ruleLevel) quotaOf(k, phase int64) float64 {
 	e, n := int64(math.Round(r.rate.Events*1000)), int64(r.n)
 	if r.ordinal > 0 {
@@ -295,7 +296,8 @@ func (m *model) advance(to time.Time) {
 	}
 }
 
-// open opens a window. What is owed is taken over, and where a window keeps what it allows an event that was not used.
+// open opens a window. What is owed is taken over, and where a window keeps what it allows an event that was
+// not used.
 func (r *ruleLevel) open(k, phase int64) {
 	left := r.quota - r.used
 	r.index, r.used, r.quota = k, max(0, -left), r.quotaOf(k, phase)
@@ -324,7 +326,8 @@ func (m *model) stepClock(offset time.Duration) {
 	}
 }
 
-// lacks is the first rule that has no room for n; "" when all have. What is close is room for the generous model, and none for the other.
+// lacks is the first rule that has no room for n; "" when all have. What is close is room for the generous
+// model, and none for the other.
 func (m *model) lacks(n amounts) string {
 	for i := range m.rules {
 		r := &m.rules[i]
@@ -347,7 +350,8 @@ func (m *model) lacks(n amounts) string {
 	return ""
 }
 
-// turns reports whether a rule may have its replicas take turns: when it has room is not for the model to say.
+// turns reports whether a rule may have its replicas take turns: when it has room is not for the model to
+// say.
 func (m *model) turns() bool {
 	return slices.ContainsFunc(m.rules, func(r ruleLevel) bool { return r.loose > 0 })
 }

@@ -53,9 +53,7 @@ func (w *world) drawRate(label string) quotient.Rate {
 	default:
 		r.Events = float64(pick(t, 1, 20, label+" events"))
 		r.Per = time.Duration(among(t, w.pers, label+" per")) * time.Millisecond
-		if r.Burst = pick(t, 1, 20, label+" burst"); w.chance(5, label+" default burst") {
-			r.Burst = 0
-		}
+		r.Burst = among(t, w.bursts, label+" burst")
 	}
 	return r
 }
@@ -81,7 +79,7 @@ func (w *world) drawAsks(r *replica) (asks []quotient.Ask, n amounts, class quot
 		weight := pick(w.T, 1, 7, "weight")
 		asks, n[0] = append(asks, quotient.Weight(weight)), float64(weight)
 	}
-	if w.costs && w.chance(2, "priced") {
+	if w.costs && !w.chance(w.priced, "unpriced") {
 		i := w.drawUnit()
 		cost := pick(w.T, 0, 9, "cost")
 		if w.chance(8, "dear") {
@@ -108,7 +106,7 @@ func (w *world) step(o op) {
 	case opAcquire:
 		w.acquire(r)
 	case opSleep:
-		w.sleep(time.Duration(among(w.T, []int{0, 1, 7, 50, 100, 333, 1000, 2500, 8000}, "ms")) * time.Millisecond)
+		w.sleep(time.Duration(among(w.T, w.sleeps, "ms")) * time.Millisecond)
 	case opSilence:
 		w.sleep(time.Duration(pick(w.T, 1, 20, "seconds")) * time.Second)
 	case opForget:
@@ -295,12 +293,16 @@ func (w *world) permit(o op, r *replica, i int) {
 	}
 }
 
-// correct tells the true cost of a permit. What is more is taken now; what is less comes off what was taken last, first.
+// correct tells the true cost of a permit. What is more is taken now; what is less comes off what was taken
+// last, first.
 func (w *world) correct(r *replica, h *held) {
 	u := w.drawUnit()
 	used := pick(w.T, 0, 15, "cost")
 	if now := int(h.told[u]); now > 0 && !w.chance(4, "more") {
 		used = pick(w.T, 0, now, "less")
+		if coin(w.T, "nothing") {
+			used = 0
+		}
 	}
 	err := h.p.Correct(units[u], used)
 	w.tell("replica %d %s: Correct %s %v to %d: %v", r.id, h.key, units[u], h.told[u], used, err)
@@ -524,7 +526,8 @@ func (w *world) look(r *replica) {
 	}
 }
 
-// comeBack asks for something, and if a time to come back is told asks again then: it must be right, if nothing else has come.
+// comeBack asks for something, and if a time to come back is told asks again then: it must be right, if
+// nothing else has come.
 func (w *world) comeBack(r *replica) {
 	key := w.drawKey()
 	asks, n, class := w.drawAsks(r)

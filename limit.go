@@ -38,19 +38,21 @@ type Rate struct {
 	// Burst is how many events may come at once, over the fleet. 0 means one second's
 	// events, at least 1. An aligned rate has no burst.
 	//
-	// 1 makes the rate paced. Replicas that know their ordinal then take turns, so that the fleet's events are evenly spaced too: with an
-	// interval I between events, replica i of N lets one through at each instant N k I + (i-1) I by the wall clock, or up to I/10 later. Two events of
-	// the fleet are then at least .9 I apart, less what the clocks differ. Who is not served in its turn waits for the next one,
-	// N I later, and so does who asks in between. It takes a pool of which all
-	// believe the same. Of several paced rates only the slowest takes turns, and none beside an aligned one; intervals below 50 ms are too
-	// short for timers and clocks, and a policy that learns sets its own pace.
+	// 1 makes the rate paced. Replicas that know their ordinal then take turns, so that the fleet's events are
+	// evenly spaced too: with an interval I between events, replica i of N lets one through at each instant N k
+	// I + (i-1) I by the wall clock, or up to I/10 later. Two events of the fleet are then at least .9 I apart,
+	// less what the clocks differ. Who is not served in its turn waits for the next one, N I later, and so does
+	// who asks in between. It takes a pool of which all believe the same. Of several paced rates only the
+	// slowest takes turns, and none beside an aligned one; intervals below 50 ms are too short for timers and
+	// clocks, and a policy that learns sets its own pace.
 	Burst int
-	// NoTurns lets each replica of a paced rate keep its own interval, N I, and no more: nobody waits for a turn, and
-	// the events of different replicas may coincide.
+	// NoTurns lets each replica of a paced rate keep its own interval, N I, and no more: nobody waits for a
+	// turn, and the events of different replicas may coincide.
 	NoTurns bool
-	// Aligned counts windows of Per by the wall clock from the Unix epoch (a minute starts at
-	// the full minute) in place of a bucket that fills steadily. Per is then at least 1 ms. A replica with less than one event a
-	// window has room in some windows only; of several such rates all but the one with the longest Per keep an event until it is used.
+	// Aligned counts windows of Per by the wall clock from the Unix epoch (a minute starts at the full minute)
+	// in place of a bucket that fills steadily. Per is then at least 1 ms. A replica with less than one event a
+	// window has room in some windows only; of several such rates all but the one with the longest Per keep an
+	// event until it is used.
 	Aligned bool
 }
 
@@ -84,8 +86,8 @@ func PerHour(events float64) Rate {
 	return Rate{Name: "hour", Events: events, Per: time.Hour}
 }
 
-// Every is a paced rate: at most one request in every interval, none saved up. Replicas that know their ordinal take turns (see
-// Rate.Burst).
+// Every is a paced rate: at most one request in every interval, none saved up. Replicas that know their
+// ordinal take turns (see Rate.Burst).
 func Every(interval time.Duration) Rate {
 	return Rate{Name: "interval", Events: 1, Per: interval, Burst: 1}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// own is the limit of a key that has one of its own. Settings that follow from it are worked out when its gate is next touched, each
-// for the pool of the limiter's setting beside which it stands.
+// own is the limit of a key that has one of its own. Settings that follow from it are worked out when its
+// gate is next touched, each for the pool of the limiter's setting beside which it stands.
 type own struct {
 	l     *Limiter
 	limit Limit
@@ -24,14 +24,15 @@ type overrides struct {
 // mostOverrides is how many keys may have a limit of their own beside so many keys.
 func mostOverrides(maxKeys int) int { return max(1, maxKeys/2) }
 
-// Override gives one key a limit of its own, over the fleet, in place of the limiter's: a larger one for a customer who pays for it,
-// Deny() for one who must be stopped. nil takes it off again. It counts at once, for those who wait too, and like SetLimit it
-// brings no tokens: rates keep their state by Name and Unit, a new one starts with what the old ones would still let through. Every
-// replica has to be told.
+// Override gives one key a limit of its own, over the fleet, in place of the limiter's: a larger one for a
+// customer who pays for it, Deny() for one who must be stopped. nil takes it off again. It counts at once,
+// for those who wait too, and like SetLimit it brings no tokens: rates keep their state by Name and Unit, a
+// new one starts with what the old ones would still let through. Every replica has to be told.
 //
-// A key with a limit of its own is remembered until that is taken off, beside MaxKeys, so there may be MaxKeys / 2 (at least one) of
-// them. Of a key that waits or holds permits through the gate which keys without room share, nothing but Deny can be set: what is there
-// stays there until done. On an error nothing changes.
+// A key with a limit of its own is remembered until that is taken off, beside MaxKeys, so there may be
+// MaxKeys / 2 (at least one) of them. Of a key that waits or holds permits through the gate which keys
+// without room share, nothing but Deny can be set: what is there stays there until done. On an error nothing
+// changes.
 func (l *Limiter) Override(key string, limit *Limit) error {
 	old, err := l.override(key, limit)
 	if err == nil { // and without a lock: a handler may ask for Stats
@@ -99,8 +100,8 @@ func (l *Limiter) roomFor(key string) bool {
 	return s.get(key) != nil || l.keys.Load() < int64(l.maxKeys+mostOverrides(l.maxKeys)) || s.hasRoomBeyond(now)
 }
 
-// overflows tells whether the key waits, or holds permits, through the gate of keys without room. With another one it would have its
-// limit twice.
+// overflows tells whether the key waits, or holds permits, through the gate of keys without room. With
+// another one it would have its limit twice.
 func (l *Limiter) overflows(key string) bool {
 	s := l.shard(key)
 	s.mu.Lock()
@@ -194,7 +195,8 @@ func (l *Limiter) place(key string, o *own) {
 	s.serveAndUnlock(g)
 }
 
-// denyOverflowing refuses the callers of a key that wait in the overflow gate. It is entered and left with the lock held.
+// denyOverflowing refuses the callers of a key that wait in the overflow gate. It is entered and left with
+// the lock held.
 func (s *shard) denyOverflowing(key string) {
 	g := s.overflow
 	if g == nil || g.more.names[key] == 0 {

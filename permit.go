@@ -13,9 +13,9 @@ import (
 // another goroutine. Whichever copy is released first counts; any further release is
 // detected, counted in Stats.DoubleReleases and does nothing.
 //
-// A permit that has nothing to give back (no in-flight limit, no Cost, no learning policy, and not of TryAcquireUpTo) is the
-// zero value. All methods of the zero value do nothing; its Correct says so with an error. Methods are safe for
-// concurrent use.
+// A permit that has nothing to give back (no in-flight limit, no Cost, no learning policy, and not of
+// TryAcquireUpTo) is the zero value. All methods of the zero value do nothing; its Correct says so with an
+// error. Methods are safe for concurrent use.
 type Permit struct {
 	h   *holding
 	gen uint64 // that of h while this holds it
@@ -56,9 +56,9 @@ func (p Permit) Release() {
 	}
 }
 
-// Done hands the key's policy what the upstream said, and releases the permit. Under
-// policy.Fixed it is Release. A success is dated by the latest admission or other feedback of its key: the clock is read
-// for what complains, names a time to wait or tells a quota, and where a law governs slots.
+// Done hands the key's policy what the upstream said, and releases the permit. Under policy.Fixed it is
+// Release. A success is dated by the latest admission or other feedback of its key: the clock is read for
+// what complains, names a time to wait or tells a quota, and where a law governs slots.
 func (p Permit) Done(f policy.Feedback) {
 	switch {
 	case p.h == nil:
@@ -69,24 +69,24 @@ func (p Permit) Done(f policy.Feedback) {
 	}
 }
 
-// Report hands the key's policy what the upstream said, and keeps the permit: an answer's head
-// tells before its body is read. Each Report, and a Done after it, is one more answer to the law: end with Release. It does
-// nothing for a permit that is released.
+// Report hands the key's policy what the upstream said, and keeps the permit: an answer's head tells before
+// its body is read. Each Report, and a Done after it, is one more answer to the law: end with Release. It
+// does nothing for a permit that is released.
 func (p Permit) Report(f policy.Feedback) {
 	if p.h != nil && p.h.s.l.learns {
 		p.h.s.report(p, &f, false)
 	}
 }
 
-// Correct says what the ask has really cost in a unit, in place of the estimate that Cost
-// gave: what is more is owed and repaid before the next admission, what is less is given
-// back at once, as far as the bucket has not been full since (then it has come back already), the window is still the
-// same, and the limit and the pool have not changed. It may be called until the permit is released, each time with the
-// whole cost. It fails, and changes nothing, for a negative cost, an unknown unit and a released permit.
+// Correct says what the ask has really cost in a unit, in place of the estimate that Cost gave: what is more
+// is owed and repaid before the next admission, what is less is given back at once, as far as the bucket has
+// not been full since (then it has come back already), the window is still the same, and the limit and the
+// pool have not changed. It may be called until the permit is released, each time with the whole cost. It
+// fails, and changes nothing, for a negative cost, an unknown unit and a released permit.
 //
-// The unit "" are the requests of the permit, which can only become fewer: the rest is given back, with its slots at once, and to the
-// rates as far as it cannot have come back by itself since. It takes a permit that is remembered: one of
-// TryAcquireUpTo, or any under an in-flight limit or a policy that learns.
+// The unit "" are the requests of the permit, which can only become fewer: the rest is given back, with its
+// slots at once, and to the rates as far as it cannot have come back by itself since. It takes a permit that
+// is remembered: one of TryAcquireUpTo, or any under an in-flight limit or a policy that learns.
 func (p Permit) Correct(unit string, used int) error {
 	if p == dryPermit {
 		return nil

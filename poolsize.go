@@ -80,8 +80,9 @@ func envPool() (Pool, error) {
 	return p, p.Validate()
 }
 
-// FixedOrdinal is src for a replica whose ordinal, 1 or more, is its own for good: a StatefulSet's pod index and one, while src
-// counts the replicas. Pools smaller than the ordinal, which are in the middle of a restart, are reported without one.
+// FixedOrdinal is src for a replica whose ordinal, 1 or more, is its own for good: a StatefulSet's pod index
+// and one, while src counts the replicas. Pools smaller than the ordinal, which are in the middle of a
+// restart, are reported without one.
 func FixedOrdinal(ordinal int, src Source) Source { return numbered{ordinal, src} }
 
 type numbered struct {
@@ -121,12 +122,12 @@ func (h *hints) failed(err error) { h.errors++; h.lastError = err.Error() }
 // Follow puts in force what a source says about the pool, until the context is done, and
 // returns the source's error. Run it in a goroutine of your own; one Follow at a time.
 //
-// Nothing is believed unchecked. A pool that is out of range is refused and counted; a failure is
-// counted; in both cases the last good pool stays. A larger pool counts at once, a smaller one
-// only when nothing larger was said within HoldDown. An ordinal counts for the division of slots
-// when it is Fixed, or when it and the size have been said again and again for one HoldDown, in which nothing else was said; one that
-// is not Fixed counts for nothing when it was not said again for a HoldDown, and has then to be said for another one. After HintMaxAge without a usable report the configured
-// pool counts again.
+// Nothing is believed unchecked. A pool that is out of range is refused and counted; a failure is counted; in
+// both cases the last good pool stays. A larger pool counts at once, a smaller one only when nothing larger
+// was said within HoldDown. An ordinal counts for the division of slots when it is Fixed, or when it and the
+// size have been said again and again for one HoldDown, in which nothing else was said; one that is not Fixed
+// counts for nothing when it was not said again for a HoldDown, and has then to be said for another one.
+// After HintMaxAge without a usable report the configured pool counts again.
 func (l *Limiter) Follow(ctx context.Context, src Source) error {
 	if src == nil {
 		return errors.New("quotient: Follow: source: nil")
@@ -144,8 +145,8 @@ func (l *Limiter) Follow(ctx context.Context, src Source) error {
 	return err
 }
 
-// fallsBack tells whether there is something to fall back to when hints have grown old: a configured pool, or a law that does
-// without one. The default of one replica is neither, and would be the whole limit.
+// fallsBack tells whether there is something to fall back to when hints have grown old: a configured pool, or
+// a law that does without one. The default of one replica is neither, and would be the whole limit.
 func (o *options) fallsBack() bool { return o.sized || o.learns && o.ceiling == CeilingLimit }
 
 // isSteady tells a source that says its only word at the start: it does not grow old.
@@ -157,7 +158,8 @@ func isSteady(src Source) bool {
 	return ok
 }
 
-// follows returns when the wait for a usable report has begun: now, or while AwaitPool waits with the first Follow.
+// follows returns when the wait for a usable report has begun: now, or while AwaitPool waits with the first
+// Follow.
 func (l *Limiter) follows() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -311,8 +313,8 @@ func (d *damper) say(p Pool, now time.Time, holdDown time.Duration) {
 	}
 }
 
-// pool is what counts now. While a larger size than the last counts, only an ordinal does that the source calls fixed: any other
-// belongs to the smaller pool.
+// pool is what counts now. While a larger size than the last counts, only an ordinal does that the source
+// calls fixed: any other belongs to the smaller pool.
 func (d *damper) pool(now time.Time, holdDown time.Duration) Pool {
 	for _, o := range d.older {
 		if now.Sub(o.until) < holdDown {

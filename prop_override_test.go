@@ -77,37 +77,6 @@ func TestPropertyOverride(t *testing.T) {
 	})
 }
 
-// Bound 1 holds for a key whose limit of its own comes, changes and goes, also while all keys are busy and it may have no gate.
-func TestPropertyOverrideBurst(t *testing.T) {
-	property(t, func(rt *rapid.T) {
-		l := mustNew(rt, Limit{Rates: []Rate{{Name: "r", Events: 10, Per: time.Second, Burst: 5}}}, MaxKeys(2))
-		var m meter
-		m.limit(10, 5)
-		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			switch rapid.IntRange(0, 5).Draw(rt, "what") {
-			case 0:
-				n := rapid.IntRange(1, 20).Draw(rt, "events")
-				own := Limit{Rates: []Rate{{Name: "r", Events: float64(n), Per: time.Second, Burst: n}}}
-				if l.Override("k", &own) == nil {
-					m.limit(float64(n), float64(n))
-				}
-			case 1:
-				must(rt, l.Override("k", nil))
-				m.limit(10, 5)
-			case 2:
-				time.Sleep(drawPause(rt))
-			case 3:
-				l.TryAcquireUpTo(key(rapid.IntRange(0, 4).Draw(rt, "other")), 9) // crowds the map
-			default:
-				if l.Allow("k") {
-					m.add(1)
-				}
-			}
-		}
-		m.check(rt.Fatalf)
-	})
-}
-
 // A dry run counts for callers that do not wait just what the limiter would have refused, and stops nobody.
 func TestPropertyDryRun(t *testing.T) {
 	property(t, func(rt *rapid.T) {

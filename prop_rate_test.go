@@ -7,68 +7,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Bound 1: in any window one replica admits at most the integral of its ceiling and its
-// burst, and one debt, through every SetLimit, SetPool and eviction, whatever is refunded and whatever a law answers.
-func TestPropertyReplica(t *testing.T) {
-	property(t, func(rt *rapid.T) {
-		rate, pool := drawRate(rt, "r"), drawPool(rt)
-		l := mustNew(rt, Limit{Rates: []Rate{rate}}, StartPool(pool), MaxKeys(2), drawPolicy(rt))
-		var m meter
-		var open []batch
-		m.limit(shareOf(rate, pool.Replicas))
-		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
-			switch rapid.IntRange(0, 10).Draw(rt, "what") {
-			case 0:
-				pool = drawPool(rt)
-				must(rt, l.SetPool(pool))
-				m.limit(shareOf(rate, pool.Replicas))
-			case 1:
-				rate = drawRate(rt, "r")
-				must(rt, l.SetLimit(Limit{Rates: []Rate{rate}}))
-				m.limit(shareOf(rate, pool.Replicas))
-			case 2: // hostile keys that would like to push the key out
-				for i := range 4 {
-					l.Allow(key(i))
-				}
-			case 3, 4:
-				time.Sleep(drawPause(rt))
-			case 5:
-				w := rapid.IntRange(1, 12).Draw(rt, "weight")
-				if p, d := l.TryAcquire("k", Weight(w)); d.OK {
-					m.add(w)
-					m.extra = max(m.extra, float64(w)-1)
-					p.Done(drawFeedback(rt))
-				}
-			case 6, 7:
-				if n := len(open); n > 0 {
-					open[n-1].giveBack(rt, &m)
-					open = open[:n-1]
-				}
-			default:
-				if p, n := l.TryAcquireUpTo("k", rapid.IntRange(1, 12).Draw(rt, "up to")); n > 0 {
-					m.add(n)
-					open = append(open, batch{p, len(m.events) - 1})
-				}
-			}
-		}
-		m.check(rt.Fatalf)
-	})
-}
-
-// batch is what was taken at once, and where the meter has it.
-type batch struct {
-	p     Permit
-	event int
-}
-
-// giveBack corrects the permit, so that it counts only what was used of it.
-func (b batch) giveBack(rt *rapid.T, m *meter) {
-	e := &m.events[b.event]
-	e.n = float64(rapid.IntRange(0, int(e.n)).Draw(rt, "used"))
-	must(rt, b.p.Correct("", int(e.n)))
-	b.p.Done(drawFeedback(rt))
-}
-
 // Bound 2: the fleet admits at most R w + max(B, N) in any window while every replica
 // believes in at least as many as there are: joiners are announced first and start empty, leavers are
 // announced last.

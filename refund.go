@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// What may be refunded. Had n events not been taken, the bucket would hold up to n more
-// now, but not what it would have lost by being full meanwhile. With the headroom (size less tokens) of each
-// instant, that is min(n, the least headroom since they were taken): the bucket is a
-// reflected process, and its reflection is what a refund must not bring back. A refund of k lowers the headroom of each instant since by
-// k, so that the same headroom is not given back twice. What was taken under another limit or pool is never refunded.
+// What may be refunded. Had n events not been taken, the bucket would hold up to n more now, but not what it
+// would have lost by being full meanwhile. With the headroom (size less tokens) of each instant, that is
+// min(n, the least headroom since they were taken): the bucket is a reflected process, and its reflection is
+// what a refund must not bring back. A refund of k lowers the headroom of each instant since by k, so that
+// the same headroom is not given back twice. What was taken under another limit or pool is never refunded.
 
 // lows are the least headrooms of a bucket between takes: the suffix minima of its headroom, oldest and
 // lowest first. A gate has them while permits are out that may be corrected.
@@ -47,7 +47,8 @@ func (l lows) since(take uint64) float64 {
 	return math.Inf(1)
 }
 
-// lower takes a refund off all that was noted at a take or later. What is then no less than a later low is none.
+// lower takes a refund off all that was noted at a take or later. What is then no less than a later low is
+// none.
 func (l *lows) lower(take uint64, refund float64) {
 	s := *l
 	for i := range s {
@@ -144,8 +145,8 @@ func (g *gate) charge(now time.Time, h *holding, id, n int) {
 	}
 }
 
-// discharge gives back n events of a unit, as far as the permit h has taken them under the present limit and pool and they have
-// not come back by themselves. What was taken last goes back first.
+// discharge gives back n events of a unit, as far as the permit h has taken them under the present limit and
+// pool and they have not come back by themselves. What was taken last goes back first.
 func (g *gate) discharge(now time.Time, h *holding, id, n int) {
 	late := min(n, h.added.n[id])
 	early := min(n-late, h.asked.n[id])
@@ -166,7 +167,8 @@ func (g *gate) discharge(now time.Time, h *holding, id, n int) {
 	}
 }
 
-// refund gives back to rate i as much of n thousandths, taken by the take-th ask, as has not come back by itself.
+// refund gives back to rate i as much of n thousandths, taken by the take-th ask, as has not come back by
+// itself.
 func (g *gate) refund(i int, now time.Time, take uint64, n int) {
 	if n <= 0 || g.more == nil || g.more.lows == nil {
 		return
@@ -178,9 +180,9 @@ func (g *gate) refund(i int, now time.Time, take uint64, n int) {
 	}
 }
 
-// unspent is how much of n thousandths may come back of an ask that was admitted a moment ago and given
-// up: as much as cannot have been refilled since. The headroom was no less than that at any instant since, so that no low needs to be
-// lowered for it.
+// unspent is how much of n thousandths may come back of an ask that was admitted a moment ago and given up:
+// as much as cannot have been refilled since. The headroom was no less than that at any instant since, so
+// that no low needs to be lowered for it.
 func (r *ration) unspent(now, taken time.Time, n int) int {
 	return int(max(0, float64(n)-float64(r.perSecond)*now.Sub(taken).Seconds()))
 }
@@ -219,8 +221,9 @@ func (s *shard) correct(p Permit, unit string, used int) error {
 	return nil
 }
 
-// giveBackAndUnlock gives back all but used of a permit's requests, and their slots. Of what rates have let through comes back what
-// cannot have been refilled since, and nothing that was taken under another limit or pool.
+// giveBackAndUnlock gives back all but used of a permit's requests, and their slots. Of what rates have let
+// through comes back what cannot have been refilled since, and nothing that was taken under another limit or
+// pool.
 func (s *shard) giveBackAndUnlock(p Permit, used int) error {
 	h := p.h
 	if h.gen != p.gen || used > h.weight {

@@ -35,7 +35,8 @@ func admitsNow(t *testing.T, l *Limiter, most int) {
 	}
 }
 
-// The bucket was full but for one token when the first nine would have been given back: one comes back, in however many calls.
+// The bucket was full but for one token when the first nine would have been given back: one comes back, in
+// however many calls.
 func TestHeadroomComesBackOnce(t *testing.T) {
 	for _, calls := range []int{1, 3, 9} {
 		row(t, calls, func(t *testing.T) {
@@ -71,7 +72,8 @@ func TestHeadroomOfManyPermits(t *testing.T) {
 	})
 }
 
-// What was taken is refunded exactly as if it had never been taken, whatever is taken and refunded in between.
+// What was taken is refunded exactly as if it had never been taken, whatever is taken and refunded in
+// between.
 func TestPropertyCorrectIsReplay(t *testing.T) {
 	type taking struct {
 		at time.Time
@@ -123,7 +125,8 @@ func TestPropertyCorrectIsReplay(t *testing.T) {
 	})
 }
 
-// A permit whose time is over is given back before another one is taken, and takes nothing along that limits its refunds.
+// A permit whose time is over is given back before another one is taken, and takes nothing along that limits
+// its refunds.
 func TestReclaimKeepsWhatLimitsRefunds(t *testing.T) {
 	for name, expires := range map[string]bool{"MaxHold": false, "ExpireIn": true} {
 		row(t, name, func(t *testing.T) {

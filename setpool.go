@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// underlying is what the configuration and the source say about the pool, while an operator's word stands above it. Limiter.mu guards it.
+// underlying is what the configuration and the source say about the pool, while an operator's word stands
+// above it. Limiter.mu guards it.
 type underlying struct {
 	view   view
 	source string
@@ -13,14 +14,15 @@ type underlying struct {
 	timer  *time.Timer // ends it
 }
 
-// SetPool sets the pool, at once and undamped: an operator's word. It holds until the next
-// SetPool, or until what Follow makes of its source changes: another report, the end of a hold-down, HintMaxAge.
-// On an error nothing changes, and the attempt is counted as a rejected hint.
+// SetPool sets the pool, at once and undamped: an operator's word. It holds until the next SetPool, or until
+// what Follow makes of its source changes: another report, the end of a hold-down, HintMaxAge. On an error
+// nothing changes, and the attempt is counted as a rejected hint.
 func (l *Limiter) SetPool(p Pool) error { return l.word(p, 0) }
 
-// SetPoolFor is SetPool for a time, above 0: until then it holds against every hint, and then what was followed or configured
-// counts again, with what has been heard meanwhile; where nothing is, what an earlier SetPool has said. A SetPool or another SetPoolFor ends
-// it sooner. Its timer keeps the limiter alive until then.
+// SetPoolFor is SetPool for a time, above 0: until then it holds against every hint, and then what was
+// followed or configured counts again, with what has been heard meanwhile; where nothing is, what an earlier
+// SetPool has said. A SetPool or another SetPoolFor ends it sooner. Its timer keeps the limiter alive until
+// then.
 func (l *Limiter) SetPoolFor(p Pool, ttl time.Duration) error {
 	if ttl <= 0 {
 		return fmt.Errorf("quotient: SetPoolFor: ttl: %v is not above 0", ttl)
@@ -78,7 +80,8 @@ func (l *Limiter) wordEnds(until time.Time) {
 	l.tellPool(old, v, source)
 }
 
-// hint puts in force what a source says, or what is configured, unless an operator's word is to hold against it.
+// hint puts in force what a source says, or what is configured, unless an operator's word is to hold against
+// it.
 func (l *Limiter) hint(p Pool, source string) {
 	l.mu.Lock()
 	v := view{pool: p, sized: l.options.sized || source != "configured"}

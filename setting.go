@@ -12,10 +12,10 @@ type Ceiling uint8
 const (
 	// CeilingShare never lets a replica go past its share, whatever its policy learns.
 	CeilingShare Ceiling = iota
-	// CeilingLimit lets a replica go up to the whole global limit, in rates and in slots, when its policy has learned
-	// that it may; the share is where a law starts. While nobody has said how large the pool is (StartPool,
-	// JoinPool, SetPool, Follow) the share is unknown, and laws start cautiously. It is for clients of an
-	// upstream that judges for itself and answers 429.
+	// CeilingLimit lets a replica go up to the whole global limit, in rates and in slots, when its policy has
+	// learned that it may; the share is where a law starts. While nobody has said how large the pool is
+	// (StartPool, JoinPool, SetPool, Follow) the share is unknown, and laws start cautiously. It is for clients
+	// of an upstream that judges for itself and answers 429.
 	CeilingLimit
 )
 
@@ -90,8 +90,9 @@ func (o *options) resolve(limit Limit, v view, units []string) *setting {
 	return st
 }
 
-// meet sees to it that the windows of several rates come to be open at one instant. Those of two sparse rates never might: so of the
-// sparse ones only that with the longest period is strict, and the others keep the event of a window of theirs until it is used.
+// meet sees to it that the windows of several rates come to be open at one instant. Those of two sparse rates
+// never might: so of the sparse ones only that with the longest period is strict, and the others keep the
+// event of a window of theirs until it is used.
 func (st *setting) meet() {
 	st.strict = -1
 	for i := range st.rations {

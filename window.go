@@ -18,7 +18,8 @@ type schedule struct {
 	clock    wallClock
 }
 
-// wallClock is the wall-clock time of an instant, in nanoseconds since the Unix epoch. It is nil but in tests of clock steps.
+// wallClock is the wall-clock time of an instant, in nanoseconds since the Unix epoch. It is nil but in tests
+// of clock steps.
 type wallClock func(time.Time) int64
 
 func (w wallClock) at(now time.Time) int64 {
@@ -101,9 +102,10 @@ func floorDiv(a, b int64) int64 {
 
 // window counts the events of one key in the present window of an aligned rate.
 //
-// It follows the wall clock, and a step of it opens one window at most. A step forward opens the window that it leads to. After
-// a step back a window that is in use goes on until its period has passed by the monotonic clock, and then the one by the wall
-// follows: a sparse window's quota is not there again in each period until the wall has caught up.
+// It follows the wall clock, and a step of it opens one window at most. A step forward opens the window that
+// it leads to. After a step back a window that is in use goes on until its period has passed by the monotonic
+// clock, and then the one by the wall follows: a sparse window's quota is not there again in each period
+// until the wall has caught up.
 type window struct {
 	index  int64
 	quota  int64
@@ -131,8 +133,9 @@ func (w *window) roll(now time.Time, c *schedule) {
 	w.index, w.quota, w.used, w.opened = k, quota, owed, now
 }
 
-// carry is what is taken over into window k: what was used above the quotas of the windows before it, or whether they have left an
-// event. Of windows that a step of the clock has skipped no more count than time has passed for.
+// carry is what is taken over into window k: what was used above the quotas of the windows before it, or
+// whether they have left an event. Of windows that a step of the clock has skipped no more count than time
+// has passed for.
 func (w *window) carry(now time.Time, k int64, c *schedule) (owed int64, spare bool) {
 	skipped := min(max(0, k-w.index-1), int64(now.Sub(w.opened)/time.Duration(c.per)))
 	if w.used == w.quota && skipped == 0 {
@@ -145,8 +148,8 @@ func (w *window) carry(now time.Time, k int64, c *schedule) (owed int64, spare b
 	return int64(max(0, -left)), left >= 1
 }
 
-// until is how long until the windows have room for n events behind ahead others, from an instant on that is so far away; 0 when the
-// present one has. An ask above the quota of a fresh window is let in and then owes.
+// until is how long until the windows have room for n events behind ahead others, from an instant on that is
+// so far away; 0 when the present one has. An ask above the quota of a fresh window is let in and then owes.
 func (w *window) until(now time.Time, ahead, n int64, c *schedule, from time.Duration) time.Duration {
 	w.roll(now, c)
 	k := c.index(now)
@@ -183,8 +186,8 @@ func (c *schedule) startsIn(now time.Time, k, ahead int64) time.Duration {
 	return time.Duration(max(d, 1))
 }
 
-// giveBack takes back n events that were let through at an instant, if that was in this window: what a window that has
-// passed had let through does not come back.
+// giveBack takes back n events that were let through at an instant, if that was in this window: what a window
+// that has passed had let through does not come back.
 func (w *window) giveBack(now, taken time.Time, n int64, c *schedule) {
 	if w.roll(now, c); !taken.Before(w.opened) {
 		w.used = max(0, w.used-n)

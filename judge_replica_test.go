@@ -1,0 +1,613 @@
+package quotient_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+// What the judge knows of one replica, and how it judges what that replica does.
+
+// replica is one limiter and what the judge knows of it.
+type replica struct {
+	l        *quotient.Limiter
+	w        *world
+	id       int
+	conf     config
+	clock    clock
+	keys     map[string]*keyState
+	base     []item
+	pool     quotient.Pool
+	awaiting bool
+	limit    quotient.Limit
+	calls    []*call
+	done     chan *call
+	kept     []*held
+	dry      bool
+	source   *source
+	known    [3]bool // units that some limit has counted
+	words    bool    // an operator has set the pool
+	exact    bool    // the other model may be held against refusals
+	stepped  bool
+	blurred  bool // it is not known when a permit's time is over
+	counts   tally
+	seen     []report
+	hook     hook
+	fired    uint64
+	poolings int
+}
+
+// clock is a wall clock that is set now and then. It still knows what it read at an instant in the past.
+type clock struct {
+	mu    sync.Mutex
+	steps []clockStep
+}
+
+type clockStep struct {
+	at     time.Time
+	offset time.Duration // from at on
+}
+
+func (c *clock) at(now time.Time) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := len(c.steps) - 1; i >= 0; i-- {
+		if !now.Before(c.steps[i].at) {
+			return now.UnixNano() + int64(c.steps[i].offset)
+		}
+	}
+	return now.UnixNano()
+}
+
+// set sets the clock by so much, and returns how far it is off then. It takes a nanosecond, so that no
+// instant has two readings.
+func (c *clock) set(by time.Duration) (offset time.Duration) {
+	time.Sleep(time.Nanosecond)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := len(c.steps); n > 0 {
+		offset = c.steps[n-1].offset
+	}
+	c.steps = append(c.steps, clockStep{time.Now(), offset + by})
+	return offset + by
+}
+
+type config struct {
+	joins, awaits, learns, ceiling, atLeastOne bool
+	maxKeys, perKey, total                     int
+	maxWait, maxHold, holdDown, hintMaxAge     time.Duration
+	hooked                                     bool
+}
+
+type tally struct{ admitted, refused, cancelled, dry uint64 }
+
+// report is a usable hint.
+type report struct {
+	at time.Time
+	p  quotient.Pool
+}
+
+type keyState struct {
+	items   []item
+	hi, lo  model
+	fed     int // items that hi has played
+	fedLo   int
+	start   model
+	startLo model
+	owned   bool // it has a limit of its own
+}
+
+// held is a permit that is out.
+type held struct {
+	key    string
+	p      quotient.Permit
+	t      *taking
+	extra  []*taking // corrections upwards, the last at the end
+	told   amounts
+	weight int
+	slots  int
+	seq    int
+	ends   time.Time // zero: never
+}
+
+// call is an Acquire in a goroutine of its own.
+type call struct {
+	key    string
+	n      amounts
+	class  quotient.Priority
+	cancel context.CancelFunc
+	permit quotient.Permit
+	err    error
+	panic  any
+	began  time.Time
+	at     time.Time // it returned
+	seq    int
+	slow   bool
+}
+
+// date is when the call was admitted; at the earliest, where a hook may have slept since.
+func (c *call) date() time.Time {
+	if c.slow {
+		return c.began
+	}
+	return c.at
+}
+
+// hook is what the hooks of the next calls do.
+type hook struct {
+	sleepOnWait               time.Duration
+	panicOnWait, panicOnAdmit bool
+}
+
+type source struct {
+	report func(quotient.Pool, error)
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+// Watch is that of a source that says what the judge wants.
+func (s *source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
+	s.report = report
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// listener learns when a replica's pool changes: a timer may do that in the middle of a sleep.
+type listener struct {
+	slog.Handler
+	r *replica
+}
+
+// Enabled is slog.Handler's.
+func (h listener) Enabled(context.Context, slog.Level) bool { return true }
+
+// WithAttrs is slog.Handler's.
+func (h listener) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+// Handle is slog.Handler's.
+func (h listener) Handle(_ context.Context, rec slog.Record) error {
+	if rec.Message != "pool changed" {
+		return nil
+	}
+	rec.Attrs(func(a slog.Attr) bool {
+		if a.Key == "new" {
+			h.r.pooled(a.Value.Any().(quotient.Pool))
+		}
+		return true
+	})
+	return nil
+}
+
+// pooled is told of a pool that has come into force.
+func (r *replica) pooled(p quotient.Pool) {
+	r.w.tell("replica %d believes %+v", r.id, p)
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	r.pool, r.awaiting = p, quotient.Awaits(r.l)
+	r.poolings++
+	r.note(item{at: time.Now(), pool: &p, awaiting: r.awaiting})
+	r.w.changes()
+}
+
+// note adds a change to the history of all keys.
+func (r *replica) note(it item) {
+	r.base = append(r.base, it)
+	for _, k := range r.keys {
+		k.items = append(k.items, it)
+	}
+}
+
+// key is what the judge knows of a key.
+func (r *replica) key(name string) *keyState {
+	k := r.keys[name]
+	if k == nil {
+		k = &keyState{items: slices.Clone(r.base)}
+		for _, m := range []*model{&k.start, &k.startLo} {
+			*m = model{joins: r.conf.joins || r.conf.awaits, learns: r.conf.ceiling, phase: 3}
+		}
+		k.start.generous = true
+		k.hi, k.lo = k.start, k.startLo
+		r.keys[name] = k
+	}
+	return k
+}
+
+// upTo plays both models up to now.
+func (k *keyState) upToNow() (hi, lo *model) {
+	for ; k.fed < len(k.items); k.fed++ {
+		k.hi.play(k.items[k.fed])
+	}
+	for ; k.fedLo < len(k.items); k.fedLo++ {
+		k.lo.play(k.items[k.fedLo])
+	}
+	k.hi.advance(time.Now())
+	k.lo.advance(time.Now())
+	return &k.hi, &k.lo
+}
+
+// when is the generous model at an instant, and the place in the history that what has come then has.
+func (k *keyState) when(at time.Time) (*model, int) {
+	if !at.Before(time.Now()) {
+		hi, _ := k.upToNow()
+		return hi, len(k.items)
+	}
+	place := 0
+	for place < len(k.items) && !k.items[place].at.After(at) {
+		place++
+	}
+	m := k.before(place)
+	m.advance(at)
+	return m, place
+}
+
+// before is the generous model before a place in the history.
+func (k *keyState) before(place int) *model {
+	m := k.start
+	m.rules = nil
+	for _, it := range k.items[:place] {
+		m.play(it)
+	}
+	return &m
+}
+
+// insert puts an item into the history.
+func (k *keyState) insert(place int, it item) {
+	if k.items = slices.Insert(k.items, place, it); place < k.fed || place < k.fedLo {
+		k.again()
+		k.lo, k.fedLo = k.startLo, 0
+	}
+}
+
+// again has the generous model play the whole history anew: something that was taken is less now.
+func (k *keyState) again() { k.hi, k.fed = k.start, 0; k.hi.rules = nil }
+
+func (r *replica) onWait(string, time.Duration) {
+	h := r.hook
+	if h.panicOnWait {
+		panic("OnWait")
+	}
+	time.Sleep(h.sleepOnWait)
+}
+
+func (r *replica) onAdmit(string, time.Duration, time.Duration) {
+	h := r.hook
+	if h.panicOnAdmit {
+		panic("OnAdmit")
+	}
+}
+
+// collect takes up the calls that have returned.
+func (r *replica) collect() {
+	var ended []*call
+	for range len(r.done) {
+		ended = append(ended, <-r.done)
+	}
+	slices.SortStableFunc(ended, func(a, b *call) int { return a.at.Compare(b.at) })
+	r.calls = slices.DeleteFunc(r.calls, func(c *call) bool { return slices.Contains(ended, c) })
+	for _, c := range ended {
+		r.returned(c)
+	}
+}
+
+// returned judges a call that has ended.
+func (r *replica) returned(c *call) {
+	w := r.w
+	w.tell("replica %d %s: Acquire of %v in class %v ends: %v %v", r.id, c.key, c.n, c.class, c.err, c.panic)
+	switch {
+	case c.panic == "OnWait":
+		r.counts.cancelled++
+	case c.panic != nil:
+		r.admitted(c.key, c.n, quotient.Permit{}, c.date(), true, c.slow)
+		r.inOrder(c)
+	case c.err == nil:
+		h := r.admitted(c.key, c.n, c.permit, c.date(), true, c.slow)
+		r.inOrder(c)
+		if c.permit != (quotient.Permit{}) && !quotient.IsDry(c.permit) {
+			r.kept = append(r.kept, h)
+		}
+	case errors.Is(c.err, quotient.ErrLimited):
+		if r.counts.refused++; c.at.Equal(time.Now()) {
+			r.refused(c.key, c.n, c.class, c.err)
+		}
+	case errors.Is(c.err, context.Canceled), errors.Is(c.err, context.DeadlineExceeded):
+		r.counts.cancelled++
+		if c.slow { // it may have been admitted, and have come back only in part
+			_, place := r.key(c.key).when(c.at)
+			r.key(c.key).insert(place, item{at: c.at, took: &taking{at: c.at, gross: c.n}})
+		}
+	default:
+		r.counts.refused++
+	}
+}
+
+// inOrder holds bound 8: no older waiter of the same class is left behind.
+func (r *replica) inOrder(c *call) {
+	if quotient.IsDry(c.permit) || r.conf.hooked {
+		return
+	}
+	for _, o := range r.calls {
+		if o.key == c.key && o.class == c.class && o.seq < c.seq {
+			r.w.broken("bound 8: replica %d %s: call %d was admitted before call %d of its class, which came first", r.id, c.key, c.seq, o.seq)
+		}
+	}
+}
+
+// admitted judges an admission, and notes it.
+func (r *replica) admitted(key string, n amounts, p quotient.Permit, at time.Time, waited, slow bool) *held {
+	r.counts.admitted++
+	h := &held{key: key, p: p, weight: int(n[0]), told: n}
+	r.w.seq++
+	h.seq = r.w.seq
+	if quotient.IsDry(p) {
+		r.counts.dry++
+		return h
+	}
+	k, w := r.key(key), r.w
+	if slow { // it may have been admitted at any instant since the call
+		r.exact = false
+	}
+	hi, place := k.when(at)
+	why := r.forbids(hi, key, n, at)
+	for i := place - 1; waited && i >= 0 && k.items[i].at.Equal(at); i-- {
+		m := k.before(i) // what changed at the same instant may have come after it
+		if why != "" && r.forbids(m, key, n, at) == "" {
+			hi, place, why = m, i, ""
+		}
+	}
+	if why != "" && !slow {
+		w.broken("%s", why)
+	}
+	h.t = &taking{at: at, net: n, gross: n}
+	if r.conf.maxHold > 0 && quotient.IsKept(p) {
+		h.ends = at.Add(r.conf.maxHold)
+	}
+	if slow { // so it is counted as little as it may be
+		r.blurred = r.blurred || r.conf.maxHold > 0
+		h.t.net = amounts{}
+		k.insert(place, item{at: at, took: h.t})
+		return h
+	}
+	if hi.slots(r.conf.atLeastOne) >= 0 {
+		h.slots = int(n[0])
+	}
+	due := amounts{}
+	for i := range hi.rules {
+		u := unitIndex(hi.rules[i].rate.Unit)
+		if o := n[u] - hi.rules[i].size; !hi.rules[i].rate.Aligned {
+			due[u] = max(due[u], o)
+		}
+	}
+	k.insert(place, item{at: at, took: h.t})
+	w.fleetAdmitted(r, key, h.t, n, due)
+	return h
+}
+
+// forbids is why n must not be admitted; "" when nothing forbids it.
+func (r *replica) forbids(m *model, key string, n amounts, at time.Time) string {
+	limit := m.limit()
+	if limit.Denies() || m.awaiting && (len(limit.Rates) > 0 || limit.InFlight > 0) {
+		return fmt.Sprintf("replica %d %s: admitted, but the limit is %s and the pool awaited is %v", r.id, key, describe(limit), m.awaiting)
+	}
+	if rule := m.lacks(n); rule != "" {
+		return fmt.Sprintf("bound 1: replica %d %s: %v admitted, but %s has no room: %+v", r.id, key, n, rule, m.rules)
+	}
+	if s, used := m.slots(r.conf.atLeastOne), r.used(key, at); s >= 0 && used+int(n[0]) > s {
+		return fmt.Sprintf("bound 5: replica %d %s: %v slots taken beside %d, of %d", r.id, key, n[0], used, s)
+	}
+	return ""
+}
+
+// used is the slots of a key that are held by permits whose time is not over.
+func (r *replica) used(key string, at time.Time) int {
+	n := 0
+	for _, h := range r.kept {
+		if h.key == key && !h.overAt(at) {
+			n += h.slots
+		}
+	}
+	return n
+}
+
+func (h *held) over() bool { return h.overAt(time.Now()) }
+
+func (h *held) overAt(at time.Time) bool { return !h.ends.IsZero() && !h.ends.After(at) }
+
+// refused judges a refusal that was told, and one that makes a caller wait: with nobody before it there must
+// be something that has no room, also if nothing had ever come back.
+func (r *replica) refused(key string, n amounts, class quotient.Priority, err error) {
+	var limited *quotient.LimitedError
+	if !errors.As(err, &limited) {
+		return
+	}
+	switch limited.Reason {
+	case quotient.ReasonTooLarge, quotient.ReasonShare, quotient.ReasonDenied, quotient.ReasonPool, quotient.ReasonAsk:
+		return
+	}
+	for _, c := range r.calls {
+		if c.key == key {
+			return
+		}
+	}
+	if r.certain(key, n) {
+		r.w.broken("replica %d %s: %v refused though there is room: %v: %+v", r.id, key, n, err, r.key(key).lo.rules)
+	}
+}
+
+// certain reports whether there is room for n for certain.
+func (r *replica) certain(key string, n amounts) bool {
+	if n := quotient.CountsOf(r.l); !r.exact || r.stepped || r.dry || r.awaiting || n.Overflowed+n.Expired > 0 {
+		return false
+	}
+	_, lo := r.key(key).upToNow()
+	limit := lo.limit()
+	if limit.Denies() || lo.turns() || lo.lacks(n) != "" {
+		return false
+	}
+	for _, rate := range limit.Rates {
+		most := float64(rate.Burst)
+		if rate.Burst == 0 {
+			most = max(1, rate.Events/rate.Per.Seconds())
+		}
+		if rate.Aligned {
+			most = rate.Events
+		}
+		if n[unitIndex(rate.Unit)] > most-1e-9 && n[unitIndex(rate.Unit)] != most {
+			return false
+		}
+	}
+	s := lo.slots(r.conf.atLeastOne)
+	return s < 0 || r.used(key, time.Now())+int(n[0]) <= s
+}
+
+// waitingIsRight holds that no caller waits while the next of its key could be admitted.
+func (r *replica) waitingIsRight() {
+	byKey := map[string][]*call{}
+	for _, c := range r.calls {
+		if c.slow {
+			return // it may not have looked yet
+		}
+		byKey[c.key] = append(byKey[c.key], c)
+	}
+	for key, calls := range byKey {
+		all := true
+		for _, c := range calls {
+			all = all && r.certain(key, c.n)
+		}
+		if all {
+			r.w.broken("bound 7: replica %d %s: %d wait though there is room for each: %v: %+v", r.id, key, len(calls), calls[0].n, r.key(key).lo.rules)
+		}
+	}
+}
+
+// believesIsRight holds what is in force against what was said.
+func (r *replica) believesIsRight() {
+	p := r.l.Pool()
+	if !r.awaiting && p != r.pool {
+		r.w.broken("replica %d believes %+v, and has logged %+v", r.id, p, r.pool)
+	}
+	if r.words || len(r.seen) == 0 || r.conf.hintMaxAge > 0 {
+		return
+	}
+	now, most := time.Now(), 0
+	for i, s := range r.seen {
+		if i+1 == len(r.seen) || now.Sub(r.seen[i+1].at) < r.conf.holdDown {
+			most = max(most, s.p.Replicas)
+		}
+	}
+	if p.Replicas != most {
+		r.w.broken("replica %d believes in %d, and was told of %d within the hold-down: %+v", r.id, p.Replicas, most, r.seen)
+	}
+	if want := r.ordinal(now, most); p.Fixed && want == 0 {
+		r.w.broken("bound 5: replica %d holds ordinal %d for fixed, which was not said again and again for one hold-down: %+v", r.id, p.Ordinal, r.seen)
+	}
+}
+
+// ordinal is the one that may count for slots: said to be fixed, or said again and again for one hold-down
+// and nothing else meanwhile.
+func (r *replica) ordinal(now time.Time, most int) int {
+	last := r.seen[len(r.seen)-1]
+	if last.p.Fixed {
+		return last.p.Ordinal
+	}
+	if last.p.Replicas != most || now.Sub(last.at) >= r.conf.holdDown {
+		return 0
+	}
+	first := last.at
+	for i := len(r.seen) - 2; i >= 0; i-- {
+		s := r.seen[i]
+		if s.p != last.p || first.Sub(s.at) >= r.conf.holdDown {
+			break
+		}
+		first = s.at
+	}
+	if last.at.Sub(first) < r.conf.holdDown {
+		return 0
+	}
+	return last.p.Ordinal
+}
+
+// spinsNot holds that timers fire for something.
+func (r *replica) spinsNot() {
+	n := quotient.CountsOf(r.l).Fired
+	if n-r.fired > 20_000 {
+		r.w.broken("replica %d: timers have fired %d times in one step", r.id, n-r.fired)
+	}
+	r.fired = n
+}
+
+// countsAreRight counts for itself.
+func (r *replica) countsAreRight() {
+	r.l.Stats() // gives back what was held for too long, so that others may go
+	synctest.Wait()
+	r.collect()
+	s := r.l.Stats()
+	r.reap()
+	refused := uint64(0)
+	for _, n := range s.Refused {
+		refused += n
+	}
+	dry := uint64(0)
+	for _, n := range s.DryRunAdmitted {
+		dry += n
+	}
+	inFlight := 0
+	for _, h := range r.kept {
+		inFlight += h.weight
+	}
+	got := fmt.Sprint(s.Admitted, refused+s.Cancelled, dry, s.InFlight)
+	want := fmt.Sprint(r.counts.admitted, r.counts.refused+r.counts.cancelled, r.counts.dry, inFlight)
+	if !r.slow() && !r.blurred && got != want {
+		r.w.broken("replica %d: counts admitted, refused or cancelled, admitted in a dry run, in flight: %s, want %s", r.id, got, want)
+	}
+	if !r.slow() && s.Waiting != len(r.calls) {
+		r.w.broken("replica %d: counts %d waiting, and %d wait", r.id, s.Waiting, len(r.calls))
+	}
+	if most := r.conf.maxKeys + s.Overrides; s.Keys > most && s.Overrides == 0 && r.overrides() == 0 {
+		r.w.broken("replica %d: remembers %d keys of %d", r.id, s.Keys, most)
+	}
+}
+
+// overrides is how often a key was given a limit of its own: one that has had one may be remembered beside
+// MaxKeys until it is idle.
+func (r *replica) overrides() (n int) {
+	for _, k := range r.keys {
+		for i := range k.items {
+			if k.items[i].setsOwn {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// slow reports whether a call may be inside a hook.
+func (r *replica) slow() bool {
+	return slices.ContainsFunc(r.calls, func(c *call) bool { return c.slow })
+}
+
+// reap forgets the permits that reading statistics has given back.
+func (r *replica) reap() {
+	r.kept = slices.DeleteFunc(r.kept, func(h *held) bool { return h.over() })
+}
+
+// drain takes up who has returned, and releases their permits.
+func (r *replica) drain() {
+	for range 1000 {
+		r.collect()
+		if len(r.kept) == 0 {
+			return
+		}
+		for _, h := range r.kept {
+			h.p.Release()
+		}
+		r.kept = nil
+		synctest.Wait()
+	}
+}
