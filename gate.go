@@ -182,7 +182,7 @@ func (g *gate) look(now time.Time, d *demand) verdict {
 // open when all others have room, behind so many events in thousandths.
 func (g *gate) strictly(now time.Time, d *demand, ahead int, worst verdict) verdict {
 	i := g.setting.strict
-	if i < 0 || worst.wait == never {
+	if i < 0 || worst.wait > longWait {
 		return worst
 	}
 	r := &g.setting.rations[i]

@@ -36,6 +36,7 @@ type ruleLevel struct {
 	quota     float64
 	used      float64
 	keeps     bool    // of an event that was not used
+	credit    float64 // of the windows that steps of the clock have opened
 	loose     float64 // what a turn may be early by
 }
 
@@ -51,7 +52,6 @@ type model struct {
 	pool     quotient.Pool
 	awaiting bool
 	step     time.Duration
-	stepped  bool
 	rules    []ruleLevel
 }
 
@@ -102,6 +102,8 @@ func (m *model) take(t *taking) {
 		r := &m.rules[i]
 		if r.rate.Aligned {
 			r.used += n[unitIndex(r.rate.Unit)]
+			extra := min(r.credit, max(0, r.used-r.quota))
+			r.used, r.credit = r.used-extra, r.credit-extra
 		} else {
 			r.tokens -= n[unitIndex(r.rate.Unit)]
 			r.raw = r.tokens
@@ -202,6 +204,9 @@ func (m *model) start(r *ruleLevel, old []ruleLevel) {
 			continue
 		}
 		counted = true
+		if o.rate.Aligned && m.generous && o.credit > 0 {
+			continue // a step may have opened a window in which nothing was used
+		}
 		if o.rate.Aligned {
 			left, used = min(left, o.quota-o.used), used || o.used > 0
 			continue
@@ -235,14 +240,17 @@ func (m *model) start(r *ruleLevel, old []ruleLevel) {
 // keepWindow carries a window over a change: what the limit has gained counts at once, a share that has grown
 // because the pool shrank from the next window on.
 func (r *ruleLevel) keepWindow(o *ruleLevel, m *model) {
-	r.index, r.used, r.quota = o.index, o.used, o.quota
+	r.index, r.used, r.quota, r.credit = o.index, o.used, o.quota, o.credit
 	k := m.windowAt(r)
 	q := r.quotaOf(k, m.phase)
 	if r.rate.Events > o.rate.Events {
 		r.quota += max(0, q-o.quotaOf(k, m.phase))
-	} else {
-		r.quota = min(r.quota, q)
+		return
 	}
+	if m.generous && r.rate.Events < r.n {
+		q = max(q, 1) // it may be one that is kept
+	}
+	r.quota = min(r.quota, q)
 }
 
 // quotaOf is what a replica may do in a window: with an ordinal fractions carry over, so that the fleet's
@@ -306,22 +314,19 @@ func (r *ruleLevel) open(k, phase int64) {
 	}
 }
 
-// stepClock sets the wall clock. A step opens one window at most, which repays no debt.
+// stepClock sets the wall clock. A step opens one window at most: what that allows may be used at any time
+// from then on, since a window that is in use goes on for a while. Another one comes of the phase, which has
+// changed: of the windows that real time has room for one may begin sooner by the limiter's count.
 func (m *model) stepClock(offset time.Duration) {
-	m.step, m.stepped = offset, true
+	m.step = offset
 	for i := range m.rules {
 		r := &m.rules[i]
 		if !r.rate.Aligned {
 			continue
 		}
 		if k := m.windowAt(r); k != r.index {
-			quota := r.quota // the window may go on
-			r.open(k, m.phase)
-			r.quota = max(r.quota, quota)
-			r.used = max(0, r.used-1) // the windows that repay may be others
-			if r.keeps {
-				r.quota = max(r.quota, 1)
-			}
+			r.index, r.quota = k, max(r.quota, r.quotaOf(k, m.phase))
+			r.credit += 2 * math.Ceil(r.rate.Events/r.n)
 		}
 	}
 }
@@ -336,8 +341,8 @@ func (m *model) lacks(n amounts) string {
 			continue
 		}
 		if r.rate.Aligned {
-			fresh := r.used <= 0 || m.stepped && r.used < r.quota // windows are not where they were
-			if r.used+want > r.quota+1e-6 && !(fresh && r.quota > 0 && want > r.quota) {
+			room := r.quota + r.credit
+			if r.used+want > room+1e-6 && !((r.used <= 0 || r.credit > 0) && room > 0 && want > r.quota) {
 				return r.name
 			}
 			continue

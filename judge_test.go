@@ -313,7 +313,7 @@ func (w *world) start(limit quotient.Limit, c config, p quotient.Pool, joins boo
 	if err != nil {
 		w.Fatal(err)
 	}
-	r.l = l
+	r.l, r.judged = l, time.Now()
 	r.learn(limit)
 	w.fleet = append(w.fleet, r)
 	w.tell("replica %d starts: %v, %+v, limit %s", r.id, p, c, describe(limit))

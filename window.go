@@ -204,5 +204,8 @@ func (w *window) reset(now time.Time, old, c *schedule) {
 		w.quota += max(0, q-old.quota(k))
 		return
 	}
+	if c.keeps {
+		q = max(q, 1)
+	}
 	w.quota = min(w.quota, q)
 }
