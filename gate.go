@@ -341,7 +341,7 @@ func (g *gate) idle(now time.Time, u *gate) bool {
 			w, fresh := &g.more.windows[i], &u.more.windows[i]
 			w.roll(now, c)
 			fresh.roll(now, c)
-			if w.used != 0 || w.quota != fresh.quota {
+			if w.index != fresh.index || w.used != fresh.used || w.quota != fresh.quota {
 				return false
 			}
 		} else if g.bucket(i).tokens(now) != u.bucket(i).tokens(now) {

@@ -167,7 +167,8 @@ func TestOverflowQueueIsBounded(t *testing.T) {
 	})
 }
 
-// After a flood the map holds the keys that are limited, not those that were ever seen, and gives memory back.
+// After a flood the map holds the keys that are limited, not those that were ever seen, and gives memory
+// back.
 func TestMemoryFallsBack(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		const flood = 20_000
@@ -268,4 +269,20 @@ func TestEmptyKeyLeavesTheOverflowGate(t *testing.T) {
 	if gateOf(l, "") == nil {
 		t.Error("the key holds nothing through the overflow gate, and is still sent there")
 	}
+}
+
+// A key never seen may have less in a window than one that was: after a change of limit it has the least of
+// the rules before. A key whose window is unused is not idle then.
+func TestUnusedWindowIsNotIdleBesideALesserOne(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		window := func(n float64) Rate { return Rate{Name: "w", Events: n, Per: time.Second, Aligned: true} }
+		l := limiterOf(t, rated(perSecond(1, 1)), MaxKeys(1))
+		setLimit(t, l, rated(perSecond(10, 10), window(22))) // the bucket has one of ten: the window starts with one of 22
+		override(t, l, "k", ptr(Deny()))
+		setLimit(t, l, rated(perSecond(10, 10), window(1)))
+		time.Sleep(5 * time.Second)
+		override(t, l, "k", nil)
+		l.TryAcquire("another")
+		wants(t, l, "k", 1)
+	})
 }
