@@ -277,6 +277,7 @@ func TestUnusedWindowIsNotIdleBesideALesserOne(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		window := func(n float64) Rate { return Rate{Name: "w", Events: n, Per: time.Second, Aligned: true} }
 		l := limiterOf(t, rated(perSecond(1, 1)), MaxKeys(1))
+		setLimit(t, l, rated(perSecond(10, 10)))
 		setLimit(t, l, rated(perSecond(10, 10), window(22))) // the bucket has one of ten: the window starts with one of 22
 		override(t, l, "k", ptr(Deny()))
 		setLimit(t, l, rated(perSecond(10, 10), window(1)))
