@@ -321,9 +321,8 @@ func (r *replica) returned(c *call) {
 		}
 	case errors.Is(c.err, context.Canceled), errors.Is(c.err, context.DeadlineExceeded):
 		r.counts.cancelled++
-		if c.slow { // it may have been admitted, and have come back only in part
-			_, place := r.key(c.key).when(c.at)
-			r.key(c.key).insert(place, item{at: c.at, took: &taking{at: c.at, gross: c.n}})
+		if c.slow { // it may have been admitted, at any instant since, and have come back only in part
+			r.exact = false
 		}
 	default:
 		r.counts.refused++
