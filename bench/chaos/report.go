@@ -100,7 +100,7 @@ func (v verdict) others(b *strings.Builder, r record) {
 
 // late prints how soon all agreed after what, and what it cost.
 func (v verdict) late(b *strings.Builder, r record) {
-	b.WriteString("\n## How soon all agree with the truth\n\nSuperseded: something else changed before all did, or the source broke, and the time began anew. Over: the most that\nleft in a window around a time in which somebody believed in too few, beyond R w + max(B, N); bound 3 allows that much there.\n\n")
+	b.WriteString("\n## How soon all agree with the truth\n\nSuperseded: something else changed before all did, or the source broke, and the time began anew. Over: the most that\nleft in a window around a time in which somebody believed in too few, beyond R w + max(B, N); bound 3 allows that much for\nthis time alone. The window may hold more such times: the bounds above count them all.\n\n")
 	b.WriteString("| what | source | count | superseded | median | worst | allowed | over | bound 3 |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	rows := slices.Clone(v.Rows)
 	slices.SortStableFunc(rows, func(a, b row) int {
