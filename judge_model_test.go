@@ -213,7 +213,7 @@ func (m *model) start(r *ruleLevel, old []ruleLevel) {
 		}
 		full := o.size
 		if m.generous {
-			full -= 2e-6
+			full -= 2e-3 // sizes are counted in thousandths
 		}
 		left, used = min(left, o.tokens+1e-6), used || o.tokens < full
 	}
