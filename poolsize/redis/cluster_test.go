@@ -131,15 +131,16 @@ func (v *vanishing) dial(ctx context.Context, network, addr string) (net.Conn, e
 // failover is a Cluster of three masters, of which one has the fleet f and a replica.
 type failover struct {
 	*vanishing
+	expiry   time.Duration // of each processor, and how long the nodes wait for one another
 	addrs    []string
 	master   *redistest.Server
 	promoted *redis.Client // of the replica
 }
 
-func newFailover(t *testing.T, timeout time.Duration) *failover {
+func newFailover(t *testing.T, expiry time.Duration) *failover {
 	t.Helper()
 	ctx := t.Context()
-	config := []string{"--cluster-node-timeout", fmt.Sprint(timeout.Milliseconds()),
+	config := []string{"--cluster-node-timeout", fmt.Sprint(expiry.Milliseconds()),
 		"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"}
 	nodes, admins := startCluster(t, 3, config...)
 	slot, err := admins[0].ClusterKeySlot(ctx, "{quotient:f}:sizes").Result()
@@ -148,7 +149,7 @@ func newFailover(t *testing.T, timeout time.Duration) *failover {
 	id, err := admins[serves].ClusterMyID(ctx).Result()
 	must(t, err)
 	replica := startNode(t, config...)
-	f := &failover{&vanishing{over: make(chan struct{})}, append(addrs(nodes), replica.Addr()),
+	f := &failover{&vanishing{over: make(chan struct{})}, expiry, append(addrs(nodes), replica.Addr()),
 		nodes[serves], clientOf(t, replica, nil)}
 	t.Cleanup(func() { close(f.over) })
 	meet(t, admins[0], f.promoted, replica)
@@ -179,7 +180,9 @@ func (f *failover) join(t *testing.T, id string) *watched {
 	o := &redis.ClusterOptions{Addrs: f.addrs, Dialer: f.dial, ContextTimeoutEnabled: true}
 	c := redis.NewClusterClient(o)
 	t.Cleanup(func() { must(t, c.Close()) })
-	return watch(t, source(c, id))
+	s := source(c, id)
+	s.Expiry = f.expiry
+	return watch(t, s)
 }
 
 // Failure mode 20: a master of a Cluster dies, or its host vanishes. All processors find its replica soon
@@ -193,9 +196,12 @@ func TestClusterFailover(t *testing.T) {
 		t.Run(fmt.Sprint("vanishes ", vanishes), func(t *testing.T) {
 			t.Parallel()
 			const olds = 6
-			soon := 6 * time.Second
+			expiry, soon := expiry, 6*time.Second
 			if vanishes {
-				soon = 15 * time.Second // a new client may first wait 5 s, whatever its context says
+				// Each try to reach the vanished host takes a command's time, and the client chooses by chance whom it
+				// asks for the others: a processor needs several tries within an expiry.
+				expiry = 8 * time.Second
+				soon = 20 * time.Second // a new client may first wait 5 s, whatever its context says
 			}
 			f := newFailover(t, expiry)
 			var all []*watched
