@@ -380,7 +380,7 @@ func TestServeReportsWhetherThereIsMore(t *testing.T) {
 			return s.serve(g, s.now)
 		}
 		if more() {
-			t.Error("there is more to do where nobody waits")
+			t.Error("there is more to do in an empty queue")
 		}
 		var calls []*call
 		for range wakeBatch + 1 {

@@ -138,7 +138,7 @@ func TestBrokenContextLosesNothing(t *testing.T) {
 	})
 }
 
-// The deadline is asked for under the lock, of who waits for a turn that is known.
+// The deadline is asked for under the lock when the turn of an ask is known.
 func TestBrokenDeadlineLosesNothing(t *testing.T) {
 	for how, fail := range contextFailures {
 		row(t, how, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestBrokenDeadlineLosesNothing(t *testing.T) {
 	}
 }
 
-// Who is admitted before its context fails gives back all it took.
+// An ask that is admitted before its context fails gives back all it took.
 func TestBrokenContextAfterTheGrant(t *testing.T) {
 	for how, fail := range contextFailures {
 		row(t, how, func(t *testing.T) {

@@ -19,60 +19,39 @@ func lateBy(t *testing.T, l *Limiter, key string, turn, late time.Duration) {
 	s.fire(g)
 }
 
-// TestDueOfEachWaiterOfALateTimer: one token comes every 10 ms, the timer is 40 ms late, and five waiters are served at once. Each
-// could have gone at its own token: the first is 40 ms late, the next 30, and so on.
+// TestDueOfEachWaiterOfALateTimer: one token comes every 10 ms, the timer is 40 ms late, and five waiters are
+// served at once. Each could have gone at its own token: the first is 40 ms late, the next 30, and so on. A
+// slow rate that has room for longer than any Duration beside it changes nothing.
 func TestDueOfEachWaiterOfALateTimer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var over []time.Duration
-		got := make(chan time.Duration, 10)
-		l, err := New(Limit{Rates: []Rate{{Name: "x", Events: 1, Per: 10 * time.Millisecond, Burst: 10}}},
-			OnAdmit(func(_ string, _, overhead time.Duration) { got <- overhead }))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := l.Acquire(t.Context(), "k", Weight(10)); err != nil {
-			t.Fatal(err)
-		}
-		<-got
-		for range 5 {
-			go func() { _, _ = l.Acquire(t.Context(), "k") }()
-			synctest.Wait()
-		}
-		lateBy(t, l, "k", 10*time.Millisecond, 40*time.Millisecond)
-		var sum time.Duration
-		for range 5 {
-			d := <-got
-			over = append(over, d)
-			sum += d
-		}
-		if sum != 100*time.Millisecond {
-			t.Errorf("overheads %v, together %v; want 40+30+20+10+0 = 100ms", over, sum)
-		}
-	})
-}
-
-// A slow rate that has room for longer than any Duration says nothing about when a waiter could have gone.
-func TestDueBesideASlowRate(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		got := make(chan time.Duration, 10)
-		slow := Rate{Name: "slow", Events: 1, Per: 200 * year, Burst: 1000}
-		l := limiterOf(t, rated(Rate{Name: "x", Events: 1, Per: 10 * time.Millisecond, Burst: 10}, slow),
-			OnAdmit(func(_ string, _, overhead time.Duration) { got <- overhead }))
-		took(t, l, "k", Weight(10))
-		<-got
-		for range 5 {
-			go func() { _, _ = l.Acquire(t.Context(), "k") }()
-			synctest.Wait()
-		}
-		lateBy(t, l, "k", 10*time.Millisecond, 40*time.Millisecond)
-		var sum time.Duration
-		for range 5 {
-			sum += <-got
-		}
-		if sum != 100*time.Millisecond {
-			t.Errorf("overheads of %v together; want 40+30+20+10+0 = 100ms", sum)
-		}
-	})
+	fast := Rate{Name: "x", Events: 1, Per: 10 * time.Millisecond, Burst: 10}
+	for name, limit := range map[string]Limit{
+		"alone":               rated(fast),
+		"beside one too slow": rated(fast, Rate{Name: "slow", Events: 1, Per: 200 * year, Burst: 1000}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(t *testing.T) {
+				got := make(chan time.Duration, 10)
+				l := limiterOf(t, limit, OnAdmit(func(_ string, _, overhead time.Duration) { got <- overhead }))
+				took(t, l, "k", Weight(10))
+				<-got
+				for range 5 {
+					go func() { _, _ = l.Acquire(t.Context(), "k") }()
+					synctest.Wait()
+				}
+				lateBy(t, l, "k", 10*time.Millisecond, 40*time.Millisecond)
+				var over []time.Duration
+				var sum time.Duration
+				for range 5 {
+					d := <-got
+					over = append(over, d)
+					sum += d
+				}
+				if sum != 100*time.Millisecond {
+					t.Errorf("overheads %v, together %v; want 40+30+20+10+0 = 100ms", over, sum)
+				}
+			})
+		})
+	}
 }
 
 // TestDueIsNotBeforeTheArrival: the head's timer is late, somebody arrives after the head's turn, the head leaves, and the newcomer is

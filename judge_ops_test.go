@@ -172,7 +172,7 @@ func (w *world) allow(r *replica) {
 	switch {
 	case !ok && p == nil:
 		r.counts.refused++
-		r.refused(key, amounts{1}, 0, &quotient.LimitedError{Reason: quotient.ReasonRate})
+		r.refused(key, amounts{1}, &quotient.LimitedError{Reason: quotient.ReasonRate})
 	case r.dry && quotient.CountsOf(r.l).Dry > dry:
 		r.counts.admitted++
 		r.counts.dry++
@@ -208,7 +208,7 @@ func (w *world) tryFor(r *replica, key string, asks []quotient.Ask, n amounts, c
 		r.keep(r.admitted(key, n, p, time.Now(), false, false))
 	default:
 		r.counts.refused++
-		r.refused(key, n, class, d.Err(key))
+		r.refused(key, n, d.Err(key))
 	}
 	return d
 }
@@ -227,7 +227,7 @@ func (w *world) upTo(r *replica) {
 	w.tell("replica %d %s: TryAcquireUpTo %d: %d", r.id, key, most, n)
 	if n == 0 {
 		r.counts.refused++
-		r.refused(key, amounts{1}, 0, &quotient.LimitedError{Reason: quotient.ReasonRate})
+		r.refused(key, amounts{1}, &quotient.LimitedError{Reason: quotient.ReasonRate})
 		return
 	}
 	r.keep(r.admitted(key, amounts{float64(n)}, p, time.Now(), false, false))

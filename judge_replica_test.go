@@ -317,7 +317,7 @@ func (r *replica) returned(c *call) {
 		}
 	case errors.Is(c.err, quotient.ErrLimited):
 		if r.counts.refused++; c.at.Equal(time.Now()) {
-			r.refused(c.key, c.n, c.class, c.err)
+			r.refused(c.key, c.n, c.err)
 		}
 	case errors.Is(c.err, context.Canceled), errors.Is(c.err, context.DeadlineExceeded):
 		r.counts.cancelled++
@@ -423,7 +423,7 @@ func (h *held) overAt(at time.Time) bool { return !h.ends.IsZero() && !h.ends.Af
 
 // refused judges a refusal that was told, and one that makes a caller wait: with nobody before it there must
 // be something that has no room, also if nothing had ever come back.
-func (r *replica) refused(key string, n amounts, class quotient.Priority, err error) {
+func (r *replica) refused(key string, n amounts, err error) {
 	var limited *quotient.LimitedError
 	if !errors.As(err, &limited) {
 		return
@@ -605,7 +605,7 @@ func (r *replica) reap() {
 	r.kept = slices.DeleteFunc(r.kept, func(h *held) bool { return h.over() })
 }
 
-// drain takes up who has returned, and releases their permits.
+// drain takes up the calls that have returned, and releases their permits.
 func (r *replica) drain() {
 	for range 1000 {
 		r.collect()

@@ -100,7 +100,7 @@ func (l *Limiter) roomFor(key string) bool {
 	return s.get(key) != nil || l.keys.Load() < int64(l.maxKeys+mostOverrides(l.maxKeys)) || s.hasRoomBeyond(now)
 }
 
-// overflows tells whether the key waits, or holds permits, through the gate of keys without room. With
+// overflows reports whether the key waits, or holds permits, through the gate of keys without room. With
 // another one it would have its limit twice.
 func (l *Limiter) overflows(key string) bool {
 	s := l.shard(key)

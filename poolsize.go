@@ -145,7 +145,7 @@ func (l *Limiter) Follow(ctx context.Context, src Source) error {
 	return err
 }
 
-// fallsBack tells whether there is something to fall back to when hints have grown old: a configured pool, or
+// fallsBack reports whether there is something to fall back to when hints have grown old: a configured pool, or
 // a law that does without one. The default of one replica is neither, and would be the whole limit.
 func (o *options) fallsBack() bool { return o.sized || o.learns && o.ceiling == CeilingLimit }
 

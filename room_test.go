@@ -103,7 +103,7 @@ func TestLooksAtKeysThatHaveMissedSettings(t *testing.T) {
 	})
 }
 
-// Who finds all keys busy, and no idle one for a whole round, saves no looks for another until there is one.
+// An ask that finds all keys busy, and no idle one for a whole round, saves no looks until there is one.
 func TestLooksAreNotSavedInVain(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		const keys = 500

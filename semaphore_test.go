@@ -304,7 +304,7 @@ func TestSemaphoreServesManyAtOnce(t *testing.T) {
 func TestSemaphoreServesUntilNobodyFits(t *testing.T) {
 	s := new(Semaphore)
 	if s.serve() {
-		t.Error("there is more to do where nobody waits")
+		t.Error("there is more to do in an empty queue")
 	}
 	for range wakeBatch + 1 {
 		s.waiters.push(newWaiter(demand{weight: 1}))

@@ -32,7 +32,7 @@ type places struct {
 	taken   map[net.Conn]*visitor // but for those that are being closed for others
 	known   int                   // of taken
 	open    int                   // connections that have not ended
-	changed chan struct{}         // has room for one: something has, for who waits in Accept
+	changed chan struct{}         // has room for one: something has changed, for Accept
 }
 
 // visitor is one connection.

@@ -67,7 +67,7 @@ func removeOwn(path string, own fs.FileInfo) error {
 	return os.Remove(path)
 }
 
-// removeDead removes a socket at which nobody listens any more. Anything else stays, and then listening fails.
+// removeDead removes a socket without a listener. Anything else stays, and then listening fails.
 func removeDead(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

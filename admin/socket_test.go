@@ -62,7 +62,7 @@ func say(t *testing.T, racers []racer, line string) (answers []string) {
 	return answers
 }
 
-// dieAt leaves a socket behind at which nobody listens.
+// dieAt leaves a socket without a listener behind.
 func dieAt(t *testing.T, path string) {
 	t.Helper()
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path})
@@ -78,7 +78,7 @@ func reachable(t *testing.T, path string) {
 	t.Helper()
 	conn, err := net.Dial("unix", path)
 	if err != nil {
-		t.Errorf("nobody is reached: %v", err)
+		t.Errorf("no listener is reached: %v", err)
 		return
 	}
 	_ = conn.Close()

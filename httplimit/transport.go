@@ -115,7 +115,7 @@ func (t *Transport) admit(req *http.Request) (permit quotient.Permit, err error)
 	admitted := false
 	defer func() {
 		if !admitted && req.Body != nil { // a refusal, or a panic of Key or Priority
-			_ = req.Body.Close() // the refusal is what the caller must hear of
+			_ = req.Body.Close() // the caller gets the refusal
 		}
 	}()
 	if err := t.check(); err != nil {

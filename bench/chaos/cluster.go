@@ -81,7 +81,7 @@ func (c *cluster) start(i int) (err error) {
 	return err
 }
 
-// freePort is a port that nobody listens on now.
+// freePort is a port without a listener.
 func freePort() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -46,8 +46,8 @@ func (r *replica) load(ctx context.Context, p *path) {
 	}
 }
 
-// poll asks again and again, and sends a request whenever the limiter lets it, until ctx ends. Who waits
-// sleeps until the instant that the limiter has worked out; who polls sees each window.
+// poll asks again and again, and sends a request whenever the limiter lets it, until ctx ends. A
+// waiter sleeps until the instant that the limiter has worked out; a poller sees each window.
 func (r *replica) poll(ctx context.Context, p *path) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
