@@ -2,8 +2,10 @@ package quotient
 
 import (
 	"context"
+	"errors"
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quotient-go/quotient/policy"
@@ -336,4 +338,131 @@ func TestReportUnderFixed(t *testing.T) {
 	inFlight(t, l, 1)
 	p.Done(throttled)
 	inFlight(t, l, 0)
+}
+
+// A learned rate that is forgotten after 10 minutes must wake the head.
+func TestForgetWakesTheHead(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(Rate{Name: "r", Events: 1, Per: time.Minute, Burst: 20}), Policy(policy.AIMD{Decrease: 0.02}, CeilingShare))
+		p := took(t, l, "k")
+		time.Sleep(time.Second)
+		p.Done(policy.Feedback{Outcome: policy.Throttled}) // one in 50 min from now on
+		learned := func() (x float64) {
+			for _, ks := range l.Keys() {
+				x = ks.Rate
+			}
+			return x
+		}
+		w := asking(t, l, "k")
+		time.Sleep(12 * time.Minute)
+		if !w.ended() {
+			t.Errorf("still queued 12 min after the last feedback; it was forgotten after 10, and the rate is one a minute again: %v/s", learned())
+			for d := range 60 {
+				if time.Sleep(time.Minute); w.ended() {
+					t.Logf("admitted only %d min later", d+1)
+					break
+				}
+			}
+		}
+		w.cancel()
+		synctest.Wait()
+	})
+}
+
+// A law that panics must not keep the shard's lock.
+type panicky struct{}
+
+func (panicky) Next(s policy.Sample, b policy.Bounds) policy.Pace {
+	if s.Outcome == policy.Throttled {
+		panic("law")
+	}
+	return policy.Pace{Rate: 1}
+}
+
+type panickyPolicy struct{}
+
+func (panickyPolicy) New(uint64) policy.Law { return panicky{} }
+
+func TestPanickingLaw(t *testing.T) {
+	l := limiterOf(t, rated(PerSecond(10)), Policy(panickyPolicy{}, CeilingShare))
+	p := took(t, l, "k")
+	func() {
+		defer func() { _ = recover() }()
+		p.Report(policy.Feedback{Outcome: policy.Throttled})
+	}()
+	if !l.shard("k").mu.TryLock() {
+		t.Fatal("the shard's lock is still held: every later ask of the shard hangs")
+	}
+	l.shard("k").mu.Unlock()
+}
+
+// fragile is a law that cannot bear a change of its bounds.
+type fragile struct{ begun bool }
+
+func (fragile) New(uint64) policy.Law { return new(fragile) }
+
+func (f *fragile) Next(s policy.Sample, _ policy.Bounds) policy.Pace {
+	if f.begun && s.Outcome == policy.Unknown {
+		panic("a change")
+	}
+	f.begun = true
+	return policy.Pace{Rate: 1}
+}
+
+// A law that panics at a change of the pool is dropped: who asks next has nothing to do with it.
+func TestLawThatPanicsAtAChange(t *testing.T) {
+	for name, ask := range map[string]func(*Limiter){
+		"Allow":          func(l *Limiter) { l.Allow("k") },
+		"TryAcquire":     func(l *Limiter) { l.TryAcquire("k") },
+		"TryAcquireUpTo": func(l *Limiter) { l.TryAcquireUpTo("k", 1) },
+		"Acquire":        func(l *Limiter) { _, _ = l.Acquire(context.Background(), "k") },
+		"Check":          func(l *Limiter) { l.Check("k") },
+	} {
+		row(t, name, func(t *testing.T) {
+			l := limiterOf(t, rated(perSecond(10, 20)), Policy(fragile{}, CeilingShare))
+			took(t, l, "k").Done(success)
+			setReplicas(t, l, 2)
+			ask(l)
+			paces(t, l, "k", 1) // where a new law starts
+			if pc := &gateOf(l, "k").more.learned.pacers[0]; pc.law != nil {
+				t.Error("the law is still there")
+			}
+		})
+	}
+}
+
+// A law that panics at a refusal takes no slot with it.
+func TestLawThatPanicsAtDone(t *testing.T) {
+	l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{PerSecond(10)}}, Policy(panickyPolicy{}, CeilingShare))
+	p := took(t, l, "k")
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic is not handed on")
+			}
+		}()
+		p.Done(throttled)
+	}()
+	if n := l.Stats().InFlight; n != 0 {
+		t.Errorf("in flight %d after Done", n)
+	}
+}
+
+// A policy that has no law for a while loses nobody's process.
+func TestPolicyWithoutLawAtAChange(t *testing.T) {
+	l := limiterOf(t, rated(perSecond(20, 40)), Policy(fickle{new(int)}, CeilingShare))
+	setReplicas(t, l, 2)
+	if !l.Allow("k") {
+		t.Error("refused")
+	}
+}
+
+func TestPolicyIsValidated(t *testing.T) {
+	bad := errors.New("hourly.bad: true")
+	_, err := New(Limit{}, Policy(hourly{bad: bad}, CeilingShare))
+	if !errors.Is(err, bad) {
+		t.Errorf("got %v", err)
+	}
+	_, err = New(Limit{}, Policy(policy.Ramp{Start: 2}, CeilingShare))
+	says(t, err, "quotient: Policy", "Ramp.Start", "2")
 }

@@ -267,3 +267,13 @@ func TestNoBucketIsSmallerThanOneEvent(t *testing.T) {
 		wants(t, l, "k", 1)
 	})
 }
+
+func TestPacedRatesSaveNothingUp(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(Every(time.Second)))
+		for range 5 {
+			time.Sleep(time.Hour)
+			wants(t, l, "k", 1)
+		}
+	})
+}

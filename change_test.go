@@ -262,6 +262,43 @@ func TestLimitChangesUnderPermits(t *testing.T) {
 	}
 }
 
+// A SetLimit that changes nothing must not open the share that a smaller pool brings.
+func TestSameLimitIsNoRaise(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		limit := rated(Rate{Name: "m", Events: 10, Per: time.Minute, Aligned: true})
+		a := limiterOf(t, limit, StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
+		b := limiterOf(t, limit, StartPool(Pool{Replicas: 2, Ordinal: 2, Fixed: true}))
+		wants(t, a, "k", 5)
+		wants(t, b, "k", 5) // b leaves
+		if err := a.SetPool(Pool{Replicas: 1, Ordinal: 1, Fixed: true}); err != nil {
+			t.Fatal(err)
+		}
+		wants(t, a, "k", 0)
+		setLimit(t, a, limit)
+		wants(t, a, "k", 0)
+	})
+}
+
+// The same for a joiner's first window.
+func TestSameLimitDoesNotOpenAJoiner(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		limit := rated(Rate{Name: "m", Events: 10, Per: time.Minute, Aligned: true})
+		a := limiterOf(t, limit, JoinPool(Pool{Replicas: 2}))
+		wants(t, a, "k", 0)
+		setLimit(t, a, limit)
+		wants(t, a, "k", 0)
+	})
+}
+
+// JoinPool with a limit that comes later.
+func TestJoinerWithLateLimit(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Deny(), JoinPool(Pool{Replicas: 2}))
+		setLimit(t, l, rated(perSecond(10, 10)))
+		wants(t, l, "k", 0)
+	})
+}
+
 // A key that is touched after many changes is exactly where one is that followed each.
 func TestLazyEqualsEager(t *testing.T) {
 	limits := []Limit{

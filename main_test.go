@@ -84,6 +84,23 @@ func refusedFor(t *testing.T, l *Limiter, reason Reason, key string, asks ...Ask
 	return d
 }
 
+// upTo takes as much of n as there is, and fails the test when it is not want.
+func upTo(t *testing.T, l *Limiter, key string, n, want int) Permit {
+	t.Helper()
+	p, got := l.TryAcquireUpTo(key, n)
+	if got != want {
+		t.Errorf("of %d there were %d, want %d", n, got, want)
+	}
+	return p
+}
+
+func correct(t *testing.T, p Permit, used int) {
+	t.Helper()
+	if err := p.Correct("", used); err != nil {
+		t.Errorf("Correct: %v", err)
+	}
+}
+
 // setLimit changes the limit of a limiter; it must be valid.
 func setLimit(t *testing.T, l *Limiter, limit Limit) {
 	t.Helper()

@@ -1,9 +1,7 @@
 package quotient
 
 import (
-	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quotient-go/quotient/policy"
@@ -265,133 +263,56 @@ func TestOverridesWhileInUse(t *testing.T) {
 	}
 }
 
-func TestDryRun(t *testing.T) {
+// A key that holds its slots, or waits, through the overflow gate would have its limit twice with a gate of its own: it can be denied, and goes
+// back to the overflow gate after that.
+func TestOverrideOfAKeyInTheOverflowGate(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 1), tokensPerMinute(60, 60)}, InFlight: 1}, DryRun())
+		l := limiterOf(t, Limit{InFlight: 2}, MaxKeys(1))
+		took(t, l, "busy")
 		p := took(t, l, "k")
-		for range 3 {
-			q := asking(t, l, "k", Cost("tokens", 9))
-			q.admittedAfter(t, 0)
-			if err := q.permit.Correct("tokens", 5); err != nil {
-				t.Error(err)
-			}
-			q.permit.Release()
-			took(t, l, "k")
-			if !l.Allow("k") {
-				t.Error("stopped")
-			}
-			if _, n := l.TryAcquireUpTo("k", 7); n != 7 {
-				t.Errorf("%d of 7", n)
-			}
-		}
-		inFlight(t, l, 1)
-		p.Release()
-		setLimit(t, l, Deny())
 		took(t, l, "k")
-		asking(t, l, "k").admittedAfter(t, 0)
-		refusedFor(t, l, ReasonAsk, "k", Weight(-1))
-		s := l.Stats()
-		if !s.DryRun || !l.DryRun() || s.DryRunAdmitted[ReasonInFlight] != 12 || s.DryRunAdmitted[ReasonDenied] != 2 {
-			t.Errorf("%+v", s)
-		}
-		if len(s.Refused) != 1 || s.Admitted != 15 {
-			t.Errorf("%d admitted, %v refused", s.Admitted, s.Refused)
-		}
-		l.SetDryRun(false)
+		waiter := asking(t, l, "k")
+		says(t, l.Override("k", ptr(Limit{InFlight: 2})), "Override", `"k"`, "only be denied")
+		override(t, l, "k", ptr(Deny()))
 		refusedFor(t, l, ReasonDenied, "k")
+		says(t, l.Override("k", ptr(Limit{InFlight: 2})), "only be denied")
+		override(t, l, "k", nil)
+		if s := l.Stats(); s.Keys != 1 || s.Overrides != 0 {
+			t.Errorf("%d keys, %d overrides", s.Keys, s.Overrides)
+		}
+		refusedFor(t, l, ReasonKeys, "k")
+		p.Release()
+		waiter.refusedAfter(t, 0, ReasonDenied)
 	})
 }
 
-func TestDryRunLetsWaitersGo(t *testing.T) {
+// A key with a limit of its own is remembered beside MaxKeys.
+func TestOverriddenKeysStandBesideMaxKeys(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 1)}, InFlight: 5})
-		took(t, l, "k")
-		var calls []*call
-		for range 200 {
-			calls = append(calls, asking(t, l, "k"))
+		l := limiterOf(t, Limit{InFlight: 1}, MaxKeys(4))
+		override(t, l, "own1", ptr(Deny()))
+		override(t, l, "own2", ptr(Deny()))
+		for i := range 4 {
+			l.TryAcquire(key(i))
 		}
-		l.SetDryRun(true)
-		synctest.Wait()
-		for _, c := range calls {
-			c.admittedAfter(t, 0)
-			c.permit.Release()
-		}
-		inFlight(t, l, 1)
-		if n := l.Stats().DryRunAdmitted[ReasonRate]; n != 200 {
-			t.Errorf("%d were let go", n)
-		}
-		l.SetDryRun(false)
-		time.Sleep(time.Second)
-		wants(t, l, "k", 1)
-	})
-}
-
-func TestDryRunWhilePoolIsAwaited(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 1)), AwaitPool(), HintMaxAge(time.Minute), StartPool(Pool{Replicas: 2}))
-		refusedFor(t, l, ReasonPool, "k")
-		l.SetDryRun(true)
-		took(t, l, "k")
-		if n := l.Stats().DryRunAdmitted[ReasonPool]; n != 1 {
-			t.Error(n)
+		if s := l.Stats(); s.Overflowed != 0 || s.Admitted != 4 {
+			t.Errorf("%d of 4 keys admitted, %d asks overflowed (MaxKeys 4, %d keys)", s.Admitted, s.Overflowed, s.Keys)
 		}
 	})
 }
 
-func TestTop(t *testing.T) {
+// After an override was set and taken off, the era is the old one again: Correct gives back what had been refilled.
+func TestSetAndTakenOffOverrideIsAnotherLimit(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 10)}, InFlight: 10})
-		for i := range 9 {
-			for range i {
-				took(t, l, key(i)).Release()
-			}
+		l := limiterOf(t, rated(perSecond(1, 100)))
+		p, n := l.TryAcquireUpTo("k", 100)
+		override(t, l, "k", ptr(rated(perSecond(1e6, 100))))
+		time.Sleep(time.Millisecond)
+		override(t, l, "k", nil)
+		wants(t, l, "k", 100) // refilled by the override
+		if err := p.Correct("", 0); err != nil || n != 100 {
+			t.Fatal(err)
 		}
-		took(t, l, "slots", Weight(10))
-		waiter := asking(t, l, "slots")
-		top := l.Top(3)
-		got := fmt.Sprint(len(top))
-		for _, u := range top {
-			got += fmt.Sprintf(" %s %.1f %d", u.Key, u.Used, u.Waiting)
-		}
-		if want := "3 slots 1.0 1 key-8 0.8 0 key-7 0.7 0"; got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-		if n := len(l.Top(100)); n != 9 {
-			t.Errorf("%d keys", n) // key-0 was never asked for
-		}
-		if l.Top(0) != nil || l.Top(-1) != nil {
-			t.Error("none is not none")
-		}
-		l.SetDryRun(true)
-		waiter.admittedAfter(t, 0)
-	})
-}
-
-func TestAppendQuotas(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(10, 20), {Name: "w", Events: 60, Per: time.Minute, Aligned: true}}, InFlight: 4}, StartPool(Pool{Replicas: 2}))
-		time.Sleep(15 * time.Second)
-		took(t, l, "k")
-		l.Allow("k")
-		want := []Quota{
-			{"second", "", 10, time.Second, 8, 400 * time.Millisecond},
-			{"w", "", 60, time.Minute, 28, 45 * time.Second},
-			{"in-flight", "", 4, 0, 1, 0},
-		}
-		got := l.AppendQuotas(nil, "k")
-		if fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("%v, want %v", got, want)
-		}
-		if got := l.AppendQuotas(nil, "new"); got[0].Left != 10 || got[1].Left != 30 || got[2].Left != 2 {
-			t.Errorf("%v", got)
-		}
-		buf := make([]Quota, 0, 4)
-		if n := testing.AllocsPerRun(10, func() { l.AppendQuotas(buf, "k") }); n != 0 {
-			t.Errorf("%v allocations", n)
-		}
-		setLimit(t, l, Deny())
-		if got := l.AppendQuotas(nil, "k"); got != nil {
-			t.Errorf("%v under Deny", got)
-		}
+		wants(t, l, "k", 0) // "nothing that was taken under another limit or pool", "cannot have come back by itself since"
 	})
 }

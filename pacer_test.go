@@ -264,3 +264,103 @@ func TestKeyFromAGatedOverflow(t *testing.T) {
 		}
 	})
 }
+
+// What a request has cost less is set against a debt of the law's bucket, and brings no burst: the bucket has filled by
+// itself meanwhile, or was shut.
+func TestRefundsOfALaw(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: time.Second, Burst: 1_000_000}),
+			Policy(&spyLaw{next: 100, start: 100}, CeilingLimit), StartPool(Pool{Replicas: 1}))
+		took(t, l, "k", Cost("tokens", 1)).Done(success)
+		time.Sleep(time.Second)
+		var permits []Permit
+		for range 200 {
+			permits = append(permits, took(t, l, "k", Cost("tokens", 10)))
+			time.Sleep(200 * time.Millisecond)
+		}
+		n := 0
+		for _, p := range permits {
+			if err := p.Correct("tokens", 0); err != nil {
+				t.Fatal(err)
+			}
+			if _, d := l.TryAcquire("k", Cost("tokens", 10)); d.OK {
+				n += 10
+			}
+		}
+		if n > 10 {
+			t.Errorf("%d tokens at one instant from a bucket of 10", n)
+		}
+	})
+}
+
+func TestRefundAfterAGate(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l, p := governing(t, StartPool(Pool{Replicas: 1}))
+		out := took(t, l, "k", Cost("tokens", 900))
+		p.shut(t, l, tokens, 5000, 5*time.Second)
+		time.Sleep(5 * time.Second)
+		if err := out.Correct("tokens", 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, d := l.TryAcquire("k", Cost("tokens", 500)); d.OK {
+			t.Error("500 tokens at the end of a gate, at which there is one")
+		}
+	})
+}
+
+// A permit that is corrected after all that was learned has been forgotten leaves no debt.
+func TestGiveBackAfterForgetting(t *testing.T) {
+	for _, unit := range []string{"", "tokens"} {
+		row(t, "unit "+unit, func(t *testing.T) {
+			l := limiterOf(t, Limit{Rates: []Rate{{Name: "r", Unit: unit, Events: 1000, Per: time.Second, Burst: 1000}}, InFlight: 1000},
+				Policy(policy.Ramp{Start: .01, Over: 10 * time.Second}, CeilingShare))
+			for range 20 { // to the top of the ramp
+				took(t, l, "k", Cost(unit, 1)).Release()
+				time.Sleep(time.Second)
+			}
+			p := took(t, l, "k", Cost(unit, 1))
+			time.Sleep(time.Hour) // a long job
+			must(t, p.Correct(unit, 0))
+			p.Release()
+			if _, d := l.TryAcquire("k", Cost(unit, 1)); !d.OK {
+				t.Errorf("refused: %+v", d)
+			}
+		})
+	}
+}
+
+// relents is a law whose pace falls to a fifth, or waits for a time, when it is refused.
+type relents struct{ wait time.Duration }
+
+func (p relents) New(uint64) policy.Law { return p }
+func (p relents) Next(s policy.Sample, _ policy.Bounds) policy.Pace {
+	pace := policy.Pace{Rate: 100, Saved: time.Second}
+	switch {
+	case s.Outcome != policy.Throttled:
+	case p.wait > 0:
+		pace.NotBefore = s.Now + p.wait
+	default:
+		pace.Rate = 20
+	}
+	return pace
+}
+
+// What was taken before a law stopped its key, or slowed it down, does not come back as a burst after that.
+func TestGiveBackAfterRefusals(t *testing.T) {
+	for name, c := range map[string]struct {
+		law  relents
+		left int
+	}{"a pace that falls": {relents{}, 20}, "a pause": {relents{300 * time.Millisecond}, 1}} {
+		row(t, name, func(t *testing.T) {
+			l := limiterOf(t, Limit{Rates: []Rate{{Events: 100, Per: time.Second, Burst: 100}}}, Policy(c.law, CeilingShare))
+			p := upTo(t, l, "k", 50, 50)
+			time.Sleep(time.Second) // they have come back by themselves
+			q := upTo(t, l, "k", 1, 1)
+			q.Done(policy.Feedback{Outcome: policy.Throttled})
+			time.Sleep(c.law.wait)
+			upTo(t, l, "k", 100, c.left)
+			correct(t, p, 0)
+			upTo(t, l, "k", 100, 0)
+		})
+	}
+}

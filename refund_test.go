@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -214,5 +215,166 @@ func TestCancelledUnderAnotherLimit(t *testing.T) {
 				t.Error("no waiter was given up")
 			}
 		})
+	}
+}
+
+func TestCorrect(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		estimate  int
+		corrected []int
+		left      float64 // of 100
+	}{
+		{"less is given back", 60, []int{20}, 80},
+		{"nothing was used", 60, []int{0}, 100},
+		{"more is taken", 60, []int{90}, 10},
+		{"more than there is is owed", 60, []int{250}, -150},
+		{"as estimated", 60, []int{60}, 40},
+		{"each time the whole cost", 60, []int{90, 10, 70}, 30},
+		{"a debt is taken back", 60, []int{1000, 60}, 40},
+	} {
+		row(t, c.name, func(t *testing.T) {
+			l := limiterOf(t, rated(tokensPerMinute(60, 100)))
+			p := took(t, l, "k", Cost("tokens", c.estimate))
+			for _, used := range c.corrected {
+				if err := p.Correct("tokens", used); err != nil {
+					t.Error(err)
+				}
+			}
+			has(t, l, "k", c.left)
+			p.Release()
+			has(t, l, "k", c.left)
+		})
+	}
+}
+
+// A refund never leaves a key better off than one that has never asked, or forgetting it would show.
+func TestRefundAfterTheSizeWasLowered(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(tokensPerMinute(60, 10)))
+		p := took(t, l, "k", Cost("tokens", 4))
+		setReplicas(t, l, 5)
+		setReplicas(t, l, 1)
+		if err := p.Correct("tokens", 0); err != nil {
+			t.Fatal(err)
+		}
+		has(t, l, "k", 2)
+	})
+}
+
+func TestCorrectRefuses(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(tokensPerMinute(60, 100)))
+		p := took(t, l, "k", Cost("tokens", 60))
+		says(t, p.Correct("tokens", -1), "Correct", `"tokens"`, "-1")
+		says(t, p.Correct("tokens", maxAsk+1), "Correct", "1099511627777")
+		says(t, p.Correct("bytes", 1), "Correct", `"bytes"`)
+		says(t, p.Correct("", 2), "Correct", "2 is above the 1 requests")
+		has(t, l, "k", 40)
+		p.Release()
+		says(t, p.Correct("tokens", 1), "Correct", "released")
+		has(t, l, "k", 40)
+	})
+}
+
+// What is owed is repaid before the next admission, and what is given back lets waiters in.
+func TestCorrectMovesWaiters(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(tokensPerMinute(60, 100)))
+		p := took(t, l, "k", Cost("tokens", 100))
+		c := asking(t, l, "k", Cost("tokens", 10))
+		if err := p.Correct("tokens", 150); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(59 * time.Second)
+		c.waits(t)
+		if err := p.Correct("tokens", 149); err != nil {
+			t.Error(err)
+		}
+		c.admittedAfter(t, 59*time.Second)
+	})
+}
+
+// An estimate of nothing is an estimate, too.
+func TestCorrectOfACostOfNothing(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(tokensPerMinute(60, 100)))
+		if err := took(t, l, "k", Cost("tokens", 0)).Correct("tokens", 30); err != nil {
+			t.Error(err)
+		}
+		has(t, l, "k", 70)
+	})
+}
+
+// Correct gives tokens back to a bucket that has refilled since.
+func TestCorrectAfterRefill(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(Rate{Name: "tokens", Unit: "tokens", Events: 10, Per: time.Second, Burst: 1000}))
+		var held []Permit
+		for range 10 {
+			held = append(held, took(t, l, "k", Cost("tokens", 1000)))
+			time.Sleep(100 * time.Second) // full again
+		}
+		// at one instant:
+		admitted := 0
+		for i := 0; ; i++ {
+			for {
+				if _, d := l.TryAcquire("k", Cost("tokens", 1000)); !d.OK {
+					break
+				}
+				admitted += 1000
+			}
+			if i == len(held) {
+				break
+			}
+			if err := held[i].Correct("tokens", 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if admitted > 1000 {
+			t.Errorf("%d tokens admitted at one instant, burst 1000", admitted)
+		}
+	})
+}
+
+// Correct gives back what a rate never took.
+func TestCorrectToAnotherRate(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		r := Rate{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Hour, Burst: 1000}
+		l := limiterOf(t, rated(r))
+		setLimit(t, l, Limit{})
+		p := took(t, l, "k", Cost("tokens", 1000)) // no rate counts it
+		setLimit(t, l, rated(r))
+		took(t, l, "k", Cost("tokens", 1000))
+		_ = p.Correct("tokens", 0)
+		refusedFor(t, l, ReasonRate, "k", Cost("tokens", 1000))
+	})
+}
+
+// A granted waiter that is cancelled gives back to a bucket that has refilled meanwhile (OnWait holds its goroutine up).
+func TestUndoAfterRefill(t *testing.T) {
+	hit := false
+	for range 20 {
+		inFakeTime(t, func(t *testing.T) {
+			hold := make(chan struct{})
+			l := limiterOf(t, rated(perSecond(10, 10)), OnWait(func(string, time.Duration) { <-hold }))
+			wants(t, l, "k", 10)
+			c := asking(t, l, "k", Weight(10))
+			time.Sleep(10 * time.Second) // granted after 1 s, full again after 2
+			c.cancel()
+			n := 0
+			for l.Allow("k") {
+				n++
+			}
+			close(hold)
+			synctest.Wait()
+			for l.Allow("k") {
+				n++
+			}
+			hit = hit || n > 10
+		})
+	}
+	if hit {
+		t.Error("20 admitted at one instant, burst 10")
 	}
 }

@@ -84,3 +84,11 @@ func TestRegistryAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// On an error no limiter.
+func TestRegistryReturnsNoLimiterWithAnError(t *testing.T) {
+	var r Registry
+	if l, err := r.Limiter("Bad Name", Limit{InFlight: 1}); err == nil || l != nil {
+		t.Errorf("%v, %v", l != nil, err)
+	}
+}

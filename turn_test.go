@@ -257,3 +257,44 @@ func TestTurnsAndAClockThatSteps(t *testing.T) {
 		}
 	})
 }
+
+// Turns of two paced rates, or of one beside windows, may never be open at one instant: somebody would wait for ever.
+func TestTurnsThatNeverMeet(t *testing.T) {
+	for name, c := range map[string]struct {
+		rates []Rate
+		pool  Pool
+		step  time.Duration // a hundred of them are long enough
+	}{
+		"two paced rates": {[]Rate{{Name: "second", Events: 1, Per: time.Second, Burst: 1}, {Name: "minute", Events: 30, Per: time.Minute, Burst: 1}}, Pool{Replicas: 3, Ordinal: 2}, time.Second},
+		"beside windows":  {[]Rate{Every(100 * time.Millisecond), {Name: "w", Events: 10, Per: time.Second, Aligned: true}}, Pool{Replicas: 20, Ordinal: 1}, time.Second},
+		"for decades":     {[]Rate{Every(365 * 24 * time.Hour)}, Pool{Replicas: 40, Ordinal: 1}, 365 * 24 * time.Hour},
+	} {
+		row(t, name, func(t *testing.T) {
+			l := limiterOf(t, Limit{Rates: c.rates}, JoinPool(c.pool))
+			call := asking(t, l, "k")
+			for range 100 { // a century takes several sleeps
+				if time.Sleep(c.step); call.ended() {
+					break
+				}
+			}
+			if !call.ended() || call.err != nil {
+				t.Errorf("not served: %v", l.Check("k"))
+				call.cancel()
+			}
+		})
+	}
+}
+
+// What is corrected under turns does not bring back what has come back by itself.
+func TestTurnIsNotTakenTwice(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{{Name: "t", Unit: "tokens", Events: 1, Per: time.Second, Burst: 1}}}, StartPool(Pool{Replicas: 2, Ordinal: 1}))
+		a := took(t, l, "k", Cost("tokens", 1))
+		time.Sleep(2 * time.Second)
+		took(t, l, "k", Cost("tokens", 1))
+		must(t, a.Correct("tokens", 0))
+		if _, d := l.TryAcquire("k", Cost("tokens", 1)); d.OK {
+			t.Error("two tokens in one turn")
+		}
+	})
+}

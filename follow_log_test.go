@@ -115,14 +115,6 @@ func saysEverything(t *testing.T, l *Limiter) {
 	}
 }
 
-// cancelled ends a source, and reports whatever but its context's error Follow returned.
-func (s *spoken) cancelled() error {
-	if err := s.stops(); err != context.Canceled {
-		return fmt.Errorf("Follow returned %v", err)
-	}
-	return nil
-}
-
 func TestNames(t *testing.T) {
 	for _, name := range []string{"", "API", "a b", "ü", strings.Repeat("a", 65), "a/b", "a\n", "a\"b"} {
 		_, err := New(Limit{}, Name(name))
@@ -130,21 +122,6 @@ func TestNames(t *testing.T) {
 	}
 	for _, name := range []string{"a", "web.1_x-y", strings.Repeat("z", 64)} {
 		limiterOf(t, Limit{}, Name(name))
-	}
-}
-
-// each says what a source reports, a second after the other.
-func (s *spoken) each(reports string) {
-	for _, r := range reports {
-		switch r {
-		case 'F':
-			s.fails("SERVFAIL")
-		case 'R':
-			s.says(0)
-		case 'G':
-			s.says(5)
-		}
-		time.Sleep(time.Second)
 	}
 }
 
@@ -207,4 +184,39 @@ func TestHintsAreLoggedWithoutALock(t *testing.T) {
 		src.each("FRG")
 		must(t, src.cancelled())
 	})
+}
+
+// A log handler that looks at the limiter.
+type lookingHandler struct {
+	slog.Handler
+	l **Limiter
+}
+
+func (h lookingHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (h lookingHandler) Handle(context.Context, slog.Record) error {
+	if (*h.l) != nil && !(*h.l).mu.TryLock() {
+		panic("Limiter.mu is held while the user's handler runs: l.Stats() or l.Pool() here hangs for ever")
+	}
+	(*h.l).mu.Unlock()
+	return nil
+}
+
+func TestLogHandlerMayLook(t *testing.T) {
+	var l *Limiter
+	l = limiterOf(t, rated(PerSecond(10)), Logger(slog.New(lookingHandler{slog.DiscardHandler, &l})))
+	defer func() {
+		if r := recover(); r != nil {
+			t.Error(r)
+		}
+	}()
+	_ = l.SetPool(Pool{Replicas: 2})
+}
+
+// A source that ends before its time is logged: nobody else may look at Follow's error.
+func TestFollowLogsASourceThatEnds(t *testing.T) {
+	var log strings.Builder
+	l := limiterOf(t, Limit{}, Logger(slog.New(slog.NewTextHandler(&log, nil))))
+	if l.Follow(t.Context(), FixedOrdinal(0, Static(Pool{Replicas: 3}))) == nil || !strings.Contains(log.String(), "FixedOrdinal") {
+		t.Errorf("the log says %q", log.String())
+	}
 }

@@ -148,3 +148,40 @@ func TestFiveLaws(t *testing.T) {
 		}
 	})
 }
+
+func requestsAndTokens(t testing.TB, p policy.Policy) *Limiter {
+	return limiterOf(t, rated(perSecond(100, 100), Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: time.Second, Burst: 100_000}),
+		Policy(p, CeilingLimit), StartPool(Pool{Replicas: 1}))
+}
+
+// refusedUntil asks every millisecond for half a minute, is refused by the upstream each time, and counts.
+func refusedUntil(l *Limiter, f policy.Feedback) (n int) {
+	for start := time.Now(); time.Since(start) < 30*time.Second; time.Sleep(time.Millisecond) {
+		if p, d := l.TryAcquire("k"); d.OK {
+			n++
+			p.Done(f)
+		}
+	}
+	return n
+}
+
+// A refusal of a request that took no tokens is not the law of tokens' business, whatever the answer says of tokens.
+func TestRefusalOfWhatWasTaken(t *testing.T) {
+	spent := policy.Feedback{Outcome: policy.Throttled, RetryAfter: time.Minute, Quotas: [4]policy.Quota{
+		{Limit: 6000, Remaining: 5000, Reset: time.Second}, {Unit: "tokens", Limit: 60000, Reset: time.Minute},
+	}}
+	for name, f := range map[string]policy.Feedback{
+		"quotas": spent, "held back last": {Outcome: policy.Throttled, RetryAfter: time.Minute},
+	} {
+		row(t, name, func(t *testing.T) {
+			l := requestsAndTokens(t, policy.Tracking{})
+			took(t, l, "k").Done(success)
+			took(t, l, "k", Cost("tokens", 5000)).Done(success)
+			refusedFor(t, l, ReasonRate, "k", Cost("tokens", 5000)) // the law of tokens holds one back
+			time.Sleep(10 * time.Second)
+			if n := refusedUntil(l, f); n > 200 {
+				t.Errorf("%d requests in 30 s though each was told to wait for a minute", n)
+			}
+		})
+	}
+}

@@ -5,23 +5,6 @@ import (
 	"time"
 )
 
-// upTo takes as much of n as there is, and fails the test when it is not want.
-func upTo(t *testing.T, l *Limiter, key string, n, want int) Permit {
-	t.Helper()
-	p, got := l.TryAcquireUpTo(key, n)
-	if got != want {
-		t.Errorf("of %d there were %d, want %d", n, got, want)
-	}
-	return p
-}
-
-func correct(t *testing.T, p Permit, used int) {
-	t.Helper()
-	if err := p.Correct("", used); err != nil {
-		t.Errorf("Correct: %v", err)
-	}
-}
-
 // TestBatchGivesBack holds that what a reader of batches did not need comes back at once, to each kind of rule.
 func TestBatchGivesBack(t *testing.T) {
 	second := PerSecond(10)
@@ -94,4 +77,32 @@ func TestBatchGivesBackRefuses(t *testing.T) {
 		has(t, l, "k", 0) // it was taken under another limit
 		says(t, Permit{}.Correct("", 0), "Correct", "remembers nothing")
 	})
+}
+
+// More than an int32 of requests may be given back.
+func TestGiveBackOfBillions(t *testing.T) {
+	for _, n := range []int{1 << 31, 3e9} {
+		l := limiterOf(t, Limit{Rates: []Rate{{Events: 1e10, Per: time.Second, Burst: 1e10}}})
+		correct(t, upTo(t, l, "k", n, n), 0)
+		setLimit(t, l, Limit{InFlight: 5})
+		for range 5 {
+			took(t, l, "k")
+		}
+		if _, d := l.TryAcquire("k"); d.OK {
+			t.Errorf("%d: a sixth of five slots", n)
+		}
+	}
+}
+
+// Any permit under an in-flight limit gives back to the rates too.
+func TestPlainPermitGivesBackToRates(t *testing.T) {
+	for name, rate := range map[string]Rate{"bucket": PerSecond(10), "window": {Events: 10, Per: time.Second, Aligned: true}} {
+		row(t, name, func(t *testing.T) {
+			l := limiterOf(t, Limit{Rates: []Rate{rate}, InFlight: 20})
+			time.Sleep(10 * time.Second)
+			took(t, l, "k").Release()
+			correct(t, took(t, l, "k", Weight(9)), 4)
+			has(t, l, "k", 5)
+		})
+	}
 }

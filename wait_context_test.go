@@ -240,3 +240,19 @@ func TestContextWithoutAnError(t *testing.T) {
 		}
 	})
 }
+
+type badCtx struct{ context.Context }
+
+func (badCtx) Deadline() (time.Time, bool) { panic("context") }
+
+func TestDeadlineUnderLock(t *testing.T) {
+	l := limiterOf(t, rated(perSecond(1, 1)))
+	l.Allow("k")
+	func() {
+		defer func() { _ = recover() }()
+		_, _ = l.Acquire(badCtx{context.Background()}, "k")
+	}()
+	if !l.shard("k").mu.TryLock() {
+		t.Error("a caller's context method runs under the shard's lock")
+	}
+}

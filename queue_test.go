@@ -375,3 +375,58 @@ func TestOvertakenUntilItIsNext(t *testing.T) {
 		big.admittedAfter(t, 26*time.Second)
 	})
 }
+
+// The seventh overtaker makes the oldest next, but nobody asks it: its timer is that of the head.
+func TestSeventhOvertakerWakesTheOldest(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(100, 100), Rate{Name: "tok", Unit: "tokens", Events: 1, Per: time.Hour, Burst: 1}))
+		took(t, l, "k", Weight(100), Cost("tokens", 1)) // all is empty
+		low := asking(t, l, "k", PriorityLow.Ask())     // would be served in 10 ms
+		normal := asking(t, l, "k", Cost("tokens", 1))  // goes before it, and waits an hour for a token
+		time.Sleep(time.Second)
+		low.waits(t) // head of line, by design
+		for range 7 {
+			took(t, l, "k", PriorityCritical.Ask())
+		}
+		time.Sleep(time.Second)
+		if !low.ended() {
+			t.Error("low is next, has all it asks for, and is not asked")
+		}
+		if _, d := l.TryAcquire("k", PriorityCritical.Ask()); !d.OK {
+			t.Errorf("and a critical ask is refused: %+v", d)
+		}
+		time.Sleep(10 * time.Minute)
+		if !low.ended() {
+			t.Error("low still waits 10 minutes later")
+		}
+		low.cancel()
+		normal.cancel()
+		synctest.Wait()
+	})
+}
+
+// An overtaker that comes after a permit's time is over, but before the timer (which is a millisecond late), takes it back, takes
+// part of it, and sets the timer to the end of its own permit: who waits is not asked until then.
+func TestOvertakerThatReclaimsWakesWhoWaits(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 3}, MaxHold(5*time.Second))
+		took(t, l, "k", Weight(3))
+		waiter := asking(t, l, "k", Weight(2))
+		time.Sleep(4 * time.Second)
+		s := l.shard("k")
+		s.mu.Lock()
+		gateNow := s.get("k")
+		gateNow.more.timer.Reset(time.Second + 2*time.Millisecond) // as a busy machine's: late
+		s.mu.Unlock()
+		time.Sleep(time.Second + time.Millisecond)
+		start := time.Now()
+		p := took(t, l, "k", PriorityHigh.Ask())
+		p.ExpireIn(time.Hour)
+		time.Sleep(30 * time.Minute)
+		if !waiter.ended() {
+			t.Errorf("2 slots are free; the waiter still waits %v later (%+v)", time.Since(start), l.Explain("k").Rules)
+		}
+		waiter.cancel()
+		synctest.Wait()
+	})
+}

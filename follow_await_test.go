@@ -1,6 +1,8 @@
 package quotient
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -142,4 +144,79 @@ func fired(l *Limiter) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.counts.fired
+}
+
+// ends is a source that fails after ten seconds.
+type ends struct{}
+
+func (ends) Watch(ctx context.Context, _ func(Pool, error)) error {
+	select {
+	case <-time.After(10 * time.Second):
+	case <-ctx.Done():
+	}
+	return errors.New("connection lost")
+}
+
+// A source that ends again and again before HintMaxAge has passed does not shut a replica for ever.
+func TestAwaitPoolOfASourceThatEnds(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 10}, StartPool(Pool{Replicas: 9}), AwaitPool(), HintMaxAge(25*time.Second))
+		for range 4 {
+			if l.Follow(t.Context(), ends{}) == nil {
+				t.Error("no error")
+			}
+		}
+		if d := l.Check("k"); !d.OK {
+			t.Errorf("after 40 s: %+v", d)
+		}
+	})
+}
+
+// failing is a source that fails.
+type failing struct{}
+
+func (failing) Watch(ctx context.Context, report func(Pool, error)) error {
+	report(Pool{}, errors.New("down"))
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// AwaitPool's wait counts from the first Follow, also when a Follow begins anew while a word is in force.
+func TestAwaitCountsFromTheFirstFollow(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(60, 60)), AwaitPool(), HintMaxAge(time.Minute), StartPool(Pool{Replicas: 3}))
+		first, stop := context.WithTimeout(t.Context(), 50*time.Second)
+		defer stop()
+		go func() { _ = l.Follow(first, failing{}) }()
+		time.Sleep(40 * time.Second)
+		if err := l.SetPoolFor(Pool{Replicas: 6}, 30*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		second, stop2 := context.WithCancel(t.Context())
+		go func() { _ = l.Follow(second, failing{}) }()
+		time.Sleep(30 * time.Second) // 80 s after the first Follow began, and the word is over
+		if p := l.Stats().Pool; p.Source != "configured" {
+			t.Errorf("pool %+v, want the configured one: HintMaxAge after the first Follow is over", p)
+		}
+		stop2()
+		synctest.Wait()
+	})
+}
+
+// AwaitPool, opened for good by SetPool: the end of a later SetPoolFor shuts it again.
+func TestEndOfAWordShutsNobodyOut(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(60, 60)), AwaitPool(), HintMaxAge(time.Hour), StartPool(Pool{Replicas: 3}))
+		setReplicas(t, l, 10)
+		time.Sleep(time.Minute)
+		wants(t, l, "k", 6)
+		if err := l.SetPoolFor(Pool{Replicas: 20}, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Hour)
+		if _, d := l.TryAcquire("k"); !d.OK {
+			t.Errorf("refused: %v; SetPool has opened it for good", d.Reason)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package quotient
 
 import (
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,4 +102,55 @@ func TestSetPoolForErrors(t *testing.T) {
 	if l.Version() != 0 || l.Pool().Replicas != 1 {
 		t.Error("a refused word has changed something")
 	}
+}
+
+// The end of SetPoolFor must not leave a replica the whole limit when all that was ever said is larger.
+func TestEndOfAWordIsNotTheWholeLimit(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(100, 100)))
+		setReplicas(t, l, 10)
+		if err := l.SetPoolFor(Pool{Replicas: 20}, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute + time.Second)
+		if p := l.Pool(); p.Replicas == 1 {
+			t.Errorf("pool of %d replicas: SetPool said 10, SetPoolFor 20, and nothing is configured", p.Replicas)
+		}
+	})
+}
+
+// An operator's word counts at once, and until the source says something new.
+func TestSetPoolStaysUntilTheSourceSaysSomethingNew(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{})
+		src := following(t, l)
+		src.says(4)
+		setReplicas(t, l, 2)
+		counted(t, l, 2)
+		if got := l.Stats().Pool; got.Source != "set" || got.Age != 0 {
+			t.Errorf("got %+v", got)
+		}
+		for range 10 {
+			time.Sleep(10 * time.Second)
+			src.says(4)
+			counted(t, l, 2)
+		}
+		src.says(5)
+		counted(t, l, 5)
+		src.cancel()
+	})
+}
+
+func TestSetPoolRefuses(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(6, 6)), StartPool(Pool{Replicas: 3}))
+		for _, p := range []Pool{{}, {Replicas: -1}, {Replicas: math.MaxInt}, {Replicas: 2, Ordinal: 3}} {
+			says(t, l.SetPool(p), "Pool.")
+		}
+		counted(t, l, 3)
+		wants(t, l, "k", 2)
+		if st := l.Stats().Pool; st.Rejected != 4 || st.Source != "configured" {
+			t.Errorf("got %+v", st)
+		}
+	})
 }

@@ -1,0 +1,258 @@
+package quotient
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient/policy"
+)
+
+// hourly is a policy whose laws want to be asked again every second, whatever they hear. It allows one part more of the
+// ceiling each time, and notes what it hears.
+type hourly struct {
+	parts  float64
+	heard  *[]policy.Sample
+	panics *bool
+	bad    error
+}
+
+func (h hourly) New(uint64) policy.Law { return &hourlyLaw{hourly: h} }
+func (h hourly) Validate() error       { return h.bad }
+
+type hourlyLaw struct {
+	hourly
+	n float64
+}
+
+func (l *hourlyLaw) Next(s policy.Sample, b policy.Bounds) policy.Pace {
+	if l.panics != nil && *l.panics {
+		panic("broken")
+	}
+	if l.n++; l.heard != nil && s.Now > 0 {
+		*l.heard = append(*l.heard, s)
+	}
+	return policy.Pace{
+		Rate: b.Ceiling * min(1, l.n/l.parts), Saved: time.Second,
+		Until: s.Now.Truncate(time.Second) + time.Second,
+	}
+}
+
+// A law that says when its pace is out of date is started by the first ask, and asked again by the first ask after that,
+// without any feedback; it hears what was taken and given back, and whether it has held anybody back.
+func TestLawsAreAskedAgain(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		var heard []policy.Sample
+		l := limiterOf(t, Limit{Rates: []Rate{{Events: 100, Per: time.Second, Burst: 100}}}, Policy(hourly{parts: 10, heard: &heard}, CeilingShare))
+		time.Sleep(1500 * time.Millisecond)
+		p := upTo(t, l, "k", 100, 10) // an untouched key has saved up a second's events at the start
+		upTo(t, l, "k", 1, 0)
+		correct(t, p, 4)
+		p.Release()
+		time.Sleep(400 * time.Millisecond)
+		upTo(t, l, "k", 3, 3).Release()
+		time.Sleep(200 * time.Millisecond) // 2.1 s
+		l.Allow("k")
+		at := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+		for i, want := range []policy.Sample{
+			{Now: at(1.5), Sent: at(1.5)}, {Now: at(1.5), Sent: at(1.5)},
+			{Now: at(2), Sent: at(2), Taken: 7, Paced: true},
+		} {
+			if i >= len(heard) || heard[i] != want {
+				t.Fatalf("heard %+v, want %+v at %d", heard, want, i)
+			}
+		}
+	})
+}
+
+// Who waits is let through by a pace that rises, though no feedback and nobody else comes.
+func TestWaitersSeeAPaceThatRises(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{{Events: 100, Per: time.Second, Burst: 100}}}, Policy(hourly{parts: 100}, CeilingShare))
+		upTo(t, l, "k", 100, 1).Release()
+		c := asking(t, l, "k", Weight(100)) // at 1/s it would take 99 s; at 3, 4, 5/s and so on it takes 12
+		time.Sleep(20 * time.Second)
+		if !c.ended() || c.err != nil || c.took > 15*time.Second {
+			t.Errorf("ended %v, %v after %v", c.ended(), c.err, c.took)
+		}
+	})
+}
+
+// What such a law knows is forgotten like anything learned, so that the key can go; it begins anew afterwards.
+func TestAskedLawsAreForgotten(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{{Events: 100, Per: time.Second, Burst: 100}}}, Policy(hourly{parts: 10}, CeilingShare), MaxKeys(1))
+		for range 20 {
+			l.Allow("k")
+			time.Sleep(time.Second)
+		}
+		rateOf := func() float64 {
+			for _, ks := range l.Keys() {
+				return ks.Rate
+			}
+			return 0
+		}
+		if got := rateOf(); got != 100 {
+			t.Errorf("after 20 s the pace is %v, want the ceiling", got)
+		}
+		time.Sleep(forgetAfter)
+		if got := rateOf(); got != 10 {
+			t.Errorf("after ten minutes the pace is %v, want the start", got)
+		}
+		l.Allow("k")
+		if got := rateOf(); got != 20 { // begun, and asked once more
+			t.Errorf("a new life at %v", got)
+		}
+	})
+}
+
+// A law that panics when it is asked again is dropped: who asks has nothing to do with it, and no lock is kept.
+func TestAskedLawThatPanics(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		panics := false
+		l := limiterOf(t, Limit{Rates: []Rate{{Events: 10, Per: time.Second, Burst: 10}}}, Policy(hourly{parts: 1, panics: &panics}, CeilingShare))
+		l.Allow("k")
+		panics = true
+		time.Sleep(2 * time.Second)
+		for range 2 {
+			if !l.Allow("k") {
+				t.Error("refused")
+			}
+		}
+	})
+}
+
+// A turn that comes sooner than the present pace says is not refused for its deadline.
+func TestDeadlineUnderAPaceThatRises(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{{Events: 1000, Per: time.Second, Burst: 1000}}},
+			Policy(policy.Ramp{Start: .001, Over: 10 * time.Second}, CeilingShare))
+		l.Allow("k")
+		for range 20 { // at 1/s they would take twenty seconds
+			asking(t, l, "k")
+		}
+		c := askingUntil(t, l, 10*time.Second, "k")
+		time.Sleep(5 * time.Second)
+		if !c.ended() || c.err != nil {
+			t.Errorf("ended %v: %v", c.ended(), c.err)
+		}
+	})
+}
+
+// alwaysLate is a law whose pace is out of date when it says it.
+type alwaysLate struct{ asked *atomic.Int64 }
+
+func (p alwaysLate) New(uint64) policy.Law { return p }
+func (p alwaysLate) Next(policy.Sample, policy.Bounds) policy.Pace {
+	p.asked.Add(1)
+	return policy.Pace{Rate: 1e-3, Until: 1}
+}
+
+// A law that is always out of date is asked a thousand times a second at most.
+func TestPaceThatIsAlwaysOutOfDate(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		asked := new(atomic.Int64)
+		l := limiterOf(t, Limit{Rates: []Rate{PerSecond(1)}}, Policy(alwaysLate{asked}, CeilingShare))
+		l.Allow("k")
+		c := asking(t, l, "k")
+		asked.Store(0)
+		if time.Sleep(100 * time.Microsecond); asked.Load() > 1 {
+			t.Errorf("asked %d times in .1 ms", asked.Load())
+		} else if time.Sleep(10 * time.Millisecond); asked.Load() < 5 || asked.Load() > 15 {
+			t.Errorf("asked %d times in 10 ms", asked.Load())
+		}
+		c.cancel()
+		time.Sleep(time.Second)
+	})
+}
+
+// Check says what TryAcquire would, also under a law with a clock, and neither it nor a look at the keys keeps one.
+func TestLooksUnderAClock(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 100}, Policy(policy.Ramp{Start: .01, Over: 10 * time.Second}, CeilingShare))
+		took(t, l, "k").Release()
+		time.Sleep(time.Minute)
+		if c, d := l.Check("k", Weight(50)), (Decision{OK: true}); c != d {
+			t.Errorf("%+v", c)
+		}
+		for range 15 {
+			time.Sleep(time.Minute)
+			l.Check("k")
+			for range l.Keys() {
+			}
+		}
+		if g := gateOf(l, "k"); g.more.learned.due != 0 {
+			t.Error("it is remembered because somebody has looked")
+		}
+	})
+}
+
+// Who looks at a key changes nothing, also where a law is asked again as time goes by: what was missed is made up for.
+func TestLooksChangeNothing(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		ramp := Policy(policy.Ramp{Start: .1, Over: 10 * time.Second}, CeilingShare)
+		var got []int
+		for _, looks := range []bool{true, false} {
+			l := limiterOf(t, Limit{Rates: []Rate{{Events: 100, Per: time.Second, Burst: 1000}}}, ramp)
+			l.Allow("k")
+			time.Sleep(900 * time.Millisecond)
+			upTo(t, l, "k", 100, 10)
+			for range 6 {
+				if time.Sleep(100 * time.Millisecond); looks {
+					l.Check("k")
+				}
+			}
+			_, n := l.TryAcquireUpTo("k", 1000)
+			got = append(got, n)
+		}
+		if got[0] != got[1] {
+			t.Errorf("looked at: %d, left alone: %d", got[0], got[1])
+		}
+	})
+}
+
+// A key that was forgotten and kept is like one that was forgotten and dropped, whatever it had taken before.
+func TestForgottenKeysAreLikeNew(t *testing.T) {
+	for name, c := range map[string]struct {
+		rate Rate
+		ramp policy.Ramp
+		join bool
+	}{
+		"what was taken": {PerSecond(100), policy.Ramp{Mode: policy.RampOnlyIfUsed, Start: .1, Over: 10 * time.Second}, false},
+		"what is left":   {PerHour(6), policy.Ramp{Start: .1, Over: 10 * time.Second}, true},
+	} {
+		row(t, name, func(t *testing.T) {
+			var answers [2]Decision
+			var rates [2]float64
+			for i, keys := range []int{1, 1000} {
+				start := StartPool(Pool{Replicas: 1})
+				if c.join {
+					start = JoinPool(Pool{Replicas: 1})
+				}
+				l := limiterOf(t, Limit{Rates: []Rate{c.rate}}, Policy(c.ramp, CeilingShare), MaxKeys(keys), start)
+				if keys > 1 {
+					l.shards[0].evictNothing()
+				}
+				for range 20 {
+					l.TryAcquireUpTo("k", 10)
+					time.Sleep(time.Second)
+				}
+				time.Sleep(20 * time.Minute)
+				l.Allow("other")
+				time.Sleep(30 * time.Minute)
+				answers[i] = l.Check("k")
+				l.Allow("k")
+				time.Sleep(time.Second)
+				l.Allow("k")
+				for k, ks := range l.Keys() {
+					if k == "k" {
+						rates[i] = ks.Rate
+					}
+				}
+			}
+			if answers[0] != answers[1] || rates[0] != rates[1] {
+				t.Errorf("evicting %+v at %v/s, else %+v at %v/s", answers[0], rates[0], answers[1], rates[1])
+			}
+		})
+	}
+}

@@ -1,0 +1,79 @@
+package quotient
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// Failure mode 17: what is left of a division goes to the lowest fixed ordinals, one each.
+func TestSlotsAreDivided(t *testing.T) {
+	for _, c := range []struct {
+		global int
+		pool   Pool
+		strict int // slots of this replica
+		least  int // with AtLeastOne
+	}{
+		{10, Pool{Replicas: 1}, 10, 10},
+		{10, Pool{Replicas: 4}, 2, 2},
+		{10, Pool{Replicas: 4, Ordinal: 1}, 2, 2}, // not fixed
+		{10, Pool{Replicas: 4, Ordinal: 1, Fixed: true}, 3, 3},
+		{10, Pool{Replicas: 4, Ordinal: 2, Fixed: true}, 3, 3},
+		{10, Pool{Replicas: 4, Ordinal: 3, Fixed: true}, 2, 2},
+		{10, Pool{Replicas: 4, Fixed: true}, 2, 2}, // fixed, and not known
+		{3, Pool{Replicas: 4}, 0, 1},
+		{3, Pool{Replicas: 4, Ordinal: 3, Fixed: true}, 1, 1},
+		{3, Pool{Replicas: 4, Ordinal: 4, Fixed: true}, 0, 1},
+		{maxInFlight, Pool{Replicas: 1}, maxInFlight, maxInFlight},
+	} {
+		for i, opts := range [][]Option{{StartPool(c.pool)}, {StartPool(c.pool), AtLeastOne()}} {
+			want := []int{c.strict, c.least}[i]
+			l := limiterOf(t, Limit{InFlight: c.global}, opts...)
+			if _, n := l.TryAcquireUpTo("k", math.MaxInt); n != want {
+				t.Errorf("%+v: %d slots, want %d", c, n, want)
+			}
+			if want == 0 {
+				refusedFor(t, l, ReasonShare, "k")
+			}
+		}
+	}
+}
+
+func TestSlotsOfAFleetAddUp(t *testing.T) {
+	for _, global := range []int{1, 2, 7, 10, 64, 1001} {
+		for _, replicas := range []int{1, 2, 3, 7, 10, 64} {
+			sum := 0
+			for i := range replicas {
+				l := limiterOf(t, Limit{InFlight: global}, MaxKeys(1), StartPool(Pool{Replicas: replicas, Ordinal: i + 1, Fixed: true}))
+				_, n := l.TryAcquireUpTo("k", global)
+				sum += n
+			}
+			if sum != global {
+				t.Errorf("%d replicas have %d of %d slots", replicas, sum, global)
+			}
+		}
+	}
+}
+
+// Failure mode 16: a joiner starts empty and fills at its share.
+func TestJoinerStartsEmpty(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(8, 40)), JoinPool(Pool{Replicas: 4}))
+		wants(t, l, "k", 0)
+		time.Sleep(time.Second)
+		wants(t, l, "k", 2)
+		wants(t, l, "another, never seen", 2)
+		time.Sleep(time.Hour)
+		wants(t, l, "k", 10)
+	})
+}
+
+func TestJoinerWaitsForTheNextWindow(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(Rate{Events: 8, Per: time.Minute, Aligned: true}), JoinPool(Pool{Replicas: 4}))
+		wants(t, l, "k", 0)
+		time.Sleep(time.Minute)
+		wants(t, l, "k", 2)
+		wants(t, l, "another, never seen", 2)
+	})
+}

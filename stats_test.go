@@ -1,0 +1,200 @@
+package quotient
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestStatsCountAsks(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(4, 2), {Name: "w", Events: 100, Per: time.Minute, Aligned: true}}, InFlight: 3}, StartPool(Pool{Replicas: 2}))
+		took(t, l, "a")
+		wants(t, l, "b", 1)
+		c := asking(t, l, "b", Weight(1))
+		st := l.Stats()
+		if st.Admitted != 2 || st.Refused[ReasonRate] != 1 || st.Waited != 1 || st.Waiting != 1 || st.Keys != 2 || st.InFlight != 1 {
+			t.Errorf("got %+v", st)
+		}
+		want := []RuleStats{
+			{Name: "second", Limit: 4, Share: 2, Burst: 1},
+			{Name: "w", Limit: 100.0 / 60, Share: 50.0 / 60},
+			{Name: "in-flight", Limit: 3, Share: 1},
+		}
+		if !slices.Equal(st.Rules, want) {
+			t.Errorf("rules %+v, want %+v", st.Rules, want)
+		}
+		for key, ks := range l.Keys() {
+			if want := map[string]int{"a": 1}[key]; ks.InFlight != want || ks.Waiting != 1-want {
+				t.Errorf("key %q: %+v", key, ks)
+			}
+		}
+		c.cancel()
+	})
+}
+
+func TestKeysMayBeLeftEarly(t *testing.T) {
+	l := limiterOf(t, rated(PerHour(1)))
+	for i := range 10 {
+		wants(t, l, fmt.Sprint(i), 1)
+	}
+	n := 0
+	for range l.Keys() {
+		if n++; n == 3 {
+			break
+		}
+	}
+	if n != 3 {
+		t.Errorf("saw %d keys", n)
+	}
+}
+
+func TestTryAcquireUpToCountsItsReason(t *testing.T) {
+	for reason, limit := range map[Reason]Limit{ReasonDenied: Deny(), ReasonInFlight: {InFlight: 1}, ReasonRate: rated(PerHour(1))} {
+		row(t, reason, func(t *testing.T) {
+			l := limiterOf(t, limit)
+			l.TryAcquire("k")
+			before := l.Stats().Refused[reason]
+			if _, n := l.TryAcquireUpTo("k", 5); n != 0 {
+				t.Fatalf("got %d", n)
+			}
+			if st := l.Stats(); st.Refused[reason] != before+1 {
+				t.Errorf("refused %v, want one more for %v", st.Refused, reason)
+			}
+		})
+	}
+}
+
+// The counters of asks tell admissions apart from refusals, also for batches.
+func TestTryAcquireUpToCountsAdmissions(t *testing.T) {
+	l := limiterOf(t, rated(perSecond(1, 10)))
+	l.TryAcquireUpTo("k", 7)
+	if st := l.Stats(); st.Admitted != 1 || len(st.Refused) != 0 {
+		t.Errorf("admitted %d, refused %v, want one ask admitted", st.Admitted, st.Refused)
+	}
+}
+
+// Who is refused in the queue while its context ends is one ask, and counted once.
+func TestRefusedAndCancelledIsOneAsk(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		var l *Limiter
+		l = limiterOf(t, Limit{InFlight: 1}, OnWait(func(string, time.Duration) {
+			setLimit(t, l, Deny()) // refuses the waiter whose hook this is
+			panic("hook")
+		}))
+		took(t, l, "k")
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = l.Acquire(t.Context(), "k")
+		}()
+		s := l.Stats()
+		n := s.Admitted + s.Cancelled
+		for _, r := range s.Refused {
+			n += r
+		}
+		if n != 2 {
+			t.Errorf("2 asks, %d counted: admitted %d, cancelled %d, refused %v", n, s.Admitted, s.Cancelled, s.Refused)
+		}
+	})
+}
+
+// A state that is told under a version is that version's: else an ETag stands for a body of the version before.
+func TestStatsAreOfTheirVersion(t *testing.T) {
+	l := limiterOf(t, rated(perSecond(10, 10)))
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for on := true; ; on = !on {
+			select {
+			case <-stop:
+				return
+			default:
+				l.SetDryRun(on) // an odd version is a dry run
+			}
+		}
+	}()
+	wrong := 0
+	for range 20000 {
+		if s := l.Stats(); s.DryRun != (s.Version%2 == 1) {
+			wrong++
+		}
+	}
+	close(stop)
+	<-done
+	if wrong > 0 {
+		t.Errorf("%d of 20000 Stats show the state of another version", wrong)
+	}
+}
+
+func TestTop(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 10)}, InFlight: 10})
+		for i := range 9 {
+			for range i {
+				took(t, l, key(i)).Release()
+			}
+		}
+		took(t, l, "slots", Weight(10))
+		waiter := asking(t, l, "slots")
+		top := l.Top(3)
+		got := fmt.Sprint(len(top))
+		for _, u := range top {
+			got += fmt.Sprintf(" %s %.1f %d", u.Key, u.Used, u.Waiting)
+		}
+		if want := "3 slots 1.0 1 key-8 0.8 0 key-7 0.7 0"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		if n := len(l.Top(100)); n != 9 {
+			t.Errorf("%d keys", n) // key-0 was never asked for
+		}
+		if l.Top(0) != nil || l.Top(-1) != nil {
+			t.Error("none is not none")
+		}
+		l.SetDryRun(true)
+		waiter.admittedAfter(t, 0)
+	})
+}
+
+func TestAppendQuotas(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(10, 20), {Name: "w", Events: 60, Per: time.Minute, Aligned: true}}, InFlight: 4}, StartPool(Pool{Replicas: 2}))
+		time.Sleep(15 * time.Second)
+		took(t, l, "k")
+		l.Allow("k")
+		want := []Quota{
+			{"second", "", 10, time.Second, 8, 400 * time.Millisecond},
+			{"w", "", 60, time.Minute, 28, 45 * time.Second},
+			{"in-flight", "", 4, 0, 1, 0},
+		}
+		got := l.AppendQuotas(nil, "k")
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		if got := l.AppendQuotas(nil, "new"); got[0].Left != 10 || got[1].Left != 30 || got[2].Left != 2 {
+			t.Errorf("%v", got)
+		}
+		buf := make([]Quota, 0, 4)
+		if n := testing.AllocsPerRun(10, func() { l.AppendQuotas(buf, "k") }); n != 0 {
+			t.Errorf("%v allocations", n)
+		}
+		setLimit(t, l, Deny())
+		if got := l.AppendQuotas(nil, "k"); got != nil {
+			t.Errorf("%v under Deny", got)
+		}
+	})
+}
+
+// AppendQuotas is "like Check", which counts permits whose time is over as given back.
+func TestQuotasCountNoPermitWhoseTimeIsOver(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 1}, MaxHold(time.Second))
+		took(t, l, "k")
+		time.Sleep(2 * time.Second)
+		left := l.AppendQuotas(nil, "k")[0].Left
+		top := l.Top(1)[0]
+		if ok := l.Check("k").OK; ok && left != 1 {
+			t.Errorf("Check admits, AppendQuotas before it said %v left, Top %v in flight", left, top.InFlight)
+		}
+	})
+}
