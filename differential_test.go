@@ -30,7 +30,7 @@ func evictAll(l *Limiter) {
 func runDiff(t *testing.T, seed uint64, steps int, opts ...Option) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 2))
-		limits := diffLimits()
+		limits := mixedLimits(mix{speed: 1, window: 7.5, later: 3})
 		first := limits[r.IntN(len(limits))]
 		opts = append([]Option{MaxKeys(100)}, opts...)
 		a, b := limiterOf(t, first, opts...), limiterOf(t, first, opts...)
@@ -117,18 +117,6 @@ func runDiff(t *testing.T, seed uint64, steps int, opts ...Option) {
 			}
 		}
 	})
-}
-
-func diffLimits() []Limit {
-	tok := Rate{Name: "tokens", Unit: "", Events: 20, Per: time.Second, Burst: 60}
-	al := Rate{Name: "al", Events: 7.5, Per: 5 * time.Second, Aligned: true}
-	al2 := Rate{Name: "al", Events: 3, Per: 5 * time.Second, Aligned: true}
-	s := Rate{Name: "s", Events: 3, Per: time.Second, Burst: 10}
-	s2 := Rate{Name: "s2", Events: 2, Per: time.Second, Burst: 3}
-	return []Limit{
-		{Rates: []Rate{tok, s}, InFlight: 3}, {Rates: []Rate{s, tok, al}, InFlight: 6}, {Rates: []Rate{al, tok}},
-		{InFlight: 2}, Deny(), {}, {Rates: []Rate{s2, s}, InFlight: 4}, {Rates: []Rate{tok, al2}, InFlight: 1}, {Rates: []Rate{s}}, {Rates: []Rate{s2}, InFlight: 9},
-	}
 }
 
 // Dropping every idle key after every step changes no answer, and Check says what TryAcquire does.

@@ -20,17 +20,6 @@ type outcall struct {
 	err    error
 }
 
-func oracleLimits() []Limit {
-	tok := Rate{Name: "tokens", Unit: "tokens", Events: 20, Per: time.Second, Burst: 60}
-	al := Rate{Name: "al", Events: 7.5, Per: 5 * time.Second, Aligned: true}
-	s := Rate{Name: "s", Events: 3, Per: time.Second, Burst: 10}
-	s2 := Rate{Name: "s2", Events: 2, Per: time.Second, Burst: 3}
-	return []Limit{
-		{Rates: []Rate{tok, s}, InFlight: 3}, {Rates: []Rate{s, tok, al}, InFlight: 6}, {Rates: []Rate{al, tok}},
-		{InFlight: 2}, Deny(), {}, {Rates: []Rate{s2, s}, InFlight: 4}, {Rates: []Rate{tok, al}, InFlight: 1}, {Rates: []Rate{s}}, {Rates: []Rate{s2}, InFlight: 9},
-	}
-}
-
 func inspect(t *testing.T, l *Limiter, step int, op string) {
 	s := &l.shards[0]
 	s.mu.Lock()
@@ -166,7 +155,7 @@ func runOracle(t *testing.T, seed uint64, steps int, opts ...Option) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		classes := seed%2 == 1 // calls have a priority
-		limits := oracleLimits()
+		limits := mixedLimits(mix{unit: "tokens", speed: 1, window: 7.5, later: 7.5})
 		l := limiterOf(t, limits[0], append([]Option{MaxKeys(3), MaxWaiting(30, 60)}, opts...)...)
 		var calls []*outcall
 		var ps []Permit

@@ -38,44 +38,6 @@ func (w *twin) release(i int, f policy.Feedback) {
 	w.permits = append(w.permits[:i], w.permits[i+1:]...)
 }
 
-func drawNumberedPool(t *rapid.T) Pool {
-	p := drawPool(t)
-	p.Ordinal = rapid.IntRange(0, p.Replicas).Draw(t, "ordinal")
-	p.Fixed = p.Ordinal > 0 && rapid.Bool().Draw(t, "fixed")
-	return p
-}
-
-func drawPacedRate(t *rapid.T, name string) Rate {
-	r := drawRate(t, name)
-	if rapid.Bool().Draw(t, "paced") {
-		r.Burst = 1
-		if r.Per/time.Duration(r.Events) < 50*time.Millisecond {
-			r.Per = time.Minute
-		}
-	}
-	return r
-}
-
-func drawLimit(t *rapid.T) Limit {
-	if rapid.IntRange(0, 12).Draw(t, "deny") == 0 {
-		return Deny()
-	}
-	limit := Limit{Rates: []Rate{drawPacedRate(t, "a")}, InFlight: rapid.IntRange(0, 6).Draw(t, "in flight")}
-	if rapid.Bool().Draw(t, "second rate") {
-		r := drawPacedRate(t, "b")
-		r.Unit = "tokens"
-		limit.Rates = append(limit.Rates, r)
-	}
-	if rapid.Bool().Draw(t, "window") {
-		limit.Rates = append(limit.Rates, Rate{Name: "w", Events: drawRate(t, "c").Events, Per: time.Second, Aligned: true})
-	}
-	return limit
-}
-
-func drawRamp(rt *rapid.T) policy.Ramp {
-	return policy.Ramp{Mode: policy.RampMode(rapid.IntRange(0, 3).Draw(rt, "mode")), Start: .2, Over: 5 * time.Second, CoolDown: 2 * time.Second}
-}
-
 // twins plays histories on a limiter with room for few keys, and on one that keeps all; or, if lazy, on one whose keys are
 // looked at before each step, and on one whose keys are left alone. As long as no ask was decided by an overflow gate both decide
 // the same, with the same times to wait.

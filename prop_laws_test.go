@@ -3,71 +3,11 @@ package quotient
 import (
 	"context"
 	"math"
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
-
-	"github.com/quotient-go/quotient/policy"
 )
-
-// adversary is a policy whose laws answer anything, and the same to the same seed. If it is calm they start at 5.
-type adversary struct {
-	seed uint64
-	calm bool
-}
-
-type adversaryLaw struct {
-	*rand.Rand
-	calm bool
-}
-
-func (a adversary) New(seed uint64) policy.Law {
-	return &adversaryLaw{rand.New(rand.NewPCG(a.seed, seed)), a.calm}
-}
-
-func (l *adversaryLaw) Next(s policy.Sample, b policy.Bounds) policy.Pace {
-	if l.calm {
-		l.calm = false
-		return policy.Pace{Rate: min(b.Ceiling, 5)}
-	}
-	odd := []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1, 0, math.MaxFloat64, math.SmallestNonzeroFloat64, 1e-9, b.Ceiling, b.Share, 1e6}
-	p := policy.Pace{Rate: odd[l.IntN(len(odd))]}
-	if l.IntN(2) == 0 {
-		p.Rate = b.Ceiling * math.Exp(2-6*l.Float64())
-	}
-	switch l.IntN(12) {
-	case 0:
-		p.NotBefore = s.Now + time.Duration(math.Exp(math.Log(1e10)*l.Float64())) // up to ten seconds
-	case 1:
-		p.NotBefore = []time.Duration{math.MinInt64, -1, s.Now, s.Now - 1, math.MaxInt64}[l.IntN(5)]
-	}
-	return p
-}
-
-// drawPolicy is Fixed, or a law that answers anything under CeilingShare: the bounds of the fleet hold under both.
-func drawPolicy(t *rapid.T) Option {
-	if rapid.Bool().Draw(t, "fixed") {
-		return Policy(policy.Fixed{}, CeilingShare)
-	}
-	return Policy(drawAdversary(t), CeilingShare)
-}
-
-func drawAdversary(t *rapid.T) adversary {
-	return adversary{rapid.Uint64().Draw(t, "adversary"), rapid.Bool().Draw(t, "calm")}
-}
-
-func drawFeedback(t *rapid.T) policy.Feedback {
-	f := policy.Feedback{Outcome: policy.Outcome(rapid.IntRange(0, 5).Draw(t, "outcome"))}
-	if rapid.Bool().Draw(t, "quota") {
-		f.Quotas[rapid.IntRange(0, 3).Draw(t, "which quota")] = policy.Quota{
-			Unit: rapid.SampledFrom([]string{"", "tokens", "other"}).Draw(t, "unit"), Limit: 10,
-			Remaining: rapid.SampledFrom([]float64{0, 3, 10, -1, math.NaN(), math.Inf(1)}).Draw(t, "remaining"),
-		}
-	}
-	return f
-}
 
 // Whatever laws answer and however limits change, each pace is finite, positive and at most at the ceiling of its
 // law, no gate is shut for longer than an hour, and the slots are those of the replica at most.

@@ -12,10 +12,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-func drawClass(t *rapid.T) Priority {
-	return Priority(rapid.IntRange(int(PriorityLow), int(PriorityCritical)).Draw(t, "class"))
-}
-
 // lined is one that waits, as the reference sees it.
 type lined struct {
 	who    int

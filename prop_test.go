@@ -91,24 +91,6 @@ func (m *meter) check(fail func(string, ...any)) {
 // few keys make a limiter of one shard, cheap to make.
 var few = MaxKeys(8)
 
-// Draws.
-
-func drawRate(t *rapid.T, label string) Rate {
-	r := Rate{
-		Name:   label,
-		Events: float64(rapid.IntRange(1, 60).Draw(t, label+" events")),
-		Per:    time.Duration(rapid.SampledFrom([]int{100, 1000, 3000, 60000}).Draw(t, label+" per")) * time.Millisecond,
-		Burst:  rapid.IntRange(0, 12).Draw(t, label+" burst"),
-	}
-	return r
-}
-
-func drawPool(t *rapid.T) Pool { return Pool{Replicas: rapid.IntRange(1, 9).Draw(t, "replicas")} }
-
-func drawPause(t *rapid.T) time.Duration {
-	return time.Duration(rapid.SampledFrom([]int{0, 1, 7, 50, 100, 333, 1000, 4000, 20000}).Draw(t, "pause")) * time.Millisecond
-}
-
 func mustNew(t interface{ Fatal(...any) }, limit Limit, opts ...Option) *Limiter {
 	l, err := New(limit, opts...)
 	if err != nil {

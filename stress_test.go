@@ -188,19 +188,13 @@ func (x *stress) check(t *testing.T) {
 	t.Logf("%+v", st)
 }
 
-func mixedLimits() []Limit {
-	tok := Rate{Name: "tokens", Unit: "tokens", Events: 20000, Per: time.Second, Burst: 60}
-	al := Rate{Name: "al", Events: 20, Per: 5 * time.Millisecond, Aligned: true}
-	s := Rate{Name: "s", Events: 3000, Per: time.Second, Burst: 10}
-	s2 := Rate{Name: "s2", Events: 2000, Per: time.Second, Burst: 3}
-	return []Limit{
-		{Rates: []Rate{tok, s}, InFlight: 3}, {Rates: []Rate{s, tok, al}, InFlight: 6}, {Rates: []Rate{al, tok}},
-		{InFlight: 2}, Deny(), {}, {Rates: []Rate{s2, s}, InFlight: 4}, {Rates: []Rate{tok, al}, InFlight: 1}, {Rates: []Rate{s}},
-	}
+// fastLimits are limits that workers in real time reach many times a second.
+func fastLimits() []Limit {
+	return mixedLimits(mix{unit: "tokens", speed: 1000, window: 20, later: 20})
 }
 
 func fixedLimits(n int) []Limit {
-	ls := mixedLimits()
+	ls := fastLimits()
 	var out []Limit
 	for _, l := range ls {
 		if !l.Denies() {
@@ -249,15 +243,15 @@ func configs() map[string]func(t testing.TB) *stress {
 		}
 	}
 	return map[string]func(t testing.TB) *stress{
-		"all":       mk(&stress{keys: 50, expire: true, limits: mixedLimits()}, MaxHold(3*time.Millisecond), Policy(policy.AIMD{}, CeilingShare), MaxWait(2*time.Millisecond), LeakCheck(func(Leak) {})),
-		"nolaw":     mk(&stress{keys: 50, expire: true, limits: mixedLimits()}, MaxHold(3*time.Millisecond)),
-		"ceiling":   mk(&stress{keys: 50, limits: mixedLimits()}, Policy(policy.AIMD{}, CeilingLimit), JoinPool(Pool{Replicas: 2})),
-		"adversary": mk(&stress{keys: 50, limits: mixedLimits()}, Policy(adversary{7, true}, CeilingLimit)),
+		"all":       mk(&stress{keys: 50, expire: true, limits: fastLimits()}, MaxHold(3*time.Millisecond), Policy(policy.AIMD{}, CeilingShare), MaxWait(2*time.Millisecond), LeakCheck(func(Leak) {})),
+		"nolaw":     mk(&stress{keys: 50, expire: true, limits: fastLimits()}, MaxHold(3*time.Millisecond)),
+		"ceiling":   mk(&stress{keys: 50, limits: fastLimits()}, Policy(policy.AIMD{}, CeilingLimit), JoinPool(Pool{Replicas: 2})),
+		"adversary": mk(&stress{keys: 50, limits: fastLimits()}, Policy(adversary{7, true}, CeilingLimit)),
 		"fixed":     mk(&stress{keys: 50, limits: fixedLimits(4), fixed: 4}),
 		"slots":     mk(&stress{keys: 50, limits: []Limit{{InFlight: 4}}, fixed: 4}),
 		"slotsexp":  mk(&stress{keys: 50, expire: true, limits: []Limit{{InFlight: 4}, {InFlight: 2}}}, MaxHold(3*time.Millisecond)),
 		"slotsexp2": mk(&stress{keys: 50, limits: []Limit{{InFlight: 4}, {InFlight: 2}, Deny(), {}}}),
-		"shards":    mk(&stress{keys: 6000, expire: true, limits: mixedLimits()}, MaxKeys(4096), MaxHold(3*time.Millisecond)),
+		"shards":    mk(&stress{keys: 6000, expire: true, limits: fastLimits()}, MaxKeys(4096), MaxHold(3*time.Millisecond)),
 	}
 }
 
