@@ -15,6 +15,7 @@ ONLY         ?=
 PART         ?= 1/1
 CHAOS        ?= 10m
 BENCHFLAGS   ?=
+PLAIN        ?= ./policy ./httplimit/... ./poolsize/... ./admin/... ./metrics/... ./internal/plain
 
 # ST1005 is off: an error that names a field spells it as Go does, with a capital.
 # Linters are pinned in tools/go.mod. -modfile and a workspace do not go together, hence GOWORK=off.
@@ -22,7 +23,7 @@ TOOL     = GOWORK=off go tool -modfile="$(CURDIR)/tools/go.mod"
 MODULES  = $$(go list -m -f '{{.Dir}}')
 FUZZING  = $$(grep -rnoE --include='*_test.go' --exclude-dir=testdata '^func Fuzz[A-Za-z0-9_]*' . || true)
 
-.PHONY: help test race lint fuzz soak guards bench cover fleet chaos browser docs stale ci
+.PHONY: help test race lint plain fuzz soak guards bench cover fleet chaos browser docs stale ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -43,6 +44,9 @@ lint: ## check format, go vet, the linters of tools/go.mod, and that the modules
 	  $(TOOL) nilness ./...; \
 	  GOWORK=off go mod tidy -diff; \
 	done
+
+plain: ## check that the comments and pages of PLAIN are in plain English
+	go run ./internal/plain $(PLAIN)
 
 fuzz: ## fuzz each target for FUZZTIME (30s)
 	@targets="$(FUZZING)"; [ -n "$$targets" ] || { echo "no fuzz target found"; exit 1; }; \

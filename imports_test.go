@@ -52,6 +52,8 @@ var rooms = []room{
 		why: "a reader can copy an example: it needs nothing but quotient"},
 	{dir: "internal/guards",
 		why: "it runs the go command; it must build when nothing else does"},
+	{dir: "internal/plain",
+		why: "it reads comments and pages as text; it must build when nothing else does"},
 	{dir: "bench/...", own: []string{"..."}, outside: []string{"..."},
 		why: "its own module, so that peers and plots weigh on nobody who imports quotient"},
 	{dir: "metrics/otel", own: []string{".", "policy", "metrics"}, outside: []string{"go.opentelemetry.io/otel", "github.com/prometheus"},
