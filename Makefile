@@ -16,6 +16,7 @@ PART         ?= 1/1
 CHAOS        ?= 10m
 BENCHFLAGS   ?=
 HOUSE        ?=
+PLAIN        ?= ./policy ./httplimit/... ./poolsize/... ./admin/... ./metrics/... ./internal/plain
 
 # ST1005 is off: an error that names a field spells it as Go does, with a capital.
 # Linters are pinned in tools/go.mod. -modfile and a workspace do not go together, hence GOWORK=off.
@@ -23,7 +24,7 @@ TOOL     = GOWORK=off go tool -modfile="$(CURDIR)/tools/go.mod"
 MODULES  = $$(go list -m -f '{{.Dir}}')
 FUZZING  = $$(grep -rnoE --include='*_test.go' --exclude-dir=testdata '^func Fuzz[A-Za-z0-9_]*' . || true)
 
-.PHONY: help test race lint house fuzz soak guards bench cover fleet chaos browser docs stale ci
+.PHONY: help test race lint house plain fuzz soak guards bench cover fleet chaos browser docs stale ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +48,9 @@ lint: ## check format, go vet, the linters of tools/go.mod, and that the modules
 
 house: ## print the figures of the root package beside their bounds (HOUSE=-check or HOUSE=-list)
 	go run ./internal/house $(HOUSE)
+
+plain: ## check that the comments and pages of PLAIN are in plain English
+	go run ./internal/plain $(PLAIN)
 
 fuzz: ## fuzz each target for FUZZTIME (30s)
 	@targets="$(FUZZING)"; [ -n "$$targets" ] || { echo "no fuzz target found"; exit 1; }; \

@@ -56,6 +56,8 @@ var rooms = []room{
 		why: "it runs the go command; it must build when nothing else does"},
 	{dir: "internal/house/...", own: []string{"internal/house"},
 		why: "it reads the root package as text and types; it must run while that one is rebuilt"},
+	{dir: "internal/plain",
+		why: "it reads comments and pages as text; it must build when nothing else does"},
 	{dir: "bench/...", own: []string{"..."}, outside: []string{"..."},
 		why: "its own module, so that peers and plots weigh on nobody who imports quotient"},
 	{dir: "metrics/otel", own: []string{".", "policy", "metrics"}, outside: []string{"go.opentelemetry.io/otel", "github.com/prometheus"},

@@ -13,24 +13,28 @@
 //
 // A key that is not UTF-8 has "key_base64" beside "key" in answers, and is asked for with key_base64 in place of key.
 //
-// ?limiter=NAME chooses one of several limiters; it may be left out when there is one, and PUT /replicas and GET /state without it mean all.
-// Every PUT replaces what it names as a whole and answers with the new state. A state of one limiter has an ETag, which stands for
-// its configuration and not for its counters: a PUT with If-Match does nothing, and answers 412, when somebody else has changed it since.
-// That holds among the writers of one Handler; a program that calls SetLimit itself is not held up.
+// ?limiter=NAME chooses one of several limiters; it may be left out when there is one, and PUT /replicas and
+// GET /state without it mean all. Every PUT replaces what it names as a whole and answers with the new state.
+// A state of one limiter has an ETag, which stands for its configuration and not for its counters. A PUT with
+// If-Match does nothing, and answers 412, when another client has changed it since. That holds among the
+// writers of one Handler; a program that calls SetLimit itself is not held up.
 //
 // Every answer but the page is JSON and is never cached. Durations are seconds. A refusal is an application/problem+json document (RFC 9457);
 // when one field of the request is to blame it has the members "field", "value" and "range". See [Problem].
 //
-// # Who is served
+// # Access
 //
-// Without a [Token] or [MutualTLS] only connections over the loopback interface or a Unix socket are served. Two doors are held shut
-// that such a listener leaves open to web pages in a browser on the same machine: only requests whose Host is the loopback interface or
-// named with [AllowHosts] are answered (a rebound DNS name is not), and neither reads nor writes may come from a page of another origin. A
-// reverse proxy on the same machine looks like the machine itself: give the handler a token when there is one. Requests that say that they
-// were forwarded (X-Forwarded-For, Forwarded, X-Real-IP, Via) are refused without; a proxy that says nothing cannot be told from a browser.
+// Without a [Token] or [MutualTLS] only connections over the loopback interface or a Unix socket are served.
+// Such a listener leaves two ways open to web pages in a browser on the same machine, and the handler closes
+// both. Only requests whose Host is the loopback interface or named with [AllowHosts] are answered: a rebound
+// DNS name is not. Neither reads nor writes may come from a page of another origin. A reverse proxy on the
+// same machine looks like the machine itself: give the handler a token when there is one. Requests that say
+// that they were forwarded (X-Forwarded-For, Forwarded, X-Real-IP, Via) are refused without; a proxy that
+// says nothing looks like a browser.
 //
-// [Handler.Listen] and [Handler.Serve] are a listener and a server with time-outs. Whoever brings an http.Server of their own sets at
-// least its ReadHeaderTimeout and ReadTimeout, and bounds its connections: there strangers can take all of them.
+// [Handler.Listen] and [Handler.Serve] are a listener and a server with time-outs. A program with an
+// http.Server of its own sets at least its ReadHeaderTimeout and ReadTimeout, and bounds its connections:
+// there strangers can take all of them.
 package admin
 
 import (
@@ -70,9 +74,10 @@ func AllowHosts(hosts ...string) Option {
 // hostBytes are those of a name that is asked for by DNS, and the underscore, which some private names have.
 const hostBytes = "abcdefghijklmnopqrstuvwxyz0123456789-._"
 
-// Logger sets where changes are logged, each with its old and its new value, and requests that were refused at the door (credentials, host,
-// origin), at most one line a second. A pool size with an end is logged with it; that it has ended is in the limiter's own log. Without
-// Logger, or with nil, they go to slog.Default.
+// Logger sets where changes are logged, each with its old and its new value. Requests that were refused for
+// their credentials, host or origin are logged too, at most one line a second. A pool size with an end is
+// logged with it; that it has ended is in the limiter's own log. Without Logger, or with nil, they go to
+// slog.Default.
 func Logger(log *slog.Logger) Option {
 	return func(h *handler) { h.log = log }
 }
@@ -105,7 +110,7 @@ type handler struct {
 
 	tokens  []token
 	mutual  bool // client certificates count
-	inFront bool // somebody else has looked at the credentials
+	inFront bool // the server in front has looked at the credentials
 	origin  *http.CrossOriginProtection
 	seen    seen
 	scans   scans

@@ -41,7 +41,7 @@ func mount(t testing.TB, l *quotient.Limiter, opts ...Option) http.Handler {
 	return h
 }
 
-// quiet is mount with a log that nobody reads.
+// quiet is mount with a log that is not read.
 func quiet(t testing.TB, l *quotient.Limiter, opts ...Option) http.Handler {
 	t.Helper()
 	return mount(t, l, append(opts, Logger(slog.New(slog.DiscardHandler)))...)

@@ -258,8 +258,8 @@ func (b *blanks) Read(p []byte) (int, error) {
 	return int(n), nil
 }
 
-// TestAttackGigabyteBodies: of a body of 1 GB no more than the bound is read, whether its length is announced or not; of one that is refused
-// for another reason no more than net/http reads to keep a connection.
+// TestAttackGigabyteBodies: of a body of 1 GB no more than the bound is read, whether its length is announced
+// or not. Of one that is refused for another reason no more is read than net/http reads to keep a connection.
 func TestAttackGigabyteBodies(t *testing.T) {
 	const gigabyte, head, drain = 1 << 30, 16 << 10, 512 << 10
 	tests := []struct {

@@ -138,7 +138,7 @@ func (c *Client) Keys(ctx context.Context, limiter string, top int) (Keys, error
 	return k, err
 }
 
-// Explain tells where a key stands.
+// Explain returns where a key stands.
 func (c *Client) Explain(ctx context.Context, limiter, key string) (Explanation, error) {
 	query := named(limiter)
 	if raw := inBase64(key); raw != nil {

@@ -74,7 +74,7 @@ func BehindAuthentication() Option {
 	return func(h *handler) { h.inFront = true }
 }
 
-// caller is who sent a request, for the log.
+// caller is the client that sent a request, for the log.
 type caller struct {
 	name     string // of the token or the certificate
 	readOnly bool
@@ -146,7 +146,8 @@ func local(r *http.Request) bool {
 	return addr.Network() == "unix" || loopback(addr.String()) && loopback(r.RemoteAddr)
 }
 
-// forwarded is why a request is not served that says that it has come from elsewhere: the proxy is on this machine, whoever asks may not be.
+// forwarded is why a request is not served that says that it has come from elsewhere: the proxy is on this
+// machine, and its client may not be.
 func forwarded(r *http.Request) *Problem {
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
 		if values := r.Header.Values(name); len(values) > 0 {

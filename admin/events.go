@@ -13,7 +13,8 @@ const (
 	maxStreams = 64
 	// writePatience is how long one event may take to reach the client's kernel. A page that is behind by that much is not read any more.
 	writePatience = 5 * time.Second
-	// streamLife bounds a stream, so that none outlives a Shutdown for long that it was not told of. The page connects again.
+	// streamLife bounds a stream, so that none outlives for long a Shutdown that it was not notified of. The
+	// page connects again.
 	streamLife = 10 * time.Minute
 	// lifeSign is the longest silence of a stream, however far apart events are: the page takes a longer one for the loss of the connection.
 	lifeSign = 2 * time.Second
@@ -69,8 +70,9 @@ func (s *streams) next(fresh time.Duration, encode func() ([]byte, error)) ([]by
 	return s.frame, nil
 }
 
-// closed returns a channel that is closed when the server that serves r begins to shut down. Shutdown waits for requests but does not
-// end them, so the streams ask to be told. The channel is nil when there is no such server.
+// closed returns a channel that is closed when the server that serves r begins to shut down. Shutdown waits
+// for requests but does not end them, so the streams ask to be notified. The channel is nil when there is no
+// such server.
 func (s *streams) closed(r *http.Request) <-chan struct{} {
 	srv, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
 	if !ok {

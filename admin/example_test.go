@@ -72,7 +72,7 @@ func ExampleNew() {
 	// }
 }
 
-// Two operators have seen the same state. The first changes the limit; the second is told.
+// Two operators have seen the same state. The first changes the limit; the second gets an error.
 func ExampleClient() {
 	var limiters quotient.Registry
 	if _, err := limiters.Limiter("api", quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}}); err != nil {
@@ -99,7 +99,7 @@ func ExampleClient() {
 		limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(events)}}
 		now, err := client.SetLimit(ctx, "api", limit, admin.IfMatch(seen.ETag))
 		if errors.Is(err, admin.ErrConflict) {
-			fmt.Println("somebody was faster")
+			fmt.Println("another operator was faster")
 			return
 		}
 		if err != nil {
@@ -112,5 +112,5 @@ func ExampleClient() {
 
 	// Output:
 	// 200 a second
-	// somebody was faster
+	// another operator was faster
 }

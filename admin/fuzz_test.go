@@ -11,7 +11,7 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// saysWhy fails unless a refusal says why, in text that does not grow with the body.
+// saysWhy fails unless a refusal gives its reason, in text that does not grow with the body.
 func saysWhy(t *testing.T, bad *Problem) {
 	t.Helper()
 	if bad.Status != 400 || bad.Detail == "" || bad.Field == "" || bad.Range == "" {
@@ -22,8 +22,8 @@ func saysWhy(t *testing.T, bad *Problem) {
 	}
 }
 
-// FuzzReplicas holds: no body panics; what is accepted is in range, is JSON, and reads back as
-// the same pool; what is refused says why in bounded text.
+// FuzzReplicas holds: no body panics; what is accepted is in range, is JSON, and reads back as the same pool;
+// what is refused comes with a reason in bounded text.
 func FuzzReplicas(f *testing.F) {
 	f.Add([]byte(`{"replicas":4,"ordinal":2,"ttl_seconds":1.5}`))
 	f.Fuzz(func(t *testing.T, body []byte) {

@@ -17,8 +17,9 @@ import (
 // mostNested is how deep objects and lists of a body may be nested. An override, the deepest, needs four.
 const mostNested = 8
 
-// form is one JSON object of a request. It is stricter than encoding/json: names are exact, none may be unknown or come twice, values are
-// of their type and in range, and the text is UTF-8. The first thing that is wrong stays; what is read after it is zero.
+// form is one JSON object of a request. It is stricter than encoding/json: names are exact, none may be
+// unknown or come twice, values are of their type and in range, and the text is UTF-8. The first error stays;
+// what is read after it is zero.
 type form struct {
 	path   string // of the object in the body, "" or ending in a dot
 	values map[string]json.RawMessage
@@ -90,7 +91,7 @@ func (f *form) read(object []byte, names []string) {
 	}
 }
 
-// fail notes the first thing that is wrong.
+// fail notes the first error.
 func (f *form) fail(p Problem) {
 	if *f.bad == nil {
 		p.Status = http.StatusBadRequest

@@ -32,8 +32,8 @@ var contentTypes = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// pagePolicy lets the page load its own scripts, styles and pictures and talk to its own origin. Nothing inline runs, no text can become
-// markup (trusted types), nobody frames it, no form leaves it.
+// pagePolicy lets the page load its own scripts, styles and pictures and talk to its own origin. Nothing
+// inline runs, no text can become markup (trusted types), no other page frames it, no form leaves it.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 

@@ -103,8 +103,8 @@ var (
 	imported = regexp.MustCompile(`(?m)^import .* from "\./([^"]+)";$`)
 )
 
-// TestPageIsComplete: each file that the page asks for is there, each that is there is asked for, and all addresses are relative, so
-// that the handler can be mounted under any prefix.
+// TestPageIsComplete: each file that the page asks for is there, and each that is there is asked for. All
+// addresses are relative, so that the handler can be mounted under any prefix.
 func TestPageIsComplete(t *testing.T) {
 	asked := []string{"/"}
 	for _, link := range linked.FindAllStringSubmatch(string(pageFiles()["/"].body), -1) {
@@ -137,8 +137,8 @@ func TestPageIsComplete(t *testing.T) {
 	}
 }
 
-// TestPageHasNothingForbidden: the policy would stop inline code and foreign addresses in the browser; here they do not get that far. Text that becomes
-// markup is not used at all: keys come from anybody.
+// TestPageHasNothingForbidden: the policy would stop inline code and foreign addresses in the browser; here
+// they do not get that far. Text that becomes markup is not used at all: any client may choose keys.
 func TestPageHasNothingForbidden(t *testing.T) {
 	forbidden := map[string]*regexp.Regexp{
 		"inline code":       regexp.MustCompile(`(?i)<[^>]* (style|on[a-z]+)=|<script>|<style|javascript:`),

@@ -179,8 +179,9 @@ func TestStrangersDoNotKeepOperatorsOut(t *testing.T) {
 	}
 }
 
-// TestStrangersAreIdleForShort: a connection that has only asked for what is public may be idle for five seconds, one
-// whose caller is known for two minutes; each also over HTTP/2, and where everybody is known who asks for data.
+// TestStrangersAreIdleForShort: a connection that has only asked for what is public may be idle for five
+// seconds, one whose caller is known for two minutes. Each is also tried over HTTP/2, and where every caller
+// that asks for data is known.
 func TestStrangersAreIdleForShort(t *testing.T) {
 	certificate, trusted := selfSigned(t, "server")
 	now := time.Now() // not that of the bubble, in which the certificate is not valid yet
@@ -269,7 +270,7 @@ type loopbackConn struct{ net.Conn }
 func (loopbackConn) LocalAddr() net.Addr  { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9090} }
 func (loopbackConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 5} }
 
-// watched tells when the other end has closed it.
+// watched reports when the other end has closed it.
 type watched struct {
 	net.Conn
 	ended chan time.Time
@@ -283,7 +284,7 @@ func (w watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close is what a client does that was told to leave.
+// Close is what a client does when the server asks it to leave.
 func (w watched) Close() error {
 	w.end()
 	return w.Conn.Close()

@@ -7,13 +7,14 @@ import (
 	"unicode/utf8"
 )
 
-// ErrConflict is what a Problem with status 412 is, by errors.Is: somebody else has changed the limiter since the state that a write was
-// based on. Read it again and decide anew.
-var ErrConflict = errors.New("admin: the limiter was changed by somebody else")
+// ErrConflict is what a Problem with status 412 is, by errors.Is: another client has changed the limiter
+// since the state that a write was based on. Read it again and decide again.
+var ErrConflict = errors.New("admin: the limiter was changed by another client")
 
-// A Problem is a refusal after RFC 9457. The handler sends it, and a Client returns it as *Problem. Field, Value and Range say what was
-// wrong in the request: its name (a path such as rates[1].per_seconds in a body), what was sent, clipped to 64 bytes, and what would be
-// accepted; they are empty where no single field is to blame.
+// A Problem is a refusal after RFC 9457. The handler sends it, and a Client returns it as *Problem. Field
+// names what was wrong in the request, by a path such as rates[1].per_seconds in a body. Value is what was
+// sent, clipped to 64 bytes, and Range is what would be accepted. The three are empty where no single field
+// is to blame.
 type Problem struct {
 	Title  string `json:"title"`  // of the status
 	Status int    `json:"status"` // of HTTP
@@ -49,8 +50,8 @@ func writeProblem(w http.ResponseWriter, p *Problem) {
 	writeJSON(w, "application/problem+json", p.Status, p)
 }
 
-// writeJSON answers with v. The encoder writes <, > and & as escapes, so that a key that holds
-// markup is none wherever the answer ends up. A client that has gone away in the meantime is nobody's error.
+// writeJSON answers with v. The encoder writes <, > and & as escapes, so that a key that holds markup is none
+// wherever the answer ends up. A client that has gone away in the meantime is no error.
 func writeJSON(w http.ResponseWriter, contentType string, status int, v any) {
 	body, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

@@ -11,11 +11,12 @@ const (
 	// maxReplicas is the largest pool size that an operator can set. It is far above any real pool
 	// and catches a number that was meant for another field.
 	maxReplicas = 1_000_000
-	// longestWord is how long an operator's word may count that ends by itself; a year. Whoever wants longer leaves ttl_seconds out.
+	// longestWord is how long a pool size that ends by itself may count: a year. For longer, leave
+	// ttl_seconds out.
 	longestWord = 365 * 24 * time.Hour
 )
 
-// replicas is what PUT /replicas asks for. It is an operator's word: it counts at once, undamped.
+// replicas is what PUT /replicas asks for. An operator sets it: it counts at once, undamped.
 type replicas struct {
 	pool quotient.Pool
 	ttl  time.Duration // 0: for good

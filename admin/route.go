@@ -11,7 +11,7 @@ import (
 type route struct {
 	path    string // one that ends in "/", but for the page itself, stands for all below it
 	methods []string
-	public  bool // holds no data: whoever has a token must be able to load the page before they can give it
+	public  bool // holds no data: an operator must be able to load the page before giving it a token
 	serve   func(h *handler, w http.ResponseWriter, r *http.Request)
 }
 
@@ -70,8 +70,8 @@ func (h *handler) route(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// crossOrigin reports whether a page of another origin asks. Reads are held to the rule of writes: what a limiter does is nobody else's
-// business, even where the browser would hide the answer.
+// crossOrigin reports whether a page of another origin asks. Reads are held to the rule of writes: what a
+// limiter does concerns no other page, even where the browser would hide the answer.
 func (h *handler) crossOrigin(r *http.Request) bool {
 	as := *r
 	as.Method = http.MethodPut

@@ -17,7 +17,7 @@ const (
 
 // scans are the looks at all keys of a limiter that GET /keys takes: one at a time, so that no number of clients slows the limiters down.
 type scans struct {
-	place chan struct{} // full while one is under way; what follows belongs to whoever has put something in
+	place chan struct{} // full while one is under way; what follows belongs to the goroutine that has put something in
 	done  map[scan]found
 }
 
@@ -43,7 +43,7 @@ func (s *scans) top(ctx context.Context, number uint64, l *quotient.Limiter, n i
 		defer func() { <-s.place }()
 	case <-ctx.Done():
 	}
-	if err := ctx.Err(); err != nil { // whoever has gone needs no scan, also when it was their turn
+	if err := ctx.Err(); err != nil { // a client that has gone needs no scan, also when it was its turn
 		return nil, err
 	}
 	what := scan{number, n}

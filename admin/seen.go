@@ -77,8 +77,9 @@ func firstOverrides(all map[string]quotient.Limit) []OverrideState {
 	return list
 }
 
-// etag is the tag of a limiter's configuration. The first part stands for the handler, the name and the limiter itself: another limiter under
-// the same name has other tags, and one that was sent before a restart matches nothing.
+// etag is the tag of a limiter's configuration. The first part stands for the handler, the name and the
+// limiter itself. So another limiter under the same name has other tags, and a tag that was sent before a
+// restart matches nothing.
 func (h *handler) etag(name string, l *quotient.Limiter) string {
 	instance := maphash.Comparable(h.seed, struct {
 		name   string

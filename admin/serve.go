@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// Bounds of Serve. A request is a few kilobytes and an answer is made in milliseconds: whoever needs longer is not an operator.
-// Event streams set deadlines of their own.
+// Bounds of Serve. A request is a few kilobytes and an answer is made in milliseconds: a client that needs
+// longer is not an operator's. Event streams set deadlines of their own.
 const (
 	headerTimeout = 5 * time.Second
 	readTimeout   = 10 * time.Second
 	writeTimeout  = 30 * time.Second
 	idleTimeout   = 2 * time.Minute
-	stopTimeout   = 5 * time.Second // for requests that are at work when Serve is told to end
+	stopTimeout   = 5 * time.Second // for requests that are at work when Serve is to end
 	maxHeader     = 64 << 10
 )
 
@@ -61,12 +61,12 @@ func (h *Handler) fits(addr net.Addr) error {
 // Serve serves the handler at l, which may be one of tls.NewListener, until ctx ends; it then stops within five
 // seconds, closes l and returns nil. It refuses the listeners that Listen would, and has time-outs for everything.
 //
-// It serves at most 512 connections at a time, at most 256 of them of strangers: those on which no request has been
-// served but for the page's files and the OpenAPI document. That is so with credentials and without, where everybody
-// who may ask for data is known as soon as they do. A stranger is never in an operator's way: one that is idle is
-// closed after five seconds, and when there is no place for a new connection that of a stranger is made free, an idle
-// one first, else the one that came first. A connection on which a caller was known keeps its place, and may be idle
-// for two minutes.
+// It serves at most 512 connections at a time, at most 256 of them of strangers. A stranger's connection is
+// one on which no request has been served but for the page's files and the OpenAPI document. That is so with
+// credentials and without, where every client that may ask for data is known as soon as it does. A stranger
+// is never in an operator's way: one that is idle is closed after five seconds. When there is no place for a
+// new connection that of a stranger is made free, an idle one first, else the one that came first. A
+// connection on which a caller was known keeps its place, and may be idle for two minutes.
 func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 	if err := h.fits(l.Addr()); err != nil {
 		return errors.Join(err, l.Close())
@@ -86,7 +86,7 @@ func (h *Handler) serve(ctx context.Context, all *places) error {
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() { stopped <- shutdown(srv) })
 	err := srv.Serve(all)
-	if stop() { // nobody asked for the end
+	if stop() { // the end was not asked for
 		return errors.Join(fmt.Errorf("admin: Serve: %w", err), srv.Close())
 	}
 	return <-stopped

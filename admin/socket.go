@@ -20,8 +20,8 @@ type socket struct {
 // Close ends the listening, and removes the socket and its lock.
 func (s *socket) Close() error { return s.close() }
 
-// listenUnix listens at a socket while it holds the lock of its path: to look who listens, to remove a dead socket and
-// to make one are three steps, and another process may take them at the same time.
+// listenUnix listens at a socket while it holds the lock of its path. To look who listens, to remove a dead
+// socket and to make one are three steps, and another process may take them at the same time.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if path == "" || path[0] == '@' {
 		return nil, fmt.Errorf("admin: Listen: address: %q is not the path of a Unix socket", path)
@@ -82,7 +82,7 @@ func removeDead(ctx context.Context, path string) error {
 	dialer := net.Dialer{Timeout: time.Second}
 	conn, err := dialer.DialContext(ctx, "unix", path)
 	if err == nil {
-		return errors.Join(fmt.Errorf("admin: Listen: somebody listens at %s", path), conn.Close())
+		return errors.Join(fmt.Errorf("admin: Listen: another process listens at %s", path), conn.Close())
 	}
 	if !refusedConnection(err) {
 		return fmt.Errorf("admin: Listen: %w", err)

@@ -73,7 +73,7 @@ func dieAt(t *testing.T, path string) {
 	_ = dead.Close()
 }
 
-// reachable fails unless somebody listens at path.
+// reachable fails unless a server listens at path.
 func reachable(t *testing.T, path string) {
 	t.Helper()
 	conn, err := net.Dial("unix", path)
@@ -84,7 +84,8 @@ func reachable(t *testing.T, path string) {
 	_ = conn.Close()
 }
 
-// TestTwoProcessesAtOneSocket: of two that start at one dead socket one listens, and the other is told why it does not.
+// TestTwoProcessesAtOneSocket: of two that start at one dead socket one listens, and the other gets the
+// reason why it does not.
 func TestTwoProcessesAtOneSocket(t *testing.T) {
 	racers := []racer{startRacer(t), startRacer(t)}
 	dir := t.TempDir()
@@ -97,7 +98,7 @@ func TestTwoProcessesAtOneSocket(t *testing.T) {
 		if answers[0] == "listens" {
 			answers[0], answers[1] = answers[1], answers[0]
 		}
-		if answers[1] != "listens" || !strings.Contains(answers[0], "somebody listens at "+path) {
+		if answers[1] != "listens" || !strings.Contains(answers[0], "another process listens at "+path) {
 			t.Fatalf("round %d: %q", i, answers)
 		}
 		reachable(t, path)
@@ -130,7 +131,7 @@ func TestSocketOfAnotherStays(t *testing.T) {
 	reachable(t, path)
 	_ = l.Close() // a second time
 	reachable(t, path)
-	if _, err := h.Listen(t.Context(), "unix", path); err == nil || !strings.Contains(err.Error(), "somebody listens at "+path) {
+	if _, err := h.Listen(t.Context(), "unix", path); err == nil || !strings.Contains(err.Error(), "another process listens at "+path) {
 		t.Errorf("Listen where another program listens: %v", err)
 	}
 	if left, _ := filepath.Glob(path + ".*"); len(left) > 0 {

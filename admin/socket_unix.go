@@ -16,7 +16,7 @@ func ownerOnly(_, _ string, raw syscall.RawConn) error {
 	return raw.Control(func(fd uintptr) { _ = syscall.Fchmod(int(fd), 0o600) })
 }
 
-// refusedConnection reports whether an error of a dial means that nobody listens.
+// refusedConnection reports whether an error of a dial means that no process listens.
 func refusedConnection(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
 
 // lockPath takes the lock of a socket's path. The kernel gives it back when the process ends without unlock.
@@ -51,7 +51,7 @@ func lockFile(f *os.File, path string) (bool, error) {
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return false, fmt.Errorf("admin: Listen: somebody listens at %s, or is about to: %s is locked", path, f.Name())
+		return false, fmt.Errorf("admin: Listen: another process listens at %s, or is about to: %s is locked", path, f.Name())
 	}
 	if err != nil {
 		return false, fmt.Errorf("admin: Listen: %s: %w", f.Name(), err)

@@ -107,7 +107,7 @@ type PoolState struct {
 	Errors     uint64    `json:"errors"`
 	Rejected   uint64    `json:"rejected"`
 	LastError  string    `json:"last_error"`
-	Until      time.Time `json:"until,omitzero"` // when the operator's word ends; absent: never
+	Until      time.Time `json:"until,omitzero"` // when the size that an operator set ends; absent: never
 }
 
 var started = time.Now()

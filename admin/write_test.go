@@ -79,7 +79,7 @@ func TestChangesTakeEffect(t *testing.T) {
 	}
 }
 
-// TestTTL: an operator's word that ends does.
+// TestTTL: a pool size with an end does end.
 func TestTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, quotient.StartPool(quotient.Pool{Replicas: 3}))

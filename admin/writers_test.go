@@ -109,7 +109,8 @@ func chain(t *testing.T, tag string, writes []write) string {
 	return tag
 }
 
-// TestOneChangeAtATime: nobody else can get between the comparison, the old value, the change and the new value.
+// TestOneChangeAtATime: no other writer can get between the comparison, the old value, the change and the new
+// value.
 func TestOneChangeAtATime(t *testing.T) {
 	l := newLimiter(t)
 	h := quiet(t, l).(*Handler).api

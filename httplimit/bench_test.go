@@ -86,7 +86,7 @@ func TestTransportAllocatesLittle(t *testing.T) {
 	idle(t, l)
 }
 
-// deaf is a policy that is told everything and keeps nothing.
+// deaf is a policy that gets every sample and keeps nothing.
 type deaf struct{}
 
 func (d deaf) New(uint64) policy.Law                           { return d }
@@ -206,7 +206,7 @@ func usualHeader() http.Header {
 	)
 }
 
-// BenchmarkFeedback is what an answer costs that a policy is told of, among the fields of a usual one.
+// BenchmarkFeedback is what an answer costs that a policy learns from, among the fields of a usual one.
 func BenchmarkFeedback(b *testing.B) {
 	for _, bb := range []struct {
 		name, host string

@@ -60,9 +60,9 @@ type buffer struct {
 	late     bool // it did not come in time
 }
 
-// read reads the body of a request, so that net/http starts to watch the connection, and puts what was read back in
-// front of it. A body that has not come by the deadline is not waited for. It reads nothing that is too long, or
-// that the client sends only when told to. free must be called when the request is over.
+// read reads the body of a request, so that net/http starts to watch the connection, and puts what was read
+// back in front of it. A body that has not come by the deadline is not waited for. It reads nothing that is
+// too long, or that the client sends only when asked to. free must be called when the request is over.
 func (b *buffer) read(w http.ResponseWriter, r *http.Request, deadline time.Time) {
 	size := maxBuffer
 	if r.ContentLength >= 0 {

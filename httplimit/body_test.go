@@ -353,8 +353,7 @@ func TestLongBodyIsNotReadBeforeTheWait(t *testing.T) {
 	})
 }
 
-// HTTP/2 tells of clients that leave, whatever their body: nothing is read and
-// nothing bounds the wait.
+// HTTP/2 reports clients that leave, whatever their body: nothing is read and nothing bounds the wait.
 func TestBodyOfHTTP2IsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, oneSlot)

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// clientBits is how many bits of an IPv6 address name one client unless
-// ClientAddrBits says otherwise: a /64 is one subnet (RFC 4291, 2.5.4), and one
-// host may use all of it.
+// clientBits is how many bits of an IPv6 address name one client unless ClientAddrBits says otherwise. A /64
+// is one subnet (RFC 4291, 2.5.4), and one host may use all of it.
 const clientBits = 64
 
 // noAddr is the key of requests whose peer has no IP address, as on a Unix
@@ -19,13 +18,11 @@ const noAddr = "(no address)"
 
 // ClientAddr returns a KeyFunc that limits by the client's IP address.
 //
-// The address is that of the peer, http.Request.RemoteAddr. X-Forwarded-For is
-// read only if the peer lies in one of the trusted networks: then all its lines
-// are read as one list from the right, and the first address that is not in a
-// trusted network is the client. What a client wrote into the header itself
-// stands further to the left and is never reached. If an entry is not an
-// address, or the list ends, the last trusted address before it is the key.
-// Without trusted networks the header is ignored.
+// The address is that of the peer, http.Request.RemoteAddr. X-Forwarded-For is read only if the peer lies in
+// one of the trusted networks. Then all its lines are read as one list from the right, and the first address
+// that is not in a trusted network is the client. What a client wrote into the header itself stands further
+// to the left and is never reached. If an entry is not an address, or the list ends, the last trusted address
+// before it is the key. Without trusted networks the header is ignored.
 //
 // An IPv4 address is its own key, also when written as ::ffff:1.2.3.4. IPv6
 // addresses share a key with their /64, written as "2001:db8::/64"; see
@@ -73,8 +70,7 @@ func (c clientAddr) key(r *http.Request) string {
 	return addr.String()
 }
 
-// client follows the header from the peer outwards, as long as it is told by
-// hosts that are trusted.
+// client follows the header from the peer outwards, as long as hosts that are trusted wrote it.
 func (c clientAddr) client(addr netip.Addr, forwarded []string) netip.Addr {
 	for _, line := range slices.Backward(forwarded) {
 		for more := true; more && c.trusts(addr); {

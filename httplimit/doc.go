@@ -14,8 +14,8 @@
 // or any function of yours. A key function is a decision about who shares a quota
 // with whom; each one documents what a client can vary in it.
 //
-// A policy that learns hears what an answer's fields say: Retry-After, RateLimit, and those that GitHub, OpenAI
-// and others send in its place. ProfileFor lists the hosts that are known, and a Profile describes one more.
+// A policy that learns reads an answer's fields: Retry-After, RateLimit, and those that GitHub, OpenAI and
+// others send in its place. ProfileFor lists the hosts that are known, and a Profile describes one more.
 //
 // Middleware tells its own clients where they stand with SendFields. Around is Middleware for frameworks whose handlers are no
 // http.Handler; the packages ginlimit, echolimit and grpclimit below this one are for three of them.

@@ -15,8 +15,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Each path may be asked for twice a minute; who comes third is told when to
-// come back.
+// Each path may be asked for twice a minute. The third request is refused, and the answer says when to come
+// back.
 func ExampleMiddleware() {
 	limit := quotient.Limit{Rates: []quotient.Rate{{Name: "minute", Events: 2, Per: time.Minute, Burst: 2}}}
 	limiter, err := quotient.New(limit)
@@ -163,7 +163,7 @@ func ExamplePattern() {
 	// (unmatched)
 }
 
-// A client is told with each answer where it stands.
+// Each answer shows a client where it stands.
 func ExampleSendFields() {
 	l, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{{Name: "minute", Events: 100, Per: time.Minute, Burst: 100}}, InFlight: 10})
 	if err != nil {

@@ -79,9 +79,8 @@ func FuzzRetryAfter(f *testing.F) {
 	})
 }
 
-// FuzzForwardedFor holds that the header cannot move the key of a peer that is
-// not trusted, and that what stands left of the client's address, as that was
-// written by the trusted proxy, cannot either.
+// FuzzForwardedFor holds that the header cannot move the key of a peer that is not trusted. What stands left
+// of the client's address, as that was written by the trusted proxy, cannot either.
 func FuzzForwardedFor(f *testing.F) {
 	for _, v := range []string{"", "9.9.9.9", "6.6.6.6, 10.0.0.1", "unknown", "::ffff:10.0.0.1,", "[2001:db8::1]:80", "10.0.0.1", ",,,", "fe80::1%z"} {
 		f.Add(v)
@@ -241,8 +240,8 @@ func sound(t *testing.T, f policy.Feedback) {
 	}
 }
 
-// FuzzFeedback holds the ranges of what any answer means, that it means the same each time and beside other
-// fields, and that an answer from a cache says nothing of its own.
+// FuzzFeedback holds the ranges of what any answer means. It also holds that an answer means the same each
+// time and beside other fields, and that one from a cache says nothing of its own.
 func FuzzFeedback(f *testing.F) {
 	for _, e := range zoo(f) {
 		f.Add(e.host, e.status, lines(e.header))
@@ -270,7 +269,7 @@ func FuzzFeedback(f *testing.F) {
 	})
 }
 
-// fuzzed is the policy that the fuzzer tells of all answers.
+// fuzzed is the policy that gets all answers of the fuzzer.
 var fuzzed policy.Policy = policy.Tracking{}
 
 // FuzzFeedbackToPolicy sends answers, with an empty line between them, through the parser into a policy, for

@@ -46,7 +46,7 @@ func inFlight(t testing.TB, l *quotient.Limiter, n int) {
 	}
 }
 
-// spy is a policy that writes down what it is told about requests, which no rate of these tests bounds.
+// spy is a policy that writes down its samples of requests, which no rate of these tests bounds.
 type spy struct {
 	mu    sync.Mutex
 	heard []policy.Feedback
@@ -65,13 +65,13 @@ func (s *spy) Next(sample policy.Sample, b policy.Bounds) policy.Pace {
 	return policy.Pace{Rate: min(b.Ceiling, 1e6)}
 }
 
-// told fails unless the policy was told this and nothing else.
-func (s *spy) told(t testing.TB, want ...policy.Feedback) {
+// learned fails unless the policy got these samples and no other.
+func (s *spy) learned(t testing.TB, want ...policy.Feedback) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !slices.Equal(s.heard, want) {
-		t.Errorf("the policy was told %v, want %v", s.heard, want)
+		t.Errorf("the policy got %v, want %v", s.heard, want)
 	}
 	s.heard = nil
 }

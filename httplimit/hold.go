@@ -6,8 +6,8 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// hold is a permit that outlives the call that took it. It may be ended from
-// any goroutine and as often as anybody likes: the permit is released once.
+// hold is a permit that outlives the call that took it. It may be ended from any goroutine and any number of
+// times: the permit is released once.
 type hold struct {
 	permit quotient.Permit
 	over   atomic.Bool

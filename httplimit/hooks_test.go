@@ -51,7 +51,7 @@ func TestPanicAfterTheAnswerClosesIt(t *testing.T) {
 			idle(t, tt.limiter)
 		})
 	}
-	heard.told(t, policy.Feedback{Outcome: policy.Failed})
+	heard.learned(t, policy.Feedback{Outcome: policy.Failed})
 }
 
 // Answers without a body have none to close.

@@ -14,9 +14,9 @@ import (
 // It is called once a request, from many goroutines at a time, and must not
 // change the request.
 //
-// Middleware and Transport accept keys of any length: one of more than 256
-// bytes is replaced by its SHA-256, as the key functions of this package do, and so
-// is one that looks like such a hash: no key is equal to another one's hash.
+// Middleware and Transport accept keys of any length. One of more than 256 bytes is replaced by its SHA-256,
+// as the key functions of this package do, and so is one that looks like such a hash. So no key is equal to
+// another one's hash.
 type KeyFunc func(*http.Request) string
 
 // maxKey is the longest key, in bytes, that is kept as it is. A longer one is
@@ -78,10 +78,9 @@ func Pattern(mux *http.ServeMux) KeyFunc {
 	return func(r *http.Request) string { return own(pattern(mux, r)) }
 }
 
-// MethodPattern returns a KeyFunc as Pattern does, but keeps the methods of one
-// route apart: the key is the method, a space and the pattern without a method
-// of its own. HEAD and GET on "GET /items" are two keys. Methods that are not
-// in RFC 9110 or RFC 5789 count as one, "OTHER".
+// MethodPattern returns a KeyFunc as Pattern does, but keeps the methods of one route apart. The key is the
+// method, a space and the pattern without a method of its own. HEAD and GET on "GET /items" are two keys.
+// Methods that are not in RFC 9110 or RFC 5789 count as one, "OTHER".
 func MethodPattern(mux *http.ServeMux) KeyFunc {
 	return func(r *http.Request) string {
 		method, route := knownMethod(r.Method), pattern(mux, r)
@@ -161,7 +160,7 @@ func takesPort(name string) bool { return strings.HasSuffix(name, "]") || !strin
 
 // The forms of what stands in place of a key. A key that looks like one is replaced too: else a client could
 // send the text of another one's hash, and share its bucket. What a key function of this package returns goes
-// through bound as well, which must not hash it again: hence two forms, each of its own length.
+// through bound as well, which must not hash it again. So there are two forms, each of its own length.
 const (
 	ownHash   = "sha256:"     // by a key function of this package
 	boundHash = "sha256:key:" // of what any key function has returned

@@ -215,7 +215,7 @@ func TestLongKeyAndItsHashAreTwoKeys(t *testing.T) {
 			if len(key) > maxKey {
 				t.Errorf("%s: key of %d bytes", name, len(key))
 			}
-			of[key], value = value, key // what an attacker sends who has seen the key
+			of[key], value = value, key // what an attacker sends that has seen the key
 		}
 	}
 }

@@ -15,33 +15,29 @@ import (
 // takes one permit of the key that key names, and gives it back when the handler
 // has returned or panicked, exactly once.
 //
-// A request that is over the limit waits, in order of arrival, until it is
-// admitted or its client leaves; the limiter's MaxWait and MaxWaiting bound
-// that. With the option Refuse it does not wait. A request that is turned away
-// gets 429, or 503 if not its rate but this replica is the reason (a share
-// smaller than one request, no room for a new key, the request's context has
-// ended). Both carry Retry-After in whole seconds, at least 1, unless no waiting helps (quotient.Deny), Cache-Control:
-// no-store, and a body of type application/problem+json (RFC 9457) whose member
-// violated-policies names the rule.
+// A request that is over the limit waits, in order of arrival, until it is admitted or its client leaves; the
+// limiter's MaxWait and MaxWaiting bound that. With the option Refuse it does not wait. A request that is
+// turned away gets 429. It gets 503 if not its rate but this replica is the reason. That is a share smaller
+// than one request, no room for a new key, or the end of the request's context. Both carry Retry-After in
+// whole seconds, at least 1, unless no waiting helps (quotient.Deny). They also carry Cache-Control:
+// no-store, and a body of type application/problem+json (RFC 9457) whose member violated-policies names the
+// rule.
 //
-// Leaving clients: net/http notices that a client of HTTP/1 has gone only when
-// the request's body has been read. So before such a request waits, up to 64 KiB
-// of its body are read, to be replayed to the handler; see UnreadBodyWait for
-// longer ones, and for those that do not come. What has come is counted, not what was announced: 64 MiB for one
-// Middleware, of which a key may have as much as it leaves free, one alone half. The first 512 bytes of each body
-// are not counted. A client that has already sent its next request (pipelining) is
-// not noticed either; MaxWait bounds its wait.
+// Leaving clients: net/http notices that a client of HTTP/1 has gone only when the request's body has been
+// read. So before such a request waits, up to 64 KiB of its body are read, to be replayed to the handler. See
+// UnreadBodyWait for longer ones, and for those that do not come. What has come is counted, not what was
+// announced: 64 MiB for one Middleware, of which a key may have as much as it leaves free, one alone half.
+// The first 512 bytes of each body are not counted. A client that has already sent its next request
+// (pipelining) is not noticed either; MaxWait bounds its wait.
 //
-// The handler gets the server's own http.ResponseWriter, unless the limiter's
-// policy learns (quotient.Limiter.NeedsFeedback) or the request asks for another
-// protocol (Upgrade or CONNECT). Then it gets a wrapper with Unwrap and with
-// exactly those of http.Flusher, http.Hijacker, http.Pusher and io.ReaderFrom that
-// the original has; http.ResponseController works as before. Through it a policy
-// learns of the handler's own 429 and 503 and of the Retry-After and RateLimit fields of its answers, when the handler
-// has returned: they are read as ProfileFor reads those of an unknown host (see CountGarbage). A panic before any
-// answer counts as policy.Failed. A connection
-// that is hijacked through it counts as policy.Success, and holds its permit until
-// it is closed, or for StreamLifetime at most.
+// The handler gets the server's own http.ResponseWriter, unless the limiter's policy learns
+// (quotient.Limiter.NeedsFeedback) or the request asks for another protocol (Upgrade or CONNECT). Then it
+// gets a wrapper with Unwrap and with exactly those of http.Flusher, http.Hijacker, http.Pusher and
+// io.ReaderFrom that the original has; http.ResponseController works as before. Through it a policy learns of
+// the handler's own 429 and 503, and of the Retry-After and RateLimit fields of its answers, when the handler
+// has returned. They are read as ProfileFor reads those of an unknown host (see CountGarbage). A panic before
+// any answer counts as policy.Failed. A connection that is hijacked through it counts as policy.Success, and
+// holds its permit until it is closed, or for StreamLifetime at most.
 //
 // Middlewares may stand one behind the other. A policy does not learn from what another one says, in front of it or behind it: a
 // request that one behind it turned away counts as policy.Failed.
@@ -141,7 +137,7 @@ func (h *handler) limit(w http.ResponseWriter, r *http.Request, key string) {
 // limitUnread is limit for a request that cannot simply wait.
 func (h *handler) limitUnread(w http.ResponseWriter, r *http.Request, key string, asks []quotient.Ask) {
 	decision := h.limiter.Check(key, asks...)
-	if decision.OK || h.limiter.DryRun() { // which holds nobody back
+	if decision.OK || h.limiter.DryRun() { // which holds no request back
 		var permit quotient.Permit
 		if permit, decision = h.limiter.TryAcquire(key, asks...); decision.OK { // another request may have come between
 			h.serve(w, r, key, permit)
@@ -255,7 +251,7 @@ func hidesLeaving(r *http.Request) bool {
 	return r.ProtoMajor == 1 && r.ContentLength != 0 && r.Body != nil && r.Body != http.NoBody
 }
 
-// expectsContinue reports whether the client sends its body only when told to.
+// expectsContinue reports whether the client sends its body only when asked to.
 func expectsContinue(r *http.Request) bool {
 	return strings.EqualFold(strings.TrimSpace(r.Header.Get("Expect")), "100-continue")
 }

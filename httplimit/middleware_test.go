@@ -216,7 +216,7 @@ func TestPanicReleasesOnce(t *testing.T) {
 		}
 	}
 	failed := policy.Feedback{Outcome: policy.Failed}
-	heard.told(t, failed, failed)
+	heard.learned(t, failed, failed)
 }
 
 func TestHandlersAnswerIsFeedback(t *testing.T) {
@@ -257,7 +257,7 @@ func TestHandlersAnswerIsFeedback(t *testing.T) {
 		h := Middleware(l, Path())(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { tt.handle(w) }))
 		t.Run(tt.name, func(t *testing.T) {
 			ask(h, get(t, "/"))
-			heard.told(t, tt.want)
+			heard.learned(t, tt.want)
 			idle(t, l)
 		})
 	}
@@ -273,7 +273,7 @@ func TestPanicAfterTheAnswerCountsAsTheAnswer(t *testing.T) {
 		defer func() { _ = recover() }()
 		ask(h, get(t, "/"))
 	}()
-	heard.told(t, policy.Feedback{Outcome: policy.Throttled})
+	heard.learned(t, policy.Feedback{Outcome: policy.Throttled})
 	idle(t, l)
 }
 

@@ -12,9 +12,8 @@ import (
 // Option changes how Middleware works. Of two that set the same the last one counts.
 type Option func(*middleware)
 
-// defaultStreamLifetime is how long a connection that was taken over may hold
-// its permit: longer than a usual page visit, short enough that connections
-// that nobody closes do not use up a limit for good.
+// defaultStreamLifetime is how long a connection that was taken over may hold its permit. It is longer than a
+// usual page visit, and short enough that connections that are never closed do not use up a limit for good.
 const defaultStreamLifetime = time.Hour
 
 // defaultUnreadBodyWait is how long a request may wait when net/http cannot tell
@@ -35,13 +34,12 @@ func StreamLifetime(d time.Duration) Option {
 	return func(m *middleware) { m.streamLifetime = d }
 }
 
-// UnreadBodyWait caps how long a request waits if its client's leaving cannot
-// be noticed, 10 s by default: over HTTP/1 with a body that is longer than 64
-// KiB, that the client sends only when told to (Expect: 100-continue), that
-// finds no room because other bodies are buffered (see Middleware), or that does not come: the time until it is there
-// counts. After that the request is refused, and at once if its turn is known to come later. If a part of the body
-// is missing then, the connection is closed. It changes nothing with
-// Refuse. UnreadBodyWait panics if d is not above 0.
+// UnreadBodyWait caps how long a request waits if its client's leaving cannot be noticed, 10 s by default.
+// That is so over HTTP/1 with four kinds of body. One is longer than 64 KiB. One the client sends only when
+// asked to (Expect: 100-continue). One finds no room because other bodies are buffered (see Middleware). And
+// one does not come: the time until it is there counts. After that the request is refused, and at once if its
+// turn is known to come later. If a part of the body is missing then, the connection is closed. It changes
+// nothing with Refuse. UnreadBodyWait panics if d is not above 0.
 func UnreadBodyWait(d time.Duration) Option {
 	mustBePositive("UnreadBodyWait", d)
 	return func(m *middleware) { m.unreadBodyWait = d }
@@ -51,8 +49,9 @@ func UnreadBodyWait(d time.Duration) Option {
 // called once a request, from many goroutines at a time, and must not change the request. What lies beyond the classes
 // counts as the nearest one.
 //
-// Whom to believe is f's decision. A header that a client has written is no more than its wish: a function that takes
-// a client's word lets every client be the first. Take what a proxy of yours has set, or what a login has shown. PriorityBy panics if f is nil.
+// Whom to believe is f's decision. A header that a client has written is no more than its wish: a function
+// that believes a client lets every client be the first. Take what a proxy of yours has set, or what a login
+// has shown. PriorityBy panics if f is nil.
 func PriorityBy(f func(*http.Request) quotient.Priority) Option {
 	if f == nil {
 		panic("httplimit: PriorityBy: the function is nil")

@@ -13,8 +13,8 @@ import (
 // an empty name is a field that the upstream does not send.
 //
 // Limit, Remaining and Used hold decimal numbers, of which two give the third. What follows a comma or a
-// semicolon is not read ("100, 100;w=60" is 100). Below 0 is not said, and neither is a limit of 0. Only the
-// first line of a repeated field counts.
+// semicolon is not read ("100, 100;w=60" is 100). Numbers below 0 count as absent, and so does a limit of 0.
+// Only the first line of a repeated field counts.
 type Fields struct {
 	// Unit is what the quota counts: "" for requests, or the Unit of a rate of the limit, such as "tokens".
 	Unit string
@@ -22,18 +22,19 @@ type Fields struct {
 	Limit, Remaining string
 	// Used is what is gone of it, also with the limit, as in "32/40".
 	Used string
-	// Reset is when the quota is renewed or full again: a number (above 1e11 milliseconds, from 1e9 on
-	// seconds since 1970, less is seconds from now), a Go duration (6m0s), a time of RFC 3339, with or without seconds,
-	// or an HTTP date. Instants are relative to the answer's Date where it has one. More than 31 days count as 31.
+	// Reset is when the quota is renewed or full again. It may be a number: above 1e11 milliseconds since
+	// 1970, from 1e9 on seconds since 1970, less is seconds from now. It may also be a Go duration (6m0s), a
+	// time of RFC 3339, with or without seconds, or an HTTP date. Instants are relative to the answer's Date
+	// where it has one. More than 31 days count as 31.
 	Reset string
 	// ResetAfter is the same in seconds from now. It goes before Reset.
 	ResetAfter string
 }
 
-// Profile says how one upstream tells about its limits: which statuses refuse a request for the rate, and
-// which fields tell quotas. All profiles read 429 as policy.Throttled, 503 as policy.Unavailable, Retry-After (see
-// RetryAfter), and the fields RateLimit and RateLimit-Policy (the draft of the IETF's working group
-// httpapi, versions 07 to 11, parameters r or a, and t or w).
+// Profile describes how one upstream states its limits: which statuses refuse a request for the rate, and
+// which fields hold quotas. All profiles read 429 as policy.Throttled, 503 as policy.Unavailable, and
+// Retry-After (see RetryAfter). They also read the fields RateLimit and RateLimit-Policy: the draft of the
+// IETF's working group httpapi, versions 07 to 11, parameters r or a, and t or w.
 //
 // The zero value is ready and reads just that. A Profile is safe for use by many goroutines; it must not be
 // changed or copied once it is used.
@@ -45,9 +46,10 @@ type Profile struct {
 	Suspect []int
 	// Unavailable are statuses of an upstream that cannot serve now, besides 503.
 	Unavailable []int
-	// Quotas are the fields to read. Of several that count the same unit the one that binds first is kept: the least
-	// Remaining/Limit, of those that are equal the one with the longest Reset, and then the first in this list. The
-	// members of RateLimit take part, before this list. Units beyond the first policy.MaxQuotas are not kept.
+	// Quotas are the fields to read. Of several that count the same unit the one that binds first is kept:
+	// the least Remaining/Limit. Of those that are equal it is the one with the longest Reset, and then the
+	// first in this list. The members of RateLimit take part, before this list. Units beyond the first
+	// policy.MaxQuotas are not kept.
 	Quotas []Fields
 
 	once sync.Once
@@ -58,8 +60,8 @@ type Profile struct {
 // fields and parameters were garbage. Garbage is ignored, and the rest of the answer counts.
 //
 // A refusal's RetryAfter comes from Retry-After. If there is none, it is how long it takes until all quotas
-// of which nothing is left are renewed, those of RateLimit before all others; a time that is told without what is left
-// counts if no quota is spent. It is at most 24 hours. Answers that are no refusals have none.
+// of which nothing is left are renewed, those of RateLimit before all others. A time that comes without what
+// is left counts if no quota is spent. It is at most 24 hours. Answers that are no refusals have none.
 //
 // Of an answer that comes from a cache (Age above 0) only the status counts. A zero now is the present.
 func (p *Profile) Feedback(status int, h http.Header, now time.Time) (f policy.Feedback, garbage int) {

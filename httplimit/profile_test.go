@@ -21,8 +21,8 @@ func fields(pairs ...string) http.Header {
 	return h
 }
 
-// told is feedback with these quotas.
-func told(outcome policy.Outcome, pause time.Duration, quotas ...policy.Quota) policy.Feedback {
+// gives is feedback with these quotas.
+func gives(outcome policy.Outcome, pause time.Duration, quotas ...policy.Quota) policy.Feedback {
 	f := policy.Feedback{Outcome: outcome, RetryAfter: pause}
 	copy(f.Quotas[:], quotas)
 	return f
@@ -51,21 +51,21 @@ func TestProfileOfYourOwn(t *testing.T) {
 		h      http.Header
 		want   policy.Feedback
 	}{
-		{200, nil, told(policy.Success, 0)},
-		{200, fields("X-Credits", "100", "X-Credits-Left", "60", "X-Credits-After", "4"), told(policy.Success, 0, credits)},
+		{200, nil, gives(policy.Success, 0)},
+		{200, fields("X-Credits", "100", "X-Credits-Left", "60", "X-Credits-After", "4"), gives(policy.Success, 0, credits)},
 		{200, fields("X-Credits", "100", "X-Credits-Left", "60", "X-Day-Credits", "90/100", "X-Day-Reset", "9s"),
-			told(policy.Success, 0, policy.Quota{Unit: "credits", Limit: 100, Remaining: 10, Reset: 9 * time.Second})},
-		{200, fields("Left", "3", "Used", "5"), told(policy.Success, 0, policy.Quota{Limit: 8, Remaining: 3})},
-		{420, nil, told(policy.Throttled, 0)},
-		{420, fields("X-Credits-After", "4"), told(policy.Throttled, 4*time.Second)},
-		{401, nil, told(policy.Success, 0)},
-		{401, fields("Retry-After", "0"), told(policy.Throttled, 0)},
-		{401, fields("Left", "0"), told(policy.Throttled, 0)},
-		{401, fields("Left", "1"), told(policy.Success, 0)},
-		{529, fields("Retry-After", "1"), told(policy.Unavailable, time.Second)},
-		{530, nil, told(policy.Unavailable, 0)},
-		{503, nil, told(policy.Unavailable, 0)},
-		{429, nil, told(policy.Throttled, 0)},
+			gives(policy.Success, 0, policy.Quota{Unit: "credits", Limit: 100, Remaining: 10, Reset: 9 * time.Second})},
+		{200, fields("Left", "3", "Used", "5"), gives(policy.Success, 0, policy.Quota{Limit: 8, Remaining: 3})},
+		{420, nil, gives(policy.Throttled, 0)},
+		{420, fields("X-Credits-After", "4"), gives(policy.Throttled, 4*time.Second)},
+		{401, nil, gives(policy.Success, 0)},
+		{401, fields("Retry-After", "0"), gives(policy.Throttled, 0)},
+		{401, fields("Left", "0"), gives(policy.Throttled, 0)},
+		{401, fields("Left", "1"), gives(policy.Success, 0)},
+		{529, fields("Retry-After", "1"), gives(policy.Unavailable, time.Second)},
+		{530, nil, gives(policy.Unavailable, 0)},
+		{503, nil, gives(policy.Unavailable, 0)},
+		{429, nil, gives(policy.Throttled, 0)},
 	} {
 		feedback(t, p, tt.status, tt.h, tt.want, 0)
 	}
@@ -79,7 +79,7 @@ func TestLongFields(t *testing.T) {
 	p := &Profile{Quotas: []Fields{family("X")}}
 	pad := func(value string, n int) string { return value + strings.Repeat(" ", n-len(value)) }
 	quota := func(limit float64) policy.Feedback {
-		return told(policy.Success, 0, policy.Quota{Limit: limit, Remaining: 5})
+		return gives(policy.Success, 0, policy.Quota{Limit: limit, Remaining: 5})
 	}
 	policies := `"a";q=10, ` + strings.Repeat(`"b", `, 14) + `"c";q=20, "d";q=30`
 	long := `"` + strings.Repeat("x", 4091-len(`"";q=1, "a";q=10`)) + `";q=1, "a";q=10` // with what joins lines: 4,093
@@ -90,16 +90,16 @@ func TestLongFields(t *testing.T) {
 		garbage int
 	}{
 		{"plain", fields("X-Limit", pad("10,", 256), "X-Remaining", "5"), quota(10), 0},
-		{"plain too long", fields("X-Limit", pad("10,", 257), "X-Remaining", "5"), told(policy.Success, 0), 1},
+		{"plain too long", fields("X-Limit", pad("10,", 257), "X-Remaining", "5"), gives(policy.Success, 0), 1},
 		{"digits", fields("X-Limit", strings.Repeat("9", 256), "X-Remaining", "5"), quota(maxAmount), 0},
 		{"list", fields("RateLimit", `"a";r=5`, "RateLimit-Policy", long+"   "), quota(10), 0},
-		{"policy too long", fields("RateLimit", `"a";r=5`, "RateLimit-Policy", long+"    "), told(policy.Success, 0), 1},
-		{"list too long", fields("RateLimit", pad(`"a";r=5`, 4095), "RateLimit-Policy", `"a";q=10`), told(policy.Success, 0), 1},
-		{"lines too long", fields("RateLimit", `"a";r=5`, "RateLimit", pad("b", 4086), "RateLimit-Policy", `"a";q=10`), told(policy.Success, 0), 1},
+		{"policy too long", fields("RateLimit", `"a";r=5`, "RateLimit-Policy", long+"    "), gives(policy.Success, 0), 1},
+		{"list too long", fields("RateLimit", pad(`"a";r=5`, 4095), "RateLimit-Policy", `"a";q=10`), gives(policy.Success, 0), 1},
+		{"lines too long", fields("RateLimit", `"a";r=5`, "RateLimit", pad("b", 4086), "RateLimit-Policy", `"a";q=10`), gives(policy.Success, 0), 1},
 		{"16th policy", fields("RateLimit", `"c";r=5`, "RateLimit-Policy", policies), quota(20), 0},
-		{"17th policy", fields("RateLimit", `"d";r=5`, "RateLimit-Policy", policies), told(policy.Success, 0), 0},
+		{"17th policy", fields("RateLimit", `"d";r=5`, "RateLimit-Policy", policies), gives(policy.Success, 0), 0},
 		{"16th member", fields("RateLimit", strings.Repeat(`"b", `, 15)+`"a";r=5`, "RateLimit-Policy", policies), quota(10), 0},
-		{"17th member", fields("RateLimit", strings.Repeat(`"b", `, 16)+`"a";r=5`, "RateLimit-Policy", policies), told(policy.Success, 0), 0},
+		{"17th member", fields("RateLimit", strings.Repeat(`"b", `, 16)+`"a";r=5`, "RateLimit-Policy", policies), gives(policy.Success, 0), 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) { feedback(t, p, 200, tt.h, tt.want, tt.garbage) })
 	}
@@ -116,8 +116,8 @@ func TestFieldsThatDoNotCount(t *testing.T) {
 		{"Ratelimit": {}, "Ratelimit-Policy": {}},
 	} {
 		for _, p := range []*Profile{{}, {Quotas: []Fields{{}}}, anyUpstream, github, openAI} {
-			feedback(t, p, 200, h, told(policy.Success, 0), 0)
-			feedback(t, p, 429, h, told(policy.Throttled, 0), 0)
+			feedback(t, p, 200, h, gives(policy.Success, 0), 0)
+			feedback(t, p, 429, h, gives(policy.Throttled, 0), 0)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func TestFeedbackReadsTheClock(t *testing.T) {
 			fields("X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", at.Format(time.RFC3339)),
 			fields("X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", at.Format(time.RFC3339), "Retry-After", at.UTC().Format(http.TimeFormat)),
 		} {
-			want := told(policy.Throttled, 90*time.Second, policy.Quota{Limit: 10, Reset: 90 * time.Second})
+			want := gives(policy.Throttled, 90*time.Second, policy.Quota{Limit: 10, Reset: 90 * time.Second})
 			if got, _ := anyUpstream.Feedback(429, h, time.Time{}); got != want {
 				t.Errorf("%v: %+v, want %+v", h, got, want)
 			}
@@ -140,7 +140,7 @@ func TestFeedbackReadsTheClock(t *testing.T) {
 
 func TestProfileIsSafeForManyGoroutines(t *testing.T) {
 	p := &Profile{Quotas: []Fields{family("x-any")}}
-	want := told(policy.Success, 0, policy.Quota{Limit: 10, Remaining: 5})
+	want := gives(policy.Success, 0, policy.Quota{Limit: 10, Remaining: 5})
 	var readers sync.WaitGroup
 	for range 8 {
 		readers.Go(func() { feedback(t, p, 200, fields("X-Any-Limit", "10", "X-Any-Remaining", "5"), want, 0) })
@@ -177,22 +177,22 @@ func TestTransportTellsQuotas(t *testing.T) {
 		fields []string
 		want   policy.Feedback
 	}{
-		{"http://h/", 200, []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "12", "X-RateLimit-Reset", "30"}, told(policy.Success, 0, quota)},
-		{"http://h/", 429, []string{"RateLimit-Policy", `"m";q=60;w=60`, "RateLimit", `"m";r=12;t=30`}, told(policy.Throttled, 0, quota)},
-		{"http://h/", 403, []string{"Retry-After", "9"}, told(policy.Success, 0)},
-		{"http://API.GitHub.com/", 403, []string{"Retry-After", "9"}, told(policy.Throttled, 9*time.Second)},
-		{"http://git.example:8080/", 403, []string{"Retry-After", "9"}, told(policy.Throttled, 9*time.Second)},
-		{"http://git.example/", 403, []string{"Retry-After", "9"}, told(policy.Success, 0)},
-		{"http://MINE.example:80/", 200, []string{"Mine-Limit", "60", "Mine-Remaining", "12", "Mine-Reset", "30"}, told(policy.Success, 0, quota)},
-		{"http://mine.example/", 499, nil, told(policy.Throttled, 0)},
-		{"http://mine.example/", 200, []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "12"}, told(policy.Success, 0)},
-		{"http://api.anthropic.com/", 529, nil, told(policy.Unavailable, 0)},
+		{"http://h/", 200, []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "12", "X-RateLimit-Reset", "30"}, gives(policy.Success, 0, quota)},
+		{"http://h/", 429, []string{"RateLimit-Policy", `"m";q=60;w=60`, "RateLimit", `"m";r=12;t=30`}, gives(policy.Throttled, 0, quota)},
+		{"http://h/", 403, []string{"Retry-After", "9"}, gives(policy.Success, 0)},
+		{"http://API.GitHub.com/", 403, []string{"Retry-After", "9"}, gives(policy.Throttled, 9*time.Second)},
+		{"http://git.example:8080/", 403, []string{"Retry-After", "9"}, gives(policy.Throttled, 9*time.Second)},
+		{"http://git.example/", 403, []string{"Retry-After", "9"}, gives(policy.Success, 0)},
+		{"http://MINE.example:80/", 200, []string{"Mine-Limit", "60", "Mine-Remaining", "12", "Mine-Reset", "30"}, gives(policy.Success, 0, quota)},
+		{"http://mine.example/", 499, nil, gives(policy.Throttled, 0)},
+		{"http://mine.example/", 200, []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "12"}, gives(policy.Success, 0)},
+		{"http://api.anthropic.com/", 529, nil, gives(policy.Unavailable, 0)},
 	} {
 		l, heard := learning(t)
 		tr := &Transport{Base: answers(tt.status, http.NoBody, tt.fields...), Limiter: l}
 		tr.Profile = func(host string) *Profile { return hosts[host] }
 		roundTrip(t, tr, request(t, tt.url, nil))
-		heard.told(t, tt.want)
+		heard.learned(t, tt.want)
 		if n := tr.Garbage(); n != 0 {
 			t.Errorf("%s: garbage %d, want 0", tt.url, n)
 		}
@@ -235,9 +235,9 @@ func TestHandlersQuotasAreFeedback(t *testing.T) {
 		status int
 		want   policy.Feedback
 	}{
-		{200, told(policy.Success, 0, quota)},
-		{429, told(policy.Throttled, 30*time.Second, quota)},
-		{503, told(policy.Unavailable, 0, quota)},
+		{200, gives(policy.Success, 0, quota)},
+		{429, gives(policy.Throttled, 30*time.Second, quota)},
+		{503, gives(policy.Unavailable, 0, quota)},
 	} {
 		h := Middleware(l, Path(), CountGarbage(&garbage))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("RateLimit-Policy", `"m";q=60;w=60`)
@@ -246,7 +246,7 @@ func TestHandlersQuotasAreFeedback(t *testing.T) {
 			w.WriteHeader(tt.status)
 		}))
 		ask(h, get(t, "/"))
-		heard.told(t, tt.want)
+		heard.learned(t, tt.want)
 		if n := garbage.Load(); n != uint64(i+1) {
 			t.Errorf("%d: garbage %d, want %d", tt.status, n, i+1)
 		}

@@ -21,21 +21,21 @@ const (
 	maxValue = 256
 )
 
-// notSaid stands for a number that was not told.
+// notSaid stands for a number that was absent.
 const notSaid = -1
 
 // reader reads the fields of one answer.
 type reader struct {
 	header  http.Header
 	now     time.Time // see clock
-	dated   bool      // now is by the upstream's clock, if it told
+	dated   bool      // now is by the upstream's clock, if it sent a Date
 	garbage int
 
 	quotas  [policy.MaxQuotas]policy.Quota
 	units   int           // how many of quotas are used
 	spent   bool          // some quota has nothing left
 	longest time.Duration // until all those quotas are renewed
-	hint    time.Duration // the longest reset that was told without what is left
+	hint    time.Duration // the longest reset that came without what is left
 }
 
 // read takes in the quotas: those that tell what is left, or what is used, and for the pause of a refusal also
@@ -175,7 +175,7 @@ func (r *reader) amount(value string) float64 {
 	return n
 }
 
-// reset is how long it takes until a quota is renewed; 0 when it is not said.
+// reset is how long it takes until a quota is renewed; 0 when that is absent.
 func (r *reader) reset(f *Fields) time.Duration {
 	if after := r.amount(r.text(f.ResetAfter)); after >= 0 {
 		return inSeconds(after)
@@ -224,7 +224,7 @@ func (r *reader) untilNumber(n float64) time.Duration {
 	return inSeconds(n)
 }
 
-// inSeconds is n seconds, at most maxReset, and 0 if they were not said.
+// inSeconds is n seconds, at most maxReset, and 0 if they were absent.
 func inSeconds(n float64) time.Duration {
 	n = min(max(n, 0), maxReset.Seconds())
 	return time.Duration(math.Round(n * float64(time.Second)))

@@ -34,20 +34,21 @@ const (
 	FieldsXRateLimit
 )
 
-// SendFields makes Middleware tell each client where its key stands, on all its answers: when the request has been
-// admitted or refused, and before the handler runs, which may still change the fields. The limits that are told are
-// those over the fleet. What is left, and how long it takes until that is all there again, are this replica's part: another replica may tell
-// something else.
+// SendFields makes Middleware tell each client where its key stands, on all its answers. It sets the fields
+// when the request has been admitted or refused, before the handler runs, which may still change them. The
+// limits in the fields are those over the fleet. What is left, and how long it takes until that is all there
+// again, are this replica's part: another replica may give other numbers.
 //
-// The fields hold whole numbers. What may come and what is left are rounded down, times are rounded up, and a rate that cannot be told in
-// whole events and seconds is told as one that can, and that is not above it. SendFields panics for
-// a FieldSet that is not one of the constants.
+// The fields hold whole numbers. What may come and what is left are rounded down, and times are rounded up. A
+// rate that whole events and seconds cannot express is sent as one that they can, and that is not above it.
+// SendFields panics for a FieldSet that is not one of the constants.
 //
-// A refusal tells that nothing is left of the rule that refuses, or of all rates of requests if no rule that is told is the reason, and that
-// this lasts no shorter than Retry-After.
+// A refusal says that nothing is left of the rule that refuses, or of all rates of requests if no rule in the
+// fields is the reason. It says that this lasts no shorter than Retry-After.
 //
-// Of Middlewares that stand one behind the other each tells its limits: FieldsDraft11 adds a line to each field, and of
-// FieldsXRateLimit the limit with the fewest requests left stays, of equal ones that with the longest reset.
+// Where several Middlewares stand one behind the other, each sends its limits. FieldsDraft11 adds a line to
+// each field. Of FieldsXRateLimit the limit with the fewest requests left stays, of equal ones that with the
+// longest reset.
 //
 // A handler that passes on the fields of another server, as httputil.ReverseProxy does, adds them to these.
 func SendFields(set FieldSet) Option {
@@ -67,8 +68,8 @@ const (
 	// largest limit are below maxStructured.
 	maxName      = 128
 	maxQuotaUnit = 64
-	// maxRuleTexts is for how many limits the texts are kept, about 1 KB each: that of the limiter, and some that single keys have of
-	// their own. Those of more are made anew now and then.
+	// maxRuleTexts is for how many limits the texts are kept, about 1 KB each: that of the limiter, and some
+	// that single keys have of their own. Those of more are made again now and then.
 	maxRuleTexts = 256
 	// usualRules is up to how many rules a request costs no further allocation.
 	usualRules = 4
@@ -116,7 +117,7 @@ func set(w http.ResponseWriter, names, values []string, beside bool) {
 		if there := h[name]; beside && len(there) > 0 {
 			h[name] = append(there[:len(there):len(there)], values[i])
 		} else {
-			h[name] = values[i : i+1 : i+1] // who appends to it gets a copy
+			h[name] = values[i : i+1 : i+1] // a caller that appends to it gets a copy
 		}
 	}
 	trackers(w, func(t *tracker) {
@@ -126,7 +127,7 @@ func set(w http.ResponseWriter, names, values []string, beside bool) {
 	})
 }
 
-// tighterStands reports whether what an outer Middleware has told in xNames is tighter than these values.
+// tighterStands reports whether what an outer Middleware has sent in xNames is tighter than these values.
 func tighterStands(h http.Header, values []string) bool {
 	var there, own [2]int64
 	for i, name := range xNames[1:] {

@@ -90,7 +90,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// Limits are told over the fleet, what is left of this replica's share.
+// Limits are sent as those of the fleet, and what is left as this replica's.
 func TestFieldsOfAShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, quotient.Limit{Rates: []quotient.Rate{{Name: "minute", Events: 100, Per: time.Minute, Burst: 100}}, InFlight: 8},
@@ -120,7 +120,7 @@ func TestFieldsOfRefusals(t *testing.T) {
 	})
 }
 
-// A new limit is told with the next answer.
+// A new limit is sent with the next answer.
 func TestFieldsFollowTheLimit(t *testing.T) {
 	l := limiter(t, rates(quotient.PerMinute(100)))
 	h := Middleware(l, Path(), SendFields(FieldsDraft11))(ok)
@@ -169,7 +169,7 @@ func TestFieldsOfManyLimits(t *testing.T) {
 	}
 	thrice := append(append(quotas, quotas...), quotas...)
 	if got := s.textsOf(thrice).policy; got != `"minute";q=1;w=60, "minute/";q=1;w=60` {
-		t.Errorf("a rule that stands three times is told as %s", got)
+		t.Errorf("a rule that stands three times is sent as %s", got)
 	}
 }
 
@@ -341,13 +341,13 @@ func TestMiddlewaresDoNotLearnFromEachOther(t *testing.T) {
 				}
 			}
 			if want := []policy.Quota{{}, foreign}; !slices.Equal(outer.heard, want) || !slices.Equal(inner.heard, want) {
-				t.Errorf("set %d: the outer policy was told %+v, the inner one %+v; want %+v", set, outer.heard, inner.heard, want)
+				t.Errorf("set %d: the outer policy got %+v, the inner one %+v; want %+v", set, outer.heard, inner.heard, want)
 			}
 		}
 	}
 }
 
-// conn is a writer with a connection that nobody takes.
+// conn is a writer with a connection that is never taken.
 type conn struct{ http.ResponseWriter }
 
 func (conn) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, http.ErrNotSupported }
@@ -357,10 +357,10 @@ func TestRefusalBehindIsNoFeedback(t *testing.T) {
 	l, heard := learning(t)
 	inner := Middleware(limiter(t, quotient.Deny()), Path(), SendFields(FieldsDraft11), Refuse())(ok)
 	ask(Middleware(l, Path())(inner), get(t, "/"))
-	heard.told(t, policy.Feedback{Outcome: policy.Failed})
+	heard.learned(t, policy.Feedback{Outcome: policy.Failed})
 }
 
-// sink is a law that keeps the quotas that it is told of by answers.
+// sink is a law that keeps the quotas of answers.
 type sink struct{ heard []policy.Quota }
 
 func (s *sink) New(uint64) policy.Law { return s }
@@ -410,7 +410,7 @@ func TestFieldsAreNoFeedback(t *testing.T) {
 				t.Errorf("%d lines are left, want %d", n, tt.lines)
 			}
 			if !slices.Equal(s.heard, []policy.Quota{tt.want}) {
-				t.Errorf("the policy was told %+v, want %+v", s.heard, tt.want)
+				t.Errorf("the policy got %+v, want %+v", s.heard, tt.want)
 			}
 		})
 	}
@@ -432,7 +432,7 @@ func TestFieldsRoundTrip(t *testing.T) {
 				_ = resp.Body.Close()
 				want := policy.Feedback{Outcome: policy.Success}
 				want.Quotas[0] = policy.Quota{Limit: 100, Remaining: left, Reset: time.Duration(math.Ceil((100-left)*.6)) * time.Second}
-				heard.told(t, want)
+				heard.learned(t, want)
 			}
 			if tr.Garbage() != 0 {
 				t.Errorf("set %d: garbage %d", set, tr.Garbage())
@@ -521,7 +521,7 @@ func members(t interface{ Fatalf(string, ...any) }, value, integer string) (name
 	return names
 }
 
-// FuzzQuoted holds that any name becomes one String, from which it can be told again.
+// FuzzQuoted holds that any name becomes one String, from which it can be read again.
 func FuzzQuoted(f *testing.F) {
 	for _, name := range []string{"", "minute", `a"b\c`, "é", "%41", "\x00\x7f\xff", "a\r\nb"} {
 		f.Add(name)

@@ -40,7 +40,7 @@ func eachServer(t *testing.T, test func(t *testing.T, s *httptest.Server, l *quo
 				s.Close() // waits for the handlers
 				idle(t, l)
 				if wrapped {
-					heard.told(t, policy.Feedback{Outcome: policy.Success})
+					heard.learned(t, policy.Feedback{Outcome: policy.Success})
 				}
 			})
 		}
@@ -198,7 +198,7 @@ func TestHijackOnAServer(t *testing.T) {
 	}
 }
 
-// A policy hears of a connection that was taken over as of any other answer.
+// A policy learns from a connection that was taken over as from any other answer.
 func TestHijackIsFeedback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, heard := learning(t)
@@ -207,10 +207,10 @@ func TestHijackIsFeedback(t *testing.T) {
 			t.Fatalf("%v, %v; want 101", resp, err)
 		}
 		synctest.Wait()
-		heard.told(t, policy.Feedback{Outcome: policy.Success})
+		heard.learned(t, policy.Feedback{Outcome: policy.Success})
 		_ = c.Close()
 		synctest.Wait()
-		heard.told(t)
+		heard.learned(t)
 		idle(t, l)
 	})
 }
@@ -281,7 +281,7 @@ func TestLeavingClientOnARealNetwork(t *testing.T) {
 	idle(t, l)
 }
 
-// HTTP/2 tells of a client that leaves also when the body is unread.
+// HTTP/2 reports a client that leaves also when the body is unread.
 func TestLeavingClientOfHTTP2(t *testing.T) {
 	waits := make(chan string, 1)
 	l := limiter(t, oneSlot, quotient.OnWait(func(key string, _ time.Duration) { waits <- key }))

@@ -76,8 +76,8 @@ func tooLong(lines []string) bool {
 	return size > maxStructured
 }
 
-// member takes in one quota of the list. Where the time is not told, the window of its policy is taken:
-// the renewal is not later than that.
+// member takes in one quota of the list. Where the time is absent, the window of its policy is taken: the
+// renewal is not later than that.
 func (r *reader) member(m httpsfv.Member, policies httpsfv.List) {
 	name, params := named(m)
 	if params == nil {

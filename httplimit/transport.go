@@ -21,22 +21,22 @@ const defaultBodyTimeout = 5 * time.Minute
 // is safe for use by many goroutines; its fields must not change once it is used.
 // The zero value refuses all requests: Limiter must be set.
 //
-// A request waits for its permit as long as its context lasts and the limiter's
-// MaxWait and MaxWaiting allow; http.Client.Timeout ends it too. If it is refused, RoundTrip returns the limiter's
-// error (errors.Is quotient.ErrLimited) or the context's, the request is not sent
-// and its body is closed. Transport changes neither the request nor its headers,
-// and never sends a request twice: whoever retries passes the limiter again.
+// A request waits for its permit as long as its context lasts and the limiter's MaxWait and MaxWaiting allow;
+// http.Client.Timeout ends it too. If it is refused, RoundTrip returns the limiter's error (errors.Is
+// quotient.ErrLimited) or the context's, the request is not sent and its body is closed. Transport changes
+// neither the request nor its headers, and never sends a request twice: one that is sent again passes the
+// limiter again.
 //
-// The permit is held until the answer's body is at its end, fails or is closed,
-// so that a slot in flight is free only when the upstream's work is done. A body
-// that is neither read nor closed gives its permit back after BodyTimeout.
+// The permit is held until the answer's body is at its end, fails or is closed. So a slot in flight is free
+// only when the upstream's work is done. A body that is neither read nor closed gives its permit back after
+// BodyTimeout.
 //
-// A policy that learns is told of every answer as soon as its head is there: 429
-// is policy.Throttled and 503 policy.Unavailable, both with Retry-After, every other answer is
-// policy.Success, also if its body fails later, and all of them come with what the answer's fields
-// say about quotas. Profile.Feedback documents what is read, and ProfileFor what differs from host to host.
-// A request without an answer, also one that was cancelled, is policy.Failed. Where the upstream is the judge
-// of the limit, give the limiter such a policy with quotient.CeilingLimit.
+// A policy that learns gets every answer as soon as its head is there. 429 is policy.Throttled and 503
+// policy.Unavailable, both with Retry-After. Every other answer is policy.Success, also if its body fails
+// later. All of them come with what the answer's fields say about quotas. Profile.Feedback documents what is
+// read, and ProfileFor what differs from host to host. A request without an answer, also one that was
+// cancelled, is policy.Failed. Where the upstream is the judge of the limit, give the limiter such a policy
+// with quotient.CeilingLimit.
 type Transport struct {
 	// Base sends the requests that were admitted. Nil is http.DefaultTransport.
 	Base http.RoundTripper
@@ -57,15 +57,15 @@ type Transport struct {
 	// every RoundTrip fails.
 	StreamLifetime time.Duration
 	// Profile returns how the answers of a host are read, spelled as Host does. It is called for each answer
-	// that a policy is told of, from many goroutines. Nil, and a nil result, mean ProfileFor. If it panics the
-	// answer is closed and its permit given back, and the panic goes on.
+	// that a policy learns from, from many goroutines. Nil, and a nil result, mean ProfileFor. If it panics
+	// the answer is closed and its permit given back, and the panic goes on.
 	Profile func(host string) *Profile
 
 	garbage atomic.Uint64
 }
 
-// Garbage is how many fields and parameters about limits could not be read so far, in the answers that a policy was
-// told of. They were ignored.
+// Garbage is how many fields and parameters about limits could not be read so far, in the answers that a
+// policy learned from. They were ignored.
 func (t *Transport) Garbage() uint64 { return t.garbage.Load() }
 
 // RoundTrip sends one request when the limiter admits it. Its errors are those of
@@ -149,7 +149,7 @@ func (t *Transport) check() error {
 	return nil
 }
 
-// feedback is what the policy is told of an answer. One that does not learn is told nothing.
+// feedback is what the policy learns from an answer. One that does not learn gets nothing.
 func (t *Transport) feedback(req *http.Request, resp *http.Response) policy.Feedback {
 	if !t.Limiter.NeedsFeedback() {
 		return policy.Feedback{}

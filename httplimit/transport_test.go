@@ -77,10 +77,10 @@ func TestPermitIsHeldUntilTheBodyEnds(t *testing.T) {
 			inFlight(t, l, 1)
 			_, _ = resp.Body.Read(make([]byte, 2))
 			inFlight(t, l, 1)
-			heard.told(t, policy.Feedback{Outcome: policy.Success}) // when the head is there, and once
+			heard.learned(t, policy.Feedback{Outcome: policy.Success}) // when the head is there, and once
 			end(t, resp.Body)
 			idle(t, l)
-			heard.told(t)
+			heard.learned(t)
 			if strings.Contains(name, "close") != (b.closed > 0) {
 				t.Errorf("the base's body was closed %d times", b.closed)
 			}
@@ -99,7 +99,7 @@ func TestConcurrentEndsReleaseOnce(t *testing.T) {
 	}
 	ends.Wait()
 	idle(t, l)
-	heard.told(t, policy.Feedback{Outcome: policy.Success})
+	heard.learned(t, policy.Feedback{Outcome: policy.Success})
 }
 
 func TestErrorOfTheBodyReleases(t *testing.T) {
@@ -117,7 +117,7 @@ func TestAnswersWithoutABodyReleaseAtOnce(t *testing.T) {
 		l, heard := learning(t)
 		trip(t, &Transport{Base: answers(429, b, "Retry-After", "3"), Limiter: l})
 		idle(t, l)
-		heard.told(t, policy.Feedback{Outcome: policy.Throttled, RetryAfter: 3 * time.Second})
+		heard.learned(t, policy.Feedback{Outcome: policy.Throttled, RetryAfter: 3 * time.Second})
 	}
 }
 
@@ -145,7 +145,7 @@ func TestAnswersAreFeedback(t *testing.T) {
 		l, heard := learning(t)
 		resp := trip(t, &Transport{Base: answers(tt.status, newBody("text"), tt.fields...), Limiter: l})
 		_ = resp.Body.Close()
-		heard.told(t, tt.want)
+		heard.learned(t, tt.want)
 		idle(t, l)
 	}
 }
@@ -158,7 +158,7 @@ func TestErrorOfTheBaseReleases(t *testing.T) {
 		t.Errorf("%v, %v; want no response and %v", resp, err, broken)
 	}
 	idle(t, l)
-	heard.told(t, policy.Feedback{Outcome: policy.Failed})
+	heard.learned(t, policy.Feedback{Outcome: policy.Failed})
 	tr.Base = base(func(*http.Request) (*http.Response, error) { return nil, nil })
 	if resp, err := tr.RoundTrip(request(t, "http://h/", nil)); resp != nil || err != nil {
 		t.Errorf("%v, %v; want what the base returned", resp, err)
@@ -258,7 +258,7 @@ func TestKeyOfTransport(t *testing.T) {
 	}
 }
 
-// A body that nobody reads or closes gives its permit back in time.
+// A body that is neither read nor closed gives its permit back in time.
 func TestForgottenBodies(t *testing.T) {
 	stream := func(given time.Duration, status int, fields ...string) *Transport {
 		return &Transport{BodyTimeout: time.Second, StreamLifetime: given, Base: answers(status, duplex{newBody("x"), io.Discard}, fields...)}

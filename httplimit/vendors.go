@@ -74,7 +74,7 @@ var (
 	anyUpstream     = &Profile{Quotas: everyField()}
 )
 
-// anthropicFields put the unit before what is said of it.
+// anthropicFields put the unit before what they say of it.
 var anthropicFields = []Fields{
 	unitFirst("", "requests"), unitFirst("tokens", "tokens"),
 	unitFirst("input-tokens", "input-tokens"), unitFirst("output-tokens", "output-tokens"),

@@ -105,7 +105,7 @@ func TestWrapperPassesCallsOn(t *testing.T) {
 	if inner.Body.String() != "text" || inner.Header().Get("Trailer") != "x" {
 		t.Errorf("body %q, header %v", inner.Body, inner.Header())
 	}
-	heard.told(t, policy.Feedback{Outcome: policy.Success})
+	heard.learned(t, policy.Feedback{Outcome: policy.Success})
 	idle(t, l) // the hijack failed: nothing holds the permit
 }
 

@@ -5,8 +5,8 @@
 //	api, err := limiters.Limiter("api", limit, collector.Observe("api"))
 //	prometheus.MustRegister(collector)
 //
-// Everything but the two histograms is read from Limiter.Stats when somebody scrapes, so that a limiter which nobody scrapes pays
-// nothing. The histograms of waiting and overhead need [Collector.Observe].
+// Everything but the two histograms is read from Limiter.Stats at each scrape, so that a limiter which is
+// never scraped pays nothing. The histograms of waiting and overhead need [Collector.Observe].
 //
 // The labels are names of limiters and of rules, and words of a fixed list: never a key or a path. Their number does not depend on
 // traffic. docs/metrics.md lists every metric with an example of its use.

@@ -140,14 +140,14 @@ quotient_requests_total{limiter="api",outcome="refused",reason="rate"} 1
 quotient_waits_total{limiter="api"} 1
 `
 
-// TestNoAgeBeforeTheFirstWord: an age of 0 would say that somebody has just spoken.
+// TestNoAgeBeforeTheFirstWord: an age of 0 would say that a source has just reported.
 func TestNoAgeBeforeTheFirstWord(t *testing.T) {
 	l := must(quotient.New(perSecond("x", 1)))
 	aged := func() bool {
 		return slices.ContainsFunc(scrape(t, must(metrics.Of("api", l))), func(s string) bool { return strings.HasPrefix(s, "quotient_pool_age_seconds") })
 	}
 	if aged() {
-		t.Error("an age, and nobody has said anything")
+		t.Error("an age, and no source has reported anything")
 	}
 	if err := l.SetPool(quotient.Pool{Replicas: 2}); err != nil || !aged() {
 		t.Error("no age", err)
@@ -403,7 +403,7 @@ func BenchmarkScrape(b *testing.B) {
 	})
 }
 
-// TestNoRegistry holds that a mistake is told at once, and not by the first scrape.
+// TestNoRegistry holds that a mistake is reported at once, and not by the first scrape.
 func TestNoRegistry(t *testing.T) {
 	defer func() {
 		if p := recover(); p != "metrics: New: the registry is nil" {

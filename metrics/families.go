@@ -71,7 +71,7 @@ var families = []family{
 	gauge("quotient_max_keys", "Keys that are remembered at most.", func(r *reading) float64 { return float64(r.MaxKeys) }),
 	counter("quotient_evictions_total", "Idle keys that were dropped.", func(r *reading) uint64 { return r.Evicted }),
 	counter("quotient_overflow_decisions_total", "Asks decided by a gate that keys share because there was no room for them.", func(r *reading) uint64 { return r.Overflowed }),
-	counter("quotient_reclaimed_permits_total", "Permits given back by time, because nobody had released them.", func(r *reading) uint64 { return r.Reclaimed }),
+	counter("quotient_reclaimed_permits_total", "Permits given back by time, because they were not released.", func(r *reading) uint64 { return r.Reclaimed }),
 	counter("quotient_double_releases_total", "Releases of a permit that was given back before.", func(r *reading) uint64 { return r.DoubleReleases }),
 	counter("quotient_expired_turns_total", "Turns of paced limits that were lost because the caller woke too late.", func(r *reading) uint64 { return r.Expired }),
 	counter("quotient_upstream_throttles_total", "Answers of an upstream that said: too much.", func(r *reading) uint64 { return r.Throttled }),
@@ -145,7 +145,7 @@ func paces(keys iter.Seq2[string, quotient.KeyStats]) (sum, least float64) {
 	return sum, least
 }
 
-// source is one of the words that the root package uses; another would be a label that nobody has counted on.
+// source is one of the words that the root package uses; another would be a label that was not counted on.
 func source(s string) string {
 	switch s {
 	case "configured", "set", "followed", "awaited":

@@ -14,15 +14,16 @@ const (
 	overheadName, overheadHelp = "quotient_overhead_seconds", "Time that an admitted ask spent in the limiter although its tokens and slots were free."
 )
 
-// Bounds of the classic buckets, in seconds. An ask within its limits takes a tenth of a microsecond, so overhead is counted from a
-// microsecond on; waiting is what somebody would notice.
+// Bounds of the classic buckets, in seconds. An ask within its limits takes a tenth of a microsecond, so
+// overhead is counted from a microsecond on; waiting from what a user would notice on.
 var (
 	overheadBuckets = []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}
 	waitBuckets     = []float64{1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300}
 )
 
-// The native buckets: eight for each power of two, and when there are more than 160 of them half as many. What is shorter than a
-// microsecond counts as 0, as it does in the classic ones: the buckets below would be the most, and nobody would look at them.
+// The native buckets: eight for each power of two, and when there are more than 160 of them half as many.
+// What is shorter than a microsecond counts as 0, as it does in the classic ones: the buckets below would be
+// the most, and of no use.
 const (
 	growth      = 1.1
 	mostBuckets = 160
@@ -67,7 +68,7 @@ func newTimes(name string) *times {
 	return &times{made(waitName, waitHelp, waitBuckets), made(overheadName, overheadHelp, overheadBuckets)}
 }
 
-// of returns the histograms of a name, and drops those that nobody fills any more.
+// of returns the histograms of a name, and drops those that are no longer filled.
 func (h *histograms) of(name string) *times {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -58,7 +58,7 @@ func observed(limit quotient.Limit, opts ...quotient.Option) (*metrics.Collector
 	return c, must(reg.Limiter("api", limit, append(opts, c.Observe("api"))...))
 }
 
-// near tells that two sums of seconds differ by rounding alone.
+// near reports whether two sums of seconds differ by rounding alone.
 func near(a, b float64) bool { return a-b < 1e-9 && b-a < 1e-9 }
 
 func expect(t *testing.T, c *metrics.Collector, count int, wait, overhead float64) {
@@ -186,8 +186,9 @@ func TestManyWaitersInTurn(t *testing.T) {
 	})
 }
 
-// TestPropertyInTimeIsNoOverhead: in fake time every timer is in time and every caller wakes at once. So whatever asks come, whatever
-// they wait for, and whoever leaves or changes the limit meanwhile: no wait is overhead.
+// TestPropertyInTimeIsNoOverhead: in fake time every timer is in time and every caller wakes at once. So no
+// wait is overhead: whatever asks come, whatever they wait for, and whichever callers leave or change the
+// limit meanwhile.
 func TestPropertyInTimeIsNoOverhead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rapid.SyncTest(t, func(t *rapid.T) {
@@ -283,7 +284,7 @@ func TestABusyLockIsOverhead(t *testing.T) {
 	}
 }
 
-// announcing tells when somebody begins to wait under it.
+// announcing reports when a caller begins to wait under it.
 type announcing struct {
 	context.Context
 	waits chan bool
@@ -340,8 +341,9 @@ func TestObservingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkObserve measures the same asks without and with the histograms, in turns of 200 so that both meet the same noise, and reports
-// the medians: the nanoseconds of an ask, and how many times as long one takes that is observed.
+// BenchmarkObserve measures the same asks without and with the histograms, in turns of 200 so that both meet
+// the same noise. It reports the medians: the nanoseconds of an ask, and how many times as long one takes
+// that is observed.
 func BenchmarkObserve(b *testing.B) {
 	limit := quotient.Limit{Rates: []quotient.Rate{{Events: 1e9, Per: time.Second}}}
 	_, on := observed(limit)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Defaults of AIMD. The factors are those that TCP Reno made common (halve, then climb
-// linearly); the step of a twentieth of the share a second brings a halved rate back in ten seconds.
+// Defaults of AIMD. The factors are those that TCP Reno made common: halve, then climb linearly. The step of
+// a twentieth of the share a second brings a halved rate back in ten seconds.
 const (
 	defaultDecrease = 0.5
 	defaultStep     = 1.0 / 20

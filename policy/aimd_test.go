@@ -11,15 +11,15 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// heard is one sample in seconds, and the rate that is wanted after it.
-type heard struct {
+// answered is one sample in seconds, and the rate that is wanted after it.
+type answered struct {
 	outcome   policy.Outcome
 	now, sent float64
 	paced     bool
 	want      float64
 }
 
-func (h heard) sample() policy.Sample {
+func (h answered) sample() policy.Sample {
 	at := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 	return policy.Sample{Outcome: h.outcome, Now: at(h.now), Sent: at(h.sent), Paced: h.paced}
 }
@@ -31,44 +31,44 @@ func TestAIMD(t *testing.T) {
 		name   string
 		law    policy.AIMD
 		bounds policy.Bounds
-		rows   []heard
+		rows   []answered
 	}{
-		{"starts at the share", policy.AIMD{}, policy.Bounds{Share: 20, Ceiling: 100}, []heard{{unknown, 0, 0, false, 20}}},
-		{"starts at 5 where no share is known", policy.AIMD{}, policy.Bounds{Ceiling: inf}, []heard{{unknown, 0, 0, false, 5}}},
-		{"never above the ceiling", policy.AIMD{}, policy.Bounds{Ceiling: 3}, []heard{{unknown, 0, 0, false, 3}}},
-		{"halves and climbs by a twentieth of the share", policy.AIMD{}, policy.Bounds{Share: 20, Ceiling: 40}, []heard{
+		{"starts at the share", policy.AIMD{}, policy.Bounds{Share: 20, Ceiling: 100}, []answered{{unknown, 0, 0, false, 20}}},
+		{"starts at 5 where no share is known", policy.AIMD{}, policy.Bounds{Ceiling: inf}, []answered{{unknown, 0, 0, false, 5}}},
+		{"never above the ceiling", policy.AIMD{}, policy.Bounds{Ceiling: 3}, []answered{{unknown, 0, 0, false, 3}}},
+		{"halves and climbs by a twentieth of the share", policy.AIMD{}, policy.Bounds{Share: 20, Ceiling: 40}, []answered{
 			{unknown, 0, 0, false, 20}, {throttled, 1, 0.5, false, 10},
 			{success, 2, 1.5, true, 11}, {success, 2.5, 2, true, 11.5},
 		}},
-		{"grows only when it held back", policy.AIMD{}, policy.Bounds{Share: 20, Ceiling: 40}, []heard{
+		{"grows only when it held back", policy.AIMD{}, policy.Bounds{Share: 20, Ceiling: 40}, []answered{
 			{unknown, 0, 0, false, 20}, {success, 1, 0, false, 20}, {success, 2, 0, true, 21}, {success, 3, 0, false, 21},
 		}},
-		{"grows to the ceiling", policy.AIMD{Increase: 30}, policy.Bounds{Share: 20, Ceiling: 40}, []heard{
+		{"grows to the ceiling", policy.AIMD{Increase: 30}, policy.Bounds{Share: 20, Ceiling: 40}, []answered{
 			{unknown, 0, 0, false, 20}, {success, 0.5, 0, true, 35}, {success, 1, 0, true, 40},
 		}},
-		{"a pause brings one second's growth", policy.AIMD{Increase: 2}, policy.Bounds{Share: 20, Ceiling: 400}, []heard{
+		{"a pause brings one second's growth", policy.AIMD{Increase: 2}, policy.Bounds{Share: 20, Ceiling: 400}, []answered{
 			{unknown, 0, 0, false, 20}, {success, 3600, 0, true, 22},
 		}},
-		{"grows by one where no share is known", policy.AIMD{}, policy.Bounds{Ceiling: inf}, []heard{
+		{"grows by one where no share is known", policy.AIMD{}, policy.Bounds{Ceiling: inf}, []answered{
 			{unknown, 0, 0, false, 5}, {success, 1, 0, true, 6},
 		}},
-		{"its own factors", policy.AIMD{Increase: 4, Decrease: 0.75}, policy.Bounds{Share: 20, Ceiling: 40}, []heard{
+		{"its own factors", policy.AIMD{Increase: 4, Decrease: 0.75}, policy.Bounds{Share: 20, Ceiling: 40}, []answered{
 			{unknown, 0, 0, false, 20}, {throttled, 1, 0.5, false, 15}, {success, 1.5, 1, true, 17},
 		}},
-		{"factors that are none", policy.AIMD{Increase: inf, Decrease: math.NaN()}, policy.Bounds{Share: 20, Ceiling: 40}, []heard{
+		{"factors that are none", policy.AIMD{Increase: inf, Decrease: math.NaN()}, policy.Bounds{Share: 20, Ceiling: 40}, []answered{
 			{unknown, 0, 0, false, 20}, {throttled, 1, 0.5, false, 10}, {success, 2, 1, true, 11},
 		}},
-		{"one cut for one round", policy.AIMD{}, policy.Bounds{Share: 20, Ceiling: 40}, []heard{
+		{"one cut for one round", policy.AIMD{}, policy.Bounds{Share: 20, Ceiling: 40}, []answered{
 			{unknown, 0, 0, false, 20}, {throttled, 1, 0.5, false, 10},
 			{throttled, 1.1, 0.6, false, 10}, {throttled, 1.2, 0.9, false, 10}, {throttled, 2, 1.5, false, 5},
 		}},
-		{"other outcomes say nothing of the rate", policy.AIMD{}, policy.Bounds{Share: 20, Ceiling: 40}, []heard{
+		{"other outcomes say nothing of the rate", policy.AIMD{}, policy.Bounds{Share: 20, Ceiling: 40}, []answered{
 			{unknown, 0, 0, false, 20}, {policy.Unavailable, 1, 0, true, 20}, {policy.Failed, 2, 0, true, 20}, {9, 3, 0, true, 20},
 		}},
-		{"never below a fiftieth of the share", policy.AIMD{Decrease: 0.01}, policy.Bounds{Share: 20, Ceiling: 40}, []heard{
+		{"never below a fiftieth of the share", policy.AIMD{Decrease: 0.01}, policy.Bounds{Share: 20, Ceiling: 40}, []answered{
 			{unknown, 0, 0, false, 20}, {throttled, 1, 0.5, false, 0.4}, {throttled, 2, 1.5, false, 0.4},
 		}},
-		{"never below a tenth where no share is known", policy.AIMD{Decrease: 0.01}, policy.Bounds{Ceiling: inf}, []heard{
+		{"never below a tenth where no share is known", policy.AIMD{Decrease: 0.01}, policy.Bounds{Ceiling: inf}, []answered{
 			{unknown, 0, 0, false, 5}, {throttled, 1, 0.5, false, 0.1}, {throttled, 2, 1.5, false, 0.1},
 		}},
 	} {
@@ -99,7 +99,7 @@ func TestLawsOfAPolicyAreApart(t *testing.T) {
 	p, b := policy.AIMD{}, policy.Bounds{Share: 10, Ceiling: 10}
 	one, other := p.New(1), p.New(1)
 	one.Next(policy.Sample{}, b)
-	one.Next(heard{outcome: policy.Throttled, now: 1}.sample(), b)
+	one.Next(answered{outcome: policy.Throttled, now: 1}.sample(), b)
 	if got := other.Next(policy.Sample{}, b).Rate; got != 10 {
 		t.Errorf("got %v, want 10", got)
 	}
@@ -121,7 +121,7 @@ func anySample(t *rapid.T) policy.Sample {
 	}
 }
 
-// Whatever a law is told, it answers a rate: finite, positive, and not above the ceiling.
+// Whatever samples a law gets, it answers a rate: finite, positive, and not above the ceiling.
 func TestPropertyAIMDAnswersARate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		law := policy.AIMD{Increase: number("increase")(t), Decrease: number("decrease")(t)}.New(1)

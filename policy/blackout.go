@@ -11,20 +11,21 @@ const (
 	// Nor do two, one at the end of a burst and one at the beginning of the next, prove anything: three do.
 	darkAfter, darkIntervals = 0.8, 2.0
 	darkRefusals             = 3
-	// Probes come after probeFirst seconds, then twice as long each time, up to probeMost: a window of a minute is then found
-	// open about ten seconds late at most, and refuses eight probes. Who asks more seldom than that when all is well does so now, too, up
-	// to the same half an hour as below.
+	// Probes come after probeFirst seconds, then twice as long each time, up to probeMost. A window of a
+	// minute is then found open about ten seconds late at most, and refuses eight probes. A client that asks
+	// more seldom than that when all is well does so now, too, up to the same half an hour as below.
 	probeFirst, probeMost = 0.5, 10.0
 	// retryMost is the longest Retry-After that is believed at once; mostDoublings later it is half an hour.
 	retryMost     = 30.0
 	mostDoublings = 6
-	// retryJitter spreads those that were told the same Retry-After: later only.
+	// retryJitter spreads those that got the same Retry-After: later only.
 	retryJitter = 0.1
 	// cyclesKept is how many cycles the length of the last one is remembered.
 	cyclesKept = 3
-	// longestWindow is the longest time for which the end of a window refuses everything: a minute, and what the last probe
-	// comes late. What lasts longer is an incident: the rest of it says nothing about the limit, growth after it must not be
-	// slow, and when the upstream says "at once" for ever, that must not be answered with a request each round trip.
+	// longestWindow is the longest time for which the end of a window refuses everything: a minute, and what
+	// the last probe comes late. What lasts longer is an incident: the rest of it says nothing about the
+	// limit, and growth after it must not be slow. When the upstream says "at once" for ever, that must not
+	// be answered with a request each round trip.
 	longestWindow = 75 * time.Second
 	// heldLeast is the part of the time before a blackout in which the pace must have held requests back, for what was served to
 	// be all that could be. A queue that never empties is seen in about half of all answers.
@@ -61,7 +62,7 @@ func (b *blackout) cycleAt(now time.Duration) float64 {
 	return 0
 }
 
-// refusal looks for a blackout, and tells whether there is one.
+// refusal looks for a blackout, and reports whether there is one.
 func (b *blackout) refusal(t *tracking, s *Sample) bool {
 	if b.dark {
 		b.missed(t, s)
@@ -105,7 +106,7 @@ func (b *blackout) wait(t *tracking, s *Sample) {
 	b.until = s.Now + time.Duration(wait*float64(time.Second))
 }
 
-// incident tells that nothing has been served for longer than the end of a window would explain.
+// incident reports whether nothing has been served for longer than the end of a window would explain.
 func (b *blackout) incident(now time.Duration) bool { return now-b.firstBad > longestWindow }
 
 // clear notes a success of a request that was sent at an instant: what comes late from before the first refusal is none.

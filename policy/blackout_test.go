@@ -177,8 +177,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// What was served since the last blackout, by the time that it took, is the rate after it: with all that a window of ten seconds
-// serves, one cycle is enough.
+// What was served since the last blackout, by the time that it took, is the rate after it. With all that a
+// window of ten seconds serves, one cycle is enough.
 func TestRateAfterABlackout(t *testing.T) {
 	l := born(10, policy.RuleFloor)
 	l.serveFor(4, 0.1)

@@ -12,8 +12,8 @@ const (
 	prior = 8.0
 	// heavyFraction of refusals is beyond what probing or chance bring: then the limit has fallen.
 	heavyFraction = 0.12
-	// doubtFraction of refusals that come with fields which tell of room left, more than a tenth, is
-	// beyond chance too: the fields speak of another quota.
+	// doubtFraction of refusals that come with fields which report room left, more than a tenth, is beyond
+	// chance too: the fields speak of another quota.
 	doubtFraction = 0.07
 	doubtRoom     = 0.1
 	// doubtFor is how long such fields are not looked at.
@@ -46,7 +46,7 @@ func (e *evidence) refused(q Quota, now time.Duration) {
 	}
 }
 
-// heavy tells that the limit has fallen: this is no chance and no probing.
+// heavy reports whether the limit has fallen: this is no chance and no probing.
 func (e *evidence) heavy() bool { return e.refusals >= heavyFraction*(e.answers+prior) }
 
 // doubt stops believing fields that refusals contradict.

@@ -8,8 +8,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// A law joined by hand to what somebody else sends: ten requests a second, answered after 40 ms, at a share of ten.
-// For two seconds everything is refused.
+// A law joined by hand to another program's client: ten requests a second, answered after 40 ms, at a share
+// of ten. For two seconds everything is refused.
 func ExampleTracking() {
 	law := policy.Tracking{}.New(1)
 	bounds := policy.Bounds{Share: 10, Ceiling: 100}

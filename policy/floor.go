@@ -22,9 +22,9 @@ type floor struct {
 	patience float64 // factor of the time between probes above the share
 }
 
-// hint takes over a share that has changed. Growth comes back to its floor in floorReturn seconds, but after a hint
-// that was stable the rate follows at once: when a fleet grows everybody goes down by the same part, and who was given
-// more takes it.
+// hint takes over a share that has changed. Growth comes back to its floor in floorReturn seconds, but after
+// a hint that was stable the rate follows at once. When a fleet grows all replicas go down by the same part,
+// and one that was given more takes it.
 func (t *tracking) hint(share float64) {
 	f := &t.share
 	if !known(share) {
@@ -61,7 +61,7 @@ func (f *floor) hold(from, to float64, heavy bool) float64 {
 	return to
 }
 
-// above tells that a rate probes the share.
+// above reports whether a rate probes the share.
 func (f *floor) above(rate float64) bool {
 	return f.hint > 0 && rate >= aboveFrom*f.hint && rate < aboveTo*f.hint
 }

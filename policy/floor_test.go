@@ -19,8 +19,8 @@ func TestFloorHolds(t *testing.T) {
 	}
 }
 
-// Under a share of 20 that was another: who is given less goes down by the same part, but not below the share; who is given
-// more has it at once.
+// Under a share of 20 that was another: a law that is given less goes down by the same part, but not below
+// the share. One that is given more has it at once.
 func TestRescaled(t *testing.T) {
 	f := floor{hint: 20, floor: 19.8}
 	for _, c := range []struct{ rate, times, want float64 }{

@@ -70,8 +70,8 @@ func recoversFrom(t *testing.T, up *upstream, n int, limit float64, dark time.Du
 	within(t, "goodput a minute after the upstream is back", float64(served)/15/limit, 0.9, 1.1)
 }
 
-// askFor counts the requests of a single client in an hour of which the first five minutes do not count, each of them refused with
-// a Retry-After and sent as soon as the pace allows.
+// askFor counts the requests of a single client in an hour of which the first five minutes do not count. Each
+// of them is refused with a Retry-After, and sent as soon as the pace allows.
 func askFor(share float64, retryAfter time.Duration) (asked int) {
 	l := born(share, 0)
 	for l.now < 3600 {
@@ -89,8 +89,8 @@ func askFor(share float64, retryAfter time.Duration) (asked int) {
 	return asked
 }
 
-// Nobody asks an upstream that refuses everything more often than every ten seconds, nor more often than when it serves, even if it
-// says "in a millisecond".
+// A client asks an upstream that refuses everything no more often than every ten seconds, nor more often than
+// when it serves, even if it says "in a millisecond".
 func TestAnIncidentIsNotHammered(t *testing.T) {
 	for _, share := range []float64{0.02, 0.05, 1, 10, 1000} {
 		for _, retryAfter := range []time.Duration{0, time.Millisecond, time.Second} {

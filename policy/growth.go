@@ -5,10 +5,10 @@ const (
 	growthPart = 0.2 // of the reference rate in one period, at its end
 	returnIn   = 0.3 // periods to return to the plateau
 	growDouble = 6.0 // seconds to double at the fastest
-	leapDouble = 2.0 // the same, where there is reason to go fast: back to the floor, or with room told of
+	leapDouble = 2.0 // the same, where there is reason to go fast: back to the floor, or when fields report room
 	slowDouble = 1.0 // the same in slow start
-	// Times as fast after one success, the sixteenth root of 2, and in slow start the fourth: never a doubling before
-	// anybody has heard back.
+	// Times as fast after one success, the sixteenth root of 2, and in slow start the fourth: never a
+	// doubling before the first answer is back.
 	stepMost, slowStepMost = 1.044, 1.19
 	floorReturn            = 2.0 // seconds to come back to the trusted floor
 	ln2                    = 0.693147

@@ -21,7 +21,8 @@ func TestSlowStart(t *testing.T) {
 	within(t, "with a share there is no slow start", born(10, 0).serveFor(1, 0.05), 10, 10.1)
 }
 
-// Who has come down to the least rate has nothing to lose, and starts over, with a share or without one.
+// A law that has come down to the least rate has nothing to lose, and starts over, with a share or without
+// one.
 func TestSlowStartFromTheLeastRate(t *testing.T) {
 	for _, share := range []float64{0, 10} {
 		l := born(share, policy.RuleBlackout)
@@ -104,7 +105,7 @@ func TestOutcomesThatSayNothing(t *testing.T) {
 	for _, o := range []policy.Outcome{policy.Unknown, policy.Unavailable, policy.Failed, 9} {
 		l := born(10, 0)
 		for range 100 {
-			near(t, o.String(), l.hear(0.1, o), 10)
+			near(t, o.String(), l.answer(0.1, o), 10)
 		}
 	}
 }

@@ -39,7 +39,7 @@ type headroom struct {
 	blind    time.Duration // since when it is not measured, under whatever limits
 }
 
-// steers sets the rate by the sample's quota, and tells whether it did.
+// steers sets the rate by the sample's quota, and reports whether it did.
 func (h *headroom) steers(t *tracking, s *Sample, dt float64) bool {
 	q := s.Quota
 	if !q.Known() || q.Limit < quotaLeast || q.Reset > quotaLongest {

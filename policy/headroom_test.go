@@ -52,52 +52,53 @@ func TestHeadroom(t *testing.T) {
 			return policy.Quota{Limit: math.NaN(), Remaining: math.Inf(1), Reset: -1}
 		}, 10, 10.3},
 	} {
-		within(t, c.name, settled(0).told(c.length, 0.1, c.quota), c.least, c.most)
-		within(t, c.name+", without the rule", settled(policy.RuleHeadroom).told(min(c.length, 5), 0.1, c.quota), 10, 10.3)
+		within(t, c.name, settled(0).quoted(c.length, 0.1, c.quota), c.least, c.most)
+		within(t, c.name+", without the rule", settled(policy.RuleHeadroom).quoted(min(c.length, 5), 0.1, c.quota), 10, 10.3)
 	}
 }
 
 // A new low counts at once; the room that was there before it does not.
 func TestNewLowCountsAtOnce(t *testing.T) {
 	l := settled(0)
-	l.told(2, 0.1, leaky(0.5))
+	l.quoted(2, 0.1, leaky(0.5))
 	grown := l.Rate
-	within(t, "at the first answer with nothing left", l.told(0.1, 0.1, leaky(0)), grown*0.99, grown)
-	within(t, "and with half left just after it", l.told(0.1, 0.1, leaky(0.5)), grown*0.99, grown)
+	within(t, "at the first answer with nothing left", l.quoted(0.1, 0.1, leaky(0)), grown*0.99, grown)
+	within(t, "and with half left just after it", l.quoted(0.1, 0.1, leaky(0.5)), grown*0.99, grown)
 }
 
-// When a quota is renewed the drain is measured anew, and what it was before goes on counting until then.
+// When a quota is renewed the measurement of the drain starts again, and what it was before goes on counting
+// until then.
 func TestDrainOverARenewal(t *testing.T) {
 	l := settled(0)
 	l.now = 50
 	l.tell(policy.Sample{Now: seconds(50)})
-	l.told(8, 0.1, draining(9.9))
-	within(t, "six seconds over the renewal", l.told(6, 0.1, draining(9.9)), 9, 12)
+	l.quoted(8, 0.1, draining(9.9))
+	within(t, "six seconds over the renewal", l.quoted(6, 0.1, draining(9.9)), 9, 12)
 }
 
 // Another limit is another quota: nothing is known of it at first.
 func TestLimitThatChanges(t *testing.T) {
 	l := settled(0)
-	l.told(3, 0.1, leaky(0.5))
+	l.quoted(3, 0.1, leaky(0.5))
 	grown := l.Rate
 	twice := func(float64) policy.Quota { return policy.Quota{Limit: 200, Remaining: 100, Reset: time.Second} }
-	near(t, "0.9 s after the change", l.told(0.9, 0.1, twice), grown)
-	within(t, "3 s after it", l.told(2.1, 0.1, twice), grown*1.1, grown*1.5)
+	near(t, "0.9 s after the change", l.quoted(0.9, 0.1, twice), grown)
+	within(t, "3 s after it", l.quoted(2.1, 0.1, twice), grown*1.1, grown*1.5)
 }
 
 // Six periods without a refusal, "full" is no longer believed.
 func TestFullIsNotBelievedForEver(t *testing.T) {
 	l := settled(0)
-	within(t, "nothing is left for 47 s", l.told(47, 0.1, leaky(0)), 7.9, 8.5)
+	within(t, "nothing is left for 47 s", l.quoted(47, 0.1, leaky(0)), 7.9, 8.5)
 	full := l.Rate
-	within(t, "nothing is left for 68 s", l.told(21, 0.1, leaky(0)), full*1.1, full*4)
+	within(t, "nothing is left for 68 s", l.quoted(21, 0.1, leaky(0)), full*1.1, full*4)
 }
 
-// Refusals that come while room is told of make the law ignore the fields for two minutes.
+// Refusals that come while fields report room make the law ignore the fields for two minutes.
 func TestDoubtfulFields(t *testing.T) {
 	contradict := func(without policy.Rules) *life {
 		l := settled(without)
-		l.told(3, 0.1, leaky(0.5))
+		l.quoted(3, 0.1, leaky(0.5))
 		for range 3 {
 			at := seconds(l.now + 0.1)
 			l.tell(policy.Sample{Outcome: policy.Throttled, Now: at, Sent: at - seconds(rtt), Cost: 1, Paced: true, Quota: leaky(0.5)(0)})
@@ -106,10 +107,10 @@ func TestDoubtfulFields(t *testing.T) {
 	}
 	l := contradict(policy.RuleSlowStart)
 	low := l.Rate
-	within(t, "half a second after it", l.told(0.5, 0.1, leaky(0.5)), low, low*1.02)
+	within(t, "half a second after it", l.quoted(0.5, 0.1, leaky(0.5)), low, low*1.02)
 	l = contradict(policy.RuleDoubt)
 	low = l.Rate
-	within(t, "without the rule", l.told(0.5, 0.1, leaky(0.5)), low*1.04, low*1.1)
+	within(t, "without the rule", l.quoted(0.5, 0.1, leaky(0.5)), low*1.04, low*1.1)
 
 }
 
@@ -134,11 +135,11 @@ func TestDoubtEnds(t *testing.T) {
 
 // With plenty of room slow start goes on; with less the fields take over.
 func TestFieldsInSlowStart(t *testing.T) {
-	within(t, "four seconds with half left", born(0, 0).told(4, 0.1, leaky(0.5)), 60, 80)
+	within(t, "four seconds with half left", born(0, 0).quoted(4, 0.1, leaky(0.5)), 60, 80)
 	l := born(0, 0)
-	l.told(2, 0.1, leaky(0.5))
+	l.quoted(2, 0.1, leaky(0.5))
 	before := l.Rate
-	within(t, "a second with a fifth left", l.told(1, 0.1, leaky(0.2))/before, 1.01, 1.1)
+	within(t, "a second with a fifth left", l.quoted(1, 0.1, leaky(0.2))/before, 1.01, 1.1)
 }
 
 // Quotas of several kinds that come by turns are never measured: after 20 seconds the law grows by itself.
@@ -147,6 +148,6 @@ func TestFieldsThatAreNeverMeasured(t *testing.T) {
 		return policy.Quota{Limit: 100 + math.Mod(math.Round(now*10), 2), Remaining: 50, Reset: time.Second}
 	}
 	l := settled(0)
-	near(t, "20 s of quotas by turns", l.told(20, 0.1, turns), 10)
-	within(t, "20 s more", l.told(20, 0.1, turns), 12, 200)
+	near(t, "20 s of quotas by turns", l.quoted(20, 0.1, turns), 10)
+	within(t, "20 s more", l.quoted(20, 0.1, turns), 12, 200)
 }

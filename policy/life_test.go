@@ -8,7 +8,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// life is one law that is told its samples by hand. Times are in seconds, and a request has always been under way for rtt.
+// life is one law that is given its samples by hand. Times are in seconds, and a request has always been
+// under way for rtt.
 type life struct {
 	policy.Pace
 	law    policy.Law
@@ -34,14 +35,14 @@ func (l *life) tell(s policy.Sample) float64 {
 	return l.Rate
 }
 
-// hear is the answer to a request of cost 1 that was under way for rtt, while the pace held others back.
-func (l *life) hear(after float64, o policy.Outcome) float64 {
+// answer is the answer to a request of cost 1 that was under way for rtt, while the pace held others back.
+func (l *life) answer(after float64, o policy.Outcome) float64 {
 	at := seconds(l.now + after)
 	return l.tell(policy.Sample{Outcome: o, Now: at, Sent: at - seconds(rtt), Cost: 1, Paced: true})
 }
 
-func (l *life) serve(after float64) float64  { return l.hear(after, policy.Success) }
-func (l *life) refuse(after float64) float64 { return l.hear(after, policy.Throttled) }
+func (l *life) serve(after float64) float64  { return l.answer(after, policy.Success) }
+func (l *life) refuse(after float64) float64 { return l.answer(after, policy.Throttled) }
 
 // serveFor is success for some time, every so often.
 func (l *life) serveFor(length, every float64) float64 {
@@ -51,8 +52,8 @@ func (l *life) serveFor(length, every float64) float64 {
 	return l.Rate
 }
 
-// told is a success with a quota, every so often for some time.
-func (l *life) told(length, every float64, quota func(now float64) policy.Quota) float64 {
+// quoted is a success with a quota, every so often for some time.
+func (l *life) quoted(length, every float64, quota func(now float64) policy.Quota) float64 {
 	for range int(math.Round(length / every)) {
 		at := seconds(l.now + every)
 		l.tell(policy.Sample{Outcome: policy.Success, Now: at, Sent: at - seconds(rtt), Cost: 1, Paced: true, Quota: quota(at.Seconds())})
@@ -80,7 +81,7 @@ func (l *life) darken(t *testing.T, every float64) *life {
 
 // probe answers the request that is sent when the gate opens.
 func (l *life) probe(o policy.Outcome) float64 {
-	return l.hear(max(l.NotBefore.Seconds()-l.now, 0)+rtt, o)
+	return l.answer(max(l.NotBefore.Seconds()-l.now, 0)+rtt, o)
 }
 
 // gate is how long the law waits from now on, in seconds.

@@ -13,7 +13,7 @@ import (
 // Outcome is what became of one admitted request.
 type Outcome uint8
 
-// The outcomes. The zero value says that nothing was heard.
+// The outcomes. The zero value says that no answer came.
 const (
 	// Unknown says nothing about the upstream: only the time or the bounds have changed.
 	Unknown Outcome = iota
@@ -41,15 +41,15 @@ func (o Outcome) String() string {
 type Quota struct {
 	// Unit is what is counted: "" for requests, or the Unit of a rate, such as "tokens".
 	Unit string
-	// Limit is the whole quota, in units; 0 or less when it was not said.
+	// Limit is the whole quota, in units; 0 or less when it was not given.
 	Limit float64
 	// Remaining is what is left of it, in units, 0 or more.
 	Remaining float64
-	// Reset is how long it takes until the quota is renewed, or full again; 0 when it was not said.
+	// Reset is how long it takes until the quota is renewed, or full again; 0 when it was not given.
 	Reset time.Duration
 }
 
-// Known tells whether the quota says anything that can be used: a positive limit, and what is left of it.
+// Known reports whether the quota holds what can be used: a positive limit, and what is left of it.
 func (q Quota) Known() bool {
 	return q.Limit > 0 && q.Limit <= math.MaxFloat64 && q.Remaining >= 0 && q.Remaining <= math.MaxFloat64
 }
@@ -66,26 +66,28 @@ type Feedback struct {
 	Quotas [MaxQuotas]Quota
 }
 
-// Sample is one piece of feedback as a law sees it. A law governs one thing: the events of one
-// unit, or the slots in flight.
+// Sample is one piece of feedback as a law sees it. A law governs one resource: the events of one unit, or
+// the slots in flight.
 type Sample struct {
 	Outcome    Outcome
 	RetryAfter time.Duration
-	// Quota is what was said about the unit that the law governs.
+	// Quota is what the answer reported about the unit that the law governs.
 	Quota Quota
-	// Now and Sent are the instants of the answer and of the admission, on a monotonic clock with any origin. From a
-	// Limiter, Now never goes back for a law. An answer that is a Success and no more, where no law governs slots, is dated
-	// by the key's latest admission or feedback, which saves reading the clock; all others by the clock.
+	// Now and Sent are the instants of the answer and of the admission, on a monotonic clock with any origin.
+	// From a Limiter, Now never goes back for a law. All answers are dated by the clock but one: a Success
+	// and no more, where no law governs slots. It is dated by the key's latest admission or feedback, which
+	// saves reading the clock.
 	Now, Sent time.Duration
 	// Cost is what the request took of what the law governs: events, 1 for a request among requests, or for
 	// slots in flight the seconds that it held them. A rate divided by the cost is
 	// requests per second. 0 or less when it is not known, as for slots when the request did not succeed.
 	Cost float64
-	// Taken is what was admitted of what the law governs, less what was given back unused, since the law was last
-	// told anything: events; for slots in flight the slot-seconds of the request that this sample is of.
+	// Taken is what was admitted of what the law governs, less what was given back unused, since the law got
+	// its last sample. It counts events; for slots in flight, the slot-seconds of the request that this
+	// sample is of.
 	Taken float64
-	// Paced tells that the law's own pace held requests back since the last sample.
-	// A law should only grow when it did: an unused rate proves nothing.
+	// Paced reports whether the law's own pace held requests back since the last sample. A law should only
+	// grow when it did: an unused rate proves nothing.
 	Paced bool
 }
 
@@ -101,17 +103,18 @@ type Bounds struct {
 type Pace struct {
 	// Rate is in events per second, or in slots: finite, positive, and at most Bounds.Ceiling.
 	Rate float64
-	// NotBefore is the instant before which nothing is admitted, on the clock of Sample.Now; at it the bucket
-	// holds one event, which lets one request for one event pass, and further ones follow at Rate. For slots further ones follow at Rate over the seconds that requests which
-	// succeeded have held one, and at once while none has. An instant that has passed means now, and one more than an hour
-	// ahead means an hour.
+	// NotBefore is the instant before which nothing is admitted, on the clock of Sample.Now. At it the bucket
+	// holds one event, which lets one request for one event pass, and further ones follow at Rate. For slots
+	// further ones follow at Rate over the seconds that requests which succeeded have held one, and at once
+	// while none has. An instant that has passed means now, and one more than an hour ahead means an hour.
 	NotBefore time.Duration
-	// Until is the instant from which on the pace is out of date, on the clock of Sample.Now: the first ask at it or later
-	// makes the limiter call Next with the outcome Unknown. 0 means that only feedback changes the pace. A law that says
-	// Until at its start is also started by the first ask of its key, and not by the first feedback.
+	// Until is the instant from which on the pace is out of date, on the clock of Sample.Now. The first ask
+	// at it or later makes the limiter call Next with the outcome Unknown. 0 means that only feedback changes
+	// the pace. A law that gives Until at its start is also started by the first ask of its key, and not by
+	// the first feedback.
 	Until time.Duration
-	// Saved is how long a time's events may be saved up while nobody asks: the bucket holds Rate times Saved, at least one
-	// event. 0 means a tenth of a second.
+	// Saved is how long a time's events may be saved up while no request comes: the bucket holds Rate times
+	// Saved, at least one event. 0 means a tenth of a second.
 	Saved time.Duration
 }
 

@@ -61,8 +61,8 @@ func later(t *rapid.T, now time.Duration, cost float64) policy.Sample {
 	}
 }
 
-// After a 429 the rate does not rise until an answer comes to a request that was sent after it, whatever else is heard;
-// it stays in bounds, and follows from the seed and the samples.
+// After a 429 the rate does not rise until an answer comes to a request that was sent after it, whatever else
+// is answered. It stays in bounds, and follows from the seed and the samples.
 func TestPropertySaneSamples(t *testing.T) {
 	everyLaw(t, func(t *rapid.T, c contract) {
 		w, b := c.witness(rapid.Uint64().Draw(t, "seed")), saneBounds(t)
@@ -101,8 +101,8 @@ func garbageBounds(t *rapid.T) policy.Bounds {
 	return policy.Bounds{Share: number("share")(t), Ceiling: number("ceiling")(t)}
 }
 
-// Whatever a law is told it answers with a finite rate, within bounds where there are any. When the nonsense is over
-// it finds back to the limit of its upstream, on a clock that starts anew.
+// Whatever samples a law gets it answers with a finite rate, within bounds where there are any. When the
+// nonsense is over it finds back to the limit of its upstream, on a clock that starts again.
 func TestPropertyGarbageIsSurvived(t *testing.T) {
 	everyLaw(t, func(t *rapid.T, c contract) {
 		w := c.witness(rapid.Uint64().Draw(t, "seed"))
@@ -121,8 +121,8 @@ func TestPropertyGarbageIsSurvived(t *testing.T) {
 	})
 }
 
-// recovers fails unless the law comes back to the use of an upstream that tells the truth. It has 20 minutes beyond the
-// hour for which a limiter heeds a gate at most.
+// recovers fails unless the law comes back to the use of an upstream that tells the truth. It has 20 minutes
+// beyond the hour for which a limiter keeps a gate closed at most.
 func recovers(t *rapid.T, w *witness, seed uint64) {
 	const limit = 20
 	up := newUpstream(t, limit, seed)
@@ -150,8 +150,9 @@ func recovers(t *rapid.T, w *witness, seed uint64) {
 // spread is how far apart the rates are at which equal replicas start: so many times below and above the fair one.
 const spread = 10
 
-// Equal replicas come within a minute to rates that are equal over the five that follow, whatever each of them has lived
-// through, and whether they know their share or not. Over less than that the probing of each alone shows.
+// Equal replicas come within a minute to rates that are equal over the five that follow. That holds whatever
+// each of them has lived through, and whether they know their share or not. Over less than that the probing
+// of each alone shows.
 func TestEqualReplicasBecomeEqual(t *testing.T) {
 	const n, limit, seeds = 20, 100, 8
 	for _, c := range contracts {

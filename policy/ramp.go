@@ -17,8 +17,8 @@ const (
 	RampRelaxed
 	// RampOnlyIfUsed rises once for each second in which at least Threshold of what was allowed was taken and kept.
 	RampOnlyIfUsed
-	// RampGoBack does that too. It falls by as much for each second with a call that stayed below the threshold, and by
-	// Back of it for each second without a call, when CoolDown is over.
+	// RampGoBack does that too. For each second with a call that stayed below the threshold it falls by as
+	// much. For each second without a call, when CoolDown is over, it falls by Back of that.
 	RampGoBack
 )
 
@@ -66,20 +66,20 @@ const rampUnlimited = 1e9
 // rampSlack, relative, keeps a product that should be whole from being rounded down.
 const rampSlack = 1e-9
 
-// Ramp opens a limit gradually: for an upstream whose caches are cold, or that grows with its load, or that somebody
-// watches while traffic is moved to it. The rate is a part of Bounds.Ceiling, from Start up to all of it: a change of the
-// pool or of the limit moves the rate, and the part stays.
+// Ramp opens a limit gradually: for an upstream whose caches are cold, or that grows with its load, or that
+// an operator watches while traffic is moved to it. The rate is a part of Bounds.Ceiling, from Start up to
+// all of it: a change of the pool or of the limit moves the rate, and the part stays.
 //
-// It hears no answers: a 429 changes nothing, and it cannot be combined with a law that heeds one. Time counts in
-// whole seconds since the law's first call, which a limiter makes at the first ask of a key; a key that was forgotten
-// starts anew. What was given back was not used.
+// It reads no answers: a 429 changes nothing, and it cannot be combined with a law that reads one. Time
+// counts in whole seconds since the law's first call, which a limiter makes at the first ask of a key; a key
+// that was forgotten starts again. What was given back was not used.
 //
 // A law may also govern slots: the ceiling is then in slots, and what was taken in slot-seconds, known when a request
 // ends. Where requests last longer than a second RampScheduled and RampRelaxed suit better than the modes that look at use.
 // Where there is no ceiling (+Inf) there is nothing to open, and the rate is 1e9 events a second.
 //
-// The zero value is ready, and has no ramp: it is at the ceiling at once. Fields that are out of range have their
-// defaults in New; Validate tells which they are.
+// The zero value is ready, and has no ramp: it is at the ceiling at once. Fields that are out of range have
+// their defaults in New; Validate names them.
 type Ramp struct {
 	// Mode says what the ramp rises by.
 	Mode RampMode
@@ -164,8 +164,8 @@ type ramp struct {
 	call   rampCall
 }
 
-// rampCall is the latest second with a call. All later seconds follow from it, so it does not matter
-// how often the law is told that nothing has happened.
+// rampCall is the latest second with a call. All later seconds follow from it, so it does not matter how
+// often a sample says that nothing has happened.
 type rampCall struct {
 	any    bool // there was one
 	second int64
@@ -174,8 +174,9 @@ type rampCall struct {
 	whole  float64 // events that were allowed in it
 }
 
-// Next heeds what was taken and whether asks were held back, and nothing else. That belongs to the second of the sample
-// before: at the end of each second the law is asked again (see Pace.Until) before anything more is taken.
+// Next counts what was taken and whether asks were held back, and nothing else. That belongs to the second of
+// the sample before: at the end of each second the law is asked again (see Pace.Until) before anything more
+// is taken.
 func (r *ramp) Next(s Sample, b Bounds) Pace {
 	r.note(s)
 	r.tick(s.Now)

@@ -55,7 +55,7 @@ func acts(t *rapid.T) []act {
 	}), 1, 40).Draw(t, "acts")
 }
 
-// The rate is a part of the ceiling from Start to all of it; a ramp without falls never falls; without a call
+// The rate is a part of the ceiling from Start to all of it. A ramp without falls never falls. Without a call
 // none rises after the first second, but for the clock's.
 func TestPropertyRampStaysOnItsSlope(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -120,7 +120,7 @@ func given(yes bool, x float64) float64 {
 	return 0
 }
 
-// judgeRamp says which promise of a pace is broken, whatever the law was told.
+// judgeRamp returns the promise of a pace that is broken, whatever samples the law got.
 func judgeRamp(s policy.Sample, b policy.Bounds, p, twin policy.Pace) string {
 	switch {
 	case p != twin:

@@ -32,11 +32,12 @@ func (r *ramped) second(taken float64, paced bool) {
 	r.tell(policy.Sample{Taken: taken, Paced: paced})
 }
 
-// wait is some time in which nobody asks.
+// wait is some time without a call.
 func (r *ramped) wait(d time.Duration) { r.now += d; r.tell(policy.Sample{}) }
 
-// A ramp from 10 to 20 in ten seconds. Each letter is a second, after the first one: f full use, h half of it, l less,
-// p nothing taken but held back, b all given back, w without a call. The digits are the rates after each, less 10.
+// A ramp from 10 to 20 in ten seconds. Each letter is a second, after the first one. f is full use, h half of
+// it, l less, p nothing taken but held back, b all given back, w without a call. The digits are the rates
+// after each, less 10.
 func TestRampModes(t *testing.T) {
 	for _, c := range []struct {
 		mode       policy.RampMode

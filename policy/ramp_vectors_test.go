@@ -59,8 +59,9 @@ func (v *vector) ramp(t *testing.T) policy.Ramp {
 	return r
 }
 
-// windows is a pool of one-second windows on top of a law. It asks the law again when a second is over and
-// somebody asks, as a limiter does; an eager one tells it of each take and each gift, and that nothing has happened, besides.
+// windows is a pool of one-second windows on top of a law. It asks the law again when a second is over and a
+// request comes, as a limiter does. An eager one also gives it a sample of each take and each gift, and of
+// seconds in which nothing has happened.
 type windows struct {
 	law     policy.Law
 	bounds  policy.Bounds
@@ -79,7 +80,7 @@ func newWindows(p policy.Policy, ceiling float64, at time.Duration, eager bool) 
 	return w
 }
 
-// tell is one sample. A law that is told of seconds that nobody has asked in opens no window.
+// tell is one sample. A law that gets samples of seconds without a request opens no window.
 func (w *windows) tell() {
 	w.sample.Now, w.sample.Sent = w.now, w.now
 	pace := w.law.Next(w.sample, w.bounds)
@@ -181,7 +182,8 @@ func TestRampClockStartsAtCreation(t *testing.T) {
 	}
 }
 
-// The second: a deposit never exceeds what was granted. The pool clamps it, and a law that is told more stays sound.
+// The second: a deposit never exceeds what was granted. The pool clamps it, and a law that gets more stays
+// sound.
 func TestRampDepositIsClamped(t *testing.T) {
 	p := policy.Ramp{Mode: policy.RampGoBack, Start: 0.5, Over: 10 * time.Second}
 	w := newWindows(p, 10, 0, false)

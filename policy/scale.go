@@ -15,9 +15,9 @@ const (
 	probeSlowest  = 180.0 // seconds
 )
 
-// reference is the rate that growth is a part of. Without a hint it is the rate. Up to the share it is the rate or the trusted
-// floor, whichever is higher; above it the square root of rate x share, so that who is far above its share grows no faster
-// than others.
+// reference is the rate that growth is a part of. Without a hint it is the rate. Up to the share it is the
+// rate or the trusted floor, whichever is higher. Above it it is the square root of rate x share, so that a
+// replica far above its share grows no faster than others.
 func (t *tracking) reference() float64 {
 	h := t.share.hint
 	switch {

@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// Tracking is the law for a client whose upstream judges for itself: it follows the upstream's
-// limit by what each answer says, and needs neither the limit nor the number of clients. Clients that share
-// a limit and all use it settle at equal rates without talking to each other.
+// Tracking is the law for a client whose upstream judges for itself. It follows the upstream's limit by what
+// each answer says, and needs neither the limit nor the number of clients. Clients that share a limit and all
+// use it settle at equal rates without talking to each other.
 //
-// A refusal cuts the rate by a tenth or so, once for each round trip (cut.go). Success lets it
-// return to just below where it was cut, rest there, and then grow ever faster (growth.go); while few of many are refused it does not
-// go below the share that was hinted (floor.go). When nothing but refusals comes, single probes find the end, and what was
-// served since the last time gives the rate for the next (blackout.go). RateLimit fields take the place of
-// growth while they are true (headroom.go). docs/adaptive.md has the whole picture and the figures.
+// A refusal cuts the rate by a tenth or so, once for each round trip (cut.go). Success lets it return to just
+// below where it was cut, rest there, and then grow ever faster (growth.go). While few of many are refused it
+// does not go below the share that was hinted (floor.go). When nothing but refusals comes, single probes find
+// the end, and what was served since the last time gives the rate for the next (blackout.go). RateLimit
+// fields take the place of growth while they are true (headroom.go). docs/adaptive.md has the whole picture
+// and the figures.
 //
 // The zero value is ready to use.
 type Tracking struct {
@@ -59,8 +60,9 @@ func (p Tracking) New(seed uint64) Law {
 	return t
 }
 
-// The greatest rate, and the least: 20 requests in 1000 seconds, or a fiftieth of the share. A law that goes lower hears
-// too seldom from its upstream; one that stays higher makes half of the requests of a thousand clients refusals.
+// The greatest rate, and the least: 20 requests in 1000 seconds, or a fiftieth of the share. A law that goes
+// lower gets too few answers; one that stays higher makes half of the requests of a thousand clients
+// refusals.
 const (
 	greatestRate = 1e12
 	leastRate    = 0.02 // requests per second
@@ -116,7 +118,7 @@ func (t *tracking) Next(s Sample, b Bounds) Pace {
 	return t.last
 }
 
-// counts tells that a sample is a success that follows closely upon another and says nothing else.
+// counts reports whether a sample is a success that follows closely upon another and says nothing else.
 func (t *tracking) counts(s *Sample, b *Bounds) bool {
 	return s.Outcome == Success && t.costs && s.Now >= t.now && s.Now-t.now < coarse && s.Quota.Limit == 0 &&
 		*b == t.bounds && !t.blackout.dark
@@ -180,7 +182,7 @@ func (t *tracking) rebase(by time.Duration) {
 	}
 }
 
-// has tells whether a rule is in force.
+// has reports whether a rule is in force.
 func (t *tracking) has(r Rules) bool { return t.without&r == 0 }
 
 // bounded keeps a rate finite, above the floor and below the ceiling.

@@ -51,11 +51,11 @@ type flight struct {
 	outcome             policy.Outcome // Unknown before it has arrived
 }
 
-// join adds a replica to whose law new bounds are told.
+// join adds a replica whose law gets new bounds.
 func (u *upstream) join(law *witness, b policy.Bounds) *replica {
 	r := &replica{up: u, law: law, bounds: b, tokens: u.rng.Float64()}
 	u.replicas = append(u.replicas, r)
-	r.hear(policy.Sample{Now: u.now, Sent: u.now})
+	r.learn(policy.Sample{Now: u.now, Sent: u.now})
 	return r
 }
 
@@ -63,7 +63,7 @@ func (u *upstream) join(law *witness, b policy.Bounds) *replica {
 func (u *upstream) run(d time.Duration) {
 	for end := u.now + d; u.now < end; u.now += step {
 		u.tokens = min(u.limit, u.tokens+u.limit*step.Seconds())
-		first := u.rng.IntN(len(u.replicas)) // nobody always comes first
+		first := u.rng.IntN(len(u.replicas)) // no replica always comes first
 		for i := range u.replicas {
 			u.replicas[(first+i)%len(u.replicas)].step(u.now)
 		}
@@ -95,7 +95,7 @@ func (r *replica) step(now time.Duration) {
 	if now >= r.due {
 		r.law.holds(r.up.t)
 		r.law = r.law.witness(r.up.rng.Uint64())
-		r.hear(policy.Sample{Now: now, Sent: now})
+		r.learn(policy.Sample{Now: now, Sent: now})
 	}
 	if now < r.notBefore {
 		r.tokens = 1 - r.rate*step.Seconds()
@@ -119,12 +119,12 @@ func (r *replica) fly(f *flight, now time.Duration) {
 		}
 	}
 	if f.back <= now+step { // it is gone in the next step
-		r.hear(policy.Sample{Outcome: f.outcome, Now: now, Sent: f.sent, Cost: 1, Paced: true})
+		r.learn(policy.Sample{Outcome: f.outcome, Now: now, Sent: f.sent, Cost: 1, Paced: true})
 	}
 }
 
-// hear tells the law. Like the limiter it heeds a gate for an hour at most.
-func (r *replica) hear(s policy.Sample) {
+// learn gives the law a sample. Like the limiter it keeps a gate closed for an hour at most.
+func (r *replica) learn(s policy.Sample) {
 	p := r.law.tell(s, r.bounds)
 	r.rate, r.notBefore = p.Rate, min(p.NotBefore, s.Now+time.Hour)
 	r.due = max(s.Now, r.notBefore) + forgetAfter

@@ -7,7 +7,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// longestGate is the longest that any law may shut a key for at once.
+// longestGate is the longest that any law may close a key for at once.
 const longestGate = 31 * 24 * time.Hour
 
 // contract is a policy and what it promises beyond what all laws do.
@@ -30,7 +30,7 @@ var contracts = []contract{
 	{"Tracking", policy.Tracking{}, func(policy.Bounds) float64 { return 0.02 }, 0.95},
 }
 
-// witness tells a law and its twin the same, and notes the first thing that no law may do.
+// witness gives a law and its twin the same samples, and notes the first broken promise.
 type witness struct {
 	contract
 	law, twin policy.Law
@@ -39,7 +39,7 @@ type witness struct {
 	now       time.Duration // of the last sample
 	round     time.Duration // when the round of feedback began
 	open      bool          // no answer to a request sent since then has come
-	cost      float64       // of a request; 0: not yet told
+	cost      float64       // of a request; 0: not yet known
 	varies    bool          // the cost does
 	broken    string        // what was broken
 	at        policy.Sample
@@ -62,7 +62,7 @@ func (w *witness) tell(s policy.Sample, b policy.Bounds) policy.Pace {
 	return pace
 }
 
-// judge says which promise a pace breaks; empty when none.
+// judge returns the promise that a pace breaks; empty when none.
 func (w *witness) judge(s policy.Sample, b policy.Bounds, p, twin policy.Pace) string {
 	gated := p.NotBefore > max(s.Now, 0) // the clock begins at 0
 	switch {
@@ -82,7 +82,7 @@ func (w *witness) judge(s policy.Sample, b policy.Bounds, p, twin policy.Pace) s
 	return ""
 }
 
-// sane tells that the bounds are what a limiter gives: a share below the ceiling, and both in range.
+// sane reports whether the bounds are what a limiter gives: a share below the ceiling, and both in range.
 func sane(b policy.Bounds) bool {
 	return (b.Share == 0 || b.Share >= 1e-6) && b.Share <= b.Ceiling && b.Ceiling >= 1e-6 && b.Share <= 1e12
 }
@@ -95,22 +95,23 @@ func (w *witness) learn(cost float64) {
 	}
 }
 
-// sound tells that no request has cost less than one event.
+// sound reports whether no request has cost less than one event.
 func (w *witness) sound(s policy.Sample) bool {
 	return (w.cost == 0 || w.cost >= 1 && !w.varies) && (!(s.Cost > 0) || s.Cost >= 1)
 }
 
-// steady tells that the cost is known and stays.
+// steady reports whether the cost is known and stays.
 func (w *witness) steady(s policy.Sample) bool {
 	return w.cost > 0 && !w.varies && (!(s.Cost > 0) || s.Cost == w.cost)
 }
 
-// mustNotRise tells that a sample is a refusal, or comes before any answer to a request that was sent after one.
+// mustNotRise reports whether a sample is a refusal, or comes before any answer to a request that was sent
+// after one.
 func (w *witness) mustNotRise(s policy.Sample) bool {
 	return s.Outcome == policy.Throttled || w.open && s.Now >= w.now && !w.ends(s)
 }
 
-// ends tells whether a sample is the answer to a request that was sent since the round began.
+// ends reports whether a sample is the answer to a request that was sent since the round began.
 func (w *witness) ends(s policy.Sample) bool {
 	return s.Sent >= w.round && (s.Outcome == policy.Success || s.Outcome == policy.Unavailable)
 }
@@ -118,8 +119,8 @@ func (w *witness) ends(s policy.Sample) bool {
 // lifetime is the longest that a clock runs. Laws need not tell instants apart that lie beyond it.
 const lifetime = 70 * 365 * 24 * time.Hour
 
-// turn begins a round at a refusal, unless that was of a request sent before the last one began, and ends it. Where
-// time goes back, nobody can tell what was sent before what.
+// turn begins a round at a refusal, unless that was of a request sent before the last one began, and ends it.
+// Where time goes back, it cannot be known what was sent before what.
 func (w *witness) turn(s policy.Sample) {
 	absurd := s.Now < -lifetime || s.Now > lifetime
 	if s.Now < w.now || absurd {

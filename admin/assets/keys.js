@@ -9,7 +9,7 @@ const pause = 3000;
 const hovers = matchMedia("(hover: hover)");
 
 export class HotKeys {
-  // onUse is told of the hottest key, or null, whenever there is news.
+  // onUse is called with the hottest key, or null, whenever there is news.
   constructor(limiter, done, onUse) {
     this.limiter = limiter;
     this.done = done;
@@ -37,7 +37,7 @@ export class HotKeys {
     this.refresh();
   }
 
-  // held tells whether somebody points at a row: then it must not move away under them.
+  // held reports whether a pointer is on a row: then the row must not move away under it.
   held() {
     return this.body.matches(":focus-within") || (hovers.matches && this.body.matches(":hover"));
   }

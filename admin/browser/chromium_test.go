@@ -118,7 +118,7 @@ func openTab(t *testing.T, browser context.Context, origin string) *tab {
 	ctx, closeTab := chromedp.NewContext(browser)
 	t.Cleanup(closeTab)
 	p := &tab{t: t, origin: origin}
-	must(t, chromedp.Listen(ctx, p.hear))
+	must(t, chromedp.Listen(ctx, p.note))
 	p.ctx = ctx
 	call(p, network.Enable, network.EnableParams{})
 	p.size(1440, 900)
@@ -155,8 +155,8 @@ func (p *tab) theme(name string) {
 	}})
 }
 
-// hear notes errors, warnings, refused policies, failed requests, and requests that leave the origin.
-func (p *tab) hear(event any) {
+// note keeps errors, warnings, refused policies, failed requests, and requests that leave the origin.
+func (p *tab) note(event any) {
 	text := ""
 	switch e := event.(type) {
 	case *runtime.EventConsoleAPICalled:

@@ -330,7 +330,7 @@ func pictures(p *tab, s *service) {
 			if len(picture) > largestPicture {
 				p.t.Errorf("the picture %s-%s has %d bytes, more than %d", name, theme, len(picture), largestPicture)
 			}
-			must(p.t, os.WriteFile(filepath.Join(*screenshots, fmt.Sprintf("page-%s-%s.png", name, theme)), picture, 0o644)) // #nosec G306 -- a picture for everybody
+			must(p.t, os.WriteFile(filepath.Join(*screenshots, fmt.Sprintf("page-%s-%s.png", name, theme)), picture, 0o644)) // #nosec G306 -- a picture for all readers
 		}
 	}
 }

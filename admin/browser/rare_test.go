@@ -157,13 +157,13 @@ func (p *tab) leaveAfter() {
 	}`))
 }
 
-// closedWhileSending: what comes of a change is said, also when nobody looks at its dialog any more.
+// closedWhileSending: the result of a change is shown, also when its dialog has been closed.
 func closedWhileSending(p *tab) {
 	l := p.alone()
 	p.click("#limiter-api", "Turn dry run on")
 	p.until("it is to be confirmed", compared)
 	deny := quotient.Deny()
-	must(p.t, l.Override("x", &deny)) // somebody else
+	must(p.t, l.Override("x", &deny)) // another client
 	p.leaveAfter()
 	p.until("the refusal is said", `document.getElementById("notice").innerText.match(/^Turn dry run on: failed\. .*Nothing was changed by you\.$/)`)
 	if l.DryRun() {

@@ -43,10 +43,11 @@ func Request(key httplimit.KeyFunc) KeyFunc {
 // is answered, no error is returned, and the handler is not called; what stands in front of the limiter sees the status. The permit is given
 // back when the handler has returned or panicked.
 //
-// An error of the handler is returned as it is. Where the limiter's policy learns, or the request asks for another protocol, the
-// handler sees another echo.Response, and its error is answered (echo.Context.Error) and not returned unless an answer has begun: the policy learns from
-// the answer, and echo's error handler is to answer once. A logging middleware in front sees the status that was sent, and one
-// that is to see the error stands behind the limiter.
+// An error of the handler is returned as it is. Where the limiter's policy learns, or the request asks for
+// another protocol, the handler sees another echo.Response. Its error is then answered (echo.Context.Error)
+// and not returned, unless an answer has begun: the policy learns from the answer, and echo's error handler
+// is to answer once. A logging middleware in front sees the status that was sent, and one that is to see the
+// error stands behind the limiter.
 //
 // The handlers that come out are safe for use by many goroutines. Middleware panics if l or key is nil.
 func Middleware(l *quotient.Limiter, key KeyFunc, opts ...httplimit.Option) echo.MiddlewareFunc {

@@ -225,7 +225,7 @@ func TestBodyOfAWaitingRequest(t *testing.T) {
 	}
 }
 
-// The policy hears the status that is written, also of an error that echo answers.
+// The policy reads the status that is written, also of an error that echo answers.
 func TestFeedback(t *testing.T) {
 	tooMany := echo.NewHTTPError(429, "slow")
 	for name, tt := range map[string]struct {
@@ -333,8 +333,8 @@ func TestMistakesPanicAtOnce(t *testing.T) {
 	}
 }
 
-// One error is one call of echo's error handler, also of one that does not look whether an answer has begun, and one answer; a logger in front
-// sees its status.
+// One error is one call of echo's error handler, also of one that does not look whether an answer has begun,
+// and one answer. A logger in front sees its status.
 func TestOneErrorOneAnswer(t *testing.T) {
 	for kind, l := range learners(t) {
 		router, called, seen := newEcho(), 0, 0

@@ -210,7 +210,7 @@ func TestBodyOfAWaitingRequest(t *testing.T) {
 	}
 }
 
-// The policy hears the status that is written, which in gin is the last one that was set.
+// The policy reads the status that is written, which in gin is the last one that was set.
 func TestFeedback(t *testing.T) {
 	for name, tt := range map[string]struct {
 		handle    gin.HandlerFunc

@@ -8,8 +8,9 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// writer lets httplimit's writer, which stands in front of gin's, know what is written. In gin a status is only written
-// with the first byte, and the last one that was set counts: until then httplimit must not hear of it.
+// writer lets httplimit's writer, which stands in front of gin's, know what is written. In gin a status is
+// only written with the first byte, and the last one that was set counts: until then httplimit must not see
+// it.
 type writer struct {
 	gin.ResponseWriter
 	watcher http.ResponseWriter

@@ -23,10 +23,11 @@ func UnaryClient(l *quotient.Limiter, key KeyFunc) grpc.UnaryClientInterceptor {
 	}
 }
 
-// StreamClient returns an interceptor that makes a client's streams wait for l before they are opened. A stream holds its permit until
-// it is over: until Header, SendMsg or RecvMsg has failed (io.EOF of SendMsg is for RecvMsg to explain), the only answer of
-// a method that does not stream answers has come, or the context has ended. gRPC wants one of these of every
-// stream; quotient.MaxHold gives the permits of forgotten ones back.
+// StreamClient returns an interceptor that makes a client's streams wait for l before they are opened. A
+// stream holds its permit until it is over. It is over when Header, SendMsg or RecvMsg has failed (io.EOF of
+// SendMsg is for RecvMsg to explain), or when the context has ended. A method that does not stream answers is
+// over when its only answer has come. gRPC wants one of these of every stream; quotient.MaxHold gives the
+// permits of forgotten ones back.
 //
 // It is safe for use by many goroutines. StreamClient panics if l or key is nil.
 func StreamClient(l *quotient.Limiter, key KeyFunc) grpc.StreamClientInterceptor {

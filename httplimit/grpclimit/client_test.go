@@ -18,7 +18,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// What our server refuses is what our client's policy hears.
+// What our server refuses is what our client's policy learns from.
 func TestRefusalsAreFeedback(t *testing.T) {
 	server := limiter(t, once, nobody)
 	l, heard := learning(t)
@@ -26,13 +26,13 @@ func TestRefusalsAreFeedback(t *testing.T) {
 	if _, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	heard.told(t, policy.Feedback{Outcome: policy.Success})
+	heard.learned(t, policy.Feedback{Outcome: policy.Success})
 	_, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{})
 	_, wait := detailsOf(err)
 	if status.Code(err) != codes.ResourceExhausted || wait <= 0 {
 		t.Errorf("%v, to be tried again in %v", err, wait)
 	}
-	heard.told(t, policy.Feedback{Outcome: policy.Throttled, RetryAfter: wait})
+	heard.learned(t, policy.Feedback{Outcome: policy.Throttled, RetryAfter: wait})
 	idle(t, l)
 }
 
@@ -107,7 +107,7 @@ func TestClientStreamsHoldTheirPermit(t *testing.T) {
 			inFlight(t, l, 1)
 			tt.end(t, stream, cancel)
 			idle(t, l)
-			heard.told(t, tt.want)
+			heard.learned(t, tt.want)
 		})
 	}
 }
@@ -137,7 +137,7 @@ func TestOneAnswerEndsTheStream(t *testing.T) {
 		t.Errorf("the answer is %v, %v", answer, err)
 	}
 	inFlight(t, l, 0)
-	heard.told(t, policy.Feedback{Outcome: policy.Success})
+	heard.learned(t, policy.Feedback{Outcome: policy.Success})
 }
 
 // broken is a client's stream whose calls fail.
@@ -171,26 +171,26 @@ func TestErrorsEndTheStream(t *testing.T) {
 	if _, err := open(l, nil, gone); err != gone {
 		t.Errorf("opened with %v, want %v", err, gone)
 	}
-	heard.told(t, unavailable)
+	heard.learned(t, unavailable)
 	func() {
 		defer func() { _ = recover() }()
 		_, _ = open(l, nil, nil)
 	}()
-	heard.told(t, policy.Feedback{Outcome: policy.Failed})
+	heard.learned(t, policy.Feedback{Outcome: policy.Failed})
 	idle(t, l)
 
 	s, _ := open(l, broken{err: gone}, nil)
 	if _, err := s.Header(); err != gone {
 		t.Errorf("header: %v", err)
 	}
-	heard.told(t, unavailable)
+	heard.learned(t, unavailable)
 	idle(t, l)
 
 	s, _ = open(l, broken{err: gone}, nil)
 	if err := s.SendMsg(nil); err != gone {
 		t.Errorf("send: %v", err)
 	}
-	heard.told(t, unavailable)
+	heard.learned(t, unavailable)
 	idle(t, l)
 
 	s, _ = open(l, broken{err: io.EOF}, nil)
@@ -218,7 +218,7 @@ func TestTooLargeIsNoThrottle(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		idle(t, l)
-		heard.told(t, policy.Feedback{Outcome: policy.Success})
+		heard.learned(t, policy.Feedback{Outcome: policy.Success})
 	}
 }
 
@@ -231,5 +231,5 @@ func TestRefusalBehindIsNoThrottle(t *testing.T) {
 		t.Errorf("the inner refusal came as %v", err)
 	}
 	idle(t, outer)
-	heard.told(t, policy.Feedback{Outcome: policy.Failed})
+	heard.learned(t, policy.Feedback{Outcome: policy.Failed})
 }

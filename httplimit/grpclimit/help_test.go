@@ -57,7 +57,7 @@ func inFlight(t testing.TB, l *quotient.Limiter, n int) {
 	}
 }
 
-// spy is a law that keeps what it is told of requests, which no rate of these tests bounds.
+// spy is a law that keeps the samples of requests, which no rate of these tests bounds.
 type spy struct {
 	mu    sync.Mutex
 	heard []policy.Feedback
@@ -74,13 +74,13 @@ func (s *spy) Next(sample policy.Sample, b policy.Bounds) policy.Pace {
 	return policy.Pace{Rate: min(b.Ceiling, 1e6)}
 }
 
-// told fails unless the law was told this once.
-func (s *spy) told(t testing.TB, want policy.Feedback) {
+// learned fails unless the law got this sample, once.
+func (s *spy) learned(t testing.TB, want policy.Feedback) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.heard) != 1 || s.heard[0] != want {
-		t.Errorf("the policy was told %+v, want %+v", s.heard, want)
+		t.Errorf("the policy got %+v, want %+v", s.heard, want)
 	}
 	s.heard = nil
 }

@@ -45,7 +45,7 @@ func TestPanicOfAnErrorEndsTheStream(t *testing.T) {
 			_ = end(s)
 		}()
 		idle(t, l)
-		heard.told(t, policy.Feedback{Outcome: policy.Failed})
+		heard.learned(t, policy.Feedback{Outcome: policy.Failed})
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 type Call struct {
 	Context context.Context // of the call
 	Method  string          // in full, as in /package.Service/Method
-	Target  string          // what a client was told to connect to; empty on a server
+	Target  string          // what a client was made to connect to; empty on a server
 }
 
 // KeyFunc names what a call is limited by. Calls with equal keys share one quota, so a key must not hold anything that a client can vary
@@ -28,9 +28,10 @@ func FullMethod() KeyFunc { return func(c Call) string { return c.Method } }
 // share the key "".
 func Target() KeyFunc { return func(c Call) string { return c.Target } }
 
-// Metadata returns a KeyFunc that limits by the first value of a metadata key, whose case does not matter: on a server of what came, on a
-// client of what is sent. Calls without it share the key "" with those that send it empty. A client chooses the value: use it behind
-// something that has checked it, or a client has as many quotas as it can invent values.
+// Metadata returns a KeyFunc that limits by the first value of a metadata key, whose case does not matter. On
+// a server that is what came, on a client what is sent. Calls without it share the key "" with those that
+// send it empty. A client chooses the value: use it behind something that has checked it, or a client has as
+// many quotas as it can invent values.
 func Metadata(name string) KeyFunc {
 	return func(c Call) string {
 		var values []string

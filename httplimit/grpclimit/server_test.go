@@ -145,7 +145,7 @@ func TestServerPanicReleasesOnce(t *testing.T) {
 			}()
 			ask()
 		}()
-		heard.told(t, policy.Feedback{Outcome: policy.Failed})
+		heard.learned(t, policy.Feedback{Outcome: policy.Failed})
 		idle(t, l)
 	}
 }
@@ -254,7 +254,7 @@ func TestServerFeedback(t *testing.T) {
 		t.Errorf("the handler's own error came as %v", err)
 	}
 	idle(t, l)
-	heard.told(t, policy.Feedback{Outcome: policy.Throttled, RetryAfter: time.Minute})
+	heard.learned(t, policy.Feedback{Outcome: policy.Throttled, RetryAfter: time.Minute})
 }
 
 func TestKeys(t *testing.T) {

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// unknownWait is sent where a call may come again and nobody knows when, as the least Retry-After of httplimit.
+	// unknownWait is sent where a call may come again and it is not known when, as the least Retry-After of
+	// httplimit.
 	unknownWait = time.Second
 	// maxRetryAfter caps what a server's RetryInfo may ask for, as in httplimit: more is a mistake or an attack.
 	maxRetryAfter = 24 * time.Hour
@@ -43,7 +44,7 @@ func errorOf(err error) error {
 	return &refusal{limited, statusOf(limited)}
 }
 
-// statusOf is the status of a refusal. It does not name the key, which may be a secret of somebody else's making.
+// statusOf is the status of a refusal. It does not name the key, which may be another party's secret.
 func statusOf(limited *quotient.LimitedError) *status.Status {
 	s := status.New(codeOf(limited.Reason), "the limit is reached: "+limited.Reason.String())
 	var details []protoadapt.MessageV1

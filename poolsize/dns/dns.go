@@ -1,8 +1,8 @@
 // Package dns counts the replicas that a name lists: the addresses of a Kubernetes headless Service,
 // or the targets of the SRV records that Consul, Nomad and Kubernetes serve.
 //
-// What the count is worth is up to whoever publishes the name. A replica that is listed late, such as a pod
-// that is not ready yet, is not counted by the others until then, although it already works; a headless
+// What the count is worth depends on how the name is published. A replica that is listed late, such as a pod
+// that is not ready yet, is not counted by the others until then, although it already works. A headless
 // Service with publishNotReadyAddresses lists it from its start. It counts itself meanwhile, if it knows its
 // address. Replicas that share an address, such as pods in the network of their host, count once by address:
 // count them by SRV, where each has a port of its own.
@@ -24,51 +24,51 @@ import (
 // and leave them be; then any number of Watches may run at once. Look-ups are those of Go's own
 // resolver. Bounds are what a DNS message holds: 64 KiB, some 4,000 addresses.
 //
-// A limiter that follows a Source should have a quotient.HoldDown longer than Refresh and the time that DNS servers keep
-// the answers together: an ordinal counts as fixed once it has not changed for one HoldDown, and until then every
-// replica must have heard of a change.
+// A limiter that follows a Source should have a quotient.HoldDown longer than Refresh and the time that DNS
+// servers keep the answers together. An ordinal counts as fixed once it has not changed for one HoldDown, and
+// until then every replica must have learned of a change.
 type Source struct {
 	// Name is a host name, or with SRV the full name of a service, such as
 	// _http._tcp.web.default.svc.cluster.local. (with the dot). An address is no name.
 	//
-	// It should end with a dot. Without one the machine's search list is tried, in Kubernetes before the name itself when
-	// that has fewer than five dots (ndots:5): a wildcard in one of its domains may answer with a list of one, and a
-	// server that refuses one of its names fails the look-up. Also, the machine's hosts file comes first, and an
-	// entry there wins: a container whose own host name is Name finds itself alone. With the dot an entry for a
-	// name of one part, such as "web.", is passed over, but not one for a name of more parts, such as "web.test.":
-	// have none there. SRV does without the hosts file.
+	// It should end with a dot. Without one the machine's search list is tried, in Kubernetes before the name
+	// itself when that has fewer than five dots (ndots:5). A wildcard in one of its domains may answer with a
+	// list of one, and a server that refuses one of its names fails the look-up. Also, the machine's hosts
+	// file comes first, and an entry there wins: a container whose own host name is Name finds itself alone.
+	// With the dot an entry for a name of one part, such as "web.", is passed over. One for a name of more
+	// parts, such as "web.test.", is not: have none there. SRV does without the hosts file.
 	Name string
 	// SRV counts the distinct pairs of target and port that Name's SRV records list. They tell no ordinal,
 	// nor whether this replica is among them, so nothing is added.
 	SRV bool
-	// Refresh is the pause between look-ups, give or take a tenth, so that replicas that start
-	// together do not ask together: 10 ms to 24 h; 0 is 5 s, which is how long CoreDNS lets answers of
-	// Kubernetes be kept.
+	// Refresh is the pause between look-ups, give or take a tenth, so that replicas that start together do
+	// not ask together. It is 10 ms to 24 h; 0 is 5 s, which is how long CoreDNS lets answers of Kubernetes
+	// be kept.
 	Refresh time.Duration
-	// Timeout bounds one look-up, all its questions together: 1 ms to 24 h; 0 is 2 s. A server that has not answered
-	// a question after a quarter of it is given up for the next one, or asked once more; so a look-up that
-	// nobody answers may fail before Timeout.
+	// Timeout bounds one look-up, all its questions together: 1 ms to 24 h; 0 is 2 s. A server that has not
+	// answered a question after a quarter of it is given up for the next one, or asked once more. So a
+	// look-up without an answer may fail before Timeout.
 	Timeout time.Duration
 	// Resolver says by its Dial whom to ask; nil, or without Dial: the machine's name servers. Its other
-	// fields do not count. A look-up asks for both families of addresses. It fails when no server answers for one of
-	// them, be it that they fail, refuse, or send a part of the answer, since half a list may be all that came.
+	// fields do not count. A look-up asks for both families of addresses. It fails when no server answers for
+	// one of them, whether they fail, refuse, or send a part of the answer: half a list may be all that came.
 	// That there is no such name, or no address of a family, is an answer.
 	Resolver *net.Resolver
 	// Own are the addresses of this replica; nil: those of its interfaces at each look-up, but for
 	// loopback and link-local ones. Where the first of them stands in the sorted list is the ordinal, from 1.
 	// It is 0, not known, while none is listed.
 	//
-	// While none of them is listed, in either family, this replica counts as one more than the list holds: it
+	// While none of them is listed, in either family, this replica counts as one more than the list holds. It
 	// is at work, and not in the list yet, or no longer. So say here which address is listed where that is
-	// none of the interfaces', such as one of a host that translates: else one is counted too many for ever,
+	// none of the interfaces', such as one of a host that translates. Else one is counted too many for ever,
 	// which is safe and slow. An empty slice, unlike nil, says that the address is not known: there is no
 	// ordinal, and nothing is added.
 	Own []netip.Addr
 	// Uncapped believes a list of exactly eight. Without it such a list is taken for one that was cut, since
 	// AWS Cloud Map, which names ECS services, and some resolvers give eight at most. It then counts as eight
-	// (nine, if this replica is not among them) or as the last other count, whichever is larger, has no
+	// (nine, if this replica is not among them) or as the last other count, whichever is larger. It has no
 	// ordinal, and is reported as ErrEight besides, at each look-up. So a fleet that shrinks to exactly eight
-	// counts as what it was before as long as it has eight: set Uncapped where DNS lists all, as CoreDNS does
+	// counts as what it was before as long as it has eight. Set Uncapped where DNS lists all, as CoreDNS does
 	// in Kubernetes.
 	Uncapped bool
 }
@@ -102,8 +102,8 @@ var ErrEight = errors.New("exactly eight answers, where some servers cut longer 
 // only IPv4 and others only IPv6 that is too few: use SRV there. A replica that knows its own addresses and
 // is not listed is counted besides (see Own), but never alone: an empty list stays an error.
 //
-// Name must list the replicas. That of a Service with an address of its own, one for all, cannot be told from
-// a list of one that this replica is about to join: each replica would count two, however many there are.
+// Name must list the replicas. That of a Service with an address of its own, one for all, looks like a list
+// of one that this replica is about to join. Each replica would then count two, however many there are.
 func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
 	if err := s.validate(); err != nil {
 		return err
@@ -170,7 +170,7 @@ type watcher struct {
 	last     int // the last count that was not capped
 }
 
-// tell reports what a look-up has found. Whether a list was cut is told by its length alone.
+// tell reports what a look-up has found. Whether a list was cut follows from its length alone.
 func (w *watcher) tell(found finding, err error, report func(quotient.Pool, error)) {
 	p := found.pool()
 	switch {

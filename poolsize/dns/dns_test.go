@@ -293,7 +293,7 @@ func limiter(t *testing.T) *quotient.Limiter {
 	return l
 }
 
-// following is watching through a limiter that has heard each report before it is returned.
+// following is watching through a limiter that has applied each report before it is returned.
 func following(t *testing.T, l *quotient.Limiter, s *Source) <-chan report {
 	t.Helper()
 	return through(t, func(ctx context.Context, note func(quotient.Pool, error)) error {
@@ -355,7 +355,7 @@ func TestExactlyEight(t *testing.T) {
 	s.Set(name, run("10.0.0.1", 12)...)
 	until(t, reports, quotient.Pool{Replicas: 12, Ordinal: 1})
 	s.Set(name, run("10.0.0.1", 8)...)
-	until(t, reports, quotient.Pool{Replicas: 12}) // cut, or fewer: nobody can tell
+	until(t, reports, quotient.Pool{Replicas: 12}) // cut, or fewer: it cannot be known
 	s.Set(name, run("10.0.0.1", 5)...)
 	until(t, reports, quotient.Pool{Replicas: 5, Ordinal: 1})
 	s.Set(name, run("10.0.0.1", 8)...)
@@ -374,8 +374,8 @@ func TestUncapped(t *testing.T) {
 }
 
 // A replica that is not listed yet counts itself, which makes eight of seven, and nine of eight; whether a
-// list was cut is told by what is listed. A replica that does not know its address adds nothing, nor does one
-// that counts SRV records.
+// list was cut follows from what is listed. A replica that does not know its address adds nothing, nor does
+// one that counts SRV records.
 func TestJoinerCountsItself(t *testing.T) {
 	s := server(t)
 	src := source(s)
@@ -403,8 +403,8 @@ func TestJoinerCountsItself(t *testing.T) {
 	}
 }
 
-// The context's end ends a look-up that nobody answers, and nothing of it goes on: package net alone
-// would wait for the server for 5 s, which is longer than goleak does.
+// The context's end ends a look-up that is never answered, and nothing of it goes on. Package net alone would
+// wait for the server for 5 s, which is longer than goleak does.
 func TestContextEndsASilentLookUp(t *testing.T) {
 	for _, srv := range []bool{false, true} {
 		s := server(t)
@@ -516,7 +516,7 @@ func TestTimeoutBoundsALookUp(t *testing.T) {
 		dialing     time.Duration // however long it may take
 		least, most time.Duration // for a look-up
 	}{
-		{0, part, defaultTimeout}, // as the context says; resolv.conf says how many servers are asked how often
+		{0, part, defaultTimeout}, // as the context says; resolv.conf sets how many servers are asked how often
 		{3 * defaultTimeout, defaultTimeout, defaultTimeout},
 	}
 	for _, r := range rows {
@@ -582,8 +582,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// A list depends on what is in the answers, not on their order; it holds no address twice and none of
-// the family that has fewer; and its members have the ordinals 1 to n.
+// A list depends on what is in the answers, not on their order. It holds no address twice and none of the
+// family that has fewer. Its members have the ordinals 1 to n.
 func TestPropertyList(t *testing.T) {
 	address := rapid.Custom(func(t *rapid.T) netip.Addr {
 		last := byte(rapid.IntRange(0, 9).Draw(t, "last"))

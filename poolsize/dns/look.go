@@ -129,9 +129,9 @@ func interfaces() ([]netip.Addr, error) {
 	return own, nil
 }
 
-// resolver asks whom r asks, with Go's own resolver, since only that one can be ended, and strictly: when one of the
-// two families fails, the other's addresses are not all there are. Each server has its part of the time, so that
-// there is some for the next one: package net by itself waits 5 s for each.
+// resolver asks whom r asks, with Go's own resolver, since only that one can be ended. It is strict: when one
+// of the two families fails, the other's addresses are not all there are. Each server has its part of the
+// time, so that there is some for the next one: package net by itself waits 5 s for each.
 func resolver(r *net.Resolver, part time.Duration) *net.Resolver {
 	dial := (&net.Dialer{}).DialContext
 	if r != nil && r.Dial != nil {
@@ -144,7 +144,8 @@ func resolver(r *net.Resolver, part time.Duration) *net.Resolver {
 			defer cancel()
 			return nil, failure(ctx, "dial", network, err)
 		}
-		// Package net waits for a silent server until its own time-out, though nobody waits for net any more.
+		// Package net waits for a silent server until its own time-out, though no caller waits for net any
+		// more.
 		context.AfterFunc(ctx, func() { cancel(); c.Close() })
 		fail := func(err error) error { return failure(ctx, "read", network, err) }
 		if p, ok := c.(net.PacketConn); ok {

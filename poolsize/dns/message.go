@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Where things stand in a message, and their values (RFC 1035, 4.1).
+// Offsets in a message, and values of its fields (RFC 1035, 4.1).
 const (
 	flagsAt       = 2 // one bit of this byte says truncated
 	codeAt        = 3 // the lower half of this byte is the code
@@ -30,7 +30,7 @@ var (
 	errCut       = errors.New("the answer does not hold what it promises")
 )
 
-// truncated tells whether a message says so itself.
+// truncated reports whether a message says that it was truncated.
 func truncated(m []byte) bool { return len(m) > flagsAt && m[flagsAt]&truncationBit != 0 }
 
 // flaw is why a message does not say all that one question asks; nil when it does. Package net would believe the other

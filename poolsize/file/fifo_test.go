@@ -15,7 +15,7 @@ import (
 // patience bounds what waits for the real file system.
 const patience = 20 * time.Second
 
-// A pipe that nobody writes to holds nobody up.
+// A pipe without a writer holds up no reader.
 func TestPipeIsRefused(t *testing.T) {
 	path := fresh(t)
 	must(t, syscall.Mkfifo(path, 0o600))

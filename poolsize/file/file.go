@@ -23,13 +23,13 @@ import (
 // does not count. All else is refused whole: more than 4 KiB, a sign or a leading zero, an unknown
 // name, a name twice, something after the end.
 //
-// A content counts when two reads in a row have seen the same file with it, at least 50 ms apart, or half
-// of Every if that is less. So a file that is half-written, for no longer than that, is not
-// believed. Whoever writes more slowly writes JSON, which is refused until it is whole, or another file that is then
-// renamed, which is always safe; the symbolic links that Kubernetes swaps are.
+// A content counts when two reads in a row have seen the same file with it, at least 50 ms apart, or half of
+// Every if that is less. So a file that is half-written, for no longer than that, is not believed. A program
+// that writes more slowly writes JSON, which is refused until it is whole, or another file that is then
+// renamed. Renaming is always safe, and the symbolic links that Kubernetes swaps are.
 type Source struct {
 	// Path names the file, or a symbolic link to it. It must be a regular file: anything else is an error,
-	// and nothing is waited for. No more is read than the size that the file says it has; so the kernel's
+	// and nothing is waited for. No more is read than the size that the file says it has. So the kernel's
 	// pseudo-files (below /proc, a kernel log), which say 0, are empty, whatever a read would give. A file
 	// system that does not answer (a network's, whose server is gone) holds Watch up until it does.
 	Path string
@@ -45,10 +45,10 @@ const (
 	settling     = 50 * time.Millisecond
 )
 
-// Watch reads the file at once and then at each Every, and reports the pool that it holds at each
-// read. A file that is absent, unreadable, not whole, out of range, or that keeps changing for as long as Every is
-// reported as an error that names it, once each Every, and never as a pool. Watch returns the
-// context's error when the context ends. If a field is out of range it returns an error that says so, and reports nothing.
+// Watch reads the file at once and then at each Every, and reports the pool that it holds at each read. A
+// file that is absent, unreadable, not whole or out of range, or that keeps changing for as long as Every, is
+// never a pool. It is reported as an error that names it, once each Every. Watch returns the context's error
+// when the context ends. If a field is out of range it returns an error that says so, and reports nothing.
 func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
 	if err := s.validate(); err != nil {
 		return err

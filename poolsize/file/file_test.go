@@ -223,7 +223,7 @@ func harmed(t *testing.T, path string, harm func(testing.TB, string), says strin
 	}
 }
 
-// noting is a source that also tells somebody else.
+// noting is a source that also reports to the test.
 type noting struct {
 	quotient.Source
 	note func(quotient.Pool, error)

@@ -9,8 +9,8 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// FuzzParse holds: no content panics; what is accepted is in range and what encoding/json reads,
-// and reads back from its plainest form; what is refused says why in bounded text.
+// FuzzParse holds that no content panics. What is accepted is in range, is what encoding/json reads, and
+// reads back from its plainest form. What is refused comes with a reason in bounded text.
 func FuzzParse(f *testing.F) {
 	f.Add(`{"replicas":5,"ordinal":2,"fixed":true}`)
 	f.Fuzz(func(t *testing.T, content string) {

@@ -18,14 +18,14 @@ type snapshot struct {
 	content string
 }
 
-// same tells whether two reads have seen one file that nobody wrote in between.
+// same reports whether two reads have seen one file, without a write in between.
 func (s snapshot) same(o snapshot) bool {
 	return s.info != nil && o.info != nil && os.SameFile(s.info, o.info) &&
 		s.info.ModTime().Equal(o.info.ModTime()) && s.content == o.content
 }
 
-// read reads a regular file. It looks before it opens, since to open a pipe or a device does something to it;
-// and it opens without waiting, in case the file has become a pipe since, and looks again.
+// read reads a regular file. It looks before it opens, since to open a pipe or a device does something to it.
+// It opens without waiting, in case the file has become a pipe since, and looks again.
 func read(path string) (snapshot, error) {
 	if info, err := os.Stat(path); err != nil {
 		return snapshot{}, bare(err)

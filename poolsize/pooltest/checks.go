@@ -19,7 +19,7 @@ const (
 	poll     = 2 * time.Millisecond
 )
 
-// limiter returns one to follow a source, whose pool nobody has set.
+// limiter returns one to follow a source, with a pool that is not set.
 func limiter(t testing.TB, d time.Duration) *quotient.Limiter {
 	l, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(1000)}}, quotient.HoldDown(d))
 	if err != nil {
@@ -107,8 +107,8 @@ func holdsDown(t testing.TB, w World) {
 func keepsWhenBroken(t testing.TB, w World)  { keeps(t, w, w.Break) }
 func keepsWhenGarbage(t testing.TB, w World) { keeps(t, w, w.Garbage) }
 
-// keeps harms the world. The first bad report tells that the source has noticed; from there on
-// all must be bad until the world is healed.
+// keeps harms the world. The first bad report shows that the source has noticed; from there on all must be
+// bad until the world is healed.
 func keeps(t testing.TB, w World, harm func(testing.TB)) {
 	n := w.set(t, 5)
 	s := start(t, w, w.Source(t), limiter(t, never))

@@ -71,7 +71,7 @@ func (w World) set(t testing.TB, n int) int {
 	return n
 }
 
-// check is one thing that every source must do.
+// check is one requirement for every source.
 type check struct {
 	name  string
 	needs func(World) string // the field that a world lacks for it; nil: it needs none

@@ -55,7 +55,7 @@ func (m *model) look() (quotient.Pool, error) {
 	return quotient.Pool{Replicas: m.n}, nil
 }
 
-// admit counts a Watch and says whether it may go on.
+// admit counts a Watch and reports whether it may go on.
 func (m *model) admit() error {
 	m.mu.Lock()
 	m.watches++

@@ -17,7 +17,7 @@ type report struct {
 	at   time.Time
 }
 
-// good tells whether a Limiter would believe it.
+// good reports whether a Limiter would believe it.
 func (r report) good() bool { return r.err == nil && r.pool.Validate() == nil }
 
 // watch is a call of Watch, alone or through a Limiter that follows.
@@ -49,10 +49,10 @@ func (s signal) raise() {
 	}
 }
 
-// happened tells whether it has.
+// happened reports whether it has.
 func (s signal) happened() bool { return len(s) > 0 }
 
-// within tells whether it has happened, and waits for it that long.
+// within reports whether it has happened, and waits for it that long.
 func (s signal) within(d time.Duration) bool {
 	select {
 	case <-s:

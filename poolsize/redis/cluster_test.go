@@ -110,8 +110,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// vanishing is a network from which one address can vanish: whoever dials it then waits for an answer in
-// vain.
+// vanishing is a network from which one address can vanish: a client that dials it then waits for an answer
+// in vain.
 type vanishing struct {
 	gone atomic.Value
 	over chan struct{} // closed when the test ends: the client would wait for longer
@@ -186,9 +186,9 @@ func (f *failover) join(t *testing.T, id string) *watched {
 }
 
 // Failure mode 20: a master of a Cluster dies, or its host vanishes. All processors find its replica soon
-// after that has become the master, although all had expired by then, and none believes in a smaller pool
-// meanwhile: not those that were there, and not those that have started since, before or after the
-// replica's promotion.
+// after that has become the master, although all had expired by then. None believes in a smaller pool
+// meanwhile: not those that were there, and not those that have started since, before or after the replica's
+// promotion.
 func TestClusterFailover(t *testing.T) {
 	t.Parallel()
 	needReal(t)
@@ -198,8 +198,8 @@ func TestClusterFailover(t *testing.T) {
 			const olds = 6
 			expiry, soon := expiry, 6*time.Second
 			if vanishes {
-				// Each try to reach the vanished host takes a command's time, and the client chooses by chance whom it
-				// asks for the others: a processor needs several tries within an expiry.
+				// Each try to reach the vanished host takes a command's time, and the client chooses by
+				// chance whom it asks for the others. So a processor needs several tries within an expiry.
 				expiry = 8 * time.Second
 				soon = 20 * time.Second // a new client may first wait 5 s, whatever its context says
 			}

@@ -1,75 +1,80 @@
-// Package redis tells a limiter how many replicas there are by counting them in Redis: a Source registers its replica, hears
-// of the others once a period by one round trip, and takes it out at the end. It works with Redis 5 or later and what speaks its protocol, as
-// one server, with Sentinel, and as a Cluster. Nothing on the request path waits for the store.
+// Package redis tells a limiter how many replicas there are by counting them in Redis. A Source registers its
+// replica, learns of the others once a period by one round trip, and takes it out at the end. It works with
+// Redis 5 or later and what speaks its protocol, as one server, with Sentinel, and as a Cluster. Nothing on
+// the request path waits for the store.
 //
 // # How the fleet agrees
 //
-// Each replica, called a processor here, syncs once a Period by one script in one round trip. The script records until when the processor counts,
-// and which size it reports; it drops those whose time is over; and it answers with the number of the living and the
-// largest size that any of them reports. If all report the number of the living, they agree, and that size counts. Else the largest of
-// what the processor had, what is reported and what lives counts, and each processor syncs again half a Period later and
-// reports the living. So all agree within two periods of a change, give or take the jitter; a fleet that changes all the time agrees never, and
-// then what a processor had counts for one Expiry. A processor that is the first in the store holds its fleet's agreement up
-// for as long as its start takes, which is longer: see Source.Watch.
+// Each replica, called a processor here, syncs once a Period by one script in one round trip. The script
+// records until when the processor counts, and which size it reports. It drops those whose time is over. It
+// answers with the number of the living and the largest size that any of them reports. If all report the
+// number of the living, they agree, and that size counts. Else the largest of what the processor had, what is
+// reported and what lives counts, and each processor syncs again half a Period later and reports the living.
+// So all agree within two periods of a change, give or take the jitter. A fleet that changes all the time
+// agrees never, and then what a processor had counts for one Expiry. A processor that is the first in the
+// store holds its fleet's agreement up for as long as its start takes, which is longer: see Source.Watch.
 //
 // What is promised:
 //   - A size that is reported to the limiter is never below the number of the living at that sync.
-//   - When any processor hears that all agree, no living processor uses less than that size.
-//   - A new processor reports nothing before its second answer. By then the others have had a Period to hear of it, and
-//     if the store lost its data just before, also to come back.
+//   - When any processor learns that all agree, no living processor uses less than that size.
+//   - A new processor reports nothing before its second answer. By then the others have had a Period to learn
+//     of it, and if the store lost its data just before, also to come back.
 //   - A processor counts for its own Expiry after its last sync, whatever the others are set to.
-//   - A store that has lost its data makes nobody believe in a smaller pool for one Expiry: by then all are back. A sync that
-//     failed counts as such a loss, as it may hide one: while a sync fails once an Expiry, no size shrinks.
+//   - A store that has lost its data makes no processor believe in a smaller pool for one Expiry: by then all
+//     are back. A sync that failed counts as such a loss, as it may hide one: while a sync fails once an
+//     Expiry, no size shrinks.
 //   - All instants are the store's. The clocks of the processors do not matter: a processor counts how long
-//     it is since the store told it the time, and where it is wrong, or has not been told yet, that costs a
-//     second round trip. If the store's clock goes forward, that is an outage, or as if it had lost its
-//     data; if it goes back, the dead count for longer, by ten minutes at most.
+//     it is since the store gave it the time. Where it is wrong, or has no time yet, that costs a second
+//     round trip. If the store's clock goes forward, that is an outage, or as if it had lost its data. If it
+//     goes back, the dead count for longer, by ten minutes at most.
 //   - An outage takes no processor out of the fleet. If none has synced for half an Expiry or longer, all
-//     who lived at the last sync count for one Expiry from the next one on, so that one that starts just
-//     then counts them too. An outage that is longer than an Expiry and a minute is taken for the end of
-//     the fleet.
+//     that lived at the last sync count for one Expiry from the next one on. So one that starts just then
+//     counts them too. An outage that is longer than an Expiry and a minute is taken for the end of the
+//     fleet.
 //   - What arrives after its processor has given it up changes nothing: a processor that left while the
 //     network swallowed everything is not registered once more when the network heals.
 //   - While the store is away every failed sync is an error, Follow keeps the last good pool, and quotient.HintMaxAge bounds how long.
 //
 // # Failover
 //
-// Redis copies to its replicas asynchronously, so a failover may lose the last writes. Who hears that the store has forgotten it, or had a
-// sync fail meanwhile, takes that for a loss of all data and keeps its size for one Expiry. Who had neither may
-// miss for a Period those whose first sync was lost; quotient.HoldDown covers that. Deadlines are the old master's instants. If the new one's clock
-// is behind, whoever is dead counts for longer by the difference, and if that is more than ten minutes all are forgotten. If it is ahead, whoever's
-// deadline has passed by it is forgotten until its next sync: all of them, if it is ahead by an Expiry, and that is an outage again.
-// One that the store has forgotten reports for one Expiry what it remembers, so that one that starts then
-// counts as many.
+// Redis copies to its replicas asynchronously, so a failover may lose the last writes. A processor that the
+// store has forgotten, or whose sync failed meanwhile, takes that for a loss of all data and keeps its size
+// for one Expiry. Any other one may miss for a Period those whose first sync was lost; quotient.HoldDown
+// covers that. Deadlines are the old master's instants. If the new one's clock is behind, the dead count for
+// longer by the difference, and if that is more than ten minutes all are forgotten. If it is ahead, a
+// processor whose deadline has passed by it is forgotten until its next sync. If it is ahead by an Expiry
+// those are all of them, and that is an outage again. One that the store has forgotten reports for one Expiry
+// what it remembers, so that one that starts then counts as many.
 //
 // # Cluster
 //
 // By itself go-redis finds out once a minute which node serves what, and until then asks a master that has
 // died: for longer than Expiry and hold-down. So before a sync that follows a failed one the source has the
-// client find out anew, by CLUSTER SLOTS, for a command's time at most. It needs ClusterClient's method
+// client find out again, by CLUSTER SLOTS, for a command's time at most. It needs ClusterClient's method
 // ForEachMaster for that. A Client of your own that wraps a ClusterClient and hides that method needs a
 // ClusterStateReloadInterval of less than half an Expiry, say 2 s.
 //
 // All are back about two periods and two commands after a replica has become the master. If not the process
-// alone but its host has vanished it may be a second or two more, and the first command of a new client may
-// wait 5 s for that host: go-redis then asks for the list of commands, whatever the context says.
+// alone but its host has vanished it may be a second or two more. The first command of a new client may then
+// wait 5 s for that host: go-redis asks for the list of commands, whatever the context says.
 //
 // # Limits
 //
 // What the store cannot know does not count. If a failover loses all data, a processor that starts then and
-// reaches the new master before all others counts itself alone after 2.25 periods and a command's time; the
+// reaches the new master before all others counts itself alone after 2.25 periods and a command's time. The
 // others keep their size for one Expiry. One that cannot reach the new master within an Expiry of the first
-// that did is dropped. And until those who cannot reach it yet hear of one that has started meanwhile, the
+// that did is dropped. And until those that cannot reach it yet learn of one that has started meanwhile, the
 // fleet may use one share too many.
 //
-// The dead may count for longer, so that shares are too small: those who died or left in an outage for one
-// Expiry after it, and a fleet that crashed as a whole for one Expiry, if a processor starts within an
-// Expiry and a minute. If the connection of a sync breaks, it may still arrive after the deregistration,
+// The dead may count for longer, so that shares are too small. Those that died or left in an outage do so for
+// one Expiry after it. A fleet that crashed as a whole does so for one Expiry, if a processor starts within
+// an Expiry and a minute. If the connection of a sync breaks, it may still arrive after the deregistration,
 // within a command's time: then that processor counts for one Expiry.
 //
-// What is not promised: a processor that cannot reach the store, but its upstream, is dropped by the others after its Expiry, and so is one
-// that was suspended; until its next sync it uses the share that it had. Whoever may write the fleet's keys is
-// trusted, though no size beyond 100,000 is believed, and a fleet of 100,000 processors takes in no more.
+// What is not promised: a processor that cannot reach the store, but its upstream, is dropped by the others
+// after its Expiry. So is one that was suspended. Until its next sync it uses the share that it had. Every
+// client that may write the fleet's keys is trusted, though no size beyond 100,000 is believed, and a fleet
+// of 100,000 processors takes in no more.
 //
 // # Keys
 //

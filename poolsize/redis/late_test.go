@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// proxy is a network between clients and a server that can hold what clients send, and deliver it later, as
-// a network does that has lost packets and sends them again, whether or not anybody still waits.
+// proxy is a network between clients and a server. It can hold what clients send, and deliver it later, as a
+// network does that has lost packets and sends them again, whether or not a client still waits.
 type proxy struct {
 	listener net.Listener
 	server   string
@@ -180,7 +180,7 @@ func TestLateIsRefused(t *testing.T) {
 	}
 }
 
-// Failure mode 20: a network swallows all packets, a processor leaves meanwhile, and when the network heals
+// Failure mode 20: a network swallows all packets, and a processor leaves meanwhile. When the network heals
 // its last sync reaches the store after all, with its deregistration before it or without one. It is not
 // counted again.
 func TestLateSync(t *testing.T) {

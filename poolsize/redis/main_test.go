@@ -23,7 +23,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// childArg makes the test binary one processor: it watches the fleet at the address that follows, and prints what it hears.
+// childArg makes the test binary one processor: it watches the fleet at the address that follows, and prints
+// each report.
 const childArg = "redis-child"
 
 func TestMain(m *testing.M) {
@@ -57,7 +58,7 @@ func child(addr string) {
 	s.Watch(ctx, func(p quotient.Pool, err error) { fmt.Println(p.Replicas, err) }) //nolint:errcheck // the context's end
 }
 
-// startChild returns a process that is one processor, when it has heard of the fleet.
+// startChild returns a process that is one processor, when it has learned of the fleet.
 func startChild(t *testing.T, addr string) (p *exec.Cmd, says *bufio.Scanner) {
 	t.Helper()
 	exe, err := os.Executable()

@@ -12,7 +12,7 @@ type member struct {
 	heard  bool      // the store has answered before, and has missed no sync since unless used
 	used   bool      // an answer was for use
 	size   int       // what counts
-	report int       // what the store is told next: the living of its last answer; if it has forgotten them, the size
+	report int       // what is sent to the store next: the living of its last answer; if it has forgotten them, the size
 	agreed bool      // the last answer did
 	lost   bool      // the store has forgotten this processor, and surely others, or may have
 	forgot time.Time // until then others whom the store has forgotten may come back
@@ -22,9 +22,10 @@ type member struct {
 // newMember returns a member that the store has not answered yet.
 func newMember(expiry time.Duration) member { return member{expiry: expiry, report: 1, agreed: true} }
 
-// hear takes in an answer of the store and returns the pool that counts from now on. The first answer is not for use:
-// the others do not know of this processor until they have synced too. If the store has forgotten it since, the next is a first one too.
-func (m *member) hear(a answer, now time.Time) (p quotient.Pool, usable bool) {
+// learn takes in an answer of the store and returns the pool that counts from now on. The first answer is not
+// for use: the others do not know of this processor until they have synced too. If the store has forgotten it
+// since, the next is a first one too.
+func (m *member) learn(a answer, now time.Time) (p quotient.Pool, usable bool) {
 	usable = m.heard && (m.used || a.known)
 	switch {
 	case m.heard && !a.known: // all that live will be back before they would have expired

@@ -73,7 +73,7 @@ func TestMember(t *testing.T) {
 					m.missed(now)
 					continue
 				}
-				p, usable := m.hear(r.a, now)
+				p, usable := m.learn(r.a, now)
 				if want := (quotient.Pool{Replicas: r.size, Ordinal: r.ordinal}); p != want {
 					t.Errorf("row %d, at %d s: got %+v, want %+v", i, r.at, p, want)
 				}
@@ -103,7 +103,7 @@ func TestMemberStarts(t *testing.T) {
 		for i, a := range c.answers {
 			if a == missed {
 				m.missed(time.Now())
-			} else if _, usable := m.hear(a, time.Now()); usable != (c.usable[i] == 'y') {
+			} else if _, usable := m.learn(a, time.Now()); usable != (c.usable[i] == 'y') {
 				t.Errorf("%s: answer %d: usable %v", c.name, i, usable)
 			}
 		}

@@ -74,8 +74,8 @@ type processor struct {
 	*store
 	member
 	last   time.Time       // its last sync that the store has seen, by its own clock
-	entry  int             // that it heard of last; 0: none
-	back   time.Time       // when, in use, it first heard of a store that had forgotten it
+	entry  int             // that it learned of last; 0: none
+	back   time.Time       // when, in use, it first learned of a store that had forgotten it
 	others map[string]bool // whom the store knew when it last answered, but for an expiry after back
 }
 
@@ -117,7 +117,7 @@ func (w *world) tick(d time.Duration) {
 	w.mini.SetTime(w.now.Add(w.skew))
 }
 
-// sync lets one processor sync; its answer may be lost on the way, of which it then hears as an error.
+// sync lets one processor sync; its answer may be lost on the way, which is then an error for it.
 func (w *world) sync(p *processor, heard bool) {
 	w.tick(time.Millisecond)
 	report := p.report
@@ -127,7 +127,7 @@ func (w *world) sync(p *processor, heard bool) {
 		w.t.Fatalf("the script answers %+v, %v; the model %+v", got, err, want)
 	}
 	if p.last = w.now; heard {
-		w.hear(p, got)
+		w.learn(p, got)
 	} else {
 		p.missed(w.now)
 	}
@@ -135,10 +135,10 @@ func (w *world) sync(p *processor, heard bool) {
 
 func (p *processor) expiry() time.Duration { return p.store.expiry }
 
-// hear checks what is promised when a processor takes an answer in.
-func (w *world) hear(p *processor, a answer) {
+// learn checks what is promised when a processor takes an answer in.
+func (w *world) learn(p *processor, a answer) {
 	used, before := p.used, p.entry
-	pool, usable := p.hear(a, w.now)
+	pool, usable := p.learn(a, w.now)
 	if p.entry = w.model.entries[p.processor]; used && p.entry != before {
 		p.back = w.now
 	}
@@ -176,8 +176,8 @@ func (w *world) alive(p *processor) (n int) {
 	return n
 }
 
-// settles checks that a fleet that is left alone agrees: within four rounds after an expiry, in which
-// those that crashed are dropped and nothing that was lost counts any more.
+// settles checks that a fleet that is left alone agrees within four rounds after an expiry. In that expiry
+// those that crashed are dropped, and nothing that was lost counts any more.
 func (w *world) settles() {
 	rounds := 0
 	for end := w.now.Add(modelExpiry + time.Second); w.now.Before(end); rounds++ {
@@ -195,7 +195,7 @@ func (w *world) settles() {
 	for i, p := range ranked {
 		w.tick(time.Millisecond)
 		a := w.model.sync(w.now.Add(w.skew).UnixMilli(), p.processor, int64(p.report), p.expiry())
-		if pool, _ := p.hear(a, w.now); pool.Replicas != len(w.live) || pool.Ordinal != i+1 {
+		if pool, _ := p.learn(a, w.now); pool.Replicas != len(w.live) || pool.Ordinal != i+1 {
 			w.t.Fatalf("after %d rounds %s counts %+v, want %d of %d", rounds, p.processor, pool, i+1, len(w.live))
 		}
 	}

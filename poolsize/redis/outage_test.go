@@ -117,8 +117,8 @@ func TestJoinerAfterOneIsBack(t *testing.T) {
 	})
 }
 
-// Whoever died while no processor could reach the store counts for one expiry after the first one does, and
-// not again.
+// A processor that died while no processor could reach the store counts for one expiry after the first one
+// does, and not again.
 func TestDeadAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := miniredis.NewMiniRedis()
@@ -128,7 +128,7 @@ func TestDeadAfterOutage(t *testing.T) {
 		for range 3 {
 			cut.Store(true)
 			for len(all) > 2 {
-				all[3].leave(t) // of which the store does not hear
+				all[3].leave(t) // which the store does not learn
 				all = all[:3]
 				all[2].leave(t)
 				all = all[:2]
@@ -179,8 +179,8 @@ func (c *clustered) ForEachMaster(ctx context.Context, _ func(context.Context, *
 	return ctx.Err()
 }
 
-// Failure mode 20: before a sync that follows a failed one, and only then, a Cluster's client finds out
-// anew who serves the keys. That takes no longer than a command, and the sync is tried whatever comes of
+// Failure mode 20: before a sync that follows a failed one, and only then, a Cluster's client finds out again
+// which node serves the keys. That takes no longer than a command, and the sync is tried whatever comes of
 // it.
 func TestMapIsAskedForAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -47,7 +47,7 @@ func (c *crowd) sync(t *testing.T) {
 	defer c.mu.Unlock()
 	for _, p := range c.all[:c.in] {
 		if a, err := p.sync(t.Context(), p.report, ""); err == nil {
-			p.hear(a, time.Now())
+			p.learn(a, time.Now())
 		}
 	}
 }

@@ -163,7 +163,7 @@ func certificate(t *testing.T) (string, *x509.CertPool) {
 	return base, pool
 }
 
-// freePort returns a port that nobody listens on now.
+// freePort returns a port without a listener.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -174,7 +174,8 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// Failure mode 20: a master fails, Sentinel makes its replica the master, and nobody believes in a smaller pool meanwhile.
+// Failure mode 20: a master fails, Sentinel makes its replica the master, and no processor believes in a
+// smaller pool meanwhile.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
 	needReal(t)

@@ -42,15 +42,16 @@ type Source struct {
 	watches atomic.Int64 // that run
 }
 
-// Watch registers a processor, reports the pool at each sync, and takes the processor out of the fleet when the context
-// is done, unless another Watch of this Source goes on. It returns the context's error, after at most two commands' time; or at once
-// the first field that is wrong. Every sync that fails is reported as an error. Watch then tries again after 100 ms, after twice
-// that and so on, up to Period.
+// Watch registers a processor and reports the pool at each sync. It takes the processor out of the fleet when
+// the context is done, unless another Watch of this Source goes on. It returns the context's error, after at
+// most two commands' time; or at once the first field that is wrong. Every sync that fails is reported as an
+// error. Watch then tries again after 100 ms, after twice that and so on, up to Period.
 //
-// The first report comes with the second sync, so that the fleet knows of the processor before it uses its share: 1.25 periods after the
-// first. A processor that finds itself alone waits for 2.25 periods and the longest time of a command (a second, or half an Expiry if that is
-// less), but for half a period less than an Expiry at most: if the store has just lost its data, all others are back by then. If
-// the second sync fails, or the store has forgotten the first, that start begins anew.
+// The first report comes with the second sync, so that the fleet knows of the processor before it uses its
+// share: 1.25 periods after the first. A processor that finds itself alone waits longer, since the store may
+// just have lost its data: by then all others are back. It waits for 2.25 periods and the longest time of a
+// command: a second, or half an Expiry if that is less. It never waits longer than an Expiry less half a
+// period. If the second sync fails, or the store has forgotten the first, that start begins again.
 func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
 	c, err := s.complete()
 	if err != nil {
@@ -75,7 +76,7 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 			pause = jittered(retry)
 			retry = min(2*retry, c.Period)
 		} else {
-			p, usable := m.hear(a, time.Now())
+			p, usable := m.learn(a, time.Now())
 			if usable {
 				report(p, nil)
 			}

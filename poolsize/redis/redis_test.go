@@ -44,7 +44,7 @@ func TestJoinAndLeave(t *testing.T) {
 	}
 }
 
-// Failure mode 15 and the original's defect: whoever crashes is dropped after its expiry.
+// Failure mode 15 and the original's defect: a processor that crashes is dropped after its expiry.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	srv := start(t)
@@ -80,7 +80,7 @@ func TestStoppedProcess(t *testing.T) {
 	}
 }
 
-// Failure mode 20: a store that was restarted without its data makes nobody believe in a small pool.
+// Failure mode 20: a store that was restarted without its data makes no processor believe in a small pool.
 func TestRestartWithDataLoss(t *testing.T) {
 	t.Parallel()
 	srv := start(t)
@@ -249,7 +249,7 @@ func TestFiftyConverge(t *testing.T) {
 		for i, m := range members {
 			a, err := stores[i].sync(t.Context(), m.report, "")
 			must(t, err)
-			p, _ := members[i].hear(a, time.Now())
+			p, _ := members[i].learn(a, time.Now())
 			if rounds > 0 && p.Replicas != n {
 				t.Errorf("round %d: processor %d counts %d", rounds+1, i, p.Replicas)
 			}
@@ -301,8 +301,9 @@ func (s *sent) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// Failure mode 20: the store's clock alone decides. What a processor sends is the same whatever its clock says, but for the store's own
-// time, and a store 200 s ahead or behind of the processors, or processors that are so of each other, change nothing.
+// Failure mode 20: the store's clock alone decides. What a processor sends is the same whatever its clock
+// says, but for the store's own time. A store 200 s ahead or behind of the processors, or processors that are
+// so of each other, change nothing.
 func TestClockOfAClient(t *testing.T) {
 	for _, skew := range []time.Duration{-200 * time.Second, 0, 200 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -336,7 +337,7 @@ func TestClockOfAClient(t *testing.T) {
 			}
 			for i, got := range hook.times {
 				want := start.Add(skew + time.Duration(max(0, i-2)/2)*time.Second).UnixMilli()
-				if i < 4 && i%2 == 0 { // neither has heard from the store before
+				if i < 4 && i%2 == 0 { // neither has an answer of the store yet
 					want = 0
 				}
 				if got != want {
@@ -375,7 +376,7 @@ func TestClockOfTheStore(t *testing.T) {
 			must(t, err)
 			got, err := a.sync(t.Context(), m.report, "")
 			must(t, err)
-			m.hear(got, now)
+			m.learn(got, now)
 		}
 		for after := 2 * time.Second; after < longestExpiry+time.Minute; after += 2 * time.Second {
 			mini.SetTime(now.Add(row.jump + after))
@@ -384,7 +385,7 @@ func TestClockOfTheStore(t *testing.T) {
 			if after == 2*time.Second && got.known == row.forgotten {
 				t.Errorf("jump %v: got %+v", row.jump, got)
 			}
-			p, _ := m.hear(got, now.Add(after))
+			p, _ := m.learn(got, now.Add(after))
 			if want := after <= row.longer; (got.living == 2) != want {
 				t.Fatalf("jump %v: after %v %d live", row.jump, after, got.living)
 			}

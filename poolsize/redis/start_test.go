@@ -47,8 +47,9 @@ func fleetIn(t *testing.T, mini *miniredis.Miniredis, n int, period, expiry time
 	return all, hooks
 }
 
-// Failure mode 20: a processor that starts just after the store has lost its data does not take those for all who are back
-// already, also if the others' next commands hang, for Follow could not tell that they are more.
+// Failure mode 20: a processor that starts just after the store has lost its data does not take those that
+// are back already for all. That holds also if the others' next commands hang, for Follow could not know that
+// they are more.
 func TestJoinerAfterLoss(t *testing.T) {
 	const olds = 4
 	for _, row := range []struct {
@@ -103,7 +104,8 @@ func TestStartTakes(t *testing.T) {
 	}
 }
 
-// All agree within two periods of a join, give or take the jitter, and the new one uses nothing before all have heard of it.
+// All agree within two periods of a join, give or take the jitter, and the new one uses nothing before all
+// have learned of it.
 func TestJoinTakesTwoPeriods(t *testing.T) {
 	const n = 8
 	for range 20 {
@@ -171,7 +173,7 @@ func TestLossAndLostAnswer(t *testing.T) {
 	sync := func(p *processor) (answer, quotient.Pool) {
 		a, err := p.sync(t.Context(), p.report, "")
 		must(t, err)
-		pool, _ := p.hear(a, now)
+		pool, _ := p.learn(a, now)
 		return a, pool
 	}
 	a, b := join("a"), join("b")
@@ -182,7 +184,7 @@ func TestLossAndLostAnswer(t *testing.T) {
 		sync(b)
 	}
 	mini.FlushAll()
-	_, err = a.sync(t.Context(), a.report, "") // of which a hears nothing but an error
+	_, err = a.sync(t.Context(), a.report, "") // of which a gets nothing but an error
 	must(t, err)
 	a.missed(now)
 	for lost := now; now.Sub(lost) < s.Expiry; now = now.Add(time.Second) {

@@ -17,13 +17,13 @@ const (
 	longestExpiry = 10 * time.Minute
 	// mostProcessors bounds the sets of one fleet.
 	mostProcessors = 100_000
-	// silence is how long the sets of a fleet in which nobody syncs are kept: longer than any expiry.
+	// silence is how long the sets of a fleet without a sync are kept: longer than any expiry.
 	silence = longestExpiry + time.Minute
 	// longestOutage is how long after an expiry no processor may have reached the store for it to take that
 	// for its own fault. Sentinel takes half a minute by default to notice that a master is gone, a Cluster
 	// half of that.
 	longestOutage = time.Minute
-	// leaving is reported as a size by whoever leaves.
+	// leaving is reported as a size by a processor that leaves.
 	leaving = 0
 	// longestCommand is the longest that one command may take.
 	longestCommand = time.Second
@@ -73,9 +73,9 @@ func (s *store) sync(ctx context.Context, size int, leaves string) (answer, erro
 
 // remap has a Cluster's client ask one of the nodes which of them serves what. Left to itself it goes on
 // asking a master that has died until its map is a minute old. ReloadState would do the same in the
-// background, but would wait for a host that has vanished for as long as the client dials, 25 s by default,
-// and for nothing else meanwhile. This ends with a command's time, and the next time it chooses another
-// node by chance.
+// background. But it would wait for a host that has vanished for as long as the client dials, 25 s by
+// default, and for nothing else meanwhile. This ends with a command's time, and the next time it chooses
+// another node by chance.
 func (s *store) remap(ctx context.Context) {
 	c, ok := s.client.(interface {
 		ForEachMaster(ctx context.Context, f func(context.Context, *redis.Client) error) error
@@ -107,7 +107,7 @@ func (s *store) record(ctx context.Context, size int, leaves string) (answer, er
 
 // run runs the script once, and takes in the store's time.
 func (s *store) run(ctx context.Context, size int, leaves string) ([]int64, error) {
-	var sent int64 // by the store's clock; 0: it has not said yet
+	var sent int64 // by the store's clock; 0: not known yet
 	if !s.at.IsZero() {
 		sent = s.now + time.Since(s.at).Milliseconds()
 	}

@@ -1,9 +1,9 @@
-// Package dnstest is a small DNS server for tests. It listens on loopback, over UDP and TCP on one
-// port, answers questions for A, AAAA and SRV records that the test has set, and fails in the ways
-// that real servers fail, on demand.
+// Package dnstest is a small DNS server for tests. It listens on loopback, over UDP and TCP on one port. It
+// answers questions for A, AAAA and SRV records that the test has set, and fails in the ways that real
+// servers fail, on demand.
 //
-// Its answers are honest in size, but for one mode: what does not fit in a datagram (512 bytes, or what the question
-// says by EDNS0, 1,232 at most) is truncated there and whole over TCP.
+// Its answers are honest in size, but for one mode. What does not fit in a datagram (512 bytes, or what the
+// question says by EDNS0, 1,232 at most) is truncated there and whole over TCP.
 package dnstest
 
 import (
@@ -86,8 +86,8 @@ func New() (*Server, error) {
 	return s, nil
 }
 
-// listen finds a port that is free for both. A port that is free for UDP may be taken for TCP,
-// hence the attempts.
+// listen finds a port that is free for both. A port that is free for UDP may be taken for TCP, so it makes
+// several attempts.
 func listen() (udp net.PacketConn, tcp net.Listener, err error) {
 	for range 16 {
 		if udp, err = net.ListenPacket("udp4", "127.0.0.1:0"); err != nil {
@@ -122,9 +122,9 @@ func (s *Server) Resolver() *net.Resolver {
 	}
 }
 
-// Set gives a name these addresses in place of those that it had; A records are made of IPv4
-// addresses, AAAA records of all others, also of IPv4 addresses in IPv6 form. Without addresses
-// the name exists and has none. It panics when the name or an address is invalid.
+// Set gives a name these addresses in place of those that it had. A records are made of IPv4 addresses, AAAA
+// records of all others, also of IPv4 addresses in IPv6 form. Without addresses the name exists and has none.
+// It panics when the name or an address is invalid.
 func (s *Server) Set(name string, addrs ...netip.Addr) {
 	for _, a := range addrs {
 		if !a.IsValid() {

@@ -295,7 +295,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		c.SetDeadline(time.Now().Add(patience))
 		return c
 	}
-	// asks sends a question and tells whether an answer came.
+	// asks sends a question and reports whether an answer came.
 	asks := func(c net.Conn) bool {
 		q := ask("web.test", typeA, 0)
 		c.Write(append([]byte{0, byte(len(q))}, q...))

@@ -14,9 +14,9 @@ import (
 // patience is how long a server may take to start or to stop; generous for a machine that is busy.
 const patience = 20 * time.Second
 
-// keeper runs a command in the shell's own process, so that signals reach it, beside a subshell that kills it when the
-// pipe at its input ends without a word: its parent is gone. A hang-up reaches the whole group, but redis-server ignores it, so
-// the subshell must too.
+// keeper runs a command in the shell's own process, so that signals reach it. Beside it a subshell kills it
+// when the pipe at its input ends without a word: its parent is gone. A hang-up reaches the whole group, but
+// redis-server ignores it, so the subshell must too.
 const keeper = `exec 3<&0; (trap "" HUP INT TERM; read word <&3 || kill -9 $$) & exec 3<&- </dev/null; exec "$@"`
 
 // process is one run of redis-server.
@@ -63,7 +63,7 @@ func (p *process) answers(addr string) error {
 	return fmt.Errorf("%s does not answer after %v", p.cmd.Args, patience)
 }
 
-// pong tells whether a Redis server serves at the address, even if it wants a password first.
+// pong reports whether a Redis server serves at the address, even if it wants a password first.
 func pong(addr string) bool {
 	c, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
@@ -98,7 +98,7 @@ func (p *process) kill() error {
 	return p.release()
 }
 
-// release tells the keeper's subshell that nothing is left to kill. By now there may be no one to hear it.
+// release tells the keeper's subshell that nothing is left to kill. By now the subshell may be gone.
 func (p *process) release() error {
 	p.alive.Write([]byte("over\n")) //nolint:errcheck // see above
 	return p.alive.Close()

@@ -58,7 +58,7 @@ func Start(config ...string) (*Server, error) {
 	return &Server{addr: netip.MustParseAddrPort(mini.Addr()), mini: mini}, nil
 }
 
-// startReal looks for a port first, so somebody else may take it meanwhile: it tries again.
+// startReal looks for a port first, so another process may take it meanwhile: it tries again.
 func startReal(exe string, config []string) (*Server, error) {
 	dir, err := os.MkdirTemp("", "redistest")
 	if err != nil {
@@ -84,7 +84,7 @@ func freeAddr() (netip.AddrPort, error) {
 	return l.Addr().(*net.TCPAddr).AddrPort(), l.Close()
 }
 
-// start starts the real server. Called with mu held, or before the server is anybody's.
+// start starts the real server. Called with mu held, or before another goroutine has the server.
 func (s *Server) start() error {
 	file := filepath.Join(s.dir, "conf") // Sentinel must have one to write to
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -106,7 +106,7 @@ func (s *Server) Addr() string { return s.addr.String() }
 // Port returns the port of Addr.
 func (s *Server) Port() int { return int(s.addr.Port()) }
 
-// Real tells whether the server is redis-server, and not miniredis.
+// Real reports whether the server is redis-server, and not miniredis.
 func (s *Server) Real() bool { return s.exe != "" }
 
 // Dir returns the directory of the server's data and log, "" for miniredis. It is removed by Close.

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 
 func child() {
 	hangUp := make(chan os.Signal, 1)
-	signal.Notify(hangUp, syscall.SIGHUP) // or it would be ignored where whoever runs the tests ignores it, say under nohup
+	signal.Notify(hangUp, syscall.SIGHUP) // or it would be ignored where the parent of the tests ignores it, say under nohup
 	go func() {
 		<-hangUp
 		os.Exit(1)
@@ -44,7 +44,7 @@ func child() {
 	io.Copy(io.Discard, os.Stdin) //nolint:errcheck // until the test ends
 }
 
-// start returns a server, and says which one.
+// start returns a server, and logs when it is miniredis.
 func start(t *testing.T, config ...string) *Server {
 	t.Helper()
 	s, err := Start(config...)
@@ -207,7 +207,7 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-// A port that somebody else has taken meanwhile is an error, and the server can be started later.
+// A port that another process has taken meanwhile is an error, and the server can be started later.
 func TestRestartOnATakenPort(t *testing.T) {
 	s := start(t)
 	must(t, s.Stop())
