@@ -13,6 +13,9 @@ COVER        ?= . ./admin ./httplimit ./metrics ./policy ./poolsize/dns ./poolsi
 COVER_MIN    ?= 90
 ONLY         ?=
 PART         ?= 1/1
+MUTANTS      ?= 200
+MUTATE_DONE  ?=
+FILES        ?= bucket.go,gate.go,lru.go,queue.go,refund.go,replay.go,semaphore.go,window.go
 CHAOS        ?= 10m
 BENCHFLAGS   ?=
 HOUSE        ?=
@@ -24,7 +27,7 @@ TOOL     = GOWORK=off go tool -modfile="$(CURDIR)/tools/go.mod"
 MODULES  = $$(go list -m -f '{{.Dir}}')
 FUZZING  = $$(grep -rnoE --include='*_test.go' --exclude-dir=testdata '^func Fuzz[A-Za-z0-9_]*' . || true)
 
-.PHONY: help test race lint house plain fuzz soak guards bench cover fleet chaos browser docs stale ci
+.PHONY: help test race lint house plain fuzz soak guards mutate bench cover fleet chaos browser docs stale ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -49,7 +52,8 @@ lint: ## check format, go vet, the linters of tools/go.mod, and that the modules
 house: ## print the figures of the root package beside their bounds (HOUSE=-check or HOUSE=-list)
 	go run ./internal/house $(HOUSE)
 
-plain: ## check that the comments and pages of PLAIN are in plain English
+plain: ## check that the comments here and in PLAIN are in plain English
+	go run ./internal/plain -columns 110 *.go
 	go run ./internal/plain $(PLAIN)
 
 fuzz: ## fuzz each target for FUZZTIME (30s)
@@ -70,6 +74,9 @@ soak: ## run the properties with RAPID_CHECKS (1000000) checks each (SEED=1 PART
 
 guards: ## take out each guard of the failure modes and require that its test fails (ONLY=3,34a PART=1/4)
 	go run ./internal/guards -only='$(ONLY)' -part='$(PART)'
+
+mutate: ## change MUTANTS (200) random places of the FILES of the root, one at a time, and count what tests notice (SEED=1 MUTATE_DONE=)
+	go run ./internal/mutate -files '$(FILES)' -n $(MUTANTS) -seed $(SEED) -done '$(MUTATE_DONE)'
 
 bench: ## measure the cost beside other limiters, about ten minutes (BENCHFLAGS=)
 	go run ./bench/cost $(BENCHFLAGS)

@@ -23,7 +23,7 @@ func TestTryAcquireUpTo(t *testing.T) {
 		{"the tightest", Limit{Rates: []Rate{perSecond(1, 10), PerHour(4 * 3600)}, InFlight: 6}, 9, 4},
 		{"another unit does not count", rated(perSecond(1, 10), tokensPerMinute(1, 1)), 5, 5},
 		{"a window", rated(Rate{Events: 4, Per: time.Second, Aligned: true}), 9, 4},
-		{"denied", Deny(), 5, 0},
+		{"denied", Limit{Deny: true}, 5, 0},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			l := limiterOf(t, c.limit)
@@ -85,7 +85,7 @@ func TestAllRatesOrNone(t *testing.T) {
 // An ask above the local burst but not above the global one waits for a full bucket and then owes the rest.
 func TestAskAboveTheLocalBurst(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(4, 40)), StartPool(Pool{Replicas: 4})) // here 1 a second, burst 10
+		l := limiterOf(t, rated(perSecond(4, 40)), Replicas(4)) // here 1 a second, burst 10
 		refusedFor(t, l, ReasonTooLarge, "k", Weight(41))
 		wants(t, l, "k", 10)
 		c, next := asking(t, l, "k", Weight(30)), asking(t, l, "k")
@@ -99,7 +99,7 @@ func TestAskAboveTheLocalBurst(t *testing.T) {
 
 func TestWeightAboveTheSlotsOfThisReplica(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 8}, StartPool(Pool{Replicas: 2}))
+		l := limiterOf(t, Limit{InFlight: 8}, Replicas(2))
 		d := refusedFor(t, l, ReasonShare, "k", Weight(5))
 		if d.Rule != "in-flight" || d.Limit != 8 || d.Share != 4 {
 			t.Errorf("got %+v", d)
@@ -136,7 +136,7 @@ func TestCheckAnswersAsTryAcquire(t *testing.T) {
 		{"no room", rated(perSecond(1, 5)), func(t *testing.T, l *Limiter) { took(t, l, "k", Weight(5)) }, []Ask{Weight(2)}},
 		{"too large", rated(perSecond(1, 5)), nil, []Ask{Weight(6)}},
 		{"not valid", rated(perSecond(1, 5)), nil, []Ask{Weight(-6)}},
-		{"denied", Deny(), nil, nil},
+		{"denied", Limit{Deny: true}, nil, nil},
 		{"no slot", Limit{InFlight: 1}, func(t *testing.T, l *Limiter) { took(t, l, "k") }, nil},
 		{"a slot that has come free by time", Limit{InFlight: 1}, func(t *testing.T, l *Limiter) {
 			took(t, l, "k").ExpireIn(time.Second)

@@ -1,398 +1,406 @@
 package quotient
 
 import (
+	"math"
 	"slices"
 	"time"
 
 	"github.com/quotient-go/quotient/policy"
 )
 
-// forgetAfter is how long a key keeps what it has learned without feedback; upstreams change
-// their limits more seldom than that, and a rate learned before a pause is a guess after it.
+// forgetAfter is how long a key keeps what it has learned without feedback. Upstreams change their limits
+// more seldom than that, and a rate learned before a pause is a guess after it.
 const forgetAfter = 10 * time.Minute
 
-// learned joins a policy to a key: feedback in, paced permits out. It has one pacer for each of
-// setting.laws, which pace requests, other units and slots; the rates' own buckets and the share of the slots bound them from
-// above.
+// learned is what a key has learned under a policy: feedback goes in, paced permits come out. It has one
+// pacer for each law of the setting. They pace requests, other units and slots. The rates' own buckets and
+// the share of the slots bound them from above.
 type learned struct {
 	pacers []pacer
-	latest time.Duration // of admissions, feedback and changes, on the clock of the laws
-	due    time.Duration // when all is forgotten, on the same clock; 0: nothing has been learned
+	latest time.Duration // instant.at of the latest admission, feedback or change
+	due    time.Duration // when all is forgotten; 0: nothing has been learned
 	seed   uint64        // of the laws
 	last   int           // the pacer that last held an ask back; at first that of requests
+	slots  int           // that a law of slots allows: one more than the whole ones it has learned
 }
 
-// extraFor returns an extra with room for n pacers: in one piece for the keys that would have none without a policy.
-func extraFor(n int) *extra {
-	switch n {
-	case 1:
-		x := new(struct {
-			extra
-			l learned
-			p [1]pacer
-		})
-		x.l.pacers, x.learned = x.p[:], &x.l
-		return &x.extra
-	case 2:
-		x := new(struct {
-			extra
-			l learned
-			p [2]pacer
-		})
-		x.l.pacers, x.learned = x.p[:], &x.l
-		return &x.extra
-	case 3:
-		x := new(struct {
-			extra
-			l learned
-			p [3]pacer
-		})
-		x.l.pacers, x.learned = x.p[:], &x.l
-		return &x.extra
+// lawTerms is what a rule of the policy adds: what its law governs, and the bounds of the law.
+type lawTerms struct {
+	governs governed
+	lawID   uint64 // 0: requests; the unitID of a rate; or slotsID
+	bounds  policy.Bounds
+	// Where a law starts:
+	start   float64       // events per second, or slots
+	saved   float64       // seconds of the rate
+	expires time.Duration // below 0 when the first ask starts it; 0 when the first feedback does
+	held    float64       // seconds for which a request takes it: 1 for events; 0, unknown, for slots
+}
+
+// slotsID stands for slots in flight, behind all units.
+const slotsID = maxUnits + 1
+
+// startUnknown is the rate, in events per second, that stands in for a start that is none.
+const startUnknown = 5
+
+// govern adds what the laws of a key govern: requests always, each unit that a rate counts, and at last the
+// slots. With no slot there is nothing to govern.
+func (o *options) govern(st *setting, b belief) {
+	if !o.learns {
+		return
 	}
-	return &extra{learned: &learned{pacers: make([]pacer, n)}}
-}
-
-// copyTo gives m the tokens of l, and nothing that it has learned. What is gated may pass from now on, one by one.
-func (l *learned) copyTo(m *learned, at time.Duration, st *setting) {
-	for i := range l.pacers {
-		p := &m.pacers[i]
-		if *p = l.pacers[i]; p.law != nil {
-			p.open(at)
-			p.forget(at, &st.laws[i])
+	rates := st.rules[:len(st.limit.Rates)]
+	for unit := range slotsID {
+		name, limit := tightest(rates, unit)
+		if unit > 0 && math.IsInf(limit, 1) {
+			continue
 		}
-		p.taken = 0
+		x := lawTerms{governs: eventsOf{name, unit}, lawID: uint64(unit), held: 1}
+		o.addLaw(st, rule{unitID: unit, reason: ReasonRate}, x, o.bounds(limit, b))
+	}
+	if st.limit.InFlight > 0 && st.slots > 0 {
+		bounds := o.bounds(float64(st.limit.InFlight), b)
+		bounds.Ceiling = float64(st.slots)
+		terms := lawTerms{governs: slotsOf{}, lawID: slotsID}
+		law := o.addLaw(st, rule{reason: ReasonInFlight}, terms, bounds)
+		law.kind, law.role, law.timed, law.hidden = kindLawSlots, roleLawSlots, false, true
+		law.here, law.most, st.timesHolds = math.MaxInt, math.MaxInt, true
+		st.rules = append(st.rules, law)
 	}
 }
 
-// hears tells the laws what the upstream said about a request, each what concerns it, and sets when all is forgotten.
-// A refusal concerns one law alone.
-func (l *learned) hears(f *policy.Feedback, h *holding, p policy.Policy, laws []lawSetting) {
-	accused := -1
+// addLaw adds the rule of the next law, and returns a copy of it.
+func (o *options) addLaw(st *setting, r rule, x lawTerms, bounds policy.Bounds) rule {
+	x.bounds = bounds
+	o.begin(&x)
+	r.id = id{lawRule, x.governs.unitName(), roleLaw, int64(x.lawID)}
+	r.kind, r.timed, r.lawTerms = kindLaw, true, x
+	r.limit, r.share = bounds.Ceiling, bounds.Share
+	r.most, r.here = math.MaxInt, math.MaxInt
+	r.law = 0
+	for i := range st.rules {
+		if st.rules[i].role == roleLaw {
+			r.law++
+		}
+	}
+	st.rules = append(st.rules, r)
+	return r
+}
+
+// tightest returns the name of a unit, and the least, in events per second over the fleet, of the rates that
+// count it: +Inf without one.
+func tightest(rates []rule, unit int) (name string, least float64) {
+	least = math.Inf(1)
+	for i := range rates {
+		if r := &rates[i]; r.unitID == unit {
+			name, least = r.unit, min(least, r.limit)
+		}
+	}
+	return name, least
+}
+
+// bounds divides a limit over the fleet for a law.
+func (o *options) bounds(limit float64, in belief) policy.Bounds {
+	b := policy.Bounds{Ceiling: limit}
+	if math.IsInf(limit, 1) {
+		return b
+	}
+	share := limit / float64(in.pool.Replicas)
+	if !o.beyond {
+		return policy.Bounds{Share: share, Ceiling: share}
+	}
+	if in.sized { // else the default of one replica says nothing about the share
+		b.Share = share
+	}
+	return b
+}
+
+// begin works out where a law starts under its bounds.
+func (o *options) begin(x *lawTerms) {
+	pace := policy.Pace{}
+	if law := o.policy.New(uint64(o.phase)); law != nil {
+		pace = law.Next(policy.Sample{}, x.bounds)
+	}
+	rate := pace.Rate
+	if !usable(rate) || rate > maxEvents {
+		rate = startUnknown
+	}
+	x.start, x.saved = min(rate, x.bounds.Ceiling), savedFor(pace.Saved)
+	if pace.Until != 0 {
+		x.expires = -1
+	}
+}
+
+// usage is what a permit has taken, as the laws see it.
+type usage struct {
+	weight int           // of requests
+	costs  [maxUnits]int // events of each unit, as last corrected
+	since  time.Duration // instant.at
+}
+
+// governed is what a law governs: events of a unit, or slots.
+type governed interface {
+	// unitName returns its name in policy.Quota, in-flight for slots.
+	unitName() string
+	// took reports whether the permit has taken any of it.
+	took(u *usage) bool
+	// cost returns what the permit took of it: events, or seconds of its slots.
+	cost(u *usage, at time.Duration) float64
+	// quota returns the quota of it in the feedback; nil for none.
+	quota(f *policy.Feedback) *policy.Quota
+	// taken returns what was taken of it since the law was last asked, for a sample without feedback.
+	taken(p *pacer) float64
+	// observe completes the sample of a permit's feedback.
+	observe(s *policy.Sample, p *pacer, succeeded bool)
+}
+
+// eventsOf governs the events of a unit.
+type eventsOf struct {
+	name string
+	unit int // 0: requests
+}
+
+func (e eventsOf) unitName() string     { return e.name }
+func (e eventsOf) took(u *usage) bool   { return e.unit == 0 || u.costs[e.unit-1] > 0 }
+func (eventsOf) taken(p *pacer) float64 { return p.takenSince() }
+
+func (e eventsOf) cost(u *usage, _ time.Duration) float64 {
+	if e.unit == 0 {
+		return float64(u.weight)
+	}
+	return float64(u.costs[e.unit-1])
+}
+
+func (e eventsOf) quota(f *policy.Feedback) *policy.Quota {
+	for i := range f.Quotas {
+		if q := &f.Quotas[i]; q.Limit > 0 && q.Unit == e.name && q.Known() {
+			return q
+		}
+	}
+	return nil
+}
+
+func (eventsOf) observe(s *policy.Sample, p *pacer, _ bool) { s.Taken = p.takenSince() }
+
+// slotsOf governs slots in flight. Upstreams report no quota of them.
+type slotsOf struct{}
+
+func (slotsOf) unitName() string                     { return inFlightRule }
+func (slotsOf) took(*usage) bool                     { return true }
+func (slotsOf) quota(*policy.Feedback) *policy.Quota { return nil }
+
+// taken returns nothing: how long the slots are held is unknown yet.
+func (slotsOf) taken(p *pacer) float64 { p.taken = 0; return 0 }
+
+func (slotsOf) cost(u *usage, at time.Duration) float64 {
+	return (at - u.since).Seconds() * float64(u.weight)
+}
+
+// observe counts successes alone: a refusal holds a slot for no time, and a time-out for too long.
+func (slotsOf) observe(s *policy.Sample, p *pacer, succeeded bool) {
+	p.taken = 0
+	if !succeeded {
+		s.Cost = 0
+		return
+	}
+	p.observeHeld((s.Now - s.Sent).Seconds())
+	s.Taken = s.Cost
+}
+
+// observe hands the laws what the upstream answered to a request, each what concerns it. It sets when all is
+// forgotten. A refusal concerns one law alone.
+func (l *learned) observe(f *policy.Feedback, u *usage, p policy.Policy, laws []*rule) {
+	blamed := -1
 	if f.Outcome == policy.Throttled {
-		accused = l.accused(f, h, laws)
+		blamed = l.blame(f, u, laws)
 	}
 	l.due = l.latest + forgetAfter // first, should a law panic
-	for i := range laws {
-		ls, pc := &laws[i], &l.pacers[i]
+	for i, r := range laws {
+		pc := &l.pacers[i]
 		if pc.law == nil {
-			if !pc.begin(p.New(l.seed+uint64(ls.id)), h.since, l.latest, ls) {
+			if !pc.begin(p.New(l.seed+r.lawID), u.since, l.latest, r) {
 				continue
 			}
-			pc.taken = h.cost(ls.id, l.latest) // a key that was evicted meanwhile would not know of more
+			pc.taken = r.governs.cost(u, l.latest) // a key that was evicted meanwhile would not know of more
 		}
-		pc.hears(f, h, l.latest, ls, accused < 0 || accused == i)
-		l.due = max(l.due, pc.notBefore+forgetAfter) // nothing can be heard before it
+		pc.observe(f, u, l.latest, r, blamed < 0 || blamed == i)
+		l.due = max(l.due, pc.pausedUntil+forgetAfter) // no feedback can come before it
 	}
 }
 
-// hears tells one law. What it is not concerned in has no outcome for it.
-func (p *pacer) hears(f *policy.Feedback, h *holding, at time.Duration, ls *lawSetting, concerned bool) {
-	s := policy.Sample{Now: at, Sent: h.since, Cost: h.cost(ls.id, at), Taken: p.told(ls), Paced: p.paced}
-	if q := ls.quota(f); q != nil {
+// observe hands the law its sample. The sample has no outcome where the feedback does not concern the law.
+func (p *pacer) observe(f *policy.Feedback, u *usage, at time.Duration, r *rule, concerned bool) {
+	s := policy.Sample{Now: at, Sent: u.since, Cost: r.governs.cost(u, at), Paced: p.heldBack}
+	if q := r.governs.quota(f); q != nil {
 		s.Quota = *q
 	}
 	if concerned {
 		s.Outcome, s.RetryAfter = f.Outcome, f.RetryAfter
 	}
-	switch {
-	case ls.id != slotsID:
-	case f.Outcome == policy.Success:
-		p.holds(h.heldFor(at))
-		s.Taken = s.Cost
-	default:
-		s.Cost = 0 // a refusal holds a slot for no time, and a time-out for too long
-	}
-	p.paced = false
-	p.heed(at, p.law.Next(s, ls.bounds), ls)
+	r.governs.observe(&s, p, f.Outcome == policy.Success)
+	p.heldBack = false
+	p.apply(at, p.law.Next(s, r.bounds), r)
 }
 
-// begin starts a law, and tells whether there is one.
-func (p *pacer) begin(law policy.Law, sent, at time.Duration, ls *lawSetting) bool {
-	if law == nil {
-		return false
+// blame returns the law that gets a refusal, one of those that the request has taken from: an upstream
+// answers "429" and not for want of what. If the feedback has quotas, it is the law whose quota is the
+// nearest to its end. Else it is the one that last held asks back, since it was probing, or else the law of
+// requests. A law that the request has taken nothing from could not hold the next one back. See
+// docs/decisions/0020.
+func (l *learned) blame(f *policy.Feedback, u *usage, laws []*rule) int {
+	nearest, least := -1, 0.0
+	for i, r := range laws {
+		q := r.governs.quota(f)
+		if q == nil || !r.governs.took(u) {
+			continue
+		}
+		if left := q.Remaining / q.Limit; nearest < 0 || left < least {
+			nearest, least = i, left
+		}
 	}
-	p.law = law
-	law.Next(policy.Sample{Now: at, Sent: sent}, ls.bounds)
-	return true
+	if nearest < 0 && laws[l.last].governs.took(u) {
+		return l.last
+	}
+	return max(nearest, 0)
 }
 
-// settle brings what the laws say up to now: what is over is forgotten, and a law whose pace is out of date is asked again. A law that
-// wants it starts with an ask, which has the policy; who only looks has nil, and starts none.
-func (g *gate) settle(now time.Time, p policy.Policy) {
-	if len(g.setting.laws) == 0 || g.more == nil || g.more.learned == nil {
+// advance brings the laws up to now. It forgets what is due, and asks a law again whose pace has expired. An
+// ask comes with the policy, and may start a law. A mere look comes with nil, and starts none.
+func (l *learned) advance(at time.Duration, st *setting, p policy.Policy) {
+	if l.over(at) && l.firstExpiry() > 0 {
+		// A law with a clock needs no feedback: admissions keep it.
+		l.due = max(l.due, l.latest+forgetAfter)
+	}
+	if l.over(at) {
+		l.reask(l.due, st, nil)
+		l.forget(st.laws)
+		l.resize(st)
+	}
+	if l.expired(at) {
+		l.reask(at, st, p)
+	}
+}
+
+// maxMissed bounds how often a law is asked for paces that have expired while its key had no ask. It is more
+// than the seconds after which all is forgotten. Beyond it the law is asked once more, for now.
+const maxMissed = 1024
+
+// reask asks the laws whose pace has expired, once for each time that it did.
+func (l *learned) reask(at time.Duration, st *setting, p policy.Policy) {
+	if st.awaiting || st.limit.Deny {
 		return
 	}
-	l, at := g.more.learned, now.Sub(g.setting.origin)
-	if l.stale(at) && l.outdated() > 0 {
-		l.due = max(l.due, l.latest+forgetAfter) // a law with a clock needs no feedback: it is kept by what is admitted
-	}
-	if l.stale(at) {
-		g.refresh(l.due, nil)
-		l.forget(g.setting.laws)
-		g.resize()
-	}
-	if l.overdue(at) {
-		g.refresh(at, p)
-	}
-}
-
-// refresh asks the laws whose pace is out of date, each time that it was.
-func (g *gate) refresh(at time.Duration, p policy.Policy) {
-	st, l, changed := g.setting, g.more.learned, false
-	if st.shut || st.limit.deny {
-		return
-	}
-	for i := range l.pacers {
-		pc, ls := &l.pacers[i], &st.laws[i]
-		for n := 0; n <= mostMissed && pc.outdated != 0 && at >= pc.outdated && (pc.law != nil || p != nil); n++ {
-			when := pc.outdated
-			if pc.law == nil || n == mostMissed {
-				when, n = at, mostMissed // it begins now, or goes on from now
+	for i, r := range st.laws {
+		pc := &l.pacers[i]
+		for n := 0; n <= maxMissed && pc.expired(at) && (pc.law != nil || p != nil); n++ {
+			when := pc.expires
+			if pc.law == nil || n == maxMissed {
+				when, n = at, maxMissed // it begins now, or goes on from now
 			}
 			if pc.law == nil {
 				l.due = max(l.due, at+forgetAfter)
 			}
-			pc.renew(when, ls, p, l.seed+uint64(ls.id))
-			changed = true
+			pc.reask(when, r, p, l.seed+r.lawID)
 		}
 	}
-	if changed && st.slotsLaw() >= 0 {
-		g.resize()
-	}
+	l.resize(st)
 }
 
-// mostMissed is how often a law is asked for the times that nobody has asked for its key: more than the seconds after which it is
-// forgotten. After that it is asked once more, for now.
-const mostMissed = 1024
+// expired reports whether the pace has to be asked for again.
+func (p *pacer) expired(at time.Duration) bool { return p.expires != 0 && at >= p.expires }
 
-// overdue tells that a pace is out of date.
-func (l *learned) overdue(at time.Duration) bool {
-	for i := range l.pacers {
-		if p := &l.pacers[i]; p.outdated != 0 && at >= p.outdated {
-			return true
-		}
-	}
-	return false
+// expired reports whether any pace has.
+func (l *learned) expired(at time.Duration) bool {
+	return slices.ContainsFunc(l.pacers, func(p pacer) bool { return p.expired(at) })
 }
 
-// outdated is when the first pace is out of date; 0: never.
-func (l *learned) outdated() (first time.Duration) {
+// firstExpiry returns when the first pace expires; 0: never.
+func (l *learned) firstExpiry() (first time.Duration) {
 	for i := range l.pacers {
-		if at := l.pacers[i].outdated; at > 0 && (first == 0 || at < first) {
+		if at := l.pacers[i].expires; at > 0 && (first == 0 || at < first) {
 			first = at
 		}
 	}
 	return first
 }
 
-// stale tells that no feedback has come for long.
-func (l *learned) stale(at time.Duration) bool { return l.due != 0 && at >= l.due }
+// over reports whether no feedback has come for so long that all is forgotten.
+func (l *learned) over(at time.Duration) bool { return l.due != 0 && at >= l.due }
 
-// forget drops what was learned, as of the instant it was due.
-func (l *learned) forget(laws []lawSetting) {
+// forget drops what was learned, as of the instant at which it was due.
+func (l *learned) forget(laws []*rule) {
 	for i := range l.pacers {
-		l.pacers[i].forget(l.due, &laws[i])
+		l.pacers[i].forget(l.due, laws[i])
 	}
 	l.due, l.last = 0, 0
 }
 
-// idle tells that nothing is learned and the buckets equal those of a key never seen.
-func (l *learned) idle(at time.Duration, u *learned) bool {
-	for i := range l.pacers {
-		if l.pacers[i].has(at) != u.pacers[i].has(at) {
-			return false
-		}
-	}
-	return l.due == 0
-}
-
-// heldBack notes that a law has held an ask back. Of a key that has learned nothing nothing is noted, or an idle key
-// would differ from one never seen.
-func (l *learned) heldBack(i int) {
-	if l.due != 0 {
-		l.pacers[i].paced, l.last = true, i
+// noteHeldBack notes that a law has held an ask back. For a key that has learned nothing it notes nothing, or
+// an idle key would differ from one never seen.
+func (l *learned) noteHeldBack(law int) {
+	if law != noLaw && l.due != 0 {
+		l.pacers[law].heldBack, l.last = true, law
 	}
 }
 
-// passAtOnce takes n requests from the only bucket and from the laws', if all have them, no law has shut a gate, no pace is out of date,
-// and nothing is to be forgotten.
-func (g *gate) passAtOnce(now time.Time, n int) bool {
-	l, at := g.more.learned, now.Sub(g.setting.origin)
-	if l.stale(at) {
+// takeNow takes n requests from the first bucket and from those of the laws, and reports whether it did. All
+// must have them, no law may pause, no pace may have expired, and nothing may be due to be forgotten.
+func (l *learned) takeNow(at time.Duration, b *bucket, f *fill, n float64) bool {
+	if l.over(at) {
 		return false
 	}
 	for i := range l.pacers {
 		p := &l.pacers[i]
-		if p.notBefore != 0 || p.outdated != 0 && at >= p.outdated {
-			return false
-		}
-		if p.tokens, p.last = p.has(at), at; p.tokens < float64(n) {
+		if p.pausedUntil != 0 || p.expired(at) || p.has(at, &p.fill) < n {
 			return false
 		}
 	}
-	if !g.first.lim.AllowN(now, n*milli) {
+	if !b.takeNow(at, f, n) {
 		return false
 	}
 	for i := range l.pacers {
-		l.pacers[i].tokens -= float64(n)
-		l.pacers[i].taken += float64(n)
+		p := &l.pacers[i]
+		p.spend(at, &p.fill, n)
+		p.taken += n
 	}
 	l.latest = at
 	return true
 }
 
-// pacing is how long the laws' buckets hold d back.
-func (g *gate) pacing(now time.Time, d *demand) (worst verdict) {
-	at := now.Sub(g.setting.origin)
-	for i := range g.setting.laws {
-		if n := d.of(g.setting.laws[i].unitID); n > 0 {
-			if w := g.more.learned.pacers[i].until(at, n); w > worst.wait {
-				worst = g.setting.verdict(i, w)
-			}
-		}
-	}
-	return worst
+// resize sets the number of slots by the last law, which is that of slots if there is one. It is one above
+// the whole slots of the pace: the law's bucket keeps the mean below that, and a slot that waits for its
+// round trip is not missing.
+func (l *learned) resize(st *setting) {
+	last := len(st.laws) - 1
+	l.slots = int(min(st.laws[last].bounds.Ceiling, math.Floor(min(l.pacers[last].pace, maxInFlight))+1))
 }
 
-// pacingBehind is pacing behind all who wait.
-func (g *gate) pacingBehind(now time.Time, d *demand) (worst verdict) {
-	at := now.Sub(g.setting.origin)
-	for i := range g.setting.laws {
-		ls := &g.setting.laws[i]
-		n := d.of(ls.unitID)
-		if n == 0 {
-			continue
-		}
-		p := &g.more.learned.pacers[i]
-		ahead := float64(g.queued(ls.ahead, d.class)) / milli
-		if w := p.untilHas(at, ahead+min(float64(n), p.size)); w > worst.wait {
-			worst = g.setting.verdict(i, w)
-		}
-	}
-	return worst
-}
-
-// pass takes what d asks for from the pacing buckets.
-func (g *gate) pass(now time.Time, d *demand) {
-	at := now.Sub(g.setting.origin)
-	g.more.learned.latest = at
-	for i := range g.setting.laws {
-		if n := d.of(g.setting.laws[i].unitID); n > 0 {
-			g.more.learned.pacers[i].take(at, float64(n))
-		}
-	}
-}
-
-// passBack gives back what pass took at an instant, and was never used.
-func (g *gate) passBack(now, taken time.Time, d *demand) {
-	at := now.Sub(g.setting.origin)
-	g.more.learned.latest = at
-	for i := range g.setting.laws {
-		if n := d.of(g.setting.laws[i].unitID); n > 0 {
-			g.more.learned.pacers[i].giveBack(at, now.Sub(taken), float64(n))
-		}
-	}
-}
-
-// resize sets the number of slots: this replica's, or one more than the whole ones that a law has learned. The law's bucket
-// keeps the mean below that, and a slot that waits for its round trip is not missing.
-func (g *gate) resize() {
-	g.size = int32(g.setting.slots)
-	if i := g.setting.slotsLaw(); i >= 0 {
-		g.size = min(g.size, int32(min(g.more.learned.pacers[i].pace, maxInFlight))+1)
-	}
-}
-
-// applyLaws puts the gate's pacers under the setting's bounds. What is governed as before keeps what it has learned.
-func (g *gate) applyLaws(st *setting) {
-	if len(st.laws) == 0 {
-		return
-	}
-	at := st.at.Sub(st.origin)
-	g.settle(st.at, nil)
-	l := g.extra().learned
-	switch {
-	case l == nil:
-		l = &learned{pacers: make([]pacer, len(st.laws))}
-		g.more.learned = l
-		l.start(nil, nil, st, at)
-	case !sameLaws(g.setting, st):
-		old := slices.Clone(l.pacers)
-		l.pacers = make([]pacer, len(st.laws))
-		l.start(old, g.setting.laws, st, at)
-	}
-	l.latest = at
-	for i := range st.laws {
+// copyFrom gives l the tokens of another key's pacers, and nothing that they have learned. What is paused
+// there may pass here from now on, one by one.
+func (l *learned) copyFrom(o *learned, at time.Duration, st *setting, seed uint64) {
+	l.seed = seed
+	for i, r := range st.laws {
 		p := &l.pacers[i]
-		if p.law == nil {
-			p.saved, p.outdated = st.laws[i].saved, st.laws[i].outdated
-			p.setPace(at, st.laws[i].start, &st.laws[i])
-			continue
+		if *p = o.pacers[i]; p.law != nil {
+			p.endPause(at)
+			p.forget(at, r)
 		}
-		p.rebound(at, &st.laws[i])
-		l.due = max(l.due, p.notBefore+forgetAfter)
+		p.taken = 0
 	}
+	l.resize(st)
 }
 
-// start fills pacers: with an old one of the same id, or with a fresh one.
-func (l *learned) start(old []pacer, laws []lawSetting, st *setting, at time.Duration) {
+// start fills the pacers at the instant of a setting: with the old one of the same rule, or with a fresh one.
+func (l *learned) start(old []pacer, was *setting, st *setting) {
 	last := l.last
 	l.last = 0
-	for i := range st.laws {
-		id := st.laws[i].id
-		j := slices.IndexFunc(laws, func(ls lawSetting) bool { return ls.id == id })
-		if j < 0 {
-			l.pacers[i] = st.laws[i].fresh(at, !st.joins)
+	for i, r := range st.laws {
+		o := was.find(r.id)
+		if o == nil {
+			l.pacers[i] = r.startPacer(st.at.at, !st.startEmpty)
 			continue
 		}
-		if l.pacers[i] = old[j]; j == last {
+		if l.pacers[i] = old[o.law]; o.law == last {
 			l.last = i
 		}
 	}
-}
-
-// learnedUpTo is how many of n requests the laws let through now, and notes if they are fewer.
-func (g *gate) learnedUpTo(now time.Time, n int) int {
-	l, at := g.more.learned, now.Sub(g.setting.origin)
-	for i := range l.pacers {
-		ls := &g.setting.laws[i]
-		if ls.unitID != 0 {
-			continue
-		}
-		most := l.pacers[i].upTo(at, n)
-		if ls.id == slotsID {
-			most = min(most, g.free())
-		}
-		if most < n {
-			l.heldBack(i)
-			n = most
-		}
-	}
-	return n
-}
-
-// repace takes n more of a unit when the true cost of an ask is told. What it has cost less is set against what is owed, and
-// no more: the bucket may have been full since, or shut.
-func (g *gate) repace(now time.Time, id, n int) {
-	at := now.Sub(g.setting.origin)
-	for i := range g.setting.laws {
-		if g.setting.laws[i].id != id {
-			continue
-		}
-		p := &g.more.learned.pacers[i]
-		p.taken += float64(n)
-		if p.open(at); n < 0 {
-			n = -min(-n, int(max(0, -p.has(at))))
-		}
-		p.pay(at, float64(n))
-	}
-}
-
-// lawSeed is the seed of a key's laws: another one on each replica.
-func (l *Limiter) lawSeed(key string) uint64 {
-	if !l.learns {
-		return 0
-	}
-	return shardHash(^l.seed, key)
 }

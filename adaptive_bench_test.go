@@ -8,7 +8,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// doneLimits are limits under which nobody waits.
+// doneLimits are limits under which no caller waits.
 func doneLimits() []doneLimit {
 	plenty := Rate{Name: "second", Events: 1e9, Per: time.Second, Burst: 1 << 30}
 	tokens := Rate{Name: "tokens", Unit: "tokens", Events: 1e9, Per: time.Second, Burst: 1 << 30}
@@ -41,7 +41,7 @@ func BenchmarkDone(b *testing.B) {
 	for _, c := range doneLimits() {
 		for _, p := range []policy.Policy{policy.Fixed{}, policy.AIMD{}, policy.Tracking{}} {
 			b.Run(fmt.Sprintf("%s/%T", c.name, p), func(b *testing.B) {
-				l := limiterOf(b, c.limit, Policy(p, CeilingShare))
+				l := limiterOf(b, c.limit, Policy(p))
 				b.ReportAllocs()
 				b.ResetTimer()
 				c.run(b, l, b.N)
@@ -57,8 +57,8 @@ func (s still) New(uint64) policy.Law { return s }
 
 func (still) Next(_ policy.Sample, b policy.Bounds) policy.Pace { return policy.Pace{Rate: b.Ceiling} }
 
-// BenchmarkLearning compares policies with Fixed: they take turns, since machines are not quiet, and the least of all turns counts.
-// Run it with -benchtime 25x or more.
+// BenchmarkLearning compares policies with Fixed: they take turns, since machines are not quiet, and the
+// least of all turns counts. Run it with -benchtime 25x or more.
 func BenchmarkLearning(b *testing.B) {
 	const turn = 20_000
 	policies := []policy.Policy{policy.Fixed{}, still{}, policy.AIMD{}, policy.Tracking{}}
@@ -68,7 +68,7 @@ func BenchmarkLearning(b *testing.B) {
 			least := make([]time.Duration, len(policies))
 			var limiters []*Limiter
 			for _, p := range policies {
-				limiters = append(limiters, limiterOf(b, c.limit, Policy(p, CeilingShare)))
+				limiters = append(limiters, limiterOf(b, c.limit, Policy(p)))
 			}
 			for n := range b.N {
 				for i, l := range limiters {

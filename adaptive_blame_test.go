@@ -27,7 +27,7 @@ func holdsBack(t *testing.T, l *Limiter, p *panel, name string) {
 	time.Sleep(10 * time.Second)
 }
 
-// A refusal is handed to one law, the others hear that time has passed.
+// A refusal is handed to one law; the others see only that time has passed.
 func TestRefusalsAreAttributed(t *testing.T) {
 	q := func(unit string, limit, left float64) policy.Quota {
 		return policy.Quota{Unit: unit, Limit: limit, Remaining: left}
@@ -38,20 +38,20 @@ func TestRefusalsAreAttributed(t *testing.T) {
 		quotas [4]policy.Quota
 		want   string
 	}{
-		{"requests, if nobody knows", nil, [4]policy.Quota{}, requests},
+		{"requests, if nothing is known", nil, [4]policy.Quota{}, requests},
 		{"who held back", []string{tokens}, [4]policy.Quota{}, tokens},
 		{"slots that held back", []string{inFlight8}, [4]policy.Quota{}, inFlight8},
 		{"who held back last", []string{inFlight8, tokens, requests}, [4]policy.Quota{}, requests},
 		{"who held back last of two", []string{requests, inFlight8}, [4]policy.Quota{}, inFlight8},
 		{"the quota that is the nearest to its end", nil, [4]policy.Quota{q("", 100, 50), q("tokens", 10_000, 900)}, tokens},
 		{"whoever held back", []string{tokens}, [4]policy.Quota{q("tokens", 1000, 1000), q("", 100, 1)}, requests},
-		{"the only quota that is told", []string{inFlight8}, [4]policy.Quota{3: q("tokens", 1000, 1000)}, tokens},
+		{"the only quota", []string{inFlight8}, [4]policy.Quota{3: q("tokens", 1000, 1000)}, tokens},
 		{"requests of two that are at their end", nil, [4]policy.Quota{q("tokens", 1000, 0), q("", 100, 0)}, requests},
 		{"quotas of what is not governed", []string{tokens}, [4]policy.Quota{q("bytes", 10, 0)}, tokens},
 		{"quotas that are none", []string{tokens}, [4]policy.Quota{q("", -1, 0), q("", 10, math.NaN()), q("", math.Inf(1), 1)}, tokens},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			l, p := governing(t, StartPool(Pool{Replicas: 1}))
+			l, p := governing(t, Replicas(1))
 			for _, name := range c.held {
 				holdsBack(t, l, p, name)
 			}
@@ -64,7 +64,7 @@ func TestRefusalsAreAttributed(t *testing.T) {
 					want.Outcome, want.RetryAfter = policy.Throttled, time.Second
 				}
 				if s.Outcome != want.Outcome || s.RetryAfter != want.RetryAfter || s.Now != since(l) {
-					t.Errorf("%s heard %+v, want %v", name, s, want.Outcome)
+					t.Errorf("%s got %+v, want %v", name, s, want.Outcome)
 				}
 			}
 			if n := l.Stats().Throttled; n != 1 {
@@ -74,11 +74,11 @@ func TestRefusalsAreAttributed(t *testing.T) {
 	}
 }
 
-// Paced is each law's own, and ends when it is told.
+// Paced is each law's own, and ends when the law has got it.
 func TestPacedIsEachLawsOwn(t *testing.T) {
 	for _, name := range []string{requests, tokens, inFlight8} {
 		row(t, name, func(t *testing.T) {
-			l, p := governing(t, StartPool(Pool{Replicas: 1}))
+			l, p := governing(t, Replicas(1))
 			holdsBack(t, l, p, name)
 			for _, want := range []bool{true, false} {
 				took(t, l, "k", Cost("tokens", 1)).Done(success)
@@ -93,20 +93,20 @@ func TestPacedIsEachLawsOwn(t *testing.T) {
 	}
 }
 
-// What held back before the first feedback is not noted: the key may have been dropped and made anew since.
+// What held back before the first feedback is not noted: the key may have been dropped and made again since.
 func TestNothingIsNotedBeforeTheFirstFeedback(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l, p := governing(t, StartPool(Pool{Replicas: 1}))
+		l, p := governing(t, Replicas(1))
 		permit := took(t, l, "k", Cost("tokens", 1000))
 		if d := refusedFor(t, l, ReasonRate, "k", Cost("tokens", 1000)); d.Rule != lawRule {
 			t.Fatalf("refused by %q, want a law", d.Rule)
 		}
 		permit.Done(throttled)
 		if s := p.last(t, requests); s.Outcome != policy.Throttled {
-			t.Errorf("requests: heard %+v", s)
+			t.Errorf("requests: got %+v", s)
 		}
 		if s := p.last(t, tokens); s.Outcome != policy.Unknown || s.Paced {
-			t.Errorf("tokens: heard %+v", s)
+			t.Errorf("tokens: got %+v", s)
 		}
 	})
 }
@@ -124,7 +124,7 @@ func (f fickle) New(uint64) policy.Law {
 // A policy that makes no law for a key leaves its pace as it starts.
 func TestPolicyThatMakesNoLaw(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(20, 40)), Policy(fickle{new(int)}, CeilingShare))
+		l := limiterOf(t, rated(perSecond(20, 40)), Policy(fickle{new(int)}))
 		took(t, l, "k").Done(throttled)
 		paces(t, l, "k", 20)
 	})
@@ -137,12 +137,12 @@ func TestFiveLaws(t *testing.T) {
 		for _, unit := range []string{"a", "b", "c"} {
 			limit.Rates = append(limit.Rates, Rate{Name: unit, Unit: unit, Events: 1000, Per: time.Second})
 		}
-		l := limiterOf(t, limit, Policy(policy.AIMD{}, CeilingShare))
+		l := limiterOf(t, limit, Policy(policy.AIMD{}))
 		f := throttled
 		f.Quotas[0] = policy.Quota{Unit: "b", Limit: 10}
 		took(t, l, "k", Cost("b", 10)).Done(f)
 		for i, want := range []float64{2000, 1000, 500, 1000, 8} {
-			if got := gateOf(l, "k").more.learned.pacers[i].pace; got != want {
+			if got := gateOf(l, "k").ext.learned.pacers[i].pace; got != want {
 				t.Errorf("law %d: %v, want %v", i, got, want)
 			}
 		}
@@ -151,7 +151,7 @@ func TestFiveLaws(t *testing.T) {
 
 func requestsAndTokens(t testing.TB, p policy.Policy) *Limiter {
 	return limiterOf(t, rated(perSecond(100, 100), Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: time.Second, Burst: 100_000}),
-		Policy(p, CeilingLimit), StartPool(Pool{Replicas: 1}))
+		Policy(p), BeyondShare(), Replicas(1))
 }
 
 // refusedUntil asks every millisecond for half a minute, is refused by the upstream each time, and counts.
@@ -165,7 +165,8 @@ func refusedUntil(l *Limiter, f policy.Feedback) (n int) {
 	return n
 }
 
-// A refusal of a request that took no tokens is not the law of tokens' business, whatever the answer says of tokens.
+// A refusal of a request that took no tokens is not the law of tokens' business, whatever the answer says of
+// tokens.
 func TestRefusalOfWhatWasTaken(t *testing.T) {
 	spent := policy.Feedback{Outcome: policy.Throttled, RetryAfter: time.Minute, Quotas: [4]policy.Quota{
 		{Limit: 6000, Remaining: 5000, Reset: time.Second}, {Unit: "tokens", Limit: 60000, Reset: time.Minute},
@@ -180,7 +181,7 @@ func TestRefusalOfWhatWasTaken(t *testing.T) {
 			refusedFor(t, l, ReasonRate, "k", Cost("tokens", 5000)) // the law of tokens holds one back
 			time.Sleep(10 * time.Second)
 			if n := refusedUntil(l, f); n > 200 {
-				t.Errorf("%d requests in 30 s though each was told to wait for a minute", n)
+				t.Errorf("%d requests in 30 s though each answer said to wait for a minute", n)
 			}
 		})
 	}

@@ -11,14 +11,14 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// panel is a policy of laws that note what they hear and answer what they are told to. It tells them
-// apart by their ceilings.
+// panel is a policy of laws that note their samples and answer what the test sets. It knows the laws by their
+// ceilings.
 type panel struct {
-	names  map[float64]string
-	says   map[string]policy.Pace // the zero value: the ceiling
-	heard  map[string][]policy.Sample
-	bounds map[string]policy.Bounds
-	seeds  []uint64
+	names   map[float64]string
+	says    map[string]policy.Pace // the zero value: the ceiling
+	samples map[string][]policy.Sample
+	bounds  map[string]policy.Bounds
+	seeds   []uint64
 }
 
 type panelLaw struct {
@@ -38,7 +38,7 @@ func (l *panelLaw) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 		l.begun = true
 		return policy.Pace{Rate: b.Ceiling}
 	}
-	l.heard[name] = append(l.heard[name], s)
+	l.samples[name] = append(l.samples[name], s)
 	pace := l.says[name]
 	if pace.Rate == 0 {
 		pace.Rate = b.Ceiling
@@ -46,13 +46,13 @@ func (l *panelLaw) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 	return pace
 }
 
-// last is what a law has heard last.
+// last returns the latest sample of a law.
 func (p *panel) last(t *testing.T, name string) policy.Sample {
 	t.Helper()
-	if len(p.heard[name]) == 0 {
-		t.Fatalf("the law of %s has heard nothing", name)
+	if len(p.samples[name]) == 0 {
+		t.Fatalf("the law of %s has got nothing", name)
 	}
-	return p.heard[name][len(p.heard[name])-1]
+	return p.samples[name][len(p.samples[name])-1]
 }
 
 const (
@@ -61,17 +61,18 @@ const (
 	inFlight8 = "slots"
 )
 
-// governing returns a limiter of 2,000 requests and 10,000 tokens a second and of 8 slots, whose laws are a panel.
+// governing returns a limiter of 2,000 requests and 10,000 tokens a second and of 8 slots, whose laws are a
+// panel.
 func governing(t *testing.T, opts ...Option) (*Limiter, *panel) {
 	t.Helper()
 	p := &panel{
 		names: map[float64]string{2000: requests, 10_000: tokens, 8: inFlight8},
-		says:  map[string]policy.Pace{}, heard: map[string][]policy.Sample{}, bounds: map[string]policy.Bounds{},
+		says:  map[string]policy.Pace{}, samples: map[string][]policy.Sample{}, bounds: map[string]policy.Bounds{},
 	}
 	limit := Limit{InFlight: 8, Rates: []Rate{
 		perSecond(2000, 4000), {Name: "tokens", Unit: "tokens", Events: 10_000, Per: time.Second, Burst: 100_000},
 	}}
-	return limiterOf(t, limit, append(opts, Policy(p, CeilingLimit))...), p
+	return limiterOf(t, limit, append(opts, Policy(p), BeyondShare())...), p
 }
 
 // gives hands a law's next answer over, through feedback of a request that is let through.
@@ -88,27 +89,27 @@ func TestBoundsOfTheLaws(t *testing.T) {
 		perSecond(20, 40), {Name: "hour", Events: 3600, Per: time.Hour}, {Name: "window", Unit: "tokens", Events: 600, Per: time.Minute, Aligned: true},
 		{Name: "bytes", Unit: "bytes", Events: 500, Per: time.Second}, {Name: "more bytes", Unit: "bytes", Events: 100, Per: time.Second},
 	}}
-	two, inf := StartPool(Pool{Replicas: 2}), math.Inf(1)
+	two, inf := Replicas(2), math.Inf(1)
 	type b = policy.Bounds
 	for _, c := range []struct {
 		name    string
 		limit   Limit
-		ceiling Ceiling
+		ceiling bool
 		opts    []Option
 		want    []b // requests, tokens, bytes, slots
 	}{
-		{"shares", limit, CeilingShare, []Option{two}, []b{{Share: 0.5, Ceiling: 0.5}, {Share: 5, Ceiling: 5}, {Share: 50, Ceiling: 50}, {Share: 4.5, Ceiling: 4}}},
-		{"the limit", limit, CeilingLimit, []Option{two}, []b{{Share: 0.5, Ceiling: 1}, {Share: 5, Ceiling: 10}, {Share: 50, Ceiling: 100}, {Share: 4.5, Ceiling: 9}}},
-		{"the remainder", limit, CeilingShare, []Option{StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true})}, []b{{Share: 0.5, Ceiling: 0.5}, {Share: 5, Ceiling: 5}, {Share: 50, Ceiling: 50}, {Share: 4.5, Ceiling: 5}}},
-		{"nobody said the pool: the limit", limit, CeilingLimit, nil, []b{{Ceiling: 1}, {Ceiling: 10}, {Ceiling: 100}, {Ceiling: 9}}},
-		{"nobody said the pool: shares", limit, CeilingShare, nil, []b{{Share: 1, Ceiling: 1}, {Share: 10, Ceiling: 10}, {Share: 100, Ceiling: 100}, {Share: 9, Ceiling: 9}}},
-		{"no slot", Limit{InFlight: 1}, CeilingShare, []Option{two}, []b{{Ceiling: inf}}},
-		{"at least one", Limit{InFlight: 1}, CeilingShare, []Option{two, AtLeastOne()}, []b{{Ceiling: inf}, {Share: 0.5, Ceiling: 1}}},
-		{"no limit", Limit{}, CeilingLimit, nil, []b{{Ceiling: inf}}},
-		{"Fixed", limit, CeilingLimit, []Option{two, Policy(policy.Fixed{}, CeilingLimit)}, nil},
+		{"shares", limit, withinShare, []Option{two}, []b{{Share: 0.5, Ceiling: 0.5}, {Share: 5, Ceiling: 5}, {Share: 50, Ceiling: 50}, {Share: 4.5, Ceiling: 4}}},
+		{"the limit", limit, beyondShare, []Option{two}, []b{{Share: 0.5, Ceiling: 1}, {Share: 5, Ceiling: 10}, {Share: 50, Ceiling: 100}, {Share: 4.5, Ceiling: 9}}},
+		{"the remainder", limit, withinShare, []Option{StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true})}, []b{{Share: 0.5, Ceiling: 0.5}, {Share: 5, Ceiling: 5}, {Share: 50, Ceiling: 50}, {Share: 4.5, Ceiling: 5}}},
+		{"no pool was reported: the limit", limit, beyondShare, nil, []b{{Ceiling: 1}, {Ceiling: 10}, {Ceiling: 100}, {Ceiling: 9}}},
+		{"no pool was reported: shares", limit, withinShare, nil, []b{{Share: 1, Ceiling: 1}, {Share: 10, Ceiling: 10}, {Share: 100, Ceiling: 100}, {Share: 9, Ceiling: 9}}},
+		{"no slot", Limit{InFlight: 1}, withinShare, []Option{two}, []b{{Ceiling: inf}}},
+		{"at least one", Limit{InFlight: 1}, withinShare, []Option{two, AtLeastOne()}, []b{{Ceiling: inf}, {Share: 0.5, Ceiling: 1}}},
+		{"no limit", Limit{}, beyondShare, nil, []b{{Ceiling: inf}}},
+		{"Fixed", limit, beyondShare, []Option{two, Policy(policy.Fixed{}), BeyondShare()}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := limiterOf(t, c.limit, append([]Option{Policy(policy.AIMD{}, c.ceiling)}, c.opts...)...)
+			l := limiterOf(t, c.limit, append([]Option{policyOf(policy.AIMD{}, c.ceiling)}, c.opts...)...)
 			var got []b
 			for _, ls := range l.shards[0].setting.laws {
 				got = append(got, ls.bounds)
@@ -120,23 +121,24 @@ func TestBoundsOfTheLaws(t *testing.T) {
 	}
 }
 
-// The size of the pool is known as soon as anybody says it, and no more when a source that said it has been silent.
-func TestShareIsUnknownUntilThePoolIsSaid(t *testing.T) {
+// The size of the pool is known as soon as a source or SetPool gives it, and no more when that source has
+// been silent.
+func TestShareIsUnknownUntilThePoolIsReported(t *testing.T) {
 	share := func(t *testing.T, l *Limiter, want float64) {
 		t.Helper()
 		time.Sleep(time.Second)
 		took(t, l, "k").Done(success)
-		if got := l.shards[0].current().laws[0].bounds; got.Share != want || got.Ceiling != 20 {
+		if got := l.newest().laws[0].bounds; got.Share != want || got.Ceiling != 20 {
 			t.Errorf("bounds %+v, want a share of %v", got, want)
 		}
 	}
 	open := func(t *testing.T, opts ...Option) *Limiter {
-		return limiterOf(t, rated(perSecond(20, 40)), append(opts, Policy(policy.AIMD{}, CeilingLimit))...)
+		return limiterOf(t, rated(perSecond(20, 40)), append(opts, Policy(policy.AIMD{}), BeyondShare())...)
 	}
 	row(t, "configured", func(t *testing.T) {
-		share(t, open(t, StartPool(Pool{Replicas: 1})), 20)
-		share(t, open(t, StartPool(Pool{Replicas: 4})), 5)
-		l := open(t, JoinPool(Pool{Replicas: 4}))
+		share(t, open(t, Replicas(1)), 20)
+		share(t, open(t, Replicas(4)), 5)
+		l := open(t, Replicas(4), StartEmpty())
 		share(t, l, 5)
 	})
 	row(t, "set", func(t *testing.T) {
@@ -150,7 +152,7 @@ func TestShareIsUnknownUntilThePoolIsSaid(t *testing.T) {
 		row(t, fmt.Sprint("followed, configured: ", configured), func(t *testing.T) {
 			opts, before := []Option{HintMaxAge(time.Minute), HoldDown(0)}, 0.0
 			if configured {
-				opts, before = append(opts, StartPool(Pool{Replicas: 1})), 20
+				opts, before = append(opts, Replicas(1)), 20
 			}
 			l := open(t, opts...)
 			src := following(t, l)
@@ -167,10 +169,10 @@ func TestShareIsUnknownUntilThePoolIsSaid(t *testing.T) {
 	}
 }
 
-// Each law hears of what it governs: its quota, its cost, its own hold.
-func TestEachLawHearsOfItsOwn(t *testing.T) {
+// Each law sees what it governs: its quota, its cost, its own hold.
+func TestEachLawSeesItsOwn(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l, p := governing(t, StartPool(Pool{Replicas: 2}))
+		l, p := governing(t, Replicas(2))
 		time.Sleep(time.Second)
 		permit := took(t, l, "k", Weight(2), Cost("tokens", 300))
 		time.Sleep(1500 * time.Millisecond)
@@ -191,7 +193,7 @@ func TestEachLawHearsOfItsOwn(t *testing.T) {
 			want.Outcome, want.RetryAfter = policy.Unavailable, 3*time.Second
 			want.Now, want.Sent = 2500*time.Millisecond, time.Second
 			if got := p.last(t, name); got != want {
-				t.Errorf("%s: heard %+v, want %+v", name, got, want)
+				t.Errorf("%s: got %+v, want %+v", name, got, want)
 			}
 		}
 		if got, want := p.bounds[inFlight8], (policy.Bounds{Share: 4, Ceiling: 8}); got != want {
@@ -203,7 +205,7 @@ func TestEachLawHearsOfItsOwn(t *testing.T) {
 // Looking does not count as holding back, and what the limit itself refuses does not either.
 func TestOnlyLawsArePaced(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l, p := governing(t, StartPool(Pool{Replicas: 1}))
+		l, p := governing(t, Replicas(1))
 		var held []Permit
 		for range 8 {
 			held = append(held, took(t, l, "k"))
@@ -238,7 +240,7 @@ func TestLearnedSlots(t *testing.T) {
 		want int
 	}{{3, 4}, {3.99, 4}, {1, 2}, {0.99, 1}, {0.2, 1}, {1e-300, 1}, {7, 8}, {7.5, 8}, {8, 8}, {1e9, 8}, {math.MaxFloat64, 8}, {math.NaN(), 8}, {-3, 8}, {math.Inf(1), 8}} {
 		row(t, c.says, func(t *testing.T) {
-			l, p := governing(t, StartPool(Pool{Replicas: 2}))
+			l, p := governing(t, Replicas(2))
 			p.gives(t, l, inFlight8, policy.Pace{Rate: c.says})
 			_, n := l.TryAcquireUpTo("k", 20)
 			if n != c.want {
@@ -250,7 +252,7 @@ func TestLearnedSlots(t *testing.T) {
 
 func TestLearnedSlotsThatGrowWakeWaiters(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l, p := governing(t, StartPool(Pool{Replicas: 1}))
+		l, p := governing(t, Replicas(1))
 		p.gives(t, l, inFlight8, policy.Pace{Rate: 1})
 		a, b := took(t, l, "k"), took(t, l, "k")
 		c, d := asking(t, l, "k"), asking(t, l, "k")
@@ -260,7 +262,7 @@ func TestLearnedSlotsThatGrowWakeWaiters(t *testing.T) {
 		c.admittedAfter(t, 0)
 		d.waits(t)
 		p.says[inFlight8] = policy.Pace{Rate: 0.5}
-		b.Done(success) // nobody loses a slot, and none is free before two are given back
+		b.Done(success) // no permit loses a slot, and none is free before two are given back
 		d.waits(t)
 		a.Release()
 		d.waits(t)
@@ -272,10 +274,11 @@ func TestLearnedSlotsThatGrowWakeWaiters(t *testing.T) {
 	})
 }
 
-// More than the learned slots, but not than the limit, passes when nothing is in flight: it would wait for ever else.
+// More than the learned slots, but not than the limit, passes when nothing is in flight: it would wait for
+// ever else.
 func TestAskAboveTheLearnedSlots(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l, p := governing(t, StartPool(Pool{Replicas: 1}))
+		l, p := governing(t, Replicas(1))
 		p.gives(t, l, inFlight8, policy.Pace{Rate: 2})
 		one := took(t, l, "k")
 		five := asking(t, l, "k", Weight(5))
@@ -290,7 +293,7 @@ func TestAskAboveTheLearnedSlots(t *testing.T) {
 
 // A replica with no slot stays without, whatever a law says.
 func TestReplicaWithoutSlotsUnderALaw(t *testing.T) {
-	l := limiterOf(t, Limit{InFlight: 1}, Policy(&spyLaw{start: 50, next: 50}, CeilingShare), StartPool(Pool{Replicas: 2}))
+	l := limiterOf(t, Limit{InFlight: 1}, Policy(&spyLaw{start: 50, next: 50}), Replicas(2))
 	refusedFor(t, l, ReasonShare, "k")
 	setReplicas(t, l, 1)
 	took(t, l, "k").Done(success)
@@ -301,7 +304,7 @@ func TestReplicaWithoutSlotsUnderALaw(t *testing.T) {
 // Costs that are put right are put right for the law's bucket as well.
 func TestCorrectRepacesTokens(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l, p := governing(t, StartPool(Pool{Replicas: 1}))
+		l, p := governing(t, Replicas(1))
 		p.gives(t, l, tokens, policy.Pace{Rate: 100})
 		time.Sleep(time.Minute)
 		permit := took(t, l, "k", Cost("tokens", 10))
@@ -345,28 +348,28 @@ func TestSeedsOfTheLaws(t *testing.T) {
 	}
 }
 
-// A key of a limit without slots and units costs one allocation more under a policy that learns.
+// A key of a limit without slots and units costs at most one allocation more under a policy that learns.
 func TestLearningCostsOneAllocationAKey(t *testing.T) {
 	for _, limit := range []Limit{rated(perSecond(5, 5)), {InFlight: 5}, {Rates: []Rate{perSecond(5, 5)}, InFlight: 5}, {Rates: []Rate{tokensPerMinute(60, 60)}, InFlight: 5}} {
 		allocs := func(p policy.Policy) float64 {
-			l := limiterOf(t, limit, Policy(p, CeilingShare))
+			l := limiterOf(t, limit, Policy(p))
 			l.shards[0].start(l, l.shards[0].setting)
 			s := &l.shards[0]
-			return testing.AllocsPerRun(100, func() { newGate(s.untouched, s.now, 1) })
+			return testing.AllocsPerRun(100, func() { newGate("", s.untouched, s.latest, 1) })
 		}
-		if more := allocs(policy.AIMD{}) - allocs(policy.Fixed{}); more != 1 {
+		if more := allocs(policy.AIMD{}) - allocs(policy.Fixed{}); more > 1 {
 			t.Errorf("%+v: %v allocations more", limit, more)
 		}
 	}
 }
 
-// A new pool or limit bounds every law anew, of keys that have learned and of those that have not.
+// A new pool or limit bounds every law again, of keys that have learned and of those that have not.
 func TestNewBoundsReachEveryLaw(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		limit := func(x float64) Limit {
 			return Limit{InFlight: int(8 * x), Rates: []Rate{perSecond(2000*x, 4000), {Name: "tokens", Unit: "tokens", Events: 10_000 * x, Per: time.Second}}}
 		}
-		l := limiterOf(t, limit(1), Policy(policy.AIMD{}, CeilingShare), StartPool(Pool{Replicas: 1}))
+		l := limiterOf(t, limit(1), Policy(policy.AIMD{}), Replicas(1))
 		out := took(t, l, "learned")
 		took(t, l, "learned").Done(success)
 		took(t, l, "new").Release()
@@ -377,12 +380,12 @@ func TestNewBoundsReachEveryLaw(t *testing.T) {
 			for _, k := range []string{"learned", "new"} {
 				g := gateOf(l, k)
 				for i, want := range []float64{2000 * x, 10_000 * x, 8 * x} {
-					if got := g.more.learned.pacers[i].pace; got != want {
+					if got := g.ext.learned.pacers[i].pace; got != want {
 						t.Errorf("key %q, law %d: a pace of %v, want %v", k, i, got, want)
 					}
 				}
-				if want := max(1, int32(8*x)); g.size != want {
-					t.Errorf("key %q: %d slots, want %d", k, g.size, want)
+				if want, got := max(1, int(8*x)), min(g.ext.learned.slots, g.setting.slots); got != want {
+					t.Errorf("key %q: %d slots, want %d", k, got, want)
 				}
 			}
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// rampVector is a row of policy/testdata/ramp-vectors.json: what a pool of one-second windows of whole tokens grants to one
-// pod. policy/ramp_vectors_test.go plays the rows on such a pool.
+// rampVector is a row of policy/testdata/ramp-vectors.json: what a pool of one-second windows of whole tokens
+// grants to one pod. policy/ramp_vectors_test.go plays the rows on such a pool.
 type rampVector struct {
 	Test     string
 	Max, Min float64
@@ -42,7 +42,7 @@ func (v *rampVector) policy() policy.Ramp {
 func (v *rampVector) play(t *testing.T, rate Rate) (got []int) {
 	rate.Events, rate.Per = v.Max, time.Second
 	pool := StartPool(Pool{Replicas: v.Pods, Ordinal: 1, Fixed: true})
-	l := limiterOf(t, Limit{Rates: []Rate{rate}}, pool, Policy(v.policy(), CeilingShare))
+	l := limiterOf(t, Rates(rate), pool, Policy(v.policy()))
 	for i, ask := range v.Ask {
 		n := 1000
 		if ask[0] != nil {
@@ -58,8 +58,9 @@ func (v *rampVector) play(t *testing.T, rate Rate) (got []int) {
 	return got
 }
 
-// wants is what a limiter grants: the row's own, but where a pod's part is less than a token a second, which the
-// original loses for ever. Fractions carry here, and it is one token every other second, even before it has risen.
+// wants is what a limiter grants: the row's own, but where a pod's part is less than a token a second, which
+// the original loses for ever. Fractions carry here, and it is one token every other second, even before it
+// has risen.
 func (v *rampVector) wants() []int {
 	if v.Min >= float64(v.Pods) {
 		return v.Want
@@ -71,8 +72,8 @@ func (v *rampVector) wants() []int {
 	return want
 }
 
-// TestRampVectorsOnALimiter holds that the recorded rows come out of the real buckets too, on a rate that saves up as
-// on one of aligned windows.
+// TestRampVectorsOnALimiter holds that the recorded rows come out of the real buckets too, on a rate that
+// saves up as on one of aligned windows.
 func TestRampVectorsOnALimiter(t *testing.T) {
 	var rows []rampVector
 	data, err := os.ReadFile("policy/testdata/ramp-vectors.json")
@@ -104,14 +105,14 @@ func TestRampVectorsOnALimiter(t *testing.T) {
 // rampFleet is a limit of ten a second for one replica, under a ramp from a tenth of it.
 func rampFleet(t *testing.T, r policy.Ramp, opts ...Option) *Limiter {
 	r.Start = 0.1
-	return limiterOf(t, Limit{Rates: []Rate{PerSecond(10)}}, append(opts, Policy(r, CeilingShare))...)
+	return limiterOf(t, Rates(PerSecond(10)), append(opts, Policy(r))...)
 }
 
-// TestRampKeepsFractions holds that what two replicas cannot share in whole tokens is not lost: under the start of one
-// a second each is let through every other second, and a few more as it rises.
+// TestRampKeepsFractions holds that what two replicas cannot share in whole tokens is not lost. Under the
+// start of one a second each replica admits one every other second, and a few more as the pace rises.
 func TestRampKeepsFractions(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		pool := StartPool(Pool{Replicas: 2})
+		pool := Replicas(2)
 		ramp := policy.Ramp{Mode: policy.RampScheduled, Over: time.Hour}
 		a, b := rampFleet(t, ramp, pool), rampFleet(t, ramp, pool)
 		got := 0
@@ -127,7 +128,8 @@ func TestRampKeepsFractions(t *testing.T) {
 	})
 }
 
-// TestRampFollowsThePool holds that a change of the pool moves the rate at once, and leaves the ramp where it stands.
+// TestRampFollowsThePool holds that a change of the pool moves the rate at once, and leaves the ramp where it
+// stands.
 func TestRampFollowsThePool(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := rampFleet(t, policy.Ramp{Mode: policy.RampRelaxed, Over: 9 * time.Second})
@@ -135,11 +137,11 @@ func TestRampFollowsThePool(t *testing.T) {
 			upTo(t, l, "k", 100, n+1)
 			time.Sleep(time.Second)
 		}
-		if err := l.SetPool(Pool{Replicas: 2}); err != nil {
+		if err := l.SetPool(Pool{Replicas: 2}, 0); err != nil {
 			t.Fatal(err)
 		}
 		upTo(t, l, "k", 100, 3) // six tenths of five
-		if err := l.SetPool(Pool{Replicas: 1}); err != nil {
+		if err := l.SetPool(Pool{Replicas: 1}, 0); err != nil {
 			t.Fatal(err)
 		}
 		upTo(t, l, "k", 100, 0) // a raise brings nothing to a bucket that is not full
@@ -150,8 +152,8 @@ func TestRampFollowsThePool(t *testing.T) {
 	})
 }
 
-// TestRampGoBackClimbsSteeply holds that a reader who comes once a second, and takes all that there is, is not told that it
-// has left something over because the pace has risen meanwhile.
+// TestRampGoBackClimbsSteeply holds that a reader who takes everything once a second leaves nothing over by
+// the law's count, although the pace has risen meanwhile.
 func TestRampGoBackClimbsSteeply(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := rampFleet(t, policy.Ramp{Mode: policy.RampGoBack, Over: 2 * time.Second})
@@ -162,7 +164,7 @@ func TestRampGoBackClimbsSteeply(t *testing.T) {
 	})
 }
 
-// TestRampWakesWaiters holds that who waits has not to wait as long as the pace of the beginning says.
+// TestRampWakesWaiters holds that a waiter need not wait as long as the first pace would have it.
 func TestRampWakesWaiters(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := rampFleet(t, policy.Ramp{Mode: policy.RampScheduled, Over: 9 * time.Second})
@@ -175,8 +177,8 @@ func TestRampWakesWaiters(t *testing.T) {
 	})
 }
 
-// TestRampIsForgottenWithItsKey holds that a key that is in use stays where its ramp stands, though it hears
-// no feedback, and that one that was idle for long starts anew.
+// TestRampIsForgottenWithItsKey holds that a key in use stays where its ramp stands, even without feedback.
+// One that was idle for long starts again.
 func TestRampIsForgottenWithItsKey(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := rampFleet(t, policy.Ramp{Mode: policy.RampRelaxed, Over: time.Second})
@@ -192,6 +194,28 @@ func TestRampIsForgottenWithItsKey(t *testing.T) {
 
 // TestRampIsValidated holds that a ramp that makes no sense makes no limiter.
 func TestRampIsValidated(t *testing.T) {
-	_, err := New(Limit{Rates: []Rate{PerSecond(1)}}, Policy(policy.Ramp{Start: 2}, CeilingShare))
+	_, err := New(Rates(PerSecond(1)), Policy(policy.Ramp{Start: 2}))
 	says(t, err, "Policy", "Ramp.Start", "2")
+}
+
+// A reader that takes all there is once a second gets the pace of each second that begins. That holds for
+// every pace: a bucket that is full but for rounding is full.
+func TestRampOfAReaderOnceASecond(t *testing.T) {
+	for per := 1; per <= 400; per++ {
+		inFakeTime(t, func(t *testing.T) {
+			rate := Rate{Events: float64(per), Per: time.Second, Burst: 100 * per}
+			ramp := policy.Ramp{Mode: policy.RampRelaxed, Start: .2, Over: 5 * time.Second}
+			l := limiterOf(t, Rates(rate), Policy(ramp))
+			got, want := 0, 0.0
+			for i := range 6 {
+				_, n := l.TryAcquireUpTo("k", 1000)
+				got += n
+				want += max(1, float64(per)*min(1, .2+.8*float64(i)/5))
+				time.Sleep(time.Second)
+			}
+			if float64(got) < want-6 {
+				t.Errorf("%d a second: %d events in six seconds, want %.0f", per, got, want)
+			}
+		})
+	}
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// hourly is a policy whose laws want to be asked again every second, whatever they hear. It allows one part more of the
-// ceiling each time, and notes what it hears.
+// hourly is a policy whose laws want to be asked again every second, whatever the feedback. It allows one
+// part more of the ceiling each time, and notes its samples.
 type hourly struct {
-	parts  float64
-	heard  *[]policy.Sample
-	panics *bool
-	bad    error
+	parts   float64
+	samples *[]policy.Sample
+	panics  *bool
+	bad     error
 }
 
 func (h hourly) New(uint64) policy.Law { return &hourlyLaw{hourly: h} }
@@ -29,8 +29,8 @@ func (l *hourlyLaw) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 	if l.panics != nil && *l.panics {
 		panic("broken")
 	}
-	if l.n++; l.heard != nil && s.Now > 0 {
-		*l.heard = append(*l.heard, s)
+	if l.n++; l.samples != nil && s.Now > 0 {
+		*l.samples = append(*l.samples, s)
 	}
 	return policy.Pace{
 		Rate: b.Ceiling * min(1, l.n/l.parts), Saved: time.Second,
@@ -38,12 +38,12 @@ func (l *hourlyLaw) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 	}
 }
 
-// A law that says when its pace is out of date is started by the first ask, and asked again by the first ask after that,
-// without any feedback; it hears what was taken and given back, and whether it has held anybody back.
+// The first ask starts a law whose pace expires. The first ask after the expiry asks it again, without any
+// feedback. Its sample has what was taken and given back, and whether it has held an ask back.
 func TestLawsAreAskedAgain(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		var heard []policy.Sample
-		l := limiterOf(t, Limit{Rates: []Rate{{Events: 100, Per: time.Second, Burst: 100}}}, Policy(hourly{parts: 10, heard: &heard}, CeilingShare))
+		var samples []policy.Sample
+		l := limiterOf(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 100}), Policy(hourly{parts: 10, samples: &samples}))
 		time.Sleep(1500 * time.Millisecond)
 		p := upTo(t, l, "k", 100, 10) // an untouched key has saved up a second's events at the start
 		upTo(t, l, "k", 1, 0)
@@ -58,17 +58,17 @@ func TestLawsAreAskedAgain(t *testing.T) {
 			{Now: at(1.5), Sent: at(1.5)}, {Now: at(1.5), Sent: at(1.5)},
 			{Now: at(2), Sent: at(2), Taken: 7, Paced: true},
 		} {
-			if i >= len(heard) || heard[i] != want {
-				t.Fatalf("heard %+v, want %+v at %d", heard, want, i)
+			if i >= len(samples) || samples[i] != want {
+				t.Fatalf("got %+v, want %+v at %d", samples, want, i)
 			}
 		}
 	})
 }
 
-// Who waits is let through by a pace that rises, though no feedback and nobody else comes.
+// A pace that rises admits a waiter, though no feedback and no other ask comes.
 func TestWaitersSeeAPaceThatRises(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{{Events: 100, Per: time.Second, Burst: 100}}}, Policy(hourly{parts: 100}, CeilingShare))
+		l := limiterOf(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 100}), Policy(hourly{parts: 100}))
 		upTo(t, l, "k", 100, 1).Release()
 		c := asking(t, l, "k", Weight(100)) // at 1/s it would take 99 s; at 3, 4, 5/s and so on it takes 12
 		time.Sleep(20 * time.Second)
@@ -78,17 +78,18 @@ func TestWaitersSeeAPaceThatRises(t *testing.T) {
 	})
 }
 
-// What such a law knows is forgotten like anything learned, so that the key can go; it begins anew afterwards.
+// What such a law knows is forgotten like anything learned, so that the key can go. It begins again
+// afterwards.
 func TestAskedLawsAreForgotten(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{{Events: 100, Per: time.Second, Burst: 100}}}, Policy(hourly{parts: 10}, CeilingShare), MaxKeys(1))
+		l := limiterOf(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 100}), Policy(hourly{parts: 10}), MaxKeys(1))
 		for range 20 {
 			l.Allow("k")
 			time.Sleep(time.Second)
 		}
 		rateOf := func() float64 {
-			for _, ks := range l.Keys() {
-				return ks.Rate
+			for ks := range l.Keys() {
+				return ks.pace()
 			}
 			return 0
 		}
@@ -106,11 +107,12 @@ func TestAskedLawsAreForgotten(t *testing.T) {
 	})
 }
 
-// A law that panics when it is asked again is dropped: who asks has nothing to do with it, and no lock is kept.
+// A law that panics when it is asked again is dropped: the caller has nothing to do with it, and no lock is
+// kept.
 func TestAskedLawThatPanics(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		panics := false
-		l := limiterOf(t, Limit{Rates: []Rate{{Events: 10, Per: time.Second, Burst: 10}}}, Policy(hourly{parts: 1, panics: &panics}, CeilingShare))
+		l := limiterOf(t, Rates(Rate{Events: 10, Per: time.Second, Burst: 10}), Policy(hourly{parts: 1, panics: &panics}))
 		l.Allow("k")
 		panics = true
 		time.Sleep(2 * time.Second)
@@ -125,8 +127,8 @@ func TestAskedLawThatPanics(t *testing.T) {
 // A turn that comes sooner than the present pace says is not refused for its deadline.
 func TestDeadlineUnderAPaceThatRises(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{{Events: 1000, Per: time.Second, Burst: 1000}}},
-			Policy(policy.Ramp{Start: .001, Over: 10 * time.Second}, CeilingShare))
+		l := limiterOf(t, Rates(Rate{Events: 1000, Per: time.Second, Burst: 1000}),
+			Policy(policy.Ramp{Start: .001, Over: 10 * time.Second}))
 		l.Allow("k")
 		for range 20 { // at 1/s they would take twenty seconds
 			asking(t, l, "k")
@@ -152,7 +154,7 @@ func (p alwaysLate) Next(policy.Sample, policy.Bounds) policy.Pace {
 func TestPaceThatIsAlwaysOutOfDate(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		asked := new(atomic.Int64)
-		l := limiterOf(t, Limit{Rates: []Rate{PerSecond(1)}}, Policy(alwaysLate{asked}, CeilingShare))
+		l := limiterOf(t, Rates(PerSecond(1)), Policy(alwaysLate{asked}))
 		l.Allow("k")
 		c := asking(t, l, "k")
 		asked.Store(0)
@@ -166,10 +168,11 @@ func TestPaceThatIsAlwaysOutOfDate(t *testing.T) {
 	})
 }
 
-// Check says what TryAcquire would, also under a law with a clock, and neither it nor a look at the keys keeps one.
+// Check says what TryAcquire would, also under a law with a clock, and neither it nor a look at the keys
+// keeps one.
 func TestLooksUnderAClock(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 100}, Policy(policy.Ramp{Start: .01, Over: 10 * time.Second}, CeilingShare))
+		l := limiterOf(t, Limit{InFlight: 100}, Policy(policy.Ramp{Start: .01, Over: 10 * time.Second}))
 		took(t, l, "k").Release()
 		time.Sleep(time.Minute)
 		if c, d := l.Check("k", Weight(50)), (Decision{OK: true}); c != d {
@@ -181,19 +184,20 @@ func TestLooksUnderAClock(t *testing.T) {
 			for range l.Keys() {
 			}
 		}
-		if g := gateOf(l, "k"); g.more.learned.due != 0 {
-			t.Error("it is remembered because somebody has looked")
+		if g := gateOf(l, "k"); g.ext.learned.due != 0 {
+			t.Error("it is remembered because of a look at it")
 		}
 	})
 }
 
-// Who looks at a key changes nothing, also where a law is asked again as time goes by: what was missed is made up for.
+// A look at a key changes nothing, also where a law is asked again as time goes by: what was missed is made
+// up for.
 func TestLooksChangeNothing(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		ramp := Policy(policy.Ramp{Start: .1, Over: 10 * time.Second}, CeilingShare)
+		ramp := Policy(policy.Ramp{Start: .1, Over: 10 * time.Second})
 		var got []int
 		for _, looks := range []bool{true, false} {
-			l := limiterOf(t, Limit{Rates: []Rate{{Events: 100, Per: time.Second, Burst: 1000}}}, ramp)
+			l := limiterOf(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 1000}), ramp)
 			l.Allow("k")
 			time.Sleep(900 * time.Millisecond)
 			upTo(t, l, "k", 100, 10)
@@ -225,11 +229,11 @@ func TestForgottenKeysAreLikeNew(t *testing.T) {
 			var answers [2]Decision
 			var rates [2]float64
 			for i, keys := range []int{1, 1000} {
-				start := StartPool(Pool{Replicas: 1})
+				start := Replicas(1)
 				if c.join {
-					start = JoinPool(Pool{Replicas: 1})
+					start = together(Replicas(1), StartEmpty())
 				}
-				l := limiterOf(t, Limit{Rates: []Rate{c.rate}}, Policy(c.ramp, CeilingShare), MaxKeys(keys), start)
+				l := limiterOf(t, Rates(c.rate), Policy(c.ramp), MaxKeys(keys), start)
 				if keys > 1 {
 					l.shards[0].evictNothing()
 				}
@@ -244,9 +248,10 @@ func TestForgottenKeysAreLikeNew(t *testing.T) {
 				l.Allow("k")
 				time.Sleep(time.Second)
 				l.Allow("k")
-				for k, ks := range l.Keys() {
+				for ks := range l.Keys() {
+					k := ks.Key
 					if k == "k" {
-						rates[i] = ks.Rate
+						rates[i] = ks.pace()
 					}
 				}
 			}

@@ -3,13 +3,14 @@ package quotient
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/quotient-go/quotient/policy"
 )
 
-// holdsFor takes a permit, and is told so much later that it was a success.
+// holdsFor takes a permit, and reports a success so much later.
 func holdsFor(t *testing.T, l *Limiter, d time.Duration) {
 	t.Helper()
 	permit := took(t, l, "k", Cost("tokens", 1))
@@ -17,10 +18,11 @@ func holdsFor(t *testing.T, l *Limiter, d time.Duration) {
 	permit.Done(success)
 }
 
-// A law of slots spaces admissions as well: so many a second as its slots come free if each is held for the usual time.
+// A law of slots spaces admissions as well: so many a second as its slots come free if each is held for the
+// usual time.
 func TestSlotsArePaced(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l, p := governing(t, StartPool(Pool{Replicas: 1}))
+		l, p := governing(t, Replicas(1))
 		p.says[inFlight8] = policy.Pace{Rate: 2.5}
 		holdsFor(t, l, 500*time.Millisecond) // so 5 a second, and 3 at once
 		time.Sleep(time.Second)
@@ -42,7 +44,7 @@ func TestSlotsArePaced(t *testing.T) {
 		third.admittedAfter(t, 400*time.Millisecond)
 		fourth.admittedAfter(t, 600*time.Millisecond)
 		if s := p.last(t, inFlight8); !s.Paced || s.Cost != 0.5 {
-			t.Errorf("the law heard %+v, want that it held back and half a slot second", s)
+			t.Errorf("the law got %+v, want that it held back and half a slot second", s)
 		}
 		if s := p.last(t, requests); s.Paced {
 			t.Error("requests count as held back by the slots")
@@ -52,48 +54,48 @@ func TestSlotsArePaced(t *testing.T) {
 
 // The time that slots are held is that of requests which succeed, smoothed, whatever their weight.
 func TestHeldSlots(t *testing.T) {
-	type told struct {
+	type reported struct {
 		f      policy.Feedback
 		held   time.Duration
 		weight int
 	}
-	ok := func(d time.Duration) told { return told{success, d, 1} }
+	ok := func(d time.Duration) reported { return reported{success, d, 1} }
 	for _, c := range []struct {
-		name  string
-		hears []told
-		want  float64 // seconds
+		name     string
+		feedback []reported
+		want     float64 // seconds
 	}{
 		{"nothing", nil, 0},
-		{"one", []told{ok(time.Second)}, 1},
-		{"a sixteenth of the second", []told{ok(time.Second), ok(3 * time.Second)}, 1.125},
-		{"weights", []told{{success, time.Second, 2}, {success, 3 * time.Second, 2}}, 1.125},
-		{"what failed", []told{ok(time.Second), {throttled, time.Millisecond, 1}, {policy.Feedback{Outcome: policy.Failed}, time.Minute, 1}, {policy.Feedback{}, time.Minute, 1}}, 1},
-		{"no time at all", []told{ok(0), ok(time.Second)}, 1},
+		{"one", []reported{ok(time.Second)}, 1},
+		{"a sixteenth of the second", []reported{ok(time.Second), ok(3 * time.Second)}, 1.125},
+		{"weights", []reported{{success, time.Second, 2}, {success, 3 * time.Second, 2}}, 1.125},
+		{"what failed", []reported{ok(time.Second), {throttled, time.Millisecond, 1}, {policy.Feedback{Outcome: policy.Failed}, time.Minute, 1}, {policy.Feedback{}, time.Minute, 1}}, 1},
+		{"no time at all", []reported{ok(0), ok(time.Second)}, 1},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			l, p := governing(t, StartPool(Pool{Replicas: 1}))
+			l, p := governing(t, Replicas(1))
 			took(t, l, "k").Done(policy.Feedback{})
-			for _, x := range c.hears {
+			for _, x := range c.feedback {
 				time.Sleep(time.Minute)
 				permit := took(t, l, "k", Weight(x.weight))
 				time.Sleep(x.held)
 				permit.Done(x.f)
 			}
-			pc := &gateOf(l, "k").more.learned.pacers[2]
+			pc := &gateOf(l, "k").ext.learned.pacers[2]
 			if math.Abs(pc.held-c.want) > 1e-12 {
 				t.Errorf("held for %v s, want %v", pc.held, c.want)
 			}
-			if want := min(8/c.want, maxEvents); math.Abs(pc.rate-want) > 1e-9*want {
-				t.Errorf("%v slots a second, want %v", pc.rate, want)
+			if want := min(8/c.want, maxEvents); math.Abs(1e9/pc.interval-want) > 1e-9*want {
+				t.Errorf("%v slots a second, want %v", 1e9/pc.interval, want)
 			}
 			p.says[inFlight8] = policy.Pace{Rate: 0.25}
 			took(t, l, "k", Cost("tokens", 1)).Done(policy.Feedback{})
-			if want := min(0.25/c.want, maxEvents); math.Abs(pc.rate-want) > 1e-9*want {
-				t.Errorf("%v slots a second, want %v", pc.rate, want)
+			if want := min(0.25/c.want, maxEvents); math.Abs(1e9/pc.interval-want) > 1e-9*want {
+				t.Errorf("%v slots a second, want %v", 1e9/pc.interval, want)
 			}
 			time.Sleep(forgetAfter)
 			took(t, l, "k").Release()
-			if pc.held != 0 || pc.rate != maxEvents || pc.pace != 8 {
+			if pc.held != 0 || 1e9/pc.interval != maxEvents || pc.pace != 8 {
 				t.Errorf("not forgotten: %+v", pc)
 			}
 		})
@@ -102,7 +104,7 @@ func TestHeldSlots(t *testing.T) {
 
 // Before the first success only the number of slots counts.
 func TestSlotsAreNotPacedBeforeASuccess(t *testing.T) {
-	for name, opt := range map[string]Option{"start": StartPool(Pool{Replicas: 1}), "join": JoinPool(Pool{Replicas: 1})} {
+	for name, opt := range map[string]Option{"start": Replicas(1), "join": together(Replicas(1), StartEmpty())} {
 		row(t, name, func(t *testing.T) {
 			l, p := governing(t, opt)
 			time.Sleep(time.Second)
@@ -122,7 +124,8 @@ func TestSlotsAreNotPacedBeforeASuccess(t *testing.T) {
 	}
 }
 
-// A success is dated by the latest instant of its key, everything else by the clock; no law hears time go back.
+// A success is dated by the latest instant of its key, everything else by the clock; no law sees time go
+// back.
 func TestHowFeedbackIsDated(t *testing.T) {
 	slow := policy.Feedback{Outcome: policy.Success, RetryAfter: time.Second}
 	for _, c := range []struct {
@@ -147,9 +150,9 @@ func TestHowFeedbackIsDated(t *testing.T) {
 			row(t, fmt.Sprint(c.name, ", slots: ", slots), func(t *testing.T) {
 				p := &panel{
 					names: map[float64]string{2000: requests, 8: inFlight8}, says: map[string]policy.Pace{},
-					heard: map[string][]policy.Sample{}, bounds: map[string]policy.Bounds{},
+					samples: map[string][]policy.Sample{}, bounds: map[string]policy.Bounds{},
 				}
-				l := limiterOf(t, Limit{Rates: []Rate{perSecond(2000, 4000)}, InFlight: slots}, Policy(p, CeilingLimit), few)
+				l := limiterOf(t, Limit{Rates: []Rate{perSecond(2000, 4000)}, InFlight: slots}, Policy(p), BeyondShare(), few)
 				time.Sleep(time.Second)
 				permit := took(t, l, "k")
 				time.Sleep(time.Second)
@@ -163,7 +166,7 @@ func TestHowFeedbackIsDated(t *testing.T) {
 					want = 3 * time.Second
 				}
 				if s := p.last(t, requests); s.Now != want || s.Sent != time.Second || s.Outcome != c.f.Outcome {
-					t.Errorf("heard %+v, want it dated %v", s, want)
+					t.Errorf("got %+v, want it dated %v", s, want)
 				}
 			})
 		}
@@ -174,7 +177,7 @@ func TestHowFeedbackIsDated(t *testing.T) {
 func TestSuccessDatedBeforeALook(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		law := new(noted)
-		l := limiterOf(t, rated(perSecond(2000, 4000)), Policy(law, CeilingLimit))
+		l := limiterOf(t, rated(perSecond(2000, 4000)), Policy(law), BeyondShare())
 		early := took(t, l, "k")
 		law.pace = policy.Pace{Rate: 100, NotBefore: since(l) + 5*time.Second}
 		took(t, l, "k").Done(throttled)
@@ -188,7 +191,7 @@ func TestSuccessDatedBeforeALook(t *testing.T) {
 	})
 }
 
-// noted is a policy whose law answers what it is told to, at first the ceiling.
+// noted is a policy whose law answers what the test sets, at first the ceiling.
 type noted struct{ pace policy.Pace }
 
 func (n *noted) New(uint64) policy.Law { return n }
@@ -200,15 +203,16 @@ func (n *noted) Next(_ policy.Sample, b policy.Bounds) policy.Pace {
 	return n.pace
 }
 
-// A sweep forgets nothing of a key with permits that are out: what they bring is dated by the key, not by the sweep.
+// A sweep forgets nothing of a key with permits that are out: what they bring is dated by the key, not by the
+// sweep.
 func TestSweepsForgetNothingOfWhoIsOut(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := learning(t, CeilingLimit, MaxKeys(1))
+		l := learning(t, beyondShare, MaxKeys(1))
 		out := took(t, l, "k")
 		sends(t, l, "k", throttled)
 		time.Sleep(forgetAfter)
 		took(t, l, "another").Release()
-		if g := gateOf(l, "k"); g == nil || g.more.learned.due == 0 {
+		if g := gateOf(l, "k"); g == nil || g.ext.learned.due == 0 {
 			t.Error("a sweep has forgotten it")
 		}
 		out.Done(success)
@@ -224,14 +228,73 @@ func TestSweepsForgetNothingOfWhoIsOut(t *testing.T) {
 func TestNextAskForgets(t *testing.T) {
 	for _, slots := range []int{0, 8} {
 		row(t, slots, func(t *testing.T) {
-			l := limiterOf(t, Limit{Rates: []Rate{perSecond(1000, 1000)}, InFlight: slots}, Policy(policy.AIMD{}, CeilingShare))
+			l := limiterOf(t, Limit{Rates: []Rate{perSecond(1000, 1000)}, InFlight: slots}, Policy(policy.AIMD{}))
 			took(t, l, "k") // and kept: no sweep drops the key
 			sends(t, l, "k", throttled)
 			time.Sleep(forgetAfter + time.Second)
 			took(t, l, "k")
-			if pc := &gateOf(l, "k").more.learned.pacers[0]; pc.law != nil || pc.pace != 1000 {
+			if pc := &gateOf(l, "k").ext.learned.pacers[0]; pc.law != nil || pc.pace != 1000 {
 				t.Errorf("a pace of %v is still learned", pc.pace)
 			}
 		})
 	}
+}
+
+// A law has held back a batch only if it would have let fewer through than the rates and the slots do.
+func TestUpToNotesTheLawThatHeldBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		rate     Rate
+		requests float64 // that the law of requests has room for, and slots
+		slots    int
+		paced    []bool // of both laws
+	}{
+		"the window is used up":     {Rate{Events: 1, Per: time.Minute, Aligned: true}, 3, 2, []bool{false, false}},
+		"the law of slots is least": {perSecond(1000, 1000), 9, 2, []bool{false, true}},
+		"that of requests first":    {perSecond(1000, 1000), 3, 2, []bool{true, true}},
+		"that of requests alone":    {perSecond(1000, 1000), 3, 8, []bool{true, false}},
+		"none of them":              {perSecond(1000, 1000), 9, 8, []bool{false, false}},
+	} {
+		row(t, name, func(t *testing.T) {
+			l := limiterOf(t, Limit{Rates: []Rate{c.rate}, InFlight: 10}, Policy(policy.AIMD{}))
+			took(t, l, "k").Done(success) // it has learned something
+			x := gateOf(l, "k").ext.learned
+			for i, room := range []float64{c.requests, 100} {
+				x.pacers[i].bucket = bucket{tokens: room, last: since(l)}
+				x.pacers[i].fill = fill{interval: 1e9, size: room}
+				x.pacers[i].heldBack = false
+			}
+			x.slots = c.slots
+			l.TryAcquireUpTo("k", 6)
+			var paced []bool
+			for i := range x.pacers {
+				paced = append(paced, x.pacers[i].heldBack)
+			}
+			if !slices.Equal(paced, c.paced) {
+				t.Errorf("the laws held back: %v, want %v", paced, c.paced)
+			}
+		})
+	}
+}
+
+// The slots that a law has learned bound also an ask that one bucket could decide on.
+func TestLearnedSlotsOfPlainAsks(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		p := &panel{
+			names:   map[float64]string{2000: requests, 8: inFlight8},
+			says:    map[string]policy.Pace{inFlight8: {Rate: 1}},
+			samples: map[string][]policy.Sample{}, bounds: map[string]policy.Bounds{},
+		}
+		l := limiterOf(t, Limit{InFlight: 8, Rates: []Rate{perSecond(2000, 4000)}}, Replicas(1), Policy(p), BeyondShare())
+		took(t, l, "k").Done(success)
+		first := took(t, l, "k")
+		took(t, l, "k")
+		time.Sleep(time.Second)
+		refusedFor(t, l, ReasonInFlight, "k")
+		if d := l.Check("k"); d.OK || d.Rule != lawRule {
+			t.Errorf("a look: %+v, want the rule of a law", d)
+		}
+		first.Release()
+		took(t, l, "k")
+		refusedFor(t, l, ReasonInFlight, "k")
+	})
 }

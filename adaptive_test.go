@@ -11,7 +11,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// spyLaw is a policy, and the only law of it, that notes what it hears and says what it is told to.
+// spyLaw is a policy, and the only law of it, that notes its samples and answers what the test sets.
 type spyLaw struct {
 	last  policy.Sample
 	start float64 // 0: the share
@@ -39,18 +39,19 @@ var (
 )
 
 // learning returns a limiter of 20 a second and two replicas under AIMD.
-func learning(t *testing.T, c Ceiling, opts ...Option) *Limiter {
+func learning(t *testing.T, c bool, opts ...Option) *Limiter {
 	t.Helper()
-	return limiterOf(t, rated(perSecond(20, 40)), append(opts, Policy(policy.AIMD{}, c), StartPool(Pool{Replicas: 2}))...)
+	return limiterOf(t, rated(perSecond(20, 40)), append(opts, policyOf(policy.AIMD{}, c), Replicas(2))...)
 }
 
 // paces fails unless the policy lets so many events a second through for the key.
 func paces(t *testing.T, l *Limiter, key string, want float64) {
 	t.Helper()
-	for k, ks := range l.Keys() {
+	for ks := range l.Keys() {
+		k := ks.Key
 		if k == key {
-			if math.Abs(ks.Rate-want) > want/100 {
-				t.Errorf("key %q is paced at %v, want %v", key, ks.Rate, want)
+			if math.Abs(ks.pace()-want) > want/100 {
+				t.Errorf("key %q is paced at %v, want %v", key, ks.pace(), want)
 			}
 			return
 		}
@@ -70,24 +71,24 @@ func sends(t *testing.T, l *Limiter, key string, f policy.Feedback) {
 }
 
 func TestPolicyStartsAtTheShare(t *testing.T) {
-	for _, c := range []Ceiling{CeilingShare, CeilingLimit} {
+	for _, c := range []bool{withinShare, beyondShare} {
 		row(t, c, func(t *testing.T) {
 			l := learning(t, c)
 			sends(t, l, "k", policy.Feedback{})
 			paces(t, l, "k", 10)
-			if !l.NeedsFeedback() {
+			if !l.Stats().Learns {
 				t.Error("no feedback is needed")
 			}
 		})
 	}
-	if limiterOf(t, Limit{}).NeedsFeedback() {
+	if limiterOf(t, Limit{}).Stats().Learns {
 		t.Error("Fixed needs feedback")
 	}
 }
 
 func TestRefusalCutsTheRate(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := learning(t, CeilingLimit)
+		l := learning(t, beyondShare)
 		sends(t, l, "k", throttled)
 		paces(t, l, "k", 5)
 		sends(t, l, "k", throttled)
@@ -110,7 +111,7 @@ func TestRefusalCutsTheRate(t *testing.T) {
 // Failure mode 25: refusals of requests that were sent before a cut say nothing new.
 func TestOneCutForOneCongestedPeriod(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1000, 1000)}}, Policy(policy.AIMD{}, CeilingShare))
+		l := limiterOf(t, Rates(perSecond(1000, 1000)), Policy(policy.AIMD{}))
 		var permits []Permit
 		for range 50 {
 			permits = append(permits, took(t, l, "k"))
@@ -125,9 +126,9 @@ func TestOneCutForOneCongestedPeriod(t *testing.T) {
 
 func TestRateGrowsOnlyWhenItHeldBack(t *testing.T) {
 	for _, c := range []struct {
-		ceiling Ceiling
+		ceiling bool
 		most    float64
-	}{{CeilingShare, 10}, {CeilingLimit, 20}} {
+	}{{withinShare, 10}, {beyondShare, 20}} {
 		row(t, c, func(t *testing.T) {
 			l := learning(t, c.ceiling)
 			sends(t, l, "k", throttled)
@@ -151,16 +152,16 @@ func TestRateGrowsOnlyWhenItHeldBack(t *testing.T) {
 // A reader of batches is held back as well when it gets less than it asked for.
 func TestRateGrowsForReadersOfBatches(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := learning(t, CeilingShare)
+		l := learning(t, withinShare)
 		sends(t, l, "k", throttled)
 		for range 50 {
 			p, _ := l.TryAcquireUpTo("k", 100)
 			time.Sleep(100 * time.Millisecond)
 			p.Done(success)
 		}
-		for _, ks := range l.Keys() {
-			if ks.Rate <= 5.1 {
-				t.Errorf("after 5 s of batches that were cut short the rate is %v, want it to grow", ks.Rate)
+		for ks := range l.Keys() {
+			if ks.pace() <= 5.1 {
+				t.Errorf("after 5 s of batches that were cut short the rate is %v, want it to grow", ks.pace())
 			}
 		}
 	})
@@ -169,7 +170,7 @@ func TestRateGrowsForReadersOfBatches(t *testing.T) {
 func TestSharesBoundThePolicy(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		law := &spyLaw{next: 1e6}
-		l := limiterOf(t, rated(perSecond(20, 2)), Policy(law, CeilingShare), StartPool(Pool{Replicas: 2}))
+		l := limiterOf(t, rated(perSecond(20, 2)), Policy(law), Replicas(2))
 		sends(t, l, "k", success)
 		paces(t, l, "k", 10)
 		start, n := time.Now(), 0
@@ -187,7 +188,7 @@ func TestSharesBoundThePolicy(t *testing.T) {
 
 func TestPoolChangesMoveAKeysBounds(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := learning(t, CeilingShare)
+		l := learning(t, withinShare)
 		sends(t, l, "k", throttled)
 		sends(t, l, "new", success)
 		setReplicas(t, l, 8)
@@ -202,7 +203,7 @@ func TestPoolChangesMoveAKeysBounds(t *testing.T) {
 // What a key has learned is not dropped with it, for ten minutes.
 func TestLearnedKeysStay(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := learning(t, CeilingLimit, MaxKeys(1))
+		l := learning(t, beyondShare, MaxKeys(1))
 		sends(t, l, "learned", throttled)
 		for range 9 {
 			time.Sleep(time.Minute)
@@ -222,10 +223,10 @@ func TestLearnedKeysStay(t *testing.T) {
 func TestDenyKeepsWhatWasLearned(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		slow := rated(Rate{Events: 0.01, Per: time.Second})
-		l := limiterOf(t, slow, Policy(policy.AIMD{}, CeilingShare))
+		l := limiterOf(t, slow, Policy(policy.AIMD{}))
 		sends(t, l, "k", throttled)
 		paces(t, l, "k", 0.005)
-		setLimit(t, l, Deny())
+		setLimit(t, l, Limit{Deny: true})
 		setLimit(t, l, slow)
 		paces(t, l, "k", 0.005)
 	})
@@ -233,7 +234,7 @@ func TestDenyKeepsWhatWasLearned(t *testing.T) {
 
 func TestFeedbackKeepsWhatWasLearned(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := learning(t, CeilingLimit)
+		l := learning(t, beyondShare)
 		sends(t, l, "k", throttled)
 		for range 30 {
 			time.Sleep(9 * time.Minute)
@@ -243,11 +244,11 @@ func TestFeedbackKeepsWhatWasLearned(t *testing.T) {
 	})
 }
 
-// A law that answers nonsense to feedback is not heeded.
+// A law that answers nonsense to feedback changes nothing.
 func TestLawThatAnswersNonsense(t *testing.T) {
 	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1} {
 		row(t, x, func(t *testing.T) {
-			l := limiterOf(t, rated(perSecond(20, 40)), Policy(&spyLaw{next: x}, CeilingLimit), StartPool(Pool{Replicas: 2}))
+			l := limiterOf(t, rated(perSecond(20, 40)), Policy(&spyLaw{next: x}), BeyondShare(), Replicas(2))
 			for range 5 {
 				sends(t, l, "k", success)
 			}
@@ -260,7 +261,7 @@ func TestLawThatAnswersNonsense(t *testing.T) {
 func TestLawThatStartsWithNonsense(t *testing.T) {
 	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1} {
 		row(t, x, func(t *testing.T) {
-			l := limiterOf(t, rated(tokensPerMinute(60, 60)), Policy(&spyLaw{start: x}, CeilingLimit))
+			l := limiterOf(t, rated(tokensPerMinute(60, 60)), Policy(&spyLaw{start: x}), BeyondShare())
 			n := 0
 			for n < 10_000 && l.Allow("k") {
 				n++
@@ -276,11 +277,11 @@ func TestLawThatStartsWithNonsense(t *testing.T) {
 // A key that starts as a copy of the overflow gate has learned nothing, and must not be kept for it.
 func TestKeyFromTheOverflowGateCanBecomeIdle(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1000, 1000)), Policy(policy.AIMD{}, CeilingShare), MaxKeys(1))
+		l := limiterOf(t, rated(perSecond(1000, 1000)), Policy(policy.AIMD{}), MaxKeys(1))
 		took(t, l, "busy")
 		sends(t, l, "late", throttled) // the overflow gate has learned
 		for k := range l.Keys() {
-			if k == "late" {
+			if k.Key == "late" {
 				t.Fatal("the key is not in the overflow gate")
 			}
 		}
@@ -310,10 +311,10 @@ func holdingOf(l *Limiter, key string) *holding {
 	return nil
 }
 
-// Report tells the policy, and keeps the permit; what is told after the release is not heard.
+// Report hands feedback to the policy, and keeps the permit. Feedback after the release counts for nothing.
 func TestReportKeepsThePermit(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(10, 10)}, InFlight: 1}, Policy(policy.AIMD{}, CeilingShare))
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(10, 10)}, InFlight: 1}, Policy(policy.AIMD{}))
 		p := took(t, l, "k")
 		time.Sleep(time.Millisecond)
 		p.Report(throttled)
@@ -330,7 +331,7 @@ func TestReportKeepsThePermit(t *testing.T) {
 	})
 }
 
-// Under Fixed nobody listens.
+// Under Fixed there is no law for the feedback.
 func TestReportUnderFixed(t *testing.T) {
 	l := limiterOf(t, Limit{InFlight: 1})
 	p := took(t, l, "k")
@@ -343,13 +344,13 @@ func TestReportUnderFixed(t *testing.T) {
 // A learned rate that is forgotten after 10 minutes must wake the head.
 func TestForgetWakesTheHead(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Rate{Name: "r", Events: 1, Per: time.Minute, Burst: 20}), Policy(policy.AIMD{Decrease: 0.02}, CeilingShare))
+		l := limiterOf(t, rated(Rate{Name: "r", Events: 1, Per: time.Minute, Burst: 20}), Policy(policy.AIMD{Decrease: 0.02}))
 		p := took(t, l, "k")
 		time.Sleep(time.Second)
 		p.Done(policy.Feedback{Outcome: policy.Throttled}) // one in 50 min from now on
 		learned := func() (x float64) {
-			for _, ks := range l.Keys() {
-				x = ks.Rate
+			for ks := range l.Keys() {
+				x = ks.pace()
 			}
 			return x
 		}
@@ -384,7 +385,7 @@ type panickyPolicy struct{}
 func (panickyPolicy) New(uint64) policy.Law { return panicky{} }
 
 func TestPanickingLaw(t *testing.T) {
-	l := limiterOf(t, rated(PerSecond(10)), Policy(panickyPolicy{}, CeilingShare))
+	l := limiterOf(t, rated(PerSecond(10)), Policy(panickyPolicy{}))
 	p := took(t, l, "k")
 	func() {
 		defer func() { _ = recover() }()
@@ -409,7 +410,7 @@ func (f *fragile) Next(s policy.Sample, _ policy.Bounds) policy.Pace {
 	return policy.Pace{Rate: 1}
 }
 
-// A law that panics at a change of the pool is dropped: who asks next has nothing to do with it.
+// A law that panics at a change of the pool is dropped: the next caller has nothing to do with it.
 func TestLawThatPanicsAtAChange(t *testing.T) {
 	for name, ask := range map[string]func(*Limiter){
 		"Allow":          func(l *Limiter) { l.Allow("k") },
@@ -419,12 +420,12 @@ func TestLawThatPanicsAtAChange(t *testing.T) {
 		"Check":          func(l *Limiter) { l.Check("k") },
 	} {
 		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, rated(perSecond(10, 20)), Policy(fragile{}, CeilingShare))
+			l := limiterOf(t, rated(perSecond(10, 20)), Policy(fragile{}))
 			took(t, l, "k").Done(success)
 			setReplicas(t, l, 2)
 			ask(l)
 			paces(t, l, "k", 1) // where a new law starts
-			if pc := &gateOf(l, "k").more.learned.pacers[0]; pc.law != nil {
+			if pc := &gateOf(l, "k").ext.learned.pacers[0]; pc.law != nil {
 				t.Error("the law is still there")
 			}
 		})
@@ -433,7 +434,7 @@ func TestLawThatPanicsAtAChange(t *testing.T) {
 
 // A law that panics at a refusal takes no slot with it.
 func TestLawThatPanicsAtDone(t *testing.T) {
-	l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{PerSecond(10)}}, Policy(panickyPolicy{}, CeilingShare))
+	l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{PerSecond(10)}}, Policy(panickyPolicy{}))
 	p := took(t, l, "k")
 	func() {
 		defer func() {
@@ -448,9 +449,9 @@ func TestLawThatPanicsAtDone(t *testing.T) {
 	}
 }
 
-// A policy that has no law for a while loses nobody's process.
+// A policy that has no law for a while crashes no process.
 func TestPolicyWithoutLawAtAChange(t *testing.T) {
-	l := limiterOf(t, rated(perSecond(20, 40)), Policy(fickle{new(int)}, CeilingShare))
+	l := limiterOf(t, rated(perSecond(20, 40)), Policy(fickle{new(int)}))
 	setReplicas(t, l, 2)
 	if !l.Allow("k") {
 		t.Error("refused")
@@ -459,10 +460,10 @@ func TestPolicyWithoutLawAtAChange(t *testing.T) {
 
 func TestPolicyIsValidated(t *testing.T) {
 	bad := errors.New("hourly.bad: true")
-	_, err := New(Limit{}, Policy(hourly{bad: bad}, CeilingShare))
+	_, err := New(Limit{}, Policy(hourly{bad: bad}))
 	if !errors.Is(err, bad) {
 		t.Errorf("got %v", err)
 	}
-	_, err = New(Limit{}, Policy(policy.Ramp{Start: 2}, CeilingShare))
+	_, err = New(Limit{}, Policy(policy.Ramp{Start: 2}))
 	says(t, err, "quotient: Policy", "Ramp.Start", "2")
 }

@@ -2,15 +2,15 @@ package quotient
 
 import "fmt"
 
-// Ask changes what a call asks for. The zero value asks for nothing more. An ask is a plain
-// value: passing one allocates nothing.
+// Ask changes what a call asks for. It is a plain value: passing one allocates nothing. The zero value asks
+// for nothing more.
 type Ask struct {
 	unit string
 	n    int
 	kind askKind
 }
 
-// askKind tells what an Ask changes.
+// askKind is what an Ask changes.
 type askKind uint8
 
 const (
@@ -19,20 +19,20 @@ const (
 	askClass
 )
 
-// Weight asks for n requests at once, and for n slots in flight: 1 (the default) to 1<<40.
-// The last Weight of a call counts.
+// Weight asks for n requests at once, and for n slots in flight: 1 (the default) to 1<<40. The last Weight of
+// a call counts.
 func Weight(n int) Ask { return Ask{n: n, kind: askEvents} }
 
-// Cost asks for n events, 0 or more, of the rates that count unit: tokens, bytes, rows. It may
-// be an estimate; Permit.Correct puts it right. Costs of the same unit add up. Cost("", n) is Weight(n). A unit that no
-// rate of the limiter has ever counted is an error.
+// Cost asks for n events, 0 or more, of the rates that count unit: tokens, bytes, rows. It may be an
+// estimate; Permit.Correct puts it right. Costs of the same unit add up; Cost("", n) is Weight(n). A unit
+// that no rate of the limiter has ever counted is an error.
 func Cost(unit string, n int) Ask { return Ask{unit: unit, n: n, kind: askEvents} }
 
 // maxAsk bounds one ask so that its thousandths stay far from the edge of an int64.
 const maxAsk = 1 << 40
 
-// demand is what one call asks for: requests, and events of each unit the limiter knows,
-// in the order of setting.units. It holds no pointer, so that waiters and permits stay small.
+// demand is what one call asks for: requests, and events of each unit the limiter knows, in the order of
+// setting.units. It holds no pointer, so that waiters and permits stay small.
 type demand struct {
 	weight int
 	costs  [maxUnits]int
@@ -51,7 +51,8 @@ func newDemand(asks []Ask, units []string) (demand, error) {
 		case a.kind == askNothing:
 		case a.kind == askClass:
 			if d.class = Priority(a.n); !d.class.valid() {
-				return d, fmt.Errorf("quotient: Priority: %d is not between %d and %d", a.n, PriorityLow, PriorityCritical)
+				return d, fmt.Errorf("quotient: Priority: %d is not between %d and %d",
+					a.n, PriorityLow, PriorityCritical)
 			}
 		case a.unit == "":
 			if a.n < 1 || a.n > maxAsk {
@@ -88,4 +89,38 @@ func indexOf(list []string, s string) int {
 		}
 	}
 	return -1
+}
+
+// Priority is the class of an ask. It matters where callers wait: Acquire's queues serve higher classes
+// first, and first in, first out within a class. An ask without one is PriorityNormal, the zero value.
+//
+// No waiter starves. Of any eight admissions of a key while callers wait, at least one goes to the oldest
+// waiter, and all others wait behind it until there is room for it. In a full queue (MaxWaiting) an ask takes
+// the place of the youngest waiter of the lowest class, if that is lower. That waiter is refused with
+// ReasonQueue. An ask of a higher class than all waiters is admitted at once where there is room for it.
+type Priority int8
+
+// The classes, lowest first.
+const (
+	PriorityLow      Priority = iota - 1 // work that can wait: batches, prefetching
+	PriorityNormal                       // the default
+	PriorityHigh                         // a person looks at a screen and waits
+	PriorityCritical                     // health checks, and what keeps the rest going
+)
+
+const numClasses = int(PriorityCritical-PriorityLow) + 1
+
+var priorityNames = [numClasses]string{"low", "normal", "high", "critical"}
+
+func (p Priority) valid() bool { return p >= PriorityLow && p <= PriorityCritical }
+
+// Ask makes a call of this class. The last one of a call counts; one that is none of the four is not valid.
+func (p Priority) Ask() Ask { return Ask{n: int(p), kind: askClass} }
+
+// String returns low, normal, high or critical; invalid for anything else.
+func (p Priority) String() string {
+	if !p.valid() {
+		return "invalid"
+	}
+	return priorityNames[p-PriorityLow]
 }

@@ -32,7 +32,7 @@ func TestBadAsksFailAtOnce(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inFakeTime(t, func(t *testing.T) {
 				l := limiterOf(t, limit)
-				says(t, refusedFor(t, l, c.reason, "k", c.asks...).Err("k"), c.words...)
+				says(t, refusal("k", refusedFor(t, l, c.reason, "k", c.asks...)), c.words...)
 				_, err := l.Acquire(t.Context(), "k", c.asks...)
 				says(t, err, c.words...)
 				if got := errors.Is(err, ErrLimited); got != (c.reason != ReasonAsk) {
@@ -53,7 +53,7 @@ func TestAsksAddUp(t *testing.T) {
 		asks             []Ask
 		requests, tokens float64 // left of 5 and 500
 	}{
-		{"nothing said", nil, 4, 500},
+		{"nothing asked", nil, 4, 500},
 		{"zero value", []Ask{{}}, 4, 500},
 		{"the last weight counts", []Ask{Weight(4), Weight(2)}, 3, 500},
 		{"costs add up", []Ask{Cost("tokens", 100), Cost("tokens", 50)}, 4, 350},

@@ -4,30 +4,51 @@ import (
 	"math"
 	"testing"
 	"time"
-
-	"golang.org/x/time/rate"
 )
 
 // dawn is an instant from which tests count seconds.
-var dawn = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+var dawn = sec(0)
 
 // sec is so many seconds after dawn.
-func sec(s float64) time.Time { return dawn.Add(time.Duration(s * float64(time.Second))) }
-
-// bucketOf returns a full bucket of so many events that fills at perSecond.
-func bucketOf(perSecond, burst float64) *bucket {
-	b := new(bucket)
-	b.set(dawn, rate.Limit(perSecond*milli), thousandths(burst))
-	b.fill(dawn, thousandths(burst))
-	return b
+func sec(s float64) instant {
+	wall := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).UnixNano()
+	return instant{time.Hour, wall}.later(time.Duration(s * float64(time.Second)))
 }
 
+// fills is the rule of a bucket of so many events that fills at perSecond.
+func fills(perSecond, burst float64) *rule {
+	return &rule{fill: fill{interval: float64(time.Second) / perSecond, size: burst}}
+}
+
+// fullBucket returns a bucket that is full at dawn.
+func fullBucket(r *rule) *bucket { return &bucket{tokens: r.size, last: dawn.at} }
+
 // holds fails unless the bucket has n events at t seconds.
-func (b *bucket) holds(t *testing.T, at, n float64) {
+func (b *bucket) holds(t *testing.T, at float64, r *rule, n float64) {
 	t.Helper()
-	if got := b.tokens(sec(at)) / milli; math.Abs(got-n) > 1e-6 {
-		t.Errorf("at %v s: %v events, want %v", at, got, n)
+	if got, of, _ := b.left(sec(at), r); math.Abs(got-n) > 1e-9*max(1, math.Abs(n)) || of != r.size {
+		t.Errorf("at %v s: %v events of %v, want %v of %v", at, got, of, n, r.size)
 	}
+}
+
+// takes takes n as a gate does, and reports whether they were let through: at once, or when until says so.
+func (b *bucket) takes(t *testing.T, now instant, r *rule, n float64) bool {
+	t.Helper()
+	wait := b.until(now, r, 0, 0, n)
+	if b.takeNow(now.at, &r.fill, n) {
+		if wait != 0 {
+			t.Errorf("%v events are taken now, and until says %v", n, wait)
+		}
+		return true
+	}
+	if wait > 0 {
+		return false
+	}
+	if n <= r.size {
+		t.Errorf("%v events of %v are not taken now, and until says that they are there", n, r.size)
+	}
+	b.take(now, r, n)
+	return true
 }
 
 type taking struct {
@@ -65,51 +86,75 @@ func TestBucketTake(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := bucketOf(c.perSecond, c.burst)
+			r := fills(c.perSecond, c.burst)
+			b := fullBucket(r)
 			for _, a := range c.asks {
-				wait := b.until(sec(a.t), thousandths(a.n))
-				if ok := b.take(sec(a.t), thousandths(a.n)); ok != a.ok || ok != (wait == 0) {
-					t.Errorf("at %v s take %v: %v after a wait of %v, want %v", a.t, a.n, ok, wait, a.ok)
+				if ok := b.takes(t, sec(a.t), r, a.n); ok != a.ok {
+					t.Errorf("at %v s take %v: %v, want %v", a.t, a.n, ok, a.ok)
 				}
 			}
 		})
 	}
 }
 
-// Whoever waits as long as until says is admitted, and not before. Two nanoseconds are allowed for
+// A caller that waits as long as until says is admitted, and not before. Two nanoseconds are allowed for
 // rounding: a deficit shorter than one is none.
 func TestBucketUntilIsExact(t *testing.T) {
 	for _, c := range []struct{ perSecond, burst, drained, n float64 }{
-		{10, 2, 2, 1}, {3, 7, 7, 5}, {0.7, 1, 1, 1}, {1e6, 10, 10, 10}, {1.0 / 3600, 1, 1, 1}, {5, 2, 9, 2}, {1, 2, 2, 50},
+		{10, 2, 2, 1}, {3, 7, 7, 5}, {0.7, 1, 1, 1}, {1e6, 10, 10, 10}, {1.0 / 3600, 1, 1, 1},
+		{5, 2, 9, 2}, {1, 2, 2, 50},
 	} {
-		b := bucketOf(c.perSecond, c.burst)
-		b.owe(dawn, thousandths(c.drained))
-		d := b.until(dawn, thousandths(c.n))
-		if d <= 0 || b.take(dawn.Add(d-2*time.Nanosecond), thousandths(c.n)) {
+		r := fills(c.perSecond, c.burst)
+		b := fullBucket(r)
+		b.take(dawn, r, c.drained)
+		d := b.until(dawn, r, 0, 0, c.n)
+		if d <= 0 || b.takes(t, dawn.later(d-2), r, c.n) {
 			t.Errorf("%+v: admitted before %v", c, d)
 		}
-		if !b.take(dawn.Add(d), thousandths(c.n)) {
+		if !b.takes(t, dawn.later(d), r, c.n) {
 			t.Errorf("%+v: not admitted after %v", c, d)
 		}
 	}
 }
 
-func TestBucketUntilNever(t *testing.T) {
-	b := bucketOf(0, 2)
-	b.owe(dawn, 2*milli)
-	if d := b.until(dawn, milli); d != never {
-		t.Errorf("a bucket that does not fill: %v", d)
-	}
-	b = bucketOf(1e-12, 2)
-	b.owe(dawn, 2*milli)
-	if d := b.until(dawn, milli); d != never {
-		t.Errorf("longer than any Duration: %v", d)
-	}
-	if d := new(bucket).until(dawn, milli); d != 0 && d != never {
-		t.Errorf("the zero value: %v", d)
+// Behind others the wait is that for theirs too, and never shorter than from.
+func TestBucketUntilBehindOthers(t *testing.T) {
+	r := fills(10, 4)
+	for _, c := range []struct {
+		from     time.Duration
+		ahead, n float64
+		want     time.Duration
+	}{
+		{0, 0, 1, 0}, {0, 3, 1, 0}, {0, 4, 1, 100 * time.Millisecond}, {0, 40, 1, 3700 * time.Millisecond},
+		{0, 4, 9, 400 * time.Millisecond}, // more than the size waits for a full bucket
+		{time.Second, 0, 1, time.Second}, {time.Second, 40, 1, 3700 * time.Millisecond},
+		{time.Second, 4, 1, time.Second},
+	} {
+		if d := fullBucket(r).until(dawn, r, c.from, c.ahead, c.n); d < c.want-1 || d > c.want {
+			t.Errorf("%+v: %v", c, d)
+		}
 	}
 }
 
+func TestBucketUntilNever(t *testing.T) {
+	for name, r := range map[string]*rule{
+		"it does not fill": fills(0, 2), "longer than any Duration": fills(1e-12, 2),
+	} {
+		b := fullBucket(r)
+		b.take(dawn, r, 2)
+		if d := b.until(dawn, r, 0, 0, 1); d != never {
+			t.Errorf("%s: %v", name, d)
+		}
+		if d := b.until(dawn, r, 0, 0, 0); d != 0 {
+			t.Errorf("%s: %v for nothing", name, d)
+		}
+	}
+	if d := new(bucket).until(instant{}, fills(1, 5), 0, 0, 3); d != 3*time.Second {
+		t.Errorf("the zero value, which is empty: %v", d)
+	}
+}
+
+// What was taken at this very instant comes back, to the size and no further.
 func TestBucketRefund(t *testing.T) {
 	for _, c := range []struct{ taken, owed, refunded, left float64 }{
 		{taken: 2, refunded: 1, left: 4},
@@ -122,92 +167,182 @@ func TestBucketRefund(t *testing.T) {
 		{owed: 1e12, refunded: 0, left: 5 - 1e12},
 		{taken: 1, refunded: 0, left: 4},
 		{taken: 1, refunded: -3, left: 4}, // no way to take
-		{owed: -3, left: 5},
 	} {
-		b := bucketOf(1, 5)
-		if !b.take(dawn, thousandths(c.taken)) {
+		r := fills(1, 5)
+		b := fullBucket(r)
+		if !b.takes(t, dawn, r, c.taken) {
 			t.Errorf("%+v: not taken", c)
 		}
-		b.owe(dawn, thousandths(c.owed))
-		b.refund(dawn, thousandths(c.refunded))
-		b.holds(t, 0, c.left)
-		b.holds(t, 1, min(c.left+1, 5))
+		b.take(dawn, r, c.owed)
+		b.refund(dawn, dawn.at, r, c.refunded)
+		b.holds(t, 0, r, c.left)
+		b.holds(t, 1, r, min(c.left+1, 5))
 	}
 }
 
-func TestBucketSet(t *testing.T) {
-	b := bucketOf(1, 4)
-	b.take(dawn, 3*milli)
-	b.set(dawn, 10*milli, 100*milli)
-	b.holds(t, 0, 1) // a raise brings nothing
-	b.holds(t, 2, 21)
-	b.holds(t, 1000, 100)
-	b.set(sec(2), 10*milli, 5*milli)
-	b.holds(t, 2, 5) // a cut takes what is above
-	b.set(sec(2), 10*milli, 100*milli)
-	b.holds(t, 2, 5) // and it does not come back
-	b.owe(sec(2), 50*milli)
-	b.set(sec(2), milli, milli)
-	b.holds(t, 2, -45) // a debt stays
-	b.holds(t, 48, 1)
+// Of what was taken some time ago comes back what cannot have been refilled since.
+func TestBucketRefundOfWhatWasTakenLongAgo(t *testing.T) {
+	for _, c := range []struct{ after, refunded, left float64 }{
+		{0, 4, 5}, {1, 4, 5}, {1, 1, 2}, {1, 2, 3}, {3, 4, 5}, {3, 3, 4}, {4, 4, 5}, {9, 4, 5},
+	} {
+		r := fills(1, 5)
+		b := fullBucket(r)
+		b.take(dawn, r, 4)
+		b.refund(sec(c.after), dawn.at, r, c.refunded)
+		b.holds(t, c.after, r, c.left)
+	}
+	r := fills(1, 5) // all had come back, and was taken again
+	b := fullBucket(r)
+	b.take(dawn, r, 4)
+	b.take(sec(4), r, 5)
+	b.refund(sec(4), dawn.at, r, 4)
+	b.holds(t, 4, r, 0)
 }
 
-func TestBucketWholeEvents(t *testing.T) {
+func TestBucketFollow(t *testing.T) {
+	r := fills(1, 4)
+	b := fullBucket(r)
+	follow := func(at float64, next *rule) {
+		b.follow(sec(at), r, next)
+		r = next
+	}
+	b.take(dawn, r, 3)
+	follow(0, fills(10, 100))
+	b.holds(t, 0, r, 1) // a raise brings nothing
+	b.holds(t, 2, r, 21)
+	b.holds(t, 1000, r, 100)
+	follow(2, fills(10, 5))
+	b.holds(t, 2, r, 5) // a cut takes what is above
+	follow(2, fills(10, 100))
+	b.holds(t, 2, r, 5) // and it does not come back
+	b.take(sec(2), r, 50)
+	follow(2, fills(1, 1))
+	b.holds(t, 2, r, -45) // a debt stays
+	b.holds(t, 48, r, 1)
+	follow(50, fills(2, 10))
+	b.holds(t, 50, r, 1) // until the change the rule before it held
+	b.holds(t, 53, r, 7)
+}
+
+func TestBucketUpTo(t *testing.T) {
 	for _, c := range []struct {
-		burst, owed float64
-		want        int
-	}{{3, 0, 3}, {3.999, 0, 3}, {3, 0.001, 2}, {3, 2.5, 0}, {3, 9, 0}} {
-		b := bucketOf(1, c.burst)
-		b.owe(dawn, int(math.Round(c.owed*milli)))
-		if got := b.wholeEvents(dawn); got != c.want {
+		perSecond, burst, owed float64
+		n, want                int
+	}{
+		{1, 3, 0, 9, 3}, {1, 3, 0, 2, 2}, {1, 3.999, 0, 9, 3}, {1, 3, 0.001, 9, 2},
+		{1, 3, 2.5, 9, 0}, {1, 3, 9, 9, 0},
+		{1e6, 3, 0.0009, 9, 3}, {1e6, 3, 0.0011, 9, 2}, // a deficit shorter than a nanosecond is none
+	} {
+		r := fills(c.perSecond, c.burst)
+		b := fullBucket(r)
+		b.take(dawn, r, c.owed)
+		got := b.upTo(dawn, r, c.n)
+		if got != c.want {
 			t.Errorf("%+v: got %d", c, got)
 		}
+		for i := range c.want {
+			if !b.takes(t, dawn, r, 1) {
+				t.Errorf("%+v: refused the event %d of %d that upTo has found", c, i+1, got)
+			}
+		}
+		if c.n > c.want && b.takes(t, dawn, r, 1) {
+			t.Errorf("%+v: one more than the %d that upTo has found", c, got)
+		}
 	}
 }
 
-func TestBucketCopyIsEqualAndApart(t *testing.T) {
-	b, c := bucketOf(3, 7), new(bucket)
-	b.take(sec(0.123), 4*milli)
-	c.copyFrom(b)
-	for _, at := range []float64{0.2, 0.5, 9} {
-		if b.tokens(sec(at)) != c.tokens(sec(at)) {
-			t.Errorf("at %v s: %v and its copy %v", at, b.tokens(sec(at)), c.tokens(sec(at)))
+// The time until all is there, and for how long what was just taken had been there.
+func TestBucketTimes(t *testing.T) {
+	for _, c := range []struct {
+		perSecond, burst, taken float64
+		full, age               time.Duration
+	}{
+		{1, 5, 0, 0, 5 * time.Second}, {1, 5, 2, 2 * time.Second, 3 * time.Second}, {1, 5, 9, 9 * time.Second, 0},
+		{1e-13, 5, 5, 1 << 62, 0}, {1e-13, 5, 0, 0, 1 << 62}, // longer than any Duration
+		{0, 5, 5, 1 << 62, 0}, {0, 5, 0, 0, 1 << 62}, // it does not fill
+	} {
+		r := fills(c.perSecond, c.burst)
+		b := fullBucket(r)
+		b.take(dawn, r, c.taken)
+		if _, _, full := b.left(dawn, r); full != c.full {
+			t.Errorf("%+v: full in %v", c, full)
+		}
+		if age := b.age(dawn, r); age != c.age {
+			t.Errorf("%+v: there for %v", c, age)
 		}
 	}
-	c.take(sec(0.2), milli)
-	if b.tokens(sec(0.2))-c.tokens(sec(0.2)) != milli {
-		t.Error("the copy is not apart")
+}
+
+func TestBucketCloneIsEqualAndApart(t *testing.T) {
+	r := fills(3, 7)
+	for name, b := range map[string]stored{
+		"bucket": fullBucket(r), "cost": &costBucket{bucket: *fullBucket(r)},
+		"turn": &turnBucket{costBucket{bucket: *fullBucket(r)}},
+	} {
+		b.take(sec(0.123), r, 4)
+		c := b.clone()
+		for _, at := range []float64{0.2, 0.5, 9} {
+			if b.state(sec(at), r) != c.state(sec(at), r) {
+				t.Errorf("%s at %v s: %+v and its copy %+v", name, at, b.state(sec(at), r), c.state(sec(at), r))
+			}
+		}
+		c.take(sec(0.2), r, 1)
+		was, _, _ := b.left(sec(0.2), r)
+		is, _, _ := c.left(sec(0.2), r)
+		if math.Abs(was-is-1) > 1e-9 {
+			t.Errorf("%s: the copy is not apart: %v and %v", name, was, is)
+		}
+	}
+}
+
+// The oldest of more takes than minima are kept for get back less than they might, and never more. The
+// headroom before each of these takes is one event larger than before the last.
+func TestManyMinimaErrOnTheSafeSide(t *testing.T) {
+	const takes = maxMinima + 18
+	r := fills(99, 1000)
+	for i := range takes - 1 {
+		b := &costBucket{bucket: *fullBucket(r)}
+		for k := range takes {
+			b.take(sec(float64(k)), r, 100)
+		}
+		was, _, _ := b.left(sec(takes), r)
+		b.refund(sec(takes), sec(float64(i)).at, r, 100)
+		is, _, _ := b.left(sec(takes), r)
+		if back, most := is-was, float64(i+1); back > most+1e-9 || i >= takes-maxMinima && back < most-1e-9 {
+			t.Errorf("take %d of %d: %v events come back, the headroom was %v", i+1, takes, back, most)
+		}
 	}
 }
 
 func TestThousandths(t *testing.T) {
 	for _, c := range []struct {
 		events float64
-		want   int
-	}{{0, 0}, {1, 1000}, {6.6669, 6666}, {0.0009, 0}, {-2, -2000}, {1e300, math.MaxInt / 4}, {math.Inf(1), math.MaxInt / 4}} {
+		want   uint64
+	}{
+		{0, 0}, {1, 1000}, {6.6669, 6666}, {0.0009, 0},
+		{1e300, math.MaxInt64 / 4}, {math.Inf(1), math.MaxInt64 / 4},
+	} {
 		if got := thousandths(c.events); got != c.want {
 			t.Errorf("%v events: %d thousandths, want %d", c.events, got, c.want)
 		}
 	}
 }
 
-// allowedAt is Allow of a caller that has read the clock at an instant.
-func allowedAt(l *Limiter, key string, now time.Time) bool {
-	s := l.shard(key)
-	s.mu.Lock()
+// allowedAt is Allow of a caller that has read the clocks at an instant.
+func allowedAt(l *Limiter, key string, now instant) bool {
+	s, hash := l.lock(key)
 	defer s.mu.Unlock()
 	now = s.tick(now)
-	v := s.try(s.gate(key, now), now, &oneRequest)
-	return v.reason == ReasonNone
+	return s.try(s.gate(hash, key, now), now, &oneRequest).reason == ReasonNone
 }
 
 // Failure mode 6: callers that come to the lock in another order than to the clock.
 func TestTimestampsOutOfOrder(t *testing.T) {
 	l := limiterOf(t, rated(perSecond(10, 20)))
-	early, late := l.base.Add(time.Second), l.base.Add(3*time.Second)
+	early, late := instant{at: time.Second}, instant{at: 3 * time.Second}
 	admitted := 0
 	for range 1000 {
-		for _, now := range []time.Time{late, early} {
+		for _, now := range []instant{late, early} {
 			if allowedAt(l, "k", now) {
 				admitted++
 			}
@@ -215,6 +350,14 @@ func TestTimestampsOutOfOrder(t *testing.T) {
 	}
 	if admitted != 20 {
 		t.Errorf("admitted %d at two instants in turn, want the burst, 20", admitted)
+	}
+	if later := (instant{at: 10 * time.Second}); !allowedAt(l, "k", later) {
+		t.Error("refused with a full bucket")
+	}
+	for n := range 20 { // what was there at the latest instant is there for all
+		if got := allowedAt(l, "k", early); got != (n < 19) {
+			t.Errorf("ask %d with an early time: %v", n+1, got)
+		}
 	}
 }
 
@@ -230,26 +373,30 @@ func TestCreditAfterSuspend(t *testing.T) {
 	})
 }
 
-// A wall clock that is set forward or back gives and takes nothing.
+// A wall clock that is set forward or back gives and takes nothing, also where asks read it.
 func TestCreditAfterClockStep(t *testing.T) {
-	l := limiterOf(t, rated(perSecond(10, 20)))
-	now := l.base.Add(time.Minute)
-	for range 20 {
-		allowedAt(l, "k", now)
-	}
-	for _, step := range []time.Duration{100 * time.Hour, -100 * time.Hour} {
-		if allowedAt(l, "k", stepped(now, step)) {
-			t.Errorf("admitted after a step of %v", step)
-		}
-	}
-	if !allowedAt(l, "k", stepped(now.Add(100*time.Millisecond), -100*time.Hour)) {
-		t.Error("refused a tenth of a second later")
+	beside := Rate{Name: "w", Events: 1e6, Per: 1000 * time.Hour, Aligned: true}
+	for name, rates := range map[string][]Rate{
+		"alone": {perSecond(10, 20)}, "beside windows": {perSecond(10, 20), beside},
+	} {
+		row(t, name, func(t *testing.T) {
+			var step time.Duration
+			wall := func(t time.Time) int64 { return t.Add(step).UnixNano() }
+			l := limiterOf(t, rated(rates...), WithWallClock(wall))
+			time.Sleep(time.Minute)
+			wants(t, l, "k", 20)
+			for _, step = range []time.Duration{100 * time.Hour, -100 * time.Hour} {
+				wants(t, l, "k", 0)
+			}
+			time.Sleep(100 * time.Millisecond)
+			wants(t, l, "k", 1)
+		})
 	}
 }
 
 func TestBurstIsDividedInFractions(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(3, 20)), StartPool(Pool{Replicas: 3}))
+		l := limiterOf(t, rated(perSecond(3, 20)), Replicas(3))
 		took(t, l, "k", Weight(6))
 		has(t, l, "k", 0.666)
 		time.Sleep(333 * time.Millisecond)
@@ -261,7 +408,7 @@ func TestBurstIsDividedInFractions(t *testing.T) {
 
 func TestNoBucketIsSmallerThanOneEvent(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(10, 5)), StartPool(Pool{Replicas: 100}))
+		l := limiterOf(t, rated(perSecond(10, 5)), Replicas(100))
 		wants(t, l, "k", 1)
 		time.Sleep(10 * time.Second)
 		wants(t, l, "k", 1)

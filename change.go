@@ -6,11 +6,10 @@ import (
 	"slices"
 )
 
-// SetLimit changes the limit, over the fleet, at once. Waiters that the new limit admits go at once,
-// the others are paced by it; whatever was taken stays taken. On an error nothing changes.
-//
-// Rates keep their state by Name and Unit. A raised burst or a renamed rate brings no
-// tokens: they come at the rate.
+// SetLimit changes the limit, over the fleet, at once. Waiters that the new limit admits go at once, the
+// others are paced by it; what was taken stays taken. Rates keep their state by Name and Unit, and a new one
+// starts with what the old ones would still let through: no change brings tokens. On an error nothing
+// changes.
 func (l *Limiter) SetLimit(limit Limit) error {
 	old, err := l.setLimit(limit.clone())
 	if err == nil { // and without a lock: a handler may ask for Stats
@@ -28,7 +27,7 @@ func (l *Limiter) setLimit(limit Limit) (old Limit, err error) {
 	}
 	l.units = units
 	l.version++
-	old = l.shards[0].current().limit
+	old = l.newest().limit
 	l.publish(limit)
 	return old, nil
 }
@@ -44,7 +43,8 @@ func learnUnits(known []string, limit Limit) ([]string, error) {
 			continue
 		}
 		if len(units) == maxUnits {
-			return nil, fmt.Errorf("quotient: Limit.Rates[%d].Unit: %q is one more than the %d units a limiter can count: %q",
+			return nil, fmt.Errorf(
+				"quotient: Limit.Rates[%d].Unit: %q is one more than the %d units a limiter can count: %q",
 				i, r.Unit, maxUnits, units)
 		}
 		units = append(units, r.Unit)
@@ -52,48 +52,27 @@ func learnUnits(known []string, limit Limit) ([]string, error) {
 	return units, nil
 }
 
-// Limit returns the limit in force, over the fleet.
-func (l *Limiter) Limit() Limit { return l.shards[0].current().limit.clone() }
-
-func (s *shard) current() *setting {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.setting
-}
-
-// Pool returns the pool in force.
-func (l *Limiter) Pool() Pool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.view.pool
-}
-
-// publish puts a new setting in force in all shards at one instant, which is not before
-// anything that any of them has done, and then sees to the gates that have waiters. All others follow when
-// they are next touched. Call with l.mu held.
+// publish puts a new setting in force in all shards at one instant, which is not before anything that any of
+// them has done. Then it wakes the gates that have waiters. All others follow when they are next touched.
+// Call with l.mu held.
 func (l *Limiter) publish(limit Limit) {
-	old := l.shards[0].current()
-	st := l.resolve(limit, l.view, l.units)
-	if limit.deny {
-		st.rations, st.laws = old.rations, old.laws // refused, but not forgotten
-	}
-	st.era = old.era + 1
-	st.origin, st.reshaped = l.base, !sameShape(old, st)
+	old := l.newest()
+	st := l.resolve(limit, l.belief, l.units)
+	st.serial = old.serial + 1
+	st.after(old)
 	for i := range l.shards {
 		l.shards[i].mu.Lock()
 	}
-	l.clock.Store(l.clockOf(st)) // before it is read: a first aligned rate needs the wall's time
-	st.at = l.now()
+	l.clock.Store(l.clockOf(st)) // before it is read: a first aligned rate needs the wall clock's time
+	st.at = l.wallNow()
 	for i := range l.shards {
-		if t := l.shards[i].now; t.After(st.at) {
-			st.at = t
-		}
+		st.at = l.shards[i].tickWall(st.at)
 	}
 	old.next = st
 	stricter := st.stricter(old)
 	for i := range l.shards {
 		s := &l.shards[i]
-		s.now, s.setting = st.at, st
+		s.latest, s.setting = st.at, st
 		s.untouched.sync(st)
 	}
 	for i := range l.shards {
@@ -101,15 +80,16 @@ func (l *Limiter) publish(limit Limit) {
 	}
 	l.changes++
 	for i := range l.shards {
-		l.shards[i].wake(stricter)
+		l.wake(&l.shards[i], stricter)
 		if l.changes%catchUp == 0 {
-			l.shards[i].replayAll()
+			l.replayAll(&l.shards[i])
 		}
 	}
 }
 
-// wake asks the heads of all queues again. Under a stricter setting it first looks for waiters that it refuses.
-func (s *shard) wake(stricter bool) {
+// wake asks the heads of all queues again. Under a stricter setting it first looks for waiters that it
+// refuses.
+func (l *Limiter) wake(s *shard, stricter bool) {
 	s.mu.Lock()
 	gates := make([]*gate, 0, len(s.waiting))
 	for g := range s.waiting {
@@ -118,22 +98,27 @@ func (s *shard) wake(stricter bool) {
 	s.mu.Unlock()
 	for _, g := range gates {
 		s.mu.Lock()
-		if stricter || g.setting.own != nil {
-			s.weed(g)
+		if stricter || g.setting.override != nil {
+			s.rejectHopeless(g)
 		}
 		s.serveAndUnlock(g)
 	}
 }
 
-// weed refuses the waiters that the newest setting can never admit, wherever they stand. It is entered and left with
-// the lock held, which it gives back now and then.
-func (s *shard) weed(g *gate) {
+// rejectHopeless refuses the waiters that the newest setting can never admit, wherever they stand. It is
+// entered and left with the lock held, which it gives back now and then.
+func (s *shard) rejectHopeless(g *gate) {
+	s.rejectIf(g, func(w *waiter) verdict { return g.setting.refuses(&w.d) })
+}
+
+// rejectIf refuses the waiters for which refuses returns a reason, some in one hold of the lock.
+func (s *shard) rejectIf(g *gate, refuses func(*waiter) verdict) {
 	var ws []*waiter
 	var next *waiter
 	for g.sync(s.setting); g.waited(); {
-		ws, next = g.more.queue.unfit(next, g.setting.refuses)
+		ws, next = g.ext.queue.hopeless(next, refuses)
 		for _, w := range ws {
-			s.refuse(g, w, w.refused)
+			s.refuse(g, w, refuses(w))
 		}
 		if next == nil {
 			return
@@ -144,13 +129,20 @@ func (s *shard) weed(g *gate) {
 	}
 }
 
-// replayBatch is how many gates are brought up to date in one hold of a lock: each may have catchUp changes to replay.
+// catchUp is after how many changes all gates replay, so that no gate ever has more to replay.
+const catchUp = 1024
+
+// replayBatch is how many gates are brought up to date in one hold of a lock: each may have catchUp changes
+// to replay.
 const replayBatch = 4
 
-// replayAll brings all gates up to date, so that a list of changes never grows without end
-// behind a gate that nobody touches.
-func (s *shard) replayAll() {
-	for gates := range slices.Chunk(s.gates(), replayBatch) {
+// replayAll brings all gates up to date, so that the list of settings does not grow without end behind a gate
+// that no ask touches.
+func (l *Limiter) replayAll(s *shard) {
+	s.mu.Lock()
+	all := s.gates()
+	s.mu.Unlock()
+	for gates := range slices.Chunk(all, replayBatch) {
 		s.mu.Lock()
 		for _, g := range gates {
 			g.sync(s.setting)
@@ -160,11 +152,32 @@ func (s *shard) replayAll() {
 }
 
 func (s *shard) gates() []*gate {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	gates := s.lru.Values()
-	if s.overflow != nil {
-		gates = append(gates, s.overflow)
+	if s.overflow.gate != nil {
+		gates = append(gates, s.overflow.gate)
 	}
 	return gates
+}
+
+// SetDryRun begins or ends a dry run, to see what a limit would do before it does it. The limiter decides as
+// ever, and admits also what it would have refused or made to wait. Such an ask takes nothing, and no policy
+// learns from it. Stats.DryRunAdmitted counts it by what stood in its way, and one line a second at most is
+// logged. A queue is not played through: callers that wait go at once, and each ask that would have had to
+// wait counts. Asks that are not valid are errors as ever. TryAcquireUpTo takes what there is, and all n only
+// where there is room for nothing.
+func (l *Limiter) SetDryRun(on bool) {
+	l.mu.Lock()
+	old := l.dry.Swap(on)
+	if old != on {
+		l.version++
+	}
+	if on && !old {
+		for i := range l.shards {
+			l.wake(&l.shards[i], false)
+		}
+	}
+	l.mu.Unlock()
+	if old != on {
+		l.log.Info("dry run set", "old", old, "new", on)
+	}
 }

@@ -9,7 +9,8 @@ import (
 
 func TestDryRun(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 1), tokensPerMinute(60, 60)}, InFlight: 1}, DryRun())
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 1), tokensPerMinute(60, 60)}, InFlight: 1})
+		l.SetDryRun(true)
 		p := took(t, l, "k")
 		for range 3 {
 			q := asking(t, l, "k", Cost("tokens", 9))
@@ -28,12 +29,12 @@ func TestDryRun(t *testing.T) {
 		}
 		inFlight(t, l, 1)
 		p.Release()
-		setLimit(t, l, Deny())
+		setLimit(t, l, Limit{Deny: true})
 		took(t, l, "k")
 		asking(t, l, "k").admittedAfter(t, 0)
 		refusedFor(t, l, ReasonAsk, "k", Weight(-1))
 		s := l.Stats()
-		if !s.DryRun || !l.DryRun() || s.DryRunAdmitted[ReasonInFlight] != 12 || s.DryRunAdmitted[ReasonDenied] != 2 {
+		if !s.DryRun || !l.Stats().DryRun || s.DryRunAdmitted[ReasonInFlight] != 12 || s.DryRunAdmitted[ReasonDenied] != 2 {
 			t.Errorf("%+v", s)
 		}
 		if len(s.Refused) != 1 || s.Admitted != 15 {
@@ -70,7 +71,7 @@ func TestDryRunLetsWaitersGo(t *testing.T) {
 
 func TestDryRunWhilePoolIsAwaited(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 1)), AwaitPool(), HintMaxAge(time.Minute), StartPool(Pool{Replicas: 2}))
+		l := limiterOf(t, rated(perSecond(1, 1)), AwaitPool(), HintMaxAge(time.Minute), Replicas(2))
 		refusedFor(t, l, ReasonPool, "k")
 		l.SetDryRun(true)
 		took(t, l, "k")
@@ -84,7 +85,7 @@ func TestDryRunWhilePoolIsAwaited(t *testing.T) {
 func TestDryRunOfTryAcquireUpToOwesNothing(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		for _, dry := range []bool{false, true} {
-			l := limiterOf(t, rated(perSecond(100, 100)), StartPool(Pool{Replicas: 10}))
+			l := limiterOf(t, rated(perSecond(100, 100)), Replicas(10))
 			l.SetDryRun(dry)
 			l.TryAcquireUpTo("k", 100) // the real one: 10
 			time.Sleep(time.Second)    // 10 more
@@ -94,7 +95,7 @@ func TestDryRunOfTryAcquireUpToOwesNothing(t *testing.T) {
 			s := l.Stats()
 			t.Logf("dry %v: refused %v, dry run admitted %v", dry, s.Refused, s.DryRunAdmitted)
 			if s.Refused[ReasonRate]+s.DryRunAdmitted[ReasonRate] != 0 {
-				t.Errorf("dry %v: stops somebody whom the real limiter admits", dry)
+				t.Errorf("dry %v: stops an ask that the real limiter admits", dry)
 			}
 		}
 	})

@@ -60,7 +60,7 @@ func TestDenyForAnInstantBringsNoTokens(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 5)))
 		wants(t, l, "k", 5)
-		setLimit(t, l, Deny())
+		setLimit(t, l, Limit{Deny: true})
 		setLimit(t, l, rated(perSecond(1, 5)))
 		wants(t, l, "k", 0)
 	})
@@ -108,9 +108,9 @@ func TestRateOfANewUnitStartsFull(t *testing.T) {
 	})
 }
 
-// A rule that stays keeps its own state wherever it moves to, also from the first place: what another rule of
-// its unit has let through is not taken from it. A change of its size counts as it does for a rule that
-// stands still.
+// A rule that stays keeps its own state wherever it moves to, also from the first place. What another rule of
+// its unit has admitted is not taken from it. A change of its size counts as it does for a rule that stands
+// still.
 func TestRulesThatMoveKeepTheirState(t *testing.T) {
 	bucket := Rate{Name: "bucket", Events: 10, Per: time.Hour, Burst: 10}
 	window := Rate{Name: "window", Events: 20, Per: time.Hour, Aligned: true}
@@ -173,10 +173,10 @@ func TestStricterSettings(t *testing.T) {
 		{"as many slots", Limit{InFlight: 5}, Limit{InFlight: 5}, false},
 		{"more slots", Limit{InFlight: 5}, Limit{InFlight: 6}, false},
 		{"no slots any more", Limit{InFlight: 5}, Limit{}, false},
-		{"deny", rated(a), Deny(), true},
-		{"deny no more", Deny(), Limit{}, false},
+		{"deny", rated(a), Limit{Deny: true}, true},
+		{"deny no more", Limit{Deny: true}, Limit{}, false},
 	} {
-		o, v := defaults(), view{pool: Pool{Replicas: 1}}
+		o, v := defaults(), belief{pool: Pool{Replicas: 1}}
 		if got := o.resolve(c.after, v, nil).stricter(o.resolve(c.before, v, nil)); got != c.want {
 			t.Errorf("%s: stricter %v, want %v", c.name, got, c.want)
 		}
@@ -186,7 +186,7 @@ func TestStricterSettings(t *testing.T) {
 // Those who left the pool have used their part of this window; those who came will want theirs.
 func TestPoolChangesInAWindow(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(aligned(12, time.Minute)), StartPool(Pool{Replicas: 4}))
+		l := limiterOf(t, rated(aligned(12, time.Minute)), Replicas(4))
 		took(t, l, "k")
 		setReplicas(t, l, 2)
 		wants(t, l, "k", 2) // 3 as before
@@ -201,10 +201,10 @@ func TestPoolChangesInAWindow(t *testing.T) {
 	})
 }
 
-// It is the same for keys that nobody has touched in this window, or ever.
+// It is the same for keys without an ask in this window, or ever.
 func TestPoolChangesInAWindowOfAnUntouchedKey(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(aligned(12, time.Minute)), StartPool(Pool{Replicas: 4}))
+		l := limiterOf(t, rated(aligned(12, time.Minute)), Replicas(4))
 		took(t, l, "k")
 		time.Sleep(time.Minute)
 		setReplicas(t, l, 2)
@@ -217,7 +217,7 @@ func TestPoolChangesInAWindowOfAnUntouchedKey(t *testing.T) {
 
 func TestPoolChangesDivideABucketAnew(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(12, 24)), StartPool(Pool{Replicas: 2}))
+		l := limiterOf(t, rated(perSecond(12, 24)), Replicas(2))
 		took(t, l, "k", Weight(2))
 		setReplicas(t, l, 4)
 		has(t, l, "k", 6)
@@ -229,7 +229,7 @@ func TestPoolChangesDivideABucketAnew(t *testing.T) {
 	})
 }
 
-// Waiters keep their places when the rules change under them, and what is queued is counted anew.
+// Waiters keep their places when the rules change under them, and what is queued is counted again.
 func TestRulesChangeUnderWaiters(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(Every(time.Second)))
@@ -270,7 +270,7 @@ func TestSameLimitIsNoRaise(t *testing.T) {
 		b := limiterOf(t, limit, StartPool(Pool{Replicas: 2, Ordinal: 2, Fixed: true}))
 		wants(t, a, "k", 5)
 		wants(t, b, "k", 5) // b leaves
-		if err := a.SetPool(Pool{Replicas: 1, Ordinal: 1, Fixed: true}); err != nil {
+		if err := a.SetPool(Pool{Replicas: 1, Ordinal: 1, Fixed: true}, 0); err != nil {
 			t.Fatal(err)
 		}
 		wants(t, a, "k", 0)
@@ -283,17 +283,17 @@ func TestSameLimitIsNoRaise(t *testing.T) {
 func TestSameLimitDoesNotOpenAJoiner(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		limit := rated(Rate{Name: "m", Events: 10, Per: time.Minute, Aligned: true})
-		a := limiterOf(t, limit, JoinPool(Pool{Replicas: 2}))
+		a := limiterOf(t, limit, Replicas(2), StartEmpty())
 		wants(t, a, "k", 0)
 		setLimit(t, a, limit)
 		wants(t, a, "k", 0)
 	})
 }
 
-// JoinPool with a limit that comes later.
+// StartEmpty with a limit that comes later.
 func TestJoinerWithLateLimit(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Deny(), JoinPool(Pool{Replicas: 2}))
+		l := limiterOf(t, Limit{Deny: true}, Replicas(2), StartEmpty())
 		setLimit(t, l, rated(perSecond(10, 10)))
 		wants(t, l, "k", 0)
 	})
@@ -310,7 +310,7 @@ func TestLazyEqualsEager(t *testing.T) {
 		row(t, seed, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 1))
 			start := Pool{Replicas: 3, Ordinal: 2, Fixed: true}
-			opts := [][]Option{{StartPool(start)}, {JoinPool(start)}, {StartPool(start), Policy(policy.AIMD{}, CeilingShare)}, {JoinPool(start), Policy(policy.AIMD{}, CeilingLimit)}}[seed%4]
+			opts := [][]Option{{StartPool(start)}, {StartPool(start), StartEmpty()}, {StartPool(start), Policy(policy.AIMD{})}, {StartPool(start), StartEmpty(), Policy(policy.AIMD{}), BeyondShare()}}[seed%4]
 			opts = append(opts, MaxKeys(1000)) // one shard
 			eager, lazy := limiterOf(t, limits[0], opts...), limiterOf(t, limits[0], opts...)
 			lazy.phase = eager.phase
@@ -350,7 +350,7 @@ func change(t *testing.T, rnd *rand.Rand, limits []Limit, all ...*Limiter) {
 	for _, l := range all {
 		if setsLimit {
 			setLimit(t, l, limit)
-		} else if err := l.SetPool(pool); err != nil {
+		} else if err := l.SetPool(pool, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -383,7 +383,7 @@ func TestManyChangesReachTheOverflowGate(t *testing.T) {
 	for i := range catchUp {
 		setLimit(t, l, rated(PerHour(float64(1+i%2))))
 	}
-	if s := l.shard("late"); s.overflow == nil || s.overflow.setting != s.setting {
+	if s := l.shard("late"); s.overflow.gate == nil || s.overflow.gate.setting != s.setting {
 		t.Error("the overflow gate holds on to an old setting")
 	}
 	wants(t, l, "late", 0)
@@ -453,8 +453,8 @@ func TestRulesThatComeAndGoBringNoTokens(t *testing.T) {
 		{"two buckets", []Limit{rated(a), rated(a, b), rated(b), rated(b, a)}, 10},
 		{"a bucket and a window", []Limit{rated(a), rated(a, window), rated(window), rated(window, a)}, 5},
 		{"two windows", []Limit{rated(window), rated(window, named("v", window)), rated(named("v", window)), rated(named("v", window), window)}, 5},
-		{"a bucket and no", []Limit{rated(a), Deny()}, 5},
-		{"two buckets and no", []Limit{rated(a), Deny(), rated(b), Deny()}, 10},
+		{"a bucket and no", []Limit{rated(a), Limit{Deny: true}}, 5},
+		{"two buckets and no", []Limit{rated(a), Limit{Deny: true}, rated(b), Limit{Deny: true}}, 10},
 		{"other units between", []Limit{rated(a, tokensPerMinute(60, 60)), rated(a)}, 5},
 		{"slots between", []Limit{rated(a), {Rates: []Rate{a}, InFlight: 3}}, 5},
 	} {

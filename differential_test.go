@@ -98,8 +98,8 @@ func runDiff(t *testing.T, seed uint64, steps int, opts ...Option) {
 			case n < 79:
 				n := 1 + r.IntN(3)
 				p := Pool{Replicas: n, Ordinal: r.IntN(n + 1), Fixed: true}
-				_ = a.SetPool(p)
-				_ = b.SetPool(p)
+				_ = a.SetPool(p, 0)
+				_ = b.SetPool(p, 0)
 				op = fmt.Sprint("pool ", p)
 			default:
 				d := time.Duration(math.Exp(r.Float64()*20)) * time.Microsecond
@@ -124,8 +124,8 @@ func TestDroppingAllIdleKeysIsInvisible(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		opts []Option
-	}{{"plain", nil}, {"join", []Option{JoinPool(Pool{Replicas: 2})}}, {"aimd", []Option{Policy(policy.AIMD{}, CeilingShare)}},
-		{"aimdlimit", []Option{Policy(policy.AIMD{}, CeilingLimit), JoinPool(Pool{Replicas: 3})}}, {"hold", []Option{MaxHold(time.Second)}}} {
+	}{{"plain", nil}, {"join", []Option{Replicas(2), StartEmpty()}}, {"aimd", []Option{Policy(policy.AIMD{})}},
+		{"aimdlimit", []Option{Policy(policy.AIMD{}), BeyondShare(), Replicas(3), StartEmpty()}}, {"hold", []Option{MaxHold(time.Second)}}} {
 		t.Run(c.name, func(t *testing.T) {
 			for seed := range uint64(30) {
 				runDiff(t, seed, 300, c.opts...)

@@ -1,44 +1,41 @@
-// Package quotient holds one global limit over many replicas without a store on the
-// request's path.
+// Package quotient holds one global limit over many replicas without a store on the request's path.
 //
-// Every process makes a [Limiter] with the limit of the whole fleet and enforces its
-// quotient of it, limit / replicas, for each key on its own: a URL path, a tenant, an API token. A decision
-// is local: one clock read, one short lock, no network. How many replicas there are comes from the
-// configuration, from [Limiter.SetPool], or from a [Source] of hints (DNS, a file, Redis: the packages under poolsize) that is checked
-// and damped; losing it never stops a request.
+//	limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(100)), quotient.Replicas(4))
 //
-// # Which verb to use
+// Every process makes a [Limiter] with the limit of the whole fleet and enforces its quotient of it, limit /
+// replicas. It does so for each key on its own: a URL path, a tenant, an API token. A decision is local: one
+// clock read, one short lock, no network.
 //
-//   - [Limiter.Acquire] waits for its turn, first in, first out, and returns a [Permit] to release.
-//   - [Limiter.TryAcquire] admits now or refuses now, with the reason and when to come back.
-//   - [Limiter.TryAcquireUpTo] takes as much of a batch as there is room for.
+// # What nine of ten programs use
+//
+//   - [New] makes a limiter. [Replicas] is how many share its limit, or [Limiter.Follow] follows a [Source]
+//     of hints: DNS, a file, Redis, in the packages under poolsize. Losing it never stops a request.
+//   - [Limiter.Acquire] waits for its turn, first in, first out, and returns a [Permit]; [Permit.Release]
+//     gives it back. A slot in flight whose permit is forgotten is lost, unless [MaxHold] is set.
 //   - [Limiter.Allow] is for a rate alone: one event, yes or no.
-//   - [Do] and [Wrap] throttle plain functions and release for you.
+//   - Middleware and Transport of the package httplimit do it for HTTP.
 //
-// Release every permit: with an in-flight limit a permit that is forgotten is a slot that is lost, unless
-// [MaxHold] is set.
+// # The rest
 //
-// # What is limited
-//
-// A [Limit] joins any number of [Rate]s, in requests or in units of your own (see [Cost]), and a number of
-// slots in flight. All hold at once, and an ask takes from all or from none. A rate is a token
-// bucket that x/time/rate does the maths of, a paced rate ([Every]), or a counter of aligned windows.
-//
-// # Who operates it
-//
-// A [Registry] holds the limiters of a process under names, for the packages admin and metrics. [Limiter.Override] gives one key a limit of its
-// own, [Limiter.SetDryRun] shows what a limit would do, [Limiter.Explain] tells why an ask waits, [Limiter.Top] which keys are hot, and
-// [Limiter.SetPoolFor] takes an operator's word for a while. An ask may carry a [Priority]; queues serve higher ones first.
+//   - To ask: [Limiter.TryAcquire] never waits and returns the reason, [Limiter.TryAcquireUpTo] takes as much
+//     of a batch as there is room for, and [Do] throttles a plain function. An ask may have a [Weight], a
+//     [Cost] in units of your own and a [Priority].
+//   - To limit: a [Limit] joins any number of [Rate]s and slots in flight; an ask takes from all or from
+//     none. A rate is a token bucket, paced ([Every]), or a counter of aligned windows. A [Policy] learns
+//     from what an upstream answers.
+//   - To operate: a [Registry] holds limiters under names, for the packages admin and metrics.
+//     [Limiter.SetLimit], [Limiter.SetPool], [Limiter.Override] and [Limiter.SetDryRun] change what is in
+//     force. [Limiter.Stats], [Limiter.Explain] and [Limiter.Top] show it.
 //
 // # What is promised
 //
-// While no replica believes in fewer replicas than there are, the fleet admits at most
-// Events per Per times any window, plus the larger of the burst and the number of replicas. A key
-// is forgotten only when that cannot be noticed: an idle key is equal to one never seen. A raised limit
-// lets waiters through at once, a lowered one paces those who wait already, and a waiter whose context ends
-// leaves no trace. docs/bounds.md has all promises, each with the property test that holds it.
+// No replica may believe in fewer replicas than there are. The fleet then admits at most Events per Per times
+// any window, plus the larger of the burst and the number of replicas. A key is forgotten only when that
+// cannot be noticed. A raised limit lets waiters through at once, a lowered one paces those that wait
+// already, and a waiter whose context ends leaves no trace. docs/bounds.md has all promises, each with the
+// property test that holds it.
 //
-// A Limiter starts no goroutine and needs no closing. What runs by itself is one timer for each key that has
-// waiters, which ends with the queue, one for each Follow, one for a SetPoolFor, and a goroutine for each report of LeakCheck and
-// for a line in the log that tells of a dry run, at most one a second.
+// A Limiter starts no goroutine and needs no closing. One timer runs for each key that has waiters, each
+// Follow and each ttl of SetPool. A goroutine runs for each report of LeakCheck and each line in the log of a
+// dry run.
 package quotient

@@ -35,7 +35,7 @@ func drawPacedRate(t *rapid.T, name string) Rate {
 // drawLimit is now and then a denial, else one rate or two, with and without a window and slots.
 func drawLimit(t *rapid.T) Limit {
 	if rapid.IntRange(0, 12).Draw(t, "deny") == 0 {
-		return Deny()
+		return Limit{Deny: true}
 	}
 	limit := Limit{Rates: []Rate{drawPacedRate(t, "a")}, InFlight: rapid.IntRange(0, 6).Draw(t, "in flight")}
 	if rapid.Bool().Draw(t, "second rate") {
@@ -131,13 +131,13 @@ func drawAdversary(t *rapid.T) adversary {
 	return adversary{rapid.Uint64().Draw(t, "adversary"), rapid.Bool().Draw(t, "calm")}
 }
 
-// drawPolicy is Fixed, or a law that answers anything under CeilingShare.
+// drawPolicy is Fixed, or a law that answers anything under withinShare.
 // The bounds of the fleet hold under both.
 func drawPolicy(t *rapid.T) Option {
 	if rapid.Bool().Draw(t, "fixed") {
-		return Policy(policy.Fixed{}, CeilingShare)
+		return Policy(policy.Fixed{})
 	}
-	return Policy(drawAdversary(t), CeilingShare)
+	return Policy(drawAdversary(t))
 }
 
 // mix says what the limits of mixedLimits are made of.
@@ -157,7 +157,7 @@ func mixedLimits(m mix) []Limit {
 	s2 := Rate{Name: "s2", Events: 2 * m.speed, Per: time.Second, Burst: 3}
 	return []Limit{
 		{Rates: []Rate{tok, s}, InFlight: 3}, {Rates: []Rate{s, tok, al}, InFlight: 6}, {Rates: []Rate{al, tok}},
-		{InFlight: 2}, Deny(), {}, {Rates: []Rate{s2, s}, InFlight: 4}, {Rates: []Rate{tok, al2}, InFlight: 1},
+		{InFlight: 2}, Limit{Deny: true}, {}, {Rates: []Rate{s2, s}, InFlight: 4}, {Rates: []Rate{tok, al2}, InFlight: 1},
 		{Rates: []Rate{s}}, {Rates: []Rate{s2}, InFlight: 9},
 	}
 }

@@ -2,7 +2,6 @@ package quotient
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -10,9 +9,9 @@ import (
 
 func TestEveryRefusalIsErrLimited(t *testing.T) {
 	for r := ReasonRate; r < numReasons; r++ {
-		err := Decision{Reason: r}.Err("k")
-		if !errors.Is(err, ErrLimited) {
-			t.Errorf("%v: not ErrLimited", r)
+		err := refusal("k", Decision{Reason: r})
+		if got, want := errors.Is(err, ErrLimited), r != ReasonAsk; got != want {
+			t.Errorf("%v: is ErrLimited: %v, want %v", r, got, want)
 		}
 		if got, want := errors.Is(err, context.DeadlineExceeded), r == ReasonDeadline; got != want {
 			t.Errorf("%v: is DeadlineExceeded: %v, want %v", r, got, want)
@@ -33,10 +32,6 @@ func TestReasonNames(t *testing.T) {
 			t.Errorf("reason %d: %q, want %q", r, got, want)
 		}
 	}
-	text, err := json.Marshal(map[Reason]int{ReasonQueue: 3})
-	if err != nil || string(text) != `{"queue_full":3}` {
-		t.Errorf("JSON is %s, %v", text, err)
-	}
 }
 
 func TestLimitedErrorText(t *testing.T) {
@@ -44,10 +39,10 @@ func TestLimitedErrorText(t *testing.T) {
 		err  LimitedError
 		want string
 	}{
-		{LimitedError{Key: "k", Reason: ReasonDenied}, `quotient: "k" refused: denied`},
-		{LimitedError{Key: "k", Rule: "second", Reason: ReasonRate, Limit: 10, Share: 2.5},
+		{LimitedError{Key: "k", Decision: Decision{Reason: ReasonDenied}}, `quotient: "k" refused: denied`},
+		{LimitedError{Key: "k", Decision: Decision{Rule: "second", Reason: ReasonRate, Limit: 10, Share: 2.5}},
 			`quotient: "k" refused: rate (second: share 2.5 of 10)`},
-		{LimitedError{Key: "a\nb", Rule: "second", Reason: ReasonWait, Limit: 10, Share: 10.0 / 3, RetryAfter: time.Second},
+		{LimitedError{Key: "a\nb", Decision: Decision{Rule: "second", Reason: ReasonWait, Limit: 10, Share: 10.0 / 3, RetryAfter: time.Second}},
 			`quotient: "a\nb" refused: max_wait (second: share 3.33333 of 10), retry after 1s`},
 	} {
 		if got := c.err.Error(); got != c.want {
@@ -56,22 +51,11 @@ func TestLimitedErrorText(t *testing.T) {
 	}
 }
 
-func TestDecisionErr(t *testing.T) {
-	if err := (Decision{OK: true}).Err("k"); err != nil {
-		t.Errorf("admitted: %v", err)
-	}
-	d := Decision{Reason: ReasonRate, Rule: "second", Limit: 4, Share: 2, RetryAfter: time.Second}
-	want := LimitedError{Key: "k", Rule: "second", Reason: ReasonRate, Limit: 4, Share: 2, RetryAfter: time.Second}
-	if got, ok := d.Err("k").(*LimitedError); !ok || *got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-}
-
 // What a decision says must be what the limiter holds: rule, limit, share, time.
 func TestDecisionSaysWhatRefused(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{Rates: []Rate{perSecond(8, 4), {Name: "slow", Events: 40, Per: 20 * time.Second, Burst: 40}}, InFlight: 9},
-			StartPool(Pool{Replicas: 4}))
+			Replicas(4))
 		p := took(t, l, "k")
 		want := Decision{Reason: ReasonRate, Rule: "second", Limit: 8, Share: 2, RetryAfter: 500 * time.Millisecond}
 		if _, d := l.TryAcquire("k"); d != want {

@@ -23,8 +23,8 @@ func limited(limit quotient.Limit, opts ...quotient.Option) *quotient.Limiter {
 // A limit of 20 requests an hour for each tenant, over four replicas: each admits five.
 func Example() {
 	l, err := quotient.New(
-		quotient.Limit{Rates: []quotient.Rate{{Events: 20, Per: time.Hour, Burst: 20}}},
-		quotient.StartPool(quotient.Pool{Replicas: 4}),
+		quotient.Rates(quotient.Rate{Events: 20, Per: time.Hour, Burst: 20}),
+		quotient.Replicas(4),
 	)
 	if err != nil {
 		fmt.Println(err)
@@ -67,7 +67,7 @@ func ExampleLimiter_TryAcquire() {
 	fmt.Println(d.OK)
 	_, d = l.TryAcquire("report")
 	fmt.Println(d.OK, d.Reason, d.Rule)
-	fmt.Println(errors.Is(d.Err("report"), quotient.ErrLimited))
+	fmt.Println(errors.Is(&quotient.LimitedError{Key: "report", Decision: d}, quotient.ErrLimited))
 	p.Release()
 	// Output:
 	// true
@@ -77,7 +77,7 @@ func ExampleLimiter_TryAcquire() {
 
 // A reader of batches takes what there is.
 func ExampleLimiter_TryAcquireUpTo() {
-	l := limited(quotient.Limit{Rates: []quotient.Rate{{Events: 30, Per: time.Hour, Burst: 30}}})
+	l := limited(quotient.Rates(quotient.Rate{Events: 30, Per: time.Hour, Burst: 30}))
 	for range 3 {
 		p, n := l.TryAcquireUpTo("queue", 20)
 		fmt.Println(n)
@@ -102,8 +102,8 @@ func ExampleCost() {
 	}
 	defer p.Release()
 	fmt.Println(p.Correct("tokens", 1500)) // what it was
-	for _, k := range l.Keys() {
-		fmt.Printf("%.0f requests, %.0f tokens left\n", k.Tokens[0], k.Tokens[1])
+	for k := range l.Keys() {
+		fmt.Printf("%.0f requests, %.0f tokens left\n", k.Rules[0].Left, k.Rules[1].Left)
 	}
 	// Output:
 	// <nil>
@@ -112,7 +112,7 @@ func ExampleCost() {
 
 // A call that stands for several requests says so.
 func ExampleWeight() {
-	l := limited(quotient.Limit{Rates: []quotient.Rate{{Events: 10, Per: time.Hour, Burst: 10}}})
+	l := limited(quotient.Rates(quotient.Rate{Events: 10, Per: time.Hour, Burst: 10}))
 	for range 3 {
 		_, d := l.TryAcquire("export", quotient.Weight(4))
 		fmt.Println(d.OK)
@@ -141,14 +141,14 @@ func ExampleLimit() {
 
 // One request every hour, evenly paced: nothing is saved up.
 func ExampleEvery() {
-	l := limited(quotient.Limit{Rates: []quotient.Rate{quotient.Every(time.Hour)}}, quotient.MaxWaiting(0, 0))
+	l := limited(quotient.Rates(quotient.Every(time.Hour)), quotient.MaxWaiting(0, 0))
 	fmt.Println(l.Allow("crawler"), l.Allow("crawler"))
 	// Output: true false
 }
 
 // A quota that an upstream counts by the wall clock: 1,000 in each day, from midnight UTC.
 func ExampleRate_aligned() {
-	l := limited(quotient.Limit{Rates: []quotient.Rate{{Name: "day", Events: 1000, Per: 24 * time.Hour, Aligned: true}}},
+	l := limited(quotient.Rates(quotient.Rate{Name: "day", Events: 1000, Per: 24 * time.Hour, Aligned: true}),
 		quotient.StartPool(quotient.Pool{Replicas: 3, Ordinal: 2, Fixed: true}))
 	_, n := l.TryAcquireUpTo("partner", 10_000)
 	fmt.Println(n == 333 || n == 334) // over the three replicas exactly 1,000 a day
@@ -164,21 +164,7 @@ func ExampleDo() {
 	// Output: hello <nil>
 }
 
-func ExampleWrap() {
-	l := limited(quotient.Limit{Rates: []quotient.Rate{{Events: 2, Per: time.Hour, Burst: 2}}}, quotient.MaxWait(time.Second))
-	greet := quotient.Wrap(l, func(name string) string { return name },
-		func(_ context.Context, name string) (string, error) { return "hello " + name, nil })
-	for range 3 {
-		text, err := greet(context.Background(), "ann")
-		fmt.Printf("%q %v\n", text, errors.Is(err, quotient.ErrLimited))
-	}
-	// Output:
-	// "hello ann" false
-	// "hello ann" false
-	// "" true
-}
-
-// The environment says how many replicas there are and which of them this is.
+// The environment has the number of replicas, and the ordinal of this one.
 func ExampleEnv() {
 	os.Setenv("QUOTIENT_REPLICAS", "4") //nolint:errcheck // an example
 	os.Setenv("QUOTIENT_ORDINAL", "0")  //nolint:errcheck // a StatefulSet counts from 0
@@ -192,7 +178,7 @@ func ExampleEnv() {
 	for l.Stats().Pool.Reports == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	fmt.Println(l.Pool())
+	fmt.Println(l.Stats().Pool.Pool)
 	_, n := l.TryAcquireUpTo("k", 10)
 	fmt.Println(n)
 	cancel()
@@ -207,7 +193,7 @@ func ExampleEnv() {
 func ExampleLimiter_SetLimit() {
 	l := limited(quotient.Limit{InFlight: 1})
 	fmt.Println(l.SetLimit(quotient.Limit{InFlight: -1}))
-	fmt.Println(l.SetLimit(quotient.Limit{InFlight: 5}), l.Limit().InFlight)
+	fmt.Println(l.SetLimit(quotient.Limit{InFlight: 5}), l.Stats().Limit.InFlight)
 	// Output:
 	// quotient: Limit.InFlight: -1 is not between 0 and 1073741824
 	// <nil> 5
@@ -215,29 +201,29 @@ func ExampleLimiter_SetLimit() {
 
 // A policy that learns from what the upstream answers.
 func ExamplePolicy() {
-	l := limited(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}}, quotient.Policy(policy.AIMD{}, quotient.CeilingLimit),
-		quotient.StartPool(quotient.Pool{Replicas: 10}))
+	l := limited(quotient.Rates(quotient.PerSecond(100)), quotient.Policy(policy.AIMD{}), quotient.BeyondShare(),
+		quotient.Replicas(10))
 	p, _ := l.TryAcquire("api.example.com")
 	p.Done(policy.Feedback{Outcome: policy.Throttled})
-	for key, k := range l.Keys() {
-		fmt.Println(key, k.Rate, "a second")
+	for k := range l.Keys() {
+		fmt.Println(k.Key, k.Rules[1].Pace, "a second")
 	}
 	// Output: api.example.com 5 a second
 }
 
 func ExampleSemaphore() {
-	s, err := quotient.NewSemaphore(3)
-	if err != nil {
+	var s quotient.Semaphore
+	if err := s.Resize(3); err != nil {
 		fmt.Println(err)
 		return
 	}
 	fmt.Println(s.TryAcquire(2), s.TryAcquire(2))
-	s.Resize(1) //nolint:errcheck // in range; nobody is revoked
-	fmt.Println(s.InFlight(), "of", s.Size())
+	s.Resize(1) //nolint:errcheck // in range; no slot is revoked
+	fmt.Println(s.Slots())
 	s.Release(2)
-	fmt.Println(s.InFlight(), "of", s.Size())
+	fmt.Println(s.Slots())
 	// Output:
 	// true false
-	// 2 of 1
-	// 0 of 1
+	// 2 1
+	// 0 1
 }

@@ -2,153 +2,127 @@ package quotient
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 )
 
-// Explanation tells why an ask for a key would be admitted, wait or be refused now: all that the decision goes by.
-type Explanation struct {
-	Key        string
-	Remembered bool // false: a key that would start fresh
-	Overridden bool // it has a limit of its own
-	Overflow   bool // it shares the gate of the keys for which there is no room
-	DryRun     bool // nobody is stopped
-
-	Limit             Limit // that holds for the key, over the fleet
-	Pool              PoolStats
-	Rules             []RuleExplanation // the rates, in order, and the in-flight rule if there is one
-	InFlight, Waiting int
-	First             Reason        // what the first of those who wait waits for; ReasonNone when nobody waits
-	Next              Decision      // what the ask would get from TryAcquire now, but for a dry run
-	Wait              time.Duration // until the ask would have its turn, as far as time alone decides; 0: now, or unknown
-	Until             time.Time     // that instant by the wall clock; zero when Wait is 0
-	Learned           []Learned     // what the policy paces the key by, one for each law; none under policy.Fixed
+// RuleState is where a key stands under one rule, on this replica. A rate has a Window, a law of the policy
+// has a Pace, and slots have neither. The Limit of a law is the most that it may allow, +Inf without a rate.
+// Its Share is what division would allow, 0 when the size of the pool is unknown.
+type RuleState struct {
+	Name         string        // of the rate; "in-flight" for slots, "adaptive" for a law
+	Unit         string        // of the events, "" for requests; "in-flight" for a law of slots
+	Limit, Share float64       // over the fleet and here: events per second, or slots
+	Events       float64       // of a rate, over the fleet in each Window
+	Window       time.Duration // of a rate, its Per
+	Burst        float64       // events that may come at once, here; 0 for windows and slots
+	Left         float64       // events, or slots, that are left here; negative: owed; 0 for a law
+	Reset        time.Duration // until a rate is full, or in a window with room; until a law ends its pause
+	Pace         float64       // what a law allows now: events per second, or slots
+	ForgottenIn  time.Duration // until a law forgets if no feedback comes; 0: nothing has been learned
 }
 
-// RuleExplanation is where a key stands under one rule.
-type RuleExplanation struct {
-	RuleStats
-	Ceiling float64       // how far a policy may go, in the unit of Share
-	Left    float64       // events, or slots, that this replica has left; negative: owed
-	Resets  time.Duration // until the rule is as if nothing had been asked: full, or in its next window; 0 for slots
-}
-
-// Learned is what one law of a key has made of the upstream's answers.
-type Learned struct {
-	Unit        string        // of the events that it paces; "" for requests, "in-flight" for slots
-	Pace        float64       // events per second, or slots: what it allows now
-	Share       float64       // what division would allow; 0: the size of the pool is unknown
-	Ceiling     float64       // the most that it may allow; +Inf without a rate
-	PausedFor   time.Duration // how long nothing passes, since the upstream said so
-	ForgottenIn time.Duration // until all is forgotten if no feedback comes; 0: nothing has been learned
-}
-
-// Explain tells how an ask for the key would fare now, and why. Like Check it takes nothing and counts nothing. An ask that is not valid
-// is explained by Next, with ReasonAsk.
-func (l *Limiter) Explain(key string, asks ...Ask) Explanation {
-	l.mu.Lock()
-	pool := l.poolStats()
-	l.mu.Unlock()
-	now := l.now()
-	s := l.shard(key)
-	s.mu.Lock()
+// AppendState appends to dst where the key stands under each rule: the rates of its limit in order, the
+// slots, the laws of the policy. It takes nothing and counts nothing. It allocates nothing when dst has room,
+// and appends nothing under a limit that denies. A key that is not remembered stands where it would start.
+func (l *Limiter) AppendState(dst []RuleState, key string) []RuleState {
+	now := l.arrival() // slots alone need no clock
+	s, h := l.lock(key)
 	defer s.mu.Unlock()
 	now = s.tick(now)
-	g := s.peek(key, now)
-	s.reclaim(g, now)
+	return s.peek(h, key, now).state(dst, now)
+}
+
+// state appends where the gate stands under each rule.
+func (g *gate) state(dst []RuleState, now instant) []RuleState {
+	st := g.setting
+	if st.limit.Deny {
+		return dst
+	}
+	for i := range st.rules {
+		r := &st.rules[i]
+		if r.hidden {
+			continue
+		}
+		x := RuleState{
+			Name: r.name, Unit: r.unit, Limit: r.limit, Share: r.share,
+			Burst: r.burst, Events: r.events, Window: r.window,
+		}
+		x.Left, _, x.Reset = g.resource(r).left(now, r)
+		if r.law != noLaw {
+			g.ext.learned.state(&x, now.at, r.law)
+		} else if wait := g.resource(r).until(now, r, 0, 0, 1); wait > 0 && wait < never {
+			x.Left, x.Reset = min(x.Left, math.Nextafter(1, 0)), max(x.Reset, wait) // outside of its turn
+		}
+		dst = append(dst, x)
+	}
+	return dst
+}
+
+// state fills in what a law has learned.
+func (l *learned) state(x *RuleState, at time.Duration, law int) {
+	x.Pace, x.Left = l.pacers[law].pace, 0
+	if l.due != 0 {
+		x.ForgottenIn = l.due - at
+	}
+}
+
+// Explanation is why an ask for a key would be admitted, wait or be refused now: all that the decision goes
+// by.
+type Explanation struct {
+	KeyState
+	Remembered bool     // false: a key that would start fresh
+	Overflow   bool     // it shares the gate of the keys for which there is no room
+	DryRun     bool     // all asks are admitted
+	Limit      Limit    // that holds for the key, over the fleet
+	First      Reason   // what the first of those that wait waits for; ReasonNone when none waits
+	Next       Decision // what Check returns
+
+	belief belief // of the pool that the limit is divided by
+}
+
+// Explain returns how an ask for the key would fare now, and why. Like Check it takes nothing and counts
+// nothing.
+func (l *Limiter) Explain(key string, asks ...Ask) Explanation {
+	now := l.now()
+	s, h := l.lock(key)
+	defer s.mu.Unlock()
+	now = s.tick(now)
+	g := s.peek(h, key, now)
 	e := Explanation{
-		Key: key, Remembered: s.get(key) != nil, Overridden: g.setting.own != nil, Overflow: g == s.overflow,
-		DryRun: l.dry.Load(), Limit: g.setting.limit.clone(), Pool: pool, InFlight: int(g.used), Rules: g.explain(now),
+		KeyState: g.keyState(key, now), Remembered: s.get(h) != nil, Overflow: s.overflow.is(g),
+		DryRun: l.dry.Load(), Limit: g.setting.limit.clone(), belief: g.setting.belief,
 	}
+	e.Rules = g.state(nil, now)
 	if g.waited() {
-		e.Waiting, e.First = g.more.queue.len, g.more.blocked
+		e.First = g.ext.blocked
 	}
-	e.Learned = g.explainLaws(now)
 	d, err := newDemand(asks, s.setting.units)
 	if err != nil {
 		e.Next = Decision{Reason: ReasonAsk, bad: err}
 		return e
 	}
-	e.Next = s.decide(g, g.stands(now, &d))
-	if e.Wait = e.Next.RetryAfter; e.Wait > 0 {
-		e.Until = time.Now().Add(e.Wait)
-	}
+	e.Next = s.decide(g, g.probe(now, &d))
 	return e
-}
-
-// explain is where the gate stands under each rule.
-func (g *gate) explain(now time.Time) []RuleExplanation {
-	st := g.setting
-	stats := st.rules()
-	rules := make([]RuleExplanation, len(stats))
-	for i := range rules {
-		x := &rules[i]
-		x.RuleStats, x.Ceiling = stats[i], stats[i].Share
-		if i >= len(st.rations) {
-			x.Left = float64(st.slots) - float64(g.used)
-			continue
-		}
-		x.Left, x.Resets = g.left(i, now)
-	}
-	return rules
-}
-
-// left is what rate i has left, in events, and when it will be as if nothing had been asked.
-func (g *gate) left(i int, now time.Time) (events float64, resets time.Duration) {
-	r := &g.setting.rations[i]
-	if r.window != nil {
-		w := &g.more.windows[i]
-		w.roll(now, r.window)
-		return float64(w.quota - w.used), r.window.left(now)
-	}
-	has := g.bucket(i).tokens(now)
-	return has / milli, saturated((float64(r.burst) - has) / float64(r.perSecond))
-}
-
-// explainLaws is what the laws of the gate have learned.
-func (g *gate) explainLaws(now time.Time) []Learned {
-	if g.more == nil || g.more.learned == nil {
-		return nil
-	}
-	l, at := g.more.learned, now.Sub(g.setting.origin)
-	var all []Learned
-	for i := range g.setting.laws {
-		ls, p := &g.setting.laws[i], &l.pacers[i]
-		x := Learned{Unit: ls.unit, Pace: p.pace, Share: ls.bounds.Share, Ceiling: ls.bounds.Ceiling, PausedFor: max(0, p.notBefore-at)}
-		if ls.id == slotsID {
-			x.Unit = inFlightRule
-		}
-		if l.due != 0 {
-			x.ForgottenIn = l.due - at
-		}
-		all = append(all, x)
-	}
-	return all
 }
 
 // String is the explanation for an operator, a few lines long.
 func (e Explanation) String() string {
 	var b strings.Builder
-	say := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
-	say("%q: %s.\n", e.Key, e.verdict())
-	say("Limit over the fleet: %s", e.Limit)
+	add := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
+	add("%q: %s.\n", e.Key, e.verdict())
+	add("Limit over the fleet: %s", e.Limit)
 	if e.Overridden {
 		b.WriteString(" (its own)")
 	}
-	say("; %s.\n", e.Pool.String())
+	add("; %s.\n", e.belief.words())
 	for _, r := range e.Rules {
-		say("%s: share %.6g of %.6g, %.6g left", r.Name, r.Share, r.Limit, r.Left)
-		if r.Resets > 0 {
-			say(", full in %v", r.Resets.Round(time.Millisecond))
-		}
-		b.WriteString(".\n")
+		add("%s\n", r.words())
 	}
-	for _, x := range e.Learned {
-		say("%s\n", x)
-	}
-	say("%d in flight, %d waiting", e.InFlight, e.Waiting)
+	add("%d in flight, %d waiting", e.InFlight, e.Waiting)
 	if e.First != ReasonNone {
-		say(", the first of them for: %s", e.First)
+		add(", the first of them for: %s", e.First)
 	}
 	b.WriteString(".")
 	switch {
@@ -176,8 +150,9 @@ func (e Explanation) verdict() string {
 		text += ", rule " + n.Rule
 	}
 	text += ")"
-	if e.Wait > 0 {
-		text += fmt.Sprintf(" for %v, until %s", e.Wait.Round(time.Millisecond), e.Until.Format(time.TimeOnly))
+	if n.RetryAfter > 0 {
+		until := time.Now().Add(n.RetryAfter).Format(time.TimeOnly)
+		text += fmt.Sprintf(" for %v, until %s", n.RetryAfter.Round(time.Millisecond), until)
 	}
 	if e.DryRun {
 		text += "; this is a dry run, so it is admitted"
@@ -185,20 +160,20 @@ func (e Explanation) verdict() string {
 	return text
 }
 
-// String is the pool in words.
-func (p PoolStats) String() string {
-	s := fmt.Sprintf("%d replicas (%s", p.Replicas, p.Source)
-	if p.Age > 0 {
-		s += fmt.Sprintf(", said %v ago", p.Age.Round(time.Second))
+// words is where a key stands under the rule.
+func (x RuleState) words() string {
+	if x.Pace > 0 {
+		return x.learned()
 	}
-	if p.Ordinal > 0 {
-		s += fmt.Sprintf(", ordinal %d", p.Ordinal)
+	s := fmt.Sprintf("%s: share %.6g of %.6g, %.6g left", x.Name, x.Share, x.Limit, x.Left)
+	if x.Reset > 0 {
+		s += fmt.Sprintf(", full in %v", x.Reset.Round(time.Millisecond))
 	}
-	return s + ")"
+	return s + "."
 }
 
-// String is what was learned in words.
-func (x Learned) String() string {
+// learned is what a law has learned in words.
+func (x RuleState) learned() string {
 	unit := x.Unit
 	if unit == "" {
 		unit = "requests"
@@ -207,9 +182,9 @@ func (x Learned) String() string {
 	if unit != inFlightRule {
 		s += " a second"
 	}
-	s += fmt.Sprintf(" (share %.6g, ceiling %.6g)", x.Share, x.Ceiling)
-	if x.PausedFor > 0 {
-		s += fmt.Sprintf(", and nothing for %v", x.PausedFor.Round(time.Millisecond))
+	s += fmt.Sprintf(" (share %.6g, at most %.6g)", x.Share, x.Limit)
+	if x.Reset > 0 {
+		s += fmt.Sprintf(", and nothing for %v", x.Reset.Round(time.Millisecond))
 	}
 	if x.ForgottenIn > 0 {
 		return s + fmt.Sprintf("; forgotten in %v.", x.ForgottenIn.Round(time.Second))

@@ -23,10 +23,10 @@ func TestExplain(t *testing.T) {
 		l := limiterOf(t, Limit{Rates: []Rate{perSecond(10, 10), {Name: "w", Events: 100, Per: time.Minute, Aligned: true}}, InFlight: 8},
 			StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
 		e := l.Explain("k")
-		if e.Remembered || e.Overridden || !e.Next.OK || e.Wait != 0 || !e.Until.IsZero() || len(e.Rules) != 3 || e.Learned != nil {
+		if e.Remembered || e.Overridden || !e.Next.OK || e.Next.RetryAfter != 0 || len(e.Rules) != 3 {
 			t.Errorf("%+v", e)
 		}
-		explained(t, e, `"k": the next ask is admitted at once`, "second: 10 per 1s", "2 replicas (configured, ordinal 1)", "start fresh")
+		explained(t, e, `"k": the next ask is admitted at once`, "second: 10 per 1s", "2 replicas, ordinal 1", "start fresh")
 		if l.Stats().Keys != 0 {
 			t.Error("an explanation has made a key")
 		}
@@ -38,7 +38,7 @@ func TestExplain(t *testing.T) {
 		if e.First != ReasonInFlight || e.InFlight != 4 || e.Waiting != 1 || e.Rules[2].Left != 0 || !e.Remembered || e.Next != l.Check("k") {
 			t.Errorf("%+v", e)
 		}
-		if r := e.Rules[1]; r.Left != 46 || r.Resets != time.Minute || r.Share != 100.0/60/2 {
+		if r := e.Rules[1]; r.Left != 46 || r.Reset != time.Minute || r.Share != 100.0/60/2 {
 			t.Errorf("%+v", r)
 		}
 		explained(t, e, "has to wait (rate", "4 in flight, 1 waiting, the first of them for: in_flight.", "w: share 0.833333 of 1.66667, 46 left, full in 1m0s")
@@ -46,18 +46,18 @@ func TestExplain(t *testing.T) {
 		waiter.admittedAfter(t, 0)
 		l.Allow("k")
 		e = l.Explain("k", Weight(3))
-		if e.Next.Reason != ReasonRate || e.Wait != 600*time.Millisecond || !e.Until.Equal(time.Now().Add(e.Wait)) {
+		if e.Next.Reason != ReasonRate || e.Next.RetryAfter != 600*time.Millisecond {
 			t.Errorf("%+v", e)
 		}
 		explained(t, e, "has to wait (rate, rule second) for 600ms, until 00:00:00")
-		if e := l.Explain("k", Weight(0)); e.Next.Reason != ReasonAsk || e.Next.Err("k") == nil {
+		if e := l.Explain("k", Weight(0)); e.Next.Reason != ReasonAsk || !strings.Contains(refusal("k", e.Next).Error(), "Weight") {
 			t.Errorf("%+v", e)
 		}
 		explained(t, l.Explain("k", Weight(1000)), "is refused (too_large, rule second)")
-		override(t, l, "k", ptr(Deny()))
+		override(t, l, "k", ptr(Limit{Deny: true}))
 		l.SetDryRun(true)
 		e = l.Explain("k")
-		if !e.Overridden || !e.DryRun || !e.Limit.Denies() {
+		if !e.Overridden || !e.DryRun || !e.Limit.Deny {
 			t.Errorf("%+v", e)
 		}
 		explained(t, e, "is refused (denied); this is a dry run", "deny (its own)")
@@ -79,21 +79,21 @@ func TestExplainOverflow(t *testing.T) {
 
 func TestExplainWhatWasLearned(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(100, 100)}, InFlight: 10}, StartPool(Pool{Replicas: 4}),
-			Policy(policy.Tracking{}, CeilingLimit))
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(100, 100)}, InFlight: 10}, Replicas(4),
+			Policy(policy.Tracking{}), BeyondShare())
 		e := l.Explain("k")
-		if len(e.Learned) != 2 || e.Learned[0].Share != 25 || e.Learned[0].Ceiling != 100 || e.Learned[0].ForgottenIn != 0 {
-			t.Errorf("%+v", e.Learned)
+		if len(e.laws()) != 2 || e.laws()[0].Share != 25 || e.laws()[0].Limit != 100 || e.laws()[0].ForgottenIn != 0 {
+			t.Errorf("%+v", e.laws())
 		}
 		explained(t, e, "The policy allows requests", "nothing has been learned yet", "The policy allows in-flight")
 		took(t, l, "k").Done(policy.Feedback{Outcome: policy.Success})
 		e = l.Explain("k")
-		if e.Learned[0].ForgottenIn != forgetAfter {
-			t.Errorf("%+v", e.Learned)
+		if e.laws()[0].ForgottenIn != forgetAfter {
+			t.Errorf("%+v", e.laws())
 		}
 		explained(t, e, "forgotten in 10m")
-		gateOf(l, "k").more.learned.pacers[0].notBefore = time.Since(l.base) + 7*time.Second
-		if e = l.Explain("k"); e.Learned[0].PausedFor != 7*time.Second || e.Wait != 7*time.Second {
+		gateOf(l, "k").ext.learned.pacers[0].pausedUntil = time.Since(l.base) + 7*time.Second
+		if e = l.Explain("k"); e.laws()[0].Reset != 7*time.Second || e.Next.RetryAfter != 7*time.Second {
 			t.Errorf("%+v", e)
 		}
 		explained(t, e, "and nothing for 7s", "for 7s, until 00:00:07")

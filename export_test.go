@@ -43,7 +43,7 @@ func CountsOf(l *Limiter) (n Counted) {
 func Awaits(l *Limiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.view.shut
+	return l.belief.awaits
 }
 
 // IsOut reports whether the permit was neither released nor given back by time.
@@ -51,4 +51,12 @@ func IsOut(p Permit) bool {
 	p.h.s.mu.Lock()
 	defer p.h.s.mu.Unlock()
 	return p.h.gen == p.gen
+}
+
+// shard returns the shard of a key.
+func (l *Limiter) shard(key string) *shard { return l.shardOf(l.hash(key)) }
+
+// WithHash fixes the hash of keys: with it their shards, and the seeds of their laws.
+func WithHash(hash func(key string) uint64) Option {
+	return func(o *options) error { o.hashKey = hash; return nil }
 }

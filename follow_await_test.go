@@ -12,24 +12,25 @@ import (
 )
 
 func TestAwaitPoolNeedsAnEnd(t *testing.T) {
-	_, err := New(Limit{Rates: []Rate{PerSecond(10)}}, AwaitPool())
+	_, err := New(Rates(PerSecond(10)), AwaitPool())
 	if err == nil || !strings.Contains(err.Error(), "HintMaxAge") {
 		t.Errorf("without HintMaxAge: %v", err)
 	}
 }
 
-// TestAwaitPool holds that nothing passes, whatever the limit is made of, before somebody says how large the
-// pool is.
+// TestAwaitPool holds that nothing passes, whatever the limit is made of, before a source or SetPool brings
+// the size of the pool.
 func TestAwaitPool(t *testing.T) {
 	for _, limit := range []Limit{
 		{Rates: []Rate{PerSecond(1000)}},
+		{Rates: []Rate{PerSecond(1e9)}}, // enough for the largest pool
 		{InFlight: 10},
 		{Rates: []Rate{PerSecond(1000)}, InFlight: 10},
 		{Rates: []Rate{{Events: 1000, Per: time.Second, Aligned: true}}},
 		{Rates: []Rate{PerSecond(1000), {Unit: "tokens", Events: 1000, Per: time.Second}}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			l, err := New(limit, StartPool(Pool{Replicas: 9}), AwaitPool(), HintMaxAge(time.Minute))
+			l, err := New(limit, Replicas(9), AwaitPool(), HintMaxAge(time.Minute), AtLeastOne())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,12 +70,12 @@ func TestAwaitPool(t *testing.T) {
 // TestAwaitPoolStartsEmpty holds that what was not admitted is not saved up either.
 func TestAwaitPoolStartsEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := New(Limit{Rates: []Rate{PerSecond(1000)}}, StartPool(Pool{Replicas: 9}), AwaitPool(), HintMaxAge(time.Hour))
+		l, err := New(Rates(PerSecond(1000)), Replicas(9), AwaitPool(), HintMaxAge(time.Hour))
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(30 * time.Minute)
-		if err := l.SetPool(Pool{Replicas: 4}); err != nil {
+		if err := l.SetPool(Pool{Replicas: 4}, 0); err != nil {
 			t.Fatal(err)
 		}
 		if _, n := l.TryAcquireUpTo("k", 1000); n > 2 {
@@ -87,10 +88,10 @@ func TestAwaitPoolStartsEmpty(t *testing.T) {
 	})
 }
 
-// TestAwaitPoolFallsBack holds that a source which never speaks shuts nobody for ever.
+// TestAwaitPoolFallsBack holds that a source which never reports stops no replica for ever.
 func TestAwaitPoolFallsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := New(Limit{InFlight: 10}, StartPool(Pool{Replicas: 5}), AwaitPool(), HintMaxAge(20*time.Second))
+		l, err := New(Limit{InFlight: 10}, Replicas(5), AwaitPool(), HintMaxAge(20*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,9 +108,9 @@ func TestAwaitPoolFallsBack(t *testing.T) {
 	})
 }
 
-// TestAwaitPoolWithoutLimit holds that where nothing is to be shared nobody waits.
+// TestAwaitPoolWithoutLimit holds that no caller waits where nothing is to be shared.
 func TestAwaitPoolWithoutLimit(t *testing.T) {
-	l, err := New(Limit{}, StartPool(Pool{Replicas: 9}), AwaitPool(), HintMaxAge(time.Minute))
+	l, err := New(Limit{}, Replicas(9), AwaitPool(), HintMaxAge(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,8 +125,8 @@ func TestNoTimerSpinsWhileThePoolIsAwaited(t *testing.T) {
 	for _, mode := range []policy.RampMode{policy.RampScheduled, policy.RampRelaxed, policy.RampOnlyIfUsed, policy.RampGoBack} {
 		row(t, mode, func(t *testing.T) {
 			ramp := policy.Ramp{Mode: mode, Start: .2, Over: 5 * time.Second, CoolDown: 2 * time.Second}
-			l := limiterOf(t, Limit{InFlight: 1}, Policy(ramp, CeilingLimit), AwaitPool(), HintMaxAge(time.Second), StartPool(Pool{Replicas: 2}))
-			must(t, l.SetPoolFor(Pool{Replicas: 1}, 10*time.Second))
+			l := limiterOf(t, Limit{InFlight: 1}, Policy(ramp), BeyondShare(), AwaitPool(), HintMaxAge(time.Second), Replicas(2))
+			must(t, l.SetPool(Pool{Replicas: 1}, 10*time.Second))
 			time.Sleep(time.Second)
 			took(t, l, "k")
 			c := asking(t, l, "k")
@@ -157,10 +158,10 @@ func (ends) Watch(ctx context.Context, _ func(Pool, error)) error {
 	return errors.New("connection lost")
 }
 
-// A source that ends again and again before HintMaxAge has passed does not shut a replica for ever.
+// A source that ends again and again before HintMaxAge has passed does not stop a replica for ever.
 func TestAwaitPoolOfASourceThatEnds(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 10}, StartPool(Pool{Replicas: 9}), AwaitPool(), HintMaxAge(25*time.Second))
+		l := limiterOf(t, Limit{InFlight: 10}, Replicas(9), AwaitPool(), HintMaxAge(25*time.Second))
 		for range 4 {
 			if l.Follow(t.Context(), ends{}) == nil {
 				t.Error("no error")
@@ -181,15 +182,15 @@ func (failing) Watch(ctx context.Context, report func(Pool, error)) error {
 	return ctx.Err()
 }
 
-// AwaitPool's wait counts from the first Follow, also when a Follow begins anew while a word is in force.
+// AwaitPool's wait counts from the first Follow, also when a Follow begins again while a ttl of SetPool runs.
 func TestAwaitCountsFromTheFirstFollow(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(60, 60)), AwaitPool(), HintMaxAge(time.Minute), StartPool(Pool{Replicas: 3}))
+		l := limiterOf(t, rated(perSecond(60, 60)), AwaitPool(), HintMaxAge(time.Minute), Replicas(3))
 		first, stop := context.WithTimeout(t.Context(), 50*time.Second)
 		defer stop()
 		go func() { _ = l.Follow(first, failing{}) }()
 		time.Sleep(40 * time.Second)
-		if err := l.SetPoolFor(Pool{Replicas: 6}, 30*time.Second); err != nil {
+		if err := l.SetPool(Pool{Replicas: 6}, 30*time.Second); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
@@ -204,14 +205,14 @@ func TestAwaitCountsFromTheFirstFollow(t *testing.T) {
 	})
 }
 
-// AwaitPool, opened for good by SetPool: the end of a later SetPoolFor shuts it again.
-func TestEndOfAWordShutsNobodyOut(t *testing.T) {
+// SetPool ends the wait of AwaitPool for good: the end of a later ttl does not begin it again.
+func TestEndOfATTLDoesNotAwaitAgain(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(60, 60)), AwaitPool(), HintMaxAge(time.Hour), StartPool(Pool{Replicas: 3}))
+		l := limiterOf(t, rated(perSecond(60, 60)), AwaitPool(), HintMaxAge(time.Hour), Replicas(3))
 		setReplicas(t, l, 10)
 		time.Sleep(time.Minute)
 		wants(t, l, "k", 6)
-		if err := l.SetPoolFor(Pool{Replicas: 20}, time.Minute); err != nil {
+		if err := l.SetPool(Pool{Replicas: 20}, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Hour)

@@ -72,10 +72,12 @@ func TestNameIsLogged(t *testing.T) {
 		limit := rated(PerHour(1))
 		byItself, err := r.Limiter("api", limit, logger)
 		must(t, err)
-		given, err := r.Limiter("web", limit, Name("front.door"), logger)
+		web, err := r.Limiter("web", limit, logger)
 		must(t, err)
-		own, nameless := limiterOf(t, limit, logger, Name("own")), limiterOf(t, limit, logger)
-		limiters := map[string]*Limiter{"api": byItself, "front.door": given, "own": own, "": nameless}
+		own := limiterOf(t, limit, Logger(slog.New(log).With("limiter", "own")))
+		nameless := limiterOf(t, limit, logger)
+		must(t, r.Add("added", nameless))
+		limiters := map[string]*Limiter{"api": byItself, "web": web, "own": own, "": nameless}
 		for want, l := range limiters {
 			saysEverything(t, l)
 			all := log.take()
@@ -96,7 +98,7 @@ func TestNameIsLogged(t *testing.T) {
 func saysEverything(t *testing.T, l *Limiter) {
 	setLimit(t, l, rated(PerHour(2)))
 	must(t, l.Override("k", &Limit{InFlight: 1}))
-	must(t, l.SetPoolFor(Pool{Replicas: 4}, time.Second))
+	must(t, l.SetPool(Pool{Replicas: 4}, time.Second))
 	time.Sleep(2 * time.Second)
 	l.SetDryRun(true)
 	for range 9 {
@@ -110,18 +112,8 @@ func saysEverything(t *testing.T, l *Limiter) {
 	src.fails("SERVFAIL")
 	src.says(5)
 	must(t, src.cancelled())
-	if l.Follow(t.Context(), FixedOrdinal(0, Static(Pool{Replicas: 3}))) == nil {
+	if l.Follow(t.Context(), FixedOrdinal(0, steady(Pool{Replicas: 3}))) == nil {
 		t.Error("no error")
-	}
-}
-
-func TestNames(t *testing.T) {
-	for _, name := range []string{"", "API", "a b", "ü", strings.Repeat("a", 65), "a/b", "a\n", "a\"b"} {
-		_, err := New(Limit{}, Name(name))
-		says(t, err, "quotient: Name:", "a-z")
-	}
-	for _, name := range []string{"a", "web.1_x-y", strings.Repeat("z", 64)} {
-		limiterOf(t, Limit{}, Name(name))
 	}
 }
 
@@ -166,7 +158,7 @@ func TestHintFailuresAreDamped(t *testing.T) {
 	} {
 		row(t, name, func(t *testing.T) {
 			log := recording()
-			l := limiterOf(t, Limit{}, StartPool(Pool{Replicas: 5}), Logger(slog.New(log)))
+			l := limiterOf(t, Limit{}, Replicas(5), Logger(slog.New(log)))
 			src := following(t, l)
 			src.each(c.reports)
 			log.wrote(t, c.want...)
@@ -175,7 +167,7 @@ func TestHintFailuresAreDamped(t *testing.T) {
 	}
 }
 
-// A handler that is told of a hint may ask for Stats.
+// A handler that logs a hint may ask for Stats.
 func TestHintsAreLoggedWithoutALock(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		var l *Limiter
@@ -195,7 +187,7 @@ type lookingHandler struct {
 func (h lookingHandler) Enabled(context.Context, slog.Level) bool { return true }
 func (h lookingHandler) Handle(context.Context, slog.Record) error {
 	if (*h.l) != nil && !(*h.l).mu.TryLock() {
-		panic("Limiter.mu is held while the user's handler runs: l.Stats() or l.Pool() here hangs for ever")
+		panic("Limiter.mu is held while the user's handler runs: l.Stats() or l.Stats().Pool.Pool here hangs for ever")
 	}
 	(*h.l).mu.Unlock()
 	return nil
@@ -209,14 +201,14 @@ func TestLogHandlerMayLook(t *testing.T) {
 			t.Error(r)
 		}
 	}()
-	_ = l.SetPool(Pool{Replicas: 2})
+	_ = l.SetPool(Pool{Replicas: 2}, 0)
 }
 
-// A source that ends before its time is logged: nobody else may look at Follow's error.
+// A source that ends before its time is logged: its program may not look at Follow's error.
 func TestFollowLogsASourceThatEnds(t *testing.T) {
 	var log strings.Builder
 	l := limiterOf(t, Limit{}, Logger(slog.New(slog.NewTextHandler(&log, nil))))
-	if l.Follow(t.Context(), FixedOrdinal(0, Static(Pool{Replicas: 3}))) == nil || !strings.Contains(log.String(), "FixedOrdinal") {
+	if l.Follow(t.Context(), FixedOrdinal(0, steady(Pool{Replicas: 3}))) == nil || !strings.Contains(log.String(), "FixedOrdinal") {
 		t.Errorf("the log says %q", log.String())
 	}
 }

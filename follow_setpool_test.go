@@ -9,7 +9,7 @@ import (
 
 func poolFor(t *testing.T, l *Limiter, n int, ttl time.Duration) {
 	t.Helper()
-	if err := l.SetPoolFor(Pool{Replicas: n}, ttl); err != nil {
+	if err := l.SetPool(Pool{Replicas: n}, ttl); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -24,7 +24,7 @@ func replicas(t *testing.T, l *Limiter, n int, source string) {
 
 func TestSetPoolFor(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(60, 60)), StartPool(Pool{Replicas: 3}))
+		l := limiterOf(t, rated(perSecond(60, 60)), Replicas(3))
 		poolFor(t, l, 6, time.Minute)
 		replicas(t, l, 6, "set")
 		if until := l.Stats().Pool.Until; !until.Equal(time.Now().Add(time.Minute)) {
@@ -34,15 +34,15 @@ func TestSetPoolFor(t *testing.T) {
 		replicas(t, l, 6, "set")
 		time.Sleep(time.Nanosecond)
 		replicas(t, l, 3, "configured")
-		if l.Version() != 2 || !l.Stats().Pool.Until.IsZero() {
-			t.Error(l.Version(), l.Stats().Pool.Until)
+		if l.Stats().Version != 2 || !l.Stats().Pool.Until.IsZero() {
+			t.Error(l.Stats().Version, l.Stats().Pool.Until)
 		}
 	})
 }
 
 func TestSetPoolForHoldsAgainstHints(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(60, 60)), StartPool(Pool{Replicas: 3}), HoldDown(0))
+		l := limiterOf(t, rated(perSecond(60, 60)), Replicas(3), HoldDown(0))
 		src := following(t, l)
 		defer src.cancel()
 		src.says(4)
@@ -54,7 +54,7 @@ func TestSetPoolForHoldsAgainstHints(t *testing.T) {
 		replicas(t, l, 9, "set")
 		time.Sleep(time.Minute)
 		replicas(t, l, 5, "followed")
-		if l.Version() != 2 {
+		if l.Stats().Version != 2 {
 			t.Error("a hint counts as a change of configuration")
 		}
 	})
@@ -62,12 +62,12 @@ func TestSetPoolForHoldsAgainstHints(t *testing.T) {
 
 func TestSetPoolForIsReplaced(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(60, 60)), StartPool(Pool{Replicas: 3}))
+		l := limiterOf(t, rated(perSecond(60, 60)), Replicas(3))
 		poolFor(t, l, 6, time.Minute)
 		first := l.Stats().Pool.Until
 		time.Sleep(30 * time.Second)
 		poolFor(t, l, 7, time.Minute)
-		l.wordEnds(first) // its timer went off just before it was stopped
+		l.ttlEnds(first) // its timer went off just before it was stopped
 		time.Sleep(59 * time.Second)
 		replicas(t, l, 7, "set")
 		time.Sleep(time.Second)
@@ -78,13 +78,13 @@ func TestSetPoolForIsReplaced(t *testing.T) {
 		replicas(t, l, 8, "set") // it has no end
 		poolFor(t, l, 6, time.Minute)
 		time.Sleep(time.Minute)
-		replicas(t, l, 3, "configured") // not the 8: an operator's word ends in what nobody has to remember
+		replicas(t, l, 3, "configured") // not the 8: after the ttl no one must remember what was set before
 	})
 }
 
 func TestSetPoolForWhilePoolIsAwaited(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(60, 60)), AwaitPool(), HintMaxAge(time.Hour), StartPool(Pool{Replicas: 3}))
+		l := limiterOf(t, rated(perSecond(60, 60)), AwaitPool(), HintMaxAge(time.Hour), Replicas(3))
 		poolFor(t, l, 6, time.Minute)
 		time.Sleep(time.Second)
 		wants(t, l, "k", 10)
@@ -96,30 +96,30 @@ func TestSetPoolForWhilePoolIsAwaited(t *testing.T) {
 
 func TestSetPoolForErrors(t *testing.T) {
 	l := limiterOf(t, rated(perSecond(60, 60)))
-	says(t, l.SetPoolFor(Pool{Replicas: 3}, 0), "SetPoolFor", "ttl", "0s")
-	says(t, l.SetPoolFor(Pool{Replicas: 3}, -time.Second), "ttl", "-1s")
-	says(t, l.SetPoolFor(Pool{Replicas: -3}, time.Second), "Replicas", "-3")
-	if l.Version() != 0 || l.Pool().Replicas != 1 {
-		t.Error("a refused word has changed something")
+	says(t, l.SetPool(Pool{Replicas: 3}, -time.Second), "SetPool", "ttl", "-1s")
+	says(t, l.SetPool(Pool{Replicas: -3}, time.Second), "Replicas", "-3")
+	if l.Stats().Version != 0 || l.Stats().Pool.Replicas != 1 {
+		t.Error("a refused SetPool has changed something")
 	}
 }
 
-// The end of SetPoolFor must not leave a replica the whole limit when all that was ever said is larger.
-func TestEndOfAWordIsNotTheWholeLimit(t *testing.T) {
+// The end of a ttl of SetPool must not leave a replica the whole limit when all pools that were ever set are
+// larger.
+func TestEndOfATTLIsNotTheWholeLimit(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(100, 100)))
 		setReplicas(t, l, 10)
-		if err := l.SetPoolFor(Pool{Replicas: 20}, time.Minute); err != nil {
+		if err := l.SetPool(Pool{Replicas: 20}, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute + time.Second)
-		if p := l.Pool(); p.Replicas == 1 {
-			t.Errorf("pool of %d replicas: SetPool said 10, SetPoolFor 20, and nothing is configured", p.Replicas)
+		if p := l.Stats().Pool.Pool; p.Replicas == 1 {
+			t.Errorf("pool of %d replicas: SetPool set 10, and 20 for a time, and nothing is configured", p.Replicas)
 		}
 	})
 }
 
-// An operator's word counts at once, and until the source says something new.
+// A pool that SetPool has set counts at once, and until the source reports something new.
 func TestSetPoolStaysUntilTheSourceSaysSomethingNew(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{})
@@ -143,9 +143,9 @@ func TestSetPoolStaysUntilTheSourceSaysSomethingNew(t *testing.T) {
 
 func TestSetPoolRefuses(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(6, 6)), StartPool(Pool{Replicas: 3}))
+		l := limiterOf(t, rated(perSecond(6, 6)), Replicas(3))
 		for _, p := range []Pool{{}, {Replicas: -1}, {Replicas: math.MaxInt}, {Replicas: 2, Ordinal: 3}} {
-			says(t, l.SetPool(p), "Pool.")
+			says(t, l.SetPool(p, 0), "Pool.")
 		}
 		counted(t, l, 3)
 		wants(t, l, "k", 2)

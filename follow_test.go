@@ -65,7 +65,7 @@ func following(t rapid.TB, l *Limiter) *spoken {
 // counted fails unless so many replicas share the limit.
 func counted(t *testing.T, l *Limiter, n int) {
 	t.Helper()
-	if got := l.Pool().Replicas; got != n {
+	if got := l.Stats().Pool.Replicas; got != n {
 		t.Errorf("at %v: %d replicas count, want %d", time.Now().Format(time.TimeOnly), got, n)
 	}
 }
@@ -76,23 +76,23 @@ func TestFollowRefusesNil(t *testing.T) {
 
 // Failure mode 15: a larger pool counts at once, a smaller one after the hold-down.
 func TestFollowDamps(t *testing.T) {
-	type said struct{ at, n, counts int } // at so many seconds; n 0: nothing is said
+	type report struct{ at, n, counts int } // at so many seconds; n 0: no report
 	for _, c := range []struct {
 		name string
-		rows []said
+		rows []report
 	}{
-		{"grows at once", []said{{0, 4, 4}, {1, 8, 8}, {2, 9, 9}}},
-		{"shrinks after the hold-down", []said{{0, 8, 8}, {10, 4, 8}, {39, 0, 8}, {40, 0, 4}, {100, 0, 4}}},
-		{"the first word counts at once", []said{{0, 2, 2}}},
-		{"shrinks in steps", []said{{0, 8, 8}, {5, 6, 8}, {10, 3, 8}, {34, 0, 8}, {35, 0, 6}, {39, 0, 6}, {40, 0, 3}}},
-		{"said again and again", []said{{0, 8, 8}, {10, 4, 8}, {20, 4, 8}, {30, 4, 8}, {39, 4, 8}, {40, 0, 4}}},
-		{"flaps", []said{{0, 8, 8}, {10, 4, 8}, {20, 8, 8}, {30, 4, 8}, {40, 8, 8}, {50, 4, 8}, {79, 0, 8}, {80, 0, 4}}},
-		{"a dip that ends", []said{{0, 8, 8}, {10, 4, 8}, {11, 8, 8}, {60, 0, 8}}},
-		{"grows while it shrinks", []said{{0, 8, 8}, {10, 4, 8}, {20, 6, 8}, {40, 0, 6}, {100, 0, 6}}},
-		{"grows beyond while it shrinks", []said{{0, 8, 8}, {10, 4, 8}, {20, 9, 9}, {60, 0, 9}}},
+		{"grows at once", []report{{0, 4, 4}, {1, 8, 8}, {2, 9, 9}}},
+		{"shrinks after the hold-down", []report{{0, 8, 8}, {10, 4, 8}, {39, 0, 8}, {40, 0, 4}, {100, 0, 4}}},
+		{"the first report counts at once", []report{{0, 2, 2}}},
+		{"shrinks in steps", []report{{0, 8, 8}, {5, 6, 8}, {10, 3, 8}, {34, 0, 8}, {35, 0, 6}, {39, 0, 6}, {40, 0, 3}}},
+		{"reported again and again", []report{{0, 8, 8}, {10, 4, 8}, {20, 4, 8}, {30, 4, 8}, {39, 4, 8}, {40, 0, 4}}},
+		{"flaps", []report{{0, 8, 8}, {10, 4, 8}, {20, 8, 8}, {30, 4, 8}, {40, 8, 8}, {50, 4, 8}, {79, 0, 8}, {80, 0, 4}}},
+		{"a dip that ends", []report{{0, 8, 8}, {10, 4, 8}, {11, 8, 8}, {60, 0, 8}}},
+		{"grows while it shrinks", []report{{0, 8, 8}, {10, 4, 8}, {20, 6, 8}, {40, 0, 6}, {100, 0, 6}}},
+		{"grows beyond while it shrinks", []report{{0, 8, 8}, {10, 4, 8}, {20, 9, 9}, {60, 0, 9}}},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			l := limiterOf(t, Limit{}, StartPool(Pool{Replicas: 100}))
+			l := limiterOf(t, Limit{}, Replicas(100))
 			src, start := following(t, l), time.Now()
 			for _, r := range c.rows {
 				time.Sleep(time.Until(start.Add(time.Duration(r.at) * time.Second)))
@@ -124,14 +124,14 @@ func TestFollowForgetsOnTheSafeSide(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		var d damper
 		for n := 1000; n > 0; n-- {
-			d.say(Pool{Replicas: n}, time.Now(), time.Minute)
+			d.note(Pool{Replicas: n}, time.Now(), time.Minute)
 			time.Sleep(10 * time.Millisecond)
 		}
-		if len(d.older) > mostOpinions {
-			t.Errorf("%d opinions are kept", len(d.older))
+		if len(d.older) > maxPastSizes {
+			t.Errorf("%d sizes are kept", len(d.older))
 		}
 		for range 100 {
-			// All were said within ten seconds; the first, and largest, is the first to be over.
+			// All were reported within ten seconds; the first, and largest, is the first to be over.
 			over := max(0, time.Since(d.since)-50*time.Second) / (10 * time.Millisecond)
 			if got, least := d.pool(time.Now(), time.Minute).Replicas, max(1, 999-int(over)); got < least {
 				t.Errorf("after %v %d replicas count, want %d at least", time.Since(d.since), got, least)
@@ -150,7 +150,7 @@ func TestFollowKeepsTheLastGoodPool(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(8, 8)))
 		src := following(t, l)
 		src.says(4)
-		for _, p := range []Pool{{}, {Replicas: -2}, {Replicas: mostReplicas + 1}, {Replicas: 3, Ordinal: 9}} {
+		for _, p := range []Pool{{}, {Replicas: -2}, {Replicas: maxReplicas + 1}, {Replicas: 3, Ordinal: 9}} {
 			src.saysPool(p)
 			counted(t, l, 4)
 		}
@@ -166,9 +166,9 @@ func TestFollowKeepsTheLastGoodPool(t *testing.T) {
 	})
 }
 
-func TestFollowThatNeverHears(t *testing.T) {
+func TestFollowOfASourceThatFails(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{}, StartPool(Pool{Replicas: 6}))
+		l := limiterOf(t, Limit{}, Replicas(6))
 		src := following(t, l)
 		src.fails("no such host")
 		src.says(0)
@@ -182,7 +182,7 @@ func TestFollowThatNeverHears(t *testing.T) {
 
 func TestHintMaxAge(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{}, StartPool(Pool{Replicas: 6}), HintMaxAge(time.Minute))
+		l := limiterOf(t, Limit{}, Replicas(6), HintMaxAge(time.Minute))
 		src := following(t, l)
 		src.says(4)
 		time.Sleep(30 * time.Second)
@@ -205,21 +205,21 @@ func TestHintMaxAge(t *testing.T) {
 	})
 }
 
-// An ordinal that is not fixed by construction counts as fixed when it was said for one hold-down, and as none when it was not said
-// for as long.
+// An ordinal that is not fixed by construction counts as fixed when it was reported for one hold-down, and as
+// none when it was not reported for as long.
 func TestOrdinalBecomesFixed(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 8})
 		src := following(t, l)
 		for _, c := range []struct {
-			after time.Duration
-			said  Pool
-			fixed bool
-			slots int // of 8
+			after    time.Duration
+			reported Pool
+			fixed    bool
+			slots    int // of 8
 		}{
 			{0, Pool{Replicas: 3, Ordinal: 2}, false, 2},
 			{29, Pool{Replicas: 3, Ordinal: 2}, false, 2},
-			{1, Pool{}, false, 2}, // it takes a word, and not the time alone
+			{1, Pool{}, false, 2}, // it takes a report, and not the time alone
 			{0, Pool{Replicas: 3, Ordinal: 2}, true, 3},
 			{29, Pool{}, true, 3},
 			{1, Pool{}, false, 2},                        // by now it may be another's
@@ -227,18 +227,18 @@ func TestOrdinalBecomesFixed(t *testing.T) {
 			{29, Pool{Replicas: 3, Ordinal: 2}, false, 2},
 			{1, Pool{Replicas: 3, Ordinal: 2}, true, 3},
 			{1, Pool{Replicas: 3, Ordinal: 3}, false, 2},
-			{29, Pool{Replicas: 3, Ordinal: 2}, false, 2}, // a change starts anew
+			{29, Pool{Replicas: 3, Ordinal: 2}, false, 2}, // a change starts it again
 			{29, Pool{Replicas: 3, Ordinal: 2}, false, 2},
 			{1, Pool{Replicas: 3, Ordinal: 2}, true, 3},
 			{0, Pool{Replicas: 5, Ordinal: 1, Fixed: true}, true, 2}, // by construction: at once,
 			{1000, Pool{}, true, 2},                                  // and for good
 		} {
 			time.Sleep(c.after * time.Second)
-			if c.said != (Pool{}) {
-				src.saysPool(c.said)
+			if c.reported != (Pool{}) {
+				src.saysPool(c.reported)
 			}
 			synctest.Wait()
-			if got := l.Pool().Fixed; got != c.fixed {
+			if got := l.Stats().Pool.Fixed; got != c.fixed {
 				t.Errorf("%+v: fixed %v", c, got)
 			}
 			p, n := l.TryAcquireUpTo("k", 100)
@@ -262,7 +262,7 @@ func TestOrdinalWhileThePoolShrinks(t *testing.T) {
 			if fixed {
 				want = Pool{Replicas: 4, Ordinal: 1, Fixed: true}
 			}
-			if got := l.Pool(); got != want {
+			if got := l.Stats().Pool.Pool; got != want {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
 			for range 2 {
@@ -270,7 +270,7 @@ func TestOrdinalWhileThePoolShrinks(t *testing.T) {
 				src.saysPool(Pool{Replicas: 2, Ordinal: 1, Fixed: fixed})
 			}
 			synctest.Wait()
-			if got, want := l.Pool(), (Pool{Replicas: 2, Ordinal: 1, Fixed: true}); got != want {
+			if got, want := l.Stats().Pool.Pool, (Pool{Replicas: 2, Ordinal: 1, Fixed: true}); got != want {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
 		}
@@ -305,24 +305,25 @@ func TestFollowAgainKeepsTheHoldDown(t *testing.T) {
 		once := func(n int) {
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() { synctest.Wait(); cancel() }()
-			_ = l.Follow(ctx, Static(Pool{Replicas: n}))
+			_ = l.Follow(ctx, steady(Pool{Replicas: n}))
 		}
 		once(8)
-		if l.Pool().Replicas != 8 {
-			t.Fatal(l.Pool())
+		if l.Stats().Pool.Replicas != 8 {
+			t.Fatal(l.Stats().Pool.Pool)
 		}
 		once(1)
-		if got := l.Pool().Replicas; got != 8 {
+		if got := l.Stats().Pool.Replicas; got != 8 {
 			t.Errorf("pool %d right after a restart of Follow, want 8 within the hold-down", got)
 		}
 	})
 }
 
-// Three replicas always; the middle one's source says a thing once, or for a while, and then fails, while the others change places
-// round it: they hold each ordinal once, and the limits too, whatever the middle one still believes.
+// There are always three replicas. The source of the middle one reports once, or for a while, and then fails,
+// while the others change places round it. They hold each ordinal once, and the limits too, whatever the
+// middle one still believes.
 func TestOrdinalThatHasGrownOld(t *testing.T) {
 	for name, limit := range map[string]Limit{"slots": {InFlight: 4}, "windows": {Rates: []Rate{{Events: 10, Per: time.Second, Aligned: true}}}} {
-		for heard := range 40 {
+		for reports := range 40 {
 			row(t, name, func(t *testing.T) {
 				var fleet []*Limiter
 				var sources []*spoken
@@ -331,7 +332,7 @@ func TestOrdinalThatHasGrownOld(t *testing.T) {
 					fleet, sources = append(fleet, l), append(sources, following(t, l))
 					defer sources[len(sources)-1].cancel()
 				}
-				for range heard {
+				for range reports {
 					sources[0].saysPool(Pool{Replicas: 3, Ordinal: 1})
 					time.Sleep(time.Second)
 				}
@@ -358,26 +359,27 @@ func TestOrdinalThatHasGrownOld(t *testing.T) {
 	}
 }
 
-// What says its only word at the start does not grow old, and what is known is not given up for a pool that nobody has configured.
+// The only report of a source that reports once does not grow old. What is known is not given up for a pool
+// that was not configured.
 func TestWhatDoesNotGrowOld(t *testing.T) {
 	says5 := Pool{Replicas: 5, Ordinal: 2, Fixed: true}
 	t.Setenv("QUOTIENT_REPLICAS", "5")
 	t.Setenv("QUOTIENT_ORDINAL", "1")
-	for name, src := range map[string]Source{"static": Static(says5), "env": Env(), "numbered": FixedOrdinal(2, Static(Pool{Replicas: 5}))} {
+	for name, src := range map[string]Source{"static": steady(says5), "env": Env(), "numbered": FixedOrdinal(2, steady(Pool{Replicas: 5}))} {
 		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, Limit{Rates: []Rate{PerSecond(100)}}, StartPool(Pool{Replicas: 9}), AwaitPool(), HintMaxAge(time.Minute))
+			l := limiterOf(t, Rates(PerSecond(100)), Replicas(9), AwaitPool(), HintMaxAge(time.Minute))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
 			if err := l.Follow(ctx, src); !errors.Is(err, context.DeadlineExceeded) {
 				t.Error(err)
 			}
-			if l.Pool() != says5 {
+			if l.Stats().Pool.Pool != says5 {
 				t.Errorf("after an hour %+v", l.Stats().Pool)
 			}
 		})
 	}
 	row(t, "nothing configured", func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{PerSecond(100)}}, HintMaxAge(time.Minute))
+		l := limiterOf(t, Rates(PerSecond(100)), HintMaxAge(time.Minute))
 		src := following(t, l)
 		defer src.cancel()
 		src.says(20)
@@ -385,5 +387,5 @@ func TestWhatDoesNotGrowOld(t *testing.T) {
 		counted(t, l, 20)
 	})
 	_, err := New(Limit{}, AwaitPool(), HintMaxAge(time.Minute))
-	says(t, err, "AwaitPool", "StartPool")
+	says(t, err, "AwaitPool", "StartPool", "Replicas")
 }

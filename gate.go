@@ -1,137 +1,171 @@
 package quotient
 
-import "time"
+import (
+	"time"
 
-// gate stands for one key: its resources and the queue in front of them. The
-// shard's lock guards it. What most keys never need is behind one pointer.
+	"github.com/quotient-go/quotient/policy"
+)
+
+// gate stands for one key: a resource for each rule of its setting, and the queue in front of them. The
+// shard's lock guards it. A key with one rate and no queue needs these 64 bytes. What most keys never need is
+// behind one pointer.
 type gate struct {
-	first   bucket   // of the first rate
-	setting *setting // the newest that has been applied
-	more    *extra   // nil for a key with one rate and nobody waiting
-	slots            // in flight
-	held    int32    // permits that point here
-	seen    uint32   // when it was last asked, by store.ticks
+	first   bucket     // of the first rate that counts requests
+	setting *setting   // the newest that has been applied
+	ext     *extension // nil for a key with one rate that was never waited for
+	used    int32      // slots in flight
+	held    int32      // permits that point here
+	seen    uint32     // when it was last asked, by store.ticks
+	epoch   uint32     // counts the settings applied: what was taken in one may be given back in it
+	name    string     // the key
 }
 
-// extra is the part of a gate that is rarely used.
-type extra struct {
-	rest      []bucket // of the rates after the first
-	windows   []window // by rate; nil when none is aligned
-	learned   *learned // nil under a policy that never learns
-	queue     queue
-	ahead     []int          // what the queued ask for, class by class: events by rate, then requests
-	timer     *time.Timer    // serves the next; the only timer a gate has
-	turn      time.Time      // when the turn of the next comes as far as known; zero: unknown
-	given     bool           // who had that turn is served, and those behind it are being served
-	blocked   Reason         // what the next waits for
-	expiring  []*holding     // of permits that are given back by time
-	nextEnd   time.Duration  // the earliest of their ends, from Limiter.base
-	lows      []lows         // by rate, while a cost may be corrected; see refund.go
-	takes     uint64         // how many asks with a cost have been admitted
-	names     map[string]int // of the overflow gate: keys that wait or hold through it
-	overrides uint32         // how often the key has got a limit of its own, or lost it
+// extension is the part of a gate that is rarely used.
+type extension struct {
+	rest     []stored // of the rates that first is not of
+	learned  *learned // nil under a policy that never learns
+	queue    queue
+	backlog  *backlog    // what the queue asks for; nil while it is empty
+	timer    *time.Timer // serves the next; the only timer a gate has
+	ready    ready
+	blocked  Reason        // what the next waits for
+	expiring []*holding    //floor: permits that are given back by time stand on the list of their gate
+	nextEnd  time.Duration // the earliest of their ends: instant.at
 }
 
-// wakeBatch is how many waiters are served in one hold of a lock, so that none is held long.
-const wakeBatch = 64
+// ready is when the next of a queue can be served.
+type ready struct {
+	at    time.Duration // instant.at
+	known bool          // else only a release can tell
+	given bool          // the waiter that was next then is served, and those behind it are being served
+}
+
+// backlog counts what those who wait ask for, class by class: requests, then events of each unit.
+type backlog [numClasses][1 + maxUnits]int
 
 // verdict is what stands between a demand and its admission. The zero value: nothing.
 type verdict struct {
 	reason Reason
-	rule   int16         // index of the ration, or one of the below
+	rule   int16         // index of the rule, or ruleNone
 	wait   time.Duration // until there is room as far as time alone decides; never: unknown
 }
 
-const (
-	ruleNone     = -1
-	ruleInFlight = -2
-	ruleLaw      = -3 // of the first law; those of the others are below it
-)
+const ruleNone = -1
 
-// ruleOf is the rule of a law, by its index.
-func ruleOf(law int) int16 { return int16(ruleLaw - law) }
-
-// law is the index of the law that the verdict is of, or below 0.
-func (v *verdict) law() int { return ruleLaw - int(v.rule) }
-
-// final tells that waiting does not help.
+// final reports whether waiting does not help.
 func (v *verdict) final() bool {
 	return v.reason == ReasonDenied || v.reason == ReasonTooLarge || v.reason == ReasonShare
 }
 
-// newGate returns a gate with the buckets and windows of another one, and nothing else of it. The seed is
-// that of its laws.
-func newGate(like *gate, now time.Time, seed uint64) *gate {
-	g := &gate{setting: like.setting, slots: slots{size: like.size}}
-	g.first.copyFrom(&like.first)
-	m := like.more
-	if m == nil || m.rest == nil && m.windows == nil && m.learned == nil {
+// verdict says that a rule holds an ask back.
+func (r *rule) verdict(wait time.Duration) verdict { return verdict{r.reason, int16(r.index), wait} }
+
+// newGate returns a gate for a key with what is left of another one, and nothing else of it. The seed is that
+// of its laws.
+func newGate(name string, like *gate, t instant, seed uint64) *gate {
+	g := &gate{name: name, setting: like.setting, first: like.first}
+	x := like.ext
+	if x == nil {
 		return g
 	}
-	if m.learned == nil {
-		g.more = new(extra)
-	} else {
-		g.more = extraFor(len(m.learned.pacers))
-		g.more.learned.seed = seed
-		m.learned.copyTo(g.more.learned, now.Sub(like.setting.origin), like.setting)
-		g.resize()
+	if x.learned != nil {
+		g.ext = extensionFor(len(x.learned.pacers))
+		g.ext.learned.copyFrom(x.learned, t.at, like.setting, seed)
 	}
-	g.more.windows, g.more.rest = append([]window(nil), m.windows...), copyBuckets(m.rest)
+	if len(x.rest) > 0 {
+		rest := make([]stored, len(x.rest))
+		for i, r := range x.rest {
+			rest[i] = r.clone()
+		}
+		g.extend().rest = rest
+	}
 	return g
 }
 
-func copyBuckets(from []bucket) []bucket {
-	if len(from) == 0 {
-		return nil
+// extensionFor returns an extension with room for n pacers: in one piece for most.
+func extensionFor(n int) *extension {
+	switch n {
+	case 1:
+		x := new(struct {
+			extension
+			l learned
+			p [1]pacer
+		})
+		x.l.pacers, x.learned = x.p[:], &x.l
+		return &x.extension
+	case 2:
+		x := new(struct {
+			extension
+			l learned
+			p [2]pacer
+		})
+		x.l.pacers, x.learned = x.p[:], &x.l
+		return &x.extension
+	case 3:
+		x := new(struct {
+			extension
+			l learned
+			p [3]pacer
+		})
+		x.l.pacers, x.learned = x.p[:], &x.l
+		return &x.extension
 	}
-	to := make([]bucket, len(from))
-	for i := range from {
-		to[i].copyFrom(&from[i])
-	}
-	return to
+	return &extension{learned: &learned{pacers: make([]pacer, n)}}
 }
 
-// waited tells that somebody waits.
-func (g *gate) waited() bool { return g.more != nil && g.more.queue.len > 0 }
+func (g *gate) extend() *extension {
+	if g.ext == nil {
+		g.ext = new(extension)
+	}
+	return g.ext
+}
 
-// waiters is how many wait.
+// rests reports whether the extension has nothing that must be kept.
+func (x *extension) rests() bool {
+	return len(x.rest) == 0 && x.learned == nil && len(x.expiring) == 0 && x.queue.len == 0
+}
+
+// waited reports whether callers wait.
+func (g *gate) waited() bool { return g.ext != nil && g.ext.queue.len > 0 }
+
+// waiters returns how many wait.
 func (g *gate) waiters() int {
-	if g.more == nil {
+	if g.ext == nil {
 		return 0
 	}
-	return g.more.queue.len
+	return g.ext.queue.len
 }
 
-func (g *gate) extra() *extra {
-	if g.more == nil {
-		g.more = new(extra)
+// resource returns what is left of a rule of the gate's setting.
+func (g *gate) resource(r *rule) resource {
+	switch r.place {
+	case placeRest:
+		return g.ext.rest[r.at]
+	case placeSlots:
+		return (*keySlots)(g)
+	case placeLaws:
+		return &g.ext.learned.pacers[r.at]
+	case placeLawSlots:
+		return (*keyLawSlots)(g)
 	}
-	return g.more
+	return &g.first
 }
 
-// bucket is that of rate i, which is not aligned.
-func (g *gate) bucket(i int) *bucket {
-	if i == 0 {
-		return &g.first
-	}
-	return &g.more.rest[i-1]
-}
-
-// admitAtOnce takes n requests where the slots and a single bucket, with laws or without, decide, and have
-// room. It is admit for most asks in most limiters, and nothing that admit would refuse.
-func (g *gate) admitAtOnce(now time.Time, n int) bool {
+// admitNow takes n requests where the slots and a single bucket, with laws or without, decide, and have room.
+// It is admit for most asks in most limiters, and nothing that admit would refuse.
+func (g *gate) admitNow(t instant, n int) bool {
 	st := g.setting
 	slots := st.limit.InFlight > 0
 	switch {
-	case st.slotsOnly:
-		return g.slots.take(n)
-	case n > st.fast || slots && n > g.free():
+	case slots && n > st.slots-int(g.used), n > st.fastMax && !st.slotsOnly:
 		return false
+	case st.slotsOnly:
 	case len(st.laws) > 0:
-		if !g.passAtOnce(now, n) {
+		l := g.ext.learned
+		if slots && n > l.slots-int(g.used) || !l.takeNow(t.at, &g.first, &st.first, float64(n)) {
 			return false
 		}
-	case !g.first.lim.AllowN(now, n*milli):
+	case !g.first.takeNow(t.at, &st.first, float64(n)):
 		return false
 	}
 	if slots {
@@ -141,212 +175,263 @@ func (g *gate) admitAtOnce(now time.Time, n int) bool {
 }
 
 // admit takes all that d asks for, or nothing.
-func (g *gate) admit(now time.Time, d *demand) verdict {
-	v := g.look(now, d)
+func (g *gate) admit(t instant, d *demand) verdict {
+	v := g.look(t, d)
 	if v.reason == ReasonNone {
-		g.take(now, d)
+		g.take(t, d)
 	}
 	return v
 }
 
-// look tells what stands between d and its admission, and takes nothing.
-func (g *gate) look(now time.Time, d *demand) verdict {
-	st := g.setting
-	if v := st.refuses(d); v.reason != ReasonNone {
+// look returns what stands between d and its admission, and takes nothing.
+func (g *gate) look(t instant, d *demand) verdict {
+	if v := g.setting.refuses(d); v.reason != ReasonNone {
 		return v
 	}
-	if st.shut {
+	if g.setting.awaiting {
 		return verdict{ReasonPool, ruleNone, never}
 	}
-	var worst verdict
-	for i := range st.rations {
-		if n := d.of(st.rations[i].unitID); n > 0 && i != st.strict {
-			if w := g.until(i, now, n); w > worst.wait {
-				worst = verdict{ReasonRate, int16(i), w}
-			}
-		}
-	}
-	worst = g.strictly(now, d, 0, worst)
-	if st.limit.InFlight > 0 {
-		if v := g.crowded(d.weight); v.reason != ReasonNone {
-			return v
-		}
-	}
-	if v := g.pacing(now, d); v.wait > worst.wait {
-		return v
-	}
-	return worst
+	return g.longest(t, d, nil)
 }
 
-// strictly adds the rate whose turns or sparse windows do not wait for the others: the first of them that is
-// open when all others have room, behind so many events in thousandths.
-func (g *gate) strictly(now time.Time, d *demand, ahead int, worst verdict) verdict {
-	i := g.setting.strict
-	if i < 0 || worst.wait > longWait {
-		return worst
-	}
-	r := &g.setting.rations[i]
-	n := d.of(r.unitID)
-	if n == 0 {
-		return worst
-	}
-	from := worst.wait
-	if from > 0 {
-		from += time.Microsecond // one that closes at that very instant would be missed
-	}
-	var w time.Duration
-	if r.turn != nil {
-		w = r.turn.until(now, g.bucket(i), ahead/milli, from)
-	} else {
-		w = g.more.windows[i].until(now, int64(ahead/milli), int64(n), r.window, from)
-	}
-	if w > from {
-		return verdict{ReasonRate, int16(i), w}
-	}
-	return worst
-}
-
-// crowded tells what stands between n slots and who asks for them. More than a law has learned may be taken
-// when nothing is in flight: or an ask might wait for ever.
-func (g *gate) crowded(n int) verdict {
+// waitBehind returns when d's turn would come behind all that wait in its class and above, as far as time
+// alone decides. Some waiters of lower classes may come first too; a later ask goes before none of the
+// others. Rates give a lower bound. When slots that are taken come free is unknown.
+func (g *gate) waitBehind(t instant, d *demand) verdict {
 	st := g.setting
-	if n > st.slots-int(g.used) {
-		return verdict{ReasonInFlight, ruleInFlight, never}
+	if st.awaiting {
+		return verdict{ReasonPool, ruleNone, never}
 	}
-	if i := st.slotsLaw(); i >= 0 && n > g.free() && g.used > 0 {
-		return st.verdict(i, never)
+	b := new(backlog)
+	if g.ext != nil && g.ext.backlog != nil {
+		b = g.ext.backlog
 	}
-	return verdict{}
+	v := g.longest(t, d, b)
+	switch {
+	case v.wait > 0:
+		return v
+	case st.limit.InFlight > 0:
+		return st.order[0].verdict(never) // slots are asked first
+	}
+	return verdict{ReasonRate, ruleNone, 0}
 }
 
-// refuses tells whether d can never be admitted under st.
+// longest returns the rule that makes d wait the longest, behind a backlog unless that is nil. Behind one,
+// rules that time alone does not refill are left out.
+func (g *gate) longest(t instant, d *demand, b *backlog) (worst verdict) {
+	for _, r := range g.setting.order {
+		n := d.of(r.unitID)
+		if n == 0 || b != nil && !r.timed || r.strict && worst.wait > longWait {
+			continue
+		}
+		from, ahead := time.Duration(0), 0.0
+		if b != nil {
+			ahead = b.ahead(r.unitID, d.class)
+		}
+		if r.strict && worst.wait > 0 {
+			from = worst.wait + time.Microsecond // a turn that closes at that very instant would be missed
+		}
+		if w := g.resource(r).until(t, r, from, ahead, float64(n)); w > max(worst.wait, from) {
+			worst = r.verdict(w)
+		}
+	}
+	return worst
+}
+
+// refuses returns why d can never be admitted under st.
 func (st *setting) refuses(d *demand) verdict {
-	if st.limit.deny {
+	if st.limit.Deny {
 		return verdict{ReasonDenied, ruleNone, never}
 	}
-	if most := st.limit.InFlight; most > 0 && d.weight > st.slots && (!st.shut || d.weight > most) {
-		if d.weight > most {
-			return verdict{ReasonTooLarge, ruleInFlight, never}
-		}
-		return verdict{ReasonShare, ruleInFlight, never}
-	}
-	for i := range st.rations {
-		if r := &st.rations[i]; d.of(r.unitID) > r.most {
-			return verdict{ReasonTooLarge, int16(i), never}
+	for _, r := range st.order {
+		switch n := d.of(r.unitID); {
+		case n > r.most:
+			return verdict{ReasonTooLarge, int16(r.index), never}
+		case n > r.here && !st.awaiting:
+			return verdict{ReasonShare, int16(r.index), never}
 		}
 	}
 	return verdict{}
-}
-
-// until is how long it takes until rate i has room for n events, if nobody else asks.
-func (g *gate) until(i int, now time.Time, n int) time.Duration {
-	switch r := &g.setting.rations[i]; {
-	case r.window != nil:
-		return g.more.windows[i].until(now, 0, int64(n), r.window, 0)
-	case r.turn != nil:
-		return r.turn.until(now, g.bucket(i), 0, 0)
-	}
-	return g.bucket(i).until(now, n*milli)
 }
 
 // take takes what look has found room for.
-func (g *gate) take(now time.Time, d *demand) {
-	st := g.setting
-	for i := range st.rations {
-		r := &st.rations[i]
-		n := d.of(r.unitID)
-		switch {
-		case n == 0:
-		case r.window != nil:
-			g.more.windows[i].used += int64(n)
-		case r.turn != nil:
-			if d.priced && r.unitID > 0 {
-				g.noteLow(i, now)
-			}
-			g.bucket(i).owe(now, milli) // at most a tenth of an interval early
-		default:
-			if d.priced && r.unitID > 0 {
-				g.noteLow(i, now)
-			}
-			g.bucket(i).take(now, n*milli)
+func (g *gate) take(t instant, d *demand) {
+	for _, r := range g.setting.order {
+		if n := d.of(r.unitID); n > 0 {
+			g.resource(r).take(t, r, float64(n))
 		}
 	}
-	if d.priced {
-		g.countTake()
-	}
-	if st.limit.InFlight > 0 {
-		g.slots.used += int32(d.weight)
-	}
-	if len(st.laws) > 0 {
-		g.pass(now, d)
-	}
+	g.noteLatest(t)
 }
 
-// giveBack undoes a take, at the instant taken, of what was never used.
-func (g *gate) giveBack(now, taken time.Time, d *demand) {
-	for i := range g.setting.rations {
-		r := &g.setting.rations[i]
-		n := d.of(r.unitID)
-		if r.window != nil {
-			g.more.windows[i].giveBack(now, taken, int64(n), r.window)
-		} else {
-			g.bucket(i).refund(now, r.unspent(now, taken, n*milli))
+// age returns for how long what d has taken had been there, as far as no bucket was full.
+func (g *gate) age(t instant, d *demand) time.Duration {
+	least := never
+	for _, r := range g.setting.order {
+		if d.of(r.unitID) > 0 {
+			least = min(least, g.resource(r).age(t, r))
 		}
 	}
+	return least
+}
+
+// mustQueue reports whether an ask of a class must wait behind others. One that need not overtakes all
+// waiters: that is counted (queue.passed), and recheck must follow.
+func (g *gate) mustQueue(class Priority) bool {
+	return g.waited() && !g.ext.queue.canOvertake(class)
+}
+
+// giveBack undoes a take, at the instant taken, of what was never used. Slots come back by their release.
+func (g *gate) giveBack(t instant, taken time.Duration, d *demand) {
+	for _, r := range g.setting.order {
+		if n := d.of(r.unitID); n > 0 && r.timed {
+			g.resource(r).refund(t, taken, r, float64(n))
+		}
+	}
+	g.noteLatest(t)
+}
+
+// noteLatest dates what comes next for the laws.
+func (g *gate) noteLatest(t instant) {
 	if len(g.setting.laws) > 0 {
-		g.passBack(now, taken, d)
+		g.ext.learned.latest = t.at
 	}
 }
 
-// upTo is the largest weight, at most n, for which there is room now.
-func (g *gate) upTo(now time.Time, n int) int {
+// advance brings the laws up to now; p is nil where there is no ask that may start one.
+func (g *gate) advance(t instant, p policy.Policy) {
+	if len(g.setting.laws) > 0 {
+		g.ext.learned.advance(t.at, g.setting, p)
+	}
+}
+
+// noteHeldBack notes that a rule has held an ask back, for its law.
+func (g *gate) noteHeldBack(r *rule) {
+	if r.law != noLaw {
+		g.ext.learned.noteHeldBack(r.law)
+	}
+}
+
+// upTo returns the largest weight, at most n, for which there is room now.
+func (g *gate) upTo(t instant, n int) int {
 	st := g.setting
-	if st.limit.deny || st.shut {
+	if st.limit.Deny || st.awaiting {
 		return 0
 	}
-	if st.limit.InFlight > 0 {
-		n = min(n, st.slots-int(g.used))
-	}
-	for i := range st.rations {
-		r := &st.rations[i]
-		switch {
-		case r.unitID != 0:
-		case r.window != nil:
-			w := &g.more.windows[i]
-			w.roll(now, r.window)
-			n = min(n, int(w.quota-w.used))
-		case r.turn != nil:
-			if n = min(n, 1); g.until(i, now, 1) > 0 {
-				n = 0
-			}
-		default:
-			n = min(n, g.bucket(i).wholeEvents(now))
+	for _, r := range st.order {
+		if r.unitID != 0 {
+			continue
 		}
-	}
-	if len(st.laws) > 0 {
-		n = g.learnedUpTo(now, n)
+		if most := g.resource(r).upTo(t, r, n); most < n {
+			n = most
+			g.noteHeldBack(r)
+		}
 	}
 	return max(n, 0)
 }
 
-// idle tells that the gate, of which nothing is out, is as good as absent: equal to u, the gate of a key
-// never seen.
-func (g *gate) idle(now time.Time, u *gate) bool {
+// idle reports whether a gate without permits and slots in use is as good as absent: equal to u, the gate of
+// a key never seen.
+func (g *gate) idle(t instant, u *gate) bool {
 	st := g.setting
-	if g.waited() || len(st.laws) > 0 && !g.more.learned.idle(now.Sub(st.origin), u.more.learned) {
+	if g.waited() || len(st.laws) > 0 && g.ext.learned.due != 0 {
 		return false
 	}
-	for i := range st.rations {
-		if c := st.rations[i].window; c != nil {
-			w, fresh := &g.more.windows[i], &u.more.windows[i]
-			w.roll(now, c)
-			fresh.roll(now, c)
-			if w.index != fresh.index || w.used != fresh.used || w.quota != fresh.quota {
-				return false
-			}
-		} else if g.bucket(i).tokens(now) != u.bucket(i).tokens(now) {
-			return false // fewer; or more, after a limit of its own
+	for i := range st.rules {
+		r := &st.rules[i]
+		if g.resource(r).state(t, r) != u.resource(r).state(t, r) {
+			return false // less; or more, after a limit of its own
 		}
 	}
 	return true
+}
+
+// keySlots is the resource of an in-flight rule: the slots that are not in use. When their number falls below
+// what is taken, nothing is revoked: the debt drains with the releases.
+type keySlots gate
+
+func (s *keySlots) until(_ instant, r *rule, _ time.Duration, _, n float64) time.Duration {
+	if n > float64(r.here-int(s.used)) {
+		return never
+	}
+	return 0
+}
+
+func (s *keySlots) take(_ instant, _ *rule, n float64) { s.used += int32(n) }
+func (s *keySlots) upTo(_ instant, r *rule, n int) int { return min(n, r.here-int(s.used)) }
+
+func (s *keySlots) left(_ instant, r *rule) (events, of float64, full time.Duration) {
+	return float64(r.here - int(s.used)), float64(r.here), 0
+}
+
+func (s *keySlots) refund(instant, time.Duration, *rule, float64) {} // a permit gives them back
+func (s *keySlots) age(instant, *rule) time.Duration              { return never }
+func (s *keySlots) state(instant, *rule) state                    { return state{used: int64(s.used)} }
+func (s *keySlots) follow(instant, *rule, *rule)                  {}
+
+// keyLawSlots bounds slots by the whole ones that a law has learned. When nothing is in flight more may be
+// taken, or an ask might wait for ever.
+type keyLawSlots gate
+
+func (s *keyLawSlots) until(_ instant, _ *rule, _ time.Duration, _, n float64) time.Duration {
+	if s.used > 0 && n > float64(s.ext.learned.slots-int(s.used)) {
+		return never
+	}
+	return 0
+}
+
+func (s *keyLawSlots) upTo(_ instant, _ *rule, n int) int {
+	return min(n, s.ext.learned.slots-int(s.used))
+}
+
+func (s *keyLawSlots) left(instant, *rule) (events, of float64, full time.Duration) {
+	return float64(s.ext.learned.slots - int(s.used)), float64(s.ext.learned.slots), 0
+}
+
+func (s *keyLawSlots) take(instant, *rule, float64)                  {} // slots take
+func (s *keyLawSlots) refund(instant, time.Duration, *rule, float64) {}
+func (s *keyLawSlots) age(instant, *rule) time.Duration              { return never }
+func (s *keyLawSlots) state(instant, *rule) state                    { return state{} }
+func (s *keyLawSlots) follow(instant, *rule, *rule)                  {}
+
+// ahead returns what the waiters of a class and above ask of a unit.
+func (b *backlog) ahead(unit int, class Priority) (sum float64) {
+	for c := class; c <= PriorityCritical; c++ {
+		sum += float64(b[c-PriorityLow][unit])
+	}
+	return sum
+}
+
+// add counts what d asks for, or takes it off when sign is -1.
+func (b *backlog) add(d *demand, sign int) {
+	mine := &b[d.class-PriorityLow]
+	for unit := range mine {
+		mine[unit] += sign * d.of(unit)
+	}
+}
+
+// decision puts a verdict into words, under the setting that it was made under.
+func (st *setting) decision(v verdict) Decision {
+	d := Decision{Reason: v.reason}
+	if v.wait < never {
+		d.RetryAfter = v.wait
+	}
+	if i := int(v.rule); i != ruleNone && i < len(st.rules) {
+		r := &st.rules[i]
+		d.Rule, d.Limit, d.Share = r.name, r.limit, r.share
+	}
+	return d
+}
+
+// knows reports whether a turn is known: there is one, and no law wants to be asked before it.
+func (g *gate) knows(now instant, turn verdict) bool {
+	if turn.wait == never || turn.rule == ruleNone {
+		return turn.wait < never
+	}
+	law := g.setting.rules[turn.rule].law
+	if law == noLaw {
+		return true
+	}
+	expires := g.ext.learned.pacers[law].expires
+	return expires <= 0 || turn.wait <= expires-now.at
 }

@@ -10,9 +10,9 @@ import (
 
 // The judge's own reading of what is promised: a replica's share of a limit, buckets and windows, written
 // down from docs/bounds.md without a line of the library. A model replays the history of one key on one
-// replica. There are two for each key: one counts what was taken less what was given back, dated at its
-// taking, and so has at least as much left as the limiter may have; the other counts all that was ever taken,
-// and so has at most as much left as the limiter must have.
+// replica. There are two for each key. The generous one counts what was taken less what was given back, dated
+// at its taking. So it has at least as much left as the limiter may have. The other one counts all that was
+// ever taken, and so has at most as much left as the limiter must have.
 
 // units are what is counted: requests, and two more.
 var units = []string{"", "tok", "row"}
@@ -124,7 +124,7 @@ func (m *model) limit() quotient.Limit {
 // resolve puts the key under its limit and pool as they are now. Under Deny the rules stay as they were.
 func (m *model) resolve() {
 	limit := m.limit()
-	if limit.Denies() {
+	if limit.Deny {
 		return
 	}
 	old := m.rules
@@ -146,8 +146,8 @@ func (m *model) resolve() {
 	m.keep()
 }
 
-// keep says which windows keep an event that was not used: of the rates with less than one event a window all
-// but that with the longest period, so that there is an instant at which all have room.
+// keep marks the windows that keep an event that was not used. These are all rates with less than one event a
+// window but that with the longest period, so that there is an instant at which all have room.
 func (m *model) keep() {
 	strict := -1
 	for i := range m.rules {
@@ -194,8 +194,8 @@ func (r *ruleLevel) same(o *ruleLevel) bool {
 	return r.name == o.name && r.rate.Unit == o.rate.Unit && r.rate.Aligned == o.rate.Aligned && (!r.rate.Aligned || r.rate.Per == o.rate.Per)
 }
 
-// start is how a new rule starts: with the least that the rules of its unit would still let through, full
-// where they are full, and empty on a replica that joins and has not counted the unit so far.
+// start is how a new rule starts: with the least that the rules of its unit would still admit, and full where
+// they are full. It is empty on a replica that joins and has not counted the unit so far.
 func (m *model) start(r *ruleLevel, old []ruleLevel) {
 	left, counted, used := math.Inf(1), false, false
 	for i := range old {
@@ -253,8 +253,8 @@ func (r *ruleLevel) keepWindow(o *ruleLevel, m *model) {
 	r.quota = min(r.quota, q)
 }
 
-// quotaOf is what a replica may do in a window: with an ordinal fractions carry over, so that the fleet's
-// total is exact; without one they are rounded down, but one in so many windows is the least.
+// quotaOf is what a replica may do in a window. With an ordinal fractions carry over, so that the fleet's
+// total is exact. Without one they are rounded down, but one in so many windows is the least.
 func (r *ruleLevel) quotaOf(k, phase int64) float64 {
 	e, n := int64(math.Round(r.rate.Events*1000)), int64(r.n)
 	if r.ordinal > 0 {
@@ -314,9 +314,9 @@ func (r *ruleLevel) open(k, phase int64) {
 	}
 }
 
-// stepClock sets the wall clock. A step opens one window at most: what that allows may be used at any time
+// stepClock sets the wall clock. A step opens one window at most. What that allows may be used at any time
 // from then on, since a window that is in use goes on for a while. Another one comes of the phase, which has
-// changed: of the windows that real time has room for one may begin sooner by the limiter's count.
+// changed: one of the windows that real time has room for may begin sooner by the limiter's count.
 func (m *model) stepClock(offset time.Duration) {
 	m.step = offset
 	for i := range m.rules {

@@ -172,7 +172,7 @@ func (w *world) allow(r *replica) {
 	switch {
 	case !ok && p == nil:
 		r.counts.refused++
-		r.refused(key, amounts{1}, &quotient.LimitedError{Reason: quotient.ReasonRate})
+		r.refused(key, amounts{1}, &quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate}})
 	case r.dry && quotient.CountsOf(r.l).Dry > dry:
 		r.counts.admitted++
 		r.counts.dry++
@@ -197,7 +197,7 @@ func (w *world) tryFor(r *replica, key string, asks []quotient.Ask, n amounts, c
 	var d quotient.Decision
 	before := quotient.CountsOf(r.l).Dry
 	panicked := guarded(func() { p, d = r.l.TryAcquire(key, asks...) })
-	w.tell("replica %d %s: TryAcquire %v class %v: %v %v", r.id, key, n, class, d.Err(key), panicked)
+	w.tell("replica %d %s: TryAcquire %v class %v: %v %v", r.id, key, n, class, d, panicked)
 	switch {
 	case panicked != nil && r.dry && quotient.CountsOf(r.l).Dry > before:
 		r.counts.admitted++
@@ -208,7 +208,7 @@ func (w *world) tryFor(r *replica, key string, asks []quotient.Ask, n amounts, c
 		r.keep(r.admitted(key, n, p, time.Now(), false, false))
 	default:
 		r.counts.refused++
-		r.refused(key, n, d.Err(key))
+		r.refused(key, n, &quotient.LimitedError{Key: key, Decision: d})
 	}
 	return d
 }
@@ -227,7 +227,7 @@ func (w *world) upTo(r *replica) {
 	w.tell("replica %d %s: TryAcquireUpTo %d: %d", r.id, key, most, n)
 	if n == 0 {
 		r.counts.refused++
-		r.refused(key, amounts{1}, &quotient.LimitedError{Reason: quotient.ReasonRate})
+		r.refused(key, amounts{1}, &quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate}})
 		return
 	}
 	r.keep(r.admitted(key, amounts{float64(n)}, p, time.Now(), false, false))
@@ -263,7 +263,7 @@ func (w *world) permit(o op, r *replica, i int) {
 	h := r.kept[i]
 	switch o {
 	case opRelease:
-		w.tell("replica %d %s: release %v", r.id, h.key, h.told)
+		w.tell("replica %d %s: release %v", r.id, h.key, h.charged)
 		h.p.Done(w.drawFeedback())
 		if w.chance(8, "twice") {
 			h.p.Release()
@@ -284,7 +284,7 @@ func (w *world) permit(o op, r *replica, i int) {
 		}
 	case opExpire:
 		in := time.Duration(pick(w.T, -1, 4, "expire in")) * time.Second
-		w.tell("replica %d %s: expire %v in %v", r.id, h.key, h.told, in)
+		w.tell("replica %d %s: expire %v in %v", r.id, h.key, h.charged, in)
 		if h.p.ExpireIn(in); quotient.IsOut(h.p) {
 			if h.ends = time.Now().Add(in); in <= 0 {
 				h.ends = time.Time{}
@@ -298,19 +298,19 @@ func (w *world) permit(o op, r *replica, i int) {
 func (w *world) correct(r *replica, h *held) {
 	u := w.drawUnit()
 	used := pick(w.T, 0, 15, "cost")
-	if now := int(h.told[u]); now > 0 && !w.chance(4, "more") {
+	if now := int(h.charged[u]); now > 0 && !w.chance(4, "more") {
 		used = pick(w.T, 0, now, "less")
 		if coin(w.T, "nothing") {
 			used = 0
 		}
 	}
 	err := h.p.Correct(units[u], used)
-	w.tell("replica %d %s: Correct %s %v to %d: %v", r.id, h.key, units[u], h.told[u], used, err)
+	w.tell("replica %d %s: Correct %s %v to %d: %v", r.id, h.key, units[u], h.charged[u], used, err)
 	if err != nil || h.t == nil {
 		return
 	}
-	k, more := r.key(h.key), float64(used)-h.told[u]
-	h.told[u] = float64(used)
+	k, more := r.key(h.key), float64(used)-h.charged[u]
+	h.charged[u] = float64(used)
 	if more > 0 {
 		t := &taking{at: time.Now()}
 		t.net[u], t.gross[u] = more, more
@@ -330,7 +330,7 @@ func (w *world) correct(r *replica, h *held) {
 func (w *world) limit(r *replica) {
 	limit := w.drawLimit("limit")
 	if w.chance(10, "deny") {
-		limit = quotient.Deny()
+		limit = quotient.Limit{Deny: true}
 	}
 	for _, o := range w.fleet {
 		if o == r || w.fleet[0].conf.awaits || w.chance(4, "all") {
@@ -355,13 +355,13 @@ func (w *world) override(o op, r *replica) {
 	var own *quotient.Limit
 	switch {
 	case o == opDeny:
-		limit := quotient.Deny()
+		limit := quotient.Limit{Deny: true}
 		own = &limit
 	case w.chance(2, "own"):
 		limit := w.drawLimit("own")
 		own = &limit
 	}
-	if own == nil && r.limit.Denies() {
+	if own == nil && r.limit.Deny {
 		return // which rules are in force then is not promised
 	}
 	if known := r.known; own != nil && !r.learn(*own) {
@@ -398,20 +398,20 @@ func (w *world) pool(o op, r *replica) {
 		return
 	}
 	ttl := time.Duration(pick(w.T, 1, 9, "ttl"))*time.Second + 17
-	w.tell("replica %d: SetPoolFor %+v %v", r.id, p, ttl)
-	if err := r.l.SetPoolFor(p, ttl); err != nil {
+	w.tell("replica %d: SetPool %+v %v", r.id, p, ttl)
+	if err := r.l.SetPool(p, ttl); err != nil {
 		w.Fatal(err)
 	}
 }
 
 func (w *world) setPool(r *replica, p quotient.Pool) {
 	w.tell("replica %d: SetPool %+v", r.id, p)
-	if err := r.l.SetPool(p); err != nil {
+	if err := r.l.SetPool(p, 0); err != nil {
 		w.Fatal(err)
 	}
 }
 
-// truth is what a source says to a replica that sees things as they are.
+// truth is what a source reports to a replica that sees the fleet as it is.
 func (w *world) truth(r *replica) quotient.Pool {
 	p := quotient.Pool{Replicas: len(w.fleet), Ordinal: slices.Index(w.fleet, r) + 1, Fixed: w.fixed}
 	if w.fixed {
@@ -434,7 +434,7 @@ func (w *world) hint(o op, r *replica) {
 	switch o {
 	case opTell:
 		for _, x := range w.fleet {
-			if x == r || x.source != nil && w.chance(2, "all hear") {
+			if x == r || x.source != nil && w.chance(2, "all get it") {
 				w.report(x, w.truth(x))
 			}
 		}
@@ -445,7 +445,7 @@ func (w *world) hint(o op, r *replica) {
 	case opGarbage:
 		bad := among(w.T, []quotient.Pool{{}, {Replicas: -3}, {Replicas: 1 << 40}, {Replicas: 2, Ordinal: 3}, {Replicas: 2, Ordinal: -1}}, "garbage")
 		before := r.l.Stats().Pool
-		w.tell("replica %d is told %+v", r.id, bad)
+		w.tell("replica %d gets %+v", r.id, bad)
 		var err error
 		if w.chance(2, "fails") {
 			bad, err = w.truth(r), errors.New("no answer")
@@ -459,7 +459,7 @@ func (w *world) hint(o op, r *replica) {
 }
 
 func (w *world) report(r *replica, p quotient.Pool) {
-	w.tell("replica %d is told %+v", r.id, p)
+	w.tell("replica %d gets %+v", r.id, p)
 	r.seen = append(r.seen, report{time.Now(), p})
 	r.source.report(p, nil)
 }
@@ -490,7 +490,7 @@ func (w *world) membership(o op, r *replica) {
 		if r.source != nil {
 			r.source.cancel()
 		}
-		_ = r.l.SetPool(quotient.Pool{Replicas: 1})
+		_ = r.l.SetPool(quotient.Pool{Replicas: 1}, 0)
 		synctest.Wait()
 		w.fleet = slices.DeleteFunc(w.fleet, func(o *replica) bool { return o == r })
 		if w.fixed {
@@ -515,19 +515,22 @@ func (w *world) membership(o op, r *replica) {
 func (w *world) look(r *replica) {
 	key := w.drawKey()
 	asks, _, _ := w.drawAsks(r)
+	in := func(d quotient.Decision) string {
+		return (&quotient.LimitedError{Key: key, Decision: d}).Error()
+	}
 	before := r.l.Check(key, asks...)
 	r.l.Explain(key, asks...)
-	r.l.AppendQuotas(nil, key)
+	r.l.AppendState(nil, key)
 	r.l.Top(3)
 	for range r.l.Keys() {
 	}
-	if after := r.l.Check(key, asks...); !r.conf.learns && quotient.CountsOf(r.l).Overflowed == 0 && fmt.Sprint(before.Err(key)) != fmt.Sprint(after.Err(key)) {
+	if after := r.l.Check(key, asks...); !r.conf.learns && quotient.CountsOf(r.l).Overflowed == 0 && in(before) != in(after) {
 		w.broken("replica %d %s: a look has made of %+v %+v", r.id, key, before, after)
 	}
 }
 
-// comeBack asks for something, and if a time to come back is told asks again then: it must be right, if
-// nothing else has come.
+// comeBack asks for something. If the answer has a time to come back it asks again then: the time must be
+// right, if no other ask has come.
 func (w *world) comeBack(r *replica) {
 	key := w.drawKey()
 	asks, n, class := w.drawAsks(r)
@@ -541,7 +544,7 @@ func (w *world) comeBack(r *replica) {
 	synctest.Wait()
 	w.judge()
 	if again := w.tryFor(r, key, asks, n, class); !again.OK && again.Reason == quotient.ReasonRate && again.RetryAfter > time.Microsecond && pool == r.poolings {
-		w.broken("replica %d %s: told to come back after %v, and refused then: %+v", r.id, key, d.RetryAfter, again)
+		w.broken("replica %d %s: asked to come back after %v, and refused then: %+v", r.id, key, d.RetryAfter, again)
 	}
 }
 

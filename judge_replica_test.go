@@ -108,15 +108,15 @@ type keyState struct {
 
 // held is a permit that is out.
 type held struct {
-	key    string
-	p      quotient.Permit
-	t      *taking
-	extra  []*taking // corrections upwards, the last at the end
-	told   amounts
-	weight int
-	slots  int
-	seq    int
-	ends   time.Time // zero: never
+	key     string
+	p       quotient.Permit
+	t       *taking
+	extra   []*taking // corrections upwards, the last at the end
+	charged amounts
+	weight  int
+	slots   int
+	seq     int
+	ends    time.Time // zero: never
 }
 
 // call is an Acquire in a goroutine of its own.
@@ -187,7 +187,7 @@ func (h listener) Handle(_ context.Context, rec slog.Record) error {
 	return nil
 }
 
-// pooled is told of a pool that has come into force.
+// pooled notes a pool that has come into force.
 func (r *replica) pooled(p quotient.Pool) {
 	r.w.tell("replica %d believes %+v", r.id, p)
 	r.w.mu.Lock()
@@ -267,7 +267,7 @@ func (k *keyState) insert(place int, it item) {
 	}
 }
 
-// again has the generous model play the whole history anew: something that was taken is less now.
+// again has the generous model play the whole history again: something that was taken is less now.
 func (k *keyState) again() { k.hi, k.fed = k.start, 0; k.hi.rules = nil }
 
 func (r *replica) onWait(string, time.Duration) {
@@ -344,7 +344,7 @@ func (r *replica) inOrder(c *call) {
 // admitted judges an admission, and notes it.
 func (r *replica) admitted(key string, n amounts, p quotient.Permit, at time.Time, waited, slow bool) *held {
 	r.counts.admitted++
-	h := &held{key: key, p: p, weight: int(n[0]), told: n}
+	h := &held{key: key, p: p, weight: int(n[0]), charged: n}
 	r.w.seq++
 	h.seq = r.w.seq
 	if quotient.IsDry(p) {
@@ -394,7 +394,7 @@ func (r *replica) admitted(key string, n amounts, p quotient.Permit, at time.Tim
 // forbids is why n must not be admitted; "" when nothing forbids it.
 func (r *replica) forbids(m *model, key string, n amounts, at time.Time) string {
 	limit := m.limit()
-	if limit.Denies() || m.awaiting && (len(limit.Rates) > 0 || limit.InFlight > 0) {
+	if limit.Deny || m.awaiting && (len(limit.Rates) > 0 || limit.InFlight > 0) {
 		return fmt.Sprintf("replica %d %s: admitted, but the limit is %s and the pool awaited is %v", r.id, key, describe(limit), m.awaiting)
 	}
 	if rule := m.lacks(n); rule != "" {
@@ -421,8 +421,8 @@ func (h *held) over() bool { return h.overAt(time.Now()) }
 
 func (h *held) overAt(at time.Time) bool { return !h.ends.IsZero() && !h.ends.After(at) }
 
-// refused judges a refusal that was told, and one that makes a caller wait: with nobody before it there must
-// be something that has no room, also if nothing had ever come back.
+// refused judges a refusal, and one that makes a caller wait. With no waiter before it a rule must have no
+// room, also if nothing had ever come back.
 func (r *replica) refused(key string, n amounts, err error) {
 	var limited *quotient.LimitedError
 	if !errors.As(err, &limited) {
@@ -449,7 +449,7 @@ func (r *replica) certain(key string, n amounts) bool {
 	}
 	_, lo := r.key(key).upToNow()
 	limit := lo.limit()
-	if limit.Denies() || lo.turns() || lo.lacks(n) != "" {
+	if limit.Deny || lo.turns() || lo.lacks(n) != "" {
 		return false
 	}
 	for _, rate := range limit.Rates {
@@ -488,9 +488,9 @@ func (r *replica) waitingIsRight() {
 	}
 }
 
-// believesIsRight holds what is in force against what was said.
+// believesIsRight holds what is in force against the reports.
 func (r *replica) believesIsRight() {
-	p := r.l.Pool()
+	p := r.l.Stats().Pool.Pool
 	if !r.awaiting && p != r.pool {
 		r.w.broken("replica %d believes %+v, and has logged %+v", r.id, p, r.pool)
 	}
@@ -504,10 +504,10 @@ func (r *replica) believesIsRight() {
 		}
 	}
 	if p.Replicas != most {
-		r.w.broken("replica %d believes in %d, and was told of %d within the hold-down: %+v", r.id, p.Replicas, most, r.seen)
+		r.w.broken("replica %d believes in %d, and got %d within the hold-down: %+v", r.id, p.Replicas, most, r.seen)
 	}
 	if want := r.ordinal(now, most); p.Fixed && want == 0 {
-		r.w.broken("bound 5: replica %d holds ordinal %d for fixed, which was not said again and again for one hold-down: %+v", r.id, p.Ordinal, r.seen)
+		r.w.broken("bound 5: replica %d holds ordinal %d for fixed, which was not reported again and again for one hold-down: %+v", r.id, p.Ordinal, r.seen)
 	}
 }
 

@@ -3,6 +3,7 @@ package quotient_test
 import (
 	"flag"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"math/bits"
 	"os"
@@ -22,10 +23,9 @@ import (
 
 var onlyProfile = flag.String("judge.profile", "", "play only this profile of TestPropertyEverything")
 
-// TestPropertyEverything plays histories that mix all that a limiter can be asked and told, on a fleet in
-// fake time, and holds bounds 1, 2, 5, 6, 7, 8 and 11 after each step by models of its own
-// (judge_model_test.go), counters and queues by counting itself, and that no caller waits for ever, and no
-// timer fires without work.
+// TestPropertyEverything plays histories that mix all calls of a limiter, on a fleet in fake time. After each
+// step it holds bounds 1, 2, 5, 6, 7, 8 and 11 by models of its own (judge_model_test.go), and counters and
+// queues by counting itself. No caller waits for ever, and no timer fires without work.
 func TestPropertyEverything(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		names := profileNames
@@ -175,7 +175,7 @@ type world struct {
 	seq     int
 	fixed   bool // ordinals are fixed by construction
 	lied    bool // of ordinals
-	changed int  // seq of the last change of what anybody believes, or of a limit
+	changed int  // seq of the last change of a belief or of a limit
 	fleetwide
 	story []string
 	mu    sync.Mutex
@@ -285,13 +285,13 @@ func (w *world) start(limit quotient.Limit, c config, p quotient.Pool, joins boo
 	w.born++
 	opts := []quotient.Option{
 		quotient.MaxKeys(c.maxKeys), quotient.MaxWait(c.maxWait), quotient.MaxWaiting(c.perKey, c.total), quotient.MaxHold(c.maxHold),
-		quotient.HoldDown(c.holdDown), quotient.HintMaxAge(c.hintMaxAge), quotient.WithPhase(3), quotient.WithWallClock(r.clock.at),
+		quotient.HoldDown(c.holdDown), quotient.HintMaxAge(c.hintMaxAge), quotient.WithPhase(3), quotient.WithHash(judgeHash),
+		quotient.WithWallClock(r.clock.at),
 		quotient.Logger(slog.New(listener{slog.DiscardHandler, r})),
 	}
+	opts = append(opts, quotient.StartPool(p))
 	if c.joins {
-		opts = append(opts, quotient.JoinPool(p))
-	} else {
-		opts = append(opts, quotient.StartPool(p))
+		opts = append(opts, quotient.StartEmpty())
 	}
 	if c.awaits {
 		opts = append(opts, quotient.AwaitPool())
@@ -300,11 +300,10 @@ func (w *world) start(limit quotient.Limit, c config, p quotient.Pool, joins boo
 		opts = append(opts, quotient.AtLeastOne())
 	}
 	if c.learns {
-		ceiling := quotient.CeilingShare
+		opts = append(opts, quotient.Policy(w.drawPolicy()))
 		if c.ceiling {
-			ceiling = quotient.CeilingLimit
+			opts = append(opts, quotient.BeyondShare())
 		}
-		opts = append(opts, quotient.Policy(w.drawPolicy(), ceiling))
 	}
 	if c.hooked {
 		opts = append(opts, quotient.OnWait(r.onWait), quotient.OnAdmit(r.onAdmit))
@@ -333,13 +332,13 @@ func (r *replica) learn(l quotient.Limit) (all bool) {
 }
 
 func describe(l quotient.Limit) string {
-	if l.Denies() {
+	if l.Deny {
 		return "deny"
 	}
 	return fmt.Sprintf("%+v in flight %d", l.Rates, l.InFlight)
 }
 
-// changes notes that what somebody believes has changed.
+// changes notes that the belief of a replica has changed.
 func (w *world) changes() {
 	w.seq++
 	w.changed = w.seq
@@ -385,7 +384,7 @@ func (w *world) close() {
 		if r.source != nil {
 			r.source.cancel()
 		}
-		_ = r.l.SetPool(quotient.Pool{Replicas: 1}) // ends the timer of a SetPoolFor
+		_ = r.l.SetPool(quotient.Pool{Replicas: 1}, 0) // ends the timer of a ttl
 	}
 	time.Sleep(10 * time.Second) // for whom a hook holds up
 	synctest.Wait()
@@ -409,12 +408,11 @@ func (w *world) judge() {
 	}
 }
 
-// slotsOfTheFleet is bound 5: while nobody believes in fewer replicas than there are, the parts of the slots
-// add up to the limit at most, and so does what is held of them by permits that are younger than the last
-// change.
+// slotsOfTheFleet is bound 5. While no replica believes in fewer replicas than there are, the parts of the
+// slots add up to the limit at most. So do the slots held by permits that are younger than the last change.
 func (w *world) slotsOfTheFleet() {
 	limit := w.fleet[0].limit
-	if w.lied || limit.Denies() || limit.InFlight == 0 || !w.agrees() {
+	if w.lied || limit.Deny || limit.InFlight == 0 || !w.agrees() {
 		return
 	}
 	sum, atLeastOne := 0, false
@@ -467,9 +465,9 @@ func (w *world) agrees() bool {
 	return true
 }
 
-// fleetAdmitted is bound 2: while no replica believes in fewer than there are, what the fleet admits in any
-// window is at most the rate times the window and max(burst, replicas), and what is owed of single asks that
-// were larger than a replica's bucket.
+// fleetAdmitted is bound 2, and holds while no replica believes in fewer than there are. What the fleet then
+// admits in any window is at most the rate times the window and max(burst, replicas). What is owed of single
+// asks that were larger than a replica's bucket comes on top.
 func (w *world) fleetAdmitted(r *replica, key string, t *taking, n, due amounts) {
 	limit := r.limit
 	if !w.agrees() || r.dry || r.overrides() > 0 {
@@ -513,7 +511,7 @@ func (w *world) holdFleet(key string, rate quotient.Rate, place int) {
 			}
 			passed := w.events[last].t.at.Sub(e.t.at)
 			if most := perSecond*passed.Seconds() + burst + debt + slack; i <= place && sum > most {
-				w.broken("bound 2: %s, %s: the fleet has admitted %.3f in %v, of %.3f", key, rate, sum, passed, most)
+				w.broken("bound 2: %s, %+v: the fleet has admitted %.3f in %v, of %.3f", key, rate, sum, passed, most)
 			}
 		}
 	}
@@ -597,3 +595,10 @@ func pick(t *rapid.T, least, most int, label string) int {
 func among[T any](t *rapid.T, list []T, label string) T { return list[uniformly(t, len(list), label)] }
 
 func coin(t *rapid.T, label string) bool { return uniformly(t, 2, label) == 1 }
+
+// judgeHash is a hash of keys that is the same in each run (FNV-1a), so that a history can be replayed.
+func judgeHash(key string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(key))
+	return h.Sum64()
+}

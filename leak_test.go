@@ -82,7 +82,7 @@ func TestExpireIn(t *testing.T) {
 	}
 }
 
-// The end that ExpireIn sets counts also for somebody who waits already.
+// The end that ExpireIn sets counts also for a caller that waits already.
 func TestExpireInWakesAWaiter(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 1})
@@ -95,7 +95,7 @@ func TestExpireInWakesAWaiter(t *testing.T) {
 	})
 }
 
-// An expired permit is given back when somebody needs it, whoever that is.
+// An expired permit is given back when any ask needs it.
 func TestExpiredPermitIsFreeForTryAcquire(t *testing.T) {
 	for name, ask := range map[string]func(*Limiter) bool{
 		"Allow":          func(l *Limiter) bool { return l.Allow("k") },
@@ -166,7 +166,7 @@ func TestLeakCheckNamesWhoTookThePermit(t *testing.T) {
 	})
 }
 
-// Also a permit that was waited for was taken by the caller, not by whoever made room.
+// Also a permit that was waited for was taken by the caller that waited, not by the one that made room.
 func TestLeakCheckNamesWhoWaitedForThePermit(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		leaks := make(chan Leak, 1)
@@ -213,8 +213,8 @@ func TestExpiredPermitDoesNotKeepTheTimerBusy(t *testing.T) {
 	})
 }
 
-// The same where the rate's turn is so far away that it counts as unknown. Nothing may wait for the fake clock
-// while the timer may be busy.
+// The same where the rate's turn is so far away that it counts as unknown. Nothing may wait for the fake
+// clock while the timer may be busy.
 func TestExpiredPermitAndATurnThatIsUnknown(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		hardlyEver := Rate{Events: 0.001, Per: math.MaxInt64}
@@ -224,10 +224,10 @@ func TestExpiredPermitAndATurnThatIsUnknown(t *testing.T) {
 		time.Sleep(time.Minute)
 		g, s := gateOf(l, "k"), l.shard("k")
 		s.mu.Lock()
-		now := s.tick(l.now())
+		now := s.now()
 		s.serve(g, now)
-		m := g.more
-		past := len(m.expiring) > 0 && !l.base.Add(m.nextEnd).After(now)
+		m := g.ext
+		past := len(m.expiring) > 0 && m.nextEnd <= now.at
 		if past && m.blocked == ReasonInFlight {
 			t.Error("the timer is set to an instant that is past: it fires without end")
 		}
@@ -236,7 +236,7 @@ func TestExpiredPermitAndATurnThatIsUnknown(t *testing.T) {
 	})
 }
 
-// MaxHold must bound what is remembered of permits nobody releases, without somebody reading Stats.
+// MaxHold must bound what is remembered of permits that are never released, also if Stats is never called.
 func TestMaxHoldBoundsMemory(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: time.Second, Burst: 1000}), MaxHold(time.Second))
@@ -249,5 +249,28 @@ func TestMaxHoldBoundsMemory(t *testing.T) {
 		if n := len(l.shard("k").permits.blocks) * permitBlock; n > 3000 {
 			t.Errorf("%d holdings, though no more than 2000 are within MaxHold", n)
 		}
+	})
+}
+
+// A permit that ends before those taken earlier is given back at its own end.
+func TestLaterPermitThatEndsSooner(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 2})
+		took(t, l, "k").ExpireIn(time.Minute)
+		took(t, l, "k").ExpireIn(time.Second)
+		time.Sleep(time.Second)
+		took(t, l, "k")
+		refusedFor(t, l, ReasonInFlight, "k")
+	})
+}
+
+// A batch takes also the slots of permits whose time is over.
+func TestExpiredPermitsAreFreeForBatches(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 4})
+		upTo(t, l, "k", 8, 4).ExpireIn(time.Second)
+		upTo(t, l, "k", 8, 0)
+		time.Sleep(time.Second)
+		upTo(t, l, "k", 8, 4)
 	})
 }

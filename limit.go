@@ -6,58 +6,56 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
-// Limit is what one key may do over the whole fleet. Every replica enforces its share of it.
-// All parts hold at once; an ask is admitted when every one has room, else nothing is taken.
-// The zero value limits nothing.
+// Limit is what one key may do over the whole fleet. Every replica enforces its share of it. All parts hold
+// at once: an ask is admitted when each has room, else it takes nothing. The zero value limits nothing.
 type Limit struct {
-	// Rates are bounds on events per period; none means no such bound. At most 16.
+	// Rates are bounds on events per period, at most 16; none means no such bound.
 	Rates []Rate
 	// InFlight is the number of slots for admitted and unreleased asks, 0 to 1<<30; 0 means no such bound.
 	InFlight int
-
-	deny bool
+	// Deny refuses everything. Nothing may stand beside it.
+	Deny bool
 }
 
-// Rate is a number of events per period: a token bucket of Burst events that fills at
-// Events per Per, or, when Aligned, a counter that starts anew with each window.
+// Rate is a number of events per period: a token bucket of Burst events that fills at Events per Per. When
+// Aligned it is a counter that starts at 0 with each window.
 type Rate struct {
-	// Name is the rule's name in errors, statistics and metrics. A changed limit keeps the
-	// state of the rates whose Name and Unit stay. Empty means "rate 1", "rate 2" … by position.
+	// Name is the rule's name in errors, statistics and metrics; empty is "rate 1", "rate 2" … by position.
+	// A changed limit keeps the state of the rates whose Name and Unit stay.
 	Name string
-	// Unit is what is counted: "" are requests (see Weight), anything else is asked for with Cost. One
-	// Limiter can learn three units besides requests in its life.
+	// Unit is what is counted: "" are requests (see Weight), anything else is asked for with Cost.
+	// A Limiter can count three units besides requests in its life.
 	Unit string
-	// Events per Per, over the fleet: above 0 and at most 1e12, also a second; at least 0.001 when Aligned,
-	// and as much as 0.001 in the longest Duration, 292 years, otherwise (1.1e-13 a second): nobody waits for
-	// less, and a share of it might underflow to 0.
+	// Events per Per, over the fleet: above 0 and at most 1e12, also a second. At least 0.001 when Aligned,
+	// otherwise 0.001 in the longest Duration, 292 years: no ask waits for less.
 	Events float64
 	// Per is the period, 1 ns or longer.
 	Per time.Duration
-	// Burst is how many events may come at once, over the fleet. 0 means one second's
-	// events, at least 1. An aligned rate has no burst.
+	// Burst is how many events may come at once, over the fleet: 0 to 1<<40. 0 means one second's events, at
+	// least 1. An aligned rate has none.
 	//
-	// 1 makes the rate paced. Replicas that know their ordinal then take turns, so that the fleet's events are
-	// evenly spaced too: with an interval I between events, replica i of N lets one through at each instant N k
-	// I + (i-1) I by the wall clock, or up to I/10 later. Two events of the fleet are then at least .9 I apart,
-	// less what the clocks differ. Who is not served in its turn waits for the next one, N I later, and so does
-	// who asks in between. It takes a pool of which all believe the same. Of several paced rates only the
-	// slowest takes turns, and none beside an aligned one; intervals below 50 ms are too short for timers and
-	// clocks, and a policy that learns sets its own pace.
+	// 1 makes the rate paced. Replicas that know their ordinal then take turns, so that the fleet's events
+	// are evenly spaced too. Let I be the interval between events. Replica i of N lets one through at each
+	// instant N k I + (i-1) I by the wall clock, or up to I/10 later. An ask that misses its turn waits for
+	// the next one. Two events are at least .9 I apart, less what the clocks differ, if all replicas believe
+	// in the same pool. Of several paced rates only the slowest takes turns. None does beside an aligned
+	// rate, below 50 ms, which is too short for timers and clocks, or under a policy that learns.
 	Burst int
-	// NoTurns lets each replica of a paced rate keep its own interval, N I, and no more: nobody waits for a
-	// turn, and the events of different replicas may coincide.
+	// NoTurns has each replica of a paced rate keep its own interval, N I, and wait for no turn: the events
+	// of different replicas may coincide.
 	NoTurns bool
-	// Aligned counts windows of Per by the wall clock from the Unix epoch (a minute starts at the full minute)
-	// in place of a bucket that fills steadily. Per is then at least 1 ms. A replica with less than one event a
-	// window has room in some windows only; of several such rates all but the one with the longest Per keep an
-	// event until it is used.
+	// Aligned counts windows of Per, at least 1 ms, by the wall clock from the Unix epoch: a minute starts at
+	// the full minute. A replica with less than one event a window has room in some windows only. Of several
+	// such rates all but the one with the longest Per keep an event until it is used.
 	Aligned bool
 }
 
-// Bounds of what a Limit may hold, so that thousandths of events and nanoseconds stay
-// exact in a float64 and in range of an int64.
+// Bounds of what a Limit may hold, so that thousandths of events and nanoseconds stay exact in a float64 and
+// in range of an int64.
 const (
 	maxRates    = 16
 	maxUnits    = 3 // units besides requests that one Limiter can learn in its life
@@ -67,44 +65,56 @@ const (
 	minWindow   = time.Millisecond
 )
 
-// leastRate is the slowest rate, in events a second: one thousandth, the least that is counted, in the
+// minRate is the slowest rate, in events a second: one thousandth, the least that is counted, in the
 // longest Duration.
-var leastRate = Rate{Events: 1.0 / milli, Per: never}.perSecond()
+var minRate = Rate{Events: 1.0 / milli, Per: never}.perSecond()
+
+// Rates is the limit of these rates.
+func Rates(rates ...Rate) Limit { return Limit{Rates: rates} }
+
+// milli is the number of parts that an event has in a schedule, so that its arithmetic is exact.
+const milli = 1000
 
 // PerSecond is a rate of so many requests a second, with a burst of one second's requests, at least 1.
 func PerSecond(events float64) Rate {
 	return Rate{Name: "second", Events: events, Per: time.Second}
 }
 
-// PerMinute is a rate of so many requests a minute, with a burst of one second's requests, at least 1.
+// PerMinute is PerSecond for a minute; the burst is still that of a second.
 func PerMinute(events float64) Rate {
 	return Rate{Name: "minute", Events: events, Per: time.Minute}
 }
 
-// PerHour is a rate of so many requests an hour, with a burst of one second's requests, at least 1.
+// PerHour is PerSecond for an hour; the burst is still that of a second.
 func PerHour(events float64) Rate {
 	return Rate{Name: "hour", Events: events, Per: time.Hour}
 }
 
-// Every is a paced rate: at most one request in every interval, none saved up. Replicas that know their
-// ordinal take turns (see Rate.Burst).
+// Every is a paced rate: at most one request in every interval, none saved up (see Rate.Burst).
 func Every(interval time.Duration) Rate {
 	return Rate{Name: "interval", Events: 1, Per: interval, Burst: 1}
 }
 
-// Deny is the limit that refuses everything.
-func Deny() Limit { return Limit{deny: true} }
+// FromRate is the rate of a rate.Limiter of x/time/rate, now for the whole fleet: limit events a second, with
+// a burst. Limits that are rate.Inf, 0 or below, and bursts below 1, are out of range here: New refuses them.
+func FromRate(limit rate.Limit, burst int) Rate {
+	if burst == 0 {
+		burst = -1 // it admits nothing there, and would be one second's events here
+	}
+	return Rate{Name: "second", Events: float64(limit), Per: time.Second, Burst: burst}
+}
 
-// Denies tells whether l is the limit that refuses everything.
-func (l Limit) Denies() bool { return l.deny }
-
-// Validate reports the first field that is out of range, or nil.
+// Validate returns an error that names the first field out of range, or nil.
 func (l Limit) Validate() error {
 	if l.InFlight < 0 || l.InFlight > maxInFlight {
 		return fmt.Errorf("quotient: Limit.InFlight: %d is not between 0 and %d", l.InFlight, maxInFlight)
 	}
 	if len(l.Rates) > maxRates {
 		return fmt.Errorf("quotient: Limit.Rates: %d are more than %d", len(l.Rates), maxRates)
+	}
+	if l.Deny && (len(l.Rates) > 0 || l.InFlight > 0) {
+		return fmt.Errorf("quotient: Limit.Deny: true beside %d rates and %d slots: it takes none",
+			len(l.Rates), l.InFlight)
 	}
 	seen := make(map[[2]string]int, len(l.Rates))
 	for i, r := range l.Rates {
@@ -136,9 +146,9 @@ func (r Rate) validate() error {
 		return fmt.Errorf("Per: %v is shorter than %v, the shortest aligned window", r.Per, minWindow)
 	case r.perSecond() > maxEvents:
 		return fmt.Errorf("Events: %v per %v are more than %g a second", r.Events, r.Per, float64(maxEvents))
-	case r.perSecond() < leastRate:
+	case r.perSecond() < minRate:
 		return fmt.Errorf("Events: %v per %v are less than %.3g a second, a thousandth of an event in %v",
-			r.Events, r.Per, leastRate, never)
+			r.Events, r.Per, minRate, never)
 	}
 	return nil
 }
@@ -170,19 +180,19 @@ func (l Limit) clone() Limit {
 	return l
 }
 
-// equal tells whether both are the same limit to the letter.
+// equal reports whether both limits are the same in every field.
 func (l Limit) equal(m Limit) bool {
-	return l.InFlight == m.InFlight && l.deny == m.deny && slices.Equal(l.Rates, m.Rates)
+	return l.InFlight == m.InFlight && l.Deny == m.Deny && slices.Equal(l.Rates, m.Rates)
 }
 
 // String is the limit in words, for logs: "second: 100 per 1s, in flight: 10".
 func (l Limit) String() string {
-	if l.deny {
+	if l.Deny {
 		return "deny"
 	}
 	var parts []string
 	for i, r := range l.Rates {
-		parts = append(parts, r.name(i)+": "+r.String())
+		parts = append(parts, r.name(i)+": "+r.words())
 	}
 	if l.InFlight > 0 {
 		parts = append(parts, fmt.Sprintf("in flight: %d", l.InFlight))
@@ -193,8 +203,8 @@ func (l Limit) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// String is the rate in words, without its name: "100 tokens per 1s, burst 200".
-func (r Rate) String() string {
+// words is the rate without its name: "100 tokens per 1s, burst 200".
+func (r Rate) words() string {
 	s := fmt.Sprintf("%v per %v", r.Events, r.Per)
 	if r.Unit != "" {
 		s = fmt.Sprintf("%v %s per %v", r.Events, r.Unit, r.Per)
@@ -207,3 +217,6 @@ func (r Rate) String() string {
 	}
 	return s
 }
+
+// never is a wait that does not end by itself.
+const never = time.Duration(math.MaxInt64)

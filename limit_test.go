@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/policy"
+	"golang.org/x/time/rate"
 )
 
 const year = 365 * 24 * time.Hour
@@ -15,7 +16,7 @@ const year = 365 * 24 * time.Hour
 func TestValidateAccepts(t *testing.T) {
 	for _, limit := range []Limit{
 		{},
-		Deny(),
+		Limit{Deny: true},
 		{InFlight: 1},
 		{InFlight: maxInFlight},
 		rated(PerSecond(0.5), PerMinute(10), PerHour(100)),
@@ -38,7 +39,7 @@ func TestValidateAccepts(t *testing.T) {
 	}
 }
 
-// badLimits are limits that nobody may set, with what their errors must name.
+// badLimits are limits that cannot be set, with what their errors must name.
 var badLimits = []struct {
 	limit        Limit
 	field, value string
@@ -99,7 +100,7 @@ func TestSetLimitKeepsTheOldLimit(t *testing.T) {
 			wants(t, l, "k", 0)
 			wants(t, l, fmt.Sprint("new after ", c.field, c.value), 3)
 		}
-		if got := l.Limit().Rates; !slices.Equal(got, []Rate{perSecond(1, 3)}) {
+		if got := l.Stats().Limit.Rates; !slices.Equal(got, []Rate{perSecond(1, 3)}) {
 			t.Errorf("the limit is now %+v", got)
 		}
 		time.Sleep(2 * time.Second)
@@ -121,9 +122,9 @@ func TestLimiterSharesNoMemoryWithItsCaller(t *testing.T) {
 	rates := []Rate{perSecond(1, 3)}
 	l := limiterOf(t, Limit{Rates: rates})
 	rates[0].Events = math.NaN()
-	l.Limit().Rates[0].Events = math.NaN()
 	l.Stats().Limit.Rates[0].Events = math.NaN()
-	if got := l.Limit().Rates[0]; got != perSecond(1, 3) {
+	l.Stats().Limit.Rates[0].Events = math.NaN()
+	if got := l.Stats().Limit.Rates[0]; got != perSecond(1, 3) {
 		t.Errorf("the limit is now %+v", got)
 	}
 }
@@ -135,15 +136,15 @@ func TestOptionsRefuseBadValues(t *testing.T) {
 	}{
 		{MaxKeys(0), []string{"MaxKeys", "0"}},
 		{MaxKeys(-1), []string{"MaxKeys", "-1"}},
-		{MaxKeys(mostKeys + 1), []string{"MaxKeys", "1073741825"}},
+		{MaxKeys(maxKeys + 1), []string{"MaxKeys", "1073741825"}},
 		{MaxWait(-1), []string{"MaxWait", "-1ns"}},
 		{MaxWaiting(-1, 0), []string{"MaxWaiting for a key", "-1"}},
 		{MaxWaiting(0, -2), []string{"MaxWaiting in total", "-2"}},
 		{MaxHold(-time.Second), []string{"MaxHold", "-1s"}},
-		{Policy(nil, CeilingShare), []string{"Policy"}},
+		{Policy(nil), []string{"Policy"}},
 		{Logger(nil), []string{"Logger"}},
 		{StartPool(Pool{}), []string{"Pool.Replicas", "0"}},
-		{JoinPool(Pool{Replicas: 2, Ordinal: 3}), []string{"Pool.Ordinal", "3"}},
+		{StartPool(Pool{Replicas: 2, Ordinal: 3}), []string{"Pool.Ordinal", "3"}},
 		{HoldDown(-1), []string{"HoldDown", "-1ns"}},
 		{HintMaxAge(-1), []string{"HintMaxAge", "-1ns"}},
 	} {
@@ -183,13 +184,13 @@ func TestRatesAtTheEdges(t *testing.T) {
 // Failure mode 8: all that follows from the slowest rates is a number, above 0, and no time is below 0.
 func TestSlowestRates(t *testing.T) {
 	pools := []Pool{
-		{Replicas: 1}, {Replicas: 1, Ordinal: 1, Fixed: true}, {Replicas: mostReplicas},
-		{Replicas: mostReplicas, Ordinal: 1}, {Replicas: mostReplicas, Ordinal: mostReplicas},
+		{Replicas: 1}, {Replicas: 1, Ordinal: 1, Fixed: true}, {Replicas: maxReplicas},
+		{Replicas: maxReplicas, Ordinal: 1}, {Replicas: maxReplicas, Ordinal: maxReplicas},
 	}
 	policies := map[string]Option{
 		"fixed":    func(*options) error { return nil },
-		"aimd":     Policy(policy.AIMD{}, CeilingShare),
-		"tracking": Policy(policy.Tracking{}, CeilingLimit),
+		"aimd":     Policy(policy.AIMD{}),
+		"tracking": policyOf(policy.Tracking{}, beyondShare),
 	}
 	for _, r := range []Rate{
 		{Events: 0.001, Per: math.MaxInt64},
@@ -235,26 +236,30 @@ func sane(t *testing.T, l *Limiter) {
 		positive("limit", r.Limit)
 		positive("share", r.Share)
 	}
-	for i := range l.shards[0].setting.rations {
-		r := &l.shards[0].setting.rations[i]
-		positive("thousandths a second", float64(r.perSecond))
-		positive("the time of a burst", float64(r.fullIn()))
-		if r.window != nil {
-			positive("the windows' mean", r.window.mean())
+	for i := range l.shards[0].setting.rules {
+		r := &l.shards[0].setting.rules[i]
+		if r.role != roleRate {
+			continue
+		}
+		positive("the interval", r.interval)
+		positive("the time of a full bucket", float64(r.in(r.size)))
+		positive("the time of a burst", float64(r.in(float64(r.most))))
+		if r.schedule != nil {
+			positive("the windows' mean", r.schedule.mean())
 		}
 	}
 	e := l.Explain("k")
-	for _, x := range e.Learned {
+	for _, x := range e.laws() {
 		positive("the pace", x.Pace)
-		positive("the ceiling", x.Ceiling)
+		positive("the ceiling", x.Limit)
 	}
-	for _, q := range l.AppendQuotas(nil, "k") {
-		if !(q.Left >= 0) || q.Reset < 0 {
+	for _, q := range l.AppendState(nil, "k") {
+		if q.Left != q.Left || q.Reset < 0 {
 			t.Errorf("quota: left %v, full in %v", q.Left, q.Reset)
 		}
 	}
-	if r := e.Rules[0]; e.Wait < 0 || r.Resets < 0 || math.IsNaN(r.Left) || r.Left < 1 && r.Resets == 0 {
-		t.Errorf("wait %v, left %v, full in %v", e.Wait, r.Left, r.Resets)
+	if r := e.Rules[0]; e.Next.RetryAfter < 0 || r.Reset < 0 || math.IsNaN(r.Left) || r.Left < 1 && r.Reset == 0 {
+		t.Errorf("wait %v, left %v, full in %v", e.Next.RetryAfter, r.Left, r.Reset)
 	}
 	if d := l.Check("k"); d.RetryAfter < 0 {
 		t.Errorf("%+v", d)
@@ -344,23 +349,56 @@ func TestRateConstructors(t *testing.T) {
 
 func TestDenyRefusesAll(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Deny())
+		l := limiterOf(t, Limit{Deny: true})
 		wants(t, l, "k", 0)
 		refusedFor(t, l, ReasonDenied, "k")
 		if _, n := l.TryAcquireUpTo("k", 5); n != 0 {
 			t.Errorf("got %d of 5", n)
 		}
 		asking(t, l, "k").refusedAfter(t, 0, ReasonDenied)
-		if !l.Limit().Denies() || (Limit{}).Denies() {
-			t.Error("Denies does not tell Deny from the zero limit")
+		if !l.Stats().Limit.Deny || (Limit{}).Deny {
+			t.Error("the statistics take Deny for the zero limit")
 		}
 	})
 }
 
-func TestDenyRefusesAlsoWithSlots(t *testing.T) {
-	limit := Deny()
-	limit.InFlight = 5
-	refusedFor(t, limiterOf(t, limit), ReasonDenied, "k")
+// What stands beside Deny would say that something is let through.
+func TestDenyStandsAlone(t *testing.T) {
+	l := limiterOf(t, rated(PerSecond(1)))
+	for _, limit := range []Limit{{Deny: true, InFlight: 5}, {Deny: true, Rates: []Rate{PerSecond(1)}}} {
+		says(t, limit.Validate(), "Limit.Deny", "true")
+		says(t, l.SetLimit(limit), "Limit.Deny")
+		says(t, l.Override("k", &limit), "Limit.Deny")
+	}
+	wants(t, l, "k", 1)
+}
+
+func TestFromRate(t *testing.T) {
+	for _, c := range []struct {
+		limit rate.Limit
+		burst int
+		words []string // of the error; none: valid
+	}{
+		{100, 20, nil},
+		{rate.Every(time.Minute), 1, nil},
+		{0.001, 1 << 30, nil},
+		{rate.Inf, 1, []string{"Rates[0].Events"}},
+		{0, 1, []string{"Rates[0].Events", "0"}},
+		{-1, 1, []string{"Rates[0].Events", "-1"}},
+		{1, 0, []string{"Rates[0].Burst", "-1"}},
+		{1, -7, []string{"Rates[0].Burst", "-7"}},
+	} {
+		l, err := New(Rates(FromRate(c.limit, c.burst)))
+		if len(c.words) > 0 {
+			says(t, err, c.words...)
+			continue
+		}
+		must(t, err)
+		r := l.Stats().Rules[0]
+		if r.Limit != float64(c.limit) || r.Burst != float64(c.burst) || r.Left != float64(c.burst) {
+			t.Errorf("%v, burst %d: %+v", c.limit, c.burst, r)
+		}
+	}
 }
 
 func TestZeroLimitLimitsNothing(t *testing.T) {

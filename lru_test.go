@@ -14,7 +14,8 @@ import (
 func keysAre(t *testing.T, l *Limiter, n int) {
 	t.Helper()
 	seen := map[string]bool{}
-	for key := range l.Keys() {
+	for state := range l.Keys() {
+		key := state.Key
 		seen[key] = true
 	}
 	if st := l.Stats(); st.Keys != n || len(seen) != n {
@@ -53,6 +54,10 @@ func TestWhatKeepsAKey(t *testing.T) {
 		{"a window that is over", rated(Rate{Events: 5, Per: time.Hour, Aligned: true}), func(t *testing.T, l *Limiter) { took(t, l, "k"); time.Sleep(time.Hour) }, false},
 		{"a permit", Limit{InFlight: 1}, func(t *testing.T, l *Limiter) { took(t, l, "k") }, true},
 		{"a permit that was released", Limit{InFlight: 1}, func(t *testing.T, l *Limiter) { took(t, l, "k").Release() }, false},
+		{"a permit of a cost", rated(perSecond(100, 5), tokensPerMinute(60, 5)), func(t *testing.T, l *Limiter) {
+			took(t, l, "k", Cost("tokens", 5)) // it may be corrected
+			time.Sleep(time.Minute)
+		}, true},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			l := limiterOf(t, c.limit, MaxKeys(1))
@@ -66,15 +71,41 @@ func TestWhatKeepsAKey(t *testing.T) {
 	}
 }
 
-// An evicted key must not live on in the short cut to the key that was looked up last.
+// An evicted key must not live on in the short cut to the keys that were looked up of late.
 func TestEvictedKeyStartsAnew(t *testing.T) {
+	for _, keys := range []int{1, 8} {
+		row(t, keys, func(t *testing.T) {
+			l := limiterOf(t, rated(perSecond(1, 1)), MaxKeys(keys))
+			for i := range 20 * keys {
+				for range 3 {
+					wants(t, l, key(i), 1)
+					time.Sleep(time.Second)
+				}
+				for j := range i { // some are gone, and come back in place of others
+					wants(t, l, key(j), 1)
+					if gateOf(l, key(j)) == nil {
+						t.Fatalf("%q is admitted, and not remembered", key(j))
+					}
+					time.Sleep(time.Second)
+				}
+				if n := l.Stats().Keys; n > keys {
+					t.Fatalf("%d keys", n)
+				}
+			}
+		})
+	}
+}
+
+// A look at a key must not take the key that was looked up before for it.
+func TestCheckAfterAnotherKey(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 1)), MaxKeys(1))
-		for range 5 {
-			for _, key := range []string{"a", "b"} {
-				wants(t, l, key, 1)
-				time.Sleep(time.Second)
-				keysAre(t, l, 1)
+		l := limiterOf(t, rated(perSecond(1, 1)))
+		for i := range 10 {
+			wants(t, l, key(i), 1)
+			for j := range 20 {
+				if got := l.Check(key(j)).OK; got != (j > i) {
+					t.Errorf("after %d keys were used up the key %d has room: %v", i+1, j, got)
+				}
 			}
 		}
 	})
@@ -128,7 +159,7 @@ func TestOverflowRecovers(t *testing.T) {
 		time.Sleep(time.Minute)
 		wants(t, l, "c", 5)
 		wants(t, l, "d", 5)
-		if s := l.shard("c"); s.overflow != nil {
+		if s := l.shard("c"); s.overflow.gate != nil {
 			t.Error("the overflow gate is still there")
 		}
 	})
@@ -200,7 +231,7 @@ func TestMemoryFallsBack(t *testing.T) {
 func TestRebuildKeepsKeysAndOrder(t *testing.T) {
 	st := newStore(2000)
 	for i := range 2000 {
-		st.add(fmt.Sprint(i), &gate{held: int32(i)})
+		st.add(uint64(i), &gate{held: int32(i)})
 	}
 	for st.lru.Len() > 100 {
 		if !st.evictOne(1, func(*gate) bool { return true }) {
@@ -211,11 +242,11 @@ func TestRebuildKeepsKeysAndOrder(t *testing.T) {
 		t.Errorf("peak %d: the map was not rebuilt", st.peak)
 	}
 	for i, key := range st.lru.Keys() {
-		if want := fmt.Sprint(1900 + i); key != want || st.get(key).held != int32(1900+i) {
-			t.Fatalf("place %d holds %q, want %q", i, key, want)
+		if want := uint64(1900 + i); key != want || st.get(key).held != int32(1900+i) {
+			t.Fatalf("place %d holds %d, want %d", i, key, want)
 		}
 	}
-	if st.get("5") != nil {
+	if st.get(5) != nil {
 		t.Error("a key that was dropped is still there")
 	}
 }
@@ -226,36 +257,31 @@ func TestKeysAreCopied(t *testing.T) {
 	body := strings.Repeat("x", 1<<20)
 	name := body[:8]
 	wants(t, l, name, 1)
-	for key := range l.Keys() {
+	for state := range l.Keys() {
+		key := state.Key
 		if unsafe.StringData(key) == unsafe.StringData(name) {
 			t.Error("the map keeps the caller's memory")
 		}
 	}
 }
 
-// The short cut to the last key must not keep the caller's memory either.
-func TestHotKeyIsCopied(t *testing.T) {
+// The short cut to the last key knows it, and no other.
+func TestHotKeyIsFound(t *testing.T) {
 	l := limiterOf(t, rated(PerHour(1)), MaxKeys(10)) // one shard
-	wants(t, l, "name", 1)
-	wants(t, l, "other", 1)
-	name := strings.Repeat("name", 1<<18)[:4]
-	wants(t, l, name, 0)
-	if !l.shard(name).last.is("name") {
-		t.Error("the short cut does not know the last key")
-	}
-	long := strings.Repeat("name", 17)
-	wants(t, l, long, 1)
-	wants(t, l, long, 0)
-	if l.shard(long).last.is(long) {
-		t.Error("the short cut has a key that is longer than its copy")
+	for _, key := range []string{"name", "other", strings.Repeat("name", 17)} {
+		wants(t, l, key, 1)
+		wants(t, l, key, 0)
+		if last := *l.shard(key).recently(l.hash(key)); last.hash != l.hash(key) || last.gate != gateOf(l, key) {
+			t.Errorf("the short cut does not know %q", key)
+		}
 	}
 }
 
 func TestShardCount(t *testing.T) {
-	for _, maxKeys := range []int{1, 1023, 1024, 2048, 3000, 1 << 16, 1 << 20, mostKeys} {
-		n := shardCount(maxKeys)
-		if n < 1 || n&(n-1) != 0 || n > mostShards || n > 1 && maxKeys/n < keysPerShard {
-			t.Errorf("%d keys: %d shards", maxKeys, n)
+	for _, keys := range []int{1, 1023, 1024, 2048, 3000, 1 << 16, 1 << 20, maxKeys} {
+		n := shardCount(keys)
+		if n < 1 || n&(n-1) != 0 || n > maxShards || n > 1 && keys/n < keysPerShard {
+			t.Errorf("%d keys: %d shards", keys, n)
 		}
 	}
 }
@@ -280,8 +306,9 @@ func TestUnusedWindowIsNotIdleBesideALesserOne(t *testing.T) {
 		window := func(n float64) Rate { return Rate{Name: "w", Events: n, Per: time.Second, Aligned: true} }
 		l := limiterOf(t, rated(perSecond(1, 1)), MaxKeys(1))
 		setLimit(t, l, rated(perSecond(10, 10)))
-		setLimit(t, l, rated(perSecond(10, 10), window(22))) // the bucket has one of ten: the window starts with one of 22
-		override(t, l, "k", ptr(Deny()))
+		// The bucket has one of ten: the window starts with one of 22.
+		setLimit(t, l, rated(perSecond(10, 10), window(22)))
+		override(t, l, "k", ptr(Limit{Deny: true}))
 		setLimit(t, l, rated(perSecond(10, 10), window(1)))
 		time.Sleep(5 * time.Second)
 		override(t, l, "k", nil)
@@ -336,8 +363,8 @@ func TestNewKeysFindTheIdleOnes(t *testing.T) {
 	}
 }
 
-// Where all keys are busy and new ones come without end, no ask looks at more keys than it may, and all
-// together look at no more than the asks have paid for: one a key that is there, and a few for each new one.
+// Where all keys are busy and new ones come without end, no ask looks at more keys than it may. All together
+// look at no more than the asks have paid for: one a key that is there, and a few for each new one.
 func TestLooksOfAnAttackAreBounded(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		const keys, asks = 1000, 3000
@@ -348,7 +375,7 @@ func TestLooksOfAnAttackAreBounded(t *testing.T) {
 			l.Allow(fmt.Sprint("new ", i))
 			after := s.lru.Keys()
 			looks := slices.Index(before, after[0]) // so many have been turned to the front
-			if all += looks; looks > mostLooks+1 {
+			if all += looks; looks > maxLooks+1 {
 				t.Fatalf("ask %d looked at %d keys", i, looks)
 			}
 			before = after
@@ -370,7 +397,7 @@ func TestLooksAtKeysThatHaveMissedSettings(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := crowdedBy(t, 1000, 100)
 		for i := range 50 * perLook {
-			limit := l.Limit()
+			limit := l.Stats().Limit
 			limit.InFlight = 1000 + i%2
 			setLimit(t, l, limit)
 		}
@@ -378,7 +405,7 @@ func TestLooksAtKeysThatHaveMissedSettings(t *testing.T) {
 		before := s.lru.Keys()
 		l.Allow("new")
 		looks := slices.Index(before, s.lru.Keys()[0])
-		if n := l.Stats().Overflowed; n != 1 || looks < 1 || looks > mostLooks/50+2 {
+		if n := l.Stats().Overflowed; n != 1 || looks < 1 || looks > maxLooks/50+2 {
 			t.Errorf("an ask looked at %d keys, each with %d settings to apply; overflowed %d",
 				looks, 50*perLook, n)
 		}
@@ -438,7 +465,7 @@ func TestOverrideFindsAnIdleKey(t *testing.T) {
 		l := crowdedBy(t, 500, 99)
 		s := l.shard("")
 		s.saved = 0
-		if !s.hasRoomBeyond(s.now) {
+		if !s.hasRoomBeyond(s.latest) {
 			t.Error("no idle key was found, and there are five")
 		}
 	})

@@ -10,12 +10,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quotient-go/quotient/policy"
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// inFakeTime runs a test in a bubble whose clock moves only when everybody waits.
+// inFakeTime runs a test in a bubble whose clock moves only when all goroutines wait.
 func inFakeTime(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, test)
@@ -69,7 +70,7 @@ func took(t *testing.T, l *Limiter, key string, asks ...Ask) Permit {
 	t.Helper()
 	p, d := l.TryAcquire(key, asks...)
 	if !d.OK {
-		t.Fatalf("key %q: refused: %v", key, d.Err(key))
+		t.Fatalf("key %q: refused: %v", key, refusal(key, d))
 	}
 	return p
 }
@@ -112,7 +113,7 @@ func setLimit(t *testing.T, l *Limiter, limit Limit) {
 // setReplicas is SetPool with a number of replicas and no ordinal.
 func setReplicas(t *testing.T, l *Limiter, n int) {
 	t.Helper()
-	if err := l.SetPool(Pool{Replicas: n}); err != nil {
+	if err := l.SetPool(Pool{Replicas: n}, 0); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -126,7 +127,7 @@ type call struct {
 	cancel context.CancelFunc
 }
 
-// ended tells whether the call has returned, once nobody can do anything but wait.
+// ended reports whether the call has returned, once all goroutines wait.
 func (c *call) ended() bool {
 	synctest.Wait()
 	select {
@@ -202,13 +203,67 @@ func (c *call) gaveUp(t *testing.T) {
 	}
 }
 
+// Whether the laws of a test may go beyond the share.
+const withinShare, beyondShare = false, true
+
+// policyOf is Policy, with BeyondShare if laws may go beyond the share.
+func policyOf(p policy.Policy, beyond bool) Option {
+	if beyond {
+		return together(Policy(p), BeyondShare())
+	}
+	return Policy(p)
+}
+
+// together is one option for several.
+func together(opts ...Option) Option {
+	return func(o *options) error {
+		for _, opt := range opts {
+			if err := opt(o); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// refusal is the error for a decision.
+func refusal(key string, d Decision) error { return &LimitedError{Key: key, Decision: d} }
+
+// laws are the rules that are laws of a policy, that of requests first.
+func (k KeyState) laws() (laws []RuleState) {
+	for _, r := range k.Rules {
+		if r.Pace > 0 {
+			laws = append(laws, r)
+		}
+	}
+	return laws
+}
+
+// pace is what the law of requests allows, or 0.
+func (k KeyState) pace() float64 {
+	for _, law := range k.laws() {
+		return law.Pace
+	}
+	return 0
+}
+
+// steady is a source that says one pool, once.
+func steady(p Pool) Source { return static{func() (Pool, error) { return p, p.validate() }} }
+
 // tokensOf is what each rate of a key has left.
 func tokensOf(t *testing.T, l *Limiter, key string) []float64 {
 	t.Helper()
-	for k, ks := range l.Keys() {
-		if k == key {
-			return ks.Tokens
+	for ks := range l.Keys() {
+		if ks.Key != key {
+			continue
 		}
+		var left []float64
+		for i := range ks.Rules {
+			if ks.Rules[i].Window > 0 {
+				left = append(left, ks.Rules[i].Left)
+			}
+		}
+		return left
 	}
 	t.Fatalf("key %q is not remembered", key)
 	return nil
@@ -241,6 +296,6 @@ func gateOf(l *Limiter, key string) *gate {
 	s := l.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g, _ := s.lru.Peek(key)
+	g, _ := s.lru.Peek(l.hash(key))
 	return g
 }

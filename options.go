@@ -10,32 +10,31 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Option sets something about a new Limiter. New reports the first that is out of range.
+// Option sets up a new Limiter. New reports the first that is out of range.
 type Option func(*options) error
 
 type options struct {
-	maxKeys         int
-	maxWait         time.Duration
-	perKey, total   int // waiting
-	maxHold         time.Duration
-	leakCheck       func(Leak)
-	watches         bool // permits have an end or a report
-	policy          policy.Policy
-	learns          bool
-	ceiling         Ceiling
-	log             *slog.Logger
-	name            string
-	onWait          func(string, time.Duration)
-	onAdmit         func(string, time.Duration, time.Duration)
-	pool            Pool
-	sized           bool // the pool was configured
-	joins           bool
-	awaits          bool // nothing is admitted before somebody says how large the pool is
-	holdDown, stale time.Duration
-	atLeastOne      bool
-	dryRun          bool
-	phase           int64 // which sparse windows are ours while no ordinal is known
-	wall            wallClock
+	maxKeys              int
+	maxWait              time.Duration
+	perKey, total        int // waiting
+	maxHold              time.Duration
+	leakCheck            func(Leak)
+	watches              bool // permits have an end or a report
+	policy               policy.Policy
+	learns               bool
+	beyond               bool // laws may go past the share
+	log                  *slog.Logger
+	onWait               func(string, time.Duration)
+	onAdmit              func(string, time.Duration, time.Duration)
+	pool                 Pool
+	sized                bool // the pool was configured
+	startEmpty           bool
+	awaits               bool // nothing is admitted before the pool is known
+	holdDown, hintMaxAge time.Duration
+	atLeastOne           bool
+	phase                int64                 // which sparse windows are ours while no ordinal is known
+	wall                 func(time.Time) int64 // of tests of clock steps; nil for the wall clock
+	hashKey              func(string) uint64   // of tests; nil for a hash of its own
 }
 
 // Defaults, where the zero value is not one. 65,536 keys take about 20 MB; 10,000 callers wait
@@ -45,7 +44,7 @@ const (
 	defaultPerKey   = 10_000
 	defaultTotal    = 100_000
 	defaultHoldDown = 30 * time.Second
-	mostKeys        = 1 << 30
+	maxKeys         = 1 << 30
 )
 
 func defaults() options {
@@ -63,82 +62,92 @@ func atLeast[T int | time.Duration](name string, v, least T) error {
 	return nil
 }
 
-// MaxKeys bounds the number of keys that are remembered, 1 to 1<<30; 65,536 by default. Idle keys
-// make room for others; one that was asked for under a law that learns, or that ramps, is idle ten minutes later. While that many keys are all busy, further keys share one gate for
-// each shard: they are limited more than they should be, never less.
+// MaxKeys bounds the number of keys that are remembered, 1 to 1<<30; 65,536 by default. Idle keys make room
+// for others; under a policy that learns a key is idle ten minutes after its last ask. While all are busy,
+// further keys share one gate for each shard: they are limited more than due, never less.
 func MaxKeys(n int) Option {
 	return func(o *options) error {
 		o.maxKeys = n
-		if n > mostKeys {
-			return fmt.Errorf("quotient: MaxKeys: %d is above %d", n, mostKeys)
+		if n > maxKeys {
+			return fmt.Errorf("quotient: MaxKeys: %d is above %d", n, maxKeys)
 		}
 		return atLeast("MaxKeys", n, 1)
 	}
 }
 
-// MaxWait bounds how long Acquire waits. A caller whose turn is known to come later is
-// refused at once. 0, the default, leaves it to the context.
+// MaxWait bounds how long Acquire waits. A caller whose turn is known to come later is refused at once. 0,
+// the default, leaves it to the context.
 func MaxWait(d time.Duration) Option {
 	return func(o *options) error { o.maxWait = d; return atLeast("MaxWait", d, 0) }
 }
 
-// MaxWaiting bounds how many callers wait: for one key and in total, 10,000 and 100,000 by default.
-// Those beyond are refused at once, but for one of a higher Priority than some who wait: it takes the place of the youngest of the lowest
-// class. 0 for a key means that nobody ever waits. On a paced rate it is the number of permits that may be reserved ahead; who
-// has lost a turn waits again beyond it (see Acquire).
+// MaxWaiting bounds how many callers wait, for one key and in total: 10,000 and 100,000 by default, each 0 or
+// more. Others are refused at once, unless they displace a lower Priority. A caller that has lost a turn
+// waits beyond it.
 func MaxWaiting(perKey, total int) Option {
 	return func(o *options) error {
 		o.perKey, o.total = perKey, total
-		return errors.Join(atLeast("MaxWaiting for a key", perKey, 0), atLeast("MaxWaiting in total", total, 0))
+		return errors.Join(
+			atLeast("MaxWaiting for a key", perKey, 0), atLeast("MaxWaiting in total", total, 0))
 	}
 }
 
-// MaxHold gives a permit back that was not released after d, and counts it. The slot is free when
-// the next ask needs it. 0, the default, waits for the release for ever.
+// MaxHold gives a permit back that was not released after d, and counts it. The slot is free when the next
+// ask needs it. 0, the default, is for ever.
 func MaxHold(d time.Duration) Option {
 	return func(o *options) error { o.maxHold = d; return atLeast("MaxHold", d, 0) }
 }
 
-// LeakCheck reports each permit that MaxHold or ExpireIn gave back, with the stack of the call that
-// took it. Taking that stack costs about a microsecond an ask. Reports come in goroutines of their own.
+// LeakCheck reports each permit that MaxHold or ExpireIn gave back, with the stack of the call that took it.
+// Taking that stack costs about a microsecond an ask. Each report comes in a goroutine of its own.
 func LeakCheck(report func(Leak)) Option {
 	return func(o *options) error { o.leakCheck = report; return nil }
 }
 
-// Policy sets the control laws of the keys, and how far they may go past this replica's share.
-// The default is policy.Fixed, which is always at its share, whatever the ceiling.
+// Leak is a permit that was given back by time instead of by its holder.
+type Leak struct {
+	Key   string
+	Held  time.Duration
+	Stack string // of the call that took it, one function a line
+}
+
+// Policy sets the control laws of the keys. The default is policy.Fixed, which is always at this replica's
+// share. No other goes past the share either, without BeyondShare. A method Validate() error of the policy is
+// asked.
 //
-// Under a policy that learns each key has a law for its requests, one for each other Unit that the limit's rates count, bounded
-// by the tightest of them, and, if Limit.InFlight is set, one for its slots. A refusal is handed to one of those that
-// the request has taken something of: to the one whose quota is the nearest to its end, if the feedback tells quotas, else to the
-// one that last held somebody back. Everything else is told to all. A key forgets what it has learned ten minutes after the last
-// feedback (a success counts from the key's latest admission), or after the instant until which a law has stopped it; that is an
-// hour ahead at most.
-//
-// New is called for many keys at once. A law that panics at feedback panics in Done and Report; one that panics at a change of its bounds,
-// or when its pace is out of date, is dropped. A policy with a method Validate() error is asked whether it makes sense.
-func Policy(p policy.Policy, c Ceiling) Option {
+// Under a policy that learns, a key has one law for its requests and one for each other Unit that rates
+// count, each bounded by the tightest of them. With Limit.InFlight it has one for the slots. A refusal is
+// handed to one law that the request took from. That is the law of the quota nearest its end, or the one that
+// last held an ask back if the feedback has no quotas. All else is handed to all. A key forgets ten minutes
+// after its last feedback, or after a law's pause of up to an hour; a success counts from the latest
+// admission. The policy's New is called for many keys at once. A law that panics at feedback panics in Done
+// and Report; one that panics otherwise is dropped.
+func Policy(p policy.Policy) Option {
 	return func(o *options) error {
-		if p == nil || c > CeilingLimit {
-			return fmt.Errorf("quotient: Policy: %v with ceiling %d", p, c)
+		if p == nil {
+			return errors.New("quotient: Policy: nil")
 		}
 		if v, ok := p.(interface{ Validate() error }); ok {
 			if err := v.Validate(); err != nil {
 				return fmt.Errorf("quotient: Policy: %w", err)
 			}
 		}
-		o.policy, o.ceiling, o.learns = p, c, p.New(0) != nil
+		o.policy, o.learns = p, p.New(0) != nil
 		return nil
 	}
 }
 
-// Logger receives what an operator should see: changes of limits and pool, refused hints. The
-// default discards it.
-//
-// A hint that failed or was refused is a line at once when it is the first one of its kind for a while. Those
-// that follow are one line a minute of either kind, with the number of failures since the last such line. One
-// line says when the hints are back, how many have failed, and for how long; of a source that fails again and
-// again between usable hints, when there was no failure for a minute.
+// BeyondShare lets a Policy take a replica up to the whole global limit, in rates and in slots, once it has
+// learned that it may. A law starts at the share, and cautiously while the pool is unknown. It is for clients
+// of an upstream that judges for itself and answers 429.
+func BeyondShare() Option {
+	return func(o *options) error { o.beyond = true; return nil }
+}
+
+// Logger receives what an operator should see: changes of limits and pool, refused hints. The default
+// discards it. Hints that fail or are refused are one line at once and then one a minute, with their number,
+// and one line when usable hints are back. A limiter that Registry.Limiter makes adds its name as the
+// attribute limiter.
 func Logger(l *slog.Logger) Option {
 	return func(o *options) error {
 		if l == nil {
@@ -149,35 +158,15 @@ func Logger(l *slog.Logger) Option {
 	}
 }
 
-// Name names the limiter in its log: each line has the attribute limiter. A name is 1 to 64 of a-z, 0-9, '.',
-// '_' and '-'. The limiters that Registry.Limiter makes have the name that they are registered under, unless
-// another one is given here.
-func Name(name string) Option {
-	return func(o *options) error {
-		if !isName(name) {
-			return fmt.Errorf("quotient: Name: %q is not %s", clip(name), namesAre)
-		}
-		o.name = name
-		return nil
-	}
-}
-
-// sign has each line of the log say whose it is.
-func (o *options) sign() {
-	if o.name != "" {
-		o.log = o.log.With("limiter", o.name)
-	}
-}
-
-// OnWait is called by Acquire (the last such option counts) just before it blocks, with the time until the caller's turn as
-// far as it is known, 0 where it is not. It runs on the caller's goroutine, without a lock.
+// OnWait is called by Acquire just before it blocks, with the time until the caller's turn, 0 where it is not
+// known. It runs on the caller's goroutine, without a lock. The last such option counts.
 func OnWait(f func(key string, wait time.Duration)) Option {
 	return func(o *options) error { o.onWait = f; return nil }
 }
 
-// OnAdmit is called when an ask was admitted, with the time since the call, and with the
-// overhead in it: the time from the later of the call and the instant at which its tokens and
-// slots were free, up to the return. It runs on the caller's goroutine, without a lock. Several hooks are called in turn; nil is none.
+// OnAdmit is called when an ask was admitted, with the time since the call and the overhead in it: what
+// passed since its tokens and slots were free. It runs on the caller's goroutine, without a lock. Several
+// hooks are called in turn; nil is none.
 func OnAdmit(f func(key string, waited, overhead time.Duration)) Option {
 	return func(o *options) error {
 		if f == nil {
@@ -195,45 +184,50 @@ func OnAdmit(f func(key string, waited, overhead time.Duration)) Option {
 	}
 }
 
-// StartPool sets the configured pool: what counts until SetPool or Follow says otherwise, and
-// again when hints have become older than HintMaxAge. The default is one replica; a policy under CeilingLimit is not
-// told of that default, but that the share is unknown.
+// Replicas is StartPool for a pool of n, 1 to 1,000,000, without ordinals.
+func Replicas(n int) Option { return StartPool(Pool{Replicas: n}) }
+
+// StartPool sets the configured pool. It counts until SetPool or Follow brings another, and again when hints
+// have become older than HintMaxAge. The default is one replica, which BeyondShare takes for an unknown pool.
 func StartPool(p Pool) Option {
-	return func(o *options) error { o.pool, o.sized, o.joins = p, true, false; return p.Validate() }
+	return func(o *options) error { o.pool, o.sized = p, true; return p.validate() }
 }
 
-// JoinPool is StartPool for a replica that joins a pool which is at work already: its buckets start
-// empty and fill at its share, so that joining brings no burst.
-func JoinPool(p Pool) Option {
-	return func(o *options) error { o.pool, o.sized, o.joins = p, true, true; return p.Validate() }
+// StartEmpty makes buckets start empty and fill at this replica's share, so that joining a pool which is at
+// work already brings no burst.
+func StartEmpty() Option {
+	return func(o *options) error { o.startEmpty = true; return nil }
 }
 
-// AwaitPool admits nothing until SetPool or Follow says how large the pool is: a replica that starts takes nothing from the others before
-// it knows its part. Callers wait as they do for a slot, or are refused with ReasonPool. The buckets then start empty,
-// as with JoinPool, and aligned windows open with the next one. When nothing usable was said for HintMaxAge after the first Follow
-// began, the configured pool counts as soon as a Follow runs, so New wants a HintMaxAge, and a StartPool or JoinPool; without a Follow or
-// a SetPool nothing is ever admitted.
+// AwaitPool admits nothing until SetPool or Follow brings a pool. Callers wait as they do for a slot, or are
+// refused with ReasonPool. Buckets then start empty, and aligned windows open with the next one. When nothing
+// usable comes for HintMaxAge after the first Follow began, the configured pool counts while a Follow runs:
+// New wants both.
 func AwaitPool() Option {
 	return func(o *options) error { o.awaits = true; return nil }
 }
 
-// HoldDown is how long a followed pool must have been smaller before it counts as smaller; 30 s by
-// default, 0 for at once. A larger one always counts at once.
+// HoldDown is how long a followed pool must have been smaller before it counts as smaller; 30 s by default, 0
+// for at once. A larger one counts at once.
 func HoldDown(d time.Duration) Option {
 	return func(o *options) error { o.holdDown = d; return atLeast("HoldDown", d, 0) }
 }
 
-// HintMaxAge returns to the configured pool when a followed source has not said anything
-// usable for so long. 0, the default, keeps the last good one for ever, and so does a Limiter without a configured pool: one replica,
-// which is what counts before the first hint, would be the whole limit. A source that only speaks
-// when something changes must not be given one; Static and Env, which speak once, do not grow old.
+// HintMaxAge returns to the configured pool when a followed source has reported nothing usable for so long.
+// 0, the default, keeps the last good one for ever. So does a Limiter without a configured pool: one replica
+// would be the whole limit. Give it to sources that report again and again, or Env.
 func HintMaxAge(d time.Duration) Option {
-	return func(o *options) error { o.stale = d; return atLeast("HintMaxAge", d, 0) }
+	return func(o *options) error { o.hintMaxAge = d; return atLeast("HintMaxAge", d, 0) }
 }
 
-// AtLeastOne gives every replica one slot when Limit.InFlight is smaller than the pool, so that
-// nobody is shut out and as many as there are replicas may be in flight. The default is strict: the
-// limit holds, and replicas without a slot refuse with ReasonShare.
+// AtLeastOne gives every replica one slot when Limit.InFlight is smaller than the pool: as many as there are
+// replicas may then be in flight. By default the limit holds, and replicas without a slot refuse with
+// ReasonShare.
 func AtLeastOne() Option {
 	return func(o *options) error { o.atLeastOne = true; return nil }
+}
+
+// signed puts the limiter's name into each line of its log.
+func signed(name string) Option {
+	return func(o *options) error { o.log = o.log.With("limiter", name); return nil }
 }

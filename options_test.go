@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What an operator should see is said in one line each, with old and new values.
+// What an operator should see is one line each in the log, with old and new values.
 func TestLogger(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		var log strings.Builder
@@ -14,7 +14,7 @@ func TestLogger(t *testing.T) {
 		for _, c := range []struct {
 			name  string
 			do    func()
-			words []string // none: nothing is said
+			words []string // none: no line
 		}{
 			{"a new limit", func() { setLimit(t, l, Limit{InFlight: 9}) }, []string{"level=INFO", "limit set", "old=", "in flight: 4", "new=", "in flight: 9"}},
 			{"a limit that is refused", func() { _ = l.SetLimit(Limit{InFlight: -9}) }, nil},

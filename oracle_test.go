@@ -2,7 +2,7 @@ package quotient
 
 import (
 	"context"
-	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"sync/atomic"
@@ -24,14 +24,22 @@ func inspect(t *testing.T, l *Limiter, step int, op string) {
 	s := &l.shards[0]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := l.now()
+	now := l.wallNow()
 	gates := map[*gate]string{}
-	for _, k := range s.lru.Keys() {
-		g, _ := s.lru.Peek(k)
-		gates[g] = k
+	for _, hash := range s.lru.Keys() {
+		g, _ := s.lru.Peek(hash)
+		gates[g] = g.name
+		if l.hash(g.name) != hash {
+			t.Errorf("step %d %s: %s stands under another hash than its own", step, op, g.name)
+		}
 	}
-	if s.overflow != nil {
-		gates[s.overflow] = "OVERFLOW"
+	for _, r := range s.recent {
+		if g, _ := s.lru.Peek(r.hash); r.gate != nil && r.gate != g {
+			t.Errorf("step %d %s: the short cut to a recent key leads to a gate that is not its own", step, op)
+		}
+	}
+	if s.overflow.gate != nil {
+		gates[s.overflow.gate] = "OVERFLOW"
 	}
 	total := 0
 	held := map[*gate]int32{}
@@ -49,8 +57,11 @@ func inspect(t *testing.T, l *Limiter, step int, op string) {
 			if h.end != 0 {
 				exp[h.gate]++
 			}
-			if h.gate == s.overflow {
+			if s.overflow.is(h.gate) {
 				names[h.key]++
+			}
+			if h.epoch > h.gate.epoch {
+				t.Errorf("step %d %s: a permit is of an epoch to come", step, op)
 			}
 			if _, ok := gates[h.gate]; !ok {
 				t.Errorf("step %d %s: a permit's gate is not in the map", step, op)
@@ -62,10 +73,10 @@ func inspect(t *testing.T, l *Limiter, step int, op string) {
 			t.Errorf("step %d %s: %s held %d/%d used %d/%d", step, op, k, g.held, held[g], g.used, used[g])
 		}
 		q := 0
-		if g.more != nil {
-			q = g.more.queue.len
-			if len(g.more.expiring) != exp[g] {
-				t.Errorf("step %d %s: %s expiring %d want %d", step, op, k, len(g.more.expiring), exp[g])
+		if g.ext != nil {
+			q = g.ext.queue.len
+			if len(g.ext.expiring) != exp[g] {
+				t.Errorf("step %d %s: %s expiring %d want %d", step, op, k, len(g.ext.expiring), exp[g])
 			}
 		}
 		total += q
@@ -75,21 +86,20 @@ func inspect(t *testing.T, l *Limiter, step int, op string) {
 		if q == 0 {
 			continue
 		}
-		m := g.more
+		m := g.ext
 		if g.setting != s.setting {
 			t.Errorf("step %d %s: %s stale setting with a queue", step, op, k)
 			continue
 		}
-		kinds := len(g.setting.rations) + 1
-		want := make([]int, numClasses*kinds)
+		var want backlog
 		var last [numClasses]*waiter
 		var oldest *waiter
 		for w := m.queue.head; w != nil; w = w.next {
 			class := int(w.d.class - PriorityLow)
-			for i := range g.setting.rations {
-				want[class*kinds+i] += w.d.of(g.setting.rations[i].unitID)
+			want[class][0] += w.d.weight
+			for unit, n := range w.d.costs {
+				want[class][1+unit] += n
 			}
-			want[class*kinds+kinds-1] += w.d.weight
 			if w.next == nil || w.next.d.class != w.d.class {
 				last[class] = w
 			}
@@ -99,14 +109,14 @@ func inspect(t *testing.T, l *Limiter, step int, op string) {
 			if oldest == nil || w.older(oldest) {
 				oldest = w
 			}
-			if g == s.overflow {
+			if s.overflow.is(g) {
 				names[w.key]++
 			}
 		}
-		if fmt.Sprint(want) != fmt.Sprint(m.ahead) {
-			t.Errorf("step %d %s: %s ahead %v want %v", step, op, k, m.ahead, want)
+		if m.backlog == nil || *m.backlog != want {
+			t.Errorf("step %d %s: %s backlog %v want %v", step, op, k, m.backlog, want)
 		}
-		if l := m.learned; l != nil && l.due != 0 && now.Sub(g.setting.origin) >= l.due {
+		if l := m.learned; l != nil && l.due != 0 && now.at >= l.due {
 			t.Errorf("step %d %s: %s is stale with a queue", step, op, k)
 		}
 		if last != m.queue.last || oldest != m.queue.oldest() || m.queue.passed >= trickle {
@@ -119,16 +129,17 @@ func inspect(t *testing.T, l *Limiter, step int, op string) {
 		case v.final():
 			t.Errorf("step %d %s: %s head waits though refused %v", step, op, k, v.reason)
 		case v.wait < never: // a float64 has 52 bits
-			if m.turn.IsZero() || m.turn.After(now.Add(v.wait+2+v.wait>>45)) || m.timer == nil {
-				t.Errorf("step %d %s: %s head's turn in %v, timer at %v (%v)", step, op, k, v.wait, m.turn.Sub(now), m.timer)
+			if !m.ready.known || m.ready.at > now.at+v.wait+2+v.wait>>45 || m.timer == nil {
+				t.Errorf("step %d %s: %s head's turn in %v, timer in %v (%v)",
+					step, op, k, v.wait, m.ready.at-now.at, m.timer)
 			}
 		case v.reason == ReasonInFlight && len(m.expiring) > 0:
 			if m.timer == nil {
 				t.Errorf("step %d %s: %s no timer for the expiring", step, op, k)
 			}
 			for _, h := range m.expiring {
-				// Who waits for a rate learns at its turn that slots are what it waits for now.
-				if h.end <= now.Sub(l.base) && m.blocked == ReasonInFlight {
+				// A caller that waits for a rate learns at its turn that slots are what it waits for now.
+				if h.end <= now.at && m.blocked == ReasonInFlight {
 					t.Errorf("step %d %s: %s expired and not given back with a queue", step, op, k)
 				}
 				if h.end < m.nextEnd {
@@ -136,15 +147,15 @@ func inspect(t *testing.T, l *Limiter, step int, op string) {
 				}
 			}
 		}
-		if l.maxWait > 0 && now.Sub(l.base)-oldest.since >= l.maxWait {
+		if l.maxWait > 0 && now.at-oldest.since >= l.maxWait {
 			t.Errorf("step %d %s: %s one waits beyond MaxWait", step, op, k)
 		}
 	}
 	if int64(total) != l.waiting.Load() {
 		t.Errorf("step %d %s: waiting %d, queued %d", step, op, l.waiting.Load(), total)
 	}
-	if s.overflow != nil && fmt.Sprint(names) != fmt.Sprint(s.overflow.more.names) {
-		t.Errorf("step %d %s: names %v want %v", step, op, s.overflow.more.names, names)
+	if s.overflow.gate != nil && !maps.Equal(names, s.overflow.callers) {
+		t.Errorf("step %d %s: callers %v want %v", step, op, s.overflow.callers, names)
 	}
 	if int(l.keys.Load()) != s.lru.Len() {
 		t.Errorf("step %d: keys %d %d", step, l.keys.Load(), s.lru.Len())
@@ -236,7 +247,7 @@ func runOracle(t *testing.T, seed uint64, steps int, opts ...Option) {
 			case n < 82:
 				op = "pool"
 				n := 1 + r.IntN(3)
-				_ = l.SetPool(Pool{Replicas: n, Ordinal: r.IntN(n + 1), Fixed: r.IntN(2) == 0})
+				_ = l.SetPool(Pool{Replicas: n, Ordinal: r.IntN(n + 1), Fixed: r.IntN(2) == 0}, 0)
 			case n < 83:
 				op = "stats"
 				l.Stats()
@@ -254,7 +265,7 @@ func runOracle(t *testing.T, seed uint64, steps int, opts ...Option) {
 				t.Logf("seed %d", seed)
 				break
 			}
-			synctest.Wait() // nobody is on the way between the limiter and its answer
+			synctest.Wait() // no caller is on its way between the limiter and its answer
 			kept := calls[:0]
 			for _, c := range calls {
 				if !c.done.Load() {
@@ -275,16 +286,16 @@ func runOracle(t *testing.T, seed uint64, steps int, opts ...Option) {
 	})
 }
 
-// After every step of a random history the state is recounted from the outside: the head never waits while there is
-// room, its timer is not late, and every counter is what a count says.
+// After every step of a random history the state is recounted from the outside. The head never waits while
+// there is room, its timer is not late, and every counter is right.
 func TestStateAfterEveryStep(t *testing.T) {
 	for seed := range uint64(30) {
 		runOracle(t, seed, 600)
 		runOracle(t, seed, 600, MaxHold(2*time.Second), MaxWait(4*time.Second))
-		runOracle(t, seed, 600, Policy(policy.Tracking{}, []Ceiling{CeilingShare, CeilingLimit}[seed%2]))
-		runOracle(t, seed, 600, MaxHold(2*time.Second), Policy(policy.AIMD{}, CeilingShare))
-		runOracle(t, seed, 600, Policy(policy.AIMD{Decrease: 0.1}, CeilingLimit), MaxWait(20*time.Second))
-		runOracle(t, seed, 600, Policy(adversary{seed, true}, []Ceiling{CeilingShare, CeilingLimit}[seed%2]), MaxHold(5*time.Second))
+		runOracle(t, seed, 600, policyOf(policy.Tracking{}, []bool{withinShare, beyondShare}[seed%2]))
+		runOracle(t, seed, 600, MaxHold(2*time.Second), Policy(policy.AIMD{}))
+		runOracle(t, seed, 600, Policy(policy.AIMD{Decrease: 0.1}), BeyondShare(), MaxWait(20*time.Second))
+		runOracle(t, seed, 600, policyOf(adversary{seed, true}, []bool{withinShare, beyondShare}[seed%2]), MaxHold(5*time.Second))
 		if t.Failed() {
 			return
 		}

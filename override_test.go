@@ -55,7 +55,7 @@ func TestOverrideReachesWaiters(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		first.admittedAfter(t, 100*time.Millisecond)
 		second.waits(t)
-		override(t, l, "k", ptr(Deny()))
+		override(t, l, "k", ptr(Limit{Deny: true}))
 		second.refusedAfter(t, 100*time.Millisecond, ReasonDenied)
 		refusedFor(t, l, ReasonDenied, "k")
 		override(t, l, "k", nil)
@@ -138,10 +138,10 @@ func TestOverrideWhileAllKeysAreBusy(t *testing.T) {
 		for i := range 9 {
 			l.Allow(key(i))
 		}
-		override(t, l, "evil", ptr(Deny()))
+		override(t, l, "evil", ptr(Limit{Deny: true}))
 		override(t, l, "good", ptr(rated(perSecond(1, 3))))
 		refusedFor(t, l, ReasonDenied, "evil")
-		says(t, l.Override("third", ptr(Deny())), "Override", `"third"`, "2 keys")
+		says(t, l.Override("third", ptr(Limit{Deny: true})), "Override", `"third"`, "2 keys")
 		time.Sleep(time.Hour)
 		for i := range 9 {
 			l.Allow(key(i))
@@ -152,8 +152,8 @@ func TestOverrideWhileAllKeysAreBusy(t *testing.T) {
 			t.Errorf("%d keys, want at most 4 and 2", n)
 		}
 		override(t, l, "evil", nil)
-		override(t, l, "third", ptr(Deny()))
-		if s := l.Stats(); s.Overrides != 2 || len(l.Overrides()) != 2 || !l.Overrides()["third"].Denies() {
+		override(t, l, "third", ptr(Limit{Deny: true}))
+		if s := l.Stats(); s.Overrides != 2 || len(l.Overrides()) != 2 || !l.Overrides()["third"].Deny {
 			t.Errorf("%d overrides: %v", s.Overrides, l.Overrides())
 		}
 	})
@@ -187,14 +187,14 @@ func TestOverrideErrors(t *testing.T) {
 		{rated(Rate{Events: -5, Per: time.Second}), []string{"Rates[0]", "Events", "-5"}},
 		{rated(Rate{Unit: "a", Name: "a", Events: 1, Per: 1}, Rate{Unit: "b", Events: 1, Per: 1}, Rate{Unit: "c", Events: 1, Per: 1}, Rate{Unit: "d", Events: 1, Per: 1}), []string{"Rates[3].Unit", `"d"`}},
 	} {
-		version := l.Version()
+		version := l.Stats().Version
 		says(t, l.Override("k", &c.limit), c.words...)
-		if len(l.Overrides()) != 0 || l.Version() != version {
+		if len(l.Overrides()) != 0 || l.Stats().Version != version {
 			t.Error("a refused override has changed something")
 		}
 	}
 	override(t, l, "k", nil)
-	if l.Version() != 0 {
+	if l.Stats().Version != 0 {
 		t.Error("taking off what is not there has changed something")
 	}
 }
@@ -212,18 +212,18 @@ func TestOverrideWithAUnitOfItsOwn(t *testing.T) {
 
 func TestOverrideUnderALaw(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(10, 10)), Policy(policy.Tracking{}, CeilingLimit))
+		l := limiterOf(t, rated(perSecond(10, 10)), Policy(policy.Tracking{}), BeyondShare())
 		override(t, l, "k", ptr(rated(perSecond(4, 4))))
 		e := l.Explain("k")
-		if len(e.Learned) != 1 || e.Learned[0].Ceiling != 4 || !e.Overridden {
+		if len(e.laws()) != 1 || e.laws()[0].Limit != 4 || !e.Overridden {
 			t.Errorf("%+v", e)
 		}
 		override(t, l, "k", ptr(Limit{InFlight: 2}))
-		if e := l.Explain("k"); len(e.Learned) != 2 || e.Learned[1].Unit != "in-flight" {
+		if e := l.Explain("k"); len(e.laws()) != 2 || e.laws()[1].Unit != "in-flight" {
 			t.Errorf("%+v", e)
 		}
 		override(t, l, "k", nil)
-		if e := l.Explain("k"); len(e.Learned) != 1 || e.Learned[0].Ceiling != 10 {
+		if e := l.Explain("k"); len(e.laws()) != 1 || e.laws()[0].Limit != 10 {
 			t.Errorf("%+v", e)
 		}
 	})
@@ -263,8 +263,8 @@ func TestOverridesWhileInUse(t *testing.T) {
 	}
 }
 
-// A key that holds its slots, or waits, through the overflow gate would have its limit twice with a gate of its own: it can be denied, and goes
-// back to the overflow gate after that.
+// A key that holds its slots, or waits, through the overflow gate would have its limit twice with a gate of
+// its own. It can be denied, and goes back to the overflow gate after that.
 func TestOverrideOfAKeyInTheOverflowGate(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 2}, MaxKeys(1))
@@ -273,7 +273,7 @@ func TestOverrideOfAKeyInTheOverflowGate(t *testing.T) {
 		took(t, l, "k")
 		waiter := asking(t, l, "k")
 		says(t, l.Override("k", ptr(Limit{InFlight: 2})), "Override", `"k"`, "only be denied")
-		override(t, l, "k", ptr(Deny()))
+		override(t, l, "k", ptr(Limit{Deny: true}))
 		refusedFor(t, l, ReasonDenied, "k")
 		says(t, l.Override("k", ptr(Limit{InFlight: 2})), "only be denied")
 		override(t, l, "k", nil)
@@ -290,8 +290,8 @@ func TestOverrideOfAKeyInTheOverflowGate(t *testing.T) {
 func TestOverriddenKeysStandBesideMaxKeys(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 1}, MaxKeys(4))
-		override(t, l, "own1", ptr(Deny()))
-		override(t, l, "own2", ptr(Deny()))
+		override(t, l, "own1", ptr(Limit{Deny: true}))
+		override(t, l, "own2", ptr(Limit{Deny: true}))
 		for i := range 4 {
 			l.TryAcquire(key(i))
 		}
@@ -301,7 +301,8 @@ func TestOverriddenKeysStandBesideMaxKeys(t *testing.T) {
 	})
 }
 
-// After an override was set and taken off, the era is the old one again: Correct gives back what had been refilled.
+// After an override was set and taken off, the era is the old one again: Correct gives back what had been
+// refilled.
 func TestSetAndTakenOffOverrideIsAnotherLimit(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 100)))
@@ -313,6 +314,32 @@ func TestSetAndTakenOffOverrideIsAnotherLimit(t *testing.T) {
 		if err := p.Correct("", 0); err != nil || n != 100 {
 			t.Fatal(err)
 		}
-		wants(t, l, "k", 0) // "nothing that was taken under another limit or pool", "cannot have come back by itself since"
+		wants(t, l, "k", 0) // by the promises of Permit.Correct
+	})
+}
+
+// Two keys of one hash share a gate: they are limited more than due. A limit of its own is still that of one
+// key.
+func TestKeysOfOneHash(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		oneHash := func(o *options) error { o.hashKey = func(string) uint64 { return 7 }; return nil }
+		l := limiterOf(t, rated(perSecond(1, 5)), oneHash)
+		took(t, l, "a")
+		wants(t, l, "b", 4)
+		time.Sleep(5 * time.Second)
+		override(t, l, "b", ptr(Limit{Deny: true}))
+		refusedFor(t, l, ReasonDenied, "b")
+		for range 5 {
+			if c := l.Check("a"); !c.OK {
+				t.Errorf("a key beside one that is denied: %+v", c)
+			}
+			took(t, l, "a")
+		}
+		refusedFor(t, l, ReasonKeys, "a") // through the gate of keys without room
+		override(t, l, "b", nil)
+		override(t, l, "a", ptr(rated(perSecond(10, 20))))
+		time.Sleep(5 * time.Second)
+		wants(t, l, "a", 20)
+		wants(t, l, "b", 5)
 	})
 }

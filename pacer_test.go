@@ -1,6 +1,7 @@
 package quotient
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -8,19 +9,22 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// shut hands over a pace of so many events a second that starts so long from now.
-func (p *panel) shut(t *testing.T, l *Limiter, name string, rate float64, d time.Duration) {
+// pause hands over a pace of so many events a second that starts so long from now.
+func (p *panel) pause(t *testing.T, l *Limiter, name string, rate float64, d time.Duration) {
 	t.Helper()
 	p.gives(t, l, name, policy.Pace{Rate: rate, NotBefore: since(l) + d})
 }
+
+// slotsOf8 is how many slots a key of a panel may have in flight: what its law has learned, of 8.
+func slotsOf8(g *gate) int { return min(g.ext.learned.slots, g.setting.slots) }
 
 // Nothing passes before the instant that a law names, one request at it, and more at its rate.
 func TestNotBefore(t *testing.T) {
 	for _, name := range []string{requests, tokens} {
 		row(t, name, func(t *testing.T) {
-			l, p := governing(t, StartPool(Pool{Replicas: 1}))
+			l, p := governing(t, Replicas(1))
 			time.Sleep(time.Minute)
-			p.shut(t, l, name, 10, 5*time.Second)
+			p.pause(t, l, name, 10, 5*time.Second)
 			if d := refusedFor(t, l, ReasonRate, "k", Cost("tokens", 1)); d.RetryAfter != 5*time.Second || d.Rule != lawRule {
 				t.Errorf("refused with %+v, want to wait 5 s for a law", d)
 			}
@@ -35,14 +39,14 @@ func TestNotBefore(t *testing.T) {
 	}
 }
 
-// Nothing accrues while a gate is shut, nor does a full bucket survive it.
+// Nothing accrues during a pause, nor does a full bucket survive it.
 func TestNothingAccruesBehindAGate(t *testing.T) {
 	for _, c := range []struct {
 		after time.Duration // the end of the gate
 		want  int
 	}{{-1, 0}, {0, 1}, {9 * time.Millisecond, 1}, {10 * time.Millisecond, 2}, {50 * time.Millisecond, 6}, {time.Minute, 10}} {
 		row(t, c.after, func(t *testing.T) {
-			l, p := governing(t, StartPool(Pool{Replicas: 1}))
+			l, p := governing(t, Replicas(1))
 			setLimit(t, l, rated(perSecond(2000, 4000)))
 			time.Sleep(time.Minute)
 			p.says[requests] = policy.Pace{Rate: 100, NotBefore: since(l) + 3*time.Second}
@@ -55,7 +59,8 @@ func TestNothingAccruesBehindAGate(t *testing.T) {
 	}
 }
 
-// A gate before slots lets nobody through, however many are free; then one, and more as the slots come free on average.
+// A pause of slots admits no ask, however many are free. After it one passes, and more as the slots come free
+// on average.
 func TestNotBeforeOfSlots(t *testing.T) {
 	for _, rates := range []int{2, 1} { // one is decided in a shorter way
 		row(t, rates, func(t *testing.T) { notBeforeOfSlots(t, rates) })
@@ -63,10 +68,10 @@ func TestNotBeforeOfSlots(t *testing.T) {
 }
 
 func notBeforeOfSlots(t *testing.T, rates int) {
-	l, p := governing(t, StartPool(Pool{Replicas: 1}))
-	limit := l.Limit()
+	l, p := governing(t, Replicas(1))
+	limit := l.Stats().Limit
 	holdsFor(t, l, 500*time.Millisecond)
-	p.shut(t, l, inFlight8, 2, 5*time.Second)
+	p.pause(t, l, inFlight8, 2, 5*time.Second)
 	setLimit(t, l, Limit{Rates: limit.Rates[:rates], InFlight: 8})
 	if d := refusedFor(t, l, ReasonInFlight, "k"); d.RetryAfter != 5*time.Second || d.Rule != lawRule {
 		t.Errorf("refused with %+v, want to wait 5 s for a law", d)
@@ -97,7 +102,7 @@ func TestNotBeforeOutOfRange(t *testing.T) {
 		{"an hour", 61 * time.Minute, time.Hour}, {"two hours", 2 * time.Hour, time.Hour}, {"never", math.MaxInt64, time.Hour},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			l, p := governing(t, StartPool(Pool{Replicas: 1}))
+			l, p := governing(t, Replicas(1))
 			time.Sleep(time.Minute)
 			p.gives(t, l, requests, policy.Pace{Rate: 100, NotBefore: c.notBefore})
 			if c.want == 0 {
@@ -129,7 +134,7 @@ func TestGateThatMoves(t *testing.T) {
 		{"nonsense is not heeded", policy.Pace{Rate: math.NaN(), NotBefore: 20 * time.Second}, 9 * time.Second},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			l, p := governing(t, StartPool(Pool{Replicas: 1}))
+			l, p := governing(t, Replicas(1))
 			out := took(t, l, "k")
 			p.gives(t, l, requests, policy.Pace{Rate: 100, NotBefore: 10 * time.Second})
 			first, second := asking(t, l, "k"), asking(t, l, "k")
@@ -144,11 +149,11 @@ func TestGateThatMoves(t *testing.T) {
 	}
 }
 
-// New bounds ask the law anew; the gate stays while it says so.
+// New bounds ask the law again; the pause lasts as long as it answers one.
 func TestGateUnderNewBounds(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l, p := governing(t, StartPool(Pool{Replicas: 1}))
-		p.shut(t, l, requests, 100, 10*time.Second)
+		l, p := governing(t, Replicas(1))
+		p.pause(t, l, requests, 100, 10*time.Second)
 		setReplicas(t, l, 4)
 		if d := refusedFor(t, l, ReasonRate, "k"); d.RetryAfter != 10*time.Second {
 			t.Errorf("wait %v, want 10 s", d.RetryAfter)
@@ -156,11 +161,11 @@ func TestGateUnderNewBounds(t *testing.T) {
 	})
 }
 
-// Nothing can be heard while a gate is shut, so that nothing is forgotten for it.
+// No feedback can come during a pause, so nothing is forgotten for want of it.
 func TestGateIsNotForgotten(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l, p := governing(t, StartPool(Pool{Replicas: 1}), MaxKeys(1))
-		p.shut(t, l, requests, 100, 30*time.Minute)
+		l, p := governing(t, Replicas(1), MaxKeys(1))
+		p.pause(t, l, requests, 100, 30*time.Minute)
 		for range 29 {
 			time.Sleep(time.Minute)
 			refusedFor(t, l, ReasonRate, "k")
@@ -176,7 +181,7 @@ func TestGateIsNotForgotten(t *testing.T) {
 // All laws of a key are forgotten together, and the key can go.
 func TestAllLawsAreForgotten(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l, p := governing(t, StartPool(Pool{Replicas: 1}), MaxKeys(1))
+		l, p := governing(t, Replicas(1), MaxKeys(1))
 		for _, name := range []string{requests, tokens, inFlight8} {
 			p.says[name] = policy.Pace{Rate: 2}
 		}
@@ -184,14 +189,14 @@ func TestAllLawsAreForgotten(t *testing.T) {
 		time.Sleep(forgetAfter - 1)
 		took(t, l, "another").Release()
 		g := gateOf(l, "k")
-		if g == nil || g.size != 3 { // one more than 2
+		if g == nil || slotsOf8(g) != 3 { // one more than 2
 			t.Fatalf("the key is gone, or its slots are: %+v", g)
 		}
 		time.Sleep(time.Nanosecond)
 		paces(t, l, "k", 2000)
-		for i, pc := range g.more.learned.pacers {
-			if ls := g.setting.laws[i]; pc.law != nil || pc.pace != ls.start || pc.paced || g.size != 8 {
-				t.Errorf("law %d: %+v, %d slots", i, pc, g.size)
+		for i, pc := range g.ext.learned.pacers {
+			if r := g.setting.laws[i]; pc.law != nil || pc.pace != r.start || pc.heldBack || slotsOf8(g) != 8 {
+				t.Errorf("law %d: %+v, %d slots", i, pc, slotsOf8(g))
 			}
 		}
 		time.Sleep(time.Second)
@@ -202,10 +207,10 @@ func TestAllLawsAreForgotten(t *testing.T) {
 	})
 }
 
-// Learned slots that are forgotten wake who waits for one.
+// Learned slots that are forgotten wake the callers that wait for one.
 func TestForgottenSlotsWakeWaiters(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l, p := governing(t, StartPool(Pool{Replicas: 1}))
+		l, p := governing(t, Replicas(1))
 		p.gives(t, l, inFlight8, policy.Pace{Rate: 0.5})
 		took(t, l, "k")
 		c := asking(t, l, "k")
@@ -217,8 +222,8 @@ func TestForgottenSlotsWakeWaiters(t *testing.T) {
 // A law keeps what it has learned through limits that come and go, if it still has something to govern.
 func TestLawsThroughNewLimits(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l, p := governing(t, StartPool(Pool{Replicas: 1}))
-		all := l.Limit()
+		l, p := governing(t, Replicas(1))
+		all := l.Stats().Limit
 		for name, rate := range map[string]float64{requests: 500, tokens: 300, inFlight8: 2} {
 			p.says[name] = policy.Pace{Rate: rate}
 		}
@@ -228,7 +233,7 @@ func TestLawsThroughNewLimits(t *testing.T) {
 			took(t, l, "k").Release()
 			time.Sleep(time.Second)
 			g := gateOf(l, "k")
-			for i, pc := range g.more.learned.pacers {
+			for i, pc := range g.ext.learned.pacers {
 				if pc.pace != want[i] {
 					t.Errorf("law %d of %d: %v, want %v", i, len(want), pc.pace, want[i])
 				}
@@ -238,10 +243,10 @@ func TestLawsThroughNewLimits(t *testing.T) {
 		setLimit(t, l, Limit{Rates: all.Rates})
 		rates(500, 300)
 		setLimit(t, l, Limit{Rates: all.Rates[:1], InFlight: 8})
-		rates(500, 8) // the slots are learned anew
+		rates(500, 8) // the slots are learned again
 		setLimit(t, l, Limit{Rates: []Rate{all.Rates[1], all.Rates[0]}, InFlight: 8})
 		rates(500, 10_000, 8)
-		setLimit(t, l, Deny())
+		setLimit(t, l, Limit{Deny: true})
 		setLimit(t, l, Limit{Rates: []Rate{perSecond(100, 100)}, InFlight: 8})
 		rates(100, 8)
 	})
@@ -250,7 +255,7 @@ func TestLawsThroughNewLimits(t *testing.T) {
 // A key that leaves the overflow gate has learned nothing, but the gate's tokens are its own.
 func TestKeyFromAGatedOverflow(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l, p := governing(t, StartPool(Pool{Replicas: 1}), MaxKeys(1))
+		l, p := governing(t, Replicas(1), MaxKeys(1))
 		busy := took(t, l, "busy")
 		p.says[requests], p.says[inFlight8] = policy.Pace{Rate: 50, NotBefore: time.Minute}, policy.Pace{Rate: 1}
 		took(t, l, "late").Done(success)
@@ -259,18 +264,18 @@ func TestKeyFromAGatedOverflow(t *testing.T) {
 		if _, n := l.TryAcquireUpTo("late", 200); n != 1 {
 			t.Errorf("%d at once, want the one that passes when a gate ends", n)
 		}
-		if g := gateOf(l, "late"); g == nil || g.size != 8 || g.more.learned.due != 0 {
+		if g := gateOf(l, "late"); g == nil || slotsOf8(g) != 8 || g.ext.learned.due != 0 {
 			t.Errorf("the key has a gate %+v, want one of its own that has learned nothing", g)
 		}
 	})
 }
 
-// What a request has cost less is set against a debt of the law's bucket, and brings no burst: the bucket has filled by
-// itself meanwhile, or was shut.
+// What a request has cost less is set against a debt of the law's bucket, and brings no burst: the bucket has
+// filled by itself meanwhile, or was paused.
 func TestRefundsOfALaw(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: time.Second, Burst: 1_000_000}),
-			Policy(&spyLaw{next: 100, start: 100}, CeilingLimit), StartPool(Pool{Replicas: 1}))
+			Policy(&spyLaw{next: 100, start: 100}), BeyondShare(), Replicas(1))
 		took(t, l, "k", Cost("tokens", 1)).Done(success)
 		time.Sleep(time.Second)
 		var permits []Permit
@@ -293,11 +298,33 @@ func TestRefundsOfALaw(t *testing.T) {
 	})
 }
 
+// What has come back by itself is set against a debt of the law's bucket, also where nothing else comes back.
+func TestRefundIntoADebtOfALaw(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		rate := Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: time.Second, Burst: 1_000_000}
+		l := limiterOf(t, rated(rate), policyOf(&spyLaw{next: 100, start: 100}, beyondShare), StartPool(Pool{Replicas: 1}))
+		took(t, l, "k", Cost("tokens", 1)).Done(success)
+		time.Sleep(time.Second)
+		early := took(t, l, "k", Cost("tokens", 10)) // all that a tenth of a second brings
+		time.Sleep(time.Second)
+		took(t, l, "k", Cost("tokens", 50))
+		for _, c := range []struct {
+			used int
+			wait time.Duration
+		}{{10, 500}, {4, 440}, {0, 400}} {
+			corrects(t, early, c.used)
+			if d := refusedFor(t, l, ReasonRate, "k", Cost("tokens", 10)); d.RetryAfter != c.wait*time.Millisecond {
+				t.Errorf("%d of ten used: retry after %v, want %d ms", c.used, d.RetryAfter, c.wait)
+			}
+		}
+	})
+}
+
 func TestRefundAfterAGate(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l, p := governing(t, StartPool(Pool{Replicas: 1}))
+		l, p := governing(t, Replicas(1))
 		out := took(t, l, "k", Cost("tokens", 900))
-		p.shut(t, l, tokens, 5000, 5*time.Second)
+		p.pause(t, l, tokens, 5000, 5*time.Second)
 		time.Sleep(5 * time.Second)
 		if err := out.Correct("tokens", 0); err != nil {
 			t.Fatal(err)
@@ -308,24 +335,38 @@ func TestRefundAfterAGate(t *testing.T) {
 	})
 }
 
+// climbs is a law that allows a hundred times as much after a success.
+type climbs struct{}
+
+func (climbs) New(uint64) policy.Law { return climbs{} }
+func (climbs) Next(s policy.Sample, _ policy.Bounds) policy.Pace {
+	if s.Outcome == policy.Success {
+		return policy.Pace{Rate: 1000}
+	}
+	return policy.Pace{Rate: 10}
+}
+
 // A permit that is corrected after all that was learned has been forgotten leaves no debt.
 func TestGiveBackAfterForgetting(t *testing.T) {
-	for _, unit := range []string{"", "tokens"} {
-		row(t, "unit "+unit, func(t *testing.T) {
-			l := limiterOf(t, Limit{Rates: []Rate{{Name: "r", Unit: unit, Events: 1000, Per: time.Second, Burst: 1000}}, InFlight: 1000},
-				Policy(policy.Ramp{Start: .01, Over: 10 * time.Second}, CeilingShare))
-			for range 20 { // to the top of the ramp
-				took(t, l, "k", Cost(unit, 1)).Release()
-				time.Sleep(time.Second)
-			}
-			p := took(t, l, "k", Cost(unit, 1))
-			time.Sleep(time.Hour) // a long job
-			must(t, p.Correct(unit, 0))
-			p.Release()
-			if _, d := l.TryAcquire("k", Cost(unit, 1)); !d.OK {
-				t.Errorf("refused: %+v", d)
-			}
-		})
+	ramp := policy.Ramp{Start: .01, Over: 10 * time.Second}
+	for _, law := range []policy.Policy{ramp, climbs{}} {
+		for _, unit := range []string{"", "tokens"} {
+			row(t, fmt.Sprintf("%T, unit %s", law, unit), func(t *testing.T) {
+				r := Rate{Name: "r", Unit: unit, Events: 1000, Per: time.Second, Burst: 1000}
+				l := limiterOf(t, Limit{Rates: []Rate{r}, InFlight: 1000}, Policy(law))
+				for range 20 { // to the top
+					took(t, l, "k", Cost(unit, 1)).Done(policy.Feedback{Outcome: policy.Success})
+					time.Sleep(time.Second)
+				}
+				p := took(t, l, "k", Cost(unit, 1))
+				time.Sleep(time.Hour) // a long job
+				must(t, p.Correct(unit, 0))
+				p.Release()
+				if _, d := l.TryAcquire("k", Cost(unit, 1)); !d.OK {
+					t.Errorf("refused: %+v", d)
+				}
+			})
+		}
 	}
 }
 
@@ -352,7 +393,7 @@ func TestGiveBackAfterRefusals(t *testing.T) {
 		left int
 	}{"a pace that falls": {relents{}, 20}, "a pause": {relents{300 * time.Millisecond}, 1}} {
 		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, Limit{Rates: []Rate{{Events: 100, Per: time.Second, Burst: 100}}}, Policy(c.law, CeilingShare))
+			l := limiterOf(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 100}), Policy(c.law))
 			p := upTo(t, l, "k", 50, 50)
 			time.Sleep(time.Second) // they have come back by themselves
 			q := upTo(t, l, "k", 1, 1)
@@ -363,4 +404,19 @@ func TestGiveBackAfterRefusals(t *testing.T) {
 			upTo(t, l, "k", 100, 0)
 		})
 	}
+}
+
+// A pause that a law names under new bounds is remembered until it ends, as one that follows feedback.
+func TestGateUnderNewBoundsIsNotForgotten(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l, p := governing(t, Replicas(1))
+		p.pause(t, l, requests, 100, time.Minute)
+		p.says[requests] = policy.Pace{Rate: 100, NotBefore: since(l) + 30*time.Minute}
+		setReplicas(t, l, 4)
+		refusedFor(t, l, ReasonRate, "k")
+		time.Sleep(30*time.Minute - 1)
+		refusedFor(t, l, ReasonRate, "k")
+		time.Sleep(time.Nanosecond)
+		took(t, l, "k")
+	})
 }

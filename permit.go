@@ -2,20 +2,17 @@ package quotient
 
 import (
 	"fmt"
-	"runtime"
-	"strings"
 	"time"
 
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Permit is one admission. It is a value of a few words: keep it, copy it, hand it to
-// another goroutine. Whichever copy is released first counts; any further release is
-// detected, counted in Stats.DoubleReleases and does nothing.
+// Permit is one admission. It is a value of a few words: keep it, copy it, hand it to another goroutine.
+// Whichever copy is released first counts; Stats.DoubleReleases counts any further release, which does
+// nothing.
 //
-// A permit that has nothing to give back (no in-flight limit, no Cost, no learning policy, and not of
-// TryAcquireUpTo) is the zero value. All methods of the zero value do nothing; its Correct says so with an
-// error. Methods are safe for concurrent use.
+// A permit that has nothing to give back (no in-flight limit, no Cost, no policy that learns, and not of
+// TryAcquireUpTo) is the zero value. Its methods do nothing. Methods are safe for concurrent use.
 type Permit struct {
 	h   *holding
 	gen uint64 // that of h while this holds it
@@ -24,85 +21,72 @@ type Permit struct {
 // holding is what a shard remembers of a permit until it is released. The shard's lock guards
 // all but s, which never changes.
 type holding struct {
-	s      *shard
-	gate   *gate
-	weight int           // of requests
-	gen    uint64        // odd while a permit holds this; it goes on counting, so that no two permits have the same: 32 bits would wrap
-	slots  int32         // in flight; 0 when they were not limited
-	place  int32         // in gate.more.expiring, while end is set
-	era    uint64        // of gate.era, under which asked and added were taken
-	named  bool          // key is set, and counted if the gate is the overflow gate
-	costs  [maxUnits]int // as they were told last
-	asked  refundable    // by the ask
-	added  refundable    // by corrections
-	since  time.Duration // from Limiter.base
-	end    time.Duration // when it is given back by time; 0: never
-	key    string
-	stack  *[16]uintptr // of who took it, for LeakCheck
-	next   *holding     // the next that is free
-}
-
-// Leak is a permit that was given back by time instead of by its holder.
-type Leak struct {
-	Key   string
-	Held  time.Duration
-	Stack string // of the call that took it, one function a line
+	s     *shard
+	gate  *gate
+	gen   uint64 // odd while a permit holds this; never used again for another permit: 32 bits would wrap
+	slots int32  // in flight; 0 when they were not limited
+	place int32  // in gate.ext.expiring, while end is set
+	named bool   // key is set, and counted if the gate is the overflow gate
+	usage
+	charged
+	end   time.Duration // when it is given back by time; 0: never
+	key   string
+	stack *[16]uintptr // of the caller that took it, for LeakCheck
+	next  *holding     // the next that is free
 }
 
 // Release gives the permit's slots back. It never blocks for long.
 func (p Permit) Release() {
 	if p.h != nil {
-		p.h.s.finish(p)
+		p.finish()
 	}
 }
 
 // Done hands the key's policy what the upstream said, and releases the permit. Under policy.Fixed it is
-// Release. A success is dated by the latest admission or other feedback of its key: the clock is read for
-// what complains, names a time to wait or tells a quota, and where a law governs slots.
+// Release. A success is dated by the key's latest admission or feedback. The clock is read for other
+// outcomes, a time to wait or a quota, and where a law governs slots.
 func (p Permit) Done(f policy.Feedback) {
 	switch {
 	case p.h == nil:
 	case p.h.s.l.learns:
-		p.h.s.report(p, &f, true)
+		p.report(&f, true)
 	default:
-		p.h.s.finish(p)
+		p.finish()
 	}
 }
 
-// Report hands the key's policy what the upstream said, and keeps the permit: an answer's head tells before
-// its body is read. Each Report, and a Done after it, is one more answer to the law: end with Release. It
-// does nothing for a permit that is released.
+// Report hands the key's policy what the upstream said, and keeps the permit: an answer's head comes before
+// its body. Each Report, and a Done after it, is one more answer to the law: end with Release.
 func (p Permit) Report(f policy.Feedback) {
 	if p.h != nil && p.h.s.l.learns {
-		p.h.s.report(p, &f, false)
+		p.report(&f, false)
 	}
 }
 
-// Correct says what the ask has really cost in a unit, in place of the estimate that Cost gave: what is more
-// is owed and repaid before the next admission, what is less is given back at once, as far as the bucket has
-// not been full since (then it has come back already), the window is still the same, and the limit and the
-// pool have not changed. It may be called until the permit is released, each time with the whole cost. It
-// fails, and changes nothing, for a negative cost, an unknown unit and a released permit.
+// Correct replaces the estimate that Cost gave by what the ask has really cost in a unit. What is more is
+// owed, and repaid before the next admission. What is less is given back at once, as far as the bucket has
+// not been full since. Nothing comes back after the window has ended, or after a change of the limit or the
+// pool. It may be called until the permit is released, each time with the whole cost. It fails, and changes
+// nothing, for a negative cost, an unknown unit and a released permit.
 //
-// The unit "" are the requests of the permit, which can only become fewer: the rest is given back, with its
-// slots at once, and to the rates as far as it cannot have come back by itself since. It takes a permit that
-// is remembered: one of TryAcquireUpTo, or any under an in-flight limit or a policy that learns.
+// The unit "" are the requests of the permit, which can only become fewer, and their slots. It takes a permit
+// that is remembered: one of TryAcquireUpTo, or any under an in-flight limit or a policy that learns.
 func (p Permit) Correct(unit string, used int) error {
 	if p == dryPermit {
 		return nil
 	}
 	if p.h == nil {
-		return fmt.Errorf("quotient: Permit.Correct: the permit was taken without a Cost, and remembers nothing")
+		return fmt.Errorf(
+			"quotient: Permit.Correct: the permit was taken without a Cost, and remembers nothing")
 	}
-	return p.h.s.correct(p, unit, used)
+	return p.correct(unit, used)
 }
 
-// ExpireIn sees to it that the permit is given back d from now at the latest, in place of
-// what MaxHold said. Nothing runs at that instant: it is given back when somebody needs it,
-// or when statistics are read. A d of 0 or less takes the end off.
+// ExpireIn has the permit given back d from now at the latest, in place of MaxHold. Nothing runs at that
+// instant: it is given back when an ask needs it, or Stats is called. A d of 0 or less takes the end off.
 func (p Permit) ExpireIn(d time.Duration) {
 	if p.h != nil {
-		p.h.s.expireIn(p, d)
+		p.expireIn(d)
 	}
 }
 
@@ -115,7 +99,7 @@ type permits struct {
 
 const permitBlock = 64
 
-// take returns a free holding, now taken.
+// takeHolding returns a free holding, now taken.
 func (s *shard) takeHolding() *holding {
 	h := s.permits.free
 	if h == nil {
@@ -136,43 +120,38 @@ func (t *permits) grow(s *shard) *holding {
 	return t.free
 }
 
-// out tells whether a permit holds h.
+// out reports whether a permit holds h.
 func (h *holding) out() bool { return h.gen%2 == 1 }
 
 // hold makes the permit of an ask that g has admitted. Only what can be given back or
 // corrected, or is to be learned from, is remembered.
-func (s *shard) hold(g *gate, key string, d *demand, now time.Time) Permit {
+func (s *shard) hold(g *gate, key string, d *demand, now instant) Permit {
 	if !g.setting.holds && !d.priced && !d.kept {
 		return Permit{}
 	}
 	h := s.takeHolding()
-	h.gate, h.weight, h.slots, h.era = g, d.weight, 0, g.era()
-	h.asked.n[0] = d.weight
+	h.gate, h.weight, h.since, h.slots = g, d.weight, now.at, 0
+	h.epoch, h.asked[0] = g.epoch, d.weight
 	if g.setting.limit.InFlight > 0 {
 		h.slots = int32(d.weight)
 	}
 	if d.priced {
-		h.costs, h.asked.take = d.costs, g.more.takes
-		copy(h.asked.n[1:], d.costs[:])
-	}
-	if len(g.setting.laws) > 0 {
-		h.since = g.more.learned.latest // it has just been set to now
-	} else if len(g.setting.rations) > 0 {
-		h.since = now.Sub(s.l.base)
+		h.costs = d.costs
+		copy(h.asked[1:], d.costs[:])
 	}
 	g.held++
 	s.counts.inFlight += int64(h.weight)
-	if s.l.watches || g == s.overflow {
-		s.watch(h, key, now)
+	if s.l.watches || s.overflow.is(g) {
+		s.watch(h, key)
 	}
 	return Permit{h, h.gen}
 }
 
-// watch notes what only some permits need: a name in the overflow gate, a time, an end, a stack.
-func (s *shard) watch(h *holding, key string, now time.Time) {
-	h.key, h.named, h.since = key, true, now.Sub(s.l.base)
-	if h.gate == s.overflow {
-		h.gate.more.names[key]++
+// watch notes what only some permits need: a name in the overflow gate, an end, a stack.
+func (s *shard) watch(h *holding, key string) {
+	h.key, h.named = key, true
+	if s.overflow.is(h.gate) {
+		s.overflow.enter(key)
 	}
 	if s.l.maxHold > 0 {
 		s.expire(h, after(h.since, s.l.maxHold))
@@ -182,13 +161,6 @@ func (s *shard) watch(h *holding, key string, now time.Time) {
 	}
 }
 
-// callers is the stack of the call that takes a permit.
-func callers() *[16]uintptr {
-	stack := new([16]uintptr)
-	runtime.Callers(3, stack[:])
-	return stack
-}
-
 // free takes the holding off its gate, and puts it away.
 func (s *shard) free(h *holding) {
 	g := h.gate
@@ -196,17 +168,15 @@ func (s *shard) free(h *holding) {
 		s.unexpire(h)
 	}
 	g.used -= h.slots
-	if g.held--; g.held == 0 && g.more != nil {
-		g.more.lows = nil
-	}
+	g.held--
 	s.counts.inFlight -= int64(h.weight)
-	h.asked.n[0] = 0
-	if h.asked.take != 0 || h.added.take != 0 || h.costs != [maxUnits]int{} {
-		h.costs, h.asked, h.added = [maxUnits]int{}, refundable{}, refundable{}
+	h.asked[0] = 0
+	if h.costs != [maxUnits]int{} || h.asked != [1 + maxUnits]int{} || h.addedAt != 0 {
+		h.costs, h.charged = [maxUnits]int{}, charged{}
 	}
 	if h.named {
-		if g == s.overflow {
-			s.unname(h.key)
+		if s.overflow.is(g) {
+			s.overflow.leave(h.key)
 		}
 		h.key, h.named, h.stack = "", false, nil
 	}
@@ -215,9 +185,9 @@ func (s *shard) free(h *holding) {
 	h.next, s.permits.free = s.permits.free, h
 }
 
-func (s *shard) finish(p Permit) {
+func (p Permit) finish() {
+	h, s := p.h, p.h.s
 	s.mu.Lock()
-	h := p.h
 	if h.gen != p.gen {
 		s.counts.doubleReleases++
 		s.mu.Unlock()
@@ -225,7 +195,7 @@ func (s *shard) finish(p Permit) {
 	}
 	g := h.gate
 	s.free(h)
-	if g.more == nil {
+	if g.ext == nil {
 		s.mu.Unlock()
 		return
 	}
@@ -233,15 +203,15 @@ func (s *shard) finish(p Permit) {
 }
 
 // report hands feedback to the laws of the permit's gate; done also releases it.
-func (s *shard) report(p Permit, f *policy.Feedback, done bool) {
+func (p Permit) report(f *policy.Feedback, done bool) {
+	h, s, fed := p.h, p.h.s, false
 	s.mu.Lock()
-	h, fed := p.h, false
 	g := h.gate
 	defer func() {
 		if fed {
 			return
 		}
-		if done && h.gen == p.gen { // a law has panicked, and nobody else can give the slots back
+		if done && h.gen == p.gen { // a law has panicked, and no other caller can give the slots back
 			s.free(h)
 		}
 		s.mu.Unlock()
@@ -265,122 +235,78 @@ func (s *shard) feed(g *gate, h *holding, f *policy.Feedback) {
 	if f.Outcome == policy.Throttled {
 		s.counts.throttled++
 	}
-	if g.setting != s.setting {
-		g.sync(s.setting)
-	}
-	st, l := g.setting, g.more.learned
+	g.sync(s.setting)
+	st, l := g.setting, g.ext.learned
 	at := l.latest
-	if f.Outcome != policy.Success || f.RetryAfter != 0 || f.Quotas[0].Limit != 0 || st.slotsLaw() >= 0 {
-		at = s.tick(s.l.now()).Sub(st.origin) // else the clock would be half the price of a success
+	if f.Outcome != policy.Success || f.RetryAfter != 0 || f.Quotas[0].Limit != 0 || st.timesHolds {
+		at = s.now().at // else the clock would be half the price of a success
 	}
-	if l.stale(at) || l.overdue(at) {
-		g.settle(st.origin.Add(at), nil)
-	}
+	l.advance(at, st, nil)
 	l.latest = at
-	l.hears(f, h, s.l.policy, st.laws)
-	if st.slotsLaw() >= 0 {
-		g.resize()
-	}
+	l.observe(f, &h.usage, s.l.policy, st.laws)
+	l.resize(st)
 }
 
-func (s *shard) expireIn(p Permit, d time.Duration) {
+// correct is Correct of a permit that is remembered.
+func (p Permit) correct(unit string, used int) error {
+	if used < 0 || used > maxAsk {
+		return fmt.Errorf("quotient: Permit.Correct(%q): %d is not between 0 and %d", unit, used, maxAsk)
+	}
+	h, s := p.h, p.h.s
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	if unit == "" {
+		return s.giveBackAndUnlock(p, used)
+	}
+	u := indexOf(s.setting.units, unit)
+	if h.gen != p.gen || u < 0 {
+		released := h.gen != p.gen
+		s.mu.Unlock()
+		if released {
+			return fmt.Errorf("quotient: Permit.Correct(%q): the permit is released", unit)
+		}
+		return fmt.Errorf("quotient: Permit.Correct: no rate has ever counted %q here", unit)
+	}
+	g, now := h.gate, s.now()
+	g.sync(s.setting)
+	g.advance(now, nil)
+	h.charged.sync(g)
+	more := used - h.costs[u]
+	if h.costs[u] = used; more > 0 {
+		g.charge(now, &h.charged, u+1, more)
+	} else if more < 0 {
+		g.discharge(now, h.since, &h.charged, u+1, -more)
+	}
+	s.serveAndUnlock(g)
+	return nil
+}
+
+// giveBackAndUnlock gives back all but used of a permit's requests, and their slots. Of the events of rates
+// that part comes back which cannot have been refilled since, and nothing that was taken under another limit
+// or pool.
+func (s *shard) giveBackAndUnlock(p Permit, used int) error {
 	h := p.h
-	if h.gen != p.gen {
-		return
-	}
-	if h.end != 0 {
-		s.unexpire(h)
-	}
-	if d > 0 {
-		s.expire(h, after(s.tick(s.l.now()).Sub(s.l.base), d))
-	}
-}
-
-// after is t + d without overflow.
-func after(t, d time.Duration) time.Duration { return t + min(d, never-t) }
-
-func (s *shard) expire(h *holding, end time.Duration) {
-	m := h.gate.extra()
-	h.end, h.place = end, int32(len(m.expiring))
-	m.expiring = append(m.expiring, h)
-	if len(m.expiring) == 1 || end < m.nextEnd {
-		m.nextEnd = end
-		if m.queue.head != nil {
-			s.arm(h.gate, s.now) // who waits for slots may have these
+	if h.gen != p.gen || used > h.weight {
+		weight, released := h.weight, h.gen != p.gen
+		s.mu.Unlock()
+		if released {
+			return fmt.Errorf("quotient: Permit.Correct: the permit is released")
 		}
+		return fmt.Errorf("quotient: Permit.Correct: %d is above the %d requests that were taken",
+			used, weight)
 	}
-}
-
-// unexpire takes the holding off its gate's list; nextEnd stays, at worst too early.
-func (s *shard) unexpire(h *holding) {
-	m := h.gate.more
-	last := m.expiring[len(m.expiring)-1]
-	m.expiring[h.place] = last
-	last.place = h.place
-	m.expiring[len(m.expiring)-1] = nil
-	m.expiring = m.expiring[:len(m.expiring)-1]
-	h.end = 0
-}
-
-// reclaim gives back the gate's permits whose time is over. It looks only when the
-// earliest end has come, so that its cost is shared by the permits that have one.
-func (s *shard) reclaim(g *gate, now time.Time) {
-	if g.more == nil || len(g.more.expiring) == 0 {
-		return
+	g, now := h.gate, s.now()
+	g.sync(s.setting)
+	g.advance(now, nil)
+	h.charged.sync(g)
+	back := h.weight - used
+	if d := (demand{weight: min(back, h.asked[0])}); d.weight > 0 {
+		g.giveBack(now, h.since, &d)
+		h.asked[0] -= d.weight
 	}
-	at := now.Sub(s.l.base)
-	if at < g.more.nextEnd {
-		return
-	}
-	var over []*holding
-	next := never
-	for _, h := range g.more.expiring {
-		if h.end <= at {
-			over = append(over, h)
-		} else if h.end < next {
-			next = h.end
-		}
-	}
-	g.more.nextEnd = next
-	for _, h := range over {
-		s.leaked(h, at)
-		s.free(h)
-	}
-}
-
-// leaked counts a permit that is given back by time, and reports it from a goroutine of its own:
-// the shard's lock is held here.
-func (s *shard) leaked(h *holding, now time.Duration) {
-	s.counts.reclaimed++
-	report := s.l.leakCheck
-	if report == nil {
-		return
-	}
-	leak, stack := Leak{Key: h.key, Held: now - h.since}, h.stack
-	time.AfterFunc(0, func() {
-		leak.Stack = formatStack(stack[:])
-		report(leak)
-	})
-}
-
-// formatStack leaves out the limiter's own frames at its top.
-func formatStack(pcs []uintptr) string {
-	var b strings.Builder
-	for frames := runtime.CallersFrames(pcs); ; {
-		f, more := frames.Next()
-		if f.Function != "" && (b.Len() > 0 || !ours(f.Function)) {
-			fmt.Fprintf(&b, "%s %s:%d\n", f.Function, f.File, f.Line)
-		}
-		if !more {
-			return b.String()
-		}
-	}
-}
-
-// ours tells whether a function is a method of a Limiter or of one of its shards.
-func ours(function string) bool {
-	_, method, _ := strings.Cut(function, "quotient.(*")
-	return strings.HasPrefix(method, "Limiter).") || strings.HasPrefix(method, "shard).")
+	slots := int32(min(back, int(h.slots)))
+	h.weight, h.slots = used, h.slots-slots
+	g.used -= slots
+	s.counts.inFlight -= int64(back)
+	s.serveAndUnlock(g)
+	return nil
 }

@@ -61,7 +61,7 @@ func TestStalePermitDoesNotReleaseItsSuccessor(t *testing.T) {
 // Failure mode 27: no number of uses makes a permit of long ago good again. There were 2^31 since then.
 func TestStalePermitOfLongAgo(t *testing.T) {
 	limit := Limit{InFlight: 1, Rates: []Rate{perSecond(1e6, 1e6), tokensPerMinute(6e7, 1e6)}}
-	l := limiterOf(t, limit, Policy(policy.AIMD{}, CeilingShare))
+	l := limiterOf(t, limit, Policy(policy.AIMD{}))
 	stale := took(t, l, "k", Cost("tokens", 1))
 	stale.Release()
 	for range 2 {
@@ -114,7 +114,7 @@ func TestPermitsLeaveNothingBehind(t *testing.T) {
 			p.Release()
 			left := *p.h
 			left.s, left.gen, left.next = nil, 0, nil
-			left.weight, left.slots, left.era, left.since, left.place = 0, 0, 0, 0, 0 // each taking sets them
+			left.weight, left.slots, left.epoch, left.since, left.place = 0, 0, 0, 0, 0 // each taking sets them
 			if !reflect.DeepEqual(left, holding{}) {
 				t.Errorf("left behind: %+v", left)
 			}
@@ -184,8 +184,8 @@ func TestCancelOfAGrantedWaiter(t *testing.T) {
 		d := demand{weight: 1, costs: [maxUnits]int{60}}
 		s := l.shard("k")
 		s.mu.Lock()
-		now := s.tick(l.now())
-		g := s.gate("k", now)
+		now := s.now()
+		g := s.gate(l.hash("k"), "k", now)
 		w := newWaiter(d)
 		w.key = "k"
 		l.waiting.Add(1)
@@ -194,7 +194,7 @@ func TestCancelOfAGrantedWaiter(t *testing.T) {
 		if got := tokensOf(t, l, "k"); len(w.ready) != 1 || got[0] != 0 || got[1] != 0 {
 			t.Fatalf("the waiter is not admitted: %v", got)
 		}
-		_ = s.cancel(g, w, nil)
+		(&caller{s, g, w}).cancel()
 		if got := tokensOf(t, l, "k"); got[0] != 1 || got[1] != 60 {
 			t.Errorf("left %v, want 1 and 60", got)
 		}

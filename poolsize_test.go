@@ -15,16 +15,16 @@ func TestPoolValidate(t *testing.T) {
 		words []string // of the error; none: valid
 	}{
 		{Pool{Replicas: 1}, nil},
-		{Pool{Replicas: mostReplicas, Ordinal: mostReplicas, Fixed: true}, nil},
+		{Pool{Replicas: maxReplicas, Ordinal: maxReplicas, Fixed: true}, nil},
 		{Pool{}, []string{"Pool.Replicas", "0"}},
 		{Pool{Replicas: -1}, []string{"Pool.Replicas", "-1"}},
-		{Pool{Replicas: mostReplicas + 1}, []string{"Pool.Replicas", "1000001"}},
+		{Pool{Replicas: maxReplicas + 1}, []string{"Pool.Replicas", "1000001"}},
 		{Pool{Replicas: math.MaxInt}, []string{"Pool.Replicas", "9223372036854775807"}},
 		{Pool{Replicas: math.MinInt}, []string{"Pool.Replicas"}},
 		{Pool{Replicas: 3, Ordinal: 4}, []string{"Pool.Ordinal", "4", "3 replicas"}},
 		{Pool{Replicas: 3, Ordinal: -1}, []string{"Pool.Ordinal", "-1"}},
 	} {
-		err := c.pool.Validate()
+		err := c.pool.validate()
 		if len(c.words) > 0 {
 			says(t, err, c.words...)
 		} else if err != nil {
@@ -40,11 +40,11 @@ func TestStatic(t *testing.T) {
 		defer cancel()
 		go func() {
 			time.Sleep(30 * time.Second)
-			if got, want := l.Pool(), (Pool{Replicas: 5, Ordinal: 2, Fixed: true}); got != want {
+			if got, want := l.Stats().Pool.Pool, (Pool{Replicas: 5, Ordinal: 2, Fixed: true}); got != want {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
 		}()
-		if err := l.Follow(ctx, Static(Pool{Replicas: 5, Ordinal: 2, Fixed: true})); err != context.DeadlineExceeded {
+		if err := l.Follow(ctx, steady(Pool{Replicas: 5, Ordinal: 2, Fixed: true})); err != context.DeadlineExceeded {
 			t.Errorf("Follow returned %v", err)
 		}
 		if st := l.Stats().Pool; st.Source != "followed" || st.Reports != 1 || st.Age != time.Minute {
@@ -85,13 +85,13 @@ func TestEnv(t *testing.T) {
 				}
 			}
 			inFakeTime(t, func(t *testing.T) {
-				l := limiterOf(t, Limit{}, StartPool(Pool{Replicas: 7}))
+				l := limiterOf(t, Limit{}, Replicas(7))
 				ctx, cancel := context.WithCancel(t.Context())
 				go l.Follow(ctx, Env()) //nolint:errcheck // the context's end
 				synctest.Wait()
 				cancel()
 				if c.words == nil {
-					if got := l.Pool(); got != c.want {
+					if got := l.Stats().Pool.Pool; got != c.want {
 						t.Errorf("got %+v, want %+v", got, c.want)
 					}
 					return
@@ -107,7 +107,8 @@ func TestEnv(t *testing.T) {
 	}
 }
 
-// The ordinal stays the replica's own whatever the source makes of it, and counts only in pools that are large enough.
+// The ordinal stays the replica's own whatever the source makes of it, and counts only in pools that are
+// large enough.
 func TestFixedOrdinal(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l, src := limiterOf(t, Limit{}), &spoken{}
@@ -120,8 +121,8 @@ func TestFixedOrdinal(t *testing.T) {
 			{Pool{Replicas: 5, Ordinal: 1}, Pool{Replicas: 5, Ordinal: 3, Fixed: true}},
 			{Pool{Replicas: 9}, Pool{Replicas: 9, Ordinal: 3, Fixed: true}},
 		} {
-			if src.saysPool(c.says); l.Pool() != c.want {
-				t.Errorf("%+v became %+v, want %+v", c.says, l.Pool(), c.want)
+			if src.saysPool(c.says); l.Stats().Pool.Pool != c.want {
+				t.Errorf("%+v became %+v, want %+v", c.says, l.Stats().Pool.Pool, c.want)
 			}
 		}
 		src.fails("no answer")

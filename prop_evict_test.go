@@ -38,15 +38,15 @@ func (w *twin) release(i int, f policy.Feedback) {
 	w.permits = append(w.permits[:i], w.permits[i+1:]...)
 }
 
-// twins plays histories on a limiter with room for few keys, and on one that keeps all; or, if lazy, on one whose keys are
-// looked at before each step, and on one whose keys are left alone. As long as no ask was decided by an overflow gate both decide
-// the same, with the same times to wait.
+// twins plays histories on a limiter with room for few keys, and on one that keeps all. If lazy, it plays
+// them on one whose keys are looked at before each step, and on one whose keys are left alone. As long as no
+// ask was decided by an overflow gate both decide the same, with the same times to wait.
 func twins(t *testing.T, lazy bool) {
 	evicted := uint64(0)
 	property(t, func(rt *rapid.T) {
 		limit, start := drawLimit(rt), StartPool(drawNumberedPool(rt))
 		if rapid.Bool().Draw(rt, "joins") {
-			start = JoinPool(drawNumberedPool(rt))
+			start = together(StartPool(drawNumberedPool(rt)), StartEmpty())
 		}
 		await := func(*options) error { return nil }
 		if rapid.Bool().Draw(rt, "awaits") {
@@ -54,8 +54,8 @@ func twins(t *testing.T, lazy bool) {
 		}
 		ramp := drawRamp(rt)
 		law := rapid.SampledFrom([]Option{
-			Policy(policy.Fixed{}, CeilingShare), Policy(ramp, CeilingShare), Policy(ramp, CeilingLimit), Policy(policy.AIMD{}, CeilingShare),
-			Policy(adversary{1, true}, CeilingShare), Policy(adversary{2, true}, CeilingLimit),
+			Policy(policy.Fixed{}), Policy(ramp), policyOf(ramp, beyondShare), Policy(policy.AIMD{}),
+			Policy(adversary{1, true}), policyOf(adversary{2, true}, beyondShare),
 		}).Draw(rt, "policy")
 		phase := func(o *options) error { o.phase = 7; return nil } // or the two would have other windows
 		n := 3
@@ -86,7 +86,7 @@ func twins(t *testing.T, lazy bool) {
 			switch rapid.IntRange(0, 14).Draw(rt, "what") {
 			case 0:
 				p := drawNumberedPool(rt)
-				must(rt, w.both(func(l *Limiter) error { return l.SetPool(p) }))
+				must(rt, w.both(func(l *Limiter) error { return l.SetPool(p, 0) }))
 			case 1:
 				limit := drawLimit(rt)
 				must(rt, w.both(func(l *Limiter) error { return l.SetLimit(limit) }))
@@ -159,14 +159,14 @@ func twins(t *testing.T, lazy bool) {
 // Bound 6: eviction is invisible.
 func TestPropertyEvictionIsInvisible(t *testing.T) { twins(t, false) }
 
-// Changes of limit and pool reach a key that nobody touches as if it had been touched at each of them.
+// Changes of limit and pool reach a key without asks as if it had been touched at each of them.
 func TestPropertyLazyIsEager(t *testing.T) { twins(t, true) }
 
 // evictNothing makes the shard keep every key.
 func (s *shard) evictNothing() { s.left = 1 << 31 }
 
-// With all of the map busy, keys share an overflow gate: bound 1 holds for each key still, and so
-// does its number of slots, however keys move between the overflow gate and the map.
+// With all of the map busy, keys share an overflow gate. Bound 1 still holds for each key, and so does its
+// number of slots, however keys move between the overflow gate and the map.
 func TestPropertyOverflow(t *testing.T) {
 	overflowed := uint64(0)
 	property(t, func(rt *rapid.T) {

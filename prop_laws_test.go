@@ -9,13 +9,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever laws answer and however limits change, each pace is finite, positive and at most at the ceiling of its
-// law, no gate is shut for longer than an hour, and the slots are those of the replica at most.
+// Laws may answer anything and limits may change at will. Each pace is finite, positive and at most at the
+// ceiling of its law. No pause is longer than an hour, and the slots are those of the replica at most.
 func TestPropertyPacesStayInBounds(t *testing.T) {
 	property(t, func(rt *rapid.T) {
-		c := rapid.SampledFrom([]Ceiling{CeilingShare, CeilingLimit}).Draw(rt, "ceiling")
-		opts := []Option{Policy(drawAdversary(rt), c), few}
-		if rapid.Bool().Draw(rt, "pool is said") {
+		c := rapid.SampledFrom([]bool{withinShare, beyondShare}).Draw(rt, "ceiling")
+		opts := []Option{policyOf(drawAdversary(rt), c), few}
+		if rapid.Bool().Draw(rt, "pool is set") {
 			opts = append(opts, StartPool(drawPool(rt)))
 		}
 		l := mustNew(rt, drawLimit(rt), opts...)
@@ -23,11 +23,11 @@ func TestPropertyPacesStayInBounds(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 11).Draw(rt, "what") {
 			case 0:
-				must(rt, l.SetPool(drawPool(rt)))
+				must(rt, l.SetPool(drawPool(rt), 0))
 			case 1:
 				must(rt, l.SetLimit(drawLimit(rt)))
 			case 2:
-				must(rt, l.SetLimit(Deny()))
+				must(rt, l.SetLimit(Limit{Deny: true}))
 				must(rt, l.SetLimit(drawLimit(rt)))
 			case 3, 4:
 				time.Sleep(drawPause(rt))
@@ -51,41 +51,41 @@ func TestPropertyPacesStayInBounds(t *testing.T) {
 }
 
 func boundedPaces(rt *rapid.T, l *Limiter, g *gate) {
-	st, m := g.setting, g.more.learned
+	st, m := g.setting, g.ext.learned
 	if len(m.pacers) != len(st.laws) {
 		rt.Fatalf("%d pacers, %d laws", len(m.pacers), len(st.laws))
 	}
-	if int(g.size) > st.slots || st.limit.InFlight > 0 && g.size < 1 && st.slots > 0 {
-		rt.Fatalf("%d slots of %d", g.size, st.slots)
+	if st.limit.InFlight > 0 && st.slots > 0 && (m.slots > st.slots || m.slots < 1) {
+		rt.Fatalf("%d slots of %d", m.slots, st.slots)
 	}
 	for i := range m.pacers {
 		p, most := &m.pacers[i], st.laws[i].bounds.Ceiling
 		if !(p.pace > 0 && p.pace <= most && p.pace <= maxEvents) {
 			rt.Fatalf("law %d: a pace of %v, ceiling %v", i, p.pace, most)
 		}
-		if has := p.has(since(l)); has > p.size || math.IsNaN(has) || math.IsInf(has, -1) {
+		if has := p.has(since(l), &p.fill); has > p.size || math.IsNaN(has) || math.IsInf(has, -1) {
 			rt.Fatalf("law %d: %v events in a bucket of %v", i, has, p.size)
 		}
-		if p.notBefore > since(l)+time.Hour || p.notBefore != 0 && m.due < p.notBefore {
-			rt.Fatalf("law %d: shut until %v, now is %v", i, p.notBefore, since(l))
+		if p.pausedUntil > since(l)+time.Hour || p.pausedUntil != 0 && m.due < p.pausedUntil {
+			rt.Fatalf("law %d: paused until %v, now is %v", i, p.pausedUntil, since(l))
 		}
 	}
 }
 
-// Nobody waits for ever, whatever laws answer, and all laws are forgotten in the end. An hour is the longest gate; then come
-// ten minutes without feedback, after which a key runs as if it were new.
+// No caller waits for ever, whatever laws answer, and all laws are forgotten in the end. An hour is the
+// longest pause; then come ten minutes without feedback, after which a key runs as if it were new.
 func TestPropertyWaitersUnderAnyLaw(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		l := mustNew(rt, Limit{Rates: []Rate{drawRate(rt, "r")}, InFlight: rapid.IntRange(1, 4).Draw(rt, "slots")},
-			Policy(adversary{rapid.Uint64().Draw(rt, "adversary"), true}, CeilingLimit), few)
+			Policy(adversary{rapid.Uint64().Draw(rt, "adversary"), true}), BeyondShare(), few)
 		var wait []chan struct{}
 		for range rapid.IntRange(1, 12).Draw(rt, "callers") {
 			done := make(chan struct{})
 			wait = append(wait, done)
-			hold, f, weight := drawPause(rt), drawFeedback(rt), rapid.IntRange(1, l.Limit().InFlight).Draw(rt, "weight")
+			hold, f, weight := drawPause(rt), drawFeedback(rt), rapid.IntRange(1, l.Stats().Limit.InFlight).Draw(rt, "weight")
 			go func() {
 				defer close(done)
-				p, err := l.Acquire(context.Background(), "k", Weight(min(weight, int(l.Limit().Rates[0].burst()))))
+				p, err := l.Acquire(context.Background(), "k", Weight(min(weight, int(l.Stats().Limit.Rates[0].burst()))))
 				if err != nil {
 					rt.Errorf("not admitted: %v", err)
 				}
@@ -97,9 +97,10 @@ func TestPropertyWaitersUnderAnyLaw(t *testing.T) {
 			<-done
 		}
 		time.Sleep(2 * time.Hour)
-		for k, ks := range l.Keys() {
-			if start := l.shards[0].setting.laws[0].start; ks.Rate != start || ks.InFlight != 0 || ks.Waiting != 0 {
-				rt.Fatalf("%s: %+v, want a pace of %v and nobody there", k, ks, start)
+		for ks := range l.Keys() {
+			k := ks.Key
+			if start := l.shards[0].setting.laws[0].start; ks.pace() != start || ks.InFlight != 0 || ks.Waiting != 0 {
+				rt.Fatalf("%s: %+v, want a pace of %v and no caller", k, ks, start)
 			}
 		}
 	})

@@ -7,16 +7,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// An override is SetLimit for one key: whatever happens, the key fares as in a limiter that was given the limit as its own,
-// and every other key as in one that never heard of it.
+// An override is SetLimit for one key. Whatever happens, the key fares as in a limiter that has the limit as
+// its own, and every other key as in one without the override.
 func TestPropertyOverride(t *testing.T) {
 	property(t, func(rt *rapid.T) {
-		// Not Deny: under it a bucket goes on filling by the rate before it, which is another one for the key that comes back to it.
+		// Not Deny: under it a bucket goes on filling by the rate before it, which is another one for the key
+		// that comes back to it.
 		drawBase := func() Limit {
-			if limit := drawLimit(rt); !limit.Denies() {
+			if limit := drawLimit(rt); !limit.Deny {
 				return limit
 			}
-			return Limit{Rates: []Rate{drawRate(rt, "a")}}
+			return Rates(drawRate(rt, "a"))
 		}
 		limit, start := drawBase(), StartPool(drawNumberedPool(rt))
 		phase := func(o *options) error { o.phase = 7; return nil }
@@ -47,7 +48,7 @@ func TestPropertyOverride(t *testing.T) {
 			case 3:
 				p := drawNumberedPool(rt)
 				for _, l := range []*Limiter{over, mine, others} {
-					must(rt, l.SetPool(p))
+					must(rt, l.SetPool(p, 0))
 				}
 			case 4, 5:
 				time.Sleep(drawPause(rt))
@@ -77,12 +78,14 @@ func TestPropertyOverride(t *testing.T) {
 	})
 }
 
-// A dry run counts for callers that do not wait just what the limiter would have refused, and stops nobody.
+// A dry run counts for callers that do not wait just what the limiter would have refused, and stops none of
+// them.
 func TestPropertyDryRun(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		limit, pool := drawLimit(rt), StartPool(drawNumberedPool(rt))
 		phase := func(o *options) error { o.phase = 7; return nil }
-		real, dry := mustNew(rt, limit, pool, phase), mustNew(rt, limit, pool, phase, DryRun())
+		real, dry := mustNew(rt, limit, pool, phase), mustNew(rt, limit, pool, phase)
+		dry.SetDryRun(true)
 		var permits [][2]Permit
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 5).Draw(rt, "what") {

@@ -10,7 +10,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// diary is an adversary whose laws, which it tells apart by their ceilings, note what they have answered last.
+// diary is an adversary whose laws, which it tells apart by their ceilings, note what they have answered
+// last.
 type diary struct {
 	adversary
 	answers map[float64]*answer
@@ -38,14 +39,14 @@ func (l diaryLaw) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 // promise is what one law has said, worked out from its answers alone, and what was admitted since.
 type promise struct {
 	meter
-	ceiling float64
-	slots   bool
-	pace    float64
-	held    float64         // seconds, of slots
-	shut    time.Time       // nothing before it
-	gates   []time.Duration // their beginnings and ends in turn, from base
-	most    float64         // the largest ask
-	base    time.Time
+	ceiling     float64
+	slots       bool
+	pace        float64
+	held        float64         // seconds, of slots
+	pausedUntil time.Time       // nothing before it
+	gates       []time.Duration // their beginnings and ends in turn, from base
+	most        float64         // the largest ask
+	base        time.Time
 }
 
 // from puts a fill rate in force from an instant on.
@@ -66,22 +67,22 @@ func (p *promise) fill() float64 {
 	return min(p.pace/p.held, maxEvents)
 }
 
-// heard is what a law's answer comes to.
-func (p *promise) heard(a *answer) {
+// answered notes what a law's answer comes to.
+func (p *promise) answered(a *answer) {
 	at := p.base.Add(a.at)
 	if x := a.pace.Rate; x > 0 && !math.IsInf(x, 1) {
 		p.pace = min(x, p.ceiling)
-		p.shut = time.Time{}
+		p.pausedUntil = time.Time{}
 		if wait := a.pace.NotBefore; wait > a.at {
 			wait = min(wait, a.at+time.Hour)
-			p.shut = p.base.Add(wait)
+			p.pausedUntil = p.base.Add(wait)
 			p.gates = append(p.gates, a.at, wait)
 		}
 	}
 	p.from(at, p.fill())
-	if p.shut.After(at) {
+	if p.pausedUntil.After(at) {
 		p.from(at, 0) // nothing accrues
-		p.from(p.shut, p.fill())
+		p.from(p.pausedUntil, p.fill())
 	}
 }
 
@@ -89,15 +90,15 @@ func (p *promise) admitted(rt *rapid.T, n int) {
 	if n == 0 {
 		return
 	}
-	if time.Now().Before(p.shut) {
-		rt.Fatalf("ceiling %v: admitted %v before the instant of its law", p.ceiling, time.Until(p.shut))
+	if time.Now().Before(p.pausedUntil) {
+		rt.Fatalf("ceiling %v: admitted %v before the instant of its law", p.ceiling, time.Until(p.pausedUntil))
 	}
 	p.add(n)
 	p.most = max(p.most, float64(n))
 }
 
-// check holds every window against the integral, the burst, the debt of an ask above the burst, and for each gate the one
-// that passes at its end whatever was owed.
+// check holds every window against the integral, the burst and the debt of an ask above the burst. For each
+// pause the one comes on top that passes at its end, whatever was owed.
 func (p *promise) check(rt *rapid.T) {
 	for i := range p.events {
 		sum := 0.0
@@ -119,8 +120,9 @@ func (p *promise) check(rt *rapid.T) {
 	}
 }
 
-// Whatever laws answer, what is admitted in any window is at most what each of them has said: the integral of its rate, or of
-// its slots over the time that they are held, and a burst. In flight are at most its slots and one more.
+// Whatever laws answer, what is admitted in any window is at most what each of them allows. That is the
+// integral of its rate, or of its slots over the time that they are held, and a burst. In flight are at most
+// its slots and one more.
 func TestPropertyPacersKeepWhatLawsSay(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		d := diary{drawAdversary(rt), map[float64]*answer{}}
@@ -130,10 +132,10 @@ func TestPropertyPacersKeepWhatLawsSay(t *testing.T) {
 		if rapid.Bool().Draw(rt, "requests alone") {
 			limit.Rates = limit.Rates[:1]
 		}
-		l := mustNew(rt, limit, Policy(d, CeilingLimit), few)
+		l := mustNew(rt, limit, Policy(d), BeyondShare(), few)
 		promises := make([]*promise, 0, 3)
 		for _, ls := range l.shards[0].setting.laws {
-			p := &promise{ceiling: ls.bounds.Ceiling, slots: ls.id == slotsID, pace: ls.start, base: l.base}
+			p := &promise{ceiling: ls.bounds.Ceiling, slots: ls.lawID == slotsID, pace: ls.start, base: l.base}
 			p.from(time.Now(), p.fill())
 			promises = append(promises, p)
 		}
@@ -167,7 +169,7 @@ func keptPromises(rt *rapid.T, l *Limiter, d diary, promises []*promise) {
 		default:
 			weight, cost := rapid.IntRange(1, 2).Draw(rt, "weight"), 0
 			asks := []Ask{Weight(weight)}
-			if len(l.Limit().Rates) > 1 {
+			if len(l.Stats().Limit.Rates) > 1 {
 				cost = rapid.IntRange(0, 3).Draw(rt, "cost")
 				asks = append(asks, Cost("tokens", cost))
 			}
@@ -196,7 +198,7 @@ func answered(s sent, f policy.Feedback, d diary, promises []*promise) {
 		}
 		if a := d.answers[p.ceiling]; a != nil && a.new {
 			a.new = false
-			p.heard(a)
+			p.answered(a)
 		}
 	}
 }

@@ -9,22 +9,22 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Failure modes 14, 15: whatever a source says and however it fails, the size in force is the largest of those that were
-// good and counted within the last hold-down.
+// Failure modes 14, 15: whatever a source says and however it fails, the size in force is the largest of
+// those that were good and counted within the last hold-down.
 func TestPropertyDamping(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		hold := time.Duration(rapid.IntRange(0, 3000).Draw(rt, "hold-down")) * time.Millisecond
-		l := mustNew(rt, Limit{Rates: []Rate{PerSecond(10)}}, HoldDown(hold), StartPool(Pool{Replicas: 7}))
-		type opinion struct {
+		l := mustNew(rt, Rates(PerSecond(10)), HoldDown(hold), Replicas(7))
+		type reported struct {
 			n     int
 			until time.Time // zero: it still counts
 		}
-		var said []opinion
+		var reports []reported
 		src := following(rt, l)
 		defer src.cancel()
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 			time.Sleep(time.Duration(rapid.IntRange(1, 2000).Draw(rt, "pause")) * time.Millisecond)
-			n := rapid.SampledFrom([]int{1, 2, 3, 5, 8, 13, 0, -4, mostReplicas + 1}).Draw(rt, "says")
+			n := rapid.SampledFrom([]int{1, 2, 3, 5, 8, 13, 0, -4, maxReplicas + 1}).Draw(rt, "says")
 			fails := rapid.IntRange(0, 3).Draw(rt, "fails") == 0
 			if fails {
 				src.report(Pool{Replicas: n}, errors.New("no answer"))
@@ -32,30 +32,30 @@ func TestPropertyDamping(t *testing.T) {
 				src.says(n)
 			}
 			synctest.Wait()
-			if p := (Pool{Replicas: n}); !fails && p.Validate() == nil {
-				if k := len(said); k > 0 {
-					said[k-1].until = time.Now()
+			if p := (Pool{Replicas: n}); !fails && p.validate() == nil {
+				if k := len(reports); k > 0 {
+					reports[k-1].until = time.Now()
 				}
-				said = append(said, opinion{n: n})
+				reports = append(reports, reported{n: n})
 			}
 			most := 7
-			if k := len(said); k > 0 {
-				most = said[k-1].n
-				for _, o := range said[:k-1] {
+			if k := len(reports); k > 0 {
+				most = reports[k-1].n
+				for _, o := range reports[:k-1] {
 					if time.Since(o.until) < hold {
 						most = max(most, o.n)
 					}
 				}
 			}
-			if got := l.Pool().Replicas; got != most {
-				rt.Fatalf("%d in force, want %d of %+v", got, most, said)
+			if got := l.Stats().Pool.Replicas; got != most {
+				rt.Fatalf("%d in force, want %d of %+v", got, most, reports)
 			}
 		}
 	})
 }
 
-// Bound 4: a fleet that falls into k parts which do not see each other admits nothing more while the hold-down lasts, and at most k times as much
-// after it.
+// Bound 4: a fleet falls into k parts which do not see each other. It admits nothing more while the hold-down
+// lasts, and at most k times as much after it.
 func TestPropertySplit(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		rate := drawRate(rt, "r")
@@ -69,7 +69,7 @@ func TestPropertySplit(t *testing.T) {
 		var fleet []*Limiter
 		var sources []*spoken
 		for range n {
-			l := mustNew(rt, Limit{Rates: []Rate{rate}}, StartPool(Pool{Replicas: n}), HoldDown(hold), few)
+			l := mustNew(rt, Rates(rate), Replicas(n), HoldDown(hold), few)
 			src := following(rt, l)
 			defer src.cancel()
 			fleet, sources = append(fleet, l), append(sources, src)
@@ -97,7 +97,7 @@ func TestPropertySplit(t *testing.T) {
 		}
 		greedy(hold - time.Millisecond)
 		for i, l := range fleet {
-			if got := l.Pool().Replicas; got != n {
+			if got := l.Stats().Pool.Replicas; got != n {
 				rt.Fatalf("replica %d believes in %d of %d while the hold-down lasts", i, got, n)
 			}
 		}

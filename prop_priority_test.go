@@ -25,7 +25,7 @@ type reference struct {
 	passed  int // admissions in a row that went past who had waited longest
 }
 
-// next is who has its turn.
+// next returns the caller that has its turn.
 func (r *reference) next() int {
 	best := 0
 	for i, w := range r.waiting {
@@ -36,7 +36,7 @@ func (r *reference) next() int {
 	return best
 }
 
-// gives is who has to go for one of a class; -1 for nobody.
+// gives returns the caller that has to go for one of a class; -1 for none.
 func (r *reference) gives(class Priority) int {
 	out := -1
 	for i, w := range r.waiting {
@@ -60,8 +60,8 @@ func (r *reference) remove(i int) {
 	}
 }
 
-// Against the reference: who is next, who is pushed out, what is left; FIFO within a class, and of any eight admissions one of
-// who has waited longest follow from it.
+// Against the reference: the next caller, the one that is pushed out, and what is left. FIFO within a class
+// follows from it, and that one of any eight admissions is of the caller that has waited longest.
 func TestPropertyQueueOfClasses(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var q queue
@@ -91,7 +91,7 @@ func TestPropertyQueueOfClasses(t *testing.T) {
 				ref.remove(i)
 			default:
 				class := drawClass(rt)
-				i, w := ref.gives(class), q.expendable(class)
+				i, w := ref.gives(class), q.victim(class)
 				if (i < 0) != (w == nil) || i >= 0 && w != byID[ref.waiting[i].who] {
 					rt.Fatalf("for one of class %v %d has to go", class, i)
 				}
@@ -133,7 +133,7 @@ func (a *arrivals) comes(class Priority) {
 	a.waiting = append(a.waiting, lined{who, class, cancel})
 }
 
-// refused wants who, and nobody else, to have been refused for a full queue.
+// refused wants one caller, and no other, to have been refused for a full queue.
 func (a *arrivals) refused(who int) {
 	select {
 	case got := <-a.done:
@@ -142,7 +142,7 @@ func (a *arrivals) refused(who int) {
 			a.Fatalf("%d ended with %v, want %d to be refused", got.who, got.err, who)
 		}
 	default:
-		a.Fatalf("nobody was refused, want %d", who)
+		a.Fatalf("no caller was refused, want %d", who)
 	}
 }
 
@@ -161,7 +161,7 @@ func (a *arrivals) passes(turns int) {
 				a.Fatalf("the turn went to %d with %v, want %d of %+v", got.who, got.err, a.waiting[i].who, a.waiting)
 			}
 		default:
-			a.Fatalf("nobody was admitted, want %d", a.waiting[i].who)
+			a.Fatalf("no caller was admitted, want %d", a.waiting[i].who)
 		}
 		a.serve(i)
 	}
@@ -177,8 +177,8 @@ func (a *arrivals) leaves(i int) {
 	a.remove(i)
 }
 
-// Bound 8 with classes: histories of callers that come, go and wait at a paced rate: each turn goes to whom the reference says, at
-// its instant, and a full queue refuses whom the reference says.
+// Bound 8 with classes: histories of callers that come, go and wait at a paced rate. Each turn goes to the
+// caller of the reference, at its instant, and a full queue refuses the caller of the reference.
 func TestPropertyClassesInFakeTime(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		a := arrivals{T: rt, most: rapid.IntRange(1, 12).Draw(rt, "most")}
@@ -216,8 +216,8 @@ func wantsNow(t *rapid.T, l *Limiter) {
 	}
 }
 
-// No starvation, whatever the weights and the crowd that comes: a low one is admitted within eight admissions for itself and for each
-// that has waited longer.
+// No starvation, whatever the weights and the crowd that comes: a low one is admitted within eight admissions
+// for itself and for each that has waited longer.
 func TestPropertyLowIsNotStarved(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		burst := rapid.IntRange(1, 10).Draw(rt, "burst")
@@ -290,7 +290,7 @@ func TestPropertyOneClassIsFIFO(t *testing.T) {
 				classed.acquire(w, class.Ask())
 			}
 			time.Sleep(drawPause(rt) / 10)
-			synctest.Wait() // timers that are due at this very instant come before who asks now
+			synctest.Wait() // timers that are due at this very instant come before the ask
 		}
 		a, b := plain.all(), classed.all()
 		for _, s := range [][]served{a, b} {

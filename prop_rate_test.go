@@ -7,9 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Bound 2: the fleet admits at most R w + max(B, N) in any window while every replica
-// believes in at least as many as there are: joiners are announced first and start empty, leavers are
-// announced last.
+// Bound 2: the fleet admits at most R w + max(B, N) in any window while every replica believes in at least as
+// many as there are. So joiners are announced first and start empty, and leavers are announced last.
 func TestPropertyFleet(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		rate := drawRate(rt, "r")
@@ -17,11 +16,11 @@ func TestPropertyFleet(t *testing.T) {
 		most := n
 		var fleet []*Limiter
 		for range n {
-			fleet = append(fleet, mustNew(rt, Limit{Rates: []Rate{rate}}, StartPool(Pool{Replicas: n}), law, few))
+			fleet = append(fleet, mustNew(rt, Rates(rate), Replicas(n), law, few))
 		}
 		announce := func(n int) {
 			for _, l := range fleet {
-				must(rt, l.SetPool(Pool{Replicas: n}))
+				must(rt, l.SetPool(Pool{Replicas: n}, 0))
 			}
 		}
 		var m meter
@@ -34,7 +33,7 @@ func TestPropertyFleet(t *testing.T) {
 					most = max(most, n)
 					announce(n)
 					time.Sleep(drawPause(rt))
-					fleet = append(fleet, mustNew(rt, Limit{Rates: []Rate{rate}}, JoinPool(Pool{Replicas: n}), law, few))
+					fleet = append(fleet, mustNew(rt, Rates(rate), Replicas(n), StartEmpty(), law, few))
 				}
 			case 1:
 				if n > 1 {
@@ -66,7 +65,7 @@ func TestPropertyLateScaleUp(t *testing.T) {
 		late := drawPause(rt)
 		var fleet []*Limiter
 		for range n0 {
-			fleet = append(fleet, mustNew(rt, Limit{Rates: []Rate{rate}}, StartPool(Pool{Replicas: n0}), few))
+			fleet = append(fleet, mustNew(rt, Rates(rate), Replicas(n0), few))
 		}
 		var m meter
 		m.limit(rate.perSecond(), 0)
@@ -83,13 +82,13 @@ func TestPropertyLateScaleUp(t *testing.T) {
 		}
 		greedy(drawPause(rt))
 		for len(fleet) < n1 {
-			fleet = append(fleet, mustNew(rt, Limit{Rates: []Rate{rate}}, JoinPool(Pool{Replicas: n1}), few))
+			fleet = append(fleet, mustNew(rt, Rates(rate), Replicas(n1), StartEmpty(), few))
 		}
 		began := time.Now()
 		greedy(late)
 		seen := time.Since(began)
 		for _, l := range fleet {
-			must(rt, l.SetPool(Pool{Replicas: n1}))
+			must(rt, l.SetPool(Pool{Replicas: n1}, 0))
 		}
 		greedy(drawPause(rt))
 		m.extra = max(rate.burst(), float64(n1)) + rate.perSecond()*seen.Seconds()*(float64(n1)/float64(n0)-1)
@@ -113,7 +112,7 @@ func TestPropertyAligned(t *testing.T) {
 			if ordered {
 				p.Ordinal = i + 1
 			}
-			fleet = append(fleet, mustNew(rt, Limit{Rates: []Rate{rate}}, StartPool(p), few))
+			fleet = append(fleet, mustNew(rt, Rates(rate), StartPool(p), few))
 		}
 		taken := map[int64]int{}
 		first := time.Now().UnixNano() / int64(time.Minute)

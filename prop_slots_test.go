@@ -6,9 +6,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Bound 5: over the fleet at most G are in flight while every replica believes in at least
-// as many as there are, once permits issued before the last growth of the pool are released; with
-// AtLeastOne at most max(G, N). One replica never exceeds its own slots.
+// Bound 5: over the fleet at most G are in flight while every replica believes in at least as many as there
+// are. It holds once permits issued before the last growth of the pool are released. With AtLeastOne it is at
+// most max(G, N). One replica never exceeds its own slots.
 func TestPropertyInFlight(t *testing.T) {
 	type replica struct {
 		l    *Limiter
@@ -31,7 +31,7 @@ func TestPropertyInFlight(t *testing.T) {
 		growths := 0
 		announce := func() {
 			for i, r := range fleet {
-				must(rt, r.l.SetPool(pool(i)))
+				must(rt, r.l.SetPool(pool(i), 0))
 			}
 		}
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
@@ -42,7 +42,7 @@ func TestPropertyInFlight(t *testing.T) {
 				if len(fleet) < 7 {
 					fleet = append(fleet, nil)
 					growths++
-					fleet[len(fleet)-1] = &replica{l: mustNew(rt, Limit{InFlight: g}, append(opts, JoinPool(pool(len(fleet)-1)))...)}
+					fleet[len(fleet)-1] = &replica{l: mustNew(rt, Limit{InFlight: g}, append(opts, StartPool(pool(len(fleet)-1)), StartEmpty())...)}
 					announce()
 				}
 			case 1:
@@ -94,7 +94,7 @@ func TestPropertyRefusedHint(t *testing.T) {
 		pool := drawPool(rt)
 		l := mustNew(rt, Limit{Rates: []Rate{PerSecond(10)}, InFlight: 7}, StartPool(pool), few)
 		bad := Pool{
-			Replicas: rapid.OneOf(rapid.IntRange(-1<<40, 0), rapid.IntRange(mostReplicas+1, 1<<40)).Draw(rt, "replicas"),
+			Replicas: rapid.OneOf(rapid.IntRange(-1<<40, 0), rapid.IntRange(maxReplicas+1, 1<<40)).Draw(rt, "replicas"),
 			Ordinal:  rapid.Int().Draw(rt, "ordinal"),
 		}
 		if rapid.Bool().Draw(rt, "ordinal is bad") {
@@ -102,9 +102,9 @@ func TestPropertyRefusedHint(t *testing.T) {
 			bad.Ordinal = rapid.OneOf(rapid.IntRange(-1<<40, -1), rapid.IntRange(10, 1<<40)).Draw(rt, "bad ordinal")
 		}
 		before := l.shards[0].setting
-		err := l.SetPool(bad)
-		if err == nil || l.shards[0].setting != before || l.Pool() != pool || l.Stats().Pool.Rejected != 1 {
-			rt.Fatalf("SetPool(%+v): error %v, pool %+v, rejected %d", bad, err, l.Pool(), l.Stats().Pool.Rejected)
+		err := l.SetPool(bad, 0)
+		if err == nil || l.shards[0].setting != before || l.Stats().Pool.Pool != pool || l.Stats().Pool.Rejected != 1 {
+			rt.Fatalf("SetPool(%+v): error %v, pool %+v, rejected %d", bad, err, l.Stats().Pool.Pool, l.Stats().Pool.Rejected)
 		}
 	})
 }

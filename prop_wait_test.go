@@ -38,7 +38,7 @@ func (q *turns) ask(ctx context.Context, weight int) {
 	synctest.Wait()
 }
 
-// all waits for everybody, in the order in which they came back.
+// all waits for all callers, and returns them in the order in which they came back.
 func (q *turns) all() []served {
 	var out []served
 	for range q.sent {
@@ -53,7 +53,7 @@ func TestPropertyFIFO(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		rate := drawRate(rt, "r")
 		rate.Burst = rapid.IntRange(1, 9).Draw(rt, "burst")
-		l := mustNew(rt, Limit{Rates: []Rate{rate}}, few)
+		l := mustNew(rt, Rates(rate), few)
 		q := newTurns(l)
 		began, asked, weights := time.Now(), []time.Time{}, []int{}
 		for range rapid.IntRange(1, 12).Draw(rt, "asks") {
@@ -84,14 +84,14 @@ func TestPropertyFIFO(t *testing.T) {
 	})
 }
 
-// Bound 7, raises and cuts: after a SetLimit the waiters' turns are those of the new limit,
-// counted from what the bucket then holds, as if they had always waited under it.
+// Bound 7, raises and cuts: after a SetLimit the waiters' turns are those of the new limit. They count from
+// what the bucket then holds, as if the waiters had always waited under it.
 func TestPropertyRaiseAndCut(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		before := Rate{Name: "r", Events: float64(rapid.IntRange(1, 50).Draw(rt, "before")), Per: time.Second, Burst: 1}
 		after := Rate{Name: "r", Events: float64(rapid.IntRange(1, 100000).Draw(rt, "after")), Per: time.Second, Burst: 1}
 		n := rapid.IntRange(1, 30).Draw(rt, "waiters")
-		l := mustNew(rt, Limit{Rates: []Rate{before}}, few)
+		l := mustNew(rt, Rates(before), few)
 		q := newTurns(l)
 		began := time.Now()
 		for range n {
@@ -99,7 +99,7 @@ func TestPropertyRaiseAndCut(t *testing.T) {
 		}
 		time.Sleep(time.Duration(rapid.IntRange(0, 900).Draw(rt, "ms")) * time.Millisecond)
 		changed := time.Now()
-		must(rt, l.SetLimit(Limit{Rates: []Rate{after}}))
+		must(rt, l.SetLimit(Rates(after)))
 		was, is := before.perSecond(), after.perSecond()
 		for i, got := range q.all() {
 			want := began.Add(seconds(float64(i) / was))
@@ -132,7 +132,7 @@ func TestPropertyCancelLeavesNoTrace(t *testing.T) {
 				rt.Fatalf("%+v and %+v before anything was cancelled", a, b)
 			}
 		}
-		// While the head cannot be admitted nobody behind it can: all of these are cancelled.
+		// While the head cannot be admitted no waiter behind it can: all of these are cancelled.
 		if _, d := twin.TryAcquire("k", Weight(mostWeight)); d.OK {
 			return
 		}
@@ -163,7 +163,7 @@ func TestPropertyCancelLeavesNoTrace(t *testing.T) {
 	})
 }
 
-// A cancel that meets its own admission gives all back: nobody is lost, slots and queue drain.
+// A cancel that meets its own admission gives all back: no caller is lost, slots and queue drain.
 func TestPropertyCancelStorm(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		slots := rapid.IntRange(1, 3).Draw(rt, "slots")

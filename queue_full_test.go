@@ -47,7 +47,7 @@ func TestMaxWaiting(t *testing.T) {
 func TestFullQueueGivesUpTheLowest(t *testing.T) {
 	for _, c := range []struct {
 		queue, come string
-		out         []int // who is refused by each who comes; -1: the one who comes
+		out         []int // the caller that each newcomer has refused; -1: itself
 	}{
 		{"LLN", "H", []int{1}},
 		{"LLN", "HHHH", []int{1, 0, 2, -1}},
@@ -102,7 +102,7 @@ func TestFullInTotalGivesUpItsOwn(t *testing.T) {
 	})
 }
 
-// Who would be refused anyway pushes nobody out.
+// A caller that would be refused anyway pushes no waiter out.
 func TestNobodyGivesWayForNothing(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 5)), MaxWaiting(1, 1))
@@ -142,7 +142,7 @@ func TestPushedOutNextWakesTheNext(t *testing.T) {
 		low := asking(t, l, "k", Weight(100), PriorityLow.Ask())
 		high := asking(t, l, "k", Weight(50), PriorityHigh.Ask())
 		g := gateOf(l, "k")
-		g.more.queue.passed = trickle - 1
+		g.ext.queue.passed = trickle - 1
 		time.Sleep(49 * time.Second)
 		setLimit(t, l, rated(perSecond(1, 100))) // the low one is asked, and stays the next
 		high2 := asking(t, l, "k", PriorityHigh.Ask())
@@ -153,7 +153,8 @@ func TestPushedOutNextWakesTheNext(t *testing.T) {
 	})
 }
 
-// What the timer has left undone, and one that gives way brings to light, is done at once: more than one batch of it.
+// What the timer has left undone, and one that gives way brings to light, is done at once: more than one
+// batch of it.
 func TestManyAreServedAfterAPushOut(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		const n = 3 * wakeBatch
@@ -161,8 +162,8 @@ func TestManyAreServedAfterAPushOut(t *testing.T) {
 		took(t, l, "k", Weight(2*n))
 		calls := askingFor(t, l, "k", strings.Repeat("L", n))
 		g := gateOf(l, "k")
-		g.more.timer.Stop() // it is late
-		g.more.queue.passed = trickle - 1
+		g.ext.timer.Stop() // it is late
+		g.ext.queue.passed = trickle - 1
 		time.Sleep(2 * n * time.Second)
 		askingFor(t, l, "k", "H")[0].ended()
 		for i, c := range calls {
@@ -173,8 +174,8 @@ func TestManyAreServedAfterAPushOut(t *testing.T) {
 	})
 }
 
-// TestPacedRows holds the rows of the throttle that gives out one permit every three seconds and reserves
-// at most so many ahead. Each row says when the last permit is due, and what a caller gets.
+// TestPacedRows holds the rows of the throttle that gives out one permit every three seconds and reserves at
+// most so many ahead. Each row has the time at which the last permit is due, and what a caller gets.
 func TestPacedRows(t *testing.T) {
 	const none = -1
 	for _, c := range []struct {
@@ -218,8 +219,8 @@ func TestPacedRows(t *testing.T) {
 	}
 }
 
-// permitsUntil takes a permit now and one every three seconds, reserved ahead as far as needed, up to the
-// one that is due after last seconds; it returns after now seconds.
+// permitsUntil takes a permit now and one every three seconds, reserved ahead as far as needed, up to the one
+// that is due after last seconds. It returns after now seconds.
 func permitsUntil(t *testing.T, l *Limiter, last, now time.Duration) {
 	t.Helper()
 	took(t, l, "k")
@@ -274,5 +275,27 @@ func TestPacedTimeline(t *testing.T) {
 				t.Errorf("after %d s more: %v, want %v", c.after, got, c.ok)
 			}
 		}
+	})
+}
+
+// A waiter that gave up its place gets the rule that held it back then, also when the rules have changed by
+// the time that it wakes.
+func TestRefusalNamesTheRuleOfItsTime(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		slow := func(string, time.Duration) { time.Sleep(time.Second) }
+		a, b := Rate{Name: "a", Events: 100, Per: time.Second}, Rate{Name: "b", Events: 7, Per: time.Second}
+		l := limiterOf(t, Limit{Rates: []Rate{a}, InFlight: 1}, MaxWaiting(1, 9), OnWait(slow))
+		p := took(t, l, "k")
+		low := asking(t, l, "k", PriorityLow.Ask())
+		high := asking(t, l, "k")
+		c := b
+		c.Name = "c"
+		setLimit(t, l, Limit{Rates: []Rate{a, b, c}, InFlight: 1})
+		time.Sleep(time.Second)
+		if err := low.refusedAfter(t, time.Second, ReasonQueue); err.Rule != inFlightRule || err.Limit != 1 {
+			t.Errorf("refused by %+v, want in-flight", err)
+		}
+		p.Release()
+		high.admittedAfter(t, time.Second)
 	})
 }

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestBatchGivesBack holds that what a reader of batches did not need comes back at once, to each kind of rule.
+// TestBatchGivesBack holds that what a reader of batches did not need comes back at once, to each kind of
+// rule.
 func TestBatchGivesBack(t *testing.T) {
 	second := PerSecond(10)
 	aligned := Rate{Events: 10, Per: time.Second, Aligned: true}
@@ -39,7 +40,7 @@ func TestBatchGivesBack(t *testing.T) {
 // TestBatchGivesBackToWaiters holds that those who wait get what comes back.
 func TestBatchGivesBackToWaiters(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{Every(time.Hour)}})
+		l := limiterOf(t, Rates(Every(time.Hour)))
 		p := upTo(t, l, "k", 1, 1)
 		c := asking(t, l, "k")
 		correct(t, p, 0)
@@ -50,7 +51,7 @@ func TestBatchGivesBackToWaiters(t *testing.T) {
 // TestBatchGivesBackRefuses holds that nothing comes back that was not taken, or has come back already.
 func TestBatchGivesBackRefuses(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{PerSecond(10)}})
+		l := limiterOf(t, Rates(PerSecond(10)))
 		p := upTo(t, l, "k", 10, 10)
 		says(t, p.Correct("", 11), "Correct", "11", "10 requests")
 		says(t, p.Correct("", -1), "Correct", "-1")
@@ -70,7 +71,7 @@ func TestBatchGivesBackRefuses(t *testing.T) {
 		time.Sleep(time.Second)
 
 		q := upTo(t, l, "k", 10, 10)
-		if err := l.SetLimit(Limit{Rates: []Rate{PerSecond(9)}}); err != nil {
+		if err := l.SetLimit(Rates(PerSecond(9))); err != nil {
 			t.Fatal(err)
 		}
 		correct(t, q, 0)
@@ -82,7 +83,7 @@ func TestBatchGivesBackRefuses(t *testing.T) {
 // More than an int32 of requests may be given back.
 func TestGiveBackOfBillions(t *testing.T) {
 	for _, n := range []int{1 << 31, 3e9} {
-		l := limiterOf(t, Limit{Rates: []Rate{{Events: 1e10, Per: time.Second, Burst: 1e10}}})
+		l := limiterOf(t, Rates(Rate{Events: 1e10, Per: time.Second, Burst: 1e10}))
 		correct(t, upTo(t, l, "k", n, n), 0)
 		setLimit(t, l, Limit{InFlight: 5})
 		for range 5 {

@@ -73,6 +73,22 @@ func TestHeadroomOfManyPermits(t *testing.T) {
 	})
 }
 
+// No more minima are kept than there is room for. What is left of the oldest is never above the truth.
+func TestMinimaAreFew(t *testing.T) {
+	var m minima
+	for i := range 3 * maxMinima {
+		m.note(time.Duration(i), float64(i))
+		if len(m) > maxMinima {
+			t.Fatalf("%d minima", len(m))
+		}
+		for taken := -1; taken < i; taken++ {
+			if got := m.since(time.Duration(taken)); got > float64(taken+1) || taken == i-1 && got != float64(i) {
+				t.Fatalf("the least after %d of %d: %v", taken, i, got)
+			}
+		}
+	}
+}
+
 // What was taken is refunded exactly as if it had never been taken, whatever is taken and refunded in
 // between.
 func TestPropertyCorrectIsReplay(t *testing.T) {
@@ -104,7 +120,7 @@ func TestPropertyCorrectIsReplay(t *testing.T) {
 					all = append(all, taking{time.Now(), n, p})
 				}
 			default:
-				if len(all) == 0 || len(all) >= mostLows {
+				if len(all) == 0 || len(all) >= maxMinima {
 					continue
 				}
 				e := &all[rapid.IntRange(0, len(all)-1).Draw(rt, "which")]
@@ -116,8 +132,8 @@ func TestPropertyCorrectIsReplay(t *testing.T) {
 				continue
 			}
 			got, want := 0.0, replay()
-			for _, ks := range l.Keys() {
-				got = ks.Tokens[0]
+			for ks := range l.Keys() {
+				got = ks.Rules[0].Left
 			}
 			if math.Abs(got-want) > 0.002*float64(ops+1) {
 				rt.Fatalf("%v tokens, %v as if what came back had never been taken", got, want)
@@ -351,7 +367,8 @@ func TestCorrectToAnotherRate(t *testing.T) {
 	})
 }
 
-// A granted waiter that is cancelled gives back to a bucket that has refilled meanwhile (OnWait holds its goroutine up).
+// A granted waiter that is cancelled gives back to a bucket that has refilled meanwhile (OnWait holds its
+// goroutine up).
 func TestUndoAfterRefill(t *testing.T) {
 	hit := false
 	for range 20 {

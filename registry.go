@@ -8,10 +8,10 @@ import (
 	"sync"
 )
 
-// Registry holds the limiters of one process under names, so that one admin handler and one metrics collector serve all of them, and
-// so that the same rule asked for in two places is one limiter and not twice the limit. It is made for the caller to own: there is no
-// global one. The zero value is empty and ready for use; a Registry must not be copied after its first use. All methods are safe for
-// concurrent use.
+// Registry holds the limiters of one process under names, for one admin handler and one metrics collector.
+// The same rule asked for in two places is one limiter, and not twice the limit. The caller owns it; there is
+// no global one. The zero value is empty and ready; do not copy it after its first use. All methods are safe
+// for concurrent use.
 type Registry struct {
 	mu       sync.RWMutex
 	limiters map[string]registered
@@ -24,20 +24,19 @@ type registered struct {
 }
 
 const (
-	mostLimiters = 1000 // far more than a process has, and few enough to be a label
-	longestName  = 64
+	maxLimiters = 1000 // far more than a process has, and few enough to be a label
 )
 
 // Add puts l under a name of 1 to 64 of a-z, 0-9, '.', '_' and '-'. It fails, and changes nothing, for any
-// other name, one that is taken, a nil limiter, and when 1,000 limiters are there. In its log the limiter
-// goes on under the Name that it was made with.
+// other name, one that is taken, a nil limiter, and when 1,000 limiters are there. The log of l does not
+// change.
 func (r *Registry) Add(name string, l *Limiter) error {
 	if l == nil {
 		return fmt.Errorf("quotient: Registry.Add: limiter of %q: nil", clip(name))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.add(name, registered{l, l.Limit()})
+	return r.add(name, registered{l, l.newest().limit.clone()})
 }
 
 func (r *Registry) add(name string, e registered) error {
@@ -47,8 +46,8 @@ func (r *Registry) add(name string, e registered) error {
 	if _, taken := r.limiters[name]; taken {
 		return fmt.Errorf("quotient: Registry: name: %q is taken", name)
 	}
-	if len(r.limiters) == mostLimiters {
-		return fmt.Errorf("quotient: Registry: %q would be one more than %d limiters", name, mostLimiters)
+	if len(r.limiters) == maxLimiters {
+		return fmt.Errorf("quotient: Registry: %q would be one more than %d limiters", name, maxLimiters)
 	}
 	if r.limiters == nil {
 		r.limiters = make(map[string]registered)
@@ -76,28 +75,20 @@ func isName(name string) bool {
 	return ok
 }
 
-// clip shortens what an error repeats.
-func clip(s string) string {
-	if len(s) <= longestName {
-		return s
-	}
-	return s[:longestName] + "…"
-}
-
-// Limiter returns the limiter of that name if it was made with an equal limit (whatever its limit has been set to since), and else
-// makes one as New does. A name that stands for another limit is an error: two rules must not share one name. The options of whoever
-// comes first count, and the limiter bears the name in its log unless one of them is Name.
+// Limiter returns the limiter of that name if it was made with an equal limit, whatever SetLimit has done
+// since, and else makes one as New does. A name that stands for another limit is an error. The options of the
+// first caller count. The log of the limiter has the name as the attribute limiter.
 func (r *Registry) Limiter(name string, limit Limit, opts ...Option) (*Limiter, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e, ok := r.limiters[name]; ok {
 		if !e.limit.equal(limit) {
-			return nil, fmt.Errorf("quotient: Registry: %q was made with another limit: %s, not %s", name, e.limit, limit)
+			return nil, fmt.Errorf("quotient: Registry: %q was made with another limit: %s, not %s",
+				name, e.limit, limit)
 		}
 		return e.limiter, nil
 	}
-	named := func(o *options) error { o.name = name; return nil } // add checks it
-	l, err := New(limit, append([]Option{named}, opts...)...)
+	l, err := New(limit, append(slices.Clip(opts), signed(name))...) // add checks the name
 	if err == nil {
 		err = r.add(name, registered{l, limit.clone()})
 	}
@@ -129,7 +120,7 @@ func (r *Registry) All() iter.Seq2[string, *Limiter] {
 	}
 }
 
-// Remove takes a limiter out; whoever has it goes on using it. A name that is not there is no error.
+// Remove takes a limiter out; a caller that has it goes on using it. A name that is not there is no error.
 func (r *Registry) Remove(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

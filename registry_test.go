@@ -56,7 +56,7 @@ func TestRegistryNames(t *testing.T) {
 		_, err := r.Limiter(name, Limit{})
 		says(t, err, "name", "a-z")
 	}
-	for i := range mostLimiters {
+	for i := range maxLimiters {
 		if _, err := r.Limiter(fmt.Sprint(i), Limit{}, few); err != nil {
 			t.Fatal(err)
 		}

@@ -1,11 +1,14 @@
 package quotient
 
-import "time"
+import "math"
 
 // sync brings the gate up to the newest setting, replaying each that it has missed.
 func (g *gate) sync(newest *setting) {
-	if g.setting.own != nil {
-		g.syncOwn(newest)
+	if own := g.setting.override; own != nil {
+		for base := g.setting.base; base != newest; {
+			base = base.next
+			g.apply(own.beside(base, g.setting))
+		}
 		return
 	}
 	for g.setting != newest {
@@ -13,139 +16,146 @@ func (g *gate) sync(newest *setting) {
 	}
 }
 
-// apply puts the gate under st, which follows the setting that it is under, at the
-// instant st came into force.
+// apply puts the gate under st, which follows the setting that it is under, at the instant st came into
+// force.
 func (g *gate) apply(st *setting) {
 	old := g.setting
-	for i := range old.rations {
-		if c := old.rations[i].window; c != nil {
-			g.more.windows[i].roll(st.at, c) // what opened before the change has the quota from before it
-		}
-	}
+	g.advance(st.at, nil)
 	if st.reshaped {
 		g.reshape(old, st)
 	}
-	for i := range st.rations {
-		r := &st.rations[i]
-		if r.window == nil {
-			g.bucket(i).set(st.at, r.perSecond, r.burst)
-		} else if j := indexOfRation(old.rations, r); j >= 0 {
-			g.more.windows[i].reset(st.at, old.rations[j].window, r.window)
+	g.setting = st
+	g.epoch++
+	for i := range st.rules {
+		r := &st.rules[i]
+		if o := old.before(i, st); o != nil {
+			g.resource(r).follow(st.at, o, r)
 		}
 	}
-	g.forgetLows(st)
-	g.applyLaws(st)
-	g.setting = st
-	g.resize()
-	if st.reshaped && g.more != nil {
-		g.countAhead()
+	if len(st.laws) == 0 {
+		return
 	}
+	l := g.ext.learned
+	l.latest = st.at.at
+	for i := range l.pacers {
+		if p := &l.pacers[i]; p.law != nil {
+			l.due = max(l.due, p.pausedUntil+forgetAfter)
+		}
+	}
+	l.resize(st)
 }
 
-// begin puts an empty gate under its first setting: full, or empty on a replica that joins
-// a pool which others use already. An empty window opens with the next one.
+// before returns the rule of st that stands for rule i of next, which follows st, or nil.
+func (st *setting) before(i int, next *setting) *rule {
+	if next.reshaped {
+		return st.find(next.rules[i].id)
+	}
+	return &st.rules[i]
+}
+
+// begin puts an empty gate under its first setting: full, or empty on a replica that joins a pool which
+// others use already. An empty window opens with the next one.
 func (g *gate) begin(st *setting) {
-	g.setting = &setting{}
-	g.reshape(g.setting, st)
-	g.applyLaws(st)
-	g.setting = st
-	g.resize()
+	g.setting = new(setting)
+	g.apply(st)
 }
 
-// reshape gives the gate the buckets and windows of st's rations. A rule that stays keeps its
-// state, wherever it stands. A new one starts with the least that the old ones of its unit would still
-// let through, so that renaming brings no tokens; and full where the old ones are.
+// reshape makes what is left of st's rules out of what was left of old's. A rule that stays keeps its state,
+// wherever it stands. A new one starts with the least that the old ones of its unit would still admit, so
+// that renaming brings no tokens. Where the old ones are full, it starts full.
 func (g *gate) reshape(old, st *setting) {
-	buckets := make([]bucket, max(1, len(st.rations)))
-	var windows []window
-	for i := range st.rations {
-		r := &st.rations[i]
-		if r.window != nil && windows == nil {
-			windows = make([]window, len(st.rations))
-		}
-		switch j := indexOfRation(old.rations, r); {
-		case j >= 0 && r.window != nil:
-			windows[i] = g.more.windows[j]
-		case j >= 0:
-			buckets[i].copyFrom(g.bucket(j))
-		case r.window != nil:
-			windows[i] = g.newWindow(old, st, r)
-		default:
-			g.newBucket(&buckets[i], old, st, r)
+	var first bucket
+	var rest []stored
+	for i := range st.rules {
+		r := &st.rules[i]
+		switch r.place {
+		case placeFirst:
+			first = g.bucketFor(old, st, r)
+		case placeRest:
+			rest = append(rest, g.storedFor(old, st, r))
 		}
 	}
-	g.first.copyFrom(&buckets[0])
-	if len(buckets) > 1 || windows != nil || g.more != nil {
-		m := g.extra()
-		if m.rest, m.windows = nil, windows; len(buckets) > 1 {
-			m.rest = buckets[1:]
-		}
+	if len(rest) > 0 || g.ext != nil {
+		g.extend().rest = rest
 	}
+	if len(st.laws) > 0 {
+		x := g.extend()
+		if x.learned == nil {
+			x.learned = new(learned)
+		}
+		before := x.learned.pacers
+		x.learned.pacers = make([]pacer, len(st.laws))
+		x.learned.start(before, old, st)
+	}
+	g.first = first
 }
 
-func (g *gate) newWindow(old, st *setting, r *ration) window {
-	w := openWindow(st.at, r.window)
-	if left, ok := g.least(old, r.unit, st.at); ok {
-		w.used = max(0, w.quota-floorDiv(int64(left), milli))
-	} else if st.joins && !old.counts(r.unit) {
+// storedFor returns what a gate keeps behind a pointer for r.
+func (g *gate) storedFor(old, st *setting, r *rule) stored {
+	switch r.kind {
+	case kindWindow:
+		w := g.windowFor(old, st, r)
+		return &w
+	case kindCost:
+		return &costBucket{bucket: g.bucketFor(old, st, r)}
+	case kindTurn:
+		return &turnBucket{costBucket{bucket: g.bucketFor(old, st, r)}}
+	}
+	b := g.bucketFor(old, st, r)
+	return &b
+}
+
+func (g *gate) windowFor(old, st *setting, r *rule) window {
+	if o := old.find(r.id); o != nil {
+		return *g.resource(o).(*window)
+	}
+	w := openWindow(st.at, r.schedule)
+	if left, used := g.least(old, r.unit, st.at); used {
+		w.used = max(0, w.quota-int64(math.Floor(left+roundOff)))
+	} else if st.startEmpty && !old.counts(r.unit) {
 		w.quota = 0
 	}
 	return w
 }
 
-func (g *gate) newBucket(b *bucket, old, st *setting, r *ration) {
-	b.set(st.at, r.perSecond, r.burst)
-	start := r.burst
-	if left, ok := g.least(old, r.unit, st.at); ok {
+func (g *gate) bucketFor(old, st *setting, r *rule) bucket {
+	if o := old.find(r.id); o != nil {
+		switch b := g.resource(o).(type) {
+		case *costBucket:
+			return b.bucket
+		case *turnBucket:
+			return b.bucket
+		case *bucket:
+			return *b
+		}
+	}
+	start := r.size
+	if left, used := g.least(old, r.unit, st.at); used {
 		start = min(start, left)
-	} else if st.joins && !old.counts(r.unit) {
+	} else if st.startEmpty && !old.counts(r.unit) {
 		start = 0
 	}
-	b.fill(st.at, start)
-	b.owe(st.at, -start)
+	return bucket{tokens: start, last: st.at.at}
 }
 
-// roundOff is how far, in thousandths, a full bucket may seem not to be: a millionth of an event.
-const roundOff = 1e-3
+// roundOff is how far a full bucket may seem not to be, in events.
+const roundOff = 1e-6
 
-// least is the least that the rules of a unit would let through now, in thousandths, negative for a
-// debt. It tells whether any of them has let anything through that it still knows of.
-func (g *gate) least(old *setting, unit string, now time.Time) (left int, used bool) {
-	left = thousandths(maxBurst)
-	for i := range old.rations {
-		r := &old.rations[i]
-		if r.unit != unit {
+// least returns the least that the rules of a unit would admit now, negative for a debt. It reports whether
+// any of them still misses something that it has admitted.
+func (g *gate) least(old *setting, unit string, t instant) (left float64, used bool) {
+	left = maxBurst
+	for i := range old.rules {
+		r := &old.rules[i]
+		if r.role != roleRate || r.unit != unit {
 			continue
 		}
-		if r.window != nil {
-			w := &g.more.windows[i]
-			left, used = min(left, int(w.quota-w.used)*milli), used || w.used > 0
-		} else {
-			has := g.bucket(i).tokens(now) + roundOff
-			left, used = min(left, int(has)), used || has < float64(r.burst)
+		has, _, _ := g.resource(r).left(t, r)
+		if r.kind == kindWindow {
+			left, used = min(left, has), used || g.resource(r).state(t, r).used > 0
+			continue
 		}
+		left, used = min(left, has), used || has+roundOff < r.size
 	}
 	return left, used
-}
-
-func indexOfRation(list []ration, r *ration) int {
-	for i := range list {
-		if list[i].is(r) {
-			return i
-		}
-	}
-	return -1
-}
-
-// sameShape tells whether both settings have the same rules in the same places.
-func sameShape(a, b *setting) bool {
-	if len(a.rations) != len(b.rations) {
-		return false
-	}
-	for i := range a.rations {
-		if !a.rations[i].is(&b.rations[i]) {
-			return false
-		}
-	}
-	return true
 }

@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 )
 
-// slots counts weighted slots in flight. Under a size that was lowered below what is taken
-// nobody is revoked: the debt drains with the releases, and nothing is taken until it has.
-// It has no lock; whoever owns it does. The zero value has no slots.
+// slots counts weighted slots in flight. The size may fall below what is taken: nothing is revoked, the
+// excess drains with the releases, and nothing is taken until it has. It has no lock; its owner has one.
+// The zero value has no slots.
 type slots struct{ used, size int32 }
 
-// take takes n slots if they are free.
+// take takes n slots if they are free, and reports whether it did.
 func (s *slots) take(n int) bool {
 	if n > s.free() {
 		return false
@@ -21,30 +22,24 @@ func (s *slots) take(n int) bool {
 	return true
 }
 
-// free is the number of slots that may be taken; negative while a debt drains.
+// free is the number of slots that may be taken. It is negative while an excess drains.
 func (s *slots) free() int { return int(s.size) - int(s.used) }
 
 func (s *slots) give(n int) { s.used -= int32(n) }
 
-// Semaphore is a weighted semaphore whose size may be changed while it is in use. It is what a
-// Limiter uses for the slots of each key, on its own, for one resource of one process.
-//
-// Waiters are served first in, first out. The head waits until all it asked for is free, and
-// nobody overtakes it, so that a large ask is not starved by many small ones. A cancelled waiter
-// leaves no trace. Lowering the size revokes nothing: the debt drains as holders release.
-//
-// The zero value has no slots: every Acquire waits until Resize. A Semaphore is safe for use by
+// Semaphore is a weighted semaphore whose size may be changed while it is in use, for one resource of one
+// process. The zero value is ready and has no slots: every Acquire waits until Resize. It is safe for use by
 // many goroutines and must not be copied after first use.
+//
+// Waiters are served first in, first out. The head waits until all it asked for is free, and no other
+// overtakes it, so that a large ask is not starved by many small ones. A cancelled waiter leaves no trace.
+// Lowering the size revokes nothing: the debt drains as holders release.
 type Semaphore struct {
 	mu sync.Mutex
 	slots
-	waiters queue
-}
-
-// NewSemaphore returns a semaphore of size slots, 0 to 1<<30.
-func NewSemaphore(size int) (*Semaphore, error) {
-	s := new(Semaphore)
-	return s, s.Resize(size)
+	head, tail *semWaiter // the queue, oldest first
+	check      *semWaiter // where refuseBatch goes on, while Resize looks for asks that are too large
+	period     uint64     // since the queue was last empty; see semWaiter
 }
 
 // Acquire takes n slots, waiting until they are free or the context is done. It fails at once
@@ -54,55 +49,65 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) error {
 		return err
 	}
 	s.mu.Lock()
-	if n < 1 || n > int(s.size) && s.size > 0 {
+	if n < 1 || s.tooLarge(n) {
 		size := s.size
 		s.mu.Unlock()
 		return fmt.Errorf("quotient: Semaphore.Acquire: %d is not between 1 and the size, %d", n, size)
 	}
-	if s.waiters.head == nil && s.take(n) {
+	if s.head == nil && s.take(n) {
 		s.mu.Unlock()
 		return nil
 	}
-	w := newWaiter(demand{weight: n})
-	s.waiters.push(w)
+	w := s.enqueue(n)
 	s.mu.Unlock()
 	return s.await(ctx, w)
 }
 
-// await returns when w is let through, refused or given up. Should a method of a foreign context panic, it is
-// given up too.
-func (s *Semaphore) await(ctx context.Context, w *waiter) error {
-	returned := false
+// await returns when w is admitted or refused, or when the context is done. A method of the caller's
+// context may panic or end the goroutine; w is given up then too.
+func (s *Semaphore) await(ctx context.Context, w *semWaiter) error {
+	answered := false
 	defer func() {
-		if !returned {
+		if !answered {
 			s.cancel(w)
 		}
 	}()
+	var admitted bool
 	select {
-	case <-w.ready:
-		returned = true
-		return w.tooLarge()
+	case admitted = <-w.answer:
+		answered = true
 	case <-ctx.Done():
-		return endOf(ctx) // and the slots go back
+		return endOf(ctx)
 	}
+	n := w.n
+	spareWaiters.Put(w)
+	if !admitted {
+		return fmt.Errorf("quotient: Semaphore.Acquire: %d is above the size that Resize has set", n)
+	}
+	return nil
 }
 
-func (s *Semaphore) cancel(w *waiter) {
+// cancel takes w out of the queue. If w has left the queue already, its answer is in the channel or about to
+// be. It is taken out, or the next user of the channel would mistake it for its own.
+func (s *Semaphore) cancel(w *semWaiter) {
 	s.mu.Lock()
-	switch {
-	case w.queued:
-		s.waiters.remove(w)
-	case w.refused.reason == ReasonNone: // it was granted meanwhile; give it back as if never asked
-		s.give(w.d.weight)
+	if w.queued {
+		s.remove(w)
+		s.serveAndUnlock()
+	} else {
+		s.mu.Unlock()
+		if admitted := <-w.answer; admitted {
+			s.Release(w.n)
+		}
 	}
-	s.serveAndUnlock()
+	spareWaiters.Put(w)
 }
 
-// TryAcquire takes n slots if they are free and nobody waits, and tells whether it did.
+// TryAcquire takes n slots if they are free and no caller waits, and reports whether it did.
 func (s *Semaphore) TryAcquire(n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return n >= 1 && s.waiters.head == nil && s.take(n)
+	return n >= 1 && s.head == nil && s.take(n)
 }
 
 // Release gives n slots back. It panics when more are released than are held: that is a
@@ -125,86 +130,133 @@ func (s *Semaphore) Resize(size int) error {
 		return fmt.Errorf("quotient: Semaphore size: %d is not between 0 and %d", size, maxInFlight)
 	}
 	s.mu.Lock()
-	lowered := int32(size) < s.size || s.size == 0
-	if s.size = int32(size); lowered {
-		s.weed()
+	if int32(size) < s.size || s.size == 0 {
+		s.check = s.head
+	}
+	s.size = int32(size)
+	for s.refuseBatch() {
+		s.mu.Unlock()
+		runtime.Gosched()
+		s.mu.Lock()
 	}
 	s.serveAndUnlock()
 	return nil
 }
 
-// Size returns the number of slots.
-func (s *Semaphore) Size() int {
+// Slots returns how many slots are held, and how many there are. More are held while a debt drains.
+func (s *Semaphore) Slots() (held, size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return int(s.size)
+	return int(s.used), int(s.size)
 }
 
-// InFlight returns the number of slots that are held; above Size while a debt drains.
-func (s *Semaphore) InFlight() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return int(s.used)
-}
+// The methods below need the lock.
 
-// serveAndUnlock lets waiters through and releases the lock, now and then also in between.
+// tooLarge reports whether n can never be admitted under the present size. A size of 0 refuses nothing.
+func (s *Semaphore) tooLarge(n int) bool { return s.size > 0 && n > int(s.size) }
+
+// semBatch is how many waiters are looked at in one hold of the lock.
+const semBatch = 64
+
+// serveAndUnlock admits waiters and releases the lock. It answers them without the lock, which is then free
+// for the first of them to come back.
 func (s *Semaphore) serveAndUnlock() {
-	for s.waiters.head != nil && s.serve() {
+	for s.head != nil {
+		first, more := s.admitBatch()
 		s.mu.Unlock()
-		runtime.Gosched() // let those run who were woken
+		for w := first; w != nil; w = first {
+			first, w.next = w.next, nil
+			w.answer <- true // w is its caller's from here on
+		}
+		if !more {
+			return
+		}
+		runtime.Gosched() // the waiters that were admitted may run first
 		s.mu.Lock()
 	}
 	s.mu.Unlock()
 }
 
-// serve lets waiters through from the head for as long as they fit, and tells whether
-// there may be more to do: it serves at most wakeBatch in one hold of the lock.
-func (s *Semaphore) serve() bool {
-	for range wakeBatch {
-		w := s.waiters.head
-		switch {
-		case w == nil:
+// admitBatch takes the slots of waiters from the head for as long as they fit. It returns these waiters as a
+// list, and reports whether there may be more.
+func (s *Semaphore) admitBatch() (first *semWaiter, more bool) {
+	end := &first
+	for range semBatch {
+		w := s.head
+		if w == nil || !s.take(w.n) {
+			return first, false
+		}
+		s.remove(w)
+		*end, end = w, &w.next
+	}
+	return first, true
+}
+
+// refuseBatch refuses waiters that ask for more than the size, from s.check on. It reports whether there are
+// more to look at.
+func (s *Semaphore) refuseBatch() bool {
+	for range semBatch {
+		w := s.check
+		if w == nil {
 			return false
-		case !s.take(w.d.weight):
-			return false
 		}
-		s.waiters.remove(w)
-		w.ready <- struct{}{}
+		if s.check = w.next; s.tooLarge(w.n) {
+			s.remove(w)
+			w.answer <- false
+		}
 	}
-	return true
+	return s.check != nil
 }
 
-// weed refuses waiters that ask for more than the size, wherever they stand. It is entered and left with the lock held,
-// which it gives back now and then.
-func (s *Semaphore) weed() {
-	var ws []*waiter
-	var next *waiter
-	for s.waiters.head != nil {
-		ws, next = s.waiters.unfit(next, s.refuses)
-		for _, w := range ws {
-			s.waiters.remove(w)
-			w.ready <- struct{}{}
-		}
-		if next == nil {
-			return
-		}
-		s.mu.Unlock()
-		runtime.Gosched()
-		s.mu.Lock()
-	}
+// semWaiter is a place in the queue of a Semaphore. Places are used again, since what they allocate costs
+// more than what they do. A channel is used again only while the queue was never empty. So it does not leave
+// the bubble of testing/synctest that has made it, which is not allowed.
+type semWaiter struct {
+	next, prev *semWaiter
+	answer     chan bool // holds one: whether the ask was admitted or refused
+	n          int
+	queued     bool
+	period     uint64 // in which the channel was made
 }
 
-func (s *Semaphore) refuses(d *demand) verdict {
-	if d.weight > int(s.size) && s.size > 0 {
-		return verdict{reason: ReasonTooLarge}
+var (
+	spareWaiters = sync.Pool{New: func() any { return new(semWaiter) }}
+	periods      atomic.Uint64 // of all semaphores, so that each has its own numbers
+)
+
+// enqueue puts an ask for n slots at the end of the queue.
+func (s *Semaphore) enqueue(n int) *semWaiter {
+	if s.head == nil {
+		s.period = periods.Add(1)
 	}
-	return verdict{}
+	w := spareWaiters.Get().(*semWaiter)
+	if w.period != s.period {
+		w.answer, w.period = make(chan bool, 1), s.period
+	}
+	w.n, w.queued, w.prev, w.next = n, true, s.tail, nil
+	if s.tail != nil {
+		s.tail.next = w
+	} else {
+		s.head = w
+	}
+	s.tail = w
+	return w
 }
 
-// tooLarge is the error of a waiter that a lowered size has refused, or nil.
-func (w *waiter) tooLarge() error {
-	if w.refused.reason == ReasonNone {
-		return nil
+// remove takes w out of the queue.
+func (s *Semaphore) remove(w *semWaiter) {
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		s.head = w.next
 	}
-	return fmt.Errorf("quotient: Semaphore.Acquire: %d is above the size that Resize has set", w.d.weight)
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		s.tail = w.prev
+	}
+	if s.check == w {
+		s.check = w.next
+	}
+	w.next, w.prev, w.queued = nil, nil, false
 }

@@ -58,7 +58,7 @@ func TestSlotsOfAFleetAddUp(t *testing.T) {
 // Failure mode 16: a joiner starts empty and fills at its share.
 func TestJoinerStartsEmpty(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(8, 40)), JoinPool(Pool{Replicas: 4}))
+		l := limiterOf(t, rated(perSecond(8, 40)), Replicas(4), StartEmpty())
 		wants(t, l, "k", 0)
 		time.Sleep(time.Second)
 		wants(t, l, "k", 2)
@@ -70,7 +70,7 @@ func TestJoinerStartsEmpty(t *testing.T) {
 
 func TestJoinerWaitsForTheNextWindow(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Rate{Events: 8, Per: time.Minute, Aligned: true}), JoinPool(Pool{Replicas: 4}))
+		l := limiterOf(t, rated(Rate{Events: 8, Per: time.Minute, Aligned: true}), Replicas(4), StartEmpty())
 		wants(t, l, "k", 0)
 		time.Sleep(time.Minute)
 		wants(t, l, "k", 2)

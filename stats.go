@@ -1,34 +1,26 @@
 package quotient
 
 import (
+	"cmp"
+	"container/heap"
 	"iter"
-	"math"
+	"slices"
 	"time"
 )
 
-// counters is what a shard counts, under its lock.
-type counters struct {
-	admitted, waited, cancelled, evicted, overflowed uint64
-	doubleReleases, reclaimed, throttled             uint64
-	expired, fired                                   uint64
-	refused, dryRun                                  [numReasons]uint64
-	inFlight                                         int64
-}
-
-// Stats is what a limiter has done since it was made, and where it stands. The numbers of
-// different shards are read one after the other, not at one instant.
+// Stats is what a limiter has done since it was made, and where it stands. The numbers of different shards
+// are not of one instant.
 type Stats struct {
-	Version   uint64 // counts what was changed by SetLimit, Override, SetDryRun, SetPool and SetPoolFor; hints do not count
-	DryRun    bool   // nobody is stopped
-	Overrides int    // keys with a limit of their own
-
-	Limit Limit       // over the fleet
-	Rules []RuleStats // the rates, in order, and the in-flight rule if there is one
-	Pool  PoolStats
-
+	Version       uint64      // counts SetLimit, Override, SetDryRun, SetPool and each end of its ttl
+	DryRun        bool        // all asks are admitted
+	Learns        bool        // the policy learns: Permit.Done does more than Release
+	Overrides     int         // keys with a limit of their own
+	Limit         Limit       // over the fleet
+	Rules         []RuleState // of a key never seen; none under a limit that denies
+	Pool          PoolStats
 	Keys, MaxKeys int // remembered now, and at most
 	Waiting       int // callers in queues
-	InFlight      int // weight of the permits that are out and have something to give back: under rates alone those of TryAcquireUpTo
+	InFlight      int // weight of the permits that are out and have something to give back
 
 	Admitted       uint64            // asks
 	Refused        map[Reason]uint64 // asks, by reason; reasons that never occurred are absent
@@ -38,68 +30,43 @@ type Stats struct {
 	Overflowed     uint64            // asks decided by an overflow gate, because MaxKeys keys were busy
 	DoubleReleases uint64            // releases of a permit that was released, or given back by time, before
 	Reclaimed      uint64            // permits given back by time
-	Expired        uint64            // turns of a paced rate that were lost, because their caller woke too late
-	DryRunAdmitted map[Reason]uint64 // asks that only a dry run has admitted, by what stood in their way; they count as Admitted too
-	Throttled      uint64            // feedback that was policy.Throttled; 0 under policy.Fixed, which hears none
-}
-
-// RuleStats is one rule of the limit with the part of it that this replica enforces.
-type RuleStats struct {
-	Name, Unit   string  // of the rate; "in-flight" for the slots
-	Limit, Share float64 // events per second, or slots, over the fleet and here
-	Burst        float64 // events, here; 0 for windows and slots
+	Expired        uint64            // turns of a paced rate that were lost: the caller woke too late
+	DryRunAdmitted map[Reason]uint64 // asks that only a dry run has admitted, by what stood in the way
+	Throttled      uint64            // feedback that was policy.Throttled; 0 under policy.Fixed
 }
 
 // PoolStats is the pool in force and how it came to be.
 type PoolStats struct {
 	Pool
 	Source    string        // configured, set, followed, or awaited while AwaitPool admits nothing
-	Age       time.Duration // since something usable was last said; 0 when nothing ever was
-	Until     time.Time     // when what SetPoolFor said ends; zero: nothing of it is in force
+	Age       time.Duration // since the last usable report or SetPool; 0 when there was none
+	Until     time.Time     // when the ttl of SetPool ends; zero: none is in force
 	Reports   uint64        // usable ones
 	Errors    uint64        // of the source
 	Rejected  uint64        // that were out of range
 	LastError string
 }
 
-// KeyStats is where one key stands on this replica.
-type KeyStats struct {
-	Tokens            []float64 // events that each rate has left here; negative: owed
-	InFlight, Waiting int
-	Overridden        bool    // the key has a limit of its own
-	Rate              float64 // events per second, as the policy paces; 0 under policy.Fixed
-}
-
-// Version counts what operators have changed: see Stats.Version.
-func (l *Limiter) Version() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.version
-}
-
-// NeedsFeedback tells whether the policy learns: whether Permit.Done does more than Release.
-func (l *Limiter) NeedsFeedback() bool { return l.learns }
-
 // Stats returns the limiter's numbers. Permits whose time is over are given back first.
 func (l *Limiter) Stats() Stats {
 	out := Stats{
-		MaxKeys: l.maxKeys, Waiting: int(l.waiting.Load()),
+		MaxKeys: l.maxKeys, Waiting: int(l.waiting.Load()), Learns: l.learns,
 		Refused: make(map[Reason]uint64), DryRunAdmitted: make(map[Reason]uint64),
 	}
 	for i := range l.shards {
 		s := &l.shards[i]
-		s.reclaimAll()
+		l.reclaimAll(s)
 		s.mu.Lock()
 		out.add(&s.counts)
 		out.Keys += s.lru.Len()
 		s.mu.Unlock()
 	}
-	out.Admitted += l.came.Load()
+	out.Admitted += l.collected.Load()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	st := l.shards[0].current()
-	out.Limit, out.Rules, out.Pool = st.limit.clone(), st.rules(), l.poolStats()
-	out.Version, out.DryRun, out.Overrides = l.version, l.dry.Load(), len(l.own.limits)
+	out.Limit, out.Rules = l.fresh(&l.shards[0])
+	out.Pool = l.poolStats()
+	out.Version, out.DryRun, out.Overrides = l.version, l.dry.Load(), len(l.overrides.limits)
 	return out
 }
 
@@ -107,17 +74,18 @@ func (l *Limiter) Stats() Stats {
 func (l *Limiter) poolStats() PoolStats {
 	h := &l.hints
 	out := PoolStats{
-		Pool: l.view.pool, Source: h.source, Reports: h.reports, Errors: h.errors, Rejected: h.rejected, LastError: h.lastError,
-		Until: l.below.until,
+		Pool: l.belief.pool, Source: h.source,
+		Reports: h.reports, Errors: h.errors, Rejected: h.rejected, LastError: h.lastError,
+		Until: l.standing.until,
 	}
 	switch {
-	case l.view.shut:
+	case l.belief.awaits:
 		out.Source = "awaited"
 	case out.Source == "":
 		out.Source = "configured"
 	}
 	if !h.last.IsZero() {
-		out.Age = l.now().Sub(h.last)
+		out.Age = time.Since(h.last)
 	}
 	return out
 }
@@ -143,24 +111,17 @@ func (out *Stats) add(c *counters) {
 	}
 }
 
-func (st *setting) rules() []RuleStats {
-	var rules []RuleStats
-	for i := range st.rations {
-		r := &st.rations[i]
-		rule := RuleStats{Name: r.name, Unit: r.unit, Limit: r.limit, Share: r.share, Burst: float64(r.burst) / milli}
-		if r.window != nil {
-			rule.Burst = 0
-		}
-		rules = append(rules, rule)
-	}
-	if n := st.limit.InFlight; n > 0 {
-		rules = append(rules, RuleStats{Name: inFlightRule, Limit: float64(n), Share: float64(st.slots)})
-	}
-	return rules
+// fresh is the limit in force, and where a key never seen stands under it.
+func (l *Limiter) fresh(s *shard) (Limit, []RuleState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	s.untouched.advance(now, nil)
+	return s.setting.limit.clone(), s.untouched.state(nil, now)
 }
 
 // reclaimAll gives back what was held for too long, block by block.
-func (s *shard) reclaimAll() {
+func (l *Limiter) reclaimAll(s *shard) {
 	for b := 0; ; b++ {
 		s.mu.Lock()
 		if b >= len(s.permits.blocks) {
@@ -177,16 +138,13 @@ func (s *shard) reclaimAll() {
 }
 
 func (s *shard) reclaimBlock(block *[permitBlock]holding) (gates []*gate) {
-	var now time.Time
+	now := s.now()
 	for i := range block {
 		h := &block[i]
 		if !h.out() || h.end == 0 {
 			continue
 		}
-		if now.IsZero() {
-			now = s.tick(s.l.now())
-		}
-		if g := h.gate; h.end <= now.Sub(s.l.base) {
+		if g := h.gate; h.end <= now.at {
 			s.reclaim(g, now)
 			gates = append(gates, g)
 		}
@@ -194,57 +152,128 @@ func (s *shard) reclaimBlock(block *[permitBlock]holding) (gates []*gate) {
 	return gates
 }
 
-// Keys iterates over the keys that are remembered, in no order. It copies the names of one shard at a time and looks
-// at each key on its own, so that the limiter goes on meanwhile; keys that come or go during it may be missing.
-func (l *Limiter) Keys() iter.Seq2[string, KeyStats] {
-	return func(yield func(string, KeyStats) bool) {
+// KeyState is where one key stands on this replica.
+type KeyState struct {
+	Key               string
+	Rules             []RuleState // none under a limit that denies
+	InFlight, Waiting int
+	Used              float64 // of the rate or the slots with the least left: 0 to 1
+	Overridden        bool    // the key has a limit of its own
+}
+
+// Keys iterates over the keys that are remembered, in no order. It copies the names of one shard at a time
+// and looks at each key on its own, while the limiter goes on. Keys that come or go during it may be missing.
+func (l *Limiter) Keys() iter.Seq[KeyState] {
+	return func(yield func(KeyState) bool) {
 		for i := range l.shards {
-			if !l.shards[i].each(yield) {
+			for k := range l.wanted(&l.shards[i], func(KeyState) bool { return true }) {
+				if !yield(k) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Top returns the n hottest keys of this replica: those with the most callers waiting first, then those that
+// have used the most of a rule, then by name. It looks at all keys as Keys does, a million in a third of a
+// second. An n below 1 is none.
+func (l *Limiter) Top(n int) []KeyState {
+	if n < 1 {
+		return nil
+	}
+	var t top
+	for i := range l.shards {
+		hot := func(k KeyState) bool { return len(t) < n || k.compare(t[0]) > 0 }
+		for k := range l.wanted(&l.shards[i], hot) {
+			t.offer(k, n)
+		}
+	}
+	slices.SortFunc(t, func(a, b KeyState) int { return -a.compare(b) })
+	return t
+}
+
+// wanted iterates over the shard's keys that are wanted: a look at one that is not allocates nothing. What
+// wanted is given has no Rules yet.
+func (l *Limiter) wanted(s *shard, wanted func(KeyState) bool) iter.Seq[KeyState] {
+	return func(yield func(KeyState) bool) {
+		s.mu.Lock()
+		hashes := s.lru.Keys()
+		s.mu.Unlock()
+		for _, h := range hashes {
+			s.mu.Lock()
+			k, ok := s.keyState(h, wanted)
+			s.mu.Unlock()
+			if ok && !yield(k) {
 				return
 			}
 		}
 	}
 }
 
-func (s *shard) each(yield func(string, KeyStats) bool) bool {
-	s.mu.Lock()
-	keys := s.lru.Keys()
-	s.mu.Unlock()
-	for _, key := range keys {
-		s.mu.Lock()
-		g, ok := s.lru.Peek(key)
-		var ks KeyStats
-		if ok {
-			ks = s.keyStats(g)
-		}
-		s.mu.Unlock()
-		if ok && !yield(key, ks) {
-			return false
-		}
+// keyState is where a key stands, if it is still remembered and wanted.
+func (s *shard) keyState(hash uint64, wanted func(KeyState) bool) (KeyState, bool) {
+	g, ok := s.lru.Peek(hash)
+	if !ok {
+		return KeyState{}, false
 	}
-	return true
+	now := s.now()
+	s.touch(g, now, nil)
+	k := g.keyState(g.name, now)
+	if ok = wanted(k); ok {
+		k.Rules = g.state(nil, now)
+	}
+	return k, ok
 }
 
-func (s *shard) keyStats(g *gate) KeyStats {
-	now := s.tick(s.l.now())
-	s.reclaim(g, now)
-	g.sync(s.setting)
-	g.settle(now, nil)
-	ks := KeyStats{InFlight: int(g.used), Overridden: g.setting.own != nil, Tokens: make([]float64, len(g.setting.rations))}
-	for i := range g.setting.rations {
-		if c := g.setting.rations[i].window; c != nil {
-			w := &g.more.windows[i]
-			w.roll(now, c)
-			ks.Tokens[i] = float64(w.quota - w.used)
-		} else {
-			ks.Tokens[i] = math.Round(g.bucket(i).tokens(now)) / milli
-		}
+// keyState is where the gate's key stands, but for its rules.
+func (g *gate) keyState(key string, now instant) KeyState {
+	return KeyState{
+		Key: key, InFlight: int(g.used), Waiting: g.waiters(),
+		Used: g.use(now), Overridden: g.setting.override != nil,
 	}
-	if g.more != nil {
-		ks.Waiting = g.more.queue.len
-		if g.more.learned != nil {
-			ks.Rate = g.more.learned.pacers[0].pace
-		}
-	}
-	return ks
 }
+
+// use returns how much of its fullest rule the gate has used.
+func (g *gate) use(now instant) float64 {
+	most := 0.0
+	for i := range g.setting.rules {
+		if r := &g.setting.rules[i]; r.law == noLaw {
+			left, of, _ := g.resource(r).left(now, r)
+			most = max(most, 1-left/max(of, 1))
+		}
+	}
+	return min(max(most, 0), 1)
+}
+
+// compare reports which key is hotter: above 0 when k is.
+func (k KeyState) compare(o KeyState) int {
+	return cmp.Or(cmp.Compare(k.Waiting, o.Waiting), cmp.Compare(k.Used, o.Used), cmp.Compare(o.Key, k.Key))
+}
+
+// top is a heap of the hottest keys, the least hot of them at its root.
+type top []KeyState
+
+func (t *top) offer(k KeyState, n int) {
+	if len(*t) < n {
+		heap.Push(t, k)
+		return
+	}
+	(*t)[0] = k
+	heap.Fix(t, 0)
+}
+
+// Len is heap.Interface's.
+func (t top) Len() int { return len(t) }
+
+// Less is heap.Interface's.
+func (t top) Less(i, j int) bool { return t[i].compare(t[j]) < 0 }
+
+// Swap is heap.Interface's.
+func (t top) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
+
+// Push is heap.Interface's.
+func (t *top) Push(x any) { *t = append(*t, x.(KeyState)) }
+
+// Pop is heap.Interface's; a top never shrinks.
+func (t *top) Pop() any { panic("quotient: a top never shrinks") }

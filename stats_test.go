@@ -9,7 +9,7 @@ import (
 
 func TestStatsCountAsks(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(4, 2), {Name: "w", Events: 100, Per: time.Minute, Aligned: true}}, InFlight: 3}, StartPool(Pool{Replicas: 2}))
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(4, 2), {Name: "w", Events: 100, Per: time.Minute, Aligned: true}}, InFlight: 3}, Replicas(2))
 		took(t, l, "a")
 		wants(t, l, "b", 1)
 		c := asking(t, l, "b", Weight(1))
@@ -17,15 +17,16 @@ func TestStatsCountAsks(t *testing.T) {
 		if st.Admitted != 2 || st.Refused[ReasonRate] != 1 || st.Waited != 1 || st.Waiting != 1 || st.Keys != 2 || st.InFlight != 1 {
 			t.Errorf("got %+v", st)
 		}
-		want := []RuleStats{
-			{Name: "second", Limit: 4, Share: 2, Burst: 1},
-			{Name: "w", Limit: 100.0 / 60, Share: 50.0 / 60},
-			{Name: "in-flight", Limit: 3, Share: 1},
+		want := []RuleState{
+			{Name: "second", Limit: 4, Share: 2, Events: 4, Window: time.Second, Burst: 1, Left: 1},
+			{Name: "w", Limit: 100.0 / 60, Share: 50.0 / 60, Events: 100, Window: time.Minute, Left: 50, Reset: time.Minute},
+			{Name: "in-flight", Limit: 3, Share: 1, Left: 1},
 		}
 		if !slices.Equal(st.Rules, want) {
 			t.Errorf("rules %+v, want %+v", st.Rules, want)
 		}
-		for key, ks := range l.Keys() {
+		for ks := range l.Keys() {
+			key := ks.Key
 			if want := map[string]int{"a": 1}[key]; ks.InFlight != want || ks.Waiting != 1-want {
 				t.Errorf("key %q: %+v", key, ks)
 			}
@@ -51,7 +52,7 @@ func TestKeysMayBeLeftEarly(t *testing.T) {
 }
 
 func TestTryAcquireUpToCountsItsReason(t *testing.T) {
-	for reason, limit := range map[Reason]Limit{ReasonDenied: Deny(), ReasonInFlight: {InFlight: 1}, ReasonRate: rated(PerHour(1))} {
+	for reason, limit := range map[Reason]Limit{ReasonDenied: Limit{Deny: true}, ReasonInFlight: {InFlight: 1}, ReasonRate: rated(PerHour(1))} {
 		row(t, reason, func(t *testing.T) {
 			l := limiterOf(t, limit)
 			l.TryAcquire("k")
@@ -75,12 +76,12 @@ func TestTryAcquireUpToCountsAdmissions(t *testing.T) {
 	}
 }
 
-// Who is refused in the queue while its context ends is one ask, and counted once.
+// A waiter that is refused while its context ends is one ask, and counted once.
 func TestRefusedAndCancelledIsOneAsk(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		var l *Limiter
 		l = limiterOf(t, Limit{InFlight: 1}, OnWait(func(string, time.Duration) {
-			setLimit(t, l, Deny()) // refuses the waiter whose hook this is
+			setLimit(t, l, Limit{Deny: true}) // refuses the waiter whose hook this is
 			panic("hook")
 		}))
 		took(t, l, "k")
@@ -99,7 +100,7 @@ func TestRefusedAndCancelledIsOneAsk(t *testing.T) {
 	})
 }
 
-// A state that is told under a version is that version's: else an ETag stands for a body of the version before.
+// A state under a version is that version's: else an ETag stands for a body of the version before.
 func TestStatsAreOfTheirVersion(t *testing.T) {
 	l := limiterOf(t, rated(perSecond(10, 10)))
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -156,45 +157,45 @@ func TestTop(t *testing.T) {
 	})
 }
 
-func TestAppendQuotas(t *testing.T) {
+func TestAppendState(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(10, 20), {Name: "w", Events: 60, Per: time.Minute, Aligned: true}}, InFlight: 4}, StartPool(Pool{Replicas: 2}))
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(10, 20), {Name: "w", Events: 60, Per: time.Minute, Aligned: true}}, InFlight: 4}, Replicas(2))
 		time.Sleep(15 * time.Second)
 		took(t, l, "k")
 		l.Allow("k")
-		want := []Quota{
-			{"second", "", 10, time.Second, 8, 400 * time.Millisecond},
-			{"w", "", 60, time.Minute, 28, 45 * time.Second},
-			{"in-flight", "", 4, 0, 1, 0},
+		want := []RuleState{
+			{Name: "second", Limit: 10, Share: 5, Events: 10, Window: time.Second, Burst: 10, Left: 8, Reset: 400 * time.Millisecond},
+			{Name: "w", Limit: 1, Share: .5, Events: 60, Window: time.Minute, Left: 28, Reset: 45 * time.Second},
+			{Name: "in-flight", Limit: 4, Share: 2, Left: 1},
 		}
-		got := l.AppendQuotas(nil, "k")
+		got := l.AppendState(nil, "k")
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%v, want %v", got, want)
 		}
-		if got := l.AppendQuotas(nil, "new"); got[0].Left != 10 || got[1].Left != 30 || got[2].Left != 2 {
+		if got := l.AppendState(nil, "new"); got[0].Left != 10 || got[1].Left != 30 || got[2].Left != 2 {
 			t.Errorf("%v", got)
 		}
-		buf := make([]Quota, 0, 4)
-		if n := testing.AllocsPerRun(10, func() { l.AppendQuotas(buf, "k") }); n != 0 {
+		buf := make([]RuleState, 0, 4)
+		if n := testing.AllocsPerRun(10, func() { l.AppendState(buf, "k") }); n != 0 {
 			t.Errorf("%v allocations", n)
 		}
-		setLimit(t, l, Deny())
-		if got := l.AppendQuotas(nil, "k"); got != nil {
-			t.Errorf("%v under Deny", got)
+		setLimit(t, l, Limit{Deny: true})
+		if got := l.AppendState(nil, "k"); got != nil {
+			t.Errorf("%v under a limit that denies", got)
 		}
 	})
 }
 
-// AppendQuotas is "like Check", which counts permits whose time is over as given back.
+// AppendState is "like Check", which counts permits whose time is over as given back.
 func TestQuotasCountNoPermitWhoseTimeIsOver(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 1}, MaxHold(time.Second))
 		took(t, l, "k")
 		time.Sleep(2 * time.Second)
-		left := l.AppendQuotas(nil, "k")[0].Left
+		left := l.AppendState(nil, "k")[0].Left
 		top := l.Top(1)[0]
 		if ok := l.Check("k").OK; ok && left != 1 {
-			t.Errorf("Check admits, AppendQuotas before it said %v left, Top %v in flight", left, top.InFlight)
+			t.Errorf("Check admits, AppendState before it said %v left, Top %v in flight", left, top.InFlight)
 		}
 	})
 }

@@ -123,7 +123,7 @@ func (x *stress) one(r *rand.Rand) {
 		if x.fixed > 0 {
 			n = 1
 		}
-		_ = l.SetPool(Pool{Replicas: n, Ordinal: r.IntN(n + 1), Fixed: r.IntN(2) == 0})
+		_ = l.SetPool(Pool{Replicas: n, Ordinal: r.IntN(n + 1), Fixed: r.IntN(2) == 0}, 0)
 	case n < 95:
 		l.Stats()
 	case n < 96:
@@ -151,19 +151,21 @@ func (x *stress) check(t *testing.T) {
 		if len(s.waiting) != 0 {
 			t.Errorf("s.waiting: %d", len(s.waiting))
 		}
-		later := s.now.Add(24 * time.Hour)
+		later := s.latest
+		later.at += 24 * time.Hour
+		later.wall += int64(24 * time.Hour)
 		for _, k := range s.lru.Keys() {
 			g, _ := s.lru.Peek(k)
 			if !s.spare(g, later) {
-				t.Errorf("%s is not idle: held %d used %d more %+v", k, g.held, g.used, g.more)
+				t.Errorf("%s is not idle: held %d used %d more %+v", g.name, g.held, g.used, g.ext)
 			}
-			if g.more != nil && (g.more.timer != nil || g.more.queue.len != 0 || g.more.ahead != nil || len(g.more.expiring) != 0) {
-				t.Errorf("%s left: %+v", k, g.more)
+			if g.ext != nil && (g.ext.timer != nil || g.ext.queue.len != 0 || g.ext.backlog != nil || len(g.ext.expiring) != 0) {
+				t.Errorf("%s left: %+v", g.name, g.ext)
 			}
 		}
-		if o := s.overflow; o != nil {
-			if !s.spare(o, later) || len(o.more.names) != 0 {
-				t.Errorf("overflow: %+v names %v", o, o.more.names)
+		if o := s.overflow; o.gate != nil {
+			if !s.spare(o.gate, later) || len(o.callers) != 0 {
+				t.Errorf("overflow: %+v callers %v", o.gate, o.callers)
 			}
 		}
 		out := 0
@@ -197,7 +199,7 @@ func fixedLimits(n int) []Limit {
 	ls := fastLimits()
 	var out []Limit
 	for _, l := range ls {
-		if !l.Denies() {
+		if !l.Deny {
 			l.InFlight = n
 			out = append(out, l)
 		}
@@ -243,19 +245,20 @@ func configs() map[string]func(t testing.TB) *stress {
 		}
 	}
 	return map[string]func(t testing.TB) *stress{
-		"all":       mk(&stress{keys: 50, expire: true, limits: fastLimits()}, MaxHold(3*time.Millisecond), Policy(policy.AIMD{}, CeilingShare), MaxWait(2*time.Millisecond), LeakCheck(func(Leak) {})),
+		"all":       mk(&stress{keys: 50, expire: true, limits: fastLimits()}, MaxHold(3*time.Millisecond), Policy(policy.AIMD{}), MaxWait(2*time.Millisecond), LeakCheck(func(Leak) {})),
 		"nolaw":     mk(&stress{keys: 50, expire: true, limits: fastLimits()}, MaxHold(3*time.Millisecond)),
-		"ceiling":   mk(&stress{keys: 50, limits: fastLimits()}, Policy(policy.AIMD{}, CeilingLimit), JoinPool(Pool{Replicas: 2})),
-		"adversary": mk(&stress{keys: 50, limits: fastLimits()}, Policy(adversary{7, true}, CeilingLimit)),
+		"ceiling":   mk(&stress{keys: 50, limits: fastLimits()}, Policy(policy.AIMD{}), BeyondShare(), Replicas(2), StartEmpty()),
+		"adversary": mk(&stress{keys: 50, limits: fastLimits()}, Policy(adversary{7, true}), BeyondShare()),
 		"fixed":     mk(&stress{keys: 50, limits: fixedLimits(4), fixed: 4}),
 		"slots":     mk(&stress{keys: 50, limits: []Limit{{InFlight: 4}}, fixed: 4}),
 		"slotsexp":  mk(&stress{keys: 50, expire: true, limits: []Limit{{InFlight: 4}, {InFlight: 2}}}, MaxHold(3*time.Millisecond)),
-		"slotsexp2": mk(&stress{keys: 50, limits: []Limit{{InFlight: 4}, {InFlight: 2}, Deny(), {}}}),
+		"slotsexp2": mk(&stress{keys: 50, limits: []Limit{{InFlight: 4}, {InFlight: 2}, Limit{Deny: true}, {}}}),
 		"shards":    mk(&stress{keys: 6000, expire: true, limits: fastLimits()}, MaxKeys(4096), MaxHold(3*time.Millisecond)),
 	}
 }
 
-// Everything at once, by the real clock, for the race detector; when all is released and drained nothing is left.
+// Everything at once, by the real clock, for the race detector; when all is released and drained nothing is
+// left.
 func TestConcurrentUse(t *testing.T) {
 	for name, mk := range configs() {
 		t.Run(name, func(t *testing.T) {

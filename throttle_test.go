@@ -11,11 +11,11 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// told is an error that says what the upstream said.
-type told policy.Feedback
+// upstreamError is an error that has feedback of the upstream.
+type upstreamError policy.Feedback
 
-func (e told) Error() string             { return "the upstream said so" }
-func (e told) Feedback() policy.Feedback { return policy.Feedback(e) }
+func (e upstreamError) Error() string             { return "the upstream said so" }
+func (e upstreamError) Feedback() policy.Feedback { return policy.Feedback(e) }
 
 func TestDoReturnsWhatItsFunctionReturns(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
@@ -55,11 +55,11 @@ func TestDoDoesNotCallWhenRefused(t *testing.T) {
 		after time.Duration // the context's time
 		want  error
 	}{
-		{"denied", Deny(), nil, time.Hour, ErrLimited},
+		{"denied", Limit{Deny: true}, nil, time.Hour, ErrLimited},
 		{"beyond the deadline", rated(Every(time.Hour)), nil, time.Minute, context.DeadlineExceeded},
 		{"beyond the deadline, without a queue", rated(Every(time.Hour)), []Option{MaxWaiting(0, 0)}, time.Minute, context.DeadlineExceeded},
 		{"too late", rated(Every(time.Hour)), []Option{MaxWait(time.Minute)}, 2 * time.Hour, ErrLimited},
-		{"denied, without a queue", Deny(), []Option{MaxWaiting(0, 0)}, time.Hour, ErrLimited},
+		{"denied, without a queue", Limit{Deny: true}, []Option{MaxWaiting(0, 0)}, time.Hour, ErrLimited},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			l := limiterOf(t, c.limit, c.opts...)
@@ -92,7 +92,7 @@ func TestDoReleasesWhenItsFunctionPanics(t *testing.T) {
 }
 
 func TestDoHandsFeedbackToThePolicy(t *testing.T) {
-	throttled := told{Outcome: policy.Throttled, RetryAfter: time.Second}
+	throttled := upstreamError{Outcome: policy.Throttled, RetryAfter: time.Second}
 	for _, c := range []struct {
 		name string
 		err  error
@@ -107,7 +107,7 @@ func TestDoHandsFeedbackToThePolicy(t *testing.T) {
 	} {
 		row(t, c.name, func(t *testing.T) {
 			law := new(spyLaw)
-			l := limiterOf(t, rated(perSecond(5, 5)), Policy(law, CeilingShare))
+			l := limiterOf(t, rated(perSecond(5, 5)), Policy(law))
 			time.Sleep(time.Second)
 			_, err := Do(t.Context(), l, "k", func(context.Context) (int, error) {
 				time.Sleep(time.Minute)
@@ -122,7 +122,7 @@ func TestDoHandsFeedbackToThePolicy(t *testing.T) {
 				now = time.Second // a success is dated by the admission
 			}
 			if got.Outcome != c.want.Outcome || got.RetryAfter != c.want.RetryAfter || got.Sent != time.Second || got.Now != now {
-				t.Errorf("the law heard %+v, want %+v", got, c.want)
+				t.Errorf("the law got %+v, want %+v", got, c.want)
 			}
 		})
 	}
@@ -130,24 +130,24 @@ func TestDoHandsFeedbackToThePolicy(t *testing.T) {
 
 func TestDoReportsAPanicAsAFailure(t *testing.T) {
 	law := new(spyLaw)
-	l := limiterOf(t, rated(perSecond(5, 5)), Policy(law, CeilingShare))
+	l := limiterOf(t, rated(perSecond(5, 5)), Policy(law))
 	func() {
 		defer func() { _ = recover() }()
 		Do(t.Context(), l, "k", func(context.Context) (int, error) { panic("fn") }) //nolint:errcheck // it panics
 	}()
 	if got := law.last.Outcome; got != policy.Failed {
-		t.Errorf("the law heard %v", got)
+		t.Errorf("the law got %v", got)
 	}
 }
 
-// Where nobody may queue, callers try again until they are let in; no two in the same instant.
+// Where no caller may queue, callers try again until they are admitted; no two in the same instant.
 func TestPessimisticCallers(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		const callers = 20
 		l := limiterOf(t, rated(Every(3*time.Second)), MaxWaiting(0, 0))
 		start, ran := time.Now(), make(chan time.Duration, callers)
 		for range callers {
-			go Do(t.Context(), l, "k", func(context.Context) (int, error) { //nolint:errcheck // that it ran is told
+			go Do(t.Context(), l, "k", func(context.Context) (int, error) { //nolint:errcheck // that it ran is noted
 				ran <- time.Since(start)
 				return 0, nil
 			})
@@ -186,22 +186,6 @@ func TestPessimisticCallerOfASlot(t *testing.T) {
 			t.Error("not let in after the slot came free")
 		}
 		inFlight(t, l, 0)
-	})
-}
-
-func TestWrap(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 2)), MaxWait(1))
-		double := Wrap(l, func(n int) string { return fmt.Sprint(n % 2) }, func(_ context.Context, n int) (int, error) { return 2 * n, nil })
-		for _, c := range []struct {
-			in, out int
-			ok      bool
-		}{{1, 2, true}, {3, 6, true}, {5, 0, false}, {2, 4, true}, {4, 8, true}, {6, 0, false}} {
-			out, err := double(t.Context(), c.in)
-			if out != c.out || (err == nil) != c.ok {
-				t.Errorf("%d: got %d, %v", c.in, out, err)
-			}
-		}
 	})
 }
 

@@ -21,7 +21,8 @@ func ordinals(t rapid.TB, limit Limit, n int, skews ...time.Duration) []*Limiter
 			t.Fatal(err)
 		}
 		if len(skews) > 0 {
-			l.shards[0].setting.rations[0].turn.start -= int64(skews[i%len(skews)]) // a clock that is fast sees its turn earlier
+			// A clock that is fast sees its turn earlier.
+			l.shards[0].setting.rules[0].turn.start -= int64(skews[i%len(skews)])
 		}
 		fleet[i] = l
 	}
@@ -38,7 +39,8 @@ func gaps(at []time.Time) []time.Duration {
 	return d
 }
 
-// saturate has so many callers of each of the fleet ask one after the other for a while, and returns when they were admitted.
+// saturate has so many callers of each of the fleet ask one after the other for a while, and returns when
+// they were admitted.
 func saturate(fleet []*Limiter, callers int, life time.Duration) []time.Time {
 	ctx, cancel := context.WithTimeout(context.Background(), life)
 	defer cancel()
@@ -62,8 +64,8 @@ func saturate(fleet []*Limiter, callers int, life time.Duration) []time.Time {
 	return all
 }
 
-// Ten replicas whose clocks differ by 20 ms: the fleet's requests are at least .9 of the interval apart, less those 20 ms, and
-// as many as the limit allows.
+// Ten replicas whose clocks differ by 20 ms: the fleet's requests are at least .9 of the interval apart, less
+// those 20 ms, and as many as the limit allows.
 func TestTurnsSpaceTheFleet(t *testing.T) {
 	const interval, skew, rounds = 100 * time.Millisecond, 20 * time.Millisecond, 60
 	inFakeTime(t, func(t *testing.T) {
@@ -71,7 +73,7 @@ func TestTurnsSpaceTheFleet(t *testing.T) {
 		for i := range 10 {
 			skews = append(skews, time.Duration(i*7%10)*skew/9-skew/2)
 		}
-		fleet := ordinals(t, Limit{Rates: []Rate{Every(interval)}}, 10, skews...)
+		fleet := ordinals(t, Rates(Every(interval)), 10, skews...)
 		at := saturate(fleet, 2, rounds*10*interval)
 		if least := slices.Min(gaps(at)); least < interval*9/10-skew {
 			t.Errorf("two requests %v apart", least)
@@ -83,7 +85,8 @@ func TestTurnsSpaceTheFleet(t *testing.T) {
 	})
 }
 
-// Without ordinals, with NoTurns, for intervals too short, alone, and under a policy that learns nobody waits for a turn.
+// Without ordinals, with NoTurns, for intervals too short, alone, and under a policy that learns no caller
+// waits for a turn.
 func TestNoTurns(t *testing.T) {
 	noTurns := Every(time.Second)
 	noTurns.NoTurns = true
@@ -102,9 +105,51 @@ func TestNoTurns(t *testing.T) {
 		"for ever":    {Every(1 << 60), Pool{Replicas: 1000, Ordinal: 2}, false},
 		"with bursts": {Rate{Events: 1, Per: time.Second, Burst: 2}, Pool{Replicas: 3, Ordinal: 2}, false},
 	} {
-		l := limiterOf(t, Limit{Rates: []Rate{c.rate}}, StartPool(c.pool))
-		if got := l.shards[0].setting.rations[0].turn != nil; got != c.want {
+		l := limiterOf(t, Rates(c.rate), StartPool(c.pool))
+		if got := l.shards[0].setting.rules[0].turn != nil; got != c.want {
 			t.Errorf("%s: takes turns: %v", name, got)
+		}
+	}
+}
+
+// The turn behind others is counted from the begin of a turn, and that of a caller alone ends when it ends.
+func TestTurnBucketUntil(t *testing.T) {
+	const ms = time.Millisecond
+	every := Every(time.Second) // ten seconds from one turn to the next, of which 100 ms are open
+	r := fills(.1, 1)
+	r.turn = newTurn(every, Pool{Replicas: 10, Ordinal: 3})
+	begin := instant{at: time.Hour, wall: 1000*int64(time.Second) + r.turn.start}
+	for _, c := range []struct {
+		now    time.Duration // since the begin of a turn
+		owed   float64       // of the one event
+		from   time.Duration
+		ahead  float64
+		want   time.Duration
+		within time.Duration // of rounding
+	}{
+		{now: 0, want: 0}, {now: 40 * ms, want: 0}, {now: 100 * ms, want: 0},
+		{now: 101 * ms, want: 9899 * ms}, {now: 9 * time.Second, want: time.Second},
+		{now: 0, ahead: 1, want: 10 * time.Second}, {now: 40 * ms, ahead: 2, want: 20*time.Second - 40*ms},
+		{now: 5 * time.Second, ahead: 2, want: 25 * time.Second},
+		{now: 0, owed: 1, want: 10 * time.Second}, // .99 of an event are there in 9.9 s
+		{now: 99 * ms, owed: 1, want: 9901 * ms},
+		{now: 0, owed: 1.005, want: 10 * time.Second}, // it is there within the next turn
+		{now: 0, owed: 1.001, want: 10 * time.Second},
+		{now: 5 * time.Second, owed: .5, ahead: 1, want: 15 * time.Second},
+		{now: 5 * time.Second, owed: .515, want: 5050 * ms, within: 1}, // while a turn is open
+		{now: 5 * time.Second, owed: .515, ahead: 1, want: 15 * time.Second},
+		{now: 5 * time.Second, owed: .52, want: 5100 * ms, within: 1},
+		{now: 5 * time.Second, owed: .5201, want: 15 * time.Second},
+		{now: 0, from: 50 * ms, want: 50 * ms}, {now: 0, from: 150 * ms, want: 10 * time.Second},
+		{now: 0, owed: 2e8, want: never}, {now: 0, ahead: 1e12, want: never},
+	} {
+		b := &turnBucket{costBucket{bucket: bucket{tokens: 1 - c.owed, last: begin.at + c.now}}}
+		now := begin.later(c.now)
+		if d := b.until(now, r, c.from, c.ahead, 1); d < c.want-c.within || d > c.want+c.within {
+			t.Errorf("%+v: %v", c, d)
+		}
+		if n := b.upTo(now, r, 5); c.from == 0 && c.ahead == 0 && (n == 1) != (c.want == 0) {
+			t.Errorf("%+v: up to %d of five", c, n)
 		}
 	}
 }
@@ -112,7 +157,7 @@ func TestNoTurns(t *testing.T) {
 // A queue tells each caller its turn, and keeps the promise.
 func TestTurnsArePromised(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		fleet := ordinals(t, Limit{Rates: []Rate{Every(time.Second)}}, 4) // fake time begins at a full hour
+		fleet := ordinals(t, Rates(Every(time.Second)), 4) // fake time begins at a full hour
 		for i, l := range fleet {
 			if d := l.Check("k"); d.OK != (i == 0) || d.RetryAfter != time.Duration(i)*time.Second {
 				t.Errorf("replica %d at its start: %+v", i+1, d)
@@ -146,7 +191,7 @@ func TestTurnsArePromised(t *testing.T) {
 // A replica that gets an ordinal, loses it, or sees the pool change keeps to its own interval meanwhile.
 func TestTurnsThroughPoolChanges(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{Every(time.Second)}}, StartPool(Pool{Replicas: 4}))
+		l := limiterOf(t, Rates(Every(time.Second)), Replicas(4))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		var changing sync.WaitGroup
@@ -155,7 +200,7 @@ func TestTurnsThroughPoolChanges(t *testing.T) {
 			pools := []Pool{{Replicas: 4, Ordinal: 3}, {Replicas: 4, Ordinal: 1}, {Replicas: 4}, {Replicas: 5, Ordinal: 2}, {Replicas: 4, Ordinal: 4}}
 			for i := 0; ctx.Err() == nil; i++ {
 				time.Sleep(time.Duration(700+i*131%900) * time.Millisecond)
-				must(t, l.SetPool(pools[i%len(pools)]))
+				must(t, l.SetPool(pools[i%len(pools)], 0))
 			}
 		})
 		var at []time.Time
@@ -171,9 +216,9 @@ func TestTurnsThroughPoolChanges(t *testing.T) {
 	})
 }
 
-// Bound 2 for paced rates with ordinals: however busy the replicas are and however late their callers, two requests of the
-// fleet are at least .9 of the interval apart, less the skew of the clocks, and no replica exceeds its own rate by more than a tenth of an
-// interval's events.
+// Bound 2 for paced rates with ordinals, however busy the replicas are and however late their callers. Two
+// requests of the fleet are at least .9 of the interval apart, less the skew of the clocks. No replica
+// exceeds its own rate by more than a tenth of an interval's events.
 func TestPropertyTurns(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		interval := time.Duration(rapid.IntRange(50, 5000).Draw(rt, "interval")) * time.Millisecond
@@ -184,7 +229,7 @@ func TestPropertyTurns(t *testing.T) {
 		for _, s := range skews {
 			offsets = append(offsets, time.Duration(s))
 		}
-		fleet := ordinals(rt, Limit{Rates: []Rate{Every(interval)}}, n, offsets...)
+		fleet := ordinals(rt, Rates(Every(interval)), n, offsets...)
 		type sent struct {
 			at  time.Time
 			who int
@@ -220,9 +265,9 @@ func TestPropertyNoTurnIsLost(t *testing.T) {
 		interval := time.Duration(rapid.IntRange(50, 5000).Draw(rt, "interval")) * time.Millisecond
 		n := rapid.IntRange(2, 2000).Draw(rt, "replicas")
 		ordinal := rapid.IntRange(1, n).Draw(rt, "ordinal")
-		l := mustNew(rt, Limit{Rates: []Rate{Every(interval)}}, StartPool(Pool{Replicas: n, Ordinal: ordinal}))
+		l := mustNew(rt, Rates(Every(interval)), StartPool(Pool{Replicas: n, Ordinal: ordinal}))
 		if l.Check("k").OK {
-			time.Sleep(interval / 2) // its turn is open, nobody knows how long already
+			time.Sleep(interval / 2) // its turn is open, and may have been for a while
 		}
 		start := time.Now().Add(l.Check("k").RetryAfter)
 		for k := range rapid.IntRange(2, 20).Draw(rt, "turns") {
@@ -235,11 +280,12 @@ func TestPropertyNoTurnIsLost(t *testing.T) {
 	})
 }
 
-// Bound 11: a clock that steps, forwards or back, opens one turn at most, and none before the replica's own interval has passed.
+// Bound 11: a clock that steps, forwards or back, opens one turn at most, and none before the replica's own
+// interval has passed.
 func TestTurnsAndAClockThatSteps(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := ordinals(t, Limit{Rates: []Rate{Every(time.Second)}}, 4)[0]
-		turn := l.shards[0].setting.rations[0].turn
+		l := ordinals(t, Rates(Every(time.Second)), 4)[0]
+		turn := l.shards[0].setting.rules[0].turn
 		if !l.Allow("k") {
 			t.Fatal("refused in its turn")
 		}
@@ -250,7 +296,7 @@ func TestTurnsAndAClockThatSteps(t *testing.T) {
 				t.Errorf("another one after step %d", i)
 			}
 		}
-		time.Sleep(1400 * time.Millisecond) // 3.9 s since the first: what a turn's end and the next one's begin are apart
+		time.Sleep(1400 * time.Millisecond) // 3.9 s since the first: from a turn's end to the next one's start
 		turn.start = time.Now().UnixNano() % turn.cycle
 		if !l.Allow("k") {
 			t.Error("refused in its next turn")
@@ -258,7 +304,8 @@ func TestTurnsAndAClockThatSteps(t *testing.T) {
 	})
 }
 
-// Turns of two paced rates, or of one beside windows, may never be open at one instant: somebody would wait for ever.
+// Turns of two paced rates, or of one beside windows, may never be open at one instant: a caller would wait
+// for ever.
 func TestTurnsThatNeverMeet(t *testing.T) {
 	for name, c := range map[string]struct {
 		rates []Rate
@@ -270,7 +317,7 @@ func TestTurnsThatNeverMeet(t *testing.T) {
 		"for decades":     {[]Rate{Every(365 * 24 * time.Hour)}, Pool{Replicas: 40, Ordinal: 1}, 365 * 24 * time.Hour},
 	} {
 		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, Limit{Rates: c.rates}, JoinPool(c.pool))
+			l := limiterOf(t, Limit{Rates: c.rates}, StartPool(c.pool), StartEmpty())
 			call := asking(t, l, "k")
 			for range 100 { // a century takes several sleeps
 				if time.Sleep(c.step); call.ended() {
@@ -288,7 +335,7 @@ func TestTurnsThatNeverMeet(t *testing.T) {
 // What is corrected under turns does not bring back what has come back by itself.
 func TestTurnIsNotTakenTwice(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{{Name: "t", Unit: "tokens", Events: 1, Per: time.Second, Burst: 1}}}, StartPool(Pool{Replicas: 2, Ordinal: 1}))
+		l := limiterOf(t, Rates(Rate{Name: "t", Unit: "tokens", Events: 1, Per: time.Second, Burst: 1}), StartPool(Pool{Replicas: 2, Ordinal: 1}))
 		a := took(t, l, "k", Cost("tokens", 1))
 		time.Sleep(2 * time.Second)
 		took(t, l, "k", Cost("tokens", 1))
@@ -296,5 +343,57 @@ func TestTurnIsNotTakenTwice(t *testing.T) {
 		if _, d := l.TryAcquire("k", Cost("tokens", 1)); d.OK {
 			t.Error("two tokens in one turn")
 		}
+	})
+}
+
+// A turn is promised for an instant at which the other rates have room, and not for the one at which it
+// closes.
+func TestTurnThatClosesWhenOthersHaveRoom(t *testing.T) {
+	paced := Rate{Name: "paced", Unit: "tokens", Events: 1, Per: 10 * time.Second, Burst: 1}
+	for name, limit := range map[string]Limit{"first": rated(paced, perSecond(2, 2)), "last": rated(perSecond(2, 2), paced)} {
+		row(t, name, func(t *testing.T) {
+			l := limiterOf(t, limit, StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
+			took(t, l, "k") // the bucket is full again in a second, when the turn of a second closes
+			if d := l.Check("k", Cost("tokens", 1)); d.RetryAfter != 20*time.Second || d.Rule != "paced" {
+				t.Errorf("told %+v, want the next turn", d)
+			}
+			time.Sleep(20 * time.Second)
+			took(t, l, "k", Cost("tokens", 1))
+		})
+	}
+}
+
+// Callers that wait take their turns while they wait for a slower rate: the two waits do not add up.
+func TestTurnBehindASlowerRate(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		slower := Rate{Name: "slower", Events: 1, Per: 10 * time.Second, Burst: 2}
+		l := limiterOf(t, rated(Every(5*time.Second), slower), StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
+		took(t, l, "k")
+		for i := range 4 {
+			turn := time.Duration(i+1) * 20 * time.Second
+			if d := l.Check("k"); d.RetryAfter != turn {
+				t.Errorf("%d wait: told %v, want %v", i, d.RetryAfter, turn)
+			}
+			defer askingUntil(t, l, turn+time.Second, "k").admittedAfter(t, turn)
+		}
+		time.Sleep(80 * time.Second)
+	})
+}
+
+// A caller that waits while a turn is open takes that turn. The one behind it gets the start of the next.
+func TestTurnBehindOneThatIsOpen(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		paced := Rate{Name: "paced", Unit: "tokens", Events: 1, Per: 5 * time.Second, Burst: 1}
+		l := limiterOf(t, rated(paced, perSecond(10, 2)), StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
+		time.Sleep(100 * time.Millisecond)
+		took(t, l, "k") // the bucket has another request in 200 ms
+		first := asking(t, l, "k", Cost("tokens", 1))
+		if d := l.Check("k", Cost("tokens", 1)); d.RetryAfter != 9900*time.Millisecond {
+			t.Errorf("told %v, want the start of the next turn", d.RetryAfter)
+		}
+		second := asking(t, l, "k", Cost("tokens", 1))
+		time.Sleep(10 * time.Second)
+		first.admittedAfter(t, 200*time.Millisecond)
+		second.admittedAfter(t, 9900*time.Millisecond)
 	})
 }

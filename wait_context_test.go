@@ -212,7 +212,7 @@ func TestBrokenContextAtASemaphore(t *testing.T) {
 			t.Errorf("the next one ended: %v, %v", next.ended(), next.err)
 		}
 		s.Release(2)
-		if n := s.InFlight(); n != 0 {
+		if n, _ := s.Slots(); n != 0 {
 			t.Errorf("%d slots are lost", n)
 		}
 	})

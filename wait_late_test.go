@@ -14,11 +14,12 @@ func lateBy(t *testing.T, l *Limiter, key string, turn, late time.Duration) {
 	t.Helper()
 	s := l.shard(key)
 	s.mu.Lock()
-	g := s.get(key)
-	g.more.timer.Stop()
+	g := s.get(l.hash(key))
+	g.ext.timer.Stop()
 	s.mu.Unlock()
 	time.Sleep(turn + late)
-	s.fire(g)
+	s.mu.Lock()
+	s.fireAndUnlock(g)
 }
 
 // TestDueOfEachWaiterOfALateTimer: one token comes every 10 ms, the timer is 40 ms late, and five waiters are
@@ -56,13 +57,13 @@ func TestDueOfEachWaiterOfALateTimer(t *testing.T) {
 	}
 }
 
-// TestDueIsNotBeforeTheArrival: the head's timer is late, somebody arrives after the head's turn, the head leaves, and the newcomer is
-// served at once. Its overhead cannot be longer than its whole wait.
+// TestDueIsNotBeforeTheArrival: the head's timer is late, a caller arrives after the head's turn, the head
+// leaves, and the newcomer is served at once. Its overhead cannot be longer than its whole wait.
 func TestDueIsNotBeforeTheArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type times struct{ waited, overhead time.Duration }
 		got := make(chan times, 10)
-		l, err := New(Limit{Rates: []Rate{{Name: "x", Events: 1, Per: 10 * time.Millisecond, Burst: 10}}},
+		l, err := New(Rates(Rate{Name: "x", Events: 1, Per: 10 * time.Millisecond, Burst: 10}),
 			OnAdmit(func(_ string, waited, overhead time.Duration) { got <- times{waited, overhead} }))
 		if err != nil {
 			t.Fatal(err)
@@ -77,7 +78,7 @@ func TestDueIsNotBeforeTheArrival(t *testing.T) {
 		synctest.Wait()
 		s := l.shard("k")
 		s.mu.Lock()
-		s.get("k").more.timer.Stop()
+		s.get(l.hash("k")).ext.timer.Stop()
 		s.mu.Unlock()
 		time.Sleep(40 * time.Millisecond)
 		go func() { _, _ = l.Acquire(t.Context(), "k") }()
@@ -90,14 +91,14 @@ func TestDueIsNotBeforeTheArrival(t *testing.T) {
 	})
 }
 
-// TestALostTurnIsOverhead: a caller that wakes after its turn of a paced rate waits for the next. Nothing but the limiter's
-// or the processor's lateness has made it wait longer than its first turn.
+// TestALostTurnIsOverhead: a caller that wakes after its turn of a paced rate waits for the next. Nothing but
+// the limiter's or the processor's lateness has made it wait longer than its first turn.
 func TestALostTurnIsOverhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type times struct{ waited, overhead time.Duration }
 		got := make(chan times, 10)
 		first := true
-		l, err := New(Limit{Rates: []Rate{Every(5 * time.Second)}},
+		l, err := New(Rates(Every(5*time.Second)),
 			OnWait(func(string, time.Duration) {
 				if first {
 					first = false
@@ -120,8 +121,9 @@ func TestALostTurnIsOverhead(t *testing.T) {
 	})
 }
 
-// sleepy is a context for a caller that sleeps between being queued and looking whether it was admitted: its k-th look comes
-// after the k-th nap. That is what a busy scheduler does to a goroutine, and it costs the limiter nothing.
+// sleepy is a context for a caller that sleeps between being queued and looking whether it was admitted: its
+// k-th look comes after the k-th nap. That is what a busy scheduler does to a goroutine, and it costs the
+// limiter nothing.
 type sleepy struct {
 	context.Context
 	naps []time.Duration
@@ -154,7 +156,8 @@ func naps(d ...time.Duration) []time.Duration { return d }
 
 const ms = time.Millisecond
 
-// Failure mode 26: who wakes later than a tenth of the interval after its turn has lost it, and waits for the next.
+// Failure mode 26: a caller that wakes later than a tenth of the interval after its turn has lost it, and
+// waits for the next.
 func TestLateCallersLoseTheirTurn(t *testing.T) {
 	jobs := Rate{Name: "jobs", Unit: "jobs", Events: 1, Per: time.Second, Burst: 1}
 	for _, c := range []struct {
@@ -221,7 +224,7 @@ func TestLostTurnStaysSpent(t *testing.T) {
 	})
 }
 
-// Who has lost a turn stands before all others of its class, and behind the classes above.
+// A caller that has lost a turn stands before all others of its class, and behind the classes above.
 func TestLateCallersComeFirst(t *testing.T) {
 	for _, wakes := range []time.Duration{2200 * ms, 2500 * ms} { // before the second, and after it
 		row(t, wakes, func(t *testing.T) {
@@ -253,7 +256,8 @@ func TestLostTurnOfAFleet(t *testing.T) {
 	})
 }
 
-// Its slots come back while it waits, and a permit that was given back by time meanwhile is not given back twice.
+// Its slots come back while it waits, and a permit that was given back by time meanwhile is not given back
+// twice.
 func TestLostTurnGivesItsSlotsBack(t *testing.T) {
 	for name, opts := range map[string][]Option{"plain": nil, "given back by time": {MaxHold(200 * ms), LeakCheck(func(Leak) {})}} {
 		row(t, name, func(t *testing.T) {
@@ -291,8 +295,8 @@ func TestLateCallersAreWaiters(t *testing.T) {
 		why  Reason // none: the call's context has ended
 	}{
 		{"the context ends", func(_ *testing.T, _ *Limiter, c *call) { c.cancel() }, 3 * time.Second, 3 * time.Second, ReasonNone},
-		{"deny", func(t *testing.T, l *Limiter, _ *call) { setLimit(t, l, Deny()) }, 3 * time.Second, 3 * time.Second, ReasonDenied},
-		{"deny before it wakes", func(t *testing.T, l *Limiter, _ *call) { setLimit(t, l, Deny()) }, 2200 * ms, 2500 * ms, ReasonDenied},
+		{"deny", func(t *testing.T, l *Limiter, _ *call) { setLimit(t, l, Limit{Deny: true}) }, 3 * time.Second, 3 * time.Second, ReasonDenied},
+		{"deny before it wakes", func(t *testing.T, l *Limiter, _ *call) { setLimit(t, l, Limit{Deny: true}) }, 2200 * ms, 2500 * ms, ReasonDenied},
 		{"a cut", func(t *testing.T, l *Limiter, _ *call) { setLimit(t, l, cut) }, 3 * time.Second, 3 * time.Second, ReasonTooLarge},
 		{"a cut before it wakes", func(t *testing.T, l *Limiter, _ *call) { setLimit(t, l, cut) }, 2200 * ms, 2500 * ms, ReasonTooLarge},
 		{"one that takes its place", func(t *testing.T, l *Limiter, _ *call) {
@@ -322,7 +326,7 @@ func TestLateCallersAreWaiters(t *testing.T) {
 	}
 }
 
-// A queue that is full does not refuse who has lost its turn.
+// A queue that is full does not refuse a caller that has lost its turn.
 func TestFullQueueTakesLateCallersBack(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(Every(time.Second)), MaxWaiting(1, 1))
@@ -341,7 +345,8 @@ func TestFullQueueTakesLateCallersBack(t *testing.T) {
 	})
 }
 
-// A caller may sleep for so long that its key has been dropped: it must not be admitted by the gate of then beside that of now.
+// A caller may sleep for so long that its key has been dropped: it must not be admitted by the gate of then
+// beside that of now.
 func TestLateCallerOfAKeyThatWasDropped(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(Every(time.Second)), MaxKeys(1))

@@ -29,7 +29,7 @@ func TestAcquireServesFirstInFirstOut(t *testing.T) {
 	})
 }
 
-// Failure mode 32: small asks do not starve a large one, and TryAcquire overtakes nobody.
+// Failure mode 32: small asks do not starve a large one, and TryAcquire overtakes no waiter.
 func TestNobodyOvertakes(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 4})
@@ -51,10 +51,10 @@ func TestNobodyOvertakes(t *testing.T) {
 
 func TestTurnBeyondTheDeadlineFailsAtOnce(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Every(10*time.Second)), StartPool(Pool{Replicas: 2}))
+		l := limiterOf(t, rated(Every(10*time.Second)), Replicas(2))
 		wants(t, l, "k", 1)
 		c := askingUntil(t, l, 19*time.Second, "k")
-		want := LimitedError{Key: "k", Rule: "interval", Reason: ReasonDeadline, Limit: 0.1, Share: 0.05, RetryAfter: 20 * time.Second}
+		want := LimitedError{Key: "k", Decision: Decision{Rule: "interval", Reason: ReasonDeadline, Limit: 0.1, Share: 0.05, RetryAfter: 20 * time.Second}}
 		if got := c.refusedAfter(t, 0, ReasonDeadline); *got != want {
 			t.Errorf("got %+v, want %+v", *got, want)
 		}
@@ -149,12 +149,12 @@ func TestLongestMaxWait(t *testing.T) {
 	s := l.shard("k")
 	s.mu.Lock() // a timer that fires must wait for this
 	defer s.mu.Unlock()
-	now := s.tick(l.base.Add(time.Hour))
-	g, w := s.gate("k", now), newWaiter(oneRequest)
-	w.key, w.since = "k", now.Sub(l.base)
+	now := s.tick(instant{at: time.Hour})
+	g, w := s.gate(l.hash("k"), "k", now), newWaiter(oneRequest)
+	w.key, w.since = "k", now.at
 	l.waiting.Add(1)
 	s.enqueue(g, w, now)
-	timer := g.more.timer
+	timer := g.ext.timer
 	for range 1000 {
 		runtime.Gosched()
 	}
@@ -166,9 +166,9 @@ func TestLongestMaxWait(t *testing.T) {
 
 func TestOnWait(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		var told []string
+		var got []string
 		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 2)}, InFlight: 2},
-			OnWait(func(key string, wait time.Duration) { told = append(told, fmt.Sprint(key, " ", wait)) }))
+			OnWait(func(key string, wait time.Duration) { got = append(got, fmt.Sprint(key, " ", wait)) }))
 		p := asking(t, l, "k").permit
 		p2 := asking(t, l, "k").permit
 		asking(t, l, "k")
@@ -177,8 +177,8 @@ func TestOnWait(t *testing.T) {
 		p2.Release()
 		time.Sleep(10 * time.Second)
 		c := asking(t, l, "k")
-		if want := []string{"k 1s", "k 2s", "k 0s"}; !slices.Equal(told, want) {
-			t.Errorf("told %q, want %q", told, want)
+		if want := []string{"k 1s", "k 2s", "k 0s"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
 		}
 		c.cancel()
 	})
@@ -208,10 +208,10 @@ func TestPanicInOnWaitLeavesNoTrace(t *testing.T) {
 
 func TestOnAdmit(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		var told []string
+		var got []string
 		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 2)}, InFlight: 1},
 			OnAdmit(func(key string, waited, overhead time.Duration) {
-				told = append(told, fmt.Sprint(key, " ", waited, " ", overhead))
+				got = append(got, fmt.Sprint(key, " ", waited, " ", overhead))
 			}))
 		p := asking(t, l, "k").permit
 		asking(t, l, "k")
@@ -226,8 +226,8 @@ func TestOnAdmit(t *testing.T) {
 		l.Allow("other")              // is refused,
 		l.TryAcquireUpTo("other", 1)  // this too,
 		l.TryAcquireUpTo("fourth", 9) // and this takes what is left
-		if want := []string{"k 0s 0s", "k 3s 0s", "other 0s 0s", "third 0s 0s", "fourth 0s 0s", "fourth 0s 0s"}; !slices.Equal(told, want) {
-			t.Errorf("told %q, want %q", told, want)
+		if want := []string{"k 0s 0s", "k 3s 0s", "other 0s 0s", "third 0s 0s", "fourth 0s 0s", "fourth 0s 0s"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	})
 }
@@ -240,7 +240,7 @@ func TestPanickingOnAdmit(t *testing.T) {
 		_, _ = l.Acquire(t.Context(), "k")
 	}()
 	if n := l.Stats().InFlight; n != 0 {
-		t.Errorf("%d in flight that nobody can release", n)
+		t.Errorf("%d in flight that no caller can release", n)
 	}
 }
 
@@ -256,7 +256,7 @@ func TestRaiseWakesWaiters(t *testing.T) {
 		"fewer peers": func(t *testing.T, l *Limiter) { setReplicas(t, l, 1); time.Sleep(10 * time.Millisecond) },
 	} {
 		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, Limit{Rates: []Rate{perSecond(1e6, 1000)}, InFlight: 1999}, StartPool(Pool{Replicas: 1000}))
+			l := limiterOf(t, Limit{Rates: []Rate{perSecond(1e6, 1000)}, InFlight: 1999}, Replicas(1000))
 			took(t, l, "k")
 			var calls []*call
 			for range 1000 {
@@ -304,7 +304,7 @@ func TestCutRefusesTheHead(t *testing.T) {
 		{"slots of the fleet", func(t *testing.T, l *Limiter) { setLimit(t, l, Limit{InFlight: 2}) }, ReasonTooLarge},
 		{"slots of this replica", func(t *testing.T, l *Limiter) { setReplicas(t, l, 2) }, ReasonShare},
 		{"burst", func(t *testing.T, l *Limiter) { setLimit(t, l, rated(perSecond(1, 2))) }, ReasonTooLarge},
-		{"all", func(t *testing.T, l *Limiter) { setLimit(t, l, Deny()) }, ReasonDenied},
+		{"all", func(t *testing.T, l *Limiter) { setLimit(t, l, Limit{Deny: true}) }, ReasonDenied},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			l := limiterOf(t, Limit{InFlight: 4})
@@ -345,7 +345,7 @@ func TestCutRefusesWhereverTheyStand(t *testing.T) {
 	})
 }
 
-// serve says whether there may be more to do: only when it has served as many as it may under one lock.
+// serve reports whether there may be more to do: only when it has served as many as it may under one lock.
 func TestServeReportsWhetherThereIsMore(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: wakeBatch + 1})
@@ -354,7 +354,7 @@ func TestServeReportsWhetherThereIsMore(t *testing.T) {
 		more := func() bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return s.serve(g, s.now)
+			return s.serve(g, s.latest)
 		}
 		if more() {
 			t.Error("there is more to do in an empty queue")
@@ -431,7 +431,8 @@ func TestCancelInTheMiddleMovesThoseBehind(t *testing.T) {
 	})
 }
 
-// Behind a head that waits for a slot, an aligned window with room must not count as a wait for the next window.
+// Behind a head that waits for a slot, an aligned window with room must not count as a wait for the next
+// window.
 func TestAlignedTurnBehindASlot(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		limit := Limit{InFlight: 1, Rates: []Rate{{Name: "day", Events: 1000, Per: 24 * time.Hour, Aligned: true}}}
@@ -453,7 +454,7 @@ func TestAlignedTurnBehindASlot(t *testing.T) {
 	})
 }
 
-// A waiter that was given up counts in nobody's estimate.
+// A waiter that was given up counts in no estimate.
 func TestCancelledWaiterIsNotCounted(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(Every(time.Second)))
@@ -475,14 +476,28 @@ func TestQueueLeavesNothingBehind(t *testing.T) {
 		wants(t, l, "k", 1)
 		c := asking(t, l, "k")
 		g, s := gateOf(l, "k"), l.shard("k")
-		timer := g.more.timer
+		timer := g.ext.timer
 		c.cancel()
 		synctest.Wait()
-		if g.more != nil || len(s.waiting) != 0 {
-			t.Errorf("left: %+v, %d gates with waiters", g.more, len(s.waiting))
+		if g.ext != nil || len(s.waiting) != 0 {
+			t.Errorf("left: %+v, %d gates with waiters", g.ext, len(s.waiting))
 		}
 		if timer == nil || timer.Stop() {
 			t.Error("the timer goes on")
 		}
+	})
+}
+
+// MaxWait ends in time also under slots alone, which are decided without a clock: an overtaker sets the timer
+// again.
+func TestMaxWaitBehindAnOvertakerOfSlots(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 2}, MaxWait(time.Second))
+		took(t, l, "k")
+		low := asking(t, l, "k", Weight(2), PriorityLow.Ask())
+		time.Sleep(900 * time.Millisecond)
+		took(t, l, "k", PriorityHigh.Ask())
+		time.Sleep(100 * time.Millisecond)
+		low.refusedAfter(t, time.Second, ReasonWait)
 	})
 }

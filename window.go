@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// schedule says how many events each aligned window allows this replica: "100 a minute from
-// the full minute", divided so that fractions carry over from window to window.
+// schedule is how many events each aligned window allows this replica: "100 a minute from the full minute",
+// divided so that fractions carry over from window to window.
 type schedule struct {
 	per      int64  // ns
 	events   uint64 // thousandths of events over the fleet in each window
@@ -15,22 +15,19 @@ type schedule struct {
 	ordinal  uint64 // 1..replicas; 0 unknown
 	phase    int64  // without an ordinal, which of the sparse windows are ours
 	keeps    bool   // an event that a sparse window allows stays until it is used; see setting.meet
-	clock    wallClock
 }
 
-// wallClock is the wall-clock time of an instant, in nanoseconds since the Unix epoch. It is nil but in tests
-// of clock steps.
-type wallClock func(time.Time) int64
-
-func (w wallClock) at(now time.Time) int64 {
-	if w == nil {
-		return now.UnixNano()
+// thousandths converts events, rounded down and saturated far inside an int64.
+func thousandths(events float64) uint64 {
+	const most = math.MaxInt64 / 4
+	if t := events * milli; t < most {
+		return uint64(t)
 	}
-	return w(now)
+	return most
 }
 
-// index is the number of the window at an instant, counted from the Unix epoch.
-func (c *schedule) index(now time.Time) int64 { return floorDiv(c.clock.at(now), c.per) }
+// index returns the number of the window at an instant, counted from the Unix epoch.
+func (c *schedule) index(wall int64) int64 { return floorDiv(wall, c.per) }
 
 // quota is the number of whole events that this replica may do in window k.
 //
@@ -68,7 +65,8 @@ func (c *schedule) sum(k, end int64) float64 {
 	if c.ordinal > 0 {
 		cycle := int64(c.replicas * milli)
 		rounds := floorDiv(end, cycle) - floorDiv(k, cycle)
-		part := int64(c.until(uint64(end-floorDiv(end, cycle)*cycle))) - int64(c.until(uint64(k-floorDiv(k, cycle)*cycle)))
+		last, first := end-floorDiv(end, cycle)*cycle, k-floorDiv(k, cycle)*cycle
+		part := int64(c.until(uint64(last))) - int64(c.until(uint64(first)))
 		return float64(rounds)*float64(c.events) + float64(part)
 	}
 	if q := c.events / (milli * c.replicas); q > 0 {
@@ -87,11 +85,6 @@ func (c *schedule) every() int64 {
 // sparse reports whether some windows allow this replica nothing.
 func (c *schedule) sparse() bool { return c.events < milli*c.replicas }
 
-// left is how long the window in which now lies still lasts.
-func (c *schedule) left(now time.Time) time.Duration {
-	return time.Duration((c.index(now)+1)*c.per - c.clock.at(now))
-}
-
 func floorDiv(a, b int64) int64 {
 	q := a / b
 	if a%b < 0 {
@@ -102,42 +95,42 @@ func floorDiv(a, b int64) int64 {
 
 // window counts the events of one key in the present window of an aligned rate.
 //
-// It follows the wall clock, and a step of it opens one window at most. A step forward opens the window that
-// it leads to. After a step back a window that is in use goes on until its period has passed by the monotonic
-// clock, and then the one by the wall follows: a sparse window's quota is not there again in each period
-// until the wall has caught up.
+// It follows the wall clock, and a step of the clock opens one window at most. A step forward opens the
+// window that it leads to. After a step back a window that is in use goes on until its period has passed by
+// the monotonic clock, and then the window by the wall clock follows. So the quota of a sparse window is not
+// there again in each period until the wall clock has caught up.
 type window struct {
 	index  int64
 	quota  int64
-	used   int64     // may exceed quota: the rest is owed by the windows that follow
-	opened time.Time // when the window was opened here
+	used   int64         // may exceed quota: the rest is owed by the windows that follow
+	opened time.Duration // instant.at at which the window was opened here
 }
 
-// openWindow is a fresh window.
-func openWindow(now time.Time, c *schedule) window {
-	k := c.index(now)
-	return window{index: k, quota: c.quota(k), opened: now}
+// openWindow returns a fresh window.
+func openWindow(t instant, c *schedule) window {
+	k := c.index(t.wall)
+	return window{index: k, quota: c.quota(k), opened: t.at}
 }
 
 // roll opens the window that now lies in, if it is another one.
-func (w *window) roll(now time.Time, c *schedule) {
-	k := c.index(now)
-	if k == w.index || k < w.index && w.used > 0 && now.Sub(w.opened) < time.Duration(c.per) {
+func (w *window) roll(t instant, c *schedule) {
+	k := c.index(t.wall)
+	if k == w.index || k < w.index && w.used > 0 && t.at-w.opened < time.Duration(c.per) {
 		return
 	}
-	owed, spare := w.carry(now, k, c)
+	owed, spare := w.carry(t, k, c)
 	quota := c.quota(k)
 	if c.keeps && spare {
 		quota = max(quota, 1)
 	}
-	w.index, w.quota, w.used, w.opened = k, quota, owed, now
+	w.index, w.quota, w.used, w.opened = k, quota, owed, t.at
 }
 
-// carry is what is taken over into window k: what was used above the quotas of the windows before it, or
+// carry returns what is taken over into window k: what was used above the quotas of the windows before it, or
 // whether they have left an event. Of windows that a step of the clock has skipped no more count than time
 // has passed for.
-func (w *window) carry(now time.Time, k int64, c *schedule) (owed int64, spare bool) {
-	skipped := min(max(0, k-w.index-1), int64(now.Sub(w.opened)/time.Duration(c.per)))
+func (w *window) carry(t instant, k int64, c *schedule) (owed int64, spare bool) {
+	skipped := min(max(0, k-w.index-1), int64(t.at-w.opened)/c.per)
 	if w.used == w.quota && skipped == 0 {
 		return 0, false
 	}
@@ -148,60 +141,85 @@ func (w *window) carry(now time.Time, k int64, c *schedule) (owed int64, spare b
 	return int64(max(0, -left)), left >= 1
 }
 
-// until is how long until the windows have room for n events behind ahead others, from an instant on that is
-// so far away; 0 when the present one has. An ask above the quota of a fresh window is let in and then owes.
-func (w *window) until(now time.Time, ahead, n int64, c *schedule, from time.Duration) time.Duration {
-	w.roll(now, c)
-	k := c.index(now)
-	j := c.index(now.Add(from)) - k
-	if j == 0 && fits(w.used+ahead, n, w.quota) {
+// until lets an ask above the quota of a fresh window in, which then owes.
+func (w *window) until(t instant, r *rule, from time.Duration, ahead, n float64) time.Duration {
+	c, before, wanted := r.schedule, int64(ahead), int64(n)
+	w.roll(t, c)
+	k := c.index(t.wall)
+	j := c.index(t.wall+int64(from)) - k
+	if j == 0 && fits(w.used+before, wanted, w.quota) {
 		return from
 	}
 	const looked = 64 // windows; beyond them the caller asks again when they have passed
-	owed := float64(w.used+ahead) - float64(w.quota)
+	owed := float64(w.used+before) - float64(w.quota)
 	j = max(j, 1+int64(min(max(0, owed/c.mean()-2), math.MaxInt32)))
 	owed = max(0, owed-c.sum(k+1, k+j))
 	for range looked {
 		q := c.quota(k + j)
-		if fits(int64(owed), n, q) {
+		if fits(int64(owed), wanted, q) {
 			break
 		}
 		owed = max(0, owed-float64(q))
 		j++
 	}
-	return max(from, c.startsIn(now, k, j))
+	return max(from, c.startsIn(t.wall, k, j))
 }
 
-// fits tells whether a window of the quota has room for n more events.
+// fits reports whether a window of the quota has room for n more events.
 func fits(used, n, quota int64) bool {
 	return used+n <= quota || used <= 0 && quota > 0 && n > quota
 }
 
-// startsIn is the time to the start of the window that comes ahead windows after k.
-func (c *schedule) startsIn(now time.Time, k, ahead int64) time.Duration {
+// startsIn returns the time to the start of the window that comes ahead windows after k.
+func (c *schedule) startsIn(wall, k, ahead int64) time.Duration {
 	if ahead > math.MaxInt64/c.per {
 		return never
 	}
-	d := ahead*c.per - (c.clock.at(now) - k*c.per)
-	return time.Duration(max(d, 1))
+	return time.Duration(max(ahead*c.per-(wall-k*c.per), 1))
 }
 
-// giveBack takes back n events that were let through at an instant, if that was in this window: what a window
-// that has passed had let through does not come back.
-func (w *window) giveBack(now, taken time.Time, n int64, c *schedule) {
-	if w.roll(now, c); !taken.Before(w.opened) {
-		w.used = max(0, w.used-n)
+func (w *window) take(t instant, r *rule, n float64) {
+	w.roll(t, r.schedule)
+	w.used += int64(n)
+}
+
+// refund gives back what was admitted in this window. What an earlier window has admitted does not come back.
+func (w *window) refund(t instant, taken time.Duration, r *rule, n float64) {
+	if w.roll(t, r.schedule); taken >= w.opened {
+		w.used = max(0, w.used-int64(n))
 	}
 }
 
-// reset puts the window under another schedule. Events that the limit has gained count at once; a share that
-// grew because the pool shrank counts from the next window on, since those who left have
-// used their part of this one.
-func (w *window) reset(now time.Time, old, c *schedule) {
-	k := c.index(now)
+func (w *window) upTo(t instant, r *rule, n int) int {
+	w.roll(t, r.schedule)
+	return min(n, int(w.quota-w.used))
+}
+
+// left counts the time to the end of the window.
+func (w *window) left(t instant, r *rule) (events, of float64, full time.Duration) {
+	w.roll(t, r.schedule)
+	per := r.schedule.per
+	full = time.Duration((r.schedule.index(t.wall)+1)*per - t.wall)
+	return float64(w.quota - w.used), float64(w.quota), full
+}
+
+func (w *window) age(instant, *rule) time.Duration { return never }
+
+func (w *window) state(t instant, r *rule) state {
+	w.roll(t, r.schedule)
+	return state{has: float64(w.quota), index: w.index, used: w.used}
+}
+
+// follow puts the window under another schedule. What opened before the change has the quota from before it.
+// Events that the limit has gained count at once. A share that grew because the pool shrank counts from the
+// next window on, since the replicas that left have used their part of this one.
+func (w *window) follow(t instant, old, r *rule) {
+	w.roll(t, old.schedule)
+	c := r.schedule
+	k := c.index(t.wall)
 	q := c.quota(k)
-	if c.events > old.events { // the limit, then, and not the pool
-		w.quota += max(0, q-old.quota(k))
+	if c.events > old.schedule.events { // the limit, then, and not the pool
+		w.quota += max(0, q-old.schedule.quota(k))
 		return
 	}
 	if c.keeps {
@@ -209,3 +227,5 @@ func (w *window) reset(now time.Time, old, c *schedule) {
 	}
 	w.quota = min(w.quota, q)
 }
+
+func (w *window) clone() stored { c := *w; return &c }

@@ -5,32 +5,16 @@ import (
 	"math/big"
 	"testing"
 	"time"
-	"unsafe"
 )
 
-// stepped is t as a machine would read it whose wall clock, and only that, was set by so many
-// whole seconds. It writes the seconds into time.Time, whose layout TestStepped checks. A time in a bubble has no
-// monotonic reading, so that tests of clock steps count from a real time.Now.
-func stepped(t time.Time, by time.Duration) time.Time {
-	const monotonic, secondsShift = 1 << 63, 30
-	wall := (*uint64)(unsafe.Pointer(&t))
-	if *wall&monotonic == 0 {
-		panic("no monotonic reading to keep")
-	}
-	*wall += uint64(by/time.Second) << secondsShift
-	return t
-}
+// later is t so much later by both clocks.
+func (t instant) later(d time.Duration) instant { return instant{t.at + d, t.wall + int64(d)} }
 
-func TestStepped(t *testing.T) {
-	now := time.Now()
-	for _, d := range []time.Duration{time.Second, -time.Hour, 1000 * time.Hour} {
-		got := stepped(now, d)
-		if got.Sub(now) != 0 || got.UnixNano()-now.UnixNano() != int64(d) {
-			t.Errorf("a step of %v moved the monotonic clock by %v and the wall by %v",
-				d, got.Sub(now), time.Duration(got.UnixNano()-now.UnixNano()))
-		}
-	}
-}
+// stepped is t as a machine would read it whose wall clock, and only that, was set by so much.
+func (t instant) stepped(by time.Duration) instant { return instant{t.at, t.wall + int64(by)} }
+
+// realNow is an instant whose time by the wall clock is the real one, so that windows are met at any phase.
+func realNow() instant { return instant{at: time.Hour, wall: time.Now().UnixNano()} }
 
 // total is what windows may do over the fleet between window k and the next: the difference of two floors.
 func total(events uint64, k int64) int64 {
@@ -116,13 +100,13 @@ func TestScheduleAtTheEdges(t *testing.T) {
 		pool   Pool
 	}{
 		{maxEvents, time.Second, Pool{Replicas: 1, Ordinal: 1}},
-		{maxEvents, time.Second, Pool{Replicas: mostReplicas, Ordinal: mostReplicas}},
-		{maxEvents, math.MaxInt64, Pool{Replicas: mostReplicas}},
-		{1, math.MaxInt64, Pool{Replicas: mostReplicas, Ordinal: 1}},
-		{1, math.MaxInt64, Pool{Replicas: mostReplicas}},
-		{1, time.Millisecond, Pool{Replicas: mostReplicas}},
-		{0.001, time.Millisecond, Pool{Replicas: mostReplicas}},
-		{0.001, time.Millisecond, Pool{Replicas: mostReplicas, Ordinal: mostReplicas}},
+		{maxEvents, time.Second, Pool{Replicas: maxReplicas, Ordinal: maxReplicas}},
+		{maxEvents, math.MaxInt64, Pool{Replicas: maxReplicas}},
+		{1, math.MaxInt64, Pool{Replicas: maxReplicas, Ordinal: 1}},
+		{1, math.MaxInt64, Pool{Replicas: maxReplicas}},
+		{1, time.Millisecond, Pool{Replicas: maxReplicas}},
+		{0.001, time.Millisecond, Pool{Replicas: maxReplicas}},
+		{0.001, time.Millisecond, Pool{Replicas: maxReplicas, Ordinal: maxReplicas}},
 		{2.5, year, Pool{Replicas: 2}},
 	} {
 		row(t, c, func(t *testing.T) {
@@ -155,17 +139,18 @@ func TestAlignedRateOfHardlyAnything(t *testing.T) {
 }
 
 // opened returns the window that now lies in.
-func opened(now time.Time, c *schedule) *window {
+func opened(now instant, c *schedule) *window {
 	w := openWindow(now, c)
 	return &w
 }
 
-// uses takes n events at an instant, and tells whether the window had room for them.
-func (w *window) uses(now time.Time, n int64, c *schedule) bool {
-	if w.until(now, 0, n, c, 0) > 0 {
+// uses takes n events at an instant, and reports whether the window had room for them.
+func (w *window) uses(now instant, n int64, c *schedule) bool {
+	r := &rule{schedule: c}
+	if w.until(now, r, 0, 0, float64(n)) > 0 {
 		return false
 	}
-	w.used += n
+	w.take(now, r, float64(n))
 	return true
 }
 
@@ -176,7 +161,7 @@ func TestWindow(t *testing.T) {
 	for _, a := range []taking{
 		{0, 3, true}, {0.5, 2, true}, {0.9, 1, false}, {0.999, 1, false},
 		{1, 5, true}, {1, 1, false},
-		{7.3, 5, true}, {7.3, 1, false}, // six windows nobody used are lost
+		{7.3, 5, true}, {7.3, 1, false}, // six windows without an ask are lost
 		{8, 1, true}, {8, 7, false}, // more than a window has waits for a fresh one
 		{9, 7, true}, {9.5, 1, false}, {10, 3, true}, {10, 1, false}, // and owes
 		{11, 17, true}, {12, 1, false}, {13, 1, false}, {14, 4, false}, {14, 3, true}, {14, 1, false},
@@ -193,11 +178,11 @@ func TestClockStepOpensOneWindow(t *testing.T) {
 	for step, most := range map[time.Duration]int64{
 		time.Second: 5, time.Hour: 5, 10_000 * time.Hour: 5, -time.Second: 0, -time.Hour: 0, -10_000 * time.Hour: 0,
 	} {
-		now := time.Now()
+		now := realNow()
 		w := opened(now, fiveASecond)
 		w.used = 5
 		n := int64(0)
-		for w.uses(stepped(now, step), 1, fiveASecond) {
+		for w.uses(now.stepped(step), 1, fiveASecond) {
 			n++
 		}
 		if n != most {
@@ -208,13 +193,13 @@ func TestClockStepOpensOneWindow(t *testing.T) {
 
 // However the wall clock swings, no more windows open than real time has room for, plus one.
 func TestClockThatSwingsOpensNoWindows(t *testing.T) {
-	start := time.Now()
+	start := realNow()
 	w := opened(start, fiveASecond)
 	n := 0
 	for i := range 1000 {
-		now := start.Add(time.Duration(i) * time.Millisecond)
+		now := start.later(time.Duration(i) * time.Millisecond)
 		swing := time.Duration(i%2) * time.Hour
-		for w.uses(stepped(now, swing), 1, fiveASecond) {
+		for w.uses(now.stepped(swing), 1, fiveASecond) {
 			n++
 		}
 	}
@@ -225,35 +210,36 @@ func TestClockThatSwingsOpensNoWindows(t *testing.T) {
 
 // After a step back one window opens each period, and it is the one by the wall clock.
 func TestClockThatWasAheadGoesOn(t *testing.T) {
-	start := time.Now()
+	start := realNow()
 	w := opened(start, fiveASecond)
 	for i := range 60 {
-		now := stepped(start.Add(time.Duration(i)*time.Second), -time.Hour)
+		now := start.later(time.Duration(i) * time.Second).stepped(-time.Hour)
 		if !w.uses(now, 5, fiveASecond) {
 			t.Errorf("second %d: no window opened", i)
 		}
 		if w.uses(now, 1, fiveASecond) {
 			t.Errorf("second %d: a second window opened", i)
 		}
-		if want := fiveASecond.index(now); w.index != want {
+		if want := fiveASecond.index(now.wall); w.index != want {
 			t.Errorf("second %d: window %d, want %d", i, w.index, want)
 		}
 	}
 }
 
-// Bound 11: a step back by an hour does not repeat the quota of a sparse window in each period until the wall has caught up.
+// Bound 11: a step back by an hour does not repeat the quota of a sparse window in each period until the wall
+// has caught up.
 func TestSparseWindowAfterAStepBack(t *testing.T) {
 	oneOfSixty := &schedule{per: int64(time.Minute), events: 1000, replicas: 60, ordinal: 1}
 	for _, late := range []time.Duration{0, time.Minute, 10 * time.Minute, 59 * time.Minute} {
-		start := time.Now()
-		for oneOfSixty.quota(oneOfSixty.index(start)) == 0 {
-			start = start.Add(time.Minute)
+		start := realNow()
+		for oneOfSixty.quota(oneOfSixty.index(start.wall)) == 0 {
+			start = start.later(time.Minute)
 		}
 		w, n := opened(start, oneOfSixty), 0
 		for i := range 60 {
-			now := start.Add(time.Duration(i) * time.Minute)
-			if now.Sub(start) > late {
-				now = stepped(now, -time.Hour)
+			now := start.later(time.Duration(i) * time.Minute)
+			if now.at-start.at > late {
+				now = now.stepped(-time.Hour)
 			}
 			for w.uses(now, 1, oneOfSixty) {
 				n++
@@ -267,15 +253,15 @@ func TestSparseWindowAfterAStepBack(t *testing.T) {
 
 // A step forward repays no debt: only windows that time has passed for do.
 func TestStepForwardRepaysNothing(t *testing.T) {
-	start := time.Now()
+	start := realNow()
 	w := opened(start, fiveASecond)
 	if !w.uses(start, 50, fiveASecond) {
 		t.Fatal("a large ask does not fit a fresh window")
 	}
-	if w.uses(stepped(start, time.Hour), 1, fiveASecond) {
+	if w.uses(start.stepped(time.Hour), 1, fiveASecond) {
 		t.Error("the debt of nine windows was repaid by a step")
 	}
-	if !w.uses(stepped(start.Add(11*time.Second), time.Hour), 1, fiveASecond) {
+	if !w.uses(start.later(11*time.Second).stepped(time.Hour), 1, fiveASecond) {
 		t.Error("the debt of nine windows was not repaid in eleven")
 	}
 }
@@ -348,11 +334,12 @@ func TestReplicasWithOrdinalsShareAWindowExactly(t *testing.T) {
 	})
 }
 
-// An ask above what a window has for this replica is let in by the next window that is unused, in a fleet of any size.
+// An ask above what a window has for this replica is let in by the next window that is unused, in a fleet of
+// any size.
 func TestLargeAskWaitsForOneWindowOnly(t *testing.T) {
 	for _, weight := range []int{2, 50, 63, 64, 65, 70, 100} {
 		row(t, weight, func(t *testing.T) {
-			l := limiterOf(t, rated(Rate{Events: 100, Per: time.Minute, Aligned: true}), StartPool(Pool{Replicas: 100}))
+			l := limiterOf(t, rated(Rate{Events: 100, Per: time.Minute, Aligned: true}), Replicas(100))
 			wants(t, l, "k", 1)
 			if d := refusedFor(t, l, ReasonRate, "k", Weight(weight)); d.RetryAfter != time.Minute {
 				t.Errorf("weight %d: retry after %v, want 1m", weight, d.RetryAfter)
@@ -368,7 +355,7 @@ func TestLargeAskWaitsForOneWindowOnly(t *testing.T) {
 // A debt of many windows is waited for to its end, and not longer.
 func TestDebtOfManyWindows(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Rate{Events: 1000, Per: time.Second, Aligned: true}), StartPool(Pool{Replicas: 1000}))
+		l := limiterOf(t, rated(Rate{Events: 1000, Per: time.Second, Aligned: true}), Replicas(1000))
 		took(t, l, "k", Weight(1000))
 		if d := refusedFor(t, l, ReasonRate, "k"); d.RetryAfter != 1000*time.Second {
 			t.Errorf("retry after %v, want 1000 s", d.RetryAfter)
@@ -395,24 +382,53 @@ func TestCorrectionDoesNotReachIntoTheNextWindow(t *testing.T) {
 	})
 }
 
-// A limit that gets its first aligned rate long after the start goes by the wall clock of then: it may have been
-// set since the limiter was made.
+// A limit that gets its first aligned rate long after the start goes by the wall clock of then. The clock may
+// have been set since the limiter was made, and asks have not read it.
 func TestFirstAlignedRateReadsTheWallClock(t *testing.T) {
 	for _, step := range []time.Duration{1000 * time.Hour, -1000 * time.Hour} {
-		l := limiterOf(t, rated(perSecond(1, 5)))
-		l.base = stepped(l.base, step) // the wall clock was wrong by so much at the start
-		r := Rate{Name: "w", Events: 5, Per: 10 * time.Hour, Aligned: true}
-		setLimit(t, l, rated(r))
-		g := l.shard("k").untouched
-		want := g.setting.rations[0].window.index(time.Now())
-		if got := g.more.windows[0].index; got < want-1 || got > want+1 {
-			t.Errorf("the clock was wrong by %v at the start: the window is %d, and it is %d now", step, got, want)
-		}
+		row(t, step, func(t *testing.T) {
+			wrong := step // the wall clock is wrong by so much
+			wall := func(t time.Time) int64 { return t.Add(wrong).UnixNano() }
+			l := limiterOf(t, rated(perSecond(1, 5)), WithWallClock(wall))
+			r := Rate{Name: "w", Events: 5, Per: 10 * time.Hour, Aligned: true}
+			wants(t, l, "k", 5)
+			wrong = 0
+			time.Sleep(time.Hour)
+			l.Allow("other") // at the instant of the change
+			setLimit(t, l, rated(r))
+			wants(t, l, "k", 5) // of a window that the key has taken nothing of
+			want := time.Now().UnixNano() / int64(r.Per)
+			for name, g := range map[string]*gate{
+				"a key never seen": l.shard("k").untouched, "a key": gateOf(l, "k"),
+			} {
+				if got := g.ext.rest[0].(*window).index; got != want {
+					t.Errorf("the window of %s is %d, and it is %d now", name, got, want)
+				}
+			}
+		})
 	}
 }
 
-// Two sparse windows of different lengths, or of different numbers of events, are open at one instant before long: also for the
-// replica whose own windows never coincide. One alone keeps its fleet's total exact.
+// A caller may have read the monotonic clock alone, just before a first aligned rate was set. Windows go on
+// all the same.
+func TestMonotonicTimeUnderAnAlignedRate(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(aligned(5, time.Hour)))
+		for i := range 3 {
+			wants(t, l, "k", 5)
+			now := instant{at: l.shard("k").latest.at + time.Hour}
+			for n := range 6 {
+				if got := allowedAt(l, "k", now); got != (n < 5) {
+					t.Errorf("hour %d: ask %d: %v", i, n+1, got)
+				}
+			}
+			time.Sleep(2 * time.Hour)
+		}
+	})
+}
+
+// Two sparse windows of different lengths, or of different numbers of events, are open at one instant before
+// long: also for the replica whose own windows never coincide. One alone keeps its fleet's total exact.
 func TestSparseWindowsMeet(t *testing.T) {
 	second := Rate{Name: "second", Events: 1, Per: time.Second, Aligned: true}
 	for name, other := range map[string]Rate{
@@ -424,7 +440,7 @@ func TestSparseWindowsMeet(t *testing.T) {
 			cycle := time.Duration(60 / other.Events * float64(other.Per))
 			var calls []*call
 			for i := range 60 {
-				l := limiterOf(t, rated(second, other), JoinPool(Pool{Replicas: 60, Ordinal: i + 1}))
+				l := limiterOf(t, rated(second, other), StartPool(Pool{Replicas: 60, Ordinal: i + 1}), StartEmpty())
 				calls = append(calls, asking(t, l, "k", Cost("tokens", 1)))
 			}
 			time.Sleep(2 * max(cycle, time.Minute))
@@ -438,24 +454,31 @@ func TestSparseWindowsMeet(t *testing.T) {
 	}
 }
 
-// An event that a sparse window keeps is one, however many windows pass, and it is there once.
+// An event that a sparse window keeps is one, however many windows pass, and it is there once. That holds
+// also where the window in which it is used has one of its own.
 func TestSparseWindowKeepsOneEvent(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		limit := rated(Rate{Name: "a", Events: 1, Per: time.Second, Aligned: true}, Rate{Name: "b", Unit: "tokens", Events: 1, Per: 10 * time.Second, Aligned: true})
-		l := limiterOf(t, limit, StartPool(Pool{Replicas: 10, Ordinal: 1}))
-		time.Sleep(time.Hour)
-		wants(t, l, "k", 1)
-		n := 0
-		for range 100 {
-			time.Sleep(time.Second)
-			for l.Allow("k") {
-				n++
+	limit := rated(
+		Rate{Name: "a", Events: 1, Per: time.Second, Aligned: true},
+		Rate{Name: "b", Unit: "tokens", Events: 1, Per: 10 * time.Second, Aligned: true},
+	)
+	for late := range 10 * time.Second / time.Second {
+		row(t, late, func(t *testing.T) {
+			l := limiterOf(t, limit, StartPool(Pool{Replicas: 10, Ordinal: 1}))
+			wants(t, l, "k", 0) // from now on the windows of the key pass one by one
+			time.Sleep(time.Hour + late*time.Second)
+			wants(t, l, "k", 1)
+			n := 0
+			for range 100 {
+				time.Sleep(time.Second)
+				for l.Allow("k") {
+					n++
+				}
 			}
-		}
-		if n != 10 {
-			t.Errorf("%d events in a hundred windows, want every tenth", n)
-		}
-	})
+			if n != 10 {
+				t.Errorf("%d events in a hundred windows, want every tenth", n)
+			}
+		})
+	}
 }
 
 // The time to come back is one at which all rules have room, also where one of them is open now and then.
@@ -468,7 +491,7 @@ func TestComeBackWhenAllAreOpen(t *testing.T) {
 	} {
 		for ordinal := 1; ordinal <= 5; ordinal++ {
 			row(t, []any{name, ordinal}, func(t *testing.T) {
-				l := limiterOf(t, limit, JoinPool(Pool{Replicas: 5, Ordinal: ordinal}))
+				l := limiterOf(t, limit, StartPool(Pool{Replicas: 5, Ordinal: ordinal}), StartEmpty())
 				for range 5 {
 					d := l.Check("k")
 					time.Sleep(d.RetryAfter)

@@ -20,7 +20,7 @@ func newLimiter(t testing.TB, opts ...quotient.Option) *quotient.Limiter {
 	t.Helper()
 	rate := quotient.PerSecond(100)
 	rate.Burst = 10
-	l, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{rate}}, opts...)
+	l, err := quotient.New(quotient.Rates(rate), opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestPutReplicasCountsAtOnce(t *testing.T) {
 			t.Errorf("%s: status %d, want 200: %s", tt.body, rec.Code, rec.Body)
 			continue
 		}
-		if got := l.Pool(); got != tt.want {
+		if got := l.Stats().Pool.Pool; got != tt.want {
 			t.Errorf("%s: pool is %+v, want %+v", tt.body, got, tt.want)
 		}
 		answer := decode[State](t, rec).Limiters["api"]
@@ -199,7 +199,7 @@ func TestRefusals(t *testing.T) {
 			if wantAllow := tt.status == 405; wantAllow && rec.Header().Get("Allow") != tt.want.Range {
 				t.Errorf("Allow %q, want %q", rec.Header().Get("Allow"), tt.want.Range)
 			}
-			if p := l.Pool(); p.Replicas != 3 || p.Ordinal != 1 {
+			if p := l.Stats().Pool.Pool; p.Replicas != 3 || p.Ordinal != 1 {
 				t.Errorf("a refused change changed the pool to %+v", p)
 			}
 		})
@@ -274,8 +274,8 @@ func TestCrossOriginWritesAreRefused(t *testing.T) {
 		if rec.Code != tt.want {
 			t.Errorf("%v: status %d, want %d", tt.header, rec.Code, tt.want)
 		}
-		if changed := l.Pool().Replicas == 4; changed != (tt.want == 200) {
-			t.Errorf("%v: pool %+v", tt.header, l.Pool())
+		if changed := l.Stats().Pool.Replicas == 4; changed != (tt.want == 200) {
+			t.Errorf("%v: pool %+v", tt.header, l.Stats().Pool.Pool)
 		}
 	}
 }
@@ -348,8 +348,8 @@ func TestOverTheNetwork(t *testing.T) {
 		}
 		return resp.StatusCode
 	}
-	if got := send(strings.NewReader(`{"replicas":5,"ordinal":5}`)); got != 200 || l.Pool().Replicas != 5 {
-		t.Errorf("status %d, pool %+v", got, l.Pool())
+	if got := send(strings.NewReader(`{"replicas":5,"ordinal":5}`)); got != 200 || l.Stats().Pool.Replicas != 5 {
+		t.Errorf("status %d, pool %+v", got, l.Stats().Pool.Pool)
 	}
 	if got := send(strings.NewReader(strings.Repeat(" ", maxBody+1))); got != 413 {
 		t.Errorf("a large body: status %d, want 413", got)
@@ -358,10 +358,11 @@ func TestOverTheNetwork(t *testing.T) {
 
 // TestRangeIsTheLimiters: a pool that the handler refuses, the limiter would refuse too.
 func TestRangeIsTheLimiters(t *testing.T) {
-	if err := (quotient.Pool{Replicas: maxReplicas, Ordinal: maxReplicas}).Validate(); err != nil {
+	largest := quotient.Pool{Replicas: maxReplicas, Ordinal: maxReplicas}
+	if err := newLimiter(t).SetPool(largest, 0); err != nil {
 		t.Error(err)
 	}
-	if err := (quotient.Pool{Replicas: maxReplicas + 1}).Validate(); err == nil {
+	if err := newLimiter(t).SetPool(quotient.Pool{Replicas: maxReplicas + 1}, 0); err == nil {
 		t.Errorf("the limiter takes more than %d replicas", maxReplicas)
 	}
 }

@@ -120,7 +120,7 @@ type configuration struct {
 }
 
 func configurationOf(l *quotient.Limiter) configuration {
-	return configuration{l.Version(), l.Limit(), l.Pool(), l.Overrides(), l.DryRun()}
+	return configuration{l.Stats().Version, l.Stats().Limit, l.Stats().Pool.Pool, l.Overrides(), l.Stats().DryRun}
 }
 
 func TestAttackBodies(t *testing.T) {
@@ -315,8 +315,8 @@ func TestAttackGigabyteBodies(t *testing.T) {
 			} else {
 				t.Logf("%d bytes read", n)
 			}
-			if l.Version() != 0 {
-				t.Errorf("version %d", l.Version())
+			if l.Stats().Version != 0 {
+				t.Errorf("version %d", l.Stats().Version)
 			}
 		})
 	}

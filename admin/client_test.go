@@ -91,18 +91,18 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 	}
 	limit := quotient.Limit{Rates: []quotient.Rate{{Name: "a", Unit: "b", Events: 2, Per: 1500 * time.Millisecond, Burst: 3, NoTurns: true}}, InFlight: 7}
 	next, err := c.SetLimit(ctx, "api", limit, IfMatch(seen.ETag))
-	if err != nil || !reflect.DeepEqual(api.Limit(), limit) || next.ETag == seen.ETag {
+	if err != nil || !reflect.DeepEqual(api.Stats().Limit, limit) || next.ETag == seen.ETag {
 		t.Errorf("SetLimit: %+v, %v", next, err)
 	}
-	deny := quotient.Deny()
-	if next, err = c.Override(ctx, "api", "K", &deny, IfMatch(next.ETag)); err != nil || !api.Overrides()["K"].Denies() {
+	deny := quotient.Limit{Deny: true}
+	if next, err = c.Override(ctx, "api", "K", &deny, IfMatch(next.ETag)); err != nil || !api.Overrides()["K"].Deny {
 		t.Errorf("Override: %+v, %v", next, err)
 	}
-	if next, err = c.SetDryRun(ctx, "api", true, IfMatch(next.ETag)); err != nil || !api.DryRun() {
+	if next, err = c.SetDryRun(ctx, "api", true, IfMatch(next.ETag)); err != nil || !api.Stats().DryRun {
 		t.Errorf("SetDryRun: %+v, %v", next, err)
 	}
 	pool := quotient.Pool{Replicas: 4, Ordinal: 2}
-	if s, err := c.SetReplicas(ctx, "api", pool, time.Minute, IfMatch(next.ETag)); err != nil || api.Pool() != pool || s.Limiters["api"].Pool.Until.IsZero() {
+	if s, err := c.SetReplicas(ctx, "api", pool, time.Minute, IfMatch(next.ETag)); err != nil || api.Stats().Pool.Pool != pool || s.Limiters["api"].Pool.Until.IsZero() {
 		t.Errorf("SetReplicas: %+v, %v", s, err)
 	}
 	_, err = c.SetLimit(ctx, "api", limit, IfMatch(next.ETag))
@@ -287,12 +287,12 @@ func TestClientOfBinaryKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	deny := quotient.Deny()
+	deny := quotient.Limit{Deny: true}
 	keys := []string{"", "\uFFFD", "a\xff", "\x80", "\x81"}
 	for i, key := range keys {
 		api.Allow(key)
 		s, err := c.Override(t.Context(), "api", key, &deny)
-		if _, has := api.OverrideOf(key); err != nil || !has || len(s.Overrides) != i+1 || s.OverrideCount != i+1 {
+		if _, has := api.Overrides()[key]; err != nil || !has || len(s.Overrides) != i+1 || s.OverrideCount != i+1 {
 			t.Errorf("%q: %+v, %v", key, s, err)
 		}
 		if e, err := c.Explain(t.Context(), "api", key); err != nil || e.Key != key || !e.Overridden || (e.KeyBase64 != nil) == utf8.ValidString(key) {

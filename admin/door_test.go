@@ -57,10 +57,10 @@ func TestTokens(t *testing.T) {
 			}
 			documented(t, c, strings.TrimSuffix(path, "?key=K"), "GET", rec.Code, rec.Header(), rec.Body.Bytes())
 		}
-		before := l.Version()
-		rec := request{method: "PUT", path: "/dry-run", body: fmt.Sprintf(`{"dry_run":%v}`, !l.DryRun()), header: header}.send(h)
-		if rec.Code != tt.write || (l.Version() != before) != (tt.write == 200) {
-			t.Errorf("%q: PUT: %d with version %d after %d, want %d", tt.authorization, rec.Code, l.Version(), before, tt.write)
+		before := l.Stats().Version
+		rec := request{method: "PUT", path: "/dry-run", body: fmt.Sprintf(`{"dry_run":%v}`, !l.Stats().DryRun), header: header}.send(h)
+		if rec.Code != tt.write || (l.Stats().Version != before) != (tt.write == 200) {
+			t.Errorf("%q: PUT: %d with version %d after %d, want %d", tt.authorization, rec.Code, l.Stats().Version, before, tt.write)
 		}
 		documented(t, c, "/dry-run", "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
 	}
@@ -207,7 +207,7 @@ func TestForwardedRequests(t *testing.T) {
 		l := newLimiter(t)
 		rec := change.send(quiet(t, l))
 		documented(t, c, "/dry-run", "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
-		if rec.Code != 403 || l.DryRun() {
+		if rec.Code != 403 || l.Stats().DryRun {
 			t.Errorf("%s: PUT: %d", name, rec.Code)
 		}
 		if rec := change.send(quiet(t, l, BehindAuthentication())); rec.Code != 200 {

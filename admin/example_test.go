@@ -18,7 +18,7 @@ import (
 // A replica of three learns over HTTP that it is now one of four.
 func ExampleNew() {
 	limiter, err := quotient.New(
-		quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}},
+		quotient.Rates(quotient.PerSecond(100)),
 		quotient.StartPool(quotient.Pool{Replicas: 3, Ordinal: 2}),
 	)
 	if err != nil {
@@ -51,7 +51,7 @@ func ExampleNew() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(resp.Status, limiter.Pool().Replicas)
+		fmt.Println(resp.Status, limiter.Stats().Pool.Replicas)
 		if resp.StatusCode != http.StatusOK {
 			fmt.Print(string(answer))
 		}
@@ -75,7 +75,7 @@ func ExampleNew() {
 // Two operators have seen the same state. The first changes the limit; the second gets an error.
 func ExampleClient() {
 	var limiters quotient.Registry
-	if _, err := limiters.Limiter("api", quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}}); err != nil {
+	if _, err := limiters.Limiter("api", quotient.Rates(quotient.PerSecond(100))); err != nil {
 		log.Fatal(err)
 	}
 	handler, err := admin.New(&limiters, admin.Token("secret-0123456789"), admin.Logger(slog.New(slog.DiscardHandler)))
@@ -96,7 +96,7 @@ func ExampleClient() {
 		log.Fatal(err)
 	}
 	raise := func(events float64) {
-		limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(events)}}
+		limit := quotient.Rates(quotient.PerSecond(events))
 		now, err := client.SetLimit(ctx, "api", limit, admin.IfMatch(seen.ETag))
 		if errors.Is(err, admin.ErrConflict) {
 			fmt.Println("another operator was faster")

@@ -36,7 +36,7 @@ func FuzzReplicas(f *testing.F) {
 			return
 		}
 		p := v.pool
-		if p.Validate() != nil || p.Fixed || v.ttl < 0 || v.ttl > longestWord {
+		if newLimiter(t).SetPool(p, 0) != nil || p.Fixed || v.ttl < 0 || v.ttl > longestWord {
 			t.Fatalf("accepted %+v", v)
 		}
 		var loose struct {
@@ -93,7 +93,7 @@ func sameLimit(t *testing.T, a, b quotient.Limit) {
 		}
 		b.Rates[i].Per = a.Rates[i].Per
 	}
-	if !reflect.DeepEqual(a, b) && len(a.Rates) > 0 || a.InFlight != b.InFlight || a.Denies() != b.Denies() {
+	if !reflect.DeepEqual(a, b) && len(a.Rates) > 0 || a.InFlight != b.InFlight || a.Deny != b.Deny {
 		t.Fatalf("%+v became %+v", a, b)
 	}
 }

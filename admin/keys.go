@@ -79,48 +79,67 @@ type Learned struct {
 	ForgottenInSeconds float64 `json:"forgotten_in_seconds"`
 }
 
-func newKeys(limiter string, uses []quotient.KeyUse) Keys {
-	keys := Keys{Limiter: limiter, Keys: make([]KeyUse, 0, len(uses))}
-	for _, u := range uses {
-		tokens := make([]float64, 0, len(u.Tokens))
-		for _, n := range u.Tokens {
-			tokens = append(tokens, finite(n))
-		}
-		keys.Keys = append(keys.Keys, KeyUse{
-			Key: u.Key, KeyBase64: inBase64(u.Key), Used: finite(u.Used), Waiting: u.Waiting, InFlight: u.InFlight,
-			Tokens: tokens, Rate: finite(u.Rate), Overridden: u.Overridden,
-		})
+func newKeys(limiter string, hottest []quotient.KeyState) Keys {
+	keys := Keys{Limiter: limiter, Keys: make([]KeyUse, 0, len(hottest))}
+	for _, k := range hottest {
+		keys.Keys = append(keys.Keys, newKeyUse(k))
 	}
 	return keys
 }
 
-func newExplanation(limiter string, e quotient.Explanation) Explanation {
+func newKeyUse(k quotient.KeyState) KeyUse {
+	use := KeyUse{
+		Key: k.Key, KeyBase64: inBase64(k.Key), Used: finite(k.Used), Waiting: k.Waiting, InFlight: k.InFlight,
+		Tokens: make([]float64, 0, len(k.Rules)), Overridden: k.Overridden,
+	}
+	for _, r := range k.Rules {
+		switch {
+		case r.Window > 0:
+			use.Tokens = append(use.Tokens, finite(r.Left))
+		case isLaw(r) && r.Unit == "":
+			use.Rate = finite(r.Pace)
+		}
+	}
+	return use
+}
+
+func newExplanation(limiter string, e quotient.Explanation, pool quotient.PoolStats) Explanation {
 	out := Explanation{
 		Limiter: limiter, Key: e.Key, KeyBase64: inBase64(e.Key), Remembered: e.Remembered, Overridden: e.Overridden, Overflow: e.Overflow, DryRun: e.DryRun,
-		Limit: newLimitState(e.Limit), Pool: newPoolState(e.Pool), Rules: make([]RuleExplanation, 0, len(e.Rules)),
-		InFlight: e.InFlight, Waiting: e.Waiting, Next: newDecision(e.Next), WaitSeconds: e.Wait.Seconds(), Until: e.Until,
-		Learned: make([]Learned, 0, len(e.Learned)), Text: e.String(),
+		Limit: newLimitState(e.Limit), Pool: newPoolState(pool), Rules: make([]RuleExplanation, 0, len(e.Rules)),
+		InFlight: e.InFlight, Waiting: e.Waiting, Next: newDecision(e.Next), WaitSeconds: e.Next.RetryAfter.Seconds(),
+		Learned: []Learned{}, Text: e.String(),
+	}
+	if e.Next.RetryAfter > 0 {
+		out.Until = time.Now().Add(e.Next.RetryAfter)
 	}
 	for _, r := range e.Rules {
-		out.Rules = append(out.Rules, newRuleExplanation(r))
-	}
-	if e.Limit.InFlight > 0 && len(out.Rules) > 0 {
-		out.Rules[len(out.Rules)-1].InFlight = float64(e.InFlight)
-	}
-	for _, l := range e.Learned {
-		out.Learned = append(out.Learned, Learned{
-			Unit: l.Unit, Pace: finite(l.Pace), Share: finite(l.Share), Ceiling: finite(l.Ceiling),
-			PausedForSeconds: l.PausedFor.Seconds(), ForgottenInSeconds: l.ForgottenIn.Seconds(),
-		})
+		if isLaw(r) {
+			out.Learned = append(out.Learned, newLearned(r))
+		} else {
+			out.Rules = append(out.Rules, newRuleExplanation(r, e.InFlight))
+		}
 	}
 	return out
 }
 
-func newRuleExplanation(r quotient.RuleExplanation) RuleExplanation {
-	return RuleExplanation{
-		Name: r.Name, Unit: r.Unit, Limit: finite(r.Limit), Share: finite(r.Share), Burst: finite(r.Burst),
-		Ceiling: finite(r.Ceiling), Tokens: finite(r.Left), ResetsSeconds: r.Resets.Seconds(),
+func newLearned(r quotient.RuleState) Learned {
+	return Learned{
+		Unit: r.Unit, Pace: finite(r.Pace), Share: finite(r.Share), Ceiling: finite(r.Limit),
+		PausedForSeconds: r.Reset.Seconds(), ForgottenInSeconds: r.ForgottenIn.Seconds(),
 	}
+}
+
+// newRuleExplanation is a rule of a key that holds so many slots.
+func newRuleExplanation(r quotient.RuleState, inFlight int) RuleExplanation {
+	x := RuleExplanation{
+		Name: r.Name, Unit: r.Unit, Limit: finite(r.Limit), Share: finite(r.Share), Burst: finite(r.Burst),
+		Ceiling: finite(r.Share), Tokens: finite(r.Left), ResetsSeconds: r.Reset.Seconds(),
+	}
+	if r.Window == 0 { // the slots
+		x.InFlight = float64(inFlight)
+	}
+	return x
 }
 
 func newDecision(d quotient.Decision) Decision {

@@ -62,7 +62,7 @@ func readLimit(f *form) quotient.Limit {
 		if f.has("in_flight") && f.whole("in_flight", math.MinInt, math.MaxInt) != 0 {
 			f.wrong("in_flight", other, "nothing beside deny")
 		}
-		return quotient.Deny()
+		return quotient.Limit{Deny: true}
 	}
 	var limit quotient.Limit
 	rates := f.list("rates", mostRates, rateFields...)
@@ -138,7 +138,7 @@ func blame(f *form, rates []form, err error) {
 }
 
 // showLimit is the limit of a limiter for the log.
-func showLimit(l *quotient.Limiter) slog.Value { return limitValue(l.Limit()) }
+func showLimit(l *quotient.Limiter) slog.Value { return limitValue(l.Stats().Limit) }
 
 // limitValue is a limit for the log: the JSON of its state.
 func limitValue(limit quotient.Limit) slog.Value {

@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
-
-	"github.com/quotient-go/quotient"
 )
 
 // contract is the OpenAPI document.
@@ -390,7 +388,8 @@ func TestDocumentHasEveryStatus(t *testing.T) {
 // TestLiveAnswersKeepToTheDocument: a limiter that has been used in every way answers as the document says.
 func TestLiveAnswersKeepToTheDocument(t *testing.T) {
 	c := readContract(t)
-	l := newLimiter(t, quotient.DryRun())
+	l := newLimiter(t)
+	l.SetDryRun(true)
 	h := quiet(t, l)
 	for i := range 20 {
 		l.Allow(fmt.Sprintf("key %d", i%3))

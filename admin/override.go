@@ -57,10 +57,10 @@ func (v override) apply(l *quotient.Limiter) error { return l.Override(v.key, v.
 
 // show is the override of the key for the log.
 func (v override) show(l *quotient.Limiter) slog.Value {
-	limit, has := l.OverrideOf(v.key)
+	e := l.Explain(v.key)
 	value := slog.StringValue("none")
-	if has {
-		value = limitValue(limit)
+	if e.Overridden {
+		value = limitValue(e.Limit)
 	}
 	return slog.GroupValue(slog.String("key", strconv.QuoteToASCII(v.key)), slog.Attr{Key: "limit", Value: value})
 }

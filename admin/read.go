@@ -190,7 +190,7 @@ func (h *handler) getExplain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name, l := only(chosen)
-	writeJSON(w, "application/json", http.StatusOK, newExplanation(name, l.Explain(key)))
+	writeJSON(w, "application/json", http.StatusOK, newExplanation(name, l.Explain(key), l.Stats().Pool))
 }
 
 // keyOf reads the key of a query: exactly one of key and key_base64.

@@ -54,12 +54,7 @@ func readTTL(f *form) time.Duration {
 	return toDuration(seconds)
 }
 
-func (v replicas) apply(l *quotient.Limiter) error {
-	if v.ttl > 0 {
-		return l.SetPoolFor(v.pool, v.ttl)
-	}
-	return l.SetPool(v.pool)
-}
+func (v replicas) apply(l *quotient.Limiter) error { return l.SetPool(v.pool, v.ttl) }
 
 // showPool is the pool of a limiter for the log.
 func showPool(l *quotient.Limiter) slog.Value {

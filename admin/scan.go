@@ -30,14 +30,14 @@ type scan struct {
 // found is what a scan came to.
 type found struct {
 	at   time.Time
-	keys []quotient.KeyUse
+	keys []quotient.KeyState
 }
 
 func newScans() scans { return scans{make(chan struct{}, 1), make(map[scan]found)} }
 
 // top is l.Top(n), not older than scanFresh. It fails only with the context, while it waits for another scan. The caller must not change
 // the list.
-func (s *scans) top(ctx context.Context, number uint64, l *quotient.Limiter, n int) ([]quotient.KeyUse, error) {
+func (s *scans) top(ctx context.Context, number uint64, l *quotient.Limiter, n int) ([]quotient.KeyState, error) {
 	select {
 	case s.place <- struct{}{}:
 		defer func() { <-s.place }()

@@ -53,14 +53,14 @@ func (s *seen) number(l *quotient.Limiter) uint64 {
 	return s.at(l).number
 }
 
-// overridesOf returns the first overrides of l by key, and how many there are. All of them are only looked at when the configuration has
-// changed. The caller must not change the list.
-func (s *seen) overridesOf(l *quotient.Limiter) ([]OverrideState, int) {
+// overridesOf returns the first overrides of l by key, and how many there are. It looks at all of them only when the
+// configuration has changed. The version was read before: a change in between makes the list newer than its version,
+// and it is read again. The caller must not change the list.
+func (s *seen) overridesOf(l *quotient.Limiter, version uint64) ([]OverrideState, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.at(l)
-	// The version is read first: a change in between makes the list newer than its version, and it is read again.
-	if version := l.Version(); !known.read || known.version != version {
+	if !known.read || known.version != version {
 		all := l.Overrides()
 		known.overrides, known.count, known.version, known.read = firstOverrides(all), len(all), version, true
 	}
@@ -80,12 +80,12 @@ func firstOverrides(all map[string]quotient.Limit) []OverrideState {
 // etag is the tag of a limiter's configuration. The first part stands for the handler, the name and the
 // limiter itself. So another limiter under the same name has other tags, and a tag that was sent before a
 // restart matches nothing.
-func (h *handler) etag(name string, l *quotient.Limiter) string {
+func (h *handler) etag(name string, l *quotient.Limiter, version uint64) string {
 	instance := maphash.Comparable(h.seed, struct {
 		name   string
 		number uint64
 	}{name, h.seen.number(l)})
-	return fmt.Sprintf(`"%016x-%d"`, instance, l.Version())
+	return fmt.Sprintf(`"%016x-%d"`, instance, version)
 }
 
 // tagOf is the tag of a choice, "" when it is not of one limiter.
@@ -93,5 +93,6 @@ func (h *handler) tagOf(chosen map[string]*quotient.Limiter) string {
 	if len(chosen) != 1 {
 		return ""
 	}
-	return h.etag(only(chosen))
+	name, l := only(chosen)
+	return h.etag(name, l, l.Stats().Version)
 }

@@ -45,7 +45,7 @@ func TestTagsAreNotReused(t *testing.T) {
 // TestStatesDoNotCostAllOverrides: as long as nothing is changed, a state costs what it shows and not what there is; a change shows at once.
 func TestStatesDoNotCostAllOverrides(t *testing.T) {
 	l := newLimiter(t, quotient.MaxKeys(100_000))
-	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(5)}}
+	limit := quotient.Rates(quotient.PerSecond(5))
 	for i := range 20_000 {
 		if err := l.Override(fmt.Sprintf("customer-%05d", i), &limit); err != nil {
 			t.Fatal(err)

@@ -126,12 +126,12 @@ func (h *handler) newState(limiters map[string]*quotient.Limiter) State {
 	return s
 }
 
-// stateOfLimiter reads the version first: a change in between makes the tag older than the state, and a write that relies on it fails.
+// stateOfLimiter reads the overrides last: a change in between makes the tag older than they are, and a write that
+// relies on it fails.
 func (h *handler) stateOfLimiter(name string, l *quotient.Limiter) LimiterState {
-	tag := h.etag(name, l)
 	s := newLimiterState(l.Stats())
-	s.ETag = tag
-	s.Overrides, s.OverrideCount = h.seen.overridesOf(l)
+	s.ETag = h.etag(name, l, s.Version)
+	s.Overrides, s.OverrideCount = h.seen.overridesOf(l, s.Version)
 	return s
 }
 
@@ -155,18 +155,24 @@ func newLimitState(limit quotient.Limit) LimitState {
 			Aligned: r.Aligned, NoTurns: r.NoTurns,
 		})
 	}
-	return LimitState{Rates: rates, InFlight: limit.InFlight, Denies: limit.Denies()}
+	return LimitState{Rates: rates, InFlight: limit.InFlight, Denies: limit.Deny}
 }
 
-func newRuleStates(rules []quotient.RuleStats) []RuleState {
+// newRuleStates leaves out the laws of a policy.
+func newRuleStates(rules []quotient.RuleState) []RuleState {
 	states := make([]RuleState, 0, len(rules))
 	for _, r := range rules {
-		states = append(states, newRuleState(r))
+		if !isLaw(r) {
+			states = append(states, newRuleState(r))
+		}
 	}
 	return states
 }
 
-func newRuleState(r quotient.RuleStats) RuleState {
+// isLaw reports whether a rule is a law of the policy, and not of the limit.
+func isLaw(r quotient.RuleState) bool { return r.Pace > 0 }
+
+func newRuleState(r quotient.RuleState) RuleState {
 	return RuleState{Name: r.Name, Unit: r.Unit, Limit: finite(r.Limit), Share: finite(r.Share), Burst: finite(r.Burst)}
 }
 

@@ -16,7 +16,7 @@ func TestStateHasStableNames(t *testing.T) {
 			Rates:    []quotient.Rate{{Name: "minute", Unit: "tokens", Events: 90, Per: time.Minute, Burst: 9, Aligned: true, NoTurns: true}},
 			InFlight: 8,
 		},
-		Rules: []quotient.RuleStats{{Name: "minute", Unit: "tokens", Limit: 1.5, Share: 0.5, Burst: 3}},
+		Rules: []quotient.RuleState{{Name: "minute", Unit: "tokens", Limit: 1.5, Share: 0.5, Burst: 3}},
 		Pool: quotient.PoolStats{
 			Pool:   quotient.Pool{Replicas: 3, Ordinal: 2, Fixed: true},
 			Source: "file", Age: 1500 * time.Millisecond, Reports: 4, Errors: 5, Rejected: 6, LastError: "no such file", Until: time.Unix(1e9, 0).UTC(),
@@ -43,7 +43,7 @@ func TestStateHasStableNames(t *testing.T) {
 
 // A limit that refuses everything has no rates either.
 func TestDenyIsNotNoLimit(t *testing.T) {
-	if !newLimiterState(quotient.Stats{Limit: quotient.Deny()}).Limit.Denies || newLimiterState(quotient.Stats{}).Limit.Denies {
+	if !newLimiterState(quotient.Stats{Limit: quotient.Limit{Deny: true}}).Limit.Denies || newLimiterState(quotient.Stats{}).Limit.Denies {
 		t.Error("the state does not tell Deny from no limit")
 	}
 }

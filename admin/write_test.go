@@ -52,7 +52,7 @@ func TestChangesTakeEffect(t *testing.T) {
 		return s
 	}
 	s := put("/limit?limiter=api", `{"rates":[{"name":"m","unit":"tokens","events":2.5,"per_seconds":60,"burst":7,"no_turns":true},{"events":9,"per_seconds":0.25}],"in_flight":4}`)
-	got := api.Limit()
+	got := api.Stats().Limit
 	if len(got.Rates) != 2 || got.Rates[0] != (quotient.Rate{Name: "m", Unit: "tokens", Events: 2.5, Per: time.Minute, Burst: 7, NoTurns: true}) || got.Rates[1].Per != 250*time.Millisecond || got.InFlight != 4 {
 		t.Errorf("limit %+v", got)
 	}
@@ -60,7 +60,7 @@ func TestChangesTakeEffect(t *testing.T) {
 		t.Errorf("answer %+v", s)
 	}
 	put("/limit?limiter=api", `{"deny":true,"rates":[],"in_flight":0}`)
-	if !api.Limit().Denies() || tenants.Limit().Denies() {
+	if !api.Stats().Limit.Deny || tenants.Stats().Limit.Deny {
 		t.Error("deny")
 	}
 	s = put("/override?limiter=api", `{"key":"\ud83d\ude00","limit":{"rates":[],"in_flight":2}}`)
@@ -68,31 +68,31 @@ func TestChangesTakeEffect(t *testing.T) {
 		t.Errorf("overrides %+v, answer %+v", o, s)
 	}
 	put("/override?limiter=api", `{"key":"😀","limit":null}`)
-	if put("/dry-run?limiter=api", `{"dry_run":true}`); len(api.Overrides()) != 0 || !api.DryRun() || tenants.DryRun() {
-		t.Errorf("overrides %v, dry run %v %v", api.Overrides(), api.DryRun(), tenants.DryRun())
+	if put("/dry-run?limiter=api", `{"dry_run":true}`); len(api.Overrides()) != 0 || !api.Stats().DryRun || tenants.Stats().DryRun {
+		t.Errorf("overrides %v, dry run %v %v", api.Overrides(), api.Stats().DryRun, tenants.Stats().DryRun)
 	}
-	if s = put("/replicas", `{"replicas":5}`); len(s.Limiters) != 2 || api.Pool().Replicas != 5 || tenants.Pool().Replicas != 5 {
-		t.Errorf("pools %v %v", api.Pool(), tenants.Pool())
+	if s = put("/replicas", `{"replicas":5}`); len(s.Limiters) != 2 || api.Stats().Pool.Replicas != 5 || tenants.Stats().Pool.Replicas != 5 {
+		t.Errorf("pools %v %v", api.Stats().Pool.Pool, tenants.Stats().Pool.Pool)
 	}
-	if put("/replicas?limiter=api", `{"replicas":6}`); api.Pool().Replicas != 6 || tenants.Pool().Replicas != 5 {
-		t.Errorf("pools %v %v", api.Pool(), tenants.Pool())
+	if put("/replicas?limiter=api", `{"replicas":6}`); api.Stats().Pool.Replicas != 6 || tenants.Stats().Pool.Replicas != 5 {
+		t.Errorf("pools %v %v", api.Stats().Pool.Pool, tenants.Stats().Pool.Pool)
 	}
 }
 
 // TestTTL: a pool size with an end does end.
 func TestTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, quotient.StartPool(quotient.Pool{Replicas: 3}))
+		l := newLimiter(t, quotient.Replicas(3))
 		h := quiet(t, l)
 		rec := putReplicas(`{"replicas":6,"ttl_seconds":90.5}`).send(h)
 		until := decode[State](t, rec).Limiters["api"].Pool.Until
-		if l.Pool().Replicas != 6 || !until.Equal(time.Now().Add(90500*time.Millisecond)) {
-			t.Errorf("pool %+v until %v", l.Pool(), until)
+		if l.Stats().Pool.Replicas != 6 || !until.Equal(time.Now().Add(90500*time.Millisecond)) {
+			t.Errorf("pool %+v until %v", l.Stats().Pool.Pool, until)
 		}
 		time.Sleep(91 * time.Second)
 		l.Allow("K")
-		if l.Pool().Replicas != 3 {
-			t.Errorf("pool %+v after its end", l.Pool())
+		if l.Stats().Pool.Replicas != 3 {
+			t.Errorf("pool %+v after its end", l.Stats().Pool.Pool)
 		}
 	})
 }
@@ -113,7 +113,7 @@ func TestWhichLimiter(t *testing.T) {
 			t.Errorf("%s %s: %d %+v", tt.method, tt.path, rec.Code, got)
 		}
 	}
-	if api.Version()+tenants.Version() != 0 {
+	if api.Stats().Version+tenants.Stats().Version != 0 {
 		t.Error("something was changed")
 	}
 	none := &Handler{api: &handler{reg: new(quotient.Registry), origin: http.NewCrossOriginProtection(), log: slog.New(slog.DiscardHandler)}}
@@ -134,9 +134,14 @@ func TestWhichLimiter(t *testing.T) {
 	}
 }
 
+// tagFor is the tag of a limiter under a name.
+func tagFor(h *Handler, name string, l *quotient.Limiter) string {
+	return h.api.etag(name, l, l.Stats().Version)
+}
+
 func TestConditions(t *testing.T) {
 	h, api, tenants := two(t)
-	tag := h.api.etag("api", api)
+	tag := tagFor(h, "api", api)
 	tests := []struct {
 		path    string
 		ifMatch []string
@@ -145,11 +150,11 @@ func TestConditions(t *testing.T) {
 		{"?limiter=api", nil, 200}, {"?limiter=api", []string{tag}, 200}, {"?limiter=api", []string{"*"}, 200}, {"?limiter=api", []string{`"a", *`}, 412}, {"?limiter=api", []string{`"a"`, "*"}, 412}, {"?limiter=api", []string{`"a", "b" ,` + tag}, 200},
 		{"?limiter=api", []string{`"a"`, tag}, 200}, {"", nil, 200}, {"", []string{"*"}, 200},
 		{"?limiter=api", []string{""}, 412}, {"?limiter=api", []string{`"a"`}, 412}, {"?limiter=api", []string{"W/" + tag}, 412}, {"?limiter=api", []string{strings.Trim(tag, `"`)}, 412},
-		{"?limiter=tenants", []string{tag}, 412}, {"?limiter=api", []string{h.api.etag("api", tenants)}, 412}, {"", []string{tag}, 412}, {"", []string{""}, 412},
+		{"?limiter=tenants", []string{tag}, 412}, {"?limiter=api", []string{tagFor(h, "api", tenants)}, 412}, {"", []string{tag}, 412}, {"", []string{""}, 412},
 	}
 	c := readContract(t)
 	for _, tt := range tests {
-		old := h.api.etag("api", api)
+		old := tagFor(h, "api", api)
 		given := make([]string, len(tt.ifMatch))
 		for i := range given {
 			given[i] = strings.ReplaceAll(tt.ifMatch[i], tag, old)
@@ -161,17 +166,17 @@ func TestConditions(t *testing.T) {
 		if tt.want == 412 && len(tt.ifMatch) == 1 && strings.HasPrefix(tt.ifMatch[0], `W/`) {
 			header["If-Match"] = []string{"W/" + old}
 		}
-		before := api.Version() + tenants.Version()
+		before := api.Stats().Version + tenants.Stats().Version
 		rec := request{method: "PUT", path: "/replicas" + tt.path, body: fmt.Sprintf(`{"replicas":%d}`, before+2), header: header}.send(h)
 		documented(t, c, "/replicas", "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
-		if rec.Code != tt.want || (api.Version()+tenants.Version() != before) != (tt.want == 200) {
-			t.Errorf("%s %q: %d and version %d after %d, want %d", tt.path, given, rec.Code, api.Version()+tenants.Version(), before, tt.want)
+		if rec.Code != tt.want || (api.Stats().Version+tenants.Stats().Version != before) != (tt.want == 200) {
+			t.Errorf("%s %q: %d and version %d after %d, want %d", tt.path, given, rec.Code, api.Stats().Version+tenants.Stats().Version, before, tt.want)
 		}
 		if rec.Code == 412 && decode[Problem](t, rec).Field != "If-Match" {
 			t.Errorf("%s %q: %s", tt.path, given, rec.Body)
 		}
 	}
-	old := h.api.etag("api", api)
+	old := tagFor(h, "api", api)
 	for given, want := range map[string]int{old: 304, `"x", ` + old: 304, "*": 304, `"x"`: 200, "": 200} {
 		rec := request{method: "GET", path: "/state?limiter=api", header: http.Header{"If-None-Match": {given}}}.send(h)
 		if rec.Code != want || rec.Header().Get("ETag") != old {
@@ -182,7 +187,7 @@ func TestConditions(t *testing.T) {
 		t.Errorf("all limiters: %d with ETag %q", rec.Code, rec.Header().Get("ETag"))
 	}
 	other, _, _ := two(t)
-	if h.api.etag("api", api) == h.api.etag("api", tenants) || h.api.etag("api", api) == h.api.etag("other", api) || h.api.etag("api", api) == other.api.etag("api", api) {
+	if tagFor(h, "api", api) == tagFor(h, "api", tenants) || tagFor(h, "api", api) == tagFor(h, "other", api) || tagFor(h, "api", api) == tagFor(other, "api", api) {
 		t.Error("another limiter has the same tag")
 	}
 }
@@ -205,8 +210,8 @@ func TestWhatALimiterDoesNotTake(t *testing.T) {
 			t.Errorf("%s %s: %d %s", tt.path, tt.body, rec.Code, rec.Body)
 		}
 	}
-	if len(tenants.Overrides()) != 2 || tenants.Version() != 2 {
-		t.Errorf("%d overrides, version %d", len(tenants.Overrides()), tenants.Version())
+	if len(tenants.Overrides()) != 2 || tenants.Stats().Version != 2 {
+		t.Errorf("%d overrides, version %d", len(tenants.Overrides()), tenants.Stats().Version)
 	}
 }
 
@@ -239,13 +244,17 @@ func TestNoNumberIsBeyondJSON(t *testing.T) {
 		}
 	}
 	e := newExplanation("api", quotient.Explanation{
-		Learned: []quotient.Learned{{Pace: math.NaN(), Share: math.Inf(1), Ceiling: math.Inf(1)}},
-		Rules:   []quotient.RuleExplanation{{Left: math.Inf(-1), Ceiling: math.NaN()}}, Next: quotient.Decision{Limit: math.Inf(1), Share: math.NaN()},
-	})
-	if l := e.Learned[0]; l.Pace != 0 || l.Ceiling != math.MaxFloat64 || e.Rules[0].Tokens != -math.MaxFloat64 || e.Next.Share != 0 {
+		KeyState: quotient.KeyState{Rules: []quotient.RuleState{
+			{Left: math.Inf(-1), Share: math.NaN()}, {Pace: math.Inf(1), Share: math.NaN(), Limit: math.Inf(1)},
+		}},
+		Next: quotient.Decision{Limit: math.Inf(1), Share: math.NaN()},
+	}, quotient.PoolStats{})
+	if l := e.Learned[0]; l.Pace != math.MaxFloat64 || l.Share != 0 || l.Ceiling != math.MaxFloat64 || e.Rules[0].Tokens != -math.MaxFloat64 || e.Next.Share != 0 {
 		t.Errorf("%+v", e)
 	}
-	k := newKeys("api", []quotient.KeyUse{{Used: math.NaN(), KeyStats: quotient.KeyStats{Tokens: []float64{math.Inf(-1)}, Rate: math.Inf(1)}}})
+	k := newKeys("api", []quotient.KeyState{{Used: math.NaN(), Rules: []quotient.RuleState{
+		{Window: 1, Left: math.Inf(-1)}, {Pace: math.Inf(1)},
+	}}})
 	if u := k.Keys[0]; u.Used != 0 || u.Tokens[0] != -math.MaxFloat64 || u.Rate != math.MaxFloat64 {
 		t.Errorf("%+v", u)
 	}

@@ -36,7 +36,7 @@ func TestAttackConcurrentWriters(t *testing.T) {
 	var won []write
 	conflicts := 0
 	add := func(seen LimiterState) {
-		limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(seen.Limit.Rates[0].Events + 1)}}
+		limit := quotient.Rates(quotient.PerSecond(seen.Limit.Rates[0].Events + 1))
 		got, err := c.SetLimit(t.Context(), "api", limit, IfMatch(seen.ETag))
 		var p *Problem
 		mu.Lock()

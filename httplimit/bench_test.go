@@ -109,7 +109,7 @@ func targets(b *testing.B) []*http.Request {
 func BenchmarkMiddleware(b *testing.B) {
 	rate := quotient.Limit{Rates: plenty.Rates}
 	both := quotient.Limit{Rates: append([]quotient.Rate{{Name: "hour", Events: 1e12, Per: time.Hour, Burst: 1 << 30}}, plenty.Rates...)}
-	learner := limiter(b, plenty, quotient.Policy(deaf{}, quotient.CeilingShare))
+	learner := limiter(b, plenty, quotient.Policy(deaf{}))
 	urgent := func(*http.Request) quotient.Priority { return quotient.PriorityHigh }
 	for _, bb := range []struct {
 		name string
@@ -147,7 +147,7 @@ func BenchmarkFieldsOfManyLimits(b *testing.B) {
 		b.Run(strconv.Itoa(limits), func(b *testing.B) {
 			l := limiter(b, plenty)
 			for i, r := range requests[:limits] {
-				own := quotient.Limit{Rates: []quotient.Rate{{Name: "minute", Events: 1e9 + float64(i), Per: time.Second}}}
+				own := quotient.Rates(quotient.Rate{Name: "minute", Events: 1e9 + float64(i), Per: time.Second})
 				if err := l.Override(Path()(r), &own); err != nil {
 					b.Fatal(err)
 				}

@@ -372,7 +372,9 @@ func TestBodyOfHTTP2IsLeftAlone(t *testing.T) {
 // A dry run holds no request back, and reads no body: here the client sends none for 20 s.
 func TestDryRunReadsNoBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := Middleware(limiter(t, rates(quotient.Every(time.Hour)), quotient.DryRun()), Path())(ok)
+		l := limiter(t, rates(quotient.Every(time.Hour)))
+		l.SetDryRun(true)
+		h := Middleware(l, Path())(ok)
 		body, client := io.Pipe()
 		defer func() { _ = client.Close() }()
 		for range 2 {

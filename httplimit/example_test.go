@@ -18,7 +18,7 @@ import (
 // Each path may be asked for twice a minute. The third request is refused, and the answer says when to come
 // back.
 func ExampleMiddleware() {
-	limit := quotient.Limit{Rates: []quotient.Rate{{Name: "minute", Events: 2, Per: time.Minute, Burst: 2}}}
+	limit := quotient.Rates(quotient.Rate{Name: "minute", Events: 2, Per: time.Minute, Burst: 2})
 	limiter, err := quotient.New(limit)
 	if err != nil {
 		fmt.Println(err)
@@ -91,8 +91,8 @@ func ExampleTransport_retry() {
 	}))
 	defer server.Close()
 
-	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}},
-		quotient.Policy(policy.AIMD{}, quotient.CeilingLimit))
+	limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(100)),
+		quotient.Policy(policy.AIMD{}), quotient.BeyondShare())
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -79,7 +79,7 @@ func (s *spy) learned(t testing.TB, want ...policy.Feedback) {
 // learning returns a limiter with one slot whose policy is a spy.
 func learning(t testing.TB) (*quotient.Limiter, *spy) {
 	s := &spy{}
-	return limiter(t, oneSlot, quotient.Policy(s, quotient.CeilingShare)), s
+	return limiter(t, oneSlot, quotient.Policy(s)), s
 }
 
 // network is one in memory, for servers inside a synctest bubble.

@@ -37,7 +37,7 @@ func TestPanicAfterTheAnswerClosesIt(t *testing.T) {
 		want    string
 	}{
 		"profile": {learner, func(string) *Profile { panic("a profile") }, "a profile"},
-		"law":     {limiter(t, oneSlot, quotient.Policy(touchy{}, quotient.CeilingShare)), nil, "a law"},
+		"law":     {limiter(t, oneSlot, quotient.Policy(touchy{})), nil, "a law"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBody("text")
@@ -57,7 +57,7 @@ func TestPanicAfterTheAnswerClosesIt(t *testing.T) {
 // Answers without a body have none to close.
 func TestPanicAfterAnAnswerWithoutABody(t *testing.T) {
 	for _, b := range []io.ReadCloser{nil, http.NoBody} {
-		l := limiter(t, oneSlot, quotient.Policy(touchy{}, quotient.CeilingShare))
+		l := limiter(t, oneSlot, quotient.Policy(touchy{}))
 		if got := panicOf(func() { trip(t, &Transport{Base: answers(200, b), Limiter: l}) }); got != "a law" {
 			t.Errorf("panic with %v, want that of the law", got)
 		}
@@ -87,7 +87,7 @@ func TestPanicBeforeTheAdmissionClosesTheRequest(t *testing.T) {
 
 // A law that panics when the handler has returned does not keep the permit.
 func TestPanicOfALawBehindTheHandler(t *testing.T) {
-	l := limiter(t, oneSlot, quotient.Policy(touchy{}, quotient.CeilingShare))
+	l := limiter(t, oneSlot, quotient.Policy(touchy{}))
 	if got := panicOf(func() { ask(Middleware(l, Path())(ok), get(t, "/")) }); got != "a law" {
 		t.Errorf("panic with %v, want that of the law", got)
 	}

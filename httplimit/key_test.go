@@ -144,10 +144,11 @@ func TestKeyBehindAReverseProxy(t *testing.T) {
 		"no Host":   func(p *httputil.ProxyRequest) { p.SetURL(upstream) },
 		"Host kept": func(p *httputil.ProxyRequest) { p.SetURL(upstream); p.Out.Host = p.In.Host },
 	} {
-		l := limiter(t, quotient.Limit{Rates: []quotient.Rate{quotient.Every(time.Hour)}})
+		l := limiter(t, quotient.Rates(quotient.Every(time.Hour)))
 		ask(&httputil.ReverseProxy{Rewrite: rewrite, Transport: &Transport{Base: newNoBase(), Limiter: l}}, get(t, "/"))
 		keys := []string{}
-		for key := range l.Keys() {
+		for state := range l.Keys() {
+			key := state.Key
 			keys = append(keys, key)
 		}
 		if !slices.Equal(keys, []string{"upstream.example"}) {
@@ -226,7 +227,8 @@ func token(r *http.Request) string { return r.Header.Get("Token") }
 // onlyKey is the one key that a limiter knows.
 func onlyKey(t *testing.T, l *quotient.Limiter) string {
 	t.Helper()
-	for key := range l.Keys() {
+	for state := range l.Keys() {
+		key := state.Key
 		return key
 	}
 	t.Fatal("no key")

@@ -19,7 +19,7 @@ import (
 // limiter's MaxWait and MaxWaiting bound that. With the option Refuse it does not wait. A request that is
 // turned away gets 429. It gets 503 if not its rate but this replica is the reason. That is a share smaller
 // than one request, no room for a new key, or the end of the request's context. Both carry Retry-After in
-// whole seconds, at least 1, unless no waiting helps (quotient.Deny). They also carry Cache-Control:
+// whole seconds, at least 1, unless no waiting helps (quotient.Limit.Deny). They also carry Cache-Control:
 // no-store, and a body of type application/problem+json (RFC 9457) whose member violated-policies names the
 // rule.
 //
@@ -31,7 +31,7 @@ import (
 // (pipelining) is not noticed either; MaxWait bounds its wait.
 //
 // The handler gets the server's own http.ResponseWriter, unless the limiter's policy learns
-// (quotient.Limiter.NeedsFeedback) or the request asks for another protocol (Upgrade or CONNECT). Then it
+// (quotient.Stats.Learns) or the request asks for another protocol (Upgrade or CONNECT). Then it
 // gets a wrapper with Unwrap and with exactly those of http.Flusher, http.Hijacker, http.Pusher and
 // io.ReaderFrom that the original has; http.ResponseController works as before. Through it a policy learns of
 // the handler's own 429 and 503, and of the Retry-After and RateLimit fields of its answers, when the handler
@@ -78,7 +78,7 @@ func newMiddleware(name string, l *quotient.Limiter, opts []Option) *middleware 
 	}
 	m := &middleware{
 		limiter:        l,
-		feedback:       l.NeedsFeedback(),
+		feedback:       l.Stats().Learns,
 		streamLifetime: defaultStreamLifetime,
 		unreadBodyWait: defaultUnreadBodyWait,
 		garbage:        new(atomic.Uint64),
@@ -137,7 +137,7 @@ func (h *handler) limit(w http.ResponseWriter, r *http.Request, key string) {
 // limitUnread is limit for a request that cannot simply wait.
 func (h *handler) limitUnread(w http.ResponseWriter, r *http.Request, key string, asks []quotient.Ask) {
 	decision := h.limiter.Check(key, asks...)
-	if decision.OK || h.limiter.DryRun() { // which holds no request back
+	if decision.OK || h.limiter.Explain(key).DryRun { // in which no request waits
 		var permit quotient.Permit
 		if permit, decision = h.limiter.TryAcquire(key, asks...); decision.OK { // another request may have come between
 			h.serve(w, r, key, permit)

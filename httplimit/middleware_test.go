@@ -24,8 +24,8 @@ func ask(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 }
 
 func TestRefusals(t *testing.T) {
-	minute := quotient.Limit{Rates: []quotient.Rate{{Name: "minute", Events: 1, Per: time.Minute, Burst: 1}}}
-	hour := quotient.Limit{Rates: []quotient.Rate{{Name: "hour", Events: 1, Per: time.Hour, Burst: 1}}}
+	minute := quotient.Rates(quotient.Rate{Name: "minute", Events: 1, Per: time.Minute, Burst: 1})
+	hour := quotient.Rates(quotient.Rate{Name: "hour", Events: 1, Per: time.Hour, Burst: 1})
 	tests := []struct {
 		name       string
 		limit      quotient.Limit
@@ -39,8 +39,8 @@ func TestRefusals(t *testing.T) {
 		{"rate, queue full", hour, []quotient.Option{quotient.MaxWaiting(0, 0)}, false, 429, "3600", []string{"hour"}},
 		{"rate, wait too long", hour, []quotient.Option{quotient.MaxWait(time.Minute)}, false, 429, "3600", []string{"hour"}},
 		{"in flight", oneSlot, nil, true, 429, "1", []string{"in-flight"}},
-		{"share", oneSlot, []quotient.Option{quotient.StartPool(quotient.Pool{Replicas: 2})}, true, 503, "1", []string{"in-flight"}},
-		{"share, waiting", oneSlot, []quotient.Option{quotient.StartPool(quotient.Pool{Replicas: 2})}, false, 503, "1", []string{"in-flight"}},
+		{"share", oneSlot, []quotient.Option{quotient.Replicas(2)}, true, 503, "1", []string{"in-flight"}},
+		{"share, waiting", oneSlot, []quotient.Option{quotient.Replicas(2)}, false, 503, "1", []string{"in-flight"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -90,7 +90,7 @@ func checkRefusal(t *testing.T, w *httptest.ResponseRecorder, status int, retryA
 func TestDeniedIsRefusedAtOnce(t *testing.T) {
 	b := newBody("text")
 	for _, r := range []*http.Request{get(t, "/"), post(t, b)} {
-		l := limiter(t, quotient.Deny())
+		l := limiter(t, quotient.Limit{Deny: true})
 		w := ask(Middleware(l, Path())(ok), r)
 		if w.Code != 429 || w.Header().Get("Retry-After") != "" { // no waiting helps
 			t.Errorf("status %d, Retry-After %q; want 429 and none", w.Code, w.Header().Get("Retry-After"))
@@ -154,7 +154,7 @@ func TestContextThatEnds(t *testing.T) {
 // time until the turn.
 func TestDeadlineBeforeTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, quotient.Limit{Rates: []quotient.Rate{{Name: "minute", Events: 1, Per: time.Minute, Burst: 1}}})
+		l := limiter(t, quotient.Rates(quotient.Rate{Name: "minute", Events: 1, Per: time.Minute, Burst: 1}))
 		l.TryAcquire("k")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -169,7 +169,7 @@ func TestDeadlineBeforeTheTurn(t *testing.T) {
 
 func TestRequestsWaitForTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, quotient.Limit{Rates: []quotient.Rate{quotient.Every(time.Second)}})
+		l := limiter(t, quotient.Rates(quotient.Every(time.Second)))
 		h := Middleware(l, Path())(ok)
 		start := time.Now()
 		for range 4 {
@@ -189,7 +189,8 @@ func TestRequestsWaitForTheirTurn(t *testing.T) {
 func TestLongKeysOfACustomFunctionAreHashed(t *testing.T) {
 	l := limiter(t, oneSlot)
 	h := Middleware(l, func(*http.Request) string { return long })(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		for key := range l.Keys() {
+		for state := range l.Keys() {
+			key := state.Key
 			if key != bound(long) {
 				t.Errorf("key of %d bytes, want a hash", len(key))
 			}

@@ -33,7 +33,7 @@ func refusalOf(d quotient.Decision) *refusal {
 // come from a limit but from the end of a context.
 func refusalFor(err error, otherwise refusal) *refusal {
 	if limited, ok := errors.AsType[*quotient.LimitedError](err); ok {
-		return refusalOf(quotient.Decision{Reason: limited.Reason, Rule: limited.Rule, RetryAfter: limited.RetryAfter})
+		return refusalOf(limited.Decision)
 	}
 	return &otherwise
 }

@@ -92,8 +92,8 @@ type sender struct {
 
 // send sets the fields for where the key stands now, on a refusal unless no is nil.
 func (s *sender) send(w http.ResponseWriter, l *quotient.Limiter, key string, no *refusal) {
-	var room [usualRules]quotient.Quota
-	quotas := l.AppendQuotas(room[:0], key)
+	var room [usualRules]quotient.RuleState
+	quotas := ofLimit(l.AppendState(room[:0], key))
 	texts := s.textsOf(quotas)
 	if texts.policy == "" {
 		return
@@ -108,6 +108,14 @@ func (s *sender) send(w http.ResponseWriter, l *quotient.Limiter, key string, no
 	if values := texts.xRateLimit(quotas); !tighterStands(w.Header(), values) {
 		set(w, xNames, values, false)
 	}
+}
+
+// ofLimit leaves out the laws of a policy, which come last: they are no rules that a client has to keep.
+func ofLimit(rules []quotient.RuleState) []quotient.RuleState {
+	for n := len(rules); n > 0 && rules[n-1].Pace > 0; n-- {
+		rules = rules[:n-1]
+	}
+	return rules
 }
 
 // set puts each value into the field of its name: beside what is there, or in its place.
@@ -144,7 +152,7 @@ func tighterStands(h http.Header, values []string) bool {
 }
 
 // draft11 is the values of draftNames.
-func (t *ruleTexts) draft11(quotas []quotient.Quota) []string {
+func (t *ruleTexts) draft11(quotas []quotient.RuleState) []string {
 	var room [256]byte
 	text := room[:0]
 	for i := range quotas {
@@ -162,7 +170,7 @@ func (t *ruleTexts) draft11(quotas []quotient.Quota) []string {
 }
 
 // xRateLimit is the values of xNames.
-func (t *ruleTexts) xRateLimit(quotas []quotient.Quota) []string {
+func (t *ruleTexts) xRateLimit(quotas []quotient.RuleState) []string {
 	tightest := -1
 	for i := range quotas {
 		if t.rules[i] != "" && (tightest < 0 || tighter(&quotas[i], &quotas[tightest])) {
@@ -177,13 +185,13 @@ func (t *ruleTexts) xRateLimit(quotas []quotient.Quota) []string {
 }
 
 // tighter reports whether a has fewer whole requests left than b.
-func tighter(a, b *quotient.Quota) bool {
+func tighter(a, b *quotient.RuleState) bool {
 	left, other := whole(a.Left), whole(b.Left)
 	return left < other || left == other && a.Reset > b.Reset
 }
 
-// refuse makes the quotas say what a refusal says: AppendQuotas knows of no pause, no queue and no other reason that is no rule's.
-func (t *ruleTexts) refuse(quotas []quotient.Quota, no *refusal) {
+// refuse makes the quotas say what a refusal says: AppendState knows of no pause, no queue and no other reason that is no rule's.
+func (t *ruleTexts) refuse(quotas []quotient.RuleState, no *refusal) {
 	told := false
 	for i := range quotas {
 		told = told || t.rules[i] != "" && quotas[i].Name == no.rule && quotas[i].Unit == ""
@@ -198,9 +206,9 @@ func (t *ruleTexts) refuse(quotas []quotient.Quota, no *refusal) {
 
 // ruleTexts is what the fields say of the rules of one limit whatever was used of it.
 type ruleTexts struct {
-	quotas []quotient.Quota // but for Left and Reset
-	policy string           // "" if there is nothing to send
-	rules  []string         // by rule, what stands before its number; "" for one that is left out
+	quotas []quotient.RuleState // but for Left and Reset
+	policy string               // "" if there is nothing to send
+	rules  []string             // by rule, what stands before its number; "" for one that is left out
 }
 
 // textsKey is under what texts are kept. Limits that share one by chance take turns.
@@ -210,10 +218,10 @@ type textsKey struct {
 }
 
 // keyOf mixes the numbers of the rules as FNV-1a mixes bytes, and the lengths of their names and units.
-func keyOf(quotas []quotient.Quota) (k textsKey) {
+func keyOf(quotas []quotient.RuleState) (k textsKey) {
 	for i := range quotas {
 		q := &quotas[i]
-		for _, n := range [...]uint64{math.Float64bits(q.Limit), uint64(q.Window), uint64(len(q.Name)), uint64(len(q.Unit))} {
+		for _, n := range [...]uint64{math.Float64bits(allowed(q)), uint64(q.Window), uint64(len(q.Name)), uint64(len(q.Unit))} {
 			k.mix = (k.mix ^ n) * 1099511628211
 		}
 		k.name = quotas[0].Name
@@ -222,7 +230,7 @@ func keyOf(quotas []quotient.Quota) (k textsKey) {
 }
 
 // textsOf returns the texts for the rules, kept or made.
-func (s *sender) textsOf(quotas []quotient.Quota) *ruleTexts {
+func (s *sender) textsOf(quotas []quotient.RuleState) *ruleTexts {
 	if t := s.newest.Load(); t != nil && t.areOf(quotas) {
 		return t
 	}
@@ -255,7 +263,7 @@ func (s *sender) keep(key textsKey, t *ruleTexts) {
 }
 
 // make makes the texts for the rules.
-func (s *sender) make(quotas []quotient.Quota) *ruleTexts {
+func (s *sender) make(quotas []quotient.RuleState) *ruleTexts {
 	made := &ruleTexts{quotas: slices.Clone(quotas), rules: make([]string, len(quotas))}
 	if s.set == FieldsDraft11 {
 		made.describe()
@@ -266,13 +274,13 @@ func (s *sender) make(quotas []quotient.Quota) *ruleTexts {
 }
 
 // areOf reports whether the texts are those of these rules.
-func (t *ruleTexts) areOf(quotas []quotient.Quota) bool {
+func (t *ruleTexts) areOf(quotas []quotient.RuleState) bool {
 	if len(t.quotas) != len(quotas) {
 		return false
 	}
 	for i := range quotas {
 		a, b := &t.quotas[i], &quotas[i]
-		if a.Limit != b.Limit || a.Window != b.Window || a.Name != b.Name || a.Unit != b.Unit {
+		if allowed(a) != allowed(b) || a.Window != b.Window || a.Name != b.Name || a.Unit != b.Unit {
 			return false
 		}
 	}
@@ -318,7 +326,7 @@ func (t *ruleTexts) describe() {
 }
 
 // appendPolicy adds a member of RateLimit-Policy.
-func appendPolicy(b []byte, name, unit string, q *quotient.Quota) []byte {
+func appendPolicy(b []byte, name, unit string, q *quotient.RuleState) []byte {
 	events, seconds := inWhole(q)
 	b = append(append(b, name...), ";q="...)
 	b = strconv.AppendInt(b, events, 10)
@@ -331,9 +339,17 @@ func appendPolicy(b []byte, name, unit string, q *quotient.Quota) []byte {
 	return b
 }
 
+// allowed is what a rule allows over the fleet: events in each window, or slots.
+func allowed(q *quotient.RuleState) float64 {
+	if q.Window > 0 {
+		return q.Events
+	}
+	return q.Limit
+}
+
 // inWhole is a rule in whole events and seconds, and not above it. Slots have no seconds.
-func inWhole(q *quotient.Quota) (events, seconds int64) {
-	limit, window := q.Limit, q.Window.Seconds()
+func inWhole(q *quotient.RuleState) (events, seconds int64) {
+	limit, window := allowed(q), q.Window.Seconds()
 	if window <= 0 {
 		return whole(limit), 0
 	}

@@ -46,7 +46,7 @@ func TestFields(t *testing.T) {
 		draft, x string
 	}{
 		{"nothing", quotient.Limit{}, "", ""},
-		{"denied", quotient.Deny(), "", ""},
+		{"denied", quotient.Limit{Deny: true}, "", ""},
 		{"rate", rates(minute), `RateLimit-Policy: "minute";q=100;w=60` + "\n" + `RateLimit: "minute";r=49;t=1`,
 			"X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 49\nX-RateLimit-Reset: 1"},
 		{"rates", rates(hour, minute),
@@ -94,7 +94,7 @@ func TestFields(t *testing.T) {
 func TestFieldsOfAShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, quotient.Limit{Rates: []quotient.Rate{{Name: "minute", Events: 100, Per: time.Minute, Burst: 100}}, InFlight: 8},
-			quotient.StartPool(quotient.Pool{Replicas: 4}))
+			quotient.Replicas(4))
 		w := ask(Middleware(l, Path(), SendFields(FieldsDraft11))(ok), get(t, "/"))
 		want := `RateLimit-Policy: "minute";q=100;w=60, "in-flight";q=8;qu="concurrent-requests"` + "\n" + `RateLimit: "minute";r=24;t=3, "in-flight";r=1`
 		if got := fieldsOf(w.Header()); got != want {
@@ -140,7 +140,7 @@ func TestFieldsOfManyLimits(t *testing.T) {
 	s := &sender{set: FieldsDraft11}
 	for range 2 {
 		for i := range 10 * maxRuleTexts {
-			texts := s.textsOf([]quotient.Quota{{Name: "minute", Limit: float64(i), Window: time.Minute}})
+			texts := s.textsOf([]quotient.RuleState{{Name: "minute", Events: float64(i), Window: time.Minute}})
 			if want := fmt.Sprintf(`"minute";q=%d;w=60`, max(i, 1)); i > 0 && texts.policy != want {
 				t.Fatalf("policy %s, want %s", texts.policy, want)
 			}
@@ -150,7 +150,7 @@ func TestFieldsOfManyLimits(t *testing.T) {
 		t.Errorf("%d texts are kept, want %d", n, maxRuleTexts)
 	}
 	for i := range maxRuleTexts { // as many as are kept are made once
-		quotas := []quotient.Quota{{Name: "minute", Limit: 1e6 + float64(i), Window: time.Minute}}
+		quotas := []quotient.RuleState{{Name: "minute", Events: 1e6 + float64(i), Window: time.Minute}}
 		if first, second := s.textsOf(quotas), s.textsOf(quotas); first != second {
 			t.Fatalf("the texts of limit %d are made twice", i)
 		}
@@ -158,12 +158,12 @@ func TestFieldsOfManyLimits(t *testing.T) {
 	few := &sender{set: FieldsDraft11}
 	made := map[*ruleTexts]bool{}
 	for i := range 3 * maxRuleTexts {
-		made[few.textsOf([]quotient.Quota{{Name: "minute", Limit: float64(i % maxRuleTexts), Window: time.Minute}})] = true
+		made[few.textsOf([]quotient.RuleState{{Name: "minute", Events: float64(i % maxRuleTexts), Window: time.Minute}})] = true
 	}
 	if len(made) != maxRuleTexts {
 		t.Errorf("%d texts are made for %d limits in turn", len(made), maxRuleTexts)
 	}
-	quotas := []quotient.Quota{{Name: "minute", Limit: 1, Window: time.Minute}}
+	quotas := []quotient.RuleState{{Name: "minute", Events: 1, Window: time.Minute}}
 	if first, second := s.textsOf(quotas), s.textsOf(quotas); first != second {
 		t.Error("the texts of one limit are made twice")
 	}
@@ -214,10 +214,10 @@ func TestFieldsAgreeWithTheRefusal(t *testing.T) {
 		{"used up", rates(quotient.Rate{Name: "s", Events: 1, Per: time.Second, Burst: 2}), nil, 2,
 			`RateLimit-Policy: "s";q=1;w=1` + "\n" + `RateLimit: "s";r=0;t=2`,
 			"X-RateLimit-Limit: 1\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 2"},
-		{"no slot here", quotient.Limit{Rates: []quotient.Rate{second}, InFlight: 2}, []quotient.Option{quotient.StartPool(quotient.Pool{Replicas: 4})}, 0,
+		{"no slot here", quotient.Limit{Rates: []quotient.Rate{second}, InFlight: 2}, []quotient.Option{quotient.Replicas(4)}, 0,
 			`RateLimit-Policy: "second";q=100;w=1, "in-flight";q=2;qu="concurrent-requests"` + "\n" + `RateLimit: "second";r=25;t=0, "in-flight";r=0`,
 			"X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1"},
-		{"no word on the pool", rates(second), []quotient.Option{quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.StartPool(quotient.Pool{Replicas: 4})}, 0,
+		{"no word on the pool", rates(second), []quotient.Option{quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.Replicas(4)}, 0,
 			`RateLimit-Policy: "second";q=100;w=1` + "\n" + `RateLimit: "second";r=0;t=`, "X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: "},
 	}
 	for _, tt := range tests {
@@ -239,7 +239,7 @@ func TestFieldsAgreeWithTheRefusal(t *testing.T) {
 // While an upstream's Retry-After holds all requests back, nothing is left although the rate is not used up.
 func TestFieldsOfAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, served := limiter(t, rates(quotient.PerSecond(100)), quotient.Policy(policy.Tracking{}, quotient.CeilingLimit)), 0
+		l, served := limiter(t, rates(quotient.PerSecond(100)), quotient.Policy(policy.Tracking{}), quotient.BeyondShare()), 0
 		h := Middleware(l, Path(), SendFields(FieldsDraft11), Refuse())(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			served++
 			w.Header().Set("Retry-After", "60")
@@ -328,8 +328,8 @@ func TestMiddlewaresDoNotLearnFromEachOther(t *testing.T) {
 					w.Header().Add("RateLimit", `"p";r=50;t=30`)
 				}
 			})
-			h := Middleware(limiter(t, many, quotient.Policy(inner, quotient.CeilingShare)), Path(), SendFields(set))(handler)
-			h = Middleware(limiter(t, many, quotient.Policy(outer, quotient.CeilingShare)), Path(), SendFields(set))(h)
+			h := Middleware(limiter(t, many, quotient.Policy(inner)), Path(), SendFields(set))(handler)
+			h = Middleware(limiter(t, many, quotient.Policy(outer)), Path(), SendFields(set))(h)
 			for _, path := range []string{"/silent", "/says"} {
 				w := http.ResponseWriter(httptest.NewRecorder())
 				if hijackable {
@@ -355,7 +355,7 @@ func (conn) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, htt
 // A refusal by a Middleware behind is no answer of the handler.
 func TestRefusalBehindIsNoFeedback(t *testing.T) {
 	l, heard := learning(t)
-	inner := Middleware(limiter(t, quotient.Deny()), Path(), SendFields(FieldsDraft11), Refuse())(ok)
+	inner := Middleware(limiter(t, quotient.Limit{Deny: true}), Path(), SendFields(FieldsDraft11), Refuse())(ok)
 	ask(Middleware(l, Path())(inner), get(t, "/"))
 	heard.learned(t, policy.Feedback{Outcome: policy.Failed})
 }
@@ -401,8 +401,8 @@ func TestFieldsAreNoFeedback(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &sink{}
-			limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerMinute(6e7)}}
-			l := limiter(t, limit, quotient.Policy(s, quotient.CeilingShare))
+			limit := quotient.Rates(quotient.PerMinute(6e7))
+			l := limiter(t, limit, quotient.Policy(s))
 			w := ask(Middleware(l, Path(), SendFields(tt.set))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				tt.handle(w.Header())
 			})), get(t, "/"))
@@ -453,7 +453,7 @@ func TestRulesInWhole(t *testing.T) {
 		{1e12, time.Second, 1e12, 1}, {1e12, 1e6 * time.Hour, 1e12, 3_600_000_000}, {1e3, time.Nanosecond, 1e12 - 1, 1},
 		{1e-300, math.MaxInt64, 1, maxAmount}, {8, 0, 8, 0}, {1 << 30, 0, 1 << 30, 0},
 	} {
-		events, seconds := inWhole(&quotient.Quota{Limit: tt.limit, Window: tt.window})
+		events, seconds := inWhole(&quotient.RuleState{Limit: tt.limit, Events: tt.limit, Window: tt.window})
 		if events != tt.events || seconds != tt.seconds {
 			t.Errorf("%v in %v: %d in %d s, want %d in %d s", tt.limit, tt.window, events, seconds, tt.events, tt.seconds)
 		}
@@ -474,12 +474,12 @@ func TestRulesInWhole(t *testing.T) {
 // fields belong together.
 func TestFieldsAreStructured(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		quotas := make([]quotient.Quota, rapid.IntRange(0, 17).Draw(t, "rules"))
+		quotas := make([]quotient.RuleState, rapid.IntRange(0, 17).Draw(t, "rules"))
 		for i := range quotas {
-			quotas[i] = quotient.Quota{
+			quotas[i] = quotient.RuleState{
 				Name:   rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"minute", "minute/tokens", "in-flight", `"\`, "é%\x00\xff", strings.Repeat("%", 50)})).Draw(t, "name"),
 				Unit:   rapid.SampledFrom([]string{"", "tokens", `"`, "ü", strings.Repeat("u", 100)}).Draw(t, "unit"),
-				Limit:  rapid.Float64Range(1e-3, 1e12).Draw(t, "limit"),
+				Events: rapid.Float64Range(1e-3, 1e12).Draw(t, "limit"),
 				Window: time.Duration(rapid.Int64Min(0).Draw(t, "window")),
 				Left:   rapid.Float64Range(0, math.MaxFloat64).Draw(t, "left"),
 				Reset:  time.Duration(rapid.Int64Min(0).Draw(t, "reset")),
@@ -541,8 +541,12 @@ func FuzzQuoted(f *testing.F) {
 
 func TestPriorities(t *testing.T) {
 	byHeader := func(r *http.Request) quotient.Priority {
-		p, _ := quotient.ParsePriority(r.Header.Get("Class"))
-		return p
+		for p := quotient.PriorityLow; p <= quotient.PriorityCritical; p++ {
+			if p.String() == r.Header.Get("Class") {
+				return p
+			}
+		}
+		return quotient.PriorityNormal
 	}
 	wild := func(*http.Request) quotient.Priority { return 100 }
 	synctest.Test(t, func(t *testing.T) {
@@ -605,7 +609,8 @@ func TestAround(t *testing.T) {
 				t.Errorf("request %d: status %d, served %d; want %d, 1", i, w.Code, served, want)
 			}
 		}
-		for key := range l.Keys() {
+		for state := range l.Keys() {
+			key := state.Key
 			if key != bound(long) {
 				t.Errorf("key of %d bytes, want a hash", len(key))
 			}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,7 +37,7 @@ const defaultBodyTimeout = 5 * time.Minute
 // later. All of them come with what the answer's fields say about quotas. Profile.Feedback documents what is
 // read, and ProfileFor what differs from host to host. A request without an answer, also one that was
 // cancelled, is policy.Failed. Where the upstream is the judge of the limit, give the limiter such a policy
-// with quotient.CeilingLimit.
+// and quotient.BeyondShare.
 type Transport struct {
 	// Base sends the requests that were admitted. Nil is http.DefaultTransport.
 	Base http.RoundTripper
@@ -62,6 +63,8 @@ type Transport struct {
 	Profile func(host string) *Profile
 
 	garbage atomic.Uint64
+	once    sync.Once
+	learns  bool // the limiter's policy does; set by once
 }
 
 // Garbage is how many fields and parameters about limits could not be read so far, in the answers that a
@@ -151,7 +154,7 @@ func (t *Transport) check() error {
 
 // feedback is what the policy learns from an answer. One that does not learn gets nothing.
 func (t *Transport) feedback(req *http.Request, resp *http.Response) policy.Feedback {
-	if !t.Limiter.NeedsFeedback() {
+	if t.once.Do(func() { t.learns = t.Limiter.Stats().Learns }); !t.learns {
 		return policy.Feedback{}
 	}
 	f, garbage := t.profile(target(req)).Feedback(resp.StatusCode, resp.Header, time.Time{})

@@ -193,7 +193,7 @@ func TestRefusedRequestsAreClosedAndNotSent(t *testing.T) {
 		is   error
 	}{
 		{"limited", &Transport{Limiter: full}, t.Context(), "", quotient.ErrLimited},
-		{"denied", &Transport{Limiter: limiter(t, quotient.Deny())}, t.Context(), "", quotient.ErrLimited},
+		{"denied", &Transport{Limiter: limiter(t, quotient.Limit{Deny: true})}, t.Context(), "", quotient.ErrLimited},
 		{"context", &Transport{Limiter: limiter(t, oneSlot)}, ended, "", context.Canceled},
 		{"nil limiter", &Transport{}, t.Context(), "Transport.Limiter is nil", nil},
 		{"body time-out", &Transport{Limiter: full, BodyTimeout: -1}, t.Context(), "Transport.BodyTimeout is -1ns", nil},
@@ -249,9 +249,9 @@ func TestKeyOfTransport(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for key := range tr.Limiter.Keys() {
-			if key != want {
-				t.Errorf("key %q, want %q", key, want)
+		for k := range tr.Limiter.Keys() {
+			if k.Key != want {
+				t.Errorf("key %q, want %q", k.Key, want)
 			}
 		}
 		_ = resp.Body.Close()
@@ -346,7 +346,7 @@ func TestBodyOf101IsADuplex(t *testing.T) {
 
 func TestRequestsOfAClientWaitForTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := &Transport{Base: answers(200, http.NoBody), Limiter: limiter(t, quotient.Limit{Rates: []quotient.Rate{quotient.Every(time.Second)}})}
+		tr := &Transport{Base: answers(200, http.NoBody), Limiter: limiter(t, quotient.Rates(quotient.Every(time.Second)))}
 		start := time.Now()
 		for range 4 {
 			trip(t, tr)

@@ -37,7 +37,7 @@ func must[T any](v T, err error) T {
 
 // perSecond is a limit of one rate of a name.
 func perSecond(name string, events float64) quotient.Limit {
-	return quotient.Limit{Rates: []quotient.Rate{{Name: name, Events: events, Per: time.Second}}}
+	return quotient.Rates(quotient.Rate{Name: name, Events: events, Per: time.Second})
 }
 
 // scrape returns the lines of a scrape over HTTP without the comments, and fails when the collector contradicts itself.
@@ -61,8 +61,8 @@ func busy(t testing.TB) *metrics.Collector {
 	c := metrics.New(&reg)
 	limit := perSecond("second", 10)
 	limit.InFlight = 2
-	l := must(reg.Limiter("api", limit, c.Observe("api"), quotient.Policy(policy.AIMD{}, quotient.CeilingShare)))
-	if err := l.SetPool(quotient.Pool{Replicas: 2, Ordinal: 1}); err != nil {
+	l := must(reg.Limiter("api", limit, c.Observe("api"), quotient.Policy(policy.AIMD{})))
+	if err := l.SetPool(quotient.Pool{Replicas: 2, Ordinal: 1}, 0); err != nil {
 		t.Fatal(err)
 	}
 	l.Allow("key")
@@ -85,10 +85,10 @@ func TestFigures(t *testing.T) {
 		limit.Rates[0].Burst = 4
 		limit.InFlight = 3
 		l := must(quotient.New(limit, quotient.MaxKeys(100)))
-		if err := l.SetPool(quotient.Pool{Replicas: 2, Ordinal: 1, Fixed: true}); err != nil {
+		if err := l.SetPool(quotient.Pool{Replicas: 2, Ordinal: 1, Fixed: true}, 0); err != nil {
 			t.Fatal(err)
 		}
-		_ = l.SetPool(quotient.Pool{})
+		_ = l.SetPool(quotient.Pool{}, 0)
 		p, d := l.TryAcquire("a")
 		if !d.OK {
 			t.Fatal(d)
@@ -149,7 +149,7 @@ func TestNoAgeBeforeTheFirstWord(t *testing.T) {
 	if aged() {
 		t.Error("an age, and no source has reported anything")
 	}
-	if err := l.SetPool(quotient.Pool{Replicas: 2}); err != nil || !aged() {
+	if err := l.SetPool(quotient.Pool{Replicas: 2}, 0); err != nil || !aged() {
 		t.Error("no age", err)
 	}
 }
@@ -288,7 +288,7 @@ func checkRules(t interface{ Fatalf(string, ...any) }, names []string) {
 func TestTrafficAddsNoSeries(t *testing.T) {
 	var reg quotient.Registry
 	c := metrics.New(&reg)
-	l := must(reg.Limiter("api", perSecond("x", 1e-3), c.Observe("api"), quotient.MaxKeys(900), quotient.Policy(policy.AIMD{}, quotient.CeilingShare)))
+	l := must(reg.Limiter("api", perSecond("x", 1e-3), c.Observe("api"), quotient.MaxKeys(900), quotient.Policy(policy.AIMD{})))
 	l.Allow("first") // the least rate over keys wants a key
 	before := len(scrape(t, c))
 	for i := range 20_000 {
@@ -312,7 +312,7 @@ func TestTrafficAddsNoSeries(t *testing.T) {
 // TestLearnedRate holds that the rates of keys are added up, and left out where that would be dear.
 func TestLearnedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := must(quotient.New(perSecond("x", 100), quotient.Policy(policy.AIMD{}, quotient.CeilingShare), quotient.MaxKeys(5000)))
+		l := must(quotient.New(perSecond("x", 100), quotient.Policy(policy.AIMD{}), quotient.MaxKeys(5000)))
 		c := must(metrics.Of("up", l))
 		if now := scrape(t, c); slices.ContainsFunc(now, func(s string) bool {
 			return strings.HasPrefix(s, "quotient_adaptive_rate{") && strings.Contains(s, "min")
@@ -324,9 +324,10 @@ func TestLearnedRate(t *testing.T) {
 			p := must(l.Acquire(t.Context(), key))
 			p.Done(policy.Feedback{Outcome: policy.Throttled})
 		}
-		for _, k := range l.Keys() {
-			if want += k.Rate; least == 0 || k.Rate < least {
-				least = k.Rate
+		for k := range l.Keys() {
+			pace := k.Rules[1].Pace
+			if want += pace; least == 0 || pace < least {
+				least = pace
 			}
 		}
 		for over, v := range map[string]float64{"sum": want, "min": least} {

@@ -16,7 +16,7 @@ import (
 func Example() {
 	var limiters quotient.Registry
 	collector := metrics.New(&limiters)
-	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerMinute(2)}}
+	limit := quotient.Rates(quotient.PerMinute(2))
 	api, err := limiters.Limiter("api", limit, collector.Observe("api"))
 	if err != nil {
 		fmt.Println(err)

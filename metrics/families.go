@@ -55,7 +55,7 @@ var families = []family{
 	newFamily(prometheus.GaugeValue, "quotient_limit",
 		"Each rule of the limit for one key: events per second (kind rate) or slots (kind in_flight), over the fleet (scope global) and on this replica (scope share).",
 		[]string{"rule", "unit", "kind", "scope"}, sendLimits),
-	gauge("quotient_denies", "1 while the limit is Deny, else 0.", func(r *reading) float64 { return bit(r.Limit.Denies()) }),
+	gauge("quotient_denies", "1 while the limit is Deny, else 0.", func(r *reading) float64 { return bit(r.Limit.Deny) }),
 	newFamily(prometheus.GaugeValue, "quotient_replicas",
 		"Size of the pool in force, labelled with where it comes from: configured, set, followed or awaited.",
 		[]string{"source"}, func(r *reading, send func(float64, ...string)) { send(float64(r.Pool.Replicas), source(r.Pool.Source)) }),
@@ -124,7 +124,7 @@ func sendAge(r *reading, send func(float64, ...string)) {
 const mostLearned = 1000
 
 func sendLearned(r *reading, send func(float64, ...string)) {
-	if !r.limiter.NeedsFeedback() || r.Keys > mostLearned {
+	if !r.Learns || r.Keys > mostLearned {
 		return
 	}
 	sum, least := paces(r.limiter.Keys())
@@ -135,12 +135,17 @@ func sendLearned(r *reading, send func(float64, ...string)) {
 }
 
 // paces adds up what the keys have learned; keys without a pace of their own do not count.
-func paces(keys iter.Seq2[string, quotient.KeyStats]) (sum, least float64) {
-	for _, k := range keys {
-		if k.Rate > 0 && (sum == 0 || k.Rate < least) {
-			least = k.Rate
+func paces(keys iter.Seq[quotient.KeyState]) (sum, least float64) {
+	for k := range keys {
+		for _, r := range k.Rules {
+			if r.Pace == 0 || r.Unit != "" {
+				continue
+			}
+			if sum == 0 || r.Pace < least {
+				least = r.Pace
+			}
+			sum += r.Pace
 		}
-		sum += k.Rate
 	}
 	return sum, least
 }

@@ -71,7 +71,7 @@ func expect(t *testing.T, c *metrics.Collector, count int, wait, overhead float6
 	}
 }
 
-var everyFiveSeconds = quotient.Limit{Rates: []quotient.Rate{{Name: "slow", Events: 1, Per: 5 * time.Second}}}
+var everyFiveSeconds = quotient.Rates(quotient.Rate{Name: "slow", Events: 1, Per: 5 * time.Second})
 
 func TestWithinTheLimitCountsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestIntendedWaitingIsNoOverhead(t *testing.T) {
 // TestOnlyLatenessIsOverhead: the token is there after five seconds, and the caller looks after seven.
 func TestOnlyLatenessIsOverhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		unpaced := quotient.Limit{Rates: []quotient.Rate{{Events: 1, Per: 5 * time.Second, Burst: 2}}} // a turn of a paced limit would be lost
+		unpaced := quotient.Rates(quotient.Rate{Events: 1, Per: 5 * time.Second, Burst: 2}) // a turn of a paced limit would be lost
 		c, l := observed(unpaced, quotient.OnWait(func(string, time.Duration) { time.Sleep(7 * time.Second) }))
 		must(l.Acquire(t.Context(), "k", quotient.Weight(2)))
 		must(l.Acquire(t.Context(), "k"))
@@ -140,7 +140,7 @@ func TestARaiseEndsTheWait(t *testing.T) {
 		c, l := observed(everyFiveSeconds)
 		must(l.Acquire(t.Context(), "k"))
 		time.AfterFunc(time.Second, func() {
-			_ = l.SetLimit(quotient.Limit{Rates: []quotient.Rate{{Name: "slow", Events: 1, Per: time.Millisecond}}})
+			_ = l.SetLimit(quotient.Rates(quotient.Rate{Name: "slow", Events: 1, Per: time.Millisecond}))
 		})
 		must(l.Acquire(t.Context(), "k"))
 		if h := histogram(t, c, "overhead"); h.sum != 0 || h.count != 2 {
@@ -155,7 +155,7 @@ func TestARaiseEndsTheWait(t *testing.T) {
 // TestTheNextAfterACancelledHead: its turn is its own, not that of the head that left.
 func TestTheNextAfterACancelledHead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limit := quotient.Limit{Rates: []quotient.Rate{{Name: "x", Events: 1, Per: time.Second, Burst: 10}}}
+		limit := quotient.Rates(quotient.Rate{Name: "x", Events: 1, Per: time.Second, Burst: 10})
 		c, l := observed(limit)
 		must(l.Acquire(t.Context(), "k", quotient.Weight(10)))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -172,7 +172,7 @@ func TestTheNextAfterACancelledHead(t *testing.T) {
 // TestManyWaitersInTurn: a crowd that is served in time has waited, and none of it was overhead.
 func TestManyWaitersInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, l := observed(quotient.Limit{Rates: []quotient.Rate{{Name: "x", Events: 1, Per: time.Second, Burst: 1}}})
+		c, l := observed(quotient.Rates(quotient.Rate{Name: "x", Events: 1, Per: time.Second, Burst: 1}))
 		done := make(chan bool)
 		for range 11 {
 			go func() { _, err := l.Acquire(t.Context(), "k"); done <- err == nil }()
@@ -199,7 +199,7 @@ func TestPropertyInTimeIsNoOverhead(t *testing.T) {
 				hold, leaves := drawTime(t, "hold"), rapid.Bool().Draw(t, "leaves")
 				wg.Go(func() { askAndHold(l, hold, leaves) })
 				if rapid.IntRange(0, 5).Draw(t, "change") == 0 {
-					_ = l.SetLimit(drawLimit(t, l.Limit().InFlight))
+					_ = l.SetLimit(drawLimit(t, l.Stats().Limit.InFlight))
 				}
 			}
 			wg.Wait()
@@ -260,7 +260,7 @@ func (c slowContext) Deadline() (time.Time, bool) {
 
 // TestABusyLockIsOverhead is in real time: the token of a waiter comes after 20 ms, and the lock is free after 80.
 func TestABusyLockIsOverhead(t *testing.T) {
-	c, l := observed(quotient.Limit{Rates: []quotient.Rate{{Name: "x", Events: 1, Per: 20 * time.Millisecond, Burst: 1}}}, quotient.MaxKeys(1))
+	c, l := observed(quotient.Rates(quotient.Rate{Name: "x", Events: 1, Per: 20 * time.Millisecond, Burst: 1}), quotient.MaxKeys(1))
 	began := time.Now()
 	l.Allow("k")
 	queued, done := make(chan bool), make(chan bool)
@@ -328,7 +328,7 @@ func TestAKeptLimiterComesBackWithItsHistograms(t *testing.T) {
 
 // TestObservingAllocatesNothing holds it for asks within the limit.
 func TestObservingAllocatesNothing(t *testing.T) {
-	_, l := observed(quotient.Limit{Rates: []quotient.Rate{{Events: 1e9, Per: time.Second}}})
+	_, l := observed(quotient.Rates(quotient.Rate{Events: 1e9, Per: time.Second}))
 	ctx := t.Context()
 	for name, ask := range map[string]func(){
 		"Allow":      func() { l.Allow("k") },
@@ -345,7 +345,7 @@ func TestObservingAllocatesNothing(t *testing.T) {
 // the same noise. It reports the medians: the nanoseconds of an ask, and how many times as long one takes
 // that is observed.
 func BenchmarkObserve(b *testing.B) {
-	limit := quotient.Limit{Rates: []quotient.Rate{{Events: 1e9, Per: time.Second}}}
+	limit := quotient.Rates(quotient.Rate{Events: 1e9, Per: time.Second})
 	_, on := observed(limit)
 	off := must(quotient.New(limit))
 	for name, ask := range map[string]func(*quotient.Limiter){

@@ -10,7 +10,7 @@ import (
 
 // rule is a rule of a limit with its labels, which no other rule of the limit has.
 type rule struct {
-	quotient.RuleStats
+	quotient.RuleState
 	name, unit, kind string
 }
 
@@ -20,11 +20,14 @@ func distinct(s *quotient.Stats) iter.Seq[rule] {
 	return func(yield func(rule) bool) {
 		taken := make(map[rule]bool, len(s.Rules))
 		for i, rs := range s.Rules {
-			r := rule{RuleStats: rs, name: label(rs.Name), unit: "requests", kind: "rate"}
+			if rs.Pace > 0 {
+				continue // a law, and no rule of the limit
+			}
+			r := rule{RuleState: rs, name: label(rs.Name), unit: "requests", kind: "rate"}
 			if rs.Unit != "" {
 				r.unit = label(rs.Unit)
 			}
-			if s.Limit.InFlight > 0 && i == len(s.Rules)-1 { // the slots are the last rule, whatever the rates are called
+			if rs.Window == 0 { // the slots, whatever the rates are called
 				r.kind = "in_flight"
 			}
 			for taken[r.labels()] {

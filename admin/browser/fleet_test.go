@@ -34,16 +34,16 @@ func startService(t *testing.T, opts ...admin.Option) *service {
 	t.Helper()
 	s := &service{
 		api:    limiter(t, quotient.Limit{Rates: []quotient.Rate{named("requests", quotient.PerSecond(300), 60)}, InFlight: 40}),
-		jobs:   limiter(t, quotient.Limit{Rates: []quotient.Rate{named("starts", quotient.PerSecond(60), 6)}}, quotient.MaxWaiting(9, 20)),
-		search: limiter(t, quotient.Limit{Rates: []quotient.Rate{named("queries", quotient.PerSecond(90), 30)}}, quotient.Policy(policy.AIMD{}, quotient.CeilingShare)),
+		jobs:   limiter(t, quotient.Rates(named("starts", quotient.PerSecond(60), 6)), quotient.MaxWaiting(9, 20)),
+		search: limiter(t, quotient.Rates(named("queries", quotient.PerSecond(90), 30)), quotient.Policy(policy.AIMD{})),
 	}
 	var reg quotient.Registry
 	for name, l := range map[string]*quotient.Limiter{"api": s.api, "jobs": s.jobs, "search": s.search} {
 		must(t, reg.Add(name, l))
 	}
-	own := quotient.Limit{Rates: []quotient.Rate{named("requests", quotient.PerSecond(30), 30)}}
+	own := quotient.Rates(named("requests", quotient.PerSecond(30), 30))
 	must(t, s.api.Override("tenant-basic", &own))
-	deny := quotient.Deny()
+	deny := quotient.Limit{Deny: true}
 	must(t, s.api.Override("tenant-blocked", &deny))
 	s.mount(t, &reg, opts...)
 	s.load(t)

@@ -112,13 +112,13 @@ func replicasByKeyboard(p *tab, s *service) {
 	p.do(chromedp.KeyEvent("5"), chromedp.KeyEvent(kb.Enter))
 	p.until("old and new are shown", `document.querySelector("dialog[open] tbody")?.innerText.replace(/\s+/g, " ").includes("Replicas 3 → 5")`)
 	p.until("the heading has the focus", `document.activeElement.id === "dialog-title"`)
-	if got := s.api.Pool().Replicas; got != 3 {
+	if got := s.api.Stats().Pool.Replicas; got != 3 {
 		p.t.Errorf("without a confirmation the pool is of %d", got)
 	}
 	p.tabTo("Apply change")
 	p.press(kb.Enter)
 	for _, l := range []*quotient.Limiter{s.api, s.jobs, s.search} {
-		p.poll("the pool is of 5", func() bool { return l.Pool() == quotient.Pool{Replicas: 5, Ordinal: 2} })
+		p.poll("the pool is of 5", func() bool { return l.Stats().Pool.Pool == quotient.Pool{Replicas: 5, Ordinal: 2} })
 	}
 	p.until("the page shows it", `document.querySelector(".pool .size").textContent === "5" && document.querySelector(".pool").innerText.includes("an operator")`)
 	p.until("it says so", `document.getElementById("notice").textContent === "Replicas set to 5."`)
@@ -136,10 +136,10 @@ func replicasForAWhile(p *tab, s *service) {
 	p.enter("For how many minutes", "10")
 	p.press(kb.Enter)
 	p.click("dialog[open]", "Apply change")
-	p.poll("the operator's word ends", func() bool { return !s.jobs.Stats().Pool.Until.IsZero() && s.jobs.Pool().Replicas == 4 })
+	p.poll("the operator's word ends", func() bool { return !s.jobs.Stats().Pool.Until.IsZero() && s.jobs.Stats().Pool.Replicas == 4 })
 	p.until("the page says when", `[...document.querySelectorAll(".pool")].some((pool) => pool.innerText.includes("Ends") && pool.innerText.includes("in 9 min"))`)
 	p.until("pools that differ stand apart", `document.querySelectorAll(".pool").length === 2`)
-	must(p.t, s.jobs.SetPool(quotient.Pool{Replicas: 3, Ordinal: 2}))
+	must(p.t, s.jobs.SetPool(quotient.Pool{Replicas: 3, Ordinal: 2}, 0))
 	p.calm("answer 400", "network error: Failed to load resource") // the word that was no number
 }
 
@@ -149,7 +149,7 @@ func changeLimit(p *tab, s *service) {
 	p.press(kb.Enter)
 	p.click("dialog[open]", "Apply change")
 	p.until("the error is next to the field", `document.activeElement.dataset.field === "rates[0].events" && document.getElementById(document.activeElement.id + "-error").textContent.startsWith("0 is not above 0")`)
-	if got := s.api.Limit().Rates[0].Events; got != 300 {
+	if got := s.api.Stats().Limit.Rates[0].Events; got != 300 {
 		p.t.Errorf("a limit that was refused is in force: %v", got)
 	}
 	p.enter("Events", "450")
@@ -158,7 +158,7 @@ func changeLimit(p *tab, s *service) {
 	p.until("old and new are shown", `["300 / s", "450 / s", "40", "60"].every((text) => document.querySelector("dialog[open] tbody")?.innerText.includes(text))`)
 	p.click("dialog[open]", "Apply change")
 	p.poll("the limit is in force", func() bool {
-		l := s.api.Limit()
+		l := s.api.Stats().Limit
 		return l.Rates[0].Events == 450 && l.InFlight == 60 && l.Rates[0].Burst == 60
 	})
 	p.until("the page shows it", `document.querySelector("#limiter-api table").innerText.includes("450/s")`)
@@ -167,12 +167,14 @@ func changeLimit(p *tab, s *service) {
 	p.do(chromedp.KeyEvent("2000"))
 	p.press(kb.Enter)
 	p.click("dialog[open]", "Apply change")
-	p.poll("there is another rate", func() bool { return len(s.search.Limit().Rates) == 2 && s.search.Limit().Rates[1].Events == 2000 })
+	p.poll("there is another rate", func() bool {
+		return len(s.search.Stats().Limit.Rates) == 2 && s.search.Stats().Limit.Rates[1].Events == 2000
+	})
 	p.calm("answer 400", "network error: Failed to load resource")
 }
 
 func changeOverride(p *tab, s *service) {
-	own := func(key string) (quotient.Limit, bool) { return s.api.OverrideOf(key) }
+	own := func(key string) (quotient.Limit, bool) { l, ok := s.api.Overrides()[key]; return l, ok }
 	p.click("#limiter-api", "Override a key")
 	p.enter("Key", hostile)
 	p.enter("Events", "12")
@@ -184,7 +186,7 @@ func changeOverride(p *tab, s *service) {
 	p.press(kb.Enter)
 	p.until("old and new are shown", `document.querySelector("dialog[open] tbody")?.innerText.includes("12 / s") && document.querySelector("dialog[open] tbody")?.innerText.includes("deny everything")`)
 	p.click("dialog[open]", "Apply change")
-	p.poll("the key is denied", func() bool { l, ok := own(hostile); return ok && l.Denies() })
+	p.poll("the key is denied", func() bool { l, ok := own(hostile); return ok && l.Deny })
 	p.click("#limiter-api", "Remove the override of "+hostile)
 	p.until("old and new are shown", `document.querySelector("dialog[open] tbody")?.innerText.includes("the limiter's own")`)
 	p.click("dialog[open]", "Apply change")
@@ -198,7 +200,7 @@ func changeDryRun(p *tab, s *service) {
 		p.click("#limiter-api", "Turn dry run "+words[on])
 		p.until("old and new are shown", fmt.Sprintf(`document.querySelector("dialog[open] strong")?.textContent.startsWith(%q)`, words[on]))
 		p.click("dialog[open]", "Apply change")
-		p.poll("dry run is "+words[on], func() bool { return s.api.DryRun() == on })
+		p.poll("dry run is "+words[on], func() bool { return s.api.Stats().DryRun == on })
 		p.until("the badge follows", fmt.Sprintf(`document.querySelector("#limiter-api .dry").hidden !== %v`, on))
 	}
 }
@@ -206,13 +208,13 @@ func changeDryRun(p *tab, s *service) {
 func conflict(p *tab, s *service) {
 	p.click("#limiter-api", "Change limit")
 	p.enter("Events", "500")
-	other := s.api.Limit()
+	other := s.api.Stats().Limit
 	other.Rates[0].Events = 360
 	must(p.t, s.api.SetLimit(other))
 	p.press(kb.Enter)
 	p.click("dialog[open]", "Apply change")
 	p.until("the conflict is said", `document.querySelector("dialog[open] [role=alert]")?.innerText.includes("Somebody else changed it") && document.activeElement.textContent === "Reload"`)
-	if got := s.api.Limit().Rates[0].Events; got != 360 {
+	if got := s.api.Stats().Limit.Rates[0].Events; got != 360 {
 		p.t.Errorf("the other's change is lost: %v", got)
 	}
 	p.press(kb.Enter)
@@ -220,7 +222,7 @@ func conflict(p *tab, s *service) {
 	p.enter("Events", "330")
 	p.press(kb.Enter)
 	p.click("dialog[open]", "Apply change")
-	p.poll("the second attempt counts", func() bool { return s.api.Limit().Rates[0].Events == 330 })
+	p.poll("the second attempt counts", func() bool { return s.api.Stats().Limit.Rates[0].Events == 330 })
 	p.calm("answer 412", "network error: Failed to load resource")
 }
 
@@ -301,7 +303,7 @@ func tokenFlow(t *testing.T, p *tab) {
 	p.until("the page is live", `document.getElementById("link").dataset.state === "live" && !document.querySelector("dialog[open]")`)
 	p.click("#limiter-api", "Turn dry run on")
 	p.click("dialog[open]", "Apply change")
-	p.poll("the token counts for changes", s.api.DryRun)
+	p.poll("the token counts for changes", func() bool { return s.api.Stats().DryRun })
 	if value[bool](p, fmt.Sprintf(`JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href]).includes(%q)`, secret)) {
 		t.Error("the token is kept outside memory")
 	}
@@ -316,7 +318,7 @@ func pictures(p *tab, s *service) {
 		return
 	}
 	for _, l := range []*quotient.Limiter{s.api, s.jobs, s.search} {
-		must(p.t, l.SetPool(quotient.Pool{Replicas: 3, Ordinal: 2}))
+		must(p.t, l.SetPool(quotient.Pool{Replicas: 3, Ordinal: 2}, 0))
 	}
 	p.until("all believe the same again", `document.querySelectorAll(".pool").length === 1`)
 	p.until("keys are shown", `document.querySelector("#limiter-api .acts button[aria-label^=Explain]")`)

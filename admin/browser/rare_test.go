@@ -33,7 +33,7 @@ func (p *tab) idle(names []string, opts ...admin.Option) *quotient.Registry {
 	p.t.Helper()
 	reg := new(quotient.Registry)
 	for _, name := range names {
-		must(p.t, reg.Add(name, limiter(p.t, quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(300)}}, quotient.MaxKeys(10_000))))
+		must(p.t, reg.Add(name, limiter(p.t, quotient.Rates(quotient.PerSecond(300)), quotient.MaxKeys(10_000))))
 	}
 	var s service
 	s.mount(p.t, reg, opts...)
@@ -104,7 +104,7 @@ func (p *tab) explainKey(key string) {
 // overrideBeyondTheShown: an override that the state does not show is known all the same, by whichever way the operator comes to its key.
 func overrideBeyondTheShown(p *tab) {
 	l := p.alone()
-	own := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(7)}}
+	own := quotient.Rates(quotient.PerSecond(7))
 	for i := range 1001 {
 		must(p.t, l.Override(fmt.Sprintf("k%05d", i), &own))
 	}
@@ -121,14 +121,14 @@ func overrideBeyondTheShown(p *tab) {
 	p.click("dialog[open]", "Review change")
 	p.until("the old limit is shown again", compared+`?.includes("7 / s → second: 8 / s")`)
 	p.click("dialog[open]", "Apply change")
-	p.poll("it is set", func() bool { o, _ := l.OverrideOf("k01000"); return o.Rates[0].Events == 8 })
+	p.poll("it is set", func() bool { o := l.Overrides()["k01000"]; return len(o.Rates) == 1 && o.Rates[0].Events == 8 })
 	p.calm()
 }
 
 // keysThatAreNoText: each has a line of its own, is explained, and loses its override and no other's.
 func keysThatAreNoText(p *tab) {
 	l := p.alone()
-	deny := quotient.Deny()
+	deny := quotient.Limit{Deny: true}
 	for _, key := range []string{"\x80", "\x81"} {
 		must(p.t, l.Override(key, &deny))
 		l.Allow(key)
@@ -137,8 +137,8 @@ func keysThatAreNoText(p *tab) {
 	p.click("#limiter-api", "Remove the override of \uFFFD")
 	p.until("the old limit is shown", compared+`?.includes("deny everything → the limiter's own")`)
 	p.click("dialog[open]", "Apply change")
-	p.poll("the first is gone", func() bool { _, has := l.OverrideOf("\x80"); return !has })
-	if _, has := l.OverrideOf("\x81"); !has {
+	p.poll("the first is gone", func() bool { _, has := l.Overrides()["\x80"]; return !has })
+	if _, has := l.Overrides()["\x81"]; !has {
 		p.t.Error("the other one is gone too")
 	}
 	const overridden = `[...document.querySelectorAll('#limiter-api button[aria-label^="Explain "]')].filter((b) => b.closest("tr").innerText.includes("override"))`
@@ -162,11 +162,11 @@ func closedWhileSending(p *tab) {
 	l := p.alone()
 	p.click("#limiter-api", "Turn dry run on")
 	p.until("it is to be confirmed", compared)
-	deny := quotient.Deny()
+	deny := quotient.Limit{Deny: true}
 	must(p.t, l.Override("x", &deny)) // another client
 	p.leaveAfter()
 	p.until("the refusal is said", `document.getElementById("notice").innerText.match(/^Turn dry run on: failed\. .*Nothing was changed by you\.$/)`)
-	if l.DryRun() {
+	if l.Stats().DryRun {
 		p.t.Error("it was made")
 	}
 	p.calm("answer 412", "network error: Failed to load resource")
@@ -183,7 +183,7 @@ func closedBetweenChanges(p *tab) {
 	p.leaveAfter()
 	p.until("it is said what was changed", `document.getElementById("notice").innerText === "Change replicas: stopped. Changed already: a."`)
 	for name, l := range reg.All() {
-		if got := l.Pool().Replicas; (got == 9) != (name == "a") {
+		if got := l.Stats().Pool.Replicas; (got == 9) != (name == "a") {
 			p.t.Errorf("%s has %d replicas", name, got)
 		}
 	}
@@ -201,7 +201,7 @@ func decimalComma(p *tab) {
 	p.enter("Events", "1,500.5")
 	p.press(kb.Enter)
 	p.click("dialog[open]", "Apply change")
-	p.poll("thousands may be set apart", func() bool { return l.Limit().Rates[0].Events == 1500.5 })
+	p.poll("thousands may be set apart", func() bool { return l.Stats().Limit.Rates[0].Events == 1500.5 })
 	p.calm("answer 400", "network error: Failed to load resource")
 }
 

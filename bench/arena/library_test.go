@@ -105,11 +105,11 @@ type fleet struct {
 
 func newFleet(t *testing.T, s *sim.Scenario, kind sim.Kind, fields sim.Fields, pool int) *fleet {
 	f := &fleet{s: s, begin: time.Now(), up: sim.NewUpstream(kind, fields, s.Limit, 0)}
-	options := []quotient.Option{quotient.Policy(policy.Tracking{}, quotient.CeilingLimit), quotient.MaxWait(5 * time.Second)}
+	options := []quotient.Option{quotient.Policy(policy.Tracking{}), quotient.BeyondShare(), quotient.MaxWait(5 * time.Second)}
 	if pool > 0 {
-		options = append(options, quotient.StartPool(quotient.Pool{Replicas: pool}))
+		options = append(options, quotient.Replicas(pool))
 	}
-	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(s.Limit)}}
+	limit := quotient.Rates(quotient.PerSecond(s.Limit))
 	for range s.Replicas {
 		l, err := quotient.New(limit, options...)
 		if err != nil {

@@ -94,8 +94,8 @@ func (run *liveRun) look(r *liveReplica, now time.Duration) (int, bool, time.Dur
 func (run *liveRun) replica(t *testing.T, r *liveReplica) *quotient.Limiter {
 	rate := quotient.PerSecond(liveLimit)
 	rate.Burst = liveLarge
-	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{rate}},
-		quotient.StartPool(quotient.Pool{Replicas: 1000}), quotient.AwaitPool(), quotient.HintMaxAge(time.Hour), quotient.HoldDown(liveHold))
+	limiter, err := quotient.New(quotient.Rates(rate),
+		quotient.Replicas(1000), quotient.AwaitPool(), quotient.HintMaxAge(time.Hour), quotient.HoldDown(liveHold))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func followLive(t *testing.T, l live, join bool, seed uint64, want liveResult) {
 	for now := time.Duration(0); now < liveEnd-time.Second; now += time.Millisecond {
 		time.Sleep(time.Until(run.begin.Add(now)))
 		for i, r := range fleet {
-			if now > liveChange && now < r.end && limiters[i].Pool().Replicas != after {
+			if now > liveChange && now < r.end && limiters[i].Stats().Pool.Replicas != after {
 				right = now - liveChange
 			}
 		}

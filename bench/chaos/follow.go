@@ -45,7 +45,7 @@ func (r *replica) follow(store, cluster goredis.UniversalClient) [sources]quotie
 	}
 	for s := range list {
 		if r.Believe > 0 {
-			list[s] = quotient.Static(quotient.Pool{Replicas: r.Believe})
+			list[s] = sized(r.Believe)
 		}
 		list[s] = heard{list[s], r.paths[s]}
 	}
@@ -66,6 +66,16 @@ func resolver(server string) *net.Resolver {
 		var d net.Dialer
 		return d.DialContext(ctx, network, server)
 	}}
+}
+
+// sized is a source that says one size, once.
+type sized int
+
+// Watch reports the size and waits for the end of the context.
+func (n sized) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
+	report(quotient.Pool{Replicas: int(n)}, nil)
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 // heard is a source whose path is told when it is first heard.

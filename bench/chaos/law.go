@@ -60,11 +60,11 @@ func (w law) limit() quotient.Limit {
 		return quotient.Limit{InFlight: w.slots}
 	case w.window > 0:
 		rate := quotient.Rate{Name: "window", Events: float64(w.window), Per: windowPer, Aligned: true}
-		return quotient.Limit{Rates: []quotient.Rate{rate}}
+		return quotient.Rates(rate)
 	}
 	rate := quotient.PerSecond(w.rate)
 	rate.Burst = w.burst
-	return quotient.Limit{Rates: []quotient.Rate{rate}}
+	return quotient.Rates(rate)
 }
 
 // share is a replica's part of the burst as one of n: no bucket is smaller than one event. Turns take a tenth

@@ -17,8 +17,8 @@ const (
 	chaosPackage = rootPackage + "/bench/chaos"
 
 	// clockReading is where the limiter reads the wall clock, in clockFile. It must stand there once.
-	clockFile    = "limiter.go"
-	clockReading = "return time.Now()"
+	clockFile    = "shard.go"
+	clockReading = "t := time.Now()"
 )
 
 //go:embed wall.go
@@ -65,7 +65,7 @@ func writeOverlay(root, dir string) (string, error) {
 	if n := strings.Count(string(source), clockReading); n != 1 {
 		return "", fmt.Errorf("%s: %q stands there %d times, not once", clockFile, clockReading, n)
 	}
-	limiter := strings.Replace(string(source), clockReading, "return stepped(time.Now())", 1)
+	limiter := strings.Replace(string(source), clockReading, "t := stepped(time.Now())", 1)
 	wall := strings.Replace(wallSource, "package main", "package quotient", 1)
 	newLimiter, newWall := filepath.Join(dir, clockFile), filepath.Join(dir, "wallstep.go")
 	replace := map[string]string{name: newLimiter, filepath.Join(root, "wallstep.go"): newWall}

@@ -26,7 +26,7 @@ type path struct {
 // newPath makes the limiter of a path. This is all that a program has to do to be a replica.
 func newPath(s source, a assignment, clock upstream.Clock) (*path, error) {
 	p := &path{source: s, clock: clock}
-	fallback := quotient.StartPool(quotient.Pool{Replicas: a.fallback(s)})
+	fallback := quotient.Replicas(a.fallback(s))
 	options := []quotient.Option{quotient.HoldDown(holdDown), quotient.AwaitPool(), fallback}
 	if s == onSlots {
 		options = append(options, quotient.HintMaxAge(hintAge))
@@ -52,7 +52,7 @@ func (p *path) listen(report func(quotient.Pool, error)) func(quotient.Pool, err
 		report(pool, err)
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.heard == 0 && err == nil && pool.Validate() == nil {
+		if p.heard == 0 && err == nil && pool.Replicas > 0 {
 			p.heard = before
 		}
 	}
@@ -62,7 +62,7 @@ func (p *path) listen(report func(quotient.Pool, error)) func(quotient.Pool, err
 func (p *path) look(earlier int64) (news []message) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	pool := p.limiter.Pool()
+	pool := p.limiter.Stats().Pool.Pool
 	if p.heard == 0 {
 		return nil
 	}

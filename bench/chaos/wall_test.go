@@ -50,7 +50,7 @@ func TestOverlayWantsOneClock(t *testing.T) {
 			continue
 		}
 		for name, want := range map[string]string{
-			overlay: filepath.Join(root, "wallstep.go"), filepath.Join(dir, clockFile): "return stepped(time.Now())",
+			overlay: filepath.Join(root, "wallstep.go"), filepath.Join(dir, clockFile): "t := stepped(time.Now())",
 			filepath.Join(dir, "wallstep.go"): "package quotient\n",
 		} {
 			if got, err := os.ReadFile(name); err != nil || !strings.Contains(string(got), want) {

@@ -15,36 +15,54 @@ const (
 	fairTime     = time.Second
 )
 
-// fairnessFigure lets many goroutines fight for few slots and compares how often each of them got one.
-// A holder yields the processor while it holds its slot; otherwise one goroutine would run through
-// thousands of turns alone, and nobody would contend with it.
+// fairnessFigure lets many goroutines fight for few slots. It compares how often each of them got one, and
+// what a slot costs. A holder yields the processor while it holds its slot. Otherwise one goroutine would run
+// through thousands of turns alone, without a contender.
 func fairnessFigure(c config) ([]table, error) {
-	t := table{
-		title:  fmt.Sprintf("In flight, %d goroutines for %d slots, cpu 2", fairWorkers, fairCapacity),
-		note:   "Slots taken by the luckiest goroutine over those taken by the unluckiest; 1 is fair.",
-		header: []string{"contender", "max/min", "worst round", "ns a slot"},
+	var tables []table
+	for _, cpu := range c.cpus {
+		t, err := fairness(c, cpu)
+		if err != nil {
+			return nil, err
+		}
+		tables = append(tables, t)
 	}
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	return tables, nil
+}
+
+// fairness is the table for one number of processors. The first contender is the one that the others are
+// compared with, within each round.
+func fairness(c config, cpu int) (table, error) {
+	t := table{
+		title:  fmt.Sprintf("In flight, %d goroutines for %d slots, cpu %d", fairWorkers, fairCapacity, cpu),
+		note:   "Slots taken by the luckiest goroutine over those taken by the unluckiest; 1 is fair.",
+		header: []string{"contender", "max/min", "worst round", "ns a slot", "x " + nameXSemaphore},
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cpu))
 	peers := slotPeers()
-	spreads, costs := make([][]float64, len(peers)), make([][]float64, len(peers))
+	spreads, costs, ratios := make([][]float64, len(peers)), make([][]float64, len(peers)), make([][]float64, len(peers))
 	for range c.rounds {
 		for i, s := range peers {
 			got, err := fight(s, fairTime/time.Duration(c.scale))
 			if err != nil {
-				return nil, err
+				return t, err
 			}
 			spreads[i] = append(spreads[i], got.spread)
 			costs[i] = append(costs[i], got.ns)
+			ratios[i] = append(ratios[i], got.ns/costs[0][len(costs[0])-1])
 		}
 	}
 	for i, s := range peers {
-		mid, worst := middle(spreads[i]), slices.Max(spreads[i])
-		t.rows = append(t.rows, []string{s.name, fmt.Sprintf("%.3f", mid), fmt.Sprintf("%.3f", worst), number(middle(costs[i]))})
+		mid, worst, ratio := middle(spreads[i]), slices.Max(spreads[i]), middle(ratios[i])
+		t.rows = append(t.rows, []string{s.name, fmt.Sprintf("%.3f", mid), fmt.Sprintf("%.3f", worst), number(middle(costs[i])), number(ratio)})
 		if s.name == nameInFlight || s.name == nameSemaphore {
 			t.verdicts = append(t.verdicts, verdict{s.name + ", max/min", mid, 1.1, ""})
 		}
+		if s.name == nameSemaphore {
+			t.verdicts = append(t.verdicts, verdict{s.name + " against " + nameXSemaphore, ratio, 1, "x"})
+		}
 	}
-	return []table{t}, nil
+	return t, nil
 }
 
 func middle(v []float64) float64 {

@@ -141,7 +141,7 @@ type varyByTenant struct{}
 func (varyByTenant) Key(r *http.Request) string { return tenant(r) }
 
 func generousLimit() quotient.Limit {
-	return quotient.Limit{Rates: []quotient.Rate{{Events: 1, Per: generous.per, Burst: generous.burst}}}
+	return quotient.Rates(quotient.Rate{Events: 1, Per: generous.per, Burst: generous.burst})
 }
 
 // httpFigure times the middlewares on a writer that does nothing, and the transport on a RoundTripper

@@ -73,7 +73,7 @@ func liveFigure(c config) ([]table, error) {
 func livePair(c config, t traffic, workers int) ([]series, error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(workers))
 	pool := quotient.Pool{Replicas: 1}
-	limit := quotient.Limit{Rates: []quotient.Rate{{Events: 1, Per: generous.per, Burst: generous.burst}}}
+	limit := quotient.Rates(quotient.Rate{Events: 1, Per: generous.per, Burst: generous.burst})
 	l, err := quotient.New(limit, quotient.StartPool(pool))
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/didip/tollbooth/v8"
 	tollboothlimiter "github.com/didip/tollbooth/v8/limiter"
+	"github.com/go-chi/httprate"
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/sethvargo/go-limiter/memorystore"
 	"github.com/throttled/throttled/v2"
@@ -31,6 +32,7 @@ const (
 	nameThrotMap  = "throttled, unbounded store"
 	nameUlule     = "ulule memory store"
 	nameTollbooth = "tollbooth"
+	nameCounter   = "httprate's counter"
 )
 
 // quota is what all keyed contenders are asked to enforce: burst events at once, then one event every per.
@@ -68,11 +70,12 @@ func keyedPeers() []maker {
 		{nameThrotMap, makeThrottledMap},
 		{nameUlule, makeUlule},
 		{nameTollbooth, makeTollbooth},
+		{nameCounter, makeCounter},
 	}
 }
 
 func makeQuotient(q quota, maxKeys int, _ time.Duration) (keyed, error) {
-	limit := quotient.Limit{Rates: []quotient.Rate{{Events: 1, Per: q.per, Burst: q.burst}}}
+	limit := quotient.Rates(quotient.Rate{Events: 1, Per: q.per, Burst: q.burst})
 	l, err := quotient.New(limit, quotient.MaxKeys(maxKeys))
 	if err != nil {
 		return keyed{}, err
@@ -177,6 +180,27 @@ func makeTollbooth(q quota, _ int, forget time.Duration) (keyed, error) {
 func newTollbooth(q quota, forget time.Duration) *tollboothlimiter.Limiter {
 	opts := &tollboothlimiter.ExpirableOptions{DefaultExpirationTTL: forget}
 	return tollbooth.NewLimiter(1/q.per.Seconds(), opts).SetBurst(q.burst)
+}
+
+// makeCounter is what httprate does for each request: two windows' counts are read, and one is raised. It
+// forgets all keys of a window at once.
+func makeCounter(q quota, _ int, _ time.Duration) (keyed, error) {
+	const window = time.Hour
+	c := httprate.NewLocalLimitCounter(window)
+	var mu sync.Mutex // as that of a RateLimiter, so that no two requests take the last event
+	allow := func(key string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		now := time.Now().UTC()
+		current := now.Truncate(window)
+		n, before, err := c.Get(key, current, current.Add(-window))
+		part := float64(window-now.Sub(current)) / float64(window)
+		if err != nil || float64(before)*part+float64(n) >= float64(q.burst) {
+			return false
+		}
+		return c.Increment(key, current) == nil
+	}
+	return keyed{allow: allow}, nil
 }
 
 // makeRate has one bucket for all keys, and a burst that is enough for all: what the token maths and its

@@ -111,7 +111,7 @@ func stallRound(n int) (stall, error) {
 	}
 	key := makeKey("tenant-", 0)
 	if _, d := l.TryAcquire(key); !d.OK {
-		return stall{}, d.Err(key)
+		return stall{}, &quotient.LimitedError{Key: key, Decision: d}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

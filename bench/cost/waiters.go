@@ -186,7 +186,7 @@ func quotientCrowd(n int, how ending) (crowd, error) {
 	key := makeKey("tenant-", 0)
 	first, d := l.TryAcquire(key)
 	if !d.OK {
-		return crowd{}, d.Err(key)
+		return crowd{}, &quotient.LimitedError{Key: key, Decision: d}
 	}
 	defer first.Release()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -222,7 +222,7 @@ func countTimers(n int) (int, error) {
 	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
 	runtime.MemProfileRate = 1
 	before := liveTimers()
-	l, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.Every(time.Hour)}}, quotient.MaxWaiting(n, n))
+	l, err := quotient.New(quotient.Rates(quotient.Every(time.Hour)), quotient.MaxWaiting(n, n))
 	if err != nil {
 		return 0, err
 	}

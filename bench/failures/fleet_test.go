@@ -25,7 +25,7 @@ const (
 const key = "key"
 
 func limit() quotient.Limit {
-	return quotient.Limit{Rates: []quotient.Rate{{Name: "rate", Events: perSecond, Per: time.Second, Burst: burst}}}
+	return quotient.Rates(quotient.Rate{Name: "rate", Events: perSecond, Per: time.Second, Burst: burst})
 }
 
 func replicas(n int) quotient.Pool { return quotient.Pool{Replicas: n} }
@@ -61,7 +61,7 @@ func (f *fleet) add(l quotient.Limit, opts ...quotient.Option) *quotient.Limiter
 func (f *fleet) believe(n int, who ...*quotient.Limiter) {
 	f.t.Helper()
 	for _, l := range who {
-		if err := l.SetPool(replicas(n)); err != nil {
+		if err := l.SetPool(replicas(n), 0); err != nil {
 			f.t.Fatal(err)
 		}
 	}

@@ -24,29 +24,29 @@ func unevenLoad(t *testing.T) outcome {
 }
 
 // restarts replaces one replica each second, for a minute.
-func restarts(t *testing.T, starts func(quotient.Pool) quotient.Option) (over float64) {
+func restarts(t *testing.T, starts ...quotient.Option) (over float64) {
 	f := newFleet(t, 4, replicas(4))
 	for range 60 {
 		f.run(time.Second, f.members...)
 		f.members = f.members[1:]
-		f.add(limit(), starts(replicas(4)))
+		f.add(limit(), append(starts, quotient.Replicas(4))...)
 	}
 	return f.over(4)
 }
 
 // Each restart may bring a replica's part of the burst, and no more.
 func restartStarts(t *testing.T) outcome {
-	return outcome{over: restarts(t, quotient.StartPool), most: 60 * burst / 4, promise: "B/N a restart"}
+	return outcome{over: restarts(t), most: 60 * burst / 4, promise: "B/N a restart"}
 }
 
 func restartJoins(t *testing.T) outcome {
-	return outcome{over: restarts(t, quotient.JoinPool), promise: "bound 2"}
+	return outcome{over: restarts(t, quotient.StartEmpty()), promise: "bound 2"}
 }
 
 // attack asks 20 new keys a millisecond of a limiter with room for a thousand, while one old and one new key are
 // asked for all they get. It returns what these two got in three seconds.
 func attack(t *testing.T) (old, fresh int) {
-	l, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{{Events: 10, Per: time.Second, Burst: 10}}}, quotient.MaxKeys(1000))
+	l, err := quotient.New(quotient.Rates(quotient.Rate{Events: 10, Per: time.Second, Burst: 10}), quotient.MaxKeys(1000))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,10 @@ func latePermits(t *testing.T) outcome {
 // A dry run decides and counts, and stops nobody: what is asked is what leaves.
 func dryRun(t *testing.T) outcome {
 	const lasts, asked = 10 * time.Second, 2 * perSecond
-	f := newFleet(t, 4, replicas(4), quotient.DryRun())
+	f := newFleet(t, 4, replicas(4))
+	for _, l := range f.members {
+		l.SetDryRun(true)
+	}
 	f.demand(lasts, asked/4, asked/4, asked/4, asked/4)
 	counted := uint64(0)
 	for _, l := range f.members {

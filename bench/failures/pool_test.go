@@ -24,7 +24,7 @@ func nothingFails(t *testing.T) outcome {
 func countTooLow(t *testing.T) outcome {
 	f := newFleet(t, 4, replicas(4))
 	f.run(time.Second, f.members...)
-	f.add(limit(), quotient.JoinPool(replicas(4)))
+	f.add(limit(), quotient.StartPool(replicas(4)), quotient.StartEmpty())
 	sent := f.run(minute, f.members...)
 	return outcome{over: f.over(5), most: late(minute, 4, 5), promise: "bound 3", lost: lost(sent, minute), during: minute}
 }
@@ -40,7 +40,7 @@ func joinerUnknown(t *testing.T) outcome {
 	const delay = 5 * time.Second
 	f := newFleet(t, 4, replicas(4))
 	f.run(time.Second, f.members...)
-	f.add(limit(), quotient.JoinPool(replicas(5))) // it knows, the others do not yet
+	f.add(limit(), quotient.StartPool(replicas(5)), quotient.StartEmpty()) // it knows, the others do not yet
 	sent := f.run(delay, f.members...)
 	f.believe(5, f.members...)
 	f.run(minute, f.members...)
@@ -52,7 +52,7 @@ func joinerAnnounced(t *testing.T) outcome {
 	f := newFleet(t, 4, replicas(5)) // all were told before the joiner starts
 	f.run(time.Second, f.members...)
 	sent := f.run(delay, f.members...)
-	f.add(limit(), quotient.JoinPool(replicas(5)))
+	f.add(limit(), quotient.StartPool(replicas(5)), quotient.StartEmpty())
 	f.run(minute, f.members...)
 	return outcome{over: f.over(5), promise: "bound 2", lost: lost(sent, delay), during: delay}
 }

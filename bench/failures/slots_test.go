@@ -97,7 +97,7 @@ func fewAtLeastOne(t *testing.T) outcome {
 func slowRate(t *testing.T) outcome {
 	f := &fleet{t: t}
 	for range 4 {
-		f.add(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(1)}}, quotient.StartPool(replicas(4)))
+		f.add(quotient.Rates(quotient.PerSecond(1)), quotient.StartPool(replicas(4)))
 	}
 	first := takeAll(f.members)
 	sent := f.run(minute+tick, f.members...) // the last look brings the last four

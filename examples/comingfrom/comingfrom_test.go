@@ -13,8 +13,8 @@ import (
 )
 
 func fromTimeRate() (*quotient.Limiter, error) {
-	r := quotient.Rate{Events: 100, Per: time.Second, Burst: 10} // of the fleet
-	return quotient.New(quotient.Limit{Rates: []quotient.Rate{r}}, quotient.StartPool(quotient.Pool{Replicas: 4}))
+	r := quotient.FromRate(100, 10) // as rate.NewLimiter takes them, now of the fleet
+	return quotient.New(quotient.Rates(r), quotient.Replicas(4))
 }
 
 func waitForTurn(ctx context.Context, limiter *quotient.Limiter) error {
@@ -27,11 +27,11 @@ func waitForTurn(ctx context.Context, limiter *quotient.Limiter) error {
 }
 
 func fromUber() (*quotient.Limiter, error) {
-	return quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.Every(10 * time.Millisecond)}})
+	return quotient.New(quotient.Rates(quotient.Every(10 * time.Millisecond)))
 }
 
 func fromTollbooth(next http.Handler) (http.Handler, error) {
-	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(1)}})
+	limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(1)))
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func fromTollbooth(next http.Handler) (http.Handler, error) {
 
 func fromHTTPRate(next http.Handler) (http.Handler, error) {
 	r := quotient.Rate{Events: 100, Per: time.Minute, Burst: 100}
-	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{r}})
+	limiter, err := quotient.New(quotient.Rates(r))
 	if err != nil {
 		return nil, err
 	}
@@ -51,11 +51,11 @@ func fromHTTPRate(next http.Handler) (http.Handler, error) {
 
 func fromGoLimiter() (*quotient.Limiter, error) {
 	r := quotient.Rate{Events: 15, Per: time.Minute, Burst: 15}
-	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{r}})
+	limiter, err := quotient.New(quotient.Rates(r))
 	if err != nil {
 		return nil, err
 	}
-	more := quotient.Limit{Rates: []quotient.Rate{{Name: "more", Events: 100, Per: time.Minute, Burst: 100}}}
+	more := quotient.Rates(quotient.Rate{Name: "more", Events: 100, Per: time.Minute, Burst: 100})
 	return limiter, limiter.Override("big customer", &more) // store.Set(ctx, "big customer", 100, time.Minute)
 }
 
@@ -66,8 +66,8 @@ func take(limiter *quotient.Limiter, key string) (ok bool, retryAfter time.Durat
 
 func fromRedisRate(ctx context.Context, count quotient.Source) (*quotient.Limiter, error) {
 	r := quotient.Rate{Events: 100, Per: time.Minute, Burst: 100} // redis_rate.PerMinute(100) has a burst of 100 too
-	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{r}},
-		quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.StartPool(quotient.Pool{Replicas: 10}))
+	limiter, err := quotient.New(quotient.Rates(r),
+		quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.Replicas(10))
 	if err != nil {
 		return nil, err
 	}
@@ -77,13 +77,17 @@ func fromRedisRate(ctx context.Context, count quotient.Source) (*quotient.Limite
 
 func fromEnvoy() (*quotient.Limiter, error) {
 	r := quotient.Rate{Events: 1000, Per: time.Second, Burst: 10_000}
-	return quotient.New(quotient.Limit{Rates: []quotient.Rate{r}}, quotient.StartPool(quotient.Pool{Replicas: 4}), // of the fleet
-		quotient.DryRun()) // filter_enabled, not yet filter_enforced
+	limiter, err := quotient.New(quotient.Rates(r), quotient.Replicas(4)) // of the fleet
+	if err != nil {
+		return nil, err
+	}
+	limiter.SetDryRun(true) // filter_enabled, not yet filter_enforced
+	return limiter, nil
 }
 
 func fromAWS(base http.RoundTripper) (*http.Client, error) {
-	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(1000)}} // more than this is never tried
-	limiter, err := quotient.New(limit, quotient.Policy(policy.Tracking{}, quotient.CeilingLimit))
+	limit := quotient.Rates(quotient.PerSecond(1000)) // more than this is never tried
+	limiter, err := quotient.New(limit, quotient.Policy(policy.Tracking{}), quotient.BeyondShare())
 	if err != nil {
 		return nil, err
 	}

@@ -129,11 +129,25 @@ func TestHandlers(t *testing.T) {
 	}
 }
 
+// four is a source that counts four replicas, again and again.
+type four struct{}
+
+func (four) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
+	for ctx.Err() == nil {
+		report(quotient.Pool{Replicas: 4}, nil)
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Second):
+		}
+	}
+	return ctx.Err()
+}
+
 func TestCounted(t *testing.T) {
 	inFakeTime(t, "redis_rate", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		l, err := fromRedisRate(ctx, quotient.Static(quotient.Pool{Replicas: 4}))
+		l, err := fromRedisRate(ctx, four{})
 		if err != nil {
 			t.Fatal(err)
 		}

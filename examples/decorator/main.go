@@ -45,7 +45,7 @@ func half(ctx context.Context, out io.Writer, name string, work func(context.Con
 	var pool sync.WaitGroup
 	start := time.Now()
 	for i := range workers {
-		limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.Every(interval)}},
+		limiter, err := quotient.New(quotient.Rates(quotient.Every(interval)),
 			quotient.StartPool(quotient.Pool{Replicas: workers, Ordinal: i + 1, Fixed: true}))
 		if err != nil {
 			return err

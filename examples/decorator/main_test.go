@@ -36,7 +36,7 @@ func TestCallsAreSpaced(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			for i := range workers {
-				l, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.Every(interval)}},
+				l, err := quotient.New(quotient.Rates(quotient.Every(interval)),
 					quotient.StartPool(quotient.Pool{Replicas: workers, Ordinal: i + 1, Fixed: true}))
 				if err != nil {
 					t.Fatal(err)

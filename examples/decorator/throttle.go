@@ -6,9 +6,11 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// Waiting returns f throttled: each call waits for its turn, as long as its context lasts. Two lines, for quotient.Wrap does it.
+// Waiting returns f throttled: each call waits for its turn, as long as its context lasts. quotient.Do does it.
 func Waiting[In, Out any](l *quotient.Limiter, key string, f func(context.Context, In) (Out, error)) func(context.Context, In) (Out, error) {
-	return quotient.Wrap(l, func(In) string { return key }, f)
+	return func(ctx context.Context, in In) (Out, error) {
+		return quotient.Do(ctx, l, key, func(ctx context.Context) (Out, error) { return f(ctx, in) })
+	}
 }
 
 // Skipping returns f throttled for who would rather not call at all than wait: f is called if there is room now, and called tells.

@@ -54,7 +54,7 @@ func (c closing) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 func (r *replica) look() {
 	began := r.clock.Now()
 	waits := r.believed == 0 && r.waits()
-	n := r.limiter.Pool().Replicas
+	n := r.limiter.Stats().Pool.Replicas
 	b := belief{Replicas: n, After: r.looked, By: r.clock.Now()}
 	r.looked = began
 	if waits || n == r.believed {

@@ -148,16 +148,16 @@ func (r *replica) makeLimiter() error {
 	pool := quotient.Pool{Replicas: r.Replicas, Ordinal: r.Ordinal}
 	switch {
 	case r.Policy != "": // the upstream is the judge: up to the whole limit, if it bears that
-		options = append(options, quotient.Policy(policies[r.Policy], quotient.CeilingLimit))
+		options = append(options, quotient.Policy(policies[r.Policy]), quotient.BeyondShare())
 	case r.Pool != "": // until it has counted it sends nothing
 		options = append(options, quotient.StartPool(pool), quotient.AwaitPool(),
 			quotient.HintMaxAge(hintMaxAge), quotient.HoldDown(holdDown))
 	case r.Join:
-		options = append(options, quotient.JoinPool(pool))
+		options = append(options, quotient.StartPool(pool), quotient.StartEmpty())
 	default:
 		options = append(options, quotient.StartPool(pool))
 	}
-	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{rate}}, options...)
+	limiter, err := quotient.New(quotient.Rates(rate), options...)
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,7 @@ import (
 )
 
 func main() {
-	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}} // each path, all replicas
-	limiter, err := quotient.New(limit, quotient.StartPool(quotient.Pool{Replicas: 4}))
+	limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(100)), quotient.Replicas(4)) // each path
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func newLimiter(p policy.Policy) (*quotient.Limiter, error) {
 	return quotient.New(quotient.Limit{Rates: []quotient.Rate{
 		{Name: "requests", Events: requestsPerMinute, Per: minute},
 		{Name: "tokens", Unit: "tokens", Events: tokensPerMinute, Per: minute},
-	}}, quotient.Policy(p, quotient.CeilingLimit))
+	}}, quotient.Policy(p), quotient.BeyondShare())
 }
 
 // A client calls the API under its own limiter. It is safe for use by many goroutines.

@@ -188,8 +188,8 @@ func TestClientPutsTheCostRight(t *testing.T) {
 			if _, err := c.complete(t.Context(), prompt{strings.Repeat("text", 100), 200}); err != nil {
 				t.Fatal(err)
 			}
-			for _, k := range c.limiter.Keys() {
-				if left := k.Tokens[1]; left != tokensPerMinute-float64(used) {
+			for k := range c.limiter.Keys() {
+				if left := k.Rules[1].Left; left != tokensPerMinute-float64(used) {
 					t.Errorf("%v tokens are left of %d after %d", left, tokensPerMinute, used)
 				}
 			}

@@ -28,7 +28,7 @@ const export = "GET /export/{id}"
 
 // newService puts the limits round the routes. Proxies are the networks whose X-Forwarded-For is believed.
 func newService(proxies ...netip.Prefix) (*service, error) {
-	clients, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{{Name: "client", Events: 10, Per: time.Minute, Burst: clientBurst}}})
+	clients, err := quotient.New(quotient.Rates(quotient.Rate{Name: "client", Events: 10, Per: time.Minute, Burst: clientBurst}))
 	if err != nil {
 		return nil, err
 	}

@@ -36,16 +36,15 @@ func callAPI(ctx context.Context, limiter *quotient.Limiter) error {
 }
 
 func follow() (*quotient.Limiter, error) {
-	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}} // more than this is never tried
-	return quotient.New(limit, quotient.Policy(policy.Tracking{}, quotient.CeilingLimit))
+	most := quotient.Rates(quotient.PerSecond(100)) // more than this is never tried
+	return quotient.New(most, quotient.Policy(policy.Tracking{}), quotient.BeyondShare())
 }
 
 func counted(ctx context.Context) (*quotient.Limiter, error) {
-	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}}
-	limiter, err := quotient.New(limit,
-		quotient.AwaitPool(),                            // admit nothing before the first count,
-		quotient.HintMaxAge(time.Minute),                // and when there has been none for a minute
-		quotient.StartPool(quotient.Pool{Replicas: 10})) // be one of ten
+	limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(100)),
+		quotient.AwaitPool(),             // admit nothing before the first count,
+		quotient.HintMaxAge(time.Minute), // and when there has been none for a minute
+		quotient.Replicas(10))            // be one of ten
 	if err != nil {
 		return nil, err
 	}
@@ -94,16 +93,16 @@ func complete(_ context.Context, text string) (int, error) { return len(text) / 
 
 func TestReadmeFunctionsRun(t *testing.T) {
 	tokens := quotient.Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: 1e9}
-	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{tokens}})
+	limiter, err := quotient.New(quotient.Rates(tokens))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := summarize(context.Background(), limiter, string(make([]byte, 300))); err != nil {
 		t.Error(err)
 	}
-	for _, k := range limiter.Keys() {
-		if k.Tokens[0] > 901 {
-			t.Errorf("%v tokens left after 100 of 1000 were used", k.Tokens[0])
+	for k := range limiter.Keys() {
+		if k.Rules[0].Left > 901 {
+			t.Errorf("%v tokens left after 100 of 1000 were used", k.Rules[0].Left)
 		}
 	}
 	cancelled, cancel := context.WithCancel(context.Background())
@@ -138,7 +137,7 @@ func TestReadmeCounts(t *testing.T) {
 		if limiter.Allow("k") {
 			t.Error("admitted before the first count")
 		}
-		if err := limiter.SetPool(quotient.Pool{Replicas: 4}); err != nil {
+		if err := limiter.SetPool(quotient.Pool{Replicas: 4}, 0); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)

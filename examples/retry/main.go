@@ -88,11 +88,11 @@ func run(ctx context.Context, out io.Writer, base http.RoundTripper, url string,
 }
 
 func newClient(base http.RoundTripper) (*client, error) {
-	gate, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{{Events: perSecond, Per: time.Second, Burst: burst}}})
+	gate, err := quotient.New(quotient.Rates(quotient.Rate{Events: perSecond, Per: time.Second, Burst: burst}))
 	if err != nil {
 		return nil, err
 	}
-	budget, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{{Events: perSecond / 5, Per: time.Second, Burst: burst}}})
+	budget, err := quotient.New(quotient.Rates(quotient.Rate{Events: perSecond / 5, Per: time.Second, Burst: burst}))
 	if err != nil {
 		return nil, err
 	}

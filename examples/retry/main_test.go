@@ -74,7 +74,7 @@ func TestGet(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := cl.budget.SetLimit(quotient.Limit{Rates: []quotient.Rate{{Events: 1, Per: time.Hour, Burst: c.budget}}}); err != nil {
+				if err := cl.budget.SetLimit(quotient.Rates(quotient.Rate{Events: 1, Per: time.Hour, Burst: c.budget})); err != nil {
 					t.Fatal(err)
 				}
 				if c.budget > 1 {
@@ -111,7 +111,7 @@ func TestGetStops(t *testing.T) {
 		if err := c.get(ctx, "http://h/"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
-		if err := c.gate.SetLimit(quotient.Deny()); err != nil {
+		if err := c.gate.SetLimit(quotient.Limit{Deny: true}); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.get(t.Context(), "http://h/"); !errors.Is(err, quotient.ErrLimited) || len(a.asked) != 1 {

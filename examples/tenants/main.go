@@ -69,7 +69,7 @@ func showPriorities(ctx context.Context, out io.Writer) error {
 	}
 	held, d := backend.TryAcquire("backend")
 	if !d.OK {
-		return d.Err("backend")
+		return &quotient.LimitedError{Key: "backend", Decision: d}
 	}
 	var mu sync.Mutex
 	var order []byte
@@ -120,10 +120,12 @@ func until(ctx context.Context, is func() bool) error {
 
 // showDryRun tries half the free plan on the traffic, then puts it in force.
 func showDryRun(out io.Writer) error {
-	stricter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{{Name: "stricter", Events: freeAtOnce, Per: time.Hour, Burst: freeAtOnce / 2}}}, quotient.DryRun())
+	half := quotient.Rate{Name: "stricter", Events: freeAtOnce, Per: time.Hour, Burst: freeAtOnce / 2}
+	stricter, err := quotient.New(quotient.Rates(half))
 	if err != nil {
 		return err
 	}
+	stricter.SetDryRun(true)
 	dry := ask(stricter, freeAtOnce)
 	s := stricter.Stats()
 	would := s.DryRunAdmitted[quotient.ReasonRate]

@@ -41,7 +41,7 @@ func newTenants() (*quotient.Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	big, none := perHour("big", bigAtOnce), quotient.Deny()
+	big, none := perHour("big", bigAtOnce), quotient.Limit{Deny: true}
 	if err := l.Override("big.example", &big); err != nil {
 		return nil, err
 	}
@@ -51,5 +51,5 @@ func newTenants() (*quotient.Limiter, error) {
 // perHour is a limit of n an hour, all at once if need be. A rate keeps its state by its name: under the name of the free plan a larger
 // burst would bring no events at once. A new rate starts full where the old one was.
 func perHour(plan string, n int) quotient.Limit {
-	return quotient.Limit{Rates: []quotient.Rate{{Name: plan, Events: float64(n), Per: time.Hour, Burst: n}}}
+	return quotient.Rates(quotient.Rate{Name: plan, Events: float64(n), Per: time.Hour, Burst: n})
 }

@@ -35,7 +35,7 @@ const (
 // policy that learns starts there, since this is the only replica, and takes it as the most that is ever tried.
 func newClient(base http.RoundTripper, p policy.Policy) (*http.Client, error) {
 	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(believed)}, InFlight: inFlight}
-	limiter, err := quotient.New(limit, quotient.Policy(p, quotient.CeilingLimit), quotient.StartPool(quotient.Pool{Replicas: 1}))
+	limiter, err := quotient.New(limit, quotient.Policy(p), quotient.BeyondShare(), quotient.Replicas(1))
 	if err != nil {
 		return nil, err
 	}

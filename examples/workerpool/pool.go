@@ -25,7 +25,7 @@ type pool struct {
 }
 
 func newPool() (*pool, error) {
-	reader, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{{Name: "reads", Events: readsPerSecond, Per: time.Second, Burst: batchMost}}})
+	reader, err := quotient.New(quotient.Rates(quotient.Rate{Name: "reads", Events: readsPerSecond, Per: time.Second, Burst: batchMost}))
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 func Example() {
-	l, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.Every(time.Minute)}})
+	l, err := quotient.New(quotient.Rates(quotient.Every(time.Minute)))
 	if err != nil {
 		panic(err)
 	}

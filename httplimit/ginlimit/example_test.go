@@ -15,7 +15,7 @@ import (
 
 func Example() {
 	gin.SetMode(gin.ReleaseMode)
-	l, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.Every(time.Minute)}})
+	l, err := quotient.New(quotient.Rates(quotient.Every(time.Minute)))
 	if err != nil {
 		panic(err)
 	}

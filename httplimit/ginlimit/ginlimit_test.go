@@ -40,14 +40,14 @@ func limiter(t testing.TB, limit quotient.Limit, opts ...quotient.Option) *quoti
 }
 
 // once is a limit of one request an hour.
-var once = quotient.Limit{Rates: []quotient.Rate{quotient.Every(time.Hour)}}
+var once = quotient.Rates(quotient.Every(time.Hour))
 
 // learners are limiters with one slot: under a policy that learns handlers see another writer.
 func learners(t testing.TB, opts ...quotient.Option) map[string]*quotient.Limiter {
 	slot := quotient.Limit{InFlight: 1}
 	return map[string]*quotient.Limiter{
 		"fixed":    limiter(t, slot, opts...),
-		"learning": limiter(t, slot, append(opts, quotient.Policy(policy.AIMD{}, quotient.CeilingShare))...),
+		"learning": limiter(t, slot, append(opts, quotient.Policy(policy.AIMD{}))...),
 	}
 }
 
@@ -80,7 +80,8 @@ func idle(t testing.TB, l *quotient.Limiter) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), soon)
 	defer cancel()
-	for key := range l.Keys() {
+	for state := range l.Keys() {
+		key := state.Key
 		permit, err := l.Acquire(ctx, key)
 		if err != nil {
 			t.Fatalf("the permit of %q was not given back: %v", key, err)
@@ -116,7 +117,7 @@ func TestRefusal(t *testing.T) {
 }
 
 func TestKeys(t *testing.T) {
-	l := limiter(t, quotient.Limit{Rates: []quotient.Rate{quotient.PerHour(1e6)}})
+	l := limiter(t, quotient.Rates(quotient.PerHour(1e6)))
 	router := gin.New()
 	router.Use(ginlimit.Middleware(l, ginlimit.Route()))
 	router.GET("/items/:id", func(c *gin.Context) {})
@@ -130,7 +131,8 @@ func TestKeys(t *testing.T) {
 		router.ServeHTTP(httptest.NewRecorder(), req)
 	}
 	var keys []string
-	for key := range l.Keys() {
+	for state := range l.Keys() {
+		key := state.Key
 		keys = append(keys, key)
 	}
 	slices.Sort(keys)

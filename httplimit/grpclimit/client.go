@@ -14,7 +14,7 @@ import (
 )
 
 // UnaryClient returns an interceptor that makes a client's unary calls wait for l before they are sent. Where the server is the
-// judge of the limit, give l a policy that learns with quotient.CeilingLimit. It is safe for use by many goroutines. UnaryClient panics if l
+// judge of the limit, give l a policy that learns, and quotient.BeyondShare. It is safe for use by many goroutines. UnaryClient panics if l
 // or key is nil.
 func UnaryClient(l *quotient.Limiter, key KeyFunc) grpc.UnaryClientInterceptor {
 	g := newGuard("UnaryClient", l, key)

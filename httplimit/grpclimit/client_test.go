@@ -38,7 +38,7 @@ func TestRefusalsAreFeedback(t *testing.T) {
 
 // A call that the client's own limiter refuses is not sent.
 func TestClientRefuses(t *testing.T) {
-	l := limiter(t, quotient.Deny())
+	l := limiter(t, quotient.Limit{Deny: true})
 	client := connect(t, &service{unary: func(context.Context) error { panic("sent") }}, nil, behind(l, Target())...)
 	_, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{})
 	if status.Code(err) != codes.ResourceExhausted || !errors.Is(err, quotient.ErrLimited) {
@@ -225,7 +225,7 @@ func TestTooLargeIsNoThrottle(t *testing.T) {
 // A refusal by another limiter of this client: no upstream was asked.
 func TestRefusalBehindIsNoThrottle(t *testing.T) {
 	outer, heard := learning(t)
-	inner := limiter(t, quotient.Deny())
+	inner := limiter(t, quotient.Limit{Deny: true})
 	client := connect(t, &service{}, nil, grpc.WithChainUnaryInterceptor(UnaryClient(outer, FullMethod()), UnaryClient(inner, FullMethod())))
 	if _, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{}); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("the inner refusal came as %v", err)

@@ -14,7 +14,7 @@ import (
 )
 
 func ExampleUnaryServer() {
-	l, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.Every(time.Minute)}}, quotient.MaxWaiting(0, 0))
+	l, err := quotient.New(quotient.Rates(quotient.Every(time.Minute)), quotient.MaxWaiting(0, 0))
 	if err != nil {
 		panic(err)
 	}
@@ -38,7 +38,7 @@ func ExampleUnaryClient() {
 	// The server is the judge; the policy learns from its refusals how fast it may be asked.
 	l, err := quotient.New(
 		quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}, InFlight: 20},
-		quotient.Policy(policy.Tracking{}, quotient.CeilingLimit),
+		quotient.Policy(policy.Tracking{}), quotient.BeyondShare(),
 	)
 	if err != nil {
 		panic(err)

@@ -34,7 +34,7 @@ func limiter(t testing.TB, limit quotient.Limit, opts ...quotient.Option) *quoti
 
 var (
 	oneSlot = quotient.Limit{InFlight: 1}
-	once    = quotient.Limit{Rates: []quotient.Rate{quotient.Every(time.Hour)}}
+	once    = quotient.Rates(quotient.Every(time.Hour))
 	nobody  = quotient.MaxWaiting(0, 0) // waits
 )
 
@@ -88,7 +88,7 @@ func (s *spy) learned(t testing.TB, want policy.Feedback) {
 // learning is a limiter with one slot whose policy is a spy.
 func learning(t testing.TB) (*quotient.Limiter, *spy) {
 	s := &spy{}
-	return limiter(t, oneSlot, quotient.Policy(s, quotient.CeilingShare)), s
+	return limiter(t, oneSlot, quotient.Policy(s)), s
 }
 
 // service answers as a test says.

@@ -77,17 +77,17 @@ func TestStatusOfARefusal(t *testing.T) {
 		rule string
 		wait time.Duration
 	}{
-		{quotient.LimitedError{Reason: quotient.ReasonRate, Rule: "minute", RetryAfter: 1500 * time.Millisecond}, codes.ResourceExhausted, "minute", 1500 * time.Millisecond},
-		{quotient.LimitedError{Reason: quotient.ReasonInFlight, Rule: "in-flight"}, codes.ResourceExhausted, "in-flight", unknownWait},
-		{quotient.LimitedError{Reason: quotient.ReasonQueue, Rule: "minute", RetryAfter: time.Hour}, codes.ResourceExhausted, "minute", time.Hour},
-		{quotient.LimitedError{Reason: quotient.ReasonWait, Rule: "minute", RetryAfter: time.Hour}, codes.ResourceExhausted, "minute", time.Hour},
-		{quotient.LimitedError{Reason: quotient.ReasonDeadline, Rule: "minute", RetryAfter: time.Hour}, codes.ResourceExhausted, "minute", time.Hour},
-		{quotient.LimitedError{Reason: quotient.ReasonDenied}, codes.ResourceExhausted, "", 0},
-		{quotient.LimitedError{Reason: quotient.ReasonTooLarge, Rule: "minute"}, codes.ResourceExhausted, "minute", 0},
-		{quotient.LimitedError{Reason: quotient.ReasonShare, Rule: "in-flight"}, codes.Unavailable, "", unknownWait},
-		{quotient.LimitedError{Reason: quotient.ReasonKeys}, codes.Unavailable, "", unknownWait},
-		{quotient.LimitedError{Reason: quotient.ReasonPool}, codes.Unavailable, "", unknownWait},
-		{quotient.LimitedError{Reason: quotient.ReasonRate, Rule: "not \xff UTF-8", RetryAfter: time.Second}, codes.ResourceExhausted, "not \uFFFD UTF-8", time.Second},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate, Rule: "minute", RetryAfter: 1500 * time.Millisecond}}, codes.ResourceExhausted, "minute", 1500 * time.Millisecond},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonInFlight, Rule: "in-flight"}}, codes.ResourceExhausted, "in-flight", unknownWait},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonQueue, Rule: "minute", RetryAfter: time.Hour}}, codes.ResourceExhausted, "minute", time.Hour},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonWait, Rule: "minute", RetryAfter: time.Hour}}, codes.ResourceExhausted, "minute", time.Hour},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonDeadline, Rule: "minute", RetryAfter: time.Hour}}, codes.ResourceExhausted, "minute", time.Hour},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonDenied}}, codes.ResourceExhausted, "", 0},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonTooLarge, Rule: "minute"}}, codes.ResourceExhausted, "minute", 0},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonShare, Rule: "in-flight"}}, codes.Unavailable, "", unknownWait},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonKeys}}, codes.Unavailable, "", unknownWait},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonPool}}, codes.Unavailable, "", unknownWait},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate, Rule: "not \xff UTF-8", RetryAfter: time.Second}}, codes.ResourceExhausted, "not \uFFFD UTF-8", time.Second},
 	} {
 		tt.err.Key = "a secret"
 		err := errorOf(fmt.Errorf("wrapped: %w", &tt.err))
@@ -228,7 +228,7 @@ func TestFeedback(t *testing.T) {
 		{with(codes.ResourceExhausted, 1000*time.Hour), policy.Feedback{Outcome: throttled, RetryAfter: maxRetryAfter}},
 		{context.DeadlineExceeded, policy.Feedback{Outcome: policy.Failed}},
 		{fmt.Errorf("the handler: %w", context.Canceled), policy.Feedback{Outcome: policy.Failed}},
-		{&quotient.LimitedError{Reason: quotient.ReasonRate}, policy.Feedback{Outcome: policy.Failed}},
+		{&quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate}}, policy.Feedback{Outcome: policy.Failed}},
 		{status.Error(codes.ResourceExhausted, "trying to send message larger than max (104 vs. 10)"), policy.Feedback{Outcome: policy.Success}},
 		{status.Error(codes.ResourceExhausted, "grpc: received message after decompression larger than max 10"), policy.Feedback{Outcome: policy.Success}},
 		{with(codes.ResourceExhausted, time.Minute, "message larger than max"), policy.Feedback{Outcome: throttled, RetryAfter: time.Minute}},
@@ -302,10 +302,12 @@ func TestKeysOfCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	var keys []string
-	for key := range server.Keys() {
+	for state := range server.Keys() {
+		key := state.Key
 		keys = append(keys, key)
 	}
-	for key := range behindIt.Keys() {
+	for state := range behindIt.Keys() {
+		key := state.Key
 		keys = append(keys, key[:7])
 	}
 	if want := []string{"/grpc.testing.TestService/UnaryCall", "sha256:"}; !slices.Equal(keys, want) {

@@ -57,7 +57,7 @@ var instruments = []instrument{
 	single(sums, "quotient.waiting", "{request}", "Callers in queues now.", func(r *reading) float64 { return float64(r.Waiting) }),
 	{"quotient.limit.rate", "{event}/s", "Each rate of the limit for one key.", levels, []string{"rule", "unit", "scope"}, sendRates},
 	{"quotient.limit.in_flight", "{request}", "The slots of the limit for one key.", levels, []string{"scope"}, sendSlots},
-	single(levels, "quotient.limit.denies", "1", "1 while the limit is Deny, else 0.", func(r *reading) float64 { return bit(r.Limit.Denies()) }),
+	single(levels, "quotient.limit.denies", "1", "1 while the limit is Deny, else 0.", func(r *reading) float64 { return bit(r.Limit.Deny) }),
 	{"quotient.pool.replicas", "{replica}", "Size of the pool in force.", levels, []string{"source"},
 		func(r *reading, send func(float64, ...string)) { send(float64(r.Pool.Replicas), source(r.Pool.Source)) }},
 	single(levels, "quotient.pool.ordinal", "1", "This replica's number in the pool; 0 when not known.", func(r *reading) float64 { return float64(r.Pool.Ordinal) }),
@@ -103,18 +103,13 @@ func sendDryRun(r *reading, send func(float64, ...string)) {
 	}
 }
 
-// rates are the rules that are no slots, which come last.
-func (r *reading) rates() []quotient.RuleStats {
-	if n := len(r.Rules); r.Limit.InFlight > 0 {
-		return r.Rules[:n-1]
-	}
-	return r.Rules
-}
-
 // sendRates shows the rates with names that differ: an SDK adds up what has the same attributes.
 func sendRates(r *reading, send func(float64, ...string)) {
 	taken := make(map[[2]string]bool)
-	for i, rate := range r.rates() {
+	for i, rate := range r.Rules {
+		if rate.Window == 0 {
+			continue // the slots, or a law
+		}
 		id := [2]string{label(rate.Name), "requests"}
 		if rate.Unit != "" {
 			id[1] = label(rate.Unit)
@@ -129,9 +124,11 @@ func sendRates(r *reading, send func(float64, ...string)) {
 }
 
 func sendSlots(r *reading, send func(float64, ...string)) {
-	for _, slots := range r.Rules[len(r.rates()):] {
-		send(slots.Limit, "global")
-		send(slots.Share, "share")
+	for _, slots := range r.Rules {
+		if slots.Window == 0 && slots.Pace == 0 {
+			send(slots.Limit, "global")
+			send(slots.Share, "share")
+		}
 	}
 }
 
@@ -145,15 +142,20 @@ func sendAge(r *reading, send func(float64, ...string)) {
 const mostLearned = 1000
 
 func sendLearned(r *reading, send func(float64, ...string)) {
-	if !r.limiter.NeedsFeedback() || r.Keys > mostLearned {
+	if !r.Learns || r.Keys > mostLearned {
 		return
 	}
 	var sum, least float64
-	for _, k := range r.limiter.Keys() {
-		if k.Rate > 0 && (sum == 0 || k.Rate < least) {
-			least = k.Rate
+	for k := range r.limiter.Keys() {
+		for _, rule := range k.Rules {
+			if rule.Pace == 0 || rule.Unit != "" {
+				continue
+			}
+			if sum == 0 || rule.Pace < least {
+				least = rule.Pace
+			}
+			sum += rule.Pace
 		}
-		sum += k.Rate
 	}
 	send(sum, "sum")
 	if least > 0 { // the least of nothing would be below every other replica's

@@ -157,12 +157,12 @@ func history(t *testing.T, reg *quotient.Registry, opts ...quotient.Option) {
 		{Name: "a\xff", Events: 20, Per: time.Second, Burst: 8}, {Name: "a\xfe", Events: 30, Per: time.Second},
 		{Name: "tokens", Unit: "tokens", Events: 100, Per: time.Second},
 	}}
-	opts = append(opts, quotient.Policy(policy.AIMD{}, quotient.CeilingShare), quotient.MaxHold(time.Minute))
+	opts = append(opts, quotient.Policy(policy.AIMD{}), quotient.MaxHold(time.Minute))
 	l := must(reg.Limiter("api", limit, opts...))
-	if err := l.SetPoolFor(quotient.Pool{Replicas: 2, Ordinal: 1}, time.Hour); err != nil {
+	if err := l.SetPool(quotient.Pool{Replicas: 2, Ordinal: 1}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	_ = l.SetPool(quotient.Pool{})
+	_ = l.SetPool(quotient.Pool{}, 0)
 	for _, key := range []string{"k", "k", "k", "k", "k", "other"} {
 		p := must(l.Acquire(t.Context(), key))
 		p.Done(policy.Feedback{Outcome: policy.Throttled})
@@ -171,14 +171,14 @@ func history(t *testing.T, reg *quotient.Registry, opts ...quotient.Option) {
 	for range 9 {
 		_, _ = l.TryAcquire("k") // some are refused, and none is released
 	}
-	own := quotient.Deny()
-	if err := errors.Join(l.Override("z", &own), l.SetPoolFor(quotient.Pool{Replicas: 3}, time.Hour)); err != nil {
+	own := quotient.Limit{Deny: true}
+	if err := errors.Join(l.Override("z", &own), l.SetPool(quotient.Pool{Replicas: 3}, time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	l.SetDryRun(true)
 	l.Allow("z")
 	time.Sleep(2 * time.Minute)
-	must(reg.Limiter("other", quotient.Deny())).Allow("x")
+	must(reg.Limiter("other", quotient.Limit{Deny: true})).Allow("x")
 }
 
 // TestLimitersComeAndGo holds that a collection shows the limiters of its moment, and that Unregister ends it.
@@ -258,7 +258,7 @@ func TestOverheadInFakeTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reader := sdk.NewManualReader()
 		observe := must(otel.Observe(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"), "api"))
-		unpaced := quotient.Limit{Rates: []quotient.Rate{{Events: 1, Per: 5 * time.Second, Burst: 2}}} // a turn of a paced limit would be lost
+		unpaced := quotient.Rates(quotient.Rate{Events: 1, Per: 5 * time.Second, Burst: 2}) // a turn of a paced limit would be lost
 		l := must(quotient.New(unpaced, observe, quotient.OnWait(func(string, time.Duration) { time.Sleep(7 * time.Second) })))
 		must(l.Acquire(t.Context(), "k", quotient.Weight(2)))
 		must(l.Acquire(t.Context(), "k"))
@@ -272,7 +272,7 @@ func TestOverheadInFakeTime(t *testing.T) {
 // TestRecordingAllocatesNothing holds it for asks within the limit, with the SDK behind the meter.
 func TestRecordingAllocatesNothing(t *testing.T) {
 	observe := must(otel.Observe(sdk.NewMeterProvider(sdk.WithReader(sdk.NewManualReader())).Meter("test"), "api"))
-	l := must(quotient.New(quotient.Limit{Rates: []quotient.Rate{{Events: 1e9, Per: time.Second}}}, observe))
+	l := must(quotient.New(quotient.Rates(quotient.Rate{Events: 1e9, Per: time.Second}), observe))
 	if n := testing.AllocsPerRun(1000, func() { l.Allow("k") }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -293,7 +293,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	api, err := limiters.Limiter("api", quotient.Limit{Rates: []quotient.Rate{quotient.PerMinute(100)}}, observe)
+	api, err := limiters.Limiter("api", quotient.Rates(quotient.PerMinute(100)), observe)
 	fmt.Println(api.Allow("alice"), err)
 	// Output: true <nil>
 }

@@ -279,14 +279,14 @@ func keepsFive(t *testing.T, s *dnstest.Server, src *Source, mode dnstest.Mode, 
 	s.Set(name, run("10.0.0.1", 6)...)
 	s.SetSRV(name, targets("a:1 b:1 c:1 d:1 e:1 f:1")...)
 	until(t, reports, quotient.Pool{Replicas: 6})
-	if got := l.Pool().Replicas; got != 6 {
+	if got := l.Stats().Pool.Replicas; got != 6 {
 		t.Errorf("healed: the pool in force is one of %d", got)
 	}
 }
 
 func limiter(t *testing.T) *quotient.Limiter {
 	t.Helper()
-	l, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(1000)}})
+	l, err := quotient.New(quotient.Rates(quotient.PerSecond(1000)))
 	if err != nil {
 		t.Fatal(err)
 	}

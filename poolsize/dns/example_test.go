@@ -25,7 +25,7 @@ func Example() {
 	s.Set("web.default.svc.cluster.local", own, other)
 	src := &dns.Source{Name: "web.default.svc.cluster.local.", Resolver: s.Resolver(), Own: []netip.Addr{own}}
 
-	l, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}})
+	l, err := quotient.New(quotient.Rates(quotient.PerSecond(100)))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -35,7 +35,7 @@ func Example() {
 	go func() { ended <- l.Follow(ctx, src) }()
 
 	for range time.Tick(time.Millisecond) { // requests are limited all the while
-		if l.Pool().Replicas == 2 {
+		if l.Stats().Pool.Replicas == 2 {
 			break
 		}
 	}

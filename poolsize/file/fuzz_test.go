@@ -21,7 +21,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if bad := p.Validate(); bad != nil || p.Fixed && p.Ordinal == 0 {
+		if _, bad := quotient.New(quotient.Limit{}, quotient.StartPool(p)); bad != nil || p.Fixed && p.Ordinal == 0 {
 			t.Fatalf("accepted %+v: %v", p, bad)
 		}
 		loose := quotient.Pool{}

@@ -25,12 +25,26 @@ func parse(content string) (quotient.Pool, error) {
 		p.Replicas, err = whole("the content", content)
 	}
 	if err == nil {
-		err = p.Validate()
+		err = check(p)
 	}
 	if err != nil {
 		return quotient.Pool{}, err
 	}
 	return p, nil
+}
+
+// mostReplicas is what a quotient.Limiter takes at most.
+const mostReplicas = 1_000_000
+
+// check reports the first field that a Limiter would refuse.
+func check(p quotient.Pool) error {
+	if p.Replicas < 1 || p.Replicas > mostReplicas {
+		return fmt.Errorf("Pool.Replicas: %d is not between 1 and %d", p.Replicas, mostReplicas)
+	}
+	if p.Ordinal < 0 || p.Ordinal > p.Replicas {
+		return fmt.Errorf("Pool.Ordinal: %d is not between 0 and the %d replicas", p.Ordinal, p.Replicas)
+	}
+	return nil
 }
 
 // object reads a pool as JSON.

@@ -21,7 +21,7 @@ const (
 
 // limiter returns one to follow a source, with a pool that is not set.
 func limiter(t testing.TB, d time.Duration) *quotient.Limiter {
-	l, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(1000)}}, quotient.HoldDown(d))
+	l, err := quotient.New(quotient.Rates(quotient.PerSecond(1000)), quotient.HoldDown(d))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func (s *watch) sees(n int) report {
 	s.t.Helper()
 	return s.await(fmt.Sprintf("a pool of %d", n), func(r report) bool {
 		if r.err == nil && !r.good() {
-			s.t.Errorf("reported %+v: %v", r.pool, r.pool.Validate())
+			s.t.Errorf("reported %+v: %v", r.pool, invalid(r.pool))
 		}
 		return r.good() && r.pool.Replicas == n
 	})
@@ -44,7 +44,7 @@ func (s *watch) sees(n int) report {
 // within the hold-down.
 func (s *watch) largestInForce(when string) {
 	s.t.Helper()
-	if got := s.l.Pool().Replicas; got != s.largest {
+	if got := s.l.Stats().Pool.Replicas; got != s.largest {
 		s.t.Errorf("%s: the pool in force is one of %d, want %d", when, got, s.largest)
 	}
 }
@@ -91,12 +91,12 @@ func holdsDown(t testing.TB, w World) {
 	s.changed()
 	first := s.sees(2).at
 	deadline := time.After(w.within())
-	for tick := time.Tick(poll); s.l.Pool().Replicas != 2; {
+	for tick := time.Tick(poll); s.l.Stats().Pool.Replicas != 2; {
 		select {
 		case <-s.reports:
 		case <-tick:
 		case <-deadline:
-			t.Fatalf("the pool in force is still one of %d, %v after a report of 2", s.l.Pool().Replicas, w.within())
+			t.Fatalf("the pool in force is still one of %d, %v after a report of 2", s.l.Stats().Pool.Replicas, w.within())
 		}
 	}
 	if d := time.Since(first); d < holdDown {

@@ -143,9 +143,18 @@ func (m *model) world(t *testing.T) World {
 func TestModelPasses(t *testing.T)         { Run(t, (&model{}).world(t)) }
 func TestRefusingModelPasses(t *testing.T) { Run(t, (&model{refusesSecond: true}).world(t)) }
 
+// always is a source that says one pool, once.
+type always quotient.Pool
+
+func (a always) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
+	report(quotient.Pool(a), nil)
+	<-ctx.Done()
+	return ctx.Err()
+}
+
 func TestStaticPasses(t *testing.T) {
 	Run(t, World{
-		Source: func(testing.TB) quotient.Source { return quotient.Static(quotient.Pool{Replicas: 4, Ordinal: 2}) },
+		Source: func(testing.TB) quotient.Source { return always{Replicas: 4, Ordinal: 2} },
 		Size:   4,
 		Once:   true,
 	})

@@ -18,7 +18,13 @@ type report struct {
 }
 
 // good reports whether a Limiter would believe it.
-func (r report) good() bool { return r.err == nil && r.pool.Validate() == nil }
+func (r report) good() bool { return r.err == nil && invalid(r.pool) == nil }
+
+// invalid is the error of a Limiter for a pool that is out of range.
+func invalid(p quotient.Pool) error {
+	_, err := quotient.New(quotient.Limit{}, quotient.StartPool(p))
+	return err
+}
 
 // watch is a call of Watch, alone or through a Limiter that follows.
 type watch struct {

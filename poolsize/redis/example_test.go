@@ -23,8 +23,8 @@ func Example() {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
 	defer client.Close() //nolint:errcheck // nothing is lost
 
-	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}}
-	limiter, err := quotient.New(limit, quotient.StartPool(quotient.Pool{Replicas: 10}), quotient.HintMaxAge(time.Minute))
+	limit := quotient.Rates(quotient.PerSecond(100))
+	limiter, err := quotient.New(limit, quotient.Replicas(10), quotient.HintMaxAge(time.Minute))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -33,7 +33,7 @@ func Example() {
 	defer cancel()
 	source := &poolredis.Source{Client: client, Fleet: "web", Period: 10 * time.Millisecond}
 	fmt.Println(limiter.Follow(ctx, source)) // in a goroutine of its own, usually
-	fmt.Println(limiter.Pool().Replicas, "replica, and", len(server.Keys()), "keys are left")
+	fmt.Println(limiter.Stats().Pool.Replicas, "replica, and", len(server.Keys()), "keys are left")
 	// Output:
 	// context deadline exceeded
 	// 1 replica, and 0 keys are left

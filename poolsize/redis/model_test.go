@@ -145,7 +145,7 @@ func (w *world) learn(p *processor, a answer) {
 	if usable && !used && p.entry != before {
 		w.t.Fatalf("%s begins to use %+v, and has not heard before that the fleet knows of it", p.processor, pool)
 	}
-	if pool.Replicas < a.living || pool.Validate() != nil {
+	if pool.Replicas < a.living || pool.Ordinal < 0 || pool.Ordinal > pool.Replicas {
 		w.t.Fatalf("%s counts %+v where %d live", p.processor, pool, a.living)
 	}
 	for id, q := range w.live {

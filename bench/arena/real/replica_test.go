@@ -84,11 +84,11 @@ type replica struct {
 
 // makeClient is all that a program has to do to adapt to an upstream.
 func (r *replica) makeClient() error {
-	options := []quotient.Option{quotient.Policy(law, quotient.CeilingLimit), quotient.MaxWait(patience)}
+	options := []quotient.Option{quotient.Policy(law), quotient.BeyondShare(), quotient.MaxWait(patience)}
 	if r.Replicas > 0 {
-		options = append(options, quotient.StartPool(quotient.Pool{Replicas: r.Replicas}))
+		options = append(options, quotient.Replicas(r.Replicas))
 	}
-	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(r.Limit)}}
+	limit := quotient.Rates(quotient.PerSecond(r.Limit))
 	limiter, err := quotient.New(limit, options...)
 	r.client = &http.Client{Transport: &httplimit.Transport{
 		Base: &http.Transport{MaxIdleConnsPerHost: 64}, Limiter: limiter,

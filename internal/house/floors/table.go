@@ -19,55 +19,44 @@ const MaxDefended = 10
 // mark, or the line, away once the file has come, or gone.
 var Root = read(`
   face    doc.go       what the package is
-  face    limiter.go   Limiter and New: what programs hold
-m face    acquire.go   all verbs that ask for a key, each in one place
-  face    throttle.go  Do and Wrap stand on the verbs
+  face    limiter.go   New: what programs hold
+  face    acquire.go   all verbs that ask for a key, each in one place
+  face    throttle.go  Do stands on the verbs
   face    registry.go  limiters by name
-m face    try.go       verbs that never wait; goes to acquire.go
 
   operate change.go    what operators change, and how a setting is published
   operate override.go  limits of single keys
-  operate poolsize.go  Pool, Source, Static, Env
-m operate follow.go    Follow, its damper, SetPool, SetPoolFor
-m operate setpool.go   goes to follow.go
-m operate hintlog.go   what the log says of a source; goes to follow.go
-m operate dryrun.go    SetDryRun goes to change.go, the rest to acquire.go
+  operate follow.go    Follow, its damper, SetPool
+  operate hintlog.go   what the log says of a source
 
   look    stats.go     figures of a limiter and its keys; they change nothing
   look    explain.go   why a key is where it is
-m look    top.go       the hottest keys; goes to stats.go
 
-m shard   shard.go     a part of the keys under one lock: touch and admit
+  shard   shard.go     Limiter, and a part of its keys under one lock: touch and admit
   shard   wait.go      how callers wait for a gate, with one timer each
   shard   permit.go    what an admission holds until it is released
-m shard   leak.go      permits that are never released
+  shard   leak.go      permits that are never released
   shard   lru.go       the store of gates and the overflow gate
-m shard   hash.go      which shard has a key; goes to lru.go
-m shard   due.go       what a wait was for; goes to wait.go
-m shard   expiry.go    turns that are slept through; goes to wait.go
 
   gate    gate.go      the resources of one key and the queue in front of them
   gate    queue.go     first in, first out within a class, and a trickle by age
   gate    replay.go    how a gate follows the settings it has not seen
   gate    refund.go    what a permit gives back or is charged later
-m gate    ahead.go     when an ask's turn comes; goes to queue.go
 
   rules   setting.go   a limit and a pool, worked out for this replica
-m rules   resource.go  what every rule's state can do
+  rules   resource.go  what every rule's state can do
   rules   bucket.go    tokens
   rules   window.go    events in an aligned period
   rules   turn.go      the time slot that a replica has of a slow rate
   rules   semaphore.go slots
   rules   pacer.go     the bucket of a rate that is learned
   rules   adaptive.go  the laws of a key
-m rules   laws.go      goes to adaptive.go
-m rules   attribute.go which law feedback is for; goes to adaptive.go
 
   words   limit.go     what a program asks for: Limit and Rate
-  words   ask.go       what a call asks for
-m words   priority.go  the classes of asks; goes to ask.go, the queue's part to queue.go
+  words   ask.go       what a call asks for, and its class
   words   errors.go    why an ask is refused
   words   options.go   how a limiter is set up
+  words   poolsize.go  Pool, Source, Env
 `)
 
 // read parses a table: a line is a mark m or none, a floor, a file and a reason.

@@ -1,0 +1,288 @@
+package quotient
+
+import (
+	"cmp"
+	"context"
+	"time"
+)
+
+// Acquire admits the ask, waiting for its turn if it must. Waiters of a key are served first in, first out
+// within their Priority, by whatever limit and pool hold when their turn comes.
+//
+// A refusal is a *LimitedError. It comes at once when the queue is full, when the turn would come after
+// MaxWait or the context's deadline, or when the ask can never be admitted. It comes later when MaxWait has
+// passed, a changed limit refuses the ask, or a higher Priority takes its place. When the context ends it
+// fails with ctx.Err(), as if it had never been asked. An ask that is not valid fails with an error that
+// names it.
+//
+// On a paced rate of at most one event a second, a caller that wakes later than a tenth of the interval after
+// its turn has lost that turn. It waits again, before all others of its class, three times at most
+// (Stats.Expired).
+func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit, error) {
+	if err := ctx.Err(); err != nil {
+		return Permit{}, err
+	}
+	arrived := l.arrival()
+	s, h := l.lock(key)
+	now := s.tick(arrived)
+	d := oneRequest
+	if len(asks) > 0 {
+		var err error
+		if d, err = newDemand(asks, s.setting.units); err != nil {
+			s.counts.refused[ReasonAsk]++
+			s.mu.Unlock()
+			return Permit{}, err
+		}
+	}
+	g := s.gate(h, key, now)
+	if g.mustQueue(d.class) {
+		return s.waitAndUnlock(ctx, g, key, d, arrived)
+	}
+	if v := s.admit(g, now, &d); v.reason != ReasonNone {
+		return s.waitAndUnlock(ctx, g, key, d, arrived)
+	}
+	p := s.admitted(g, key, &d, now)
+	s.mu.Unlock()
+	l.admitted(key, arrived.at, arrived.at, p)
+	return p, nil
+}
+
+// admitted counts an ask that g has admitted past the waiters, makes its permit, and rechecks the queue.
+func (s *shard) admitted(g *gate, key string, d *demand, now instant) Permit {
+	s.counts.admitted++
+	if g.waited() {
+		g.ext.queue.passed++
+	}
+	p := s.hold(g, key, d, now)
+	s.recheck(g)
+	return p
+}
+
+// Allow takes one request's events from every rate of the key if all have room, and reports whether it did. A
+// slot in flight must be free, but is not held. It never waits.
+func (l *Limiter) Allow(key string) bool {
+	arrived := l.arrival()
+	s, h := l.lock(key)
+	now := s.tick(arrived)
+	g := s.gate(h, key, now)
+	v := s.try(g, now, &oneRequest)
+	if g.setting.limit.InFlight > 0 && v.reason == ReasonNone {
+		g.used--
+	}
+	ok := v.reason == ReasonNone || !s.stops(v)
+	s.recheck(g)
+	s.mu.Unlock()
+	if ok {
+		l.admitted(key, arrived.at, arrived.at, Permit{})
+	}
+	return ok
+}
+
+// TryAcquire admits the ask now or not at all: it never waits, and overtakes only a lower Priority. For a key
+// that is remembered it allocates nothing, but for a block of 64 permits when more are out than ever before.
+func (l *Limiter) TryAcquire(key string, asks ...Ask) (Permit, Decision) {
+	arrived := l.arrival()
+	s, hash := l.lock(key)
+	now := s.tick(arrived)
+	d, err := newDemand(asks, s.setting.units)
+	if err != nil {
+		s.counts.refused[ReasonAsk]++
+		s.mu.Unlock()
+		return Permit{}, Decision{Reason: ReasonAsk, bad: err}
+	}
+	g := s.gate(hash, key, now)
+	v := s.try(g, now, &d)
+	var p Permit
+	if v.reason == ReasonNone {
+		p = s.hold(g, key, &d, now)
+		s.recheck(g)
+	} else if s.stops(v) {
+		dec := s.decide(g, v)
+		s.mu.Unlock()
+		return Permit{}, dec
+	} else {
+		p = dryPermit
+	}
+	s.mu.Unlock()
+	l.admitted(key, arrived.at, arrived.at, p)
+	return p, Decision{OK: true}
+}
+
+// Check returns what TryAcquire would answer now, dry run or not. It takes nothing, counts nothing and
+// remembers no key; permits of the key whose time is over are given back.
+func (l *Limiter) Check(key string, asks ...Ask) Decision {
+	now := l.now()
+	s, h := l.lock(key)
+	defer s.mu.Unlock()
+	now = s.tick(now)
+	d, err := newDemand(asks, s.setting.units)
+	if err != nil {
+		return Decision{Reason: ReasonAsk, bad: err}
+	}
+	g := s.peek(h, key, now)
+	return s.decide(g, g.probe(now, &d))
+}
+
+// TryAcquireUpTo admits as many of n requests as there is room for now, as one permit of that weight, and
+// returns how many: for readers of batches. It never waits; 0, also for an n below 1, comes with the zero
+// Permit. Permit.Correct("", used) gives back what was not needed. Release the permit, also under rates
+// alone.
+func (l *Limiter) TryAcquireUpTo(key string, n int) (Permit, int) {
+	if n < 1 {
+		return Permit{}, 0
+	}
+	arrived := l.arrival()
+	s, h := l.lock(key)
+	p, taken := s.upTo(s.gate(h, key, s.tick(arrived)), key, n)
+	s.mu.Unlock()
+	if taken > 0 {
+		l.admitted(key, arrived.at, arrived.at, p)
+	}
+	return p, taken
+}
+
+// upTo admits as many of n requests as there is room for.
+func (s *shard) upTo(g *gate, key string, n int) (Permit, int) {
+	now := s.latest
+	if g.ext != nil && len(g.ext.expiring) > 0 {
+		now = s.now()
+		s.reclaim(g, now)
+	}
+	d := demand{weight: 1, kept: true} // if there is room for nothing, this is refused and counted
+	if !g.mustQueue(d.class) {
+		g.advance(now, s.l.policy)
+		d.weight = max(1, g.upTo(now, min(n, maxAsk)))
+	}
+	if v := s.try(g, now, &d); v.reason == ReasonNone {
+		p := s.hold(g, key, &d, now)
+		s.recheck(g)
+		return p, d.weight
+	} else if s.stops(v) {
+		return Permit{}, 0
+	}
+	return dryPermit, n
+}
+
+// waitAndUnlock queues d behind the waiters, and returns when it is admitted, refused or given up.
+func (s *shard) waitAndUnlock(
+	ctx context.Context, g *gate, key string, d demand, arrived instant,
+) (Permit, error) {
+	locked := true
+	defer func() {
+		if locked { // refused, or a foreign context has panicked
+			s.mu.Unlock()
+		}
+	}()
+	now := s.now()
+	if s.l.dry.Load() {
+		p := s.waitDry(g, key, &d, now)
+		locked = false
+		s.mu.Unlock()
+		s.l.admitted(key, arrived.at, arrived.at, p)
+		return p, nil
+	}
+	w, turn, err := s.line(ctx, g, key, d, now)
+	if err != nil {
+		return Permit{}, err
+	}
+	locked = false
+	s.mu.Unlock()
+	c := caller{s, g, w}
+	if s.l.onWait != nil {
+		c.announce(turn)
+	}
+	if err = c.await(ctx); err != nil {
+		return Permit{}, err
+	}
+	c.countAdmitted()
+	s.l.admitted(key, arrived.at, cmp.Or(c.w.firstDue, c.w.due), c.w.permit)
+	return c.w.permit, nil
+}
+
+// admitted calls the OnAdmit hook with how long a caller waited and how much of that was overhead. Should the
+// hook panic, the permit is released: no other caller can.
+func (l *Limiter) admitted(key string, arrived, due time.Duration, p Permit) {
+	if l.onAdmit == nil {
+		return
+	}
+	returned := false
+	defer func() {
+		if !returned {
+			p.Release()
+		}
+	}()
+	now := l.now().at
+	l.onAdmit(key, now-arrived, now-due)
+	returned = true
+}
+
+// caller is one that waits, without the lock.
+type caller struct {
+	s *shard
+	g *gate
+	w *waiter
+}
+
+// await returns when the waiter is admitted, refused or given up. It is given up when the context ends, and
+// when a method of a foreign context panics. Another waiter may have taken its place since.
+func (c *caller) await(ctx context.Context) error {
+	done := false
+	defer func() {
+		if !done {
+			c.cancel()
+		}
+	}()
+	for {
+		select {
+		case <-c.w.ready:
+		case <-ctx.Done():
+			return endOf(ctx)
+		}
+		if done = c.w.refused.Reason != ReasonNone; done {
+			return &LimitedError{c.w.key, c.w.refused}
+		}
+		if done = !c.wokeLate(); done {
+			return nil
+		}
+		c.s.mu.Lock()
+		c.g, c.w = c.s.requeueAndUnlock(c.w)
+	}
+}
+
+// countAdmitted counts a waiter whose call returns. Not sooner: it might be given up, or lose its turn, and a
+// count must not fall.
+func (c *caller) countAdmitted() {
+	if c.w.permit != dryPermit {
+		c.s.l.collected.Add(1)
+		return
+	}
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.s.admitDry(c.w.dry)
+}
+
+// announce calls the OnWait hook. Should it panic, the caller's place in the queue is given up.
+func (c *caller) announce(turn time.Duration) {
+	returned := false
+	defer func() {
+		if !returned {
+			c.cancel()
+		}
+	}()
+	if turn == never {
+		turn = 0
+	}
+	c.s.l.onWait(c.w.key, turn)
+	returned = true
+}
+
+// wokeLate reports whether the waiter was admitted, and its caller has woken too late.
+func (c *caller) wokeLate() bool {
+	return c.w.slotEnds > 0 && time.Since(c.s.l.base) > c.w.slotEnds
+}
+
+// cancel gives the waiter up.
+func (c *caller) cancel() {
+	c.s.mu.Lock()
+	c.s.cancelAndUnlock(c.g, c.w)
+}

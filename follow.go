@@ -1,0 +1,337 @@
+package quotient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+func (h *hints) reported(now time.Time) { h.reports++; h.last = now }
+
+func (h *hints) reject(err error) { h.rejected++; h.lastError = err.Error() }
+
+func (h *hints) failed(err error) { h.errors++; h.lastError = err.Error() }
+
+// Follow puts in force what a source reports about the pool, until the context is done, and returns the
+// source's error. Run it in a goroutine of your own; one Follow at a time.
+//
+// Nothing is believed unchecked. A failure, or a pool that is out of range, is counted, and the last good
+// pool stays. A larger pool counts at once, a smaller one when no larger one was reported within HoldDown.
+// After HintMaxAge without a usable report the configured pool counts again. An ordinal counts when it is
+// Fixed, or when one HoldDown brought no other report than it and the size. One that is not reported again
+// for a HoldDown counts no more.
+func (l *Limiter) Follow(ctx context.Context, src Source) error {
+	if src == nil {
+		return errors.New("quotient: Follow: source: nil")
+	}
+	f := &follower{l: l, began: l.follows(), keepsLast: !l.fallsBack() || isSteady(src)}
+	if p, followed := l.followed(); followed {
+		f.damp.note(p, f.began, l.holdDown) // a source that starts again does not end a hold-down
+	}
+	defer f.stop()
+	f.fire() // what an earlier Follow has awaited in vain may be due
+	err := src.Watch(ctx, f.report)
+	if ctx.Err() == nil {
+		l.log.Warn("source of pool hints ended", "error", err)
+	}
+	return err
+}
+
+// fallsBack reports whether there is something to fall back to when hints have grown old: a configured pool,
+// or a law that does without one. The default of one replica is neither, and would be the whole limit.
+func (o *options) fallsBack() bool { return o.sized || o.learns && o.beyond }
+
+// isSteady reports whether a source reports once, at the start. Such a report does not grow old.
+func isSteady(src Source) bool {
+	if n, ok := src.(numbered); ok {
+		src = n.src
+	}
+	_, ok := src.(static)
+	return ok
+}
+
+// follows returns when the wait for a usable report has begun: now, or while AwaitPool waits with the first
+// Follow.
+func (l *Limiter) follows() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.hints.began.IsZero() || !l.standing.belief.awaits {
+		l.hints.began = time.Now()
+	}
+	return l.hints.began
+}
+
+// followed returns the pool that an earlier Follow has brought, and reports whether there is one.
+func (l *Limiter) followed() (Pool, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.standing.belief.pool, l.standing.source == "followed"
+}
+
+// follower damps one source.
+type follower struct {
+	l         *Limiter
+	mu        sync.Mutex // guards what follows; taken before Limiter.mu
+	damp      damper
+	began     time.Time
+	reported  bool
+	keepsLast bool      // the last good pool stays, however old it is
+	inUse     PoolStats // what was last put in force: the pool and its source; the zero value at first
+	timer     *time.Timer
+	ended     bool
+}
+
+func (f *follower) report(p Pool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	if f.ended || !f.l.noteReport(p, err, now) {
+		return
+	}
+	f.reported, f.began = true, now
+	f.damp.note(p, now, f.l.holdDown)
+	f.apply(now)
+}
+
+// noteReport counts a report, logs what is new about it, and reports whether it is usable.
+func (l *Limiter) noteReport(p Pool, err error, now time.Time) bool {
+	bad := p.validate()
+	var line hintLine
+	l.mu.Lock()
+	switch {
+	case err != nil:
+		l.hints.failed(err)
+		line = l.hints.log.failed(hintFailed, err, now)
+	case bad != nil:
+		l.hints.reject(bad)
+		line = l.hints.log.failed(hintRefused, bad, now)
+	default:
+		l.hints.reported(now)
+		line = l.hints.log.usable(now)
+	}
+	l.mu.Unlock()
+	line.write(l.log)
+	return err == nil && bad == nil
+}
+
+// apply puts in force what the damped source amounts to now, if that is new. It sets the timer for the next
+// instant at which that may change without a report.
+func (f *follower) apply(now time.Time) {
+	p, source := f.l.options.pool, "configured"
+	stale := f.l.hintMaxAge > 0 && now.Sub(f.began) >= f.l.hintMaxAge && !(f.reported && f.keepsLast)
+	if f.reported && !stale {
+		p, source = f.damp.pool(now, f.l.holdDown), "followed"
+	}
+	if u := &f.inUse; (p != u.Pool || source != u.Source) && (f.reported || stale) {
+		u.Pool, u.Source = p, source
+		f.l.applyHint(p, source)
+	}
+	f.arm(now)
+}
+
+// arm sets the one timer of the follower.
+func (f *follower) arm(now time.Time) {
+	next := f.damp.next(now, f.l.holdDown)
+	end := f.began.Add(f.l.hintMaxAge)
+	if f.l.hintMaxAge > 0 && end.After(now) && (next.IsZero() || end.Before(next)) {
+		next = end
+	}
+	if next.IsZero() {
+		return
+	}
+	if f.timer == nil {
+		f.timer = time.AfterFunc(next.Sub(now), f.fire)
+		return
+	}
+	f.timer.Reset(next.Sub(now))
+}
+
+func (f *follower) fire() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.ended {
+		f.apply(time.Now())
+	}
+}
+
+func (f *follower) stop() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended = true
+	if f.timer != nil {
+		f.timer.Stop()
+	}
+}
+
+// damper keeps what a source has reported within the hold-down. The largest pool of that counts.
+type damper struct {
+	last      Pool
+	since     time.Time  // when the source began to report exactly last
+	confirmed time.Time  // when it last did
+	older     []pastSize // of larger pools than last, largest first; each ends later than the one before
+}
+
+// pastSize is a size that a source held until an instant.
+type pastSize struct {
+	replicas int
+	until    time.Time
+}
+
+// maxPastSizes bounds the memory of a source that keeps changing its mind. The smallest is dropped, and
+// the next larger one counts in its stead until then, which is the safe side.
+const maxPastSizes = 64
+
+// note takes note of a reported pool. It replaces smaller sizes, since a larger one outlasts them.
+func (d *damper) note(p Pool, now time.Time, holdDown time.Duration) {
+	silent := now.Sub(d.confirmed) >= holdDown
+	if d.confirmed = now; p == d.last {
+		if silent {
+			d.since = now // meanwhile the ordinal may have been another replica's
+		}
+		return
+	}
+	if d.last.Replicas > p.Replicas {
+		d.older = append(d.older, pastSize{d.last.Replicas, now})
+	}
+	d.last, d.since = p, now
+	kept := d.older[:0]
+	for _, o := range d.older {
+		if o.replicas > p.Replicas && now.Sub(o.until) < holdDown {
+			kept = append(kept, o)
+		}
+	}
+	if d.older = kept; len(kept) > maxPastSizes {
+		d.older[len(kept)-2].until = d.older[len(kept)-1].until
+		d.older = kept[:len(kept)-1]
+	}
+}
+
+// pool returns what counts now. While a larger size than the last counts, an ordinal counts only if the
+// source calls it fixed: any other belongs to the smaller pool.
+func (d *damper) pool(now time.Time, holdDown time.Duration) Pool {
+	for _, o := range d.older {
+		if now.Sub(o.until) < holdDown {
+			p := Pool{Replicas: o.replicas}
+			if d.last.Fixed {
+				p.Ordinal, p.Fixed = d.last.Ordinal, true
+			}
+			return p
+		}
+	}
+	p := d.last
+	switch {
+	case p.Fixed:
+	case holdDown > 0 && now.Sub(d.confirmed) >= holdDown:
+		p.Ordinal = 0 // by now it may be another replica's
+	default:
+		p.Fixed = p.Ordinal > 0 && d.confirmed.Sub(d.since) >= holdDown
+	}
+	return p
+}
+
+// next returns when pool changes without a report; the zero time when it does not.
+func (d *damper) next(now time.Time, holdDown time.Duration) time.Time {
+	for _, o := range d.older {
+		if at := o.until.Add(holdDown); at.After(now) {
+			return at
+		}
+	}
+	if at := d.confirmed.Add(holdDown); d.last.Ordinal > 0 && !d.last.Fixed && at.After(now) {
+		return at
+	}
+	return time.Time{}
+}
+
+// SetPool sets the pool, at once and undamped, as an operator wants it. With a ttl above 0 it holds that long
+// against every hint; then what was configured, followed or set before counts again, with the hints that came
+// meanwhile. With 0 it holds until what Follow makes of its source changes: another report, the end of a
+// hold-down, HintMaxAge. The next SetPool ends either. On an error nothing changes, and a pool that is out of
+// range is counted as a rejected hint. The timer of a ttl keeps the limiter alive until then.
+func (l *Limiter) SetPool(p Pool, ttl time.Duration) error {
+	if ttl < 0 {
+		return fmt.Errorf("quotient: SetPool: ttl: %v is below 0", ttl)
+	}
+	if err := p.validate(); err != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.hints.reject(err)
+		return err
+	}
+	l.mu.Lock()
+	l.version++
+	l.hints.reported(time.Now())
+	l.standing.end()
+	if ttl > 0 {
+		until := time.Now().Add(ttl)
+		l.standing.until = until
+		l.standing.timer = time.AfterFunc(ttl, func() { l.ttlEnds(until) })
+	}
+	v := belief{pool: p, sized: true}
+	if ttl == 0 && (l.standing.belief.awaits || !l.standing.belief.sized) {
+		l.standing.belief, l.standing.source = v, "set" // no other pool has been reported
+	}
+	old := l.enforce(v, "set")
+	l.mu.Unlock()
+	l.logPool(old, v, "set")
+	return nil
+}
+
+// end unpins the pool that SetPool has set with a ttl.
+func (t *standing) end() {
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+	t.timer, t.until = nil, time.Time{}
+}
+
+// ttlEnds is the timer's call, for the word that was to end then.
+func (l *Limiter) ttlEnds(until time.Time) {
+	l.mu.Lock()
+	if l.standing.until != until {
+		l.mu.Unlock()
+		return // another SetPool has come
+	}
+	l.version++
+	l.standing.end()
+	v, source := l.standing.belief, l.standing.source
+	old := l.enforce(v, source)
+	l.mu.Unlock()
+	l.logPool(old, v, source)
+}
+
+// applyHint puts in force what a source reports, or what is configured, unless a pool that SetPool has pinned
+// holds against it.
+func (l *Limiter) applyHint(p Pool, source string) {
+	l.mu.Lock()
+	v := belief{pool: p, sized: l.options.sized || source != "configured"}
+	l.standing.belief, l.standing.source = v, source
+	if !l.standing.until.IsZero() {
+		l.mu.Unlock()
+		return
+	}
+	old := l.enforce(v, source)
+	l.mu.Unlock()
+	l.logPool(old, v, source)
+}
+
+// enforce puts a belief in the pool in force, and returns the one before. Call with l.mu held.
+func (l *Limiter) enforce(v belief, source string) (old belief) {
+	old = l.belief
+	l.hints.source, l.belief = source, v
+	if v.pool != old.pool || l.learns && v.sized != old.sized || v.awaits != old.awaits {
+		l.publish(l.newest().limit)
+	}
+	return old
+}
+
+// logPool logs a change, without a lock: a handler may ask for Stats.
+func (l *Limiter) logPool(old, v belief, source string) {
+	if v.awaits {
+		source = "awaited"
+	}
+	if v.pool != old.pool || v.awaits != old.awaits {
+		l.log.Info("pool changed", "old", old.pool, "new", v.pool, "source", source)
+	}
+}

@@ -1,0 +1,255 @@
+package quotient
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/time/rate"
+	"pgregory.net/rapid"
+)
+
+// drawLog draws a number between two others, as often from each of their orders of magnitude.
+func drawLog(t *rapid.T, label string, from, to float64) float64 {
+	return math.Exp(rapid.Float64Range(math.Log(from), math.Log(to)).Draw(t, label))
+}
+
+// drawGap draws how long nothing happens: no time at all, or a nanosecond to a day, or to the very nanosecond
+// at which a wait ends.
+func drawGap(t *rapid.T, wait time.Duration) time.Duration {
+	switch rapid.IntRange(0, 3).Draw(t, "gap") {
+	case 0:
+		return 0
+	case 1:
+		if wait < 1000*time.Hour {
+			return max(0, wait+time.Duration(rapid.IntRange(-1, 1).Draw(t, "off by")))
+		}
+	}
+	return time.Duration(drawLog(t, "pause", 1, 8.64e13))
+}
+
+// peer is a rate.Limiter that counts thousandths of events, beside a bucket that counts events.
+type peer struct {
+	b     *bucket
+	r     *rule
+	lim   *rate.Limiter
+	now   instant
+	scale float64 // the largest number of events that either has held or owed
+	ops   int
+}
+
+func (p *peer) time() time.Time { return time.Unix(0, p.now.wall) }
+
+// shifts is the largest number of events by which rounding may have moved the two apart.
+func (p *peer) shifts() float64 { return 1e-15 * p.scale * float64(p.ops+4) }
+
+// owe takes n thousandths from the peer, there or not: no reservation may exceed its size.
+func (p *peer) owe(n int) {
+	burst := p.lim.Burst()
+	p.lim.SetBurstAt(p.time(), max(burst, n))
+	p.lim.ReserveN(p.time(), n)
+	p.lim.SetBurstAt(p.time(), burst)
+}
+
+// wait is how long the peer has a reservation of n thousandths wait. It leaves nothing of it.
+func (p *peer) wait(n int) time.Duration {
+	d := p.lim.ReserveN(p.time(), n).DelayFrom(p.time())
+	p.lim.ReserveN(p.time(), -n)
+	return d
+}
+
+// follow puts both under another rate and another size, in thousandths.
+func (p *peer) follow(perSecond float64, size int) {
+	next := fills(perSecond, float64(size)/milli)
+	p.b.follow(p.now, p.r, next)
+	p.r = next
+	p.lim.SetLimitAt(p.time(), rate.Limit(perSecond*milli))
+	p.lim.SetBurstAt(p.time(), size)
+}
+
+// take asks both for n thousandths. They answer alike, but where the deficit of the one is shorter than a
+// nanosecond, which is none, and that of the other is not, by no more than rounding.
+func (p *peer) take(rt *rapid.T, n int) {
+	events, size := float64(n)/milli, p.lim.Burst()
+	has := p.lim.TokensAt(p.time()) / milli
+	waits := p.b.until(p.now, p.r, 0, 0, events)
+	want := p.wait(min(n, size)) // more than the size waits for a full bucket
+	if far := math.Abs(float64(waits - want)); far > 1+p.shifts()*p.r.interval+1e-15*float64(want) {
+		rt.Fatalf("%v events of %v: a wait of %v, its peer's is %v", events, has, waits, want)
+	}
+	admitted := p.b.takeNow(p.now.at, &p.r.fill, events)
+	if n <= size && admitted != (waits == 0) {
+		rt.Fatalf("%v events of %v: taken %v, and until says %v", events, has, admitted, waits)
+	}
+	if !admitted && waits == 0 {
+		p.b.take(p.now, p.r, events)
+		admitted = true
+	}
+	before := p.lim.AllowN(p.time(), n)
+	if !before && n > size && want == 0 {
+		p.owe(n)
+		before = true
+	}
+	if before == admitted {
+		return
+	}
+	nano := 1 / p.r.interval
+	if deficit := min(events, p.r.size) - has; math.Abs(deficit-nano) > p.shifts() {
+		rt.Fatalf("%v events of %v: taken %v, by its peer %v; it lacks %v, and a nanosecond brings %v",
+			events, has, admitted, before, deficit, nano)
+	}
+	if p.owe(n); before { // the peer does what the bucket did
+		p.lim.ReserveN(p.time(), -2*n)
+	}
+}
+
+// check holds what both have against each other.
+func (p *peer) check(rt *rapid.T) {
+	got, _, _ := p.b.left(p.now, p.r)
+	want := p.lim.TokensAt(p.time()) / milli
+	p.scale = max(p.scale, p.r.size, math.Abs(got))
+	if p.ops++; math.Abs(got-want) > p.shifts() {
+		rt.Fatalf("after %d steps: %v events, the peer has %v", p.ops, got, want)
+	}
+}
+
+// A bucket is that of golang.org/x/time/rate, take by take, whatever is taken, owed, given back and changed.
+func TestPropertyBucketIsThatOfRate(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		drawSize := func() int { return int(drawLog(rt, "size", milli, 1e9)) }
+		drawRate := func() float64 { return drawLog(rt, "rate", 1e-6, 1e10) }
+		size := drawSize()
+		perSecond := drawRate()
+		p := &peer{now: dawn, r: fills(perSecond, float64(size)/milli)}
+		p.b, p.lim = fullBucket(p.r), rate.NewLimiter(rate.Limit(perSecond*milli), size)
+		drawAmount := func(most int) int {
+			n := rapid.IntRange(1, max(1, most/milli)).Draw(rt, "events") * milli
+			return n + rapid.SampledFrom([]int{0, 0, 1, 333, -999}).Draw(rt, "thousandths")
+		}
+		wait := time.Duration(0)
+		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+			p.now = p.now.later(drawGap(rt, wait))
+			switch size := p.lim.Burst(); rapid.IntRange(0, 9).Draw(rt, "what") {
+			case 0:
+				p.follow(drawRate(), size)
+			case 1:
+				p.follow(float64(p.lim.Limit())/milli, drawSize())
+			case 2:
+				n := drawAmount(size)
+				p.b.refund(p.now, p.now.at, p.r, float64(n)/milli)
+				p.lim.ReserveN(p.time(), -n)
+				p.lim.SetBurstAt(p.time(), size) // cuts what is above the size
+			case 3:
+				n := drawAmount(3 * size)
+				p.b.take(p.now, p.r, float64(n)/milli)
+				p.owe(n)
+			case 4:
+				p.take(rt, size+drawAmount(4*size)) // once there is a full bucket
+			case 5:
+				p.take(rt, size)
+			default:
+				p.take(rt, min(size, drawAmount(size)))
+			}
+			p.check(rt)
+			wait = p.b.until(p.now, p.r, 0, 0, float64(min(p.lim.Burst(), drawAmount(p.lim.Burst())))/milli)
+		}
+	})
+}
+
+// spending is what was taken from a cost bucket and not given back.
+type spending struct {
+	at    time.Duration
+	n     float64
+	order int
+}
+
+// naive is a bucket that keeps the headroom before each take, for ever.
+type naive struct {
+	r         *rule
+	tokens    float64
+	last      time.Duration
+	rooms     []float64
+	spendings []spending
+}
+
+func (m *naive) advance(at time.Duration) {
+	m.tokens, m.last = min(m.r.size, m.tokens+float64(at-m.last)/m.r.interval), at
+}
+
+func (m *naive) take(at time.Duration, n float64) {
+	m.rooms = append(m.rooms, m.r.size-m.tokens)
+	m.spendings = append(m.spendings, spending{at, n, len(m.rooms)})
+	m.tokens -= n
+}
+
+// refund gives back the least of n and of all headrooms since: that before no take is lower than its own.
+func (m *naive) refund(s *spending, n float64) {
+	since := m.rooms[s.order:]
+	back := min(n, m.r.size-m.tokens)
+	if len(since) > 0 {
+		back = min(back, slices.Min(since))
+	}
+	for i := range since {
+		since[i] -= back
+	}
+	m.tokens += back
+	s.n -= n
+}
+
+// What comes back to a cost bucket is the least of what is given back and of the headroom at any time since
+// it was taken. The bucket keeps the minima of the headroom alone. It is exact as long as there are not too
+// many of them, and else it gives back less, never more.
+func TestPropertyMinimaAreThoseOfAllHeadrooms(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		drawRule := func() *rule { return fills(drawLog(rt, "rate", 1e-2, 1e6), drawLog(rt, "size", 1, 1000)) }
+		r, now := drawRule(), dawn
+		m := &naive{r: r, tokens: r.size, last: now.at}
+		b := &costBucket{bucket: *fullBucket(r)}
+		most := rapid.SampledFrom([]int{maxMinima, maxMinima, 200}).Draw(rt, "takes")
+		pauses, refunds := 1.0, 60
+		if rapid.Bool().Draw(rt, "the headroom climbs") { // so that its minima are many
+			pauses, refunds = .005, 12
+		}
+		exact := true
+		for range rapid.IntRange(1, 3*most).Draw(rt, "steps") {
+			if rapid.Bool().Draw(rt, "pause") {
+				part := drawLog(rt, "part of a full bucket", 1e-3, 3) * pauses
+				now = now.later(time.Duration(part * m.r.size * m.r.interval))
+			}
+			m.advance(now.at)
+			switch what := rapid.IntRange(0, 60+refunds).Draw(rt, "what"); {
+			case what == 0:
+				next := drawRule()
+				b.follow(now, m.r, next)
+				m.r, m.rooms, m.spendings = next, nil, nil // what was taken under another rule never comes back
+				m.tokens, _, _ = b.left(now, next)
+				exact = true
+				if len(b.minima) > 0 {
+					rt.Fatalf("%d minima of another rule are kept", len(b.minima))
+				}
+			case what <= 60:
+				if len(m.rooms) == most {
+					break
+				}
+				n := drawLog(rt, "part of the size", 1e-2, 2) * m.r.size // a debt at times
+				b.take(now, m.r, n)
+				m.take(now.at, n)
+			case len(m.spendings) > 0:
+				s := &m.spendings[rapid.IntRange(0, len(m.spendings)-1).Draw(rt, "which")]
+				n := s.n * rapid.SampledFrom([]float64{1, 1, .5, .1}).Draw(rt, "back")
+				b.refund(now, s.at, m.r, n)
+				m.refund(s, n)
+			}
+			got, _, _ := b.left(now, m.r)
+			slack := 1e-9 * m.r.size
+			exact = exact && len(m.rooms) <= maxMinima
+			if got > m.tokens+slack || exact && got < m.tokens-slack {
+				rt.Fatalf("%v events, with all headrooms of %d takes %v", got, len(m.rooms), m.tokens)
+			}
+			if len(b.minima) > maxMinima {
+				rt.Fatalf("%d minima are kept", len(b.minima))
+			}
+		}
+	})
+}
