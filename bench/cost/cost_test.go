@@ -14,11 +14,12 @@ func small() config {
 
 func TestKeysAreDistinct(t *testing.T) {
 	for _, ac := range allowCases {
-		tr, err := ac.traffic(ac.keys / 10)
+		keys := max(1, ac.keys/10)
+		tr, err := ac.traffic(keys)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(tr.keys) != ac.keys/10 || len(tr.keys[0]) != keyLen {
+		if len(tr.keys) != keys || len(tr.keys[0]) != keyLen {
 			t.Errorf("%s: %d keys of %d bytes", ac.name, len(tr.keys), len(tr.keys[0]))
 		}
 		visited := make(map[string]bool)
