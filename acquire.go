@@ -41,21 +41,12 @@ func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit,
 	if v := s.admit(g, now, &d); v.reason != ReasonNone {
 		return s.waitAndUnlock(ctx, g, key, d, arrived)
 	}
-	p := s.admitted(g, key, &d, now)
+	s.countAdmission(g)
+	p := s.hold(g, key, &d, now)
+	s.recheck(g)
 	s.mu.Unlock()
 	l.admitted(key, arrived.at, arrived.at, p)
 	return p, nil
-}
-
-// admitted counts an ask that g has admitted past the waiters, makes its permit, and rechecks the queue.
-func (s *shard) admitted(g *gate, key string, d *demand, now instant) Permit {
-	s.counts.admitted++
-	if g.waited() {
-		g.ext.queue.passed++
-	}
-	p := s.hold(g, key, d, now)
-	s.recheck(g)
-	return p
 }
 
 // Allow takes one request's events from every rate of the key if all have room, and reports whether it did. A
@@ -199,12 +190,16 @@ func (s *shard) waitAndUnlock(
 	return c.w.permit, nil
 }
 
-// admitted calls the OnAdmit hook with how long a caller waited and how much of that was overhead. Should the
-// hook panic, the permit is released: no other caller can.
+// admitted calls the OnAdmit hook, if there is one, with how long a caller waited and how much of that was
+// overhead.
 func (l *Limiter) admitted(key string, arrived, due time.Duration, p Permit) {
-	if l.onAdmit == nil {
-		return
+	if l.onAdmit != nil {
+		l.hook(key, arrived, due, p)
 	}
+}
+
+// hook calls OnAdmit. Should that panic, the permit is released: no other caller can.
+func (l *Limiter) hook(key string, arrived, due time.Duration, p Permit) {
 	returned := false
 	defer func() {
 		if !returned {

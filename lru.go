@@ -51,7 +51,7 @@ const (
 	longPause  = 256 // asks between sweeps while there is nothing to drop
 	shortPause = 2
 	coldTicks  = 10  // of 2^30 ns, about ten seconds: a key that was asked since stays while there is room
-	maxRecent  = 256 // 4 KB for each shard
+	maxRecent  = 512 // 8 KB for each shard
 	rebuildAt  = 256 // a map that never held more is not worth rebuilding
 )
 

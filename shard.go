@@ -252,7 +252,9 @@ func (s *shard) touch(g *gate, now instant, p policy.Policy) {
 
 // admit is gate.admit, but takes back first what was held for too long.
 func (s *shard) admit(g *gate, now instant, d *demand) verdict {
-	s.reclaim(g, now) // or a hot key that is never short of slots would pile up what is never released
+	if g.ext != nil {
+		s.reclaim(g, now) // or a hot key that is never short of slots would pile up what is never released
+	}
 	if !d.priced && g.admitNow(now, d.weight) {
 		return verdict{}
 	}
@@ -272,26 +274,27 @@ func (s *shard) admit(g *gate, now instant, d *demand) verdict {
 // try admits d if all has room and it must not queue behind others. The caller counts a refusal, with stops.
 func (s *shard) try(g *gate, now instant, d *demand) verdict {
 	var v verdict
-	switch {
-	case g.ext == nil && !d.priced && g.admitNow(now, d.weight): // most asks
-	case !g.mustQueue(d.class):
+	if !g.mustQueue(d.class) {
 		v = s.admit(g, now, d)
-	default:
-		if v = g.setting.refuses(d); v.reason == ReasonNone {
-			v = g.waitBehind(now, d)
-		}
+	} else if v = g.setting.refuses(d); v.reason == ReasonNone {
+		v = g.waitBehind(now, d)
 	}
 	if v.reason == ReasonNone {
-		s.counts.admitted++
-		if g.waited() {
-			g.ext.queue.passed++
-		}
+		s.countAdmission(g)
 		return v
 	}
 	if s.overflow.is(g) && !v.final() {
 		v.reason = ReasonKeys
 	}
 	return v
+}
+
+// countAdmission counts an ask that g has admitted, past those that wait if there are any.
+func (s *shard) countAdmission(g *gate) {
+	s.counts.admitted++
+	if g.waited() {
+		g.ext.queue.passed++
+	}
 }
 
 // stops counts an ask that has been refused, and reports whether it stays refused: a dry run admits it all

@@ -122,9 +122,13 @@ func (s *shard) ask(g *gate, now instant) {
 // another one now, or slots that were held for too long may have come free.
 func (s *shard) recheck(g *gate) {
 	if g.waited() {
-		s.ask(g, s.now()) // an ask for slots alone has read no clock, and a timer is set from now on
+		s.askNow(g)
 	}
 }
+
+// askNow is ask after a look at the clock: an ask for slots alone has read none, and a timer is set from now
+// on.
+func (s *shard) askNow(g *gate) { s.ask(g, s.now()) }
 
 // dequeue takes w off the queue, wherever it stands.
 func (s *shard) dequeue(g *gate, w *waiter) {
