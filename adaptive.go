@@ -2,7 +2,6 @@ package quotient
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"github.com/quotient-go/quotient/policy"
@@ -34,6 +33,7 @@ type lawTerms struct {
 	saved   float64       // seconds of the rate
 	expires time.Duration // below 0 when the first ask starts it; 0 when the first feedback does
 	held    float64       // seconds for which a request takes it: 1 for events; 0, unknown, for slots
+	quotas  bool          // upstreams report quotas of it
 }
 
 // slotsID stands for slots in flight, behind all units.
@@ -54,14 +54,14 @@ func (o *options) govern(st *setting, b belief) {
 		if unit > 0 && math.IsInf(limit, 1) {
 			continue
 		}
-		x := lawTerms{governs: eventsOf{name, unit}, lawID: uint64(unit), held: 1}
-		o.addLaw(st, rule{unitID: unit, reason: ReasonRate}, x, o.bounds(limit, b))
+		x := lawTerms{governs: eventsOf{unit}, lawID: uint64(unit), held: 1, quotas: true}
+		o.addLaw(st, rule{id: id{unit: name}, unitID: unit, reason: ReasonRate}, x, o.bounds(limit, b))
 	}
 	if st.limit.InFlight > 0 && st.slots > 0 {
 		bounds := o.bounds(float64(st.limit.InFlight), b)
 		bounds.Ceiling = float64(st.slots)
 		terms := lawTerms{governs: slotsOf{}, lawID: slotsID}
-		law := o.addLaw(st, rule{reason: ReasonInFlight}, terms, bounds)
+		law := o.addLaw(st, rule{id: id{unit: inFlightRule}, reason: ReasonInFlight}, terms, bounds)
 		law.kind, law.role, law.timed, law.hidden = kindLawSlots, roleLawSlots, false, true
 		law.here, law.most, st.timesHolds = math.MaxInt, math.MaxInt, true
 		st.rules = append(st.rules, law)
@@ -72,7 +72,7 @@ func (o *options) govern(st *setting, b belief) {
 func (o *options) addLaw(st *setting, r rule, x lawTerms, bounds policy.Bounds) rule {
 	x.bounds = bounds
 	o.begin(&x)
-	r.id = id{lawRule, x.governs.unitName(), roleLaw, int64(x.lawID)}
+	r.id = id{lawRule, r.unit, roleLaw, int64(x.lawID)}
 	r.kind, r.timed, r.lawTerms = kindLaw, true, x
 	r.limit, r.share = bounds.Ceiling, bounds.Share
 	r.most, r.here = math.MaxInt, math.MaxInt
@@ -139,27 +139,29 @@ type usage struct {
 
 // governed is what a law governs: events of a unit, or slots.
 type governed interface {
-	// unitName returns its name in policy.Quota, in-flight for slots.
-	unitName() string
 	// took reports whether the permit has taken any of it.
 	took(u *usage) bool
 	// cost returns what the permit took of it: events, or seconds of its slots.
 	cost(u *usage, at time.Duration) float64
-	// quota returns the quota of it in the feedback; nil for none.
-	quota(f *policy.Feedback) *policy.Quota
 	// taken returns what was taken of it since the law was last asked, for a sample without feedback.
 	taken(p *pacer) float64
-	// observe completes the sample of a permit's feedback.
-	observe(s *policy.Sample, p *pacer, succeeded bool)
+	// observe returns the cost and what was taken since, for the sample of a permit's feedback.
+	observe(p *pacer, cost float64, held time.Duration, succeeded bool) (seen, taken float64)
 }
 
-// eventsOf governs the events of a unit.
-type eventsOf struct {
-	name string
-	unit int // 0: requests
+// quota returns the quota of what the law governs in the feedback; nil for none.
+func (r *rule) quota(f *policy.Feedback) *policy.Quota {
+	for i := range f.Quotas {
+		if q := &f.Quotas[i]; r.quotas && q.Limit > 0 && q.Unit == r.unit && q.Known() {
+			return q
+		}
+	}
+	return nil
 }
 
-func (e eventsOf) unitName() string     { return e.name }
+// eventsOf governs the events of a unit; 0 stands for requests.
+type eventsOf struct{ unit int }
+
 func (e eventsOf) took(u *usage) bool   { return e.unit == 0 || u.costs[e.unit-1] > 0 }
 func (eventsOf) taken(p *pacer) float64 { return p.takenSince() }
 
@@ -170,23 +172,14 @@ func (e eventsOf) cost(u *usage, _ time.Duration) float64 {
 	return float64(u.costs[e.unit-1])
 }
 
-func (e eventsOf) quota(f *policy.Feedback) *policy.Quota {
-	for i := range f.Quotas {
-		if q := &f.Quotas[i]; q.Limit > 0 && q.Unit == e.name && q.Known() {
-			return q
-		}
-	}
-	return nil
+func (eventsOf) observe(p *pacer, cost float64, _ time.Duration, _ bool) (seen, taken float64) {
+	return cost, p.takenSince()
 }
 
-func (eventsOf) observe(s *policy.Sample, p *pacer, _ bool) { s.Taken = p.takenSince() }
-
-// slotsOf governs slots in flight. Upstreams report no quota of them.
+// slotsOf governs slots in flight.
 type slotsOf struct{}
 
-func (slotsOf) unitName() string                     { return inFlightRule }
-func (slotsOf) took(*usage) bool                     { return true }
-func (slotsOf) quota(*policy.Feedback) *policy.Quota { return nil }
+func (slotsOf) took(*usage) bool { return true }
 
 // taken returns nothing: how long the slots are held is unknown yet.
 func (slotsOf) taken(p *pacer) float64 { p.taken = 0; return 0 }
@@ -196,14 +189,13 @@ func (slotsOf) cost(u *usage, at time.Duration) float64 {
 }
 
 // observe counts successes alone: a refusal holds a slot for no time, and a time-out for too long.
-func (slotsOf) observe(s *policy.Sample, p *pacer, succeeded bool) {
+func (slotsOf) observe(p *pacer, cost float64, held time.Duration, succeeded bool) (seen, taken float64) {
 	p.taken = 0
 	if !succeeded {
-		s.Cost = 0
-		return
+		return 0, 0
 	}
-	p.observeHeld((s.Now - s.Sent).Seconds())
-	s.Taken = s.Cost
+	p.observeHeld(held.Seconds())
+	return cost, cost
 }
 
 // observe hands the laws what the upstream answered to a request, each what concerns it. It sets when all is
@@ -230,13 +222,13 @@ func (l *learned) observe(f *policy.Feedback, u *usage, p policy.Policy, laws []
 // observe hands the law its sample. The sample has no outcome where the feedback does not concern the law.
 func (p *pacer) observe(f *policy.Feedback, u *usage, at time.Duration, r *rule, concerned bool) {
 	s := policy.Sample{Now: at, Sent: u.since, Cost: r.governs.cost(u, at), Paced: p.heldBack}
-	if q := r.governs.quota(f); q != nil {
+	if q := r.quota(f); q != nil {
 		s.Quota = *q
 	}
 	if concerned {
 		s.Outcome, s.RetryAfter = f.Outcome, f.RetryAfter
 	}
-	r.governs.observe(&s, p, f.Outcome == policy.Success)
+	s.Cost, s.Taken = r.governs.observe(p, s.Cost, at-u.since, f.Outcome == policy.Success)
 	p.heldBack = false
 	p.apply(at, p.law.Next(s, r.bounds), r)
 }
@@ -249,7 +241,7 @@ func (p *pacer) observe(f *policy.Feedback, u *usage, at time.Duration, r *rule,
 func (l *learned) blame(f *policy.Feedback, u *usage, laws []*rule) int {
 	nearest, least := -1, 0.0
 	for i, r := range laws {
-		q := r.governs.quota(f)
+		q := r.quota(f)
 		if q == nil || !r.governs.took(u) {
 			continue
 		}
@@ -310,7 +302,12 @@ func (p *pacer) expired(at time.Duration) bool { return p.expires != 0 && at >= 
 
 // expired reports whether any pace has.
 func (l *learned) expired(at time.Duration) bool {
-	return slices.ContainsFunc(l.pacers, func(p pacer) bool { return p.expired(at) })
+	for i := range l.pacers {
+		if l.pacers[i].expired(at) {
+			return true
+		}
+	}
+	return false
 }
 
 // firstExpiry returns when the first pace expires; 0: never.
@@ -348,9 +345,10 @@ func (l *learned) takeNow(at time.Duration, b *bucket, f *fill, n float64) bool 
 	if l.over(at) {
 		return false
 	}
+	var has [slotsID + 1]float64
 	for i := range l.pacers {
 		p := &l.pacers[i]
-		if p.pausedUntil != 0 || p.expired(at) || p.has(at, &p.fill) < n {
+		if has[i] = p.has(at, &p.fill); has[i] < n || p.pausedUntil != 0 || p.expired(at) {
 			return false
 		}
 	}
@@ -359,17 +357,20 @@ func (l *learned) takeNow(at time.Duration, b *bucket, f *fill, n float64) bool 
 	}
 	for i := range l.pacers {
 		p := &l.pacers[i]
-		p.spend(at, &p.fill, n)
+		p.tokens, p.last = has[i]-n, at
 		p.taken += n
 	}
 	l.latest = at
 	return true
 }
 
-// resize sets the number of slots by the last law, which is that of slots if there is one. It is one above
+// resize sets the number of slots by the last law, if that is one of slots. It is one above
 // the whole slots of the pace: the law's bucket keeps the mean below that, and a slot that waits for its
 // round trip is not missing.
 func (l *learned) resize(st *setting) {
+	if !st.timesHolds {
+		return
+	}
 	last := len(st.laws) - 1
 	l.slots = int(min(st.laws[last].bounds.Ceiling, math.Floor(min(l.pacers[last].pace, maxInFlight))+1))
 }

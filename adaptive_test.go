@@ -467,3 +467,23 @@ func TestPolicyIsValidated(t *testing.T) {
 	_, err = New(Limit{}, Policy(policy.Ramp{Start: 2}))
 	says(t, err, "quotient: Policy", "Ramp.Start", "2")
 }
+
+// An ask and its feedback allocate nothing: what goes to a law stays on the stack.
+func TestFeedbackAllocatesNothing(t *testing.T) {
+	for _, c := range doneLimits() {
+		for _, f := range []policy.Feedback{success, throttled, {Outcome: policy.Failed}} {
+			l := limiterOf(t, c.limit, Policy(still{}))
+			once := func() {
+				p, d := l.TryAcquire("k", c.asks...)
+				if !d.OK {
+					t.Fatal(d)
+				}
+				p.Done(f)
+			}
+			once() // the law begins, and the first block of permits is made
+			if n := testing.AllocsPerRun(100, once); n != 0 {
+				t.Errorf("%s, %v: %v allocations", c.name, f.Outcome, n)
+			}
+		}
+	}
+}

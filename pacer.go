@@ -31,6 +31,7 @@ type pacer struct {
 	law         policy.Law    // nil until the first feedback: the pace is then where a law starts
 	pace        float64       // what the law allows: events per second, or slots
 	held        float64       // seconds that a request holds a slot, smoothed; 0: unknown; 1 for events
+	perSecond   float64       // at which the bucket fills: events, or slots taken
 	taken       float64       // since the law was last asked, less what was given back
 	saved       float64       // seconds of the rate that the bucket holds
 	pausedUntil time.Duration // nothing passes before it; 0: no such instant
@@ -59,14 +60,15 @@ func (p *pacer) setPace(at time.Duration, pace float64) {
 	p.pace = pace
 	// While the time that slots are held is unknown, only their number counts.
 	perSecond := min(pace/p.held, maxEvents)
-	f := fill{interval: float64(time.Second) / perSecond, size: max(1, perSecond*p.saved)}
-	if f != p.fill {
-		p.tokens, p.last = p.has(at, &p.fill), at
-		if f.interval > p.interval || f.size < p.size {
-			p.cut = at
-		}
-		p.fill = f
+	size := max(1, perSecond*p.saved)
+	if perSecond == p.perSecond && size == p.size {
+		return
 	}
+	p.tokens, p.last = p.has(at, &p.fill), at
+	if perSecond < p.perSecond || size < p.size {
+		p.cut = at
+	}
+	p.perSecond, p.fill = perSecond, fill{interval: float64(time.Second) / perSecond, size: size}
 }
 
 // observeHeld notes for how long a request that succeeded has held its slots.
