@@ -267,8 +267,7 @@ func (p Permit) correct(unit string, used int) error {
 		return fmt.Errorf("quotient: Permit.Correct: no rate has ever counted %q here", unit)
 	}
 	g, now := h.gate, s.now()
-	g.sync(s.setting)
-	g.advance(now, nil)
+	s.touch(g, now)
 	h.charged.sync(g)
 	more := used - h.costs[u]
 	if h.costs[u] = used; more > 0 {
@@ -295,8 +294,7 @@ func (s *shard) giveBackAndUnlock(p Permit, used int) error {
 			used, weight)
 	}
 	g, now := h.gate, s.now()
-	g.sync(s.setting)
-	g.advance(now, nil)
+	s.touch(g, now)
 	h.charged.sync(g)
 	back := h.weight - used
 	if d := (demand{weight: min(back, h.asked[0])}); d.weight > 0 {

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-
-	"github.com/quotient-go/quotient/policy"
 )
 
 // Limiter holds one limit for each key, over all replicas of a pool, by enforcing this replica's share of it.
@@ -242,12 +240,11 @@ func (s *shard) current(g *gate, key string) *gate {
 	return g
 }
 
-// touch brings a gate up to now, in this order: the settings, the permits whose time is over, the laws. The
-// policy is nil where there is no ask that may start a law.
-func (s *shard) touch(g *gate, now instant, p policy.Policy) {
+// touch brings a gate up to now: first the settings, then the laws. It starts no law, and takes no permit
+// back: reclaim comes behind it.
+func (s *shard) touch(g *gate, now instant) {
 	g.sync(s.setting)
-	s.reclaim(g, now)
-	g.advance(now, p)
+	g.advance(now, nil)
 }
 
 // admit is gate.admit, but takes back first what was held for too long.
@@ -352,7 +349,8 @@ func (s *shard) peek(hash uint64, key string, now instant) *gate {
 	default:
 		g = s.untouched
 	}
-	s.touch(g, now, nil)
+	s.touch(g, now)
+	s.reclaim(g, now)
 	return g
 }
 

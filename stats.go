@@ -218,7 +218,8 @@ func (s *shard) keyState(hash uint64, wanted func(KeyState) bool) (KeyState, boo
 		return KeyState{}, false
 	}
 	now := s.now()
-	s.touch(g, now, nil)
+	s.touch(g, now)
+	s.reclaim(g, now)
 	k := g.keyState(g.name, now)
 	if ok = wanted(k); ok {
 		k.Rules = g.state(nil, now)

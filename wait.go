@@ -302,8 +302,7 @@ func (s *shard) fireAndUnlock(g *gate) {
 func (s *shard) serveAndUnlock(g *gate) {
 	for g.waited() {
 		now := s.now()
-		g.sync(s.setting)
-		g.advance(now, nil)
+		s.touch(g, now)
 		if !s.serve(g, now) {
 			break
 		}
@@ -333,8 +332,7 @@ func (s *shard) undo(g *gate, w *waiter) {
 		return
 	}
 	now := s.now()
-	g.sync(s.setting)
-	g.advance(now, nil)
+	s.touch(g, now)
 	if w.epoch == g.epoch { // else it was taken under another limit or pool
 		g.giveBack(now, w.granted, &w.d)
 	}
