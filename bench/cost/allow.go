@@ -86,7 +86,7 @@ func holders(t traffic) ([]holder, func(), error) {
 	}
 	makers := append([]maker{{nameFloor, makeFloor}, {nameMapFloor, makeMapFloor}, {nameRate, makeRate}}, keyedPeers()...)
 	for _, m := range append(makers, maker{nameIdle, makeIdle}) {
-		k, err := m.make(generous, max(65536, 2*len(t.keys)), 0)
+		k, err := m.make(generousTo(len(t.keys)), max(65536, 2*len(t.keys)), 0)
 		if err == nil {
 			err = k.fill(t.keys)
 		}

@@ -46,6 +46,11 @@ type quota struct {
 // centuries, quotient guards against the overflow of x/time/rate and is slower than with any sane limit.
 var generous = quota{burst: 1 << 21, per: 5 * time.Minute}
 
+// generousTo is generous for so many keys: few of them are asked more often.
+func generousTo(keys int) quota {
+	return quota{burst: max(generous.burst, 1<<30/keys), per: generous.per}
+}
+
 // keyed is a contender that decides for each key.
 type keyed struct {
 	allow func(key string) bool
