@@ -273,8 +273,8 @@ func (s *shard) try(g *gate, now instant, d *demand) verdict {
 	var v verdict
 	if !g.mustQueue(d.class) {
 		v = s.admit(g, now, d)
-	} else if v = g.setting.refuses(d); v.reason == ReasonNone {
-		v = g.waitBehind(now, d)
+	} else {
+		v = g.probe(now, d)
 	}
 	if v.reason == ReasonNone {
 		s.countAdmission(g)

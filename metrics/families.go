@@ -62,7 +62,7 @@ var families = []family{
 	gauge("quotient_ordinal", "This replica's number in the pool, from 1; 0 when it is not known.", func(r *reading) float64 { return float64(r.Pool.Ordinal) }),
 	newFamily(prometheus.GaugeValue, "quotient_pool_age_seconds",
 		"Time since something usable was last said about the pool; absent when nothing ever was.", nil, sendAge),
-	gauge("quotient_pool_until_timestamp_seconds", "When an operator's word on the pool ends, in seconds of the Unix epoch; 0 when it does not.",
+	gauge("quotient_pool_until_timestamp_seconds", "When a pool that was set for a time ends, in seconds of the Unix epoch; 0 when it does not.",
 		func(r *reading) float64 { return epoch(r.Pool.Until) }),
 	counter("quotient_pool_reports_total", "Usable reports on the pool.", func(r *reading) uint64 { return r.Pool.Reports }),
 	counter("quotient_pool_errors_total", "Failures of the source of pool hints.", func(r *reading) uint64 { return r.Pool.Errors }),

@@ -62,7 +62,7 @@ var instruments = []instrument{
 		func(r *reading, send func(float64, ...string)) { send(float64(r.Pool.Replicas), source(r.Pool.Source)) }},
 	single(levels, "quotient.pool.ordinal", "1", "This replica's number in the pool; 0 when not known.", func(r *reading) float64 { return float64(r.Pool.Ordinal) }),
 	{"quotient.pool.age", "s", "Time since something usable was last said about the pool.", levels, nil, sendAge},
-	single(levels, "quotient.pool.until", "s", "When an operator's word ends, by the Unix epoch; 0 when it does not.", func(r *reading) float64 { return epoch(r.Pool.Until) }),
+	single(levels, "quotient.pool.until", "s", "When a pool that was set for a time ends, by the Unix epoch; 0 when it does not.", func(r *reading) float64 { return epoch(r.Pool.Until) }),
 	single(counts, "quotient.pool.reports", "{report}", "Usable reports on the pool.", func(r *reading) float64 { return float64(r.Pool.Reports) }),
 	single(counts, "quotient.pool.errors", "{error}", "Failures of the source of pool hints.", func(r *reading) float64 { return float64(r.Pool.Errors) }),
 	single(counts, "quotient.pool.rejected", "{report}", "Reports on the pool that were out of range.", func(r *reading) float64 { return float64(r.Pool.Rejected) }),
