@@ -152,7 +152,7 @@ func (l *Limiter) replayAll(s *shard) {
 }
 
 func (s *shard) gates() []*gate {
-	gates := s.lru.Values()
+	gates := s.order.Keys()
 	if s.overflow.gate != nil {
 		gates = append(gates, s.overflow.gate)
 	}

@@ -17,7 +17,7 @@ func evictAll(l *Limiter) {
 	s.mu.Lock()
 	now := s.tick(l.now())
 	n := 0
-	for range s.lru.Len() {
+	for range s.order.Len() {
 		if s.evictOne(1, func(g *gate) bool { return s.spare(g, now) }) {
 			n++
 		}

@@ -91,7 +91,7 @@ func (l *Limiter) Explain(key string, asks ...Ask) Explanation {
 	now = s.tick(now)
 	g := s.peek(h, key, now)
 	e := Explanation{
-		KeyState: g.keyState(key, now), Remembered: s.get(h) != nil, Overflow: s.overflow.is(g),
+		KeyState: g.keyState(key, now), Remembered: s.find(h) != nil, Overflow: s.overflow.is(g),
 		DryRun: l.dry.Load(), Limit: g.setting.limit.clone(), belief: g.setting.belief,
 	}
 	e.Rules = g.state(nil, now)

@@ -15,8 +15,9 @@ type gate struct {
 	ext     *extension // nil for a key with one rate that was never waited for
 	used    int32      // slots in flight
 	held    int32      // permits that point here
-	seen    uint32     // when it was last asked, by store.ticks
-	epoch   uint32     // counts the settings applied: what was taken in one may be given back in it
+	check   uint32     // the upper half of the key's hash
+	seen    uint16     // when it was last asked, by ticksAt; it wraps
+	epoch   uint16     // counts the settings applied: what was taken in one may be given back in it
 	name    string     // the key
 }
 

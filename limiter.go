@@ -52,8 +52,7 @@ func New(limit Limit, opts ...Option) (*Limiter, error) {
 func (s *shard) start(l *Limiter, st *setting) {
 	s.l, s.latest, s.setting, s.untouched = l, st.at, st, new(gate)
 	s.untouched.begin(st)
-	s.store = newStore(l.maxKeys)
-	s.ticks = ticksAt(st.at)
+	s.store, s.left = newStore(l.maxKeys, l.hash), shortPause
 	s.waiting = make(map[*gate]struct{})
 }
 

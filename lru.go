@@ -1,40 +1,86 @@
 package quotient
 
 import (
+	"math"
+	"math/bits"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// store holds the gates of one shard by the hash of their keys. Idle gates are dropped, others never. An idle
-// gate is equal to that of a key never seen, so no caller can tell.
+// store holds the gates of one shard. Idle gates are dropped, others never. An idle gate is equal to that of
+// a key never seen, so no caller can tell.
 //
-// simplelru keeps hashes and order. Its Add would drop the oldest unasked, so it is made larger than it may
-// ever become, and room is made before adding. A look-up does not move the key to the front, which would
-// touch three more cache lines: it marks the gate as seen. The search for a key to drop moves seen gates to
-// the front, and so gives them a second chance.
+// simplelru keeps their order. Its Add would drop the oldest unasked, so it is made larger than it may ever
+// become, and room is made before adding. A look-up does not move the gate to the front, which would touch
+// three more cache lines: it marks the gate as seen. The search for a key to drop moves seen gates to the
+// front, and so gives them a second chance.
 type store struct {
-	recent []found // the keys looked up of late, by their hash: the next ask is often for one of them
-	left   uint32  // asks until the next sweep
-	ticks  uint32  // the time of the last sweep, in 2^30 ns: a coarse clock for gate.seen
-	lru    *simplelru.LRU[uint64, *gate]
-	max    int
-	peak   int    // keys since the map was last rebuilt
-	pause  uint32 // asks from one sweep to the next
-	saved  int    // looks for an idle key that asks have paid for and that were not used; see earn
-	vain   int    // looks since one was found
+	order *simplelru.LRU[*gate, struct{}]
+	hash  func(key string) uint64
+	max   int
+	peak  int    // gates since the store was last rebuilt
+	pause uint32 // asks from one sweep to the next
+	saved int    // looks for an idle key that asks have paid for and that were not used; see earn
+	vain  int    // looks since one was found
+	old   index  // has the gates that are not in index yet
+	moved int    // lines of old that have been moved
+	index index
 }
 
-// found is a key that was looked up, and its gate. A shard has a place for twice as many as it has keys, up
-// to maxRecent. So the map, with the cache lines that it touches, is seldom needed for the keys that are in
-// use.
-type found struct {
-	hash uint64
-	gate *gate // nil for none
+// index finds gates by their keys, in a power of two of lines. When they are too few there is a new index.
+// Each gate that is added then moves some others there, so that no ask waits for all.
+type index []line
+
+// line is a cache line of gates, each with a tag: a byte of its key's hash. So a look-up touches a line and
+// the gate, and seldom more. A gate that finds its line full passes on to the next.
+//
+// The layout is that of F14: github.com/facebook/folly, folly/container/F14.md.
+type line struct {
+	gates [lineGates]*gate // nil for a free place
+	tags  uint64           // a byte for each place; the top byte counts the gates that have passed
 }
 
-// recently returns the place of a hash. The low bits chose the shard.
-func (st *store) recently(hash uint64) *found { return &st.recent[hash>>32&uint64(len(st.recent)-1)] }
+const (
+	lineGates = 7
+	lineFull  = 5 // gates for each line: with more there are twice as many lines
+	moves     = 2 // lines that move when a gate is added
+)
+
+// Bits of each place's tag.
+const (
+	lowest  = 0x00_01_01_01_01_01_01_01
+	highest = lowest << 7
+	others  = highest - lowest // all but the highest
+)
+
+// match returns the highest bit of each place that has a tag. See "Determine if a word has a zero byte" in
+// Anderson's Bit Twiddling Hacks.
+func (ln *line) match(tag uint8) uint64 {
+	x := ln.tags ^ lowest*uint64(tag)
+	return ^((x&others + others) | x) & highest
+}
+
+// passed returns how many gates have passed. 255 may be more: it stays.
+func (ln *line) passed() uint8 { return uint8(ln.tags >> 56) }
+
+// pass adds to the gates that have passed.
+func (ln *line) pass(by int) {
+	if ln.passed() < math.MaxUint8 {
+		ln.tags += uint64(by) << 56
+	}
+}
+
+// swap puts a gate in the place of another one, and reports whether that was there.
+func (ln *line) swap(old, g *gate, tag uint8) bool {
+	at := slices.Index(ln.gates[:], old)
+	if at >= 0 {
+		ln.gates[at] = g
+		ln.tags = ln.tags&^(0xff<<(8*at)) | uint64(tag)<<(8*at)
+	}
+	return at >= 0
+}
 
 // maxOverrides is how many keys may have a limit of their own beside so many keys.
 func maxOverrides(maxKeys int) int { return max(1, maxKeys/2) }
@@ -51,83 +97,162 @@ const (
 	longPause  = 256 // asks between sweeps while there is nothing to drop
 	shortPause = 2
 	coldTicks  = 10  // of 2^30 ns, about ten seconds: a key that was asked since stays while there is room
-	maxRecent  = 512 // 8 KB for each shard
-	rebuildAt  = 256 // a map that never held more is not worth rebuilding
+	rebuildAt  = 256 // a store that never held more is not worth rebuilding
 )
 
-func newStore(maxKeys int) store {
-	st := store{max: maxKeys, pause: shortPause, left: shortPause}
+func newStore(maxKeys int, hash func(string) uint64) store {
+	st := store{max: maxKeys, hash: hash, pause: shortPause}
 	st.renew()
 	return st
 }
 
-// renew starts with an empty map: Go's maps keep their memory when they empty.
+// renew starts from nothing: Go's maps keep their memory when they empty.
 func (st *store) renew() {
-	lru, err := simplelru.NewLRU[uint64, *gate](st.max+maxOverrides(st.max)+1, nil)
+	order, err := simplelru.NewLRU[*gate, struct{}](st.max+maxOverrides(st.max)+1, nil)
 	if err != nil {
 		panic(err) // only for a size below 1, which New has refused
 	}
-	st.lru, st.peak, st.recent = lru, 0, make([]found, 1)
+	st.order, st.peak, st.old, st.index = order, 0, nil, make(index, 1)
 }
 
-func (st *store) get(hash uint64) *gate {
-	g, ok := st.lru.Peek(hash)
-	if !ok {
-		return nil
+// The lowest byte of a hash chooses the shard, and the next two the line. The fourth is the tag, and the gate
+// keeps the upper half.
+func tagOf(hash uint64) uint8    { return uint8(hash >> 24) }
+func checkOf(hash uint64) uint32 { return uint32(hash >> 32) }
+
+// line returns the line that is i behind that of a hash.
+func (ix index) line(hash uint64, i int) *line { return &ix[(int(hash>>8)+i)&(len(ix)-1)] }
+
+// find returns the gate of a hash, or nil.
+func (ix index) find(hash uint64) *gate {
+	for i := range ix {
+		ln := ix.line(hash, i)
+		for match := ln.match(tagOf(hash)); match != 0; match &= match - 1 {
+			if g := ln.gates[bits.TrailingZeros64(match)/8]; g != nil && g.check == checkOf(hash) {
+				return g
+			}
+		}
+		if ln.passed() == 0 {
+			break
+		}
 	}
-	*st.recently(hash) = found{hash, g}
-	return g
+	return nil
+}
+
+// place puts a gate into the first free place from its line on.
+func (ix index) place(hash uint64, g *gate) {
+	g.check = checkOf(hash)
+	for i := 0; !ix.line(hash, i).swap(nil, g, tagOf(hash)); i++ {
+		ix.line(hash, i).pass(1)
+	}
+}
+
+// displace undoes place, and reports whether the gate was there.
+func (ix index) displace(hash uint64, g *gate) bool {
+	for i := range ix {
+		ln := ix.line(hash, i)
+		if ln.swap(g, nil, 0) {
+			for j := range i {
+				ix.line(hash, j).pass(-1)
+			}
+			return true
+		}
+		if ln.passed() == 0 {
+			break
+		}
+	}
+	return false
+}
+
+// find returns the gate of a key by its hash, or nil.
+func (st *store) find(hash uint64) *gate {
+	if g := st.index.find(hash); g != nil {
+		return g
+	}
+	return st.old.find(hash)
 }
 
 // add puts the gate of a key in that is not there.
 func (st *store) add(hash uint64, g *gate) {
-	st.lru.Add(hash, g)
-	if n := len(st.recent); n < maxRecent && n < 2*st.lru.Len() {
-		st.recent = make([]found, 2*n)
+	st.order.Add(g, struct{}{})
+	st.peak = max(st.peak, st.order.Len())
+	if st.order.Len() > lineFull*len(st.index) {
+		st.old, st.moved, st.index = st.index, 0, make(index, 2*len(st.index))
 	}
-	*st.recently(hash) = found{hash, g}
-	st.peak = max(st.peak, st.lru.Len())
+	st.index.place(hash, g)
+	for i := 0; i < moves && st.old != nil; i++ {
+		st.move()
+	}
+}
+
+// move moves a line's gates.
+func (st *store) move() {
+	ln := &st.old[st.moved]
+	for i, g := range ln.gates {
+		if g != nil {
+			st.index.place(st.hash(g.name), g)
+			ln.gates[i] = nil
+		}
+	}
+	if st.moved++; st.moved == len(st.old) {
+		st.old = nil
+	}
+}
+
+// displace takes a gate out of the index that it is in.
+func (st *store) displace(g *gate) {
+	if hash := st.hash(g.name); !st.index.displace(hash, g) {
+		st.old.displace(hash, g)
+	}
+}
+
+// rename gives a gate to another key of the same hash.
+func (st *store) rename(hash uint64, g *gate, key string) {
+	if g.name != key {
+		st.displace(g)
+		g.name = strings.Clone(key)
+		st.index.place(hash, g)
+	}
 }
 
 // remove takes a gate out.
-func (st *store) remove(hash uint64) {
-	st.lru.Remove(hash)
-	*st.recently(hash) = found{}
+func (st *store) remove(g *gate) {
+	st.order.Remove(g)
+	st.displace(g)
 }
 
 // evictOne drops one of the oldest keys that may go, and reports whether it found one.
 // It looks at so many and turns those that stay to the front.
 func (st *store) evictOne(looks int, mayGo func(*gate) bool) bool {
-	for range min(looks, st.lru.Len()) {
-		key, g, _ := st.lru.GetOldest()
+	for range min(looks, st.order.Len()) {
+		g, _, _ := st.order.GetOldest()
 		if mayGo(g) {
-			st.drop(key)
+			st.drop(g)
 			return true
 		}
-		st.lru.Get(key)
+		st.order.Get(g)
 	}
 	return false
 }
 
-// drop removes the oldest.
-func (st *store) drop(hash uint64) {
-	st.remove(hash)
-	if st.peak > rebuildAt && st.lru.Len() < st.peak/4 {
+// drop removes a gate, and rebuilds a store that has become too large.
+func (st *store) drop(g *gate) {
+	st.remove(g)
+	if st.peak > rebuildAt && st.order.Len() < st.peak/4 {
 		st.rebuild()
 	}
 }
 
-// rebuild moves the keys that are left into a new map.
+// rebuild moves the gates that are left into new maps.
 func (st *store) rebuild() {
-	old := st.lru
+	old := st.order
 	st.renew()
-	for _, key := range old.Keys() {
-		g, _ := old.Peek(key)
-		st.add(key, g)
+	for _, g := range old.Keys() {
+		st.add(st.hash(g.name), g)
 	}
 }
 
-// sweep drops, now and then, a few keys that have been idle for a while. So the map holds the keys that are
+// sweep drops, now and then, a few keys that have been idle for a while. So the store holds the keys that are
 // being limited, and not all that were ever seen. It looks often while it finds some, and seldom otherwise.
 func (s *shard) sweep() {
 	s.earn(int(s.pause))
@@ -153,7 +278,6 @@ func (l *Limiter) sweepNext(but *shard) int {
 // dropCold drops the oldest keys that are cold, a few at most, and returns how many.
 func (s *shard) dropCold() int {
 	now, n := s.now(), 0
-	s.ticks = ticksAt(now)
 	for n < maxSwept && s.evictOne(1, func(g *gate) bool { return s.cold(g, now) }) {
 		n, s.vain = n+1, 0
 	}
@@ -161,11 +285,12 @@ func (s *shard) dropCold() int {
 	return n
 }
 
-func ticksAt(t instant) uint32 { return uint32(t.at >> 30) }
+// ticksAt returns a coarse clock for gate.seen, in 2^30 ns.
+func ticksAt(t instant) uint16 { return uint16(t.at >> 30) }
 
 // cold reports whether the gate is idle and was not asked of late.
 func (s *shard) cold(g *gate, now instant) bool {
-	return s.ticks-g.seen >= coldTicks && s.spare(g, now)
+	return ticksAt(now)-g.seen >= coldTicks && s.spare(g, now)
 }
 
 // spare reports whether the gate may be dropped at any time. A busy one forgets nothing: a permit that is out
@@ -219,7 +344,7 @@ func (s *shard) makeRoom(now instant) bool {
 // earn saves looks, up to one for each key. When as many have been in vain, all are busy, and another look at
 // them would be work for nothing. So nothing is saved then until a key is found.
 func (s *shard) earn(looks int) {
-	most := s.lru.Len()
+	most := s.order.Len()
 	if s.vain > most {
 		most = 0
 	}

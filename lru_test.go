@@ -2,12 +2,17 @@ package quotient
 
 import (
 	"fmt"
+	"hash/maphash"
+	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 	"unsafe"
+
+	"pgregory.net/rapid"
 )
 
 // keysAre fails unless the limiter remembers exactly so many keys.
@@ -221,7 +226,7 @@ func TestMemoryFallsBack(t *testing.T) {
 			t.Errorf("%d keys are remembered a minute later", got)
 		}
 		for i := range l.shards {
-			if peak, n := l.shards[i].peak, l.shards[i].lru.Len(); peak > max(4*n, rebuildAt) {
+			if peak, n := l.shards[i].peak, l.shards[i].order.Len(); peak > max(4*n, rebuildAt) {
 				t.Errorf("shard %d: a map that held %d keys was not rebuilt for %d", i, peak, n)
 			}
 		}
@@ -229,25 +234,114 @@ func TestMemoryFallsBack(t *testing.T) {
 }
 
 func TestRebuildKeepsKeysAndOrder(t *testing.T) {
-	st := newStore(2000)
+	seed := maphash.MakeSeed()
+	hash := func(key string) uint64 { return maphash.String(seed, key) }
+	st := newStore(2000, hash)
 	for i := range 2000 {
-		st.add(uint64(i), &gate{held: int32(i)})
+		name := fmt.Sprint(i)
+		st.add(hash(name), &gate{name: name})
 	}
-	for st.lru.Len() > 100 {
+	for st.order.Len() > 100 {
 		if !st.evictOne(1, func(*gate) bool { return true }) {
 			t.Fatal("nothing was dropped")
 		}
 	}
-	if st.peak > 500 {
-		t.Errorf("peak %d: the map was not rebuilt", st.peak)
+	if st.peak > 500 || len(st.index) > 500/lineFull*2 {
+		t.Errorf("peak %d, %d lines: the store was not rebuilt", st.peak, len(st.index))
 	}
-	for i, key := range st.lru.Keys() {
-		if want := uint64(1900 + i); key != want || st.get(key).held != int32(1900+i) {
-			t.Fatalf("place %d holds %d, want %d", i, key, want)
+	for i, g := range st.order.Keys() {
+		if want := fmt.Sprint(1900 + i); g.name != want || st.find(hash(want)) != g {
+			t.Fatalf("place %d holds %s, want %s", i, g.name, want)
 		}
 	}
-	if st.get(5) != nil {
+	if st.find(hash("5")) != nil {
 		t.Error("a key that was dropped is still there")
+	}
+}
+
+// A store finds the gates that it holds, and no others: also where many have to pass full lines, and where
+// their hashes differ in few bits.
+func TestPropertyStore(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		bits := rapid.SampledFrom([]uint64{1 << 24, 0xff << 24, 0xff << 50, math.MaxUint64}).Draw(rt, "bits of the hash")
+		lines := rapid.SampledFrom([]uint64{0, 1, 0xff, 0xffff}).Draw(rt, "bits that choose the line")
+		hash := func(key string) uint64 { // two of them always differ beyond the line
+			n, _ := strconv.ParseUint(key, 10, 64)
+			n = n * 0x9e3779b97f4a7c15 & bits
+			return n&^0xff_ffff | n>>40&lines<<8
+		}
+		st, held := newStore(1000, hash), map[uint64]*gate{}
+		for range rapid.IntRange(1, 400).Draw(rt, "steps") {
+			name := fmt.Sprint(rapid.IntRange(0, 300).Draw(rt, "key"))
+			h := hash(name)
+			g := held[h]
+			switch {
+			case g == nil:
+				g = &gate{name: name}
+				st.add(h, g)
+				held[h] = g
+			case rapid.Bool().Draw(rt, "drop"):
+				st.drop(g)
+				delete(held, h)
+			default:
+				st.rename(h, g, name)
+			}
+			if got := st.find(h); got != held[h] {
+				rt.Fatalf("%s: %v, want %v", name, got, held[h])
+			}
+		}
+		for h, g := range held {
+			if st.find(h) != g || hash(g.name) != h {
+				rt.Fatalf("%s is not found", g.name)
+			}
+		}
+		n, passed := 0, 0
+		for _, ln := range slices.Concat(st.old, st.index) {
+			for _, g := range ln.gates {
+				if g != nil {
+					n++
+				}
+			}
+		}
+		for _, ln := range st.index {
+			passed += int(ln.passed())
+		}
+		if n != len(held) || st.order.Len() != n {
+			rt.Fatalf("%d gates in lines, %d in order, want %d", n, st.order.Len(), len(held))
+		}
+		if n == 0 && passed > 0 {
+			rt.Fatalf("an empty store has lines that %d gates have passed", passed)
+		}
+	})
+}
+
+// A line that more gates had to pass than it can count leads on for ever.
+func TestLineThatManyHadToPass(t *testing.T) {
+	hash := func(string) uint64 { return 0 }
+	st := newStore(1000, hash)
+	var gates []*gate
+	for i := range 600 {
+		gates = append(gates, &gate{name: fmt.Sprint(i)})
+		st.add(0, gates[i])
+	}
+	for _, g := range gates[:599] {
+		st.remove(g)
+	}
+	if st.find(0) != gates[599] {
+		t.Error("the last gate is not found")
+	}
+}
+
+// What an ask touches of a shard is on one cache line, and that is on none of another shard's.
+func TestShardsAndCacheLines(t *testing.T) {
+	const cacheLine = 64
+	var s shard
+	first, last := unsafe.Offsetof(s.index), unsafe.Offsetof(s.counts)
+	if strconv.IntSize == 64 && (first%cacheLine != 0 || last+8 > first+cacheLine || unsafe.Sizeof(s)%cacheLine != 0) {
+		t.Errorf("an ask touches the bytes %d to %d of a shard of %d", first, last+8, unsafe.Sizeof(s))
+	}
+	if n := unsafe.Sizeof(line{}); strconv.IntSize == 64 && n != cacheLine {
+		t.Errorf("a line has %d bytes", n)
 	}
 }
 
@@ -261,18 +355,6 @@ func TestKeysAreCopied(t *testing.T) {
 		key := state.Key
 		if unsafe.StringData(key) == unsafe.StringData(name) {
 			t.Error("the map keeps the caller's memory")
-		}
-	}
-}
-
-// The short cut to the last key knows it, and no other.
-func TestHotKeyIsFound(t *testing.T) {
-	l := limiterOf(t, rated(PerHour(1)), MaxKeys(10)) // one shard
-	for _, key := range []string{"name", "other", strings.Repeat("name", 17)} {
-		wants(t, l, key, 1)
-		wants(t, l, key, 0)
-		if last := *l.shard(key).recently(l.hash(key)); last.hash != l.hash(key) || last.gate != gateOf(l, key) {
-			t.Errorf("the short cut does not know %q", key)
 		}
 	}
 }
@@ -370,10 +452,10 @@ func TestLooksOfAnAttackAreBounded(t *testing.T) {
 		const keys, asks = 1000, 3000
 		l := crowdedBy(t, keys, 100)
 		s, all := l.shard(""), 0
-		before := s.lru.Keys()
+		before := s.order.Keys()
 		for i := range asks {
 			l.Allow(fmt.Sprint("new ", i))
-			after := s.lru.Keys()
+			after := s.order.Keys()
 			looks := slices.Index(before, after[0]) // so many have been turned to the front
 			if all += looks; looks > maxLooks+1 {
 				t.Fatalf("ask %d looked at %d keys", i, looks)
@@ -402,9 +484,9 @@ func TestLooksAtKeysThatHaveMissedSettings(t *testing.T) {
 			setLimit(t, l, limit)
 		}
 		s := l.shard("")
-		before := s.lru.Keys()
+		before := s.order.Keys()
 		l.Allow("new")
-		looks := slices.Index(before, s.lru.Keys()[0])
+		looks := slices.Index(before, s.order.Keys()[0])
 		if n := l.Stats().Overflowed; n != 1 || looks < 1 || looks > maxLooks/50+2 {
 			t.Errorf("an ask looked at %d keys, each with %d settings to apply; overflowed %d",
 				looks, 50*perLook, n)

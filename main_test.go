@@ -296,6 +296,5 @@ func gateOf(l *Limiter, key string) *gate {
 	s := l.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g, _ := s.lru.Peek(l.hash(key))
-	return g
+	return s.find(l.hash(key))
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -26,16 +27,17 @@ func inspect(t *testing.T, l *Limiter, step int, op string) {
 	defer s.mu.Unlock()
 	now := l.wallNow()
 	gates := map[*gate]string{}
-	for _, hash := range s.lru.Keys() {
-		g, _ := s.lru.Peek(hash)
+	for _, g := range s.order.Keys() {
 		gates[g] = g.name
-		if l.hash(g.name) != hash {
-			t.Errorf("step %d %s: %s stands under another hash than its own", step, op, g.name)
+		if s.find(l.hash(g.name)) != g {
+			t.Errorf("step %d %s: %s is not found by its hash", step, op, g.name)
 		}
 	}
-	for _, r := range s.recent {
-		if g, _ := s.lru.Peek(r.hash); r.gate != nil && r.gate != g {
-			t.Errorf("step %d %s: the short cut to a recent key leads to a gate that is not its own", step, op)
+	for _, ln := range slices.Concat(s.old, s.index) {
+		for _, g := range ln.gates {
+			if g != nil && gates[g] != g.name {
+				t.Errorf("step %d %s: %s was dropped and is still found", step, op, g.name)
+			}
 		}
 	}
 	if s.overflow.gate != nil {
@@ -157,8 +159,8 @@ func inspect(t *testing.T, l *Limiter, step int, op string) {
 	if s.overflow.gate != nil && !maps.Equal(names, s.overflow.callers) {
 		t.Errorf("step %d %s: callers %v want %v", step, op, s.overflow.callers, names)
 	}
-	if int(l.keys.Load()) != s.lru.Len() {
-		t.Errorf("step %d: keys %d %d", step, l.keys.Load(), s.lru.Len())
+	if int(l.keys.Load()) != s.order.Len() {
+		t.Errorf("step %d: keys %d %d", step, l.keys.Load(), s.order.Len())
 	}
 }
 

@@ -79,7 +79,7 @@ func (l *Limiter) roomFor(key string) bool {
 	s, h := l.lock(key)
 	defer s.mu.Unlock()
 	now := s.now()
-	return s.get(h) != nil || l.keys.Load() < int64(l.maxKeys+maxOverrides(l.maxKeys)) || s.hasRoomBeyond(now)
+	return s.find(h) != nil || l.keys.Load() < int64(l.maxKeys+maxOverrides(l.maxKeys)) || s.hasRoomBeyond(now)
 }
 
 // overflows reports whether the key waits, or holds permits, through the gate of keys without room. With
@@ -152,7 +152,7 @@ func (l *Limiter) place(key string, w *overrideLimit) {
 	now := s.tickWall(l.wallNow())
 	g := s.resident(h, key, now)
 	g.sync(s.setting)
-	g.name = strings.Clone(key)
+	s.rename(h, g, key)
 	if w != nil {
 		st := w.beside(s.setting, g.setting)
 		st.at = now
@@ -163,7 +163,7 @@ func (l *Limiter) place(key string, w *overrideLimit) {
 		g.apply(&st)
 		g.setting = s.setting
 		if s.overflow.has(key) { // it was denied meanwhile: nothing is out
-			s.remove(h)
+			s.remove(g)
 			l.keys.Add(-1)
 		}
 	}
@@ -192,7 +192,7 @@ func (s *shard) denyOverflowing(key string) {
 
 // resident returns the key's own gate, made if there is none, also beyond MaxKeys.
 func (s *shard) resident(hash uint64, key string, now instant) *gate {
-	if g := s.get(hash); g != nil {
+	if g := s.find(hash); g != nil {
 		return g
 	}
 	like := s.untouched

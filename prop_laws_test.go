@@ -43,7 +43,7 @@ func TestPropertyPacesStayInBounds(t *testing.T) {
 			}
 			for range l.Keys() { // brings all up to date
 			}
-			for _, g := range l.shards[0].lru.Values() {
+			for _, g := range l.shards[0].order.Keys() {
 				boundedPaces(rt, l, g)
 			}
 		}

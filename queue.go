@@ -14,7 +14,7 @@ type waiter struct {
 	stack      *[16]uintptr // of the caller, for LeakCheck
 	// Each an instant.at: when it was queued, could have been admitted, and was.
 	since, due, granted time.Duration
-	epoch               uint32        // of the gate when it was admitted
+	epoch               uint16        // of the gate when it was admitted
 	firstDue            time.Duration // due of the first turn that it has lost; 0: it has lost none
 	slotEnds            time.Duration // a caller that wakes after it has lost the turn; 0: it cannot
 	queued              bool

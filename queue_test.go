@@ -409,7 +409,7 @@ func TestOvertakerThatReclaimsWakesWhoWaits(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		s := l.shard("k")
 		s.mu.Lock()
-		gateNow := s.get(l.hash("k"))
+		gateNow := s.find(l.hash("k"))
 		gateNow.ext.timer.Reset(time.Second + 2*time.Millisecond) // as a busy machine's: late
 		s.mu.Unlock()
 		time.Sleep(time.Second + time.Millisecond)

@@ -5,7 +5,7 @@ import "time"
 // charged is what a permit has taken and may still give back: requests, and events of each unit. The ask
 // takes when it is admitted, and a correction when it comes.
 type charged struct {
-	epoch        uint32 // of the gate: what was taken under another limit or pool stays taken
+	epoch        uint16 // of the gate: what was taken under another limit or pool stays taken
 	addedAt      time.Duration
 	asked, added [1 + maxUnits]int
 }

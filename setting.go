@@ -16,14 +16,16 @@ import (
 // replays those that followed, each at its own instant, and so ends exactly where an eager one would be.
 // Settings that no gate holds any more are garbage.
 type setting struct {
-	at      instant
-	fastMax int  // the most requests that one bucket decides on, with slots and laws; 0: look further
-	first   fill // of that bucket
-	rules   []rule
-	order   []*rule // in which they are asked
-	laws    []*rule // those that the policy governs
-	slots   int     // of this replica
-	limit   Limit
+	at       instant
+	fastMax  int            // the most requests that one bucket decides on, with slots and laws; 0: look further
+	first    fill           // of that bucket
+	next     *setting       // written under all shard locks, read under one
+	override *overrideLimit // nil for that of all other keys
+	slots    int            // of this replica
+	rules    []rule
+	order    []*rule // in which they are asked
+	laws     []*rule // those that the policy governs
+	limit    Limit
 
 	holds      bool     // every permit has something to give back or to learn from
 	slotsOnly  bool     // slots alone decide
@@ -35,9 +37,7 @@ type setting struct {
 	serial     uint32   // counts the settings
 	belief     belief   // in the pool that it was worked out for
 	units      []string // that rules count
-	override   *overrideLimit
 	base       *setting // the limiter's setting that one of a single key stands beside
-	next       *setting // written under all shard locks, read under one
 }
 
 // rule is this replica's part of one bound: a rate, the slots, or what the policy governs. It holds no state

@@ -128,28 +128,33 @@ func (o *options) clockFor(st *setting) uint32 {
 // held. Those whose name ends in AndUnlock give it back. Methods of Limiter, Permit and caller take it
 // themselves.
 type shard struct {
-	mu      sync.Mutex
-	setting *setting // the newest
-	latest  instant  // that was acted on
-	store
-	counts counters // with what stands above it on two cache lines: most asks touch no more of a shard
-
 	l         *Limiter
-	untouched *gate // what a key never seen is equal to
+	setting   *setting // the newest
+	untouched *gate    // what a key never seen is equal to
 	overflow  overflow
-	permits   permits
-	waiting   map[*gate]struct{} // gates with a queue
 
-	_ [64]byte // keeps the next shard's lock off this one's cache line
+	// What an ask for a known key touches of a shard is on one cache line, which cores take from each
+	// other. It begins with the last field of the store and ends with the first of the counters.
+	store
+	mu     sync.Mutex
+	left   uint32  // asks until the next sweep
+	latest instant // that was acted on
+	counts counters
+
+	permits permits
+	waiting map[*gate]struct{} // gates with a queue
+
+	_ [8]byte // a shard ends where a cache line does
 }
 
 // counters is what a shard counts, under its lock.
 type counters struct {
-	admitted, waited, cancelled, evicted, overflowed uint64
-	doubleReleases, reclaimed, throttled             uint64
-	expired, fired                                   uint64
-	refused, dryRun                                  [numReasons]uint64
-	inFlight                                         int64
+	admitted                               uint64
+	inFlight                               int64
+	waited, cancelled, evicted, overflowed uint64
+	doubleReleases, reclaimed, throttled   uint64
+	expired, fired                         uint64
+	refused, dryRun                        [numReasons]uint64
 }
 
 // newest returns the setting in force.
@@ -206,27 +211,18 @@ func (s *shard) now() instant { return s.tick(s.l.now()) }
 
 // gate returns the key's gate under the newest setting, and makes it if there is none.
 func (s *shard) gate(hash uint64, key string, now instant) *gate {
-	last := s.recently(hash)
-	g := last.gate
-	if s.left--; s.left == 0 || last.hash != hash || g == nil {
-		g = s.find(hash, key, now)
-	}
-	if g.setting != s.setting {
-		g = s.current(g, key)
-	}
-	g.seen = s.ticks
-	return g
-}
-
-// find looks the key up, and makes its gate if there is none.
-func (s *shard) find(hash uint64, key string, now instant) *gate {
-	if s.left == 0 {
+	if s.left--; s.left == 0 {
 		s.sweep() // before the look-up: it may drop the very key
 	}
-	if g := s.get(hash); g != nil {
-		return g
+	g := s.find(hash)
+	if g == nil {
+		g = s.newKey(hash, key, now)
 	}
-	return s.newKey(hash, key, now)
+	if st := g.setting; st.next != nil || st.override != nil {
+		g = s.current(g, key)
+	}
+	g.seen = ticksAt(now)
+	return g
 }
 
 // current brings the gate up to the newest setting. A key whose hash is that of one with a limit of its own
@@ -336,10 +332,7 @@ func (g *gate) probe(now instant, d *demand) verdict {
 // peek returns the gate of a key for a mere look: a key that is not remembered has the gate it would start
 // with.
 func (s *shard) peek(hash uint64, key string, now instant) *gate {
-	g := s.recently(hash).gate // a caller that asks where a key stands has often just asked for it
-	if g == nil || s.recently(hash).hash != hash {
-		g = s.get(hash)
-	}
+	g := s.find(hash)
 	switch {
 	case g != nil && (g.setting.override == nil || g.name == key):
 	case s.overflow.gate != nil && !s.spare(s.overflow.gate, now):

@@ -58,7 +58,7 @@ func (l *Limiter) Stats() Stats {
 		l.reclaimAll(s)
 		s.mu.Lock()
 		out.add(&s.counts)
-		out.Keys += s.lru.Len()
+		out.Keys += s.order.Len()
 		s.mu.Unlock()
 	}
 	out.Admitted += l.collected.Load()
@@ -198,11 +198,11 @@ func (l *Limiter) Top(n int) []KeyState {
 func (l *Limiter) wanted(s *shard, wanted func(KeyState) bool) iter.Seq[KeyState] {
 	return func(yield func(KeyState) bool) {
 		s.mu.Lock()
-		hashes := s.lru.Keys()
+		gates := s.order.Keys()
 		s.mu.Unlock()
-		for _, h := range hashes {
+		for _, g := range gates {
 			s.mu.Lock()
-			k, ok := s.keyState(h, wanted)
+			k, ok := s.keyState(g, wanted)
 			s.mu.Unlock()
 			if ok && !yield(k) {
 				return
@@ -212,15 +212,14 @@ func (l *Limiter) wanted(s *shard, wanted func(KeyState) bool) iter.Seq[KeyState
 }
 
 // keyState is where a key stands, if it is still remembered and wanted.
-func (s *shard) keyState(hash uint64, wanted func(KeyState) bool) (KeyState, bool) {
-	g, ok := s.lru.Peek(hash)
-	if !ok {
+func (s *shard) keyState(g *gate, wanted func(KeyState) bool) (k KeyState, ok bool) {
+	if !s.order.Contains(g) {
 		return KeyState{}, false
 	}
 	now := s.now()
 	s.touch(g, now)
 	s.reclaim(g, now)
-	k := g.keyState(g.name, now)
+	k = g.keyState(g.name, now)
 	if ok = wanted(k); ok {
 		k.Rules = g.state(nil, now)
 	}

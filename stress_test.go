@@ -147,15 +147,14 @@ func (x *stress) check(t *testing.T) {
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.mu.Lock()
-		n += s.lru.Len()
+		n += s.order.Len()
 		if len(s.waiting) != 0 {
 			t.Errorf("s.waiting: %d", len(s.waiting))
 		}
 		later := s.latest
 		later.at += 24 * time.Hour
 		later.wall += int64(24 * time.Hour)
-		for _, k := range s.lru.Keys() {
-			g, _ := s.lru.Peek(k)
+		for _, g := range s.order.Keys() {
 			if !s.spare(g, later) {
 				t.Errorf("%s is not idle: held %d used %d more %+v", g.name, g.held, g.used, g.ext)
 			}
