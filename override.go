@@ -79,7 +79,10 @@ func (l *Limiter) roomFor(key string) bool {
 	s, h := l.lock(key)
 	defer s.mu.Unlock()
 	now := s.now()
-	return s.find(h) != nil || l.keys.Load() < int64(l.maxKeys+maxOverrides(l.maxKeys)) || s.hasRoomBeyond(now)
+	if s.find(h) != nil || l.keys.Load() < int64(l.maxKeys+maxOverrides(l.maxKeys)) {
+		return true
+	}
+	return s.hasRoomBeyond(now)
 }
 
 // overflows reports whether the key waits, or holds permits, through the gate of keys without room. With

@@ -17,7 +17,7 @@ import (
 // Settings that no gate holds any more are garbage.
 type setting struct {
 	at       instant
-	fastMax  int            // the most requests that one bucket decides on, with slots and laws; 0: look further
+	fastMax  int            // the most requests that one bucket decides on; 0: look further
 	first    fill           // of that bucket
 	next     *setting       // written under all shard locks, read under one
 	override *overrideLimit // nil for that of all other keys
