@@ -26,8 +26,7 @@ var Root = read(`
 
   operate change.go    what operators change, and how a setting is published
   operate override.go  limits of single keys
-  operate follow.go    Follow, its damper, SetPool
-  operate hintlog.go   what the log says of a source
+  operate follow.go    Follow, its damper, SetPool, and what the log says of a source
 
   look    stats.go     figures of a limiter and its keys; they change nothing
   look    explain.go   why a key is where it is
@@ -37,6 +36,7 @@ var Root = read(`
   shard   permit.go    what an admission holds until it is released
   shard   leak.go      permits that are never released
   shard   lru.go       the store of gates and the overflow gate
+  shard   index.go     finds gates by their keys
 
   gate    gate.go      the resources of one key and the queue in front of them
   gate    queue.go     first in, first out within a class, and a trickle by age
