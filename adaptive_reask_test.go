@@ -261,3 +261,19 @@ func TestForgottenKeysAreLikeNew(t *testing.T) {
 		})
 	}
 }
+
+// A success is dated by what came before it. A correction that has asked the laws again comes before it too.
+func TestSamplesOfALawAreInOrder(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		var samples []policy.Sample
+		l := limiterOf(t, rated(perSecond(100, 100)), Policy(hourly{parts: 10, samples: &samples}))
+		time.Sleep(1500 * time.Millisecond)
+		p := upTo(t, l, "k", 4, 4)
+		time.Sleep(time.Second)
+		correct(t, p, 3)
+		p.Done(success)
+		if last := samples[len(samples)-1]; last.Outcome != policy.Success || last.Now != 2500*time.Millisecond {
+			t.Errorf("the success is dated %v, want the correction at 2.5s: %+v", last.Now, samples)
+		}
+	})
+}

@@ -15,10 +15,11 @@ type gate struct {
 	ext     *extension // nil for a key with one rate that was never waited for
 	used    int32      // slots in flight
 	held    int32      // permits that point here
-	check   uint32     // the upper half of the key's hash
-	seen    uint16     // when it was last asked, by ticksAt; it wraps
-	epoch   uint16     // counts the settings applied: what was taken in one may be given back in it
-	name    string     // the key
+	half    uint32     // of the hash of the key: see mark
+	eighth  uint8
+	seen    uint8  // when it was last asked, by ticksAt; it wraps
+	epoch   uint16 // counts the settings applied: what was taken in one may be given back in it; it wraps
+	name    string // the key
 }
 
 // extension is the part of a gate that is rarely used.

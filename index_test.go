@@ -3,8 +3,6 @@ package quotient
 import (
 	"fmt"
 	"math"
-	"slices"
-	"strconv"
 	"testing"
 	"unsafe"
 
@@ -15,84 +13,119 @@ import (
 // their hashes differ in few bits.
 func TestPropertyStore(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		bits := rapid.SampledFrom([]uint64{1 << 24, 0xff << 24, 0xff << 50, math.MaxUint64}).Draw(rt, "bits of the hash")
-		lines := rapid.SampledFrom([]uint64{0, 1, 0xff, 0xffff}).Draw(rt, "bits that choose the line")
-		hash := func(key string) uint64 { // two of them always differ beyond the line
-			n, _ := strconv.ParseUint(key, 10, 64)
-			n = n * 0x9e3779b97f4a7c15 & bits
-			return n&^0xff_ffff | n>>40&lines<<8
-		}
-		st, held := newStore(1000, hash), map[uint64]*gate{}
-		for range rapid.IntRange(1, 400).Draw(rt, "steps") {
-			name := fmt.Sprint(rapid.IntRange(0, 300).Draw(rt, "key"))
-			h := hash(name)
-			g := held[h]
-			switch {
+		bits := rapid.SampledFrom([]uint64{
+			0x3 << 16, 0xff << 16, 0xff << 24, 0x7 << 32, 0xffff << 48, 0xff00_0003_0000_0000, math.MaxUint64,
+		}).Draw(rt, "bits of the hash")
+		keys, less := rapid.IntRange(1, 900).Draw(rt, "keys"), rapid.SliceOfN(rapid.IntRange(0, 9), 3, 3).Draw(rt, "tenths dropped")
+		st, held := newStore(1000), map[uint64]*gate{}
+		steps := rapid.IntRange(1, 1500).Draw(rt, "steps")
+		for step := range steps {
+			h := uint64(rapid.IntRange(0, keys).Draw(rt, "key")) * 0x9e3779b97f4a7c15 & bits &^ 0xffff
+			switch g := held[h]; {
 			case g == nil:
-				g = &gate{name: name}
-				st.add(h, g)
-				held[h] = g
-			case rapid.Bool().Draw(rt, "drop"):
+				held[h] = new(gate)
+				st.add(h, held[h])
+			case rapid.IntRange(0, 9).Draw(rt, "drop") < less[3*step/steps]:
 				st.drop(g)
 				delete(held, h)
 			default:
-				st.rename(h, g, name)
+				st.move()
 			}
 			if got := st.find(h); got != held[h] {
-				rt.Fatalf("%s: %v, want %v", name, got, held[h])
+				rt.Fatalf("%x: %p, want %p", h, got, held[h])
 			}
 		}
 		for h, g := range held {
-			if st.find(h) != g || hash(g.name) != h {
-				rt.Fatalf("%s is not found", g.name)
+			if st.find(h) != g {
+				rt.Fatalf("%x is not found", h)
 			}
 		}
-		n, passed := 0, 0
-		for _, ln := range slices.Concat(st.old, st.index) {
-			for _, g := range ln.gates {
-				if g != nil {
-					n++
-				}
-			}
-		}
-		for _, ln := range st.index {
-			passed += int(ln.passed())
-		}
-		if n != len(held) || st.order.Len() != n {
+		if n := st.index.gates(rt, true) + st.old.gates(rt, false); n != len(held) || st.order.Len() != n {
 			rt.Fatalf("%d gates in lines, %d in order, want %d", n, st.order.Len(), len(held))
 		}
-		if n == 0 && passed > 0 {
-			rt.Fatalf("an empty store has lines that %d gates have passed", passed)
+	})
+}
+
+// gates returns how many gates the index has. It fails unless each line counts those that have passed: all of
+// them, or more where some have moved to a new index.
+func (ix index) gates(t *rapid.T, exact bool) (n int) {
+	passed := make([]int, len(ix))
+	for at := range ix {
+		for _, g := range ix[at].gates {
+			if g == nil {
+				continue
+			}
+			n++
+			for i := 0; ix.line(g.half, i) != &ix[at]; i++ {
+				passed[(int(g.half)+i)&(len(ix)-1)]++
+			}
+		}
+	}
+	for at := range ix {
+		if got := int(ix[at].passed()); got < passed[at] && got < math.MaxUint8 || exact && got > passed[at] && got < math.MaxUint8 {
+			t.Fatalf("line %d counts %d gates that have passed, want %d", at, got, passed[at])
+		}
+	}
+	return n
+}
+
+// An old index goes when no key is added any more.
+func TestOldIndexGoes(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(PerHour(1)), MaxKeys(1000))
+		for i := range 321 {
+			wants(t, l, fmt.Sprint(i), 1)
+		}
+		if l.shards[0].old == nil {
+			t.Fatal("321 keys fill 64 lines")
+		}
+		for range 64 * longPause {
+			l.Allow("1")
+		}
+		if l.shards[0].old != nil {
+			t.Error("the old index is still there")
 		}
 	})
 }
 
 // A line that more gates had to pass than it can count leads on for ever.
 func TestLineThatManyHadToPass(t *testing.T) {
-	hash := func(string) uint64 { return 0 }
-	st := newStore(1000, hash)
-	var gates []*gate
-	for i := range 600 {
-		gates = append(gates, &gate{name: fmt.Sprint(i)})
-		st.add(0, gates[i])
+	st := newStore(1000)
+	gates := make([]gate, 600)
+	for i := range gates {
+		st.add(0, &gates[i])
 	}
-	for _, g := range gates[:599] {
-		st.remove(g)
+	for i := range 599 {
+		st.remove(&gates[i])
 	}
-	if st.find(0) != gates[599] {
+	if st.find(0) != &gates[599] {
 		t.Error("the last gate is not found")
 	}
 }
 
-// What an ask touches of a shard is on one cache line, and that is on none of another shard's.
+// What an ask touches of a shard is on one cache line, and that is on none of another shard's. All tags and
+// all gates but the last of a line are on one.
 func TestShardsAndCacheLines(t *testing.T) {
 	const cacheLine = 64
-	var s shard
-	first, last := unsafe.Offsetof(s.index), unsafe.Offsetof(s.counts)
-	if strconv.IntSize == 64 && (first%cacheLine != 0 || last+8 > first+cacheLine || unsafe.Sizeof(s)%cacheLine != 0) {
-		t.Errorf("an ask touches the bytes %d to %d of a shard of %d", first, last+8, unsafe.Sizeof(s))
+	for _, keys := range []int{1, 2048, 5000, 65536, 1 << 20} {
+		l := limiterOf(t, rated(PerHour(1)), MaxKeys(keys))
+		for i := range l.shards {
+			s := &l.shards[i]
+			first, last := uintptr(unsafe.Pointer(&s.index)), uintptr(unsafe.Pointer(&s.counts.admitted))
+			if first%cacheLine != 0 || last/cacheLine != first/cacheLine {
+				t.Fatalf("MaxKeys %d: an ask touches the bytes %d to %d of shard %d", keys, first, last+8, i)
+			}
+		}
 	}
-	if n := unsafe.Sizeof(line{}); strconv.IntSize == 64 && n != cacheLine {
-		t.Errorf("a line has %d bytes", n)
+	var s shard
+	if rest := unsafe.Offsetof(s.permits) + unsafe.Sizeof(s.permits); unsafe.Sizeof(s)%cacheLine != 0 || rest > unsafe.Sizeof(s) {
+		t.Errorf("a shard has %d bytes", unsafe.Sizeof(s))
+	}
+	for n := 1; n <= 1<<12; n *= 2 {
+		ln := &make(index, n)[n-1]
+		first, last := uintptr(unsafe.Pointer(ln)), uintptr(unsafe.Pointer(&ln.gates[lineGates-2]))
+		if unsafe.Sizeof(*ln) != cacheLine || first/cacheLine != (last+7)/cacheLine {
+			t.Errorf("%d lines: one reaches from byte %d on its cache line", n, first%cacheLine)
+		}
 	}
 }

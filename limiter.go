@@ -36,7 +36,7 @@ func New(limit Limit, opts ...Option) (*Limiter, error) {
 	}
 	l := &Limiter{
 		options: o, base: time.Now(), seed: maphash.MakeSeed(), dryLog: rate.Sometimes{Interval: time.Second},
-		shards: make([]shard, shardCount(o.maxKeys)), belief: belief{o.pool, o.sized, o.awaits}, units: units,
+		shards: makeShards(shardCount(o.maxKeys)), belief: belief{o.pool, o.sized, o.awaits}, units: units,
 	}
 	l.mask = uint64(len(l.shards) - 1)
 	st := l.resolve(limit.clone(), l.belief, units)
@@ -52,8 +52,17 @@ func New(limit Limit, opts ...Option) (*Limiter, error) {
 func (s *shard) start(l *Limiter, st *setting) {
 	s.l, s.latest, s.setting, s.untouched = l, st.at, st, new(gate)
 	s.untouched.begin(st)
-	s.store, s.left = newStore(l.maxKeys, l.hash), shortPause
+	s.store, s.left = newStore(l.maxKeys), shortPause
 	s.waiting = make(map[*gate]struct{})
+}
+
+// makeShards returns so many. Several begin where a cache line does: Go puts eight bytes in front of what has
+// pointers and is of middle size, so they are made large.
+func makeShards(n int) []shard {
+	if n == 1 {
+		return make([]shard, 1)
+	}
+	return make([]shard, n, max(n, 64))
 }
 
 // shardCount returns a power of two. It is large enough that the cores do not wait for each other, nor for a

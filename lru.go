@@ -15,7 +15,6 @@ import (
 // front, and so gives them a second chance.
 type store struct {
 	order *simplelru.LRU[*gate, struct{}]
-	hash  func(key string) uint64
 	max   int
 	peak  int    // gates since the store was last rebuilt
 	pause uint32 // asks from one sweep to the next
@@ -40,13 +39,12 @@ const (
 	maxSwept   = 4   // keys dropped by one sweep
 	longPause  = 256 // asks between sweeps while there is nothing to drop
 	shortPause = 2
-	coldTicks  = 10  // of 2^30 ns, about ten seconds: a key that was asked since stays while there is room
-	moves      = 2   // lines of an old index that move when a gate is added
+	coldTicks  = 5   // of ticksAt, about ten seconds: a key that was asked since stays while there is room
 	rebuildAt  = 256 // a store that never held more is not worth rebuilding
 )
 
-func newStore(maxKeys int, hash func(string) uint64) store {
-	st := store{max: maxKeys, hash: hash, pause: shortPause}
+func newStore(maxKeys int) store {
+	st := store{max: maxKeys, pause: shortPause}
 	st.renew()
 	return st
 }
@@ -75,46 +73,28 @@ func (st *store) add(hash uint64, g *gate) {
 	if st.order.Len() > lineFull*len(st.index) {
 		st.old, st.moved, st.index = st.index, 0, make(index, 2*len(st.index))
 	}
-	st.index.place(hash, g)
-	for i := 0; i < moves && st.old != nil; i++ {
-		st.move()
-	}
+	g.mark(hash)
+	st.index.place(g, tagOf(hash))
+	st.move()
 }
 
-// move moves a line's gates.
+// move moves gates out of the old index, if there is one. It must have gone before the next one is old.
 func (st *store) move() {
-	ln := &st.old[st.moved]
-	for i, g := range ln.gates {
-		if g != nil {
-			st.index.place(st.hash(g.name), g)
-			ln.gates[i] = nil
-		}
+	if st.old == nil {
+		return
 	}
+	st.old[st.moved].moveTo(st.index)
 	if st.moved++; st.moved == len(st.old) {
 		st.old = nil
-	}
-}
-
-// displace takes a gate out of the index that it is in.
-func (st *store) displace(g *gate) {
-	if hash := st.hash(g.name); !st.index.displace(hash, g) {
-		st.old.displace(hash, g)
-	}
-}
-
-// rename gives a gate to another key of the same hash.
-func (st *store) rename(hash uint64, g *gate, key string) {
-	if g.name != key {
-		st.displace(g)
-		g.name = strings.Clone(key)
-		st.index.place(hash, g)
 	}
 }
 
 // remove takes a gate out.
 func (st *store) remove(g *gate) {
 	st.order.Remove(g)
-	st.displace(g)
+	if !st.index.displace(g) {
+		st.old.displace(g)
+	}
 }
 
 // evictOne drops one of the oldest keys that may go, and reports whether it found one.
@@ -139,18 +119,30 @@ func (st *store) drop(g *gate) {
 	}
 }
 
-// rebuild moves the gates that are left into new maps.
+// rebuild moves the gates that are left into smaller maps.
 func (st *store) rebuild() {
-	old := st.order
+	was := *st
 	st.renew()
-	for _, g := range old.Keys() {
-		st.add(st.hash(g.name), g)
+	for _, g := range was.order.Keys() {
+		st.order.Add(g, struct{}{})
+	}
+	st.peak = st.order.Len()
+	n := 1
+	for n*lineFull < st.peak {
+		n *= 2
+	}
+	st.index = make(index, n)
+	for _, ix := range []index{was.old, was.index} {
+		for i := range ix {
+			ix[i].moveTo(st.index)
+		}
 	}
 }
 
 // sweep drops, now and then, a few keys that have been idle for a while. So the store holds the keys that are
 // being limited, and not all that were ever seen. It looks often while it finds some, and seldom otherwise.
 func (s *shard) sweep() {
+	s.move()
 	s.earn(int(s.pause))
 	if s.dropCold()+s.l.sweepNext(s) > 0 {
 		s.pause = shortPause
@@ -181,8 +173,9 @@ func (s *shard) dropCold() int {
 	return n
 }
 
-// ticksAt returns a coarse clock for gate.seen, in 2^30 ns.
-func ticksAt(t instant) uint16 { return uint16(t.at >> 30) }
+// ticksAt returns a coarse clock for gate.seen, in 2^31 ns. It wraps after nine minutes: then a cold gate
+// counts as one that was asked, for ten seconds.
+func ticksAt(t instant) uint8 { return uint8(t.at >> 31) }
 
 // cold reports whether the gate is idle and was not asked of late.
 func (s *shard) cold(g *gate, now instant) bool {
@@ -303,7 +296,7 @@ func (l *Limiter) lookNext(but *shard, most int) (left int, found bool) {
 	return left, found
 }
 
-// newKey returns the gate of a key that is not in the map. It is a fresh one or, without room for it, the
+// newKey returns the gate of a key that is not in the store. It is a fresh one or, without room for it, the
 // overflow gate that such keys share.
 //
 // A key that still waits or holds permits through the overflow gate stays there. While the overflow gate is

@@ -155,7 +155,7 @@ func (l *Limiter) place(key string, w *overrideLimit) {
 	now := s.tickWall(l.wallNow())
 	g := s.resident(h, key, now)
 	g.sync(s.setting)
-	s.rename(h, g, key)
+	g.name = strings.Clone(key)
 	if w != nil {
 		st := w.beside(s.setting, g.setting)
 		st.at = now

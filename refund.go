@@ -6,8 +6,8 @@ import "time"
 // takes when it is admitted, and a correction when it comes.
 type charged struct {
 	epoch        uint16 // of the gate: what was taken under another limit or pool stays taken
-	addedAt      time.Duration
 	asked, added [1 + maxUnits]int
+	addedAt      time.Duration // when the first of added was
 }
 
 // sync forgets what was taken under another limit or pool.
@@ -27,10 +27,10 @@ func (g *gate) charge(t instant, c *charged, unit, n int) {
 		}
 	}
 	if counted {
-		c.added[unit] += n
-		if c.addedAt == 0 {
+		if c.added == [1 + maxUnits]int{} {
 			c.addedAt = t.at
 		}
+		c.added[unit] += n
 	}
 }
 

@@ -278,6 +278,24 @@ func TestRefundAfterTheSizeWasLowered(t *testing.T) {
 	})
 }
 
+// What was taken at the very instant at which the limiter was made has its date too.
+func TestCorrectFromTheFirstInstant(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		limit := tokenLimit(1, 10)
+		limit.InFlight = 9
+		l := limiterOf(t, limit)
+		p, _ := l.TryAcquire("k")
+		corrects(t, p, 3)
+		time.Sleep(10 * time.Second)
+		if _, d := l.TryAcquire("k", Cost("tokens", 6)); !d.OK {
+			t.Fatalf("the bucket is full: %+v", d)
+		}
+		corrects(t, p, 4)
+		corrects(t, p, 0)
+		admitsNow(t, l, 4)
+	})
+}
+
 func TestCorrectRefuses(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(tokensPerMinute(60, 100)))

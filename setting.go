@@ -14,12 +14,13 @@ import (
 //
 // Settings form a list themselves. A gate holds the one that it has applied. When the gate is next touched it
 // replays those that followed, each at its own instant, and so ends exactly where an eager one would be.
-// Settings that no gate holds any more are garbage.
+// The setting of a gate without a limit of its own is the newest if none is next. Settings that no gate holds
+// any more are garbage.
 type setting struct {
 	at       instant
 	fastMax  int            // the most requests that one bucket decides on; 0: look further
 	first    fill           // of that bucket
-	next     *setting       // written under all shard locks, read under one
+	next     *setting       // nil for the newest; written under all shard locks, read under one
 	override *overrideLimit // nil for that of all other keys
 	slots    int            // of this replica
 	rules    []rule

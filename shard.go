@@ -132,6 +132,7 @@ type shard struct {
 	setting   *setting // the newest
 	untouched *gate    // what a key never seen is equal to
 	overflow  overflow
+	waiting   map[*gate]struct{} // gates with a queue
 
 	// What an ask for a known key touches of a shard is on one cache line, which cores take from each
 	// other. It begins with the last field of the store and ends with the first of the counters.
@@ -142,9 +143,8 @@ type shard struct {
 	counts counters
 
 	permits permits
-	waiting map[*gate]struct{} // gates with a queue
 
-	_ [8]byte // a shard ends where a cache line does
+	_ [16]byte // a shard ends where a cache line does
 }
 
 // counters is what a shard counts, under its lock.
@@ -165,7 +165,8 @@ func (l *Limiter) newest() *setting {
 	return s.setting
 }
 
-// hash returns the hash of a key. A collision errs on the safe side: two keys then share one gate.
+// hash returns the hash of a key. A collision of the 56 bits that count errs on the safe side: two keys then
+// share one gate.
 func (l *Limiter) hash(key string) uint64 {
 	if l.hashKey != nil {
 		return l.hashKey(key)
@@ -221,7 +222,7 @@ func (s *shard) gate(hash uint64, key string, now instant) *gate {
 	if st := g.setting; st.next != nil || st.override != nil {
 		g = s.current(g, key)
 	}
-	g.seen = ticksAt(now)
+	g.seen = ticksAt(s.latest)
 	return g
 }
 
