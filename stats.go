@@ -161,8 +161,8 @@ type KeyState struct {
 	Overridden        bool    // the key has a limit of its own
 }
 
-// Keys iterates over the keys that are remembered, in no order. It lists the keys of one shard at a
-// time and looks at each on its own, while the limiter goes on. Keys that come or go during it may be missing.
+// Keys iterates over the keys that are remembered, in no order. It lists the keys of one shard at a time and
+// looks at each on its own, while the limiter goes on. Keys that come or go meanwhile may be missing.
 func (l *Limiter) Keys() iter.Seq[KeyState] {
 	return func(yield func(KeyState) bool) {
 		for i := range l.shards {
