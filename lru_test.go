@@ -151,6 +151,19 @@ func TestOverflowBringsNoFreshBurst(t *testing.T) {
 	})
 }
 
+// What can never be admitted is refused for that, and not for want of room, where a key has no room either.
+func TestOverflowRefusesWhatNeverFits(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 5)}, InFlight: 4}, MaxKeys(1), Replicas(2))
+		took(t, l, "busy")
+		refusedFor(t, l, ReasonTooLarge, "late", Weight(6))
+		refusedFor(t, l, ReasonShare, "late", Weight(3))
+		for l.Allow("late") {
+		}
+		refusedFor(t, l, ReasonKeys, "late")
+	})
+}
+
 func TestOverflowRecovers(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 5)), MaxKeys(2))

@@ -481,6 +481,25 @@ func TestSparseWindowKeepsOneEvent(t *testing.T) {
 	}
 }
 
+// An event that a sparse window keeps is still there when the pool has grown.
+func TestSparseWindowKeepsItsEventInALargerPool(t *testing.T) {
+	limit := rated(
+		Rate{Name: "a", Events: 1, Per: time.Second, Aligned: true},
+		Rate{Name: "b", Unit: "tokens", Events: 1, Per: 10 * time.Second, Aligned: true},
+	)
+	for late := range 10 * time.Second / time.Second {
+		row(t, late, func(t *testing.T) {
+			l := limiterOf(t, limit, StartPool(Pool{Replicas: 10, Ordinal: 1}))
+			wants(t, l, "k", 0)
+			time.Sleep(time.Hour + late*time.Second)
+			if err := l.SetPool(Pool{Replicas: 20, Ordinal: 1}, 0); err != nil {
+				t.Fatal(err)
+			}
+			wants(t, l, "k", 1)
+		})
+	}
+}
+
 // The time to come back is one at which all rules have room, also where one of them is open now and then.
 func TestComeBackWhenAllAreOpen(t *testing.T) {
 	bucket := Rate{Name: "bucket", Events: 1, Per: 7 * time.Second, Burst: 2}
