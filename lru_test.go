@@ -250,16 +250,16 @@ func TestRebuildKeepsKeysAndOrder(t *testing.T) {
 		name := fmt.Sprint(i)
 		st.add(hash(name), &gate{name: name})
 	}
-	for st.order.Len() > 100 {
+	for st.order.Len() > 90 {
 		if !st.evictOne(1, func(*gate) bool { return true }) {
 			t.Fatal("nothing was dropped")
 		}
 	}
-	if st.peak > 500 || len(st.index) > 500/lineFull*2 {
+	if st.peak > 4*90 || len(st.index)*lineFull > 2*4*90 {
 		t.Errorf("peak %d, %d lines: the store was not rebuilt", st.peak, len(st.index))
 	}
 	for i, g := range st.order.Keys() {
-		if want := fmt.Sprint(1900 + i); g.name != want || st.find(hash(want)) != g {
+		if want := fmt.Sprint(1910 + i); g.name != want || st.find(hash(want)) != g {
 			t.Fatalf("place %d holds %s, want %s", i, g.name, want)
 		}
 	}

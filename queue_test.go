@@ -441,3 +441,25 @@ func TestTurnsByUnit(t *testing.T) {
 		time.Sleep(5 * time.Second)
 	})
 }
+
+// A look for waiters that can never be admitted ends after some, and says where to go on: a lock is held
+// meanwhile.
+func TestLooksForTheHopelessAreShort(t *testing.T) {
+	var q queue
+	for range 2*rejectBatch + 1 {
+		q.push(newWaiter(oneRequest))
+	}
+	var from *waiter
+	var looks []int
+	for {
+		n := 0
+		ws, next := q.hopeless(from, func(*waiter) verdict { n++; return verdict{} })
+		if looks = append(looks, n); len(ws) > 0 || next == nil || len(looks) > 9 {
+			break
+		}
+		from = next
+	}
+	if want := []int{rejectBatch, rejectBatch, 1}; !slices.Equal(looks, want) {
+		t.Errorf("%v waiters were looked at, want %v", looks, want)
+	}
+}
