@@ -475,3 +475,16 @@ func TestRulesThatComeAndGoBringNoTokens(t *testing.T) {
 		})
 	}
 }
+
+// A gate keeps nothing of rates that are gone.
+func TestGatesForgetRatesThatAreGone(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(10, 10), PerHour(1000)))
+		took(t, l, "k")
+		setLimit(t, l, rated(perSecond(10, 10)))
+		took(t, l, "k")
+		if g := gateOf(l, "k"); g.ext == nil || len(g.ext.rest) > 0 {
+			t.Errorf("the extension of a gate with one rate: %+v", g.ext)
+		}
+	})
+}

@@ -463,3 +463,56 @@ func TestLooksForTheHopelessAreShort(t *testing.T) {
 		t.Errorf("%v waiters were looked at, want %v", looks, want)
 	}
 }
+
+// Those that have lost their turn stand behind all higher classes, and among themselves by age.
+func TestRequeueBehindAHigherClass(t *testing.T) {
+	var q queue
+	high, older, newer := newWaiter(demand{weight: 1, class: PriorityHigh}), newWaiter(oneRequest), newWaiter(oneRequest)
+	older.since, newer.since = 1, 2
+	q.push(high)
+	q.requeue(older)
+	q.requeue(newer)
+	if q.head != high || high.next != older || older.next != newer {
+		t.Error("the newer of two that have lost their turn stands before the older one")
+	}
+}
+
+// What an ask has taken is as old as the youngest of the rules that it has taken from, and of no others.
+func TestAgeIsThatOfRulesAskedFor(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		tokens := Rate{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Second, Burst: 10}
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(10, 10), tokens}, InFlight: 5})
+		if p, d := l.TryAcquire("k", Cost("tokens", 10)); !d.OK {
+			t.Fatal(d)
+		} else {
+			p.Release()
+		}
+		s, g := l.shard("k"), gateOf(l, "k")
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		now := s.now()
+		if got := g.age(now, &oneRequest); got < 800*time.Millisecond || got > 900*time.Millisecond {
+			t.Errorf("nine of ten requests a second are left, for %v", got)
+		}
+		d := oneRequest
+		d.costs[0], d.priced = 1, true
+		if got := g.age(now, &d); got != 0 {
+			t.Errorf("no token is left, and they were there for %v", got)
+		}
+	})
+}
+
+// Slots, learned or not, come back by releases: what an ask has taken of them has no age.
+func TestAgeLeavesSlotsOut(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{InFlight: 50}, policyOf(policy.AIMD{}, false))
+		took(t, l, "k")
+		time.Sleep(time.Second)
+		s, g := l.shard("k"), gateOf(l, "k")
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if got := g.age(s.now(), &oneRequest); got == 0 {
+			t.Error("no age")
+		}
+	})
+}
