@@ -454,16 +454,19 @@ func TestSparseWindowsMeet(t *testing.T) {
 	}
 }
 
+// keptBesideTokens is a limit of requests whose sparse windows keep an event, since those of the tokens are
+// longer.
+var keptBesideTokens = rated(
+	Rate{Name: "a", Events: 1, Per: time.Second, Aligned: true},
+	Rate{Name: "b", Unit: "tokens", Events: 1, Per: 10 * time.Second, Aligned: true},
+)
+
 // An event that a sparse window keeps is one, however many windows pass, and it is there once. That holds
 // also where the window in which it is used has one of its own.
 func TestSparseWindowKeepsOneEvent(t *testing.T) {
-	limit := rated(
-		Rate{Name: "a", Events: 1, Per: time.Second, Aligned: true},
-		Rate{Name: "b", Unit: "tokens", Events: 1, Per: 10 * time.Second, Aligned: true},
-	)
 	for late := range 10 * time.Second / time.Second {
 		row(t, late, func(t *testing.T) {
-			l := limiterOf(t, limit, StartPool(Pool{Replicas: 10, Ordinal: 1}))
+			l := limiterOf(t, keptBesideTokens, StartPool(Pool{Replicas: 10, Ordinal: 1}))
 			wants(t, l, "k", 0) // from now on the windows of the key pass one by one
 			time.Sleep(time.Hour + late*time.Second)
 			wants(t, l, "k", 1)
@@ -483,13 +486,9 @@ func TestSparseWindowKeepsOneEvent(t *testing.T) {
 
 // An event that a sparse window keeps is still there when the pool has grown.
 func TestSparseWindowKeepsItsEventInALargerPool(t *testing.T) {
-	limit := rated(
-		Rate{Name: "a", Events: 1, Per: time.Second, Aligned: true},
-		Rate{Name: "b", Unit: "tokens", Events: 1, Per: 10 * time.Second, Aligned: true},
-	)
 	for late := range 10 * time.Second / time.Second {
 		row(t, late, func(t *testing.T) {
-			l := limiterOf(t, limit, StartPool(Pool{Replicas: 10, Ordinal: 1}))
+			l := limiterOf(t, keptBesideTokens, StartPool(Pool{Replicas: 10, Ordinal: 1}))
 			wants(t, l, "k", 0)
 			time.Sleep(time.Hour + late*time.Second)
 			if err := l.SetPool(Pool{Replicas: 20, Ordinal: 1}, 0); err != nil {
