@@ -488,3 +488,25 @@ func TestGatesForgetRatesThatAreGone(t *testing.T) {
 		}
 	})
 }
+
+// A gate with one rate needs no extension, however often the limit changes.
+func TestGatesStaySmall(t *testing.T) {
+	l := limiterOf(t, rated(perSecond(10, 10)))
+	took(t, l, "k")
+	setLimit(t, l, rated(PerHour(20)))
+	l.Allow("k")
+	if g := gateOf(l, "k"); g.ext != nil {
+		t.Errorf("the gate has an extension: %+v", g.ext)
+	}
+}
+
+// A new window is whole where the rates before it have more left.
+func TestNewWindowBesideALargeBucket(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		hour := Rate{Name: "hour", Events: 100, Per: time.Hour, Burst: 100}
+		l := limiterOf(t, rated(hour))
+		took(t, l, "k")
+		setLimit(t, l, rated(hour, Rate{Name: "minute", Events: 5, Per: time.Minute, Aligned: true}))
+		wants(t, l, "k", 5)
+	})
+}

@@ -397,6 +397,29 @@ func TestLooksOfAnAttackAreBounded(t *testing.T) {
 	})
 }
 
+// A search for an idle key in other shards goes on behind the one that it began in.
+func TestSearchGoesOnBehindItsOwnShard(t *testing.T) {
+	hash := func(key string) uint64 { return uint64(key[0]-'a')%2 | uint64(key[1])<<32 }
+	l := limiterOf(t, rated(PerHour(1)), MaxKeys(2048), WithHash(hash))
+	for i := range 200 {
+		l.Allow("a" + string(rune(i)))
+	}
+	l.TryAcquire("b0", Weight(9)) // too much: the key is there, and idle
+	s := l.shard("a0")
+	for i := range l.shards {
+		if &l.shards[i] == s {
+			l.broom.Store(uint64(i))
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	other := l.shard("b0")
+	other.saved, s.saved = probes, 0
+	if !s.evictIdle(s.now()) {
+		t.Error("the idle key of the other shard was not found")
+	}
+}
+
 // A key that has missed many settings takes long to look at: it counts for more than one look.
 func TestLooksAtKeysThatHaveMissedSettings(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {

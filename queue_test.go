@@ -502,6 +502,20 @@ func TestAgeIsThatOfRulesAskedFor(t *testing.T) {
 	})
 }
 
+// The events of a window have no age.
+func TestAgeLeavesWindowsOut(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(10, 10), Rate{Name: "minute", Events: 100, Per: time.Minute, Aligned: true}))
+		took(t, l, "k")
+		s, g := l.shard("k"), gateOf(l, "k")
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if got := g.age(s.now(), &oneRequest); got < 800*time.Millisecond {
+			t.Errorf("nine of ten requests a second are left, for %v", got)
+		}
+	})
+}
+
 // Slots, learned or not, come back by releases: what an ask has taken of them has no age.
 func TestAgeLeavesSlotsOut(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
