@@ -530,3 +530,19 @@ func TestAgeLeavesSlotsOut(t *testing.T) {
 		}
 	})
 }
+
+// An ask behind a caller that waits for tokens, and that takes none itself, has no time to come back by.
+func TestRetryAfterBehindAnotherUnit(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, tokenLimit(1, 1))
+		took(t, l, "k", Cost("tokens", 1))
+		first := asking(t, l, "k", Cost("tokens", 1))
+		if d := refusedFor(t, l, ReasonRate, "k"); d.RetryAfter != 0 {
+			t.Errorf("RetryAfter is %v, want 0 for unknown", d.RetryAfter)
+		}
+		time.Sleep(time.Second)
+		if !first.ended() {
+			t.Error("the first caller still waits")
+		}
+	})
+}
