@@ -120,7 +120,8 @@ func (w *world) step(o op) {
 	case opOverride, opDeny:
 		w.override(o, r)
 	case opDryRun:
-		r.dry, r.hook = !r.dry, hook{}
+		r.dry = !r.dry
+		r.hang(hook{})
 		w.tell("replica %d: dry run %v", r.id, r.dry)
 		r.l.SetDryRun(r.dry)
 		w.changes()
@@ -222,7 +223,9 @@ func (r *replica) keep(h *held) {
 
 func (w *world) upTo(r *replica) {
 	key, most := w.drawKey(), among(w.T, []int{1, 3, 7, 40}, "up to")
-	r.hook.panicOnAdmit = false
+	h := r.hook()
+	h.panicOnAdmit = false
+	r.hang(h)
 	p, n := r.l.TryAcquireUpTo(key, most)
 	w.tell("replica %d %s: TryAcquireUpTo %d: %d", r.id, key, most, n)
 	if n == 0 {
@@ -241,7 +244,7 @@ func (w *world) acquire(r *replica) {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(pick(w.T, 1, 9000, "deadline ms"))*time.Millisecond+11)
 	}
 	w.seq++
-	c := &call{began: time.Now(), key: key, n: n, class: class, cancel: cancel, seq: w.seq, slow: r.conf.hooked && r.hook != hook{}}
+	c := &call{began: time.Now(), key: key, n: n, class: class, cancel: cancel, seq: w.seq, slow: r.conf.hooked && r.hook() != hook{}}
 	r.calls = append(r.calls, c)
 	w.tell("replica %d %s: call %d: Acquire %v class %v", r.id, key, c.seq, n, class)
 	go func() {
@@ -552,17 +555,18 @@ func (w *world) setHook(r *replica) {
 	if !r.conf.hooked || r.dry {
 		return
 	}
-	r.hook = hook{}
+	var h hook
 	switch pick(w.T, 0, 4, "hook") {
 	case 0, 1:
-		r.hook.sleepOnWait = among(w.T, []time.Duration{40 * time.Millisecond, time.Second, 5 * time.Second}, "slow")
+		h.sleepOnWait = among(w.T, []time.Duration{40 * time.Millisecond, time.Second, 5 * time.Second}, "slow")
 	case 2:
-		r.hook.panicOnAdmit = true
+		h.panicOnAdmit = true
 	case 3:
-		r.hook.panicOnWait = true
+		h.panicOnWait = true
 	}
+	r.hang(h)
 	for _, c := range r.calls {
-		c.slow = c.slow || r.hook != hook{}
+		c.slow = c.slow || h != hook{}
 	}
-	w.tell("replica %d: hooks %+v", r.id, r.hook)
+	w.tell("replica %d: hooks %+v", r.id, h)
 }

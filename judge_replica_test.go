@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 
@@ -39,7 +40,7 @@ type replica struct {
 	blurred  bool // it is not known when a permit's time is over
 	counts   tally
 	seen     []report
-	hook     hook
+	hooks    atomic.Pointer[hook]
 	fired    uint64 // timers, until judged
 	judged   time.Time
 	served   int // calls, since
@@ -270,8 +271,18 @@ func (k *keyState) insert(place int, it item) {
 // again has the generous model play the whole history again: something that was taken is less now.
 func (k *keyState) again() { k.hi, k.fed = k.start, 0; k.hi.rules = nil }
 
+// hook returns what the hooks do now. Callers that have been admitted ask for it while the world goes on.
+func (r *replica) hook() hook {
+	if h := r.hooks.Load(); h != nil {
+		return *h
+	}
+	return hook{}
+}
+
+func (r *replica) hang(h hook) { r.hooks.Store(&h) }
+
 func (r *replica) onWait(string, time.Duration) {
-	h := r.hook
+	h := r.hook()
 	if h.panicOnWait {
 		panic("OnWait")
 	}
@@ -279,7 +290,7 @@ func (r *replica) onWait(string, time.Duration) {
 }
 
 func (r *replica) onAdmit(string, time.Duration, time.Duration) {
-	h := r.hook
+	h := r.hook()
 	if h.panicOnAdmit {
 		panic("OnAdmit")
 	}

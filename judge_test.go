@@ -521,7 +521,7 @@ func (w *world) holdFleet(key string, rate quotient.Rate, place int) {
 func (w *world) finish() {
 	w.tell("the end")
 	for _, r := range w.fleet {
-		r.hook = hook{}
+		r.hang(hook{})
 		if r.dry {
 			r.l.SetDryRun(false)
 			r.dry = false
