@@ -20,7 +20,7 @@ func TestTryAcquireUpTo(t *testing.T) {
 		{"less than nothing", rated(perSecond(1, 10)), -5, 0},
 		{"no limit", Limit{}, 99, 99},
 		{"slots", Limit{InFlight: 3}, 5, 3},
-		{"the tightest", Limit{Rates: []Rate{perSecond(1, 10), PerHour(4 * 3600)}, InFlight: 6}, 9, 4},
+		{"the tightest", Limit{Rates: []Rate{perSecond(1, 10), {Name: "b", Events: 4, Per: time.Second}}, InFlight: 6}, 9, 4},
 		{"another unit does not count", rated(perSecond(1, 10), tokensPerMinute(1, 1)), 5, 5},
 		{"a window", rated(Rate{Events: 4, Per: time.Second, Aligned: true}), 9, 4},
 		{"denied", Limit{Deny: true}, 5, 0},

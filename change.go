@@ -14,6 +14,7 @@ func (l *Limiter) SetLimit(limit Limit) error {
 	old, err := l.setLimit(limit.clone())
 	if err == nil { // and without a lock: a handler may ask for Stats
 		l.log.Info("limit set", "old", old, "new", limit)
+		limit.warn(l.log)
 	}
 	return err
 }

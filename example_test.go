@@ -126,7 +126,7 @@ func ExampleWeight() {
 // All rates must have room, or nothing is taken from any.
 func ExampleLimit() {
 	l := limited(quotient.Limit{
-		Rates:    []quotient.Rate{quotient.PerSecond(100), quotient.PerHour(3600), {Name: "day", Events: 2, Per: 24 * time.Hour, Burst: 2}},
+		Rates:    []quotient.Rate{quotient.PerSecond(100), quotient.PerHour(1000), {Name: "day", Events: 2, Per: 24 * time.Hour}},
 		InFlight: 10,
 	})
 	for range 3 {
@@ -135,8 +135,8 @@ func ExampleLimit() {
 	}
 	// Output:
 	// true ""
-	// false "hour"
-	// false "hour"
+	// true ""
+	// false "day"
 }
 
 // One request every hour, evenly paced: nothing is saved up.

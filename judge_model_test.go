@@ -177,7 +177,7 @@ func (m *model) share(rate quotient.Rate, i int) ruleLevel {
 	perSecond := rate.Events / rate.Per.Seconds()
 	burst := float64(rate.Burst)
 	if rate.Burst == 0 {
-		burst = max(1, perSecond)
+		burst = max(1, rate.Events)
 	}
 	r.perSecond, r.size = perSecond/n, max(1, burst/n)
 	if !m.generous {

@@ -466,7 +466,7 @@ func (r *replica) certain(key string, n amounts) bool {
 	for _, rate := range limit.Rates {
 		most := float64(rate.Burst)
 		if rate.Burst == 0 {
-			most = max(1, rate.Events/rate.Per.Seconds())
+			most = max(1, rate.Events)
 		}
 		if rate.Aligned {
 			most = rate.Events

@@ -493,7 +493,7 @@ func (w *world) holdFleet(key string, rate quotient.Rate, place int) {
 	perSecond := rate.Events / rate.Per.Seconds()
 	burst := float64(rate.Burst)
 	if rate.Burst == 0 {
-		burst = max(1, perSecond)
+		burst = max(1, rate.Events)
 	}
 	burst = max(burst, float64(len(w.fleet)))
 	for last := place; last < len(w.events); last++ {

@@ -2,6 +2,7 @@ package quotient
 
 import (
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -35,8 +36,9 @@ type Rate struct {
 	Events float64
 	// Per is the period, 1 ns or longer.
 	Per time.Duration
-	// Burst is how many events may come at once, over the fleet: 0 to 1<<40. 0 means one second's events, at
-	// least 1. An aligned rate has none.
+	// Burst is how many events may come at once, over the fleet: 0 to 1<<40. 0 means Events, at least 1. An
+	// aligned rate has none. In its first Per a full bucket admits the burst and its refill, up to twice
+	// Events without a Burst: against an upstream that counts windows name a smaller one, or use Aligned.
 	//
 	// 1 makes the rate paced. Replicas that know their ordinal then take turns, so that the fleet's events
 	// are evenly spaced too. Let I be the interval between events. Replica i of N lets one through at each
@@ -75,17 +77,17 @@ func Rates(rates ...Rate) Limit { return Limit{Rates: rates} }
 // milli is the number of parts that an event has in a schedule, so that its arithmetic is exact.
 const milli = 1000
 
-// PerSecond is a rate of so many requests a second, with a burst of one second's requests, at least 1.
+// PerSecond is a rate of so many requests a second, all of which may come at once.
 func PerSecond(events float64) Rate {
 	return Rate{Name: "second", Events: events, Per: time.Second}
 }
 
-// PerMinute is PerSecond for a minute; the burst is still that of a second.
+// PerMinute is PerSecond for a minute: a minute's requests may come at once.
 func PerMinute(events float64) Rate {
 	return Rate{Name: "minute", Events: events, Per: time.Minute}
 }
 
-// PerHour is PerSecond for an hour; the burst is still that of a second.
+// PerHour is PerSecond for an hour: an hour's requests may come at once.
 func PerHour(events float64) Rate {
 	return Rate{Name: "hour", Events: events, Per: time.Hour}
 }
@@ -99,7 +101,7 @@ func Every(interval time.Duration) Rate {
 // a burst. Limits that are rate.Inf, 0 or below, and bursts below 1, are out of range here: New refuses them.
 func FromRate(limit rate.Limit, burst int) Rate {
 	if burst == 0 {
-		burst = -1 // it admits nothing there, and would be one second's events here
+		burst = -1 // it admits nothing there, and would be Events here
 	}
 	return Rate{Name: "second", Events: float64(limit), Per: time.Second, Burst: burst}
 }
@@ -163,7 +165,37 @@ func (r Rate) burst() float64 {
 	case r.Burst > 0:
 		return float64(r.Burst)
 	}
-	return min(max(1, r.perSecond()), maxBurst)
+	return max(1, r.Events)
+}
+
+// needless reports whether r never decides beside o: o never admits more than r would.
+func (r Rate) needless(o Rate) bool {
+	most, speed := o.burst(), o.perSecond() // o admits most, and speed a second, in any time
+	if o.Aligned {
+		most *= 2 // the end of a window and the start of the next
+	}
+	switch {
+	case r.Unit != o.Unit:
+		return false
+	case !r.Aligned:
+		return most <= r.burst() && speed <= r.perSecond()
+	case o.Aligned && r.Per%o.Per == 0:
+		most = 0 // no window of o is in two of r
+	}
+	return most+speed*r.Per.Seconds() <= math.Floor(r.Events)
+}
+
+// warn logs each rate that never decides beside another one: of two equal ones the later.
+func (l Limit) warn(log *slog.Logger) {
+	for i, r := range l.Rates {
+		for j, o := range l.Rates {
+			if i != j && r.needless(o) && (j < i || !o.needless(r)) {
+				log.Warn("rate never decides", "rate", r.name(i)+": "+r.words(),
+					"beside", o.name(j)+": "+o.words())
+				break
+			}
+		}
+	}
 }
 
 // name is the rule's name: its own, or its position's.

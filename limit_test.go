@@ -2,13 +2,16 @@ package quotient
 
 import (
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/quotient-go/quotient/policy"
 	"golang.org/x/time/rate"
+	"pgregory.net/rapid"
 )
 
 const year = 365 * 24 * time.Hour
@@ -330,9 +333,10 @@ func TestRateConstructors(t *testing.T) {
 	}{
 		{PerSecond(20), 20, 20},
 		{PerSecond(0.5), 0.5, 1},
-		{PerMinute(120), 2, 2},
-		{PerMinute(30), 0.5, 1},
-		{PerHour(7200), 2, 2},
+		{PerMinute(120), 2, 120},
+		{PerMinute(30), 0.5, 30},
+		{PerHour(7200), 2, 7200},
+		{PerHour(0.5), 0.5 / 3600, 1},
 		{Every(2 * time.Second), 0.5, 1},
 		{perSecond(2, 9), 2, 9},
 		{Rate{Events: 2.5, Per: time.Second, Aligned: true}, 2.5, 3},
@@ -411,4 +415,87 @@ func TestZeroLimitLimitsNothing(t *testing.T) {
 	if _, n := l.TryAcquireUpTo("k", 12); n != 12 {
 		t.Errorf("got %d of 12", n)
 	}
+}
+
+// A rate that never decides is warned of once, where a limit is set, and is no error.
+func TestWarnsOfNeedlessRates(t *testing.T) {
+	second, minute := PerSecond(10), PerMinute(100)
+	window := func(events float64, per time.Duration) Rate {
+		return Rate{Name: "window", Events: events, Per: per, Aligned: true}
+	}
+	for _, c := range []struct {
+		rates []Rate
+		want  string // the rate that never decides
+	}{
+		{[]Rate{second, PerHour(1000)}, ""},
+		{[]Rate{second, minute}, ""},
+		{[]Rate{second, PerMinute(600)}, "minute"},
+		{[]Rate{PerMinute(600), second}, "minute"},
+		{[]Rate{second, PerMinute(599)}, ""},
+		{[]Rate{second, {Name: "same", Events: 10, Per: time.Second}}, "same"},
+		{[]Rate{second, {Name: "small burst", Events: 600, Per: time.Minute, Burst: 9}}, "second"},
+		{[]Rate{second, {Name: "small burst", Events: 599, Per: time.Minute, Burst: 11}}, ""},
+		{[]Rate{second, {Name: "other", Unit: "tok", Events: 1000, Per: time.Second}}, ""},
+		{[]Rate{second, Every(100 * time.Millisecond)}, "second"},
+		{[]Rate{second, window(609, time.Minute)}, ""},
+		{[]Rate{second, window(610, time.Minute)}, "window"},
+		{[]Rate{second, window(610.5, time.Minute), {Name: "free", Unit: "tok", Events: 1, Per: 1}}, "window"},
+		{[]Rate{window(5, time.Second), second}, "second"},
+		{[]Rate{window(5.1, time.Second), second}, ""},
+		{[]Rate{window(100, time.Minute), {Name: "hours", Events: 6000, Per: time.Hour, Aligned: true}}, "hours"},
+		{[]Rate{window(100, time.Minute), {Name: "hours", Events: 5999, Per: time.Hour, Aligned: true}}, ""},
+		{[]Rate{window(10, 7*time.Second), {Name: "odd", Events: 34, Per: 10 * time.Second, Aligned: true}}, ""},
+		{[]Rate{window(10, 7*time.Second), {Name: "odd", Events: 35, Per: 10 * time.Second, Aligned: true}}, "odd"},
+	} {
+		row(t, fmt.Sprint(c.rates), func(t *testing.T) {
+			var text strings.Builder
+			log := slog.New(slog.NewTextHandler(&text, nil))
+			limit := Rates(c.rates...)
+			l := limiterOf(t, limit, Logger(log))
+			must(t, l.SetLimit(limit))
+			must(t, l.Override("k", &limit))
+			must(t, l.Override("k", nil))
+			want := 0
+			if c.want != "" {
+				want = 3
+			}
+			got := strings.Count(text.String(), "level=WARN msg=\"rate never decides\" ")
+			if got != want || strings.Count(text.String(), "rate=\""+c.want+": ") < want ||
+				strings.Count(text.String(), " key=k rate=") != want/3 {
+				t.Errorf("got %d warnings, want %d of %q:\n%s", got, want, c.want, &text)
+			}
+		})
+	}
+}
+
+// Without a rate that is needless all asks fare as with it.
+func TestPropertyNeedlessRates(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		a, b := drawRate(rt, "a"), drawRate(rt, "b")
+		for _, r := range []*Rate{&a, &b} {
+			if rapid.IntRange(0, 2).Draw(rt, "aligned") == 0 {
+				r.Aligned, r.Burst = true, 0
+			}
+		}
+		if !a.needless(b) {
+			a.Burst, a.Events = 0, a.Events*float64(rapid.IntRange(1, 40).Draw(rt, "times"))
+			if a.validate() != nil || !a.needless(b) {
+				return
+			}
+		}
+		n := 1 // the shares of windows are whole events
+		if !a.Aligned && !b.Aligned {
+			n = rapid.IntRange(1, 3).Draw(rt, "replicas")
+		}
+		with, without := mustNew(rt, Rates(a, b), Replicas(n)), mustNew(rt, Rates(b), Replicas(n))
+		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+			time.Sleep(drawPause(rt))
+			weight := Weight(rapid.IntRange(1, 3).Draw(rt, "weight"))
+			_, x := with.TryAcquire("k", weight)
+			_, y := without.TryAcquire("k", weight)
+			if x.OK != y.OK {
+				rt.Fatalf("%v beside %v: got %v with it and %v without", a, b, x, y)
+			}
+		}
+	})
 }

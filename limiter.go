@@ -46,6 +46,7 @@ func New(limit Limit, opts ...Option) (*Limiter, error) {
 	for i := range l.shards {
 		l.shards[i].start(l, st)
 	}
+	limit.warn(l.log)
 	return l, nil
 }
 

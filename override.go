@@ -17,6 +17,9 @@ func (l *Limiter) Override(key string, limit *Limit) error {
 	old, err := l.override(key, limit)
 	if err == nil { // and without a lock: a handler may ask for Stats
 		l.log.Info("override set", "key", key, "old", old, "new", limit)
+		if limit != nil {
+			limit.warn(l.log.With("key", key))
+		}
 	}
 	return err
 }

@@ -82,7 +82,7 @@ type RateState struct {
 	Unit       string  `json:"unit"` // "" for requests
 	Events     float64 `json:"events"`
 	PerSeconds float64 `json:"per_seconds"`
-	Burst      int     `json:"burst"` // 0 for one second's events
+	Burst      int     `json:"burst"` // 0 for Events
 	Aligned    bool    `json:"aligned"`
 	NoTurns    bool    `json:"no_turns"`
 }

@@ -37,7 +37,8 @@ const defaultBodyTimeout = 5 * time.Minute
 // later. All of them come with what the answer's fields say about quotas. Profile.Feedback documents what is
 // read, and ProfileFor what differs from host to host. A request without an answer, also one that was
 // cancelled, is policy.Failed. Where the upstream is the judge of the limit, give the limiter such a policy
-// and quotient.BeyondShare.
+// and quotient.BeyondShare. Where it counts windows, a rate without Burst is too much: a full bucket and its
+// refill are up to twice the limit in the first period. Name a smaller Burst, or use Aligned.
 type Transport struct {
 	// Base sends the requests that were admitted. Nil is http.DefaultTransport.
 	Base http.RoundTripper

@@ -37,8 +37,8 @@ func Example() {
 		}
 	}
 	// Output:
-	// quotient_requests_total{limiter="api",outcome="admitted",reason="none"} 1
-	// quotient_requests_total{limiter="api",outcome="refused",reason="rate"} 4
+	// quotient_requests_total{limiter="api",outcome="admitted",reason="none"} 2
+	// quotient_requests_total{limiter="api",outcome="refused",reason="rate"} 3
 }
 
 // Of serves a limiter that is there already.

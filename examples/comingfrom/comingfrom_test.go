@@ -40,8 +40,7 @@ func fromTollbooth(next http.Handler) (http.Handler, error) {
 }
 
 func fromHTTPRate(next http.Handler) (http.Handler, error) {
-	r := quotient.Rate{Events: 100, Per: time.Minute, Burst: 100}
-	limiter, err := quotient.New(quotient.Rates(r))
+	limiter, err := quotient.New(quotient.Rates(quotient.PerMinute(100)))
 	if err != nil {
 		return nil, err
 	}
@@ -50,12 +49,11 @@ func fromHTTPRate(next http.Handler) (http.Handler, error) {
 }
 
 func fromGoLimiter() (*quotient.Limiter, error) {
-	r := quotient.Rate{Events: 15, Per: time.Minute, Burst: 15}
-	limiter, err := quotient.New(quotient.Rates(r))
+	limiter, err := quotient.New(quotient.Rates(quotient.PerMinute(15)))
 	if err != nil {
 		return nil, err
 	}
-	more := quotient.Rates(quotient.Rate{Name: "more", Events: 100, Per: time.Minute, Burst: 100})
+	more := quotient.Rates(quotient.Rate{Name: "more", Events: 100, Per: time.Minute})
 	return limiter, limiter.Override("big customer", &more) // store.Set(ctx, "big customer", 100, time.Minute)
 }
 
@@ -65,8 +63,7 @@ func take(limiter *quotient.Limiter, key string) (ok bool, retryAfter time.Durat
 }
 
 func fromRedisRate(ctx context.Context, count quotient.Source) (*quotient.Limiter, error) {
-	r := quotient.Rate{Events: 100, Per: time.Minute, Burst: 100} // redis_rate.PerMinute(100) has a burst of 100 too
-	limiter, err := quotient.New(quotient.Rates(r),
+	limiter, err := quotient.New(quotient.Rates(quotient.PerMinute(100)),
 		quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.Replicas(10))
 	if err != nil {
 		return nil, err
