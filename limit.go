@@ -37,8 +37,8 @@ type Rate struct {
 	// Per is the period, 1 ns or longer.
 	Per time.Duration
 	// Burst is how many events may come at once, over the fleet: 0 to 1<<40. 0 means Events, at least 1. An
-	// aligned rate has none. In its first Per a full bucket admits the burst and its refill, up to twice
-	// Events without a Burst: against an upstream that counts windows name a smaller one, or use Aligned.
+	// aligned rate has none. A full bucket admits the burst and its refill in its first Per: that may be
+	// twice Events. Against an upstream that counts windows name a smaller Burst, or use Aligned.
 	//
 	// 1 makes the rate paced. Replicas that know their ordinal then take turns, so that the fleet's events
 	// are evenly spaced too. Let I be the interval between events. Replica i of N lets one through at each

@@ -471,29 +471,33 @@ func TestWarnsOfNeedlessRates(t *testing.T) {
 // Without a rate that is needless all asks fare as with it.
 func TestPropertyNeedlessRates(t *testing.T) {
 	property(t, func(rt *rapid.T) {
-		a, b := drawRate(rt, "a"), drawRate(rt, "b")
-		for _, r := range []*Rate{&a, &b} {
-			if rapid.IntRange(0, 2).Draw(rt, "aligned") == 0 {
-				r.Aligned, r.Burst = true, 0
-			}
+		b := drawRate(rt, "b")
+		if rapid.Bool().Draw(rt, "windows") {
+			b.Aligned, b.Burst = true, 0
+		}
+		factor := func(label string) float64 {
+			return rapid.SampledFrom([]float64{1, 1.5, 2, 3, 3.5}).Draw(rt, label)
+		}
+		a := Rate{Name: "a", Per: time.Duration(factor("longer") * float64(b.Per))}
+		a.Events = b.perSecond() * a.Per.Seconds() * factor("more")
+		if a.Aligned = rapid.IntRange(0, 2).Draw(rt, "a windows") == 0; !a.Aligned {
+			a.Burst = int(b.burst() * factor("more burst"))
 		}
 		if !a.needless(b) {
-			a.Burst, a.Events = 0, a.Events*float64(rapid.IntRange(1, 40).Draw(rt, "times"))
-			if a.validate() != nil || !a.needless(b) {
-				return
-			}
+			return
 		}
 		n := 1 // the shares of windows are whole events
 		if !a.Aligned && !b.Aligned {
 			n = rapid.IntRange(1, 3).Draw(rt, "replicas")
 		}
 		with, without := mustNew(rt, Rates(a, b), Replicas(n)), mustNew(rt, Rates(b), Replicas(n))
-		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			time.Sleep(drawPause(rt))
-			weight := Weight(rapid.IntRange(1, 3).Draw(rt, "weight"))
-			_, x := with.TryAcquire("k", weight)
-			_, y := without.TryAcquire("k", weight)
-			if x.OK != y.OK {
+		edges := []time.Duration{time.Millisecond, b.Per - time.Millisecond, b.Per / 2, drawPause(rt)}
+		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+			time.Sleep(rapid.SampledFrom(edges).Draw(rt, "pause"))
+			most := rapid.SampledFrom([]int{1, 2, 1000}).Draw(rt, "at most")
+			_, x := with.TryAcquireUpTo("k", most)
+			_, y := without.TryAcquireUpTo("k", most)
+			if x != y {
 				rt.Fatalf("%v beside %v: got %v with it and %v without", a, b, x, y)
 			}
 		}
