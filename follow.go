@@ -27,17 +27,28 @@ func (l *Limiter) Follow(ctx context.Context, src Source) error {
 	if src == nil {
 		return errors.New("quotient: Follow: source: nil")
 	}
+	f := l.follower(src)
+	defer f.stop()
+	f.fire() // what an earlier Follow has awaited in vain may be due
+	err := src.Watch(ctx, func(p Pool, err error) { f.report(&hint{pool: p, err: err, at: time.Now()}) })
+	f.ends(ctx, err)
+	return err
+}
+
+// follower returns a follower of a source.
+func (l *Limiter) follower(src Source) *follower {
 	f := &follower{l: l, began: l.follows(), keepsLast: !l.fallsBack() || isSteady(src)}
 	if p, followed := l.followed(); followed {
 		f.damp.note(p, f.began, l.holdDown) // a source that starts again does not end a hold-down
 	}
-	defer f.stop()
-	f.fire() // what an earlier Follow has awaited in vain may be due
-	err := src.Watch(ctx, f.report)
+	return f
+}
+
+// ends logs that the source has ended by itself.
+func (f *follower) ends(ctx context.Context, err error) {
 	if ctx.Err() == nil {
-		l.log.Warn("source of pool hints ended", "error", err)
+		f.l.log.Warn("source of pool hints ended", "error", err)
 	}
-	return err
 }
 
 // fallsBack reports whether there is something to fall back to when hints have grown old: a configured pool,
@@ -80,20 +91,31 @@ type follower struct {
 	reported  bool
 	keepsLast bool      // the last good pool stays, however old it is
 	inUse     PoolStats // what was last put in force: the pool and its source; the zero value at first
+	latest    *hint     // that was reported
 	timer     *time.Timer
 	ended     bool
 }
 
-func (f *follower) report(p Pool, err error) {
+// hint is a report of a source.
+type hint struct {
+	pool Pool
+	err  error
+	at   time.Time
+	n    uint64 // counts those of a source that a Registry follows
+}
+
+func (f *follower) report(h *hint) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := time.Now()
-	if f.ended || !f.l.noteReport(p, err, now) {
+	if f.ended || f.latest != nil && h.n < f.latest.n || f.latest == h {
 		return
 	}
-	f.reported, f.began = true, now
-	f.damp.note(p, now, f.l.holdDown)
-	f.apply(now)
+	if f.latest = h; !f.l.noteReport(h.pool, h.err, h.at) {
+		return
+	}
+	f.reported, f.began = true, h.at
+	f.damp.note(h.pool, h.at, f.l.holdDown)
+	f.apply(time.Now())
 }
 
 // noteReport counts a report, logs what is new about it, and reports whether it is usable.

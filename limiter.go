@@ -18,11 +18,23 @@ const (
 // New returns a limiter for limit, or an error that names the first field that is out of range.
 // It starts no goroutine and needs no closing.
 func New(limit Limit, opts ...Option) (*Limiter, error) {
+	l, err := build(limit, opts)
+	if err == nil {
+		limit.warn(l.log)
+	}
+	return l, err
+}
+
+// build is New without a line in the log.
+func build(limit Limit, opts []Option) (*Limiter, error) {
 	o := defaults()
 	for _, opt := range opts {
 		if err := opt(&o); err != nil {
 			return nil, err
 		}
+	}
+	if o.name != "" {
+		o.log = o.log.With("limiter", o.name)
 	}
 	o.watches = o.maxHold > 0 || o.leakCheck != nil
 	if o.awaits && (o.hintMaxAge == 0 || !o.fallsBack()) {
@@ -46,7 +58,6 @@ func New(limit Limit, opts ...Option) (*Limiter, error) {
 	for i := range l.shards {
 		l.shards[i].start(l, st)
 	}
-	limit.warn(l.log)
 	return l, nil
 }
 

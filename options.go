@@ -14,6 +14,7 @@ import (
 type Option func(*options) error
 
 type options struct {
+	name                 string // "" unless a Registry has given one
 	maxKeys              int
 	maxWait              time.Duration
 	perKey, total        int // waiting
@@ -227,7 +228,18 @@ func AtLeastOne() Option {
 	return func(o *options) error { o.atLeastOne = true; return nil }
 }
 
-// signed puts the limiter's name into each line of its log.
-func signed(name string) Option {
-	return func(o *options) error { o.log = o.log.With("limiter", name); return nil }
+// Named is the option that f returns for the name of the limiter. It belongs into Registry.Options, or into a
+// call of Registry.Limiter: New gives no name, and refuses it.
+func Named(f func(name string) Option) Option {
+	return func(o *options) error {
+		if o.name == "" {
+			return errors.New("quotient: Named: New gives no name: let Registry.Limiter make the limiter")
+		}
+		return f(o.name)(o)
+	}
+}
+
+// called gives the limiter a name.
+func called(name string) Option {
+	return func(o *options) error { o.name = name; return nil }
 }

@@ -1,11 +1,13 @@
 package quotient
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"maps"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Registry holds the limiters of one process under names, for one admin handler and one metrics collector.
@@ -13,8 +15,15 @@ import (
 // no global one. The zero value is empty and ready; do not copy it after its first use. All methods are safe
 // for concurrent use.
 type Registry struct {
-	mu       sync.RWMutex
-	limiters map[string]registered
+	// Options are those of each limiter that Registry.Limiter makes, before its own. Set them first.
+	Options []Option
+
+	mu        sync.RWMutex
+	limiters  map[string]registered
+	source    Source                 // that is followed; nil for none
+	reports   uint64                 // of all sources
+	usable    *hint                  // the latest of source; nil for none
+	followers map[*Limiter]*follower // of source
 }
 
 // registered is a limiter with the limit that it was made with.
@@ -35,6 +44,7 @@ func (r *Registry) Add(name string, l *Limiter) error {
 		return fmt.Errorf("quotient: Registry.Add: limiter of %q: nil", clip(name))
 	}
 	r.mu.Lock()
+	defer r.join(l)
 	defer r.mu.Unlock()
 	return r.add(name, registered{l, l.newest().limit.clone()})
 }
@@ -76,26 +86,118 @@ func isName(name string) bool {
 }
 
 // Limiter returns the limiter of that name if it was made with an equal limit, whatever SetLimit has done
-// since, and else makes one as New does. A name that stands for another limit is an error. The options of the
-// first caller count. The log of the limiter has the name as the attribute limiter.
+// since. Else it makes one as New does, with the Options and opts. A name that stands for another limit is
+// an error. The opts of the first caller count. The log of the limiter has the name as the attribute limiter.
 func (r *Registry) Limiter(name string, limit Limit, opts ...Option) (*Limiter, error) {
+	l, made, err := r.limiter(name, limit, opts)
+	if made && err == nil { // and without the lock: a handler of the log may ask the registry
+		limit.warn(l.log)
+		r.join(l)
+	}
+	return l, err
+}
+
+// limiter returns the limiter of that name, and reports whether it has made it.
+func (r *Registry) limiter(name string, limit Limit, opts []Option) (l *Limiter, made bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e, ok := r.limiters[name]; ok {
 		if !e.limit.equal(limit) {
-			return nil, fmt.Errorf("quotient: Registry: %q was made with another limit: %s, not %s",
+			return nil, false, fmt.Errorf("quotient: Registry: %q was made with another limit: %s, not %s",
 				name, e.limit, limit)
 		}
-		return e.limiter, nil
+		return e.limiter, false, nil
 	}
-	l, err := New(limit, append(slices.Clip(opts), signed(name))...) // add checks the name
+	l, err = build(limit, slices.Concat([]Option{called(name)}, r.Options, opts)) // add checks the name
 	if err == nil {
 		err = r.add(name, registered{l, limit.clone()})
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return l, nil
+	return l, true, nil
+}
+
+// Follow puts in force in every limiter what a source reports, as Limiter.Follow does in one. It begins with
+// the latest usable report where a limiter comes later. Run it in a goroutine of your own; one Follow at a
+// time, here and of each limiter.
+func (r *Registry) Follow(ctx context.Context, src Source) error {
+	r.mu.Lock()
+	if src == nil || r.source != nil {
+		defer r.mu.Unlock()
+		return fmt.Errorf("quotient: Registry.Follow: source: %v, while %v is followed", src, r.source)
+	}
+	r.source, r.followers = src, make(map[*Limiter]*follower)
+	r.mu.Unlock()
+	defer r.unfollow() // also should the source panic
+	for _, l := range r.All() {
+		r.join(l)
+	}
+	err := src.Watch(ctx, r.report)
+	for _, f := range r.all() {
+		f.ends(ctx, err)
+	}
+	return err
+}
+
+// unfollow ends Follow.
+func (r *Registry) unfollow() {
+	r.mu.Lock()
+	followers := r.followers
+	r.source, r.usable, r.followers = nil, nil, nil
+	r.mu.Unlock()
+	for _, f := range followers {
+		f.stop()
+	}
+}
+
+// all returns the followers of the source.
+func (r *Registry) all() []*follower {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.Collect(maps.Values(r.followers))
+}
+
+// join has a limiter that is registered follow the source, if there is one and it does not yet. A handler of
+// its log may ask the registry: it is called without the lock.
+func (r *Registry) join(l *Limiter) {
+	r.mu.Lock()
+	_, joined := r.followers[l]
+	if r.source == nil || joined || !r.has(l) {
+		r.mu.Unlock()
+		return
+	}
+	f, latest := l.follower(r.source), r.usable
+	r.followers[l] = f
+	r.mu.Unlock()
+	f.fire()
+	if latest != nil {
+		f.report(latest)
+	}
+}
+
+// has reports whether the limiter is registered, under any name.
+func (r *Registry) has(l *Limiter) bool {
+	for _, e := range r.limiters {
+		if e.limiter == l {
+			return true
+		}
+	}
+	return false
+}
+
+// report hands a report of the source to all that follow it.
+func (r *Registry) report(p Pool, err error) {
+	r.mu.Lock()
+	r.reports++
+	h := &hint{p, err, time.Now(), r.reports}
+	if r.source != nil && err == nil && p.validate() == nil { // a source may go on after its end
+		r.usable = h
+	}
+	r.mu.Unlock()
+	for _, f := range r.all() {
+		f.report(h)
+	}
 }
 
 // Get returns the limiter of that name, and whether there is one.
@@ -120,9 +222,21 @@ func (r *Registry) All() iter.Seq2[string, *Limiter] {
 	}
 }
 
-// Remove takes a limiter out; a caller that has it goes on using it. A name that is not there is no error.
+// Remove takes a limiter out; a caller that has it goes on using it, with the pool that it has. A name that
+// is not there is no error.
 func (r *Registry) Remove(name string) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	l := r.limiters[name].limiter
 	delete(r.limiters, name)
+	f := r.followers[l]
+	if r.has(l) {
+		f = nil
+	}
+	if f != nil {
+		delete(r.followers, l)
+	}
+	r.mu.Unlock()
+	if f != nil {
+		f.stop()
+	}
 }

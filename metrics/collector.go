@@ -2,7 +2,8 @@
 //
 //	var limiters quotient.Registry
 //	collector := metrics.New(&limiters)
-//	api, err := limiters.Limiter("api", limit, collector.Observe("api"))
+//	limiters.Options = []quotient.Option{collector.Observe()}
+//	api, err := limiters.Limiter("api", limit)
 //	prometheus.MustRegister(collector)
 //
 // Everything but the two histograms is read from Limiter.Stats at each scrape, so that a limiter which is

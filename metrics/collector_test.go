@@ -61,7 +61,7 @@ func busy(t testing.TB) *metrics.Collector {
 	c := metrics.New(&reg)
 	limit := perSecond("second", 10)
 	limit.InFlight = 2
-	l := must(reg.Limiter("api", limit, c.Observe("api"), quotient.Policy(policy.AIMD{})))
+	l := must(reg.Limiter("api", limit, c.Observe(), quotient.Policy(policy.AIMD{})))
 	if err := l.SetPool(quotient.Pool{Replicas: 2, Ordinal: 1}, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -202,9 +202,9 @@ func TestLimitersComeAndGo(t *testing.T) {
 	if about("a") != 0 {
 		t.Fatal("series of a limiter that is not there")
 	}
-	must(reg.Limiter("a", perSecond("x", 1), c.Observe("a"))).Allow("k")
+	must(reg.Limiter("a", perSecond("x", 1), c.Observe())).Allow("k")
 	a := about("a")
-	must(reg.Limiter("b", perSecond("x", 1), c.Observe("b")))
+	must(reg.Limiter("b", perSecond("x", 1), c.Observe()))
 	if a == 0 || about("b") != a || about("a") != a {
 		t.Fatalf("%d, %d and %d series, want as many", a, about("a"), about("b"))
 	}
@@ -288,7 +288,7 @@ func checkRules(t interface{ Fatalf(string, ...any) }, names []string) {
 func TestTrafficAddsNoSeries(t *testing.T) {
 	var reg quotient.Registry
 	c := metrics.New(&reg)
-	l := must(reg.Limiter("api", perSecond("x", 1e-3), c.Observe("api"), quotient.MaxKeys(900), quotient.Policy(policy.AIMD{})))
+	l := must(reg.Limiter("api", perSecond("x", 1e-3), c.Observe(), quotient.MaxKeys(900), quotient.Policy(policy.AIMD{})))
 	l.Allow("first") // the least rate over keys wants a key
 	before := len(scrape(t, c))
 	for i := range 20_000 {
@@ -353,7 +353,7 @@ func TestScrapesWhileAllMoves(t *testing.T) {
 		wg.Go(func() {
 			for n := range 100 {
 				name := fmt.Sprintf("l%d", n%3)
-				if l, err := reg.Limiter(name, perSecond("x", 1e6), c.Observe(name)); err == nil {
+				if l, err := reg.Limiter(name, perSecond("x", 1e6), c.Observe()); err == nil {
 					_, _ = l.Acquire(context.Background(), fmt.Sprint(i))
 				}
 				reg.Remove(name)
@@ -372,7 +372,7 @@ func BenchmarkScrape(b *testing.B) {
 	c := metrics.New(&reg)
 	for i := range 100 {
 		name := fmt.Sprintf("limiter-%d", i)
-		l := must(reg.Limiter(name, quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(10), quotient.PerMinute(100)}, InFlight: 10}, c.Observe(name)))
+		l := must(reg.Limiter(name, quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(10), quotient.PerMinute(100)}, InFlight: 10}, c.Observe()))
 		for k := range 1000 {
 			l.Allow(fmt.Sprint(k))
 		}

@@ -17,7 +17,7 @@ func Example() {
 	var limiters quotient.Registry
 	collector := metrics.New(&limiters)
 	limit := quotient.Rates(quotient.PerMinute(2))
-	api, err := limiters.Limiter("api", limit, collector.Observe("api"))
+	api, err := limiters.Limiter("api", limit, collector.Observe())
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -20,19 +20,26 @@ func TestSourceIsOneOfAFewWords(t *testing.T) {
 
 // TestNamesThatComeAndGoLeaveNothing: a process that makes limiters under ever new names keeps the histograms of those that live.
 func TestNamesThatComeAndGoLeaveNothing(t *testing.T) {
-	c := New(new(quotient.Registry))
-	kept, err := quotient.New(quotient.Limit{InFlight: 1}, c.Observe("kept"))
-	if err != nil {
-		t.Fatal(err)
+	var reg quotient.Registry
+	c := New(new(quotient.Registry)) // a scrape would keep what reg has
+	reg.Options = []quotient.Option{quotient.MaxKeys(1), c.Observe()}
+	observed := func(name string) *quotient.Limiter {
+		l, err := reg.Limiter(name, quotient.Limit{InFlight: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reg.Remove(name)
+		return l
 	}
+	kept := observed("kept")
 	for i := range 1000 {
-		c.Observe(fmt.Sprint(i))
+		observed(fmt.Sprint(i))
 		if i%100 == 0 {
 			runtime.GC()
 		}
 	}
 	runtime.GC()
-	c.Observe("last")
+	observed("last")
 	if n := len(c.hists.byName); n != 2 {
 		t.Errorf("%d names, want those of the kept one and of the last", n)
 	}

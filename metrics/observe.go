@@ -35,16 +35,20 @@ var (
 	overheadDesc = prometheus.NewDesc(overheadName, overheadHelp, []string{"limiter"}, nil)
 )
 
-// Observe returns the option that fills the histograms of waiting and overhead of the limiter that is made with it. name is the one under
-// which that limiter is, or will be, in the registry; under another name the histograms are never shown. Admissions are observed, refusals
-// are not. Observing takes 0.1 to 0.2 microseconds and allocates nothing.
+// Observe returns the option that fills the histograms of waiting and overhead of the limiters that are made
+// with it. It goes by the names that a Registry gives them, so it belongs into Registry.Options, or into a call
+// of Registry.Limiter. quotient.New refuses it. Admissions are observed, refusals are not.
+// Observing takes 0.1 to 0.2 microseconds and allocates nothing.
 //
-// Limiters of one name share the histograms for as long as any of them is in use; after that the next one begins at 0.
-func (c *Collector) Observe(name string) quotient.Option {
-	h := c.hists.of(name)
-	return quotient.OnAdmit(func(_ string, waited, overhead time.Duration) {
-		h.wait.Observe(waited.Seconds())
-		h.overhead.Observe(overhead.Seconds())
+// Limiters of one name share the histograms for as long as any of them is in use; after that the next one
+// begins at 0.
+func (c *Collector) Observe() quotient.Option {
+	return quotient.Named(func(name string) quotient.Option {
+		h := c.hists.of(name)
+		return quotient.OnAdmit(func(_ string, waited, overhead time.Duration) {
+			h.wait.Observe(waited.Seconds())
+			h.overhead.Observe(overhead.Seconds())
+		})
 	})
 }
 

@@ -55,7 +55,7 @@ func histogram(t *testing.T, c *metrics.Collector, name string) seen {
 func observed(limit quotient.Limit, opts ...quotient.Option) (*metrics.Collector, *quotient.Limiter) {
 	var reg quotient.Registry
 	c := metrics.New(&reg)
-	return c, must(reg.Limiter("api", limit, append(opts, c.Observe("api"))...))
+	return c, must(reg.Limiter("api", limit, append(opts, c.Observe())...))
 }
 
 // near reports whether two sums of seconds differ by rounding alone.
@@ -296,14 +296,14 @@ func (c announcing) Done() <-chan struct{} { close(c.waits); return c.Context.Do
 func TestHistogramsEndWithTheirLimiter(t *testing.T) {
 	var reg quotient.Registry
 	c := metrics.New(&reg)
-	must(reg.Limiter("api", perSecond("x", 10), c.Observe("api"))).Allow("k")
-	must(reg.Limiter("other", perSecond("x", 10), c.Observe("other"))).Allow("k")
+	must(reg.Limiter("api", perSecond("x", 10), c.Observe())).Allow("k")
+	must(reg.Limiter("other", perSecond("x", 10), c.Observe())).Allow("k")
 	if h := histogram(t, c, "wait"); h.count != 1 {
 		t.Fatalf("got %+v", h)
 	}
 	reg.Remove("api")
 	runtime.GC()
-	must(reg.Limiter("api", perSecond("x", 10), c.Observe("api")))
+	must(reg.Limiter("api", perSecond("x", 10), c.Observe()))
 	if h := histogram(t, c, "wait"); h.count != 0 {
 		t.Errorf("the new limiter begins with %+v", h)
 	}
@@ -313,7 +313,7 @@ func TestHistogramsEndWithTheirLimiter(t *testing.T) {
 func TestAKeptLimiterComesBackWithItsHistograms(t *testing.T) {
 	var reg quotient.Registry
 	c := metrics.New(&reg)
-	l := must(reg.Limiter("api", perSecond("x", 10), c.Observe("api")))
+	l := must(reg.Limiter("api", perSecond("x", 10), c.Observe()))
 	l.Allow("k")
 	reg.Remove("api")
 	runtime.GC()

@@ -46,11 +46,11 @@ func newWorld(keys int) (*world, error) {
 	w.collector = metrics.New(&w.limiters)
 	// An event takes longer to come back than a sweep over all keys: none of them is idle, all are remembered.
 	limit := quotient.Rates(quotient.Rate{Name: "hour", Events: 10, Per: time.Hour, Burst: 10})
-	api, err := w.limiters.Limiter("api", limit, quotient.MaxKeys(roomyMaxKeys), w.collector.Observe("api"))
+	api, err := w.limiters.Limiter("api", limit, quotient.MaxKeys(roomyMaxKeys), w.collector.Observe())
 	small, err2 := w.limiters.Limiter("small", quotient.Limit{InFlight: 4, Rates: []quotient.Rate{quotient.PerSecond(100)}},
-		quotient.MaxKeys(keys/smallFraction), w.collector.Observe("small"))
+		quotient.MaxKeys(keys/smallFraction), w.collector.Observe())
 	up, err3 := w.limiters.Limiter("upstream", quotient.Rates(quotient.PerSecond(10_000)),
-		quotient.Policy(policy.AIMD{}), quotient.BeyondShare(), quotient.MaxWait(time.Second), w.collector.Observe("upstream"))
+		quotient.Policy(policy.AIMD{}), quotient.BeyondShare(), quotient.MaxWait(time.Second), w.collector.Observe())
 	if err := errors.Join(err, err2, err3); err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@ func operate(ctx context.Context) (http.Handler, error) {
 	collected := metrics.New(&limiters)
 	prometheus.MustRegister(collected)
 	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}, InFlight: 20}
-	api, err := limiters.Limiter("api", limit, collected.Observe("api")) // times waits and overhead
+	api, err := limiters.Limiter("api", limit, collected.Observe()) // times waits and overhead
 	if err != nil {
 		return nil, err
 	}

@@ -23,9 +23,9 @@ var bounds = []struct {
 	figure string
 	most   int
 }{
-	{"files", 33},
+	{"files", 35},
 	{"lines", free},
-	{"lines of code", 5530},
+	{"lines of code", 6200},
 	{"lines of code on the floors gate and rules", 2300},
 	{"files on the floors gate and rules", 12},
 	{"functions", free},
@@ -33,9 +33,9 @@ var bounds = []struct {
 	{"lines of the longest function", 40},
 	{"lines over 110 columns", 0},
 	{"lines over 110 columns in its tests", free},
-	{"exported names", 105},
-	{"exported fields", 80},
-	{"lines of go doc -all .", 700},
+	{"exported names", 122},
+	{"exported fields", 90},
+	{"lines of go doc -all .", 820},
 	{"references that run up, undefended", 0},
 	{"references that run up, defended", floors.MaxDefended},
 	{"pairs of files that they join", free},

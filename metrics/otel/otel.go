@@ -2,8 +2,9 @@
 // The caller owns the meter and the SDK behind it; this package starts no goroutine and exports nothing by itself.
 //
 //	registration, err := otel.Register(meter, &limiters)
-//	observe, err := otel.Observe(meter, "api")
-//	api, err := limiters.Limiter("api", limit, observe)
+//	observe, err := otel.Observe(meter)
+//	limiters.Options = []quotient.Option{observe}
+//	api, err := limiters.Limiter("api", limit)
 //
 // docs/metrics.md lists the instruments beside the metrics of Prometheus that have the same meaning.
 package otel
@@ -84,10 +85,12 @@ var (
 	waitBuckets     = []float64{1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300}
 )
 
-// Observe returns the option that records waiting and overhead of the limiter that is made with it, under the name that it has in the
-// registry. Admissions are recorded, refusals are not. A nil meter is an error, and so is one that refuses an instrument. What a
-// limiter has recorded stays with the SDK when the limiter is gone.
-func Observe(meter metric.Meter, name string) (quotient.Option, error) {
+// Observe returns the option that records waiting and overhead of the limiters that are made with it. It goes
+// by the names that a Registry gives them, so it belongs into Registry.Options, or into a call of
+// Registry.Limiter.
+// Admissions are recorded, refusals are not. A nil meter is an error, and so is one that refuses an instrument.
+// What a limiter has recorded stays with the SDK when the limiter is gone.
+func Observe(meter metric.Meter) (quotient.Option, error) {
 	if meter == nil {
 		return nil, errors.New("otel: Observe: meter: nil")
 	}
@@ -101,5 +104,5 @@ func Observe(meter metric.Meter, name string) (quotient.Option, error) {
 	if err != nil {
 		return nil, fmt.Errorf("otel: Observe: quotient.overhead.duration: %w", err)
 	}
-	return record(name, wait, overhead), nil
+	return quotient.Named(func(name string) quotient.Option { return record(name, wait, overhead) }), nil
 }

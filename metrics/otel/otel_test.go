@@ -120,7 +120,7 @@ func TestPage(t *testing.T) {
 		meter := sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test")
 		must(otel.Register(meter, &reg))
 		prom := metrics.New(&reg)
-		history(t, &reg, prom.Observe("api"), must(otel.Observe(meter, "api")))
+		history(t, &reg, prom.Observe(), must(otel.Observe(meter)))
 
 		live, want := collect(t, reader), gather(t, prom)
 		got := map[string][]float64{}
@@ -238,7 +238,7 @@ func TestErrorsNameTheInstrument(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"quotient.wait.duration", "quotient.overhead.duration"} {
-		if _, err := otel.Observe(refusing{name: name}, "a"); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := otel.Observe(refusing{name: name}); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -248,7 +248,7 @@ func TestErrorsNameTheInstrument(t *testing.T) {
 	if _, err := otel.Register(noop.Meter{}, nil); err == nil {
 		t.Error("no registry")
 	}
-	if _, err := otel.Observe(nil, "a"); err == nil {
+	if _, err := otel.Observe(nil); err == nil {
 		t.Error("no meter to observe with")
 	}
 }
@@ -257,9 +257,9 @@ func TestErrorsNameTheInstrument(t *testing.T) {
 func TestOverheadInFakeTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reader := sdk.NewManualReader()
-		observe := must(otel.Observe(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"), "api"))
+		observe := must(otel.Observe(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test")))
 		unpaced := quotient.Rates(quotient.Rate{Events: 1, Per: 5 * time.Second, Burst: 2}) // a turn of a paced limit would be lost
-		l := must(quotient.New(unpaced, observe, quotient.OnWait(func(string, time.Duration) { time.Sleep(7 * time.Second) })))
+		l := must(new(quotient.Registry).Limiter("api", unpaced, observe, quotient.OnWait(func(string, time.Duration) { time.Sleep(7 * time.Second) })))
 		must(l.Acquire(t.Context(), "k", quotient.Weight(2)))
 		must(l.Acquire(t.Context(), "k"))
 		all := collect(t, reader)
@@ -271,8 +271,8 @@ func TestOverheadInFakeTime(t *testing.T) {
 
 // TestRecordingAllocatesNothing holds it for asks within the limit, with the SDK behind the meter.
 func TestRecordingAllocatesNothing(t *testing.T) {
-	observe := must(otel.Observe(sdk.NewMeterProvider(sdk.WithReader(sdk.NewManualReader())).Meter("test"), "api"))
-	l := must(quotient.New(quotient.Rates(quotient.Rate{Events: 1e9, Per: time.Second}), observe))
+	observe := must(otel.Observe(sdk.NewMeterProvider(sdk.WithReader(sdk.NewManualReader())).Meter("test")))
+	l := must(new(quotient.Registry).Limiter("api", quotient.Rates(quotient.Rate{Events: 1e9, Per: time.Second}), observe))
 	if n := testing.AllocsPerRun(1000, func() { l.Allow("k") }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -288,7 +288,7 @@ func Example() {
 		return
 	}
 	defer func() { _ = registration.Unregister() }()
-	observe, err := otel.Observe(meter, "api")
+	observe, err := otel.Observe(meter)
 	if err != nil {
 		fmt.Println(err)
 		return
