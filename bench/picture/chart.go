@@ -89,7 +89,7 @@ func (d *drawing) chart() {
 		}
 		return fmt.Sprintf("transform: translateX(%.1fpx)", x)
 	})
-	d.print(`<rect class="cover later" x="0" y="%d" width="%d" height="%d"/>`+"\n</g>\n", plotTop-8, pictureWidth, plotBase-plotTop+8)
+	d.print(`<rect class="cover later" x="0" y="%d" width="%d" height="%d"/>`+"\n</g>\n", plotTop-8, pictureWidth, plotBase-plotTop+9)
 	d.grid(plots)
 	for n, p := range plots {
 		d.labels(n, p)
