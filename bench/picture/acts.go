@@ -34,7 +34,7 @@ type event struct {
 
 // The lines of the fleet's output, without colours.
 var (
-	titled   = regexp.MustCompile(`^\x1b\[1m([^\x1b]+\.)\x1b\[0m \d+ processes|^\x1b\[1m([^\x1b]+\.)\x1b\[0m The upstream`)
+	titled   = regexp.MustCompile(`^\x1b\[1m([^\x1b]+\.)\x1b\[0m (?:\d+ processes|The upstream)`)
 	heads    = regexp.MustCompile(`replica \d+`)
 	marked   = regexp.MustCompile(`^ +(?:sent wait 429 +)+sent +429 +([0-9.]+)/s$`)
 	tabled   = regexp.MustCompile(`^ *(\d+) s  `)
@@ -72,7 +72,7 @@ func readActs(lines []line) ([]act, error) {
 			if n := len(acts); n > 0 {
 				acts[n-1].To = from
 			}
-			acts = append(acts, act{Title: m[1] + m[2], From: from})
+			acts = append(acts, act{Title: m[1], From: from})
 		}
 		if len(acts) == 0 {
 			continue

@@ -18,7 +18,8 @@ const (
 	letter      = 5.9 // about the width of one in a label
 )
 
-// shares are the parts of the chart's width that the acts get when there are two. The first has fewer seconds, and is the story.
+// shares are the parts of the chart's width that the acts get when there are two. The first has fewer
+// seconds, and is the story.
 var shares = []float64{0.4, 0.6}
 
 // A plot is one act in the chart.
@@ -52,7 +53,8 @@ func (f *film) plots() []plot {
 			share = shares[n]
 		}
 		a := &f.Acts[n]
-		all[n] = plot{act: a, left: left, width: room * share / float64(len(a.Seconds)), scale: (plotBase - plotTop) / most}
+		all[n] = plot{act: a, left: left, width: room * share / float64(len(a.Seconds)),
+			scale: (plotBase - plotTop) / most}
 		left += room*share + actGap
 	}
 	return all
@@ -70,7 +72,8 @@ func (s second) total() (n int) {
 // right hides the seconds that are still to come.
 func (d *drawing) chart() {
 	plots := d.film.plots()
-	d.print(`<svg class="sans" x="0" y="%d" width="%d" height="%d">`+"\n", chartTop, pictureWidth, chartHeight)
+	d.print(`<svg class="sans" x="0" y="%d" width="%d" height="%d">`+"\n", chartTop, pictureWidth,
+		chartHeight)
 	d.print(`<path class="edge" d="M0 .5H%d"/>`+"\n", pictureWidth)
 	d.legend()
 	d.print("<g>\n")
@@ -89,7 +92,8 @@ func (d *drawing) chart() {
 		}
 		return fmt.Sprintf("transform: translateX(%.1fpx)", x)
 	})
-	d.print(`<rect class="cover later" x="0" y="%d" width="%d" height="%d"/>`+"\n</g>\n", plotTop-8, pictureWidth, plotBase-plotTop+9)
+	d.print(`<rect class="cover later" x="0" y="%d" width="%d" height="%d"/>`+"\n</g>\n", plotTop-8,
+		pictureWidth, plotBase-plotTop+9)
 	d.grid(plots)
 	for n, p := range plots {
 		d.labels(n, p)
@@ -103,12 +107,14 @@ func (d *drawing) legend() {
 	for _, a := range d.film.Acts {
 		replicas = max(replicas, a.Replicas)
 	}
-	d.print(`<text class="b" x="%d" y="20">Requests that reached the upstream, each second</text>`+"\n", margin)
+	d.print(`<text class="b" x="%d" y="20">Requests that reached the upstream, each second</text>`+"\n",
+		margin)
 	x := plotRight - 62
 	d.print(`<path class="limit" d="M%d 16h18"/><text x="%d" y="20">its limit</text>`+"\n", x-10, x+14)
 	for r := replicas; r > 0; r-- {
 		x -= 82
-		d.print(`<rect class="p%d" x="%d" y="11" width="10" height="10"/><text x="%d" y="20">replica %d</text>`+"\n", r, x-10, x+4, r)
+		d.print(`<rect class="p%d" x="%d" y="11" width="10" height="10"/>`, r, x-10)
+		d.print(`<text x="%d" y="20">replica %d</text>`+"\n", x+4, r)
 	}
 }
 
@@ -120,7 +126,8 @@ func (d *drawing) column(p plot, s second) {
 			continue
 		}
 		from, to := p.y(sum), p.y(sum+float64(sent))
-		d.print(`<rect class="p%d" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/>`, r+1, p.x(float64(s.N))+1, to, p.width-2, from-to)
+		d.print(`<rect class="p%d" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/>`, r+1,
+			p.x(float64(s.N))+1, to, p.width-2, from-to)
 		sum += float64(sent)
 	}
 	d.print("\n")
@@ -143,10 +150,12 @@ func (d *drawing) limitLine(p plot) {
 func (d *drawing) grid(plots []plot) {
 	p := plots[0]
 	for _, rate := range []float64{0, p.act.Limit / 2, p.act.Limit} {
-		d.print(`<text class="d end" x="%d" y="%.1f"><tspan class="d">%g</tspan></text>`, plotLeft-8, p.y(rate)+4, rate)
+		d.print(`<text class="d end" x="%d" y="%.1f"><tspan class="d">%g</tspan></text>`, plotLeft-8,
+			p.y(rate)+4, rate)
 	}
 	for _, p := range plots {
-		d.print(`<path class="edge" d="M%.1f %d.5H%.1f"/>`, p.left, plotBase, p.x(float64(len(p.act.Seconds)+1)))
+		d.print(`<path class="edge" d="M%.1f %d.5H%.1f"/>`, p.left, plotBase,
+			p.x(float64(len(p.act.Seconds)+1)))
 	}
 	d.print("\n")
 }
@@ -155,7 +164,8 @@ func (d *drawing) grid(plots []plot) {
 func (d *drawing) labels(n int, p plot) {
 	class := fmt.Sprintf("act%d", n+1)
 	d.animate(class, func(f frame) string { return visible(f.Act >= n) })
-	d.print(`<text class="d %s" x="%.1f" y="%d">%s</text>`+"\n", class, p.left, plotTop-10, escape(p.act.Title))
+	d.print(`<text class="d %s" x="%.1f" y="%d">%s</text>`+"\n", class, p.left, plotTop-10,
+		escape(p.act.Title))
 	for i, e := range p.act.Events {
 		next := float64(len(p.act.Seconds))
 		room := float64(margin - 8)
@@ -196,7 +206,8 @@ func wrap(text string, room float64) (all []string) {
 func (f *film) describe() string {
 	var b strings.Builder
 	for n, a := range f.Acts {
-		fmt.Fprintf(&b, "Part %d, %s %d replicas share %g requests a second.", n+1, strings.TrimSuffix(a.Title, ".")+":", a.there(), a.Limit)
+		fmt.Fprintf(&b, "Part %d, %s %d replicas share %g requests a second.", n+1,
+			strings.TrimSuffix(a.Title, ".")+":", a.there(), a.Limit)
 		for _, e := range a.Events {
 			fmt.Fprintf(&b, " After %g s: %s.", e.At, e.Title)
 		}

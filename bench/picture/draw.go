@@ -41,15 +41,16 @@ func draw(rec *recording) ([]byte, error) {
 	}
 	d.chart()
 	var svg strings.Builder
-	fmt.Fprintf(&svg, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%[1]d" height="%[2]d" role="img" aria-labelledby="fleet-title fleet-desc">
+	fmt.Fprintf(&svg, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%[1]d" height="%[2]d"
+  role="img" aria-labelledby="fleet-title fleet-desc">
 <title id="fleet-title">%s</title>
 <desc id="fleet-desc">%s</desc>
 <style>
 %s%s%s</style>
 <rect class="panel" x=".5" y=".5" width="%d" height="%d" rx="8"/>
 %s</svg>
-`, pictureWidth, totalHeight, escape("A recording of "+rec.Command), escape(f.describe()), look, d.rule.String(), still,
-		pictureWidth-1, totalHeight-1, d.body.String())
+`, pictureWidth, totalHeight, escape("A recording of "+rec.Command), escape(f.describe()),
+		look, d.rule.String(), still, pictureWidth-1, totalHeight-1, d.body.String())
 	if svg.Len() > mostBytes {
 		return nil, fmt.Errorf("the picture has %d bytes, more than %d", svg.Len(), mostBytes)
 	}
@@ -57,12 +58,16 @@ func draw(rec *recording) ([]byte, error) {
 }
 
 // look is what does not depend on the recording.
-const look = `svg { --panel: #ffffff; --edge: #d0d7de; --text: #24292f; --dim: #57606a; --red: #cf222e; --good: #1a7f37;
+const look = `svg { --panel: #ffffff; --edge: #d0d7de; --text: #24292f; --dim: #57606a;
+--red: #cf222e; --good: #1a7f37;
 --p1: #0969da; --p2: #bf8700; --p3: #8250df; --p4: #2da44e; --i2: #7d4e00; --i4: #1a7f37 }
-@media (prefers-color-scheme: dark) { svg { --panel: #0d1117; --edge: #30363d; --text: #e6edf3; --dim: #8b949e; --red: #ff7b72; --good: #3fb950;
+@media (prefers-color-scheme: dark) { svg { --panel: #0d1117; --edge: #30363d; --text: #e6edf3; --dim: #8b949e;
+--red: #ff7b72; --good: #3fb950;
 --p1: #58a6ff; --p2: #d29922; --p3: #bc8cff; --p4: #3fb950; --i2: #d29922; --i4: #3fb950 } }
-text { font: 12.5px ui-monospace, SFMono-Regular, Menlo, "DejaVu Sans Mono", "Liberation Mono", Consolas, monospace; fill: var(--text) }
-.sans, .sans text { font: 12px system-ui, -apple-system, "Segoe UI", "Noto Sans", Helvetica, Arial, sans-serif }
+text { font: 12.5px ui-monospace, SFMono-Regular, Menlo, "DejaVu Sans Mono", "Liberation Mono", Consolas, monospace;
+fill: var(--text) }
+.sans, .sans text {
+font: 12px system-ui, -apple-system, "Segoe UI", "Noto Sans", Helvetica, Arial, sans-serif }
 .sans text.small { font-size: 11px }
 .panel, .cover { fill: var(--panel) }
 .panel, .edge { stroke: var(--edge) }
@@ -83,7 +88,8 @@ tspan.p4 { fill: var(--i4) }
 `
 
 // still is for readers that want no motion. They see the last frame, which is replayed at no pace.
-const still = `@media (prefers-reduced-motion: reduce) { * { animation: none !important } .pace { display: none } }
+const still = `@media (prefers-reduced-motion: reduce) { * { animation: none !important }
+.pace { display: none } }
 `
 
 // escape makes text fit to stand in XML.
@@ -96,8 +102,8 @@ func escape(text string) string {
 // print writes elements.
 func (d *drawing) print(format string, args ...any) { fmt.Fprintf(&d.body, format, args...) }
 
-// animate gives a class the values that it has from each frame on. What value returns for the last frame is what
-// stands still for readers that want no motion.
+// animate gives a class the values that it has from each frame on. What value returns for the last frame is
+// what stands still for readers that want no motion.
 func (d *drawing) animate(class string, value func(frame) string) {
 	frames := d.film.Frames
 	last := ""
@@ -108,7 +114,8 @@ func (d *drawing) animate(class string, value func(frame) string) {
 			last = v
 		}
 	}
-	fmt.Fprintf(&d.rule, " }\n.%s { %s; animation: %[1]s %[3]gs step-end infinite }\n", class, last, d.film.Length.Seconds())
+	fmt.Fprintf(&d.rule, " }\n.%s { %s; animation: %[1]s %[3]gs step-end infinite }\n", class, last,
+		d.film.Length.Seconds())
 }
 
 // title draws the bar above the terminal: the command, and how fast it is replayed.
@@ -121,7 +128,8 @@ func (d *drawing) title(command string) {
 			speed = fmt.Sprintf("replayed %d times as fast", times)
 		}
 		d.animate(class, func(f frame) string { return visible(f.Act == n) })
-		d.print(`<text class="sans end d pace %s" x="%d" y="20">%s</text>`+"\n", class, pictureWidth-margin, speed)
+		d.print(`<text class="sans end d pace %s" x="%d" y="20">%s</text>`+"\n", class,
+			pictureWidth-margin, speed)
 	}
 }
 
@@ -135,7 +143,8 @@ func visible(yes bool) string {
 // terminal draws all lines below each other. A cover hides those that were not printed yet, and the whole
 // moves up when there are more than the terminal has rows.
 func (d *drawing) terminal() error {
-	d.print(`<svg x="0" y="%d" width="%d" height="%d">`+"\n<g class=\"screen\">\n", barTop, pictureWidth, screenHeight)
+	d.print(`<svg x="0" y="%d" width="%d" height="%d">`+"\n<g class=\"screen\">\n", barTop, pictureWidth,
+		screenHeight)
 	style := ""
 	for i, l := range d.film.Lines {
 		var all []piece
@@ -148,7 +157,8 @@ func (d *drawing) terminal() error {
 	move := func(rows int) string { return fmt.Sprintf("transform: translateY(%dpx)", rows*lineHeight) }
 	d.animate("screen", func(f frame) string { return move(-max(0, f.Lines-rows)) })
 	d.animate("below", func(f frame) string { return move(f.Lines) })
-	d.print(`<rect class="cover below" x="1" y="0" width="%d" height="%d"/>`+"\n</g>\n</svg>\n", pictureWidth-2, screenHeight+lineHeight)
+	d.print(`<rect class="cover below" x="1" y="0" width="%d" height="%d"/>`+"\n</g>\n</svg>\n",
+		pictureWidth-2, screenHeight+lineHeight)
 	return nil
 }
 
@@ -163,7 +173,8 @@ func (d *drawing) line(i int, all []piece) {
 		}
 		x := margin + float64(p.Column)*cellWidth
 		if p.bar() {
-			fmt.Fprintf(&bars, `<rect%s x="%g" y="%d" width="%g" height="10"/>`, class, x, base-9, float64(p.width())*cellWidth)
+			fmt.Fprintf(&bars, `<rect%s x="%g" y="%d" width="%g" height="10"/>`, class, x, base-9,
+				float64(p.width())*cellWidth)
 			continue
 		}
 		fmt.Fprintf(&words, `<tspan%s x="%g">%s</tspan>`, class, x, escape(p.Text))

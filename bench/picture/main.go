@@ -1,11 +1,12 @@
-// Command picture runs examples/fleet, records what it prints with its times, and draws that as an animated SVG.
-// Run it in the top folder of the repository, on a machine that has nothing else to do:
+// Command picture runs examples/fleet, records what it prints with its times, and draws that as an animated
+// SVG. Run it in the top folder of the repository, on a machine that has nothing else to do:
 //
-//	go run ./bench/picture           # run the fleet, write bench/picture/fleet.cast and docs/pictures/fleet.svg
+//	go run ./bench/picture           # run the fleet, write its recording and docs/pictures/fleet.svg
 //	go run ./bench/picture -redraw   # draw the recording that is there once more
 //
-// The recording is an asciicast (version 2), so a terminal can replay it too. The same recording always gives the
-// same picture. The exit status is 1 when the fleet broke a promise or the picture cannot be drawn.
+// The recording is an asciicast (version 2), so a terminal can replay it too. The same recording always
+// gives the same picture. The exit status is 1 when the fleet broke a promise or the picture cannot be
+// drawn.
 package main
 
 import (
@@ -58,7 +59,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	var c config
 	flags := flag.NewFlagSet("picture", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.StringVar(&c.cast, "cast", filepath.FromSlash("bench/picture/fleet.cast"), "`file` of the recording")
+	flags.StringVar(&c.cast, "cast", filepath.FromSlash("bench/picture/fleet.cast"),
+		"`file` of the recording")
 	flags.StringVar(&c.picture, "o", filepath.FromSlash("docs/pictures/fleet.svg"), "`file` of the picture")
 	flags.BoolVar(&c.redraw, "redraw", false, "draw the recording that is there, without a run")
 	if err := flags.Parse(args); err != nil {
@@ -70,7 +72,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	return c, nil
 }
 
-// run records the fleet unless the recording is there, and draws. A run that cannot be drawn leaves both files alone.
+// run records the fleet unless the recording is there, and draws. A run that cannot be drawn leaves both
+// files alone.
 func (c config) run(ctx context.Context, stdout, stderr io.Writer) error {
 	var rec *recording
 	var err error

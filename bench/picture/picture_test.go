@@ -2,116 +2,16 @@ package main
 
 import (
 	"bytes"
-	"encoding/xml"
 	"fmt"
 	"math"
 	"os"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 )
-
-// sample is a small run of two acts. It holds what XML and the terminal treat in their own ways.
-func sample() *recording {
-	rec := &recording{Command: `fleet <"&'>`}
-	say := func(at time.Duration, texts ...string) {
-		for _, text := range texts {
-			rec.Lines = append(rec.Lines, line{at, text})
-		}
-	}
-	second := func(n, a, b int) string {
-		return fmt.Sprintf("%3d s  \x1b[36m%4d\x1b[0m\x1b[2m   16\x1b[0m\x1b[2m   0\x1b[0m  \x1b[33m%4d\x1b[0m   17   0   \x1b[1m%4d\x1b[0m"+
-			"    0  \x1b[36m█\x1b[0m\x1b[36m█\x1b[0m\x1b[33m█\x1b[0m│", n, a, b, a+b)
-	}
-	heads := []string{
-		"       \x1b[36m█ replica 1  \x1b[0m  \x1b[33m█ replica 2  \x1b[0m   \x1b[1m    fleet\x1b[0m",
-		"       \x1b[2msent wait 429\x1b[0m  \x1b[2msent wait 429\x1b[0m   \x1b[2msent  429\x1b[0m  \x1b[2m 100/s\x1b[0m",
-	}
-	say(0, "", "\x1b[1mOne limit, no store.\x1b[0m 2 processes want <60> & \"more\", 'yes'.", "")
-	say(0, heads...)
-	say(1000*time.Millisecond, second(1, 60, 50))
-	say(1500*time.Millisecond, "\x1b[1m── 1.0 s  replica 2 is killed (pid 7)\x1b[0m; told: 1 in 4.32 ms")
-	say(2000*time.Millisecond, "  2 s  \x1b[36m 100\x1b[0m\x1b[2m   16\x1b[0m\x1b[2m   0\x1b[0m  \x1b[2m    ·        \x1b[0m   \x1b[1m 100\x1b[0m    0  █│")
-	say(2010*time.Millisecond, "", "\x1b[2m  dim over", "  two lines\x1b[0m", "\x1b[1;32mEvery bound held.\x1b[0m", "")
-	say(2100*time.Millisecond, "", "\x1b[1mA limit that moves.\x1b[0m The upstream changes its limit.", "2 processes want 60.")
-	say(2100*time.Millisecond, heads...)
-	say(2300*time.Millisecond, "\x1b[1m── 0.0 s  all want more\x1b[0m")
-	say(3300*time.Millisecond, second(1, 40, 60), "\x1b[1m── 1.0 s  the limit halves\x1b[0m")
-	say(4300*time.Millisecond, second(2, 20, 30))
-	say(5300*time.Millisecond, second(3, 30, 20))
-	say(5400*time.Millisecond, "  scene           limit", "  all want more     100/s   1.000", "  the limit halves   50/s   1.000", "The fleet followed.", "")
-	return rec
-}
-
-// A node is an element of a picture.
-type node struct {
-	XMLName  xml.Name
-	Attrs    []xml.Attr `xml:",any,attr"`
-	Text     string     `xml:",chardata"`
-	Children []node     `xml:",any"`
-}
-
-func (n node) attr(name string) string {
-	for _, a := range n.Attrs {
-		if a.Name.Local == name {
-			return a.Value
-		}
-	}
-	return ""
-}
-
-// each calls visit for the node and all below it.
-func (n node) each(visit func(node)) {
-	visit(n)
-	for _, c := range n.Children {
-		c.each(visit)
-	}
-}
-
-// all are the nodes of a kind, with a class if one is named.
-func (n node) all(kind, class string) (found []node) {
-	n.each(func(c node) {
-		if c.XMLName.Local == kind && (class == "" || strings.Contains(" "+c.attr("class")+" ", " "+class+" ")) {
-			found = append(found, c)
-		}
-	})
-	return found
-}
-
-func parsePicture(t *testing.T, svg []byte) node {
-	t.Helper()
-	var root node
-	if err := xml.Unmarshal(svg, &root); err != nil {
-		t.Fatal(err)
-	}
-	return root
-}
-
-func number(t *testing.T, text string) float64 {
-	t.Helper()
-	v, err := strconv.ParseFloat(text, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
-}
-
-func drawn(t *testing.T, rec *recording) (node, *film) {
-	t.Helper()
-	svg, err := draw(rec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := newFilm(rec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return parsePicture(t, svg), f
-}
 
 // printed are the lines of the terminal in a picture, put together from their pieces.
 func printed(t *testing.T, root node, lines int) []string {
@@ -135,7 +35,8 @@ func printed(t *testing.T, root node, lines int) []string {
 	}
 	for _, bar := range screen.all("rect", "") {
 		if bar.attr("class") != "cover below" {
-			put(bar.attr("y"), bar.attr("x"), strings.Repeat("█", int(number(t, bar.attr("width"))/cellWidth)), 9)
+			cells := int(number(t, bar.attr("width")) / cellWidth)
+			put(bar.attr("y"), bar.attr("x"), strings.Repeat("█", cells), 9)
 		}
 	}
 	texts := make([]string, lines)
@@ -160,18 +61,29 @@ func TestPictureShowsWhatWasRecorded(t *testing.T) {
 	}
 }
 
-// animations are the keyframes of each class: the value from each part of the replay on.
-func animations(t *testing.T, root node) (frames map[string]map[float64]string, rest map[string]string, seconds map[string]float64) {
+// values are what an animation shows from each part of the replay on, in percent.
+type values map[float64]string
+
+// The rules of a picture's style that animate it.
+var (
+	keyframes = regexp.MustCompile(`@keyframes (\S+) \{((?: [0-9.]+% \{ [^}]* \})+) \}`)
+	keyframe  = regexp.MustCompile(`([0-9.]+)% \{ ([^}]*) \}`)
+	played    = regexp.MustCompile(`(?m)^\.(\S+) \{ ([^;{}]*); animation: (\S+) ([0-9.]+)s step-end infinite \}$`)
+)
+
+// animations are those of each class, what stands still without them, and how long they take.
+func animations(t *testing.T, root node) (frames map[string]values, rest map[string]string,
+	seconds map[string]float64) {
 	t.Helper()
-	frames, rest, seconds = map[string]map[float64]string{}, map[string]string{}, map[string]float64{}
+	frames, rest, seconds = map[string]values{}, map[string]string{}, map[string]float64{}
 	style := root.all("style", "")[0].Text
-	for _, m := range regexp.MustCompile(`@keyframes (\S+) \{((?: [0-9.]+% \{ [^}]* \})+) \}`).FindAllStringSubmatch(style, -1) {
-		frames[m[1]] = map[float64]string{}
-		for _, k := range regexp.MustCompile(`([0-9.]+)% \{ ([^}]*) \}`).FindAllStringSubmatch(m[2], -1) {
+	for _, m := range keyframes.FindAllStringSubmatch(style, -1) {
+		frames[m[1]] = values{}
+		for _, k := range keyframe.FindAllStringSubmatch(m[2], -1) {
 			frames[m[1]][number(t, k[1])] = k[2]
 		}
 	}
-	for _, m := range regexp.MustCompile(`(?m)^\.(\S+) \{ ([^;{}]*); animation: (\S+) ([0-9.]+)s step-end infinite \}$`).FindAllStringSubmatch(style, -1) {
+	for _, m := range played.FindAllStringSubmatch(style, -1) {
 		if m[1] != m[3] {
 			t.Errorf("class %s plays %s", m[1], m[3])
 		}
@@ -184,9 +96,9 @@ func animations(t *testing.T, root node) (frames map[string]map[float64]string, 
 }
 
 // valueAt is what an animation shows at a part of the replay.
-func valueAt(frames map[float64]string, percent float64) string {
+func (all values) at(percent float64) string {
 	last, value := -1.0, ""
-	for at, v := range frames {
+	for at, v := range all {
 		if at <= percent && at > last {
 			last, value = at, v
 		}
@@ -194,8 +106,8 @@ func valueAt(frames map[float64]string, percent float64) string {
 	return value
 }
 
-// The replay takes as long as its acts at their paces and the pauses after them, in all of its animations. What
-// stands still without motion is its last frame.
+// The replay takes as long as its acts at their paces and the pauses after them, in all of its animations.
+// What stands still without motion is its last frame.
 func TestReplayTakesTheSum(t *testing.T) {
 	root, f := drawn(t, sample())
 	frames, rest, seconds := animations(t, root)
@@ -207,29 +119,32 @@ func TestReplayTakesTheSum(t *testing.T) {
 		if math.Abs(seconds[class]-want) > 1e-6 {
 			t.Errorf("%s takes %v s, want %v", class, seconds[class], want)
 		}
-		if last := valueAt(frames[class], 100); rest[class] != last {
+		if last := frames[class].at(100); rest[class] != last {
 			t.Errorf("%s rests at %q and ends at %q", class, rest[class], last)
 		}
 		if _, begins := frames[class][0]; !begins {
 			t.Errorf("%s has no value at the start", class)
 		}
 	}
-	if style := root.all("style", "")[0].Text; !strings.Contains(style, "(prefers-reduced-motion: reduce) { * { animation: none") ||
-		!strings.Contains(style, "(prefers-color-scheme: dark)") {
-		t.Error("the picture does not mind what its reader prefers")
+	style := root.all("style", "")[0].Text
+	for _, want := range []string{"(prefers-reduced-motion: reduce) { * { animation: none", "scheme: dark)"} {
+		if !strings.Contains(style, want) {
+			t.Errorf("the style has no %s", want)
+		}
 	}
 }
 
-// Each line is covered until the instant at which it was printed, at the pace of its act. Once the terminal is full
-// the newest line stands at its bottom.
+// Each line is covered until the instant at which it was printed, at the pace of its act. Once the terminal
+// is full the newest line stands at its bottom.
 func TestLinesAppearWhenTheyWerePrinted(t *testing.T) {
 	for name, rec := range map[string]*recording{"sample": sample(), "fleet": committed(t)} {
 		root, f := drawn(t, rec)
 		frames, _, seconds := animations(t, root)
 		shift := func(class string, at float64) int {
-			n, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(valueAt(frames[class], 100*at/seconds[class]), "transform: translateY("), "px)"))
-			if err != nil {
-				t.Fatal(err)
+			var n int
+			value := frames[class].at(100 * at / seconds[class])
+			if _, err := fmt.Sscanf(value, "transform: translateY(%dpx)", &n); err != nil {
+				t.Fatal(value, err)
 			}
 			return n / lineHeight
 		}
@@ -240,7 +155,8 @@ func TestLinesAppearWhenTheyWerePrinted(t *testing.T) {
 				at := start + (f.Lines[i].At-first).Seconds()/float64(paces[n].Times)
 				before, after := shift("below", max(0, at-0.03)), shift("below", at+0.001)
 				if after <= i || before > i && at > 0.03 {
-					t.Errorf("%s: line %d of %v: %d lines are shown before and %d after", name, i+1, f.Lines[i].At, before, after)
+					t.Errorf("%s: line %d of %v: %d lines are shown before and %d after", name, i+1,
+						f.Lines[i].At, before, after)
 				}
 				if up := -shift("screen", at+0.001); up != max(0, after-rows) {
 					t.Errorf("%s: line %d: the terminal is %d lines up with %d shown", name, i+1, up, after)
@@ -297,7 +213,8 @@ func TestChartDrawsTheTable(t *testing.T) {
 	}
 }
 
-// A picture in a page may hold no script, no foreign element and nothing from elsewhere: it would not be shown.
+// A picture in a page may hold no script, no foreign element and nothing from elsewhere: it would not be
+// shown.
 func TestPictureStandsAlone(t *testing.T) {
 	root, _ := drawn(t, committed(t))
 	root.each(func(n node) {
@@ -312,8 +229,11 @@ func TestPictureStandsAlone(t *testing.T) {
 			}
 		}
 	})
-	if style := root.all("style", "")[0].Text; strings.Contains(style, "url(") || strings.Contains(style, "@import") || strings.Contains(style, "@font-face") {
-		t.Error("the style loads something")
+	style := root.all("style", "")[0].Text
+	for _, loads := range []string{"url(", "@import", "@font-face"} {
+		if strings.Contains(style, loads) {
+			t.Errorf("the style has %s", loads)
+		}
 	}
 }
 
@@ -327,8 +247,8 @@ func committed(t *testing.T) *recording {
 	return rec
 }
 
-// The picture of the pages is what this program draws from the recording beside it, and nothing else. It is small, and
-// replays in a time that a reader has.
+// The picture of the pages is what this program draws from the recording beside it, and nothing else. It is
+// small, and replays in a time that a reader has.
 func TestPictureIsThatOfTheRecording(t *testing.T) {
 	rec := committed(t)
 	svg, err := draw(rec)
@@ -340,7 +260,7 @@ func TestPictureIsThatOfTheRecording(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(svg, shown) {
-		t.Error("docs/pictures/fleet.svg is not drawn from bench/picture/fleet.cast: run go run ./bench/picture -redraw")
+		t.Error("docs/pictures/fleet.svg is not that of fleet.cast: go run ./bench/picture -redraw")
 	}
 	_, f := drawn(t, rec)
 	if len(f.Acts) != 2 || f.Length < 20*time.Second || f.Length > 25*time.Second {
@@ -383,7 +303,8 @@ func TestDrawRefuses(t *testing.T) {
 
 // plays are the lines of another act.
 func plays(seconds int) []string {
-	texts := []string{"\x1b[1mOnce more.\x1b[0m 1 processes", "       █ replica 1", "       sent wait 429   sent  429  100/s"}
+	texts := []string{"\x1b[1mOnce more.\x1b[0m 1 processes", "       █ replica 1",
+		"       sent wait 429   sent  429  100/s"}
 	for n := range seconds {
 		texts = append(texts, fmt.Sprintf("%3d s    36   17   0", n+1))
 	}
@@ -392,7 +313,8 @@ func plays(seconds int) []string {
 
 // However a line is coloured, its pieces put together are the line.
 func TestPropertyPiecesKeepTheLine(t *testing.T) {
-	part := rapid.SampledFrom([]string{" ", "  ", "a", "<", "█", "██", "│", "é", "\x1b[36m", "\x1b[1;31m", "\x1b[0m"})
+	part := rapid.SampledFrom([]string{" ", "  ", "a", "<", "█", "██", "│", "é", "\x1b[36m", "\x1b[1;31m",
+		"\x1b[0m"})
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Join(rapid.SliceOfN(part, 0, 40).Draw(t, "parts"), "")
 		all, _, err := pieces(text, "")

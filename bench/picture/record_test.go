@@ -35,9 +35,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A command is recorded if it succeeds. One that breaks a promise makes no picture, nor one that prints without end.
+// A command is recorded if it succeeds. One that breaks a promise makes no picture, nor one that prints
+// without end.
 func TestRecord(t *testing.T) {
-	for kind, why := range map[string]string{"good": "", "bad": "exit status 1", "endless": "more than 400 lines"} {
+	ends := map[string]string{"good": "", "bad": "exit status 1", "endless": "more than 400 lines"}
+	for kind, why := range ends {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), child+"="+kind)
 		var also bytes.Buffer
@@ -48,7 +50,8 @@ func TestRecord(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || len(rec.Lines) != 2 || rec.Lines[1].Text != "\x1b[1mtwo\x1b[0m" || rec.Lines[0].At > rec.Lines[1].At {
+		if err != nil || len(rec.Lines) != 2 || rec.Lines[1].Text != "\x1b[1mtwo\x1b[0m" ||
+			rec.Lines[0].At > rec.Lines[1].At {
 			t.Errorf("recorded %+v, %v", rec, err)
 		}
 		if also.String() != "one\n\x1b[1mtwo\x1b[0m\n" {
@@ -131,7 +134,8 @@ func TestCommand(t *testing.T) {
 		{[]string{"-h"}, 0, "-redraw"},
 	} {
 		var says bytes.Buffer
-		if status := command(context.Background(), tt.args, io.Discard, &says); status != tt.status || !strings.Contains(says.String(), tt.says) {
+		if status := command(context.Background(), tt.args, io.Discard, &says); status != tt.status ||
+			!strings.Contains(says.String(), tt.says) {
 			t.Errorf("%q: status %d, says %q", tt.args, status, says.String())
 		}
 	}

@@ -1,4 +1,5 @@
-// Package cookbook holds the code of docs/cookbook.md, to the letter, and shows that it does what the page says.
+// Package cookbook holds the code of docs/cookbook.md, to the letter, and shows that it does what the page
+// says.
 package cookbook
 
 import (

@@ -170,7 +170,9 @@ func get(h http.Handler, method, key string, form string) *httptest.ResponseReco
 	return w
 }
 
-var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
+var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	_, _ = io.WriteString(w, "hello")
+})
 
 // Each key gets this replica's quarter of the burst of ten, and one key's refusals are not another's.
 func TestEachKey(t *testing.T) {
@@ -188,7 +190,8 @@ func TestEachKey(t *testing.T) {
 
 func TestTellClients(t *testing.T) {
 	fake(t, "fields", func(t *testing.T) {
-		h := tellClients(limiterOf(t, quotient.Rates(quotient.Rate{Name: "calls", Events: 10, Per: time.Second, Burst: 10})), hello)
+		calls := quotient.Rate{Name: "calls", Events: 10, Per: time.Second, Burst: 10}
+		h := tellClients(limiterOf(t, quotient.Rates(calls)), hello)
 		fields := get(h, http.MethodGet, "a", "").Header()
 		if got := fields.Get("RateLimit"); !strings.Contains(got, `"calls";r=9`) {
 			t.Errorf("RateLimit: %s", got)
@@ -205,7 +208,9 @@ func TestPriorities(t *testing.T) {
 		l := limiterOf(t, quotient.Rates(quotient.Every(time.Second)))
 		served := make(chan string, 4)
 		h := payingFirst(l, func(r *http.Request) bool { return r.Header.Get("X-API-Key") == "pays" },
-			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { served <- r.Header.Get("X-API-Key") }))
+			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				served <- r.Header.Get("X-API-Key")
+			}))
 		l.Allow("api")
 		for _, caller := range []func(){
 			func() { get(h, http.MethodGet, "free", "") },
@@ -239,12 +244,14 @@ func TestPriorities(t *testing.T) {
 func TestLogin(t *testing.T) {
 	fake(t, "login", func(t *testing.T) {
 		h := guard(made[*quotient.Limiter](t)(loginLimit()), hello)
-		for n, form := range []string{"account=ann", "account=Ann", "account=+ann", "account=ANN", "account=ann"} {
+		for n, form := range []string{"account=ann", "account=Ann", "account=+ann", "account=ANN",
+			"account=ann"} {
 			if got := get(h, http.MethodPost, "", form).Code; got != 200 {
 				t.Errorf("attempt %d: %d", n+1, got)
 			}
 		}
-		if w := get(h, http.MethodPost, "", "account=ann"); w.Code != 429 || w.Header().Get("Retry-After") != "60" {
+		if w := get(h, http.MethodPost, "", "account=ann"); w.Code != 429 ||
+			w.Header().Get("Retry-After") != "60" {
 			t.Errorf("attempt 6: %d, %v", w.Code, w.Header())
 		}
 		if got := get(h, http.MethodPost, "", "account=bob").Code; got != 200 {

@@ -38,7 +38,8 @@ func call(t *testing.T, c *http.Client, url string) int {
 	return resp.StatusCode
 }
 
-// The upstream takes 20 a second and says nothing else. A client that knows only "at most 100" gets most of that.
+// The upstream takes 20 a second and says nothing else. A client that knows only "at most 100" gets most of
+// that.
 func TestLearn(t *testing.T) {
 	fake(t, "learn", func(t *testing.T) {
 		theirs := limiterOf(t, quotient.Rates(quotient.PerSecond(20)))
@@ -62,11 +63,12 @@ func TestLearn(t *testing.T) {
 	})
 }
 
-// GitHub has 20 calls left for half an hour, since others used the rest, and then refuses with 403. A few calls find
-// out, in all that time, and the client is back soon after it.
+// GitHub has 20 calls left for half an hour, since others used the rest, and then refuses with 403. A few
+// calls find out, in all that time, and the client is back soon after it.
 func TestGitHub(t *testing.T) {
 	fake(t, "github", func(t *testing.T) {
-		time.Sleep(2 * 365 * 24 * time.Hour) // fake time begins in 2000, whose Unix seconds would be read as a number of seconds
+		// Fake time begins in 2000, when Unix seconds still looked like a number of seconds.
+		time.Sleep(2 * 365 * 24 * time.Hour)
 		begin := time.Now()
 		reset, left, refused := begin.Add(30*time.Minute), 20, 0
 		c := made[*http.Client](t)(github(upstream(func(*http.Request) *http.Response {
@@ -79,7 +81,8 @@ func TestGitHub(t *testing.T) {
 				status = 403
 				refused++
 			}
-			return answer(status, "X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", strconv.Itoa(max(0, left)),
+			return answer(status, "X-RateLimit-Limit", "5000", "X-RateLimit-Remaining",
+				strconv.Itoa(max(0, left)),
 				"X-RateLimit-Reset", strconv.FormatInt(reset.Unix(), 10))
 		})))
 		for left < 4000 {
@@ -100,12 +103,20 @@ func TestRetry(t *testing.T) {
 		}
 		failed, tried := errors.New("failed"), 0
 		begin := time.Now()
-		err := retry(t.Context(), budget(), func() (time.Duration, error) { tried++; return 5 * time.Second, failed })
-		if took := time.Since(begin); !errors.Is(err, failed) || tried != 4 || took < 15*time.Second || took > 18*time.Second {
+		err := retry(t.Context(), budget(), func() (time.Duration, error) {
+			tried++
+			return 5 * time.Second, failed
+		})
+		if took := time.Since(begin); !errors.Is(err, failed) || tried != 4 || took < 15*time.Second ||
+			took > 18*time.Second {
 			t.Errorf("%v after %d attempts in %v", err, tried, took)
 		}
 		tried = 0
-		if err := retry(t.Context(), budget(), func() (time.Duration, error) { tried++; return 0, quotient.ErrLimited }); tried != 1 || err == nil {
+		err = retry(t.Context(), budget(), func() (time.Duration, error) {
+			tried++
+			return 0, quotient.ErrLimited
+		})
+		if tried != 1 || err == nil {
 			t.Errorf("%v after %d attempts", err, tried)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -122,7 +133,10 @@ func TestReadBatch(t *testing.T) {
 		l := limiterOf(t, quotient.Rates(quotient.Rate{Events: 100, Per: time.Hour, Burst: 70}))
 		var asked []int
 		for _, there := range []int{10, 100, 100, 100} {
-			n, err := readBatch(l, func(most int) int { asked = append(asked, most); return min(most, there) })
+			n, err := readBatch(l, func(most int) int {
+				asked = append(asked, most)
+				return min(most, there)
+			})
 			if want := min(there, append(asked, 0)[len(asked)-1]); err != nil || n > want {
 				t.Errorf("read %d of %d, %v", n, want, err)
 			}
