@@ -27,7 +27,7 @@ TOOL     = GOWORK=off go tool -modfile="$(CURDIR)/tools/go.mod"
 MODULES  = $$(go list -m -f '{{.Dir}}')
 FUZZING  = $$(grep -rnoE --include='*_test.go' --exclude-dir=testdata '^func Fuzz[A-Za-z0-9_]*' . || true)
 
-.PHONY: help test race lint house plain fuzz soak guards mutate bench cover fleet chaos browser docs stale ci
+.PHONY: help test race lint house plain fuzz soak guards mutate bench cover fleet picture chaos browser docs stale ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -90,6 +90,9 @@ cover: ## require COVER_MIN (90) percent coverage of each package in COVER
 
 fleet: ## run the example fleet
 	go run ./examples/fleet
+
+picture: ## record the example fleet and draw docs/pictures/fleet.svg anew, about a minute; on a machine that is idle
+	go run ./bench/picture
 
 chaos: ## run a fleet under faults for CHAOS (10m): processes, sources, a Redis Cluster, wall clocks
 	go run ./bench/chaos -duration $(CHAOS)

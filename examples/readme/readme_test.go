@@ -12,6 +12,7 @@ import (
 // snippets are the pages whose Go blocks are compiled, and how many blocks they have at the least.
 var snippets = map[string]int{
 	"README.md":           3,
+	"docs/cookbook.md":    27,
 	"docs/coming-from.md": 8,
 	"docs/kubernetes.md":  1,
 }
@@ -20,7 +21,7 @@ var snippets = map[string]int{
 // as such: its fence says "go before".
 func TestSnippetsCompile(t *testing.T) {
 	var sources strings.Builder
-	for _, pattern := range []string{"*_test.go", "../*/*.go"} {
+	for _, pattern := range []string{"*_test.go", "../*/*.go", "../../httplimit/*limit/*_test.go", "../../*limit/*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

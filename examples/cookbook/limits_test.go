@@ -1,0 +1,62 @@
+// Package cookbook holds the code of docs/cookbook.md, to the letter, and shows that it does what the page
+// says.
+package cookbook
+
+import (
+	"context"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/policy"
+)
+
+func twoAtOnce() (*quotient.Limiter, error) {
+	hourly := quotient.Rate{Events: 1000, Per: time.Hour, Burst: 1000}
+	return quotient.New(quotient.Rates(quotient.PerSecond(10), hourly))
+}
+
+func oneEveryThreeSeconds() (*quotient.Limiter, error) {
+	return quotient.New(quotient.Rates(quotient.Every(3 * time.Second)))
+}
+
+func fromTheFullMinute() (*quotient.Limiter, error) {
+	return quotient.New(quotient.Rates(quotient.Rate{Events: 100, Per: time.Minute, Aligned: true}))
+}
+
+func twentyInFlight() (*quotient.Limiter, error) {
+	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}, InFlight: 20}
+	return quotient.New(limit, quotient.MaxHold(time.Minute)) // a forgotten permit comes back after a minute
+}
+
+func tokens() (*quotient.Limiter, error) {
+	requests := quotient.PerSecond(5)
+	used := quotient.Rate{Unit: "tokens", Events: 60_000, Per: time.Minute, Burst: 10_000}
+	return quotient.New(quotient.Rates(requests, used))
+}
+
+func ask(ctx context.Context, limiter *quotient.Limiter, text string) error {
+	permit, err := limiter.Acquire(ctx, "model-a", quotient.Cost("tokens", len(text)/4)) // an estimate
+	if err != nil {
+		return err
+	}
+	defer permit.Release()
+	used, err := complete(ctx, text)
+	if err != nil {
+		return err
+	}
+	return permit.Correct("tokens", used) // what was over the estimate is repaid before the next admission
+}
+
+func boundedWaits() (*quotient.Limiter, error) {
+	return quotient.New(quotient.Rates(quotient.PerSecond(100)),
+		quotient.MaxWait(2*time.Second), // a turn that comes later is refused at once
+		quotient.MaxWaiting(50, 1000))   // at most 50 wait for one key, 1,000 for all
+}
+
+func openGradually() (*quotient.Limiter, error) {
+	opening := policy.Ramp{Start: 0.1, Over: time.Minute}
+	return quotient.New(quotient.Rates(quotient.PerSecond(100)), quotient.Policy(opening))
+}
+
+// complete stands for a call of a language model; it returns how many tokens were used.
+func complete(_ context.Context, text string) (int, error) { return len(text) / 3, nil }

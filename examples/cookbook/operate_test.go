@@ -1,0 +1,37 @@
+package cookbook
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/quotient-go/quotient"
+)
+
+func change(limiter *quotient.Limiter, perSecond float64) error {
+	return limiter.SetLimit(quotient.Rates(quotient.PerSecond(perSecond)))
+}
+
+func customers(limiter *quotient.Limiter) error {
+	more := quotient.Rates(quotient.PerSecond(500))
+	if err := limiter.Override("big.example", &more); err != nil {
+		return err
+	}
+	return limiter.Override("abuser.example", &quotient.Limit{Deny: true})
+}
+
+func dryRun(stricter quotient.Limit) (*quotient.Limiter, error) {
+	limiter, err := quotient.New(stricter, quotient.Logger(slog.Default()))
+	if err != nil {
+		return nil, err
+	}
+	limiter.SetDryRun(true) // admits all; Stats().DryRunAdmitted counts what it would have stopped
+	return limiter, nil
+}
+
+func why(w io.Writer, limiter *quotient.Limiter, key string) {
+	fmt.Fprintln(w, limiter.Explain(key)) // each rule, what is left, who waits, and for how long
+	for _, hot := range limiter.Top(20) {
+		fmt.Fprintf(w, "%s: %d wait, %.0f %% used\n", hot.Key, hot.Waiting, 100*hot.Used)
+	}
+}

@@ -1,0 +1,183 @@
+package cookbook
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+// An upstream answers in memory.
+type upstream func(*http.Request) *http.Response
+
+func (u upstream) RoundTrip(r *http.Request) (*http.Response, error) { return u(r), nil }
+
+func answer(status int, fields ...string) *http.Response {
+	h := http.Header{}
+	for i := 0; i < len(fields); i += 2 {
+		h.Set(fields[i], fields[i+1])
+	}
+	return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader("{}"))}
+}
+
+// call sends one request, reads the answer and returns its status.
+func call(t *testing.T, c *http.Client, url string) int {
+	t.Helper()
+	resp, err := c.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}
+
+// The upstream takes 20 a second and says nothing else. A client that knows only "at most 100" gets most of
+// that.
+func TestLearn(t *testing.T) {
+	fake(t, "learn", func(t *testing.T) {
+		theirs := limiterOf(t, quotient.Rates(quotient.PerSecond(20)))
+		refused := 0
+		c := made[*http.Client](t)(learn(upstream(func(*http.Request) *http.Response {
+			time.Sleep(5 * time.Millisecond)
+			if theirs.Allow("all") {
+				return answer(200)
+			}
+			refused++
+			return answer(429)
+		})))
+		served := 0
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+			if call(t, c, "http://api.example.com/") == 200 {
+				served++
+			}
+		}
+		between(t, "served in a minute", served, 60*20*6/10, 60*20+20)
+		between(t, "refused", refused, 1, served/8)
+	})
+}
+
+// GitHub has 20 calls left for half an hour, since others used the rest, and then refuses with 403. A few
+// calls find out, in all that time, and the client is back soon after it.
+func TestGitHub(t *testing.T) {
+	fake(t, "github", func(t *testing.T) {
+		// Fake time begins in 2000, when Unix seconds still looked like a number of seconds.
+		time.Sleep(2 * 365 * 24 * time.Hour)
+		begin := time.Now()
+		reset, left, refused := begin.Add(30*time.Minute), 20, 0
+		c := made[*http.Client](t)(github(upstream(func(*http.Request) *http.Response {
+			time.Sleep(100 * time.Millisecond)
+			if time.Now().After(reset) {
+				reset, left = reset.Add(time.Hour), 5000
+			}
+			status := 200
+			if left--; left < 0 {
+				status = 403
+				refused++
+			}
+			return answer(status, "X-RateLimit-Limit", "5000", "X-RateLimit-Remaining",
+				strconv.Itoa(max(0, left)),
+				"X-RateLimit-Reset", strconv.FormatInt(reset.Unix(), 10))
+		})))
+		for left < 4000 {
+			call(t, c, "https://api.github.com/repos/o/r")
+		}
+		between(t, "refused", refused, 1, 15)
+		if late := time.Since(begin) - 30*time.Minute; late < 0 || late > 5*time.Minute {
+			t.Errorf("back %v after the reset", late)
+		}
+	})
+}
+
+// Three retries are all that the budget allows; what the limiter refuses is not tried again.
+func TestRetry(t *testing.T) {
+	fake(t, "retry", func(t *testing.T) {
+		budget := func() *quotient.Limiter {
+			return limiterOf(t, quotient.Rates(quotient.Rate{Events: 3, Per: time.Hour, Burst: 3}))
+		}
+		failed, tried := errors.New("failed"), 0
+		begin := time.Now()
+		err := retry(t.Context(), budget(), func() (time.Duration, error) {
+			tried++
+			return 5 * time.Second, failed
+		})
+		if took := time.Since(begin); !errors.Is(err, failed) || tried != 4 || took < 15*time.Second ||
+			took > 18*time.Second {
+			t.Errorf("%v after %d attempts in %v", err, tried, took)
+		}
+		tried = 0
+		err = retry(t.Context(), budget(), func() (time.Duration, error) {
+			tried++
+			return 0, quotient.ErrLimited
+		})
+		if tried != 1 || err == nil {
+			t.Errorf("%v after %d attempts", err, tried)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err = retry(ctx, budget(), func() (time.Duration, error) { return time.Hour, failed })
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v when the context ends", err)
+		}
+	})
+}
+
+func TestReadBatch(t *testing.T) {
+	fake(t, "batch", func(t *testing.T) {
+		l := limiterOf(t, quotient.Rates(quotient.Rate{Events: 100, Per: time.Hour, Burst: 70}))
+		var asked []int
+		for _, there := range []int{10, 100, 100, 100} {
+			n, err := readBatch(l, func(most int) int {
+				asked = append(asked, most)
+				return min(most, there)
+			})
+			if want := min(there, append(asked, 0)[len(asked)-1]); err != nil || n > want {
+				t.Errorf("read %d of %d, %v", n, want, err)
+			}
+		}
+		// 70 are there. 10 of 50 are used, then 50, then the 10 that are left, and then none.
+		if len(asked) != 3 || asked[0] != 50 || asked[1] != 50 || asked[2] != 10 {
+			t.Errorf("asked for %v", asked)
+		}
+	})
+}
+
+func TestThumbnail(t *testing.T) {
+	fake(t, "do", func(t *testing.T) {
+		l := limiterOf(t, quotient.Rates(quotient.Every(time.Second)))
+		begin := time.Now()
+		for range 3 {
+			if small, err := thumbnail(t.Context(), l, make([]byte, 10)); err != nil || len(small) != 5 {
+				t.Errorf("%v, %v", small, err)
+			}
+		}
+		if took := time.Since(begin); took != 2*time.Second {
+			t.Errorf("three took %v", took)
+		}
+	})
+}
+
+// Ten jobs of a second with two slots take five seconds, and all are done when work returns.
+func TestWork(t *testing.T) {
+	fake(t, "work", func(t *testing.T) {
+		l := limiterOf(t, quotient.Limit{InFlight: 2})
+		jobs, done := make(chan func(), 10), make(chan bool, 10)
+		for range 10 {
+			jobs <- func() { time.Sleep(time.Second); done <- true }
+		}
+		close(jobs)
+		begin := time.Now()
+		if err := work(t.Context(), l, jobs); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begin); took != 5*time.Second || len(done) != 10 {
+			t.Errorf("%d jobs took %v", len(done), took)
+		}
+	})
+}

@@ -1,0 +1,53 @@
+package cookbook
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/httplimit"
+)
+
+func limitEachKey(api http.Handler) (http.Handler, error) {
+	limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(10)), quotient.Replicas(4))
+	if err != nil {
+		return nil, err
+	}
+	throttled := httplimit.Middleware(limiter, httplimit.Header("X-API-Key"), httplimit.Refuse())
+	return throttled(api), nil
+}
+
+func tellClients(limiter *quotient.Limiter, api http.Handler) http.Handler {
+	fields := httplimit.SendFields(httplimit.FieldsDraft11)
+	return httplimit.Middleware(limiter, httplimit.Header("X-API-Key"), fields)(api)
+}
+
+func payingFirst(limiter *quotient.Limiter, pays func(*http.Request) bool, api http.Handler) http.Handler {
+	first := httplimit.PriorityBy(func(r *http.Request) quotient.Priority {
+		if pays(r) {
+			return quotient.PriorityHigh
+		}
+		return quotient.PriorityNormal
+	})
+	return httplimit.Middleware(limiter, httplimit.Constant("api"), first)(api)
+}
+
+func loginLimit() (*quotient.Limiter, error) {
+	return quotient.New(quotient.Rates(quotient.Rate{Events: 5, Per: 5 * time.Minute, Burst: 5}))
+}
+
+func guard(limiter *quotient.Limiter, login http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, 4096)
+		account := strings.ToLower(strings.TrimSpace(r.FormValue("account"))) // as your login compares them
+		if _, d := limiter.TryAcquire(account); !d.OK {
+			w.Header().Set("Retry-After", fmt.Sprint(math.Ceil(d.RetryAfter.Seconds())))
+			http.Error(w, "too many attempts", http.StatusTooManyRequests)
+			return
+		}
+		login(w, r)
+	}
+}
