@@ -28,13 +28,13 @@ func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit,
 	d := oneRequest
 	if len(asks) > 0 {
 		var err error
-		if d, err = newDemand(asks, s.setting.units); err != nil {
+		if d, err = newDemand(asks, s.setting.units, s.plans.names); err != nil {
 			s.counts.refused[ReasonAsk]++
 			s.mu.Unlock()
 			return Permit{}, err
 		}
 	}
-	g := s.gate(h, key, now)
+	g := s.gate(h, key, now, d.plan)
 	if g.mustQueue(d.class) {
 		return s.waitAndUnlock(ctx, g, key, d, arrived)
 	}
@@ -55,7 +55,7 @@ func (l *Limiter) Allow(key string) bool {
 	arrived := l.arrival()
 	s, h := l.lock(key)
 	now := s.tick(arrived)
-	g := s.gate(h, key, now)
+	g := s.gate(h, key, now, 0)
 	v := s.try(g, now, &oneRequest)
 	if g.setting.limit.InFlight > 0 && v.reason == ReasonNone {
 		g.used--
@@ -75,13 +75,13 @@ func (l *Limiter) TryAcquire(key string, asks ...Ask) (Permit, Decision) {
 	arrived := l.arrival()
 	s, hash := l.lock(key)
 	now := s.tick(arrived)
-	d, err := newDemand(asks, s.setting.units)
+	d, err := newDemand(asks, s.setting.units, s.plans.names)
 	if err != nil {
 		s.counts.refused[ReasonAsk]++
 		s.mu.Unlock()
 		return Permit{}, Decision{Reason: ReasonAsk, bad: err}
 	}
-	g := s.gate(hash, key, now)
+	g := s.gate(hash, key, now, d.plan)
 	v := s.try(g, now, &d)
 	var p Permit
 	if v.reason == ReasonNone {
@@ -106,25 +106,26 @@ func (l *Limiter) Check(key string, asks ...Ask) Decision {
 	s, h := l.lock(key)
 	defer s.mu.Unlock()
 	now = s.tick(now)
-	d, err := newDemand(asks, s.setting.units)
+	d, err := newDemand(asks, s.setting.units, s.plans.names)
 	if err != nil {
 		return Decision{Reason: ReasonAsk, bad: err}
 	}
-	g := s.peek(h, key, now)
+	g := s.within(s.peek(h, key, now), d.plan, now)
 	return s.decide(g, g.probe(now, &d))
 }
 
 // TryAcquireUpTo admits as many of n requests as there is room for now, as one permit of that weight, and
-// returns how many: for readers of batches. It never waits; 0, also for an n below 1, comes with the zero
-// Permit. Permit.Correct("", used) gives back what was not needed. Release the permit, also under rates
-// alone.
-func (l *Limiter) TryAcquireUpTo(key string, n int) (Permit, int) {
+// returns how many: for readers of batches. Of asks it takes a Plan, a Priority and Costs. It never waits; 0
+// comes with the zero Permit, also for an n below 1 and for asks that are not valid. Permit.Correct("", used)
+// gives back what was not needed. Release the permit, also under rates alone.
+func (l *Limiter) TryAcquireUpTo(key string, n int, asks ...Ask) (Permit, int) {
 	if n < 1 {
 		return Permit{}, 0
 	}
 	arrived := l.arrival()
 	s, h := l.lock(key)
-	p, taken := s.upTo(s.gate(h, key, s.tick(arrived)), key, n)
+	s.tick(arrived)
+	p, taken := s.upTo(h, key, n, asks)
 	s.mu.Unlock()
 	if taken > 0 {
 		l.admitted(key, arrived.at, arrived.at, p)
@@ -133,13 +134,19 @@ func (l *Limiter) TryAcquireUpTo(key string, n int) (Permit, int) {
 }
 
 // upTo admits as many of n requests as there is room for.
-func (s *shard) upTo(g *gate, key string, n int) (Permit, int) {
+func (s *shard) upTo(hash uint64, key string, n int, asks []Ask) (Permit, int) {
+	d, err := newDemand(asks, s.setting.units, s.plans.names)
+	if err != nil {
+		s.counts.refused[ReasonAsk]++
+		return Permit{}, 0
+	}
 	now := s.latest
+	g := s.gate(hash, key, now, d.plan)
 	if g.ext != nil && len(g.ext.expiring) > 0 {
 		now = s.now()
 		s.reclaim(g, now)
 	}
-	d := demand{weight: 1, kept: true} // if there is room for nothing, this is refused and counted
+	d.weight, d.kept = 1, true // if there is room for nothing, this is refused and counted
 	if !g.mustQueue(d.class) {
 		g.advance(now, s.l.policy)
 		d.weight = max(1, g.upTo(now, min(n, maxAsk)))

@@ -17,6 +17,7 @@ const (
 	askNothing askKind = iota
 	askEvents
 	askClass
+	askPlan
 )
 
 // Weight asks for n requests at once, and for n slots in flight: 1 (the default) to 1<<40. The last Weight of
@@ -27,6 +28,10 @@ func Weight(n int) Ask { return Ask{n: n, kind: askEvents} }
 // estimate; Permit.Correct puts it right. Costs of the same unit add up; Cost("", n) is Weight(n). A unit
 // that no rate of the limiter has ever counted is an error.
 func Cost(unit string, n int) Ask { return Ask{unit: unit, n: n, kind: askEvents} }
+
+// Plan makes a call of the plan of that name: see Limiter.SetPlan. "", the default, is the limiter's own limit.
+// The last Plan of a call counts; one that the limiter does not have is an error.
+func Plan(name string) Ask { return Ask{unit: name, kind: askPlan} }
 
 // maxAsk bounds one ask so that its thousandths stay far from the edge of an int64.
 const maxAsk = 1 << 40
@@ -39,12 +44,13 @@ type demand struct {
 	priced bool // there is a cost, if only of nothing, that may be corrected later
 	kept   bool // of its requests some may be given back
 	class  Priority
+	plan   uint8 // counts the plans from 1; 0: the limiter's own limit
 }
 
 var oneRequest = demand{weight: 1}
 
 // newDemand adds up the asks of a call.
-func newDemand(asks []Ask, units []string) (demand, error) {
+func newDemand(asks []Ask, units, plans []string) (demand, error) {
 	d := oneRequest
 	for _, a := range asks {
 		switch {
@@ -54,6 +60,12 @@ func newDemand(asks []Ask, units []string) (demand, error) {
 				return d, fmt.Errorf("quotient: Priority: %d is not between %d and %d",
 					a.n, PriorityLow, PriorityCritical)
 			}
+		case a.kind == askPlan:
+			i := indexOf(plans, a.unit)
+			if i < 0 && a.unit != "" {
+				return d, fmt.Errorf("quotient: Plan: the limiter has no plan %q", clip(a.unit))
+			}
+			d.plan = uint8(i + 1)
 		case a.unit == "":
 			if a.n < 1 || a.n > maxAsk {
 				return d, fmt.Errorf("quotient: Weight: %d is not between 1 and %d", a.n, maxAsk)

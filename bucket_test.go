@@ -333,7 +333,7 @@ func allowedAt(l *Limiter, key string, now instant) bool {
 	s, hash := l.lock(key)
 	defer s.mu.Unlock()
 	now = s.tick(now)
-	return s.try(s.gate(hash, key, now), now, &oneRequest).reason == ReasonNone
+	return s.try(s.gate(hash, key, now, 0), now, &oneRequest).reason == ReasonNone
 }
 
 // Failure mode 6: callers that come to the lock in another order than to the clock.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 )
 
 // SetLimit changes the limit, over the fleet, at once. Waiters that the new limit admits go at once, the
@@ -53,28 +54,36 @@ func learnUnits(known []string, limit Limit) ([]string, error) {
 	return units, nil
 }
 
-// publish puts a new setting in force in all shards at one instant, which is not before anything that any of
-// them has done. Then it wakes the gates that have waiters. All others follow when they are next touched.
-// Call with l.mu held.
+// publish puts new settings in force in all shards at one instant, which is not before anything that any of
+// them has done: that of the limit, and those of the plans that change. Then it wakes the gates that have
+// waiters. All others follow when they are next touched. Call with l.mu held.
 func (l *Limiter) publish(limit Limit) {
-	old := l.newest()
-	st := l.resolve(limit, l.belief, l.units)
-	st.serial = old.serial + 1
-	st.after(old)
+	next := []*setting{l.successor(0, limit)}
+	for i, p := range l.plans {
+		if p.off {
+			p.limit = limit
+		}
+		next = append(next, l.successor(uint8(i+1), p.limit))
+	}
 	for i := range l.shards {
 		l.shards[i].mu.Lock()
 	}
-	l.clock.Store(l.clockOf(st)) // before it is read: a first aligned rate needs the wall clock's time
-	st.at = l.wallNow()
+	l.clock.Store(l.clockOf(next)) // before it is read: a first aligned rate needs the wall clock's time
+	at := l.wallNow()
 	for i := range l.shards {
-		st.at = l.shards[i].tickWall(st.at)
+		at = l.shards[i].tickWall(at)
 	}
-	old.next = st
-	stricter := st.stricter(old)
+	stricter := false
+	for plan, st := range next {
+		if old := l.shards[0].newest(uint8(plan)); st != nil && old != nil {
+			old.next, stricter = st, stricter || st.stricter(old)
+		}
+		if st != nil {
+			st.at = at
+		}
+	}
 	for i := range l.shards {
-		s := &l.shards[i]
-		s.latest, s.setting = st.at, st
-		s.untouched.sync(st)
+		l.shards[i].follow(next, l.plans, at)
 	}
 	for i := range l.shards {
 		l.shards[i].mu.Unlock()
@@ -86,6 +95,103 @@ func (l *Limiter) publish(limit Limit) {
 			l.replayAll(&l.shards[i])
 		}
 	}
+}
+
+// successor returns the next setting of a plan; nil for a plan that stays as it is.
+func (l *Limiter) successor(plan uint8, limit Limit) *setting {
+	old, special := l.shards[0].newest(plan), len(l.plans) > 0 // written under l.mu too
+	if old != nil && old.limit.equal(limit) && old.belief == l.belief && len(old.units) == len(l.units) &&
+		old.special == special {
+		return nil
+	}
+	st := l.resolve(limit, l.belief, l.units)
+	st.special = special
+	if st.plan = plan; plan > 0 {
+		st.planName = l.plans[plan-1].name
+	}
+	if st.reshaped = true; old != nil {
+		st.serial = old.serial + 1
+		st.after(old)
+	}
+	return st
+}
+
+// follow puts the shard under settings, one for each plan: nil where there is none.
+func (s *shard) follow(next []*setting, limits []namedLimit, at instant) {
+	if s.latest = at; next[0] != nil {
+		s.setting = next[0]
+	}
+	s.untouched.sync()
+	for i, st := range next[1:] {
+		if i == len(s.plans.list) {
+			s.plans.list = append(s.plans.list, plan{untouched: new(gate)})
+			s.plans.list[i].untouched.begin(st)
+			s.plans.names = append(s.plans.names, "")
+		}
+		p := &s.plans.list[i]
+		if s.plans.names[i] = limits[i].name; limits[i].off {
+			s.plans.names[i] = ""
+		}
+		if st != nil {
+			p.setting = st
+		}
+		p.untouched.sync()
+	}
+}
+
+// SetPlan gives the plan of a name, as of a Registry's limiters, a limit over the fleet for each of its keys.
+// It counts at once; nil takes the plan off, and its keys come under the limiter's own limit. A limiter can
+// have 64 plans in its life. On an error nothing changes.
+//
+// A plan is a class of keys. An ask names it with Plan, and a key is in the plan of its latest ask. A key that
+// changes its plan keeps what it has used: what it takes in one counts in the others that it was in. So it
+// gets no more by changing between plans than under the largest alone. Slots in flight are counted once. What
+// was taken in another plan is not refunded. A limit of its own (Override) goes before any plan.
+func (l *Limiter) SetPlan(name string, limit *Limit) error {
+	old, err := l.setPlan(name, limit)
+	if err == nil { // and without a lock: a handler may ask for Stats
+		l.log.Info("plan set", "plan", name, "old", old, "new", limit)
+		if limit != nil {
+			limit.warn(l.log.With("plan", name))
+		}
+	}
+	return err
+}
+
+func (l *Limiter) setPlan(name string, limit *Limit) (old *Limit, err error) {
+	if !isName(name) {
+		return nil, fmt.Errorf("quotient: SetPlan: name: %q is not %s", clip(name), namesAre)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.IndexFunc(l.plans, func(p namedLimit) bool { return p.name == name })
+	if i >= 0 && !l.plans[i].off {
+		old = &l.plans[i].limit
+	}
+	p := namedLimit{name: strings.Clone(name), off: limit == nil}
+	switch {
+	case limit == nil && old == nil:
+		return nil, nil
+	case limit != nil:
+		units, err := learnUnits(l.units, *limit)
+		if err != nil {
+			return nil, fmt.Errorf("quotient: SetPlan: %w", err)
+		}
+		l.units, p.limit = units, limit.clone()
+	}
+	if i < 0 && len(l.plans) == maxPlans {
+		return nil, fmt.Errorf("quotient: SetPlan: %q would be one more than %d plans", name, maxPlans)
+	}
+	plans := slices.Clone(l.plans) // old points into the list
+	if i < 0 {
+		plans = append(plans, p)
+	} else {
+		plans[i] = p
+	}
+	l.plans = plans
+	l.version++
+	l.publish(l.newest().limit)
+	return old, nil
 }
 
 // wake asks the heads of all queues again. Under a stricter setting it first looks for waiters that it
@@ -109,14 +215,14 @@ func (l *Limiter) wake(s *shard, stricter bool) {
 // rejectHopeless refuses the waiters that the newest setting can never admit, wherever they stand. It is
 // entered and left with the lock held, which it gives back now and then.
 func (s *shard) rejectHopeless(g *gate) {
-	s.rejectIf(g, func(w *waiter) verdict { return g.setting.refuses(&w.d) })
+	s.rejectIf(g, func(w *waiter) verdict { return s.settingOf(g, w.d.plan).refuses(&w.d) })
 }
 
 // rejectIf refuses the waiters for which refuses returns a reason, some in one hold of the lock.
 func (s *shard) rejectIf(g *gate, refuses func(*waiter) verdict) {
 	var ws []*waiter
 	var next *waiter
-	for g.sync(s.setting); g.waited(); {
+	for g.sync(); g.waited(); {
 		ws, next = g.ext.queue.hopeless(next, refuses)
 		for _, w := range ws {
 			s.refuse(g, w, refuses(w))
@@ -146,7 +252,7 @@ func (l *Limiter) replayAll(s *shard) {
 	for gates := range slices.Chunk(all, replayBatch) {
 		s.mu.Lock()
 		for _, g := range gates {
-			g.sync(s.setting)
+			g.sync()
 		}
 		s.mu.Unlock()
 	}

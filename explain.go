@@ -3,6 +3,7 @@ package quotient
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -82,14 +83,18 @@ type Explanation struct {
 	belief belief // of the pool that the limit is divided by
 }
 
-// Explain returns how an ask for the key would fare now, and why. Like Check it takes nothing and counts
-// nothing.
+// Explain returns how an ask for the key would fare now, and why. Without a Plan it is one of the plan that
+// the key is in. Like Check it takes nothing and counts nothing.
 func (l *Limiter) Explain(key string, asks ...Ask) Explanation {
 	now := l.now()
 	s, h := l.lock(key)
 	defer s.mu.Unlock()
 	now = s.tick(now)
 	g := s.peek(h, key, now)
+	d, err := newDemand(asks, s.setting.units, s.plans.names)
+	if slices.ContainsFunc(asks, func(a Ask) bool { return a.kind == askPlan }) {
+		g = s.within(g, d.plan, now)
+	}
 	e := Explanation{
 		KeyState: g.keyState(key, now), Remembered: s.find(h) != nil, Overflow: s.overflow.is(g),
 		DryRun: l.dry.Load(), Limit: g.setting.limit.clone(), belief: g.setting.belief,
@@ -98,7 +103,6 @@ func (l *Limiter) Explain(key string, asks ...Ask) Explanation {
 	if g.waited() {
 		e.First = g.ext.blocked
 	}
-	d, err := newDemand(asks, s.setting.units)
 	if err != nil {
 		e.Next = Decision{Reason: ReasonAsk, bad: err}
 		return e

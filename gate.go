@@ -25,6 +25,7 @@ type gate struct {
 // extension is the part of a gate that is rarely used.
 type extension struct {
 	rest     []stored // of the rates that first is not of
+	plans    []*gate  // what is left of the key's limit in the other plans that it was in: see plan.go
 	learned  *learned // nil under a policy that never learns
 	queue    queue
 	backlog  *backlog    // what the queue asks for; nil while it is empty
@@ -81,6 +82,9 @@ func newGate(name string, like *gate, t instant, seed uint64) *gate {
 		}
 		g.extend().rest = rest
 	}
+	for _, other := range x.plans {
+		g.extend().plans = append(g.ext.plans, newGate(name, other, t, 0))
+	}
 	return g
 }
 
@@ -124,7 +128,7 @@ func (g *gate) extend() *extension {
 
 // rests reports whether the extension has nothing that must be kept.
 func (x *extension) rests() bool {
-	return len(x.rest) == 0 && x.learned == nil && len(x.expiring) == 0 && x.queue.len == 0
+	return len(x.rest) == 0 && len(x.plans) == 0 && x.learned == nil && len(x.expiring) == 0 && x.queue.len == 0
 }
 
 // waited reports whether callers wait.

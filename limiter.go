@@ -3,8 +3,10 @@ package quotient
 import (
 	"errors"
 	"hash/maphash"
+	"maps"
 	"math/bits"
 	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -58,11 +60,18 @@ func build(limit Limit, opts []Option) (*Limiter, error) {
 	for i := range l.shards {
 		l.shards[i].start(l, st)
 	}
+	for _, name := range slices.Sorted(maps.Keys(o.plans)) {
+		plan := o.plans[name]
+		if _, err := l.setPlan(name, &plan); err != nil {
+			return nil, err
+		}
+	}
+	l.version = 0
 	return l, nil
 }
 
 func (s *shard) start(l *Limiter, st *setting) {
-	s.l, s.latest, s.setting, s.untouched = l, st.at, st, new(gate)
+	s.l, s.latest, s.setting, s.untouched, s.plans = l, st.at, st, new(gate), new(plans)
 	s.untouched.begin(st)
 	s.store, s.left = newStore(l.maxKeys), shortPause
 	s.waiting = make(map[*gate]struct{})

@@ -185,13 +185,13 @@ func (s *shard) cold(g *gate, now instant) bool {
 // spare reports whether the gate may be dropped at any time. A busy one forgets nothing: a permit that is out
 // may bring feedback that is dated before now.
 func (s *shard) spare(g *gate, now instant) bool {
-	g.sync(s.setting)
+	g.sync()
 	s.reclaim(g, now)
 	if g.held != 0 || g.used != 0 || g.setting.override != nil {
 		return false
 	}
 	g.advance(now, nil)
-	return g.idle(now, s.untouched)
+	return g.idle(now, s.unseen(g.setting.plan)) && s.dropIdle(g, now)
 }
 
 func (s *shard) evicted(n int) {
@@ -258,7 +258,7 @@ func (s *shard) look(now instant, most int) (left int, found bool) {
 	for s.saved > 0 && most > 0 && !found {
 		cost := 1
 		found = s.evictOne(1, func(g *gate) bool {
-			cost += g.missed(s.setting) / perLook
+			cost += s.missed(g) / perLook
 			return s.spare(g, now)
 		})
 		most -= cost
@@ -271,12 +271,12 @@ func (s *shard) look(now instant, most int) (left int, found bool) {
 }
 
 // missed returns how many settings g has not applied yet.
-func (g *gate) missed(newest *setting) int {
+func (s *shard) missed(g *gate) int {
 	st := g.setting
 	if st.override != nil {
 		st = st.base
 	}
-	return int(newest.serial - st.serial)
+	return int(s.newest(st.plan).serial - st.serial)
 }
 
 // lookNext looks in another shard: it stays with one that has idle keys, and goes on to the next otherwise.

@@ -86,9 +86,9 @@ func refusedFor(t *testing.T, l *Limiter, reason Reason, key string, asks ...Ask
 }
 
 // upTo takes as much of n as there is, and fails the test when it is not want.
-func upTo(t *testing.T, l *Limiter, key string, n, want int) Permit {
+func upTo(t *testing.T, l *Limiter, key string, n, want int, asks ...Ask) Permit {
 	t.Helper()
-	p, got := l.TryAcquireUpTo(key, n)
+	p, got := l.TryAcquireUpTo(key, n, asks...)
 	if got != want {
 		t.Errorf("of %d there were %d, want %d", n, got, want)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -33,6 +34,7 @@ type options struct {
 	awaits               bool // nothing is admitted before the pool is known
 	holdDown, hintMaxAge time.Duration
 	atLeastOne           bool
+	plans                map[string]Limit
 	phase                int64                 // which sparse windows are ours while no ordinal is known
 	wall                 func(time.Time) int64 // of tests of clock steps; nil for the wall clock
 	hashKey              func(string) uint64   // of tests; nil for a hash of its own
@@ -226,6 +228,11 @@ func HintMaxAge(d time.Duration) Option {
 // ReasonShare.
 func AtLeastOne() Option {
 	return func(o *options) error { o.atLeastOne = true; return nil }
+}
+
+// Plans are the plans that the limiter has from the start, by name: see SetPlan.
+func Plans(plans map[string]Limit) Option {
+	return func(o *options) error { o.plans = maps.Clone(plans); return nil }
 }
 
 // Named is the option that f returns for the name of the limiter. It belongs into Registry.Options, or into a

@@ -3,6 +3,7 @@ package quotient
 import (
 	"fmt"
 	"maps"
+	"math"
 	"strings"
 )
 
@@ -138,28 +139,40 @@ func (l Limit) clocks() (clock, wall bool) {
 	return len(l.Rates) > 0, wall
 }
 
-// clockOf returns which clock asks need under st and under the limits of single keys.
-func (l *Limiter) clockOf(st *setting) uint32 {
-	clock := l.clockFor(st)
+// clockOf returns which clock asks need under the next settings, those that stay where there is none, and the
+// limits of single keys.
+func (l *Limiter) clockOf(next []*setting) uint32 {
+	clock, wall := l.overrides.clocks > 0, l.overrides.walls > 0
+	for plan := range len(l.plans) + 1 {
+		st := l.shards[0].newest(uint8(plan))
+		if plan < len(next) && next[plan] != nil {
+			st = next[plan]
+		}
+		c := l.clockFor(st)
+		clock, wall = clock || c != clockNone, wall || c == clockWall
+	}
 	switch {
-	case l.overrides.walls > 0:
+	case wall:
 		return clockWall
-	case l.overrides.clocks > 0 && clock == clockNone:
+	case clock:
 		return clockMonotonic
 	}
-	return clock
+	return clockNone
 }
 
 // place puts the key's gate under w, or back under the limiter's limit when w is nil. Call with l.mu held. A
 // gate that a colliding key has made is this key's from now on.
 func (l *Limiter) place(key string, w *overrideLimit) {
-	l.clock.Store(l.clockOf(l.newest())) // before it is read
+	l.clock.Store(l.clockOf(nil)) // before it is read
 	s, h := l.lock(key)
 	now := s.tickWall(l.wallNow())
 	g := s.resident(h, key, now)
-	g.sync(s.setting)
+	g.sync()
 	g.name = strings.Clone(key)
 	if w != nil {
+		if g.setting.plan > 0 { // then it may be in none
+			s.putAway(g, now)
+		}
 		st := w.beside(s.setting, g.setting)
 		st.at = now
 		g.apply(st)
@@ -168,6 +181,9 @@ func (l *Limiter) place(key string, w *overrideLimit) {
 		st.at, st.reshaped = now, !sameShape(g.setting, &st)
 		g.apply(&st)
 		g.setting = s.setting
+		if old := g.takeOut(0); old != nil {
+			g.deduct(now, old, func(*rule) float64 { return math.Inf(1) })
+		}
 		if s.overflow.has(key) { // it was denied meanwhile: nothing is out
 			s.remove(g)
 			l.keys.Add(-1)

@@ -235,7 +235,7 @@ func (s *shard) feed(g *gate, h *holding, f *policy.Feedback) {
 	if f.Outcome == policy.Throttled {
 		s.counts.throttled++
 	}
-	g.sync(s.setting)
+	g.sync()
 	st, l := g.setting, g.ext.learned
 	at := l.latest
 	if f.Outcome != policy.Success || f.RetryAfter != 0 || f.Quotas[0].Limit != 0 || st.timesHolds {
@@ -272,6 +272,9 @@ func (p Permit) correct(unit string, used int) error {
 	more := used - h.costs[u]
 	if h.costs[u] = used; more > 0 {
 		g.charge(now, &h.charged, u+1, more)
+		var d demand
+		d.costs[u] = more
+		s.spread(g, now, &d)
 	} else if more < 0 {
 		g.discharge(now, h.since, &h.charged, u+1, -more)
 	}

@@ -185,7 +185,7 @@ func TestCancelOfAGrantedWaiter(t *testing.T) {
 		s := l.shard("k")
 		s.mu.Lock()
 		now := s.now()
-		g := s.gate(l.hash("k"), "k", now)
+		g := s.gate(l.hash("k"), "k", now, 0)
 		w := newWaiter(d)
 		w.key = "k"
 		l.waiting.Add(1)

@@ -294,7 +294,7 @@ func TestPriorityOfACall(t *testing.T) {
 		_, err := l.Acquire(t.Context(), "k", p.Ask())
 		says(t, err, "Priority", fmt.Sprint(int(p)))
 	}
-	d, err := newDemand([]Ask{PriorityCritical.Ask(), Weight(3), PriorityLow.Ask()}, nil)
+	d, err := newDemand([]Ask{PriorityCritical.Ask(), Weight(3), PriorityLow.Ask()}, nil, nil)
 	if err != nil || d.class != PriorityLow || d.weight != 3 || d.priced {
 		t.Errorf("%+v, %v: the last class of a call counts, and nothing else changes", d, err)
 	}

@@ -73,18 +73,6 @@ func checkName(name string) error {
 	return nil
 }
 
-// namesAre says what isName does.
-const namesAre = "1 to 64 of a-z, 0-9, '.', '_' and '-'"
-
-// isName reports whether the name is one that a log or a metric can bear.
-func isName(name string) bool {
-	ok := len(name) >= 1 && len(name) <= longestName
-	for _, c := range []byte(name) {
-		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-')
-	}
-	return ok
-}
-
 // Limiter returns the limiter of that name if it was made with an equal limit, whatever SetLimit has done
 // since. Else it makes one as New does, with the Options and opts. A name that stands for another limit is
 // an error. The opts of the first caller count. The log of the limiter has the name as the attribute limiter.

@@ -3,16 +3,19 @@ package quotient
 import "math"
 
 // sync brings the gate up to the newest setting, replaying each that it has missed.
-func (g *gate) sync(newest *setting) {
+func (g *gate) sync() {
 	if own := g.setting.override; own != nil {
-		for base := g.setting.base; base != newest; {
-			base = base.next
+		for base := g.setting.base.next; base != nil; base = base.next {
 			g.apply(own.beside(base, g.setting))
 		}
-		return
 	}
-	for g.setting != newest {
+	for g.setting.next != nil {
 		g.apply(g.setting.next)
+	}
+	if g.ext != nil {
+		for _, other := range g.ext.plans {
+			other.sync()
+		}
 	}
 }
 

@@ -39,6 +39,9 @@ type setting struct {
 	belief     belief   // in the pool that it was worked out for
 	units      []string // that rules count
 	base       *setting // the limiter's setting that one of a single key stands beside
+	plan       uint8    // whose setting it is; 0: that of the limiter's own limit
+	planName   string
+	special    bool // an ask must look whether the gate is under the right setting
 }
 
 // rule is this replica's part of one bound: a rate, the slots, or what the policy governs. It holds no state
@@ -143,7 +146,7 @@ type overrideLimit struct {
 // beside works out the setting of a key's own limit beside the limiter's, after old.
 func (w *overrideLimit) beside(base, old *setting) *setting {
 	st := w.o.resolve(w.limit, base.belief, base.units)
-	st.override, st.base, st.at, st.serial = w, base, base.at, base.serial
+	st.override, st.base, st.at, st.serial, st.special = w, base, base.at, base.serial, true
 	st.after(old)
 	return st
 }

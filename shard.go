@@ -29,11 +29,19 @@ type Limiter struct {
 	mu        sync.Mutex // guards what follows; taken before any shard's lock
 	belief    belief
 	units     []string
+	plans     []namedLimit
 	changes   uint
 	version   uint64 // counts what operators change
 	overrides overrides
 	hints     hints
 	standing  standing
+}
+
+// namedLimit is a plan's limit. One that is off has none.
+type namedLimit struct {
+	name  string
+	limit Limit
+	off   bool
 }
 
 // overrides are the limits of single keys. Limiter.mu guards them.
@@ -143,8 +151,9 @@ type shard struct {
 	counts counters
 
 	permits permits
+	plans   *plans
 
-	_ [16]byte // a shard ends where a cache line does
+	_ [8]byte // a shard ends where a cache line does
 }
 
 // counters is what a shard counts, under its lock.
@@ -210,8 +219,8 @@ func (s *shard) tickWall(now instant) instant {
 // now reads the clock for the shard.
 func (s *shard) now() instant { return s.tick(s.l.now()) }
 
-// gate returns the key's gate under the newest setting, and makes it if there is none.
-func (s *shard) gate(hash uint64, key string, now instant) *gate {
+// gate returns the key's gate under the newest setting of a plan, and makes it if there is none.
+func (s *shard) gate(hash uint64, key string, now instant, plan uint8) *gate {
 	if s.left--; s.left == 0 {
 		s.sweep() // before the look-up: it may drop the very key
 	}
@@ -219,37 +228,40 @@ func (s *shard) gate(hash uint64, key string, now instant) *gate {
 	if g == nil {
 		g = s.newKey(hash, key, now)
 	}
-	if st := g.setting; st.next != nil || st.override != nil {
-		g = s.current(g, key)
+	if st := g.setting; st.next != nil || st.special {
+		g = s.current(g, key, plan)
 	}
 	g.seen = ticksAt(s.latest)
 	return g
 }
 
-// current brings the gate up to the newest setting. A key whose hash is that of one with a limit of its own
-// shares the overflow gate instead.
-func (s *shard) current(g *gate, key string) *gate {
-	g.sync(s.setting)
+// current brings the gate up to the newest setting of a plan. A key whose hash is that of one with a limit of
+// its own shares the overflow gate instead.
+func (s *shard) current(g *gate, key string, plan uint8) *gate {
+	g.sync()
 	if g.setting.override != nil && g.name != key {
 		g = s.overflowed()
-		g.sync(s.setting)
+		g.sync()
 	}
+	s.enter(g, plan, s.latest)
 	return g
 }
 
 // touch brings a gate up to now: first the settings, then the laws. It starts no law, and takes no permit
 // back: reclaim comes behind it.
 func (s *shard) touch(g *gate, now instant) {
-	g.sync(s.setting)
+	g.sync()
 	g.advance(now, nil)
 }
 
 // admit is gate.admit, but takes back first what was held for too long.
 func (s *shard) admit(g *gate, now instant, d *demand) verdict {
+	fast := !d.priced
 	if g.ext != nil {
 		s.reclaim(g, now) // or a hot key that is never short of slots would pile up what is never released
+		fast = fast && len(g.ext.plans) == 0
 	}
-	if !d.priced && g.admitNow(now, d.weight) {
+	if fast && g.admitNow(now, d.weight) {
 		return verdict{}
 	}
 	g.advance(now, s.l.policy)
@@ -259,7 +271,9 @@ func (s *shard) admit(g *gate, now instant, d *demand) verdict {
 		s.reclaim(g, now)
 		v = g.admit(now, d)
 	}
-	if v.rule != ruleNone && v.reason != ReasonNone {
+	if v.reason == ReasonNone {
+		s.spread(g, now, d)
+	} else if v.rule != ruleNone {
 		g.noteHeldBack(&g.setting.rules[v.rule])
 	}
 	return v
@@ -330,8 +344,8 @@ func (g *gate) probe(now instant, d *demand) verdict {
 	return g.waitBehind(now, d)
 }
 
-// peek returns the gate of a key for a mere look: a key that is not remembered has the gate it would start
-// with.
+// peek returns the gate of a key for a mere look, in the plan that it is in. A key that is not remembered has
+// the gate it would start with.
 func (s *shard) peek(hash uint64, key string, now instant) *gate {
 	g := s.find(hash)
 	switch {

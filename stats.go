@@ -17,6 +17,7 @@ type Stats struct {
 	Overrides     int         // keys with a limit of their own
 	Limit         Limit       // over the fleet
 	Rules         []RuleState // of a key never seen; none under a limit that denies
+	Plans         []PlanStats // by name
 	Pool          PoolStats
 	Keys, MaxKeys int // remembered now, and at most
 	Waiting       int // callers in queues
@@ -33,6 +34,13 @@ type Stats struct {
 	Expired        uint64            // turns of a paced rate that were lost: the caller woke too late
 	DryRunAdmitted map[Reason]uint64 // asks that only a dry run has admitted, by what stood in the way
 	Throttled      uint64            // feedback that was policy.Throttled; 0 under policy.Fixed
+}
+
+// PlanStats is a plan: see SetPlan.
+type PlanStats struct {
+	Name  string
+	Limit Limit       // over the fleet
+	Rules []RuleState // of a key never seen; none under a limit that denies
 }
 
 // PoolStats is the pool in force and how it came to be.
@@ -64,7 +72,7 @@ func (l *Limiter) Stats() Stats {
 	out.Admitted += l.collected.Load()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out.Limit, out.Rules = l.fresh(&l.shards[0])
+	out.Limit, out.Rules, out.Plans = l.limits(&l.shards[0])
 	out.Pool = l.poolStats()
 	out.Version, out.DryRun, out.Overrides = l.version, l.dry.Load(), len(l.overrides.limits)
 	return out
@@ -111,13 +119,25 @@ func (out *Stats) add(c *counters) {
 	}
 }
 
-// fresh is the limit in force, and where a key never seen stands under it.
-func (l *Limiter) fresh(s *shard) (Limit, []RuleState) {
+// limits returns the limit in force, where a key never seen stands under it, and the same of the plans.
+func (l *Limiter) limits(s *shard) (Limit, []RuleState, []PlanStats) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	s.untouched.advance(now, nil)
-	return s.setting.limit.clone(), s.untouched.state(nil, now)
+	var plans []PlanStats
+	for i, p := range s.plans.list {
+		if name := s.plans.names[i]; name != "" {
+			plans = append(plans, PlanStats{name, p.setting.limit.clone(), p.untouched.looked(now)})
+		}
+	}
+	slices.SortFunc(plans, func(a, b PlanStats) int { return cmp.Compare(a.Name, b.Name) })
+	return s.setting.limit.clone(), s.untouched.looked(now), plans
+}
+
+// looked is where an untouched gate stands.
+func (g *gate) looked(now instant) []RuleState {
+	g.advance(now, nil)
+	return g.state(nil, now)
 }
 
 // reclaimAll gives back what was held for too long, block by block.
@@ -155,6 +175,7 @@ func (s *shard) reclaimBlock(block *[permitBlock]holding) (gates []*gate) {
 // KeyState is where one key stands on this replica.
 type KeyState struct {
 	Key               string
+	Plan              string      // that it is in; "" for the limiter's own limit
 	Rules             []RuleState // none under a limit that denies
 	InFlight, Waiting int
 	Used              float64 // of the rate or the slots with the least left: 0 to 1
@@ -229,7 +250,7 @@ func (s *shard) keyState(g *gate, wanted func(KeyState) bool) (k KeyState, ok bo
 // keyState is where the gate's key stands, but for its rules.
 func (g *gate) keyState(key string, now instant) KeyState {
 	return KeyState{
-		Key: key, InFlight: int(g.used), Waiting: g.waiters(),
+		Key: key, Plan: g.setting.planName, InFlight: int(g.used), Waiting: g.waiters(),
 		Used: g.use(now), Overridden: g.setting.override != nil,
 	}
 }

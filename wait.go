@@ -165,6 +165,7 @@ func (s *shard) serve(g *gate, now instant) bool {
 			return false
 		}
 		w := g.ext.queue.next()
+		s.enter(g, w.d.plan, now)
 		v := s.admit(g, now, &w.d)
 		now = s.latest // admit may have read the clock again
 		switch {
@@ -346,7 +347,7 @@ func (s *shard) undo(g *gate, w *waiter) {
 // long a time.
 func (s *shard) requeueAndUnlock(w *waiter) (*gate, *waiter) {
 	now := s.now()
-	g := s.gate(s.l.hash(w.key), w.key, now)
+	g := s.gate(s.l.hash(w.key), w.key, now, w.d.plan)
 	if h := w.permit.h; h != nil && h.gen == w.permit.gen {
 		s.free(h)
 	}

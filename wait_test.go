@@ -150,7 +150,7 @@ func TestLongestMaxWait(t *testing.T) {
 	s.mu.Lock() // a timer that fires must wait for this
 	defer s.mu.Unlock()
 	now := s.tick(instant{at: time.Hour})
-	g, w := s.gate(l.hash("k"), "k", now), newWaiter(oneRequest)
+	g, w := s.gate(l.hash("k"), "k", now, 0), newWaiter(oneRequest)
 	w.key, w.since = "k", now.at
 	l.waiting.Add(1)
 	s.enqueue(g, w, now)

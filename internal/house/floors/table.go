@@ -36,6 +36,7 @@ var Root = read(`
   shard   permit.go    what an admission holds until it is released
   shard   leak.go      permits that are never released
   shard   lru.go       the store of gates and the overflow gate
+  shard   plan.go      named limits, and the keys that change between them
   shard   index.go     finds gates by their keys
 
   gate    gate.go      the resources of one key and the queue in front of them

@@ -1,0 +1,214 @@
+package quotient
+
+import (
+	"math"
+	"slices"
+)
+
+// plan is a named limit beside the limiter's own, in one shard: a chain of settings, and the gate of a key
+// never seen. Its place never changes. One that was taken off has the limiter's own limit.
+//
+// A key is in the plan of its latest ask, and its gate has what is left of that plan. What is left of the
+// others that it was in is in gates of their own, for which all that the key takes counts too. One is dropped
+// when it is idle: then it could not be told from one that begins anew.
+type plan struct {
+	setting   *setting // the newest
+	untouched *gate
+}
+
+// plans are those of a shard.
+type plans struct {
+	list  []plan
+	names []string // "" for one that was taken off
+}
+
+// maxPlans is how many plans a limiter can have in its life: few enough to look at all of them.
+const maxPlans = 64
+
+// newest returns the newest setting of a plan; nil for one that the shard does not know yet.
+func (s *shard) newest(plan uint8) *setting {
+	switch {
+	case plan == 0:
+		return s.setting
+	case int(plan) > len(s.plans.list):
+		return nil
+	}
+	return s.plans.list[plan-1].setting
+}
+
+// settingOf returns the setting that an ask of a plan comes under at a gate.
+func (s *shard) settingOf(g *gate, plan uint8) *setting {
+	if g.setting.override != nil {
+		return g.setting
+	}
+	return s.newest(plan)
+}
+
+// unseen returns the gate of a key never seen in a plan.
+func (s *shard) unseen(plan uint8) *gate {
+	if plan > 0 {
+		return s.plans.list[plan-1].untouched
+	}
+	return s.untouched
+}
+
+// enter brings a gate into a plan. A key with a limit of its own is in none.
+func (s *shard) enter(g *gate, plan uint8, now instant) {
+	if g.setting.plan != plan && g.setting.override == nil {
+		s.change(g, plan, now)
+	}
+}
+
+// change brings a gate into another plan.
+func (s *shard) change(g *gate, to uint8, now instant) {
+	s.touch(g, now)
+	next := s.leftIn(g, to, now)
+	s.putAway(g, now)
+	st := *next.setting
+	st.at, st.reshaped = now, true
+	g.apply(&st) // slots and laws go on
+	g.setting, g.first = next.setting, next.first
+	if next.ext != nil {
+		g.ext.rest = next.ext.rest
+	}
+}
+
+// putAway keeps what is left of the plan that a gate is in, unless it is idle.
+func (s *shard) putAway(g *gate, now instant) {
+	u := s.unseen(g.setting.plan)
+	left := newGate(g.name, u, now, 0)
+	if left.first = g.first; left.ext != nil {
+		for i, r := range g.ext.rest {
+			left.ext.rest[i] = r.clone()
+		}
+	}
+	if !left.idle(now, u) {
+		g.extend().plans = append(g.extend().plans, left)
+	}
+}
+
+// takeOut returns what is left of a plan that a gate was in, and keeps it no more; nil for nothing.
+func (g *gate) takeOut(plan uint8) *gate {
+	if g.ext == nil {
+		return nil
+	}
+	i := slices.IndexFunc(g.ext.plans, func(other *gate) bool { return other.setting.plan == plan })
+	if i < 0 {
+		return nil
+	}
+	old := g.ext.plans[i]
+	g.ext.plans = slices.Delete(g.ext.plans, i, i+1)
+	return old
+}
+
+// leftIn returns what is left for a gate in a plan that it is not in. In one that is new to it that is as for
+// a key never seen, less the most that the key misses in any other.
+func (s *shard) leftIn(g *gate, plan uint8, now instant) *gate {
+	if old := g.takeOut(plan); old != nil {
+		return old
+	}
+	next := newGate(g.name, s.unseen(plan), now, 0)
+	next.deduct(now, g, func(r *rule) float64 {
+		most := g.missing(s.unseen(g.setting.plan), r, now)
+		if g.ext != nil {
+			for _, other := range g.ext.plans {
+				most = max(most, other.missing(s.unseen(other.setting.plan), r, now))
+			}
+		}
+		return most
+	})
+	return next
+}
+
+// missing returns how much less the gate has than u, one never seen, for a rule of another plan: in its own
+// rule of that id, or else the most of those of that unit.
+func (g *gate) missing(u *gate, of *rule, now instant) (most float64) {
+	for i := range g.setting.rules {
+		r := &g.setting.rules[i]
+		if r.role != roleRate || r.unit != of.unit {
+			continue
+		}
+		has, _, _ := g.resource(r).left(now, r)
+		all, _, _ := u.resource(r).left(now, r)
+		if r.id == of.id {
+			return all - has
+		}
+		most = max(most, all-has)
+	}
+	return most
+}
+
+// spread counts what a gate has just taken in the other plans that its key was in. It drops those that are
+// idle first.
+func (s *shard) spread(g *gate, now instant, d *demand) {
+	if g.ext == nil || len(g.ext.plans) == 0 || s.dropIdle(g, now) {
+		return
+	}
+	for _, other := range g.ext.plans {
+		other.deduct(now, g, func(r *rule) float64 { return float64(d.of(r.unitID)) })
+	}
+}
+
+// deduct takes from each rate, but leaves what the gate that the key is in has left: so that no plan is left
+// with less than one in which as much was taken.
+func (g *gate) deduct(now instant, in *gate, amount func(*rule) float64) {
+	for i := range g.setting.rules {
+		r := &g.setting.rules[i]
+		if r.role != roleRate {
+			continue
+		}
+		least, _ := in.least(in.setting, r.unit, now)
+		has, _, _ := g.resource(r).left(now, r)
+		if n := math.Ceil(min(amount(r), has-least)); n > 0 {
+			g.resource(r).take(now, r, n)
+		}
+	}
+}
+
+// dropIdle drops what is as good as absent of the other plans, and reports whether none is left.
+func (s *shard) dropIdle(g *gate, now instant) bool {
+	if g.ext == nil {
+		return true
+	}
+	g.ext.plans = slices.DeleteFunc(g.ext.plans, func(other *gate) bool {
+		other.advance(now, nil)
+		return other.idle(now, s.unseen(other.setting.plan))
+	})
+	if len(g.ext.plans) == 0 {
+		g.ext.plans = nil
+	}
+	return g.ext.plans == nil
+}
+
+// within returns a gate for a mere look in a plan: a copy, unless it is in that plan.
+func (s *shard) within(g *gate, plan uint8, now instant) *gate {
+	if g.setting.plan == plan || g.setting.override != nil {
+		return g
+	}
+	c := g.copy()
+	s.enter(c, plan, now)
+	return c
+}
+
+// copy returns a copy of all that a look needs, with the same queue.
+func (g *gate) copy() *gate {
+	c := *g
+	if g.ext == nil {
+		return &c
+	}
+	x := *g.ext
+	x.rest, x.plans = slices.Clone(x.rest), slices.Clone(x.plans)
+	for i, r := range x.rest {
+		x.rest[i] = r.clone()
+	}
+	for i, p := range x.plans {
+		x.plans[i] = p.copy()
+	}
+	if x.learned != nil {
+		l := *x.learned
+		l.pacers = slices.Clone(l.pacers)
+		x.learned = &l
+	}
+	c.ext = &x
+	return &c
+}
