@@ -110,7 +110,7 @@ func TestRefusal(t *testing.T) {
 			return err
 		}
 	})
-	router.Use(echolimit.Middleware(l, echolimit.Route(), httplimit.Refuse(), httplimit.SendFields(httplimit.FieldsDraft11)))
+	router.Use(echolimit.Middleware(l, echolimit.Route(), httplimit.SendFields(httplimit.FieldsDraft11)))
 	router.GET("/items/:id", func(c echo.Context) error { served++; return c.String(http.StatusOK, "item") })
 	url, client := serve(t, router)
 	resp, text := get(t, client, url+"/items/1")
@@ -158,7 +158,7 @@ func TestPanicReleasesOnce(t *testing.T) {
 	for name, l := range learners(t) {
 		t.Run(name, func(t *testing.T) {
 			router := newEcho()
-			router.Use(middleware.Recover(), echolimit.Middleware(l, echolimit.Route()))
+			router.Use(middleware.Recover(), echolimit.Middleware(l, echolimit.Route(), httplimit.Wait(httplimit.Forever)))
 			router.GET("/", func(echo.Context) error { panic("a bug") })
 			for range 2 {
 				w := httptest.NewRecorder()
@@ -209,7 +209,7 @@ func TestBodyOfAWaitingRequest(t *testing.T) {
 			router.POST("/", func(c echo.Context) error {
 				_, err := io.Copy(c.Response(), c.Request().Body)
 				return err
-			}, echolimit.Middleware(l, echolimit.Route()))
+			}, echolimit.Middleware(l, echolimit.Route(), httplimit.Wait(httplimit.Forever)))
 			url, client := serve(t, router)
 			held, _ := l.TryAcquire("POST /")
 			go func() { <-waits; held.Release() }()

@@ -9,7 +9,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/quotient-go/quotient"
-	"github.com/quotient-go/quotient/httplimit"
 	"github.com/quotient-go/quotient/httplimit/echolimit"
 )
 
@@ -19,7 +18,7 @@ func Example() {
 		panic(err)
 	}
 	e := echo.New()
-	e.Use(echolimit.Middleware(l, echolimit.Route(), httplimit.Refuse()))
+	e.Use(echolimit.Middleware(l, echolimit.Route()))
 	e.GET("/items/:id", func(c echo.Context) error { return c.String(http.StatusOK, "item "+c.Param("id")) })
 
 	for _, path := range []string{"/items/1", "/items/2"} {

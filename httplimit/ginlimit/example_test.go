@@ -9,7 +9,6 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/quotient-go/quotient"
-	"github.com/quotient-go/quotient/httplimit"
 	"github.com/quotient-go/quotient/httplimit/ginlimit"
 )
 
@@ -20,7 +19,7 @@ func Example() {
 		panic(err)
 	}
 	router := gin.New()
-	router.Use(ginlimit.Middleware(l, ginlimit.Route(), httplimit.Refuse()))
+	router.Use(ginlimit.Middleware(l, ginlimit.Route()))
 	router.GET("/items/:id", func(c *gin.Context) { c.String(http.StatusOK, "item %s", c.Param("id")) })
 
 	for _, path := range []string{"/items/1", "/items/2"} {

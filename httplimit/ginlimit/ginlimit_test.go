@@ -99,7 +99,7 @@ func TestRefusal(t *testing.T) {
 	var seen []int
 	served := 0
 	router.Use(func(c *gin.Context) { c.Next(); seen = append(seen, c.Writer.Status()) })
-	router.Use(ginlimit.Middleware(l, ginlimit.Route(), httplimit.Refuse(), httplimit.SendFields(httplimit.FieldsDraft11)))
+	router.Use(ginlimit.Middleware(l, ginlimit.Route(), httplimit.SendFields(httplimit.FieldsDraft11)))
 	router.GET("/items/:id", func(c *gin.Context) { served++; c.String(http.StatusOK, "item") })
 	url, client := serve(t, router)
 	resp, text := get(t, client, url+"/items/1")
@@ -145,7 +145,7 @@ func TestPanicReleasesOnce(t *testing.T) {
 	for name, l := range learners(t) {
 		t.Run(name, func(t *testing.T) {
 			router := gin.New()
-			router.Use(gin.Recovery(), ginlimit.Middleware(l, ginlimit.Route()))
+			router.Use(gin.Recovery(), ginlimit.Middleware(l, ginlimit.Route(), httplimit.Wait(httplimit.Forever)))
 			router.GET("/", func(*gin.Context) { panic("a bug") })
 			for range 2 {
 				w := httptest.NewRecorder()
@@ -192,7 +192,7 @@ func TestBodyOfAWaitingRequest(t *testing.T) {
 	for name, l := range learners(t, onWait) {
 		t.Run(name, func(t *testing.T) {
 			router := gin.New()
-			router.POST("/", ginlimit.Middleware(l, ginlimit.Route()), func(c *gin.Context) {
+			router.POST("/", ginlimit.Middleware(l, ginlimit.Route(), httplimit.Wait(httplimit.Forever)), func(c *gin.Context) {
 				_, _ = io.Copy(c.Writer, c.Request.Body)
 			})
 			url, client := serve(t, router)
