@@ -29,8 +29,8 @@ func Weight(n int) Ask { return Ask{n: n, kind: askEvents} }
 // that no rate of the limiter has ever counted is an error.
 func Cost(unit string, n int) Ask { return Ask{unit: unit, n: n, kind: askEvents} }
 
-// Plan makes a call of the plan of that name: see Limiter.SetPlan. "", the default, is the limiter's own limit.
-// The last Plan of a call counts; one that the limiter does not have is an error.
+// Plan makes a call of the plan of that name: see Limiter.SetPlan. "", the default, is the limiter's own
+// limit. The last Plan of a call counts; one that the limiter does not have is an error.
 func Plan(name string) Ask { return Ask{unit: name, kind: askPlan} }
 
 // maxAsk bounds one ask so that its thousandths stay far from the edge of an int64.

@@ -54,9 +54,9 @@ func learnUnits(known []string, limit Limit) ([]string, error) {
 	return units, nil
 }
 
-// publish puts new settings in force in all shards at one instant, which is not before anything that any of
-// them has done: that of the limit, and those of the plans that change. Then it wakes the gates that have
-// waiters. All others follow when they are next touched. Call with l.mu held.
+// publish puts the limit in force in all shards at one instant, which is not before anything that any of them
+// has done. So it does the plans that change. Then it wakes the gates that have waiters. All others follow
+// when they are next touched. Call with l.mu held.
 func (l *Limiter) publish(limit Limit) {
 	next := []*setting{l.successor(0, limit)}
 	for i, p := range l.plans {
@@ -143,10 +143,10 @@ func (s *shard) follow(next []*setting, limits []namedLimit, at instant) {
 // It counts at once; nil takes the plan off, and its keys come under the limiter's own limit. A limiter can
 // have 64 plans in its life. On an error nothing changes.
 //
-// A plan is a class of keys. An ask names it with Plan, and a key is in the plan of its latest ask. A key that
-// changes its plan keeps what it has used: what it takes in one counts in the others that it was in. So it
-// gets no more by changing between plans than under the largest alone. Slots in flight are counted once. What
-// was taken in another plan is not refunded. A limit of its own (Override) goes before any plan.
+// A plan is a class of keys. An ask names it with Plan, and a key is in the plan of its latest ask. A key
+// that changes its plan keeps what it has used: what it takes in one counts in the others that it was in. So
+// it gets no more by changing between plans than under the largest alone. Slots in flight are counted once.
+// What was taken in another plan is not refunded. A limit of its own (Override) goes before any plan.
 func (l *Limiter) SetPlan(name string, limit *Limit) error {
 	old, err := l.setPlan(name, limit)
 	if err == nil { // and without a lock: a handler may ask for Stats

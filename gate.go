@@ -128,7 +128,7 @@ func (g *gate) extend() *extension {
 
 // rests reports whether the extension has nothing that must be kept.
 func (x *extension) rests() bool {
-	return len(x.rest) == 0 && len(x.plans) == 0 && x.learned == nil && len(x.expiring) == 0 && x.queue.len == 0
+	return len(x.rest)+len(x.plans)+len(x.expiring) == 0 && x.learned == nil && x.queue.len == 0
 }
 
 // waited reports whether callers wait.

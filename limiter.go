@@ -60,14 +60,22 @@ func build(limit Limit, opts []Option) (*Limiter, error) {
 	for i := range l.shards {
 		l.shards[i].start(l, st)
 	}
-	for _, name := range slices.Sorted(maps.Keys(o.plans)) {
-		plan := o.plans[name]
-		if _, err := l.setPlan(name, &plan); err != nil {
-			return nil, err
+	if err := l.setPlans(o.plans); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// setPlans sets the plans that a limiter has from the start.
+func (l *Limiter) setPlans(plans map[string]Limit) error {
+	for _, name := range slices.Sorted(maps.Keys(plans)) {
+		limit := plans[name]
+		if _, err := l.setPlan(name, &limit); err != nil {
+			return err
 		}
 	}
 	l.version = 0
-	return l, nil
+	return nil
 }
 
 func (s *shard) start(l *Limiter, st *setting) {

@@ -9,8 +9,8 @@ import (
 // never seen. Its place never changes. One that was taken off has the limiter's own limit.
 //
 // A key is in the plan of its latest ask, and its gate has what is left of that plan. What is left of the
-// others that it was in is in gates of their own, for which all that the key takes counts too. One is dropped
-// when it is idle: then it could not be told from one that begins anew.
+// others that it was in is in gates of their own, and all that the key takes counts there too. One is dropped
+// when it is idle, as good as absent.
 type plan struct {
 	setting   *setting // the newest
 	untouched *gate
@@ -120,8 +120,8 @@ func (s *shard) leftIn(g *gate, plan uint8, now instant) *gate {
 	return next
 }
 
-// missing returns how much less the gate has than u, one never seen, for a rule of another plan: in its own
-// rule of that id, or else the most of those of that unit.
+// missing returns how much less the gate has than u, one never seen. It is asked for a rule of another plan,
+// and goes by its own rule of that id, or else by the most of those of the unit.
 func (g *gate) missing(u *gate, of *rule, now instant) (most float64) {
 	for i := range g.setting.rules {
 		r := &g.setting.rules[i]
@@ -149,8 +149,8 @@ func (s *shard) spread(g *gate, now instant, d *demand) {
 	}
 }
 
-// deduct takes from each rate, but leaves what the gate that the key is in has left: so that no plan is left
-// with less than one in which as much was taken.
+// deduct takes from each rate, but leaves as much as the gate that the key is in has left. So a small plan
+// owes nothing for what a large one has let through.
 func (g *gate) deduct(now instant, in *gate, amount func(*rule) float64) {
 	for i := range g.setting.rules {
 		r := &g.setting.rules[i]

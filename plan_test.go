@@ -182,8 +182,8 @@ func TestPlansKeepWhatIsUsed(t *testing.T) {
 			upTo(t, l, "k", 40, 40, Plan("paid"))
 		}, 0, 50},
 		{"other names", rated(PerMinute(10)), rated(PerHour(1000)), func(t *testing.T, l *Limiter) {
-			upTo(t, l, "k", 999, 999, Plan("paid"))
-			upTo(t, l, "k", 1, 1, Plan("free"))
+			upTo(t, l, "k", 999, 999, Plan("paid")).Release()
+			upTo(t, l, "k", 1, 1, Plan("free")).Release()
 			time.Sleep(time.Minute) // free is full by now, and paid has got 16 back
 			for range 9999 {
 				l.Allow("other") // so that free would be forgotten
@@ -199,6 +199,14 @@ func TestPlansKeepWhatIsUsed(t *testing.T) {
 				t.Errorf("%+v, %+v", d, e)
 			}
 		}, 99, 99},
+		{"a correction that counts in both", tokens(10), tokens(100), func(t *testing.T, l *Limiter) {
+			l.TryAcquire("k", Plan("free"), Cost("tok", 1))
+			p, _ := l.TryAcquire("k", Plan("paid"), Cost("tok", 1))
+			must(t, p.Correct("tok", 97))
+			if d := l.Check("k", Plan("free"), Cost("tok", 3)); d.OK {
+				t.Errorf("%+v", d)
+			}
+		}, 99, 99},
 		{"more than there is", tokens(10), tokens(100), func(t *testing.T, l *Limiter) {
 			p, _ := l.TryAcquire("k", Plan("paid"), Cost("tok", 1))
 			must(t, p.Correct("tok", 120))
@@ -209,7 +217,8 @@ func TestPlansKeepWhatIsUsed(t *testing.T) {
 		}, 99, 99},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			l := limiterOf(t, rated(perSecond(1, 1)), Plans(map[string]Limit{"free": c.free, "paid": c.paid}))
+			plans := Plans(map[string]Limit{"free": c.free, "paid": c.paid})
+			l := limiterOf(t, rated(perSecond(1, 1)), plans, few)
 			c.play(t, l)
 			if _, n := l.TryAcquireUpTo("k", 99, Plan("free")); n != c.free2 {
 				t.Errorf("free has %d left, want %d", n, c.free2)
@@ -219,6 +228,17 @@ func TestPlansKeepWhatIsUsed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A plan that is new to a key counts what the key has taken in all that it was in.
+func TestThirdPlanCountsAll(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(1, 3)), Plans(map[string]Limit{"a": rated(perSecond(1, 2)), "b": rated(perSecond(1, 3))}))
+		upTo(t, l, "k", 1, 1)
+		upTo(t, l, "k", 1, 1, Plan("a"))
+		upTo(t, l, "k", 9, 1, Plan("b"))
+		upTo(t, l, "k", 9, 0)
+	})
 }
 
 // A limit of its own goes before any plan, and is counted in the plans that the key was in.
@@ -280,6 +300,49 @@ func TestPlansInTheOverflowGate(t *testing.T) {
 		}
 		time.Sleep(200 * time.Second)
 		admits(t, l, "new", "paid", 100)
+	})
+}
+
+// A key that gets room again starts with what the overflow gate has left, of all plans.
+func TestPlansLeaveTheOverflowGate(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := ofPlans(t, MaxKeys(1))
+		upTo(t, l, "busy", 1, 1, Plan("paid")).Release()
+		upTo(t, l, "k", 100, 100, Plan("paid")).Release()
+		upTo(t, l, "k", 9, 0, Plan("free"))
+		time.Sleep(2 * time.Second)
+		upTo(t, l, "k", 100, 2, Plan("paid"))
+		if s := l.Stats(); s.Overflowed != 2 || s.Evicted != 1 {
+			t.Errorf("%d overflowed, %d evicted", s.Overflowed, s.Evicted)
+		}
+	})
+}
+
+// Each of those that wait comes under its own plan, in order.
+func TestPlansInOneQueue(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := ofPlans(t)
+		upTo(t, l, "k", 10, 10, Plan("free"))
+		went := make(chan string, 9)
+		for _, plan := range []string{"free", "paid", "paid"} {
+			go func() {
+				if _, err := l.Acquire(t.Context(), "k", Plan(plan)); err == nil {
+					went <- plan
+				}
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(time.Second / 2)
+		setLimit(t, l, rated(perSecond(1, 6))) // the queue is looked at again
+		synctest.Wait()
+		if len(went) != 0 {
+			t.Errorf("%s went before its turn", <-went)
+		}
+		time.Sleep(time.Second / 2)
+		synctest.Wait()
+		if len(went) != 3 {
+			t.Errorf("%d of 3 went", len(went))
+		}
 	})
 }
 

@@ -88,8 +88,8 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 	})
 }
 
-// A key that stays in one plan fares as under a limiter with that limit alone, whatever the other keys and the
-// other plans do.
+// A key that stays in one plan fares as under a limiter with that limit alone, whatever the other keys and
+// the other plans do.
 func TestPropertyPlanIsALimit(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		limit, other := drawLimit(rt), drawLimit(rt)

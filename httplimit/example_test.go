@@ -26,7 +26,7 @@ func ExampleMiddleware() {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /hello", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
-	server := httptest.NewServer(httplimit.Middleware(limiter, httplimit.Path(), httplimit.Refuse())(mux))
+	server := httptest.NewServer(httplimit.Middleware(limiter, httplimit.Path())(mux))
 	defer server.Close()
 
 	for _, path := range []string{"/hello", "/hello", "/hello", "/other"} {
@@ -43,6 +43,26 @@ func ExampleMiddleware() {
 	// /hello 200 ""
 	// /hello 429 "30"
 	// /other 404 ""
+}
+
+// A request over the limit waits for its turn, for a second at most: here the second of two, which come at once
+// under a limit of one each 50 ms.
+func ExampleWait() {
+	limiter, err := quotient.New(quotient.Rates(quotient.Every(50 * time.Millisecond)))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
+	patient := httplimit.Middleware(limiter, httplimit.Path(), httplimit.Wait(time.Second))(hello)
+	for range 2 {
+		w := httptest.NewRecorder()
+		patient.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/hello", nil))
+		fmt.Println(w.Code, w.Body)
+	}
+	// Output:
+	// 200 hello
+	// 200 hello
 }
 
 // Every request of the client waits for its turn: here one each 10 ms, and no

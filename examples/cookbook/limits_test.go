@@ -11,8 +11,7 @@ import (
 )
 
 func twoAtOnce() (*quotient.Limiter, error) {
-	hourly := quotient.Rate{Events: 1000, Per: time.Hour, Burst: 1000}
-	return quotient.New(quotient.Rates(quotient.PerSecond(10), hourly))
+	return quotient.New(quotient.Rates(quotient.PerSecond(10), quotient.PerHour(1000)))
 }
 
 func oneEveryThreeSeconds() (*quotient.Limiter, error) {

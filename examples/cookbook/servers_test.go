@@ -16,7 +16,7 @@ func limitEachKey(api http.Handler) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	throttled := httplimit.Middleware(limiter, httplimit.Header("X-API-Key"), httplimit.Refuse())
+	throttled := httplimit.Middleware(limiter, httplimit.Header("X-API-Key"))
 	return throttled(api), nil
 }
 
@@ -32,11 +32,11 @@ func payingFirst(limiter *quotient.Limiter, pays func(*http.Request) bool, api h
 		}
 		return quotient.PriorityNormal
 	})
-	return httplimit.Middleware(limiter, httplimit.Constant("api"), first)(api)
+	return httplimit.Middleware(limiter, httplimit.Constant("api"), first, httplimit.Wait(httplimit.Forever))(api)
 }
 
 func loginLimit() (*quotient.Limiter, error) {
-	return quotient.New(quotient.Rates(quotient.Rate{Events: 5, Per: 5 * time.Minute, Burst: 5}))
+	return quotient.New(quotient.Rates(quotient.Rate{Events: 5, Per: 5 * time.Minute}))
 }
 
 func guard(limiter *quotient.Limiter, login http.HandlerFunc) http.HandlerFunc {

@@ -9,17 +9,18 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/quotient-go/quotient"
-	"github.com/quotient-go/quotient/httplimit/grpclimit"
+	"github.com/quotient-go/quotient/grpclimit"
 	"github.com/quotient-go/quotient/policy"
 )
 
 func ExampleUnaryServer() {
-	l, err := quotient.New(quotient.Rates(quotient.Every(time.Minute)), quotient.MaxWaiting(0, 0))
+	l, err := quotient.New(quotient.Rates(quotient.Every(time.Minute)))
 	if err != nil {
 		panic(err)
 	}
 	limit := grpclimit.UnaryServer(l, grpclimit.FullMethod())
-	server := grpc.NewServer(grpc.UnaryInterceptor(limit), grpc.StreamInterceptor(grpclimit.StreamServer(l, grpclimit.FullMethod())))
+	streams := grpclimit.StreamServer(l, grpclimit.FullMethod())
+	server := grpc.NewServer(grpc.UnaryInterceptor(limit), grpc.StreamInterceptor(streams))
 	defer server.Stop()
 
 	// What gRPC does with a call:

@@ -1,0 +1,35 @@
+package grpclimit
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	"github.com/quotient-go/quotient"
+)
+
+// UnaryServer returns an interceptor that puts l in front of a server's unary methods. It is safe for use by
+// many goroutines. UnaryServer panics if l or key is nil.
+func UnaryServer(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.UnaryServerInterceptor {
+	g := newGuard("UnaryServer", l, key, 0, opts)
+	return func(
+		ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+	) (resp any, err error) {
+		err = g.around(Call{Context: ctx, Method: info.FullMethod}, func() error {
+			resp, err = handler(ctx, req)
+			return err
+		})
+		return resp, err
+	}
+}
+
+// StreamServer returns an interceptor that puts l in front of a server's streaming methods: a stream takes
+// one permit, whatever is sent over it. It is safe for use by many goroutines. StreamServer panics if l or
+// key is nil.
+func StreamServer(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.StreamServerInterceptor {
+	g := newGuard("StreamServer", l, key, 0, opts)
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		c := Call{Context: stream.Context(), Method: info.FullMethod}
+		return g.around(c, func() error { return handler(srv, stream) })
+	}
+}
