@@ -62,6 +62,18 @@ func TestResetAfterAChangeOfTheLimit(t *testing.T) {
 	})
 }
 
+// A gate follows changes when it is touched. One that was not touched since follows them first.
+func TestResetOfAKeyThatHasMissedAChange(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(100, 10)))
+		wants(t, l, "k", 10)
+		setLimit(t, l, rated(perSecond(1, 10)))
+		time.Sleep(time.Second)
+		resets(t, l, "k")
+		wants(t, l, "k", 10)
+	})
+}
+
 // A joiner starts empty: so does a key that it forgives.
 func TestResetOnAReplicaThatJoins(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
