@@ -97,7 +97,7 @@ func (m *model) play(it item) {
 	m.resolve()
 }
 
-// forgive has a key begin anew. It stands as one never seen, and is full under a limit of its own.
+// forgive has a key start fresh. It stands as one never seen, and is full under a limit of its own.
 func (m *model) forgive(never []item) {
 	if m.own == nil {
 		u := model{generous: m.generous, joins: m.joins, learns: m.learns, phase: m.phase}

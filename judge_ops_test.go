@@ -388,8 +388,8 @@ func (w *world) override(o op, r *replica) {
 	w.changes()
 }
 
-// reset forgives a key. Its history begins anew but for the slots of permits that are out. It gives what was
-// not there, so that the fleet's bound begins anew for the key too.
+// reset forgives a key. Its history starts fresh but for the slots of permits that are out. It gives what was
+// not there, so that the fleet's bound starts fresh for the key too.
 func (w *world) reset(r *replica) {
 	key := w.drawKey()
 	known := r.l.Reset(key)

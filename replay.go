@@ -60,7 +60,7 @@ func (g *gate) begin(st *setting) {
 	g.apply(st)
 }
 
-// reset has the gate begin anew, as u, the gate of a key never seen. Under a limit of its own it is full.
+// reset has the gate start fresh, as u, the gate of a key never seen. Under a limit of its own it is full.
 // Slots, permits and waiters stay. The epoch is another one, so that nothing taken before comes back.
 func (g *gate) reset(t instant, u *gate, seed uint64) {
 	if g.setting.override != nil {

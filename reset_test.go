@@ -63,12 +63,13 @@ func TestResetAfterAChangeOfTheLimit(t *testing.T) {
 }
 
 // A gate follows changes when it is touched. One that was not touched since follows them first.
-func TestResetOfAKeyThatHasMissedAChange(t *testing.T) {
+func TestResetOfAKeyThatHasMissedChanges(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(100, 10)))
 		wants(t, l, "k", 10)
-		setLimit(t, l, rated(perSecond(1, 10)))
+		setLimit(t, l, rated(perSecond(10, 10)))
 		time.Sleep(time.Second)
+		setLimit(t, l, rated(perSecond(1, 10)))
 		resets(t, l, "k")
 		wants(t, l, "k", 10)
 	})
@@ -441,4 +442,43 @@ func TestPropertyResetIsANewName(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Whatever is reset meanwhile, each slot comes back once, and the key ends as one never seen.
+func TestResetsWhileInUse(t *testing.T) {
+	limit := Limit{Rates: []Rate{perSecond(1e6, 1000), tokensPerMinute(6e7, 1e6)}, InFlight: 3}
+	l := limiterOf(t, limit, policyOf(policy.AIMD{}, withinShare))
+	done := make(chan error)
+	for w := range 4 {
+		go func() {
+			for i := range 2000 {
+				p, err := l.Acquire(t.Context(), key((i+w)%3), Cost("tokens", 5))
+				if err == nil {
+					err = p.Correct("tokens", i%9)
+				}
+				if err != nil {
+					done <- err
+					return
+				}
+				p.Done(success)
+			}
+			done <- nil
+		}()
+	}
+	for i := range 1000 {
+		l.Reset(key(i % 3))
+	}
+	for range 4 {
+		must(t, <-done)
+	}
+	inFlight(t, l, 0)
+	for i := range 3 {
+		l.Reset(key(i))
+		if s := l.shard(key(i)); gateOf(l, key(i)) != nil && !s.spare(gateOf(l, key(i)), s.now()) {
+			t.Errorf("%s is not as good as absent: %+v", key(i), l.Explain(key(i)))
+		}
+	}
+	if s := l.Stats(); s.DoubleReleases != 0 || s.Waiting != 0 {
+		t.Errorf("%d double releases, %d waiting", s.DoubleReleases, s.Waiting)
+	}
 }

@@ -189,7 +189,7 @@ func (c *Client) Override(ctx context.Context, limiter, key string, limit *quoti
 	return c.putOne(ctx, "override", limiter, body, opts)
 }
 
-// Reset forgives a key: it begins anew, but for its slots in flight, its waiters and its override. A key that is not remembered does so
+// Reset forgives a key: it starts fresh, but for its slots in flight, its waiters and its override. A key that is not remembered does so
 // anyway, and that is no error. One that shares a gate, since MaxKeys keys are busy, is refused.
 func (c *Client) Reset(ctx context.Context, limiter, key string, opts ...PutOption) (LimiterState, error) {
 	return c.putOne(ctx, "reset", limiter, newKeyRequest(key), opts)

@@ -9,7 +9,7 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// keyReset is what PUT /reset asks for: the key begins anew.
+// keyReset is what PUT /reset asks for: the key starts fresh.
 type keyReset struct{ key string }
 
 func parseReset(body []byte) (change, *Problem) {
@@ -27,10 +27,10 @@ func readReset(body []byte) (keyReset, *Problem) {
 	return v, nil
 }
 
-// apply leaves a key as it is that is not remembered, for it begins anew when it comes. A key that shares a gate does not.
+// apply leaves a key as it is that is not remembered, for it starts fresh when it comes. A key that shares a gate does not.
 func (v keyReset) apply(l *quotient.Limiter) error {
 	if !l.Reset(v.key) && l.Explain(v.key).Overflow {
-		return errors.New("MaxKeys keys are busy: this one shares a gate, and the others would begin anew with it")
+		return errors.New("MaxKeys keys are busy: this one shares a gate, and the others would start fresh with it")
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ func TestResetOfAKeyThatIsNotRemembered(t *testing.T) {
 	}
 }
 
-// TestResetOfAKeyThatSharesAGate: the others would begin anew with it, so the operator is told.
+// TestResetOfAKeyThatSharesAGate: the others would start fresh with it, so it is refused.
 func TestResetOfAKeyThatSharesAGate(t *testing.T) {
 	api := scarce(t, quotient.MaxKeys(4))
 	h := quiet(t, api)

@@ -126,11 +126,11 @@ function overrideChange(name, etag, key, old, value) {
   };
 }
 
-// reset forgives a key: it begins anew. There is nothing to fill in.
+// reset forgives a key: it starts fresh. There is nothing to fill in.
 export function reset(name, key, done) {
   change({
     title: "Reset a key",
-    about: `In limiter ${name}, on this replica: the key begins anew. Its requests in flight, those that wait and its own limit stay.`,
+    about: `In limiter ${name}, on this replica: the key starts fresh. Its requests in flight, those that wait and its own limit stay.`,
     query: { limiter: name },
     done,
     edit(seen) {
@@ -140,7 +140,7 @@ export function reset(name, key, done) {
         targets: [{ limiter: name, etag }],
         body: named(key),
         rows: [["Key", key.key, key.key], ...resetRows(await get("explain", { limiter: name, ...named(key) }))],
-        done: `Key ${key.key} begins anew.`,
+        done: `Key ${key.key} starts fresh.`,
       });
       return { collect };
     },
