@@ -65,6 +65,7 @@ type item struct {
 	awaiting bool
 	step     *time.Duration
 	took     *taking
+	never    []item // the key is forgiven: the history of a key never seen
 }
 
 // taking is one admission, or one correction upwards. Net falls when something is given back.
@@ -83,6 +84,9 @@ func (m *model) play(it item) {
 	case it.step != nil:
 		m.stepClock(*it.step)
 		return
+	case it.never != nil:
+		m.forgive(it.never)
+		return
 	case it.base != nil:
 		m.base = *it.base
 	case it.setsOwn:
@@ -91,6 +95,27 @@ func (m *model) play(it item) {
 		m.pool, m.awaiting = *it.pool, it.awaiting
 	}
 	m.resolve()
+}
+
+// forgive has a key start fresh. It stands as one never seen, and is full under a limit of its own.
+func (m *model) forgive(never []item) {
+	if m.own == nil {
+		u := model{generous: m.generous, joins: m.joins, learns: m.learns, phase: m.phase}
+		for _, it := range never {
+			u.play(it)
+		}
+		u.advance(m.at)
+		m.rules = u.rules
+		return
+	}
+	for i := range m.rules {
+		r := &m.rules[i]
+		r.tokens, r.raw, r.used, r.credit = r.size, r.size, 0, 0
+		if r.rate.Aligned {
+			r.index = m.windowAt(r)
+			r.quota = r.quotaOf(r.index, m.phase)
+		}
+	}
 }
 
 func (m *model) take(t *taking) {

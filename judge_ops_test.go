@@ -119,6 +119,8 @@ func (w *world) step(o op) {
 		w.limit(r)
 	case opOverride, opDeny:
 		w.override(o, r)
+	case opReset:
+		w.reset(r)
 	case opDryRun:
 		r.dry = !r.dry
 		r.hang(hook{})
@@ -384,6 +386,23 @@ func (w *world) override(o op, r *replica) {
 	k.owned = own != nil
 	k.items = append(k.items, item{at: time.Now(), setsOwn: true, own: own})
 	w.changes()
+}
+
+// reset forgives a key. Its history starts fresh but for the slots of permits that are out. It gives what was
+// not there, so that the fleet's bound starts fresh for the key too.
+func (w *world) reset(r *replica) {
+	key := w.drawKey()
+	known := r.l.Reset(key)
+	w.tell("replica %d %s: reset: %v", r.id, key, known)
+	if remembered := r.l.Explain(key).Remembered; known != remembered {
+		w.broken("replica %d %s: remembered is %v, and Reset reports %v", r.id, key, remembered, known)
+	}
+	if !known {
+		return
+	}
+	k := r.key(key)
+	k.items = append(k.items, item{at: time.Now(), never: slices.Clone(r.base)})
+	w.events = slices.DeleteFunc(w.events, func(e fleetEvent) bool { return e.key == key })
 }
 
 func (w *world) drawPool() quotient.Pool {

@@ -357,7 +357,9 @@ func (r *replica) admitted(key string, n amounts, p quotient.Permit, at time.Tim
 	r.counts.admitted++
 	h := &held{key: key, p: p, weight: int(n[0]), charged: n}
 	r.w.seq++
-	h.seq = r.w.seq
+	if h.seq = r.w.seq; waited && !at.After(r.w.since) {
+		h.seq = 0 // it was admitted before the last change, or may have been, and returned after it
+	}
 	if quotient.IsDry(p) {
 		r.counts.dry++
 		return h

@@ -68,6 +68,7 @@ const (
 	opLimit
 	opOverride
 	opDeny
+	opReset
 	opDryRun
 	opPool
 	opPoolFor
@@ -110,7 +111,7 @@ type profile struct {
 
 var general = [numOps]int{
 	opAllow: 4, opTry: 10, opUpTo: 6, opAcquire: 10, opSleep: 16, opRelease: 10, opReport: 2, opCorrect: 5, opCorrectRequests: 4, opExpire: 2,
-	opLimit: 3, opOverride: 2, opDeny: 1, opDryRun: 1, opPool: 2, opPoolFor: 1, opTell: 3, opGarbage: 1, opLie: 1, opClock: 1,
+	opLimit: 3, opOverride: 2, opDeny: 1, opReset: 2, opDryRun: 1, opPool: 2, opPoolFor: 1, opTell: 3, opGarbage: 1, opLie: 1, opClock: 1,
 	opCancel: 3, opJoin: 1, opLeave: 1, opSilence: 1, opForget: 1, opLook: 2, opComeBack: 2, opHook: 1,
 }
 

@@ -235,3 +235,31 @@ func (l *Limiter) Overrides() map[string]Limit {
 	}
 	return all
 }
+
+// Reset forgives a key, and reports whether it is remembered: it stands as one never seen, its debts and what
+// a policy has learned of it gone. A limit of its own stays, and is full. Permits that are out keep their
+// slots, and give back nothing else. Waiters stay in order, and go at once where there is room. It holds on
+// this replica only. A key that shares the gate of keys without room is not forgiven: the others would be.
+func (l *Limiter) Reset(key string) bool {
+	known := l.reset(key)
+	if known { // and without a lock: a handler may ask for Stats
+		l.log.Info("key reset", "key", key)
+	}
+	return known
+}
+
+func (l *Limiter) reset(key string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s, h := l.lock(key)
+	g := s.find(h)
+	if g == nil || g.name != key {
+		s.mu.Unlock()
+		return false
+	}
+	l.version++
+	g.sync()
+	g.reset(s.now(), s.unseen(g.setting.plan), h)
+	s.serveAndUnlock(g)
+	return true
+}

@@ -265,6 +265,20 @@ func TestPlanAndOverride(t *testing.T) {
 	})
 }
 
+// A key that is forgiven has used nothing in any plan.
+func TestPlansAndReset(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := ofPlans(t)
+		upTo(t, l, "k", 99, 99, Plan("paid"))
+		upTo(t, l, "k", 9, 1, Plan("free"))
+		if !l.Reset("k") {
+			t.Error("not remembered")
+		}
+		upTo(t, l, "k", 10, 10, Plan("free"))
+		upTo(t, l, "k", 99, 90, Plan("paid"))
+	})
+}
+
 // A dry run admits what a plan would refuse, and counts it.
 func TestPlanInADryRun(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {

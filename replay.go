@@ -63,6 +63,28 @@ func (g *gate) begin(st *setting) {
 	g.apply(st)
 }
 
+// reset has the gate start fresh, as u, the gate of a key never seen. Under a limit of its own it is full.
+// Slots, permits and waiters stay. The epoch is another one, so that nothing taken before comes back.
+func (g *gate) reset(t instant, u *gate, seed uint64) {
+	if g.setting.override != nil {
+		full := *g.setting
+		full.at, full.startEmpty, full.reshaped = t, false, true
+		u = new(gate)
+		u.begin(&full)
+	}
+	fresh := newGate("", u, t, seed)
+	g.first = fresh.first
+	g.epoch++
+	if fresh.ext != nil {
+		x := g.extend()
+		x.rest, x.learned = fresh.ext.rest, fresh.ext.learned
+		g.noteLatest(t)
+	}
+	if g.ext != nil {
+		g.ext.plans = nil
+	}
+}
+
 // reshape makes what is left of st's rules out of what was left of old's. A rule that stays keeps its state,
 // wherever it stands. A new one starts with the least that the old ones of its unit would still admit, so
 // that renaming brings no tokens. Where the old ones are full, it starts full.

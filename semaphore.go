@@ -39,6 +39,7 @@ type Semaphore struct {
 	slots
 	head, tail *semWaiter // the queue, oldest first
 	check      *semWaiter // where refuseBatch goes on, while Resize looks for asks that are too large
+	waiting    int        // in the queue
 	period     uint64     // since the queue was last empty; see semWaiter
 }
 
@@ -150,6 +151,13 @@ func (s *Semaphore) Slots() (held, size int) {
 	return int(s.used), int(s.size)
 }
 
+// Waiting returns how many calls of Acquire wait.
+func (s *Semaphore) Waiting() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waiting
+}
+
 // The methods below need the lock.
 
 // tooLarge reports whether n can never be admitted under the present size. A size of 0 refuses nothing.
@@ -240,6 +248,7 @@ func (s *Semaphore) enqueue(n int) *semWaiter {
 		s.head = w
 	}
 	s.tail = w
+	s.waiting++
 	return w
 }
 
@@ -259,4 +268,5 @@ func (s *Semaphore) remove(w *semWaiter) {
 		s.check = w.next
 	}
 	w.next, w.prev, w.queued = nil, nil, false
+	s.waiting--
 }

@@ -157,6 +157,34 @@ func TestSemaphoreCancelLeavesNoTrace(t *testing.T) {
 	})
 }
 
+// waitFor fails unless so many callers wait.
+func waitFor(t *testing.T, s *Semaphore, n int) {
+	t.Helper()
+	if got := s.Waiting(); got != n {
+		t.Errorf("%d wait, want %d", got, n)
+	}
+}
+
+func TestSemaphoreCountsThoseWhoWait(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		s := new(Semaphore)
+		waitFor(t, s, 0)
+		calls := []*entering{enter(t, s, 3), enter(t, s, 1), enter(t, s, 5), enter(t, s, 1)}
+		waitFor(t, s, 4)
+		must(t, s.Resize(3)) // one gets in, one is too large
+		inside(t, calls, 0)
+		waitFor(t, s, 2)
+		calls[3].cancel()
+		inside(t, calls, 0)
+		waitFor(t, s, 1)
+		s.Release(3)
+		inside(t, calls, 0, 1)
+		waitFor(t, s, 0)
+		s.TryAcquire(9)
+		waitFor(t, s, 0)
+	})
+}
+
 func TestSemaphoreContextThatHasEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -9,6 +9,7 @@
 //	PUT /replicas    {"replicas":4,"ordinal":2,"ttl_seconds":600}: the pool, for ten minutes
 //	PUT /limit       {"rates":[{"events":100,"per_seconds":1}],"in_flight":10}
 //	PUT /override    {"key":"K","limit":{...}}: the limit of one key; null takes it off
+//	PUT /reset       {"key":"K"}: the key starts fresh
 //	PUT /dry-run     {"dry_run":true}
 //
 // A key that is not UTF-8 has "key_base64" beside "key" in answers, and is asked for with key_base64 in place of key.

@@ -56,6 +56,7 @@ var fields = []struct {
 	{"/override", `{"key":"K","limit":{"rates":%s}}`, "limit.rates", notLists},
 	{"/override", `{"key":"K","limit":{"rates":[{"events":%s,"per_seconds":1}]}}`, "limit.rates[0].events", slices.Concat(notNumbers, tooSlow)},
 	{"/override", `{"key":"K","limit":{"rates":[],"in_flight":%s}}`, "limit.in_flight", notWholes},
+	{"/reset", `{"key":%s}`, "key", slices.Concat(notStrings, []string{`"` + strings.Repeat("k", 4097) + `"`})},
 	{"/dry-run", `{"dry_run":%s}`, "dry_run", notTruths},
 }
 
@@ -82,6 +83,7 @@ var oddBodies = []badBody{
 	{"/override", `{"key":"K","limit":{}}`, "limit.rates"}, {"/override", `{"key":"K","limit":{"key":"K"}}`, "limit.key"},
 	{"/override", `{"key":"K","limit":null,"limit":{"deny":true}}`, "limit"},
 	{"/override", `{"key":"K","limit":{"rates":[{"events":1,"per_seconds":0}]}}`, "limit.rates[0].per_seconds"},
+	{"/reset", `{}`, "key"}, {"/reset", `{"key":"K","key":"K"}`, "key"}, {"/reset", `{"key":"K","limit":null}`, "limit"},
 	{"/dry-run", `{}`, "dry_run"}, {"/dry-run", `{"dry_run":true,"dry_run":false}`, "dry_run"}, {"/dry-run", `{"dryRun":true}`, "dryRun"},
 }
 
@@ -272,6 +274,7 @@ func TestAttackGigabyteBodies(t *testing.T) {
 		{"chunked", "PUT", "/replicas", "application/json", false, 413, maxBody + head},
 		{"limit", "PUT", "/limit", "application/json", false, 413, maxBody + head},
 		{"override", "PUT", "/override", "application/json", false, 413, maxBody + head},
+		{"reset", "PUT", "/reset", "application/json", false, 413, maxBody + head},
 		{"dry run", "PUT", "/dry-run", "application/json", false, 413, maxBody + head},
 		{"other type", "PUT", "/replicas", "text/plain", false, 415, drain + head},
 		{"other method", "POST", "/replicas", "application/json", false, 405, drain + head},

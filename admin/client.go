@@ -179,18 +179,33 @@ func (c *Client) SetLimit(ctx context.Context, limiter string, limit quotient.Li
 // Override gives a key a limit of its own; nil takes it off.
 func (c *Client) Override(ctx context.Context, limiter, key string, limit *quotient.Limit, opts ...PutOption) (LimiterState, error) {
 	body := struct {
-		Key       *string       `json:"key,omitempty"`
-		KeyBase64 []byte        `json:"key_base64,omitempty"`
-		Limit     *limitRequest `json:"limit"`
-	}{KeyBase64: inBase64(key)}
-	if body.KeyBase64 == nil {
-		body.Key = &key
-	}
+		keyRequest
+		Limit *limitRequest `json:"limit"`
+	}{keyRequest: newKeyRequest(key)}
 	if limit != nil {
 		l := newLimitRequest(*limit)
 		body.Limit = &l
 	}
 	return c.putOne(ctx, "override", limiter, body, opts)
+}
+
+// Reset forgives a key: it starts fresh, but for its slots in flight, its waiters and its override. A key that is not remembered does so
+// anyway, and that is no error. One that shares a gate, since MaxKeys keys are busy, is refused.
+func (c *Client) Reset(ctx context.Context, limiter, key string, opts ...PutOption) (LimiterState, error) {
+	return c.putOne(ctx, "reset", limiter, newKeyRequest(key), opts)
+}
+
+// keyRequest is a key as PUT takes it: in base64 where JSON cannot carry it.
+type keyRequest struct {
+	Key       *string `json:"key,omitempty"`
+	KeyBase64 []byte  `json:"key_base64,omitempty"`
+}
+
+func newKeyRequest(key string) keyRequest {
+	if raw := inBase64(key); raw != nil {
+		return keyRequest{KeyBase64: raw}
+	}
+	return keyRequest{Key: &key}
 }
 
 // SetDryRun turns the dry run of a limiter on or off.

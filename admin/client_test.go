@@ -109,6 +109,10 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 	if p := (*Problem)(nil); !errors.Is(err, ErrConflict) || !errors.As(err, &p) || p.Status != 412 || p.Field != "If-Match" {
 		t.Errorf("a lost race: %v", err)
 	}
+	version := api.Stats().Version
+	if now, err := c.Reset(ctx, "api", "K"); err != nil || now.Version != version+1 {
+		t.Errorf("Reset: %+v, %v", now, err)
+	}
 	if _, err = c.Override(ctx, "api", "K", nil); err != nil || len(api.Overrides()) != 0 {
 		t.Errorf("Override off: %v", err)
 	}

@@ -9,7 +9,7 @@ import (
 func parseDryRun(body []byte) (change, *Problem) {
 	on, bad := readDryRun(body)
 	return change{
-		what: "dry run", field: "dry_run",
+		what: "dry run set", field: "dry_run",
 		show:  func(l *quotient.Limiter) slog.Value { return slog.BoolValue(l.Stats().DryRun) },
 		apply: func(l *quotient.Limiter) error { l.SetDryRun(on); return nil },
 	}, bad

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -128,6 +129,33 @@ func FuzzOverride(f *testing.F) {
 		}
 		if text && !utf8.ValidString(v.key) || len(v.key) > longestKey || v.limit != nil && v.limit.Validate() != nil {
 			t.Fatalf("accepted %+v", v)
+		}
+	})
+}
+
+// FuzzReset holds: no body panics; what is accepted is one key, as it was sent, of any bytes only in base64.
+func FuzzReset(f *testing.F) {
+	f.Add([]byte(`{"key":"K"}`))
+	f.Add([]byte(`{"key_base64":"gA=="}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		v, bad := readReset(body)
+		if bad != nil {
+			saysWhy(t, bad)
+			if v != (keyReset{}) {
+				t.Fatalf("refused with %+v", v)
+			}
+			return
+		}
+		var loose map[string][]byte // of base64, or of none
+		var text map[string]string
+		err := json.Unmarshal(body, &text)
+		key, coded := text["key"], text["key"] == "" && text["key_base64"] != ""
+		if coded {
+			err = errors.Join(err, json.Unmarshal(body, &loose))
+			key = string(loose["key_base64"])
+		}
+		if err != nil || len(text) != 1 || key != v.key || !coded && !utf8.ValidString(v.key) || len(v.key) > longestKey {
+			t.Fatalf("encoding/json reads %q (%v), readReset %+v", text, err, v)
 		}
 	})
 }

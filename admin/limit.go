@@ -36,7 +36,7 @@ var ranges = map[string]string{
 func parseLimit(body []byte) (change, *Problem) {
 	limit, bad := readLimitBody(body)
 	return change{
-		what: "limit", field: "rates", show: showLimit,
+		what: "limit set", field: "rates", show: showLimit,
 		apply: func(l *quotient.Limiter) error { return l.SetLimit(limit) },
 	}, bad
 }

@@ -320,6 +320,10 @@ func TestDocumentsRangesAreTheHandlers(t *testing.T) {
 		},
 		"/override": {`{"key":"K"}`, `{"limit":null}`, `{"key":"K","limit":null}`, `{"key":1,"limit":null}`, `{"key":"","limit":{"deny":true}}`, `{"key":"K","limit":{}}`, `{"key":"` + strings.Repeat("k", 4097) + `","limit":null}`,
 			`{"key_base64":"gA==","limit":null}`, `{"key_base64":"","limit":null}`, `{"key_base64":"gA","limit":null}`, `{"key_base64":"gB==","limit":null}`, `{"key_base64":"gA==","key":"K","limit":null}`, `{"key_base64":1,"limit":null}`},
+		"/reset": {
+			`{}`, `{"key":"K"}`, `{"key":""}`, `{"key":1}`, `{"key":null}`, `{"key":"K","limit":null}`, `{"key":"` + strings.Repeat("k", 4097) + `"}`,
+			`{"key_base64":"gA=="}`, `{"key_base64":"gA"}`, `{"key_base64":"gA==","key":"K"}`,
+		},
 		"/dry-run": {`{}`, `{"dry_run":true}`, `{"dry_run":1}`, `{"dry_run":null}`, `{"dry_run":true,"x":1}`},
 	}
 	for path, bodies := range tests {
@@ -398,6 +402,7 @@ func TestLiveAnswersKeepToTheDocument(t *testing.T) {
 		{method: "PUT", path: "/replicas", body: `{"replicas":3,"ordinal":1,"ttl_seconds":60}`},
 		{method: "PUT", path: "/override", body: `{"key_base64":"gA==","limit":{"deny":true}}`},
 		{method: "PUT", path: "/override", body: `{"key":"key 1","limit":{"rates":[{"name":"a","unit":"tokens","events":5,"per_seconds":60}],"in_flight":3}}`},
+		{method: "PUT", path: "/reset", body: `{"key":"key 1"}`}, {method: "PUT", path: "/reset", body: `{"key":"none"}`},
 		{method: "PUT", path: "/limit", body: `{"rates":[{"events":1,"per_seconds":60,"aligned":true},{"events":1e-9,"per_seconds":1}],"in_flight":1}`},
 		{method: "PUT", path: "/dry-run", body: `{"dry_run":false}`},
 		{method: "GET", path: "/state"}, {method: "HEAD", path: "/state"}, {method: "GET", path: "/state?limiter=api"},

@@ -24,7 +24,7 @@ type replicas struct {
 
 func parseReplicas(body []byte) (change, *Problem) {
 	v, bad := readReplicas(body)
-	return change{what: "pool size", field: "replicas", all: true, show: showPool, apply: v.apply}, bad
+	return change{what: "pool size set", field: "replicas", all: true, show: showPool, apply: v.apply}, bad
 }
 
 // readReplicas reads {"replicas":4,"ordinal":2,"ttl_seconds":600}. "ordinal" may be left out or 0: unknown; without "ttl_seconds" it is for good.

@@ -31,6 +31,7 @@ var routes = []route{
 	{"/replicas", writes, false, putter(parseReplicas)},
 	{"/limit", writes, false, putter(parseLimit)},
 	{"/override", writes, false, putter(parseOverride)},
+	{"/reset", writes, false, putter(parseReset)},
 	{"/dry-run", writes, false, putter(parseDryRun)},
 }
 

@@ -22,7 +22,7 @@ const maxBody = 64 << 10
 
 // A change is a write that was read and found to make sense.
 type change struct {
-	what  string // for the log
+	what  string // was done, for the log
 	field string // to blame when a limiter refuses
 	all   bool   // it is for all limiters when none is named
 	show  func(l *quotient.Limiter) slog.Value
@@ -82,7 +82,7 @@ func (h *handler) commit(r *http.Request, c change, query map[string]string) (St
 		if err := c.apply(l); err != nil {
 			return State{}, refusedBy(name, c, err)
 		}
-		h.log.Info("quotient: "+c.what+" set by an operator", "limiter", name,
+		h.log.Info("quotient: "+c.what+" by an operator", "limiter", name,
 			slog.Attr{Key: "old", Value: old}, slog.Attr{Key: "new", Value: c.show(l)}, "from", r.RemoteAddr, "by", who.name)
 	}
 	return h.newState(chosen), nil

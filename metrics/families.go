@@ -80,7 +80,7 @@ var families = []family{
 		[]string{"over_keys"}, sendLearned),
 	gauge("quotient_overrides", "Keys with a limit of their own.", func(r *reading) float64 { return float64(r.Overrides) }),
 	gauge("quotient_dry_run", "1 while the limiter admits everything and only counts, else 0.", func(r *reading) float64 { return bit(r.DryRun) }),
-	counter("quotient_config_changes_total", "Changes of limit, overrides, dry run and set pool since the limiter was made.", func(r *reading) uint64 { return r.Version }),
+	counter("quotient_config_changes_total", "Changes of limit, overrides, dry run and set pool, and keys reset since the limiter was made.", func(r *reading) uint64 { return r.Version }),
 }
 
 // reasons are all that a refusal can have, so that each has a series before its first time.

@@ -1,5 +1,5 @@
 // The changes that an operator can make: what each asks for, sends and shows for confirmation.
-import { el, exact, limitText, rateText, duration } from "./dom.js";
+import { el, exact, number, limitText, rateText, duration } from "./dom.js";
 import { field, numeric, textual, select, choice, checkbox, numberOf } from "./fields.js";
 import { change } from "./dialog.js";
 import { get, named } from "./api.js";
@@ -124,6 +124,45 @@ function overrideChange(name, etag, key, old, value) {
     rows: [["Key", key.key, key.key], ...rows],
     done: value ? `Override of ${key.key} set.` : `Override of ${key.key} removed.`,
   };
+}
+
+// reset forgives a key: it starts fresh. There is nothing to fill in.
+export function reset(name, key, done) {
+  change({
+    title: "Reset a key",
+    about: `In limiter ${name}, on this replica: the key starts fresh. Its requests in flight, those that wait and its own limit stay.`,
+    query: { limiter: name },
+    done,
+    edit(seen) {
+      const { etag } = seen.limiters[name];
+      const collect = async () => ({
+        path: "reset",
+        targets: [{ limiter: name, etag }],
+        body: named(key),
+        rows: [["Key", key.key, key.key], ...resetRows(await get("explain", { limiter: name, ...named(key) }))],
+        done: `Key ${key.key} starts fresh.`,
+      });
+      return { collect };
+    },
+  });
+}
+
+// resetRows says where a key stands, and what of that a reset changes.
+function resetRows(about) {
+  const fresh = (old) => (about.remembered ? "as of a key never seen" : old);
+  const rates = about.rules.slice(0, about.limit.rates.length).map((rule) => {
+    const left = `${number(rule.tokens)} left${rule.resets_seconds > 0 ? `, full in ${duration(rule.resets_seconds)}` : ""}`;
+    return [rule.name, left, fresh(left)];
+  });
+  const learned = about.learned.filter((law) => law.forgotten_in_seconds > 0).map((law) => [`Learned${law.unit ? ` of ${law.unit}` : ""}`, `${number(law.pace)} / s`, "forgotten"]);
+  const waiting = exact(about.waiting);
+  return [
+    ["Remembered", about.remembered ? "yes" : "no", about.remembered ? "yes" : "no"],
+    ...rates,
+    ...learned,
+    ["In flight", exact(about.in_flight), exact(about.in_flight)],
+    ["Waiting", waiting, about.remembered && about.waiting > 0 ? "those go for whom there is room then" : waiting],
+  ];
 }
 
 // dryRun turns dry run on or off.

@@ -2,7 +2,7 @@
 import { el, setText, table, number, exact } from "./dom.js";
 import { get, named } from "./api.js";
 import { read } from "./dialog.js";
-import { override } from "./changes.js";
+import { override, reset } from "./changes.js";
 import { field, textual } from "./fields.js";
 
 const pause = 3000;
@@ -81,7 +81,10 @@ export class HotKeys {
   // explain shows where a key stands: { key, key_base64 }.
   explain(key) {
     const load = async () => explanation(await get("explain", { limiter: this.limiter, ...named(key) }));
-    read(`Key ${key.key === "" ? "(empty)" : key.key}`, load, [["Override this key", () => override(this.limiter, key, this.done)]]);
+    read(`Key ${key.key === "" ? "(empty)" : key.key}`, load, [
+      ["Override this key", () => override(this.limiter, key, this.done)],
+      ["Reset this key", () => reset(this.limiter, key, this.done)],
+    ]);
   }
 }
 

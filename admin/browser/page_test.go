@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
@@ -32,6 +33,7 @@ func TestPage(t *testing.T) {
 		{"replicas for a while", replicasForAWhile},
 		{"limit", changeLimit},
 		{"override", changeOverride},
+		{"reset", resetKey},
 		{"dry run", changeDryRun},
 		{"conflict", conflict},
 		{"theme is remembered", themeIsRemembered},
@@ -192,6 +194,26 @@ func changeOverride(p *tab, s *service) {
 	p.click("dialog[open]", "Apply change")
 	p.poll("the key has the limiter's limit", func() bool { _, ok := own(hostile); return !ok })
 	p.until("the page shows it", `!document.querySelector("#limiter-api").innerText.includes("Remove the override of <img")`)
+}
+
+// resetKey forgives a key: the operator sees where it stands, and what that changes.
+func resetKey(p *tab, s *service) {
+	own := quotient.Rates(quotient.Rate{Name: "hour", Events: 3, Per: time.Hour, Burst: 3})
+	must(p.t, s.api.Override("debtor", &own)) // the load does not ask for it
+	for s.api.Allow("debtor") {
+	}
+	p.explainKey("debtor")
+	p.click("dialog[open]", "Reset this key")
+	p.until("old and new are shown", compared+`?.match(/Key debtor unchanged Remembered yes unchanged hour 0 left, full in .* → as of a key never seen In flight 0 unchanged Waiting 0 unchanged/)`)
+	if s.api.Check("debtor").OK {
+		p.t.Error("it was forgiven before the operator said so")
+	}
+	p.click("dialog[open]", "Apply change")
+	p.until("the page says so", `!document.querySelector("dialog[open]") && document.body.innerText.includes("Key debtor starts fresh.")`)
+	if !s.api.Check("debtor", quotient.Weight(3)).OK {
+		p.t.Errorf("the key stands at %v", s.api.Explain("debtor"))
+	}
+	must(p.t, s.api.Override("debtor", nil))
 }
 
 func changeDryRun(p *tab, s *service) {

@@ -77,7 +77,7 @@ var instruments = []instrument{
 	{"quotient.adaptive.rate", "{event}/s", "What the policy has learned for requests a second, over keys.", levels, []string{"over_keys"}, sendLearned},
 	single(sums, "quotient.override.count", "{key}", "Keys with a limit of their own.", func(r *reading) float64 { return float64(r.Overrides) }),
 	single(levels, "quotient.dry_run.enabled", "1", "1 while everything is admitted and only counted, else 0.", func(r *reading) float64 { return bit(r.DryRun) }),
-	single(counts, "quotient.config.changes", "{change}", "Changes of limit, overrides, dry run and set pool.", func(r *reading) float64 { return float64(r.Version) }),
+	single(counts, "quotient.config.changes", "{change}", "Changes of limit, overrides, dry run and set pool, and keys reset.", func(r *reading) float64 { return float64(r.Version) }),
 }
 
 // reasons are all that a refusal can have.

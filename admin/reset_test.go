@@ -1,0 +1,109 @@
+package admin
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+// scarce is a limiter whose keys get nothing back while a test runs.
+func scarce(t *testing.T, opts ...quotient.Option) *quotient.Limiter {
+	t.Helper()
+	l, err := quotient.New(quotient.Rates(quotient.Rate{Events: 1, Per: time.Hour, Burst: 5}), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// speaking is a client of the handler.
+func speaking(t *testing.T, h http.Handler) *Client {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	c, err := NewClient(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// useUp asks until the key has nothing left.
+func useUp(t *testing.T, l *quotient.Limiter, key string) {
+	t.Helper()
+	for l.Allow(key) {
+	}
+	if e := l.Explain(key); e.Next.OK {
+		t.Fatalf("%s still has something: %+v", key, e)
+	}
+}
+
+func TestReset(t *testing.T) {
+	api := scarce(t)
+	c := speaking(t, quiet(t, api))
+	for _, key := range []string{"K", "", "\x80"} {
+		useUp(t, api, key)
+		useUp(t, api, "other")
+		seen, err := c.Limiter(t.Context(), "api")
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, err := c.Reset(t.Context(), "api", key, IfMatch(seen.ETag))
+		if err != nil || now.Version != seen.Version+1 || now.ETag == seen.ETag {
+			t.Fatalf("Reset of %q: %+v, %v", key, now, err)
+		}
+		if !api.Check(key).OK || api.Check("other").OK {
+			t.Errorf("after a reset of %q: %+v, and another key %+v", key, api.Check(key), api.Check("other"))
+		}
+		if _, err := c.Reset(t.Context(), "api", key, IfMatch(seen.ETag)); !errors.Is(err, ErrConflict) {
+			t.Errorf("a second reset by what was seen before the first: %v", err)
+		}
+	}
+}
+
+// TestResetOfAKeyThatIsNotRemembered changes nothing: on another replica of the fleet it may be remembered.
+func TestResetOfAKeyThatIsNotRemembered(t *testing.T) {
+	api := scarce(t)
+	c := speaking(t, quiet(t, api))
+	if now, err := c.Reset(t.Context(), "", "K"); err != nil || now.Version != 0 || now.Keys != 0 {
+		t.Errorf("%+v, %v", now, err)
+	}
+}
+
+// TestResetOfAKeyThatSharesAGate: the others would start fresh with it, so it is refused.
+func TestResetOfAKeyThatSharesAGate(t *testing.T) {
+	api := scarce(t, quotient.MaxKeys(4))
+	h := quiet(t, api)
+	for _, key := range []string{"a", "b", "c", "d", "late"} {
+		useUp(t, api, key)
+	}
+	rec := request{method: "PUT", path: "/reset", body: `{"key":"late"}`}.send(h)
+	documented(t, readContract(t), "/reset", "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
+	if p := decode[Problem](t, rec); p.Status != 422 || p.Field != "key" || !strings.Contains(p.Detail, "shares a gate") {
+		t.Errorf("%d %+v", rec.Code, p)
+	}
+	if api.Stats().Version != 0 || api.Check("late").OK {
+		t.Error("a key that shares a gate was forgiven")
+	}
+}
+
+// TestReadersCannotReset: a token for reading forgives nothing.
+func TestReadersCannotReset(t *testing.T) {
+	api := scarce(t)
+	h := quiet(t, api, Token(secret), ReadOnlyToken(looker))
+	useUp(t, api, "K")
+	reset := request{method: "PUT", path: "/reset", body: `{"key":"K"}`, header: http.Header{"Authorization": {"Bearer " + looker}}}
+	if rec := reset.send(h); rec.Code != 403 || api.Check("K").OK {
+		t.Errorf("%d %s", rec.Code, rec.Body)
+	}
+	reset.header = http.Header{"Authorization": {"Bearer " + secret}}
+	if rec := reset.send(h); rec.Code != 200 || !api.Check("K").OK {
+		t.Errorf("%d %s", rec.Code, rec.Body)
+	}
+}
