@@ -207,17 +207,17 @@ func (w *world) compact() {
 	}
 }
 
-func (r *reach) list(ctx context.Context, prefix string) (all []*mvccpb.KeyValue, revision int64, err error) {
+func (r *reach) page(ctx context.Context, prefix, _ string, _ int64) (p page, err error) {
 	err = r.do(ctx, "list", func() error {
 		for name, kv := range r.keys {
 			if strings.HasPrefix(name, prefix) {
-				all = append(all, kv)
+				p.keys = append(p.keys, kv)
 			}
 		}
-		revision = r.revision
+		p.revision, p.all = r.revision, int64(len(p.keys))
 		return nil
 	})
-	return all, revision, err
+	return p, err
 }
 
 func (r *reach) newest(ctx context.Context, prefix string) (keys, revision int64, err error) {
@@ -299,11 +299,11 @@ func (h *hangs) put(ctx context.Context, name, value string, id clientv3.LeaseID
 	return h.reach.put(ctx, name, value, id)
 }
 
-func (h *hangs) list(ctx context.Context, prefix string) ([]*mvccpb.KeyValue, int64, error) {
+func (h *hangs) page(ctx context.Context, prefix, from string, revision int64) (page, error) {
 	if err := h.first(ctx, "list"); err != nil {
-		return nil, 0, err
+		return page{}, err
 	}
-	return h.reach.list(ctx, prefix)
+	return h.reach.page(ctx, prefix, from, revision)
 }
 
 func (h *hangs) watch(ctx context.Context, prefix string, from int64) clientv3.WatchChan {

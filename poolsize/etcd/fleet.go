@@ -55,7 +55,8 @@ func (f *fleet) put(kv *mvccpb.KeyValue) {
 	}
 	f.replicas++
 	if name == f.held.name {
-		f.own, f.older = k, f.countOlder()
+		f.own = k
+		f.older = f.countOlder()
 	} else if f.before(name, k) {
 		f.older++
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -17,9 +18,17 @@ import (
 const (
 	// mostKeys is how many a fleet may have: as many replicas as a Limiter takes.
 	mostKeys = 1_000_000
-	// page is how many of them one command lists.
-	page = 5_000
+	// onePage is how many of them one command lists.
+	onePage = 5_000
 )
+
+// page is a part of a listing.
+type page struct {
+	keys     []*mvccpb.KeyValue
+	more     bool
+	all      int64 // how many keys there are from the first of this page on
+	revision int64
+}
 
 // store is what a Source asks of etcd.
 type store interface {
@@ -28,8 +37,9 @@ type store interface {
 	renew(ctx context.Context, lease clientv3.LeaseID) error
 	revoke(ctx context.Context, lease clientv3.LeaseID) error
 	put(ctx context.Context, key, value string, lease clientv3.LeaseID) error
-	// list returns the keys with a prefix, without values, and the revision of that.
-	list(ctx context.Context, prefix string) ([]*mvccpb.KeyValue, int64, error)
+	// page returns the first keys from one on, without values, of those with a prefix, as they are at a
+	// revision; 0: now.
+	page(ctx context.Context, prefix, from string, revision int64) (page, error)
 	// newest returns how many keys have a prefix, and the last revision that changed one of them.
 	newest(ctx context.Context, prefix string) (keys, revision int64, err error)
 	// watch returns once the store has agreed, or the context is done.
@@ -49,8 +59,8 @@ func (c client) grant(ctx context.Context, seconds int64) (clientv3.LeaseID, err
 	return r.ID, nil
 }
 
-// renew asks once. KeepAliveOnce would ask again and again without a pause while no server answers, and what KeepAlive
-// starts goes on until the client is closed.
+// renew asks once. KeepAliveOnce would ask again and again without a pause where a server, or a balancer before
+// it, says at once that it cannot now. What KeepAlive starts goes on until the client is closed.
 func (c client) renew(ctx context.Context, lease clientv3.LeaseID) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -58,7 +68,7 @@ func (c client) renew(ctx context.Context, lease clientv3.LeaseID) error {
 	if err != nil {
 		return rpctypes.Error(err)
 	}
-	if err := s.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(lease)}); err != nil {
+	if err := s.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(lease)}); err != nil && err != io.EOF { // of which Recv says why
 		return rpctypes.Error(err)
 	}
 	r, err := s.Recv()
@@ -84,31 +94,38 @@ func (c client) put(ctx context.Context, key, value string, lease clientv3.Lease
 	return err
 }
 
-func (c client) list(ctx context.Context, prefix string) (all []*mvccpb.KeyValue, revision int64, err error) {
-	end := clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix))
-	from, options := prefix, []clientv3.OpOption{end, clientv3.WithKeysOnly(), clientv3.WithLimit(page)}
-	for {
-		r, err := c.Get(ctx, from, options...)
+func (c client) page(ctx context.Context, prefix, from string, revision int64) (page, error) {
+	end := clientv3.GetPrefixRangeEnd(prefix)
+	r, err := c.Get(ctx, from, clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithLimit(onePage), clientv3.WithRev(revision))
+	if err != nil {
+		return page{}, err
+	}
+	return page{r.Kvs, r.More, r.Count, r.Header.Revision}, nil
+}
+
+// list returns all keys with a prefix as they are at one revision, and that.
+func list(ctx context.Context, st store, prefix string) (keys []*mvccpb.KeyValue, revision int64, err error) {
+	for from := prefix; ; {
+		p, err := st.page(ctx, prefix, from, revision)
 		if err != nil {
 			return nil, 0, err
 		}
 		if revision == 0 {
-			revision = r.Header.Revision
-			options = append(options, clientv3.WithRev(revision))
-			if r.Count > mostKeys {
-				return nil, 0, tooMany(r.Count)
-			}
+			revision = p.revision
 		}
-		all = append(all, r.Kvs...)
-		if !r.More || len(r.Kvs) == 0 {
-			return all, revision, nil
+		if n := int64(len(keys)) + p.all; n > mostKeys {
+			return nil, 0, tooMany(n)
 		}
-		from = string(r.Kvs[len(r.Kvs)-1].Key) + "\x00"
+		keys = append(keys, p.keys...)
+		if !p.more || len(p.keys) == 0 {
+			return keys, revision, nil
+		}
+		from = string(keys[len(keys)-1].Key) + "\x00"
 	}
 }
 
 func tooMany(keys int64) error {
-	return fmt.Errorf("poolsize/etcd: %d keys, not at most %d", keys, mostKeys)
+	return fmt.Errorf("%d keys, not at most %d", keys, mostKeys)
 }
 
 func (c client) newest(ctx context.Context, prefix string) (keys, revision int64, err error) {
@@ -129,44 +146,63 @@ func (c client) watch(ctx context.Context, prefix string, from int64) clientv3.W
 
 func (c client) hurry() { c.ActiveConnection().ResetConnectBackoff() }
 
-// timed is a store whose commands take at most patience each. A watch takes as long as its context.
+// timed is a store whose commands take at most patience each, in two tries: a client of several members sends
+// the second to another one. A watch takes as long as its context.
 type timed struct {
 	store
 	patience time.Duration
 }
 
-func (t timed) grant(ctx context.Context, seconds int64) (clientv3.LeaseID, error) {
-	ctx, cancel := context.WithTimeout(ctx, t.patience)
+func (t timed) try(ctx context.Context, f func(context.Context) error) (err error) {
+	for range 2 {
+		var late bool
+		if late, err = once(ctx, t.patience/2, f); !late {
+			break
+		}
+	}
+	return err
+}
+
+// once calls f, and reports whether it has taken too long.
+func once(ctx context.Context, most time.Duration, f func(context.Context) error) (late bool, err error) {
+	short, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	return t.store.grant(ctx, seconds)
+	err = f(short)
+	return err != nil && short.Err() != nil && ctx.Err() == nil, err
+}
+
+func (t timed) grant(ctx context.Context, seconds int64) (lease clientv3.LeaseID, err error) {
+	err = t.try(ctx, func(ctx context.Context) (err error) {
+		lease, err = t.store.grant(ctx, seconds)
+		return err
+	})
+	return lease, err
 }
 
 func (t timed) renew(ctx context.Context, lease clientv3.LeaseID) error {
-	ctx, cancel := context.WithTimeout(ctx, t.patience)
-	defer cancel()
-	return t.store.renew(ctx, lease)
+	return t.try(ctx, func(ctx context.Context) error { return t.store.renew(ctx, lease) })
 }
 
 func (t timed) revoke(ctx context.Context, lease clientv3.LeaseID) error {
-	ctx, cancel := context.WithTimeout(ctx, t.patience)
-	defer cancel()
-	return t.store.revoke(ctx, lease)
+	return t.try(ctx, func(ctx context.Context) error { return t.store.revoke(ctx, lease) })
 }
 
 func (t timed) put(ctx context.Context, key, value string, lease clientv3.LeaseID) error {
-	ctx, cancel := context.WithTimeout(ctx, t.patience)
-	defer cancel()
-	return t.store.put(ctx, key, value, lease)
+	return t.try(ctx, func(ctx context.Context) error { return t.store.put(ctx, key, value, lease) })
 }
 
-func (t timed) list(ctx context.Context, prefix string) ([]*mvccpb.KeyValue, int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, t.patience)
-	defer cancel()
-	return t.store.list(ctx, prefix)
+func (t timed) page(ctx context.Context, prefix, from string, revision int64) (p page, err error) {
+	err = t.try(ctx, func(ctx context.Context) (err error) {
+		p, err = t.store.page(ctx, prefix, from, revision)
+		return err
+	})
+	return p, err
 }
 
 func (t timed) newest(ctx context.Context, prefix string) (keys, revision int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, t.patience)
-	defer cancel()
-	return t.store.newest(ctx, prefix)
+	err = t.try(ctx, func(ctx context.Context) (err error) {
+		keys, revision, err = t.store.newest(ctx, prefix)
+		return err
+	})
+	return keys, revision, err
 }

@@ -101,7 +101,7 @@ func TestPauses(t *testing.T) {
 	})
 }
 
-// Failure mode 20: a command that hangs is given up after a second, or half an Expiry.
+// Failure mode 20: a command that hangs is given up after two tries: a second, or half an Expiry.
 func TestCommandIsBounded(t *testing.T) {
 	for _, expiry := range []time.Duration{time.Second, 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestCommandIsBounded(t *testing.T) {
 			w.until(t, "an error", func() bool { _, errs := w.since(at); return len(errs) > 0 })
 			renewed := r.of("renew")
 			_, errs := w.since(at)
-			if got, want := errs[0].at.Sub(renewed[len(renewed)-1]), min(time.Second, expiry/2); got != want {
+			if got, want := errs[0].at.Sub(renewed[len(renewed)-2]), min(time.Second, expiry/2); got != want {
 				t.Errorf("expiry %v: given up after %v, want %v", expiry, got, want)
 			}
 			began := time.Now()
@@ -127,7 +127,7 @@ func TestCommandIsBounded(t *testing.T) {
 	}
 }
 
-// Each command hangs once: it is bounded, and all is well afterwards.
+// Each command hangs once, as at one member of several: it is tried again, and all is well.
 func TestEachCommandMayHang(t *testing.T) {
 	for _, name := range []string{"grant", "put", "list", "watch", "renew", "newest", "revoke"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -136,8 +136,8 @@ func TestEachCommandMayHang(t *testing.T) {
 			w := watchOn(t, s, h)
 			time.Sleep(20 * time.Second)
 			isNow(t, w, 1, 1)
-			if _, errs := w.since(0); name != "revoke" && (len(errs) != 1 || !strings.HasPrefix(errs[0].err.Error(), "poolsize/etcd: ")) {
-				t.Errorf("%s: %d errors, the last %v", name, len(errs), w.lastError())
+			if w.lastError() != nil {
+				t.Errorf("%s: %v", name, w.lastError())
 			}
 			began := time.Now()
 			w.leave(t)

@@ -80,7 +80,7 @@ func (w *watcher) session(ctx context.Context) error {
 
 // list returns the fleet as the store has it, with this replica in it.
 func (w *watcher) list(ctx context.Context, held held) (*fleet, error) {
-	keys, revision, err := w.store.list(ctx, w.c.keys())
+	keys, revision, err := list(ctx, w.store, w.c.keys())
 	if err != nil {
 		return nil, fmt.Errorf("poolsize/etcd: list %s: %w", w.c.keys(), err)
 	}
@@ -101,15 +101,17 @@ func (w *watcher) missing(f *fleet) error {
 }
 
 // follow returns what changes in the fleet from its listing on, once the store has agreed to say it. The
-// context ends it.
+// context ends it. It tries twice, as commands do.
 func (w *watcher) follow(ctx context.Context, f *fleet) (clientv3.WatchChan, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	late := time.AfterFunc(w.c.patience(), cancel)
-	changes := w.store.watch(ctx, f.prefix, f.revision+1)
-	if !late.Stop() {
-		return nil, fmt.Errorf("poolsize/etcd: watch %s: no answer within %v", f.prefix, w.c.patience())
+	for range 2 {
+		ctx, cancel := context.WithCancel(ctx)
+		late := time.AfterFunc(w.c.patience()/2, cancel)
+		changes := w.store.watch(ctx, f.prefix, f.revision+1)
+		if late.Stop() {
+			return changes, nil
+		}
 	}
-	return changes, nil
+	return nil, fmt.Errorf("poolsize/etcd: watch %s: no answer within %v", f.prefix, w.c.patience())
 }
 
 // learn takes in one answer of the watch, and reports a pool that it changes.
@@ -128,7 +130,7 @@ func (w *watcher) learn(f *fleet, r clientv3.WatchResponse, ok bool) error {
 		return err
 	}
 	if len(f.keys) > mostKeys {
-		return tooMany(int64(len(f.keys)))
+		return fmt.Errorf("poolsize/etcd: watch %s: %w", f.prefix, tooMany(int64(len(f.keys))))
 	}
 	if f.pool() != before {
 		w.say(f)

@@ -1,0 +1,76 @@
+package etcd
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// busy is a server, or a balancer before one, that says at once that it cannot now.
+type busy struct {
+	etcdserverpb.UnimplementedLeaseServer
+	etcdserverpb.UnimplementedKVServer
+	asked atomic.Int64
+	keys  int64 // that it has
+}
+
+func (b *busy) LeaseKeepAlive(etcdserverpb.Lease_LeaseKeepAliveServer) error {
+	b.asked.Add(1)
+	return status.Error(codes.Unavailable, "no upstream")
+}
+
+func (b *busy) Range(context.Context, *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
+	b.asked.Add(1)
+	return &etcdserverpb.RangeResponse{Header: &etcdserverpb.ResponseHeader{Revision: 1}, Count: b.keys, More: true}, nil
+}
+
+func (b *busy) serve(t *testing.T) client {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	s := grpc.NewServer()
+	etcdserverpb.RegisterLeaseServer(s, b)
+	etcdserverpb.RegisterKVServer(s, b)
+	ended := make(chan error)
+	go func() { ended <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Stop()
+		must(t, <-ended)
+	})
+	return client{clientAt(t, l.Addr().String())}
+}
+
+// Failure mode 20: a renewal that is refused is not asked for again without a pause.
+func TestRenewAsksOnce(t *testing.T) {
+	b := &busy{}
+	c := b.serve(t)
+	if err := c.renew(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "no upstream") {
+		t.Errorf("got %v", err)
+	}
+	if n := b.asked.Load(); n != 1 {
+		t.Errorf("the server was asked %d times", n)
+	}
+}
+
+// Failure mode 14: a fleet of more keys than a Limiter takes is refused by the first page.
+func TestTooManyKeys(t *testing.T) {
+	b := &busy{keys: mostKeys + 1}
+	c := b.serve(t)
+	if keys, _, err := list(t.Context(), c, "quotient/f/"); err == nil || !strings.Contains(err.Error(), "1000001 keys, not at most 1000000") {
+		t.Errorf("got %d keys, %v", len(keys), err)
+	}
+	b.keys--
+	if _, _, err := list(t.Context(), c, "quotient/f/"); err != nil { // a page that says that there is more, and has nothing
+		t.Error(err)
+	}
+	if n := b.asked.Load(); n != 2 {
+		t.Errorf("%d pages were asked for", n)
+	}
+}
