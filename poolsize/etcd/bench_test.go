@@ -17,7 +17,8 @@ func BenchmarkLook(b *testing.B) {
 		for ; made < n; made += min(100, n-made) {
 			var ops []clientv3.Op
 			for i := range min(100, n-made) {
-				ops = append(ops, clientv3.OpPut(fmt.Sprintf("quotient/f/web-%d:26lettersandnumbersofchance", made+i), value, clientv3.WithLease(lease)))
+				name := fmt.Sprintf("quotient/f/web-%d:26lettersandnumbersofchance", made+i)
+				ops = append(ops, clientv3.OpPut(name, value, clientv3.WithLease(lease)))
 			}
 			_, err := c.Txn(b.Context()).Then(ops...).Commit()
 			must(b, err)

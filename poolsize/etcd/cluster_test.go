@@ -32,8 +32,8 @@ func cluster(t *testing.T, n int) (all []*server) {
 	return all
 }
 
-// Failure mode 20: the leader of three members is killed, or hangs. No replica believes in a smaller pool, and
-// all go on with the others.
+// Failure mode 20: the leader of three members is killed, or hangs. No replica believes in a smaller pool,
+// and all go on with the others.
 func TestLeaderFails(t *testing.T) {
 	t.Parallel()
 	for how, end := range map[string]func(*server){

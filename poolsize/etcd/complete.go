@@ -61,11 +61,13 @@ func (s *Source) check() (err error) {
 }
 
 func (s *Source) checkNames() error {
+	// A slash would put a fleet's keys among another one's.
 	for _, n := range []struct{ field, value, not string }{
-		{"Prefix", s.Prefix, ""}, {"Fleet", s.Fleet, "/"}, {"ID", s.ID, "/"}, // or one fleet's keys would be among another one's
+		{"Prefix", s.Prefix, ""}, {"Fleet", s.Fleet, "/"}, {"ID", s.ID, "/"},
 	} {
-		if n.value == "" || len(n.value) > longestName {
-			return fmt.Errorf("poolsize/etcd: Source.%s: %.40q has %d bytes, not 1 to %d", n.field, n.value, len(n.value), longestName)
+		if size := len(n.value); size < 1 || size > longestName {
+			return fmt.Errorf("poolsize/etcd: Source.%s: %.40q has %d bytes, not 1 to %d",
+				n.field, n.value, size, longestName)
 		}
 		if strings.ContainsAny(n.value, n.not) {
 			return fmt.Errorf("poolsize/etcd: Source.%s: %q has a slash", n.field, n.value)
@@ -83,7 +85,8 @@ func (s *Source) checkTimes() error {
 		{"Expiry", s.Expiry, 2 * s.Period, longestExpiry},
 	} {
 		if d.value < d.least || d.value > d.greatest {
-			return fmt.Errorf("poolsize/etcd: Source.%s: %v is not between %v and %v", d.field, d.value, d.least, d.greatest)
+			return fmt.Errorf("poolsize/etcd: Source.%s: %v is not between %v and %v",
+				d.field, d.value, d.least, d.greatest)
 		}
 	}
 	if s.Expiry%time.Second != 0 {

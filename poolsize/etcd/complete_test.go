@@ -42,7 +42,8 @@ func TestCompleteNamesFieldAndValue(t *testing.T) {
 			t.Errorf("got %v, want %q", err, row.says)
 		}
 		if row.says != "" {
-			if got := s.Watch(context.Background(), func(quotient.Pool, error) { t.Error("it reports") }); got == nil || got.Error() != err.Error() {
+			got := s.Watch(context.Background(), func(quotient.Pool, error) { t.Error("it reports") })
+			if got == nil || got.Error() != err.Error() {
 				t.Errorf("Watch returned %v", got)
 			}
 		}

@@ -14,9 +14,10 @@ import (
 // fields may be zero. It may be used from many goroutines, and watched several times, also at once: that is
 // still one replica. Do not copy it, or change its fields, once it is in use.
 type Source struct {
-	// Client reaches the store. The caller closes it. The package's page says which options it should have.
+	// Client reaches the store. The caller closes it. The package's page names the options that it should have.
 	Client *clientv3.Client
-	// Fleet names those that share the limits, in 1 to 200 bytes without slashes. Fleets know nothing of each other.
+	// Fleet names those that share the limits, in 1 to 200 bytes without slashes. Fleets know nothing of each
+	// other.
 	Fleet string
 	// Prefix begins all keys, in at most 200 bytes; "": quotient.
 	Prefix string
@@ -40,9 +41,9 @@ type Source struct {
 // Every command that fails is reported as an error. So is a registration that the store has lost. Watch then
 // tries again after 100 ms, after twice that and so on, up to Period.
 //
-// Nothing is reported before the start is over, which takes one and a quarter periods and the longest time of
-// a command: a second, or half an Expiry if that is less. By then all others that reach the store have
-// looked again, and are back if the store had lost them. A replica that the store has lost starts anew.
+// Nothing is reported before the start is over. It takes one and a quarter periods and the longest time of a
+// command, which is a second, or half an Expiry if that is less. By then all others that reach the store have
+// looked again, and are back if the store had lost them. A replica that the store has lost starts again.
 func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
 	c, err := s.complete()
 	if err != nil {

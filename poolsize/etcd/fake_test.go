@@ -33,8 +33,8 @@ type watching struct {
 }
 
 func newWorld() *world {
-	return &world{revision: 1, leases: map[clientv3.LeaseID]*time.Timer{}, ttl: map[clientv3.LeaseID]time.Duration{},
-		keys: map[string]*mvccpb.KeyValue{}, watches: map[int]watching{}}
+	return &world{revision: 1, keys: map[string]*mvccpb.KeyValue{}, watches: map[int]watching{},
+		leases: map[clientv3.LeaseID]*time.Timer{}, ttl: map[clientv3.LeaseID]time.Duration{}}
 }
 
 // reach is a world as one replica reaches it.
@@ -42,7 +42,7 @@ type reach struct {
 	*world
 	down  error // what commands return, unless it is nil
 	hangs bool  // commands take until their context ends, and are not carried out
-	deaf  bool  // watches are not told
+	deaf  bool  // watches learn nothing
 	calls []call
 }
 
@@ -136,7 +136,13 @@ func (w *world) end(id clientv3.LeaseID) {
 func (w *world) delete(name string) {
 	w.revision++
 	delete(w.keys, name)
-	w.tell(&clientv3.Event{Type: clientv3.EventTypeDelete, Kv: &mvccpb.KeyValue{Key: []byte(name), ModRevision: w.revision}})
+	w.tell(deletion(name, w.revision))
+}
+
+// deletion is what a watch gets of a key that is gone.
+func deletion(name string, revision int64) *clientv3.Event {
+	kv := &mvccpb.KeyValue{Key: []byte(name), ModRevision: revision}
+	return &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: kv}
 }
 
 // deleteAll deletes all keys in one transaction.
@@ -146,7 +152,7 @@ func (w *world) deleteAll() {
 	w.revision++
 	var all []*clientv3.Event
 	for name := range w.keys {
-		all = append(all, &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: &mvccpb.KeyValue{Key: []byte(name), ModRevision: w.revision}})
+		all = append(all, deletion(name, w.revision))
 	}
 	clear(w.keys)
 	for _, to := range w.watches {
@@ -167,7 +173,8 @@ func (r *reach) put(ctx context.Context, name, value string, id clientv3.LeaseID
 // write puts a key. Call with mu held.
 func (w *world) write(name, value string, id clientv3.LeaseID) {
 	w.revision++
-	kv := &mvccpb.KeyValue{Key: []byte(name), Value: []byte(value), Lease: int64(id), CreateRevision: w.revision, ModRevision: w.revision}
+	kv := &mvccpb.KeyValue{Key: []byte(name), Value: []byte(value), Lease: int64(id),
+		CreateRevision: w.revision, ModRevision: w.revision}
 	if old := w.keys[name]; old != nil {
 		kv.CreateRevision = old.CreateRevision
 	}
@@ -336,5 +343,7 @@ func (h *hangs) revoke(ctx context.Context, id clientv3.LeaseID) error {
 
 // watchOn starts one Watch of a Source on a store.
 func watchOn(t testing.TB, s *Source, st store) *watched {
-	return watchWith(t, func(ctx context.Context, report func(quotient.Pool, error)) error { return s.watch(ctx, s, st, report) })
+	return watchWith(t, func(ctx context.Context, report func(quotient.Pool, error)) error {
+		return s.watch(ctx, s, st, report)
+	})
 }

@@ -12,8 +12,8 @@ import (
 // key is what counts of a key of the fleet.
 type key struct {
 	created, modified int64 // revisions
-	replica           bool  // it stands for one
 	lease             clientv3.LeaseID
+	replica           bool // it stands for one
 }
 
 // fleet is what a watcher knows of the keys under a prefix. It is a pure state: keys in, pools out.
@@ -42,13 +42,14 @@ func (f *fleet) learn(events []*clientv3.Event) {
 	}
 }
 
-// put takes in a key. It stands for a replica if it has a lease, so that it cannot stay for ever, and if its
-// name has no slash, so that it is of this fleet and not of one whose prefix begins alike. The value does not
-// matter: a version that is not known yet is a replica too.
+// put takes in a key. It stands for a replica if it has a lease, so that it cannot stay for ever. Its name
+// has no slash, or it belongs to a fleet whose prefix begins alike. The value does not matter: a version that is
+// not known yet is a replica too.
 func (f *fleet) put(kv *mvccpb.KeyValue) {
 	name := strings.TrimPrefix(string(kv.Key), f.prefix)
 	f.drop(name)
-	k := key{kv.CreateRevision, kv.ModRevision, kv.Lease != 0 && name != "" && !strings.Contains(name, "/"), clientv3.LeaseID(kv.Lease)}
+	k := key{created: kv.CreateRevision, modified: kv.ModRevision, lease: clientv3.LeaseID(kv.Lease)}
+	k.replica = k.lease != 0 && name != "" && !strings.Contains(name, "/")
 	f.keys[name] = k
 	if !k.replica {
 		return
@@ -103,8 +104,8 @@ func (f *fleet) pool() quotient.Pool {
 }
 
 // newest returns the last revision that changed a key that is there. With the number of keys it tells one
-// state of the fleet from all that follow it: what is put later has a higher revision, and else there are
-// fewer keys.
+// state of the fleet from all later ones. What is put later has a higher revision, and else there are fewer
+// keys.
 func (f *fleet) newest() (revision int64) {
 	for _, k := range f.keys {
 		revision = max(revision, k.modified)

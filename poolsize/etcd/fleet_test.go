@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// plain counts the fleet anew from all that the store has.
+// plain counts the fleet from all that the store has.
 func plain(store map[string]*mvccpb.KeyValue, own string) (p quotient.Pool, newest int64) {
 	var replicas []*mvccpb.KeyValue
 	for name, kv := range store {
@@ -47,10 +47,11 @@ func TestPropertyFleet(t *testing.T) {
 				}
 				if store[name] != nil && rapid.Bool().Draw(t, "delete") {
 					delete(store, name)
-					events = append(events, &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: &mvccpb.KeyValue{Key: []byte(name), ModRevision: revision}})
+					events = append(events, deletion(name, revision))
 					continue
 				}
-				kv := &mvccpb.KeyValue{Key: []byte(name), CreateRevision: revision, ModRevision: revision, Lease: int64(rapid.SampledFrom([]int{0, 7, 8}).Draw(t, "lease"))}
+				lease := rapid.SampledFrom([]int64{0, 7, 8}).Draw(t, "lease")
+				kv := &mvccpb.KeyValue{Key: []byte(name), Lease: lease, CreateRevision: revision, ModRevision: revision}
 				if old := store[name]; old != nil {
 					kv.CreateRevision = old.CreateRevision
 				}
@@ -64,7 +65,8 @@ func TestPropertyFleet(t *testing.T) {
 				t.Fatalf("revision %d: present %v, %+v; want %v, %+v", revision, f.present(), got, present, want)
 			}
 			if f.newest() != newest || len(f.keys) != len(store) {
-				t.Fatalf("revision %d: %d keys, the newest %d; want %d, %d", revision, len(f.keys), f.newest(), len(store), newest)
+				t.Fatalf("revision %d: %d keys, the newest %d; want %d, %d",
+					revision, len(f.keys), f.newest(), len(store), newest)
 			}
 		}
 	})

@@ -50,7 +50,8 @@ func child(addr string) {
 		io.Copy(io.Discard, os.Stdin) //nolint:errcheck // it ends with its parent
 		cancel()
 	}()
-	source(c, "child").Watch(ctx, func(p quotient.Pool, err error) { fmt.Println(p.Replicas, err) }) //nolint:errcheck // the context's end
+	say := func(p quotient.Pool, err error) { fmt.Println(p.Replicas, err) }
+	source(c, "child").Watch(ctx, say) //nolint:errcheck // the context's end
 }
 
 // startChild returns a process that is one replica, when it has learned of the fleet.
@@ -205,7 +206,8 @@ func (w *watched) until(t testing.TB, what string, holds func() bool) {
 		select {
 		case <-w.more:
 		case <-timeout:
-			t.Fatalf("%s: not after %v; %d reports; the last pool %+v, the last error %v", what, patience, w.count(), w.last(), w.lastError())
+			t.Fatalf("%s: not after %v; %d reports; the last pool %+v, the last error %v",
+				what, patience, w.count(), w.last(), w.lastError())
 		}
 	}
 }
@@ -213,7 +215,8 @@ func (w *watched) until(t testing.TB, what string, holds func() bool) {
 // wants waits for a pool of n in which this replica has an ordinal.
 func (w *watched) wants(t testing.TB, n, ordinal int) {
 	t.Helper()
-	w.until(t, fmt.Sprintf("%d of %d", ordinal, n), func() bool { return w.last() == quotient.Pool{Replicas: n, Ordinal: ordinal} })
+	want := quotient.Pool{Replicas: n, Ordinal: ordinal}
+	w.until(t, fmt.Sprintf("%d of %d", ordinal, n), func() bool { return w.last() == want })
 }
 
 // goesOn waits for n pools more.

@@ -59,8 +59,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// A process that is stopped past its expiry is dropped. When it goes on it registers anew, and believes in no
-// smaller pool than it had.
+// A process that is stopped past its expiry is dropped. When it goes on it registers again, and believes in
+// no smaller pool than it had.
 func TestStoppedProcess(t *testing.T) {
 	t.Parallel()
 	srv := start(t)
@@ -111,7 +111,7 @@ func TestStoreAway(t *testing.T) {
 	}
 }
 
-// Failure mode 20: a store that comes back without its data makes nobody believe in a small pool.
+// Failure mode 20: a store that comes back without its data makes no replica believe in a small pool.
 func TestRestartWithDataLoss(t *testing.T) {
 	t.Parallel()
 	srv := start(t)
@@ -151,7 +151,7 @@ func TestStoreComesLater(t *testing.T) {
 }
 
 // Failure mode 19 of this source: one that cannot reach the store for longer than its lease lasts is dropped,
-// and keeps what it had. When it can it registers anew and never believes in less.
+// and keeps what it had. When it can it registers again and never believes in less.
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"stalled", "cut"} {
@@ -241,7 +241,9 @@ func TestFleetsAreApart(t *testing.T) {
 	srv := start(t)
 	c := clientOf(t, srv)
 	var all []*watched
-	for _, s := range []struct{ prefix, fleet string }{{"", "app"}, {"", "app2"}, {"quotient/app", "x"}, {"quotient/app/x", "y"}, {"other", "app"}} {
+	for _, s := range []struct{ prefix, fleet string }{
+		{"", "app"}, {"", "app2"}, {"quotient/app", "x"}, {"quotient/app/x", "y"}, {"other", "app"},
+	} {
 		src := source(c, "a")
 		src.Prefix, src.Fleet = s.prefix, s.fleet
 		all = append(all, watch(t, src))
@@ -254,8 +256,8 @@ func TestFleetsAreApart(t *testing.T) {
 	}
 }
 
-// A key of a version that is not known yet counts as one replica; a key without a lease, which would count for
-// ever, and one with a slash, which is no replica's, do not.
+// A key of a version that is not known yet counts as one replica. A key without a lease would count for ever,
+// and one with a slash is no replica's: they do not.
 func TestForeignKeys(t *testing.T) {
 	t.Parallel()
 	srv := start(t)
@@ -323,12 +325,14 @@ func TestRights(t *testing.T) {
 	do(root.UserAdd(ctx, "root", "secret"))
 	do(root.UserGrantRole(ctx, "root", "root"))
 	do(root.RoleAdd(ctx, "quotient"))
-	do(root.RoleGrantPermission(ctx, "quotient", "quotient/f/", clientv3.GetPrefixRangeEnd("quotient/f/"), clientv3.PermissionType(clientv3.PermReadWrite)))
+	end, both := clientv3.GetPrefixRangeEnd("quotient/f/"), clientv3.PermissionType(clientv3.PermReadWrite)
+	do(root.RoleGrantPermission(ctx, "quotient", "quotient/f/", end, both))
 	do(root.UserAdd(ctx, "quotient", "password"))
 	do(root.UserGrantRole(ctx, "quotient", "quotient"))
 	do(root.AuthEnable(ctx))
 	user := func() *clientv3.Client {
-		return clientWith(t, clientv3.Config{Endpoints: []string{srv.addr()}, Username: "quotient", Password: "password"})
+		at := []string{srv.addr()}
+		return clientWith(t, clientv3.Config{Endpoints: at, Username: "quotient", Password: "password"})
 	}
 	a, b := watch(t, source(user(), "a")), watch(t, source(user(), "b"))
 	a.until(t, "both", func() bool { return a.last().Replicas == 2 })

@@ -10,8 +10,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// value is what a replica's key holds. Whoever reads it takes what it knows of it, and counts a key whose
-// value it cannot read as one replica: a later version may add fields.
+// value is what a replica's key holds. A later version may add fields. A reader takes what it knows of them,
+// and counts a key whose value it cannot read as one replica.
 const value = `{"version":1}`
 
 // held is a registration as it was found or made.
@@ -23,9 +23,9 @@ type held struct {
 
 // registration is the one key of this process and its lease. All Watches of a Source share it.
 type registration struct {
-	turn    chan struct{} // holds a value while someone has what follows, also during commands
+	turn    chan struct{} // holds a value while a Watch has what follows, also during commands
 	held    held          // lease 0: none
-	there   bool          // the key has been put, and nobody has missed it since
+	there   bool          // the key has been put, and no Watch has missed it since
 	watches int           // that run
 }
 
@@ -95,7 +95,7 @@ func (r *registration) register(ctx context.Context, st store, c *Source) (err e
 	return nil
 }
 
-// lost takes in that somebody has missed the key, unless it was made again meanwhile.
+// lost takes in that a Watch has missed the key, unless it was made again meanwhile.
 func (r *registration) lost(h held) {
 	r.turn <- struct{}{} // others have it for a few commands at most
 	defer r.exit()

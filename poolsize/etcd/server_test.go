@@ -16,8 +16,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 )
 
 // keeper runs a command in the shell's own process, so that signals reach it. Beside it a subshell kills it
@@ -96,11 +94,11 @@ func (s *server) launch() {
 	out, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	must(s.t, err)
 	defer out.Close() //nolint:errcheck // the server has it
-	args := append([]string{"-c", keeper, "sh", "etcd", "--name", s.name, "--data-dir", filepath.Join(s.dir, "data"),
-		"--listen-client-urls", s.urls[0], "--advertise-client-urls", s.urls[0], "--unsafe-no-fsync", "--log-level", "warn",
+	args := append([]string{"-c", keeper, "sh", "etcd", "--name", s.name, "--log-level", "warn",
+		"--data-dir", filepath.Join(s.dir, "data"), "--unsafe-no-fsync",
+		"--listen-client-urls", s.urls[0], "--advertise-client-urls", s.urls[0],
 		"--listen-peer-urls", s.urls[1], "--initial-advertise-peer-urls", s.urls[1]}, s.extra...)
 	s.cmd = exec.Command("sh", args...)
-	s.cmd.Env = append(os.Environ(), "ETCD_UNSUPPORTED_ARCH=arm64")
 	s.cmd.Stdout, s.cmd.Stderr = out, out
 	in, alive, err := os.Pipe()
 	must(s.t, err)
@@ -161,7 +159,7 @@ func (s *server) end(how syscall.Signal) {
 	s.cmd = nil
 }
 
-// restart starts the server on its ports again, after it has killed it if it runs; with wipe without its data.
+// restart starts the server on its ports again, after it has killed it if it runs. With wipe its data is gone.
 func (s *server) restart(wipe bool) {
 	s.t.Helper()
 	s.end(syscall.SIGKILL)
@@ -191,8 +189,8 @@ func clientOf(t testing.TB, servers ...*server) *clientv3.Client {
 
 func clientAt(t testing.TB, addrs ...string) *clientv3.Client {
 	t.Helper()
-	return clientWith(t, clientv3.Config{Endpoints: addrs, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: 3 * time.Second})}})
+	return clientWith(t, clientv3.Config{Endpoints: addrs,
+		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second})
 }
 
 func clientWith(t testing.TB, config clientv3.Config) *clientv3.Client {

@@ -59,8 +59,8 @@ func (c client) grant(ctx context.Context, seconds int64) (clientv3.LeaseID, err
 	return r.ID, nil
 }
 
-// renew asks once. KeepAliveOnce would ask again and again without a pause where a server, or a balancer before
-// it, says at once that it cannot now. What KeepAlive starts goes on until the client is closed.
+// renew asks once. KeepAliveOnce would ask again and again without a pause where a server, or a balancer
+// before it, says at once that it cannot now. What KeepAlive starts goes on until the client is closed.
 func (c client) renew(ctx context.Context, lease clientv3.LeaseID) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -68,7 +68,8 @@ func (c client) renew(ctx context.Context, lease clientv3.LeaseID) error {
 	if err != nil {
 		return rpctypes.Error(err)
 	}
-	if err := s.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(lease)}); err != nil && err != io.EOF { // of which Recv says why
+	err = s.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(lease)})
+	if err != nil && err != io.EOF { // at the end of a stream only Recv knows why
 		return rpctypes.Error(err)
 	}
 	r, err := s.Recv()
@@ -96,7 +97,8 @@ func (c client) put(ctx context.Context, key, value string, lease clientv3.Lease
 
 func (c client) page(ctx context.Context, prefix, from string, revision int64) (page, error) {
 	end := clientv3.GetPrefixRangeEnd(prefix)
-	r, err := c.Get(ctx, from, clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithLimit(onePage), clientv3.WithRev(revision))
+	r, err := c.Get(ctx, from, clientv3.WithRange(end), clientv3.WithRev(revision),
+		clientv3.WithKeysOnly(), clientv3.WithLimit(onePage))
 	if err != nil {
 		return page{}, err
 	}
@@ -137,7 +139,7 @@ func (c client) newest(ctx context.Context, prefix string) (keys, revision int64
 	return r.Count, r.Kvs[0].ModRevision, nil
 }
 
-// watch takes a stream of its own each time: a client has one for all watches with the same metadata, and that
+// watch takes a stream of its own each time. A client has one for all watches with the same metadata, and it
 // may hang at a server that is gone.
 func (c client) watch(ctx context.Context, prefix string, from int64) clientv3.WatchChan {
 	ctx = metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(ctx), "quotient-watch", rand.Text())

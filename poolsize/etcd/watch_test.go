@@ -44,7 +44,7 @@ func TestStartTakes(t *testing.T) {
 	}
 }
 
-// A change counts at once, and what does not change is said again at each look.
+// A change counts at once, and what does not change is reported again at each look.
 func TestChangesAndLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		world := newWorld()
@@ -82,7 +82,8 @@ func TestPauses(t *testing.T) {
 		r.set(func() { r.down = errAway })
 		time.Sleep(9 * time.Second)
 		pools, errs := w.since(before)
-		if len(pools) > 0 || len(errs) < 5 || !errors.Is(errs[0].err, errAway) || !strings.Contains(errs[0].err.Error(), "renew quotient/f/a:") {
+		if len(pools) > 0 || len(errs) < 5 || !errors.Is(errs[0].err, errAway) ||
+			!strings.Contains(errs[0].err.Error(), "renew quotient/f/a:") {
 			t.Fatalf("%d pools, %d errors, the first %v", len(pools), len(errs), w.lastError())
 		}
 		want := 100 * time.Millisecond
@@ -152,8 +153,8 @@ func TestEachCommandMayHang(t *testing.T) {
 	}
 }
 
-// Failure mode 20: a replica whose key was deleted, or whose lease was lost with all data, registers anew,
-// and reports nothing before another start is over: by then all others are back too.
+// Failure mode 20: a replica whose key was deleted, or whose lease was lost with all data, registers again.
+// It reports nothing before another start is over: by then all others are back too.
 func TestLostRegistration(t *testing.T) {
 	for name, lose := range map[string]func(*world){
 		"all keys are deleted": (*world).deleteAll,
@@ -185,8 +186,8 @@ func TestLostRegistration(t *testing.T) {
 	}
 }
 
-// Failure mode 20: nobody reaches the store for longer than their leases last, and one that starts when they
-// do again is the first. Nobody believes in a smaller pool meanwhile.
+// Failure mode 20: no replica reaches the store for longer than the leases last. One that starts when they do
+// again is the first. None believes in a smaller pool meanwhile.
 func TestOutageOutlastsTheLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		world := newWorld()
@@ -219,7 +220,7 @@ func TestOutageOutlastsTheLeases(t *testing.T) {
 	})
 }
 
-// A process that was suspended finds the fleet gone, one after the other, before it finds that it is gone too.
+// A process that was suspended finds others gone before it finds that it is gone too. It reports none of that.
 func TestSuspended(t *testing.T) {
 	for range 10 { // it chooses by chance what it looks at first
 		synctest.Test(t, func(t *testing.T) {
@@ -255,7 +256,7 @@ func TestSuspended(t *testing.T) {
 	}
 }
 
-// A key that somebody deletes again and again is put with pauses in between.
+// A key that is deleted again and again is put with pauses in between.
 func TestDeletedAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		world := newWorld()
@@ -270,15 +271,18 @@ func TestDeletedAgainAndAgain(t *testing.T) {
 	})
 }
 
-// A change that the watch has not told of is found by the next look, also if the number is the same.
+// A change that the watch has missed is found by the next look, also if the number is the same.
 func TestLookFindsWhatTheWatchMissed(t *testing.T) {
 	for name, row := range map[string]struct {
 		change func(*world)
 		want   quotient.Pool
 	}{
-		"joined":        {func(w *world) { w.write("quotient/f/z", "", 1) }, quotient.Pool{Replicas: 4, Ordinal: 3}},
-		"left":          {func(w *world) { w.delete("quotient/f/x") }, quotient.Pool{Replicas: 2, Ordinal: 2}},
-		"one for other": {func(w *world) { w.delete("quotient/f/x"); w.write("quotient/f/z", "", 1) }, quotient.Pool{Replicas: 3, Ordinal: 2}},
+		"joined": {func(w *world) { w.write("quotient/f/z", "", 1) }, quotient.Pool{Replicas: 4, Ordinal: 3}},
+		"left":   {func(w *world) { w.delete("quotient/f/x") }, quotient.Pool{Replicas: 2, Ordinal: 2}},
+		"one for other": {func(w *world) {
+			w.delete("quotient/f/x")
+			w.write("quotient/f/z", "", 1)
+		}, quotient.Pool{Replicas: 3, Ordinal: 2}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			world := newWorld()

@@ -12,10 +12,10 @@ import (
 )
 
 var (
-	// errAgain ends a session that knows less than the store does, which is nobody's failure.
+	// errAgain ends a session that knows less than the store does, which is no failure.
 	errAgain = errors.New("poolsize/etcd: what is known of the fleet is not up to date")
 	// errGone says that the store has no such lease, or no key of this replica with it.
-	errGone = errors.New("gone from the store, registering anew")
+	errGone = errors.New("gone from the store, registering again")
 )
 
 // watcher is one call of Watch.
@@ -33,8 +33,9 @@ type watcher struct {
 	blind   int       // looks since the last check of what is known
 }
 
-// manyKeys is a fleet of which a check costs the store about a millisecond, so that a check a second by each
-// replica takes it about a processor. Both grow with the fleet. So larger ones check more rarely, by the square.
+// manyKeys is a fleet of which a check costs the store about a millisecond. A check a second by each replica
+// then takes about one of its processors. Both grow with the fleet, so larger ones check more rarely, by the
+// square.
 const manyKeys = 1000
 
 // session registers the replica if need be, lists the fleet, and follows it until something fails.
@@ -169,8 +170,8 @@ func (w *watcher) check(ctx context.Context, f *fleet) error {
 	return nil
 }
 
-// say reports the pool, unless the start is not over. After an Expiry without a renewal, as when the process was
-// suspended, the lease may have ended, and those of others with it: the next look says so.
+// say reports the pool, unless the start is not over. After an Expiry without a renewal, as when the process
+// was suspended, the lease may have ended, and those of others with it. The next look finds that.
 func (w *watcher) say(f *fleet) {
 	w.ready = w.ready || !time.Now().Before(w.due)
 	if w.ready && time.Since(w.renewed) < w.c.Expiry {
