@@ -43,8 +43,8 @@ func (f *fleet) learn(events []*clientv3.Event) {
 }
 
 // put takes in a key. It stands for a replica if it has a lease, so that it cannot stay for ever. Its name
-// has no slash, or it belongs to a fleet whose prefix begins alike. The value does not matter: a version that is
-// not known yet is a replica too.
+// has no slash, or it belongs to a fleet whose prefix begins alike. The value does not matter: a version that
+// is not known yet is a replica too.
 func (f *fleet) put(kv *mvccpb.KeyValue) {
 	name := strings.TrimPrefix(string(kv.Key), f.prefix)
 	f.drop(name)

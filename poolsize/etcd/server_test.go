@@ -159,7 +159,7 @@ func (s *server) end(how syscall.Signal) {
 	s.cmd = nil
 }
 
-// restart starts the server on its ports again, after it has killed it if it runs. With wipe its data is gone.
+// restart starts the server on its ports again, and kills it before if it runs. With wipe its data is lost.
 func (s *server) restart(wipe bool) {
 	s.t.Helper()
 	s.end(syscall.SIGKILL)

@@ -220,7 +220,8 @@ func TestOutageOutlastsTheLeases(t *testing.T) {
 	})
 }
 
-// A process that was suspended finds others gone before it finds that it is gone too. It reports none of that.
+// Failure mode 20: a process that was suspended finds others gone before it finds that it is gone. It reports
+// neither.
 func TestSuspended(t *testing.T) {
 	for range 10 { // it chooses by chance what it looks at first
 		synctest.Test(t, func(t *testing.T) {
@@ -335,6 +336,23 @@ func TestLargeFleetsCheckRarely(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A fleet whose name begins as another one's does not count that one's replicas.
+func TestFleetsInOneStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		world := newWorld()
+		var all []*watched
+		for _, fleet := range []string{"app", "app2", "ap"} {
+			s, r := world.replica("a")
+			s.Fleet = fleet
+			all = append(all, r.begin(t, s))
+		}
+		time.Sleep(5 * time.Second)
+		for _, w := range all {
+			isNow(t, w, 1, 1)
+		}
+	})
 }
 
 // A Source that is watched twice is one replica until its last Watch ends.
