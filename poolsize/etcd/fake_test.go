@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quotient-go/quotient"
@@ -137,6 +138,14 @@ func (w *world) delete(name string) {
 	w.revision++
 	delete(w.keys, name)
 	w.tell(deletion(name, w.revision))
+}
+
+// left returns how many keys and leases there are, once all is quiet in the bubble.
+func (w *world) left() (keys, leases int) {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.keys), len(w.leases)
 }
 
 // deletion is what a watch gets of a key that is gone.

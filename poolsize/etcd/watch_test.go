@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,9 +66,8 @@ func TestChangesAndLooks(t *testing.T) {
 			t.Errorf("%d reports in ten periods", n)
 		}
 		b.leave(t)
-		synctest.Wait()
-		if len(world.keys)+len(world.leases) > 0 {
-			t.Errorf("%d keys and %d leases are left", len(world.keys), len(world.leases))
+		if keys, leases := world.left(); keys+leases > 0 {
+			t.Errorf("%d keys and %d leases are left", keys, leases)
 		}
 	})
 }
@@ -146,7 +146,7 @@ func TestEachCommandMayHang(t *testing.T) {
 				t.Errorf("%s: Watch returned after %v; hung: %v", name, got, h.done)
 			}
 			time.Sleep(10 * time.Second)
-			if synctest.Wait(); len(r.keys) > 0 {
+			if keys, _ := r.left(); keys > 0 {
 				t.Errorf("%s: a key is left", name)
 			}
 		})
@@ -204,8 +204,8 @@ func TestOutageOutlastsTheLeases(t *testing.T) {
 			r.set(func() { r.down, r.deaf = errAway, true })
 		}
 		time.Sleep(30 * time.Second)
-		if len(world.keys) > 0 {
-			t.Fatalf("%d keys have outlived their leases", len(world.keys))
+		if keys, _ := world.left(); keys > 0 {
+			t.Fatalf("%d keys have outlived their leases", keys)
 		}
 		joins, _ := world.join(t, "new")
 		for _, r := range ways {
@@ -229,20 +229,20 @@ func TestSuspended(t *testing.T) {
 			world.write("quotient/f/x", "", 1)
 			world.write("quotient/f/y", "", 1)
 			s, r := world.replica("a")
-			suspended, resumed := false, make(chan bool)
+			var suspended atomic.Bool
+			resumed := make(chan bool)
 			run := func(ctx context.Context, report func(quotient.Pool, error)) error {
 				return s.watch(ctx, s, r, func(p quotient.Pool, err error) {
 					report(p, err)
-					if suspended {
+					if suspended.CompareAndSwap(true, false) {
 						<-resumed
-						suspended = false
 					}
 				})
 			}
 			w := watchWith(t, run)
 			time.Sleep(10 * time.Second)
 			isNow(t, w, 3, 3)
-			suspended = true
+			suspended.Store(true)
 			time.Sleep(time.Minute)
 			before := w.count()
 			r.set(func() { world.delete("quotient/f/x"); world.delete("quotient/f/y") })
@@ -366,18 +366,15 @@ func TestOneWatchOfTwoEnds(t *testing.T) {
 		first.leave(t)
 		time.Sleep(20 * time.Second)
 		isNow(t, second, 1, 1)
-		for name := range r.keys {
-			r.set(func() { r.world.delete(name) })
-		}
+		r.deleteAll()
 		third := r.begin(t, s)
 		time.Sleep(5 * time.Second)
 		isNow(t, second, 1, 1)
 		isNow(t, third, 1, 1)
 		second.leave(t)
 		third.leave(t)
-		synctest.Wait()
-		if len(r.keys) > 0 || len(r.of("grant")) != 1 {
-			t.Errorf("%d keys are left of %d leases", len(r.keys), len(r.of("grant")))
+		if keys, _ := r.left(); keys > 0 || len(r.of("grant")) != 1 {
+			t.Errorf("%d keys are left of %d leases", keys, len(r.of("grant")))
 		}
 		again := r.begin(t, s)
 		time.Sleep(5 * time.Second)
