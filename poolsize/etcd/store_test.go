@@ -17,8 +17,24 @@ import (
 type busy struct {
 	etcdserverpb.UnimplementedLeaseServer
 	etcdserverpb.UnimplementedKVServer
-	asked atomic.Int64
-	keys  int64 // that it has
+	etcdserverpb.UnimplementedWatchServer
+	asked   atomic.Int64
+	keys    int64        // that it has
+	streams atomic.Int64 // of watches
+}
+
+// Watch serves watches and never has anything to say on them.
+func (b *busy) Watch(s etcdserverpb.Watch_WatchServer) error {
+	b.streams.Add(1)
+	header := &etcdserverpb.ResponseHeader{Revision: 1}
+	for id := int64(0); ; id++ {
+		if _, err := s.Recv(); err != nil {
+			return err
+		}
+		if err := s.Send(&etcdserverpb.WatchResponse{Header: header, Created: true, WatchId: id}); err != nil {
+			return err
+		}
+	}
 }
 
 func (b *busy) LeaseKeepAlive(etcdserverpb.Lease_LeaseKeepAliveServer) error {
@@ -39,6 +55,7 @@ func (b *busy) serve(t *testing.T) client {
 	s := grpc.NewServer()
 	etcdserverpb.RegisterLeaseServer(s, b)
 	etcdserverpb.RegisterKVServer(s, b)
+	etcdserverpb.RegisterWatchServer(s, b)
 	ended := make(chan error)
 	go func() { ended <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -57,6 +74,20 @@ func TestRenewAsksOnce(t *testing.T) {
 	}
 	if n := b.asked.Load(); n != 1 {
 		t.Errorf("the server was asked %d times", n)
+	}
+}
+
+// Failure mode 20: each watch has a stream of its own, so that it does not hang with one that hangs.
+func TestWatchesAreApart(t *testing.T) {
+	b := &busy{}
+	c := b.serve(t)
+	for range 3 {
+		if c.watch(t.Context(), "quotient/f/", 1) == nil {
+			t.Error("no watch")
+		}
+	}
+	if n := b.streams.Load(); n != 3 {
+		t.Errorf("three watches have %d streams", n)
 	}
 }
 
