@@ -119,17 +119,20 @@ func TestRestartWithDataLoss(t *testing.T) {
 	b := watch(t, source(clientOf(t, srv), "b"))
 	a.until(t, "both", func() bool { return a.last().Replicas == 2 })
 	for range 2 {
-		before := a.count()
+		srv.end(syscall.SIGKILL)
+		a.fails(t)
+		b.fails(t)
+		before := []int{a.count(), b.count()}
 		srv.restart(true)
 		back := time.Now()
-		a.until(t, "both are back", func() bool { pools, _ := a.since(before); return len(pools) > 3 })
-		b.until(t, "both are back", func() bool { return b.last().Replicas == 2 })
+		a.goesOn(t, 4)
+		b.goesOn(t, 4)
 		t.Logf("back %v after the store", time.Since(back))
-		if n := min(a.least(before), b.least(0)); n < 2 {
+		if n := min(a.least(before[0]), b.least(before[1])); n < 2 {
 			t.Errorf("they believed in %d", n)
 		}
-		if p := []int{a.last().Ordinal, b.last().Ordinal}; p[0]+p[1] != 3 {
-			t.Errorf("ordinals %v", p)
+		if one, other := a.last().Ordinal, b.last().Ordinal; one+other != 3 {
+			t.Errorf("ordinals %d and %d", one, other)
 		}
 	}
 }

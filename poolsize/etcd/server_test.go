@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -72,13 +73,19 @@ func needReal(t testing.TB) {
 	t.Skip(text)
 }
 
-// freeAddr returns an address on loopback without a listener.
+// freeAddr returns an address on loopback without a listener. Its port is below those that connections get,
+// or one of them may take it while the server is stopped.
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	must(t, l.Close())
-	return l.Addr().String()
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000)))
+		if err == nil {
+			must(t, l.Close())
+			return l.Addr().String()
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
 }
 
 // run starts the server and returns when it serves.
