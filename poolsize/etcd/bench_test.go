@@ -9,7 +9,7 @@ import (
 
 // BenchmarkLook measures one look, round trips included, in fleets of several sizes.
 func BenchmarkLook(b *testing.B) {
-	c := client{clientOf(b, start(b))}
+	c := &client{Client: clientOf(b, start(b)), ctx: b.Context()}
 	lease, err := c.grant(b.Context(), 600)
 	must(b, err)
 	made := 0

@@ -49,7 +49,7 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 	if err != nil {
 		return err
 	}
-	return s.watch(ctx, c, client{c.Client}, report)
+	return s.watch(ctx, c, &client{Client: c.Client, ctx: ctx}, report)
 }
 
 // watch is Watch with a complete source.

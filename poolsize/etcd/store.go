@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 )
 
@@ -48,10 +49,21 @@ type store interface {
 	hurry()
 }
 
-// client is the store as the program's client reaches it.
-type client struct{ *clientv3.Client }
+// client is the store as one Watch reaches it by the program's client.
+type client struct {
+	*clientv3.Client
+	ctx   context.Context // of the Watch
+	alive *renewals       // nil: none is open
+}
 
-func (c client) grant(ctx context.Context, seconds int64) (clientv3.LeaseID, error) {
+// renewals is a stream on which leases are renewed.
+type renewals struct {
+	stream etcdserverpb.Lease_LeaseKeepAliveClient // nil before the first
+	ctx    context.Context
+	end    context.CancelFunc
+}
+
+func (c *client) grant(ctx context.Context, seconds int64) (clientv3.LeaseID, error) {
 	r, err := c.Grant(ctx, seconds)
 	if err != nil {
 		return 0, err
@@ -59,35 +71,64 @@ func (c client) grant(ctx context.Context, seconds int64) (clientv3.LeaseID, err
 	return r.ID, nil
 }
 
-// renew asks once. KeepAliveOnce would ask again and again without a pause where a server, or a balancer
+// renew asks once, on a stream that stays open until the Watch ends. Where the store has users, each new
+// stream costs it the check of a password. A stream that was open before may have ended with its member, so
+// then another one is tried.
+//
+// KeepAliveOnce opens one each time. It asks again and again without a pause where a server, or a balancer
 // before it, says at once that it cannot now. What KeepAlive starts goes on until the client is closed.
-func (c client) renew(ctx context.Context, lease clientv3.LeaseID) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	s, err := etcdserverpb.NewLeaseClient(c.ActiveConnection()).LeaseKeepAlive(ctx)
-	if err != nil {
-		return rpctypes.Error(err)
+func (c *client) renew(ctx context.Context, lease clientv3.LeaseID) error {
+	used := c.alive != nil
+	ttl, err := c.ask(ctx, lease)
+	if err != nil && used && ctx.Err() == nil {
+		ttl, err = c.ask(ctx, lease)
 	}
-	err = s.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(lease)})
-	if err != nil && err != io.EOF { // at the end of a stream only Recv knows why
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
 		return rpctypes.Error(err)
-	}
-	r, err := s.Recv()
-	if err != nil {
-		return rpctypes.Error(err)
-	}
-	if r.TTL <= 0 {
+	case ttl <= 0:
 		return errGone
 	}
 	return nil
 }
 
-func (c client) revoke(ctx context.Context, lease clientv3.LeaseID) error {
+// ask renews a lease and returns its new time. A stream that fails, or that is late, is ended.
+func (c *client) ask(ctx context.Context, lease clientv3.LeaseID) (ttl int64, err error) {
+	if c.alive == nil {
+		c.alive = &renewals{}
+		c.alive.ctx, c.alive.end = context.WithCancel(c.ctx)
+	}
+	late := context.AfterFunc(ctx, c.alive.end)
+	ttl, err = c.alive.ask(c.ActiveConnection(), lease)
+	if !late() || err != nil {
+		c.alive.end()
+		c.alive = nil
+	}
+	return ttl, err
+}
+
+func (r *renewals) ask(conn *grpc.ClientConn, lease clientv3.LeaseID) (ttl int64, err error) {
+	if r.stream == nil {
+		if r.stream, err = etcdserverpb.NewLeaseClient(conn).LeaseKeepAlive(r.ctx); err != nil {
+			return 0, err
+		}
+	}
+	err = r.stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(lease)})
+	if err != nil && err != io.EOF { // at the end of a stream only Recv knows why
+		return 0, err
+	}
+	answer, err := r.stream.Recv()
+	return answer.GetTTL(), err
+}
+
+func (c *client) revoke(ctx context.Context, lease clientv3.LeaseID) error {
 	_, err := c.Revoke(ctx, lease)
 	return err
 }
 
-func (c client) put(ctx context.Context, key, value string, lease clientv3.LeaseID) error {
+func (c *client) put(ctx context.Context, key, value string, lease clientv3.LeaseID) error {
 	_, err := c.Put(ctx, key, value, clientv3.WithLease(lease))
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return errGone
@@ -95,7 +136,7 @@ func (c client) put(ctx context.Context, key, value string, lease clientv3.Lease
 	return err
 }
 
-func (c client) page(ctx context.Context, prefix, from string, revision int64) (page, error) {
+func (c *client) page(ctx context.Context, prefix, from string, revision int64) (page, error) {
 	end := clientv3.GetPrefixRangeEnd(prefix)
 	r, err := c.Get(ctx, from, clientv3.WithRange(end), clientv3.WithRev(revision),
 		clientv3.WithKeysOnly(), clientv3.WithLimit(onePage))
@@ -130,7 +171,7 @@ func tooMany(keys int64) error {
 	return fmt.Errorf("%d keys, not at most %d", keys, mostKeys)
 }
 
-func (c client) newest(ctx context.Context, prefix string) (keys, revision int64, err error) {
+func (c *client) newest(ctx context.Context, prefix string) (keys, revision int64, err error) {
 	r, err := c.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(1),
 		clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortDescend))
 	if err != nil || len(r.Kvs) == 0 {
@@ -141,12 +182,12 @@ func (c client) newest(ctx context.Context, prefix string) (keys, revision int64
 
 // watch takes a stream of its own each time. A client has one for all watches with the same metadata, and it
 // may hang at a server that is gone.
-func (c client) watch(ctx context.Context, prefix string, from int64) clientv3.WatchChan {
+func (c *client) watch(ctx context.Context, prefix string, from int64) clientv3.WatchChan {
 	ctx = metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(ctx), "quotient-watch", rand.Text())
 	return c.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(from))
 }
 
-func (c client) hurry() { c.ActiveConnection().ResetConnectBackoff() }
+func (c *client) hurry() { c.ActiveConnection().ResetConnectBackoff() }
 
 // timed is a store whose commands take at most patience each, in two tries: a client of several members sends
 // the second to another one. A watch takes as long as its context.

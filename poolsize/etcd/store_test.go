@@ -2,16 +2,22 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"net"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
+
+// slow is a lease that is not renewed in time.
+const slow = 99
 
 // busy is a server, or a balancer before one, that says at once that it cannot now.
 type busy struct {
@@ -20,7 +26,8 @@ type busy struct {
 	etcdserverpb.UnimplementedWatchServer
 	asked   atomic.Int64
 	keys    int64        // that it has
-	streams atomic.Int64 // of watches
+	streams atomic.Int64 // of watches or renewals
+	renews  int          // that it grants on one of these
 }
 
 // Watch serves watches and never has anything to say on them.
@@ -37,8 +44,23 @@ func (b *busy) Watch(s etcdserverpb.Watch_WatchServer) error {
 	}
 }
 
-func (b *busy) LeaseKeepAlive(etcdserverpb.Lease_LeaseKeepAliveServer) error {
-	b.asked.Add(1)
+// LeaseKeepAlive renews as often as it may on a stream.
+func (b *busy) LeaseKeepAlive(s etcdserverpb.Lease_LeaseKeepAliveServer) error {
+	b.streams.Add(1)
+	for range b.renews {
+		r, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		b.asked.Add(1)
+		if r.ID == slow {
+			<-s.Context().Done()
+			return nil
+		}
+		if err := s.Send(&etcdserverpb.LeaseKeepAliveResponse{ID: r.ID, TTL: r.ID - 1}); err != nil {
+			return err
+		}
+	}
 	return status.Error(codes.Unavailable, "no upstream")
 }
 
@@ -48,7 +70,7 @@ func (b *busy) Range(context.Context, *etcdserverpb.RangeRequest) (*etcdserverpb
 	return &etcdserverpb.RangeResponse{Header: header, Count: b.keys, More: true}, nil
 }
 
-func (b *busy) serve(t *testing.T) client {
+func (b *busy) serve(t *testing.T) *client {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -62,7 +84,7 @@ func (b *busy) serve(t *testing.T) client {
 		s.Stop()
 		must(t, <-ended)
 	})
-	return client{clientAt(t, l.Addr().String())}
+	return &client{Client: clientAt(t, l.Addr().String()), ctx: t.Context()}
 }
 
 // Failure mode 20: a renewal that is refused is not asked for again without a pause.
@@ -72,9 +94,40 @@ func TestRenewAsksOnce(t *testing.T) {
 	if err := c.renew(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "no upstream") {
 		t.Errorf("got %v", err)
 	}
-	if n := b.asked.Load(); n != 1 {
+	if n := b.streams.Load(); n != 1 {
 		t.Errorf("the server was asked %d times", n)
 	}
+}
+
+// Renewals share a stream, since each new one may cost the store the check of a password. One that has ended,
+// or whose answer is late, is replaced.
+func TestRenewalsShareAStream(t *testing.T) {
+	b := &busy{renews: 3}
+	c := b.serve(t)
+	renew := func(lease clientv3.LeaseID, want error, streams int64) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if lease == slow {
+			go func() {
+				for b.asked.Load() == 0 {
+					runtime.Gosched()
+				}
+				cancel()
+			}()
+		}
+		b.asked.Store(0)
+		if err := c.renew(ctx, lease); !errors.Is(err, want) || b.streams.Load() != streams {
+			t.Errorf("lease %d: %v, want %v; %d streams, want %d", lease, err, want, b.streams.Load(), streams)
+		}
+	}
+	renew(5, nil, 1)
+	renew(5, nil, 1)
+	renew(1, errGone, 1)
+	renew(5, nil, 2) // on another one
+	renew(slow, context.Canceled, 2)
+	renew(5, nil, 3)
+	renew(5, nil, 3)
 }
 
 // Failure mode 20: each watch has a stream of its own, so that it does not hang with one that hangs.
