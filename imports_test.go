@@ -77,6 +77,8 @@ var rooms = []room{
 		why: "what every source must do, as a test that each of them calls"},
 	{dir: "poolsize/redis/...", own: []string{".", "policy", "poolsize"}, outside: []string{"github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2"},
 		why: "its own module, so that only those who count in Redis carry a Redis client"},
+	{dir: "poolsize/etcd", own: []string{".", "poolsize"}, outside: []string{"go.etcd.io/etcd", "google.golang.org/grpc", "go.uber.org/zap"},
+		why: "its own module, so that only those who count in etcd carry its client"},
 	{dir: "poolsize/gossip/...", own: []string{"."}, outside: []string{"github.com/hashicorp/memberlist"}, later: true,
 		why: "its own module, so that only those who gossip carry memberlist"},
 	{dir: "lease/...", own: []string{"lease"}, later: true,

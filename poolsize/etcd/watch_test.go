@@ -1,0 +1,400 @@
+package etcd
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// isNow fails unless the last pool is this one.
+func isNow(t *testing.T, w *watched, n, ordinal int) {
+	t.Helper()
+	synctest.Wait()
+	if want := (quotient.Pool{Replicas: n, Ordinal: ordinal}); w.last() != want {
+		t.Errorf("the last pool is %+v, want %+v; the last error %v", w.last(), want, w.lastError())
+	}
+}
+
+// A start takes as long as the page of Watch says, and nothing is reported before.
+func TestStartTakes(t *testing.T) {
+	for _, row := range []struct{ period, expiry, want time.Duration }{
+		{time.Second, 10 * time.Second, 2250 * time.Millisecond},
+		{time.Second, 2 * time.Second, 2250 * time.Millisecond},
+		{100 * time.Millisecond, time.Second, 625 * time.Millisecond},
+		{4 * time.Second, 8 * time.Second, 6 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, r := newWorld().replica("a")
+			s.Period, s.Expiry = row.period, row.expiry
+			began := time.Now()
+			w := r.begin(t, s)
+			w.until(t, "a report", func() bool { return w.count() > 0 })
+			if got := time.Since(began); got != row.want || w.last() != (quotient.Pool{Replicas: 1, Ordinal: 1}) {
+				t.Errorf("%+v: after %v %+v, %v", row, got, w.last(), w.lastError())
+			}
+		})
+	}
+}
+
+// A change counts at once, and what does not change is reported again at each look.
+func TestChangesAndLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		world := newWorld()
+		a, _ := world.join(t, "a")
+		time.Sleep(10 * time.Second)
+		b, _ := world.join(t, "b")
+		isNow(t, a, 2, 1)
+		if b.count() > 0 {
+			t.Errorf("a joiner reports %+v at once", b.last())
+		}
+		time.Sleep(3 * time.Second)
+		isNow(t, b, 2, 2)
+		a.leave(t)
+		isNow(t, b, 1, 1)
+		before := b.count()
+		time.Sleep(10 * time.Second)
+		if n := b.count() - before; n < 9 || n > 12 {
+			t.Errorf("%d reports in ten periods", n)
+		}
+		b.leave(t)
+		if keys, leases := world.left(); keys+leases > 0 {
+			t.Errorf("%d keys and %d leases are left", keys, leases)
+		}
+	})
+}
+
+// Failure mode 20: while the store fails each try is an error, after pauses that double up to the period. No
+// pool is reported, and the last one is back with the store.
+func TestPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := newWorld().join(t, "a")
+		time.Sleep(10 * time.Second)
+		before := w.count()
+		r.set(func() { r.down = errAway })
+		time.Sleep(9 * time.Second)
+		pools, errs := w.since(before)
+		if len(pools) > 0 || len(errs) < 5 || !errors.Is(errs[0].err, errAway) ||
+			!strings.Contains(errs[0].err.Error(), "renew quotient/f/a:") {
+			t.Fatalf("%d pools, %d errors, the first %v", len(pools), len(errs), w.lastError())
+		}
+		want := 100 * time.Millisecond
+		for i := range errs[1:] {
+			if got := errs[i+1].at.Sub(errs[i].at); got < want*9/10 || got > want*11/10 {
+				t.Errorf("pause %d is %v, want %v", i, got, want)
+			}
+			want = min(2*want, time.Second)
+		}
+		if n := len(r.of("hurry")); n != len(errs) {
+			t.Errorf("the client was hurried %d times in %d failures", n, len(errs))
+		}
+		r.set(func() { r.down = nil })
+		time.Sleep(1100 * time.Millisecond)
+		isNow(t, w, 1, 1)
+	})
+}
+
+// Failure mode 20: a command that hangs is given up after two tries: a second, or half an Expiry.
+func TestCommandIsBounded(t *testing.T) {
+	for _, expiry := range []time.Duration{time.Second, 10 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			world := newWorld()
+			s, r := world.replica("a")
+			s.Period, s.Expiry = 100*time.Millisecond, expiry
+			w := r.begin(t, s)
+			time.Sleep(10 * time.Second)
+			r.set(func() { r.hangs = true })
+			at := w.count()
+			w.until(t, "an error", func() bool { _, errs := w.since(at); return len(errs) > 0 })
+			renewed := r.of("renew")
+			_, errs := w.since(at)
+			if got, want := errs[0].at.Sub(renewed[len(renewed)-2]), min(time.Second, expiry/2); got != want {
+				t.Errorf("expiry %v: given up after %v, want %v", expiry, got, want)
+			}
+			began := time.Now()
+			w.leave(t)
+			if got := time.Since(began); got > s.patience() {
+				t.Errorf("Watch returned after %v", got)
+			}
+		})
+	}
+}
+
+// Each command hangs once, as at one member of several: it is tried again, and all is well.
+func TestEachCommandMayHang(t *testing.T) {
+	for _, name := range []string{"grant", "put", "list", "watch", "renew", "newest", "revoke"} {
+		synctest.Test(t, func(t *testing.T) {
+			s, r := newWorld().replica("a")
+			h := &hangs{reach: r, name: name}
+			w := watchOn(t, s, h)
+			time.Sleep(20 * time.Second)
+			isNow(t, w, 1, 1)
+			if w.lastError() != nil {
+				t.Errorf("%s: %v", name, w.lastError())
+			}
+			began := time.Now()
+			w.leave(t)
+			if got := time.Since(began); !h.done || got > time.Second {
+				t.Errorf("%s: Watch returned after %v; hung: %v", name, got, h.done)
+			}
+			time.Sleep(10 * time.Second)
+			if keys, _ := r.left(); keys > 0 {
+				t.Errorf("%s: a key is left", name)
+			}
+		})
+	}
+}
+
+// Failure mode 20: a replica whose key was deleted, or whose lease was lost with all data, registers again.
+// It reports nothing before another start is over: by then all others are back too.
+func TestLostRegistration(t *testing.T) {
+	for name, lose := range map[string]func(*world){
+		"all keys are deleted": (*world).deleteAll,
+		"the data is lost":     (*world).wipe,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			world := newWorld()
+			var all []*watched
+			for i := range 5 {
+				w, _ := world.join(t, fmt.Sprint(i))
+				all = append(all, w)
+				time.Sleep(137 * time.Millisecond)
+			}
+			time.Sleep(10 * time.Second)
+			before := all[0].count()
+			lose(world)
+			synctest.Wait()
+			joins, _ := world.join(t, "new")
+			time.Sleep(8 * time.Second)
+			for i, w := range append(all, joins) {
+				if n := w.least(before * min(1, 5-i)); i < 5 && n < 5 || i == 5 && n < 6 || w.last().Replicas != 6 {
+					t.Errorf("%s: replica %d reports %d, at last %+v", name, i, n, w.last())
+				}
+				if _, errs := w.since(0); i < 5 && (len(errs) != 1 || !errors.Is(errs[0].err, errGone)) {
+					t.Errorf("%s: replica %d: %d errors, the last %v", name, i, len(errs), w.lastError())
+				}
+			}
+		})
+	}
+}
+
+// Failure mode 20: no replica reaches the store for longer than the leases last. One that starts when they do
+// again is the first. None believes in a smaller pool meanwhile.
+func TestOutageOutlastsTheLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		world := newWorld()
+		var all []*watched
+		var ways []*reach
+		for i := range 5 {
+			w, r := world.join(t, fmt.Sprint(i))
+			all, ways = append(all, w), append(ways, r)
+			time.Sleep(137 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		before := all[0].count()
+		for _, r := range ways {
+			r.set(func() { r.down, r.deaf = errAway, true })
+		}
+		time.Sleep(30 * time.Second)
+		if keys, _ := world.left(); keys > 0 {
+			t.Fatalf("%d keys have outlived their leases", keys)
+		}
+		joins, _ := world.join(t, "new")
+		for _, r := range ways {
+			r.set(func() { r.down, r.deaf = nil, false })
+		}
+		time.Sleep(8 * time.Second)
+		for i, w := range append(all, joins) {
+			if n := w.least(before * min(1, 5-i)); i < 5 && n < 5 || i == 5 && n < 6 || w.last().Replicas != 6 {
+				t.Errorf("replica %d reports %d, at last %+v", i, n, w.last())
+			}
+		}
+	})
+}
+
+// Failure mode 20: a process that was suspended finds others gone before it finds that it is gone. It reports
+// neither.
+func TestSuspended(t *testing.T) {
+	for range 10 { // it chooses by chance what it looks at first
+		synctest.Test(t, func(t *testing.T) {
+			world := newWorld()
+			world.write("quotient/f/x", "", 1)
+			world.write("quotient/f/y", "", 1)
+			s, r := world.replica("a")
+			var suspended atomic.Bool
+			resumed := make(chan bool)
+			run := func(ctx context.Context, report func(quotient.Pool, error)) error {
+				return s.watch(ctx, s, r, func(p quotient.Pool, err error) {
+					report(p, err)
+					if suspended.CompareAndSwap(true, false) {
+						<-resumed
+					}
+				})
+			}
+			w := watchWith(t, run)
+			time.Sleep(10 * time.Second)
+			isNow(t, w, 3, 3)
+			suspended.Store(true)
+			time.Sleep(time.Minute)
+			before := w.count()
+			r.set(func() { world.delete("quotient/f/x"); world.delete("quotient/f/y") })
+			resumed <- true
+			time.Sleep(time.Second)
+			if after, _ := w.since(before); len(after) > 0 {
+				t.Errorf("it reports %+v", after)
+			}
+			time.Sleep(5 * time.Second)
+			isNow(t, w, 1, 1)
+		})
+	}
+}
+
+// A key that is deleted again and again is put with pauses in between.
+func TestDeletedAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		world := newWorld()
+		_, r := world.join(t, "a")
+		time.Sleep(10 * time.Second)
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			world.deleteAll()
+		}
+		if n := len(r.of("put")); n < 5 || n > 25 {
+			t.Errorf("the key was put %d times in ten seconds", n)
+		}
+	})
+}
+
+// A change that the watch has missed is found by the next look, also if the number is the same.
+func TestLookFindsWhatTheWatchMissed(t *testing.T) {
+	for name, row := range map[string]struct {
+		change func(*world)
+		want   quotient.Pool
+	}{
+		"joined": {func(w *world) { w.write("quotient/f/z", "", 1) }, quotient.Pool{Replicas: 4, Ordinal: 3}},
+		"left":   {func(w *world) { w.delete("quotient/f/x") }, quotient.Pool{Replicas: 2, Ordinal: 2}},
+		"one for other": {func(w *world) {
+			w.delete("quotient/f/x")
+			w.write("quotient/f/z", "", 1)
+		}, quotient.Pool{Replicas: 3, Ordinal: 2}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			world := newWorld()
+			world.write("quotient/f/x", "", 1)
+			world.write("quotient/f/y", "", 1)
+			w, r := world.join(t, "a")
+			time.Sleep(10 * time.Second)
+			isNow(t, w, 3, 3)
+			r.set(func() { r.deaf = true; row.change(world) })
+			time.Sleep(1300 * time.Millisecond) // a period with its jitter, and a retry
+			isNow(t, w, row.want.Replicas, row.want.Ordinal)
+			if w.lastError() != nil {
+				t.Errorf("%s: %v", name, w.lastError())
+			}
+		})
+	}
+}
+
+// A watch that was compacted away is no failure: the fleet is listed again.
+func TestCompaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		world := newWorld()
+		w, r := world.join(t, "a")
+		time.Sleep(10 * time.Second)
+		r.set(func() { r.deaf = true; world.write("quotient/f/x", "", 1); r.deaf = false })
+		world.compact()
+		time.Sleep(150 * time.Millisecond)
+		isNow(t, w, 2, 1)
+		if n := len(r.of("list")); n != 2 || w.lastError() != nil {
+			t.Errorf("listed %d times, %v", n, w.lastError())
+		}
+	})
+}
+
+// A large fleet is checked more rarely, so that it is no load, and still says at each look what it knows.
+func TestLargeFleetsCheckRarely(t *testing.T) {
+	for _, row := range []struct{ replicas, least, most int }{{999, 90, 111}, {2000, 22, 28}, {4999, 5, 7}} {
+		synctest.Test(t, func(t *testing.T) {
+			world := newWorld()
+			for i := range row.replicas - 1 {
+				world.write(fmt.Sprint("quotient/f/", i), "", 1)
+			}
+			w, r := world.join(t, "a")
+			time.Sleep(100 * time.Second)
+			if n := len(r.of("newest")); n < row.least || n > row.most {
+				t.Errorf("a fleet of %d was checked %d times in 100 periods", row.replicas, n)
+			}
+			if n := w.count(); n < 88 {
+				t.Errorf("a fleet of %d was reported %d times in 100 periods", row.replicas, n)
+			}
+		})
+	}
+}
+
+// A fleet whose name begins as another one's does not count that one's replicas.
+func TestFleetsInOneStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		world := newWorld()
+		var all []*watched
+		for _, fleet := range []string{"app", "app2", "ap"} {
+			s, r := world.replica("a")
+			s.Fleet = fleet
+			all = append(all, r.begin(t, s))
+		}
+		time.Sleep(5 * time.Second)
+		for _, w := range all {
+			isNow(t, w, 1, 1)
+		}
+	})
+}
+
+// A Source that is watched twice is one replica until its last Watch ends.
+func TestOneWatchOfTwoEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := newWorld().replica("a")
+		first, second := r.begin(t, s), r.begin(t, s)
+		time.Sleep(5 * time.Second)
+		isNow(t, first, 1, 1)
+		isNow(t, second, 1, 1)
+		first.leave(t)
+		time.Sleep(20 * time.Second)
+		isNow(t, second, 1, 1)
+		r.deleteAll()
+		third := r.begin(t, s)
+		time.Sleep(5 * time.Second)
+		isNow(t, second, 1, 1)
+		isNow(t, third, 1, 1)
+		second.leave(t)
+		third.leave(t)
+		if keys, _ := r.left(); keys > 0 || len(r.of("grant")) != 1 {
+			t.Errorf("%d keys are left of %d leases", keys, len(r.of("grant")))
+		}
+		again := r.begin(t, s)
+		time.Sleep(5 * time.Second)
+		isNow(t, again, 1, 1)
+	})
+}
+
+// A fleet that grows beyond all bounds by its watch is refused as one that is listed.
+func TestTooManyByTheWatch(t *testing.T) {
+	f := newFleet("quotient/f/", held{name: "this one", lease: 1}, 1)
+	for i := range mostKeys {
+		f.keys[string(binary.AppendUvarint(nil, uint64(i)))] = key{}
+	}
+	s, r := newWorld().replica("a")
+	w := &watcher{c: s, store: r, here: newRegistration("a"), report: func(quotient.Pool, error) {}}
+	world := newWorld()
+	world.write("quotient/f/this one", "", 1)
+	event := &clientv3.Event{Type: clientv3.EventTypePut, Kv: world.keys["quotient/f/this one"]}
+	err := w.learn(f, clientv3.WatchResponse{Events: []*clientv3.Event{event}}, true)
+	if err == nil || !strings.Contains(err.Error(), "1000001 keys") {
+		t.Errorf("got %v", err)
+	}
+}
