@@ -19,6 +19,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+// tester is a test, or one run of a property.
+type tester interface {
+	Helper()
+	Fatal(args ...any)
+	Cleanup(func())
+}
+
 // sliceOf returns a slice of the Service api in the namespace prod.
 func sliceOf(name string, endpoints ...discovery.Endpoint) *discovery.EndpointSlice {
 	return &discovery.EndpointSlice{
@@ -81,10 +88,12 @@ func (a *api) set(n int) {
 	}
 }
 
-// client returns a clientset over a transport.
-func client(t testing.TB, transport http.RoundTripper) *clientset.Clientset {
+// clientAt returns a clientset over a transport. It speaks protobuf unless contentType says otherwise.
+func clientAt(t tester, host string, transport http.RoundTripper, contentType string) *clientset.Clientset {
 	t.Helper()
-	c, err := clientset.NewForConfig(&rest.Config{Host: "http://kube", Transport: transport, QPS: -1})
+	c, err := clientset.NewForConfig(&rest.Config{
+		Host: host, Transport: transport, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: contentType},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +117,7 @@ type said struct {
 }
 
 // follow starts a Watch that ends with the test.
-func follow(t testing.TB, s quotient.Source) *record {
+func follow(t tester, s quotient.Source) *record {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &record{done: make(chan error, 1), end: cancel, start: time.Now()}
 	go func() {
@@ -165,11 +174,21 @@ func last(all []said) said {
 // bubble runs a test in fake time, with an API server and a source of the Service api in the namespace prod.
 func bubble(t *testing.T, test func(t *testing.T, a *api, net *pipes, s *Source)) {
 	t.Helper()
+	bubbleOf(t, "", test)
+}
+
+// bubbleOf is bubble for a client that speaks JSON, or protobuf.
+func bubbleOf(t *testing.T, contentType string, test func(t *testing.T, a *api, net *pipes, s *Source)) {
+	t.Helper()
 	t.Setenv("HOSTNAME", "")
 	t.Setenv("POD_NAME", "")
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI()
 		p, transport := a.serve(t)
-		test(t, a, p, &Source{Slices: client(t, transport).DiscoveryV1().EndpointSlices("prod"), Service: "api"})
+		a.client = clientAt(t, "http://kube", transport, contentType)
+		test(t, a, p, &Source{Slices: a.client.DiscoveryV1().EndpointSlices("prod"), Service: "api"})
 	})
 }
+
+// ended is the error of an ended Watch.
+func (r *record) ended() error { return context.Canceled }

@@ -73,21 +73,29 @@ func (noStreams) IsWatchListSemanticsUnSupported() bool { return true }
 // run lists and watches until the context ends. The reflector's own log stays silent: all it could write is
 // reported as an error, and it would write to the standard error, whatever the program logs to.
 func (w *watcher) run(ctx context.Context) {
-	w.census = &census{
-		service: w.Service, own: w.pod(), servingOnly: w.ServingOnly, slices: map[string]slice{},
-	}
+	w.census = &census{service: w.Service, own: w.pod(), servingOnly: w.ServingOnly, slices: map[string]slice{}}
 	w.census.changed = func(f finding) { w.send(ctx, f) }
 	silent := klog.New(nil)
 	source := cache.ToListWatcherWithWatchListSemantics(
 		&cache.ListWatch{ListWithContextFunc: w.list, WatchFuncWithContext: w.watch}, noStreams{})
+	first, longest := w.refresh/5, 2*w.refresh
 	r := cache.NewReflectorWithOptions(source, &discovery.EndpointSlice{}, w.census, cache.ReflectorOptions{
 		Logger: &silent,
 		Name:   "quotient/kube",
-		// The pauses double until the cap is reached. A reflector begins with the first again after two
-		// minutes without a failure.
-		Backoff: &wait.Backoff{Duration: w.refresh / 5, Cap: 2 * w.refresh, Factor: 2, Jitter: 1, Steps: 10},
+		// For a watch that is refused with 429, or not even connected.
+		Backoff: &wait.Backoff{Duration: first, Cap: longest, Factor: 2, Jitter: 1, Steps: 10},
 	})
-	r.RunWithContext(klog.NewContext(ctx, silent))
+	for pause := first; ctx.Err() == nil; pause = min(2*pause, longest) {
+		began := time.Now()
+		r.ListAndWatchWithContext(klog.NewContext(ctx, silent)) //nolint:errcheck // list and watch have reported it
+		if time.Since(began) > longest {
+			pause = first
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait.Jitter(pause, 1)):
+		}
+	}
 	w.mu.Lock()
 	w.ended = true
 	w.mu.Unlock()
@@ -133,6 +141,12 @@ func (s short) Error() string {
 }
 
 func (s short) Unwrap() error { return s.err }
+
+// errEmpty is a watch that ends as soon as it has begun. Client-go gives one where a connection breaks before the
+// answer, and no error.
+var errEmpty = errors.New("it ended before anything came")
+
+const shortWatch = time.Second
 
 // errSilent is why a request was given up.
 var errSilent = errors.New("no answer")
@@ -235,6 +249,7 @@ func (v *view) run(ctx context.Context) {
 		for range v.inner.ResultChan() { // until its goroutine closes it
 		}
 	}()
+	began, empty := time.Now(), true
 	silence := time.NewTimer(v.w.silence)
 	defer silence.Stop()
 	for {
@@ -248,8 +263,12 @@ func (v *view) run(ctx context.Context) {
 		case e, open = <-v.inner.ResultChan():
 		}
 		if !open {
+			if empty && time.Since(began) < shortWatch {
+				v.w.fail(ctx, "watch", errEmpty)
+			}
 			return
 		}
+		empty = false
 		e = v.check(ctx, e)
 		select {
 		case <-v.stop:

@@ -9,13 +9,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	discovery "k8s.io/api/discovery/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/watch"
+	clientset "k8s.io/client-go/kubernetes"
 )
 
 // api is a small API server. It lists and watches EndpointSlices over HTTP as the real one does: objects have versions, a watch
@@ -32,14 +32,20 @@ type api struct {
 	// answer, unless nil, may answer a request in place of the server, and reports whether it has.
 	answer func(w http.ResponseWriter, r *http.Request, watch bool) bool
 	// tamper, unless nil, may change the bytes of an event, and end the connection after them.
-	tamper func(kind watch.EventType, b []byte) (out []byte, end bool)
+	tamper tamper
+	// mute is how many of the watches there were hold a connection on which nothing comes any more.
+	mute int
 	// goneEvents answers a watch from too old a version by an event, and not by a status.
 	goneEvents bool
 
-	lists, watches int
-	sent           map[string]int // bytes of bodies, by "list" and "watch"
-	versions       []string       // which lists have asked for
+	lists, watches, gone int
+	sent                 map[string]int       // bytes of bodies, by "list" and "watch"
+	versions             []string             // which lists have asked for
+	client               *clientset.Clientset // in bubbles
 }
+
+// tamper gets an event, as it would be sent.
+type tamper func(c codec, kind watch.EventType, b []byte) (out []byte, end bool)
 
 // entry is a change. was is the object before it; both are for bookmarks nil.
 type entry struct {
@@ -89,8 +95,18 @@ func (a *api) bookmark() {
 	a.wake()
 }
 
-// compact forgets all changes up to now.
-func (a *api) compact() { a.mu.Lock(); defer a.mu.Unlock(); a.oldest = a.version }
+// forget ends all watches, and forgets all that was before. Meanwhile something else has changed in the cluster, so
+// that no watch can go on from where it was.
+func (a *api) forget() {
+	a.mu.Lock()
+	a.version += 10
+	a.oldest = a.version
+	a.mu.Unlock()
+	a.kick()
+}
+
+// silence lets all watches that stand fall silent for good.
+func (a *api) silence() { a.mu.Lock(); defer a.mu.Unlock(); a.mute = a.watches }
 
 // kick ends all watches as a server that shuts down does.
 func (a *api) kick() {
@@ -101,7 +117,7 @@ func (a *api) kick() {
 }
 
 // fault sets what the server does wrong; nil for both ends it.
-func (a *api) fault(answer func(http.ResponseWriter, *http.Request, bool) bool, tamper func(watch.EventType, []byte) ([]byte, bool)) {
+func (a *api) fault(answer func(http.ResponseWriter, *http.Request, bool) bool, tamper tamper) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.answer, a.tamper = answer, tamper
@@ -184,7 +200,10 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request, matches func(*discov
 	end := time.NewTimer(time.Duration(seconds) * time.Second)
 	defer end.Stop()
 	a.mu.Lock()
-	gone, goneEvents, kicked := from < a.oldest, a.goneEvents, a.kicked
+	gone, goneEvents, kicked, number := from < a.oldest, a.goneEvents, a.kicked, a.watches
+	if gone {
+		a.gone++
+	}
 	a.mu.Unlock()
 	if gone && !goneEvents {
 		status(w, http.StatusGone, meta.StatusReasonExpired, "too old resource version")
@@ -200,17 +219,17 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request, matches func(*discov
 	}
 	for i := 0; ; {
 		a.mu.Lock()
-		news, changed, tamper := a.log[i:], a.changed, a.tamper
+		news, changed, tamper, mute := a.log[i:], a.changed, a.tamper, number <= a.mute
 		a.mu.Unlock()
 		for _, e := range news {
 			i++
 			kind, s := e.kind(matches)
-			if kind == "" || e.version <= from && kind != watch.Bookmark {
+			if kind == "" || mute || e.version < from || e.version == from && kind != watch.Bookmark {
 				continue
 			}
 			b, last := c.event(kind, s), false
 			if tamper != nil {
-				b, last = tamper(kind, b)
+				b, last = tamper(c, kind, b)
 			}
 			a.count("watch", b)
 			w.Write(b) //nolint:errcheck // the client's
@@ -274,16 +293,18 @@ type pipes struct {
 	once  sync.Once
 	mu    sync.Mutex
 	down  bool // refuses connections
+	all   []net.Conn
 }
 
 func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	p.mu.Lock()
+	client, server := net.Pipe()
 	down := p.down
+	p.all = append(p.all, server)
 	p.mu.Unlock()
 	if down {
 		return nil, refused()
 	}
-	client, server := net.Pipe()
 	select {
 	case p.conns <- server:
 		return client, nil
@@ -294,7 +315,17 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-func (p *pipes) refuse(down bool) { p.mu.Lock(); defer p.mu.Unlock(); p.down = down }
+// refuse refuses connections from now on, and cuts those that are there; or it ends that.
+func (p *pipes) refuse(down bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.down = down; down {
+		for _, c := range p.all {
+			c.Close() //nolint:errcheck // it is cut
+		}
+		p.all = nil
+	}
+}
 
 // Accept is a net.Listener's, as are Close and Addr.
 func (p *pipes) Accept() (net.Conn, error) {
@@ -309,7 +340,7 @@ func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return ni
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "pipe"} }
 
 // serve starts the server. The client's transport and the server end with the test.
-func (a *api) serve(t testing.TB) (*pipes, *http.Transport) {
+func (a *api) serve(t tester) (*pipes, *http.Transport) {
 	p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
 	srv := &http.Server{Handler: a, ErrorLog: nil}
 	srv.SetKeepAlivesEnabled(true)
