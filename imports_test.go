@@ -74,6 +74,8 @@ var rooms = []room{
 		why: "what every source must do, as a test that each of them calls"},
 	{dir: "poolsize/redis/...", own: []string{".", "policy", "poolsize"}, outside: []string{"github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2"},
 		why: "its own module, so that only those who count in Redis carry a Redis client"},
+	{dir: "poolsize/kube/...", own: []string{".", "poolsize"}, outside: []string{"k8s.io"},
+		why: "its own module, so that only those who count by the API server carry client-go"},
 	{dir: "poolsize/gossip/...", own: []string{"."}, outside: []string{"github.com/hashicorp/memberlist"}, later: true,
 		why: "its own module, so that only those who gossip carry memberlist"},
 	{dir: "lease/...", own: []string{"lease"}, later: true,

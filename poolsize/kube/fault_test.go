@@ -404,3 +404,74 @@ func TestEndsAtOnce(t *testing.T) {
 		})
 	}
 }
+
+// Where the server has nothing of the version that a list asks for, the newest is listed, and that is no failure.
+func TestListOfAForgottenVersion(t *testing.T) {
+	bubble(t, func(t *testing.T, a *api, _ *pipes, s *Source) {
+		a.set(3)
+		r := follow(t, s)
+		time.Sleep(2 * time.Second)
+		r.take()
+		a.fault(func(w http.ResponseWriter, r *http.Request, watches bool) bool {
+			if watches || r.URL.Query().Get("resourceVersion") == "" {
+				return false
+			}
+			status(w, http.StatusGone, meta.StatusReasonExpired, "too old")
+			return true
+		}, nil)
+		a.forget()
+		a.set(4)
+		time.Sleep(3 * time.Second)
+		all := r.take()
+		for _, f := range all {
+			if f.err != nil || f.pool.Replicas != 4 {
+				t.Errorf("after %v: %v, %v; want 4 and no error", f.at, f.pool, f.err)
+			}
+		}
+		if len(all) == 0 {
+			t.Error("nothing is reported")
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if len(a.versions) != 3 || a.versions[1] == "" || a.versions[2] != "" {
+			t.Errorf("lists of the versions %q, want the newest, the last one, and the newest again", a.versions)
+		}
+	})
+}
+
+// A watch that stands for a moment between failures does not show that all is well: nothing but errors is reported.
+func TestFlappingWatchProvesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, a *api, _ *pipes, s *Source) {
+		a.set(3)
+		r := follow(t, s)
+		time.Sleep(2 * time.Second)
+		r.take()
+		var asked atomic.Int32
+		a.fault(func(w http.ResponseWriter, r *http.Request, watches bool) bool {
+			if !watches || asked.Add(1)%2 == 1 {
+				status(w, 429, meta.StatusReasonTooManyRequests, "too many")
+				return true
+			}
+			c := codecFor(r)
+			w.Header().Set("Content-Type", c.streamType)
+			flush(w)
+			select {
+			case <-time.After(2 * time.Second):
+			case <-r.Context().Done():
+			}
+			w.Write(c.event(watch.Error, statusOf(429, meta.StatusReasonTooManyRequests, "too many"))) //nolint:errcheck // the client's
+			return true
+		}, nil)
+		a.kick()
+		time.Sleep(20 * time.Minute)
+		all := r.take()
+		for _, f := range all {
+			if f.err == nil {
+				t.Errorf("after %v: %v", f.at, f.pool)
+			}
+		}
+		if len(all) < 50 || asked.Load() < 50 {
+			t.Errorf("%d reports of %d watches, want 50 or more", len(all), asked.Load())
+		}
+	})
+}

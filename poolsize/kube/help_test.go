@@ -15,7 +15,7 @@ import (
 	discovery "k8s.io/api/discovery/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	clientset "k8s.io/client-go/kubernetes"
+	typed "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	"k8s.io/client-go/rest"
 )
 
@@ -88,10 +88,10 @@ func (a *api) set(n int) {
 	}
 }
 
-// clientAt returns a clientset over a transport. It speaks protobuf unless contentType says otherwise.
-func clientAt(t tester, host string, transport http.RoundTripper, contentType string) *clientset.Clientset {
+// clientAt returns the part of a clientset that knows EndpointSlices, over a transport. It speaks protobuf unless contentType says otherwise.
+func clientAt(t tester, host string, transport http.RoundTripper, contentType string) *typed.DiscoveryV1Client {
 	t.Helper()
-	c, err := clientset.NewForConfig(&rest.Config{
+	c, err := typed.NewForConfig(&rest.Config{
 		Host: host, Transport: transport, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: contentType},
 	})
 	if err != nil {
@@ -186,7 +186,7 @@ func bubbleOf(t *testing.T, contentType string, test func(t *testing.T, a *api, 
 		a := newAPI()
 		p, transport := a.serve(t)
 		a.client = clientAt(t, "http://kube", transport, contentType)
-		test(t, a, p, &Source{Slices: a.client.DiscoveryV1().EndpointSlices("prod"), Service: "api"})
+		test(t, a, p, &Source{Slices: a.client.EndpointSlices("prod"), Service: "api"})
 	})
 }
 

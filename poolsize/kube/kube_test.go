@@ -3,10 +3,12 @@ package kube
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,9 +16,14 @@ import (
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/poolsize/pooltest"
 	"go.uber.org/goleak"
+	discovery "k8s.io/api/discovery/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/typed/discovery/v1/fake"
 	"k8s.io/client-go/rest"
+	faking "k8s.io/client-go/testing"
 )
 
 // The source does what every source must do, over real sockets.
@@ -26,7 +33,7 @@ func TestPooltest(t *testing.T) {
 	t.Cleanup(srv.Close)
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	slices := clientAt(t, srv.URL, transport, "").DiscoveryV1().EndpointSlices("prod")
+	slices := clientAt(t, srv.URL, transport, "").EndpointSlices("prod")
 	own := pods(1)[0].TargetRef.Name
 	pooltest.Run(t, pooltest.World{
 		Source: func(testing.TB) quotient.Source {
@@ -76,7 +83,7 @@ func TestNamespacesAndServices(t *testing.T) {
 		a.set(3)
 		a.put(test, db)
 		r := follow(t, s)
-		other := follow(t, &Source{Slices: a.client.DiscoveryV1().EndpointSlices("test"), Service: "api"})
+		other := follow(t, &Source{Slices: a.client.EndpointSlices("test"), Service: "api"})
 		if got, want := r.sizes()+","+other.sizes(), "3,7"; got != want {
 			t.Errorf("two namespaces: %s, want %s", got, want)
 		}
@@ -96,12 +103,31 @@ func TestNamespacesAndServices(t *testing.T) {
 	})
 }
 
+// fakeOf is the part of client-go's fake clientset that knows EndpointSlices, put together as fake.NewClientset does. The
+// whole of it takes a minute to compile.
+func fakeOf(t *testing.T, objects ...runtime.Object) *fake.FakeDiscoveryV1 {
+	t.Helper()
+	tracker := faking.NewObjectTracker(testScheme, serializer.NewCodecFactory(testScheme).UniversalDecoder())
+	for _, o := range objects {
+		if err := tracker.Add(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := &faking.Fake{}
+	f.AddReactor("*", "*", faking.ObjectReaction(tracker))
+	f.AddWatchReactor("*", func(a faking.Action) (bool, watch.Interface, error) {
+		w, err := tracker.Watch(a.GetResource(), a.GetNamespace(), a.(faking.WatchActionImpl).ListOptions)
+		return err == nil, w, err
+	})
+	return &fake.FakeDiscoveryV1{Fake: f}
+}
+
 // The fake of client-go, which selects no watch by labels.
 func TestFakeClientset(t *testing.T) {
 	t.Setenv("HOSTNAME", "")
 	t.Setenv("POD_NAME", "")
 	synctest.Test(t, func(t *testing.T) {
-		slices := fake.NewClientset(sliceOf("a", pods(3)...)).DiscoveryV1().EndpointSlices("prod")
+		slices := fakeOf(t, sliceOf("a", pods(3)...)).EndpointSlices("prod")
 		r := follow(t, &Source{Slices: slices, Service: "api"})
 		if got := r.sizes(); got != "3" {
 			t.Fatalf("at the start: %q, want 3", got)
@@ -186,7 +212,7 @@ func TestStatefulSet(t *testing.T) {
 
 // Fields that make no sense are errors that name them, and nothing is asked or reported.
 func TestValidation(t *testing.T) {
-	slices := fake.NewClientset().DiscoveryV1().EndpointSlices("prod")
+	slices := fakeOf(t).EndpointSlices("prod")
 	for _, row := range []struct {
 		s    Source
 		says string
@@ -264,4 +290,60 @@ func TestInClusterClient(t *testing.T) {
 	if _, err := forConfig(&rest.Config{Host: "http://kube:port"}, "prod", "api"); err == nil {
 		t.Error("a host that is none: no error")
 	}
+}
+
+// lingering answers a list only a while after it was given up.
+type lingering struct {
+	Slices
+	answered atomic.Bool
+}
+
+func (l *lingering) List(ctx context.Context, _ meta.ListOptions) (*discovery.EndpointSliceList, error) {
+	<-ctx.Done()
+	time.Sleep(time.Second)
+	l.answered.Store(true)
+	return nil, ctx.Err()
+}
+
+// Watch does not return while a request of it still runs.
+func TestWaitsForItsRequests(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *api, _ *pipes, s *Source) {
+		l := &lingering{Slices: s.Slices}
+		s.Slices = l
+		r := follow(t, s)
+		r.take()
+		r.stop() //nolint:errcheck // the context's
+		if !l.answered.Load() {
+			t.Error("Watch has returned, and a list of it runs")
+		}
+	})
+}
+
+// A report that takes long holds nothing up for good, and no change is lost meanwhile.
+func TestSlowReport(t *testing.T) {
+	bubble(t, func(t *testing.T, a *api, _ *pipes, s *Source) {
+		a.set(1)
+		var sizes []int
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			s.Watch(ctx, func(p quotient.Pool, _ error) { //nolint:errcheck // the context's
+				time.Sleep(time.Second)
+				if len(sizes) == 0 || sizes[len(sizes)-1] != p.Replicas {
+					sizes = append(sizes, p.Replicas)
+				}
+			})
+		}()
+		synctest.Wait()
+		for _, n := range []int{2, 3, 2, 1, 3} {
+			a.put(sliceOf("api-0", pods(n)...))
+		}
+		time.Sleep(30 * time.Second)
+		cancel()
+		<-ended
+		if got, want := fmt.Sprint(sizes), "[1 2 3 2 1 3]"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	})
 }

@@ -56,7 +56,7 @@ func history(t *rapid.T) {
 	for range rapid.IntRange(0, 3).Draw(t, "before") {
 		put()
 	}
-	s := &Source{Slices: clientAt(t, "http://kube", transport, contentType).DiscoveryV1().EndpointSlices("prod"), Service: "api"}
+	s := &Source{Slices: clientAt(t, "http://kube", transport, contentType).EndpointSlices("prod"), Service: "api"}
 	r := follow(t, s)
 	steps := map[string]func(){
 		"put":      put,

@@ -15,7 +15,7 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/watch"
-	clientset "k8s.io/client-go/kubernetes"
+	typed "k8s.io/client-go/kubernetes/typed/discovery/v1"
 )
 
 // api is a small API server. It lists and watches EndpointSlices over HTTP as the real one does: objects have versions, a watch
@@ -39,9 +39,9 @@ type api struct {
 	goneEvents bool
 
 	lists, watches, gone int
-	sent                 map[string]int       // bytes of bodies, by "list" and "watch"
-	versions             []string             // which lists have asked for
-	client               *clientset.Clientset // in bubbles
+	sent                 map[string]int           // bytes of bodies, by "list" and "watch"
+	versions             []string                 // which lists have asked for
+	client               *typed.DiscoveryV1Client // in bubbles
 }
 
 // tamper gets an event, as it would be sent.
