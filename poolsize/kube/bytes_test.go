@@ -31,7 +31,7 @@ func like(n int) *discovery.EndpointSlice {
 	s.OwnerReferences = []meta.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: "api-replicas", UID: s.UID}}
 	s.ManagedFields = []meta.ManagedFieldsEntry{{
 		Manager: "kube-controller-manager", Operation: "Update", APIVersion: "discovery.k8s.io/v1", FieldsType: "FieldsV1",
-		FieldsV1: &meta.FieldsV1{Raw: []byte(`{"f:addressType":{},"f:endpoints":{},"f:metadata":{"f:annotations":{".":{}},"f:labels":{".":{}}},"f:ports":{}}`)},
+		FieldsV1: meta.NewFieldsV1(`{"f:addressType":{},"f:endpoints":{},"f:metadata":{"f:annotations":{".":{}},"f:labels":{".":{}}},"f:ports":{}}`),
 	}}
 	return s
 }

@@ -70,7 +70,7 @@ func TestConditionsThatCount(t *testing.T) {
 // A replica counts once, in however many slices and families of addresses it stands.
 func TestCountsOnce(t *testing.T) {
 	renamed := pod("api-a", "serving")
-	renamed.TargetRef.UID = "another" // the pod of a StatefulSet that is made anew
+	renamed.TargetRef.UID = "another" // the pod of a StatefulSet that has replaced another
 	nameless := pod("api-a", "serving")
 	nameless.TargetRef.UID = ""
 	for _, row := range []struct {

@@ -15,7 +15,7 @@
 // A condition that is not set has the value that Kubernetes gives it: ready, serving, not terminating. To
 // count too few lets too much through, and to count too many only makes shares smaller. So a pod that is
 // not ready counts, though the Service sends it nothing. Source.ServingOnly leaves those out. A pod without
-// an address is in no slice. Source.Pod says how this replica counts itself until it has one.
+// an address is in no slice: see Source.Pod for how this replica counts itself until it has one.
 //
 // An endpoint counts once, also if it stands in several slices: for both families of addresses, for several
 // sets of ports, or while it moves from one to another. Endpoints of the same pod have the same UID in their
@@ -34,8 +34,8 @@
 // # Failures
 //
 // What the API server refuses, what it does not answer and what is no EndpointSlice is reported as an error,
-// and no count comes from it. The source then lists anew, or goes on from where the watch has ended: no change
-// is lost by a connection that breaks, in the middle of an event or anywhere. An empty list is an error, as it
+// and no count comes from it. The source then lists again, or goes on from where the watch has ended. So no
+// change is lost by a connection that breaks, in the middle of an event or anywhere. An empty list is an error, as it
 // is in poolsize/dns. The pool is reported again every Refresh while the watch stands, also when nothing has
 // changed, so that quotient.HintMaxAge measures how long the API server has been away.
 //
@@ -56,7 +56,7 @@
 //
 // Newer clients of the API may replace the list by a watch that begins with all objects (WatchList). This
 // package does not. A Service has a few slices, so a stream saves nothing. A server or a proxy that does not
-// know such a watch leaves its client without a count for minutes. And a list may ask for the newest state,
-// which this package does: an informer's usual first list may be served from a cache that is behind, and a
-// replica that starts would count too few.
+// know such a watch leaves its client without a count for minutes. And a list may ask for the newest state, as
+// this package does. An informer's usual first list may come from a cache that is behind, and a replica that
+// starts would count too few.
 package kube

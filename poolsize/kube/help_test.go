@@ -189,6 +189,3 @@ func bubbleOf(t *testing.T, contentType string, test func(t *testing.T, a *api, 
 		test(t, a, p, &Source{Slices: a.client.EndpointSlices("prod"), Service: "api"})
 	})
 }
-
-// ended is the error of an ended Watch.
-func (r *record) ended() error { return context.Canceled }

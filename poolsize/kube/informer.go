@@ -207,7 +207,7 @@ func (w *watcher) watch(ctx context.Context, opts meta.ListOptions) (watch.Inter
 			err = fmt.Errorf("%w within %v", errSilent, w.silence)
 		}
 		cancel(nil)
-		if !gone(err) { // else the reflector lists anew
+		if !gone(err) { // else the reflector lists again
 			w.fail(ctx, "watch", err)
 		}
 		return nil, err

@@ -23,7 +23,7 @@ type Slices interface {
 }
 
 // Source is a quotient.Source that counts the endpoints of a Service. Slices and Service must be set; the
-// other fields may be zero. Set the fields before the first Watch and leave them be; then any number of
+// other fields may be zero. Set the fields before the first Watch and leave them be. Then any number of
 // Watches may run at once, each with a watch of its own at the API server.
 type Source struct {
 	// Slices reaches the API server, and the namespace of the Service. Give it a client of one namespace:
@@ -31,9 +31,9 @@ type Source struct {
 	Slices Slices
 	// Service is the name of the Service. Slices belong to it by their label kubernetes.io/service-name.
 	Service string
-	// Pod is the name of this pod; "": what POD_NAME holds, or else HOSTNAME, when Watch begins. Set POD_NAME from
-	// metadata.name: HOSTNAME is another name where the pod has a host name of its own or its host's network, or where
-	// its name is longer than 63 characters.
+	// Pod is the name of this pod; "": what POD_NAME holds, or else HOSTNAME, when Watch begins. Set POD_NAME
+	// from metadata.name. HOSTNAME is another name where the pod has a host name of its own, or its host's
+	// network, or a name of more than 63 characters.
 	//
 	// While no endpoint is the pod of that name, this replica counts as one more than the slices hold. It is
 	// at work, and not listed yet, or no longer. So with a wrong name one is counted too many for ever, which
@@ -51,9 +51,8 @@ type Source struct {
 	// tries again after a fifth of it, after twice that and so on, up to twice Refresh, and up to twice as
 	// long by chance.
 	Refresh time.Duration
-	// Silence is how long the API server may send nothing, neither a change nor a bookmark, before the watch
-	// is ended and begun anew from where it was: 1 s to 24 h; 0 is 2 min. API servers send a bookmark about
-	// once a minute. If a connection dies without a sign, the last pool is reported that much longer. A list
+	// Silence is how long the API server may send nothing, neither a change nor a bookmark: 1 s to 24 h; 0 is
+	// 2 min. Then the watch is begun again, from where it was. API servers send a bookmark about once a minute. If a connection dies without a sign, the last pool is reported that much longer. A list
 	// has as long for its answer, but 30 s at most.
 	Silence time.Duration
 }

@@ -26,14 +26,26 @@ import (
 	faking "k8s.io/client-go/testing"
 )
 
-// The source does what every source must do, over real sockets.
+// The source does what every source must do, over real sockets, in both versions of HTTP.
 func TestPooltest(t *testing.T) {
+	for _, version := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		t.Run(version, func(t *testing.T) { poolTest(t, version) })
+	}
+}
+
+func poolTest(t *testing.T, version string) {
 	a := newAPI()
-	srv := httptest.NewServer(a)
+	var others atomic.Int32 // requests in another version
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Proto != version {
+			others.Add(1)
+		}
+		a.ServeHTTP(w, r)
+	}))
+	srv.EnableHTTP2 = version == "HTTP/2.0"
+	srv.StartTLS()
 	t.Cleanup(srv.Close)
-	transport := &http.Transport{}
-	t.Cleanup(transport.CloseIdleConnections)
-	slices := clientAt(t, srv.URL, transport, "").EndpointSlices("prod")
+	slices := clientAt(t, srv.URL, srv.Client().Transport, "").EndpointSlices("prod")
 	own := pods(1)[0].TargetRef.Name
 	pooltest.Run(t, pooltest.World{
 		Source: func(testing.TB) quotient.Source {
@@ -50,6 +62,9 @@ func TestPooltest(t *testing.T) {
 			goleak.IgnoreAnyFunction("net/http.(*connReader).backgroundRead"),
 		},
 	})
+	if n := others.Load(); n > 0 {
+		t.Errorf("%d requests were not in %s", n, version)
+	}
 }
 
 // A change counts at once, and what does not change is reported every Refresh.

@@ -26,7 +26,7 @@ type api struct {
 	oldest  int64 // a watch can go on from here
 	objects map[string]*discovery.EndpointSlice
 	log     []entry
-	changed chan struct{} // closed at each change, and made anew
+	changed chan struct{} // closed at each change, and replaced
 	kicked  chan struct{} // the same for all watches at once
 
 	// answer, unless nil, may answer a request in place of the server, and reports whether it has.
