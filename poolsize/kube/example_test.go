@@ -14,18 +14,22 @@ import (
 
 // A limiter follows the endpoints of a Service, in a pod, by the pod's ServiceAccount.
 func ExampleInCluster() {
-	source, err := kube.InCluster("api") // the Service's name, in the pod's namespace
-	if err != nil {
-		fmt.Println("not in a cluster:", err)
-		return
-	}
 	limit := quotient.Rates(quotient.PerSecond(100))
 	limiter, err := quotient.New(limit, quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.Replicas(10))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	go func() { log.Print(limiter.Follow(context.Background(), source)) }()
+	go func() { log.Print(watchPods(context.Background(), limiter)) }()
+}
+
+// watchPods is docs/kubernetes.md's, to the letter.
+func watchPods(ctx context.Context, limiter *quotient.Limiter) error {
+	source, err := kube.InCluster("api") // the Service, in this pod's namespace
+	if err != nil {
+		return err
+	}
+	return limiter.Follow(ctx, source)
 }
 
 // A client of the program's own, or the part of one that knows EndpointSlices. It is clientset.DiscoveryV1() where
