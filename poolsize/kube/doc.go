@@ -24,20 +24,20 @@
 //
 // # Ordinals
 //
-// Pod names are unique in a namespace. If all endpoints are pods of one StatefulSet, named web-0, web-1 and so
-// on, then no two of them have the same number. So the pod web-2 has the ordinal 3, and it is fixed. It has none
-// while the pool is smaller than that. If a single endpoint has no such name, the names prove nothing. A pod
-// then has the place of its UID among those that count, which is not fixed.
-// A limiter takes such an ordinal for fixed when it has not changed for one quotient.HoldDown. A StatefulSet
-// whose spec.ordinals.start is above 0 has ordinals beyond the size of its pool: use quotient.FixedOrdinal.
+// Pod names are unique in a namespace. If all endpoints are pods of one StatefulSet, named web-0, web-1 and
+// so on, then no two of them have the same number. So the pod web-2 has the ordinal 3, and it is fixed. It
+// has none while the pool is smaller than that. If a single endpoint has no such name, the names prove
+// nothing. A pod then has the place of its UID among those that count, which is not fixed. A limiter takes
+// such an ordinal for fixed when it has not changed for one quotient.HoldDown. A StatefulSet whose
+// spec.ordinals.start is above 0 has ordinals beyond the size of its pool: use quotient.FixedOrdinal.
 //
 // # Failures
 //
 // What the API server refuses, what it does not answer and what is no EndpointSlice is reported as an error,
 // and no count comes from it. The source then lists again, or goes on from where the watch has ended. So no
-// change is lost by a connection that breaks, in the middle of an event or anywhere. An empty list is an error, as it
-// is in poolsize/dns. The pool is reported again every Refresh while the watch stands, also when nothing has
-// changed, so that quotient.HintMaxAge measures how long the API server has been away.
+// change is lost by a connection that breaks, in the middle of an event or anywhere. An empty list is an
+// error, as it is in poolsize/dns. The pool is reported again every Refresh while the watch stands, also when
+// nothing has changed, so that quotient.HintMaxAge measures how long the API server has been away.
 //
 // # Permissions
 //
@@ -56,7 +56,7 @@
 //
 // Newer clients of the API may replace the list by a watch that begins with all objects (WatchList). This
 // package does not. A Service has a few slices, so a stream saves nothing. A server or a proxy that does not
-// know such a watch leaves its client without a count for minutes. And a list may ask for the newest state, as
-// this package does. An informer's usual first list may come from a cache that is behind, and a replica that
-// starts would count too few.
+// know such a watch leaves its client without a count for minutes. And a list may ask for the newest state,
+// as this package does. An informer's usual first list may come from a cache that is behind, and a replica
+// that starts would count too few.
 package kube

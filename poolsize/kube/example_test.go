@@ -32,8 +32,8 @@ func watchPods(ctx context.Context, limiter *quotient.Limiter) error {
 	return limiter.Follow(ctx, source)
 }
 
-// A client of the program's own, or the part of one that knows EndpointSlices. It is clientset.DiscoveryV1() where
-// there is a clientset.
+// A client of the program's own, or the part of one that knows EndpointSlices. It is clientset.DiscoveryV1()
+// where there is a clientset.
 func ExampleSource() {
 	slices, err := typed.NewForConfig(&rest.Config{Host: "http://127.0.0.1:1"}) // an API server that is away
 	if err != nil {

@@ -189,7 +189,8 @@ func TestEndsAtOnce(t *testing.T) {
 	}
 }
 
-// Where the server has nothing of the version that a list asks for, the newest is listed, and that is no failure.
+// Where the server has nothing of the version that a list asks for, the newest is listed, and that is no
+// failure.
 func TestListOfAForgottenVersion(t *testing.T) {
 	bubble(t, func(t *testing.T, a *api, _ *pipes, s *Source) {
 		a.set(3)
@@ -223,7 +224,8 @@ func TestListOfAForgottenVersion(t *testing.T) {
 	})
 }
 
-// A watch that stands for a moment between failures does not show that all is well: nothing but errors is reported.
+// A watch that stands for a moment between failures does not show that all is well: nothing but errors is
+// reported.
 func TestFlappingWatchProvesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, a *api, _ *pipes, s *Source) {
 		a.set(3)

@@ -88,7 +88,8 @@ func (a *api) set(n int) {
 	}
 }
 
-// clientAt returns the part of a clientset that knows EndpointSlices, over a transport. It speaks protobuf unless contentType says otherwise.
+// clientAt returns the part of a clientset that knows EndpointSlices, over a transport. It speaks protobuf
+// unless contentType says otherwise.
 func clientAt(t tester, host string, transport http.RoundTripper, contentType string) *typed.DiscoveryV1Client {
 	t.Helper()
 	c, err := typed.NewForConfig(&rest.Config{

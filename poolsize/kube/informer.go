@@ -73,7 +73,9 @@ func (noStreams) IsWatchListSemanticsUnSupported() bool { return true }
 // run lists and watches until the context ends. The reflector's own log stays silent: all it could write is
 // reported as an error, and it would write to the standard error, whatever the program logs to.
 func (w *watcher) run(ctx context.Context) {
-	w.census = &census{service: w.Service, own: w.pod(), servingOnly: w.ServingOnly, slices: map[string]slice{}}
+	w.census = &census{
+		service: w.Service, own: w.pod(), servingOnly: w.ServingOnly, slices: map[string]slice{},
+	}
 	w.census.changed = func(f finding) { w.send(ctx, f) }
 	silent := klog.New(nil)
 	source := cache.ToListWatcherWithWatchListSemantics(
@@ -87,7 +89,8 @@ func (w *watcher) run(ctx context.Context) {
 	})
 	for pause := first; ctx.Err() == nil; pause = min(2*pause, longest) {
 		began := time.Now()
-		r.ListAndWatchWithContext(klog.NewContext(ctx, silent)) //nolint:errcheck // list and watch have reported it
+		// What it returns has been reported by list or watch.
+		r.ListAndWatchWithContext(klog.NewContext(ctx, silent)) //nolint:errcheck // see above
 		if time.Since(began) > longest {
 			pause = first
 		}
@@ -142,8 +145,8 @@ func (s short) Error() string {
 
 func (s short) Unwrap() error { return s.err }
 
-// errEmpty is a watch that ends as soon as it has begun. Client-go gives one where a connection breaks before the
-// answer, and no error.
+// errEmpty is a watch that ends as soon as it has begun. Client-go gives one where a connection breaks before
+// the answer, and no error.
 var errEmpty = errors.New("it ended before anything came")
 
 const shortWatch = time.Second
@@ -213,7 +216,10 @@ func (w *watcher) watch(ctx context.Context, opts meta.ListOptions) (watch.Inter
 		return nil, err
 	}
 	w.line.set(time.Now())
-	v := &view{w: w, inner: inner, events: make(chan watch.Event), stop: make(chan struct{}), ended: make(chan struct{})}
+	v := &view{
+		w: w, inner: inner, events: make(chan watch.Event),
+		stop: make(chan struct{}), ended: make(chan struct{}),
+	}
 	go func() {
 		defer close(v.ended)
 		defer cancel(nil)
@@ -284,7 +290,8 @@ func (v *view) run(ctx context.Context) {
 func (v *view) check(ctx context.Context, e watch.Event) watch.Event {
 	if _, ok := e.Object.(*discovery.EndpointSlice); !ok && e.Type != watch.Error {
 		e = watch.Event{Type: watch.Error, Object: &meta.Status{
-			Status: meta.StatusFailure, Code: http.StatusInternalServerError, Reason: meta.StatusReasonInternalError,
+			Status: meta.StatusFailure,
+			Code:   http.StatusInternalServerError, Reason: meta.StatusReasonInternalError,
 			Message: fmt.Sprintf("an event %s that holds no EndpointSlice but %T", e.Type, e.Object),
 		}}
 	}

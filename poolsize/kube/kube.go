@@ -37,14 +37,15 @@ type Source struct {
 	//
 	// While no endpoint is the pod of that name, this replica counts as one more than the slices hold. It is
 	// at work, and not listed yet, or no longer. So with a wrong name one is counted too many for ever, which
-	// is safe and slow. The name also gives the ordinal. If all three are empty the name is not known: nothing
-	// is added then, and there is no ordinal.
+	// is safe and slow. The name also gives the ordinal. If all three are empty the name is not known:
+	// nothing is added then, and there is no ordinal.
 	Pod string
-	// Outside says that this process is none of the Service's pods: nothing is added, and there is no ordinal.
+	// Outside says that this process is none of the Service's pods: nothing is added, and there is no
+	// ordinal.
 	Outside bool
-	// ServingOnly leaves out the pods that are neither ready nor serving, but for this one. It is for replicas
-	// that do nothing but what the Service sends them. Those that call others by themselves, such as workers,
-	// count too few with it: a pod sends requests before it is ready.
+	// ServingOnly leaves out the pods that are neither ready nor serving, but for this one. It is for
+	// replicas that do nothing but what the Service sends them. Those that call others by themselves, such as
+	// workers, count too few with it: a pod sends requests before it is ready.
 	ServingOnly bool
 	// Refresh is how often the pool is reported while nothing changes: 10 ms to 24 h; 0 is 5 s. It costs the
 	// API server nothing. A limiter's HoldDown and HintMaxAge should be longer. After a failure the source
@@ -52,8 +53,9 @@ type Source struct {
 	// long by chance.
 	Refresh time.Duration
 	// Silence is how long the API server may send nothing, neither a change nor a bookmark: 1 s to 24 h; 0 is
-	// 2 min. Then the watch is begun again, from where it was. API servers send a bookmark about once a minute. If a connection dies without a sign, the last pool is reported that much longer. A list
-	// has as long for its answer, but 30 s at most.
+	// 2 min. Then the watch is begun again, from where it was. API servers send a bookmark about once a
+	// minute. If a connection dies without a sign, the last pool is reported that much longer. A list has as
+	// long for its answer, but 30 s at most.
 	Silence time.Duration
 }
 
@@ -67,14 +69,14 @@ const (
 	longestList    = 30 * time.Second
 )
 
-// Watch lists and watches the slices of Service until the context ends. It reports nothing before the first list
-// is there, and then the pool after each change and every Refresh. A list or a watch that fails is an error, as is
-// a Service without an endpoint that counts. Watch returns the context's error when the context ends, once the
-// requests that run have ended with it, and leaves no goroutine of its own. If a field is out of range it returns an
-// error that names it, and reports nothing.
+// Watch lists and watches the slices of Service until the context ends. It reports nothing before the first
+// list is there, and then the pool after each change and every Refresh. A list or a watch that fails is an
+// error, as is a Service without an endpoint that counts. Watch returns the context's error when the context
+// ends, once the requests that run have ended with it, and leaves no goroutine of its own. If a field is out
+// of range it returns an error that names it, and reports nothing.
 //
-// A refusal for lack of permission names the verbs that the Role must allow. Errors wrap those of client-go, so
-// that k8s.io/apimachinery/pkg/api/errors knows them.
+// A refusal for lack of permission names the verbs that the Role must allow. Errors wrap those of client-go,
+// so that k8s.io/apimachinery/pkg/api/errors knows them.
 func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
 	if err := s.validate(); err != nil {
 		return err

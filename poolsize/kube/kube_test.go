@@ -118,8 +118,8 @@ func TestNamespacesAndServices(t *testing.T) {
 	})
 }
 
-// fakeOf is the part of client-go's fake clientset that knows EndpointSlices, put together as fake.NewClientset does. The
-// whole of it takes a minute to compile.
+// fakeOf is the part of client-go's fake clientset that knows EndpointSlices, put together as
+// fake.NewClientset does. The whole of it takes a minute to compile.
 func fakeOf(t *testing.T, objects ...runtime.Object) *fake.FakeDiscoveryV1 {
 	t.Helper()
 	tracker := faking.NewObjectTracker(testScheme, serializer.NewCodecFactory(testScheme).UniversalDecoder())

@@ -18,8 +18,9 @@ import (
 	typed "k8s.io/client-go/kubernetes/typed/discovery/v1"
 )
 
-// api is a small API server. It lists and watches EndpointSlices over HTTP as the real one does: objects have versions, a watch
-// goes on from one, selectors select, and what is forgotten is 410 Gone. On top of that it fails as it is asked to.
+// api is a small API server. It lists and watches EndpointSlices over HTTP as the real one does: objects have
+// versions, a watch goes on from one, selectors select, and what is forgotten is 410 Gone. On top of that it
+// fails as it is asked to.
 type api struct {
 	mu      sync.Mutex
 	version int64 // of the last change
@@ -95,8 +96,8 @@ func (a *api) bookmark() {
 	a.wake()
 }
 
-// forget ends all watches, and forgets all that was before. Meanwhile something else has changed in the cluster, so
-// that no watch can go on from where it was.
+// forget ends all watches, and forgets all that was before. Meanwhile something else has changed in the
+// cluster, so that no watch can go on from where it was.
 func (a *api) forget() {
 	a.mu.Lock()
 	a.version += 10
