@@ -79,6 +79,8 @@ var rooms = []room{
 		why: "its own module, so that only those who count in Redis carry a Redis client"},
 	{dir: "poolsize/etcd", own: []string{".", "poolsize"}, outside: []string{"go.etcd.io/etcd", "google.golang.org/grpc", "go.uber.org/zap"},
 		why: "its own module, so that only those who count in etcd carry its client"},
+	{dir: "poolsize/kube/...", own: []string{".", "poolsize"}, outside: []string{"k8s.io"},
+		why: "its own module, so that only those who count by the API server carry client-go"},
 	{dir: "poolsize/gossip/...", own: []string{"."}, outside: []string{"github.com/hashicorp/memberlist"}, later: true,
 		why: "its own module, so that only those who gossip carry memberlist"},
 	{dir: "lease/...", own: []string{"lease"}, later: true,

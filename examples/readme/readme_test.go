@@ -21,7 +21,7 @@ var snippets = map[string]int{
 // as such: its fence says "go before".
 func TestSnippetsCompile(t *testing.T) {
 	var sources strings.Builder
-	for _, pattern := range []string{"*_test.go", "../*/*.go", "../../*limit/*_test.go"} {
+	for _, pattern := range []string{"*_test.go", "../*/*.go", "../../*limit/*_test.go", "../../poolsize/*/example_test.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,56 @@
+package kube
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	discovery "k8s.io/api/discovery/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/gentype"
+	"k8s.io/client-go/rest"
+)
+
+// namespaceFile is where the kubelet writes the namespace of a pod.
+const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// InCluster returns a Source of a Service in the namespace of this pod, by the pod's ServiceAccount. It
+// speaks protobuf, and it knows EndpointSlices alone: a program without a clientset of its own does not link
+// the types of all of Kubernetes. Outside of a cluster it is an error. The other fields of the Source may be
+// set before its first Watch.
+func InCluster(service string) (*Source, error) {
+	config, err := rest.InClusterConfig()
+	if err != nil {
+		return nil, fmt.Errorf("kube: InCluster: %w", err)
+	}
+	namespace, err := os.ReadFile(namespaceFile)
+	if err != nil {
+		return nil, fmt.Errorf("kube: InCluster: %w", err)
+	}
+	return forConfig(config, strings.TrimSpace(string(namespace)), service)
+}
+
+// forConfig is InCluster for any API server.
+func forConfig(config *rest.Config, namespace, service string) (*Source, error) {
+	known := runtime.NewScheme()
+	if err := discovery.AddToScheme(known); err != nil {
+		return nil, fmt.Errorf("kube: InCluster: %w", err)
+	}
+	meta.AddToGroupVersion(known, schema.GroupVersion{Version: "v1"}) // a Status, which errors are
+	c := *config
+	c.APIPath, c.GroupVersion = "/apis", &discovery.SchemeGroupVersion
+	c.NegotiatedSerializer = serializer.NewCodecFactory(known).WithoutConversion()
+	c.ContentType = runtime.ContentTypeProtobuf
+	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	client, err := rest.RESTClientFor(&c)
+	if err != nil {
+		return nil, fmt.Errorf("kube: InCluster: %w", err)
+	}
+	slices := gentype.NewClientWithList("endpointslices", client, runtime.NewParameterCodec(known), namespace,
+		func() *discovery.EndpointSlice { return &discovery.EndpointSlice{} },
+		func() *discovery.EndpointSliceList { return &discovery.EndpointSliceList{} })
+	return &Source{Slices: slices, Service: service}, nil
+}
