@@ -84,6 +84,7 @@ func (c *clock) set(by time.Duration) (offset time.Duration) {
 
 type config struct {
 	joins, awaits, learns, ceiling, atLeastOne bool
+	stops                                      bool // it awaits, and no pool is configured
 	maxKeys, perKey, total                     int
 	maxWait, maxHold, holdDown, hintMaxAge     time.Duration
 	hooked                                     bool
@@ -176,11 +177,9 @@ func (h listener) WithAttrs([]slog.Attr) slog.Handler { return h }
 
 // Handle is slog.Handler's.
 func (h listener) Handle(_ context.Context, rec slog.Record) error {
-	if rec.Message != "pool changed" {
-		return nil
-	}
+	news := map[string]string{"pool changed": "new", "pool not known: nothing is admitted": "last"}[rec.Message]
 	rec.Attrs(func(a slog.Attr) bool {
-		if a.Key == "new" {
+		if a.Key == news {
 			h.r.pooled(a.Value.Any().(quotient.Pool))
 		}
 		return true
@@ -505,10 +504,15 @@ func (r *replica) believesIsRight() {
 	if !r.awaiting && p != r.pool {
 		r.w.broken("replica %d believes %+v, and has logged %+v", r.id, p, r.pool)
 	}
+	now, most := time.Now(), 0
+	if r.conf.stops && !r.words {
+		if old := len(r.seen) == 0 || now.Sub(r.seen[len(r.seen)-1].at) >= r.conf.hintMaxAge; old != r.awaiting {
+			r.w.broken("replica %d awaits the pool: %v, and its hints have grown old: %v: %+v", r.id, r.awaiting, old, r.seen)
+		}
+	}
 	if r.words || len(r.seen) == 0 || r.conf.hintMaxAge > 0 {
 		return
 	}
-	now, most := time.Now(), 0
 	for i, s := range r.seen {
 		if i+1 == len(r.seen) || now.Sub(r.seen[i+1].at) < r.conf.holdDown {
 			most = max(most, s.p.Replicas)

@@ -247,7 +247,8 @@ func (w *world) drawConfig() config {
 	c.learns = w.laws && pick(t, 0, 2, "learns") == 0
 	c.ceiling = c.learns && pick(t, 0, 2, "ceiling") == 0
 	c.hooked = w.hooks && (w.keys == 1 || coin(t, "hooked"))
-	c.awaits = c.hintMaxAge > 0 && pick(t, 0, 2, "awaits") == 0
+	c.awaits = c.hintMaxAge > 0 && coin(t, "awaits")
+	c.stops = c.awaits && !c.ceiling && coin(t, "stops")
 	return c
 }
 
@@ -289,7 +290,9 @@ func (w *world) start(limit quotient.Limit, c config, p quotient.Pool, joins boo
 		quotient.WithWallClock(r.clock.at),
 		quotient.Logger(slog.New(listener{slog.DiscardHandler, r})),
 	}
-	opts = append(opts, quotient.StartPool(p))
+	if !c.stops {
+		opts = append(opts, quotient.StartPool(p))
+	}
 	if c.joins {
 		opts = append(opts, quotient.StartEmpty())
 	}
@@ -528,6 +531,11 @@ func (w *world) finish() {
 		}
 		synctest.Wait()
 		r.drain()
+		if r.conf.stops && r.source != nil { // else its hints grow old after the last word
+			r.source.cancel()
+			time.Sleep(r.conf.hintMaxAge)
+			synctest.Wait()
+		}
 		w.setPool(r, quotient.Pool{Replicas: len(w.fleet), Ordinal: 0})
 	}
 	time.Sleep(time.Minute)

@@ -127,6 +127,9 @@ type belief struct {
 
 // words returns the pool in words.
 func (b belief) words() string {
+	if b.awaits {
+		return "the pool is not known"
+	}
 	if b.pool.Ordinal > 0 {
 		return fmt.Sprintf("%d replicas, ordinal %d", b.pool.Replicas, b.pool.Ordinal)
 	}
