@@ -17,7 +17,7 @@ func stopping(t *testing.T, opts ...Option) (*Limiter, *bytes.Buffer) {
 	return limiterOf(t, Limit{InFlight: 4}, opts...), log
 }
 
-// stopped fails unless nothing is admitted and the limiter says why, or, with false, unless asks are.
+// stopped fails unless nothing is admitted and the limiter states why, or, with false, unless asks are.
 func stopped(t *testing.T, l *Limiter, want bool) {
 	t.Helper()
 	synctest.Wait()
@@ -112,7 +112,7 @@ func TestStopStartsEmpty(t *testing.T) {
 	})
 }
 
-// An operator's word ends a stop; with the end of its ttl the stop is back.
+// SetPool ends a stop; with the end of its ttl the stop is back.
 func TestSetPoolEndsAStop(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l, _ := stopping(t)
@@ -161,7 +161,7 @@ func TestStopAfterFollowHasEnded(t *testing.T) {
 	})
 }
 
-// A Follow that goes on where another has ended is not stopped by what the other was told.
+// A Follow that goes on where another has ended is not stopped by what the other has had reported.
 func TestStopGoesByTheLastHint(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l, _ := stopping(t)
@@ -197,8 +197,8 @@ func TestStopSparesASteadySource(t *testing.T) {
 	})
 }
 
-// A limiter that has nothing to go back to keeps what it was told, or what an operator has set, also when a
-// source that is followed anew says nothing.
+// A limiter that has nothing to go back to keeps what was reported, or what an operator has set, also when
+// another Follow gets no report.
 func TestSilenceIsNotOneReplica(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(60, 60)), HintMaxAge(time.Minute))

@@ -531,7 +531,7 @@ func (w *world) finish() {
 		}
 		synctest.Wait()
 		r.drain()
-		if r.conf.stops && r.source != nil { // else its hints grow old after the last word
+		if r.conf.stops && r.source != nil { // else its hints grow old after SetPool
 			r.source.cancel()
 			time.Sleep(r.conf.hintMaxAge)
 			synctest.Wait()
