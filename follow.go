@@ -188,25 +188,26 @@ func (f *follower) stop() {
 	}
 }
 
-// damper keeps what a source has reported within the hold-down. The largest pool of that counts.
+// damper keeps what a source has reported within the hold-down. The smallest share of that counts: for a
+// replica whose weight does not change, that of the largest pool.
 type damper struct {
 	last      Pool
 	since     time.Time  // when the source began to report exactly last
 	confirmed time.Time  // when it last did
-	older     []pastSize // of larger pools than last, largest first; each ends later than the one before
+	older     []pastSize // of smaller shares than last, smallest first; each ends later than the one before
 }
 
-// pastSize is a size that a source held until an instant.
+// pastSize is a pool that a source held until an instant.
 type pastSize struct {
-	replicas int
-	until    time.Time
+	Pool
+	until time.Time
 }
 
-// maxPastSizes bounds the memory of a source that keeps changing its mind. The smallest is dropped, and
-// the next larger one counts in its stead until then, which is the safe side.
+// maxPastSizes bounds the memory of a source that keeps changing its mind. The largest share is dropped, and
+// the next smaller one counts in its stead until then, which is the safe side.
 const maxPastSizes = 64
 
-// note takes note of a reported pool. It replaces smaller sizes, since a larger one outlasts them.
+// note takes note of a reported pool. It replaces larger shares, since a smaller one outlasts them.
 func (d *damper) note(p Pool, now time.Time, holdDown time.Duration) {
 	silent := now.Sub(d.confirmed) >= holdDown
 	if d.confirmed = now; p == d.last {
@@ -215,13 +216,13 @@ func (d *damper) note(p Pool, now time.Time, holdDown time.Duration) {
 		}
 		return
 	}
-	if d.last.Replicas > p.Replicas {
-		d.older = append(d.older, pastSize{d.last.Replicas, now})
+	if d.last.smaller(p) {
+		d.older = append(d.older, pastSize{d.last, now})
 	}
 	d.last, d.since = p, now
 	kept := d.older[:0]
 	for _, o := range d.older {
-		if o.replicas > p.Replicas && now.Sub(o.until) < holdDown {
+		if o.smaller(p) && now.Sub(o.until) < holdDown {
 			kept = append(kept, o)
 		}
 	}
@@ -231,14 +232,14 @@ func (d *damper) note(p Pool, now time.Time, holdDown time.Duration) {
 	}
 }
 
-// pool returns what counts now. While a larger size than the last counts, an ordinal counts only if the
-// source calls it fixed: any other belongs to the smaller pool.
+// pool returns what counts now. While a smaller share than the last counts, an ordinal counts only if the
+// source calls it fixed: any other belongs to the pool that the source sees now.
 func (d *damper) pool(now time.Time, holdDown time.Duration) Pool {
 	for _, o := range d.older {
 		if now.Sub(o.until) < holdDown {
-			p := Pool{Replicas: o.replicas}
-			if d.last.Fixed {
-				p.Ordinal, p.Fixed = d.last.Ordinal, true
+			p := d.last.withShareOf(o.Pool)
+			if !p.Fixed {
+				p.Ordinal = 0
 			}
 			return p
 		}

@@ -99,7 +99,11 @@ func (g *gate) storedFor(old, st *setting, r *rule) stored {
 	case kindCost:
 		return &costBucket{bucket: g.bucketFor(old, st, r)}
 	case kindTurn:
-		return &turnBucket{costBucket{bucket: g.bucketFor(old, st, r)}}
+		b := &turnBucket{costBucket: costBucket{bucket: g.bucketFor(old, st, r)}}
+		if o := old.find(r.id); o != nil && o.kind == kindTurn {
+			b.closed = g.resource(o).(*turnBucket).closed
+		}
+		return b
 	}
 	b := g.bucketFor(old, st, r)
 	return &b
