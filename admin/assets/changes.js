@@ -16,13 +16,13 @@ export function replicas(name, done) {
       const first = limiters[name || names[0]].pool;
       const whose = select([["", "All limiters"], ...names.map((n) => [n, n])], name);
       const count = numeric(first.replicas);
-      const weight = numeric(first.weight);
+      const weight = numeric(first.weight > 1 ? first.weight : "");
       const ordinal = numeric(first.ordinal || "");
       const minutes = numeric("");
       const nodes = [
         field("limiter", "For", whose),
         field("replicas", "Replicas", count, "Live processes that share the limits, each by its weight."),
-        field("weight", "This one counts as", weight, "Its weight, usually 1."),
+        field("weight", "This one counts as", weight, "Optional: its weight, 1 to replicas. Empty: 1."),
         field("ordinal", "This is replica number", ordinal, "Optional: 1 to replicas, the first of its weight. Empty: unknown."),
         field("ttl_seconds", "For how many minutes", minutes, "Optional. Afterwards the size that is followed or configured counts again."),
       ];
