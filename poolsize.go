@@ -30,15 +30,16 @@ func (p Pool) validate() error {
 		return fmt.Errorf("quotient: Pool.Replicas: %d is not between 1 and %d", p.Replicas, maxReplicas)
 	}
 	if p.Weight < 0 || p.Weight > p.Replicas {
-		return fmt.Errorf("quotient: Pool.Weight: %d is not between 0 and the %d replicas", p.Weight, p.Replicas)
+		return fmt.Errorf("quotient: Pool.Weight: %d is not between 0 and the %d replicas",
+			p.Weight, p.Replicas)
 	}
 	if p.Ordinal < 0 || p.Ordinal > p.Replicas {
 		return fmt.Errorf("quotient: Pool.Ordinal: %d is not between 0 and the %d replicas",
 			p.Ordinal, p.Replicas)
 	}
 	if !p.holds(p.Ordinal) {
-		return fmt.Errorf("quotient: Pool.Ordinal: %d is followed by %d of the %d replicas, too few for weight %d",
-			p.Ordinal, p.Replicas-p.Ordinal, p.Replicas, p.Weight)
+		return fmt.Errorf("quotient: Pool.Ordinal: %d of %d replicas is not followed by enough for weight %d",
+			p.Ordinal, p.Replicas, p.Weight)
 	}
 	return nil
 }
@@ -119,8 +120,8 @@ func envPool() (Pool, error) {
 }
 
 // FixedOrdinal is src, which counts the replicas, for a replica whose ordinal, 1 or more, is its own for
-// good: a StatefulSet's pod index and one. Where src reports a weight w, that many from the ordinal on must be
-// its own. Pools too small for the ordinal, as in a restart, are reported without one.
+// good: a StatefulSet's pod index and one. Where src reports a weight, as many from the ordinal on are its
+// own. Pools too small for the ordinal, as in a restart, are reported without one.
 func FixedOrdinal(ordinal int, src Source) Source { return numbered{ordinal, src} }
 
 type numbered struct {

@@ -100,8 +100,10 @@ func (g *gate) storedFor(old, st *setting, r *rule) stored {
 		return &costBucket{bucket: g.bucketFor(old, st, r)}
 	case kindTurn:
 		b := &turnBucket{costBucket: costBucket{bucket: g.bucketFor(old, st, r)}}
-		if o := old.find(r.id); o != nil && o.kind == kindTurn {
-			b.closed = g.resource(o).(*turnBucket).closed
+		if o := old.find(r.id); o != nil {
+			if was, ok := g.resource(o).(*turnBucket); ok {
+				b.closed = was.closed
+			}
 		}
 		return b
 	}

@@ -31,7 +31,8 @@ const minTurn = 50 * time.Millisecond
 func newTurn(r Rate, p Pool) *turn {
 	interval := float64(r.Per) / r.Events
 	cycle := math.Ceil(interval * float64(p.Replicas))
-	if p.Ordinal == 0 || p.Replicas == p.weight() || interval < float64(minTurn) || cycle > float64(longWait)/2 {
+	alone := p.Replicas == p.weight()
+	if p.Ordinal == 0 || alone || interval < float64(minTurn) || cycle > float64(longWait)/2 {
 		return nil
 	}
 	return &turn{
@@ -89,8 +90,8 @@ func (b *turnBucket) until(t instant, r *rule, from time.Duration, ahead, _ floa
 	return open
 }
 
-// opens returns the time to the first instant from d on at which a turn is open, for how long it is by then,
-// and which one of the cycle it is, from 0.
+// opens returns the time to the first instant from d on at which a turn is open, and for how long it is by
+// then. It also returns which one of the cycle it is, from 0.
 func (u *turn) opens(wall int64, d time.Duration) (open, late time.Duration, i int64) {
 	at := wall + int64(d) - u.start
 	into := at - floorDiv(at, u.cycle)*u.cycle
@@ -105,12 +106,6 @@ func (u *turn) opens(wall int64, d time.Duration) (open, late time.Duration, i i
 func (u *turn) after(i, n int64) time.Duration {
 	begin := func(i int64) int64 { return i/u.own*u.cycle + int64(float64(i%u.own)*u.step) }
 	return time.Duration(begin(i+n) - begin(i))
-}
-
-// age counts from the begin of the turn: what its bucket holds for later turns was of no use before.
-func (b *turnBucket) age(t instant, r *rule) time.Duration {
-	_, late, _ := r.turn.opens(t.wall, 0)
-	return min(b.bucket.age(t, r), late)
 }
 
 func (b *turnBucket) upTo(t instant, r *rule, n int) int {

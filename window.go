@@ -82,7 +82,8 @@ func (c *schedule) sum(k, end int64) float64 {
 		rounds := floorDiv(end, cycle) - floorDiv(k, cycle)
 		eachLast, moreLast := c.until(uint64(end - floorDiv(end, cycle)*cycle))
 		each, more := c.until(uint64(k - floorDiv(k, cycle)*cycle))
-		return (float64(rounds)*float64(c.events)+float64(eachLast-each))*float64(c.weight) + float64(moreLast-more)
+		all := float64(rounds)*float64(c.events) + float64(eachLast-each)
+		return all*float64(c.weight) + float64(moreLast-more)
 	}
 	if q := c.whole(); q > 0 {
 		return float64(q) * float64(end-k)

@@ -37,9 +37,9 @@
 //
 // # Weights
 //
-// A processor with a Source.Weight of w counts as w wherever this page counts processors: in the number of the living, in the
-// sizes, in the most that a fleet takes in. Its ordinal is the first of w. Take the smallest whole numbers that
-// are in proportion, 2 and 1 for a machine and a half of one: the remainder of a division goes to few processors if weights are large.
+// A processor with a Source.Weight of w counts as w wherever this page counts processors: in the number of the living, the
+// sizes, the most that a fleet takes in. Its ordinal is the first of w. Take the smallest whole numbers in proportion,
+// such as 2 and 1 for a machine and half of one. Of large weights few get the remainder of a division.
 // Each sync counts the processors of each weight above 1: what that costs goes by how many different weights there are.
 //
 // A version of this package without weights counts itself as one and every other processor too. Beside weights it uses the
