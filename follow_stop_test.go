@@ -50,7 +50,7 @@ func TestStop(t *testing.T) {
 		stopped(t, l, false)
 		time.Sleep(time.Minute - 1)
 		stopped(t, l, false)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		stopped(t, l, true)
 		if p := l.Stats().Pool; p.Replicas != 2 {
 			t.Errorf("the last pool that was known is %+v", p)
@@ -145,7 +145,7 @@ func TestStopAfterFollowHasEnded(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(30*time.Second - 1)
 		stopped(t, l, false)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		stopped(t, l, true)
 		again := following(t, l)
 		again.says(2)
