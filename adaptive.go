@@ -104,7 +104,7 @@ func (o *options) bounds(limit float64, in belief) policy.Bounds {
 	if math.IsInf(limit, 1) {
 		return b
 	}
-	share := limit / float64(in.pool.Replicas)
+	share := limit / in.pool.parts()
 	if !o.beyond {
 		return policy.Bounds{Share: share, Ceiling: share}
 	}

@@ -26,7 +26,7 @@ const (
 	ReasonTooLarge        // more than the global burst or the global slots: can never be admitted
 	ReasonKeys            // MaxKeys keys are busy, and the gate that further keys share has no room
 	ReasonAsk             // the ask itself is not valid
-	ReasonPool            // the size of the pool is not known yet (AwaitPool)
+	ReasonPool            // the size of the pool is not known, yet or any more (AwaitPool)
 	numReasons
 )
 

@@ -51,6 +51,7 @@ func (g *gate) state(dst []RuleState, now instant) []RuleState {
 			Burst: r.burst, Events: r.events, Window: r.window,
 		}
 		x.Left, _, x.Reset = g.resource(r).left(now, r)
+		x.Left = min(x.Left, float64(r.most)) // a bucket may hold what several turns in a row admit
 		if r.law != noLaw {
 			g.ext.learned.state(&x, now.at, r.law)
 		} else if wait := g.resource(r).until(now, r, 0, 0, 1); wait > 0 && wait < never {

@@ -130,10 +130,17 @@ type belief struct {
 
 // words returns the pool in words.
 func (b belief) words() string {
-	if b.pool.Ordinal > 0 {
-		return fmt.Sprintf("%d replicas, ordinal %d", b.pool.Replicas, b.pool.Ordinal)
+	if b.awaits {
+		return "the pool is not known"
 	}
-	return fmt.Sprintf("%d replicas", b.pool.Replicas)
+	s := fmt.Sprintf("%d replicas", b.pool.Replicas)
+	if b.pool.Weight > 1 {
+		s += fmt.Sprintf(", of which this one is %d", b.pool.Weight)
+	}
+	if b.pool.Ordinal > 0 {
+		s += fmt.Sprintf(", ordinal %d", b.pool.Ordinal)
+	}
+	return s
 }
 
 // overrideLimit is the limit of a key that has one of its own. The settings that follow from it are worked
@@ -266,7 +273,7 @@ func (st *setting) oneTurn() {
 		case windows || r != slowest:
 			r.turn = nil
 		default:
-			r.kind, r.strict = kindTurn, true
+			r.kind, r.strict, r.size = kindTurn, true, r.turn.size
 		}
 	}
 }
@@ -300,7 +307,7 @@ func (o *options) divisor(b belief) Pool {
 }
 
 func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
-	n := float64(pool.Replicas)
+	n := pool.parts()
 	x := rule{
 		id:     id{name: r.name(i), unit: r.Unit},
 		unitID: 1 + indexOf(units, r.Unit), reason: ReasonRate, timed: true, law: noLaw,
@@ -319,7 +326,8 @@ func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
 		x.kind, x.per, x.burst = kindWindow, int64(r.Per), 0
 		x.schedule = &schedule{
 			per: x.per, events: thousandths(r.Events),
-			replicas: uint64(pool.Replicas), ordinal: uint64(pool.Ordinal), phase: o.phase,
+			replicas: uint64(pool.Replicas), ordinal: uint64(pool.Ordinal), weight: uint64(pool.weight()),
+			phase: o.phase,
 		}
 	}
 	return x
@@ -334,11 +342,13 @@ func slotsRule(global, share int) rule {
 
 // slots divides the in-flight limit. The remainder goes to the lowest ordinals, one each,
 // and only when the ordinals are fixed: two replicas that hold the same one would exceed the limit.
+// Without one a replica has what the highest ordinals have, which is the least.
 func (o *options) slots(global int, pool Pool) int {
-	share := global / pool.Replicas
-	if pool.Fixed && pool.Ordinal > 0 && pool.Ordinal <= global%pool.Replicas {
-		share++
+	w, before := pool.weight(), pool.Replicas-pool.weight()
+	if pool.Fixed && pool.Ordinal > 0 {
+		before = pool.Ordinal - 1
 	}
+	share := global/pool.Replicas*w + min(max(0, global%pool.Replicas-before), w)
 	if share == 0 && o.atLeastOne {
 		share = 1
 	}

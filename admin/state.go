@@ -98,8 +98,9 @@ type RuleState struct {
 
 // PoolState is the pool in force and how it came to be.
 type PoolState struct {
-	Replicas   int       `json:"replicas"`
-	Ordinal    int       `json:"ordinal"` // 0 for unknown
+	Replicas   int       `json:"replicas"` // each by its weight
+	Weight     int       `json:"weight"`   // as how many of them this one counts, 1 or more
+	Ordinal    int       `json:"ordinal"`  // 0 for unknown
 	Fixed      bool      `json:"fixed"`
 	Source     string    `json:"source"` // configured, set, followed or awaited
 	AgeSeconds float64   `json:"age_seconds"`
@@ -178,7 +179,7 @@ func newRuleState(r quotient.RuleState) RuleState {
 
 func newPoolState(p quotient.PoolStats) PoolState {
 	return PoolState{
-		Replicas: p.Replicas, Ordinal: p.Ordinal, Fixed: p.Fixed, Source: p.Source, AgeSeconds: p.Age.Seconds(),
+		Replicas: p.Replicas, Weight: max(1, p.Weight), Ordinal: p.Ordinal, Fixed: p.Fixed, Source: p.Source, AgeSeconds: p.Age.Seconds(),
 		Reports: p.Reports, Errors: p.Errors, Rejected: p.Rejected, LastError: p.LastError, Until: p.Until,
 	}
 }

@@ -28,7 +28,7 @@ func TestStateHasStableNames(t *testing.T) {
 	}
 	const want = `{"limit":{"rates":[{"name":"minute","unit":"tokens","events":90,"per_seconds":60,"burst":9,"aligned":true,"no_turns":true}],"in_flight":8,"denies":false},` +
 		`"rules":[{"name":"minute","unit":"tokens","limit":1.5,"share":0.5,"burst":3}],` +
-		`"pool":{"replicas":3,"ordinal":2,"fixed":true,"source":"file","age_seconds":1.5,"reports":4,"errors":5,"rejected":6,"last_error":"no such file","until":"2001-09-09T01:46:40Z"},` +
+		`"pool":{"replicas":3,"weight":1,"ordinal":2,"fixed":true,"source":"file","age_seconds":1.5,"reports":4,"errors":5,"rejected":6,"last_error":"no such file","until":"2001-09-09T01:46:40Z"},` +
 		`"keys":1,"max_keys":2,"waiting":3,"in_flight":4,"admitted":5,"refused":{"REASON":6},"waited":7,"cancelled":8,"evicted":9,` +
 		`"overflowed":10,"double_releases":11,"reclaimed":12,"throttled":13,` +
 		`"etag":"","version":14,"dry_run":true,"dry_run_admitted":{"REASON":15},"expired":16,"override_count":17,"overrides":[]}`
