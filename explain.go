@@ -13,8 +13,7 @@ import (
 type RuleState struct {
 	Name         string        // of the rate; "in-flight" for slots, "adaptive" for a law
 	Unit         string        // of the events, "" for requests; "in-flight" for a law of slots
-	Limit, Share float64       // over the fleet and here: events per second, or slots
-	Events       float64       // of a rate, over the fleet in each Window
+	Limit, Share float64       // over the fleet and here: events in each Window, or slots; of a law, a second
 	Window       time.Duration // of a rate, its Per
 	Burst        float64       // events that may come at once, here; 0 for windows and slots
 	Left         float64       // events, or slots, that are left here; negative: owed; 0 for a law
@@ -47,7 +46,7 @@ func (g *gate) state(dst []RuleState, now instant) []RuleState {
 		}
 		x := RuleState{
 			Name: r.name, Unit: r.unit, Limit: r.limit, Share: r.share,
-			Burst: r.burst, Events: r.events, Window: r.window,
+			Burst: r.burst, Window: r.window,
 		}
 		x.Left, _, x.Reset = g.resource(r).left(now, r)
 		if r.law != noLaw {
@@ -62,7 +61,7 @@ func (g *gate) state(dst []RuleState, now instant) []RuleState {
 
 // state fills in what a law has learned.
 func (l *learned) state(x *RuleState, at time.Duration, law int) {
-	x.Pace, x.Left = l.pacers[law].pace, 0
+	x.Pace, x.Left, x.Window = l.pacers[law].pace, 0, 0
 	if l.due != 0 {
 		x.ForgottenIn = l.due - at
 	}
@@ -152,7 +151,7 @@ func (e Explanation) verdict() string {
 	text += ")"
 	if n.RetryAfter > 0 {
 		until := time.Now().Add(n.RetryAfter).Format(time.TimeOnly)
-		text += fmt.Sprintf(" for %v, until %s", n.RetryAfter.Round(time.Millisecond), until)
+		text += fmt.Sprintf(" for %v, until %s", short(n.RetryAfter), until)
 	}
 	if e.DryRun {
 		text += "; this is a dry run, so it is admitted"
@@ -165,9 +164,9 @@ func (x RuleState) words() string {
 	if x.Pace > 0 {
 		return x.learned()
 	}
-	s := fmt.Sprintf("%s: share %.6g of %.6g, %.6g left", x.Name, x.Share, x.Limit, x.Left)
+	s := x.Name + ": " + shareWords(x.Share, x.Limit, x.Unit, x.Window) + ", " + digits(x.Left) + " left"
 	if x.Reset > 0 {
-		s += fmt.Sprintf(", full in %v", x.Reset.Round(time.Millisecond))
+		s += fmt.Sprintf(", full in %v", short(x.Reset))
 	}
 	return s + "."
 }
@@ -178,13 +177,13 @@ func (x RuleState) learned() string {
 	if unit == "" {
 		unit = "requests"
 	}
-	s := fmt.Sprintf("The policy allows %s %.6g", unit, x.Pace)
+	s := "The policy allows " + unit + " " + digits(x.Pace)
 	if unit != inFlightRule {
 		s += " a second"
 	}
-	s += fmt.Sprintf(" (share %.6g, at most %.6g)", x.Share, x.Limit)
+	s += fmt.Sprintf(" (share %s, at most %s)", digits(x.Share), digits(x.Limit))
 	if x.Reset > 0 {
-		s += fmt.Sprintf(", and nothing for %v", x.Reset.Round(time.Millisecond))
+		s += fmt.Sprintf(", and nothing for %v", short(x.Reset))
 	}
 	if x.ForgottenIn > 0 {
 		return s + fmt.Sprintf("; forgotten in %v.", x.ForgottenIn.Round(time.Second))

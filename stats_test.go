@@ -18,8 +18,8 @@ func TestStatsCountAsks(t *testing.T) {
 			t.Errorf("got %+v", st)
 		}
 		want := []RuleState{
-			{Name: "second", Limit: 4, Share: 2, Events: 4, Window: time.Second, Burst: 1, Left: 1},
-			{Name: "w", Limit: 100.0 / 60, Share: 50.0 / 60, Events: 100, Window: time.Minute, Left: 50, Reset: time.Minute},
+			{Name: "second", Limit: 4, Share: 2, Window: time.Second, Burst: 1, Left: 1},
+			{Name: "w", Limit: 100, Share: 50, Window: time.Minute, Left: 50, Reset: time.Minute},
 			{Name: "in-flight", Limit: 3, Share: 1, Left: 1},
 		}
 		if !slices.Equal(st.Rules, want) {
@@ -164,8 +164,8 @@ func TestAppendState(t *testing.T) {
 		took(t, l, "k")
 		l.Allow("k")
 		want := []RuleState{
-			{Name: "second", Limit: 10, Share: 5, Events: 10, Window: time.Second, Burst: 10, Left: 8, Reset: 400 * time.Millisecond},
-			{Name: "w", Limit: 1, Share: .5, Events: 60, Window: time.Minute, Left: 28, Reset: 45 * time.Second},
+			{Name: "second", Limit: 10, Share: 5, Window: time.Second, Burst: 10, Left: 8, Reset: 400 * time.Millisecond},
+			{Name: "w", Limit: 60, Share: 30, Window: time.Minute, Left: 28, Reset: 45 * time.Second},
 			{Name: "in-flight", Limit: 4, Share: 2, Left: 1},
 		}
 		got := l.AppendState(nil, "k")

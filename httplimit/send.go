@@ -221,7 +221,7 @@ type textsKey struct {
 func keyOf(quotas []quotient.RuleState) (k textsKey) {
 	for i := range quotas {
 		q := &quotas[i]
-		for _, n := range [...]uint64{math.Float64bits(allowed(q)), uint64(q.Window), uint64(len(q.Name)), uint64(len(q.Unit))} {
+		for _, n := range [...]uint64{math.Float64bits(q.Limit), uint64(q.Window), uint64(len(q.Name)), uint64(len(q.Unit))} {
 			k.mix = (k.mix ^ n) * 1099511628211
 		}
 		k.name = quotas[0].Name
@@ -280,7 +280,7 @@ func (t *ruleTexts) areOf(quotas []quotient.RuleState) bool {
 	}
 	for i := range quotas {
 		a, b := &t.quotas[i], &quotas[i]
-		if allowed(a) != allowed(b) || a.Window != b.Window || a.Name != b.Name || a.Unit != b.Unit {
+		if a.Limit != b.Limit || a.Window != b.Window || a.Name != b.Name || a.Unit != b.Unit {
 			return false
 		}
 	}
@@ -339,17 +339,9 @@ func appendPolicy(b []byte, name, unit string, q *quotient.RuleState) []byte {
 	return b
 }
 
-// allowed is what a rule allows over the fleet: events in each window, or slots.
-func allowed(q *quotient.RuleState) float64 {
-	if q.Window > 0 {
-		return q.Events
-	}
-	return q.Limit
-}
-
 // inWhole is a rule in whole events and seconds, and not above it. Slots have no seconds.
 func inWhole(q *quotient.RuleState) (events, seconds int64) {
-	limit, window := allowed(q), q.Window.Seconds()
+	limit, window := q.Limit, q.Window.Seconds()
 	if window <= 0 {
 		return whole(limit), 0
 	}

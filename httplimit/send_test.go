@@ -140,7 +140,7 @@ func TestFieldsOfManyLimits(t *testing.T) {
 	s := &sender{set: FieldsDraft11}
 	for range 2 {
 		for i := range 10 * maxRuleTexts {
-			texts := s.textsOf([]quotient.RuleState{{Name: "minute", Events: float64(i), Window: time.Minute}})
+			texts := s.textsOf([]quotient.RuleState{{Name: "minute", Limit: float64(i), Window: time.Minute}})
 			if want := fmt.Sprintf(`"minute";q=%d;w=60`, max(i, 1)); i > 0 && texts.policy != want {
 				t.Fatalf("policy %s, want %s", texts.policy, want)
 			}
@@ -150,7 +150,7 @@ func TestFieldsOfManyLimits(t *testing.T) {
 		t.Errorf("%d texts are kept, want %d", n, maxRuleTexts)
 	}
 	for i := range maxRuleTexts { // as many as are kept are made once
-		quotas := []quotient.RuleState{{Name: "minute", Events: 1e6 + float64(i), Window: time.Minute}}
+		quotas := []quotient.RuleState{{Name: "minute", Limit: 1e6 + float64(i), Window: time.Minute}}
 		if first, second := s.textsOf(quotas), s.textsOf(quotas); first != second {
 			t.Fatalf("the texts of limit %d are made twice", i)
 		}
@@ -158,12 +158,12 @@ func TestFieldsOfManyLimits(t *testing.T) {
 	few := &sender{set: FieldsDraft11}
 	made := map[*ruleTexts]bool{}
 	for i := range 3 * maxRuleTexts {
-		made[few.textsOf([]quotient.RuleState{{Name: "minute", Events: float64(i % maxRuleTexts), Window: time.Minute}})] = true
+		made[few.textsOf([]quotient.RuleState{{Name: "minute", Limit: float64(i % maxRuleTexts), Window: time.Minute}})] = true
 	}
 	if len(made) != maxRuleTexts {
 		t.Errorf("%d texts are made for %d limits in turn", len(made), maxRuleTexts)
 	}
-	quotas := []quotient.RuleState{{Name: "minute", Events: 1, Window: time.Minute}}
+	quotas := []quotient.RuleState{{Name: "minute", Limit: 1, Window: time.Minute}}
 	if first, second := s.textsOf(quotas), s.textsOf(quotas); first != second {
 		t.Error("the texts of one limit are made twice")
 	}
@@ -453,7 +453,7 @@ func TestRulesInWhole(t *testing.T) {
 		{1e12, time.Second, 1e12, 1}, {1e12, 1e6 * time.Hour, 1e12, 3_600_000_000}, {1e3, time.Nanosecond, 1e12 - 1, 1},
 		{1e-300, math.MaxInt64, 1, maxAmount}, {8, 0, 8, 0}, {1 << 30, 0, 1 << 30, 0},
 	} {
-		events, seconds := inWhole(&quotient.RuleState{Limit: tt.limit, Events: tt.limit, Window: tt.window})
+		events, seconds := inWhole(&quotient.RuleState{Limit: tt.limit, Window: tt.window})
 		if events != tt.events || seconds != tt.seconds {
 			t.Errorf("%v in %v: %d in %d s, want %d in %d s", tt.limit, tt.window, events, seconds, tt.events, tt.seconds)
 		}
@@ -479,7 +479,7 @@ func TestFieldsAreStructured(t *testing.T) {
 			quotas[i] = quotient.RuleState{
 				Name:   rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"minute", "minute/tokens", "in-flight", `"\`, "é%\x00\xff", strings.Repeat("%", 50)})).Draw(t, "name"),
 				Unit:   rapid.SampledFrom([]string{"", "tokens", `"`, "ü", strings.Repeat("u", 100)}).Draw(t, "unit"),
-				Events: rapid.Float64Range(1e-3, 1e12).Draw(t, "limit"),
+				Limit:  rapid.Float64Range(1e-3, 1e12).Draw(t, "limit"),
 				Window: time.Duration(rapid.Int64Min(0).Draw(t, "window")),
 				Left:   rapid.Float64Range(0, math.MaxFloat64).Draw(t, "left"),
 				Reset:  time.Duration(rapid.Int64Min(0).Draw(t, "reset")),
