@@ -35,18 +35,27 @@ func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit,
 		}
 	}
 	g := s.gate(h, key, now)
-	if g.mustQueue(d.class) {
-		return s.waitAndUnlock(ctx, g, key, d, arrived)
-	}
-	if v := s.admit(g, now, &d); v.reason != ReasonNone {
-		return s.waitAndUnlock(ctx, g, key, d, arrived)
+	if g.mustQueue(d.class) || s.admit(g, now, &d).reason != ReasonNone {
+		p, err := s.waitAndUnlock(ctx, g, key, d, arrived)
+		l.tell(asks, key)
+		return p, err
 	}
 	s.countAdmission(g)
 	p := s.hold(g, key, &d, now)
 	s.recheck(g)
+	g.tell(asks, now)
 	s.mu.Unlock()
 	l.admitted(key, arrived.at, arrived.at, p)
 	return p, nil
+}
+
+// tell is gate.tell after a wait.
+func (l *Limiter) tell(asks []Ask, key string) {
+	for _, a := range asks {
+		if a.into != nil {
+			*a.into = l.AppendState((*a.into)[:0], key)
+		}
+	}
 }
 
 // Allow takes one request's events from every rate of the key if all have room, and reports whether it did. A
@@ -89,11 +98,13 @@ func (l *Limiter) TryAcquire(key string, asks ...Ask) (Permit, Decision) {
 		s.recheck(g)
 	} else if s.stops(v) {
 		dec := s.decide(g, v)
+		g.tell(asks, now)
 		s.mu.Unlock()
 		return Permit{}, dec
 	} else {
 		p = dryPermit
 	}
+	g.tell(asks, now)
 	s.mu.Unlock()
 	l.admitted(key, arrived.at, arrived.at, p)
 	return p, Decision{OK: true}
@@ -111,6 +122,7 @@ func (l *Limiter) Check(key string, asks ...Ask) Decision {
 		return Decision{Reason: ReasonAsk, bad: err}
 	}
 	g := s.peek(h, key, now)
+	g.tell(asks, now)
 	return s.decide(g, g.probe(now, &d))
 }
 

@@ -8,6 +8,7 @@ type Ask struct {
 	unit string
 	n    int
 	kind askKind
+	into *[]RuleState //floor: an ask carries where a look at the key is written to
 }
 
 // askKind is what an Ask changes.
@@ -17,6 +18,7 @@ const (
 	askNothing askKind = iota
 	askEvents
 	askClass
+	askState
 )
 
 // Weight asks for n requests at once, and for n slots in flight: 1 (the default) to 1<<40. The last Weight of
@@ -46,9 +48,10 @@ var oneRequest = demand{weight: 1}
 // newDemand adds up the asks of a call.
 func newDemand(asks []Ask, units []string) (demand, error) {
 	d := oneRequest
-	for _, a := range asks {
+	for i := range asks {
+		a := &asks[i]
 		switch {
-		case a.kind == askNothing:
+		case a.kind == askNothing || a.kind == askState:
 		case a.kind == askClass:
 			if d.class = Priority(a.n); !d.class.valid() {
 				return d, fmt.Errorf("quotient: Priority: %d is not between %d and %d",

@@ -23,14 +23,38 @@ type RuleState struct {
 }
 
 // AppendState appends to dst where the key stands under each rule: the rates of its limit in order, the
-// slots, the laws of the policy. It takes nothing and counts nothing. It allocates nothing when dst has room,
-// and appends nothing under a limit that denies. A key that is not remembered stands where it would start.
+// slots, the laws of the policy. It takes nothing and counts nothing. It allocates nothing when dst has room.
+// It appends nothing under a limit that denies, and while AwaitPool waits for the size of the pool. A key that
+// is not remembered stands where it would start.
 func (l *Limiter) AppendState(dst []RuleState, key string) []RuleState {
 	now := l.arrival() // slots alone need no clock
 	s, h := l.lock(key)
 	defer s.mu.Unlock()
 	now = s.tick(now)
-	return s.peek(h, key, now).state(dst, now)
+	return s.peek(h, key, now).seenState(dst, now)
+}
+
+// seenState is state for those who ask: while the pool is awaited nobody can say what is left.
+func (g *gate) seenState(dst []RuleState, now instant) []RuleState {
+	if g.setting.awaiting {
+		return dst
+	}
+	return g.state(dst, now)
+}
+
+// StateInto makes Acquire, TryAcquire or Check also say where the key stands behind the decision, so that both
+// agree: *into becomes what AppendState would append to (*into)[:0]. It is left alone when the ask is not valid,
+// and when the context had ended before. It costs a fifth of an AppendState.
+func StateInto(into *[]RuleState) Ask { return Ask{kind: askState, into: into} }
+
+// tell puts where the gate stands where asks want it.
+func (g *gate) tell(asks []Ask, now instant) {
+	for _, a := range asks {
+		if a.into != nil {
+			g.advance(now, nil)
+			*a.into = g.seenState((*a.into)[:0], now)
+		}
+	}
 }
 
 // state appends where the gate stands under each rule.
@@ -44,17 +68,22 @@ func (g *gate) state(dst []RuleState, now instant) []RuleState {
 		if r.hidden {
 			continue
 		}
-		x := RuleState{
+		dst = append(dst, RuleState{
 			Name: r.name, Unit: r.unit, Limit: r.limit, Share: r.share,
 			Burst: r.burst, Window: r.window,
-		}
+		})
+		x := &dst[len(dst)-1]
 		x.Left, _, x.Reset = g.resource(r).left(now, r)
 		if r.law != noLaw {
-			g.ext.learned.state(&x, now.at, r.law)
-		} else if wait := g.resource(r).until(now, r, 0, 0, 1); wait > 0 && wait < never {
+			g.ext.learned.state(x, now.at, r.law)
+			continue
+		}
+		if r.place == placeFirst {
+			continue // a bucket knows no turns
+		}
+		if wait := g.resource(r).until(now, r, 0, 0, 1); wait > 0 && wait < never {
 			x.Left, x.Reset = min(x.Left, math.Nextafter(1, 0)), max(x.Reset, wait) // outside of its turn
 		}
-		dst = append(dst, x)
 	}
 	return dst
 }

@@ -1,10 +1,15 @@
 package quotient
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quotient-go/quotient/policy"
 )
 
 func TestStatsCountAsks(t *testing.T) {
@@ -182,6 +187,61 @@ func TestAppendState(t *testing.T) {
 		setLimit(t, l, Limit{Deny: true})
 		if got := l.AppendState(nil, "k"); got != nil {
 			t.Errorf("%v under a limit that denies", got)
+		}
+	})
+}
+
+// While the pool is awaited nobody can say what is left; Stats still lists the rules.
+func TestAppendStateSaysNothingWithoutAPool(t *testing.T) {
+	l := limiterOf(t, rated(perSecond(10, 20)), AwaitPool(), HintMaxAge(time.Minute), Replicas(4))
+	into := []RuleState{{Name: "old"}}
+	if d := refusedFor(t, l, ReasonPool, "k", StateInto(&into)); len(into) != 0 || len(l.AppendState(nil, "k")) != 0 {
+		t.Errorf("%v beside %v", into, d)
+	}
+	if len(l.Stats().Rules) != 1 {
+		t.Error("Stats lists no rules")
+	}
+}
+
+// What StateInto is told is what AppendState says behind the decision, whoever decides and however long it takes.
+func TestPropertyStateInto(t *testing.T) {
+	property(t, func(t *rapid.T) {
+		opts := []Option{StartPool(drawNumberedPool(t))}
+		if rapid.Bool().Draw(t, "learns") {
+			opts = append(opts, Policy(policy.AIMD{}))
+		}
+		l, err := New(drawLimit(t), append(opts, MaxKeys(3))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var permits []Permit
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			key := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "key")
+			into, now := []RuleState{{Name: "old"}}, time.Now()
+			switch rapid.IntRange(0, 5).Draw(t, "verb") {
+			case 0:
+				l.Check(key, StateInto(&into))
+			case 1, 2:
+				p, _ := l.TryAcquire(key, StateInto(&into))
+				permits = append(permits, p)
+			case 3:
+				ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond+drawPause(t))
+				p, _ := l.Acquire(ctx, key, StateInto(&into))
+				permits = append(permits, p)
+				cancel()
+			case 4:
+				time.Sleep(drawPause(t))
+				continue
+			case 5:
+				for _, p := range permits {
+					p.Release()
+				}
+				permits = nil
+				continue
+			}
+			if got := l.AppendState(nil, key); fmt.Sprint(got) != fmt.Sprint(into) {
+				t.Fatalf("after %v told %v, AppendState %v", time.Since(now), into, got)
+			}
 		}
 	})
 }

@@ -116,31 +116,36 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // limit answers one request under its key.
 func (h *handler) limit(w http.ResponseWriter, r *http.Request, key string) {
-	var one [1]quotient.Ask
-	asks := one[:0]
+	var room [2]quotient.Ask
+	asks := room[:0]
 	if h.priority != nil {
 		class := h.priority(r)
 		asks = append(asks, min(max(class, quotient.PriorityLow), quotient.PriorityCritical).Ask())
 	}
+	var at *scratch
+	if h.sender != nil {
+		at = newScratch()
+		asks = append(asks, quotient.StateInto(&at.rules))
+	}
 	if !h.refuse && hidesLeaving(r) {
-		h.limitUnread(w, r, key, asks)
+		h.limitUnread(w, r, key, asks, at)
 		return
 	}
 	permit, no := h.admit(r.Context(), key, asks)
 	if no != nil {
-		h.turnAway(w, key, no)
+		h.turnAway(w, at, no)
 		return
 	}
-	h.serve(w, r, key, permit)
+	h.serve(w, r, at, permit)
 }
 
 // limitUnread is limit for a request that cannot simply wait.
-func (h *handler) limitUnread(w http.ResponseWriter, r *http.Request, key string, asks []quotient.Ask) {
+func (h *handler) limitUnread(w http.ResponseWriter, r *http.Request, key string, asks []quotient.Ask, at *scratch) {
 	decision := h.limiter.Check(key, asks...)
 	if decision.OK || h.limiter.Explain(key).DryRun { // in which no request waits
 		var permit quotient.Permit
 		if permit, decision = h.limiter.TryAcquire(key, asks...); decision.OK { // another request may have come between
-			h.serve(w, r, key, permit)
+			h.serve(w, r, at, permit)
 			return
 		}
 	}
@@ -151,15 +156,15 @@ func (h *handler) limitUnread(w http.ResponseWriter, r *http.Request, key string
 		body.read(w, r, deadline)
 	}
 	if body.late {
-		h.turnAway(w, key, refusalOf(decision))
+		h.turnAway(w, at, refusalOf(decision))
 		return
 	}
 	permit, no := h.await(r.Context(), key, asks, body.complete, deadline, decision)
 	if no != nil {
-		h.turnAway(w, key, no)
+		h.turnAway(w, at, no)
 		return
 	}
-	h.serve(w, r, key, permit)
+	h.serve(w, r, at, permit)
 }
 
 // admit takes a permit for a request whose client's leaving ends its context.
@@ -209,10 +214,10 @@ func passes(reason quotient.Reason) bool {
 }
 
 // serve runs the handler with a permit.
-func (h *handler) serve(w http.ResponseWriter, r *http.Request, key string, permit quotient.Permit) {
+func (h *handler) serve(w http.ResponseWriter, r *http.Request, at *scratch, permit quotient.Permit) {
 	if !h.feedback && !asksUpgrade(r) {
 		defer permit.Release()
-		h.tell(w, key, nil)
+		h.tell(w, at, nil)
 		h.next.ServeHTTP(w, r)
 		return
 	}
@@ -220,22 +225,23 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, key string, perm
 	tracked.heard.Outcome = policy.Failed // until something was answered
 	defer tracked.finish()
 	tracked.ours = standing(w.Header())
-	h.tell(tracked, key, nil)
+	h.tell(tracked, at, nil)
 	h.next.ServeHTTP(wrap(tracked), r)
 	tracked.header(http.StatusOK) // what the server sends for a handler that wrote nothing
 }
 
 // turnAway answers a request that was not admitted.
-func (h *handler) turnAway(w http.ResponseWriter, key string, no *refusal) {
-	h.tell(w, key, no)
+func (h *handler) turnAway(w http.ResponseWriter, at *scratch, no *refusal) {
+	h.tell(w, at, no)
 	trackers(w, (*tracker).refuse)
 	no.write(w)
 }
 
 // tell sends the fields of SendFields, of a refusal unless no is nil.
-func (h *handler) tell(w http.ResponseWriter, key string, no *refusal) {
-	if h.sender != nil {
-		h.sender.send(w, h.limiter, key, no)
+func (h *handler) tell(w http.ResponseWriter, at *scratch, no *refusal) {
+	if at != nil {
+		h.sender.send(w, at, no)
+		at.free()
 	}
 }
 

@@ -18,15 +18,14 @@ const (
 
 // refusal is an answer to a request that was not admitted.
 type refusal struct {
-	status     int
-	rule       string // what was exceeded; empty when no rule was
-	retryAfter time.Duration
-	forGood    bool // no waiting helps
+	status            int
+	quotient.Decision      // of no reason where the context of the request has ended
+	forGood           bool // no waiting helps
 }
 
 // refusalOf turns a decision against a request into an answer.
 func refusalOf(d quotient.Decision) *refusal {
-	return &refusal{statusOf(d.Reason), d.Rule, d.RetryAfter, d.Reason == quotient.ReasonDenied}
+	return &refusal{statusOf(d.Reason), d, d.Reason == quotient.ReasonDenied}
 }
 
 // refusalFor turns an error of Acquire into an answer: otherwise, if it does not
@@ -67,7 +66,9 @@ func (no *refusal) write(w http.ResponseWriter) {
 	h.Set("Cache-Control", "no-store")
 	h.Del("Retry-After")
 	if !no.forGood {
-		h.Set("Retry-After", strconv.FormatInt(wholeSeconds(no.retryAfter), 10))
+		seconds := wholeSeconds(no.RetryAfter)
+		h.Set("Retry-After", strconv.FormatInt(seconds, 10))
+		lowerResets(h, seconds)
 	}
 	w.WriteHeader(no.status)
 	_, _ = w.Write(no.body()) // a client that has left is no error
@@ -78,8 +79,8 @@ func (no *refusal) body() []byte {
 	if no.status == http.StatusServiceUnavailable {
 		p.Type, p.Title = reducedCapacity, "The capacity is reduced for a while"
 	}
-	if no.rule != "" {
-		p.Violated = append(p.Violated, no.rule)
+	if no.Rule != "" {
+		p.Violated = append(p.Violated, no.Rule)
 	}
 	text, _ := json.Marshal(p) // strings and numbers cannot fail
 	return text
