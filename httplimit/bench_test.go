@@ -48,7 +48,7 @@ func TestMiddlewareDoesNotAllocate(t *testing.T) {
 	get, post := get(t, "/items/42"), post(t, newBody("text"))
 	get.RemoteAddr, post.RemoteAddr = "203.0.113.7:5678", "203.0.113.7:5678"
 	for name, key := range keys {
-		for _, opts := range [][]Option{nil, {Refuse()}} {
+		for _, opts := range [][]Option{nil, {Wait(time.Minute)}, {Wait(Forever)}} {
 			l := limiter(t, plenty)
 			h := Middleware(l, key, opts...)(nothing)
 			var w http.ResponseWriter = noWriter{}
@@ -117,6 +117,8 @@ func BenchmarkMiddleware(b *testing.B) {
 	}{
 		{"none", nothing},
 		{"rate", Middleware(limiter(b, rate), Path())(nothing)},
+		{"rate,wait=1m", Middleware(limiter(b, rate), Path(), Wait(time.Minute))(nothing)},
+		{"rate,wait=forever", Middleware(limiter(b, rate), Path(), Wait(Forever))(nothing)},
 		{"slots", Middleware(limiter(b, quotient.Limit{InFlight: 1 << 20}), Path())(nothing)},
 		{"rate+slots", Middleware(limiter(b, plenty), Path())(nothing)},
 		{"rate,priority", Middleware(limiter(b, rate), Path(), PriorityBy(urgent))(nothing)},

@@ -37,7 +37,7 @@ type gated struct {
 
 func serveGated(t *testing.T, opts ...Option) *gated {
 	g := &gated{limiter: limiter(t, oneSlot), bodies: make(chan string, 10)}
-	h := Middleware(g.limiter, Constant("k"), opts...)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	h := Middleware(g.limiter, Constant("k"), append([]Option{Wait(Forever)}, opts...)...)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		text, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Errorf("reading the body: %v", err)
@@ -244,7 +244,7 @@ func TestRoomThatIsGoneAgain(t *testing.T) {
 			}
 		}
 		start := time.Now()
-		ask(Middleware(l, Path())(ok), post(t, b).WithContext(thief{t.Context(), steal}))
+		ask(Middleware(l, Path(), Wait(Forever))(ok), post(t, b).WithContext(thief{t.Context(), steal}))
 		if waited := time.Since(start); waited > defaultUnreadBodyWait && readAll(t, b) == "text" {
 			t.Errorf("waited %v with an unread body", waited)
 		}
@@ -258,7 +258,7 @@ func TestWhoWaitsWasRead(t *testing.T) {
 	for range 200 {
 		synctest.Test(t, func(t *testing.T) {
 			l, over := limiter(t, oneSlot), make(chan bool)
-			h := Middleware(l, Path())(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
+			h := Middleware(l, Path(), Wait(Forever))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
 			bodies := make([]*body, 16)
 			for i := range bodies {
 				bodies[i] = newBody("text")
@@ -282,7 +282,7 @@ func TestWhoWaitsWasRead(t *testing.T) {
 
 // Within the limit nothing is read before the handler asks for it.
 func TestBodyIsNotTouchedWithoutWaiting(t *testing.T) {
-	for _, opts := range [][]Option{nil, {Refuse()}} {
+	for _, opts := range [][]Option{nil, {Wait(time.Hour)}, {Wait(Forever)}} {
 		l := limiter(t, oneSlot)
 		b := newBody("text")
 		h := Middleware(l, Path(), opts...)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -305,7 +305,7 @@ func TestErrorOfTheBodyIsReplayed(t *testing.T) {
 		permit, _ := l.TryAcquire("/")
 		time.AfterFunc(time.Second, permit.Release)
 		read := ""
-		h := Middleware(l, Path())(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		h := Middleware(l, Path(), Wait(Forever))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			text, err := io.ReadAll(r.Body)
 			if read = string(text); !errors.Is(err, iotest.ErrTimeout) {
 				t.Errorf("error %v, want %v", err, iotest.ErrTimeout)
@@ -326,7 +326,7 @@ func TestWaitWithABrokenBodyIsBounded(t *testing.T) {
 		l := limiter(t, oneSlot)
 		permit, _ := l.TryAcquire("/")
 		start := time.Now()
-		if w := ask(Middleware(l, Path())(ok), post(t, brokenBody())); w.Code != 429 || time.Since(start) != defaultUnreadBodyWait {
+		if w := ask(Middleware(l, Path(), Wait(Forever))(ok), post(t, brokenBody())); w.Code != 429 || time.Since(start) != defaultUnreadBodyWait {
 			t.Errorf("status %d after %v, want 429 after %v", w.Code, time.Since(start), defaultUnreadBodyWait)
 		}
 		permit.Release()
@@ -342,7 +342,7 @@ func TestLongBodyIsNotReadBeforeTheWait(t *testing.T) {
 		b := newBody(long)
 		r := post(t, b)
 		r.ContentLength = int64(len(long))
-		if w := ask(Middleware(l, Path())(ok), r); w.Code != 429 {
+		if w := ask(Middleware(l, Path(), Wait(Forever))(ok), r); w.Code != 429 {
 			t.Errorf("status %d, want 429", w.Code)
 		}
 		if left := len(readAll(t, b)); left != len(long) {
@@ -362,7 +362,7 @@ func TestBodyOfHTTP2IsLeftAlone(t *testing.T) {
 		b := newBody(long)
 		r := post(t, b)
 		r.ProtoMajor = 2
-		if w := ask(Middleware(l, Path())(ok), r); w.Code != 204 || r.Body != io.ReadCloser(b) || len(readAll(t, b)) != len(long) {
+		if w := ask(Middleware(l, Path(), Wait(Forever))(ok), r); w.Code != 204 || r.Body != io.ReadCloser(b) || len(readAll(t, b)) != len(long) {
 			t.Errorf("status %d, want 204 and the whole body", w.Code)
 		}
 		idle(t, l)
@@ -374,7 +374,7 @@ func TestDryRunReadsNoBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, rates(quotient.Every(time.Hour)))
 		l.SetDryRun(true)
-		h := Middleware(l, Path())(ok)
+		h := Middleware(l, Path(), Wait(Forever))(ok)
 		body, client := io.Pipe()
 		defer func() { _ = client.Close() }()
 		for range 2 {

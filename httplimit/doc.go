@@ -17,8 +17,9 @@
 // A policy that learns reads an answer's fields: Retry-After, RateLimit, and those that GitHub, OpenAI and
 // others send in its place. ProfileFor lists the hosts that are known, and a Profile describes one more.
 //
-// Middleware tells its own clients where they stand with SendFields. Around is Middleware for frameworks whose handlers are no
-// http.Handler; the packages ginlimit, echolimit and grpclimit below this one are for three of them.
+// Middleware tells its own clients where they stand with SendFields. Around is Middleware for
+// frameworks whose handlers are no http.Handler. The modules ginlimit, echolimit (v5), echolimit-v4 and grpclimit,
+// beside this package, are for those of gin, echo and gRPC.
 //
 // Nothing here starts a goroutine, and nothing retries.
 package httplimit

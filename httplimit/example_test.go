@@ -26,7 +26,7 @@ func ExampleMiddleware() {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /hello", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
-	server := httptest.NewServer(httplimit.Middleware(limiter, httplimit.Path(), httplimit.Refuse())(mux))
+	server := httptest.NewServer(httplimit.Middleware(limiter, httplimit.Path())(mux))
 	defer server.Close()
 
 	for _, path := range []string{"/hello", "/hello", "/hello", "/other"} {

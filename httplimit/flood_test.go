@@ -26,7 +26,7 @@ type flooded struct {
 
 func serveFlooded(t *testing.T) *flooded {
 	f := &flooded{limiter: limiter(t, oneSlot), permits: map[string]quotient.Permit{}}
-	h := Middleware(f.limiter, Header("Key"))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := Middleware(f.limiter, Header("Key"), Wait(Forever))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(w, r.Body)
 	}))
 	f.m = h.(*handler).middleware
@@ -190,7 +190,7 @@ func TestRoomOfBodies(t *testing.T) {
 func TestPanicOfABodyGivesItsRoomBack(t *testing.T) {
 	l := limiter(t, oneSlot)
 	permit, _ := l.TryAcquire("/")
-	h := Middleware(l, Path())(ok)
+	h := Middleware(l, Path(), Wait(Forever))(ok)
 	r := post(t, &body{Reader: io.MultiReader(strings.NewReader(long[:maxBuffer/2]), panicking{})})
 	if got := panicOf(func() { ask(h, r) }); got != "a body" {
 		t.Errorf("panic with %v, want that of the body", got)

@@ -15,20 +15,19 @@ import (
 // takes one permit of the key that key names, and gives it back when the handler
 // has returned or panicked, exactly once.
 //
-// A request that is over the limit waits, in order of arrival, until it is admitted or its client leaves; the
-// limiter's MaxWait and MaxWaiting bound that. With the option Refuse it does not wait. A request that is
-// turned away gets 429. It gets 503 if not its rate but this replica is the reason. That is a share smaller
-// than one request, no room for a new key, or the end of the request's context. Both carry Retry-After in
-// whole seconds, at least 1, unless no waiting helps (quotient.Limit.Deny). They also carry Cache-Control:
-// no-store, and a body of type application/problem+json (RFC 9457) whose member violated-policies names the
-// rule.
+// A request that is over the limit is refused at once. With the option Wait it waits for its turn, in order
+// of arrival. A request that is turned away gets 429. It gets 503 if not its rate but this replica is the
+// reason. That is a share smaller than one request, no room for a new key, or a pool that is not known yet.
+// It is also the end of the request's context while it waits. Both carry Retry-After in whole seconds, at
+// least 1, unless no waiting helps (quotient.Limit.Deny). They also carry Cache-Control: no-store, and a body
+// of type application/problem+json (RFC 9457) whose member violated-policies names the rule.
 //
-// Leaving clients: net/http notices that a client of HTTP/1 has gone only when the request's body has been
-// read. So before such a request waits, up to 64 KiB of its body are read, to be replayed to the handler. See
-// UnreadBodyWait for longer ones, and for those that do not come. What has come is counted, not what was
-// announced: 64 MiB for one Middleware, of which a key may have as much as it leaves free, one alone half.
-// The first 512 bytes of each body are not counted. A client that has already sent its next request
-// (pipelining) is not noticed either; MaxWait bounds its wait.
+// Clients that leave while their requests wait: net/http notices that a client of HTTP/1 has gone only when
+// the request's body has been read. So before such a request waits, up to 64 KiB of its body are read, to be
+// replayed to the handler. See UnreadBodyWait for longer ones, and for those that do not come. What has come
+// is counted, not what was announced: 64 MiB for one Middleware, of which a key may have as much as it leaves
+// free, one alone half. The first 512 bytes of each body are not counted. A client that has already sent its
+// next request (pipelining) is not noticed either; the max of Wait bounds its wait.
 //
 // The handler gets the server's own http.ResponseWriter, unless the limiter's policy learns
 // (quotient.Stats.Learns) or the request asks for another protocol (Upgrade or CONNECT). Then it
@@ -39,8 +38,8 @@ import (
 // any answer counts as policy.Failed. A connection that is hijacked through it counts as policy.Success, and
 // holds its permit until it is closed, or for StreamLifetime at most.
 //
-// Middlewares may stand one behind the other. A policy does not learn from what another one says, in front of it or behind it: a
-// request that one behind it turned away counts as policy.Failed.
+// Middlewares may stand one behind the other. A policy does not learn from what another one says, in front of
+// it or behind it: a request that one behind it turned away counts as policy.Failed.
 //
 // The handler that comes out is safe for use by many goroutines.
 // Middleware panics if l or key is nil, and the function that it returns if the handler is.
@@ -58,9 +57,10 @@ func Middleware(l *quotient.Limiter, key KeyFunc, opts ...Option) func(http.Hand
 	}
 }
 
-// Around returns a function that does for one request what Middleware does, under a key that the caller names: for
-// frameworks whose handlers are no http.Handler. next is called at most once, and before the function returns; if it was not called, the request has
-// been answered with a refusal. A key of more than 256 bytes is hashed.
+// Around returns a function that does for one request what Middleware does, under a key that the caller
+// names: for frameworks whose handlers are no http.Handler. next is called at most once, and before the
+// function returns; if it was not called, the request has been answered with a refusal. A key of more than
+// 256 bytes is hashed.
 //
 // The function that comes out is safe for use by many goroutines. Make it once: how much of bodies
 // is buffered counts for each. Around panics if l is nil.
@@ -93,8 +93,8 @@ func newMiddleware(name string, l *quotient.Limiter, opts []Option) *middleware 
 type middleware struct {
 	limiter        *quotient.Limiter
 	key            KeyFunc
-	refuse         bool
-	feedback       bool // the limiter's policy learns
+	maxWait        time.Duration // 0: a request does not wait; Forever: as long as its client stays
+	feedback       bool          // the limiter's policy learns
 	streamLifetime time.Duration
 	unreadBodyWait time.Duration
 	priority       func(*http.Request) quotient.Priority // nil: all are normal
@@ -127,90 +127,35 @@ func (h *handler) limit(w http.ResponseWriter, r *http.Request, key string) {
 		at = newScratch()
 		asks = append(asks, quotient.StateInto(&at.rules))
 	}
-	if !h.refuse && hidesLeaving(r) {
+	if h.maxWait > 0 && hidesLeaving(r) {
 		h.limitUnread(w, r, key, asks, at)
 		return
 	}
 	permit, no := h.admit(r.Context(), key, asks)
-	if no != nil {
-		h.turnAway(w, at, no)
-		return
-	}
-	h.serve(w, r, at, permit)
+	h.answer(w, r, at, permit, no)
 }
 
-// limitUnread is limit for a request that cannot simply wait.
-func (h *handler) limitUnread(w http.ResponseWriter, r *http.Request, key string, asks []quotient.Ask, at *scratch) {
-	decision := h.limiter.Check(key, asks...)
-	if decision.OK || h.limiter.Explain(key).DryRun { // in which no request waits
-		var permit quotient.Permit
-		if permit, decision = h.limiter.TryAcquire(key, asks...); decision.OK { // another request may have come between
-			h.serve(w, r, at, permit)
-			return
-		}
-	}
-	deadline := time.Now().Add(h.unreadBodyWait)
-	body := buffer{room: &h.bodies, key: key}
-	defer body.free()
-	if passes(decision.Reason) {
-		body.read(w, r, deadline)
-	}
-	if body.late {
-		h.turnAway(w, at, refusalOf(decision))
-		return
-	}
-	permit, no := h.await(r.Context(), key, asks, body.complete, deadline, decision)
-	if no != nil {
-		h.turnAway(w, at, no)
-		return
-	}
-	h.serve(w, r, at, permit)
-}
-
-// admit takes a permit for a request whose client's leaving ends its context.
+// admit takes a permit for a request that does not wait, or whose client's leaving ends its context.
 func (h *handler) admit(ctx context.Context, key string, asks []quotient.Ask) (quotient.Permit, *refusal) {
-	if h.refuse {
-		permit, decision := h.limiter.TryAcquire(key, asks...)
-		if !decision.OK {
-			return permit, refusalOf(decision)
-		}
-		return permit, nil
+	if h.maxWait > 0 {
+		return h.await(ctx, key, asks, time.Time{}, h.maxWait)
 	}
-	permit, err := h.limiter.Acquire(ctx, key, asks...)
-	if err != nil {
-		return permit, refusalFor(err, refusal{status: http.StatusServiceUnavailable})
+	permit, decision := h.limiter.TryAcquire(key, asks...)
+	if !decision.OK {
+		return permit, refusalOf(decision)
 	}
 	return permit, nil
 }
 
-// await waits after a decision against the request: as long as the client stays
-// if its leaving is noticed, else until the deadline.
-func (h *handler) await(
-	ctx context.Context, key string, asks []quotient.Ask, noticed bool, deadline time.Time, decision quotient.Decision,
-) (quotient.Permit, *refusal) {
-	if noticed {
-		return h.admit(ctx, key, asks)
+// answer serves a request that has its permit, and turns another one away.
+func (h *handler) answer(
+	w http.ResponseWriter, r *http.Request, at *scratch, permit quotient.Permit, no *refusal,
+) {
+	if no != nil {
+		h.turnAway(w, at, no)
+		return
 	}
-	bounded, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
-	permit, err := h.limiter.Acquire(bounded, key, asks...)
-	if err == nil {
-		return permit, nil
-	}
-	if ctx.Err() != nil {
-		return permit, refusalFor(err, refusal{status: http.StatusServiceUnavailable})
-	}
-	return permit, refusalFor(err, *refusalOf(decision))
-}
-
-// passes reports whether a refusal for this reason passes with time. The others
-// would only make the request's body be read for nothing.
-func passes(reason quotient.Reason) bool {
-	switch reason {
-	case quotient.ReasonDenied, quotient.ReasonTooLarge, quotient.ReasonAsk, quotient.ReasonShare:
-		return false
-	}
-	return true
+	h.serve(w, r, at, permit)
 }
 
 // serve runs the handler with a permit.
@@ -249,12 +194,6 @@ func (h *handler) tell(w http.ResponseWriter, at *scratch, no *refusal) {
 // another protocol.
 func asksUpgrade(r *http.Request) bool {
 	return r.Method == http.MethodConnect || len(r.Header["Upgrade"]) > 0
-}
-
-// hidesLeaving reports whether net/http would not notice that the client leaves
-// while the request waits: HTTP/1 with a body that is not read.
-func hidesLeaving(r *http.Request) bool {
-	return r.ProtoMajor == 1 && r.ContentLength != 0 && r.Body != nil && r.Body != http.NoBody
 }
 
 // expectsContinue reports whether the client sends its body only when asked to.

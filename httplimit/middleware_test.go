@@ -30,17 +30,19 @@ func TestRefusals(t *testing.T) {
 		name       string
 		limit      quotient.Limit
 		opts       []quotient.Option
-		refuse     bool
+		wait       time.Duration
 		status     int
 		retryAfter string
 		violated   []string
 	}{
-		{"rate", minute, nil, true, 429, "60", []string{"minute"}},
-		{"rate, queue full", hour, []quotient.Option{quotient.MaxWaiting(0, 0)}, false, 429, "3600", []string{"hour"}},
-		{"rate, wait too long", hour, []quotient.Option{quotient.MaxWait(time.Minute)}, false, 429, "3600", []string{"hour"}},
-		{"in flight", oneSlot, nil, true, 429, "1", []string{"in-flight"}},
-		{"share", oneSlot, []quotient.Option{quotient.Replicas(2)}, true, 503, "1", []string{"in-flight"}},
-		{"share, waiting", oneSlot, []quotient.Option{quotient.Replicas(2)}, false, 503, "1", []string{"in-flight"}},
+		{"rate", minute, nil, 0, 429, "60", []string{"minute"}},
+		{"rate, queue full", hour, []quotient.Option{quotient.MaxWaiting(0, 0)}, Forever, 429, "3600", []string{"hour"}},
+		{"rate, wait too long", hour, []quotient.Option{quotient.MaxWait(time.Minute)}, Forever, 429, "3600", []string{"hour"}},
+		{"rate, bounded wait too long", hour, nil, time.Minute, 429, "3600", []string{"hour"}},
+		{"in flight", oneSlot, nil, 0, 429, "1", []string{"in-flight"}},
+		{"share", oneSlot, []quotient.Option{quotient.Replicas(2)}, 0, 503, "1", []string{"in-flight"}},
+		{"share, waiting", oneSlot, []quotient.Option{quotient.Replicas(2)}, Forever, 503, "1", []string{"in-flight"}},
+		{"share, bounded wait", oneSlot, []quotient.Option{quotient.Replicas(2)}, time.Minute, 503, "1", []string{"in-flight"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -48,8 +50,8 @@ func TestRefusals(t *testing.T) {
 				l := limiter(t, tt.limit, tt.opts...)
 				l.TryAcquire("k")
 				opts := []Option{}
-				if tt.refuse {
-					opts = append(opts, Refuse())
+				if tt.wait > 0 {
+					opts = append(opts, Wait(tt.wait))
 				}
 				w := ask(Middleware(l, Constant("k"), opts...)(ok), get(t, "/"))
 				checkRefusal(t, w, tt.status, tt.retryAfter, tt.violated)
@@ -89,11 +91,13 @@ func checkRefusal(t *testing.T, w *httptest.ResponseRecorder, status int, retryA
 
 func TestDeniedIsRefusedAtOnce(t *testing.T) {
 	b := newBody("text")
-	for _, r := range []*http.Request{get(t, "/"), post(t, b)} {
-		l := limiter(t, quotient.Limit{Deny: true})
-		w := ask(Middleware(l, Path())(ok), r)
-		if w.Code != 429 || w.Header().Get("Retry-After") != "" { // no waiting helps
-			t.Errorf("status %d, Retry-After %q; want 429 and none", w.Code, w.Header().Get("Retry-After"))
+	for _, opts := range [][]Option{nil, {Wait(time.Hour)}, {Wait(Forever)}} {
+		for _, r := range []*http.Request{get(t, "/"), post(t, b)} {
+			l := limiter(t, quotient.Limit{Deny: true})
+			w := ask(Middleware(l, Path(), opts...)(ok), r)
+			if w.Code != 429 || w.Header().Get("Retry-After") != "" { // no waiting helps
+				t.Errorf("status %d, Retry-After %q; want 429 and none", w.Code, w.Header().Get("Retry-After"))
+			}
 		}
 	}
 	if text := readAll(t, b); text != "text" {
@@ -138,7 +142,7 @@ func TestContextThatEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, oneSlot)
 		permit, _ := l.TryAcquire("k")
-		h := Middleware(l, Constant("k"))(ok)
+		h := Middleware(l, Constant("k"), Wait(Forever))(ok)
 		for _, r := range []*http.Request{get(t, "/"), post(t, newBody("text")), post(t, newBody(long))} {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, cancel)
@@ -159,7 +163,7 @@ func TestDeadlineBeforeTheTurn(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
-		w := ask(Middleware(l, Constant("k"))(ok), get(t, "/").WithContext(ctx))
+		w := ask(Middleware(l, Constant("k"), Wait(Forever))(ok), get(t, "/").WithContext(ctx))
 		checkRefusal(t, w, 429, "60", []string{"minute"})
 		if waited := time.Since(start); waited != 0 {
 			t.Errorf("refused after %v, want at once", waited)
@@ -170,7 +174,7 @@ func TestDeadlineBeforeTheTurn(t *testing.T) {
 func TestRequestsWaitForTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, quotient.Rates(quotient.Every(time.Second)))
-		h := Middleware(l, Path())(ok)
+		h := Middleware(l, Path(), Wait(Forever))(ok)
 		start := time.Now()
 		for range 4 {
 			if w := ask(h, get(t, "/a")); w.Code != 204 {
@@ -284,6 +288,8 @@ func TestMistakesPanicAtOnce(t *testing.T) {
 		"nil key":             func() { Middleware(limiter(t, oneSlot), nil) },
 		"StreamLifetime zero": func() { StreamLifetime(0) },
 		"UnreadBodyWait -1s":  func() { UnreadBodyWait(-time.Second) },
+		"Wait zero":           func() { Wait(0) },
+		"Wait -1ns":           func() { Wait(-1) },
 		"CountGarbage nil":    func() { CountGarbage(nil) },
 		"PriorityBy nil":      func() { PriorityBy(nil) },
 		"SendFields unknown":  func() { SendFields(FieldsXRateLimit + 1) },

@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -20,10 +21,27 @@ const defaultStreamLifetime = time.Hour
 // that its client has left. Ten seconds is about as long as a person waits.
 const defaultUnreadBodyWait = 10 * time.Second
 
-// Refuse makes Middleware answer at once when a request is over the limit. By
-// default the request waits for its turn.
-func Refuse() Option {
-	return func(m *middleware) { m.refuse = true }
+// Forever is for Wait: a request waits until it is admitted or its client leaves.
+const Forever time.Duration = math.MaxInt64
+
+// Wait makes a request that is over the limit wait for its turn, for max at most. Without Wait it is refused
+// at once.
+//
+// Requests wait in order of arrival, within their priority. One whose turn is known to come after max is
+// refused at once, with the time until that turn. One that has waited for max is refused then: with 429, as
+// one that did not wait, or 503 where this replica is still the reason. Its Retry-After counts from the
+// refusal. With Forever a request waits for as long as its client stays.
+//
+// The limiter's MaxWait and MaxWaiting bound all waits too; the shorter bound counts. A request whose context
+// has a deadline of its own is refused at once if its turn is known to come after that. A request with a body
+// may wait shorter, see UnreadBodyWait. Under SetDryRun no request waits.
+//
+// Among what the limiter counts, a request that is refused at once because of max has
+// quotient.ReasonDeadline, and one that has waited for max is one of Stats.Cancelled. Wait panics if max is
+// not above 0.
+func Wait(max time.Duration) Option {
+	mustBePositive("Wait", max)
+	return func(m *middleware) { m.maxWait = max }
 }
 
 // StreamLifetime caps how long a hijacked connection holds its permit: d from
@@ -39,15 +57,15 @@ func StreamLifetime(d time.Duration) Option {
 // asked to (Expect: 100-continue). One finds no room because other bodies are buffered (see Middleware). And
 // one does not come: the time until it is there counts. After that the request is refused, and at once if its
 // turn is known to come later. If a part of the body is missing then, the connection is closed. It changes
-// nothing with Refuse. UnreadBodyWait panics if d is not above 0.
+// nothing without Wait, whose max it does not lengthen. UnreadBodyWait panics if d is not above 0.
 func UnreadBodyWait(d time.Duration) Option {
 	mustBePositive("UnreadBodyWait", d)
 	return func(m *middleware) { m.unreadBodyWait = d }
 }
 
-// PriorityBy gives each request the priority that f returns for it; without it all are quotient.PriorityNormal. f is
-// called once a request, from many goroutines at a time, and must not change the request. What lies beyond the classes
-// counts as the nearest one.
+// PriorityBy gives each request the priority that f returns for it; without it all are
+// quotient.PriorityNormal. f is called once a request, from many goroutines at a time, and must not change
+// the request. What lies beyond the classes counts as the nearest one.
 //
 // Whom to believe is f's decision. A header that a client has written is no more than its wish: a function
 // that believes a client lets every client be the first. Take what a proxy of yours has set, or what a login
@@ -60,8 +78,8 @@ func PriorityBy(f func(*http.Request) quotient.Priority) Option {
 }
 
 // CountGarbage adds to n how many fields and parameters about limits could not be read in the handler's own
-// answers, and were ignored. Answers are read if the limiter's policy learns, or if the request asks for another
-// protocol. CountGarbage panics if n is nil.
+// answers, and were ignored. Answers are read if the limiter's policy learns, or if the request asks for
+// another protocol. CountGarbage panics if n is nil.
 func CountGarbage(n *atomic.Uint64) Option {
 	if n == nil {
 		panic("httplimit: CountGarbage: the counter is nil")

@@ -80,7 +80,7 @@ func TestFields(t *testing.T) {
 			for set, want := range map[FieldSet]string{FieldsOff: "", FieldsDraft11: tt.draft, FieldsXRateLimit: tt.x} {
 				synctest.Test(t, func(t *testing.T) {
 					got := "not served"
-					h := Middleware(limiter(t, tt.limit), Path(), SendFields(set), Refuse())(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					h := Middleware(limiter(t, tt.limit), Path(), SendFields(set))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 						got = fieldsOf(w.Header())
 					}))
 					w := ask(h, get(t, "/"))
@@ -112,7 +112,7 @@ func TestFieldsOfRefusals(t *testing.T) {
 		l := limiter(t, rates(quotient.Rate{Name: "minute", Events: 1, Per: time.Minute, Burst: 1}), quotient.MaxWait(time.Second))
 		want := `RateLimit-Policy: "minute";q=1;w=60` + "\n" + `RateLimit: "minute";r=0;t=60`
 		l.TryAcquire("/")
-		for _, opts := range [][]Option{{Refuse()}, {}} {
+		for _, opts := range [][]Option{nil, {Wait(time.Hour)}, {Wait(Forever)}} {
 			h := Middleware(l, Path(), append(opts, SendFields(FieldsDraft11))...)(ok)
 			for _, r := range []*http.Request{get(t, "/"), post(t, newBody("text"))} {
 				if w := ask(h, r); w.Code != 429 || fieldsOf(w.Header()) != want {
@@ -232,7 +232,7 @@ func TestFieldsAgreeWithTheRefusal(t *testing.T) {
 				for range tt.asks {
 					l.Allow("/")
 				}
-				w := ask(Middleware(l, Path(), SendFields(set), Refuse())(ok), get(t, "/"))
+				w := ask(Middleware(l, Path(), SendFields(set))(ok), get(t, "/"))
 				if got := fieldsOf(w.Header()); w.Code < 429 || !strings.HasPrefix(got, want) || want == "" && got != "" {
 					t.Errorf("%s: status %d,\n%s\nwant\n%s", tt.name, w.Code, got, want)
 				}
@@ -245,7 +245,7 @@ func TestFieldsAgreeWithTheRefusal(t *testing.T) {
 func TestFieldsOfAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, served := limiter(t, rates(quotient.PerSecond(100)), quotient.Policy(policy.Tracking{}), quotient.BeyondShare()), 0
-		h := Middleware(l, Path(), SendFields(FieldsDraft11), Refuse())(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := Middleware(l, Path(), SendFields(FieldsDraft11))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			served++
 			w.Header().Set("Retry-After", "60")
 			w.WriteHeader(http.StatusTooManyRequests)
@@ -268,7 +268,7 @@ func TestFieldsOfAPause(t *testing.T) {
 func TestXRateLimitTellsTheFewestRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, rates(quotient.PerMinute(6000), quotient.Rate{Name: "hour", Events: 1000, Per: time.Hour, Aligned: true}))
-		h := Middleware(l, Path(), SendFields(FieldsXRateLimit), Refuse())(ok)
+		h := Middleware(l, Path(), SendFields(FieldsXRateLimit))(ok)
 		for range 979 {
 			ask(h, get(t, "/"))
 			time.Sleep(20 * time.Millisecond)
@@ -360,7 +360,7 @@ func (conn) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, htt
 // A refusal by a Middleware behind is no answer of the handler.
 func TestRefusalBehindIsNoFeedback(t *testing.T) {
 	l, heard := learning(t)
-	inner := Middleware(limiter(t, quotient.Limit{Deny: true}), Path(), SendFields(FieldsDraft11), Refuse())(ok)
+	inner := Middleware(limiter(t, quotient.Limit{Deny: true}), Path(), SendFields(FieldsDraft11))(ok)
 	ask(Middleware(l, Path())(inner), get(t, "/"))
 	heard.learned(t, policy.Feedback{Outcome: policy.Failed})
 }
@@ -561,7 +561,7 @@ func TestPriorities(t *testing.T) {
 			order = append(order, r.Header.Get("Class"))
 		})
 		held, _ := l.TryAcquire("k")
-		h := Middleware(l, Constant("k"), PriorityBy(byHeader))(record)
+		h := Middleware(l, Constant("k"), PriorityBy(byHeader), Wait(Forever))(record)
 		base := recorder{record}
 		tr := &Transport{Base: base, Limiter: l, Key: Constant("k"), Priority: byHeader}
 		done := make(chan struct{})
@@ -605,7 +605,7 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestAround(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, rates(quotient.Every(time.Hour)))
-		serve, served := Around(l, Refuse()), 0
+		serve, served := Around(l), 0
 		next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ })
 		for i, want := range []int{200, 429} {
 			w := httptest.NewRecorder()

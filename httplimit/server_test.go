@@ -259,7 +259,7 @@ func TestLeavingClientOnARealNetwork(t *testing.T) {
 	l := limiter(t, oneSlot, quotient.OnWait(func(key string, _ time.Duration) { waits <- key }))
 	permit, _ := l.TryAcquire("/")
 	gone := make(chan int, 1)
-	h := Middleware(l, Path())(ok)
+	h := Middleware(l, Path(), Wait(Forever))(ok)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r)
 		gone <- l.Stats().Waiting
@@ -287,7 +287,7 @@ func TestLeavingClientOfHTTP2(t *testing.T) {
 	l := limiter(t, oneSlot, quotient.OnWait(func(key string, _ time.Duration) { waits <- key }))
 	permit, _ := l.TryAcquire("/")
 	gone := make(chan string, 1)
-	h := Middleware(l, Path())(ok)
+	h := Middleware(l, Path(), Wait(Forever))(ok)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r)
 		gone <- r.Proto

@@ -21,7 +21,7 @@ const (
 	nameBareHandler = "bare handler"
 	nameBareTripper = "bare RoundTripper"
 	nameMiddleware  = "quotient/httplimit.Middleware"
-	nameRefuse      = "quotient/httplimit.Middleware, Refuse"
+	nameWait        = "quotient/httplimit.Middleware, Wait"
 	nameDraft       = "quotient/httplimit.Middleware, RateLimit fields"
 	nameXRateLimit  = "quotient/httplimit.Middleware, X-RateLimit fields"
 	nameTransport   = "quotient/httplimit.Transport"
@@ -123,7 +123,7 @@ func middlewarePeers() ([]named[func(http.Handler) http.Handler], error) {
 		{nameThrottled, thr.RateLimit},
 		{nameUlule, ulule.Handler},
 		{nameMiddleware, httplimit.Middleware(l, tenant)},
-		{nameRefuse, httplimit.Middleware(l, tenant, httplimit.Refuse())},
+		{nameWait, httplimit.Middleware(l, tenant, httplimit.Wait(time.Second))},
 		{nameDraft, httplimit.Middleware(l, tenant, httplimit.SendFields(httplimit.FieldsDraft11))},
 		{nameXRateLimit, httplimit.Middleware(l, tenant, httplimit.SendFields(httplimit.FieldsXRateLimit))},
 	}, nil

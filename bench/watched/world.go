@@ -55,7 +55,7 @@ func newWorld(keys int) (*world, error) {
 		return nil, err
 	}
 	w.small, w.upstream = small, up
-	w.api = httplimit.Middleware(api, httplimit.Header(keyHeader), httplimit.Refuse())(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	w.api = httplimit.Middleware(api, httplimit.Header(keyHeader))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	return w, nil
 }
 

@@ -36,7 +36,7 @@ func fromTollbooth(next http.Handler) (http.Handler, error) {
 		return nil, err
 	}
 	proxies := netip.MustParsePrefix("10.0.0.0/8") // whose X-Forwarded-For is believed
-	return httplimit.Middleware(limiter, httplimit.ClientAddr(proxies), httplimit.Refuse())(next), nil
+	return httplimit.Middleware(limiter, httplimit.ClientAddr(proxies))(next), nil
 }
 
 func fromHTTPRate(next http.Handler) (http.Handler, error) {
@@ -46,7 +46,7 @@ func fromHTTPRate(next http.Handler) (http.Handler, error) {
 		return nil, err
 	}
 	send := httplimit.SendFields(httplimit.FieldsXRateLimit)
-	return httplimit.Middleware(limiter, httplimit.ClientAddr(), httplimit.Refuse(), send)(next), nil
+	return httplimit.Middleware(limiter, httplimit.ClientAddr(), send)(next), nil
 }
 
 func fromGoLimiter() (*quotient.Limiter, error) {

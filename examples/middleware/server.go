@@ -32,7 +32,7 @@ func newService(proxies ...netip.Prefix) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	routes, err := quotient.New(quotient.Limit{InFlight: 100}, quotient.MaxWait(30*time.Second))
+	routes, err := quotient.New(quotient.Limit{InFlight: 100})
 	if err != nil {
 		return nil, err
 	}
@@ -44,8 +44,8 @@ func newService(proxies ...netip.Prefix) (*service, error) {
 	api.HandleFunc("GET /items/{id}", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "item "+r.PathValue("id")+"\n") })
 	api.HandleFunc(export, exporting)
 
-	perRoute := httplimit.Middleware(routes, httplimit.Pattern(api))
-	perClient := httplimit.Middleware(clients, httplimit.ClientAddr(proxies...), httplimit.Refuse(), httplimit.SendFields(httplimit.FieldsDraft11))
+	perRoute := httplimit.Middleware(routes, httplimit.Pattern(api), httplimit.Wait(30*time.Second))
+	perClient := httplimit.Middleware(clients, httplimit.ClientAddr(proxies...), httplimit.SendFields(httplimit.FieldsDraft11))
 	draining, drain := context.WithCancel(context.Background())
 	root := http.NewServeMux()
 	root.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }) // outside of both

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -12,13 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/labstack/echo/v4"
-	"github.com/labstack/echo/v4/middleware"
+	"github.com/labstack/echo/v5"
+	"github.com/labstack/echo/v5/middleware"
 	"go.uber.org/goleak"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/echolimit"
 	"github.com/quotient-go/quotient/httplimit"
-	"github.com/quotient-go/quotient/httplimit/echolimit"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -74,7 +75,8 @@ func get(t testing.TB, c *http.Client, url string) (*http.Response, string) {
 	return resp, string(text)
 }
 
-// idle waits until every permit was given back, and fails if one was twice. A client may have the answer before the handler has returned.
+// idle waits until every permit was given back, and fails if one was twice. A client may have the answer
+// before the handler has returned.
 func idle(t testing.TB, l *quotient.Limiter) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), soon)
@@ -94,9 +96,22 @@ func idle(t testing.TB, l *quotient.Limiter) {
 
 func newEcho() *echo.Echo {
 	e := echo.New()
-	e.Logger.SetOutput(io.Discard)
+	e.Logger = slog.New(slog.DiscardHandler)
 	return e
 }
+
+// response is echo's own response of a request, whatever stands around it.
+func response(t testing.TB, c *echo.Context) *echo.Response {
+	t.Helper()
+	r, err := echo.UnwrapResponse(c.Response())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// statusOf is the status that was sent.
+func statusOf(t testing.TB, c *echo.Context) int { return response(t, c).Status }
 
 func TestRefusal(t *testing.T) {
 	l := limiter(t, once)
@@ -104,14 +119,14 @@ func TestRefusal(t *testing.T) {
 	var seen []int
 	served := 0
 	router.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
+		return func(c *echo.Context) error {
 			err := next(c)
-			seen = append(seen, c.Response().Status)
+			seen = append(seen, statusOf(t, c))
 			return err
 		}
 	})
-	router.Use(echolimit.Middleware(l, echolimit.Route(), httplimit.Refuse(), httplimit.SendFields(httplimit.FieldsDraft11)))
-	router.GET("/items/:id", func(c echo.Context) error { served++; return c.String(http.StatusOK, "item") })
+	router.Use(echolimit.Middleware(l, echolimit.Route(), httplimit.SendFields(httplimit.FieldsDraft11)))
+	router.GET("/items/:id", func(c *echo.Context) error { served++; return c.String(http.StatusOK, "item") })
 	url, client := serve(t, router)
 	resp, text := get(t, client, url+"/items/1")
 	if resp.StatusCode != 200 || text != "item" || resp.Header.Get("RateLimit-Policy") != `"interval";q=1;w=3600` {
@@ -127,7 +142,7 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-func nothing(c echo.Context) error { return c.NoContent(http.StatusNoContent) }
+func nothing(c *echo.Context) error { return c.NoContent(http.StatusNoContent) }
 
 func TestKeys(t *testing.T) {
 	l := limiter(t, quotient.Rates(quotient.PerHour(1e6)))
@@ -158,8 +173,8 @@ func TestPanicReleasesOnce(t *testing.T) {
 	for name, l := range learners(t) {
 		t.Run(name, func(t *testing.T) {
 			router := newEcho()
-			router.Use(middleware.Recover(), echolimit.Middleware(l, echolimit.Route()))
-			router.GET("/", func(echo.Context) error { panic("a bug") })
+			router.Use(middleware.Recover(), echolimit.Middleware(l, echolimit.Route(), httplimit.Wait(httplimit.Forever)))
+			router.GET("/", func(*echo.Context) error { panic("a bug") })
 			for range 2 {
 				w := httptest.NewRecorder()
 				router.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
@@ -177,9 +192,9 @@ func TestStreamHoldsThePermit(t *testing.T) {
 	for name, l := range learners(t) {
 		t.Run(name, func(t *testing.T) {
 			router, end := newEcho(), make(chan struct{})
-			router.GET("/", func(c echo.Context) error {
+			router.GET("/", func(c *echo.Context) error {
 				_, err := io.WriteString(c.Response(), "first\n")
-				c.Response().Flush()
+				c.Response().(http.Flusher).Flush()
 				<-end
 				return err
 			}, echolimit.Middleware(l, echolimit.Route()))
@@ -206,10 +221,10 @@ func TestBodyOfAWaitingRequest(t *testing.T) {
 	for name, l := range learners(t, onWait) {
 		t.Run(name, func(t *testing.T) {
 			router := newEcho()
-			router.POST("/", func(c echo.Context) error {
+			router.POST("/", func(c *echo.Context) error {
 				_, err := io.Copy(c.Response(), c.Request().Body)
 				return err
-			}, echolimit.Middleware(l, echolimit.Route()))
+			}, echolimit.Middleware(l, echolimit.Route(), httplimit.Wait(httplimit.Forever)))
 			url, client := serve(t, router)
 			held, _ := l.TryAcquire("POST /")
 			go func() { <-waits; held.Release() }()
@@ -235,22 +250,22 @@ func TestFeedback(t *testing.T) {
 		throttled uint64
 		status    int
 	}{
-		"nothing": {func(echo.Context) error { return nil }, 0, 200},
-		"json":    {func(c echo.Context) error { return c.JSON(429, "slow") }, 1, 429},
-		"error":   {func(echo.Context) error { return tooMany }, 1, 429},
-		"a bug":   {func(echo.Context) error { return io.ErrUnexpectedEOF }, 0, 500},
-		"error after the answer": {func(c echo.Context) error {
+		"nothing": {func(*echo.Context) error { return nil }, 0, 200},
+		"json":    {func(c *echo.Context) error { return c.JSON(429, "slow") }, 1, 429},
+		"error":   {func(*echo.Context) error { return tooMany }, 1, 429},
+		"a bug":   {func(*echo.Context) error { return io.ErrUnexpectedEOF }, 0, 500},
+		"error after the answer": {func(c *echo.Context) error {
 			_ = c.String(200, "fine")
 			return tooMany
 		}, 0, 200},
-		"flushed": {func(c echo.Context) error { c.Response().Flush(); return tooMany }, 0, 200},
+		"flushed": {func(c *echo.Context) error { c.Response().(http.Flusher).Flush(); return tooMany }, 0, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for kind, l := range learners(t) {
 				router := newEcho()
 				var heard error
 				router.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
-					return func(c echo.Context) error { heard = next(c); return heard }
+					return func(c *echo.Context) error { heard = next(c); return heard }
 				})
 				router.GET("/", tt.handle, echolimit.Middleware(l, echolimit.Route()))
 				w := httptest.NewRecorder()
@@ -260,7 +275,7 @@ func TestFeedback(t *testing.T) {
 				}
 				c := router.NewContext(httptest.NewRequest("GET", "/", nil), httptest.NewRecorder())
 				want := tt.handle(c)
-				if kind == "learning" && !c.Response().Committed {
+				if kind == "learning" && !response(t, c).Committed {
 					want = nil // it was answered
 				}
 				if w.Code != tt.status || heard != want {
@@ -274,9 +289,12 @@ func TestFeedback(t *testing.T) {
 
 // A connection that is taken over holds the permit until it is closed.
 func TestHijack(t *testing.T) {
-	for name, take := range map[string]func(*echo.Response) (io.Closer, error){
-		"direct": func(w *echo.Response) (io.Closer, error) { conn, _, err := w.Hijack(); return conn, err },
-		"controller": func(w *echo.Response) (io.Closer, error) {
+	for name, take := range map[string]func(http.ResponseWriter) (io.Closer, error){
+		"direct": func(w http.ResponseWriter) (io.Closer, error) {
+			conn, _, err := w.(http.Hijacker).Hijack()
+			return conn, err
+		},
+		"controller": func(w http.ResponseWriter) (io.Closer, error) {
 			rc := http.NewResponseController(w)
 			if err := rc.SetReadDeadline(time.Now().Add(soon)); err != nil {
 				return nil, err
@@ -288,7 +306,7 @@ func TestHijack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := learners(t)["learning"]
 			router, conns := newEcho(), make(chan io.Closer, 1)
-			router.GET("/", func(c echo.Context) error {
+			router.GET("/", func(c *echo.Context) error {
 				conn, err := take(c.Response())
 				if err != nil {
 					panic(err)
@@ -340,15 +358,15 @@ func TestMistakesPanicAtOnce(t *testing.T) {
 func TestOneErrorOneAnswer(t *testing.T) {
 	for kind, l := range learners(t) {
 		router, called, seen := newEcho(), 0, 0
-		router.HTTPErrorHandler = func(_ error, c echo.Context) { called++; _ = c.String(http.StatusBadGateway, "sorry") }
+		router.HTTPErrorHandler = func(c *echo.Context, _ error) { called++; _ = c.String(http.StatusBadGateway, "sorry") }
 		router.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
-			return func(c echo.Context) error {
+			return func(c *echo.Context) error {
 				err := next(c)
-				seen = c.Response().Status
+				seen = statusOf(t, c)
 				return err
 			}
 		})
-		router.GET("/", func(echo.Context) error { return io.ErrUnexpectedEOF }, echolimit.Middleware(l, echolimit.Route()))
+		router.GET("/", func(*echo.Context) error { return io.ErrUnexpectedEOF }, echolimit.Middleware(l, echolimit.Route()))
 		w := httptest.NewRecorder()
 		router.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 		if called != 1 || w.Code != http.StatusBadGateway || w.Body.String() != "sorry" {
@@ -356,6 +374,39 @@ func TestOneErrorOneAnswer(t *testing.T) {
 		}
 		if kind == "learning" && seen != http.StatusBadGateway { // else it is answered later
 			t.Errorf("the logger sees %d", seen)
+		}
+		idle(t, l)
+	}
+}
+
+// odd is a writer of another middleware. Values of its type cannot be compared.
+type odd struct {
+	http.ResponseWriter
+	notes []string
+}
+
+func (w odd) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// A middleware in front may have put a writer of its own into the context, of whatever type.
+func TestWriterOfAnotherMiddleware(t *testing.T) {
+	for kind, l := range learners(t) {
+		router := newEcho()
+		router.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+			return func(c *echo.Context) error {
+				own := c.Response()
+				defer c.SetResponse(own)
+				c.SetResponse(odd{own, nil})
+				return next(c)
+			}
+		}, echolimit.Middleware(l, echolimit.Route()))
+		router.GET("/", func(c *echo.Context) error { return c.String(http.StatusOK, "fine") })
+		router.GET("/error", func(*echo.Context) error { return echo.NewHTTPError(http.StatusConflict, "no") })
+		for path, want := range map[string]int{"/": http.StatusOK, "/error": http.StatusConflict} {
+			w := httptest.NewRecorder()
+			router.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+			if w.Code != want {
+				t.Errorf("%s, %s: status %d, want %d", kind, path, w.Code, want)
+			}
 		}
 		idle(t, l)
 	}

@@ -1,4 +1,4 @@
-module github.com/quotient-go/quotient/httplimit/echolimit
+module github.com/quotient-go/quotient/echolimit-v4
 
 go 1.26.0
 
@@ -23,4 +23,4 @@ require (
 	golang.org/x/time v0.16.0 // indirect
 )
 
-replace github.com/quotient-go/quotient => ../..
+replace github.com/quotient-go/quotient => ..

@@ -1,4 +1,4 @@
-module github.com/quotient-go/quotient/httplimit/grpclimit
+module github.com/quotient-go/quotient/grpclimit
 
 go 1.26.0
 
@@ -19,4 +19,4 @@ require (
 	golang.org/x/time v0.16.0 // indirect
 )
 
-replace github.com/quotient-go/quotient => ../..
+replace github.com/quotient-go/quotient => ..

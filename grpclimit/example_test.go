@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/quotient-go/quotient"
-	"github.com/quotient-go/quotient/httplimit/grpclimit"
+	"github.com/quotient-go/quotient/grpclimit"
 	"github.com/quotient-go/quotient/policy"
 )
 

@@ -1,4 +1,4 @@
-package echolimit_test
+package ginlimit_test
 
 import (
 	"fmt"
@@ -6,25 +6,25 @@ import (
 	"net/http/httptest"
 	"time"
 
-	"github.com/labstack/echo/v4"
+	"github.com/gin-gonic/gin"
 
 	"github.com/quotient-go/quotient"
-	"github.com/quotient-go/quotient/httplimit"
-	"github.com/quotient-go/quotient/httplimit/echolimit"
+	"github.com/quotient-go/quotient/ginlimit"
 )
 
 func Example() {
+	gin.SetMode(gin.ReleaseMode)
 	l, err := quotient.New(quotient.Rates(quotient.Every(time.Minute)))
 	if err != nil {
 		panic(err)
 	}
-	e := echo.New()
-	e.Use(echolimit.Middleware(l, echolimit.Route(), httplimit.Refuse()))
-	e.GET("/items/:id", func(c echo.Context) error { return c.String(http.StatusOK, "item "+c.Param("id")) })
+	router := gin.New()
+	router.Use(ginlimit.Middleware(l, ginlimit.Route()))
+	router.GET("/items/:id", func(c *gin.Context) { c.String(http.StatusOK, "item %s", c.Param("id")) })
 
 	for _, path := range []string{"/items/1", "/items/2"} {
 		w := httptest.NewRecorder()
-		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		router.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		fmt.Printf("%d, Retry-After %q\n", w.Code, w.Header().Get("Retry-After"))
 	}
 	// Output:

@@ -1,4 +1,4 @@
-module github.com/quotient-go/quotient/httplimit/ginlimit
+module github.com/quotient-go/quotient/ginlimit
 
 go 1.26.0
 
@@ -43,4 +43,4 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 
-replace github.com/quotient-go/quotient => ../..
+replace github.com/quotient-go/quotient => ..

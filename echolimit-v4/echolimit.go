@@ -9,16 +9,17 @@ import (
 	"github.com/quotient-go/quotient/httplimit"
 )
 
-// KeyFunc names what a request is limited by, as httplimit.KeyFunc does for an http.Request. Keys of more than 256 bytes are
-// hashed.
+// KeyFunc names what a request is limited by, as httplimit.KeyFunc does for an http.Request. Keys of more
+// than 256 bytes are hashed.
 type KeyFunc func(echo.Context) string
 
 // unmatched is the key of all requests that no route takes, as in httplimit.
 const unmatched = "(unmatched)"
 
-// Route returns a KeyFunc that limits by method and route, such as "GET /items/:id", whatever stands in the parameters. All
-// requests that no route takes share one key, and so do all under echo.Echo.Pre, which comes before the routes. Methods that
-// are not in RFC 9110 or RFC 5789 count as one, "OTHER": echo names the route also for a method that it does not take.
+// Route returns a KeyFunc that limits by method and route, such as "GET /items/:id", whatever stands in the
+// parameters. All requests that no route takes share one key, and so do all under echo.Echo.Pre, which comes
+// before the routes. Methods that are not in RFC 9110 or RFC 5789 count as one, "OTHER": echo names the route
+// also for a method that it does not take.
 func Route() KeyFunc {
 	return func(c echo.Context) string {
 		if c.Path() == "" {
@@ -30,8 +31,8 @@ func Route() KeyFunc {
 
 var methodPattern = httplimit.MethodPattern(nil)
 
-// Request returns a KeyFunc that limits by what key makes of the http.Request, such as
-// httplimit.ClientAddr. The pattern of net/http's own ServeMux is none of echo's: use Route for that. Request panics if key is nil.
+// Request returns a KeyFunc that limits by what key makes of the http.Request, such as httplimit.ClientAddr.
+// The pattern of net/http's own ServeMux is none of echo's: use Route for that. Request panics if key is nil.
 func Request(key httplimit.KeyFunc) KeyFunc {
 	if key == nil {
 		panic("echolimit: Request: the key function is nil")
@@ -39,9 +40,9 @@ func Request(key httplimit.KeyFunc) KeyFunc {
 	return func(c echo.Context) string { return key(c.Request()) }
 }
 
-// Middleware puts l in front of a handler: of one route, of a group, or, by echo.Echo.Use, of all. A request that is refused
-// is answered, no error is returned, and the handler is not called; what stands in front of the limiter sees the status. The permit is given
-// back when the handler has returned or panicked.
+// Middleware puts l in front of a handler: of one route, of a group, or, by echo.Echo.Use, of all. A request
+// that is refused is answered, no error is returned, and the handler is not called; what stands in front of
+// the limiter sees the status. The permit is given back when the handler has returned or panicked.
 //
 // An error of the handler is returned as it is. Where the limiter's policy learns, or the request asks for
 // another protocol, the handler sees another echo.Response. Its error is then answered (echo.Context.Error)

@@ -1,4 +1,4 @@
-package ginlimit_test
+package echolimit_test
 
 import (
 	"bufio"
@@ -12,18 +12,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gin-gonic/gin"
+	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
 	"go.uber.org/goleak"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/echolimit-v4"
 	"github.com/quotient-go/quotient/httplimit"
-	"github.com/quotient-go/quotient/httplimit/ginlimit"
 	"github.com/quotient-go/quotient/policy"
 )
 
 func TestMain(m *testing.M) {
-	gin.SetMode(gin.ReleaseMode)
-	gin.DefaultWriter, gin.DefaultErrorWriter = io.Discard, io.Discard
 	goleak.VerifyTestMain(m)
 }
 
@@ -93,14 +92,26 @@ func idle(t testing.TB, l *quotient.Limiter) {
 	}
 }
 
+func newEcho() *echo.Echo {
+	e := echo.New()
+	e.Logger.SetOutput(io.Discard)
+	return e
+}
+
 func TestRefusal(t *testing.T) {
 	l := limiter(t, once)
-	router := gin.New()
+	router := newEcho()
 	var seen []int
 	served := 0
-	router.Use(func(c *gin.Context) { c.Next(); seen = append(seen, c.Writer.Status()) })
-	router.Use(ginlimit.Middleware(l, ginlimit.Route(), httplimit.Refuse(), httplimit.SendFields(httplimit.FieldsDraft11)))
-	router.GET("/items/:id", func(c *gin.Context) { served++; c.String(http.StatusOK, "item") })
+	router.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			err := next(c)
+			seen = append(seen, c.Response().Status)
+			return err
+		}
+	})
+	router.Use(echolimit.Middleware(l, echolimit.Route(), httplimit.SendFields(httplimit.FieldsDraft11)))
+	router.GET("/items/:id", func(c echo.Context) error { served++; return c.String(http.StatusOK, "item") })
 	url, client := serve(t, router)
 	resp, text := get(t, client, url+"/items/1")
 	if resp.StatusCode != 200 || text != "item" || resp.Header.Get("RateLimit-Policy") != `"interval";q=1;w=3600` {
@@ -116,15 +127,17 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
+func nothing(c echo.Context) error { return c.NoContent(http.StatusNoContent) }
+
 func TestKeys(t *testing.T) {
 	l := limiter(t, quotient.Rates(quotient.PerHour(1e6)))
-	router := gin.New()
-	router.Use(ginlimit.Middleware(l, ginlimit.Route()))
-	router.GET("/items/:id", func(c *gin.Context) {})
-	byToken := ginlimit.Middleware(l, ginlimit.Request(httplimit.Header("Token")))
-	router.PUT("/items/:id", byToken, func(c *gin.Context) {})
+	router := newEcho()
+	router.Use(echolimit.Middleware(l, echolimit.Route()))
+	router.GET("/items/:id", nothing)
+	byToken := echolimit.Middleware(l, echolimit.Request(httplimit.Header("Token")))
+	router.PUT("/items/:id", nothing, byToken)
 	for _, r := range []struct{ method, path string }{
-		{"GET", "/items/1"}, {"GET", "/items/2"}, {"GET", "/nothing/1"}, {"GET", "/nothing/2"}, {"MADEUP", "/items/1"}, {"PUT", "/items/1"},
+		{"GET", "/items/1"}, {"GET", "/items/2"}, {"GET", "/nothing/1"}, {"GET", "/nothing/2"}, {"MADEUP", "/items/1"}, {"MADEUP2", "/items/1"}, {"PUT", "/items/1"},
 	} {
 		req := httptest.NewRequest(r.method, r.path, nil)
 		req.Header.Set("Token", "abc")
@@ -136,7 +149,7 @@ func TestKeys(t *testing.T) {
 		keys = append(keys, key)
 	}
 	slices.Sort(keys)
-	if want := []string{"(unmatched)", "GET /items/:id", "PUT /items/:id", "abc"}; !slices.Equal(keys, want) {
+	if want := []string{"(unmatched)", "GET /items/:id", "OTHER /items/:id", "PUT /items/:id", "abc"}; !slices.Equal(keys, want) {
 		t.Errorf("keys %q, want %q", keys, want)
 	}
 }
@@ -144,14 +157,14 @@ func TestKeys(t *testing.T) {
 func TestPanicReleasesOnce(t *testing.T) {
 	for name, l := range learners(t) {
 		t.Run(name, func(t *testing.T) {
-			router := gin.New()
-			router.Use(gin.Recovery(), ginlimit.Middleware(l, ginlimit.Route()))
-			router.GET("/", func(*gin.Context) { panic("a bug") })
+			router := newEcho()
+			router.Use(middleware.Recover(), echolimit.Middleware(l, echolimit.Route(), httplimit.Wait(httplimit.Forever)))
+			router.GET("/", func(echo.Context) error { panic("a bug") })
 			for range 2 {
 				w := httptest.NewRecorder()
 				router.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 				if w.Code != 500 {
-					t.Errorf("status %d, want 500 of gin's own recovery", w.Code)
+					t.Errorf("status %d, want 500 of echo's own recovery", w.Code)
 				}
 				idle(t, l)
 			}
@@ -163,12 +176,13 @@ func TestPanicReleasesOnce(t *testing.T) {
 func TestStreamHoldsThePermit(t *testing.T) {
 	for name, l := range learners(t) {
 		t.Run(name, func(t *testing.T) {
-			router, end := gin.New(), make(chan struct{})
-			router.GET("/", ginlimit.Middleware(l, ginlimit.Route()), func(c *gin.Context) {
-				_, _ = c.Writer.WriteString("first\n")
-				c.Writer.Flush()
+			router, end := newEcho(), make(chan struct{})
+			router.GET("/", func(c echo.Context) error {
+				_, err := io.WriteString(c.Response(), "first\n")
+				c.Response().Flush()
 				<-end
-			})
+				return err
+			}, echolimit.Middleware(l, echolimit.Route()))
 			url, client := serve(t, router)
 			resp, err := client.Get(url)
 			if err != nil {
@@ -191,10 +205,11 @@ func TestBodyOfAWaitingRequest(t *testing.T) {
 	onWait := quotient.OnWait(func(string, time.Duration) { waits <- struct{}{} })
 	for name, l := range learners(t, onWait) {
 		t.Run(name, func(t *testing.T) {
-			router := gin.New()
-			router.POST("/", ginlimit.Middleware(l, ginlimit.Route()), func(c *gin.Context) {
-				_, _ = io.Copy(c.Writer, c.Request.Body)
-			})
+			router := newEcho()
+			router.POST("/", func(c echo.Context) error {
+				_, err := io.Copy(c.Response(), c.Request().Body)
+				return err
+			}, echolimit.Middleware(l, echolimit.Route(), httplimit.Wait(httplimit.Forever)))
 			url, client := serve(t, router)
 			held, _ := l.TryAcquire("POST /")
 			go func() { <-waits; held.Release() }()
@@ -212,39 +227,56 @@ func TestBodyOfAWaitingRequest(t *testing.T) {
 	}
 }
 
-// The policy reads the status that is written, which in gin is the last one that was set.
+// The policy reads the status that is written, also of an error that echo answers.
 func TestFeedback(t *testing.T) {
+	tooMany := echo.NewHTTPError(429, "slow")
 	for name, tt := range map[string]struct {
-		handle    gin.HandlerFunc
+		handle    echo.HandlerFunc
 		throttled uint64
+		status    int
 	}{
-		"nothing":        {func(*gin.Context) {}, 0},
-		"json":           {func(c *gin.Context) { c.JSON(429, "slow") }, 1},
-		"status alone":   {func(c *gin.Context) { c.Status(429) }, 1},
-		"abort":          {func(c *gin.Context) { c.AbortWithStatus(429) }, 1},
-		"string":         {func(c *gin.Context) { c.Status(429); _, _ = c.Writer.WriteString("slow") }, 1},
-		"changed before": {func(c *gin.Context) { c.Status(429); c.Status(200) }, 0},
-		"changed after":  {func(c *gin.Context) { c.String(200, "fine"); c.Status(429) }, 0},
-		"flushed":        {func(c *gin.Context) { c.Writer.Flush(); c.Status(429) }, 0},
+		"nothing": {func(echo.Context) error { return nil }, 0, 200},
+		"json":    {func(c echo.Context) error { return c.JSON(429, "slow") }, 1, 429},
+		"error":   {func(echo.Context) error { return tooMany }, 1, 429},
+		"a bug":   {func(echo.Context) error { return io.ErrUnexpectedEOF }, 0, 500},
+		"error after the answer": {func(c echo.Context) error {
+			_ = c.String(200, "fine")
+			return tooMany
+		}, 0, 200},
+		"flushed": {func(c echo.Context) error { c.Response().Flush(); return tooMany }, 0, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := learners(t)["learning"]
-			router := gin.New()
-			router.GET("/", ginlimit.Middleware(l, ginlimit.Route()), tt.handle)
-			router.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
-			if got := l.Stats().Throttled; got != tt.throttled {
-				t.Errorf("throttled %d, want %d", got, tt.throttled)
+			for kind, l := range learners(t) {
+				router := newEcho()
+				var heard error
+				router.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+					return func(c echo.Context) error { heard = next(c); return heard }
+				})
+				router.GET("/", tt.handle, echolimit.Middleware(l, echolimit.Route()))
+				w := httptest.NewRecorder()
+				router.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+				if got := l.Stats().Throttled; kind == "learning" && got != tt.throttled {
+					t.Errorf("throttled %d, want %d", got, tt.throttled)
+				}
+				c := router.NewContext(httptest.NewRequest("GET", "/", nil), httptest.NewRecorder())
+				want := tt.handle(c)
+				if kind == "learning" && !c.Response().Committed {
+					want = nil // it was answered
+				}
+				if w.Code != tt.status || heard != want {
+					t.Errorf("%s: status %d, error %v; want %d, %v", kind, w.Code, heard, tt.status, want)
+				}
+				idle(t, l)
 			}
-			idle(t, l)
 		})
 	}
 }
 
 // A connection that is taken over holds the permit until it is closed.
 func TestHijack(t *testing.T) {
-	for name, take := range map[string]func(gin.ResponseWriter) (io.Closer, error){
-		"direct": func(w gin.ResponseWriter) (io.Closer, error) { conn, _, err := w.Hijack(); return conn, err },
-		"controller": func(w gin.ResponseWriter) (io.Closer, error) {
+	for name, take := range map[string]func(*echo.Response) (io.Closer, error){
+		"direct": func(w *echo.Response) (io.Closer, error) { conn, _, err := w.Hijack(); return conn, err },
+		"controller": func(w *echo.Response) (io.Closer, error) {
 			rc := http.NewResponseController(w)
 			if err := rc.SetReadDeadline(time.Now().Add(soon)); err != nil {
 				return nil, err
@@ -255,14 +287,15 @@ func TestHijack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := learners(t)["learning"]
-			router, conns := gin.New(), make(chan io.Closer, 1)
-			router.GET("/", ginlimit.Middleware(l, ginlimit.Route()), func(c *gin.Context) {
-				conn, err := take(c.Writer)
+			router, conns := newEcho(), make(chan io.Closer, 1)
+			router.GET("/", func(c echo.Context) error {
+				conn, err := take(c.Response())
 				if err != nil {
 					panic(err)
 				}
 				conns <- conn
-			})
+				return nil
+			}, echolimit.Middleware(l, echolimit.Route()))
 			url, client := serve(t, router)
 			failed := make(chan error)
 			go func() {
@@ -287,9 +320,9 @@ func TestHijack(t *testing.T) {
 
 func TestMistakesPanicAtOnce(t *testing.T) {
 	for name, mistake := range map[string]func(){
-		"nil limiter": func() { ginlimit.Middleware(nil, ginlimit.Route()) },
-		"nil key":     func() { ginlimit.Middleware(limiter(t, once), nil) },
-		"Request nil": func() { ginlimit.Request(nil) },
+		"nil limiter": func() { echolimit.Middleware(nil, echolimit.Route()) },
+		"nil key":     func() { echolimit.Middleware(limiter(t, once), nil) },
+		"Request nil": func() { echolimit.Request(nil) },
 	} {
 		func() {
 			defer func() {
@@ -299,5 +332,31 @@ func TestMistakesPanicAtOnce(t *testing.T) {
 			}()
 			mistake()
 		}()
+	}
+}
+
+// One error is one call of echo's error handler, also of one that does not look whether an answer has begun,
+// and one answer. A logger in front sees its status.
+func TestOneErrorOneAnswer(t *testing.T) {
+	for kind, l := range learners(t) {
+		router, called, seen := newEcho(), 0, 0
+		router.HTTPErrorHandler = func(_ error, c echo.Context) { called++; _ = c.String(http.StatusBadGateway, "sorry") }
+		router.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+			return func(c echo.Context) error {
+				err := next(c)
+				seen = c.Response().Status
+				return err
+			}
+		})
+		router.GET("/", func(echo.Context) error { return io.ErrUnexpectedEOF }, echolimit.Middleware(l, echolimit.Route()))
+		w := httptest.NewRecorder()
+		router.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		if called != 1 || w.Code != http.StatusBadGateway || w.Body.String() != "sorry" {
+			t.Errorf("%s: called %d times, status %d, body %q", kind, called, w.Code, w.Body.String())
+		}
+		if kind == "learning" && seen != http.StatusBadGateway { // else it is answered later
+			t.Errorf("the logger sees %d", seen)
+		}
+		idle(t, l)
 	}
 }

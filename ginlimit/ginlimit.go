@@ -2,6 +2,7 @@ package ginlimit
 
 import (
 	"net/http"
+	"reflect"
 
 	"github.com/gin-gonic/gin"
 
@@ -9,15 +10,15 @@ import (
 	"github.com/quotient-go/quotient/httplimit"
 )
 
-// KeyFunc names what a request is limited by, as httplimit.KeyFunc does for an http.Request. Keys of more than 256 bytes are
-// hashed.
+// KeyFunc names what a request is limited by, as httplimit.KeyFunc does for an http.Request. Keys of more
+// than 256 bytes are hashed.
 type KeyFunc func(*gin.Context) string
 
 // unmatched is the key of all requests that no route takes, as in httplimit.
 const unmatched = "(unmatched)"
 
-// Route returns a KeyFunc that limits by method and route, such as "GET /items/:id", whatever stands in the parameters. All
-// requests that no route takes share one key.
+// Route returns a KeyFunc that limits by method and route, such as "GET /items/:id", whatever stands in the
+// parameters. All requests that no route takes share one key.
 func Route() KeyFunc {
 	return func(c *gin.Context) string {
 		if c.FullPath() == "" {
@@ -27,8 +28,8 @@ func Route() KeyFunc {
 	}
 }
 
-// Request returns a KeyFunc that limits by what key makes of the http.Request, such as
-// httplimit.ClientAddr. The pattern of net/http's own ServeMux is none of gin's: use Route for that. Request panics if key is nil.
+// Request returns a KeyFunc that limits by what key makes of the http.Request, such as httplimit.ClientAddr.
+// The pattern of net/http's own ServeMux is none of gin's: use Route for that. Request panics if key is nil.
 func Request(key httplimit.KeyFunc) KeyFunc {
 	if key == nil {
 		panic("ginlimit: Request: the key function is nil")
@@ -36,12 +37,13 @@ func Request(key httplimit.KeyFunc) KeyFunc {
 	return func(c *gin.Context) string { return key(c.Request) }
 }
 
-// Middleware returns a handler that puts l in front of those that come after it: of one route, of a group, or, by
-// gin.Engine.Use, of all. A request that is refused is answered, and the chain is aborted: what comes after is not called, and
-// what came before sees the status. The permit is given back when the handlers have returned or panicked.
+// Middleware returns a handler that puts l in front of those that come after it: of one route, of a group,
+// or, by gin.Engine.Use, of all. A request that is refused is answered, and the chain is aborted: what comes
+// after is not called, and what came before sees the status. The permit is given back when the handlers have
+// returned or panicked.
 //
-// Where the limiter's policy learns, or the request asks for another protocol, the handlers see another gin.ResponseWriter in
-// gin.Context.Writer. It has the methods of the original one.
+// Where the limiter's policy learns, or the request asks for another protocol, the handlers see another
+// gin.ResponseWriter in gin.Context.Writer. It has the methods of the original one.
 //
 // The handler is safe for use by many goroutines. Middleware panics if l or key is nil.
 func Middleware(l *quotient.Limiter, key KeyFunc, opts ...httplimit.Option) gin.HandlerFunc {
@@ -67,7 +69,7 @@ type chain struct {
 func (h *chain) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	h.called = true
 	own := h.c.Writer
-	if w == http.ResponseWriter(own) {
+	if same(w, own) {
 		h.c.Next()
 		return
 	}
@@ -77,3 +79,6 @@ func (h *chain) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	h.c.Next()
 	watched.decided() // gin writes the status when all handlers have returned
 }
+
+// same reports whether a is b. A writer of another middleware need not be of a type that can be compared.
+func same(a, b http.ResponseWriter) bool { return reflect.ValueOf(a).Comparable() && a == b }

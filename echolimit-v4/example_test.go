@@ -1,4 +1,4 @@
-package ginlimit_test
+package echolimit_test
 
 import (
 	"fmt"
@@ -6,26 +6,24 @@ import (
 	"net/http/httptest"
 	"time"
 
-	"github.com/gin-gonic/gin"
+	"github.com/labstack/echo/v4"
 
 	"github.com/quotient-go/quotient"
-	"github.com/quotient-go/quotient/httplimit"
-	"github.com/quotient-go/quotient/httplimit/ginlimit"
+	"github.com/quotient-go/quotient/echolimit-v4"
 )
 
 func Example() {
-	gin.SetMode(gin.ReleaseMode)
 	l, err := quotient.New(quotient.Rates(quotient.Every(time.Minute)))
 	if err != nil {
 		panic(err)
 	}
-	router := gin.New()
-	router.Use(ginlimit.Middleware(l, ginlimit.Route(), httplimit.Refuse()))
-	router.GET("/items/:id", func(c *gin.Context) { c.String(http.StatusOK, "item %s", c.Param("id")) })
+	e := echo.New()
+	e.Use(echolimit.Middleware(l, echolimit.Route()))
+	e.GET("/items/:id", func(c echo.Context) error { return c.String(http.StatusOK, "item "+c.Param("id")) })
 
 	for _, path := range []string{"/items/1", "/items/2"} {
 		w := httptest.NewRecorder()
-		router.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		fmt.Printf("%d, Retry-After %q\n", w.Code, w.Header().Get("Retry-After"))
 	}
 	// Output:

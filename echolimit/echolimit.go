@@ -1,0 +1,98 @@
+package echolimit
+
+import (
+	"net/http"
+	"reflect"
+
+	"github.com/labstack/echo/v5"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/httplimit"
+)
+
+// KeyFunc names what a request is limited by, as httplimit.KeyFunc does for an http.Request. Keys of more
+// than 256 bytes are hashed.
+type KeyFunc func(*echo.Context) string
+
+// unmatched is the key of all requests that no route takes, as in httplimit.
+const unmatched = "(unmatched)"
+
+// Route returns a KeyFunc that limits by method and route, such as "GET /items/:id", whatever stands in the
+// parameters. All requests that no route takes share one key, and so do all under echo.Echo.Pre, which comes
+// before the routes. Methods that are not in RFC 9110 or RFC 5789 count as one, "OTHER": echo names the route
+// also for a method that it does not take.
+func Route() KeyFunc {
+	return func(c *echo.Context) string {
+		if c.Path() == "" {
+			return unmatched
+		}
+		return methodPattern(&http.Request{Method: c.Request().Method, URL: c.Request().URL, Pattern: c.Path()})
+	}
+}
+
+var methodPattern = httplimit.MethodPattern(nil)
+
+// Request returns a KeyFunc that limits by what key makes of the http.Request, such as httplimit.ClientAddr.
+// For routes use Route, which names the method too. Request panics if key is nil.
+func Request(key httplimit.KeyFunc) KeyFunc {
+	if key == nil {
+		panic("echolimit: Request: the key function is nil")
+	}
+	return func(c *echo.Context) string { return key(c.Request()) }
+}
+
+// Middleware puts l in front of a handler: of one route, of a group, or, by echo.Echo.Use, of all. A request
+// that is refused is answered, no error is returned, and the handler is not called; what stands in front of
+// the limiter sees the status in the echo.Response. The permit is given back when the handler has returned or
+// panicked.
+//
+// An error of the handler is returned as it is. Where the limiter's policy learns, or the request asks for
+// another protocol, the handler sees another http.ResponseWriter, which echo.UnwrapResponse knows. Its error
+// is then answered (echo.Echo.HTTPErrorHandler) and not returned, unless an answer has begun: the policy
+// learns from the answer, and echo's error handler is to answer once. A logging middleware in front sees the
+// status that was sent, and one that is to see the error stands behind the limiter.
+//
+// The handlers that come out are safe for use by many goroutines. Middleware panics if l or key is nil.
+func Middleware(l *quotient.Limiter, key KeyFunc, opts ...httplimit.Option) echo.MiddlewareFunc {
+	serve := httplimit.Around(l, opts...)
+	if key == nil {
+		panic("echolimit: Middleware: the key function is nil")
+	}
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c *echo.Context) error {
+			h := &handler{c: c, next: next}
+			serve(c.Response(), c.Request(), key(c), h)
+			return h.err
+		}
+	}
+}
+
+// handler is an echo.HandlerFunc for one request, as an http.Handler.
+type handler struct {
+	c    *echo.Context
+	next echo.HandlerFunc
+	err  error
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	own := h.c.Response()
+	if same(w, own) {
+		h.err = h.next(h.c)
+		return
+	}
+	h.c.SetResponse(w)
+	defer h.c.SetResponse(own)
+	if h.err = h.next(h.c); h.err != nil && !begun(own) {
+		h.c.Echo().HTTPErrorHandler(h.c, h.err)
+		h.err = nil // it is answered: echo would call its error handler again
+	}
+}
+
+// same reports whether a is b. A writer of another middleware need not be of a type that can be compared.
+func same(a, b http.ResponseWriter) bool { return reflect.ValueOf(a).Comparable() && a == b }
+
+// begun reports whether an answer has begun.
+func begun(w http.ResponseWriter) bool {
+	r, err := echo.UnwrapResponse(w)
+	return err == nil && r.Committed
+}

@@ -1,0 +1,17 @@
+module github.com/quotient-go/quotient/echolimit
+
+go 1.26.0
+
+require (
+	github.com/labstack/echo/v5 v5.4.4
+	github.com/quotient-go/quotient v0.0.0
+	go.uber.org/goleak v1.3.0
+)
+
+require (
+	github.com/dunglas/httpsfv v1.1.2 // indirect
+	github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
+	golang.org/x/time v0.16.0 // indirect
+)
+
+replace github.com/quotient-go/quotient => ..

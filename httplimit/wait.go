@@ -1,0 +1,169 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+// limitUnread is limit for a request that may wait, and whose client's leaving would not be noticed
+// meanwhile.
+func (h *handler) limitUnread(
+	w http.ResponseWriter, r *http.Request, key string, asks []quotient.Ask, at *scratch,
+) {
+	decision := h.limiter.Check(key, asks...)
+	if decision.OK || h.limiter.Explain(key).DryRun { // in which no request waits
+		var permit quotient.Permit
+		if permit, decision = h.limiter.TryAcquire(key, asks...); decision.OK { // or another came first
+			h.serve(w, r, at, permit)
+			return
+		}
+	}
+	arrived := time.Now()
+	most := min(h.maxWait, h.unreadBodyWait)
+	body := buffer{room: &h.bodies, key: key}
+	defer body.free()
+	if passes(decision.Reason) && decision.RetryAfter <= h.maxWait {
+		body.read(w, r, arrived.Add(most))
+	}
+	if body.late {
+		h.turnAway(w, at, refusalOf(h.overdue(key, asks)))
+		return
+	}
+	if body.complete {
+		most = h.maxWait
+	}
+	permit, no := h.await(r.Context(), key, asks, arrived, most)
+	h.answer(w, r, at, permit, no)
+}
+
+// await waits for a permit, from the arrival of a request on and for most at most.
+func (h *handler) await(
+	ctx context.Context, key string, asks []quotient.Ask, arrived time.Time, most time.Duration,
+) (quotient.Permit, *refusal) {
+	if most == Forever {
+		permit, err := h.limiter.Acquire(ctx, key, asks...)
+		if err != nil {
+			return permit, refusalFor(err, refusal{status: http.StatusServiceUnavailable})
+		}
+		return permit, nil
+	}
+	p := newPatience(ctx, arrived, most)
+	defer p.end()
+	permit, err := h.limiter.Acquire(p, key, asks...)
+	if err == nil {
+		return permit, nil
+	}
+	limited, ok := errors.AsType[*quotient.LimitedError](err)
+	switch {
+	case ok:
+		return permit, refusalOf(p.refused(limited.Decision))
+	case ctx.Err() != nil:
+		return permit, &refusal{status: http.StatusServiceUnavailable}
+	}
+	return permit, refusalOf(h.overdue(key, asks))
+}
+
+// overdue is the decision against a request that has waited for as long as it may: with the rule and the time
+// of now. If this replica is the reason, it remains so.
+func (h *handler) overdue(key string, asks []quotient.Ask) quotient.Decision {
+	d := h.limiter.Check(key, asks...)
+	if d.OK { // since this instant
+		return quotient.Decision{Reason: quotient.ReasonWait}
+	}
+	if statusOf(d.Reason) == http.StatusTooManyRequests {
+		d.Reason = quotient.ReasonWait
+	}
+	return d
+}
+
+// patience is the context of a request that waits for a bounded time. Most requests do not wait: a context
+// with a timer is made only when one does. It belongs to one goroutine.
+type patience struct {
+	context.Context // the request's
+	arrived         time.Time
+	most            time.Duration
+	bounded         context.Context // nil until the request waits
+	cancel          context.CancelFunc
+}
+
+// patiences are kept, so that a request that does not wait allocates nothing. Nothing refers to one when
+// Acquire has returned: the bounded context is a child of the request's.
+var patiences = sync.Pool{New: func() any { return new(patience) }}
+
+// newPatience returns one that end must be called of. A zero arrived is the time of the first look at the
+// deadline.
+func newPatience(ctx context.Context, arrived time.Time, most time.Duration) *patience {
+	p := patiences.Get().(*patience)
+	*p = patience{Context: ctx, arrived: arrived, most: most}
+	return p
+}
+
+func (p *patience) end() {
+	if p.cancel != nil {
+		p.cancel()
+	}
+	*p = patience{}
+	patiences.Put(p)
+}
+
+// own is the end of the patience.
+func (p *patience) own() time.Time {
+	if p.arrived.IsZero() {
+		p.arrived = time.Now()
+	}
+	return p.arrived.Add(p.most)
+}
+
+// Deadline is the sooner one of the request's and the end of the patience.
+func (p *patience) Deadline() (time.Time, bool) {
+	own := p.own()
+	if end, ok := p.Context.Deadline(); ok && end.Before(own) {
+		return end, true
+	}
+	return own, true
+}
+
+// Done is called when the request waits.
+func (p *patience) Done() <-chan struct{} {
+	if p.bounded == nil {
+		p.bounded, p.cancel = context.WithDeadline(p.Context, p.own())
+	}
+	return p.bounded.Done()
+}
+
+func (p *patience) Err() error {
+	if p.bounded == nil {
+		return p.Context.Err()
+	}
+	return p.bounded.Err()
+}
+
+// refused is a decision of the limiter in our words. A turn beyond the end of the patience is one beyond the
+// longest wait, and not beyond a deadline of the request.
+func (p *patience) refused(d quotient.Decision) quotient.Decision {
+	if end, ok := p.Context.Deadline(); d.Reason == quotient.ReasonDeadline && !(ok && end.Before(p.own())) {
+		d.Reason = quotient.ReasonWait
+	}
+	return d
+}
+
+// passes reports whether a refusal for this reason passes with time. The others
+// would only make the request's body be read for nothing.
+func passes(reason quotient.Reason) bool {
+	switch reason {
+	case quotient.ReasonDenied, quotient.ReasonTooLarge, quotient.ReasonAsk, quotient.ReasonShare:
+		return false
+	}
+	return true
+}
+
+// hidesLeaving reports whether net/http would not notice that the client leaves
+// while the request waits: HTTP/1 with a body that is not read.
+func hidesLeaving(r *http.Request) bool {
+	return r.ProtoMajor == 1 && r.ContentLength != 0 && r.Body != nil && r.Body != http.NoBody
+}
