@@ -66,9 +66,7 @@ func (no *refusal) write(w http.ResponseWriter) {
 	h.Set("Cache-Control", "no-store")
 	h.Del("Retry-After")
 	if !no.forGood {
-		seconds := wholeSeconds(no.RetryAfter)
-		h.Set("Retry-After", strconv.FormatInt(seconds, 10))
-		lowerResets(h, seconds)
+		h.Set("Retry-After", strconv.FormatInt(wholeSeconds(no.RetryAfter), 10))
 	}
 	w.WriteHeader(no.status)
 	_, _ = w.Write(no.body()) // a client that has left is no error
