@@ -13,25 +13,31 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// UnaryClient returns an interceptor that makes a client's unary calls wait for l before they are sent. Where the server is the
-// judge of the limit, give l a policy that learns, and quotient.BeyondShare. It is safe for use by many goroutines. UnaryClient panics if l
-// or key is nil.
-func UnaryClient(l *quotient.Limiter, key KeyFunc) grpc.UnaryClientInterceptor {
-	g := newGuard("UnaryClient", l, key)
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		return g.around(Call{ctx, method, cc.Target()}, func() error { return invoke(ctx, method, req, reply, cc, opts...) })
+// UnaryClient returns an interceptor that makes a client's unary calls wait for l before they are sent, until
+// their contexts end or for the max of Wait. Where the server is the judge of the limit, give l a policy that
+// learns, and quotient.BeyondShare. It is safe for use by many goroutines. UnaryClient panics if l or key is
+// nil.
+func UnaryClient(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.UnaryClientInterceptor {
+	g := newGuard("UnaryClient", l, key, Forever, opts)
+	return func(
+		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		return g.around(Call{ctx, method, cc.Target()}, func() error {
+			return invoke(ctx, method, req, reply, cc, opts...)
+		})
 	}
 }
 
-// StreamClient returns an interceptor that makes a client's streams wait for l before they are opened. A
-// stream holds its permit until it is over. It is over when Header, SendMsg or RecvMsg has failed (io.EOF of
-// SendMsg is for RecvMsg to explain), or when the context has ended. A method that does not stream answers is
-// over when its only answer has come. gRPC wants one of these of every stream; quotient.MaxHold gives the
-// permits of forgotten ones back.
+// StreamClient returns an interceptor that makes a client's streams wait for l before they are opened, as
+// UnaryClient does. A stream holds its permit until it is over. It is over when Header, SendMsg or RecvMsg
+// has failed (io.EOF of SendMsg is for RecvMsg to explain), or when the context has ended. A method that does
+// not stream answers is over when its only answer has come. gRPC wants one of these of every stream;
+// quotient.MaxHold gives the permits of forgotten ones back.
 //
 // It is safe for use by many goroutines. StreamClient panics if l or key is nil.
-func StreamClient(l *quotient.Limiter, key KeyFunc) grpc.StreamClientInterceptor {
-	g := newGuard("StreamClient", l, key)
+func StreamClient(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.StreamClientInterceptor {
+	g := newGuard("StreamClient", l, key, Forever, opts)
 	return func(
 		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
 	) (grpc.ClientStream, error) {

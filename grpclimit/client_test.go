@@ -20,7 +20,7 @@ import (
 
 // What our server refuses is what our client's policy learns from.
 func TestRefusalsAreFeedback(t *testing.T) {
-	server := limiter(t, once, nobody)
+	server := limiter(t, once)
 	l, heard := learning(t)
 	client := connect(t, &service{}, limits(server, FullMethod()), behind(l, Target())...)
 	if _, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{}); err != nil {

@@ -14,12 +14,13 @@ import (
 )
 
 func ExampleUnaryServer() {
-	l, err := quotient.New(quotient.Rates(quotient.Every(time.Minute)), quotient.MaxWaiting(0, 0))
+	l, err := quotient.New(quotient.Rates(quotient.Every(time.Minute)))
 	if err != nil {
 		panic(err)
 	}
 	limit := grpclimit.UnaryServer(l, grpclimit.FullMethod())
-	server := grpc.NewServer(grpc.UnaryInterceptor(limit), grpc.StreamInterceptor(grpclimit.StreamServer(l, grpclimit.FullMethod())))
+	streams := grpclimit.StreamServer(l, grpclimit.FullMethod())
+	server := grpc.NewServer(grpc.UnaryInterceptor(limit), grpc.StreamInterceptor(streams))
 	defer server.Stop()
 
 	// What gRPC does with a call:

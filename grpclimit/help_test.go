@@ -35,10 +35,10 @@ func limiter(t testing.TB, limit quotient.Limit, opts ...quotient.Option) *quoti
 var (
 	oneSlot = quotient.Limit{InFlight: 1}
 	once    = quotient.Rates(quotient.Every(time.Hour))
-	nobody  = quotient.MaxWaiting(0, 0) // waits
 )
 
-// idle waits until every permit was given back, and fails if one was twice: a client has its answer before the handler has returned.
+// idle waits until every permit was given back, and fails if one was twice: a client has its answer before
+// the handler has returned.
 func idle(t testing.TB, l *quotient.Limiter) {
 	t.Helper()
 	for end := time.Now().Add(soon); l.Stats().InFlight > 0 && time.Now().Before(end); {
@@ -133,13 +133,19 @@ func connect(t testing.TB, s *service, server []grpc.ServerOption, client ...grp
 }
 
 // limits are the server's options for a limiter in front of all methods.
-func limits(l *quotient.Limiter, key KeyFunc) []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.UnaryInterceptor(UnaryServer(l, key)), grpc.StreamInterceptor(StreamServer(l, key))}
+func limits(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.UnaryInterceptor(UnaryServer(l, key, opts...)),
+		grpc.StreamInterceptor(StreamServer(l, key, opts...)),
+	}
 }
 
 // behind are the client's options for a limiter behind all methods.
-func behind(l *quotient.Limiter, key KeyFunc) []grpc.DialOption {
-	return []grpc.DialOption{grpc.WithUnaryInterceptor(UnaryClient(l, key)), grpc.WithStreamInterceptor(StreamClient(l, key))}
+func behind(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithUnaryInterceptor(UnaryClient(l, key, opts...)),
+		grpc.WithStreamInterceptor(StreamClient(l, key, opts...)),
+	}
 }
 
 // deadline is a context for calls over a real connection.

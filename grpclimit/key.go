@@ -17,15 +17,17 @@ type Call struct {
 	Target  string          // what a client was made to connect to; empty on a server
 }
 
-// KeyFunc names what a call is limited by. Calls with equal keys share one quota, so a key must not hold anything that a client can vary
-// for free. It is called once a call, from many goroutines at a time. A key of more than 256 bytes is replaced by its SHA-256.
+// KeyFunc names what a call is limited by. Calls with equal keys share one quota, so a key must not hold
+// anything that a client can vary for free. It is called once a call, from many goroutines at a time. A key
+// of more than 256 bytes is replaced by its SHA-256.
 type KeyFunc func(Call) string
 
-// FullMethod returns a KeyFunc that limits by the full name of the method. On a server with an UnknownServiceHandler clients choose it.
+// FullMethod returns a KeyFunc that limits by the full name of the method. On a server with an
+// UnknownServiceHandler clients choose it.
 func FullMethod() KeyFunc { return func(c Call) string { return c.Method } }
 
-// Target returns a KeyFunc that limits by the target of the client's connection, such as "dns:///host:443". On a server all calls
-// share the key "".
+// Target returns a KeyFunc that limits by the target of the client's connection, such as "dns:///host:443".
+// On a server all calls share the key "".
 func Target() KeyFunc { return func(c Call) string { return c.Target } }
 
 // Metadata returns a KeyFunc that limits by the first value of a metadata key, whose case does not matter. On
@@ -47,9 +49,9 @@ func Metadata(name string) KeyFunc {
 	}
 }
 
-// Peer returns a KeyFunc that limits a server's calls by the client's address, as httplimit.ClientAddr does without trusted networks:
-// IPv6 addresses share a key with their /64. Behind a proxy that is the proxy's. Calls without a peer that has an IP address share one key,
-// as all do on a client.
+// Peer returns a KeyFunc that limits a server's calls by the client's address, as httplimit.ClientAddr does
+// without trusted networks: IPv6 addresses share a key with their /64. Behind a proxy that is the proxy's.
+// Calls without a peer that has an IP address share one key, as all do on a client.
 func Peer() KeyFunc {
 	clientAddr := httplimit.ClientAddr()
 	return func(c Call) string {

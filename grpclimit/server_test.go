@@ -38,7 +38,7 @@ func detailsOf(err error) (rule string, wait time.Duration) {
 }
 
 func TestServerRefuses(t *testing.T) {
-	l := limiter(t, once, nobody)
+	l := limiter(t, once)
 	served := 0
 	s := &service{
 		unary:  func(context.Context) error { served++; return nil },
@@ -109,7 +109,7 @@ func TestContextsThatEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, oneSlot)
 		held, _ := l.TryAcquire("m")
-		ask := UnaryServer(l, FullMethod())
+		ask := UnaryServer(l, FullMethod(), Wait(Forever))
 		info := &grpc.UnaryServerInfo{FullMethod: "m"}
 		never := func(context.Context, any) (any, error) { panic("served") }
 		ctx, cancel := context.WithCancel(t.Context())
@@ -159,7 +159,7 @@ type contextOnly struct {
 func (s contextOnly) Context() context.Context { return s.ctx }
 
 func TestServerStreamHoldsThePermit(t *testing.T) {
-	l := limiter(t, oneSlot, nobody)
+	l := limiter(t, oneSlot)
 	s := &service{duplex: func(stream pb.TestService_FullDuplexCallServer) error {
 		for {
 			if _, err := stream.Recv(); err != nil {
@@ -195,7 +195,7 @@ func TestServerStreamHoldsThePermit(t *testing.T) {
 	if _, err := stream.Recv(); status.Code(err) != codes.Unknown { // io.EOF
 		t.Errorf("the end is %v", err)
 	}
-	if got := l.Stats().Refused[quotient.ReasonQueue]; got != 1 {
+	if got := l.Stats().Refused[quotient.ReasonInFlight]; got != 1 {
 		t.Errorf("refused %d, want 1", got)
 	}
 	idle(t, l)

@@ -15,11 +15,15 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
+// Domain is the domain of the ErrorInfo in the status of a refusal.
+const Domain = "github.com/quotient-go/quotient"
+
 const (
 	// unknownWait is sent where a call may come again and it is not known when, as the least Retry-After of
 	// httplimit.
 	unknownWait = time.Second
-	// maxRetryAfter caps what a server's RetryInfo may ask for, as in httplimit: more is a mistake or an attack.
+	// maxRetryAfter caps what a server's RetryInfo may ask for, as in httplimit: more is a mistake or an
+	// attack.
 	maxRetryAfter = 24 * time.Hour
 )
 
@@ -47,7 +51,9 @@ func errorOf(err error) error {
 // statusOf is the status of a refusal. It does not name the key, which may be another party's secret.
 func statusOf(limited *quotient.LimitedError) *status.Status {
 	s := status.New(codeOf(limited.Reason), "the limit is reached: "+limited.Reason.String())
-	var details []protoadapt.MessageV1
+	details := []protoadapt.MessageV1{
+		&errdetails.ErrorInfo{Reason: strings.ToUpper(limited.Reason.String()), Domain: Domain},
+	}
 	if limited.Rule != "" && s.Code() == codes.ResourceExhausted {
 		rule := strings.ToValidUTF8(limited.Rule, "\uFFFD")
 		details = append(details, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{
@@ -81,8 +87,8 @@ func waitOf(limited *quotient.LimitedError) time.Duration {
 	return limited.RetryAfter
 }
 
-// feedbackOf is what the end of a call tells a policy. A refusal by a limiter behind this one says nothing of the upstream, which was
-// not asked.
+// feedbackOf is what the end of a call tells a policy. A refusal by a limiter behind this one says nothing of
+// the upstream, which was not asked.
 func feedbackOf(err error) policy.Feedback {
 	if errors.Is(err, quotient.ErrLimited) {
 		return policy.Feedback{Outcome: policy.Failed}
@@ -105,7 +111,8 @@ func feedbackOf(err error) policy.Feedback {
 	return policy.Feedback{Outcome: policy.Success}
 }
 
-// tooLarge reports whether a call failed for the size of a message, for which gRPC itself, on both sides, has the code of a used up quota.
+// tooLarge reports whether a call failed for the size of a message, for which gRPC itself, on both sides, has
+// the code of a used up quota.
 func tooLarge(s *status.Status) bool {
 	return len(s.Proto().GetDetails()) == 0 && strings.Contains(s.Message(), "larger than max")
 }

@@ -45,6 +45,26 @@ func ExampleMiddleware() {
 	// /other 404 ""
 }
 
+// A request over the limit waits for its turn, for a second at most: here the second of two, which come at once
+// under a limit of one each 50 ms.
+func ExampleWait() {
+	limiter, err := quotient.New(quotient.Rates(quotient.Every(50 * time.Millisecond)))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
+	patient := httplimit.Middleware(limiter, httplimit.Path(), httplimit.Wait(time.Second))(hello)
+	for range 2 {
+		w := httptest.NewRecorder()
+		patient.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/hello", nil))
+		fmt.Println(w.Code, w.Body)
+	}
+	// Output:
+	// 200 hello
+	// 200 hello
+}
+
 // Every request of the client waits for its turn: here one each 10 ms, and no
 // more than 4 at a time.
 func ExampleTransport() {

@@ -1,0 +1,120 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/policy"
+)
+
+// guard is a limiter with what it is asked for each call.
+type guard struct {
+	limiter  *quotient.Limiter
+	key      KeyFunc
+	maxWait  time.Duration                // 0: a call does not wait; Forever: as long as its context lasts
+	priority func(Call) quotient.Priority // nil: all are normal
+}
+
+// newGuard returns a guard whose calls wait for maxWait unless an option says otherwise.
+func newGuard(name string, l *quotient.Limiter, key KeyFunc, maxWait time.Duration, opts []Option) guard {
+	if l == nil {
+		panic("grpclimit: " + name + ": the limiter is nil")
+	}
+	if key == nil {
+		panic("grpclimit: " + name + ": the key function is nil")
+	}
+	g := guard{limiter: l, key: key, maxWait: maxWait}
+	for _, opt := range opts {
+		opt(&g)
+	}
+	return g
+}
+
+// admit takes the permit of a call. Its error is a status.
+func (g guard) admit(c Call) (quotient.Permit, error) {
+	key := httplimit.Constant(g.key(c))(nil) // which hashes it if it is too long
+	var one [1]quotient.Ask
+	asks := one[:0]
+	if g.priority != nil {
+		class := g.priority(c)
+		asks = append(asks, min(max(class, quotient.PriorityLow), quotient.PriorityCritical).Ask())
+	}
+	permit, err := g.take(c.Context, key, asks)
+	if err != nil {
+		return permit, errorOf(err)
+	}
+	return permit, nil
+}
+
+// take takes a permit, and waits for it if calls may.
+func (g guard) take(ctx context.Context, key string, asks []quotient.Ask) (quotient.Permit, error) {
+	switch g.maxWait {
+	case Forever:
+		return g.limiter.Acquire(ctx, key, asks...)
+	case 0:
+		if err := ctx.Err(); err != nil {
+			return quotient.Permit{}, err // the client has left
+		}
+		permit, decision := g.limiter.TryAcquire(key, asks...)
+		if !decision.OK {
+			return permit, &quotient.LimitedError{Key: key, Decision: decision}
+		}
+		return permit, nil
+	}
+	return g.wait(ctx, key, asks)
+}
+
+// wait waits for a permit for maxWait at most. What ends then is the limit's patience and not the call's.
+func (g guard) wait(ctx context.Context, key string, asks []quotient.Ask) (quotient.Permit, error) {
+	bounded, cancel := context.WithTimeout(ctx, g.maxWait)
+	defer cancel()
+	permit, err := g.limiter.Acquire(bounded, key, asks...)
+	limited, ok := errors.AsType[*quotient.LimitedError](err)
+	switch {
+	case err == nil:
+		return permit, nil
+	case ok && limited.Reason == quotient.ReasonDeadline && sooner(bounded, ctx):
+		limited.Reason = quotient.ReasonWait // the turn is beyond maxWait
+	case !ok && ctx.Err() == nil:
+		err = &quotient.LimitedError{Key: key, Decision: g.overdue(key, asks)}
+	}
+	return permit, err
+}
+
+// sooner reports whether a context has a deadline before that of another one.
+func sooner(a, b context.Context) bool {
+	end, ok := a.Deadline()
+	other, bounded := b.Deadline()
+	return ok && (!bounded || end.Before(other))
+}
+
+// overdue is the decision against a call that has waited for as long as it may: with the rule and the time of
+// now. If this replica is the reason, it remains so.
+func (g guard) overdue(key string, asks []quotient.Ask) quotient.Decision {
+	d := g.limiter.Check(key, asks...)
+	if d.OK { // since this instant
+		return quotient.Decision{Reason: quotient.ReasonWait}
+	}
+	if codeOf(d.Reason) == codes.ResourceExhausted {
+		d.Reason = quotient.ReasonWait
+	}
+	return d
+}
+
+// around calls f with a permit, and tells the policy what became of it.
+func (g guard) around(c Call, f func() error) error {
+	permit, err := g.admit(c)
+	if err != nil {
+		return err
+	}
+	heard := policy.Feedback{Outcome: policy.Failed} // a panic
+	defer func() { permit.Done(heard) }()
+	err = f()
+	heard = feedbackOf(err)
+	return err
+}

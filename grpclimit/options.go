@@ -1,0 +1,45 @@
+package grpclimit
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/httplimit"
+)
+
+// Option changes how an interceptor works. Of two that set the same the last one counts.
+type Option func(*guard)
+
+// Forever is for Wait: a call waits until it is admitted or its context ends.
+const Forever = httplimit.Forever
+
+// Wait makes a call that is over the limit wait for its turn, for max at most. Without Wait a server refuses
+// it at once, and a client's call waits until its context ends, as with Forever.
+//
+// Calls wait in order of arrival, within their priority. One whose turn is known to come after max, or after
+// the deadline of its context, is refused at once, with the time until that turn. One that has waited for max
+// is refused then. The limiter's MaxWait and MaxWaiting bound all waits too; the shorter bound counts. Under
+// SetDryRun no call waits.
+//
+// Among what the limiter counts, a call that is refused at once because of max has quotient.ReasonDeadline,
+// and one that has waited for max is one of Stats.Cancelled. Wait panics if max is not above 0.
+func Wait(max time.Duration) Option {
+	if max <= 0 {
+		panic(fmt.Sprintf("grpclimit: Wait is %v, want more than 0", max))
+	}
+	return func(g *guard) { g.maxWait = max }
+}
+
+// PriorityBy gives each call the priority that f returns for it, such as by its method or by what its context
+// holds; without it all are quotient.PriorityNormal. f is called once a call, from many goroutines at a time.
+// What lies beyond the classes counts as the nearest one.
+//
+// Whom to believe is f's decision. Metadata that a client has sent is no more than its wish: a function that
+// believes a client lets every client be the first. PriorityBy panics if f is nil.
+func PriorityBy(f func(Call) quotient.Priority) Option {
+	if f == nil {
+		panic("grpclimit: PriorityBy: the function is nil")
+	}
+	return func(g *guard) { g.priority = f }
+}
