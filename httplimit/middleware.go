@@ -97,10 +97,13 @@ type middleware struct {
 	feedback       bool          // the limiter's policy learns
 	streamLifetime time.Duration
 	unreadBodyWait time.Duration
-	priority       func(*http.Request) quotient.Priority // nil: all are normal
-	sender         *sender                               // nil: no fields are sent
-	garbage        *atomic.Uint64                        // see CountGarbage
-	bodies         bodies                                // of waiting requests
+	asks           []asked         // besides one request
+	priced         bool            // some of them are costs
+	drain          context.Context // nil: no wait is ended
+	onRefuse       func(http.ResponseWriter, *http.Request, quotient.Decision)
+	sender         *sender        // nil: no fields are sent
+	garbage        *atomic.Uint64 // see CountGarbage
+	bodies         bodies         // of waiting requests
 }
 
 // handler is one handler behind the limiter.
@@ -116,11 +119,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // limit answers one request under its key.
 func (h *handler) limit(w http.ResponseWriter, r *http.Request, key string) {
-	var room [2]quotient.Ask
+	var room [mostAsks]quotient.Ask
 	asks := room[:0]
-	if h.priority != nil {
-		class := h.priority(r)
-		asks = append(asks, min(max(class, quotient.PriorityLow), quotient.PriorityCritical).Ask())
+	for i := range h.asks {
+		asks = append(asks, h.asks[i].ask(r))
 	}
 	var at *scratch
 	if h.sender != nil {
@@ -152,7 +154,7 @@ func (h *handler) answer(
 	w http.ResponseWriter, r *http.Request, at *scratch, permit quotient.Permit, no *refusal,
 ) {
 	if no != nil {
-		h.turnAway(w, at, no)
+		h.turnAway(w, r, at, no)
 		return
 	}
 	h.serve(w, r, at, permit)
@@ -163,7 +165,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, at *scratch, per
 	if !h.feedback && !asksUpgrade(r) {
 		defer permit.Release()
 		h.tell(w, at, nil)
-		h.next.ServeHTTP(w, r)
+		h.next.ServeHTTP(w, h.with(r, permit))
 		return
 	}
 	tracked := &tracker{inner: w, permit: permit, lifetime: h.streamLifetime, garbage: h.garbage}
@@ -171,18 +173,18 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, at *scratch, per
 	defer tracked.finish()
 	tracked.ours = standing(w.Header())
 	h.tell(tracked, at, nil)
-	h.next.ServeHTTP(wrap(tracked), r)
+	h.next.ServeHTTP(wrap(tracked), h.with(r, permit))
 	tracked.header(http.StatusOK) // what the server sends for a handler that wrote nothing
 }
 
 // turnAway answers a request that was not admitted.
-func (h *handler) turnAway(w http.ResponseWriter, at *scratch, no *refusal) {
+func (h *handler) turnAway(w http.ResponseWriter, r *http.Request, at *scratch, no *refusal) {
 	if !no.forGood {
 		lowerResets(w.Header(), wholeSeconds(no.RetryAfter)) // before our own, which agree
 	}
 	h.tell(w, at, no)
 	trackers(w, (*tracker).refuse)
-	no.write(w)
+	no.write(w, r, h.onRefuse)
 }
 
 // tell sends the fields of SendFields, of a refusal unless no is nil.
