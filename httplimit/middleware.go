@@ -18,9 +18,11 @@ import (
 // A request that is over the limit is refused at once. With the option Wait it waits for its turn, in order
 // of arrival. A request that is turned away gets 429. It gets 503 if not its rate but this replica is the
 // reason. That is a share smaller than one request, no room for a new key, or a pool that is not known yet.
-// It is also the end of the request's context while it waits. Both carry Retry-After in whole seconds, at
-// least 1, unless no waiting helps (quotient.Limit.Deny). They also carry Cache-Control: no-store, and a body
-// of type application/problem+json (RFC 9457) whose member violated-policies names the rule.
+// It is also the end of the request's context while it waits, or of Drain's. It gets 413 if it asks for more
+// than the limit ever allows (WeightBy, CostBy). All carry Retry-After in whole seconds, at least 1, unless no
+// waiting helps (413, quotient.Limit.Deny). They also carry Cache-Control: no-store, and a body of type
+// application/problem+json (RFC 9457). Its detail is a sentence for a person, violated-policies names the rule,
+// and retry-after-seconds repeats Retry-After; the key stands nowhere. See OnRefuse for a body of your own.
 //
 // Clients that leave while their requests wait: net/http notices that a client of HTTP/1 has gone only when
 // the request's body has been read. So before such a request waits, up to 64 KiB of its body are read, to be
@@ -42,7 +44,8 @@ import (
 // it or behind it: a request that one behind it turned away counts as policy.Failed.
 //
 // The handler that comes out is safe for use by many goroutines.
-// Middleware panics if l or key is nil, and the function that it returns if the handler is.
+// Middleware panics if l or key is nil, if CostBy names a unit that l does not know, and the function that it
+// returns if the handler is nil.
 func Middleware(l *quotient.Limiter, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
 	m := newMiddleware("Middleware", l, opts)
 	if key == nil {
