@@ -24,8 +24,8 @@ type RuleState struct {
 
 // AppendState appends to dst where the key stands under each rule: the rates of its limit in order, the
 // slots, the laws of the policy. It takes nothing and counts nothing. It allocates nothing when dst has room.
-// It appends nothing under a limit that denies, and while AwaitPool waits for the size of the pool. A key that
-// is not remembered stands where it would start.
+// It appends nothing under a limit that denies, and while AwaitPool waits for the size of the pool. A key
+// that is not remembered stands where it would start.
 func (l *Limiter) AppendState(dst []RuleState, key string) []RuleState {
 	now := l.arrival() // slots alone need no clock
 	s, h := l.lock(key)
@@ -42,9 +42,9 @@ func (g *gate) seenState(dst []RuleState, now instant) []RuleState {
 	return g.state(dst, now)
 }
 
-// StateInto makes Acquire, TryAcquire or Check also say where the key stands behind the decision, so that both
-// agree: *into becomes what AppendState would append to (*into)[:0]. It is left alone when the ask is not valid,
-// and when the context had ended before. It costs a fifth of an AppendState.
+// StateInto makes Acquire, TryAcquire or Check also say where the key stands behind the decision, so that
+// both agree: *into becomes what AppendState would append to (*into)[:0]. It is left alone when the ask is
+// not valid, and when the context had ended before. It costs a fifth of an AppendState.
 func StateInto(into *[]RuleState) Ask { return Ask{kind: askState, into: into} }
 
 // tell puts where the gate stands where asks want it.

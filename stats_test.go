@@ -203,7 +203,8 @@ func TestAppendStateSaysNothingWithoutAPool(t *testing.T) {
 	}
 }
 
-// What StateInto is told is what AppendState says behind the decision, whoever decides and however long it takes.
+// What StateInto is told is what AppendState says behind the decision, whoever decides and however long it
+// takes.
 func TestPropertyStateInto(t *testing.T) {
 	property(t, func(t *rapid.T) {
 		opts := []Option{StartPool(drawNumberedPool(t))}

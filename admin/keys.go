@@ -70,7 +70,7 @@ type Decision struct {
 	Share             float64 `json:"share"`
 	RetryAfterSeconds float64 `json:"retry_after_seconds"` // 0: unknown
 	Unit              string  `json:"unit"`                // of that rule
-	Text              string  `json:"text"`                // the same in words, with the limit as it was configured
+	Text              string  `json:"text"`                // the same in words
 }
 
 // Learned is what one law of the policy believes.
@@ -138,7 +138,8 @@ func newLearned(r quotient.RuleState) Learned {
 func newRuleExplanation(r quotient.RuleState, inFlight int) RuleExplanation {
 	s := newRuleState(r)
 	x := RuleExplanation{
-		Name: s.Name, Unit: s.Unit, Limit: s.Limit, Share: s.Share, Burst: s.Burst, Events: s.Events, WindowSeconds: s.WindowSeconds,
+		Name: s.Name, Unit: s.Unit, Limit: s.Limit, Share: s.Share, Burst: s.Burst,
+		Events: s.Events, WindowSeconds: s.WindowSeconds,
 		Ceiling: s.Share, Tokens: finite(r.Left), ResetsSeconds: r.Reset.Seconds(),
 	}
 	if r.Window == 0 { // the slots

@@ -95,7 +95,7 @@ type RuleState struct {
 	Share float64 `json:"share"` // the same, here
 	Burst float64 `json:"burst"` // events, here; 0 for windows and slots
 
-	Events        float64 `json:"events"`         // of a rate, over the fleet in each window, as configured; 0 for slots
+	Events        float64 `json:"events"`         // of a rate, over the fleet in each window; 0 for slots
 	WindowSeconds float64 `json:"window_seconds"` // of a rate; 0 for slots
 }
 
@@ -186,7 +186,8 @@ func newRuleState(r quotient.RuleState) RuleState {
 	return x
 }
 
-// perSecond is events in each window as events a second. Slots, and what a law allows, have no window, and stay as they are.
+// perSecond is events in each window as events a second. Slots, and what a law allows, have no window, and
+// stay as they are.
 func perSecond(n float64, window time.Duration) float64 {
 	if window > 0 {
 		n /= window.Seconds()

@@ -74,7 +74,8 @@ func get(t testing.TB, c *http.Client, url string) (*http.Response, string) {
 	return resp, string(text)
 }
 
-// idle waits until every permit was given back, and fails if one was twice. A client may have the answer before the handler has returned.
+// idle waits until every permit was given back, and fails if one was twice. A client may have the answer
+// before the handler has returned.
 func idle(t testing.TB, l *quotient.Limiter) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), soon)

@@ -54,7 +54,8 @@ func readDraft11(t *rapid.T, h http.Header) map[string]told {
 	return out
 }
 
-// drawFleetLimit is a limit with buckets, large bursts, paced rates, windows and slots, in whole and in odd numbers.
+// drawFleetLimit is a limit with buckets, large bursts, paced rates, windows and slots, in whole and in odd
+// numbers.
 func drawFleetLimit(t *rapid.T) quotient.Limit {
 	limit := quotient.Limit{InFlight: rapid.IntRange(0, 4).Draw(t, "in flight")}
 	for i := range rapid.SampledFrom([]int{2, 3, 1, 0}).Draw(t, "rates") {
@@ -151,8 +152,8 @@ func agreesX(t *rapid.T, w *httptest.ResponseRecorder) {
 	}
 }
 
-// No answer's fields speak against its status, its Retry-After or each other, whatever the limits and however they
-// have been used; and what is sent is what was configured.
+// No answer's fields speak against its status, its Retry-After or each other, whatever the limits and however
+// they have been used; and what is sent is what was configured.
 func TestPropertyFieldsAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rapid.SyncTest(t, func(t *rapid.T) {

@@ -28,8 +28,8 @@ func PriorityBy(f func(*http.Request) quotient.Priority) Option {
 	})
 }
 
-// WeightBy makes each request count as so many requests, and take so many slots, as f returns for it; without it
-// each counts as one. What is below 1 counts as 1. f is called as that of PriorityBy is.
+// WeightBy makes each request count as so many requests, and take so many slots, as f returns for it; without
+// it each counts as one. What is below 1 counts as 1. f is called as that of PriorityBy is.
 //
 // A request of a weight that the limit never allows is answered with 413 and without Retry-After. So bound
 // what a client may choose, and what it must not choose, as for PriorityBy. WeightBy panics if f is nil.
@@ -37,15 +37,18 @@ func WeightBy(f func(*http.Request) int) Option {
 	if f == nil {
 		panic("httplimit: WeightBy: the function is nil")
 	}
-	return asking("weight", func(r *http.Request) quotient.Ask { return quotient.Weight(min(max(f(r), 1), maxAsk)) })
+	return asking("weight", func(r *http.Request) quotient.Ask {
+		return quotient.Weight(min(max(f(r), 1), maxAsk))
+	})
 }
 
-// CostBy makes each request cost so many events of a unit as f returns for it, of the rates that count the unit:
-// tokens, bytes, rows. What is below 0 counts as 0. Several options name several units. f is called as that of
-// PriorityBy is. A request that costs more than the limit ever allows is answered as one of such a weight.
+// CostBy makes each request cost so many events of a unit as f returns for it, of the rates that count the
+// unit: tokens, bytes, rows. What is below 0 counts as 0. Several options name several units. f is called as
+// that of PriorityBy is. A request that costs more than the limit ever allows is answered as one of such a
+// weight.
 //
-// The cost may be an estimate. A handler that knows better puts it right with the Correct of PermitFrom, before
-// it returns.
+// The cost may be an estimate. A handler that knows better puts it right with the Correct of PermitFrom,
+// before it returns.
 //
 // CostBy panics if unit is empty or f is nil, and Middleware if no rate of the limiter has counted the unit
 // until then: each request would be a mistake.
@@ -85,9 +88,9 @@ const mostAsks = 6
 
 type permitKey struct{}
 
-// PermitFrom returns the permit of a request that a Middleware with CostBy has admitted, for its Correct: the context is that of the
-// request that the handler gets. Without CostBy there is none. Where several such Middlewares stand one behind the
-// other, it is the innermost one's. The Middleware releases it.
+// PermitFrom returns the permit of a request that a Middleware with CostBy has admitted, for its Correct: the
+// context is that of the request that the handler gets. Without CostBy there is none. Where several such
+// Middlewares stand one behind the other, it is the innermost one's. The Middleware releases it.
 func PermitFrom(ctx context.Context) (quotient.Permit, bool) {
 	p, ok := ctx.Value(permitKey{}).(quotient.Permit)
 	return p, ok

@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// IPv4Bits and IPv6Bits of a zero ClientAddrConfig. A /64 is one subnet (RFC 4291, 2.5.4), and one host may use all of it.
+// IPv4Bits and IPv6Bits of a zero ClientAddrConfig. A /64 is one subnet (RFC 4291, 2.5.4), and one host may
+// use all of it.
 const (
 	ipv4Bits = 32
 	ipv6Bits = 64
@@ -33,9 +34,9 @@ const noAddr = "(no address)"
 // before it is the key. Without trusted networks the header is ignored.
 //
 // An IPv4 address is its own key, also when written as ::ffff:1.2.3.4. IPv6 addresses share a key with their
-// /64, written as "2001:db8::/64". Zones and ports are dropped. Peers without an IP address share one key. The
-// key of an IPv6 address costs one allocation, that of a peer's IPv4 address none. ClientAddrConfig has other
-// prefixes and headers.
+// /64, written as "2001:db8::/64". Zones and ports are dropped. Peers without an IP address share one key.
+// The key of an IPv6 address costs one allocation, that of a peer's IPv4 address none. ClientAddrConfig has
+// other prefixes and headers.
 //
 // A prefix that is not valid, such as the zero netip.Prefix, contains nothing.
 func ClientAddr(trusted ...netip.Prefix) KeyFunc {
@@ -46,22 +47,23 @@ func ClientAddr(trusted ...netip.Prefix) KeyFunc {
 type ClientAddrConfig struct {
 	// Trusted are the networks of proxies that are believed.
 	Trusted []netip.Prefix
-	// Header is the one field that is read of a trusted peer's request; no other is. Empty is X-Forwarded-For.
+	// Header is the one field that is read of a trusted peer's request; no other is. Empty is
+	// X-Forwarded-For.
 	//
-	// Any other field, such as X-Real-IP or CF-Connecting-IP, has one address, which the nearest trusted proxy
-	// has put in the place of whatever was there. That address is the client, in a trusted network or not. A
-	// field that is missing, stands twice or is no address is not believed: the key is the peer's.
+	// Any other field, such as X-Real-IP or CF-Connecting-IP, has one address, which the nearest trusted
+	// proxy has put in the place of whatever was there. That address is the client, in a trusted network or
+	// not. A field that is missing, stands twice or is no address is not believed: the key is the peer's.
 	//
 	// Name a field that the proxy always sets. One that it merely passes on is written by the client.
 	Header string
-	// IPv4Bits and IPv6Bits are how many bits of an address tell clients apart: 1 to 32, and 1 to 128. 0 is 32,
-	// and 64. With fewer than 32 the key of an IPv4 address is its network, "203.0.113.0/24".
+	// IPv4Bits and IPv6Bits are how many bits of an address tell clients apart: 1 to 32, and 1 to 128. 0 is
+	// 32, and 64. With fewer than 32 the key of an IPv4 address is its network, "203.0.113.0/24".
 	IPv4Bits, IPv6Bits int
 }
 
-// KeyFunc returns the key function, or an error that names the field that makes no sense: bits out of range, a
-// network that is not valid, a Header that is no field or that no Trusted network could send, or Forwarded, whose
-// form is another.
+// KeyFunc returns the key function, or an error that names the field that makes no sense: bits out of range,
+// a network that is not valid, a Header that is no field or that no Trusted network could send, or Forwarded,
+// whose form is another.
 func (c ClientAddrConfig) KeyFunc() (KeyFunc, error) {
 	const name = "httplimit: ClientAddrConfig."
 	if c.IPv4Bits < 0 || c.IPv4Bits > 32 {
@@ -80,12 +82,13 @@ func (c ClientAddrConfig) KeyFunc() (KeyFunc, error) {
 	case !isField(header):
 		return nil, fmt.Errorf(name+"Header: %q is no field", c.Header)
 	case header == "Forwarded":
-		return nil, errors.New(name + "Header: Forwarded has another form: use X-Forwarded-For or a field with one address")
+		return nil, errors.New(name + "Header: Forwarded has another form than a list of addresses")
 	case c.Header != "" && len(c.Trusted) == 0:
 		return nil, fmt.Errorf(name+"Header: %q is read of Trusted networks, and there are none", c.Header)
 	}
 	return clientAddr{
-		trusted: unmapAll(c.Trusted), header: header, bits4: cmp.Or(c.IPv4Bits, ipv4Bits), bits6: cmp.Or(c.IPv6Bits, ipv6Bits),
+		trusted: unmapAll(c.Trusted), header: header,
+		bits4: cmp.Or(c.IPv4Bits, ipv4Bits), bits6: cmp.Or(c.IPv6Bits, ipv6Bits),
 	}.key, nil
 }
 

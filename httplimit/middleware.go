@@ -19,10 +19,11 @@ import (
 // of arrival. A request that is turned away gets 429. It gets 503 if not its rate but this replica is the
 // reason. That is a share smaller than one request, no room for a new key, or a pool that is not known yet.
 // It is also the end of the request's context while it waits, or of Drain's. It gets 413 if it asks for more
-// than the limit ever allows (WeightBy, CostBy). All carry Retry-After in whole seconds, at least 1, unless no
-// waiting helps (413, quotient.Limit.Deny). They also carry Cache-Control: no-store, and a body of type
-// application/problem+json (RFC 9457). Its detail is a sentence for a person, violated-policies names the rule,
-// and retry-after-seconds repeats Retry-After; the key stands nowhere. See OnRefuse for a body of your own.
+// than the limit ever allows (WeightBy, CostBy). All carry Retry-After in whole seconds, at least 1, unless
+// no waiting helps (413, quotient.Limit.Deny). They also carry Cache-Control: no-store, and a body of type
+// application/problem+json (RFC 9457). Its detail is a sentence for a person, violated-policies names the
+// rule, and retry-after-seconds repeats Retry-After; the key stands nowhere. See OnRefuse for a body of your
+// own.
 //
 // Clients that leave while their requests wait: net/http notices that a client of HTTP/1 has gone only when
 // the request's body has been read. So before such a request waits, up to 64 KiB of its body are read, to be
@@ -103,10 +104,10 @@ type middleware struct {
 	asks           []asked         // besides one request
 	priced         bool            // some of them are costs
 	drain          context.Context // nil: no wait is ended
-	onRefuse       func(http.ResponseWriter, *http.Request, quotient.Decision)
-	sender         *sender        // nil: no fields are sent
-	garbage        *atomic.Uint64 // see CountGarbage
-	bodies         bodies         // of waiting requests
+	onRefuse       refusalHook     // nil: none
+	sender         *sender         // nil: no fields are sent
+	garbage        *atomic.Uint64  // see CountGarbage
+	bodies         bodies          // of waiting requests
 }
 
 // handler is one handler behind the limiter.

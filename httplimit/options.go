@@ -66,8 +66,9 @@ func UnreadBodyWait(d time.Duration) Option {
 
 // Drain ends the waits of Wait when ctx does, which is how a server shuts down: requests that wait then, and
 // those that would have to wait from then on, are answered with 503, Retry-After: 1 and a problem of type
-// temporary-reduced-capacity. Requests that have been admitted go on. New ones for which there is room are still served, until
-// http.Server.Shutdown closes the door: cancel ctx just before that. One that a limit refuses at once is refused as ever.
+// temporary-reduced-capacity. Requests that have been admitted go on. New ones for which there is room are
+// still served, until http.Server.Shutdown closes the door: cancel ctx just before that. One that a limit
+// refuses at once is refused as ever.
 //
 // Only requests that wait pay for it. It changes nothing without Wait. Drain panics if ctx is nil.
 func Drain(ctx context.Context) Option {
@@ -79,13 +80,14 @@ func Drain(ctx context.Context) Option {
 
 // OnRefuse calls f for each request that is refused, to write a body of its own, or only to log or to count.
 //
-// The fields are set before: Retry-After, Cache-Control and those of SendFields. What f writes is sent with the status of
-// the refusal, 429, 503 or 413, unless f calls WriteHeader with another one. If f writes nothing, the problem
-// document follows as without f. The decision names the reason and the rule; its Reason is quotient.ReasonNone where no limit
-// refuses: the client has left, or Drain has begun. The request's body may have been read in part.
+// The fields are set before: Retry-After, Cache-Control and those of SendFields. What f writes is sent with
+// the status of the refusal, 429, 503 or 413, unless f calls WriteHeader with another one. If f writes
+// nothing, the problem document follows as without f. The decision names the reason and the rule; its Reason
+// is quotient.ReasonNone where no limit refuses: the client has left, or Drain has begun. The request's body
+// may have been read in part.
 //
-// f is called from many goroutines at a time. It must neither keep the writer nor take the connection over. If it panics, so does
-// Middleware; no permit is held. OnRefuse panics if f is nil.
+// f is called from many goroutines at a time. It must neither keep the writer nor take the connection over.
+// If it panics, so does Middleware; no permit is held. OnRefuse panics if f is nil.
 func OnRefuse(f func(w http.ResponseWriter, r *http.Request, d quotient.Decision)) Option {
 	if f == nil {
 		panic("httplimit: OnRefuse: the function is nil")

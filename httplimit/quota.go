@@ -11,12 +11,13 @@ import (
 )
 
 const (
-	// maxName and maxQuotaUnit are the longest name and unit that are sent, in bytes as they are written. With them the 17 rules of the
-	// largest limit are below maxStructured.
+	// maxName and maxQuotaUnit are the longest name and unit that are sent, in bytes as they are written.
+	// With them the 17 rules of the largest limit are below maxStructured.
 	maxName      = 128
 	maxQuotaUnit = 64
-	// maxRuleTexts is for how many limits the texts are kept, about 1 KB each and as much again for what was said last: that of the
-	// limiter, and some that single keys have of their own. Those of more are made again now and then.
+	// maxRuleTexts is for how many limits the texts are kept, about 1 KB each and as much again for what was
+	// said last: that of the limiter, and some that single keys have of their own. Those of more are made
+	// again now and then.
 	maxRuleTexts = 256
 )
 
@@ -29,8 +30,8 @@ type ruleTexts struct {
 	recent [1 << recentBits]atomic.Pointer[saying]
 }
 
-// recentBits is for how many of the last texts of a limit are kept, 64. Keys that have used as much of it share one, so that most requests find
-// theirs.
+// recentBits is for how many of the last texts of a limit are kept, 64. Keys that have used as much of it
+// share one, so that most requests find theirs.
 const recentBits = 6
 
 // level is where a key stands under a rule, as it is sent.
@@ -52,7 +53,8 @@ func (t *ruleTexts) levels(now []level, quotas []quotient.RuleState) []level {
 	return now
 }
 
-// refuse makes the quotas say what a refusal says: a limiter's state knows of no pause, no queue and no other reason that is no rule's.
+// refuse makes the quotas say what a refusal says: a limiter's state knows of no pause, no queue and no other
+// reason that is no rule's.
 func (t *ruleTexts) refuse(now []level, no *refusal) {
 	told := false
 	for i := range t.quotas {
@@ -187,7 +189,8 @@ func (s *sender) keep(key textsKey, t *ruleTexts) {
 
 // make makes the texts for the rules.
 func (s *sender) make(quotas []quotient.RuleState) *ruleTexts {
-	made := &ruleTexts{quotas: slices.Clone(quotas), rules: make([]string, len(quotas)), most: make([]int64, len(quotas))}
+	n := len(quotas)
+	made := &ruleTexts{quotas: slices.Clone(quotas), rules: make([]string, n), most: make([]int64, n)}
 	for i := range quotas {
 		made.most[i], _ = inWhole(&quotas[i])
 	}
@@ -206,7 +209,8 @@ func (t *ruleTexts) areOf(quotas []quotient.RuleState) bool {
 	}
 	for i := range quotas {
 		a, b := &t.quotas[i], &quotas[i]
-		if a.Limit != b.Limit || a.Share != b.Share || a.Burst != b.Burst || a.Window != b.Window || a.Name != b.Name || a.Unit != b.Unit {
+		if a.Limit != b.Limit || a.Share != b.Share || a.Burst != b.Burst || a.Window != b.Window ||
+			a.Name != b.Name || a.Unit != b.Unit {
 			return false
 		}
 	}
@@ -282,7 +286,8 @@ func inWhole(q *quotient.RuleState) (events, seconds int64) {
 	return whole(limit), max(whole(math.Ceil(window)), 1)
 }
 
-// fleetBurst is the burst over the fleet. One that is divided into parts below 1 is not known: each replica has 1 of it.
+// fleetBurst is the burst over the fleet. One that is divided into parts below 1 is not known: each replica
+// has 1 of it.
 func fleetBurst(q *quotient.RuleState) float64 {
 	if q.Burst <= 1 || q.Share <= 0 {
 		return q.Burst

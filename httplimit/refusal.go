@@ -29,7 +29,8 @@ func refusalOf(d quotient.Decision) *refusal {
 	return &refusal{statusOf(d.Reason), d, forGood}
 }
 
-// statusOf is 503 when the reason lies in this replica, and 429 or 413 when it lies in what the client asks for.
+// statusOf is 503 when the reason lies in this replica, and 429 or 413 when it lies in what the client asks
+// for.
 func statusOf(reason quotient.Reason) int {
 	switch reason {
 	case quotient.ReasonShare, quotient.ReasonKeys, quotient.ReasonPool:
@@ -50,12 +51,20 @@ type problem struct {
 	RetryAfter int64    `json:"retry-after-seconds,omitempty"` // absent: no waiting helps
 }
 
+// refusalHook is what OnRefuse sets.
+type refusalHook func(http.ResponseWriter, *http.Request, quotient.Decision)
+
+// ofOtherAnswers are fields that say something of another answer, as net/http keeps their names.
+var ofOtherAnswers = [...]string{
+	"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Expires", "Retry-After",
+}
+
 // write sends the refusal. Fields that an outer handler has set for an answer of
 // its own and that would be wrong here are removed.
-func (no *refusal) write(w http.ResponseWriter, r *http.Request, hook func(http.ResponseWriter, *http.Request, quotient.Decision)) {
+func (no *refusal) write(w http.ResponseWriter, r *http.Request, hook refusalHook) {
 	h := w.Header()
-	for _, name := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Expires", "Retry-After"} {
-		h.Del(name)
+	for _, name := range ofOtherAnswers {
+		delete(h, name)
 	}
 	h.Set("Cache-Control", "no-store")
 	if !no.forGood {
@@ -73,7 +82,10 @@ func (no *refusal) write(w http.ResponseWriter, r *http.Request, hook func(http.
 }
 
 func (no *refusal) body() []byte {
-	p := problem{Type: quotaExceeded, Title: "The quota is used up", Status: no.status, Detail: no.detail(), Violated: []string{}}
+	p := problem{
+		Type: quotaExceeded, Title: "The quota is used up",
+		Status: no.status, Detail: no.detail(), Violated: []string{},
+	}
 	switch no.status {
 	case http.StatusServiceUnavailable:
 		p.Type, p.Title = reducedCapacity, "The capacity is reduced for a while"
@@ -90,7 +102,8 @@ func (no *refusal) body() []byte {
 	return text
 }
 
-// detail is what has happened in a sentence or two. It names the rule, and neither the key nor the numbers of the limit.
+// detail is what has happened in a sentence or two. It names the rule, and neither the key nor the numbers of
+// the limit.
 func (no *refusal) detail() string {
 	text := "The service can take no more requests for the moment."
 	switch no.Reason {

@@ -27,12 +27,13 @@ const (
 	// cannot hold, and "%", are percent-encoded. A rule that needs more is left out, and so is one with the name and the unit of another. A name
 	// that a rule shares with one before it is followed by "/" and the unit.
 	//
-	// q and w are a rate's Events and Per. A Burst above the Events is a quota too, of the time in which it fills: 100 a minute with a burst of 250
-	// is q=250;w=150, the same rate. So r is never above q.
+	// q and w are a rate's Events and Per. A Burst above the Events is a quota too, of the time in which it
+	// fills: 100 a minute with a burst of 250 is q=250;w=150, the same rate. So r is never above q.
 	FieldsDraft11
-	// FieldsXRateLimit sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset (seconds from now) of the rate
-	// of requests that has the fewest whole requests left, of equal ones that with the longest reset. X-RateLimit-Limit is q, as above. They have
-	// no place for other units and for slots: a limit of these alone is not sent.
+	// FieldsXRateLimit sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset (seconds from
+	// now) of the rate of requests that has the fewest whole requests left, of equal ones that with the
+	// longest reset. X-RateLimit-Limit is q, as above. They have no place for other units and for slots: a
+	// limit of these alone is not sent.
 	FieldsXRateLimit
 )
 
@@ -45,9 +46,10 @@ const (
 // rate that whole events and seconds cannot express is sent as one that they can, and that is not above it.
 // SendFields panics for a FieldSet that is not one of the constants.
 //
-// A refusal says that nothing is left of the rule that refuses until Retry-After, or of all rates of requests if no rule in the fields is the
-// reason. No other rule is said to last longer than that, also of the Middlewares in front: a client that goes by the fields waits as long as one
-// that goes by Retry-After. No fields are sent while quotient.AwaitPool waits for the size of the pool, since nobody can say what is left.
+// A refusal says that nothing is left of the rule that refuses until Retry-After, or of all rates of requests
+// if no rule in the fields is the reason. No other rule is said to last longer than that, also of the
+// Middlewares in front: a client that goes by the fields waits as long as one that goes by Retry-After. No
+// fields are sent while quotient.AwaitPool waits for the size of the pool, since nobody can say what is left.
 //
 // Where several Middlewares stand one behind the other, each sends its limits. FieldsDraft11 adds a line to
 // each field. Of FieldsXRateLimit the limit with the fewest requests left stays, of equal ones that with the
@@ -200,12 +202,12 @@ func numberIn(lines []string) (int64, bool) {
 	return n, err == nil
 }
 
-// firstInstant is the least number that counts as an instant, in seconds since 1970, where a reset may be one: 1e9 is in 2001, and no quota
-// lasts thirty years.
+// firstInstant is the least number that counts as an instant, in seconds since 1970, where a reset may be
+// one: 1e9 is in 2001, and no quota lasts thirty years.
 const firstInstant = 1e9
 
-// lowerResets makes the fields that Middlewares in front have sent agree with a refusal behind them: nothing lasts
-// longer than its Retry-After.
+// lowerResets makes the fields that Middlewares in front have sent agree with a refusal behind them: nothing
+// lasts longer than its Retry-After.
 func lowerResets(h http.Header, most int64) {
 	for i, line := range h["Ratelimit"] {
 		h["Ratelimit"][i] = lowered(line, most)

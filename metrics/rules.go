@@ -8,8 +8,8 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// rule is a rule of a limit with its labels, which no other rule of the limit has. Rates have their Limit and Share in
-// events per second.
+// rule is a rule of a limit with its labels, which no other rule of the limit has. Rates have their Limit and
+// Share in events per second.
 type rule struct {
 	quotient.RuleState
 	name, unit, kind string
