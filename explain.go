@@ -34,7 +34,7 @@ func (l *Limiter) AppendState(dst []RuleState, key string) []RuleState {
 	return s.peek(h, key, now).seenState(dst, now)
 }
 
-// seenState is state for those who ask: while the pool is awaited nobody can say what is left.
+// seenState is state for those who ask: what is left is not known while the pool is awaited.
 func (g *gate) seenState(dst []RuleState, now instant) []RuleState {
 	if g.setting.awaiting {
 		return dst

@@ -191,7 +191,7 @@ func TestAppendState(t *testing.T) {
 	})
 }
 
-// While the pool is awaited nobody can say what is left; Stats still lists the rules.
+// While the pool is awaited it is not known what is left; Stats still lists the rules.
 func TestAppendStateSaysNothingWithoutAPool(t *testing.T) {
 	l := limiterOf(t, rated(perSecond(10, 20)), AwaitPool(), HintMaxAge(time.Minute), Replicas(4))
 	into := []RuleState{{Name: "old"}}
@@ -203,8 +203,7 @@ func TestAppendStateSaysNothingWithoutAPool(t *testing.T) {
 	}
 }
 
-// What StateInto is told is what AppendState says behind the decision, whoever decides and however long it
-// takes.
+// StateInto gets what AppendState says behind the decision, of each verb and after a wait too.
 func TestPropertyStateInto(t *testing.T) {
 	property(t, func(t *rapid.T) {
 		opts := []Option{StartPool(drawNumberedPool(t))}

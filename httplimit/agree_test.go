@@ -16,15 +16,15 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// told is a member of both fields of draft 11.
-type told struct{ q, w, r, t int64 }
+// member is one of both fields of draft 11.
+type member struct{ q, w, r, t int64 }
 
 // none stands for a parameter that is absent.
 const none = -1
 
 // readDraft11 parses both fields, as any other reader of structured fields would.
-func readDraft11(t *rapid.T, h http.Header) map[string]told {
-	out := map[string]told{}
+func readDraft11(t *rapid.T, h http.Header) map[string]member {
+	out := map[string]member{}
 	for _, field := range []string{"Ratelimit-Policy", "Ratelimit"} {
 		list, err := httpsfv.UnmarshalList(h[field])
 		if err != nil {
@@ -40,7 +40,7 @@ func readDraft11(t *rapid.T, h http.Header) map[string]told {
 			}
 			name := item.Value.(string)
 			if field == "Ratelimit-Policy" {
-				out[name] = told{q: number("q"), w: number("w")}
+				out[name] = member{q: number("q"), w: number("w")}
 				continue
 			}
 			x, is := out[name]
@@ -113,7 +113,7 @@ func agrees(t *rapid.T, limit quotient.Limit, replicas int, w *httptest.Response
 }
 
 // understood fails unless our own client takes the fields for what they say.
-func understood(t *rapid.T, limit quotient.Limit, w *httptest.ResponseRecorder, now map[string]told, retry int64) {
+func understood(t *rapid.T, limit quotient.Limit, w *httptest.ResponseRecorder, now map[string]member, retry int64) {
 	heard, garbage := anyUpstream.Feedback(w.Code, w.Header(), time.Time{})
 	if garbage != 0 {
 		t.Fatalf("%d pieces of garbage in %v", garbage, w.Header())

@@ -140,9 +140,10 @@ func TestPermitFrom(t *testing.T) {
 // A unit that nothing counts is a mistake of the program, and said at start.
 func TestOptionsPanicForWhatCannotBeMeant(t *testing.T) {
 	one := func(*http.Request) int { return 1 }
+	var none context.Context
 	l := limiter(t, priced)
 	for want, f := range map[string]func(){
-		"OnRefuse": func() { OnRefuse(nil) }, "WeightBy": func() { WeightBy(nil) }, "Drain": func() { Drain(nil) }, //nolint:staticcheck
+		"OnRefuse": func() { OnRefuse(nil) }, "WeightBy": func() { WeightBy(nil) }, "Drain": func() { Drain(none) },
 		`CostBy("tokens")`: func() { CostBy("tokens", nil) }, "the unit is empty": func() { CostBy("", one) },
 		`CostBy("rows")`: func() { Middleware(l, Path(), CostBy("rows", one)) },
 	} {

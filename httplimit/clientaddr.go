@@ -61,9 +61,9 @@ type ClientAddrConfig struct {
 	IPv4Bits, IPv6Bits int
 }
 
-// KeyFunc returns the key function, or an error that names the field that makes no sense: bits out of range,
-// a network that is not valid, a Header that is no field or that no Trusted network could send, or Forwarded,
-// whose form is another.
+// KeyFunc returns the key function, or an error that names the field that makes no sense. That is bits out of
+// range, or a network that is not valid. It is also a Header that is no name of a field, that no Trusted network
+// sends, or Forwarded, which is no list of addresses.
 func (c ClientAddrConfig) KeyFunc() (KeyFunc, error) {
 	const name = "httplimit: ClientAddrConfig."
 	if c.IPv4Bits < 0 || c.IPv4Bits > 32 {

@@ -211,7 +211,7 @@ func TestOnRefuse(t *testing.T) {
 	}
 }
 
-// A hook that panics leaves nothing taken, and whoever asks next is served as before.
+// A hook that panics leaves nothing taken, and the next request is served as before.
 func TestOnRefuseThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, oneSlot)

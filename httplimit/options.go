@@ -64,11 +64,11 @@ func UnreadBodyWait(d time.Duration) Option {
 	return func(m *middleware) { m.unreadBodyWait = d }
 }
 
-// Drain ends the waits of Wait when ctx does, which is how a server shuts down: requests that wait then, and
-// those that would have to wait from then on, are answered with 503, Retry-After: 1 and a problem of type
-// temporary-reduced-capacity. Requests that have been admitted go on. New ones for which there is room are
-// still served, until http.Server.Shutdown closes the door: cancel ctx just before that. One that a limit
-// refuses at once is refused as ever.
+// Drain ends the waits of Wait when ctx ends, which is how a server shuts down. Requests that wait then are
+// answered with 503, and so are those that would have to wait from then on: with Retry-After: 1 and a problem
+// of type temporary-reduced-capacity. Requests that have been admitted go on. New ones for which there is room
+// are still served, until http.Server.Shutdown closes the door: cancel ctx just before that. A request that a
+// limit refuses at once is refused as ever.
 //
 // Only requests that wait pay for it. It changes nothing without Wait. Drain panics if ctx is nil.
 func Drain(ctx context.Context) Option {

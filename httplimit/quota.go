@@ -15,9 +15,8 @@ const (
 	// With them the 17 rules of the largest limit are below maxStructured.
 	maxName      = 128
 	maxQuotaUnit = 64
-	// maxRuleTexts is for how many limits the texts are kept, about 1 KB each and as much again for what was
-	// said last: that of the limiter, and some that single keys have of their own. Those of more are made
-	// again now and then.
+	// maxRuleTexts is for how many limits the texts are kept, at most 10 KB each: that of the limiter, and some
+	// that single keys have of their own. Those of more are made again now and then.
 	maxRuleTexts = 256
 )
 

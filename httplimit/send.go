@@ -47,9 +47,9 @@ const (
 // SendFields panics for a FieldSet that is not one of the constants.
 //
 // A refusal says that nothing is left of the rule that refuses until Retry-After, or of all rates of requests
-// if no rule in the fields is the reason. No other rule is said to last longer than that, also of the
-// Middlewares in front: a client that goes by the fields waits as long as one that goes by Retry-After. No
-// fields are sent while quotient.AwaitPool waits for the size of the pool, since nobody can say what is left.
+// if no rule in the fields is the reason. No other rule lasts longer than that, also of the Middlewares in
+// front. So a client that goes by the fields waits as long as one that goes by Retry-After. No fields are sent
+// while quotient.AwaitPool waits for the size of the pool: what is left is not known.
 //
 // Where several Middlewares stand one behind the other, each sends its limits. FieldsDraft11 adds a line to
 // each field. Of FieldsXRateLimit the limit with the fewest requests left stays, of equal ones that with the
