@@ -26,7 +26,7 @@ func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit,
 	s, h := l.lock(key)
 	now := s.tick(arrived)
 	d := oneRequest
-	if len(asks) > 0 {
+	if more(asks) {
 		var err error
 		if d, err = newDemand(asks, s.setting.units); err != nil {
 			s.counts.refused[ReasonAsk]++
@@ -84,11 +84,14 @@ func (l *Limiter) TryAcquire(key string, asks ...Ask) (Permit, Decision) {
 	arrived := l.arrival()
 	s, hash := l.lock(key)
 	now := s.tick(arrived)
-	d, err := newDemand(asks, s.setting.units)
-	if err != nil {
-		s.counts.refused[ReasonAsk]++
-		s.mu.Unlock()
-		return Permit{}, Decision{Reason: ReasonAsk, bad: err}
+	d := oneRequest
+	if more(asks) {
+		var err error
+		if d, err = newDemand(asks, s.setting.units); err != nil {
+			s.counts.refused[ReasonAsk]++
+			s.mu.Unlock()
+			return Permit{}, Decision{Reason: ReasonAsk, bad: err}
+		}
 	}
 	g := s.gate(hash, key, now)
 	v := s.try(g, now, &d)

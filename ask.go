@@ -45,6 +45,9 @@ type demand struct {
 
 var oneRequest = demand{weight: 1}
 
+// more reports whether asks may be for more than one request.
+func more(asks []Ask) bool { return len(asks) > 1 || len(asks) == 1 && asks[0].kind != askState }
+
 // newDemand adds up the asks of a call.
 func newDemand(asks []Ask, units []string) (demand, error) {
 	d := oneRequest

@@ -3,6 +3,7 @@ package quotient
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -68,18 +69,20 @@ func (g *gate) state(dst []RuleState, now instant) []RuleState {
 		if r.hidden {
 			continue
 		}
-		dst = append(dst, RuleState{
+		n := len(dst)
+		dst = slices.Grow(dst, 1)[:n+1]
+		x := &dst[n]
+		*x = RuleState{
 			Name: r.name, Unit: r.unit, Limit: r.limit, Share: r.share,
 			Burst: r.burst, Window: r.window,
-		})
-		x := &dst[len(dst)-1]
+		}
 		x.Left, _, x.Reset = g.resource(r).left(now, r)
 		if r.law != noLaw {
 			g.ext.learned.state(x, now.at, r.law)
 			continue
 		}
-		if r.place == placeFirst {
-			continue // a bucket knows no turns
+		if r.place != placeRest {
+			continue // slots and the first bucket know no turns
 		}
 		if wait := g.resource(r).until(now, r, 0, 0, 1); wait > 0 && wait < never {
 			x.Left, x.Reset = min(x.Left, math.Nextafter(1, 0)), max(x.Reset, wait) // outside of its turn

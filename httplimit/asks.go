@@ -96,10 +96,7 @@ func PermitFrom(ctx context.Context) (quotient.Permit, bool) {
 	return p, ok
 }
 
-// with is the request that the handler gets.
-func (m *middleware) with(r *http.Request, p quotient.Permit) *http.Request {
-	if !m.priced {
-		return r
-	}
+// withPermit is the request that the handler gets.
+func withPermit(r *http.Request, p quotient.Permit) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), permitKey{}, p))
 }

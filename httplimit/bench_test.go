@@ -142,6 +142,37 @@ func BenchmarkMiddleware(b *testing.B) {
 	}
 }
 
+// BenchmarkFieldsBesideNone takes turns with and without fields, so that a busy machine slows both, and each answer
+// has a header of its own, as in net/http. It reports how many times the one costs the other.
+func BenchmarkFieldsBesideNone(b *testing.B) {
+	slots := quotient.Limit{Rates: plenty.Rates, InFlight: 1 << 20}
+	for _, limit := range []quotient.Limit{{Rates: plenty.Rates}, slots} {
+		for set, name := range map[FieldSet]string{FieldsDraft11: "draft-11", FieldsXRateLimit: "x-ratelimit"} {
+			b.Run(name+"/"+strconv.Itoa(limit.InFlight), func(b *testing.B) {
+				requests := targets(b)
+				least := [2]time.Duration{time.Hour, time.Hour}
+				pair := [2]http.Handler{
+					Middleware(limiter(b, limit), Path())(nothing),
+					Middleware(limiter(b, limit), Path(), SendFields(set))(nothing),
+				}
+				for b.Loop() {
+					for i, h := range pair {
+						start := time.Now()
+						for _, r := range requests {
+							h.ServeHTTP(noWriter{http.Header{}}, r)
+						}
+						least[i] = min(least[i], time.Since(start))
+					}
+				}
+				b.ReportMetric(float64(least[0])/float64(len(requests)), "ns/without")
+				b.ReportMetric(float64(least[1])/float64(len(requests)), "ns/with")
+				b.ReportMetric(float64(least[1])/float64(least[0]), "times")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}
+
 // BenchmarkFieldsOfManyLimits is the fields where keys have limits of their own.
 func BenchmarkFieldsOfManyLimits(b *testing.B) {
 	requests := targets(b)

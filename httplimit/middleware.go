@@ -123,16 +123,30 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // limit answers one request under its key.
 func (h *handler) limit(w http.ResponseWriter, r *http.Request, key string) {
-	var room [mostAsks]quotient.Ask
-	asks := room[:0]
+	if len(h.asks) == 0 && h.sender == nil {
+		h.decide(w, r, key, nil, nil)
+		return
+	}
+	h.limitAsking(w, r, key)
+}
+
+// limitAsking is limit for a request that is not just one, or whose client is told where it stands.
+func (h *handler) limitAsking(w http.ResponseWriter, r *http.Request, key string) {
+	at := newScratch()
+	asks := at.asks[1:1]
+	if h.sender != nil {
+		asks = at.asks[:1]
+	}
 	for i := range h.asks {
 		asks = append(asks, h.asks[i].ask(r))
 	}
-	var at *scratch
-	if h.sender != nil {
-		at = newScratch()
-		asks = append(asks, quotient.StateInto(&at.rules))
-	}
+	h.decide(w, r, key, asks, at)
+}
+
+// decide has the limiter decide on a request.
+func (h *handler) decide(
+	w http.ResponseWriter, r *http.Request, key string, asks []quotient.Ask, at *scratch,
+) {
 	if h.maxWait > 0 && hidesLeaving(r) {
 		h.limitUnread(w, r, key, asks, at)
 		return
@@ -169,7 +183,10 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, at *scratch, per
 	if !h.feedback && !asksUpgrade(r) {
 		defer permit.Release()
 		h.tell(w, at, nil)
-		h.next.ServeHTTP(w, h.with(r, permit))
+		if h.priced {
+			r = withPermit(r, permit)
+		}
+		h.next.ServeHTTP(w, r)
 		return
 	}
 	tracked := &tracker{inner: w, permit: permit, lifetime: h.streamLifetime, garbage: h.garbage}
@@ -177,7 +194,10 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, at *scratch, per
 	defer tracked.finish()
 	tracked.ours = standing(w.Header())
 	h.tell(tracked, at, nil)
-	h.next.ServeHTTP(wrap(tracked), h.with(r, permit))
+	if h.priced {
+		r = withPermit(r, permit)
+	}
+	h.next.ServeHTTP(wrap(tracked), r)
 	tracked.header(http.StatusOK) // what the server sends for a handler that wrote nothing
 }
 
@@ -193,8 +213,10 @@ func (h *handler) turnAway(w http.ResponseWriter, r *http.Request, at *scratch, 
 
 // tell sends the fields of SendFields, of a refusal unless no is nil.
 func (h *handler) tell(w http.ResponseWriter, at *scratch, no *refusal) {
-	if at != nil {
+	if h.sender != nil {
 		h.sender.send(w, at, no)
+	}
+	if at != nil {
 		at.free()
 	}
 }

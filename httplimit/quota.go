@@ -38,7 +38,7 @@ type level struct{ left, reset int64 }
 
 // saying is a text that was sent.
 type saying struct {
-	now  [usualRules]level // a limit has always as many
+	now  [usualRules]level // of the rules of the limit, or of one of them
 	text string
 	cut  int // where its second part begins
 }
@@ -87,8 +87,7 @@ func (a level) tighter(b level) bool {
 
 // said is the text of a set for where a key stands, kept or written. For FieldsXRateLimit there is one rule.
 func (t *ruleTexts) said(set FieldSet, now []level) *saying {
-	var fresh [usualRules]level
-	if copy(fresh[:], now) < len(now) {
+	if len(now) > usualRules {
 		return t.write(set, now)
 	}
 	mix := uint64(len(now))
@@ -96,11 +95,11 @@ func (t *ruleTexts) said(set FieldSet, now []level) *saying {
 		mix = (mix^uint64(s.left))*0x9E3779B97F4A7C15 ^ uint64(s.reset)
 	}
 	kept := &t.recent[mix*0x9E3779B97F4A7C15>>(64-recentBits)]
-	if s := kept.Load(); s != nil && s.now == fresh {
+	if s := kept.Load(); s != nil && slices.Equal(s.now[:len(now)], now) {
 		return s
 	}
 	s := t.write(set, now)
-	s.now = fresh
+	copy(s.now[:], now)
 	kept.Store(s)
 	return s
 }

@@ -86,29 +86,31 @@ type sender struct {
 	texts  map[textsKey]*ruleTexts // at most maxRuleTexts
 }
 
-// scratch is what a request needs to tell where its key stands.
+// scratch is what a request needs for its asks, and to tell where its key stands.
 type scratch struct {
-	rules []quotient.RuleState // where the limiter says it
+	asks  [mostAsks]quotient.Ask // the first is StateInto(&rules)
+	rules []quotient.RuleState   // where the limiter says it
 	room  [usualRules]quotient.RuleState
 	lines []string // of headers that nothing uses yet
 }
 
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
+var scratches = sync.Pool{New: func() any {
+	s := new(scratch)
+	s.asks[0], s.rules = quotient.StateInto(&s.rules), s.room[:]
+	return s
+}}
 
 // newScratch returns one that says nothing yet.
 func newScratch() *scratch {
 	s := scratches.Get().(*scratch)
-	if s.rules == nil {
-		s.rules = s.room[:]
-	}
 	s.rules = s.rules[:0]
 	return s
 }
 
-// free gives it back.
+// free gives it back, without the room that few limits need.
 func (s *scratch) free() {
-	if len(s.rules) > usualRules {
-		s.rules = nil // what few limits need is not kept
+	if cap(s.rules) > usualRules {
+		s.rules = s.room[:]
 	}
 	scratches.Put(s)
 }
