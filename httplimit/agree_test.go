@@ -221,6 +221,28 @@ func TestPropertyFieldsAgree(t *testing.T) {
 	})
 }
 
+// A window that carries a fraction over has an event more than the quota: no more than the quota is sent.
+func TestNoMoreIsLeftThanTheQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		half := quotient.Rate{Name: "a", Events: 2.5, Per: time.Minute, Aligned: true}
+		l := limiter(t, quotient.Limit{Rates: []quotient.Rate{half}, InFlight: 1},
+			quotient.StartPool(quotient.Pool{Replicas: 1, Ordinal: 1}))
+		h := Middleware(l, Path(), SendFields(FieldsDraft11))(ok)
+		l.TryAcquire("/")
+		most := 0.0
+		for range 4 {
+			time.Sleep(time.Minute)
+			most = max(most, l.AppendState(nil, "/")[0].Left)
+			if got := ask(h, get(t, "/")).Header().Get("RateLimit"); got != `"a";r=2;t=1, "in-flight";r=0` {
+				t.Errorf("RateLimit %s", got)
+			}
+		}
+		if most != 3 {
+			t.Errorf("%v were left at most, want 3", most)
+		}
+	})
+}
+
 // What a Middleware in front has said of its own limit lasts no longer than the refusal of one behind it.
 func TestFieldsInFrontAgreeWithARefusalBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -203,8 +203,8 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, at *scratch, per
 
 // turnAway answers a request that was not admitted.
 func (h *handler) turnAway(w http.ResponseWriter, r *http.Request, at *scratch, no *refusal) {
-	if !no.forGood {
-		lowerResets(w.Header(), wholeSeconds(no.RetryAfter)) // before our own, which agree
+	if seconds := no.seconds(); seconds > 0 {
+		lowerResets(w.Header(), seconds) // before our own, which agree
 	}
 	h.tell(w, at, no)
 	trackers(w, (*tracker).refuse)

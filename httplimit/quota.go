@@ -59,7 +59,7 @@ func (t *ruleTexts) refuse(now []level, no *refusal) {
 	for i := range t.quotas {
 		told = told || t.rules[i] != "" && t.quotas[i].Name == no.Rule && t.quotas[i].Unit == no.Unit
 	}
-	until := wholeSeconds(no.RetryAfter)
+	until := no.seconds()
 	for i := range t.quotas {
 		q := &t.quotas[i]
 		if told && q.Name == no.Rule && q.Unit == no.Unit || !told && q.Window > 0 && q.Unit == "" {

@@ -29,6 +29,14 @@ func refusalOf(d quotient.Decision) *refusal {
 	return &refusal{statusOf(d.Reason), d, forGood}
 }
 
+// seconds is after how many whole seconds the client may ask again, at least 1; 0 if no waiting helps.
+func (no *refusal) seconds() int64 {
+	if no.forGood {
+		return 0
+	}
+	return wholeSeconds(no.RetryAfter)
+}
+
 // statusOf is 503 when the reason lies in this replica, and 429 or 413 when it lies in what the client asks
 // for.
 func statusOf(reason quotient.Reason) int {
@@ -67,8 +75,8 @@ func (no *refusal) write(w http.ResponseWriter, r *http.Request, hook refusalHoo
 		delete(h, name)
 	}
 	h.Set("Cache-Control", "no-store")
-	if !no.forGood {
-		h.Set("Retry-After", strconv.FormatInt(wholeSeconds(no.RetryAfter), 10))
+	if seconds := no.seconds(); seconds > 0 {
+		h.Set("Retry-After", strconv.FormatInt(seconds, 10))
 	}
 	if hook != nil {
 		own := &refusalWriter{ResponseWriter: w, status: no.status}
@@ -84,7 +92,7 @@ func (no *refusal) write(w http.ResponseWriter, r *http.Request, hook refusalHoo
 func (no *refusal) body() []byte {
 	p := problem{
 		Type: quotaExceeded, Title: "The quota is used up",
-		Status: no.status, Detail: no.detail(), Violated: []string{},
+		Status: no.status, Detail: no.detail(), Violated: []string{}, RetryAfter: no.seconds(),
 	}
 	switch no.status {
 	case http.StatusServiceUnavailable:
@@ -94,9 +102,6 @@ func (no *refusal) body() []byte {
 	}
 	if no.Rule != "" {
 		p.Violated = append(p.Violated, no.Rule)
-	}
-	if !no.forGood {
-		p.RetryAfter = wholeSeconds(no.RetryAfter)
 	}
 	text, _ := json.Marshal(p) // strings and numbers cannot fail
 	return text
@@ -120,7 +125,7 @@ func (no *refusal) detail() string {
 	case quotient.ReasonWait, quotient.ReasonDeadline:
 		text = "The request would have to wait for longer than it may."
 	}
-	seconds := wholeSeconds(no.RetryAfter)
+	seconds := no.seconds()
 	if seconds == 1 {
 		return text + " Ask again in 1 second."
 	}
