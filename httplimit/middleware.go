@@ -130,7 +130,7 @@ func (h *handler) limit(w http.ResponseWriter, r *http.Request, key string) {
 	h.limitAsking(w, r, key)
 }
 
-// limitAsking is limit for a request that is not just one, or whose client is told where it stands.
+// limitAsking is limit for a request that is not just one, or whose client wants to know where it stands.
 func (h *handler) limitAsking(w http.ResponseWriter, r *http.Request, key string) {
 	at := newScratch()
 	asks := at.asks[1:1]
