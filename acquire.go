@@ -28,7 +28,7 @@ func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit,
 	s, h := l.lock(key)
 	now := s.tick(arrived)
 	d := oneRequest
-	if len(asks) > 0 {
+	if more(asks) {
 		var err error
 		if d, err = newDemand(asks, s.setting.units, s.plans.names); err != nil {
 			s.counts.refused[ReasonAsk]++
@@ -37,18 +37,27 @@ func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit,
 		}
 	}
 	g := s.gate(h, key, now, d.plan)
-	if g.mustQueue(d.class) {
-		return s.waitAndUnlock(ctx, g, key, d, arrived)
-	}
-	if v := s.admit(g, now, &d); v.reason != ReasonNone {
-		return s.waitAndUnlock(ctx, g, key, d, arrived)
+	if g.mustQueue(d.class) || s.admit(g, now, &d).reason != ReasonNone {
+		p, err := s.waitAndUnlock(ctx, g, key, d, arrived)
+		l.tell(asks, key)
+		return p, err
 	}
 	s.countAdmission(g)
 	p := s.hold(g, key, &d, now)
+	g.tell(asks, now) // first: the callers that wait may be of other plans
 	s.recheck(g)
 	s.mu.Unlock()
 	l.admitted(key, arrived.at, arrived.at, p)
 	return p, nil
+}
+
+// tell is gate.tell after a wait.
+func (l *Limiter) tell(asks []Ask, key string) {
+	for _, a := range asks {
+		if a.into != nil {
+			*a.into = l.AppendState((*a.into)[:0], key)
+		}
+	}
 }
 
 // Allow takes one request's events from every rate of the key if all have room, and reports whether it did. A
@@ -77,19 +86,23 @@ func (l *Limiter) TryAcquire(key string, asks ...Ask) (Permit, Decision) {
 	arrived := l.arrival()
 	s, hash := l.lock(key)
 	now := s.tick(arrived)
-	d, err := newDemand(asks, s.setting.units, s.plans.names)
-	if err != nil {
-		s.counts.refused[ReasonAsk]++
-		s.mu.Unlock()
-		return Permit{}, Decision{Reason: ReasonAsk, bad: err}
+	d := oneRequest
+	if more(asks) {
+		var err error
+		if d, err = newDemand(asks, s.setting.units, s.plans.names); err != nil {
+			s.counts.refused[ReasonAsk]++
+			s.mu.Unlock()
+			return Permit{}, Decision{Reason: ReasonAsk, bad: err}
+		}
 	}
 	g := s.gate(hash, key, now, d.plan)
 	v := s.try(g, now, &d)
 	var p Permit
 	if v.reason == ReasonNone {
 		p = s.hold(g, key, &d, now)
+		g.tell(asks, now)
 		s.recheck(g)
-	} else if s.stops(v) {
+	} else if g.tell(asks, now); s.stops(v) {
 		dec := s.decide(g, v)
 		s.mu.Unlock()
 		return Permit{}, dec
@@ -126,9 +139,9 @@ func (ps Permits) Done(f policy.Feedback) {
 }
 
 // TryAcquireAll admits all claims now, or none of them: a tenant's rate and a route's slots, for one request.
-// It appends the permits to dst, in order, and returns -1 with a Decision that is OK. Else it returns dst, the
-// claim that was refused, the first in order, and why. What those before it have taken goes back, as that of a
-// waiter that is given up does, and they count as Cancelled. Claims behind it are not asked.
+// It appends the permits to dst, in order, and returns -1 with a Decision that is OK. Else it returns dst,
+// the claim that was refused, the first in order, and why. What those before it have taken goes back, as that
+// of a waiter that is given up does, and they count as Cancelled. Claims behind it are not asked.
 func TryAcquireAll(dst Permits, claims ...Claim) (ps Permits, refused int, d Decision) {
 	var room [4]claimed
 	taken := room[:0]
@@ -190,14 +203,17 @@ func (c *claimed) try(asks []Ask) Decision {
 	case v.reason == ReasonNone:
 		s.counts.admitted-- // it is not, until all are
 		c.permit, c.epoch = s.hold(g, c.key, &c.d, now), g.epoch
+		g.tell(asks, now)
 		s.recheck(g)
+		return Decision{OK: true}
 	case c.l.dry.Load():
 		c.permit = dryPermit
-	default:
-		s.counts.refused[v.reason]++
-		return s.decide(g, v)
+		g.tell(asks, now)
+		return Decision{OK: true}
 	}
-	return Decision{OK: true}
+	g.tell(asks, now)
+	s.counts.refused[v.reason]++
+	return s.decide(g, v)
 }
 
 // undo gives back what was taken, unless its gate has been dropped: then all had come back.
@@ -245,6 +261,7 @@ func (l *Limiter) Check(key string, asks ...Ask) Decision {
 		return Decision{Reason: ReasonAsk, bad: err}
 	}
 	g := s.within(s.peek(h, key, now), d.plan, now)
+	g.tell(asks, now)
 	return s.decide(g, g.probe(now, &d))
 }
 

@@ -58,13 +58,12 @@ type rule struct {
 	strict bool   // its turns, or its sparse windows, are waited for when all others have room
 	hidden bool   // a part of another rule
 
-	limit, share float64 // events per second, or slots: over the fleet and here
-	fill                 // of the bucket, if it has one
-	most, here   int     // at once, ever: over the fleet and here
+	limit, share float64       // events in each window, or slots: over the fleet and here
+	window       time.Duration // of a rate; a second for a law of events
+	fill                       // of the bucket, if it has one
+	most, here   int           // at once, ever: over the fleet and here
 	schedule     *schedule
 	turn         *turn
-	events       float64       // of a rate, over the fleet in each window
-	window       time.Duration // of a rate
 	burst        float64       // that may come at once, here; 0 for windows and slots
 	grace        time.Duration // within which an admitted caller must wake; 0: whenever it likes
 	law          int           // in setting.laws: the law that it is of; noLaw if there is none
@@ -311,10 +310,10 @@ func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
 	x := rule{
 		id:     id{name: r.name(i), unit: r.Unit},
 		unitID: 1 + indexOf(units, r.Unit), reason: ReasonRate, timed: true, law: noLaw,
-		limit: r.perSecond(), share: r.perSecond() / n,
+		limit: r.Events, share: r.Events / n, window: r.Per,
 		fill: fill{interval: float64(r.Per) * n / r.Events, size: max(1, r.burst()/n)},
 		most: int(r.burst()), here: int(r.burst()), // more than the share waits for a full bucket
-		grace: graceOf(r), events: r.Events, window: r.Per, burst: max(1, r.burst()/n),
+		grace: graceOf(r), burst: max(1, r.burst()/n),
 	}
 	if x.unitID > 0 {
 		x.kind = kindCost

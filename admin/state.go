@@ -94,6 +94,9 @@ type RuleState struct {
 	Limit float64 `json:"limit"` // events a second, or slots, over the fleet
 	Share float64 `json:"share"` // the same, here
 	Burst float64 `json:"burst"` // events, here; 0 for windows and slots
+
+	Events        float64 `json:"events"`         // of a rate, over the fleet in each window; 0 for slots
+	WindowSeconds float64 `json:"window_seconds"` // of a rate; 0 for slots
 }
 
 // PoolState is the pool in force and how it came to be.
@@ -174,7 +177,23 @@ func newRuleStates(rules []quotient.RuleState) []RuleState {
 func isLaw(r quotient.RuleState) bool { return r.Pace > 0 }
 
 func newRuleState(r quotient.RuleState) RuleState {
-	return RuleState{Name: r.Name, Unit: r.Unit, Limit: finite(r.Limit), Share: finite(r.Share), Burst: finite(r.Burst)}
+	x := RuleState{
+		Name: r.Name, Unit: r.Unit, Limit: perSecond(r.Limit, r.Window), Share: perSecond(r.Share, r.Window),
+		Burst: finite(r.Burst), WindowSeconds: r.Window.Seconds(),
+	}
+	if r.Window > 0 {
+		x.Events = finite(r.Limit)
+	}
+	return x
+}
+
+// perSecond is events in each window as events a second. Slots, and what a law allows, have no window, and
+// stay as they are.
+func perSecond(n float64, window time.Duration) float64 {
+	if window > 0 {
+		n /= window.Seconds()
+	}
+	return finite(n)
 }
 
 func newPoolState(p quotient.PoolStats) PoolState {

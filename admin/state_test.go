@@ -16,7 +16,7 @@ func TestStateHasStableNames(t *testing.T) {
 			Rates:    []quotient.Rate{{Name: "minute", Unit: "tokens", Events: 90, Per: time.Minute, Burst: 9, Aligned: true, NoTurns: true}},
 			InFlight: 8,
 		},
-		Rules: []quotient.RuleState{{Name: "minute", Unit: "tokens", Limit: 1.5, Share: 0.5, Burst: 3}},
+		Rules: []quotient.RuleState{{Name: "minute", Unit: "tokens", Limit: 90, Share: 30, Window: time.Minute, Burst: 3}},
 		Pool: quotient.PoolStats{
 			Pool:   quotient.Pool{Replicas: 3, Ordinal: 2, Fixed: true},
 			Source: "file", Age: 1500 * time.Millisecond, Reports: 4, Errors: 5, Rejected: 6, LastError: "no such file", Until: time.Unix(1e9, 0).UTC(),
@@ -27,7 +27,7 @@ func TestStateHasStableNames(t *testing.T) {
 		Version: 14, DryRun: true, DryRunAdmitted: map[quotient.Reason]uint64{quotient.ReasonRate: 15}, Expired: 16, Overrides: 17,
 	}
 	const want = `{"limit":{"rates":[{"name":"minute","unit":"tokens","events":90,"per_seconds":60,"burst":9,"aligned":true,"no_turns":true}],"in_flight":8,"denies":false},` +
-		`"rules":[{"name":"minute","unit":"tokens","limit":1.5,"share":0.5,"burst":3}],` +
+		`"rules":[{"name":"minute","unit":"tokens","limit":1.5,"share":0.5,"burst":3,"events":90,"window_seconds":60}],` +
 		`"pool":{"replicas":3,"weight":1,"ordinal":2,"fixed":true,"source":"file","age_seconds":1.5,"reports":4,"errors":5,"rejected":6,"last_error":"no such file","until":"2001-09-09T01:46:40Z"},` +
 		`"keys":1,"max_keys":2,"waiting":3,"in_flight":4,"admitted":5,"refused":{"REASON":6},"waited":7,"cancelled":8,"evicted":9,` +
 		`"overflowed":10,"double_releases":11,"reclaimed":12,"throttled":13,` +

@@ -1,5 +1,5 @@
 // One limiter on the page: its numbers, charts, rules, overrides and hottest keys.
-import { el, setText, table, number, exact, limitText } from "./dom.js";
+import { el, setText, table, number, exact, limitText, ruleText } from "./dom.js";
 import { Chart } from "./chart.js";
 import { HotKeys } from "./keys.js";
 import * as changes from "./changes.js";
@@ -109,12 +109,10 @@ export class LimiterView {
     const shown = JSON.stringify([this.state.rules, this.state.limit.denies]);
     if (shown === this.shownRules) return;
     this.shownRules = shown;
-    const slots = (rule) => rule.name === "in-flight";
-    const unit = (rule) => (slots(rule) ? " slots" : `${rule.unit ? ` ${rule.unit}` : ""}/s`);
     const line = (rule) => el("tr", {},
       el("th", { scope: "row", text: rule.name }),
-      el("td", { text: number(rule.limit) + unit(rule) }),
-      el("td", { text: number(rule.share) + unit(rule) }),
+      el("td", { text: ruleText(rule).limit }),
+      el("td", { text: ruleText(rule).share }),
       el("td", { text: rule.burst ? number(rule.burst) : "–" }));
     const none = el("tr", {}, el("td", { colspan: 4, text: this.state.limit.denies ? "Everything is denied." : "No rule: everything is admitted." }));
     this.rules.replaceChildren(...(this.state.rules.length ? this.state.rules.map(line) : [none]));

@@ -119,8 +119,8 @@ func sendRates(r *reading, send func(float64, ...string)) {
 			id[0] = fmt.Sprintf("%s #%d", id[0], i+1)
 		}
 		taken[id] = true
-		send(rate.Limit, id[0], id[1], "global")
-		send(rate.Share, id[0], id[1], "share")
+		send(rate.Limit/rate.Window.Seconds(), id[0], id[1], "global")
+		send(rate.Share/rate.Window.Seconds(), id[0], id[1], "share")
 	}
 }
 
