@@ -81,8 +81,13 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 				time.Sleep(rapid.SampledFrom([]time.Duration{1, large.Per / 10, large.Per, 20 * large.Per, 30 * time.Second, drawPause(rt)}).Draw(rt, "pause"))
 			}
 			synctest.Wait()
+			mu.Lock()
 			for _, m := range meters {
-				m.check(rt.Fatalf)
+				m.check(rt.Errorf)
+			}
+			mu.Unlock()
+			if rt.Failed() {
+				return
 			}
 		}
 	})
