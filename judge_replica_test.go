@@ -316,7 +316,7 @@ func (r *replica) collect() {
 // returned judges a call that has ended.
 func (r *replica) returned(c *call) {
 	w := r.w
-	w.tell("replica %d %s: Acquire of %v in class %v ends: %v %v", r.id, c.key, c.n, c.class, c.err, c.panic)
+	w.tell("replica %d %s: Acquire of %v in class %v ended at %v: %v %v", r.id, c.key, c.n, c.class, c.at.Format("04:05.000000000"), c.err, c.panic)
 	switch {
 	case c.panic == "OnWait":
 		r.counts.cancelled++
@@ -430,11 +430,9 @@ func (r *replica) mostSlots(m *model, key string) int {
 		if most < 0 || nameOf(name) != nameOf(key) || name == key {
 			continue
 		}
-		hi, _ := k.upToNow()
-		if s := hi.slots(r.conf.atLeastOne); s < 0 {
-			return -1
-		} else {
-			most = max(most, s)
+		s := k.before(len(k.items)).slots(r.conf.atLeastOne)
+		if most = max(most, s); s < 0 {
+			most = -1
 		}
 	}
 	return most
