@@ -102,7 +102,7 @@ func TestSetPlan(t *testing.T) {
 	})
 }
 
-// Keys of a plan that was taken off are in none, also where its limit was the limiter's own, until it is back.
+// Keys of a plan that was taken off are in none until it is back, also where its limit was the limiter's own.
 func TestKeysOfAPlanThatIsOff(t *testing.T) {
 	own := rated(perSecond(1, 5))
 	l := limiterOf(t, own, Plans(map[string]Limit{"same": own, "other": rated(perSecond(1, 9))}))

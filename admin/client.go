@@ -141,7 +141,8 @@ func (c *Client) Keys(ctx context.Context, limiter string, top int) (Keys, error
 // An ExplainOption changes what Client.Explain asks.
 type ExplainOption func(url.Values)
 
-// InPlan asks how the key would fare in a plan: "" for the limiter's own limit. Without it that is the plan that the key is in.
+// InPlan asks how the key would fare in a plan: "" for the limiter's own limit. Without it that is the plan
+// that the key is in.
 func InPlan(name string) ExplainOption { return func(query url.Values) { query.Set("plan", name) } }
 
 // Explain returns where a key stands.
@@ -185,12 +186,13 @@ func (c *Client) SetLimit(ctx context.Context, limiter string, limit quotient.Li
 	return c.putOne(ctx, "limit", limiter, newLimitRequest(limit), opts)
 }
 
-// SetPlan gives the plan of a name a limit for each of its keys; nil takes the plan off. See quotient.Limiter.SetPlan.
-func (c *Client) SetPlan(ctx context.Context, limiter, name string, limit *quotient.Limit, opts ...PutOption) (LimiterState, error) {
+// SetPlan gives the plan of a name a limit for each of its keys; nil takes the plan off. It is what SetPlan of
+// quotient.Limiter does.
+func (c *Client) SetPlan(ctx context.Context, limiter, plan string, limit *quotient.Limit, opts ...PutOption) (LimiterState, error) {
 	body := struct {
 		Plan  string        `json:"plan"`
 		Limit *limitRequest `json:"limit"`
-	}{name, newLimitOrNull(limit)}
+	}{plan, newLimitOrNull(limit)}
 	return c.putOne(ctx, "plan", limiter, body, opts)
 }
 

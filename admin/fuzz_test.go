@@ -133,7 +133,8 @@ func FuzzOverride(f *testing.F) {
 	})
 }
 
-// FuzzPlan holds: no body panics; what is accepted is a name and a limit that a limiter takes, as they were sent.
+// FuzzPlan holds: no body panics; what is accepted is a name and a limit that a limiter takes, as they were
+// sent.
 func FuzzPlan(f *testing.F) {
 	f.Add([]byte(`{"plan":"paid","limit":{"deny":true}}`))
 	f.Add([]byte(`{"plan":"0.a_b-c","limit":null}`))

@@ -31,7 +31,7 @@ type Explanation struct {
 	Limiter     string            `json:"limiter"`
 	Key         string            `json:"key"`
 	KeyBase64   []byte            `json:"key_base64,omitempty"`
-	Plan        string            `json:"plan"`       // that it is in, or that was asked for; "" for the limiter's own limit
+	Plan        string            `json:"plan"`       // it is in, or that was asked for; "": the limiter's own limit
 	Remembered  bool              `json:"remembered"` // false: a key that would start fresh
 	Overridden  bool              `json:"overridden"`
 	Overflow    bool              `json:"overflow"` // it shares a gate, since MaxKeys keys are busy

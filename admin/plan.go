@@ -41,7 +41,8 @@ const (
 // planName is what the limiter takes for a name.
 var planName = regexp.MustCompile(`\A[a-z0-9._-]{1,64}\z`)
 
-// readPlan reads {"plan":"paid","limit":{...}}; the limit may be null: the plan is taken off. Both must be there.
+// readPlan reads {"plan":"paid","limit":{...}}; the limit may be null: the plan is taken off. Both must be
+// there.
 func readPlan(body []byte) (namedPlan, *Problem) {
 	f := readForm(body, `{"plan":"paid","limit":{"rates":[{"events":100,"per_seconds":1}]}}`, "plan", "limit")
 	v := namedPlan{name: f.text("plan", longestPlan)}

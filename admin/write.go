@@ -89,7 +89,8 @@ func (h *handler) commit(r *http.Request, c change, query map[string]string) (St
 	return h.newState(chosen), nil
 }
 
-// refusedBy is the answer when a limiter does not take a change that is in range: it has learned three units, or has too many overrides or plans.
+// refusedBy is the answer when a limiter does not take a change that is in range: it has learned three units,
+// or has too many overrides or plans.
 func refusedBy(name string, c change, err error) *Problem {
 	return &Problem{
 		Status: http.StatusUnprocessableEntity,

@@ -127,7 +127,7 @@ func overrideBeyondTheShown(p *tab) {
 	p.calm()
 }
 
-// plans are listed, set, changed and taken off, and the page says which one a key is in.
+// plans are listed, set, changed and taken off, and a key has the name of its plan beside it.
 func plans(p *tab) {
 	l := p.alone()
 	const part = `[...document.querySelectorAll("#limiter-api .part")].find((n) => n.querySelector("h3").textContent === "Plans")`

@@ -188,7 +188,8 @@ func TestEachKey(t *testing.T) {
 	})
 }
 
-// Each key has the limit of its plan, keeps what it has used when it changes that, and a plan's limit changes for all.
+// Each key has the limit of its plan, and keeps what it has used when it changes that. A plan's limit changes
+// for all.
 func TestTwoPlans(t *testing.T) {
 	fake(t, "plans", func(t *testing.T) {
 		l := made[*quotient.Limiter](t)(twoPlans())

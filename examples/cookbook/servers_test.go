@@ -29,7 +29,7 @@ func twoPlans() (*quotient.Limiter, error) {
 }
 
 func forCustomer(limiter *quotient.Limiter, customer, plan string) (quotient.Permit, quotient.Decision) {
-	return limiter.TryAcquire(customer, quotient.Plan(plan)) // Acquire waits; a plan that there is none of is refused
+	return limiter.TryAcquire(customer, quotient.Plan(plan)) // an unknown plan is refused
 }
 
 func halveFree(limiter *quotient.Limiter) error {

@@ -2,11 +2,13 @@
 //
 //	go run ./examples/tenants
 //
-// A plan is a class of tenants with one limit for each of them: free, paid, internal. An ask names its plan (Plan), and a plan's limit
-// changes at once for all its tenants (SetPlan). A tenant that changes its plan keeps what it has used. One customer has more than its
-// plan (Override), an abuser nothing (Deny). Where tenants share a backend, who pays goes first, and no tenant starves (Priority). A
-// stricter plan is tried on real traffic before any tenant feels it (dry run), and the operator reads why a tenant is where it is
-// (Explain). plans.go is the part to copy. It ends by itself at once; the exit status is 1 when one of these does not hold.
+// A plan is a class of tenants with one limit for each of them: free, paid, internal. An ask names its plan
+// (Plan), and a plan's limit changes at once for all its tenants (SetPlan). A tenant that changes its plan keeps
+// what it has used. One customer has more than its plan (Override), an abuser nothing (Deny). Where tenants
+// share a backend, those that pay go first, and no tenant starves (Priority). A stricter plan is tried on real
+// traffic before any tenant feels it (dry run), and the operator reads why a tenant is where it is (Explain).
+//
+// plans.go is the part to copy. It ends by itself at once; the exit status is 1 when one of these does not hold.
 package main
 
 import (
@@ -94,7 +96,8 @@ func showChanges(out io.Writer) error {
 		return err
 	}
 	halved := admitted(l, other, paid)
-	fmt.Fprintf(out, "moved from free to paid: %d, then %d more, and back in free %d; paid halved: %d\n", before, upgraded, back, halved)
+	fmt.Fprintf(out, "moved from free to paid: %d, then %d more, and back in free %d; paid halved: %d\n",
+		before, upgraded, back, halved)
 	return errors.Join(
 		wants("free", before, freeAtOnce), wants("after the upgrade", upgraded, paidAtOnce-freeAtOnce),
 		wants("back in free", back, 0), wants("the halved plan", halved, paidAtOnce/2))
@@ -173,7 +176,8 @@ func showDryRun(out io.Writer) error {
 	would := stricter.Stats().DryRunAdmitted[quotient.ReasonRate]
 	stricter.SetDryRun(false)
 	after := ask(stricter, freeAtOnce)
-	fmt.Fprintf(out, "dry run: %d of %d admitted, %d of them only because it is one; in force: %d\n", dry, freeAtOnce, would, after)
+	fmt.Fprintf(out, "dry run: %d of %d admitted, %d of them only because it is one; in force: %d\n",
+		dry, freeAtOnce, would, after)
 	if dry != freeAtOnce || would != freeAtOnce/2 || after != 0 {
 		return fmt.Errorf("dry run: %d admitted, %d would not have been, %d afterwards", dry, would, after)
 	}

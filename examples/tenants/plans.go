@@ -53,7 +53,7 @@ func newTenants() (*quotient.Limiter, error) {
 // perHour is a limit of n an hour, all at once if need be.
 func perHour(n int) quotient.Limit { return quotient.Rates(quotient.PerHour(float64(n))) }
 
-// priority is the class of a plan where tenants wait for the same thing.
+// priority is the class of a plan where tenants wait for the same backend.
 func priority(plan string) quotient.Priority {
 	switch plan {
 	case paid:
