@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"time"
+
+	"github.com/quotient-go/quotient/policy"
 )
 
 // Acquire admits the ask, waiting for its turn if it must. Waiters of a key are served first in, first out
@@ -26,7 +28,7 @@ func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit,
 	s, h := l.lock(key)
 	now := s.tick(arrived)
 	d := oneRequest
-	if len(asks) > 0 {
+	if more(asks) {
 		var err error
 		if d, err = newDemand(asks, s.setting.units, s.plans.names); err != nil {
 			s.counts.refused[ReasonAsk]++
@@ -35,18 +37,27 @@ func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit,
 		}
 	}
 	g := s.gate(h, key, now, d.plan)
-	if g.mustQueue(d.class) {
-		return s.waitAndUnlock(ctx, g, key, d, arrived)
-	}
-	if v := s.admit(g, now, &d); v.reason != ReasonNone {
-		return s.waitAndUnlock(ctx, g, key, d, arrived)
+	if g.mustQueue(d.class) || s.admit(g, now, &d).reason != ReasonNone {
+		p, err := s.waitAndUnlock(ctx, g, key, d, arrived)
+		l.tell(asks, key)
+		return p, err
 	}
 	s.countAdmission(g)
 	p := s.hold(g, key, &d, now)
+	g.tell(asks, now) // first: the callers that wait may be of other plans
 	s.recheck(g)
 	s.mu.Unlock()
 	l.admitted(key, arrived.at, arrived.at, p)
 	return p, nil
+}
+
+// tell is gate.tell after a wait.
+func (l *Limiter) tell(asks []Ask, key string) {
+	for _, a := range asks {
+		if a.into != nil {
+			*a.into = l.AppendState((*a.into)[:0], key)
+		}
+	}
 }
 
 // Allow takes one request's events from every rate of the key if all have room, and reports whether it did. A
@@ -75,19 +86,23 @@ func (l *Limiter) TryAcquire(key string, asks ...Ask) (Permit, Decision) {
 	arrived := l.arrival()
 	s, hash := l.lock(key)
 	now := s.tick(arrived)
-	d, err := newDemand(asks, s.setting.units, s.plans.names)
-	if err != nil {
-		s.counts.refused[ReasonAsk]++
-		s.mu.Unlock()
-		return Permit{}, Decision{Reason: ReasonAsk, bad: err}
+	d := oneRequest
+	if more(asks) {
+		var err error
+		if d, err = newDemand(asks, s.setting.units, s.plans.names); err != nil {
+			s.counts.refused[ReasonAsk]++
+			s.mu.Unlock()
+			return Permit{}, Decision{Reason: ReasonAsk, bad: err}
+		}
 	}
 	g := s.gate(hash, key, now, d.plan)
 	v := s.try(g, now, &d)
 	var p Permit
 	if v.reason == ReasonNone {
 		p = s.hold(g, key, &d, now)
+		g.tell(asks, now)
 		s.recheck(g)
-	} else if s.stops(v) {
+	} else if g.tell(asks, now); s.stops(v) {
 		dec := s.decide(g, v)
 		s.mu.Unlock()
 		return Permit{}, dec
@@ -97,6 +112,141 @@ func (l *Limiter) TryAcquire(key string, asks ...Ask) (Permit, Decision) {
 	s.mu.Unlock()
 	l.admitted(key, arrived.at, arrived.at, p)
 	return p, Decision{OK: true}
+}
+
+// Claim is an ask of one limiter, for TryAcquireAll.
+type Claim struct {
+	Limiter *Limiter
+	Key     string
+	Asks    []Ask
+}
+
+// Permits are those of several limiters, in the order of their claims.
+type Permits []Permit
+
+// Release releases each.
+func (ps Permits) Release() {
+	for _, p := range ps {
+		p.Release()
+	}
+}
+
+// Done calls Done of each.
+func (ps Permits) Done(f policy.Feedback) {
+	for _, p := range ps {
+		p.Done(f)
+	}
+}
+
+// TryAcquireAll admits all claims now, or none of them: a tenant's rate and a route's slots, for one request.
+// It appends the permits to dst, in order, and returns -1 with a Decision that is OK. Else it returns dst,
+// the claim that was refused, the first in order, and why. What those before it have taken goes back, as that
+// of a waiter that is given up does, and they count as Cancelled. Claims behind it are not asked.
+func TryAcquireAll(dst Permits, claims ...Claim) (ps Permits, refused int, d Decision) {
+	var room [4]claimed
+	taken := room[:0]
+	for i := range claims {
+		taken = append(taken, claimed{l: claims[i].Limiter, key: claims[i].Key})
+		if d := taken[i].try(claims[i].Asks); !d.OK {
+			for j := range i {
+				taken[j].undo()
+			}
+			return dst, i, d
+		}
+	}
+	settled := 0
+	defer func() { // should OnAdmit panic, which releases the permit that it was called for
+		for i := range taken {
+			if settled < len(taken) && i != settled {
+				taken[i].permit.Release()
+			}
+		}
+	}()
+	for i := range taken {
+		taken[i].settle()
+		dst, settled = append(dst, taken[i].permit), i+1
+	}
+	return dst, -1, Decision{OK: true}
+}
+
+// claimed is what a claim has taken so far.
+type claimed struct {
+	l       *Limiter
+	key     string
+	s       *shard
+	hash    uint64
+	g       *gate
+	d       demand
+	arrived time.Duration
+	at      time.Duration // when it was taken
+	epoch   uint16        // of the gate
+	dry     Reason        // what stood in the way, where only a dry run admits it
+	permit  Permit
+}
+
+// try takes what is claimed. A refusal counts, an admission not yet.
+func (c *claimed) try(asks []Ask) Decision {
+	arrived := c.l.arrival()
+	c.arrived = arrived.at
+	s, hash := c.l.lock(c.key)
+	defer s.mu.Unlock()
+	now := s.tick(arrived)
+	var err error
+	if c.d, err = newDemand(asks, s.setting.units, s.plans.names); err != nil {
+		s.counts.refused[ReasonAsk]++
+		return Decision{Reason: ReasonAsk, bad: err}
+	}
+	g := s.gate(hash, c.key, now, c.d.plan)
+	v := s.try(g, now, &c.d)
+	c.s, c.hash, c.g, c.at, c.dry = s, hash, g, s.latest.at, v.reason
+	switch {
+	case v.reason == ReasonNone:
+		s.counts.admitted-- // it is not, until all are
+		c.permit, c.epoch = s.hold(g, c.key, &c.d, now), g.epoch
+		g.tell(asks, now)
+		s.recheck(g)
+		return Decision{OK: true}
+	case c.l.dry.Load():
+		c.permit = dryPermit
+		g.tell(asks, now)
+		return Decision{OK: true}
+	}
+	g.tell(asks, now)
+	s.counts.refused[v.reason]++
+	return s.decide(g, v)
+}
+
+// undo gives back what was taken, unless its gate has been dropped: then all had come back.
+func (c *claimed) undo() {
+	s := c.s
+	s.mu.Lock()
+	s.counts.cancelled++
+	if c.permit == dryPermit || s.find(c.hash) != c.g && !s.overflow.is(c.g) {
+		s.mu.Unlock()
+		return
+	}
+	now := s.now()
+	s.touch(c.g, now)
+	if c.epoch == c.g.epoch { // else it was taken under another limit or pool
+		c.g.giveBack(now, c.at, &c.d)
+	}
+	if h := c.permit.h; h != nil && h.gen == c.permit.gen {
+		s.free(h)
+	}
+	s.serveAndUnlock(c.g)
+}
+
+// settle counts the admission.
+func (c *claimed) settle() {
+	l := c.l
+	if c.permit != dryPermit {
+		l.collected.Add(1)
+	} else {
+		c.s.mu.Lock()
+		c.s.admitDry(c.dry)
+		c.s.mu.Unlock()
+	}
+	l.admitted(c.key, c.arrived, c.arrived, c.permit)
 }
 
 // Check returns what TryAcquire would answer now, dry run or not. It takes nothing, counts nothing and
@@ -111,6 +261,7 @@ func (l *Limiter) Check(key string, asks ...Ask) Decision {
 		return Decision{Reason: ReasonAsk, bad: err}
 	}
 	g := s.within(s.peek(h, key, now), d.plan, now)
+	g.tell(asks, now)
 	return s.decide(g, g.probe(now, &d))
 }
 

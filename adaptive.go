@@ -55,7 +55,8 @@ func (o *options) govern(st *setting, b belief) {
 			continue
 		}
 		x := lawTerms{governs: eventsOf{unit}, lawID: uint64(unit), held: 1, quotas: true}
-		o.addLaw(st, rule{id: id{unit: name}, unitID: unit, reason: ReasonRate}, x, o.bounds(limit, b))
+		r := rule{id: id{unit: name}, unitID: unit, reason: ReasonRate, window: time.Second}
+		o.addLaw(st, r, x, o.bounds(limit, b))
 	}
 	if st.limit.InFlight > 0 && st.slots > 0 {
 		bounds := o.bounds(float64(st.limit.InFlight), b)
@@ -92,7 +93,7 @@ func tightest(rates []rule, unit int) (name string, least float64) {
 	least = math.Inf(1)
 	for i := range rates {
 		if r := &rates[i]; r.unitID == unit {
-			name, least = r.unit, min(least, r.limit)
+			name, least = r.unit, min(least, r.limit/r.window.Seconds())
 		}
 	}
 	return name, least
@@ -104,7 +105,7 @@ func (o *options) bounds(limit float64, in belief) policy.Bounds {
 	if math.IsInf(limit, 1) {
 		return b
 	}
-	share := limit / float64(in.pool.Replicas)
+	share := limit / in.pool.parts()
 	if !o.beyond {
 		return policy.Bounds{Share: share, Ceiling: share}
 	}

@@ -8,6 +8,7 @@ type Ask struct {
 	unit string
 	n    int
 	kind askKind
+	into *[]RuleState //floor: an ask carries where a look at the key is written to
 }
 
 // askKind is what an Ask changes.
@@ -18,6 +19,7 @@ const (
 	askEvents
 	askClass
 	askPlan
+	askState
 )
 
 // Weight asks for n requests at once, and for n slots in flight: 1 (the default) to 1<<40. The last Weight of
@@ -49,12 +51,16 @@ type demand struct {
 
 var oneRequest = demand{weight: 1}
 
+// more reports whether asks may be for more than one request.
+func more(asks []Ask) bool { return len(asks) > 1 || len(asks) == 1 && asks[0].kind != askState }
+
 // newDemand adds up the asks of a call.
 func newDemand(asks []Ask, units, plans []string) (demand, error) {
 	d := oneRequest
-	for _, a := range asks {
+	for i := range asks {
+		a := &asks[i]
 		switch {
-		case a.kind == askNothing:
+		case a.kind == askNothing || a.kind == askState:
 		case a.kind == askClass:
 			if d.class = Priority(a.n); !d.class.valid() {
 				return d, fmt.Errorf("quotient: Priority: %d is not between %d and %d",

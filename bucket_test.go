@@ -275,9 +275,10 @@ func TestBucketTimes(t *testing.T) {
 
 func TestBucketCloneIsEqualAndApart(t *testing.T) {
 	r := fills(3, 7)
+	r.turn = newTurn(Every(time.Second), Pool{Replicas: 3, Ordinal: 2})
 	for name, b := range map[string]stored{
 		"bucket": fullBucket(r), "cost": &costBucket{bucket: *fullBucket(r)},
-		"turn": &turnBucket{costBucket{bucket: *fullBucket(r)}},
+		"turn": &turnBucket{costBucket: costBucket{bucket: *fullBucket(r)}},
 	} {
 		b.take(sec(0.123), r, 4)
 		c := b.clone()

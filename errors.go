@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -26,7 +27,7 @@ const (
 	ReasonTooLarge        // more than the global burst or the global slots: can never be admitted
 	ReasonKeys            // MaxKeys keys are busy, and the gate that further keys share has no room
 	ReasonAsk             // the ask itself is not valid
-	ReasonPool            // the size of the pool is not known yet (AwaitPool)
+	ReasonPool            // the size of the pool is not known, yet or any more (AwaitPool)
 	numReasons
 )
 
@@ -47,11 +48,30 @@ func (r Reason) String() string {
 type Decision struct {
 	OK           bool
 	Reason       Reason        // ReasonNone when OK
-	Rule         string        // as RuleState.Name; "" where no single rule refused
-	Limit, Share float64       // of that rule, over the fleet and here: events per second, or slots
+	Rule, Unit   string        // as RuleState.Name and Unit; "" where no single rule refused
+	Limit, Share float64       // of that rule, over the fleet and here: events in each Window, or slots
+	Window       time.Duration // of that rule: a rate's Per; a second for a law of events, 0 for slots
 	RetryAfter   time.Duration // when the ask would have its turn if no other came; 0 is "unknown"
 
 	bad error // of ReasonAsk
+}
+
+// String is the decision in words: "refused: rate (minute: share 25 of 100 per 1m), retry after 1.2s".
+func (d Decision) String() string {
+	if d.OK {
+		return "admitted"
+	}
+	s := "refused: " + d.Reason.String()
+	switch {
+	case d.bad != nil:
+		s += " (" + strings.TrimPrefix(d.bad.Error(), "quotient: ") + ")"
+	case d.Rule != "":
+		s += " (" + d.Rule + ": " + shareWords(d.Share, d.Limit, d.Unit, d.Window) + ")"
+	}
+	if d.RetryAfter > 0 {
+		s += ", retry after " + short(d.RetryAfter).String()
+	}
+	return s
 }
 
 // LimitedError is a refusal: a Decision that is not OK, for a key. errors.Is(err, ErrLimited) holds but for
@@ -66,14 +86,7 @@ func (e *LimitedError) Error() string {
 	if e.bad != nil {
 		return e.bad.Error()
 	}
-	s := fmt.Sprintf("quotient: %q refused: %s", e.Key, e.Reason)
-	if e.Rule != "" {
-		s += fmt.Sprintf(" (%s: share %.6g of %.6g)", e.Rule, e.Share, e.Limit)
-	}
-	if e.RetryAfter > 0 {
-		s += fmt.Sprintf(", retry after %v", e.RetryAfter)
-	}
-	return s
+	return fmt.Sprintf("quotient: %q %s", e.Key, e.Decision)
 }
 
 // Is matches ErrLimited, and context.DeadlineExceeded for ReasonDeadline.

@@ -178,13 +178,13 @@ func ExampleEnv() {
 	for l.Stats().Pool.Reports == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	fmt.Println(l.Stats().Pool.Pool)
+	fmt.Printf("%+v\n", l.Stats().Pool.Pool)
 	_, n := l.TryAcquireUpTo("k", 10)
 	fmt.Println(n)
 	cancel()
 	fmt.Println(<-done)
 	// Output:
-	// {4 1 true}
+	// {Replicas:4 Ordinal:1 Fixed:true Weight:0}
 	// 3
 	// context canceled
 }

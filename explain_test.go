@@ -38,10 +38,10 @@ func TestExplain(t *testing.T) {
 		if e.First != ReasonInFlight || e.InFlight != 4 || e.Waiting != 1 || e.Rules[2].Left != 0 || !e.Remembered || e.Next != l.Check("k") {
 			t.Errorf("%+v", e)
 		}
-		if r := e.Rules[1]; r.Left != 46 || r.Reset != time.Minute || r.Share != 100.0/60/2 {
+		if r := e.Rules[1]; r.Left != 46 || r.Reset != time.Minute || r.Share != 50 {
 			t.Errorf("%+v", r)
 		}
-		explained(t, e, "has to wait (rate", "4 in flight, 1 waiting, the first of them for: in_flight.", "w: share 0.833333 of 1.66667, 46 left, full in 1m0s")
+		explained(t, e, "has to wait (rate", "4 in flight, 1 waiting, the first of them for: in_flight.", "w: share 50 of 100 per 1m, 46 left, full in 1m0s")
 		setLimit(t, l, rated(perSecond(10, 10)))
 		waiter.admittedAfter(t, 0)
 		l.Allow("k")

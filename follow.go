@@ -20,28 +20,36 @@ func (h *hints) failed(err error) { h.errors++; h.lastError = err.Error() }
 //
 // Nothing is believed unchecked. A failure, or a pool that is out of range, is counted, and the last good
 // pool stays. A larger pool counts at once, a smaller one when no larger one was reported within HoldDown.
-// After HintMaxAge without a usable report the configured pool counts again. An ordinal counts when it is
-// Fixed, or when one HoldDown brought no other report than it and the size. One that is not reported again
-// for a HoldDown counts no more.
+// After HintMaxAge without a usable report the configured pool counts again, or nothing is admitted. An
+// ordinal counts when it is Fixed, or when one HoldDown brought no other report than it and the size. One
+// that is not reported again for a HoldDown counts no more.
 func (l *Limiter) Follow(ctx context.Context, src Source) error {
 	if src == nil {
 		return errors.New("quotient: Follow: source: nil")
 	}
-	f := l.follower(src)
+	f, followed := l.follower(src)
 	defer f.stop()
-	f.fire() // what an earlier Follow has awaited in vain may be due
+	f.begin(followed)
 	err := src.Watch(ctx, func(p Pool, err error) { f.report(&hint{pool: p, err: err, at: time.Now()}) })
 	f.ends(ctx, err)
 	return err
 }
 
-// follower returns a follower of a source.
-func (l *Limiter) follower(src Source) *follower {
-	f := &follower{l: l, began: l.follows(), keepsLast: !l.fallsBack() || isSteady(src)}
-	if p, followed := l.followed(); followed {
-		f.damp.note(p, f.began, l.holdDown) // a source that starts again does not end a hold-down
+// follower returns a follower of a source, and reports whether another Follow has brought a pool.
+func (l *Limiter) follower(src Source) (f *follower, followed bool) {
+	f = &follower{l: l, began: l.follows(), steady: isSteady(src)}
+	p, followed := l.followed()
+	if followed {
+		f.damp.note(p, time.Now(), l.holdDown) // a source that starts again does not end a hold-down
 	}
-	return f
+	return f, followed
+}
+
+// begin puts in force what an earlier Follow has awaited in vain.
+func (f *follower) begin(followed bool) {
+	if !followed || !f.steady {
+		f.fire()
+	}
 }
 
 // ends logs that the source has ended by itself.
@@ -64,12 +72,14 @@ func isSteady(src Source) bool {
 	return ok
 }
 
-// follows returns when the wait for a usable report has begun: now, or while AwaitPool waits with the first
-// Follow.
+// stops reports whether nothing is admitted when hints have grown old.
+func (o *options) stops() bool { return o.awaits && !o.fallsBack() }
+
+// follows returns when the wait for a usable report has begun: with the last one, or with the first Follow.
 func (l *Limiter) follows() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.hints.began.IsZero() || !l.standing.belief.awaits {
+	if l.hints.began.IsZero() {
 		l.hints.began = time.Now()
 	}
 	return l.hints.began
@@ -84,16 +94,16 @@ func (l *Limiter) followed() (Pool, bool) {
 
 // follower damps one source.
 type follower struct {
-	l         *Limiter
-	mu        sync.Mutex // guards what follows; taken before Limiter.mu
-	damp      damper
-	began     time.Time
-	reported  bool
-	keepsLast bool      // the last good pool stays, however old it is
-	inUse     PoolStats // what was last put in force: the pool and its source; the zero value at first
-	latest    *hint     // that was reported
-	timer     *time.Timer
-	ended     bool
+	l        *Limiter
+	steady   bool       // what the source has reported does not grow old
+	mu       sync.Mutex // guards what follows; taken before Limiter.mu
+	damp     damper
+	began    time.Time // when the wait for a usable report did
+	reported bool
+	inUse    PoolStats // what was last put in force: the pool and its source; the zero value at first
+	latest   *hint     // that was reported
+	timer    *time.Timer
+	ended    bool
 }
 
 // hint is a report of a source.
@@ -132,6 +142,7 @@ func (l *Limiter) noteReport(p Pool, err error, now time.Time) bool {
 		line = l.hints.log.failed(hintRefused, bad, now)
 	default:
 		l.hints.reported(now)
+		l.hints.began = now
 		line = l.hints.log.usable(now)
 	}
 	l.mu.Unlock()
@@ -143,15 +154,26 @@ func (l *Limiter) noteReport(p Pool, err error, now time.Time) bool {
 // instant at which that may change without a report.
 func (f *follower) apply(now time.Time) {
 	p, source := f.l.options.pool, "configured"
-	stale := f.l.hintMaxAge > 0 && now.Sub(f.began) >= f.l.hintMaxAge && !(f.reported && f.keepsLast)
-	if f.reported && !stale {
+	stale := f.grownOld(now)
+	switch {
+	case f.reported && !stale:
 		p, source = f.damp.pool(now, f.l.holdDown), "followed"
+	case f.l.stops():
+		source = "awaited"
 	}
 	if u := &f.inUse; (p != u.Pool || source != u.Source) && (f.reported || stale) {
 		u.Pool, u.Source = p, source
 		f.l.applyHint(p, source)
 	}
 	f.arm(now)
+}
+
+// grownOld reports whether no usable report has come for HintMaxAge. A limiter that has nothing to go back to
+// keeps the last good pool: one replica would be the whole limit.
+func (f *follower) grownOld(now time.Time) bool {
+	o := &f.l.options
+	return o.hintMaxAge > 0 && now.Sub(f.began) >= o.hintMaxAge && (o.awaits || o.fallsBack()) &&
+		!(f.reported && f.steady)
 }
 
 // arm sets the one timer of the follower.
@@ -174,39 +196,45 @@ func (f *follower) arm(now time.Time) {
 func (f *follower) fire() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.ended {
+	if !f.ended || f.l.follows().Equal(f.began) { // else another Follow has had a usable report since
 		f.apply(time.Now())
 	}
 }
 
+// stop ends the follower. Where nothing is admitted under hints that have grown old, they still grow old.
 func (f *follower) stop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ended = true
-	if f.timer != nil {
-		f.timer.Stop()
+	if f.timer == nil {
+		return
+	}
+	f.timer.Stop()
+	if now := time.Now(); f.l.stops() && !f.grownOld(now) && !f.steady {
+		f.timer.Reset(f.began.Add(f.l.hintMaxAge).Sub(now))
 	}
 }
 
-// damper keeps what a source has reported within the hold-down. The largest pool of that counts.
+// damper keeps what a source has reported within the hold-down. The smallest share of that counts: for a
+// replica whose weight does not change, that of the largest pool.
 type damper struct {
 	last      Pool
 	since     time.Time  // when the source began to report exactly last
 	confirmed time.Time  // when it last did
-	older     []pastSize // of larger pools than last, largest first; each ends later than the one before
+	older     []pastSize // of smaller shares than last, smallest first; each ends later than the one before
 }
 
-// pastSize is a size that a source held until an instant.
+// pastSize is a pool that a source held until an instant.
 type pastSize struct {
-	replicas int
-	until    time.Time
+	Pool
+	until time.Time
 }
 
-// maxPastSizes bounds the memory of a source that keeps changing its mind. The smallest is dropped, and
-// the next larger one counts in its stead until then, which is the safe side.
+// maxPastSizes bounds the memory of a source that keeps changing its mind. The largest share is dropped, and
+// the next smaller one counts in its stead until then, which is the safe side.
 const maxPastSizes = 64
 
-// note takes note of a reported pool. It replaces smaller sizes, since a larger one outlasts them.
+// note takes note of a reported pool. It replaces larger shares, since a smaller one outlasts them.
 func (d *damper) note(p Pool, now time.Time, holdDown time.Duration) {
 	silent := now.Sub(d.confirmed) >= holdDown
 	if d.confirmed = now; p == d.last {
@@ -215,13 +243,13 @@ func (d *damper) note(p Pool, now time.Time, holdDown time.Duration) {
 		}
 		return
 	}
-	if d.last.Replicas > p.Replicas {
-		d.older = append(d.older, pastSize{d.last.Replicas, now})
+	if d.last.smaller(p) {
+		d.older = append(d.older, pastSize{d.last, now})
 	}
 	d.last, d.since = p, now
 	kept := d.older[:0]
 	for _, o := range d.older {
-		if o.replicas > p.Replicas && now.Sub(o.until) < holdDown {
+		if o.smaller(p) && now.Sub(o.until) < holdDown {
 			kept = append(kept, o)
 		}
 	}
@@ -231,14 +259,14 @@ func (d *damper) note(p Pool, now time.Time, holdDown time.Duration) {
 	}
 }
 
-// pool returns what counts now. While a larger size than the last counts, an ordinal counts only if the
-// source calls it fixed: any other belongs to the smaller pool.
+// pool returns what counts now. While a smaller share than the last counts, an ordinal counts only if the
+// source calls it fixed: any other belongs to the pool that the source sees now.
 func (d *damper) pool(now time.Time, holdDown time.Duration) Pool {
 	for _, o := range d.older {
 		if now.Sub(o.until) < holdDown {
-			p := Pool{Replicas: o.replicas}
-			if d.last.Fixed {
-				p.Ordinal, p.Fixed = d.last.Ordinal, true
+			p := d.last.withShareOf(o.Pool)
+			if !p.Fixed {
+				p.Ordinal = 0
 			}
 			return p
 		}
@@ -328,7 +356,10 @@ func (l *Limiter) ttlEnds(until time.Time) {
 // holds against it.
 func (l *Limiter) applyHint(p Pool, source string) {
 	l.mu.Lock()
-	v := belief{pool: p, sized: l.options.sized || source != "configured"}
+	v := belief{pool: p, sized: l.options.sized || source != "configured", awaits: source == "awaited"}
+	if v.awaits {
+		v.pool = l.standing.belief.pool // the last that was known
+	}
 	l.standing.belief, l.standing.source = v, source
 	if !l.standing.until.IsZero() {
 		l.mu.Unlock()
@@ -351,10 +382,10 @@ func (l *Limiter) enforce(v belief, source string) (old belief) {
 
 // logPool logs a change, without a lock: a handler may ask for Stats.
 func (l *Limiter) logPool(old, v belief, source string) {
-	if v.awaits {
-		source = "awaited"
-	}
-	if v.pool != old.pool || v.awaits != old.awaits {
+	switch {
+	case v.awaits && !old.awaits:
+		l.log.Warn("pool not known: nothing is admitted", "last", old.pool, "source", "awaited")
+	case v.pool != old.pool || v.awaits != old.awaits:
 		l.log.Info("pool changed", "old", old.pool, "new", v.pool, "source", source)
 	}
 }

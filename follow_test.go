@@ -386,6 +386,6 @@ func TestWhatDoesNotGrowOld(t *testing.T) {
 		time.Sleep(time.Hour)
 		counted(t, l, 20)
 	})
-	_, err := New(Limit{}, AwaitPool(), HintMaxAge(time.Minute))
+	_, err := New(Limit{}, AwaitPool(), Replicas(9))
 	says(t, err, "AwaitPool", "StartPool", "Replicas")
 }

@@ -424,7 +424,7 @@ func (st *setting) decision(v verdict) Decision {
 	}
 	if i := int(v.rule); i != ruleNone && i < len(st.rules) {
 		r := &st.rules[i]
-		d.Rule, d.Limit, d.Share = r.name, r.limit, r.share
+		d.Rule, d.Unit, d.Limit, d.Share, d.Window = r.name, r.unit, r.limit, r.share, r.window
 	}
 	return d
 }

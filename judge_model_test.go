@@ -26,8 +26,11 @@ const slack = 0.003
 type ruleLevel struct {
 	rate      quotient.Rate
 	name      string
-	n         float64 // replicas that it is divided by
-	ordinal   int
+	n         float64 // shares of this size that it is divided into
+	of        int     // replicas, each counted by its weight
+	ordinal   int     // the first of its own
+	weight    int
+	sparse    bool // some of its windows may allow nothing
 	perSecond float64
 	size      float64 // of the bucket
 	tokens    float64
@@ -156,6 +159,12 @@ func (m *model) resolve() {
 	m.rules = nil
 	for i, rate := range limit.Rates {
 		r := m.share(rate, i)
+		if m.turnsAt(limit.Rates, i) {
+			r.loose = 0.1
+		}
+		if r.loose > 0 { // what lets all of its turns of a cycle follow on each other
+			r.size = 1 + float64(r.weight-1)*(1-1/r.n)
+		}
 		j := slices.IndexFunc(old, func(o ruleLevel) bool { return o.same(&r) })
 		switch {
 		case j >= 0 && rate.Aligned:
@@ -177,7 +186,7 @@ func (m *model) keep() {
 	strict := -1
 	for i := range m.rules {
 		r := &m.rules[i]
-		if r.keeps = r.rate.Aligned && r.rate.Events < r.n; r.keeps && (strict < 0 || r.rate.Per > m.rules[strict].rate.Per) {
+		if r.keeps = r.sparse; r.keeps && (strict < 0 || r.rate.Per > m.rules[strict].rate.Per) {
 			strict = i
 		}
 	}
@@ -188,14 +197,14 @@ func (m *model) keep() {
 
 // share is a rate's part of this replica.
 func (m *model) share(rate quotient.Rate, i int) ruleLevel {
-	n, ordinal := float64(m.pool.Replicas), m.pool.Ordinal
+	r := ruleLevel{rate: rate, name: rate.Name, of: m.pool.Replicas, ordinal: m.pool.Ordinal, weight: max(1, m.pool.Weight)}
 	if m.learns {
-		n, ordinal = 1, 0
+		r.of, r.ordinal, r.weight = 1, 0, 1
 	}
 	if m.awaiting {
-		n, ordinal = 1e6, 0
+		r.of, r.ordinal, r.weight = 1e6, 0, 1
 	}
-	r := ruleLevel{rate: rate, name: rate.Name, n: n, ordinal: ordinal}
+	r.n = float64(r.of) / float64(r.weight)
 	if r.name == "" {
 		r.name = "rate " + string(rune('1'+i))
 	}
@@ -204,14 +213,36 @@ func (m *model) share(rate quotient.Rate, i int) ruleLevel {
 	if rate.Burst == 0 {
 		burst = max(1, rate.Events)
 	}
-	r.perSecond, r.size = perSecond/n, max(1, burst/n)
+	r.perSecond, r.size = perSecond/r.n, max(1, burst/r.n)
 	if !m.generous {
-		r.size = max(1, math.Floor(burst/n*1000)/1000)
+		r.size = max(1, math.Floor(burst/r.n*1000)/1000)
 	}
-	if rate.Burst == 1 && !rate.NoTurns && ordinal > 0 && n > 1 {
-		r.loose = 0.1
+	if r.ordinal > 0 { // those that have an event may all be others'
+		r.sparse = rate.Aligned && int(rate.Events+1e-9) <= r.of-r.weight
+	} else {
+		r.sparse = rate.Aligned && rate.Events < r.n
 	}
 	return r
+}
+
+// turnsAt reports whether replicas take turns under a rate: it is the slowest of those that are paced, 50 ms
+// or longer, and none is aligned.
+func (m *model) turnsAt(rates []quotient.Rate, i int) bool {
+	p := m.pool
+	if m.learns || m.awaiting || p.Ordinal == 0 || p.Replicas == max(1, p.Weight) {
+		return false
+	}
+	slowest := -1
+	every := func(r quotient.Rate) float64 { return r.Per.Seconds() / r.Events }
+	for j, r := range rates {
+		if r.Aligned {
+			return false
+		}
+		if r.Burst == 1 && !r.NoTurns && every(r) > .04999 && (slowest < 0 || every(r) > every(rates[slowest])) {
+			slowest = j
+		}
+	}
+	return i == slowest
 }
 
 // same reports whether two rules are one, so that its state stays.
@@ -272,24 +303,29 @@ func (r *ruleLevel) keepWindow(o *ruleLevel, m *model) {
 		r.quota += max(0, q-o.quotaOf(k, m.phase))
 		return
 	}
-	if m.generous && r.rate.Events < r.n {
+	if m.generous && r.sparse {
 		q = max(q, 1) // it may be one that is kept
 	}
 	r.quota = min(r.quota, q)
 }
 
 // quotaOf is what a replica may do in a window. With an ordinal fractions carry over, so that the fleet's
-// total is exact. Without one they are rounded down, but one in so many windows is the least.
+// total is exact: each of its ordinals has its part. Without one they are rounded down, but one in so many
+// windows is the least.
 func (r *ruleLevel) quotaOf(k, phase int64) float64 {
-	e, n := int64(math.Round(r.rate.Events*1000)), int64(r.n)
+	e, n, w := int64(math.Round(r.rate.Events*1000)), int64(r.of), int64(r.weight)
 	if r.ordinal > 0 {
-		upTo := func(k int64) int64 { return floor(k*e+int64(r.ordinal-1)*1000, n*1000) }
-		return float64(upTo(k+1) - upTo(k))
+		sum := int64(0)
+		for o := r.ordinal; o < r.ordinal+r.weight; o++ {
+			upTo := func(k int64) int64 { return floor(k*e+int64(o-1)*1000, n*1000) }
+			sum += upTo(k+1) - upTo(k)
+		}
+		return float64(sum)
 	}
-	if q := e / (1000 * n); q > 0 {
+	if q := e * w / (1000 * n); q > 0 {
 		return float64(q)
 	}
-	every := (1000*n + e - 1) / e
+	every := (1000*n + e*w - 1) / (e * w)
 	if floor(k+phase, every)*every == k+phase {
 		return 1
 	}
@@ -351,7 +387,7 @@ func (m *model) stepClock(offset time.Duration) {
 		}
 		if k := m.windowAt(r); k != r.index {
 			r.index, r.quota = k, max(r.quota, r.quotaOf(k, m.phase))
-			r.credit += 2 * math.Ceil(r.rate.Events/r.n)
+			r.credit += 2 * float64(r.weight) * math.Ceil(r.rate.Events/float64(r.of))
 		}
 	}
 }
@@ -392,16 +428,22 @@ func (m *model) slots(atLeastOne bool) int {
 	if g == 0 {
 		return -1
 	}
-	n := m.pool.Replicas
+	n, w := m.pool.Replicas, max(1, m.pool.Weight)
 	if m.learns {
-		n = 1
+		n, w = 1, 1
 	}
 	if m.awaiting {
-		n = 1_000_000
+		n, w = 1_000_000, 1
 	}
-	s := g / n
-	if m.pool.Fixed && m.pool.Ordinal > 0 && m.pool.Ordinal <= g%n && !m.learns && !m.awaiting {
-		s++
+	first := n - w + 1 // without an ordinal that counts: those that have the least
+	if m.pool.Fixed && m.pool.Ordinal > 0 && !m.learns && !m.awaiting {
+		first = m.pool.Ordinal
+	}
+	s := 0
+	for o := first; o < first+w; o++ {
+		if s += g / n; o <= g%n {
+			s++
+		}
 	}
 	if s == 0 && atLeastOne {
 		s = 1

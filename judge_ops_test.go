@@ -407,7 +407,9 @@ func (w *world) reset(r *replica) {
 
 func (w *world) drawPool() quotient.Pool {
 	p := quotient.Pool{Replicas: pick(w.T, 1, 7, "replicas")}
-	p.Ordinal = pick(w.T, 0, p.Replicas, "ordinal")
+	weight := pick(w.T, 1, min(w.heavy, p.Replicas), "weight of a replica")
+	p.Ordinal = pick(w.T, 0, p.Replicas-weight+1, "ordinal")
+	p.Weight = plain(weight)
 	p.Fixed = p.Ordinal > 0 && coin(w.T, "fixed")
 	return p
 }
@@ -435,12 +437,13 @@ func (w *world) setPool(r *replica, p quotient.Pool) {
 
 // truth is what a source reports to a replica that sees the fleet as it is.
 func (w *world) truth(r *replica) quotient.Pool {
-	p := quotient.Pool{Replicas: len(w.fleet), Ordinal: slices.Index(w.fleet, r) + 1, Fixed: w.fixed}
+	p := quotient.Pool{Replicas: w.total(), Ordinal: 1, Fixed: w.fixed, Weight: plain(r.weight)}
+	for _, o := range w.fleet[:slices.Index(w.fleet, r)] {
+		p.Ordinal += o.weight
+	}
 	if w.fixed {
-		p.Ordinal = r.id + 1
-		if p.Replicas < p.Ordinal {
-			p.Replicas = p.Ordinal
-		}
+		p.Ordinal = r.first
+		p.Replicas = max(p.Replicas, p.Ordinal+r.weight-1)
 	}
 	return p
 }
@@ -462,10 +465,10 @@ func (w *world) hint(o op, r *replica) {
 		}
 	case opLie:
 		p := w.truth(r)
-		p.Replicas = max(p.Ordinal, pick(w.T, 1, 9, "lie"))
+		p.Replicas = max(p.Ordinal+r.weight-1, pick(w.T, 1, 9, "lie"))
 		w.report(r, p)
 	case opGarbage:
-		bad := among(w.T, []quotient.Pool{{}, {Replicas: -3}, {Replicas: 1 << 40}, {Replicas: 2, Ordinal: 3}, {Replicas: 2, Ordinal: -1}}, "garbage")
+		bad := among(w.T, []quotient.Pool{{}, {Replicas: -3}, {Replicas: 1 << 40}, {Replicas: 2, Ordinal: 3}, {Replicas: 2, Ordinal: -1}, {Replicas: 2, Weight: 3}, {Replicas: 2, Weight: -1}, {Replicas: 4, Ordinal: 4, Weight: 2}}, "garbage")
 		before := r.l.Stats().Pool
 		w.tell("replica %d gets %+v", r.id, bad)
 		var err error
@@ -524,10 +527,11 @@ func (w *world) membership(o op, r *replica) {
 	if len(w.fleet) == w.replicas {
 		return
 	}
-	n := len(w.fleet) + 1
-	p := quotient.Pool{Replicas: n}
-	if w.fixed {
-		p = quotient.Pool{Replicas: max(n, w.born+1), Ordinal: w.born + 1, Fixed: true}
+	weight := pick(w.T, 1, w.heavy, "weight of a replica")
+	p := quotient.Pool{Replicas: w.total() + weight, Weight: plain(weight)}
+	if last := w.fleet[len(w.fleet)-1]; w.fixed {
+		p.Ordinal, p.Fixed = last.first+last.weight, true
+		p.Replicas = max(p.Replicas, p.Ordinal+weight-1)
 	}
 	x := w.start(w.fleet[0].limit, w.fleet[0].conf, p, true)
 	w.begin(x)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,8 @@ type replica struct {
 	w        *world
 	id       int
 	conf     config
+	weight   int // as how many replicas it truly counts
+	first    int // its first ordinal, where ordinals are fixed
 	clock    clock
 	keys     map[string]*keyState
 	base     []item
@@ -84,6 +87,7 @@ func (c *clock) set(by time.Duration) (offset time.Duration) {
 
 type config struct {
 	joins, awaits, learns, ceiling, atLeastOne bool
+	stops                                      bool // it awaits, and no pool is configured
 	maxKeys, perKey, total                     int
 	maxWait, maxHold, holdDown, hintMaxAge     time.Duration
 	hooked                                     bool
@@ -176,11 +180,9 @@ func (h listener) WithAttrs([]slog.Attr) slog.Handler { return h }
 
 // Handle is slog.Handler's.
 func (h listener) Handle(_ context.Context, rec slog.Record) error {
-	if rec.Message != "pool changed" {
-		return nil
-	}
+	news := map[string]string{"pool changed": "new", "pool not known: nothing is admitted": "last"}[rec.Message]
 	rec.Attrs(func(a slog.Attr) bool {
-		if a.Key == "new" {
+		if a.Key == news {
 			h.r.pooled(a.Value.Any().(quotient.Pool))
 		}
 		return true
@@ -507,31 +509,40 @@ func (r *replica) believesIsRight() {
 	if !r.awaiting && p != r.pool {
 		r.w.broken("replica %d believes %+v, and has logged %+v", r.id, p, r.pool)
 	}
+	now, parts := time.Now(), 0.0
+	if r.conf.stops && !r.words {
+		if old := len(r.seen) == 0 || now.Sub(r.seen[len(r.seen)-1].at) >= r.conf.hintMaxAge; old != r.awaiting {
+			r.w.broken("replica %d awaits the pool: %v, and its hints have grown old: %v: %+v", r.id, r.awaiting, old, r.seen)
+		}
+	}
 	if r.words || len(r.seen) == 0 || r.conf.hintMaxAge > 0 {
 		return
 	}
-	now, most := time.Now(), 0
 	for i, s := range r.seen {
 		if i+1 == len(r.seen) || now.Sub(r.seen[i+1].at) < r.conf.holdDown {
-			most = max(most, s.p.Replicas)
+			parts = max(parts, shares(s.p))
 		}
 	}
-	if p.Replicas != most {
-		r.w.broken("replica %d believes in %d, and got %d within the hold-down: %+v", r.id, p.Replicas, most, r.seen)
+	last := r.seen[len(r.seen)-1].p
+	if most := int(math.Ceil(parts*float64(max(1, last.Weight)) - 1e-9)); p.Replicas != most || p.Weight != last.Weight {
+		r.w.broken("replica %d believes in %+v, and the smallest share within the hold-down is that of one in %d: %+v", r.id, p, most, r.seen)
 	}
-	if want := r.ordinal(now, most); p.Fixed && want == 0 {
+	if want := r.ordinal(now, shares(last) < parts-1e-9); p.Fixed && want == 0 {
 		r.w.broken("bound 5: replica %d holds ordinal %d for fixed, which was not reported again and again for one hold-down: %+v", r.id, p.Ordinal, r.seen)
 	}
 }
 
+// shares is how many shares of a replica's size its pool has.
+func shares(p quotient.Pool) float64 { return float64(p.Replicas) / float64(max(1, p.Weight)) }
+
 // ordinal is the one that may count for slots: said to be fixed, or said again and again for one hold-down
-// and nothing else meanwhile.
-func (r *replica) ordinal(now time.Time, most int) int {
+// and nothing else meanwhile. It does not count while the share of another pool does.
+func (r *replica) ordinal(now time.Time, other bool) int {
 	last := r.seen[len(r.seen)-1]
 	if last.p.Fixed {
 		return last.p.Ordinal
 	}
-	if last.p.Replicas != most || now.Sub(last.at) >= r.conf.holdDown {
+	if other || now.Sub(last.at) >= r.conf.holdDown {
 		return 0
 	}
 	first := last.at

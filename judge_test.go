@@ -175,6 +175,7 @@ type world struct {
 	born    int
 	seq     int
 	fixed   bool // ordinals are fixed by construction
+	heavy   int  // the largest weight
 	lied    bool // of ordinals
 	changed int  // seq of the last change of a belief or of a limit
 	fleetwide
@@ -198,15 +199,40 @@ type fleetEvent struct {
 }
 
 func newWorld(t *rapid.T, p profile) *world {
-	w := &world{T: t, profile: p, fixed: coin(t, "fixed ordinals")}
+	w := &world{T: t, profile: p, fixed: coin(t, "fixed ordinals"), heavy: 1}
 	w.since = time.Now()
-	n := pick(t, 1, p.replicas, "replicas")
+	if coin(t, "weights") {
+		w.heavy = 3
+	}
+	weights, n := make([]int, pick(t, 1, p.replicas, "replicas")), 0
+	for i := range weights {
+		weights[i] = pick(t, 1, w.heavy, "weight of a replica")
+		n += weights[i]
+	}
 	limit := w.drawLimit("limit")
 	c := w.drawConfig()
-	for i := range n {
-		w.start(limit, c, quotient.Pool{Replicas: n, Ordinal: i + 1, Fixed: w.fixed}, false)
+	before := 0
+	for _, weight := range weights {
+		w.start(limit, c, quotient.Pool{Replicas: n, Ordinal: before + 1, Fixed: w.fixed, Weight: plain(weight)}, false)
+		before += weight
 	}
 	return w
+}
+
+// plain is a weight as a pool has it: 0 stands for 1.
+func plain(weight int) int {
+	if weight == 1 {
+		return 0
+	}
+	return weight
+}
+
+// total is how many replicas there are, each counted by its weight.
+func (w *world) total() (n int) {
+	for _, r := range w.fleet {
+		n += r.weight
+	}
+	return n
 }
 
 func (w *world) tell(format string, args ...any) {
@@ -248,7 +274,8 @@ func (w *world) drawConfig() config {
 	c.learns = w.laws && pick(t, 0, 2, "learns") == 0
 	c.ceiling = c.learns && pick(t, 0, 2, "ceiling") == 0
 	c.hooked = w.hooks && (w.keys == 1 || coin(t, "hooked"))
-	c.awaits = c.hintMaxAge > 0 && pick(t, 0, 2, "awaits") == 0
+	c.awaits = c.hintMaxAge > 0 && coin(t, "awaits")
+	c.stops = c.awaits && !c.ceiling && coin(t, "stops")
 	return c
 }
 
@@ -282,7 +309,7 @@ func (w *world) drawPolicy() policy.Policy {
 // start adds a replica to the fleet.
 func (w *world) start(limit quotient.Limit, c config, p quotient.Pool, joins bool) *replica {
 	c.joins = joins || pick(w.T, 0, 3, "joins") == 0
-	r := &replica{w: w, id: w.born, conf: c, keys: map[string]*keyState{}, pool: p, awaiting: c.awaits, limit: limit, done: make(chan *call, 1000), exact: !c.learns}
+	r := &replica{w: w, id: w.born, conf: c, keys: map[string]*keyState{}, pool: p, weight: max(1, p.Weight), first: p.Ordinal, awaiting: c.awaits, limit: limit, done: make(chan *call, 1000), exact: !c.learns}
 	w.born++
 	opts := []quotient.Option{
 		quotient.MaxKeys(c.maxKeys), quotient.MaxWait(c.maxWait), quotient.MaxWaiting(c.perKey, c.total), quotient.MaxHold(c.maxHold),
@@ -290,7 +317,9 @@ func (w *world) start(limit quotient.Limit, c config, p quotient.Pool, joins boo
 		quotient.WithWallClock(r.clock.at),
 		quotient.Logger(slog.New(listener{slog.DiscardHandler, r})),
 	}
-	opts = append(opts, quotient.StartPool(p))
+	if !c.stops {
+		opts = append(opts, quotient.StartPool(p))
+	}
 	if c.joins {
 		opts = append(opts, quotient.StartEmpty())
 	}
@@ -431,7 +460,7 @@ func (w *world) slotsOfTheFleet() {
 	}
 	bound := limit.InFlight
 	if atLeastOne {
-		bound = max(bound, len(w.fleet))
+		bound = max(bound, w.total())
 	}
 	held := map[string]int{}
 	for _, r := range w.fleet {
@@ -456,10 +485,10 @@ func (w *world) slotsOfTheFleet() {
 }
 
 // agrees reports whether all replicas have one limit, bounded by their share, and none believes in fewer than
-// there are.
+// there are, or that it counts as more than it does.
 func (w *world) agrees() bool {
 	for _, r := range w.fleet {
-		if r.conf.ceiling || describe(r.limit) != describe(w.fleet[0].limit) || !r.awaiting && r.pool.Replicas < len(w.fleet) {
+		if r.conf.ceiling || describe(r.limit) != describe(w.fleet[0].limit) || !r.awaiting && (r.pool.Replicas < w.total() || r.pool.Weight > r.weight) {
 			return false
 		}
 	}
@@ -496,7 +525,7 @@ func (w *world) holdFleet(key string, rate quotient.Rate, place int) {
 	if rate.Burst == 0 {
 		burst = max(1, rate.Events)
 	}
-	burst = max(burst, float64(len(w.fleet)))
+	burst = max(burst, float64(w.total()))
 	for last := place; last < len(w.events); last++ {
 		sum, owed := 0.0, map[*replica]float64{}
 		for i := last; i >= 0; i-- {
@@ -529,7 +558,12 @@ func (w *world) finish() {
 		}
 		synctest.Wait()
 		r.drain()
-		w.setPool(r, quotient.Pool{Replicas: len(w.fleet), Ordinal: 0})
+		if r.conf.stops && r.source != nil { // else its hints grow old after SetPool
+			r.source.cancel()
+			time.Sleep(r.conf.hintMaxAge)
+			synctest.Wait()
+		}
+		w.setPool(r, quotient.Pool{Replicas: w.total(), Ordinal: 0})
 	}
 	time.Sleep(time.Minute)
 	synctest.Wait()

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -237,10 +238,7 @@ func (l Limit) String() string {
 
 // words is the rate without its name: "100 tokens per 1s, burst 200".
 func (r Rate) words() string {
-	s := fmt.Sprintf("%v per %v", r.Events, r.Per)
-	if r.Unit != "" {
-		s = fmt.Sprintf("%v %s per %v", r.Events, r.Unit, r.Per)
-	}
+	s := exact(r.Events) + inUnit(r.Unit, r.Per)
 	switch {
 	case r.Aligned:
 		s += ", aligned"
@@ -248,6 +246,54 @@ func (r Rate) words() string {
 		s += fmt.Sprintf(", burst %d", r.Burst)
 	}
 	return s
+}
+
+// shareWords is a rule's share and limit: "share 25 of 100 tokens per 1m".
+func shareWords(share, limit float64, unit string, window time.Duration) string {
+	return "share " + digits(share) + " of " + exact(limit) + inUnit(unit, window)
+}
+
+// inUnit is what stands behind a number of events: " tokens per 1m". Slots have no window, and need no unit.
+func inUnit(unit string, window time.Duration) (s string) {
+	if window == 0 {
+		return ""
+	}
+	if unit != "" {
+		s = " " + unit
+	}
+	per := window.String()
+	if strings.HasSuffix(per, "m0s") {
+		per = strings.TrimSuffix(per, "0s")
+	}
+	if strings.HasSuffix(per, "h0m") {
+		per = strings.TrimSuffix(per, "0m")
+	}
+	return s + " per " + per
+}
+
+// exact is a number as it was configured, without an exponent unless it is tiny.
+func exact(n float64) string {
+	if n < 1e-6 {
+		return strconv.FormatFloat(n, 'g', -1, 64)
+	}
+	return strconv.FormatFloat(n, 'f', -1, 64)
+}
+
+// digits is a number with three significant digits, and all those in front of its point.
+func digits(n float64) string {
+	if math.Abs(n) >= 100 {
+		return strconv.FormatFloat(math.Round(n), 'f', -1, 64)
+	}
+	return strconv.FormatFloat(n, 'g', 3, 64)
+}
+
+// short is a wait with three significant digits.
+func short(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit)
 }
 
 // never is a wait that does not end by itself.

@@ -39,10 +39,10 @@ func build(limit Limit, opts []Option) (*Limiter, error) {
 		o.log = o.log.With("limiter", o.name)
 	}
 	o.watches = o.maxHold > 0 || o.leakCheck != nil
-	if o.awaits && (o.hintMaxAge == 0 || !o.fallsBack()) {
-		return nil, errors.New("quotient: AwaitPool: it takes a HintMaxAge above 0, " +
-			"and Replicas or StartPool for what counts after it: " +
-			"else a source that never reports would stop this replica for ever, or leave it the whole limit")
+	if o.awaits && o.hintMaxAge == 0 {
+		return nil, errors.New("quotient: AwaitPool: it takes a HintMaxAge above 0: how long it waits for " +
+			"a hint until the pool of Replicas or StartPool counts, " +
+			"or, without one, after which hints count no more and nothing is admitted")
 	}
 	units, err := learnUnits(nil, limit)
 	if err != nil {

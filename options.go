@@ -191,7 +191,7 @@ func OnAdmit(f func(key string, waited, overhead time.Duration)) Option {
 func Replicas(n int) Option { return StartPool(Pool{Replicas: n}) }
 
 // StartPool sets the configured pool. It counts until SetPool or Follow brings another, and again when hints
-// have become older than HintMaxAge. The default is one replica, which BeyondShare takes for an unknown pool.
+// have grown older than HintMaxAge. The default is one replica, which BeyondShare takes for an unknown pool.
 func StartPool(p Pool) Option {
 	return func(o *options) error { o.pool, o.sized = p, true; return p.validate() }
 }
@@ -204,8 +204,9 @@ func StartEmpty() Option {
 
 // AwaitPool admits nothing until SetPool or Follow brings a pool. Callers wait as they do for a slot, or are
 // refused with ReasonPool. Buckets then start empty, and aligned windows open with the next one. When nothing
-// usable comes for HintMaxAge after the first Follow began, the configured pool counts while a Follow runs:
-// New wants both.
+// usable has come for HintMaxAge since the first Follow began, the configured pool counts while one runs.
+// Without a configured pool nothing is admitted until a hint comes, nor whenever the last one is older than
+// HintMaxAge: what a network split cuts off from its source stops. New wants a HintMaxAge.
 func AwaitPool() Option {
 	return func(o *options) error { o.awaits = true; return nil }
 }
@@ -217,8 +218,9 @@ func HoldDown(d time.Duration) Option {
 }
 
 // HintMaxAge returns to the configured pool when a followed source has reported nothing usable for so long.
-// 0, the default, keeps the last good one for ever. So does a Limiter without a configured pool: one replica
-// would be the whole limit. Give it to sources that report again and again, or Env.
+// Under AwaitPool without a configured pool nothing is admitted then, also when Follow has ended. 0, the
+// default, keeps the last good pool for ever. So does a Limiter without either: one replica would be the
+// whole limit. Give it to sources that report again and again, or Env.
 func HintMaxAge(d time.Duration) Option {
 	return func(o *options) error { o.hintMaxAge = d; return atLeast("HintMaxAge", d, 0) }
 }

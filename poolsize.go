@@ -9,13 +9,16 @@ import (
 
 // Pool is what a replica knows about the pool that shares its limits.
 type Pool struct {
-	// Replicas is the number of live replicas: 1 to 1,000,000.
+	// Replicas is the number of live replicas, or the sum of their weights: 1 to 1,000,000.
 	Replicas int
-	// Ordinal numbers the replicas from 1 to Replicas; 0 when it is not known.
+	// Ordinal numbers the replicas from 1 to Replicas; 0 when it is not known. A replica of weight w has w
+	// numbers in a row, and this is the first.
 	Ordinal int
 	// Fixed says that no two replicas can hold the same ordinal: it comes from a StatefulSet or the like.
 	// Only then the remainder of a division of slots is handed out, to the lowest ordinals.
 	Fixed bool
+	// Weight is as how many replicas this one counts: it gets as many shares. 0 means 1.
+	Weight int
 }
 
 // maxReplicas is beyond any fleet; a larger number is a misread field.
@@ -26,11 +29,45 @@ func (p Pool) validate() error {
 	if p.Replicas < 1 || p.Replicas > maxReplicas {
 		return fmt.Errorf("quotient: Pool.Replicas: %d is not between 1 and %d", p.Replicas, maxReplicas)
 	}
+	if p.Weight < 0 || p.Weight > p.Replicas {
+		return fmt.Errorf("quotient: Pool.Weight: %d is not between 0 and the %d replicas",
+			p.Weight, p.Replicas)
+	}
 	if p.Ordinal < 0 || p.Ordinal > p.Replicas {
 		return fmt.Errorf("quotient: Pool.Ordinal: %d is not between 0 and the %d replicas",
 			p.Ordinal, p.Replicas)
 	}
+	if !p.holds(p.Ordinal) {
+		return fmt.Errorf("quotient: Pool.Ordinal: %d of %d replicas is not followed by enough for weight %d",
+			p.Ordinal, p.Replicas, p.Weight)
+	}
 	return nil
+}
+
+// holds reports whether a replica of that weight may begin at an ordinal.
+func (p Pool) holds(ordinal int) bool { return ordinal <= p.Replicas-p.weight()+1 }
+
+// weight is as how many replicas this one counts.
+func (p Pool) weight() int { return max(1, p.Weight) }
+
+// parts is how many shares of this replica's size there are.
+func (p Pool) parts() float64 { return float64(p.Replicas) / float64(p.weight()) }
+
+// smaller reports whether the share of p is smaller than that of q.
+func (p Pool) smaller(q Pool) bool {
+	return int64(p.weight())*int64(q.Replicas) < int64(q.weight())*int64(p.Replicas)
+}
+
+// withShareOf returns p as a pool in which this replica has at most the share that it has in q, which is
+// smaller: one of more replicas. Where that would be too many it is q, without the ordinal of another pool.
+func (p Pool) withShareOf(q Pool) Pool {
+	w := int64(q.weight())
+	n := (int64(p.weight())*int64(q.Replicas) + w - 1) / w
+	if n > maxReplicas {
+		return Pool{Replicas: q.Replicas, Weight: q.Weight}
+	}
+	p.Replicas = int(n)
+	return p
 }
 
 // Source is an outside opinion on the pool. Watch reports each pool that it sees, and each failure to see
@@ -40,14 +77,15 @@ type Source interface {
 	Watch(ctx context.Context, report func(Pool, error)) error
 }
 
-// Env is the source that reads the environment once: QUOTIENT_REPLICAS, and, if set, QUOTIENT_ORDINAL, a
-// StatefulSet's pod index, which counts from 0. Such ordinals are fixed.
+// Env is the source that reads the environment once: QUOTIENT_REPLICAS, and, if set, QUOTIENT_WEIGHT and
+// QUOTIENT_ORDINAL, a StatefulSet's pod index, which counts from 0. Such ordinals are fixed.
 func Env() Source { return static{envPool} }
 
 // The variables that Env reads.
 const (
 	envReplicas = "QUOTIENT_REPLICAS"
 	envOrdinal  = "QUOTIENT_ORDINAL"
+	envWeight   = "QUOTIENT_WEIGHT"
 )
 
 // static is a source that reports once.
@@ -66,6 +104,11 @@ func envPool() (Pool, error) {
 	if p.Replicas, err = strconv.Atoi(os.Getenv(envReplicas)); err != nil {
 		return Pool{}, fmt.Errorf("quotient: %s: %q is no number", envReplicas, os.Getenv(envReplicas))
 	}
+	if v, ok := os.LookupEnv(envWeight); ok {
+		if p.Weight, err = strconv.Atoi(v); err != nil || p.Weight < 1 {
+			return Pool{}, fmt.Errorf("quotient: %s: %q is no number from 1", envWeight, v)
+		}
+	}
 	if v, ok := os.LookupEnv(envOrdinal); ok {
 		i, err := strconv.Atoi(v)
 		if err != nil || i < 0 {
@@ -77,8 +120,8 @@ func envPool() (Pool, error) {
 }
 
 // FixedOrdinal is src, which counts the replicas, for a replica whose ordinal, 1 or more, is its own for
-// good: a StatefulSet's pod index and one. Pools smaller than the ordinal, as in a restart, are reported
-// without one.
+// good: a StatefulSet's pod index and one. Where src reports a weight, as many from the ordinal on are its
+// own. Pools too small for the ordinal, as in a restart, are reported without one.
 func FixedOrdinal(ordinal int, src Source) Source { return numbered{ordinal, src} }
 
 type numbered struct {
@@ -93,7 +136,7 @@ func (s numbered) Watch(ctx context.Context, report func(Pool, error)) error {
 			s.ordinal, s.src)
 	}
 	return s.src.Watch(ctx, func(p Pool, err error) {
-		if p.Ordinal, p.Fixed = 0, false; s.ordinal <= p.Replicas {
+		if p.Ordinal, p.Fixed = 0, false; p.holds(s.ordinal) {
 			p.Ordinal, p.Fixed = s.ordinal, true
 		}
 		report(p, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +24,14 @@ func TestPoolValidate(t *testing.T) {
 		{Pool{Replicas: math.MinInt}, []string{"Pool.Replicas"}},
 		{Pool{Replicas: 3, Ordinal: 4}, []string{"Pool.Ordinal", "4", "3 replicas"}},
 		{Pool{Replicas: 3, Ordinal: -1}, []string{"Pool.Ordinal", "-1"}},
+		{Pool{Replicas: 5, Weight: 5, Ordinal: 1}, nil},
+		{Pool{Replicas: 5, Weight: 2, Ordinal: 4, Fixed: true}, nil},
+		{Pool{Replicas: maxReplicas, Weight: maxReplicas}, nil},
+		{Pool{Replicas: 5, Weight: -1}, []string{"Pool.Weight", "-1"}},
+		{Pool{Replicas: 5, Weight: 6}, []string{"Pool.Weight", "6", "5 replicas"}},
+		{Pool{Replicas: 5, Weight: math.MaxInt}, []string{"Pool.Weight", "9223372036854775807"}},
+		{Pool{Replicas: 5, Weight: 2, Ordinal: 5}, []string{"Pool.Ordinal", "5", "weight 2"}},
+		{Pool{Replicas: 5, Weight: 5, Ordinal: 2}, []string{"Pool.Ordinal", "2", "weight 5"}},
 	} {
 		err := c.pool.validate()
 		if len(c.words) > 0 {
@@ -55,10 +64,18 @@ func TestStatic(t *testing.T) {
 
 func TestEnv(t *testing.T) {
 	for _, c := range []struct {
-		replicas, ordinal string // "-": not set
+		replicas, ordinal string // "-": not set; the ordinal may be followed by a weight
 		want              Pool
 		words             []string
 	}{
+		{"7", "- 2", Pool{Replicas: 7, Weight: 2}, nil},
+		{"7", "5 2", Pool{Replicas: 7, Ordinal: 6, Fixed: true, Weight: 2}, nil},
+		{"7", "6 2", Pool{}, []string{"Pool.Ordinal", "7", "weight 2"}},
+		{"7", "- 8", Pool{}, []string{"Pool.Weight", "8"}},
+		{"7", "- 0", Pool{}, []string{"QUOTIENT_WEIGHT", `"0"`}},
+		{"7", "- -1", Pool{}, []string{"QUOTIENT_WEIGHT", `"-1"`}},
+		{"7", "- ", Pool{}, []string{"QUOTIENT_WEIGHT", `""`}},
+		{"7", "- .5", Pool{}, []string{"QUOTIENT_WEIGHT", `".5"`}},
 		{"4", "-", Pool{Replicas: 4}, nil},
 		{"4", "0", Pool{Replicas: 4, Ordinal: 1, Fixed: true}, nil},
 		{"4", "3", Pool{Replicas: 4, Ordinal: 4, Fixed: true}, nil},
@@ -79,7 +96,11 @@ func TestEnv(t *testing.T) {
 		{"1000001", "-", Pool{}, []string{"Pool.Replicas", "1000001"}},
 	} {
 		t.Run(c.replicas+" "+c.ordinal, func(t *testing.T) {
-			for name, v := range map[string]string{envReplicas: c.replicas, envOrdinal: c.ordinal} {
+			ordinal, weight, weighted := strings.Cut(c.ordinal, " ")
+			if !weighted {
+				weight = "-"
+			}
+			for name, v := range map[string]string{envReplicas: c.replicas, envOrdinal: ordinal, envWeight: weight} {
 				if v != "-" {
 					t.Setenv(name, v)
 				}
@@ -111,7 +132,7 @@ func TestEnv(t *testing.T) {
 // large enough.
 func TestFixedOrdinal(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l, src := limiterOf(t, Limit{}), &spoken{}
+		l, src := limiterOf(t, Limit{}, HoldDown(0)), &spoken{}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- l.Follow(ctx, FixedOrdinal(3, src)) }()
@@ -120,6 +141,9 @@ func TestFixedOrdinal(t *testing.T) {
 			{Pool{Replicas: 2, Ordinal: 1}, Pool{Replicas: 2}},
 			{Pool{Replicas: 5, Ordinal: 1}, Pool{Replicas: 5, Ordinal: 3, Fixed: true}},
 			{Pool{Replicas: 9}, Pool{Replicas: 9, Ordinal: 3, Fixed: true}},
+			{Pool{Replicas: 9, Weight: 7}, Pool{Replicas: 9, Ordinal: 3, Fixed: true, Weight: 7}},
+			{Pool{Replicas: 10, Weight: 9, Ordinal: 2}, Pool{Replicas: 10, Weight: 9}},
+			{Pool{Replicas: 81, Weight: 9}, Pool{Replicas: 81, Weight: 9, Ordinal: 3, Fixed: true}},
 		} {
 			if src.saysPool(c.says); l.Stats().Pool.Pool != c.want {
 				t.Errorf("%+v became %+v, want %+v", c.says, l.Stats().Pool.Pool, c.want)
@@ -127,7 +151,7 @@ func TestFixedOrdinal(t *testing.T) {
 		}
 		src.fails("no answer")
 		src.says(0)
-		if st := l.Stats().Pool; st.Errors != 1 || st.Rejected != 1 || st.Replicas != 9 {
+		if st := l.Stats().Pool; st.Errors != 1 || st.Rejected != 1 || st.Replicas != 81 {
 			t.Errorf("got %+v", st)
 		}
 		cancel()

@@ -155,10 +155,11 @@ func (r *Registry) join(l *Limiter) {
 		r.mu.Unlock()
 		return
 	}
-	f, latest := l.follower(r.source), r.usable
+	f, followed := l.follower(r.source)
+	latest := r.usable
 	r.followers[l] = f
 	r.mu.Unlock()
-	f.fire()
+	f.begin(followed)
 	if latest != nil {
 		f.report(latest)
 	}

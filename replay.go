@@ -124,7 +124,13 @@ func (g *gate) storedFor(old, st *setting, r *rule) stored {
 	case kindCost:
 		return &costBucket{bucket: g.bucketFor(old, st, r)}
 	case kindTurn:
-		return &turnBucket{costBucket{bucket: g.bucketFor(old, st, r)}}
+		b := &turnBucket{costBucket: costBucket{bucket: g.bucketFor(old, st, r)}}
+		if o := old.find(r.id); o != nil {
+			if was, ok := g.resource(o).(*turnBucket); ok {
+				b.closed = was.closed
+			}
+		}
+		return b
 	}
 	b := g.bucketFor(old, st, r)
 	return &b

@@ -58,13 +58,12 @@ type rule struct {
 	strict bool   // its turns, or its sparse windows, are waited for when all others have room
 	hidden bool   // a part of another rule
 
-	limit, share float64 // events per second, or slots: over the fleet and here
-	fill                 // of the bucket, if it has one
-	most, here   int     // at once, ever: over the fleet and here
+	limit, share float64       // events in each window, or slots: over the fleet and here
+	window       time.Duration // of a rate; a second for a law of events
+	fill                       // of the bucket, if it has one
+	most, here   int           // at once, ever: over the fleet and here
 	schedule     *schedule
 	turn         *turn
-	events       float64       // of a rate, over the fleet in each window
-	window       time.Duration // of a rate
 	burst        float64       // that may come at once, here; 0 for windows and slots
 	grace        time.Duration // within which an admitted caller must wake; 0: whenever it likes
 	law          int           // in setting.laws: the law that it is of; noLaw if there is none
@@ -130,10 +129,17 @@ type belief struct {
 
 // words returns the pool in words.
 func (b belief) words() string {
-	if b.pool.Ordinal > 0 {
-		return fmt.Sprintf("%d replicas, ordinal %d", b.pool.Replicas, b.pool.Ordinal)
+	if b.awaits {
+		return "the pool is not known"
 	}
-	return fmt.Sprintf("%d replicas", b.pool.Replicas)
+	s := fmt.Sprintf("%d replicas", b.pool.Replicas)
+	if b.pool.Weight > 1 {
+		s += fmt.Sprintf(", of which this one is %d", b.pool.Weight)
+	}
+	if b.pool.Ordinal > 0 {
+		s += fmt.Sprintf(", ordinal %d", b.pool.Ordinal)
+	}
+	return s
 }
 
 // overrideLimit is the limit of a key that has one of its own. The settings that follow from it are worked
@@ -266,7 +272,7 @@ func (st *setting) oneTurn() {
 		case windows || r != slowest:
 			r.turn = nil
 		default:
-			r.kind, r.strict = kindTurn, true
+			r.kind, r.strict, r.size = kindTurn, true, r.turn.size
 		}
 	}
 }
@@ -300,14 +306,14 @@ func (o *options) divisor(b belief) Pool {
 }
 
 func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
-	n := float64(pool.Replicas)
+	n := pool.parts()
 	x := rule{
 		id:     id{name: r.name(i), unit: r.Unit},
 		unitID: 1 + indexOf(units, r.Unit), reason: ReasonRate, timed: true, law: noLaw,
-		limit: r.perSecond(), share: r.perSecond() / n,
+		limit: r.Events, share: r.Events / n, window: r.Per,
 		fill: fill{interval: float64(r.Per) * n / r.Events, size: max(1, r.burst()/n)},
 		most: int(r.burst()), here: int(r.burst()), // more than the share waits for a full bucket
-		grace: graceOf(r), events: r.Events, window: r.Per, burst: max(1, r.burst()/n),
+		grace: graceOf(r), burst: max(1, r.burst()/n),
 	}
 	if x.unitID > 0 {
 		x.kind = kindCost
@@ -319,7 +325,8 @@ func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
 		x.kind, x.per, x.burst = kindWindow, int64(r.Per), 0
 		x.schedule = &schedule{
 			per: x.per, events: thousandths(r.Events),
-			replicas: uint64(pool.Replicas), ordinal: uint64(pool.Ordinal), phase: o.phase,
+			replicas: uint64(pool.Replicas), ordinal: uint64(pool.Ordinal), weight: uint64(pool.weight()),
+			phase: o.phase,
 		}
 	}
 	return x
@@ -334,11 +341,13 @@ func slotsRule(global, share int) rule {
 
 // slots divides the in-flight limit. The remainder goes to the lowest ordinals, one each,
 // and only when the ordinals are fixed: two replicas that hold the same one would exceed the limit.
+// Without one a replica has what the highest ordinals have, which is the least.
 func (o *options) slots(global int, pool Pool) int {
-	share := global / pool.Replicas
-	if pool.Fixed && pool.Ordinal > 0 && pool.Ordinal <= global%pool.Replicas {
-		share++
+	w, before := pool.weight(), pool.Replicas-pool.weight()
+	if pool.Fixed && pool.Ordinal > 0 {
+		before = pool.Ordinal - 1
 	}
+	share := global/pool.Replicas*w + min(max(0, global%pool.Replicas-before), w)
 	if share == 0 && o.atLeastOne {
 		share = 1
 	}

@@ -46,7 +46,7 @@ type PlanStats struct {
 // PoolStats is the pool in force and how it came to be.
 type PoolStats struct {
 	Pool
-	Source    string        // configured, set, followed, or awaited while AwaitPool admits nothing
+	Source    string        // configured, set, followed; awaited: AwaitPool admits nothing
 	Age       time.Duration // since the last usable report or SetPool; 0 when there was none
 	Until     time.Time     // when the ttl of SetPool ends; zero: none is in force
 	Reports   uint64        // usable ones

@@ -1,10 +1,15 @@
 package quotient
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quotient-go/quotient/policy"
 )
 
 func TestStatsCountAsks(t *testing.T) {
@@ -18,8 +23,8 @@ func TestStatsCountAsks(t *testing.T) {
 			t.Errorf("got %+v", st)
 		}
 		want := []RuleState{
-			{Name: "second", Limit: 4, Share: 2, Events: 4, Window: time.Second, Burst: 1, Left: 1},
-			{Name: "w", Limit: 100.0 / 60, Share: 50.0 / 60, Events: 100, Window: time.Minute, Left: 50, Reset: time.Minute},
+			{Name: "second", Limit: 4, Share: 2, Window: time.Second, Burst: 1, Left: 1},
+			{Name: "w", Limit: 100, Share: 50, Window: time.Minute, Left: 50, Reset: time.Minute},
 			{Name: "in-flight", Limit: 3, Share: 1, Left: 1},
 		}
 		if !slices.Equal(st.Rules, want) {
@@ -164,8 +169,8 @@ func TestAppendState(t *testing.T) {
 		took(t, l, "k")
 		l.Allow("k")
 		want := []RuleState{
-			{Name: "second", Limit: 10, Share: 5, Events: 10, Window: time.Second, Burst: 10, Left: 8, Reset: 400 * time.Millisecond},
-			{Name: "w", Limit: 1, Share: .5, Events: 60, Window: time.Minute, Left: 28, Reset: 45 * time.Second},
+			{Name: "second", Limit: 10, Share: 5, Window: time.Second, Burst: 10, Left: 8, Reset: 400 * time.Millisecond},
+			{Name: "w", Limit: 60, Share: 30, Window: time.Minute, Left: 28, Reset: 45 * time.Second},
 			{Name: "in-flight", Limit: 4, Share: 2, Left: 1},
 		}
 		got := l.AppendState(nil, "k")
@@ -182,6 +187,61 @@ func TestAppendState(t *testing.T) {
 		setLimit(t, l, Limit{Deny: true})
 		if got := l.AppendState(nil, "k"); got != nil {
 			t.Errorf("%v under a limit that denies", got)
+		}
+	})
+}
+
+// While the pool is awaited it is not known what is left; Stats still lists the rules.
+func TestAppendStateSaysNothingWithoutAPool(t *testing.T) {
+	l := limiterOf(t, rated(perSecond(10, 20)), AwaitPool(), HintMaxAge(time.Minute), Replicas(4))
+	into := []RuleState{{Name: "old"}}
+	if d := refusedFor(t, l, ReasonPool, "k", StateInto(&into)); len(into) != 0 || len(l.AppendState(nil, "k")) != 0 {
+		t.Errorf("%v beside %v", into, d)
+	}
+	if len(l.Stats().Rules) != 1 {
+		t.Error("Stats lists no rules")
+	}
+}
+
+// StateInto gets what AppendState says behind the decision, of each verb and after a wait too.
+func TestPropertyStateInto(t *testing.T) {
+	property(t, func(t *rapid.T) {
+		opts := []Option{StartPool(drawNumberedPool(t))}
+		if rapid.Bool().Draw(t, "learns") {
+			opts = append(opts, Policy(policy.AIMD{}))
+		}
+		l, err := New(drawLimit(t), append(opts, MaxKeys(3))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var permits []Permit
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			key := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "key")
+			into, now := []RuleState{{Name: "old"}}, time.Now()
+			switch rapid.IntRange(0, 5).Draw(t, "verb") {
+			case 0:
+				l.Check(key, StateInto(&into))
+			case 1, 2:
+				p, _ := l.TryAcquire(key, StateInto(&into))
+				permits = append(permits, p)
+			case 3:
+				ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond+drawPause(t))
+				p, _ := l.Acquire(ctx, key, StateInto(&into))
+				permits = append(permits, p)
+				cancel()
+			case 4:
+				time.Sleep(drawPause(t))
+				continue
+			case 5:
+				for _, p := range permits {
+					p.Release()
+				}
+				permits = nil
+				continue
+			}
+			if got := l.AppendState(nil, key); fmt.Sprint(got) != fmt.Sprint(into) {
+				t.Fatalf("after %v told %v, AppendState %v", time.Since(now), into, got)
+			}
 		}
 	})
 }

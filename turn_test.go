@@ -143,7 +143,7 @@ func TestTurnBucketUntil(t *testing.T) {
 		{now: 0, from: 50 * ms, want: 50 * ms}, {now: 0, from: 150 * ms, want: 10 * time.Second},
 		{now: 0, owed: 2e8, want: never}, {now: 0, ahead: 1e12, want: never},
 	} {
-		b := &turnBucket{costBucket{bucket: bucket{tokens: 1 - c.owed, last: begin.at + c.now}}}
+		b := &turnBucket{costBucket: costBucket{bucket: bucket{tokens: 1 - c.owed, last: begin.at + c.now}}}
 		now := begin.later(c.now)
 		if d := b.until(now, r, c.from, c.ahead, 1); d < c.want-c.within || d > c.want+c.within {
 			t.Errorf("%+v: %v", c, d)

@@ -54,7 +54,7 @@ func TestTurnBeyondTheDeadlineFailsAtOnce(t *testing.T) {
 		l := limiterOf(t, rated(Every(10*time.Second)), Replicas(2))
 		wants(t, l, "k", 1)
 		c := askingUntil(t, l, 19*time.Second, "k")
-		want := LimitedError{Key: "k", Decision: Decision{Rule: "interval", Reason: ReasonDeadline, Limit: 0.1, Share: 0.05, RetryAfter: 20 * time.Second}}
+		want := LimitedError{Key: "k", Decision: Decision{Rule: "interval", Reason: ReasonDeadline, Limit: 1, Share: .5, Window: 10 * time.Second, RetryAfter: 20 * time.Second}}
 		if got := c.refusedAfter(t, 0, ReasonDeadline); *got != want {
 			t.Errorf("got %+v, want %+v", *got, want)
 		}

@@ -12,7 +12,8 @@ type schedule struct {
 	per      int64  // ns
 	events   uint64 // thousandths of events over the fleet in each window
 	replicas uint64
-	ordinal  uint64 // 1..replicas; 0 unknown
+	ordinal  uint64 // 1..replicas: the first of its own; 0 unknown
+	weight   uint64 // how many are its own
 	phase    int64  // without an ordinal, which of the sparse windows are ours
 	keeps    bool   // an event that a sparse window allows stays until it is used; see setting.meet
 }
@@ -34,30 +35,44 @@ func (c *schedule) index(wall int64) int64 { return floorDiv(wall, c.per) }
 // With an ordinal it is floor((k+1)E/N + i/N) - floor(kE/N + i/N), i = ordinal-1. Hermite's
 // identity, floor(x) + floor(x+1/N) + … + floor(x+(N-1)/N) = floor(Nx), makes the sum over
 // the replicas exactly floor((k+1)E) - floor(kE): nothing is lost and nothing is added.
-// Without one it is floor(E/N), or 1 in every ceil(N/E) windows when that is 0.
+// A replica of weight w has what its w ordinals have together. Without one it is floor(wE/N), or 1 in every
+// ceil(N/(wE)) windows when that is 0.
 func (c *schedule) quota(k int64) int64 {
 	if c.ordinal > 0 {
 		cycle := int64(c.replicas * milli) // the floors repeat after that many windows
 		k -= floorDiv(k, cycle) * cycle
-		return int64(c.until(uint64(k)+1) - c.until(uint64(k)))
+		each, more := c.until(uint64(k))
+		eachThen, moreThen := c.until(uint64(k) + 1)
+		return (eachThen-each)*int64(c.weight) + moreThen - more
 	}
-	if q := c.events / (milli * c.replicas); q > 0 {
+	if q := c.whole(); q > 0 {
 		return int64(q)
 	}
 	return floorDiv(k+c.phase, c.every()) - floorDiv(k+c.phase-1, c.every())
 }
 
-// until is how many events this replica may do before window k of the cycle.
-func (c *schedule) until(k uint64) uint64 {
+// until is how many events this replica may do before window k of the cycle: so many for each of its
+// ordinals, and one more for so many of them.
+//
+// Let x = floor(kE) be what the fleet may do before it, x = qN + r. Ordinal j+1 may do floor((x+j)/N) of it,
+// since the fractions of kE carry no sum over a whole number. That is q, or q+1 where j >= N-r.
+func (c *schedule) until(k uint64) (each, more int64) {
 	hi, lo := bits.Mul64(k, c.events)
-	lo, carry := bits.Add64(lo, (c.ordinal-1)*milli, 0)
-	q, _ := bits.Div64(hi+carry, lo, c.replicas*milli)
+	q, rest := bits.Div64(hi, lo, c.replicas*milli)
+	first, later := c.ordinal-1, c.replicas-rest/milli
+	return int64(q), int64(max(first+c.weight, later) - max(first, later))
+}
+
+// whole is the number of whole events that each window allows a replica without an ordinal.
+func (c *schedule) whole() uint64 {
+	hi, lo := bits.Mul64(c.events, c.weight)
+	q, _ := bits.Div64(hi, lo, c.replicas*milli)
 	return q
 }
 
 // mean is the average quota.
 func (c *schedule) mean() float64 {
-	return float64(c.events) / milli / float64(c.replicas)
+	return float64(c.events) * float64(c.weight) / milli / float64(c.replicas)
 }
 
 // sum is what the windows from k on and before end allow together.
@@ -65,11 +80,12 @@ func (c *schedule) sum(k, end int64) float64 {
 	if c.ordinal > 0 {
 		cycle := int64(c.replicas * milli)
 		rounds := floorDiv(end, cycle) - floorDiv(k, cycle)
-		last, first := end-floorDiv(end, cycle)*cycle, k-floorDiv(k, cycle)*cycle
-		part := int64(c.until(uint64(last))) - int64(c.until(uint64(first)))
-		return float64(rounds)*float64(c.events) + float64(part)
+		eachLast, moreLast := c.until(uint64(end - floorDiv(end, cycle)*cycle))
+		each, more := c.until(uint64(k - floorDiv(k, cycle)*cycle))
+		all := float64(rounds)*float64(c.events) + float64(eachLast-each)
+		return all*float64(c.weight) + float64(moreLast-more)
 	}
-	if q := c.events / (milli * c.replicas); q > 0 {
+	if q := c.whole(); q > 0 {
 		return float64(q) * float64(end-k)
 	}
 	every := c.every()
@@ -79,11 +95,18 @@ func (c *schedule) sum(k, end int64) float64 {
 // every is how many windows apart those are that an ordinal-less replica with less than
 // one event a window has for its own.
 func (c *schedule) every() int64 {
-	return int64((milli*c.replicas + c.events - 1) / c.events)
+	own := c.events * c.weight // thousandths of the fleet's windows: whole says that they are few
+	return int64((milli*c.replicas + own - 1) / own)
 }
 
-// sparse reports whether some windows allow this replica nothing.
-func (c *schedule) sparse() bool { return c.events < milli*c.replicas }
+// sparse reports whether some windows allow this replica nothing. The ordinals that have one event more than
+// the others in a window are in a row too, and may all be others'.
+func (c *schedule) sparse() bool {
+	if c.ordinal > 0 {
+		return c.events/milli+c.weight <= c.replicas
+	}
+	return c.whole() == 0
+}
 
 func floorDiv(a, b int64) int64 {
 	q := a / b

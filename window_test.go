@@ -32,7 +32,7 @@ func TestQuotasAddUpExactly(t *testing.T) {
 			for _, k := range []int64{0, 1, 2, 3, 999, 1000, 63_939_132, 1 << 50, -1, -17, math.MaxInt64 - 1, math.MinInt64 + 1} {
 				sum := int64(0)
 				for i := range replicas {
-					c := schedule{per: 1, events: events, replicas: replicas, ordinal: i + 1}
+					c := schedule{per: 1, events: events, replicas: replicas, ordinal: i + 1, weight: 1}
 					q := c.quota(k)
 					if q < 0 || float64(q) > math.Ceil(c.mean()) {
 						t.Fatalf("%+v: quota(%d) is %d", c, k, q)
@@ -61,7 +61,7 @@ func TestQuotaWithoutOrdinalRoundsDown(t *testing.T) {
 		{300, 1, []int64{1, 0, 0, 0, 1}},
 	} {
 		for phase := range int64(7) {
-			s := schedule{per: 1, events: c.events, replicas: c.replicas, phase: phase}
+			s := schedule{per: 1, events: c.events, replicas: c.replicas, weight: 1, phase: phase}
 			first := int64(-10)
 			for s.quota(first) == 0 {
 				first++
@@ -77,8 +77,8 @@ func TestQuotaWithoutOrdinalRoundsDown(t *testing.T) {
 
 func TestScheduleSumIsTheLoop(t *testing.T) {
 	for _, c := range []schedule{
-		{events: 2500, replicas: 1, ordinal: 1}, {events: 2500, replicas: 3, ordinal: 2}, {events: 100_000, replicas: 7, ordinal: 7},
-		{events: 300, replicas: 2, ordinal: 1}, {events: 100_000, replicas: 7}, {events: 300, replicas: 2, phase: 5}, {events: 1, replicas: 1},
+		{events: 2500, replicas: 1, weight: 1, ordinal: 1}, {events: 2500, replicas: 3, weight: 1, ordinal: 2}, {events: 100_000, replicas: 7, weight: 1, ordinal: 7},
+		{events: 300, replicas: 2, weight: 1, ordinal: 1}, {events: 100_000, replicas: 7, weight: 1}, {events: 300, replicas: 2, weight: 1, phase: 5}, {events: 1, replicas: 1, weight: 1},
 	} {
 		for _, from := range []int64{-3000, -1, 0, 5, 999, 123_456} {
 			want := 0.0
@@ -154,7 +154,7 @@ func (w *window) uses(now instant, n int64, c *schedule) bool {
 	return true
 }
 
-var fiveASecond = &schedule{per: int64(time.Second), events: 5000, replicas: 1, ordinal: 1}
+var fiveASecond = &schedule{per: int64(time.Second), events: 5000, replicas: 1, ordinal: 1, weight: 1}
 
 func TestWindow(t *testing.T) {
 	w := opened(dawn, fiveASecond)
@@ -229,7 +229,7 @@ func TestClockThatWasAheadGoesOn(t *testing.T) {
 // Bound 11: a step back by an hour does not repeat the quota of a sparse window in each period until the wall
 // has caught up.
 func TestSparseWindowAfterAStepBack(t *testing.T) {
-	oneOfSixty := &schedule{per: int64(time.Minute), events: 1000, replicas: 60, ordinal: 1}
+	oneOfSixty := &schedule{per: int64(time.Minute), events: 1000, replicas: 60, ordinal: 1, weight: 1}
 	for _, late := range []time.Duration{0, time.Minute, 10 * time.Minute, 59 * time.Minute} {
 		start := realNow()
 		for oneOfSixty.quota(oneOfSixty.index(start.wall)) == 0 {

@@ -105,6 +105,8 @@ func TestPutReplicasCountsAtOnce(t *testing.T) {
 		{`{"ordinal":4,"replicas":4}`, quotient.Pool{Replicas: 4, Ordinal: 4}},
 		{`{"replicas":4}`, quotient.Pool{Replicas: 4}},
 		{`{"replicas":4,"ordinal":0}`, quotient.Pool{Replicas: 4}},
+		{`{"replicas":4,"weight":1}`, quotient.Pool{Replicas: 4, Weight: 1}},
+		{`{"ordinal":3,"weight":2,"replicas":4}`, quotient.Pool{Replicas: 4, Ordinal: 3, Weight: 2}},
 		{" {\n\t\"replicas\" : 7 , \"ordinal\" : 1 }\r\n ", quotient.Pool{Replicas: 7, Ordinal: 1}},
 		{`{"replicas":1}`, quotient.Pool{Replicas: 1}},
 		{`{"replicas":1000000}`, quotient.Pool{Replicas: 1000000}},
@@ -120,10 +122,10 @@ func TestPutReplicasCountsAtOnce(t *testing.T) {
 			t.Errorf("%s: pool is %+v, want %+v", tt.body, got, tt.want)
 		}
 		answer := decode[State](t, rec).Limiters["api"]
-		if answer.Pool.Replicas != tt.want.Replicas || answer.Pool.Ordinal != tt.want.Ordinal {
+		if answer.Pool.Replicas != tt.want.Replicas || answer.Pool.Ordinal != tt.want.Ordinal || answer.Pool.Weight != max(1, tt.want.Weight) {
 			t.Errorf("%s: answered pool %+v, want %+v", tt.body, answer.Pool, tt.want)
 		}
-		if want := 100 / float64(tt.want.Replicas); !near(answer.Rules[0].Share, want) {
+		if want := 100 * float64(max(1, tt.want.Weight)) / float64(tt.want.Replicas); !near(answer.Rules[0].Share, want) {
 			t.Errorf("%s: answered share %v, want %v", tt.body, answer.Rules[0].Share, want)
 		}
 	}
@@ -152,8 +154,8 @@ func TestRefusals(t *testing.T) {
 		{"two", putReplicas(`{"replicas":4}{"replicas":5}`), 400, Problem{Field: "body", Value: `{"replicas":4}{"replicas":5}`}},
 		{"name no string", putReplicas(`{4:4}`), 400, Problem{Field: "body", Value: `{4:4}`}},
 		{"long", putReplicas(`"` + long), 400, Problem{Field: "body", Value: `"` + long[:maxValue-1] + "…"}},
-		{"unknown", putReplicas(`{"replicas":4,"shards":2}`), 400, Problem{Field: "shards", Range: "replicas, ordinal, ttl_seconds"}},
-		{"other case", putReplicas(`{"Replicas":4}`), 400, Problem{Field: "Replicas", Range: "replicas, ordinal, ttl_seconds"}},
+		{"unknown", putReplicas(`{"replicas":4,"shards":2}`), 400, Problem{Field: "shards", Range: "replicas, weight, ordinal, ttl_seconds"}},
+		{"other case", putReplicas(`{"Replicas":4}`), 400, Problem{Field: "Replicas", Range: "replicas, weight, ordinal, ttl_seconds"}},
 		{"twice", putReplicas(`{"replicas":4,"replicas":5}`), 400, Problem{Field: "replicas", Range: "once"}},
 		{"missing", putReplicas(`{"ordinal":1}`), 400, Problem{Field: "replicas", Range: "a whole number from 1 to 1000000"}},
 		{"nothing", putReplicas(`{}`), 400, Problem{Field: "replicas", Range: "a whole number from 1 to 1000000"}},

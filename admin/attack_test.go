@@ -39,6 +39,8 @@ var fields = []struct {
 }{
 	{"/replicas", `{"replicas":%s}`, "replicas", slices.Concat(notWholes, []string{`0`, `1000001`})},
 	{"/replicas", `{"replicas":4,"ordinal":%s}`, "ordinal", slices.Concat(notWholes, []string{`5`})},
+	{"/replicas", `{"replicas":4,"weight":2,"ordinal":%s}`, "ordinal", slices.Concat(notWholes, []string{`4`})},
+	{"/replicas", `{"replicas":4,"weight":%s}`, "weight", slices.Concat(notWholes, []string{`0`, `5`})},
 	{"/replicas", `{"replicas":4,"ttl_seconds":%s}`, "ttl_seconds", slices.Concat(notNumbers, []string{`0`, `-1`, `0.0001`, `31536001`, `1e300`})},
 	{"/limit", `{"rates":%s}`, "rates", notLists},
 	{"/limit", `{"rates":[{"events":1,"per_seconds":1},%s]}`, "rates[1]", notObjects},

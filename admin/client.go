@@ -175,9 +175,10 @@ func IfMatch(etag string) PutOption { return func(p *put) { p.ifMatch = etag } }
 func (c *Client) SetReplicas(ctx context.Context, limiter string, p quotient.Pool, ttl time.Duration, opts ...PutOption) (State, error) {
 	body := struct {
 		Replicas   int     `json:"replicas"`
+		Weight     int     `json:"weight,omitempty"`
 		Ordinal    int     `json:"ordinal,omitempty"`
 		TTLSeconds float64 `json:"ttl_seconds,omitempty"`
-	}{p.Replicas, p.Ordinal, ttl.Seconds()}
+	}{p.Replicas, p.Weight, p.Ordinal, ttl.Seconds()}
 	return c.put(ctx, "replicas", limiter, body, opts)
 }
 

@@ -105,7 +105,7 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 	if next, err = c.SetDryRun(ctx, "api", true, IfMatch(next.ETag)); err != nil || !api.Stats().DryRun {
 		t.Errorf("SetDryRun: %+v, %v", next, err)
 	}
-	pool := quotient.Pool{Replicas: 4, Ordinal: 2}
+	pool := quotient.Pool{Replicas: 4, Ordinal: 2, Weight: 3}
 	if s, err := c.SetReplicas(ctx, "api", pool, time.Minute, IfMatch(next.ETag)); err != nil || api.Stats().Pool.Pool != pool || s.Limiters["api"].Pool.Until.IsZero() {
 		t.Errorf("SetReplicas: %+v, %v", s, err)
 	}

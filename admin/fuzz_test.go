@@ -27,6 +27,7 @@ func saysWhy(t *testing.T, bad *Problem) {
 // what is refused comes with a reason in bounded text.
 func FuzzReplicas(f *testing.F) {
 	f.Add([]byte(`{"replicas":4,"ordinal":2,"ttl_seconds":1.5}`))
+	f.Add([]byte(`{"replicas":4,"weight":2,"ordinal":3}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		v, bad := readReplicas(body)
 		if bad != nil {
@@ -41,13 +42,16 @@ func FuzzReplicas(f *testing.F) {
 			t.Fatalf("accepted %+v", v)
 		}
 		var loose struct {
-			Replicas, Ordinal int
-			TTL               *float64 `json:"ttl_seconds"`
+			Replicas, Ordinal, Weight int
+			TTL                       *float64 `json:"ttl_seconds"`
 		}
-		if err := json.Unmarshal(body, &loose); err != nil || loose.Replicas != p.Replicas || loose.Ordinal != p.Ordinal || (loose.TTL != nil) != (v.ttl > 0) {
+		if err := json.Unmarshal(body, &loose); err != nil || loose.Replicas != p.Replicas || loose.Ordinal != p.Ordinal || loose.Weight != p.Weight || (loose.TTL != nil) != (v.ttl > 0) {
 			t.Fatalf("encoding/json reads %+v (%v), readReplicas %+v", loose, err, v)
 		}
 		canonical := fmt.Sprintf(`{"replicas":%d,"ordinal":%d}`, p.Replicas, p.Ordinal)
+		if p.Weight > 0 {
+			canonical = fmt.Sprintf(`{"replicas":%d,"weight":%d,"ordinal":%d}`, p.Replicas, p.Weight, p.Ordinal)
+		}
 		if again, bad := readReplicas([]byte(canonical)); bad != nil || again.pool != p {
 			t.Fatalf("%s reads back as %+v, %v", canonical, again, bad)
 		}

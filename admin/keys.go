@@ -59,6 +59,8 @@ type RuleExplanation struct {
 	Tokens        float64 `json:"tokens"`         // events, or slots, that this replica has left; negative: owed
 	InFlight      float64 `json:"in_flight"`      // slots that the key holds here; 0 for a rate
 	ResetsSeconds float64 `json:"resets_seconds"` // until it is as if nothing had been asked; 0 for slots
+	Events        float64 `json:"events"`         // as in RuleState
+	WindowSeconds float64 `json:"window_seconds"`
 }
 
 // Decision is what an ask that does not wait would get.
@@ -69,6 +71,8 @@ type Decision struct {
 	Limit             float64 `json:"limit"`  // of that rule
 	Share             float64 `json:"share"`
 	RetryAfterSeconds float64 `json:"retry_after_seconds"` // 0: unknown
+	Unit              string  `json:"unit"`                // of that rule
+	Text              string  `json:"text"`                // the same in words
 }
 
 // Learned is what one law of the policy believes.
@@ -134,9 +138,11 @@ func newLearned(r quotient.RuleState) Learned {
 
 // newRuleExplanation is a rule of a key that holds so many slots.
 func newRuleExplanation(r quotient.RuleState, inFlight int) RuleExplanation {
+	s := newRuleState(r)
 	x := RuleExplanation{
-		Name: r.Name, Unit: r.Unit, Limit: finite(r.Limit), Share: finite(r.Share), Burst: finite(r.Burst),
-		Ceiling: finite(r.Share), Tokens: finite(r.Left), ResetsSeconds: r.Reset.Seconds(),
+		Name: s.Name, Unit: s.Unit, Limit: s.Limit, Share: s.Share, Burst: s.Burst,
+		Events: s.Events, WindowSeconds: s.WindowSeconds,
+		Ceiling: s.Share, Tokens: finite(r.Left), ResetsSeconds: r.Reset.Seconds(),
 	}
 	if r.Window == 0 { // the slots
 		x.InFlight = float64(inFlight)
@@ -146,7 +152,7 @@ func newRuleExplanation(r quotient.RuleState, inFlight int) RuleExplanation {
 
 func newDecision(d quotient.Decision) Decision {
 	return Decision{
-		OK: d.OK, Reason: d.Reason.String(), Rule: d.Rule, Limit: finite(d.Limit), Share: finite(d.Share),
-		RetryAfterSeconds: d.RetryAfter.Seconds(),
+		OK: d.OK, Reason: d.Reason.String(), Rule: d.Rule, Unit: d.Unit, Limit: perSecond(d.Limit, d.Window),
+		Share: perSecond(d.Share, d.Window), RetryAfterSeconds: d.RetryAfter.Seconds(), Text: d.String(),
 	}
 }

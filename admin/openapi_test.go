@@ -305,7 +305,7 @@ func TestDocumentsRangesAreTheHandlers(t *testing.T) {
 	tests := map[string][]string{
 		"/replicas": {
 			`{"replicas":0}`, `{"replicas":1}`, `{"replicas":1000000}`, `{"replicas":1000001}`, `{"replicas":1.5}`, `{"replicas":"1"}`, `{}`,
-			`{"replicas":1,"ordinal":-1}`, `{"replicas":1000000,"ordinal":1000000}`, `{"replicas":1,"ttl_seconds":0}`, `{"replicas":1,"ttl_seconds":0.001}`,
+			`{"replicas":1,"ordinal":-1}`, `{"replicas":1000000,"ordinal":1000000}`, `{"replicas":3,"weight":0}`, `{"replicas":3,"weight":3}`, `{"replicas":1000000,"weight":1000000}`, `{"replicas":1,"ttl_seconds":0}`, `{"replicas":1,"ttl_seconds":0.001}`,
 			`{"replicas":1,"ttl_seconds":0.0009}`, `{"replicas":1,"ttl_seconds":31536000}`, `{"replicas":1,"ttl_seconds":31536001}`, `{"replicas":1,"x":1}`,
 		},
 		"/limit": {

@@ -27,13 +27,17 @@ func parseReplicas(body []byte) (change, *Problem) {
 	return change{what: "pool size set", field: "replicas", all: true, show: showPool, apply: v.apply}, bad
 }
 
-// readReplicas reads {"replicas":4,"ordinal":2,"ttl_seconds":600}. "ordinal" may be left out or 0: unknown; without "ttl_seconds" it is for good.
+// readReplicas reads {"replicas":4,"weight":2,"ordinal":2,"ttl_seconds":600}. "ordinal" may be left out or 0: unknown; without
+// "weight" this replica counts as one, whatever it counted as before; without "ttl_seconds" it is for good.
 func readReplicas(body []byte) (replicas, *Problem) {
-	f := readForm(body, `{"replicas":4,"ordinal":2}`, "replicas", "ordinal", "ttl_seconds")
+	f := readForm(body, `{"replicas":4,"ordinal":2}`, "replicas", "weight", "ordinal", "ttl_seconds")
 	var v replicas
 	v.pool.Replicas = f.whole("replicas", 1, maxReplicas)
+	if f.has("weight") {
+		v.pool.Weight = f.whole("weight", 1, v.pool.Replicas)
+	}
 	if f.has("ordinal") {
-		v.pool.Ordinal = f.whole("ordinal", 0, v.pool.Replicas)
+		v.pool.Ordinal = f.whole("ordinal", 0, v.pool.Replicas-max(1, v.pool.Weight)+1)
 	}
 	if f.has("ttl_seconds") {
 		v.ttl = readTTL(&f)
@@ -60,6 +64,9 @@ func (v replicas) apply(l *quotient.Limiter) error { return l.SetPool(v.pool, v.
 func showPool(l *quotient.Limiter) slog.Value {
 	p := l.Stats().Pool
 	attrs := []slog.Attr{slog.Int("replicas", p.Replicas), slog.Int("ordinal", p.Ordinal), slog.Bool("fixed", p.Fixed)}
+	if p.Weight > 1 {
+		attrs = append(attrs, slog.Int("weight", p.Weight))
+	}
 	if !p.Until.IsZero() {
 		attrs = append(attrs, slog.Time("until", p.Until))
 	}

@@ -95,12 +95,16 @@ type RuleState struct {
 	Limit float64 `json:"limit"` // events a second, or slots, over the fleet
 	Share float64 `json:"share"` // the same, here
 	Burst float64 `json:"burst"` // events, here; 0 for windows and slots
+
+	Events        float64 `json:"events"`         // of a rate, over the fleet in each window; 0 for slots
+	WindowSeconds float64 `json:"window_seconds"` // of a rate; 0 for slots
 }
 
 // PoolState is the pool in force and how it came to be.
 type PoolState struct {
-	Replicas   int       `json:"replicas"`
-	Ordinal    int       `json:"ordinal"` // 0 for unknown
+	Replicas   int       `json:"replicas"` // each by its weight
+	Weight     int       `json:"weight"`   // as how many of them this one counts, 1 or more
+	Ordinal    int       `json:"ordinal"`  // 0 for unknown
 	Fixed      bool      `json:"fixed"`
 	Source     string    `json:"source"` // configured, set, followed or awaited
 	AgeSeconds float64   `json:"age_seconds"`
@@ -174,12 +178,28 @@ func newRuleStates(rules []quotient.RuleState) []RuleState {
 func isLaw(r quotient.RuleState) bool { return r.Pace > 0 }
 
 func newRuleState(r quotient.RuleState) RuleState {
-	return RuleState{Name: r.Name, Unit: r.Unit, Limit: finite(r.Limit), Share: finite(r.Share), Burst: finite(r.Burst)}
+	x := RuleState{
+		Name: r.Name, Unit: r.Unit, Limit: perSecond(r.Limit, r.Window), Share: perSecond(r.Share, r.Window),
+		Burst: finite(r.Burst), WindowSeconds: r.Window.Seconds(),
+	}
+	if r.Window > 0 {
+		x.Events = finite(r.Limit)
+	}
+	return x
+}
+
+// perSecond is events in each window as events a second. Slots, and what a law allows, have no window, and
+// stay as they are.
+func perSecond(n float64, window time.Duration) float64 {
+	if window > 0 {
+		n /= window.Seconds()
+	}
+	return finite(n)
 }
 
 func newPoolState(p quotient.PoolStats) PoolState {
 	return PoolState{
-		Replicas: p.Replicas, Ordinal: p.Ordinal, Fixed: p.Fixed, Source: p.Source, AgeSeconds: p.Age.Seconds(),
+		Replicas: p.Replicas, Weight: max(1, p.Weight), Ordinal: p.Ordinal, Fixed: p.Fixed, Source: p.Source, AgeSeconds: p.Age.Seconds(),
 		Reports: p.Reports, Errors: p.Errors, Rejected: p.Rejected, LastError: p.LastError, Until: p.Until,
 	}
 }

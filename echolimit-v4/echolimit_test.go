@@ -74,7 +74,8 @@ func get(t testing.TB, c *http.Client, url string) (*http.Response, string) {
 	return resp, string(text)
 }
 
-// idle waits until every permit was given back, and fails if one was twice. A client may have the answer before the handler has returned.
+// idle waits until every permit was given back, and fails if one was twice. A client may have the answer
+// before the handler has returned.
 func idle(t testing.TB, l *quotient.Limiter) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), soon)
@@ -358,5 +359,26 @@ func TestOneErrorOneAnswer(t *testing.T) {
 			t.Errorf("the logger sees %d", seen)
 		}
 		idle(t, l)
+	}
+}
+
+// The handlers get the request that carries the permit, and put its cost right.
+func TestPermitFrom(t *testing.T) {
+	l := limiter(t, quotient.Rates(quotient.Rate{Name: "tokens", Unit: "tokens", Events: 100, Per: time.Hour, Burst: 100}))
+	sixty := httplimit.CostBy("tokens", func(*http.Request) int { return 60 })
+	e := echo.New()
+	e.Use(echolimit.Middleware(l, func(echo.Context) string { return "k" }, sixty))
+	e.GET("/", func(c echo.Context) error {
+		if p, ok := httplimit.PermitFrom(c.Request().Context()); !ok || p.Correct("tokens", 15) != nil {
+			t.Error("no permit that can be corrected")
+		}
+		return c.NoContent(204)
+	})
+	url, c := serve(t, e)
+	if resp, _ := get(t, c, url); resp.StatusCode != 204 {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+	if left := l.AppendState(nil, "k")[0].Left; left < 85 || left > 86 {
+		t.Errorf("%v tokens are left, want 85", left)
 	}
 }

@@ -74,7 +74,9 @@ type handler struct {
 	err  error
 }
 
-func (h *handler) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer h.c.SetRequest(h.c.Request())
+	h.c.SetRequest(r) // it may carry a permit
 	own := h.c.Response()
 	if same(w, own) {
 		h.err = h.next(h.c)

@@ -66,8 +66,11 @@ type chain struct {
 	called bool
 }
 
-func (h *chain) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+func (h *chain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.called = true
+	asked := h.c.Request
+	h.c.Request = r // it may carry a permit
+	defer func() { h.c.Request = asked }()
 	own := h.c.Writer
 	if same(w, own) {
 		h.c.Next()

@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"sync"
@@ -61,9 +62,10 @@ type buffer struct {
 }
 
 // read reads the body of a request, so that net/http starts to watch the connection, and puts what was read
-// back in front of it. A body that has not come by the deadline is not waited for. It reads nothing that is
-// too long, or that the client sends only when asked to. free must be called when the request is over.
-func (b *buffer) read(w http.ResponseWriter, r *http.Request, deadline time.Time) {
+// back in front of it. A body that has not come by the deadline, or before drain ends, is not waited for. It
+// reads nothing that is too long, or that the client sends only when asked to. free must be called when the
+// request is over.
+func (b *buffer) read(w http.ResponseWriter, r *http.Request, deadline time.Time, drain context.Context) {
 	size := maxBuffer
 	if r.ContentLength >= 0 {
 		size = int(min(r.ContentLength, maxBuffer+1))
@@ -71,7 +73,7 @@ func (b *buffer) read(w http.ResponseWriter, r *http.Request, deadline time.Time
 	if size > maxBuffer || expectsContinue(r) {
 		return
 	}
-	giveUp := giveUpAt(w, deadline)
+	giveUp := giveUpAt(w, deadline, drain)
 	defer func() { b.late = giveUp() }()
 	// Not more than was announced: an outer handler may have unpacked the body and left its length.
 	err := b.fill(r.Body, size+1)
@@ -116,17 +118,23 @@ func (b *buffer) free() {
 	}
 }
 
-// giveUpAt ends the reading of a body at an instant. The connection's own deadline is not touched before: it cannot
-// be looked up, and the handler may need it. The function that is returned must be called after the reading. It
-// reports whether that instant has come; then nothing can be read any more.
-func giveUpAt(w http.ResponseWriter, deadline time.Time) (over func() bool) {
+// giveUpAt ends the reading of a body at an instant, and when drain ends unless that is nil. The connection's
+// own deadline is not touched before: it cannot be looked up, and the handler may need it. The function that
+// is returned must be called after the reading. It reports whether the reading was ended; then nothing can be
+// read any more.
+func giveUpAt(w http.ResponseWriter, deadline time.Time, drain context.Context) (over func() bool) {
 	done := make(chan struct{})
-	timer := time.AfterFunc(time.Until(deadline), func() {
+	end := sync.OnceFunc(func() {
 		defer close(done)
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // without deadlines the body is waited for
 	})
+	timer := time.AfterFunc(time.Until(deadline), end)
+	stop := func() bool { return true }
+	if drain != nil {
+		stop = context.AfterFunc(drain, end)
+	}
 	return func() bool {
-		if timer.Stop() {
+		if inTime, before := timer.Stop(), stop(); inTime && before {
 			return false
 		}
 		<-done

@@ -209,7 +209,7 @@ func TestNoMoreIsReadThanIsAnnounced(t *testing.T) {
 		r := post(t, b)
 		r.ContentLength = int64(announced)
 		read := buffer{room: &m.bodies, key: "k"}
-		read.read(httptest.NewRecorder(), r, time.Now().Add(soon))
+		read.read(httptest.NewRecorder(), r, time.Now().Add(soon), nil)
 		if most := max(announced+1-uncounted, 0); m.bodies.all != most || read.complete || read.late {
 			t.Errorf("%d bytes are set aside, complete %v, late %v; want %d", m.bodies.all, read.complete, read.late, most)
 		}

@@ -1,16 +1,25 @@
 package httplimit
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"net/textproto"
 	"slices"
 	"strings"
 )
 
-// clientBits is how many bits of an IPv6 address name one client unless ClientAddrBits says otherwise. A /64
-// is one subnet (RFC 4291, 2.5.4), and one host may use all of it.
-const clientBits = 64
+// IPv4Bits and IPv6Bits of a zero ClientAddrConfig. A /64 is one subnet (RFC 4291, 2.5.4), and one host may
+// use all of it.
+const (
+	ipv4Bits = 32
+	ipv6Bits = 64
+)
+
+// forwardedFor is the field in which each proxy adds the address that it got the request from.
+const forwardedFor = "X-Forwarded-For"
 
 // noAddr is the key of requests whose peer has no IP address, as on a Unix
 // socket.
@@ -24,31 +33,78 @@ const noAddr = "(no address)"
 // to the left and is never reached. If an entry is not an address, or the list ends, the last trusted address
 // before it is the key. Without trusted networks the header is ignored.
 //
-// An IPv4 address is its own key, also when written as ::ffff:1.2.3.4. IPv6
-// addresses share a key with their /64, written as "2001:db8::/64"; see
-// ClientAddrBits. Zones and ports are dropped. Peers without an IP address share
-// one key. The key of an IPv6 address costs one allocation, that of a peer's IPv4
-// address none.
+// An IPv4 address is its own key, also when written as ::ffff:1.2.3.4. IPv6 addresses share a key with their
+// /64, written as "2001:db8::/64". Zones and ports are dropped. Peers without an IP address share one key.
+// The key of an IPv6 address costs one allocation, that of a peer's IPv4 address none. ClientAddrConfig has
+// other prefixes and headers.
 //
 // A prefix that is not valid, such as the zero netip.Prefix, contains nothing.
 func ClientAddr(trusted ...netip.Prefix) KeyFunc {
-	return clientAddr{trusted: unmapAll(trusted), bits: clientBits}.key
+	return clientAddr{trusted: unmapAll(trusted), header: forwardedFor, bits4: ipv4Bits, bits6: ipv6Bits}.key
 }
 
-// ClientAddrBits is ClientAddr with IPv6 clients told apart by the first
-// ipv6Bits bits of their address: 128 for each address, 56 or 48 for networks of
-// a whole site. It fails if ipv6Bits is not in 1 to 128.
-func ClientAddrBits(ipv6Bits int, trusted ...netip.Prefix) (KeyFunc, error) {
-	if ipv6Bits < 1 || ipv6Bits > 128 {
-		return nil, fmt.Errorf("httplimit: ClientAddrBits: ipv6Bits is %d, want 1 to 128", ipv6Bits)
+// ClientAddrConfig is a ClientAddr with settings. The zero value is ClientAddr without trusted networks.
+type ClientAddrConfig struct {
+	// Trusted are the networks of proxies that are believed.
+	Trusted []netip.Prefix
+	// Header is the one field that is read of a trusted peer's request; no other is. Empty is
+	// X-Forwarded-For.
+	//
+	// Any other field, such as X-Real-IP or CF-Connecting-IP, has one address, which the nearest trusted
+	// proxy has put in the place of whatever was there. That address is the client, in a trusted network or
+	// not. A field that is missing, stands twice or is no address is not believed: the key is the peer's.
+	//
+	// Name a field that the proxy always sets. One that it merely passes on is written by the client.
+	Header string
+	// IPv4Bits and IPv6Bits are how many bits of an address tell clients apart: 1 to 32, and 1 to 128. 0 is
+	// 32, and 64. With fewer than 32 the key of an IPv4 address is its network, "203.0.113.0/24".
+	IPv4Bits, IPv6Bits int
+}
+
+// KeyFunc returns the key function, or an error that names the field that makes no sense. That is bits out of
+// range, or a network that is not valid. It is also a Header that is no name of a field, that no Trusted network
+// sends, or Forwarded, which is no list of addresses.
+func (c ClientAddrConfig) KeyFunc() (KeyFunc, error) {
+	const name = "httplimit: ClientAddrConfig."
+	if c.IPv4Bits < 0 || c.IPv4Bits > 32 {
+		return nil, fmt.Errorf(name+"IPv4Bits: %d is not between 0 and 32", c.IPv4Bits)
 	}
-	return clientAddr{trusted: unmapAll(trusted), bits: ipv6Bits}.key, nil
+	if c.IPv6Bits < 0 || c.IPv6Bits > 128 {
+		return nil, fmt.Errorf(name+"IPv6Bits: %d is not between 0 and 128", c.IPv6Bits)
+	}
+	for i, p := range c.Trusted {
+		if !p.IsValid() {
+			return nil, fmt.Errorf(name+"Trusted[%d]: %v is no network", i, p)
+		}
+	}
+	header := textproto.CanonicalMIMEHeaderKey(cmp.Or(c.Header, forwardedFor))
+	switch {
+	case !isField(header):
+		return nil, fmt.Errorf(name+"Header: %q is no field", c.Header)
+	case header == "Forwarded":
+		return nil, errors.New(name + "Header: Forwarded has another form than a list of addresses")
+	case c.Header != "" && len(c.Trusted) == 0:
+		return nil, fmt.Errorf(name+"Header: %q is read of Trusted networks, and there are none", c.Header)
+	}
+	return clientAddr{
+		trusted: unmapAll(c.Trusted), header: header,
+		bits4: cmp.Or(c.IPv4Bits, ipv4Bits), bits6: cmp.Or(c.IPv6Bits, ipv6Bits),
+	}.key, nil
+}
+
+// isField reports whether a field may have this name (RFC 9110, 5.6.2). It is not empty.
+func isField(name string) bool {
+	return !strings.ContainsFunc(name, func(c rune) bool {
+		letter, digit := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z', c >= '0' && c <= '9'
+		return !letter && !digit && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
+	})
 }
 
 // clientAddr finds the client of a request. Its networks are unmapped.
 type clientAddr struct {
-	trusted []netip.Prefix
-	bits    int
+	trusted      []netip.Prefix
+	header       string // as net/http keeps its name
+	bits4, bits6 int
 }
 
 func (c clientAddr) key(r *http.Request) string {
@@ -56,18 +112,36 @@ func (c clientAddr) key(r *http.Request) string {
 	if !ok {
 		return noAddr
 	}
-	addr := peer
-	if len(c.trusted) > 0 {
-		addr = c.client(peer, r.Header["X-Forwarded-For"])
-	}
+	addr := c.behind(peer, r)
 	if addr.Is6() {
-		prefix, _ := addr.Prefix(c.bits) // bits were checked
+		prefix, _ := addr.Prefix(c.bits6) // bits were checked
+		return prefix.String()
+	}
+	if c.bits4 < ipv4Bits {
+		prefix, _ := addr.Prefix(c.bits4)
 		return prefix.String()
 	}
 	if text, _, _ := strings.Cut(r.RemoteAddr, ":"); addr == peer && strings.Contains(text, ".") {
 		return text // no allocation: an IPv4 address has one spelling only
 	}
 	return addr.String()
+}
+
+// behind is the client behind a peer, or the peer.
+func (c clientAddr) behind(peer netip.Addr, r *http.Request) netip.Addr {
+	if len(c.trusted) == 0 {
+		return peer
+	}
+	lines := r.Header[c.header]
+	if c.header == forwardedFor {
+		return c.client(peer, lines)
+	}
+	if len(lines) == 1 && c.trusts(peer) {
+		if addr, ok := parseAddr(lines[0]); ok {
+			return addr
+		}
+	}
+	return peer
 }
 
 // client follows the header from the peer outwards, as long as hosts that are trusted wrote it.

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"net/http"
 	"net/netip"
+	"strings"
 	"testing"
 )
 
@@ -91,21 +92,97 @@ func TestClientAddrKeepsItsNetworks(t *testing.T) {
 	}
 }
 
+// keyFunc is the key function of a config that must be valid.
+func keyFunc(t testing.TB, c ClientAddrConfig) KeyFunc {
+	t.Helper()
+	key, err := c.KeyFunc()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
 func TestClientAddrBits(t *testing.T) {
-	r := &http.Request{RemoteAddr: "[2001:db8:1:2:3::4]:5"}
-	for bits, want := range map[int]string{128: "2001:db8:1:2:3::4/128", 64: "2001:db8:1:2::/64", 48: "2001:db8:1::/48", 1: "::/1"} {
-		key, err := ClientAddrBits(bits)
-		if err != nil {
-			t.Fatalf("%d bits: %v", bits, err)
-		}
-		if got := key(r); got != want {
-			t.Errorf("%d bits: key %q, want %q", bits, got, want)
+	for _, tt := range []struct {
+		peer   string
+		config ClientAddrConfig
+		want   string
+	}{
+		{"[2001:db8:1:2:3::4]:5", ClientAddrConfig{}, "2001:db8:1:2::/64"},
+		{"[2001:db8:1:2:3::4]:5", ClientAddrConfig{IPv6Bits: 128}, "2001:db8:1:2:3::4/128"},
+		{"[2001:db8:1:2:3::4]:5", ClientAddrConfig{IPv6Bits: 48, IPv4Bits: 8}, "2001:db8:1::/48"},
+		{"[2001:db8:1:2:3::4]:5", ClientAddrConfig{IPv6Bits: 1}, "::/1"},
+		{"203.0.113.7:5", ClientAddrConfig{}, "203.0.113.7"},
+		{"203.0.113.7:5", ClientAddrConfig{IPv4Bits: 32, IPv6Bits: 1}, "203.0.113.7"},
+		{"203.0.113.7:5", ClientAddrConfig{IPv4Bits: 24}, "203.0.113.0/24"},
+		{"[::ffff:203.0.113.7]:5", ClientAddrConfig{IPv4Bits: 24}, "203.0.113.0/24"},
+		{"203.0.113.7:5", ClientAddrConfig{IPv4Bits: 1}, "128.0.0.0/1"},
+	} {
+		if got := keyFunc(t, tt.config)(&http.Request{RemoteAddr: tt.peer}); got != tt.want {
+			t.Errorf("%s, %+v: key %q, want %q", tt.peer, tt.config, got, tt.want)
 		}
 	}
-	for _, bits := range []int{0, -1, 129} {
-		if key, err := ClientAddrBits(bits); err == nil || key != nil {
-			t.Errorf("%d bits: no error", bits)
+}
+
+func TestClientAddrConfigNamesFieldAndValue(t *testing.T) {
+	trusted := prefixes("10.0.0.0/8")
+	for _, tt := range []struct {
+		config ClientAddrConfig
+		want   []string
+	}{
+		{ClientAddrConfig{IPv4Bits: -1}, []string{"IPv4Bits", "-1"}},
+		{ClientAddrConfig{IPv4Bits: 33}, []string{"IPv4Bits", "33"}},
+		{ClientAddrConfig{IPv6Bits: -1}, []string{"IPv6Bits", "-1"}},
+		{ClientAddrConfig{IPv6Bits: 129}, []string{"IPv6Bits", "129"}},
+		{ClientAddrConfig{Trusted: append(trusted, netip.Prefix{})}, []string{"Trusted[1]", "invalid"}},
+		{ClientAddrConfig{Header: "X-Real-IP"}, []string{"Header", "X-Real-IP", "Trusted"}},
+		{ClientAddrConfig{Header: "X Real IP", Trusted: trusted}, []string{"Header", "X Real IP"}},
+		{ClientAddrConfig{Header: "é", Trusted: trusted}, []string{"Header", "é"}},
+		{ClientAddrConfig{Header: "forwarded", Trusted: trusted}, []string{"Header", "Forwarded"}},
+	} {
+		key, err := tt.config.KeyFunc()
+		if err == nil || key != nil {
+			t.Errorf("%+v: no error", tt.config)
+			continue
 		}
+		for _, word := range append(tt.want, "httplimit: ClientAddrConfig.") {
+			if !strings.Contains(err.Error(), word) {
+				t.Errorf("%q does not say %q", err, word)
+			}
+		}
+	}
+}
+
+// A field with one address is believed of a trusted peer alone, and never together with X-Forwarded-For.
+func TestClientAddrByXRealIP(t *testing.T) {
+	trusted := prefixes("10.0.0.0/8", "::ffff:192.168.0.0/112")
+	key := keyFunc(t, ClientAddrConfig{Trusted: trusted, Header: "x-real-ip"})
+	for _, tt := range []struct {
+		peer  string
+		lines []string
+		want  string
+	}{
+		{"10.0.0.1:5", []string{"9.9.9.9"}, "9.9.9.9"},
+		{"10.0.0.1:5", []string{"::ffff:9.9.9.9"}, "9.9.9.9"},
+		{"10.0.0.1:5", []string{"[2001:db8::2]:80"}, "2001:db8::/64"},
+		{"192.168.3.4:5", []string{"9.9.9.9:80"}, "9.9.9.9"},
+		{"10.0.0.1:5", []string{"10.0.0.7"}, "10.0.0.7"}, // an inner client, or another proxy
+		{"1.2.3.4:5", []string{"9.9.9.9"}, "1.2.3.4"},    // a stranger
+		{"10.0.0.1:5", nil, "10.0.0.1"},
+		{"10.0.0.1:5", []string{""}, "10.0.0.1"},
+		{"10.0.0.1:5", []string{"unknown"}, "10.0.0.1"},
+		{"10.0.0.1:5", []string{"9.9.9.9, 8.8.8.8"}, "10.0.0.1"},
+		{"10.0.0.1:5", []string{"9.9.9.9", "8.8.8.8"}, "10.0.0.1"}, // which one the proxy wrote is not known
+		{"@", []string{"9.9.9.9"}, noAddr},
+	} {
+		r := &http.Request{RemoteAddr: tt.peer, Header: http.Header{"X-Real-Ip": tt.lines, "X-Forwarded-For": {"6.6.6.6"}}}
+		if got := key(r); got != tt.want {
+			t.Errorf("peer %q, X-Real-IP %q: key %q, want %q", tt.peer, tt.lines, got, tt.want)
+		}
+	}
+	r := &http.Request{RemoteAddr: "10.0.0.1:5", Header: http.Header{"X-Real-Ip": {"6.6.6.6"}, "X-Forwarded-For": {"9.9.9.9"}}}
+	if got := keyFunc(t, ClientAddrConfig{Trusted: trusted, Header: "X-Forwarded-For"})(r); got != "9.9.9.9" {
+		t.Errorf("key %q: X-Real-IP was read beside X-Forwarded-For", got)
 	}
 }
 

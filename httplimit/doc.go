@@ -7,7 +7,7 @@
 //	Pattern(mux)     the route that a ServeMux chooses
 //	MethodPattern    the same, for each method
 //	Host()           the host
-//	ClientAddr(…)    the client's address, through trusted proxies
+//	ClientAddr(…)    the client's address, through trusted proxies (ClientAddrConfig: X-Real-IP, prefixes)
 //	Header(name)     the value of a header, such as an API token
 //	Constant(key)    one quota for everything
 //
@@ -17,9 +17,10 @@
 // A policy that learns reads an answer's fields: Retry-After, RateLimit, and those that GitHub, OpenAI and
 // others send in its place. ProfileFor lists the hosts that are known, and a Profile describes one more.
 //
-// Middleware tells its own clients where they stand with SendFields. Around is Middleware for
-// frameworks whose handlers are no http.Handler. The modules ginlimit, echolimit (v5), echolimit-v4 and grpclimit,
-// beside this package, are for those of gin, echo and gRPC.
+// Middleware tells its own clients where they stand with SendFields. WeightBy and CostBy say what a request
+// counts as, OnRefuse writes, logs or counts refusals, and Drain ends the waits when a server shuts down.
+// Around is Middleware for frameworks whose handlers are no http.Handler. The modules ginlimit, echolimit
+// (v5), echolimit-v4 and grpclimit, beside this package, are for those of gin, echo and gRPC.
 //
 // Nothing here starts a goroutine, and nothing retries.
 package httplimit

@@ -18,9 +18,12 @@ import (
 // A request that is over the limit is refused at once. With the option Wait it waits for its turn, in order
 // of arrival. A request that is turned away gets 429. It gets 503 if not its rate but this replica is the
 // reason. That is a share smaller than one request, no room for a new key, or a pool that is not known yet.
-// It is also the end of the request's context while it waits. Both carry Retry-After in whole seconds, at
-// least 1, unless no waiting helps (quotient.Limit.Deny). They also carry Cache-Control: no-store, and a body
-// of type application/problem+json (RFC 9457) whose member violated-policies names the rule.
+// It is also the end of the request's context while it waits, or of Drain's. It gets 413 if it asks for more
+// than the limit ever allows (WeightBy, CostBy). All carry Retry-After in whole seconds, at least 1, unless
+// no waiting helps (413, quotient.Limit.Deny). They also carry Cache-Control: no-store, and a body of type
+// application/problem+json (RFC 9457). Its detail is a sentence for a person, violated-policies names the
+// rule, and retry-after-seconds repeats Retry-After; the key stands nowhere. See OnRefuse for a body of your
+// own.
 //
 // Clients that leave while their requests wait: net/http notices that a client of HTTP/1 has gone only when
 // the request's body has been read. So before such a request waits, up to 64 KiB of its body are read, to be
@@ -42,7 +45,8 @@ import (
 // it or behind it: a request that one behind it turned away counts as policy.Failed.
 //
 // The handler that comes out is safe for use by many goroutines.
-// Middleware panics if l or key is nil, and the function that it returns if the handler is.
+// Middleware panics if l or key is nil, if CostBy names a unit that l does not know, and the function that it
+// returns if the handler is nil.
 func Middleware(l *quotient.Limiter, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
 	m := newMiddleware("Middleware", l, opts)
 	if key == nil {
@@ -97,10 +101,13 @@ type middleware struct {
 	feedback       bool          // the limiter's policy learns
 	streamLifetime time.Duration
 	unreadBodyWait time.Duration
-	priority       func(*http.Request) quotient.Priority // nil: all are normal
-	sender         *sender                               // nil: no fields are sent
-	garbage        *atomic.Uint64                        // see CountGarbage
-	bodies         bodies                                // of waiting requests
+	asks           []asked         // besides one request
+	priced         bool            // some of them are costs
+	drain          context.Context // nil: no wait is ended
+	onRefuse       refusalHook     // nil: none
+	sender         *sender         // nil: no fields are sent
+	garbage        *atomic.Uint64  // see CountGarbage
+	bodies         bodies          // of waiting requests
 }
 
 // handler is one handler behind the limiter.
@@ -116,18 +123,36 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // limit answers one request under its key.
 func (h *handler) limit(w http.ResponseWriter, r *http.Request, key string) {
-	var one [1]quotient.Ask
-	asks := one[:0]
-	if h.priority != nil {
-		class := h.priority(r)
-		asks = append(asks, min(max(class, quotient.PriorityLow), quotient.PriorityCritical).Ask())
+	if len(h.asks) == 0 && h.sender == nil {
+		h.decide(w, r, key, nil, nil)
+		return
 	}
+	h.limitAsking(w, r, key)
+}
+
+// limitAsking is limit for a request that is not just one, or whose client wants to know where it stands.
+func (h *handler) limitAsking(w http.ResponseWriter, r *http.Request, key string) {
+	at := newScratch()
+	asks := at.asks[1:1]
+	if h.sender != nil {
+		asks = at.asks[:1]
+	}
+	for i := range h.asks {
+		asks = append(asks, h.asks[i].ask(r))
+	}
+	h.decide(w, r, key, asks, at)
+}
+
+// decide has the limiter decide on a request.
+func (h *handler) decide(
+	w http.ResponseWriter, r *http.Request, key string, asks []quotient.Ask, at *scratch,
+) {
 	if h.maxWait > 0 && hidesLeaving(r) {
-		h.limitUnread(w, r, key, asks)
+		h.limitUnread(w, r, key, asks, at)
 		return
 	}
 	permit, no := h.admit(r.Context(), key, asks)
-	h.answer(w, r, key, permit, no)
+	h.answer(w, r, at, permit, no)
 }
 
 // admit takes a permit for a request that does not wait, or whose client's leaving ends its context.
@@ -144,20 +169,23 @@ func (h *handler) admit(ctx context.Context, key string, asks []quotient.Ask) (q
 
 // answer serves a request that has its permit, and turns another one away.
 func (h *handler) answer(
-	w http.ResponseWriter, r *http.Request, key string, permit quotient.Permit, no *refusal,
+	w http.ResponseWriter, r *http.Request, at *scratch, permit quotient.Permit, no *refusal,
 ) {
 	if no != nil {
-		h.turnAway(w, key, no)
+		h.turnAway(w, r, at, no)
 		return
 	}
-	h.serve(w, r, key, permit)
+	h.serve(w, r, at, permit)
 }
 
 // serve runs the handler with a permit.
-func (h *handler) serve(w http.ResponseWriter, r *http.Request, key string, permit quotient.Permit) {
+func (h *handler) serve(w http.ResponseWriter, r *http.Request, at *scratch, permit quotient.Permit) {
 	if !h.feedback && !asksUpgrade(r) {
 		defer permit.Release()
-		h.tell(w, key, nil)
+		h.tell(w, at, nil)
+		if h.priced {
+			r = withPermit(r, permit)
+		}
 		h.next.ServeHTTP(w, r)
 		return
 	}
@@ -165,22 +193,31 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, key string, perm
 	tracked.heard.Outcome = policy.Failed // until something was answered
 	defer tracked.finish()
 	tracked.ours = standing(w.Header())
-	h.tell(tracked, key, nil)
+	h.tell(tracked, at, nil)
+	if h.priced {
+		r = withPermit(r, permit)
+	}
 	h.next.ServeHTTP(wrap(tracked), r)
 	tracked.header(http.StatusOK) // what the server sends for a handler that wrote nothing
 }
 
 // turnAway answers a request that was not admitted.
-func (h *handler) turnAway(w http.ResponseWriter, key string, no *refusal) {
-	h.tell(w, key, no)
+func (h *handler) turnAway(w http.ResponseWriter, r *http.Request, at *scratch, no *refusal) {
+	if seconds := no.seconds(); seconds > 0 {
+		lowerResets(w.Header(), seconds) // before our own, which agree
+	}
+	h.tell(w, at, no)
 	trackers(w, (*tracker).refuse)
-	no.write(w)
+	no.write(w, r, h.onRefuse)
 }
 
 // tell sends the fields of SendFields, of a refusal unless no is nil.
-func (h *handler) tell(w http.ResponseWriter, key string, no *refusal) {
+func (h *handler) tell(w http.ResponseWriter, at *scratch, no *refusal) {
 	if h.sender != nil {
-		h.sender.send(w, h.limiter, key, no)
+		h.sender.send(w, at, no)
+	}
+	if at != nil {
+		at.free()
 	}
 }
 

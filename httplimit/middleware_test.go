@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,8 +77,16 @@ func checkRefusal(t *testing.T, w *httptest.ResponseRecorder, status int, retryA
 	}
 	wantType := map[int]string{
 		429: "https://iana.org/assignments/http-problem-types#quota-exceeded",
+		413: "https://iana.org/assignments/http-problem-types#quota-exceeded",
 		503: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
 	}[status]
+	seconds := ""
+	if n, told := p["retry-after-seconds"].(float64); told {
+		seconds = strconv.Itoa(int(n))
+	}
+	if detail, _ := p["detail"].(string); seconds != retryAfter || !strings.HasSuffix(detail, ".") {
+		t.Errorf("retry-after-seconds %q, detail %q; want %q and a sentence", seconds, detail, retryAfter)
+	}
 	if p["type"] != wantType || p["status"] != float64(status) || p["title"] == "" {
 		t.Errorf("problem %v, want type %s and status %d", p, wantType, status)
 	}
@@ -108,6 +118,9 @@ func TestDeniedIsRefusedAtOnce(t *testing.T) {
 func TestStatusOfEveryReason(t *testing.T) {
 	for reason := quotient.ReasonNone; reason <= quotient.ReasonPool; reason++ {
 		want := 429
+		if reason == quotient.ReasonTooLarge {
+			want = 413
+		}
 		if reason == quotient.ReasonShare || reason == quotient.ReasonKeys || reason == quotient.ReasonPool {
 			want = 503
 		}
@@ -131,7 +144,7 @@ func TestRefusalWithoutARule(t *testing.T) {
 	w := httptest.NewRecorder()
 	w.Header().Set("Content-Length", "7")
 	w.Header().Set("ETag", `"x"`)
-	(&refusal{status: 503}).write(w)
+	(&refusal{status: 503}).write(w, get(t, "/"), nil)
 	checkRefusal(t, w, 503, "1", []string{})
 	if w.Header().Get("Content-Length") != "" || w.Header().Get("ETag") != "" {
 		t.Errorf("fields of another answer are left: %v", w.Header())

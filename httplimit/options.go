@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"net/http"
@@ -63,18 +64,35 @@ func UnreadBodyWait(d time.Duration) Option {
 	return func(m *middleware) { m.unreadBodyWait = d }
 }
 
-// PriorityBy gives each request the priority that f returns for it; without it all are
-// quotient.PriorityNormal. f is called once a request, from many goroutines at a time, and must not change
-// the request. What lies beyond the classes counts as the nearest one.
+// Drain ends the waits of Wait when ctx ends, which is how a server shuts down. Requests that wait then are
+// answered with 503, and so are those that would have to wait from then on: with Retry-After: 1 and a problem
+// of type temporary-reduced-capacity. Requests that have been admitted go on. New ones for which there is room
+// are still served, until http.Server.Shutdown closes the door: cancel ctx just before that. A request that a
+// limit refuses at once is refused as ever.
 //
-// Whom to believe is f's decision. A header that a client has written is no more than its wish: a function
-// that believes a client lets every client be the first. Take what a proxy of yours has set, or what a login
-// has shown. PriorityBy panics if f is nil.
-func PriorityBy(f func(*http.Request) quotient.Priority) Option {
-	if f == nil {
-		panic("httplimit: PriorityBy: the function is nil")
+// Only requests that wait pay for it. It changes nothing without Wait. Drain panics if ctx is nil.
+func Drain(ctx context.Context) Option {
+	if ctx == nil {
+		panic("httplimit: Drain: the context is nil")
 	}
-	return func(m *middleware) { m.priority = f }
+	return func(m *middleware) { m.drain = ctx }
+}
+
+// OnRefuse calls f for each request that is refused, to write a body of its own, or only to log or to count.
+//
+// The fields are set before: Retry-After, Cache-Control and those of SendFields. What f writes is sent with
+// the status of the refusal, 429, 503 or 413, unless f calls WriteHeader with another one. If f writes
+// nothing, the problem document follows as without f. The decision names the reason and the rule; its Reason
+// is quotient.ReasonNone where no limit refuses: the client has left, or Drain has begun. The request's body
+// may have been read in part.
+//
+// f is called from many goroutines at a time. It must neither keep the writer nor take the connection over.
+// If it panics, so does Middleware; no permit is held. OnRefuse panics if f is nil.
+func OnRefuse(f func(w http.ResponseWriter, r *http.Request, d quotient.Decision)) Option {
+	if f == nil {
+		panic("httplimit: OnRefuse: the function is nil")
+	}
+	return func(m *middleware) { m.onRefuse = f }
 }
 
 // CountGarbage adds to n how many fields and parameters about limits could not be read in the handler's own

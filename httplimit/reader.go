@@ -210,14 +210,13 @@ func (r *reader) until(value string) (time.Duration, bool) {
 	return at.Sub(r.clock()), err == nil
 }
 
-// untilNumber tells an instant from a number of seconds: 1e9 is in 2001 as seconds since 1970, and 1e11 in 1973
-// as milliseconds; no quota lasts thirty years.
+// untilNumber tells an instant from a number of seconds: see firstInstant. 1e11 is in 1973 as milliseconds.
 func (r *reader) untilNumber(n float64) time.Duration {
-	const leastSeconds, mostSeconds = 1e9, 1e11
+	const mostSeconds = 1e11
 	switch {
 	case n > mostSeconds:
 		return time.UnixMilli(int64(n)).Sub(r.clock())
-	case n >= leastSeconds:
+	case n >= firstInstant:
 		whole, fraction := math.Modf(n)
 		return time.Unix(int64(whole), int64(fraction*1e9)).Sub(r.clock())
 	}

@@ -2,7 +2,7 @@ package httplimit
 
 import (
 	"encoding/json"
-	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -18,71 +18,158 @@ const (
 
 // refusal is an answer to a request that was not admitted.
 type refusal struct {
-	status     int
-	rule       string // what was exceeded; empty when no rule was
-	retryAfter time.Duration
-	forGood    bool // no waiting helps
+	status            int
+	quotient.Decision      // of no reason where no limit refuses: the client has left, or Drain has begun
+	forGood           bool // no waiting helps
 }
 
 // refusalOf turns a decision against a request into an answer.
 func refusalOf(d quotient.Decision) *refusal {
-	return &refusal{statusOf(d.Reason), d.Rule, d.RetryAfter, d.Reason == quotient.ReasonDenied}
+	forGood := d.Reason == quotient.ReasonDenied || d.Reason == quotient.ReasonTooLarge
+	return &refusal{statusOf(d.Reason), d, forGood}
 }
 
-// refusalFor turns an error of Acquire into an answer: otherwise, if it does not
-// come from a limit but from the end of a context.
-func refusalFor(err error, otherwise refusal) *refusal {
-	if limited, ok := errors.AsType[*quotient.LimitedError](err); ok {
-		return refusalOf(limited.Decision)
+// seconds is after how many whole seconds the client may ask again, at least 1; 0 if no waiting helps.
+func (no *refusal) seconds() int64 {
+	if no.forGood {
+		return 0
 	}
-	return &otherwise
+	return wholeSeconds(no.RetryAfter)
 }
 
-// statusOf is 503 when the reason lies in this replica, 429 when it lies in what
-// the client asks for.
+// statusOf is 503 when the reason lies in this replica, and 429 or 413 when it lies in what the client asks
+// for.
 func statusOf(reason quotient.Reason) int {
 	switch reason {
 	case quotient.ReasonShare, quotient.ReasonKeys, quotient.ReasonPool:
 		return http.StatusServiceUnavailable
+	case quotient.ReasonTooLarge:
+		return http.StatusRequestEntityTooLarge
 	}
 	return http.StatusTooManyRequests
 }
 
 // problem is the body of a refusal, after RFC 9457.
 type problem struct {
-	Type     string   `json:"type"`
-	Title    string   `json:"title"`
-	Status   int      `json:"status"`
-	Violated []string `json:"violated-policies"`
+	Type       string   `json:"type"`
+	Title      string   `json:"title"`
+	Status     int      `json:"status"`
+	Detail     string   `json:"detail"`
+	Violated   []string `json:"violated-policies"`
+	RetryAfter int64    `json:"retry-after-seconds,omitempty"` // absent: no waiting helps
+}
+
+// refusalHook is what OnRefuse sets.
+type refusalHook func(http.ResponseWriter, *http.Request, quotient.Decision)
+
+// ofOtherAnswers are fields that say something of another answer, as net/http keeps their names.
+var ofOtherAnswers = [...]string{
+	"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Expires", "Retry-After",
 }
 
 // write sends the refusal. Fields that an outer handler has set for an answer of
 // its own and that would be wrong here are removed.
-func (no *refusal) write(w http.ResponseWriter) {
+func (no *refusal) write(w http.ResponseWriter, r *http.Request, hook refusalHook) {
 	h := w.Header()
-	for _, name := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Expires"} {
-		h.Del(name)
+	for _, name := range ofOtherAnswers {
+		delete(h, name)
+	}
+	h.Set("Cache-Control", "no-store")
+	if seconds := no.seconds(); seconds > 0 {
+		h.Set("Retry-After", strconv.FormatInt(seconds, 10))
+	}
+	if hook != nil {
+		own := &refusalWriter{ResponseWriter: w, status: no.status}
+		if hook(own, r, no.Decision); own.written {
+			return
+		}
 	}
 	h.Set("Content-Type", "application/problem+json")
-	h.Set("Cache-Control", "no-store")
-	h.Del("Retry-After")
-	if !no.forGood {
-		h.Set("Retry-After", strconv.FormatInt(wholeSeconds(no.retryAfter), 10))
-	}
 	w.WriteHeader(no.status)
 	_, _ = w.Write(no.body()) // a client that has left is no error
 }
 
 func (no *refusal) body() []byte {
-	p := problem{quotaExceeded, "The quota is used up", no.status, []string{}}
-	if no.status == http.StatusServiceUnavailable {
-		p.Type, p.Title = reducedCapacity, "The capacity is reduced for a while"
+	p := problem{
+		Type: quotaExceeded, Title: "The quota is used up",
+		Status: no.status, Detail: no.detail(), Violated: []string{}, RetryAfter: no.seconds(),
 	}
-	if no.rule != "" {
-		p.Violated = append(p.Violated, no.rule)
+	switch no.status {
+	case http.StatusServiceUnavailable:
+		p.Type, p.Title = reducedCapacity, "The capacity is reduced for a while"
+	case http.StatusRequestEntityTooLarge:
+		p.Title = "The request asks for more than the quota"
+	}
+	if no.Rule != "" {
+		p.Violated = append(p.Violated, no.Rule)
 	}
 	text, _ := json.Marshal(p) // strings and numbers cannot fail
 	return text
+}
+
+// detail is what has happened in a sentence or two. It names the rule, and neither the key nor the numbers of
+// the limit.
+func (no *refusal) detail() string {
+	text := "The service can take no more requests for the moment."
+	switch no.Reason {
+	case quotient.ReasonDenied:
+		return "Requests of this client are refused. Asking again does not help."
+	case quotient.ReasonTooLarge:
+		return fmt.Sprintf("The request asks for more than %s ever allows. Asking for less helps.", no.ruleName())
+	case quotient.ReasonRate:
+		text = fmt.Sprintf("What %s allows is used up.", no.ruleName())
+	case quotient.ReasonInFlight:
+		text = "As many requests as may be are being served."
+	case quotient.ReasonQueue:
+		text = "Too many requests are waiting already."
+	case quotient.ReasonWait, quotient.ReasonDeadline:
+		text = "The request would have to wait for longer than it may."
+	}
+	seconds := no.seconds()
+	if seconds == 1 {
+		return text + " Ask again in 1 second."
+	}
+	return fmt.Sprintf("%s Ask again in %d seconds.", text, seconds)
+}
+
+// ruleName is what a client calls the rule.
+func (no *refusal) ruleName() string {
+	if no.Unit != "" {
+		return fmt.Sprintf("the limit %q of %s", no.Rule, no.Unit)
+	}
+	return fmt.Sprintf("the limit %q", no.Rule)
+}
+
+// refusalWriter is what OnRefuse writes to. The status is that of the refusal unless another one is written.
+type refusalWriter struct {
+	http.ResponseWriter
+	status  int
+	written bool
+}
+
+func (w *refusalWriter) WriteHeader(status int) {
+	w.written = w.written || status >= 200
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *refusalWriter) Write(p []byte) (int, error) {
+	w.begin()
+	return w.ResponseWriter.Write(p)
+}
+
+// FlushError is how http.ResponseController flushes.
+func (w *refusalWriter) FlushError() error {
+	w.begin()
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// Unwrap is for http.ResponseController.
+func (w *refusalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *refusalWriter) begin() {
+	if !w.written {
+		w.WriteHeader(w.status)
+	}
 }
 
 // wholeSeconds rounds up, to at least 1: an unknown time is sent as 1 too.

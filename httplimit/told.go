@@ -24,12 +24,12 @@ func standing(h http.Header) (lines []line) {
 // trackers calls f for each tracker that a writer writes to: those of the Middlewares in front.
 func trackers(w http.ResponseWriter, f func(*tracker)) {
 	for w != nil {
-		if t, ok := w.(interface{ itself() *tracker }); ok {
-			f(t.itself())
-		}
-		outer, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		outer, ok := w.(interface{ Unwrap() http.ResponseWriter }) // as a tracker is
 		if !ok {
 			return
+		}
+		if t, ok := w.(interface{ itself() *tracker }); ok {
+			f(t.itself())
 		}
 		w = outer.Unwrap()
 	}

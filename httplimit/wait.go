@@ -12,12 +12,14 @@ import (
 
 // limitUnread is limit for a request that may wait, and whose client's leaving would not be noticed
 // meanwhile.
-func (h *handler) limitUnread(w http.ResponseWriter, r *http.Request, key string, asks []quotient.Ask) {
+func (h *handler) limitUnread(
+	w http.ResponseWriter, r *http.Request, key string, asks []quotient.Ask, at *scratch,
+) {
 	decision := h.limiter.Check(key, asks...)
 	if decision.OK || h.limiter.Explain(key).DryRun { // in which no request waits
 		var permit quotient.Permit
 		if permit, decision = h.limiter.TryAcquire(key, asks...); decision.OK { // or another came first
-			h.serve(w, r, key, permit)
+			h.serve(w, r, at, permit)
 			return
 		}
 	}
@@ -25,45 +27,60 @@ func (h *handler) limitUnread(w http.ResponseWriter, r *http.Request, key string
 	most := min(h.maxWait, h.unreadBodyWait)
 	body := buffer{room: &h.bodies, key: key}
 	defer body.free()
-	if passes(decision.Reason) && decision.RetryAfter <= h.maxWait {
-		body.read(w, r, arrived.Add(most))
+	if passes(decision.Reason) && decision.RetryAfter <= h.maxWait && !h.draining() {
+		body.read(w, r, arrived.Add(most), h.drain)
 	}
 	if body.late {
-		h.turnAway(w, key, refusalOf(h.overdue(key, asks)))
+		h.turnAway(w, r, at, h.late(key, asks))
 		return
 	}
 	if body.complete {
 		most = h.maxWait
 	}
 	permit, no := h.await(r.Context(), key, asks, arrived, most)
-	h.answer(w, r, key, permit, no)
+	h.answer(w, r, at, permit, no)
 }
 
 // await waits for a permit, from the arrival of a request on and for most at most.
 func (h *handler) await(
 	ctx context.Context, key string, asks []quotient.Ask, arrived time.Time, most time.Duration,
 ) (quotient.Permit, *refusal) {
-	if most == Forever {
-		permit, err := h.limiter.Acquire(ctx, key, asks...)
-		if err != nil {
-			return permit, refusalFor(err, refusal{status: http.StatusServiceUnavailable})
-		}
-		return permit, nil
+	var p *patience // nil: ctx alone ends the wait
+	waiting := ctx
+	if most < Forever || h.drain != nil {
+		p = newPatience(ctx, arrived, most, h.drain)
+		defer p.end()
+		waiting = p
 	}
-	p := newPatience(ctx, arrived, most)
-	defer p.end()
-	permit, err := h.limiter.Acquire(p, key, asks...)
+	permit, err := h.limiter.Acquire(waiting, key, asks...)
 	if err == nil {
 		return permit, nil
 	}
-	limited, ok := errors.AsType[*quotient.LimitedError](err)
-	switch {
-	case ok:
+	if limited, ok := errors.AsType[*quotient.LimitedError](err); ok {
 		return permit, refusalOf(p.refused(limited.Decision))
-	case ctx.Err() != nil:
+	}
+	if ctx.Err() != nil { // the client has left
 		return permit, &refusal{status: http.StatusServiceUnavailable}
 	}
-	return permit, refusalOf(h.overdue(key, asks))
+	return permit, h.late(key, asks)
+}
+
+// late is the answer to a request whose wait we have ended.
+func (h *handler) late(key string, asks []quotient.Ask) *refusal {
+	if h.draining() {
+		return drained()
+	}
+	return refusalOf(h.overdue(key, asks))
+}
+
+// draining reports whether Drain's context has ended.
+func (m *middleware) draining() bool { return m.drain != nil && m.drain.Err() != nil }
+
+// drained is the answer to a request that does not wait any more: another replica may serve it.
+func drained() *refusal {
+	return &refusal{
+		status: http.StatusServiceUnavailable, Decision: quotient.Decision{RetryAfter: time.Second},
+	}
 }
 
 // overdue is the decision against a request that has waited for as long as it may: with the rule and the time
@@ -85,8 +102,10 @@ type patience struct {
 	context.Context // the request's
 	arrived         time.Time
 	most            time.Duration
+	drain           context.Context // nil: only the two above end the wait
 	bounded         context.Context // nil until the request waits
 	cancel          context.CancelFunc
+	stop            func() bool // of the watch of drain
 }
 
 // patiences are kept, so that a request that does not wait allocates nothing. Nothing refers to one when
@@ -95,13 +114,18 @@ var patiences = sync.Pool{New: func() any { return new(patience) }}
 
 // newPatience returns one that end must be called of. A zero arrived is the time of the first look at the
 // deadline.
-func newPatience(ctx context.Context, arrived time.Time, most time.Duration) *patience {
+func newPatience(
+	ctx context.Context, arrived time.Time, most time.Duration, drain context.Context,
+) *patience {
 	p := patiences.Get().(*patience)
-	*p = patience{Context: ctx, arrived: arrived, most: most}
+	*p = patience{Context: ctx, arrived: arrived, most: most, drain: drain}
 	return p
 }
 
 func (p *patience) end() {
+	if p.stop != nil {
+		p.stop()
+	}
 	if p.cancel != nil {
 		p.cancel()
 	}
@@ -119,6 +143,9 @@ func (p *patience) own() time.Time {
 
 // Deadline is the sooner one of the request's and the end of the patience.
 func (p *patience) Deadline() (time.Time, bool) {
+	if p.most == Forever {
+		return p.Context.Deadline()
+	}
 	own := p.own()
 	if end, ok := p.Context.Deadline(); ok && end.Before(own) {
 		return end, true
@@ -128,8 +155,18 @@ func (p *patience) Deadline() (time.Time, bool) {
 
 // Done is called when the request waits.
 func (p *patience) Done() <-chan struct{} {
-	if p.bounded == nil {
+	switch {
+	case p.bounded != nil:
+	case p.most < Forever:
 		p.bounded, p.cancel = context.WithDeadline(p.Context, p.own())
+	default:
+		p.bounded, p.cancel = context.WithCancel(p.Context)
+	}
+	if p.drain != nil && p.stop == nil {
+		if p.drain.Err() != nil {
+			p.cancel() // at once, and not soon
+		}
+		p.stop = context.AfterFunc(p.drain, p.cancel)
 	}
 	return p.bounded.Done()
 }
@@ -144,6 +181,9 @@ func (p *patience) Err() error {
 // refused is a decision of the limiter in our words. A turn beyond the end of the patience is one beyond the
 // longest wait, and not beyond a deadline of the request.
 func (p *patience) refused(d quotient.Decision) quotient.Decision {
+	if p == nil || p.most == Forever {
+		return d
+	}
 	if end, ok := p.Context.Deadline(); d.Reason == quotient.ReasonDeadline && !(ok && end.Before(p.own())) {
 		d.Reason = quotient.ReasonWait
 	}

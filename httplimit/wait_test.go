@@ -281,7 +281,7 @@ func TestDecisionsAfterAWait(t *testing.T) {
 			{early, quotient.ReasonDeadline, quotient.ReasonDeadline},
 			{t.Context(), quotient.ReasonQueue, quotient.ReasonQueue},
 		} {
-			p := newPatience(tt.ctx, time.Time{}, time.Minute)
+			p := newPatience(tt.ctx, time.Time{}, time.Minute, nil)
 			if got := p.refused(quotient.Decision{Reason: tt.reason}).Reason; got != tt.want {
 				t.Errorf("%v becomes %v, want %v", tt.reason, got, tt.want)
 			}
@@ -301,7 +301,7 @@ func TestPatienceIsAContext(t *testing.T) {
 			if tt.request > 0 {
 				ctx, cancel = context.WithTimeout(ctx, tt.request)
 			}
-			p := newPatience(ctx, time.Time{}, time.Minute)
+			p := newPatience(ctx, time.Time{}, time.Minute, nil)
 			if end, ok := p.Deadline(); !ok || time.Until(end) != tt.want || p.Err() != nil {
 				t.Errorf("request %v: %v left, %v; want %v", tt.request, time.Until(end), p.Err(), tt.want)
 			}

@@ -138,6 +138,7 @@ quotient_requests_total{limiter="api",outcome="cancelled",reason="none"} 1
 quotient_requests_total{limiter="api",outcome="refused",reason="bad_ask"} 1
 quotient_requests_total{limiter="api",outcome="refused",reason="rate"} 1
 quotient_waits_total{limiter="api"} 1
+quotient_weight{limiter="api"} 1
 `
 
 // TestNoAgeBeforeTheFirstWord: an age of 0 would say that a source has just reported.

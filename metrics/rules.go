@@ -8,7 +8,8 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// rule is a rule of a limit with its labels, which no other rule of the limit has.
+// rule is a rule of a limit with its labels, which no other rule of the limit has. Rates have their Limit and
+// Share in events per second.
 type rule struct {
 	quotient.RuleState
 	name, unit, kind string
@@ -29,6 +30,8 @@ func distinct(s *quotient.Stats) iter.Seq[rule] {
 			}
 			if rs.Window == 0 { // the slots, whatever the rates are called
 				r.kind = "in_flight"
+			} else {
+				r.Limit, r.Share = r.Limit/rs.Window.Seconds(), r.Share/rs.Window.Seconds()
 			}
 			for taken[r.labels()] {
 				r.name = fmt.Sprintf("%s #%d", r.name, i+1)

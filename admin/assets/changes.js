@@ -16,21 +16,23 @@ export function replicas(name, done) {
       const first = limiters[name || names[0]].pool;
       const whose = select([["", "All limiters"], ...names.map((n) => [n, n])], name);
       const count = numeric(first.replicas);
+      const weight = numeric(first.weight > 1 ? first.weight : "");
       const ordinal = numeric(first.ordinal || "");
       const minutes = numeric("");
       const nodes = [
         field("limiter", "For", whose),
-        field("replicas", "Replicas", count, "Live processes that share the limits."),
-        field("ordinal", "This is replica number", ordinal, "Optional: 1 to replicas. Empty: unknown."),
+        field("replicas", "Replicas", count, "Live processes that share the limits, each by its weight."),
+        field("weight", "This one counts as", weight, "Optional: its weight, 1 to replicas. Empty: 1."),
+        field("ordinal", "This is replica number", ordinal, "Optional: 1 to replicas, the first of its weight. Empty: unknown."),
         field("ttl_seconds", "For how many minutes", minutes, "Optional. Afterwards the size that is followed or configured counts again."),
       ];
-      const collect = () => poolChange(limiters, whose.value, numberOf(count), numberOf(ordinal), numberOf(minutes));
+      const collect = () => poolChange(limiters, whose.value, numberOf(count), numberOf(weight), numberOf(ordinal), numberOf(minutes));
       return { nodes: names.length > 1 ? nodes : nodes.slice(1), focus: count, collect };
     },
   });
 }
 
-function poolChange(limiters, name, count, ordinal, minutes) {
+function poolChange(limiters, name, count, weight, ordinal, minutes) {
   const names = name === "" ? Object.keys(limiters).sort() : [name];
   const pools = names.map((n) => limiters[n].pool);
   const seconds = typeof minutes === "number" ? minutes * 60 : minutes;
@@ -38,10 +40,11 @@ function poolChange(limiters, name, count, ordinal, minutes) {
   return {
     path: "replicas",
     targets: names.map((n) => ({ limiter: n, etag: limiters[n].etag })),
-    body: { replicas: count, ordinal, ttl_seconds: seconds },
+    body: { replicas: count, weight, ordinal, ttl_seconds: seconds },
     rows: [
       ["Limiters", name || "all", name || "all"],
       ["Replicas", listed(pools.map((p) => exact(p.replicas))), shown(count)],
+      ["Counts as", listed(pools.map((p) => exact(p.weight))), weight === undefined ? "1" : shown(weight)],
       ["This is replica", listed(pools.map((p) => (p.ordinal ? exact(p.ordinal) : "unknown"))), ordinal ? shown(ordinal) : "unknown"],
       ["Said by", listed(pools.map((p) => p.source)), seconds ? `an operator, for ${typeof seconds === "number" ? duration(seconds) : seconds}` : "an operator, until it is changed"],
     ],

@@ -74,6 +74,14 @@ export function rateText(rate) {
   return `${exact(rate.events)}${unit} / ${period(rate.per_seconds)}${more.length ? ` (${more.join(", ")})` : ""}`;
 }
 
+// ruleText writes what a rule allows: the limit as it was configured, or the share of it. Slots are no rate.
+export function ruleText(rule) {
+  const unit = rule.unit ? ` ${rule.unit}` : "";
+  if (!rule.window_seconds) return { limit: `${exact(rule.limit)} slots`, share: `${exact(rule.share)} slots` };
+  const per = `${unit}/${period(rule.window_seconds)}`;
+  return { limit: exact(rule.events) + per, share: number(rule.share * rule.window_seconds) + per };
+}
+
 export function limitText(limit) {
   if (!limit) return "the limiter's own";
   if (limit.denies || limit.deny) return "deny everything";

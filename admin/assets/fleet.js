@@ -9,7 +9,7 @@ export function showFleet({ limiters, time }, notice) {
   const groups = new Map();
   for (const name of Object.keys(limiters).sort()) {
     const { pool } = limiters[name];
-    const belief = JSON.stringify([pool.replicas, pool.ordinal, pool.source, pool.until ?? ""]);
+    const belief = JSON.stringify([pool.replicas, pool.weight, pool.ordinal, pool.source, pool.until ?? ""]);
     groups.set(belief, [...(groups.get(belief) ?? []), name]);
   }
   const all = Object.keys(limiters);
@@ -60,7 +60,8 @@ function poolTile(notice) {
     setText(size, exact(pool.replicas));
     setText(unit, pool.replicas === 1 ? " replica" : " replicas");
     setText(whose, of.length === every.length ? (every.length === 1 ? `limiter ${every[0]}` : "all limiters") : of.join(", "));
-    put("This one", pool.ordinal ? `number ${exact(pool.ordinal)}` : "number unknown");
+    const weight = pool.weight > 1 ? `, counts as ${exact(pool.weight)}` : "";
+    put("This one", (pool.ordinal ? `number ${exact(pool.ordinal)}` : "number unknown") + weight);
     put("Source", sources[pool.source] ?? pool.source);
     put("Last heard", pool.age_seconds >= 1 ? `${duration(pool.age_seconds)} ago` : pool.age_seconds > 0 ? "just now" : "");
     put("Ends", pool.until ? untilText(pool.until, now) : "");

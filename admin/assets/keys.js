@@ -1,5 +1,5 @@
 // The hottest keys of a limiter, asked for every three seconds while they can be seen, and what the limiter says of one key.
-import { el, setText, table, number, exact } from "./dom.js";
+import { el, setText, table, number, exact, ruleText } from "./dom.js";
 import { get, named } from "./api.js";
 import { read } from "./dialog.js";
 import { override, reset } from "./changes.js";
@@ -100,10 +100,11 @@ function badge(text, title) {
 function explanation(about) {
   const line = (rule) => el("tr", {},
     el("th", { scope: "row", text: rule.name }),
-    ...[rule.limit, rule.share, rule.ceiling].map((n) => el("td", { text: number(n) })),
+    el("td", { text: ruleText(rule).limit }),
+    el("td", { text: ruleText(rule).share }),
     el("td", { text: `${number(rule.tokens)} left` }),
     el("td", { text: rule.resets_seconds > 0 ? `in ${number(rule.resets_seconds)} s` : "–" }));
-  const columns = ["Rule", "Limit", "Share", "Ceiling", "Stands at", "Full again"];
+  const columns = ["Rule", "Limit", "Share", "Stands at", "Full again"];
   return [
     el("pre", { class: "text", text: about.text }),
     table("Rules as they stand for this key", columns, el("tbody", {}, ...about.rules.map(line))),

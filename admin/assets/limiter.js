@@ -1,5 +1,5 @@
 // One limiter on the page: its numbers, charts, rules, plans, hottest keys and overrides.
-import { el, setText, table, number, exact, limitText } from "./dom.js";
+import { el, setText, table, number, exact, limitText, ruleText } from "./dom.js";
 import { Chart } from "./chart.js";
 import { HotKeys } from "./keys.js";
 import * as changes from "./changes.js";
@@ -118,8 +118,8 @@ export class LimiterView {
     this.shownRules = shown;
     const line = (rule) => el("tr", {},
       el("th", { scope: "row", text: rule.name }),
-      el("td", { text: number(rule.limit) + unit(rule) }),
-      el("td", { text: number(rule.share) + unit(rule) }),
+      el("td", { text: ruleText(rule).limit }),
+      el("td", { text: ruleText(rule).share }),
       el("td", { text: rule.burst ? number(rule.burst) : "–" }));
     const none = el("tr", {}, el("td", { colspan: 4, text: this.state.limit.denies ? "Everything is denied." : "No rule: everything is admitted." }));
     this.rules.replaceChildren(...(this.state.rules.length ? this.state.rules.map(line) : [none]));
@@ -140,7 +140,7 @@ export class LimiterView {
     return el("tr", {},
       el("th", { scope: "row", class: "key", text: name }),
       el("td", { text: limitText(limit) }),
-      el("td", { text: rules.map((rule) => number(rule.share) + unit(rule)).join(", ") || "–" }),
+      el("td", { text: rules.map((rule) => ruleText(rule).share).join(", ") || "–" }),
       el("td", { class: "acts" },
         act("Change", () => changes.plan(this.name, name, this.done)),
         act("Remove", () => changes.removePlan(this.name, name, this.done))));
@@ -182,11 +182,6 @@ function rates(before, after, state) {
     waiting: { "": state.waiting },
     inFlight: { "": state.in_flight },
   };
-}
-
-// unit is what a rule counts.
-function unit(rule) {
-  return rule.name === "in-flight" ? " slots" : `${rule.unit ? ` ${rule.unit}` : ""}/s`;
 }
 
 function tile(name) {

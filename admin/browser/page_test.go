@@ -79,6 +79,7 @@ func numbersMove(p *tab, s *service) {
 	}
 	p.until("the fleet is shown", `document.querySelector(".pool").innerText.replace(/\s+/g, " ").includes("3 replicas all limiters This one number 2 Source configured")`)
 	p.until("rules are shown", `document.querySelector("#limiter-api table").innerText.replace(/\s+/g, " ").match(/requests 300\/s 100\/s 20 in-flight 40 slots 1[34] slots/)`)
+	p.until("a rate of minutes stays one", `document.querySelector("#limiter-jobs table").innerText.replace(/\s+/g, " ").includes("starts 3,600/min 1,200/min 2")`)
 }
 
 func hostileKeysAreText(p *tab, _ *service) {

@@ -44,12 +44,14 @@ func newService(proxies ...netip.Prefix) (*service, error) {
 	api.HandleFunc("GET /items/{id}", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "item "+r.PathValue("id")+"\n") })
 	api.HandleFunc(export, exporting)
 
-	perRoute := httplimit.Middleware(routes, httplimit.Pattern(api), httplimit.Wait(30*time.Second))
-	perClient := httplimit.Middleware(clients, httplimit.ClientAddr(proxies...), httplimit.SendFields(httplimit.FieldsDraft11))
 	draining, drain := context.WithCancel(context.Background())
+	perRoute := httplimit.Middleware(routes, httplimit.Pattern(api),
+		httplimit.Wait(30*time.Second), httplimit.Drain(draining))
+	perClient := httplimit.Middleware(clients, httplimit.ClientAddr(proxies...),
+		httplimit.SendFields(httplimit.FieldsDraft11))
 	root := http.NewServeMux()
 	root.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }) // outside of both
-	root.Handle("/", perClient(waitUntil(draining, perRoute(ownContext(api)))))
+	root.Handle("/", perClient(perRoute(api)))
 	return &service{clients, routes, root, drain}, nil
 }
 
@@ -60,27 +62,4 @@ func exporting(w http.ResponseWriter, r *http.Request) {
 	case <-time.After(500 * time.Millisecond):
 		_, _ = io.WriteString(w, "export "+r.PathValue("id")+"\n")
 	}
-}
-
-type beforeWait struct{}
-
-// waitUntil ends the contexts of requests when draining ends: those that wait for their turn are then answered with 503. ownContext gives
-// the others their contexts back.
-func waitUntil(draining context.Context, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithCancel(context.WithValue(r.Context(), beforeWait{}, r.Context()))
-		defer cancel()
-		defer context.AfterFunc(draining, cancel)()
-		next.ServeHTTP(w, r.WithContext(ctx))
-	})
-}
-
-// ownContext goes behind the limiter whose waits waitUntil ends.
-func ownContext(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if ctx, ok := r.Context().Value(beforeWait{}).(context.Context); ok {
-			r = r.WithContext(ctx)
-		}
-		next.ServeHTTP(w, r)
-	})
 }

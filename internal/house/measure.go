@@ -25,7 +25,7 @@ var bounds = []struct {
 }{
 	{"files", 35},
 	{"lines", free},
-	{"lines of code", 6200},
+	{"lines of code", 6400},
 	{"lines of code on the floors gate and rules", 2300},
 	{"files on the floors gate and rules", 12},
 	{"functions", free},
@@ -34,7 +34,7 @@ var bounds = []struct {
 	{"lines over 110 columns", 0},
 	{"lines over 110 columns in its tests", free},
 	{"exported names", 122},
-	{"exported fields", 90},
+	{"exported fields", 94},
 	{"lines of go doc -all .", 820},
 	{"references that run up, undefended", 0},
 	{"references that run up, defended", floors.MaxDefended},

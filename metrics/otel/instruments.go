@@ -60,6 +60,7 @@ var instruments = []instrument{
 	single(levels, "quotient.limit.denies", "1", "1 while the limit is Deny, else 0.", func(r *reading) float64 { return bit(r.Limit.Deny) }),
 	{"quotient.pool.replicas", "{replica}", "Size of the pool in force.", levels, []string{"source"},
 		func(r *reading, send func(float64, ...string)) { send(float64(r.Pool.Replicas), source(r.Pool.Source)) }},
+	single(levels, "quotient.pool.weight", "{replica}", "As how many replicas this one counts.", func(r *reading) float64 { return float64(max(1, r.Pool.Weight)) }),
 	single(levels, "quotient.pool.ordinal", "1", "This replica's number in the pool; 0 when not known.", func(r *reading) float64 { return float64(r.Pool.Ordinal) }),
 	{"quotient.pool.age", "s", "Time since something usable was last said about the pool.", levels, nil, sendAge},
 	single(levels, "quotient.pool.until", "s", "When a pool that was set for a time ends, by the Unix epoch; 0 when it does not.", func(r *reading) float64 { return epoch(r.Pool.Until) }),
@@ -118,8 +119,8 @@ func sendRates(r *reading, send func(float64, ...string)) {
 			id[0] = fmt.Sprintf("%s #%d", id[0], i+1)
 		}
 		taken[id] = true
-		send(rate.Limit, id[0], id[1], "global")
-		send(rate.Share, id[0], id[1], "share")
+		send(rate.Limit/rate.Window.Seconds(), id[0], id[1], "global")
+		send(rate.Share/rate.Window.Seconds(), id[0], id[1], "share")
 	}
 }
 

@@ -16,9 +16,9 @@ import (
 //
 // The file holds a whole number, or JSON:
 //
-//	{"replicas": 5, "ordinal": 2, "fixed": true}
+//	{"replicas": 5, "weight": 2, "ordinal": 2, "fixed": true}
 //
-// ordinal, from 1, and fixed, as in quotient.Pool, may be left out. They are for a file that each replica has for itself:
+// weight and ordinal, from 1, and fixed, as in quotient.Pool, may be left out. They are for a file that each replica has for itself:
 // in one that all share, such as a ConfigMap, all would hold the same ordinal. White space around either form
 // does not count. All else is refused whole: more than 4 KiB, a sign or a leading zero, an unknown
 // name, a name twice, something after the end.

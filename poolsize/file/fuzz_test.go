@@ -13,6 +13,7 @@ import (
 // reads back from its plainest form. What is refused comes with a reason in bounded text.
 func FuzzParse(f *testing.F) {
 	f.Add(`{"replicas":5,"ordinal":2,"fixed":true}`)
+	f.Add(`{"weight":2,"replicas":5,"ordinal":4}`)
 	f.Fuzz(func(t *testing.T, content string) {
 		p, err := parse(content)
 		if err != nil {
@@ -34,6 +35,9 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("encoding/json reads %+v (%v), parse %+v", loose, err, p)
 		}
 		plain := fmt.Sprintf(`{"replicas":%d,"ordinal":%d,"fixed":%v}`, p.Replicas, p.Ordinal, p.Fixed)
+		if p.Weight > 0 {
+			plain = fmt.Sprintf(`{"replicas":%d,"weight":%d,"ordinal":%d,"fixed":%v}`, p.Replicas, p.Weight, p.Ordinal, p.Fixed)
+		}
 		if again, err := parse(plain); err != nil || again != p {
 			t.Fatalf("%s reads back as %+v, %v", plain, again, err)
 		}

@@ -41,8 +41,12 @@ func check(p quotient.Pool) error {
 	if p.Replicas < 1 || p.Replicas > mostReplicas {
 		return fmt.Errorf("Pool.Replicas: %d is not between 1 and %d", p.Replicas, mostReplicas)
 	}
-	if p.Ordinal < 0 || p.Ordinal > p.Replicas {
-		return fmt.Errorf("Pool.Ordinal: %d is not between 0 and the %d replicas", p.Ordinal, p.Replicas)
+	if p.Weight < 0 || p.Weight > p.Replicas {
+		return fmt.Errorf("Pool.Weight: %d is not between 1 and the %d replicas", p.Weight, p.Replicas)
+	}
+	if most := p.Replicas - max(1, p.Weight) + 1; p.Ordinal < 0 || p.Ordinal > most {
+		return fmt.Errorf("Pool.Ordinal: %d is not between 0 and %d, with weight %d of the %d replicas",
+			p.Ordinal, most, max(1, p.Weight), p.Replicas)
 	}
 	return nil
 }
@@ -59,10 +63,14 @@ func object(content string) (p quotient.Pool, err error) {
 			p.Replicas, err = whole(name, value)
 		case "ordinal":
 			p.Ordinal, err = whole(name, value)
+		case "weight":
+			if p.Weight, err = whole(name, value); err == nil && p.Weight == 0 {
+				err = errors.New("weight: 0 is below 1")
+			}
 		case "fixed":
 			p.Fixed, err = truth(name, value)
 		default:
-			err = fmt.Errorf("%q is no field: replicas, ordinal and fixed are", clip(name))
+			err = fmt.Errorf("%q is no field: replicas, ordinal, weight and fixed are", clip(name))
 		}
 		if err != nil {
 			return p, err

@@ -36,6 +36,9 @@ func (s *watch) sees(n int) report {
 		if r.err == nil && !r.good() {
 			s.t.Errorf("reported %+v: %v", r.pool, invalid(r.pool))
 		}
+		if want := max(1, s.w.Weight); r.good() && max(1, r.pool.Weight) != want {
+			s.t.Errorf("reported %+v, want a weight of %d", r.pool, want)
+		}
 		return r.good() && r.pool.Replicas == n
 	})
 }

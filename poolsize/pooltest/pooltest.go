@@ -18,8 +18,10 @@ import (
 type World struct {
 	// Source returns a source that looks at the world. It must not be nil.
 	Source func(t testing.TB) quotient.Source
-	// Set makes the world one of n live replicas, 2 to 7, this one included. Nil: the world is always of Size.
+	// Set makes the world one of n live replicas, 2 to 7, this one included, each counted by its weight. Nil: the world is always of Size.
 	Set func(t testing.TB, n int)
+	// Weight is as how many of them this one counts, 1 or 2, which the source must report: 0 is 1.
+	Weight int
 	// Size is the number of replicas of a world without Set.
 	Size int
 	// Break makes the world fail, and Garbage makes it say what is no size; nil: it cannot. The source
@@ -49,6 +51,8 @@ func (w World) validate() error {
 		return fmt.Errorf("pooltest: World.Size: %d in a world without Set", w.Size)
 	case w.Heal == nil && (w.Break != nil || w.Garbage != nil):
 		return errors.New("pooltest: World.Heal: nil, but the world can break")
+	case w.Weight < 0 || w.Weight > 2:
+		return fmt.Errorf("pooltest: World.Weight: %d is not between 0 and 2", w.Weight)
 	case w.Within < 0:
 		return fmt.Errorf("pooltest: World.Within: %v is below 0", w.Within)
 	}

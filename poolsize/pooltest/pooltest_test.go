@@ -28,6 +28,7 @@ type model struct {
 	one     sync.Mutex // held by the Watch that may work, for blocksSecond
 
 	leaks, late, twice, guesses, ignoresContext, hangsBroken, forgives, keepsQuiet, frozen, trusts, invalid bool
+	weight                                                                                                  int
 	returns                                                                                                 error // in place of the context's
 	onlyOnce, blocksSecond, refusesSecond, refusesBoth                                                      bool
 	released                                                                                                chan struct{} // ends what a fault has left behind
@@ -52,7 +53,7 @@ func (m *model) look() (quotient.Pool, error) {
 	case m.invalid:
 		return quotient.Pool{Replicas: m.n, Ordinal: m.n + 1}, nil
 	}
-	return quotient.Pool{Replicas: m.n}, nil
+	return quotient.Pool{Replicas: m.n, Weight: m.weight}, nil
 }
 
 // admit counts a Watch and reports whether it may go on.
@@ -140,7 +141,13 @@ func (m *model) world(t *testing.T) World {
 	}
 }
 
-func TestModelPasses(t *testing.T)         { Run(t, (&model{}).world(t)) }
+func TestModelPasses(t *testing.T) { Run(t, (&model{}).world(t)) }
+func TestWeightedModelPasses(t *testing.T) {
+	w := (&model{weight: 2}).world(t)
+	w.Weight = 2
+	Run(t, w)
+}
+
 func TestRefusingModelPasses(t *testing.T) { Run(t, (&model{refusesSecond: true}).world(t)) }
 
 // always is a source that says one pool, once.
@@ -218,6 +225,7 @@ func TestBadSourcesAreCaught(t *testing.T) {
 		{&model{frozen: true}, "larger counts at once, smaller does not", "a pool of 7 was not reported"},
 		{&model{frozen: true}, "smaller counts after the hold-down", "a pool of 2 was not reported"},
 		{&model{invalid: true}, "reports the size", "Ordinal"},
+		{&model{weight: 2}, "reports the size", "want a weight of 1"},
 		{&model{guesses: true}, "failure keeps the last good pool", "Replicas:1"},
 		{&model{keepsQuiet: true}, "failure keeps the last good pool", "a failure was not reported"},
 		{&model{forgives: true}, "failure keeps the last good pool", "while it fails"},
@@ -259,6 +267,7 @@ func TestWorldsAreValidated(t *testing.T) {
 		{World{Source: src}, "World.Size: 0"},
 		{World{Source: src, Size: 1, Break: nothing}, "World.Heal: nil"},
 		{World{Source: src, Size: 1, Garbage: nothing}, "World.Heal: nil"},
+		{World{Source: src, Size: 1, Weight: 3}, "World.Weight: 3"},
 		{World{Source: src, Size: 1, Within: -1}, "World.Within: -1ns"},
 	}
 	for _, r := range rows {

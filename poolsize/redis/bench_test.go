@@ -13,7 +13,7 @@ import (
 func BenchmarkSync(b *testing.B) {
 	srv := start(b)
 	c := clientOf(b, srv, nil)
-	for _, n := range []int{1, 1000, mostProcessors} {
+	for _, n := range []int{1, 100, 1000, mostProcessors} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			must(b, c.FlushAll(b.Context()).Err())
 			zs := make([]redis.Z, n)
@@ -32,6 +32,29 @@ func BenchmarkSync(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
+			if n == mostProcessors {
+				return
+			}
+			b.Run("weights", func(b *testing.B) { // of two, three and four
+				total := 0
+				for i := range zs {
+					zs[i] = redis.Z{Member: fmt.Sprintf("%04d%d", 2+i%3, i)}
+					total += 2 + i%3
+				}
+				must(b, c.ZAdd(b.Context(), st.weights, zs...).Err())
+				for i := range zs {
+					zs[i] = redis.Z{Score: float64(total), Member: fmt.Sprint(i)}
+				}
+				must(b, c.ZAdd(b.Context(), st.sizes, zs...).Err())
+				last := s.store("999"[:len(fmt.Sprint(n-1))])
+				last.weight = 2 + (n-1)%3
+				for b.Loop() {
+					a, err := last.sync(b.Context(), total, "")
+					if err != nil || n > 1 && !a.agreed {
+						b.Fatal(a, err)
+					}
+				}
+			})
 		})
 	}
 }

@@ -30,6 +30,8 @@ const (
 	longestName = 200
 	// shortestPeriod keeps a mistyped period from being a flood.
 	shortestPeriod = time.Millisecond
+	// mostWeight leaves room for a hundred processors of it.
+	mostWeight = mostProcessors / 100
 	// longestResume is the longest ResumeFor: beyond a day, what was learned says nothing.
 	longestResume = 24 * time.Hour
 )
@@ -38,6 +40,7 @@ const (
 func (s *Source) complete() (*Source, error) {
 	c := &Source{
 		Client: s.Client, Fleet: s.Fleet, ID: s.ID, Ceiling: s.Ceiling,
+		Weight:    cmp.Or(s.Weight, 1),
 		Prefix:    cmp.Or(s.Prefix, defaultPrefix),
 		Period:    cmp.Or(s.Period, defaultPeriod),
 		Expiry:    cmp.Or(s.Expiry, defaultExpiry),
@@ -45,6 +48,9 @@ func (s *Source) complete() (*Source, error) {
 	}
 	if c.Client == nil {
 		return nil, errors.New("poolsize/redis: Source.Client: nil")
+	}
+	if c.Weight < 1 || c.Weight > mostWeight {
+		return nil, fmt.Errorf("poolsize/redis: Source.Weight: %d is not between 1 and %d", c.Weight, mostWeight)
 	}
 	var err error
 	if c.ID == "" {
@@ -97,6 +103,7 @@ func (s *Source) store(processor string) *store {
 	return &store{
 		client: s.Client, processor: processor,
 		deadlines: fleet + "deadlines", sizes: fleet + "sizes", silence: fleet + "silence", left: fleet + "left:" + s.ID,
+		weights: fleet + "weights", weight: s.Weight,
 		expiry: s.Expiry, keep: s.ResumeFor, patience: s.patience(),
 	}
 }

@@ -35,6 +35,17 @@
 //     network swallowed everything is not registered once more when the network heals.
 //   - While the store is away every failed sync is an error, Follow keeps the last good pool, and quotient.HintMaxAge bounds how long.
 //
+// # Weights
+//
+// A processor with a Source.Weight of w counts as w wherever this page counts processors: in the number of the living, the
+// sizes, the most that a fleet takes in. Its ordinal is the first of w. Take the smallest whole numbers in proportion,
+// such as 2 and 1 for a machine and half of one. Of large weights few get the remainder of a division.
+// Each sync counts the processors of each weight above 1: what that costs goes by how many different weights there are.
+//
+// A version of this package without weights counts itself as one and every other processor too. Beside weights it uses the
+// largest size that is reported, which is the sum of the weights a period after a change, so its share is right then. But such a fleet agrees never and
+// has no ordinals, until the last of that version has gone.
+//
 // # Failover
 //
 // Redis copies to its replicas asynchronously, so a failover may lose the last writes. A processor that the
@@ -82,13 +93,14 @@
 //
 //	{quotient:web}:deadlines    sorted set: processors, and until when they count, in ms; kept 11 minutes
 //	{quotient:web}:sizes        sorted set: processors, and the sizes that they report; kept 11 minutes
+//	{quotient:web}:weights      sorted set: processors that count as more than one, each with its weight; kept 11 minutes
 //	{quotient:web}:silence      string: the last sync of any processor, and the last outage, in ms; kept 11 minutes
 //	{quotient:web}:left:<ID>    with Source.Ceiling: the part of its ceiling that a processor reached; kept ResumeFor
 //
 // A user who may do this and nothing else:
 //
 //	ACL SETUSER quotient on >password ~{quotient:* +evalsha +eval +time +zscore +zadd +zrem +zcard +zrange
-//	  +zrangebyscore +zrank +pexpire +del +set +get
+//	  +zrangebyscore +zrank +zlexcount +pexpire +del +set +get
 //
 // and for a Cluster +cluster|slots and +command besides: without the latter go-redis asks in vain at each sync.
 // The server may log that go-redis was refused CLIENT, by which it names itself; that does no harm.

@@ -9,6 +9,7 @@ import (
 // member is what one processor knows of its fleet. It is a pure state machine: the store's answers in, pools out.
 type member struct {
 	expiry time.Duration
+	weight int       // as how many processors it counts
 	heard  bool      // the store has answered before, and has missed no sync since unless used
 	used   bool      // an answer was for use
 	size   int       // what counts
@@ -19,8 +20,10 @@ type member struct {
 	keep   time.Time // until then a size smaller than the one that counts does not count while lost, or in disagreement
 }
 
-// newMember returns a member that the store has not answered yet.
-func newMember(expiry time.Duration) member { return member{expiry: expiry, report: 1, agreed: true} }
+// newMember returns a member of a weight that the store has not answered yet.
+func newMember(expiry time.Duration, weight int) member {
+	return member{expiry: expiry, weight: weight, report: weight, agreed: true}
+}
 
 // learn takes in an answer of the store and returns the pool that counts from now on. The first answer is not
 // for use: the others do not know of this processor until they have synced too. If the store has forgotten it
@@ -44,6 +47,9 @@ func (m *member) learn(a answer, now time.Time) (p quotient.Pool, usable bool) {
 		m.report = m.size
 	}
 	p.Replicas = m.size
+	if m.weight > 1 {
+		p.Weight = m.weight
+	}
 	if a.agreed && m.size == a.living {
 		p.Ordinal = a.rank + 1
 	}

@@ -63,7 +63,7 @@ func TestMember(t *testing.T) {
 			{18, agrees(1, 0), 5, 0, 1}, {19, agrees(1, 0), 1, 1, 1}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m, start := newMember(10*time.Second), time.Now()
+			m, start := newMember(10*time.Second, 1), time.Now()
 			if m.report != 1 {
 				t.Errorf("it reports %d at first", m.report)
 			}
@@ -87,6 +87,13 @@ func TestMember(t *testing.T) {
 
 // Nothing is for use before the second answer of a store that has not forgotten, or may not have forgotten, the first.
 func TestMemberStarts(t *testing.T) {
+	heavy := newMember(10*time.Second, 3)
+	if heavy.report != 3 {
+		t.Errorf("a weight of three reports %d at first", heavy.report)
+	}
+	if p, _ := heavy.learn(agrees(7, 2), time.Now()); p != (quotient.Pool{Replicas: 7, Ordinal: 3, Weight: 3}) {
+		t.Errorf("a weight of three counts %+v", p)
+	}
 	for _, c := range []struct {
 		name    string
 		answers []answer
@@ -99,7 +106,7 @@ func TestMemberStarts(t *testing.T) {
 		{"missed before", []answer{missed, fresh(agrees(1, 0)), agrees(1, 0)}, "-ny"},
 		{"forgotten later", []answer{fresh(agrees(1, 0)), agrees(1, 0), fresh(agrees(1, 0)), missed, fresh(agrees(1, 0))}, "nyy-y"},
 	} {
-		m := newMember(10 * time.Second)
+		m := newMember(10*time.Second, 1)
 		for i, a := range c.answers {
 			if a == missed {
 				m.missed(time.Now())

@@ -16,16 +16,25 @@ import (
 // model is the store in plain Go: what the script must do.
 type model struct {
 	deadlines, sizes  map[string]int64
+	weights           map[string]int // of those above 1
 	entries           map[string]int // of each processor: which one of all that were ever made
 	made              int
 	last, began, till int64 // of the silence
 }
 
 func newModel() model {
-	return model{deadlines: map[string]int64{}, sizes: map[string]int64{}, entries: map[string]int{}}
+	return model{deadlines: map[string]int64{}, sizes: map[string]int64{}, weights: map[string]int{}, entries: map[string]int{}}
 }
 
-func (m *model) sync(now int64, me string, size int64, expiry time.Duration) answer {
+// counted is as how many processors those of the names count.
+func (m *model) counted(names []string) (n int) {
+	for _, p := range names {
+		n += max(1, m.weights[p])
+	}
+	return n
+}
+
+func (m *model) sync(now int64, me string, weight int, size int64, expiry time.Duration) answer {
 	if e := expiry.Milliseconds(); m.last > 0 && m.last < now-e/2 && m.last >= now-e-longestOutage.Milliseconds() {
 		m.began, m.till = m.last, now+e
 	}
@@ -46,15 +55,23 @@ func (m *model) sync(now int64, me string, size int64, expiry time.Duration) ans
 		m.entries[me] = m.made
 	}
 	m.deadlines[me], m.sizes[me] = now+expiry.Milliseconds(), size
-	sizes := slices.Sorted(maps.Values(m.sizes))
-	a := answer{known: known, largest: int(sizes[len(sizes)-1]), living: len(m.deadlines), rank: -1}
+	if weight > 1 {
+		m.weights[me] = weight
+	}
+	sizes, names := slices.Sorted(maps.Values(m.sizes)), slices.Sorted(maps.Keys(m.deadlines))
+	a := answer{known: known, largest: int(sizes[len(sizes)-1]), living: m.counted(names), rank: -1}
 	if a.agreed = sizes[0] == int64(a.living) && a.largest == a.living; a.agreed {
-		a.rank = slices.Index(slices.Sorted(maps.Keys(m.sizes)), me)
+		a.rank = m.counted(names[:slices.Index(names, me)])
 	}
 	return a
 }
 
-func (m *model) drop(p string) { delete(m.deadlines, p); delete(m.sizes, p); delete(m.entries, p) }
+func (m *model) drop(p string) {
+	delete(m.deadlines, p)
+	delete(m.sizes, p)
+	delete(m.weights, p)
+	delete(m.entries, p)
+}
 
 func (m *model) leave(p string) {
 	if m.drop(p); len(m.deadlines) == 0 {
@@ -65,6 +82,7 @@ func (m *model) leave(p string) {
 func (m *model) wipe() {
 	clear(m.deadlines)
 	clear(m.sizes)
+	clear(m.weights)
 	clear(m.entries)
 	m.last, m.began, m.till = 0, 0, 0
 }
@@ -84,7 +102,7 @@ type world struct {
 	t     *rapid.T
 	model model
 	mini  *miniredis.Miniredis
-	new   func(id string) *store
+	new   func(id string, weight int) *store
 	now   time.Time     // of the processors
 	skew  time.Duration // of the store's clock
 	jumps bool          // the store's clock has jumped
@@ -105,7 +123,8 @@ func (w *world) pick() *processor {
 func (w *world) join() {
 	if len(w.live) < 8 {
 		id := fmt.Sprintf("%c%d", 'a'+rapid.IntRange(0, 25).Draw(w.t, "letter"), w.gone)
-		w.live[id] = &processor{store: w.new(id), member: newMember(modelExpiry)}
+		weight := max(1, rapid.IntRange(-2, 4).Draw(w.t, "weight"))
+		w.live[id] = &processor{store: w.new(id, weight), member: newMember(modelExpiry, weight)}
 		w.gone++
 	}
 }
@@ -121,7 +140,7 @@ func (w *world) tick(d time.Duration) {
 func (w *world) sync(p *processor, heard bool) {
 	w.tick(time.Millisecond)
 	report := p.report
-	want := w.model.sync(w.now.Add(w.skew).UnixMilli(), p.processor, int64(report), p.expiry())
+	want := w.model.sync(w.now.Add(w.skew).UnixMilli(), p.processor, p.store.weight, int64(report), p.expiry())
 	got, err := p.sync(context.Background(), report, "")
 	if err != nil || got != want {
 		w.t.Fatalf("the script answers %+v, %v; the model %+v", got, err, want)
@@ -145,7 +164,7 @@ func (w *world) learn(p *processor, a answer) {
 	if usable && !used && p.entry != before {
 		w.t.Fatalf("%s begins to use %+v, and has not heard before that the fleet knows of it", p.processor, pool)
 	}
-	if pool.Replicas < a.living || pool.Ordinal < 0 || pool.Ordinal > pool.Replicas {
+	if pool.Replicas < a.living || max(1, pool.Weight) != p.store.weight || pool.Ordinal < 0 || pool.Ordinal+p.store.weight-1 > pool.Replicas {
 		w.t.Fatalf("%s counts %+v where %d live", p.processor, pool, a.living)
 	}
 	for id, q := range w.live {
@@ -166,11 +185,12 @@ func (w *world) learn(p *processor, a answer) {
 	}
 }
 
-// alive counts those that p knew, and that have not been silent for an expiry, whatever the store knows.
+// alive counts those that p knew by their weights, and that have not been silent for an expiry, whatever the
+// store knows.
 func (w *world) alive(p *processor) (n int) {
 	for id := range p.others {
 		if q := w.live[id]; q != nil && w.now.Sub(q.last) < modelExpiry {
-			n++
+			n += q.store.weight
 		}
 	}
 	return n
@@ -192,12 +212,17 @@ func (w *world) settles() {
 		}
 	}
 	ranked := slices.SortedFunc(maps.Values(w.live), func(a, b *processor) int { return cmp.Compare(a.processor, b.processor) })
-	for i, p := range ranked {
+	total, before := 0, 0
+	for _, p := range ranked {
+		total += p.store.weight
+	}
+	for _, p := range ranked {
 		w.tick(time.Millisecond)
-		a := w.model.sync(w.now.Add(w.skew).UnixMilli(), p.processor, int64(p.report), p.expiry())
-		if pool, _ := p.learn(a, w.now); pool.Replicas != len(w.live) || pool.Ordinal != i+1 {
-			w.t.Fatalf("after %d rounds %s counts %+v, want %d of %d", rounds, p.processor, pool, i+1, len(w.live))
+		a := w.model.sync(w.now.Add(w.skew).UnixMilli(), p.processor, p.store.weight, int64(p.report), p.expiry())
+		if pool, _ := p.learn(a, w.now); pool.Replicas != total || pool.Ordinal != before+1 {
+			w.t.Fatalf("after %d rounds %s counts %+v, want %d of %d", rounds, p.processor, pool, before+1, total)
 		}
+		before += p.store.weight
 	}
 }
 
@@ -211,8 +236,9 @@ func TestPropertyConsensus(t *testing.T) {
 		s := Source{Client: client, Fleet: "f", Expiry: modelExpiry}
 		w := &world{t: t, mini: mini, live: map[string]*processor{}, now: time.Now(),
 			model: newModel(),
-			new: func(id string) *store {
-				c, err := s.complete()
+			new: func(id string, weight int) *store {
+				heavy := Source{Client: s.Client, Fleet: s.Fleet, Expiry: s.Expiry, Weight: weight}
+				c, err := heavy.complete()
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -24,7 +24,7 @@ func newCrowd(t *testing.T, client redis.UniversalClient, n int) *crowd {
 	for i := range n {
 		s, err := source(client, fmt.Sprint("other", i)).complete()
 		must(t, err)
-		c.all = append(c.all, &processor{store: s.store(s.ID), member: newMember(s.Expiry)})
+		c.all = append(c.all, &processor{store: s.store(s.ID), member: newMember(s.Expiry, s.Weight)})
 	}
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -62,14 +62,22 @@ func (c *crowd) set(t testing.TB, n int) {
 	c.in = n
 }
 
-// The source does what every source must do.
-func TestPooltest(t *testing.T) {
+// The source does what every source must do, also where it counts as two.
+func TestPooltest(t *testing.T)          { conforms(t, 1) }
+func TestPooltestOfAWeight(t *testing.T) { conforms(t, 2) }
+
+func conforms(t *testing.T, weight int) {
 	srv := start(t)
 	client := clientOf(t, srv, nil)
 	others := newCrowd(t, client, 6)
 	pooltest.Run(t, pooltest.World{
-		Source:  func(testing.TB) quotient.Source { return source(client, "this") },
-		Set:     func(t testing.TB, n int) { others.set(t, n-1) },
+		Source: func(testing.TB) quotient.Source {
+			s := source(client, "this")
+			s.Weight = weight
+			return s
+		},
+		Weight:  weight,
+		Set:     func(t testing.TB, n int) { others.set(t, n-weight) },
 		Break:   func(t testing.TB) { must(t, srv.Stop()) },
 		Garbage: func(t testing.TB) { must(t, client.Set(t.Context(), "{quotient:f}:sizes", "garbage", 0).Err()) },
 		Heal: func(t testing.TB) {

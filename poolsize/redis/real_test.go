@@ -106,6 +106,7 @@ func wholeSync(t *testing.T, c *redis.Client) error {
 	s, err := source(c, "a").complete()
 	must(t, err)
 	a, b := s.store("a"), s.store("b")
+	a.weight, b.weight = 2, 3
 	for _, st := range []*store{a, b, a, b} {
 		st.expiry = time.Millisecond
 		if _, err := st.sync(t.Context(), 2, ".5"); err != nil {
@@ -119,8 +120,13 @@ func wholeSync(t *testing.T, c *redis.Client) error {
 	if _, err = a.sync(t.Context(), 1, ""); err != nil {
 		return err
 	}
-	_, err = a.sync(t.Context(), 1, "")
-	return err
+	a.expiry = time.Minute
+	for range 2 { // they agree
+		if _, err = a.sync(t.Context(), 2, ""); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func TestTLS(t *testing.T) {

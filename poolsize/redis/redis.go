@@ -26,6 +26,8 @@ type Source struct {
 	// ID names this processor in at most 200 bytes; "": the host's name. Ordinals go by the order of the IDs, and Left
 	// by the ID. Two Sources with one ID still count as two.
 	ID string
+	// Weight is as how many processors this one counts, 1 to 1,000: it gets as many shares (quotient.Pool.Weight). 0 is 1.
+	Weight int
 	// Period is the time from one sync to the next, give or take a tenth: a millisecond or more; 0: 1 s. While the fleet disagrees it is
 	// half of that.
 	Period time.Duration
@@ -64,7 +66,7 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 			st.leave(ctx, c.leaves())
 		}
 	}()
-	m := newMember(c.Expiry)
+	m := newMember(c.Expiry, c.Weight)
 	retry := min(firstRetry, c.Period)
 	for {
 		var pause time.Duration
@@ -99,7 +101,7 @@ func (s *Source) pause(a answer, usable bool) time.Duration {
 		return jittered(s.Period)
 	case usable: // so that all agree within two periods of a change
 		return jittered(s.Period / 2)
-	case a.living > 1: // all others have synced by then
+	case a.living > s.Weight: // all others have synced by then
 		return s.Period + s.Period/4
 	}
 	// The others may just not be back yet: by then they are, also those whose command has hung. It must not expire itself.

@@ -241,7 +241,7 @@ func TestFiftyConverge(t *testing.T) {
 		s, err := source(c, fmt.Sprintf("p%02d", i)).complete()
 		must(t, err)
 		s.Expiry = time.Minute
-		members[i], stores[i] = newMember(s.Expiry), s.store(s.ID)
+		members[i], stores[i] = newMember(s.Expiry, s.Weight), s.store(s.ID)
 	}
 	rounds := 0
 	for agreed := 0; agreed < n && rounds < 100; rounds++ {
@@ -294,8 +294,8 @@ func (s *sent) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if cmd.Name() == "evalsha" {
 			args := slices.Clone(cmd.Args()[2:])
-			s.times = append(s.times, args[len(args)-2].(int64))
-			s.args = append(s.args, fmt.Sprint(slices.Delete(args, len(args)-2, len(args)-1)...))
+			s.times = append(s.times, args[len(args)-3].(int64))
+			s.args = append(s.args, fmt.Sprint(slices.Delete(args, len(args)-3, len(args)-2)...))
 		}
 		return next(ctx, cmd)
 	}
@@ -370,7 +370,7 @@ func TestClockOfTheStore(t *testing.T) {
 		a, dies := s.store("a"), s.store("b")
 		now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 		mini.SetTime(now)
-		m := newMember(s.Expiry)
+		m := newMember(s.Expiry, s.Weight)
 		for range 3 {
 			_, err := dies.sync(t.Context(), 2, "")
 			must(t, err)
@@ -544,6 +544,16 @@ func TestFullFleet(t *testing.T) {
 		t.Errorf("a full fleet: %v", err)
 	}
 	must(t, c.Del(t.Context(), st.deadlines).Err())
+	fill(now.Add(time.Minute), mostProcessors-10)
+	for weight, want := range map[int]string{11: "FULL 100000", 10: ""} {
+		heavy := s.store("heavy")
+		heavy.weight = weight
+		if _, err := heavy.sync(t.Context(), 1, ""); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("a weight of %d where there is room for ten: %v", weight, err)
+		}
+		heavy.leave(t.Context(), "")
+	}
+	must(t, c.Del(t.Context(), st.deadlines, st.sizes).Err())
 	fill(now.Add(-time.Second), 2500)
 	for _, want := range []int{1501, 501, 1, 1} {
 		if got, err := st.sync(t.Context(), 1, ""); err != nil || got.living != want || got.agreed != (want == 1) {
@@ -566,6 +576,8 @@ func TestSourceIsChecked(t *testing.T) {
 		{func(s *Source) { s.Fleet = strings.Repeat("x", 201) }, []string{"Fleet", "201"}},
 		{func(s *Source) { s.Prefix = "{p" }, []string{"Prefix", "{p", "{}"}},
 		{func(s *Source) { s.ID = strings.Repeat("x", 201) }, []string{"ID", "201"}},
+		{func(s *Source) { s.Weight = -1 }, []string{"Weight", "-1"}},
+		{func(s *Source) { s.Weight = 1001 }, []string{"Weight", "1001", "1000"}},
 		{func(s *Source) { s.Period = -1 }, []string{"Period", "-1ns"}},
 		{func(s *Source) { s.Period = 6 * time.Minute }, []string{"Period", "6m"}},
 		{func(s *Source) { s.Period = 8 * time.Second }, []string{"Expiry", "10s", "16s"}},

@@ -169,7 +169,9 @@ func TestLossAndLostAnswer(t *testing.T) {
 	s, err := (&Source{Client: pipeClient(t, mini), Fleet: "f", ID: "a"}).complete()
 	must(t, err)
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	join := func(id string) *processor { return &processor{store: s.store(id), member: newMember(s.Expiry)} }
+	join := func(id string) *processor {
+		return &processor{store: s.store(id), member: newMember(s.Expiry, s.Weight)}
+	}
 	sync := func(p *processor) (answer, quotient.Pool) {
 		a, err := p.sync(t.Context(), p.report, "")
 		must(t, err)

@@ -42,6 +42,8 @@ type store struct {
 	sizes     string // sorted set: processors, and the sizes that they report
 	silence   string // the last sync of any processor, and of the last outage: its begin, and until when that counts
 	left      string // the part of the ceiling that the processor leaves behind
+	weights   string // sorted set: processors that count as more than one, each with its weight
+	weight    int    // of this processor
 	expiry    time.Duration
 	keep      time.Duration // of left
 	patience  time.Duration // of one command
@@ -55,8 +57,8 @@ type answer struct {
 	known   bool // the processor had not been forgotten, and its time had not passed
 	agreed  bool // all of the living report their number
 	largest int  // size reported
-	living  int
-	rank    int // of the processor, from 0, if they agree
+	living  int  // each by its weight
+	rank    int  // of the processor, from 0, if they agree: how many live before it, each by its weight
 }
 
 // sync records that the processor lives, which size it reports and what it leaves behind ("" for nothing),
@@ -111,9 +113,9 @@ func (s *store) run(ctx context.Context, size int, leaves string) ([]int64, erro
 	if !s.at.IsZero() {
 		sent = s.now + time.Since(s.at).Milliseconds()
 	}
-	keys := []string{s.deadlines, s.sizes, s.silence, s.left}
+	keys := []string{s.deadlines, s.sizes, s.silence, s.left, s.weights}
 	v, err := syncScript.Run(ctx, s.client, keys, s.processor, size, s.expiry.Milliseconds(), longestExpiry.Milliseconds(), mostProcessors,
-		silence.Milliseconds(), leaves, s.keep.Milliseconds(), longestOutage.Milliseconds(), sent, s.patience.Milliseconds()).Int64Slice()
+		silence.Milliseconds(), leaves, s.keep.Milliseconds(), longestOutage.Milliseconds(), sent, s.patience.Milliseconds(), s.weight).Int64Slice()
 	if len(v) > 0 {
 		s.now, s.at = v[len(v)-1], time.Now()
 	}

@@ -1,0 +1,102 @@
+package httplimit
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/quotient-go/quotient"
+)
+
+// maxAsk is the largest weight, and the largest cost, that a limiter takes.
+const maxAsk = 1 << 40
+
+// PriorityBy gives each request the priority that f returns for it; without it all are
+// quotient.PriorityNormal. f is called once a request, from many goroutines at a time, and must not change
+// the request. What lies beyond the classes counts as the nearest one.
+//
+// Whom to believe is f's decision. A header that a client has written is no more than its wish: a function
+// that believes a client lets every client be the first. Take what a proxy of yours has set, or what a login
+// has shown. PriorityBy panics if f is nil.
+func PriorityBy(f func(*http.Request) quotient.Priority) Option {
+	if f == nil {
+		panic("httplimit: PriorityBy: the function is nil")
+	}
+	return asking("priority", func(r *http.Request) quotient.Ask {
+		return min(max(f(r), quotient.PriorityLow), quotient.PriorityCritical).Ask()
+	})
+}
+
+// WeightBy makes each request count as so many requests, and take so many slots, as f returns for it; without
+// it each counts as one. What is below 1 counts as 1. f is called as that of PriorityBy is.
+//
+// A request of a weight that the limit never allows is answered with 413 and without Retry-After. So bound
+// what a client may choose, and what it must not choose, as for PriorityBy. WeightBy panics if f is nil.
+func WeightBy(f func(*http.Request) int) Option {
+	if f == nil {
+		panic("httplimit: WeightBy: the function is nil")
+	}
+	return asking("weight", func(r *http.Request) quotient.Ask {
+		return quotient.Weight(min(max(f(r), 1), maxAsk))
+	})
+}
+
+// CostBy makes each request cost so many events of a unit as f returns for it, of the rates that count the
+// unit: tokens, bytes, rows. What is below 0 counts as 0. Several options name several units. f is called as
+// that of PriorityBy is. A request that costs more than the limit ever allows is answered as one of such a
+// weight.
+//
+// The cost may be an estimate. A handler that knows better puts it right with the Correct of PermitFrom,
+// before it returns.
+//
+// CostBy panics if unit is empty or f is nil, and Middleware if no rate of the limiter has counted the unit
+// until then: each request would be a mistake.
+func CostBy(unit string, f func(*http.Request) int) Option {
+	if unit == "" {
+		panic("httplimit: CostBy: the unit is empty: that of requests is WeightBy's")
+	}
+	if f == nil {
+		panic(fmt.Sprintf("httplimit: CostBy(%q): the function is nil", unit))
+	}
+	return func(m *middleware) {
+		m.priced = true
+		asking("cost of "+unit, func(r *http.Request) quotient.Ask {
+			return quotient.Cost(unit, min(max(f(r), 0), maxAsk))
+		})(m)
+		if d := m.limiter.Check("", quotient.Cost(unit, 0)); d.Reason == quotient.ReasonAsk {
+			panic(fmt.Sprintf("httplimit: CostBy(%q): %v", unit, d))
+		}
+	}
+}
+
+// asked is what an option asks for besides one request.
+type asked struct {
+	what string // of two that are the same the last one counts
+	ask  func(*http.Request) quotient.Ask
+}
+
+func asking(what string, ask func(*http.Request) quotient.Ask) Option {
+	return func(m *middleware) {
+		m.asks = slices.DeleteFunc(m.asks, func(a asked) bool { return a.what == what })
+		m.asks = append(m.asks, asked{what, ask})
+	}
+}
+
+// mostAsks is how many there are at most: a class, a weight, the costs of three units, and a look at the key.
+const mostAsks = 6
+
+type permitKey struct{}
+
+// PermitFrom returns the permit of a request that a Middleware with CostBy has admitted, for its Correct: the
+// context is that of the request that the handler gets. Without CostBy there is none. Where several such
+// Middlewares stand one behind the other, it is the innermost one's. The Middleware releases it.
+func PermitFrom(ctx context.Context) (quotient.Permit, bool) {
+	p, ok := ctx.Value(permitKey{}).(quotient.Permit)
+	return p, ok
+}
+
+// withPermit is the request that the handler gets.
+func withPermit(r *http.Request, p quotient.Permit) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), permitKey{}, p))
+}
