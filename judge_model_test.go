@@ -51,6 +51,7 @@ type model struct {
 	phase    int64
 	at       time.Time
 	base     quotient.Limit
+	plan     string // whose limit that is
 	own      *quotient.Limit
 	pool     quotient.Pool
 	awaiting bool
@@ -62,6 +63,7 @@ type model struct {
 type item struct {
 	at       time.Time
 	base     *quotient.Limit
+	plan     string // of base
 	setsOwn  bool
 	own      *quotient.Limit
 	pool     *quotient.Pool
@@ -90,6 +92,8 @@ func (m *model) play(it item) {
 	case it.never != nil:
 		m.forgive(it.never)
 		return
+	case it.base != nil && it.plan != m.plan:
+		return
 	case it.base != nil:
 		m.base = *it.base
 	case it.setsOwn:
@@ -103,7 +107,7 @@ func (m *model) play(it item) {
 // forgive has a key start fresh. It stands as one never seen, and is full under a limit of its own.
 func (m *model) forgive(never []item) {
 	if m.own == nil {
-		u := model{generous: m.generous, joins: m.joins, learns: m.learns, phase: m.phase}
+		u := model{plan: m.plan, generous: m.generous, joins: m.joins, learns: m.learns, phase: m.phase}
 		for _, it := range never {
 			u.play(it)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing/synctest"
 	"time"
 
@@ -22,8 +23,26 @@ func (w *world) chance(in int, label string) bool {
 	return pick(w.T, 0, in-1, label) == 0
 }
 
+// drawKey is a key, and in a profile with plans the plan in which it is asked for behind a slash.
 func (w *world) drawKey() string {
-	return fmt.Sprint("k", pick(w.T, 0, w.keys-1, "key"))
+	key := fmt.Sprint("k", pick(w.T, 0, w.keys-1, "key"))
+	if w.plans {
+		if plan := among(w.T, planNames, "plan"); plan != "" {
+			return key + "/" + plan
+		}
+	}
+	return key
+}
+
+// nameOf is a key without its plan.
+func nameOf(key string) string { name, _, _ := strings.Cut(key, "/"); return name }
+
+// planOf is the plan of a key.
+func planOf(key string) string { _, plan, _ := strings.Cut(key, "/"); return plan }
+
+// inPlan adds the plan of a key to asks.
+func inPlan(key string, asks []quotient.Ask) []quotient.Ask {
+	return append(slices.Clip(asks), quotient.Plan(planOf(key)))
 }
 
 // drawUnit is the index of a unit that asks name.
@@ -147,6 +166,10 @@ func (w *world) step(o op) {
 		w.comeBack(r)
 	case opHook:
 		w.setHook(r)
+	case opPlan:
+		w.setPlan(r, among(w.T, planNames[1:], "plan"), w.drawLimit("plan"))
+	case opAll:
+		w.all(r)
 	}
 }
 
@@ -168,7 +191,7 @@ func guarded(f func()) (p any) {
 }
 
 func (w *world) allow(r *replica) {
-	key := w.drawKey()
+	key := nameOf(w.drawKey())
 	dry, ok := quotient.CountsOf(r.l).Dry, false
 	p := guarded(func() { ok = r.l.Allow(key) })
 	w.tell("replica %d %s: Allow: %v %v", r.id, key, ok, p)
@@ -199,7 +222,7 @@ func (w *world) tryFor(r *replica, key string, asks []quotient.Ask, n amounts, c
 	var p quotient.Permit
 	var d quotient.Decision
 	before := quotient.CountsOf(r.l).Dry
-	panicked := guarded(func() { p, d = r.l.TryAcquire(key, asks...) })
+	panicked := guarded(func() { p, d = r.l.TryAcquire(nameOf(key), inPlan(key, asks)...) })
 	w.tell("replica %d %s: TryAcquire %v class %v: %v %v", r.id, key, n, class, d, panicked)
 	switch {
 	case panicked != nil && r.dry && quotient.CountsOf(r.l).Dry > before:
@@ -228,7 +251,7 @@ func (w *world) upTo(r *replica) {
 	h := r.hook()
 	h.panicOnAdmit = false
 	r.hang(h)
-	p, n := r.l.TryAcquireUpTo(key, most)
+	p, n := r.l.TryAcquireUpTo(nameOf(key), most, inPlan(key, nil)...)
 	w.tell("replica %d %s: TryAcquireUpTo %d: %d", r.id, key, most, n)
 	if n == 0 {
 		r.counts.refused++
@@ -251,7 +274,7 @@ func (w *world) acquire(r *replica) {
 	w.tell("replica %d %s: call %d: Acquire %v class %v", r.id, key, c.seq, n, class)
 	go func() {
 		defer func() { r.done <- c }()
-		c.panic = guarded(func() { c.permit, c.err = r.l.Acquire(ctx, key, asks...) })
+		c.panic = guarded(func() { c.permit, c.err = r.l.Acquire(ctx, nameOf(key), inPlan(key, asks)...) })
 		c.at = time.Now()
 	}()
 }
@@ -355,8 +378,60 @@ func (w *world) setLimit(r *replica, limit quotient.Limit) {
 	w.changes()
 }
 
+// setPlan gives a plan another limit.
+func (w *world) setPlan(r *replica, plan string, limit quotient.Limit) {
+	w.tell("replica %d: plan %s %s", r.id, plan, describe(limit))
+	if err := r.l.SetPlan(plan, &limit); err != nil {
+		w.Fatal(err)
+	}
+	r.learn(limit)
+	r.note(item{at: time.Now(), base: &limit, plan: plan})
+	w.changes()
+}
+
+// all asks for several keys at once. When one is refused, the others are as if they had not been asked.
+func (w *world) all(r *replica) {
+	h := r.hook()
+	h.panicOnAdmit = false
+	r.hang(h)
+	var keys []string
+	var wants []amounts
+	var claims []quotient.Claim
+	for range pick(w.T, 1, 3, "claims") {
+		key := w.drawKey()
+		asks, n, _ := w.drawAsks(r)
+		keys, wants = append(keys, key), append(wants, n)
+		claims = append(claims, quotient.Claim{Limiter: r.l, Key: nameOf(key), Asks: inPlan(key, asks)})
+	}
+	ps, refused, d := quotient.TryAcquireAll(nil, claims...)
+	w.tell("replica %d %s: TryAcquireAll %v: %d %v", r.id, keys, wants, refused, d)
+	if d.OK {
+		for i, p := range ps {
+			r.keep(r.admitted(keys[i], wants[i], p, time.Now(), false, false))
+		}
+		return
+	}
+	r.counts.refused++
+	r.counts.cancelled += uint64(refused)
+	alone := true
+	for i, key := range keys[:refused] {
+		alone = alone && nameOf(key) != nameOf(keys[refused])
+		for _, later := range keys[i+1 : refused+1] {
+			if nameOf(later) == nameOf(key) && later != key { // what is taken in another plan stays taken
+				k := r.key(key)
+				k.items = append(k.items, item{at: time.Now(), took: &taking{at: time.Now(), gross: wants[i]}})
+				break
+			}
+		}
+	}
+	if !alone {
+		return
+	}
+	r.refused(keys[refused], wants[refused], &quotient.LimitedError{Key: keys[refused], Decision: d})
+}
+
 func (w *world) override(o op, r *replica) {
-	key := w.drawKey()
+	key := nameOf(w.drawKey())
 	var own *quotient.Limit
 	switch {
 	case o == opDeny:
@@ -391,7 +466,7 @@ func (w *world) override(o op, r *replica) {
 // reset forgives a key. Its history starts fresh but for the slots of permits that are out. It gives what was
 // not there, so that the fleet's bound starts fresh for the key too.
 func (w *world) reset(r *replica) {
-	key := w.drawKey()
+	key := nameOf(w.drawKey())
 	known := r.l.Reset(key)
 	w.tell("replica %d %s: reset: %v", r.id, key, known)
 	if remembered := r.l.Explain(key).Remembered; known != remembered {
@@ -400,8 +475,10 @@ func (w *world) reset(r *replica) {
 	if !known {
 		return
 	}
-	k := r.key(key)
-	k.items = append(k.items, item{at: time.Now(), never: slices.Clone(r.base)})
+	for _, plan := range planNames {
+		k := r.key(strings.TrimSuffix(key+"/"+plan, "/"))
+		k.items = append(k.items, item{at: time.Now(), never: slices.Clone(r.base)})
+	}
 	w.events = slices.DeleteFunc(w.events, func(e fleetEvent) bool { return e.key == key })
 }
 
@@ -544,13 +621,14 @@ func (w *world) look(r *replica) {
 	in := func(d quotient.Decision) string {
 		return (&quotient.LimitedError{Key: key, Decision: d}).Error()
 	}
-	before := r.l.Check(key, asks...)
-	r.l.Explain(key, asks...)
-	r.l.AppendState(nil, key)
+	name, asks := nameOf(key), inPlan(key, asks)
+	before := r.l.Check(name, asks...)
+	r.l.Explain(name, asks...)
+	r.l.AppendState(nil, name)
 	r.l.Top(3)
 	for range r.l.Keys() {
 	}
-	if after := r.l.Check(key, asks...); !r.conf.learns && quotient.CountsOf(r.l).Overflowed == 0 && in(before) != in(after) {
+	if after := r.l.Check(name, asks...); !r.conf.learns && quotient.CountsOf(r.l).Overflowed == 0 && in(before) != in(after) {
 		w.broken("replica %d %s: a look has made of %+v %+v", r.id, key, before, after)
 	}
 }

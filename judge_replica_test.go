@@ -23,8 +23,9 @@ type replica struct {
 	w        *world
 	id       int
 	conf     config
-	weight   int // as how many replicas it truly counts
-	first    int // its first ordinal, where ordinals are fixed
+	plans    map[string]quotient.Limit // at the start
+	weight   int                       // as how many replicas it truly counts
+	first    int                       // its first ordinal, where ordinals are fixed
 	clock    clock
 	keys     map[string]*keyState
 	base     []item
@@ -215,7 +216,7 @@ func (r *replica) key(name string) *keyState {
 	if k == nil {
 		k = &keyState{items: slices.Clone(r.base)}
 		for _, m := range []*model{&k.start, &k.startLo} {
-			*m = model{joins: r.conf.joins || r.conf.awaits, learns: r.conf.ceiling, phase: 3}
+			*m = model{plan: planOf(name), joins: r.conf.joins || r.conf.awaits, learns: r.conf.ceiling, phase: 3}
 		}
 		k.start.generous = true
 		k.hi, k.lo = k.start, k.startLo
@@ -348,7 +349,7 @@ func (r *replica) inOrder(c *call) {
 		return
 	}
 	for _, o := range r.calls {
-		if o.key == c.key && o.class == c.class && o.seq < c.seq {
+		if nameOf(o.key) == nameOf(c.key) && o.class == c.class && o.seq < c.seq {
 			r.w.broken("bound 8: replica %d %s: call %d was admitted before call %d of its class, which came first", r.id, c.key, c.seq, o.seq)
 		}
 	}
@@ -415,17 +416,35 @@ func (r *replica) forbids(m *model, key string, n amounts, at time.Time) string 
 	if rule := m.lacks(n); rule != "" {
 		return fmt.Sprintf("bound 1: replica %d %s: %v admitted, but %s has no room: %+v", r.id, key, n, rule, m.rules)
 	}
-	if s, used := m.slots(r.conf.atLeastOne), r.used(key, at); s >= 0 && used+int(n[0]) > s {
+	if s, used := r.mostSlots(m, key), r.used(key, at); s >= 0 && used+int(n[0]) > s {
 		return fmt.Sprintf("bound 5: replica %d %s: %v slots taken beside %d, of %d", r.id, key, n[0], used, s)
 	}
 	return ""
+}
+
+// mostSlots is the slots that a key has in the model, or in the largest of its plans: of two callers that go at
+// one instant in different plans either may be the first. It is -1 without a bound.
+func (r *replica) mostSlots(m *model, key string) int {
+	most := m.slots(r.conf.atLeastOne)
+	for name, k := range r.keys {
+		if most < 0 || nameOf(name) != nameOf(key) || name == key {
+			continue
+		}
+		hi, _ := k.upToNow()
+		if s := hi.slots(r.conf.atLeastOne); s < 0 {
+			return -1
+		} else {
+			most = max(most, s)
+		}
+	}
+	return most
 }
 
 // used is the slots of a key that are held by permits whose time is not over.
 func (r *replica) used(key string, at time.Time) int {
 	n := 0
 	for _, h := range r.kept {
-		if h.key == key && !h.overAt(at) {
+		if nameOf(h.key) == nameOf(key) && !h.overAt(at) {
 			n += h.slots
 		}
 	}
@@ -448,7 +467,7 @@ func (r *replica) refused(key string, n amounts, err error) {
 		return
 	}
 	for _, c := range r.calls {
-		if c.key == key {
+		if nameOf(c.key) == nameOf(key) {
 			return
 		}
 	}
@@ -457,9 +476,26 @@ func (r *replica) refused(key string, n amounts, err error) {
 	}
 }
 
+// inOtherPlans reports whether something was taken for a key in another plan since it was last reset.
+func (r *replica) inOtherPlans(key string) bool {
+	for name, k := range r.keys {
+		took := false
+		for i := range k.items {
+			took = took && k.items[i].never == nil || k.items[i].took != nil
+		}
+		if nameOf(name) == nameOf(key) && name != key && took {
+			return true
+		}
+	}
+	return false
+}
+
 // certain reports whether there is room for n for certain.
 func (r *replica) certain(key string, n amounts) bool {
 	if n := quotient.CountsOf(r.l); !r.exact || r.stepped || r.dry || r.awaiting || n.Overflowed+n.Expired > 0 {
+		return false
+	}
+	if r.inOtherPlans(key) {
 		return false
 	}
 	_, lo := r.key(key).upToNow()
@@ -490,12 +526,12 @@ func (r *replica) waitingIsRight() {
 		if c.slow {
 			return // it may not have looked yet
 		}
-		byKey[c.key] = append(byKey[c.key], c)
+		byKey[nameOf(c.key)] = append(byKey[nameOf(c.key)], c)
 	}
 	for key, calls := range byKey {
 		all := true
 		for _, c := range calls {
-			all = all && r.certain(key, c.n)
+			all = all && r.certain(c.key, c.n)
 		}
 		if all {
 			r.w.broken("bound 7: replica %d %s: %d wait though there is room for each: %v: %+v", r.id, key, len(calls), calls[0].n, r.key(key).lo.rules)

@@ -84,6 +84,8 @@ const (
 	opLook
 	opComeBack
 	opHook
+	opPlan
+	opAll
 	numOps
 )
 
@@ -107,12 +109,13 @@ type profile struct {
 	slots    int      // of ten limits, how many have slots
 	hooks    bool
 	holds    bool // MaxHold
+	plans    bool // asks of plans
 }
 
 var general = [numOps]int{
 	opAllow: 4, opTry: 10, opUpTo: 6, opAcquire: 10, opSleep: 16, opRelease: 10, opReport: 2, opCorrect: 5, opCorrectRequests: 4, opExpire: 2,
 	opLimit: 3, opOverride: 2, opDeny: 1, opReset: 2, opDryRun: 1, opPool: 2, opPoolFor: 1, opTell: 3, opGarbage: 1, opLie: 1, opClock: 1,
-	opCancel: 3, opJoin: 1, opLeave: 1, opSilence: 1, opForget: 1, opLook: 2, opComeBack: 2, opHook: 1,
+	opCancel: 3, opJoin: 1, opLeave: 1, opSilence: 1, opForget: 1, opLook: 2, opComeBack: 2, opHook: 1, opAll: 3,
 }
 
 // with is general with other weights.
@@ -165,7 +168,18 @@ var profiles = map[string]profile{
 	},
 }
 
-var profileNames = []string{"general", "costs", "holds", "limits", "clocks", "hints", "keys"}
+var profileNames = []string{"general", "costs", "holds", "limits", "clocks", "hints", "keys", "plans"}
+
+// planNames are those of a profile with plans; "" is the limiter's own limit. A limit of a key's own begins
+// with what is left of the plan that the key is in, which the models do not follow.
+var planNames = []string{"", "gold", "tin"}
+
+func init() {
+	profiles["plans"] = profile{
+		weights: with(map[op]int{opPlan: 8, opOverride: 0, opDeny: 0, opTry: 25, opAcquire: 20, opTell: 0, opLie: 0, opGarbage: 0, opJoin: 0, opLeave: 0, opAll: 6}),
+		plans:   true, keys: 3, replicas: 1, maxKeys: 6, steps: 70, windows: 3, paced: 1, costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 2, slots: 4, laws: true, holds: true, hooks: true,
+	}
+}
 
 // world is a fleet, and what the judge knows of it.
 type world struct {
@@ -320,6 +334,13 @@ func (w *world) start(limit quotient.Limit, c config, p quotient.Pool, joins boo
 	if !c.stops {
 		opts = append(opts, quotient.StartPool(p))
 	}
+	if w.plans {
+		r.plans = map[string]quotient.Limit{}
+		for _, name := range planNames[1:] {
+			r.plans[name] = w.drawLimit(name)
+		}
+		opts = append(opts, quotient.Plans(r.plans))
+	}
 	if c.joins {
 		opts = append(opts, quotient.StartEmpty())
 	}
@@ -344,6 +365,9 @@ func (w *world) start(limit quotient.Limit, c config, p quotient.Pool, joins boo
 	}
 	r.l, r.judged = l, time.Now()
 	r.learn(limit)
+	for _, plan := range r.plans {
+		r.learn(plan)
+	}
 	w.fleet = append(w.fleet, r)
 	w.tell("replica %d starts: %v, %+v, limit %s", r.id, p, c, describe(limit))
 	w.changes()
@@ -404,6 +428,9 @@ func (w *world) begin(r *replica) {
 	base, pool := r.limit, r.pool
 	r.note(item{at: time.Now(), pool: &pool, awaiting: r.awaiting})
 	r.note(item{at: time.Now(), base: &base})
+	for plan, limit := range r.plans {
+		r.note(item{at: time.Now(), base: &limit, plan: plan})
+	}
 }
 
 func (w *world) close() {
@@ -442,7 +469,7 @@ func (w *world) judge() {
 // slots add up to the limit at most. So do the slots held by permits that are younger than the last change.
 func (w *world) slotsOfTheFleet() {
 	limit := w.fleet[0].limit
-	if w.lied || limit.Deny || limit.InFlight == 0 || !w.agrees() {
+	if w.lied || w.plans || limit.Deny || limit.InFlight == 0 || !w.agrees() {
 		return
 	}
 	sum, atLeastOne := 0, false
@@ -500,7 +527,7 @@ func (w *world) agrees() bool {
 // asks that were larger than a replica's bucket comes on top.
 func (w *world) fleetAdmitted(r *replica, key string, t *taking, n, due amounts) {
 	limit := r.limit
-	if !w.agrees() || r.dry || r.overrides() > 0 {
+	if w.plans || !w.agrees() || r.dry || r.overrides() > 0 {
 		w.events = nil
 		return
 	}
@@ -581,11 +608,14 @@ func (w *world) finish() {
 		r.drain()
 		if !r.conf.learns && len(r.calls) > 0 {
 			c := r.calls[0]
-			e := r.l.Explain(c.key)
+			e := r.l.Explain(nameOf(c.key))
 			w.broken("bound 7: replica %d %s: %d wait for ever, the first for %v: %s", r.id, c.key, len(r.calls), c.n, strings.ReplaceAll(e.String(), "\n", " "))
 		}
 		r.fired = quotient.CountsOf(r.l).Fired
 		w.setLimit(r, quotient.Limit{})
+		for plan := range r.plans {
+			w.setPlan(r, plan, quotient.Limit{})
+		}
 		for key := range r.l.Overrides() {
 			if err := r.l.Override(key, nil); err != nil {
 				w.Fatal(err)

@@ -27,6 +27,7 @@ type holding struct {
 	slots int32  // in flight; 0 when they were not limited
 	place int32  // in gate.ext.expiring, while end is set
 	named bool   // key is set, and counted if the gate is the overflow gate
+	plan  uint8  // that it was asked for in
 	usage
 	charged
 	end   time.Duration // when it is given back by time; 0: never
@@ -131,7 +132,7 @@ func (s *shard) hold(g *gate, key string, d *demand, now instant) Permit {
 	}
 	h := s.takeHolding()
 	h.gate, h.weight, h.since, h.slots = g, d.weight, now.at, 0
-	h.epoch, h.asked[0] = g.epoch, d.weight
+	h.epoch, h.asked[0], h.plan = g.epoch, d.weight, d.plan
 	if g.setting.limit.InFlight > 0 {
 		h.slots = int32(d.weight)
 	}
@@ -268,8 +269,11 @@ func (p Permit) correct(unit string, used int) error {
 	}
 	g, now := h.gate, s.now()
 	s.touch(g, now)
-	h.charged.sync(g)
 	more := used - h.costs[u]
+	if more > 0 {
+		s.enter(g, h.plan, now)
+	}
+	h.charged.sync(g)
 	if h.costs[u] = used; more > 0 {
 		g.charge(now, &h.charged, u+1, more)
 		var d demand

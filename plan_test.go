@@ -225,6 +225,14 @@ func TestPlansKeepWhatIsUsed(t *testing.T) {
 				t.Errorf("%+v", d)
 			}
 		}, 99, 99},
+		{"a correction in another plan", tokens(10), rated(perSecond(1, 5)), func(t *testing.T, l *Limiter) {
+			p, _ := l.TryAcquire("k", Plan("free"), Cost("tok", 0))
+			l.TryAcquire("k", Plan("paid")) // which counts no tokens
+			must(t, p.Correct("tok", 9))
+			if d := l.Check("k", Plan("free"), Cost("tok", 2)); d.OK {
+				t.Errorf("%+v", d)
+			}
+		}, 99, 4},
 		{"more than there is", tokens(10), tokens(100), func(t *testing.T, l *Limiter) {
 			p, _ := l.TryAcquire("k", Plan("paid"), Cost("tok", 1))
 			must(t, p.Correct("tok", 120))

@@ -57,13 +57,6 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 			}
 			meters[key].add(weight)
 		}
-		check := func() {
-			mu.Lock()
-			defer mu.Unlock()
-			for _, m := range meters {
-				m.check(rt.Fatalf)
-			}
-		}
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			key, plan := among(rt, []string{"a", "a", "a", "b", "c", "d"}, "key"), Plan(among(rt, names, "plan"))
 			switch rapid.IntRange(0, 6).Draw(rt, "what") {
@@ -88,7 +81,14 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 				time.Sleep(rapid.SampledFrom([]time.Duration{1, large.Per / 10, large.Per, 20 * large.Per, 30 * time.Second, drawPause(rt)}).Draw(rt, "pause"))
 			}
 			synctest.Wait()
-			check()
+			mu.Lock()
+			for _, m := range meters {
+				m.check(rt.Errorf)
+			}
+			mu.Unlock()
+			if rt.Failed() {
+				return
+			}
 		}
 	})
 }
