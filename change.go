@@ -99,16 +99,16 @@ func (l *Limiter) publish(limit Limit) {
 
 // successor returns the next setting of a plan; nil for a plan that stays as it is.
 func (l *Limiter) successor(plan uint8, limit Limit) *setting {
-	old, special := l.shards[0].newest(plan), len(l.plans) > 0 // written under l.mu too
+	old, special, name := l.shards[0].newest(plan), len(l.plans) > 0, "" // written under l.mu too
+	if plan > 0 && !l.plans[plan-1].off {
+		name = l.plans[plan-1].name
+	}
 	if old != nil && old.limit.equal(limit) && old.belief == l.belief && len(old.units) == len(l.units) &&
-		old.special == special {
+		old.special == special && old.planName == name {
 		return nil
 	}
 	st := l.resolve(limit, l.belief, l.units)
-	st.special = special
-	if st.plan = plan; plan > 0 {
-		st.planName = l.plans[plan-1].name
-	}
+	st.special, st.plan, st.planName = special, plan, name
 	if st.reshaped = true; old != nil {
 		st.serial = old.serial + 1
 		st.after(old)

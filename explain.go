@@ -148,8 +148,11 @@ func (e Explanation) String() string {
 	add := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
 	add("%q: %s.\n", e.Key, e.verdict())
 	add("Limit over the fleet: %s", e.Limit)
-	if e.Overridden {
+	switch {
+	case e.Overridden:
 		b.WriteString(" (its own)")
+	case e.Plan != "":
+		add(" (plan %s)", e.Plan)
 	}
 	add("; %s.\n", e.belief.words())
 	for _, r := range e.Rules {

@@ -102,6 +102,24 @@ func TestSetPlan(t *testing.T) {
 	})
 }
 
+// Keys of a plan that was taken off are in none until it is back, also where its limit was the limiter's own.
+func TestKeysOfAPlanThatIsOff(t *testing.T) {
+	own := rated(perSecond(1, 5))
+	l := limiterOf(t, own, Plans(map[string]Limit{"same": own, "other": rated(perSecond(1, 9))}))
+	for _, name := range []string{"same", "other"} {
+		l.TryAcquire("k", Plan(name))
+		explained(t, l.Explain("k"), "(plan "+name+")")
+		must(t, l.SetPlan(name, nil))
+		if e := l.Explain("k"); e.Plan != "" || strings.Contains(e.String(), "plan") {
+			t.Errorf("%s is off, and the key is in %q: %s", name, e.Plan, e)
+		}
+		must(t, l.SetPlan(name, &own))
+		if k := l.Top(1)[0]; k.Plan != name {
+			t.Errorf("%s is back, and the key is in %q", name, k.Plan)
+		}
+	}
+}
+
 // Callers that wait in a plan that is taken off come under the limiter's own limit.
 func TestPlanTakenOffWhileCallersWait(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {

@@ -40,8 +40,8 @@ type setting struct {
 	units      []string // that rules count
 	base       *setting // the limiter's setting that one of a single key stands beside
 	plan       uint8    // whose setting it is; 0: that of the limiter's own limit
-	planName   string
-	special    bool // an ask must look whether the gate is under the right setting
+	planName   string   // "" also for a plan that was taken off
+	special    bool     // an ask must look whether the gate is under the right setting
 }
 
 // rule is this replica's part of one bound: a rate, the slots, or what the policy governs. It holds no state

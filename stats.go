@@ -11,7 +11,7 @@ import (
 // Stats is what a limiter has done since it was made, and where it stands. The numbers of different shards
 // are not of one instant.
 type Stats struct {
-	Version       uint64      // counts SetLimit, Override, Reset, SetDryRun, SetPool and each end of its ttl
+	Version       uint64      // counts SetLimit, SetPlan, Override, Reset, SetDryRun, SetPool, its ends
 	DryRun        bool        // all asks are admitted
 	Learns        bool        // the policy learns: Permit.Done does more than Release
 	Overrides     int         // keys with a limit of their own

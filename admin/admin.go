@@ -5,9 +5,10 @@
 //	GET /state       what the limiters are doing now
 //	GET /events      the same once a second, as server-sent events
 //	GET /keys?top=20 the hottest keys
-//	GET /explain?key=K where one key stands, and what its next ask would get
+//	GET /explain?key=K where one key stands, and what its next ask would get; &plan=paid: in that plan
 //	PUT /replicas    {"replicas":4,"ordinal":2,"ttl_seconds":600}: the pool, for ten minutes; "weight" too
 //	PUT /limit       {"rates":[{"events":100,"per_seconds":1}],"in_flight":10}
+//	PUT /plan        {"plan":"paid","limit":{...}}: the limit of a plan; null takes it off
 //	PUT /override    {"key":"K","limit":{...}}: the limit of one key; null takes it off
 //	PUT /reset       {"key":"K"}: the key starts fresh
 //	PUT /dry-run     {"dry_run":true}

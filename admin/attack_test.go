@@ -53,6 +53,12 @@ var fields = []struct {
 	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"no_turns":%s}]}`, "rates[0].no_turns", notTruths},
 	{"/limit", `{"rates":[],"in_flight":%s}`, "in_flight", slices.Concat(notWholes, []string{`1073741825`})},
 	{"/limit", `{"rates":[],"deny":%s}`, "deny", notTruths},
+	{"/plan", `{"plan":%s,"limit":{"deny":true}}`, "plan", slices.Concat(notStrings, []string{
+		`""`, `"Paid"`, `"pa id"`, `"paid\n"`, `"ä"`, `"` + strings.Repeat("p", 65) + `"`,
+	})},
+	{"/plan", `{"plan":"paid","limit":%s}`, "limit", notObjects[1:]},
+	{"/plan", `{"plan":"paid","limit":{"rates":%s}}`, "limit.rates", notLists},
+	{"/plan", `{"plan":"paid","limit":{"rates":[],"in_flight":%s}}`, "limit.in_flight", notWholes},
 	{"/override", `{"key":%s,"limit":{"deny":true}}`, "key", slices.Concat(notStrings, []string{`"` + strings.Repeat("k", 4097) + `"`})},
 	{"/override", `{"key":"K","limit":%s}`, "limit", notObjects[1:]},
 	{"/override", `{"key":"K","limit":{"rates":%s}}`, "limit.rates", notLists},
@@ -81,6 +87,9 @@ var oddBodies = []badBody{
 	{"/limit", `{"rates":[{"events":1,"per_seconds":1},{"name":"rate 1","events":2,"per_seconds":1}]}`, "rates[1].name"},
 	{"/limit", `{"rates":[` + strings.Repeat(`{"events":1,"per_seconds":1},`, 16) + `{"events":1,"per_seconds":1}]}`, "rates"},
 	{"/limit", `{"deny":true,"rates":[{"events":1,"per_seconds":1}]}`, "rates"}, {"/limit", `{"deny":true,"in_flight":1}`, "in_flight"},
+	{"/plan", `{}`, "plan"}, {"/plan", `{"limit":null}`, "plan"}, {"/plan", `{"plan":"paid"}`, "limit"},
+	{"/plan", `{"plan":"paid","limit":{}}`, "limit.rates"}, {"/plan", `{"plan":"paid","name":"paid","limit":null}`, "name"},
+	{"/plan", `{"plan":"paid","plan":"free","limit":null}`, "plan"}, {"/plan", `{"plan":"paid","limit":null,"limit":{"deny":true}}`, "limit"},
 	{"/override", `{"key":"K"}`, "limit"}, {"/override", `{"limit":null}`, "key"}, {"/override", `{}`, "key"},
 	{"/override", `{"key":"K","limit":{}}`, "limit.rates"}, {"/override", `{"key":"K","limit":{"key":"K"}}`, "limit.key"},
 	{"/override", `{"key":"K","limit":null,"limit":{"deny":true}}`, "limit"},
@@ -119,12 +128,13 @@ type configuration struct {
 	version   uint64
 	limit     quotient.Limit
 	pool      quotient.Pool
+	plans     []quotient.PlanStats
 	overrides map[string]quotient.Limit
 	dryRun    bool
 }
 
 func configurationOf(l *quotient.Limiter) configuration {
-	return configuration{l.Stats().Version, l.Stats().Limit, l.Stats().Pool.Pool, l.Overrides(), l.Stats().DryRun}
+	return configuration{l.Stats().Version, l.Stats().Limit, l.Stats().Pool.Pool, l.Stats().Plans, l.Overrides(), l.Stats().DryRun}
 }
 
 func TestAttackBodies(t *testing.T) {
@@ -275,6 +285,7 @@ func TestAttackGigabyteBodies(t *testing.T) {
 		{"just above", "PUT", "/replicas", "application/json", true, 413, drain + head},
 		{"chunked", "PUT", "/replicas", "application/json", false, 413, maxBody + head},
 		{"limit", "PUT", "/limit", "application/json", false, 413, maxBody + head},
+		{"plan", "PUT", "/plan", "application/json", false, 413, maxBody + head},
 		{"override", "PUT", "/override", "application/json", false, 413, maxBody + head},
 		{"reset", "PUT", "/reset", "application/json", false, 413, maxBody + head},
 		{"dry run", "PUT", "/dry-run", "application/json", false, 413, maxBody + head},

@@ -138,9 +138,19 @@ func (c *Client) Keys(ctx context.Context, limiter string, top int) (Keys, error
 	return k, err
 }
 
+// An ExplainOption changes what Client.Explain asks.
+type ExplainOption func(url.Values)
+
+// InPlan asks how the key would fare in a plan: "" for the limiter's own limit. Without it that is the plan
+// that the key is in.
+func InPlan(name string) ExplainOption { return func(query url.Values) { query.Set("plan", name) } }
+
 // Explain returns where a key stands.
-func (c *Client) Explain(ctx context.Context, limiter, key string) (Explanation, error) {
+func (c *Client) Explain(ctx context.Context, limiter, key string, opts ...ExplainOption) (Explanation, error) {
 	query := named(limiter)
+	for _, opt := range opts {
+		opt(query)
+	}
 	if raw := inBase64(key); raw != nil {
 		query.Set("key_base64", base64.StdEncoding.EncodeToString(raw))
 	} else {
@@ -177,16 +187,22 @@ func (c *Client) SetLimit(ctx context.Context, limiter string, limit quotient.Li
 	return c.putOne(ctx, "limit", limiter, newLimitRequest(limit), opts)
 }
 
+// SetPlan gives the plan of a name a limit for each of its keys; nil takes the plan off. It is what SetPlan of
+// quotient.Limiter does.
+func (c *Client) SetPlan(ctx context.Context, limiter, plan string, limit *quotient.Limit, opts ...PutOption) (LimiterState, error) {
+	body := struct {
+		Plan  string        `json:"plan"`
+		Limit *limitRequest `json:"limit"`
+	}{plan, newLimitOrNull(limit)}
+	return c.putOne(ctx, "plan", limiter, body, opts)
+}
+
 // Override gives a key a limit of its own; nil takes it off.
 func (c *Client) Override(ctx context.Context, limiter, key string, limit *quotient.Limit, opts ...PutOption) (LimiterState, error) {
 	body := struct {
 		keyRequest
 		Limit *limitRequest `json:"limit"`
-	}{keyRequest: newKeyRequest(key)}
-	if limit != nil {
-		l := newLimitRequest(*limit)
-		body.Limit = &l
-	}
+	}{newKeyRequest(key), newLimitOrNull(limit)}
 	return c.putOne(ctx, "override", limiter, body, opts)
 }
 
@@ -227,6 +243,14 @@ type limitRequest struct {
 func newLimitRequest(limit quotient.Limit) limitRequest {
 	s := newLimitState(limit)
 	return limitRequest{Rates: s.Rates, InFlight: s.InFlight, Deny: s.Denies}
+}
+
+func newLimitOrNull(limit *quotient.Limit) *limitRequest {
+	if limit == nil {
+		return nil
+	}
+	l := newLimitRequest(*limit)
+	return &l
 }
 
 // one is the only limiter of an answer.

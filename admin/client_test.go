@@ -94,6 +94,10 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 	if err != nil || !reflect.DeepEqual(api.Stats().Limit, limit) || next.ETag == seen.ETag {
 		t.Errorf("SetLimit: %+v, %v", next, err)
 	}
+	paid := quotient.Limit{InFlight: 5}
+	if next, err = c.SetPlan(ctx, "api", "paid", &paid, IfMatch(next.ETag)); err != nil || len(next.Plans) != 1 || next.Plans[0].Limit.InFlight != 5 {
+		t.Errorf("SetPlan: %+v, %v", next, err)
+	}
 	deny := quotient.Limit{Deny: true}
 	if next, err = c.Override(ctx, "api", "K", &deny, IfMatch(next.ETag)); err != nil || !api.Overrides()["K"].Deny {
 		t.Errorf("Override: %+v, %v", next, err)

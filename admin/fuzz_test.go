@@ -137,6 +137,39 @@ func FuzzOverride(f *testing.F) {
 	})
 }
 
+// FuzzPlan holds: no body panics; what is accepted is a name and a limit that a limiter takes, as they were
+// sent.
+func FuzzPlan(f *testing.F) {
+	f.Add([]byte(`{"plan":"paid","limit":{"deny":true}}`))
+	f.Add([]byte(`{"plan":"0.a_b-c","limit":null}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		v, bad := readPlan(body)
+		if bad != nil {
+			saysWhy(t, bad)
+			if v != (namedPlan{}) {
+				t.Fatalf("refused with %+v", v)
+			}
+			return
+		}
+		var loose struct {
+			Plan  string
+			Limit *struct{}
+		}
+		if err := json.Unmarshal(body, &loose); err != nil || loose.Plan != v.name || (loose.Limit != nil) != (v.limit != nil) {
+			t.Fatalf("encoding/json reads %+v (%v), readPlan %+v", loose, err, v)
+		}
+		var units []string // that no other one may be added to
+		if v.limit != nil {
+			for _, r := range v.limit.Rates {
+				units = append(units, r.Unit)
+			}
+		}
+		if err := newLimiter(t).SetPlan(v.name, v.limit); err != nil && len(units) < 4 {
+			t.Fatalf("accepted %+v: %v", v, err)
+		}
+	})
+}
+
 // FuzzReset holds: no body panics; what is accepted is one key, as it was sent, of any bytes only in base64.
 func FuzzReset(f *testing.F) {
 	f.Add([]byte(`{"key":"K"}`))

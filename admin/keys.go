@@ -16,6 +16,7 @@ type Keys struct {
 type KeyUse struct {
 	Key        string    `json:"key"`
 	KeyBase64  []byte    `json:"key_base64,omitempty"`
+	Plan       string    `json:"plan"` // that it is in; "" for the limiter's own limit
 	Used       float64   `json:"used"` // 0 to 1: of the fullest of its rules
 	Waiting    int       `json:"waiting"`
 	InFlight   int       `json:"in_flight"`
@@ -30,6 +31,7 @@ type Explanation struct {
 	Limiter     string            `json:"limiter"`
 	Key         string            `json:"key"`
 	KeyBase64   []byte            `json:"key_base64,omitempty"`
+	Plan        string            `json:"plan"`       // it is in, or that was asked for; "": the limiter's own limit
 	Remembered  bool              `json:"remembered"` // false: a key that would start fresh
 	Overridden  bool              `json:"overridden"`
 	Overflow    bool              `json:"overflow"` // it shares a gate, since MaxKeys keys are busy
@@ -93,7 +95,7 @@ func newKeys(limiter string, hottest []quotient.KeyState) Keys {
 
 func newKeyUse(k quotient.KeyState) KeyUse {
 	use := KeyUse{
-		Key: k.Key, KeyBase64: inBase64(k.Key), Used: finite(k.Used), Waiting: k.Waiting, InFlight: k.InFlight,
+		Key: k.Key, KeyBase64: inBase64(k.Key), Plan: k.Plan, Used: finite(k.Used), Waiting: k.Waiting, InFlight: k.InFlight,
 		Tokens: make([]float64, 0, len(k.Rules)), Overridden: k.Overridden,
 	}
 	for _, r := range k.Rules {
@@ -109,7 +111,7 @@ func newKeyUse(k quotient.KeyState) KeyUse {
 
 func newExplanation(limiter string, e quotient.Explanation, pool quotient.PoolStats) Explanation {
 	out := Explanation{
-		Limiter: limiter, Key: e.Key, KeyBase64: inBase64(e.Key), Remembered: e.Remembered, Overridden: e.Overridden, Overflow: e.Overflow, DryRun: e.DryRun,
+		Limiter: limiter, Key: e.Key, KeyBase64: inBase64(e.Key), Plan: e.Plan, Remembered: e.Remembered, Overridden: e.Overridden, Overflow: e.Overflow, DryRun: e.DryRun,
 		Limit: newLimitState(e.Limit), Pool: newPoolState(pool), Rules: make([]RuleExplanation, 0, len(e.Rules)),
 		InFlight: e.InFlight, Waiting: e.Waiting, Next: newDecision(e.Next), WaitSeconds: e.Next.RetryAfter.Seconds(),
 		Learned: []Learned{}, Text: e.String(),

@@ -277,7 +277,7 @@ func TestDocumentsExamples(t *testing.T) {
 		walk(path, item)
 	}
 	walk("responses", c.at(c.root, "components", "responses"))
-	if examples < 28 {
+	if examples < 32 {
 		t.Errorf("only %d examples", examples)
 	}
 }
@@ -317,6 +317,12 @@ func TestDocumentsRangesAreTheHandlers(t *testing.T) {
 			`{"rates":[{"events":1,"per_seconds":1,"burst":1099511627777}]}`, `{"rates":[{"events":1,"per_seconds":1,"aligned":1}]}`,
 			`{"rates":[{"events":1,"per_seconds":1,"name":"` + strings.Repeat("n", 129) + `"}]}`, `{"rates":[` + strings.Repeat(`{"events":1,"per_seconds":1},`, 16) + `{"events":1,"per_seconds":1}]}`,
 			`{"rates":[` + strings.Repeat(`{"events":1,"per_seconds":1},`, 15) + `{"events":1,"per_seconds":1}]}`,
+		},
+		"/plan": {
+			`{"plan":"paid"}`, `{"limit":null}`, `{"plan":"paid","limit":null}`, `{"plan":1,"limit":null}`, `{"plan":"","limit":null}`, `{"plan":"a","limit":{"deny":true}}`,
+			`{"plan":"paid","limit":{}}`, `{"plan":"` + strings.Repeat("p", 64) + `","limit":null}`, `{"plan":"` + strings.Repeat("p", 65) + `","limit":null}`,
+			`{"plan":"Paid","limit":null}`, `{"plan":"a b","limit":null}`, `{"plan":"0.a_b-c","limit":{"rates":[],"in_flight":3}}`, `{"plan":"ä","limit":null}`,
+			`{"plan":"paid","limit":null,"x":1}`, `{"plan":null,"limit":null}`, `{"plan":"paid\n","limit":null}`,
 		},
 		"/override": {`{"key":"K"}`, `{"limit":null}`, `{"key":"K","limit":null}`, `{"key":1,"limit":null}`, `{"key":"","limit":{"deny":true}}`, `{"key":"K","limit":{}}`, `{"key":"` + strings.Repeat("k", 4097) + `","limit":null}`,
 			`{"key_base64":"gA==","limit":null}`, `{"key_base64":"","limit":null}`, `{"key_base64":"gA","limit":null}`, `{"key_base64":"gB==","limit":null}`, `{"key_base64":"gA==","key":"K","limit":null}`, `{"key_base64":1,"limit":null}`},
@@ -402,6 +408,9 @@ func TestLiveAnswersKeepToTheDocument(t *testing.T) {
 		{method: "PUT", path: "/replicas", body: `{"replicas":3,"ordinal":1,"ttl_seconds":60}`},
 		{method: "PUT", path: "/override", body: `{"key_base64":"gA==","limit":{"deny":true}}`},
 		{method: "PUT", path: "/override", body: `{"key":"key 1","limit":{"rates":[{"name":"a","unit":"tokens","events":5,"per_seconds":60}],"in_flight":3}}`},
+		{method: "PUT", path: "/plan", body: `{"plan":"paid","limit":{"rates":[{"unit":"tokens","events":5,"per_seconds":60}],"in_flight":3}}`},
+		{method: "PUT", path: "/plan", body: `{"plan":"stopped","limit":{"deny":true}}`}, {method: "PUT", path: "/plan", body: `{"plan":"none","limit":null}`},
+		{method: "GET", path: "/explain?key=key+1&plan=paid"}, {method: "GET", path: "/explain?key=key+1&plan="}, {method: "GET", path: "/explain?key=key+1&plan=none"},
 		{method: "PUT", path: "/reset", body: `{"key":"key 1"}`}, {method: "PUT", path: "/reset", body: `{"key":"none"}`},
 		{method: "PUT", path: "/limit", body: `{"rates":[{"events":1,"per_seconds":60,"aligned":true},{"events":1e-9,"per_seconds":1}],"in_flight":1}`},
 		{method: "PUT", path: "/dry-run", body: `{"dry_run":false}`},

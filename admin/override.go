@@ -23,18 +23,25 @@ func parseOverride(body []byte) (change, *Problem) {
 func readOverride(body []byte) (override, *Problem) {
 	f := readForm(body, `{"key":"K","limit":{"rates":[{"events":100,"per_seconds":1}]}}`, "key", "key_base64", "limit")
 	v := override{key: readKey(&f)}
-	switch {
-	case !f.has("limit"):
-		f.wrong("limit", "", "a limit, or null for none")
-	case !f.null("limit"):
-		inner := f.object("limit", limitFields...)
-		limit := readLimit(&inner)
-		v.limit = &limit
-	}
+	v.limit = readLimitOrNull(&f)
 	if bad := f.problem(); bad != nil {
 		return override{}, bad
 	}
 	return v, nil
+}
+
+// readLimitOrNull reads "limit", nil for null. It must be there.
+func readLimitOrNull(f *form) *quotient.Limit {
+	switch {
+	case !f.has("limit"):
+		f.wrong("limit", "", "a limit, or null for none")
+		return nil
+	case f.null("limit"):
+		return nil
+	}
+	inner := f.object("limit", limitFields...)
+	limit := readLimit(&inner)
+	return &limit
 }
 
 // readKey reads exactly one of "key" and "key_base64", which also carries keys that are not UTF-8.

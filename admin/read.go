@@ -172,9 +172,9 @@ func readTop(query map[string]string) (int, *Problem) {
 	return n, nil
 }
 
-// getExplain answers with where one key stands.
+// getExplain answers with where one key stands, in a plan where one is named.
 func (h *handler) getExplain(w http.ResponseWriter, r *http.Request) {
-	query, bad := queryOf(r, "limiter", "key", "key_base64")
+	query, bad := queryOf(r, "limiter", "key", "key_base64", "plan")
 	if bad != nil {
 		writeProblem(w, bad)
 		return
@@ -190,7 +190,29 @@ func (h *handler) getExplain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name, l := only(chosen)
-	writeJSON(w, "application/json", http.StatusOK, newExplanation(name, l.Explain(key), l.Stats().Pool))
+	var asks []quotient.Ask
+	plan, given := query["plan"]
+	if given {
+		asks = append(asks, quotient.Plan(plan))
+	}
+	e, s := l.Explain(key, asks...), l.Stats()
+	if e.Next.Reason == quotient.ReasonAsk {
+		writeProblem(w, noPlan(name, plan, s.Plans))
+		return
+	}
+	writeJSON(w, "application/json", http.StatusOK, newExplanation(name, e, s.Pool))
+}
+
+// noPlan is the answer when a limiter has no plan of that name.
+func noPlan(limiter, name string, plans []quotient.PlanStats) *Problem {
+	bad := &Problem{
+		Status: http.StatusBadRequest, Detail: "limiter " + limiter + " has no plan of that name", Field: "plan", Value: clip(name),
+		Range: "empty for the limiter's own limit",
+	}
+	for _, p := range plans[:min(len(plans), namesShown)] {
+		bad.Range += ", " + p.Name
+	}
+	return bad
 }
 
 // keyOf reads the key of a query: exactly one of key and key_base64.

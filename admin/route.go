@@ -30,6 +30,7 @@ var routes = []route{
 	{"/explain", reads, false, (*handler).getExplain},
 	{"/replicas", writes, false, putter(parseReplicas)},
 	{"/limit", writes, false, putter(parseLimit)},
+	{"/plan", writes, false, putter(parsePlan)},
 	{"/override", writes, false, putter(parseOverride)},
 	{"/reset", writes, false, putter(parseReset)},
 	{"/dry-run", writes, false, putter(parseDryRun)},

@@ -29,6 +29,7 @@ type Process struct {
 type LimiterState struct {
 	Limit          LimitState        `json:"limit"` // over the fleet
 	Rules          []RuleState       `json:"rules"` // of the limit, with this replica's share
+	Plans          []PlanState       `json:"plans"` // by name
 	Pool           PoolState         `json:"pool"`
 	Keys           int               `json:"keys"` // remembered
 	MaxKeys        int               `json:"max_keys"`
@@ -141,7 +142,7 @@ func (h *handler) stateOfLimiter(name string, l *quotient.Limiter) LimiterState 
 
 func newLimiterState(s quotient.Stats) LimiterState {
 	return LimiterState{
-		Limit: newLimitState(s.Limit), Rules: newRuleStates(s.Rules), Pool: newPoolState(s.Pool),
+		Limit: newLimitState(s.Limit), Rules: newRuleStates(s.Rules), Plans: newPlanStates(s.Plans), Pool: newPoolState(s.Pool),
 		Keys: s.Keys, MaxKeys: s.MaxKeys, Waiting: s.Waiting, InFlight: s.InFlight,
 		Admitted: s.Admitted, Refused: byName(s.Refused), Waited: s.Waited,
 		Cancelled: s.Cancelled, Evicted: s.Evicted, Overflowed: s.Overflowed,

@@ -17,6 +17,10 @@ func TestStateHasStableNames(t *testing.T) {
 			InFlight: 8,
 		},
 		Rules: []quotient.RuleState{{Name: "minute", Unit: "tokens", Limit: 90, Share: 30, Window: time.Minute, Burst: 3}},
+		Plans: []quotient.PlanStats{{
+			Name: "free", Limit: quotient.Limit{InFlight: 18},
+			Rules: []quotient.RuleState{{Name: "in-flight", Limit: 18, Share: 6, Left: 6}, {Name: "adaptive", Pace: 4}},
+		}},
 		Pool: quotient.PoolStats{
 			Pool:   quotient.Pool{Replicas: 3, Ordinal: 2, Fixed: true},
 			Source: "file", Age: 1500 * time.Millisecond, Reports: 4, Errors: 5, Rejected: 6, LastError: "no such file", Until: time.Unix(1e9, 0).UTC(),
@@ -28,6 +32,7 @@ func TestStateHasStableNames(t *testing.T) {
 	}
 	const want = `{"limit":{"rates":[{"name":"minute","unit":"tokens","events":90,"per_seconds":60,"burst":9,"aligned":true,"no_turns":true}],"in_flight":8,"denies":false},` +
 		`"rules":[{"name":"minute","unit":"tokens","limit":1.5,"share":0.5,"burst":3,"events":90,"window_seconds":60}],` +
+		`"plans":[{"name":"free","limit":{"rates":[],"in_flight":18,"denies":false},"rules":[{"name":"in-flight","unit":"","limit":18,"share":6,"burst":0,"events":0,"window_seconds":0}]}],` +
 		`"pool":{"replicas":3,"weight":1,"ordinal":2,"fixed":true,"source":"file","age_seconds":1.5,"reports":4,"errors":5,"rejected":6,"last_error":"no such file","until":"2001-09-09T01:46:40Z"},` +
 		`"keys":1,"max_keys":2,"waiting":3,"in_flight":4,"admitted":5,"refused":{"REASON":6},"waited":7,"cancelled":8,"evicted":9,` +
 		`"overflowed":10,"double_releases":11,"reclaimed":12,"throttled":13,` +

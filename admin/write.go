@@ -24,6 +24,7 @@ const maxBody = 64 << 10
 type change struct {
 	what  string // was done, for the log
 	field string // to blame when a limiter refuses
+	value string // that it has; "" for one that the answer leaves out
 	all   bool   // it is for all limiters when none is named
 	show  func(l *quotient.Limiter) slog.Value
 	apply func(l *quotient.Limiter) error
@@ -88,11 +89,12 @@ func (h *handler) commit(r *http.Request, c change, query map[string]string) (St
 	return h.newState(chosen), nil
 }
 
-// refusedBy is the answer when a limiter does not take a change that is in range: it has learned three units, or has too many overrides.
+// refusedBy is the answer when a limiter does not take a change that is in range: it has learned three units,
+// or has too many overrides or plans.
 func refusedBy(name string, c change, err error) *Problem {
 	return &Problem{
 		Status: http.StatusUnprocessableEntity,
-		Detail: err.Error(), Field: c.field, Range: "what limiter " + name + " takes as it stands",
+		Detail: err.Error(), Field: c.field, Value: c.value, Range: "what limiter " + name + " takes as it stands",
 	}
 }
 

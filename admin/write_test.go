@@ -104,6 +104,7 @@ func TestWhichLimiter(t *testing.T) {
 		status             int
 	}{
 		{"PUT", "/limit", `{"deny":true}`, 400}, {"PUT", "/override", `{"key":"K","limit":null}`, 400}, {"PUT", "/dry-run", `{"dry_run":true}`, 400},
+		{"PUT", "/plan", `{"plan":"paid","limit":null}`, 400}, {"PUT", "/plan?limiter=none", `{"plan":"paid","limit":null}`, 404},
 		{"PUT", "/reset", `{"key":"K"}`, 400}, {"PUT", "/reset?limiter=none", `{"key":"K"}`, 404},
 		{"GET", "/keys", ``, 400}, {"GET", "/explain?key=K", ``, 400}, {"PUT", "/limit?limiter=none", `{"deny":true}`, 404}, {"PUT", "/replicas?limiter=none", `{"replicas":3}`, 404},
 		{"GET", "/state?limiter=none", ``, 404},
@@ -221,6 +222,8 @@ func TestEveryChangeIsLogged(t *testing.T) {
 	h := mount(t, newLimiter(t), Token(secret), Logger(slog.New(slog.NewTextHandler(&out, nil))))
 	tests := []struct{ path, body, want string }{
 		{"/limit", `{"rates":[],"in_flight":3}`, `old="{\"rates\":[{\"name\":\"second\",\"unit\":\"\",\"events\":100,\"per_seconds\":1,\"burst\":10,\"aligned\":false,\"no_turns\":false}],\"in_flight\":0,\"denies\":false}" new="{\"rates\":[],\"in_flight\":3,\"denies\":false}"`},
+		{"/plan", `{"plan":"paid","limit":{"rates":[],"in_flight":4}}`, `old.plan=paid old.limit=none new.plan=paid new.limit="{\"rates\":[],\"in_flight\":4,\"denies\":false}"`},
+		{"/plan", `{"plan":"paid","limit":null}`, `old.plan=paid old.limit="{\"rates\":[],\"in_flight\":4,\"denies\":false}" new.plan=paid new.limit=none`},
 		{"/override", `{"key":"K\n<","limit":{"deny":true}}`, `old.key="\"K\\n<\"" old.limit=none new.key="\"K\\n<\"" new.limit="{\"rates\":[],\"in_flight\":0,\"denies\":true}"`},
 		{"/reset", `{"key":"K\n<"}`, `old.key="\"K\\n<\"" old.remembered=true old.used=0 old.waiting=0 old.in_flight=0 new.key="\"K\\n<\"" new.remembered=true new.used=0 new.waiting=0 new.in_flight=0`},
 		{"/dry-run", `{"dry_run":true}`, `old=false new=true`},

@@ -73,6 +73,61 @@ export function limit(name, done) {
   });
 }
 
+// plan sets, changes or takes off a plan's limit. which is its name, "" where the operator has yet to name it.
+export function plan(name, which, done) {
+  change({
+    title: which === "" ? "Add a plan" : "Change a plan",
+    about: `In limiter ${name}: what each key of the plan may do over the whole fleet, in place of the limiter's limit.`,
+    query: { limiter: name },
+    done,
+    edit(seen) {
+      const state = seen.limiters[name];
+      const old = planLimit(state, which);
+      const options = [["limit", "Limit"], ["deny", "Deny everything"]];
+      if (old) options.push(["remove", "Remove the plan"]);
+      const editor = limitEditor(old ?? state.limit, options, old?.denies ? "deny" : "limit");
+      const box = textual(which);
+      box.readOnly = which !== "";
+      const collect = () => planChange(name, state, box.value, editor.value());
+      return { nodes: [field("plan", "Plan", box), ...editor.nodes], collect };
+    },
+  });
+}
+
+// removePlan takes a plan off.
+export function removePlan(name, which, done) {
+  change({
+    title: "Remove a plan",
+    about: `In limiter ${name}: the keys of plan ${which} come under the limiter's own limit. Asks that still name the plan are refused.`,
+    query: { limiter: name },
+    done,
+    edit(seen) {
+      return { collect: () => planChange(name, seen.limiters[name], which, null) };
+    },
+  });
+}
+
+function planLimit(state, which) {
+  return state.plans.find((one) => one.name === which)?.limit ?? null;
+}
+
+function planChange(name, state, which, value) {
+  const old = planLimit(state, which);
+  const text = (limit) => (limit ? limitText(limit) : "no such plan");
+  return {
+    path: "plan",
+    targets: [{ limiter: name, etag: state.etag }],
+    body: { plan: which, limit: value },
+    rows: [["Plan", which, which], ...ownRows(old, value, text)],
+    done: value ? `Plan ${which} set.` : `Plan ${which} removed.`,
+  };
+}
+
+// ownRows compares a limit that a plan or a key has of its own with another one, or with none.
+function ownRows(old, value, text) {
+  return value && old && !old.denies && !value.deny ? limitRows(old, value) : [["Limit", text(old), text(value)]];
+}
+
 // ownLimit is the limit that a key has of its own, or null. The state shows the first thousand only; what the service explains is right for all.
 async function ownLimit(name, key) {
   const { overridden, limit } = await get("explain", { limiter: name, ...named(key) });
@@ -119,12 +174,11 @@ export function remove(name, key, done) {
 }
 
 function overrideChange(name, etag, key, old, value) {
-  const rows = value && old && !old.denies && !value.deny ? limitRows(old, value) : [["Limit", limitText(old), limitText(value)]];
   return {
     path: "override",
     targets: [{ limiter: name, etag }],
     body: { ...named(key), limit: value },
-    rows: [["Key", key.key, key.key], ...rows],
+    rows: [["Key", key.key, key.key], ...ownRows(old, value, limitText)],
     done: value ? `Override of ${key.key} set.` : `Override of ${key.key} removed.`,
   };
 }

@@ -69,7 +69,7 @@ export class HotKeys {
     const percent = Math.round(use.used * 100);
     const bar = el("meter", { min: 0, max: 100, high: 80, optimum: 0, value: percent, "aria-hidden": "true" });
     return el("tr", {},
-      el("th", { scope: "row", class: "key" }, name(use.key), use.overridden ? el("span", { class: "badge", text: "override" }) : null),
+      el("th", { scope: "row", class: "key" }, name(use.key), " ", use.overridden ? badge("override", "a limit of its own") : badge(use.plan, "its plan")),
       el("td", {}, el("span", { class: "use" }, bar, el("span", { text: `${percent} %` }))),
       el("td", { text: exact(use.waiting) }),
       el("td", { text: exact(use.in_flight) }),
@@ -90,6 +90,11 @@ export class HotKeys {
 
 function name(key) {
   return el("span", { text: key === "" ? "(empty key)" : key });
+}
+
+// badge says what limit a key has, "" for the limiter's.
+function badge(text, title) {
+  return text === "" ? null : el("span", { class: "badge", title, text });
 }
 
 function explanation(about) {

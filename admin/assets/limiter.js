@@ -1,4 +1,4 @@
-// One limiter on the page: its numbers, charts, rules, overrides and hottest keys.
+// One limiter on the page: its numbers, charts, rules, plans, hottest keys and overrides.
 import { el, setText, table, number, exact, limitText, ruleText } from "./dom.js";
 import { Chart } from "./chart.js";
 import { HotKeys } from "./keys.js";
@@ -13,6 +13,7 @@ export class LimiterView {
     this.samples = [];
     this.seen = null;
     this.shownRules = "";
+    this.shownPlans = "";
     this.shownOverrides = "";
     this.inSight = false;
     this.tiles = { waiting: tile("Waiting"), inFlight: tile("In flight"), used: tile("Hottest key uses"), keys: tile("Keys") };
@@ -34,6 +35,9 @@ export class LimiterView {
     this.denies = el("span", { class: "badge denies", text: "Denies everything", hidden: true });
     this.dryButton = el("button", { type: "button", text: "Turn dry run on", onclick: () => changes.dryRun(this.name, !this.state.dry_run, done) });
     this.rules = el("tbody");
+    this.plans = el("tbody");
+    this.planNote = el("p", { class: "empty", text: "No plan: each key has the limiter's limit or one of its own." });
+    this.planTable = table("Plans: classes of keys, and the limit of each key in them", ["Plan", "Limit over the fleet", "Share (here)", ""], this.plans);
     this.overrides = el("tbody");
     this.overrideNote = el("p", { class: "empty" });
     this.overrideTable = table("Overrides: keys with a limit of their own", ["Key", "Limit over the fleet", ""], this.overrides);
@@ -46,6 +50,8 @@ export class LimiterView {
       el("div", { class: "tiles" }, ...Object.values(this.tiles).map((t) => t.node)),
       el("div", { class: "charts" }, ...Object.values(this.charts).map((c) => c.node)),
       part("Rules", table("Rules of the limit, over the fleet and on this replica", ["Rule", "Limit (fleet)", "Share (here)", "Burst (here)"], this.rules)),
+      part("Plans", this.planTable, this.planNote,
+        el("button", { type: "button", class: "small add", text: "Add a plan", onclick: () => changes.plan(this.name, "", done) })),
       this.keys.node,
       part("Overrides", this.overrideTable, this.overrideNote));
     this.done = done;
@@ -97,6 +103,7 @@ export class LimiterView {
       chart.draw(this.samples.map((s) => ({ t: s.t, values: s[name] })), this.now);
     }
     this.drawRules();
+    this.drawPlans();
     this.drawOverrides();
   }
 
@@ -116,6 +123,27 @@ export class LimiterView {
       el("td", { text: rule.burst ? number(rule.burst) : "–" }));
     const none = el("tr", {}, el("td", { colspan: 4, text: this.state.limit.denies ? "Everything is denied." : "No rule: everything is admitted." }));
     this.rules.replaceChildren(...(this.state.rules.length ? this.state.rules.map(line) : [none]));
+  }
+
+  drawPlans() {
+    const { plans } = this.state;
+    const shown = JSON.stringify(plans);
+    if (shown === this.shownPlans) return;
+    this.shownPlans = shown;
+    this.planTable.hidden = plans.length === 0;
+    this.planNote.hidden = plans.length > 0;
+    this.plans.replaceChildren(...plans.map((one) => this.planLine(one)));
+  }
+
+  planLine({ name, limit, rules }) {
+    const act = (text, run) => el("button", { type: "button", class: "small", text, "aria-label": `${text} the plan ${name}`, onclick: run });
+    return el("tr", {},
+      el("th", { scope: "row", class: "key", text: name }),
+      el("td", { text: limitText(limit) }),
+      el("td", { text: rules.map((rule) => ruleText(rule).share).join(", ") || "–" }),
+      el("td", { class: "acts" },
+        act("Change", () => changes.plan(this.name, name, this.done)),
+        act("Remove", () => changes.removePlan(this.name, name, this.done))));
   }
 
   drawOverrides() {

@@ -45,6 +45,10 @@ func startService(t *testing.T, opts ...admin.Option) *service {
 	must(t, s.api.Override("tenant-basic", &own))
 	deny := quotient.Limit{Deny: true}
 	must(t, s.api.Override("tenant-blocked", &deny))
+	for name, events := range map[string]float64{"free": 45, "paid": 450} {
+		plan := quotient.Rates(named("requests", quotient.PerSecond(events), int(events)))
+		must(t, s.api.SetPlan(name, &plan))
+	}
 	s.mount(t, &reg, opts...)
 	s.load(t)
 	return s
@@ -109,6 +113,7 @@ func (s *service) load(t *testing.T) {
 	var group sync.WaitGroup
 	t.Cleanup(func() { cancel(); group.Wait() })
 	keys := []string{"tenant-basic", "tenant-gold", "tenant-gold", "tenant-silver", hostile, "tenant-blocked"}
+	plans := map[string]string{"tenant-gold": "paid", "tenant-silver": "free"}
 	group.Go(func() {
 		// The load swells and falls within ten seconds; at its height not everything fits.
 		every(ctx, 4*time.Millisecond, func(i int) {
@@ -116,7 +121,8 @@ func (s *service) load(t *testing.T) {
 				return
 			}
 			for j := range 2 {
-				if permit, d := s.api.TryAcquire(keys[(i+3*j)%len(keys)]); d.OK {
+				key := keys[(i+3*j)%len(keys)]
+				if permit, d := s.api.TryAcquire(key, quotient.Plan(plans[key])); d.OK {
 					hold(ctx, &group, permit, time.Duration(20+i%30)*time.Millisecond)
 				}
 			}

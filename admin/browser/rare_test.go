@@ -2,6 +2,7 @@ package browser
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ func TestPageInRareCases(t *testing.T) {
 		"events far apart":                  eventsFarApart,
 		"tokens that cannot be one":         tokensThatCannotBeOne,
 		"override beyond the shown":         overrideBeyondTheShown,
+		"plans":                             plans,
 		"keys that are no text":             keysThatAreNoText,
 		"closed while a change is sent":     closedWhileSending,
 		"closed between two changes":        closedBetweenChanges,
@@ -123,6 +125,58 @@ func overrideBeyondTheShown(p *tab) {
 	p.click("dialog[open]", "Apply change")
 	p.poll("it is set", func() bool { o := l.Overrides()["k01000"]; return len(o.Rates) == 1 && o.Rates[0].Events == 8 })
 	p.calm()
+}
+
+// plans are listed, set, changed and taken off, and a key has the name of its plan beside it.
+func plans(p *tab) {
+	l := p.alone()
+	const part = `[...document.querySelectorAll("#limiter-api .part")].find((n) => n.querySelector("h3").textContent === "Plans")`
+	p.until("it is said that there is none", part+`.innerText.includes("No plan:") && !`+part+`.querySelector("table").checkVisibility()`)
+	p.until("they stand between rules and keys", `[...document.querySelectorAll("#limiter-api h3")].map((n) => n.textContent).join() === "Rules,Plans,Hottest keys,Overrides"`)
+	limit := func(name string) string {
+		for _, plan := range l.Stats().Plans {
+			if plan.Name == name {
+				return plan.Limit.String()
+			}
+		}
+		return "none"
+	}
+	p.click("#limiter-api", "Add a plan")
+	p.enter("Plan", "Paid")
+	p.enter("Events", "600")
+	p.enter("Burst", "900")
+	p.press(kb.Enter)
+	p.until("old and new are shown", compared+`?.match(/Plan Paid unchanged Limit no such plan → .*600 \/ s/)`)
+	p.click("dialog[open]", "Apply change")
+	p.until("the error is next to the field", `document.activeElement.dataset.field === "plan" && document.getElementById(document.activeElement.id + "-error").textContent.includes('got "Paid"')`)
+	p.enter("Plan", "paid")
+	p.press(kb.Enter)
+	p.until("it is to be confirmed", compared)
+	if got := limit("paid"); got != "none" {
+		p.t.Errorf("without a confirmation there is a plan of %s", got)
+	}
+	p.click("dialog[open]", "Apply change")
+	p.until("it is listed, with this replica's third", part+`.innerText.replace(/\s+/g, " ").match(/paid 600 \/ s \(burst 900\) 200\/s/)`)
+	l.TryAcquire("customer", quotient.Plan("paid"))
+	l.TryAcquire("other")
+	const badges = `[...document.querySelectorAll("#limiter-api th.key .badge")].map((n) => n.parentElement.innerText.replace(/\s+/g, " ")).join()`
+	p.until("the key has a badge", badges+` === "customer paid"`)
+	p.explainKey("customer")
+	p.until("its plan is named", `document.querySelector("dialog[open] pre").innerText.includes("(plan paid)")`)
+	p.press(kb.Escape)
+	p.click("#limiter-api", "Change the plan paid")
+	p.until("its limit is there", `document.querySelector('dialog[open] [data-field="rates[0].events"]')?.value === "600" && document.querySelector('dialog[open] [data-field="plan"]').readOnly`)
+	p.enter("Events", "450")
+	p.press(kb.Enter)
+	p.until("old and new are shown", compared+`?.match(/Plan paid unchanged .*600 \/ s \(burst 900\) → .*450 \/ s \(burst 900\)/)`)
+	p.click("dialog[open]", "Apply change")
+	p.poll("it has changed", func() bool { return strings.Contains(limit("paid"), "450") })
+	p.click("#limiter-api", "Remove the plan paid")
+	p.until("old and new are shown", compared+`?.match(/450 \/ s \(burst 900\) → no such plan/)`)
+	p.click("dialog[open]", "Apply change")
+	p.poll("it is off", func() bool { return limit("paid") == "none" })
+	p.until("the page shows it", part+`.innerText.includes("No plan:") && `+badges+` === ""`)
+	p.calm("answer 400", "network error: Failed to load resource")
 }
 
 // keysThatAreNoText: each has a line of its own, is explained, and loses its override and no other's.

@@ -188,6 +188,46 @@ func TestEachKey(t *testing.T) {
 	})
 }
 
+// Each key has the limit of its plan, and keeps what it has used when it changes that. A plan's limit changes
+// for all.
+func TestTwoPlans(t *testing.T) {
+	fake(t, "plans", func(t *testing.T) {
+		l := made[*quotient.Limiter](t)(twoPlans())
+		got := func(customer, plan string) (n int) {
+			for {
+				permit, d := forCustomer(l, customer, plan)
+				if !d.OK {
+					return n
+				}
+				n++
+				permit.Release()
+			}
+		}
+		between(t, "without a plan", got("someone", ""), 10, 10)
+		between(t, "free", got("ann", "free"), 60, 60)
+		between(t, "paid", got("bob", "paid"), 6000, 6000)
+		between(t, "upgraded", got("ann", "paid"), 5940, 5940)
+		between(t, "back", got("ann", "free"), 0, 0)
+		time.Sleep(time.Minute)
+		for range 200 {
+			if _, d := forCustomer(l, "bob", "paid"); !d.OK {
+				t.Fatalf("a slot: %+v", d)
+			}
+		}
+		if _, d := forCustomer(l, "bob", "paid"); d.Reason != quotient.ReasonInFlight {
+			t.Errorf("the 201st in flight: %+v", d)
+		}
+		if err := halveFree(l); err != nil {
+			t.Fatal(err)
+		}
+		between(t, "halved", got("new", "free"), 30, 30)
+		between(t, "halved for those that are known", got("ann", "free"), 30, 30)
+		if _, d := forCustomer(l, "ann", "gold"); d.OK || d.Reason != quotient.ReasonAsk {
+			t.Errorf("a plan that there is none of: %+v", d)
+		}
+	})
+}
+
 func TestTellClients(t *testing.T) {
 	fake(t, "fields", func(t *testing.T) {
 		calls := quotient.Rate{Name: "calls", Events: 10, Per: time.Second, Burst: 10}

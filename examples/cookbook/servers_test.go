@@ -20,6 +20,23 @@ func limitEachKey(api http.Handler) (http.Handler, error) {
 	return throttled(api), nil
 }
 
+func twoPlans() (*quotient.Limiter, error) {
+	anonymous := quotient.Rates(quotient.PerMinute(10)) // for asks that name no plan
+	return quotient.New(anonymous, quotient.Plans(map[string]quotient.Limit{
+		"free": quotient.Rates(quotient.PerMinute(60)),
+		"paid": {Rates: []quotient.Rate{quotient.PerMinute(6000)}, InFlight: 200},
+	}))
+}
+
+func forCustomer(limiter *quotient.Limiter, customer, plan string) (quotient.Permit, quotient.Decision) {
+	return limiter.TryAcquire(customer, quotient.Plan(plan)) // an unknown plan is refused
+}
+
+func halveFree(limiter *quotient.Limiter) error {
+	half := quotient.Rates(quotient.PerMinute(30))
+	return limiter.SetPlan("free", &half) // at once, for all its keys
+}
+
 func tellClients(limiter *quotient.Limiter, api http.Handler) http.Handler {
 	fields := httplimit.SendFields(httplimit.FieldsDraft11)
 	return httplimit.Middleware(limiter, httplimit.Header("X-API-Key"), fields)(api)

@@ -19,7 +19,12 @@ func TestRun(t *testing.T) {
 		if err := run(t.Context(), &out); err != nil {
 			t.Errorf("%v\n%s", err, out.String())
 		}
-		for _, want := range []string{"100 admitted at once. \"big.example\"", "0 admitted at once. \"abuser.example\"", "dry run: 10 of 10 admitted, 5 of them"} {
+		for _, want := range []string{
+			"10 admitted at once. \"small.example\"", "(plan free)", "100 admitted at once. \"shop.example\"", "(plan paid)",
+			"25 admitted at once. \"reports\"", "(plan internal)", "300 admitted at once. \"big.example\"", "(its own)",
+			"0 admitted at once. \"abuser.example\"", "free to paid: 10, then 90 more, and back in free 0; paid halved: 50",
+			"dry run: 10 of 10 admitted, 5 of them",
+		} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("does not say %q:\n%s", want, out.String())
 			}

@@ -1,55 +1,65 @@
 package main
 
-import (
-	"time"
+import "github.com/quotient-go/quotient"
 
-	"github.com/quotient-go/quotient"
-)
-
-// A plan is what a tenant has paid for.
-type plan int
-
+// The plans that a tenant may be in.
 const (
-	free plan = iota
-	paid
+	free     = "free"
+	paid     = "paid"
+	internal = "internal" // jobs of our own
 )
 
-func (p plan) name() string {
-	if p == paid {
-		return "paid"
+// What each tenant may do over the fleet: requests at once, and then in an hour; of internal ones, in flight.
+const (
+	freeAtOnce       = 10
+	paidAtOnce       = 100
+	internalInFlight = 25
+	bigAtOnce        = 300 // one customer has more than its plan
+)
+
+// planOf is the plan of a tenant. A program asks its database, or what a login has shown: never a field that
+// clients write.
+func planOf(tenant string) string {
+	switch tenant {
+	case "shop.example", "big.example", "abuser.example":
+		return paid
+	case "reports":
+		return internal
 	}
-	return "free"
+	return free
 }
 
-// priority is the plan's class where tenants wait for the same thing.
-func (p plan) priority() quotient.Priority {
-	if p == paid {
-		return quotient.PriorityHigh
-	}
-	return quotient.PriorityNormal
+// request asks for one request of a tenant.
+func request(l *quotient.Limiter, tenant string) (quotient.Permit, quotient.Decision) {
+	return l.TryAcquire(tenant, quotient.Plan(planOf(tenant)))
 }
 
-// What tenants may do over the fleet: at once, and then in an hour.
-const (
-	freeAtOnce = 10
-	bigAtOnce  = 100
-)
-
-// newTenants makes the limiter of all tenants. Overrides are set in every replica, from the same configuration.
+// newTenants makes the limiter of all tenants. An ask that names no plan is refused. Plans and overrides are
+// set in every replica, from the same configuration.
 func newTenants() (*quotient.Limiter, error) {
-	l, err := quotient.New(perHour("free", freeAtOnce))
+	l, err := quotient.New(quotient.Limit{Deny: true}, quotient.Plans(map[string]quotient.Limit{
+		free: perHour(freeAtOnce), paid: perHour(paidAtOnce), internal: {InFlight: internalInFlight},
+	}))
 	if err != nil {
 		return nil, err
 	}
-	big, none := perHour("big", bigAtOnce), quotient.Limit{Deny: true}
+	big, none := perHour(bigAtOnce), quotient.Limit{Deny: true}
 	if err := l.Override("big.example", &big); err != nil {
 		return nil, err
 	}
 	return l, l.Override("abuser.example", &none)
 }
 
-// perHour is a limit of n an hour, all at once if need be. A rate keeps its state by its name: under the name of the free plan a larger
-// burst would bring no events at once. A new rate starts full where the old one was.
-func perHour(plan string, n int) quotient.Limit {
-	return quotient.Rates(quotient.Rate{Name: plan, Events: float64(n), Per: time.Hour, Burst: n})
+// perHour is a limit of n an hour, all at once if need be.
+func perHour(n int) quotient.Limit { return quotient.Rates(quotient.PerHour(float64(n))) }
+
+// priority is the class of a plan where tenants wait for the same backend.
+func priority(plan string) quotient.Priority {
+	switch plan {
+	case paid:
+		return quotient.PriorityHigh
+	case internal:
+		return quotient.PriorityLow
+	}
+	return quotient.PriorityNormal
 }

@@ -1,0 +1,188 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/quotient-go/quotient"
+)
+
+// slots are limits of so many slots, by plan.
+func slots(plans map[string]int) quotient.Option {
+	limits := make(map[string]quotient.Limit)
+	for name, n := range plans {
+		limits[name] = quotient.Limit{InFlight: n}
+	}
+	return quotient.Plans(limits)
+}
+
+// plansOf are the slots of a limiter's plans.
+func plansOf(s LimiterState) string {
+	var all []string
+	for _, p := range s.Plans {
+		all = append(all, fmt.Sprint(p.Name, " ", p.Limit.InFlight))
+	}
+	return strings.Join(all, ", ")
+}
+
+// TestPlan: a client that has seen a plan as it is sets, changes and takes it off, and the state lists those
+// that there are.
+func TestPlan(t *testing.T) {
+	api := newLimiter(t, slots(map[string]int{"free": 2}), quotient.Replicas(2))
+	c := speaking(t, quiet(t, api))
+	seen, err := c.Limiter(t.Context(), "api")
+	if err != nil || plansOf(seen) != "free 2" || len(seen.Plans[0].Rules) != 1 ||
+		seen.Plans[0].Rules[0].Share != 1 {
+		t.Fatalf("%+v, %v", seen, err)
+	}
+	deny := quotient.Limit{Deny: true}
+	for _, step := range []struct {
+		name  string
+		limit *quotient.Limit
+		want  string
+	}{
+		{"paid", &quotient.Limit{InFlight: 5}, "free 2, paid 5"},
+		{"free", &quotient.Limit{InFlight: 3}, "free 3, paid 5"},
+		{"paid", nil, "free 3"}, {"free", &deny, "free 0"}, {"free", nil, ""},
+	} {
+		now, err := c.SetPlan(t.Context(), "api", step.name, step.limit, IfMatch(seen.ETag))
+		if err != nil || plansOf(now) != step.want || now.Version != seen.Version+1 || now.ETag == seen.ETag {
+			t.Fatalf("%s %v: %s of version %d, %v", step.name, step.limit, plansOf(now), now.Version, err)
+		}
+		if err == nil && len(now.Plans) > 0 && now.Plans[0].Limit.Denies != (step.limit == &deny) {
+			t.Errorf("%+v", now.Plans[0])
+		}
+		_, err = c.SetPlan(t.Context(), "api", "late", &deny, IfMatch(seen.ETag))
+		if !errors.Is(err, ErrConflict) {
+			t.Errorf("by what was seen before: %v", err)
+		}
+		seen = now
+	}
+	if now, err := c.SetPlan(t.Context(), "", "none", nil); err != nil || now.Version != seen.Version {
+		t.Errorf("a plan that there is none of, taken off: %+v, %v", now, err)
+	}
+}
+
+// TestPlanOfAKey: the hottest keys say which plan they are in, and a key is explained in any.
+func TestPlanOfAKey(t *testing.T) {
+	api := newLimiter(t, slots(map[string]int{"free": 2, "paid": 9}))
+	c := speaking(t, quiet(t, api))
+	api.TryAcquire("K", quotient.Plan("paid"))
+	api.TryAcquire("other")
+	api.TryAcquire("own", quotient.Plan("paid"))
+	if _, err := c.Override(t.Context(), "api", "own", &quotient.Limit{InFlight: 7}); err != nil {
+		t.Fatal(err)
+	}
+	hot, err := c.Keys(t.Context(), "", 10)
+	if err != nil || len(hot.Keys) != 3 {
+		t.Fatalf("%+v, %v", hot, err)
+	}
+	for _, use := range hot.Keys {
+		if want := map[string]string{"K": "paid"}[use.Key]; use.Plan != want {
+			t.Errorf("%s is in plan %q, want %q", use.Key, use.Plan, want)
+		}
+	}
+	for _, tt := range []struct {
+		key   string
+		opts  []ExplainOption
+		plan  string
+		slots int
+	}{
+		{"K", nil, "paid", 9}, {"K", []ExplainOption{InPlan("free")}, "free", 2},
+		{"K", []ExplainOption{InPlan("")}, "", 0}, {"other", nil, "", 0},
+		{"never seen", []ExplainOption{InPlan("free")}, "free", 2}, {"own", []ExplainOption{InPlan("free")}, "", 7},
+		{"\x80", []ExplainOption{InPlan("paid")}, "paid", 9},
+	} {
+		e, err := c.Explain(t.Context(), "", tt.key, tt.opts...)
+		if err != nil || e.Plan != tt.plan || e.Limit.InFlight != tt.slots || e.Key != tt.key {
+			t.Errorf("%q: %+v, want plan %q of %d slots, %v", tt.key, e, tt.plan, tt.slots, err)
+		}
+		if said := strings.Contains(e.Text, "(plan "+tt.plan+")"); said != (tt.plan != "") {
+			t.Errorf("%q in %q: %s", tt.key, tt.plan, e.Text)
+		}
+	}
+	var bad *Problem
+	_, err = c.Explain(t.Context(), "", "K", InPlan("gold"))
+	if !errors.As(err, &bad) || bad.Status != 400 || bad.Field != "plan" || bad.Value != "gold" ||
+		!strings.HasSuffix(bad.Range, ", free, paid") {
+		t.Errorf("a plan that there is none of: %+v", err)
+	}
+	if k := slices.Collect(api.Keys()); len(k) != 3 {
+		t.Errorf("to be explained has made keys: %v", k)
+	}
+}
+
+// TestPlansThatALimiterDoesNotTake: it has 64 in its life, and three units. The answer names the plan.
+func TestPlansThatALimiterDoesNotTake(t *testing.T) {
+	c := readContract(t)
+	api := newLimiter(t)
+	h := quiet(t, api)
+	put := func(name, limit string) (int, Problem) {
+		body := fmt.Sprintf(`{"plan":%q,"limit":%s}`, name, limit)
+		rec := request{method: "PUT", path: "/plan", body: body}.send(h)
+		documented(t, c, "/plan", "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
+		if rec.Code == 200 {
+			return 200, Problem{}
+		}
+		return rec.Code, decode[Problem](t, rec)
+	}
+	var units []string
+	for i := range 4 {
+		units = append(units, fmt.Sprintf(`{"unit":"u%d","events":1,"per_seconds":1}`, i))
+	}
+	code, bad := put("paid", `{"rates":[`+strings.Join(units, ",")+`]}`)
+	if code != 422 || bad.Field != "plan" || bad.Value != "paid" || !strings.Contains(bad.Detail, `"u3"`) ||
+		len(api.Stats().Plans) != 0 {
+		t.Errorf("a fourth unit: %d %+v", code, bad)
+	}
+	for i := range 64 {
+		if code, bad := put(fmt.Sprint("p", i), `{"deny":true}`); code != 200 {
+			t.Fatalf("plan %d: %d %+v", i, code, bad)
+		}
+	}
+	before := configurationOf(api)
+	code, bad = put("more", `{"deny":true}`)
+	if code != 422 || bad.Field != "plan" || bad.Value != "more" || !strings.Contains(bad.Detail, "64") {
+		t.Errorf("one more: %d %+v", code, bad)
+	}
+	if after := configurationOf(api); !reflect.DeepEqual(before, after) {
+		t.Errorf("%+v became %+v", before, after)
+	}
+}
+
+// TestPlanNames: what the handler takes for a name, and nothing else, a limiter takes too.
+func TestPlanNames(t *testing.T) {
+	names := []string{
+		"", "paid", "Paid", "0.a_b-c", " a", "a ", "a\n", "ä", "a/b", strings.Repeat("p", 64), strings.Repeat("p", 65), "\x80",
+	}
+	for c := range byte(128) {
+		names = append(names, string(c))
+	}
+	api := newLimiter(t)
+	for _, name := range names {
+		if err := api.SetPlan(name, nil); (err == nil) != planName.MatchString(name) {
+			t.Errorf("%q: the limiter says %v", name, err)
+		}
+	}
+}
+
+// TestReadersCannotSetPlans: a token for reading neither sets a plan nor takes one off.
+func TestReadersCannotSetPlans(t *testing.T) {
+	api := newLimiter(t, slots(map[string]int{"free": 2}))
+	h := quiet(t, api, Token(secret), ReadOnlyToken(looker))
+	for token, want := range map[string]int{looker: 403, secret: 200} {
+		header := http.Header{"Authorization": {"Bearer " + token}}
+		for _, body := range []string{`{"plan":"paid","limit":{"deny":true}}`, `{"plan":"free","limit":null}`} {
+			before := api.Stats().Version
+			rec := request{method: "PUT", path: "/plan", body: body, header: header}.send(h)
+			if rec.Code != want || (api.Stats().Version != before) != (want == 200) {
+				t.Errorf("%s: %d %s", body, rec.Code, rec.Body)
+			}
+		}
+	}
+}
