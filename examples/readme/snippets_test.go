@@ -63,11 +63,13 @@ func TestReadmeRefuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		throttled := httplimit.Middleware(limiter, httplimit.Path())(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		hello := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+		throttled := httplimit.Middleware(limiter, httplimit.Path())(hello)
 		lines := map[string]int{}
 		for n := range 40 {
 			w := httptest.NewRecorder()
-			throttled.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/?"+strconv.Itoa(n), nil))
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/?"+strconv.Itoa(n), nil)
+			throttled.ServeHTTP(w, r)
 			lines["HTTP/1.1 "+strconv.Itoa(w.Code)+" "+http.StatusText(w.Code)]++
 			if after := w.Header().Get("Retry-After"); after != "" {
 				lines["Retry-After: "+after]++
