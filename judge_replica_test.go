@@ -403,7 +403,9 @@ func (r *replica) admitted(key string, n amounts, p quotient.Permit, at time.Tim
 		}
 	}
 	k.insert(place, item{at: at, took: h.t})
-	w.fleetAdmitted(r, key, h.t, n, due)
+	if !waited || at.After(w.since) { // else it was admitted before the last change
+		w.fleetAdmitted(r, key, h.t, n, due)
+	}
 	return h
 }
 
@@ -422,8 +424,8 @@ func (r *replica) forbids(m *model, key string, n amounts, at time.Time) string 
 	return ""
 }
 
-// mostSlots is the slots that a key has in the model, or in the largest of its plans: of two callers that go at
-// one instant in different plans either may be the first. It is -1 without a bound.
+// mostSlots is the slots that a key has in the model, or in the largest of its plans; -1 without a bound. Of
+// two callers that go at one instant in different plans either may be the first.
 func (r *replica) mostSlots(m *model, key string) int {
 	most := m.slots(r.conf.atLeastOne)
 	for name, k := range r.keys {

@@ -278,7 +278,7 @@ func (p Permit) correct(unit string, used int) error {
 		g.charge(now, &h.charged, u+1, more)
 		var d demand
 		d.costs[u] = more
-		s.spread(g, now, &d)
+		g.spread(now, &d)
 	} else if more < 0 {
 		g.discharge(now, h.since, &h.charged, u+1, -more)
 	}

@@ -9,8 +9,8 @@ import (
 // never seen. Its place never changes. One that was taken off has the limiter's own limit.
 //
 // A key is in the plan of its latest ask, and its gate has what is left of that plan. What is left of the
-// others that it was in is in gates of their own, and all that the key takes counts there too. One is dropped
-// when it is idle, as good as absent.
+// others that it was in is in gates of their own, and all that the key takes counts there too. They stay
+// until the key is idle in all of them.
 type plan struct {
 	setting   *setting // the newest
 	untouched *gate
@@ -62,8 +62,8 @@ func (s *shard) enter(g *gate, plan uint8, now instant) {
 // change brings a gate into another plan.
 func (s *shard) change(g *gate, to uint8, now instant) {
 	s.touch(g, now)
-	next := s.leftIn(g, to, now)
 	s.putAway(g, now)
+	next := s.leftIn(g, to, now)
 	st := *next.setting
 	st.at, st.reshaped = now, true
 	g.apply(&st) // slots and laws go on
@@ -73,7 +73,8 @@ func (s *shard) change(g *gate, to uint8, now instant) {
 	}
 }
 
-// putAway keeps what is left of the plan that a gate is in, unless it is idle.
+// putAway keeps what is left of the plan that a gate is in, unless the gate is idle in all its plans. While
+// it misses something in one, all are kept: else what has come back in another would be taken off it again.
 func (s *shard) putAway(g *gate, now instant) {
 	u := s.unseen(g.setting.plan)
 	left := newGate(g.name, u, now, 0)
@@ -82,7 +83,7 @@ func (s *shard) putAway(g *gate, now instant) {
 			left.ext.rest[i] = r.clone()
 		}
 	}
-	if !left.idle(now, u) {
+	if g.ext != nil && len(g.ext.plans) > 0 || !left.idle(now, u) {
 		g.extend().plans = append(g.extend().plans, left)
 	}
 }
@@ -138,10 +139,9 @@ func (g *gate) missing(u *gate, of *rule, now instant) (most float64) {
 	return most
 }
 
-// spread counts what a gate has just taken in the other plans that its key was in. It drops those that are
-// idle first.
-func (s *shard) spread(g *gate, now instant, d *demand) {
-	if g.ext == nil || len(g.ext.plans) == 0 || s.dropIdle(g, now) {
+// spread counts what a gate has just taken in the other plans that its key was in.
+func (g *gate) spread(now instant, d *demand) {
+	if g.ext == nil {
 		return
 	}
 	for _, other := range g.ext.plans {
@@ -165,19 +165,17 @@ func (g *gate) deduct(now instant, in *gate, amount func(*rule) float64) {
 	}
 }
 
-// dropIdle drops what is as good as absent of the other plans, and reports whether none is left.
-func (s *shard) dropIdle(g *gate, now instant) bool {
+// idleElsewhere reports whether a gate is as good as absent in the other plans.
+func (s *shard) idleElsewhere(g *gate, now instant) bool {
 	if g.ext == nil {
 		return true
 	}
-	g.ext.plans = slices.DeleteFunc(g.ext.plans, func(other *gate) bool {
-		other.advance(now, nil)
-		return other.idle(now, s.unseen(other.setting.plan))
-	})
-	if len(g.ext.plans) == 0 {
-		g.ext.plans = nil
+	for _, other := range g.ext.plans {
+		if other.advance(now, nil); !other.idle(now, s.unseen(other.setting.plan)) {
+			return false
+		}
 	}
-	return g.ext.plans == nil
+	return true
 }
 
 // within returns a gate for a mere look in a plan: a copy, unless it is in that plan.

@@ -267,6 +267,21 @@ func TestThirdPlanCountsAll(t *testing.T) {
 	})
 }
 
+// What was taken in a plan, and has come back there, is not taken off it again because another plan still
+// misses it.
+func TestPlansDoNotEcho(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		daily := Plans(map[string]Limit{"fast": rated(perSecond(10, 5)), "daily": rated(Rate{Events: 5, Per: 24 * time.Hour})})
+		l := limiterOf(t, rated(perSecond(1, 1)), daily)
+		for range 5 {
+			upTo(t, l, "k", 9, 5, Plan("fast"))
+			upTo(t, l, "k", 9, 0, Plan("daily"))
+			time.Sleep(time.Second)
+			upTo(t, l, "k", 9, 0, Plan("daily"))
+		}
+	})
+}
+
 // A limit of its own goes before any plan, and is counted in the plans that the key was in.
 func TestPlanAndOverride(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {

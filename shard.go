@@ -272,7 +272,7 @@ func (s *shard) admit(g *gate, now instant, d *demand) verdict {
 		v = g.admit(now, d)
 	}
 	if v.reason == ReasonNone {
-		s.spread(g, now, d)
+		g.spread(now, d)
 	} else if v.rule != ruleNone {
 		g.noteHeldBack(&g.setting.rules[v.rule])
 	}

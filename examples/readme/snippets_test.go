@@ -3,173 +3,186 @@ package readme
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/httplimit"
-	"github.com/quotient-go/quotient/metrics"
 	"github.com/quotient-go/quotient/policy"
 	"github.com/quotient-go/quotient/poolsize/dns"
 )
 
 // The README's functions, to the letter.
 
-func callAPI(ctx context.Context, limiter *quotient.Limiter) error {
-	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter}} // key: the host
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example.com/v1/things", nil)
+func client() (*http.Client, error) {
+	most := quotient.Rates(quotient.PerSecond(100)) // for each host; more is never tried
+	limiter, err := quotient.New(most, quotient.Policy(policy.Tracking{}), quotient.BeyondShare())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	resp, err := client.Do(req) // waits for its turn; the slot is free when the body is read or closed
-	if err != nil {
-		return err
-	}
-	return resp.Body.Close()
+	return &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}, nil
 }
 
-func follow() (*quotient.Limiter, error) {
-	most := quotient.Rates(quotient.PerSecond(100)) // more than this is never tried
-	return quotient.New(most, quotient.Policy(policy.Tracking{}), quotient.BeyondShare())
-}
-
-func counted(ctx context.Context) (*quotient.Limiter, error) {
-	limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(100)),
+func counted(ctx context.Context) *quotient.Registry {
+	limiters := &quotient.Registry{Options: []quotient.Option{ // of each limiter of this service
 		quotient.AwaitPool(),             // admit nothing before the first count,
 		quotient.HintMaxAge(time.Minute), // and when there has been none for a minute
-		quotient.Replicas(10))            // be one of ten
-	if err != nil {
-		return nil, err
-	}
+		quotient.Replicas(10),            // be one of ten
+	}}
 	pods := &dns.Source{Name: "api.prod.svc.cluster.local.", Uncapped: true} // a headless Service
-	go func() { log.Print(limiter.Follow(ctx, pods)) }()                     // until ctx ends
-	return limiter, nil
+	go func() { log.Print(limiters.Follow(ctx, pods)) }()
+	return limiters
 }
 
-func operate(ctx context.Context) (http.Handler, error) {
-	var limiters quotient.Registry // the same rule asked for twice is one limiter
-	collected := metrics.New(&limiters)
-	prometheus.MustRegister(collected)
-	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}, InFlight: 20}
-	api, err := limiters.Limiter("api", limit, collected.Observe()) // times waits and overhead
-	if err != nil {
-		return nil, err
-	}
-	operator, err := admin.New(&limiters) // a page and a JSON API; without a token for the loopback alone
-	if err != nil {
-		return nil, err
-	}
-	l, err := operator.Listen(ctx, "tcp", "127.0.0.1:9091")
-	if err != nil {
-		return nil, err
-	}
-	go func() { log.Print(operator.Serve(ctx, l)) }()
-	throttled := httplimit.Middleware(api, httplimit.Path(), httplimit.SendFields(httplimit.FieldsDraft11))
-	return throttled(http.DefaultServeMux), nil
-}
-
-func summarize(ctx context.Context, limiter *quotient.Limiter, text string) error {
-	permit, err := limiter.Acquire(ctx, "model-a", quotient.Cost("tokens", len(text)/4))
-	if err != nil {
-		return err // errors.Is(err, quotient.ErrLimited), with a reason and a time to come back
-	}
-	defer permit.Release()
-	used, err := complete(ctx, text)
+func operate(ctx context.Context, limiters *quotient.Registry) error {
+	page, err := admin.New(limiters) // and a JSON API; without a token for the loopback alone
 	if err != nil {
 		return err
 	}
-	return permit.Correct("tokens", used) // what was over the estimate is repaid before the next admission
-}
-
-// complete stands for a call of a language model; it returns how many tokens were used.
-func complete(_ context.Context, text string) (int, error) { return len(text) / 3, nil }
-
-func TestReadmeFunctionsRun(t *testing.T) {
-	tokens := quotient.Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: 1e9}
-	limiter, err := quotient.New(quotient.Rates(tokens))
+	l, err := page.Listen(ctx, "tcp", "127.0.0.1:9091")
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	if err := summarize(context.Background(), limiter, string(make([]byte, 300))); err != nil {
-		t.Error(err)
-	}
-	for k := range limiter.Keys() {
-		if k.Rules[0].Left > 901 {
-			t.Errorf("%v tokens left after 100 of 1000 were used", k.Rules[0].Left)
-		}
-	}
-	cancelled, cancel := context.WithCancel(context.Background())
-	cancel() // nothing here may leave the machine
-	if err := callAPI(cancelled, limiter); err == nil {
-		t.Error("a call with a cancelled context went through")
-	}
+	return page.Serve(ctx, l)
 }
 
-// Nothing is served when the program is to end already.
-func TestReadmeOperates(t *testing.T) {
-	ended, end := context.WithCancel(t.Context())
-	end()
-	h, err := operate(ended)
-	if taken := (*net.OpError)(nil); errors.As(err, &taken) {
-		t.Skip("port 9091 of this machine is taken:", err)
-	}
-	if err != nil || h == nil {
-		t.Errorf("handler %v, error %v", h, err)
-	}
-}
-
-// The limiter of the README waits for its first count, and gives up waiting after a minute.
-func TestReadmeCounts(t *testing.T) {
+// The server of the README answers 40 requests at once as the README shows.
+func TestReadmeRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel() // nothing here may leave the machine
-		limiter, err := counted(ctx)
+		limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(100)), quotient.Replicas(4))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if limiter.Allow("k") {
-			t.Error("admitted before the first count")
+		hello := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+		throttled := httplimit.Middleware(limiter, httplimit.Path())(hello)
+		lines := map[string]int{}
+		for n := range 40 {
+			w := httptest.NewRecorder()
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/?"+strconv.Itoa(n), nil)
+			throttled.ServeHTTP(w, r)
+			lines["HTTP/1.1 "+strconv.Itoa(w.Code)+" "+http.StatusText(w.Code)]++
+			if after := w.Header().Get("Retry-After"); after != "" {
+				lines["Retry-After: "+after]++
+			}
 		}
-		if err := limiter.SetPool(quotient.Pool{Replicas: 4}, 0); err != nil {
+		text, err := os.ReadFile(root + "/README.md")
+		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second)
-		if !limiter.Allow("k") {
-			t.Error("refused after it")
+		for line, n := range lines {
+			if shown := fmt.Sprintf("\n%7d %s\n", n, line); !strings.Contains(string(text), shown) {
+				t.Errorf("README.md does not show that there are %d lines %q", n, line)
+			}
+		}
+		if len(lines) != 3 {
+			t.Errorf("lines %v, want three kinds", lines)
 		}
 	})
 }
 
-// The limiter of the README starts far below the limit, goes up while it is served, and down when it is refused.
-func TestReadmePolicyFollows(t *testing.T) {
+// The page is served until the program is to end, and at once no more when it is to end already.
+func TestReadmeOperates(t *testing.T) {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	err := operate(ended, new(quotient.Registry))
+	if taken := (*net.OpError)(nil); errors.As(err, &taken) {
+		t.Skip("port 9091 of this machine is taken:", err)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	if err := operate(t.Context(), nil); err == nil {
+		t.Error("a page of no limiters was served")
+	}
+}
+
+// during returns how many events are admitted in d.
+func during(l *quotient.Limiter, d time.Duration) (n int) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if l.Allow("k") {
+			n++
+		}
+	}
+	return n
+}
+
+// silent is a source that never reports.
+type silent struct{}
+
+func (silent) Watch(ctx context.Context, _ func(quotient.Pool, error)) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// The limiters of the README wait for their first count, and give up waiting after a minute.
+func TestReadmeCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limiter, err := follow()
+		ended, end := context.WithCancel(t.Context())
+		end() // nothing here may leave the machine
+		limiters := counted(ended)
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _ = limiters.Follow(ctx, silent{}) }()
+		limiter, err := limiters.Limiter("api", quotient.Rates(quotient.PerSecond(100)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		in := func(seconds int, outcome policy.Outcome) (n int) {
-			for end := time.Now().Add(time.Duration(seconds) * time.Second); time.Now().Before(end); n++ {
-				permit, err := limiter.Acquire(t.Context(), "host")
+		time.Sleep(59 * time.Second)
+		if limiter.Allow("k") {
+			t.Error("admitted after less than a minute without a count")
+		}
+		time.Sleep(2 * time.Second)
+		if n := during(limiter, 10*time.Second); n < 95 || n > 110 {
+			t.Errorf("%d in ten seconds after a minute without a count, want a tenth of 1,000", n)
+		}
+	})
+}
+
+// An upstream answers every request after 10 ms, and counts them.
+type upstream struct{ status, requests int }
+
+func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
+	u.requests++
+	time.Sleep(10 * time.Millisecond)
+	return &http.Response{StatusCode: u.status, Body: http.NoBody, Request: r}, nil
+}
+
+// The client of the README starts far below the limit, goes up while it is served, and down when it is refused.
+func TestReadmeClientFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := client()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var up upstream
+		c.Transport.(*httplimit.Transport).Base = &up // nothing here may leave the machine
+		in := func(seconds, status int) int {
+			up = upstream{status: status}
+			for end := time.Now().Add(time.Duration(seconds) * time.Second); time.Now().Before(end); {
+				resp, err := c.Get("http://api.example/v1/things")
 				if err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(10 * time.Millisecond) // the round trip
-				permit.Done(policy.Feedback{Outcome: outcome})
+				_ = resp.Body.Close()
 			}
-			return n
+			return up.requests
 		}
-		before := in(1, policy.Success)
-		in(10, policy.Success)
-		most := in(1, policy.Success)
-		in(1, policy.Throttled)
-		if after := in(1, policy.Success); before > 10 || most < 50 || most > 101 || after > most/2 {
+		before := in(1, http.StatusOK)
+		in(10, http.StatusOK)
+		most := in(1, http.StatusOK)
+		in(1, http.StatusTooManyRequests)
+		if after := in(1, http.StatusOK); before > 10 || most < 50 || most > 101 || after > most/2 {
 			t.Errorf("%d in the first second, %d at the top, %d after a second of refusals", before, most, after)
 		}
 	})
