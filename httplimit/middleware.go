@@ -90,6 +90,7 @@ func newMiddleware(name string, l *quotient.Limiter, opts []Option) *middleware 
 	for _, opt := range opts {
 		opt(m)
 	}
+	m.bare = len(m.asks) == 0 && m.plan == nil && m.sender == nil
 	return m
 }
 
@@ -101,13 +102,15 @@ type middleware struct {
 	feedback       bool          // the limiter's policy learns
 	streamLifetime time.Duration
 	unreadBodyWait time.Duration
-	asks           []asked         // besides one request
-	priced         bool            // some of them are costs
-	drain          context.Context // nil: no wait is ended
-	onRefuse       refusalHook     // nil: none
-	sender         *sender         // nil: no fields are sent
-	garbage        *atomic.Uint64  // see CountGarbage
-	bodies         bodies          // of waiting requests
+	asks           []asked                    // besides one request
+	priced         bool                       // some of them are costs
+	plan           func(*http.Request) string // nil: none
+	bare           bool                       // a request is just one, and its client is told nothing
+	drain          context.Context            // nil: no wait is ended
+	onRefuse       refusalHook                // nil: none
+	sender         *sender                    // nil: no fields are sent
+	garbage        *atomic.Uint64             // see CountGarbage
+	bodies         bodies                     // of waiting requests
 }
 
 // handler is one handler behind the limiter.
@@ -123,7 +126,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // limit answers one request under its key.
 func (h *handler) limit(w http.ResponseWriter, r *http.Request, key string) {
-	if len(h.asks) == 0 && h.sender == nil {
+	if h.bare {
 		h.decide(w, r, key, nil, nil)
 		return
 	}
@@ -139,6 +142,9 @@ func (h *handler) limitAsking(w http.ResponseWriter, r *http.Request, key string
 	}
 	for i := range h.asks {
 		asks = append(asks, h.asks[i].ask(r))
+	}
+	if h.plan != nil {
+		asks = append(asks, quotient.Plan(h.plan(r))) // the last: see unplan
 	}
 	h.decide(w, r, key, asks, at)
 }
@@ -160,7 +166,7 @@ func (h *handler) admit(ctx context.Context, key string, asks []quotient.Ask) (q
 	if h.maxWait > 0 {
 		return h.await(ctx, key, asks, time.Time{}, h.maxWait)
 	}
-	permit, decision := h.limiter.TryAcquire(key, asks...)
+	permit, decision := h.tryAcquire(key, asks)
 	if !decision.OK {
 		return permit, refusalOf(decision)
 	}

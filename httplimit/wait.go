@@ -15,10 +15,10 @@ import (
 func (h *handler) limitUnread(
 	w http.ResponseWriter, r *http.Request, key string, asks []quotient.Ask, at *scratch,
 ) {
-	decision := h.limiter.Check(key, asks...)
+	decision := h.check(key, asks)
 	if decision.OK || h.limiter.Explain(key).DryRun { // in which no request waits
 		var permit quotient.Permit
-		if permit, decision = h.limiter.TryAcquire(key, asks...); decision.OK { // or another came first
+		if permit, decision = h.tryAcquire(key, asks); decision.OK { // or another came first
 			h.serve(w, r, at, permit)
 			return
 		}
@@ -52,7 +52,7 @@ func (h *handler) await(
 		defer p.end()
 		waiting = p
 	}
-	permit, err := h.limiter.Acquire(waiting, key, asks...)
+	permit, err := h.acquire(waiting, key, asks)
 	if err == nil {
 		return permit, nil
 	}
@@ -86,7 +86,7 @@ func drained() *refusal {
 // overdue is the decision against a request that has waited for as long as it may: with the rule and the time
 // of now. If this replica is the reason, it remains so.
 func (h *handler) overdue(key string, asks []quotient.Ask) quotient.Decision {
-	d := h.limiter.Check(key, asks...)
+	d := h.check(key, asks)
 	if d.OK { // since this instant
 		return quotient.Decision{Reason: quotient.ReasonWait}
 	}
