@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -90,7 +91,13 @@ func newMiddleware(name string, l *quotient.Limiter, opts []Option) *middleware 
 	for _, opt := range opts {
 		opt(m)
 	}
-	m.bare = len(m.asks) == 0 && m.plan == nil && m.sender == nil
+	m.bare = len(m.asks) == 0 && m.plan == nil && m.sender == nil && len(m.also) == 0
+	for _, o := range m.also {
+		m.feedback = m.feedback || o.limiter.Stats().Learns
+	}
+	if m.maxWait > 0 && len(m.also) > 0 {
+		panic("httplimit: " + name + ": Wait stands beside Also: requests of several limiters do not wait")
+	}
 	return m
 }
 
@@ -106,6 +113,8 @@ type middleware struct {
 	priced         bool                       // some of them are costs
 	plan           func(*http.Request) string // nil: none
 	bare           bool                       // a request is just one, and its client is told nothing
+	also           []other                    // limiters beside limiter
+	severals       sync.Pool                  // of *several, for also
 	drain          context.Context            // nil: no wait is ended
 	onRefuse       refusalHook                // nil: none
 	sender         *sender                    // nil: no fields are sent
@@ -146,6 +155,11 @@ func (h *handler) limitAsking(w http.ResponseWriter, r *http.Request, key string
 	if h.plan != nil {
 		asks = append(asks, quotient.Plan(h.plan(r))) // the last: see unplan
 	}
+	if len(h.also) > 0 {
+		held, no := h.admitBySeveral(r, key, asks, at)
+		h.answer(w, r, at, held, no)
+		return
+	}
 	h.decide(w, r, key, asks, at)
 }
 
@@ -158,7 +172,7 @@ func (h *handler) decide(
 		return
 	}
 	permit, no := h.admit(r.Context(), key, asks)
-	h.answer(w, r, at, permit, no)
+	h.answer(w, r, at, admission{own: permit}, no)
 }
 
 // admit takes a permit for a request that does not wait, or whose client's leaving ends its context.
@@ -175,33 +189,34 @@ func (h *handler) admit(ctx context.Context, key string, asks []quotient.Ask) (q
 
 // answer serves a request that has its permit, and turns another one away.
 func (h *handler) answer(
-	w http.ResponseWriter, r *http.Request, at *scratch, permit quotient.Permit, no *refusal,
+	w http.ResponseWriter, r *http.Request, at *scratch, held admission, no *refusal,
 ) {
 	if no != nil {
 		h.turnAway(w, r, at, no)
 		return
 	}
-	h.serve(w, r, at, permit)
+	h.serve(w, r, at, held)
 }
 
-// serve runs the handler with a permit.
-func (h *handler) serve(w http.ResponseWriter, r *http.Request, at *scratch, permit quotient.Permit) {
+// serve runs the handler with what was taken for the request.
+func (h *handler) serve(w http.ResponseWriter, r *http.Request, at *scratch, held admission) {
 	if !h.feedback && !asksUpgrade(r) {
-		defer permit.Release()
+		defer held.Release()
 		h.tell(w, at, nil)
 		if h.priced {
-			r = withPermit(r, permit)
+			r = withPermit(r, held.own)
 		}
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	tracked := &tracker{inner: w, permit: permit, lifetime: h.streamLifetime, garbage: h.garbage}
+	held.keep()
+	tracked := &tracker{inner: w, held: held, lifetime: h.streamLifetime, garbage: h.garbage}
 	tracked.heard.Outcome = policy.Failed // until something was answered
 	defer tracked.finish()
 	tracked.ours = standing(w.Header())
 	h.tell(tracked, at, nil)
 	if h.priced {
-		r = withPermit(r, permit)
+		r = withPermit(r, held.own)
 	}
 	h.next.ServeHTTP(wrap(tracked), r)
 	tracked.header(http.StatusOK) // what the server sends for a handler that wrote nothing

@@ -19,7 +19,7 @@ func (h *handler) limitUnread(
 	if decision.OK || h.limiter.Explain(key).DryRun { // in which no request waits
 		var permit quotient.Permit
 		if permit, decision = h.tryAcquire(key, asks); decision.OK { // or another came first
-			h.serve(w, r, at, permit)
+			h.serve(w, r, at, admission{own: permit})
 			return
 		}
 	}
@@ -38,7 +38,7 @@ func (h *handler) limitUnread(
 		most = h.maxWait
 	}
 	permit, no := h.await(r.Context(), key, asks, arrived, most)
-	h.answer(w, r, at, permit, no)
+	h.answer(w, r, at, admission{own: permit}, no)
 }
 
 // await waits for a permit, from the arrival of a request on and for most at most.

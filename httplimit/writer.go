@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -17,7 +16,7 @@ import (
 // every writer has; wrap adds those that this one has too.
 type tracker struct {
 	inner    http.ResponseWriter
-	permit   quotient.Permit
+	held     admission
 	lifetime time.Duration // of a hijacked connection
 	heard    policy.Feedback
 	garbage  *atomic.Uint64
@@ -70,16 +69,16 @@ func (t *tracker) hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return conn, buffered, err
 	}
 	t.hijacked = true
-	t.permit.ExpireIn(t.lifetime)
-	return holdConn(conn, t.permit), buffered, nil
+	t.held.ExpireIn(t.lifetime)
+	return holdConn(conn, t.held), buffered, nil
 }
 
 // finish tells the policy, and releases the permit unless a connection has it, also when a law panics.
 func (t *tracker) finish() {
 	if !t.hijacked {
-		defer t.permit.Release()
+		defer t.held.Release()
 	}
-	t.permit.Report(t.heard)
+	t.held.Report(t.heard)
 }
 
 // canHijack looks for a Hijacker in the way http.ResponseController does.
