@@ -16,7 +16,7 @@ import (
 // own.
 //
 // A refusal is that of the first limiter that refuses: its reason, its rule and its Retry-After. SendFields
-// tells of the rules of all limiters as if they were those of one, in order: give them names that differ.
+// sends the rules of all limiters as if they were those of one, in order: give them names that differ.
 // PriorityBy, WeightBy, CostBy, PlanBy and
 // PermitFrom concern the Middleware's own limiter; of the others a request takes one. Policies that learn get
 // the feedback of a request in each of the limiters.

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"bufio"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -72,7 +73,7 @@ func TestAlso(t *testing.T) {
 	})
 }
 
-// The fields tell of the rules of all limiters, and agree with the refusal of any, also of rules that share
+// The fields hold the rules of all limiters, and agree with the refusal of any, also of rules that share
 // their name with another limiter's.
 func TestFieldsOfSeveralLimiters(t *testing.T) {
 	type row struct {
@@ -305,6 +306,50 @@ func TestAlsoDoesNotAllocate(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() { h.ServeHTTP(noWriter{}, r) }); n != 0 {
 		t.Errorf("%v allocations a request, want 0", n)
 	}
+	idle(t, own)
+	idle(t, other)
+}
+
+// hijackable is a writer whose connection can be taken over.
+type hijackable struct {
+	noWriter
+	conn net.Conn
+}
+
+func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.conn, nil, nil }
+
+// What a request says of its answer when its connection has been closed already concerns no request that came
+// since.
+func TestAlsoKeepsPermitsApart(t *testing.T) {
+	own, heard := learning(t)
+	other, heardToo := learning(t)
+	began, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var h http.Handler
+	h = Middleware(own, Path(), Also(other, Path()))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			close(began)
+			<-end
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_ = c.Close()
+		go func() { ask(h, get(t, "/")); close(ended) }()
+		receive(t, began, "second request")
+	}))
+	upgrade := get(t, "/")
+	upgrade.Header.Set("Upgrade", "x")
+	here, there := net.Pipe()
+	defer func() { _ = there.Close() }()
+	h.ServeHTTP(hijackable{noWriter{http.Header{}}, here}, upgrade)
+	close(end)
+	receive(t, ended, "end")
+	heard.learned(t, policy.Feedback{Outcome: policy.Unavailable})
+	heardToo.learned(t, policy.Feedback{Outcome: policy.Unavailable})
 	idle(t, own)
 	idle(t, other)
 }

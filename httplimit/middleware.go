@@ -26,6 +26,9 @@ import (
 // rule, and retry-after-seconds repeats Retry-After; the key stands nowhere. See OnRefuse for a body of your
 // own.
 //
+// PriorityBy, WeightBy, CostBy and PlanBy say what a request asks for. With Also it must be admitted by other
+// limiters too: by all, or none takes anything.
+//
 // Clients that leave while their requests wait: net/http notices that a client of HTTP/1 has gone only when
 // the request's body has been read. So before such a request waits, up to 64 KiB of its body are read, to be
 // replayed to the handler. See UnreadBodyWait for longer ones, and for those that do not come. What has come
@@ -46,8 +49,8 @@ import (
 // it or behind it: a request that one behind it turned away counts as policy.Failed.
 //
 // The handler that comes out is safe for use by many goroutines.
-// Middleware panics if l or key is nil, if CostBy names a unit that l does not know, and the function that it
-// returns if the handler is nil.
+// Middleware panics if l or key is nil, if CostBy names a unit that l does not know, and if Wait stands beside
+// Also. The function that it returns panics if the handler is nil.
 func Middleware(l *quotient.Limiter, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
 	m := newMiddleware("Middleware", l, opts)
 	if key == nil {
@@ -112,7 +115,7 @@ type middleware struct {
 	asks           []asked                    // besides one request
 	priced         bool                       // some of them are costs
 	plan           func(*http.Request) string // nil: none
-	bare           bool                       // a request is just one, and its client is told nothing
+	bare           bool                       // a request is just one, and its client gets no fields
 	also           []other                    // limiters beside limiter
 	severals       sync.Pool                  // of *several, for also
 	drain          context.Context            // nil: no wait is ended
