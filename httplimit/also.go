@@ -47,7 +47,8 @@ type admission struct {
 // Release releases all permits.
 func (a admission) Release() {
 	if a.also != nil {
-		defer a.also.release()
+		a.also.release()
+		return
 	}
 	a.own.Release()
 }
@@ -106,9 +107,9 @@ func (m *middleware) newSeveral() *several {
 	return s
 }
 
-// release releases the permits but for the first.
+// release releases all permits.
 func (s *several) release() {
-	s.permits[1:].Release()
+	s.permits.Release()
 	s.free()
 }
 

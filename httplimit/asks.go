@@ -95,15 +95,6 @@ func (m *middleware) unplan(asks []quotient.Ask) bool {
 	return true
 }
 
-// tryAcquire is that of the limiter, for asks of any plan.
-func (m *middleware) tryAcquire(key string, asks []quotient.Ask) (quotient.Permit, quotient.Decision) {
-	permit, d := m.limiter.TryAcquire(key, asks...)
-	if d.Reason == quotient.ReasonAsk && m.unplan(asks) {
-		return m.limiter.TryAcquire(key, asks...)
-	}
-	return permit, d
-}
-
 // check is that of the limiter, for asks of any plan.
 func (m *middleware) check(key string, asks []quotient.Ask) quotient.Decision {
 	d := m.limiter.Check(key, asks...)

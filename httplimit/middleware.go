@@ -183,9 +183,17 @@ func (h *handler) admit(ctx context.Context, key string, asks []quotient.Ask) (q
 	if h.maxWait > 0 {
 		return h.await(ctx, key, asks, time.Time{}, h.maxWait)
 	}
-	permit, decision := h.tryAcquire(key, asks)
-	if !decision.OK {
-		return permit, refusalOf(decision)
+	return h.admitNow(key, asks)
+}
+
+// admitNow takes a permit for a request at once, or refuses it. One of an unknown plan asks without a plan.
+func (h *handler) admitNow(key string, asks []quotient.Ask) (quotient.Permit, *refusal) {
+	permit, d := h.limiter.TryAcquire(key, asks...)
+	if d.Reason == quotient.ReasonAsk && h.unplan(asks) {
+		permit, d = h.limiter.TryAcquire(key, asks...)
+	}
+	if !d.OK {
+		return permit, refusalOf(d)
 	}
 	return permit, nil
 }
@@ -213,7 +221,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, at *scratch, hel
 		return
 	}
 	held.keep()
-	tracked := &tracker{inner: w, held: held, lifetime: h.streamLifetime, garbage: h.garbage}
+	tracked := &tracker{of: h.middleware, inner: w, held: held}
 	tracked.heard.Outcome = policy.Failed // until something was answered
 	defer tracked.finish()
 	tracked.ours = standing(w.Header())

@@ -17,11 +17,12 @@ func (h *handler) limitUnread(
 ) {
 	decision := h.check(key, asks)
 	if decision.OK || h.limiter.Explain(key).DryRun { // in which no request waits
-		var permit quotient.Permit
-		if permit, decision = h.tryAcquire(key, asks); decision.OK { // or another came first
+		permit, no := h.admitNow(key, asks)
+		if no == nil {
 			h.serve(w, r, at, admission{own: permit})
 			return
 		}
+		decision = no.Decision // another came first
 	}
 	arrived := time.Now()
 	most := min(h.maxWait, h.unreadBodyWait)

@@ -5,8 +5,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync/atomic"
-	"time"
 
 	"github.com/quotient-go/quotient/policy"
 )
@@ -15,11 +13,10 @@ import (
 // status and whether the connection was taken over. It has only the methods that
 // every writer has; wrap adds those that this one has too.
 type tracker struct {
+	of       *middleware
 	inner    http.ResponseWriter
 	held     admission
-	lifetime time.Duration // of a hijacked connection
 	heard    policy.Feedback
-	garbage  *atomic.Uint64
 	ours     []line // what no policy learns from: see foreign
 	refused  bool   // by a Middleware behind this one
 	answered bool   // the final status is known
@@ -59,7 +56,7 @@ func (t *tracker) header(status int) {
 	}
 	heard, garbage := t.read(status)
 	t.heard = heard
-	t.garbage.Add(uint64(garbage))
+	t.of.garbage.Add(uint64(garbage))
 }
 
 // hijack hands the permit over to the connection.
@@ -69,7 +66,7 @@ func (t *tracker) hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return conn, buffered, err
 	}
 	t.hijacked = true
-	t.held.ExpireIn(t.lifetime)
+	t.held.ExpireIn(t.of.streamLifetime)
 	return holdConn(conn, t.held), buffered, nil
 }
 
