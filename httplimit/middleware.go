@@ -170,20 +170,17 @@ func (h *handler) limitAsking(w http.ResponseWriter, r *http.Request, key string
 func (h *handler) decide(
 	w http.ResponseWriter, r *http.Request, key string, asks []quotient.Ask, at *scratch,
 ) {
-	if h.maxWait > 0 && hidesLeaving(r) {
+	if h.maxWait == 0 {
+		permit, no := h.admitNow(key, asks)
+		h.answer(w, r, at, admission{own: permit}, no)
+		return
+	}
+	if hidesLeaving(r) {
 		h.limitUnread(w, r, key, asks, at)
 		return
 	}
-	permit, no := h.admit(r.Context(), key, asks)
+	permit, no := h.await(r.Context(), key, asks, time.Time{}, h.maxWait)
 	h.answer(w, r, at, admission{own: permit}, no)
-}
-
-// admit takes a permit for a request that does not wait, or whose client's leaving ends its context.
-func (h *handler) admit(ctx context.Context, key string, asks []quotient.Ask) (quotient.Permit, *refusal) {
-	if h.maxWait > 0 {
-		return h.await(ctx, key, asks, time.Time{}, h.maxWait)
-	}
-	return h.admitNow(key, asks)
 }
 
 // admitNow takes a permit for a request at once, or refuses it. One of an unknown plan asks without a plan.
@@ -212,7 +209,11 @@ func (h *handler) answer(
 // serve runs the handler with what was taken for the request.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, at *scratch, held admission) {
 	if !h.feedback && !asksUpgrade(r) {
-		defer held.Release()
+		if held.also == nil {
+			defer held.own.Release()
+		} else {
+			defer held.also.release()
+		}
 		h.tell(w, at, nil)
 		if h.priced {
 			r = withPermit(r, held.own)
