@@ -3,6 +3,7 @@ package httplimit
 import (
 	"math"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -87,15 +88,25 @@ type several struct {
 	asks    []quotient.Ask         // by limiter but the first, StateInto
 	rules   [][]quotient.RuleState // where they say it
 	pool    *sync.Pool             // where it goes when its permits are released; nil: nowhere
+	room    struct {               // for as many as most have
+		claims  [usualLimiters]quotient.Claim
+		permits [usualLimiters]quotient.Permit
+		asks    [usualLimiters]quotient.Ask
+		rules   [usualLimiters][]quotient.RuleState
+	}
 }
+
+// usualLimiters is up to how many limiters of a request fit in one allocation.
+const usualLimiters = 3
 
 // newSeveral returns one for the limiters of a Middleware.
 func (m *middleware) newSeveral() *several {
 	n := 1 + len(m.also)
-	s := &several{
-		claims: make([]quotient.Claim, n), permits: make(quotient.Permits, 0, n),
-		asks: make([]quotient.Ask, n), rules: make([][]quotient.RuleState, n), pool: &m.severals,
-	}
+	s := &several{pool: &m.severals}
+	s.claims = slices.Grow(s.room.claims[:0], n)[:n]
+	s.permits = slices.Grow(quotient.Permits(s.room.permits[:0]), n)
+	s.asks = slices.Grow(s.room.asks[:0], n)[:n]
+	s.rules = slices.Grow(s.room.rules[:0], n)[:n]
 	s.claims[0].Limiter = m.limiter
 	for i, o := range m.also {
 		s.claims[i+1].Limiter = o.limiter
