@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -70,6 +71,54 @@ func CostBy(unit string, f func(*http.Request) int) Option {
 	}
 }
 
+// PlanBy makes each request one of the plan that f names (quotient.Limiter.SetPlan), for classes of keys: free,
+// paid. "" is the limiter's own limit. f is called as that of PriorityBy is; whom to believe is the same
+// question. What SendFields says is that of the plan, and a key with a limit of its own (Override) is in none.
+//
+// A request of a plan that the limiter does not have, or has no more, comes under the limiter's own limit: it
+// is neither lost nor without a limit. Stats counts it among Refused too, with quotient.ReasonAsk, once or
+// twice. So let the limiter's own limit be the one for strangers. PlanBy panics if f is nil.
+func PlanBy(f func(*http.Request) string) Option {
+	if f == nil {
+		panic("httplimit: PlanBy: the function is nil")
+	}
+	return func(m *middleware) { m.plan = f }
+}
+
+// unplan takes an unknown plan off asks, and reports whether there was one.
+func (m *middleware) unplan(asks []quotient.Ask) bool {
+	last := len(asks) - 1 // see limitAsking
+	if m.plan == nil || asks[last] == (quotient.Ask{}) {
+		return false
+	}
+	asks[last] = quotient.Ask{}
+	return true
+}
+
+// check is that of the limiter, for asks of any plan.
+func (m *middleware) check(key string, asks []quotient.Ask) quotient.Decision {
+	d := m.limiter.Check(key, asks...)
+	if d.Reason != quotient.ReasonAsk || m.plan == nil {
+		return d
+	}
+	plan := &asks[len(asks)-1]
+	unknown := *plan
+	defer func() { *plan = unknown }() // for the ask itself, which counts
+	*plan = quotient.Ask{}
+	return m.limiter.Check(key, asks...)
+}
+
+// acquire is that of the limiter, for asks of any plan.
+func (m *middleware) acquire(
+	ctx context.Context, key string, asks []quotient.Ask,
+) (quotient.Permit, error) {
+	permit, err := m.limiter.Acquire(ctx, key, asks...)
+	if err != nil && m.plan != nil && !errors.Is(err, quotient.ErrLimited) && ctx.Err() == nil && m.unplan(asks) {
+		return m.limiter.Acquire(ctx, key, asks...)
+	}
+	return permit, err
+}
+
 // asked is what an option asks for besides one request.
 type asked struct {
 	what string // of two that are the same the last one counts
@@ -83,8 +132,9 @@ func asking(what string, ask func(*http.Request) quotient.Ask) Option {
 	}
 }
 
-// mostAsks is how many there are at most: a class, a weight, the costs of three units, and a look at the key.
-const mostAsks = 6
+// mostAsks is how many there are at most: a class, a weight, the costs of three units, a plan, and a look at
+// the key.
+const mostAsks = 7
 
 type permitKey struct{}
 

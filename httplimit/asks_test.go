@@ -143,7 +143,7 @@ func TestOptionsPanicForWhatCannotBeMeant(t *testing.T) {
 	var none context.Context
 	l := limiter(t, priced)
 	for want, f := range map[string]func(){
-		"OnRefuse": func() { OnRefuse(nil) }, "WeightBy": func() { WeightBy(nil) }, "Drain": func() { Drain(none) },
+		"OnRefuse": func() { OnRefuse(nil) }, "PlanBy": func() { PlanBy(nil) }, "WeightBy": func() { WeightBy(nil) }, "Drain": func() { Drain(none) },
 		`CostBy("tokens")`: func() { CostBy("tokens", nil) }, "the unit is empty": func() { CostBy("", one) },
 		`CostBy("rows")`: func() { Middleware(l, Path(), CostBy("rows", one)) },
 	} {

@@ -115,6 +115,9 @@ func BenchmarkMiddleware(b *testing.B) {
 	both := quotient.Limit{Rates: append([]quotient.Rate{{Name: "hour", Events: 1e12, Per: time.Hour, Burst: 1 << 30}}, plenty.Rates...)}
 	learner := limiter(b, plenty, quotient.Policy(deaf{}))
 	urgent := func(*http.Request) quotient.Priority { return quotient.PriorityHigh }
+	paid := PlanBy(func(*http.Request) string { return "paid" })
+	plans := quotient.Plans(map[string]quotient.Limit{"paid": rate})
+	slots := quotient.Limit{InFlight: 1 << 20}
 	for _, bb := range []struct {
 		name string
 		h    http.Handler
@@ -123,9 +126,12 @@ func BenchmarkMiddleware(b *testing.B) {
 		{"rate", Middleware(limiter(b, rate), Path())(nothing)},
 		{"rate,wait=1m", Middleware(limiter(b, rate), Path(), Wait(time.Minute))(nothing)},
 		{"rate,wait=forever", Middleware(limiter(b, rate), Path(), Wait(Forever))(nothing)},
-		{"slots", Middleware(limiter(b, quotient.Limit{InFlight: 1 << 20}), Path())(nothing)},
+		{"slots", Middleware(limiter(b, slots), Path())(nothing)},
 		{"rate+slots", Middleware(limiter(b, plenty), Path())(nothing)},
 		{"rate,priority", Middleware(limiter(b, rate), Path(), PriorityBy(urgent))(nothing)},
+		{"rate,plan", Middleware(limiter(b, rate, plans), Path(), paid)(nothing)},
+		{"rate,also=slots", Middleware(limiter(b, rate), Path(), Also(limiter(b, slots), Constant("route")))(nothing)},
+		{"rate,also=slots,fields=draft-11", Middleware(limiter(b, rate), Path(), Also(limiter(b, slots), Constant("route")), SendFields(FieldsDraft11))(nothing)},
 		{"rate,fields=draft-11", Middleware(limiter(b, rate), Path(), SendFields(FieldsDraft11))(nothing)},
 		{"rate,fields=x-ratelimit", Middleware(limiter(b, rate), Path(), SendFields(FieldsXRateLimit))(nothing)},
 		{"rate+slots,fields=draft-11", Middleware(limiter(b, plenty), Path(), SendFields(FieldsDraft11))(nothing)},

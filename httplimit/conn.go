@@ -1,10 +1,6 @@
 package httplimit
 
-import (
-	"net"
-
-	"github.com/quotient-go/quotient"
-)
+import "net"
 
 // heldConn is a hijacked connection that holds a permit until it is closed.
 type heldConn struct {
@@ -12,16 +8,16 @@ type heldConn struct {
 	hold hold
 }
 
-// holdConn joins a connection and a permit. CloseWrite is kept if conn has it.
-func holdConn(conn net.Conn, permit quotient.Permit) net.Conn {
-	held := &heldConn{Conn: conn, hold: hold{permit: permit}}
+// holdConn joins a connection and its permits. CloseWrite is kept if conn has it.
+func holdConn(conn net.Conn, held admission) net.Conn {
+	c := &heldConn{Conn: conn, hold: hold{held: held}}
 	if half, ok := conn.(closeWriter); ok {
 		return struct {
 			*heldConn
 			closeWriter
-		}{held, half}
+		}{c, half}
 	}
-	return held
+	return c
 }
 
 // Close closes the connection and releases the permit, once.

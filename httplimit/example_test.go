@@ -45,8 +45,8 @@ func ExampleMiddleware() {
 	// /other 404 ""
 }
 
-// A request over the limit waits for its turn, for a second at most: here the second of two, which come at once
-// under a limit of one each 50 ms.
+// A request over the limit waits for its turn, for a second at most. Here that is the second of two, which come
+// at once under a limit of one each 50 ms.
 func ExampleWait() {
 	limiter, err := quotient.New(quotient.Rates(quotient.Every(50 * time.Millisecond)))
 	if err != nil {

@@ -1,21 +1,17 @@
 package httplimit
 
-import (
-	"sync/atomic"
+import "sync/atomic"
 
-	"github.com/quotient-go/quotient"
-)
-
-// hold is a permit that outlives the call that took it. It may be ended from any goroutine and any number of
-// times: the permit is released once.
+// hold is what outlives the call that took it. It may be ended from any goroutine and any number of
+// times: its permits are released once.
 type hold struct {
-	permit quotient.Permit
-	over   atomic.Bool
+	held admission
+	over atomic.Bool
 }
 
 func (h *hold) end() {
 	if h.over.CompareAndSwap(false, true) {
-		h.permit.Release()
+		h.held.Release()
 	}
 }
 

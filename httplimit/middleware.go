@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +26,9 @@ import (
 // rule, and retry-after-seconds repeats Retry-After; the key stands nowhere. See OnRefuse for a body of your
 // own.
 //
+// PriorityBy, WeightBy, CostBy and PlanBy say what a request asks for. With Also it must be admitted by other
+// limiters too: by all, or none takes anything.
+//
 // Clients that leave while their requests wait: net/http notices that a client of HTTP/1 has gone only when
 // the request's body has been read. So before such a request waits, up to 64 KiB of its body are read, to be
 // replayed to the handler. See UnreadBodyWait for longer ones, and for those that do not come. What has come
@@ -45,8 +49,8 @@ import (
 // it or behind it: a request that one behind it turned away counts as policy.Failed.
 //
 // The handler that comes out is safe for use by many goroutines.
-// Middleware panics if l or key is nil, if CostBy names a unit that l does not know, and the function that it
-// returns if the handler is nil.
+// Middleware panics if l or key is nil, if CostBy names a unit that l does not know, and if Wait stands beside
+// Also. The function that it returns panics if the handler is nil.
 func Middleware(l *quotient.Limiter, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
 	m := newMiddleware("Middleware", l, opts)
 	if key == nil {
@@ -90,6 +94,13 @@ func newMiddleware(name string, l *quotient.Limiter, opts []Option) *middleware 
 	for _, opt := range opts {
 		opt(m)
 	}
+	m.bare = len(m.asks) == 0 && m.plan == nil && m.sender == nil && len(m.also) == 0
+	for _, o := range m.also {
+		m.feedback = m.feedback || o.limiter.Stats().Learns
+	}
+	if m.maxWait > 0 && len(m.also) > 0 {
+		panic("httplimit: " + name + ": Wait stands beside Also: requests of several limiters do not wait")
+	}
 	return m
 }
 
@@ -101,13 +112,17 @@ type middleware struct {
 	feedback       bool          // the limiter's policy learns
 	streamLifetime time.Duration
 	unreadBodyWait time.Duration
-	asks           []asked         // besides one request
-	priced         bool            // some of them are costs
-	drain          context.Context // nil: no wait is ended
-	onRefuse       refusalHook     // nil: none
-	sender         *sender         // nil: no fields are sent
-	garbage        *atomic.Uint64  // see CountGarbage
-	bodies         bodies          // of waiting requests
+	asks           []asked                    // besides one request
+	priced         bool                       // some of them are costs
+	plan           func(*http.Request) string // nil: none
+	bare           bool                       // a request is just one, and its client gets no fields
+	also           []other                    // limiters beside limiter
+	severals       sync.Pool                  // of *several, for also
+	drain          context.Context            // nil: no wait is ended
+	onRefuse       refusalHook                // nil: none
+	sender         *sender                    // nil: no fields are sent
+	garbage        *atomic.Uint64             // see CountGarbage
+	bodies         bodies                     // of waiting requests
 }
 
 // handler is one handler behind the limiter.
@@ -123,7 +138,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // limit answers one request under its key.
 func (h *handler) limit(w http.ResponseWriter, r *http.Request, key string) {
-	if len(h.asks) == 0 && h.sender == nil {
+	if h.bare {
 		h.decide(w, r, key, nil, nil)
 		return
 	}
@@ -140,6 +155,14 @@ func (h *handler) limitAsking(w http.ResponseWriter, r *http.Request, key string
 	for i := range h.asks {
 		asks = append(asks, h.asks[i].ask(r))
 	}
+	if h.plan != nil {
+		asks = append(asks, quotient.Plan(h.plan(r))) // the last: see unplan
+	}
+	if len(h.also) > 0 {
+		held, no := h.admitBySeveral(r, key, asks, at)
+		h.answer(w, r, at, held, no)
+		return
+	}
 	h.decide(w, r, key, asks, at)
 }
 
@@ -147,55 +170,65 @@ func (h *handler) limitAsking(w http.ResponseWriter, r *http.Request, key string
 func (h *handler) decide(
 	w http.ResponseWriter, r *http.Request, key string, asks []quotient.Ask, at *scratch,
 ) {
-	if h.maxWait > 0 && hidesLeaving(r) {
+	if h.maxWait == 0 {
+		permit, no := h.admitNow(key, asks)
+		h.answer(w, r, at, admission{own: permit}, no)
+		return
+	}
+	if hidesLeaving(r) {
 		h.limitUnread(w, r, key, asks, at)
 		return
 	}
-	permit, no := h.admit(r.Context(), key, asks)
-	h.answer(w, r, at, permit, no)
+	permit, no := h.await(r.Context(), key, asks, time.Time{}, h.maxWait)
+	h.answer(w, r, at, admission{own: permit}, no)
 }
 
-// admit takes a permit for a request that does not wait, or whose client's leaving ends its context.
-func (h *handler) admit(ctx context.Context, key string, asks []quotient.Ask) (quotient.Permit, *refusal) {
-	if h.maxWait > 0 {
-		return h.await(ctx, key, asks, time.Time{}, h.maxWait)
+// admitNow takes a permit for a request at once, or refuses it. One of an unknown plan asks without a plan.
+func (h *handler) admitNow(key string, asks []quotient.Ask) (quotient.Permit, *refusal) {
+	permit, d := h.limiter.TryAcquire(key, asks...)
+	if d.Reason == quotient.ReasonAsk && h.unplan(asks) {
+		permit, d = h.limiter.TryAcquire(key, asks...)
 	}
-	permit, decision := h.limiter.TryAcquire(key, asks...)
-	if !decision.OK {
-		return permit, refusalOf(decision)
+	if !d.OK {
+		return permit, refusalOf(d)
 	}
 	return permit, nil
 }
 
 // answer serves a request that has its permit, and turns another one away.
 func (h *handler) answer(
-	w http.ResponseWriter, r *http.Request, at *scratch, permit quotient.Permit, no *refusal,
+	w http.ResponseWriter, r *http.Request, at *scratch, held admission, no *refusal,
 ) {
 	if no != nil {
 		h.turnAway(w, r, at, no)
 		return
 	}
-	h.serve(w, r, at, permit)
+	h.serve(w, r, at, held)
 }
 
-// serve runs the handler with a permit.
-func (h *handler) serve(w http.ResponseWriter, r *http.Request, at *scratch, permit quotient.Permit) {
+// serve runs the handler with what was taken for the request.
+func (h *handler) serve(w http.ResponseWriter, r *http.Request, at *scratch, held admission) {
 	if !h.feedback && !asksUpgrade(r) {
-		defer permit.Release()
+		if held.also == nil {
+			defer held.own.Release()
+		} else {
+			defer held.also.release()
+		}
 		h.tell(w, at, nil)
 		if h.priced {
-			r = withPermit(r, permit)
+			r = withPermit(r, held.own)
 		}
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	tracked := &tracker{inner: w, permit: permit, lifetime: h.streamLifetime, garbage: h.garbage}
+	held.keep()
+	tracked := &tracker{of: h.middleware, inner: w, held: held}
 	tracked.heard.Outcome = policy.Failed // until something was answered
 	defer tracked.finish()
 	tracked.ours = standing(w.Header())
 	h.tell(tracked, at, nil)
 	if h.priced {
-		r = withPermit(r, permit)
+		r = withPermit(r, held.own)
 	}
 	h.next.ServeHTTP(wrap(tracked), r)
 	tracked.header(http.StatusOK) // what the server sends for a handler that wrote nothing

@@ -53,16 +53,17 @@ func (t *ruleTexts) levels(now []level, quotas []quotient.RuleState) []level {
 }
 
 // refuse makes the quotas say what a refusal says: a limiter's state knows of no pause, no queue and no other
-// reason that is no rule's.
-func (t *ruleTexts) refuse(now []level, no *refusal) {
+// reason that is no rule's. The rule that refuses is one of refusing.
+func (t *ruleTexts) refuse(now []level, no *refusal, refusing span) {
 	told := false
 	for i := range t.quotas {
-		told = told || t.rules[i] != "" && t.quotas[i].Name == no.Rule && t.quotas[i].Unit == no.Unit
+		told = told || t.rules[i] != "" && refusing.holds(i) &&
+			t.quotas[i].Name == no.Rule && t.quotas[i].Unit == no.Unit
 	}
 	until := no.seconds()
 	for i := range t.quotas {
 		q := &t.quotas[i]
-		if told && q.Name == no.Rule && q.Unit == no.Unit || !told && q.Window > 0 && q.Unit == "" {
+		if told && q.Name == no.Rule && q.Unit == no.Unit && refusing.holds(i) || !told && q.Window > 0 && q.Unit == "" {
 			now[i] = level{0, until}
 		}
 		now[i].reset = min(now[i].reset, until)

@@ -88,10 +88,11 @@ type sender struct {
 
 // scratch is what a request needs for its asks, and to tell where its key stands.
 type scratch struct {
-	asks  [mostAsks]quotient.Ask // the first is StateInto(&rules)
-	rules []quotient.RuleState   // where the limiter says it
-	room  [usualRules]quotient.RuleState
-	lines []string // of headers that nothing uses yet
+	asks     [mostAsks]quotient.Ask // the first is StateInto(&rules)
+	rules    []quotient.RuleState   // where the limiter says it
+	room     [usualRules]quotient.RuleState
+	refusing span     // which of the rules are those of the limiter that refused
+	lines    []string // of headers that nothing uses yet
 }
 
 var scratches = sync.Pool{New: func() any {
@@ -103,7 +104,7 @@ var scratches = sync.Pool{New: func() any {
 // newScratch returns one that says nothing yet.
 func newScratch() *scratch {
 	s := scratches.Get().(*scratch)
-	s.rules = s.rules[:0]
+	s.rules, s.refusing = s.rules[:0], all
 	return s
 }
 
@@ -144,7 +145,7 @@ func (s *sender) send(w http.ResponseWriter, at *scratch, no *refusal) {
 	var room [usualRules]level
 	now := texts.levels(room[:0], quotas)
 	if no != nil && !no.forGood {
-		texts.refuse(now, no)
+		texts.refuse(now, no, at.refusing)
 	}
 	if s.set == FieldsDraft11 {
 		values := at.values(len(draftNames))

@@ -182,7 +182,7 @@ func (t *Transport) holdFor(resp *http.Response, permit quotient.Permit, feedbac
 		permit.Done(feedback)
 		return
 	}
-	body := &heldBody{ReadCloser: resp.Body, hold: hold{permit: permit}}
+	body := &heldBody{ReadCloser: resp.Body, hold: hold{held: admission{own: permit}}}
 	told := false
 	defer func() {
 		if !told { // a law has panicked: the caller gets no answer to close

@@ -15,13 +15,14 @@ import (
 func (h *handler) limitUnread(
 	w http.ResponseWriter, r *http.Request, key string, asks []quotient.Ask, at *scratch,
 ) {
-	decision := h.limiter.Check(key, asks...)
+	decision := h.check(key, asks)
 	if decision.OK || h.limiter.Explain(key).DryRun { // in which no request waits
-		var permit quotient.Permit
-		if permit, decision = h.limiter.TryAcquire(key, asks...); decision.OK { // or another came first
-			h.serve(w, r, at, permit)
+		permit, no := h.admitNow(key, asks)
+		if no == nil {
+			h.serve(w, r, at, admission{own: permit})
 			return
 		}
+		decision = no.Decision // another came first
 	}
 	arrived := time.Now()
 	most := min(h.maxWait, h.unreadBodyWait)
@@ -38,7 +39,7 @@ func (h *handler) limitUnread(
 		most = h.maxWait
 	}
 	permit, no := h.await(r.Context(), key, asks, arrived, most)
-	h.answer(w, r, at, permit, no)
+	h.answer(w, r, at, admission{own: permit}, no)
 }
 
 // await waits for a permit, from the arrival of a request on and for most at most.
@@ -52,7 +53,7 @@ func (h *handler) await(
 		defer p.end()
 		waiting = p
 	}
-	permit, err := h.limiter.Acquire(waiting, key, asks...)
+	permit, err := h.acquire(waiting, key, asks)
 	if err == nil {
 		return permit, nil
 	}
@@ -86,7 +87,7 @@ func drained() *refusal {
 // overdue is the decision against a request that has waited for as long as it may: with the rule and the time
 // of now. If this replica is the reason, it remains so.
 func (h *handler) overdue(key string, asks []quotient.Ask) quotient.Decision {
-	d := h.limiter.Check(key, asks...)
+	d := h.check(key, asks)
 	if d.OK { // since this instant
 		return quotient.Decision{Reason: quotient.ReasonWait}
 	}

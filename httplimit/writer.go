@@ -5,10 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync/atomic"
-	"time"
 
-	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -16,11 +13,10 @@ import (
 // status and whether the connection was taken over. It has only the methods that
 // every writer has; wrap adds those that this one has too.
 type tracker struct {
+	of       *middleware
 	inner    http.ResponseWriter
-	permit   quotient.Permit
-	lifetime time.Duration // of a hijacked connection
+	held     admission
 	heard    policy.Feedback
-	garbage  *atomic.Uint64
 	ours     []line // what no policy learns from: see foreign
 	refused  bool   // by a Middleware behind this one
 	answered bool   // the final status is known
@@ -60,7 +56,7 @@ func (t *tracker) header(status int) {
 	}
 	heard, garbage := t.read(status)
 	t.heard = heard
-	t.garbage.Add(uint64(garbage))
+	t.of.garbage.Add(uint64(garbage))
 }
 
 // hijack hands the permit over to the connection.
@@ -70,16 +66,16 @@ func (t *tracker) hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return conn, buffered, err
 	}
 	t.hijacked = true
-	t.permit.ExpireIn(t.lifetime)
-	return holdConn(conn, t.permit), buffered, nil
+	t.held.ExpireIn(t.of.streamLifetime)
+	return holdConn(conn, t.held), buffered, nil
 }
 
 // finish tells the policy, and releases the permit unless a connection has it, also when a law panics.
 func (t *tracker) finish() {
 	if !t.hijacked {
-		defer t.permit.Release()
+		defer t.held.Release()
 	}
-	t.permit.Report(t.heard)
+	t.held.Report(t.heard)
 }
 
 // canHijack looks for a Hijacker in the way http.ResponseController does.

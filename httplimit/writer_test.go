@@ -211,11 +211,11 @@ func TestHijackedConnectionLosesItsPermitAfterStreamLifetime(t *testing.T) {
 func TestHeldConnKeepsCloseWrite(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
-	if _, has := holdConn(here, quotient.Permit{}).(closeWriter); has {
+	if _, has := holdConn(here, admission{}).(closeWriter); has {
 		t.Error("a connection without CloseWrite got one")
 	}
 	half := &halfCloser{Conn: here}
-	if err := holdConn(half, quotient.Permit{}).(closeWriter).CloseWrite(); err != nil || half.closed != 1 {
+	if err := holdConn(half, admission{}).(closeWriter).CloseWrite(); err != nil || half.closed != 1 {
 		t.Errorf("CloseWrite: %v, called %d times", err, half.closed)
 	}
 	_ = here.Close()

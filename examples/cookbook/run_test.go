@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/httplimit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -239,6 +240,44 @@ func TestTellClients(t *testing.T) {
 		if got := fields.Get("RateLimit-Policy"); !strings.Contains(got, `"calls";q=10`) {
 			t.Errorf("RateLimit-Policy: %s", got)
 		}
+	})
+}
+
+// A tenant that pays gets its plan's rate, and a busy route costs no tenant anything.
+func TestTenantsAndRoutes(t *testing.T) {
+	fake(t, "tenants", func(t *testing.T) {
+		tenants, routes, err := tenantLimits()
+		if err != nil {
+			t.Fatal(err)
+		}
+		mux := http.NewServeMux()
+		mux.Handle("/reports", hello)
+		h := tenantsAndRoutes(tenants, routes, mux)
+		served := func(tenant, plan string) (n int) {
+			for range 200 {
+				r := httptest.NewRequest(http.MethodGet, "/reports", nil)
+				r.Header.Set("X-Tenant", tenant)
+				r.Header.Set("X-Plan", plan)
+				w := httptest.NewRecorder()
+				if h.ServeHTTP(w, r); w.Code == http.StatusOK {
+					n++
+				}
+			}
+			return n
+		}
+		var held quotient.Permits
+		for range 20 {
+			p, d := routes.TryAcquire(httplimit.Pattern(mux)(httptest.NewRequest(http.MethodGet, "/reports", nil)))
+			if !d.OK {
+				t.Fatal(d)
+			}
+			held = append(held, p)
+		}
+		between(t, "while the route is busy", served("a", ""), 0, 0)
+		held.Release()
+		between(t, "own limit", served("a", ""), 10, 10)
+		between(t, "paid", served("b", "paid"), 100, 100)
+		between(t, "unknown plan", served("c", "gold"), 10, 10)
 	})
 }
 

@@ -52,6 +52,22 @@ func payingFirst(limiter *quotient.Limiter, pays func(*http.Request) bool, api h
 	return httplimit.Middleware(limiter, httplimit.Constant("api"), first, httplimit.Wait(httplimit.Forever))(api)
 }
 
+func tenantLimits() (tenants, routes *quotient.Limiter, err error) {
+	paid := quotient.Rates(quotient.PerSecond(100))
+	plans := quotient.Plans(map[string]quotient.Limit{"paid": paid})
+	if tenants, err = quotient.New(quotient.Rates(quotient.PerSecond(10)), plans); err != nil {
+		return nil, nil, err
+	}
+	routes, err = quotient.New(quotient.Limit{InFlight: 20})
+	return tenants, routes, err
+}
+
+func tenantsAndRoutes(tenants, routes *quotient.Limiter, mux *http.ServeMux) http.Handler {
+	plan := httplimit.PlanBy(func(r *http.Request) string { return r.Header.Get("X-Plan") })
+	slots := httplimit.Also(routes, httplimit.Pattern(mux))
+	return httplimit.Middleware(tenants, httplimit.Header("X-Tenant"), plan, slots)(mux)
+}
+
 func loginLimit() (*quotient.Limiter, error) {
 	return quotient.New(quotient.Rates(quotient.Rate{Events: 5, Per: 5 * time.Minute}))
 }
