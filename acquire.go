@@ -44,7 +44,9 @@ func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit,
 	}
 	s.countAdmission(g)
 	p := s.hold(g, key, &d, now)
-	g.tell(asks, now) // first: the callers that wait may be of other plans
+	if len(asks) > 0 {
+		g.tell(asks, now) // first: the callers that wait may be of other plans
+	}
 	s.recheck(g)
 	s.mu.Unlock()
 	l.admitted(key, arrived.at, arrived.at, p)

@@ -416,12 +416,8 @@ func (w *world) all(r *replica) {
 	alone := true
 	for i, key := range keys[:refused] {
 		alone = alone && nameOf(key) != nameOf(keys[refused])
-		for _, later := range keys[i+1 : refused+1] {
-			if nameOf(later) == nameOf(key) && later != key { // what is taken in another plan stays taken
-				k := r.key(key)
-				k.items = append(k.items, item{at: time.Now(), took: &taking{at: time.Now(), gross: wants[i]}})
-				break
-			}
+		if k := r.key(key); w.plans { // what has counted in other plans does not come back there
+			k.items = append(k.items, item{at: time.Now(), took: &taking{at: time.Now(), gross: wants[i]}})
 		}
 	}
 	if !alone {
