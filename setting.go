@@ -133,6 +133,9 @@ func (b belief) words() string {
 		return "the pool is not known"
 	}
 	s := fmt.Sprintf("%d replicas", b.pool.Replicas)
+	if b.pool.Replicas == 1 {
+		s = "1 replica"
+	}
 	if b.pool.Weight > 1 {
 		s += fmt.Sprintf(", of which this one is %d", b.pool.Weight)
 	}

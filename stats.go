@@ -26,7 +26,7 @@ type Stats struct {
 	Admitted       uint64            // asks
 	Refused        map[Reason]uint64 // asks, by reason; reasons that never occurred are absent
 	Waited         uint64            // asks that were queued
-	Cancelled      uint64            // waiters whose context ended
+	Cancelled      uint64            // waiters whose context ended, and claims that TryAcquireAll gave back
 	Evicted        uint64            // idle keys that were dropped
 	Overflowed     uint64            // asks decided by an overflow gate, because MaxKeys keys were busy
 	DoubleReleases uint64            // releases of a permit that was released, or given back by time, before

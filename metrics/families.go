@@ -44,7 +44,7 @@ func gauge(name, help string, read func(*reading) float64) family {
 // families are all metrics that are read from Stats, in the order of docs/metrics.md.
 var families = []family{
 	newFamily(prometheus.CounterValue, "quotient_requests_total",
-		"Asks by what became of them: admitted, refused for a reason, or cancelled because their context ended while they waited.",
+		"Asks by what became of them: admitted, refused for a reason, or cancelled because their context ended while they waited, or another limiter refused the request.",
 		[]string{"outcome", "reason"}, sendRequests),
 	counter("quotient_waits_total", "Asks that had to queue.", func(r *reading) uint64 { return r.Waited }),
 	newFamily(prometheus.CounterValue, "quotient_dry_run_admitted_total",
