@@ -197,14 +197,14 @@ func StartPool(p Pool) Option {
 }
 
 // StartEmpty makes buckets start empty and fill at this replica's share, so that joining a pool which is at
-// work already brings no burst.
+// work already brings no burst. One of 1,000 an hour takes an hour to fill: such a rate wants a small Burst.
 func StartEmpty() Option {
 	return func(o *options) error { o.startEmpty = true; return nil }
 }
 
 // AwaitPool admits nothing until SetPool or Follow brings a pool. Callers wait as they do for a slot, or are
-// refused with ReasonPool. Buckets then start empty, and aligned windows open with the next one. When nothing
-// usable has come for HintMaxAge since the first Follow began, the configured pool counts while one runs.
+// refused with ReasonPool. Then buckets start empty (see StartEmpty), and aligned windows open with the next
+// one. When nothing usable has come for HintMaxAge since the first Follow began, the configured pool counts while one runs.
 // Without a configured pool nothing is admitted until a hint comes, nor whenever the last one is older than
 // HintMaxAge: what a network split cuts off from its source stops. New wants a HintMaxAge.
 func AwaitPool() Option {

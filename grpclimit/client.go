@@ -13,6 +13,15 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
+// Client returns the options that make all calls and streams of a client wait for l: both interceptors,
+// chained behind those that are there. Client panics if l or key is nil.
+func Client(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(UnaryClient(l, key, opts...)),
+		grpc.WithChainStreamInterceptor(StreamClient(l, key, opts...)),
+	}
+}
+
 // UnaryClient returns an interceptor that makes a client's unary calls wait for l before they are sent, until
 // their contexts end or for the max of Wait. Where the server is the judge of the limit, give l a policy that
 // learns, and quotient.BeyondShare. It is safe for use by many goroutines. UnaryClient panics if l or key is

@@ -22,7 +22,7 @@ import (
 func TestRefusalsAreFeedback(t *testing.T) {
 	server := limiter(t, once)
 	l, heard := learning(t)
-	client := connect(t, &service{}, limits(server, FullMethod()), behind(l, Target())...)
+	client := connect(t, &service{}, Server(server, FullMethod()), Client(l, Target())...)
 	if _, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{}); err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestRefusalsAreFeedback(t *testing.T) {
 // A call that the client's own limiter refuses is not sent.
 func TestClientRefuses(t *testing.T) {
 	l := limiter(t, quotient.Limit{Deny: true})
-	client := connect(t, &service{unary: func(context.Context) error { panic("sent") }}, nil, behind(l, Target())...)
+	client := connect(t, &service{unary: func(context.Context) error { panic("sent") }}, nil, Client(l, Target())...)
 	_, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{})
 	if status.Code(err) != codes.ResourceExhausted || !errors.Is(err, quotient.ErrLimited) {
 		t.Errorf("unary: %v", err)
@@ -88,7 +88,7 @@ func TestClientStreamsHoldTheirPermit(t *testing.T) {
 					}
 				}
 			}}
-			client := connect(t, s, nil, behind(l, FullMethod())...)
+			client := connect(t, s, nil, Client(l, FullMethod())...)
 			ctx, cancel := context.WithCancel(deadline(t))
 			defer cancel()
 			stream, err := client.FullDuplexCall(ctx)
@@ -122,7 +122,7 @@ func TestOneAnswerEndsTheStream(t *testing.T) {
 			}
 		}
 	}}
-	client := connect(t, s, nil, behind(l, FullMethod())...)
+	client := connect(t, s, nil, Client(l, FullMethod())...)
 	stream, err := client.StreamingInputCall(deadline(t))
 	if err != nil {
 		t.Fatal(err)
@@ -213,7 +213,7 @@ func TestTooLargeIsNoThrottle(t *testing.T) {
 		"for the server": {[]grpc.ServerOption{grpc.MaxRecvMsgSize(10)}, nil},
 	} {
 		l, heard := learning(t)
-		client := connect(t, &service{}, c.server, append(behind(l, FullMethod()), c.client...)...)
+		client := connect(t, &service{}, c.server, append(Client(l, FullMethod()), c.client...)...)
 		if _, err := client.UnaryCall(deadline(t), large); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -13,15 +13,24 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
+func ExampleServer() {
+	l, err := quotient.New(quotient.Rates(quotient.PerSecond(50)), quotient.Replicas(4))
+	if err != nil {
+		panic(err)
+	}
+	options := grpclimit.Server(l, grpclimit.FullMethod(), grpclimit.Wait(200*time.Millisecond))
+	server := grpc.NewServer(options...)
+	defer server.Stop()
+	fmt.Println(len(options), "options for grpc.NewServer")
+	// Output: 2 options for grpc.NewServer
+}
+
 func ExampleUnaryServer() {
 	l, err := quotient.New(quotient.Rates(quotient.Every(time.Minute)))
 	if err != nil {
 		panic(err)
 	}
 	limit := grpclimit.UnaryServer(l, grpclimit.FullMethod())
-	streams := grpclimit.StreamServer(l, grpclimit.FullMethod())
-	server := grpc.NewServer(grpc.UnaryInterceptor(limit), grpc.StreamInterceptor(streams))
-	defer server.Stop()
 
 	// What gRPC does with a call:
 	info := &grpc.UnaryServerInfo{FullMethod: "/shop.Items/Get"}
@@ -35,7 +44,7 @@ func ExampleUnaryServer() {
 	// ResourceExhausted
 }
 
-func ExampleUnaryClient() {
+func ExampleClient() {
 	// The server is the judge; the policy learns from its refusals how fast it may be asked.
 	l, err := quotient.New(
 		quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}, InFlight: 20},
@@ -44,10 +53,7 @@ func ExampleUnaryClient() {
 	if err != nil {
 		panic(err)
 	}
-	options := []grpc.DialOption{
-		grpc.WithUnaryInterceptor(grpclimit.UnaryClient(l, grpclimit.Target())),
-		grpc.WithStreamInterceptor(grpclimit.StreamClient(l, grpclimit.Target())),
-	}
+	options := grpclimit.Client(l, grpclimit.Target())
 	fmt.Println(len(options), "options for grpc.NewClient")
 	// Output: 2 options for grpc.NewClient
 }

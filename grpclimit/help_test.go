@@ -132,22 +132,6 @@ func connect(t testing.TB, s *service, server []grpc.ServerOption, client ...grp
 	return pb.NewTestServiceClient(conn)
 }
 
-// limits are the server's options for a limiter in front of all methods.
-func limits(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.ServerOption {
-	return []grpc.ServerOption{
-		grpc.UnaryInterceptor(UnaryServer(l, key, opts...)),
-		grpc.StreamInterceptor(StreamServer(l, key, opts...)),
-	}
-}
-
-// behind are the client's options for a limiter behind all methods.
-func behind(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.DialOption {
-	return []grpc.DialOption{
-		grpc.WithUnaryInterceptor(UnaryClient(l, key, opts...)),
-		grpc.WithStreamInterceptor(StreamClient(l, key, opts...)),
-	}
-}
-
 // deadline is a context for calls over a real connection.
 func deadline(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), soon)

@@ -8,6 +8,15 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
+// Server returns the options that put l in front of all methods of a server, unary and streaming: both
+// interceptors, chained behind those that are there. Server panics if l or key is nil.
+func Server(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(UnaryServer(l, key, opts...)),
+		grpc.ChainStreamInterceptor(StreamServer(l, key, opts...)),
+	}
+}
+
 // UnaryServer returns an interceptor that puts l in front of a server's unary methods. It is safe for use by
 // many goroutines. UnaryServer panics if l or key is nil.
 func UnaryServer(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.UnaryServerInterceptor {

@@ -44,7 +44,7 @@ func TestServerRefuses(t *testing.T) {
 		unary:  func(context.Context) error { served++; return nil },
 		duplex: func(pb.TestService_FullDuplexCallServer) error { served++; return nil },
 	}
-	client := connect(t, s, limits(l, FullMethod()))
+	client := connect(t, s, Server(l, FullMethod()))
 	call := map[string]func() error{
 		"unary": func() error { _, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{}); return err },
 		"stream": func() error {
@@ -170,7 +170,7 @@ func TestServerStreamHoldsThePermit(t *testing.T) {
 			}
 		}
 	}}
-	client := connect(t, s, limits(l, FullMethod()))
+	client := connect(t, s, Server(l, FullMethod()))
 	stream, err := client.FullDuplexCall(deadline(t))
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +249,7 @@ func TestFeedback(t *testing.T) {
 
 func TestServerFeedback(t *testing.T) {
 	l, heard := learning(t)
-	client := connect(t, &service{unary: func(context.Context) error { return with(codes.ResourceExhausted, time.Minute) }}, limits(l, FullMethod()))
+	client := connect(t, &service{unary: func(context.Context) error { return with(codes.ResourceExhausted, time.Minute) }}, Server(l, FullMethod()))
 	if _, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{}); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("the handler's own error came as %v", err)
 	}
@@ -297,7 +297,7 @@ func TestKeys(t *testing.T) {
 func TestKeysOfCalls(t *testing.T) {
 	server, behindIt := limiter(t, oneSlot), limiter(t, oneSlot)
 	long := strings.Repeat("x", 1000)
-	client := connect(t, &service{}, limits(server, FullMethod()), behind(behindIt, func(c Call) string { return c.Target + long })...)
+	client := connect(t, &service{}, Server(server, FullMethod()), Client(behindIt, func(c Call) string { return c.Target + long })...)
 	if _, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{}); err != nil {
 		t.Fatal(err)
 	}

@@ -256,7 +256,7 @@ func TestClientsWait(t *testing.T) {
 // Streams of a real connection take the options as well.
 func TestOptionsOfStreams(t *testing.T) {
 	l := limiter(t, oneSlot)
-	client := connect(t, &service{}, nil, behind(l, Target(), Wait(time.Millisecond))...)
+	client := connect(t, &service{}, nil, Client(l, Target(), Wait(time.Millisecond))...)
 	held, _ := l.TryAcquire("passthrough:///memory")
 	_, err := client.FullDuplexCall(deadline(t))
 	refused(t, err, exhausted, quotient.ReasonWait, "in-flight", time.Second)
