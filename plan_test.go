@@ -277,6 +277,7 @@ func TestPlansDoNotEcho(t *testing.T) {
 			upTo(t, l, "k", 9, 5, Plan("fast"))
 			upTo(t, l, "k", 9, 0, Plan("daily"))
 			time.Sleep(time.Second)
+			l.TryAcquire("k", Plan("fast"), Weight(9)) // is in the plan, and takes nothing
 			upTo(t, l, "k", 9, 0, Plan("daily"))
 		}
 	})
