@@ -73,6 +73,7 @@ func (l *Limiter) publish(limit Limit) {
 	for i := range l.shards {
 		at = l.shards[i].tickWall(at)
 	}
+	l.known = l.known || !l.belief.awaits
 	stricter := false
 	for plan, st := range next {
 		if old := l.shards[0].newest(uint8(plan)); st != nil && old != nil {
@@ -112,6 +113,8 @@ func (l *Limiter) successor(plan uint8, limit Limit) *setting {
 	if st.reshaped = true; old != nil {
 		st.serial = old.serial + 1
 		st.after(old)
+		st.begins = old.belief.awaits && !l.belief.awaits && !l.known
+		st.reshaped = st.reshaped || st.begins
 	}
 	return st
 }

@@ -70,7 +70,7 @@ func TestAwaitPool(t *testing.T) {
 // TestAwaitPoolStartsEmpty holds that what was not admitted is not saved up either.
 func TestAwaitPoolStartsEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := New(Rates(PerSecond(1000)), Replicas(9), AwaitPool(), HintMaxAge(time.Hour))
+		l, err := New(Rates(PerSecond(1000)), Replicas(9), AwaitPool(), StartEmpty(), HintMaxAge(time.Hour))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,6 +85,33 @@ func TestAwaitPoolStartsEmpty(t *testing.T) {
 		if _, n := l.TryAcquireUpTo("other", 1000); n < 24 || n > 27 {
 			t.Errorf("%d after .1 s at 250/s", n)
 		}
+	})
+}
+
+// TestAwaitPoolStartsFull holds that each key begins with its share of the first pool. So does one that was
+// asked for before, one with a limit of its own, and one of a plan. What ends a stop brings nothing.
+func TestAwaitPoolStartsFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, Rates(PerHour(1000)), AwaitPool(), HintMaxAge(time.Minute),
+			Plans(map[string]Limit{"paid": Rates(PerHour(5000))}))
+		own := Rates(PerHour(3000))
+		must(t, l.Override("own", &own))
+		refusedFor(t, l, ReasonPool, "asked before")
+		src := following(t, l)
+		src.says(2)
+		upTo(t, l, "asked before", 9999, 500)
+		upTo(t, l, "new", 9999, 500)
+		upTo(t, l, "own", 9999, 1500)
+		upTo(t, l, "tenant", 9999, 2500, Plan("paid"))
+		limit := Rates(PerHour(3600))
+		must(t, l.Override("new", &limit))
+		upTo(t, l, "new", 9999, 0)
+		time.Sleep(2 * time.Minute)
+		refusedFor(t, l, ReasonPool, "new")
+		src.says(2)
+		upTo(t, l, "asked before", 9999, 1)
+		upTo(t, l, "later", 9999, 1)
+		must(t, src.cancelled())
 	})
 }
 

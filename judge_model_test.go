@@ -55,6 +55,9 @@ type model struct {
 	own      *quotient.Limit
 	pool     quotient.Pool
 	awaiting bool
+	awaits   bool // it waited for its first pool, or may: its windows open with the next one
+	waited   bool
+	known    bool // the pool was known once
 	step     time.Duration
 	rules    []ruleLevel
 }
@@ -100,6 +103,10 @@ func (m *model) play(it item) {
 		m.own = it.own
 	case it.pool != nil:
 		m.pool, m.awaiting = *it.pool, it.awaiting
+		if m.waited = m.waited || it.awaiting; m.waited && !m.known && !it.awaiting {
+			m.rules = nil // nothing can have been taken: the key begins
+		}
+		m.known = m.known || !it.awaiting
 	}
 	m.resolve()
 }
@@ -107,7 +114,7 @@ func (m *model) play(it item) {
 // forgive has a key start fresh. It stands as one never seen, and is full under a limit of its own.
 func (m *model) forgive(never []item) {
 	if m.own == nil {
-		u := model{plan: m.plan, generous: m.generous, joins: m.joins, learns: m.learns, phase: m.phase}
+		u := model{plan: m.plan, generous: m.generous, awaits: m.awaits, joins: m.joins, learns: m.learns, phase: m.phase}
 		for _, it := range never {
 			u.play(it)
 		}
@@ -277,7 +284,7 @@ func (m *model) start(r *ruleLevel, old []ruleLevel) {
 		}
 		left, used = min(left, o.tokens+1e-6), used || o.tokens < full
 	}
-	empty := m.joins && !counted
+	empty := (m.joins || r.rate.Aligned && m.awaits) && !counted
 	if r.rate.Aligned {
 		r.index = m.windowAt(r)
 		r.quota = r.quotaOf(r.index, m.phase)

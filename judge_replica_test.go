@@ -216,7 +216,7 @@ func (r *replica) key(name string) *keyState {
 	if k == nil {
 		k = &keyState{items: slices.Clone(r.base)}
 		for _, m := range []*model{&k.start, &k.startLo} {
-			*m = model{plan: planOf(name), joins: r.conf.joins || r.conf.awaits, learns: r.conf.ceiling, phase: 3}
+			*m = model{plan: planOf(name), joins: r.conf.joins, awaits: r.conf.awaits, learns: r.conf.ceiling, phase: 3}
 		}
 		k.start.generous = true
 		k.hi, k.lo = k.start, k.startLo

@@ -203,10 +203,11 @@ func StartEmpty() Option {
 }
 
 // AwaitPool admits nothing until SetPool or Follow brings a pool. Callers wait as they do for a slot, or are
-// refused with ReasonPool. Then buckets start empty (see StartEmpty), and aligned windows open with the next
-// one. When nothing usable has come for HintMaxAge since the first Follow began, the configured pool counts
-// while one runs. Without a configured pool nothing is admitted until a hint comes, nor whenever the last one
-// is older than HintMaxAge: what a network split cuts off from its source stops. New wants a HintMaxAge.
+// refused with ReasonPool. Then each key begins with its share of that pool, and aligned windows open with
+// the next one. When nothing usable has come for HintMaxAge since the first Follow began, the configured pool
+// counts while one runs. Without a configured pool nothing is admitted until a hint comes, nor whenever the
+// last one is older than HintMaxAge: what a network split cuts off from its source stops. New wants a
+// HintMaxAge.
 func AwaitPool() Option {
 	return func(o *options) error { o.awaits = true; return nil }
 }

@@ -178,7 +178,7 @@ func (l *Limiter) place(key string, w *overrideLimit) {
 		g.apply(st)
 	} else {
 		st := *s.setting
-		st.at, st.reshaped = now, !sameShape(g.setting, &st)
+		st.at, st.reshaped, st.begins = now, !sameShape(g.setting, &st), false
 		g.apply(&st)
 		g.setting = s.setting
 		if old := g.takeOut(0); old != nil {

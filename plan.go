@@ -65,7 +65,7 @@ func (s *shard) change(g *gate, to uint8, now instant) {
 	s.putAway(g, now)
 	next := s.leftIn(g, to, now)
 	st := *next.setting
-	st.at, st.reshaped = now, true
+	st.at, st.reshaped, st.begins = now, true, false
 	g.apply(&st) // slots and laws go on
 	g.setting, g.first = next.setting, next.first
 	if next.ext != nil {

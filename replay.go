@@ -6,7 +6,10 @@ import "math"
 func (g *gate) sync() {
 	if own := g.setting.override; own != nil {
 		for base := g.setting.base.next; base != nil; base = base.next {
-			g.apply(own.beside(base, g.setting))
+			st := own.beside(base, g.setting)
+			st.begins = base.begins
+			st.reshaped = st.reshaped || st.begins
+			g.apply(st)
 		}
 	}
 	for g.setting.next != nil {
@@ -22,8 +25,11 @@ func (g *gate) sync() {
 // apply puts the gate under st, which follows the setting that it is under, at the instant st came into
 // force.
 func (g *gate) apply(st *setting) {
-	old := g.setting
 	g.advance(st.at, nil)
+	if st.begins {
+		g.setting = new(setting)
+	}
+	old := g.setting
 	if st.reshaped {
 		g.reshape(old, st)
 	}
@@ -68,7 +74,7 @@ func (g *gate) begin(st *setting) {
 func (g *gate) reset(t instant, u *gate, seed uint64) {
 	if g.setting.override != nil {
 		full := *g.setting
-		full.at, full.startEmpty, full.reshaped = t, false, true
+		full.at, full.startEmpty, full.joins, full.reshaped = t, false, false, true
 		u = new(gate)
 		u.begin(&full)
 	}
@@ -143,7 +149,7 @@ func (g *gate) windowFor(old, st *setting, r *rule) window {
 	w := openWindow(st.at, r.schedule)
 	if left, used := g.least(old, r.unit, st.at); used {
 		w.used = max(0, w.quota-int64(math.Floor(left+roundOff)))
-	} else if st.startEmpty && !old.counts(r.unit) {
+	} else if st.joins && !old.counts(r.unit) {
 		w.quota = 0
 	}
 	return w

@@ -42,6 +42,8 @@ type setting struct {
 	plan       uint8    // whose setting it is; 0: that of the limiter's own limit
 	planName   string   // "" also for a plan that was taken off
 	special    bool     // an ask must look whether the gate is under the right setting
+	begins     bool     // the first pool is known: nothing was taken before, and each gate begins
+	joins      bool     // this replica joined a pool at work: its windows open with the next one
 }
 
 // rule is this replica's part of one bound: a rate, the slots, or what the policy governs. It holds no state
@@ -172,7 +174,8 @@ func (st *setting) after(old *setting) {
 
 // resolve works out a setting. The limit and the pool are valid.
 func (o *options) resolve(limit Limit, b belief, units []string) *setting {
-	st := &setting{limit: limit, units: units, startEmpty: o.startEmpty || o.awaits, belief: b}
+	st := &setting{limit: limit, units: units, startEmpty: o.startEmpty, belief: b}
+	st.joins = o.startEmpty || o.awaits
 	st.awaiting = b.awaits && (len(limit.Rates) > 0 || limit.InFlight > 0)
 	if b.awaits {
 		b.pool = Pool{Replicas: maxReplicas}

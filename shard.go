@@ -28,6 +28,7 @@ type Limiter struct {
 
 	mu        sync.Mutex // guards what follows; taken before any shard's lock
 	belief    belief
+	known     bool // the pool was known once
 	units     []string
 	plans     []namedLimit
 	changes   uint
