@@ -227,14 +227,7 @@ func (c *claimed) undo() {
 		s.mu.Unlock()
 		return
 	}
-	now := s.now()
-	s.touch(c.g, now)
-	if c.epoch == c.g.epoch { // else it was taken under another limit or pool
-		c.g.giveBack(now, c.at, &c.d)
-	}
-	if h := c.permit.h; h != nil && h.gen == c.permit.gen {
-		s.free(h)
-	}
+	s.undo(c.g, c.epoch, c.at, &c.d, c.permit)
 	s.serveAndUnlock(c.g)
 }
 

@@ -455,13 +455,15 @@ func TestWarnsOfNeedlessRates(t *testing.T) {
 			must(t, l.SetLimit(limit))
 			must(t, l.Override("k", &limit))
 			must(t, l.Override("k", nil))
+			limiterOf(t, Limit{}, Logger(log), Plans(map[string]Limit{"p": limit}))
 			want := 0
 			if c.want != "" {
-				want = 3
+				want = 4
 			}
 			got := strings.Count(text.String(), "level=WARN msg=\"rate never decides\" ")
 			if got != want || strings.Count(text.String(), "rate=\""+c.want+": ") < want ||
-				strings.Count(text.String(), " key=k rate=") != want/3 {
+				strings.Count(text.String(), " key=k rate=") != want/4 ||
+				strings.Count(text.String(), " plan=p rate=") != want/4 {
 				t.Errorf("got %d warnings, want %d of %q:\n%s", got, want, c.want, &text)
 			}
 		})

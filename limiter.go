@@ -22,9 +22,18 @@ const (
 func New(limit Limit, opts ...Option) (*Limiter, error) {
 	l, err := build(limit, opts)
 	if err == nil {
-		limit.warn(l.log)
+		l.warn(limit)
 	}
 	return l, err
+}
+
+// warn logs each rate of the first limits that never decides.
+func (l *Limiter) warn(limit Limit) {
+	limit.warn(l.log)
+	_, _, plans := l.limits(&l.shards[0])
+	for _, p := range plans {
+		p.Limit.warn(l.log.With("plan", p.Name))
+	}
 }
 
 // build is New without a line in the log.

@@ -79,7 +79,7 @@ func checkName(name string) error {
 func (r *Registry) Limiter(name string, limit Limit, opts ...Option) (*Limiter, error) {
 	l, made, err := r.limiter(name, limit, opts)
 	if made && err == nil { // and without the lock: a handler of the log may ask the registry
-		limit.warn(l.log)
+		l.warn(limit)
 		r.join(l)
 	}
 	return l, err

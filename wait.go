@@ -321,23 +321,23 @@ func (s *shard) cancelAndUnlock(g *gate, w *waiter) {
 		s.dequeue(g, w)
 		s.counts.cancelled++
 	case w.refused.Reason == ReasonNone:
-		s.undo(g, w)
+		s.undo(g, w.epoch, w.granted, &w.d, w.permit)
 		s.counts.cancelled++
 	}
 	s.serveAndUnlock(g)
 }
 
-// undo takes back an admission that is not used.
-func (s *shard) undo(g *gate, w *waiter) {
-	if w.permit == dryPermit {
+// undo takes back an admission that is not used, taken at an instant in an epoch of the gate.
+func (s *shard) undo(g *gate, epoch uint16, taken time.Duration, d *demand, p Permit) {
+	if p == dryPermit {
 		return
 	}
 	now := s.now()
 	s.touch(g, now)
-	if w.epoch == g.epoch { // else it was taken under another limit or pool
-		g.giveBack(now, w.granted, &w.d)
+	if epoch == g.epoch { // else it was taken under another limit or pool
+		g.giveBack(now, taken, d)
 	}
-	if h := w.permit.h; h != nil && h.gen == w.permit.gen {
+	if h := p.h; h != nil && h.gen == p.gen {
 		s.free(h)
 	}
 }
