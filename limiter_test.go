@@ -15,3 +15,18 @@ func TestClockIsMonotonic(t *testing.T) {
 		}
 	}
 }
+
+// Must returns a limiter, and panics with the error that names the field.
+func TestMust(t *testing.T) {
+	l := Must(New(Rates(PerSecond(1))))
+	if !l.Allow("k") || l.Allow("k") {
+		t.Error("the limiter does not limit")
+	}
+	defer func() {
+		if err, ok := recover().(error); !ok || !strings.Contains(err.Error(), "Events") {
+			t.Errorf("the panic is %v, want an error that names Events", err)
+		}
+	}()
+	Must(New(Rates(PerSecond(-1))))
+	t.Error("a limit below 0 made a limiter")
+}

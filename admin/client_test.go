@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -327,5 +328,43 @@ func TestClientOfBinaryKeys(t *testing.T) {
 	}
 	if n := len(api.Overrides()); n != 0 {
 		t.Errorf("%d are left after all were taken off", n)
+	}
+}
+
+// TestListenAndServe serves until the context ends, and refuses what Listen refuses.
+func TestListenAndServe(t *testing.T) {
+	h, _, _ := two(t)
+	for _, addr := range []string{"0.0.0.0:0", "nowhere"} {
+		if err := h.ListenAndServe(t.Context(), addr); err == nil {
+			t.Errorf("%s: it has served", addr)
+		}
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- h.ListenAndServe(ctx, addr) }()
+	c, err := NewClient("http://" + addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for start := time.Now(); ; runtime.Gosched() {
+		if _, err = c.State(t.Context()); err == nil {
+			break
+		}
+		if time.Since(start) > 20*time.Second {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -74,6 +74,16 @@ func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 	return h.serve(ctx, newPlaces(l))
 }
 
+// ListenAndServe listens at a TCP address, such as "127.0.0.1:9091", and serves there until ctx ends: Listen and
+// Serve in one. It returns at once if the address cannot be listened at, or must not be without credentials.
+func (h *Handler) ListenAndServe(ctx context.Context, addr string) error {
+	l, err := h.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	return h.Serve(ctx, l)
+}
+
 func (h *Handler) serve(ctx context.Context, all *places) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -16,9 +16,9 @@ import (
 // (quotient.TryAcquireAll). Several options add up; their limiters are asked in order, behind the Middleware's
 // own.
 //
-// A refusal is that of the first limiter that refuses: its reason, its rule and its Retry-After. SendFields
-// sends the rules of all limiters as if they were those of one, in order: give them names that differ.
-// PriorityBy, WeightBy, CostBy, PlanBy and
+// A refusal is that of the first limiter that refuses: its reason, its rule and its Retry-After. Those before
+// it get back what they gave, and count the request as cancelled. SendFields sends the rules of all limiters as
+// if they were those of one, in order: give them names that differ. PriorityBy, WeightBy, CostBy, PlanBy and
 // PermitFrom concern the Middleware's own limiter; of the others a request takes one. Policies that learn get
 // the feedback of a request in each of the limiters.
 //

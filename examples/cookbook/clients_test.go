@@ -13,23 +13,19 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-func learn(base http.RoundTripper) (*http.Client, error) {
+func learn(base http.RoundTripper) *http.Client {
 	most := quotient.Rates(quotient.PerSecond(100)) // more than this is never tried
-	limiter, err := quotient.New(most, quotient.Policy(policy.Tracking{}), quotient.BeyondShare())
-	if err != nil {
-		return nil, err
-	}
-	return &http.Client{Transport: &httplimit.Transport{Base: base, Limiter: limiter}}, nil
+	limiter := quotient.Must(quotient.New(most, quotient.Policy(policy.Tracking{}), quotient.BeyondShare()))
+	return &http.Client{Transport: &httplimit.Transport{Base: base, Limiter: limiter}}
 }
 
-func github(base http.RoundTripper) (*http.Client, error) {
-	hourly := quotient.Rate{Events: 5000, Per: time.Hour, Burst: 100}
-	limit := quotient.Limit{Rates: []quotient.Rate{hourly}, InFlight: 50} // GitHub: at most 100 at once
-	limiter, err := quotient.New(limit, quotient.Policy(policy.Tracking{}), quotient.BeyondShare())
-	if err != nil {
-		return nil, err
-	}
-	return &http.Client{Transport: &httplimit.Transport{Base: base, Limiter: limiter}}, nil
+func github(base http.RoundTripper) *http.Client {
+	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerHour(5000)}, InFlight: 25} // each token
+	limiter := quotient.Must(quotient.New(limit,
+		quotient.Replicas(4), quotient.Policy(policy.Tracking{}), quotient.BeyondShare()))
+	return &http.Client{Transport: &httplimit.Transport{
+		Base: base, Limiter: limiter, Key: httplimit.Header("Authorization"),
+	}}
 }
 
 func retry(ctx context.Context, budget *quotient.Limiter, attempt func() (time.Duration, error)) error {

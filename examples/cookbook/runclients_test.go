@@ -44,14 +44,14 @@ func TestLearn(t *testing.T) {
 	fake(t, "learn", func(t *testing.T) {
 		theirs := limiterOf(t, quotient.Rates(quotient.PerSecond(20)))
 		refused := 0
-		c := made[*http.Client](t)(learn(upstream(func(*http.Request) *http.Response {
+		c := learn(upstream(func(*http.Request) *http.Response {
 			time.Sleep(5 * time.Millisecond)
 			if theirs.Allow("all") {
 				return answer(200)
 			}
 			refused++
 			return answer(429)
-		})))
+		}))
 		served := 0
 		for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 			if call(t, c, "http://api.example.com/") == 200 {
@@ -71,7 +71,7 @@ func TestGitHub(t *testing.T) {
 		time.Sleep(2 * 365 * 24 * time.Hour)
 		begin := time.Now()
 		reset, left, refused := begin.Add(30*time.Minute), 20, 0
-		c := made[*http.Client](t)(github(upstream(func(*http.Request) *http.Response {
+		c := github(upstream(func(*http.Request) *http.Response {
 			time.Sleep(100 * time.Millisecond)
 			if time.Now().After(reset) {
 				reset, left = reset.Add(time.Hour), 5000
@@ -84,7 +84,7 @@ func TestGitHub(t *testing.T) {
 			return answer(status, "X-RateLimit-Limit", "5000", "X-RateLimit-Remaining",
 				strconv.Itoa(max(0, left)),
 				"X-RateLimit-Reset", strconv.FormatInt(reset.Unix(), 10))
-		})))
+		}))
 		for left < 4000 {
 			call(t, c, "https://api.github.com/repos/o/r")
 		}

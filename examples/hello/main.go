@@ -11,10 +11,8 @@ import (
 )
 
 func main() {
-	limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(100)), quotient.Replicas(4)) // each path
-	if err != nil {
-		log.Fatal(err)
-	}
+	perPath := quotient.Rates(quotient.PerSecond(100)) // over the fleet
+	limiter := quotient.Must(quotient.New(perPath, quotient.Replicas(4)))
 	hello := func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello\n") }
 	throttled := httplimit.Middleware(limiter, httplimit.Path())
 	log.Fatal(http.ListenAndServe("localhost:8080", throttled(http.HandlerFunc(hello))))

@@ -31,15 +31,11 @@ func serve(ctx context.Context, server *http.Server, l net.Listener, drain func(
 }
 
 func serveAdmin(ctx context.Context, limiters *quotient.Registry, addr string) error {
-	h, err := admin.New(limiters) // without a token it serves the loopback and nobody else
+	page, err := admin.New(limiters) // without a token it serves the loopback alone
 	if err != nil {
 		return err
 	}
-	l, err := h.Listen(ctx, "tcp", addr) // "127.0.0.1:9091"
-	if err != nil {
-		return err
-	}
-	return h.Serve(ctx, l)
+	return page.ListenAndServe(ctx, addr) // "127.0.0.1:9091"
 }
 
 // A server ends in order: it goes on while it is listed, then drains, then ends, and says so.

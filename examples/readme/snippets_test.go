@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -24,13 +25,10 @@ import (
 
 // The README's functions, to the letter.
 
-func client() (*http.Client, error) {
+func client() *http.Client {
 	most := quotient.Rates(quotient.PerSecond(100)) // for each host; more is never tried
-	limiter, err := quotient.New(most, quotient.Policy(policy.Tracking{}), quotient.BeyondShare())
-	if err != nil {
-		return nil, err
-	}
-	return &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}, nil
+	limiter := quotient.Must(quotient.New(most, quotient.Policy(policy.Tracking{}), quotient.BeyondShare()))
+	return &http.Client{Transport: &httplimit.Transport{Limiter: limiter}}
 }
 
 func counted(ctx context.Context) *quotient.Registry {
@@ -38,6 +36,7 @@ func counted(ctx context.Context) *quotient.Registry {
 		quotient.AwaitPool(),             // admit nothing before the first count,
 		quotient.HintMaxAge(time.Minute), // and when there has been none for a minute
 		quotient.Replicas(10),            // be one of ten
+		quotient.Logger(slog.Default()),  // say what the source does
 	}}
 	pods := &dns.Source{Name: "api.prod.svc.cluster.local.", Uncapped: true} // a headless Service
 	go func() { log.Print(limiters.Follow(ctx, pods)) }()
@@ -45,15 +44,11 @@ func counted(ctx context.Context) *quotient.Registry {
 }
 
 func operate(ctx context.Context, limiters *quotient.Registry) error {
-	page, err := admin.New(limiters) // and a JSON API; without a token for the loopback alone
+	page, err := admin.New(limiters, admin.Token(os.Getenv("ADMIN_TOKEN"))) // 16 random bytes or more
 	if err != nil {
 		return err
 	}
-	l, err := page.Listen(ctx, "tcp", "127.0.0.1:9091")
-	if err != nil {
-		return err
-	}
-	return page.Serve(ctx, l)
+	return page.ListenAndServe(ctx, "127.0.0.1:9091")
 }
 
 // The server of the README answers 40 requests at once as the README shows.
@@ -92,6 +87,7 @@ func TestReadmeRefuses(t *testing.T) {
 
 // The page is served until the program is to end, and at once no more when it is to end already.
 func TestReadmeOperates(t *testing.T) {
+	t.Setenv("ADMIN_TOKEN", "0123456789abcdef")
 	ended, end := context.WithCancel(t.Context())
 	end()
 	err := operate(ended, new(quotient.Registry))
@@ -161,10 +157,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 // The client of the README starts far below the limit, goes up while it is served, and down when it is refused.
 func TestReadmeClientFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := client()
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := client()
 		var up upstream
 		c.Transport.(*httplimit.Transport).Base = &up // nothing here may leave the machine
 		in := func(seconds, status int) int {

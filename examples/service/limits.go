@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"crypto/subtle"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/metrics"
+)
+
+// limits returns the limiters of the service, the middleware that asks them, and the collector that shows them.
+// Each tenant has the rates of its plan, and each route of the API 20 slots for all tenants together.
+func limits(api *http.ServeMux, pool []quotient.Option) (*quotient.Registry, http.Handler, *metrics.Collector) {
+	limiters := new(quotient.Registry)
+	collector := metrics.New(limiters)
+	limiters.Options = append(pool, quotient.Logger(slog.Default()), collector.Observe())
+
+	noPlan := quotient.Limit{Deny: true} // for a tenant whose plan does not exist
+	tenants := quotient.Must(limiters.Limiter("tenants", noPlan, quotient.Plans(map[string]quotient.Limit{
+		"free": quotient.Rates(quotient.PerSecond(10), quotient.PerHour(1000)),
+		"paid": quotient.Rates(quotient.PerSecond(100), quotient.PerHour(100_000)),
+	})))
+	routes := quotient.Must(limiters.Limiter("routes", quotient.Limit{InFlight: 20}))
+
+	throttle := httplimit.Middleware(tenants, func(r *http.Request) string { return tenantOf(r).name },
+		httplimit.PlanBy(func(r *http.Request) string { return tenantOf(r).plan }),
+		httplimit.Also(routes, httplimit.Pattern(api)),
+		httplimit.SendFields(httplimit.FieldsDraft11))
+	return limiters, throttle(api), collector
+}
+
+// follows is the pool of a service that follows a count of its replicas.
+func follows() []quotient.Option {
+	return []quotient.Option{
+		quotient.AwaitPool(),             // admit nothing before the first count,
+		quotient.HintMaxAge(time.Minute), // and be one of ten
+		quotient.Replicas(10),            // when there has been none for a minute;
+		quotient.HoldDown(time.Minute),   // longer than DNS answers are kept on their way
+	}
+}
+
+// tenant is a customer of the API.
+type tenant struct{ key, name, plan string }
+
+// customers stand for your database. Who has which plan is yours to know: a client that may choose its plan or
+// its name has as many limits as it likes.
+var customers = []tenant{{"key-of-ann", "ann", "free"}, {"key-of-bob", "bob", "paid"}, {"key-of-eve", "eve", "gold"}}
+
+type tenantKey struct{}
+
+func tenantOf(r *http.Request) tenant {
+	t, _ := r.Context().Value(tenantKey{}).(tenant)
+	return t
+}
+
+// authenticate lets customers pass, each with its tenant in the request's context.
+func authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, c := range customers {
+			if subtle.ConstantTimeCompare([]byte(c.key), []byte(r.Header.Get("X-API-Key"))) == 1 {
+				next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), tenantKey{}, c)))
+				return
+			}
+		}
+		http.Error(w, "no customer has this X-API-Key", http.StatusUnauthorized)
+	})
+}
