@@ -8,8 +8,9 @@
 //
 // # What nine of ten programs use
 //
-//   - [New] makes a limiter; [Must] spares its error. [Replicas] is how many share its limit, or [Limiter.Follow] follows a [Source]
-//     of hints: DNS, a file, Redis and more, under poolsize. By default losing it stops no request.
+//   - [New] makes a limiter, and [Must] spares its error. [Replicas] is how many share its limit, or
+//     [Limiter.Follow] follows a [Source] of hints: DNS, a file, Redis and more, under poolsize. By default
+//     losing it stops no request.
 //   - [Limiter.Acquire] waits for its turn, first in, first out, and returns a [Permit]; [Permit.Release]
 //     gives it back. A slot in flight whose permit is forgotten is lost, unless [MaxHold] is set.
 //   - [Limiter.Allow] is for a rate alone: one event, yes or no.

@@ -27,8 +27,8 @@ func New(limit Limit, opts ...Option) (*Limiter, error) {
 	return l, err
 }
 
-// Must returns l, and panics if err is not nil: Must(New(...)), or Must(registry.Limiter(...)). It is for limits
-// that stand in the program, where an error is a mistake in it.
+// Must returns l, and panics if err is not nil: Must(New(...)), or Must(registry.Limiter(...)). It is for
+// limits that stand in the program, where an error is a mistake in it.
 func Must(l *Limiter, err error) *Limiter {
 	if err != nil {
 		panic(err)
