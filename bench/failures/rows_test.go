@@ -22,7 +22,7 @@ var failures = []struct {
 	{"F13", "the load balancer sends the key to one of 4 replicas", oneKeyOneReplica},
 	{"F14", "4 replicas are asked for 40, 30, 20 and 10 % of the limit", unevenLoad},
 	{"F15", "60 restarts in a minute, each with a full bucket (Replicas)", restartStarts},
-	{"F16", "the same with an empty one (StartEmpty, AwaitPool)", restartJoins},
+	{"F16", "the same with an empty one (StartEmpty)", restartJoins},
 	{"F17", "20,000 new keys a second, MaxKeys 1000: a key that was there before, 10/s", attackOld},
 	{"F18", "the same: a key that comes during the attack", attackFresh},
 	{"F19", "2 slots for 4 replicas", fewUnnumbered},
