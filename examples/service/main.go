@@ -48,8 +48,6 @@ func main() {
 
 // run serves the API and the operator's page until ctx ends, or one of them does. No pods is one process.
 func run(ctx context.Context, addr, operator, token string, pods quotient.Source) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	var pool []quotient.Option
 	if pods != nil {
 		pool = follows()
@@ -72,26 +70,44 @@ func run(ctx context.Context, addr, operator, token string, pods quotient.Source
 	root.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) { ready(w, limiters) })
 	server := &http.Server{Addr: addr, Handler: root, ReadHeaderTimeout: 5 * time.Second}
 
-	ended := make(chan error, 3)
-	start := func(f func() error) {
+	return together(ctx,
+		func(ctx context.Context) error { return serve(ctx, server) },
+		func(ctx context.Context) error { return page.ListenAndServe(ctx, operator) },
+		func(ctx context.Context) error { return follow(ctx, limiters, pods) })
+}
+
+// together runs all until ctx ends or one of them does, which ends the others.
+func together(ctx context.Context, all ...func(context.Context) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, len(all))
+	for _, f := range all {
 		go func() {
-			defer stop() // the end of one is that of all
-			ended <- f()
+			defer stop()
+			ended <- f(ctx)
 		}()
 	}
-	start(func() error { return page.ListenAndServe(ctx, operator) })
-	start(server.ListenAndServe)
-	start(func() error { return follow(ctx, limiters, pods) })
-	<-ctx.Done()
-	grace, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	err = server.Shutdown(grace)
-	for range cap(ended) {
-		if e := <-ended; !errors.Is(e, http.ErrServerClosed) && !errors.Is(e, context.Canceled) {
-			err = errors.Join(err, e)
+	var errs []error
+	for range all {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			errs = append(errs, err)
 		}
 	}
-	return err
+	return errors.Join(errs...)
+}
+
+// serve serves until ctx ends, and then finishes what has been admitted.
+func serve(ctx context.Context, server *http.Server) error {
+	stopped := make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() {
+		grace, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		stopped <- server.Shutdown(grace)
+	})
+	if err := server.ListenAndServe(); stop() { // the end was not asked for
+		return err
+	}
+	return <-stopped
 }
 
 // follow has all limiters follow a count of pods, if there is one, until ctx ends.
