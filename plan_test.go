@@ -474,8 +474,8 @@ func TestPlanStats(t *testing.T) {
 	})
 }
 
-// An ask that names an unknown plan is warned of, whichever verb asks, and at most once a second. Other asks that
-// are not valid are not, nor are mere looks.
+// An ask that names an unknown plan is warned of, whichever verb asks, and at most once a second. Other asks
+// that are not valid are not, nor are mere looks.
 func TestUnknownPlanIsWarnedOf(t *testing.T) {
 	long := strings.Repeat("x", 65)
 	for name, ask := range map[string]func(*Limiter, ...Ask){

@@ -142,7 +142,7 @@ quotient_waits_total{limiter="api"} 1
 quotient_weight{limiter="api"} 1
 `
 
-// TestPlans holds which series of a limit a scrape has: those of the limiter's own one, and of each plan that it has now.
+// TestPlans holds which series of a limit a scrape has: those of the limiter's own, and of each plan that it has.
 func TestPlans(t *testing.T) {
 	denied := quotient.Limit{Deny: true}
 	free := perSecond("second", 10)
@@ -161,8 +161,10 @@ func TestPlans(t *testing.T) {
 			[]string{`denies "" 1`, `denies "free" 1`}},
 		{"no plan, Deny", denied, nil, nil, []string{`denies "" 1`}},
 		{"Deny beside plans", denied, map[string]quotient.Limit{"free": free, "paid": paid}, nil, []string{
-			`denies "" 1`, `denies "free" 0`, `denies "paid" 0`, `in_flight "paid" in-flight global 4`, `in_flight "paid" in-flight share 2`,
-			`rate "free" second global 10`, `rate "free" second share 5`, `rate "paid" second global 1000`, `rate "paid" second share 500`,
+			`denies "" 1`, `denies "free" 0`, `denies "paid" 0`,
+			`in_flight "paid" in-flight global 4`, `in_flight "paid" in-flight share 2`,
+			`rate "free" second global 10`, `rate "free" second share 5`,
+			`rate "paid" second global 1000`, `rate "paid" second share 500`,
 		}},
 		{"a plan that denies", perSecond("second", 8), map[string]quotient.Limit{"free": denied}, nil,
 			append([]string{`denies "" 0`, `denies "free" 1`}, ownRate...)},
@@ -184,11 +186,13 @@ func TestPlans(t *testing.T) {
 }
 
 var (
-	limitLine  = regexp.MustCompile(`^quotient_limit\{kind="(\w+)",limiter="api",plan=("[^"]*"),rule="([^"]+)",scope="(\w+)",unit="requests"\} (\S+)$`)
-	deniesLine = regexp.MustCompile(`^quotient_denies\{limiter="api",plan=("[^"]*")\} (\d)$`)
+	limitLine = regexp.MustCompile(`^quotient_limit\{kind="(\w+)",limiter="api",plan=("[^"]*"),` +
+		`rule="([^"]+)",scope="(\w+)",unit="requests"\} (\S+)$`)
+	deniesLine    = regexp.MustCompile(`^quotient_denies\{limiter="api",plan=("[^"]*")\} (\d)$`)
+	histogramLine = regexp.MustCompile(`^quotient_(wait|overhead)_seconds_`)
 )
 
-// limitsIn are the lines of a scrape on limits, in few words and in order. A line of another form stays as it is.
+// limitsIn are the lines of a scrape on limits, in few words and in order. One of another form stays as it is.
 func limitsIn(lines []string) (short []string) {
 	for _, line := range lines {
 		if strings.HasPrefix(line, "quotient_limit{") || strings.HasPrefix(line, "quotient_denies") {
@@ -210,7 +214,7 @@ func TestSeriesCount(t *testing.T) {
 		for _, line := range scrape(t, c) {
 			if strings.Contains(line, `limiter="api"`) {
 				all++
-				if strings.HasPrefix(line, "quotient_wait_seconds_") || strings.HasPrefix(line, "quotient_overhead_seconds_") {
+				if histogramLine.MatchString(line) {
 					histograms++
 				}
 			}

@@ -15,8 +15,8 @@ type rule struct {
 	name, unit, kind string
 }
 
-// plans iterates over the limits of a limiter: its own, which has no name, and those of its plans, each with a
-// name that a scrape can carry.
+// plans iterates over the limits of a limiter: its own, which has no name, and those of its plans, each with
+// a name that a scrape can carry.
 func plans(s *quotient.Stats) iter.Seq[quotient.PlanStats] {
 	return func(yield func(quotient.PlanStats) bool) {
 		if !yield(quotient.PlanStats{Limit: s.Limit, Rules: s.Rules}) {
@@ -30,8 +30,8 @@ func plans(s *quotient.Stats) iter.Seq[quotient.PlanStats] {
 	}
 }
 
-// distinct iterates over the rules of a limit with labels that a scrape can carry. Two names that differ only in what had to go are
-// told apart by their position: one bad name must not cost the whole scrape.
+// distinct iterates over the rules of a limit with labels that a scrape can carry. Two names that differ only
+// in what had to go are told apart by their position: one bad name must not cost the whole scrape.
 func distinct(rules []quotient.RuleState) iter.Seq[rule] {
 	return func(yield func(rule) bool) {
 		taken := make(map[rule]bool, len(rules))
@@ -62,7 +62,7 @@ func distinct(rules []quotient.RuleState) iter.Seq[rule] {
 // labels is the rule without its figures.
 func (r rule) labels() rule { return rule{name: r.name, unit: r.unit, kind: r.kind} }
 
-// longestLabel bounds how many bytes of a name become a label: operators choose the names of rules, units and plans.
+// longestLabel bounds how many bytes of a name become a label: operators choose the names of rules and units.
 const longestLabel = 64
 
 // label is a name as a label may be: short, and UTF-8. What is not, such as half a rune at the cut, becomes U+FFFD.

@@ -303,20 +303,24 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestDenyBesidePlans asks the example for quotient_denies: Deny is no alarm as the limiter's own limit beside plans, and one in a plan
-// or where there is no plan.
+// TestDenyBesidePlans asks the example for quotient_denies: Deny is no alarm as the limiter's own limit beside
+// plans, and one in a plan or where there is no plan.
 func TestDenyBesidePlans(t *testing.T) {
 	for name, tt := range map[string]struct {
 		past
 		answers int
 	}{
-		"nothing denies":          {past{"1 quotient_denies": {0, 0}}, 0},
-		"no plan":                 {past{"1 quotient_denies": {1, 1}}, 1},
-		"beside plans":            {past{"1 quotient_denies": {1, 1}, "1 quotient_denies plan=free": {0, 0}, "1 quotient_denies plan=paid": {0, 0}}, 0},
-		"in a plan":               {past{"1 quotient_denies": {0, 0}, "1 quotient_denies plan=free": {1, 1}, "1 quotient_denies plan=paid": {0, 0}}, 1},
+		"nothing denies": {past{"1 quotient_denies": {0, 0}}, 0},
+		"no plan":        {past{"1 quotient_denies": {1, 1}}, 1},
+		"beside plans": {past{"1 quotient_denies": {1, 1},
+			"1 quotient_denies plan=free": {0, 0}, "1 quotient_denies plan=paid": {0, 0}}, 0},
+		"in a plan": {past{"1 quotient_denies": {0, 0},
+			"1 quotient_denies plan=free": {1, 1}, "1 quotient_denies plan=paid": {0, 0}}, 1},
 		"in a plan and beside it": {past{"1 quotient_denies": {1, 1}, "1 quotient_denies plan=free": {1, 1}}, 1},
-		"plans of another job":    {past{"1 quotient_denies": {1, 1}, "search/1 quotient_denies": {1, 1}, "search/1 quotient_denies plan=free": {0, 0}}, 1},
-		"plans of one replica":    {past{"1 quotient_denies": {1, 1}, "2 quotient_denies": {1, 1}, "2 quotient_denies plan=free": {0, 0}}, 1},
+		"plans of another job": {past{"1 quotient_denies": {1, 1},
+			"search/1 quotient_denies": {1, 1}, "search/1 quotient_denies plan=free": {0, 0}}, 1},
+		"plans of one replica": {past{"1 quotient_denies": {1, 1},
+			"2 quotient_denies": {1, 1}, "2 quotient_denies plan=free": {0, 0}}, 1},
 	} {
 		i := slices.IndexFunc(pageQueries(t), func(q query) bool { return q.where == "quotient_denies" })
 		if got := tt.scrapes().ask(t, pageQueries(t)[i].expr); len(got) != tt.answers {
