@@ -31,7 +31,7 @@ func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit,
 	if more(asks) {
 		var err error
 		if d, err = newDemand(asks, s.setting.units, s.plans.names); err != nil {
-			s.counts.refused[ReasonAsk]++
+			s.refuseAsk(err)
 			s.mu.Unlock()
 			return Permit{}, err
 		}
@@ -92,7 +92,7 @@ func (l *Limiter) TryAcquire(key string, asks ...Ask) (Permit, Decision) {
 	if more(asks) {
 		var err error
 		if d, err = newDemand(asks, s.setting.units, s.plans.names); err != nil {
-			s.counts.refused[ReasonAsk]++
+			s.refuseAsk(err)
 			s.mu.Unlock()
 			return Permit{}, Decision{Reason: ReasonAsk, bad: err}
 		}
@@ -195,7 +195,7 @@ func (c *claimed) try(asks []Ask) Decision {
 	now := s.tick(arrived)
 	var err error
 	if c.d, err = newDemand(asks, s.setting.units, s.plans.names); err != nil {
-		s.counts.refused[ReasonAsk]++
+		s.refuseAsk(err)
 		return Decision{Reason: ReasonAsk, bad: err}
 	}
 	g := s.gate(hash, c.key, now, c.d.plan)
@@ -283,7 +283,7 @@ func (l *Limiter) TryAcquireUpTo(key string, n int, asks ...Ask) (Permit, int) {
 func (s *shard) upTo(hash uint64, key string, n int, asks []Ask) (Permit, int) {
 	d, err := newDemand(asks, s.setting.units, s.plans.names)
 	if err != nil {
-		s.counts.refused[ReasonAsk]++
+		s.refuseAsk(err)
 		return Permit{}, 0
 	}
 	now := s.latest

@@ -32,7 +32,8 @@ func Weight(n int) Ask { return Ask{n: n, kind: askEvents} }
 func Cost(unit string, n int) Ask { return Ask{unit: unit, n: n, kind: askEvents} }
 
 // Plan makes a call of the plan of that name: see Limiter.SetPlan. "", the default, is the limiter's own
-// limit. The last Plan of a call counts; one that the limiter does not have is an error.
+// limit. The last Plan of a call counts. One that the limiter does not have is an error, and the log has a
+// warning of it, once a second at most.
 func Plan(name string) Ask { return Ask{unit: name, kind: askPlan} }
 
 // maxAsk bounds one ask so that its thousandths stay far from the edge of an int64.
@@ -69,7 +70,7 @@ func newDemand(asks []Ask, units, plans []string) (demand, error) {
 		case a.kind == askPlan:
 			i := indexOf(plans, a.unit)
 			if i < 0 && a.unit != "" {
-				return d, fmt.Errorf("quotient: Plan: the limiter has no plan %q", clip(a.unit))
+				return d, unknownPlan(clip(a.unit))
 			}
 			d.plan = uint8(i + 1)
 		case a.unit == "":
@@ -90,6 +91,14 @@ func newDemand(asks []Ask, units, plans []string) (demand, error) {
 		}
 	}
 	return d, nil
+}
+
+// unknownPlan is why an ask of a plan that the limiter does not have is not valid.
+type unknownPlan string
+
+// Error names the plan.
+func (p unknownPlan) Error() string {
+	return fmt.Sprintf("quotient: Plan: the limiter has no plan %q", string(p))
 }
 
 // of returns the events that d takes from a rate that counts the unit (0: requests).

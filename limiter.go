@@ -68,7 +68,8 @@ func build(limit Limit, opts []Option) (*Limiter, error) {
 	}
 	l := &Limiter{
 		options: o, base: time.Now(), seed: maphash.MakeSeed(), dryLog: rate.Sometimes{Interval: time.Second},
-		shards: makeShards(shardCount(o.maxKeys)), belief: belief{o.pool, o.sized, o.awaits}, units: units,
+		planLog: rate.Sometimes{Interval: time.Second},
+		shards:  makeShards(shardCount(o.maxKeys)), belief: belief{o.pool, o.sized, o.awaits}, units: units,
 	}
 	l.mask = uint64(len(l.shards) - 1)
 	st := l.resolve(limit.clone(), l.belief, units)

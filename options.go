@@ -147,10 +147,10 @@ func BeyondShare() Option {
 	return func(o *options) error { o.beyond = true; return nil }
 }
 
-// Logger receives what an operator should see: changes of limits and pool, refused hints. The default
-// discards it. Hints that fail or are refused are one line at once and then one a minute, with their number,
-// and one line when usable hints are back. A limiter that Registry.Limiter makes adds its name as the
-// attribute limiter.
+// Logger receives what an operator should see: changes of limits and pool, refused hints, asks of unknown
+// plans. The default discards it. Hints that fail or are refused are one line at once and then one a minute,
+// with their number, and one line when usable hints are back. A limiter that Registry.Limiter makes adds its
+// name as the attribute limiter.
 func Logger(l *slog.Logger) Option {
 	return func(o *options) error {
 		if l == nil {

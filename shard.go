@@ -25,6 +25,7 @@ type Limiter struct {
 	clock      atomic.Uint32 // which clock an ask reads: one of the below
 	dry        atomic.Bool   // no ask is stopped
 	dryLog     rate.Sometimes
+	planLog    rate.Sometimes
 
 	mu        sync.Mutex // guards what follows; taken before any shard's lock
 	belief    belief
@@ -315,6 +316,19 @@ func (s *shard) stops(v verdict) bool {
 	}
 	s.counts.refused[v.reason]++
 	return true
+}
+
+// refuseAsk counts an ask that is not valid, and logs now and then that there are such of an unknown plan.
+func (s *shard) refuseAsk(err error) {
+	s.counts.refused[ReasonAsk]++
+	plan, ok := err.(unknownPlan)
+	if l := s.l; ok {
+		l.planLog.Do(func() {
+			time.AfterFunc(0, func() { // a lock is held here
+				l.log.Warn("an ask names a plan that the limiter does not have", "plan", string(plan))
+			})
+		})
+	}
 }
 
 // dryPermit is that of an ask which only a dry run has admitted: there is nothing to give back, and nothing

@@ -9,8 +9,8 @@
 // Everything but the two histograms is read from Limiter.Stats at each scrape, so that a limiter which is
 // never scraped pays nothing. The histograms of waiting and overhead need [Collector.Observe].
 //
-// The labels are names of limiters and of rules, and words of a fixed list: never a key or a path. Their number does not depend on
-// traffic. docs/metrics.md lists every metric with an example of its use.
+// The labels are names of limiters, of their plans and of rules, and words of a fixed list: never a key or a
+// path. Their number does not depend on traffic. docs/metrics.md lists every metric with an example of its use.
 package metrics
 
 import (

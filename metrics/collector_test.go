@@ -2,6 +2,7 @@ package metrics_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http/httptest"
@@ -122,10 +123,10 @@ quotient_config_changes_total{limiter="api"} 1
 quotient_double_releases_total{limiter="api"} 1
 quotient_in_flight{limiter="api"} 1
 quotient_keys{limiter="api"} 2
-quotient_limit{kind="in_flight",limiter="api",rule="in-flight",scope="global",unit="requests"} 3
-quotient_limit{kind="in_flight",limiter="api",rule="in-flight",scope="share",unit="requests"} 2
-quotient_limit{kind="rate",limiter="api",rule="second",scope="global",unit="requests"} 10
-quotient_limit{kind="rate",limiter="api",rule="second",scope="share",unit="requests"} 5
+quotient_limit{kind="in_flight",limiter="api",plan="",rule="in-flight",scope="global",unit="requests"} 3
+quotient_limit{kind="in_flight",limiter="api",plan="",rule="in-flight",scope="share",unit="requests"} 2
+quotient_limit{kind="rate",limiter="api",plan="",rule="second",scope="global",unit="requests"} 10
+quotient_limit{kind="rate",limiter="api",plan="",rule="second",scope="share",unit="requests"} 5
 quotient_limiters 1
 quotient_max_keys{limiter="api"} 100
 quotient_ordinal{limiter="api"} 1
@@ -140,6 +141,104 @@ quotient_requests_total{limiter="api",outcome="refused",reason="rate"} 1
 quotient_waits_total{limiter="api"} 1
 quotient_weight{limiter="api"} 1
 `
+
+// TestPlans holds which series of a limit a scrape has: those of the limiter's own, and of each plan that it has.
+func TestPlans(t *testing.T) {
+	denied := quotient.Limit{Deny: true}
+	free := perSecond("second", 10)
+	paid := quotient.Limit{InFlight: 4, Rates: []quotient.Rate{{Name: "second", Events: 1000, Per: time.Second}}}
+	ownRate := []string{`rate "" second global 8`, `rate "" second share 4`}
+	for _, tt := range []struct {
+		name  string
+		own   quotient.Limit
+		plans map[string]quotient.Limit
+		set   func(*quotient.Limiter) error // after all are set
+		want  []string
+	}{
+		{"no plan", perSecond("second", 8), nil, nil, append([]string{`denies "" 0`}, ownRate...)},
+		{"Deny in place of a rate", perSecond("second", 8), map[string]quotient.Limit{"free": free},
+			func(l *quotient.Limiter) error { return errors.Join(l.SetLimit(denied), l.SetPlan("free", &denied)) },
+			[]string{`denies "" 1`, `denies "free" 1`}},
+		{"no plan, Deny", denied, nil, nil, []string{`denies "" 1`}},
+		{"Deny beside plans", denied, map[string]quotient.Limit{"free": free, "paid": paid}, nil, []string{
+			`denies "" 1`, `denies "free" 0`, `denies "paid" 0`,
+			`in_flight "paid" in-flight global 4`, `in_flight "paid" in-flight share 2`,
+			`rate "free" second global 10`, `rate "free" second share 5`,
+			`rate "paid" second global 1000`, `rate "paid" second share 500`,
+		}},
+		{"a plan that denies", perSecond("second", 8), map[string]quotient.Limit{"free": denied}, nil,
+			append([]string{`denies "" 0`, `denies "free" 1`}, ownRate...)},
+		{"a plan without a rule", perSecond("second", 8), map[string]quotient.Limit{"free": {}}, nil,
+			append([]string{`denies "" 0`, `denies "free" 0`}, ownRate...)},
+		{"a plan that is taken off", perSecond("second", 8), map[string]quotient.Limit{"free": free},
+			func(l *quotient.Limiter) error { return l.SetPlan("free", nil) }, append([]string{`denies "" 0`}, ownRate...)},
+	} {
+		l := must(quotient.New(tt.own, quotient.Replicas(2), quotient.Plans(tt.plans)))
+		if tt.set != nil {
+			if err := tt.set(l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := limitsIn(scrape(t, must(metrics.Of("api", l)))); !slices.Equal(got, tt.want) {
+			t.Errorf("%s\ngot\n%s\nwant\n%s", tt.name, strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
+		}
+	}
+}
+
+var (
+	limitLine = regexp.MustCompile(`^quotient_limit\{kind="(\w+)",limiter="api",plan=("[^"]*"),` +
+		`rule="([^"]+)",scope="(\w+)",unit="requests"\} (\S+)$`)
+	deniesLine    = regexp.MustCompile(`^quotient_denies\{limiter="api",plan=("[^"]*")\} (\d)$`)
+	histogramLine = regexp.MustCompile(`^quotient_(wait|overhead)_seconds_`)
+)
+
+// limitsIn are the lines of a scrape on limits, in few words and in order. One of another form stays as it is.
+func limitsIn(lines []string) (short []string) {
+	for _, line := range lines {
+		if strings.HasPrefix(line, "quotient_limit{") || strings.HasPrefix(line, "quotient_denies") {
+			line = limitLine.ReplaceAllString(line, "$1 $2 $3 $4 $5")
+			short = append(short, deniesLine.ReplaceAllString(line, "denies $1 $2"))
+		}
+	}
+	slices.Sort(short)
+	return short
+}
+
+// TestSeriesCount holds what the page says of how many series there are.
+func TestSeriesCount(t *testing.T) {
+	limit := quotient.Limit{InFlight: 8, Rates: []quotient.Rate{quotient.PerSecond(10), quotient.PerMinute(100)}}
+	var reg quotient.Registry
+	c := metrics.New(&reg)
+	l := must(reg.Limiter("api", limit, c.Observe()))
+	count := func() (all, histograms int) {
+		for _, line := range scrape(t, c) {
+			if strings.Contains(line, `limiter="api"`) {
+				all++
+				if histogramLine.MatchString(line) {
+					histograms++
+				}
+			}
+		}
+		return all, histograms
+	}
+	all, histograms := count()
+	set := l.SetPlan("paid", &limit)
+	planned, _ := count()
+	if err := errors.Join(set, l.SetPool(quotient.Pool{Replicas: 2}, 0)); err != nil {
+		t.Fatal(err)
+	}
+	pooled, _ := count()
+	page := strings.Join(strings.Fields(string(must(os.ReadFile("../docs/metrics.md")))), " ")
+	for _, want := range []string{
+		fmt.Sprintf("A limiter with two rates and slots has %d series, %d of them its histograms", all, histograms),
+		fmt.Sprintf("each plan with two rates and slots has %d more", planned-all),
+		fmt.Sprintf("a pool that is set or followed %d", pooled-planned),
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not say: %s", want)
+		}
+	}
+}
 
 // TestNoAgeBeforeTheFirstWord: an age of 0 would say that a source has just reported.
 func TestNoAgeBeforeTheFirstWord(t *testing.T) {

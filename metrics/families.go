@@ -53,9 +53,10 @@ var families = []family{
 	gauge("quotient_in_flight", "Weight of the permits that are out and have something to give back.", func(r *reading) float64 { return float64(r.InFlight) }),
 	gauge("quotient_waiting", "Callers in queues now.", func(r *reading) float64 { return float64(r.Waiting) }),
 	newFamily(prometheus.GaugeValue, "quotient_limit",
-		"Each rule of the limit for one key: events per second (kind rate) or slots (kind in_flight), over the fleet (scope global) and on this replica (scope share).",
-		[]string{"rule", "unit", "kind", "scope"}, sendLimits),
-	gauge("quotient_denies", "1 while the limit is Deny, else 0.", func(r *reading) float64 { return bit(r.Limit.Deny) }),
+		"Each rule of the limit for one key, and of each plan: events per second (kind rate) or slots (kind in_flight), over the fleet (scope global) and on this replica (scope share).",
+		[]string{"plan", "rule", "unit", "kind", "scope"}, sendLimits),
+	newFamily(prometheus.GaugeValue, "quotient_denies",
+		"1 while the limit, or that of the plan, is Deny, else 0.", []string{"plan"}, sendDenies),
 	newFamily(prometheus.GaugeValue, "quotient_replicas",
 		"Size of the pool in force, each replica by its weight, labelled with where it comes from: configured, set, followed or awaited.",
 		[]string{"source"}, func(r *reading, send func(float64, ...string)) { send(float64(r.Pool.Replicas), source(r.Pool.Source)) }),
@@ -108,9 +109,17 @@ func sendDryRun(r *reading, send func(float64, ...string)) {
 }
 
 func sendLimits(r *reading, send func(float64, ...string)) {
-	for rule := range distinct(&r.Stats) {
-		send(rule.Limit, rule.name, rule.unit, rule.kind, "global")
-		send(rule.Share, rule.name, rule.unit, rule.kind, "share")
+	for p := range plans(&r.Stats) {
+		for rule := range distinct(p.Rules) {
+			send(rule.Limit, p.Name, rule.name, rule.unit, rule.kind, "global")
+			send(rule.Share, p.Name, rule.name, rule.unit, rule.kind, "share")
+		}
+	}
+}
+
+func sendDenies(r *reading, send func(float64, ...string)) {
+	for p := range plans(&r.Stats) {
+		send(bit(p.Limit.Deny), p.Name)
 	}
 }
 

@@ -15,12 +15,27 @@ type rule struct {
 	name, unit, kind string
 }
 
-// distinct iterates over the rules of a limiter with labels that a scrape can carry. Two names that differ only in what had to go are
-// told apart by their position: one bad name must not cost the whole scrape.
-func distinct(s *quotient.Stats) iter.Seq[rule] {
+// plans iterates over the limits of a limiter: its own, which has no name, and those of its plans, each with
+// a name that a scrape can carry.
+func plans(s *quotient.Stats) iter.Seq[quotient.PlanStats] {
+	return func(yield func(quotient.PlanStats) bool) {
+		if !yield(quotient.PlanStats{Limit: s.Limit, Rules: s.Rules}) {
+			return
+		}
+		for _, p := range s.Plans {
+			if p.Name = label(p.Name); !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// distinct iterates over the rules of a limit with labels that a scrape can carry. Two names that differ only
+// in what had to go are told apart by their position: one bad name must not cost the whole scrape.
+func distinct(rules []quotient.RuleState) iter.Seq[rule] {
 	return func(yield func(rule) bool) {
-		taken := make(map[rule]bool, len(s.Rules))
-		for i, rs := range s.Rules {
+		taken := make(map[rule]bool, len(rules))
+		for i, rs := range rules {
 			if rs.Pace > 0 {
 				continue // a law, and no rule of the limit
 			}

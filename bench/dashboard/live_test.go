@@ -80,7 +80,8 @@ func traffic(t *testing.T, reg *quotient.Registry, c *metrics.Collector) func() 
 	limit := quotient.Limit{InFlight: 8, Rates: []quotient.Rate{{Name: "second", Events: 1e-3, Per: time.Second, Burst: 8}}}
 	api, err := reg.Limiter("api", limit, c.Observe(), quotient.MaxKeys(2))
 	up, err2 := reg.Limiter("up", quotient.Limit{InFlight: 1, Rates: []quotient.Rate{quotient.PerSecond(1e6)}}, c.Observe(), quotient.Policy(policy.AIMD{}))
-	err3 := api.SetPool(quotient.Pool{Replicas: 4, Ordinal: 1}, time.Hour)
+	paid := quotient.Limit{InFlight: 16, Rates: []quotient.Rate{{Name: "second", Events: 1, Per: time.Second, Burst: 8}}}
+	err3 := errors.Join(api.SetPool(quotient.Pool{Replicas: 4, Ordinal: 1}, time.Hour), api.SetPlan("paid", &paid))
 	if err := errors.Join(err, err2, err3); err != nil {
 		t.Fatal(err)
 	}

@@ -213,6 +213,7 @@ func TestAnswersAreRight(t *testing.T) {
 		`count(quotient_build_info)`:       1,
 		`sum(quotient_limiters)`:           2,
 		`quotient_in_flight{limiter="up"}`: 1,
+		`sum(quotient_limit{limiter="api", plan="paid", kind="rate", scope="share"}) / sum(quotient_limit{limiter="api", plan="paid", kind="rate", scope="global"})`: 0.25,
 	} {
 		if got := live.ask(t, expr); len(got) != 1 || got[0].F < want*0.99 || got[0].F > want*1.01 {
 			t.Errorf("%s is %v, want %v", expr, got, want)
@@ -302,12 +303,63 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
+// TestDenyBesidePlans asks the example for quotient_denies: Deny is no alarm as the limiter's own limit beside
+// plans, and one in a plan or where there is no plan.
+func TestDenyBesidePlans(t *testing.T) {
+	for name, tt := range map[string]struct {
+		past
+		answers int
+	}{
+		"nothing denies": {past{"1 quotient_denies": {0, 0}}, 0},
+		"no plan":        {past{"1 quotient_denies": {1, 1}}, 1},
+		"beside plans": {past{"1 quotient_denies": {1, 1},
+			"1 quotient_denies plan=free": {0, 0}, "1 quotient_denies plan=paid": {0, 0}}, 0},
+		"in a plan": {past{"1 quotient_denies": {0, 0},
+			"1 quotient_denies plan=free": {1, 1}, "1 quotient_denies plan=paid": {0, 0}}, 1},
+		"in a plan and beside it": {past{"1 quotient_denies": {1, 1}, "1 quotient_denies plan=free": {1, 1}}, 1},
+		"plans of another job": {past{"1 quotient_denies": {1, 1},
+			"search/1 quotient_denies": {1, 1}, "search/1 quotient_denies plan=free": {0, 0}}, 1},
+		"plans of one replica": {past{"1 quotient_denies": {1, 1},
+			"2 quotient_denies": {1, 1}, "2 quotient_denies plan=free": {0, 0}}, 1},
+	} {
+		i := slices.IndexFunc(pageQueries(t), func(q query) bool { return q.where == "quotient_denies" })
+		if got := tt.scrapes().ask(t, pageQueries(t)[i].expr); len(got) != tt.answers {
+			t.Errorf("%s: %v, want %d answers", name, got, tt.answers)
+		}
+	}
+}
+
+// TestDashboardKeepsPlansApart: what the dashboard shows of a limit is that of each plan.
+func TestDashboardKeepsPlansApart(t *testing.T) {
+	live, asked := liveScrapes(t), 0
+	for _, q := range readBoard(t).queries() {
+		if !strings.Contains(q.expr, "quotient_limit{") && !strings.Contains(q.expr, "quotient_denies{") {
+			continue
+		}
+		asked++
+		var of []string
+		for _, s := range live.ask(t, promQL(q.expr)) {
+			if s.Metric.Get("limiter") == "api" {
+				of = append(of, s.Metric.Get("plan"))
+			}
+		}
+		if slices.Sort(of); !slices.Equal(slices.Compact(of), []string{"", "paid"}) || !strings.Contains(q.legend, "{{plan}}") {
+			t.Errorf("%s: %s: of the plans %q, with the legend %s", q.where, q.expr, of, q.legend)
+		}
+	}
+	if asked != 5 {
+		t.Errorf("%d queries, want 5", asked)
+	}
+}
+
 // TestExamplesKeepApart asks examples of the page of rules of one name, and of services whose limiters have one name.
 func TestExamplesKeepApart(t *testing.T) {
 	rules := past{}
 	for _, scope := range []string{"global", "share"} {
 		rules["1 quotient_limit rule=minute unit=requests kind=rate scope="+scope] = [2]float64{100, 100}
 		rules["1 quotient_limit rule=minute unit=tokens kind=rate scope="+scope] = [2]float64{1000, 1000}
+		rules["1 quotient_limit plan=free rule=minute unit=requests kind=rate scope="+scope] = [2]float64{60, 60}
+		rules["1 quotient_limit plan=paid rule=minute unit=requests kind=rate scope="+scope] = [2]float64{6000, 6000}
 		rules["search/1 quotient_limit rule=minute unit=requests kind=rate scope="+scope] = [2]float64{10, 10}
 	}
 	builds := past{"1 quotient_build_info version=a": {1, 1}, "search/1 quotient_build_info version=a": {1, 1}}

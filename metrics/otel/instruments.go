@@ -55,9 +55,12 @@ var instruments = []instrument{
 	{"quotient.dry_run.admitted", "{request}", "Asks admitted only because of dry run.", counts, []string{"reason"}, sendDryRun},
 	single(sums, "quotient.in_flight", "{request}", "Weight of the permits that are out.", func(r *reading) float64 { return float64(r.InFlight) }),
 	single(sums, "quotient.waiting", "{request}", "Callers in queues now.", func(r *reading) float64 { return float64(r.Waiting) }),
-	{"quotient.limit.rate", "{event}/s", "Each rate of the limit for one key.", levels, []string{"rule", "unit", "scope"}, sendRates},
-	{"quotient.limit.in_flight", "{request}", "The slots of the limit for one key.", levels, []string{"scope"}, sendSlots},
-	single(levels, "quotient.limit.denies", "1", "1 while the limit is Deny, else 0.", func(r *reading) float64 { return bit(r.Limit.Deny) }),
+	{"quotient.limit.rate", "{event}/s", "Each rate of the limit for one key, and of each plan.",
+		levels, []string{"plan", "rule", "unit", "scope"}, sendRates},
+	{"quotient.limit.in_flight", "{request}", "The slots of the limit for one key, and of each plan.",
+		levels, []string{"plan", "scope"}, sendSlots},
+	{"quotient.limit.denies", "1", "1 while the limit, or that of the plan, is Deny, else 0.",
+		levels, []string{"plan"}, sendDenies},
 	{"quotient.pool.replicas", "{replica}", "Size of the pool in force.", levels, []string{"source"},
 		func(r *reading, send func(float64, ...string)) { send(float64(r.Pool.Replicas), source(r.Pool.Source)) }},
 	single(levels, "quotient.pool.weight", "{replica}", "As how many replicas this one counts.", func(r *reading) float64 { return float64(max(1, r.Pool.Weight)) }),
@@ -104,10 +107,21 @@ func sendDryRun(r *reading, send func(float64, ...string)) {
 	}
 }
 
-// sendRates shows the rates with names that differ: an SDK adds up what has the same attributes.
+// plans are the limits of a limiter: its own, which has no name, and those of its plans.
+func (r *reading) plans() []quotient.PlanStats {
+	return append([]quotient.PlanStats{{Limit: r.Limit, Rules: r.Rules}}, r.Plans...)
+}
+
 func sendRates(r *reading, send func(float64, ...string)) {
+	for _, p := range r.plans() {
+		sendRatesOf(p, send)
+	}
+}
+
+// sendRatesOf shows the rates of a limit with names that differ: an SDK adds up what has the same attributes.
+func sendRatesOf(p quotient.PlanStats, send func(float64, ...string)) {
 	taken := make(map[[2]string]bool)
-	for i, rate := range r.Rules {
+	for i, rate := range p.Rules {
 		if rate.Window == 0 {
 			continue // the slots, or a law
 		}
@@ -119,17 +133,25 @@ func sendRates(r *reading, send func(float64, ...string)) {
 			id[0] = fmt.Sprintf("%s #%d", id[0], i+1)
 		}
 		taken[id] = true
-		send(rate.Limit/rate.Window.Seconds(), id[0], id[1], "global")
-		send(rate.Share/rate.Window.Seconds(), id[0], id[1], "share")
+		send(rate.Limit/rate.Window.Seconds(), label(p.Name), id[0], id[1], "global")
+		send(rate.Share/rate.Window.Seconds(), label(p.Name), id[0], id[1], "share")
 	}
 }
 
 func sendSlots(r *reading, send func(float64, ...string)) {
-	for _, slots := range r.Rules {
-		if slots.Window == 0 && slots.Pace == 0 {
-			send(slots.Limit, "global")
-			send(slots.Share, "share")
+	for _, p := range r.plans() {
+		for _, slots := range p.Rules {
+			if slots.Window == 0 && slots.Pace == 0 {
+				send(slots.Limit, label(p.Name), "global")
+				send(slots.Share, label(p.Name), "share")
+			}
 		}
+	}
+}
+
+func sendDenies(r *reading, send func(float64, ...string)) {
+	for _, p := range r.plans() {
+		send(bit(p.Limit.Deny), label(p.Name))
 	}
 }
 

@@ -157,7 +157,8 @@ func history(t *testing.T, reg *quotient.Registry, opts ...quotient.Option) {
 		{Name: "a\xff", Events: 20, Per: time.Second, Burst: 8}, {Name: "a\xfe", Events: 30, Per: time.Second},
 		{Name: "tokens", Unit: "tokens", Events: 100, Per: time.Second},
 	}}
-	opts = append(opts, quotient.Policy(policy.AIMD{}), quotient.MaxHold(time.Minute))
+	plans := map[string]quotient.Limit{"free": {Deny: true}, "paid": {InFlight: 9, Rates: limit.Rates[:2]}}
+	opts = append(opts, quotient.Policy(policy.AIMD{}), quotient.MaxHold(time.Minute), quotient.Plans(plans))
 	l := must(reg.Limiter("api", limit, opts...))
 	if err := l.SetPool(quotient.Pool{Replicas: 2, Ordinal: 1}, time.Hour); err != nil {
 		t.Fatal(err)
@@ -179,6 +180,40 @@ func history(t *testing.T, reg *quotient.Registry, opts ...quotient.Option) {
 	l.Allow("z")
 	time.Sleep(2 * time.Minute)
 	must(reg.Limiter("other", quotient.Limit{Deny: true})).Allow("x")
+}
+
+// TestPlans: each point of a limit names its plan, and the limiter's own has an empty name.
+func TestPlans(t *testing.T) {
+	var reg quotient.Registry
+	reader := sdk.NewManualReader()
+	must(otel.Register(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"), &reg))
+	two := quotient.Limit{InFlight: 4, Rates: []quotient.Rate{quotient.PerSecond(10)}}
+	must(reg.Limiter("api", quotient.Limit{Deny: true}, quotient.Replicas(2), quotient.Plans(map[string]quotient.Limit{"paid": two})))
+	var rm metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &rm); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]string{}
+	for _, m := range rm.ScopeMetrics[0].Metrics {
+		if !strings.HasPrefix(m.Name, "quotient.limit.") {
+			continue
+		}
+		for _, p := range m.Data.(metricdata.Gauge[float64]).DataPoints {
+			plan, ok := p.Attributes.Value("quotient.plan")
+			scope, _ := p.Attributes.Value("quotient.scope")
+			got[m.Name] = append(got[m.Name], fmt.Sprintf("%q %t %s %v", plan.AsString(), ok, scope.AsString(), p.Value))
+		}
+		slices.Sort(got[m.Name])
+	}
+	for name, want := range map[string][]string{
+		"quotient.limit.rate":      {`"paid" true global 10`, `"paid" true share 5`},
+		"quotient.limit.in_flight": {`"paid" true global 4`, `"paid" true share 2`},
+		"quotient.limit.denies":    {`"" true  1`, `"paid" true  0`},
+	} {
+		if !slices.Equal(got[name], want) {
+			t.Errorf("%s is %q, want %q", name, got[name], want)
+		}
+	}
 }
 
 // TestLimitersComeAndGo holds that a collection shows the limiters of its moment, and that Unregister ends it.
