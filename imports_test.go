@@ -51,6 +51,8 @@ var rooms = []room{
 		why: "an operator's page reads and sets a Limiter, whatever stands in front of it"},
 	{dir: "examples/fleet/...", own: []string{"..."}, not: []string{"bench", "internal"}, outside: []string{"github.com/redis/go-redis/v9"},
 		why: "its own module, since one of its pools is counted in Redis"},
+	{dir: "examples/service", own: []string{"..."}, not: []string{"bench", "internal"}, outside: []string{"github.com/prometheus/client_golang"},
+		why: "a whole service has metrics, whose library quotient needs anyway"},
 	{dir: "examples/...", own: []string{"..."}, not: []string{"bench", "internal"},
 		why: "a reader can copy an example: it needs nothing but quotient"},
 	{dir: "internal/guards",
