@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"google.golang.org/grpc/codes"
-
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/httplimit"
 	"github.com/quotient-go/quotient/policy"
@@ -69,7 +67,8 @@ func (g guard) take(ctx context.Context, key string, asks []quotient.Ask) (quoti
 	return g.wait(ctx, key, asks)
 }
 
-// wait waits for a permit for maxWait at most. What ends then is the limit's patience and not the call's.
+// wait waits for a permit for maxWait at most. What ends then is not the call's time: the refusal names what
+// is short.
 func (g guard) wait(ctx context.Context, key string, asks []quotient.Ask) (quotient.Permit, error) {
 	bounded, cancel := context.WithTimeout(ctx, g.maxWait)
 	defer cancel()
@@ -79,9 +78,9 @@ func (g guard) wait(ctx context.Context, key string, asks []quotient.Ask) (quoti
 	case err == nil:
 		return permit, nil
 	case ok && limited.Reason == quotient.ReasonDeadline && sooner(bounded, ctx):
-		limited.Reason = quotient.ReasonWait // the turn is beyond maxWait
+		limited.Decision = g.overdue(key, asks, limited.Decision)
 	case !ok && ctx.Err() == nil:
-		err = &quotient.LimitedError{Key: key, Decision: g.overdue(key, asks)}
+		err = &quotient.LimitedError{Key: key, Decision: g.overdue(key, asks, quotient.Decision{})}
 	}
 	return permit, err
 }
@@ -93,17 +92,22 @@ func sooner(a, b context.Context) bool {
 	return ok && (!bounded || end.Before(other))
 }
 
-// overdue is the decision against a call that has waited for as long as it may: with the rule and the time of
-// now. If this replica is the reason, it remains so.
-func (g guard) overdue(key string, asks []quotient.Ask) quotient.Decision {
-	d := g.limiter.Check(key, asks...)
-	if d.OK { // since this instant
+// overdue is the decision against a call that has waited for maxWait, or whose turn comes later than that: by
+// what the call waits for now. turn is the decision that knew the turn, if there is one: its rule and its time
+// count those that wait, and stay.
+func (g guard) overdue(key string, asks []quotient.Ask, turn quotient.Decision) quotient.Decision {
+	now := g.limiter.Check(key, asks...)
+	switch {
+	case now.OK: // since this instant
 		return quotient.Decision{Reason: quotient.ReasonWait}
+	case turn.Rule == "" || now.Reason != quotient.ReasonRate && now.Reason != quotient.ReasonInFlight:
+		return now
 	}
-	if codeOf(d.Reason) == codes.ResourceExhausted {
-		d.Reason = quotient.ReasonWait
+	turn.Reason = now.Reason
+	if turn.Rule != now.Rule || turn.Unit != now.Unit { // slots are asked first, and have no turn that is known
+		turn.Reason = quotient.ReasonRate
 	}
-	return d
+	return turn
 }
 
 // around calls f with a permit, and tells the policy what became of it.
