@@ -50,11 +50,11 @@ func StreamClient(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.StreamC
 	return func(
 		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
 	) (grpc.ClientStream, error) {
-		permit, err := g.admit(Call{ctx, method, cc.Target()})
+		held, err := g.admit(Call{ctx, method, cc.Target()})
 		if err != nil {
 			return nil, err
 		}
-		s := &stream{permit: permit, once: !desc.ServerStreams}
+		s := &stream{held: held, once: !desc.ServerStreams}
 		defer func() {
 			if s.ClientStream == nil { // an error or a panic
 				s.end(policy.Feedback{Outcome: policy.Failed})
@@ -71,19 +71,19 @@ func StreamClient(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.StreamC
 	}
 }
 
-// stream is a client's stream that holds a permit.
+// stream is a client's stream that holds its permits.
 type stream struct {
 	grpc.ClientStream
-	permit  quotient.Permit
+	held    admission
 	once    bool // there is one answer
 	over    atomic.Bool
 	unwatch func() bool // stops waiting for the end of the context
 }
 
-// end tells the policy and gives the permit back, once.
+// end tells the policies and gives the permits back, once.
 func (s *stream) end(f policy.Feedback) {
 	if s.over.CompareAndSwap(false, true) {
-		s.permit.Done(f)
+		s.held.Done(f)
 	}
 }
 
