@@ -265,8 +265,8 @@ func TestAlsoWhenSomethingPanics(t *testing.T) {
 					t.Errorf("panic with %v, want %v", got, tt.want)
 				}
 			}
-			idle(t, own)
-			idle(t, other)
+			inFlight(t, own, 0)
+			inFlight(t, other, 0)
 		})
 	}
 }

@@ -14,12 +14,12 @@ import (
 type guard struct {
 	limiter  *quotient.Limiter
 	key      KeyFunc
-	maxWait  time.Duration                // 0: a call does not wait; Forever: as long as its context lasts
+	maxWait  time.Duration                // 0: a call does not wait; Forever: as long as its context lasts; see also
 	priority func(Call) quotient.Priority // nil: all are normal
 	also     []other                      // limiters beside limiter
 }
 
-// newGuard returns a guard whose calls wait for maxWait unless an option says otherwise. Those of several
+// newGuard returns a guard whose calls wait for maxWait unless an option says otherwise. Calls of several
 // limiters do not wait.
 func newGuard(name string, l *quotient.Limiter, key KeyFunc, maxWait time.Duration, opts []Option) guard {
 	if l == nil {
@@ -35,7 +35,7 @@ func newGuard(name string, l *quotient.Limiter, key KeyFunc, maxWait time.Durati
 	switch {
 	case g.maxWait > 0 && len(g.also) > 0:
 		panic("grpclimit: " + name + ": Wait stands beside Also: calls of several limiters do not wait")
-	case g.maxWait == 0 && len(g.also) == 0:
+	case g.maxWait == 0:
 		g.maxWait = maxWait
 	}
 	return g
