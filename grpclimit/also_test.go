@@ -29,12 +29,13 @@ func calls(name string, n int) quotient.Limit {
 // leftOf is how much is left of the first rule of a key, in whole events.
 func leftOf(l *quotient.Limiter, key string) int { return int(l.AppendState(nil, key)[0].Left + .001) }
 
-// unary makes a unary call, and duplex opens a stream, sends and receives a message, and returns how to end it.
+// unary makes a unary call.
 func unary(ctx context.Context, c pb.TestServiceClient) error {
 	_, err := c.UnaryCall(ctx, &pb.SimpleRequest{})
 	return err
 }
 
+// duplex opens a stream, sends and receives a message, and returns how to end the stream.
 func duplex(ctx context.Context, c pb.TestServiceClient) (end func(), err error) {
 	stream, err := c.FullDuplexCall(ctx)
 	if err != nil {
@@ -84,7 +85,9 @@ func one(t *testing.T, l *quotient.Limiter) {
 // refusedBy fails unless a call was refused for a reason by a rule, as its client reads it.
 func refusedBy(t *testing.T, err error, reason quotient.Reason, rule string) {
 	t.Helper()
-	if got, _ := detailsOf(err); status.Code(err) != exhausted || got != rule || infoOf(err).GetReason() != strings.ToUpper(reason.String()) {
+	got, _ := detailsOf(err)
+	why := infoOf(err).GetReason()
+	if status.Code(err) != exhausted || got != rule || why != strings.ToUpper(reason.String()) {
 		t.Errorf("%v by the rule %q, want %v by %q", err, got, reason, rule)
 	}
 }

@@ -14,7 +14,8 @@ import (
 )
 
 // Client returns the options that make all calls and streams of a client wait for l, as UnaryClient and
-// StreamClient do: both interceptors, chained behind those that are there. Client panics if l or key is nil, or if Wait stands beside Also.
+// StreamClient do: both interceptors, chained behind those that are there. Client panics if l or key is nil,
+// or if Wait stands beside Also.
 func Client(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(UnaryClient(l, key, opts...)),

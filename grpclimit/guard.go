@@ -14,7 +14,7 @@ import (
 type guard struct {
 	limiter  *quotient.Limiter
 	key      KeyFunc
-	maxWait  time.Duration                // 0: a call does not wait; Forever: as long as its context lasts; see also
+	maxWait  time.Duration                // 0: a call does not wait; Forever: as long as its context lasts
 	priority func(Call) quotient.Priority // nil: all are normal
 	also     []other                      // limiters beside limiter
 }
@@ -116,7 +116,7 @@ func (g guard) overdue(key string, ask quotient.Ask, turn quotient.Decision) quo
 		return now
 	}
 	turn.Reason = now.Reason
-	if turn.Rule != now.Rule || turn.Unit != now.Unit { // slots are asked first, and have no turn that is known
+	if turn.Rule != now.Rule || turn.Unit != now.Unit { // slots are asked first; their turns are not known
 		turn.Reason = quotient.ReasonRate
 	}
 	return turn

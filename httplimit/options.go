@@ -42,7 +42,8 @@ const Forever time.Duration = math.MaxInt64
 //
 // The limiter's MaxWait and MaxWaiting bound all waits too; the shorter bound counts. A request whose context
 // has a deadline of its own is refused at once if its turn is known to come after that. These have
-// quotient.ReasonWait and ReasonDeadline. A request with a body may wait shorter, see UnreadBodyWait. Under SetDryRun no request waits.
+// quotient.ReasonWait and ReasonDeadline. A request with a body may wait shorter, see UnreadBodyWait. Under
+// SetDryRun no request waits.
 //
 // Among what the limiter counts, a request that is refused at once because of max has
 // quotient.ReasonDeadline, and one that has waited for max is one of Stats.Cancelled. Wait panics if max is

@@ -100,7 +100,7 @@ func (h *handler) overdue(key string, asks []quotient.Ask, turn quotient.Decisio
 		return now
 	}
 	turn.Reason = now.Reason
-	if turn.Rule != now.Rule || turn.Unit != now.Unit { // slots are asked first, and have no turn that is known
+	if turn.Rule != now.Rule || turn.Unit != now.Unit { // slots are asked first; their turns are not known
 		turn.Reason = quotient.ReasonRate
 	}
 	return turn
