@@ -13,8 +13,9 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Client returns the options that make all calls and streams of a client wait for l: both interceptors,
-// chained behind those that are there. Client panics if l or key is nil.
+// Client returns the options that make all calls and streams of a client wait for l, as UnaryClient and
+// StreamClient do: both interceptors, chained behind those that are there. Client panics if l or key is nil,
+// or if Wait stands beside Also.
 func Client(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(UnaryClient(l, key, opts...)),
@@ -23,9 +24,9 @@ func Client(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.DialOption 
 }
 
 // UnaryClient returns an interceptor that makes a client's unary calls wait for l before they are sent, until
-// their contexts end or for the max of Wait. Where the server is the judge of the limit, give l a policy that
-// learns, and quotient.BeyondShare. It is safe for use by many goroutines. UnaryClient panics if l or key is
-// nil.
+// their contexts end or for the max of Wait. With Also they do not wait: what is over a limit is refused at
+// once. Where the server is the judge of the limit, give l a policy that learns, and quotient.BeyondShare. It
+// is safe for use by many goroutines. UnaryClient panics if l or key is nil, or if Wait stands beside Also.
 func UnaryClient(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.UnaryClientInterceptor {
 	g := newGuard("UnaryClient", l, key, Forever, opts)
 	return func(
@@ -44,17 +45,18 @@ func UnaryClient(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.UnaryCli
 // not stream answers is over when its only answer has come. gRPC wants one of these of every stream;
 // quotient.MaxHold gives the permits of forgotten ones back.
 //
-// It is safe for use by many goroutines. StreamClient panics if l or key is nil.
+// It is safe for use by many goroutines. StreamClient panics if l or key is nil, or if Wait stands
+// beside Also.
 func StreamClient(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.StreamClientInterceptor {
 	g := newGuard("StreamClient", l, key, Forever, opts)
 	return func(
 		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
 	) (grpc.ClientStream, error) {
-		permit, err := g.admit(Call{ctx, method, cc.Target()})
+		held, err := g.admit(Call{ctx, method, cc.Target()})
 		if err != nil {
 			return nil, err
 		}
-		s := &stream{permit: permit, once: !desc.ServerStreams}
+		s := &stream{held: held, once: !desc.ServerStreams}
 		defer func() {
 			if s.ClientStream == nil { // an error or a panic
 				s.end(policy.Feedback{Outcome: policy.Failed})
@@ -71,19 +73,19 @@ func StreamClient(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.StreamC
 	}
 }
 
-// stream is a client's stream that holds a permit.
+// stream is a client's stream that holds its permits.
 type stream struct {
 	grpc.ClientStream
-	permit  quotient.Permit
+	held    admission
 	once    bool // there is one answer
 	over    atomic.Bool
 	unwatch func() bool // stops waiting for the end of the context
 }
 
-// end tells the policy and gives the permit back, once.
+// end tells the policies and gives the permits back, once.
 func (s *stream) end(f policy.Feedback) {
 	if s.over.CompareAndSwap(false, true) {
-		s.permit.Done(f)
+		s.held.Done(f)
 	}
 }
 

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"google.golang.org/grpc/codes"
-
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/httplimit"
 	"github.com/quotient-go/quotient/policy"
@@ -18,9 +16,11 @@ type guard struct {
 	key      KeyFunc
 	maxWait  time.Duration                // 0: a call does not wait; Forever: as long as its context lasts
 	priority func(Call) quotient.Priority // nil: all are normal
+	also     []other                      // limiters beside limiter
 }
 
-// newGuard returns a guard whose calls wait for maxWait unless an option says otherwise.
+// newGuard returns a guard whose calls wait for maxWait unless an option says otherwise. Calls of several
+// limiters do not wait.
 func newGuard(name string, l *quotient.Limiter, key KeyFunc, maxWait time.Duration, opts []Option) guard {
 	if l == nil {
 		panic("grpclimit: " + name + ": the limiter is nil")
@@ -28,60 +28,71 @@ func newGuard(name string, l *quotient.Limiter, key KeyFunc, maxWait time.Durati
 	if key == nil {
 		panic("grpclimit: " + name + ": the key function is nil")
 	}
-	g := guard{limiter: l, key: key, maxWait: maxWait}
+	g := guard{limiter: l, key: key}
 	for _, opt := range opts {
 		opt(&g)
+	}
+	switch {
+	case g.maxWait > 0 && len(g.also) > 0:
+		panic("grpclimit: " + name + ": Wait stands beside Also: calls of several limiters do not wait")
+	case g.maxWait == 0:
+		g.maxWait = maxWait
 	}
 	return g
 }
 
-// admit takes the permit of a call. Its error is a status.
-func (g guard) admit(c Call) (quotient.Permit, error) {
-	key := httplimit.Constant(g.key(c))(nil) // which hashes it if it is too long
-	var one [1]quotient.Ask
-	asks := one[:0]
+// bound hashes a key that is too long.
+func bound(key string) string { return httplimit.Constant(key)(nil) }
+
+// admit takes what a call holds. Its error is a status.
+func (g guard) admit(c Call) (a admission, err error) {
+	key, class := bound(g.key(c)), quotient.PriorityNormal
 	if g.priority != nil {
-		class := g.priority(c)
-		asks = append(asks, min(max(class, quotient.PriorityLow), quotient.PriorityCritical).Ask())
+		class = min(max(g.priority(c), quotient.PriorityLow), quotient.PriorityCritical)
 	}
-	permit, err := g.take(c.Context, key, asks)
+	if len(g.also) > 0 {
+		a, err = g.takeAll(c, key, class)
+	} else {
+		a.own, err = g.take(c.Context, key, class.Ask())
+	}
 	if err != nil {
-		return permit, errorOf(err)
+		return admission{}, errorOf(err)
 	}
-	return permit, nil
+	return a, nil
 }
 
 // take takes a permit, and waits for it if calls may.
-func (g guard) take(ctx context.Context, key string, asks []quotient.Ask) (quotient.Permit, error) {
+func (g guard) take(ctx context.Context, key string, ask quotient.Ask) (quotient.Permit, error) {
 	switch g.maxWait {
 	case Forever:
-		return g.limiter.Acquire(ctx, key, asks...)
+		return g.limiter.Acquire(ctx, key, ask)
 	case 0:
 		if err := ctx.Err(); err != nil {
 			return quotient.Permit{}, err // the client has left
 		}
-		permit, decision := g.limiter.TryAcquire(key, asks...)
+		permit, decision := g.limiter.TryAcquire(key, ask)
 		if !decision.OK {
 			return permit, &quotient.LimitedError{Key: key, Decision: decision}
 		}
 		return permit, nil
 	}
-	return g.wait(ctx, key, asks)
+	return g.wait(ctx, key, ask)
 }
 
-// wait waits for a permit for maxWait at most. What ends then is the limit's patience and not the call's.
-func (g guard) wait(ctx context.Context, key string, asks []quotient.Ask) (quotient.Permit, error) {
+// wait waits for a permit for maxWait at most. What ends then is not the call's time: the refusal names what
+// is short.
+func (g guard) wait(ctx context.Context, key string, ask quotient.Ask) (quotient.Permit, error) {
 	bounded, cancel := context.WithTimeout(ctx, g.maxWait)
 	defer cancel()
-	permit, err := g.limiter.Acquire(bounded, key, asks...)
+	permit, err := g.limiter.Acquire(bounded, key, ask)
 	limited, ok := errors.AsType[*quotient.LimitedError](err)
 	switch {
 	case err == nil:
 		return permit, nil
 	case ok && limited.Reason == quotient.ReasonDeadline && sooner(bounded, ctx):
-		limited.Reason = quotient.ReasonWait // the turn is beyond maxWait
+		limited.Decision = g.overdue(key, ask, limited.Decision)
 	case !ok && ctx.Err() == nil:
-		err = &quotient.LimitedError{Key: key, Decision: g.overdue(key, asks)}
+		err = &quotient.LimitedError{Key: key, Decision: g.overdue(key, ask, quotient.Decision{})}
 	}
 	return permit, err
 }
@@ -93,27 +104,32 @@ func sooner(a, b context.Context) bool {
 	return ok && (!bounded || end.Before(other))
 }
 
-// overdue is the decision against a call that has waited for as long as it may: with the rule and the time of
-// now. If this replica is the reason, it remains so.
-func (g guard) overdue(key string, asks []quotient.Ask) quotient.Decision {
-	d := g.limiter.Check(key, asks...)
-	if d.OK { // since this instant
+// overdue is the decision against a call that has waited for maxWait, or whose turn comes later than that: by
+// what the call waits for now. turn is the decision that knew the turn, if there is one: its rule and its time
+// count those that wait, and stay.
+func (g guard) overdue(key string, ask quotient.Ask, turn quotient.Decision) quotient.Decision {
+	now := g.limiter.Check(key, ask)
+	switch {
+	case now.OK: // since this instant
 		return quotient.Decision{Reason: quotient.ReasonWait}
+	case turn.Rule == "" || now.Reason != quotient.ReasonRate && now.Reason != quotient.ReasonInFlight:
+		return now
 	}
-	if codeOf(d.Reason) == codes.ResourceExhausted {
-		d.Reason = quotient.ReasonWait
+	turn.Reason = now.Reason
+	if turn.Rule != now.Rule || turn.Unit != now.Unit { // slots are asked first; their turns are not known
+		turn.Reason = quotient.ReasonRate
 	}
-	return d
+	return turn
 }
 
-// around calls f with a permit, and tells the policy what became of it.
+// around calls f with what it holds, and tells the policy what became of it.
 func (g guard) around(c Call, f func() error) error {
-	permit, err := g.admit(c)
+	held, err := g.admit(c)
 	if err != nil {
 		return err
 	}
 	heard := policy.Feedback{Outcome: policy.Failed} // a panic
-	defer func() { permit.Done(heard) }()
+	defer func() { held.Done(heard) }()
 	err = f()
 	heard = feedbackOf(err)
 	return err

@@ -20,7 +20,15 @@ const Forever = httplimit.Forever
 // Calls wait in order of arrival, within their priority. One whose turn is known to come after max, or after
 // the deadline of its context, is refused at once, with the time until that turn. One that has waited for max
 // is refused then. The limiter's MaxWait and MaxWaiting bound all waits too; the shorter bound counts. Under
-// SetDryRun no call waits.
+// SetDryRun no call waits, and no call of several limiters does: see Also.
+//
+// A refusal because of max has the reason of what the call waits for: quotient.ReasonRate or ReasonInFlight,
+// with that rule, as a call that does not wait. It has quotient.ReasonWait, without a rule, if there is room at
+// that very instant. Where the limiter's MaxWait is the bound it is ReasonWait as well, and where the deadline
+// of the call is, ReasonDeadline.
+//
+// A short max undoes the promise of quotient.Priority that none starves. One of eight admissions goes to the
+// call that has waited longest, and a low one may be at its max before that.
 //
 // Among what the limiter counts, a call that is refused at once because of max has quotient.ReasonDeadline,
 // and one that has waited for max is one of Stats.Cancelled. Wait panics if max is not above 0.

@@ -9,7 +9,8 @@ import (
 )
 
 // Server returns the options that put l in front of all methods of a server, unary and streaming: both
-// interceptors, chained behind those that are there. Server panics if l or key is nil.
+// interceptors, chained behind those that are there. Server panics if l or key is nil, or if Wait stands
+// beside Also.
 func Server(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(UnaryServer(l, key, opts...)),
@@ -18,7 +19,7 @@ func Server(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.ServerOptio
 }
 
 // UnaryServer returns an interceptor that puts l in front of a server's unary methods. It is safe for use by
-// many goroutines. UnaryServer panics if l or key is nil.
+// many goroutines. UnaryServer panics if l or key is nil, or if Wait stands beside Also.
 func UnaryServer(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.UnaryServerInterceptor {
 	g := newGuard("UnaryServer", l, key, 0, opts)
 	return func(
@@ -34,7 +35,7 @@ func UnaryServer(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.UnarySer
 
 // StreamServer returns an interceptor that puts l in front of a server's streaming methods: a stream takes
 // one permit, whatever is sent over it. It is safe for use by many goroutines. StreamServer panics if l or
-// key is nil.
+// key is nil, or if Wait stands beside Also.
 func StreamServer(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.StreamServerInterceptor {
 	g := newGuard("StreamServer", l, key, 0, opts)
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {

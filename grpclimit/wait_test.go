@@ -121,7 +121,7 @@ func TestWait(t *testing.T) {
 		held, _ := l.TryAcquire("m")
 		start := time.Now()
 		err := call(t.Context(), l, Wait(time.Minute))
-		refused(t, err, exhausted, quotient.ReasonWait, "in-flight", time.Second)
+		refused(t, err, exhausted, quotient.ReasonInFlight, "in-flight", time.Second)
 		if waited := time.Since(start); waited != time.Minute {
 			t.Errorf("refused after %v, want a minute", waited)
 		}
@@ -137,7 +137,7 @@ func TestTurnAfterTheWait(t *testing.T) {
 		l.TryAcquire("m")
 		start := time.Now()
 		err := call(t.Context(), l, Wait(time.Minute))
-		refused(t, err, exhausted, quotient.ReasonWait, "hour", time.Hour)
+		refused(t, err, exhausted, quotient.ReasonRate, "hour", time.Hour)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		for _, most := range []time.Duration{time.Minute, Forever} {
@@ -166,7 +166,7 @@ func TestWaitForThePool(t *testing.T) {
 // What a call waited for may be there at the instant at which its wait ends.
 func TestRoomAtTheEndOfAWait(t *testing.T) {
 	g := newGuard("UnaryServer", limiter(t, oneSlot), FullMethod(), time.Minute, nil)
-	if got, want := g.overdue("m", nil), (quotient.Decision{Reason: quotient.ReasonWait}); got != want {
+	if got, want := g.overdue("m", quotient.Ask{}, quotient.Decision{}), (quotient.Decision{Reason: quotient.ReasonWait}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
@@ -245,7 +245,7 @@ func TestClientsWait(t *testing.T) {
 		held, _ := l.TryAcquire("m")
 		time.AfterFunc(time.Hour, held.Release)
 		start := time.Now()
-		refused(t, send(Wait(time.Second)), exhausted, quotient.ReasonWait, "in-flight", time.Second)
+		refused(t, send(Wait(time.Second)), exhausted, quotient.ReasonInFlight, "in-flight", time.Second)
 		if err := send(); err != nil || time.Since(start) != time.Hour {
 			t.Errorf("%v after %v, want no error after an hour", err, time.Since(start))
 		}
@@ -259,7 +259,7 @@ func TestOptionsOfStreams(t *testing.T) {
 	client := connect(t, &service{}, nil, Client(l, Target(), Wait(time.Millisecond))...)
 	held, _ := l.TryAcquire("passthrough:///memory")
 	_, err := client.FullDuplexCall(deadline(t))
-	refused(t, err, exhausted, quotient.ReasonWait, "in-flight", time.Second)
+	refused(t, err, exhausted, quotient.ReasonInFlight, "in-flight", time.Second)
 	held.Release()
 	if _, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{}); err != nil {
 		t.Errorf("with room: %v", err)

@@ -247,6 +247,10 @@ func TestDetailOfEveryReason(t *testing.T) {
 			t.Errorf("%v: %s", reason, text)
 		}
 		seen[text] = true
+		d.Rule, d.Unit = "", "" // another waiter is next, and its turn has just come
+		if text := refusalOf(d).detail(); strings.Contains(text, `""`) {
+			t.Errorf("%v: %s", reason, text)
+		}
 		d.RetryAfter = 0
 		if one := refusalOf(d).detail(); strings.Contains(one, "1 seconds") {
 			t.Errorf("%v: %s", reason, one)

@@ -33,9 +33,17 @@ const Forever time.Duration = math.MaxInt64
 // one that did not wait, or 503 where this replica is still the reason. Its Retry-After counts from the
 // refusal. With Forever a request waits for as long as its client stays.
 //
+// A refusal because of max has the reason of what the request waits for: quotient.ReasonRate or
+// ReasonInFlight, with that rule, as one that does not wait. It has quotient.ReasonWait, without a rule, if
+// there is room at that very instant.
+//
+// A short max undoes the promise of quotient.Priority that none starves. One of eight admissions goes to the
+// request that has waited longest, and a low one may be at its max before that.
+//
 // The limiter's MaxWait and MaxWaiting bound all waits too; the shorter bound counts. A request whose context
-// has a deadline of its own is refused at once if its turn is known to come after that. A request with a body
-// may wait shorter, see UnreadBodyWait. Under SetDryRun no request waits.
+// has a deadline of its own is refused at once if its turn is known to come after that. These have
+// quotient.ReasonWait and ReasonDeadline. A request with a body may wait shorter, see UnreadBodyWait. Under
+// SetDryRun no request waits.
 //
 // Among what the limiter counts, a request that is refused at once because of max has
 // quotient.ReasonDeadline, and one that has waited for max is one of Stats.Cancelled. Wait panics if max is

@@ -134,7 +134,10 @@ func (no *refusal) detail() string {
 
 // ruleName is what a client calls the rule.
 func (no *refusal) ruleName() string {
-	if no.Unit != "" {
+	switch {
+	case no.Rule == "": // no single one
+		return "the limit"
+	case no.Unit != "":
 		return fmt.Sprintf("the limit %q of %s", no.Rule, no.Unit)
 	}
 	return fmt.Sprintf("the limit %q", no.Rule)

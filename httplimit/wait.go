@@ -58,7 +58,11 @@ func (h *handler) await(
 		return permit, nil
 	}
 	if limited, ok := errors.AsType[*quotient.LimitedError](err); ok {
-		return permit, refusalOf(p.refused(limited.Decision))
+		d := limited.Decision
+		if p.isTooShort(d) {
+			d = h.overdue(key, asks, d)
+		}
+		return permit, refusalOf(d)
 	}
 	if ctx.Err() != nil { // the client has left
 		return permit, &refusal{status: http.StatusServiceUnavailable}
@@ -71,7 +75,7 @@ func (h *handler) late(key string, asks []quotient.Ask) *refusal {
 	if h.draining() {
 		return drained()
 	}
-	return refusalOf(h.overdue(key, asks))
+	return refusalOf(h.overdue(key, asks, quotient.Decision{}))
 }
 
 // draining reports whether Drain's context has ended.
@@ -84,17 +88,22 @@ func drained() *refusal {
 	}
 }
 
-// overdue is the decision against a request that has waited for as long as it may: with the rule and the time
-// of now. If this replica is the reason, it remains so.
-func (h *handler) overdue(key string, asks []quotient.Ask) quotient.Decision {
-	d := h.check(key, asks)
-	if d.OK { // since this instant
+// overdue is the decision against a request that has waited for as long as it may, or whose turn comes later
+// than that: by what the request waits for now. turn is the decision that knew the turn, if there is one: its
+// rule and its time count those that wait, and stay.
+func (h *handler) overdue(key string, asks []quotient.Ask, turn quotient.Decision) quotient.Decision {
+	now := h.check(key, asks)
+	switch {
+	case now.OK: // since this instant
 		return quotient.Decision{Reason: quotient.ReasonWait}
+	case turn.Rule == "" || now.Reason != quotient.ReasonRate && now.Reason != quotient.ReasonInFlight:
+		return now
 	}
-	if statusOf(d.Reason) == http.StatusTooManyRequests {
-		d.Reason = quotient.ReasonWait
+	turn.Reason = now.Reason
+	if turn.Rule != now.Rule || turn.Unit != now.Unit { // slots are asked first; their turns are not known
+		turn.Reason = quotient.ReasonRate
 	}
-	return d
+	return turn
 }
 
 // patience is the context of a request that waits for a bounded time. Most requests do not wait: a context
@@ -179,16 +188,14 @@ func (p *patience) Err() error {
 	return p.bounded.Err()
 }
 
-// refused is a decision of the limiter in our words. A turn beyond the end of the patience is one beyond the
-// longest wait, and not beyond a deadline of the request.
-func (p *patience) refused(d quotient.Decision) quotient.Decision {
-	if p == nil || p.most == Forever {
-		return d
+// isTooShort reports whether a decision is for a turn beyond the end of the patience, and not beyond a deadline
+// of the request.
+func (p *patience) isTooShort(d quotient.Decision) bool {
+	if p == nil || p.most == Forever || d.Reason != quotient.ReasonDeadline {
+		return false
 	}
-	if end, ok := p.Context.Deadline(); d.Reason == quotient.ReasonDeadline && !(ok && end.Before(p.own())) {
-		d.Reason = quotient.ReasonWait
-	}
-	return d
+	end, ok := p.Context.Deadline()
+	return !ok || !end.Before(p.own())
 }
 
 // passes reports whether a refusal for this reason passes with time. The others

@@ -256,34 +256,35 @@ func TestWaitForThePoolEndsWith503(t *testing.T) {
 	})
 }
 
-// Decisions after a wait have a reason of the limit's, the rule, and the time that is left now.
+// Decisions after a wait have the reason, the rule, and the time that is left now.
 func TestDecisionsAfterAWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &handler{middleware: newMiddleware("Middleware", limiter(t, hourly), nil)}
-		if got, want := h.overdue("k", nil), (quotient.Decision{Reason: quotient.ReasonWait}); got != want {
+		waited := quotient.Decision{}
+		if got, want := h.overdue("k", nil, waited), (quotient.Decision{Reason: quotient.ReasonWait}); got != want {
 			t.Errorf("room by now: %+v, want %+v", got, want)
 		}
 		h.limiter.TryAcquire("k")
 		time.Sleep(time.Minute)
-		got := h.overdue("k", nil)
+		got := h.overdue("k", nil, waited)
 		left := got.RetryAfter.Round(time.Second)
-		if got.OK || got.Reason != quotient.ReasonWait || got.Rule != "hour" || left != 59*time.Minute {
-			t.Errorf("no room yet: %+v, want max_wait of the hour for 59m", got)
+		if got.OK || got.Reason != quotient.ReasonRate || got.Rule != "hour" || left != 59*time.Minute {
+			t.Errorf("no room yet: %+v, want the rate of the hour for 59m", got)
 		}
 		early, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		for _, tt := range []struct {
 			ctx    context.Context
 			reason quotient.Reason
-			want   quotient.Reason
+			want   bool
 		}{
-			{t.Context(), quotient.ReasonDeadline, quotient.ReasonWait},
-			{early, quotient.ReasonDeadline, quotient.ReasonDeadline},
-			{t.Context(), quotient.ReasonQueue, quotient.ReasonQueue},
+			{t.Context(), quotient.ReasonDeadline, true},
+			{early, quotient.ReasonDeadline, false},
+			{t.Context(), quotient.ReasonQueue, false},
 		} {
 			p := newPatience(tt.ctx, time.Time{}, time.Minute, nil)
-			if got := p.refused(quotient.Decision{Reason: tt.reason}).Reason; got != tt.want {
-				t.Errorf("%v becomes %v, want %v", tt.reason, got, tt.want)
+			if got := p.isTooShort(quotient.Decision{Reason: tt.reason}); got != tt.want {
+				t.Errorf("%v: %v, want %v", tt.reason, got, tt.want)
 			}
 			p.end()
 		}
