@@ -150,7 +150,7 @@ func TestRecipes(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := 0
-	server = payingFirst(limiter, func(context.Context) bool { asked++; return asked%2 == 0 })
+	server := payingFirst(limiter, func(context.Context) bool { asked++; return asked%2 == 0 })
 	client = serve(t, server, dial)
 	for i, want := range []string{"", "RATE"} {
 		_, err = client.EmptyCall(ctx, &pb.Empty{})
