@@ -27,19 +27,28 @@ func among[T any](t *rapid.T, list []T, label string) T {
 }
 
 // Alternating between plans never brings more than the largest alone: whatever plan each ask names, through
-// waiting, eviction, the overflow gate, costs, and changes of the pool.
+// waiting, eviction, the overflow gate and costs, and while keys get limits of their own and lose them, and
+// plans change.
 func TestPropertyPlansBringNoMore(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		large := drawRate(rt, "large")
 		large.Burst = rapid.IntRange(2, 40).Draw(rt, "large burst")
 		plans, names := map[string]Limit{"large": Rates(large)}, []string{"", "large"}
+		changes := rapid.Bool().Draw(rt, "changes") // which forget what was taken beyond a smaller burst
+		small := func(label string) Limit {
+			r := smaller(rt, large, label)
+			if changes {
+				r.Burst = large.Burst
+			}
+			return Rates(r)
+		}
 		for i := range rapid.IntRange(1, 3).Draw(rt, "plans") {
 			name := fmt.Sprint("small", i)
-			plans[name], names = Rates(smaller(rt, large, name)), append(names, name)
+			plans[name], names = small(name), append(names, name)
 		}
 		n := rapid.IntRange(1, 3).Draw(rt, "replicas")
 		opts := []Option{Plans(plans), Replicas(n), MaxKeys(rapid.IntRange(1, 3).Draw(rt, "keys")), drawPolicy(rt)}
-		l := mustNew(rt, Rates(smaller(rt, large, "own")), opts...)
+		l := mustNew(rt, small("own"), opts...)
 		ctx, cancel := context.WithCancel(context.Background())
 		defer synctest.Wait()
 		defer cancel()
@@ -59,7 +68,11 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			key, plan := among(rt, []string{"a", "a", "a", "b", "c", "d"}, "key"), Plan(among(rt, names, "plan"))
-			switch rapid.IntRange(0, 6).Draw(rt, "what") {
+			what := rapid.IntRange(0, 9).Draw(rt, "what")
+			if !changes {
+				what = min(what, 8) % 6
+			}
+			switch what {
 			case 0, 1:
 				weight := rapid.IntRange(1, 3).Draw(rt, "weight")
 				if _, d := l.TryAcquire(key, plan, Weight(weight)); d.OK {
@@ -77,6 +90,14 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 			case 4:
 				l.Check(key, plan)
 				l.Explain(key, plan)
+			case 6:
+				own := small("override")
+				_ = l.Override("a", &own) // refused while the overflow gate has the key
+			case 7:
+				must(rt, l.Override("a", nil))
+			case 8:
+				limit := small("changed")
+				must(rt, l.SetPlan(among(rt, names[1:], "changed plan"), &limit))
 			default:
 				time.Sleep(rapid.SampledFrom([]time.Duration{1, large.Per / 10, large.Per, 20 * large.Per, 30 * time.Second, drawPause(rt)}).Draw(rt, "pause"))
 			}
