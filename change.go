@@ -112,9 +112,8 @@ func (l *Limiter) successor(plan uint8, limit Limit) *setting {
 	st.special, st.plan, st.planName = special, plan, name
 	if st.reshaped = true; old != nil {
 		st.serial = old.serial + 1
-		st.after(old)
 		st.begins = old.belief.awaits && !l.belief.awaits && !l.known
-		st.reshaped = st.reshaped || st.begins
+		st.after(old)
 	}
 	return st
 }

@@ -248,3 +248,19 @@ func TestEndOfATTLDoesNotAwaitAgain(t *testing.T) {
 		}
 	})
 }
+
+// TestAwaitPoolDenied holds that a limit that refused everything when the pool became known keeps nothing of
+// the wait: keys begin with the rules of the limit that comes next.
+func TestAwaitPoolDenied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := Rates(PerHour(1000))
+		l := limiterOf(t, limit, AwaitPool(), HintMaxAge(time.Hour))
+		refusedFor(t, l, ReasonPool, "asked before")
+		must(t, l.SetLimit(Limit{Deny: true}))
+		must(t, l.SetPool(Pool{Replicas: 2}, 0))
+		refusedFor(t, l, ReasonDenied, "asked before")
+		must(t, l.SetLimit(limit))
+		upTo(t, l, "asked before", 9999, 500)
+		upTo(t, l, "new", 9999, 500)
+	})
+}

@@ -221,9 +221,18 @@ func (w *world) try(r *replica) {
 func (w *world) tryFor(r *replica, key string, asks []quotient.Ask, n amounts, class quotient.Priority) quotient.Decision {
 	var p quotient.Permit
 	var d quotient.Decision
-	before := quotient.CountsOf(r.l).Dry
-	panicked := guarded(func() { p, d = r.l.TryAcquire(nameOf(key), inPlan(key, asks)...) })
+	before, asks := quotient.CountsOf(r.l).Dry, inPlan(key, asks)
+	said := []quotient.RuleState{{Name: "nothing yet"}}
+	if !w.plans && w.chance(4, "state") { // AppendState is of the plan that a key is in, if it is remembered
+		asks = append(asks, quotient.StateInto(&said))
+	}
+	panicked := guarded(func() { p, d = r.l.TryAcquire(nameOf(key), asks...) })
 	w.tell("replica %d %s: TryAcquire %v class %v: %v %v", r.id, key, n, class, d, panicked)
+	if told := len(said) == 0 || said[0].Name != "nothing yet"; told && panicked == nil && r.hook() == (hook{}) {
+		if now := r.l.AppendState(nil, nameOf(key)); !slices.Equal(now, said) {
+			w.broken("replica %d %s: StateInto said %+v, AppendState %+v", r.id, key, said, now)
+		}
+	}
 	switch {
 	case panicked != nil && r.dry && quotient.CountsOf(r.l).Dry > before:
 		r.counts.admitted++

@@ -173,7 +173,7 @@ func (l *Limiter) place(key string, w *overrideLimit) {
 		if g.setting.plan > 0 { // then it may be in none
 			s.putAway(g, now)
 		}
-		st := w.beside(s.setting, g.setting)
+		st := w.beside(s.setting, g.setting, false)
 		st.at = now
 		g.apply(st)
 	} else {

@@ -6,10 +6,7 @@ import "math"
 func (g *gate) sync() {
 	if own := g.setting.override; own != nil {
 		for base := g.setting.base.next; base != nil; base = base.next {
-			st := own.beside(base, g.setting)
-			st.begins = base.begins
-			st.reshaped = st.reshaped || st.begins
-			g.apply(st)
+			g.apply(own.beside(base, g.setting, base.begins))
 		}
 	}
 	for g.setting.next != nil {

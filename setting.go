@@ -155,21 +155,22 @@ type overrideLimit struct {
 }
 
 // beside works out the setting of a key's own limit beside the limiter's, after old.
-func (w *overrideLimit) beside(base, old *setting) *setting {
+func (w *overrideLimit) beside(base, old *setting, begins bool) *setting {
 	st := w.o.resolve(w.limit, base.belief, base.units)
+	st.begins = begins
 	st.override, st.base, st.at, st.serial, st.special = w, base, base.at, base.serial, true
 	st.after(old)
 	return st
 }
 
 // after makes st the successor of old. A limit that refuses everything keeps the rules: what was taken is not
-// forgotten.
+// forgotten. Where the gates begin there is nothing to keep.
 func (st *setting) after(old *setting) {
-	if st.limit.Deny {
+	if st.limit.Deny && !st.begins {
 		st.rules, st.order, st.laws = old.rules, old.order, old.laws
 		st.clock, st.timesHolds = old.clock, old.timesHolds
 	}
-	st.reshaped = !sameShape(old, st)
+	st.reshaped = st.begins || !sameShape(old, st)
 }
 
 // resolve works out a setting. The limit and the pool are valid.
