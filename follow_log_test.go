@@ -212,3 +212,36 @@ func TestFollowLogsASourceThatEnds(t *testing.T) {
 		t.Errorf("the log says %q", log.String())
 	}
 }
+
+// TestLogsThatNoSlotIsLeft holds that a limit of fewer slots than replicas is warned of when the pool is known.
+func TestLogsThatNoSlotIsLeft(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		limit Limit
+		opts  []Option
+		want  bool
+	}{
+		{"fewer", Limit{InFlight: 20}, nil, true},
+		{"as many", Limit{InFlight: 21}, nil, false},
+		{"at least one", Limit{InFlight: 20}, []Option{AtLeastOne()}, false},
+		{"no slots", Rates(PerSecond(1)), nil, false},
+		{"a plan", Rates(PerSecond(1)), []Option{Plans(map[string]Limit{"paid": {InFlight: 20}})}, true},
+		{"awaited", Limit{InFlight: 20}, []Option{AwaitPool(), HintMaxAge(time.Hour)}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var log strings.Builder
+			l := limiterOf(t, tt.limit, append(tt.opts, Logger(slog.New(slog.NewTextHandler(&log, nil))))...)
+			must(t, l.SetPool(Pool{Replicas: 21}, 0))
+			if got := strings.Contains(log.String(), "no slot here"); got != tt.want {
+				t.Errorf("warned %v, want %v: %s", got, tt.want, log.String())
+			}
+			must(t, l.SetPool(Pool{Replicas: 2}, 0))
+			if n := strings.Count(log.String(), "no slot here"); n > 1 {
+				t.Errorf("warned %d times: %s", n, log.String())
+			}
+			if tt.name == "awaited" && !strings.Contains(log.String(), `old="not known"`) {
+				t.Errorf("the end of the wait is not logged: %s", log.String())
+			}
+		})
+	}
+}

@@ -191,7 +191,7 @@ func TestStopSparesASteadySource(t *testing.T) {
 			time.Sleep(3 * time.Minute)
 			stopped(t, l, false)
 		}
-		if strings.Contains(log.String(), "not known") {
+		if strings.Contains(log.String(), "pool not known") {
 			t.Errorf("it has stopped: %s", log)
 		}
 	})

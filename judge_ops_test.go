@@ -223,7 +223,8 @@ func (w *world) tryFor(r *replica, key string, asks []quotient.Ask, n amounts, c
 	var d quotient.Decision
 	before, asks := quotient.CountsOf(r.l).Dry, inPlan(key, asks)
 	said := []quotient.RuleState{{Name: "nothing yet"}}
-	if !w.plans && w.chance(4, "state") { // AppendState is of the plan that a key is in, if it is remembered
+	// AppendState is of the plan that a key is in, if it is remembered, and what makes room serves waiters too.
+	if !w.plans && len(r.calls) == 0 && w.chance(4, "state") {
 		asks = append(asks, quotient.StateInto(&said))
 	}
 	panicked := guarded(func() { p, d = r.l.TryAcquire(nameOf(key), asks...) })

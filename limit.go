@@ -78,17 +78,17 @@ func Rates(rates ...Rate) Limit { return Limit{Rates: rates} }
 // milli is the number of parts that an event has in a schedule, so that its arithmetic is exact.
 const milli = 1000
 
-// PerSecond is a rate of so many requests a second, all of which may come at once.
+// PerSecond is a rate of so many requests a second, all of which may come at once. Its name is "second".
 func PerSecond(events float64) Rate {
 	return Rate{Name: "second", Events: events, Per: time.Second}
 }
 
-// PerMinute is PerSecond for a minute: a minute's requests may come at once.
+// PerMinute is PerSecond for a minute, with that name: a minute's requests may come at once.
 func PerMinute(events float64) Rate {
 	return Rate{Name: "minute", Events: events, Per: time.Minute}
 }
 
-// PerHour is PerSecond for an hour: an hour's requests may come at once.
+// PerHour is PerSecond for an hour, with that name: an hour's requests may come at once.
 func PerHour(events float64) Rate {
 	return Rate{Name: "hour", Events: events, Per: time.Hour}
 }

@@ -211,6 +211,20 @@ func (r *Registry) All() iter.Seq2[string, *Limiter] {
 	}
 }
 
+// Ready returns nil when each limiter may admit requests, and an error that names one that waits for the size
+// of its pool (AwaitPool) and refuses everything meanwhile. It is for a readiness probe.
+func (r *Registry) Ready() error {
+	for name, l := range r.All() {
+		l.mu.Lock()
+		awaits := l.belief.awaits
+		l.mu.Unlock()
+		if awaits {
+			return fmt.Errorf("quotient: limiter %q waits for the size of its pool", name)
+		}
+	}
+	return nil
+}
+
 // Remove takes a limiter out; a caller that has it goes on using it, with the pool that it has. A name that
 // is not there is no error.
 func (r *Registry) Remove(name string) {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 func TestRegistry(t *testing.T) {
@@ -91,4 +92,23 @@ func TestRegistryReturnsNoLimiterWithAnError(t *testing.T) {
 	if l, err := r.Limiter("Bad Name", Limit{InFlight: 1}); err == nil || l != nil {
 		t.Errorf("%v, %v", l != nil, err)
 	}
+}
+
+// Ready names a limiter that waits for its pool, and is nil when none does.
+func TestRegistryReady(t *testing.T) {
+	var r Registry
+	must(t, r.Ready())
+	if _, err := r.Limiter("knows", rated(PerSecond(1))); err != nil {
+		t.Fatal(err)
+	}
+	must(t, r.Ready())
+	l, err := r.Limiter("waits", rated(PerSecond(1)), AwaitPool(), HintMaxAge(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Ready(); err == nil || !strings.Contains(err.Error(), `"waits"`) {
+		t.Errorf("before the pool is known: %v", err)
+	}
+	must(t, l.SetPool(Pool{Replicas: 2}, 0))
+	must(t, r.Ready())
 }

@@ -13,6 +13,10 @@
 //	PUT /reset       {"key":"K"}: the key starts fresh
 //	PUT /dry-run     {"dry_run":true}
 //
+// The body of a PUT is JSON, and its Content-Type must be application/json:
+//
+//	curl -X PUT -H 'Content-Type: application/json' -d '{"replicas":4}' localhost:9091/replicas
+//
 // A key that is not UTF-8 has "key_base64" beside "key" in answers, and is asked for with key_base64 in place of key.
 //
 // ?limiter=NAME chooses one of several limiters; it may be left out when there is one, and PUT /replicas and

@@ -247,6 +247,10 @@ func TestDetailOfEveryReason(t *testing.T) {
 			t.Errorf("%v: %s", reason, text)
 		}
 		seen[text] = true
+		quota := strings.Contains(string(refusalOf(d).body()), "quota-exceeded")
+		if want := statusOf(reason) != 503 && reason != quotient.ReasonDenied; quota != want {
+			t.Errorf("%v: %s, of a quota %v, want %v", reason, refusalOf(d).body(), quota, want)
+		}
 		d.Rule, d.Unit = "", "" // another waiter is next, and its turn has just come
 		if text := refusalOf(d).detail(); strings.Contains(text, `""`) {
 			t.Errorf("%v: %s", reason, text)

@@ -94,11 +94,13 @@ func (no *refusal) body() []byte {
 		Type: quotaExceeded, Title: "The quota is used up",
 		Status: no.status, Detail: no.detail(), Violated: []string{}, RetryAfter: no.seconds(),
 	}
-	switch no.status {
-	case http.StatusServiceUnavailable:
+	switch {
+	case no.status == http.StatusServiceUnavailable:
 		p.Type, p.Title = reducedCapacity, "The capacity is reduced for a while"
-	case http.StatusRequestEntityTooLarge:
+	case no.status == http.StatusRequestEntityTooLarge:
 		p.Title = "The request asks for more than the quota"
+	case no.Reason == quotient.ReasonDenied: // there is no quota
+		p.Type, p.Title = "about:blank", http.StatusText(no.status)
 	}
 	if no.Rule != "" {
 		p.Violated = append(p.Violated, no.Rule)

@@ -23,7 +23,8 @@ const defaultBodyTimeout = 5 * time.Minute
 // The zero value refuses all requests: Limiter must be set.
 //
 // A request waits for its permit as long as its context lasts and the limiter's MaxWait and MaxWaiting allow;
-// http.Client.Timeout ends it too. If it is refused, RoundTrip returns the limiter's error (errors.Is
+// http.Client.Timeout ends it too. One whose turn is known to come after the end of these is refused at once
+// (quotient.ReasonDeadline). If a request is refused, RoundTrip returns the limiter's error (errors.Is
 // quotient.ErrLimited) or the context's, the request is not sent and its body is closed. Transport changes
 // neither the request nor its headers, and never sends a request twice: one that is sent again passes the
 // limiter again.

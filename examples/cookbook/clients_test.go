@@ -20,12 +20,9 @@ func learn(base http.RoundTripper) *http.Client {
 }
 
 func github(base http.RoundTripper) *http.Client {
-	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerHour(5000)}, InFlight: 25} // each token
-	limiter := quotient.Must(quotient.New(limit,
-		quotient.Replicas(4), quotient.Policy(policy.Tracking{}), quotient.BeyondShare()))
-	return &http.Client{Transport: &httplimit.Transport{
-		Base: base, Limiter: limiter, Key: httplimit.Header("Authorization"),
-	}}
+	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerHour(5000)}, InFlight: 100}
+	limiter := quotient.Must(quotient.New(limit, quotient.Replicas(4), quotient.Policy(policy.Tracking{})))
+	return &http.Client{Transport: &httplimit.Transport{Base: base, Limiter: limiter}}
 }
 
 func retry(ctx context.Context, budget *quotient.Limiter, attempt func() (time.Duration, error)) error {

@@ -24,7 +24,7 @@ func limits(api *http.ServeMux, pool []quotient.Option) (*quotient.Registry, htt
 		"free": quotient.Rates(quotient.PerSecond(10), quotient.PerHour(1000)),
 		"paid": quotient.Rates(quotient.PerSecond(100), quotient.PerHour(100_000)),
 	})))
-	routes := quotient.Must(limiters.Limiter("routes", quotient.Limit{InFlight: 20}))
+	routes := quotient.Must(limiters.Limiter("routes", quotient.Limit{InFlight: 20}, quotient.AtLeastOne()))
 
 	throttle := httplimit.Middleware(tenants, func(r *http.Request) string { return tenantOf(r).name },
 		httplimit.PlanBy(func(r *http.Request) string { return tenantOf(r).plan }),
@@ -33,12 +33,12 @@ func limits(api *http.ServeMux, pool []quotient.Option) (*quotient.Registry, htt
 	return limiters, throttle(api), collector
 }
 
-// follows is the pool of a service that follows a count of its replicas.
-func follows() []quotient.Option {
+// follows is the pool of a service that follows a count of its replicas, of which there are never more than most.
+func follows(most int) []quotient.Option {
 	return []quotient.Option{
 		quotient.AwaitPool(),             // admit nothing before the first count,
-		quotient.HintMaxAge(time.Minute), // and be one of ten
-		quotient.Replicas(10),            // when there has been none for a minute;
+		quotient.HintMaxAge(time.Minute), // and be one of the most
+		quotient.Replicas(most),          // when there has been none for a minute;
 		quotient.HoldDown(time.Minute),   // longer than DNS answers are kept on their way
 	}
 }

@@ -31,33 +31,47 @@ import (
 )
 
 func main() {
-	addr := flag.String("addr", "localhost:8080", "address of the API, of /metrics and of the probes")
-	operator := flag.String("operator", "localhost:9091", "address of the operator's page")
+	var c config
+	flag.StringVar(&c.addr, "addr", "localhost:8080", "address of the API, of /metrics and of /ready")
+	flag.StringVar(&c.operator, "operator", "localhost:9091", "address of the operator's page")
 	name := flag.String("service", "", "headless Service whose pods share the limits, such as api.prod.svc.cluster.local.")
+	flag.IntVar(&c.most, "most", 10, "most pods that there may be: the autoscaler's maxReplicas")
+	flag.DurationVar(&c.listed, "listed", 0, "how long a pod is sent requests after SIGTERM; in Kubernetes 5s")
 	flag.Parse()
+	c.token = os.Getenv("ADMIN_TOKEN")
+	if *name != "" {
+		c.pods = &dns.Source{Name: *name, Uncapped: true}
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	var pods quotient.Source
-	if *name != "" {
-		pods = &dns.Source{Name: *name, Uncapped: true}
-	}
-	if err := run(ctx, *addr, *operator, os.Getenv("ADMIN_TOKEN"), pods); err != nil {
+	if err := run(ctx, c); err != nil {
 		log.Fatal("service: ", err)
 	}
 }
 
-// run serves the API and the operator's page until ctx ends, or one of them does. No pods is one process.
-func run(ctx context.Context, addr, operator, token string, pods quotient.Source) error {
+// config is what differs from place to place.
+type config struct {
+	addr, operator, token string
+	pods                  quotient.Source // nil: this process is all there is
+	most                  int
+	listed                time.Duration
+}
+
+// run serves the API and the operator's page until ctx ends, or one of them fails.
+func run(ctx context.Context, c config) error {
 	var pool []quotient.Option
-	if pods != nil {
-		pool = follows()
+	if c.pods != nil {
+		if c.most < 1 { // quotient.Must is for what stands in the program
+			return fmt.Errorf("-most is %d, want at least 1", c.most)
+		}
+		pool = follows(c.most)
 	}
 	api := http.NewServeMux()
 	api.HandleFunc("GET /hello", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "hello, %s\n", tenantOf(r).name)
 	})
 	limiters, throttled, collector := limits(api, pool)
-	page, err := admin.New(limiters, admin.Token(token))
+	page, err := admin.New(limiters, admin.Token(c.token))
 	if err != nil {
 		return err
 	}
@@ -67,28 +81,39 @@ func run(ctx context.Context, addr, operator, token string, pods quotient.Source
 	root := http.NewServeMux()
 	root.Handle("/", authenticate(throttled)) // what follows is not limited
 	root.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	root.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) { ready(w, limiters) })
-	server := &http.Server{Addr: addr, Handler: root, ReadHeaderTimeout: 5 * time.Second}
+	root.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) {
+		if err := errors.Join(ctx.Err(), limiters.Ready()); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		}
+	})
+	server := &http.Server{Addr: c.addr, Handler: root, ReadHeaderTimeout: 5 * time.Second}
 
-	return together(ctx,
-		func(ctx context.Context) error { return serve(ctx, server) },
-		func(ctx context.Context) error { return page.ListenAndServe(ctx, operator) },
-		func(ctx context.Context) error { return follow(ctx, limiters, pods) })
+	background := []func(context.Context) error{
+		func(ctx context.Context) error { return page.ListenAndServe(ctx, c.operator) },
+	}
+	if c.pods != nil {
+		background = append(background, func(ctx context.Context) error { return limiters.Follow(ctx, c.pods) })
+	}
+	return together(ctx, func(ctx context.Context) error { return serve(ctx, server, c.listed) }, background...)
 }
 
-// together runs all until ctx ends or one of them does, which ends the others.
-func together(ctx context.Context, all ...func(context.Context) error) error {
-	ctx, stop := context.WithCancel(ctx)
+// together runs all until the first one has ended, which ends the others. Only the first one hears of the end
+// of ctx: the others go on until what has been admitted is finished.
+func together(ctx context.Context, first func(context.Context) error, others ...func(context.Context) error) error {
+	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	ended := make(chan error, len(all))
-	for _, f := range all {
+	ctx, fail := context.WithCancel(ctx)
+	defer fail()
+	ended := make(chan error, len(others))
+	for _, f := range others {
 		go func() {
-			defer stop()
-			ended <- f(ctx)
+			defer fail()
+			ended <- f(behind)
 		}()
 	}
-	var errs []error
-	for range all {
+	errs := []error{first(ctx)}
+	stop()
+	for range others {
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			errs = append(errs, err)
 		}
@@ -96,10 +121,12 @@ func together(ctx context.Context, all ...func(context.Context) error) error {
 	return errors.Join(errs...)
 }
 
-// serve serves until ctx ends, and then finishes what has been admitted.
-func serve(ctx context.Context, server *http.Server) error {
+// serve serves until ctx ends, goes on for as long as the pod is listed, and then finishes what has been
+// admitted.
+func serve(ctx context.Context, server *http.Server, listed time.Duration) error {
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
+		time.Sleep(listed)
 		grace, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		stopped <- server.Shutdown(grace)
@@ -108,23 +135,4 @@ func serve(ctx context.Context, server *http.Server) error {
 		return err
 	}
 	return <-stopped
-}
-
-// follow has all limiters follow a count of pods, if there is one, until ctx ends.
-func follow(ctx context.Context, limiters *quotient.Registry, pods quotient.Source) error {
-	if pods == nil {
-		<-ctx.Done()
-		return nil
-	}
-	return limiters.Follow(ctx, pods)
-}
-
-// ready answers 503 while a limiter waits for the first count of pods, and would refuse everything.
-func ready(w http.ResponseWriter, limiters *quotient.Registry) {
-	for name, l := range limiters.All() {
-		if l.Stats().Pool.Source == "awaited" {
-			http.Error(w, name+" awaits the number of replicas", http.StatusServiceUnavailable)
-			return
-		}
-	}
 }

@@ -83,7 +83,8 @@ func TestService(t *testing.T) {
 	addr, operator, pods := free(t), free(t), make(counted)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, addr, operator, token, pods) }()
+	c := config{addr, operator, token, pods, 10, 20 * time.Millisecond}
+	go func() { ended <- run(ctx, c) }()
 	url := "http://" + addr
 	answers(t, url+"/ready", 503)
 	if status, _, body := get(t, url+"/hello", "X-API-Key", "key-of-ann"); status != 503 || !strings.Contains(body, "reduced-capacity") {
@@ -119,6 +120,7 @@ func TestService(t *testing.T) {
 		}
 	}
 	stop()
+	answers(t, url+"/ready", 503) // and is served while it is still listed
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
@@ -131,14 +133,15 @@ func TestServiceFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = taken.Close() }()
-	for _, tt := range []struct{ addr, operator, token, want string }{
-		{free(t), free(t), "short", "token"},
-		{taken.Addr().String(), free(t), token, "in use"},
-		{free(t), taken.Addr().String(), token, "in use"},
-		{free(t), "0.0.0.0", token, "port"},
+	for want, c := range map[string]config{
+		"token":        {addr: free(t), operator: free(t), token: "short"},
+		"bind: addr":   {addr: taken.Addr().String(), operator: free(t), token: token},
+		"Listen":       {addr: free(t), operator: taken.Addr().String(), token: token},
+		"-most":        {addr: free(t), operator: free(t), token: token, pods: make(counted)},
+		"missing port": {addr: free(t), operator: "0.0.0.0", token: token},
 	} {
-		if err := run(t.Context(), tt.addr, tt.operator, tt.token, nil); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%+v: %v", tt, err)
+		if err := run(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", c, err, want)
 		}
 	}
 }
