@@ -213,7 +213,8 @@ func TestFollowLogsASourceThatEnds(t *testing.T) {
 	}
 }
 
-// TestLogsThatNoSlotIsLeft holds that a limit of fewer slots than replicas is warned of when the pool is known.
+// TestLogsThatNoSlotIsLeft holds that a limit of fewer slots than replicas is warned of once the pool is
+// known.
 func TestLogsThatNoSlotIsLeft(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -26,9 +26,8 @@ func among[T any](t *rapid.T, list []T, label string) T {
 	return rapid.SampledFrom(list).Draw(t, label)
 }
 
-// Alternating between plans never brings more than the largest alone: whatever plan each ask names, through
-// waiting, eviction, the overflow gate and costs, and while keys get limits of their own and lose them, and
-// plans change.
+// Alternating between plans never brings more than the largest alone. Asks name any plan, wait, and share the
+// overflow gate; keys are evicted, get limits of their own and lose them, and plans change.
 func TestPropertyPlansBringNoMore(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		large := drawRate(rt, "large")
