@@ -51,3 +51,15 @@ func PriorityBy(f func(Call) quotient.Priority) Option {
 	}
 	return func(g *guard) { g.priority = f }
 }
+
+// Except lets the calls for which f reports true pass without asking any limiter, such as those of a server's
+// health service. They hold no permit, and the policy learns nothing of them. Several options add up. f is
+// called once a call, before the key is asked for, from many goroutines at a time. Except panics if f is nil.
+//
+// A client can put into its metadata what it likes: go by Call.Method, or by what a check of yours has found.
+func Except(f func(Call) bool) Option {
+	if f == nil {
+		panic("grpclimit: Except: the function is nil")
+	}
+	return func(g *guard) { g.except = append(g.except, f) }
+}
