@@ -27,6 +27,10 @@ const Forever = httplimit.Forever
 // that very instant. Where the limiter's MaxWait is the bound it is ReasonWait as well, and where the deadline
 // of the call is, ReasonDeadline.
 //
+// The queue of a rate holds about max x rate / replicas calls: 200 ms of 20 a second on two replicas are two.
+// In so short a queue a call of a low class hardly ever has a place while a high class asks for all there is.
+// Its turn, behind all of those, comes after max.
+//
 // A short max undoes the promise of quotient.Priority that none starves. One of eight admissions goes to the
 // call that has waited longest, and a low one may be at its max before that.
 //

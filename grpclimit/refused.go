@@ -13,8 +13,8 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// Refused reports whether err is a refusal by a limiter of quotient, and returns the decision: by a limiter of
-// this process, or by one of the server, whose status says so. A server may also pass on the refusal of
+// Refused reports whether err is a refusal by a limiter of quotient, and returns the decision. The limiter is
+// one of this process, or one of the server, whose status says so. A server may also pass on the refusal of
 // another one.
 //
 // RetryAfter is when to come again: a second where that is not known, as for slots, and 0 where waiting does
@@ -44,8 +44,8 @@ type withStatus interface {
 	GRPCStatus() *status.Status
 }
 
-// decisionOf is the decision that a status tells of, if it is that of a refusal. A status that has come may
-// hold anything.
+// decisionOf is the decision in the status of a refusal, if it is one. A status that has come may hold
+// anything.
 func decisionOf(s *status.Status) (d quotient.Decision, ok bool) {
 	var info *errdetails.ErrorInfo
 	for _, detail := range s.Details() {

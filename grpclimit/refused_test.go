@@ -201,7 +201,7 @@ func FuzzRefused(f *testing.F) {
 	})
 }
 
-// A server that passes on what it was told is no refusal of its own.
+// A server may pass on the refusal of another one.
 func TestRefusedBehindTheServer(t *testing.T) {
 	far := connect(t, &service{}, Server(limiter(t, quotient.Limit{Deny: true}), FullMethod()))
 	near := &service{duplex: func(pb.TestService_FullDuplexCallServer) error { return unary(deadline(t), far) }}
