@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -11,6 +12,7 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
@@ -169,6 +171,25 @@ func TestRefusedOverAConnection(t *testing.T) {
 	}
 	if text, want := status.Convert(err).Message(), `the limit "tenant" is reached: rate`; text != want {
 		t.Errorf("the message is %q, want %q", text, want)
+	}
+}
+
+// Not even an interceptor in front that wraps the refusal sends the key: gRPC makes the error's text the message.
+func TestKeyIsNotSent(t *testing.T) {
+	wraps := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		if _, err := next(ctx, req); err != nil {
+			return nil, fmt.Errorf("in front: %w", err)
+		}
+		return nil, nil
+	}
+	key := func(Call) string { return "a secret" }
+	options := append([]grpc.ServerOption{grpc.ChainUnaryInterceptor(wraps)}, Server(limiter(t, quotient.Limit{Deny: true}), key)...)
+	err := unary(deadline(t), connect(t, &service{}, options))
+	if d, ok := Refused(err); !ok || d.Reason != quotient.ReasonDenied {
+		t.Errorf("%v: %+v, %v", err, d, ok)
+	}
+	if got, want := status.Convert(err).Message(), "in front: quotient: refused: denied"; got != want {
+		t.Errorf("the message is %q, want %q", got, want)
 	}
 }
 

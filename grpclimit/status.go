@@ -34,6 +34,9 @@ type refusal struct {
 	status *status.Status
 }
 
+// Error does not name the key, as LimitedError does: of an error that wraps this one gRPC sends the text.
+func (r *refusal) Error() string { return "quotient: " + r.Decision.String() }
+
 // GRPCStatus is for status.FromError.
 func (r *refusal) GRPCStatus() *status.Status { return r.status }
 
