@@ -2,15 +2,16 @@ package grpclimit_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -52,6 +53,23 @@ func ExampleUnaryServer() {
 	// ResourceExhausted
 }
 
+func ExampleRefused() {
+	l := quotient.Must(quotient.New(quotient.Rates(quotient.Rate{Name: "tenant", Events: 8, Per: time.Hour, Burst: 1})))
+	limit := grpclimit.UnaryServer(l, grpclimit.Metadata("x-tenant"))
+	info := &grpc.UnaryServerInfo{FullMethod: "/shop.Items/Get"}
+	handler := func(context.Context, any) (any, error) { return "item", nil }
+	for range 2 {
+		_, err := limit(context.Background(), nil, info, handler)
+		if d, ok := grpclimit.Refused(err); ok {
+			fmt.Printf("%v by the rule %q, again in %v\n", d.Reason, d.Rule, d.RetryAfter.Round(time.Second))
+			fmt.Println(status.Convert(err).Message())
+		}
+	}
+	// Output:
+	// rate by the rule "tenant", again in 7m30s
+	// the limit "tenant" is reached: rate
+}
+
 func ExampleClient() {
 	// The server is the judge; the policy learns from its refusals how fast it may be asked.
 	l, err := quotient.New(
@@ -69,11 +87,14 @@ func ExampleClient() {
 // What docs/cookbook.md shows.
 
 func tenantServer() *grpc.Server {
-	perTenant := quotient.Rate{Events: 50, Per: time.Second, Burst: 10}
+	perTenant := quotient.Rate{Name: "tenant", Events: 50, Per: time.Second, Burst: 10}
 	tenants := quotient.Must(quotient.New(quotient.Rates(perTenant), quotient.Replicas(4)))
 	methods := quotient.Must(quotient.New(quotient.Limit{InFlight: 20}, quotient.Replicas(4)))
 	slots := grpclimit.Also(methods, grpclimit.FullMethod())
-	return grpc.NewServer(grpclimit.Server(tenants, grpclimit.Metadata("x-tenant"), slots)...)
+	health := grpclimit.Except(func(c grpclimit.Call) bool {
+		return strings.HasPrefix(c.Method, "/grpc.health.v1.Health/")
+	})
+	return grpc.NewServer(grpclimit.Server(tenants, grpclimit.Metadata("x-tenant"), slots, health)...)
 }
 
 func payingFirst(limiter *quotient.Limiter, pays func(context.Context) bool) *grpc.Server {
@@ -90,22 +111,15 @@ func payingFirst(limiter *quotient.Limiter, pays func(context.Context) bool) *gr
 func dial(target string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	most := quotient.Rates(quotient.PerSecond(100)) // more than this is never tried
 	limiter := quotient.Must(quotient.New(most, quotient.Policy(policy.Tracking{}), quotient.BeyondShare()))
-	return grpc.NewClient(target, append(options, grpclimit.Client(limiter, grpclimit.Target())...)...)
+	wait := grpclimit.Wait(500 * time.Millisecond) // of calls that have a second
+	return grpc.NewClient(target, append(options, grpclimit.Client(limiter, grpclimit.Target(), wait)...)...)
 }
 
-func whyRefused(err error) (reason string, retryAfter time.Duration) {
-	if limited, ok := errors.AsType[*quotient.LimitedError](err); ok { // by a limiter of this process
-		return limited.Reason.String(), limited.RetryAfter // "rate", "in_flight"; 0 is unknown
+func whyRefused(err error) string {
+	if d, ok := grpclimit.Refused(err); ok { // by a limiter of this process or of the server
+		return fmt.Sprintf("%v of %q, again in %v", d.Reason, d.Rule, d.RetryAfter)
 	}
-	for _, detail := range status.Convert(err).Details() { // by the server
-		switch d := detail.(type) {
-		case *errdetails.ErrorInfo:
-			reason = d.GetReason() // "RATE", "IN_FLIGHT", if d.GetDomain() is grpclimit.Domain
-		case *errdetails.RetryInfo:
-			retryAfter = d.GetRetryDelay().AsDuration()
-		}
-	}
-	return reason, retryAfter
+	return ""
 }
 
 // service is a method that answers.
@@ -118,10 +132,11 @@ func (service) EmptyCall(context.Context, *pb.Empty) (*pb.Empty, error) { return
 // dialer makes a client's connection, as grpc.NewClient does.
 type dialer func(target string, options ...grpc.DialOption) (*grpc.ClientConn, error)
 
-// serve runs a server in memory, and returns a client of it.
-func serve(t *testing.T, server *grpc.Server, connect dialer, options ...grpc.DialOption) pb.TestServiceClient {
+// serve runs a server in memory, and returns a connection to it.
+func serve(t *testing.T, server *grpc.Server, connect dialer, options ...grpc.DialOption) *grpc.ClientConn {
 	l := bufconn.Listen(1 << 16)
 	pb.RegisterTestServiceServer(server, service{})
+	healthpb.RegisterHealthServer(server, health.NewServer())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(l) }()
 	conn, err := connect("passthrough:///memory", append(options, grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -130,19 +145,28 @@ func serve(t *testing.T, server *grpc.Server, connect dialer, options ...grpc.Di
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close(); server.Stop(); <-done })
-	return pb.NewTestServiceClient(conn)
+	return conn
 }
 
 func TestRecipes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	client := serve(t, tenantServer(), grpc.NewClient)
+	conn := serve(t, tenantServer(), grpc.NewClient)
+	client := pb.NewTestServiceClient(conn)
 	call := metadata.AppendToOutgoingContext(ctx, "x-tenant", "a")
 	var err error
 	for ; err == nil; _, err = client.EmptyCall(call, &pb.Empty{}) { // until the burst is used up
 	}
-	if reason, wait := whyRefused(err); reason != "RATE" || wait <= 0 {
-		t.Errorf("%v: reason %q, wait %v", err, reason, wait)
+	if d, ok := grpclimit.Refused(err); !ok || d.Rule != "tenant" || d.Limit != 50 || d.Share != 12.5 || d.RetryAfter <= 0 {
+		t.Errorf("%v: %+v, %v", err, d, ok)
+	}
+	if why, want := whyRefused(err), `rate of "tenant", again in `; !strings.HasPrefix(why, want) {
+		t.Errorf("%q, want %q in front", why, want)
+	}
+	for range 20 { // more than the burst and the slots
+		if _, err := healthpb.NewHealthClient(conn).Check(call, &healthpb.HealthCheckRequest{}); err != nil {
+			t.Errorf("health: %v", err)
+		}
 	}
 
 	limiter, err := quotient.New(quotient.Rates(quotient.Every(time.Hour)))
@@ -151,21 +175,14 @@ func TestRecipes(t *testing.T) {
 	}
 	asked := 0
 	server := payingFirst(limiter, func(context.Context) bool { asked++; return asked%2 == 0 })
-	client = serve(t, server, dial)
-	for i, want := range []string{"", "RATE"} {
+	client = pb.NewTestServiceClient(serve(t, server, dial))
+	for i, want := range []quotient.Reason{quotient.ReasonNone, quotient.ReasonRate} {
 		_, err = client.EmptyCall(ctx, &pb.Empty{})
-		if reason, _ := whyRefused(err); reason != want || asked != i+1 {
-			t.Errorf("%v: reason %q, want %q; asked %d", err, reason, want, asked)
+		if d, ok := grpclimit.Refused(err); ok != (i > 0) || d.Reason != want || asked != i+1 {
+			t.Errorf("%v: reason %v, want %v; asked %d", err, d.Reason, want, asked)
 		}
 	}
-
-	denied, err := quotient.New(quotient.Limit{Deny: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	client = serve(t, grpc.NewServer(), grpc.NewClient, grpclimit.Client(denied, grpclimit.Target())...)
-	_, err = client.EmptyCall(ctx, &pb.Empty{})
-	if reason, _ := whyRefused(err); reason != "denied" {
-		t.Errorf("%v: reason %q, want that of this process", err, reason)
+	if why := whyRefused(nil); why != "" {
+		t.Errorf("without an error: %q", why)
 	}
 }

@@ -17,6 +17,7 @@ type guard struct {
 	maxWait  time.Duration                // 0: a call does not wait; Forever: as long as its context lasts
 	priority func(Call) quotient.Priority // nil: all are normal
 	also     []other                      // limiters beside limiter
+	except   []func(Call) bool            // calls that no limiter is asked for
 }
 
 // newGuard returns a guard whose calls wait for maxWait unless an option says otherwise. Calls of several
@@ -46,6 +47,11 @@ func bound(key string) string { return httplimit.Constant(key)(nil) }
 
 // admit takes what a call holds. Its error is a status.
 func (g guard) admit(c Call) (a admission, err error) {
+	for _, passes := range g.except {
+		if passes(c) {
+			return admission{}, nil
+		}
+	}
 	key, class := bound(g.key(c)), quotient.PriorityNormal
 	if g.priority != nil {
 		class = min(max(g.priority(c), quotient.PriorityLow), quotient.PriorityCritical)

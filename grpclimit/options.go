@@ -27,6 +27,10 @@ const Forever = httplimit.Forever
 // that very instant. Where the limiter's MaxWait is the bound it is ReasonWait as well, and where the deadline
 // of the call is, ReasonDeadline.
 //
+// The queue of a rate holds about max x rate / replicas calls: 200 ms of 20 a second on two replicas are two.
+// In so short a queue a call of a low class hardly ever has a place while a high class asks for all there is.
+// Its turn, behind all of those, comes after max.
+//
 // A short max undoes the promise of quotient.Priority that none starves. One of eight admissions goes to the
 // call that has waited longest, and a low one may be at its max before that.
 //
@@ -50,4 +54,16 @@ func PriorityBy(f func(Call) quotient.Priority) Option {
 		panic("grpclimit: PriorityBy: the function is nil")
 	}
 	return func(g *guard) { g.priority = f }
+}
+
+// Except lets the calls for which f reports true pass without asking any limiter, such as those of a server's
+// health service. They hold no permit, and the policy learns nothing of them. Several options add up. f is
+// called once a call, before the key is asked for, from many goroutines at a time. Except panics if f is nil.
+//
+// A client can put into its metadata what it likes: go by Call.Method, or by what a check of yours has found.
+func Except(f func(Call) bool) Option {
+	if f == nil {
+		panic("grpclimit: Except: the function is nil")
+	}
+	return func(g *guard) { g.except = append(g.except, f) }
 }

@@ -88,7 +88,7 @@ func TestReasonAfterAWait(t *testing.T) {
 					t.Errorf("%+v\nwant %+v", got, tt.want)
 				}
 				rule, wait := detailsOf(err)
-				if codeOf(got.Reason) == exhausted && rule != got.Rule || wait != max(got.RetryAfter, unknownWait) && got.RetryAfter > 0 {
+				if rule != got.Rule || wait != max(got.RetryAfter, unknownWait) && got.RetryAfter > 0 {
 					t.Errorf("the status %v names %q and %v", status.Convert(err), rule, wait)
 				}
 				if got.OK || (got.Limit == 0) == (got.Rule != "") {

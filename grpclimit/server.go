@@ -9,8 +9,10 @@ import (
 )
 
 // Server returns the options that put l in front of all methods of a server, unary and streaming: both
-// interceptors, chained behind those that are there. Server panics if l or key is nil, or if Wait stands
-// beside Also.
+// interceptors, chained behind those that are there. Those that are passed to grpc.NewServer before them run
+// outside of the limit, those that are passed after them inside. Except lets single methods pass.
+//
+// Server panics if l or key is nil, or if Wait stands beside Also.
 func Server(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(UnaryServer(l, key, opts...)),

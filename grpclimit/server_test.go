@@ -84,9 +84,12 @@ func TestStatusOfARefusal(t *testing.T) {
 		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonDeadline, Rule: "minute", RetryAfter: time.Hour}}, codes.ResourceExhausted, "minute", time.Hour},
 		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonDenied}}, codes.ResourceExhausted, "", 0},
 		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonTooLarge, Rule: "minute"}}, codes.ResourceExhausted, "minute", 0},
-		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonShare, Rule: "in-flight"}}, codes.Unavailable, "", unknownWait},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonShare, Rule: "in-flight"}}, codes.Unavailable, "in-flight", unknownWait},
 		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonKeys}}, codes.Unavailable, "", unknownWait},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonKeys, Rule: "minute", RetryAfter: time.Hour}}, codes.Unavailable, "minute", time.Hour},
 		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonPool}}, codes.Unavailable, "", unknownWait},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonAsk}}, codes.ResourceExhausted, "", 0},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate, Rule: "minute", Unit: "\xff", RetryAfter: 1}}, codes.ResourceExhausted, "minute", 1},
 		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate, Rule: "not \xff UTF-8", RetryAfter: time.Second}}, codes.ResourceExhausted, "not \uFFFD UTF-8", time.Second},
 	} {
 		tt.err.Key = "a secret"
@@ -96,11 +99,19 @@ func TestStatusOfARefusal(t *testing.T) {
 			t.Errorf("%v: %v with rule %q and a wait of %v; want %v, %q, %v", tt.err.Reason, err, rule, wait, tt.code, tt.rule, tt.wait)
 		}
 		var limited *quotient.LimitedError
-		if !errors.As(err, &limited) || limited != &tt.err || !errors.Is(err, quotient.ErrLimited) {
+		if !errors.As(err, &limited) || limited != &tt.err || errors.Is(err, quotient.ErrLimited) != (tt.err.Reason != quotient.ReasonAsk) {
 			t.Errorf("%v: the limiter's error is not in %v", tt.err.Reason, err)
 		}
-		if s := status.Convert(err); strings.Contains(s.String(), "secret") {
+		s := status.Convert(err)
+		if strings.Contains(s.String(), "secret") || strings.Contains(fmt.Sprint(s.Details()), "secret") {
 			t.Errorf("the status %v names the key", s)
+		}
+		message := "the limit is reached: " + tt.err.Reason.String()
+		if tt.rule != "" {
+			message = fmt.Sprintf("the limit %q is reached: %v", tt.rule, tt.err.Reason)
+		}
+		if s.Message() != message {
+			t.Errorf("the message is %q, want %q", s.Message(), message)
 		}
 	}
 }

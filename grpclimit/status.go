@@ -2,6 +2,7 @@ package grpclimit
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -33,6 +34,9 @@ type refusal struct {
 	status *status.Status
 }
 
+// Error does not name the key, as LimitedError does: of an error that wraps this one gRPC sends the text.
+func (r *refusal) Error() string { return "quotient: " + r.Decision.String() }
+
 // GRPCStatus is for status.FromError.
 func (r *refusal) GRPCStatus() *status.Status { return r.status }
 
@@ -50,19 +54,20 @@ func errorOf(err error) error {
 
 // statusOf is the status of a refusal. It does not name the key, which may be another party's secret.
 func statusOf(limited *quotient.LimitedError) *status.Status {
-	s := status.New(codeOf(limited.Reason), "the limit is reached: "+limited.Reason.String())
+	reason, rule, what := limited.Reason.String(), valid(limited.Rule), "the limit"
 	details := []protoadapt.MessageV1{
-		&errdetails.ErrorInfo{Reason: strings.ToUpper(limited.Reason.String()), Domain: Domain},
+		&errdetails.ErrorInfo{Reason: nameOf(limited.Reason), Domain: Domain, Metadata: numbersOf(limited.Decision)},
 	}
-	if limited.Rule != "" && s.Code() == codes.ResourceExhausted {
-		rule := strings.ToValidUTF8(limited.Rule, "\uFFFD")
+	if rule != "" {
+		what = fmt.Sprintf("the limit %q", rule)
 		details = append(details, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{
-			{Subject: rule, Description: limited.Reason.String()},
+			{Subject: rule, Description: reason},
 		}})
 	}
 	if wait := waitOf(limited); wait > 0 {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
 	}
+	s := status.New(codeOf(limited.Reason), what+" is reached: "+reason)
 	detailed, _ := s.WithDetails(details...) // it refuses OK and what is not UTF-8
 	return detailed
 }
@@ -78,7 +83,8 @@ func codeOf(reason quotient.Reason) codes.Code {
 
 // waitOf is when to come again; 0 if waiting does not help.
 func waitOf(limited *quotient.LimitedError) time.Duration {
-	if limited.Reason == quotient.ReasonDenied || limited.Reason == quotient.ReasonTooLarge {
+	switch limited.Reason {
+	case quotient.ReasonDenied, quotient.ReasonTooLarge, quotient.ReasonAsk:
 		return 0
 	}
 	if limited.RetryAfter <= 0 {

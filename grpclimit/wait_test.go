@@ -80,7 +80,7 @@ func TestServersRefuseByDefault(t *testing.T) {
 		err := stream(nil, contextOnly{ctx: t.Context()}, info, never)
 		refused(t, err, exhausted, quotient.ReasonInFlight, "in-flight", time.Second)
 		half := limiter(t, oneSlot, quotient.Replicas(2))
-		refused(t, call(t.Context(), half), codes.Unavailable, quotient.ReasonShare, "", time.Second)
+		refused(t, call(t.Context(), half), codes.Unavailable, quotient.ReasonShare, "in-flight", time.Second)
 		s := slot.Stats()
 		waited := time.Since(start)
 		if waited != 0 || s.Waited != 0 || s.Refused[quotient.ReasonInFlight] != 2 {
@@ -272,6 +272,7 @@ func TestMistakesOfOptions(t *testing.T) {
 		"Wait is 0s":                        func() { Wait(0) },
 		"Wait is -1ns":                      func() { Wait(-1) },
 		"PriorityBy: the function is nil":   func() { PriorityBy(nil) },
+		"Except: the function is nil":       func() { Except(nil) },
 		"UnaryServer: the limiter is nil":   func() { UnaryServer(nil, FullMethod(), Wait(1)) },
 		"StreamServer: the key function is": func() { StreamServer(limiter(t, oneSlot), nil, Wait(1)) },
 	} {

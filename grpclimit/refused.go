@@ -1,0 +1,124 @@
+package grpclimit
+
+import (
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/status"
+
+	"github.com/quotient-go/quotient"
+)
+
+// Refused reports whether err is a refusal by a limiter of quotient, and returns the decision. The limiter is
+// one of this process, or one of the server, whose status says so. A server may also pass on the refusal of
+// another one.
+//
+// RetryAfter is when to come again: a second where that is not known, as for slots, and 0 where waiting does
+// not help or the server names no time. That of a server is 24 hours at most. Reason is quotient.ReasonNone if
+// the server has a reason that this version does not know.
+//
+// What the server does not say is empty or 0: Rule, Unit, Limit, Share and Window where no single rule
+// refused, and single ones that make no sense. Rule and Unit are cut after 128 bytes.
+func Refused(err error) (d quotient.Decision, ok bool) {
+	if limited, ok := errors.AsType[*quotient.LimitedError](err); ok {
+		if limited == nil {
+			return d, false
+		}
+		d = limited.Decision
+		d.RetryAfter = waitOf(limited)
+		return d, true
+	}
+	if sent, ok := errors.AsType[withStatus](err); ok {
+		return decisionOf(sent.GRPCStatus())
+	}
+	return d, false
+}
+
+// withStatus is an error that has a status.
+type withStatus interface {
+	error
+	GRPCStatus() *status.Status
+}
+
+// decisionOf is the decision in the status of a refusal, if it is one. A status that has come may hold
+// anything.
+func decisionOf(s *status.Status) (d quotient.Decision, ok bool) {
+	var info *errdetails.ErrorInfo
+	for _, detail := range s.Details() {
+		switch m := detail.(type) {
+		case *errdetails.ErrorInfo:
+			if info == nil && m.GetDomain() == Domain {
+				info = m
+			}
+		case *errdetails.QuotaFailure:
+			for _, v := range m.GetViolations() {
+				if d.Rule == "" {
+					d.Rule = cut(v.GetSubject())
+				}
+			}
+		}
+	}
+	if info == nil {
+		return quotient.Decision{}, false
+	}
+	d.Reason, d.RetryAfter = reasonNamed(info.GetReason()), retryAfter(s)
+	if d.Rule != "" {
+		numbers := info.GetMetadata()
+		d.Unit = cut(numbers["unit"])
+		d.Limit, d.Share = number(numbers["limit"]), number(numbers["share"])
+		window, _ := time.ParseDuration(numbers["window"]) // 0 with an error
+		d.Window = max(window, 0)
+	}
+	return d, true
+}
+
+// numbersOf are the numbers of the rule that has refused, as decisionOf reads them.
+func numbersOf(d quotient.Decision) map[string]string {
+	if d.Rule == "" {
+		return nil
+	}
+	return map[string]string{
+		"unit":   valid(d.Unit),
+		"limit":  strconv.FormatFloat(d.Limit, 'g', -1, 64),
+		"share":  strconv.FormatFloat(d.Share, 'g', -1, 64),
+		"window": d.Window.String(),
+	}
+}
+
+// nameOf is how a status spells a reason.
+func nameOf(r quotient.Reason) string { return strings.ToUpper(r.String()) }
+
+// reasonNamed is the reason that nameOf spells like this; ReasonNone if this version has none.
+func reasonNamed(name string) quotient.Reason {
+	for r := quotient.ReasonRate; r.String() != unnamed; r++ {
+		if nameOf(r) == name {
+			return r
+		}
+	}
+	return quotient.ReasonNone
+}
+
+// unnamed is the name of every number beyond the reasons.
+var unnamed = quotient.Reason(math.MaxUint8).String()
+
+// number is a number of a limit; 0 if the text is none.
+func number(text string) float64 {
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(n > 0 && n <= math.MaxFloat64) {
+		return 0
+	}
+	return n
+}
+
+// longest is how many bytes of a name are believed.
+const longest = 128
+
+// cut shortens a name that is too long.
+func cut(name string) string { return strings.ToValidUTF8(name[:min(len(name), longest)], "") }
+
+// valid is a text that a status can hold.
+func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
