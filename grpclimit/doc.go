@@ -24,10 +24,8 @@
 //   - RetryInfo: when to come again. That is a second if it is not known, as for slots. It is absent if
 //     waiting does not help.
 //
-// Where there is a rule, ErrorInfo.Metadata has its unit, its limit over the fleet, its share here and its
-// window, as texts: "tokens", "100", "12.5", "1m0s". A client learns from them how many replicas share the
-// limit. Neither a status nor the text of the error names the key; the *quotient.LimitedError in it does, which
-// errors.As finds in this process.
+// Neither a status nor the text of the error names the key, nor numbers of the rule. The *quotient.LimitedError
+// in it does, which errors.As finds in this process.
 //
 // A policy that learns reads the outcome of every call. ResourceExhausted is policy.Throttled and Unavailable
 // is policy.Unavailable, both with the status's RetryInfo (24 hours at most). Canceled, DeadlineExceeded and

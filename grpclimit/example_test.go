@@ -157,7 +157,7 @@ func TestRecipes(t *testing.T) {
 	var err error
 	for ; err == nil; _, err = client.EmptyCall(call, &pb.Empty{}) { // until the burst is used up
 	}
-	if d, ok := grpclimit.Refused(err); !ok || d.Rule != "tenant" || d.Limit != 50 || d.Share != 12.5 || d.RetryAfter <= 0 {
+	if d, ok := grpclimit.Refused(err); !ok || d.Rule != "tenant" || d.RetryAfter <= 0 {
 		t.Errorf("%v: %+v, %v", err, d, ok)
 	}
 	if why, want := whyRefused(err), `rate of "tenant", again in `; !strings.HasPrefix(why, want) {

@@ -3,9 +3,7 @@ package grpclimit
 import (
 	"errors"
 	"math"
-	"strconv"
 	"strings"
-	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/status"
@@ -21,8 +19,8 @@ import (
 // not help or the server names no time. That of a server is 24 hours at most. Reason is quotient.ReasonNone if
 // the server has a reason that this version does not know.
 //
-// What the server does not say is empty or 0: Rule, Unit, Limit, Share and Window where no single rule
-// refused, and single ones that make no sense. Rule and Unit are cut after 128 bytes.
+// A server says Reason, Rule and RetryAfter, and no numbers of the rule. Its Rule is empty where no single one
+// refused, and cut after 128 bytes.
 func Refused(err error) (d quotient.Decision, ok bool) {
 	if limited, ok := errors.AsType[*quotient.LimitedError](err); ok {
 		if limited == nil {
@@ -66,27 +64,7 @@ func decisionOf(s *status.Status) (d quotient.Decision, ok bool) {
 		return quotient.Decision{}, false
 	}
 	d.Reason, d.RetryAfter = reasonNamed(info.GetReason()), retryAfter(s)
-	if d.Rule != "" {
-		numbers := info.GetMetadata()
-		d.Unit = cut(numbers["unit"])
-		d.Limit, d.Share = number(numbers["limit"]), number(numbers["share"])
-		window, _ := time.ParseDuration(numbers["window"]) // 0 with an error
-		d.Window = max(window, 0)
-	}
 	return d, true
-}
-
-// numbersOf are the numbers of the rule that has refused, as decisionOf reads them.
-func numbersOf(d quotient.Decision) map[string]string {
-	if d.Rule == "" {
-		return nil
-	}
-	return map[string]string{
-		"unit":   valid(d.Unit),
-		"limit":  strconv.FormatFloat(d.Limit, 'g', -1, 64),
-		"share":  strconv.FormatFloat(d.Share, 'g', -1, 64),
-		"window": d.Window.String(),
-	}
 }
 
 // nameOf is how a status spells a reason.
@@ -104,15 +82,6 @@ func reasonNamed(name string) quotient.Reason {
 
 // unnamed is the name of every number beyond the reasons.
 var unnamed = quotient.Reason(math.MaxUint8).String()
-
-// number is a number of a limit; 0 if the text is none.
-func number(text string) float64 {
-	n, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(n > 0 && n <= math.MaxFloat64) {
-		return 0
-	}
-	return n
-}
 
 // longest is how many bytes of a name are believed.
 const longest = 128

@@ -56,7 +56,7 @@ func errorOf(err error) error {
 func statusOf(limited *quotient.LimitedError) *status.Status {
 	reason, rule, what := limited.Reason.String(), valid(limited.Rule), "the limit"
 	details := []protoadapt.MessageV1{
-		&errdetails.ErrorInfo{Reason: nameOf(limited.Reason), Domain: Domain, Metadata: numbersOf(limited.Decision)},
+		&errdetails.ErrorInfo{Reason: nameOf(limited.Reason), Domain: Domain},
 	}
 	if rule != "" {
 		what = fmt.Sprintf("the limit %q", rule)
