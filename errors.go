@@ -65,7 +65,7 @@ func (d Decision) String() string {
 	switch {
 	case d.bad != nil:
 		s += " (" + strings.TrimPrefix(d.bad.Error(), "quotient: ") + ")"
-	case d.Rule != "" && d.Limit == 0: // as a server has told it
+	case d.Rule != "" && d.Limit == 0: // from a server, without numbers
 		s += " (" + d.Rule + ")"
 	case d.Rule != "":
 		s += " (" + d.Rule + ": " + shareWords(d.Share, d.Limit, d.Unit, d.Window) + ")"
