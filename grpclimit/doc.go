@@ -24,8 +24,8 @@
 //   - RetryInfo: when to come again. That is a second if it is not known, as for slots. It is absent if
 //     waiting does not help.
 //
-// Neither a status nor the text of the error names the key, nor numbers of the rule. The *quotient.LimitedError
-// in it does, which errors.As finds in this process.
+// Neither a status nor the text of the error names the key, and a status has no numbers of the rule. The
+// *quotient.LimitedError in the error has both; errors.As finds it in this process.
 //
 // A policy that learns reads the outcome of every call. ResourceExhausted is policy.Throttled and Unavailable
 // is policy.Unavailable, both with the status's RetryInfo (24 hours at most). Canceled, DeadlineExceeded and

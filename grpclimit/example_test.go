@@ -117,7 +117,7 @@ func dial(target string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 
 func whyRefused(err error) string {
 	if d, ok := grpclimit.Refused(err); ok { // by a limiter of this process or of the server
-		return fmt.Sprintf("%v of %q, again in %v", d.Reason, d.Rule, d.RetryAfter)
+		return d.String()
 	}
 	return ""
 }
@@ -160,7 +160,7 @@ func TestRecipes(t *testing.T) {
 	if d, ok := grpclimit.Refused(err); !ok || d.Rule != "tenant" || d.RetryAfter <= 0 {
 		t.Errorf("%v: %+v, %v", err, d, ok)
 	}
-	if why, want := whyRefused(err), `rate of "tenant", again in `; !strings.HasPrefix(why, want) {
+	if why, want := whyRefused(err), "refused: rate (tenant), retry after "; !strings.HasPrefix(why, want) {
 		t.Errorf("%q, want %q in front", why, want)
 	}
 	for range 20 { // more than the burst and the slots

@@ -13,7 +13,7 @@ import (
 
 // Refused reports whether err is a refusal by a limiter of quotient, and returns the decision. The limiter is
 // one of this process, or one of the server, whose status says so. A server may also pass on the refusal of
-// another one.
+// another one. nil is no refusal.
 //
 // RetryAfter is when to come again: a second where that is not known, as for slots, and 0 where waiting does
 // not help or the server names no time. That of a server is 24 hours at most. Reason is quotient.ReasonNone if
