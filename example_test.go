@@ -186,7 +186,7 @@ func ExampleEnv() {
 	// Output:
 	// {Replicas:4 Ordinal:1 Fixed:true Weight:0}
 	// 3
-	// context canceled
+	// <nil>
 }
 
 // A limit may be changed at any time; waiters feel it at once.

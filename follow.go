@@ -15,8 +15,8 @@ func (h *hints) reject(err error) { h.rejected++; h.lastError = err.Error() }
 
 func (h *hints) failed(err error) { h.errors++; h.lastError = err.Error() }
 
-// Follow puts in force what a source reports about the pool, until the context is done, and returns the
-// source's error. Run it in a goroutine of your own; one Follow at a time.
+// Follow puts in force what a source reports about the pool, until the context is done. It returns nil then,
+// and the source's error if the source ends before. Run it in a goroutine of your own; one Follow at a time.
 //
 // Nothing is believed unchecked. A failure, or a pool that is out of range, is counted, and the last good
 // pool stays. A larger pool counts at once, a smaller one when no larger one was reported within HoldDown.
@@ -32,6 +32,14 @@ func (l *Limiter) Follow(ctx context.Context, src Source) error {
 	f.begin(followed)
 	err := src.Watch(ctx, func(p Pool, err error) { f.report(&hint{pool: p, err: err, at: time.Now()}) })
 	f.ends(ctx, err)
+	return unasked(ctx, err)
+}
+
+// unasked is the error of a source that ends, if its end was not asked for.
+func unasked(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
 	return err
 }
 

@@ -78,7 +78,8 @@ func Rates(rates ...Rate) Limit { return Limit{Rates: rates} }
 // milli is the number of parts that an event has in a schedule, so that its arithmetic is exact.
 const milli = 1000
 
-// PerSecond is a rate of so many requests a second, all of which may come at once. Its name is "second".
+// PerSecond is a rate of so many requests a second, all of which may come at once. With what is refilled
+// meanwhile that is up to twice as many in the first second (see Rate.Burst). Its name is "second".
 func PerSecond(events float64) Rate {
 	return Rate{Name: "second", Events: events, Per: time.Second}
 }

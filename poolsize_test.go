@@ -53,7 +53,7 @@ func TestStatic(t *testing.T) {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
 		}()
-		if err := l.Follow(ctx, steady(Pool{Replicas: 5, Ordinal: 2, Fixed: true})); err != context.DeadlineExceeded {
+		if err := l.Follow(ctx, steady(Pool{Replicas: 5, Ordinal: 2, Fixed: true})); err != nil {
 			t.Errorf("Follow returned %v", err)
 		}
 		if st := l.Stats().Pool; st.Source != "followed" || st.Reports != 1 || st.Age != time.Minute {
@@ -155,7 +155,7 @@ func TestFixedOrdinal(t *testing.T) {
 			t.Errorf("got %+v", st)
 		}
 		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
+		if err := <-ended; err != nil {
 			t.Errorf("Follow returned %v", err)
 		}
 		says(t, l.Follow(t.Context(), FixedOrdinal(0, src)), "FixedOrdinal", "0")

@@ -106,9 +106,10 @@ func (r *Registry) limiter(name string, limit Limit, opts []Option) (l *Limiter,
 	return l, true, nil
 }
 
-// Follow puts in force in every limiter what a source reports, as Limiter.Follow does in one. It begins with
-// the latest usable report where a limiter comes later. Run it in a goroutine of your own; one Follow at a
-// time, here and of each limiter.
+// Follow puts in force in every limiter what a source reports, as Limiter.Follow does in one, until the
+// context is done. It returns nil then, and the source's error if the source ends before. It begins with the
+// latest usable report where a limiter comes later. Run it in a goroutine of your own; one Follow at a time,
+// here and of each limiter.
 func (r *Registry) Follow(ctx context.Context, src Source) error {
 	r.mu.Lock()
 	if src == nil || r.source != nil {
@@ -125,7 +126,7 @@ func (r *Registry) Follow(ctx context.Context, src Source) error {
 	for _, f := range r.all() {
 		f.ends(ctx, err)
 	}
-	return err
+	return unasked(ctx, err)
 }
 
 // unfollow ends Follow.
@@ -211,15 +212,19 @@ func (r *Registry) All() iter.Seq2[string, *Limiter] {
 	}
 }
 
-// Ready returns nil when each limiter may admit requests, and an error that names one that waits for the size
-// of its pool (AwaitPool) and refuses everything meanwhile. It is for a readiness probe.
+// Ready is for a readiness probe. It returns an error while a limiter refuses everything on this replica, and
+// names it: it waits for the size of its pool (AwaitPool), or its limit has no slot here.
 func (r *Registry) Ready() error {
 	for name, l := range r.All() {
 		l.mu.Lock()
-		awaits := l.belief.awaits
+		st := l.newest()
 		l.mu.Unlock()
-		if awaits {
+		if st.belief.awaits {
 			return fmt.Errorf("quotient: limiter %q waits for the size of its pool", name)
+		}
+		if fleet := st.limit.InFlight; fleet > 0 && st.slots == 0 {
+			return fmt.Errorf("quotient: limiter %q has none of its %d slots here: %s",
+				name, fleet, st.belief.words())
 		}
 	}
 	return nil

@@ -111,4 +111,11 @@ func TestRegistryReady(t *testing.T) {
 	}
 	must(t, l.SetPool(Pool{Replicas: 2}, 0))
 	must(t, r.Ready())
+	slots := limiterOf(t, Limit{InFlight: 2}, Replicas(3))
+	must(t, r.Add("slots", slots))
+	if err := r.Ready(); err == nil || !strings.Contains(err.Error(), `"slots" has none of its 2 slots here: 3 replicas`) {
+		t.Errorf("without a slot: %v", err)
+	}
+	must(t, slots.SetPool(Pool{Replicas: 2}, 0))
+	must(t, r.Ready())
 }

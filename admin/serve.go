@@ -75,7 +75,7 @@ func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 }
 
 // ListenAndServe listens at a TCP address, such as "127.0.0.1:9091", and serves there until ctx ends: Listen and
-// Serve in one. It returns at once if the address cannot be listened at, or must not be without credentials.
+// Serve in one. It returns nil then. It returns an error at once if the address cannot be listened at, or must not be without credentials.
 func (h *Handler) ListenAndServe(ctx context.Context, addr string) error {
 	l, err := h.Listen(ctx, "tcp", addr)
 	if err != nil {

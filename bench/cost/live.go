@@ -117,7 +117,7 @@ func measureFollowing(l *quotient.Limiter, pool quotient.Pool, who contender, wo
 	ctx, stop := context.WithCancel(context.Background())
 	var following sync.WaitGroup
 	src := everyTick{pool, make(chan struct{}, 1)}
-	following.Go(func() { _ = l.Follow(ctx, src) }) // it ends with ctx's error
+	following.Go(func() { _ = l.Follow(ctx, src) })
 	<-src.heard
 	s, err := measure(who, workers, n)
 	stop()

@@ -145,7 +145,7 @@ func (f *fleet) follow(who ...*quotient.Limiter) (say func(what any)) {
 	for _, l := range who {
 		p := make(platform)
 		all = append(all, p)
-		go func() { _ = l.Follow(ctx, p) }() // it returns the context's error
+		go func() { _ = l.Follow(ctx, p) }()
 	}
 	return func(what any) {
 		for _, p := range all {

@@ -33,10 +33,11 @@ func client() *http.Client {
 
 func counted(ctx context.Context) *quotient.Registry {
 	limiters := &quotient.Registry{Options: []quotient.Option{ // of each limiter of this service
-		quotient.AwaitPool(),             // admit nothing before the first count,
-		quotient.HintMaxAge(time.Minute), // and when there has been none for a minute
+		quotient.AwaitPool(),             // admit nothing before the first count
 		quotient.Replicas(10),            // be one of ten
-		quotient.Logger(slog.Default()),  // say what the source does
+		quotient.HintMaxAge(time.Minute), // when there was no count for a minute
+		quotient.HoldDown(time.Minute),   // longer than DNS answers live
+		quotient.Logger(slog.Default()),
 	}}
 	pods := &dns.Source{Name: "api.prod.svc.cluster.local.", Uncapped: true} // a headless Service
 	go func() { log.Print(limiters.Follow(ctx, pods)) }()

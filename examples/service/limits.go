@@ -36,10 +36,10 @@ func limits(api *http.ServeMux, pool []quotient.Option) (*quotient.Registry, htt
 // follows is the pool of a service that follows a count of its replicas, of which there are never more than most.
 func follows(most int) []quotient.Option {
 	return []quotient.Option{
-		quotient.AwaitPool(),             // admit nothing before the first count,
-		quotient.HintMaxAge(time.Minute), // and be one of the most
-		quotient.Replicas(most),          // when there has been none for a minute;
-		quotient.HoldDown(time.Minute),   // longer than DNS answers are kept on their way
+		quotient.AwaitPool(),             // admit nothing before the first count
+		quotient.Replicas(most),          // be one of the most
+		quotient.HintMaxAge(time.Minute), // when there was no count for a minute
+		quotient.HoldDown(time.Minute),   // longer than DNS answers live
 	}
 }
 

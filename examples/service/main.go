@@ -114,9 +114,7 @@ func together(ctx context.Context, first func(context.Context) error, others ...
 	errs := []error{first(ctx)}
 	stop()
 	for range others {
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, <-ended)
 	}
 	return errors.Join(errs...)
 }

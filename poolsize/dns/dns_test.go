@@ -297,9 +297,13 @@ func limiter(t *testing.T) *quotient.Limiter {
 func following(t *testing.T, l *quotient.Limiter, s *Source) <-chan report {
 	t.Helper()
 	return through(t, func(ctx context.Context, note func(quotient.Pool, error)) error {
-		return l.Follow(ctx, watchFunc(func(ctx context.Context, report func(quotient.Pool, error)) error {
+		err := l.Follow(ctx, watchFunc(func(ctx context.Context, report func(quotient.Pool, error)) error {
 			return s.Watch(ctx, func(p quotient.Pool, err error) { report(p, err); note(p, err) })
 		}))
+		if err != nil {
+			t.Errorf("Follow returned %v", err)
+		}
+		return ctx.Err()
 	})
 }
 

@@ -44,7 +44,7 @@ func Example() {
 	fmt.Println(<-ended)
 	// Output:
 	// 50
-	// context canceled
+	// <nil>
 }
 
 // This replica's address stands second in the list of four.

@@ -142,8 +142,12 @@ func (s *watch) stop() {
 	s.cancel()
 	select {
 	case <-s.ended:
-		if !errors.Is(s.err, s.ctx.Err()) {
-			s.t.Errorf("Watch returned %v, want %v", s.err, s.ctx.Err())
+		want := s.ctx.Err()
+		if s.l != nil {
+			want = nil
+		}
+		if !errors.Is(s.err, want) {
+			s.t.Errorf("Watch returned %v, want %v", s.err, want)
 		}
 	case <-time.After(s.w.within()):
 		s.t.Fatalf("Watch did not return within %v of its context's end", s.w.within())
