@@ -290,3 +290,35 @@ func (l *Limiter) SetDryRun(on bool) {
 		l.log.Info("dry run set", "old", old, "new", on)
 	}
 }
+
+// logPool logs a change, without a lock: a handler may ask for Stats.
+func (l *Limiter) logPool(old, v belief, source string) {
+	switch {
+	case v.awaits && !old.awaits:
+		l.log.Warn("pool not known: nothing is admitted", "last", old.pool, "source", "awaited")
+	case old.awaits && !v.awaits:
+		l.log.Info("pool changed", "old", "not known", "new", v.pool, "source", source)
+	case v.pool != old.pool:
+		l.log.Info("pool changed", "old", old.pool, "new", v.pool, "source", source)
+	}
+	if here, fleet := l.fewestSlots(); here == 0 && fleet > 0 && !v.awaits && v != old {
+		l.log.Warn("no slot here: all requests are refused", "in_flight", fleet, "pool", v.pool)
+	}
+}
+
+// fewestSlots returns the fewest slots here among the limits of the limiter and its plans, and how many that
+// limit has over the fleet; 0 and 0 without slots.
+func (l *Limiter) fewestSlots() (here, fleet int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for plan := range len(l.plans) + 1 {
+		st := l.shards[0].newest(uint8(plan))
+		if st == nil || st.limit.InFlight == 0 {
+			continue
+		}
+		if fleet == 0 || st.slots < here {
+			here, fleet = st.slots, st.limit.InFlight
+		}
+	}
+	return here, fleet
+}

@@ -213,7 +213,7 @@ func (r *Registry) All() iter.Seq2[string, *Limiter] {
 }
 
 // Ready is for a readiness probe. It returns an error while a limiter refuses everything on this replica, and
-// names it: it waits for the size of its pool (AwaitPool), or its limit has no slot here.
+// names it. That is while it waits for the size of its pool (AwaitPool), or while its limit has no slot here.
 func (r *Registry) Ready() error {
 	for name, l := range r.All() {
 		l.mu.Lock()
