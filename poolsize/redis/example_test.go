@@ -35,7 +35,7 @@ func Example() {
 	fmt.Println(limiter.Follow(ctx, source)) // in a goroutine of its own, usually
 	fmt.Println(limiter.Stats().Pool.Replicas, "replica, and", len(server.Keys()), "keys are left")
 	// Output:
-	// context deadline exceeded
+	// <nil>
 	// 1 replica, and 0 keys are left
 }
 
