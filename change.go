@@ -301,8 +301,11 @@ func (l *Limiter) logPool(old, v belief, source string) {
 	case v.pool != old.pool:
 		l.log.Info("pool changed", "old", old.pool, "new", v.pool, "source", source)
 	}
-	if here, fleet := l.fewestSlots(); here == 0 && fleet > 0 && !v.awaits && v != old {
-		l.log.Warn("no slot here: all requests are refused", "in_flight", fleet, "pool", v.pool)
+	if v == old || v.awaits {
+		return
+	}
+	if here, fleet := l.fewestSlots(); here == 0 && fleet > 0 {
+		l.log.Warn("no slot here for a limit: its requests are refused", "in_flight", fleet, "pool", v.pool)
 	}
 }
 

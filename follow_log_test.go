@@ -233,11 +233,11 @@ func TestLogsThatNoSlotIsLeft(t *testing.T) {
 			var log strings.Builder
 			l := limiterOf(t, tt.limit, append(tt.opts, Logger(slog.New(slog.NewTextHandler(&log, nil))))...)
 			must(t, l.SetPool(Pool{Replicas: 21}, 0))
-			if got := strings.Contains(log.String(), "no slot here"); got != tt.want {
+			if got := strings.Contains(log.String(), "no slot here for a limit"); got != tt.want {
 				t.Errorf("warned %v, want %v: %s", got, tt.want, log.String())
 			}
 			must(t, l.SetPool(Pool{Replicas: 2}, 0))
-			if n := strings.Count(log.String(), "no slot here"); n > 1 {
+			if n := strings.Count(log.String(), "no slot here for a limit"); n > 1 {
 				t.Errorf("warned %d times: %s", n, log.String())
 			}
 			if tt.name == "awaited" && !strings.Contains(log.String(), `old="not known"`) {

@@ -74,8 +74,9 @@ func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 	return h.serve(ctx, newPlaces(l))
 }
 
-// ListenAndServe listens at a TCP address, such as "127.0.0.1:9091", and serves there until ctx ends: Listen and
-// Serve in one. It returns nil then. It returns an error at once if the address cannot be listened at, or must not be without credentials.
+// ListenAndServe is Listen and Serve in one: it serves at a TCP address, such as "127.0.0.1:9091", until ctx
+// ends, and returns nil then. It returns an error at once if it cannot listen there, or must not without
+// credentials.
 func (h *Handler) ListenAndServe(ctx context.Context, addr string) error {
 	l, err := h.Listen(ctx, "tcp", addr)
 	if err != nil {
