@@ -16,6 +16,7 @@ func (l *Limiter) SetLimit(limit Limit) error {
 	if err == nil { // and without a lock: a handler may ask for Stats
 		l.log.Info("limit set", "old", old, "new", limit)
 		limit.warn(l.log)
+		l.warnOfSlots()
 	}
 	return err
 }
@@ -155,6 +156,7 @@ func (l *Limiter) SetPlan(name string, limit *Limit) error {
 		l.log.Info("plan set", "plan", name, "old", old, "new", limit)
 		if limit != nil {
 			limit.warn(l.log.With("plan", name))
+			l.warnOfSlots()
 		}
 	}
 	return err
@@ -301,27 +303,35 @@ func (l *Limiter) logPool(old, v belief, source string) {
 	case v.pool != old.pool:
 		l.log.Info("pool changed", "old", old.pool, "new", v.pool, "source", source)
 	}
-	if v == old || v.awaits {
-		return
-	}
-	if here, fleet := l.fewestSlots(); here == 0 && fleet > 0 {
-		l.log.Warn("no slot here for a limit: its requests are refused", "in_flight", fleet, "pool", v.pool)
+	if v != old {
+		l.warnOfSlots()
 	}
 }
 
-// fewestSlots returns the fewest slots here among the limits of the limiter and its plans, and how many that
-// limit has over the fleet; 0 and 0 without slots.
-func (l *Limiter) fewestSlots() (here, fleet int) {
+// warnOfSlots logs each limit that has fewer slots than replicas, and none here.
+func (l *Limiter) warnOfSlots() {
+	for _, short := range l.withoutSlots() {
+		log := l.log
+		if short.name != "" {
+			log = log.With("plan", short.name)
+		}
+		log.Warn("no slot here: what asks under this limit is refused", "in_flight", short.limit.InFlight)
+	}
+}
+
+// withoutSlots are the limits, the limiter's own and those of its plans, that have slots and none of them
+// here.
+func (l *Limiter) withoutSlots() (short []namedLimit) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.belief.awaits {
+		return nil
+	}
 	for plan := range len(l.plans) + 1 {
-		st := l.shards[0].newest(uint8(plan))
-		if st == nil || st.limit.InFlight == 0 {
-			continue
-		}
-		if fleet == 0 || st.slots < here {
-			here, fleet = st.slots, st.limit.InFlight
+		st := l.shards[0].newest(uint8(plan)) // written under l.mu too
+		if st != nil && st.limit.InFlight > 0 && st.slots == 0 && (plan == 0 || st.planName != "") {
+			short = append(short, namedLimit{name: st.planName, limit: st.limit})
 		}
 	}
-	return here, fleet
+	return short
 }

@@ -62,6 +62,9 @@ func (d Decision) String() string {
 		return "admitted"
 	}
 	s := "refused: " + d.Reason.String()
+	if d.Reason == ReasonNone { // of a newer version's server
+		s = "refused"
+	}
 	switch {
 	case d.bad != nil:
 		s += " (" + strings.TrimPrefix(d.bad.Error(), "quotient: ") + ")"

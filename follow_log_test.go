@@ -213,34 +213,38 @@ func TestFollowLogsASourceThatEnds(t *testing.T) {
 	}
 }
 
-// TestLogsThatNoSlotIsLeft holds that a limit of fewer slots than replicas is warned of once the pool is
-// known.
+// TestLogsThatNoSlotIsLeft holds that a limit of fewer slots than replicas is warned of, whatever brings it.
 func TestLogsThatNoSlotIsLeft(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
+	few, plan := Limit{InFlight: 20}, Plans(map[string]Limit{"paid": {InFlight: 20}})
+	ten := func(l *Limiter) error { return l.SetPool(Pool{Replicas: 10}, 0) }
+	many := func(l *Limiter) error { return l.SetPool(Pool{Replicas: 21}, 0) }
+	for name, tt := range map[string]struct {
 		limit Limit
 		opts  []Option
-		want  bool
+		do    func(*Limiter) error
+		want  string
 	}{
-		{"fewer", Limit{InFlight: 20}, nil, true},
-		{"as many", Limit{InFlight: 21}, nil, false},
-		{"at least one", Limit{InFlight: 20}, []Option{AtLeastOne()}, false},
-		{"no slots", Rates(PerSecond(1)), nil, false},
-		{"a plan", Rates(PerSecond(1)), []Option{Plans(map[string]Limit{"paid": {InFlight: 20}})}, true},
-		{"awaited", Limit{InFlight: 20}, []Option{AwaitPool(), HintMaxAge(time.Hour)}, true},
+		"the pool grows": {few, nil, many, "refused\" in_flight=20"},
+		"it is the same": {few, []Option{Replicas(10)}, ten, ""},
+		"as many":        {Limit{InFlight: 21}, nil, many, ""},
+		"at least one":   {few, []Option{AtLeastOne()}, many, ""},
+		"no slots":       {Rates(PerSecond(1)), nil, many, ""},
+		"of a plan":      {Rates(PerSecond(1)), []Option{plan}, many, "plan=paid in_flight=20"},
+		"the pool comes": {few, []Option{AwaitPool(), HintMaxAge(time.Hour)}, many, "in_flight=20"},
+		"from the start": {few, []Option{Replicas(21)}, func(*Limiter) error { return nil }, "in_flight=20"},
+		"a limit":        {Limit{}, []Option{Replicas(21)}, func(l *Limiter) error { return l.SetLimit(few) }, "in_flight=20"},
+		"a plan":         {Limit{}, []Option{Replicas(21)}, func(l *Limiter) error { return l.SetPlan("p", &few) }, "plan=p in_flight=20"},
+		"awaited":        {few, []Option{AwaitPool(), HintMaxAge(time.Hour)}, func(*Limiter) error { return nil }, ""},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			var log strings.Builder
 			l := limiterOf(t, tt.limit, append(tt.opts, Logger(slog.New(slog.NewTextHandler(&log, nil))))...)
-			must(t, l.SetPool(Pool{Replicas: 21}, 0))
-			if got := strings.Contains(log.String(), "no slot here for a limit"); got != tt.want {
-				t.Errorf("warned %v, want %v: %s", got, tt.want, log.String())
+			must(t, tt.do(l))
+			n := strings.Count(log.String(), "no slot here")
+			if want := min(1, len(tt.want)); n != want || !strings.Contains(log.String(), tt.want) {
+				t.Errorf("warned %d times, want %d with %q: %s", n, want, tt.want, log.String())
 			}
-			must(t, l.SetPool(Pool{Replicas: 2}, 0))
-			if n := strings.Count(log.String(), "no slot here for a limit"); n > 1 {
-				t.Errorf("warned %d times: %s", n, log.String())
-			}
-			if tt.name == "awaited" && !strings.Contains(log.String(), `old="not known"`) {
+			if name == "the pool comes" && !strings.Contains(log.String(), `old="not known"`) {
 				t.Errorf("the end of the wait is not logged: %s", log.String())
 			}
 		})

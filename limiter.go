@@ -36,8 +36,9 @@ func Must(l *Limiter, err error) *Limiter {
 	return l
 }
 
-// warn logs each rate of the first limits that never decides.
+// warn logs each rate of the first limits that never decides, and each that has no slot here.
 func (l *Limiter) warn(limit Limit) {
+	l.warnOfSlots()
 	limit.warn(l.log)
 	_, _, plans := l.limits(&l.shards[0])
 	for _, p := range plans {

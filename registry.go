@@ -212,19 +212,12 @@ func (r *Registry) All() iter.Seq2[string, *Limiter] {
 	}
 }
 
-// Ready is for a readiness probe. It returns an error while a limiter refuses everything on this replica, and
-// names it. That is while it waits for the size of its pool (AwaitPool), or while its limit has no slot here.
+// Ready is for a readiness probe. It returns an error that names a limiter that refuses everything because it
+// waits for the size of its pool (AwaitPool), and nil if there is none. In a dry run none does.
 func (r *Registry) Ready() error {
 	for name, l := range r.All() {
-		l.mu.Lock()
-		st := l.newest()
-		l.mu.Unlock()
-		if st.belief.awaits {
+		if l.newest().awaiting && !l.dry.Load() {
 			return fmt.Errorf("quotient: limiter %q waits for the size of its pool", name)
-		}
-		if fleet := st.limit.InFlight; fleet > 0 && st.slots == 0 {
-			return fmt.Errorf("quotient: limiter %q has none of its %d slots here: %s",
-				name, fleet, st.belief.words())
 		}
 	}
 	return nil

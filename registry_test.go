@@ -111,11 +111,13 @@ func TestRegistryReady(t *testing.T) {
 	}
 	must(t, l.SetPool(Pool{Replicas: 2}, 0))
 	must(t, r.Ready())
-	slots := limiterOf(t, Limit{InFlight: 2}, Replicas(3))
-	must(t, r.Add("slots", slots))
-	if err := r.Ready(); err == nil || !strings.Contains(err.Error(), `"slots" has none of its 2 slots here: 3 replicas`) {
-		t.Errorf("without a slot: %v", err)
+	for name, l := range map[string]*Limiter{
+		"without a rule": limiterOf(t, Limit{}, AwaitPool(), HintMaxAge(time.Hour)),
+		"a dry run":      limiterOf(t, rated(PerSecond(1)), AwaitPool(), HintMaxAge(time.Hour)),
+		"without slots":  limiterOf(t, Limit{InFlight: 2}, Replicas(3)),
+	} {
+		l.SetDryRun(name == "a dry run")
+		must(t, r.Add(strings.ReplaceAll(name, " ", "-"), l))
+		must(t, r.Ready())
 	}
-	must(t, slots.SetPool(Pool{Replicas: 2}, 0))
-	must(t, r.Ready())
 }

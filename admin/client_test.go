@@ -334,6 +334,13 @@ func TestClientOfBinaryKeys(t *testing.T) {
 // TestListenAndServe serves until the context ends, and refuses what Listen refuses.
 func TestListenAndServe(t *testing.T) {
 	h, _, _ := two(t)
+	over, end := context.WithCancel(t.Context())
+	end()
+	for _, addr := range []string{"127.0.0.1:0", "localhost:0"} {
+		if err := h.ListenAndServe(over, addr); err != nil {
+			t.Errorf("%s, when it is to end at once: %v", addr, err)
+		}
+	}
 	for _, addr := range []string{"0.0.0.0:0", "nowhere"} {
 		if err := h.ListenAndServe(t.Context(), addr); err == nil {
 			t.Errorf("%s: it has served", addr)

@@ -79,6 +79,9 @@ func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 // credentials.
 func (h *Handler) ListenAndServe(ctx context.Context, addr string) error {
 	l, err := h.Listen(ctx, "tcp", addr)
+	if err != nil && ctx.Err() != nil { // while a name was looked up
+		return nil
+	}
 	if err != nil {
 		return err
 	}

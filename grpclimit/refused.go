@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"strings"
+	"unicode"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/status"
@@ -20,7 +21,7 @@ import (
 // the server has a reason that this version does not know.
 //
 // A server says Reason, Rule and RetryAfter, and no numbers of the rule. Its Rule is empty where no single one
-// refused, and cut after 128 bytes.
+// refused, is cut after 128 bytes, and has no control characters.
 func Refused(err error) (d quotient.Decision, ok bool) {
 	if limited, ok := errors.AsType[*quotient.LimitedError](err); ok {
 		if limited == nil {
@@ -86,8 +87,15 @@ var unnamed = quotient.Reason(math.MaxUint8).String()
 // longest is how many bytes of a name are believed.
 const longest = 128
 
-// cut shortens a name that is too long.
-func cut(name string) string { return strings.ToValidUTF8(name[:min(len(name), longest)], "") }
+// cut shortens a name that is too long, and takes out what is no text: names come into logs.
+func cut(name string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(name[:min(len(name), longest)], ""))
+}
 
 // valid is a text that a status can hold.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -117,6 +118,7 @@ func TestRefusedByStrangers(t *testing.T) {
 		"a wait that is none": {
 			[]protoadapt.MessageV1{ofRate(), ruled("r"), &errdetails.RetryInfo{RetryDelay: &durationpb.Duration{Seconds: 1 << 62}}}, whole,
 		},
+		"a forged line": {[]protoadapt.MessageV1{ofRate(), ruled("r\n2026 level=ERROR \x1b[31m\u202e")}, with(func(d *quotient.Decision) { d.Rule = "r2026 level=ERROR [31m" })},
 		"long texts": {
 			[]protoadapt.MessageV1{ofRate(), ruled("x" + strings.Repeat("ü", 1000))},
 			with(func(d *quotient.Decision) {
@@ -201,7 +203,7 @@ func FuzzRefused(f *testing.F) {
 		if d.OK || d.Limit != 0 || d.Share != 0 || d.Window != 0 || d.Unit != "" || d.RetryAfter < 0 || d.RetryAfter > 24*time.Hour || d.Reason.String() == "invalid" {
 			t.Fatalf("%+v", d)
 		}
-		if !utf8.ValidString(d.Rule) || len(d.Rule) > 128 {
+		if !utf8.ValidString(d.Rule) || len(d.Rule) > 128 || strings.ContainsFunc(d.Rule, unicode.IsControl) {
 			t.Fatalf("rule %q", d.Rule)
 		}
 		_ = d.String()

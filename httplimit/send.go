@@ -49,7 +49,8 @@ const (
 // A refusal says that nothing is left of the rule that refuses until Retry-After, or of all rates of requests
 // if no rule in the fields is the reason. No other rule lasts longer than that, also of the Middlewares in
 // front. So a client that goes by the fields waits as long as one that goes by Retry-After. No fields are sent
-// while quotient.AwaitPool waits for the size of the pool: what is left is not known.
+// while quotient.AwaitPool waits for the size of the pool: what is left is not known. Nor are any on the refusal
+// of a client that is denied: no other limiter's rules help it.
 //
 // Where several Middlewares stand one behind the other, each sends its limits. FieldsDraft11 adds a line to
 // each field. Of FieldsXRateLimit the limit with the fewest requests left stays, of equal ones that with the
@@ -131,7 +132,7 @@ func (s *scratch) values(n int) []string {
 
 // send sets the fields for where the key stands, on a refusal unless no is nil.
 func (s *sender) send(w http.ResponseWriter, at *scratch, no *refusal) {
-	if no != nil && no.Reason == quotient.ReasonPool {
+	if no != nil && (no.Reason == quotient.ReasonPool || no.Reason == quotient.ReasonDenied) {
 		return
 	}
 	quotas := ofLimit(at.rules)

@@ -148,7 +148,7 @@ func (v *verdict) rates(r record, s source, states []state) {
 	p.Replica = window{Allowed: 1}
 	for i := range r.Lives {
 		l := &r.Lives[i]
-		w := r.share(l, s).worst(of(sent, l.ID))
+		w := r.share(l, s).worst(l.after(s, of(sent, l.ID)))
 		if w.broken() {
 			v.broken("bound 1, %s, replica %d: %s", s, l.ID, w)
 		}
@@ -156,6 +156,18 @@ func (v *verdict) rates(r record, s source, states []state) {
 			p.Replica = w
 		}
 	}
+}
+
+// after are departures of a replica, none of which might have left before there was a share: when its process
+// asked is noted a moment before its limiter is asked.
+func (l *life) after(s source, sent []departure) []departure {
+	if len(l.Beliefs[s]) == 0 {
+		return sent
+	}
+	for i := range sent {
+		sent[i].may = max(sent[i].may, l.Beliefs[s][0].From)
+	}
+	return sent
 }
 
 // fleetBurst is max(B, N) for the largest N that was.

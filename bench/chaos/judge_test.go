@@ -111,6 +111,14 @@ func TestJudge(t *testing.T) {
 			[]string{"bounds 2 and 3, dns", "bound 1, dns, replica 2"}},
 		{"all send a little too fast", func(r *record) { r.send(fromRedis, 5, 0, 10*sec, 900*ms) },
 			[]string{"bounds 2 and 3, redis", "redis: a request of replica 5, which there is not"}},
+		{"the first request was asked for before there was a share", func(r *record) {
+			joined(r, 10*ms)
+			r.Logs[fromFile] = append(r.Logs[fromFile], entry{5, 5*sec + ms, 5*sec + ms, 5*sec - 2*ms})
+		}, nil},
+		{"a request before there was a share", func(r *record) {
+			joined(r, 10*ms)
+			r.Logs[fromFile] = append(r.Logs[fromFile], sentAt(5, 5*sec-2*ms))
+		}, []string{"bound 1, file, replica 5: 1 left from 4.998 s to 4.998 s, 0.00 allowed"}},
 		{"somebody unknown sends", func(r *record) { r.send(fromFile, 77, 0, sec, 20*ms) },
 			[]string{"bounds 2 and 3, file", "file: a request of replica 77, which there is not"}},
 		{"somebody unknown sends in a growth seen late", func(r *record) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -39,8 +38,9 @@ func counted(ctx context.Context) *quotient.Registry {
 		quotient.HoldDown(time.Minute),   // longer than DNS answers live
 		quotient.Logger(slog.Default()),
 	}}
-	pods := &dns.Source{Name: "api.prod.svc.cluster.local.", Uncapped: true} // a headless Service
-	go func() { log.Print(limiters.Follow(ctx, pods)) }()
+	// a headless Service
+	pods := &dns.Source{Name: "api.prod.svc.cluster.local.", Uncapped: true}
+	go limiters.Follow(ctx, pods) // the log says when it fails
 	return limiters
 }
 

@@ -34,7 +34,7 @@ func main() {
 	var c config
 	flag.StringVar(&c.addr, "addr", "localhost:8080", "address of the API, of /metrics and of /ready")
 	flag.StringVar(&c.operator, "operator", "localhost:9091", "address of the operator's page")
-	name := flag.String("service", "", "headless Service whose pods share the limits, such as api.prod.svc.cluster.local.")
+	name := flag.String("service", "", "headless Service with publishNotReadyAddresses, whose pods share the limits, such as api.prod.svc.cluster.local.")
 	flag.IntVar(&c.most, "most", 10, "most pods that there may be: the autoscaler's maxReplicas")
 	flag.DurationVar(&c.listed, "listed", 0, "how long a pod is sent requests after SIGTERM; in Kubernetes 5s")
 	flag.Parse()

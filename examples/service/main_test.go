@@ -107,8 +107,9 @@ func TestService(t *testing.T) {
 		t.Errorf("%d of ann's requests served, want 5 or little more", served)
 	}
 	for key, want := range map[string]int{"key-of-bob": 200, "key-of-eve": 429, "key-of-mallory": 401, "": 401} {
-		if status, _, body := get(t, url+"/hello", "X-API-Key", key); status != want {
-			t.Errorf("%q: %d %s, want %d", key, status, body, want)
+		status, header, body := get(t, url+"/hello", "X-API-Key", key)
+		if status != want || (header.Get("RateLimit") != "") != (want == 200) {
+			t.Errorf("%q: %d %s, %s, want %d", key, status, header.Get("RateLimit"), body, want)
 		}
 	}
 	if _, _, body := get(t, url+"/metrics"); !strings.Contains(body, `quotient_replicas{limiter="tenants",source="followed"} 2`) {
