@@ -191,7 +191,7 @@ func FuzzRefused(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		p := &spb.Status{}
 		if proto.Unmarshal(raw, p) != nil || p.GetCode() == 0 {
-			t.Skip()
+			return // no status of an error
 		}
 		d, ok := Refused(status.FromProto(p).Err())
 		if !ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/quotient-go/quotient/metrics"
 )
 
-// limits returns the limiters of the service, the middleware that asks them, and the collector that shows them.
+// limits returns the limiters of the service, the throttled API, and the collector that shows the limiters.
 // Each tenant has the rates of its plan, and each route of the API 20 slots for all tenants together.
 func limits(api *http.ServeMux, pool []quotient.Option) (*quotient.Registry, http.Handler, *metrics.Collector) {
 	limiters := new(quotient.Registry)
@@ -33,7 +33,7 @@ func limits(api *http.ServeMux, pool []quotient.Option) (*quotient.Registry, htt
 	return limiters, throttle(api), collector
 }
 
-// follows is the pool of a service that follows a count of its replicas, of which there are never more than most.
+// follows are the options of a service that follows a count of its replicas. There are never more than most.
 func follows(most int) []quotient.Option {
 	return []quotient.Option{
 		quotient.AwaitPool(),             // admit nothing before the first count
@@ -46,9 +46,13 @@ func follows(most int) []quotient.Option {
 // tenant is a customer of the API.
 type tenant struct{ key, name, plan string }
 
-// customers stand for your database. Who has which plan is yours to know: a client that may choose its plan or
-// its name has as many limits as it likes.
-var customers = []tenant{{"key-of-ann", "ann", "free"}, {"key-of-bob", "bob", "paid"}, {"key-of-eve", "eve", "gold"}}
+// customers stand for your database. Names and plans come from there: a client that may choose its name or its
+// plan has as many limits as it likes. The plan of eve does not exist.
+var customers = []tenant{
+	{"key-of-ann", "ann", "free"},
+	{"key-of-bob", "bob", "paid"},
+	{"key-of-eve", "eve", "gold"},
+}
 
 type tenantKey struct{}
 

@@ -1,5 +1,5 @@
-// Command service is a whole service with limits: two plans of tenants, slots for each route, RateLimit fields,
-// metrics, the operator's page behind a token, a count of replicas from DNS, and an end in order.
+// Command service is a whole service with limits. It has two plans of tenants, slots for each route, RateLimit
+// fields, metrics, the operator's page behind a token, a count of replicas from DNS, and an end in order.
 //
 //	ADMIN_TOKEN=0123456789abcdef go run ./examples/service
 //	curl -i -H 'X-API-Key: key-of-ann' localhost:8080/hello     # ten at once, then 429
@@ -34,7 +34,8 @@ func main() {
 	var c config
 	flag.StringVar(&c.addr, "addr", "localhost:8080", "address of the API, of /metrics and of /ready")
 	flag.StringVar(&c.operator, "operator", "localhost:9091", "address of the operator's page")
-	name := flag.String("service", "", "headless Service with publishNotReadyAddresses, whose pods share the limits, such as api.prod.svc.cluster.local.")
+	name := flag.String("service", "", "headless Service with publishNotReadyAddresses, whose pods share the limits,\n"+
+		"such as api.prod.svc.cluster.local.")
 	flag.IntVar(&c.most, "most", 10, "most pods that there may be: the autoscaler's maxReplicas")
 	flag.DurationVar(&c.listed, "listed", 0, "how long a pod is sent requests after SIGTERM; in Kubernetes 5s")
 	flag.Parse()
@@ -88,7 +89,7 @@ func run(ctx context.Context, c config) error {
 	})
 	server := &http.Server{Addr: c.addr, Handler: root, ReadHeaderTimeout: 5 * time.Second}
 
-	background := []func(context.Context) error{
+	background := []runs{
 		func(ctx context.Context) error { return page.ListenAndServe(ctx, c.operator) },
 	}
 	if c.pods != nil {
@@ -97,9 +98,12 @@ func run(ctx context.Context, c config) error {
 	return together(ctx, func(ctx context.Context) error { return serve(ctx, server, c.listed) }, background...)
 }
 
-// together runs all until the first one has ended, which ends the others. Only the first one hears of the end
-// of ctx: the others go on until what has been admitted is finished.
-func together(ctx context.Context, first func(context.Context) error, others ...func(context.Context) error) error {
+// runs is a part of the program that ends with its context.
+type runs = func(context.Context) error
+
+// together runs all parts until the first one has ended, and then ends the others. The end of ctx ends only the
+// first one, the server: the others go on until what it has admitted is finished.
+func together(ctx context.Context, first runs, others ...runs) error {
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	ctx, fail := context.WithCancel(ctx)
