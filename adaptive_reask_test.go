@@ -277,3 +277,24 @@ func TestSamplesOfALawAreInOrder(t *testing.T) {
 		}
 	})
 }
+
+// A success after a look at the key is not dated back, or the ramp would count the same second twice.
+func TestLookBetweenAdmissionAndSuccess(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		ramp := Policy(policy.Ramp{Start: .2, Over: 5 * time.Second})
+		looked, left := limiterOf(t, rated(PerSecond(100)), ramp), limiterOf(t, rated(PerSecond(100)), ramp)
+		for range 4 {
+			p, q := upTo(t, looked, "k", 1, 1), upTo(t, left, "k", 1, 1)
+			time.Sleep(time.Second)
+			looked.Check("k")
+			p.Done(policy.Feedback{Outcome: policy.Success})
+			q.Done(policy.Feedback{Outcome: policy.Success})
+			time.Sleep(time.Millisecond)
+			for i, x := range left.Explain("k").Rules {
+				if got := looked.Explain("k").Rules[i].Pace; got != x.Pace {
+					t.Fatalf("a key that is looked at gets %v a second, one that is left alone %v", got, x.Pace)
+				}
+			}
+		}
+	})
+}

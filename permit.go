@@ -239,8 +239,9 @@ func (s *shard) feed(g *gate, h *holding, f *policy.Feedback) {
 	g.sync()
 	st, l := g.setting, g.ext.learned
 	at := l.latest
-	if f.Outcome != policy.Success || f.RetryAfter != 0 || f.Quotas[0].Limit != 0 || st.timesHolds {
-		at = s.now().at // else the clock would be half the price of a success
+	plain := f.Outcome == policy.Success && f.RetryAfter == 0 && f.Quotas[0].Limit == 0
+	if !plain || st.timesHolds || l.firstExpiry() > 0 { // reading it is half the price of a success
+		at = s.now().at
 	}
 	l.advance(at, st, nil)
 	l.latest = at

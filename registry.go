@@ -212,11 +212,11 @@ func (r *Registry) All() iter.Seq2[string, *Limiter] {
 	}
 }
 
-// Ready is for a readiness probe. It returns an error that names a limiter that refuses everything because it
+// Ready is for a readiness probe. It returns an error that names a limiter that refuses requests because it
 // waits for the size of its pool (AwaitPool), and nil if there is none. In a dry run none does.
 func (r *Registry) Ready() error {
 	for name, l := range r.All() {
-		if l.newest().awaiting && !l.dry.Load() {
+		if l.waitsForPool() && !l.dry.Load() {
 			return fmt.Errorf("quotient: limiter %q waits for the size of its pool", name)
 		}
 	}

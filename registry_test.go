@@ -111,6 +111,22 @@ func TestRegistryReady(t *testing.T) {
 	}
 	must(t, l.SetPool(Pool{Replicas: 2}, 0))
 	must(t, r.Ready())
+	plans := Plans(map[string]Limit{"free": rated(PerSecond(1))})
+	none := Plans(nil)
+	for name, c := range map[string]struct {
+		limit Limit
+		plans Option
+	}{"plans-alone": {Limit{}, plans}, "denies-the-others": {Limit{Deny: true}, plans}, "lets-some-keys-pass": {Limit{Deny: true}, none}} {
+		l, err := r.Limiter(name, c.limit, c.plans, AwaitPool(), HintMaxAge(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Ready(); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s, with a plan that waits: %v", name, err)
+		}
+		must(t, l.SetPool(Pool{Replicas: 2}, 0))
+		must(t, r.Ready())
+	}
 	for name, l := range map[string]*Limiter{
 		"without a rule": limiterOf(t, Limit{}, AwaitPool(), HintMaxAge(time.Hour)),
 		"a dry run":      limiterOf(t, rated(PerSecond(1)), AwaitPool(), HintMaxAge(time.Hour)),

@@ -176,6 +176,19 @@ func (l *Limiter) newest() *setting {
 	return s.setting
 }
 
+// waitsForPool reports whether the pool has to be known before a limit here or of a plan admits. Under Deny
+// keys may have limits of their own (Override).
+func (l *Limiter) waitsForPool() bool {
+	s := &l.shards[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	waits := s.setting.awaiting || s.setting.limit.Deny
+	for _, p := range s.plans.list {
+		waits = waits || p.setting.awaiting
+	}
+	return waits && s.setting.belief.awaits
+}
+
 // hash returns the hash of a key. A collision of the 56 bits that count errs on the safe side: two keys then
 // share one gate.
 func (l *Limiter) hash(key string) uint64 {

@@ -75,8 +75,8 @@ type Sample struct {
 	Quota Quota
 	// Now and Sent are the instants of the answer and of the admission, on a monotonic clock with any origin.
 	// From a Limiter, Now never goes back for a law. All answers are dated by the clock but one: a Success
-	// and no more, where no law governs slots. It is dated by the key's latest admission or feedback, which
-	// saves reading the clock.
+	// and no more, where no law governs slots and no pace expires (Pace.Until). It is dated by the key's
+	// latest admission or feedback, which saves reading the clock.
 	Now, Sent time.Duration
 	// Cost is what the request took of what the law governs: events, 1 for a request among requests, or for
 	// slots in flight the seconds that it held them. A rate divided by the cost is
