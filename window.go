@@ -233,12 +233,15 @@ func (w *window) state(t instant, r *rule) state {
 	return state{has: float64(w.quota), index: w.index, used: w.used}
 }
 
-// follow puts the window under another schedule. What opened before the change has the quota from before it.
-// Events that the limit has gained count at once. A share that grew because the pool shrank counts from the
-// next window on, since the replicas that left have used their part of this one.
+// follow puts the window under another schedule; under an equal one it stays as it is. Events that the limit
+// has gained count at once. A share that grew because the pool shrank counts from the next window on, since
+// the replicas that left have used their part of this one.
 func (w *window) follow(t instant, old, r *rule) {
 	w.roll(t, old.schedule)
 	c := r.schedule
+	if *c == *old.schedule {
+		return
+	}
 	k := c.index(t.wall)
 	q := c.quota(k)
 	if c.events > old.schedule.events { // the limit, then, and not the pool

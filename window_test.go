@@ -519,3 +519,26 @@ func TestComeBackWhenAllAreOpen(t *testing.T) {
 		}
 	}
 }
+
+// A change that leaves an aligned rate as it is leaves its present window as it is too.
+func TestAnotherRateChangesNoWindow(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		window := func(events float64) Rate { return Rate{Name: "w", Events: events, Per: time.Second, Aligned: true} }
+		for phase := range 2 { // of the sparse windows of three replicas every second one is ours
+			l := limiterOf(t, Rates(window(1)), WithPhase(int64(phase)))
+			touch := func() float64 { return l.AppendState(nil, "k")[0].Left }
+			l.Allow("k")
+			time.Sleep(time.Second)
+			touch()
+			must(t, l.SetLimit(Limit{Deny: true}))
+			must(t, l.SetPool(Pool{Replicas: 3}, 0))
+			must(t, l.SetLimit(Rates(window(2))))
+			before := touch()
+			must(t, l.SetLimit(Rates(window(2), PerMinute(100))))
+			if after := touch(); before != 1 || after != before {
+				t.Errorf("phase %d: %v left, after the change of another rate %v, want 1", phase, before, after)
+			}
+			time.Sleep(time.Second) // the other phase's window
+		}
+	})
+}
