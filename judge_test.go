@@ -176,8 +176,8 @@ var planNames = []string{"", "gold", "tin"}
 
 func init() {
 	profiles["plans"] = profile{
-		weights: with(map[op]int{opPlan: 8, opOverride: 0, opDeny: 0, opTry: 25, opAcquire: 20, opTell: 0, opLie: 0, opGarbage: 0, opJoin: 0, opLeave: 0, opAll: 6}),
-		plans:   true, keys: 3, replicas: 1, maxKeys: 6, steps: 70, windows: 3, paced: 1, costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 2, slots: 4, laws: true, holds: true, hooks: true,
+		weights: with(map[op]int{opPlan: 8, opOverride: 0, opDeny: 0, opTry: 25, opAcquire: 20, opTell: 5, opLie: 1, opJoin: 2, opLeave: 2, opAll: 6}),
+		plans:   true, keys: 3, replicas: 3, maxKeys: 6, steps: 70, windows: 3, paced: 1, costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 2, slots: 4, laws: true, holds: true, hooks: true,
 	}
 }
 

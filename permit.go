@@ -240,7 +240,7 @@ func (s *shard) feed(g *gate, h *holding, f *policy.Feedback) {
 	st, l := g.setting, g.ext.learned
 	at := l.latest
 	plain := f.Outcome == policy.Success && f.RetryAfter == 0 && f.Quotas[0].Limit == 0
-	if !plain || st.timesHolds || l.firstExpiry() > 0 { // reading it is half the price of a success
+	if !plain || st.timesHolds || l.firstExpiry() > 0 { // the clock is half the price of a success
 		at = s.now().at
 	}
 	l.advance(at, st, nil)

@@ -116,7 +116,11 @@ func TestRegistryReady(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit Limit
 		plans Option
-	}{"plans-alone": {Limit{}, plans}, "denies-the-others": {Limit{Deny: true}, plans}, "lets-some-keys-pass": {Limit{Deny: true}, none}} {
+	}{
+		"plans-alone":         {Limit{}, plans},
+		"denies-the-others":   {Limit{Deny: true}, plans},
+		"lets-some-keys-pass": {Limit{Deny: true}, none},
+	} {
 		l, err := r.Limiter(name, c.limit, c.plans, AwaitPool(), HintMaxAge(time.Hour))
 		if err != nil {
 			t.Fatal(err)

@@ -523,7 +523,9 @@ func TestComeBackWhenAllAreOpen(t *testing.T) {
 // A change that leaves an aligned rate as it is leaves its present window as it is too.
 func TestAnotherRateChangesNoWindow(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		window := func(events float64) Rate { return Rate{Name: "w", Events: events, Per: time.Second, Aligned: true} }
+		window := func(events float64) Rate {
+			return Rate{Name: "w", Events: events, Per: time.Second, Aligned: true}
+		}
 		for phase := range 2 { // of the sparse windows of three replicas every second one is ours
 			l := limiterOf(t, Rates(window(1)), WithPhase(int64(phase)))
 			touch := func() float64 { return l.AppendState(nil, "k")[0].Left }

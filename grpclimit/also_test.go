@@ -72,8 +72,8 @@ func ends(t *testing.T, l *quotient.Limiter, key KeyFunc, opts ...Option) map[st
 	}
 }
 
-// one waits until all permits but the stream's were given back: a client has its answer before the handler has
-// returned.
+// one waits until all permits but the stream's were given back: a client has its answer before the handler
+// has returned.
 func one(t *testing.T, l *quotient.Limiter) {
 	t.Helper()
 	for end := time.Now().Add(soon); l.Stats().InFlight > 1 && time.Now().Before(end); {
@@ -92,8 +92,8 @@ func refusedBy(t *testing.T, err error, reason quotient.Reason, rule string) {
 	}
 }
 
-// A call takes of a tenant's rate and of a method's slots, or of neither. It holds the slots until it is over,
-// and the refusal is that of the limiter that refuses.
+// A call takes of a tenant's rate and of a method's slots, or of neither. It holds the slots until it is
+// over, and the refusal is that of the limiter that refuses.
 func TestAlso(t *testing.T) {
 	for _, end := range []string{"server", "client"} {
 		t.Run(end, func(t *testing.T) {

@@ -17,8 +17,9 @@ import (
 // StreamClient do: both interceptors, chained behind those that are there. Those that are passed to
 // grpc.NewClient before them run outside of the limit, those that are passed after them inside.
 //
-// A call that waits nearly until its deadline is sent too late for an answer: set Wait well below the timeouts
-// of the calls, as UnaryClient explains. Client panics if l or key is nil, or if Wait stands beside Also.
+// A call that waits nearly until its deadline is sent too late for an answer: set Wait well below the
+// timeouts of the calls, as UnaryClient explains. Client panics if l or key is nil, or if Wait stands beside
+// Also.
 func Client(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(UnaryClient(l, key, opts...)),
@@ -31,11 +32,13 @@ func Client(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.DialOption 
 // once. Where the server is the judge of the limit, give l a policy that learns, and quotient.BeyondShare.
 //
 // A call whose turn is known to come after its deadline is refused at once: codes.ResourceExhausted, with
-// quotient.ReasonDeadline. One whose turn comes just before its deadline is sent, and has no time left for its
-// answer. A client that asks for more than it may has many of its calls end so, and each takes from the rate.
-// So set Wait below the timeouts of the calls, by as much as an answer takes: Wait(200*time.Millisecond) for 300.
+// quotient.ReasonDeadline. One whose turn comes just before its deadline is sent, and has no time left for
+// its answer. A client that asks for more than it may has many of its calls end so, and each takes from the
+// rate. So set Wait below the timeouts of the calls, by as much as an answer takes:
+// Wait(200*time.Millisecond) for 300.
 //
-// It is safe for use by many goroutines. UnaryClient panics if l or key is nil, or if Wait stands beside Also.
+// It is safe for use by many goroutines. UnaryClient panics if l or key is nil, or if Wait stands beside
+// Also.
 func UnaryClient(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.UnaryClientInterceptor {
 	g := newGuard("UnaryClient", l, key, Forever, opts)
 	return func(

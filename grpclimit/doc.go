@@ -5,8 +5,8 @@
 // in order of arrival. A client's call always waits until it is admitted or its context ends, as with
 // httplimit.Transport; Wait bounds that. With Also a call must be admitted by several limiters, and does not
 // wait, a client's neither. The permit is held until the call is over: until a server's handler has returned
-// or panicked, until a client has its answer, and for a stream until its end. Calls that Except names, such as
-// those of a health service, pass without a permit.
+// or panicked, until a client has its answer, and for a stream until its end. Calls that Except names, such
+// as those of a health service, pass without a permit.
 //
 // Interceptors that are passed to gRPC before those of this package run outside of the limit, and those that
 // are passed after them run inside. So a check of the login that a key goes by is passed before them.

@@ -58,7 +58,8 @@ func TestExcept(t *testing.T) {
 	}
 }
 
-// A call outside of the limits takes nothing, teaches nothing, and none of the other functions is asked for it.
+// A call outside of the limits takes nothing, teaches nothing, and none of the other functions is asked for
+// it.
 func TestExceptAsksNothing(t *testing.T) {
 	for _, end := range []string{"server", "client"} {
 		l, heard := learning(t)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/internal/overdue"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -110,22 +111,10 @@ func sooner(a, b context.Context) bool {
 	return ok && (!bounded || end.Before(other))
 }
 
-// overdue is the decision against a call that has waited for maxWait, or whose turn comes later than that: by
-// what the call waits for now. turn is the decision that knew the turn, if there is one: its rule and its time
-// count those that wait, and stay.
+// overdue is the decision against a call that has waited for maxWait, or whose turn, if it is known, comes
+// later than that.
 func (g guard) overdue(key string, ask quotient.Ask, turn quotient.Decision) quotient.Decision {
-	now := g.limiter.Check(key, ask)
-	switch {
-	case now.OK: // since this instant
-		return quotient.Decision{Reason: quotient.ReasonWait}
-	case turn.Rule == "" || now.Reason != quotient.ReasonRate && now.Reason != quotient.ReasonInFlight:
-		return now
-	}
-	turn.Reason = now.Reason
-	if turn.Rule != now.Rule || turn.Unit != now.Unit { // slots are asked first; their turns are not known
-		turn.Reason = quotient.ReasonRate
-	}
-	return turn
+	return overdue.Decision(g.limiter.Check(key, ask), turn)
 }
 
 // around calls f with what it holds, and tells the policy what became of it.

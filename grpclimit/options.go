@@ -23,9 +23,9 @@ const Forever = httplimit.Forever
 // SetDryRun no call waits, and no call of several limiters does: see Also.
 //
 // A refusal because of max has the reason of what the call waits for: quotient.ReasonRate or ReasonInFlight,
-// with that rule, as a call that does not wait. It has quotient.ReasonWait, without a rule, if there is room at
-// that very instant. Where the limiter's MaxWait is the bound it is ReasonWait as well, and where the deadline
-// of the call is, ReasonDeadline.
+// with that rule, as a call that does not wait. It has quotient.ReasonWait, without a rule, if there is room
+// at that very instant. Where the limiter's MaxWait is the bound it is ReasonWait as well, and where the
+// deadline of the call is, ReasonDeadline.
 //
 // The queue of a rate holds about max x rate / replicas calls: 200 ms of 20 a second on two replicas are two.
 // In so short a queue a call of a low class hardly ever has a place while a high class asks for all there is.

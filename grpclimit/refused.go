@@ -17,11 +17,11 @@ import (
 // another one. nil is no refusal.
 //
 // RetryAfter is when to come again: a second where that is not known, as for slots, and 0 where waiting does
-// not help or the server names no time. That of a server is 24 hours at most. Reason is quotient.ReasonNone if
-// the server has a reason that this version does not know.
+// not help or the server names no time. That of a server is 24 hours at most. Reason is quotient.ReasonNone
+// if the server has a reason that this version does not know.
 //
-// A server says Reason, Rule and RetryAfter, and no numbers of the rule. Its Rule is empty where no single one
-// refused, is cut after 128 bytes, and has no control characters.
+// A server says Reason, Rule and RetryAfter, and no numbers of the rule. Its Rule is empty where no single
+// one refused, is cut after 128 bytes, and has no control characters.
 func Refused(err error) (d quotient.Decision, ok bool) {
 	if limited, ok := errors.AsType[*quotient.LimitedError](err); ok {
 		if limited == nil {

@@ -166,7 +166,8 @@ func TestWaitForThePool(t *testing.T) {
 // What a call waited for may be there at the instant at which its wait ends.
 func TestRoomAtTheEndOfAWait(t *testing.T) {
 	g := newGuard("UnaryServer", limiter(t, oneSlot), FullMethod(), time.Minute, nil)
-	if got, want := g.overdue("m", quotient.Ask{}, quotient.Decision{}), (quotient.Decision{Reason: quotient.ReasonWait}); got != want {
+	want := quotient.Decision{Reason: quotient.ReasonWait}
+	if got := g.overdue("m", quotient.Ask{}, quotient.Decision{}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }

@@ -17,15 +17,16 @@ type FieldSet uint8
 const (
 	// FieldsOff sends none. It is the default.
 	FieldsOff FieldSet = iota
-	// FieldsDraft11 sends RateLimit-Policy and RateLimit in the form of draft-ietf-httpapi-ratelimit-headers-11, a
-	// draft whose names may still change:
+	// FieldsDraft11 sends RateLimit-Policy and RateLimit in the form of
+	// draft-ietf-httpapi-ratelimit-headers-11, a draft whose names may still change:
 	//
 	//	RateLimit-Policy: "minute";q=100;w=60, "in-flight";q=10;qu="concurrent-requests"
 	//	RateLimit: "minute";r=50;t=30, "in-flight";r=9
 	//
-	// Every rule is a member. Its name, and its unit unless that is requests, are Strings of at most 128 and 64 bytes; bytes that a String
-	// cannot hold, and "%", are percent-encoded. A rule that needs more is left out, and so is one with the name and the unit of another. A name
-	// that a rule shares with one before it is followed by "/" and the unit.
+	// Every rule is a member. Its name, and its unit unless that is requests, are Strings of at most 128 and
+	// 64 bytes; bytes that a String cannot hold, and "%", are percent-encoded. A rule that needs more is left
+	// out, and so is one with the name and the unit of another. A name that a rule shares with one before it
+	// is followed by "/" and the unit.
 	//
 	// q and w are a rate's Events and Per. A Burst above the Events is a quota too, of the time in which it
 	// fills: 100 a minute with a burst of 250 is q=250;w=150, the same rate. So r is never above q.
@@ -48,9 +49,9 @@ const (
 //
 // A refusal says that nothing is left of the rule that refuses until Retry-After, or of all rates of requests
 // if no rule in the fields is the reason. No other rule lasts longer than that, also of the Middlewares in
-// front. So a client that goes by the fields waits as long as one that goes by Retry-After. No fields are sent
-// while quotient.AwaitPool waits for the size of the pool: what is left is not known. Nor are any on the refusal
-// of a client that is denied: no other limiter's rules help it.
+// front. So a client that goes by the fields waits as long as one that goes by Retry-After. No fields are
+// sent while quotient.AwaitPool waits for the size of the pool: what is left is not known. Nor are any on the
+// refusal of a client that is denied: no other limiter's rules help it.
 //
 // Where several Middlewares stand one behind the other, each sends its limits. FieldsDraft11 adds a line to
 // each field. Of FieldsXRateLimit the limit with the fewest requests left stays, of equal ones that with the

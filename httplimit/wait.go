@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/overdue"
 )
 
 // limitUnread is limit for a request that may wait, and whose client's leaving would not be noticed
@@ -88,22 +89,10 @@ func drained() *refusal {
 	}
 }
 
-// overdue is the decision against a request that has waited for as long as it may, or whose turn comes later
-// than that: by what the request waits for now. turn is the decision that knew the turn, if there is one: its
-// rule and its time count those that wait, and stay.
+// overdue is the decision against a request that has waited for as long as it may, or whose turn, if it is
+// known, comes later than that.
 func (h *handler) overdue(key string, asks []quotient.Ask, turn quotient.Decision) quotient.Decision {
-	now := h.check(key, asks)
-	switch {
-	case now.OK: // since this instant
-		return quotient.Decision{Reason: quotient.ReasonWait}
-	case turn.Rule == "" || now.Reason != quotient.ReasonRate && now.Reason != quotient.ReasonInFlight:
-		return now
-	}
-	turn.Reason = now.Reason
-	if turn.Rule != now.Rule || turn.Unit != now.Unit { // slots are asked first; their turns are not known
-		turn.Reason = quotient.ReasonRate
-	}
-	return turn
+	return overdue.Decision(h.check(key, asks), turn)
 }
 
 // patience is the context of a request that waits for a bounded time. Most requests do not wait: a context
@@ -188,8 +177,8 @@ func (p *patience) Err() error {
 	return p.bounded.Err()
 }
 
-// isTooShort reports whether a decision is for a turn beyond the end of the patience, and not beyond a deadline
-// of the request.
+// isTooShort reports whether a decision is for a turn beyond the end of the patience, and not beyond a
+// deadline of the request.
 func (p *patience) isTooShort(d quotient.Decision) bool {
 	if p == nil || p.most == Forever || d.Reason != quotient.ReasonDeadline {
 		return false

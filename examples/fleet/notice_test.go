@@ -52,8 +52,8 @@ func TestEntitled(t *testing.T) {
 	}
 }
 
-// counted is a fleet that has run: two replicas, and a third that joined after a second and was killed after three. The
-// last of them noticed a time after each.
+// counted is a fleet that has run: two replicas, and a third that joined after a second and was killed after
+// three. The last of them noticed a time after each.
 func counted(pool string, join, kill time.Duration) *fleet {
 	p := plan{Limit: 100, Burst: 10, Replicas: 2, Pool: pool}
 	f := &fleet{plan: p, up: newUp(p)}
@@ -123,10 +123,10 @@ func countedRun(pool string) []string {
 		"-limit", "50", "-burst", "6", "-want", "30"}
 }
 
-// TestAFleetCounts plays each way to count, at first all at the same time: their fleets have nothing in common but the
-// machine, and that is too much for it now and then. Such a run may leave it open whether all was noticed in time, and a
-// replica that loses the processor between two readings of a clock is accused of some milliseconds. So what is missing in
-// a run is looked for twice more, one fleet at a time.
+// TestAFleetCounts plays each way to count, at first all at the same time: their fleets have nothing in
+// common but the machine, and that is too much for it now and then. Such a run may leave it open whether all
+// was noticed in time, and a replica that loses the processor between two readings of a clock is accused of
+// some milliseconds. So what is missing in a run is looked for twice more, one fleet at a time.
 func TestAFleetCounts(t *testing.T) {
 	plays := map[string]func() []string{"a platform that falls silent": func() []string { return silence(t) }}
 	for pool := range countings {

@@ -46,8 +46,8 @@ func follows(most int) []quotient.Option {
 // tenant is a customer of the API.
 type tenant struct{ key, name, plan string }
 
-// customers stand for your database. Names and plans come from there: a client that may choose its name or its
-// plan has as many limits as it likes. The plan of eve does not exist.
+// customers stand for your database. Names and plans come from there: a client that may choose its name or
+// its plan has as many limits as it likes. The plan of eve does not exist.
 var customers = []tenant{
 	{"key-of-ann", "ann", "free"},
 	{"key-of-bob", "bob", "paid"},

@@ -1,13 +1,14 @@
-// Command service is a whole service with limits. It has two plans of tenants, slots for each route, RateLimit
-// fields, metrics, the operator's page behind a token, a count of replicas from DNS, and an end in order.
+// Command service is a whole service with limits. It has two plans of tenants, slots for each route,
+// RateLimit fields, metrics, the operator's page behind a token, a count of replicas from DNS, and an end in
+// order.
 //
 //	ADMIN_TOKEN=0123456789abcdef go run ./examples/service
 //	curl -i -H 'X-API-Key: key-of-ann' localhost:8080/hello     # ten at once, then 429
 //	curl -s localhost:8080/metrics | grep quotient_requests
 //
 // The page is at http://localhost:9091. With -service NAME, a headless Service, the limits are those of all
-// its pods together; without it those of this process. It serves until it is interrupted. limits.go is the part
-// to copy.
+// its pods together; without it those of this process. It serves until it is interrupted. limits.go is the
+// part to copy.
 package main
 
 import (
@@ -101,8 +102,8 @@ func run(ctx context.Context, c config) error {
 // runs is a part of the program that ends with its context.
 type runs = func(context.Context) error
 
-// together runs all parts until the first one has ended, and then ends the others. The end of ctx ends only the
-// first one, the server: the others go on until what it has admitted is finished.
+// together runs all parts until the first one has ended, and then ends the others. The end of ctx ends only
+// the first one, the server: the others go on until what it has admitted is finished.
 func together(ctx context.Context, first runs, others ...runs) error {
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
