@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,25 @@ func TestVerdict(t *testing.T) {
 		if met || missed != 1 {
 			t.Errorf("%s: met %v, %d missed in\n%s", name, met, missed, out.String())
 		}
+	}
+}
+
+// TestFillingShowsAllSeries holds that the first scrape has the series of things learned, however long it takes the
+// workers to begin.
+func TestFillingShowsAllSeries(t *testing.T) {
+	w, err := newWorld(fewestKeys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.fill()
+	s, err := serve(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.stop()
+	series, _, err := s.scrape(t.Context())
+	if err != nil || !slices.Contains(series, `quotient_adaptive_rate{limiter="upstream",over_keys="min"}`) {
+		t.Error(err, series)
 	}
 }
 

@@ -59,11 +59,15 @@ func newWorld(keys int) (*world, error) {
 	return w, nil
 }
 
-// fill asks for every key once, before the measurement begins: a map that grows is no leak.
+// fill asks every limiter for each of its keys once, before the measurement begins: a map that grows is no leak,
+// and the least learned rate is a series only once there is one.
 func (w *world) fill() {
 	a := newAsker(w)
 	for i := range w.names {
 		a.ask(i)
+	}
+	for _, key := range w.names[:upstreams] {
+		w.callUpstream(context.Background(), key, policy.Success)
 	}
 }
 
@@ -76,7 +80,8 @@ func (w *world) start(ctx context.Context) *sync.WaitGroup {
 	return &wg
 }
 
-// work asks half of the time for the keys in a row, and half for popular ones.
+// work asks half of the time for the keys in a row, and half for popular ones; the upstream answers one call in
+// fifty with 429.
 func (w *world) work(ctx context.Context, id uint64) {
 	random := rand.New(rand.NewPCG(id, 1))
 	zipf := rand.NewZipf(random, 1.1, 1, uint64(len(w.names)-1))
@@ -89,7 +94,11 @@ func (w *world) work(ctx context.Context, id uint64) {
 			a.ask(int(zipf.Uint64()))
 			next = (next + 1) % len(w.names)
 		}
-		w.callUpstream(ctx, random)
+		outcome := policy.Success
+		if random.IntN(50) == 0 {
+			outcome = policy.Throttled
+		}
+		w.callUpstream(ctx, w.names[random.IntN(upstreams)], outcome)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -97,15 +106,11 @@ func (w *world) work(ctx context.Context, id uint64) {
 	}
 }
 
-// callUpstream is one call that an upstream answers, one time in fifty with 429.
-func (w *world) callUpstream(ctx context.Context, random *rand.Rand) {
-	p, err := w.upstream.Acquire(ctx, w.names[random.IntN(upstreams)])
+// callUpstream is one call of an upstream that answers with the outcome.
+func (w *world) callUpstream(ctx context.Context, key string, outcome policy.Outcome) {
+	p, err := w.upstream.Acquire(ctx, key)
 	if err != nil {
 		return // refused, or the end
-	}
-	outcome := policy.Success
-	if random.IntN(50) == 0 {
-		outcome = policy.Throttled
 	}
 	p.Done(policy.Feedback{Outcome: outcome})
 	w.asks.Add(1)
