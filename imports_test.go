@@ -87,7 +87,10 @@ var rooms = []room{
 		why: "its own module, so that only those who gossip carry memberlist"},
 	{dir: "lease/...", own: []string{"lease"}, later: true,
 		why: "leases are a service and its client; they stand alone"},
-	{dir: "cmd/quotient/...", own: []string{"..."}, not: []string{"bench", "internal"}, outside: []string{"..."}, later: true,
+	{dir: "config/...", own: []string{".", "policy", "poolsize/dns", "poolsize/file"},
+		outside: []string{"github.com/pelletier/go-toml/v2", "github.com/fsnotify/fsnotify"},
+		why:     "its own module, so that only those who read a file carry its parser; heavy sources are handed to it"},
+	{dir: "cmd/quotient/...", own: []string{"..."}, not: []string{"bench", "internal"}, outside: []string{"..."},
 		why: "the command joins all the rooms; its own module, so that its dependencies stay with it"},
 }
 

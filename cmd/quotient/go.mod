@@ -1,0 +1,13 @@
+module github.com/quotient-go/quotient/cmd/quotient
+
+go 1.26.0
+
+require (
+	github.com/quotient-go/quotient v0.0.0
+	github.com/quotient-go/quotient/config v0.0.0
+)
+
+replace (
+	github.com/quotient-go/quotient => ../../
+	github.com/quotient-go/quotient/config => ../../config
+)

@@ -1,0 +1,175 @@
+package config
+
+import (
+	"net/netip"
+	"net/url"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+// File is a configuration file that was read whole and found valid, with every default filled in. It is a
+// value to look at: changing it changes nothing.
+type File struct {
+	Path     string
+	Pool     Pool
+	Limiters map[string]Limiter // by name, at most 1,000
+	Proxy    *Proxy             // nil without a section [proxy]
+}
+
+// Pool is the section [pool]: which replicas share the limits.
+type Pool struct {
+	// Source is where the size of the pool comes from: dns:NAME, file:PATH, env:, or a scheme of Sources
+	// with its argument. Empty is none: Replicas is the size then.
+	Source string
+	// Replicas is the size until the source has reported, and again when it is silent for MaxAge. 1 to
+	// 1,000,000; 1 by default.
+	Replicas int
+	// Ordinal numbers this replica for good, from 1; 0, the default, is not known.
+	Ordinal int
+	// Weight is as how many replicas this one counts; 1 by default.
+	Weight int
+	// HoldDown is quotient.HoldDown; 1 minute by default.
+	HoldDown time.Duration
+	// MaxAge is quotient.HintMaxAge; 0, the default, keeps the last size for ever.
+	MaxAge time.Duration
+	// Await is quotient.AwaitPool: nothing is admitted until the source has reported. It wants a MaxAge.
+	Await bool
+}
+
+// Limiter is a section [limiters.NAME].
+type Limiter struct {
+	Limit     quotient.Limit            // rates, in-flight, deny
+	Plans     map[string]quotient.Limit // [limiters.NAME.plans.PLAN]
+	Overrides map[string]quotient.Limit // [limiters.NAME.overrides.KEY], at most 1,000
+	DryRun    bool
+	// Refuse turns a request away at once where it would have to wait: mode = "refuse". The default is
+	// mode = "wait".
+	Refuse bool
+	// MaxWait bounds a wait; 0, the default, is as long as the client stays. Only with mode = "wait".
+	MaxWait time.Duration
+	// QueuePerKey and Queue bound how many wait, for one key and in all; 10,000 and 100,000 by default.
+	QueuePerKey, Queue int
+	// MaxKeys is quotient.MaxKeys; 65,536 by default.
+	MaxKeys int
+	// Policy is the control law: fixed (the default) or tracking.
+	Policy string
+	// BeyondShare is quotient.BeyondShare: ceiling = "limit". The default is ceiling = "share".
+	BeyondShare bool
+}
+
+// Proxy is the section [proxy].
+type Proxy struct {
+	Listen    string     // host:port; 127.0.0.1:4040 by default
+	Upstreams []*url.URL // http, https or h2c URLs without a path; one at least
+	Rules     []Rule     // in order: the first that matches a request counts; every request matches one
+	Fields    string     // of our answers: draft-11 (the default), x-ratelimit or off
+	Trusted   []netip.Prefix
+	// ProxyProtocol reads the PROXY protocol, versions 1 and 2, of trusted peers, which must send it.
+	ProxyProtocol bool
+	H2C           bool // HTTP/2 without TLS, beside HTTP/1.1
+	TLS           *TLS // nil: none
+	JWT           *JWT // nil: no rule takes its plan from a claim
+	Health        Health
+	Timeouts      Timeouts
+	Max           Max
+	Admin         Admin
+}
+
+// Rule is one of [[proxy.rules]].
+type Rule struct {
+	Pattern string // in the syntax of http.ServeMux; its literals are in lower case, as canonical paths are
+	Limiter string // name of a limiter; empty when Exempt
+	Key     Key
+	Plan    Plan
+	Exempt  bool // no limiter is asked
+	Line    int  // in the file; 0 when there is none
+}
+
+// KeyKind is what requests of a rule are told apart by.
+type KeyKind string
+
+// The kinds of keys, as the file spells them. KeyHeader and KeyConstant stand with an argument:
+// key = "header:X-API-Key".
+const (
+	KeyPath     KeyKind = "path"     // the canonical path, the default: httplimit.Path
+	KeyPattern  KeyKind = "pattern"  // the rule's pattern: one quota for all it matches
+	KeyClient   KeyKind = "client"   // the client's address, by Trusted: httplimit.ClientAddr
+	KeyHost     KeyKind = "host"     // httplimit.Host
+	KeyHeader   KeyKind = "header"   // httplimit.Header
+	KeyConstant KeyKind = "constant" // httplimit.Constant
+)
+
+// Key is what requests of a rule are told apart by.
+type Key struct {
+	Kind KeyKind
+	Arg  string // of KeyHeader the field's name, of KeyConstant the key
+}
+
+// PlanKind is where the plan of a request stands.
+type PlanKind string
+
+// The kinds of plans, as the file spells them, each with an argument: plan = "header:X-Plan".
+const (
+	PlanNone   PlanKind = ""       // the limiter's own limit
+	PlanHeader PlanKind = "header" // a field that a trusted peer has set; of other peers it is not read
+	PlanClaim  PlanKind = "claim"  // a claim of the bearer token, a JWT that JWT.KeyFile verifies
+)
+
+// Plan is where the plan of a request stands.
+type Plan struct {
+	Kind PlanKind
+	Arg  string
+}
+
+// TLS is [proxy.tls] or [proxy.admin.tls]: the files are read again when they change.
+type TLS struct {
+	Cert, Key string // PEM files
+	ClientCA  string // PEM file; clients must have a certificate of it. Empty: they need none
+}
+
+// JWT is [proxy.jwt]: the key that verifies bearer tokens. It is read again with the file.
+type JWT struct {
+	KeyFile  string // PEM of an RSA, ECDSA or Ed25519 public key
+	Issuer   string // that a token must name; empty: any
+	Audience string // that a token must name; empty: any
+}
+
+// Health is [proxy.health]: how upstreams are looked after.
+type Health struct {
+	Path      string        // asked with GET; 2xx and 3xx are well. Empty, the default: a connection that opens is well
+	Every     time.Duration // 5 s by default
+	Timeout   time.Duration // 2 s by default
+	Unhealthy int           // failures in a row, 3 by default
+	Healthy   int           // successes in a row, 1 by default
+}
+
+// Timeouts is [proxy.timeouts].
+type Timeouts struct {
+	ReadHeader     time.Duration // a request's head, 10 s by default
+	ReadBody       time.Duration // between two parts of a request's body, 30 s
+	Write          time.Duration // between two parts of an answer that the client takes, 30 s
+	Idle           time.Duration // a connection without a request, 2 min
+	Dial           time.Duration // to an upstream, with its TLS handshake, 5 s
+	ResponseHeader time.Duration // from the end of a request to the head of its answer, 60 s
+	Stream         time.Duration // the whole of one upgraded connection, 1 h
+	Shutdown       time.Duration // from the signal to the end, 20 s
+}
+
+// Max is [proxy.max]: what clients can hold at most.
+type Max struct {
+	HeaderBytes int   // of one request's head, 64 KiB by default
+	BodyBytes   int64 // of one request's body, 0, the default, for any
+	Connections int   // of clients, 20,000 by default
+	Streams     int   // of one HTTP/2 connection, 250 by default
+	Upstream    int   // connections to one upstream, 0, the default, for any
+}
+
+// Admin is [proxy.admin].
+type Admin struct {
+	Listen            string // host:port or unix:PATH; 127.0.0.1:4041 by default, "off" for none
+	TokenFile         string // one bearer token a line; required off loopback, unless TLS has a ClientCA
+	ReadOnlyTokenFile string
+	Hosts             []string // admin.AllowHosts
+	TLS               *TLS
+}

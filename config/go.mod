@@ -1,0 +1,12 @@
+module github.com/quotient-go/quotient/config
+
+go 1.26.0
+
+require github.com/quotient-go/quotient v0.0.0
+
+require (
+	github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
+	golang.org/x/time v0.16.0 // indirect
+)
+
+replace github.com/quotient-go/quotient => ../
