@@ -21,7 +21,8 @@ type FileState struct {
 }
 
 // File shows the file that the limiters are configured by: in GET /state and GET /events as "file", and on the page. Each answer
-// calls state, which must be safe for concurrent use and return at once. Texts are clipped to 4 KiB, and Differs to 1,000 lines.
+// calls state, which must be safe for concurrent use and return at once. Texts are clipped to 4 KiB, and
+// Differs to 1,000 lines of 512 bytes.
 func File(state func() FileState) Option {
 	return func(h *handler) {
 		h.file = state
@@ -32,7 +33,8 @@ func File(state func() FileState) Option {
 }
 
 const (
-	longestText = 4096 // bytes of an error, a path or a line about a limiter
+	longestText = 4096 // bytes of an error or a path
+	longestLine = 512  // bytes of what differs at one limiter
 	mostDiffers = 1000 // a registry has no more limiters
 )
 
@@ -44,7 +46,7 @@ func (h *handler) fileState() *FileState {
 	s := h.file()
 	differs := make([]string, 0, min(len(s.Differs), mostDiffers))
 	for _, line := range s.Differs[:cap(differs)] {
-		differs = append(differs, shorten(line, longestText))
+		differs = append(differs, shorten(line, longestLine))
 	}
 	s.Path, s.Error, s.Differs = shorten(s.Path, longestText), shorten(s.Error, longestText), differs
 	return &s

@@ -23,8 +23,8 @@ const (
 // answer takes 30 seconds at most.
 func Mount(path string, what http.Handler) Option { return mounted(path, what, false) }
 
-// MountOpen is Mount for what everybody may ask for, without credentials, wherever a request comes from and whatever its Host is:
-// a kubelet's probes of the address of a pod. The answer should say nothing, and cost next to nothing. A connection on which nothing
+// MountOpen is Mount for what all may ask for, without credentials, wherever a request comes from and whatever its Host is: a
+// kubelet's probe of a pod's address. The answer should be no secret, and cost next to nothing. A connection on which nothing
 // else is asked for is a stranger's: see [Handler.Serve].
 //
 //	admin.MountOpen("/ready", ready)

@@ -12,7 +12,7 @@ type route struct {
 	path    string // one that ends in "/", but for the page itself, stands for all below it
 	methods []string
 	public  bool // holds no data: an operator must be able to load the page before giving it a token
-	open    bool // is anybody's, whatever the Host: see MountOpen
+	open    bool // is for all, whatever the Host: see MountOpen
 	serve   func(h *handler, w http.ResponseWriter, r *http.Request)
 }
 
@@ -82,7 +82,7 @@ func (h *handler) route(w http.ResponseWriter, r *http.Request, rt *route) {
 	}
 }
 
-// open serves what is anybody's. Whoever asks for it stays a stranger.
+// open serves what is for all. A client that asks for nothing else stays a stranger.
 func (h *handler) open(w http.ResponseWriter, r *http.Request, rt *route) {
 	if !slices.Contains(rt.methods, r.Method) {
 		notAllowed(w, r, rt.methods)
