@@ -27,7 +27,7 @@ func (h *handler) getState(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, named := query["limiter"]
-	whole := !named && h.adds() // of that no tag says whether it has changed
+	whole := !named && h.adds() // what the program adds has no tag
 	if tag := h.tagOf(chosen); tag != "" && !whole && matches(r.Header.Values("If-None-Match"), tag) {
 		w.Header().Set("ETag", tag)
 		w.WriteHeader(http.StatusNotModified)
