@@ -118,7 +118,7 @@ type completeCmd struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }
 
-// Run prints what the last word may become, one candidate a line: the word, and after a tab what it is.
+// Run prints what the word at the cursor may become, one candidate a line: the word, and after a tab what it is.
 func (c completeCmd) Run(k *kong.Context, s streams) error {
 	words := c.Words
 	if len(words) > 0 && words[0] == "--" {
