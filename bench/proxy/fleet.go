@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/quotient-go/quotient"
@@ -169,7 +168,9 @@ func (f *trio) shrink(ctx context.Context) error {
 	if err := f.proxies[last].kill(); err != nil {
 		return err
 	}
-	f.proxies[last].admin.Close()
+	if err := f.proxies[last].forget(); err != nil {
+		return err
+	}
 	f.proxies = f.proxies[:last]
 	for i, s := range f.proxies {
 		pool := quotient.Pool{Replicas: last}
@@ -235,6 +236,3 @@ func (t tally) exact(name string) verdict {
 func (t tally) never(name string) verdict {
 	return verdict{fmt.Sprintf("%s ordinals, %s: never more than %d", name, t.name, t.atMost), fmt.Sprint(t.most), t.most <= t.atMost}
 }
-
-// hangup asks a server to read its file again.
-func (s *server) hangup() error { return s.signal(syscall.SIGHUP) }

@@ -22,12 +22,17 @@ const (
 // bounded is a file that bounds the keys.
 const bounded = endpoints + `
 [[proxy.rules]]
+pattern = "/k/"
+limiter = "known"
+[[proxy.rules]]
 pattern = "/"
 limiter = "paths"
 [limiters.paths]
 rates = [{ events = 8, per = "10s", aligned = true }]
 mode = "refuse"
 max-keys = 65536
+[limiters.known]
+rates = [{ events = 10000000, per = "1m", aligned = true }]
 `
 
 // attacked is what was seen of hostile paths.
@@ -192,4 +197,3 @@ func (r attacked) section() section {
 		atMost("keys", float64(r.keys), hostileKeys, ""),
 	)
 }
-

@@ -15,7 +15,8 @@ type crowd struct {
 	addr    string
 	conns   int
 	paths   []string
-	abandon bool // requests that were not answered when the context ends; otherwise they are waited for
+	pace    time.Duration // between an answer and the next request
+	abandon bool          // requests that were not answered when the context ends; otherwise they are waited for
 }
 
 // seen is what clients were answered.
@@ -110,6 +111,9 @@ func (c crowd) one(ctx context.Context, i int) (s seen, asked []bool) {
 		s.took = append(s.took, time.Since(began))
 		s.statuses[status]++
 		asked[k] = true
+		if c.pace > 0 && sleepUntil(ctx, time.Now().Add(c.pace)) != nil {
+			break
+		}
 	}
 	return s, asked
 }

@@ -83,14 +83,20 @@ func tryLaunch(ctx context.Context, name, dir string, command func(dir string, p
 	return s, nil
 }
 
-// end ends a server and removes its folder.
+// end ends a server and forgets it.
 func (s *server) end() error {
+	err := s.stop()
+	if err != nil {
+		err = fmt.Errorf("%s: %w", s.name, err)
+	}
+	return errors.Join(err, s.forget())
+}
+
+// forget closes the connections to a server that has ended, and removes its folder.
+func (s *server) forget() error {
 	if s.admin != nil {
 		s.admin.Close()
 		s.web.CloseIdleConnections()
-	}
-	if err := s.stop(); err != nil {
-		return fmt.Errorf("%s: %w", s.name, err)
 	}
 	return os.RemoveAll(filepath.Dir(s.file))
 }
