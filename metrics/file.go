@@ -18,8 +18,9 @@ type FileState struct {
 	Differs  []string  // what operators changed by hand, "api: limit, override /x"
 }
 
-// File returns a collector of the state of a configuration file. Register it beside the one of New. It calls state at each scrape, which must be
-// safe for concurrent use. It panics if state is nil: else the first scrape would.
+// File returns a collector of the state of a configuration file. Register it beside the one of New. It calls
+// state at each scrape, which must be safe for concurrent use. It panics if state is nil: else the first
+// scrape would.
 //
 //	prometheus.MustRegister(metrics.File(func() metrics.FileState { return metrics.FileState(c.State()) }))
 func File(state func() FileState) prometheus.Collector {

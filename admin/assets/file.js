@@ -1,4 +1,5 @@
-// The file that the limiters are configured by: what is in force, whether it is broken, and what operators changed by hand.
+// The file that the limiters are configured by: what is in force, whether it is broken, and what operators
+// changed by hand.
 import { el, setText, exact, duration } from "./dom.js";
 
 const facts = new Map();
@@ -56,7 +57,8 @@ function fact(name, value) {
   setText(facts.get(name).dd, value);
 }
 
-// when writes an instant of the service's clock: how long ago for eyes that watch, and the time for those that search a log.
+// when writes an instant of the service's clock: how long ago for eyes that watch, and the time for those
+// that search a log.
 function when(text, now) {
   const then = Date.parse(text) / 1000;
   if (!(then > 0)) return "never";

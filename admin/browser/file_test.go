@@ -11,7 +11,8 @@ import (
 	"github.com/quotient-go/quotient/admin"
 )
 
-// brokenFile: the page shows the file, is red from a bad load to the next good one, and marks what operators changed by hand.
+// brokenFile: the page shows the file, is red from a bad load to the next good one, and marks what operators
+// changed by hand.
 func brokenFile(p *tab) {
 	const panel, red = `document.getElementById("file").innerText.replace(/\s+/g, " ")`, `document.querySelector("#file .file-error")`
 	var now atomic.Pointer[admin.FileState]
