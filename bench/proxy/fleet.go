@@ -76,6 +76,9 @@ func (f *trio) run(ctx context.Context, b *bench) (err error) {
 	if err := f.start(ctx, b); err != nil {
 		return err
 	}
+	if err := f.midst(ctx); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	crowds := make(chan seen)
 	go func() { crowds <- f.demand(ctx) }()
@@ -83,6 +86,16 @@ func (f *trio) run(ctx context.Context, b *bench) (err error) {
 	cancel()
 	f.seen = <-crowds
 	return err
+}
+
+// midst waits until a window is neither new nor half over. What is asked first is then admitted and has arrived before its end.
+func (f *trio) midst(ctx context.Context) error {
+	now := time.Now()
+	begin := f.ledger.start(f.ledger.index(now))
+	if now.Sub(begin) > f.ledger.window/2 {
+		begin = begin.Add(f.ledger.window)
+	}
+	return sleepUntil(ctx, begin.Add(f.ledger.window/10))
 }
 
 // start starts the proxies, and nginx before them.

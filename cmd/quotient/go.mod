@@ -12,7 +12,9 @@ require (
 	github.com/quotient-go/quotient/poolsize/redis v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	go.etcd.io/etcd/client/v3 v3.6.16
+	go.uber.org/goleak v1.3.0
 	go.uber.org/zap v1.27.0
+	pgregory.net/rapid v1.3.0
 )
 
 require (
@@ -76,6 +78,8 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
+
+require github.com/fsnotify/fsnotify v1.10.1 // indirect
 
 replace (
 	github.com/quotient-go/quotient => ../../
