@@ -7,6 +7,11 @@ require (
 	github.com/quotient-go/quotient/config v0.0.0
 )
 
+require (
+	go.uber.org/goleak v1.3.0 // indirect
+	pgregory.net/rapid v1.3.0 // indirect
+)
+
 replace (
 	github.com/quotient-go/quotient => ../../
 	github.com/quotient-go/quotient/config => ../../config
