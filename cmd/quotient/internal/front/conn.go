@@ -20,6 +20,8 @@ const (
 	writePart = 64 << 10
 	// lastRead bounds how long net/http reads what a request has left of its body, to keep the connection.
 	lastRead = 5 * time.Second
+	// ahead is how many bytes net/http reads while a request is at work, to learn when its client goes.
+	ahead = 1
 )
 
 // conn is one connection as net/http sees it: bytes in the clear, with TLS below where there is TLS. It sets a
@@ -95,11 +97,14 @@ func (c *conn) Read(p []byte) (int, error) {
 	if c.framing.err != nil {
 		return 0, c.refused(p)
 	}
-	ours := c.armRead()
+	ours := len(p) > ahead && c.armRead()
 	n, err := c.Conn.Read(p)
-	if err != nil && ours && errors.Is(err, os.ErrDeadlineExceeded) && !c.readIsOver() {
-		c.slow.Store(true)
-		err = ErrSlowBody
+	if err != nil && ours {
+		c.broken.Store(true)
+		if errors.Is(err, os.ErrDeadlineExceeded) && !c.readIsOver() {
+			c.slow.Store(true)
+			err = ErrSlowBody
+		}
 	}
 	bad := c.framing.check(p, &n)
 	c.inBody.Store(c.framing.inBody())
@@ -109,11 +114,10 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// refused is the error of a read after what framing has refused. While a request is at work net/http reads one byte
-// ahead to learn when the client goes: that read must not fail for the sake of the next request, and must not pass
-// on what comes.
+// refused is the error of a read after what framing has refused. One that only looks ahead must not fail for the sake
+// of the next request, and must not pass on what comes.
 func (c *conn) refused(p []byte) error {
-	if len(p) > 1 {
+	if len(p) > ahead {
 		return c.framing.err
 	}
 	var dropped [512]byte
@@ -228,7 +232,7 @@ func (c *conn) rest() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lastBy = time.Time{}
-	return !c.broken.Load() && !c.inBody.Load()
+	return !c.broken.Load()
 }
 
 // upgrade notes that the connection speaks another protocol from now on, for so long at most.
