@@ -102,6 +102,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		w, done = s.paced(w, r)
 		defer done()
 	} else {
+		if c.broken.Load() {
+			panic(http.ErrAbortHandler) // this is no request, or what is left of one
+		}
 		var body *earlyBody
 		if r.Body != http.NoBody {
 			body = &earlyBody{ReadCloser: r.Body, conn: c}
