@@ -49,8 +49,8 @@ func (p *Pool) Prepare(f *config.File) (commit func(), err error) {
 }
 
 // Set puts a configuration in force. Upstreams that stay keep their health and what they have in flight, and their
-// connections unless a time-out or MaxConns has changed. Upstreams that go finish what they have in flight and then
-// close their connections. The error names the field and value that cannot be; then all stays as it was.
+// connections unless a time-out, MaxConns or RootCAs has changed. Upstreams that go finish what they have in flight.
+// Their connections close then, those of HTTP/2 at most 4 s later. The error names the field and value that cannot be; then all stays as it was.
 func (p *Pool) Set(c Config) error {
 	next, err := settle(c)
 	if err != nil {

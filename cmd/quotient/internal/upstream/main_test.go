@@ -26,7 +26,9 @@ func poolOf(t testing.TB, log *slog.Logger, urls ...string) *Pool {
 	t.Helper()
 	p := New(log)
 	t.Cleanup(func() { _ = p.Close() })
-	must(t, p.Set(Config{Upstreams: parse(t, urls...)}))
+	if len(urls) > 0 {
+		must(t, p.Set(Config{Upstreams: parse(t, urls...)}))
+	}
 	return p
 }
 

@@ -109,7 +109,7 @@ func (p *Pool) announce() {
 }
 
 // Close ends the use of the Pool: requests fail from now on, those in flight are finished, and connections are
-// closed when they are idle.
+// closed when they are idle, as those of an upstream that goes.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	var idle []*http.Transport
