@@ -45,11 +45,16 @@ func bareHandler(upstream string) *httputil.ReverseProxy {
 // bareTransport has the settings of the proxy's own, in cmd/quotient/internal/upstream.
 func bareTransport() *http.Transport {
 	return &http.Transport{
-		DialContext:           (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
-		DisableCompression:    true,
-		MaxIdleConnsPerHost:   1024,
-		IdleConnTimeout:       30 * time.Second,
-		ResponseHeaderTimeout: time.Minute,
+		DialContext:            (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		TLSHandshakeTimeout:    5 * time.Second,
+		ResponseHeaderTimeout:  time.Minute,
+		ExpectContinueTimeout:  time.Second,
+		IdleConnTimeout:        4 * time.Second,
+		MaxIdleConnsPerHost:    4096,
+		MaxResponseHeaderBytes: 256 << 10,
+		DisableCompression:     true,
+		WriteBufferSize:        4 << 10,
+		ReadBufferSize:         4 << 10,
 	}
 }
 

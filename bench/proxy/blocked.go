@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 )
@@ -16,6 +15,7 @@ const (
 	blockedKeys = 100
 	mostBlocked = 40 << 10 // bytes of a blocked request
 	mostMore    = 8        // goroutines that may come and go
+	ofAnIdle    = 2        // goroutines of an idle connection to the upstream
 )
 
 // oneAtATime is a file in which a path has one request in flight.
@@ -203,7 +203,7 @@ func (r *held) abandon(ctx context.Context, s *server, g *gate, holders, crowd [
 			return final{err}
 		}
 		r.waiting, r.after = state.Waiting, w.goroutines
-		if r.waiting > 0 || r.after > r.before.goroutines+3*blockedKeys+mostMore {
+		if r.waiting > 0 || r.after > r.before.goroutines+2*ofAnIdle*blockedKeys+mostMore {
 			return errors.New("waiting still")
 		}
 		return nil
@@ -220,13 +220,16 @@ func (r *held) abandon(ctx context.Context, s *server, g *gate, holders, crowd [
 	leave(holders)
 	_ = until(ctx, time.Minute, func() error {
 		w, err := s.weigh(ctx)
-		if r.after = w.goroutines; err == nil && r.after > r.before.goroutines+mostMore {
+		if r.after = w.goroutines; err == nil && r.after > r.mostAfter() {
 			err = errors.New("goroutines are left")
 		}
 		return err
 	})
 	return ctx.Err()
 }
+
+// mostAfter is how many goroutines may be left: those of before, and of idle connections to the upstream.
+func (r *held) mostAfter() int { return r.before.goroutines + ofAnIdle*blockedKeys + mostMore }
 
 // queue sends one request of a holder for each path, and then those of the crowd: as many at once as there are paths, the next when these
 // are waiting. So their order is known.
@@ -288,6 +291,6 @@ func (r held) section() section {
 		exactly("paths whose requests did not come in the order of their arrival", r.disordered, 0),
 		exactly("waiting when the clients had gone", r.waiting, 0),
 		exactly("at the upstream of those whose clients had gone", r.reached, 0),
-		atMost("goroutines then", float64(r.after), float64(r.before.goroutines+mostMore), strings.Repeat(" ", 0)),
+		atMost("goroutines then", float64(r.after), float64(r.mostAfter()), ""),
 	)
 }

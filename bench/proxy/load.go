@@ -86,14 +86,14 @@ func (c crowd) run(ctx context.Context) seen {
 // one is one client of the crowd. A request that is on its way when the context ends is waited for.
 func (c crowd) one(ctx context.Context, i int) (s seen, asked []bool) {
 	s.statuses, asked = make(map[int]int), make([]bool, len(c.paths))
-	random := rand.New(rand.NewPCG(uint64(i), 1))
+	order := rand.New(rand.NewPCG(uint64(i), 1)).Perm(len(c.paths)) // in turn: in the time of one path all are asked for
 	conn := client{addr: c.addr}
 	if c.abandon {
 		conn.ctx = ctx
 	}
 	defer conn.close()
 	for ctx.Err() == nil {
-		k := random.IntN(len(c.paths))
+		k := order[s.asked%len(order)]
 		began := time.Now()
 		status, err := conn.ask(c.paths[k])
 		if err != nil && c.abandon && ctx.Err() != nil {

@@ -45,7 +45,6 @@ const broken = "\n[limiters.moving\nevents = many\n"
 type reloaded struct {
 	asked, good, broken int // reloads
 	applied, failed     int // by the proxy's own count
-	lastError           string
 	steady, moved, once seen
 	steadyMost          int // requests of a path in one second
 	movedMost           int
@@ -125,7 +124,7 @@ func (r *reloaded) changes(ctx context.Context, s *server, n int) error {
 	if err != nil || state.File == nil {
 		return errors.Join(errors.New("the state shows no file"), err)
 	}
-	r.applied, r.failed, r.lastError = int(state.File.Reloads), int(state.File.Failures), state.File.Error
+	r.applied, r.failed = int(state.File.Reloads), int(state.File.Failures)
 	return nil
 }
 
@@ -199,7 +198,7 @@ func (r reloaded) section() section {
 		s.rows = append(s.rows, []string{fmt.Sprint(i + 1), number(resident[i]), number(heap[i]), number(goroutines[i])})
 	}
 	return s.judge(
-		verdict{"every good file was put in force, every broken one refused", fmt.Sprintf("%d and %d of %d; at the end %q", r.good, r.broken, r.asked, r.lastError),
+		verdict{"every good file was put in force, every broken one refused", fmt.Sprintf("%d and %d of %d", r.good, r.broken, r.asked),
 			r.asked > 0 && r.good+r.broken == r.asked && r.applied >= r.good && r.failed >= r.broken},
 		answered("steady", r.steady, 200),
 		answered("moving", r.moved, 200, 429),

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,7 +10,6 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 )
 
 // scrape reads the metrics of a proxy.
@@ -20,6 +20,7 @@ func (s *server) scrape(ctx context.Context) (map[string]*dto.MetricFamily, erro
 	if err != nil {
 		return nil, err
 	}
+	req.Header.Set("Accept", string(expfmt.NewFormat(expfmt.TypeProtoDelim))) // native histograms have no other form
 	resp, err := s.web.Do(req)
 	if err != nil {
 		return nil, err
@@ -28,8 +29,17 @@ func (s *server) scrape(ctx context.Context) (map[string]*dto.MetricFamily, erro
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s: %s", req.URL, resp.Status)
 	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	return parser.TextToMetricFamilies(io.LimitReader(resp.Body, 16<<20))
+	all := make(map[string]*dto.MetricFamily)
+	decoder := expfmt.NewDecoder(io.LimitReader(resp.Body, 16<<20), expfmt.ResponseFormat(resp.Header))
+	for {
+		family := new(dto.MetricFamily)
+		if err := decoder.Decode(family); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, err
+		}
+		all[family.GetName()] = family
+	}
 }
 
 // sum adds up the counters or gauges of one name that have this label.
