@@ -14,7 +14,6 @@ import (
 const (
 	fleetSize  = 3
 	fleetLimit = 100 // for each path in each window
-	fleetPaths = 10
 	pathConns  = 200 // clients of one path: more than twice the limit
 	after      = 2   // whole windows that are judged after one proxy was killed
 )
@@ -43,6 +42,7 @@ const roundRobin = `
 // A trio is three proxies behind nginx, their clients and their upstream.
 type trio struct {
 	ordinals bool
+	paths    []string
 	ledger   *ledger
 	up       *upstream
 	nginx    *server
@@ -56,14 +56,20 @@ type shifts []*trio
 
 // threeProxies runs a fleet without ordinals and one with them at the same time, and kills a proxy of each.
 func (b *bench) threeProxies(ctx context.Context) (section, error) {
-	fleets := shifts{{}, {ordinals: true}}
+	fleets, err := b.shift(ctx)
+	return fleets.section(b.window), err
+}
+
+func (b *bench) shift(ctx context.Context) (shifts, error) {
+	all := paths("f", b.paths)
+	fleets := shifts{{paths: all}, {paths: all, ordinals: true}}
 	errs := make([]error, len(fleets))
-	var all sync.WaitGroup
+	var both sync.WaitGroup
 	for i, f := range fleets {
-		all.Go(func() { errs[i] = f.run(ctx, b) })
+		both.Go(func() { errs[i] = f.run(ctx, b) })
 	}
-	all.Wait()
-	return fleets.section(b.window), errors.Join(errs...)
+	both.Wait()
+	return fleets, errors.Join(errs...)
 }
 
 func (f *trio) run(ctx context.Context, b *bench) (err error) {
@@ -129,7 +135,7 @@ func (f *trio) end() (err error) {
 func (f *trio) demand(ctx context.Context) (sum seen) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	for _, path := range paths("f", fleetPaths) {
+	for _, path := range f.paths {
 		all.Go(func() {
 			s := crowd{addr: f.nginx.addr, conns: pathConns, paths: []string{path}, abandon: true}.run(ctx)
 			mu.Lock()
@@ -170,7 +176,7 @@ func (f *trio) live(ctx context.Context, whole int) error {
 }
 
 func (f *trio) tally(name string, w int64, want int) {
-	t := f.ledger.tally(name, w, paths("f", fleetPaths))
+	t := f.ledger.tally(name, w, f.paths)
 	t.want, t.atMost = want, fleetLimit
 	f.tallies = append(f.tallies, t)
 }
@@ -213,7 +219,7 @@ func (fs shifts) section(window time.Duration) section {
 		title: "A fleet",
 		note: fmt.Sprintf("%d proxies behind nginx's round robin, %d a window of %v for each of %d paths, and %d clients a path that always want more. In the middle of a window\n"+
 			"one proxy is killed, and the others get to know that there are two. The upstream counts what arrives, by its own clock: windows are\n"+
-			"comparable since no request arrives near the end of one.", fleetSize, fleetLimit, window, fleetPaths, pathConns),
+			"comparable since no request arrives near the end of one.", fleetSize, fleetLimit, window, len(fs[0].paths), pathConns),
 		header: []string{"ordinals", "window", "least and most for a path", "goal", "latest arrival in the window"},
 	}
 	for _, f := range fs {

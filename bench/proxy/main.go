@@ -34,6 +34,7 @@ type bench struct {
 	slice    time.Duration // of each contender in each round
 	window   time.Duration // of the fleet's limit
 	windows  int           // that are judged
+	paths    int           // of the fleet
 	blocked  int           // requests at once
 	hostile  int           // distinct paths
 	quiet    time.Duration // of the run beside the hostile one
@@ -89,7 +90,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 }
 
 func parse(args []string, stderr io.Writer) (*bench, error) {
-	b := &bench{stderr: stderr}
+	b := &bench{paths: 10, stderr: stderr}
 	flags := flag.NewFlagSet("proxy", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&b.only, "only", "", "figures, with commas; all when empty")

@@ -66,7 +66,7 @@ func start(dir string, args ...string) (*process, error) {
 }
 
 // signal sends a signal to the server.
-func (p *process) signal(s syscall.Signal) error {
+func (p *process) signal(s os.Signal) error {
 	select {
 	case <-p.done:
 		return fmt.Errorf("the server has ended: %w: %s", p.err, p.said.text())
