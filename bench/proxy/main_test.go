@@ -161,13 +161,14 @@ func TestAServerThatFailsIsNamed(t *testing.T) {
 }
 
 // small is a bench that takes seconds.
-func small(t *testing.T) *bench {
-	b, err := parse(nil, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.rounds, b.slice, b.window, b.windows, b.paths = 1, 300*time.Millisecond, 3*time.Second, 1, 2
-	b.blocked, b.hostile, b.quiet, b.reloads = 300, 2000, time.Second, 30
+var small = bench{
+	rounds: 1, slice: 300 * time.Millisecond, window: 3 * time.Second, windows: 1, paths: 2, blocked: 300, hostile: 2000, quiet: time.Second, reloads: 30,
+}
+
+// live is a small bench of the real program.
+func live(t *testing.T) *bench {
+	t.Helper()
+	b := small
 	b.quotient = program(t)
-	return b
+	return &b
 }

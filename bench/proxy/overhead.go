@@ -42,7 +42,7 @@ func (b *bench) overhead(ctx context.Context) (section, error) {
 	var r costs
 	u, err := serveUpstream(func([]byte) {})
 	if err != nil {
-		return section{}, err
+		return r.section(), err
 	}
 	defer u.close()
 	if err = r.measureEasy(ctx, b, u); err == nil {
