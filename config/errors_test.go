@@ -83,7 +83,7 @@ func TestBounds(t *testing.T) {
 		{overrides.String(), "limiters.a.overrides: 1001 are more than 1000: at most 1,000, and half of max-keys"},
 		{rules.String(), "proxy.rules: 1001 are more than 1000"},
 		{"[limiters.a]\noverrides." + strings.Repeat("k", 5000) + ".deny = true", "a key of 5000 bytes is longer than 4096"},
-		{"[[proxy.rules]]\npattern = \"/" + strings.Repeat("p", 2000) + "\"", "pattern: 2001 bytes are more than 1024"},
+		{"[[proxy.rules]]\npattern = \"/" + strings.Repeat("p", 2000) + "\"", "pattern: 2001 bytes are more than 256"},
 	} {
 		if got := wrong(t, c.text); !strings.Contains(got, c.want) {
 			t.Errorf("%.60s: %.200s, want %s", c.text, got, c.want)

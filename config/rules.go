@@ -163,7 +163,7 @@ func isToken(s string) bool {
 }
 
 // longestPattern bounds a pattern, in bytes: http.ServeMux takes a step for each segment.
-const longestPattern = 1024
+const longestPattern = 256
 
 // checkPattern returns what is wrong with a pattern: in the syntax of http.ServeMux, or for canonical paths.
 func checkPattern(pattern string) error {
@@ -232,22 +232,33 @@ func (f *File) checkOrder(r *report) {
 	for _, rule := range f.Proxy.Rules {
 		depth = max(depth, strings.Count(rule.Pattern, "/")+2)
 	}
-	first := make(map[string]int)
+	first, anyHost := make(map[string]int), -1
 	for i, rule := range f.Proxy.Rules {
 		at := inner(element("proxy.rules", i), "pattern")
 		if checkPattern(rule.Pattern) != nil {
 			continue
 		}
-		if behind := covers(mux, rule.Pattern, depth); behind != "" {
-			r.field(at, "%s is never reached: %s matches all that it does", clip(rule.Pattern), f.rule(first[behind]))
+		if behind := covers(mux, rule.Pattern, depth); len(behind) > 0 {
+			by := f.rule(first[behind[0]]) + " which matches"
+			if len(behind) > 1 {
+				by = "others, which match"
+			}
+			r.field(at, "%s is never reached behind %s all that it does", clip(rule.Pattern), by)
 			continue
 		}
 		if register(mux, rule.Pattern) != nil {
-			r.hinted(at, "make one of them more specific", "%s overlaps with %s, and which one counts is not clear",
+			r.hinted(at, "make one of them more specific", "%s overlaps with %s and which one counts is not clear",
 				clip(rule.Pattern), f.rule(f.conflict(i)))
 			continue
 		}
 		first[rule.Pattern] = i
+		switch _, host, _ := split(rule.Pattern); {
+		case host == "" && anyHost < 0:
+			anyHost = i
+		case host != "" && anyHost >= 0:
+			r.hinted(at, "put those with a host first", "%s stands behind %s which has no host",
+				clip(rule.Pattern), f.rule(anyHost))
+		}
 	}
 }
 
@@ -255,7 +266,7 @@ func (f *File) checkOrder(r *report) {
 func (f *File) rule(i int) string {
 	rule := f.Proxy.Rules[i]
 	if rule.Line > 0 {
-		return fmt.Sprintf("%s of line %d", clip(rule.Pattern), rule.Line)
+		return fmt.Sprintf("%s of line %d,", clip(rule.Pattern), rule.Line)
 	}
 	return fmt.Sprintf("%s, rule %d,", clip(rule.Pattern), i+1)
 }
@@ -274,10 +285,10 @@ func (f *File) conflict(i int) int {
 // fresh is a segment, a method and a host that no pattern names: literals are in lower case.
 const fresh = "Z"
 
-// covers returns a pattern in the mux that matches all that a pattern does; "" for none. Wildcards stand for
-// what no pattern names. A pattern that matches any number of segments is asked for with none and with more
-// than any other has: what matches both matches all between.
-func covers(mux *http.ServeMux, pattern string, depth int) string {
+// covers returns the patterns in the mux that together match all that a pattern does; none if there are no
+// such. Wildcards stand for what no pattern names. A pattern that matches any number of segments is asked for
+// with each number up to depth, which is more than any other has.
+func covers(mux *http.ServeMux, pattern string, depth int) (by []string) {
 	method, host, path := split(pattern)
 	if method == "" {
 		method = fresh
@@ -299,17 +310,26 @@ func covers(mux *http.ServeMux, pattern string, depth int) string {
 		}
 	}
 	if !many {
-		return match(mux, method, host, "/"+strings.Join(segments, "/"))
+		if one := match(mux, method, host, "/"+strings.Join(segments, "/")); one != "" {
+			by = append(by, one)
+		}
+		return by
 	}
 	segments = segments[:len(segments)-1]
 	prefix := "/"
 	if len(segments) > 0 {
 		prefix = "/" + strings.Join(segments, "/") + "/"
 	}
-	if match(mux, method, host, prefix+strings.Repeat(fresh+"/", depth)+fresh) == "" {
-		return ""
+	for i := range depth + 1 {
+		one := match(mux, method, host, prefix+strings.Repeat("/"+fresh, i)[min(i, 1):])
+		if one == "" {
+			return nil
+		}
+		if !slices.Contains(by, one) {
+			by = append(by, one)
+		}
 	}
-	return match(mux, method, host, prefix)
+	return by
 }
 
 // match returns the pattern in a mux that matches a request; "" for none.
