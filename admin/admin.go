@@ -40,8 +40,9 @@
 //
 // # What the program adds
 //
-// [File] shows the configuration file, [Tables] whatever else operators should see. [Mount] serves a handler of the program's under the
-// same access rules, such as metrics. [MountOpen] serves one to all, such as health and readiness. They are not in the OpenAPI document.
+// [File] shows the configuration file, [Tables] whatever else operators should see. [Mount] serves a handler of the
+// program's under the same access rules, such as metrics. [MountOpen] serves one to all, such as health and
+// readiness. What is mounted is not in the OpenAPI document.
 //
 // # Listeners
 //

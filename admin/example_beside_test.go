@@ -15,7 +15,8 @@ import (
 	"github.com/quotient-go/quotient/admin"
 )
 
-// One listener has the page, metrics for those with the token, and a probe for a kubelet, which has none and asks by a pod's address.
+// One listener has the page, metrics for those with the token, and a probe for a kubelet, which has none and
+// asks by a pod's address.
 func ExampleMountOpen() {
 	var limiters quotient.Registry
 	if _, err := limiters.Limiter("api", quotient.Rates(quotient.PerSecond(100))); err != nil {

@@ -20,9 +20,9 @@ type FileState struct {
 	Differs  []string  `json:"differs"`           // what operators changed by hand, "api: limit, override /x"
 }
 
-// File shows the file that the limiters are configured by: in GET /state and GET /events as "file", and on the page. Each answer
-// calls state, which must be safe for concurrent use and return at once. Texts are clipped to 4 KiB, and
-// Differs to 1,000 lines of 512 bytes.
+// File shows the file that the limiters are configured by: in GET /state and GET /events as "file", and on
+// the page. Each answer calls state, which must be safe for concurrent use and return at once. Texts are
+// clipped to 4 KiB, and Differs to 1,000 lines of 512 bytes.
 func File(state func() FileState) Option {
 	return func(h *handler) {
 		h.file = state
@@ -44,9 +44,9 @@ func (h *handler) fileState() *FileState {
 		return nil
 	}
 	s := h.file()
-	differs := make([]string, 0, min(len(s.Differs), mostDiffers))
-	for _, line := range s.Differs[:cap(differs)] {
-		differs = append(differs, shorten(line, longestLine))
+	differs := make([]string, min(len(s.Differs), mostDiffers))
+	for i := range differs {
+		differs[i] = shorten(s.Differs[i], longestLine)
 	}
 	s.Path, s.Error, s.Differs = shorten(s.Path, longestText), shorten(s.Error, longestText), differs
 	return &s

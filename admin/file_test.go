@@ -60,8 +60,8 @@ func TestFileAndTablesHaveStableNames(t *testing.T) {
 	}
 }
 
-// TestFileIsOfTheWholeState: the state of all limiters has the file and the tables, that of one does not, nor does one without
-// the options. The whole state is never called unchanged by the tag of a limiter.
+// TestFileIsOfTheWholeState: the state of all limiters has the file and the tables, that of one does not, nor
+// does one without the options. The whole state is never called unchanged by the tag of a limiter.
 func TestFileIsOfTheWholeState(t *testing.T) {
 	l := newLimiter(t)
 	table := func() []Table { return []Table{{Title: "T"}} }

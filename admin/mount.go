@@ -13,19 +13,20 @@ const (
 	longestPath = 256
 )
 
-// Mount serves a handler of the program's beside the API, for GET and HEAD: at path, or below it where path ends in "/". The access rules
-// are those of GET /state: Host, credentials, origin. So metrics need no listener of their own:
+// Mount serves a handler of the program's beside the API, for GET and HEAD: at path, or below it where path
+// ends in "/". The access rules are those of GET /state: Host, credentials, origin. So metrics need no
+// listener of their own:
 //
 //	admin.Mount("/metrics", promhttp.HandlerFor(prom, promhttp.HandlerOpts{}))
 //
-// A path has letters, digits and -._~/ only, and is neither the API's nor another mount's. There may be 16. The handler sees the
-// path as it was sent; its pages run no scripts unless it sets a Content-Security-Policy of its own. Under [Handler.Serve] an
-// answer takes 30 seconds at most.
+// A path has letters, digits and -._~/ only, and is neither the API's nor another mount's. There may be 16.
+// The handler sees the path as it was sent; its pages run no scripts unless it sets a Content-Security-Policy
+// of its own. Under [Handler.Serve] an answer takes 30 seconds at most.
 func Mount(path string, what http.Handler) Option { return mounted(path, what, false) }
 
-// MountOpen is Mount for what all may ask for, without credentials, wherever a request comes from and whatever its Host is: a
-// kubelet's probe of a pod's address. The answer should be no secret, and cost next to nothing. A connection on which nothing
-// else is asked for is a stranger's: see [Handler.Serve].
+// MountOpen is Mount for what all may ask for, without credentials, wherever a request comes from and
+// whatever its Host is: a kubelet's probe of a pod's address. The answer should be no secret, and cost next
+// to nothing. A connection on which nothing else is asked for is a stranger's: see [Handler.Serve].
 //
 //	admin.MountOpen("/ready", ready)
 func MountOpen(path string, what http.Handler) Option { return mounted(path, what, true) }

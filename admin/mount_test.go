@@ -28,7 +28,8 @@ func mounts() []Option {
 	}
 }
 
-// TestMountsKeepToTheDoor: what is mounted is served to those that may read the state; what is open, to all. Neither loosens the rest.
+// TestMountsKeepToTheDoor: what is mounted is served to those that may read the state; what is open, to all.
+// Neither loosens the rest.
 func TestMountsKeepToTheDoor(t *testing.T) {
 	over := func(local, remote, host string, header http.Header) *http.Request {
 		req := httptest.NewRequest("GET", "http://"+host+"/", nil)

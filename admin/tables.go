@@ -2,7 +2,8 @@ package admin
 
 import "errors"
 
-// A Table is something that the program shows to its operators beside the limiters, such as its upstreams. Cells are plain text.
+// A Table is something that the program shows to its operators beside the limiters, such as its upstreams.
+// Cells are plain text.
 type Table struct {
 	Title   string     `json:"title"`
 	Columns []string   `json:"columns"`
@@ -10,10 +11,10 @@ type Table struct {
 	More    int        `json:"more,omitempty"` // rows that are left out here
 }
 
-// Tables shows tables: in GET /state and GET /events as "tables", and on the page. Each answer calls current, which must be safe for
-// concurrent use and return at once; given several times, the tables of all stand in that order. What is shown of them is at most 16
-// tables of 1,000 rows and 16 columns, 256 bytes of a text, and 256 KiB in all. Rows beyond are counted in More. A row
-// that is too short for its columns is filled up.
+// Tables shows tables: in GET /state and GET /events as "tables", and on the page. Each answer calls current,
+// which must be safe for concurrent use and return at once; given several times, the tables of all stand in
+// that order. What is shown of them is at most 16 tables of 1,000 rows and 16 columns, 256 bytes of a text,
+// and 256 KiB in all. Rows beyond are counted in More. A row that is too short for its columns is filled up.
 func Tables(current func() []Table) Option {
 	return func(h *handler) {
 		h.tables = append(h.tables, current)

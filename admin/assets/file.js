@@ -1,4 +1,5 @@
-// The file that the limiters are configured by: what is in force, whether it is broken, and what operators changed by hand.
+// The file that the limiters are configured by: what is in force, whether it is broken, and what operators
+// changed by hand.
 import { el, setText, exact, duration } from "./dom.js";
 
 const facts = new Map();
@@ -24,7 +25,7 @@ export function showFile({ file, limiters, time }) {
   fact("Failures", exact(file.failures));
   fact("Changed by hand", file.differs.length > 0 ? exact(file.differs.length) + (file.differs.length === 1 ? " limiter" : " limiters") : "");
   fact("Last error, mended since", !failed && file.error !== "" ? file.error : "");
-  setText(headline, failed ? `The file is broken since ${when(file.error_at ?? time, now)}. What was in force before still is.` : "");
+  setText(headline, failed ? `The file is broken: the last load failed ${when(file.error_at ?? time, now)}. What was in force before still is.` : "");
   setText(trouble, failed ? file.error : "");
   broken.hidden = !failed;
   const differs = byLimiter(file.differs);
@@ -56,7 +57,8 @@ function fact(name, value) {
   setText(facts.get(name).dd, value);
 }
 
-// when writes an instant of the service's clock: how long ago for eyes that watch, and the time for those that search a log.
+// when writes an instant of the service's clock: how long ago for eyes that watch, and the time for those
+// that search a log.
 function when(text, now) {
   const then = Date.parse(text) / 1000;
   if (!(then > 0)) return "never";

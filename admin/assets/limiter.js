@@ -67,7 +67,7 @@ export class LimiterView {
     if (inSight && this.state) this.draw();
   }
 
-  // take adds the limiter's state at an instant of the service's clock, in seconds, and what in it differs from the file.
+  // take adds the limiter's state at an instant of the service's clock, in seconds, and what differs from the file.
   take(state, t, differs) {
     this.differs = differs;
     const before = this.seen;

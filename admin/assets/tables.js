@@ -1,4 +1,5 @@
-// Tables of the program's own, such as its upstreams. Cells change in place, so that selections and positions stay.
+// Tables of the program's own, such as its upstreams. Cells change in place, so that selections and positions
+// stay.
 import { el, setText, table, exact } from "./dom.js";
 
 const sheets = []; // in the order of the state

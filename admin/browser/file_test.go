@@ -11,7 +11,8 @@ import (
 	"github.com/quotient-go/quotient/admin"
 )
 
-// brokenFile: the page shows the file, is red from a bad load to the next good one, and marks what operators changed by hand.
+// brokenFile: the page shows the file, is red from a bad load to the next good one, and marks what operators
+// changed by hand.
 func brokenFile(p *tab) {
 	const panel, red = `document.getElementById("file").innerText.replace(/\s+/g, " ")`, `document.querySelector("#file .file-error")`
 	var now atomic.Pointer[admin.FileState]
@@ -31,7 +32,7 @@ func brokenFile(p *tab) {
 	broken.Error = "quotient.toml:3:7: limiters.api.rate: unknown field (did you mean rates?)\nquotient.toml:9:1: " + hostile
 	broken.Differs = []string{"api: limit, override /" + strings.Repeat("x", 400), "gone: dry run"}
 	now.Store(&broken)
-	p.until("it is said that it is broken", panel+`.match(/Failures 2 .*The file is broken since \d+ s ago, at .*\. What was in force before still is\. quotient\.toml:3:7: limiters\.api\.rate: unknown field/)`)
+	p.until("it is said that it is broken", panel+`.match(/Failures 2 .*The file is broken: the last load failed \d+ s ago, at .*\. What was in force before still is\. quotient\.toml:3:7: limiters\.api\.rate: unknown field/)`)
 	p.until("the error is text", fmt.Sprintf(`%s.querySelector("[role=alert]").innerText.endsWith(%q)`, red, hostile))
 	p.until("it is red", `getComputedStyle(`+red+`).color === getComputedStyle(Object.assign(document.body.appendChild(document.createElement("p")), { className: "error" })).color`)
 	p.until("the limiter is marked", marks("api")+`.innerText.startsWith("Differs from the file: limit, override /xx") && !`+marks("other")+`.checkVisibility()`)
