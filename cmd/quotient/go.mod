@@ -86,6 +86,11 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
+require (
+	go.uber.org/goleak v1.3.0 // indirect
+	pgregory.net/rapid v1.3.0 // indirect
+)
+
 replace (
 	github.com/quotient-go/quotient => ../../
 	github.com/quotient-go/quotient/config => ../../config
