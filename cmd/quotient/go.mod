@@ -91,6 +91,12 @@ require (
 	pgregory.net/rapid v1.3.0 // indirect
 )
 
+require (
+	github.com/pires/go-proxyproto v0.15.0 // indirect
+	go.uber.org/goleak v1.3.0 // indirect
+	golang.org/x/net v0.60.0 // indirect
+)
+
 replace (
 	github.com/quotient-go/quotient => ../../
 	github.com/quotient-go/quotient/config => ../../config
