@@ -86,16 +86,7 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-require (
-	go.uber.org/goleak v1.3.0 // indirect
-	pgregory.net/rapid v1.3.0 // indirect
-)
-
-require (
-	github.com/pires/go-proxyproto v0.15.0 // indirect
-	go.uber.org/goleak v1.3.0 // indirect
-	golang.org/x/net v0.60.0 // indirect
-)
+require pgregory.net/rapid v1.3.0
 
 replace (
 	github.com/quotient-go/quotient => ../../
