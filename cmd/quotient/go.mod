@@ -57,6 +57,7 @@ require (
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
+	github.com/yuin/gopher-lua v1.1.1 // indirect
 	go.etcd.io/etcd/api/v3 v3.6.16 // indirect
 	go.etcd.io/etcd/client/pkg/v3 v3.6.16 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
@@ -86,7 +87,10 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-require pgregory.net/rapid v1.3.0
+require (
+	github.com/alicebob/miniredis/v2 v2.40.0
+	pgregory.net/rapid v1.3.0
+)
 
 replace (
 	github.com/quotient-go/quotient => ../../
