@@ -59,8 +59,8 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		{"proxy --ordinal 2 u:1", exitUsage, "--ordinal: "},
 		{"check", exitUsage, "<file>"},
 		{"check testdata/nosuch.toml", exitFailed, "nosuch.toml"},
-		{"check testdata/broken.toml", exitFailed, "broken.toml:3:1: limiters.api.rate"},
-		{"proxy --config testdata/broken.toml", exitFailed, "broken.toml:3:1: limiters.api.rate"},
+		{"check testdata/broken.toml", exitFailed, "testdata/broken.toml:3:1: limiters.api.rate"},
+		{"proxy --config testdata/broken.toml", exitFailed, "testdata/broken.toml:3:1: limiters.api.rate"},
 		{"proxy --config testdata/noproxy.toml", exitFailed, "[proxy] is missing"},
 		{"completion tcsh", exitUsage, "bash"},
 	} {
