@@ -12,7 +12,7 @@ import (
 
 // checkCmd is quotient check.
 type checkCmd struct {
-	File string `arg:"" type:"path" help:"The file."`
+	File string `arg:"" help:"The file."`
 }
 
 // Help shows an example.

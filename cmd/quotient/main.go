@@ -15,6 +15,8 @@ import (
 	"os"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/quotient-go/quotient/config"
 )
 
 // Exit codes.
@@ -78,6 +80,10 @@ func run(ctx context.Context, args []string, s streams) (code int) {
 
 // fail prints an error, and lines that help with it.
 func fail(s streams, code int, err error, hints ...string) int {
+	if wrong := (config.Errors)(nil); errors.As(err, &wrong) {
+		fmt.Fprintln(s.err, err) // each line begins with the file and the place
+		return code
+	}
 	fmt.Fprintln(s.err, "quotient:", err)
 	for _, h := range hints {
 		fmt.Fprintln(s.err, "  "+h)

@@ -30,7 +30,7 @@ type proxyCmd struct {
 	Ordinal  int    `placeholder:"N" help:"Number of this proxy among them, from 1: limits are then divided without a remainder. The environment's QUOTIENT_ORDINAL, a pod's index, counts from 0."`
 	Pool     string `placeholder:"SOURCE" help:"Follow the number of proxies: dns:NAME, file:PATH, redis:URL, etcd:URL, kube:SERVICE or env:. Nothing is admitted before its first answer. When it is silent for a minute --replicas counts, if it was given, else the last answer."`
 
-	Config      string `type:"path" placeholder:"FILE" help:"Read everything from a file, and again when it changes. Only --ordinal, --replicas and --log may stand beside."`
+	Config      string `placeholder:"FILE" help:"Read everything from a file, and again when it changes. Only --ordinal, --replicas and --log may stand beside."`
 	PrintConfig bool   `help:"Print the file that equals the flags, and exit."`
 	Log         string `enum:"text,json" default:"text" placeholder:"text|json" help:"Form of the log on stderr. The default is text."`
 

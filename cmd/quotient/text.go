@@ -59,11 +59,11 @@ type (
 // limiterName is what the limiter of the flags is called.
 const limiterName = "path"
 
-// How long a source may say nothing before --replicas counts. Without that flag the last answer counts for ever:
-// a source that is down must not make this proxy one of one.
+// How long a source may say nothing before --replicas counts. Without that flag the last answer counts for as
+// long as a file can say: a source that is down must not make this proxy one of one.
 const (
 	silence = "1m"
-	forever = "87600h"
+	longest = "8760h"
 )
 
 // text returns the configuration file that equals the flags.
@@ -80,7 +80,7 @@ func (c *proxyCmd) text() ([]byte, error) {
 	}
 	pool := poolText{Source: c.Pool, Replicas: c.Replicas, Ordinal: c.Ordinal}
 	if c.Pool != "" {
-		pool.Await, pool.MaxAge = true, forever
+		pool.Await, pool.MaxAge = true, longest
 		if c.Replicas != 0 {
 			pool.MaxAge = silence
 		}
