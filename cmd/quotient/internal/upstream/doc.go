@@ -7,6 +7,9 @@
 // connection at the very moment of a request. Idle connections are closed after 4 s, sooner than most servers
 // close them. Give a server that closes sooner a longer keep-alive.
 //
+// A WebSocket is opened over HTTP/1.1, also where an https upstream speaks HTTP/2. An upgrade to another protocol fails
+// there, and any upgrade does at an h2c upstream, which has no HTTP/1.1.
+//
 // Upstreams are dialled by name. A name that has changed is followed as connections are dialled again: a
 // connection that has been idle for 4 s is closed, and a busy one stays until the server closes it.
 //
