@@ -221,7 +221,7 @@ func TestLongBody(t *testing.T) {
 
 // TestWaitIsNotCut holds that no time-out ends a request that waits for its turn, or an answer that is silent.
 func TestWaitIsNotCut(t *testing.T) {
-	const short = 150 * time.Millisecond
+	const short = 100 * time.Millisecond
 	all := func(p *sectionOf) {
 		p.Timeouts.ReadBody, p.Timeouts.Write, p.Timeouts.Idle = short, short, short
 		p.Timeouts.ReadHeader = time.Second
@@ -230,7 +230,7 @@ func TestWaitIsNotCut(t *testing.T) {
 		s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			wait := func() {
 				select {
-				case <-time.After(4 * short):
+				case <-time.After(3 * short):
 				case <-r.Context().Done():
 					t.Errorf("%s %s was cut while it waited", r.Method, r.URL)
 				}
