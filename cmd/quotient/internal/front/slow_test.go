@@ -227,6 +227,7 @@ func TestWaitIsNotCut(t *testing.T) {
 		p.Timeouts.ReadHeader = time.Second
 	}
 	each(t, sectionFor(all), func(t *testing.T, p *sectionOf) {
+		t.Parallel()
 		s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			wait := func() {
 				select {
@@ -320,6 +321,7 @@ func TestEarlyAnswer(t *testing.T) {
 	p.Timeouts.ReadBody = time.Hour
 	s := serve(t, p, (&recorder{Listener: l}).proxy(t))
 	c := dial(t, s.addr)
+	_ = c.SetDeadline(time.Now().Add(lastRead - time.Second))
 	send(t, c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n"+strings.Repeat("x", 8000))
 	if r, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || r.StatusCode != 413 {
 		t.Errorf("the answer is %v, %v", r, err)
