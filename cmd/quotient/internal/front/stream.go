@@ -135,8 +135,7 @@ func (w *streamWriter) end() {
 	_ = w.control.SetWriteDeadline(time.Now().Add(w.server.now.Load().write))
 }
 
-// earlyBody is the body of a request over HTTP/1. Closing it ends a read that waits for the client: an answer that
-// came before the body's end is not held back.
+// earlyBody is the body of a request over HTTP/1.
 type earlyBody struct {
 	io.ReadCloser
 	conn    *conn
@@ -155,13 +154,6 @@ func (b *earlyBody) Read(p []byte) (int, error) {
 		b.conn.broken.Store(true)
 	}
 	return n, err
-}
-
-func (b *earlyBody) Close() error {
-	if b.reading.Load() > 0 {
-		b.conn.hurry()
-	}
-	return b.ReadCloser.Close()
 }
 
 // SlowBody reports whether the client of a request was too slow to send its body: the answer to that is 408. The
