@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
-	"errors"
 	"io"
 	"net"
 	"net/http"
