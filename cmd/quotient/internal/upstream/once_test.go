@@ -16,7 +16,8 @@ import (
 	"testing"
 )
 
-// breaking answers the first request of each connection, and closes the connection when it has read the second.
+// breaking answers the first request of each connection, and closes the connection when it has read the
+// second.
 type breaking struct{ requests atomic.Int32 }
 
 func (b *breaking) serve(l net.Listener) {
@@ -211,7 +212,7 @@ func TestSentAsItIs(t *testing.T) {
 	}()
 	p := poolOf(t, nil, "http://"+l.Addr().String())
 	bare := &http.Transport{DisableCompression: true}
-	for _, method := range []string{"GET", "HEAD", "OPTIONS", "TRACE", "DELETE", "POST", "PUT", "PATCH", "PROPFIND"} {
+	for method := range strings.FieldsSeq("GET HEAD OPTIONS TRACE DELETE POST PUT PATCH PROPFIND") {
 		for _, body := range []string{"", "text"} {
 			var got [2]string
 			for i, rt := range []http.RoundTripper{p, bare} {
@@ -235,7 +236,9 @@ func TestSentAsItIs(t *testing.T) {
 
 // A request without a body does not wait for leave to send it.
 func TestExpectWithoutBody(t *testing.T) {
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Header.Get("Expect")) })
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Header.Get("Expect"))
+	})
 	p := poolOf(t, nil, s.URL)
 	req := ask(t, http.MethodGet, "/", "")
 	req.Header.Set("Expect", "100-continue")
