@@ -9,11 +9,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/http/httputil"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // breaking answers the first request of each connection, and closes the connection when it has read the
@@ -128,6 +130,22 @@ func brokenSecond(t *testing.T, secure bool) (*Pool, *breaking) {
 	must(t, p.Set(c))
 	go b.serve(l)
 	return p, b
+}
+
+// Over HTTP/1.1 with TLS a second attempt finds its connection closed, whatever the context is seen to be.
+func TestGuardCloses(t *testing.T) {
+	own, other := net.Pipe()
+	defer other.Close()
+	_, g := once(ask(t, http.MethodGet, "/", ""))
+	info := httptrace.GotConnInfo{Conn: tls.Client(own, &tls.Config{})}
+	g.gotConn(info)
+	want(t, "ended at the first attempt", g.ended.Load(), false)
+	g.wrote.Store(true)
+	g.gotConn(info)
+	want(t, "ended at the second", g.ended.Load(), true)
+	_ = other.SetDeadline(time.Now().Add(patience))
+	_, err := other.Read(make([]byte, 1))
+	want(t, "the end of the connection", err, io.EOF)
 }
 
 // An upstream of HTTP/2 that resets each stream, or goes away before it, gets each request once.

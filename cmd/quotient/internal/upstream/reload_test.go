@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"sync"
@@ -74,6 +75,14 @@ func TestReloadKeepsHealth(t *testing.T) {
 	want(t, "MaxConns", p.ups[1].transport.MaxConnsPerHost, 7)
 }
 
+// picked is a request for which f is called when its upstream is picked, and nothing was done there yet.
+func picked(t testing.TB, f func()) *http.Request {
+	t.Helper()
+	req := ask(t, http.MethodGet, "/", "")
+	trace := &httptrace.ClientTrace{GetConn: func(string) { f() }}
+	return req.WithContext(httptrace.WithClientTrace(req.Context(), trace))
+}
+
 // An upstream that goes finishes what it has in flight, and then its connections close.
 func TestRemovedDrains(t *testing.T) {
 	free := make(chan struct{})
@@ -84,9 +93,8 @@ func TestRemovedDrains(t *testing.T) {
 	})
 	other := named(t, "other")
 	p := poolOf(t, nil, s.URL)
-	resp, err := p.RoundTrip(ask(t, http.MethodGet, "/", ""))
+	resp, err := p.RoundTrip(picked(t, func() { must(t, p.Set(Config{Upstreams: parse(t, other.URL)})) }))
 	must(t, err)
-	must(t, p.Set(Config{Upstreams: parse(t, other.URL)}))
 	want(t, "the answer", get(t, p, "/"), "other")
 	leaving := p.State()[1]
 	if !leaving.Leaving || leaving.URL != s.URL || leaving.InFlight != 1 {
@@ -152,9 +160,8 @@ func TestCloseFinishes(t *testing.T) {
 		_, _ = io.WriteString(w, "whole")
 	})
 	p := poolOf(t, nil, s.URL)
-	resp, err := p.RoundTrip(ask(t, http.MethodGet, "/", ""))
+	resp, err := p.RoundTrip(picked(t, func() { must(t, p.Close()) }))
 	must(t, err)
-	must(t, p.Close())
 	must(t, p.Close())
 	must(t, p.Set(Config{Upstreams: parse(t, s.URL)}))
 	_, err = p.RoundTrip(ask(t, http.MethodGet, "/", ""))
