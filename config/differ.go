@@ -3,12 +3,11 @@ package config
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"net/url"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/quotient-go/quotient"
 )
@@ -76,84 +75,104 @@ func (c *Config) logChanges(old, f *File) {
 	c.log.Info("file in force", "path", c.path, "changes", len(changes))
 }
 
-// difference is a value that two files do not agree on; nil for none.
-type difference struct {
-	field    string
-	old, new any
-}
+// difference is a value that two files do not agree on, in words; "none" is none.
+type difference struct{ field, old, new string }
 
 // differences lists what two files do not agree on, by field.
-func differences(old, f *File) (all []difference) {
-	was, is := make(map[string]any), make(map[string]any)
-	flatten(was, "", reflect.ValueOf(*old))
-	flatten(is, "", reflect.ValueOf(*f))
-	for field, v := range was {
-		if w := is[field]; w != v {
-			all = append(all, difference{field, v, w})
-		}
-	}
-	for field, v := range is {
-		if _, ok := was[field]; !ok {
-			all = append(all, difference{field, nil, v})
-		}
-	}
-	slices.SortFunc(all, func(a, b difference) int { return strings.Compare(a.field, b.field) })
-	return all
+func differences(old, f *File) []difference {
+	d := &differ{}
+	d.compare("", reflect.ValueOf(old.bare()), reflect.ValueOf(f.bare()))
+	slices.SortStableFunc(d.found, func(a, b difference) int { return strings.Compare(a.field, b.field) })
+	return d.found
 }
 
-// flatten puts all values of v that are not zero into a map by their paths. What says itself what it is, such
-// as a time, is one.
-func flatten(into map[string]any, path string, v reflect.Value) {
-	if v.IsZero() {
-		return
+// bare is a file without its name and its lines.
+func (f *File) bare() *File {
+	c := f.clone()
+	c.Path = ""
+	if c.Proxy != nil {
+		for i := range c.Proxy.Rules {
+			c.Proxy.Rules[i].Line = 0
+		}
 	}
-	switch x := v.Interface().(type) {
-	case time.Duration, netip.Prefix:
-		into[path] = fmt.Sprint(x)
-		return
-	case *url.URL:
-		into[path] = x.String()
-		return
-	case Key:
-		into[path] = strings.TrimSuffix(string(x.Kind)+":"+x.Arg, ":")
-		return
-	case Plan:
-		into[path] = string(x.Kind) + ":" + x.Arg
-		return
-	}
-	switch v.Kind() {
-	case reflect.Pointer:
-		flatten(into, path, v.Elem())
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.IsExported() && f.Name != "Line" && f.Name != "Path" || f.Type.Kind() == reflect.String && f.Name == "Path" && path != "" {
-				at := inner(path, fieldName(f.Name))
-				if f.Name == "Limit" {
-					at = path
-				}
-				flatten(into, at, v.Field(i))
+	return c
+}
+
+// differ collects differences.
+type differ struct{ found []difference }
+
+// compare compares two values of the same type.
+func (d *differ) compare(path string, a, b reflect.Value) {
+	switch _, whole := a.Interface().(fmt.Stringer); {
+	case reflect.DeepEqual(a.Interface(), b.Interface()):
+	case a.Kind() == reflect.Map:
+		for _, key := range a.MapKeys() {
+			d.either(inner(path, key.String()), a.MapIndex(key), b.MapIndex(key))
+		}
+		for _, key := range b.MapKeys() {
+			if !a.MapIndex(key).IsValid() {
+				d.either(inner(path, key.String()), reflect.Value{}, b.MapIndex(key))
 			}
 		}
-	case reflect.Map:
-		for _, key := range v.MapKeys() {
-			flatten(into, inner(path, key.String()), v.MapIndex(key))
+	case a.Kind() == reflect.Slice:
+		for i := range max(a.Len(), b.Len()) {
+			d.either(element(path, i), at(a, i), at(b, i))
 		}
-		into[path] = v.Len()
-	case reflect.Slice:
-		for i := range v.Len() {
-			flatten(into, element(path, i), v.Index(i))
+	case a.Kind() == reflect.Pointer && !a.IsNil() && !b.IsNil() && !whole:
+		d.compare(path, a.Elem(), b.Elem())
+	case a.Kind() == reflect.Struct && (!whole || a.Type() == reflect.TypeFor[quotient.Limit]()):
+		for i := range a.NumField() {
+			d.field(path, a.Type().Field(i), a.Field(i), b.Field(i))
 		}
 	default:
-		into[path] = v.Interface()
+		d.found = append(d.found, difference{path, words(a), words(b)})
 	}
 }
 
-// fieldName is the name of a Go field as a file spells it.
-func fieldName(name string) string {
-	if name == "H2C" {
-		return "h2c"
+// field compares two fields of a struct.
+func (d *differ) field(path string, f reflect.StructField, a, b reflect.Value) {
+	switch {
+	case !f.IsExported():
+	case f.Type == reflect.TypeFor[quotient.Limit]() && f.Name == "Limit": // its fields stand in the limiter's table
+		d.compare(path, a, b)
+	case f.Name == "H2C":
+		d.compare(inner(path, "h2c"), a, b)
+	default:
+		d.compare(inner(path, kebab(f.Name)), a, b)
 	}
-	return kebab(name)
+}
+
+// either compares two values of which one may be missing.
+func (d *differ) either(path string, a, b reflect.Value) {
+	if a.IsValid() && b.IsValid() {
+		d.compare(path, a, b)
+		return
+	}
+	d.found = append(d.found, difference{path, words(a), words(b)})
+}
+
+// at is an element of a list; the zero Value for none.
+func at(list reflect.Value, i int) reflect.Value {
+	if i >= list.Len() {
+		return reflect.Value{}
+	}
+	return list.Index(i)
+}
+
+// words is a value for the log.
+func words(v reflect.Value) string {
+	if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return "none"
+	}
+	switch x := v.Interface().(type) {
+	case Limiter:
+		return x.Limit.String()
+	case Rule:
+		return strings.TrimSuffix(x.Pattern+": "+x.Limiter, ": ")
+	case string:
+		return strconv.Quote(x)
+	}
+	return fmt.Sprint(v.Interface())
 }
 
 // differs lists what is not as the file says.

@@ -69,7 +69,7 @@ func (r *report) hinted(path, hint, format string, args ...any) {
 }
 
 func (r *report) add(at place, path, hint, format string, args ...any) {
-	if slices.ContainsFunc(r.errs[:r.kinds], func(e Error) bool { return within(e.Field, path) }) {
+	if slices.ContainsFunc(r.errs[:r.kinds], func(e Error) bool { return within(e.Field, path) || e.Field != "" && within(path, e.Field) }) {
 		return
 	}
 	r.errs = append(r.errs, Error{

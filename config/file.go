@@ -114,6 +114,17 @@ type Key struct {
 	Arg  string // of KeyHeader the field's name, of KeyConstant the key
 }
 
+// String is the key as the file spells it.
+func (k Key) String() string { return spelt(string(k.Kind), k.Arg) }
+
+// spelt is a kind with its argument, if it has one.
+func spelt(kind, arg string) string {
+	if arg == "" {
+		return kind
+	}
+	return kind + ":" + arg
+}
+
 // PlanKind is where the plan of a request stands.
 type PlanKind string
 
@@ -129,6 +140,9 @@ type Plan struct {
 	Kind PlanKind
 	Arg  string
 }
+
+// String is the plan as the file spells it; "" for none.
+func (p Plan) String() string { return spelt(string(p.Kind), p.Arg) }
 
 // TLS is [proxy.tls] or [proxy.admin.tls]: the files are read again when they change.
 type TLS struct {

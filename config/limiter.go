@@ -165,6 +165,9 @@ func (l Limiter) check(r *report, path string) {
 	if l.BeyondShare && l.Policy == policyFixed {
 		r.hinted(inner(path, "ceiling"), `it wants policy = "tracking"`, `"limit" beside a policy that learns nothing`)
 	}
+	if sameLimit(l.Limit, quotient.Limit{}) && len(l.Plans) == 0 && len(l.Overrides) == 0 && l.Policy == policyFixed {
+		r.hinted(path, "add rates, in-flight or deny", "it limits nothing")
+	}
 	l.checkPlans(r, inner(path, "plans"))
 	l.checkOverrides(r, inner(path, "overrides"))
 	l.checkUnits(r, path)
@@ -240,6 +243,10 @@ func checkLimit(r *report, path string, limit quotient.Limit) {
 				r.field(inner(at, field), "%s is %v", clip(s), err)
 			}
 		}
+		if rate.Per <= 0 {
+			r.field(inner(at, "per"), "%v is not above 0", rate.Per)
+			rate.Per = time.Second
+		}
 		invalid(r, at, quotient.Rates(rate).Validate())
 	}
 	if len(r.errs) == before {
@@ -277,7 +284,7 @@ func invalid(r *report, path string, err error) {
 	if m[1] != "" && !strings.HasSuffix(path, "]") {
 		path = inner(path, "rates") + "[" + m[1] + "]"
 	}
-	r.field(inner(path, kebab(m[2])), "%s", m[3])
+	r.field(inner(path, kebab(m[2])), "%s", strings.ReplaceAll(m[3], "Rates[", "rates["))
 }
 
 // duration bounds that hold for all: below the longest Duration, so that sums of them are one too.

@@ -26,9 +26,6 @@ func (p *Pool) read(v value, dir string) {
 	if scheme, name, ok := strings.Cut(p.Source, ":"); ok && scheme == "file" {
 		p.Source = "file:" + beside(dir, name)
 	}
-	if p.Source == "" && !v.has("replicas") {
-		p.Replicas = 1
-	}
 }
 
 func (f *File) checkPool(r *report) {

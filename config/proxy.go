@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
@@ -138,8 +137,12 @@ func (f *File) checkProxy(r *report) {
 	seen := map[string]bool{}
 	for i, u := range p.Upstreams {
 		at := element("proxy.upstreams", i)
+		if u == nil {
+			r.field(at, "nil")
+			continue
+		}
 		if checkUpstream(r, at, u); seen[u.String()] {
-			r.field(at, "%s stands here twice", clip(u.String()))
+			r.field(at, "%s stands here twice", clip(u.Redacted()))
 		}
 		seen[u.String()] = true
 	}
@@ -204,8 +207,7 @@ func (a Admin) check(r *report) {
 		}
 		return
 	}
-	checkListen(r, "proxy.admin.listen", a.Listen)
-	if !isLoopback(a.Listen) && a.TokenFile == "" && (a.TLS == nil || a.TLS.ClientCA == "") {
+	if checkListen(r, "proxy.admin.listen", a.Listen) && !isLoopback(a.Listen) && a.TokenFile == "" && (a.TLS == nil || a.TLS.ClientCA == "") {
 		r.hinted("proxy.admin.listen", "add token-file, or tls with client-ca",
 			"%s is not on loopback: any caller could change limits", clip(a.Listen))
 	}
@@ -221,12 +223,12 @@ func checkTLS(r *report, path string, t *TLS) {
 	}
 }
 
-// checkListen notes an address that no listener can have.
-func checkListen(r *report, path, address string) {
+// checkListen notes an address that no listener can have, and reports whether it is one of host and port.
+func checkListen(r *report, path, address string) bool {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		r.hinted(path, `as "127.0.0.1:4040" or ":4040"`, "%s is no host:port", clip(address))
-		return
+		return false
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || strconv.FormatUint(n, 10) != port {
 		r.field(path, "the port %s is not between 0 and 65535", clip(port))
@@ -234,6 +236,7 @@ func checkListen(r *report, path, address string) {
 	if _, err := netip.ParseAddr(host); err != nil && host != "" && !isHost(host) {
 		r.field(path, "%s is no host", clip(host))
 	}
+	return true
 }
 
 // isHost reports whether s may be the name of a host.
@@ -256,8 +259,6 @@ func checkUpstream(r *report, path string, u *url.URL) {
 	known := []string{"http", "https", "h2c"}
 	what := ""
 	switch {
-	case u == nil:
-		what = "a URL"
 	case !slices.Contains(known, u.Scheme):
 		r.hinted(path, cmp.Or(didYouMean(u.Scheme, known), `as "http://127.0.0.1:8080"`),
 			"the scheme %s is not one of %s", clip(u.Scheme), joined(known))
@@ -269,11 +270,11 @@ func checkUpstream(r *report, path string, u *url.URL) {
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		what = "a query"
 	case u.Hostname() == "":
-		r.field(path, "%s has no host", clip(u.String()))
+		r.field(path, "%s has no host", clip(u.Redacted()))
 		return
 	}
 	if what != "" {
-		r.field(path, "%s has %s: an upstream is a scheme, a host and a port", clip(fmt.Sprint(u.Redacted())), what)
+		r.field(path, "%s has %s: an upstream is a scheme, a host and a port", clip(u.Redacted()), what)
 		return
 	}
 	if port := u.Port(); port != "" {

@@ -84,6 +84,9 @@ func parse(r *report, text []byte) *File {
 	}
 	f := &File{Pool: defaultPool(), Limiters: make(map[string]Limiter), places: at, name: r.name}
 	f.read(value{r, "", all}, filepath.Dir(r.name))
+	if _, said := at.keys["pool.replicas"]; !said && f.Pool.Source == "" {
+		f.Pool.Replicas = 1
+	}
 	return f
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -225,6 +226,16 @@ func prefixes(into *[]netip.Prefix, most int) func(value) {
 	}
 }
 
+// withoutUser is a text that may be meant as a URL, without the name and the password in it.
+func withoutUser(s string) string {
+	i := strings.LastIndexByte(s, '@')
+	if i < 0 {
+		return s
+	}
+	scheme, _, _ := strings.Cut(s[:i], "//")
+	return scheme + "//…" + s[i:]
+}
+
 // urls is a field that holds a list of URLs.
 func urls(into *[]*url.URL, most int) func(value) {
 	return func(v value) {
@@ -235,8 +246,7 @@ func urls(into *[]*url.URL, most int) func(value) {
 			}
 			u, err := url.Parse(s)
 			if err != nil {
-				v.r.hinted(v.path, `as "http://127.0.0.1:8080"`, "%s is no URL", clip(s))
-				return
+				v.r.hinted(v.path, `as "http://127.0.0.1:8080"`, "%s is no URL", clip(withoutUser(s)))
 			}
 			*into = append(*into, u)
 		})
