@@ -173,8 +173,8 @@ func with(at, value string) file {
 // lastRule stands behind the rule that a test changes.
 const lastRule = "[[proxy.rules]]\npattern = \"/\"\nlimiter = \"api\"\n"
 
-// parse reads a file.
-func (f file) parse() (*config.File, error) {
+// text is a file as it is written.
+func (f file) text() string {
 	var b strings.Builder
 	for _, brackets := range order {
 		section := strings.Trim(brackets, "[]")
@@ -192,9 +192,14 @@ func (f file) parse() (*config.File, error) {
 			b.WriteString(lastRule)
 		}
 	}
-	got, err := config.Parse("file", []byte(b.String()))
+	return b.String()
+}
+
+// parse reads a file.
+func (f file) parse() (*config.File, error) {
+	got, err := config.Parse("file", []byte(f.text()))
 	if err != nil {
-		return nil, fmt.Errorf("%w, in\n%s", err, b.String())
+		return nil, fmt.Errorf("%w, in\n%s", err, f.text())
 	}
 	return got, nil
 }
@@ -290,7 +295,7 @@ func ends(r row) (good, bad []string) {
 		return []string{fmt.Sprint(a), fmt.Sprint(b)}, []string{fmt.Sprint(a - 1), fmt.Sprint(b + 1), `"1"`}
 	case two:
 		a, b := long(low), long(high)
-		return []string{quoted(a), quoted(b)}, []string{quoted(a - 1), quoted(b + 1), "1"}
+		return []string{quoted(a), quoted((a + b) / 2), quoted(b)}, []string{quoted(a - 1), quoted(b + 1), "1"}
 	}
 	return nil, nil
 }
