@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -110,6 +111,29 @@ func TestProxyProtocolIsAwaited(t *testing.T) {
 	}
 	if text, err := io.ReadAll(silent); err != nil || strings.Contains(string(text), "200") {
 		t.Errorf("the silent one got %q, %v", text, err)
+	}
+}
+
+// TestTrusts holds that an address is looked up as what it is, however the listener spells it.
+func TestTrusts(t *testing.T) {
+	p := section()
+	p.Trusted = []netip.Prefix{loopback, netip.MustParsePrefix("fe80::/64")}
+	s, err := New(p, ok, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for addr, want := range map[net.Addr]bool{
+		&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1).To4()}:                true,
+		&net.TCPAddr{IP: net.ParseIP("::ffff:127.0.0.1")}:             true,
+		&net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"}:        true,
+		&net.TCPAddr{IP: net.ParseIP("::1")}:                          false,
+		&net.TCPAddr{IP: net.ParseIP("::ffff:192.0.2.1"), Port: 1234}: false,
+		&net.UnixAddr{Name: "127.0.0.1"}:                              false,
+		&net.TCPAddr{}:                                                false,
+	} {
+		if got := s.trusts(addr); got != want {
+			t.Errorf("trusts(%v) = %v", addr, got)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -126,8 +127,9 @@ func TestPlacesOfThoseAtWork(t *testing.T) {
 		send(t, c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 		conns = append(conns, c)
 	}
-	waitFor(t, "all are at work", func() bool { s.places.mu.Lock(); defer s.places.mu.Unlock(); return s.places.calm.Len() == 0 })
-	if _, err := dial(t, s.addr).Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
+	calm := func() int { s.places.mu.Lock(); defer s.places.mu.Unlock(); return s.places.calm.Len() }
+	waitFor(t, "all are at work", func() bool { return s.State().Connections == 5 && calm() == 0 })
+	if _, err := dial(t, s.addr).Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a sixth connection: %v, want its end", err)
 	}
 	close(free)
@@ -139,7 +141,7 @@ func TestPlacesOfThoseAtWork(t *testing.T) {
 	if st := s.State(); st.Refused != 1 || st.Evicted != 0 || st.Connections != 5 {
 		t.Errorf("State() = %+v", st)
 	}
-	waitFor(t, "all are idle", func() bool { s.places.mu.Lock(); defer s.places.mu.Unlock(); return s.places.calm.Len() == 5 })
+	waitFor(t, "all are idle", func() bool { return calm() == 5 })
 	c := dial(t, s.addr) // in place of the one that is idle for the longest time
 	send(t, c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 	if r, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || r.StatusCode != 200 {
@@ -189,6 +191,27 @@ func TestSlowBody(t *testing.T) {
 			t.Fatal("the body is read for ever")
 		}
 	})
+}
+
+// TestDrippingBodies holds that bodies that come a byte at a time keep nobody waiting but themselves.
+func TestDrippingBodies(t *testing.T) {
+	s := serve(t, section(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, "ok")
+	}))
+	beside := behave(t, s.addr)
+	var conns []net.Conn
+	for range drippers {
+		c := dial(t, s.addr)
+		send(t, c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n")
+		conns = append(conns, c)
+	}
+	for range 10 {
+		for _, c := range conns {
+			send(t, c, "x")
+		}
+		beside.more(t, 3)
+	}
 }
 
 // TestLongBody holds that a body may take longer than the time between two of its parts.
