@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/sha256"
 	"net/netip"
 	"net/url"
 	"time"
@@ -15,6 +16,10 @@ type File struct {
 	Pool     Pool
 	Limiters map[string]Limiter // by name, at most 1,000
 	Proxy    *Proxy             // nil without a section [proxy]
+
+	name   string            // in errors
+	places *places           // nil for one that a program made
+	sum    [sha256.Size]byte // of the text
 }
 
 // Pool is the section [pool]: which replicas share the limits.
@@ -23,11 +28,12 @@ type Pool struct {
 	// with its argument. Empty is none: Replicas is the size then.
 	Source string
 	// Replicas is the size until the source has reported, and again when it is silent for MaxAge. 1 to
-	// 1,000,000; 1 by default.
+	// 1,000,000; 1 by default. With a source it is 0 by default: there is no such size, and MaxAge wants
+	// Await.
 	Replicas int
 	// Ordinal numbers this replica for good, from 1; 0, the default, is not known.
 	Ordinal int
-	// Weight is as how many replicas this one counts; 1 by default.
+	// Weight is as how many replicas this one counts; 1 by default, and always with a source, which knows.
 	Weight int
 	// HoldDown is quotient.HoldDown; 1 minute by default.
 	HoldDown time.Duration
@@ -76,7 +82,9 @@ type Proxy struct {
 	Admin         Admin
 }
 
-// Rule is one of [[proxy.rules]].
+// Rule is one of [[proxy.rules]]. Patterns match canonical paths, which have no slash at the end. As in
+// http.ServeMux, a pattern such as "/api/" also matches "/api" where no other pattern names that path. A file
+// in which the first rule that matches would be another one than http.ServeMux chooses is refused.
 type Rule struct {
 	Pattern string // in the syntax of http.ServeMux; its literals are in lower case, as canonical paths are
 	Limiter string // name of a limiter; empty when Exempt
@@ -106,6 +114,17 @@ type Key struct {
 	Arg  string // of KeyHeader the field's name, of KeyConstant the key
 }
 
+// String is the key as the file spells it.
+func (k Key) String() string { return spelt(string(k.Kind), k.Arg) }
+
+// spelt is a kind with its argument, if it has one.
+func spelt(kind, arg string) string {
+	if arg == "" {
+		return kind
+	}
+	return kind + ":" + arg
+}
+
 // PlanKind is where the plan of a request stands.
 type PlanKind string
 
@@ -121,6 +140,9 @@ type Plan struct {
 	Kind PlanKind
 	Arg  string
 }
+
+// String is the plan as the file spells it; "" for none.
+func (p Plan) String() string { return spelt(string(p.Kind), p.Arg) }
 
 // TLS is [proxy.tls] or [proxy.admin.tls]: the files are read again when they change.
 type TLS struct {

@@ -2,10 +2,15 @@ module github.com/quotient-go/quotient/config
 
 go 1.26.0
 
-require github.com/quotient-go/quotient v0.0.0
+require (
+	github.com/fsnotify/fsnotify v1.10.1
+	github.com/pelletier/go-toml/v2 v2.4.3
+	github.com/quotient-go/quotient v0.0.0
+)
 
 require (
 	github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
+	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 )
 

@@ -1,0 +1,278 @@
+package config
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+// Part is what follows the file beside the limiters, such as a proxy. A reload is whole or not at all: first
+// every part prepares, and only if none fails, and the limiters can be set, the parts commit.
+type Part interface {
+	// Prepare checks a file and makes what it needs, without changing what is in force. Commit puts that in
+	// force, and must not fail. It is not called if another part has failed. The limiters of the file are in
+	// the registry when commit is called, and not before.
+	Prepare(f *File) (commit func(), err error)
+}
+
+// Option sets up a Config.
+type Option func(*Config) error
+
+// WithSources adds sources of the pool's size, by scheme. Those for dns, file and env are built in.
+func WithSources(s Sources) Option {
+	return func(c *Config) error {
+		for scheme, source := range s {
+			if scheme == "" || source == nil {
+				return fmt.Errorf("config: WithSources: scheme %q: no source", scheme)
+			}
+			c.sources[scheme] = source
+		}
+		return nil
+	}
+}
+
+// Logger is where changes and broken files are logged. The default is nowhere.
+func Logger(l *slog.Logger) Option {
+	return func(c *Config) error {
+		if l == nil {
+			return errors.New("config: Logger: nil")
+		}
+		c.log = l
+		return nil
+	}
+}
+
+// With adds a part that follows the file.
+func With(p Part) Option {
+	return func(c *Config) error {
+		if p == nil {
+			return errors.New("config: With: nil")
+		}
+		c.parts = append(c.parts, p)
+		return nil
+	}
+}
+
+// Adjust has f change each file after it was read, and before it is checked again: for flags of a command
+// that go before the file. An error of f refuses the file.
+func Adjust(f func(*File) error) Option {
+	return func(c *Config) error {
+		if f == nil {
+			return errors.New("config: Adjust: nil")
+		}
+		c.adjust = append(c.adjust, f)
+		return nil
+	}
+}
+
+// LimiterOptions are options of each limiter of the file, after those that the file gives.
+func LimiterOptions(opts ...quotient.Option) Option {
+	return func(c *Config) error { c.options = append(c.options, opts...); return nil }
+}
+
+// Config is a file in force: its limiters are in a registry, and follow it. All methods are safe for
+// concurrent use.
+type Config struct {
+	reg     *quotient.Registry
+	log     *slog.Logger
+	sources Sources
+	parts   []Part
+	adjust  []func(*File) error
+	options []quotient.Option
+	path    string
+	every   time.Duration // between looks at the file that no event asks for
+
+	turn     sync.Mutex // held while a file is put in force; taken before mu
+	read     *File      // that is in force, as it was read
+	limiters map[string]*held
+	tried    [sha256.Size]byte // the text that was put in force, or refused, last
+
+	mu       sync.Mutex // guards what follows
+	file     *File
+	state    State
+	pool     follow
+	watching bool
+}
+
+// State is where a Config stands.
+type State struct {
+	Path     string
+	Loaded   time.Time // when the file in force was put in force
+	Reloads  uint64    // that were put in force after the first
+	Failures uint64    // files that were refused, or could not be read
+	Error    string    // of the last one, if it was newer than Loaded
+	ErrorAt  time.Time
+	Differs  []string // "api: limit": what is not as the file says, since someone has changed it
+}
+
+// New puts a file in force: it makes its limiters in the registry. A name that the registry has already is an
+// error. The limiters have the options of the registry, then those of the file, then LimiterOptions. What
+// Read has checked is checked again, since a program may make or change a File. If f has a Path, Watch
+// follows that file. On an error the registry is as before.
+//
+// Of a limiter with mode and max-wait the limiter itself knows nothing: whoever asks it goes by File.
+func New(f *File, reg *quotient.Registry, opts ...Option) (*Config, error) {
+	if f == nil || reg == nil {
+		return nil, fmt.Errorf("config: New: file %v, registry %v: want both", f, reg)
+	}
+	c := &Config{
+		reg: reg, log: slog.New(slog.DiscardHandler), sources: builtIn(), path: f.Path,
+		every: lookEvery, limiters: make(map[string]*held),
+	}
+	c.state.Path = f.Path
+	c.pool.changed = make(chan struct{}, 1)
+	for _, o := range opts {
+		if err := o(c); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.put(f); err != nil {
+		return nil, err
+	}
+	c.tried = f.sum
+	return c, nil
+}
+
+// File is the file in force.
+func (c *Config) File() *File {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.file
+}
+
+// State is where c stands. It looks at every limiter.
+func (c *Config) State() State {
+	c.mu.Lock()
+	s, f := c.state, c.file
+	c.mu.Unlock()
+	s.Differs = c.differs(f)
+	return s
+}
+
+// Reload reads the file and puts it in force now, also where it has not changed: parts may look at other
+// files that it names. If the file is broken, all stays as it is, and the error says why. Without a file only
+// the parts are asked again.
+func (c *Config) Reload() error {
+	if c.path == "" {
+		c.turn.Lock()
+		defer c.turn.Unlock()
+		return c.replace(c.read)
+	}
+	text, err := settled(c.path)
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	if err != nil {
+		return c.refuse(err)
+	}
+	return c.take(text)
+}
+
+// take puts a text in force. Call with c.turn held.
+func (c *Config) take(text []byte) error {
+	c.tried = sha256.Sum256(text)
+	f, err := Parse(c.path, text)
+	if err != nil {
+		return c.refuse(err)
+	}
+	f.Path = c.path
+	return c.replace(f)
+}
+
+// replace puts a file in force in place of another. Call with c.turn held.
+func (c *Config) replace(f *File) error {
+	if err := c.put(f); err != nil {
+		return c.refuse(err)
+	}
+	return nil
+}
+
+// refuse counts and logs a file that is not put in force. Call with c.turn held.
+func (c *Config) refuse(err error) error {
+	text := firsts(err)
+	c.mu.Lock()
+	c.state.Failures++
+	c.state.Error, c.state.ErrorAt = text, time.Now()
+	c.mu.Unlock()
+	c.log.Error("file refused: the old one stays in force", "path", c.path, "error", text)
+	return err
+}
+
+// firsts is an error in not many lines.
+func firsts(err error) string {
+	const most = 5
+	var all Errors
+	if !errors.As(err, &all) || len(all) <= most {
+		return err.Error()
+	}
+	return fmt.Sprintf("%v\nand %d more", all[:most], len(all)-most)
+}
+
+// put puts a file in force, whole or not at all. Call with c.turn held, but for New.
+func (c *Config) put(read *File) error {
+	f, err := c.adjusted(read)
+	if err != nil {
+		return err
+	}
+	old := c.file // only put writes it
+	src, err := c.sourceOf(old, f)
+	if err != nil {
+		return err
+	}
+	commits, steps, err := c.prepare(old, f)
+	if err == nil {
+		err = run(steps)
+	}
+	if err != nil {
+		discard(src)
+		return err
+	}
+	for _, commit := range commits {
+		commit()
+	}
+	c.sweep(f)
+	c.read = read
+	c.mu.Lock()
+	c.file = f
+	if c.state.Error, c.state.Loaded = "", time.Now(); old != nil {
+		c.state.Reloads++
+	}
+	c.mu.Unlock()
+	c.setPool(old, f, src)
+	c.logChanges(old, f)
+	return nil
+}
+
+// adjusted is a copy of a file, changed by the functions of Adjust, and valid.
+func (c *Config) adjusted(read *File) (*File, error) {
+	f := read.clone()
+	for _, adjust := range c.adjust {
+		if err := adjust(f); err != nil {
+			return nil, err
+		}
+	}
+	return f, f.checked()
+}
+
+// prepare is all that can fail: what the parts have prepared, and the steps to set the limiters.
+func (c *Config) prepare(old, f *File) (commits []func(), steps []step, err error) {
+	if old != nil {
+		if err := c.fixed(old, f); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, p := range c.parts {
+		commit, err := p.Prepare(f)
+		if err != nil {
+			return nil, nil, err
+		}
+		if commit != nil {
+			commits = append(commits, commit)
+		}
+	}
+	return commits, c.steps(old, f), nil
+}

@@ -1,0 +1,126 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Error is one thing that is wrong in a file, at its place.
+type Error struct {
+	File         string // as Read or Parse was given it; empty for a File that a program made
+	Line, Column int    // from 1, in characters; 0 where there is no text
+	Field        string // limiters.api.rates[0].events; empty for what is no TOML
+	Text         string // what is wrong
+	Hint         string // what to do about it; may be empty
+}
+
+// Error is the error on one line: "quotient.toml:3:1: limiters.api.rate: unknown field (did you mean rates?)".
+func (e Error) Error() string {
+	var b strings.Builder
+	switch {
+	case e.Line > 0:
+		fmt.Fprintf(&b, "%s:%d:%d: ", e.File, e.Line, e.Column)
+	case e.File != "":
+		fmt.Fprintf(&b, "%s: ", e.File)
+	}
+	if e.Field != "" {
+		fmt.Fprintf(&b, "%s: ", e.Field)
+	}
+	b.WriteString(e.Text)
+	if e.Hint != "" {
+		fmt.Fprintf(&b, " (%s)", e.Hint)
+	}
+	return b.String()
+}
+
+// Errors is all that is wrong in a file, in the order of its text: 20 at most, and at least one.
+type Errors []Error
+
+// Error is the errors, one a line.
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i, one := range e {
+		lines[i] = one.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// maxErrors is how many errors of one file are reported: more than one screen holds.
+const maxErrors = 20
+
+// report collects what is wrong in a file.
+type report struct {
+	name   string
+	places *places // nil for a File that a program made
+	errs   Errors
+	kinds  int // how many errors are of values of the wrong kind: nothing more is said of those
+}
+
+// field notes what is wrong with a value.
+func (r *report) field(path, format string, args ...any) {
+	r.add(r.places.value(path), path, "", format, args...)
+}
+
+// hinted is field with what to do about it.
+func (r *report) hinted(path, hint, format string, args ...any) {
+	r.add(r.places.value(path), path, hint, format, args...)
+}
+
+func (r *report) add(at place, path, hint, format string, args ...any) {
+	if slices.ContainsFunc(r.errs[:r.kinds], func(e Error) bool { return within(e.Field, path) || e.Field != "" && within(path, e.Field) }) {
+		return
+	}
+	r.errs = append(r.errs, Error{
+		File: r.name, Line: at.line, Column: at.column,
+		Field: path, Text: fmt.Sprintf(format, args...), Hint: hint,
+	})
+}
+
+// err is all that was noted, in the order of the text; nil for nothing.
+func (r *report) err() error {
+	if len(r.errs) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(r.errs, func(a, b Error) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Field, b.Field))
+	})
+	r.errs = slices.CompactFunc(r.errs, func(a, b Error) bool { return a == b })
+	return r.errs[:min(len(r.errs), maxErrors)]
+}
+
+// clip is a value for an error: quoted, and not long.
+func clip(s string) string {
+	const most = 64
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+// within reports whether a path is that of outer, or of something in it.
+func within(path, outer string) bool {
+	rest, ok := strings.CutPrefix(path, outer)
+	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// joined is a list in words.
+func joined(words []string) string { return strings.Join(words, ", ") }
+
+// kebab is the name of a Go field as a file spells it: MaxKeys is max-keys.
+func kebab(name string) string {
+	var b strings.Builder
+	for i, c := range name {
+		upper := c >= 'A' && c <= 'Z'
+		if upper && i > 0 {
+			before := name[i-1] >= 'a' && name[i-1] <= 'z'
+			after := i+1 < len(name) && name[i+1] >= 'a' && name[i+1] <= 'z'
+			if before || after {
+				b.WriteByte('-')
+			}
+		}
+		b.WriteRune(c)
+	}
+	return strings.ToLower(b.String())
+}

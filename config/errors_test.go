@@ -1,0 +1,116 @@
+package config_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/quotient-go/quotient/config"
+)
+
+// TestErrors holds what each mistake of testdata/errors.txt is said to be, and where: a text, five dashes, and
+// all errors of it; five signs of equality end each. A text without errors is valid.
+func TestErrors(t *testing.T) {
+	all, err := os.ReadFile("testdata/errors.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := strings.Split(strings.TrimSuffix(string(all), "=====\n"), "=====\n")
+	if len(rows) < 100 {
+		t.Fatalf("%d rows are fewer than 100", len(rows))
+	}
+	for _, row := range rows {
+		text, want, ok := strings.Cut(row, "-----\n")
+		if !ok {
+			t.Fatalf("no dashes: %s", row)
+		}
+		if got := wrong(t, text); got != want {
+			t.Errorf("%s\ngives\n%s\nwant\n%s", text, got, want)
+		}
+	}
+}
+
+// wrong is all that is wrong with a text, one a line.
+func wrong(t *testing.T, text string) string {
+	t.Helper()
+	f, err := config.Parse("q.toml", []byte(text))
+	if err == nil {
+		return ""
+	}
+	var all config.Errors
+	if !errors.As(err, &all) || f != nil {
+		t.Fatalf("%v, %v: want no file, and Errors", f, err)
+	}
+	return all.Error() + "\n"
+}
+
+func TestReadOfNoFile(t *testing.T) {
+	dir := t.TempDir()
+	for path, want := range map[string]string{
+		filepath.Join(dir, "absent.toml"): "config: stat ",
+		dir:                               "it is no regular file",
+	} {
+		if _, err := config.Read(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", path, err, want)
+		}
+	}
+	large := write(t, filepath.Join(dir, "large.toml"), strings.Repeat("# a comment\n", 1<<17))
+	if _, err := config.Read(large); err == nil || err.Error() != large+":1:1: the file is larger than 1048576 bytes" {
+		t.Error(err)
+	}
+}
+
+// TestBounds: a file with more of anything than there may be is refused, and soon.
+func TestBounds(t *testing.T) {
+	rate := `{ events = 1, per = "1s" },`
+	var limiters, plans, overrides, rules strings.Builder
+	for i := range 1001 {
+		fmt.Fprintf(&limiters, "[limiters.l%d]\nin-flight = 1\n", i)
+		fmt.Fprintf(&plans, "[limiters.a.plans.p%d]\nin-flight = 1\n", i)
+		fmt.Fprintf(&overrides, "[limiters.a.overrides.k%d]\ndeny = true\n", i)
+		fmt.Fprintf(&rules, "[[proxy.rules]]\npattern = \"/p%d\"\nexempt = true\n", i)
+	}
+	for _, c := range []struct{ text, want string }{
+		{strings.Repeat("a = 1\n", 30_000), "q.toml:1:1: more than 20,000 keys and values"},
+		{"a = " + strings.Repeat("[", 20_000), "nested more than the maximum of 10000 levels deep"},
+		{"[limiters.a]\nrates = [" + strings.Repeat(rate, 17) + "]", "limiters.a.rates: 17 are more than 16"},
+		{"[proxy]\nupstreams = [" + strings.Repeat(`"http://a",`, 101) + "]", "proxy.upstreams: 101 are more than 100"},
+		{limiters.String(), "q.toml:1:2: limiters: 1001 are more than 1000"},
+		{plans.String(), "limiters.a.plans: 1001 are more than 64"},
+		{overrides.String(), "limiters.a.overrides: 1001 are more than 1000: at most 1,000, and half of max-keys"},
+		{rules.String(), "proxy.rules: 1001 are more than 1000"},
+		{"[limiters.a]\noverrides." + strings.Repeat("k", 5000) + ".deny = true", "a key of 5000 bytes is longer than 4096"},
+		{"[[proxy.rules]]\npattern = \"/" + strings.Repeat("p", 2000) + "\"", "pattern: 2001 bytes are more than 1024"},
+	} {
+		if got := wrong(t, c.text); !strings.Contains(got, c.want) {
+			t.Errorf("%.60s: %.200s, want %s", c.text, got, c.want)
+		}
+	}
+}
+
+// write writes a file anew, and returns its path.
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestTwentyErrors: a file with more mistakes than a screen holds has the first twenty.
+func TestTwentyErrors(t *testing.T) {
+	got := strings.Split(wrong(t, "[limiters.a]\nrates = 1\n"+manyUnknown(30)), "\n")
+	if len(got) != 21 || !strings.HasPrefix(got[19], "q.toml:21:1: limiters.a.unknown18: unknown field") {
+		t.Errorf("%d lines: %s", len(got), strings.Join(got, "\n"))
+	}
+}
+
+func manyUnknown(n int) (text string) {
+	for i := range n {
+		text += fmt.Sprintf("unknown%02d = 1\n", i)
+	}
+	return text
+}

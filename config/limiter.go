@@ -1,0 +1,291 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+// Bounds and defaults of limiters.
+const (
+	maxLimiters  = 1000
+	maxPlans     = 64
+	maxOverrides = 1000
+	maxKeys      = 1 << 30
+	maxQueue     = 1 << 30
+	longestName  = 64   // of a limiter, a plan, a rate, a unit, in bytes
+	longestKey   = 4096 // of an override, in bytes
+)
+
+// The policies, as a file spells them.
+const (
+	policyFixed    = "fixed"
+	policyTracking = "tracking"
+)
+
+func defaultLimiter() Limiter {
+	return Limiter{QueuePerKey: 10_000, Queue: 100_000, MaxKeys: 1 << 16, Policy: policyFixed}
+}
+
+// read takes what the tables of a file say. Names of files are relative to dir.
+func (f *File) read(v value, dir string) {
+	v.table(fields{
+		"pool":     func(v value) { f.Pool.read(v, dir) },
+		"limiters": f.readLimiters,
+		"proxy": func(v value) {
+			f.Proxy = defaultProxy()
+			f.Proxy.read(v, dir)
+		},
+	})
+}
+
+func (f *File) readLimiters(v value) {
+	v.each(func(name string, of value) {
+		l := defaultLimiter()
+		l.read(of)
+		f.Limiters[name] = l
+	})
+}
+
+// read takes what [limiters.NAME] says.
+func (l *Limiter) read(v value) {
+	known := limitFields(&l.Limit)
+	maps.Copy(known, fields{
+		"plans":         func(v value) { l.Plans = readLimits(v) },
+		"overrides":     func(v value) { l.Overrides = readLimits(v) },
+		"dry-run":       flag(&l.DryRun),
+		"mode":          choice(func(s string) { l.Refuse = s == "refuse" }, "wait", "refuse"),
+		"max-wait":      duration(&l.MaxWait),
+		"queue-per-key": whole(&l.QueuePerKey),
+		"queue":         whole(&l.Queue),
+		"max-keys":      whole(&l.MaxKeys),
+		"policy":        choice(func(s string) { l.Policy = s }, policyFixed, policyTracking),
+		"ceiling":       choice(func(s string) { l.BeyondShare = s == "limit" }, "share", "limit"),
+	})
+	v.table(known)
+}
+
+// limitFields are the fields of a limit.
+func limitFields(l *quotient.Limit) fields {
+	return fields{
+		"in-flight": whole(&l.InFlight),
+		"deny":      flag(&l.Deny),
+		"rates": func(v value) {
+			v.list(math.MaxInt, func(v value) { l.Rates = append(l.Rates, readRate(v)) })
+		},
+	}
+}
+
+// readLimits takes what [limiters.NAME.plans] or [limiters.NAME.overrides] says.
+func readLimits(v value) map[string]quotient.Limit {
+	limits := make(map[string]quotient.Limit)
+	v.each(func(name string, of value) {
+		var l quotient.Limit
+		of.table(limitFields(&l))
+		limits[name] = l
+	})
+	if len(limits) == 0 {
+		return nil
+	}
+	return limits
+}
+
+// readRate takes what an element of rates says.
+func readRate(v value) (rate quotient.Rate) {
+	var paced bool
+	v.table(fields{
+		"name": text(&rate.Name), "unit": text(&rate.Unit),
+		"events": number(&rate.Events), "per": duration(&rate.Per), "burst": whole(&rate.Burst),
+		"aligned": flag(&rate.Aligned), "paced": flag(&paced), "no-turns": flag(&rate.NoTurns),
+	})
+	for _, name := range []string{"events", "per"} {
+		if _, ok := v.is.(map[string]any); ok && !v.has(name) {
+			v.r.field(inner(v.path, name), "it is missing")
+		}
+	}
+	switch at := inner(v.path, "paced"); {
+	case paced && rate.Aligned:
+		v.r.field(at, "true beside aligned: a window has no pace")
+	case paced && v.has("burst") && rate.Burst != 1:
+		v.r.field(at, "true beside a burst of %d: what is paced has a burst of 1", rate.Burst)
+	case paced:
+		rate.Burst = 1
+	}
+	return rate
+}
+
+// isName reports whether a limiter or a plan may have the name.
+func isName(name string) bool {
+	ok := len(name) >= 1 && len(name) <= longestName
+	for _, c := range []byte(name) {
+		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-')
+	}
+	return ok
+}
+
+const namesAre = "1 to 64 of a-z, 0-9, '.', '_' and '-'"
+
+func (f *File) checkLimiters(r *report) {
+	switch n := len(f.Limiters); {
+	case n == 0:
+		r.hinted("limiters", "a section [limiters.NAME] says what is limited", "there are none")
+	case n > maxLimiters:
+		r.field("limiters", "%d are more than %d", n, maxLimiters)
+		return
+	}
+	for name, l := range f.Limiters {
+		path := inner("limiters", name)
+		if !isName(name) {
+			r.add(r.places.key(path), path, "", "the name %s is not %s", clip(name), namesAre)
+		}
+		l.check(r, path)
+	}
+}
+
+// check notes what makes no sense in a limiter.
+func (l Limiter) check(r *report, path string) {
+	checkLimit(r, path, l.Limit)
+	between(r, inner(path, "queue-per-key"), l.QueuePerKey, 0, maxQueue)
+	between(r, inner(path, "queue"), l.Queue, 0, maxQueue)
+	between(r, inner(path, "max-keys"), l.MaxKeys, 1, maxKeys)
+	oneOf(r, inner(path, "policy"), l.Policy, policyFixed, policyTracking)
+	switch at := inner(path, "max-wait"); {
+	case l.MaxWait < 0:
+		r.field(at, "%v is below 0", l.MaxWait)
+	case l.MaxWait > 0 && l.Refuse:
+		r.field(at, `%v beside mode = "refuse": nothing waits`, l.MaxWait)
+	}
+	if l.BeyondShare && l.Policy == policyFixed {
+		r.hinted(inner(path, "ceiling"), `it wants policy = "tracking"`, `"limit" beside a policy that learns nothing`)
+	}
+	if sameLimit(l.Limit, quotient.Limit{}) && len(l.Plans) == 0 && len(l.Overrides) == 0 && l.Policy == policyFixed {
+		r.hinted(path, "add rates, in-flight or deny", "it limits nothing")
+	}
+	l.checkPlans(r, inner(path, "plans"))
+	l.checkOverrides(r, inner(path, "overrides"))
+	l.checkUnits(r, path)
+}
+
+func (l Limiter) checkPlans(r *report, path string) {
+	if len(l.Plans) > maxPlans {
+		r.field(path, "%d are more than %d", len(l.Plans), maxPlans)
+		return
+	}
+	for name, limit := range l.Plans {
+		at := inner(path, name)
+		if !isName(name) {
+			r.add(r.places.key(at), at, "", "the name %s is not %s", clip(name), namesAre)
+		}
+		checkLimit(r, at, limit)
+	}
+}
+
+func (l Limiter) checkOverrides(r *report, path string) {
+	if most := min(maxOverrides, max(1, l.MaxKeys/2)); len(l.Overrides) > most {
+		r.field(path, "%d are more than %d: at most 1,000, and half of max-keys", len(l.Overrides), most)
+		return
+	}
+	for key, limit := range l.Overrides {
+		at := inner(path, key)
+		if len(key) > longestKey {
+			r.add(r.places.key(at), at, "", "a key of %d bytes is longer than %d", len(key), longestKey)
+		}
+		checkLimit(r, at, limit)
+	}
+}
+
+// limits calls see for each limit of a limiter, with its path below that of the limiter.
+func (l Limiter) limits(path string, see func(path string, limit quotient.Limit)) {
+	see(path, l.Limit)
+	for _, name := range slices.Sorted(maps.Keys(l.Plans)) {
+		see(inner(inner(path, "plans"), name), l.Plans[name])
+	}
+	for _, key := range slices.Sorted(maps.Keys(l.Overrides)) {
+		see(inner(inner(path, "overrides"), key), l.Overrides[key])
+	}
+}
+
+// maxUnits is how many units besides requests a limiter can count in its life.
+const maxUnits = 3
+
+// checkUnits notes the units that a limiter cannot count besides others.
+func (l Limiter) checkUnits(r *report, path string) {
+	var seen []string
+	l.limits(path, func(at string, limit quotient.Limit) {
+		for i, rate := range limit.Rates {
+			if rate.Unit == "" || slices.Contains(seen, rate.Unit) {
+				continue
+			}
+			if len(seen) == maxUnits {
+				r.field(inner(element(inner(at, "rates"), i), "unit"),
+					"%s is one more than the %d units that a limiter can count: %q", clip(rate.Unit), maxUnits, seen)
+				continue
+			}
+			seen = append(seen, rate.Unit)
+		}
+	})
+}
+
+// checkLimit notes what makes no sense in a limit.
+func checkLimit(r *report, path string, limit quotient.Limit) {
+	before := len(r.errs)
+	for i, rate := range limit.Rates {
+		at := element(inner(path, "rates"), i)
+		for field, s := range map[string]string{"name": rate.Name, "unit": rate.Unit} {
+			if err := isLabel(s); err != nil {
+				r.field(inner(at, field), "%s is %v", clip(s), err)
+			}
+		}
+		if rate.Per <= 0 {
+			r.field(inner(at, "per"), "%v is not above 0", rate.Per)
+			rate.Per = time.Second
+		}
+		invalid(r, at, quotient.Rates(rate).Validate())
+	}
+	if len(r.errs) == before {
+		invalid(r, path, limit.Validate())
+	}
+}
+
+// isLabel returns what is wrong with the name of a rate or a unit, which goes into header fields and labels.
+func isLabel(s string) error {
+	if len(s) > longestName {
+		return fmt.Errorf("longer than %d bytes", longestName)
+	}
+	for _, c := range []byte(s) {
+		if c < ' ' || c > '~' {
+			return errors.New("not of printable ASCII")
+		}
+	}
+	return nil
+}
+
+// fault takes an error of quotient.Limit.Validate apart: the fields, and what is wrong.
+var fault = regexp.MustCompile(`^quotient: Limit\.(?:Rates\[(\d+)\]\.)?([A-Za-z]+): (?s:(.*))$`)
+
+// invalid notes an error of Validate at the place of the field that it names. Path is that of the limit, or of
+// the one rate in it.
+func invalid(r *report, path string, err error) {
+	if err == nil {
+		return
+	}
+	m := fault.FindStringSubmatch(err.Error())
+	if m == nil {
+		r.field(path, "%v", err)
+		return
+	}
+	if m[1] != "" && !strings.HasSuffix(path, "]") {
+		path = inner(path, "rates") + "[" + m[1] + "]"
+	}
+	r.field(inner(path, kebab(m[2])), "%s", strings.ReplaceAll(m[3], "Rates[", "rates["))
+}
+
+// duration bounds that hold for all: below the longest Duration, so that sums of them are one too.
+const longest = 365 * 24 * time.Hour

@@ -1,0 +1,231 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"sort"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
+)
+
+// place is where something stands in a text, from 1; the zero value is nowhere.
+type place struct{ line, column int }
+
+// places says where in a text the keys and values of a file stand, by their paths: limiters.api.rates[0].per.
+type places struct {
+	keys, values map[string]place
+}
+
+// key is where a key stands, or else what it is in.
+func (p *places) key(path string) place {
+	if p == nil {
+		return place{}
+	}
+	for ; path != ""; path = outer(path) {
+		if at, ok := p.keys[path]; ok {
+			return at
+		}
+	}
+	return place{1, 1}
+}
+
+// value is where the value of a key stands, or else what it is in.
+func (p *places) value(path string) place {
+	if p != nil {
+		if at, ok := p.values[path]; ok {
+			return at
+		}
+	}
+	return p.key(path)
+}
+
+// inner is the path of a name in a table.
+func inner(path, name string) string {
+	if !isBare(name) {
+		name = strconv.Quote(name)
+	}
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// element is the path of an element of an array.
+func element(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
+
+// outer is the path of what holds the key or the element of a path; "" for the whole file.
+func outer(path string) string {
+	if strings.HasSuffix(path, "]") {
+		return path[:strings.LastIndexByte(path, '[')]
+	}
+	if strings.HasSuffix(path, `"`) {
+		i := len(path) - 2
+		for i > 0 && (path[i] != '"' || escaped(path[:i])) {
+			i--
+		}
+		return strings.TrimSuffix(path[:max(i, 0)], ".")
+	}
+	return path[:max(0, strings.LastIndexByte(path, '.'))]
+}
+
+// escaped reports whether what follows s in quotes is escaped.
+func escaped(s string) bool { return (len(s)-len(strings.TrimRight(s, `\`)))%2 == 1 }
+
+// isBare reports whether a key needs no quotes.
+func isBare(name string) bool {
+	for _, c := range []byte(name) {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-') {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// lines finds lines and columns in a text.
+type lines struct {
+	text   []byte
+	starts []int
+}
+
+func newLines(text []byte) *lines {
+	l := &lines{text: text, starts: []int{0}}
+	for i, c := range text {
+		if c == '\n' {
+			l.starts = append(l.starts, i+1)
+		}
+	}
+	return l
+}
+
+// at is the place of an offset; columns are characters.
+func (l *lines) at(offset int) place {
+	i := sort.SearchInts(l.starts, offset+1) - 1
+	return place{i + 1, 1 + utf8.RuneCount(l.text[l.starts[i]:offset])}
+}
+
+// atColumn is the place of a line and a column in bytes.
+func (l *lines) atColumn(line, column int) place {
+	line = min(max(line, 1), len(l.starts))
+	return l.at(min(l.starts[line-1]+max(column-1, 0), len(l.text)))
+}
+
+// indexer finds the places of a text.
+type indexer struct {
+	parser unstable.Parser
+	lines  *lines
+	places *places
+	arrays map[string]int // how many tables an array of tables has so far
+	table  string         // the path of the table that the text is in
+	count  int
+}
+
+// maxValues bounds the keys and values of a file: the time to read it grows with their square.
+const maxValues = 20_000
+
+var errTooMany = errors.New("more than 20,000 keys and values")
+
+// index finds the places of a text. A text that is no TOML has those up to the first error.
+func index(text []byte, l *lines) (*places, error) {
+	x := &indexer{
+		lines: l, arrays: make(map[string]int),
+		places: &places{keys: make(map[string]place), values: make(map[string]place)},
+	}
+	x.parser.Reset(text)
+	for x.parser.NextExpression() {
+		switch n := x.parser.Expression(); n.Kind {
+		case unstable.Table:
+			x.table = x.header(n, false)
+		case unstable.ArrayTable:
+			x.table = x.header(n, true)
+		case unstable.KeyValue:
+			x.pair(x.table, n)
+		}
+		if x.count > maxValues {
+			return x.places, errTooMany
+		}
+	}
+	return x.places, nil
+}
+
+// header notes the place of a [table] or an [[array of tables]], and returns its path.
+func (x *indexer) header(n *unstable.Node, array bool) string {
+	path := ""
+	for it := n.Key(); it.Next(); {
+		path = inner(path, string(it.Node().Data))
+		x.note(x.places.keys, path, it.Node())
+		if last := it.IsLast(); last && array {
+			x.arrays[path]++
+		}
+		if n := x.arrays[path]; n > 0 {
+			path = element(path, n-1)
+			x.note(x.places.keys, path, it.Node())
+		}
+	}
+	return path
+}
+
+// pair notes the place of a key and its value.
+func (x *indexer) pair(path string, n *unstable.Node) {
+	for it := n.Key(); it.Next(); {
+		path = inner(path, string(it.Node().Data))
+		x.note(x.places.keys, path, it.Node())
+	}
+	x.value(path, n.Value())
+}
+
+// value notes the place of a value and of all in it.
+func (x *indexer) value(path string, n *unstable.Node) {
+	if n.Raw.Length > 0 {
+		x.note(x.places.values, path, n)
+	}
+	if x.count > maxValues {
+		return
+	}
+	switch n.Kind {
+	case unstable.InlineTable:
+		for it := n.Children(); it.Next(); {
+			if it.Node().Kind == unstable.KeyValue {
+				x.pair(path, it.Node())
+			}
+		}
+	case unstable.Array:
+		i := 0
+		for it := n.Children(); it.Next(); {
+			if it.Node().Kind != unstable.Comment {
+				x.value(element(path, i), it.Node())
+				i++
+			}
+		}
+	}
+}
+
+// note keeps the first place of a path.
+func (x *indexer) note(in map[string]place, path string, n *unstable.Node) {
+	x.count++
+	if _, ok := in[path]; !ok {
+		in[path] = x.lines.at(int(n.Raw.Offset))
+	}
+}
+
+// unmarshal reads a text into tables. What is wrong with it as TOML is noted.
+func unmarshal(r *report, text []byte, l *lines) map[string]any {
+	var all map[string]any
+	err := toml.Unmarshal(bytes.Clone(text), &all)
+	if err == nil {
+		return all
+	}
+	at, field := place{1, 1}, ""
+	var at2 *toml.DecodeError
+	if errors.As(err, &at2) {
+		at = l.atColumn(at2.Position())
+		for _, name := range at2.Key() {
+			field = inner(field, name)
+		}
+	}
+	r.add(at, field, "", "%s", strings.TrimPrefix(err.Error(), "toml: "))
+	return nil
+}

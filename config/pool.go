@@ -1,0 +1,81 @@
+package config
+
+import (
+	"strings"
+	"time"
+)
+
+const maxReplicas = 1_000_000
+
+// schemes are those of the sources that are built in.
+var schemes = []string{"dns", "env", "file"}
+
+func defaultPool() Pool { return Pool{Weight: 1, HoldDown: time.Minute} }
+
+// read takes what [pool] says.
+func (p *Pool) read(v value, dir string) {
+	v.table(fields{
+		"source":    text(&p.Source),
+		"replicas":  whole(&p.Replicas),
+		"ordinal":   whole(&p.Ordinal),
+		"weight":    whole(&p.Weight),
+		"hold-down": duration(&p.HoldDown),
+		"max-age":   duration(&p.MaxAge),
+		"await":     flag(&p.Await),
+	})
+	if scheme, name, ok := strings.Cut(p.Source, ":"); ok && scheme == "file" {
+		p.Source = "file:" + beside(dir, name)
+	}
+}
+
+func (f *File) checkPool(r *report) {
+	p := f.Pool
+	least := 1
+	if p.Source != "" {
+		least = 0
+	}
+	between(r, "pool.replicas", p.Replicas, least, maxReplicas)
+	between(r, "pool.weight", p.Weight, 1, 1000)
+	most := maxReplicas
+	if p.Source == "" {
+		most = max(p.Replicas-p.Weight+1, 0)
+	}
+	between(r, "pool.ordinal", p.Ordinal, 0, most)
+	span(r, "pool.hold-down", p.HoldDown, 0, longest)
+	span(r, "pool.max-age", p.MaxAge, 0, longest)
+	p.checkSource(r)
+}
+
+// checkSource notes what the settings of a source lack.
+func (p Pool) checkSource(r *report) {
+	switch scheme, arg, ok := strings.Cut(p.Source, ":"); {
+	case p.Source == "":
+		for name, set := range map[string]bool{"await": p.Await, "max-age": p.MaxAge > 0} {
+			if set {
+				r.field(inner("pool", name), "it wants a source")
+			}
+		}
+		return
+	case !ok:
+		r.hinted("pool.source", `as "dns:NAME", "file:PATH" or "env:"`, "%s has no scheme", clip(p.Source))
+	case (scheme == "dns" || scheme == "file") && arg == "":
+		r.field("pool.source", "%s names nothing", clip(p.Source))
+	}
+	if p.Weight != 1 {
+		r.field("pool.weight", "%d beside a source, which says what counts", p.Weight)
+	}
+	switch {
+	case p.Await && p.MaxAge == 0:
+		r.field("pool.await", "true without a max-age")
+	case p.MaxAge > 0 && p.Replicas == 0 && !p.Await:
+		r.hinted("pool.max-age", "add replicas, or await = true",
+			"%v without replicas: there is nothing to fall back to", p.MaxAge)
+	}
+}
+
+// span notes a duration that is out of range.
+func span(r *report, path string, d, least, most time.Duration) {
+	if d < least || d > most {
+		r.field(path, "%v is not between %v and %v", d, least, most)
+	}
+}

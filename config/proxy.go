@@ -1,0 +1,285 @@
+package config
+
+import (
+	"cmp"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Bounds of lists in [proxy].
+const (
+	maxUpstreams = 100
+	maxTrusted   = 1000
+	maxHosts     = 100
+	maxRules     = 1000
+)
+
+// The spellings of Proxy.Fields.
+var fieldSets = []string{"draft-11", "x-ratelimit", "off"}
+
+func defaultProxy() *Proxy {
+	return &Proxy{
+		Listen: "127.0.0.1:4040",
+		Fields: fieldSets[0],
+		Health: Health{Every: 5 * time.Second, Timeout: 2 * time.Second, Unhealthy: 3, Healthy: 1},
+		Timeouts: Timeouts{
+			ReadHeader: 10 * time.Second, ReadBody: 30 * time.Second, Write: 30 * time.Second,
+			Idle: 2 * time.Minute, Dial: 5 * time.Second, ResponseHeader: time.Minute,
+			Stream: time.Hour, Shutdown: 20 * time.Second,
+		},
+		Max:   Max{HeaderBytes: 64 << 10, Connections: 20_000, Streams: 250},
+		Admin: Admin{Listen: "127.0.0.1:4041"},
+	}
+}
+
+// read takes what [proxy] says.
+func (p *Proxy) read(v value, dir string) {
+	v.table(fields{
+		"listen":         text(&p.Listen),
+		"upstreams":      urls(&p.Upstreams, maxUpstreams),
+		"rules":          func(v value) { v.list(maxRules, p.readRule) },
+		"fields":         choice(func(s string) { p.Fields = s }, fieldSets...),
+		"trusted":        prefixes(&p.Trusted, maxTrusted),
+		"proxy-protocol": flag(&p.ProxyProtocol),
+		"h2c":            flag(&p.H2C),
+		"tls":            func(v value) { p.TLS = readTLS(v, dir) },
+		"jwt": func(v value) {
+			p.JWT = &JWT{}
+			v.table(fields{
+				"key-file": fileName(&p.JWT.KeyFile, dir), "issuer": text(&p.JWT.Issuer), "audience": text(&p.JWT.Audience),
+			})
+		},
+		"health":   p.Health.read,
+		"timeouts": p.Timeouts.read,
+		"max":      p.Max.read,
+		"admin":    func(v value) { p.Admin.read(v, dir) },
+	})
+}
+
+func readTLS(v value, dir string) *TLS {
+	t := &TLS{}
+	v.table(fields{
+		"cert": fileName(&t.Cert, dir), "key": fileName(&t.Key, dir), "client-ca": fileName(&t.ClientCA, dir),
+	})
+	return t
+}
+
+func (h *Health) read(v value) {
+	v.table(fields{
+		"path": text(&h.Path), "every": duration(&h.Every), "timeout": duration(&h.Timeout),
+		"unhealthy": whole(&h.Unhealthy), "healthy": whole(&h.Healthy),
+	})
+}
+
+func (t *Timeouts) read(v value) {
+	v.table(fields{
+		"read-header": duration(&t.ReadHeader), "read-body": duration(&t.ReadBody), "write": duration(&t.Write),
+		"idle": duration(&t.Idle), "dial": duration(&t.Dial), "response-header": duration(&t.ResponseHeader),
+		"stream": duration(&t.Stream), "shutdown": duration(&t.Shutdown),
+	})
+}
+
+func (m *Max) read(v value) {
+	v.table(fields{
+		"header-bytes": whole(&m.HeaderBytes), "body-bytes": whole(&m.BodyBytes),
+		"connections": whole(&m.Connections), "streams": whole(&m.Streams), "upstream": whole(&m.Upstream),
+	})
+}
+
+func (a *Admin) read(v value, dir string) {
+	v.table(fields{
+		"listen":               text(&a.Listen),
+		"token-file":           fileName(&a.TokenFile, dir),
+		"read-only-token-file": fileName(&a.ReadOnlyTokenFile, dir),
+		"hosts":                texts(&a.Hosts, maxHosts),
+		"tls":                  func(v value) { a.TLS = readTLS(v, dir) },
+	})
+	if path, ok := strings.CutPrefix(a.Listen, "unix:"); ok {
+		a.Listen = "unix:" + beside(dir, path)
+	}
+}
+
+func (p *Proxy) readRule(v value) {
+	rule := Rule{Key: Key{Kind: KeyPath}, Line: v.r.places.key(v.path).line}
+	var key, plan string
+	v.table(fields{
+		"pattern": text(&rule.Pattern), "limiter": text(&rule.Limiter), "key": text(&key), "plan": text(&plan),
+		"exempt": flag(&rule.Exempt),
+	})
+	if key != "" {
+		kind, arg, _ := strings.Cut(key, ":")
+		rule.Key = Key{KeyKind(kind), arg}
+	}
+	if plan != "" {
+		kind, arg, _ := strings.Cut(plan, ":")
+		rule.Plan = Plan{PlanKind(kind), arg}
+	}
+	for _, name := range []string{"key", "plan", "limiter"} {
+		if rule.Exempt && v.has(name) {
+			v.r.field(inner(v.path, name), "it stands beside exempt = true: no limiter is asked")
+		}
+	}
+	p.Rules = append(p.Rules, rule)
+}
+
+func (f *File) checkProxy(r *report) {
+	p := f.Proxy
+	checkListen(r, "proxy.listen", p.Listen)
+	oneOf(r, "proxy.fields", p.Fields, fieldSets...)
+	if len(p.Upstreams) == 0 {
+		r.hinted("proxy.upstreams", `as ["http://127.0.0.1:8080"]`, "there are none")
+	}
+	seen := map[string]bool{}
+	for i, u := range p.Upstreams {
+		at := element("proxy.upstreams", i)
+		if u == nil {
+			r.field(at, "nil")
+			continue
+		}
+		if checkUpstream(r, at, u); seen[u.String()] {
+			r.field(at, "%s stands here twice", clip(u.Redacted()))
+		}
+		seen[u.String()] = true
+	}
+	if p.ProxyProtocol && len(p.Trusted) == 0 {
+		r.field("proxy.proxy-protocol", "true without trusted networks: any client could say who it is")
+	}
+	checkTLS(r, "proxy.tls", p.TLS)
+	if p.JWT != nil && p.JWT.KeyFile == "" {
+		r.field("proxy.jwt.key-file", "it is missing")
+	}
+	p.Health.check(r)
+	p.Timeouts.check(r)
+	p.Max.check(r)
+	p.Admin.check(r)
+	if p.Admin.Listen == p.Listen && !strings.HasSuffix(p.Listen, ":0") {
+		r.field("proxy.admin.listen", "%s is proxy.listen too", clip(p.Listen))
+	}
+	f.checkRules(r)
+}
+
+func (h Health) check(r *report) {
+	if h.Path != "" && !isRequestPath(h.Path) {
+		r.field("proxy.health.path", "%s is no path that starts with a slash", clip(h.Path))
+	}
+	span(r, "proxy.health.every", h.Every, 10*time.Millisecond, 24*time.Hour)
+	span(r, "proxy.health.timeout", h.Timeout, time.Millisecond, 24*time.Hour)
+	between(r, "proxy.health.unhealthy", h.Unhealthy, 1, 1000)
+	between(r, "proxy.health.healthy", h.Healthy, 1, 1000)
+}
+
+// isRequestPath reports whether a path, with or without a query, can be asked for.
+func isRequestPath(s string) bool {
+	_, err := url.ParseRequestURI(s)
+	return err == nil && s[0] == '/' && !strings.HasPrefix(s, "//") && !strings.Contains(s, "#")
+}
+
+func (t Timeouts) check(r *report) {
+	for name, d := range map[string]time.Duration{
+		"read-header": t.ReadHeader, "read-body": t.ReadBody, "write": t.Write, "idle": t.Idle, "dial": t.Dial,
+		"response-header": t.ResponseHeader, "stream": t.Stream, "shutdown": t.Shutdown,
+	} {
+		span(r, inner("proxy.timeouts", name), d, time.Millisecond, longest)
+	}
+}
+
+func (m Max) check(r *report) {
+	between(r, "proxy.max.header-bytes", m.HeaderBytes, 1<<10, 16<<20)
+	between(r, "proxy.max.body-bytes", m.BodyBytes, 0, 1<<50)
+	between(r, "proxy.max.connections", m.Connections, 1, 10_000_000)
+	between(r, "proxy.max.streams", m.Streams, 1, 100_000)
+	between(r, "proxy.max.upstream", m.Upstream, 0, 1_000_000)
+}
+
+func (a Admin) check(r *report) {
+	if a.Listen == "off" {
+		return
+	}
+	checkTLS(r, "proxy.admin.tls", a.TLS)
+	if path, ok := strings.CutPrefix(a.Listen, "unix:"); ok {
+		if path == "" {
+			r.field("proxy.admin.listen", "%s names no socket", clip(a.Listen))
+		}
+		return
+	}
+	if checkListen(r, "proxy.admin.listen", a.Listen) && !isLoopback(a.Listen) && a.TokenFile == "" && (a.TLS == nil || a.TLS.ClientCA == "") {
+		r.hinted("proxy.admin.listen", "add token-file, or tls with client-ca",
+			"%s is not on loopback: any caller could change limits", clip(a.Listen))
+	}
+}
+
+func checkTLS(r *report, path string, t *TLS) {
+	switch {
+	case t == nil:
+	case t.Cert == "":
+		r.field(inner(path, "cert"), "it is missing")
+	case t.Key == "":
+		r.field(inner(path, "key"), "it is missing")
+	}
+}
+
+// checkListen notes an address that no listener can have, and reports whether it is one of host and port.
+func checkListen(r *report, path, address string) bool {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		r.hinted(path, `as "127.0.0.1:4040" or ":4040"`, "%s is no host:port", clip(address))
+		return false
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || strconv.FormatUint(n, 10) != port {
+		r.field(path, "the port %s is not between 0 and 65535", clip(port))
+	}
+	if _, err := netip.ParseAddr(host); err != nil && host != "" && !isHost(host) {
+		r.field(path, "%s is no host", clip(host))
+	}
+	return true
+}
+
+// isHost reports whether s may be the name of a host.
+func isHost(s string) bool {
+	const marks = "-._"
+	return len(s) <= 253 && !strings.ContainsFunc(s, func(c rune) bool {
+		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune(marks, c))
+	})
+}
+
+// isLoopback reports whether only this machine reaches the address.
+func isLoopback(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && a.Unmap().IsLoopback()
+}
+
+// checkUpstream notes what makes a URL none of an upstream.
+func checkUpstream(r *report, path string, u *url.URL) {
+	known := []string{"http", "https", "h2c"}
+	what := ""
+	switch {
+	case !slices.Contains(known, u.Scheme):
+		r.hinted(path, cmp.Or(didYouMean(u.Scheme, known), `as "http://127.0.0.1:8080"`),
+			"the scheme %s is not one of %s", clip(u.Scheme), joined(known))
+		return
+	case u.User != nil:
+		what = "a user"
+	case strings.Trim(u.Path, "/") != "" || u.Opaque != "":
+		what = "a path"
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		what = "a query"
+	case u.Hostname() == "":
+		r.field(path, "%s has no host", clip(u.Redacted()))
+		return
+	}
+	if what != "" {
+		r.field(path, "%s has %s: an upstream is a scheme, a host and a port", clip(u.Redacted()), what)
+		return
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			r.field(path, "the port %s is not between 1 and 65535", clip(port))
+		}
+	}
+}

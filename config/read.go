@@ -1,0 +1,121 @@
+package config
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// maxFile bounds a file, in bytes.
+const maxFile = 1 << 20
+
+// Read reads a file of at most 1 MiB and checks it. The error is Errors when its text is at fault: all that
+// is wrong with it. Names of files in it are relative to its folder.
+func Read(path string) (*File, error) {
+	text, err := readWhole(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := Parse(path, text)
+	if err != nil {
+		return nil, err
+	}
+	f.Path = path
+	return f, nil
+}
+
+// readWhole returns what a regular file holds. Of one that is too large it returns the beginning, which Parse
+// refuses.
+func readWhole(path string) ([]byte, error) {
+	at, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("config: %w", err)
+	case !at.Mode().IsRegular():
+		return nil, fmt.Errorf("config: %s: it is no regular file", path)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	return text, nil
+}
+
+// Parse is Read for a text, which name stands for in errors. The File has no Path: it is not followed.
+func Parse(name string, text []byte) (*File, error) {
+	r := &report{name: name}
+	f := parse(r, bytes.Clone(text))
+	if f != nil {
+		r.kinds = len(r.errs)
+		f.check(r)
+	}
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	f.sum = sha256.Sum256(text)
+	return f, nil
+}
+
+// parse is what a text says, with all defaults. What is of the wrong kind is noted; nil for what is no TOML.
+func parse(r *report, text []byte) *File {
+	l := newLines(text)
+	if len(text) > maxFile {
+		r.add(place{1, 1}, "", "", "the file is larger than %d bytes", maxFile)
+		return nil
+	}
+	at, err := index(text, l)
+	if err != nil {
+		r.add(place{1, 1}, "", "", "%v", err)
+		return nil
+	}
+	r.places = at
+	all := unmarshal(r, text, l)
+	if len(r.errs) > 0 {
+		return nil
+	}
+	f := &File{Pool: defaultPool(), Limiters: make(map[string]Limiter), places: at, name: r.name}
+	f.read(value{r, "", all}, filepath.Dir(r.name))
+	if _, said := at.keys["pool.replicas"]; !said && f.Pool.Source == "" {
+		f.Pool.Replicas = 1
+	}
+	return f
+}
+
+// check notes all that makes no sense in a file.
+func (f *File) check(r *report) {
+	f.checkPool(r)
+	f.checkLimiters(r)
+	if f.Proxy != nil {
+		f.checkProxy(r)
+	}
+}
+
+// checked is check for a File that a program has made or changed.
+func (f *File) checked() error {
+	r := &report{name: f.name, places: f.places}
+	f.check(r)
+	return r.err()
+}
+
+// between notes a number that is out of range.
+func between[T int | int64](r *report, path string, v, least, most T) {
+	if v < least || v > most {
+		r.field(path, "%d is not between %d and %d", v, least, most)
+	}
+}
+
+// oneOf notes a word that is none of those known.
+func oneOf(r *report, path, word string, known ...string) {
+	if !slices.Contains(known, word) {
+		r.hinted(path, didYouMean(word, known), "%s is not one of %s", clip(word), joined(known))
+	}
+}

@@ -1,0 +1,322 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/quotient-go/quotient"
+)
+
+// checkRules notes rules that cannot be meant, and limiters that none of them uses.
+func (f *File) checkRules(r *report) {
+	rules := f.Proxy.Rules
+	used := make(map[string]bool)
+	for i, rule := range rules {
+		at := element("proxy.rules", i)
+		f.checkRule(r, at, rule)
+		used[rule.Limiter] = true
+	}
+	f.checkOrder(r)
+	if n := len(rules); n == 0 || rules[n-1].Pattern != "/" {
+		r.hinted("proxy.rules", `add a last one with pattern = "/": it may be exempt`,
+			"a request may match none of the %d", n)
+	}
+	for name, l := range f.Limiters {
+		path := inner("limiters", name)
+		if !used[name] {
+			r.add(r.places.key(path), path, "", "no rule uses it")
+			continue
+		}
+		f.checkKeys(r, inner(path, "overrides"), name, l)
+		l.limits(path, func(at string, limit quotient.Limit) {
+			for i, rate := range limit.Rates {
+				if rate.Unit != "" {
+					r.field(inner(element(inner(at, "rates"), i), "unit"),
+						"%s: a request that is proxied counts as one, and has no such cost", clip(rate.Unit))
+				}
+			}
+		})
+	}
+}
+
+func (f *File) checkRule(r *report, at string, rule Rule) {
+	if err := checkPattern(rule.Pattern); err != nil {
+		r.field(inner(at, "pattern"), "%v", err)
+	}
+	if rule.Exempt {
+		return
+	}
+	switch _, ok := f.Limiters[rule.Limiter]; {
+	case rule.Limiter == "":
+		r.hinted(inner(at, "limiter"), "or exempt = true", "it is missing")
+	case !ok:
+		names := slices.Collect(maps.Keys(f.Limiters))
+		r.hinted(inner(at, "limiter"), didYouMean(rule.Limiter, names), "there is no limiter %s", clip(rule.Limiter))
+	}
+	rule.Key.check(r, inner(at, "key"))
+	f.checkPlan(r, inner(at, "plan"), rule.Plan)
+}
+
+// check notes what makes no sense in a key.
+func (k Key) check(r *report, at string) {
+	known := []string{"path", "pattern", "client", "host", "header:NAME", "constant:KEY"}
+	switch k.Kind {
+	case KeyPath, KeyPattern, KeyClient, KeyHost:
+		if k.Arg != "" {
+			r.field(at, "%s takes no argument: %s", clip(string(k.Kind)), clip(k.Arg))
+		}
+	case KeyHeader:
+		if !isToken(k.Arg) {
+			r.hinted(at, `as "header:X-API-Key"`, "%s is no name of a header field", clip(k.Arg))
+		}
+	case KeyConstant:
+		if k.Arg == "" || len(k.Arg) > longestKey {
+			r.hinted(at, `as "constant:all"`, "%s is no key", clip(k.Arg))
+		}
+	default:
+		r.hinted(at, didYouMean(string(k.Kind), []string{"path", "pattern", "client", "host", "header", "constant"}),
+			"%s is not one of %s", clip(string(k.Kind)), joined(known))
+	}
+}
+
+func (f *File) checkPlan(r *report, at string, p Plan) {
+	switch p.Kind {
+	case PlanNone:
+	case PlanHeader:
+		if !isToken(p.Arg) {
+			r.hinted(at, `as "header:X-Plan"`, "%s is no name of a header field", clip(p.Arg))
+		}
+		if len(f.Proxy.Trusted) == 0 {
+			r.hinted(at, "add trusted to [proxy]", "a header without trusted networks: any client could pick its plan")
+		}
+	case PlanClaim:
+		if p.Arg == "" {
+			r.hinted(at, `as "claim:plan"`, "it names no claim")
+		}
+		if f.Proxy.JWT == nil {
+			r.hinted(at, "add [proxy.jwt]", "a claim without a key that verifies it")
+		}
+	default:
+		r.hinted(at, didYouMean(string(p.Kind), []string{"header", "claim"}),
+			"%s is not one of header:NAME, claim:NAME", clip(string(p.Kind)))
+	}
+}
+
+// checkKeys notes the overrides of keys that no request can have.
+func (f *File) checkKeys(r *report, path, name string, l Limiter) {
+	for key := range l.Overrides {
+		if !slices.ContainsFunc(f.Proxy.Rules, func(rule Rule) bool { return rule.Limiter == name && rule.mayHave(key) }) {
+			at := inner(path, key)
+			r.add(r.places.key(at), at, "a path is in lower case, without a slash at the end",
+				"no request has this key by any rule of %s", clip(name))
+		}
+	}
+}
+
+// mayHave reports whether a request of the rule may have the key.
+func (rule Rule) mayHave(key string) bool {
+	switch rule.Key.Kind {
+	case KeyPath:
+		return isCanonical(key)
+	case KeyPattern:
+		return key == rule.Pattern
+	case KeyHost:
+		return key == strings.ToLower(key)
+	case KeyConstant:
+		return key == rule.Key.Arg
+	}
+	return true
+}
+
+// isCanonical reports whether a path is one that httplimit.Path gives.
+func isCanonical(path string) bool {
+	if path == "/" {
+		return true
+	}
+	rest, ok := strings.CutPrefix(path, "/")
+	if !ok || len(path) > 256 {
+		return false // a longer one is hashed
+	}
+	for segment := range strings.SplitSeq(rest, "/") {
+		if !isSegment(segment) {
+			return false
+		}
+	}
+	return true
+}
+
+// isSegment reports whether a canonical path may have the segment.
+func isSegment(s string) bool {
+	return s != "" && s != "." && s != ".." && s == strings.ToLower(s) && !strings.ContainsAny(s, "/;")
+}
+
+// isToken reports whether s may be the name of a header field.
+func isToken(s string) bool {
+	const marks = "!#$%&'*+-.^_`|~"
+	return s != "" && len(s) <= 256 && !strings.ContainsFunc(s, func(c rune) bool {
+		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune(marks, c))
+	})
+}
+
+// longestPattern bounds a pattern, in bytes: http.ServeMux takes a step for each segment.
+const longestPattern = 1024
+
+// checkPattern returns what is wrong with a pattern: in the syntax of http.ServeMux, or for canonical paths.
+func checkPattern(pattern string) error {
+	switch {
+	case pattern == "":
+		return fmt.Errorf("it is missing")
+	case len(pattern) > longestPattern:
+		return fmt.Errorf("%d bytes are more than %d", len(pattern), longestPattern)
+	}
+	if err := register(http.NewServeMux(), pattern); err != nil {
+		return err
+	}
+	_, host, path := split(pattern)
+	if host != strings.ToLower(host) {
+		return fmt.Errorf("%s never matches: hosts are in lower case", clip(pattern))
+	}
+	if path != "/{$}" && strings.HasSuffix(path, "/{$}") {
+		return fmt.Errorf("%s never matches: canonical paths have no slash at the end", clip(pattern))
+	}
+	path = strings.TrimSuffix(strings.TrimPrefix(path, "/"), "/")
+	if path == "" {
+		return nil
+	}
+	for segment := range strings.SplitSeq(path, "/") {
+		literal, err := url.PathUnescape(segment)
+		if !strings.HasPrefix(segment, "{") && (err != nil || !isSegment(literal)) {
+			return fmt.Errorf("%s never matches: canonical paths have no segment %s", clip(pattern), clip(segment))
+		}
+	}
+	return nil
+}
+
+// register puts a pattern into a mux, and returns what http.ServeMux says against it.
+func register(mux *http.ServeMux, pattern string) (err error) {
+	defer func() {
+		if why := recover(); why != nil {
+			text := fmt.Sprint(why)
+			if _, rest, ok := strings.Cut(text, "parsing "); ok {
+				text = rest
+			}
+			err = fmt.Errorf("%s", text)
+		}
+	}()
+	mux.Handle(pattern, matched{})
+	return nil
+}
+
+// matched is the handler of each rule here. What http.ServeMux answers by itself, such as a redirect, is
+// another.
+type matched struct{ http.Handler }
+
+// split takes a valid pattern apart.
+func split(pattern string) (method, host, path string) {
+	if i := strings.IndexAny(pattern, " \t"); i >= 0 {
+		method, pattern = pattern[:i], strings.TrimLeft(pattern[i+1:], " \t")
+	}
+	i := strings.IndexByte(pattern, '/')
+	return method, pattern[:i], pattern[i:]
+}
+
+// checkOrder notes rules behind one that matches all that they match, and rules that overlap where none is
+// more specific. Else the first that matches is the one that http.ServeMux chooses.
+func (f *File) checkOrder(r *report) {
+	mux := http.NewServeMux()
+	depth := 2
+	for _, rule := range f.Proxy.Rules {
+		depth = max(depth, strings.Count(rule.Pattern, "/")+2)
+	}
+	first := make(map[string]int)
+	for i, rule := range f.Proxy.Rules {
+		at := inner(element("proxy.rules", i), "pattern")
+		if checkPattern(rule.Pattern) != nil {
+			continue
+		}
+		if behind := covers(mux, rule.Pattern, depth); behind != "" {
+			r.field(at, "%s is never reached: %s matches all that it does", clip(rule.Pattern), f.rule(first[behind]))
+			continue
+		}
+		if register(mux, rule.Pattern) != nil {
+			r.hinted(at, "make one of them more specific", "%s overlaps with %s, and which one counts is not clear",
+				clip(rule.Pattern), f.rule(f.conflict(i)))
+			continue
+		}
+		first[rule.Pattern] = i
+	}
+}
+
+// rule names a rule for an error.
+func (f *File) rule(i int) string {
+	rule := f.Proxy.Rules[i]
+	if rule.Line > 0 {
+		return fmt.Sprintf("%s of line %d", clip(rule.Pattern), rule.Line)
+	}
+	return fmt.Sprintf("%s, rule %d,", clip(rule.Pattern), i+1)
+}
+
+// conflict returns the first rule that rule i cannot stand beside.
+func (f *File) conflict(i int) int {
+	for j := range i {
+		mux := http.NewServeMux()
+		if register(mux, f.Proxy.Rules[j].Pattern) == nil && register(mux, f.Proxy.Rules[i].Pattern) != nil {
+			return j
+		}
+	}
+	return i
+}
+
+// fresh is a segment, a method and a host that no pattern names: literals are in lower case.
+const fresh = "Z"
+
+// covers returns a pattern in the mux that matches all that a pattern does; "" for none. Wildcards stand for
+// what no pattern names. A pattern that matches any number of segments is asked for with none and with more
+// than any other has: what matches both matches all between.
+func covers(mux *http.ServeMux, pattern string, depth int) string {
+	method, host, path := split(pattern)
+	if method == "" {
+		method = fresh
+	}
+	if host == "" {
+		host = fresh
+	}
+	segments := strings.Split(path[1:], "/")
+	rest := segments[len(segments)-1]
+	many := rest == "" || strings.HasSuffix(rest, "...}")
+	for i, s := range segments {
+		switch {
+		case s == "{$}":
+			segments[i] = ""
+		case strings.HasPrefix(s, "{"):
+			segments[i] = fresh
+		default:
+			segments[i], _ = url.PathUnescape(s)
+		}
+	}
+	if !many {
+		return match(mux, method, host, "/"+strings.Join(segments, "/"))
+	}
+	segments = segments[:len(segments)-1]
+	prefix := "/"
+	if len(segments) > 0 {
+		prefix = "/" + strings.Join(segments, "/") + "/"
+	}
+	if match(mux, method, host, prefix+strings.Repeat(fresh+"/", depth)+fresh) == "" {
+		return ""
+	}
+	return match(mux, method, host, prefix)
+}
+
+// match returns the pattern in a mux that matches a request; "" for none.
+func match(mux *http.ServeMux, method, host, path string) string {
+	h, pattern := mux.Handler(&http.Request{Method: method, Host: host, URL: &url.URL{Path: path}})
+	if _, ok := h.(matched); !ok {
+		return ""
+	}
+	return pattern
+}

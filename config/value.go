@@ -1,0 +1,254 @@
+package config
+
+import (
+	"maps"
+	"math"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// value is one value of a file, with its place.
+type value struct {
+	r    *report
+	path string
+	is   any
+}
+
+// fields are what a table may hold, each with what takes its value.
+type fields map[string]func(value)
+
+// kind names what a value is, for errors.
+func (v value) kind() string {
+	switch v.is.(type) {
+	case string:
+		return "text"
+	case int64:
+		return "a whole number"
+	case float64:
+		return "a number"
+	case bool:
+		return "true or false"
+	case []any:
+		return "a list"
+	case map[string]any:
+		return "a table"
+	}
+	return "a date or a time"
+}
+
+// wrong notes that a value is of another kind.
+func (v value) wrong(want string) {
+	v.r.field(v.path, "%s, not %s", v.kind(), want)
+}
+
+// table hands each value of a table to its field. One that is unknown is an error.
+func (v value) table(known fields) {
+	v.each(func(name string, of value) {
+		if take, ok := known[name]; ok {
+			take(of)
+			return
+		}
+		hint := didYouMean(name, slices.Collect(maps.Keys(known)))
+		v.r.add(v.r.places.key(of.path), of.path, hint, "unknown field")
+	})
+}
+
+// each calls take for each value of a table.
+func (v value) each(take func(name string, of value)) {
+	all, ok := v.is.(map[string]any)
+	if !ok {
+		v.wrong("a table")
+		return
+	}
+	for name, is := range all {
+		take(name, value{v.r, inner(v.path, name), is})
+	}
+}
+
+// has reports whether a table has a value of that name.
+func (v value) has(name string) bool {
+	all, _ := v.is.(map[string]any)
+	_, ok := all[name]
+	return ok
+}
+
+// list hands each element of a list to take, if there are not more than most.
+func (v value) list(most int, take func(value)) {
+	all, ok := v.is.([]any)
+	switch {
+	case !ok:
+		v.wrong("a list")
+		return
+	case len(all) > most:
+		v.r.field(v.path, "%d are more than %d", len(all), most)
+		return
+	}
+	for i, is := range all {
+		take(value{v.r, element(v.path, i), is})
+	}
+}
+
+// text is a field that holds a string.
+func text(into *string) func(value) {
+	return func(v value) {
+		if s, ok := v.is.(string); ok {
+			*into = s
+			return
+		}
+		v.wrong("text")
+	}
+}
+
+// fileName is text for the name of a file, which is relative to dir.
+func fileName(into *string, dir string) func(value) {
+	return func(v value) {
+		text(into)(v)
+		*into = beside(dir, *into)
+	}
+}
+
+// beside is the name of a file that stands in a file of dir.
+func beside(dir, name string) string {
+	if name == "" || filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(dir, name)
+}
+
+// texts is a field that holds a list of strings.
+func texts(into *[]string, most int) func(value) {
+	return func(v value) {
+		v.list(most, func(v value) {
+			var s string
+			text(&s)(v)
+			*into = append(*into, s)
+		})
+	}
+}
+
+// whole is a field that holds a whole number.
+func whole[T int | int64](into *T) func(value) {
+	return func(v value) {
+		n, ok := v.is.(int64)
+		switch {
+		case !ok:
+			v.wrong("a whole number")
+		case int64(T(n)) != n:
+			v.r.field(v.path, "%d is too large", n)
+		default:
+			*into = T(n)
+		}
+	}
+}
+
+// number is a field that holds any number.
+func number(into *float64) func(value) {
+	return func(v value) {
+		switch n := v.is.(type) {
+		case int64:
+			*into = float64(n)
+		case float64:
+			*into = n
+		default:
+			*into = math.NaN()
+			v.wrong("a number")
+		}
+	}
+}
+
+// flag is a field that is true or false.
+func flag(into *bool) func(value) {
+	return func(v value) {
+		b, ok := v.is.(bool)
+		if !ok {
+			v.wrong("true or false")
+			return
+		}
+		*into = b
+	}
+}
+
+// duration is a field that holds a time in words: "1m30s".
+func duration(into *time.Duration) func(value) {
+	return func(v value) {
+		s, ok := v.is.(string)
+		if !ok {
+			v.r.hinted(v.path, `in quotes, with a unit: "30s", "1m30s", "1h"`, "%s, not a duration", v.kind())
+			return
+		}
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			v.r.hinted(v.path, `with a unit: "30s", "1m30s", "1h"`, "%s is no duration", clip(s))
+			return
+		}
+		*into = d
+	}
+}
+
+// choice is a field that holds one of some words; take gets the one.
+func choice(take func(string), words ...string) func(value) {
+	return func(v value) {
+		s, ok := v.is.(string)
+		switch {
+		case !ok:
+			v.wrong("text")
+		case !slices.Contains(words, s):
+			v.r.hinted(v.path, didYouMean(s, words), "%s is not one of %s", clip(s), joined(words))
+		default:
+			take(s)
+		}
+	}
+}
+
+// prefixes is a field that holds a list of networks, or of addresses.
+func prefixes(into *[]netip.Prefix, most int) func(value) {
+	return func(v value) {
+		v.list(most, func(v value) {
+			var s string
+			if text(&s)(v); s == "" {
+				return
+			}
+			if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+				*into = append(*into, netip.PrefixFrom(a, a.BitLen()))
+				return
+			}
+			p, err := netip.ParsePrefix(s)
+			if err != nil {
+				v.r.hinted(v.path, `as "10.0.0.0/8" or "192.0.2.1"`, "%s is no network", clip(s))
+				return
+			}
+			*into = append(*into, p)
+		})
+	}
+}
+
+// withoutUser is a text that may be meant as a URL, without the name and the password in it.
+func withoutUser(s string) string {
+	i := strings.LastIndexByte(s, '@')
+	if i < 0 {
+		return s
+	}
+	scheme, _, _ := strings.Cut(s[:i], "//")
+	return scheme + "//…" + s[i:]
+}
+
+// urls is a field that holds a list of URLs.
+func urls(into *[]*url.URL, most int) func(value) {
+	return func(v value) {
+		v.list(most, func(v value) {
+			var s string
+			if text(&s)(v); s == "" {
+				return
+			}
+			u, err := url.Parse(s)
+			if err != nil {
+				v.r.hinted(v.path, `as "http://127.0.0.1:8080"`, "%s is no URL", clip(withoutUser(s)))
+			}
+			*into = append(*into, u)
+		})
+	}
+}

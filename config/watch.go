@@ -1,0 +1,233 @@
+package config
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	lookEvery = 10 * time.Second
+	// settling is how long a file must be as it is to count: what is half-written changes within it.
+	settling = 50 * time.Millisecond
+	// patience is how long a file may be absent, or keep changing, before that is an error.
+	patience = time.Second
+)
+
+// errChanging is what is wrong with a file that is never twice the same.
+var errChanging = errors.New("config: the file keeps changing")
+
+// Watch follows the file and the source of the pool's size until the context ends, and returns nil then. A
+// file that changes is put in force whole, or refused, logged and counted, and the old one stays. It counts
+// when it has not changed for 50 ms: a program that writes more slowly writes another file and renames that.
+// The symbolic links that Kubernetes swaps are followed. In case the system sends no events, as for a
+// network's files, Watch looks by itself each 10 s. One Watch may run at a time.
+func (c *Config) Watch(ctx context.Context) error {
+	c.mu.Lock()
+	if c.watching {
+		c.mu.Unlock()
+		return errors.New("config: Watch: another Watch is running")
+	}
+	c.watching = true
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		c.watching = false
+		c.mu.Unlock()
+	}()
+	var sources sync.WaitGroup
+	defer sources.Wait()
+	sources.Go(func() { c.followSource(ctx) })
+	if c.path == "" {
+		<-ctx.Done()
+		return nil
+	}
+	c.watchFile(ctx)
+	return nil
+}
+
+// watchFile follows the file until the context ends.
+func (c *Config) watchFile(ctx context.Context) {
+	w := c.newWatcher()
+	defer w.close()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	soon := true // the timer is set for at most settling
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.events():
+			if soon {
+				continue
+			}
+			timer.Reset(settling)
+			soon = true
+			continue
+		case <-w.errors(): // such as events that were lost
+		case <-timer.C:
+		}
+		w.follow(c.path)
+		next := c.look(w)
+		timer.Reset(next)
+		soon = next <= settling
+	}
+}
+
+// watcher is what a Watch knows of the file.
+type watcher struct {
+	fs    *fsnotify.Watcher // nil where the system has none left
+	dirs  map[string]bool   // that fs watches
+	seen  [sha256.Size]byte // of the text that was read last
+	since time.Time         // when the file was last as it is in force, or refused; zero while it is
+	said  string            // the last error that was counted
+}
+
+// newWatcher returns a watcher that makes do without events if need be.
+func (c *Config) newWatcher() *watcher {
+	fs, err := fsnotify.NewWatcher()
+	if err != nil {
+		c.log.Warn("no events of files: the file is looked at now and then", "every", c.every, "error", err)
+		return &watcher{}
+	}
+	return &watcher{fs: fs, dirs: make(map[string]bool)}
+}
+
+func (w *watcher) close() {
+	if w.fs != nil {
+		w.fs.Close()
+	}
+}
+
+// events are those of the folders; never where there are none.
+func (w *watcher) events() <-chan fsnotify.Event {
+	if w.fs == nil {
+		return nil
+	}
+	return w.fs.Events
+}
+
+func (w *watcher) errors() <-chan error {
+	if w.fs == nil {
+		return nil
+	}
+	return w.fs.Errors
+}
+
+// follow watches the folders that the path leads through, and no other. A folder is watched and not the file:
+// what is renamed to its name is another file.
+func (w *watcher) follow(path string) {
+	if w.fs == nil {
+		return
+	}
+	now := folders(path)
+	for dir := range w.dirs {
+		if !now[dir] {
+			w.fs.Remove(dir) //nolint:errcheck // it may be gone
+			delete(w.dirs, dir)
+		}
+	}
+	for dir := range now {
+		if w.fs.Add(dir) == nil { // again, should the folder be another of that name
+			w.dirs[dir] = true
+		}
+	}
+}
+
+// folders are those in which the file and all symbolic links to it stand.
+func folders(path string) map[string]bool {
+	const maxLinks = 40
+	dirs := make(map[string]bool)
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return dirs
+	}
+	dirs[filepath.Dir(path)] = true
+	for range maxLinks {
+		link, to := firstLink(path)
+		if link == "" {
+			dirs[filepath.Dir(path)] = true
+			break
+		}
+		dirs[filepath.Dir(link)] = true
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(link), to)
+		}
+		path = filepath.Join(to, path[len(link):])
+	}
+	return dirs
+}
+
+// firstLink is the first part of a path that is a symbolic link, and where that leads; "" for none.
+func firstLink(path string) (link, to string) {
+	for i := 1; i <= len(path); i++ {
+		if i < len(path) && !os.IsPathSeparator(path[i]) {
+			continue
+		}
+		if to, err := os.Readlink(path[:i]); err == nil {
+			return path[:i], to
+		}
+	}
+	return "", ""
+}
+
+// look reads the file, puts it in force if it is another and does not change any more, and returns when to
+// look again.
+func (c *Config) look(w *watcher) time.Duration {
+	text, err := readWhole(c.path)
+	sum := sha256.Sum256(text)
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	now := time.Now()
+	switch {
+	case err == nil && sum == c.tried && w.said == "":
+		w.since = time.Time{}
+		return c.every
+	case w.since.IsZero():
+		w.since = now
+	case err == nil && sum == w.seen:
+		w.since, w.said = time.Time{}, ""
+		c.take(text) //nolint:errcheck // it is logged and counted
+		return c.every
+	}
+	if w.seen = sum; err != nil {
+		w.seen = [sha256.Size]byte{}
+	}
+	if now.Sub(w.since) < patience {
+		return settling
+	}
+	if err == nil {
+		err = errChanging
+	}
+	if err.Error() != w.said {
+		w.said = err.Error()
+		c.refuse(err) //nolint:errcheck // it is logged and counted
+	}
+	w.since = time.Time{}
+	return c.every
+}
+
+// settled reads a file until it has been the same for settling.
+func settled(path string) ([]byte, error) {
+	var before string
+	for i := range int(patience/settling) + 1 {
+		text, err := readWhole(path)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 && string(text) == before {
+			return text, nil
+		}
+		before = string(text)
+		time.Sleep(settling)
+	}
+	return nil, fmt.Errorf("%w: %s", errChanging, strings.TrimSpace(path))
+}
