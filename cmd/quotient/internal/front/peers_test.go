@@ -146,7 +146,7 @@ func TestPrepare(t *testing.T) {
 	p.TLS = &config.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
 	s := serve(t, p, ok)
 	for want, change := range map[string]func(p *config.Proxy){
-		"proxy.listen: ":                                      func(p *config.Proxy) { p.Listen = "127.0.0.1:1" },
+		"proxy.listen: ": func(p *config.Proxy) { p.Listen = "127.0.0.1:1" },
 		"proxy.proxy-protocol: false takes a restart":         func(p *config.Proxy) { p.ProxyProtocol = false },
 		"proxy.h2c: true takes a restart, false is in force":  func(p *config.Proxy) { p.H2C = true },
 		"proxy.tls: false takes a restart":                    func(p *config.Proxy) { p.TLS = nil },
