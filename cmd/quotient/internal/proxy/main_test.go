@@ -3,8 +3,6 @@ package proxy
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -63,7 +61,19 @@ func newWorld(t testing.TB, text string, up http.HandlerFunc, setUp ...func(*htt
 	return worldBefore(t, text, behind.URL, setUp...)
 }
 
+// worldBefore is newWorld before an upstream that is there.
 func worldBefore(t testing.TB, text, address string, setUp ...func(*httptest.Server)) *world {
+	t.Helper()
+	return start(t, text, address, nil, setUp)
+}
+
+// worldWith is worldBefore with options of the limiters.
+func worldWith(t testing.TB, text, address string, opts ...quotient.Option) *world {
+	t.Helper()
+	return start(t, text, address, opts, nil)
+}
+
+func start(t testing.TB, text, address string, opts []quotient.Option, setUp []func(*httptest.Server)) *world {
 	t.Helper()
 	w := &world{t: t, reg: new(quotient.Registry)}
 	if !strings.Contains(text, "[proxy]") {
@@ -74,7 +84,8 @@ func worldBefore(t testing.TB, text, address string, setUp ...func(*httptest.Ser
 	w.proxy = New(w.reg, pool, nil)
 	f, err := config.Parse("test.toml", []byte(text))
 	must(t, err)
-	w.conf, err = config.New(f, w.reg, config.With(pool), config.With(w.proxy))
+	w.conf, err = config.New(f, w.reg, config.With(pool), config.With(w.proxy),
+		config.LimiterOptions(opts...))
 	must(t, err)
 	w.front = httptest.NewUnstartedServer(w.proxy)
 	w.front.Config.DisableGeneralOptionsHandler = true
@@ -218,6 +229,3 @@ func nowhere(t testing.TB) string {
 }
 
 func ok(http.ResponseWriter, *http.Request) {}
-
-var _ = tls.VersionTLS13
-var _ = fmt.Sprint
