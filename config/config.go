@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/quotient-go/quotient"
 )
 
@@ -86,6 +87,8 @@ type Config struct {
 	options []quotient.Option
 	path    string
 	every   time.Duration // between looks at the file that no event asks for
+	settle  time.Duration // how long a file must be as it is to count
+	notify  func() (*fsnotify.Watcher, error)
 
 	turn     sync.Mutex // held while a file is put in force; taken before mu
 	read     *File      // that is in force, as it was read
@@ -122,7 +125,7 @@ func New(f *File, reg *quotient.Registry, opts ...Option) (*Config, error) {
 	}
 	c := &Config{
 		reg: reg, log: slog.New(slog.DiscardHandler), sources: builtIn(), path: f.Path,
-		every: lookEvery, limiters: make(map[string]*held),
+		every: lookEvery, settle: settling, notify: fsnotify.NewWatcher, limiters: make(map[string]*held),
 	}
 	c.state.Path = f.Path
 	c.pool.changed = make(chan struct{}, 1)
@@ -163,7 +166,7 @@ func (c *Config) Reload() error {
 		defer c.turn.Unlock()
 		return c.replace(c.read)
 	}
-	text, err := settled(c.path)
+	text, err := settled(c.path, c.settle)
 	c.turn.Lock()
 	defer c.turn.Unlock()
 	if err != nil {
