@@ -118,7 +118,7 @@ type State struct {
 // Read has checked is checked again, since a program may make or change a File. If f has a Path, Watch
 // follows that file. On an error the registry is as before.
 //
-// Of a limiter with mode and max-wait the limiter itself knows nothing: whoever asks it goes by File.
+// Of a limiter with mode and max-wait the limiter itself knows nothing: the caller that asks it goes by File.
 func New(f *File, reg *quotient.Registry, opts ...Option) (*Config, error) {
 	if f == nil || reg == nil {
 		return nil, fmt.Errorf("config: New: file %v, registry %v: want both", f, reg)
@@ -158,8 +158,8 @@ func (c *Config) State() State {
 }
 
 // Reload reads the file and puts it in force now, also where it has not changed: parts may look at other
-// files that it names. If the file is broken, all stays as it is, and the error says why. Without a file only
-// the parts are asked again.
+// files that it names. If the file is broken, all stays as it is, and the error states why. Without a file
+// only the parts are asked again.
 func (c *Config) Reload() error {
 	if c.path == "" {
 		c.turn.Lock()

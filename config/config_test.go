@@ -81,7 +81,7 @@ func start(t *testing.T, text string, opts ...config.Option) started {
 	return s
 }
 
-// change writes the file anew, and reloads it.
+// change writes the file again, and reloads it.
 func (s started) change(t *testing.T, text string) error {
 	t.Helper()
 	write(t, s.path, text)
@@ -201,7 +201,7 @@ level=INFO msg="file in force" path=` + s.path + " changes=7\n"
 	}
 }
 
-// TestBrokenFile: a file that is wrong changes nothing, and is said to be wrong until it is not.
+// TestBrokenFile: a file that is wrong changes nothing, and State has its error until it is not.
 func TestBrokenFile(t *testing.T) {
 	var log logged
 	s := start(t, base, config.Logger(log.logger()))

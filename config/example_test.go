@@ -37,15 +37,15 @@ func Example() {
 	// []
 }
 
-// A mistake is said with its place, and what may be meant.
+// A mistake has its place, and a hint.
 func ExampleParse() {
-	_, err := config.Parse("quotient.toml", []byte(`
+	_, err := config.Parse("q.toml", []byte(`
 [limiters.api]
-rates = [{ events = 100, per = "1 minute" }]
+rates = [{ events = 9, per = "1 minute" }]
 max-wiat = "5s"
 `))
 	fmt.Println(err)
 	// Output:
-	// quotient.toml:3:32: limiters.api.rates[0].per: "1 minute" is no duration (with a unit: "30s", "1m30s", "1h")
-	// quotient.toml:4:1: limiters.api.max-wiat: unknown field (did you mean max-wait?)
+	// q.toml:3:30: limiters.api.rates[0].per: "1 minute" is no duration (with a unit: "30s", "1m30s", "1h")
+	// q.toml:4:1: limiters.api.max-wiat: unknown field (did you mean max-wait?)
 }

@@ -186,7 +186,7 @@ func TestWatchBroken(t *testing.T) {
 	}
 }
 
-// TestWatchAbsent: a file that is gone is said once, and its return is seen.
+// TestWatchAbsent: a file that is gone is an error once, and its return is seen.
 func TestWatchAbsent(t *testing.T) {
 	for name, set := range map[string]func(*config.Config){
 		"events": nil, "none": func(c *config.Config) { c.WithoutEvents(20 * time.Millisecond) },
