@@ -38,6 +38,14 @@
 // that they were forwarded (X-Forwarded-For, Forwarded, X-Real-IP, Via) are refused without; a proxy that
 // says nothing looks like a browser.
 //
+// # What the program adds
+//
+// [File] shows the configuration file, [Tables] whatever else operators should see. [Mount] serves a handler of the
+// program's under the same access rules, such as metrics. [MountOpen] serves one to all, such as health and
+// readiness. What is mounted is not in the OpenAPI document.
+//
+// # Listeners
+//
 // [Handler.Listen] and [Handler.Serve] are a listener and a server with time-outs. A program with an
 // http.Server of its own sets at least its ReadHeaderTimeout and ReadTimeout, and bounds its connections:
 // there strangers can take all of them.
@@ -111,6 +119,10 @@ type handler struct {
 	log   *slog.Logger
 	errs  []error // of the options
 
+	file   func() FileState // nil without File
+	tables []func() []Table
+	mounts []route
+
 	every   time.Duration // between events
 	streams streams
 
@@ -157,6 +169,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, &Problem{Status: http.StatusInternalServerError, Detail: "this handler was not made by New"})
 		return
 	}
+	rt := h.api.find(r.URL.Path)
+	if rt != nil && rt.open {
+		h.api.open(w, r, rt)
+		return
+	}
 	if !h.api.allowed(r.Host) {
 		h.api.refuse(w, r, caller{}, &Problem{
 			Status: http.StatusForbidden,
@@ -165,7 +182,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	h.api.route(w, r)
+	h.api.route(w, r, rt)
 }
 
 // allowed reports whether hostport, a request's Host, names the loopback interface or a

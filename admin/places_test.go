@@ -129,6 +129,7 @@ func TestStrangersDoNotKeepOperatorsOut(t *testing.T) {
 		act func(net.Conn)
 	}{
 		"asks for a public asset": {false, says("GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n", true)},
+		"asks for what is open":   {false, says("GET /ready HTTP/1.1\r\nHost: 10.1.2.3\r\n\r\n", true)},
 		"asks, and does not read": {false, says(strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n", 50), false)},
 		"is refused":              {false, says("GET /state HTTP/1.1\r\nHost: localhost\r\n\r\n", true)},
 		"says nothing":            {false, says("", false)},
@@ -139,7 +140,7 @@ func TestStrangersDoNotKeepOperatorsOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
-			h, _, _ := two(t, Token(secret), Logger(slog.New(slog.DiscardHandler)))
+			h, _, _ := two(t, Token(secret), MountOpen("/ready", says200("ready")), Logger(slog.New(slog.DiscardHandler)))
 			l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
@@ -200,10 +201,14 @@ func TestStrangersAreIdleForShort(t *testing.T) {
 		"data, and there is no token":   {nil, "", []string{"/state"}, false, idleTimeout},
 		"public, with the token":        {[]Option{Token(secret)}, secret, []string{"/openapi.json"}, false, idleTimeout},
 		"data, and then public":         {[]Option{Token(secret)}, secret, []string{"/state", "/"}, false, idleTimeout},
+		"open":                          {[]Option{Token(secret)}, "", []string{"/ready"}, false, strangerIdle},
+		"open, with the token":          {[]Option{Token(secret)}, secret, []string{"/ready"}, false, strangerIdle},
+		"open, and there is no token":   {nil, "", []string{"/ready"}, false, strangerIdle},
+		"mounted":                       {[]Option{Token(secret)}, secret, []string{"/metrics", "/ready"}, false, idleTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h, _, _ := two(t, tt.opts...)
+				h, _, _ := two(t, append(tt.opts, MountOpen("/ready", says200("ready")), Mount("/metrics", says200("metrics")))...)
 				inner := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
 				var l net.Listener = inner
 				if tt.h2 {

@@ -67,11 +67,14 @@ func writeJSON(w http.ResponseWriter, contentType string, status int, v any) {
 const maxValue = 64
 
 // clip shortens s to maxValue bytes, at the border of a character.
-func clip(s string) string {
-	if len(s) <= maxValue {
+func clip(s string) string { return shorten(s, maxValue) }
+
+// shorten shortens s to so many bytes, at the border of a character.
+func shorten(s string, most int) string {
+	if len(s) <= most {
 		return s
 	}
-	cut := maxValue
+	cut := most
 	for cut > 0 && !utf8.RuneStart(s[cut]) {
 		cut--
 	}

@@ -26,9 +26,15 @@ func (h *handler) getState(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, bad)
 		return
 	}
-	if tag := h.tagOf(chosen); tag != "" && matches(r.Header.Values("If-None-Match"), tag) {
+	_, named := query["limiter"]
+	whole := !named && h.adds() // what the program adds has no tag
+	if tag := h.tagOf(chosen); tag != "" && !whole && matches(r.Header.Values("If-None-Match"), tag) {
 		w.Header().Set("ETag", tag)
 		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	if whole {
+		writeState(w, h.wholeState())
 		return
 	}
 	writeState(w, h.newState(chosen))
@@ -46,7 +52,7 @@ func writeState(w http.ResponseWriter, s State) {
 
 // stateJSON is the answer of GET /state for all limiters, on one line.
 func (h *handler) stateJSON() ([]byte, error) {
-	return json.Marshal(h.newState(maps.Collect(h.reg.All())))
+	return json.Marshal(h.wholeState())
 }
 
 // queryOf reads the parameters of the path. None may be unknown or come twice.

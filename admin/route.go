@@ -12,6 +12,7 @@ type route struct {
 	path    string // one that ends in "/", but for the page itself, stands for all below it
 	methods []string
 	public  bool // holds no data: an operator must be able to load the page before giving it a token
+	open    bool // is for all, whatever the Host: see MountOpen
 	serve   func(h *handler, w http.ResponseWriter, r *http.Request)
 }
 
@@ -21,24 +22,34 @@ var (
 )
 
 var routes = []route{
-	{"/", reads, true, (*handler).page},
-	{"/assets/", reads, true, (*handler).page},
-	{"/openapi.json", reads, true, (*handler).getOpenAPI},
-	{"/state", reads, false, (*handler).getState},
-	{"/events", []string{http.MethodGet}, false, (*handler).events},
-	{"/keys", reads, false, (*handler).getKeys},
-	{"/explain", reads, false, (*handler).getExplain},
-	{"/replicas", writes, false, putter(parseReplicas)},
-	{"/limit", writes, false, putter(parseLimit)},
-	{"/plan", writes, false, putter(parsePlan)},
-	{"/override", writes, false, putter(parseOverride)},
-	{"/reset", writes, false, putter(parseReset)},
-	{"/dry-run", writes, false, putter(parseDryRun)},
+	{path: "/", methods: reads, public: true, serve: (*handler).page},
+	{path: "/assets/", methods: reads, public: true, serve: (*handler).page},
+	{path: "/openapi.json", methods: reads, public: true, serve: (*handler).getOpenAPI},
+	{path: "/state", methods: reads, serve: (*handler).getState},
+	{path: "/events", methods: []string{http.MethodGet}, serve: (*handler).events},
+	{path: "/keys", methods: reads, serve: (*handler).getKeys},
+	{path: "/explain", methods: reads, serve: (*handler).getExplain},
+	{path: "/replicas", methods: writes, serve: putter(parseReplicas)},
+	{path: "/limit", methods: writes, serve: putter(parseLimit)},
+	{path: "/plan", methods: writes, serve: putter(parsePlan)},
+	{path: "/override", methods: writes, serve: putter(parseOverride)},
+	{path: "/reset", methods: writes, serve: putter(parseReset)},
+	{path: "/dry-run", methods: writes, serve: putter(parseDryRun)},
 }
 
 // find chooses by the path as it was sent. A ServeMux would redirect other spellings, with a page of
 // HTML and to a path that lacks the prefix under which the handler is mounted.
-func find(path string) *route {
+func find(path string) *route { return among(routes, path) }
+
+// find is a route of the API, or else one of the program's own.
+func (h *handler) find(path string) *route {
+	if rt := find(path); rt != nil {
+		return rt
+	}
+	return among(h.mounts, path)
+}
+
+func among(routes []route, path string) *route {
 	for i := range routes {
 		rt := &routes[i]
 		below := rt.path != "/" && strings.HasSuffix(rt.path, "/") && strings.HasPrefix(path, rt.path)
@@ -49,9 +60,8 @@ func find(path string) *route {
 	return nil
 }
 
-// route asks who it is, where from and for what, in this order, and then serves.
-func (h *handler) route(w http.ResponseWriter, r *http.Request) {
-	rt := find(r.URL.Path)
+// route asks who it is, where from and for what, in this order, and then serves. The route is nil where there is none.
+func (h *handler) route(w http.ResponseWriter, r *http.Request, rt *route) {
 	who, bad := h.identify(r, rt != nil && rt.public)
 	if bad != nil {
 		h.refuse(w, r, who, bad)
@@ -70,6 +80,15 @@ func (h *handler) route(w http.ResponseWriter, r *http.Request) {
 		}
 		rt.serve(h, w, r)
 	}
+}
+
+// open serves what is for all. A client that asks for nothing else stays a stranger.
+func (h *handler) open(w http.ResponseWriter, r *http.Request, rt *route) {
+	if !slices.Contains(rt.methods, r.Method) {
+		notAllowed(w, r, rt.methods)
+		return
+	}
+	rt.serve(h, w, r)
 }
 
 // crossOrigin reports whether a page of another origin asks. Reads are held to the rule of writes: what a

@@ -62,8 +62,8 @@ func (h *Handler) fits(addr net.Addr) error {
 // seconds, closes l and returns nil. It refuses the listeners that Listen would, and has time-outs for everything.
 //
 // It serves at most 512 connections at a time, at most 256 of them of strangers. A stranger's connection is
-// one on which no request has been served but for the page's files and the OpenAPI document. That is so with
-// credentials and without, where every client that may ask for data is known as soon as it does. A stranger
+// one on which no request has been served but for the page's files, the OpenAPI document and what is mounted
+// with [MountOpen]. That is so with credentials and without, where every client that may ask for data is known as soon as it does. A stranger
 // is never in an operator's way: one that is idle is closed after five seconds. When there is no place for a
 // new connection that of a stranger is made free, an idle one first, else the one that came first. A
 // connection on which a caller was known keeps its place, and may be idle for two minutes.

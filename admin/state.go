@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"maps"
 	"math"
 	"runtime"
 	"runtime/debug"
@@ -16,6 +17,9 @@ type State struct {
 	Time     time.Time               `json:"time"` // of the answer
 	Process  Process                 `json:"process"`
 	Limiters map[string]LimiterState `json:"limiters"` // those that were asked for, by name
+
+	File   *FileState `json:"file,omitempty"`   // of GET /state without a limiter, and of GET /events; absent without the option File
+	Tables []Table    `json:"tables,omitempty"` // the same, of Tables
 }
 
 // Process is what the limiters run in.
@@ -128,6 +132,16 @@ func (h *handler) newState(limiters map[string]*quotient.Limiter) State {
 	for name, l := range limiters {
 		s.Limiters[name] = h.stateOfLimiter(name, l)
 	}
+	return s
+}
+
+// adds reports whether the program shows something beside the limiters.
+func (h *handler) adds() bool { return h.file != nil || len(h.tables) > 0 }
+
+// wholeState is the state of all limiters, and what the program shows beside them.
+func (h *handler) wholeState() State {
+	s := h.newState(maps.Collect(h.reg.All()))
+	s.File, s.Tables = h.fileState(), h.currentTables()
 	return s
 }
 

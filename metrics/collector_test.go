@@ -257,7 +257,7 @@ func TestNoAgeBeforeTheFirstWord(t *testing.T) {
 // TestPage holds docs/metrics.md to a scrape in both directions.
 func TestPage(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(busy(t))
+	reg.MustRegister(busy(t), fileOf(configState{}))
 	fams := must(reg.Gather())
 	live := map[string]string{}
 	for _, f := range fams {

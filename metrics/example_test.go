@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -54,4 +55,27 @@ func ExampleOf() {
 		return
 	}
 	prometheus.NewRegistry().MustRegister(collector)
+}
+
+// File shows the file that the limiters are configured by, beside them.
+func ExampleFile() {
+	state := func() metrics.FileState { // in a program: metrics.FileState(config.State())
+		return metrics.FileState{Loaded: time.Unix(1e9, 0), Reloads: 3, Differs: []string{"api: limit, override /x"}}
+	}
+	prom := prometheus.NewRegistry()
+	prom.MustRegister(metrics.New(new(quotient.Registry)), metrics.File(state))
+
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(prom, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for line := range strings.Lines(w.Body.String()) {
+		if strings.HasPrefix(line, "quotient_config_") {
+			fmt.Print(line)
+		}
+	}
+	// Output:
+	// quotient_config_differs 1
+	// quotient_config_last_load_timestamp_seconds 1e+09
+	// quotient_config_last_reload_successful 1
+	// quotient_config_reloads_total{outcome="applied"} 3
+	// quotient_config_reloads_total{outcome="failed"} 0
 }

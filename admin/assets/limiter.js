@@ -12,6 +12,7 @@ export class LimiterView {
     this.name = name;
     this.samples = [];
     this.seen = null;
+    this.differs = "";
     this.shownRules = "";
     this.shownPlans = "";
     this.shownOverrides = "";
@@ -34,6 +35,7 @@ export class LimiterView {
     this.dry = el("span", { class: "badge dry", text: "Dry run: admits everything", hidden: true });
     this.denies = el("span", { class: "badge denies", text: "Denies everything", hidden: true });
     this.dryButton = el("button", { type: "button", text: "Turn dry run on", onclick: () => changes.dryRun(this.name, !this.state.dry_run, done) });
+    this.mark = el("p", { class: "differs", hidden: true });
     this.rules = el("tbody");
     this.plans = el("tbody");
     this.planNote = el("p", { class: "empty", text: "No plan: each key has the limiter's limit or one of its own." });
@@ -47,6 +49,7 @@ export class LimiterView {
       this.dryButton);
     this.node = el("section", { id, class: "limiter", tabindex: "-1", "aria-labelledby": `${id}-title` },
       el("header", {}, el("div", { class: "title" }, heading, this.dry, this.denies), bar),
+      this.mark,
       el("div", { class: "tiles" }, ...Object.values(this.tiles).map((t) => t.node)),
       el("div", { class: "charts" }, ...Object.values(this.charts).map((c) => c.node)),
       part("Rules", table("Rules of the limit, over the fleet and on this replica", ["Rule", "Limit (fleet)", "Share (here)", "Burst (here)"], this.rules)),
@@ -64,8 +67,9 @@ export class LimiterView {
     if (inSight && this.state) this.draw();
   }
 
-  // take adds the limiter's state at an instant of the service's clock, in seconds.
-  take(state, t) {
+  // take adds the limiter's state at an instant of the service's clock, in seconds, and what differs from the file.
+  take(state, t, differs) {
+    this.differs = differs;
     const before = this.seen;
     this.state = state;
     this.seen = { t, admitted: state.admitted, throttled: state.throttled, refused: state.refused };
@@ -92,6 +96,8 @@ export class LimiterView {
     const { state } = this;
     this.dry.hidden = !state.dry_run;
     this.denies.hidden = !state.limit.denies;
+    setText(this.mark, this.differs === "" ? "" : `Differs from the file: ${this.differs}`);
+    this.mark.hidden = this.differs === "";
     setText(this.dryButton, state.dry_run ? "Turn dry run off" : "Turn dry run on");
     setText(this.tiles.waiting.value, exact(state.waiting));
     setText(this.tiles.inFlight.value, exact(state.in_flight));

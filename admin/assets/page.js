@@ -3,6 +3,8 @@ import { el, setText, duration, number } from "./dom.js";
 import { events, setToken } from "./api.js";
 import { LimiterView } from "./limiter.js";
 import { showFleet } from "./fleet.js";
+import { showFile } from "./file.js";
+import { showTables } from "./tables.js";
 
 const at = (id) => document.getElementById(id);
 const views = new Map(); // by limiter
@@ -158,7 +160,8 @@ function take(next) {
   const t = Date.parse(next.time) / 1000;
   showProcess(next, t);
   showFleet(next, notice);
-  showLimiters(next, t);
+  showTables(next);
+  showLimiters(next, t, showFile(next));
   alive();
 }
 
@@ -179,11 +182,11 @@ document.addEventListener("visibilitychange", () => {
   for (const view of views.values()) view.look(Boolean(view.visible) && !document.hidden);
 });
 
-function showLimiters({ limiters }, t) {
+function showLimiters({ limiters }, t, differs) {
   const names = Object.keys(limiters).sort();
   if (views.size === 0 || names.join(" ") !== [...views.keys()].join(" ")) arrange(names);
   for (const name of names) {
-    views.get(name).take(limiters[name], t);
+    views.get(name).take(limiters[name], t, differs.get(name) ?? "");
     summarise(views.get(name));
   }
 }
@@ -219,6 +222,7 @@ function summarise(view) {
   const refused = Object.values(last?.refused ?? {}).reduce((a, b) => a + b, 0);
   const parts = [];
   if (view.state.dry_run) parts.push("dry run");
+  if (view.differs !== "") parts.push("differs");
   if (view.state.waiting > 0) parts.push(`${number(view.state.waiting)} waiting`);
   if (refused > 0) parts.push(`${number(refused)}/s refused`);
   setText(view.summary, parts.length ? parts.join(", ") : "calm");

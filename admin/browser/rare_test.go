@@ -20,6 +20,8 @@ func TestPageInRareCases(t *testing.T) {
 		"tokens that cannot be one":         tokensThatCannotBeOne,
 		"override beyond the shown":         overrideBeyondTheShown,
 		"plans":                             plans,
+		"a broken file":                     brokenFile,
+		"tables":                            tables,
 		"keys that are no text":             keysThatAreNoText,
 		"closed while a change is sent":     closedWhileSending,
 		"closed between two changes":        closedBetweenChanges,

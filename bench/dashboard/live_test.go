@@ -61,7 +61,8 @@ func liveScrapes(t *testing.T) *scrapes {
 	var limiters quotient.Registry
 	c := metrics.New(&limiters)
 	prom := prometheus.NewRegistry()
-	prom.MustRegister(c)
+	loaded := time.Now()
+	prom.MustRegister(c, metrics.File(func() metrics.FileState { return metrics.FileState{Loaded: loaded} }))
 	server := httptest.NewServer(promhttp.HandlerFor(prom, promhttp.HandlerOpts{}))
 	defer server.Close()
 	work := traffic(t, &limiters, c)

@@ -276,6 +276,11 @@ var alerts = map[string]struct{ raised, silent past }{
 	"busy keys do not fit":       {past{"1 quotient_overflow_decisions_total": {7, 9}}, past{"1 quotient_overflow_decisions_total": {9, 9}}},
 	"permits leak":               {past{"1 quotient_reclaimed_permits_total": {0, 1}}, past{"1 quotient_reclaimed_permits_total": {1, 1}}},
 	"somebody forgot dry run":    {past{"1 quotient_dry_run": {1, 1}}, past{"1 quotient_dry_run": {0, 0}}},
+	"the configuration file is broken": {
+		past{"1 quotient_config_last_reload_successful": {0, 0}, "2 quotient_config_last_reload_successful": {1, 1}},
+		past{"1 quotient_config_last_reload_successful": {1, 1}},
+	},
+	"a change by hand was left behind": {past{"1 quotient_config_differs": {1, 1}}, past{"1 quotient_config_differs": {0, 0}}},
 }
 
 // TestAlerts raises each alert of the page, and holds that it is silent when nothing is wrong.

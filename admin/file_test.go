@@ -1,0 +1,208 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/quotient-go/quotient"
+)
+
+// configState is what package config knows of a file: the fields, types and order of its State.
+type configState struct {
+	Path              string
+	Loaded            time.Time
+	Reloads, Failures uint64
+	Error             string
+	ErrorAt           time.Time
+	Differs           []string
+}
+
+func brokenFile() FileState {
+	return FileState(configState{
+		Path: "/etc/quotient.toml", Loaded: time.Unix(1e9, 0).UTC(), Reloads: 3, Failures: 2,
+		Error: "quotient.toml:3:7: limiters.api.rate: unknown field (did you mean rates?)", ErrorAt: time.Unix(1e9+60, 0).UTC(),
+		Differs: []string{"api: limit, override /x"},
+	})
+}
+
+// TestFileAndTablesHaveStableNames: like those of the limiters' state, the names are a promise.
+func TestFileAndTablesHaveStableNames(t *testing.T) {
+	const want = `{"path":"/etc/quotient.toml","loaded":"2001-09-09T01:46:40Z","reloads":3,"failures":2,` +
+		`"error":"quotient.toml:3:7: limiters.api.rate: unknown field (did you mean rates?)","error_at":"2001-09-09T01:47:40Z",` +
+		`"differs":["api: limit, override /x"]}` +
+		`[{"title":"Upstreams","columns":["URL","State"],"rows":[["http://a","well"]],"more":4}]`
+	h := quiet(t, newLimiter(t), File(brokenFile), Tables(func() []Table {
+		return []Table{{Title: "Upstreams", Columns: []string{"URL", "State"}, Rows: [][]string{{"http://a", "well"}}, More: 4}}
+	}))
+	rec := get("/state").send(h)
+	documented(t, readContract(t), "/state", "GET", rec.Code, rec.Header(), rec.Body.Bytes())
+	var s struct{ File, Tables json.RawMessage }
+	if err := json.Unmarshal(rec.Body.Bytes(), &s); err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	for _, part := range []json.RawMessage{s.File, s.Tables} {
+		text, err := json.Marshal(part) // on one line
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.Write(text)
+	}
+	if got.String() != want {
+		t.Errorf("file and tables are\n%s\nwant\n%s", got.String(), want)
+	}
+}
+
+// TestFileIsOfTheWholeState: the state of all limiters has the file and the tables, that of one does not, nor
+// does one without the options. The whole state is never called unchanged by the tag of a limiter.
+func TestFileIsOfTheWholeState(t *testing.T) {
+	l := newLimiter(t)
+	table := func() []Table { return []Table{{Title: "T"}} }
+	for name, tt := range map[string]struct {
+		opts                []Option
+		path                string
+		file, table, tagged bool
+	}{
+		"both":           {[]Option{File(brokenFile), Tables(table)}, "/state", true, true, false},
+		"the file":       {[]Option{File(brokenFile)}, "/state", true, false, false},
+		"the tables":     {[]Option{Tables(table)}, "/state", false, true, false},
+		"neither":        {nil, "/state", false, false, true},
+		"of one limiter": {[]Option{File(brokenFile), Tables(table)}, "/state?limiter=api", false, false, true},
+	} {
+		h := quiet(t, l, tt.opts...)
+		rec := get(tt.path).send(h)
+		tag := rec.Header().Get("ETag")
+		s := decode[map[string]json.RawMessage](t, rec)
+		_, file := s["file"]
+		_, tables := s["tables"]
+		if file != tt.file || tables != tt.table {
+			t.Errorf("%s: file %v, tables %v", name, file, tables)
+		}
+		again := get(tt.path)
+		again.header = http.Header{"If-None-Match": {tag}}
+		if code := again.send(h).Code; (code == http.StatusNotModified) != tt.tagged {
+			t.Errorf("%s: %d for the tag %s", name, code, tag)
+		}
+	}
+}
+
+// TestFileIsBounded: whatever the program says of its file, an answer stays small.
+func TestFileIsBounded(t *testing.T) {
+	differs := make([]string, 5000)
+	for i := range differs {
+		differs[i] = fmt.Sprintf("limiter-%d: %s", i, strings.Repeat("ä", 5000))
+	}
+	long := strings.Repeat("x", 1<<20)
+	h := quiet(t, newLimiter(t), File(func() FileState { return FileState{Path: long, Error: long, Differs: differs} }))
+	f := decode[State](t, get("/state").send(h)).File
+	if len(f.Path) > longestText+3 || len(f.Error) > longestText+3 || len(f.Differs) != mostDiffers {
+		t.Errorf("a path of %d bytes, an error of %d, %d lines", len(f.Path), len(f.Error), len(f.Differs))
+	}
+	for _, line := range f.Differs {
+		if len(line) > longestLine+3 || !utf8.ValidString(line) || !strings.HasSuffix(line, "…") {
+			t.Fatalf("a line of %d bytes that ends in %q", len(line), line[len(line)-4:])
+		}
+	}
+	if len(differs[0]) < longestText*2 {
+		t.Error("the program's own lines were changed")
+	}
+	if none := decode[State](t, get("/state").send(quiet(t, newLimiter(t), File(func() FileState { return FileState{} })))); none.File.Differs == nil {
+		t.Error("null where a list belongs")
+	}
+}
+
+// TestEventsShowTheFile: what changes between two events is in the second one.
+func TestEventsShowTheFile(t *testing.T) {
+	failures := uint64(0)
+	h := mount(t, newLimiter(t), Logger(slog.New(slog.DiscardHandler)), File(func() FileState {
+		failures++
+		return FileState{Failures: failures}
+	})).(*Handler)
+	for i := range uint64(2) {
+		frame, err := h.api.streams.next(0, h.api.stateJSON)
+		if err != nil || !strings.Contains(string(frame), fmt.Sprintf(`"file":{"path":"","loaded":"0001-01-01T00:00:00Z","reloads":0,"failures":%d,`, i+1)) {
+			t.Errorf("event %d: %s, %v", i+1, frame, err)
+		}
+	}
+}
+
+func TestTablesAreBounded(t *testing.T) {
+	long := strings.Repeat("x", 5000)
+	wide := slices.Repeat([]string{"c"}, 100)
+	rows := func(n int, row ...string) [][]string { return slices.Repeat([][]string{row}, n) }
+	for name, tt := range map[string]struct {
+		tables           []Table
+		n                int // tables that are shown
+		columns, row     int // of the first table
+		shown, more      int // rows of the first table
+		shownLast, mored int // of the last table
+	}{
+		"one that fits":     {[]Table{{Columns: []string{"a", "b"}, Rows: rows(7, "1", "2")}}, 1, 2, 2, 7, 0, 7, 0},
+		"many":              {slices.Repeat([]Table{{Columns: []string{"a"}, Rows: rows(1, "1")}}, 20), 16, 1, 1, 1, 0, 1, 0},
+		"long":              {[]Table{{Columns: []string{"a"}, Rows: rows(1500, "1"), More: 5}}, 1, 1, 1, 1000, 505, 1000, 505},
+		"wide":              {[]Table{{Columns: wide, Rows: rows(1, wide...)}}, 1, 16, 16, 1, 0, 1, 0},
+		"short rows":        {[]Table{{Columns: []string{"a", "b", "c"}, Rows: rows(2, "1")}}, 1, 3, 3, 2, 0, 2, 0},
+		"rows too long":     {[]Table{{Columns: []string{"a"}, Rows: rows(2, "1", "2", "3")}}, 1, 1, 1, 2, 0, 2, 0},
+		"no columns":        {[]Table{{Rows: rows(2, "1")}}, 1, 0, 0, 2, 0, 2, 0},
+		"long cells":        {[]Table{{Columns: []string{"a"}, Rows: rows(2, long)}}, 1, 1, 1, 2, 0, 2, 0},
+		"too much in all":   {slices.Repeat([]Table{{Title: long, Columns: []string{long}, Rows: rows(1000, long)}}, 3), 3, 1, 1, 1000, 0, 0, 1000},
+		"less than nothing": {[]Table{{Columns: []string{"a"}, More: -3}}, 1, 1, -1, 0, 0, 0, 0},
+		"none":              {nil, 0, 0, 0, 0, 0, 0, 0},
+	} {
+		rec := get("/state").send(quiet(t, newLimiter(t), Tables(func() []Table { return tt.tables })))
+		documented(t, readContract(t), "/state", "GET", rec.Code, rec.Header(), rec.Body.Bytes())
+		if size := rec.Body.Len(); size > 2<<20 {
+			t.Errorf("%s: %d bytes", name, size)
+		}
+		got := decode[State](t, rec).Tables
+		if len(got) != tt.n {
+			t.Errorf("%s: %d tables, want %d", name, len(got), tt.n)
+		}
+		if len(got) == 0 {
+			continue
+		}
+		first, last := got[0], got[len(got)-1]
+		if len(first.Columns) != tt.columns || len(first.Rows) != tt.shown || first.More != tt.more || len(last.Rows) != tt.shownLast || last.More != tt.mored {
+			t.Errorf("%s: %d columns, %d rows and %d more; last %d and %d", name, len(first.Columns), len(first.Rows), first.More, len(last.Rows), last.More)
+		}
+		for _, row := range first.Rows {
+			if len(row) != tt.row || slices.ContainsFunc(row, func(cell string) bool { return len(cell) > longestCell+3 }) {
+				t.Fatalf("%s: a row of %d cells: %q", name, len(row), row)
+			}
+		}
+	}
+}
+
+// TestTablesStandInOrder: those of several options come one after the other.
+func TestTablesStandInOrder(t *testing.T) {
+	of := func(titles ...string) Option {
+		return Tables(func() (tables []Table) {
+			for _, title := range titles {
+				tables = append(tables, Table{Title: title})
+			}
+			return tables
+		})
+	}
+	var got []string
+	for _, table := range decode[State](t, get("/state").send(quiet(t, newLimiter(t), of("a", "b"), of(), of("c")))).Tables {
+		got = append(got, table.Title)
+	}
+	if want := []string{"a", "b", "c"}; !slices.Equal(got, want) {
+		t.Errorf("tables %q, want %q", got, want)
+	}
+}
+
+func TestNothingToShowIsRefused(t *testing.T) {
+	for name, opt := range map[string]Option{"admin: File: state: nil": File(nil), "admin: Tables: current: nil": Tables(nil)} {
+		if _, err := New(new(quotient.Registry), opt); err == nil || err.Error() != name {
+			t.Errorf("error %v, want %s", err, name)
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/quotient-go/quotient/config"
+)
+
+// record is what is known of the health of an upstream. Pool.mu guards it.
+type record struct {
+	pool     *Pool
+	healthy  bool
+	since    time.Time
+	answered bool // a check has succeeded
+	checks   int  // that failed in a row
+	dials    int  // of requests, that failed in a row
+	well     int  // checks that succeeded in a row
+	err      string
+	errAt    time.Time
+}
+
+// dialled learns how a request's attempt to connect ended.
+func (u *upstream) dialled(err error) {
+	p := u.pool
+	p.mu.Lock()
+	if err == nil {
+		u.dials = 0
+		p.mu.Unlock()
+		return
+	}
+	u.failed(err)
+	out := false
+	if p.watched { // or there is no check that brings it back
+		u.dials++
+		out = u.healthy && u.dials >= p.health.Unhealthy
+	}
+	p.turn(u, out, err)
+}
+
+// checked learns how a check ended.
+func (u *upstream) checked(err error) {
+	p := u.pool
+	p.mu.Lock()
+	if err != nil {
+		u.failed(err)
+		u.checks++
+		p.turn(u, u.healthy && (!u.answered || u.checks >= p.health.Unhealthy), err)
+		return
+	}
+	u.answered, u.checks, u.dials = true, 0, 0
+	u.well++
+	p.turn(u, !u.healthy && u.well >= p.health.Healthy, nil)
+}
+
+// failed notes a failure. The caller holds Pool.mu.
+func (u *upstream) failed(err error) {
+	u.well, u.err, u.errAt = 0, err.Error(), time.Now()
+}
+
+// turn takes an upstream out because of err, or brings it back, if now is true, and logs it. The caller holds p.mu,
+// which turn unlocks: no request waits for a log.
+func (p *Pool) turn(u *upstream, now bool, err error) {
+	if now {
+		u.healthy, u.since = !u.healthy, time.Now()
+	}
+	answered, usable := u.answered, p.usable(u)
+	p.mu.Unlock()
+	switch {
+	case !now:
+	case err == nil:
+		p.log.Info("upstream is back", slog.String("url", u.target.String()))
+	default:
+		message := "upstream is out"
+		if !answered {
+			message = "upstream does not answer"
+		}
+		p.log.Warn(message, slog.String("url", u.target.String()), slog.String("error", err.Error()),
+			slog.Bool("tried", usable)) // a single one is tried all the same
+	}
+}
+
+// Watch checks the upstreams until ctx ends, and returns nil then. The first checks are made at once. It follows
+// Set. Only one Watch may run at a time; the error of another says so.
+func (p *Pool) Watch(ctx context.Context) error {
+	p.mu.Lock()
+	if p.watched {
+		p.mu.Unlock()
+		return errors.New("upstream: Watch: there is one already")
+	}
+	p.watched = true
+	p.mu.Unlock()
+	var all sync.WaitGroup
+	ctx, stop := context.WithCancel(ctx)
+	defer func() {
+		stop()
+		all.Wait()
+		p.mu.Lock()
+		p.watched = false
+		p.mu.Unlock()
+	}()
+	p.follow(ctx, &all)
+	return nil
+}
+
+// follow has one checker for each upstream, of the settings in force, until ctx ends.
+func (p *Pool) follow(ctx context.Context, all *sync.WaitGroup) {
+	type settings struct {
+		health config.Health
+		limits limits
+	}
+	var in settings
+	running := map[*upstream]context.CancelFunc{}
+	for {
+		p.mu.Lock()
+		now, ups, changed := settings{p.health, p.limits}, p.ups, p.changed
+		p.mu.Unlock()
+		wanted := make(map[*upstream]bool, len(ups))
+		for _, u := range ups {
+			wanted[u] = true
+		}
+		for u, stop := range running {
+			if !wanted[u] || now != in {
+				stop()
+				delete(running, u)
+			}
+		}
+		for u := range wanted {
+			if running[u] == nil {
+				c := newChecker(u, now.health, now.limits)
+				own, stop := context.WithCancel(ctx)
+				running[u] = stop
+				all.Go(func() { c.run(own) })
+			}
+		}
+		in = now
+		select {
+		case <-ctx.Done():
+			for _, stop := range running {
+				stop()
+			}
+			return
+		case <-changed:
+		}
+	}
+}
+
+// checker checks one upstream.
+type checker struct {
+	up     *upstream
+	health config.Health
+	bare   *http.Transport // its connections are no request's
+}
+
+func newChecker(u *upstream, h config.Health, l limits) *checker {
+	bare := bareTransport(u.target, l)
+	bare.DisableKeepAlives = true // a check finds out whether a connection opens
+	return &checker{up: u, health: h, bare: bare}
+}
+
+// run checks until ctx ends: at once, and then each Every, a tenth more or less.
+func (c *checker) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		err := c.check(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		c.up.checked(err)
+		timer.Reset(time.Duration(float64(c.health.Every) * (0.9 + 0.2*rand.Float64())))
+	}
+}
+
+// check returns what is wrong with the upstream.
+func (c *checker) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.health.Timeout)
+	defer cancel()
+	if c.health.Path == "" {
+		return c.connect(ctx)
+	}
+	t := c.up.target
+	to, err := url.Parse(t.urlScheme() + "://" + t.host + c.health.Path)
+	if err != nil {
+		return err
+	}
+	req := (&http.Request{Method: http.MethodGet, URL: to, Header: http.Header{"User-Agent": {"quotient"}}}).WithContext(ctx)
+	defer c.bare.CloseIdleConnections()
+	resp, err := c.bare.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode < 200 || resp.StatusCode > 399 {
+		return fmt.Errorf("GET %s: the answer is %s", c.health.Path, resp.Status)
+	}
+	return nil
+}
+
+// connect opens a connection, with its handshake if it has one.
+func (c *checker) connect(ctx context.Context) error {
+	conn, err := c.bare.DialContext(ctx, "tcp", c.up.target.addr())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if c.up.target.scheme != "https" {
+		return nil
+	}
+	config := &tls.Config{RootCAs: c.bare.TLSClientConfig.RootCAs, ServerName: c.up.target.hostname()}
+	config.NextProtos = []string{"h2", "http/1.1"}
+	return tls.Client(conn, config).HandshakeContext(ctx)
+}
+
+// hostname is the host without its port.
+func (t target) hostname() string { return (&url.URL{Host: t.host}).Hostname() }
+
+// addr is the host with its port.
+func (t target) addr() string {
+	port := (&url.URL{Host: t.host}).Port()
+	switch {
+	case port != "":
+	case t.scheme == "https":
+		port = "443"
+	default:
+		port = "80"
+	}
+	return net.JoinHostPort(t.hostname(), port)
+}

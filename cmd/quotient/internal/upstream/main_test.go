@@ -1,0 +1,181 @@
+package upstream
+
+import (
+	"context"
+	"crypto/x509"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for an event on a real socket.
+const patience = 10 * time.Second
+
+// poolOf returns a Pool of upstreams that is closed at the end of the test.
+func poolOf(t testing.TB, log *slog.Logger, urls ...string) *Pool {
+	t.Helper()
+	p := New(log)
+	t.Cleanup(func() { _ = p.Close() })
+	if len(urls) > 0 {
+		must(t, p.Set(Config{Upstreams: parse(t, urls...)}))
+	}
+	return p
+}
+
+func parse(t testing.TB, urls ...string) []*url.URL {
+	t.Helper()
+	var list []*url.URL
+	for _, s := range urls {
+		u, err := url.Parse(s)
+		must(t, err)
+		list = append(list, u)
+	}
+	return list
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serve starts a server that ends with the test.
+func serve(t testing.TB, h http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// named serves its name.
+func named(t testing.TB, name string) *httptest.Server {
+	return serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) })
+}
+
+// h2 starts a server of HTTP/2, with TLS or without.
+func h2(t testing.TB, secure bool, h http.HandlerFunc) (url string, roots *x509.CertPool) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	t.Cleanup(s.Close)
+	if secure {
+		s.EnableHTTP2 = true
+		s.StartTLS()
+		roots = x509.NewCertPool()
+		roots.AddCert(s.Certificate())
+		return s.URL, roots
+	}
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	return "h2c://" + s.Listener.Addr().String(), nil
+}
+
+// ask makes a request as a proxy does: without scheme and host in its URL.
+func ask(t testing.TB, method, path, body string) *http.Request {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, method, "http://the.host"+path, nil)
+	must(t, err)
+	if body != "" {
+		req.Body, req.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+	}
+	return req
+}
+
+// get sends a GET and returns the answer's body.
+func get(t testing.TB, p *Pool, path string) string {
+	t.Helper()
+	resp, err := p.RoundTrip(ask(t, http.MethodGet, path, ""))
+	must(t, err)
+	return read(t, resp)
+}
+
+func read(t testing.TB, resp *http.Response) string {
+	t.Helper()
+	body, err := io.ReadAll(resp.Body)
+	must(t, err)
+	must(t, resp.Body.Close())
+	return string(body)
+}
+
+// want fails the test unless got is what is wanted.
+func want[T comparable](t testing.TB, what string, got, wanted T) {
+	t.Helper()
+	if got != wanted {
+		t.Fatalf("%s is %v, want %v", what, got, wanted)
+	}
+}
+
+// event receives from a channel within patience.
+func event[T any](t testing.TB, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		t.Fatal("no event")
+	}
+	panic("unreachable")
+}
+
+// events is a log whose lines are events: message, url and whether an upstream that is out is tried.
+func events() (*slog.Logger, <-chan string) {
+	c := make(chan string, 1000)
+	return slog.New(eventLog(c)), c
+}
+
+type eventLog chan string
+
+func (c eventLog) Enabled(context.Context, slog.Level) bool { return true }
+func (c eventLog) WithAttrs([]slog.Attr) slog.Handler       { return c }
+func (c eventLog) WithGroup(string) slog.Handler            { return c }
+func (c eventLog) Handle(_ context.Context, r slog.Record) error {
+	line := r.Level.String() + " " + r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key != "error" {
+			line += " " + a.Key + "=" + a.Value.String()
+		}
+		return true
+	})
+	c <- line
+	return nil
+}
+
+// watch runs Watch until stop is called, which waits for it.
+func watch(t testing.TB, p *Pool) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.Watch(ctx) }()
+	ended := false
+	stop = func() {
+		cancel()
+		if !ended {
+			ended = true
+			must(t, event(t, done))
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// nowhere is an address at which no server listens.
+func nowhere(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}

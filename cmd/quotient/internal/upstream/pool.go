@@ -1,0 +1,180 @@
+package upstream
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quotient-go/quotient/config"
+)
+
+// Pool is an http.RoundTripper that sends each request to one of its upstreams, once. It is safe for use by many
+// goroutines. New makes one; it has no upstreams before Set.
+type Pool struct {
+	log     *slog.Logger
+	mu      sync.Mutex
+	ups     []*upstream   // in the order of the configuration
+	leaving []*upstream   // not configured any more, with requests in flight
+	next    int           // the upstream that is first in turn among equals
+	health  config.Health // how upstreams are checked
+	limits  limits        // of the transports
+	changed chan struct{} // closed when ups or health change
+	watched bool          // Watch is running
+	closed  bool
+}
+
+// New returns a Pool that logs to log the upstreams that go out and come back. Nil is a log that is thrown away.
+func New(log *slog.Logger) *Pool {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Pool{log: log, changed: make(chan struct{})}
+}
+
+// State is how one upstream is doing.
+type State struct {
+	URL      string    // scheme://host:port
+	Healthy  bool      // it gets requests
+	Since    time.Time // when it went out or came back, or was configured
+	InFlight int       // requests whose answers are not at their ends
+	Leaving  bool      // it is not configured any more, and finishes what it has in flight
+	Error    string    // the last failure of a check or a connection; empty if there was none
+	ErrorAt  time.Time // when that was
+}
+
+// State returns the state of each upstream, in the order of the configuration, and of those that are leaving.
+func (p *Pool) State() []State {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := make([]State, 0, len(p.ups)+len(p.leaving))
+	for _, u := range p.ups {
+		list = append(list, u.state(false))
+	}
+	for _, u := range p.leaving {
+		list = append(list, u.state(true))
+	}
+	return list
+}
+
+// apply puts a configuration in force.
+func (p *Pool) apply(s settled) {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return
+	}
+	known := slices.Concat(p.ups, p.leaving)
+	old := make(map[target]*upstream, len(known))
+	for _, u := range known {
+		old[u.target] = u
+	}
+	p.health, p.limits, p.next = s.health, s.limits, 0
+	p.ups = make([]*upstream, 0, len(s.targets))
+	var idle []*http.Transport // have no requests of ours from now on
+	for _, t := range s.targets {
+		u := old[t]
+		if u == nil {
+			u = newUpstream(p, t, s.limits)
+		} else if u.limits != s.limits {
+			idle = append(idle, u.transport)
+			u.limits, u.transport = s.limits, newTransport(t, s.limits, u)
+		}
+		p.ups = append(p.ups, u)
+		delete(old, t)
+	}
+	p.leaving = nil
+	for _, u := range known {
+		if old[u.target] == nil {
+			continue // it stays
+		}
+		idle = append(idle, u.transport)
+		if u.inFlight > 0 {
+			p.leaving = append(p.leaving, u)
+		}
+	}
+	p.announce()
+	p.mu.Unlock()
+	for _, t := range idle {
+		t.CloseIdleConnections()
+	}
+}
+
+// announce wakes Watch. The caller holds p.mu.
+func (p *Pool) announce() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// Close ends the use of the Pool: requests fail from now on, those in flight are finished, and connections are
+// closed when they are idle, as those of an upstream that goes.
+func (p *Pool) Close() error {
+	p.mu.Lock()
+	var idle []*http.Transport
+	for _, u := range p.ups {
+		idle = append(idle, u.transport)
+		if u.inFlight > 0 {
+			p.leaving = append(p.leaving, u)
+		}
+	}
+	p.ups, p.closed = nil, true
+	p.announce()
+	p.mu.Unlock()
+	for _, t := range idle {
+		t.CloseIdleConnections()
+	}
+	return nil
+}
+
+// take picks the upstream for a request and counts it there. Each that is taken is given back.
+func (p *Pool) take() (*upstream, *http.Transport, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	best := -1
+	for i := range p.ups {
+		at := (p.next + i) % len(p.ups)
+		u := p.ups[at]
+		if p.usable(u) && (best < 0 || u.inFlight < p.ups[best].inFlight) {
+			best = at
+		}
+	}
+	if best < 0 {
+		return nil, nil, p.none()
+	}
+	p.next = (best + 1) % len(p.ups)
+	u := p.ups[best]
+	u.inFlight++
+	return u, u.transport, nil
+}
+
+// usable reports whether an upstream gets requests. The caller holds p.mu.
+func (p *Pool) usable(u *upstream) bool {
+	return u.healthy || len(p.ups) == 1 && p.health.Path == ""
+}
+
+// none is the error when no upstream is usable. The caller holds p.mu.
+func (p *Pool) none() error {
+	cause := ErrNoUpstream
+	if p.closed {
+		cause = errors.Join(ErrNoUpstream, errors.New("the pool of upstreams is closed"))
+	}
+	after := max(time.Second, p.health.Every*time.Duration(p.health.Healthy))
+	return &Error{Kind: Unavailable, After: after, Err: cause}
+}
+
+// give takes a request off the count of its upstream, which sent it by t.
+func (p *Pool) give(u *upstream, t *http.Transport) {
+	p.mu.Lock()
+	u.inFlight--
+	last := u.inFlight == 0 && slices.Contains(p.leaving, u)
+	if last {
+		p.leaving = slices.DeleteFunc(p.leaving, func(o *upstream) bool { return o == u })
+	}
+	last = last || t != u.transport
+	p.mu.Unlock()
+	if last {
+		t.CloseIdleConnections()
+	}
+}

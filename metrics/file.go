@@ -1,0 +1,75 @@
+package metrics
+
+import (
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// FileState is where the file stands that says what is limited. The State of package config converts to it.
+type FileState struct {
+	Path     string
+	Loaded   time.Time // when what is in force was read
+	Reloads  uint64    // that were applied
+	Failures uint64    // reloads that changed nothing
+	Error    string    // of the last failure
+	ErrorAt  time.Time // when that was; not before Loaded while the file is broken
+	Differs  []string  // what operators changed by hand, "api: limit, override /x"
+}
+
+// File returns a collector of the state of a configuration file. Register it beside the one of New. It calls
+// state at each scrape, which must be safe for concurrent use. It panics if state is nil: else the first
+// scrape would.
+//
+//	prometheus.MustRegister(metrics.File(func() metrics.FileState { return metrics.FileState(c.State()) }))
+func File(state func() FileState) prometheus.Collector {
+	if state == nil {
+		panic("metrics: File: state is nil")
+	}
+	return file(state)
+}
+
+// file is the collector of File.
+type file func() FileState
+
+var (
+	fileWellDesc = prometheus.NewDesc("quotient_config_last_reload_successful",
+		"1 while the configuration file is the one in force, 0 while its last load has failed and an older one still is.", nil, nil)
+	fileLoadedDesc = prometheus.NewDesc("quotient_config_last_load_timestamp_seconds",
+		"When the configuration that is in force was read, in seconds of the Unix epoch.", nil, nil)
+	fileReloadsDesc = prometheus.NewDesc("quotient_config_reloads_total",
+		"Reloads of the configuration file: applied, or failed and without effect.", []string{"outcome"}, nil)
+	fileDiffersDesc = prometheus.NewDesc("quotient_config_differs",
+		"Limiters that differ from the configuration file because an operator has changed them by hand.", nil, nil)
+)
+
+// Describe sends every metric that Collect sends.
+func (f file) Describe(ch chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{fileWellDesc, fileLoadedDesc, fileReloadsDesc, fileDiffersDesc} {
+		ch <- desc
+	}
+}
+
+// Collect asks for the state once.
+func (f file) Collect(ch chan<- prometheus.Metric) {
+	s := f()
+	gauge := func(desc *prometheus.Desc, v float64) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v)
+	}
+	gauge(fileWellDesc, bit(s.Error == "" || s.ErrorAt.Before(s.Loaded)))
+	gauge(fileLoadedDesc, epoch(s.Loaded))
+	gauge(fileDiffersDesc, float64(limitersOf(s.Differs)))
+	ch <- prometheus.MustNewConstMetric(fileReloadsDesc, prometheus.CounterValue, float64(s.Reloads), "applied")
+	ch <- prometheus.MustNewConstMetric(fileReloadsDesc, prometheus.CounterValue, float64(s.Failures), "failed")
+}
+
+// limitersOf counts the limiters that lines such as "api: limit" are about.
+func limitersOf(lines []string) int {
+	names := make(map[string]bool, len(lines))
+	for _, line := range lines {
+		name, _, _ := strings.Cut(line, ":")
+		names[name] = true
+	}
+	return len(names)
+}

@@ -1,0 +1,75 @@
+package metrics_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/metrics"
+)
+
+// configState is what package config knows of a file: the fields, types and order of its State.
+type configState struct {
+	Path              string
+	Loaded            time.Time
+	Reloads, Failures uint64
+	Error             string
+	ErrorAt           time.Time
+	Differs           []string
+}
+
+func fileOf(s configState) prometheus.Collector {
+	return metrics.File(func() metrics.FileState { return metrics.FileState(s) })
+}
+
+func TestFile(t *testing.T) {
+	loaded := time.Unix(1e9, 5e8)
+	for name, tt := range map[string]struct {
+		state configState
+		want  []string // successful, loaded, applied, failed, differs
+	}{
+		"never loaded":   {configState{}, []string{"1", "0", "0", "0", "0"}},
+		"well":           {configState{Path: "/a", Loaded: loaded, Reloads: 3}, []string{"1", "1.0000000005e+09", "3", "0", "0"}},
+		"broken":         {configState{Loaded: loaded, Failures: 2, Error: "line 3", ErrorAt: loaded.Add(time.Second)}, []string{"0", "1.0000000005e+09", "0", "2", "0"}},
+		"broken at once": {configState{Loaded: loaded, Failures: 1, Error: "line 3", ErrorAt: loaded}, []string{"0", "1.0000000005e+09", "0", "1", "0"}},
+		"mended":         {configState{Loaded: loaded, Reloads: 1, Failures: 1, Error: "line 3", ErrorAt: loaded.Add(-time.Second)}, []string{"1", "1.0000000005e+09", "1", "1", "0"}},
+		"by hand": {configState{Loaded: loaded, Differs: []string{"api: limit", "jobs: dry run, override a: b", "api: plan paid"}},
+			[]string{"1", "1.0000000005e+09", "0", "0", "2"}},
+	} {
+		got := scrape(t, fileOf(tt.state))
+		want := []string{
+			"quotient_config_last_reload_successful " + tt.want[0], "quotient_config_last_load_timestamp_seconds " + tt.want[1],
+			`quotient_config_reloads_total{outcome="applied"} ` + tt.want[2], `quotient_config_reloads_total{outcome="failed"} ` + tt.want[3],
+			"quotient_config_differs " + tt.want[4],
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s:\n%q\nwant\n%q", name, got, want)
+		}
+	}
+}
+
+// TestFileStandsBesideTheLimiters: one registry takes both collectors.
+func TestFileStandsBesideTheLimiters(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	for _, c := range []prometheus.Collector{metrics.New(new(quotient.Registry)), fileOf(configState{})} {
+		if err := reg.Register(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(must(reg.Gather())); n != 6 {
+		t.Errorf("%d metrics of no limiter and a file, want 6", n)
+	}
+}
+
+func TestFileOfNothingPanics(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	metrics.File(nil)
+}
