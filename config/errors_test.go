@@ -11,8 +11,8 @@ import (
 	"github.com/quotient-go/quotient/config"
 )
 
-// TestErrors holds what each mistake of testdata/errors.txt is said to be, and where: a text, five dashes, and
-// all errors of it; five signs of equality end each. A text without errors is valid.
+// TestErrors holds the error of each mistake in testdata/errors.txt, and its place. There a text stands above
+// five dashes, and all its errors below; five signs of equality end each. A text without errors is valid.
 func TestErrors(t *testing.T) {
 	all, err := os.ReadFile("testdata/errors.txt")
 	if err != nil {
@@ -91,7 +91,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// write writes a file anew, and returns its path.
+// write writes a file, and returns its path.
 func write(t *testing.T, path, text string) string {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

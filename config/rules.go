@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -55,7 +56,8 @@ func (f *File) checkRule(r *report, at string, rule Rule) {
 		r.hinted(inner(at, "limiter"), "or exempt = true", "it is missing")
 	case !ok:
 		names := slices.Collect(maps.Keys(f.Limiters))
-		r.hinted(inner(at, "limiter"), didYouMean(rule.Limiter, names), "there is no limiter %s", clip(rule.Limiter))
+		r.hinted(inner(at, "limiter"), didYouMean(rule.Limiter, names),
+			"there is no limiter %s", clip(rule.Limiter))
 	}
 	rule.Key.check(r, inner(at, "key"))
 	f.checkPlan(r, inner(at, "plan"), rule.Plan)
@@ -63,7 +65,7 @@ func (f *File) checkRule(r *report, at string, rule Rule) {
 
 // check notes what makes no sense in a key.
 func (k Key) check(r *report, at string) {
-	known := []string{"path", "pattern", "client", "host", "header:NAME", "constant:KEY"}
+	spelt := []string{"path", "pattern", "client", "host", "header:NAME", "constant:KEY"}
 	switch k.Kind {
 	case KeyPath, KeyPattern, KeyClient, KeyHost:
 		if k.Arg != "" {
@@ -78,8 +80,9 @@ func (k Key) check(r *report, at string) {
 			r.hinted(at, `as "constant:all"`, "%s is no key", clip(k.Arg))
 		}
 	default:
-		r.hinted(at, didYouMean(string(k.Kind), []string{"path", "pattern", "client", "host", "header", "constant"}),
-			"%s is not one of %s", clip(string(k.Kind)), joined(known))
+		kinds := []string{"path", "pattern", "client", "host", "header", "constant"}
+		r.hinted(at, didYouMean(string(k.Kind), kinds),
+			"%s is not one of %s", clip(string(k.Kind)), joined(spelt))
 	}
 }
 
@@ -91,7 +94,8 @@ func (f *File) checkPlan(r *report, at string, p Plan) {
 			r.hinted(at, `as "header:X-Plan"`, "%s is no name of a header field", clip(p.Arg))
 		}
 		if len(f.Proxy.Trusted) == 0 {
-			r.hinted(at, "add trusted to [proxy]", "a header without trusted networks: any client could pick its plan")
+			r.hinted(at, "add trusted to [proxy]",
+				"a header without trusted networks: any client could pick its plan")
 		}
 	case PlanClaim:
 		if p.Arg == "" {
@@ -109,7 +113,8 @@ func (f *File) checkPlan(r *report, at string, p Plan) {
 // checkKeys notes the overrides of keys that no request can have.
 func (f *File) checkKeys(r *report, path, name string, l Limiter) {
 	for key := range l.Overrides {
-		if !slices.ContainsFunc(f.Proxy.Rules, func(rule Rule) bool { return rule.Limiter == name && rule.mayHave(key) }) {
+		has := func(rule Rule) bool { return rule.Limiter == name && rule.mayHave(key) }
+		if !slices.ContainsFunc(f.Proxy.Rules, has) {
 			at := inner(path, key)
 			r.add(r.places.key(at), at, "a path is in lower case, without a slash at the end",
 				"no request has this key by any rule of %s", clip(name))
@@ -156,10 +161,7 @@ func isSegment(s string) bool {
 
 // isToken reports whether s may be the name of a header field.
 func isToken(s string) bool {
-	const marks = "!#$%&'*+-.^_`|~"
-	return s != "" && len(s) <= 256 && !strings.ContainsFunc(s, func(c rune) bool {
-		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune(marks, c))
-	})
+	return s != "" && len(s) <= 256 && isOf(s, "!#$%&'*+-.^_`|~")
 }
 
 // longestPattern bounds a pattern, in bytes: http.ServeMux takes a step for each segment.
@@ -190,7 +192,8 @@ func checkPattern(pattern string) error {
 	for segment := range strings.SplitSeq(path, "/") {
 		literal, err := url.PathUnescape(segment)
 		if !strings.HasPrefix(segment, "{") && (err != nil || !isSegment(literal)) {
-			return fmt.Errorf("%s never matches: canonical paths have no segment %s", clip(pattern), clip(segment))
+			return fmt.Errorf("%s never matches: canonical paths have no segment %s",
+				clip(pattern), clip(segment))
 		}
 	}
 	return nil
@@ -247,7 +250,8 @@ func (f *File) checkOrder(r *report) {
 			continue
 		}
 		if register(mux, rule.Pattern) != nil {
-			r.hinted(at, "make one of them more specific", "%s overlaps with %s and which one counts is not clear",
+			r.hinted(at, "make one of them more specific",
+				"%s overlaps with %s and which one counts is not clear",
 				clip(rule.Pattern), f.rule(f.conflict(i)))
 			continue
 		}
@@ -290,12 +294,7 @@ const fresh = "Z"
 // with each number up to depth, which is more than any other has.
 func covers(mux *http.ServeMux, pattern string, depth int) (by []string) {
 	method, host, path := split(pattern)
-	if method == "" {
-		method = fresh
-	}
-	if host == "" {
-		host = fresh
-	}
+	method, host = cmp.Or(method, fresh), cmp.Or(host, fresh)
 	segments := strings.Split(path[1:], "/")
 	rest := segments[len(segments)-1]
 	many := rest == "" || strings.HasSuffix(rest, "...}")

@@ -100,7 +100,7 @@ func fileOf(patterns []string) string {
 }
 
 // TestPropertyRules: in a file that is accepted the first rule that matches is the one that http.ServeMux
-// chooses, and every rule is reached. In one that is refused, what is said of a rule is so.
+// chooses, and every rule is reached. In one that is refused, the error is true.
 func TestPropertyRules(t *testing.T) {
 	all := requests()
 	rapid.Check(t, func(t *rapid.T) {

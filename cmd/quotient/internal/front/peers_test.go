@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -113,6 +114,29 @@ func TestProxyProtocolIsAwaited(t *testing.T) {
 	}
 }
 
+// TestTrusts holds that an address is looked up as what it is, however the listener spells it.
+func TestTrusts(t *testing.T) {
+	p := section()
+	p.Trusted = []netip.Prefix{loopback, netip.MustParsePrefix("fe80::/64")}
+	s, err := New(p, ok, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for addr, want := range map[net.Addr]bool{
+		&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1).To4()}:                true,
+		&net.TCPAddr{IP: net.ParseIP("::ffff:127.0.0.1")}:             true,
+		&net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"}:        true,
+		&net.TCPAddr{IP: net.ParseIP("::1")}:                          false,
+		&net.TCPAddr{IP: net.ParseIP("::ffff:192.0.2.1"), Port: 1234}: false,
+		&net.UnixAddr{Name: "127.0.0.1"}:                              false,
+		&net.TCPAddr{}:                                                false,
+	} {
+		if got := s.trusts(addr); got != want {
+			t.Errorf("trusts(%v) = %v", addr, got)
+		}
+	}
+}
+
 // TestPrepare holds what a reload changes, and that it refuses what it cannot change.
 func TestPrepare(t *testing.T) {
 	dir := t.TempDir()
@@ -122,7 +146,7 @@ func TestPrepare(t *testing.T) {
 	p.TLS = &config.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
 	s := serve(t, p, ok)
 	for want, change := range map[string]func(p *config.Proxy){
-		"proxy.listen: ":                                      func(p *config.Proxy) { p.Listen = "127.0.0.1:1" },
+		"proxy.listen: ": func(p *config.Proxy) { p.Listen = "127.0.0.1:1" },
 		"proxy.proxy-protocol: false takes a restart":         func(p *config.Proxy) { p.ProxyProtocol = false },
 		"proxy.h2c: true takes a restart, false is in force":  func(p *config.Proxy) { p.H2C = true },
 		"proxy.tls: false takes a restart":                    func(p *config.Proxy) { p.TLS = nil },

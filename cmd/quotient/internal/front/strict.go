@@ -99,6 +99,9 @@ func badFields(h http.Header) string {
 	for _, list := range h["Connection"] {
 		for token := range strings.SplitSeq(list, ",") {
 			token = strings.Trim(token, " \t")
+			if strings.EqualFold(token, "keep-alive") || strings.EqualFold(token, "close") {
+				continue
+			}
 			key := http.CanonicalHeaderKey(token)
 			if _, ok := h[key]; (ok || endToEnd(key)) && !slices.Contains(hopByHop, key) {
 				return "the field Connection names one that is not between two hops"
@@ -115,9 +118,9 @@ func validHost(host string) bool {
 	}) < 0
 }
 
-// hopByHop are the fields and options that Connection may name. Others would be taken out on the way: a client could
+// hopByHop are the fields that Connection may name. Others would be taken out on the way: a client could
 // hide what a server before this one has added for the upstream.
-var hopByHop = []string{"Close", "Keep-Alive", "Upgrade", "Te", "Trailer", "Proxy-Connection", "Http2-Settings"}
+var hopByHop = []string{"Upgrade", "Te", "Trailer", "Proxy-Connection", "Http2-Settings"}
 
 // endToEnd reports whether a field that net/http has taken out of the others must not be named.
 func endToEnd(key string) bool {

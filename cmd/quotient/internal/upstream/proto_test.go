@@ -37,6 +37,8 @@ func TestProtocols(t *testing.T) {
 			want(t, "the answer", read(t, resp), row.proto+" the.host /a%2Fb?q=%20 "+body)
 			want(t, "the trailer", resp.Trailer.Get("X-Length"), "4")
 			want(t, "in flight", p.State()[0].InFlight, 0)
+			guarded := body == "" && !strings.HasPrefix(row.url, "http://")
+			want(t, "the request's own context is over", resp.Request.Context().Err() != nil, guarded)
 		}
 	}
 }
@@ -50,7 +52,8 @@ func TestUpgrade(t *testing.T) {
 			return
 		}
 		defer conn.Close()
-		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\n" +
+			"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		_ = rw.Flush()
 		text, _ := io.ReadAll(rw) // to the end of this direction
 		_, _ = rw.WriteString("end of " + string(text))
@@ -94,7 +97,8 @@ func TestExpectContinue(t *testing.T) {
 		_, _ = io.Copy(w, r.Body)
 	})
 	p := poolOf(t, nil, s.URL)
-	for _, row := range []struct{ authorization, answer, left string }{{"", "", "text"}, {"yes", "text", ""}} {
+	type row struct{ authorization, answer, left string }
+	for _, row := range []row{{"", "", "text"}, {"yes", "text", ""}} {
 		body := strings.NewReader("text")
 		req := ask(t, http.MethodPut, "/", "")
 		req.Body, req.ContentLength = io.NopCloser(bufio.NewReader(body)), 4

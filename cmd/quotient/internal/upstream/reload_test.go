@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"sync"
@@ -34,6 +35,16 @@ func counting(t testing.TB, h http.HandlerFunc) (s *httptest.Server, opened, clo
 	return s, opened, closed
 }
 
+// soon is an event that does not wait for connections to be idle for their time.
+func soon(t testing.TB, c <-chan struct{}) {
+	t.Helper()
+	start := time.Now()
+	event(t, c)
+	if d := time.Since(start); d > idleFor*3/4 {
+		t.Fatalf("it took %v", d)
+	}
+}
+
 func TestReloadKeepsConnections(t *testing.T) {
 	s, opened, closed := counting(t, func(http.ResponseWriter, *http.Request) {})
 	other := named(t, "b")
@@ -48,7 +59,7 @@ func TestReloadKeepsConnections(t *testing.T) {
 	want(t, "connections opened after the first", len(opened), 0)
 	want(t, "connections closed", len(closed), 0)
 	must(t, p.Set(Config{Upstreams: parse(t, s.URL), ResponseHeader: time.Second}))
-	event(t, closed) // settings of connections have changed
+	soon(t, closed) // settings of connections have changed
 	get(t, p, "/")
 	event(t, opened)
 }
@@ -64,6 +75,14 @@ func TestReloadKeepsHealth(t *testing.T) {
 	want(t, "MaxConns", p.ups[1].transport.MaxConnsPerHost, 7)
 }
 
+// picked is a request for which f is called when its upstream is picked, and nothing was done there yet.
+func picked(t testing.TB, f func()) *http.Request {
+	t.Helper()
+	req := ask(t, http.MethodGet, "/", "")
+	trace := &httptrace.ClientTrace{GetConn: func(string) { f() }}
+	return req.WithContext(httptrace.WithClientTrace(req.Context(), trace))
+}
+
 // An upstream that goes finishes what it has in flight, and then its connections close.
 func TestRemovedDrains(t *testing.T) {
 	free := make(chan struct{})
@@ -74,9 +93,8 @@ func TestRemovedDrains(t *testing.T) {
 	})
 	other := named(t, "other")
 	p := poolOf(t, nil, s.URL)
-	resp, err := p.RoundTrip(ask(t, http.MethodGet, "/", ""))
+	resp, err := p.RoundTrip(picked(t, func() { must(t, p.Set(Config{Upstreams: parse(t, other.URL)})) }))
 	must(t, err)
-	must(t, p.Set(Config{Upstreams: parse(t, other.URL)}))
 	want(t, "the answer", get(t, p, "/"), "other")
 	leaving := p.State()[1]
 	if !leaving.Leaving || leaving.URL != s.URL || leaving.InFlight != 1 {
@@ -84,7 +102,7 @@ func TestRemovedDrains(t *testing.T) {
 	}
 	close(free)
 	want(t, "the answer", read(t, resp), "whole")
-	event(t, closed)
+	soon(t, closed)
 	want(t, "states", len(p.State()), 1)
 }
 
@@ -116,16 +134,21 @@ func TestWatchFollowsSet(t *testing.T) {
 		urls = append(urls, serve(t, func(http.ResponseWriter, *http.Request) { checks <- name }).URL)
 	}
 	p := poolOf(t, nil)
-	health := config.Health{Path: "/", Every: time.Hour}
+	health := config.Health{Path: "/", Every: time.Millisecond}
 	watch(t, p)
 	must(t, p.Set(Config{Upstreams: parse(t, urls[0]), Health: health}))
 	want(t, "the check", event(t, checks), "a")
 	must(t, p.Set(Config{Upstreams: parse(t, urls...), Health: health}))
-	want(t, "the check", event(t, checks), "b")
-	health.Every = time.Millisecond
+	for event(t, checks) != "b" {
+	}
 	must(t, p.Set(Config{Upstreams: parse(t, urls[1]), Health: health}))
-	for range 20 {
-		want(t, "the check", event(t, checks), "b")
+	for row, all := 0, 0; row < 50; all++ { // checks of b alone
+		if row++; event(t, checks) == "a" {
+			row = 0
+		}
+		if all > 5000 {
+			t.Fatal("an upstream that has gone is checked")
+		}
 	}
 }
 
@@ -137,16 +160,15 @@ func TestCloseFinishes(t *testing.T) {
 		_, _ = io.WriteString(w, "whole")
 	})
 	p := poolOf(t, nil, s.URL)
-	resp, err := p.RoundTrip(ask(t, http.MethodGet, "/", ""))
+	resp, err := p.RoundTrip(picked(t, func() { must(t, p.Close()) }))
 	must(t, err)
-	must(t, p.Close())
 	must(t, p.Close())
 	must(t, p.Set(Config{Upstreams: parse(t, s.URL)}))
 	_, err = p.RoundTrip(ask(t, http.MethodGet, "/", ""))
 	want(t, "the kind of "+errorText(err), Classify(err), Unavailable)
 	close(free)
 	want(t, "the answer", read(t, resp), "whole")
-	event(t, closed)
+	soon(t, closed)
 	want(t, "states", len(p.State()), 0)
 }
 
@@ -175,7 +197,7 @@ func TestPrepare(t *testing.T) {
 // What cannot be is an error that names field and value, and all stays as it was.
 func TestSetRefuses(t *testing.T) {
 	p := poolOf(t, nil, "http://a")
-	many := make([]*url.URL, maxUpstreams+1)
+	many, b := make([]*url.URL, maxUpstreams+1), parse(t, "http://b")
 	for _, row := range []struct {
 		c     Config
 		names []string
@@ -191,15 +213,15 @@ func TestSetRefuses(t *testing.T) {
 		{Config{Upstreams: parse(t, "http://a#f")}, []string{"Upstreams", "#f"}},
 		{Config{Upstreams: parse(t, "http://u:secret@a")}, []string{"Upstreams", "u:xxxxx@a"}},
 		{Config{Upstreams: parse(t, "http://a", "HTTP://A/")}, []string{"Upstreams", "http://a twice"}},
-		{Config{Upstreams: parse(t, "http://b"), MaxConns: -1}, []string{"MaxConns", "-1"}},
-		{Config{Upstreams: parse(t, "http://b"), Dial: -1}, []string{"Dial", "-1ns"}},
-		{Config{Upstreams: parse(t, "http://b"), ResponseHeader: -1}, []string{"ResponseHeader", "-1ns"}},
-		{Config{Upstreams: parse(t, "http://b"), Health: config.Health{Every: -1}}, []string{"Health.Every", "-1ns"}},
-		{Config{Upstreams: parse(t, "http://b"), Health: config.Health{Timeout: -1}}, []string{"Health.Timeout", "-1ns"}},
-		{Config{Upstreams: parse(t, "http://b"), Health: config.Health{Healthy: -1}}, []string{"Health.Healthy", "-1"}},
-		{Config{Upstreams: parse(t, "http://b"), Health: config.Health{Unhealthy: -2}}, []string{"Health.Unhealthy", "-2"}},
-		{Config{Upstreams: parse(t, "http://b"), Health: config.Health{Path: "x"}}, []string{"Health.Path", `"x"`}},
-		{Config{Upstreams: parse(t, "http://b"), Health: config.Health{Path: "/%zz"}}, []string{"Health.Path", "%zz"}},
+		{Config{Upstreams: b, MaxConns: -1}, []string{"MaxConns", "-1"}},
+		{Config{Upstreams: b, Dial: -1}, []string{"Dial", "-1ns"}},
+		{Config{Upstreams: b, ResponseHeader: -1}, []string{"ResponseHeader", "-1ns"}},
+		{Config{Upstreams: b, Health: config.Health{Every: -1}}, []string{"Health.Every", "-1ns"}},
+		{Config{Upstreams: b, Health: config.Health{Timeout: -1}}, []string{"Health.Timeout", "-1ns"}},
+		{Config{Upstreams: b, Health: config.Health{Healthy: -1}}, []string{"Health.Healthy", "-1"}},
+		{Config{Upstreams: b, Health: config.Health{Unhealthy: -2}}, []string{"Health.Unhealthy", "-2"}},
+		{Config{Upstreams: b, Health: config.Health{Path: "x"}}, []string{"Health.Path", `"x"`}},
+		{Config{Upstreams: b, Health: config.Health{Path: "/%zz"}}, []string{"Health.Path", "%zz"}},
 	} {
 		err := p.Set(row.c)
 		for _, name := range row.names {
@@ -217,7 +239,7 @@ func TestStress(t *testing.T) {
 	for range 4 {
 		urls = append(urls, named(t, "answer").URL)
 	}
-	plain, _ := h2(t, false, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "answer") })
+	plain, _ := h2(t, false, saying("answer"))
 	urls = append(urls, plain)
 	p := poolOf(t, nil, urls...)
 	stop := watch(t, p)
