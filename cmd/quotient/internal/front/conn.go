@@ -1,0 +1,271 @@
+package front
+
+import (
+	"container/list"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pires/go-proxyproto"
+)
+
+const (
+	// writePart is how much of an answer has proxy.timeouts.write to be taken.
+	writePart = 64 << 10
+	// lastRead bounds how long net/http reads what a request has left of its body, to keep the connection.
+	lastRead = 5 * time.Second
+	// ahead is how many bytes net/http reads while a request is at work, to learn when its client goes.
+	ahead = 1
+)
+
+// conn is one connection as net/http sees it: bytes in the clear, with TLS below where there is TLS. It sets a
+// deadline for each part of a body of HTTP/1 and for each part of an answer, and never moves one that the server or
+// a handler has set further away. What the client sends goes through framing until it is HTTP/2, or upgraded.
+type conn struct {
+	net.Conn          // raw, or the TLS over it
+	raw      net.Conn // may read a PROXY header
+	server   *Server
+	tls      *tls.Conn // nil without
+	framing  framing
+
+	secure *tls.ConnectionState // after the handshake, which the first Read does
+
+	mu      sync.Mutex
+	readBy  time.Time // what the server or a handler has set; zero: nothing
+	writeBy time.Time
+	lastBy  time.Time // no read of this request's body ends later, since its handler has returned
+
+	inBody atomic.Bool // the next bytes are of a request's body
+	broken atomic.Bool // nobody knows where that of the last request ends
+	slow   atomic.Bool // a part of a body took too long
+
+	// The mutex of places guards these.
+	place *list.Element // among those that are calm; nil: it is not
+	life  *time.Timer   // of an upgraded one
+}
+
+func newConn(s *Server, raw net.Conn) *conn {
+	c := &conn{Conn: raw, raw: raw, server: s}
+	c.framing.h2 = s.proxy.H2C
+	if t := s.tlsConfig(); t != nil {
+		c.tls = tls.Server(raw, t)
+		c.Conn = c.tls
+	}
+	return c
+}
+
+var errBadPreface = errors.New("front: HTTP/2 was agreed on, and does not come")
+
+// handshake is bounded by the deadline for a head, which the server sets before it reads.
+func (c *conn) handshake() error {
+	_ = c.raw.SetWriteDeadline(time.Now().Add(c.server.proxy.Timeouts.ReadHeader))
+	if err := c.tls.HandshakeContext(context.Background()); err != nil {
+		return err
+	}
+	_ = c.raw.SetWriteDeadline(time.Time{})
+	state := c.tls.ConnectionState()
+	c.secure = &state
+	c.framing.h2 = state.NegotiatedProtocol == "h2"
+	c.framing.onlyH2 = c.framing.h2
+	return nil
+}
+
+// slowBody is the error of a read of a body that waited too long for the next part.
+type slowBody struct{}
+
+func (slowBody) Error() string   { return "the client was too slow to send its body" }
+func (slowBody) Timeout() bool   { return true }
+func (slowBody) Temporary() bool { return false }
+func (slowBody) Unwrap() error   { return os.ErrDeadlineExceeded }
+
+// ErrSlowBody is the error of a request's body whose next part did not come within proxy.timeouts.read-body.
+var ErrSlowBody error = slowBody{}
+
+// Read returns nothing that framing refuses.
+func (c *conn) Read(p []byte) (int, error) {
+	if c.tls != nil && c.secure == nil {
+		if err := c.handshake(); err != nil {
+			return 0, err
+		}
+	}
+	if c.framing.err != nil {
+		return 0, c.refused(p)
+	}
+	ours := len(p) > ahead && c.armRead()
+	n, err := c.Conn.Read(p)
+	if err != nil && ours {
+		c.broken.Store(true)
+		if errors.Is(err, os.ErrDeadlineExceeded) && !c.readIsOver() {
+			c.slow.Store(true)
+			err = ErrSlowBody
+		}
+	}
+	bad := c.framing.check(p, &n)
+	c.inBody.Store(c.framing.inBody())
+	if bad != nil && n == 0 {
+		return 0, c.refused(p)
+	}
+	return n, err
+}
+
+// refused is the error of a read after what framing has refused. One that only looks ahead must not fail for the sake
+// of the next request, and must not pass on what comes.
+func (c *conn) refused(p []byte) error {
+	if len(p) > ahead {
+		return c.framing.err
+	}
+	var dropped [512]byte
+	for {
+		if _, err := c.Conn.Read(dropped[:]); err != nil {
+			return err
+		}
+	}
+}
+
+// armRead gives the next part of a body its time, and reports whether the next bytes are of one.
+func (c *conn) armRead() bool {
+	if !c.framing.inBody() {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	by := earlier(time.Now().Add(c.server.now.Load().readBody), c.readBy)
+	_ = c.Conn.SetReadDeadline(earlier(by, c.lastBy))
+	return true
+}
+
+// readIsOver reports whether a deadline of the server or of a handler has passed.
+func (c *conn) readIsOver() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.readBy.IsZero() && !time.Now().Before(c.readBy)
+}
+
+// earlier is the first of two deadlines; zero is none.
+func earlier(a, b time.Time) time.Time {
+	if b.IsZero() || !a.IsZero() && a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// Write gives each part of an answer its time, and none to the silence between.
+func (c *conn) Write(p []byte) (n int, err error) {
+	for {
+		part := p[n:min(len(p), n+writePart)]
+		c.armWrite()
+		m, err := c.Conn.Write(part)
+		n += m
+		if err != nil || n == len(p) {
+			c.disarmWrite()
+			return n, err
+		}
+	}
+}
+
+func (c *conn) armWrite() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.Conn.SetWriteDeadline(earlier(time.Now().Add(c.server.now.Load().write), c.writeBy))
+}
+
+// disarmWrite is for TLS, which also writes while it reads.
+func (c *conn) disarmWrite() {
+	if c.tls != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		_ = c.Conn.SetWriteDeadline(c.writeBy)
+	}
+}
+
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.readBy = t
+	return c.Conn.SetReadDeadline(earlier(t, c.lastBy))
+}
+
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writeBy = t
+	return c.Conn.SetWriteDeadline(t)
+}
+
+func (c *conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// answered notes that the handler of a request of HTTP/1 has returned. net/http then reads the rest of its body, and
+// may take what follows for a request when that fails: it must not with chunks, which can be malformed.
+func (c *conn) answered(w http.ResponseWriter, r *http.Request, body *earlyBody) {
+	if body == nil || body.ended.Load() {
+		return
+	}
+	if r.ContentLength < 0 {
+		c.broken.Store(true)
+		w.Header().Set("Connection", "close") // if it is not too late
+	}
+	switch {
+	case body.reading.Load() > 0: // for an upstream that has answered before: net/http would wait for that read
+		c.readNoLater(time.Now())
+	case c.inBody.Load():
+		c.readNoLater(time.Now().Add(lastRead))
+	}
+}
+
+func (c *conn) readNoLater(by time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lastBy = by
+	_ = c.Conn.SetReadDeadline(earlier(by, c.readBy))
+}
+
+// rest notes that a request is over, and reports whether the connection is fit for another one.
+func (c *conn) rest() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lastBy = time.Time{}
+	return !c.broken.Load()
+}
+
+// upgrade notes that the connection speaks another protocol from now on, for so long at most.
+func (c *conn) upgrade() {
+	c.framing.off = true
+	c.life = time.AfterFunc(c.server.now.Load().stream, func() { c.server.places.leave(c); _ = c.raw.Close() })
+}
+
+// Close gives the place back.
+func (c *conn) Close() error {
+	c.server.places.leave(c)
+	return c.Conn.Close()
+}
+
+// CloseWrite tells the client that nothing follows, so that it reads an answer that came before its request's end.
+func (c *conn) CloseWrite() error {
+	raw := c.raw
+	if p, ok := raw.(*proxyproto.Conn); ok {
+		raw = p.Raw()
+	}
+	if c.tls != nil && c.secure != nil {
+		return c.tls.CloseWrite()
+	}
+	if w, ok := raw.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return nil
+}
+
+type connKey struct{}
+
+// connOf is the connection on which a request has come; nil under another server.
+func connOf(r *http.Request) *conn {
+	c, _ := r.Context().Value(connKey{}).(*conn)
+	return c
+}

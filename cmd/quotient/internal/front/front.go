@@ -1,0 +1,154 @@
+package front
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/quotient-go/quotient/config"
+)
+
+// Server serves a handler to clients that may be hostile. It is a config.Part: a reload changes what is in
+// settings, and is refused when it would change anything else.
+type Server struct {
+	handler http.Handler
+	log     *slog.Logger
+	proxy   config.Proxy // as it was at the start
+	drain   []func()
+	now     atomic.Pointer[settings]
+	places  places
+	certs   *certs // nil without TLS
+	serving atomic.Bool
+}
+
+// settings are what a reload may change.
+type settings struct {
+	readBody, write, stream, shutdown time.Duration
+	trusted                           []netip.Prefix
+}
+
+// Option is an option of New.
+type Option func(*Server)
+
+// OnShutdown has f called as soon as the context of Serve ends, before anything is closed: it should end what
+// waits, and must not block.
+func OnShutdown(f func()) Option {
+	return func(s *Server) { s.drain = append(s.drain, f) }
+}
+
+// New makes a server for the section [proxy] of a file. It reads the certificates, if there are any.
+func New(p *config.Proxy, h http.Handler, log *slog.Logger, opts ...Option) (*Server, error) {
+	s := &Server{handler: h, log: log, proxy: *p}
+	for _, opt := range opts {
+		opt(s)
+	}
+	if err := s.check(p); err != nil {
+		return nil, err
+	}
+	if p.TLS != nil {
+		certs, err := newCerts(*p.TLS, log)
+		if err != nil {
+			return nil, err
+		}
+		s.certs = certs
+	}
+	s.places.log = log
+	s.put(p)
+	return s, nil
+}
+
+// check names the first bound without which clients could hold something for ever.
+func (s *Server) check(p *config.Proxy) error {
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{
+		{"read-header", p.Timeouts.ReadHeader}, {"read-body", p.Timeouts.ReadBody}, {"write", p.Timeouts.Write},
+		{"idle", p.Timeouts.Idle}, {"stream", p.Timeouts.Stream}, {"shutdown", p.Timeouts.Shutdown},
+	} {
+		if d.value <= 0 {
+			return fmt.Errorf("proxy.timeouts.%s: %v is not above 0", d.field, d.value)
+		}
+	}
+	for _, n := range []struct {
+		field string
+		value int
+	}{{"header-bytes", p.Max.HeaderBytes}, {"connections", p.Max.Connections}, {"streams", p.Max.Streams}} {
+		if n.value <= 0 {
+			return fmt.Errorf("proxy.max.%s: %d is not above 0", n.field, n.value)
+		}
+	}
+	if p.ProxyProtocol && len(p.Trusted) == 0 {
+		return errors.New("proxy.proxy-protocol: nobody may send it: proxy.trusted is empty")
+	}
+	return nil
+}
+
+// put puts settings in force.
+func (s *Server) put(p *config.Proxy) {
+	s.now.Store(&settings{
+		readBody: p.Timeouts.ReadBody, write: p.Timeouts.Write, stream: p.Timeouts.Stream, shutdown: p.Timeouts.Shutdown,
+		trusted: p.Trusted,
+	})
+	s.places.most.Store(int64(p.Max.Connections))
+}
+
+// Prepare is the first half of a reload. Time-outs of bodies, answers, streams and the shutdown, trusted networks,
+// the number of connections and certificates change with commit; anything else is an error that names its field.
+func (s *Server) Prepare(f *config.File) (commit func(), err error) {
+	p := f.Proxy
+	if p == nil {
+		return nil, errors.New("proxy: the section is missing: to stop serving takes a restart")
+	}
+	for _, c := range []struct {
+		field    string
+		old, new any
+	}{
+		{"listen", s.proxy.Listen, p.Listen},
+		{"proxy-protocol", s.proxy.ProxyProtocol, p.ProxyProtocol},
+		{"h2c", s.proxy.H2C, p.H2C},
+		{"tls", s.proxy.TLS != nil, p.TLS != nil},
+		{"timeouts.read-header", s.proxy.Timeouts.ReadHeader, p.Timeouts.ReadHeader},
+		{"timeouts.idle", s.proxy.Timeouts.Idle, p.Timeouts.Idle},
+		{"max.header-bytes", s.proxy.Max.HeaderBytes, p.Max.HeaderBytes},
+		{"max.streams", s.proxy.Max.Streams, p.Max.Streams},
+	} {
+		if c.old != c.new {
+			return nil, fmt.Errorf("proxy.%s: %v takes a restart, %v is in force", c.field, c.new, c.old)
+		}
+	}
+	if err := s.check(p); err != nil {
+		return nil, err
+	}
+	swap := func() {}
+	if s.certs != nil {
+		if swap, err = s.certs.prepare(*p.TLS); err != nil {
+			return nil, err
+		}
+	}
+	return func() { swap(); s.put(p) }, nil
+}
+
+// State is what a page or a metric may show of the connections.
+type State struct {
+	Connections int    // that are open
+	Upgraded    int    // of these
+	Evicted     uint64 // idle ones that were closed to make room
+	Refused     uint64 // new ones that found no room
+}
+
+// State returns how many connections there are.
+func (s *Server) State() State { return s.places.state() }
+
+// tlsConfig is what a handshake that begins now uses; nil without TLS.
+func (s *Server) tlsConfig() *tls.Config {
+	if s.certs == nil {
+		return nil
+	}
+	return s.certs.now.Load().config
+}

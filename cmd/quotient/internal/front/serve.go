@@ -1,0 +1,143 @@
+package front
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	// streamBuffer is what an upload over HTTP/2 may send before it is read.
+	streamBuffer = 256 << 10
+	// silence is how long an HTTP/2 connection may say nothing while requests wait on it, until it is asked for a
+	// sign of life, which net/http then awaits for 15 seconds.
+	silence = 30 * time.Second
+)
+
+var errServed = errors.New("front: Serve: it has been called before")
+
+// Serve serves at l until ctx ends. It then calls what OnShutdown has set, takes no more connections, closes the
+// idle ones, lets the others finish within proxy.timeouts.shutdown and closes what is left, upgraded connections
+// too. It closes l and returns nil. It may be called once.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	if s.serving.Swap(true) {
+		return errors.Join(errServed, l.Close())
+	}
+	work, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	if s.certs != nil {
+		looked := make(chan struct{})
+		look, stop := context.WithCancel(ctx)
+		go func() { defer close(looked); s.certs.watch(look) }()
+		defer func() { stop(); <-looked }()
+	}
+	srv := s.httpServer(work)
+	stopped := make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() { stopped <- s.shutdown(srv, end) })
+	err := srv.Serve(listener{s.peers(l), s})
+	if stop() { // the end was not asked for
+		end()
+		err = errors.Join(fmt.Errorf("front: Serve: %w", err), srv.Close())
+		s.places.clear(true)
+		return err
+	}
+	return <-stopped
+}
+
+func (s *Server) httpServer(work context.Context) *http.Server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(s.proxy.H2C || s.proxy.TLS != nil) // TLS ends in conn
+	return &http.Server{
+		Handler:           http.HandlerFunc(s.serve),
+		ReadHeaderTimeout: s.proxy.Timeouts.ReadHeader, IdleTimeout: s.proxy.Timeouts.Idle,
+		MaxHeaderBytes: s.proxy.Max.HeaderBytes, Protocols: &protocols,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: s.proxy.Max.Streams, MaxReceiveBufferPerStream: streamBuffer, SendPingTimeout: silence,
+		},
+		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		ConnState:   s.places.follow,
+		BaseContext: func(net.Listener) context.Context { return work },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, c)
+		},
+	}
+}
+
+// shutdown lets what is at work finish for a while, and then ends it.
+func (s *Server) shutdown(srv *http.Server, end func()) error {
+	for _, f := range s.drain {
+		f()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.now.Load().shutdown)
+	defer cancel()
+	s.places.shut() // net/http reads no more requests on them
+	err := srv.Shutdown(ctx)
+	if err == nil {
+		select {
+		case <-s.places.left():
+		case <-ctx.Done():
+		}
+	}
+	end()
+	_ = srv.Close()
+	s.places.clear(true)
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.log.Warn("quotient: connections were closed at the end of proxy.timeouts.shutdown")
+		return nil
+	}
+	return err
+}
+
+// serve refuses what is ambiguous, and hands the rest to the handler.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	c := connOf(r)
+	r.TLS = c.secure
+	switch {
+	case r.ProtoMajor == 2:
+		s.serveStream(w, r)
+	case c.broken.Load():
+		panic(http.ErrAbortHandler) // this is no request, or what is left of one
+	case r.Body == http.NoBody:
+		s.hand(w, r)
+	default:
+		body := &earlyBody{ReadCloser: r.Body, conn: c}
+		r.Body = body
+		defer c.answered(w, r, body)
+		a := &answer{ResponseWriter: w}
+		s.hand(a, r)
+		if body.failed.Load() {
+			a.blame(c.slow.Load())
+		}
+	}
+}
+
+// serveStream is serve for a request over HTTP/2.
+func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
+	sw := newStreamWriter(s, w)
+	defer sw.end()
+	if r.Body == http.NoBody {
+		s.hand(sw, r)
+		return
+	}
+	body := newStreamBody(s, w, r.Body)
+	defer body.pace.end()
+	r.Body = body
+	s.hand(sw, r)
+	if body.failed.Load() {
+		sw.blame(body.pace.wasLate())
+	}
+}
+
+// hand hands a request to the handler, if it is not refused.
+func (s *Server) hand(w http.ResponseWriter, r *http.Request) {
+	if status, why := refusal(r); status != 0 {
+		refuse(w, status, why)
+		return
+	}
+	s.handler.ServeHTTP(w, r)
+}

@@ -1,0 +1,12 @@
+package proxy
+
+import (
+	"os"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	dropMade()
+	os.Exit(code)
+}
