@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -80,7 +79,6 @@ func inBash(t *testing.T, line string) []string {
 	if err != nil {
 		t.Skip("no bash here")
 	}
-	binary := binary(t)
 	script := `
 source <(quotient completion bash)
 COMP_LINE=$1 COMP_POINT=${#1}
@@ -92,7 +90,7 @@ _quotient
 printf '%s\n' "${COMPREPLY[@]}"
 complete -p quotient >&2`
 	cmd := exec.CommandContext(t.Context(), bash, "--norc", "-c", script, "bash", line)
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), "PATH="+onPath(t)+":"+os.Getenv("PATH"), asProgram+"=yes")
 	var registered bytes.Buffer
 	cmd.Stderr = &registered
 	out, err := cmd.Output()

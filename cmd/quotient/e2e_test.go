@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -328,7 +327,7 @@ func TestAnAddressThatIsTaken(t *testing.T) {
 		{l.Addr().String(), "127.0.0.1:0", "proxy.listen"},
 		{"127.0.0.1:0", l.Addr().String(), "proxy.admin.listen"},
 	} {
-		out, err := exec.Command(binary(t), "proxy", "--listen", c.listen, "--admin", c.admin, "localhost:1").CombinedOutput()
+		out, err := program(t, "proxy", "--listen", c.listen, "--admin", c.admin, "localhost:1").CombinedOutput()
 		if err == nil || !bytes.Contains(out, []byte(c.want)) || !bytes.Contains(out, []byte("address already in use")) {
 			t.Errorf("got %v: %s", err, out)
 		}
@@ -336,7 +335,7 @@ func TestAnAddressThatIsTaken(t *testing.T) {
 }
 
 func TestDemo(t *testing.T) {
-	cmd := exec.Command(binary(t), "proxy", "--demo", "--demo-for", "2s", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	cmd := program(t, "proxy", "--demo", "--demo-for", "2s", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {

@@ -1,52 +1,48 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
+// asProgram is the environment variable that makes a test's binary the program itself. So what is tested has the
+// race detector, and the files that a guard has changed.
+const asProgram = "QUOTIENT_TEST_AS_PROGRAM"
+
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if built.dir != "" {
-			_ = os.RemoveAll(built.dir)
-		}
-		os.Exit(code)
-	}))
-}
-
-// built is the program as the tests that run it have it.
-var built struct {
-	once sync.Once
-	dir  string
-	path string
-	err  error
-}
-
-// binary returns the path of the program, which is built once.
-func binary(t *testing.T) string {
-	t.Helper()
-	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "quotient"); built.err != nil {
-			return
-		}
-		built.path = filepath.Join(built.dir, "quotient")
-		if runtime.GOOS == "windows" {
-			built.path += ".exe"
-		}
-		out, err := exec.Command("go", "build", "-o", built.path, ".").CombinedOutput()
-		if err != nil {
-			built.err = fmt.Errorf("go build: %w: %s", err, out)
-		}
-	})
-	if built.err != nil {
-		t.Fatal(built.err)
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
 	}
-	return built.path
+	goleak.VerifyTestMain(m)
+}
+
+// program returns a command that runs the program.
+func program(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Env = append(os.Environ(), asProgram+"=yes")
+	return cmd
+}
+
+// onPath returns a folder in which the program is called quotient.
+func onPath(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(path, filepath.Join(dir, "quotient")); err != nil {
+		t.Skipf("no symbolic links here: %v", err)
+	}
+	return dir
 }

@@ -40,7 +40,7 @@ type process struct {
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, ended: make(chan struct{}), new: make(chan struct{})}
-	p.cmd = exec.Command(binary(t), append([]string{"proxy", "--log", "json"}, args...)...)
+	p.cmd = program(t, append([]string{"proxy", "--log", "json"}, args...)...)
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
