@@ -38,7 +38,7 @@ func TestContendersPlay(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := contender{name: s.name}
-		if err := c.play(t.Context(), s, small.slice, true); err != nil || c.asked == 0 || c.rate[0] <= 0 || c.p99[0] < c.p50[0] || c.p50[0] <= 0 {
+		if err := c.play(t.Context(), s, &small, true); err != nil || c.asked == 0 || c.rate[0] <= 0 || c.p99[0] < c.p50[0] || c.p50[0] <= 0 {
 			t.Errorf("%+v %v", c, err)
 		}
 		if err := s.end(); err != nil {

@@ -31,6 +31,7 @@ import (
 type bench struct {
 	only     string
 	rounds   int
+	keys     int           // paths of throughput and overhead
 	slice    time.Duration // of each contender in each round
 	window   time.Duration // of the fleet's limit
 	windows  int           // that are judged
@@ -90,7 +91,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 }
 
 func parse(args []string, stderr io.Writer) (*bench, error) {
-	b := &bench{paths: 10, stderr: stderr}
+	b := &bench{keys: 1000, paths: 10, stderr: stderr}
 	flags := flag.NewFlagSet("proxy", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&b.only, "only", "", "figures, with commas; all when empty")

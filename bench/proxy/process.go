@@ -191,23 +191,33 @@ func (t *tail) text() string {
 	return t.buf.String()
 }
 
-// resident is the memory that the system has given to a process, and the most that it was, in bytes.
-func resident(pid int) (now, most int64, err error) {
+// memory is what the system has given to a process, in bytes.
+type memory struct {
+	resident int64 // all that is in memory
+	own      int64 // of that what is not read from files: the program's text is
+	most     int64 // that resident was
+}
+
+// memoryOf reads that of a process.
+func memoryOf(pid int) (m memory, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0, 0, err
+		return m, err
 	}
 	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, ":")
+		into := map[string]*int64{"VmRSS": &m.resident, "RssAnon": &m.own, "VmHWM": &m.most}[name]
+		if into == nil {
+			continue
+		}
 		var kib int64
-		if n, _ := fmt.Sscanf(line, "VmRSS: %d kB", &kib); n == 1 {
-			now = kib << 10
+		if _, err := fmt.Sscanf(value, "%d kB", &kib); err != nil {
+			return m, fmt.Errorf("process %d: %q: %w", pid, line, err)
 		}
-		if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kib); n == 1 {
-			most = kib << 10
-		}
+		*into = kib << 10
 	}
-	if now == 0 || most == 0 {
-		return 0, 0, fmt.Errorf("process %d: no resident memory in its status", pid)
+	if m.resident == 0 || m.own == 0 || m.most == 0 {
+		return m, fmt.Errorf("process %d: no resident memory in its status", pid)
 	}
-	return now, most, nil
+	return m, nil
 }

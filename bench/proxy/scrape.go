@@ -72,6 +72,7 @@ func (s *server) weigh(ctx context.Context) (w weight, err error) {
 	if w.heap == 0 || w.goroutines == 0 {
 		return w, fmt.Errorf("%s: the metrics of the Go runtime are not there", s.name)
 	}
-	w.resident, _, err = resident(s.pid)
+	m, err := memoryOf(s.pid)
+	w.resident = m.resident
 	return w, err
 }

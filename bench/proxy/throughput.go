@@ -10,10 +10,7 @@ import (
 	"time"
 )
 
-const (
-	throughputConns = 32
-	throughputKeys  = 1000
-)
+const throughputConns = 32
 
 // plenty is a file whose limit is out of reach.
 const plenty = endpoints + `
@@ -37,6 +34,7 @@ type contender struct {
 // raced is what was seen of throughput.
 type raced struct {
 	rounds     int
+	keys       int         // distinct paths
 	contenders []contender // quotient first, then the bare proxy
 	arrived    int         // at the upstream
 	admitted   int         // by quotient's own count
@@ -66,13 +64,13 @@ func (b *bench) race(ctx context.Context) (r raced, err error) {
 	}
 	for round := -1; round < b.rounds; round++ { // the first one warms up
 		for _, i := range rand.Perm(len(servers)) {
-			if err := r.contenders[i].play(ctx, servers[i], b.slice, round >= 0); err != nil {
+			if err := r.contenders[i].play(ctx, servers[i], b, round >= 0); err != nil {
 				return r, err
 			}
 		}
 	}
 	state, err := servers[0].admin.Limiter(ctx, "paths")
-	r.rounds, r.arrived, r.admitted, r.remembered = b.rounds, int(arrived.Load()), int(state.Admitted), state.Keys
+	r.rounds, r.keys, r.arrived, r.admitted, r.remembered = b.rounds, b.keys, int(arrived.Load()), int(state.Admitted), state.Keys
 	return r, err
 }
 
@@ -101,13 +99,13 @@ func endAll(servers []*server) (err error) {
 }
 
 // play is one slice of a contender. A refusal or a lost request is an error: something else was measured then.
-func (c *contender) play(ctx context.Context, s *server, slice time.Duration, counts bool) error {
+func (c *contender) play(ctx context.Context, s *server, b *bench, counts bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, slice)
+	ctx, cancel := context.WithTimeout(ctx, b.slice)
 	defer cancel()
-	got := crowd{addr: s.addr, conns: throughputConns, paths: paths("k", throughputKeys)}.run(ctx)
+	got := crowd{addr: s.addr, conns: throughputConns, paths: paths("k", b.keys)}.run(ctx)
 	if err := got.all(200); err != nil {
 		return fmt.Errorf("%s: %w", c.name, err)
 	}
@@ -144,7 +142,7 @@ func (r raced) section() section {
 	s := section{
 		title: "Throughput",
 		note: fmt.Sprintf("%d connections, each of which asks again as soon as it was answered, for one of %d paths; %d rounds, in which all\nproxies work in turn. "+
-			"Medians of the rounds, with the least and the greatest; times are in µs.", throughputConns, throughputKeys, r.rounds),
+			"Medians of the rounds, with the least and the greatest; times are in µs.", throughputConns, r.keys, r.rounds),
 		header: []string{"proxy", "requests/s", "least to most", "p50", "p99", "p99, least to most", "requests/s of bare"},
 	}
 	if len(r.contenders) < 2 {
@@ -157,7 +155,7 @@ func (r raced) section() section {
 		s.rows = append(s.rows, []string{c.name, number(rate.middle), fmt.Sprintf("%.0f to %.0f", rate.least, rate.most),
 			number(spreadOf(inMicros(c.p50)).middle), number(p99.middle), fmt.Sprintf("%.0f to %.0f", p99.least, p99.most), number(ratio(c.rate, bare.rate).middle)})
 		asked += c.asked
-		s.verdicts = append(s.verdicts, exactly(c.name+": distinct paths in each round", c.keys, throughputKeys))
+		s.verdicts = append(s.verdicts, exactly(c.name+": distinct paths in each round", c.keys, r.keys))
 	}
 	speed, slow := ratio(ours.rate, bare.rate), ratio(inMicros(ours.p99), inMicros(bare.p99))
 	return s.judge(
@@ -165,7 +163,7 @@ func (r raced) section() section {
 		verdict{"p99, at most 1.1 of the bare ReverseProxy", fmt.Sprintf("%.3f (%.3f to %.3f)", slow.middle, slow.least, slow.most), slow.middle > 0 && slow.middle <= 1.1},
 		exactly("requests at the upstream, as many as were asked", r.arrived, asked),
 		exactly("admitted, as many as quotient proxy was asked", r.admitted, ours.asked),
-		exactly("keys that quotient proxy remembers", r.remembered, throughputKeys),
+		exactly("keys that quotient proxy remembers", r.remembered, r.keys),
 	)
 }
 

@@ -34,9 +34,9 @@ func judged[R any](t *testing.T, fine func() R, of func(R) section, spoilt map[s
 
 func TestThroughputIsJudged(t *testing.T) {
 	fine := func() raced {
-		r := raced{rounds: 3, arrived: 4000, admitted: 1000, remembered: throughputKeys}
+		r := raced{rounds: 3, keys: 1000, arrived: 4000, admitted: 1000, remembered: 1000}
 		for _, name := range []string{"quotient proxy", "bare", "nginx", "haproxy"} {
-			r.contenders = append(r.contenders, contender{name: name, rate: []float64{98, 99, 100}, keys: throughputKeys, asked: 1000,
+			r.contenders = append(r.contenders, contender{name: name, rate: []float64{98, 99, 100}, keys: 1000, asked: 1000,
 				p50: []time.Duration{1, 2, 3}, p99: []time.Duration{2000, 3000, 4000}})
 		}
 		r.contenders[1].rate = []float64{100, 100, 100}
@@ -68,9 +68,9 @@ func TestOverheadIsJudged(t *testing.T) {
 		"woken: p50":           func(r *costs) { r.awake.proxy.P50 = 201 * us },
 		"woken: p99":           func(r *costs) { r.awake.proxy.P99 = 501 * us },
 		"woken: requests":      func(r *costs) { r.awake.limiter.Count-- },
-		"within limits: p50 b": func(r *costs) { r.easy.proxy.P50 = 21 * us },
-		"within limits: p99 beside the limiter alone": func(r *costs) { r.easy.proxy.P99 = 251 * us },
-		"within limits: requests":                     func(r *costs) { r.easy.asked++ },
+		"within limits: p50 b": func(r *costs) { r.easy.proxy.P50 = 41 * us },
+		"within limits: p99 beside the limiter and a bare": func(r *costs) { r.easy.proxy.P99 = 501 * us },
+		"within limits: requests":                          func(r *costs) { r.easy.asked++ },
 	})
 	if s := (costs{}).section(); s.missed() == 0 {
 		t.Error("nothing was measured, and nothing is missed")
@@ -100,10 +100,10 @@ func TestHostilePathsAreJudged(t *testing.T) {
 	fine := func() attacked {
 		q := quantiles{10, 100, 1000}
 		return attacked{distinct: 1000, asked: 1000, quiet: q, ordinary: q, bad: quantiles{10, 100, 2900}, windows: 3, least: goodLimit, most: goodLimit,
-			resident: 70 << 20, keys: hostileKeys}
+			before: memory{own: 10 << 20}, own: 80 << 20, peak: 100 << 20, bound: 20 << 20, keys: hostileKeys}
 	}
 	judged(t, fine, attacked.section, map[string]func(*attacked){
-		"resident memory":       func(r *attacked) { r.resident = 77 << 20 },
+		"memory at its most":    func(r *attacked) { r.own = 85 << 20 },
 		"a good path":           func(r *attacked) { r.least-- },
 		"a good path gets":      func(r *attacked) { r.most++ },
 		"exactly 8":             func(r *attacked) { r.windows = 0 },
