@@ -221,3 +221,29 @@ func memoryOf(pid int) (m memory, err error) {
 	}
 	return m, nil
 }
+
+// cpuOf is the processor time that a process has used, and its children that run.
+func cpuOf(pid int) (sum time.Duration, err error) {
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return 0, err
+	}
+	for _, one := range append(strings.Fields(string(children)), strconv.Itoa(pid)) {
+		text, err := os.ReadFile("/proc/" + one + "/stat")
+		if err != nil {
+			return 0, err
+		}
+		_, rest, _ := strings.Cut(string(text), ") ") // the name may hold anything
+		fields := strings.Fields(rest)
+		if len(fields) < 13 {
+			return 0, fmt.Errorf("process %s: its stat has %d fields", one, len(fields))
+		}
+		user, err1 := strconv.Atoi(fields[11])
+		system, err2 := strconv.Atoi(fields[12])
+		if err := errors.Join(err1, err2); err != nil {
+			return 0, err
+		}
+		sum += time.Duration(user+system) * 10 * time.Millisecond // a tick
+	}
+	return sum, nil
+}

@@ -27,7 +27,8 @@ type contender struct {
 	name     string
 	rate     []float64
 	p50, p99 []time.Duration
-	keys     int // distinct ones, the fewest of a round
+	cpu      []float64 // µs of processor time of its processes, a request
+	keys     int       // distinct ones, the fewest of a round
 	asked    int
 }
 
@@ -105,8 +106,10 @@ func (c *contender) play(ctx context.Context, s *server, b *bench, counts bool) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.slice)
 	defer cancel()
+	before, err1 := cpuOf(s.pid)
 	got := crowd{addr: s.addr, conns: throughputConns, paths: paths("k", b.keys)}.run(ctx)
-	if err := got.all(200); err != nil {
+	after, err2 := cpuOf(s.pid)
+	if err := errors.Join(got.all(200), err1, err2); err != nil {
 		return fmt.Errorf("%s: %w", c.name, err)
 	}
 	c.asked += got.asked
@@ -114,7 +117,7 @@ func (c *contender) play(ctx context.Context, s *server, b *bench, counts bool) 
 		return nil
 	}
 	slices.Sort(got.took)
-	c.rate = append(c.rate, got.rate())
+	c.rate, c.cpu = append(c.rate, got.rate()), append(c.cpu, inMicros([]time.Duration{after - before})[0]/float64(got.asked))
 	c.p50, c.p99 = append(c.p50, quantile(got.took, 0.5)), append(c.p99, quantile(got.took, 0.99))
 	if c.keys == 0 || got.keys < c.keys {
 		c.keys = got.keys
@@ -142,8 +145,9 @@ func (r raced) section() section {
 	s := section{
 		title: "Throughput",
 		note: fmt.Sprintf("%d connections, each of which asks again as soon as it was answered, for one of %d paths; %d rounds, in which all\nproxies work in turn. "+
-			"Medians of the rounds, with the least and the greatest; times are in µs.", throughputConns, r.keys, r.rounds),
-		header: []string{"proxy", "requests/s", "least to most", "p50", "p99", "p99, least to most", "requests/s of bare"},
+			"Medians of the rounds, with the least and the greatest; times are in µs. Processor time is that of a\n"+
+			"proxy's processes for one request, whatever else the machine does.", throughputConns, r.keys, r.rounds),
+		header: []string{"proxy", "requests/s", "least to most", "p50", "p99", "p99, least to most", "requests/s of bare", "processor time"},
 	}
 	if len(r.contenders) < 2 {
 		return s
@@ -153,7 +157,7 @@ func (r raced) section() section {
 	for _, c := range r.contenders {
 		rate, p99 := spreadOf(c.rate), spreadOf(inMicros(c.p99))
 		s.rows = append(s.rows, []string{c.name, number(rate.middle), fmt.Sprintf("%.0f to %.0f", rate.least, rate.most),
-			number(spreadOf(inMicros(c.p50)).middle), number(p99.middle), fmt.Sprintf("%.0f to %.0f", p99.least, p99.most), number(ratio(c.rate, bare.rate).middle)})
+			number(spreadOf(inMicros(c.p50)).middle), number(p99.middle), fmt.Sprintf("%.0f to %.0f", p99.least, p99.most), number(ratio(c.rate, bare.rate).middle), number(spreadOf(c.cpu).middle)})
 		asked += c.asked
 		s.verdicts = append(s.verdicts, exactly(c.name+": distinct paths in each round", c.keys, r.keys))
 	}
