@@ -65,16 +65,19 @@ func kebab(name string) string {
 
 // spelt are fields of package config that a file spells in another way, or not at all.
 var spelt = map[string][]string{
-	"limiters.api.Limit": {"rates", "in-flight", "deny"}, "limiters.api.Refuse": {"mode"}, "limiters.api.BeyondShare": {"ceiling"},
-	"proxy.rules.Line": nil,
+	"limiters.api.Limit":       {"rates", "in-flight", "deny"},
+	"limiters.api.Refuse":      {"mode"},
+	"limiters.api.BeyondShare": {"ceiling"},
+	"proxy.rules.Line":         nil,
 }
 
-// apart are fields of package config whose own fields stand in a table of their own, or nowhere, as those of the
-// admin's TLS.
-var apart = map[string]reflect.Type{
+// sections are the tables of a file that have one on the page, each with its type. Lists of tables are fields
+// of another too.
+var sections = map[string]reflect.Type{
 	"pool": reflect.TypeFor[config.Pool](), "limiters.api": reflect.TypeFor[config.Limiter](),
 	"limiters.api.rates": reflect.TypeFor[quotient.Rate](), "proxy": reflect.TypeFor[config.Proxy](),
-	"proxy.rules": reflect.TypeFor[config.Rule](), "proxy.tls": reflect.TypeFor[config.TLS](), "proxy.jwt": reflect.TypeFor[config.JWT](),
+	"proxy.rules": reflect.TypeFor[config.Rule](),
+	"proxy.tls":   reflect.TypeFor[config.TLS](), "proxy.jwt": reflect.TypeFor[config.JWT](),
 	"proxy.health": reflect.TypeFor[config.Health](), "proxy.timeouts": reflect.TypeFor[config.Timeouts](),
 	"proxy.max": reflect.TypeFor[config.Max](), "proxy.admin": reflect.TypeFor[config.Admin](),
 }
@@ -82,14 +85,16 @@ var apart = map[string]reflect.Type{
 // TestEveryFieldIsOnThePage compares the tables with the types of package config, in both directions.
 func TestEveryFieldIsOnThePage(t *testing.T) {
 	var want []string
-	for section, of := range apart {
+	lists := []string{"proxy.rules", "limiters.api.rates"}
+	for section, of := range sections {
 		for field := range of.Fields() {
 			names, other := spelt[section+"."+field.Name]
 			if !other {
 				names = []string{kebab(field.Name)}
 			}
 			for _, name := range names {
-				if at := section + "." + name; field.IsExported() && apart[at] == nil || at == "proxy.rules" || at == "limiters.api.rates" {
+				at := section + "." + name
+				if field.IsExported() && (sections[at] == nil || slices.Contains(lists, at)) {
 					want = append(want, at)
 				}
 			}
@@ -118,35 +123,36 @@ type file map[string]string
 
 // order is how the sections of a file follow each other, with the brackets that they have.
 var order = []string{
-	"[pool]", "[limiters.api]", "[[limiters.api.rates]]", "[proxy]", "[[proxy.rules]]", "[proxy.tls]", "[proxy.jwt]",
+	"[pool]", "[limiters.api]", "[[limiters.api.rates]]", "[proxy]", "[[proxy.rules]]",
+	"[proxy.tls]", "[proxy.jwt]",
 	"[proxy.health]", "[proxy.timeouts]", "[proxy.max]", "[proxy.admin]",
 }
 
 // basis is a file that is well.
 func basis() file {
 	return file{
-		"limiters.api.rates.events": "100", "limiters.api.rates.per": `"1s"`, "proxy.upstreams": `["http://127.0.0.1:8080"]`,
+		"limiters.api.rates.events": "100", "limiters.api.rates.per": `"1s"`,
+		"proxy.upstreams":     `["http://127.0.0.1:8080"]`,
 		"proxy.rules.pattern": `"/v1/"`, "proxy.rules.limiter": `"api"`,
 	}
 }
 
 // beside are values that a field needs beside it, or that must not be; "" leaves a field out.
 var beside = map[string]file{
-	"pool.ordinal":             {"pool.replicas": "1000000"},
-	"pool.weight":              {"pool.replicas": "2000"},
-	"pool.max-age":             {"pool.source": `"env:"`, "pool.replicas": "3"},
-	"pool.await":               {"pool.source": `"env:"`, "pool.max-age": `"1m"`, "pool.replicas": "3"},
-	"limiters.api.ceiling":     {"limiters.api.policy": `"tracking"`},
-	"limiters.api.deny":        {"limiters.api.rates.events": "", "limiters.api.rates.per": ""},
-	"limiters.api.in-flight":   {"limiters.api.rates.events": "", "limiters.api.rates.per": ""},
-	"proxy.proxy-protocol":     {"proxy.trusted": `["10.0.0.0/8"]`},
-	"proxy.tls.cert":           {"proxy.tls.key": `"key.pem"`},
-	"proxy.tls.key":            {"proxy.tls.cert": `"cert.pem"`},
-	"proxy.tls.client-ca":      {"proxy.tls.key": `"key.pem"`, "proxy.tls.cert": `"cert.pem"`},
-	"proxy.jwt.key-file":       {"proxy.jwt.issuer": `"me"`},
-	"proxy.jwt.issuer":         {"proxy.jwt.key-file": `"jwt.pem"`},
-	"proxy.jwt.audience":       {"proxy.jwt.key-file": `"jwt.pem"`},
-	"proxy.admin.listen":       {"proxy.admin.token-file": `"token"`},
+	"pool.ordinal":         {"pool.replicas": "1000000"},
+	"pool.weight":          {"pool.replicas": "2000"},
+	"pool.max-age":         {"pool.source": `"env:"`, "pool.replicas": "3"},
+	"pool.await":           {"pool.source": `"env:"`, "pool.max-age": `"1m"`, "pool.replicas": "3"},
+	"limiters.api.ceiling": {"limiters.api.policy": `"tracking"`},
+	"limiters.api.deny":    {"limiters.api.rates.events": "", "limiters.api.rates.per": ""},
+	"proxy.proxy-protocol": {"proxy.trusted": `["10.0.0.0/8"]`},
+	"proxy.tls.cert":       {"proxy.tls.key": `"key.pem"`},
+	"proxy.tls.key":        {"proxy.tls.cert": `"cert.pem"`},
+	"proxy.tls.client-ca":  {"proxy.tls.key": `"key.pem"`, "proxy.tls.cert": `"cert.pem"`},
+	"proxy.jwt.key-file":   {"proxy.jwt.issuer": `"me"`},
+	"proxy.jwt.issuer":     {"proxy.jwt.key-file": `"jwt.pem"`},
+	"proxy.jwt.audience":   {"proxy.jwt.key-file": `"jwt.pem"`},
+	"proxy.admin.listen":   {"proxy.admin.token-file": `"token"`},
 }
 
 // with returns the file that is well, with a value and what it needs beside; "" leaves the field out.
@@ -167,8 +173,8 @@ func with(at, value string) file {
 // lastRule stands behind the rule that a test changes.
 const lastRule = "[[proxy.rules]]\npattern = \"/\"\nlimiter = \"api\"\n"
 
-// parse reads a file.
-func (f file) parse() (*config.File, error) {
+// text is a file as it is written.
+func (f file) text() string {
 	var b strings.Builder
 	for _, brackets := range order {
 		section := strings.Trim(brackets, "[]")
@@ -186,9 +192,14 @@ func (f file) parse() (*config.File, error) {
 			b.WriteString(lastRule)
 		}
 	}
-	got, err := config.Parse("file", []byte(b.String()))
+	return b.String()
+}
+
+// parse reads a file.
+func (f file) parse() (*config.File, error) {
+	got, err := config.Parse("file", []byte(f.text()))
 	if err != nil {
-		return nil, fmt.Errorf("%w, in\n%s", err, b.String())
+		return nil, fmt.Errorf("%w, in\n%s", err, f.text())
 	}
 	return got, nil
 }
@@ -200,7 +211,8 @@ func same(a, b *config.File) bool {
 			f.Proxy.Rules[i].Line = 0
 		}
 	}
-	return reflect.DeepEqual(a.Pool, b.Pool) && reflect.DeepEqual(a.Limiters, b.Limiters) && reflect.DeepEqual(a.Proxy, b.Proxy)
+	return reflect.DeepEqual(a.Pool, b.Pool) && reflect.DeepEqual(a.Limiters, b.Limiters) &&
+		reflect.DeepEqual(a.Proxy, b.Proxy)
 }
 
 // toml spells a value of the page as a file does.
@@ -212,8 +224,8 @@ func toml(value string) string {
 	return strconv.Quote(value)
 }
 
-// TestDefaultsOfThePage holds that a field with the default of the page means the same as none, and that what is
-// required is.
+// TestDefaultsOfThePage holds that a field with the default of the page means the same as none. It also holds
+// that what is required is.
 func TestDefaultsOfThePage(t *testing.T) {
 	for _, r := range rows(t) {
 		bare, err := with(r.at(), "").parse()
@@ -235,8 +247,8 @@ func TestDefaultsOfThePage(t *testing.T) {
 
 var numbers = regexp.MustCompile(`^([\d,]+) to ([\d,]+|.replicas.)$`)
 
-// TestRangesOfThePage holds that both ends of a range are accepted, what lies beyond is refused with the name of
-// the field, and each choice is one.
+// TestRangesOfThePage holds that both ends of a range are accepted, and each choice is. What lies beyond is
+// refused with the name of the field.
 func TestRangesOfThePage(t *testing.T) {
 	checked := 0
 	for _, r := range rows(t) {
@@ -283,7 +295,7 @@ func ends(r row) (good, bad []string) {
 		return []string{fmt.Sprint(a), fmt.Sprint(b)}, []string{fmt.Sprint(a - 1), fmt.Sprint(b + 1), `"1"`}
 	case two:
 		a, b := long(low), long(high)
-		return []string{quoted(a), quoted(b)}, []string{quoted(a - 1), quoted(b + 1), "1"}
+		return []string{quoted(a), quoted((a + b) / 2), quoted(b)}, []string{quoted(a - 1), quoted(b + 1), "1"}
 	}
 	return nil, nil
 }

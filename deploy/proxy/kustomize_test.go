@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -150,8 +151,9 @@ func look(t *testing.T, dir string) deployed {
 		case *appsv1.StatefulSet:
 			d.kind, d.replicas, d.pod = "StatefulSet", *o.Spec.Replicas, o.Spec.Template.Spec
 			d.labels, d.selector = o.Spec.Template.Labels, o.Spec.Selector.MatchLabels
-			if o.Spec.PodManagementPolicy != appsv1.ParallelPodManagement || o.Spec.ServiceName != "quotient-replicas" {
-				t.Errorf("pod management %q, service %q", o.Spec.PodManagementPolicy, o.Spec.ServiceName)
+			how, service := o.Spec.PodManagementPolicy, o.Spec.ServiceName
+			if how != appsv1.ParallelPodManagement || service != "quotient-replicas" {
+				t.Errorf("pod management %q, service %q", how, service)
 			}
 		case *corev1.Service:
 			d.services[o.Name] = o
@@ -194,7 +196,9 @@ func TestSelectors(t *testing.T) {
 		if d.kind != kind {
 			t.Errorf("%s: the pods are those of a %s, want %s", dir, d.kind, kind)
 		}
-		selectors := map[string]map[string]string{"controller": d.selector, "budget": d.budget.Spec.Selector.MatchLabels}
+		selectors := map[string]map[string]string{
+			"controller": d.selector, "budget": d.budget.Spec.Selector.MatchLabels,
+		}
 		for name, s := range d.services {
 			selectors["Service "+name] = s.Spec.Selector
 		}
@@ -219,7 +223,15 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
-// TestRestricted holds the restricted profile of Kubernetes' Pod Security Standards, and a root that is read-only.
+// closed is the security context of each container.
+func closed() *corev1.SecurityContext {
+	return &corev1.SecurityContext{
+		AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
+		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+	}
+}
+
+// TestRestricted holds the restricted profile of Kubernetes' Pod Security Standards, and a read-only root.
 func TestRestricted(t *testing.T) {
 	for dir := range variants {
 		d := look(t, dir)
@@ -232,11 +244,8 @@ func TestRestricted(t *testing.T) {
 			t.Errorf("%s: the pod gets a token for the API server", dir)
 		}
 		for _, c := range append(d.pod.InitContainers, d.pod.Containers...) {
-			s := c.SecurityContext
-			if s == nil || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation ||
-				s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem ||
-				s.Capabilities == nil || len(s.Capabilities.Drop) != 1 || s.Capabilities.Drop[0] != "ALL" || len(s.Capabilities.Add) > 0 {
-				t.Errorf("%s: the security context of %s is %+v", dir, c.Name, s)
+			if want := closed(); !reflect.DeepEqual(c.SecurityContext, want) {
+				t.Errorf("%s: the security context of %s is %+v, want %+v", dir, c.Name, c.SecurityContext, want)
 			}
 			for _, m := range c.VolumeMounts {
 				if !m.ReadOnly || m.SubPath != "" {

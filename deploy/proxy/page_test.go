@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"os"
 	"regexp"
 	"strings"
@@ -29,7 +30,8 @@ func blocks(t *testing.T, lang string) []block {
 	}
 	var found []block
 	for _, at := range fence.FindAllSubmatchIndex(text, -1) {
-		b := block{string(text[at[2]:at[3]]), string(text[at[4]:at[5]]), 1 + strings.Count(string(text[:at[0]]), "\n")}
+		line := 1 + bytes.Count(text[:at[0]], []byte("\n"))
+		b := block{string(text[at[2]:at[3]]), string(text[at[4]:at[5]]), line}
 		if b.lang == lang {
 			found = append(found, b)
 		}
@@ -40,7 +42,7 @@ func blocks(t *testing.T, lang string) []block {
 	return found
 }
 
-// TestFilesOfThePage holds that each file on the page is a whole one that is well. The page names the broken one in
+// TestFilesOfThePage holds that each file on the page is a whole one that is well. The broken one is named in
 // its first line.
 func TestFilesOfThePage(t *testing.T) {
 	broken := 0

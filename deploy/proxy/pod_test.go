@@ -1,8 +1,9 @@
 package proxy
 
 import (
+	"fmt"
+	"maps"
 	"net"
-	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -63,29 +64,33 @@ func TestPodsAgreeWithTheirFile(t *testing.T) {
 		if a, b := portOf(t, f.Proxy.Admin.Listen), port(d.quotient, "admin"); a != b {
 			t.Errorf("%s: the admin listens on %s, the port admin is %s", dir, a, b)
 		}
-		for name, probe := range map[string]*corev1.Probe{
-			"/health": d.quotient.LivenessProbe, "/health ": d.quotient.StartupProbe, "/ready": d.quotient.ReadinessProbe,
+		for probe, path := range map[*corev1.Probe]string{
+			d.quotient.StartupProbe: "/health", d.quotient.LivenessProbe: "/health",
+			d.quotient.ReadinessProbe: "/ready",
 		} {
-			if probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Path != strings.TrimSpace(name) || probe.HTTPGet.Port.StrVal != "admin" {
-				t.Errorf("%s: the probe of %sis %+v", dir, name, probe)
+			get := probe.HTTPGet
+			if get == nil || get.Path != path || get.Port.StrVal != "admin" {
+				t.Errorf("%s: the probe is %+v, want %s", dir, get, path)
 			}
 		}
-		if want := []string{"proxy", "--config", "/etc/quotient/quotient.toml"}; !slices.Equal(d.quotient.Args, want) {
-			t.Errorf("%s: arguments %q, want %q", dir, d.quotient.Args, want)
+		args := []string{"proxy", "--config", "/etc/quotient/quotient.toml"}
+		if !slices.Equal(d.quotient.Args, args) {
+			t.Errorf("%s: arguments %q, want %q", dir, d.quotient.Args, args)
 		}
 		mounted := map[string]string{}
 		for _, m := range d.quotient.VolumeMounts {
 			mounted[m.MountPath] = m.Name
 		}
 		token, in := strings.CutPrefix(f.Proxy.Admin.TokenFile, "/etc/quotient-admin/")
-		if mounted["/etc/quotient"] != "config" || mounted["/etc/quotient-admin"] != "admin" || !in || token != "token" {
+		want := map[string]string{"/etc/quotient": "config", "/etc/quotient-admin": "admin"}
+		if !maps.Equal(mounted, want) || !in || token != "token" {
 			t.Errorf("%s: mounts %v, token in %s", dir, mounted, f.Proxy.Admin.TokenFile)
 		}
 	}
 }
 
-// TestPool holds that the file counts the pods by a Service that exists, and as many as there may be while that
-// is silent.
+// TestPool holds that the file counts the pods by a Service that exists. While that is silent, as many count
+// as there may be.
 func TestPool(t *testing.T) {
 	for dir, kind := range variants {
 		d := look(t, dir)
@@ -105,8 +110,9 @@ func TestPool(t *testing.T) {
 		if (i >= 0) != (kind == "StatefulSet") {
 			t.Errorf("%s: an ordinal %v, in a %s", dir, i >= 0, kind)
 		}
-		if i >= 0 && d.quotient.Env[i].ValueFrom.FieldRef.FieldPath != "metadata.labels['apps.kubernetes.io/pod-index']" {
-			t.Errorf("%s: the ordinal is %+v", dir, d.quotient.Env[i].ValueFrom)
+		const index = "metadata.labels['apps.kubernetes.io/pod-index']"
+		if i >= 0 && d.quotient.Env[i].ValueFrom.FieldRef.FieldPath != index {
+			t.Errorf("%s: the ordinal is %+v, want %s", dir, d.quotient.Env[i].ValueFrom, index)
 		}
 	}
 }
@@ -119,7 +125,7 @@ func sleep(c corev1.Container) time.Duration {
 	return time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
 }
 
-// TestPodsEndInOrder holds that a pod has the time for its hook, and for all that the file gives to a shutdown.
+// TestPodsEndInOrder holds that a pod has the time for its hook, and for what the file gives to a shutdown.
 func TestPodsEndInOrder(t *testing.T) {
 	for dir := range variants {
 		d := look(t, dir)
@@ -129,12 +135,12 @@ func TestPodsEndInOrder(t *testing.T) {
 		if d.sidecar { // the service's hook, and its own end
 			before = sleep(d.pod.Containers[0]) + 20*time.Second
 		}
-		if before < 5*time.Second || grace <= before+f.Proxy.Timeouts.Shutdown {
-			t.Errorf("%s: %v for a pod to end, its hooks take %v and a shutdown %v", dir, grace, before, f.Proxy.Timeouts.Shutdown)
+		if end := f.Proxy.Timeouts.Shutdown; before < 5*time.Second || grace <= before+end {
+			t.Errorf("%s: %v for a pod to end, its hooks take %v and a shutdown %v", dir, grace, before, end)
 		}
 		for name, l := range f.Limiters {
-			if d.sidecar && (l.MaxWait == 0 || l.MaxWait > sleep(d.pod.Containers[0])) {
-				t.Errorf("%s: requests of %s wait for %v, the service is there for %v", dir, name, l.MaxWait, sleep(d.pod.Containers[0]))
+			if stays := sleep(d.pod.Containers[0]); d.sidecar && (l.MaxWait == 0 || l.MaxWait > stays) {
+				t.Errorf("%s: requests of %s wait for %v, the service stays for %v", dir, name, l.MaxWait, stays)
 			}
 		}
 	}
@@ -172,20 +178,19 @@ func TestMemory(t *testing.T) {
 func TestSidecar(t *testing.T) {
 	d := look(t, "kustomize/overlays/sidecar")
 	f := d.parse(t, "sidecar")
-	if !d.sidecar || d.quotient.RestartPolicy == nil || *d.quotient.RestartPolicy != corev1.ContainerRestartPolicyAlways {
-		t.Errorf("sidecar %v, restart policy %v", d.sidecar, d.quotient.RestartPolicy)
+	if p := d.quotient.RestartPolicy; !d.sidecar || p == nil || *p != corev1.ContainerRestartPolicyAlways {
+		t.Errorf("sidecar %v, restart policy %v", d.sidecar, p)
 	}
 	if len(d.pod.InitContainers) != 1 || len(d.pod.Containers) != 1 || d.pod.Containers[0].Name != "app" {
 		t.Fatalf("containers %v and %v", d.pod.InitContainers, d.pod.Containers)
 	}
-	want := &url.URL{Scheme: "http", Host: "127.0.0.1:" + strconv.Itoa(int(d.pod.Containers[0].Ports[0].ContainerPort))}
-	if got := f.Proxy.Upstreams; len(got) != 1 || got[0].String() != want.String() {
+	want := fmt.Sprintf("http://127.0.0.1:%d", d.pod.Containers[0].Ports[0].ContainerPort)
+	if got := f.Proxy.Upstreams; len(got) != 1 || got[0].String() != want {
 		t.Errorf("upstreams %v, want %v", got, want)
 	}
 }
 
-// TestUnitAgreesWithItsFile holds that the service gets the time, the files and the memory that its file and the
-// defaults need.
+// TestUnitAgreesWithItsFile holds that the service gets the time, descriptors and memory that its file needs.
 func TestUnitAgreesWithItsFile(t *testing.T) {
 	text, err := os.ReadFile("quotient.toml")
 	if err != nil {

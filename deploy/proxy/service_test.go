@@ -53,7 +53,7 @@ func verify(t *testing.T, text string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestUnitIsValid holds that systemd understands each line: it warns of those that it does not know, and goes on.
+// TestUnitIsValid holds that systemd understands each line: it warns of others, and goes on.
 func TestUnitIsValid(t *testing.T) {
 	text := unit(t)
 	if out, err := verify(t, text, "verify"); err != nil || out != "" {
@@ -64,7 +64,7 @@ func TestUnitIsValid(t *testing.T) {
 	}
 }
 
-// TestUnitIsClosed holds that the service has little to do harm with: 0 is nothing, 10 is all that a service of
+// TestUnitIsClosed holds that the service has little to do harm with. 0 is nothing, 10 is all that a service of
 // root has. What is left is the network.
 func TestUnitIsClosed(t *testing.T) {
 	text := unit(t)
