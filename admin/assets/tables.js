@@ -19,7 +19,7 @@ function sheet({ title, columns }, shape, i) {
   const note = el("p", { class: "empty" });
   const name = title || `Table ${i + 1}`;
   const scroll = table(name, columns, body);
-  const node = el("section", { class: "fleet", "aria-label": name }, el("h2", { text: name }), el("div", { class: "pool sheet" }, scroll, note));
+  const node = el("section", { class: "fleet", "aria-label": name }, el("h2", { text: name }), el("div", { class: "card sheet" }, scroll, note));
   const show = ({ rows, more = 0 }) => {
     while (body.rows.length > rows.length) body.lastElementChild.remove();
     while (body.rows.length < rows.length) body.append(el("tr", {}, ...columns.map((_, c) => (c === 0 ? el("th", { scope: "row" }) : el("td")))));
