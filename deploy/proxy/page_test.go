@@ -55,7 +55,7 @@ func TestFilesOfThePage(t *testing.T) {
 		f, err := config.Parse(name, []byte(b.text))
 		if name == "broken.toml" {
 			want := answer(t, "quotient check broken.toml")
-			if err == nil || "quotient: "+err.Error()+"\n" != want {
+			if err == nil || err.Error()+"\n" != want {
 				t.Errorf("%s:%d: the errors are\n%v\nthe page has\n%s", page, b.line, err, want)
 			}
 			continue
