@@ -20,6 +20,9 @@ import (
 // On a paced rate of at most one event a second, a caller that wakes later than a tenth of the interval after
 // its turn has lost that turn. It waits again, before all others of its class, three times at most
 // (Stats.Expired).
+//
+// A ctx that has a method Admitted(waited, overhead time.Duration) is told of an admission after a wait, as
+// OnAdmit is.
 func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit, error) {
 	if err := ctx.Err(); err != nil {
 		return Permit{}, err
@@ -339,7 +342,14 @@ func (s *shard) waitAndUnlock(
 		return Permit{}, err
 	}
 	c.countAdmitted()
-	s.l.admitted(key, arrived.at, cmp.Or(c.w.firstDue, c.w.due), c.w.permit)
+	due := cmp.Or(c.w.firstDue, c.w.due)
+	s.l.admitted(key, arrived.at, due, c.w.permit)
+	if a, ok := ctx.(interface {
+		Admitted(waited, overhead time.Duration)
+	}); ok {
+		now := s.l.now().at
+		a.Admitted(now-arrived.at, now-due)
+	}
 	return c.w.permit, nil
 }
 

@@ -212,13 +212,13 @@ func (c *conn) answered(w http.ResponseWriter, r *http.Request, body *earlyBody)
 		c.broken.Store(true)
 		w.Header().Set("Connection", "close") // if it is not too late
 	}
-	if c.inBody.Load() {
+	switch {
+	case body.reading.Load() > 0: // for an upstream that has answered before: net/http would wait for that read
+		c.readNoLater(time.Now())
+	case c.inBody.Load():
 		c.readNoLater(time.Now().Add(lastRead))
 	}
 }
-
-// hurry ends a read of a body.
-func (c *conn) hurry() { c.readNoLater(time.Now()) }
 
 func (c *conn) readNoLater(by time.Time) {
 	c.mu.Lock()
