@@ -21,13 +21,20 @@ type block struct {
 
 var fence = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$")
 
-// blocks returns the blocks of the page in a language, in order.
-func blocks(t *testing.T, lang string) []block {
+// read returns the text of a file.
+func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(page)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return string(text)
+}
+
+// blocks returns the blocks of the page in a language, in order.
+func blocks(t *testing.T, lang string) []block {
+	t.Helper()
+	text := []byte(read(t, page))
 	var found []block
 	for _, at := range fence.FindAllSubmatchIndex(text, -1) {
 		line := 1 + bytes.Count(text[:at[0]], []byte("\n"))
