@@ -21,8 +21,8 @@ import (
 // its turn has lost that turn. It waits again, before all others of its class, three times at most
 // (Stats.Expired).
 //
-// A ctx that has a method Admitted(waited, overhead time.Duration) is told of an admission after a wait, as
-// OnAdmit is.
+// If ctx has a method Admitted(waited, overhead time.Duration), that is called as OnAdmit is, but only for an
+// admission after a wait.
 func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit, error) {
 	if err := ctx.Err(); err != nil {
 		return Permit{}, err

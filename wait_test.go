@@ -244,15 +244,15 @@ func TestPanickingOnAdmit(t *testing.T) {
 	}
 }
 
-// admitted is a context that is told of admissions.
+// admitted is a context that gets admissions.
 type admitted struct {
 	context.Context
-	told func(waited, overhead time.Duration)
+	f func(waited, overhead time.Duration)
 }
 
-func (a admitted) Admitted(waited, overhead time.Duration) { a.told(waited, overhead) }
+func (a admitted) Admitted(waited, overhead time.Duration) { a.f(waited, overhead) }
 
-func TestContextIsToldOfAWait(t *testing.T) {
+func TestContextGetsAWait(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		var got []string
 		l := limiterOf(t, Limit{InFlight: 1})
@@ -269,7 +269,7 @@ func TestContextIsToldOfAWait(t *testing.T) {
 		if want := []string{"3s 0s"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		ctx.told = func(_, _ time.Duration) { panic("hook") }
+		ctx.f = func(_, _ time.Duration) { panic("hook") }
 		time.AfterFunc(time.Second, p.Release)
 		func() {
 			defer func() { _ = recover() }()

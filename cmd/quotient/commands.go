@@ -34,7 +34,8 @@ func (c checkCmd) Run(s streams) error {
 	if f.Proxy != nil {
 		rules = len(f.Proxy.Rules)
 	}
-	_, err = fmt.Fprintf(s.out, "%s: well: %s, %s\n", c.File, count(len(f.Limiters), "limiter"), count(rules, "rule"))
+	limiters := count(len(f.Limiters), "limiter")
+	_, err = fmt.Fprintf(s.out, "%s: well: %s, %s\n", c.File, limiters, count(rules, "rule"))
 	return err
 }
 
@@ -118,7 +119,8 @@ type completeCmd struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }
 
-// Run prints what the word at the cursor may become, one candidate a line: the word, and after a tab what it is.
+// Run prints what the word at the cursor may become, one candidate a line: the word, and what it is behind a
+// tab.
 func (c completeCmd) Run(k *kong.Context, s streams) error {
 	words := c.Words
 	if len(words) > 0 && words[0] == "--" {

@@ -52,7 +52,8 @@ func (c *proxyCmd) demo(ctx context.Context, s streams) error {
 	explain(s.out, service, target, c.DemoFor)
 	load := func(ctx context.Context) error { visit(ctx, target, tallies); return nil }
 	// The load ends with ctx, before the proxy does, the upstream after it.
-	err = together(ctx, func(ctx context.Context) error { return service.run(ctx, nil) }, upstream.serve, within(ctx, load))
+	serve := func(ctx context.Context) error { return service.run(ctx, nil) }
+	err = together(ctx, serve, upstream.serve, within(ctx, load))
 	sum(s.out, tallies)
 	return err
 }
@@ -68,9 +69,9 @@ func within(ctx context.Context, f func(context.Context) error) func(context.Con
 
 // explain says what there is to see.
 func explain(w io.Writer, s *service, target string, most time.Duration) {
-	f := s.conf.File()
-	fmt.Fprintf(w, "The proxy is at %s. Each path has its own limit over the fleet: %s.\n", target, f.Limiters[limiterName].Limit)
-	fmt.Fprintln(w, "Clients ask for /calm and /steady, within the default limit, and for /busy and /rush, beyond it. These wait.")
+	limit := s.conf.File().Limiters[limiterName].Limit
+	fmt.Fprintf(w, "The proxy is at %s. Each path has its own limit over the fleet: %s.\n", target, limit)
+	fmt.Fprintln(w, "Clients ask for /calm and /steady, within the default limit, and /busy and /rush, beyond it.")
 	if s.operator.url != "" {
 		fmt.Fprintf(w, "\n  The page: %s\n\n", s.operator.url)
 	}
@@ -84,8 +85,9 @@ func sum(w io.Writer, tallies []tally) {
 	fmt.Fprintln(t, "\npath\tpassed\trefused\tfailed\tlongest wait\t")
 	for i := range tallies {
 		n := &tallies[i]
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%v\t\n", visitors[i].path, n.passed.Load(), n.refused.Load(), n.failed.Load(),
-			time.Duration(n.longest.Load()).Round(time.Millisecond))
+		longest := time.Duration(n.longest.Load()).Round(time.Millisecond)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%v\t\n",
+			visitors[i].path, n.passed.Load(), n.refused.Load(), n.failed.Load(), longest)
 	}
 	_ = t.Flush()
 }
@@ -167,7 +169,8 @@ func openDemoUpstream(ctx context.Context) (demoUpstream, error) {
 		pause(r.Context(), 20*time.Millisecond)
 		fmt.Fprintf(w, "The demo's upstream answers %q, process %d.\n", r.URL.Path, os.Getpid())
 	}
-	return demoUpstream{l, &http.Server{Handler: http.HandlerFunc(hello), ReadHeaderTimeout: 5 * time.Second}}, nil
+	srv := &http.Server{Handler: http.HandlerFunc(hello), ReadHeaderTimeout: 5 * time.Second}
+	return demoUpstream{l, srv}, nil
 }
 
 // serve answers until ctx ends.

@@ -44,8 +44,9 @@ const about = "Requests are limited over a fleet of proxies, and no store stands
 
 // newParser returns the parser of the command line into c. Help is printed to s.out and ends in exit.
 func newParser(c *cli, s streams, exit func(int)) (*kong.Kong, error) {
-	return kong.New(c, kong.Name("quotient"), kong.Description(about), kong.Exit(exit), kong.Writers(s.out, s.err),
-		kong.Bind(s), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100, NoExpandSubcommands: true}))
+	help := kong.HelpOptions{Compact: true, WrapUpperBound: 100, NoExpandSubcommands: true}
+	return kong.New(c, kong.Name("quotient"), kong.Description(about), helps, kong.ConfigureHelp(help),
+		kong.Exit(exit), kong.Writers(s.out, s.err), kong.Bind(s))
 }
 
 // helped is what a parse that has printed help ends in.

@@ -55,7 +55,8 @@ func (s *service) newOperator(ctx context.Context, a config.Admin) (operator, er
 	}
 	opts = append(opts, admin.Logger(s.log), admin.Tables(s.tables),
 		admin.Mount("/metrics", promhttp.HandlerFor(s.metrics(), promhttp.HandlerOpts{})),
-		admin.MountOpen("/health", http.HandlerFunc(alive)), admin.MountOpen("/ready", http.HandlerFunc(s.answerReady)))
+		admin.MountOpen("/health", http.HandlerFunc(alive)),
+		admin.MountOpen("/ready", http.HandlerFunc(s.answerReady)))
 	if s.conf.File().Path != "" {
 		opts = append(opts, admin.File(func() admin.FileState { return admin.FileState(s.conf.State()) }))
 	}
@@ -90,12 +91,15 @@ func (o operator) withTLS(t *config.TLS) (operator, error) {
 	return o, nil
 }
 
-// access is who may use the listener for operators.
+// access is what callers need in order to use the listener for operators.
 func access(a config.Admin) (opts []admin.Option, err error) {
 	for _, t := range []struct {
 		field, file string
 		option      func(...string) admin.Option
-	}{{"token-file", a.TokenFile, admin.Token}, {"read-only-token-file", a.ReadOnlyTokenFile, admin.ReadOnlyToken}} {
+	}{
+		{"token-file", a.TokenFile, admin.Token},
+		{"read-only-token-file", a.ReadOnlyTokenFile, admin.ReadOnlyToken},
+	} {
 		if t.file == "" {
 			continue
 		}
@@ -139,7 +143,7 @@ func readTokens(path string) (tokens []string, err error) {
 // together, the last pair that did is used.
 func serverTLS(t *config.TLS) (*tls.Config, error) {
 	var good atomic.Pointer[tls.Certificate]
-	load := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	load := func() (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
 		if err != nil {
 			return good.Load(), err
@@ -147,13 +151,14 @@ func serverTLS(t *config.TLS) (*tls.Config, error) {
 		good.Store(&pair)
 		return &pair, nil
 	}
-	if _, err := load(nil); err != nil {
+	if _, err := load(); err != nil {
 		return nil, err
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
-		pair, _ := load(h)
+	current := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		pair, _ := load()
 		return pair, nil
-	}}
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: current}
 	if t.ClientCA == "" {
 		return c, nil
 	}

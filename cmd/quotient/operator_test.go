@@ -146,7 +146,7 @@ func TestSuspicious(t *testing.T) {
 		Proxy: &config.Proxy{Listen: "127.0.0.1:1", Upstreams: []*url.URL{{Scheme: "http", Host: "127.0.0.1:1"}, {Scheme: "http", Host: "127.0.0.1:2"}}},
 	}
 	want := "limiter dry is in a dry run: everything is admitted\n" +
-		"limiter few has 2 slots for 3 replicas: some replicas refuse everything\n" +
+		"limiter few has 2 slots for 3 replicas: some refuse everything\n" +
 		"upstream http://127.0.0.1:1 is the proxy's own address: requests would go round"
 	if got := strings.Join(suspicious(f), "\n"); got != want {
 		t.Errorf("got %s", got)

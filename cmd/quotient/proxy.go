@@ -15,32 +15,60 @@ import (
 // proxyCmd is quotient proxy. Its flags are turned into the text of a configuration file: there is one way
 // into the program. Their ranges are those of the file's fields.
 type proxyCmd struct {
-	Upstreams []string `arg:"" optional:"" name:"upstream" help:"What stands behind the proxy: host:port, or a URL of http, https or h2c without a path. Several share the load."`
+	Upstreams []string `arg:"" optional:"" name:"upstream" help:"${help_upstream}"`
 
-	Listen   string        `default:"127.0.0.1:4040" env:"QUOTIENT_LISTEN" placeholder:"ADDR" help:"Address of the proxy (${default})."`
-	Admin    string        `default:"127.0.0.1:4041" placeholder:"ADDR" help:"Address of the operator's page, metrics, /health and /ready (${default}); off for none."`
-	RPM      int           `name:"rpm" default:"100" placeholder:"N" help:"Requests started in each minute of the clock, for each path over the fleet (${default}); 0 for no such limit."`
-	Inflight int           `default:"100" placeholder:"N" help:"Requests in flight, for each path over the fleet (${default}); 0 for no such limit."`
-	Refuse   bool          `xor:"wait" help:"Answer 429 at once where a request would have to wait."`
-	MaxWait  time.Duration `xor:"wait" placeholder:"D" help:"Longest wait, such as 5s. By default a request waits as long as its client."`
-	MaxKeys  int           `default:"65536" placeholder:"N" help:"Paths that are remembered (${default})."`
-	Policy   string        `enum:"fixed,tracking" default:"fixed" placeholder:"fixed|tracking" help:"tracking slows down when the upstream answers 429. The default is fixed."`
+	Listen   string        `default:"127.0.0.1:4040" env:"QUOTIENT_LISTEN" placeholder:"ADDR" help:"${help_listen}"`
+	Admin    string        `default:"127.0.0.1:4041" placeholder:"ADDR" help:"${help_admin}"`
+	RPM      int           `name:"rpm" default:"100" placeholder:"N" help:"${help_rpm}"`
+	Inflight int           `default:"100" placeholder:"N" help:"${help_inflight}"`
+	Refuse   bool          `xor:"wait" help:"${help_refuse}"`
+	MaxWait  time.Duration `xor:"wait" placeholder:"D" help:"${help_max_wait}"`
+	MaxKeys  int           `default:"65536" placeholder:"N" help:"${help_max_keys}"`
+	Policy   string        `enum:"fixed,tracking" default:"fixed" placeholder:"LAW" help:"${help_policy}"`
 
-	Replicas int    `env:"QUOTIENT_REPLICAS" placeholder:"N" help:"Proxies that share the limits (1)."`
-	Ordinal  int    `placeholder:"N" help:"Number of this proxy among them, from 1: limits are then divided without a remainder. The environment's QUOTIENT_ORDINAL, a pod's index, counts from 0."`
-	Pool     string `placeholder:"SOURCE" help:"Follow the number of proxies: dns:NAME, file:PATH, redis:URL, etcd:URL, kube:SERVICE or env:. Nothing is admitted before its first answer. When it is silent for a minute --replicas counts, if it was given, else the last answer."`
+	Replicas int    `env:"QUOTIENT_REPLICAS" placeholder:"N" help:"${help_replicas}"`
+	Ordinal  int    `placeholder:"N" help:"${help_ordinal}"`
+	Pool     string `placeholder:"SOURCE" help:"${help_pool}"`
 
-	Config      string `placeholder:"FILE" help:"Read everything from a file, and again when it changes. Only --ordinal, --replicas and --log may stand beside."`
-	PrintConfig bool   `help:"Print the file that equals the flags, and exit."`
-	Log         string `enum:"text,json" default:"text" placeholder:"text|json" help:"Form of the log on stderr. The default is text."`
+	Config      string `placeholder:"FILE" help:"${help_config}"`
+	PrintConfig bool   `help:"${help_print_config}"`
+	Log         string `enum:"text,json" default:"text" placeholder:"FORM" help:"${help_log}"`
 
-	Demo    bool          `help:"Bring an upstream and some load, for a first look."`
-	DemoFor time.Duration `default:"10m" placeholder:"D" help:"End the demo after this time (${default})."`
+	Demo    bool          `help:"${help_demo}"`
+	DemoFor time.Duration `default:"10m" placeholder:"D" help:"${help_demo_for}"`
+}
+
+// helps are the lines of --help.
+var helps = kong.Vars{
+	"help_upstream": "What stands behind the proxy: host:port, or a URL of http, https or h2c without a path. " +
+		"Several share the load.",
+	"help_listen": "Address of the proxy (127.0.0.1:4040).",
+	"help_admin":  "Address of the operator's page, metrics, /health and /ready (127.0.0.1:4041); off for none.",
+	"help_rpm": "Requests started in each minute of the clock, for each path over the fleet (100); " +
+		"0 for no such limit.",
+	"help_inflight": "Requests in flight, for each path over the fleet (100); 0 for no such limit.",
+	"help_refuse":   "Answer 429 at once where a request would have to wait.",
+	"help_max_wait": "Longest wait, such as 5s. By default a request waits as long as its client.",
+	"help_max_keys": "Paths that are remembered (65536).",
+	"help_policy":   "fixed, the default, or tracking, which slows down when the upstream answers 429.",
+	"help_replicas": "Proxies that share the limits (1).",
+	"help_ordinal": "Number of this proxy among them, from 1: limits are then divided without a remainder. " +
+		"The environment's QUOTIENT_ORDINAL, a pod's index, counts from 0.",
+	"help_pool": "Follow the number of proxies: dns:NAME, file:PATH, redis:URL, etcd:URL, kube:SERVICE " +
+		"or env:. Nothing is admitted before its first answer. When it is silent for a minute --replicas counts, " +
+		"if it was given, else the last answer.",
+	"help_config": "Read everything from a file, and again when it changes. " +
+		"Only --ordinal, --replicas and --log may stand beside.",
+	"help_print_config": "Print the file that equals the flags, and exit.",
+	"help_log":          "Form of the log on stderr: text, the default, or json.",
+	"help_demo":         "Bring an upstream and some load, for a first look.",
+	"help_demo_for":     "End the demo after this time (10m).",
 }
 
 // Help shows an example.
 func (proxyCmd) Help() string {
-	return `Each path gets 100 requests in each minute of the clock and 100 in flight, over all replicas. Others wait.
+	return `Each path gets 100 requests in each minute of the clock and 100 in flight, over all
+replicas. Others wait.
 
 Examples:
 
@@ -132,7 +160,8 @@ func (c *proxyCmd) completeOrdinal(g given, env func(string) (string, bool)) err
 	const name = "QUOTIENT_ORDINAL"
 	if g["ordinal"] != "" {
 		if c.Ordinal < 1 {
-			return usagef("--ordinal is %d, want 1 or more; %s is for a pod's index, which counts from 0", c.Ordinal, name)
+			return usagef("--ordinal is %d, want 1 or more; %s is for a pod's index, which counts from 0",
+				c.Ordinal, name)
 		}
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/metrics"
 )
@@ -25,7 +26,8 @@ func (s *service) reportStart() {
 	if f.Proxy.TLS != nil {
 		scheme = "https://"
 	}
-	s.log.Info("proxy listens", "url", scheme+s.listener.Addr().String(), "upstreams", strings.Join(ups, " "), "version", version())
+	s.log.Info("proxy listens", "url", scheme+s.listener.Addr().String(), "upstreams", strings.Join(ups, " "),
+		"version", version())
 	if s.operator.l == nil {
 		s.log.Info("operator's page is off")
 	} else {
@@ -33,9 +35,11 @@ func (s *service) reportStart() {
 	}
 	for _, name := range sortedKeys(f.Limiters) {
 		l := f.Limiters[name]
-		s.log.Info("limiter", "name", name, "limit", l.Limit.String(), "over", modeOf(l), "plans", len(l.Plans), "policy", l.Policy)
+		s.log.Info("limiter", "name", name, "limit", l.Limit.String(), "over", modeOf(l), "plans", len(l.Plans),
+			"policy", l.Policy)
 	}
-	s.log.Info("pool", "replicas", f.Pool.Replicas, "ordinal", f.Pool.Ordinal, "source", sourceName(f.Pool.Source))
+	source := sourceName(f.Pool.Source)
+	s.log.Info("pool", "replicas", f.Pool.Replicas, "ordinal", f.Pool.Ordinal, "source", source)
 	for _, w := range suspicious(f) {
 		s.log.Warn(w)
 	}
@@ -69,7 +73,7 @@ func suspicious(f *config.File) (lines []string) {
 			lines = append(lines, fmt.Sprintf("limiter %s is in a dry run: everything is admitted", name))
 		}
 		if n := l.Limit.InFlight; n > 0 && n < f.Pool.Replicas {
-			lines = append(lines, fmt.Sprintf("limiter %s has %d slots for %d replicas: some replicas refuse everything",
+			lines = append(lines, fmt.Sprintf("limiter %s has %d slots for %d replicas: some refuse everything",
 				name, n, f.Pool.Replicas))
 		}
 	}
@@ -84,34 +88,43 @@ func suspicious(f *config.File) (lines []string) {
 // reportEnd logs what the limits have cost the requests that were within them.
 func (s *service) reportEnd() {
 	o := s.proxy.Overhead()
-	s.log.Info("overhead of requests within their limits", "requests", o.Count, "p50", o.P50, "p90", o.P90, "p99", o.P99,
-		"p99.9", o.P999, "max", o.Max)
+	s.log.Info("overhead of requests within their limits", "requests", o.Count, "p50", o.P50, "p90", o.P90,
+		"p99", o.P99, "p99.9", o.P999, "max", o.Max)
 }
 
 // tables are what the page shows beside the limiters.
 func (s *service) tables() []admin.Table {
 	o := s.proxy.Overhead()
+	row := []string{strconv.FormatUint(o.Count, 10)}
+	for _, d := range []time.Duration{o.P50, o.P90, o.P99, o.P999, o.Max} {
+		row = append(row, short(d))
+	}
 	overhead := admin.Table{
 		Title:   "Overhead of requests within their limits",
 		Columns: []string{"Requests", "p50", "p90", "p99", "p99.9", "max"},
-		Rows:    [][]string{{strconv.FormatUint(o.Count, 10), short(o.P50), short(o.P90), short(o.P99), short(o.P999), short(o.Max)}},
+		Rows:    [][]string{row},
 	}
 	ups := admin.Table{Title: "Upstreams", Columns: []string{"URL", "State", "Since", "In flight", "Last error"}}
 	for _, u := range s.ups.State() {
-		state := "healthy"
-		switch {
-		case u.Leaving:
-			state = "leaving"
-		case !u.Healthy:
-			state = "out"
-		}
-		failure := u.Error
-		if failure != "" {
-			failure = u.ErrorAt.UTC().Format(time.RFC3339) + " " + failure
-		}
-		ups.Rows = append(ups.Rows, []string{u.URL, state, u.Since.UTC().Format(time.RFC3339), strconv.Itoa(u.InFlight), failure})
+		ups.Rows = append(ups.Rows, rowOf(u))
 	}
 	return []admin.Table{overhead, ups}
+}
+
+// rowOf is an upstream in the table.
+func rowOf(u upstream.State) []string {
+	state := "healthy"
+	switch {
+	case u.Leaving:
+		state = "leaving"
+	case !u.Healthy:
+		state = "out"
+	}
+	failure := u.Error
+	if failure != "" {
+		failure = u.ErrorAt.UTC().Format(time.RFC3339) + " " + failure
+	}
+	return []string{u.URL, state, u.Since.UTC().Format(time.RFC3339), strconv.Itoa(u.InFlight), failure}
 }
 
 // short is a duration with three digits at most.

@@ -77,8 +77,9 @@ func (c *proxyCmd) open(ctx context.Context, log *slog.Logger) (*service, error)
 	if s.front, err = front.New(file.Proxy, s.proxy, log, front.OnShutdown(s.drain)); err != nil {
 		return nil, err
 	}
-	s.conf, err = config.New(file, s.reg, config.Logger(log), config.WithSources(sources()), config.Adjust(c.adjust),
-		config.With(s.ups), config.With(s.proxy), config.With(s.front), config.With(fixedAdmin(file.Proxy.Admin)))
+	s.conf, err = config.New(file, s.reg, config.Logger(log), config.WithSources(sources()),
+		config.Adjust(c.adjust), config.With(s.ups), config.With(s.proxy), config.With(s.front),
+		config.With(fixedAdmin(file.Proxy.Admin)))
 	if err != nil {
 		return nil, err
 	}
@@ -154,9 +155,12 @@ func (s *service) reloads(ctx context.Context, end func(), hangups <-chan os.Sig
 	}
 }
 
-// together runs first until ctx ends, and the others for as long: they end after it. If one of them fails, all
-// end.
-func together(ctx context.Context, first func(context.Context) error, others ...func(context.Context) error) error {
+// runs is a part of the program that ends with its context.
+type runs = func(context.Context) error
+
+// together runs first until ctx ends, and the others for as long: they end after it. If one of them fails,
+// all end.
+func together(ctx context.Context, first runs, others ...runs) error {
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	ctx, fail := context.WithCancel(ctx)

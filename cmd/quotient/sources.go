@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,12 +49,9 @@ func (c closing) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 // takeFleet takes the parameter fleet out of the query of a URL.
 func takeFleet(u *url.URL) string {
 	q := u.Query()
-	fleet := q.Get("fleet")
+	fleet := cmp.Or(q.Get("fleet"), defaultFleet)
 	q.Del("fleet")
 	u.RawQuery = q.Encode()
-	if fleet == "" {
-		return defaultFleet
-	}
 	return fleet
 }
 
@@ -74,33 +72,31 @@ func redisSource(text string) (quotient.Source, error) {
 	return closing{&redis.Source{Client: client, Fleet: fleet}, client.Close}, nil
 }
 
+const wantEtcd = "want a URL such as etcd://a:2379,b:2379?fleet=proxy"
+
 // etcdSource counts in etcd: etcd://user:password@host:port,host:port?fleet=proxy&tls=true.
 func etcdSource(text string) (quotient.Source, error) {
-	const want = "want a URL such as etcd://a:2379,b:2379?fleet=proxy"
-	rest, ok := strings.CutPrefix(normal(text), "etcd://")
-	if !ok {
-		return nil, errors.New(want)
-	}
-	// url.Parse takes no list of hosts.
-	authority, query, _ := strings.Cut(rest, "?")
-	q, err := url.ParseQuery(query)
+	c, fleet, err := etcdConfig(strings.TrimPrefix(normal(text), "etcd://"))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", want, err)
+		return nil, err
 	}
-	c := clientv3.Config{
-		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second, DialTimeout: 2 * time.Second,
-		Logger: zap.NewNop(),
+	client, err := clientv3.New(c)
+	if err != nil {
+		return nil, err
 	}
-	scheme := "http://"
-	for _, name := range sortedKeys(q) {
-		switch value := q.Get(name); {
-		case name == "fleet":
-		case name == "tls" && value == "true":
-			scheme = "https://"
-		case name == "tls" && value == "false":
-		default:
-			return nil, fmt.Errorf("%s: the parameter %s=%s is not known; there are fleet and tls=true", want, name, value)
-		}
+	return closing{&etcd.Source{Client: client, Fleet: fleet}, client.Close}, nil
+}
+
+// etcdConfig reads what stands behind etcd://. It is no URL for url.Parse, which takes no list of hosts.
+func etcdConfig(text string) (c clientv3.Config, fleet string, err error) {
+	authority, query, _ := strings.Cut(text, "?")
+	scheme, fleet, err := etcdQuery(query)
+	if err != nil {
+		return c, "", err
+	}
+	c = clientv3.Config{
+		DialTimeout: 2 * time.Second, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
+		Logger: zap.NewNop(), // the source reports what fails
 	}
 	if user, hosts, ok := strings.Cut(authority, "@"); ok {
 		c.Username, c.Password, _ = strings.Cut(user, ":")
@@ -108,19 +104,31 @@ func etcdSource(text string) (quotient.Source, error) {
 	}
 	for host := range strings.SplitSeq(strings.TrimSuffix(authority, "/"), ",") {
 		if host == "" || strings.Contains(host, "/") {
-			return nil, fmt.Errorf("%s: the host %q is none", want, host)
+			return c, "", fmt.Errorf("%s: the host %q is none", wantEtcd, host)
 		}
 		c.Endpoints = append(c.Endpoints, scheme+host)
 	}
-	client, err := clientv3.New(c)
+	return c, fleet, nil
+}
+
+// etcdQuery reads the parameters.
+func etcdQuery(query string) (scheme, fleet string, err error) {
+	q, err := url.ParseQuery(query)
 	if err != nil {
-		return nil, err
+		return "", "", fmt.Errorf("%s: %w", wantEtcd, err)
 	}
-	fleet := q.Get("fleet")
-	if fleet == "" {
-		fleet = defaultFleet
+	scheme = "http://"
+	for _, name := range sortedKeys(q) {
+		switch value := q.Get(name); {
+		case name == "fleet":
+		case name == "tls" && value == "true":
+			scheme = "https://"
+		case name == "tls" && value == "false":
+		default:
+			return "", "", fmt.Errorf("%s: %s=%s is not known; there are fleet and tls=true", wantEtcd, name, value)
+		}
 	}
-	return closing{&etcd.Source{Client: client, Fleet: fleet}, client.Close}, nil
+	return scheme, cmp.Or(q.Get("fleet"), defaultFleet), nil
 }
 
 // normal lets "redis:host:6379" stand for "redis://host:6379".

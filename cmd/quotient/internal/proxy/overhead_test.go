@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
 	"net"
@@ -87,9 +88,9 @@ func TestOverheadWithoutDialling(t *testing.T) {
 	const slow = 400 * time.Millisecond
 	w := newWorld(t, loose+all, ok)
 	address := w.conf.File().Proxy.Upstreams[0].Host
-	tr := &http.Transport{Dial: func(network, _ string) (net.Conn, error) { //nolint // the context does not matter
+	tr := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		time.Sleep(slow)
-		return net.Dial(network, address)
+		return new(net.Dialer).DialContext(ctx, network, address)
 	}}
 	defer tr.CloseIdleConnections()
 	w.proxy.ups = toHost{tr}
