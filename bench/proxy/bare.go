@@ -20,7 +20,8 @@ const (
 	overheadURL = "/-/overhead" // what a traced one has measured since it was asked last
 )
 
-// bareMain is a proxy without any limits: httputil.ReverseProxy with the transport of quotient proxy. It returns the exit status.
+// bareMain is a proxy without any limits: httputil.ReverseProxy with the transport of quotient proxy. It
+// returns the exit status.
 func bareMain(args []string, stderr io.Writer) int {
 	var h http.Handler = bareHandler(args[1])
 	if len(args) > 2 && args[2] == tracedArg {
@@ -36,7 +37,11 @@ func bareMain(args []string, stderr io.Writer) int {
 func bareHandler(upstream string) *httputil.ReverseProxy {
 	to := &url.URL{Scheme: "http", Host: upstream}
 	return &httputil.ReverseProxy{
-		Rewrite:    func(r *httputil.ProxyRequest) { r.SetURL(to); r.SetXForwarded(); r.Out.Host = r.In.Host },
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.SetXForwarded()
+			r.Out.Host = r.In.Host
+		},
 		Transport:  bareTransport(),
 		BufferPool: buffers{},
 	}
@@ -73,7 +78,8 @@ func (buffers) Put(b []byte) {
 	}
 }
 
-// traced measures the time from a request's arrival at a handler to the first bytes that go to the upstream, less the time to dial it.
+// traced measures the time from a request's arrival at a handler to the first bytes that go to the upstream,
+// less the time to dial it.
 type traced struct {
 	next http.Handler
 	mu   sync.Mutex

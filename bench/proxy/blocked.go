@@ -134,7 +134,8 @@ func (b *bench) block(ctx context.Context) (r held, err error) {
 	defer func() { err = errors.Join(err, s.end()) }()
 	warm, cancel := context.WithTimeout(ctx, b.slice)
 	defer cancel()
-	if got := (crowd{addr: s.addr, conns: blockedKeys, paths: paths("w", 10*blockedKeys)}).run(warm); got.lost > 0 {
+	all := paths("w", 10*blockedKeys)
+	if got := (crowd{addr: s.addr, conns: blockedKeys, paths: all}).run(warm); got.lost > 0 {
 		return r, got.err
 	}
 	holders, crowd := connect(s.addr, blockedKeys), connect(s.addr, b.blocked)
@@ -231,8 +232,8 @@ func (r *held) abandon(ctx context.Context, s *server, g *gate, holders, crowd [
 // mostAfter is how many goroutines may be left: those of before, and of idle connections to the upstream.
 func (r *held) mostAfter() int { return r.before.goroutines + ofAnIdle*blockedKeys + mostMore }
 
-// queue sends one request of a holder for each path, and then those of the crowd: as many at once as there are paths, the next when these
-// are waiting. So their order is known.
+// queue sends one request of a holder for each path, and then those of the crowd: as many at once as there
+// are paths, the next when these are waiting. So their order is known.
 func queue(ctx context.Context, s *server, g *gate, holders, crowd []*client) error {
 	all := paths("b", len(holders))
 	for i, c := range holders {
@@ -273,19 +274,25 @@ func (s *server) waits(ctx context.Context, n int) error {
 }
 
 func (r held) section() section {
-	each := func(full, before int64) float64 { return float64(full-before) / float64(max(1, r.blocked)) / (1 << 10) }
+	each := func(full, before int64) float64 {
+		return float64(full-before) / float64(max(1, r.blocked)) / (1 << 10)
+	}
 	row := func(name string, w weight) []string {
 		return []string{name, number(mib(w.resident)), number(mib(w.heap)), fmt.Sprint(w.goroutines)}
 	}
 	s := section{
 		title: fmt.Sprintf("%d blocked requests", r.blocked),
-		note: fmt.Sprintf("Over as many connections with HTTP/1.1, for %d paths of which each has one request at the upstream. The heap is its goal for the next\n"+
-			"collection, less than twice what is alive: %s KiB a blocked request.", blockedKeys, number(each(r.full.heap, r.before.heap))),
+		note: fmt.Sprintf(
+			"Over as many connections with HTTP/1.1, for %d paths of which each has one request at the "+
+				"upstream. The heap is its goal for the next collection, less than twice what is alive: %s "+
+				"KiB a blocked request.",
+			blockedKeys, number(each(r.full.heap, r.before.heap))),
 		header: []string{"quotient proxy", "resident, MiB", "heap, MiB", "goroutines"},
 		rows:   [][]string{row("before", r.before), row("all blocked", r.full)},
 	}
 	return s.judge(
-		atMost("resident memory of a blocked request", each(r.full.resident, r.before.resident), mostBlocked>>10, " KiB"),
+		atMost("resident memory of a blocked request", each(r.full.resident, r.before.resident),
+			mostBlocked>>10, " KiB"),
 		exactly("answered with 200 when they were let go", r.answered, r.blocked+blockedKeys),
 		exactly("at the upstream then", r.arrived, r.blocked+blockedKeys),
 		exactly("paths whose requests did not come in the order of their arrival", r.disordered, 0),

@@ -31,7 +31,8 @@ rates = [{ events = 100, per = "WINDOW", aligned = true }]
 in-flight = 100
 `
 
-// roundRobin is nginx before the proxies. A request that a proxy has not answered when it dies goes to the next one.
+// roundRobin is nginx before the proxies. A request that a proxy has not answered when it dies goes to the
+// next one.
 const roundRobin = `
   upstream up { SERVERS keepalive 1024; keepalive_requests 100000000; }
   server {
@@ -95,7 +96,8 @@ func (f *trio) run(ctx context.Context, b *bench) (err error) {
 	return err
 }
 
-// midst waits until a window is neither new nor half over. What is asked first is then admitted and has arrived before its end.
+// midst waits until a window is neither new nor half over. What is asked first is then admitted and has
+// arrived before its end.
 func (f *trio) midst(ctx context.Context) error {
 	now := time.Now()
 	begin := f.ledger.start(f.ledger.index(now))
@@ -121,7 +123,8 @@ func (f *trio) start(ctx context.Context, b *bench) (err error) {
 		f.proxies = append(f.proxies, s)
 		fmt.Fprintf(&servers, "server %s; ", s.addr)
 	}
-	f.nginx, err = startNginx(ctx, "nginx, round robin", 1, strings.ReplaceAll(roundRobin, "SERVERS", servers.String()))
+	conf := strings.ReplaceAll(roundRobin, "SERVERS", servers.String())
+	f.nginx, err = startNginx(ctx, "nginx, round robin", 1, conf)
 	return err
 }
 
@@ -222,10 +225,14 @@ func (fs shifts) section(window time.Duration) section {
 	}
 	s := section{
 		title: "A fleet",
-		note: fmt.Sprintf("%d proxies behind nginx's round robin, %d a window of %v for each of %d paths, and %d clients a path that always want more. In the middle of a window\n"+
-			"one proxy is killed, and the others get to know that there are two. The upstream counts what arrives, by its own clock: windows are\n"+
-			"comparable since no request arrives near the end of one.", fleetSize, fleetLimit, window, paths, pathConns),
-		header: []string{"ordinals", "window", "least and most for a path", "goal", "latest arrival in the window"},
+		note: fmt.Sprintf(
+			"%d proxies behind nginx's round robin, %d a window of %v for each of %d paths, and %d "+
+				"clients a path that always want more. In the middle of a window one proxy is killed, and the "+
+				"others get to know that there are two. The upstream counts what arrives, by its own clock: "+
+				"windows are comparable since no request arrives near the end of one.",
+			fleetSize, fleetLimit, window, paths, pathConns),
+		header: []string{"ordinals", "window", "least and most for a path", "goal",
+			"latest arrival in the window"},
 	}
 	for _, f := range fs {
 		name := "without"
@@ -237,12 +244,13 @@ func (fs shifts) section(window time.Duration) section {
 			if t.want > 0 {
 				goal = fmt.Sprintf("exactly %d", t.want)
 				s.verdicts = append(s.verdicts, t.exact(name))
+			} else {
+				s.verdicts = append(s.verdicts, t.never(name))
 			}
-			s.rows = append(s.rows, []string{name, t.name, fmt.Sprintf("%d and %d", t.least, t.most), goal, fmt.Sprintf("%.3f s", t.latest.Seconds())})
-			s.verdicts = append(s.verdicts, t.never(name))
+			s.rows = append(s.rows, []string{name, t.name, fmt.Sprintf("%d and %d", t.least, t.most), goal,
+				fmt.Sprintf("%.3f s", t.latest.Seconds())})
 		}
-		answered := f.seen.asked > 0 && f.seen.statuses[200] == f.seen.asked
-		s.verdicts = append(s.verdicts, verdict{name + " ordinals: every request was answered with 200", fmt.Sprintf("%v of %d, %d lost", f.seen.statuses, f.seen.asked, f.seen.lost), answered})
+		s.verdicts = append(s.verdicts, answered(name+" ordinals", f.seen, 200))
 	}
 	return s
 }
@@ -250,13 +258,15 @@ func (fs shifts) section(window time.Duration) section {
 // exact is the goal that each path got what it must get, and that the count is of one window.
 func (t tally) exact(name string) verdict {
 	return verdict{
-		fmt.Sprintf("%s ordinals, %s: exactly %d for each path, none in the last tenth", name, t.name, t.want),
+		fmt.Sprintf("%s ordinals, %s: exactly %d for each path, none in the last tenth", name, t.name,
+			t.want),
 		fmt.Sprintf("%d to %d, until %.3f s", t.least, t.most, t.latest.Seconds()),
 		t.least == t.want && t.most == t.want && !t.late(),
 	}
 }
 
-// late reports whether requests arrived in the last tenth of a window: others may then have arrived after its end.
+// late reports whether requests arrived in the last tenth of a window: others may then have arrived after its
+// end.
 func (t tally) late() bool { return t.latest > t.window*9/10 }
 
 // late reports whether a fleet has such a window.
@@ -271,5 +281,6 @@ func (fs shifts) late() bool {
 
 // never is the goal that no path got more than the limit.
 func (t tally) never(name string) verdict {
-	return verdict{fmt.Sprintf("%s ordinals, %s: never more than %d", name, t.name, t.atMost), fmt.Sprint(t.most), t.most <= t.atMost}
+	return verdict{fmt.Sprintf("%s ordinals, %s: never more than %d", name, t.name, t.atMost),
+		fmt.Sprint(t.most), t.most <= t.atMost}
 }

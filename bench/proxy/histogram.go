@@ -22,10 +22,12 @@ func quantilesIn(all map[string]*dto.MetricFamily, name string) (q quantiles, er
 	if len(found.GetPositiveSpan()) == 0 {
 		return q, fmt.Errorf("%s: no native histogram with samples", name)
 	}
-	return quantiles{int(found.GetSampleCount()), nativeQuantile(found, 0.5), nativeQuantile(found, 0.99)}, nil
+	return quantiles{int(found.GetSampleCount()), nativeQuantile(found, 0.5),
+		nativeQuantile(found, 0.99)}, nil
 }
 
-// nativeQuantile is a quantile of a native histogram in seconds. Within a bucket it grows evenly on a logarithmic scale.
+// nativeQuantile is a quantile of a native histogram in seconds. Within a bucket it grows evenly on a
+// logarithmic scale.
 func nativeQuantile(h *dto.Histogram, q float64) time.Duration {
 	rank := q * float64(h.GetSampleCount())
 	below := float64(h.GetZeroCount())

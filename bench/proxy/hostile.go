@@ -40,17 +40,19 @@ rates = [{ events = 10000000, per = "1m", aligned = true }]
 
 // attacked is what was seen of hostile paths.
 type attacked struct {
-	asked                int       // hostile paths
-	distinct             int       // that were answered
-	rate                 float64   // of hostile requests
-	quiet, ordinary, bad quantiles // of requests for good paths: without other load, beside load for paths that are known, beside hostile paths
-	windows              int       // that were whole
-	least, most          int       // requests for a good path in a whole window
-	before               memory
-	own, peak            int64 // of the memory, while hostile paths came
-	bound                int64 // bytes of as many keys as there may be
-	keys                 int
-	evicted              int
+	asked       int       // hostile paths
+	distinct    int       // that were answered
+	rate        float64   // of hostile requests
+	quiet       quantiles // of requests for good paths without other load
+	ordinary    quantiles // beside load for paths that are known
+	bad         quantiles // beside hostile paths
+	windows     int       // that were whole
+	least, most int       // requests for a good path in a whole window
+	before      memory
+	own, peak   int64 // of the memory, while hostile paths came
+	bound       int64 // bytes of as many keys as there may be
+	keys        int
+	evicted     int
 }
 
 // hostilePaths asks for distinct paths as fast as it can, and for good ones each second beside.
@@ -87,7 +89,8 @@ func (b *bench) attack(ctx context.Context) (r attacked, err error) {
 	if r.before, err = memoryOf(s.pid); err != nil {
 		return r, err
 	}
-	if r.bad, err = beside(ctx, s, 2*patience, func(ctx context.Context) { r.flood(ctx, s, b.hostile) }); err != nil {
+	flood := func(ctx context.Context) { r.flood(ctx, s, b.hostile) }
+	if r.bad, err = beside(ctx, s, 2*patience, flood); err != nil {
 		return r, err
 	}
 	r.judgeWindows(book, began, time.Now())
@@ -150,8 +153,11 @@ func (r *attacked) flood(ctx context.Context, s *server, n int) {
 	r.asked, r.distinct, r.rate = n, int(done.Load()), float64(done.Load())/time.Since(began).Seconds()
 }
 
-// beside asks for each good path once a second while a load is there, and returns how long the requests took that were admitted.
-func beside(ctx context.Context, s *server, during time.Duration, load func(context.Context)) (quantiles, error) {
+// beside asks for each good path once a second while a load is there, and returns how long the requests took
+// that were admitted.
+func beside(ctx context.Context, s *server, during time.Duration, load func(context.Context)) (
+	quantiles, error,
+) {
 	ctx, cancel := context.WithTimeout(ctx, during)
 	defer cancel()
 	var mu sync.Mutex
@@ -172,8 +178,11 @@ func beside(ctx context.Context, s *server, during time.Duration, load func(cont
 	return quantilesOf(took), errors.Join(errs...)
 }
 
-// eachSecond asks for a path once in each second of the clock, so long after its start and a little more: never near the end of a window.
-func eachSecond(ctx context.Context, addr, path string, late time.Duration) (took []time.Duration, err error) {
+// eachSecond asks for a path once in each second of the clock, so long after its start and a little more:
+// never near the end of a window.
+func eachSecond(ctx context.Context, addr, path string, late time.Duration) (
+	took []time.Duration, err error,
+) {
 	c := client{addr: addr}
 	defer c.close()
 	for {
@@ -215,20 +224,24 @@ func (r attacked) section() section {
 	}
 	s := section{
 		title: fmt.Sprintf("%d hostile paths", r.asked),
-		note: fmt.Sprintf("%d connections ask for distinct paths as fast as they are answered, %s a second, while %d good paths are asked for once a second each;\n"+
-			"%d of 10 are within their limit. Times are in µs, of good requests that were admitted. max-keys is %d; %d keys were evicted.\n"+
-			"%d keys take %s MiB in a limiter of this limit. Of the proxy's memory its program is no part, which the system reads from a file: with it, it had\n"+
-			"%s MiB before and %s MiB at most.",
+		note: fmt.Sprintf(
+			"%d connections ask for distinct paths as fast as they are answered, %s a second, while %d "+
+				"good paths are asked for once a second each; %d of 10 are within their limit. Times are in "+
+				"µs, of good requests that were admitted. max-keys is %d; %d keys were evicted. %d keys take "+
+				"%s MiB in a limiter of this limit. Of the proxy's memory its program is no part, which the "+
+				"system reads from a file: with it, it had %s MiB before and %s MiB at most.",
 			hostileConns, number(r.rate), goodPaths, goodLimit, hostileKeys, r.evicted,
 			hostileKeys, number(mib(r.bound)), number(mib(r.before.resident)), number(mib(r.peak))),
 		header: []string{"beside", "good requests", "p50", "p99"},
-		rows: [][]string{row("nothing", r.quiet), row(fmt.Sprintf("as many connections for %d paths", ordinaryKeys), r.ordinary),
+		rows: [][]string{row("nothing", r.quiet),
+			row(fmt.Sprintf("as many connections for %d paths", ordinaryKeys), r.ordinary),
 			row("hostile paths", r.bad)},
 	}
 	times := func(a, b quantiles) float64 { return float64(a.P99) / float64(max(1, b.P99)) }
 	return s.judge(
 		atMost("memory at its most, beside its bound and 64 MiB", mib(r.own), mib(r.bound)+slack, " MiB"),
-		verdict{fmt.Sprintf("a good path gets exactly %d in each whole window", goodLimit), fmt.Sprintf("%d to %d in %d windows", r.least, r.most, r.windows),
+		verdict{fmt.Sprintf("a good path gets exactly %d in each whole window", goodLimit),
+			fmt.Sprintf("%d to %d in %d windows", r.least, r.most, r.windows),
 			r.windows > 0 && r.least == goodLimit && r.most == goodLimit},
 		atMost("p99 of good paths, beside a quiet run", times(r.bad, r.quiet), 3, " x"),
 		atMost("p99 of good paths, beside as much ordinary load", times(r.bad, r.ordinary), 3, " x"),

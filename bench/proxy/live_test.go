@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// played runs a figure and holds all of its goals but those that are about time or memory, which a busy machine misses.
+// played runs a figure and holds all of its goals but those that are about time or memory, which a busy
+// machine misses.
 func played(t *testing.T, run func(context.Context) (section, error), timed ...string) {
 	t.Helper()
 	s, err := run(t.Context())
@@ -15,7 +16,8 @@ func played(t *testing.T, run func(context.Context) (section, error), timed ...s
 		t.Fatal(err)
 	}
 	for _, v := range s.verdicts {
-		if !v.met && !slices.ContainsFunc(timed, func(word string) bool { return strings.Contains(v.goal, word) }) {
+		about := func(word string) bool { return strings.Contains(v.goal, word) }
+		if !v.met && !slices.ContainsFunc(timed, about) {
 			t.Error(v)
 		}
 	}
@@ -32,13 +34,15 @@ func TestContendersPlay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer u.close()
-	for _, start := range []func(context.Context, *upstream) (*server, error){bareProxy, nginxLimiter, haproxyLimiter} {
+	for _, start := range []func(context.Context, *upstream) (*server, error){bareProxy, nginxLimiter,
+		haproxyLimiter} {
 		s, err := start(t.Context(), u)
 		if err != nil {
 			t.Fatal(err)
 		}
 		c := contender{name: s.name}
-		if err := c.play(t.Context(), s, &small, true); err != nil || c.asked == 0 || c.rate[0] <= 0 || c.p99[0] < c.p50[0] || c.p50[0] <= 0 {
+		if err := c.play(t.Context(), s, &small, true); err != nil || c.asked == 0 || c.rate[0] <= 0 ||
+			c.p99[0] < c.p50[0] || c.p50[0] <= 0 {
 			t.Errorf("%+v %v", c, err)
 		}
 		if err := s.end(); err != nil {
@@ -62,8 +66,8 @@ func TestHostilePaths(t *testing.T) {
 
 func TestReloads(t *testing.T) { played(t, live(t).manyReloads, "resident", "heap") }
 
-// TestFleet is played again when a machine is so busy that requests arrive near the end of a window: the upstream then counts them in
-// another window than the proxy.
+// TestFleet is played again when a machine is so busy that requests arrive near the end of a window: the
+// upstream then counts them in another window than the proxy.
 func TestFleet(t *testing.T) {
 	needs(t, "nginx")
 	b := live(t)

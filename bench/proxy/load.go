@@ -16,7 +16,7 @@ type crowd struct {
 	conns   int
 	paths   []string
 	pace    time.Duration // between an answer and the next request
-	abandon bool          // requests that were not answered when the context ends; otherwise they are waited for
+	abandon bool          // requests without an answer when the context ends; else they are waited for
 }
 
 // seen is what clients were answered.
@@ -50,7 +50,8 @@ func (s *seen) rate() float64 { return float64(s.asked-s.lost) / s.during.Second
 // all reports an error unless each request was answered with this status.
 func (s *seen) all(status int) error {
 	if s.asked == 0 || s.statuses[status] != s.asked {
-		return fmt.Errorf("%d requests, answered with %v, %d lost: %w", s.asked, s.statuses, s.lost, errors.Join(s.err))
+		return fmt.Errorf("%d requests, answered with %v, %d lost: %w", s.asked, s.statuses, s.lost,
+			errors.Join(s.err))
 	}
 	return nil
 }
@@ -86,7 +87,7 @@ func (c crowd) run(ctx context.Context) seen {
 // one is one client of the crowd. A request that is on its way when the context ends is waited for.
 func (c crowd) one(ctx context.Context, i int) (s seen, asked []bool) {
 	s.statuses, asked = make(map[int]int), make([]bool, len(c.paths))
-	order := rand.New(rand.NewPCG(uint64(i), 1)).Perm(len(c.paths)) // in turn: in the time of one path all are asked for
+	order := rand.New(rand.NewPCG(uint64(i), 1)).Perm(len(c.paths)) // each client has its own
 	conn := client{addr: c.addr}
 	if c.abandon {
 		conn.ctx = ctx

@@ -1,12 +1,14 @@
-// Command proxy measures quotient proxy on the loopback interface, side by side with a bare httputil.ReverseProxy, nginx and HAProxy: real
-// processes before one upstream. It prints tables with a verdict.
+// Command proxy measures quotient proxy on the loopback interface, side by side with a bare
+// httputil.ReverseProxy, nginx and HAProxy: real processes before one upstream. It prints tables with a
+// verdict.
 //
 //	go run ./proxy                                   # everything, about 25 minutes
 //	go run ./proxy -only throughput,blocked -rounds 7
 //	go run ./proxy -out proxy/results.md
 //
-// Figures are throughput, overhead, fleet, blocked, hostile and reloads. The clients and the upstream are in this process. It runs on Linux,
-// needs nginx and haproxy, ends by itself and leaves no process behind. It exits 1 unless all goals are met, and 2 when it could not measure.
+// Figures are throughput, overhead, fleet, blocked, hostile and reloads. The clients and the upstream are in
+// this process. It runs on Linux, needs nginx and haproxy, ends by itself and leaves no process behind. It
+// exits 1 unless all goals are met, and 2 when it could not measure.
 package main
 
 import (
@@ -136,7 +138,8 @@ func (b *bench) check() error {
 	}
 	for _, name := range strings.Split(b.only, ",") {
 		if b.only != "" && !slices.ContainsFunc(names(), func(n string) bool { return n == name }) {
-			return fmt.Errorf("-only: no figure is called %q: there are %s", name, strings.Join(names(), ", "))
+			return fmt.Errorf("-only: no figure is called %q: there are %s", name,
+				strings.Join(names(), ", "))
 		}
 	}
 	return nil
@@ -174,7 +177,8 @@ func (b *bench) measure(ctx context.Context) ([]section, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", f.name, err)
 		}
-		fmt.Fprintf(b.stderr, "%s: %.0f s, %d goals missed\n", f.name, time.Since(began).Seconds(), s.missed())
+		fmt.Fprintf(b.stderr, "%s: %.0f s, %d goals missed\n", f.name, time.Since(began).Seconds(),
+			s.missed())
 		all = append(all, s)
 	}
 	return all, nil
@@ -193,7 +197,9 @@ func build(ctx context.Context, dir string) (string, error) {
 // write writes the report, also to a file if one is named, and returns the exit status.
 func (b *bench) write(all []section, stdout, stderr io.Writer) int {
 	var text bytes.Buffer
-	fmt.Fprintf(&text, "# quotient proxy on the loopback interface\n\nWritten by `go run ./proxy -out proxy/results.md` in bench/. %s %s/%s, %d processors,\nwhich clients, upstream and proxies share.\n",
+	fmt.Fprintf(&text, "# quotient proxy on the loopback interface\n\n"+
+		"Written by `go run ./proxy -out proxy/results.md` in bench/. %s %s/%s, %d processors,\n"+
+		"which clients, upstream and proxies share.\n",
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
 	missed := 0
 	for _, s := range all {

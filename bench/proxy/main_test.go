@@ -56,7 +56,8 @@ func program(t *testing.T) string {
 	return built.file
 }
 
-// required is the environment variable that lists, with commas, what must be there: a test fails without it rather than be skipped.
+// required is the environment variable that lists, with commas, what must be there: a test fails without it
+// rather than be skipped.
 const required = "QUOTIENT_REQUIRE"
 
 // needs skips the test unless these programs are installed.
@@ -75,12 +76,16 @@ func needs(t *testing.T, programs ...string) {
 
 func TestBadFlagsAreNamed(t *testing.T) {
 	for args, want := range map[string]string{
-		"-rounds 0": "-rounds: 0 is not between 1 and 100", "-slice 99ms": "-slice: 99", "-window 2m": "-window: 120000", "-windows 11": "-windows: 11",
-		"-blocked 15001": "-blocked: 15001", "-hostile 1": "-hostile: 1", "-quiet 1h": "-quiet: 3600000", "-reloads 9": "-reloads: 9",
-		"-only fleet,speed": `-only: no figure is called "speed"`, "more": `unexpected argument "more"`, "-nothing": "not defined: -nothing",
+		"-rounds 0": "-rounds: 0 is not between 1 and 100", "-slice 99ms": "-slice: 99",
+		"-window 2m": "-window: 120000", "-windows 11": "-windows: 11", "-blocked 15001": "-blocked: 15001",
+		"-hostile 1": "-hostile: 1", "-quiet 1h": "-quiet: 3600000", "-reloads 9": "-reloads: 9",
+		"-only fleet,speed": `-only: no figure is called "speed"`,
+		"more":              `unexpected argument "more"`,
+		"-nothing":          "not defined: -nothing",
 	} {
 		var out, errs bytes.Buffer
-		if code := command(strings.Fields(args), &out, &errs); code != 2 || !strings.Contains(errs.String(), want) || out.Len() > 0 {
+		if code := command(strings.Fields(args), &out, &errs); code != 2 ||
+			!strings.Contains(errs.String(), want) || out.Len() > 0 {
 			t.Errorf("%s: %d %q", args, code, errs.String())
 		}
 	}
@@ -110,7 +115,8 @@ func TestReportIsWritten(t *testing.T) {
 		if c.b.out != file {
 			continue
 		}
-		if text, err := os.ReadFile(file); err != nil || !bytes.Equal(text, out.Bytes()) || bytes.Contains(text, []byte("MISSED")) != (c.code == 1) {
+		if text, err := os.ReadFile(file); err != nil || !bytes.Equal(text, out.Bytes()) ||
+			bytes.Contains(text, []byte("MISSED")) != (c.code == 1) {
 			t.Errorf("%s: %v\n%s", c.what, err, text)
 		}
 	}
@@ -119,7 +125,8 @@ func TestReportIsWritten(t *testing.T) {
 // TestAKeeperEndsItsServer holds that a server ends with its keeper's input, in order or by force.
 func TestAKeeperEndsItsServer(t *testing.T) {
 	var pid, said bytes.Buffer
-	if status := keeperMain([]string{"sleep", "600"}, strings.NewReader(""), &pid, &said); status != 0 || said.Len() > 0 || pid.Len() == 0 {
+	if status := keeperMain([]string{"sleep", "600"}, strings.NewReader(""), &pid, &said); status != 0 ||
+		said.Len() > 0 || pid.Len() == 0 {
 		t.Errorf("status %d, process %q: %s", status, pid.String(), said.String())
 	}
 	open, input := io.Pipe()
@@ -138,8 +145,12 @@ func TestAServerThatFailsIsNamed(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	_, err = launch(t.Context(), "a server", func(string, int) ([]string, error) { return []string{sh, "-c", "echo no luck >&2; exit 3"}, nil })
-	if err == nil || !strings.Contains(err.Error(), "no luck") || !strings.Contains(err.Error(), "a server does not start") {
+	fails := func(string, int) ([]string, error) {
+		return []string{sh, "-c", "echo no luck >&2; exit 3"}, nil
+	}
+	_, err = launch(t.Context(), "a server", fails)
+	if err == nil || !strings.Contains(err.Error(), "no luck") ||
+		!strings.Contains(err.Error(), "a server does not start") {
 		t.Error(err)
 	}
 	p, err := start(t.TempDir(), "sleep", "600")
@@ -162,7 +173,8 @@ func TestAServerThatFailsIsNamed(t *testing.T) {
 
 // small is a bench that takes seconds.
 var small = bench{
-	rounds: 1, keys: 20, slice: 300 * time.Millisecond, window: 2500 * time.Millisecond, windows: 1, paths: 2, blocked: 300, hostile: 2000, quiet: time.Second, reloads: 30,
+	rounds: 1, keys: 20, slice: 300 * time.Millisecond, window: 2500 * time.Millisecond, windows: 1, paths: 2,
+	blocked: 300, hostile: 2000, quiet: time.Second, reloads: 30,
 }
 
 // live is a small bench of the real program.

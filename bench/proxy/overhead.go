@@ -66,7 +66,8 @@ func (r *costs) measureEasy(ctx context.Context, b *bench, u *upstream) (err err
 	for range b.rounds {
 		for _, s := range []*server{ours, bare} {
 			part, cancel := context.WithTimeout(ctx, b.slice)
-			got := crowd{addr: s.addr, conns: throughputConns, paths: paths("k", b.keys), pace: easyPace}.run(part)
+			got := crowd{addr: s.addr, conns: throughputConns, paths: paths("k", b.keys),
+				pace: easyPace}.run(part)
 			cancel()
 			if err := errors.Join(got.all(200), ctx.Err()); err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
@@ -148,13 +149,19 @@ func (q quantiles) times(others ...quantiles) (p50, p99 float64) {
 func (r costs) section() section {
 	s := section{
 		title: "Overhead",
-		note: fmt.Sprintf("From the later of a request's arrival and the instant its tokens and slots were free, to the first byte to the upstream, less dialling; in µs.\n"+
-			"Within limits: %d connections that ask every %v. Woken: %d paths with 20 a second each, by the clock, and %d clients each that wait. The limiter\n"+
-			"alone is quotient_overhead_seconds of the same requests in the same process, the proxy is quotient_proxy_overhead_seconds. The bare ReverseProxy\n"+
-			"is measured from its handler to the same byte, in turn with the proxy within limits. A cost of the proxy contains that of the limiter.\n"+
-			"Where nothing waits, a limiter takes so little that no proxy on net/http is near it: the last columns show how far off the bare one is,\n"+
-			"without any limiter. So the goals there are beside the two together.", throughputConns, easyPace, wokenPaths, wokenConns),
-		header: []string{"requests", "what", "count", "p50", "p99", "p50 of the limiter's", "p99 of the limiter's"},
+		note: fmt.Sprintf(
+			"From the later of a request's arrival and the instant its tokens and slots were free, to the "+
+				"first byte to the upstream, less dialling; in µs. Within limits: %d connections that ask "+
+				"every %v. Woken: %d paths with 20 a second each, by the clock, and %d clients each that "+
+				"wait. The limiter alone is quotient_overhead_seconds of the same requests in the same "+
+				"process, the proxy is quotient_proxy_overhead_seconds. The bare ReverseProxy is measured "+
+				"from its handler to the same byte, in turn with the proxy within limits. A cost of the proxy "+
+				"contains that of the limiter. Where nothing waits, a limiter takes so little that no proxy "+
+				"on net/http is near it: the last columns show how far off the bare one is, without any "+
+				"limiter. So the goals there are beside the two together.",
+			throughputConns, easyPace, wokenPaths, wokenConns),
+		header: []string{"requests", "what", "count", "p50", "p99", "p50 of the limiter's",
+			"p99 of the limiter's"},
 	}
 	for _, row := range []struct {
 		load, what string
@@ -167,13 +174,17 @@ func (r costs) section() section {
 		{"woken", "the limiter alone", r.awake.limiter, r.awake.limiter},
 	} {
 		p50, p99 := row.q.times(row.limiter)
-		s.rows = append(s.rows, []string{row.load, row.what, fmt.Sprint(row.q.Count), micros(row.q.P50), micros(row.q.P99), number(p50) + " x", number(p99) + " x"})
+		s.rows = append(s.rows, []string{row.load, row.what, fmt.Sprint(row.q.Count), micros(row.q.P50),
+			micros(row.q.P99), number(p50) + " x", number(p99) + " x"})
 	}
 	s.verdicts = append(s.verdicts, r.awake.verdicts("woken", "the limiter alone", r.awake.limiter)...)
-	s.verdicts = append(s.verdicts, r.easy.verdicts("within limits", "the limiter and a bare ReverseProxy together", r.easy.limiter, r.bare)...)
+	s.verdicts = append(s.verdicts, r.easy.verdicts("within limits",
+		"the limiter and a bare ReverseProxy together", r.easy.limiter, r.bare)...)
 	return s.judge(
-		exactly("within limits: requests in both histograms", r.easy.proxy.Count+r.easy.limiter.Count, 2*r.easy.asked),
-		exactly("woken: requests in both histograms", r.awake.proxy.Count+r.awake.limiter.Count, 2*r.awake.asked),
+		exactly("within limits: requests in both histograms", r.easy.proxy.Count+r.easy.limiter.Count,
+			2*r.easy.asked),
+		exactly("woken: requests in both histograms", r.awake.proxy.Count+r.awake.limiter.Count,
+			2*r.awake.asked),
 	)
 }
 

@@ -23,8 +23,8 @@ const (
 	stopWithin  = 30 * time.Second // from the signal to the end of a server
 )
 
-// A process is a server under a keeper: this program, started again, which ends the server when its input ends. So no server outlives this
-// program, however that ends.
+// A process is a server under a keeper: this program, started again, which ends the server when its input
+// ends. So no server outlives this program, however that ends.
 type process struct {
 	pid  int // of the server
 	cmd  *exec.Cmd
@@ -144,8 +144,8 @@ func until(ctx context.Context, within time.Duration, f func() error) error {
 // keeperArg is the first argument of a keeper.
 const keeperArg = "keeper"
 
-// keeperMain runs a server until the input ends, and ends it then: with SIGTERM, and with SIGKILL when that takes too long. It prints the
-// server's process id first, and returns the exit status.
+// keeperMain runs a server until the input ends, and ends it then: with SIGTERM, and with SIGKILL when that
+// takes too long. It prints the server's process id first, and returns the exit status.
 func keeperMain(server []string, in io.Reader, stdout, stderr io.Writer) int {
 	cmd := exec.Command(server[0], server[1:]...)
 	cmd.Stdout, cmd.Stderr = stderr, stderr

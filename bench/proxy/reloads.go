@@ -66,7 +66,8 @@ func (b *bench) reload(ctx context.Context) (r reloaded, err error) {
 		return r, err
 	}
 	defer u.close()
-	s, err := b.startQuotient(ctx, "quotient proxy", strings.ReplaceAll(moving, "MOVING", fmt.Sprint(movingMost)), u)
+	s, err := b.startQuotient(ctx, "quotient proxy", strings.ReplaceAll(moving, "MOVING",
+		fmt.Sprint(movingMost)), u)
 	if err != nil {
 		return r, err
 	}
@@ -103,7 +104,8 @@ func (r *reloaded) changes(ctx context.Context, s *server, n int) error {
 	for i := range n {
 		r.asked++
 		change := func() error {
-			return r.better(ctx, s, strings.Replace(string(text), from, fmt.Sprintf("events = %d, per", eventsOf(i)), 1), eventsOf(i))
+			return r.better(ctx, s, strings.Replace(string(text), from,
+				fmt.Sprintf("events = %d, per", eventsOf(i)), 1), eventsOf(i))
 		}
 		if i%10 == 9 {
 			change = func() error { return r.worse(ctx, s, string(text)+broken) }
@@ -184,9 +186,12 @@ func (r *reloaded) worse(ctx context.Context, s *server, text string) error {
 func (r reloaded) section() section {
 	s := section{
 		title: fmt.Sprintf("%d reloads", r.asked),
-		note: fmt.Sprintf("Under load, each after the one before was answered for, with SIGHUP; every tenth file is broken. %s s. The proxy counts %d reloads\n"+
-			"that were applied and %d that failed. Three limiters: steady has %d a second for each of two paths, and its clients wait; moving has 40 and %d in turn and\n"+
-			"refuses; once has %d, and refuses. Memory is a median of looks.", number(r.took.Seconds()), r.applied, r.failed, steadyLimit, movingMost, onceLimit),
+		note: fmt.Sprintf(
+			"Under load, each after the one before was answered for, with SIGHUP; every tenth file is "+
+				"broken. %s s. The proxy counts %d reloads that were applied and %d that failed. Three "+
+				"limiters: steady has %d a second for each of two paths, and its clients wait; moving has 40 "+
+				"and %d in turn and refuses; once has %d, and refuses. Memory is a median of looks.",
+			number(r.took.Seconds()), r.applied, r.failed, steadyLimit, movingMost, onceLimit),
 		header: []string{"fifth of the reloads", "resident, MiB", "heap, MiB", "goroutines"},
 	}
 	var resident, heap, goroutines [5]float64
@@ -195,10 +200,12 @@ func (r reloaded) section() section {
 		resident[i] = middle(w, func(w weight) float64 { return mib(w.resident) })
 		heap[i] = middle(w, func(w weight) float64 { return mib(w.heap) })
 		goroutines[i] = middle(w, func(w weight) float64 { return float64(w.goroutines) })
-		s.rows = append(s.rows, []string{fmt.Sprint(i + 1), number(resident[i]), number(heap[i]), number(goroutines[i])})
+		s.rows = append(s.rows, []string{fmt.Sprint(i + 1), number(resident[i]), number(heap[i]),
+			number(goroutines[i])})
 	}
 	return s.judge(
-		verdict{"every good file was put in force, every broken one refused", fmt.Sprintf("%d and %d of %d", r.good, r.broken, r.asked),
+		verdict{"every good file was put in force, every broken one refused",
+			fmt.Sprintf("%d and %d of %d", r.good, r.broken, r.asked),
 			r.asked > 0 && r.good+r.broken == r.asked && r.applied >= r.good && r.failed >= r.broken},
 		answered("steady", r.steady, 200),
 		answered("moving", r.moved, 200, 429),
@@ -206,7 +213,8 @@ func (r reloaded) section() section {
 		atMost("steady: requests for a path in one second", float64(r.steadyMost), steadyLimit, ""),
 		atMost("moving: requests for a path in one second", float64(r.movedMost), movingMost, ""),
 		exactly("once: requests in all", r.onceAll, onceLimit),
-		atMost("resident memory of the last fifth, beside the second", resident[4]/max(1, resident[1]), 1.1, " x"),
+		atMost("resident memory of the last fifth, beside the second", resident[4]/max(1, resident[1]), 1.1,
+			" x"),
 		atMost("heap of the last fifth, beside the second", heap[4]/max(1, heap[1]), 1.1, " x"),
 		atMost("goroutines of the last fifth", goroutines[4], goroutines[1]+mostMore, ""),
 	)
@@ -226,5 +234,6 @@ func answered(name string, s seen, statuses ...int) verdict {
 	for _, status := range statuses {
 		n += s.statuses[status]
 	}
-	return verdict{fmt.Sprintf("%s: every request was answered with one of %v", name, statuses), fmt.Sprintf("%v of %d, %d lost", s.statuses, s.asked, s.lost), s.asked > 0 && n == s.asked}
+	return verdict{fmt.Sprintf("%s: every request was answered with one of %v", name, statuses),
+		fmt.Sprintf("%v of %d, %d lost", s.statuses, s.asked, s.lost), s.asked > 0 && n == s.asked}
 }

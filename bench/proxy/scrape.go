@@ -20,7 +20,8 @@ func (s *server) scrape(ctx context.Context) (map[string]*dto.MetricFamily, erro
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Accept", string(expfmt.NewFormat(expfmt.TypeProtoDelim))) // native histograms have no other form
+	// Native histograms have no other form.
+	req.Header.Set("Accept", string(expfmt.NewFormat(expfmt.TypeProtoDelim)))
 	resp, err := s.web.Do(req)
 	if err != nil {
 		return nil, err

@@ -27,7 +27,8 @@ type server struct {
 	file  string        // its configuration
 }
 
-// freePort finds a port that nothing listens on. It looks where the system takes no ports for connections from.
+// freePort finds a port that nothing listens on. It looks where the system takes no ports for connections
+// from.
 func freePort() (int, error) {
 	var errs []error
 	for range 20 {
@@ -43,15 +44,18 @@ func freePort() (int, error) {
 
 func at(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
 
+// A commandLine makes the configuration of a server in a folder, and returns its command line.
+type commandLine func(dir string, port int) ([]string, error)
+
 // launch starts a server on a free port. Another program may take the port first, so it tries three times.
-func launch(ctx context.Context, name string, command func(dir string, port int) ([]string, error)) (*server, error) {
+func launch(ctx context.Context, name string, c commandLine) (*server, error) {
 	var errs []error
 	for range 3 {
 		dir, err := os.MkdirTemp("", "quotient-proxy-")
 		if err != nil {
 			return nil, err
 		}
-		s, err := tryLaunch(ctx, name, dir, command)
+		s, err := tryLaunch(ctx, name, dir, c)
 		if err == nil {
 			return s, nil
 		}
@@ -63,12 +67,12 @@ func launch(ctx context.Context, name string, command func(dir string, port int)
 	return nil, fmt.Errorf("%s does not start: %w", name, errors.Join(errs...))
 }
 
-func tryLaunch(ctx context.Context, name, dir string, command func(dir string, port int) ([]string, error)) (*server, error) {
+func tryLaunch(ctx context.Context, name, dir string, c commandLine) (*server, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
-	args, err := command(dir, port)
+	args, err := c(dir, port)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +106,9 @@ func (s *server) forget() error {
 }
 
 // startQuotient starts the proxy with the text of a file; LISTEN, ADMIN and UPSTREAM in it are filled in.
-func (b *bench) startQuotient(ctx context.Context, name, text string, u *upstream, args ...string) (*server, error) {
+func (b *bench) startQuotient(ctx context.Context, name, text string, u *upstream, args ...string) (
+	*server, error,
+) {
 	var adminAddr string
 	s, err := launch(ctx, name, func(dir string, port int) ([]string, error) {
 		adminPort, err := freePort()
@@ -110,9 +116,11 @@ func (b *bench) startQuotient(ctx context.Context, name, text string, u *upstrea
 			return nil, err
 		}
 		adminAddr = at(adminPort)
-		filled := strings.NewReplacer("LISTEN", at(port), "ADMIN", adminAddr, "UPSTREAM", u.addr).Replace(text)
+		filled := strings.NewReplacer("LISTEN", at(port), "ADMIN", adminAddr, "UPSTREAM",
+			u.addr).Replace(text)
 		file := filepath.Join(dir, "conf")
-		return append([]string{b.quotient, "proxy", "--config", file}, args...), os.WriteFile(file, []byte(filled), 0o600)
+		return append([]string{b.quotient, "proxy", "--config", file}, args...), os.WriteFile(file,
+			[]byte(filled), 0o600)
 	})
 	if err != nil {
 		return nil, err
@@ -156,7 +164,8 @@ worker_processes %d;
 worker_rlimit_nofile 16384;
 events { worker_connections 8192; }
 http {
-  client_body_temp_path tmp1; proxy_temp_path tmp2; fastcgi_temp_path tmp3; uwsgi_temp_path tmp4; scgi_temp_path tmp5;
+  client_body_temp_path tmp1; proxy_temp_path tmp2; fastcgi_temp_path tmp3;
+  uwsgi_temp_path tmp4; scgi_temp_path tmp5;
   access_log off;
   keepalive_requests 100000000;
   proxy_http_version 1.1;
@@ -173,7 +182,8 @@ func startNginx(ctx context.Context, name string, workers int, http string) (*se
 	return launch(ctx, name, func(dir string, port int) ([]string, error) {
 		conf := fmt.Sprintf(nginxConf, workers, strings.ReplaceAll(http, "LISTEN", at(port)))
 		file := filepath.Join(dir, "conf")
-		return []string{exe, "-p", dir + "/", "-c", file, "-e", filepath.Join(dir, "error.log")}, os.WriteFile(file, []byte(conf), 0o600)
+		return []string{exe, "-p", dir + "/", "-c", file, "-e",
+			filepath.Join(dir, "error.log")}, os.WriteFile(file, []byte(conf), 0o600)
 	})
 }
 

@@ -71,7 +71,8 @@ func (b *bench) race(ctx context.Context) (r raced, err error) {
 		}
 	}
 	state, err := servers[0].admin.Limiter(ctx, "paths")
-	r.rounds, r.keys, r.arrived, r.admitted, r.remembered = b.rounds, b.keys, int(arrived.Load()), int(state.Admitted), state.Keys
+	r.rounds, r.keys, r.arrived = b.rounds, b.keys, int(arrived.Load())
+	r.admitted, r.remembered = int(state.Admitted), state.Keys
 	return r, err
 }
 
@@ -99,7 +100,8 @@ func endAll(servers []*server) (err error) {
 	return err
 }
 
-// play is one slice of a contender. A refusal or a lost request is an error: something else was measured then.
+// play is one slice of a contender. A refusal or a lost request is an error: something else was measured
+// then.
 func (c *contender) play(ctx context.Context, s *server, b *bench, counts bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -117,7 +119,8 @@ func (c *contender) play(ctx context.Context, s *server, b *bench, counts bool) 
 		return nil
 	}
 	slices.Sort(got.took)
-	c.rate, c.cpu = append(c.rate, got.rate()), append(c.cpu, inMicros([]time.Duration{after - before})[0]/float64(got.asked))
+	c.rate, c.cpu = append(c.rate, got.rate()), append(c.cpu,
+		inMicros([]time.Duration{after - before})[0]/float64(got.asked))
 	c.p50, c.p99 = append(c.p50, quantile(got.took, 0.5)), append(c.p99, quantile(got.took, 0.99))
 	if c.keys == 0 || got.keys < c.keys {
 		c.keys = got.keys
@@ -144,10 +147,14 @@ func ratio(a, b []float64) spread {
 func (r raced) section() section {
 	s := section{
 		title: "Throughput",
-		note: fmt.Sprintf("%d connections, each of which asks again as soon as it was answered, for one of %d paths; %d rounds, in which all\nproxies work in turn. "+
-			"Medians of the rounds, with the least and the greatest; times are in µs. Processor time is that of a\n"+
-			"proxy's processes for one request, whatever else the machine does.", throughputConns, r.keys, r.rounds),
-		header: []string{"proxy", "requests/s", "least to most", "p50", "p99", "p99, least to most", "requests/s of bare", "processor time"},
+		note: fmt.Sprintf(
+			"%d connections, each of which asks again as soon as it was answered, for one of %d paths; %d "+
+				"rounds, in which all proxies work in turn. Medians of the rounds, with the least and the "+
+				"greatest; times are in µs. Processor time is that of a proxy's processes for one request, "+
+				"whatever else the machine does.",
+			throughputConns, r.keys, r.rounds),
+		header: []string{"proxy", "requests/s", "least to most", "p50", "p99", "p99, least to most",
+			"requests/s of bare", "processor time"},
 	}
 	if len(r.contenders) < 2 {
 		return s
@@ -156,15 +163,20 @@ func (r raced) section() section {
 	asked := 0
 	for _, c := range r.contenders {
 		rate, p99 := spreadOf(c.rate), spreadOf(inMicros(c.p99))
-		s.rows = append(s.rows, []string{c.name, number(rate.middle), fmt.Sprintf("%.0f to %.0f", rate.least, rate.most),
-			number(spreadOf(inMicros(c.p50)).middle), number(p99.middle), fmt.Sprintf("%.0f to %.0f", p99.least, p99.most), number(ratio(c.rate, bare.rate).middle), number(spreadOf(c.cpu).middle)})
+		s.rows = append(s.rows, []string{c.name, number(rate.middle),
+			fmt.Sprintf("%.0f to %.0f", rate.least, rate.most),
+			number(spreadOf(inMicros(c.p50)).middle), number(p99.middle), fmt.Sprintf("%.0f to %.0f",
+				p99.least, p99.most), number(ratio(c.rate,
+				bare.rate).middle), number(spreadOf(c.cpu).middle)})
 		asked += c.asked
 		s.verdicts = append(s.verdicts, exactly(c.name+": distinct paths in each round", c.keys, r.keys))
 	}
 	speed, slow := ratio(ours.rate, bare.rate), ratio(inMicros(ours.p99), inMicros(bare.p99))
 	return s.judge(
-		verdict{"requests/s, at least 0.97 of the bare ReverseProxy", fmt.Sprintf("%.3f (%.3f to %.3f)", speed.middle, speed.least, speed.most), speed.middle >= 0.97},
-		verdict{"p99, at most 1.1 of the bare ReverseProxy", fmt.Sprintf("%.3f (%.3f to %.3f)", slow.middle, slow.least, slow.most), slow.middle > 0 && slow.middle <= 1.1},
+		verdict{"requests/s, at least 0.97 of the bare ReverseProxy",
+			fmt.Sprintf("%.3f (%.3f to %.3f)", speed.middle, speed.least, speed.most), speed.middle >= 0.97},
+		verdict{"p99, at most 1.1 of the bare ReverseProxy", fmt.Sprintf("%.3f (%.3f to %.3f)", slow.middle,
+			slow.least, slow.most), slow.middle > 0 && slow.middle <= 1.1},
 		exactly("requests at the upstream, as many as were asked", r.arrived, asked),
 		exactly("admitted, as many as quotient proxy was asked", r.admitted, ours.asked),
 		exactly("keys that quotient proxy remembers", r.remembered, r.keys),

@@ -33,9 +33,10 @@ func (v verdict) String() string {
 
 // print writes the section as markdown.
 func (s section) print(w io.Writer) {
-	fmt.Fprintf(w, "\n## %s\n\n%s\n\n", s.title, s.note)
+	fmt.Fprintf(w, "\n## %s\n\n%s\n\n", s.title, folded(s.note))
 	if len(s.rows) > 0 {
-		fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(s.header, " | "), strings.Repeat(" --- |", len(s.header)))
+		fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(s.header, " | "),
+			strings.Repeat(" --- |", len(s.header)))
 		for _, row := range s.rows {
 			fmt.Fprintf(w, "| %s |\n", strings.Join(row, " | "))
 		}
@@ -44,6 +45,26 @@ func (s section) print(w io.Writer) {
 	for _, v := range s.verdicts {
 		fmt.Fprintln(w, v)
 	}
+}
+
+// folded is a text in lines of at most 110 bytes, where its words allow that.
+func folded(text string) string {
+	var out strings.Builder
+	line := 0
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+		case line+1+len(word) > 110:
+			out.WriteString("\n")
+			line = 0
+		default:
+			out.WriteString(" ")
+			line++
+		}
+		out.WriteString(word)
+		line += len(word)
+	}
+	return out.String()
 }
 
 // missed is how many goals were missed. A figure without a goal misses one.
@@ -61,7 +82,8 @@ func (s section) missed() (n int) {
 
 // atMost is the goal that a figure is above 0 and not above a bound: what was not measured is 0.
 func atMost(what string, is, most float64, unit string) verdict {
-	return verdict{fmt.Sprintf("%s, at most %s%s", what, number(most), unit), number(is) + unit, is > 0 && is <= most}
+	return verdict{fmt.Sprintf("%s, at most %s%s", what, number(most), unit), number(is) + unit, is > 0 &&
+		is <= most}
 }
 
 // exactly is the goal that a count is what it must be.

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// judged holds that no goal is missed on a fine record, and that each spoilt one misses exactly the goal that it is named after.
+// judged holds that no goal is missed on a fine record, and that each spoilt one misses exactly the goal that
+// it is named after.
 func judged[R any](t *testing.T, fine func() R, of func(R) section, spoilt map[string]func(*R)) {
 	t.Helper()
 	if s := of(fine()); s.missed() > 0 {
@@ -26,7 +27,8 @@ func judged[R any](t *testing.T, fine func() R, of func(R) section, spoilt map[s
 				is += line
 			}
 		}
-		if !strings.Contains(is, name) || s.missed() != strings.Count(is, "\n") || s.missed() != 1+strings.Count(name, "\n") {
+		if !strings.Contains(is, name) || s.missed() != strings.Count(is, "\n") ||
+			s.missed() != 1+strings.Count(name, "\n") {
 			t.Errorf("%s: missed is\n%sin\n%s", name, is, out.String())
 		}
 	}
@@ -36,15 +38,19 @@ func TestThroughputIsJudged(t *testing.T) {
 	fine := func() raced {
 		r := raced{rounds: 3, keys: 1000, arrived: 4000, admitted: 1000, remembered: 1000}
 		for _, name := range []string{"quotient proxy", "bare", "nginx", "haproxy"} {
-			r.contenders = append(r.contenders, contender{name: name, rate: []float64{98, 99, 100}, keys: 1000, asked: 1000,
+			r.contenders = append(r.contenders, contender{name: name, rate: []float64{98, 99, 100},
+				keys: 1000, asked: 1000,
 				p50: []time.Duration{1, 2, 3}, p99: []time.Duration{2000, 3000, 4000}})
 		}
 		r.contenders[1].rate = []float64{100, 100, 100}
 		return r
 	}
 	judged(t, fine, raced.section, map[string]func(*raced){
-		"requests/s, at least":          func(r *raced) { r.contenders[0].rate = []float64{96, 96, 120} },
-		"p99, at most 1.1":              func(r *raced) { r.contenders[0].p99 = []time.Duration{2300, 3400, 4000} },
+		"requests/s, at least": func(r *raced) { r.contenders[0].rate = []float64{96, 96, 120} },
+		"p99, at most 1.1": func(r *raced) {
+			r.contenders[0].p99 = []time.Duration{2300, 3400,
+				4000}
+		},
 		"as many as were asked":         func(r *raced) { r.arrived-- },
 		"as many as quotient proxy was": func(r *raced) { r.admitted-- },
 		"remembers":                     func(r *raced) { r.remembered = 1 },
@@ -79,7 +85,8 @@ func TestOverheadIsJudged(t *testing.T) {
 
 func TestBlockedRequestsAreJudged(t *testing.T) {
 	fine := func() held {
-		return held{blocked: 1000, before: weight{20 << 20, 10 << 20, 50}, full: weight{40 << 20, 30 << 20, 2050}, after: 60,
+		return held{blocked: 1000, before: weight{20 << 20, 10 << 20, 50},
+			full: weight{40 << 20, 30 << 20, 2050}, after: 60,
 			answered: 1000 + blockedKeys, arrived: 1000 + blockedKeys}
 	}
 	judged(t, fine, held.section, map[string]func(*held){
@@ -99,7 +106,8 @@ func TestBlockedRequestsAreJudged(t *testing.T) {
 func TestHostilePathsAreJudged(t *testing.T) {
 	fine := func() attacked {
 		q := quantiles{10, 100, 1000}
-		return attacked{distinct: 1000, asked: 1000, quiet: q, ordinary: q, bad: quantiles{10, 100, 2900}, windows: 3, least: goodLimit, most: goodLimit,
+		return attacked{distinct: 1000, asked: 1000, quiet: q, ordinary: q, bad: quantiles{10, 100, 2900},
+			windows: 3, least: goodLimit, most: goodLimit,
 			before: memory{own: 10 << 20}, own: 80 << 20, peak: 100 << 20, bound: 20 << 20, keys: hostileKeys}
 	}
 	judged(t, fine, attacked.section, map[string]func(*attacked){
@@ -126,7 +134,8 @@ func TestReloadsAreJudged(t *testing.T) {
 			}
 			return s
 		}
-		r := reloaded{asked: 10, good: 9, broken: 1, applied: 9, failed: 2, steady: all(200), moved: all(200, 429), once: all(200, 429),
+		r := reloaded{asked: 10, good: 9, broken: 1, applied: 9, failed: 2, steady: all(200),
+			moved: all(200, 429), once: all(200, 429),
 			steadyMost: steadyLimit, movedMost: movingMost, onceAll: onceLimit}
 		for range 10 {
 			r.weights = append(r.weights, weight{50 << 20, 20 << 20, 100})
@@ -134,18 +143,27 @@ func TestReloadsAreJudged(t *testing.T) {
 		return r
 	}
 	judged(t, fine, reloaded.section, map[string]func(*reloaded){
-		"every broken one":        func(r *reloaded) { r.failed = 0 },
-		"every good file":         func(r *reloaded) { r.applied = 8 },
-		"put in force":            func(r *reloaded) { r.broken = 0 },
-		"steady: every request":   func(r *reloaded) { r.steady.lost, r.steady.asked = 1, 11 },
-		"moving: every request":   func(r *reloaded) { r.moved.statuses = map[int]int{200: 10, 502: 10} },
-		"once: every request":     func(r *reloaded) { r.once = seen{} },
-		"steady: requests for a":  func(r *reloaded) { r.steadyMost++ },
-		"moving: requests for a":  func(r *reloaded) { r.movedMost++ },
-		"once: requests":          func(r *reloaded) { r.onceAll++ },
-		"resident memory":         func(r *reloaded) { r.weights[8].resident, r.weights[9].resident = 56<<20, 56<<20 },
-		"heap of":                 func(r *reloaded) { r.weights[8].heap, r.weights[9].heap = 23<<20, 23<<20 },
-		"goroutines of the last ": func(r *reloaded) { r.weights[8].goroutines, r.weights[9].goroutines = 109, 109 },
+		"every broken one":       func(r *reloaded) { r.failed = 0 },
+		"every good file":        func(r *reloaded) { r.applied = 8 },
+		"put in force":           func(r *reloaded) { r.broken = 0 },
+		"steady: every request":  func(r *reloaded) { r.steady.lost, r.steady.asked = 1, 11 },
+		"moving: every request":  func(r *reloaded) { r.moved.statuses = map[int]int{200: 10, 502: 10} },
+		"once: every request":    func(r *reloaded) { r.once = seen{} },
+		"steady: requests for a": func(r *reloaded) { r.steadyMost++ },
+		"moving: requests for a": func(r *reloaded) { r.movedMost++ },
+		"once: requests":         func(r *reloaded) { r.onceAll++ },
+		"resident memory": func(r *reloaded) {
+			r.weights[8].resident, r.weights[9].resident = 56<<20,
+				56<<20
+		},
+		"heap of": func(r *reloaded) {
+			r.weights[8].heap, r.weights[9].heap = 23<<20,
+				23<<20
+		},
+		"goroutines of the last ": func(r *reloaded) {
+			r.weights[8].goroutines, r.weights[9].goroutines = 109,
+				109
+		},
 	})
 	if s := (reloaded{}).section(); s.missed() == 0 {
 		t.Error("nothing was measured, and nothing is missed")
@@ -156,7 +174,9 @@ func TestFleetsAreJudged(t *testing.T) {
 	fine := func() shifts {
 		f := &trio{paths: []string{"/a"}, seen: seen{asked: 10, statuses: map[int]int{200: 10}}}
 		for i, want := range []int{0, 99, 99, 0, 100} {
-			f.tallies = append(f.tallies, tally{name: fmt.Sprint("window ", i), least: max(90, want), most: max(90, want), latest: time.Second, window: time.Minute, want: want, atMost: fleetLimit})
+			f.tallies = append(f.tallies, tally{name: fmt.Sprint("window ", i), least: max(90, want),
+				most: max(90, want), latest: time.Second, window: time.Minute, want: want,
+				atMost: fleetLimit})
 		}
 		return shifts{f}
 	}

@@ -8,8 +8,8 @@ import (
 
 // A ledger is an upstream's book: how many requests for each path arrived in each window of the wall clock.
 //
-// A proxy counts a request in the window in which it starts it, and the upstream sees it later. Both are the same window where nothing
-// arrives near the end of one: latest shows how near it was.
+// A proxy counts a request in the window in which it starts it, and the upstream sees it later. Both are the
+// same window where nothing arrives near the end of one: latest shows how near it was.
 type ledger struct {
 	window time.Duration
 

@@ -15,8 +15,8 @@ import (
 // patience bounds every exchange: a request that was not answered by then is lost.
 const patience = 5 * time.Minute
 
-// A client is one connection that asks for one path after the other. It is written by hand, so that little of what is measured is its own
-// work.
+// A client is one connection that asks for one path after the other. It is written by hand, so that little of
+// what is measured is its own work.
 type client struct {
 	addr string
 	ctx  context.Context // ends the connection, also while an answer is waited for; nil for never
@@ -26,7 +26,8 @@ type client struct {
 	out  []byte
 }
 
-// ask sends one request and reads the answer to it. It dials where there is no connection, and closes one that is broken or told to be closed.
+// ask sends one request and reads the answer to it. It dials where there is no connection, and closes one
+// that is broken or told to be closed.
 func (c *client) ask(target string) (status int, err error) {
 	if err := c.send(target); err != nil {
 		return 0, err
@@ -88,7 +89,8 @@ func (c *client) answer() (status int, err error) {
 	return status, err
 }
 
-// readHead reads the head of an answer: its status, the length of its body, and whether it is the connection's last.
+// readHead reads the head of an answer: its status, the length of its body, and whether it is the
+// connection's last.
 func readHead(in *bufio.Reader) (status, length int, last bool, err error) {
 	line, err := in.ReadSlice('\n')
 	if err != nil {
@@ -125,7 +127,8 @@ func is(b []byte, lower string) bool {
 	return len(b) == len(lower) && strings.EqualFold(string(b), lower)
 }
 
-// An upstream is what all proxies stand before. It answers each request for a target with three bytes when arrive has returned.
+// An upstream is what all proxies stand before. It answers each request for a target with three bytes when
+// arrive has returned.
 type upstream struct {
 	addr   string
 	arrive func(target []byte)

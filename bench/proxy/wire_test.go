@@ -31,13 +31,15 @@ func TestHeadsAreRead(t *testing.T) {
 		if err != nil && (want.err == "" || !strings.Contains(err.Error(), want.err)) {
 			t.Errorf("%q: %v", head, err)
 		}
-		if err == nil && (want.err != "" || status != want.status || length != want.length || last != want.last) {
+		if err == nil && (want.err != "" || status != want.status || length != want.length ||
+			last != want.last) {
 			t.Errorf("%q: %d %d %v", head, status, length, last)
 		}
 	}
 }
 
-// TestClientsAndUpstreams holds that a crowd asks for all paths, and that a client ends with its context while it waits.
+// TestClientsAndUpstreams holds that a crowd asks for all paths, and that a client ends with its context
+// while it waits.
 func TestClientsAndUpstreams(t *testing.T) {
 	book := newLedger(time.Hour)
 	g := newGate()
@@ -58,7 +60,8 @@ func TestClientsAndUpstreams(t *testing.T) {
 	for _, path := range all {
 		arrived += book.total(path)
 	}
-	if err := got.all(200); err != nil || got.keys != 20 || arrived != got.asked || len(got.took) != arrived || got.rate() <= 0 {
+	if err := got.all(200); err != nil || got.keys != 20 || arrived != got.asked ||
+		len(got.took) != arrived || got.rate() <= 0 {
 		t.Errorf("%v, %d keys, %d of %d arrived", err, got.keys, arrived, got.asked)
 	}
 	g.shut()
@@ -117,7 +120,8 @@ func TestALedgerKeepsWindowsApart(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		l.arrive([]byte("/a"))
 		both := []string{"/a", "/b"}
-		if got, want := l.tally("x", first, both), (tally{name: "x", least: 1, most: 4, latest: 900 * time.Millisecond, window: time.Second}); got != want {
+		if got, want := l.tally("x", first, both), (tally{name: "x", least: 1, most: 4,
+			latest: 900 * time.Millisecond, window: time.Second}); got != want {
 			t.Errorf("%+v", got)
 		}
 		if got := l.tally("y", first+1, both); got.least != 0 || got.most != 1 || got.latest != 0 {
@@ -140,7 +144,8 @@ func TestAGateKnowsTheOrder(t *testing.T) {
 	}
 }
 
-// TestNativeQuantiles holds that what is read of a native histogram is within a bucket of what was put into it.
+// TestNativeQuantiles holds that what is read of a native histogram is within a bucket of what was put into
+// it.
 func TestNativeQuantiles(t *testing.T) {
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "h", NativeHistogramBucketFactor: 1.1})
 	for i := range 1000 {
@@ -153,13 +158,15 @@ func TestNativeQuantiles(t *testing.T) {
 	name := "h"
 	q, err := quantilesIn(map[string]*dto.MetricFamily{"h": {Name: &name, Metric: []*dto.Metric{m}}}, "h")
 	near := func(is, want time.Duration) bool { return is > want*10/11 && is < want*11/10 }
-	if err != nil || q.Count != 1000 || !near(q.P50, 500*time.Microsecond) || !near(q.P99, 990*time.Microsecond) {
+	if err != nil || q.Count != 1000 || !near(q.P50, 500*time.Microsecond) ||
+		!near(q.P99, 990*time.Microsecond) {
 		t.Errorf("%+v %v", q, err)
 	}
 	if _, err := quantilesIn(nil, "h"); err == nil {
 		t.Error("no histogram is no error")
 	}
-	if _, err := quantilesIn(map[string]*dto.MetricFamily{"h": {Metric: []*dto.Metric{m, m}}}, "h"); err == nil {
+	if _, err := quantilesIn(map[string]*dto.MetricFamily{"h": {Metric: []*dto.Metric{m, m}}},
+		"h"); err == nil {
 		t.Error("two series are no error")
 	}
 }
