@@ -85,11 +85,14 @@ func command(args []string, stdout, stderr io.Writer) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	sections, err := b.measure(ctx)
-	if err != nil {
-		fmt.Fprintln(stderr, err)
-		return 2
+	if err == nil {
+		return b.write(sections, stdout, stderr)
 	}
-	return b.write(sections, stdout, stderr)
+	if len(sections) > 0 {
+		b.write(sections, stdout, stderr)
+	}
+	fmt.Fprintln(stderr, err)
+	return 2
 }
 
 func parse(args []string, stderr io.Writer) (*bench, error) {
@@ -152,12 +155,17 @@ func names() (all []string) {
 	return all
 }
 
-// measure runs the figures that were asked for.
+// measure runs the figures that were asked for. A figure that fails does not stop the others.
 func (b *bench) measure(ctx context.Context) ([]section, error) {
 	if runtime.GOOS != "linux" {
 		return nil, fmt.Errorf("%s: resident memory is read from /proc, which only Linux has", runtime.GOOS)
 	}
-	if b.quotient == "" {
+	if b.quotient != "" {
+		var err error
+		if b.quotient, err = filepath.Abs(b.quotient); err != nil {
+			return nil, err
+		}
+	} else {
 		dir, err := os.MkdirTemp("", "quotient-proxy-")
 		if err != nil {
 			return nil, err
@@ -168,20 +176,25 @@ func (b *bench) measure(ctx context.Context) ([]section, error) {
 		}
 	}
 	var all []section
+	var errs []error
 	for _, f := range figures {
+		if ctx.Err() != nil {
+			return all, errors.Join(append(errs, ctx.Err())...)
+		}
 		if b.only != "" && !slices.Contains(strings.Split(b.only, ","), f.name) {
 			continue
 		}
 		began := time.Now()
 		s, err := f.run(b, ctx)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.name, err)
+			errs = append(errs, fmt.Errorf("%s: %w", f.name, err))
+			continue
 		}
 		fmt.Fprintf(b.stderr, "%s: %.0f s, %d goals missed\n", f.name, time.Since(began).Seconds(),
 			s.missed())
 		all = append(all, s)
 	}
-	return all, nil
+	return all, errors.Join(errs...)
 }
 
 // build builds the program quotient of this checkout.

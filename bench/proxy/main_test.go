@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -88,6 +91,20 @@ func TestBadFlagsAreNamed(t *testing.T) {
 			!strings.Contains(errs.String(), want) || out.Len() > 0 {
 			t.Errorf("%s: %d %q", args, code, errs.String())
 		}
+	}
+}
+
+// TestAFigureThatFailsIsNamed holds that it is no figure, and that the others are measured.
+func TestAFigureThatFailsIsNamed(t *testing.T) {
+	saved := figures
+	defer func() { figures = saved }()
+	figures = slices.Clone(figures[:2])
+	figures[0].run = func(*bench, context.Context) (section, error) { return section{}, errors.New("no luck") }
+	figures[1].run = func(*bench, context.Context) (section, error) { return section{title: "fine"}, nil }
+	var out, errs bytes.Buffer
+	code := command([]string{"-quotient", "none"}, &out, &errs)
+	if code != 2 || !strings.Contains(errs.String(), "throughput: no luck") || !strings.Contains(out.String(), "## fine") {
+		t.Errorf("%d %q %q", code, out.String(), errs.String())
 	}
 }
 
