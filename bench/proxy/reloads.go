@@ -189,8 +189,8 @@ func (r reloaded) section() section {
 		note: fmt.Sprintf(
 			"Under load, each after the one before was answered for, with SIGHUP; every tenth file is "+
 				"broken. %s s. The proxy counts %d reloads that were applied and %d that failed. Three "+
-				"limiters: steady has %d a second for each of two paths, and its clients wait; moving has 40 "+
-				"and %d in turn and refuses; once has %d, and refuses. Memory is a median of looks.",
+				"limiters: steady has %d a second for each of two paths, and its clients wait; moving has "+
+				"40 and %d in turn and refuses; once has %d, and refuses. Memory is a median of looks.",
 			number(r.took.Seconds()), r.applied, r.failed, steadyLimit, movingMost, onceLimit),
 		header: []string{"fifth of the reloads", "resident, MiB", "heap, MiB", "goroutines"},
 	}
