@@ -97,7 +97,7 @@ func TestFailures(t *testing.T) {
 
 // TestBodiesAreCapped: a body that is too long is answered with 413, before anything goes on if that can be.
 func TestBodiesAreCapped(t *testing.T) {
-	read := make(chan error, 1)
+	read := make(chan error, 10)
 	var asked atomic.Int64
 	w := newWorld(t, loose+all+"[proxy.max]\nbody-bytes = 100_000\n", func(_ http.ResponseWriter, r *http.Request) {
 		asked.Add(1)

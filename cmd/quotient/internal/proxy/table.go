@@ -40,6 +40,7 @@ type spec struct {
 	rule    config.Rule
 	refuse  bool
 	maxWait time.Duration
+	stream  time.Duration // the longest upgraded connection
 	fields  string
 	trusted string        // as a text
 	jwt     *verification // nil: no claim is read
@@ -93,7 +94,7 @@ func (t *table) newRoute(f *config.File, rule config.Rule, tokens *verification)
 	if !ok {
 		return nil, fmt.Errorf("limiter: there is no %q", rule.Limiter)
 	}
-	r.spec.refuse, r.spec.maxWait = l.Refuse, l.MaxWait
+	r.spec.refuse, r.spec.maxWait, r.spec.stream = l.Refuse, l.MaxWait, f.Proxy.Timeouts.Stream
 	var err error
 	if r.key, err = keyOf(rule, t.trusted); err != nil {
 		return nil, fmt.Errorf("key: %w", err)
@@ -187,6 +188,9 @@ func (r *route) serveBy(p *Proxy) {
 		}
 		opts = append(opts, httplimit.Wait(most), httplimit.OnWaited(waited))
 	}
+	if r.spec.stream > 0 {
+		opts = append(opts, httplimit.StreamLifetime(r.spec.stream))
+	}
 	if r.plan != nil {
 		opts = append(opts, httplimit.PlanBy(r.plan))
 	}
@@ -204,8 +208,8 @@ var fieldSets = map[string]httplimit.FieldSet{
 
 // equal reports whether two routes do the same.
 func (s *spec) equal(o *spec) bool {
-	return s.rule == o.rule && s.refuse == o.refuse && s.maxWait == o.maxWait && s.fields == o.fields &&
-		s.trusted == o.trusted && s.jwt.equal(o.jwt)
+	return s.rule == o.rule && s.refuse == o.refuse && s.maxWait == o.maxWait && s.stream == o.stream &&
+		s.fields == o.fields && s.trusted == o.trusted && s.jwt.equal(o.jwt)
 }
 
 // ServeHTTP is not called: the mux only finds a route.
