@@ -144,8 +144,8 @@ func headerPlan(name string) func(*http.Request) string {
 	}
 }
 
-// join gives the routes their limiters, which are in the registry by now. A route that was in force, of the same
-// limiter, stays: it counts what it keeps of bodies, and holds texts of fields.
+// join gives the routes their limiters, which are in the registry by now. A route that was in force, of the
+// same limiter, stays: it counts what it keeps of bodies, and holds texts of fields.
 func (t *table) join(p *Proxy, old *table) {
 	for pattern, r := range t.routes {
 		if !r.spec.rule.Exempt {
@@ -202,8 +202,8 @@ func (r *route) serveBy(p *Proxy) {
 
 // fieldSets are the sets of fields, as a file names them.
 var fieldSets = map[string]httplimit.FieldSet{
-	"": httplimit.FieldsDraft11, "draft-11": httplimit.FieldsDraft11, "x-ratelimit": httplimit.FieldsXRateLimit,
-	"off": httplimit.FieldsOff,
+	"": httplimit.FieldsDraft11, "draft-11": httplimit.FieldsDraft11,
+	"x-ratelimit": httplimit.FieldsXRateLimit, "off": httplimit.FieldsOff,
 }
 
 // equal reports whether two routes do the same.
@@ -236,8 +236,8 @@ func (t *table) find(r *http.Request) *route {
 	p.request.Method = r.Method
 	p.request.Host = host(r)
 	p.url.Path = httplimit.CanonicalPath(r.URL.Path)
-	// The pattern is that of the rule also where the mux would redirect from /a to /a/: a canonical path has no
-	// slash at its end.
+	// The pattern is that of the rule also where the mux would redirect from /a to /a/: a canonical path has
+	// no slash at its end.
 	_, pattern := t.mux.Handler(&p.request)
 	p.request.Method, p.request.Host, p.url.Path = "", "", ""
 	probes.Put(p)

@@ -46,12 +46,12 @@ func TestVariantsOfAPathShareAQuota(t *testing.T) {
 [limiters.loose]
 rates = [{ events = 1_000_000, per = "1s" }]
 [[proxy.rules]]
-pattern = "/api/"
-limiter = "all"
-[[proxy.rules]]
 pattern = "some.host/b"
 limiter = "all"
 key = "constant:host"
+[[proxy.rules]]
+pattern = "/api/"
+limiter = "all"
 [[proxy.rules]]
 pattern = "/"
 limiter = "loose"
