@@ -9,7 +9,7 @@ SOAK_TIMEOUT ?= 0
 SOAK_DONE    ?=
 SEED         ?= 0
 PROPERTIES   ?= ^TestProperty
-COVER        ?= . ./admin ./httplimit ./metrics ./policy ./poolsize/dns ./poolsize/file
+COVER        ?= . ./admin ./config ./httplimit ./metrics ./policy ./poolsize/dns ./poolsize/file
 COVER_MIN    ?= 90
 ONLY         ?=
 PART         ?= 1/1
@@ -19,7 +19,7 @@ FILES        ?= bucket.go,gate.go,lru.go,queue.go,refund.go,replay.go,semaphore.
 CHAOS        ?= 10m
 BENCHFLAGS   ?=
 HOUSE        ?=
-PLAIN        ?= README.md ./policy ./internal/overdue ./httplimit/... ./ginlimit ./echolimit ./echolimit-v4 ./grpclimit ./poolsize/... ./admin/... ./metrics/... ./internal/plain
+PLAIN        ?= README.md ./policy ./internal/overdue ./httplimit/... ./ginlimit ./echolimit ./echolimit-v4 ./grpclimit ./poolsize/... ./admin/... ./metrics/... ./config ./internal/plain
 
 # ST1005 is off: an error that names a field spells it as Go does, with a capital.
 # Linters are pinned in tools/go.mod. -modfile and a workspace do not go together, hence GOWORK=off.
