@@ -39,8 +39,8 @@ type pair struct {
 	config *tls.Config
 }
 
-// pem is the text of the files.
-type pem struct{ cert, key, clientCA []byte }
+// texts is the text of the files.
+type texts struct{ cert, key, clientCA []byte }
 
 func newCerts(files config.TLS, log *slog.Logger) (*certs, error) {
 	p, err := load(files)
@@ -125,12 +125,12 @@ func load(files config.TLS) (*pair, error) {
 	return parse(files, text)
 }
 
-func read(files config.TLS) (t pem, err error) {
+func read(files config.TLS) (t texts, err error) {
 	if t.cert, err = readFile("cert", files.Cert); err != nil {
-		return pem{}, err
+		return texts{}, err
 	}
 	if t.key, err = readFile("key", files.Key); err != nil {
-		return pem{}, err
+		return texts{}, err
 	}
 	if files.ClientCA != "" {
 		t.clientCA, err = readFile("client-ca", files.ClientCA)
@@ -154,7 +154,7 @@ func readFile(field, path string) ([]byte, error) {
 	return text, nil
 }
 
-func (t pem) sum() (sum [sha256.Size]byte) {
+func (t texts) sum() (sum [sha256.Size]byte) {
 	h := sha256.New()
 	for _, text := range [][]byte{t.cert, t.key, t.clientCA} {
 		fmt.Fprintf(h, "%d\n", len(text))
@@ -171,7 +171,7 @@ var suites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 }
 
-func parse(files config.TLS, text pem) (*pair, error) {
+func parse(files config.TLS, text texts) (*pair, error) {
 	cert, err := tls.X509KeyPair(text.cert, text.key)
 	if err != nil {
 		return nil, fmt.Errorf("proxy.tls.cert: %s with key %s: %w", files.Cert, files.Key, err)

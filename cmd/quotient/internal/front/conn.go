@@ -25,8 +25,8 @@ const (
 )
 
 // conn is one connection as net/http sees it: bytes in the clear, with TLS below where there is TLS. It sets a
-// deadline for each part of a body of HTTP/1 and for each part of an answer, and never moves one that the server or
-// a handler has set further away. What the client sends goes through framing until it is HTTP/2, or upgraded.
+// deadline for each part of a body of HTTP/1, and for each part of an answer. A deadline of the server or of a handler
+// that is earlier stays. What the client sends goes through framing until it is HTTP/2, or upgraded.
 type conn struct {
 	net.Conn          // raw, or the TLS over it
 	raw      net.Conn // may read a PROXY header
@@ -42,7 +42,7 @@ type conn struct {
 	lastBy  time.Time // no read of this request's body ends later, since its handler has returned
 
 	inBody atomic.Bool // the next bytes are of a request's body
-	broken atomic.Bool // nobody knows where that of the last request ends
+	broken atomic.Bool // it is not known where the last one ends
 	slow   atomic.Bool // a part of a body took too long
 
 	// The mutex of places guards these.
@@ -212,13 +212,13 @@ func (c *conn) answered(w http.ResponseWriter, r *http.Request, body *earlyBody)
 		c.broken.Store(true)
 		w.Header().Set("Connection", "close") // if it is not too late
 	}
-	if c.inBody.Load() {
+	switch {
+	case body.reading.Load() > 0: // for an upstream that has answered before: net/http would wait for that read
+		c.readNoLater(time.Now())
+	case c.inBody.Load():
 		c.readNoLater(time.Now().Add(lastRead))
 	}
 }
-
-// hurry ends a read of a body.
-func (c *conn) hurry() { c.readNoLater(time.Now()) }
 
 func (c *conn) readNoLater(by time.Time) {
 	c.mu.Lock()

@@ -39,7 +39,7 @@ type running struct {
 	over <-chan error // of Serve
 }
 
-func serve(t *testing.T, p *config.Proxy, h http.Handler, opts ...Option) *running {
+func serve(t testing.TB, p *config.Proxy, h http.Handler, opts ...Option) *running {
 	t.Helper()
 	s, err := New(p, h, slog.New(slog.DiscardHandler), opts...)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 const (
 	// streamBuffer is what an upload over HTTP/2 may send before it is read.
 	streamBuffer = 256 << 10
-	// silence is how long an HTTP/2 connection may say nothing while requests wait on it, until it is asked for a
-	// sign of life, which net/http then awaits for 15 seconds.
+	// silence is how long an HTTP/2 connection may say nothing while requests wait on it. Then it is asked for a sign
+	// of life, which net/http awaits for 15 seconds.
 	silence = 30 * time.Second
 )
 
@@ -75,7 +75,7 @@ func (s *Server) shutdown(srv *http.Server, end func()) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.now.Load().shutdown)
 	defer cancel()
-	s.places.shut() // net/http reads no more requests on them
+	s.places.wane() // net/http reads no more requests on them
 	err := srv.Shutdown(ctx)
 	if err == nil {
 		select {
@@ -97,21 +97,44 @@ func (s *Server) shutdown(srv *http.Server, end func()) error {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	c := connOf(r)
 	r.TLS = c.secure
-	if r.ProtoMajor == 2 {
-		var done func()
-		w, done = s.paced(w, r)
-		defer done()
-	} else {
-		if c.broken.Load() {
-			panic(http.ErrAbortHandler) // this is no request, or what is left of one
-		}
-		var body *earlyBody
-		if r.Body != http.NoBody {
-			body = &earlyBody{ReadCloser: r.Body, conn: c}
-			r.Body = body
-		}
+	switch {
+	case r.ProtoMajor == 2:
+		s.serveStream(w, r)
+	case c.broken.Load():
+		panic(http.ErrAbortHandler) // this is no request, or what is left of one
+	case r.Body == http.NoBody:
+		s.hand(w, r)
+	default:
+		body := &earlyBody{ReadCloser: r.Body, conn: c}
+		r.Body = body
 		defer c.answered(w, r, body)
+		a := &answer{ResponseWriter: w}
+		s.hand(a, r)
+		if body.failed.Load() {
+			a.blame(c.slow.Load())
+		}
 	}
+}
+
+// serveStream is serve for a request over HTTP/2.
+func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
+	sw := newStreamWriter(s, w)
+	defer sw.end()
+	if r.Body == http.NoBody {
+		s.hand(sw, r)
+		return
+	}
+	body := newStreamBody(s, w, r.Body)
+	defer body.pace.end()
+	r.Body = body
+	s.hand(sw, r)
+	if body.failed.Load() {
+		sw.blame(body.pace.wasLate())
+	}
+}
+
+// hand hands a request to the handler, if it is not refused.
+func (s *Server) hand(w http.ResponseWriter, r *http.Request) {
 	if status, why := refusal(r); status != 0 {
 		refuse(w, status, why)
 		return

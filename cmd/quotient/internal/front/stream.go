@@ -1,14 +1,16 @@
 package front
 
 import (
+	"bufio"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// pace ends something that takes too long, each time anew. It is armed while the client is waited for only.
+// pace ends something that takes too long, whenever it is armed. It is armed while the client is waited for only.
 type pace struct {
 	cut func()
 
@@ -66,51 +68,117 @@ func (p *pace) end() {
 	p.over = true
 }
 
-// paced gives each part of a body and of an answer its time on an HTTP/2 stream, where a deadline of the connection
-// would end other requests as well. done must be called when the handler returns.
-func (s *Server) paced(w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, done func()) {
-	control := http.NewResponseController(w)
-	long := func() time.Time { return time.Now().Add(-time.Hour) }
-	answer := &streamWriter{ResponseWriter: w, control: control, server: s}
-	answer.pace.cut = func() { _ = control.SetWriteDeadline(long()) }
-	if r.Body == http.NoBody {
-		return answer, answer.end
-	}
-	body := &streamBody{ReadCloser: r.Body, server: s}
-	body.pace.cut = func() { _ = control.SetReadDeadline(long()) }
-	r.Body = body
-	return answer, func() { body.pace.end(); answer.end() }
+// answer notes whether a handler has answered. Where the body was at fault and it has not, the server does: net/http
+// would say 200.
+type answer struct {
+	http.ResponseWriter
+	given bool
 }
 
-// streamBody is the body of a request over HTTP/2.
+func (w *answer) WriteHeader(status int) {
+	w.given = w.given || status >= 200 || status == http.StatusSwitchingProtocols
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *answer) Write(p []byte) (int, error) {
+	w.given = true
+	return w.ResponseWriter.Write(p)
+}
+
+func (w *answer) FlushError() error {
+	w.given = true
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+func (w *answer) Flush() { _ = w.FlushError() }
+
+func (w *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.given = true
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
+
+func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// blame answers for a handler that has not, since the body did not come, or not as it should.
+func (w *answer) blame(slow bool) {
+	switch {
+	case w.given:
+	case slow:
+		refuse(w, http.StatusRequestTimeout, ErrSlowBody.Error())
+	default:
+		refuse(w, http.StatusBadRequest, "the body is malformed, or has no end")
+	}
+}
+
+// earlyBody is the body of a request over HTTP/1.
+type earlyBody struct {
+	io.ReadCloser
+	conn    *conn
+	reading atomic.Int32
+	ended   atomic.Bool // with io.EOF
+	failed  atomic.Bool
+}
+
+func (b *earlyBody) Read(p []byte) (int, error) {
+	b.reading.Add(1)
+	defer b.reading.Add(-1)
+	n, err := b.ReadCloser.Read(p)
+	switch {
+	case err == io.EOF:
+		b.ended.Store(true)
+	case err != nil:
+		b.failed.Store(true)
+		b.conn.broken.Store(true)
+	}
+	return n, err
+}
+
+// streamBody is the body of a request over HTTP/2. A deadline of the connection would end other requests as well.
 type streamBody struct {
 	io.ReadCloser
 	server *Server
 	pace   pace
+	failed atomic.Bool
+}
+
+func newStreamBody(s *Server, w http.ResponseWriter, body io.ReadCloser) *streamBody {
+	control := http.NewResponseController(w)
+	b := &streamBody{ReadCloser: body, server: s}
+	b.pace.cut = func() { _ = control.SetReadDeadline(longAgo()) }
+	return b
 }
 
 func (b *streamBody) Read(p []byte) (int, error) {
 	b.pace.arm(b.server.now.Load().readBody)
 	n, err := b.ReadCloser.Read(p)
-	if late := b.pace.disarm(); late && err != nil && err != io.EOF {
-		err = ErrSlowBody
+	late := b.pace.disarm()
+	if err != nil && err != io.EOF {
+		b.failed.Store(true)
+		if late {
+			err = ErrSlowBody
+		}
 	}
 	return n, err
 }
 
 // streamWriter is an answer over HTTP/2.
 type streamWriter struct {
-	http.ResponseWriter
-	control *http.ResponseController
-	server  *Server
-	pace    pace
+	answer
+	server *Server
+	pace   pace
+}
+
+func newStreamWriter(s *Server, w http.ResponseWriter) *streamWriter {
+	sw := &streamWriter{answer: answer{ResponseWriter: w}, server: s}
+	sw.pace.cut = func() { _ = http.NewResponseController(w).SetWriteDeadline(longAgo()) }
+	return sw
 }
 
 func (w *streamWriter) Write(p []byte) (n int, err error) {
 	for {
 		part := p[n:min(len(p), n+writePart)]
 		w.pace.arm(w.server.now.Load().write)
-		m, err := w.ResponseWriter.Write(part)
+		m, err := w.answer.Write(part)
 		w.pace.disarm()
 		n += m
 		if err != nil || n == len(p) {
@@ -122,54 +190,15 @@ func (w *streamWriter) Write(p []byte) (n int, err error) {
 func (w *streamWriter) FlushError() error {
 	w.pace.arm(w.server.now.Load().write)
 	defer w.pace.disarm()
-	return w.control.Flush()
+	return w.answer.FlushError()
 }
 
 func (w *streamWriter) Flush() { _ = w.FlushError() }
 
-func (w *streamWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
 // end leaves a deadline for what net/http has yet to send.
 func (w *streamWriter) end() {
 	w.pace.end()
-	_ = w.control.SetWriteDeadline(time.Now().Add(w.server.now.Load().write))
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.server.now.Load().write))
 }
 
-// earlyBody is the body of a request over HTTP/1. Closing it ends a read that waits for the client: an answer that
-// came before the body's end is not held back.
-type earlyBody struct {
-	io.ReadCloser
-	conn    *conn
-	reading atomic.Int32
-	ended   atomic.Bool // with io.EOF
-}
-
-func (b *earlyBody) Read(p []byte) (int, error) {
-	b.reading.Add(1)
-	defer b.reading.Add(-1)
-	n, err := b.ReadCloser.Read(p)
-	switch {
-	case err == io.EOF:
-		b.ended.Store(true)
-	case err != nil:
-		b.conn.broken.Store(true)
-	}
-	return n, err
-}
-
-func (b *earlyBody) Close() error {
-	if b.reading.Load() > 0 {
-		b.conn.hurry()
-	}
-	return b.ReadCloser.Close()
-}
-
-// SlowBody reports whether the client of a request was too slow to send its body: the answer to that is 408. The
-// request must be the one that the handler was called with. A proxy may learn of it by a cancelled context alone.
-func SlowBody(r *http.Request) bool {
-	if b, ok := r.Body.(*streamBody); ok {
-		return b.pace.wasLate()
-	}
-	c := connOf(r)
-	return c != nil && c.slow.Load()
-}
+func longAgo() time.Time { return time.Now().Add(-time.Hour) }

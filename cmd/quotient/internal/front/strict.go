@@ -30,6 +30,9 @@ func refusal(r *http.Request) (status int, why string) {
 	if why := badFields(r.Header); why != "" {
 		return http.StatusBadRequest, why
 	}
+	if !validHost(r.Host) {
+		return http.StatusBadRequest, "the host is malformed"
+	}
 	if hosts, ok := r.Header["Host"]; ok { // over HTTP/2; net/http takes it out itself over HTTP/1
 		if len(hosts) != 1 || !strings.EqualFold(hosts[0], r.Host) {
 			return http.StatusBadRequest, "the fields Host and :authority differ"
@@ -85,9 +88,20 @@ func badFields(h http.Header) string {
 			return "a field has an underscore where another field has a hyphen"
 		}
 	}
+	if lengths, ok := h["Content-Length"]; ok { // over HTTP/2 net/http takes the first, and 0 for what is no number
+		if len(lengths) != 1 {
+			return "there is more than one length"
+		}
+		if _, err := decimal([]byte(lengths[0])); err != nil {
+			return "the length is no number"
+		}
+	}
 	for _, list := range h["Connection"] {
 		for token := range strings.SplitSeq(list, ",") {
 			token = strings.Trim(token, " \t")
+			if strings.EqualFold(token, "keep-alive") || strings.EqualFold(token, "close") {
+				continue
+			}
 			key := http.CanonicalHeaderKey(token)
 			if _, ok := h[key]; (ok || endToEnd(key)) && !slices.Contains(hopByHop, key) {
 				return "the field Connection names one that is not between two hops"
@@ -97,9 +111,16 @@ func badFields(h http.Header) string {
 	return ""
 }
 
-// hopByHop are the fields and options that Connection may name. Others would be taken out on the way: a client could
+// validHost reports whether a host arrives as it is: net/http cuts one off at a byte that cannot stand in it.
+func validHost(host string) bool {
+	return strings.IndexFunc(host, func(r rune) bool {
+		return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"#/<>?@\^{|}`+"`", r)
+	}) < 0
+}
+
+// hopByHop are the fields that Connection may name. Others would be taken out on the way: a client could
 // hide what a server before this one has added for the upstream.
-var hopByHop = []string{"Close", "Keep-Alive", "Upgrade", "Te", "Trailer", "Proxy-Connection", "Http2-Settings"}
+var hopByHop = []string{"Upgrade", "Te", "Trailer", "Proxy-Connection", "Http2-Settings"}
 
 // endToEnd reports whether a field that net/http has taken out of the others must not be named.
 func endToEnd(key string) bool {

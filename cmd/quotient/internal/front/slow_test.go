@@ -1,0 +1,359 @@
+package front
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Sizes of the attacks, and how long a good client beside them may wait at most.
+const (
+	drippers  = 200
+	flooders  = 1000
+	goodBound = 5 * time.Second
+)
+
+// good is a client that behaves, with a connection for each request, while an attack goes on.
+type good struct {
+	stop  context.CancelFunc
+	ended chan struct{}
+	asked atomic.Int64
+}
+
+func behave(t *testing.T, addr string) *good {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	g := &good{stop: stop, ended: make(chan struct{})}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: goodBound}
+	go func() {
+		defer close(g.ended)
+		for ctx.Err() == nil {
+			r, err := client.Get("http://" + addr + "/good")
+			if err != nil {
+				t.Errorf("a good client: %v", err)
+				return
+			}
+			_, _ = io.Copy(io.Discard, r.Body)
+			r.Body.Close()
+			if r.StatusCode != http.StatusOK {
+				t.Errorf("a good client got %s", r.Status)
+			}
+			g.asked.Add(1)
+		}
+	}()
+	t.Cleanup(g.over)
+	return g
+}
+
+// more waits until so many requests more have been answered.
+func (g *good) more(t *testing.T, n int64) {
+	t.Helper()
+	from := g.asked.Load()
+	waitFor(t, "a good client is served", func() bool { return t.Failed() || g.asked.Load() >= from+n })
+}
+
+func (g *good) over() { g.stop(); <-g.ended }
+
+var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
+
+func TestSlowHeads(t *testing.T) {
+	p := section()
+	p.Timeouts.ReadHeader = 2 * time.Second
+	p.Max.Connections = drippers / 2
+	s := serve(t, p, ok)
+	beside := behave(t, s.addr)
+	conns := make([]net.Conn, drippers)
+	for i := range conns {
+		conns[i] = dial(t, s.addr)
+		_, _ = io.WriteString(conns[i], "GET / HTTP/1.1\r\nHost: h\r\n")
+		if i%(drippers/10) == 0 { // less than there is room for come while a good one sends its head
+			beside.more(t, 1)
+		}
+	}
+	open := len(conns)
+	for i := 0; open > 0; i++ { // a byte now and then must not keep a connection
+		if i > int(patience/(20*time.Millisecond)) {
+			t.Fatalf("%d slow connections are open", open)
+		}
+		open = 0
+		for _, c := range conns {
+			if _, err := io.WriteString(c, "x"); err == nil {
+				open++
+			}
+		}
+		beside.more(t, 3)
+	}
+	if st := s.State(); st.Evicted == 0 {
+		t.Errorf("State() = %+v: no slow connection made room", st)
+	}
+}
+
+func TestManyConnections(t *testing.T) {
+	p := section()
+	p.Max.Connections = 300
+	s := serve(t, p, ok)
+	beside := behave(t, s.addr)
+	for i := range flooders {
+		c, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if i%100 == 0 {
+			beside.more(t, 1)
+		}
+		if n := s.State().Connections; n > 300 {
+			t.Fatalf("%d connections are open", n)
+		}
+	}
+	beside.more(t, 20)
+}
+
+// TestPlacesOfThoseAtWork holds that a connection with a request at work is never closed for a new one.
+func TestPlacesOfThoseAtWork(t *testing.T) {
+	p := section()
+	p.Max.Connections = 5
+	free := make(chan struct{})
+	s := serve(t, p, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { <-free; fmt.Fprint(w, "ok") }))
+	var conns []net.Conn
+	for range 5 {
+		c := dial(t, s.addr)
+		send(t, c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		conns = append(conns, c)
+	}
+	calm := func() int { s.places.mu.Lock(); defer s.places.mu.Unlock(); return s.places.calm.Len() }
+	waitFor(t, "all are at work", func() bool { return s.State().Connections == 5 && calm() == 0 })
+	if _, err := dial(t, s.addr).Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a sixth connection: %v, want its end", err)
+	}
+	close(free)
+	for _, c := range conns {
+		if r, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || r.StatusCode != 200 {
+			t.Errorf("one at work got %v, %v", r, err)
+		}
+	}
+	if st := s.State(); st.Refused != 1 || st.Evicted != 0 || st.Connections != 5 {
+		t.Errorf("State() = %+v", st)
+	}
+	waitFor(t, "all are idle", func() bool { return calm() == 5 })
+	c := dial(t, s.addr) // in place of the one that is idle for the longest time
+	send(t, c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	if r, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || r.StatusCode != 200 {
+		t.Errorf("a new one got %v, %v", r, err)
+	}
+	if st := s.State(); st.Evicted != 1 {
+		t.Errorf("State() = %+v", st)
+	}
+}
+
+// each runs a test over HTTP/1, TLS and HTTP/2. do sends a request whose body comes as it likes.
+func each(t *testing.T, p func() *sectionOf, test func(t *testing.T, p *sectionOf)) {
+	for _, kind := range []string{"HTTP/1.1", "HTTP/1.1 with TLS", "h2c", "h2"} {
+		t.Run(kind, func(t *testing.T) {
+			one := p()
+			one.kind = kind
+			test(t, one)
+		})
+	}
+}
+
+// TestSlowBody holds that a body whose next part does not come ends in ErrSlowBody. The client learns it even if the
+// handler, whose context has ended, thinks that it has gone.
+func TestSlowBody(t *testing.T) {
+	each(t, sectionFor(func(p *sectionOf) { p.Timeouts.ReadBody = 200 * time.Millisecond }), func(t *testing.T, p *sectionOf) {
+		got := make(chan error, 1)
+		s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).EnableFullDuplex()
+			w.WriteHeader(http.StatusEarlyHints)
+			_, err := io.Copy(io.Discard, r.Body)
+			got <- err
+		}))
+		body, feed := io.Pipe()
+		defer feed.Close()
+		r, _ := http.NewRequest("POST", p.url(s)+"/", body)
+		status := make(chan string, 1)
+		go func() {
+			answer, err := p.client(t).Do(r)
+			if err != nil {
+				status <- err.Error()
+				return
+			}
+			answer.Body.Close()
+			status <- answer.Status
+		}()
+		send(t, feed, "part")
+		if err := <-got; !errors.Is(err, ErrSlowBody) || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the body ended with %v", err)
+		}
+		if text := <-status; text != "408 Request Timeout" {
+			t.Errorf("the answer is %s", text)
+		}
+	})
+}
+
+// TestDrippingBodies holds that bodies that come a byte at a time delay no other request.
+func TestDrippingBodies(t *testing.T) {
+	s := serve(t, section(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, "ok")
+	}))
+	beside := behave(t, s.addr)
+	var conns []net.Conn
+	for range drippers {
+		c := dial(t, s.addr)
+		send(t, c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n")
+		conns = append(conns, c)
+	}
+	for range 10 {
+		for _, c := range conns {
+			send(t, c, "x")
+		}
+		beside.more(t, 3)
+	}
+}
+
+// TestLongBody holds that a body may take longer than the time between two of its parts.
+func TestLongBody(t *testing.T) {
+	const between = time.Second
+	each(t, sectionFor(func(p *sectionOf) { p.Timeouts.ReadBody = between }), func(t *testing.T, p *sectionOf) {
+		t.Parallel()
+		s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n, err := io.Copy(io.Discard, r.Body)
+			fmt.Fprint(w, n, err)
+		}))
+		body, feed := io.Pipe()
+		go func() {
+			defer feed.Close()
+			for start := time.Now(); time.Since(start) < 3*between/2; <-time.After(between / 20) {
+				_, _ = io.WriteString(feed, "x")
+			}
+		}()
+		r, _ := http.NewRequest("POST", p.url(s)+"/", body)
+		answer, err := p.client(t).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		if text, _ := io.ReadAll(answer.Body); !strings.HasSuffix(string(text), "<nil>") {
+			t.Errorf("the body ended with %s", text)
+		}
+	})
+}
+
+// TestWaitIsNotCut holds that no time-out ends a request that waits for its turn, or an answer that is silent.
+func TestWaitIsNotCut(t *testing.T) {
+	const short = 100 * time.Millisecond
+	all := func(p *sectionOf) {
+		p.Timeouts.ReadBody, p.Timeouts.Write, p.Timeouts.Idle = short, short, short
+		p.Timeouts.ReadHeader = time.Second
+	}
+	each(t, sectionFor(all), func(t *testing.T, p *sectionOf) {
+		t.Parallel()
+		s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			wait := func() {
+				select {
+				case <-time.After(3 * short):
+				case <-r.Context().Done():
+					t.Errorf("%s %s was cut while it waited", r.Method, r.URL)
+				}
+			}
+			if r.URL.Path == "/read" {
+				_, _ = io.Copy(io.Discard, r.Body)
+			}
+			wait()
+			for range 3 {
+				fmt.Fprint(w, "part\n")
+				_ = http.NewResponseController(w).Flush()
+				wait()
+			}
+		}))
+		for _, way := range []struct{ method, path, body string }{{"GET", "/", ""}, {"POST", "/read", "x"}, {"POST", "/unread", "x"}} {
+			r, _ := http.NewRequest(way.method, p.url(s)+way.path, strings.NewReader(way.body))
+			answer, err := p.client(t).Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(answer.Body)
+			answer.Body.Close()
+			if string(text) != "part\npart\npart\n" || err != nil {
+				t.Errorf("%s %s: %q, %v", way.method, way.path, text, err)
+			}
+		}
+	})
+}
+
+// TestAnswerThatIsNotRead holds that a client that takes nothing of its answer is given up.
+func TestAnswerThatIsNotRead(t *testing.T) {
+	each(t, sectionFor(func(p *sectionOf) { p.Timeouts.Write = 300 * time.Millisecond }), func(t *testing.T, p *sectionOf) {
+		ended := make(chan error, 1)
+		s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/good" {
+				fmt.Fprint(w, "ok")
+				return
+			}
+			part := make([]byte, 1<<20)
+			for {
+				if _, err := w.Write(part); err != nil {
+					ended <- err
+					return
+				}
+			}
+		}))
+		client := p.client(t)
+		answer, err := client.Get(p.url(s) + "/endless")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		for over := false; !over; { // on the same connection, if it is HTTP/2
+			beside, err := client.Get(p.url(s) + "/good")
+			if err != nil {
+				t.Fatalf("a request beside: %v", err)
+			}
+			beside.Body.Close()
+			select {
+			case <-ended:
+				over = true
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	})
+}
+
+// TestEarlyAnswer holds that a client that is slow to send a body gets an answer that does not need it at once.
+func TestEarlyAnswer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() { // an upstream that answers when it has read the head
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+			_, _ = io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+			_, _ = io.Copy(io.Discard, c)
+		}
+	}()
+	p := section()
+	p.Timeouts.ReadBody = time.Hour
+	s := serve(t, p, (&recorder{Listener: l}).proxy(t))
+	c := dial(t, s.addr)
+	_ = c.SetDeadline(time.Now().Add(lastRead - time.Second))
+	send(t, c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n"+strings.Repeat("x", 8000))
+	if r, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || r.StatusCode != 413 {
+		t.Errorf("the answer is %v, %v", r, err)
+	}
+}
