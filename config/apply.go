@@ -147,7 +147,8 @@ func (c *Config) set(f *File, name string, l *quotient.Limiter, next Limiter) (s
 		plans[p.Name] = p.Limit
 	}
 	steps = append(steps, f.each(inner(path, "plans"), l.SetPlan, plans, next.Plans)...)
-	steps = append(steps, f.each(inner(path, "overrides"), l.Override, overrides(l, next.Overrides), next.Overrides)...)
+	own := overrides(l, next.Overrides)
+	steps = append(steps, f.each(inner(path, "overrides"), l.Override, own, next.Overrides)...)
 	if now.DryRun != next.DryRun {
 		steps = append(steps, step{
 			do:   func() error { l.SetDryRun(next.DryRun); return nil },
@@ -157,9 +158,11 @@ func (c *Config) set(f *File, name string, l *quotient.Limiter, next Limiter) (s
 	return steps
 }
 
+// limits are some by name.
+type limits = map[string]quotient.Limit
+
 // each is the steps that bring named limits from one state to another.
-func (f *File) each(path string, set func(string, *quotient.Limit) error, from, to map[string]quotient.Limit) (
-	steps []step) {
+func (f *File) each(path string, set func(string, *quotient.Limit) error, from, to limits) (steps []step) {
 	for _, removed := range []bool{true, false} { // what goes makes room for what comes
 		for _, name := range slices.Sorted(maps.Keys(both(from, to))) {
 			was, had := from[name]
@@ -167,8 +170,8 @@ func (f *File) each(path string, set func(string, *quotient.Limit) error, from, 
 			if has == removed || had == has && sameLimit(was, will) {
 				continue
 			}
-			steps = append(steps, f.step(inner(path, name), func(limit *quotient.Limit) error { return set(name, limit) },
-				only(was, had), only(will, has)))
+			one := func(limit *quotient.Limit) error { return set(name, limit) }
+			steps = append(steps, f.step(inner(path, name), one, only(was, had), only(will, has)))
 		}
 	}
 	return steps
@@ -252,6 +255,7 @@ func sameLimit(a, b quotient.Limit) bool {
 func sameLimiter(a, b Limiter) bool {
 	return sameLimit(a.Limit, b.Limit) && maps.EqualFunc(a.Plans, b.Plans, sameLimit) &&
 		maps.EqualFunc(a.Overrides, b.Overrides, sameLimit) && a.DryRun == b.DryRun &&
-		a.Refuse == b.Refuse && a.MaxWait == b.MaxWait && a.QueuePerKey == b.QueuePerKey && a.Queue == b.Queue &&
-		a.MaxKeys == b.MaxKeys && a.Policy == b.Policy && a.BeyondShare == b.BeyondShare
+		a.Refuse == b.Refuse && a.MaxWait == b.MaxWait &&
+		a.QueuePerKey == b.QueuePerKey && a.Queue == b.Queue && a.MaxKeys == b.MaxKeys &&
+		a.Policy == b.Policy && a.BeyondShare == b.BeyondShare
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/quotient-go/quotient"
 )
 
@@ -86,6 +87,8 @@ type Config struct {
 	options []quotient.Option
 	path    string
 	every   time.Duration // between looks at the file that no event asks for
+	settle  time.Duration // how long a file must be as it is to count
+	notify  func() (*fsnotify.Watcher, error)
 
 	turn     sync.Mutex // held while a file is put in force; taken before mu
 	read     *File      // that is in force, as it was read
@@ -115,14 +118,14 @@ type State struct {
 // Read has checked is checked again, since a program may make or change a File. If f has a Path, Watch
 // follows that file. On an error the registry is as before.
 //
-// Of a limiter with mode and max-wait the limiter itself knows nothing: whoever asks it goes by File.
+// Of a limiter with mode and max-wait the limiter itself knows nothing: the caller that asks it goes by File.
 func New(f *File, reg *quotient.Registry, opts ...Option) (*Config, error) {
 	if f == nil || reg == nil {
 		return nil, fmt.Errorf("config: New: file %v, registry %v: want both", f, reg)
 	}
 	c := &Config{
 		reg: reg, log: slog.New(slog.DiscardHandler), sources: builtIn(), path: f.Path,
-		every: lookEvery, limiters: make(map[string]*held),
+		every: lookEvery, settle: settling, notify: fsnotify.NewWatcher, limiters: make(map[string]*held),
 	}
 	c.state.Path = f.Path
 	c.pool.changed = make(chan struct{}, 1)
@@ -155,15 +158,15 @@ func (c *Config) State() State {
 }
 
 // Reload reads the file and puts it in force now, also where it has not changed: parts may look at other
-// files that it names. If the file is broken, all stays as it is, and the error says why. Without a file only
-// the parts are asked again.
+// files that it names. If the file is broken, all stays as it is, and the error states why. Without a file
+// only the parts are asked again.
 func (c *Config) Reload() error {
 	if c.path == "" {
 		c.turn.Lock()
 		defer c.turn.Unlock()
 		return c.replace(c.read)
 	}
-	text, err := settled(c.path)
+	text, err := settled(c.path, c.settle)
 	c.turn.Lock()
 	defer c.turn.Unlock()
 	if err != nil {

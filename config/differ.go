@@ -60,7 +60,7 @@ func cloneLimits(all map[string]quotient.Limit) map[string]quotient.Limit {
 // maxLines bounds how many changes of one reload are logged.
 const maxLines = 100
 
-// logChanges logs what is different in a file from the one before, one line for each thing.
+// logChanges logs what is different in a file from the one before, one line for each field.
 func (c *Config) logChanges(old, f *File) {
 	if old == nil {
 		return
@@ -133,7 +133,7 @@ func (d *differ) compare(path string, a, b reflect.Value) {
 func (d *differ) field(path string, f reflect.StructField, a, b reflect.Value) {
 	switch {
 	case !f.IsExported():
-	case f.Type == reflect.TypeFor[quotient.Limit]() && f.Name == "Limit": // its fields stand in the limiter's table
+	case f.Type == reflect.TypeFor[quotient.Limit](): // its fields stand in the limiter's table
 		d.compare(path, a, b)
 	case f.Name == "H2C":
 		d.compare(inner(path, "h2c"), a, b)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Error is one thing that is wrong in a file, at its place.
+// Error is one mistake in a file, at its place.
 type Error struct {
 	File         string // as Read or Parse was given it; empty for a File that a program made
 	Line, Column int    // from 1, in characters; 0 where there is no text
@@ -16,7 +16,7 @@ type Error struct {
 	Hint         string // what to do about it; may be empty
 }
 
-// Error is the error on one line: "quotient.toml:3:1: limiters.api.rate: unknown field (did you mean rates?)".
+// Error is the error on one line: "q.toml:3:1: limiters.api.rate: unknown field (did you mean rates?)".
 func (e Error) Error() string {
 	var b strings.Builder
 	switch {
@@ -55,7 +55,7 @@ type report struct {
 	name   string
 	places *places // nil for a File that a program made
 	errs   Errors
-	kinds  int // how many errors are of values of the wrong kind: nothing more is said of those
+	kinds  int // how many errors are of values of the wrong kind: those have no other error
 }
 
 // field notes what is wrong with a value.
@@ -69,8 +69,10 @@ func (r *report) hinted(path, hint, format string, args ...any) {
 }
 
 func (r *report) add(at place, path, hint, format string, args ...any) {
-	if slices.ContainsFunc(r.errs[:r.kinds], func(e Error) bool { return within(e.Field, path) || e.Field != "" && within(path, e.Field) }) {
-		return
+	for _, e := range r.errs[:r.kinds] {
+		if within(e.Field, path) || e.Field != "" && within(path, e.Field) {
+			return
+		}
 	}
 	r.errs = append(r.errs, Error{
 		File: r.name, Line: at.line, Column: at.column,
@@ -84,7 +86,8 @@ func (r *report) err() error {
 		return nil
 	}
 	slices.SortStableFunc(r.errs, func(a, b Error) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Field, b.Field))
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
+			cmp.Compare(a.Field, b.Field))
 	})
 	r.errs = slices.CompactFunc(r.errs, func(a, b Error) bool { return a == b })
 	return r.errs[:min(len(r.errs), maxErrors)]
@@ -103,6 +106,14 @@ func clip(s string) string {
 func within(path, outer string) bool {
 	rest, ok := strings.CutPrefix(path, outer)
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// isOf reports whether a text holds nothing but letters, digits and some marks.
+func isOf(s, marks string) bool {
+	return !strings.ContainsFunc(s, func(c rune) bool {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		return !letter && !(c >= '0' && c <= '9') && !strings.ContainsRune(marks, c)
+	})
 }
 
 // joined is a list in words.

@@ -11,8 +11,8 @@ import (
 	"github.com/quotient-go/quotient/config"
 )
 
-// TestErrors holds what each mistake of testdata/errors.txt is said to be, and where: a text, five dashes, and
-// all errors of it; five signs of equality end each. A text without errors is valid.
+// TestErrors holds the error of each mistake in testdata/errors.txt, and its place. There a text stands above
+// five dashes, and all its errors below; five signs of equality end each. A text without errors is valid.
 func TestErrors(t *testing.T) {
 	all, err := os.ReadFile("testdata/errors.txt")
 	if err != nil {
@@ -83,7 +83,7 @@ func TestBounds(t *testing.T) {
 		{overrides.String(), "limiters.a.overrides: 1001 are more than 1000: at most 1,000, and half of max-keys"},
 		{rules.String(), "proxy.rules: 1001 are more than 1000"},
 		{"[limiters.a]\noverrides." + strings.Repeat("k", 5000) + ".deny = true", "a key of 5000 bytes is longer than 4096"},
-		{"[[proxy.rules]]\npattern = \"/" + strings.Repeat("p", 2000) + "\"", "pattern: 2001 bytes are more than 1024"},
+		{"[[proxy.rules]]\npattern = \"/" + strings.Repeat("p", 2000) + "\"", "pattern: 2001 bytes are more than 256"},
 	} {
 		if got := wrong(t, c.text); !strings.Contains(got, c.want) {
 			t.Errorf("%.60s: %.200s, want %s", c.text, got, c.want)
@@ -91,7 +91,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// write writes a file anew, and returns its path.
+// write writes a file, and returns its path.
 func write(t *testing.T, path, text string) string {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -159,7 +159,7 @@ type JWT struct {
 
 // Health is [proxy.health]: how upstreams are looked after.
 type Health struct {
-	Path      string        // asked with GET; 2xx and 3xx are well. Empty, the default: a connection that opens is well
+	Path      string        // asked with GET: 2xx and 3xx are well; by default a connection that opens is
 	Every     time.Duration // 5 s by default
 	Timeout   time.Duration // 2 s by default
 	Unhealthy int           // failures in a row, 3 by default

@@ -163,9 +163,10 @@ func (l Limiter) check(r *report, path string) {
 		r.field(at, `%v beside mode = "refuse": nothing waits`, l.MaxWait)
 	}
 	if l.BeyondShare && l.Policy == policyFixed {
-		r.hinted(inner(path, "ceiling"), `it wants policy = "tracking"`, `"limit" beside a policy that learns nothing`)
+		r.hinted(inner(path, "ceiling"), `it wants policy = "tracking"`,
+			`"limit" beside a policy that learns nothing`)
 	}
-	if sameLimit(l.Limit, quotient.Limit{}) && len(l.Plans) == 0 && len(l.Overrides) == 0 && l.Policy == policyFixed {
+	if sameLimit(l.Limit, quotient.Limit{}) && len(l.Plans)+len(l.Overrides) == 0 && l.Policy == policyFixed {
 		r.hinted(path, "add rates, in-flight or deny", "it limits nothing")
 	}
 	l.checkPlans(r, inner(path, "plans"))
@@ -201,7 +202,7 @@ func (l Limiter) checkOverrides(r *report, path string) {
 	}
 }
 
-// limits calls see for each limit of a limiter, with its path below that of the limiter.
+// limits calls see with each limit of a limiter, with its path below that of the limiter.
 func (l Limiter) limits(path string, see func(path string, limit quotient.Limit)) {
 	see(path, l.Limit)
 	for _, name := range slices.Sorted(maps.Keys(l.Plans)) {
@@ -225,7 +226,8 @@ func (l Limiter) checkUnits(r *report, path string) {
 			}
 			if len(seen) == maxUnits {
 				r.field(inner(element(inner(at, "rates"), i), "unit"),
-					"%s is one more than the %d units that a limiter can count: %q", clip(rate.Unit), maxUnits, seen)
+					"%s is one more than the %d units that a limiter can count: %q",
+					clip(rate.Unit), maxUnits, seen)
 				continue
 			}
 			seen = append(seen, rate.Unit)
@@ -270,8 +272,8 @@ func isLabel(s string) error {
 // fault takes an error of quotient.Limit.Validate apart: the fields, and what is wrong.
 var fault = regexp.MustCompile(`^quotient: Limit\.(?:Rates\[(\d+)\]\.)?([A-Za-z]+): (?s:(.*))$`)
 
-// invalid notes an error of Validate at the place of the field that it names. Path is that of the limit, or of
-// the one rate in it.
+// invalid notes an error of Validate at the place of the field that it names. Path is that of the limit, or
+// of the one rate in it.
 func invalid(r *report, path string, err error) {
 	if err == nil {
 		return
@@ -287,5 +289,5 @@ func invalid(r *report, path string, err error) {
 	r.field(inner(path, kebab(m[2])), "%s", strings.ReplaceAll(m[3], "Rates[", "rates["))
 }
 
-// duration bounds that hold for all: below the longest Duration, so that sums of them are one too.
+// longest bounds each duration, far below the longest time.Duration, so that sums of them are one too.
 const longest = 365 * 24 * time.Hour

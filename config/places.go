@@ -15,7 +15,7 @@ import (
 // place is where something stands in a text, from 1; the zero value is nowhere.
 type place struct{ line, column int }
 
-// places says where in a text the keys and values of a file stand, by their paths: limiters.api.rates[0].per.
+// places are those of the keys and values of a file in its text, by their paths: limiters.api.rates[0].per.
 type places struct {
 	keys, values map[string]place
 }
@@ -219,10 +219,10 @@ func unmarshal(r *report, text []byte, l *lines) map[string]any {
 		return all
 	}
 	at, field := place{1, 1}, ""
-	var at2 *toml.DecodeError
-	if errors.As(err, &at2) {
-		at = l.atColumn(at2.Position())
-		for _, name := range at2.Key() {
+	var decode *toml.DecodeError
+	if errors.As(err, &decode) {
+		at = l.atColumn(decode.Position())
+		for _, name := range decode.Key() {
 			field = inner(field, name)
 		}
 	}

@@ -7,9 +7,6 @@ import (
 
 const maxReplicas = 1_000_000
 
-// schemes are those of the sources that are built in.
-var schemes = []string{"dns", "env", "file"}
-
 func defaultPool() Pool { return Pool{Weight: 1, HoldDown: time.Minute} }
 
 // read takes what [pool] says.

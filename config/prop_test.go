@@ -26,7 +26,7 @@ func TestPropertyRoundTrip(t *testing.T) {
 	})
 }
 
-// bare is a file without what says where it was read.
+// bare is a file without the places of its values.
 func bare(f *config.File) config.File {
 	b := config.File{Pool: f.Pool, Limiters: f.Limiters}
 	if f.Proxy != nil {

@@ -51,7 +51,9 @@ func (p *Proxy) read(v value, dir string) {
 		"jwt": func(v value) {
 			p.JWT = &JWT{}
 			v.table(fields{
-				"key-file": fileName(&p.JWT.KeyFile, dir), "issuer": text(&p.JWT.Issuer), "audience": text(&p.JWT.Audience),
+				"key-file": fileName(&p.JWT.KeyFile, dir),
+				"issuer":   text(&p.JWT.Issuer),
+				"audience": text(&p.JWT.Audience),
 			})
 		},
 		"health":   p.Health.read,
@@ -78,9 +80,10 @@ func (h *Health) read(v value) {
 
 func (t *Timeouts) read(v value) {
 	v.table(fields{
-		"read-header": duration(&t.ReadHeader), "read-body": duration(&t.ReadBody), "write": duration(&t.Write),
-		"idle": duration(&t.Idle), "dial": duration(&t.Dial), "response-header": duration(&t.ResponseHeader),
-		"stream": duration(&t.Stream), "shutdown": duration(&t.Shutdown),
+		"read-header": duration(&t.ReadHeader), "read-body": duration(&t.ReadBody),
+		"write": duration(&t.Write), "idle": duration(&t.Idle), "dial": duration(&t.Dial),
+		"response-header": duration(&t.ResponseHeader),
+		"stream":          duration(&t.Stream), "shutdown": duration(&t.Shutdown),
 	})
 }
 
@@ -108,8 +111,8 @@ func (p *Proxy) readRule(v value) {
 	rule := Rule{Key: Key{Kind: KeyPath}, Line: v.r.places.key(v.path).line}
 	var key, plan string
 	v.table(fields{
-		"pattern": text(&rule.Pattern), "limiter": text(&rule.Limiter), "key": text(&key), "plan": text(&plan),
-		"exempt": flag(&rule.Exempt),
+		"pattern": text(&rule.Pattern), "limiter": text(&rule.Limiter), "exempt": flag(&rule.Exempt),
+		"key": text(&key), "plan": text(&plan),
 	})
 	if key != "" {
 		kind, arg, _ := strings.Cut(key, ":")
@@ -181,8 +184,8 @@ func isRequestPath(s string) bool {
 
 func (t Timeouts) check(r *report) {
 	for name, d := range map[string]time.Duration{
-		"read-header": t.ReadHeader, "read-body": t.ReadBody, "write": t.Write, "idle": t.Idle, "dial": t.Dial,
-		"response-header": t.ResponseHeader, "stream": t.Stream, "shutdown": t.Shutdown,
+		"read-header": t.ReadHeader, "read-body": t.ReadBody, "write": t.Write, "idle": t.Idle,
+		"dial": t.Dial, "response-header": t.ResponseHeader, "stream": t.Stream, "shutdown": t.Shutdown,
 	} {
 		span(r, inner("proxy.timeouts", name), d, time.Millisecond, longest)
 	}
@@ -207,7 +210,8 @@ func (a Admin) check(r *report) {
 		}
 		return
 	}
-	if checkListen(r, "proxy.admin.listen", a.Listen) && !isLoopback(a.Listen) && a.TokenFile == "" && (a.TLS == nil || a.TLS.ClientCA == "") {
+	known := a.TokenFile != "" || a.TLS != nil && a.TLS.ClientCA != ""
+	if checkListen(r, "proxy.admin.listen", a.Listen) && !known && !isLoopback(a.Listen) {
 		r.hinted("proxy.admin.listen", "add token-file, or tls with client-ca",
 			"%s is not on loopback: any caller could change limits", clip(a.Listen))
 	}
@@ -241,10 +245,7 @@ func checkListen(r *report, path, address string) bool {
 
 // isHost reports whether s may be the name of a host.
 func isHost(s string) bool {
-	const marks = "-._"
-	return len(s) <= 253 && !strings.ContainsFunc(s, func(c rune) bool {
-		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune(marks, c))
-	})
+	return len(s) <= 253 && isOf(s, "-._")
 }
 
 // isLoopback reports whether only this machine reaches the address.

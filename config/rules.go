@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -55,7 +56,8 @@ func (f *File) checkRule(r *report, at string, rule Rule) {
 		r.hinted(inner(at, "limiter"), "or exempt = true", "it is missing")
 	case !ok:
 		names := slices.Collect(maps.Keys(f.Limiters))
-		r.hinted(inner(at, "limiter"), didYouMean(rule.Limiter, names), "there is no limiter %s", clip(rule.Limiter))
+		r.hinted(inner(at, "limiter"), didYouMean(rule.Limiter, names),
+			"there is no limiter %s", clip(rule.Limiter))
 	}
 	rule.Key.check(r, inner(at, "key"))
 	f.checkPlan(r, inner(at, "plan"), rule.Plan)
@@ -63,7 +65,7 @@ func (f *File) checkRule(r *report, at string, rule Rule) {
 
 // check notes what makes no sense in a key.
 func (k Key) check(r *report, at string) {
-	known := []string{"path", "pattern", "client", "host", "header:NAME", "constant:KEY"}
+	spelt := []string{"path", "pattern", "client", "host", "header:NAME", "constant:KEY"}
 	switch k.Kind {
 	case KeyPath, KeyPattern, KeyClient, KeyHost:
 		if k.Arg != "" {
@@ -78,8 +80,9 @@ func (k Key) check(r *report, at string) {
 			r.hinted(at, `as "constant:all"`, "%s is no key", clip(k.Arg))
 		}
 	default:
-		r.hinted(at, didYouMean(string(k.Kind), []string{"path", "pattern", "client", "host", "header", "constant"}),
-			"%s is not one of %s", clip(string(k.Kind)), joined(known))
+		kinds := []string{"path", "pattern", "client", "host", "header", "constant"}
+		r.hinted(at, didYouMean(string(k.Kind), kinds),
+			"%s is not one of %s", clip(string(k.Kind)), joined(spelt))
 	}
 }
 
@@ -91,7 +94,8 @@ func (f *File) checkPlan(r *report, at string, p Plan) {
 			r.hinted(at, `as "header:X-Plan"`, "%s is no name of a header field", clip(p.Arg))
 		}
 		if len(f.Proxy.Trusted) == 0 {
-			r.hinted(at, "add trusted to [proxy]", "a header without trusted networks: any client could pick its plan")
+			r.hinted(at, "add trusted to [proxy]",
+				"a header without trusted networks: any client could pick its plan")
 		}
 	case PlanClaim:
 		if p.Arg == "" {
@@ -109,7 +113,8 @@ func (f *File) checkPlan(r *report, at string, p Plan) {
 // checkKeys notes the overrides of keys that no request can have.
 func (f *File) checkKeys(r *report, path, name string, l Limiter) {
 	for key := range l.Overrides {
-		if !slices.ContainsFunc(f.Proxy.Rules, func(rule Rule) bool { return rule.Limiter == name && rule.mayHave(key) }) {
+		has := func(rule Rule) bool { return rule.Limiter == name && rule.mayHave(key) }
+		if !slices.ContainsFunc(f.Proxy.Rules, has) {
 			at := inner(path, key)
 			r.add(r.places.key(at), at, "a path is in lower case, without a slash at the end",
 				"no request has this key by any rule of %s", clip(name))
@@ -156,14 +161,11 @@ func isSegment(s string) bool {
 
 // isToken reports whether s may be the name of a header field.
 func isToken(s string) bool {
-	const marks = "!#$%&'*+-.^_`|~"
-	return s != "" && len(s) <= 256 && !strings.ContainsFunc(s, func(c rune) bool {
-		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune(marks, c))
-	})
+	return s != "" && len(s) <= 256 && isOf(s, "!#$%&'*+-.^_`|~")
 }
 
 // longestPattern bounds a pattern, in bytes: http.ServeMux takes a step for each segment.
-const longestPattern = 1024
+const longestPattern = 256
 
 // checkPattern returns what is wrong with a pattern: in the syntax of http.ServeMux, or for canonical paths.
 func checkPattern(pattern string) error {
@@ -190,7 +192,8 @@ func checkPattern(pattern string) error {
 	for segment := range strings.SplitSeq(path, "/") {
 		literal, err := url.PathUnescape(segment)
 		if !strings.HasPrefix(segment, "{") && (err != nil || !isSegment(literal)) {
-			return fmt.Errorf("%s never matches: canonical paths have no segment %s", clip(pattern), clip(segment))
+			return fmt.Errorf("%s never matches: canonical paths have no segment %s",
+				clip(pattern), clip(segment))
 		}
 	}
 	return nil
@@ -232,22 +235,34 @@ func (f *File) checkOrder(r *report) {
 	for _, rule := range f.Proxy.Rules {
 		depth = max(depth, strings.Count(rule.Pattern, "/")+2)
 	}
-	first := make(map[string]int)
+	first, anyHost := make(map[string]int), -1
 	for i, rule := range f.Proxy.Rules {
 		at := inner(element("proxy.rules", i), "pattern")
 		if checkPattern(rule.Pattern) != nil {
 			continue
 		}
-		if behind := covers(mux, rule.Pattern, depth); behind != "" {
-			r.field(at, "%s is never reached: %s matches all that it does", clip(rule.Pattern), f.rule(first[behind]))
+		if behind := covers(mux, rule.Pattern, depth); len(behind) > 0 {
+			by := f.rule(first[behind[0]]) + " which matches"
+			if len(behind) > 1 {
+				by = "others, which match"
+			}
+			r.field(at, "%s is never reached behind %s all that it does", clip(rule.Pattern), by)
 			continue
 		}
 		if register(mux, rule.Pattern) != nil {
-			r.hinted(at, "make one of them more specific", "%s overlaps with %s, and which one counts is not clear",
+			r.hinted(at, "make one of them more specific",
+				"%s overlaps with %s and which one counts is not clear",
 				clip(rule.Pattern), f.rule(f.conflict(i)))
 			continue
 		}
 		first[rule.Pattern] = i
+		switch _, host, _ := split(rule.Pattern); {
+		case host == "" && anyHost < 0:
+			anyHost = i
+		case host != "" && anyHost >= 0:
+			r.hinted(at, "put those with a host first", "%s stands behind %s which has no host",
+				clip(rule.Pattern), f.rule(anyHost))
+		}
 	}
 }
 
@@ -255,7 +270,7 @@ func (f *File) checkOrder(r *report) {
 func (f *File) rule(i int) string {
 	rule := f.Proxy.Rules[i]
 	if rule.Line > 0 {
-		return fmt.Sprintf("%s of line %d", clip(rule.Pattern), rule.Line)
+		return fmt.Sprintf("%s of line %d,", clip(rule.Pattern), rule.Line)
 	}
 	return fmt.Sprintf("%s, rule %d,", clip(rule.Pattern), i+1)
 }
@@ -274,17 +289,12 @@ func (f *File) conflict(i int) int {
 // fresh is a segment, a method and a host that no pattern names: literals are in lower case.
 const fresh = "Z"
 
-// covers returns a pattern in the mux that matches all that a pattern does; "" for none. Wildcards stand for
-// what no pattern names. A pattern that matches any number of segments is asked for with none and with more
-// than any other has: what matches both matches all between.
-func covers(mux *http.ServeMux, pattern string, depth int) string {
+// covers returns the patterns in the mux that together match all that a pattern does; none if there are no
+// such. Wildcards stand for what no pattern names. A pattern that matches any number of segments is asked for
+// with each number up to depth, which is more than any other has.
+func covers(mux *http.ServeMux, pattern string, depth int) (by []string) {
 	method, host, path := split(pattern)
-	if method == "" {
-		method = fresh
-	}
-	if host == "" {
-		host = fresh
-	}
+	method, host = cmp.Or(method, fresh), cmp.Or(host, fresh)
 	segments := strings.Split(path[1:], "/")
 	rest := segments[len(segments)-1]
 	many := rest == "" || strings.HasSuffix(rest, "...}")
@@ -299,17 +309,26 @@ func covers(mux *http.ServeMux, pattern string, depth int) string {
 		}
 	}
 	if !many {
-		return match(mux, method, host, "/"+strings.Join(segments, "/"))
+		if one := match(mux, method, host, "/"+strings.Join(segments, "/")); one != "" {
+			by = append(by, one)
+		}
+		return by
 	}
 	segments = segments[:len(segments)-1]
 	prefix := "/"
 	if len(segments) > 0 {
 		prefix = "/" + strings.Join(segments, "/") + "/"
 	}
-	if match(mux, method, host, prefix+strings.Repeat(fresh+"/", depth)+fresh) == "" {
-		return ""
+	for i := range depth + 1 {
+		one := match(mux, method, host, prefix+strings.Repeat("/"+fresh, i)[min(i, 1):])
+		if one == "" {
+			return nil
+		}
+		if !slices.Contains(by, one) {
+			by = append(by, one)
+		}
 	}
-	return match(mux, method, host, prefix)
+	return by
 }
 
 // match returns the pattern in a mux that matches a request; "" for none.

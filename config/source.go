@@ -149,7 +149,7 @@ func (c *Config) followSource(ctx context.Context) {
 	}
 }
 
-// nextSource returns what is to be followed now; nil for none. A source that has ended is made anew.
+// nextSource returns what is to be followed now; nil for none. A source that has ended is made again.
 func (c *Config) nextSource() (quotient.Source, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

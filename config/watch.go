@@ -18,8 +18,8 @@ const (
 	lookEvery = 10 * time.Second
 	// settling is how long a file must be as it is to count: what is half-written changes within it.
 	settling = 50 * time.Millisecond
-	// patience is how long a file may be absent, or keep changing, before that is an error.
-	patience = time.Second
+	// looks is how many times settling a file may be absent, or keep changing, before that is an error.
+	looks = 20
 )
 
 // errChanging is what is wrong with a file that is never twice the same.
@@ -69,7 +69,7 @@ func (c *Config) watchFile(ctx context.Context) {
 			if soon {
 				continue
 			}
-			timer.Reset(settling)
+			timer.Reset(c.settle)
 			soon = true
 			continue
 		case <-w.errors(): // such as events that were lost
@@ -78,7 +78,7 @@ func (c *Config) watchFile(ctx context.Context) {
 		w.follow(c.path)
 		next := c.look(w)
 		timer.Reset(next)
-		soon = next <= settling
+		soon = next <= c.settle
 	}
 }
 
@@ -93,7 +93,7 @@ type watcher struct {
 
 // newWatcher returns a watcher that makes do without events if need be.
 func (c *Config) newWatcher() *watcher {
-	fs, err := fsnotify.NewWatcher()
+	fs, err := c.notify()
 	if err != nil {
 		c.log.Warn("no events of files: the file is looked at now and then", "every", c.every, "error", err)
 		return &watcher{}
@@ -201,24 +201,24 @@ func (c *Config) look(w *watcher) time.Duration {
 	if w.seen = sum; err != nil {
 		w.seen = [sha256.Size]byte{}
 	}
-	if now.Sub(w.since) < patience {
-		return settling
+	if now.Sub(w.since) < looks*c.settle {
+		return c.settle
 	}
-	if err == nil {
-		err = errChanging
+	next := c.every
+	if w.since = (time.Time{}); err == nil {
+		err, next = errChanging, c.settle
 	}
 	if err.Error() != w.said {
 		w.said = err.Error()
 		c.refuse(err) //nolint:errcheck // it is logged and counted
 	}
-	w.since = time.Time{}
-	return c.every
+	return next
 }
 
-// settled reads a file until it has been the same for settling.
-func settled(path string) ([]byte, error) {
+// settled reads a file until it has been the same for so long.
+func settled(path string, settle time.Duration) ([]byte, error) {
 	var before string
-	for i := range int(patience/settling) + 1 {
+	for i := range looks + 1 {
 		text, err := readWhole(path)
 		if err != nil {
 			return nil, err
@@ -227,7 +227,7 @@ func settled(path string) ([]byte, error) {
 			return text, nil
 		}
 		before = string(text)
-		time.Sleep(settling)
+		time.Sleep(settle)
 	}
 	return nil, fmt.Errorf("%w: %s", errChanging, strings.TrimSpace(path))
 }

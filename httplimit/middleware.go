@@ -120,6 +120,7 @@ type middleware struct {
 	severals       sync.Pool                  // of *several, for also
 	drain          context.Context            // nil: no wait is ended
 	onRefuse       refusalHook                // nil: none
+	onWaited       waitedHook                 // nil: none
 	sender         *sender                    // nil: no fields are sent
 	garbage        *atomic.Uint64             // see CountGarbage
 	bodies         bodies                     // of waiting requests
@@ -179,7 +180,7 @@ func (h *handler) decide(
 		h.limitUnread(w, r, key, asks, at)
 		return
 	}
-	permit, no := h.await(r.Context(), key, asks, time.Time{}, h.maxWait)
+	permit, no := h.await(r, key, asks, time.Time{}, h.maxWait)
 	h.answer(w, r, at, admission{own: permit}, no)
 }
 

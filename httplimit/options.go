@@ -86,6 +86,17 @@ func Drain(ctx context.Context) Option {
 	return func(m *middleware) { m.drain = ctx }
 }
 
+// OnWaited calls f for each request that is admitted after a wait, before the handler runs. It gets how long
+// the request waited, and how much of that was overhead: what passed since its tokens and slots were free. The
+// time in which a body was read (UnreadBodyWait) is no overhead. f is called from many goroutines at a time.
+// It changes nothing without Wait. OnWaited panics if f is nil.
+func OnWaited(f func(r *http.Request, waited, overhead time.Duration)) Option {
+	if f == nil {
+		panic("httplimit: OnWaited: the function is nil")
+	}
+	return func(m *middleware) { m.onWaited = f }
+}
+
 // OnRefuse calls f for each request that is refused, to write a body of its own, or only to log or to count.
 //
 // The fields are set before: Retry-After, Cache-Control and those of SendFields. What f writes is sent with

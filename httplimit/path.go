@@ -29,6 +29,10 @@ func Path() KeyFunc {
 	return func(r *http.Request) string { return own(canonicalPath(r.URL.Path)) }
 }
 
+// CanonicalPath returns the form that Path documents, of a path whose percent-encoding is undone, such as
+// url.URL.Path. It is for matching rules: whatever its length, it is not hashed.
+func CanonicalPath(p string) string { return canonicalPath(p) }
+
 // canonicalPath is the form that Path documents, of a path whose
 // percent-encoding is undone.
 func canonicalPath(p string) string {

@@ -39,23 +39,28 @@ func (h *handler) limitUnread(
 	if body.complete {
 		most = h.maxWait
 	}
-	permit, no := h.await(r.Context(), key, asks, arrived, most)
+	permit, no := h.await(r, key, asks, arrived, most)
 	h.answer(w, r, at, admission{own: permit}, no)
 }
 
 // await waits for a permit, from the arrival of a request on and for most at most.
 func (h *handler) await(
-	ctx context.Context, key string, asks []quotient.Ask, arrived time.Time, most time.Duration,
+	r *http.Request, key string, asks []quotient.Ask, arrived time.Time, most time.Duration,
 ) (quotient.Permit, *refusal) {
 	var p *patience // nil: ctx alone ends the wait
+	ctx := r.Context()
 	waiting := ctx
-	if most < Forever || h.drain != nil {
+	if most < Forever || h.drain != nil || h.onWaited != nil {
 		p = newPatience(ctx, arrived, most, h.drain)
 		defer p.end()
 		waiting = p
 	}
+	if h.onWaited != nil {
+		p.asked = time.Now()
+	}
 	permit, err := h.acquire(waiting, key, asks)
 	if err == nil {
+		h.admitted(r, p, arrived, permit)
 		return permit, nil
 	}
 	if limited, ok := errors.AsType[*quotient.LimitedError](err); ok {
@@ -69,6 +74,32 @@ func (h *handler) await(
 		return permit, &refusal{status: http.StatusServiceUnavailable}
 	}
 	return permit, h.late(key, asks)
+}
+
+// waitedHook is what OnWaited sets.
+type waitedHook func(r *http.Request, waited, overhead time.Duration)
+
+// admitted calls the hook for a request that has waited in the limiter, or for its body. Should that panic, the
+// permit is released.
+func (h *handler) admitted(r *http.Request, p *patience, arrived time.Time, permit quotient.Permit) {
+	if h.onWaited == nil || !p.waited && arrived.IsZero() {
+		return
+	}
+	returned := false
+	defer func() {
+		if !returned {
+			permit.Release()
+		}
+	}()
+	now := time.Now()
+	if arrived.IsZero() {
+		arrived = p.asked
+	}
+	if !p.waited { // there was room when the body was there
+		p.overhead = now.Sub(p.asked)
+	}
+	h.onWaited(r, now.Sub(arrived), p.overhead)
+	returned = true
 }
 
 // late is the answer to a request whose wait we have ended.
@@ -105,7 +136,13 @@ type patience struct {
 	bounded         context.Context // nil until the request waits
 	cancel          context.CancelFunc
 	stop            func() bool // of the watch of drain
+	asked           time.Time   // when the limiter was, for OnWaited
+	waited          bool        // the limiter has admitted the request after a wait
+	overhead        time.Duration
 }
+
+// Admitted is called by the limiter after a wait.
+func (p *patience) Admitted(_, overhead time.Duration) { p.waited, p.overhead = true, overhead }
 
 // patiences are kept, so that a request that does not wait allocates nothing. Nothing refers to one when
 // Acquire has returned: the bounded context is a child of the request's.

@@ -14,13 +14,15 @@ import (
 // maxUpstreams bounds the upstreams of a Pool: each request looks at all of them.
 const maxUpstreams = 1000
 
-// Config is what a Pool does. The zero value of each field but Upstreams is the default of the configuration file.
+// Config is what a Pool does. The zero value of each field but Upstreams is the default of the configuration
+// file.
 type Config struct {
 	Upstreams      []*url.URL    // http, https or h2c, without a path; 1 to 1,000, each once
 	Health         config.Health // how they are checked
 	Dial           time.Duration // bounds the opening of a connection, and the handshake of TLS as well; 5 s
 	ResponseHeader time.Duration // from the end of a request to the head of its answer; 60 s
-	MaxConns       int           // connections to one upstream; 0 is any number. A request waits for one
+	// MaxConns bounds the connections to one upstream; a request waits for one. 0 is any number.
+	MaxConns int
 	// RootCAs sign the certificates of https upstreams. Nil is those of the system.
 	RootCAs *x509.CertPool
 }
@@ -48,9 +50,10 @@ func (p *Pool) Prepare(f *config.File) (commit func(), err error) {
 	return func() { p.apply(next) }, nil
 }
 
-// Set puts a configuration in force. Upstreams that stay keep their health and what they have in flight, and their
-// connections unless a time-out, MaxConns or RootCAs has changed. Upstreams that go finish what they have in flight.
-// Their connections close then, those of HTTP/2 at most 4 s later. The error names the field and value that cannot be; then all stays as it was.
+// Set puts a configuration in force. Upstreams that stay keep their health and what they have in flight, and
+// their connections unless a time-out, MaxConns or RootCAs has changed. Upstreams that go finish what they
+// have in flight. Their connections close then, those of HTTP/2 at most 4 s later. The error names the field
+// and value that cannot be; then all stays as it was.
 func (p *Pool) Set(c Config) error {
 	next, err := settle(c)
 	if err != nil {
@@ -83,7 +86,8 @@ type limits struct {
 
 // settle checks a Config and fills in its defaults.
 func settle(c Config) (settled, error) {
-	s := settled{health: c.Health, limits: limits{c.Dial, c.ResponseHeader, c.MaxConns, c.RootCAs}}
+	s := settled{health: c.Health}
+	s.limits = limits{c.Dial, c.ResponseHeader, c.MaxConns, c.RootCAs}
 	if c.MaxConns < 0 {
 		return s, fmt.Errorf("upstream: MaxConns is %d, want 0 or more", c.MaxConns)
 	}
@@ -121,7 +125,8 @@ func settleHealth(h *config.Health) error {
 		return fmt.Errorf("upstream: Health.Path is %q, which is no path", h.Path)
 	}
 	if h.Unhealthy < 0 || h.Healthy < 0 {
-		return fmt.Errorf("upstream: Health.Unhealthy is %d and Health.Healthy %d, want 0 or more", h.Unhealthy, h.Healthy)
+		return fmt.Errorf("upstream: Health.Unhealthy is %d and Health.Healthy %d, want 0 or more",
+			h.Unhealthy, h.Healthy)
 	}
 	if h.Unhealthy == 0 {
 		h.Unhealthy = 3
@@ -162,13 +167,13 @@ func targetOf(u *url.URL) (target, error) {
 	switch t.scheme {
 	case "http", "https", "h2c":
 	default:
-		return t, fmt.Errorf("upstream: Upstreams: the scheme of %q is %q, want http, https or h2c", u.Redacted(), u.Scheme)
+		return t, fmt.Errorf("upstream: Upstreams: the scheme of %q is not http, https or h2c", u.Redacted())
 	}
 	if u.Hostname() == "" {
 		return t, fmt.Errorf("upstream: Upstreams: %q has no host", u.Redacted())
 	}
 	if u.User != nil || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
-		return t, fmt.Errorf("upstream: Upstreams: %q has more than a scheme, a host and a port", u.Redacted())
+		return t, fmt.Errorf("upstream: Upstreams: %q is more than scheme, host and port", u.Redacted())
 	}
 	return t, nil
 }

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// ErrNoUpstream is in the chain of the error of a request for which every upstream is out, or the Pool closed.
+// ErrNoUpstream is in the chain of the error of a request for which every upstream is out, or the Pool
+// closed.
 var ErrNoUpstream = errors.New("no upstream is healthy")
 
 // errOnce is why a request that was sent is not sent again.
@@ -24,7 +25,7 @@ const (
 	Broken                  // 502: the upstream was reached, and there is no valid answer
 	Timeout                 // 504: the handshake of TLS, or the head of the answer, did not come in time
 	Gone                    // the client has left: there is none to answer
-	Body                    // the request's body could not be read: the client is at fault, or left in the middle
+	Body                    // the request's body could not be read: its client is at fault, or has left
 )
 
 // String returns the kind in lower case.

@@ -67,8 +67,8 @@ func (u *upstream) failed(err error) {
 	u.well, u.err, u.errAt = 0, err.Error(), time.Now()
 }
 
-// turn takes an upstream out because of err, or brings it back, if now is true, and logs it. The caller holds p.mu,
-// which turn unlocks: no request waits for a log.
+// turn takes an upstream out because of err, or brings it back, if now is true, and logs it. The caller holds
+// p.mu, which turn unlocks: no request waits for a log.
 func (p *Pool) turn(u *upstream, now bool, err error) {
 	if now {
 		u.healthy, u.since = !u.healthy, time.Now()
@@ -89,8 +89,8 @@ func (p *Pool) turn(u *upstream, now bool, err error) {
 	}
 }
 
-// Watch checks the upstreams until ctx ends, and returns nil then. The first checks are made at once. It follows
-// Set. Only one Watch may run at a time; the error of another says so.
+// Watch checks the upstreams until ctx ends, and returns nil then. The first checks are made at once. It
+// follows Set. Only one Watch may run at a time; the error of another says so.
 func (p *Pool) Watch(ctx context.Context) error {
 	p.mu.Lock()
 	if p.watched {
@@ -198,9 +198,9 @@ func (c *checker) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	req := (&http.Request{Method: http.MethodGet, URL: to, Header: http.Header{"User-Agent": {"quotient"}}}).WithContext(ctx)
+	req := &http.Request{Method: http.MethodGet, URL: to, Header: http.Header{"User-Agent": {"quotient"}}}
 	defer c.bare.CloseIdleConnections()
-	resp, err := c.bare.RoundTrip(req)
+	resp, err := c.bare.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -18,8 +17,8 @@ import (
 // quick are checks for tests with real servers.
 var quick = config.Health{Every: 5 * time.Millisecond, Timeout: patience, Unhealthy: 3, Healthy: 2}
 
-// What takes an upstream out and brings it back, event by event: c and C are checks that fail and succeed, d and D
-// attempts of requests to connect. The second line says after which it is healthy.
+// What takes an upstream out and brings it back, event by event: c and C are checks that fail and succeed, d
+// and D attempts of requests to connect. The second line says after which it is healthy.
 func TestTransitions(t *testing.T) {
 	for _, row := range []struct{ name, events, healthy, log string }{
 		{"never answered", "cccCC", "....Y", "out back"},
@@ -65,7 +64,8 @@ func word(line string) string {
 	switch line {
 	case "INFO upstream is back url=http://a":
 		return " back"
-	case "WARN upstream is out url=http://a tried=false", "WARN upstream does not answer url=http://a tried=false":
+	case "WARN upstream is out url=http://a tried=false",
+		"WARN upstream does not answer url=http://a tried=false":
 		return " out"
 	}
 	return line
@@ -84,7 +84,8 @@ func TestNotOutWithoutWatch(t *testing.T) {
 	}
 }
 
-// An upstream that does not answer at start is reported once, in one line, and gets no requests until it answers.
+// An upstream that does not answer at start is reported once, in one line, and gets no requests until it
+// answers.
 func TestDoesNotAnswerAtStart(t *testing.T) {
 	addr := nowhere(t)
 	up := named(t, "up")
@@ -98,11 +99,12 @@ func TestDoesNotAnswerAtStart(t *testing.T) {
 	}
 	l, err := net.Listen("tcp", addr)
 	must(t, err)
-	late := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "late") })}
+	late := http.Server{Handler: saying("late")}
 	go func() { _ = late.Serve(l) }()
 	defer late.Close()
 	want(t, "the line", event(t, lines), "INFO upstream is back url=http://"+addr)
-	want(t, "the answers", get(t, p, "/") != get(t, p, "/"), true)
+	first, second := get(t, p, "/"), get(t, p, "/")
+	want(t, "answers of both", first != second, true)
 	stop()
 	want(t, "lines left", len(lines), 0)
 }
@@ -148,7 +150,7 @@ func TestSingleIsTried(t *testing.T) {
 	want(t, "the line", event(t, lines), "WARN upstream does not answer url=http://"+addr+" tried=true")
 	l, err := net.Listen("tcp", addr)
 	must(t, err)
-	s := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up") })}
+	s := http.Server{Handler: saying("up")}
 	go func() { _ = s.Serve(l) }()
 	defer s.Close()
 	want(t, "healthy", p.State()[0].Healthy, false)
@@ -206,7 +208,8 @@ func answered(t *testing.T, p *Pool) {
 	t.Fatal("an upstream was not checked")
 }
 
-// Checks come at once and then each Every, a tenth more or less, and one that hangs is a failure after Timeout.
+// Checks come at once and then each Every, a tenth more or less, and one that hangs is a failure after
+// Timeout.
 func TestTimesOfChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, lines := events()

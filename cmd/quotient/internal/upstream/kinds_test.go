@@ -72,8 +72,30 @@ func TestKinds(t *testing.T) {
 				t.Fatalf("the error is %#v", err)
 			}
 			want(t, "in flight", p.State()[0].InFlight, 0)
+			if row.change == nil {
+				must(t, req.Context().Err()) // or its own deadline has ended it
+			}
 		})
 	}
+}
+
+// A server that opens connections and says nothing is left after the time for the handshake.
+func TestHandshakeHasATimeout(t *testing.T) {
+	p := poolOf(t, nil)
+	silent := listen(t)
+	go func() {
+		for {
+			if _, err := silent.Accept(); err != nil {
+				return
+			}
+		}
+	}()
+	url := "https://" + silent.Addr().String()
+	must(t, p.Set(Config{Upstreams: parse(t, url), Dial: 20 * time.Millisecond}))
+	req := ask(t, http.MethodGet, "/", "")
+	_, err := p.RoundTrip(req)
+	want(t, "the kind of "+errorText(err), Classify(err), Timeout)
+	must(t, req.Context().Err())
 }
 
 // leaving is the request of a client that goes when it was sent.

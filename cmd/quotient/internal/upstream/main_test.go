@@ -60,7 +60,11 @@ func serve(t testing.TB, h http.HandlerFunc) *httptest.Server {
 
 // named serves its name.
 func named(t testing.TB, name string) *httptest.Server {
-	return serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) })
+	return serve(t, saying(name))
+}
+
+func saying(name string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }
 }
 
 // h2 starts a server of HTTP/2, with TLS or without.

@@ -15,15 +15,18 @@ type empty struct{}
 func (empty) Read([]byte) (int, error) { return 0, io.EOF }
 func (empty) Close() error             { return nil }
 
-// asIs is a transfer coding that changes nothing: with it http.Transport sends no body for empty, and no field
-// that announces one.
+// WriteTo spares io.Copy a buffer.
+func (empty) WriteTo(io.Writer) (int64, error) { return 0, nil }
+
+// asIs is a transfer coding that changes nothing: with it http.Transport sends no body for empty, and no
+// field that announces one.
 var asIs = []string{"identity"}
 
 // hasBody reports whether a request has something to send besides its head.
 func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
 
-// onceHTTP1 makes a request without a body one that http.Transport does not send again over HTTP/1.1. What is sent
-// stays the same.
+// onceHTTP1 makes a request without a body one that http.Transport does not send again over HTTP/1.1. What is
+// sent stays the same.
 func onceHTTP1(req *http.Request) {
 	if hasBody(req) {
 		return
@@ -46,8 +49,9 @@ func hide(h http.Header, name, other string) {
 	}
 }
 
-// guard watches a request without a body where HTTP/2 may be spoken. There an empty body would not stay unseen, and
-// a request is sent up to eight times. The guard ends the second attempt before anything is written.
+// guard watches a request without a body where HTTP/2 may be spoken. There an empty body would not stay
+// unseen, and a request is sent up to eight times. The guard ends the second attempt before anything is
+// written.
 type guard struct {
 	cancel context.CancelCauseFunc
 	wrote  atomic.Bool

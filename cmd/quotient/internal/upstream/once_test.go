@@ -9,14 +9,17 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/http/httputil"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
-// breaking answers the first request of each connection, and closes the connection when it has read the second.
+// breaking answers the first request of each connection, and closes the connection when it has read the
+// second.
 type breaking struct{ requests atomic.Int32 }
 
 func (b *breaking) serve(l net.Listener) {
@@ -129,6 +132,22 @@ func brokenSecond(t *testing.T, secure bool) (*Pool, *breaking) {
 	return p, b
 }
 
+// Over HTTP/1.1 with TLS a second attempt finds its connection closed, whatever the context is seen to be.
+func TestGuardCloses(t *testing.T) {
+	own, other := net.Pipe()
+	defer other.Close()
+	_, g := once(ask(t, http.MethodGet, "/", ""))
+	info := httptrace.GotConnInfo{Conn: tls.Client(own, &tls.Config{})}
+	g.gotConn(info)
+	want(t, "ended at the first attempt", g.ended.Load(), false)
+	g.wrote.Store(true)
+	g.gotConn(info)
+	want(t, "ended at the second", g.ended.Load(), true)
+	_ = other.SetDeadline(time.Now().Add(patience))
+	_, err := other.Read(make([]byte, 1))
+	want(t, "the end of the connection", err, io.EOF)
+}
+
 // An upstream of HTTP/2 that resets each stream, or goes away before it, gets each request once.
 func TestSentOnceHTTP2(t *testing.T) {
 	const protocolError, refused = 1, 7
@@ -211,7 +230,7 @@ func TestSentAsItIs(t *testing.T) {
 	}()
 	p := poolOf(t, nil, "http://"+l.Addr().String())
 	bare := &http.Transport{DisableCompression: true}
-	for _, method := range []string{"GET", "HEAD", "OPTIONS", "TRACE", "DELETE", "POST", "PUT", "PATCH", "PROPFIND"} {
+	for method := range strings.FieldsSeq("GET HEAD OPTIONS TRACE DELETE POST PUT PATCH PROPFIND") {
 		for _, body := range []string{"", "text"} {
 			var got [2]string
 			for i, rt := range []http.RoundTripper{p, bare} {
@@ -235,7 +254,9 @@ func TestSentAsItIs(t *testing.T) {
 
 // A request without a body does not wait for leave to send it.
 func TestExpectWithoutBody(t *testing.T) {
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Header.Get("Expect")) })
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Header.Get("Expect"))
+	})
 	p := poolOf(t, nil, s.URL)
 	req := ask(t, http.MethodGet, "/", "")
 	req.Header.Set("Expect", "100-continue")

@@ -102,8 +102,8 @@ func (c *closing) Close() error {
 	return c.ReadCloser.Close()
 }
 
-// The pick is always usable, and none that is usable has fewer requests in flight. Counters are those of a model,
-// through reloads and changes of health, and come back to 0.
+// The pick is always usable, and none that is usable has fewer requests in flight. Counters are those of a
+// model, through reloads and changes of health, and come back to 0.
 func TestPropertyPick(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, hosts := New(nil), []string{"a", "b", "c", "d"}
@@ -165,7 +165,7 @@ func TestPropertyPick(t *testing.T) {
 					return
 				}
 				if !p.usable(u) || !slices.Contains(p.ups, u) || model[u.target.host] != least {
-					t.Fatalf("%v with %d in flight was picked, the least is %d", u.target, u.inFlight-1, least)
+					t.Fatalf("%v with %d in flight is picked, the least is %d", u.target, u.inFlight-1, least)
 				}
 				h := &held{pool: p, up: u, by: tr}
 				flying = append(flying, taken{u, h.end})

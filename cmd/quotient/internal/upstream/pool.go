@@ -11,14 +11,14 @@ import (
 	"github.com/quotient-go/quotient/config"
 )
 
-// Pool is an http.RoundTripper that sends each request to one of its upstreams, once. It is safe for use by many
-// goroutines. New makes one; it has no upstreams before Set.
+// Pool is an http.RoundTripper that sends each request to one of its upstreams, once. It is safe for use by
+// many goroutines. New makes one; it has no upstreams before Set.
 type Pool struct {
 	log     *slog.Logger
 	mu      sync.Mutex
 	ups     []*upstream   // in the order of the configuration
 	leaving []*upstream   // not configured any more, with requests in flight
-	next    int           // the upstream that is first in turn among equals
+	next    int           // the upstream whose turn is first among equals
 	health  config.Health // how upstreams are checked
 	limits  limits        // of the transports
 	changed chan struct{} // closed when ups or health change
@@ -26,7 +26,8 @@ type Pool struct {
 	closed  bool
 }
 
-// New returns a Pool that logs to log the upstreams that go out and come back. Nil is a log that is thrown away.
+// New returns a Pool that logs to log the upstreams that go out and come back. Nil is a log that is thrown
+// away.
 func New(log *slog.Logger) *Pool {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -108,8 +109,8 @@ func (p *Pool) announce() {
 	p.changed = make(chan struct{})
 }
 
-// Close ends the use of the Pool: requests fail from now on, those in flight are finished, and connections are
-// closed when they are idle, as those of an upstream that goes.
+// Close ends the use of the Pool. Requests fail from now on, and those in flight are finished. Connections
+// are closed when they are idle, as those of an upstream that goes.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	var idle []*http.Transport

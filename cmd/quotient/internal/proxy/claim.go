@@ -1,0 +1,126 @@
+package proxy
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/quotient-go/quotient/config"
+)
+
+// maxKeyFile bounds the file of a public key, in bytes. One of RSA with 16,384 bits has about 3,000.
+const maxKeyFile = 64 << 10
+
+// maxPlan bounds the name of a plan, as the limiter does.
+const maxPlan = 64
+
+// verification verifies bearer tokens.
+type verification struct {
+	settings config.JWT
+	text     string // of the key
+	key      any
+	parser   *jwt.Parser
+}
+
+// equal reports whether two verify the same.
+func (v *verification) equal(o *verification) bool {
+	return v == o || v != nil && o != nil && v.settings == o.settings && v.text == o.text
+}
+
+// readVerification reads the key of a file.
+func readVerification(c config.JWT) (*verification, error) {
+	f, err := os.Open(c.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxKeyFile {
+		return nil, fmt.Errorf("%s is longer than %d bytes", c.KeyFile, maxKeyFile)
+	}
+	key, methods, err := parseKey(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.KeyFile, err)
+	}
+	opts := []jwt.ParserOption{jwt.WithValidMethods(methods)}
+	if c.Issuer != "" {
+		opts = append(opts, jwt.WithIssuer(c.Issuer))
+	}
+	if c.Audience != "" {
+		opts = append(opts, jwt.WithAudience(c.Audience))
+	}
+	return &verification{settings: c, text: string(text), key: key, parser: jwt.NewParser(opts...)}, nil
+}
+
+// parseKey reads a public key, and returns the algorithms that go with it: no token chooses another.
+func parseKey(text []byte) (key any, methods []string, err error) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, nil, errors.New("there is no PEM block")
+	}
+	switch block.Type {
+	case "PUBLIC KEY":
+		key, err = x509.ParsePKIXPublicKey(block.Bytes)
+	case "RSA PUBLIC KEY":
+		key, err = x509.ParsePKCS1PublicKey(block.Bytes)
+	default:
+		return nil, nil, fmt.Errorf("a block %q, want PUBLIC KEY", block.Type)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		return key, []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}, nil
+	case ed25519.PublicKey:
+		return key, []string{"EdDSA"}, nil
+	case *ecdsa.PublicKey:
+		switch k.Curve.Params().BitSize {
+		case 256:
+			return key, []string{"ES256"}, nil
+		case 384:
+			return key, []string{"ES384"}, nil
+		case 521:
+			return key, []string{"ES512"}, nil
+		}
+	}
+	return nil, nil, fmt.Errorf("a key of type %T is none for tokens", key)
+}
+
+// plan reads the plan of a request from a claim of its bearer token. Without a token that is valid now, and
+// without the claim, there is none.
+func (v *verification) plan(claim string) func(*http.Request) string {
+	find := func(*jwt.Token) (any, error) { return v.key, nil }
+	return func(r *http.Request) string {
+		lines := r.Header["Authorization"]
+		if len(lines) != 1 { // which one the upstream reads is not known
+			return ""
+		}
+		scheme, token, _ := strings.Cut(lines[0], " ")
+		if !strings.EqualFold(scheme, "Bearer") {
+			return ""
+		}
+		claims := jwt.MapClaims{}
+		if _, err := v.parser.ParseWithClaims(strings.TrimSpace(token), claims, find); err != nil {
+			return ""
+		}
+		plan, _ := claims[claim].(string)
+		if len(plan) > maxPlan {
+			return ""
+		}
+		return plan
+	}
+}

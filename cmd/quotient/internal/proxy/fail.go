@@ -1,0 +1,111 @@
+package proxy
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
+	"github.com/quotient-go/quotient/httplimit"
+)
+
+// details are what a client reads beside the status. They name nothing of ours.
+var details = map[int]string{
+	http.StatusBadRequest:            "The request could not be read as it was sent.",
+	http.StatusNotFound:              "No rule is for this request.",
+	http.StatusMethodNotAllowed:      "The method is not passed on.",
+	http.StatusRequestTimeout:        "The body of the request did not come in time.",
+	http.StatusRequestEntityTooLarge: "The body of the request is longer than is passed on.",
+	http.StatusBadGateway:            "The service broke off before it answered.",
+	http.StatusServiceUnavailable:    "The service cannot be reached for the moment.",
+	http.StatusGatewayTimeout:        "The service did not answer in time.",
+}
+
+// ofOtherAnswers are fields that may stand there for an answer of the upstream.
+var ofOtherAnswers = []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Expires", "Trailer"}
+
+// writeProblem answers with a problem document (RFC 9457). After is how long the client should wait before it
+// asks again, 0 for no such hint.
+func writeProblem(w http.ResponseWriter, status int, after time.Duration) {
+	h := w.Header()
+	for _, name := range ofOtherAnswers {
+		delete(h, name)
+	}
+	if after > 0 {
+		h.Set("Retry-After", strconv.FormatInt(int64((after+time.Second-1)/time.Second), 10))
+	}
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Type", "application/problem+json")
+	text, _ := json.Marshal(struct { // strings and a number cannot fail
+		Type   string `json:"type"`
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
+	}{"about:blank", http.StatusText(status), status, details[status]})
+	h.Set("Content-Length", strconv.Itoa(len(text)))
+	w.WriteHeader(status)
+	_, _ = w.Write(text) // a client that has left is no error
+}
+
+// refuseBody answers a request whose body is too long. The rest of it is not read.
+func refuseBody(w http.ResponseWriter) {
+	w.Header().Set("Connection", "close")
+	writeProblem(w, http.StatusRequestEntityTooLarge, 0)
+}
+
+// fail answers a request that has no answer of the upstream. No policy learns from that.
+func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
+	f := flightOf(r)
+	if f.switched && !strings.HasPrefix(err.Error(), "backend tried") {
+		return // the connection was taken over
+	}
+	httplimit.NoAnswer(w)
+	status, after := statusOf(err)
+	if status == 0 || f.Err() != nil {
+		return // the client has left
+	}
+	if status >= http.StatusInternalServerError {
+		p.log.Warn("request failed", "rule", f.route.spec.rule.Pattern, "status", status, "error", err)
+	}
+	f.restore()
+	if status == http.StatusRequestEntityTooLarge {
+		refuseBody(w)
+		return
+	}
+	if status == http.StatusRequestTimeout || status == http.StatusBadRequest {
+		w.Header().Set("Connection", "close")
+	}
+	writeProblem(w, status, after)
+}
+
+// statusOf is the answer to an error of the transport, 0 for a client that has left.
+func statusOf(err error) (status int, after time.Duration) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return http.StatusRequestEntityTooLarge, 0
+	}
+	if strings.HasPrefix(err.Error(), "client tried to switch") {
+		return http.StatusBadRequest, 0
+	}
+	switch upstream.Classify(err) {
+	case upstream.Gone:
+		return 0, 0
+	case upstream.Body:
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return http.StatusRequestTimeout, 0
+		}
+		return http.StatusBadRequest, 0
+	case upstream.Unavailable:
+		after = time.Second
+		if e, ok := errors.AsType[*upstream.Error](err); ok {
+			after = max(after, e.After)
+		}
+		return http.StatusServiceUnavailable, after
+	case upstream.Timeout:
+		return http.StatusGatewayTimeout, 0
+	}
+	return http.StatusBadGateway, 0
+}

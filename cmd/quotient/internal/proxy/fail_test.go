@@ -1,0 +1,242 @@
+package proxy
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/policy"
+)
+
+// wantProblem fails the test unless an answer is a problem that says nothing of ours.
+func wantProblem(t testing.TB, what string, resp *http.Response, body string, status int) {
+	t.Helper()
+	want(t, what+": status", resp.StatusCode, status)
+	want(t, what+": Content-Type", resp.Header.Get("Content-Type"), "application/problem+json")
+	want(t, what+": Cache-Control", resp.Header.Get("Cache-Control"), "no-store")
+	var p struct {
+		Type, Title, Detail string
+		Status              int
+	}
+	if err := json.Unmarshal([]byte(body), &p); err != nil {
+		t.Errorf("%s: the body is %q: %v", what, body, err)
+	}
+	want(t, what+": status in the body", p.Status, status)
+	if p.Detail == "" || p.Title == "" || strings.Contains(body, "127.0.0.1") || strings.Contains(body, "dial") {
+		t.Errorf("%s: the body is %q", what, body)
+	}
+}
+
+// breaking takes connections, reads a head, sends a text, and closes.
+func breaking(t testing.TB, answer string) (url string, asked *atomic.Int64) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	asked = new(atomic.Int64)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+				asked.Add(1)
+				_, _ = io.WriteString(c, answer)
+			}
+			_ = c.Close()
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close(); <-done })
+	return "http://" + l.Addr().String(), asked
+}
+
+// TestFailures: what a client gets when the upstream has no answer.
+func TestFailures(t *testing.T) {
+	w := worldBefore(t, hundred+all, nowhere(t))
+	for range 2 {
+		resp, body := w.get("/")
+		wantProblem(t, "nothing listens", resp, body, http.StatusServiceUnavailable)
+		want(t, "Retry-After", resp.Header.Get("Retry-After"), "1")
+	}
+	broken, asked := breaking(t, "")
+	w = worldBefore(t, hundred+all, broken)
+	resp, body := w.get("/")
+	wantProblem(t, "broken off", resp, body, http.StatusBadGateway)
+	want(t, "Retry-After", resp.Header.Get("Retry-After"), "")
+	want(t, "times that the upstream was asked", asked.Load(), 1)
+	garbage, _ := breaking(t, "HTTP/9.9 what\r\n\r\n")
+	w = worldBefore(t, hundred+all, garbage)
+	resp, body = w.get("/")
+	wantProblem(t, "no HTTP", resp, body, http.StatusBadGateway)
+	want(t, "Ratelimit", resp.Header.Get("Ratelimit"), `"hour";r=99;t=36`)
+
+	stop := make(chan struct{})
+	w = newWorld(t, hundred+all+"[proxy.timeouts]\nresponse-header = \"20ms\"\n", func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-stop:
+		case <-r.Context().Done():
+		}
+	})
+	defer close(stop)
+	resp, body = w.get("/")
+	wantProblem(t, "late", resp, body, http.StatusGatewayTimeout)
+	resp, body = w.get("/", "Connection", "Upgrade", "Upgrade", "a\x80b")
+	wantProblem(t, "a protocol that is none", resp, body, http.StatusBadRequest)
+}
+
+// TestBodiesAreCapped: a body that is too long is answered with 413, before anything goes on if that can be.
+func TestBodiesAreCapped(t *testing.T) {
+	read := make(chan error, 1)
+	var asked atomic.Int64
+	w := newWorld(t, loose+all+"[proxy.max]\nbody-bytes = 100_000\n", func(_ http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		_, err := io.Copy(io.Discard, r.Body)
+		read <- err
+	})
+	post := func(n int, announced bool) (*http.Response, string) {
+		var body io.Reader = strings.NewReader(strings.Repeat("a", n))
+		if !announced {
+			body = io.MultiReader(body)
+		}
+		return w.do(w.ask(http.MethodPost, "/", body))
+	}
+	resp, body := post(100_001, true)
+	wantProblem(t, "announced", resp, body, http.StatusRequestEntityTooLarge)
+	want(t, "requests at the upstream", asked.Load(), 0)
+	resp, body = post(1_000_000, false)
+	wantProblem(t, "not announced", resp, body, http.StatusRequestEntityTooLarge)
+	if err := event(t, read); err == nil {
+		t.Error("the upstream has taken a part of a body for the whole")
+	}
+	for _, announced := range []bool{true, false} {
+		resp, _ = post(100_000, announced)
+		want(t, "status of a body that is as long as may be", resp.StatusCode, 200)
+		must(t, event(t, read))
+	}
+}
+
+// TestNothingIsLearnedFromUs: our own 502, 503 and 504 are no word of the upstream, and its 503 changes no rate.
+func TestNothingIsLearnedFromUs(t *testing.T) {
+	const tracking = `
+[limiters.all]
+policy = "tracking"
+ceiling = "limit"
+rates = [{ name = "second", events = 50, per = "1s" }]
+`
+	pace := func(w *world) float64 {
+		rules := w.limiter().AppendState(nil, "/")
+		return rules[len(rules)-1].Pace
+	}
+	for _, row := range []struct {
+		what   string
+		status int
+		header string
+		slower bool
+	}{
+		{what: "429", status: 429, header: "Retry-After: 1", slower: true},
+		{what: "503", status: 503, header: "Retry-After: 30"},
+		{what: "503 with fields", status: 503, header: "Retry-After: 30\nRatelimit: limit=100, remaining=0, reset=30"},
+		{what: "no upstream"},
+	} {
+		up := func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Well") != "" {
+				return
+			}
+			for name, values := range headerOf(row.header) {
+				w.Header()[name] = values
+			}
+			w.WriteHeader(row.status)
+		}
+		w := newWorld(t, tracking+all, up)
+		if row.status == 0 {
+			w = worldBefore(t, tracking+all, nowhere(t))
+		}
+		w.get("/", "X-Well", "1") // from now on the key has a law
+		before := pace(w)
+		for range 5 {
+			resp, _ := w.get("/")
+			if row.status > 0 {
+				want(t, row.what+": status", resp.StatusCode, row.status)
+			}
+		}
+		want(t, row.what+": slower", pace(w) < before, row.slower)
+		if !row.slower {
+			want(t, row.what+": rate", pace(w), before)
+		}
+	}
+	w := newWorld(t, hundred+all, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "30")
+		w.WriteHeader(http.StatusTooManyRequests)
+	})
+	start := time.Now()
+	for range 5 {
+		w.get("/")
+	}
+	if d := w.limiter().Check("/"); !d.OK || time.Since(start) > 5*time.Second {
+		t.Errorf("a fixed limiter has learned of 429: %v", d)
+	}
+}
+
+// outcomes is a policy that notes the outcomes that its laws get.
+type outcomes chan policy.Outcome
+
+func (o outcomes) New(uint64) policy.Law { return o }
+
+// Next notes an outcome.
+func (o outcomes) Next(s policy.Sample, b policy.Bounds) policy.Pace {
+	if s.Outcome != policy.Unknown {
+		o <- s.Outcome
+	}
+	return policy.Pace{Rate: b.Ceiling}
+}
+
+// TestOutcomes: what a policy learns of each end of a request.
+func TestOutcomes(t *testing.T) {
+	broken, _ := breaking(t, "")
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if r.URL.Path == "/late" {
+			<-r.Context().Done()
+			return
+		}
+		status, err := strconv.Atoi(r.URL.Path[1:])
+		must(t, err)
+		w.WriteHeader(status)
+	}))
+	t.Cleanup(up.Close)
+	for _, row := range []struct {
+		url, path string
+		body      int
+		want      policy.Outcome
+	}{
+		{up.URL, "/200", 0, policy.Success},
+		{up.URL, "/502", 0, policy.Success}, // an answer of the upstream, which does not complain of the rate
+		{up.URL, "/429", 0, policy.Throttled},
+		{up.URL, "/503", 0, policy.Unavailable},
+		{up.URL, "/late", 0, policy.Failed},
+		{up.URL, "/200", 100_001, policy.Failed}, // ours
+		{broken, "/200", 0, policy.Failed},
+		{nowhere(t), "/200", 0, policy.Failed},
+	} {
+		noted := make(outcomes, 10)
+		w := worldWith(t, hundred+all+"[proxy.max]\nbody-bytes = 100_000\n[proxy.timeouts]\nresponse-header = \"20ms\"\n", row.url,
+			quotient.Policy(noted))
+		req := w.ask(http.MethodGet, row.path, nil)
+		if row.body > 0 {
+			req = w.ask(http.MethodPost, row.path, io.MultiReader(strings.NewReader(strings.Repeat("a", row.body))))
+		}
+		w.do(req)
+		want(t, "outcome of "+row.path, event(t, noted), row.want)
+	}
+}

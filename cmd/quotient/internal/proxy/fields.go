@@ -1,0 +1,282 @@
+package proxy
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+
+	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/policy"
+)
+
+// fieldNames are the fields that tell a client where it stands, as net/http keeps their names. The first two are
+// those of draft 11; version 07 had the same names for other values.
+var fieldNames = [...]string{
+	"Ratelimit-Policy", "Ratelimit",
+	"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset",
+	"Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset",
+	"X-Rate-Limit-Limit", "X-Rate-Limit-Remaining", "X-Rate-Limit-Reset",
+}
+
+// drafts is how many of fieldNames are those of draft 11.
+const drafts = 2
+
+// fieldLines are the lines of fieldNames.
+type fieldLines [len(fieldNames)][]string
+
+// linesOf are the lines in a header.
+func linesOf(h http.Header) (lines fieldLines) {
+	if len(h) == 0 {
+		return lines
+	}
+	for i, name := range fieldNames {
+		lines[i] = h[name]
+	}
+	return lines
+}
+
+// none reports whether there are no lines, from the name of that index on.
+func (l *fieldLines) none(from int) bool {
+	for _, lines := range l[from:] {
+		if len(lines) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// set has a header hold these lines and no others.
+func (l *fieldLines) set(h http.Header) {
+	for i, name := range fieldNames {
+		if len(l[i]) > 0 {
+			h[name] = l[i]
+		} else {
+			delete(h, name)
+		}
+	}
+}
+
+// modify puts our fields and those of an upstream's answer together.
+func modify(res *http.Response) error {
+	f := flightOf(res.Request)
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		f.switched = true
+	}
+	f.restore()
+	if f.ours.none(0) {
+		return nil
+	}
+	theirs := linesOf(res.Header)
+	if theirs.none(0) {
+		return nil
+	}
+	joined := together(f.ours, theirs)
+	if f.late != nil && !f.switched {
+		f.late.lines, f.late.set = joined, true // first the policy reads theirs
+		return nil
+	}
+	joined.set(f.w.Header())
+	for _, name := range fieldNames {
+		delete(res.Header, name)
+	}
+	return nil
+}
+
+// restore puts our fields back, which ReverseProxy drops with those of an answer 1xx.
+func (f *flight) restore() {
+	if f.ours.none(0) {
+		return
+	}
+	h := f.w.Header()
+	for i, name := range fieldNames {
+		if len(f.ours[i]) > 0 && len(h[name]) == 0 {
+			h[name] = f.ours[i]
+		}
+	}
+}
+
+// lateFields is a writer that puts fields together when the head is written: a policy that learns must have read
+// those of the upstream alone before.
+type lateFields struct {
+	http.ResponseWriter
+	lines fieldLines
+	set   bool
+}
+
+// WriteHeader puts the fields together.
+func (w *lateFields) WriteHeader(status int) {
+	if w.set && status >= http.StatusOK {
+		w.lines.set(w.Header())
+		w.set = false
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *lateFields) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// together is one answer of two. Lists of draft 11 are joined. If one of them has another form, the one stays that
+// is more restrictive: it has less left, or as much and for longer. Of two that cannot be compared ours stays.
+func together(ours, theirs fieldLines) fieldLines {
+	if ours.none(drafts) && theirs.none(drafts) {
+		if joined, ok := join(ours, theirs); ok {
+			return joined
+		}
+	}
+	left, reset, known := standing(theirs)
+	ownLeft, ownReset, ownKnown := standing(ours)
+	if known && (!ownKnown || left < ownLeft || left == ownLeft && reset > ownReset) {
+		return theirs
+	}
+	return ours
+}
+
+// standing is what is left of the requests, and how long until that is renewed.
+func standing(lines fieldLines) (left float64, reset time.Duration, known bool) {
+	h := make(http.Header)
+	lines.set(h)
+	said, _ := httplimit.ProfileFor("").Feedback(http.StatusOK, h, time.Time{})
+	for _, q := range said.Quotas {
+		if q != (policy.Quota{}) && q.Unit == "" {
+			return q.Remaining, q.Reset, true
+		}
+	}
+	return 0, 0, false
+}
+
+// join joins lists, and reports whether both are. Of two members with one name the more restrictive one stays,
+// with its policy.
+func join(ours, theirs fieldLines) (joined fieldLines, ok bool) {
+	var policies, limits [2]httpsfv.List
+	for i, lines := range [2]fieldLines{ours, theirs} {
+		if policies[i], ok = parse(lines[0]); !ok {
+			return joined, false
+		}
+		if limits[i], ok = parse(lines[1]); !ok {
+			return joined, false
+		}
+	}
+	dropped := [2]map[string]bool{{}, {}}
+	for _, own := range limits[0] {
+		for _, their := range limits[1] {
+			if name := nameOf(own); name == nameOf(their) {
+				if tighter(their, own) {
+					dropped[0][name] = true
+				} else {
+					dropped[1][name] = true
+				}
+			}
+		}
+	}
+	for _, own := range policies[0] { // of a name that is in only one of their fields
+		if name := nameOf(own); !dropped[0][name] && contains(policies[1], name) {
+			dropped[1][name] = true
+		}
+	}
+	if len(dropped[0])+len(dropped[1]) == 0 { // as they are
+		for i := range drafts {
+			joined[i] = append(append([]string{}, ours[i]...), theirs[i]...)
+		}
+		return joined, true
+	}
+	for i, lists := range [drafts][2]httpsfv.List{policies, limits} {
+		joined[i] = without(lists, dropped)
+	}
+	return joined, true
+}
+
+// parse reads a list whose members have names.
+func parse(lines []string) (httpsfv.List, bool) {
+	const most = 4096 // bytes, as what a policy reads
+	size := 0
+	for _, line := range lines {
+		size += len(line)
+	}
+	if size > most {
+		return nil, false
+	}
+	list, err := httpsfv.UnmarshalList(lines)
+	for _, m := range list {
+		if nameOf(m) == "" {
+			return nil, false
+		}
+	}
+	return list, err == nil
+}
+
+// nameOf is the name of a member, "" if it has none.
+func nameOf(m httpsfv.Member) string {
+	item, _ := m.(httpsfv.Item)
+	switch name := item.Value.(type) {
+	case string:
+		return name
+	case httpsfv.Token:
+		return string(name)
+	}
+	return ""
+}
+
+func contains(list httpsfv.List, name string) bool {
+	for _, m := range list {
+		if nameOf(m) == name {
+			return true
+		}
+	}
+	return false
+}
+
+// tighter reports whether a has less left than b, or as much for longer.
+func tighter(a, b httpsfv.Member) bool {
+	left, reset := numbers(a)
+	other, until := numbers(b)
+	return left < other || left == other && reset > until
+}
+
+// numbers are what is left, and until when. What is absent is 0 for the second, and everything for the first.
+func numbers(m httpsfv.Member) (left, reset float64) {
+	left = 1e15
+	item, _ := m.(httpsfv.Item)
+	if item.Params == nil {
+		return left, 0
+	}
+	for _, name := range [...]string{"a", "r"} {
+		if n, ok := number(item.Params, name); ok {
+			left = n
+		}
+	}
+	for _, name := range [...]string{"w", "t"} {
+		if n, ok := number(item.Params, name); ok {
+			reset = n
+		}
+	}
+	return left, reset
+}
+
+func number(params *httpsfv.Params, name string) (float64, bool) {
+	value, _ := params.Get(name)
+	switch n := value.(type) {
+	case int64:
+		return float64(n), true
+	case float64:
+		return n, true
+	}
+	return 0, false
+}
+
+// without is two lists as one line, without what was dropped from each.
+func without(lists [2]httpsfv.List, dropped [2]map[string]bool) []string {
+	var kept httpsfv.List
+	for i, list := range lists {
+		for _, m := range list {
+			if !dropped[i][nameOf(m)] {
+				kept = append(kept, m)
+			}
+		}
+	}
+	text, err := httpsfv.Marshal(kept)
+	if err != nil || text == "" { // what was read can be written
+		return nil
+	}
+	return []string{text}
+}

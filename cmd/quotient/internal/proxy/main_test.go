@@ -1,0 +1,230 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
+	"github.com/quotient-go/quotient/config"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for an event on a real socket.
+const patience = 10 * time.Second
+
+// world is a proxy between a client and an upstream.
+type world struct {
+	t     testing.TB
+	reg   *quotient.Registry
+	proxy *Proxy
+	conf  *config.Config
+	front *httptest.Server
+}
+
+// all is the end of a file that limits every path.
+const all = `
+[[proxy.rules]]
+pattern = "/"
+limiter = "all"
+`
+
+// strict is a limiter of one request an hour, refused.
+const strict = `
+[limiters.all]
+mode = "refuse"
+rates = [{ name = "hour", events = 1, per = "1h", burst = 1, no-turns = true }]
+`
+
+// loose is a limiter that no test reaches.
+const loose = `
+[limiters.all]
+rates = [{ name = "second", events = 1_000_000, per = "1s" }]
+`
+
+// newWorld makes a world of the text of a file: UPSTREAM in it is the address of the upstream.
+func newWorld(t testing.TB, text string, up http.HandlerFunc, setUp ...func(*httptest.Server)) *world {
+	t.Helper()
+	behind := httptest.NewServer(up)
+	t.Cleanup(behind.Close)
+	return worldBefore(t, text, behind.URL, setUp...)
+}
+
+// worldBefore is newWorld before an upstream that is there.
+func worldBefore(t testing.TB, text, address string, setUp ...func(*httptest.Server)) *world {
+	t.Helper()
+	return start(t, text, address, nil, setUp)
+}
+
+// worldWith is worldBefore with options of the limiters.
+func worldWith(t testing.TB, text, address string, opts ...quotient.Option) *world {
+	t.Helper()
+	return start(t, text, address, opts, nil)
+}
+
+func start(t testing.TB, text, address string, opts []quotient.Option, setUp []func(*httptest.Server)) *world {
+	t.Helper()
+	w := &world{t: t, reg: new(quotient.Registry)}
+	if !strings.Contains(text, "[proxy]") {
+		text = "[proxy]\nupstreams = [\"UPSTREAM\"]\n" + text
+	}
+	text = strings.ReplaceAll(text, "UPSTREAM", address)
+	pool := upstream.New(nil)
+	w.proxy = New(w.reg, pool, nil)
+	f, err := config.Parse("test.toml", []byte(text))
+	must(t, err)
+	w.conf, err = config.New(f, w.reg, config.With(pool), config.With(w.proxy),
+		config.LimiterOptions(opts...))
+	must(t, err)
+	w.front = httptest.NewUnstartedServer(w.proxy)
+	w.front.Config.DisableGeneralOptionsHandler = true
+	for _, f := range setUp {
+		f(w.front)
+	}
+	if w.front.EnableHTTP2 {
+		w.front.StartTLS()
+	} else {
+		w.front.Start()
+	}
+	t.Cleanup(func() {
+		w.proxy.Drain()
+		w.front.Close()
+		_ = pool.Close()
+	})
+	return w
+}
+
+// overH2 has clients speak HTTP/2.
+func overH2(s *httptest.Server) { s.EnableHTTP2 = true }
+
+// get asks for a path, and returns the answer and its body.
+func (w *world) get(path string, header ...string) (*http.Response, string) {
+	w.t.Helper()
+	return w.do(w.ask(http.MethodGet, path, nil, header...))
+}
+
+func (w *world) ask(method, path string, body io.Reader, header ...string) *http.Request {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	w.t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, method, w.front.URL+path, body)
+	must(w.t, err)
+	for i := 0; i < len(header); i += 2 {
+		if header[i] == "Host" {
+			req.Host = header[i+1]
+		} else {
+			req.Header.Add(header[i], header[i+1])
+		}
+	}
+	return req
+}
+
+func (w *world) do(req *http.Request) (*http.Response, string) {
+	w.t.Helper()
+	resp, err := w.front.Client().Do(req)
+	must(w.t, err)
+	body, err := io.ReadAll(resp.Body)
+	must(w.t, err)
+	must(w.t, resp.Body.Close())
+	return resp, string(body)
+}
+
+// dial opens a connection to the proxy.
+func (w *world) dial() net.Conn {
+	w.t.Helper()
+	c, err := net.Dial("tcp", w.front.Listener.Addr().String())
+	must(w.t, err)
+	w.t.Cleanup(func() { _ = c.Close() })
+	must(w.t, c.SetDeadline(time.Now().Add(patience)))
+	return c
+}
+
+// raw sends a text, and returns the answer with its body.
+func (w *world) raw(text string) (*http.Response, string) {
+	w.t.Helper()
+	c := w.dial()
+	_, err := io.WriteString(c, strings.ReplaceAll(text, "\n", "\r\n"))
+	must(w.t, err)
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	must(w.t, err)
+	body, err := io.ReadAll(resp.Body)
+	must(w.t, err)
+	must(w.t, resp.Body.Close())
+	return resp, string(body)
+}
+
+// limiter is the one called all.
+func (w *world) limiter() *quotient.Limiter {
+	w.t.Helper()
+	l, ok := w.reg.Get("all")
+	if !ok {
+		w.t.Fatal("the limiter is missing")
+	}
+	return l
+}
+
+// reload puts another file in force.
+func (w *world) reload(f *config.File) {
+	w.t.Helper()
+	commit, err := w.proxy.Prepare(f)
+	must(w.t, err)
+	commit()
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// want fails the test unless got is what is wanted.
+func want[T comparable](t testing.TB, what string, got, wanted T) {
+	t.Helper()
+	if got != wanted {
+		t.Errorf("%s is %v, want %v", what, got, wanted)
+	}
+}
+
+// until waits for a condition.
+func until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+// event receives from a channel within patience.
+func event[T any](t testing.TB, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		t.Fatal("no event")
+	}
+	panic("unreachable")
+}
+
+// nowhere is an address at which no server listens.
+func nowhere(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	return "http://" + l.Addr().String()
+}
+
+func ok(http.ResponseWriter, *http.Request) {}

@@ -1,0 +1,145 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/config"
+)
+
+// Proxy is an http.Handler that limits requests and passes them on. It is a config.Part, and a
+// prometheus.Collector of its overhead. It is safe for use by many goroutines. New makes one; it answers 503 until
+// a file is in force.
+type Proxy struct {
+	reg     *quotient.Registry
+	ups     http.RoundTripper
+	log     *slog.Logger
+	reverse *httputil.ReverseProxy
+	now     atomic.Pointer[table]
+	drain   context.Context
+	end     context.CancelFunc
+	cost    *overhead
+}
+
+// New returns a Proxy that asks the limiters of reg and sends requests by ups. That gets requests without a scheme
+// and a host in their URL, which it sets. Nil is a log that is thrown away.
+func New(reg *quotient.Registry, ups http.RoundTripper, log *slog.Logger) *Proxy {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	p := &Proxy{reg: reg, ups: ups, log: log, cost: newOverhead()}
+	p.drain, p.end = context.WithCancel(context.Background())
+	p.reverse = &httputil.ReverseProxy{
+		Rewrite:        rewrite,
+		Transport:      (*timed)(p),
+		ModifyResponse: modify,
+		ErrorHandler:   p.fail,
+		BufferPool:     buffers{},
+		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	return p
+}
+
+// Prepare makes the routes of a file: commit puts them in force. Requests that wait go on waiting, by what was in
+// force when they came. A rule that stays as it is keeps its state.
+func (p *Proxy) Prepare(f *config.File) (commit func(), err error) {
+	if f.Proxy == nil {
+		return nil, errors.New("proxy: the section is missing")
+	}
+	next, err := newTable(f)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		old := p.now.Load()
+		next.join(p, old)
+		p.now.Store(next)
+		p.cost.keep(next.routes)
+	}, nil
+}
+
+// Drain answers requests that wait with 503, and those that would have to wait from now on: for a shutdown.
+// Requests that were admitted go on.
+func (p *Proxy) Drain() { p.end() }
+
+// ServeHTTP limits a request and passes it on.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	arrived := time.Now()
+	if status := misfit(r); status != 0 {
+		turnBack(w, r, status)
+		return
+	}
+	t := p.now.Load()
+	if t == nil {
+		writeProblem(w, http.StatusServiceUnavailable, time.Second)
+		return
+	}
+	to := t.find(r)
+	if to == nil { // config refuses such a file
+		writeProblem(w, http.StatusNotFound, 0)
+		return
+	}
+	if t.maxBody > 0 && r.ContentLength > t.maxBody {
+		refuseBody(w)
+		return
+	}
+	f := &flight{Context: r.Context(), proxy: p, route: to, w: w, from: arrived}
+	f.trusted = t.trusts(r.RemoteAddr)
+	if to.learns && to.fields {
+		f.late = &lateFields{ResponseWriter: w}
+		w = f.late
+	}
+	r = r.WithContext(f)
+	if t.maxBody > 0 && r.ContentLength < 0 {
+		r.Body = http.MaxBytesReader(w, r.Body, t.maxBody)
+	}
+	to.handler.ServeHTTP(w, r)
+}
+
+// misfit is the status for a request that is not passed on, 0 for any other.
+func misfit(r *http.Request) int {
+	switch {
+	case r.Method == http.MethodConnect, r.Method == http.MethodTrace:
+		return http.StatusMethodNotAllowed
+	case r.RequestURI == "*" && r.Method == http.MethodOptions:
+		return http.StatusNoContent
+	case r.URL.Opaque != "", r.URL.Path != "" && r.URL.Path[0] != '/':
+		return http.StatusBadRequest
+	case r.URL.Scheme != "" && r.URL.Scheme != "http" && r.URL.Scheme != "https":
+		return http.StatusBadRequest
+	}
+	return 0
+}
+
+// allowed are the methods that are passed on, and whatever else an upstream knows.
+const allowed = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+
+// turnBack answers a request that is a misfit.
+func turnBack(w http.ResponseWriter, _ *http.Request, status int) {
+	switch status {
+	case http.StatusMethodNotAllowed:
+		w.Header().Set("Allow", allowed)
+	case http.StatusNoContent: // OPTIONS * is about the server
+		w.Header().Set("Allow", allowed)
+		w.Header().Set("Content-Length", "0")
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	writeProblem(w, status, 0)
+}
+
+// peer is the address of a request's peer, not valid if it has none.
+func peer(remote string) netip.Addr {
+	at, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return at.Addr().Unmap().WithZone("")
+}

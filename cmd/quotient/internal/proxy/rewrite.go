@@ -1,0 +1,115 @@
+package proxy
+
+import (
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+)
+
+// rewrite makes the request that goes to the upstream.
+func rewrite(r *httputil.ProxyRequest) {
+	out, in := r.Out, r.In
+	keepTarget(out, in)
+	f := flightOf(in)
+	if f.trusted {
+		forward(out, in)
+	} else {
+		dropAddresses(out.Header)
+	}
+	if len(in.Trailer) > 0 && out.Body != nil {
+		dropAddresses(out.Trailer)
+		out.Body = &trailed{out.Body, in.Trailer, out.Trailer}
+	}
+	r.SetXForwarded()
+	if f.trusted { // the first proxy knows what the client has asked for
+		keep(out.Header, in.Header, "X-Forwarded-Host")
+		keep(out.Header, in.Header, "X-Forwarded-Proto")
+	}
+}
+
+// dropAddresses drops what tells addresses.
+func dropAddresses(h http.Header) {
+	for name := range h {
+		if name == "X-Real-Ip" || name == "Forwarded" || strings.HasPrefix(name, "X-Forwarded-") {
+			delete(h, name)
+		}
+	}
+}
+
+// trailed is the body of a request with trailers, which are known at its end. Those that were announced go on.
+type trailed struct {
+	io.ReadCloser
+	in, out http.Header
+}
+
+// Read reads the body.
+func (b *trailed) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		for name := range b.out {
+			b.out[name] = b.in[name]
+		}
+	}
+	return n, err
+}
+
+// forward passes on what a trusted peer says of the addresses before it.
+func forward(out, in *http.Request) {
+	keep(out.Header, in.Header, "X-Forwarded-For")
+	lines := in.Header["Forwarded"]
+	if at := peer(in.RemoteAddr); len(lines) > 0 && at.IsValid() {
+		by := "for=" + at.String()
+		if at.Is6() {
+			by = `for="[` + at.String() + `]"`
+		}
+		out.Header["Forwarded"] = []string{strings.Join(lines, ", ") + ", " + by}
+	}
+}
+
+func keep(out, in http.Header, name string) {
+	if lines := in[name]; len(lines) > 0 {
+		out[name] = lines
+	}
+}
+
+// keepTarget has the target go to the upstream as the client sent it.
+func keepTarget(out, in *http.Request) {
+	out.URL.RawQuery, out.URL.User = in.URL.RawQuery, nil
+	raw := in.RequestURI
+	if raw == "" { // not of a server
+		return
+	}
+	if raw[0] != '/' { // absolute form
+		_, rest, _ := strings.Cut(raw, "://")
+		i := strings.IndexAny(rest, "/?")
+		if i < 0 || rest[i] == '?' {
+			return // no path
+		}
+		raw = rest[i:]
+	}
+	raw, _, _ = strings.Cut(raw, "?")
+	if raw != out.URL.EscapedPath() {
+		out.URL.RawPath = encoded(raw)
+	}
+}
+
+// encoded is a path in which bytes that no path may hold are percent-encoded, and all others are as they were.
+func encoded(raw string) string {
+	const digits = "0123456789ABCDEF"
+	out := make([]byte, 0, len(raw)+16)
+	for i := range len(raw) {
+		if c := raw[i]; mayStand(c) {
+			out = append(out, c)
+		} else {
+			out = append(out, '%', digits[c>>4], digits[c&15])
+		}
+	}
+	return string(out)
+}
+
+// mayStand reports whether a byte may stand in a path, "%" too (RFC 3986, 3.3).
+func mayStand(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
+		strings.IndexByte("-._~!$&'()*+,;=:@/%[]", c) >= 0
+}

@@ -1,0 +1,261 @@
+package proxy
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/httplimit"
+)
+
+// table is the routes of a file.
+type table struct {
+	mux     *http.ServeMux    // on canonical paths
+	routes  map[string]*route // by pattern
+	only    *route            // of all requests; nil where there are several
+	trusted []netip.Prefix
+	maxBody int64 // 0: any
+}
+
+// route is what becomes of the requests of a rule.
+type route struct {
+	spec    spec
+	key     httplimit.KeyFunc
+	plan    func(*http.Request) string // nil: none
+	handler http.Handler
+	limiter *quotient.Limiter // nil: exempt
+	learns  bool              // its policy does
+	fields  bool              // clients get ours
+	cost    *observer
+}
+
+// spec is all that a route is made of. Routes of the same spec are the same.
+type spec struct {
+	rule    config.Rule
+	refuse  bool
+	maxWait time.Duration
+	fields  string
+	trusted string        // as a text
+	jwt     *verification // nil: no claim is read
+}
+
+// newTable makes the routes of a file, as far as that can be done without its limiters.
+func newTable(f *config.File) (*table, error) {
+	t := &table{mux: http.NewServeMux(), routes: make(map[string]*route), maxBody: f.Proxy.Max.BodyBytes}
+	for _, prefix := range f.Proxy.Trusted {
+		t.trusted = append(t.trusted, unmapped(prefix))
+	}
+	var tokens *verification
+	if f.Proxy.JWT != nil {
+		var err error
+		if tokens, err = readVerification(*f.Proxy.JWT); err != nil {
+			return nil, fmt.Errorf("proxy.jwt.key-file: %w", err)
+		}
+	}
+	for i, rule := range f.Proxy.Rules {
+		r, err := t.newRoute(f, rule, tokens)
+		if err == nil {
+			err = t.add(r)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("proxy.rules[%d]: %w", i, err)
+		}
+	}
+	return t, nil
+}
+
+// add puts a route into the mux.
+func (t *table) add(r *route) (err error) {
+	defer func() {
+		if why := recover(); why != nil {
+			err = fmt.Errorf("pattern: %v", why)
+		}
+	}()
+	t.mux.Handle(r.spec.rule.Pattern, r)
+	t.routes[r.spec.rule.Pattern] = r
+	return nil
+}
+
+// newRoute makes the route of a rule, but for its limiter.
+func (t *table) newRoute(f *config.File, rule config.Rule, tokens *verification) (*route, error) {
+	rule.Line = 0
+	r := &route{spec: spec{rule: rule, fields: f.Proxy.Fields, trusted: fmt.Sprint(t.trusted)}}
+	if rule.Exempt {
+		return r, nil
+	}
+	l, ok := f.Limiters[rule.Limiter]
+	if !ok {
+		return nil, fmt.Errorf("limiter: there is no %q", rule.Limiter)
+	}
+	r.spec.refuse, r.spec.maxWait = l.Refuse, l.MaxWait
+	var err error
+	if r.key, err = keyOf(rule, t.trusted); err != nil {
+		return nil, fmt.Errorf("key: %w", err)
+	}
+	switch rule.Plan.Kind {
+	case config.PlanNone:
+	case config.PlanHeader:
+		r.plan = headerPlan(rule.Plan.Arg)
+	case config.PlanClaim:
+		if tokens == nil {
+			return nil, fmt.Errorf("plan: claim %q: no key verifies it", rule.Plan.Arg)
+		}
+		r.spec.jwt = tokens
+		r.plan = tokens.plan(rule.Plan.Arg)
+	default:
+		return nil, fmt.Errorf("plan: %q is no kind", rule.Plan.Kind)
+	}
+	return r, nil
+}
+
+// keyOf is the key function of a rule.
+func keyOf(rule config.Rule, trusted []netip.Prefix) (httplimit.KeyFunc, error) {
+	switch rule.Key.Kind {
+	case config.KeyPath, "":
+		return httplimit.Path(), nil
+	case config.KeyPattern:
+		return httplimit.Constant(rule.Pattern), nil
+	case config.KeyClient:
+		return httplimit.ClientAddr(trusted...), nil
+	case config.KeyHost:
+		return httplimit.Host(), nil
+	case config.KeyHeader:
+		return httplimit.Header(rule.Key.Arg), nil
+	case config.KeyConstant:
+		return httplimit.Constant(rule.Key.Arg), nil
+	}
+	return nil, fmt.Errorf("%q is no kind", rule.Key.Kind)
+}
+
+// headerPlan reads the plan that a trusted peer has set. Of other peers the field is not read.
+func headerPlan(name string) func(*http.Request) string {
+	return func(r *http.Request) string {
+		if f := flightOf(r); f != nil && f.trusted {
+			return r.Header.Get(name)
+		}
+		return ""
+	}
+}
+
+// join gives the routes their limiters, which are in the registry by now. A route that was in force, of the same
+// limiter, stays: it counts what it keeps of bodies, and holds texts of fields.
+func (t *table) join(p *Proxy, old *table) {
+	for pattern, r := range t.routes {
+		if !r.spec.rule.Exempt {
+			r.limiter, _ = p.reg.Get(r.spec.rule.Limiter)
+		}
+		if old != nil {
+			if was := old.routes[pattern]; was != nil && was.limiter == r.limiter && was.spec.equal(&r.spec) {
+				t.routes[pattern] = was
+				continue
+			}
+		}
+		r.cost = p.cost.observer(pattern)
+		r.serveBy(p)
+	}
+	if len(t.routes) == 1 {
+		t.only = t.routes["/"]
+	}
+}
+
+// serveBy makes the handler of a route.
+func (r *route) serveBy(p *Proxy) {
+	pass := http.HandlerFunc(p.pass)
+	switch {
+	case r.spec.rule.Exempt:
+		r.handler = pass
+		return
+	case r.limiter == nil: // it was taken out of the registry by hand
+		p.log.Error("limiter is missing: its rule answers 503", "limiter", r.spec.rule.Limiter)
+		r.handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			writeProblem(w, http.StatusServiceUnavailable, time.Second)
+		})
+		return
+	}
+	r.learns = r.limiter.Stats().Learns
+	opts := []httplimit.Option{httplimit.Drain(p.drain)}
+	if !r.spec.refuse {
+		most := httplimit.Forever
+		if r.spec.maxWait > 0 {
+			most = r.spec.maxWait
+		}
+		opts = append(opts, httplimit.Wait(most), httplimit.OnWaited(waited))
+	}
+	if r.plan != nil {
+		opts = append(opts, httplimit.PlanBy(r.plan))
+	}
+	if set := fieldSets[r.spec.fields]; set != httplimit.FieldsOff {
+		opts, r.fields = append(opts, httplimit.SendFields(set)), true
+	}
+	r.handler = httplimit.Middleware(r.limiter, r.key, opts...)(pass)
+}
+
+// fieldSets are the sets of fields, as a file names them.
+var fieldSets = map[string]httplimit.FieldSet{
+	"": httplimit.FieldsDraft11, "draft-11": httplimit.FieldsDraft11, "x-ratelimit": httplimit.FieldsXRateLimit,
+	"off": httplimit.FieldsOff,
+}
+
+// equal reports whether two routes do the same.
+func (s *spec) equal(o *spec) bool {
+	return s.rule == o.rule && s.refuse == o.refuse && s.maxWait == o.maxWait && s.fields == o.fields &&
+		s.trusted == o.trusted && s.jwt.equal(o.jwt)
+}
+
+// ServeHTTP is not called: the mux only finds a route.
+func (r *route) ServeHTTP(w http.ResponseWriter, q *http.Request) { r.handler.ServeHTTP(w, q) }
+
+// probe is what the mux is asked with.
+type probe struct {
+	request http.Request
+	url     url.URL
+}
+
+var probes = sync.Pool{New: func() any {
+	p := new(probe)
+	p.request.URL = &p.url
+	return p
+}}
+
+// find is the route of a request, nil if no rule matches.
+func (t *table) find(r *http.Request) *route {
+	if t.only != nil {
+		return t.only
+	}
+	p := probes.Get().(*probe)
+	p.request.Method = r.Method
+	p.request.Host = host(r)
+	p.url.Path = httplimit.CanonicalPath(r.URL.Path)
+	// The pattern is that of the rule also where the mux would redirect from /a to /a/: a canonical path has no
+	// slash at its end.
+	_, pattern := t.mux.Handler(&p.request)
+	p.request.Method, p.request.Host, p.url.Path = "", "", ""
+	probes.Put(p)
+	return t.routes[pattern]
+}
+
+// host is the host of a request in one form.
+var host = httplimit.Host()
+
+// trusts reports whether a peer is in a trusted network.
+func (t *table) trusts(remote string) bool {
+	if len(t.trusted) == 0 {
+		return false
+	}
+	at := peer(remote)
+	return at.IsValid() && slices.ContainsFunc(t.trusted, func(p netip.Prefix) bool { return p.Contains(at) })
+}
+
+// unmapped is a network without the mapping of IPv4 into IPv6.
+func unmapped(p netip.Prefix) netip.Prefix {
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p
+}

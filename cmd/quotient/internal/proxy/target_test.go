@@ -1,0 +1,163 @@
+package proxy
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestTargetGoesOnAsItCame: the upstream gets the client's target, whatever the key is.
+func TestTargetGoesOnAsItCame(t *testing.T) {
+	w := newWorld(t, loose+all, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.RequestURI)
+	})
+	for _, row := range []struct{ sent, upstream string }{
+		{"/a/b", "/a/b"},
+		{"/A/B/", "/A/B/"},
+		{"//a//b", "//a//b"},
+		{"/a/./b/../c", "/a/./b/../c"},
+		{"/a%2Fb", "/a%2Fb"},
+		{"/a%2fb", "/a%2fb"},
+		{"//a%2Fb\"", "//a%2Fb%22"},
+		{"/%61;x=1/b", "/%61;x=1/b"},
+		{"/a?", "/a?"},
+		{"/a?b=1;c=2&&d=%zz&e=a+b", "/a?b=1;c=2&&d=%zz&e=a+b"},
+		{"/a|b/%7C", "/a%7Cb/%7C"},
+		{"/a%2F{b}^", "/a%2F%7Bb%7D%5E"},
+		{"/\xc3\xa9", "/%C3%A9"},
+		{"/a#b", "/a%23b"},
+		{"/a[1]!$&'()*+,;=:@-._~", "/a[1]!$&'()*+,;=:@-._~"},
+		{"http://other/a%2Fb?c", "/a%2Fb?c"},
+		{"http://other", "/"},
+		{"http://other?c", "/?c"},
+		{"http://user:word@other/a", "/a"},
+		{"HTTP://other/a|b", "/a%7Cb"},
+	} {
+		resp, got := w.raw("GET " + row.sent + " HTTP/1.1\nHost: other\nConnection: close\n\n")
+		want(t, "status of "+row.sent, resp.StatusCode, 200)
+		want(t, "target of "+row.sent, got, row.upstream)
+	}
+}
+
+// TestVariantsOfAPathShareAQuota: no other spelling of a path has a quota of its own, nor another rule.
+func TestVariantsOfAPathShareAQuota(t *testing.T) {
+	const file = strict + `
+[limiters.loose]
+rates = [{ events = 1_000_000, per = "1s" }]
+[[proxy.rules]]
+pattern = "/api/"
+limiter = "all"
+[[proxy.rules]]
+pattern = "some.host/b"
+limiter = "all"
+key = "constant:host"
+[[proxy.rules]]
+pattern = "/"
+limiter = "loose"
+`
+	for _, paths := range [][]string{
+		{"/api/a", "/API/a", "//api//a", "/api/./a", "/x/../api/a", "/api/a/", "/%61pi/a", "/api%2Fa", "/api;x=1/a;y",
+			"/api/%2e/a", "/api/b/%2e%2e/a", "http://other/api/a", "/api/a?b", "/API/A"},
+		{"/api", "/api/", "/api//", "/API;x"},
+	} {
+		w := newWorld(t, file, ok)
+		for i, path := range paths {
+			status := http.StatusTooManyRequests
+			if i == 0 {
+				status = http.StatusOK
+			}
+			resp, _ := w.raw("GET " + path + " HTTP/1.1\nHost: other\nConnection: close\n\n")
+			want(t, "status of "+path, resp.StatusCode, status)
+		}
+	}
+	w := newWorld(t, file, ok)
+	for i, host := range []string{"some.host", "SOME.host", "some.host.", "some.host:80", "some.host:8080"} {
+		resp, _ := w.get("/b", "Host", host)
+		want(t, "refused at "+host, resp.StatusCode == http.StatusTooManyRequests, i > 0)
+	}
+}
+
+// TestMisfits: what is not passed on.
+func TestMisfits(t *testing.T) {
+	asked := 0
+	w := newWorld(t, loose+all, func(http.ResponseWriter, *http.Request) { asked++ })
+	for _, row := range []struct {
+		line, allow string
+		status      int
+	}{
+		{"CONNECT other:443", allowed, 405},
+		{"CONNECT /a", allowed, 405},
+		{"TRACE /a", allowed, 405},
+		{"OPTIONS *", allowed, 200},
+		{"GET *", "", 400},
+		{"GET mailto:a", "", 400},
+		{"GET ftp://other/a", "", 400},
+	} {
+		resp, body := w.raw(row.line + " HTTP/1.1\nHost: other\nConnection: close\n\n")
+		want(t, "status of "+row.line, resp.StatusCode, row.status)
+		want(t, "Allow of "+row.line, resp.Header.Get("Allow"), row.allow)
+		if row.status != 200 && !strings.Contains(body, `"type":"about:blank"`) {
+			t.Errorf("%s: the body is %q, want a problem", row.line, body)
+		}
+	}
+	want(t, "requests at the upstream", asked, 0)
+}
+
+// TestHopByHop: fields of one hop do not go on, in either direction.
+func TestHopByHop(t *testing.T) {
+	got := make(chan http.Header, 1)
+	w := newWorld(t, loose+all, func(w http.ResponseWriter, r *http.Request) {
+		got <- r.Header.Clone()
+		w.Header().Set("Connection", "X-Hop")
+		w.Header().Set("X-Hop", "1")
+		w.Header().Set("Keep-Alive", "timeout=5")
+		w.Header().Set("X-End", "1")
+	})
+	resp, _ := w.get("/", "Connection", "X-Mine, close", "X-Mine", "1", "Keep-Alive", "1", "Te", "trailers, gzip",
+		"Proxy-Authorization", "secret", "Proxy-Connection", "keep-alive", "X-Stays", "1")
+	header := event(t, got)
+	for _, name := range []string{"X-Mine", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "Connection"} {
+		if header[name] != nil {
+			t.Errorf("%s went on: %q", name, header[name])
+		}
+	}
+	want(t, "Te", header.Get("Te"), "trailers")
+	want(t, "X-Stays", header.Get("X-Stays"), "1")
+	want(t, "X-Hop", resp.Header.Get("X-Hop"), "")
+	want(t, "X-End", resp.Header.Get("X-End"), "1")
+}
+
+// TestForwarded: what a client says of addresses counts only from a trusted network.
+func TestForwarded(t *testing.T) {
+	sent := []string{"X-Forwarded-For", "192.0.2.1", "X-Forwarded-For", "192.0.2.2", "X-Forwarded-Proto", "https",
+		"X-Forwarded-Host", "first.host", "X-Forwarded-Port", "444", "X-Real-Ip", "192.0.2.9", "Forwarded", "for=192.0.2.1"}
+	for _, row := range []struct {
+		trusted string
+		sent    []string
+		want    map[string]string
+	}{
+		{`["127.0.0.0/8"]`, sent, map[string]string{
+			"X-Forwarded-For": "192.0.2.1, 192.0.2.2, 127.0.0.1", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "first.host",
+			"X-Forwarded-Port": "444", "X-Real-Ip": "192.0.2.9", "Forwarded": "for=192.0.2.1, for=127.0.0.1",
+		}},
+		{`["10.0.0.0/8"]`, sent, map[string]string{
+			"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Proto": "http", "X-Forwarded-Host": "the.host",
+			"X-Forwarded-Port": "", "X-Real-Ip": "", "Forwarded": "",
+		}},
+		{`["127.0.0.0/8"]`, nil, map[string]string{
+			"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Proto": "http", "X-Forwarded-Host": "the.host", "Forwarded": "",
+		}},
+		{`[]`, sent, map[string]string{"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": "the.host"}},
+	} {
+		got, hosts := make(chan http.Header, 1), make(chan string, 1)
+		w := newWorld(t, "[proxy]\nupstreams = [\"UPSTREAM\"]\ntrusted = "+row.trusted+loose+all,
+			func(_ http.ResponseWriter, r *http.Request) { got <- r.Header.Clone(); hosts <- r.Host })
+		w.get("/", append([]string{"Host", "the.host"}, row.sent...)...)
+		header := event(t, got)
+		want(t, "Host", event(t, hosts), "the.host")
+		for name, value := range row.want {
+			want(t, name+" when "+row.trusted+" is trusted", strings.Join(header[name], " | "), value)
+		}
+	}
+}

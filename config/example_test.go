@@ -1,0 +1,51 @@
+package config_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"log/slog"
+	"os"
+	"os/signal"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/config"
+)
+
+// A program reads its limits from a file and follows it. What the file says of plans and waits is in File.
+func Example() {
+	f, err := config.Read("testdata/library.toml")
+	if err != nil {
+		log.Fatal(err) // every line that is wrong, with a hint
+	}
+	var limiters quotient.Registry
+	c, err := config.New(f, &limiters, config.Logger(slog.Default()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	go c.Watch(ctx) // follows the file
+
+	tenants, _ := limiters.Get("tenants")
+	fmt.Println(tenants.Stats().Limit)
+	fmt.Println(tenants.Allow("acme"))
+	fmt.Println(c.State().Differs)
+	// Output:
+	// second: 100 per 1s, burst 200, tokens: 90000 tokens per 1m
+	// true
+	// []
+}
+
+// A mistake has its place, and a hint.
+func ExampleParse() {
+	_, err := config.Parse("q.toml", []byte(`
+[limiters.api]
+rates = [{ events = 9, per = "1 minute" }]
+max-wiat = "5s"
+`))
+	fmt.Println(err)
+	// Output:
+	// q.toml:3:30: limiters.api.rates[0].per: "1 minute" is no duration (with a unit: "30s", "1m30s", "1h")
+	// q.toml:4:1: limiters.api.max-wiat: unknown field (did you mean max-wait?)
+}

@@ -1,0 +1,20 @@
+package config
+
+import (
+	"errors"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// WithoutEvents has c look at its file so often, since the system sends no events.
+func (c *Config) WithoutEvents(every time.Duration) {
+	c.every = every
+	c.notify = func() (*fsnotify.Watcher, error) { return nil, errors.New("none left") }
+}
+
+// Settle has a file count when it has been the same for so long.
+func (c *Config) Settle(d time.Duration) { c.settle = d }
+
+// SourcePause is how long a source that has ended rests.
+const SourcePause = sourcePause
