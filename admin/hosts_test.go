@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestHostIsTheAddressItCameTo holds that a request may name the address of this machine that it came to, such as
-// Prometheus, which asks a pod by its address. It needs credentials then: without, only loopback is served.
+// TestHostIsTheAddressItCameTo holds that a request may name the address of this machine that it came to:
+// Prometheus asks a pod by its address. It needs credentials then: without, only loopback is served.
 func TestHostIsTheAddressItCameTo(t *testing.T) {
 	l := newLimiter(t)
 	for _, tt := range []struct {

@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// TestProbesReachTheProgram starts the program with the file of the base, in which only addresses, the source and
-// the name of the token's file are others. A kubelet, which asks by the pod's address and has no token, gets its
-// answers by any address, and nothing else.
+// TestProbesReachTheProgram starts the program with the file of the base. Only addresses, the source and the
+// name of the token's file are others. A kubelet, which has no token, gets its answers by any address, and
+// nothing else.
 func TestProbesReachTheProgram(t *testing.T) {
 	dir := t.TempDir()
 	listen, admin, token := free(t), free(t), strings.Repeat("0123456789abcdef", 2)
-	text := strings.NewReplacer("0.0.0.0:4040", listen, "0.0.0.0:4041", admin, "http://api:8080", "http://"+admin,
+	text := strings.NewReplacer(
+		"0.0.0.0:4040", listen, "0.0.0.0:4041", admin, "http://api:8080", "http://"+admin,
 		"dns:quotient-replicas?uncapped", "file:replicas", "/etc/quotient-admin/token", "token",
 	).Replace(read(t, "kustomize/base/quotient.toml"))
 	for name, text := range map[string]string{"quotient.toml": text, "replicas": "3\n", "token": token + "\n"} {
