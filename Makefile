@@ -19,7 +19,8 @@ FILES        ?= bucket.go,gate.go,lru.go,queue.go,refund.go,replay.go,semaphore.
 CHAOS        ?= 10m
 BENCHFLAGS   ?=
 HOUSE        ?=
-PLAIN        ?= README.md ./policy ./internal/overdue ./httplimit/... ./ginlimit ./echolimit ./echolimit-v4 ./grpclimit ./poolsize/... ./admin/... ./metrics/... ./internal/plain
+PLAIN        ?= README.md ./policy ./internal/overdue ./httplimit/... ./ginlimit ./echolimit ./echolimit-v4 ./grpclimit ./poolsize/... ./admin/... ./metrics/... ./internal/plain ./cmd/...
+CROSS        ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
 
 # ST1005 is off: an error that names a field spells it as Go does, with a capital.
 # Linters are pinned in tools/go.mod. -modfile and a workspace do not go together, hence GOWORK=off.
@@ -27,7 +28,7 @@ TOOL     = GOWORK=off go tool -modfile="$(CURDIR)/tools/go.mod"
 MODULES  = $$(go list -m -f '{{.Dir}}')
 FUZZING  = $$(grep -rnoE --include='*_test.go' --exclude-dir=testdata '^func Fuzz[A-Za-z0-9_]*' . || true)
 
-.PHONY: help test race lint house plain fuzz soak guards mutate bench cover fleet picture chaos browser docs stale ci
+.PHONY: help test race lint house plain fuzz soak guards mutate bench cover fleet picture chaos browser cross docs stale ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -99,6 +100,12 @@ chaos: ## run a fleet under faults for CHAOS (10m): processes, sources, a Redis 
 
 browser: ## test the operator's page in chromium, and take its pictures anew
 	QUOTIENT_REQUIRE=chromium go test -count=1 ./admin/browser -args -screenshots="$(CURDIR)/docs/pictures"
+
+cross: ## build the command for each platform of CROSS, without C
+	@for platform in $(CROSS); do \
+	  echo "build ./cmd/quotient: $$platform"; \
+	  CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -o /dev/null ./cmd/quotient; \
+	done
 
 docs: ## write docs/failure-modes.md anew
 	go run ./internal/guards -docs docs/failure-modes.md

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/quotient-go/quotient/config"
+)
+
+// checkCmd is quotient check.
+type checkCmd struct {
+	File string `arg:"" help:"The file."`
+}
+
+// Help shows an example.
+func (checkCmd) Help() string {
+	return `Nothing is started, and no upstream is asked. It exits 1 if something is wrong.
+
+Example:
+
+    quotient check quotient.toml`
+}
+
+// Run reads the file.
+func (c checkCmd) Run(s streams) error {
+	f, err := config.Read(c.File)
+	if err != nil {
+		return err
+	}
+	rules := 0
+	if f.Proxy != nil {
+		rules = len(f.Proxy.Rules)
+	}
+	limiters := count(len(f.Limiters), "limiter")
+	_, err = fmt.Fprintf(s.out, "%s: well: %s, %s\n", c.File, limiters, count(rules, "rule"))
+	return err
+}
+
+// count is n and a noun.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// versionCmd is quotient version.
+type versionCmd struct{}
+
+// Help shows an example.
+func (versionCmd) Help() string {
+	return `Example:
+
+    quotient version`
+}
+
+// Run prints what the build says of itself.
+func (versionCmd) Run(s streams) error {
+	_, err := fmt.Fprintln(s.out, version())
+	return err
+}
+
+// version is the version of the program, the commit it was built from, Go's version and the platform.
+func version() string {
+	v, commit := "(devel)", ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if info.Main.Version != "" {
+			v = info.Main.Version
+		}
+		commit = commitOf(info.Settings)
+	}
+	return fmt.Sprintf("quotient %s%s %s %s/%s", v, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// commitOf is the commit among the settings of a build, with a mark if files were changed since.
+func commitOf(settings []debug.BuildSetting) string {
+	commit, changed := "", ""
+	for _, s := range settings {
+		switch {
+		case s.Key == "vcs.revision" && len(s.Value) >= 12:
+			commit = " " + s.Value[:12]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			changed = "+changes"
+		}
+	}
+	if commit == "" {
+		return ""
+	}
+	return commit + changed
+}
+
+// completionCmd is quotient completion.
+type completionCmd struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
+}
+
+// Help shows an example for each shell.
+func (completionCmd) Help() string {
+	return `The script asks the program for what may come next: it need not be made anew after an update.
+
+Examples:
+
+    source <(quotient completion bash)             # in ~/.bashrc
+    source <(quotient completion zsh)              # in ~/.zshrc, after compinit
+    quotient completion fish | source              # in ~/.config/fish/config.fish`
+}
+
+// Run prints the script.
+func (c completionCmd) Run(s streams) error {
+	_, err := fmt.Fprint(s.out, scripts[c.Shell])
+	return err
+}
+
+// completeCmd is what the scripts of completionCmd call, with the words up to the cursor.
+type completeCmd struct {
+	Words []string `arg:"" optional:"" passthrough:""`
+}
+
+// Run prints what the word at the cursor may become, one candidate a line: the word, and what it is behind a
+// tab.
+func (c completeCmd) Run(k *kong.Context, s streams) error {
+	words := c.Words
+	if len(words) > 0 && words[0] == "--" {
+		words = words[1:]
+	}
+	for _, candidate := range complete(k.Model.Node, words) {
+		if _, err := fmt.Fprintf(s.out, "%s\t%s\n", candidate.word, candidate.help); err != nil {
+			return err
+		}
+	}
+	return nil
+}

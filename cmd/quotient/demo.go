@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"text/tabwriter"
+	"time"
+)
+
+// visitors are the load of the demo: for each path so many clients, one after the other request, each with a
+// pause. With the default of 100 a minute the first two stay below their limit and the others do not.
+var visitors = []struct {
+	path    string
+	clients int
+	pause   time.Duration
+}{
+	{"/calm", 1, 3 * time.Second},
+	{"/steady", 2, 2 * time.Second},
+	{"/busy", 4, 1500 * time.Millisecond},
+	{"/rush", 20, 500 * time.Millisecond},
+}
+
+// tally counts the answers to one path.
+type tally struct {
+	passed, refused, failed atomic.Uint64
+	longest                 atomic.Int64 // time.Duration
+}
+
+// demo serves with an upstream and load of its own, until ctx ends or --demo-for has passed.
+func (c *proxyCmd) demo(ctx context.Context, s streams) error {
+	ctx, cancel := context.WithTimeout(ctx, c.DemoFor)
+	defer cancel()
+	upstream, err := openDemoUpstream(ctx)
+	if err != nil {
+		return err
+	}
+	c.Upstreams = []string{"http://" + upstream.l.Addr().String()}
+	service, err := c.open(ctx, newLog(c.Log, slog.LevelWarn, s.err))
+	if err != nil {
+		return errors.Join(err, upstream.l.Close())
+	}
+	tallies := make([]tally, len(visitors))
+	target := "http://" + service.listener.Addr().String()
+	explain(s.out, service, target, c.DemoFor)
+	load := func(ctx context.Context) error { visit(ctx, target, tallies); return nil }
+	// The load ends with ctx, before the proxy does, the upstream after it.
+	serve := func(ctx context.Context) error { return service.run(ctx, nil) }
+	err = together(ctx, serve, upstream.serve, within(ctx, load))
+	sum(s.out, tallies)
+	return err
+}
+
+// within has f end with ctx as well.
+func within(ctx context.Context, f func(context.Context) error) func(context.Context) error {
+	return func(longer context.Context) error {
+		err := f(ctx)
+		<-longer.Done()
+		return err
+	}
+}
+
+// explain says what there is to see.
+func explain(w io.Writer, s *service, target string, most time.Duration) {
+	limit := s.conf.File().Limiters[limiterName].Limit
+	fmt.Fprintf(w, "The proxy is at %s. Each path has its own limit over the fleet: %s.\n", target, limit)
+	fmt.Fprintln(w, "Clients ask for /calm and /steady, within the default limit, and /busy and /rush, beyond it.")
+	if s.operator.url != "" {
+		fmt.Fprintf(w, "\n  The page: %s\n\n", s.operator.url)
+	}
+	fmt.Fprintf(w, "Try: curl -i %s/mine\n", target)
+	fmt.Fprintf(w, "It ends with Ctrl-C, or after %v.\n", most)
+}
+
+// sum is the table at the end.
+func sum(w io.Writer, tallies []tally) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "\npath\tpassed\trefused\tfailed\tlongest wait\t")
+	for i := range tallies {
+		n := &tallies[i]
+		longest := time.Duration(n.longest.Load()).Round(time.Millisecond)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%v\t\n",
+			visitors[i].path, n.passed.Load(), n.refused.Load(), n.failed.Load(), longest)
+	}
+	_ = t.Flush()
+}
+
+// visit is the load, until ctx ends.
+func visit(ctx context.Context, target string, tallies []tally) {
+	transport := &http.Transport{MaxIdleConnsPerHost: 32}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	var all sync.WaitGroup
+	for i, v := range visitors {
+		for range v.clients {
+			all.Go(func() {
+				for pause(ctx, v.pause) {
+					tallies[i].ask(ctx, client, target+v.path)
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
+// pause waits, and reports whether ctx goes on.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// ask sends one request and counts its answer.
+func (n *tally) ask(ctx context.Context, client *http.Client, target string) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		n.failed.Add(1)
+		return
+	}
+	start := time.Now()
+	resp, err := client.Do(req)
+	if took := int64(time.Since(start)); took > n.longest.Load() {
+		n.longest.Store(took)
+	}
+	if ctx.Err() != nil { // the end of the demo, and not the proxy's answer
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		return
+	}
+	if err != nil {
+		n.failed.Add(1)
+		return
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
+	_ = resp.Body.Close()
+	if resp.StatusCode == http.StatusOK {
+		n.passed.Add(1)
+	} else {
+		n.refused.Add(1)
+	}
+}
+
+// demoUpstream is a server on the loopback interface that answers every path.
+type demoUpstream struct {
+	l   net.Listener
+	srv *http.Server
+}
+
+func openDemoUpstream(ctx context.Context) (demoUpstream, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return demoUpstream{}, err
+	}
+	hello := func(w http.ResponseWriter, r *http.Request) {
+		pause(r.Context(), 20*time.Millisecond)
+		fmt.Fprintf(w, "The demo's upstream answers %q, process %d.\n", r.URL.Path, os.Getpid())
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(hello), ReadHeaderTimeout: 5 * time.Second}
+	return demoUpstream{l, srv}, nil
+}
+
+// serve answers until ctx ends.
+func (u demoUpstream) serve(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = u.srv.Close() })
+	defer stop()
+	if err := u.srv.Serve(u.l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+// Command quotient puts limits in front of a service that knows nothing of them.
+//
+//	quotient proxy http://localhost:8080   # 100 requests a minute for each path, over the fleet
+//	quotient proxy --demo                  # a first look, with an upstream and load of its own
+//	quotient check quotient.toml           # reads a file and says what is wrong with it
+//
+// quotient proxy --help lists the flags, and docs/proxy.md has a tour.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/quotient-go/quotient/config"
+)
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2 // the command line makes no sense
+)
+
+func main() { os.Exit(run(context.Background(), os.Args[1:], streams{os.Stdout, os.Stderr})) }
+
+// streams are where a command writes.
+type streams struct{ out, err io.Writer }
+
+// cli is the command line: each field is a command.
+type cli struct {
+	Proxy      proxyCmd      `cmd:"" help:"Limit the requests to one or more upstreams."`
+	Check      checkCmd      `cmd:"" help:"Read a configuration file and say what is wrong with it."`
+	Version    versionCmd    `cmd:"" help:"Print the version."`
+	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
+	Complete   completeCmd   `cmd:"" hidden:"" passthrough:""`
+}
+
+const about = "Requests are limited over a fleet of proxies, and no store stands on a request's path."
+
+// newParser returns the parser of the command line into c. Help is printed to s.out and ends in exit.
+func newParser(c *cli, s streams, exit func(int)) (*kong.Kong, error) {
+	help := kong.HelpOptions{Compact: true, WrapUpperBound: 100, NoExpandSubcommands: true}
+	return kong.New(c, kong.Name("quotient"), kong.Description(about), helps, kong.ConfigureHelp(help),
+		kong.Exit(exit), kong.Writers(s.out, s.err), kong.Bind(s))
+}
+
+// helped is what a parse that has printed help ends in.
+type helped int
+
+// run runs one command line until it ends or ctx does, and returns the exit code.
+func run(ctx context.Context, args []string, s streams) (code int) {
+	defer func() {
+		if h, ok := recover().(helped); ok {
+			code = int(h)
+		}
+	}()
+	var c cli
+	parser, err := newParser(&c, s, func(code int) { panic(helped(code)) })
+	if err != nil {
+		return fail(s, exitFailed, err)
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		return fail(s, exitUsage, err, "see quotient --help")
+	}
+	parsed.BindTo(ctx, (*context.Context)(nil))
+	err = parsed.Run()
+	if usage := (usageError{}); errors.As(err, &usage) {
+		return fail(s, exitUsage, err, "see quotient "+parsed.Selected().Name+" --help")
+	}
+	if err != nil {
+		return fail(s, exitFailed, err)
+	}
+	return exitOK
+}
+
+// fail prints an error, and lines that help with it.
+func fail(s streams, code int, err error, hints ...string) int {
+	if wrong := (config.Errors)(nil); errors.As(err, &wrong) {
+		fmt.Fprintln(s.err, err) // each line begins with the file and the place
+		return code
+	}
+	fmt.Fprintln(s.err, "quotient:", err)
+	for _, h := range hints {
+		fmt.Fprintln(s.err, "  "+h)
+	}
+	return code
+}
+
+// usageError is a command line that makes no sense.
+type usageError struct{ text string }
+
+func (e usageError) Error() string { return e.text }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Sprintf(format, args...)} }

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"reflect"
+	"strings"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/config"
+)
+
+// operator is the listener for operators: page, API, /metrics, /health and /ready. The zero value is none.
+type operator struct {
+	handler *admin.Handler
+	l       net.Listener
+	url     string
+}
+
+// serve serves until ctx ends.
+func (o operator) serve(ctx context.Context) error {
+	if o.l == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return o.handler.Serve(ctx, o.l)
+}
+
+func (o operator) close() error {
+	if o.l == nil {
+		return nil
+	}
+	return o.l.Close()
+}
+
+// newOperator opens the listener for operators, unless it is off.
+func (s *service) newOperator(ctx context.Context, a config.Admin) (operator, error) {
+	if a.Listen == "off" {
+		return operator{}, nil
+	}
+	opts, err := access(a)
+	if err != nil {
+		return operator{}, err
+	}
+	opts = append(opts, admin.Logger(s.log), admin.Tables(s.tables),
+		admin.Mount("/metrics", promhttp.HandlerFor(s.metrics(), promhttp.HandlerOpts{})),
+		admin.MountOpen("/health", http.HandlerFunc(alive)),
+		admin.MountOpen("/ready", http.HandlerFunc(s.answerReady)))
+	if s.conf.File().Path != "" {
+		opts = append(opts, admin.File(func() admin.FileState { return admin.FileState(s.conf.State()) }))
+	}
+	var o operator
+	if o.handler, err = admin.New(s.reg, opts...); err != nil {
+		return operator{}, err
+	}
+	network, addr := "tcp", a.Listen
+	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
+		network, addr = "unix", path
+	}
+	if o.l, err = o.handler.Listen(ctx, network, addr); err != nil {
+		return operator{}, fmt.Errorf("proxy.admin.listen: %w", err)
+	}
+	o.url = "http://" + o.l.Addr().String() + "/"
+	if network == "unix" {
+		o.url = a.Listen
+	}
+	if a.TLS != nil {
+		return o.withTLS(a.TLS)
+	}
+	return o, nil
+}
+
+// withTLS has the listener speak TLS.
+func (o operator) withTLS(t *config.TLS) (operator, error) {
+	c, err := serverTLS(t)
+	if err != nil {
+		return operator{}, errors.Join(fmt.Errorf("proxy.admin.tls: %w", err), o.l.Close())
+	}
+	o.l, o.url = tls.NewListener(o.l, c), strings.Replace(o.url, "http:", "https:", 1)
+	return o, nil
+}
+
+// access is what callers need in order to use the listener for operators.
+func access(a config.Admin) (opts []admin.Option, err error) {
+	for _, t := range []struct {
+		field, file string
+		option      func(...string) admin.Option
+	}{
+		{"token-file", a.TokenFile, admin.Token},
+		{"read-only-token-file", a.ReadOnlyTokenFile, admin.ReadOnlyToken},
+	} {
+		if t.file == "" {
+			continue
+		}
+		secrets, err := readTokens(t.file)
+		if err != nil {
+			return nil, fmt.Errorf("proxy.admin.%s: %w", t.field, err)
+		}
+		opts = append(opts, t.option(secrets...))
+	}
+	if a.TLS != nil && a.TLS.ClientCA != "" {
+		opts = append(opts, admin.MutualTLS())
+	}
+	if len(a.Hosts) > 0 {
+		opts = append(opts, admin.AllowHosts(a.Hosts...))
+	}
+	return opts, nil
+}
+
+const maxTokens = 64 << 10 // bytes of a file of tokens
+
+// readTokens reads bearer tokens, one a line. Empty lines and those that begin with # are passed over.
+func readTokens(path string) (tokens []string, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(io.LimitReader(f, maxTokens))
+	for lines.Scan() {
+		if t := strings.TrimSpace(lines.Text()); t != "" && !strings.HasPrefix(t, "#") {
+			tokens = append(tokens, t)
+		}
+	}
+	if lines.Err() == nil && len(tokens) == 0 {
+		return nil, fmt.Errorf("%s has no token", path)
+	}
+	return tokens, lines.Err()
+}
+
+// serverTLS is TLS by files that are read at each handshake. While they cannot be read, or do not fit
+// together, the last pair that did is used.
+func serverTLS(t *config.TLS) (*tls.Config, error) {
+	var good atomic.Pointer[tls.Certificate]
+	load := func() (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		if err != nil {
+			return good.Load(), err
+		}
+		good.Store(&pair)
+		return &pair, nil
+	}
+	if _, err := load(); err != nil {
+		return nil, err
+	}
+	current := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		pair, _ := load()
+		return pair, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: current}
+	if t.ClientCA == "" {
+		return c, nil
+	}
+	pem, err := os.ReadFile(t.ClientCA)
+	if err != nil {
+		return nil, err
+	}
+	c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.VerifyClientCertIfGiven
+	if !c.ClientCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s has no certificate", t.ClientCA)
+	}
+	return c, nil
+}
+
+// fixedAdmin is what the listener for operators was opened with: a reload cannot change it.
+type fixedAdmin config.Admin
+
+// Prepare refuses a file that changes it.
+func (a fixedAdmin) Prepare(f *config.File) (commit func(), err error) {
+	if f.Proxy == nil {
+		return nil, errors.New("proxy: the section is missing: to stop serving takes a restart")
+	}
+	if !reflect.DeepEqual(config.Admin(a), f.Proxy.Admin) {
+		return nil, errors.New("proxy.admin: a change takes a restart")
+	}
+	return nil, nil
+}
+
+// alive answers /health: a process that answers is alive.
+func alive(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "alive") }
+
+// answerReady answers /ready.
+func (s *service) answerReady(w http.ResponseWriter, _ *http.Request) {
+	if err := s.ready(); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ready")
+}
+
+// ready returns why requests should go to another replica, or nil.
+func (s *service) ready() error {
+	if s.ending.Load() {
+		return errors.New("shutting down")
+	}
+	if err := s.reg.Ready(); err != nil {
+		return err
+	}
+	for _, u := range s.ups.State() {
+		if u.Healthy && !u.Leaving {
+			return nil
+		}
+	}
+	return errors.New("no upstream is healthy")
+}

@@ -1,0 +1,244 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient/admin"
+)
+
+// patience bounds each wait for an event: it is long for a machine that is busy.
+const patience = 30 * time.Second
+
+// process is the program at work.
+type process struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	url   string // of the proxy
+	page  string // of the operator; empty when it is off
+	ended chan struct{}
+
+	mu  sync.Mutex
+	log []map[string]any
+	new chan struct{} // closed when log grows
+}
+
+// start runs quotient proxy on free ports and waits until it has said where it listens.
+func start(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, ended: make(chan struct{}), new: make(chan struct{})}
+	p.cmd = program(t, append([]string{"proxy", "--log", "json"}, args...)...)
+	stderr, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go p.read(stderr)
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+		_ = p.cmd.Wait()
+		if t.Failed() {
+			t.Logf("log: %v", p.log)
+		}
+	})
+	p.url = p.logged("proxy listens")["url"].(string)
+	if page, ok := p.logged("operator's page")["url"]; ok {
+		p.page = page.(string)
+	}
+	return p
+}
+
+// anywhere are the flags of a proxy on free ports.
+func anywhere(args ...string) []string {
+	return append([]string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)
+}
+
+func (p *process) read(stderr io.Reader) {
+	defer close(p.ended)
+	lines := bufio.NewScanner(stderr)
+	for lines.Scan() {
+		var line map[string]any
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			line = map[string]any{"msg": lines.Text()}
+		}
+		p.mu.Lock()
+		p.log = append(p.log, line)
+		close(p.new)
+		p.new = make(chan struct{})
+		p.mu.Unlock()
+	}
+}
+
+// logged waits for a line of the log whose message begins so.
+func (p *process) logged(msg string) map[string]any {
+	p.t.Helper()
+	late := time.After(patience)
+	for seen := 0; ; {
+		p.mu.Lock()
+		lines, more := p.log[seen:], p.new
+		p.mu.Unlock()
+		for _, line := range lines {
+			if text, _ := line["msg"].(string); strings.HasPrefix(text, msg) {
+				return line
+			}
+		}
+		seen += len(lines)
+		select {
+		case <-more:
+		case <-p.ended:
+			p.mu.Lock()
+			all := len(p.log)
+			p.mu.Unlock()
+			if all == seen {
+				p.t.Fatalf("it ended without %q: %v", msg, p.log)
+			}
+		case <-late:
+			p.t.Fatalf("%q was not logged: %v", msg, p.log)
+		}
+	}
+}
+
+// signal sends a signal.
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// wait waits for the end and returns the exit code, -1 for a signal.
+func (p *process) wait() int {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		p.t.Fatal("it does not end")
+	}
+	_ = p.cmd.Wait()
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// client has connections that no test leaves behind.
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+// answer is a response that was read.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func get(t *testing.T, url string) answer {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Error(err)
+		return answer{}
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Errorf("%s: %v", url, err)
+		return answer{}
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Errorf("%s: %v", url, err)
+	}
+	return answer{resp.StatusCode, resp.Header, string(body)}
+}
+
+// later is get in a goroutine.
+func later(t *testing.T, url string) <-chan answer {
+	c := make(chan answer, 1)
+	go func() { c <- get(t, url) }()
+	return c
+}
+
+// state is what GET /state says.
+func (p *process) state() admin.State {
+	p.t.Helper()
+	var s admin.State
+	if err := json.Unmarshal([]byte(get(p.t, p.page+"state").body), &s); err != nil {
+		p.t.Fatal(err)
+	}
+	return s
+}
+
+// until waits for a state.
+func (p *process) until(what string, ok func(admin.State) bool) {
+	p.t.Helper()
+	p.untilGot(what, func() bool { return ok(p.state()) })
+}
+
+// untilGot asks until the answer is as it should be. There is no event for it: the process is another one.
+func (p *process) untilGot(what string, ok func() bool) {
+	p.t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			p.t.Fatalf("not so: %s", what)
+		}
+	}
+}
+
+// holding is an upstream that holds each request for /held until release is called.
+type holding struct {
+	*httptest.Server
+	held    chan string // the path of each request that is held
+	release func()
+}
+
+func hold(t *testing.T) *holding {
+	t.Helper()
+	gate := make(chan struct{})
+	h := &holding{held: make(chan string, 1000), release: sync.OnceFunc(func() { close(gate) })}
+	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/held") {
+			h.held <- r.URL.Path
+			<-gate
+		}
+		_, _ = io.WriteString(w, "from upstream "+r.URL.Path)
+	}))
+	t.Cleanup(h.Close)
+	t.Cleanup(h.release)
+	return h
+}
+
+// arrived waits until a request is held.
+func (h *holding) arrived(t *testing.T) {
+	t.Helper()
+	select {
+	case <-h.held:
+	case <-time.After(patience):
+		t.Fatal("no request has arrived")
+	}
+}
+
+// nowhere is an address of the loopback interface where nothing listens.
+func nowhere(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}

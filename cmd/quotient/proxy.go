@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// proxyCmd is quotient proxy. Its flags are turned into the text of a configuration file: there is one way
+// into the program. Their ranges are those of the file's fields.
+type proxyCmd struct {
+	Upstreams []string `arg:"" optional:"" name:"upstream" help:"${help_upstream}"`
+
+	Listen   string        `default:"127.0.0.1:4040" env:"QUOTIENT_LISTEN" placeholder:"ADDR" help:"${help_listen}"`
+	Admin    string        `default:"127.0.0.1:4041" placeholder:"ADDR" help:"${help_admin}"`
+	RPM      int           `name:"rpm" default:"100" placeholder:"N" help:"${help_rpm}"`
+	Inflight int           `default:"100" placeholder:"N" help:"${help_inflight}"`
+	Refuse   bool          `xor:"wait" help:"${help_refuse}"`
+	MaxWait  time.Duration `xor:"wait" placeholder:"D" help:"${help_max_wait}"`
+	MaxKeys  int           `default:"65536" placeholder:"N" help:"${help_max_keys}"`
+	Policy   string        `enum:"fixed,tracking" default:"fixed" placeholder:"LAW" help:"${help_policy}"`
+
+	Replicas int    `env:"QUOTIENT_REPLICAS" placeholder:"N" help:"${help_replicas}"`
+	Ordinal  int    `placeholder:"N" help:"${help_ordinal}"`
+	Pool     string `placeholder:"SOURCE" help:"${help_pool}"`
+
+	Config      string `placeholder:"FILE" help:"${help_config}"`
+	PrintConfig bool   `help:"${help_print_config}"`
+	Log         string `enum:"text,json" default:"text" placeholder:"FORM" help:"${help_log}"`
+
+	Demo    bool          `help:"${help_demo}"`
+	DemoFor time.Duration `default:"10m" placeholder:"D" help:"${help_demo_for}"`
+}
+
+// helps are the lines of --help.
+var helps = kong.Vars{
+	"help_upstream": "What stands behind the proxy: host:port, or a URL of http, https or h2c without a path. " +
+		"Several share the load.",
+	"help_listen": "Address of the proxy (127.0.0.1:4040).",
+	"help_admin":  "Address of the operator's page, metrics, /health and /ready (127.0.0.1:4041); off for none.",
+	"help_rpm": "Requests started in each minute of the clock, for each path over the fleet (100); " +
+		"0 for no such limit.",
+	"help_inflight": "Requests in flight, for each path over the fleet (100); 0 for no such limit.",
+	"help_refuse":   "Answer 429 at once where a request would have to wait.",
+	"help_max_wait": "Longest wait, such as 5s. By default a request waits as long as its client.",
+	"help_max_keys": "Paths that are remembered (65536).",
+	"help_policy":   "fixed, the default, or tracking, which slows down when the upstream answers 429.",
+	"help_replicas": "Proxies that share the limits (1).",
+	"help_ordinal": "Number of this proxy among them, from 1: limits are then divided without a remainder. " +
+		"The environment's QUOTIENT_ORDINAL, a pod's index, counts from 0.",
+	"help_pool": "Follow the number of proxies: dns:NAME, file:PATH, redis:URL, etcd:URL, kube:SERVICE " +
+		"or env:. Nothing is admitted before its first answer. When it is silent for a minute --replicas counts, " +
+		"if it was given, else the last answer.",
+	"help_config": "Read everything from a file, and again when it changes. " +
+		"Only --ordinal, --replicas and --log may stand beside.",
+	"help_print_config": "Print the file that equals the flags, and exit.",
+	"help_log":          "Form of the log on stderr: text, the default, or json.",
+	"help_demo":         "Bring an upstream and some load, for a first look.",
+	"help_demo_for":     "End the demo after this time (10m).",
+}
+
+// Help shows an example.
+func (proxyCmd) Help() string {
+	return `Each path gets 100 requests in each minute of the clock and 100 in flight, over all
+replicas. Others wait.
+
+Examples:
+
+    quotient proxy localhost:8080
+    quotient proxy --rpm 600 --inflight 0 --refuse http://10.0.0.7:8080 http://10.0.0.8:8080
+    quotient proxy --pool dns:proxy.prod.svc.cluster.local. --replicas 10 localhost:8080
+    quotient proxy --config quotient.toml
+    quotient proxy --demo`
+}
+
+// beside names the flags that may stand beside --config.
+var beside = []string{"config", "ordinal", "replicas", "log"}
+
+// given is the flags of a command line that were given, by name, each as it was: "--listen" or
+// "QUOTIENT_LISTEN".
+type given map[string]string
+
+// givenTo returns what was given to the command that k has parsed.
+func givenTo(k *kong.Context) given {
+	g := given{}
+	for _, f := range k.Flags() {
+		for _, env := range f.Envs {
+			if _, ok := os.LookupEnv(env); ok {
+				g[f.Name] = env
+			}
+		}
+	}
+	for _, p := range k.Path {
+		if p.Flag != nil {
+			g[p.Flag.Name] = "--" + p.Flag.Name
+		}
+	}
+	return g
+}
+
+// Run serves until ctx ends or a signal comes.
+func (c *proxyCmd) Run(ctx context.Context, k *kong.Context, s streams) error {
+	if err := c.complete(givenTo(k), os.LookupEnv); err != nil {
+		return err
+	}
+	if c.PrintConfig {
+		text, err := c.text()
+		if err != nil {
+			return err
+		}
+		if _, err := c.parse(); err != nil {
+			return err
+		}
+		_, err = s.out.Write(text)
+		return err
+	}
+	return c.serve(ctx, s)
+}
+
+// complete sets what depends on other flags and on the environment, and refuses what does not go together.
+func (c *proxyCmd) complete(g given, env func(string) (string, bool)) error {
+	if err := c.completeOrdinal(g, env); err != nil {
+		return err
+	}
+	if g["replicas"] != "" && c.Replicas < 1 {
+		return usagef("%s is %d, want 1 or more", g["replicas"], c.Replicas)
+	}
+	switch {
+	case c.Config != "":
+		return c.completeFile(g)
+	case c.Demo && len(c.Upstreams) > 0:
+		return usagef("--demo brings an upstream of its own: leave %s out", c.Upstreams[0])
+	case c.Demo && c.DemoFor <= 0:
+		return usagef("--demo-for is %v, want more than 0", c.DemoFor)
+	case g["demo-for"] != "" && !c.Demo:
+		return usagef("--demo-for goes with --demo")
+	case !c.Demo && len(c.Upstreams) == 0:
+		return usagef("an upstream is missing, such as quotient proxy localhost:8080; or --config FILE; or --demo")
+	case c.RPM == 0 && c.Inflight == 0:
+		return usagef("--rpm and --inflight are both 0: nothing would be limited")
+	case g["max-wait"] != "" && c.MaxWait <= 0:
+		return usagef("--max-wait is %v, want more than 0; --refuse is for no wait at all", c.MaxWait)
+	}
+	for i, u := range c.Upstreams {
+		if !strings.Contains(u, "://") {
+			c.Upstreams[i] = "http://" + u
+		}
+	}
+	return nil
+}
+
+// completeOrdinal takes the ordinal from the environment, where it counts from 0, as quotient.Env has it.
+func (c *proxyCmd) completeOrdinal(g given, env func(string) (string, bool)) error {
+	const name = "QUOTIENT_ORDINAL"
+	if g["ordinal"] != "" {
+		if c.Ordinal < 1 {
+			return usagef("--ordinal is %d, want 1 or more; %s is for a pod's index, which counts from 0",
+				c.Ordinal, name)
+		}
+		return nil
+	}
+	text, ok := env(name)
+	if !ok {
+		return nil
+	}
+	index, err := strconv.Atoi(text)
+	if err != nil || index < 0 || index >= 1_000_000 {
+		return usagef("%s is %q, want a whole number from 0 to 999999", name, text)
+	}
+	c.Ordinal = index + 1
+	return nil
+}
+
+// completeFile refuses what would stand against the file.
+func (c *proxyCmd) completeFile(g given) error {
+	if len(c.Upstreams) > 0 {
+		return usagef("%s does not go with --config: name it in the file's proxy.upstreams", c.Upstreams[0])
+	}
+	for _, name := range sortedKeys(g) {
+		if !slices.Contains(beside, name) {
+			return usagef("%s does not go with --config: say it in the file", g[name])
+		}
+	}
+	return nil
+}
+
+// sortedKeys are the keys of a map, in order.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

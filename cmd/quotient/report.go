@@ -1,0 +1,173 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
+	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/metrics"
+)
+
+// reportStart logs what is in force, one line each, and what is suspicious.
+func (s *service) reportStart() {
+	f := s.conf.File()
+	var ups []string
+	for _, u := range f.Proxy.Upstreams {
+		ups = append(ups, u.String())
+	}
+	scheme := "http://"
+	if f.Proxy.TLS != nil {
+		scheme = "https://"
+	}
+	s.log.Info("proxy listens", "url", scheme+s.listener.Addr().String(), "upstreams", strings.Join(ups, " "),
+		"version", version())
+	if s.operator.l == nil {
+		s.log.Info("operator's page is off")
+	} else {
+		s.log.Info("operator's page", "url", s.operator.url)
+	}
+	for _, name := range sortedKeys(f.Limiters) {
+		l := f.Limiters[name]
+		s.log.Info("limiter", "name", name, "limit", l.Limit.String(), "over", modeOf(l), "plans", len(l.Plans),
+			"policy", l.Policy)
+	}
+	source := sourceName(f.Pool.Source)
+	s.log.Info("pool", "replicas", f.Pool.Replicas, "ordinal", f.Pool.Ordinal, "source", source)
+	for _, w := range suspicious(f) {
+		s.log.Warn(w)
+	}
+}
+
+// modeOf is what becomes of a request that is over a limit.
+func modeOf(l config.Limiter) string {
+	switch {
+	case l.Refuse:
+		return "refused"
+	case l.MaxWait > 0:
+		return "waits for " + l.MaxWait.String()
+	}
+	return "waits"
+}
+
+// sourceName is a source for the log, without credentials.
+func sourceName(source string) string {
+	scheme, rest, _ := strings.Cut(source, "//")
+	if _, host, ok := strings.Cut(rest, "@"); ok {
+		return scheme + "//…@" + host
+	}
+	return source
+}
+
+// suspicious is what is valid and seldom meant.
+func suspicious(f *config.File) (lines []string) {
+	for _, name := range sortedKeys(f.Limiters) {
+		l := f.Limiters[name]
+		if l.DryRun {
+			lines = append(lines, fmt.Sprintf("limiter %s is in a dry run: everything is admitted", name))
+		}
+		if n := l.Limit.InFlight; n > 0 && n < f.Pool.Replicas {
+			lines = append(lines, fmt.Sprintf("limiter %s has %d slots for %d replicas: some refuse everything",
+				name, n, f.Pool.Replicas))
+		}
+	}
+	for _, u := range f.Proxy.Upstreams {
+		if u.Host == f.Proxy.Listen {
+			lines = append(lines, fmt.Sprintf("upstream %s is the proxy's own address: requests would go round", u))
+		}
+	}
+	return lines
+}
+
+// reportEnd logs what the limits have cost the requests that were within them.
+func (s *service) reportEnd() {
+	o := s.proxy.Overhead()
+	s.log.Info("overhead of requests within their limits", "requests", o.Count, "p50", o.P50, "p90", o.P90,
+		"p99", o.P99, "p99.9", o.P999, "max", o.Max)
+}
+
+// tables are what the page shows beside the limiters.
+func (s *service) tables() []admin.Table {
+	o := s.proxy.Overhead()
+	row := []string{strconv.FormatUint(o.Count, 10)}
+	for _, d := range []time.Duration{o.P50, o.P90, o.P99, o.P999, o.Max} {
+		row = append(row, short(d))
+	}
+	overhead := admin.Table{
+		Title:   "Overhead of requests within their limits",
+		Columns: []string{"Requests", "p50", "p90", "p99", "p99.9", "max"},
+		Rows:    [][]string{row},
+	}
+	ups := admin.Table{Title: "Upstreams", Columns: []string{"URL", "State", "Since", "In flight", "Last error"}}
+	for _, u := range s.ups.State() {
+		ups.Rows = append(ups.Rows, rowOf(u))
+	}
+	return []admin.Table{overhead, ups}
+}
+
+// rowOf is an upstream in the table.
+func rowOf(u upstream.State) []string {
+	state := "healthy"
+	switch {
+	case u.Leaving:
+		state = "leaving"
+	case !u.Healthy:
+		state = "out"
+	}
+	failure := u.Error
+	if failure != "" {
+		failure = u.ErrorAt.UTC().Format(time.RFC3339) + " " + failure
+	}
+	return []string{u.URL, state, u.Since.UTC().Format(time.RFC3339), strconv.Itoa(u.InFlight), failure}
+}
+
+// short is a duration with three digits at most.
+func short(d time.Duration) string {
+	for unit := time.Nanosecond; ; unit *= 10 {
+		if d < 1000*unit {
+			return d.Round(unit).String()
+		}
+	}
+}
+
+// metrics is everything for Prometheus.
+func (s *service) metrics() prometheus.Gatherer {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(s.limits, s.proxy, upstreamMetrics{s}, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if s.conf.File().Path != "" {
+		reg.MustRegister(metrics.File(func() metrics.FileState { return metrics.FileState(s.conf.State()) }))
+	}
+	return reg
+}
+
+// upstreamMetrics shows the upstreams to Prometheus.
+type upstreamMetrics struct{ s *service }
+
+var (
+	upDesc = prometheus.NewDesc("quotient_upstream_up",
+		"1 while an upstream gets requests, 0 while it is out.", []string{"upstream"}, nil)
+	inFlightDesc = prometheus.NewDesc("quotient_upstream_in_flight",
+		"Requests at an upstream whose answers are not at their ends.", []string{"upstream"}, nil)
+)
+
+// Describe sends both metrics.
+func (upstreamMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- upDesc; ch <- inFlightDesc }
+
+// Collect reads the state of the upstreams.
+func (u upstreamMetrics) Collect(ch chan<- prometheus.Metric) {
+	for _, s := range u.s.ups.State() {
+		up := 0.
+		if s.Healthy && !s.Leaving {
+			up = 1
+		}
+		ch <- prometheus.MustNewConstMetric(upDesc, prometheus.GaugeValue, up, s.URL)
+		ch <- prometheus.MustNewConstMetric(inFlightDesc, prometheus.GaugeValue, float64(s.InFlight), s.URL)
+	}
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/front"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/proxy"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
+	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/metrics"
+)
+
+// serve serves until ctx ends or a signal comes. A second signal ends the process at once.
+func (c *proxyCmd) serve(ctx context.Context, s streams) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	if c.Demo {
+		return c.demo(ctx, s)
+	}
+	service, err := c.open(ctx, newLog(c.Log, slog.LevelInfo, s.err))
+	if err != nil {
+		return err
+	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // Windows sends none
+	defer signal.Stop(hangups)
+	return service.run(ctx, hangups)
+}
+
+// newLog returns a log in the form of --log.
+func newLog(form string, level slog.Level, w io.Writer) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: level}
+	if form == "json" {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}
+
+// service is a proxy with all its parts, whose listeners are open.
+type service struct {
+	log      *slog.Logger
+	reg      *quotient.Registry
+	limits   *metrics.Collector
+	ups      *upstream.Pool
+	proxy    *proxy.Proxy
+	front    *front.Server
+	conf     *config.Config
+	listener net.Listener
+	operator operator
+	ending   atomic.Bool // no new requests are wanted
+}
+
+// open makes the service that the flags ask for, and opens its listeners.
+func (c *proxyCmd) open(ctx context.Context, log *slog.Logger) (*service, error) {
+	file, err := c.file()
+	if err != nil {
+		return nil, err
+	}
+	if file.Proxy == nil {
+		return nil, fmt.Errorf("%s: the section [proxy] is missing", c.Config)
+	}
+	s := &service{log: log, reg: new(quotient.Registry), ups: upstream.New(log)}
+	s.limits = metrics.New(s.reg)
+	s.reg.Options = []quotient.Option{quotient.Logger(log), s.limits.Observe()}
+	s.proxy = proxy.New(s.reg, s.ups, log)
+	if s.front, err = front.New(file.Proxy, s.proxy, log, front.OnShutdown(s.drain)); err != nil {
+		return nil, err
+	}
+	s.conf, err = config.New(file, s.reg, config.Logger(log), config.WithSources(sources()),
+		config.Adjust(c.adjust), config.With(s.ups), config.With(s.proxy), config.With(s.front),
+		config.With(fixedAdmin(file.Proxy.Admin)))
+	if err != nil {
+		return nil, err
+	}
+	return s, s.listen(ctx)
+}
+
+// file is the file of the command line, or what equals its flags.
+func (c *proxyCmd) file() (*config.File, error) {
+	if c.Config == "" {
+		return c.parse()
+	}
+	return config.Read(c.Config)
+}
+
+// adjust puts --replicas and --ordinal in force, which go before the file.
+func (c *proxyCmd) adjust(f *config.File) error {
+	if c.Replicas != 0 {
+		f.Pool.Replicas = c.Replicas
+	}
+	if c.Ordinal != 0 {
+		f.Pool.Ordinal = c.Ordinal
+	}
+	return nil
+}
+
+// listen opens the listeners of the proxy and of the operator.
+func (s *service) listen(ctx context.Context) (err error) {
+	p := s.conf.File().Proxy
+	if s.operator, err = s.newOperator(ctx, p.Admin); err != nil {
+		return err
+	}
+	var l net.ListenConfig
+	if s.listener, err = l.Listen(ctx, "tcp", p.Listen); err != nil {
+		return errors.Join(fmt.Errorf("proxy.listen: %w", err), s.operator.close())
+	}
+	return nil
+}
+
+// drain is called when the end begins: requests that wait are answered, and no new ones are wanted.
+func (s *service) drain() {
+	s.ending.Store(true)
+	s.proxy.Drain()
+}
+
+// run serves until ctx ends, finishes what was admitted, and returns nil; or an error when a part fails.
+func (s *service) run(ctx context.Context, hangups <-chan os.Signal) error {
+	defer s.ups.Close()
+	s.reportStart()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	reload := func(ctx context.Context) error { return s.reloads(ctx, end, hangups) }
+	err := together(ctx, func(ctx context.Context) error { return s.front.Serve(ctx, s.listener) },
+		s.conf.Watch, s.ups.Watch, s.operator.serve, reload)
+	s.reportEnd()
+	return err
+}
+
+// reloads reads the file again at each hangup. Without a file a hangup is the end, as for most programs.
+func (s *service) reloads(ctx context.Context, end func(), hangups <-chan os.Signal) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-hangups:
+			if s.conf.State().Path == "" {
+				end()
+				continue
+			}
+			if err := s.conf.Reload(); err == nil { // config has logged the error
+				s.log.Info("file read", "path", s.conf.State().Path)
+			}
+		}
+	}
+}
+
+// runs is a part of the program that ends with its context.
+type runs = func(context.Context) error
+
+// together runs first until ctx ends, and the others for as long: they end after it. If one of them fails,
+// all end.
+func together(ctx context.Context, first runs, others ...runs) error {
+	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	ctx, fail := context.WithCancel(ctx)
+	defer fail()
+	ended := make(chan error, len(others))
+	for _, f := range others {
+		go func() {
+			err := f(behind)
+			if behind.Err() == nil { // it ended by itself
+				fail()
+			}
+			ended <- err
+		}()
+	}
+	errs := []error{first(ctx)}
+	stop()
+	for range others {
+		errs = append(errs, <-ended)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/poolsize/etcd"
+	"github.com/quotient-go/quotient/poolsize/kube"
+	"github.com/quotient-go/quotient/poolsize/redis"
+)
+
+// defaultFleet is the name of the fleet where a URL has none.
+const defaultFleet = "proxy"
+
+// sources are the sources of package config that this program brings besides. Each is asked with all that
+// stands behind the scheme and its colon.
+func sources() config.Sources {
+	return config.Sources{
+		"redis":  func(arg string) (quotient.Source, error) { return redisSource("redis:" + arg) },
+		"rediss": func(arg string) (quotient.Source, error) { return redisSource("rediss:" + arg) },
+		"etcd":   func(arg string) (quotient.Source, error) { return etcdSource("etcd:" + arg) },
+		"kube":   kubeSource,
+	}
+}
+
+// closing is a source that owns its client: that is closed when Watch ends.
+type closing struct {
+	quotient.Source
+	close func() error
+}
+
+// Watch is that of the source.
+func (c closing) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
+	return errors.Join(c.Source.Watch(ctx, report), c.close())
+}
+
+// takeFleet takes the parameter fleet out of the query of a URL.
+func takeFleet(u *url.URL) string {
+	q := u.Query()
+	fleet := cmp.Or(q.Get("fleet"), defaultFleet)
+	q.Del("fleet")
+	u.RawQuery = q.Encode()
+	return fleet
+}
+
+// redisSource counts in Redis: redis://user:password@host:port/0?fleet=proxy, with rediss for TLS. Other
+// parameters are those of go-redis.
+func redisSource(text string) (quotient.Source, error) {
+	u, err := url.Parse(normal(text))
+	if err != nil {
+		return nil, errors.New("not a URL such as redis://host:6379/0?fleet=proxy") // err may hold the password
+	}
+	fleet := takeFleet(u)
+	opts, err := goredis.ParseURL(u.String())
+	if err != nil {
+		return nil, fmt.Errorf("want a URL such as redis://host:6379/0?fleet=proxy: %w", err)
+	}
+	opts.ContextTimeoutEnabled = true // else a store that hangs holds the source up
+	client := goredis.NewClient(opts)
+	return closing{&redis.Source{Client: client, Fleet: fleet}, client.Close}, nil
+}
+
+const wantEtcd = "want a URL such as etcd://a:2379,b:2379?fleet=proxy"
+
+// etcdSource counts in etcd: etcd://user:password@host:port,host:port?fleet=proxy&tls=true.
+func etcdSource(text string) (quotient.Source, error) {
+	c, fleet, err := etcdConfig(strings.TrimPrefix(normal(text), "etcd://"))
+	if err != nil {
+		return nil, err
+	}
+	client, err := clientv3.New(c)
+	if err != nil {
+		return nil, err
+	}
+	return closing{&etcd.Source{Client: client, Fleet: fleet}, client.Close}, nil
+}
+
+// etcdConfig reads what stands behind etcd://. It is no URL for url.Parse, which takes no list of hosts.
+func etcdConfig(text string) (c clientv3.Config, fleet string, err error) {
+	authority, query, _ := strings.Cut(text, "?")
+	scheme, fleet, err := etcdQuery(query)
+	if err != nil {
+		return c, "", err
+	}
+	c = clientv3.Config{
+		DialTimeout: 2 * time.Second, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
+		Logger: zap.NewNop(), // the source reports what fails
+	}
+	if user, hosts, ok := strings.Cut(authority, "@"); ok {
+		c.Username, c.Password, _ = strings.Cut(user, ":")
+		authority = hosts
+	}
+	for host := range strings.SplitSeq(strings.TrimSuffix(authority, "/"), ",") {
+		if host == "" || strings.Contains(host, "/") {
+			return c, "", fmt.Errorf("%s: the host %q is none", wantEtcd, host)
+		}
+		c.Endpoints = append(c.Endpoints, scheme+host)
+	}
+	return c, fleet, nil
+}
+
+// etcdQuery reads the parameters.
+func etcdQuery(query string) (scheme, fleet string, err error) {
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		return "", "", fmt.Errorf("%s: %w", wantEtcd, err)
+	}
+	scheme = "http://"
+	for _, name := range sortedKeys(q) {
+		switch value := q.Get(name); {
+		case name == "fleet":
+		case name == "tls" && value == "true":
+			scheme = "https://"
+		case name == "tls" && value == "false":
+		default:
+			return "", "", fmt.Errorf("%s: %s=%s is not known; there are fleet and tls=true", wantEtcd, name, value)
+		}
+	}
+	return scheme, cmp.Or(q.Get("fleet"), defaultFleet), nil
+}
+
+// normal lets "redis:host:6379" stand for "redis://host:6379".
+func normal(text string) string {
+	scheme, rest, _ := strings.Cut(text, ":")
+	if strings.HasPrefix(rest, "//") {
+		return text
+	}
+	return scheme + "://" + rest
+}
+
+// kubeSource counts the endpoints of a Service in the namespace of this pod.
+func kubeSource(service string) (quotient.Source, error) {
+	if service == "" {
+		return nil, errors.New("want the name of a Service, such as kube:proxy")
+	}
+	if os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
+		return nil, errors.New("this process is not in a pod of Kubernetes")
+	}
+	return kube.InCluster(service)
+}
