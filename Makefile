@@ -108,7 +108,7 @@ browser: ## test the operator's page in chromium, and take its pictures anew
 cross: ## build the command for each platform of CROSS, without C
 	@for platform in $(CROSS); do \
 	  echo "build ./cmd/quotient: $$platform"; \
-	  CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -o /dev/null ./cmd/quotient; \
+	  CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -trimpath -o /dev/null ./cmd/quotient; \
 	done
 
 docs: ## write docs/failure-modes.md anew
