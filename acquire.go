@@ -21,8 +21,8 @@ import (
 // its turn has lost that turn. It waits again, before all others of its class, three times at most
 // (Stats.Expired).
 //
-// A ctx that has a method Admitted(waited, overhead time.Duration) is told of an admission after a wait, as
-// OnAdmit is.
+// If ctx has a method Admitted(waited, overhead time.Duration), that is called as OnAdmit is, but only for an
+// admission after a wait.
 func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit, error) {
 	if err := ctx.Err(); err != nil {
 		return Permit{}, err
@@ -344,11 +344,8 @@ func (s *shard) waitAndUnlock(
 	c.countAdmitted()
 	due := cmp.Or(c.w.firstDue, c.w.due)
 	s.l.admitted(key, arrived.at, due, c.w.permit)
-	if a, ok := ctx.(interface {
-		Admitted(waited, overhead time.Duration)
-	}); ok {
-		now := s.l.now().at
-		a.Admitted(now-arrived.at, now-due)
+	if a, ok := ctx.(interface{ Admitted(_, _ time.Duration) }); ok {
+		s.l.hook(a.Admitted, arrived.at, due, c.w.permit)
 	}
 	return c.w.permit, nil
 }
@@ -357,12 +354,12 @@ func (s *shard) waitAndUnlock(
 // overhead.
 func (l *Limiter) admitted(key string, arrived, due time.Duration, p Permit) {
 	if l.onAdmit != nil {
-		l.hook(key, arrived, due, p)
+		l.hook(func(waited, overhead time.Duration) { l.onAdmit(key, waited, overhead) }, arrived, due, p)
 	}
 }
 
-// hook calls OnAdmit. Should that panic, the permit is released: no other caller can.
-func (l *Limiter) hook(key string, arrived, due time.Duration, p Permit) {
+// hook calls f for an admission. Should that panic, the permit is released: no other caller can.
+func (l *Limiter) hook(f func(waited, overhead time.Duration), arrived, due time.Duration, p Permit) {
 	returned := false
 	defer func() {
 		if !returned {
@@ -370,7 +367,7 @@ func (l *Limiter) hook(key string, arrived, due time.Duration, p Permit) {
 		}
 	}()
 	now := l.now().at
-	l.onAdmit(key, now-arrived, now-due)
+	f(now-arrived, now-due)
 	returned = true
 }
 

@@ -244,6 +244,43 @@ func TestPanickingOnAdmit(t *testing.T) {
 	}
 }
 
+// admitted is a context that gets admissions.
+type admitted struct {
+	context.Context
+	f func(waited, overhead time.Duration)
+}
+
+func (a admitted) Admitted(waited, overhead time.Duration) { a.f(waited, overhead) }
+
+func TestContextGetsAWait(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		var got []string
+		l := limiterOf(t, Limit{InFlight: 1})
+		ctx := admitted{t.Context(), func(w, o time.Duration) { got = append(got, fmt.Sprint(w, " ", o)) }}
+		p, err := l.Acquire(ctx, "k") // does not wait
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(3*time.Second, p.Release)
+		p, err = l.Acquire(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := []string{"3s 0s"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		ctx.f = func(_, _ time.Duration) { panic("hook") }
+		time.AfterFunc(time.Second, p.Release)
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = l.Acquire(ctx, "k")
+		}()
+		if n := l.Stats().InFlight; n != 0 {
+			t.Errorf("%d in flight that no caller can release", n)
+		}
+	})
+}
+
 // Failure mode 3: a raised limit lets all waiters through that it admits, at once.
 func TestRaiseWakesWaiters(t *testing.T) {
 	for name, raise := range map[string]func(*testing.T, *Limiter){

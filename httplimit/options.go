@@ -86,7 +86,7 @@ func Drain(ctx context.Context) Option {
 	return func(m *middleware) { m.drain = ctx }
 }
 
-// OnWaited calls f for each request that is admitted after a wait, before the handler runs. It is told how long
+// OnWaited calls f for each request that is admitted after a wait, before the handler runs. It gets how long
 // the request waited, and how much of that was overhead: what passed since its tokens and slots were free. The
 // time in which a body was read (UnreadBodyWait) is no overhead. f is called from many goroutines at a time.
 // It changes nothing without Wait. OnWaited panics if f is nil.

@@ -21,13 +21,20 @@ type block struct {
 
 var fence = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$")
 
-// blocks returns the blocks of the page in a language, in order.
-func blocks(t *testing.T, lang string) []block {
+// read returns the text of a file.
+func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(page)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return string(text)
+}
+
+// blocks returns the blocks of the page in a language, in order.
+func blocks(t *testing.T, lang string) []block {
+	t.Helper()
+	text := []byte(read(t, page))
 	var found []block
 	for _, at := range fence.FindAllSubmatchIndex(text, -1) {
 		line := 1 + bytes.Count(text[:at[0]], []byte("\n"))
@@ -54,7 +61,8 @@ func TestFilesOfThePage(t *testing.T) {
 		}
 		f, err := config.Parse(name, []byte(b.text))
 		if name == "broken.toml" {
-			if want := answer(t, "quotient check broken.toml"); err == nil || err.Error()+"\n" != want {
+			want := answer(t, "quotient check broken.toml")
+			if err == nil || err.Error()+"\n" != want {
 				t.Errorf("%s:%d: the errors are\n%v\nthe page has\n%s", page, b.line, err, want)
 			}
 			continue

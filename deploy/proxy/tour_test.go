@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -107,9 +108,9 @@ func checkCommand(t *testing.T, dir string, args []string, want string) {
 			t.Errorf("quotient %s: %v in\n%s", shown, err, out)
 		}
 	}
-	// Errors of the program begin with its name.
-	if got := strings.ReplaceAll(out, "quotient: ", ""); want != "" && got != want {
-		t.Errorf("quotient %s prints\n%s\nthe page has\n%s", shown, out, want)
+	// The program may name a file by its whole path.
+	if got := strings.ReplaceAll(out, dir+"/", ""); want != "" && got != want {
+		t.Errorf("quotient %s prints\n%s\nthe page has\n%s", shown, got, want)
 	}
 }
 
@@ -135,8 +136,9 @@ func start(t *testing.T, admin string, args ...string) {
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(os.Interrupt)
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("%v: %s", err, log.String())
+		err := cmd.Wait()
+		if err != nil || t.Failed() || !strings.Contains(log.String(), "overhead of requests") {
+			t.Errorf("it ended with %v, and logged: %s", err, log.String())
 		}
 	})
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
@@ -150,7 +152,7 @@ func start(t *testing.T, admin string, args ...string) {
 			return
 		}
 	}
-	t.Fatalf("not ready: %s", log.String())
+	t.Fatal("it is not ready after 20 s")
 }
 
 // TestTour plays the first limit of the page: its command, and what its curl prints.
@@ -175,6 +177,57 @@ func TestTour(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestRefusalOfThePage compares the answer on the page, but for its times, with one of the program, and the
+// metrics of the page with those that it has then.
+func TestRefusalOfThePage(t *testing.T) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer upstream.Close()
+	listen, admin := free(t), free(t)
+	start(t, admin, "proxy", "--rpm", "1", "--refuse", "--listen", listen, "--admin", admin, upstream.URL)
+	var got string
+	for range 3 { // a minute of the clock may begin between two requests
+		if status, text := get(t, "http://"+listen+"/"); status == http.StatusTooManyRequests {
+			got = text
+			break
+		}
+	}
+	seconds := regexp.MustCompile(`\d+( seconds?|})`)
+	spaces := regexp.MustCompile(`\s+("|})|(:) `)
+	want := spaces.ReplaceAllString(blocks(t, "json")[0].text, "$1$2")
+	plain := func(s string) string { return strings.TrimSpace(seconds.ReplaceAllString(s, "n")) }
+	if plain(got) != plain(want) {
+		t.Errorf("refused with\n%s\nthe page has\n%s", plain(got), plain(want))
+	}
+	_, scrape := get(t, "http://"+admin+"/metrics")
+	names := metricRow.FindAllStringSubmatch(read(t, page), -1)
+	for _, m := range names {
+		if !strings.Contains(scrape, "\n# TYPE "+m[1]+" ") {
+			t.Errorf("there is no metric %s in\n%s", m[1], scrape)
+		}
+	}
+	if len(names) < 3 {
+		t.Errorf("%d metrics, want 3 at least", len(names))
+	}
+}
+
+var metricRow = regexp.MustCompile("(?m)^\\| `(quotient_[a-z_]+)` \\|")
+
+// get returns the status and the body of an answer.
+func get(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	resp, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
 }
 
 // squeeze is text with one space where there are several: uniq has its own columns.

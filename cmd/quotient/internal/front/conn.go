@@ -25,8 +25,8 @@ const (
 )
 
 // conn is one connection as net/http sees it: bytes in the clear, with TLS below where there is TLS. It sets a
-// deadline for each part of a body of HTTP/1 and for each part of an answer, and never moves one that the server or
-// a handler has set further away. What the client sends goes through framing until it is HTTP/2, or upgraded.
+// deadline for each part of a body of HTTP/1, and for each part of an answer. A deadline of the server or of a handler
+// that is earlier stays. What the client sends goes through framing until it is HTTP/2, or upgraded.
 type conn struct {
 	net.Conn          // raw, or the TLS over it
 	raw      net.Conn // may read a PROXY header
@@ -42,7 +42,7 @@ type conn struct {
 	lastBy  time.Time // no read of this request's body ends later, since its handler has returned
 
 	inBody atomic.Bool // the next bytes are of a request's body
-	broken atomic.Bool // nobody knows where that of the last request ends
+	broken atomic.Bool // it is not known where the last one ends
 	slow   atomic.Bool // a part of a body took too long
 
 	// The mutex of places guards these.

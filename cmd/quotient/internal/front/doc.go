@@ -1,11 +1,11 @@
-// Package front is the server in front of the proxy's handler: what clients can hold is bounded in number, size
-// and time, and what two servers could read in two ways is refused before anybody reads it.
+// Package front is the server in front of the proxy's handler. What clients can hold is bounded in number, size and
+// time. What two servers could read in two ways is refused before it is read.
 //
-// What net/http does by itself: time-outs for heads and idle connections, bytes of a head, streams of an HTTP/2
-// connection, rapid resets, CONTINUATION and control frames without an end, field names and values, one Host.
+// net/http itself bounds the time of heads and of idle connections, the bytes of a head and the streams of an HTTP/2
+// connection. It ends rapid resets and endless CONTINUATION frames. It checks names and values of fields.
 //
-// What this package does: the number of connections (places.go), the time between two parts of a body and of an
-// answer (conn.go, stream.go), the life of upgraded connections, framing that is ambiguous (framing.go), targets
-// and fields that would not arrive as they were sent (strict.go), certificates that are read again (certs.go), the
-// PROXY protocol (peers.go) and a shutdown with an end (serve.go).
+// This package bounds the number of connections (places.go), the time between two parts of a body and of an answer
+// (conn.go, stream.go) and the life of upgraded connections. It refuses ambiguous framing (framing.go), and targets
+// and fields that would not arrive as they were sent (strict.go). It reads certificates again (certs.go) and the PROXY
+// protocol (peers.go), and its shutdown has an end (serve.go).
 package front

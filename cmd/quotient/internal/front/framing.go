@@ -9,10 +9,10 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// framing follows the requests of an HTTP/1 connection as their bytes come, before net/http reads them, and refuses
-// what two servers could take for two different requests: net/http takes a bare LF for the end of a line, joins
-// folded lines, drops one of two lengths, and ignores Transfer-Encoding in HTTP/1.0. It knows where a request ends,
-// so that it also sees the next one. The last byte of a head that is refused is never passed on.
+// framing follows the requests of an HTTP/1 connection as their bytes come, before net/http reads them. It refuses
+// what two servers could take for two different requests. Left to itself net/http takes a bare LF for the end of a
+// line, joins folded lines, drops one of two lengths, and ignores Transfer-Encoding in HTTP/1.0. framing knows where a
+// request ends, so that it also sees the next one. The last byte of a head that is refused is never passed on.
 //
 // Whatever it does not refuse net/http reads as ever, with checks of its own.
 type framing struct {
@@ -283,8 +283,8 @@ func (f *framing) chunk(text []byte) error {
 	return nil
 }
 
-// trailer reads a field after the last chunk. One that says how a request is to be read, where it goes or whose it is
-// comes too late: a server that adds trailers to the head would believe it.
+// trailer reads a field after the last chunk. It must not be one of framing, routing or identity: a server that adds
+// trailers to the head would believe it.
 func (f *framing) trailer(text []byte) error {
 	if len(text) == 0 {
 		f.state = atStart

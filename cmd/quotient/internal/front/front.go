@@ -84,7 +84,7 @@ func (s *Server) check(p *config.Proxy) error {
 		}
 	}
 	if p.ProxyProtocol && len(p.Trusted) == 0 {
-		return errors.New("proxy.proxy-protocol: nobody may send it: proxy.trusted is empty")
+		return errors.New("proxy.proxy-protocol: no peer may send it: proxy.trusted is empty")
 	}
 	return nil
 }

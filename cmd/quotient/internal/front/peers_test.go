@@ -99,7 +99,7 @@ func TestProxyProtocolBeforeTLS(t *testing.T) {
 	}
 }
 
-// TestProxyProtocolIsAwaited holds that a trusted peer that sends nothing does not hold a connection, and nobody up.
+// TestProxyProtocolIsAwaited holds that a trusted peer that sends nothing loses its connection, and delays no one.
 func TestProxyProtocolIsAwaited(t *testing.T) {
 	p := section()
 	p.Timeouts.ReadHeader = 300 * time.Millisecond
@@ -156,7 +156,7 @@ func TestPrepare(t *testing.T) {
 		"proxy.max.streams: ":                                 func(p *config.Proxy) { p.Max.Streams++ },
 		"proxy.max.connections: 0 is not above 0":             func(p *config.Proxy) { p.Max.Connections = 0 },
 		"proxy.timeouts.write: -1ns is not above 0":           func(p *config.Proxy) { p.Timeouts.Write = -1 },
-		"proxy.proxy-protocol: nobody may send it":            func(p *config.Proxy) { p.Trusted = nil },
+		"proxy.proxy-protocol: no peer may send it":           func(p *config.Proxy) { p.Trusted = nil },
 		"proxy.tls.key: open ":                                func(p *config.Proxy) { p.TLS = &config.TLS{Cert: p.TLS.Cert, Key: dir + "/none"} },
 		"proxy.tls.client-ca: ": func(p *config.Proxy) {
 			p.TLS = &config.TLS{Cert: p.TLS.Cert, Key: p.TLS.Key, ClientCA: p.TLS.Key}

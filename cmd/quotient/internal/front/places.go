@@ -13,8 +13,8 @@ import (
 )
 
 // places knows the connections that are open. When there is no room for a new one, the one that has been without a
-// request for the longest time is closed for it: idle between two requests, or with a head that has not come whole.
-// When all are at work, the new one is closed. So silence holds no place, and work that was begun keeps its own.
+// request for the longest time is closed for it. That one is idle between two requests, or its head has not come
+// whole. When all are at work, the new one is closed. So silence holds no place, and work that was begun keeps its own.
 type places struct {
 	log  *slog.Logger
 	most atomic.Int64
@@ -156,8 +156,8 @@ func (p *places) left() <-chan struct{} {
 	return empty
 }
 
-// shut takes no more connections, and closes those without a request at work.
-func (p *places) shut() {
+// wane takes no more connections, and closes those without a request at work.
+func (p *places) wane() {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()

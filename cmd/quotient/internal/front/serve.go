@@ -13,8 +13,8 @@ import (
 const (
 	// streamBuffer is what an upload over HTTP/2 may send before it is read.
 	streamBuffer = 256 << 10
-	// silence is how long an HTTP/2 connection may say nothing while requests wait on it, until it is asked for a
-	// sign of life, which net/http then awaits for 15 seconds.
+	// silence is how long an HTTP/2 connection may say nothing while requests wait on it. Then it is asked for a sign
+	// of life, which net/http awaits for 15 seconds.
 	silence = 30 * time.Second
 )
 
@@ -75,7 +75,7 @@ func (s *Server) shutdown(srv *http.Server, end func()) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.now.Load().shutdown)
 	defer cancel()
-	s.places.shut() // net/http reads no more requests on them
+	s.places.wane() // net/http reads no more requests on them
 	err := srv.Shutdown(ctx)
 	if err == nil {
 		select {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// TestShutdown holds that waiters are told first, work in flight is finished and Serve returns nil.
+// TestShutdown holds that waiters are ended first, work in flight is finished and Serve returns nil.
 func TestShutdown(t *testing.T) {
 	each(t, sectionFor(func(*sectionOf) {}), func(t *testing.T, p *sectionOf) {
 		drained, working := make(chan struct{}), make(chan struct{}, 2)

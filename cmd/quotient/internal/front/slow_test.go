@@ -67,7 +67,7 @@ var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fpr
 
 func TestSlowHeads(t *testing.T) {
 	p := section()
-	p.Timeouts.ReadHeader = 500 * time.Millisecond
+	p.Timeouts.ReadHeader = 2 * time.Second
 	p.Max.Connections = drippers / 2
 	s := serve(t, p, ok)
 	beside := behave(t, s.addr)
@@ -200,7 +200,7 @@ func TestSlowBody(t *testing.T) {
 	})
 }
 
-// TestDrippingBodies holds that bodies that come a byte at a time keep nobody waiting but themselves.
+// TestDrippingBodies holds that bodies that come a byte at a time delay no other request.
 func TestDrippingBodies(t *testing.T) {
 	s := serve(t, section(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

@@ -188,7 +188,7 @@ rates = [{ name = "second", events = 50, per = "1s" }]
 	}
 }
 
-// outcomes is a policy that notes what its laws are told.
+// outcomes is a policy that notes the outcomes that its laws get.
 type outcomes chan policy.Outcome
 
 func (o outcomes) New(uint64) policy.Law { return o }
@@ -201,7 +201,7 @@ func (o outcomes) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 	return policy.Pace{Rate: b.Ceiling}
 }
 
-// TestOutcomes: what a policy is told of each end of a request.
+// TestOutcomes: what a policy learns of each end of a request.
 func TestOutcomes(t *testing.T) {
 	broken, _ := breaking(t, "")
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -229,14 +229,14 @@ func TestOutcomes(t *testing.T) {
 		{broken, "/200", 0, policy.Failed},
 		{nowhere(t), "/200", 0, policy.Failed},
 	} {
-		told := make(outcomes, 10)
+		noted := make(outcomes, 10)
 		w := worldWith(t, hundred+all+"[proxy.max]\nbody-bytes = 100_000\n[proxy.timeouts]\nresponse-header = \"20ms\"\n", row.url,
-			quotient.Policy(told))
+			quotient.Policy(noted))
 		req := w.ask(http.MethodGet, row.path, nil)
 		if row.body > 0 {
 			req = w.ask(http.MethodPost, row.path, io.MultiReader(strings.NewReader(strings.Repeat("a", row.body))))
 		}
 		w.do(req)
-		want(t, "outcome of "+row.path, event(t, told), row.want)
+		want(t, "outcome of "+row.path, event(t, noted), row.want)
 	}
 }

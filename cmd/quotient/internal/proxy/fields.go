@@ -233,7 +233,7 @@ func tighter(a, b httpsfv.Member) bool {
 	return left < other || left == other && reset > until
 }
 
-// numbers are what is left, and until when. What is not said is 0 for the second, and everything for the first.
+// numbers are what is left, and until when. What is absent is 0 for the second, and everything for the first.
 func numbers(m httpsfv.Member) (left, reset float64) {
 	left = 1e15
 	item, _ := m.(httpsfv.Item)

@@ -30,7 +30,6 @@ type world struct {
 	proxy *Proxy
 	conf  *config.Config
 	front *httptest.Server
-	text  string
 }
 
 // all is the end of a file that limits every path.

@@ -18,6 +18,7 @@ import (
 type table struct {
 	mux     *http.ServeMux    // on canonical paths
 	routes  map[string]*route // by pattern
+	only    *route            // of all requests; nil where there are several
 	trusted []netip.Prefix
 	maxBody int64 // 0: any
 }
@@ -158,6 +159,9 @@ func (t *table) join(p *Proxy, old *table) {
 		r.cost = p.cost.observer(pattern)
 		r.serveBy(p)
 	}
+	if len(t.routes) == 1 {
+		t.only = t.routes["/"]
+	}
 }
 
 // serveBy makes the handler of a route.
@@ -221,6 +225,9 @@ var probes = sync.Pool{New: func() any {
 
 // find is the route of a request, nil if no rule matches.
 func (t *table) find(r *http.Request) *route {
+	if t.only != nil {
+		return t.only
+	}
 	p := probes.Get().(*probe)
 	p.request.Method = r.Method
 	p.request.Host = host(r)
