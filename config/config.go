@@ -98,6 +98,7 @@ type Config struct {
 	mu       sync.Mutex // guards what follows
 	file     *File
 	state    State
+	compared map[string]compared // by State, by limiter
 	pool     follow
 	watching bool
 }
@@ -148,7 +149,8 @@ func (c *Config) File() *File {
 	return c.file
 }
 
-// State is where c stands. It looks at every limiter.
+// State is where c stands. It looks at every limiter. Where an operator has given a key a limit, it looks at
+// all keys of that limiter, once for each change.
 func (c *Config) State() State {
 	c.mu.Lock()
 	s, f := c.state, c.file

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -315,6 +316,40 @@ func TestOperatorsChange(t *testing.T) {
 	s.reg.Remove("api")
 	if d := s.State().Differs; !reflect.DeepEqual(d, []string{"api: it is gone"}) {
 		t.Errorf("%q", d)
+	}
+}
+
+// TestAdjustedPlaces: what a program has added to a file stands where it would belong.
+func TestAdjustedPlaces(t *testing.T) {
+	f, err := config.Parse("q.toml", []byte(base))
+	must(t, err)
+	_, err = config.New(f, &quotient.Registry{}, config.Adjust(func(f *config.File) error {
+		f.Limiters["api"].Overrides["a \"b\".c"] = quotient.Limit{InFlight: -1}
+		f.Limiters["api"].Plans["paid"] = quotient.Limit{InFlight: -1}
+		return nil
+	}))
+	want := `q.toml:6:13: limiters.api.plans.paid.in-flight: -1 is not between 0 and 1073741824
+q.toml:7:15: limiters.api.overrides."a \"b\".c".in-flight: -1 is not between 0 and 1073741824`
+	if err == nil || err.Error() != want {
+		t.Errorf("%v\nwant\n%s", err, want)
+	}
+}
+
+// TestNamesOfRates: a rate is named by its period, unless another is.
+func TestNamesOfRates(t *testing.T) {
+	f, err := config.Parse("q.toml", []byte(`[limiters.api]
+rates = [
+  { events = 1, per = "1s" }, { events = 20, per = "1m" }, { events = 20, per = "60s", aligned = true },
+  { events = 90, per = "1h" }, { events = 99, per = "24h" }, { events = 9, per = "10s" },
+  { events = 1, per = "1s", unit = "tokens" }, { name = "", events = 100, per = "100s" },
+]`))
+	must(t, err)
+	var names []string
+	for _, r := range f.Limiters["api"].Limit.Rates {
+		names = append(names, r.Name)
+	}
+	if want := []string{"second", "minute", "", "hour", "day", "10s", "second", ""}; !slices.Equal(names, want) {
+		t.Errorf("%q, want %q", names, want)
 	}
 }
 

@@ -175,18 +175,37 @@ func words(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
+// compared is what a limiter did not agree on with a file. It holds until either changes.
+type compared struct {
+	limiter *quotient.Limiter
+	file    *File
+	version uint64
+	what    string
+}
+
 // differs lists what is not as the file says.
 func (c *Config) differs(f *File) (all []string) {
+	c.mu.Lock()
+	before := c.compared
+	c.mu.Unlock()
+	now := make(map[string]compared, len(f.Limiters))
 	for _, name := range slices.Sorted(maps.Keys(f.Limiters)) {
 		l, ok := c.reg.Get(name)
 		if !ok {
 			all = append(all, name+": it is gone")
 			continue
 		}
-		if what := f.Limiters[name].differs(l); len(what) > 0 {
-			all = append(all, name+": "+strings.Join(what, ", "))
+		is := before[name]
+		if version := l.Stats().Version; is.limiter != l || is.file != f || is.version != version {
+			is = compared{l, f, version, strings.Join(f.Limiters[name].differs(l), ", ")}
+		}
+		if now[name] = is; is.what != "" {
+			all = append(all, name+": "+is.what)
 		}
 	}
+	c.mu.Lock()
+	c.compared = now
+	c.mu.Unlock()
 	return all
 }
 

@@ -68,7 +68,8 @@
 //	listen = "127.0.0.1:4041"
 //
 // Durations are text with units. Names of files are relative to the file's folder. A rate without a name is
-// named by its position, and loses its state when that changes.
+// named by its period: second, minute, hour, day, 10s. A second one of the same name and unit is named by its
+// position, and loses its state when that changes.
 //
 // # What is refused
 //

@@ -16,5 +16,8 @@ func (c *Config) WithoutEvents(every time.Duration) {
 // Settle has a file count when it has been the same for so long.
 func (c *Config) Settle(d time.Duration) { c.settle = d }
 
+// Every has c look at its file so often where no event asks for it.
+func (c *Config) Every(d time.Duration) { c.every = d }
+
 // SourcePause is how long a source that has ended rests.
 const SourcePause = sourcePause

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 const (
 	maxLimiters  = 1000
 	maxPlans     = 64
+	maxRates     = 16
 	maxOverrides = 1000
 	maxKeys      = 1 << 30
 	maxQueue     = 1 << 30
@@ -78,9 +78,35 @@ func limitFields(l *quotient.Limit) fields {
 		"in-flight": whole(&l.InFlight),
 		"deny":      flag(&l.Deny),
 		"rates": func(v value) {
-			v.list(math.MaxInt, func(v value) { l.Rates = append(l.Rates, readRate(v)) })
+			v.list(maxRates, func(v value) {
+				rate := readRate(v)
+				if !v.has("name") && !slices.ContainsFunc(l.Rates, sameName(nameOf(rate.Per), rate.Unit)) {
+					rate.Name = nameOf(rate.Per)
+				}
+				l.Rates = append(l.Rates, rate)
+			})
 		},
 	}
+}
+
+// nameOf is the name of a rate that has none, by its period: minute, 10s.
+func nameOf(per time.Duration) string {
+	switch per {
+	case time.Second:
+		return "second"
+	case time.Minute:
+		return "minute"
+	case time.Hour:
+		return "hour"
+	case 24 * time.Hour:
+		return "day"
+	}
+	return per.String()
+}
+
+// sameName reports of a rate whether it has the name, for the unit.
+func sameName(name, unit string) func(quotient.Rate) bool {
+	return func(r quotient.Rate) bool { return r.Name == name && r.Unit == unit }
 }
 
 // readLimits takes what [limiters.NAME.plans] or [limiters.NAME.overrides] says.

@@ -40,6 +40,7 @@ func followFile(t *testing.T, path string, set func(*config.Config)) *followed {
 	}))
 	must(t, err)
 	w.want(f.Limiters["api"].Limit.InFlight)
+	w.Every(time.Hour) // events alone must do
 	if set != nil {
 		set(w.Config)
 	}
@@ -119,9 +120,7 @@ func TestWatchConfigMap(t *testing.T) {
 				write(t, filepath.Join(dir, data, "q.toml"), text(i))
 				must(t, os.Symlink(data, filepath.Join(dir, "..data_tmp")))
 				must(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
-				if i > 1 {
-					must(t, os.RemoveAll(filepath.Join(dir, fmt.Sprintf("..2026_%d", i-1))))
-				}
+				must(t, os.RemoveAll(filepath.Join(dir, fmt.Sprintf("..2026_%d", i-2))))
 			}
 			swap(1)
 			must(t, os.Symlink(filepath.Join("..data", "q.toml"), filepath.Join(dir, "q.toml")))
@@ -145,7 +144,7 @@ func TestWatchConfigMap(t *testing.T) {
 // TestWatchHalfWritten: a file that is being written is not believed, also where what is there is valid.
 func TestWatchHalfWritten(t *testing.T) {
 	path := write(t, filepath.Join(t.TempDir(), "q.toml"), text(1))
-	w := followFile(t, path, func(c *config.Config) { c.Settle(500 * time.Millisecond) })
+	w := followFile(t, path, func(c *config.Config) { c.Settle(200 * time.Millisecond) })
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
 	must(t, err)
 	defer file.Close()
@@ -154,7 +153,7 @@ func TestWatchHalfWritten(t *testing.T) {
 		if _, err := file.WriteString(whole[i : i+1]); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * time.Millisecond) // the writer is slow; whole files were there all along
+		time.Sleep(6 * time.Millisecond) // the writer is slow; whole files were there all along
 	}
 	w.want(2)
 	if f := w.File(); !f.Limiters["api"].DryRun {
@@ -162,6 +161,28 @@ func TestWatchHalfWritten(t *testing.T) {
 	}
 	if st := w.State(); st.Reloads != 1 || st.Failures != 0 {
 		t.Errorf("%+v", st)
+	}
+}
+
+// TestReloadHalfWritten: Reload waits for the end of a file that is being written.
+func TestReloadHalfWritten(t *testing.T) {
+	s := start(t, text(1))
+	s.Settle(200 * time.Millisecond)
+	must(t, os.WriteFile(s.path, []byte(text(2)), 0o600))
+	done := make(chan error, 1)
+	go func() { done <- s.Reload() }()
+	for range 20 {
+		time.Sleep(20 * time.Millisecond) // the writer is slow
+		file, err := os.OpenFile(s.path, os.O_WRONLY|os.O_APPEND, 0)
+		must(t, err)
+		_, err = file.WriteString("# more\n")
+		must(t, err)
+		must(t, file.Close())
+	}
+	must(t, os.WriteFile(s.path, []byte(text(3)), 0o600))
+	must(t, <-done)
+	if n := s.File().Limiters["api"].Limit.InFlight; n != 3 {
+		t.Errorf("a file of %d slots is in force, want 3", n)
 	}
 }
 
