@@ -353,6 +353,22 @@ func TestAPoolFromAFile(t *testing.T) {
 	}
 }
 
+// TestTheLogHasOneForm holds that nothing else writes to stderr: the client of a store has a log of its own.
+func TestTheLogHasOneForm(t *testing.T) {
+	up := hold(t)
+	p := start(t, anywhere("--pool", "redis://user:opensesame@"+nowhere(t)+"/0", up.URL)...)
+	p.logged("pool hint failed")
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != exitOK {
+		t.Errorf("exit %d, want 0", code)
+	}
+	for _, line := range p.log {
+		if line["level"] == nil || strings.Contains(fmt.Sprint(line), "opensesame") {
+			t.Errorf("the log has %v", line)
+		}
+	}
+}
+
 func TestAnAddressThatIsTaken(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -42,7 +42,7 @@ func (s *service) reportStart() {
 	if f.Pool.Replicas == 0 {
 		replicas = "not known yet"
 	}
-	s.log.Info("pool", "replicas", replicas, "ordinal", f.Pool.Ordinal, "source", sourceName(f.Pool.Source))
+	s.log.Info("pool", "replicas", replicas, "ordinal", f.Pool.Ordinal, "source", f.Pool.Redacted())
 	for _, w := range suspicious(f) {
 		s.log.Warn(w)
 	}
@@ -57,15 +57,6 @@ func modeOf(l config.Limiter) string {
 		return "waits for " + l.MaxWait.String()
 	}
 	return "waits"
-}
-
-// sourceName is a source for the log, without credentials.
-func sourceName(source string) string {
-	scheme, rest, _ := strings.Cut(source, "//")
-	if _, host, ok := strings.Cut(rest, "@"); ok {
-		return scheme + "//…@" + host
-	}
-	return source
 }
 
 // suspicious is what is valid and seldom meant.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -68,6 +69,7 @@ func redisSource(text string) (quotient.Source, error) {
 		return nil, fmt.Errorf("want a URL such as redis://host:6379/0?fleet=proxy: %w", err)
 	}
 	opts.ContextTimeoutEnabled = true // else a store that hangs holds the source up
+	logging.Disable()                 // the limiters log what fails
 	client := goredis.NewClient(opts)
 	return closing{&redis.Source{Client: client, Fleet: fleet}, client.Close}, nil
 }
