@@ -235,7 +235,7 @@ func (f *File) checkOrder(r *report) {
 	for _, rule := range f.Proxy.Rules {
 		depth = max(depth, strings.Count(rule.Pattern, "/")+2)
 	}
-	first, anyHost := make(map[string]int), -1
+	first, anyHost := make(map[string]int), []int(nil)
 	for i, rule := range f.Proxy.Rules {
 		at := inner(element("proxy.rules", i), "pattern")
 		if checkPattern(rule.Pattern) != nil {
@@ -257,11 +257,32 @@ func (f *File) checkOrder(r *report) {
 		}
 		first[rule.Pattern] = i
 		switch _, host, _ := split(rule.Pattern); {
-		case host == "" && anyHost < 0:
-			anyHost = i
-		case host != "" && anyHost >= 0:
-			r.hinted(at, "put those with a host first", "%s stands behind %s which has no host",
-				clip(rule.Pattern), f.rule(anyHost))
+		case host == "":
+			anyHost = append(anyHost, i)
+		default:
+			f.checkHost(r, at, i, anyHost, depth)
+		}
+	}
+}
+
+// checkHost notes a rule with a host behind one without that overlaps with it: http.ServeMux looks at those
+// with a host first.
+func (f *File) checkHost(r *report, at string, i int, anyHost []int, depth int) {
+	pattern := f.Proxy.Rules[i].Pattern
+	_, host, _ := split(pattern)
+	bare := strings.Replace(pattern, host, "", 1)
+	alone := http.NewServeMux()
+	if register(alone, bare) != nil {
+		return
+	}
+	for _, j := range anyHost {
+		other := f.Proxy.Rules[j].Pattern
+		pair := http.NewServeMux()
+		register(pair, other) //nolint:errcheck // it is valid
+		if register(pair, bare) != nil || len(covers(alone, other, depth)) > 0 {
+			r.hinted(at, "put the one with the host first", "%s overlaps with %s which has no host",
+				clip(pattern), f.rule(j))
+			return
 		}
 	}
 }
