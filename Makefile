@@ -19,7 +19,11 @@ FILES        ?= bucket.go,gate.go,lru.go,queue.go,refund.go,replay.go,semaphore.
 CHAOS        ?= 10m
 BENCHFLAGS   ?=
 HOUSE        ?=
+<<<<<<< HEAD
 PLAIN        ?= README.md ./policy ./internal/overdue ./httplimit/... ./ginlimit ./echolimit ./echolimit-v4 ./grpclimit ./poolsize/... ./admin/... ./metrics/... ./config ./internal/plain ./cmd/...
+=======
+PLAIN        ?= README.md ./policy ./internal/overdue ./httplimit/... ./ginlimit ./echolimit ./echolimit-v4 ./grpclimit ./poolsize/... ./admin/... ./metrics/... ./config ./internal/plain ./cmd/... ./deploy/...
+>>>>>>> proxy
 CROSS        ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
 
 # ST1005 is off: an error that names a field spells it as Go does, with a capital.
@@ -104,7 +108,7 @@ browser: ## test the operator's page in chromium, and take its pictures anew
 cross: ## build the command for each platform of CROSS, without C
 	@for platform in $(CROSS); do \
 	  echo "build ./cmd/quotient: $$platform"; \
-	  CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -o /dev/null ./cmd/quotient; \
+	  CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -trimpath -o /dev/null ./cmd/quotient; \
 	done
 
 docs: ## write docs/failure-modes.md anew

@@ -33,7 +33,7 @@
 // Without a [Token] or [MutualTLS] only connections over the loopback interface or a Unix socket are served.
 // Such a listener leaves two ways open to web pages in a browser on the same machine, and the handler closes
 // both. Only requests whose Host is the loopback interface or named with [AllowHosts] are answered: a rebound
-// DNS name is not. Neither reads nor writes may come from a page of another origin. A reverse proxy on the
+// DNS name is not. With credentials the address that the connection came to is another such host. Neither reads nor writes may come from a page of another origin. A reverse proxy on the
 // same machine looks like the machine itself: give the handler a token when there is one. Requests that say
 // that they were forwarded (X-Forwarded-For, Forwarded, X-Real-IP, Via) are refused without; a proxy that
 // says nothing looks like a browser.
@@ -72,7 +72,8 @@ type Option func(*handler)
 // AllowHosts lets the handler also answer requests for these hosts, on any port. A host is a name
 // or an address without a port; case and a dot at the end do not matter. New refuses what no request can match: an empty host, a port, a
 // scheme, a wildcard, letters beyond ASCII (browsers send the xn-- form).
-// Loopback hosts (localhost, 127.0.0.0/8, ::1) are always allowed.
+// Loopback hosts (localhost, 127.0.0.0/8, ::1) are always allowed. With a [Token] or [MutualTLS] so is the
+// address that the connection came to: Prometheus asks a pod by its address.
 func AllowHosts(hosts ...string) Option {
 	return func(h *handler) {
 		for _, host := range hosts {
@@ -174,7 +175,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.api.open(w, r, rt)
 		return
 	}
-	if !h.api.allowed(r.Host) {
+	if !h.api.allowed(r) {
 		h.api.refuse(w, r, caller{}, &Problem{
 			Status: http.StatusForbidden,
 			Detail: "this host is not served here; only loopback and configured hosts are",
@@ -185,12 +186,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.api.route(w, r, rt)
 }
 
-// allowed reports whether hostport, a request's Host, names the loopback interface or a
-// configured host. Only the literal name and literal addresses count as loopback: to look a name
-// up would be to trust the very DNS answer that an attacker controls.
-func (h *handler) allowed(hostport string) bool {
-	host := hostport
-	if name, port, err := net.SplitHostPort(hostport); err == nil {
+// allowed reports whether a request's Host names the loopback interface, a configured host or, where there are
+// credentials, the address that the connection came to. Only the literal name and literal addresses count: to
+// look a name up would be to trust the very DNS answer that an attacker controls.
+func (h *handler) allowed(r *http.Request) bool {
+	host := r.Host
+	if name, port, err := net.SplitHostPort(host); err == nil {
 		if strings.Trim(port, "0123456789") != "" {
 			return false
 		}
@@ -200,10 +201,16 @@ func (h *handler) allowed(hostport string) bool {
 	if host == "" {
 		return false
 	}
-	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
+	if ip := net.ParseIP(host); ip != nil && (ip.IsLoopback() || h.guarded() && cameTo(r, ip)) {
 		return true
 	}
 	return host == "localhost" || slices.Contains(h.hosts, host)
+}
+
+// cameTo reports whether an address is the one of this machine that the connection of a request came to.
+func cameTo(r *http.Request, ip net.IP) bool {
+	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && at.IP.Equal(ip)
 }
 
 // canonicalHost drops what may differ between two spellings of one host.

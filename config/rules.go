@@ -331,8 +331,8 @@ func shapeOf(pattern string) shape {
 
 // matches reports whether a pattern matches all that another does for one number of segments.
 func (s shape) matches(o shape, segments []string) bool {
-	if s.host != "" && s.host != o.host ||
-		s.method != "" && s.method != o.method && !(s.method == http.MethodGet && o.method == http.MethodHead) {
+	head := s.method == http.MethodGet && o.method == http.MethodHead
+	if s.host != "" && s.host != o.host || s.method != "" && s.method != o.method && !head {
 		return false
 	}
 	for i, segment := range s.segments {

@@ -167,6 +167,16 @@ func TestItReadsTheFileAgain(t *testing.T) {
 	}
 }
 
+func TestWhatIsSuspiciousIsSaid(t *testing.T) {
+	up := hold(t)
+	path := filepath.Join(t.TempDir(), "quotient.toml")
+	written(t, path, up.URL, 1, "[pool]\nreplicas = 2\n")
+	p := start(t, "--config", path)
+	if line := p.logged("limiter api has 1 slots for 2 replicas"); line["level"] != "WARN" {
+		t.Errorf("got %v", line)
+	}
+}
+
 func TestAFileThatNeedsARestart(t *testing.T) {
 	up := hold(t)
 	path := filepath.Join(t.TempDir(), "quotient.toml")

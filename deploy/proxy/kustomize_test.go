@@ -125,7 +125,6 @@ type deployed struct {
 	services map[string]*corev1.Service
 	budget   *policyv1.PodDisruptionBudget
 	text     string // of quotient.toml
-	account  bool
 }
 
 // variants are the folders that a user applies, each with the kind that holds its pods.
@@ -223,8 +222,8 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
-// closed is the security context of a container. The proxy runs as the user of its image; a service beside it has
-// one of its own.
+// closed is the security context of a container. The proxy runs as the user of its image, a service beside it
+// as one of its own.
 func closed(name string) *corev1.SecurityContext {
 	s := &corev1.SecurityContext{
 		AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),

@@ -25,7 +25,8 @@ func TestRestartsOfThePage(t *testing.T) {
 		}
 		tried++
 		says := strings.HasSuffix(r.text, " restart")
-		if err := reload(t, before, after); (err != nil) != says || says && !strings.Contains(err.Error(), "restart") {
+		err := reload(t, before, after)
+		if (err != nil) != says || says && !strings.Contains(err.Error(), "restart") {
 			t.Errorf("%s: the page says restart: %v; a reload: %v", r.at(), says, err)
 		}
 	}

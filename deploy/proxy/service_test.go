@@ -64,8 +64,8 @@ func TestUnitIsValid(t *testing.T) {
 	}
 }
 
-// TestUnitIsClosed holds that the service has little to do harm with. 0 is nothing, 10 is all that a service of
-// root has. What is left is the network.
+// TestUnitIsClosed holds that the service has little to do harm with. 0 is nothing, 10 is all that root has.
+// What is left is the network.
 func TestUnitIsClosed(t *testing.T) {
 	text := unit(t)
 	const most = "15" // tenths

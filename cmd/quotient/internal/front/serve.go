@@ -37,7 +37,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	srv := s.httpServer(work)
 	stopped := make(chan error, 1)
-	stop := context.AfterFunc(ctx, func() { stopped <- s.shutdown(srv, end) })
+	stop := context.AfterFunc(ctx, func() { stopped <- s.shutdown(srv) })
 	err := srv.Serve(listener{s.peers(l), s})
 	if stop() { // the end was not asked for
 		end()
@@ -68,8 +68,8 @@ func (s *Server) httpServer(work context.Context) *http.Server {
 	}
 }
 
-// shutdown lets what is at work finish for a while, and then ends it.
-func (s *Server) shutdown(srv *http.Server, end func()) error {
+// shutdown lets what is at work finish for a while, and then closes its connection; Serve ends its context.
+func (s *Server) shutdown(srv *http.Server) error {
 	for _, f := range s.drain {
 		f()
 	}
@@ -83,7 +83,6 @@ func (s *Server) shutdown(srv *http.Server, end func()) error {
 		case <-ctx.Done():
 		}
 	}
-	end()
 	_ = srv.Close()
 	s.places.clear(true)
 	if errors.Is(err, context.DeadlineExceeded) {

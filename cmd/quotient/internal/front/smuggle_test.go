@@ -43,6 +43,7 @@ var smuggling = []struct {
 	{name: "two CRs", sent: "GET /a HTTP/1.1\r\nHost: h\r\r\n\r\n", status: 400},
 	{name: "folded field", sent: "GET /a HTTP/1.1\r\nHost: h\r\nX: a\r\n b\r\n\r\n", status: 400},
 	{name: "folded coding", sent: "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n", status: 400},
+	{name: "folded line like a field", sent: "GET /a HTTP/1.1\r\nHost: h\r\nX: a\r\n Y: b\r\n\r\n", status: 400},
 	{name: "folded with a tab", sent: "GET /a HTTP/1.1\r\nHost: h\r\nX: a\r\n\tb\r\n\r\n", status: 400},
 	{name: "field before the first", sent: "GET /a HTTP/1.1\r\n Host: h\r\nHost: h\r\n\r\n", status: 400},
 
@@ -163,6 +164,7 @@ var smuggling = []struct {
 	{name: "two slashes", sent: "GET //host/path HTTP/1.1\r\nHost: h\r\n\r\n", want: "GET //host/path HTTP/1.1\r\nHost: h\r\n\r\n"},
 	{name: "empty query", sent: "GET /a? HTTP/1.1\r\nHost: h\r\n\r\n", want: "GET /a? HTTP/1.1\r\nHost: h\r\n\r\n"},
 	{name: "query", sent: "GET /a?b;c&%zz=| HTTP/1.1\r\nHost: h\r\n\r\n", want: "GET /a?b;c&%zz=| HTTP/1.1\r\nHost: h\r\n\r\n"},
+	{name: "fragment behind a query", sent: "GET /a?b#c HTTP/1.1\r\nHost: h\r\n\r\n", status: 400},
 	{name: "fragment", sent: "GET /a#b HTTP/1.1\r\nHost: h\r\n\r\n", status: 400},
 	{name: "control byte in the target", sent: "GET /a\x01 HTTP/1.1\r\nHost: h\r\n\r\n", status: 400, by: "net/http"},
 	{name: "byte above ASCII in the path", sent: "GET /\xe9 HTTP/1.1\r\nHost: h\r\n\r\n", status: 400},

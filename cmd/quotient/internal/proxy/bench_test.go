@@ -35,7 +35,12 @@ func BenchmarkProxyBesideBare(b *testing.B) {
 	target, err := url.Parse("http://up")
 	must(b, err)
 	bare := &httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Host = r.In.Host; r.SetXForwarded() }, Transport: quick{}, BufferPool: buffers{},
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.Out.Host = r.In.Host
+			r.SetXForwarded()
+		},
+		Transport: quick{}, BufferPool: buffers{},
 	}
 	limited := func(fields string) http.Handler {
 		f, err := config.Parse("test.toml", []byte("[proxy]\nupstreams = [\"http://up\"]\nfields = \""+fields+"\"\n"+loose+all))

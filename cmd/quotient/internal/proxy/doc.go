@@ -1,10 +1,10 @@
-// Package proxy is the handler of quotient proxy: it finds the rule of a request, asks the rule's limiter, and
-// passes the request on to the upstream, once.
+// Package proxy is the handler of quotient proxy: it finds the rule of a request, asks the rule's limiter,
+// and passes the request on to the upstream, once.
 //
-// A rule is found by the canonical path (httplimit.CanonicalPath) and the host in lower case. The path that goes
-// to the upstream is the client's own, byte for byte. Only bytes that no URI may hold are percent-encoded, such as
-// a quote or a letter that is not ASCII. The query goes on as it came.
+// A rule is found by the canonical path (httplimit.CanonicalPath) and the host in lower case. The path that
+// goes to the upstream is the client's own, byte for byte. Only bytes that no URI may hold, such as
+// a quote or a letter that is not ASCII, are percent-encoded. The query goes on as it came.
 //
-// What a client sent about addresses goes on only if it is in a trusted network: Forwarded, X-Forwarded-* and
-// X-Real-IP of others are dropped. X-Forwarded-For, -Host and -Proto are always set.
+// What a client sent about addresses goes on only if it is in a trusted network: Forwarded, X-Forwarded-*
+// and X-Real-IP of others are dropped. X-Forwarded-For, -Host and -Proto are always set.
 package proxy

@@ -26,7 +26,9 @@ var details = map[int]string{
 }
 
 // ofOtherAnswers are fields that may stand there for an answer of the upstream.
-var ofOtherAnswers = []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Expires", "Trailer"}
+var ofOtherAnswers = []string{
+	"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Expires", "Trailer",
+}
 
 // writeProblem answers with a problem document (RFC 9457). After is how long the client should wait before it
 // asks again, 0 for no such hint.
@@ -65,10 +67,11 @@ func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	httplimit.NoAnswer(w)
 	status, after := statusOf(err)
-	if status == 0 || f.Err() != nil {
-		return // the client has left
+	left := status == 0 || f.Err() != nil // the client; should it read on, an empty 200 would be wrong
+	if left {
+		status, after = http.StatusServiceUnavailable, time.Second
 	}
-	if status >= http.StatusInternalServerError {
+	if status >= http.StatusInternalServerError && !left {
 		p.log.Warn("request failed", "rule", f.route.spec.rule.Pattern, "status", status, "error", err)
 	}
 	f.restore()

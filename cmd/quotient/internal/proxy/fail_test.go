@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -95,9 +97,24 @@ func TestFailures(t *testing.T) {
 	wantProblem(t, "a protocol that is none", resp, body, http.StatusBadRequest)
 }
 
+// TestNoEmptyAnswer: a request that was given up is not answered with an empty 200.
+func TestNoEmptyAnswer(t *testing.T) {
+	w := newWorld(t, loose+all, ok)
+	for _, err := range []error{context.Canceled, &upstream.Error{Kind: upstream.Gone, Err: context.Canceled}} {
+		w.proxy.ups = failing{err}
+		resp, body := w.get("/")
+		wantProblem(t, "given up", resp, body, http.StatusServiceUnavailable)
+	}
+}
+
+// failing is a transport that fails.
+type failing struct{ err error }
+
+func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.err }
+
 // TestBodiesAreCapped: a body that is too long is answered with 413, before anything goes on if that can be.
 func TestBodiesAreCapped(t *testing.T) {
-	read := make(chan error, 1)
+	read := make(chan error, 10)
 	var asked atomic.Int64
 	w := newWorld(t, loose+all+"[proxy.max]\nbody-bytes = 100_000\n", func(_ http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
@@ -126,7 +143,8 @@ func TestBodiesAreCapped(t *testing.T) {
 	}
 }
 
-// TestNothingIsLearnedFromUs: our own 502, 503 and 504 are no word of the upstream, and its 503 changes no rate.
+// TestNothingIsLearnedFromUs: our own 502, 503 and 504 are no word of the upstream, and its 503 changes no
+// rate.
 func TestNothingIsLearnedFromUs(t *testing.T) {
 	const tracking = `
 [limiters.all]

@@ -10,8 +10,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// fieldNames are the fields that tell a client where it stands, as net/http keeps their names. The first two are
-// those of draft 11; version 07 had the same names for other values.
+// fieldNames are the fields that tell a client where it stands, as net/http keeps their names. The first two
+// are those of draft 11; version 07 had the same names for other values.
 var fieldNames = [...]string{
 	"Ratelimit-Policy", "Ratelimit",
 	"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset",
@@ -96,8 +96,8 @@ func (f *flight) restore() {
 	}
 }
 
-// lateFields is a writer that puts fields together when the head is written: a policy that learns must have read
-// those of the upstream alone before.
+// lateFields is a writer that puts fields together when the head is written: a policy that learns must have
+// read those of the upstream alone before.
 type lateFields struct {
 	http.ResponseWriter
 	lines fieldLines
@@ -116,8 +116,9 @@ func (w *lateFields) WriteHeader(status int) {
 // Unwrap is for http.ResponseController.
 func (w *lateFields) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// together is one answer of two. Lists of draft 11 are joined. If one of them has another form, the one stays that
-// is more restrictive: it has less left, or as much and for longer. Of two that cannot be compared ours stays.
+// together is one answer of two. Lists of draft 11 are joined. If one of them has another form, the one
+// stays that is more restrictive: it has less left, or as much and for longer. Of two that cannot be
+// compared ours stays.
 func together(ours, theirs fieldLines) fieldLines {
 	if ours.none(drafts) && theirs.none(drafts) {
 		if joined, ok := join(ours, theirs); ok {
@@ -145,8 +146,8 @@ func standing(lines fieldLines) (left float64, reset time.Duration, known bool) 
 	return 0, 0, false
 }
 
-// join joins lists, and reports whether both are. Of two members with one name the more restrictive one stays,
-// with its policy.
+// join joins lists, and reports whether both are. Of two members with one name the more restrictive one
+// stays, with its policy.
 func join(ours, theirs fieldLines) (joined fieldLines, ok bool) {
 	var policies, limits [2]httpsfv.List
 	for i, lines := range [2]fieldLines{ours, theirs} {

@@ -72,8 +72,8 @@ func (t *timed) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.ups.RoundTrip(req)
 }
 
-// gotConn notes how long a connection took that was not idle at once: it was dialled, or another one became free
-// meanwhile.
+// gotConn notes how long a connection took that was not idle at once: it was dialled, or another one became
+// free meanwhile.
 func (f *flight) gotConn(info httptrace.GotConnInfo) {
 	if !info.WasIdle {
 		f.dialled.Store(int64(time.Since(f.sent)))

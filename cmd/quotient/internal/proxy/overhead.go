@@ -9,10 +9,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Overhead is how long requests took although they were within their limits. It counts from the latest of their
-// arrival, the start of their window and the instant at which their tokens and slots were free. It ends when the
-// head of the request to the upstream is written. The time to get a connection that was not idle is left out.
-// Quantiles are at most 4 percent off.
+// Overhead is how long requests took although they were within their limits. It counts from the latest of
+// their arrival, the start of their window and the instant at which their tokens and slots were free. It
+// ends when the head of the request to the upstream is written. The time to get a connection that was not
+// idle is left out. Quantiles are at most 4 percent off.
 type Overhead struct {
 	Count                    uint64
 	P50, P90, P99, P999, Max time.Duration
@@ -45,9 +45,11 @@ func newOverhead() *overhead {
 	return &overhead{
 		byRule: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "quotient_proxy_overhead_seconds",
-			Help: "Time from when a request was within its limits to the first byte sent upstream, less dialling.",
+			Help: "Time from when a request was within its limits to its first byte upstream, less dialling.",
 			// From what a limiter takes to what people notice.
-			Buckets:                     []float64{.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .1, 1},
+			Buckets: []float64{
+				.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .1, 1,
+			},
 			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
 		}, []string{"rule"}),
 		rules: make(map[string]bool),
@@ -81,7 +83,8 @@ func (o *observer) observe(d time.Duration) {
 	o.rule.Observe(d.Seconds())
 }
 
-// stepBits is how finely a power of two is divided: into 16 steps, so that the middle of one is at most 1/32 off.
+// stepBits is how finely a power of two is divided: into 16 steps, so that the middle of one is at most 1/32
+// off.
 const stepBits = 4
 
 // histogram counts durations by their size. The zero value is empty.

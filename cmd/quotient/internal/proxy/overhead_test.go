@@ -145,7 +145,8 @@ func TestOverheadIsByRule(t *testing.T) {
 	}
 }
 
-// TestReload: what waits goes on waiting, a rule that stays keeps its handler, and a bad file changes nothing.
+// TestReload: what waits goes on waiting, a rule that stays keeps its handler, and a bad file changes
+// nothing.
 func TestReload(t *testing.T) {
 	up, entered, stop := holding(t)
 	w := newWorld(t, one+all, up)

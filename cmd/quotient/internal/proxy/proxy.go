@@ -15,8 +15,8 @@ import (
 )
 
 // Proxy is an http.Handler that limits requests and passes them on. It is a config.Part, and a
-// prometheus.Collector of its overhead. It is safe for use by many goroutines. New makes one; it answers 503 until
-// a file is in force.
+// prometheus.Collector of its overhead. It is safe for use by many goroutines. New makes one; it answers 503
+// until a file is in force.
 type Proxy struct {
 	reg     *quotient.Registry
 	ups     http.RoundTripper
@@ -28,8 +28,8 @@ type Proxy struct {
 	cost    *overhead
 }
 
-// New returns a Proxy that asks the limiters of reg and sends requests by ups. That gets requests without a scheme
-// and a host in their URL, which it sets. Nil is a log that is thrown away.
+// New returns a Proxy that asks the limiters of reg and sends requests by ups. That gets requests without a
+// scheme and a host in their URL, which it sets. Nil is a log that is thrown away.
 func New(reg *quotient.Registry, ups http.RoundTripper, log *slog.Logger) *Proxy {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -47,8 +47,8 @@ func New(reg *quotient.Registry, ups http.RoundTripper, log *slog.Logger) *Proxy
 	return p
 }
 
-// Prepare makes the routes of a file: commit puts them in force. Requests that wait go on waiting, by what was in
-// force when they came. A rule that stays as it is keeps its state.
+// Prepare makes the routes of a file: commit puts them in force. Requests that wait go on waiting, by what
+// was in force when they came. A rule that stays as it is keeps its state.
 func (p *Proxy) Prepare(f *config.File) (commit func(), err error) {
 	if f.Proxy == nil {
 		return nil, errors.New("proxy: the section is missing")
@@ -98,7 +98,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r = r.WithContext(f)
 	if t.maxBody > 0 && r.ContentLength < 0 {
-		r.Body = http.MaxBytesReader(w, r.Body, t.maxBody)
+		r.Body = http.MaxBytesReader(f.w, r.Body, t.maxBody)
 	}
 	to.handler.ServeHTTP(w, r)
 }

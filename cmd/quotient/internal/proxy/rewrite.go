@@ -37,7 +37,8 @@ func dropAddresses(h http.Header) {
 	}
 }
 
-// trailed is the body of a request with trailers, which are known at its end. Those that were announced go on.
+// trailed is the body of a request with trailers, which are known at its end. Those that were announced go
+// on.
 type trailed struct {
 	io.ReadCloser
 	in, out http.Header
@@ -94,7 +95,8 @@ func keepTarget(out, in *http.Request) {
 	}
 }
 
-// encoded is a path in which bytes that no path may hold are percent-encoded, and all others are as they were.
+// encoded is a path in which bytes that no path may hold are percent-encoded, and all others are as they
+// were.
 func encoded(raw string) string {
 	const digits = "0123456789ABCDEF"
 	out := make([]byte, 0, len(raw)+16)

@@ -40,6 +40,7 @@ type spec struct {
 	rule    config.Rule
 	refuse  bool
 	maxWait time.Duration
+	stream  time.Duration // the longest upgraded connection
 	fields  string
 	trusted string        // as a text
 	jwt     *verification // nil: no claim is read
@@ -93,7 +94,7 @@ func (t *table) newRoute(f *config.File, rule config.Rule, tokens *verification)
 	if !ok {
 		return nil, fmt.Errorf("limiter: there is no %q", rule.Limiter)
 	}
-	r.spec.refuse, r.spec.maxWait = l.Refuse, l.MaxWait
+	r.spec.refuse, r.spec.maxWait, r.spec.stream = l.Refuse, l.MaxWait, f.Proxy.Timeouts.Stream
 	var err error
 	if r.key, err = keyOf(rule, t.trusted); err != nil {
 		return nil, fmt.Errorf("key: %w", err)
@@ -143,8 +144,8 @@ func headerPlan(name string) func(*http.Request) string {
 	}
 }
 
-// join gives the routes their limiters, which are in the registry by now. A route that was in force, of the same
-// limiter, stays: it counts what it keeps of bodies, and holds texts of fields.
+// join gives the routes their limiters, which are in the registry by now. A route that was in force, of the
+// same limiter, stays: it counts what it keeps of bodies, and holds texts of fields.
 func (t *table) join(p *Proxy, old *table) {
 	for pattern, r := range t.routes {
 		if !r.spec.rule.Exempt {
@@ -187,6 +188,9 @@ func (r *route) serveBy(p *Proxy) {
 		}
 		opts = append(opts, httplimit.Wait(most), httplimit.OnWaited(waited))
 	}
+	if r.spec.stream > 0 {
+		opts = append(opts, httplimit.StreamLifetime(r.spec.stream))
+	}
 	if r.plan != nil {
 		opts = append(opts, httplimit.PlanBy(r.plan))
 	}
@@ -198,14 +202,14 @@ func (r *route) serveBy(p *Proxy) {
 
 // fieldSets are the sets of fields, as a file names them.
 var fieldSets = map[string]httplimit.FieldSet{
-	"": httplimit.FieldsDraft11, "draft-11": httplimit.FieldsDraft11, "x-ratelimit": httplimit.FieldsXRateLimit,
-	"off": httplimit.FieldsOff,
+	"": httplimit.FieldsDraft11, "draft-11": httplimit.FieldsDraft11,
+	"x-ratelimit": httplimit.FieldsXRateLimit, "off": httplimit.FieldsOff,
 }
 
 // equal reports whether two routes do the same.
 func (s *spec) equal(o *spec) bool {
-	return s.rule == o.rule && s.refuse == o.refuse && s.maxWait == o.maxWait && s.fields == o.fields &&
-		s.trusted == o.trusted && s.jwt.equal(o.jwt)
+	return s.rule == o.rule && s.refuse == o.refuse && s.maxWait == o.maxWait && s.stream == o.stream &&
+		s.fields == o.fields && s.trusted == o.trusted && s.jwt.equal(o.jwt)
 }
 
 // ServeHTTP is not called: the mux only finds a route.
@@ -232,8 +236,8 @@ func (t *table) find(r *http.Request) *route {
 	p.request.Method = r.Method
 	p.request.Host = host(r)
 	p.url.Path = httplimit.CanonicalPath(r.URL.Path)
-	// The pattern is that of the rule also where the mux would redirect from /a to /a/: a canonical path has no
-	// slash at its end.
+	// The pattern is that of the rule also where the mux would redirect from /a to /a/: a canonical path has
+	// no slash at its end.
 	_, pattern := t.mux.Handler(&p.request)
 	p.request.Method, p.request.Host, p.url.Path = "", "", ""
 	probes.Put(p)

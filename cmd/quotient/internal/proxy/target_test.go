@@ -46,12 +46,12 @@ func TestVariantsOfAPathShareAQuota(t *testing.T) {
 [limiters.loose]
 rates = [{ events = 1_000_000, per = "1s" }]
 [[proxy.rules]]
-pattern = "/api/"
-limiter = "all"
-[[proxy.rules]]
 pattern = "some.host/b"
 limiter = "all"
 key = "constant:host"
+[[proxy.rules]]
+pattern = "/api/"
+limiter = "all"
 [[proxy.rules]]
 pattern = "/"
 limiter = "loose"
@@ -92,6 +92,7 @@ func TestMisfits(t *testing.T) {
 		{"OPTIONS *", allowed, 200},
 		{"GET *", "", 400},
 		{"GET mailto:a", "", 400},
+		{"GET http:a", "", 400},
 		{"GET ftp://other/a", "", 400},
 	} {
 		resp, body := w.raw(row.line + " HTTP/1.1\nHost: other\nConnection: close\n\n")
