@@ -266,3 +266,20 @@ func TestExpectWithoutBody(t *testing.T) {
 	must(t, err)
 	want(t, "Expect at the upstream", read(t, resp), "100-continue")
 }
+
+// wholeBuffer is a destination that a body could be copied to through a buffer.
+type wholeBuffer struct{ io.Writer }
+
+// ReadFrom is what io.Copy calls when the body has no better way.
+func (wholeBuffer) ReadFrom(io.Reader) (int64, error) {
+	return 0, errors.New("copied through a buffer")
+}
+
+// The empty body that stands for none costs no buffer: http.Transport would make one of 32 KiB for each request.
+func TestAnEmptyBodyCostsNoBuffer(t *testing.T) {
+	req := ask(t, http.MethodGet, "/", "")
+	out, _ := prepare(req, target{"http", "localhost"})
+	n, err := io.Copy(wholeBuffer{io.Discard}, out.Body)
+	must(t, err)
+	want(t, "bytes", n, int64(0))
+}
