@@ -28,6 +28,7 @@ func TestHostIsTheAddressItCameTo(t *testing.T) {
 		{"", "10.1.2.3:4041", []Option{Token(secret)}, 403},
 		{"10.1.2.3:4041", "", []Option{Token(secret)}, 403},
 		{"10.1.2.3:4041", "10.1.2.3:4041", nil, 403},
+		{"10.1.2.3:4041", "10.1.2.3:4041", []Option{BehindAuthentication()}, 403}, // as before
 	} {
 		req := overLoopback(httptest.NewRequest("GET", "/state", nil))
 		req.Host = tt.host
