@@ -3,10 +3,12 @@ package proxy
 import (
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
@@ -72,7 +74,7 @@ func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
 		status, after = http.StatusServiceUnavailable, time.Second
 	}
 	if status >= http.StatusInternalServerError && !left {
-		p.log.Warn("request failed", "rule", f.route.spec.rule.Pattern, "status", status, "error", err)
+		p.failures.log(p.log, f.route.spec.rule.Pattern, status, err)
 	}
 	f.restore()
 	if status == http.StatusRequestEntityTooLarge {
@@ -83,6 +85,21 @@ func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("Connection", "close")
 	}
 	writeProblem(w, status, after)
+}
+
+// failures are logged once a second at most: an upstream that is down fails every request.
+type failures struct {
+	next     atomic.Int64 // when the next may be logged, in nanoseconds since 1970
+	unlogged atomic.Uint64
+}
+
+func (l *failures) log(to *slog.Logger, rule string, status int, err error) {
+	now, next := time.Now().UnixNano(), l.next.Load()
+	if now < next || !l.next.CompareAndSwap(next, now+int64(time.Second)) {
+		l.unlogged.Add(1)
+		return
+	}
+	to.Warn("request failed", "rule", rule, "status", status, "error", err, "unlogged", l.unlogged.Swap(0))
 }
 
 // statusOf is the answer to an error of the transport, 0 for a client that has left.

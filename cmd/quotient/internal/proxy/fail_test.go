@@ -2,9 +2,12 @@ package proxy
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +15,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quotient-go/quotient"
@@ -95,6 +99,20 @@ func TestFailures(t *testing.T) {
 	wantProblem(t, "late", resp, body, http.StatusGatewayTimeout)
 	resp, body = w.get("/", "Connection", "Upgrade", "Upgrade", "a\x80b")
 	wantProblem(t, "a protocol that is none", resp, body, http.StatusBadRequest)
+}
+
+// TestFailuresAreLoggedOnceASecond: with how many were not.
+func TestFailuresAreLoggedOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		log, l := slog.New(slog.NewTextHandler(&text, nil)), new(failures)
+		for range 30 {
+			l.log(log, "/", 503, errors.New("down"))
+			time.Sleep(100 * time.Millisecond)
+		}
+		want(t, "lines", strings.Count(text.String(), "request failed"), 3)
+		want(t, "lines with a count", strings.Count(text.String(), "unlogged=9"), 2)
+	})
 }
 
 // TestNoEmptyAnswer: a request that was given up is not answered with an empty 200.

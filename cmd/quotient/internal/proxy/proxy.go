@@ -26,6 +26,8 @@ type Proxy struct {
 	drain   context.Context
 	end     context.CancelFunc
 	cost    *overhead
+
+	failures failures
 }
 
 // New returns a Proxy that asks the limiters of reg and sends requests by ups. That gets requests without a
