@@ -236,10 +236,6 @@ func (c *Config) put(read *File) error {
 		discard(src)
 		return err
 	}
-	for _, commit := range commits {
-		commit()
-	}
-	c.sweep(f)
 	c.read = read
 	c.mu.Lock()
 	c.file = f
@@ -247,6 +243,10 @@ func (c *Config) put(read *File) error {
 		c.state.Reloads++
 	}
 	c.mu.Unlock()
+	for _, commit := range commits {
+		commit()
+	}
+	c.sweep(f)
 	c.setPool(old, f, src)
 	c.logChanges(old, f)
 	return nil

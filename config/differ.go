@@ -82,6 +82,11 @@ type difference struct{ field, old, new string }
 func differences(old, f *File) []difference {
 	d := &differ{}
 	d.compare("", reflect.ValueOf(old.bare()), reflect.ValueOf(f.bare()))
+	for i, found := range d.found {
+		if found.field == "pool.source" { // it may hold a password
+			d.found[i].old, d.found[i].new = strconv.Quote(old.Pool.Redacted()), strconv.Quote(f.Pool.Redacted())
+		}
+	}
 	slices.SortStableFunc(d.found, func(a, b difference) int { return strings.Compare(a.field, b.field) })
 	return d.found
 }

@@ -101,8 +101,11 @@ func newLines(text []byte) *lines {
 	return l
 }
 
-// at is the place of an offset; columns are characters.
+// at is the place of an offset; columns are characters. One in the middle of a character is that of it.
 func (l *lines) at(offset int) place {
+	for offset > 0 && offset < len(l.text) && !utf8.RuneStart(l.text[offset]) {
+		offset--
+	}
 	i := sort.SearchInts(l.starts, offset+1) - 1
 	return place{i + 1, 1 + utf8.RuneCount(l.text[l.starts[i]:offset])}
 }

@@ -76,3 +76,17 @@ func span(r *report, path string, d, least, most time.Duration) {
 		r.field(path, "%v is not between %v and %v", d, least, most)
 	}
 }
+
+// Redacted is Source for logs: without what stands before an @ in it, a password.
+func (p Pool) Redacted() string {
+	scheme, rest, _ := strings.Cut(p.Source, ":")
+	at := strings.LastIndexByte(rest, '@')
+	if at < 0 {
+		return p.Source
+	}
+	slashes := ""
+	if strings.HasPrefix(rest, "//") {
+		slashes = "//"
+	}
+	return scheme + ":" + slashes + "…" + rest[at:]
+}

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -210,13 +209,9 @@ func register(mux *http.ServeMux, pattern string) (err error) {
 			err = fmt.Errorf("%s", text)
 		}
 	}()
-	mux.Handle(pattern, matched{})
+	mux.Handle(pattern, http.NotFoundHandler())
 	return nil
 }
-
-// matched is the handler of each rule here. What http.ServeMux answers by itself, such as a redirect, is
-// another.
-type matched struct{ http.Handler }
 
 // split takes a valid pattern apart.
 func split(pattern string) (method, host, path string) {
@@ -232,16 +227,17 @@ func split(pattern string) (method, host, path string) {
 func (f *File) checkOrder(r *report) {
 	mux := http.NewServeMux()
 	depth := 2
+	var before []shape
 	for _, rule := range f.Proxy.Rules {
 		depth = max(depth, strings.Count(rule.Pattern, "/")+2)
 	}
-	first, anyHost := make(map[string]int), -1
+	first, anyHost := make(map[string]int), []int(nil)
 	for i, rule := range f.Proxy.Rules {
 		at := inner(element("proxy.rules", i), "pattern")
 		if checkPattern(rule.Pattern) != nil {
 			continue
 		}
-		if behind := covers(mux, rule.Pattern, depth); len(behind) > 0 {
+		if behind := covers(before, shapeOf(rule.Pattern), depth); len(behind) > 0 {
 			by := f.rule(first[behind[0]]) + " which matches"
 			if len(behind) > 1 {
 				by = "others, which match"
@@ -256,12 +252,31 @@ func (f *File) checkOrder(r *report) {
 			continue
 		}
 		first[rule.Pattern] = i
+		before = append(before, shapeOf(rule.Pattern))
 		switch _, host, _ := split(rule.Pattern); {
-		case host == "" && anyHost < 0:
-			anyHost = i
-		case host != "" && anyHost >= 0:
-			r.hinted(at, "put those with a host first", "%s stands behind %s which has no host",
-				clip(rule.Pattern), f.rule(anyHost))
+		case host == "":
+			anyHost = append(anyHost, i)
+		default:
+			f.checkHost(r, at, i, anyHost, depth)
+		}
+	}
+}
+
+// checkHost notes a rule with a host behind one without that overlaps with it: http.ServeMux looks at those
+// with a host first.
+func (f *File) checkHost(r *report, at string, i int, anyHost []int, depth int) {
+	pattern := f.Proxy.Rules[i].Pattern
+	_, host, _ := split(pattern)
+	bare := strings.Replace(pattern, host, "", 1)
+	alone := []shape{shapeOf(bare)}
+	for _, j := range anyHost {
+		other := f.Proxy.Rules[j].Pattern
+		pair := http.NewServeMux()
+		register(pair, other) //nolint:errcheck // it is valid
+		if register(pair, bare) != nil || len(covers(alone, shapeOf(other), depth)) > 0 {
+			r.hinted(at, "put the one with the host first", "%s overlaps with %s which has no host",
+				clip(pattern), f.rule(j))
+			return
 		}
 	}
 }
@@ -286,56 +301,77 @@ func (f *File) conflict(i int) int {
 	return i
 }
 
-// fresh is a segment, a method and a host that no pattern names: literals are in lower case.
-const fresh = "Z"
-
-// covers returns the patterns in the mux that together match all that a pattern does; none if there are no
-// such. Wildcards stand for what no pattern names. A pattern that matches any number of segments is asked for
-// with each number up to depth, which is more than any other has.
-func covers(mux *http.ServeMux, pattern string, depth int) (by []string) {
-	method, host, path := split(pattern)
-	method, host = cmp.Or(method, fresh), cmp.Or(host, fresh)
-	segments := strings.Split(path[1:], "/")
-	rest := segments[len(segments)-1]
-	many := rest == "" || strings.HasSuffix(rest, "...}")
-	for i, s := range segments {
-		switch {
-		case s == "{$}":
-			segments[i] = ""
-		case strings.HasPrefix(s, "{"):
-			segments[i] = fresh
-		default:
-			segments[i], _ = url.PathUnescape(s)
-		}
-	}
-	if !many {
-		if one := match(mux, method, host, "/"+strings.Join(segments, "/")); one != "" {
-			by = append(by, one)
-		}
-		return by
-	}
-	segments = segments[:len(segments)-1]
-	prefix := "/"
-	if len(segments) > 0 {
-		prefix = "/" + strings.Join(segments, "/") + "/"
-	}
-	for i := range depth + 1 {
-		one := match(mux, method, host, prefix+strings.Repeat("/"+fresh, i)[min(i, 1):])
-		if one == "" {
-			return nil
-		}
-		if !slices.Contains(by, one) {
-			by = append(by, one)
-		}
-	}
-	return by
+// shape is a pattern taken apart.
+type shape struct {
+	pattern, method, host string
+	segments              []string // "" for a slash at the end, "{" for any one segment
+	many                  bool     // the last segment stands for any number, also none
 }
 
-// match returns the pattern in a mux that matches a request; "" for none.
-func match(mux *http.ServeMux, method, host, path string) string {
-	h, pattern := mux.Handler(&http.Request{Method: method, Host: host, URL: &url.URL{Path: path}})
-	if _, ok := h.(matched); !ok {
-		return ""
+// shapeOf takes a valid pattern apart.
+func shapeOf(pattern string) shape {
+	s := shape{pattern: pattern}
+	var path string
+	s.method, s.host, path = split(pattern)
+	s.segments = strings.Split(path[1:], "/")
+	last := s.segments[len(s.segments)-1]
+	s.many = last == "" || strings.HasSuffix(last, "...}")
+	for i, segment := range s.segments {
+		switch {
+		case segment == "{$}":
+			s.segments[i] = ""
+		case strings.HasPrefix(segment, "{"):
+			s.segments[i] = "{"
+		default:
+			s.segments[i], _ = url.PathUnescape(segment)
+		}
 	}
-	return pattern
+	return s
+}
+
+// matches reports whether a pattern matches all that another does for one number of segments.
+func (s shape) matches(o shape, segments []string) bool {
+	head := s.method == http.MethodGet && o.method == http.MethodHead
+	if s.host != "" && s.host != o.host || s.method != "" && s.method != o.method && !head {
+		return false
+	}
+	for i, segment := range s.segments {
+		switch {
+		case s.many && i == len(s.segments)-1:
+			return len(segments) > i
+		case i >= len(segments):
+			return false
+		case segment == "{":
+			if segments[i] == "" {
+				return false
+			}
+		case segment != segments[i]:
+			return false
+		}
+	}
+	return len(s.segments) == len(segments)
+}
+
+// covers returns the patterns that together match all that another does; none if there are no such. One that
+// matches any number of segments is tried with each number up to depth, which is more than any other has.
+func covers(by []shape, o shape, depth int) (found []string) {
+	segments, more := o.segments, 0
+	if o.many {
+		segments, more = segments[:len(segments)-1], depth
+	}
+	for n := range more + 1 {
+		rest := slices.Repeat([]string{"{"}, n)
+		if o.many && n == 0 {
+			rest = []string{""}
+		}
+		asked := slices.Concat(segments, rest)
+		i := slices.IndexFunc(by, func(s shape) bool { return s.matches(o, asked) })
+		if i < 0 {
+			return nil
+		}
+		if !slices.Contains(found, by[i].pattern) {
+			found = append(found, by[i].pattern)
+		}
+	}
+	return found
 }

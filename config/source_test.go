@@ -239,3 +239,29 @@ func TestFixedOrdinal(t *testing.T) {
 		must(t, <-done)
 	})
 }
+
+// TestSecretsAreNotLogged: a source may be a URL with a password, and its change is logged.
+func TestSecretsAreNotLogged(t *testing.T) {
+	for source, want := range map[string]string{
+		"redis://user:secret@h:1/0?fleet=a": "redis://…@h:1/0?fleet=a",
+		"redis:user:secr@et@h:1":            "redis:…@h:1",
+		"etcd://:secret@a:1,b:2":            "etcd://…@a:1,b:2",
+		"dns:proxies.internal.":             "dns:proxies.internal.",
+		"":                                  "",
+	} {
+		if got := (config.Pool{Source: source}).Redacted(); got != want {
+			t.Errorf("%s: got %s, want %s", source, got, want)
+		}
+	}
+	var log logged
+	p := &pool{size: 1}
+	redis := config.WithSources(config.Sources{"redis": func(string) (quotient.Source, error) { return p, nil }})
+	with := func(host string) string {
+		return "[pool]\nsource = \"redis://user:secret@" + host + "\"\nreplicas = 4\n[limiters.api]\nin-flight = 100\n"
+	}
+	s := start(t, with("a"), config.Logger(log.logger()), redis)
+	must(t, s.change(t, with("b")))
+	if text := log.take(); strings.Contains(text, "secret") || !strings.Contains(text, "redis://…@b") {
+		t.Error(text)
+	}
+}

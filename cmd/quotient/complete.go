@@ -64,8 +64,8 @@ var openEnded = map[string][]string{
 	"admin": {"off", "127.0.0.1:"},
 }
 
-// complete returns what the word at the cursor, the end of words, may become on the command line of root. Where
-// there is nothing, the shell goes on with the names of files.
+// complete returns what the word at the cursor, the end of words, may become on the command line of root.
+// Where there is nothing, the shell goes on with the names of files.
 func complete(root *kong.Node, words []string) []candidate {
 	if len(words) == 0 {
 		words = []string{""}

@@ -71,7 +71,7 @@ func within(ctx context.Context, f func(context.Context) error) func(context.Con
 func explain(w io.Writer, s *service, target string, most time.Duration) {
 	limit := s.conf.File().Limiters[limiterName].Limit
 	fmt.Fprintf(w, "The proxy is at %s. Each path has its own limit over the fleet: %s.\n", target, limit)
-	fmt.Fprintln(w, "Clients ask for /calm and /steady, within the default limit, and /busy and /rush, beyond it.")
+	fmt.Fprintln(w, "Clients ask for /calm and /steady, within the default limit; /busy and /rush are beyond.")
 	if s.operator.url != "" {
 		fmt.Fprintf(w, "\n  The page: %s\n\n", s.operator.url)
 	}

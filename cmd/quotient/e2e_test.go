@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,7 +40,7 @@ func TestItServesWithNoConfiguration(t *testing.T) {
 	for _, table := range s.Tables {
 		titles = append(titles, table.Title)
 	}
-	if got := strings.Join(titles, ", "); got != "Overhead of requests within their limits, Upstreams" {
+	if got := strings.Join(titles, ", "); got != "Overhead of requests within their limits, Upstreams, Connections of clients" {
 		t.Errorf("the page shows %s", got)
 	}
 	if a := get(t, p.page); a.status != http.StatusOK || !strings.Contains(a.body, "<html") {
@@ -47,10 +49,8 @@ func TestItServesWithNoConfiguration(t *testing.T) {
 	if a := get(t, p.page+"health"); a.status != http.StatusOK || a.body != "alive\n" {
 		t.Errorf("/health: %v", a)
 	}
-	for _, metric := range []string{
-		"quotient_requests_total", "quotient_upstream_up{", "quotient_upstream_in_flight{", "go_goroutines", "quotient_proxy_overhead_seconds",
-	} {
-		if !strings.Contains(get(t, p.page+"metrics").body, metric) {
+	for _, metric := range []string{"quotient_requests_total", "go_goroutines", "process_open_fds"} {
+		if !strings.Contains(get(t, p.page+"metrics").body, "\n"+metric) {
 			t.Errorf("/metrics has no %s", metric)
 		}
 	}
@@ -59,6 +59,32 @@ func TestItServesWithNoConfiguration(t *testing.T) {
 		if a := get(t, p.url+path); a.body != "from upstream "+path {
 			t.Errorf("%s: got %v", path, a)
 		}
+	}
+}
+
+// TestMetricsAreInTheDocs holds that docs/proxy.md lists the proxy's own metrics, no more and no less.
+func TestMetricsAreInTheDocs(t *testing.T) {
+	up := hold(t)
+	p := start(t, anywhere(up.URL)...)
+	get(t, p.url+"/")
+	names := func(pattern, text string) string {
+		var all []string
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+			all = append(all, m[1])
+		}
+		slices.Sort(all)
+		return strings.Join(slices.Compact(all), " ")
+	}
+	page, err := os.ReadFile("../../docs/proxy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## Metrics\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	const own = `quotient_(?:proxy|upstream_up|upstream_in_flight)[a-z_]*`
+	got := names(`(?m)^# TYPE (`+own+`) `, get(t, p.page+"metrics").body)
+	if want := names("(?m)^\\| `("+own+")`", section); got != want || got == "" {
+		t.Errorf("/metrics has %q, the page %q", got, want)
 	}
 }
 
@@ -324,6 +350,22 @@ func TestAPoolFromAFile(t *testing.T) {
 	}
 	if code := p.wait(); code != exitOK {
 		t.Errorf("exit %d, want 0", code)
+	}
+}
+
+// TestTheLogHasOneForm holds that nothing else writes to stderr: the client of a store has a log of its own.
+func TestTheLogHasOneForm(t *testing.T) {
+	up := hold(t)
+	p := start(t, anywhere("--pool", "redis://user:opensesame@"+nowhere(t)+"/0", up.URL)...)
+	p.logged("pool hint failed")
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != exitOK {
+		t.Errorf("exit %d, want 0", code)
+	}
+	for _, line := range p.log {
+		if line["level"] == nil || strings.Contains(fmt.Sprint(line), "opensesame") {
+			t.Errorf("the log has %v", line)
+		}
 	}
 }
 

@@ -38,8 +38,11 @@ func (s *service) reportStart() {
 		s.log.Info("limiter", "name", name, "limit", l.Limit.String(), "over", modeOf(l), "plans", len(l.Plans),
 			"policy", l.Policy)
 	}
-	source := sourceName(f.Pool.Source)
-	s.log.Info("pool", "replicas", f.Pool.Replicas, "ordinal", f.Pool.Ordinal, "source", source)
+	replicas := strconv.Itoa(f.Pool.Replicas)
+	if f.Pool.Replicas == 0 {
+		replicas = "not known yet"
+	}
+	s.log.Info("pool", "replicas", replicas, "ordinal", f.Pool.Ordinal, "source", f.Pool.Redacted())
 	for _, w := range suspicious(f) {
 		s.log.Warn(w)
 	}
@@ -54,15 +57,6 @@ func modeOf(l config.Limiter) string {
 		return "waits for " + l.MaxWait.String()
 	}
 	return "waits"
-}
-
-// sourceName is a source for the log, without credentials.
-func sourceName(source string) string {
-	scheme, rest, _ := strings.Cut(source, "//")
-	if _, host, ok := strings.Cut(rest, "@"); ok {
-		return scheme + "//…@" + host
-	}
-	return source
 }
 
 // suspicious is what is valid and seldom meant.
@@ -108,7 +102,16 @@ func (s *service) tables() []admin.Table {
 	for _, u := range s.ups.State() {
 		ups.Rows = append(ups.Rows, rowOf(u))
 	}
-	return []admin.Table{overhead, ups}
+	c := s.front.State()
+	clients := admin.Table{
+		Title:   "Connections of clients",
+		Columns: []string{"Open", "Upgraded", "Closed to make room", "Refused"},
+		Rows: [][]string{{
+			strconv.Itoa(c.Connections), strconv.Itoa(c.Upgraded),
+			strconv.FormatUint(c.Evicted, 10), strconv.FormatUint(c.Refused, 10),
+		}},
+	}
+	return []admin.Table{overhead, ups, clients}
 }
 
 // rowOf is an upstream in the table.
@@ -139,7 +142,7 @@ func short(d time.Duration) string {
 // metrics is everything for Prometheus.
 func (s *service) metrics() prometheus.Gatherer {
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(s.limits, s.proxy, upstreamMetrics{s}, collectors.NewGoCollector(),
+	reg.MustRegister(s.limits, s.proxy, parts{s}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if s.conf.File().Path != "" {
 		reg.MustRegister(metrics.File(func() metrics.FileState { return metrics.FileState(s.conf.State()) }))
@@ -147,27 +150,44 @@ func (s *service) metrics() prometheus.Gatherer {
 	return reg
 }
 
-// upstreamMetrics shows the upstreams to Prometheus.
-type upstreamMetrics struct{ s *service }
+// parts shows upstreams and connections to Prometheus.
+type parts struct{ s *service }
 
 var (
 	upDesc = prometheus.NewDesc("quotient_upstream_up",
 		"1 while an upstream gets requests, 0 while it is out.", []string{"upstream"}, nil)
 	inFlightDesc = prometheus.NewDesc("quotient_upstream_in_flight",
 		"Requests at an upstream whose answers are not at their ends.", []string{"upstream"}, nil)
+	openDesc = prometheus.NewDesc("quotient_proxy_connections",
+		"Connections of clients that are open.", nil, nil)
+	evictedDesc = prometheus.NewDesc("quotient_proxy_connections_evicted_total",
+		"Idle connections of clients that were closed to make room for others.", nil, nil)
+	refusedDesc = prometheus.NewDesc("quotient_proxy_connections_refused_total",
+		"Connections of clients for which there was no room.", nil, nil)
 )
 
-// Describe sends both metrics.
-func (upstreamMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- upDesc; ch <- inFlightDesc }
+// Describe sends each metric.
+func (parts) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{upDesc, inFlightDesc, openDesc, evictedDesc, refusedDesc} {
+		ch <- d
+	}
+}
 
-// Collect reads the state of the upstreams.
-func (u upstreamMetrics) Collect(ch chan<- prometheus.Metric) {
-	for _, s := range u.s.ups.State() {
+// Collect reads the state of the upstreams and of the connections.
+func (p parts) Collect(ch chan<- prometheus.Metric) {
+	send := func(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, kind, value, labels...)
+	}
+	for _, u := range p.s.ups.State() {
 		up := 0.
-		if s.Healthy && !s.Leaving {
+		if u.Healthy && !u.Leaving {
 			up = 1
 		}
-		ch <- prometheus.MustNewConstMetric(upDesc, prometheus.GaugeValue, up, s.URL)
-		ch <- prometheus.MustNewConstMetric(inFlightDesc, prometheus.GaugeValue, float64(s.InFlight), s.URL)
+		send(upDesc, prometheus.GaugeValue, up, u.URL)
+		send(inFlightDesc, prometheus.GaugeValue, float64(u.InFlight), u.URL)
 	}
+	c := p.s.front.State()
+	send(openDesc, prometheus.GaugeValue, float64(c.Connections))
+	send(evictedDesc, prometheus.CounterValue, float64(c.Evicted))
+	send(refusedDesc, prometheus.CounterValue, float64(c.Refused))
 }

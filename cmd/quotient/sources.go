@@ -8,9 +8,11 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -34,6 +36,9 @@ func sources() config.Sources {
 		"kube":   kubeSource,
 	}
 }
+
+// quiet ends the log of go-redis, which writes to stderr in a form of its own: the limiters log what fails.
+var quiet = sync.OnceFunc(logging.Disable)
 
 // closing is a source that owns its client: that is closed when Watch ends.
 type closing struct {
@@ -68,6 +73,7 @@ func redisSource(text string) (quotient.Source, error) {
 		return nil, fmt.Errorf("want a URL such as redis://host:6379/0?fleet=proxy: %w", err)
 	}
 	opts.ContextTimeoutEnabled = true // else a store that hangs holds the source up
+	quiet()
 	client := goredis.NewClient(opts)
 	return closing{&redis.Source{Client: client, Fleet: fleet}, client.Close}, nil
 }
