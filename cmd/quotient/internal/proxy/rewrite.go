@@ -28,10 +28,15 @@ func rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// dropAddresses drops what tells addresses.
+// dropAddresses drops what tells addresses. A field with underscores is taken for the one with hyphens, as CGI
+// and its heirs take it.
 func dropAddresses(h http.Header) {
 	for name := range h {
-		if name == "X-Real-Ip" || name == "Forwarded" || strings.HasPrefix(name, "X-Forwarded-") {
+		read := name
+		if strings.Contains(name, "_") {
+			read = http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+		}
+		if read == "X-Real-Ip" || read == "Forwarded" || strings.HasPrefix(read, "X-Forwarded-") {
 			delete(h, name)
 		}
 	}

@@ -150,6 +150,11 @@ func TestForwarded(t *testing.T) {
 			"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Proto": "http", "X-Forwarded-Host": "the.host", "Forwarded": "",
 		}},
 		{`[]`, sent, map[string]string{"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": "the.host"}},
+		// CGI and its heirs have one variable for both spellings.
+		{`[]`, []string{"X_Forwarded_For", "192.0.2.1", "X-Forwarded_Proto", "https", "X_real-ip", "192.0.2.9", "x_y", "z"},
+			map[string]string{
+				"X-Forwarded-For": "127.0.0.1", "X_forwarded_for": "", "X-Forwarded_proto": "", "X_real-Ip": "", "X_y": "z",
+			}},
 	} {
 		got, hosts := make(chan http.Header, 1), make(chan string, 1)
 		w := newWorld(t, "[proxy]\nupstreams = [\"UPSTREAM\"]\ntrusted = "+row.trusted+loose+all,
