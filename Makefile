@@ -82,7 +82,7 @@ mutate: ## change MUTANTS (200) random places of the FILES of the root, one at a
 bench: ## measure the cost beside other limiters, about ten minutes (BENCHFLAGS=)
 	go run ./bench/cost $(BENCHFLAGS)
 
-proxy: ## measure quotient proxy beside a bare ReverseProxy, nginx and HAProxy, about 25 minutes (BENCHFLAGS=)
+proxy: ## measure quotient proxy beside a bare ReverseProxy, nginx and HAProxy, about 15 minutes (BENCHFLAGS=)
 	go run ./bench/proxy $(BENCHFLAGS)
 
 cover: ## require COVER_MIN (90) percent coverage of each package in COVER

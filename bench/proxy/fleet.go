@@ -228,8 +228,8 @@ func (fs shifts) section(window time.Duration) section {
 		note: fmt.Sprintf(
 			"%d proxies behind nginx's round robin, %d a window of %v for each of %d paths, and %d "+
 				"clients a path that always want more. In the middle of a window one proxy is killed, and "+
-				"the others get to know that there are two. The upstream counts what arrives, by its own clock: "+
-				"windows are comparable since no request arrives near the end of one.",
+				"the others get to know that there are two. The upstream counts what arrives, by its own "+
+				"clock: windows are comparable since no request arrives near the end of one.",
 			fleetSize, fleetLimit, window, paths, pathConns),
 		header: []string{"ordinals", "window", "least and most for a path", "goal",
 			"latest arrival in the window"},

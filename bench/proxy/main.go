@@ -2,7 +2,7 @@
 // httputil.ReverseProxy, nginx and HAProxy: real processes before one upstream. It prints tables with a
 // verdict.
 //
-//	go run ./proxy                                   # everything, about 25 minutes
+//	go run ./proxy                                   # everything, about 15 minutes
 //	go run ./proxy -only throughput,blocked -rounds 7
 //	go run ./proxy -out proxy/results.md
 //

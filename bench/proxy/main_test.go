@@ -99,11 +99,13 @@ func TestAFigureThatFailsIsNamed(t *testing.T) {
 	saved := figures
 	defer func() { figures = saved }()
 	figures = slices.Clone(figures[:2])
-	figures[0].run = func(*bench, context.Context) (section, error) { return section{}, errors.New("no luck") }
+	luck := errors.New("no luck")
+	figures[0].run = func(*bench, context.Context) (section, error) { return section{}, luck }
 	figures[1].run = func(*bench, context.Context) (section, error) { return section{title: "fine"}, nil }
 	var out, errs bytes.Buffer
 	code := command([]string{"-quotient", "none"}, &out, &errs)
-	if code != 2 || !strings.Contains(errs.String(), "throughput: no luck") || !strings.Contains(out.String(), "## fine") {
+	named := strings.Contains(errs.String(), "throughput: no luck")
+	if code != 2 || !named || !strings.Contains(out.String(), "## fine") {
 		t.Errorf("%d %q %q", code, out.String(), errs.String())
 	}
 }

@@ -156,9 +156,9 @@ func (r costs) section() section {
 				"wait. The limiter alone is quotient_overhead_seconds of the same requests in the same "+
 				"process, the proxy is quotient_proxy_overhead_seconds. The bare ReverseProxy is measured "+
 				"from its handler to the same byte, in turn with the proxy within limits. A cost of the "+
-				"proxy contains that of the limiter. Where nothing waits, a limiter takes so little that no proxy "+
-				"on net/http is near it: the last columns show how far off the bare one is, without any "+
-				"limiter. So the goals there are beside the two together.",
+				"proxy contains that of the limiter. Where nothing waits, a limiter takes so little that no "+
+				"proxy on net/http is near it: the last columns show how far off the bare one is, without "+
+				"any limiter. So the goals there are beside the two together.",
 			throughputConns, easyPace, wokenPaths, wokenConns),
 		header: []string{"requests", "what", "count", "p50", "p99", "p50 of the limiter's",
 			"p99 of the limiter's"},

@@ -27,7 +27,7 @@ type client struct {
 }
 
 // ask sends one request and reads the answer to it. It dials where there is no connection, and closes one
-// that is broken or told to be closed.
+// that is broken, or that the server wants to close.
 func (c *client) ask(target string) (status int, err error) {
 	if err := c.send(target); err != nil {
 		return 0, err
