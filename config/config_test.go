@@ -335,6 +335,23 @@ q.toml:7:15: limiters.api.overrides."a \"b\".c".in-flight: -1 is not between 0 a
 	}
 }
 
+// TestChangesInWordsOfTheFile holds that a rate that goes, and a mode, are logged as the file spells them.
+func TestChangesInWordsOfTheFile(t *testing.T) {
+	const text = "[limiters.api]\nrates = [{ events = 5, per = \"1s\" }]\n"
+	var log logged
+	s := start(t, text, config.Logger(log.logger()))
+	must(t, s.change(t, "[limiters.api]\nin-flight = 3\nmode = \"refuse\"\n"))
+	got := log.take()
+	for _, want := range []string{
+		`field=limiters.api.mode old=wait new=refuse`,
+		`field=limiters.api.rates[0] old="second: 5 per 1s" new=none`,
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s\nlacks %s", got, want)
+		}
+	}
+}
+
 // TestNamesOfRates: a rate is named by its period, unless another is.
 func TestNamesOfRates(t *testing.T) {
 	f, err := config.Parse("q.toml", []byte(`[limiters.api]

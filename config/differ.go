@@ -140,11 +140,23 @@ func (d *differ) field(path string, f reflect.StructField, a, b reflect.Value) {
 	case !f.IsExported():
 	case f.Type == reflect.TypeFor[quotient.Limit](): // its fields stand in the limiter's table
 		d.compare(path, a, b)
+	case f.Name == "Refuse":
+		if a.Bool() != b.Bool() {
+			d.found = append(d.found, difference{inner(path, "mode"), mode(a.Bool()), mode(b.Bool())})
+		}
 	case f.Name == "H2C":
 		d.compare(inner(path, "h2c"), a, b)
 	default:
 		d.compare(inner(path, kebab(f.Name)), a, b)
 	}
+}
+
+// mode is how a file spells Refuse.
+func mode(refuse bool) string {
+	if refuse {
+		return "refuse"
+	}
+	return "wait"
 }
 
 // either compares two values of which one may be missing.
@@ -172,6 +184,8 @@ func words(v reflect.Value) string {
 	switch x := v.Interface().(type) {
 	case Limiter:
 		return x.Limit.String()
+	case quotient.Rate:
+		return quotient.Limit{Rates: []quotient.Rate{x}}.String()
 	case Rule:
 		return strings.TrimSuffix(x.Pattern+": "+x.Limiter, ": ")
 	case string:

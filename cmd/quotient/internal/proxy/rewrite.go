@@ -22,6 +22,9 @@ func rewrite(r *httputil.ProxyRequest) {
 		out.Body = &trailed{out.Body, in.Trailer, out.Trailer}
 	}
 	r.SetXForwarded()
+	if in.Host == "" { // a client of HTTP/1.0 may name none
+		delete(out.Header, "X-Forwarded-Host")
+	}
 	if f.trusted { // the first proxy knows what the client has asked for
 		keep(out.Header, in.Header, "X-Forwarded-Host")
 		keep(out.Header, in.Header, "X-Forwarded-Proto")

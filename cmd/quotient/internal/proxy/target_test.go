@@ -3,6 +3,8 @@ package proxy
 import (
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"strings"
 	"testing"
 )
@@ -166,4 +168,17 @@ func TestForwarded(t *testing.T) {
 			want(t, name+" when "+row.trusted+" is trusted", strings.Join(header[name], " | "), value)
 		}
 	}
+}
+
+// TestForwardedHostOfNone: a client of HTTP/1.0 may name no host, and then none is told.
+func TestForwardedHostOfNone(t *testing.T) {
+	in := httptest.NewRequest(http.MethodGet, "/", nil)
+	in.Host = ""
+	in = in.WithContext(&flight{Context: in.Context()})
+	out := in.Clone(in.Context())
+	rewrite(&httputil.ProxyRequest{In: in, Out: out})
+	if got, ok := out.Header["X-Forwarded-Host"]; ok {
+		t.Errorf("X-Forwarded-Host: %q", got)
+	}
+	want(t, "X-Forwarded-Proto", out.Header.Get("X-Forwarded-Proto"), "http")
 }
