@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/config"
@@ -317,6 +319,22 @@ func TestOperatorsChange(t *testing.T) {
 	if d := s.State().Differs; !reflect.DeepEqual(d, []string{"api: it is gone"}) {
 		t.Errorf("%q", d)
 	}
+}
+
+// TestOperatorsPool: a size that was set by hand differs from the file, until its time is over.
+func TestOperatorsPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, base)
+		must(t, s.limiter(t, "api").SetPool(quotient.Pool{Replicas: 9}, time.Minute))
+		if d := s.State().Differs; !reflect.DeepEqual(d, []string{"api: pool"}) {
+			t.Errorf("%q", d)
+		}
+		time.Sleep(time.Minute + time.Second)
+		synctest.Wait()
+		if d := s.State().Differs; d != nil {
+			t.Errorf("%q: the time is over", d)
+		}
+	})
 }
 
 // TestAdjustedPlaces: what a program has added to a file stands where it would belong.
