@@ -408,6 +408,7 @@ func (m *model) stepClock(offset time.Duration) {
 			continue
 		}
 		if k := m.windowAt(r); k != r.index {
+			r.used, r.within = r.quota-r.windowLeft(), 0 // only what is owed is taken over
 			r.index, r.quota = k, max(r.quota, r.quotaOf(k, m.phase))
 			r.credit += 2 * float64(r.weight) * math.Ceil(r.rate.Events/float64(r.of))
 		}
