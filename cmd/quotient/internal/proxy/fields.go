@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/dunglas/httpsfv"
@@ -27,12 +28,47 @@ type fieldLines [len(fieldNames)][]string
 
 // linesOf are the lines in a header.
 func linesOf(h http.Header) (lines fieldLines) {
-	if len(h) == 0 {
-		return lines
-	}
 	for i, name := range fieldNames {
 		lines[i] = h[name]
 	}
+	return lines
+}
+
+// standIn reports whether a header has one of the fields. To go through it is quicker than to ask for each.
+func standIn(h http.Header) bool {
+	for name := range h {
+		if len(name) >= len("Ratelimit") && (name[0] == 'R' || name[0] == 'X') && slices.Contains(fieldNames[:], name) {
+			return true
+		}
+	}
+	return false
+}
+
+// span are fields of ours, in the order of fieldNames.
+type span struct{ from, to int }
+
+// spans are the fields of each set.
+var spans = map[httplimit.FieldSet]span{
+	httplimit.FieldsDraft11: {0, drafts}, httplimit.FieldsXRateLimit: {drafts, drafts + mostFields},
+}
+
+// mostFields is how many a set has at most.
+const mostFields = 3
+
+// note keeps the fields of ours that the answer has.
+func (f *flight) note() {
+	h := f.w.Header()
+	for i, name := range f.route.names() {
+		f.ours[i] = h[name]
+	}
+}
+
+// names are the fields of ours.
+func (r *route) names() []string { return fieldNames[r.fields.from:r.fields.to] }
+
+// lines are those of ours.
+func (f *flight) lines() (lines fieldLines) {
+	copy(lines[f.route.fields.from:f.route.fields.to], f.ours[:])
 	return lines
 }
 
@@ -63,15 +99,10 @@ func modify(res *http.Response) error {
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		f.switched = true
 	}
-	f.restore()
-	if f.ours.none(0) {
+	if !f.restore() || !standIn(res.Header) {
 		return nil
 	}
-	theirs := linesOf(res.Header)
-	if theirs.none(0) {
-		return nil
-	}
-	joined := together(f.ours, theirs)
+	joined := together(f.lines(), linesOf(res.Header))
 	if f.late != nil && !f.switched {
 		f.late.lines, f.late.set = joined, true // first the policy reads theirs
 		return nil
@@ -83,17 +114,16 @@ func modify(res *http.Response) error {
 	return nil
 }
 
-// restore puts our fields back, which ReverseProxy drops with those of an answer 1xx.
-func (f *flight) restore() {
-	if f.ours.none(0) {
-		return
-	}
+// restore puts our fields back, which ReverseProxy drops with those of an answer 1xx. It reports whether there are any.
+func (f *flight) restore() (some bool) {
 	h := f.w.Header()
-	for i, name := range fieldNames {
+	for i, name := range f.route.names() {
 		if len(f.ours[i]) > 0 && len(h[name]) == 0 {
 			h[name] = f.ours[i]
 		}
+		some = some || len(f.ours[i]) > 0
 	}
+	return some
 }
 
 // lateFields is a writer that puts fields together when the head is written: a policy that learns must have
