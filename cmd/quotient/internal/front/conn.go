@@ -1,7 +1,6 @@
 package front
 
 import (
-	"container/list"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -49,8 +48,10 @@ type conn struct {
 	slow   atomic.Bool // a part of a body took too long
 
 	// The mutex of places guards these.
-	place *list.Element // among those that are calm; nil: it is not
-	life  *time.Timer   // of an upgraded one
+	placed         bool        // it has a place
+	calm           bool        // no request is at work
+	before, behind *conn       // it among those that are calm
+	life           *time.Timer // of an upgraded one
 }
 
 func newConn(s *Server, raw net.Conn) *conn {
