@@ -99,19 +99,36 @@ func modify(res *http.Response) error {
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		f.switched = true
 	}
-	if !f.restore() || !standIn(res.Header) {
-		return nil
+	if f.restore() && standIn(res.Header) {
+		joined := together(f.lines(), linesOf(res.Header))
+		if f.late != nil && !f.switched {
+			f.late.lines, f.late.set = joined, true // first the policy reads theirs
+		} else {
+			joined.set(f.w.Header())
+			for _, name := range fieldNames {
+				delete(res.Header, name)
+			}
+		}
 	}
-	joined := together(f.lines(), linesOf(res.Header))
-	if f.late != nil && !f.switched {
-		f.late.lines, f.late.set = joined, true // first the policy reads theirs
-		return nil
-	}
-	joined.set(f.w.Header())
-	for _, name := range fieldNames {
-		delete(res.Header, name)
+	if !f.switched {
+		move(f.w.Header(), res.Header)
 	}
 	return nil
+}
+
+// move moves the fields of an answer to the one for the client: ReverseProxy would copy them, one allocation each. It
+// still reads Content-Type.
+func move(to, from http.Header) {
+	for name, lines := range from {
+		if name == "Content-Type" {
+			continue
+		}
+		if there := to[name]; len(there) > 0 {
+			lines = append(there[:len(there):len(there)], lines...)
+		}
+		to[name] = lines
+		delete(from, name)
+	}
 }
 
 // restore puts our fields back, which ReverseProxy drops with those of an answer 1xx. It reports whether there are any.
