@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/waited"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -20,9 +21,6 @@ import (
 // On a paced rate of at most one event a second, a caller that wakes later than a tenth of the interval after
 // its turn has lost that turn. It waits again, before all others of its class, three times at most
 // (Stats.Expired).
-//
-// If ctx has a method Admitted(waited, overhead time.Duration), that is called as OnAdmit is, but only for an
-// admission after a wait.
 func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit, error) {
 	if err := ctx.Err(); err != nil {
 		return Permit{}, err
@@ -344,8 +342,8 @@ func (s *shard) waitAndUnlock(
 	c.countAdmitted()
 	due := cmp.Or(c.w.firstDue, c.w.due)
 	s.l.admitted(key, arrived.at, due, c.w.permit)
-	if a, ok := ctx.(interface{ Admitted(_, _ time.Duration) }); ok {
-		s.l.hook(a.Admitted, arrived.at, due, c.w.permit)
+	if f, ok := ctx.Value(waited.Key{}).(waited.Hook); ok {
+		s.l.hook(f, arrived.at, due, c.w.permit)
 	}
 	return c.w.permit, nil
 }

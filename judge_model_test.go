@@ -39,6 +39,7 @@ type ruleLevel struct {
 	quota     float64
 	used      float64
 	keeps     bool    // of an event that was not used
+	within    float64 // of used, what was within the quota of its time
 	credit    float64 // of the windows that steps of the clock have opened
 	loose     float64 // what a turn may be early by
 }
@@ -124,7 +125,7 @@ func (m *model) forgive(never []item) {
 	}
 	for i := range m.rules {
 		r := &m.rules[i]
-		r.tokens, r.raw, r.used, r.credit = r.size, r.size, 0, 0
+		r.tokens, r.raw, r.used, r.credit, r.within = r.size, r.size, 0, 0, 0
 		if r.rate.Aligned {
 			r.index = m.windowAt(r)
 			r.quota = r.quotaOf(r.index, m.phase)
@@ -275,7 +276,7 @@ func (m *model) start(r *ruleLevel, old []ruleLevel) {
 			continue // a step may have opened a window in which nothing was used
 		}
 		if o.rate.Aligned {
-			left, used = min(left, o.quota-o.used), used || o.used > 0
+			left, used = min(left, o.windowLeft()), used || o.used > 0
 			continue
 		}
 		full := o.size
@@ -307,7 +308,7 @@ func (m *model) start(r *ruleLevel, old []ruleLevel) {
 // keepWindow carries a window over a change: what the limit has gained counts at once, a share that has grown
 // because the pool shrank from the next window on.
 func (r *ruleLevel) keepWindow(o *ruleLevel, m *model) {
-	r.index, r.used, r.quota, r.credit = o.index, o.used, o.quota, o.credit
+	r.index, r.used, r.quota, r.credit, r.within = o.index, o.used, o.quota, o.credit, o.within
 	k := m.windowAt(r)
 	q := r.quotaOf(k, m.phase)
 	if r.rate.Events > o.rate.Events {
@@ -317,7 +318,17 @@ func (r *ruleLevel) keepWindow(o *ruleLevel, m *model) {
 	if m.generous && r.sparse {
 		q = max(q, 1) // it may be one that is kept
 	}
+	r.within = max(r.within, min(r.used, r.quota))
 	r.quota = min(r.quota, q)
+}
+
+// windowLeft is what is left of a window; below 0 what the next ones owe. What was within the quota of its time is
+// not owed when that is cut.
+func (r *ruleLevel) windowLeft() float64 {
+	if r.used <= r.quota {
+		return r.quota - r.used
+	}
+	return min(0, max(r.quota, r.within)-r.used)
 }
 
 // quotaOf is what a replica may do in a window. With an ordinal fractions carry over, so that the fleet's
@@ -379,8 +390,8 @@ func (m *model) advance(to time.Time) {
 // open opens a window. What is owed is taken over, and where a window keeps what it allows an event that was
 // not used.
 func (r *ruleLevel) open(k, phase int64) {
-	left := r.quota - r.used
-	r.index, r.used, r.quota = k, max(0, -left), r.quotaOf(k, phase)
+	left := r.windowLeft()
+	r.index, r.used, r.quota, r.within = k, max(0, -left), r.quotaOf(k, phase), 0
 	if r.keeps && left >= 1 {
 		r.quota = max(r.quota, 1)
 	}

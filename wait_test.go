@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/waited"
 )
 
 func TestAcquireServesFirstInFirstOut(t *testing.T) {
@@ -244,19 +246,12 @@ func TestPanickingOnAdmit(t *testing.T) {
 	}
 }
 
-// admitted is a context that gets admissions.
-type admitted struct {
-	context.Context
-	f func(waited, overhead time.Duration)
-}
-
-func (a admitted) Admitted(waited, overhead time.Duration) { a.f(waited, overhead) }
-
 func TestContextGetsAWait(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		var got []string
 		l := limiterOf(t, Limit{InFlight: 1})
-		ctx := admitted{t.Context(), func(w, o time.Duration) { got = append(got, fmt.Sprint(w, " ", o)) }}
+		with := func(f waited.Hook) context.Context { return context.WithValue(t.Context(), waited.Key{}, f) }
+		ctx := with(func(w, o time.Duration) { got = append(got, fmt.Sprint(w, " ", o)) })
 		p, err := l.Acquire(ctx, "k") // does not wait
 		if err != nil {
 			t.Fatal(err)
@@ -269,7 +264,7 @@ func TestContextGetsAWait(t *testing.T) {
 		if want := []string{"3s 0s"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		ctx.f = func(_, _ time.Duration) { panic("hook") }
+		ctx = with(func(_, _ time.Duration) { panic("hook") })
 		time.AfterFunc(time.Second, p.Release)
 		func() {
 			defer func() { _ = recover() }()

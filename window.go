@@ -125,7 +125,8 @@ func floorDiv(a, b int64) int64 {
 type window struct {
 	index  int64
 	quota  int64
-	used   int64         // may exceed quota: the rest is owed by the windows that follow
+	used   int64         // may exceed quota
+	within int64         // of used, what was within the quota of its time: that is not owed after a cut
 	opened time.Duration // instant.at at which the window was opened here
 }
 
@@ -146,7 +147,16 @@ func (w *window) roll(t instant, c *schedule) {
 	if c.keeps && spare {
 		quota = max(quota, 1)
 	}
-	w.index, w.quota, w.used, w.opened = k, quota, owed, t.at
+	*w = window{index: k, quota: quota, used: owed, opened: t.at}
+}
+
+// room is how many events are left. What is negative is owed by the windows that follow: what was used above
+// the largest quota that the window has had, by an ask above a fresh one or a cost that was corrected.
+func (w *window) room() int64 {
+	if w.used <= w.quota {
+		return w.quota - w.used
+	}
+	return min(0, max(w.quota, w.within)-w.used)
 }
 
 // carry returns what is taken over into window k: what was used above the quotas of the windows before it, or
@@ -154,10 +164,10 @@ func (w *window) roll(t instant, c *schedule) {
 // has passed for.
 func (w *window) carry(t instant, k int64, c *schedule) (owed int64, spare bool) {
 	skipped := min(max(0, k-w.index-1), int64(t.at-w.opened)/c.per)
-	if w.used == w.quota && skipped == 0 {
+	if w.room() == 0 && skipped == 0 {
 		return 0, false
 	}
-	left := float64(w.quota - w.used)
+	left := float64(w.room())
 	if skipped > 0 {
 		left += c.sum(k-skipped, k)
 	}
@@ -174,7 +184,7 @@ func (w *window) until(t instant, r *rule, from time.Duration, ahead, n float64)
 		return from
 	}
 	const looked = 64 // windows; beyond them the caller asks again when they have passed
-	owed := float64(w.used+before) - float64(w.quota)
+	owed := float64(before - w.room())
 	j = max(j, 1+int64(min(max(0, owed/c.mean()-2), math.MaxInt32)))
 	owed = max(0, owed-c.sum(k+1, k+j))
 	for range looked {
@@ -210,12 +220,13 @@ func (w *window) take(t instant, r *rule, n float64) {
 func (w *window) refund(t instant, taken time.Duration, r *rule, n float64) {
 	if w.roll(t, r.schedule); taken >= w.opened {
 		w.used = max(0, w.used-int64(n))
+		w.within = min(w.within, w.used)
 	}
 }
 
 func (w *window) upTo(t instant, r *rule, n int) int {
 	w.roll(t, r.schedule)
-	return min(n, int(w.quota-w.used))
+	return min(n, int(w.room()))
 }
 
 // left counts the time to the end of the window.
@@ -223,7 +234,7 @@ func (w *window) left(t instant, r *rule) (events, of float64, full time.Duratio
 	w.roll(t, r.schedule)
 	per := r.schedule.per
 	full = time.Duration((r.schedule.index(t.wall)+1)*per - t.wall)
-	return float64(w.quota - w.used), float64(w.quota), full
+	return float64(w.room()), float64(w.quota), full
 }
 
 func (w *window) age(instant, *rule) time.Duration { return never }
@@ -235,7 +246,8 @@ func (w *window) state(t instant, r *rule) state {
 
 // follow puts the window under another schedule; under an equal one it stays as it is. Events that the limit
 // has gained count at once. A share that grew because the pool shrank counts from the next window on, since
-// the replicas that left have used their part of this one.
+// the replicas that left have used their part of this one. After a cut the windows that follow owe nothing of
+// what the old quota had let through: it was within the limit.
 func (w *window) follow(t instant, old, r *rule) {
 	w.roll(t, old.schedule)
 	c := r.schedule
@@ -251,6 +263,7 @@ func (w *window) follow(t instant, old, r *rule) {
 	if c.keeps {
 		q = max(q, 1)
 	}
+	w.within = max(w.within, min(w.used, w.quota))
 	w.quota = min(w.quota, q)
 }
 

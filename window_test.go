@@ -544,3 +544,24 @@ func TestAnotherRateChangesNoWindow(t *testing.T) {
 		}
 	})
 }
+
+// TestALowerLimitOwesNothing: what an aligned rate has let through is not owed when the limit or the share is cut.
+func TestALowerLimitOwesNothing(t *testing.T) {
+	for name, lower := range map[string]func(l *Limiter) error{
+		"limit": func(l *Limiter) error { return l.SetLimit(rated(aligned(10, time.Minute))) },
+		"pool":  func(l *Limiter) error { return l.SetPool(Pool{Replicas: 10}, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(t *testing.T) {
+				l := limiterOf(t, rated(aligned(100, time.Minute)))
+				wants(t, l, "k", 100)
+				if err := lower(l); err != nil {
+					t.Fatal(err)
+				}
+				wants(t, l, "k", 0)
+				time.Sleep(time.Minute)
+				wants(t, l, "k", 10) // the window is new
+			})
+		})
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/config"
@@ -319,6 +321,22 @@ func TestOperatorsChange(t *testing.T) {
 	}
 }
 
+// TestOperatorsPool: a size that was set by hand differs from the file, until its time is over.
+func TestOperatorsPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, base)
+		must(t, s.limiter(t, "api").SetPool(quotient.Pool{Replicas: 9}, time.Minute))
+		if d := s.State().Differs; !reflect.DeepEqual(d, []string{"api: pool"}) {
+			t.Errorf("%q", d)
+		}
+		time.Sleep(time.Minute + time.Second)
+		synctest.Wait()
+		if d := s.State().Differs; d != nil {
+			t.Errorf("%q: the time is over", d)
+		}
+	})
+}
+
 // TestAdjustedPlaces: what a program has added to a file stands where it would belong.
 func TestAdjustedPlaces(t *testing.T) {
 	f, err := config.Parse("q.toml", []byte(base))
@@ -332,6 +350,23 @@ func TestAdjustedPlaces(t *testing.T) {
 q.toml:7:15: limiters.api.overrides."a \"b\".c".in-flight: -1 is not between 0 and 1073741824`
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant\n%s", err, want)
+	}
+}
+
+// TestChangesInWordsOfTheFile holds that a rate that goes, and a mode, are logged as the file spells them.
+func TestChangesInWordsOfTheFile(t *testing.T) {
+	const text = "[limiters.api]\nrates = [{ events = 5, per = \"1s\" }]\n"
+	var log logged
+	s := start(t, text, config.Logger(log.logger()))
+	must(t, s.change(t, "[limiters.api]\nin-flight = 3\nmode = \"refuse\"\n"))
+	got := log.take()
+	for _, want := range []string{
+		`field=limiters.api.mode old=wait new=refuse`,
+		`field=limiters.api.rates[0] old="second: 5 per 1s" new=none`,
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s\nlacks %s", got, want)
+		}
 	}
 }
 

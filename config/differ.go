@@ -140,11 +140,23 @@ func (d *differ) field(path string, f reflect.StructField, a, b reflect.Value) {
 	case !f.IsExported():
 	case f.Type == reflect.TypeFor[quotient.Limit](): // its fields stand in the limiter's table
 		d.compare(path, a, b)
+	case f.Name == "Refuse":
+		if a.Bool() != b.Bool() {
+			d.found = append(d.found, difference{inner(path, "mode"), mode(a.Bool()), mode(b.Bool())})
+		}
 	case f.Name == "H2C":
 		d.compare(inner(path, "h2c"), a, b)
 	default:
 		d.compare(inner(path, kebab(f.Name)), a, b)
 	}
+}
+
+// mode is how a file spells Refuse.
+func mode(refuse bool) string {
+	if refuse {
+		return "refuse"
+	}
+	return "wait"
 }
 
 // either compares two values of which one may be missing.
@@ -172,6 +184,8 @@ func words(v reflect.Value) string {
 	switch x := v.Interface().(type) {
 	case Limiter:
 		return x.Limit.String()
+	case quotient.Rate:
+		return quotient.Limit{Rates: []quotient.Rate{x}}.String()
 	case Rule:
 		return strings.TrimSuffix(x.Pattern+": "+x.Limiter, ": ")
 	case string:
@@ -202,7 +216,7 @@ func (c *Config) differs(f *File) (all []string) {
 		}
 		is := before[name]
 		if version := l.Stats().Version; is.limiter != l || is.file != f || is.version != version {
-			is = compared{l, f, version, strings.Join(f.Limiters[name].differs(l), ", ")}
+			is = compared{l, f, version, strings.Join(f.Limiters[name].differs(l, f.Pool), ", ")}
 		}
 		if now[name] = is; is.what != "" {
 			all = append(all, name+": "+is.what)
@@ -217,9 +231,12 @@ func (c *Config) differs(f *File) (all []string) {
 // maxNamed bounds how many plans or overrides of a limiter are named.
 const maxNamed = 10
 
-// differs lists what of a limiter is not as its section says.
-func (l Limiter) differs(in *quotient.Limiter) (what []string) {
+// differs lists what of a limiter is not as its section and that of the pool say.
+func (l Limiter) differs(in *quotient.Limiter, p Pool) (what []string) {
 	now := in.Stats()
+	if p.setByHand(now.Pool) {
+		what = append(what, "pool")
+	}
 	if !sameLimit(now.Limit, l.Limit) {
 		what = append(what, "limit")
 	}
@@ -232,6 +249,15 @@ func (l Limiter) differs(in *quotient.Limiter) (what []string) {
 	}
 	what = append(what, named("plan", plans, l.Plans)...)
 	return append(what, named("override", overrides(in, l.Overrides), l.Overrides)...)
+}
+
+// setByHand reports whether a pool in force is an operator's, and not that of the section or of its source.
+func (p Pool) setByHand(now quotient.PoolStats) bool {
+	if p.Source != "" {
+		return now.Source == "set"
+	}
+	is, want := now.Pool, p.size()
+	return is.Replicas != want.Replicas || is.Ordinal != want.Ordinal || max(is.Weight, 1) != max(want.Weight, 1)
 }
 
 // named lists the names under which two maps do not have the same limit.

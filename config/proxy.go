@@ -144,10 +144,11 @@ func (f *File) checkProxy(r *report) {
 			r.field(at, "nil")
 			continue
 		}
-		if checkUpstream(r, at, u); seen[u.String()] {
+		place := strings.ToLower(strings.TrimSuffix(u.String(), "/"))
+		if checkUpstream(r, at, u); seen[place] {
 			r.field(at, "%s stands here twice", clip(u.Redacted()))
 		}
-		seen[u.String()] = true
+		seen[place] = true
 	}
 	if p.ProxyProtocol && len(p.Trusted) == 0 {
 		r.field("proxy.proxy-protocol", "true without trusted networks: any client could say who it is")

@@ -177,7 +177,10 @@ func checkPattern(pattern string) error {
 	if err := register(http.NewServeMux(), pattern); err != nil {
 		return err
 	}
-	_, host, path := split(pattern)
+	method, host, path := split(pattern)
+	if method != strings.ToUpper(method) {
+		return fmt.Errorf("%s never matches: methods are in upper case", clip(pattern))
+	}
 	if host != strings.ToLower(host) {
 		return fmt.Errorf("%s never matches: hosts are in lower case", clip(pattern))
 	}

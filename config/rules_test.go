@@ -172,3 +172,19 @@ func justified(t *rapid.T, e config.Error, i int, patterns []string, all []reque
 		t.Fatalf("%v in %q", e, patterns)
 	}
 }
+
+// TestMappedNetworks: a network of IPv4 that is spelt as one of IPv6 is the same.
+func TestMappedNetworks(t *testing.T) {
+	f, err := config.Parse("q.toml", []byte(`[limiters.all]
+in-flight = 1
+[proxy]
+upstreams = ["http://127.0.0.1:8080"]
+trusted = ["::ffff:10.0.0.0/104", "::ffff:192.0.2.1", "::/0", "10.0.0.0/8", "2001:db8::/32"]
+rules = [{ pattern = "/", limiter = "all" }]
+`))
+	must(t, err)
+	const want = "[10.0.0.0/8 192.0.2.1/32 ::/0 10.0.0.0/8 2001:db8::/32]"
+	if got := fmt.Sprint(f.Proxy.Trusted); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

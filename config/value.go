@@ -213,7 +213,7 @@ func prefixes(into *[]netip.Prefix, most int) func(value) {
 				return
 			}
 			if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
-				*into = append(*into, netip.PrefixFrom(a, a.BitLen()))
+				*into = append(*into, unmapped(netip.PrefixFrom(a, a.BitLen())))
 				return
 			}
 			p, err := netip.ParsePrefix(s)
@@ -221,9 +221,17 @@ func prefixes(into *[]netip.Prefix, most int) func(value) {
 				v.r.hinted(v.path, `as "10.0.0.0/8" or "192.0.2.1"`, "%s is no network", clip(s))
 				return
 			}
-			*into = append(*into, p)
+			*into = append(*into, unmapped(p))
 		})
 	}
+}
+
+// unmapped is a network without the mapping of IPv4 into IPv6.
+func unmapped(p netip.Prefix) netip.Prefix {
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p
 }
 
 // withoutUser is a text that may be meant as a URL, without the name and the password in it.

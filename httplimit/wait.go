@@ -9,6 +9,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/internal/overdue"
+	"github.com/quotient-go/quotient/internal/waited"
 )
 
 // limitUnread is limit for a request that may wait, and whose client's leaving would not be noticed
@@ -141,8 +142,15 @@ type patience struct {
 	overhead        time.Duration
 }
 
-// Admitted is called by the limiter after a wait.
-func (p *patience) Admitted(_, overhead time.Duration) { p.waited, p.overhead = true, overhead }
+// Value has the limiter say that it has admitted the request after a wait.
+func (p *patience) Value(key any) any {
+	if key == (waited.Key{}) {
+		return waited.Hook(p.admitted)
+	}
+	return p.Context.Value(key)
+}
+
+func (p *patience) admitted(_, overhead time.Duration) { p.waited, p.overhead = true, overhead }
 
 // patiences are kept, so that a request that does not wait allocates nothing. Nothing refers to one when
 // Acquire has returned: the bounded context is a child of the request's.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/config"
 )
 
@@ -33,10 +34,22 @@ func (c checkCmd) Run(s streams) error {
 	rules := 0
 	if f.Proxy != nil {
 		rules = len(f.Proxy.Rules)
+		if _, err := config.New(f, new(quotient.Registry), config.WithSources(named(sources()))); err != nil {
+			return err
+		}
 	}
 	limiters := count(len(f.Limiters), "limiter")
 	_, err = fmt.Fprintf(s.out, "%s: well: %s, %s\n", c.File, limiters, count(rules, "rule"))
 	return err
+}
+
+// named are sources of the same names that open nothing. A program that embeds the library has names of its
+// own: of a file without [proxy] they are not checked.
+func named(all config.Sources) config.Sources {
+	for scheme := range all {
+		all[scheme] = func(string) (quotient.Source, error) { return quotient.Env(), nil }
+	}
+	return all
 }
 
 // count is n and a noun.

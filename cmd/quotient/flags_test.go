@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -138,6 +139,8 @@ func TestFlagsThatMakeNoSense(t *testing.T) {
 		{"--pool dns: u:1", "--pool: "},
 		{"http://u/path", "UPSTREAM: "},
 		{"ftp://u", "UPSTREAM: "},
+		{"8080", "8080 is a port without a host: want localhost:8080"},
+		{":8080", ":8080 is a port without a host: want localhost:8080"},
 		{"u:1 u:1", "UPSTREAM: "},
 		{"--demo u:1", "--demo brings an upstream of its own"},
 		{"--demo-for 1m u:1", "--demo-for goes with --demo"},
@@ -164,6 +167,18 @@ func TestFlagsThatMakeNoSense(t *testing.T) {
 	}
 }
 
+// TestASourceThatIsNotThere: what is wrong with --pool is found only when the service is made.
+func TestASourceThatIsNotThere(t *testing.T) {
+	cmd, err := parsed(t, nil, "--pool", "foo:bar", "u:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = cmd.open(t.Context(), slog.New(slog.DiscardHandler))
+	if err == nil || !strings.HasPrefix(err.Error(), `--pool: "foo" is not one of`) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestEnvironmentThatMakesNoSense(t *testing.T) {
 	for name, c := range map[string]struct {
 		env  map[string]string
@@ -173,6 +188,7 @@ func TestEnvironmentThatMakesNoSense(t *testing.T) {
 		"an ordinal below 0":    {map[string]string{"QUOTIENT_ORDINAL": "-1"}, "u:1", `QUOTIENT_ORDINAL is "-1"`},
 		"an ordinal in words":   {map[string]string{"QUOTIENT_ORDINAL": "one"}, "u:1", `QUOTIENT_ORDINAL is "one"`},
 		"an ordinal, empty":     {map[string]string{"QUOTIENT_ORDINAL": ""}, "u:1", `QUOTIENT_ORDINAL is ""`},
+		"an ordinal beyond":     {map[string]string{"QUOTIENT_ORDINAL": "3"}, "--replicas 3 u:1", `QUOTIENT_ORDINAL is "3", want less than`},
 		"replicas in words":     {map[string]string{"QUOTIENT_REPLICAS": "many"}, "u:1", "QUOTIENT_REPLICAS"},
 		"no replicas":           {map[string]string{"QUOTIENT_REPLICAS": "0"}, "u:1", "QUOTIENT_REPLICAS is 0"},
 		"an address and a file": {map[string]string{"QUOTIENT_LISTEN": ":1"}, "--config f", "QUOTIENT_LISTEN does not go with --config"},

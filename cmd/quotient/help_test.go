@@ -60,6 +60,7 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		{"check", exitUsage, "<file>"},
 		{"check testdata/nosuch.toml", exitFailed, "nosuch.toml"},
 		{"check testdata/broken.toml", exitFailed, "testdata/broken.toml:3:1: limiters.api.rate"},
+		{"check testdata/nosource.toml", exitFailed, "testdata/nosource.toml:2:10: pool.source: \"reddis\" is not one of"},
 		{"proxy --config testdata/broken.toml", exitFailed, "testdata/broken.toml:3:1: limiters.api.rate"},
 		{"proxy --config testdata/noproxy.toml", exitFailed, "[proxy] is missing"},
 		{"completion tcsh", exitUsage, "bash"},

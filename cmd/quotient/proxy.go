@@ -148,11 +148,20 @@ func (c *proxyCmd) complete(g given, env func(string) (string, bool)) error {
 		return usagef("--max-wait is %v, want more than 0; --refuse is for no wait at all", c.MaxWait)
 	}
 	for i, u := range c.Upstreams {
+		if port := strings.TrimPrefix(u, ":"); isNumber(port) {
+			return usagef("%s is a port without a host: want localhost:%s", u, port)
+		}
 		if !strings.Contains(u, "://") {
 			c.Upstreams[i] = "http://" + u
 		}
 	}
 	return nil
+}
+
+// isNumber reports whether a text is a number that a port could be.
+func isNumber(text string) bool {
+	_, err := strconv.ParseUint(text, 10, 16)
+	return err == nil
 }
 
 // completeOrdinal takes the ordinal from the environment, where it counts from 0, as quotient.Env has it.
@@ -172,6 +181,9 @@ func (c *proxyCmd) completeOrdinal(g given, env func(string) (string, bool)) err
 	index, err := strconv.Atoi(text)
 	if err != nil || index < 0 || index >= 1_000_000 {
 		return usagef("%s is %q, want a whole number from 0 to 999999", name, text)
+	}
+	if c.Config == "" && c.Pool == "" && c.Replicas > 0 && index >= c.Replicas {
+		return usagef("%s is %q, want less than the %d replicas: it counts from 0", name, text, c.Replicas)
 	}
 	c.Ordinal = index + 1
 	return nil

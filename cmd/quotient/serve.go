@@ -81,7 +81,7 @@ func (c *proxyCmd) open(ctx context.Context, log *slog.Logger) (*service, error)
 		config.Adjust(c.adjust), config.With(s.ups), config.With(s.proxy), config.With(s.front),
 		config.With(fixedAdmin(file.Proxy.Admin)))
 	if err != nil {
-		return nil, err
+		return nil, c.named(err)
 	}
 	return s, s.listen(ctx)
 }

@@ -108,11 +108,16 @@ func (c *proxyCmd) parse() (*config.File, error) {
 		return nil, err
 	}
 	file, err := config.Parse("flags", text)
+	return file, c.named(err)
+}
+
+// named is an error with the names of flags, where there is no file.
+func (c *proxyCmd) named(err error) error {
 	var wrong config.Errors
-	if errors.As(err, &wrong) {
-		return nil, ofFlags(wrong)
+	if c.Config == "" && errors.As(err, &wrong) {
+		return ofFlags(wrong)
 	}
-	return file, err
+	return err
 }
 
 // flagOf names the flag that a field of the file comes from.

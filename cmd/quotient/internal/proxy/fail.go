@@ -64,7 +64,7 @@ func refuseBody(w http.ResponseWriter) {
 // fail answers a request that has no answer of the upstream. No policy learns from that.
 func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
 	f := flightOf(r)
-	if f.switched && !strings.HasPrefix(err.Error(), "backend tried") {
+	if f.switched {
 		return // the connection was taken over
 	}
 	httplimit.NoAnswer(w)

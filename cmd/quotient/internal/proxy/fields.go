@@ -1,11 +1,14 @@
 package proxy
 
 import (
+	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dunglas/httpsfv"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/quotient-go/quotient/httplimit"
 	"github.com/quotient-go/quotient/policy"
@@ -93,10 +96,30 @@ func (l *fieldLines) set(h http.Header) {
 	}
 }
 
-// modify puts our fields and those of an upstream's answer together.
+// errNotAsked is what is wrong with an upstream that switches to a protocol of its own choice.
+var errNotAsked = errors.New("the upstream switches to a protocol that was not asked for")
+
+// granted reports whether an answer 101 switches to the protocol that the request asks for.
+func granted(res *http.Response) bool {
+	asked, got := upgradeOf(res.Request.Header), upgradeOf(res.Header)
+	return got != "" && len(got) == len(asked) && strings.EqualFold(got, asked) // of one length: both are ASCII
+}
+
+// upgradeOf is the protocol that a header names to switch to, "" for none.
+func upgradeOf(h http.Header) string {
+	if !httpguts.HeaderValuesContainsToken(h["Connection"], "Upgrade") {
+		return ""
+	}
+	return h.Get("Upgrade")
+}
+
+// modify puts our fields and those of an upstream's answer together. It refuses an upgrade that was not asked for.
 func modify(res *http.Response) error {
 	f := flightOf(res.Request)
 	if res.StatusCode == http.StatusSwitchingProtocols {
+		if !granted(res) {
+			return errNotAsked // ReverseProxy would find that, too, and not close the connection
+		}
 		f.switched = true
 	}
 	if f.restore() && standIn(res.Header) {

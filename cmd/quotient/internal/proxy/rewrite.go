@@ -23,6 +23,9 @@ func rewrite(r *httputil.ProxyRequest) {
 		out.Body = &trailed{out.Body, in.Trailer, out.Trailer}
 	}
 	setForwarded(out.Header, in)
+	if in.Host == "" { // a client of HTTP/1.0 may name none
+		delete(out.Header, "X-Forwarded-Host")
+	}
 	if f.trusted { // the first proxy knows what the client has asked for
 		keep(out.Header, in.Header, "X-Forwarded-Host")
 		keep(out.Header, in.Header, "X-Forwarded-Proto")
@@ -48,10 +51,15 @@ func setForwarded(h http.Header, in *http.Request) {
 	h["X-Forwarded-Host"], h["X-Forwarded-Proto"] = lines[1:2:2], lines[2:3:3]
 }
 
-// dropAddresses drops what tells addresses.
+// dropAddresses drops what tells addresses. A field with underscores is taken for the one with hyphens, as CGI
+// and its heirs take it.
 func dropAddresses(h http.Header) {
 	for name := range h {
-		if name == "X-Real-Ip" || name == "Forwarded" || strings.HasPrefix(name, "X-Forwarded-") {
+		read := name
+		if strings.Contains(name, "_") {
+			read = http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+		}
+		if read == "X-Real-Ip" || read == "Forwarded" || strings.HasPrefix(read, "X-Forwarded-") {
 			delete(h, name)
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"net/textproto"
 	"strings"
 	"testing"
+
+	"github.com/quotient-go/quotient/cmd/quotient/internal/upstream"
 )
 
 // both runs a test with clients of HTTP/1.1 and of HTTP/2.
@@ -139,12 +141,32 @@ func TestUpgradesPass(t *testing.T) {
 	}
 }
 
-// TestUpgradeIsNotGranted: an upstream that switches to another protocol than was asked for is broken.
+// TestUpgradeIsNotGranted: an upstream that switches to another protocol than was asked for, or unasked, is
+// broken. Its connection is closed.
 func TestUpgradeIsNotGranted(t *testing.T) {
-	wrong, _ := breaking(t, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n")
-	w := worldBefore(t, loose+all, wrong)
-	resp, body := w.get("/", "Connection", "Upgrade", "Upgrade", "echo")
-	wantProblem(t, "another protocol", resp, body, http.StatusBadGateway)
+	const switches = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"
+	both(t, func(t *testing.T, setUp ...func(*httptest.Server)) {
+		for name, tt := range map[string]struct {
+			answer string
+			header []string // over HTTP/1
+		}{
+			"another protocol": {switches + "Upgrade: other\r\n\r\n", []string{"Connection", "Upgrade", "Upgrade", "echo"}},
+			"unasked":          {switches + "Upgrade: other\r\n\r\n", nil},
+			"none":             {switches + "\r\n", nil},
+		} {
+			wrong, _ := breaking(t, tt.answer)
+			w := worldBefore(t, loose+all, wrong, setUp...)
+			header := tt.header
+			if len(setUp) > 0 { // HTTP/2 has no such fields
+				header = nil
+			}
+			resp, body := w.get("/", header...)
+			wantProblem(t, name, resp, body, http.StatusBadGateway)
+			until(t, name+": nothing is in flight", func() bool {
+				return w.proxy.ups.(*upstream.Pool).State()[0].InFlight == 0
+			})
+		}
+	})
 }
 
 const one = `

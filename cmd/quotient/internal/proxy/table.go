@@ -48,10 +48,8 @@ type spec struct {
 
 // newTable makes the routes of a file, as far as that can be done without its limiters.
 func newTable(f *config.File) (*table, error) {
-	t := &table{mux: http.NewServeMux(), routes: make(map[string]*route), maxBody: f.Proxy.Max.BodyBytes}
-	for _, prefix := range f.Proxy.Trusted {
-		t.trusted = append(t.trusted, unmapped(prefix))
-	}
+	t := &table{mux: http.NewServeMux(), routes: make(map[string]*route), trusted: f.Proxy.Trusted}
+	t.maxBody = f.Proxy.Max.BodyBytes
 	var tokens *verification
 	if f.Proxy.JWT != nil {
 		var err error
@@ -254,12 +252,4 @@ func (t *table) trusts(remote string) bool {
 	}
 	at := peer(remote)
 	return at.IsValid() && slices.ContainsFunc(t.trusted, func(p netip.Prefix) bool { return p.Contains(at) })
-}
-
-// unmapped is a network without the mapping of IPv4 into IPv6.
-func unmapped(p netip.Prefix) netip.Prefix {
-	if p.Addr().Is4In6() && p.Bits() >= 96 {
-		return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-	}
-	return p
 }

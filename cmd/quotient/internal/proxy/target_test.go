@@ -3,6 +3,8 @@ package proxy
 import (
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"strings"
 	"testing"
 )
@@ -150,6 +152,11 @@ func TestForwarded(t *testing.T) {
 			"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Proto": "http", "X-Forwarded-Host": "the.host", "Forwarded": "",
 		}},
 		{`[]`, sent, map[string]string{"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": "the.host"}},
+		// CGI and its heirs have one variable for both spellings.
+		{`[]`, []string{"X_Forwarded_For", "192.0.2.1", "X-Forwarded_Proto", "https", "X_real-ip", "192.0.2.9", "x_y", "z"},
+			map[string]string{
+				"X-Forwarded-For": "127.0.0.1", "X_forwarded_for": "", "X-Forwarded_proto": "", "X_real-Ip": "", "X_y": "z",
+			}},
 	} {
 		got, hosts := make(chan http.Header, 1), make(chan string, 1)
 		w := newWorld(t, "[proxy]\nupstreams = [\"UPSTREAM\"]\ntrusted = "+row.trusted+loose+all,
@@ -161,4 +168,17 @@ func TestForwarded(t *testing.T) {
 			want(t, name+" when "+row.trusted+" is trusted", strings.Join(header[name], " | "), value)
 		}
 	}
+}
+
+// TestForwardedHostOfNone: a client of HTTP/1.0 may name no host, and then none is told.
+func TestForwardedHostOfNone(t *testing.T) {
+	in := httptest.NewRequest(http.MethodGet, "/", nil)
+	in.Host = ""
+	in = in.WithContext(&flight{Context: in.Context()})
+	out := in.Clone(in.Context())
+	rewrite(&httputil.ProxyRequest{In: in, Out: out})
+	if got, ok := out.Header["X-Forwarded-Host"]; ok {
+		t.Errorf("X-Forwarded-Host: %q", got)
+	}
+	want(t, "X-Forwarded-Proto", out.Header.Get("X-Forwarded-Proto"), "http")
 }
