@@ -1,7 +1,6 @@
 package front
 
 import (
-	"container/list"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -40,14 +39,19 @@ type conn struct {
 	readBy  time.Time // what the server or a handler has set; zero: nothing
 	writeBy time.Time
 	lastBy  time.Time // no read of this request's body ends later, since its handler has returned
+	partBy  time.Time // nor one of this part of it; zero: the next bytes are not of a body
+	reads   deadline
+	writes  deadline
 
 	inBody atomic.Bool // the next bytes are of a request's body
 	broken atomic.Bool // it is not known where the last one ends
 	slow   atomic.Bool // a part of a body took too long
 
 	// The mutex of places guards these.
-	place *list.Element // among those that are calm; nil: it is not
-	life  *time.Timer   // of an upgraded one
+	placed         bool        // it has a place
+	calm           bool        // no request is at work
+	before, behind *conn       // it among those that are calm
+	life           *time.Timer // of an upgraded one
 }
 
 func newConn(s *Server, raw net.Conn) *conn {
@@ -65,6 +69,9 @@ var errBadPreface = errors.New("front: HTTP/2 was agreed on, and does not come")
 // handshake is bounded by the deadline for a head, which the server sets before it reads.
 func (c *conn) handshake() error {
 	_ = c.raw.SetWriteDeadline(time.Now().Add(c.server.proxy.Timeouts.ReadHeader))
+	c.mu.Lock()
+	c.reads.begin(c.readEnd(), c.Conn.SetReadDeadline)
+	c.mu.Unlock()
 	if err := c.tls.HandshakeContext(context.Background()); err != nil {
 		return err
 	}
@@ -97,8 +104,12 @@ func (c *conn) Read(p []byte) (int, error) {
 	if c.framing.err != nil {
 		return 0, c.refused(p)
 	}
-	ours := len(p) > ahead && c.armRead()
-	n, err := c.Conn.Read(p)
+	ours := len(p) > ahead && c.framing.inBody()
+	var by time.Time
+	if ours {
+		by = time.Now().Add(c.server.now.Load().readBody)
+	}
+	n, err := c.readBefore(p, by)
 	if err != nil && ours {
 		c.broken.Store(true)
 		if errors.Is(err, os.ErrDeadlineExceeded) && !c.readIsOver() {
@@ -122,22 +133,10 @@ func (c *conn) refused(p []byte) error {
 	}
 	var dropped [512]byte
 	for {
-		if _, err := c.Conn.Read(dropped[:]); err != nil {
+		if _, err := c.readBefore(dropped[:], time.Time{}); err != nil {
 			return err
 		}
 	}
-}
-
-// armRead gives the next part of a body its time, and reports whether the next bytes are of one.
-func (c *conn) armRead() bool {
-	if !c.framing.inBody() {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	by := earlier(time.Now().Add(c.server.now.Load().readBody), c.readBy)
-	_ = c.Conn.SetReadDeadline(earlier(by, c.lastBy))
-	return true
 }
 
 // readIsOver reports whether a deadline of the server or of a handler has passed.
@@ -147,59 +146,17 @@ func (c *conn) readIsOver() bool {
 	return !c.readBy.IsZero() && !time.Now().Before(c.readBy)
 }
 
-// earlier is the first of two deadlines; zero is none.
-func earlier(a, b time.Time) time.Time {
-	if b.IsZero() || !a.IsZero() && a.Before(b) {
-		return a
-	}
-	return b
-}
-
 // Write gives each part of an answer its time, and none to the silence between.
 func (c *conn) Write(p []byte) (n int, err error) {
 	for {
 		part := p[n:min(len(p), n+writePart)]
-		c.armWrite()
-		m, err := c.Conn.Write(part)
+		m, err := c.writeInTime(part)
 		n += m
 		if err != nil || n == len(p) {
 			c.disarmWrite()
 			return n, err
 		}
 	}
-}
-
-func (c *conn) armWrite() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_ = c.Conn.SetWriteDeadline(earlier(time.Now().Add(c.server.now.Load().write), c.writeBy))
-}
-
-// disarmWrite is for TLS, which also writes while it reads.
-func (c *conn) disarmWrite() {
-	if c.tls != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		_ = c.Conn.SetWriteDeadline(c.writeBy)
-	}
-}
-
-func (c *conn) SetReadDeadline(t time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.readBy = t
-	return c.Conn.SetReadDeadline(earlier(t, c.lastBy))
-}
-
-func (c *conn) SetWriteDeadline(t time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.writeBy = t
-	return c.Conn.SetWriteDeadline(t)
-}
-
-func (c *conn) SetDeadline(t time.Time) error {
-	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
 // answered notes that the handler of a request of HTTP/1 has returned. net/http then reads the rest of its body, and
@@ -224,7 +181,7 @@ func (c *conn) readNoLater(by time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lastBy = by
-	_ = c.Conn.SetReadDeadline(earlier(by, c.readBy))
+	_ = c.reads.change(c.readEnd(), c.Conn.SetReadDeadline)
 }
 
 // rest notes that a request is over, and reports whether the connection is fit for another one.

@@ -1,7 +1,6 @@
 package front
 
 import (
-	"container/list"
 	"errors"
 	"log/slog"
 	"net"
@@ -21,8 +20,8 @@ type places struct {
 
 	mu       sync.Mutex
 	open     map[*conn]struct{}
-	calm     list.List // of *conn without a request at work; the longest of them in front
-	closed   bool      // to new ones
+	calm     calmest // those without a request at work
+	closed   bool    // to new ones
 	upgraded int
 	evicted  uint64
 	refused  uint64
@@ -48,7 +47,8 @@ func (p *places) enter(c *conn) bool {
 		p.open = make(map[*conn]struct{})
 	}
 	p.open[c] = struct{}{}
-	c.place = p.calm.PushBack(c)
+	c.placed = true
+	p.calmLocked(c, true)
 	return true
 }
 
@@ -60,11 +60,10 @@ func (p *places) evict() {
 }
 
 func (p *places) evictLocked() bool {
-	longest := p.calm.Front()
-	if longest == nil {
+	c := p.calm.first
+	if c == nil {
 		return false
 	}
-	c := longest.Value.(*conn)
 	p.leaveLocked(c)
 	_ = c.raw.Close() // without the farewell of TLS, which a peer that reads nothing would delay
 	p.evicted++
@@ -89,7 +88,7 @@ func (p *places) follow(nc net.Conn, state http.ConnState) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := p.open[c]; !ok {
+	if !c.placed {
 		return
 	}
 	switch state {
@@ -110,12 +109,11 @@ func (p *places) follow(nc net.Conn, state http.ConnState) {
 }
 
 func (p *places) calmLocked(c *conn, calm bool) {
-	if c.place != nil {
-		p.calm.Remove(c.place)
-		c.place = nil
+	if c.calm {
+		p.calm.remove(c)
 	}
 	if calm {
-		c.place = p.calm.PushBack(c)
+		p.calm.add(c)
 	}
 }
 
@@ -127,10 +125,11 @@ func (p *places) leave(c *conn) {
 }
 
 func (p *places) leaveLocked(c *conn) {
-	if _, ok := p.open[c]; !ok {
+	if !c.placed {
 		return
 	}
 	delete(p.open, c)
+	c.placed = false
 	p.calmLocked(c, false)
 	if c.life != nil {
 		c.life.Stop()
@@ -169,7 +168,7 @@ func (p *places) clear(all bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.open {
-		if all || c.place != nil {
+		if all || c.calm {
 			p.leaveLocked(c)
 			_ = c.raw.Close()
 		}
@@ -204,4 +203,37 @@ func (l listener) Accept() (net.Conn, error) {
 		}
 		_ = raw.Close()
 	}
+}
+
+// calmest is a list of connections, the one that has been in it for the longest time in front. Each request takes its
+// connection out and puts it back, so that a list that allocates would cost.
+type calmest struct {
+	first, last *conn
+	n           int
+}
+
+func (l *calmest) add(c *conn) {
+	l.n++
+	c.calm, c.before, c.behind = true, l.last, nil
+	if l.last == nil {
+		l.first = c
+	} else {
+		l.last.behind = c
+	}
+	l.last = c
+}
+
+func (l *calmest) remove(c *conn) {
+	if c.before == nil {
+		l.first = c.behind
+	} else {
+		c.before.behind = c.behind
+	}
+	if c.behind == nil {
+		l.last = c.before
+	} else {
+		c.behind.before = c.before
+	}
+	l.n--
+	c.calm, c.before, c.behind = false, nil, nil
 }

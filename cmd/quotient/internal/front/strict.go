@@ -113,9 +113,12 @@ func badFields(h http.Header) string {
 
 // validHost reports whether a host arrives as it is: net/http cuts one off at a byte that cannot stand in it.
 func validHost(host string) bool {
-	return strings.IndexFunc(host, func(r rune) bool {
-		return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"#/<>?@\^{|}`+"`", r)
-	}) < 0
+	for i := range len(host) {
+		if b := host[i]; b <= ' ' || b >= 0x7f || strings.IndexByte(`"#/<>?@\^{|}`+"`", b) >= 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // hopByHop are the fields that Connection may name. Others would be taken out on the way: a client could

@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,12 +31,47 @@ type fieldLines [len(fieldNames)][]string
 
 // linesOf are the lines in a header.
 func linesOf(h http.Header) (lines fieldLines) {
-	if len(h) == 0 {
-		return lines
-	}
 	for i, name := range fieldNames {
 		lines[i] = h[name]
 	}
+	return lines
+}
+
+// standIn reports whether a header has one of the fields. To go through it is quicker than to ask for each.
+func standIn(h http.Header) bool {
+	for name := range h {
+		if len(name) >= len("Ratelimit") && (name[0] == 'R' || name[0] == 'X') && slices.Contains(fieldNames[:], name) {
+			return true
+		}
+	}
+	return false
+}
+
+// span are fields of ours, in the order of fieldNames.
+type span struct{ from, to int }
+
+// spans are the fields of each set.
+var spans = map[httplimit.FieldSet]span{
+	httplimit.FieldsDraft11: {0, drafts}, httplimit.FieldsXRateLimit: {drafts, drafts + mostFields},
+}
+
+// mostFields is how many a set has at most.
+const mostFields = 3
+
+// note keeps the fields of ours that the answer has.
+func (f *flight) note() {
+	h := f.w.Header()
+	for i, name := range f.route.names() {
+		f.ours[i] = h[name]
+	}
+}
+
+// names are the fields of ours.
+func (r *route) names() []string { return fieldNames[r.fields.from:r.fields.to] }
+
+// lines are those of ours.
+func (f *flight) lines() (lines fieldLines) {
+	copy(lines[f.route.fields.from:f.route.fields.to], f.ours[:])
 	return lines
 }
 
@@ -86,37 +122,48 @@ func modify(res *http.Response) error {
 		}
 		f.switched = true
 	}
-	f.restore()
-	if f.ours.none(0) {
-		return nil
+	if f.restore() && standIn(res.Header) {
+		joined := together(f.lines(), linesOf(res.Header))
+		if f.late != nil && !f.switched {
+			f.late.lines, f.late.set = joined, true // first the policy reads theirs
+		} else {
+			joined.set(f.w.Header())
+			for _, name := range fieldNames {
+				delete(res.Header, name)
+			}
+		}
 	}
-	theirs := linesOf(res.Header)
-	if theirs.none(0) {
-		return nil
-	}
-	joined := together(f.ours, theirs)
-	if f.late != nil && !f.switched {
-		f.late.lines, f.late.set = joined, true // first the policy reads theirs
-		return nil
-	}
-	joined.set(f.w.Header())
-	for _, name := range fieldNames {
-		delete(res.Header, name)
+	if !f.switched {
+		move(f.w.Header(), res.Header)
 	}
 	return nil
 }
 
-// restore puts our fields back, which ReverseProxy drops with those of an answer 1xx.
-func (f *flight) restore() {
-	if f.ours.none(0) {
-		return
+// move moves the fields of an answer to the one for the client: ReverseProxy would copy them, one allocation each. It
+// still reads Content-Type.
+func move(to, from http.Header) {
+	for name, lines := range from {
+		if name == "Content-Type" {
+			continue
+		}
+		if there := to[name]; len(there) > 0 {
+			lines = append(there[:len(there):len(there)], lines...)
+		}
+		to[name] = lines
+		delete(from, name)
 	}
+}
+
+// restore puts our fields back, which ReverseProxy drops with those of an answer 1xx. It reports whether there are any.
+func (f *flight) restore() (some bool) {
 	h := f.w.Header()
-	for i, name := range fieldNames {
+	for i, name := range f.route.names() {
 		if len(f.ours[i]) > 0 && len(h[name]) == 0 {
 			h[name] = f.ours[i]
 		}
+		some = some || len(f.ours[i]) > 0
 	}
+	return some
 }
 
 // lateFields is a writer that puts fields together when the head is written: a policy that learns must have

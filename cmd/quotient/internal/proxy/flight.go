@@ -8,20 +8,21 @@ import (
 	"time"
 )
 
-// flight is one request on its way. It is the request's context, too, so that it costs one allocation.
+// flight is one request on its way. It is the request's context, too, so that all of it costs one allocation.
 type flight struct {
 	context.Context // of the server
 	proxy           *Proxy
 	route           *route
-	w               http.ResponseWriter // of the server
-	trusted         bool                // the peer is
-	switched        bool                // the upstream has switched protocols
-	from            time.Time           // arrival, or when there was room; the overhead begins here
-	sent            time.Time           // to the upstream's transport
-	dialled         atomic.Int64        // of that, how long it took to get a connection
-	written         atomic.Bool         // the overhead is known
-	ours            fieldLines          // of the answer
-	late            *lateFields         // nil: fields are put together at once
+	w               http.ResponseWriter  // of the server
+	trusted         bool                 // the peer is
+	switched        bool                 // the upstream has switched protocols
+	from            time.Time            // arrival, or when there was room; the overhead begins here
+	sent            time.Time            // to the upstream's transport
+	dialled         atomic.Int64         // of that, how long it took to get a connection
+	written         atomic.Bool          // the overhead is known
+	ours            [mostFields][]string // fields of the answer, those of route.fields
+	request         http.Request         // what the handlers behind get
+	late            *lateFields          // nil: fields are put together at once
 }
 
 type flightKey struct{}
@@ -52,9 +53,7 @@ func waited(r *http.Request, _, overhead time.Duration) {
 
 // pass passes an admitted request on.
 func (p *Proxy) pass(w http.ResponseWriter, r *http.Request) {
-	if f := flightOf(r); f.route.fields {
-		f.ours = linesOf(f.w.Header())
-	}
+	flightOf(r).note()
 	p.reverse.ServeHTTP(w, r)
 }
 

@@ -94,11 +94,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f := &flight{Context: r.Context(), proxy: p, route: to, w: w, from: arrived}
 	f.trusted = t.trusts(r.RemoteAddr)
-	if to.learns && to.fields {
+	if to.learns && to.fields != (span{}) {
 		f.late = &lateFields{ResponseWriter: w}
 		w = f.late
 	}
-	r = r.WithContext(f)
+	f.request = *r.WithContext(f)
+	r = &f.request
 	if t.maxBody > 0 && r.ContentLength < 0 {
 		r.Body = http.MaxBytesReader(f.w, r.Body, t.maxBody)
 	}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"strings"
@@ -21,7 +22,7 @@ func rewrite(r *httputil.ProxyRequest) {
 		dropAddresses(out.Trailer)
 		out.Body = &trailed{out.Body, in.Trailer, out.Trailer}
 	}
-	r.SetXForwarded()
+	setForwarded(out.Header, in)
 	if in.Host == "" { // a client of HTTP/1.0 may name none
 		delete(out.Header, "X-Forwarded-Host")
 	}
@@ -29,6 +30,25 @@ func rewrite(r *httputil.ProxyRequest) {
 		keep(out.Header, in.Header, "X-Forwarded-Host")
 		keep(out.Header, in.Header, "X-Forwarded-Proto")
 	}
+}
+
+// setForwarded does what httputil.ProxyRequest.SetXForwarded does, with one allocation in place of three.
+func setForwarded(h http.Header, in *http.Request) {
+	lines := make([]string, 3)
+	if client, _, err := net.SplitHostPort(in.RemoteAddr); err == nil {
+		if prior := h["X-Forwarded-For"]; len(prior) > 0 {
+			client = strings.Join(prior, ", ") + ", " + client
+		}
+		lines[0] = client
+		h["X-Forwarded-For"] = lines[0:1:1]
+	} else {
+		delete(h, "X-Forwarded-For")
+	}
+	lines[1], lines[2] = in.Host, "http"
+	if in.TLS != nil {
+		lines[2] = "https"
+	}
+	h["X-Forwarded-Host"], h["X-Forwarded-Proto"] = lines[1:2:2], lines[2:3:3]
 }
 
 // dropAddresses drops what tells addresses. A field with underscores is taken for the one with hyphens, as CGI

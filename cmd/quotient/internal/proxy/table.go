@@ -31,7 +31,7 @@ type route struct {
 	handler http.Handler
 	limiter *quotient.Limiter // nil: exempt
 	learns  bool              // its policy does
-	fields  bool              // clients get ours
+	fields  span              // that clients get from us
 	cost    *observer
 }
 
@@ -193,7 +193,7 @@ func (r *route) serveBy(p *Proxy) {
 		opts = append(opts, httplimit.PlanBy(r.plan))
 	}
 	if set := fieldSets[r.spec.fields]; set != httplimit.FieldsOff {
-		opts, r.fields = append(opts, httplimit.SendFields(set)), true
+		opts, r.fields = append(opts, httplimit.SendFields(set)), spans[set]
 	}
 	r.handler = httplimit.Middleware(r.limiter, r.key, opts...)(pass)
 }
