@@ -545,7 +545,7 @@ func TestAnotherRateChangesNoWindow(t *testing.T) {
 	})
 }
 
-// TestALowerLimitOwesNothing: what an aligned rate has let through is not owed when the limit or the share is cut.
+// TestALowerLimitOwesNothing: what an aligned rate has let through is not owed after a cut of limit or share.
 func TestALowerLimitOwesNothing(t *testing.T) {
 	for name, lower := range map[string]func(l *Limiter) error{
 		"limit": func(l *Limiter) error { return l.SetLimit(rated(aligned(10, time.Minute))) },
