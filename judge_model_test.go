@@ -322,8 +322,8 @@ func (r *ruleLevel) keepWindow(o *ruleLevel, m *model) {
 	r.quota = min(r.quota, q)
 }
 
-// windowLeft is what is left of a window; below 0 what the next ones owe. What was within the quota of its time is
-// not owed when that is cut.
+// windowLeft is what is left of a window; below 0 what the next ones owe. What was within the quota of its
+// time is not owed when that is cut.
 func (r *ruleLevel) windowLeft() float64 {
 	if r.used <= r.quota {
 		return r.quota - r.used

@@ -150,8 +150,8 @@ func (w *window) roll(t instant, c *schedule) {
 	*w = window{index: k, quota: quota, used: owed, opened: t.at}
 }
 
-// room is how many events are left. What is negative is owed by the windows that follow. That is what was used
-// above the largest quota that the window has had: by a large ask, or a cost that was corrected.
+// room is how many events are left. What is negative is owed by the windows that follow. That is what was
+// used above the largest quota that the window has had: by a large ask, or a cost that was corrected.
 func (w *window) room() int64 {
 	if w.used <= w.quota {
 		return w.quota - w.used
