@@ -170,7 +170,7 @@ func TestForwarded(t *testing.T) {
 	}
 }
 
-// TestForwardedHostOfNone: a client of HTTP/1.0 may name no host, and then none is told.
+// TestForwardedHostOfNone: a client of HTTP/1.0 may name no host, and then none is given.
 func TestForwardedHostOfNone(t *testing.T) {
 	in := httptest.NewRequest(http.MethodGet, "/", nil)
 	in.Host = ""
