@@ -22,9 +22,8 @@ import (
 
 // serve serves until ctx ends or a signal comes. A second signal ends the process at once.
 func (c *proxyCmd) serve(ctx context.Context, s streams) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilSignal(ctx)
 	defer stop()
-	context.AfterFunc(ctx, stop)
 	if c.Demo {
 		return c.demo(ctx, s)
 	}
@@ -36,6 +35,22 @@ func (c *proxyCmd) serve(ctx context.Context, s streams) error {
 	signal.Notify(hangups, syscall.SIGHUP) // Windows sends none
 	defer signal.Stop(hangups)
 	return service.run(ctx, hangups)
+}
+
+// untilSignal returns a context that ends with the first signal. By then the next one has its usual effect.
+func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		select {
+		case <-signals:
+		case <-ctx.Done():
+		}
+		signal.Stop(signals)
+		cancel()
+	}()
+	return ctx, cancel
 }
 
 // newLog returns a log in the form of --log.
