@@ -89,7 +89,7 @@ var rooms = []room{
 		why: "its own module, so that only those who gossip carry memberlist"},
 	{dir: "lease/...", own: []string{"lease"}, later: true,
 		why: "leases are a service and its client; they stand alone"},
-	{dir: "config/...", own: []string{".", "policy", "poolsize/dns", "poolsize/file"},
+	{dir: "config/...", own: []string{".", "policy", "httplimit", "poolsize/dns", "poolsize/file"},
 		outside: []string{"github.com/pelletier/go-toml/v2", "github.com/fsnotify/fsnotify"},
 		why:     "its own module, so that only those who read a file carry its parser; heavy sources are handed to it"},
 	{dir: "deploy/proxy", own: []string{".", "config"}, outside: []string{"k8s.io", "sigs.k8s.io"},

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/httplimit"
 )
 
 // checkRules notes rules that cannot be meant, and limiters that none of them uses.
@@ -21,9 +22,9 @@ func (f *File) checkRules(r *report) {
 		used[rule.Limiter] = true
 	}
 	f.checkOrder(r)
-	if n := len(rules); n == 0 || rules[n-1].Pattern != "/" {
+	if len(rules) == 0 || rules[len(rules)-1].Pattern != "/" {
 		r.hinted("proxy.rules", `add a last one with pattern = "/": it may be exempt`,
-			"a request may match none of the %d", n)
+			"a request may match no rule")
 	}
 	for name, l := range f.Limiters {
 		path := inner("limiters", name)
@@ -125,7 +126,7 @@ func (f *File) checkKeys(r *report, path, name string, l Limiter) {
 func (rule Rule) mayHave(key string) bool {
 	switch rule.Key.Kind {
 	case KeyPath:
-		return isCanonical(key)
+		return len(key) <= 256 && httplimit.CanonicalPath(key) == key // a longer one is hashed
 	case KeyPattern:
 		return key == rule.Pattern
 	case KeyHost:
@@ -136,26 +137,9 @@ func (rule Rule) mayHave(key string) bool {
 	return true
 }
 
-// isCanonical reports whether a path is one that httplimit.Path gives.
-func isCanonical(path string) bool {
-	if path == "/" {
-		return true
-	}
-	rest, ok := strings.CutPrefix(path, "/")
-	if !ok || len(path) > 256 {
-		return false // a longer one is hashed
-	}
-	for segment := range strings.SplitSeq(rest, "/") {
-		if !isSegment(segment) {
-			return false
-		}
-	}
-	return true
-}
-
 // isSegment reports whether a canonical path may have the segment.
 func isSegment(s string) bool {
-	return s != "" && s != "." && s != ".." && s == strings.ToLower(s) && !strings.ContainsAny(s, "/;")
+	return s != "" && !strings.Contains(s, "/") && httplimit.CanonicalPath("/"+s) == "/"+s
 }
 
 // isToken reports whether s may be the name of a header field.

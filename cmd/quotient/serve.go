@@ -27,13 +27,13 @@ func (c *proxyCmd) serve(ctx context.Context, s streams) error {
 	if c.Demo {
 		return c.demo(ctx, s)
 	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // Windows sends none
+	defer signal.Stop(hangups)
 	service, err := c.open(ctx, newLog(c.Log, slog.LevelInfo, s.err))
 	if err != nil {
 		return err
 	}
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP) // Windows sends none
-	defer signal.Stop(hangups)
 	return service.run(ctx, hangups)
 }
 

@@ -105,7 +105,7 @@ func (c *certs) look() {
 	}
 	if c.now.CompareAndSwap(old, p) { // else a reload was faster
 		c.said = ""
-		c.log.Info("quotient: the certificate was read again", "cert", old.files.Cert)
+		c.log.Info("the certificate was read again", "cert", old.files.Cert)
 	}
 }
 
@@ -113,7 +113,7 @@ func (c *certs) look() {
 func (c *certs) say(err error) {
 	if text := err.Error(); text != c.said {
 		c.said = text
-		c.log.Error("quotient: the certificate stays as it was", "error", text)
+		c.log.Error("the certificate stays as it was", "error", text)
 	}
 }
 

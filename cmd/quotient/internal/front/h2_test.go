@@ -220,7 +220,7 @@ func TestFloodsOfHTTP2(t *testing.T) {
 			}
 			return nil
 		},
-		"PING that nobody reads the answers of": func(c *raw2) error {
+		"PING whose answers are not read": func(c *raw2) error {
 			for range pings {
 				if err := c.WritePing(false, [8]byte{}); err != nil {
 					return err

@@ -75,7 +75,7 @@ func (p *places) evictLocked() bool {
 func (p *places) sayLocked() {
 	if now := time.Now(); now.Sub(p.crowded) >= time.Second {
 		p.crowded = now
-		p.log.Warn("quotient: all places for connections are taken (proxy.max.connections)",
+		p.log.Warn("all places for connections are taken (proxy.max.connections)",
 			"open", len(p.open), "evicted", p.evicted, "refused", p.refused)
 	}
 }

@@ -86,7 +86,7 @@ func (s *Server) shutdown(srv *http.Server) error {
 	_ = srv.Close()
 	s.places.clear(true)
 	if errors.Is(err, context.DeadlineExceeded) {
-		s.log.Warn("quotient: connections were closed at the end of proxy.timeouts.shutdown")
+		s.log.Warn("connections were closed at the end of proxy.timeouts.shutdown")
 		return nil
 	}
 	return err
