@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
@@ -159,7 +160,7 @@ func TestSentOnceHTTP2(t *testing.T) {
 		for _, method := range []string{"GET", "POST"} {
 			t.Run(name+" "+method, func(t *testing.T) {
 				l, streams := listen(t), new(atomic.Int32)
-				go resetting(l, streams, answer)
+				go resetting(t.Context(), l, streams, answer)
 				p := poolOf(t, nil, "h2c://"+l.Addr().String())
 				_, err := p.RoundTrip(ask(t, method, "/", ""))
 				want(t, "the kind of "+errorText(err), Classify(err), Broken)
@@ -182,14 +183,16 @@ func frame(kind byte, stream uint32, numbers ...uint32) []byte {
 	return b
 }
 
-// resetting is a server of h2c that answers each request in the same way, and counts them.
-func resetting(l net.Listener, streams *atomic.Int32, answer func(stream uint32) []byte) {
+// resetting is a server of h2c that answers each request in the same way, and counts them. Its connections end
+// with ctx: a client whose stream is still ending when it closes its idle connections keeps that one.
+func resetting(ctx context.Context, l net.Listener, streams *atomic.Int32, answer func(stream uint32) []byte) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
 			return
 		}
 		go func() {
+			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 			defer conn.Close()
 			r := bufio.NewReader(conn)
 			_, _ = r.Discard(len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
