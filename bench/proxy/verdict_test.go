@@ -136,7 +136,7 @@ func TestReloadsAreJudged(t *testing.T) {
 		}
 		r := reloaded{asked: 10, good: 9, broken: 1, applied: 9, failed: 2, steady: all(200),
 			moved: all(200, 429), once: all(200, 429),
-			steadyMost: steadyLimit, movedMost: movingMost, onceAll: onceLimit}
+			steadyPace: 1, movedPace: 1, onceAll: onceLimit}
 		for range 10 {
 			r.weights = append(r.weights, weight{50 << 20, 20 << 20, 100})
 		}
@@ -149,8 +149,8 @@ func TestReloadsAreJudged(t *testing.T) {
 		"steady: every request":  func(r *reloaded) { r.steady.lost, r.steady.asked = 1, 11 },
 		"moving: every request":  func(r *reloaded) { r.moved.statuses = map[int]int{200: 10, 502: 10} },
 		"once: every request":    func(r *reloaded) { r.once = seen{} },
-		"steady: requests for a": func(r *reloaded) { r.steadyMost++ },
-		"moving: requests for a": func(r *reloaded) { r.movedMost++ },
+		"steady: requests for a": func(r *reloaded) { r.steadyPace = 1.02 },
+		"moving: requests for a": func(r *reloaded) { r.movedPace = 1.02 },
 		"once: requests":         func(r *reloaded) { r.onceAll++ },
 		"resident memory": func(r *reloaded) {
 			r.weights[8].resident, r.weights[9].resident = 56<<20,

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -77,12 +79,15 @@ func (l *ledger) total(path string) (n int) {
 	return n
 }
 
-// greatest is the most that arrived for a path in one window.
-func (l *ledger) greatest(path string) (n int) {
+// pace is the most that a path got from the first window to the end of any, beside so many in each of them. A request
+// that arrives late cannot raise it.
+func (l *ledger) pace(path string, limit int, first int64) (most float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, in := range l.paths[path] {
-		n = max(n, in)
+	sum := 0
+	for _, w := range slices.Sorted(maps.Keys(l.paths[path])) {
+		sum += l.paths[path][w]
+		most = max(most, float64(sum)/float64(limit)/float64(w-first+1))
 	}
-	return n
+	return most
 }

@@ -127,8 +127,18 @@ func TestALedgerKeepsWindowsApart(t *testing.T) {
 		if got := l.tally("y", first+1, both); got.least != 0 || got.most != 1 || got.latest != 0 {
 			t.Errorf("%+v", got)
 		}
-		if l.total("/a") != 5 || l.greatest("/a") != 4 || l.total("/c") != 0 {
-			t.Error(l.total("/a"), l.greatest("/a"), l.total("/c"))
+		if l.total("/a") != 5 || l.total("/c") != 0 {
+			t.Error(l.total("/a"), l.total("/c"))
+		}
+		for _, c := range []struct {
+			path  string
+			limit int
+			since int64
+			want  float64
+		}{{"/a", 3, first, 4. / 3}, {"/a", 2, first - 1, 1}, {"/a", 4, first, 1}, {"/b", 4, first, .25}, {"/c", 5, first, 0}} {
+			if got := l.pace(c.path, c.limit, c.since); got != c.want {
+				t.Errorf("%+v: got %v", c, got)
+			}
 		}
 	})
 }
