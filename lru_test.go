@@ -304,21 +304,16 @@ func TestEmptyKeyLeavesTheOverflowGate(t *testing.T) {
 	}
 }
 
-// A key never seen may have less in a window than one that was: after a change of limit it has the least of
-// the rules before. A key whose window is unused is not idle then.
-func TestUnusedWindowIsNotIdleBesideALesserOne(t *testing.T) {
+// A key is idle only if nothing of its window was used.
+func TestUsedWindowIsNotIdle(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		window := func(n float64) Rate { return Rate{Name: "w", Events: n, Per: time.Second, Aligned: true} }
-		l := limiterOf(t, rated(perSecond(1, 1)), MaxKeys(1))
-		setLimit(t, l, rated(perSecond(10, 10)))
-		// The bucket has one of ten: the window starts with one of 22.
-		setLimit(t, l, rated(perSecond(10, 10), window(22)))
-		override(t, l, "k", ptr(Limit{Deny: true}))
-		setLimit(t, l, rated(perSecond(10, 10), window(1)))
-		time.Sleep(5 * time.Second)
-		override(t, l, "k", nil)
+		l := limiterOf(t, rated(Rate{Events: 3, Per: time.Minute, Aligned: true}), MaxKeys(1))
+		wants(t, l, "k", 3)
 		l.TryAcquire("another")
-		wants(t, l, "k", 1)
+		wants(t, l, "k", 0)
+		time.Sleep(time.Minute)
+		l.TryAcquire("another") // takes the place of k
+		wants(t, l, "k", 3)
 	})
 }
 
