@@ -49,6 +49,7 @@ type model struct {
 	generous bool // it counts what was given back as never taken
 	joins    bool
 	learns   bool // under the ceiling of the whole limit
+	noTurns  bool // a replica that learns takes none, under any ceiling
 	phase    int64
 	at       time.Time
 	base     quotient.Limit
@@ -115,7 +116,7 @@ func (m *model) play(it item) {
 // forgive has a key start fresh. It stands as one never seen, and is full under a limit of its own.
 func (m *model) forgive(never []item) {
 	if m.own == nil {
-		u := model{plan: m.plan, generous: m.generous, awaits: m.awaits, joins: m.joins, learns: m.learns, phase: m.phase}
+		u := model{plan: m.plan, generous: m.generous, awaits: m.awaits, joins: m.joins, learns: m.learns, noTurns: m.noTurns, phase: m.phase}
 		for _, it := range never {
 			u.play(it)
 		}
@@ -241,7 +242,7 @@ func (m *model) share(rate quotient.Rate, i int) ruleLevel {
 // or longer, and none is aligned.
 func (m *model) turnsAt(rates []quotient.Rate, i int) bool {
 	p := m.pool
-	if m.learns || m.awaiting || p.Ordinal == 0 || p.Replicas == max(1, p.Weight) {
+	if m.noTurns || m.awaiting || p.Ordinal == 0 || p.Replicas == max(1, p.Weight) {
 		return false
 	}
 	slowest := -1

@@ -1,6 +1,7 @@
 package quotient_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -216,7 +217,7 @@ func (r *replica) key(name string) *keyState {
 	if k == nil {
 		k = &keyState{items: slices.Clone(r.base)}
 		for _, m := range []*model{&k.start, &k.startLo} {
-			*m = model{plan: planOf(name), joins: r.conf.joins, awaits: r.conf.awaits, learns: r.conf.ceiling, phase: 3}
+			*m = model{plan: planOf(name), joins: r.conf.joins, awaits: r.conf.awaits, learns: r.conf.ceiling, noTurns: r.conf.learns, phase: 3}
 		}
 		k.start.generous = true
 		k.hi, k.lo = k.start, k.startLo
@@ -305,7 +306,9 @@ func (r *replica) collect() {
 	for range len(r.done) {
 		ended = append(ended, <-r.done)
 	}
-	slices.SortStableFunc(ended, func(a, b *call) int { return a.at.Compare(b.at) })
+	slices.SortFunc(ended, func(a, b *call) int { // as a key's queue admits them
+		return cmp.Or(a.at.Compare(b.at), cmp.Compare(b.class, a.class), cmp.Compare(a.seq, b.seq))
+	})
 	r.calls = slices.DeleteFunc(r.calls, func(c *call) bool { return slices.Contains(ended, c) })
 	r.served += len(ended)
 	for _, c := range ended {
