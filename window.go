@@ -183,6 +183,9 @@ func (w *window) until(t instant, r *rule, from time.Duration, ahead, n float64)
 	if j == 0 && fits(w.used+before, wanted, w.quota) {
 		return from
 	}
+	if c.keeps && w.room()-before >= 1 { // the next window has an event of this one
+		return max(from, c.startsIn(t.wall, k, max(j, 1)))
+	}
 	const looked = 64 // windows; beyond them the caller asks again when they have passed
 	owed := float64(before - w.room())
 	j = max(j, 1+int64(min(max(0, owed/c.mean()-2), math.MaxInt32)))

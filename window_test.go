@@ -565,3 +565,27 @@ func TestALowerLimitOwesNothing(t *testing.T) {
 		})
 	}
 }
+
+// An ask that does not fit beside what a window has admitted waits for the next one alone, where that has the
+// event which this one keeps.
+func TestWaitForAKeptEvent(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		limit := rated(Rate{Name: "a", Events: 2, Per: time.Second, Aligned: true},
+			Rate{Name: "b", Unit: "tok", Events: 0.2, Per: 5 * time.Second, Aligned: true})
+		pool := Pool{Replicas: 5, Ordinal: 2, Weight: 2, Fixed: true}
+		l := limiterOf(t, limit, StartPool(pool))
+		time.Sleep(time.Second) // the next window has two of its own, the one behind it none
+		if !l.Allow("k") {
+			t.Fatal("the first was refused")
+		}
+		began := time.Now()
+		p, err := l.Acquire(t.Context(), "k", Weight(2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Release()
+		if waited := time.Since(began); waited != time.Second {
+			t.Errorf("it waited %v, want the next window", waited)
+		}
+	})
+}
