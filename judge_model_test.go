@@ -48,8 +48,8 @@ type ruleLevel struct {
 type model struct {
 	generous bool // it counts what was given back as never taken
 	joins    bool
-	learns   bool // under the ceiling of the whole limit
-	noTurns  bool // a replica that learns takes none, under any ceiling
+	learns   bool // it takes no turns then
+	ceiling  bool // of what it learns: the whole limit
 	phase    int64
 	at       time.Time
 	base     quotient.Limit
@@ -116,7 +116,8 @@ func (m *model) play(it item) {
 // forgive has a key start fresh. It stands as one never seen, and is full under a limit of its own.
 func (m *model) forgive(never []item) {
 	if m.own == nil {
-		u := model{plan: m.plan, generous: m.generous, awaits: m.awaits, joins: m.joins, learns: m.learns, noTurns: m.noTurns, phase: m.phase}
+		u := model{plan: m.plan, generous: m.generous, awaits: m.awaits, joins: m.joins}
+		u.learns, u.ceiling, u.phase = m.learns, m.ceiling, m.phase
 		for _, it := range never {
 			u.play(it)
 		}
@@ -211,7 +212,7 @@ func (m *model) keep() {
 // share is a rate's part of this replica.
 func (m *model) share(rate quotient.Rate, i int) ruleLevel {
 	r := ruleLevel{rate: rate, name: rate.Name, of: m.pool.Replicas, ordinal: m.pool.Ordinal, weight: max(1, m.pool.Weight)}
-	if m.learns {
+	if m.ceiling {
 		r.of, r.ordinal, r.weight = 1, 0, 1
 	}
 	if m.awaiting {
@@ -242,7 +243,7 @@ func (m *model) share(rate quotient.Rate, i int) ruleLevel {
 // or longer, and none is aligned.
 func (m *model) turnsAt(rates []quotient.Rate, i int) bool {
 	p := m.pool
-	if m.noTurns || m.awaiting || p.Ordinal == 0 || p.Replicas == max(1, p.Weight) {
+	if m.learns || m.awaiting || p.Ordinal == 0 || p.Replicas == max(1, p.Weight) {
 		return false
 	}
 	slowest := -1
@@ -453,14 +454,14 @@ func (m *model) slots(atLeastOne bool) int {
 		return -1
 	}
 	n, w := m.pool.Replicas, max(1, m.pool.Weight)
-	if m.learns {
+	if m.ceiling {
 		n, w = 1, 1
 	}
 	if m.awaiting {
 		n, w = 1_000_000, 1
 	}
 	first := n - w + 1 // without an ordinal that counts: those that have the least
-	if m.pool.Fixed && m.pool.Ordinal > 0 && !m.learns && !m.awaiting {
+	if m.pool.Fixed && m.pool.Ordinal > 0 && !m.ceiling && !m.awaiting {
 		first = m.pool.Ordinal
 	}
 	s := 0

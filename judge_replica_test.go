@@ -217,7 +217,8 @@ func (r *replica) key(name string) *keyState {
 	if k == nil {
 		k = &keyState{items: slices.Clone(r.base)}
 		for _, m := range []*model{&k.start, &k.startLo} {
-			*m = model{plan: planOf(name), joins: r.conf.joins, awaits: r.conf.awaits, learns: r.conf.ceiling, noTurns: r.conf.learns, phase: 3}
+			*m = model{plan: planOf(name), joins: r.conf.joins, awaits: r.conf.awaits, phase: 3}
+			m.learns, m.ceiling = r.conf.learns, r.conf.ceiling
 		}
 		k.start.generous = true
 		k.hi, k.lo = k.start, k.startLo

@@ -257,7 +257,8 @@ func (p Pool) setByHand(now quotient.PoolStats) bool {
 		return now.Source == "set"
 	}
 	is, want := now.Pool, p.size()
-	return is.Replicas != want.Replicas || is.Ordinal != want.Ordinal || max(is.Weight, 1) != max(want.Weight, 1)
+	is.Weight, want.Weight = max(is.Weight, 1), max(want.Weight, 1)
+	return is.Replicas != want.Replicas || is.Ordinal != want.Ordinal || is.Weight != want.Weight
 }
 
 // named lists the names under which two maps do not have the same limit.

@@ -210,16 +210,20 @@ func (r reloaded) section() section {
 		answered("steady", r.steady, 200),
 		answered("moving", r.moved, 200, 429),
 		answered("once", r.once, 200, 429),
-		atMost(fmt.Sprintf("steady: requests for a path since the start, beside %d in each second", steadyLimit),
-			r.steadyPace, 1, " x"),
-		atMost(fmt.Sprintf("moving: requests for a path since the start, beside %d in each second", movingMost),
-			r.movedPace, 1, " x"),
+		paced("steady", r.steadyPace, steadyLimit),
+		paced("moving", r.movedPace, movingMost),
 		exactly("once: requests in all", r.onceAll, onceLimit),
 		atMost("resident memory of the last fifth, beside the second", resident[4]/max(1, resident[1]), 1.1,
 			" x"),
 		atMost("heap of the last fifth, beside the second", heap[4]/max(1, heap[1]), 1.1, " x"),
 		atMost("goroutines of the last fifth", goroutines[4], goroutines[1]+mostMore, ""),
 	)
+}
+
+// paced is the goal that no path got more since the start than so many in each second.
+func paced(name string, pace float64, limit int) verdict {
+	goal := fmt.Sprintf("%s: requests for a path since the start, beside %d in each second", name, limit)
+	return atMost(goal, pace, 1, " x")
 }
 
 func middle(ws []weight, of func(weight) float64) float64 {

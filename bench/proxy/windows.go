@@ -79,8 +79,8 @@ func (l *ledger) total(path string) (n int) {
 	return n
 }
 
-// pace is the most that a path got from the first window to the end of any, beside so many in each of them. A request
-// that arrives late cannot raise it.
+// pace is the most that a path got from the first window to the end of any, beside so many in each of them. A
+// request that arrives late cannot raise it.
 func (l *ledger) pace(path string, limit int, first int64) (most float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -135,7 +135,10 @@ func TestALedgerKeepsWindowsApart(t *testing.T) {
 			limit int
 			since int64
 			want  float64
-		}{{"/a", 3, first, 4. / 3}, {"/a", 2, first - 1, 1}, {"/a", 4, first, 1}, {"/b", 4, first, .25}, {"/c", 5, first, 0}} {
+		}{
+			{"/a", 3, first, 4. / 3}, {"/a", 2, first - 1, 1}, {"/a", 4, first, 1}, {"/b", 4, first, .25},
+			{"/c", 5, first, 0},
+		} {
 			if got := l.pace(c.path, c.limit, c.since); got != c.want {
 				t.Errorf("%+v: got %v", c, got)
 			}

@@ -20,8 +20,8 @@ type places struct {
 
 	mu       sync.Mutex
 	open     map[*conn]struct{}
-	calm     calmest // those without a request at work
-	closed   bool    // to new ones
+	calm     calmList // those without a request at work
+	closed   bool     // to new ones
 	upgraded int
 	evicted  uint64
 	refused  uint64
@@ -205,15 +205,11 @@ func (l listener) Accept() (net.Conn, error) {
 	}
 }
 
-// calmest is a list of connections, the one that has been in it for the longest time in front. Each request takes its
-// connection out and puts it back, so that a list that allocates would cost.
-type calmest struct {
-	first, last *conn
-	n           int
-}
+// calmList is a list of connections, the one that has been in it for the longest time in front. Each request
+// takes its connection out and puts it back: container/list would allocate each time.
+type calmList struct{ first, last *conn }
 
-func (l *calmest) add(c *conn) {
-	l.n++
+func (l *calmList) add(c *conn) {
 	c.calm, c.before, c.behind = true, l.last, nil
 	if l.last == nil {
 		l.first = c
@@ -223,7 +219,7 @@ func (l *calmest) add(c *conn) {
 	l.last = c
 }
 
-func (l *calmest) remove(c *conn) {
+func (l *calmList) remove(c *conn) {
 	if c.before == nil {
 		l.first = c.behind
 	} else {
@@ -234,6 +230,5 @@ func (l *calmest) remove(c *conn) {
 	} else {
 		c.behind.before = c.before
 	}
-	l.n--
 	c.calm, c.before, c.behind = false, nil, nil
 }

@@ -130,7 +130,14 @@ func TestPlacesOfThoseAtWork(t *testing.T) {
 		send(t, c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 		conns = append(conns, c)
 	}
-	calm := func() int { s.places.mu.Lock(); defer s.places.mu.Unlock(); return s.places.calm.n }
+	calm := func() (n int) {
+		s.places.mu.Lock()
+		defer s.places.mu.Unlock()
+		for c := s.places.calm.first; c != nil; c = c.behind {
+			n++
+		}
+		return n
+	}
 	waitFor(t, "all are at work", func() bool { return s.State().Connections == 5 && calm() == 0 })
 	if _, err := dial(t, s.addr).Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a sixth connection: %v, want its end", err)

@@ -102,7 +102,8 @@ var errNotAsked = errors.New("the upstream switches to a protocol that was not a
 // granted reports whether an answer 101 switches to the protocol that the request asks for.
 func granted(res *http.Response) bool {
 	asked, got := upgradeOf(res.Request.Header), upgradeOf(res.Header)
-	return got != "" && len(got) == len(asked) && strings.EqualFold(got, asked) // of one length: both are ASCII
+	sameLength := len(got) == len(asked) // both are ASCII then
+	return got != "" && sameLength && strings.EqualFold(got, asked)
 }
 
 // upgradeOf is the protocol that a header names to switch to, "" for none.
@@ -113,7 +114,8 @@ func upgradeOf(h http.Header) string {
 	return h.Get("Upgrade")
 }
 
-// modify puts our fields and those of an upstream's answer together. It refuses an upgrade that was not asked for.
+// modify puts our fields and those of an upstream's answer together. It refuses an upgrade that was not asked
+// for.
 func modify(res *http.Response) error {
 	f := flightOf(res.Request)
 	if res.StatusCode == http.StatusSwitchingProtocols {
@@ -139,8 +141,8 @@ func modify(res *http.Response) error {
 	return nil
 }
 
-// move moves the fields of an answer to the one for the client: ReverseProxy would copy them, one allocation each. It
-// still reads Content-Type.
+// move moves the fields of an answer to the one for the client: ReverseProxy would copy them, one allocation
+// each. It still reads Content-Type.
 func move(to, from http.Header) {
 	for name, lines := range from {
 		if name == "Content-Type" {

@@ -51,8 +51,8 @@ func setForwarded(h http.Header, in *http.Request) {
 	h["X-Forwarded-Host"], h["X-Forwarded-Proto"] = lines[1:2:2], lines[2:3:3]
 }
 
-// dropAddresses drops what tells addresses. A field with underscores is taken for the one with hyphens, as CGI
-// and its heirs take it.
+// dropAddresses drops the fields that hold addresses. A field with underscores is taken for the one with
+// hyphens, as CGI takes it.
 func dropAddresses(h http.Header) {
 	for name := range h {
 		read := name

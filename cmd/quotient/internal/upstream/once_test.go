@@ -183,9 +183,9 @@ func frame(kind byte, stream uint32, numbers ...uint32) []byte {
 	return b
 }
 
-// resetting is a server of h2c that answers each request in the same way, and counts them. Its connections end
-// with ctx: a client whose stream is still ending when it closes its idle connections keeps that one.
-func resetting(ctx context.Context, l net.Listener, streams *atomic.Int32, answer func(stream uint32) []byte) {
+// resetting is a server of h2c that answers each request in the same way, and counts them. Its connections
+// end with ctx: a client whose stream is still ending when it closes its idle connections keeps that one.
+func resetting(ctx context.Context, l net.Listener, streams *atomic.Int32, answer func(uint32) []byte) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
