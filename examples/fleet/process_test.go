@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quotient-go/quotient"
@@ -273,5 +274,25 @@ func TestTailKeepsTheEnd(t *testing.T) {
 	}
 	if got := out.String(); len(got) > 2<<10 || !strings.HasSuffix(got, "line 999") {
 		t.Errorf("tail of %d bytes: …%q", len(got), got[len(got)-20:])
+	}
+}
+
+// A replica that joins starts with an empty bucket, also where it counts the others first.
+func TestAJoinerStartsEmpty(t *testing.T) {
+	for _, pool := range []string{"", "file"} {
+		for _, joins := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				r := replica{assignment: assignment{Pool: pool, Join: joins, Limit: 50, Burst: 6, Replicas: 4, Ordinal: 4}}
+				if err := r.makeLimiter(); err != nil {
+					t.Fatal(err)
+				}
+				if err := r.limiter.SetPool(quotient.Pool{Replicas: 4}, 0); err != nil {
+					t.Fatal(err)
+				}
+				if full := r.limiter.Allow("upstream"); full == joins {
+					t.Errorf("pool %q, joins %v: the first request is admitted: %v", pool, joins, full)
+				}
+			})
+		}
 	}
 }

@@ -152,10 +152,11 @@ func (r *replica) makeLimiter() error {
 	case r.Pool != "": // until it has counted it sends nothing
 		options = append(options, quotient.StartPool(pool), quotient.AwaitPool(),
 			quotient.HintMaxAge(hintMaxAge), quotient.HoldDown(holdDown))
-	case r.Join:
-		options = append(options, quotient.StartPool(pool), quotient.StartEmpty())
 	default:
 		options = append(options, quotient.StartPool(pool))
+	}
+	if r.Join && r.Policy == "" {
+		options = append(options, quotient.StartEmpty())
 	}
 	limiter, err := quotient.New(quotient.Rates(rate), options...)
 	if err != nil {
