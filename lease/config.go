@@ -1,0 +1,78 @@
+package lease
+
+import (
+	"fmt"
+	"time"
+)
+
+// Defaults of a Config.
+const (
+	DefaultKeepIdle = 5 * time.Minute
+	DefaultMaxPeers = 100_000
+)
+
+// Bounds of a Config. Sums of counts stay below MaxCount * maxPeers, so that none of them overflows.
+const (
+	MaxCount      = 1 << 40 // of a lock, and the largest Semaphore.Max
+	maxPeers      = 1 << 20
+	maxLevel      = 1 << 31
+	maxSemaphores = 10_000
+	maxName       = 1024       // bytes
+	maxDuration   = 100 * year // of a peer's life, a grace time
+	year          = 8766 * time.Hour
+)
+
+// Semaphore is how many may hold at once.
+type Semaphore struct {
+	Max   int64 // 1 to MaxCount
+	Level int64 // 0 to 2^31: a peer that holds a lock may ask only for semaphores of lower levels
+}
+
+// Config is what a Table serves.
+type Config struct {
+	Semaphores map[string]Semaphore // by name, at most 10,000; a name has 1 to 1,024 bytes
+	// KeepIdle is how long a peer that holds nothing and waits for nothing is kept after it has expired. 0 is
+	// DefaultKeepIdle.
+	KeepIdle time.Duration
+	// Grace is the time after the start in which locks are only restored: what is asked for waits until its
+	// end. 0, the default, is none.
+	Grace time.Duration
+	// MaxPeers bounds the peers, at most 2^20. 0 is DefaultMaxPeers.
+	MaxPeers int
+}
+
+// Validate returns an error that names the first field which makes no sense, and its value.
+func (c Config) Validate() error {
+	switch {
+	case c.KeepIdle < 0 || c.KeepIdle > maxDuration:
+		return fmt.Errorf("lease: Config.KeepIdle is %v, want 0 to 100 years", c.KeepIdle)
+	case c.Grace < 0 || c.Grace > maxDuration:
+		return fmt.Errorf("lease: Config.Grace is %v, want 0 to 100 years", c.Grace)
+	case c.MaxPeers < 0 || c.MaxPeers > maxPeers:
+		return fmt.Errorf("lease: Config.MaxPeers is %d, want 0 to %d", c.MaxPeers, maxPeers)
+	case len(c.Semaphores) > maxSemaphores:
+		return fmt.Errorf("lease: Config.Semaphores has %d names, want at most %d", len(c.Semaphores), maxSemaphores)
+	}
+	for name, s := range c.Semaphores {
+		switch {
+		case name == "" || len(name) > maxName:
+			return fmt.Errorf("lease: Config.Semaphores: name %.40q of %d bytes, want 1 to %d", name, len(name), maxName)
+		case s.Max < 1 || s.Max > MaxCount:
+			return fmt.Errorf("lease: Config.Semaphores[%q].Max is %d, want 1 to %d", name, s.Max, int64(MaxCount))
+		case s.Level < 0 || s.Level > maxLevel:
+			return fmt.Errorf("lease: Config.Semaphores[%q].Level is %d, want 0 to %d", name, s.Level, int64(maxLevel))
+		}
+	}
+	return nil
+}
+
+// withDefaults returns c with its defaults filled in.
+func (c Config) withDefaults() Config {
+	if c.KeepIdle == 0 {
+		c.KeepIdle = DefaultKeepIdle
+	}
+	if c.MaxPeers == 0 {
+		c.MaxPeers = DefaultMaxPeers
+	}
+	return c
+}

@@ -1,0 +1,319 @@
+package lease
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// ErrClosed is returned after Server.Close.
+var ErrClosed = errors.New("lease: the server is closed")
+
+// StandByError says that this server is not the one that leads.
+type StandByError struct{ Leader string } // URL of the one that does; empty: not known
+
+func (e *StandByError) Error() string {
+	if e.Leader == "" {
+		return "lease: this server is on stand-by, and the leader is not known"
+	}
+	return "lease: this server is on stand-by, the leader is " + e.Leader
+}
+
+// ServerOptions are what a Server takes beside its Config. The zero value serves.
+type ServerOptions struct {
+	StandBy bool         // start without a Table, until Lead
+	Version string       // of GET /version; empty: "unknown"
+	Metrics http.Handler // of GET /metrics; nil: 404
+	Log     *slog.Logger // nil: nothing is logged
+}
+
+// Server serves one Table over HTTP. It starts no goroutine: one timer does what is due. It is safe for
+// concurrent use. Close it in the end.
+type Server struct {
+	options ServerOptions
+
+	mu      sync.Mutex // guards all below
+	config  Config
+	table   *Table                   // nil on a stand-by, and after Close
+	until   time.Time                // the table is good until then; zero: for good
+	leader  string                   // URL of the leader, on a stand-by
+	blocked map[uint64]chan struct{} // by peer: closed when its pending lock is decided
+	timer   *time.Timer
+	due     time.Time // when timer fires; zero: it does not
+	closed  bool
+	missing uint64 // requests to unknown places
+}
+
+// NewServer returns a Server that leads, with ClockTokens, unless o.StandBy is set. An error names a field
+// of c.
+func NewServer(c Config, o ServerOptions) (*Server, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{options: o, config: c, blocked: make(map[uint64]chan struct{})}
+	if !o.StandBy {
+		return s, s.Lead(ClockTokens(time.Now()), time.Time{})
+	}
+	return s, nil
+}
+
+// Lead makes this server the one that grants, with these tokens and a Table without peers, whose grace time
+// starts now. It leads until StandBy is called, or until the given instant passes without Extend; zero is
+// for good. So a process that was stopped longer than its election lasts grants nothing when it goes on.
+func (s *Server) Lead(tokens Tokens, until time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	now := time.Now()
+	t, err := NewTable(s.config, tokens, now)
+	if err != nil {
+		return err
+	}
+	s.wakeAll()
+	s.table, s.until, s.leader = t, until, ""
+	s.settle(now)
+	return nil
+}
+
+// Extend makes a server that leads do so until then. It is too late where that time has passed before: the
+// error is a StandByError.
+func (s *Server) Extend(until time.Time) error {
+	return s.do(func(*Table, time.Time) error {
+		s.until = until
+		return nil
+	})
+}
+
+// StandBy makes this server forget all peers and send its clients to the leader, a URL; empty is not known.
+func (s *Server) StandBy(leader string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.table, s.leader = nil, leader
+	s.wakeAll()
+}
+
+// Leads reports whether this server grants leases. Else leader is the URL of the one that does, if known.
+func (s *Server) Leads() (leads bool, leader string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.table != nil, s.leader
+}
+
+// AddTokens continues with newer tokens, on a server that leads.
+func (s *Server) AddTokens(more Tokens) error {
+	return s.do(func(t *Table, now time.Time) error {
+		t.AddTokens(more, now)
+		return nil
+	})
+}
+
+// TokensLeft returns how many tokens can be given; 0 on a stand-by.
+func (s *Server) TokensLeft() (n uint64) {
+	_ = s.do(func(t *Table, _ time.Time) error {
+		n = t.TokensLeft()
+		return nil
+	})
+	return n
+}
+
+// Configure puts another configuration in force, as Table.Configure does. After an error the old one stays.
+func (s *Server) Configure(c Config) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.config = c
+	if s.table == nil {
+		return nil
+	}
+	now := time.Now()
+	err := s.table.Configure(c, now)
+	s.settle(now)
+	return err
+}
+
+// Close ends all requests that wait and stops the timer. Requests are then answered with 503.
+func (s *Server) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed, s.table, s.leader = true, nil, ""
+	s.wakeAll()
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}
+
+// do calls f with the Table and the time, under the lock. It fails with a StandByError and ErrClosed.
+func (s *Server) do(f func(t *Table, now time.Time) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if s.table != nil && !s.until.IsZero() && !now.Before(s.until) {
+		s.table, s.leader = nil, ""
+		s.wakeAll()
+	}
+	switch {
+	case s.closed:
+		return ErrClosed
+	case s.table == nil:
+		return &StandByError{s.leader}
+	}
+	err := f(s.table, now)
+	s.settle(now)
+	return err
+}
+
+// settle wakes the requests whose lock was decided, and sets the timer. The caller holds the lock.
+func (s *Server) settle(now time.Time) {
+	for _, id := range s.table.Changed() {
+		if ch, ok := s.blocked[id]; ok {
+			close(ch)
+			delete(s.blocked, id)
+		}
+	}
+	next := s.table.Next()
+	if next.IsZero() || !s.due.IsZero() && !next.Before(s.due) {
+		return // the timer may fire too early: it then looks again
+	}
+	s.due = next
+	if s.timer == nil {
+		s.timer = time.AfterFunc(next.Sub(now), s.tick)
+		return
+	}
+	s.timer.Reset(next.Sub(now))
+}
+
+// tick is the timer's.
+func (s *Server) tick() {
+	s.mu.Lock()
+	s.due = time.Time{}
+	s.mu.Unlock()
+	_ = s.do(func(t *Table, now time.Time) error {
+		t.Advance(now)
+		return nil
+	})
+}
+
+func (s *Server) wakeAll() {
+	for id, ch := range s.blocked {
+		close(ch)
+		delete(s.blocked, id)
+	}
+}
+
+// acquire asks for a lock, and waits for it until ctx ends. It returns token 0 for one that is still pending.
+func (s *Server) acquire(ctx context.Context, id uint64, name string, count int64) (token uint64, err error) {
+	ask := (*Table).Acquire
+	for {
+		var decided chan struct{}
+		err := s.do(func(t *Table, now time.Time) (err error) {
+			if token, err = ask(t, id, name, count, now); err == nil && token == 0 {
+				decided = s.decided(id)
+			}
+			return err
+		})
+		if err != nil || token != 0 {
+			return token, err
+		}
+		select {
+		case <-decided:
+		case <-ctx.Done():
+			return 0, nil
+		}
+		ask = (*Table).State // it may have been given back meanwhile: do not ask again
+	}
+}
+
+// decided returns the channel that is closed when the peer's pending lock is decided.
+func (s *Server) decided(id uint64) chan struct{} {
+	ch, ok := s.blocked[id]
+	if !ok {
+		ch = make(chan struct{})
+		s.blocked[id] = ch
+	}
+	return ch
+}
+
+// newPeer adds a peer with a random id.
+func (s *Server) newPeer(expiresIn time.Duration) (id uint64, err error) {
+	err = s.do(func(t *Table, now time.Time) error {
+		for {
+			if id = randomID(); t.peers[id] == nil {
+				return t.AddPeer(id, expiresIn, now)
+			}
+		}
+	})
+	return id, err
+}
+
+// randomID is not 0, and cannot be guessed: to know an id is to be the peer.
+func randomID() uint64 {
+	var b [8]byte
+	for {
+		_, _ = rand.Read(b[:]) // it never fails
+		if id := binary.LittleEndian.Uint64(b[:]); id != 0 {
+			return id
+		}
+	}
+}
+
+// Stats is a Server at an instant.
+type Stats struct {
+	Leads      bool
+	Leader     string        // URL, on a stand-by that knows it
+	Grace      time.Duration // how much of the grace time is left
+	Peers      int
+	Missing    uint64           // requests to unknown places since the start
+	Semaphores []SemaphoreStats // in no order; empty on a stand-by
+}
+
+// Stats returns the server's state. It takes O(semaphores).
+func (s *Server) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := Stats{Leads: s.table != nil, Leader: s.leader, Missing: s.missing}
+	if s.table == nil {
+		return st
+	}
+	now := time.Now()
+	st.Semaphores = s.table.Stats(now)
+	st.Peers = len(s.table.peers)
+	if ends := s.table.GraceEnds(); !ends.IsZero() {
+		st.Grace = ends.Sub(now)
+	}
+	s.settle(now)
+	return st
+}
+
+// Locks returns the oldest locks of a semaphore, as Table.Locks does. It fails with ErrUnknownSemaphore.
+func (s *Server) Locks(name string, most int) (held, pending []Lock, err error) {
+	err = s.do(func(t *Table, now time.Time) error {
+		var ok bool
+		if held, pending, ok = t.Locks(name, most, now); !ok {
+			return ErrUnknownSemaphore
+		}
+		return nil
+	})
+	return held, pending, err
+}
+
+// Break takes a lock away from its holder, as Table.Break does.
+func (s *Server) Break(peer uint64, name string, token uint64) error {
+	err := s.do(func(t *Table, now time.Time) error { return t.Break(peer, name, token, now) })
+	if err != nil {
+		return fmt.Errorf("lease: break %q of peer %d: %w", name, peer, err)
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package lease
+
+import "time"
+
+// Totals count what has happened to one semaphore since the Table was made, in locks.
+type Totals struct {
+	Granted  uint64 // not those restored
+	Released uint64 // by their holder
+	Expired  uint64
+	Broken   uint64 // by an operator
+	Restored uint64
+	Beyond   uint64    // of those restored: beyond the maximum
+	Wait     Histogram // from asking to granting
+	Hold     Histogram // from granting or restoring to the end
+}
+
+// Bounds are the upper bounds of a Histogram's buckets. Their steps are our choice: from what HTTP takes to
+// an hour.
+var Bounds = [...]time.Duration{
+	time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond, time.Second, 10 * time.Second,
+	time.Minute, 10 * time.Minute, time.Hour,
+}
+
+// Histogram counts durations.
+type Histogram struct {
+	Buckets [len(Bounds)]uint64 // of at most Bounds[i], and above Bounds[i-1]
+	Count   uint64
+	Sum     time.Duration
+}
+
+func (h *Histogram) observe(d time.Duration) {
+	h.Count++
+	h.Sum += d
+	for i, bound := range Bounds {
+		if d <= bound {
+			h.Buckets[i]++
+			return
+		}
+	}
+}
+
+// SemaphoreStats is one semaphore at an instant.
+type SemaphoreStats struct {
+	Name              string
+	Semaphore               // of the configuration; the last one where Gone
+	Gone              bool  // no longer in the configuration, but held
+	Acquired, Pending int64 // sums of counts
+	Holders, Waiters  int
+	LongestPending    time.Duration // how long the first of the queue has waited
+	Totals            Totals
+}
+
+// Stats returns every semaphore, in no order.
+func (t *Table) Stats(now time.Time) []SemaphoreStats {
+	t.Advance(now)
+	all := make([]SemaphoreStats, 0, len(t.semaphores))
+	for _, s := range t.semaphores {
+		all = append(all, s.stats(now))
+	}
+	return all
+}
+
+func (s *semaphore) stats(now time.Time) SemaphoreStats {
+	st := SemaphoreStats{
+		Name: s.name, Semaphore: Semaphore{s.max, s.level}, Gone: s.gone,
+		Acquired: s.acquired, Pending: s.waiting, Holders: s.held.len, Waiters: s.pending.len, Totals: s.totals,
+	}
+	if first := s.pending.front; first != nil {
+		st.LongestPending = now.Sub(first.since)
+	}
+	return st
+}
+
+// Lock is one lock at an instant.
+type Lock struct {
+	Peer    uint64
+	Count   int64
+	Token   uint64    // 0: pending
+	Since   time.Time // held or pending since
+	Expires time.Time // with its peer
+}
+
+// Locks returns the oldest locks of a semaphore, at most so many that are held and so many that are pending,
+// oldest first. It reports whether there is such a semaphore.
+func (t *Table) Locks(name string, most int, now time.Time) (held, pending []Lock, ok bool) {
+	t.Advance(now)
+	s := t.semaphores[name]
+	if s == nil {
+		return nil, nil, false
+	}
+	return s.held.copy(most), s.pending.copy(most), true
+}
+
+func (q *list) copy(most int) []Lock {
+	locks := make([]Lock, 0, min(most, q.len))
+	for l := q.front; l != nil && len(locks) < most; l = l.next {
+		locks = append(locks, Lock{l.peer.id, l.count, l.token, l.since, l.peer.expires})
+	}
+	return locks
+}

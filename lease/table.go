@@ -1,0 +1,209 @@
+package lease
+
+import (
+	"container/heap"
+	"time"
+)
+
+// Tokens are the fencing tokens that a Table may give: Next, Next+1 and so on below End. A token is given
+// once, and a later grant has a larger one. They say which of two holders is the newer.
+type Tokens struct{ Next, End uint64 }
+
+// EndOfTokens is above every token: each fits into a signed integer.
+const EndOfTokens = 1 << 63
+
+// restorable bounds a token that may be restored, and leaves a trillion above it.
+const restorable = EndOfTokens - 1<<40
+
+// ClockTokens are the tokens of a server that stands alone. They start at now in nanoseconds, so that those
+// given after a restart are above those given before.
+func ClockTokens(now time.Time) Tokens {
+	return Tokens{Next: uint64(max(now.UnixNano(), 1)), End: EndOfTokens}
+}
+
+// Table is peers, their locks and the queue of each semaphore. Every method takes the time, which must not
+// run backwards; what is due by then happens first. A step takes O(log n) of the peers. It is not safe for
+// concurrent use.
+type Table struct {
+	config     Config
+	semaphores map[string]*semaphore
+	peers      map[uint64]*peer
+	busy, idle deadlines // peers with a lock, held or pending, and peers without; each by expiry
+	tokens     Tokens
+	grace      time.Time // until then locks are only restored; zero: over
+	changed    []uint64
+}
+
+// NewTable returns a Table without peers, whose grace time starts now. An error names a field of c.
+func NewTable(c Config, tokens Tokens, now time.Time) (*Table, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	t := &Table{semaphores: make(map[string]*semaphore), peers: make(map[uint64]*peer), tokens: tokens}
+	if c.Grace > 0 {
+		t.grace = now.Add(c.Grace)
+	}
+	t.configure(c.withDefaults(), now)
+	return t, nil
+}
+
+// Configure puts another configuration in force. A lower maximum drains: holders keep what they have. A
+// semaphore that is gone is unknown to all but its holders. A Grace that changes counts from the next start.
+func (t *Table) Configure(c Config, now time.Time) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	t.Advance(now)
+	t.configure(c.withDefaults(), now)
+	return nil
+}
+
+func (t *Table) configure(c Config, now time.Time) {
+	t.config = c
+	for name, s := range t.semaphores {
+		if _, stays := c.Semaphores[name]; !stays {
+			s.gone = true
+			t.refuse(s, 0)
+			t.forget(s)
+		}
+	}
+	for name, set := range c.Semaphores {
+		s := t.semaphores[name]
+		if s == nil {
+			s = &semaphore{name: name}
+			t.semaphores[name] = s
+		}
+		s.max, s.level, s.gone = set.Max, set.Level, false
+		t.refuse(s, s.max)
+		t.dispatch(s, now)
+	}
+	t.Advance(now)
+}
+
+// refuse drops the pending locks of s above most: they can never be granted.
+func (t *Table) refuse(s *semaphore, most int64) {
+	for l := s.pending.front; l != nil; {
+		next := l.next
+		if l.count > most {
+			t.drop(l)
+			t.notify(l.peer)
+		}
+		l = next
+	}
+}
+
+// forget removes a semaphore that is out of the configuration, once nobody holds it.
+func (t *Table) forget(s *semaphore) {
+	if s.gone && s.held.len == 0 {
+		delete(t.semaphores, s.name)
+	}
+}
+
+// AddTokens continues with newer tokens. Older ones than those in use change nothing.
+func (t *Table) AddTokens(more Tokens, now time.Time) {
+	if more.Next < t.tokens.Next {
+		return
+	}
+	t.tokens = more
+	t.Advance(now)
+	t.dispatchAll(now)
+}
+
+// TokensLeft returns how many tokens can be given.
+func (t *Table) TokensLeft() uint64 { return t.tokens.End - t.tokens.Next }
+
+// Advance does what is due by now: peers expire, and the grace time ends.
+func (t *Table) Advance(now time.Time) {
+	for p := t.busy.first(); p != nil && !p.expires.After(now); p = t.busy.first() {
+		t.remove(p, now, func(s *semaphore) { s.totals.Expired++ })
+	}
+	for p := t.idle.first(); p != nil && !p.expires.Add(t.config.KeepIdle).After(now); p = t.idle.first() {
+		t.remove(p, now, nil)
+	}
+	if !t.grace.IsZero() && !t.grace.After(now) {
+		t.grace = time.Time{}
+		t.dispatchAll(now)
+	}
+}
+
+// Next returns when something is due by itself; the zero time if nothing is.
+func (t *Table) Next() time.Time {
+	next := t.grace
+	sooner := func(at time.Time) {
+		if next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+	if p := t.busy.first(); p != nil {
+		sooner(p.expires)
+	}
+	if p := t.idle.first(); p != nil {
+		sooner(p.expires.Add(t.config.KeepIdle))
+	}
+	return next
+}
+
+// GraceEnds returns when the grace time ends; the zero time if it is over.
+func (t *Table) GraceEnds() time.Time { return t.grace }
+
+// Changed returns the peers whose pending lock was granted or dropped since the last call, and those that are
+// gone. The slice is valid until the next call of a method.
+func (t *Table) Changed() []uint64 {
+	ids := t.changed
+	t.changed = t.changed[:0]
+	return ids
+}
+
+func (t *Table) notify(p *peer) { t.changed = append(t.changed, p.id) }
+
+// deadlines is a heap of peers by expiry.
+type deadlines []*peer
+
+func (d deadlines) first() *peer {
+	if len(d) == 0 {
+		return nil
+	}
+	return d[0]
+}
+
+func (d deadlines) Len() int           { return len(d) }
+func (d deadlines) Less(i, j int) bool { return d[i].expires.Before(d[j].expires) }
+func (d deadlines) Swap(i, j int) {
+	d[i], d[j] = d[j], d[i]
+	d[i].index, d[j].index = i, j
+}
+
+// Push is heap.Push's.
+func (d *deadlines) Push(x any) {
+	p := x.(*peer)
+	p.index = len(*d)
+	*d = append(*d, p)
+}
+
+// Pop is heap.Pop's.
+func (d *deadlines) Pop() any {
+	last := len(*d) - 1
+	p := (*d)[last]
+	(*d)[last] = nil
+	*d = (*d)[:last]
+	return p
+}
+
+// heapOf returns the heap that p is in.
+func (t *Table) heapOf(p *peer) *deadlines {
+	if p.inBusy {
+		return &t.busy
+	}
+	return &t.idle
+}
+
+// place puts p where its locks and its expiry want it.
+func (t *Table) place(p *peer) {
+	if busy := len(p.locks) > 0; busy != p.inBusy {
+		heap.Remove(t.heapOf(p), p.index)
+		p.inBusy = busy
+		heap.Push(t.heapOf(p), p)
+		return
+	}
+	heap.Fix(t.heapOf(p), p.index)
+}
