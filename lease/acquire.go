@@ -123,24 +123,25 @@ func (t *Table) Release(id uint64, name string, now time.Time) error {
 	return nil
 }
 
-// Break takes a held lock away from its holder, for an operator. The token must be the lock's: a lock that
-// was granted meanwhile stays. The peer is informed at its next heartbeat. It fails with ErrUnknownPeer and
-// ErrNotHeld.
-func (t *Table) Break(id uint64, name string, token uint64, now time.Time) error {
+// Break takes a held lock away from its holder, for an operator, and returns it as it was. The token must be
+// the lock's: a lock that was granted meanwhile stays. The peer is informed at its next heartbeat. It fails
+// with ErrUnknownPeer and ErrNotHeld.
+func (t *Table) Break(id uint64, name string, token uint64, now time.Time) (broken Lock, err error) {
 	t.Advance(now)
 	p := t.peers[id]
 	if p == nil {
-		return ErrUnknownPeer
+		return Lock{}, ErrUnknownPeer
 	}
 	l := p.lock(name)
 	if l == nil || l.token == 0 || l.token != token {
-		return ErrNotHeld
+		return Lock{}, ErrNotHeld
 	}
+	broken = l.show()
 	if !slices.Contains(p.broken, name) {
 		p.broken = append(p.broken, name)
 	}
 	t.end(l, now, &l.semaphore.totals.Broken)
-	return nil
+	return broken, nil
 }
 
 // end takes a lock from its peer, counts it where it was held, and serves those that wait.

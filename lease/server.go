@@ -310,10 +310,13 @@ func (s *Server) Locks(name string, most int) (held, pending []Lock, err error) 
 }
 
 // Break takes a lock away from its holder, as Table.Break does.
-func (s *Server) Break(peer uint64, name string, token uint64) error {
-	err := s.do(func(t *Table, now time.Time) error { return t.Break(peer, name, token, now) })
+func (s *Server) Break(peer uint64, name string, token uint64) (broken Lock, err error) {
+	err = s.do(func(t *Table, now time.Time) (err error) {
+		broken, err = t.Break(peer, name, token, now)
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("lease: break %q of peer %d: %w", name, peer, err)
+		return Lock{}, fmt.Errorf("lease: break %q of peer %d: %w", name, peer, err)
 	}
-	return nil
+	return broken, nil
 }

@@ -94,7 +94,9 @@ func (t *Table) Locks(name string, most int, now time.Time) (held, pending []Loc
 func (q *list) copy(most int) []Lock {
 	locks := make([]Lock, 0, min(most, q.len))
 	for l := q.front; l != nil && len(locks) < most; l = l.next {
-		locks = append(locks, Lock{l.peer.id, l.count, l.token, l.since, l.peer.expires})
+		locks = append(locks, l.show())
 	}
 	return locks
 }
+
+func (l *lock) show() Lock { return Lock{l.peer.id, l.count, l.token, l.since, l.peer.expires} }
