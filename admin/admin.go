@@ -12,8 +12,10 @@
 //	PUT /override    {"key":"K","limit":{...}}: the limit of one key; null takes it off
 //	PUT /reset       {"key":"K"}: the key starts fresh
 //	PUT /dry-run     {"dry_run":true}
+//	GET /leases      the semaphores of a lease service; ?semaphore=A: who holds one and who waits
+//	POST /leases/break {"semaphore":"A","peer":"42","token":"7"}: take a lock from its holder
 //
-// The body of a PUT is JSON, and its Content-Type must be application/json:
+// The body of a write is JSON, and its Content-Type must be application/json:
 //
 //	curl -X PUT -H 'Content-Type: application/json' -d '{"replicas":4}' localhost:9091/replicas
 //
@@ -40,7 +42,7 @@
 //
 // # What the program adds
 //
-// [File] shows the configuration file, [Tables] whatever else operators should see. [Mount] serves a handler of the
+// [File] shows the configuration file, [Tables] whatever else operators should see, [WithLeases] a lease service. [Mount] serves a handler of the
 // program's under the same access rules, such as metrics. [MountOpen] serves one to all, such as health and
 // readiness. What is mounted is not in the OpenAPI document.
 //
@@ -122,6 +124,7 @@ type handler struct {
 
 	file   func() FileState // nil without File
 	tables []func() []Table
+	leases Leases // nil without WithLeases
 	mounts []route
 
 	every   time.Duration // between events

@@ -143,7 +143,7 @@ func (h *handler) getKeys(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, bad)
 		return
 	}
-	top, bad := readTop(query)
+	top, bad := readTop(query, "keys", defaultTop)
 	if bad != nil {
 		writeProblem(w, bad)
 		return
@@ -162,16 +162,16 @@ func (h *handler) getKeys(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, "application/json", http.StatusOK, newKeys(name, uses))
 }
 
-// readTop reads how many keys are asked for.
-func readTop(query map[string]string) (int, *Problem) {
+// readTop reads how many of something are asked for.
+func readTop(query map[string]string, of string, usual int) (int, *Problem) {
 	text, given := query["top"]
 	if !given {
-		return defaultTop, nil
+		return usual, nil
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > mostTop {
 		return 0, &Problem{
-			Status: http.StatusBadRequest, Detail: "not a number of keys",
+			Status: http.StatusBadRequest, Detail: "not a number of " + of,
 			Field: "top", Value: clip(text), Range: fmt.Sprintf("a whole number from 1 to %d", mostTop),
 		}
 	}

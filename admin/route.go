@@ -35,6 +35,8 @@ var routes = []route{
 	{path: "/override", methods: writes, serve: putter(parseOverride)},
 	{path: "/reset", methods: writes, serve: putter(parseReset)},
 	{path: "/dry-run", methods: writes, serve: putter(parseDryRun)},
+	{path: "/leases", methods: reads, serve: withLeases((*handler).getLeases)},
+	{path: "/leases/break", methods: []string{http.MethodPost}, serve: withLeases((*handler).breakLease)},
 }
 
 // find chooses by the path as it was sent. A ServeMux would redirect other spellings, with a page of

@@ -20,6 +20,7 @@ type State struct {
 
 	File   *FileState `json:"file,omitempty"`   // of GET /state without a limiter, and of GET /events; absent without the option File
 	Tables []Table    `json:"tables,omitempty"` // the same, of Tables
+	Leases bool       `json:"leases,omitempty"` // GET /leases has something: see WithLeases
 }
 
 // Process is what the limiters run in.
@@ -123,7 +124,7 @@ var started = time.Now()
 
 func (h *handler) newState(limiters map[string]*quotient.Limiter) State {
 	s := State{
-		Time: time.Now(), Process: Process{Started: started, Go: runtime.Version()},
+		Time: time.Now(), Process: Process{Started: started, Go: runtime.Version()}, Leases: h.leases != nil,
 		Limiters: make(map[string]LimiterState, len(limiters)),
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -1,0 +1,263 @@
+package admin
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Leases is a lease service, as operators see it. All methods must be safe for concurrent use and return at
+// once. Names of semaphores are UTF-8.
+type Leases interface {
+	// Leases returns every semaphore, in any order.
+	Leases() LeaseState
+	// Locks returns the oldest locks of a semaphore, at most so many that are held and so many that are pending.
+	// It fails with ErrNoSemaphore. Any other error is answered with 503.
+	Locks(semaphore string, most int) (held, pending []LeaseLock, err error)
+	// Break takes a held lock away from its peer and returns it as it was. It fails with ErrNotHeld where the
+	// peer does not hold a lock of that token, and changes nothing then. Any other error is answered with 503.
+	Break(peer uint64, semaphore string, token uint64) (LeaseLock, error)
+}
+
+// Errors of a Leases, which may wrap them.
+var (
+	ErrNoSemaphore = errors.New("admin: there is no such semaphore")
+	ErrNotHeld     = errors.New("admin: no such lock is held")
+)
+
+// LeaseState is the answer of GET /leases.
+type LeaseState struct {
+	Time         time.Time   `json:"time"`          // of the answer; the handler sets it
+	Leads        bool        `json:"leads"`         // false on a stand-by
+	Leader       string      `json:"leader"`        // URL of the one that leads, on a stand-by that knows it
+	GraceSeconds float64     `json:"grace_seconds"` // how much of the time is left in which locks are only restored
+	Peers        int         `json:"peers"`
+	Semaphores   []Semaphore `json:"semaphores"`     // in an answer: those with most that is pending first
+	More         int         `json:"more,omitempty"` // semaphores that are left out here; the handler sets it
+}
+
+// Semaphore is one semaphore of a LeaseState. Acquired and Pending are sums of counts, Holders and Waiters
+// are locks.
+type Semaphore struct {
+	Name                  string      `json:"name"`
+	Max                   int64       `json:"max"`
+	Level                 int64       `json:"level"`
+	Gone                  bool        `json:"gone"` // no longer in the configuration, but held
+	Acquired              int64       `json:"acquired"`
+	Pending               int64       `json:"pending"`
+	Holders               int         `json:"holders"`
+	Waiters               int         `json:"waiters"`
+	LongestPendingSeconds float64     `json:"longest_pending_seconds"`
+	Totals                LeaseTotals `json:"totals"`
+}
+
+// LeaseTotals count locks since the service began to lead.
+type LeaseTotals struct {
+	Granted  uint64 `json:"granted"`
+	Released uint64 `json:"released"`
+	Expired  uint64 `json:"expired"`
+	Broken   uint64 `json:"broken"` // by operators
+	Restored uint64 `json:"restored"`
+	Beyond   uint64 `json:"beyond"` // of those restored: beyond the maximum
+}
+
+// LeaseLocks is the answer of GET /leases?semaphore=NAME: its oldest locks, oldest first.
+type LeaseLocks struct {
+	Time      time.Time   `json:"time"` // of the answer
+	Semaphore string      `json:"semaphore"`
+	Held      []LeaseLock `json:"held"`
+	Pending   []LeaseLock `json:"pending"`
+}
+
+// LeaseLock is one lock, held or pending. In JSON peer and token are strings: they may exceed 2^53.
+type LeaseLock struct {
+	Peer       uint64    `json:"peer,string"`
+	Count      int64     `json:"count"`
+	Token      uint64    `json:"token,string"`   // the fencing token; 0: pending
+	Since      time.Time `json:"since"`          // held or pending since
+	AgeSeconds float64   `json:"age_seconds"`    // the handler sets it
+	Expires    time.Time `json:"expires"`        // with its peer, unless that says that it lives
+	ETag       string    `json:"etag,omitempty"` // of a held lock, for IfMatch; the handler sets it
+}
+
+// WithLeases shows a lease service: GET /leases, POST /leases/break and a part of the page. Without it both
+// are answered with 404.
+func WithLeases(l Leases) Option {
+	return func(h *handler) {
+		h.leases = l
+		if l == nil {
+			h.errs = append(h.errs, errors.New("admin: WithLeases: leases: nil"))
+		}
+	}
+}
+
+const (
+	defaultLeases    = 100
+	longestSemaphore = 1024 // bytes of a name
+)
+
+// withLeases is a route that is there only with WithLeases.
+func withLeases(serve func(*handler, http.ResponseWriter, *http.Request) (any, *Problem)) func(*handler, http.ResponseWriter, *http.Request) {
+	return func(h *handler, w http.ResponseWriter, r *http.Request) {
+		if h.leases == nil {
+			notFound(w, r)
+			return
+		}
+		answer, bad := serve(h, w, r)
+		if bad != nil {
+			writeProblem(w, bad)
+			return
+		}
+		writeJSON(w, "application/json", http.StatusOK, answer)
+	}
+}
+
+// getLeases answers with the semaphores, or the oldest locks of one.
+func (h *handler) getLeases(_ http.ResponseWriter, r *http.Request) (any, *Problem) {
+	query, bad := queryOf(r, "semaphore", "top")
+	if bad != nil {
+		return nil, bad
+	}
+	top, bad := readTop(query, "semaphores or locks", defaultLeases)
+	if bad != nil {
+		return nil, bad
+	}
+	if name, given := query["semaphore"]; given {
+		return h.leaseLocks(name, top)
+	}
+	return h.leaseState(top), nil
+}
+
+func (h *handler) leaseState(top int) LeaseState {
+	s := h.leases.Leases()
+	s.Time = time.Now()
+	all := slices.Clone(s.Semaphores)
+	slices.SortFunc(all, func(a, b Semaphore) int {
+		return cmp.Or(cmp.Compare(b.Pending, a.Pending), cmp.Compare(b.Acquired, a.Acquired), cmp.Compare(a.Name, b.Name))
+	})
+	s.Semaphores, s.More = all[:min(len(all), top)], max(0, len(all)-top)
+	if s.Semaphores == nil {
+		s.Semaphores = []Semaphore{}
+	}
+	return s
+}
+
+func (h *handler) leaseLocks(name string, top int) (LeaseLocks, *Problem) {
+	held, pending, err := h.leases.Locks(name, top)
+	now := time.Now()
+	switch {
+	case errors.Is(err, ErrNoSemaphore):
+		return LeaseLocks{}, &Problem{
+			Status: http.StatusNotFound, Detail: "there is no semaphore of that name",
+			Field: "semaphore", Value: clip(name), Range: "a name that GET /leases lists",
+		}
+	case err != nil:
+		return LeaseLocks{}, leasesFailed(err)
+	}
+	return LeaseLocks{now, name, h.shownLocks(name, held, top, now), h.shownLocks(name, pending, top, now)}, nil
+}
+
+// shownLocks are at most top locks as an answer carries them.
+func (h *handler) shownLocks(semaphore string, locks []LeaseLock, top int, now time.Time) []LeaseLock {
+	shown := make([]LeaseLock, 0, min(len(locks), top))
+	for _, l := range locks[:min(len(locks), top)] {
+		shown = append(shown, h.shownLock(semaphore, l, now))
+	}
+	return shown
+}
+
+func (h *handler) shownLock(semaphore string, l LeaseLock, now time.Time) LeaseLock {
+	l.AgeSeconds = max(0, now.Sub(l.Since).Seconds())
+	if l.Token != 0 {
+		l.ETag = h.lockTag(semaphore, l.Peer, l.Token)
+	}
+	return l
+}
+
+// leasesFailed is the answer when the service is on stand-by or closed.
+func leasesFailed(err error) *Problem {
+	return &Problem{Status: http.StatusServiceUnavailable, Detail: shorten(err.Error(), longestCell)}
+}
+
+// leaseBreak is what POST /leases/break asks for: one lock, by the token that its operator has seen.
+type leaseBreak struct {
+	semaphore   string
+	peer, token uint64
+}
+
+// readLeaseBreak reads {"semaphore":"A","peer":"42","token":"1700000000000000000"}.
+func readLeaseBreak(body []byte) (leaseBreak, *Problem) {
+	f := readForm(body, `{"semaphore":"A","peer":"42","token":"1"}`, "semaphore", "peer", "token")
+	v := leaseBreak{f.text("semaphore", longestSemaphore), f.digits("peer", 0), f.digits("token", 1)}
+	if bad := f.problem(); bad != nil {
+		return leaseBreak{}, bad
+	}
+	return v, nil
+}
+
+// digits reads a string that is a whole number of 64 bits, as it stands in an answer.
+func (f *form) digits(name string, low uint64) uint64 {
+	text := f.text(name, len("18446744073709551615"))
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n < low || strconv.FormatUint(n, 10) != text {
+		f.wrong(name, "not a whole number as a string", fmt.Sprintf("a string of digits, %d to 18446744073709551615", low))
+		return 0
+	}
+	return n
+}
+
+// breakLease takes a lock from its holder, unless it is not the one that the operator has seen.
+func (h *handler) breakLease(w http.ResponseWriter, r *http.Request) (any, *Problem) {
+	if _, bad := queryOf(r); bad != nil {
+		return nil, bad
+	}
+	body, bad := readBody(w, r)
+	if bad != nil {
+		return nil, bad
+	}
+	v, bad := readLeaseBreak(body)
+	if bad != nil {
+		return nil, bad
+	}
+	if bad := precondition(r.Header.Values("If-Match"), h.lockTag(v.semaphore, v.peer, v.token)); bad != nil {
+		bad.Detail = "the tag is of another lock"
+		return nil, bad
+	}
+	h.writing.Lock()
+	defer h.writing.Unlock()
+	old, err := h.leases.Break(v.peer, v.semaphore, v.token)
+	switch {
+	case errors.Is(err, ErrNotHeld):
+		return nil, &Problem{
+			Status: http.StatusPreconditionFailed, Detail: "the peer does not hold a lock of this token any more",
+			Field: "token", Value: strconv.FormatUint(v.token, 10), Range: "the token of a held lock, as GET /leases lists it",
+		}
+	case err != nil:
+		return nil, leasesFailed(err)
+	}
+	h.logBreak(r, v.semaphore, old)
+	return h.shownLock(v.semaphore, old, time.Now()), nil
+}
+
+// logBreak is the audit line: the lock that was taken is the old value, and there is no new one.
+func (h *handler) logBreak(r *http.Request, semaphore string, old LeaseLock) {
+	who, _ := h.identify(r, false)
+	h.log.Info("quotient: lease broken by an operator", "semaphore", strconv.QuoteToASCII(semaphore),
+		slog.Group("old", "peer", old.Peer, "count", old.Count, "token", old.Token, "since", old.Since, "expires", old.Expires),
+		"new", "none", "from", r.RemoteAddr, "by", who.name)
+}
+
+// lockTag is the tag of a held lock. A tag of another process matches nothing.
+func (h *handler) lockTag(semaphore string, peer, token uint64) string {
+	instance := maphash.Comparable(h.seed, struct {
+		semaphore string
+		peer      uint64
+	}{semaphore, peer})
+	return fmt.Sprintf(`"%016x-%d"`, instance, token)
+}

@@ -1,0 +1,119 @@
+package metrics
+
+import (
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/quotient-go/quotient/lease"
+)
+
+// NewLeases returns a collector of a lease service; pass the Stats of a lease.Server. It calls stats once a
+// scrape, which must be safe for concurrent use. It panics if stats is nil: else the first scrape would. The
+// metrics named throttle_ are those of the service that clients of this interface know.
+//
+// The label semaphore is a name of the configuration, or one that is gone from it while a lock is held. On a
+// stand-by there are no semaphores. All totals begin at 0 when the service begins to lead.
+func NewLeases(stats func() lease.Stats) prometheus.Collector {
+	if stats == nil {
+		panic("metrics: NewLeases: stats is nil")
+	}
+	return leases(stats)
+}
+
+// leases is the collector of NewLeases.
+type leases func() lease.Stats
+
+// leaseFamily is one metric of every semaphore.
+type leaseFamily struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	read func(s *lease.SemaphoreStats) float64
+}
+
+func leaseGauge(name, help string, read func(*lease.SemaphoreStats) float64) leaseFamily {
+	return leaseFamily{prometheus.NewDesc(name, help, bySemaphore, nil), prometheus.GaugeValue, read}
+}
+
+func leaseCounter(name, help string, read func(*lease.Totals) uint64) leaseFamily {
+	return leaseFamily{prometheus.NewDesc(name, help, bySemaphore, nil), prometheus.CounterValue,
+		func(s *lease.SemaphoreStats) float64 { return float64(read(&s.Totals)) }}
+}
+
+var bySemaphore = []string{"semaphore"}
+
+// leaseFamilies are the metrics of a semaphore, in the order of docs/metrics.md.
+var leaseFamilies = []leaseFamily{
+	leaseGauge("throttle_acquired", "Sum of all acquired locks.", func(s *lease.SemaphoreStats) float64 { return float64(s.Acquired) }),
+	leaseGauge("throttle_pending", "Sum of all pending locks", func(s *lease.SemaphoreStats) float64 { return float64(s.Pending) }),
+	leaseGauge("throttle_max", "Maximum allowed lock count for this semaphore.", func(s *lease.SemaphoreStats) float64 { return float64(s.Max) }),
+	leaseGauge("throttle_longest_pending_sec", "Time the longest pending peer is waiting until now, to acquire a lock to a semaphore.",
+		func(s *lease.SemaphoreStats) float64 { return s.LongestPending.Seconds() }),
+	leaseCounter("quotient_lease_granted_total", "Locks granted, those restored not among them.", func(t *lease.Totals) uint64 { return t.Granted }),
+	leaseCounter("quotient_lease_released_total", "Locks given back by their holder.", func(t *lease.Totals) uint64 { return t.Released }),
+	leaseCounter("quotient_lease_expired_total", "Locks whose holder was not heard of in time.", func(t *lease.Totals) uint64 { return t.Expired }),
+	leaseCounter("quotient_lease_broken_total", "Locks that an operator took from their holder.", func(t *lease.Totals) uint64 { return t.Broken }),
+	leaseCounter("quotient_lease_restored_total", "Locks that a client restored.", func(t *lease.Totals) uint64 { return t.Restored }),
+	leaseCounter("quotient_lease_beyond_total", "Locks restored beyond the maximum.", func(t *lease.Totals) uint64 { return t.Beyond }),
+}
+
+var (
+	leaseMissingDesc = prometheus.NewDesc("throttle_num_404", "Number of Get requests to unknown resource.", nil, nil)
+	leasePeersDesc   = prometheus.NewDesc("quotient_lease_peers", "Peers that the service knows.", nil, nil)
+	leaseLeadsDesc   = prometheus.NewDesc("quotient_lease_leads", "1 while this process grants leases, 0 while it is on stand-by.", nil, nil)
+	leaseGraceDesc   = prometheus.NewDesc("quotient_lease_grace_seconds",
+		"What is left of the time after the start in which locks are only restored.", nil, nil)
+	leaseWaitDesc = prometheus.NewDesc("quotient_lease_wait_seconds", "Time from asking for a lock to its grant.", bySemaphore, nil)
+	leaseHoldDesc = prometheus.NewDesc("quotient_lease_hold_seconds", "Time from the grant of a lock, or its restoring, to its end.", bySemaphore, nil)
+)
+
+// Describe sends every metric that Collect may send.
+func (l leases) Describe(ch chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{leaseMissingDesc, leasePeersDesc, leaseLeadsDesc, leaseGraceDesc, leaseWaitDesc, leaseHoldDesc} {
+		ch <- desc
+	}
+	for i := range leaseFamilies {
+		ch <- leaseFamilies[i].desc
+	}
+}
+
+// Collect asks for the state once.
+func (l leases) Collect(ch chan<- prometheus.Metric) {
+	st := l()
+	gauge := func(desc *prometheus.Desc, v float64) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v)
+	}
+	ch <- prometheus.MustNewConstMetric(leaseMissingDesc, prometheus.CounterValue, float64(st.Missing))
+	gauge(leasePeersDesc, float64(st.Peers))
+	gauge(leaseLeadsDesc, bit(st.Leads))
+	gauge(leaseGraceDesc, max(0, st.Grace.Seconds()))
+	for i := range st.Semaphores {
+		s := &st.Semaphores[i]
+		name := semaphoreLabel(s.Name)
+		for _, f := range leaseFamilies {
+			ch <- prometheus.MustNewConstMetric(f.desc, f.kind, f.read(s), name)
+		}
+		ch <- leaseHistogram(leaseWaitDesc, &s.Totals.Wait, name)
+		ch <- leaseHistogram(leaseHoldDesc, &s.Totals.Hold, name)
+	}
+}
+
+// leaseHistogram is h as Prometheus has it: each bucket counts those below it too.
+func leaseHistogram(desc *prometheus.Desc, h *lease.Histogram, name string) prometheus.Metric {
+	buckets := make(map[float64]uint64, len(lease.Bounds))
+	var below uint64
+	for i, bound := range lease.Bounds {
+		below += h.Buckets[i]
+		buckets[bound.Seconds()] = below
+	}
+	return prometheus.MustNewConstHistogram(desc, h.Count, h.Sum.Seconds(), buckets, name)
+}
+
+// semaphoreLabel is a name as a label may be: as it is where it is UTF-8, and else quoted, so that no two names
+// look alike.
+func semaphoreLabel(name string) string {
+	if utf8.ValidString(name) {
+		return name
+	}
+	return strconv.QuoteToASCII(name)
+}
