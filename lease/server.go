@@ -213,26 +213,50 @@ func (s *Server) wakeAll() {
 	}
 }
 
-// acquire asks for a lock, and waits for it until ctx ends. It returns token 0 for one that is still pending.
-func (s *Server) acquire(ctx context.Context, id uint64, name string, count int64) (token uint64, err error) {
-	ask := (*Table).Acquire
+// ask is a request for a lock.
+type ask struct {
+	peer      uint64
+	semaphore string
+	count     int64
+	expiresIn time.Duration // of the peer, from now on; or unchanged
+	blockFor  time.Duration // how long to wait for the lock
+}
+
+// unchanged leaves a peer's expiry as it is.
+const unchanged = time.Duration(-1)
+
+// acquire asks for a lock, and waits for it. It returns token 0 for one that is still pending.
+func (s *Server) acquire(ctx context.Context, a ask) (token uint64, err error) {
+	var decided chan struct{}
+	step := func(t *Table, now time.Time) (err error) {
+		if a.expiresIn >= 0 {
+			_, _ = t.Heartbeat(a.peer, a.expiresIn, now) // the errors are those of Acquire
+		}
+		if token, err = t.Acquire(a.peer, a.semaphore, a.count, now); err == nil && token == 0 && a.blockFor > 0 {
+			decided = s.decided(a.peer)
+		}
+		return err
+	}
+	if err = s.do(step); err != nil || token != 0 || a.blockFor <= 0 {
+		return token, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.blockFor)
+	defer cancel()
 	for {
-		var decided chan struct{}
-		err := s.do(func(t *Table, now time.Time) (err error) {
-			if token, err = ask(t, id, name, count, now); err == nil && token == 0 {
-				decided = s.decided(id)
+		select {
+		case <-decided:
+		case <-ctx.Done():
+			return 0, nil
+		}
+		err := s.do(func(t *Table, now time.Time) (err error) { // it may have been given back: do not ask again
+			if token, err = t.State(a.peer, a.semaphore, a.count, now); err == nil && token == 0 {
+				decided = s.decided(a.peer)
 			}
 			return err
 		})
 		if err != nil || token != 0 {
 			return token, err
 		}
-		select {
-		case <-decided:
-		case <-ctx.Done():
-			return 0, nil
-		}
-		ask = (*Table).State // it may have been given back meanwhile: do not ask again
 	}
 }
 
@@ -246,16 +270,17 @@ func (s *Server) decided(id uint64) chan struct{} {
 	return ch
 }
 
-// newPeer adds a peer with a random id.
-func (s *Server) newPeer(expiresIn time.Duration) (id uint64, err error) {
+// newPeer adds a peer with a random id. It also returns the grace time of the configuration.
+func (s *Server) newPeer(expiresIn time.Duration) (id uint64, grace time.Duration, err error) {
 	err = s.do(func(t *Table, now time.Time) error {
+		grace = t.config.Grace
 		for {
 			if id = randomID(); t.peers[id] == nil {
 				return t.AddPeer(id, expiresIn, now)
 			}
 		}
 	})
-	return id, err
+	return id, grace, err
 }
 
 // randomID is not 0, and cannot be guessed: to know an id is to be the peer.

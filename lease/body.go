@@ -1,0 +1,189 @@
+package lease
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// maxBody is the largest body that is read, in bytes.
+const maxBody = 2 << 20
+
+// requestError is a request that cannot be understood.
+type requestError struct {
+	status int
+	text   string
+}
+
+func (e *requestError) Error() string { return e.text }
+
+func badRequest(format string, args ...any) error {
+	return &requestError{http.StatusBadRequest, fmt.Sprintf(format, args...)}
+}
+
+func badShape(format string, args ...any) error {
+	return &requestError{http.StatusUnprocessableEntity, fmt.Sprintf(format, args...)}
+}
+
+// readJSON returns the request's body, all of it, so that net/http notices a client that leaves.
+func readJSON(r *http.Request) ([]byte, error) {
+	if t := r.Header.Get("Content-Type"); t != "application/json" && !isJSON(t) {
+		return nil, &requestError{http.StatusUnsupportedMediaType,
+			fmt.Sprintf("Content-Type is %.80q, want application/json.", t)}
+	}
+	body := make([]byte, 0, 64)
+	for {
+		n, err := r.Body.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case len(body) > maxBody || r.ContentLength > maxBody:
+			return nil, &requestError{http.StatusRequestEntityTooLarge,
+				fmt.Sprintf("The body is too large, want at most %d bytes.", maxBody)}
+		case err == io.EOF:
+			return body, nil
+		case err != nil:
+			return nil, badRequest("The body cannot be read: %v.", err)
+		case len(body) == cap(body):
+			body = slices.Grow(body, len(body))
+		}
+	}
+}
+
+// isJSON reports whether a media type is JSON, or built on it.
+func isJSON(contentType string) bool {
+	t, _, err := mime.ParseMediaType(contentType)
+	return err == nil &&
+		(t == "application/json" || strings.HasPrefix(t, "application/") && strings.HasSuffix(t, "+json"))
+}
+
+// parseCount reads a JSON integer.
+func parseCount(body []byte) (int64, error) {
+	text := bytes.TrimSpace(body)
+	digits := bytes.TrimPrefix(text, []byte("-"))
+	whole := len(digits) == 1 || len(digits) > 1 && digits[0] != '0'
+	n := int64(0)
+	for _, c := range digits {
+		if c < '0' || c > '9' || n > (math.MaxInt64-9)/10 {
+			whole = false
+			break
+		}
+		n = 10*n + int64(c-'0')
+	}
+	if whole {
+		if len(digits) < len(text) {
+			n = -n
+		}
+		return n, nil
+	}
+	var slow *int64 // what is rare, and the errors
+	err := json.Unmarshal(body, &slow)
+	if err == nil && slow != nil {
+		return *slow, nil
+	}
+	if err == nil {
+		err = errNull
+	}
+	return 0, jsonError(err, "The body is %.40q, want a lock count: an integer of 64 bits.", body)
+}
+
+var errNull = errors.New("null")
+
+// jsonError returns err as an answer: 400 for what is no JSON, 422 for another shape, which is then said.
+func jsonError(err error, shape string, args ...any) error {
+	var syntax *json.SyntaxError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &syntax):
+		return badRequest("The body is no JSON: %v.", err)
+	}
+	return badShape(shape, args...)
+}
+
+// object is a JSON object. Its keys are exact, and what is not asked for is ignored.
+type object map[string]json.RawMessage
+
+func readObject(r *http.Request) (object, error) {
+	body, err := readJSON(r)
+	if err != nil {
+		return nil, err
+	}
+	var o object
+	if err := jsonError(json.Unmarshal(body, &o), "The body is %.40q, want a JSON object.", body); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// field reads the value of a key, which must be there.
+func (o object) field(key, want string, into any) error {
+	raw, ok := o[key]
+	switch {
+	case !ok:
+		return badShape("%s is missing, want %s.", key, want)
+	case string(raw) == "null" || json.Unmarshal(raw, into) != nil:
+		return badShape("%s is %.40q, want %s.", key, raw, want)
+	}
+	return nil
+}
+
+func (o object) expiresIn() (time.Duration, error) {
+	var text string
+	if err := o.field("expires_in", "a duration", &text); err != nil {
+		return 0, err
+	}
+	d, err := ParseDuration(text)
+	if err != nil {
+		return 0, badShape("expires_in: %v.", err)
+	}
+	return d, nil
+}
+
+// restoration is the body of POST /restore.
+type restoration struct {
+	peer      uint64
+	expiresIn time.Duration
+	locks     []Restored // by name
+}
+
+func (o object) restoration() (r restoration, err error) {
+	counts, tokens := map[string]*int64{}, map[string]*uint64{}
+	if r.expiresIn, err = o.expiresIn(); err != nil {
+		return r, err
+	}
+	if err := o.field("peer_id", "an unsigned integer of 64 bits", &r.peer); err != nil {
+		return r, err
+	}
+	if err := o.field("acquired", "an object of counts by semaphore", &counts); err != nil {
+		return r, err
+	}
+	if _, ok := o["tokens"]; ok {
+		if err := o.field("tokens", "an object of tokens by semaphore", &tokens); err != nil {
+			return r, err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		if counts[name] == nil {
+			return r, badShape("acquired[%.40q] is null, want a count.", name)
+		}
+		l := Restored{Semaphore: name, Count: *counts[name]}
+		if token := tokens[name]; token != nil {
+			l.Token = *token
+		}
+		delete(tokens, name)
+		r.locks = append(r.locks, l)
+	}
+	for name := range tokens {
+		return r, badShape("tokens[%.40q] belongs to no lock in acquired.", name)
+	}
+	return r, nil
+}
