@@ -94,6 +94,7 @@ type Config struct {
 	read     *File      // that is in force, as it was read
 	limiters map[string]*held
 	tried    [sha256.Size]byte // the text that was put in force, or refused, last
+	absent   bool              // there was no file at the start, and none has come to be
 
 	mu       sync.Mutex // guards what follows
 	file     *File
@@ -138,7 +139,7 @@ func New(f *File, reg *quotient.Registry, opts ...Option) (*Config, error) {
 	if err := c.put(f); err != nil {
 		return nil, err
 	}
-	c.tried = f.sum
+	c.tried, c.absent = f.sum, f.absent
 	return c, nil
 }
 
@@ -179,8 +180,12 @@ func (c *Config) Reload() error {
 
 // take puts a text in force. Call with c.turn held.
 func (c *Config) take(text []byte) error {
-	c.tried = sha256.Sum256(text)
-	f, err := Parse(c.path, text)
+	c.tried, c.absent = sha256.Sum256(text), false
+	parse := Parse
+	if c.read.any {
+		parse = ParseAny
+	}
+	f, err := parse(c.path, text)
 	if err != nil {
 		return c.refuse(err)
 	}

@@ -34,6 +34,7 @@ func (f *File) clone() *File {
 		p.TLS, p.JWT, p.Admin.TLS = copied(p.TLS), copied(p.JWT), copied(p.Admin.TLS)
 		c.Proxy = &p
 	}
+	c.Leases, c.Warnings = f.Leases.clone(), slices.Clone(f.Warnings)
 	return &c
 }
 
@@ -94,7 +95,7 @@ func differences(old, f *File) []difference {
 // bare is a file without its name and its lines.
 func (f *File) bare() *File {
 	c := f.clone()
-	c.Path = ""
+	c.Path, c.Warnings = "", nil
 	if c.Proxy != nil {
 		for i := range c.Proxy.Rules {
 			c.Proxy.Rules[i].Line = 0

@@ -56,6 +56,9 @@ type report struct {
 	places *places // nil for a File that a program made
 	errs   Errors
 	kinds  int // how many errors are of values of the wrong kind: those have no other error
+
+	lenient  bool // an unknown field is a warning
+	warnings Errors
 }
 
 // field notes what is wrong with a value.
@@ -80,17 +83,28 @@ func (r *report) add(at place, path, hint, format string, args ...any) {
 	})
 }
 
+// warn notes what is accepted and has no effect.
+func (r *report) warn(at place, path, text string) {
+	r.warnings = append(r.warnings, Error{File: r.name, Line: at.line, Column: at.column, Field: path, Text: text})
+}
+
 // err is all that was noted, in the order of the text; nil for nothing.
 func (r *report) err() error {
 	if len(r.errs) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(r.errs, func(a, b Error) int {
+	r.errs = sorted(r.errs)
+	return r.errs
+}
+
+// sorted are the first errors in the order of the text, each once.
+func sorted(all Errors) Errors {
+	slices.SortStableFunc(all, func(a, b Error) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
 			cmp.Compare(a.Field, b.Field))
 	})
-	r.errs = slices.CompactFunc(r.errs, func(a, b Error) bool { return a == b })
-	return r.errs[:min(len(r.errs), maxErrors)]
+	all = slices.CompactFunc(all, func(a, b Error) bool { return a == b })
+	return all[:min(len(all), maxErrors)]
 }
 
 // clip is a value for an error: quoted, and not long.

@@ -16,10 +16,14 @@ type File struct {
 	Pool     Pool
 	Limiters map[string]Limiter // by name, at most 1,000
 	Proxy    *Proxy             // nil without a section [proxy]
+	Leases   *Leases            // nil without a section [leases]
+	Warnings Errors             // what was accepted and has no effect, in the order of the text
 
 	name   string            // in errors
 	places *places           // nil for one that a program made
 	sum    [sha256.Size]byte // of the text
+	any    bool              // ReadAny has read it: it may be a throttle.toml
+	absent bool              // ReadThrottle has found no file
 }
 
 // Pool is the section [pool]: which replicas share the limits.

@@ -43,6 +43,10 @@ func (f *File) read(v value, dir string) {
 			f.Proxy = defaultProxy()
 			f.Proxy.read(v, dir)
 		},
+		"leases": func(v value) {
+			f.Leases = defaultLeases()
+			f.Leases.read(v, dir)
+		},
 	})
 }
 
@@ -160,6 +164,7 @@ const namesAre = "1 to 64 of a-z, 0-9, '.', '_' and '-'"
 
 func (f *File) checkLimiters(r *report) {
 	switch n := len(f.Limiters); {
+	case n == 0 && f.Leases != nil && f.Proxy == nil:
 	case n == 0:
 		r.hinted("limiters", "a section [limiters.NAME] says what is limited", "there are none")
 	case n > maxLimiters:

@@ -67,6 +67,20 @@ func Parse(name string, text []byte) (*File, error) {
 
 // parse is what a text says, with all defaults. What is of the wrong kind is noted; nil for what is no TOML.
 func parse(r *report, text []byte) *File {
+	all := toTables(r, text)
+	if len(r.errs) > 0 {
+		return nil
+	}
+	f := &File{Pool: defaultPool(), Limiters: make(map[string]Limiter), places: r.places, name: r.name}
+	f.read(value{r, "", all}, filepath.Dir(r.name))
+	if _, said := r.places.keys["pool.replicas"]; !said && f.Pool.Source == "" {
+		f.Pool.Replicas = 1
+	}
+	return f
+}
+
+// toTables reads a text into tables, and finds its places. What is wrong with it as TOML is noted.
+func toTables(r *report, text []byte) map[string]any {
 	l := newLines(text)
 	if len(text) > maxFile {
 		r.add(place{1, 1}, "", "", "the file is larger than %d bytes", maxFile)
@@ -78,16 +92,7 @@ func parse(r *report, text []byte) *File {
 		return nil
 	}
 	r.places = at
-	all := unmarshal(r, text, l)
-	if len(r.errs) > 0 {
-		return nil
-	}
-	f := &File{Pool: defaultPool(), Limiters: make(map[string]Limiter), places: at, name: r.name}
-	f.read(value{r, "", all}, filepath.Dir(r.name))
-	if _, said := at.keys["pool.replicas"]; !said && f.Pool.Source == "" {
-		f.Pool.Replicas = 1
-	}
-	return f
+	return unmarshal(r, text, l)
 }
 
 // check notes all that makes no sense in a file.
@@ -96,6 +101,9 @@ func (f *File) check(r *report) {
 	f.checkLimiters(r)
 	if f.Proxy != nil {
 		f.checkProxy(r)
+	}
+	if f.Leases != nil {
+		f.Leases.check(r)
 	}
 }
 

@@ -52,6 +52,10 @@ func (v value) table(known fields) {
 			take(of)
 			return
 		}
+		if v.r.lenient {
+			v.r.warn(v.r.places.key(of.path), of.path, "unknown field: it has no effect")
+			return
+		}
 		hint := didYouMean(name, slices.Collect(maps.Keys(known)))
 		v.r.add(v.r.places.key(of.path), of.path, hint, "unknown field")
 	})

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -188,7 +189,9 @@ func (c *Config) look(w *watcher) time.Duration {
 	defer c.turn.Unlock()
 	now := time.Now()
 	switch {
-	case err == nil && sum == c.tried && w.said == "":
+	case c.absent && errors.Is(err, fs.ErrNotExist): // as it was at the start
+		return c.every
+	case err == nil && sum == c.tried && w.said == "" && !c.absent:
 		w.since = time.Time{}
 		return c.every
 	case w.since.IsZero():

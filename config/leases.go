@@ -1,0 +1,242 @@
+package config
+
+import (
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quotient-go/quotient/lease"
+)
+
+// Leases is the section [leases], or the whole of a throttle.toml: semaphores as a service.
+type Leases struct {
+	Listen string // host:port; 127.0.0.1:8000 by default, and always in a throttle.toml
+	// Semaphores are lease.Config.Semaphores: A = 42, or A = { max = 42, level = 1 }.
+	Semaphores map[string]lease.Semaphore
+	// KeepIdle is how long a peer that holds nothing is kept after it has expired; 5 minutes by default. A
+	// throttle.toml calls it litter_collection_interval.
+	KeepIdle time.Duration
+	Grace    time.Duration // after the start, in which locks are only restored; 0, the default, is none
+	MaxPeers int           // 1 to 1,048,576; 100,000 by default
+	Election *Election     // nil: this server stands alone
+
+	throttle bool // it is a throttle.toml, which spells its fields in its own way
+}
+
+// Election is the section [leases.election]: several servers, of which one leads.
+type Election struct {
+	Endpoints    []string      // of etcd: host:port, or http or https URLs; one at least
+	URL          string        // at which clients reach this server; by default http:// and what it listens to
+	Name         string        // that the servers share; "leases" by default
+	TTL          time.Duration // without contact until another one leads: whole seconds, 10 by default
+	User         string        // of etcd; empty: none
+	PasswordFile string        // with the user's password
+}
+
+// Bounds of [leases]. Those of semaphores and peers are those of lease.Config.
+const (
+	maxPeers      = 1 << 20
+	maxLevel      = 1 << 31
+	maxSemaphores = 10_000
+	maxSemaphore  = 1024 // bytes of a name
+	maxEndpoints  = 100
+	longestTTL    = time.Hour
+)
+
+func defaultLeases() *Leases {
+	return &Leases{
+		Listen: "127.0.0.1:8000", Semaphores: make(map[string]lease.Semaphore),
+		KeepIdle: lease.DefaultKeepIdle, MaxPeers: lease.DefaultMaxPeers,
+	}
+}
+
+// Config is what a lease server takes.
+func (l *Leases) Config() lease.Config {
+	c := lease.Config{
+		Semaphores: maps.Clone(l.Semaphores), KeepIdle: l.KeepIdle, Grace: l.Grace, MaxPeers: l.MaxPeers,
+	}
+	if c.KeepIdle == 0 {
+		c.KeepIdle = 1 // not the default
+	}
+	return c
+}
+
+func (l *Leases) clone() *Leases {
+	if l == nil {
+		return nil
+	}
+	c := *l
+	c.Semaphores = maps.Clone(l.Semaphores)
+	if l.Election != nil {
+		c.Election = new(*l.Election)
+		c.Election.Endpoints = slices.Clone(l.Election.Endpoints)
+	}
+	return &c
+}
+
+// at is the path of a field. A throttle.toml has no section [leases], and spells fields with underscores.
+func (l *Leases) at(field string) string {
+	if l.throttle {
+		if field == "keep-idle" {
+			return "litter_collection_interval"
+		}
+		return strings.ReplaceAll(field, "-", "_")
+	}
+	return "leases." + field
+}
+
+// fields are what [leases] and a throttle.toml both have, by their names there.
+func (l *Leases) fields(dir string) fields {
+	known := fields{
+		"keep-idle": longDuration(&l.KeepIdle), "grace": longDuration(&l.Grace), "max-peers": whole(&l.MaxPeers),
+		"semaphores": l.readSemaphores,
+		"election":   func(v value) { l.readElection(v, dir) },
+	}
+	named := make(fields, len(known))
+	for name, take := range known {
+		named[strings.TrimPrefix(l.at(name), "leases.")] = take
+	}
+	return named
+}
+
+// read takes what [leases] says.
+func (l *Leases) read(v value, dir string) {
+	known := l.fields(dir)
+	known["listen"] = text(&l.Listen)
+	v.table(known)
+}
+
+// readThrottle takes what a throttle.toml says. What it says of logs has no effect.
+func (l *Leases) readThrottle(v value, dir string) {
+	known := l.fields(dir)
+	known["logging"] = func(v value) {
+		v.each(func(_ string, of value) {
+			v.r.warn(v.r.places.key(of.path), of.path, "the log goes to stderr, and nowhere else")
+		})
+	}
+	v.table(known)
+}
+
+func (l *Leases) readSemaphores(v value) {
+	v.each(func(name string, of value) {
+		var s lease.Semaphore
+		if _, ok := of.is.(map[string]any); !ok {
+			whole(&s.Max)(of)
+		} else if of.table(fields{"max": whole(&s.Max), "level": whole(&s.Level)}); !of.has("max") {
+			of.r.field(inner(of.path, "max"), "it is missing")
+		}
+		l.Semaphores[name] = s
+	})
+}
+
+func (l *Leases) readElection(v value, dir string) {
+	e := &Election{Name: "leases", TTL: 10 * time.Second}
+	l.Election = e
+	passwordFile := "password-file"
+	if l.throttle {
+		passwordFile = "password_file"
+	}
+	v.table(fields{
+		"endpoints": texts(&e.Endpoints, maxEndpoints), "url": text(&e.URL), "name": text(&e.Name),
+		"ttl": longDuration(&e.TTL), "user": text(&e.User), passwordFile: fileName(&e.PasswordFile, dir),
+	})
+}
+
+// longDuration is a field that holds a time as lease.ParseDuration reads it: "1h 30m", "2days".
+func longDuration(into *time.Duration) func(value) {
+	return func(v value) {
+		const hint = `with a unit: "30s", "5min", "1h 30m"`
+		s, ok := v.is.(string)
+		if !ok {
+			v.r.hinted(v.path, "in quotes, "+hint, "%s, not a duration", v.kind())
+			return
+		}
+		d, err := lease.ParseDuration(s)
+		if err != nil {
+			v.r.hinted(v.path, hint, "%s is no duration", clip(s))
+			return
+		}
+		*into = d
+	}
+}
+
+// check notes all that makes no sense.
+func (l *Leases) check(r *report) {
+	checkListen(r, l.at("listen"), l.Listen)
+	span(r, l.at("keep-idle"), l.KeepIdle, 0, longest)
+	span(r, l.at("grace"), l.Grace, 0, longest)
+	between(r, l.at("max-peers"), l.MaxPeers, 1, maxPeers)
+	if n := len(l.Semaphores); n > maxSemaphores {
+		r.field(l.at("semaphores"), "%d are more than %d", n, maxSemaphores)
+		return
+	}
+	for name, s := range l.Semaphores {
+		at := inner(l.at("semaphores"), name)
+		if name == "" || len(name) > maxSemaphore {
+			r.field(at, "a name of %d bytes is not of 1 to %d", len(name), maxSemaphore)
+		}
+		between(r, inner(at, "max"), s.Max, 1, lease.MaxCount)
+		between(r, inner(at, "level"), s.Level, 0, maxLevel)
+	}
+	if l.Election != nil {
+		l.checkElection(r)
+	}
+}
+
+func (l *Leases) checkElection(r *report) {
+	e, at := l.Election, func(field string) string { return l.at("election." + field) }
+	if len(e.Endpoints) == 0 {
+		r.hinted(at("endpoints"), `as ["127.0.0.1:2379"]`, "there are none")
+	}
+	for i, endpoint := range e.Endpoints {
+		if place := element(at("endpoints"), i); !strings.Contains(endpoint, "://") {
+			checkListen(r, place, endpoint)
+		} else if what := notPlain(endpoint); what != "" {
+			r.field(place, "%s %s", clip(withoutUser(endpoint)), what)
+		}
+	}
+	if e.URL != "" {
+		if what := notPlain(e.URL); what != "" {
+			r.hinted(at("url"), `as "http://10.0.0.7:8000"`, "%s %s", clip(withoutUser(e.URL)), what)
+		}
+	} else if host, _, err := net.SplitHostPort(l.Listen); err == nil && isAny(host) {
+		r.hinted(at("url"), `as "http://10.0.0.7:8000"`, "it is missing: %s names no host for clients", l.Listen)
+	}
+	if e.Name == "" || len(e.Name) > 255 || !isOf(e.Name, "-._") {
+		r.field(at("name"), "%s is not 1 to 255 letters, digits, '.', '_' and '-'", clip(e.Name))
+	}
+	if span(r, at("ttl"), e.TTL, time.Second, longestTTL); e.TTL%time.Second != 0 {
+		r.field(at("ttl"), "%v is no whole number of seconds", e.TTL)
+	}
+	switch {
+	case e.User == "" && e.PasswordFile != "":
+		r.field(at("user"), "it is missing beside the file with a password")
+	case e.User != "" && e.PasswordFile == "":
+		r.field(at("password-file"), "it is missing beside a user")
+	}
+}
+
+// isAny reports whether a listener at the host listens at all addresses.
+func isAny(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "" || ip != nil && ip.IsUnspecified()
+}
+
+// notPlain is what keeps a text from being a URL of a scheme, a host and a port; "" for nothing.
+func notPlain(text string) string {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https":
+		return "is no URL of http or https"
+	case u.Hostname() == "":
+		return "has no host"
+	case u.User != nil:
+		return "has a user"
+	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return "has more than a scheme, a host and a port"
+	}
+	return ""
+}
