@@ -7,33 +7,36 @@ import (
 )
 
 // Acquire asks for a lock. It returns the fencing token of a lock that is held, or 0 for one that is pending.
-// A lock is taken at once only where it fits beside all that is held and pending, so that nobody overtakes.
+// A lock is taken at once only where it fits beside all that is held and pending, so that none overtakes.
 //
 // It may be repeated: a lock keeps its token, and one that is pending its place. A smaller count shrinks
-// the lock; a larger one is a GrowError.
+// the lock; a larger one is a NeverError above the maximum, else a GrowError.
 //
-// It fails with ErrUnknownSemaphore, a CountError, a NeverError, ErrUnknownPeer, ErrAlreadyPending and a
-// LevelError, whichever holds first. A peer that has expired is unknown until its next heartbeat.
+// It fails with ErrUnknownSemaphore, a CountError, a NeverError, ErrUnknownPeer, ErrAlreadyPending, a
+// LevelError and ErrTooManyLocks, whichever holds first. A peer that has expired is unknown until its next
+// heartbeat.
 func (t *Table) Acquire(id uint64, name string, count int64, now time.Time) (token uint64, err error) {
 	t.Advance(now)
 	s := t.semaphores[name]
-	if s == nil || s.gone {
+	if s == nil {
 		return 0, ErrUnknownSemaphore
 	}
-	if count < 1 {
-		return 0, &CountError{count}
-	}
 	p := t.peers[id]
-	if p != nil {
-		if l := p.lock(name); l != nil {
-			return l.token, t.repeat(l, count, now)
-		}
+	l := p.lock(name)
+	switch {
+	case s.gone && l == nil:
+		return 0, ErrUnknownSemaphore
+	case count < 1:
+		return 0, &CountError{count}
+	case l != nil:
+		return t.repeat(l, count, now)
 	}
 	if err := t.mayAsk(p, s, count, now); err != nil {
 		return 0, err
 	}
+	p.refused = nil
 	p.broken = slices.DeleteFunc(p.broken, func(b string) bool { return b == name })
-	l := &lock{peer: p, semaphore: s, count: count, since: now}
+	l = &lock{peer: p, semaphore: s, count: count, since: now}
 	p.locks = append(p.locks, l)
 	t.place(p)
 	if t.grants() && s.acquired+s.waiting+count <= s.max {
@@ -59,16 +62,19 @@ func (t *Table) mayAsk(p *peer, s *semaphore, count int64, now time.Time) error 
 	for _, l := range p.locks {
 		level = min(level, l.semaphore.level)
 	}
-	if s.level >= level {
+	switch {
+	case s.level >= level:
 		return &LevelError{level, s.level}
+	case len(p.locks) >= maxLocks:
+		return ErrTooManyLocks
 	}
 	return nil
 }
 
 // repeat is Acquire of a lock that is there.
-func (t *Table) repeat(l *lock, count int64, now time.Time) error {
-	if count > l.count {
-		return &GrowError{l.count, count}
+func (t *Table) repeat(l *lock, count int64, now time.Time) (token uint64, err error) {
+	if err := l.covers(count); err != nil {
+		return 0, err
 	}
 	less := l.count - count
 	l.count = count
@@ -80,12 +86,23 @@ func (t *Table) repeat(l *lock, count int64, now time.Time) error {
 	if less > 0 {
 		t.dispatch(l.semaphore, now)
 	}
-	return nil
+	return l.token, nil
+}
+
+// covers is an error if the lock has less than count.
+func (l *lock) covers(count int64) error {
+	switch {
+	case count <= l.count:
+		return nil
+	case count > l.semaphore.max:
+		return &NeverError{count, l.semaphore.max}
+	}
+	return &GrowError{l.count, count}
 }
 
 // State returns what has become of a lock that was pending: its token, or 0 if it is still pending. It asks
 // for nothing. It fails with ErrUnknownSemaphore, ErrUnknownPeer, a NeverError if the maximum has become too
-// small, or ErrNotHeld if the lock was given back.
+// small, a GrowError if the lock has become smaller, or ErrNotHeld if it was given back.
 func (t *Table) State(id uint64, name string, count int64, now time.Time) (token uint64, err error) {
 	t.Advance(now)
 	p := t.peers[id]
@@ -93,33 +110,43 @@ func (t *Table) State(id uint64, name string, count int64, now time.Time) (token
 		return 0, ErrUnknownPeer
 	}
 	if l := p.lock(name); l != nil {
+		if err := l.covers(count); err != nil {
+			return 0, err
+		}
 		return l.token, nil
 	}
-	switch s := t.semaphores[name]; {
-	case s == nil || s.gone:
-		return 0, ErrUnknownSemaphore
-	case count > s.max:
-		return 0, &NeverError{count, s.max}
-	}
-	return 0, ErrNotHeld
+	return 0, t.missing(name, count)
 }
 
-// Release gives back a lock of the peer, held or pending. It is no error if there is none. It fails with
-// ErrUnknownSemaphore and ErrUnknownPeer.
+// missing is why a lock that was asked for is not there.
+func (t *Table) missing(name string, count int64) error {
+	switch s := t.semaphores[name]; {
+	case s == nil || s.gone:
+		return ErrUnknownSemaphore
+	case count > s.max:
+		return &NeverError{count, s.max}
+	}
+	return ErrNotHeld
+}
+
+// Release gives back a lock of the peer, held or pending, and serves those that wait for it. It is no error
+// if there is none. It fails with ErrUnknownPeer and ErrUnknownSemaphore.
 func (t *Table) Release(id uint64, name string, now time.Time) error {
 	t.Advance(now)
 	p := t.peers[id]
 	if p == nil {
 		return ErrUnknownPeer
 	}
-	l := p.lock(name)
-	if l == nil {
-		if t.semaphores[name] == nil {
-			return ErrUnknownSemaphore
-		}
+	if l := p.lock(name); l != nil {
+		t.end(l, now, &l.semaphore.totals.Released)
 		return nil
 	}
-	t.end(l, now, &l.semaphore.totals.Released)
+	if p.refused != nil && p.refused.semaphore.name == name {
+		p.refused = nil
+	}
+	if s := t.semaphores[name]; s == nil || s.gone {
+		return ErrUnknownSemaphore
+	}
 	return nil
 }
 
@@ -166,12 +193,17 @@ func (t *Table) drop(l *lock) {
 	t.place(l.peer)
 }
 
-// Acquired reports whether the peer waits for nothing. It fails with ErrUnknownPeer.
+// Acquired reports whether the peer waits for nothing. It fails with ErrUnknownPeer. Where a configuration
+// has dropped what the peer waited for, it fails as State does, until the peer asks for a lock or releases
+// that one.
 func (t *Table) Acquired(id uint64, now time.Time) (bool, error) {
 	t.Advance(now)
 	p := t.peers[id]
 	if p == nil {
 		return false, ErrUnknownPeer
+	}
+	if l := p.refused; l != nil {
+		return false, t.missing(l.semaphore.name, l.count)
 	}
 	return p.pending() == nil, nil
 }

@@ -80,7 +80,8 @@ func statusOf(err error) int {
 	case errors.Is(err, ErrUnknownPeer), errors.Is(err, ErrUnknownSemaphore),
 		errors.As(err, &count), errors.As(err, &token):
 		return http.StatusBadRequest
-	case errors.Is(err, ErrClosed), errors.Is(err, ErrTooManyPeers), errors.As(err, new(*StandByError)):
+	case errors.Is(err, ErrClosed), errors.Is(err, ErrTooManyPeers), errors.Is(err, ErrNoTokens),
+		errors.As(err, new(*StandByError)):
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusConflict

@@ -2,6 +2,8 @@ package lease
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -20,6 +22,8 @@ const (
 	maxName       = 1024       // bytes
 	maxDuration   = 100 * year // of a peer's life, a grace time
 	year          = 8766 * time.Hour
+	maxLocks      = 128    // of one peer: it has to search them
+	maxListed     = 10_000 // locks that Locks returns, each of those held and pending
 )
 
 // Semaphore is how many may hold at once.
@@ -28,20 +32,20 @@ type Semaphore struct {
 	Level int64 // 0 to 2^31: a peer that holds a lock may ask only for semaphores of lower levels
 }
 
-// Config is what a Table serves.
+// Config is what a Table serves. The zero value serves no semaphore.
 type Config struct {
 	Semaphores map[string]Semaphore // by name, at most 10,000; a name has 1 to 1,024 bytes
-	// KeepIdle is how long a peer that holds nothing and waits for nothing is kept after it has expired. 0 is
-	// DefaultKeepIdle.
+	// KeepIdle is how long a peer that holds nothing and waits for nothing is kept after it has expired, at most
+	// 100 years. 0 is DefaultKeepIdle.
 	KeepIdle time.Duration
 	// Grace is the time after the start in which locks are only restored: what is asked for waits until its
-	// end. 0, the default, is none.
+	// end. At most 100 years; 0, the default, is none.
 	Grace time.Duration
 	// MaxPeers bounds the peers, at most 2^20. 0 is DefaultMaxPeers.
 	MaxPeers int
 }
 
-// Validate returns an error that names the first field which makes no sense, and its value.
+// Validate returns an error that names the first field which makes no sense, and its value; nil if all do.
 func (c Config) Validate() error {
 	switch {
 	case c.KeepIdle < 0 || c.KeepIdle > maxDuration:
@@ -51,12 +55,14 @@ func (c Config) Validate() error {
 	case c.MaxPeers < 0 || c.MaxPeers > maxPeers:
 		return fmt.Errorf("lease: Config.MaxPeers is %d, want 0 to %d", c.MaxPeers, maxPeers)
 	case len(c.Semaphores) > maxSemaphores:
-		return fmt.Errorf("lease: Config.Semaphores has %d names, want at most %d", len(c.Semaphores), maxSemaphores)
+		n := len(c.Semaphores)
+		return fmt.Errorf("lease: Config.Semaphores has %d names, want at most %d", n, maxSemaphores)
 	}
-	for name, s := range c.Semaphores {
-		switch {
+	for _, name := range c.names() {
+		switch s := c.Semaphores[name]; {
 		case name == "" || len(name) > maxName:
-			return fmt.Errorf("lease: Config.Semaphores: name %.40q of %d bytes, want 1 to %d", name, len(name), maxName)
+			n := len(name)
+			return fmt.Errorf("lease: Config.Semaphores: name %.40q of %d bytes, want 1 to %d", name, n, maxName)
 		case s.Max < 1 || s.Max > MaxCount:
 			return fmt.Errorf("lease: Config.Semaphores[%q].Max is %d, want 1 to %d", name, s.Max, int64(MaxCount))
 		case s.Level < 0 || s.Level > maxLevel:
@@ -66,8 +72,12 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// withDefaults returns c with its defaults filled in.
+// names returns the names of the semaphores in order, so that equal steps have equal outcomes.
+func (c Config) names() []string { return slices.Sorted(maps.Keys(c.Semaphores)) }
+
+// withDefaults returns c with its defaults filled in, and semaphores of its own.
 func (c Config) withDefaults() Config {
+	c.Semaphores = maps.Clone(c.Semaphores)
 	if c.KeepIdle == 0 {
 		c.KeepIdle = DefaultKeepIdle
 	}

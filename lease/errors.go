@@ -12,12 +12,15 @@ var (
 	ErrAlreadyPending   = errors.New("Already pending. Only one pendig lock per peer is allowed.")
 	ErrRestoreChanges   = errors.New("Restore is not allowed to change existing peers.")
 	ErrTooManyPeers     = errors.New("Too many peers.")
+	ErrTooManyLocks     = errors.New("Too many locks of one peer.")
+	ErrNoTokens         = errors.New("No fencing tokens are left.")
 	ErrNotHeld          = errors.New("No such lock is held.")
 )
 
 // CountError refuses a count that is not positive, or above MaxCount.
 type CountError struct{ Count int64 }
 
+// Error is the text of an answer, as for all errors here.
 func (e *CountError) Error() string {
 	if e.Count > MaxCount {
 		return fmt.Sprintf("Lock count must be at most %d. Found: %d.", int64(MaxCount), e.Count)
@@ -29,7 +32,8 @@ func (e *CountError) Error() string {
 type NeverError struct{ Count, Max int64 }
 
 func (e *NeverError) Error() string {
-	return fmt.Sprintf("Lock can never be acquired. Lock asks for count %d yet full count is only %d.", e.Count, e.Max)
+	return fmt.Sprintf("Lock can never be acquired. Lock asks for count %d yet full count is only %d.",
+		e.Count, e.Max)
 }
 
 // LevelError refuses a lock that is not below the lowest level the peer holds.

@@ -11,6 +11,7 @@ type peer struct {
 	id      uint64
 	expires time.Time
 	locks   []*lock  // held and pending; at most one is pending
+	refused *lock    // was pending until a configuration made it impossible; until the peer asks again
 	broken  []string // semaphores whose lock an operator broke, until the peer asks for them again
 	index   int      // in its heap
 	inBusy  bool
@@ -26,7 +27,11 @@ type lock struct {
 	prev, next *lock
 }
 
+// lock returns the peer's lock of a semaphore, or nil; also of no peer.
 func (p *peer) lock(name string) *lock {
+	if p == nil {
+		return nil
+	}
 	for _, l := range p.locks {
 		if l.semaphore.name == name {
 			return l
@@ -49,8 +54,8 @@ func until(now time.Time, expiresIn time.Duration) time.Time {
 	return now.Add(min(max(expiresIn, 0), maxDuration))
 }
 
-// AddPeer adds a peer that holds nothing. The id must be new: take a random one. It fails with
-// ErrTooManyPeers.
+// AddPeer adds a peer that holds nothing and expires so long after now: at least 0, and at most 100 years. It
+// fails with ErrTooManyPeers, and with ErrRestoreChanges where the id is taken: use a random one.
 func (t *Table) AddPeer(id uint64, expiresIn time.Duration, now time.Time) error {
 	t.Advance(now)
 	if t.peers[id] != nil {
@@ -70,8 +75,9 @@ func (t *Table) addPeer(id uint64, expiresIn time.Duration, now time.Time) (*pee
 	return p, nil
 }
 
-// Heartbeat makes the peer expire so long after now, and returns the semaphores whose lock of this peer an
-// operator broke. It fails with ErrUnknownPeer.
+// Heartbeat makes the peer expire so long after now: at least 0, and at most 100 years. It returns the
+// semaphores whose lock of this peer an operator broke, until the peer asks for them again. It fails with
+// ErrUnknownPeer.
 func (t *Table) Heartbeat(id uint64, expiresIn time.Duration, now time.Time) (broken []string, err error) {
 	t.Advance(now)
 	p := t.peers[id]
@@ -83,7 +89,8 @@ func (t *Table) Heartbeat(id uint64, expiresIn time.Duration, now time.Time) (br
 	return slices.Clone(p.broken), nil
 }
 
-// RemovePeer removes a peer with all its locks, and reports whether there was one.
+// RemovePeer removes a peer with all its locks, serves those that wait for them, and reports whether there
+// was such a peer.
 func (t *Table) RemovePeer(id uint64, now time.Time) bool {
 	t.Advance(now)
 	p := t.peers[id]
@@ -106,7 +113,7 @@ func (t *Table) RemoveExpired(now time.Time) int {
 	return n
 }
 
-// Peers returns the ids of all peers, in no order.
+// Peers returns the ids of all peers, in no order. It takes O(n) of them.
 func (t *Table) Peers(now time.Time) []uint64 {
 	t.Advance(now)
 	ids := make([]uint64, 0, len(t.peers))

@@ -2,7 +2,7 @@ package lease
 
 import "time"
 
-// semaphore is what is held of one name, and who waits for it.
+// semaphore is the locks of one name, held and pending.
 type semaphore struct {
 	name              string
 	max, level        int64

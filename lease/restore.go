@@ -2,7 +2,7 @@ package lease
 
 import "time"
 
-// Restored is a lock that a client held when its server went away.
+// Restored is one lock that a client held when its server went away.
 type Restored struct {
 	Semaphore string
 	Count     int64  // 1 to MaxCount
@@ -11,26 +11,30 @@ type Restored struct {
 
 // Restore brings back a peer with the locks it held. An unknown peer is always restored, also beyond a
 // maximum and below its own levels: it may have used the resource all the time. An existing one must hold
-// just these counts, and its expiry moves.
+// just these counts, with the tokens that are given, and its expiry moves. Both expire so long after now: at
+// least 0, and at most 100 years.
 //
-// It fails with a CountError, a TokenError, ErrUnknownSemaphore, ErrRestoreChanges and ErrTooManyPeers, and
-// then changes nothing. beyond names the semaphores of which more is held now than their maximum.
-func (t *Table) Restore(id uint64, expiresIn time.Duration, locks []Restored, now time.Time) (beyond []string, err error) {
+// It fails with ErrTooManyLocks, ErrUnknownSemaphore, a CountError, ErrRestoreChanges, a TokenError,
+// ErrNoTokens and ErrTooManyPeers, and then changes nothing. beyond names the semaphores of which more is
+// held now than their maximum.
+func (t *Table) Restore(
+	id uint64, expiresIn time.Duration, locks []Restored, now time.Time,
+) (beyond []string, err error) {
 	t.Advance(now)
-	if err := t.restorable(locks); err != nil {
+	p := t.peers[id]
+	if err := t.restorable(p, locks); err != nil {
 		return nil, err
 	}
-	if p := t.peers[id]; p != nil {
-		if !p.holds(locks) {
-			return nil, ErrRestoreChanges
-		}
+	if p != nil {
 		p.expires = until(now, expiresIn)
 		t.place(p)
 		return nil, nil
 	}
-	p, err := t.addPeer(id, expiresIn, now)
-	if err != nil {
+	if p, err = t.addPeer(id, expiresIn, now); err != nil {
 		return nil, err
+	}
+	for _, r := range locks {
+		t.tokens.Next = max(t.tokens.Next, r.Token+1)
 	}
 	for _, r := range locks {
 		if l := t.bringBack(p, r, now); l.semaphore.acquired > l.semaphore.max {
@@ -42,27 +46,54 @@ func (t *Table) Restore(id uint64, expiresIn time.Duration, locks []Restored, no
 	return beyond, nil
 }
 
-// restorable is an error if one of the locks cannot be one that was held.
-func (t *Table) restorable(locks []Restored) error {
+// restorable is an error if the locks cannot be those of p, or of a peer that is not known.
+func (t *Table) restorable(p *peer, locks []Restored) error {
+	if len(locks) > maxLocks {
+		return ErrTooManyLocks
+	}
 	seen := make(map[string]bool, len(locks))
 	for _, r := range locks {
 		s := t.semaphores[r.Semaphore]
 		switch {
-		case s == nil || s.gone:
+		case s == nil || s.gone && p.lock(r.Semaphore) == nil:
 			return ErrUnknownSemaphore
 		case r.Count < 1 || r.Count > MaxCount:
 			return &CountError{r.Count}
-		case r.Token >= t.tokens.Next && (t.tokens.End != EndOfTokens || r.Token >= restorable):
-			return &TokenError{r.Token} // a server that draws from blocks has the newest
 		case seen[r.Semaphore]:
 			return ErrRestoreChanges
 		}
 		seen[r.Semaphore] = true
 	}
+	if p == nil {
+		return t.tokensFit(locks)
+	}
+	if !p.holds(locks) {
+		return ErrRestoreChanges
+	}
 	return nil
 }
 
-// holds reports whether p holds just these locks.
+// tokensFit is an error if a token was never given, or if there are too few for the locks without one.
+func (t *Table) tokensFit(locks []Restored) error {
+	top, fresh := t.tokens, uint64(0)
+	for _, r := range locks {
+		switch {
+		case r.Token == 0:
+			fresh++
+		case r.Token < t.tokens.Next:
+		case t.tokens.End != EndOfTokens || r.Token >= restorable:
+			return &TokenError{r.Token} // a server that draws from blocks has the newest
+		default:
+			top.Next = max(top.Next, r.Token+1)
+		}
+	}
+	if fresh > top.left() {
+		return ErrNoTokens
+	}
+	return nil
+}
+
+// holds reports whether p holds just these locks, all different.
 func (p *peer) holds(locks []Restored) bool {
 	held := len(p.locks)
 	if p.pending() != nil {
@@ -72,7 +103,11 @@ func (p *peer) holds(locks []Restored) bool {
 		return false
 	}
 	for _, r := range locks {
-		if l := p.lock(r.Semaphore); l == nil || l.token == 0 || l.count != r.Count {
+		l := p.lock(r.Semaphore)
+		switch {
+		case l == nil || l.token == 0 || l.count != r.Count:
+			return false
+		case r.Token != 0 && r.Token != l.token:
 			return false
 		}
 	}
@@ -83,7 +118,6 @@ func (p *peer) holds(locks []Restored) bool {
 func (t *Table) bringBack(p *peer, r Restored, now time.Time) *lock {
 	s := t.semaphores[r.Semaphore]
 	l := &lock{peer: p, semaphore: s, count: r.Count, token: r.Token, since: now}
-	t.tokens.Next = max(t.tokens.Next, r.Token+1)
 	if l.token == 0 {
 		l.token = t.tokens.Next
 		t.tokens.Next++

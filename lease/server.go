@@ -15,9 +15,10 @@ import (
 // ErrClosed is returned after Server.Close.
 var ErrClosed = errors.New("lease: the server is closed")
 
-// StandByError says that this server is not the one that leads.
+// StandByError is the answer of a server that does not lead.
 type StandByError struct{ Leader string } // URL of the one that does; empty: not known
 
+// Error names the leader, if it is known.
 func (e *StandByError) Error() string {
 	if e.Leader == "" {
 		return "lease: this server is on stand-by, and the leader is not known"
@@ -33,21 +34,31 @@ type ServerOptions struct {
 	Log     *slog.Logger // nil: nothing is logged
 }
 
-// Server serves one Table over HTTP. It starts no goroutine: one timer does what is due. It is safe for
-// concurrent use. Close it in the end.
+// Server serves one Table over HTTP. It starts no goroutine: one timer does what is due. It comes from
+// NewServer and is safe for concurrent use. Close it in the end.
 type Server struct {
 	options ServerOptions
 
 	mu      sync.Mutex // guards all below
 	config  Config
-	table   *Table                   // nil on a stand-by, and after Close
-	until   time.Time                // the table is good until then; zero: for good
-	leader  string                   // URL of the leader, on a stand-by
-	blocked map[uint64]chan struct{} // by peer: closed when its pending lock is decided
+	table   *Table              // nil on a stand-by, and after Close
+	until   time.Time           // the table is good until then; zero: for good
+	leader  string              // URL of the leader, on a stand-by
+	blocked map[uint64]*blocked // by peer
 	timer   *time.Timer
 	due     time.Time // when timer fires; zero: it does not
 	closed  bool
 	missing uint64 // requests to unknown places
+}
+
+// maxBlocked bounds the blocked requests of one peer. It can wait for one lock only, so that more than one
+// is a request that was repeated after a connection broke.
+const maxBlocked = 8
+
+// blocked are the requests that wait for the pending lock of one peer.
+type blocked struct {
+	decided chan struct{} // closed when the lock may be decided
+	n       int           // how many wait
 }
 
 // NewServer returns a Server that leads, with ClockTokens, unless o.StandBy is set. An error names a field
@@ -59,7 +70,7 @@ func NewServer(c Config, o ServerOptions) (*Server, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{options: o, config: c, blocked: make(map[uint64]chan struct{})}
+	s := &Server{options: o, config: c.withDefaults(), blocked: make(map[uint64]*blocked)}
 	if !o.StandBy {
 		return s, s.Lead(ClockTokens(time.Now()), time.Time{})
 	}
@@ -69,6 +80,7 @@ func NewServer(c Config, o ServerOptions) (*Server, error) {
 // Lead makes this server the one that grants, with these tokens and a Table without peers, whose grace time
 // starts now. It leads until StandBy is called, or until the given instant passes without Extend; zero is
 // for good. So a process that was stopped longer than its election lasts grants nothing when it goes on.
+// The tokens must be above all that any server gave before. It fails with ErrClosed.
 func (s *Server) Lead(tokens Tokens, until time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,14 +92,14 @@ func (s *Server) Lead(tokens Tokens, until time.Time) error {
 	if err != nil {
 		return err
 	}
-	s.wakeAll()
-	s.table, s.until, s.leader = t, until, ""
+	s.stop("")
+	s.table, s.until = t, until
 	s.settle(now)
 	return nil
 }
 
-// Extend makes a server that leads do so until then. It is too late where that time has passed before: the
-// error is a StandByError.
+// Extend makes a server that leads do so until then; zero is for good. It is too late where the time before
+// has passed: the error is a StandByError. After Close it is ErrClosed.
 func (s *Server) Extend(until time.Time) error {
 	return s.do(func(*Table, time.Time) error {
 		s.until = until
@@ -99,18 +111,18 @@ func (s *Server) Extend(until time.Time) error {
 func (s *Server) StandBy(leader string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.table, s.leader = nil, leader
-	s.wakeAll()
+	s.stop(leader)
 }
 
 // Leads reports whether this server grants leases. Else leader is the URL of the one that does, if known.
 func (s *Server) Leads() (leads bool, leader string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.table != nil, s.leader
+	return s.current(time.Now()) != nil, s.leader
 }
 
-// AddTokens continues with newer tokens, on a server that leads.
+// AddTokens continues with newer tokens, on a server that leads, as Table.AddTokens does. It fails with a
+// StandByError and ErrClosed.
 func (s *Server) AddTokens(more Tokens) error {
 	return s.do(func(t *Table, now time.Time) error {
 		t.AddTokens(more, now)
@@ -134,43 +146,64 @@ func (s *Server) Configure(c Config) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.config = c
-	if s.table == nil {
+	s.config = c.withDefaults()
+	now := time.Now()
+	t := s.current(now)
+	if t == nil {
 		return nil
 	}
-	now := time.Now()
-	err := s.table.Configure(c, now)
+	err := t.Configure(c, now)
 	s.settle(now)
 	return err
 }
 
-// Close ends all requests that wait and stops the timer. Requests are then answered with 503.
+// Close ends all requests that wait and stops the timer. Requests are then answered with 503. It may be
+// called again.
 func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed, s.table, s.leader = true, nil, ""
-	s.wakeAll()
+	s.closed = true
+	s.stop("")
+}
+
+// stop makes this server forget its Table, ends all requests that wait, and stops the timer. The caller holds
+// the lock.
+func (s *Server) stop(leader string) {
+	s.table, s.leader, s.until, s.due = nil, leader, time.Time{}, time.Time{}
+	for id := range s.blocked {
+		s.wake(id)
+	}
 	if s.timer != nil {
 		s.timer.Stop()
 	}
 }
+
+// current returns the Table that is good now, or nil. The caller holds the lock.
+func (s *Server) current(now time.Time) *Table {
+	if s.table != nil && !s.until.IsZero() && passed(s.until, now) {
+		s.options.Log.Warn("lease: leads no more, the time of its election has passed", "until", s.until)
+		s.stop("")
+	}
+	return s.table
+}
+
+// passed reports whether the instant has come. It has where one of both clocks says so: the monotonic one
+// of a machine may stand still while the machine sleeps, and the other one may be set back.
+func passed(at, now time.Time) bool { return !now.Before(at) || !now.Round(0).Before(at.Round(0)) }
 
 // do calls f with the Table and the time, under the lock. It fails with a StandByError and ErrClosed.
 func (s *Server) do(f func(t *Table, now time.Time) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if s.table != nil && !s.until.IsZero() && !now.Before(s.until) {
-		s.table, s.leader = nil, ""
-		s.wakeAll()
-	}
+	t := s.current(now)
 	switch {
 	case s.closed:
 		return ErrClosed
-	case s.table == nil:
+	case t == nil:
 		return &StandByError{s.leader}
 	}
-	err := f(s.table, now)
+	err := f(t, now)
 	s.settle(now)
 	return err
 }
@@ -178,12 +211,12 @@ func (s *Server) do(f func(t *Table, now time.Time) error) error {
 // settle wakes the requests whose lock was decided, and sets the timer. The caller holds the lock.
 func (s *Server) settle(now time.Time) {
 	for _, id := range s.table.Changed() {
-		if ch, ok := s.blocked[id]; ok {
-			close(ch)
-			delete(s.blocked, id)
-		}
+		s.wake(id)
 	}
 	next := s.table.Next()
+	if next.IsZero() || !s.until.IsZero() && s.until.Before(next) {
+		next = s.until
+	}
 	if next.IsZero() || !s.due.IsZero() && !next.Before(s.due) {
 		return // the timer may fire too early: it then looks again
 	}
@@ -195,22 +228,13 @@ func (s *Server) settle(now time.Time) {
 	s.timer.Reset(next.Sub(now))
 }
 
-// tick is the timer's.
+// tick is the timer's. It may come late, after Lead has set the timer again: it then sets it once more.
 func (s *Server) tick() {
-	s.mu.Lock()
-	s.due = time.Time{}
-	s.mu.Unlock()
 	_ = s.do(func(t *Table, now time.Time) error {
+		s.due = time.Time{}
 		t.Advance(now)
 		return nil
 	})
-}
-
-func (s *Server) wakeAll() {
-	for id, ch := range s.blocked {
-		close(ch)
-		delete(s.blocked, id)
-	}
 }
 
 // ask is a request for a lock.
@@ -225,49 +249,71 @@ type ask struct {
 // unchanged leaves a peer's expiry as it is.
 const unchanged = time.Duration(-1)
 
-// acquire asks for a lock, and waits for it. It returns token 0 for one that is still pending.
+// acquire asks for a lock, and waits for it. It returns token 0 for one that is still pending. Where too many
+// requests of the peer wait, it does not wait.
 func (s *Server) acquire(ctx context.Context, a ask) (token uint64, err error) {
-	var decided chan struct{}
+	var w *blocked
 	step := func(t *Table, now time.Time) (err error) {
 		if a.expiresIn >= 0 {
 			_, _ = t.Heartbeat(a.peer, a.expiresIn, now) // the errors are those of Acquire
 		}
 		if token, err = t.Acquire(a.peer, a.semaphore, a.count, now); err == nil && token == 0 && a.blockFor > 0 {
-			decided = s.decided(a.peer)
+			w = s.block(a.peer)
 		}
 		return err
 	}
-	if err = s.do(step); err != nil || token != 0 || a.blockFor <= 0 {
+	if err = s.do(step); err != nil || w == nil {
 		return token, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.blockFor)
 	defer cancel()
-	for {
+	for w != nil {
 		select {
-		case <-decided:
-		case <-ctx.Done():
-			return 0, nil
+		case <-w.decided:
+		case <-ctx.Done(): // it may have been decided in the same instant
 		}
-		err := s.do(func(t *Table, now time.Time) (err error) { // it may have been given back: do not ask again
-			if token, err = t.State(a.peer, a.semaphore, a.count, now); err == nil && token == 0 {
-				decided = s.decided(a.peer)
+		s.unblock(a.peer, w)
+		w = nil
+		err = s.do(func(t *Table, now time.Time) (err error) { // it may have been given back: do not ask again
+			if token, err = t.State(a.peer, a.semaphore, a.count, now); err == nil && token == 0 && ctx.Err() == nil {
+				w = s.block(a.peer)
 			}
 			return err
 		})
-		if err != nil || token != 0 {
-			return token, err
-		}
+	}
+	return token, err
+}
+
+// block counts one more request that waits for the peer's pending lock; nil if there are too many. The caller
+// holds the lock.
+func (s *Server) block(id uint64) *blocked {
+	w := s.blocked[id]
+	if w == nil {
+		w = &blocked{decided: make(chan struct{})}
+		s.blocked[id] = w
+	}
+	if w.n >= maxBlocked {
+		return nil
+	}
+	w.n++
+	return w
+}
+
+// unblock is called when a request waits no more.
+func (s *Server) unblock(id uint64, w *blocked) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.n--; w.n == 0 && s.blocked[id] == w {
+		delete(s.blocked, id)
 	}
 }
 
-// decided returns the channel that is closed when the peer's pending lock is decided.
-func (s *Server) decided(id uint64) chan struct{} {
-	ch, ok := s.blocked[id]
-	if !ok {
-		ch = make(chan struct{})
-		s.blocked[id] = ch
+// wake makes the requests that wait for the peer look again. The caller holds the lock.
+func (s *Server) wake(id uint64) {
+	if w := s.blocked[id]; w != nil {
+		close(w.decided)
+		delete(s.blocked, id)
 	}
-	return ch
 }
 
 // newPeer adds a peer with a random id. It also returns the grace time of the configuration.
@@ -308,14 +354,15 @@ type Stats struct {
 func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Stats{Leads: s.table != nil, Leader: s.leader, Missing: s.missing}
-	if s.table == nil {
+	now := time.Now()
+	t := s.current(now)
+	st := Stats{Leads: t != nil, Leader: s.leader, Missing: s.missing}
+	if t == nil {
 		return st
 	}
-	now := time.Now()
-	st.Semaphores = s.table.Stats(now)
-	st.Peers = len(s.table.peers)
-	if ends := s.table.GraceEnds(); !ends.IsZero() {
+	st.Semaphores = t.Stats(now)
+	st.Peers = len(t.peers)
+	if ends := t.GraceEnds(); !ends.IsZero() {
 		st.Grace = ends.Sub(now)
 	}
 	s.settle(now)

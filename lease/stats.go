@@ -6,7 +6,7 @@ import "time"
 type Totals struct {
 	Granted  uint64 // not those restored
 	Released uint64 // by their holder
-	Expired  uint64
+	Expired  uint64 // with their holder
 	Broken   uint64 // by an operator
 	Restored uint64
 	Beyond   uint64    // of those restored: beyond the maximum
@@ -21,16 +21,16 @@ var Bounds = [...]time.Duration{
 	time.Minute, 10 * time.Minute, time.Hour,
 }
 
-// Histogram counts durations.
+// Histogram counts durations. The zero value has counted none.
 type Histogram struct {
 	Buckets [len(Bounds)]uint64 // of at most Bounds[i], and above Bounds[i-1]
 	Count   uint64
-	Sum     time.Duration
+	Sum     float64 // seconds: nanoseconds of 10,000 holders would overflow in ten days
 }
 
 func (h *Histogram) observe(d time.Duration) {
 	h.Count++
-	h.Sum += d
+	h.Sum += d.Seconds()
 	for i, bound := range Bounds {
 		if d <= bound {
 			h.Buckets[i]++
@@ -50,7 +50,7 @@ type SemaphoreStats struct {
 	Totals            Totals
 }
 
-// Stats returns every semaphore, in no order.
+// Stats returns every semaphore, in no order. It takes O(n) of them.
 func (t *Table) Stats(now time.Time) []SemaphoreStats {
 	t.Advance(now)
 	all := make([]SemaphoreStats, 0, len(t.semaphores))
@@ -81,7 +81,7 @@ type Lock struct {
 }
 
 // Locks returns the oldest locks of a semaphore, at most so many that are held and so many that are pending,
-// oldest first. It reports whether there is such a semaphore.
+// oldest first. It returns at most 10,000 of each. It reports whether there is such a semaphore.
 func (t *Table) Locks(name string, most int, now time.Time) (held, pending []Lock, ok bool) {
 	t.Advance(now)
 	s := t.semaphores[name]
@@ -92,7 +92,8 @@ func (t *Table) Locks(name string, most int, now time.Time) (held, pending []Loc
 }
 
 func (q *list) copy(most int) []Lock {
-	locks := make([]Lock, 0, min(most, q.len))
+	most = max(0, min(most, q.len, maxListed))
+	locks := make([]Lock, 0, most)
 	for l := q.front; l != nil && len(locks) < most; l = l.next {
 		locks = append(locks, l.show())
 	}

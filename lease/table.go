@@ -6,7 +6,8 @@ import (
 )
 
 // Tokens are the fencing tokens that a Table may give: Next, Next+1 and so on below End. A token is given
-// once, and a later grant has a larger one. They say which of two holders is the newer.
+// once, and a later grant has a larger one. They say which of two holders is the newer. Without a token left
+// nothing is granted, until AddTokens. The zero value has none.
 type Tokens struct{ Next, End uint64 }
 
 // EndOfTokens is above every token: each fits into a signed integer.
@@ -15,14 +16,25 @@ const EndOfTokens = 1 << 63
 // restorable bounds a token that may be restored, and leaves a trillion above it.
 const restorable = EndOfTokens - 1<<40
 
+// within returns k within the bounds of tokens: 0 is none, it says that a lock is pending.
+func (k Tokens) within() Tokens { return Tokens{Next: max(k.Next, 1), End: min(k.End, EndOfTokens)} }
+
+func (k Tokens) left() uint64 {
+	if k.Next >= k.End {
+		return 0
+	}
+	return k.End - k.Next
+}
+
 // ClockTokens are the tokens of a server that stands alone. They start at now in nanoseconds, so that those
 // given after a restart are above those given before.
 func ClockTokens(now time.Time) Tokens {
 	return Tokens{Next: uint64(max(now.UnixNano(), 1)), End: EndOfTokens}
 }
 
-// Table is peers, their locks and the queue of each semaphore. Every method takes the time, which must not
-// run backwards; what is due by then happens first. A step takes O(log n) of the peers. It is not safe for
+// Table is peers, their locks and the queue of each semaphore. Methods that may change it take the time,
+// which must not run backwards; what is due by then happens first. A step takes O(log n) of the peers, but
+// for those that say otherwise. Call Changed after each. A Table comes from NewTable, and is not safe for
 // concurrent use.
 type Table struct {
 	config     Config
@@ -34,12 +46,13 @@ type Table struct {
 	changed    []uint64
 }
 
-// NewTable returns a Table without peers, whose grace time starts now. An error names a field of c.
+// NewTable returns a Table without peers, whose grace time starts now. An error names a field of c and its
+// value.
 func NewTable(c Config, tokens Tokens, now time.Time) (*Table, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	t := &Table{semaphores: make(map[string]*semaphore), peers: make(map[uint64]*peer), tokens: tokens}
+	t := &Table{semaphores: make(map[string]*semaphore), peers: make(map[uint64]*peer), tokens: tokens.within()}
 	if c.Grace > 0 {
 		t.grace = now.Add(c.Grace)
 	}
@@ -47,8 +60,10 @@ func NewTable(c Config, tokens Tokens, now time.Time) (*Table, error) {
 	return t, nil
 }
 
-// Configure puts another configuration in force. A lower maximum drains: holders keep what they have. A
-// semaphore that is gone is unknown to all but its holders. A Grace that changes counts from the next start.
+// Configure puts another configuration in force. A lower maximum drains: holders keep what they have, and a
+// pending lock that can never be granted is dropped. A higher one serves the queue at once. A semaphore that
+// is gone is unknown to all but its holders. A Grace that changes counts from the next start. After an error,
+// which names a field of c and its value, the old one stays. It takes O(n) of the semaphores and the queues.
 func (t *Table) Configure(c Config, now time.Time) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -67,8 +82,8 @@ func (t *Table) configure(c Config, now time.Time) {
 			t.forget(s)
 		}
 	}
-	for name, set := range c.Semaphores {
-		s := t.semaphores[name]
+	for _, name := range c.names() {
+		s, set := t.semaphores[name], c.Semaphores[name]
 		if s == nil {
 			s = &semaphore{name: name}
 			t.semaphores[name] = s
@@ -86,31 +101,33 @@ func (t *Table) refuse(s *semaphore, most int64) {
 		next := l.next
 		if l.count > most {
 			t.drop(l)
+			l.peer.refused = l
 			t.notify(l.peer)
 		}
 		l = next
 	}
 }
 
-// forget removes a semaphore that is out of the configuration, once nobody holds it.
+// forget removes a semaphore that is out of the configuration, once it has no holder.
 func (t *Table) forget(s *semaphore) {
 	if s.gone && s.held.len == 0 {
 		delete(t.semaphores, s.name)
 	}
 }
 
-// AddTokens continues with newer tokens. Older ones than those in use change nothing.
+// AddTokens continues with newer tokens; those left of the present ones are lost. Older ones than those in
+// use change nothing, and neither do none. It takes O(n) of the semaphores.
 func (t *Table) AddTokens(more Tokens, now time.Time) {
-	if more.Next < t.tokens.Next {
+	t.Advance(now)
+	if more = more.within(); more.left() == 0 || more.Next < t.tokens.Next {
 		return
 	}
 	t.tokens = more
-	t.Advance(now)
 	t.dispatchAll(now)
 }
 
 // TokensLeft returns how many tokens can be given.
-func (t *Table) TokensLeft() uint64 { return t.tokens.End - t.tokens.Next }
+func (t *Table) TokensLeft() uint64 { return t.tokens.left() }
 
 // Advance does what is due by now: peers expire, and the grace time ends.
 func (t *Table) Advance(now time.Time) {
@@ -143,11 +160,12 @@ func (t *Table) Next() time.Time {
 	return next
 }
 
-// GraceEnds returns when the grace time ends; the zero time if it is over.
+// GraceEnds returns when the grace time ends; the zero time if it is over, as of the last step.
 func (t *Table) GraceEnds() time.Time { return t.grace }
 
-// Changed returns the peers whose pending lock was granted or dropped since the last call, and those that are
-// gone. The slice is valid until the next call of a method.
+// Changed returns the peers whose pending lock was granted or dropped since the last call, and those that
+// are gone; a peer may stand there twice. The slice is valid until the next call of a method. Without calls
+// it grows.
 func (t *Table) Changed() []uint64 {
 	ids := t.changed
 	t.changed = t.changed[:0]

@@ -106,7 +106,7 @@ func leaseHistogram(desc *prometheus.Desc, h *lease.Histogram, name string) prom
 		below += h.Buckets[i]
 		buckets[bound.Seconds()] = below
 	}
-	return prometheus.MustNewConstHistogram(desc, h.Count, h.Sum.Seconds(), buckets, name)
+	return prometheus.MustNewConstHistogram(desc, h.Count, h.Sum, buckets, name)
 }
 
 // semaphoreLabel is a name as a label may be: as it is where it is UTF-8, and else quoted, so that no two names
