@@ -8,7 +8,8 @@ import (
 )
 
 // ErrConflict is what a Problem with status 412 is, by errors.Is: another client has changed the limiter
-// since the state that a write was based on. Read it again and decide again.
+// since the state that a write was based on. Of a lease it says that the lock has ended. Read it again and
+// decide again.
 var ErrConflict = errors.New("admin: the limiter was changed by another client")
 
 // A Problem is a refusal after RFC 9457. The handler sends it, and a Client returns it as *Problem. Field

@@ -36,9 +36,9 @@ export async function get(path, query = {}) {
 }
 
 // put sends a change. etag is the one of what the operator saw.
-export async function put(path, query, body, etag) {
+export async function put(path, query, body, etag, method = "PUT") {
   const extra = { "Content-Type": "application/json", "If-Match": etag };
-  const response = await fetch(address(path, query), { method: "PUT", headers: headers(extra), body: JSON.stringify(body) });
+  const response = await fetch(address(path, query), { method, headers: headers(extra), body: JSON.stringify(body) });
   if (!response.ok) throw await refused(response);
   return response.json();
 }

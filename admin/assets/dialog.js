@@ -71,16 +71,22 @@ export async function read(heading, load, extra = []) {
       if (mine === visit) warn(explain(problem));
     }
   };
-  actions.replaceChildren(...extra.map(([text, act]) => button(text, () => { dialog.close(); act(); })), button("Refresh", refresh), el("button", { class: "primary", text: "Close" }));
+  actions.replaceChildren(...extra.map(([text, act]) => button(text, () => instead(act))), button("Refresh", refresh), el("button", { class: "primary", text: "Close" }));
   title.focus();
   await refresh();
 }
 
+// instead closes the dialog for another one.
+export function instead(act) {
+  dialog.close();
+  act();
+}
+
 // change opens the dialog for a change:
 //   title, about  what is changed
-//   query         whose state the operator sees, for GET state
-//   edit(seen)    a promise, or not, of { nodes, focus, collect } of the form's fields; collect returns, or promises, { path, targets, body, rows, done };
-//                 targets are { limiter, etag } with the tag of what the operator saw, rows are [what, old, new]. Without nodes there is nothing to fill in, and the confirmation comes first.
+//   query         whose state the operator sees, for GET state, or GET of what from names
+//   edit(seen)    a promise, or not, of { nodes, focus, collect } of the form's fields; collect returns, or promises, { path, targets, body, rows, done }, and a method that is not PUT;
+//                 targets are { limiter, etag } with the tag of what the operator saw, and no limiter where it is not about one; rows are [what, old, new]. Without nodes there is nothing to fill in, and the confirmation comes first.
 export async function change(spec) {
   const mine = open(spec.title, spec.about);
   actions.replaceChildren(cancel());
@@ -90,7 +96,7 @@ export async function change(spec) {
 // start reads the state that the operator is going to change, with its version, and shows the form.
 async function start(spec, mine) {
   try {
-    const seen = await get("state", spec.query);
+    const seen = await get(spec.from ?? "state", spec.query);
     if (mine !== visit) return;
     const editor = await spec.edit(seen);
     if (mine !== visit) return;
@@ -141,7 +147,7 @@ async function send(spec, editor, mine, wanted, apply) {
         spec.done(`${spec.title}: stopped. ${outcome()}`);
         return;
       }
-      await put(wanted.path, { limiter }, wanted.body, etag);
+      await put(wanted.path, limiter === undefined ? {} : { limiter }, wanted.body, etag, wanted.method);
       changed.push(limiter);
     }
     if (!closed()) dialog.close();

@@ -5,6 +5,7 @@ import { LimiterView } from "./limiter.js";
 import { showFleet } from "./fleet.js";
 import { showFile } from "./file.js";
 import { showTables } from "./tables.js";
+import { showLeases } from "./leases.js";
 
 const at = (id) => document.getElementById(id);
 const views = new Map(); // by limiter
@@ -161,6 +162,7 @@ function take(next) {
   showProcess(next, t);
   showFleet(next, notice);
   showTables(next);
+  showLeases(next, notice);
   showLimiters(next, t, showFile(next));
   alive();
 }
@@ -204,7 +206,7 @@ function arrange(names) {
   at("limiters").replaceChildren(...[...views.values()].map((view) => view.node));
   at("index").hidden = names.length < 2;
   at("index").firstElementChild.replaceChildren(...[...views.values()].map((view) => el("li", {}, view.entry)));
-  if (names.length === 0) at("limiters").append(el("p", { class: "empty", text: "This process has no limiter yet. It appears here as soon as one is added." }));
+  if (names.length === 0 && !state.leases) at("limiters").append(el("p", { class: "empty", text: "This process has no limiter yet. It appears here as soon as one is added." }));
 }
 
 function newView(name) {
