@@ -31,10 +31,16 @@ type Election struct {
 	Endpoints    []string      // of etcd: host:port, or http or https URLs; one at least
 	URL          string        // at which clients reach this server; by default http:// and what it listens to
 	Name         string        // that the servers share; "leases" by default
-	TTL          time.Duration // without contact until another one leads: whole seconds, 10 by default
+	TTL          time.Duration // without contact until another one leads: whole seconds from 2, 10 by default
 	User         string        // of etcd; empty: none
 	PasswordFile string        // with the user's password
 }
+
+// Defaults of an Election.
+const (
+	DefaultElectionName = "leases"
+	DefaultElectionTTL  = 10 * time.Second
+)
 
 // Bounds of [leases]. Those of semaphores and peers are those of lease.Config.
 const (
@@ -133,7 +139,7 @@ func (l *Leases) readSemaphores(v value) {
 }
 
 func (l *Leases) readElection(v value, dir string) {
-	e := &Election{Name: "leases", TTL: 10 * time.Second}
+	e := &Election{Name: DefaultElectionName, TTL: DefaultElectionTTL}
 	l.Election = e
 	passwordFile := "password-file"
 	if l.throttle {
@@ -205,10 +211,10 @@ func (l *Leases) checkElection(r *report) {
 	} else if host, _, err := net.SplitHostPort(l.Listen); err == nil && isAny(host) {
 		r.hinted(at("url"), `as "http://10.0.0.7:8000"`, "it is missing: %s names no host for clients", l.Listen)
 	}
-	if e.Name == "" || len(e.Name) > 255 || !isOf(e.Name, "-._") {
-		r.field(at("name"), "%s is not 1 to 255 letters, digits, '.', '_' and '-'", clip(e.Name))
+	if e.Name == "" || len(e.Name) > 200 || !isOf(e.Name, "-._") {
+		r.field(at("name"), "%s is not 1 to 200 letters, digits, '.', '_' and '-'", clip(e.Name))
 	}
-	if span(r, at("ttl"), e.TTL, time.Second, longestTTL); e.TTL%time.Second != 0 {
+	if span(r, at("ttl"), e.TTL, 2*time.Second, longestTTL); e.TTL%time.Second != 0 {
 		r.field(at("ttl"), "%v is no whole number of seconds", e.TTL)
 	}
 	switch {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -20,16 +21,20 @@ type checkCmd struct {
 func (checkCmd) Help() string {
 	return `Nothing is started, and no upstream is asked. It exits 1 if something is wrong.
 
-Example:
+Examples:
 
-    quotient check quotient.toml`
+    quotient check quotient.toml
+    quotient check throttle.toml`
 }
 
 // Run reads the file.
 func (c checkCmd) Run(s streams) error {
-	f, err := config.Read(c.File)
+	f, err := config.ReadAny(c.File)
 	if err != nil {
 		return err
+	}
+	for _, w := range f.Warnings {
+		fmt.Fprintln(s.err, w)
 	}
 	rules := 0
 	if f.Proxy != nil {
@@ -38,8 +43,14 @@ func (c checkCmd) Run(s streams) error {
 			return err
 		}
 	}
-	limiters := count(len(f.Limiters), "limiter")
-	_, err = fmt.Fprintf(s.out, "%s: well: %s, %s\n", c.File, limiters, count(rules, "rule"))
+	var has []string
+	if f.Proxy != nil || len(f.Limiters) > 0 {
+		has = append(has, count(len(f.Limiters), "limiter"), count(rules, "rule"))
+	}
+	if f.Leases != nil {
+		has = append(has, count(len(f.Leases.Semaphores), "semaphore"))
+	}
+	_, err = fmt.Fprintf(s.out, "%s: well: %s\n", c.File, strings.Join(has, ", "))
 	return err
 }
 

@@ -30,7 +30,7 @@ func TestComplete(t *testing.T) {
 		words string // the last is completed
 		want  string
 	}{
-		{"", "proxy check version completion"},
+		{"", "proxy leases check version completion"},
 		{"c", "check completion"},
 		{"proxy --r", "--rpm --refuse --replicas"},
 		{"proxy --refuse --r", "--rpm --replicas"},
@@ -49,8 +49,12 @@ func TestComplete(t *testing.T) {
 		{"completion ", "bash zsh fish"},
 		{"completion f", "fish"},
 		{"completion bash ", ""},
+		{"leases --adm", "--admin --admin-token-file"},
+		{"leases --admin ", "off 127.0.0.1:"},
+		{"leases --election=a:2379 --e", ""},
+		{"leases -c ", ""}, // names of files
 		{"comple", "completion"}, // complete itself is not shown
-		{"nosuch ", "proxy check version completion"},
+		{"nosuch ", "proxy leases check version completion"},
 	} {
 		t.Run(c.words, func(t *testing.T) {
 			if got := completed(t, strings.Split(c.words, " ")...); strings.Join(got, " ") != c.want {
@@ -110,7 +114,7 @@ complete -p quotient >&2`
 
 func TestCompletionInBash(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
-		{"quotient ", "proxy check version completion"},
+		{"quotient ", "proxy leases check version completion"},
 		{"quotient proxy --pol", "--policy"},
 		{"quotient proxy --policy ", "fixed tracking"},
 		{"quotient proxy --policy=t", "tracking"}, // bash replaces what stands behind the =

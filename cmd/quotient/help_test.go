@@ -31,7 +31,7 @@ func golden(t *testing.T, name string, got []byte) {
 
 func TestHelp(t *testing.T) {
 	t.Setenv("COLUMNS", "80")
-	for _, command := range []string{"", "proxy", "check", "version", "completion"} {
+	for _, command := range []string{"", "proxy", "leases", "check", "version", "completion"} {
 		t.Run(command, func(t *testing.T) {
 			var out, errs bytes.Buffer
 			args := append(strings.Fields(command), "--help")

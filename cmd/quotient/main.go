@@ -2,9 +2,10 @@
 //
 //	quotient proxy http://localhost:8080   # 100 requests a minute for each path, over the fleet
 //	quotient proxy --demo                  # a first look, with an upstream and load of its own
+//	quotient leases -s gpu=2               # semaphores for processes that share something scarce
 //	quotient check quotient.toml           # reads a file and says what is wrong with it
 //
-// quotient proxy --help lists the flags, and docs/proxy.md has a tour.
+// quotient COMMAND --help lists the flags. docs/proxy.md and docs/leases.md have a tour each.
 package main
 
 import (
@@ -34,18 +35,20 @@ type streams struct{ out, err io.Writer }
 // cli is the command line: each field is a command.
 type cli struct {
 	Proxy      proxyCmd      `cmd:"" help:"Limit the requests to one or more upstreams."`
+	Leases     leasesCmd     `cmd:"" help:"Serve semaphores whose locks are leases."`
 	Check      checkCmd      `cmd:"" help:"Read a configuration file and say what is wrong with it."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
 	Complete   completeCmd   `cmd:"" hidden:"" passthrough:""`
 }
 
-const about = "Requests are limited over a fleet of proxies, and no store stands on a request's path."
+const about = "Requests are limited over a fleet of proxies, and no store stands on a request's path. " +
+	"Leases are semaphores for processes of several machines."
 
 // newParser returns the parser of the command line into c. Help is printed to s.out and ends in exit.
 func newParser(c *cli, s streams, exit func(int)) (*kong.Kong, error) {
 	help := kong.HelpOptions{Compact: true, WrapUpperBound: 100, NoExpandSubcommands: true}
-	return kong.New(c, kong.Name("quotient"), kong.Description(about), helps, kong.ConfigureHelp(help),
+	return kong.New(c, kong.Name("quotient"), kong.Description(about), helps, leaseHelps, kong.ConfigureHelp(help),
 		kong.Exit(exit), kong.Writers(s.out, s.err), kong.Bind(s))
 }
 

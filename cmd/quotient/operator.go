@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/admin"
 	"github.com/quotient-go/quotient/config"
 )
@@ -46,22 +47,32 @@ func (o operator) close() error {
 
 // newOperator opens the listener for operators, unless it is off.
 func (s *service) newOperator(ctx context.Context, a config.Admin) (operator, error) {
-	if a.Listen == "off" {
-		return operator{}, nil
-	}
-	opts, err := access(a)
-	if err != nil {
-		return operator{}, err
-	}
-	opts = append(opts, admin.Logger(s.log), admin.Tables(s.tables),
+	opts := []admin.Option{
+		admin.Logger(s.log), admin.Tables(s.tables),
 		admin.Mount("/metrics", promhttp.HandlerFor(s.metrics(), promhttp.HandlerOpts{})),
 		admin.MountOpen("/health", http.HandlerFunc(alive)),
-		admin.MountOpen("/ready", http.HandlerFunc(s.answerReady)))
+		admin.MountOpen("/ready", http.HandlerFunc(s.answerReady)),
+	}
 	if s.conf.File().Path != "" {
 		opts = append(opts, admin.File(func() admin.FileState { return admin.FileState(s.conf.State()) }))
 	}
+	if s.leases != nil {
+		opts = append(opts, admin.WithLeases(desk{s.leases.leases}))
+	}
+	return openOperator(ctx, a, "proxy.admin", s.reg, opts...)
+}
+
+// openOperator opens a listener for operators, unless it is off. Errors name its settings by name.
+func openOperator(ctx context.Context, a config.Admin, name string, reg *quotient.Registry, opts ...admin.Option) (operator, error) {
+	if a.Listen == "off" {
+		return operator{}, nil
+	}
+	allowed, err := access(a, name)
+	if err != nil {
+		return operator{}, err
+	}
 	var o operator
-	if o.handler, err = admin.New(s.reg, opts...); err != nil {
+	if o.handler, err = admin.New(reg, append(opts, allowed...)...); err != nil {
 		return operator{}, err
 	}
 	network, addr := "tcp", a.Listen
@@ -69,7 +80,7 @@ func (s *service) newOperator(ctx context.Context, a config.Admin) (operator, er
 		network, addr = "unix", path
 	}
 	if o.l, err = o.handler.Listen(ctx, network, addr); err != nil {
-		return operator{}, fmt.Errorf("proxy.admin.listen: %w", err)
+		return operator{}, fmt.Errorf("%s: %w", name+".listen", err)
 	}
 	o.url = "http://" + o.l.Addr().String() + "/"
 	if network == "unix" {
@@ -92,7 +103,7 @@ func (o operator) withTLS(t *config.TLS) (operator, error) {
 }
 
 // access is what callers need in order to use the listener for operators.
-func access(a config.Admin) (opts []admin.Option, err error) {
+func access(a config.Admin, name string) (opts []admin.Option, err error) {
 	for _, t := range []struct {
 		field, file string
 		option      func(...string) admin.Option
@@ -105,7 +116,7 @@ func access(a config.Admin) (opts []admin.Option, err error) {
 		}
 		secrets, err := readTokens(t.file)
 		if err != nil {
-			return nil, fmt.Errorf("proxy.admin.%s: %w", t.field, err)
+			return nil, fmt.Errorf("%s.%s: %w", name, t.field, err)
 		}
 		opts = append(opts, t.option(secrets...))
 	}

@@ -46,13 +46,13 @@ func TestReadTokens(t *testing.T) {
 }
 
 func TestAccess(t *testing.T) {
-	if _, err := access(config.Admin{TokenFile: "nosuch"}); err == nil || !strings.Contains(err.Error(), "proxy.admin.token-file") {
+	if _, err := access(config.Admin{TokenFile: "nosuch"}, "proxy.admin"); err == nil || !strings.Contains(err.Error(), "proxy.admin.token-file") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := access(config.Admin{ReadOnlyTokenFile: "nosuch"}); err == nil || !strings.Contains(err.Error(), "proxy.admin.read-only-token-file") {
+	if _, err := access(config.Admin{ReadOnlyTokenFile: "nosuch"}, "proxy.admin"); err == nil || !strings.Contains(err.Error(), "proxy.admin.read-only-token-file") {
 		t.Errorf("got %v", err)
 	}
-	if opts, err := access(config.Admin{TLS: &config.TLS{ClientCA: "ca"}, Hosts: []string{"ops"}}); err != nil || len(opts) != 2 {
+	if opts, err := access(config.Admin{TLS: &config.TLS{ClientCA: "ca"}, Hosts: []string{"ops"}}, "proxy.admin"); err != nil || len(opts) != 2 {
 		t.Errorf("got %d options, %v", len(opts), err)
 	}
 }

@@ -46,6 +46,9 @@ func (s *service) reportStart() {
 	for _, w := range suspicious(f) {
 		s.log.Warn(w)
 	}
+	if s.leases != nil {
+		s.leases.report(s.log, f)
+	}
 }
 
 // modeOf is what becomes of a request that is over a limit.
@@ -146,6 +149,9 @@ func (s *service) metrics() prometheus.Gatherer {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if s.conf.File().Path != "" {
 		reg.MustRegister(metrics.File(func() metrics.FileState { return metrics.FileState(s.conf.State()) }))
+	}
+	if s.leases != nil {
+		reg.MustRegister(metrics.NewLeases(s.leases.leases.Stats))
 	}
 	return reg
 }

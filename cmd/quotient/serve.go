@@ -73,7 +73,8 @@ type service struct {
 	conf     *config.Config
 	listener net.Listener
 	operator operator
-	ending   atomic.Bool // no new requests are wanted
+	leases   *leaseServer // nil without a section [leases]
+	ending   atomic.Bool  // no new requests are wanted
 }
 
 // open makes the service that the flags ask for, and opens its listeners.
@@ -92,13 +93,23 @@ func (c *proxyCmd) open(ctx context.Context, log *slog.Logger) (*service, error)
 	if s.front, err = front.New(file.Proxy, s.proxy, log, front.OnShutdown(s.drain)); err != nil {
 		return nil, err
 	}
+	leases := config.Part(noLeases{})
+	if file.Leases != nil {
+		if s.leases, err = openLeases(ctx, file.Leases, log); err != nil {
+			return nil, err
+		}
+		leases = s.leases
+	}
 	s.conf, err = config.New(file, s.reg, config.Logger(log), config.WithSources(sources()),
 		config.Adjust(c.adjust), config.With(s.ups), config.With(s.proxy), config.With(s.front),
-		config.With(fixedAdmin(file.Proxy.Admin)))
-	if err != nil {
-		return nil, c.named(err)
+		config.With(fixedAdmin(file.Proxy.Admin)), config.With(leases))
+	if err == nil {
+		err = s.listen(ctx)
 	}
-	return s, s.listen(ctx)
+	if err != nil && s.leases != nil {
+		err = errors.Join(err, s.leases.close())
+	}
+	return s, c.named(err)
 }
 
 // file is the file of the command line, or what equals its flags.
@@ -146,8 +157,11 @@ func (s *service) run(ctx context.Context, hangups <-chan os.Signal) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	reload := func(ctx context.Context) error { return s.reloads(ctx, end, hangups) }
-	err := together(ctx, func(ctx context.Context) error { return s.front.Serve(ctx, s.listener) },
-		s.conf.Watch, s.ups.Watch, s.operator.serve, reload)
+	others := []runs{s.conf.Watch, s.ups.Watch, s.operator.serve, reload}
+	if s.leases != nil {
+		others = append(others, s.leases.serve)
+	}
+	err := together(ctx, func(ctx context.Context) error { return s.front.Serve(ctx, s.listener) }, others...)
 	s.reportEnd()
 	return err
 }

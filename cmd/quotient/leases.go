@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/lease"
+)
+
+// leasesCmd is quotient leases. Its flags go before what the file says.
+type leasesCmd struct {
+	Address       string   `default:"127.0.0.1" placeholder:"ADDR" help:"${help_address}"`
+	Port          int      `default:"8000" placeholder:"PORT" help:"${help_port}"`
+	Configuration string   `short:"c" default:"throttle.toml" placeholder:"FILE" help:"${help_configuration}"`
+	Semaphore     []string `short:"s" sep:"none" placeholder:"NAME=MAX" help:"${help_semaphore}"`
+	Grace         string   `placeholder:"D" help:"${help_grace}"`
+
+	Election  []string `placeholder:"HOST:PORT" help:"${help_election}"`
+	Advertise string   `placeholder:"URL" help:"${help_advertise}"`
+
+	Admin          string `default:"off" placeholder:"ADDR" help:"${help_leases_admin}"`
+	AdminTokenFile string `placeholder:"FILE" help:"${help_admin_token_file}"`
+	Log            string `enum:"text,json" default:"text" placeholder:"FORM" help:"${help_log}"`
+
+	listen bool // --address or --port was given
+	grace  time.Duration
+	more   map[string]lease.Semaphore // of --semaphore
+	level  slog.Level
+}
+
+// leaseHelps are the lines of quotient leases --help.
+var leaseHelps = kong.Vars{
+	"help_address": "Address to listen at (127.0.0.1). Leases know no passwords: let none but clients reach it.",
+	"help_port":    "Port to listen at (8000).",
+	"help_configuration": "A throttle.toml, or a file with a section [leases] (throttle.toml). " +
+		"It is read again when it changes.",
+	"help_semaphore": "A semaphore and how many may hold it, beside those of the file. May be given again.",
+	"help_grace": "Time after the start in which locks are only restored, such as 30s (0s). " +
+		"Others wait for its end.",
+	"help_election": "Servers of etcd: of all processes that name them one serves, and the others stand by.",
+	"help_advertise": "URL at which clients reach this process, for those that stand by (http:// and what it " +
+		"listens to).",
+	"help_leases_admin":     "Address of the operator's page, metrics, /health and /ready; off, the default, for none.",
+	"help_admin_token_file": "File of tokens, one a line, that callers of --admin need.",
+}
+
+// Help shows an example.
+func (leasesCmd) Help() string {
+	return `A process asks for a lock before it uses what is scarce, and gives it back. The lock
+of one that is gone ends by itself. THROTTLE_LOG sets what is logged: ERROR, WARN (the
+default), INFO, DEBUG or TRACE.
+
+Examples:
+
+    quotient leases -s gpu=2 -s license=10
+    quotient leases --address 0.0.0.0 --port 8000 -c throttle.toml
+    quotient leases --grace 30s --admin 127.0.0.1:8001 -c quotient.toml
+    quotient leases --election 10.0.0.5:2379 --address 10.0.0.7 --grace 30s`
+}
+
+// Run serves until ctx ends or a signal comes.
+func (c *leasesCmd) Run(ctx context.Context, k *kong.Context, s streams) error {
+	if err := c.complete(givenTo(k), os.LookupEnv); err != nil {
+		return err
+	}
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // Windows sends none
+	defer signal.Stop(hangups)
+	service, err := c.open(ctx, newLog(c.Log, c.level, s.err), newLog(c.Log, min(c.level, slog.LevelInfo), s.err))
+	if err != nil {
+		return err
+	}
+	return service.run(ctx, hangups)
+}
+
+// complete reads what the flags and the environment say, and refuses what makes no sense.
+func (c *leasesCmd) complete(g given, env func(string) (string, bool)) (err error) {
+	c.listen = g["address"] != "" || g["port"] != ""
+	if c.Port < 0 || c.Port > 65535 {
+		return usagef("--port is %d, want 0 to 65535", c.Port)
+	}
+	if g["grace"] != "" {
+		if c.grace, err = lease.ParseDuration(c.Grace); err != nil {
+			return usagef("--grace: %v", err)
+		}
+	}
+	if c.AdminTokenFile != "" && c.Admin == "off" {
+		return usagef("--admin-token-file goes with --admin")
+	}
+	c.more = make(map[string]lease.Semaphore)
+	for _, text := range c.Semaphore {
+		i := strings.LastIndexByte(text, '=')
+		most, err := strconv.ParseInt(text[i+1:], 10, 64)
+		if i < 1 || err != nil {
+			return usagef("--semaphore is %q, want a name and a whole number, such as gpu=2", text)
+		}
+		if c.more[text[:i]] != (lease.Semaphore{}) {
+			return usagef("--semaphore: %q is given twice", text[:i])
+		}
+		c.more[text[:i]] = lease.Semaphore{Max: most}
+		if most < 1 || most > lease.MaxCount {
+			return usagef("--semaphore %s: %d is not between 1 and %d", text, most, int64(lease.MaxCount))
+		}
+	}
+	c.level, err = levelOf(env)
+	return err
+}
+
+// levels are the values of THROTTLE_LOG.
+var levels = map[string]slog.Level{
+	"": slog.LevelWarn, "ERROR": slog.LevelError, "WARN": slog.LevelWarn, "INFO": slog.LevelInfo,
+	"DEBUG": slog.LevelDebug, "TRACE": slog.LevelDebug,
+}
+
+// levelOf is the level that the environment wants.
+func levelOf(env func(string) (string, bool)) (slog.Level, error) {
+	text, _ := env("THROTTLE_LOG")
+	level, ok := levels[strings.ToUpper(text)]
+	if !ok {
+		return 0, usagef("THROTTLE_LOG is %q, want ERROR, WARN, INFO, DEBUG or TRACE", text)
+	}
+	return level, nil
+}
+
+// adjust puts the flags in force, which go before the file. Only the leases of a file are served.
+func (c *leasesCmd) adjust(f *config.File) error {
+	l := f.Leases
+	if l == nil {
+		return errors.New(c.Configuration + ": the section [leases] is missing")
+	}
+	f.Pool, f.Limiters, f.Proxy = config.Pool{Replicas: 1, Weight: 1}, nil, nil
+	if c.listen {
+		l.Listen = net.JoinHostPort(c.Address, strconv.Itoa(c.Port))
+	}
+	if c.Grace != "" {
+		l.Grace = c.grace
+	}
+	for name, s := range c.more {
+		l.Semaphores[name] = s
+	}
+	if len(c.Election) > 0 {
+		e := config.Election{Name: config.DefaultElectionName, TTL: config.DefaultElectionTTL}
+		if l.Election != nil {
+			e = *l.Election
+		}
+		e.Endpoints, l.Election = c.Election, &e
+	}
+	if c.Advertise != "" {
+		if l.Election == nil {
+			return usagef("--advertise goes with --election")
+		}
+		l.Election.URL = c.Advertise
+	}
+	return nil
+}

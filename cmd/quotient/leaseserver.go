@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/quotient-go/quotient/cmd/quotient/internal/front"
+	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/lease"
+	"github.com/quotient-go/quotient/metrics"
+)
+
+// leaseConnections bounds the clients of a lease server: each that waits has a connection.
+const leaseConnections = 1 << 16
+
+// leaseFront bounds what slow clients hold. An answer that waits for a lock has no bound but its client's.
+func leaseFront(listen string) *config.Proxy {
+	return &config.Proxy{
+		Listen: listen,
+		Timeouts: config.Timeouts{
+			ReadHeader: 10 * time.Second, ReadBody: 30 * time.Second, Write: 30 * time.Second,
+			Idle: 2 * time.Minute, Stream: time.Second, Shutdown: 400 * time.Millisecond,
+		},
+		Max: config.Max{HeaderBytes: 64 << 10, Connections: leaseConnections, Streams: 1},
+	}
+}
+
+// leaseServer is a lease server whose listener is open. It is a config.Part: semaphores and bounds follow the
+// file, and what would take a restart is refused.
+type leaseServer struct {
+	log      *slog.Logger
+	opened   config.Leases // as it was at the start
+	leases   *lease.Server
+	front    *front.Server
+	l        net.Listener
+	registry *prometheus.Registry
+	warned   atomic.Pointer[[]string] // about the file in force
+	election func(context.Context) error
+}
+
+// openLeases makes the server of a section [leases], and opens its listener.
+func openLeases(ctx context.Context, c *config.Leases, log *slog.Logger) (*leaseServer, error) {
+	s := &leaseServer{log: log, opened: *c, registry: prometheus.NewRegistry()}
+	var err error
+	s.leases, err = lease.NewServer(c.Config(), lease.ServerOptions{
+		StandBy: c.Election != nil, Version: release(), Log: log,
+		Metrics: promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}),
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.registry.MustRegister(metrics.NewLeases(s.leases.Stats), collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if s.front, err = front.New(leaseFront(c.Listen), s.leases, log, front.OnShutdown(s.leases.Close)); err != nil {
+		return nil, err
+	}
+	var l net.ListenConfig
+	if s.l, err = l.Listen(ctx, "tcp", c.Listen); err != nil {
+		return nil, fmt.Errorf("leases.listen: %w", err)
+	}
+	if s.election, err = elect(c.Election, s.url(), s.leases, log); err != nil {
+		return nil, errors.Join(fmt.Errorf("leases.election: %w", err), s.l.Close())
+	}
+	return s, nil
+}
+
+// url is where clients of this machine reach the server.
+func (s *leaseServer) url() string { return "http://" + s.l.Addr().String() }
+
+// close is for a server that never runs.
+func (s *leaseServer) close() error {
+	s.leases.Close()
+	return s.l.Close()
+}
+
+// serve serves until ctx ends. Requests that wait are then answered at once.
+func (s *leaseServer) serve(ctx context.Context) error {
+	return together(ctx, func(ctx context.Context) error { return s.front.Serve(ctx, s.l) }, within(ctx, s.election))
+}
+
+// Prepare is the first half of a reload.
+func (s *leaseServer) Prepare(f *config.File) (commit func(), err error) {
+	l := f.Leases
+	switch {
+	case l == nil:
+		return nil, errors.New("leases: the section is missing: to stop serving takes a restart")
+	case l.Listen != s.opened.Listen:
+		return nil, fmt.Errorf("leases.listen: %s takes a restart, %s is in force", l.Listen, s.opened.Listen)
+	case !reflect.DeepEqual(l.Election, s.opened.Election):
+		return nil, errors.New("leases.election: a change takes a restart")
+	}
+	c := l.Config()
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return func() {
+		if err := s.leases.Configure(c); err != nil {
+			s.log.Error("leases not configured", "error", err)
+		}
+		s.warn(f)
+	}, nil
+}
+
+// warn logs what is suspicious in a file, if it was not logged of the one before.
+func (s *leaseServer) warn(f *config.File) {
+	lines := suspiciousLeases(f)
+	if before := s.warned.Swap(&lines); before != nil && slices.Equal(*before, lines) {
+		return
+	}
+	for _, line := range lines {
+		s.log.Warn(line)
+	}
+}
+
+// suspiciousLeases is what is valid and seldom meant.
+func suspiciousLeases(f *config.File) (lines []string) {
+	for _, w := range f.Warnings {
+		lines = append(lines, w.Error())
+	}
+	l := f.Leases
+	if len(l.Semaphores) == 0 {
+		lines = append(lines, "there are no semaphores: every lock is refused as unknown")
+	}
+	if level, same := sameLevel(l.Semaphores); same && level != 0 {
+		lines = append(lines, fmt.Sprintf("all semaphores have level %d: a peer that holds one can never ask "+
+			"for another", level))
+	}
+	return lines
+}
+
+// sameLevel reports whether there are several semaphores, and all of one level.
+func sameLevel(all map[string]lease.Semaphore) (level int64, same bool) {
+	for _, s := range all {
+		level = s.Level
+	}
+	for _, s := range all {
+		if s.Level != level {
+			return 0, false
+		}
+	}
+	return level, len(all) > 1
+}
+
+// report logs where the leases are, and what is suspicious about that.
+func (s *leaseServer) report(log *slog.Logger, f *config.File) {
+	log.Info("leases are served", "url", s.url(), "semaphores", len(f.Leases.Semaphores), "grace", f.Leases.Grace,
+		"election", f.Leases.Election != nil, "version", version())
+	if a, ok := s.l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
+		s.log.Warn("leases know no passwords: whoever reaches "+a.String()+" can take them", "address", a.String())
+	}
+}
+
+// release is the version of the program, in one word.
+func release() string { return strings.Fields(version())[1] }
+
+// noLeases is the part of a program that serves none: a reload cannot begin to.
+type noLeases struct{}
+
+// Prepare refuses a file with leases.
+func (noLeases) Prepare(f *config.File) (commit func(), err error) {
+	if f.Leases != nil {
+		return nil, errors.New("leases: the section is new: to begin serving takes a restart")
+	}
+	return nil, nil
+}
