@@ -81,7 +81,7 @@ func (t *Table) dispatch(s *semaphore, now time.Time) {
 }
 
 func (t *Table) dispatchAll(now time.Time) {
-	for _, s := range t.semaphores {
-		t.dispatch(s, now)
+	for _, name := range t.config.names() {
+		t.dispatch(t.semaphores[name], now)
 	}
 }

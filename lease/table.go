@@ -174,7 +174,7 @@ func (t *Table) Changed() []uint64 {
 
 func (t *Table) notify(p *peer) { t.changed = append(t.changed, p.id) }
 
-// deadlines is a heap of peers by expiry.
+// deadlines is a heap of peers by expiry; by id where that is the same.
 type deadlines []*peer
 
 func (d deadlines) first() *peer {
@@ -184,8 +184,13 @@ func (d deadlines) first() *peer {
 	return d[0]
 }
 
-func (d deadlines) Len() int           { return len(d) }
-func (d deadlines) Less(i, j int) bool { return d[i].expires.Before(d[j].expires) }
+func (d deadlines) Len() int { return len(d) }
+
+func (d deadlines) Less(i, j int) bool {
+	c := d[i].expires.Compare(d[j].expires)
+	return c < 0 || c == 0 && d[i].id < d[j].id
+}
+
 func (d deadlines) Swap(i, j int) {
 	d[i], d[j] = d[j], d[i]
 	d[i].index, d[j].index = i, j
