@@ -1,0 +1,122 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+)
+
+// asked is one request for a lock.
+type asked struct {
+	ctx                context.Context // ends with the caller's, and when the session is lost or restores
+	stop               context.CancelFunc
+	restores, renewals int // of the session when it began
+}
+
+// ask waits for the lock that begin or open have noted.
+func (s *session) ask(ctx context.Context, name string, count int64) (*Lease, error) {
+	l, err := s.wait(ctx, name, count)
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.asking, s.stopAsk = "", nil
+		s.giveBack(name)
+	}
+	return l, err
+}
+
+func (s *session) wait(ctx context.Context, name string, count int64) (*Lease, error) {
+	var pause backoff
+	var before error
+	for {
+		q, err := s.turn(ctx)
+		if err != nil {
+			return nil, err
+		}
+		l, again, err := s.request(ctx, q, name, count)
+		interrupted := q.ctx.Err() != nil
+		q.stop()
+		switch {
+		case l != nil:
+			return l, nil
+		case ctx.Err() != nil:
+			return nil, ended(ctx, before)
+		case interrupted || again:
+			continue
+		case errors.Is(err, ErrUnknownPeer):
+			if err := s.renewal(ctx, q); err != nil {
+				return nil, err
+			}
+		case err != nil && !temporary(err):
+			return nil, err
+		}
+		before = err
+		if !sleep(ctx, pause.next(s.client)) {
+			return nil, ended(ctx, before)
+		}
+	}
+}
+
+// turn begins a request for a lock, once no restore is on its way.
+func (s *session) turn(ctx context.Context) (q asked, err error) {
+	err = s.await(ctx, func() bool {
+		if s.restoring {
+			return false
+		}
+		q.ctx, q.stop = context.WithCancel(ctx)
+		q.restores, q.renewals, s.stopAsk = s.restores, s.renewals, q.stop
+		return true
+	})
+	return q, err
+}
+
+// request asks once. Without a Lease and an error, the lock is still pending; again says that the server has
+// kept the request for a while.
+func (s *session) request(ctx context.Context, q asked, name string, count int64) (l *Lease, again bool, err error) {
+	block, began := s.client.blockFor(), time.Now()
+	a, err := s.client.do(q.ctx, call{
+		http.MethodPut, lockPath(s.id, name) + "?block_for=" + FormatDuration(block), count, block + s.client.timeout(),
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	if a.status != http.StatusOK {
+		return nil, time.Since(began) >= block/2, nil
+	}
+	return s.granted(ctx, q, name, count, a.token())
+}
+
+// granted makes a lock that the server has granted a Lease. It does not where the session was restored
+// meanwhile, because the server that restored it may not know the lock.
+func (s *session) granted(ctx context.Context, q asked, name string, count int64, token uint64) (*Lease, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.checkLocked()
+	switch {
+	case s.err != nil:
+		return nil, false, s.err
+	case q.restores != s.restores:
+		return nil, true, nil
+	case s.stale(): // this process was stopped: is the peer still there?
+		return nil, false, ErrUnknownPeer
+	}
+	l := &Lease{session: s, name: name, count: count, token: token, after: s.sent, lost: make(chan struct{})}
+	l.ctx, l.cancel = context.WithCancelCause(context.WithValue(ctx, sessionKey{s.client}, s))
+	s.leases[name] = l
+	s.asking, s.stopAsk = "", nil
+	s.watch()
+	s.tell()
+	return l, false, nil
+}
+
+// renewal waits for a heartbeat or a restore that was answered after q began, and asks for one.
+func (s *session) renewal(ctx context.Context, q asked) error {
+	s.mu.Lock()
+	if s.renewals == q.renewals {
+		s.beatNow = true
+		s.poke()
+	}
+	s.mu.Unlock()
+	return s.await(ctx, func() bool { return s.renewals != q.renewals })
+}

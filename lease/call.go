@@ -1,0 +1,219 @@
+package lease
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Bounds of what a client reads of an answer, and shows of it, in bytes.
+const (
+	maxAnswer    = 64 << 10
+	maxErrorText = 200
+)
+
+var errCut = errors.New("the answer breaks off")
+
+// call is one request of a client.
+type call struct {
+	method, path string
+	body         any           // sent as JSON; nil: none
+	timeout      time.Duration // for each server
+}
+
+// reply is what a server said: its status is 200 or 202.
+type reply struct {
+	status int
+	header http.Header
+	text   string
+}
+
+// do sends a call to one server after the other until one says something final.
+func (c *Client) do(ctx context.Context, q call) (a reply, err error) {
+	for _, base := range c.bases() {
+		a, err = c.try(ctx, base, q)
+		if err == nil || !temporary(err) || ctx.Err() != nil {
+			return a, err
+		}
+		c.log().Debug("lease: a server does not answer", "url", base, "err", err)
+	}
+	return a, err
+}
+
+// bases returns where to send a call, the server that answered last first.
+func (c *Client) bases() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.prefer == "" {
+		return c.URLs
+	}
+	rest := slices.DeleteFunc(slices.Clone(c.URLs), func(u string) bool { return trim(u) == c.prefer })
+	return append([]string{c.prefer}, rest...)
+}
+
+func trim(base string) string { return strings.TrimRight(base, "/") }
+
+// try sends a call to one server. http.Client follows redirects.
+func (c *Client) try(ctx context.Context, base string, q call) (a reply, err error) {
+	ctx, cancel := context.WithTimeout(ctx, q.timeout)
+	defer cancel()
+	base = trim(base)
+	defer func() {
+		if err != nil && temporary(err) {
+			c.choose(base, "")
+		}
+	}()
+	var body io.Reader
+	if q.body != nil {
+		b, err := json.Marshal(q.body)
+		if err != nil {
+			return a, err
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, q.method, base+q.path, body)
+	if err != nil {
+		return a, err
+	}
+	if q.body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http().Do(req)
+	if err != nil {
+		return a, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return a, fmt.Errorf("%w: %w", errCut, err)
+	}
+	a = reply{resp.StatusCode, resp.Header, string(text)}
+	if a.status != http.StatusOK && a.status != http.StatusAccepted {
+		err = wireError(a.status, a.text)
+	}
+	if at, ok := strings.CutSuffix(resp.Request.URL.String(), q.path); ok && (err == nil || !temporary(err)) {
+		c.choose(base, at)
+	}
+	return a, err
+}
+
+// choose makes at the server to go to first. Empty forgets base.
+func (c *Client) choose(base, at string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if at != "" || c.prefer == base {
+		c.prefer = at
+	}
+}
+
+// AnswerError is an answer of a server that is none of this interface's errors.
+type AnswerError struct {
+	Status int    // of HTTP
+	Text   string // the first 200 bytes of its body
+}
+
+func (e *AnswerError) Error() string {
+	return fmt.Sprintf("the server answers %d: %s", e.Status, e.Text)
+}
+
+// wireError returns the error that stands in the body of an answer, with the type it has at the server.
+func wireError(status int, text string) error {
+	text = strings.TrimSpace(text)
+	if status == http.StatusBadRequest || status == http.StatusConflict {
+		if err := textError(text); err != nil {
+			return err
+		}
+	}
+	return &AnswerError{status, text[:min(len(text), maxErrorText)]}
+}
+
+func textError(text string) error {
+	for _, err := range []error{ErrUnknownPeer, ErrUnknownSemaphore, ErrAlreadyPending, ErrRestoreChanges} {
+		if text == err.Error() {
+			return err
+		}
+	}
+	var a, b int64
+	var token uint64
+	for _, try := range []struct {
+		format string
+		into   []any
+		err    func() error
+	}{
+		{"Lock count must be a positive number. Found: %d.", []any{&a}, func() error { return &CountError{a} }},
+		{"Lock can never be acquired. Lock asks for count %d yet full count is only %d.", []any{&a, &b},
+			func() error { return &NeverError{a, b} }},
+		{"Lock count can only shrink. The lock has count %d, asked for is %d.", []any{&a, &b},
+			func() error { return &GrowError{a, b} }},
+		{"Lock hierachy violation. This may deadlock. The current lock level is %d the requested lock level was %d.",
+			[]any{&a, &b}, func() error { return &LevelError{a, b} }},
+		{"Token %d was never given.", []any{&token}, func() error { return &TokenError{token} }},
+	} {
+		if _, err := fmt.Sscanf(strings.Join(strings.Fields(text), " "), try.format, try.into...); err == nil {
+			return try.err()
+		}
+	}
+	return nil
+}
+
+// temporary reports whether it makes sense to send the same call again, or to another server.
+func temporary(err error) bool {
+	if a := (*AnswerError)(nil); errors.As(err, &a) {
+		switch a.Status {
+		case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+			return true
+		}
+		return a.Status < 400 || a.Status >= 500
+	}
+	var net *url.Error
+	return errors.As(err, &net) || errors.Is(err, errCut)
+}
+
+// Places of the interface.
+
+func peerPath(id uint64) string { return "/peers/" + strconv.FormatUint(id, 10) }
+
+func lockPath(id uint64, name string) string {
+	escaped := url.PathEscape(name)
+	if name == "." || name == ".." {
+		escaped = strings.ReplaceAll(name, ".", "%2E") // it would change the path
+	}
+	return peerPath(id) + "/" + escaped
+}
+
+// grace returns the server's grace time that an answer names, or 0.
+func (a reply) grace() time.Duration {
+	d, err := ParseDuration(a.header.Get("Lease-Grace"))
+	if err != nil {
+		return 0
+	}
+	return max(d, 0)
+}
+
+// token returns the fencing token of a reply, or 0.
+func (a reply) token() uint64 {
+	n, err := strconv.ParseUint(a.header.Get("Fencing-Token"), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// broken returns the semaphores whose lock an operator broke.
+func (a reply) broken() (names []string) {
+	for _, v := range a.header.Values("Lease-Broken") {
+		if name, err := url.PathUnescape(v); err == nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,198 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+)
+
+// Defaults of a Client.
+const (
+	DefaultExpiresIn = 30 * time.Second
+	DefaultBlockFor  = 10 * time.Second
+	DefaultTimeout   = 5 * time.Second
+)
+
+// Bounds of a Client's durations.
+const (
+	minExpiresIn = 100 * time.Millisecond
+	minTimeout   = time.Millisecond
+	maxBlockFor  = time.Hour
+	maxURLs      = 16
+)
+
+// Client asks a lease service for locks. It is safe for concurrent use. Its fields must not change, and it
+// must not be copied, once it is used. It needs no Close: nothing runs but for a Lock that waits, and for
+// Leases until they are unlocked or lost.
+//
+// It works with every server of this HTTP interface. Fencing tokens and the grace time are headers that
+// only ours sends.
+type Client struct {
+	// URLs are where the servers are, 1 to 16. A client goes to the one that answered last, and to the next
+	// one where that fails or is on stand-by. It follows a stand-by's redirect to the leader.
+	URLs []string
+	// HTTP sends the requests; nil is http.DefaultClient. Its own Timeout should be above BlockFor.
+	HTTP *http.Client
+	// ExpiresIn is how long the server keeps a lock without a word from its holder, 100 ms to 100 years.
+	// 0 is DefaultExpiresIn. The client renews it at about a third of that time, or of the server's grace
+	// time where that is shorter.
+	ExpiresIn time.Duration
+	// BlockFor is how long one request of a Lock waits at the server, 1 ms to 1 h. 0 is DefaultBlockFor.
+	BlockFor time.Duration
+	// Timeout is how long a request may take beyond its BlockFor, 1 ms to 1 h. 0 is DefaultTimeout.
+	Timeout time.Duration
+	// Log gets what goes wrong meanwhile; nil: nothing is logged.
+	Log *slog.Logger
+
+	random func() float64 // tests put their own here; nil: math/rand/v2
+
+	mu     sync.Mutex
+	prefer string // base of the URL that answered last; guarded by mu
+}
+
+// Lock waits until it holds count of the semaphore called name, and returns the Lease. Unlock it in the end.
+//
+// When ctx ends first, Lock returns its error and gives its place in the queue back, in the background for at
+// most Timeout. Network errors and servers that are not ready are tried again while ctx lasts, so give it an
+// end. Lease.Context derives from ctx.
+//
+// A ctx that derives from a Lease's Context asks for one more lock of the same peer. The server then refuses
+// a lock that is not below the lowest level held, because its wait might be a deadlock. Such a peer waits for
+// one lock at a time: a second one is ErrAlreadyPending. A lock that the peer has is ErrAlreadyHeld.
+//
+// Other errors are ErrUnknownSemaphore, a CountError, a NeverError, a LevelError, an AnswerError; ErrLost if
+// the peer was lost meanwhile; and those that name a field of the Client which makes no sense.
+func (c *Client) Lock(ctx context.Context, name string, count int64) (*Lease, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	l, err := c.lock(ctx, name, count)
+	if err != nil {
+		return nil, fmt.Errorf("lease: lock %.40q: %w", name, err)
+	}
+	return l, nil
+}
+
+func (c *Client) lock(ctx context.Context, name string, count int64) (*Lease, error) {
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case name == "" || len(name) > maxName:
+		return nil, ErrUnknownSemaphore
+	case count < 1 || count > MaxCount:
+		return nil, &CountError{count}
+	}
+	s, ok := ctx.Value(sessionKey{c}).(*session)
+	if ok {
+		err := s.begin(ctx, name)
+		if err == nil {
+			return s.ask(ctx, name, count)
+		}
+		if !errors.Is(err, errOver) {
+			return nil, err
+		}
+	}
+	s, err := c.open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.ask(ctx, name, count)
+}
+
+// check is an error that names the first field which makes no sense, and its value.
+func (c *Client) check() error {
+	if len(c.URLs) < 1 || len(c.URLs) > maxURLs {
+		return fmt.Errorf("lease: Client.URLs has %d, want 1 to %d", len(c.URLs), maxURLs)
+	}
+	for i, u := range c.URLs {
+		p, err := url.Parse(u)
+		if err != nil {
+			return fmt.Errorf("lease: Client.URLs[%d]: %w", i, err)
+		}
+		if p.Scheme != "http" && p.Scheme != "https" || p.Host == "" || p.RawQuery != "" || p.Fragment != "" {
+			return fmt.Errorf("lease: Client.URLs[%d] is %q, want http://HOST or https://HOST", i, p.Redacted())
+		}
+	}
+	for _, f := range []struct {
+		name            string
+		value, min, max time.Duration
+	}{
+		{"ExpiresIn", c.ExpiresIn, minExpiresIn, maxDuration},
+		{"BlockFor", c.BlockFor, minTimeout, maxBlockFor},
+		{"Timeout", c.Timeout, minTimeout, maxBlockFor},
+	} {
+		if f.value != 0 && (f.value < f.min || f.value > f.max) {
+			return fmt.Errorf("lease: Client.%s is %v, want %v to %v", f.name, f.value, f.min, f.max)
+		}
+	}
+	return nil
+}
+
+func (c *Client) expiresIn() time.Duration { return either(c.ExpiresIn, DefaultExpiresIn) }
+func (c *Client) timeout() time.Duration   { return either(c.Timeout, DefaultTimeout) }
+
+// blockFor leaves the answer some time where the http.Client has a Timeout of its own.
+func (c *Client) blockFor() time.Duration {
+	d := either(c.BlockFor, DefaultBlockFor)
+	if most := c.http().Timeout; most > 0 {
+		d = min(d, most/2)
+	}
+	return d
+}
+
+func either(d, otherwise time.Duration) time.Duration {
+	if d == 0 {
+		return otherwise
+	}
+	return d
+}
+
+func (c *Client) http() *http.Client {
+	if c.HTTP == nil {
+		return http.DefaultClient
+	}
+	return c.HTTP
+}
+
+func (c *Client) log() *slog.Logger {
+	if c.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return c.Log
+}
+
+// jitter is d times .9 to 1.1, so that clients which started together do not stay together.
+func (c *Client) jitter(d time.Duration) time.Duration {
+	random := c.random
+	if random == nil {
+		random = rand.Float64
+	}
+	return time.Duration(float64(d) * (.9 + .2*random()))
+}
+
+// backoff is the pause after so many failures in a row: 100 ms, doubled up to 5 s. Our choice.
+type backoff struct{ failures int }
+
+func (b *backoff) next(c *Client) time.Duration {
+	const first, most = 100 * time.Millisecond, 5 * time.Second
+	b.failures++
+	return c.jitter(min(first<<min(b.failures-1, 10), most))
+}
+
+// sleep waits for d. It reports false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

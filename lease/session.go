@@ -1,0 +1,253 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// sessionKey finds a Client's session in a Lease's context.
+type sessionKey struct{ *Client }
+
+// errOver says that all Leases of a session are unlocked.
+var errOver = errors.New("the session is over")
+
+// session is one peer: its Leases, the lock that it asks for, and what it must give back. A goroutine of its
+// own, keep, sends the heartbeats, restores and releases, one after the other. The caller of Lock asks.
+type session struct {
+	client *Client
+	id     uint64
+	ctx    context.Context // ends when the session is lost or over
+	stop   context.CancelFunc
+	wake   chan struct{} // there is something for keep to do
+
+	mu        sync.Mutex // guards all below
+	leases    map[string]*Lease
+	asking    string              // semaphore that a Lock waits for; empty: none
+	stopAsk   context.CancelFunc  // of the present request of that Lock
+	owed      map[string]*release // by semaphore
+	err       error               // lost
+	over      bool
+	renewed   time.Time     // when the last request was sent that renewed the peer
+	grace     time.Duration // of the server; 0: none
+	loss      *time.Timer
+	sent      int  // heartbeats
+	renewals  int  // heartbeats and restores that were answered
+	restores  int  // restores that were begun
+	restoring bool // no request for a lock may begin
+	beatNow   bool
+	changed   chan struct{} // closed when something above has changed
+}
+
+// release is a lock that is being given back.
+type release struct {
+	done chan struct{}
+	err  error // after done
+}
+
+// open adds a peer that asks for a lock.
+func (c *Client) open(ctx context.Context, name string) (*session, error) {
+	var pause backoff
+	for {
+		sent := time.Now()
+		a, err := c.do(ctx, call{http.MethodPost, "/new_peer", expiry(c), c.timeout()})
+		if err == nil {
+			id, err := strconv.ParseUint(a.text, 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("new peer: %w", &AnswerError{a.status, a.text[:min(len(a.text), maxErrorText)]})
+			}
+			return c.start(id, name, sent, a.grace()), nil
+		}
+		if ctx.Err() == nil && !temporary(err) {
+			return nil, err
+		}
+		if ctx.Err() != nil || !sleep(ctx, pause.next(c)) {
+			return nil, ended(ctx, err)
+		}
+		c.log().Warn("lease: no server serves", "err", err)
+	}
+}
+
+func (c *Client) start(id uint64, name string, renewed time.Time, grace time.Duration) *session {
+	s := &session{
+		client: c, id: id, wake: make(chan struct{}, 1), leases: make(map[string]*Lease), asking: name,
+		owed: make(map[string]*release), renewed: renewed, grace: grace, changed: make(chan struct{}),
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	go s.keep()
+	return s
+}
+
+// ended is the error of a Lock whose ctx has ended, with what went wrong before.
+func ended(ctx context.Context, before error) error {
+	if before == nil || errors.Is(before, ctx.Err()) {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("%w, after: %w", context.Cause(ctx), before)
+}
+
+// begin makes the session ask for one more lock, once all that it must give back is given back.
+func (s *session) begin(ctx context.Context, name string) error {
+	var refused error
+	err := s.await(ctx, func() bool {
+		switch {
+		case s.over:
+			refused = errOver
+		case s.leases[name] != nil:
+			refused = ErrAlreadyHeld
+		case s.asking != "":
+			refused = ErrAlreadyPending
+		case len(s.owed) > 0:
+			return false
+		default:
+			s.asking = name
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	return refused
+}
+
+// await waits until f reports true, under the lock. It fails when the session is lost or ctx ends.
+func (s *session) await(ctx context.Context, f func() bool) error {
+	for {
+		s.mu.Lock()
+		s.checkLocked()
+		err, changed := s.err, s.changed
+		ok := err == nil && f()
+		s.mu.Unlock()
+		if ok || err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// tell makes those that await look again. The caller holds the lock.
+func (s *session) tell() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// poke makes keep look for what there is to do.
+func (s *session) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// checkLocked loses the session if there was no contact for too long. The caller holds the lock.
+func (s *session) checkLocked() {
+	if s.err == nil && len(s.leases) > 0 && s.stale() {
+		s.lose(ErrCutOff)
+	}
+}
+
+// stale reports whether what the peer holds may have ended, or will soon.
+func (s *session) stale() bool { return !time.Now().Before(s.until()) }
+
+// until is when the session gives up. A tenth is for clocks of different speed, and for the holder to stop.
+func (s *session) until() time.Time {
+	d := s.lifetime()
+	return s.renewed.Add(d - d/10)
+}
+
+// lifetime is how long a lock is safe without contact. A server that starts anew grants it to another one
+// after its grace time.
+func (s *session) lifetime() time.Duration {
+	if s.grace > 0 {
+		return min(s.grace, s.client.expiresIn())
+	}
+	return s.client.expiresIn()
+}
+
+// watch sets the timer that gives up. The caller holds the lock.
+func (s *session) watch() {
+	switch {
+	case len(s.leases) == 0:
+		if s.loss != nil {
+			s.loss.Stop()
+		}
+	case s.loss == nil:
+		s.loss = time.AfterFunc(time.Until(s.until()), func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.checkLocked()
+			s.watch()
+		})
+	default:
+		s.loss.Reset(time.Until(s.until()))
+	}
+}
+
+// lose ends all Leases. The caller holds the lock.
+func (s *session) lose(reason error) {
+	s.err = fmt.Errorf("%w: %w", ErrLost, reason)
+	for _, l := range s.leases {
+		l.lose(s.err)
+	}
+	s.client.log().Error("lease: locks are lost", "peer", s.id, "locks", len(s.leases), "err", reason)
+	clear(s.leases)
+	s.finish()
+}
+
+// finish ends the requests that are on their way. The caller holds the lock.
+func (s *session) finish() {
+	s.stop()
+	if s.stopAsk != nil {
+		s.stopAsk()
+	}
+	s.watch()
+	s.tell()
+}
+
+// lose ends one Lease. The caller holds the session's lock.
+func (l *Lease) lose(err error) {
+	l.err = err
+	close(l.lost)
+	l.cancel(err)
+}
+
+// giveBack gives back what is called name: a lock that was held or asked for. With the last one the session
+// is over. The caller holds the lock.
+func (s *session) giveBack(name string) *release {
+	r := &release{done: make(chan struct{})}
+	if s.err != nil {
+		r.err = s.err
+		close(r.done)
+		return r
+	}
+	s.owed[name] = r
+	s.settleLocked()
+	s.poke()
+	return r
+}
+
+// settleLocked ends a session that has no more locks. The caller holds the lock.
+func (s *session) settleLocked() {
+	if s.err == nil && len(s.leases) == 0 && s.asking == "" {
+		s.over = true
+		s.finish()
+		return
+	}
+	s.watch()
+	s.tell()
+}
+
+// releaseLocked begins Unlock. The caller holds the lock.
+func (s *session) releaseLocked(l *Lease) *release {
+	delete(s.leases, l.name)
+	l.cancel(errUnlocked)
+	return s.giveBack(l.name)
+}
