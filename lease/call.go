@@ -158,8 +158,11 @@ func textError(text string) error {
 			[]any{&a, &b}, func() error { return &LevelError{a, b} }},
 		{"Token %d was never given.", []any{&token}, func() error { return &TokenError{token} }},
 	} {
-		if _, err := fmt.Sscanf(strings.Join(strings.Fields(text), " "), try.format, try.into...); err == nil {
-			return try.err()
+		if _, err := fmt.Sscanf(strings.Join(strings.Fields(text), " "), try.format, try.into...); err != nil {
+			continue
+		}
+		if err := try.err(); text == err.Error() {
+			return err
 		}
 	}
 	return nil
