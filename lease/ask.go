@@ -71,25 +71,24 @@ func (s *session) turn(ctx context.Context) (q asked, err error) {
 	return q, err
 }
 
-// request asks once. Without a Lease and an error, the lock is still pending; again says that the server has
-// kept the request for a while.
-func (s *session) request(ctx context.Context, q asked, name string, count int64) (l *Lease, again bool, err error) {
+// request asks once. Without a Lease and an error the lock is still pending. again is for asking at once.
+func (s *session) request(ctx context.Context, q asked, name string, count int64) (*Lease, bool, error) {
 	block, began := s.client.blockFor(), time.Now()
-	a, err := s.client.do(q.ctx, call{
-		http.MethodPut, lockPath(s.id, name) + "?block_for=" + FormatDuration(block), count, block + s.client.timeout(),
-	})
+	path := lockPath(s.id, name) + "?block_for=" + FormatDuration(block)
+	a, err := s.client.do(q.ctx, call{http.MethodPut, path, count, block + s.client.timeout()})
 	if err != nil {
 		return nil, false, err
 	}
 	if a.status != http.StatusOK {
 		return nil, time.Since(began) >= block/2, nil
 	}
-	return s.granted(ctx, q, name, count, a.token())
+	l := &Lease{session: s, name: name, count: count, token: a.token(), lost: make(chan struct{})}
+	return s.granted(ctx, q, l)
 }
 
-// granted makes a lock that the server has granted a Lease. It does not where the session was restored
+// granted adds a Lease that the server has granted. It does not where the session was restored
 // meanwhile, because the server that restored it may not know the lock.
-func (s *session) granted(ctx context.Context, q asked, name string, count int64, token uint64) (*Lease, bool, error) {
+func (s *session) granted(ctx context.Context, q asked, l *Lease) (*Lease, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.checkLocked()
@@ -101,9 +100,9 @@ func (s *session) granted(ctx context.Context, q asked, name string, count int64
 	case s.stale(): // this process was stopped: is the peer still there?
 		return nil, false, ErrUnknownPeer
 	}
-	l := &Lease{session: s, name: name, count: count, token: token, after: s.sent, lost: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithValue(ctx, sessionKey{s.client}, s))
-	s.leases[name] = l
+	l.after = s.sent
+	s.leases[l.name] = l
 	s.asking, s.stopAsk = "", nil
 	s.watch()
 	s.tell()

@@ -154,8 +154,8 @@ func textError(text string) error {
 			func() error { return &NeverError{a, b} }},
 		{"Lock count can only shrink. The lock has count %d, asked for is %d.", []any{&a, &b},
 			func() error { return &GrowError{a, b} }},
-		{"Lock hierachy violation. This may deadlock. The current lock level is %d the requested lock level was %d.",
-			[]any{&a, &b}, func() error { return &LevelError{a, b} }},
+		{"Lock hierachy violation. This may deadlock. The current lock level is %d the " +
+			"requested lock level was %d.", []any{&a, &b}, func() error { return &LevelError{a, b} }},
 		{"Token %d was never given.", []any{&token}, func() error { return &TokenError{token} }},
 	} {
 		if _, err := fmt.Sscanf(strings.Join(strings.Fields(text), " "), try.format, try.into...); err != nil {

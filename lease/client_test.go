@@ -336,14 +336,16 @@ func TestClientErrors(t *testing.T) {
 // Every text of an error comes back as the error.
 func TestClientTextError(t *testing.T) {
 	for _, want := range []error{
-		ErrUnknownPeer, ErrUnknownSemaphore, ErrAlreadyPending, ErrRestoreChanges, &CountError{-7}, &NeverError{5, 4},
-		&LevelError{3, 1 << 31}, &GrowError{1, 2}, &TokenError{1 << 63},
+		ErrUnknownPeer, ErrUnknownSemaphore, ErrAlreadyPending, ErrRestoreChanges, &CountError{-7},
+		&NeverError{5, 4}, &LevelError{3, 1 << 31}, &GrowError{1, 2}, &TokenError{1 << 63},
 	} {
 		if got := wireError(statusOf(want), want.Error()); !reflect.DeepEqual(got, want) {
 			t.Errorf("%v comes back as %#v", want, got)
 		}
 	}
-	for _, text := range []string{"", "Unknown peers", "Lock count must be a positive number. Found: x.", "Token 1 was never given. No"} {
+	for _, text := range []string{
+		"", "Unknown peers", "Lock count must be a positive number. Found: x.", "Token 1 was never given. No",
+	} {
 		if got := textError(text); got != nil {
 			t.Errorf("%q is %v", text, got)
 		}

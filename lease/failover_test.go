@@ -60,7 +60,7 @@ func TestClientFailover(t *testing.T) {
 	}
 }
 
-// The leader dies, and nothing says where the new one is.
+// The leader dies, and no server names the new one.
 func TestClientFailoverOfADeadLeader(t *testing.T) {
 	config := mutex("A")
 	config.Grace = 30 * time.Second
@@ -110,7 +110,8 @@ func TestClientNoServer(t *testing.T) {
 		defer cancel()
 		_, err := w.client().Lock(ctx, "A", 1)
 		var answer *AnswerError
-		if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &answer) || answer.Status != http.StatusServiceUnavailable {
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &answer) ||
+			answer.Status != http.StatusServiceUnavailable {
 			t.Error(err)
 		}
 	})

@@ -170,7 +170,9 @@ func (s *session) beginRestore() (body any, asking []string, ok bool) {
 	if s.asking != "" {
 		asking = append(asking, s.asking)
 	}
-	all := map[string]any{"expires_in": FormatDuration(s.client.expiresIn()), "peer_id": s.id, "acquired": counts}
+	all := map[string]any{
+		"expires_in": FormatDuration(s.client.expiresIn()), "peer_id": s.id, "acquired": counts,
+	}
 	if len(tokens) > 0 {
 		all["tokens"] = tokens
 	}

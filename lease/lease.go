@@ -8,8 +8,8 @@ import (
 
 // Errors of a Client.
 var (
-	// ErrLost says that a Lease is lost. What it wraps says why: ErrCutOff, ErrBroken, or the answer of a
-	// server that refused to restore it.
+	// ErrLost is the error of a Lease that is lost. It wraps the reason: ErrCutOff, ErrBroken, or the answer of
+	// a server that refused to restore it.
 	ErrLost = errors.New("lease: lost")
 	// ErrCutOff is the reason where the client had no contact with a server for too long.
 	ErrCutOff = errors.New("no contact with the server")
@@ -31,9 +31,9 @@ var (
 //
 // The client gives a Lease up before the server does. It counts from when the last request that the server
 // answered was sent, on a monotonic clock. It gives up after ExpiresIn less a tenth, or after the server's
-// grace time less a tenth where that is shorter: a server that starts anew grants nothing for its grace time.
-// A server without a grace time, as the published one, may grant the lock to another one right after a
-// restart, before this client has restored it.
+// grace time less a tenth where that is shorter. A server grants nothing for that time after its start. One
+// without a grace time, as the published one, may grant the lock to another client right after a restart,
+// before this client has restored it.
 //
 // A server restores whatever its clients say they hold. Where a lock was given to another one meanwhile, both
 // hold it then, and the server counts and logs that.

@@ -163,8 +163,8 @@ func (s *session) until() time.Time {
 	return s.renewed.Add(d - d/10)
 }
 
-// lifetime is how long a lock is safe without contact. A server that starts anew grants it to another one
-// after its grace time.
+// lifetime is how long a lock is safe without contact. A server that was restarted grants it to
+// another one after its grace time.
 func (s *session) lifetime() time.Duration {
 	if s.grace > 0 {
 		return min(s.grace, s.client.expiresIn())
