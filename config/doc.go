@@ -67,9 +67,32 @@
 //	[proxy.admin]                  # listen, token-file, read-only-token-file, hosts, [proxy.admin.tls]
 //	listen = "127.0.0.1:4041"
 //
-// Durations are text with units. Names of files are relative to the file's folder. A rate without a name is
+//	[leases]                       # semaphores as a service: quotient leases, or quotient proxy beside its own
+//	listen = "127.0.0.1:8000"
+//	keep-idle = "5min"             # how long a peer that holds nothing is kept after it has expired
+//	grace = "0s"                   # after the start, in which locks are only restored
+//	max-peers = 100_000
+//	[leases.semaphores]            # how many may hold each at once
+//	A = 42
+//	B = { max = 4, level = 1 }     # a peer that holds a lock may ask only for those of lower levels
+//	[leases.election]              # several servers, of which one serves
+//	endpoints = ["10.0.0.5:2379"]  # of etcd
+//	url = "http://10.0.0.7:8000"   # at which clients reach this one; by default http:// and listen
+//	name = "leases"
+//	ttl = "10s"
+//	user = "quotient"              # of etcd, with password-file
+//	password-file = "password"
+//
+// Durations are text with units. In [leases] they may also be as in "1h 30m" and "2days". Names of files are relative to the file's folder. A rate without a name is
 // named by its period: second, minute, hour, day, 10s. A second one of the same name and unit is named by its
 // position, and loses its state when that changes.
+//
+// # The other file
+//
+// ReadAny and ReadThrottle also take a throttle.toml, the file of the server whose clients a lease server
+// serves. Its semaphores stand in [semaphores], keep-idle is litter_collection_interval there, and nothing has
+// a listen. Beside that it may have grace, max_peers and [election] as above, with underscores. What is not
+// known there, such as [logging], is accepted, and is one of File.Warnings.
 //
 // # What is refused
 //

@@ -26,6 +26,7 @@ func TestDocumentedFile(t *testing.T) {
 	for field := range strings.SplitSeq(encode(&config.File{
 		Limiters: map[string]config.Limiter{"a": {}},
 		Proxy:    &config.Proxy{TLS: &config.TLS{}, JWT: &config.JWT{}, Admin: config.Admin{TLS: &config.TLS{}}},
+		Leases:   &config.Leases{Election: &config.Election{}},
 	}, true), "\n") {
 		name, _, ok := strings.Cut(field, " = ")
 		if ok && !strings.Contains(text.String(), name) {

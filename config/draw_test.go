@@ -8,6 +8,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/lease"
 	"pgregory.net/rapid"
 )
 
@@ -21,7 +22,31 @@ func drawFile(t *rapid.T, proxy bool) *config.File {
 	if proxy {
 		f.Proxy = drawProxy(t, f)
 	}
+	if rapid.Bool().Draw(t, "leases") {
+		f.Leases = drawLeases(t)
+	}
 	return f
+}
+
+func drawLeases(t *rapid.T) *config.Leases {
+	n := func(most int) int64 { return rapid.Int64Range(1, int64(most)).Draw(t, "number") }
+	l := &config.Leases{
+		Listen:     rapid.SampledFrom([]string{"127.0.0.1:8000", "a.test:80", "[::1]:0"}).Draw(t, "listen"),
+		Semaphores: make(map[string]lease.Semaphore),
+		KeepIdle:   drawDuration(t, 0, time.Hour), Grace: drawDuration(t, 0, time.Hour), MaxPeers: int(n(1 << 20)),
+	}
+	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"A", "/&", "is_acquired", "ä b.c", `"\n`}), 0, 3, rapid.ID).
+		Draw(t, "semaphores") {
+		l.Semaphores[name] = lease.Semaphore{Max: n(lease.MaxCount), Level: n(1 << 31)}
+	}
+	if rapid.Bool().Draw(t, "election") {
+		l.Election = &config.Election{
+			Endpoints: []string{"10.0.0.5:2379", "https://a.test:2379"},
+			URL:       rapid.SampledFrom([]string{"", "http://10.0.0.7:8000"}).Draw(t, "url"),
+			Name:      "jobs", TTL: time.Duration(n(1000)+1) * time.Second, User: "me", PasswordFile: "password",
+		}
+	}
+	return l
 }
 
 func drawPool(t *rapid.T) config.Pool {

@@ -36,6 +36,9 @@ func encode(f *config.File, full bool) string {
 	if f.Proxy != nil {
 		e.proxy(f.Proxy)
 	}
+	if f.Leases != nil {
+		e.leases(f.Leases)
+	}
 	return e.String()
 }
 
@@ -163,6 +166,28 @@ func (e *encoder) proxy(p *config.Proxy) {
 	e.set("read-only-token-file", p.Admin.ReadOnlyTokenFile, "")
 	listOf(e, "hosts", p.Admin.Hosts)
 	e.tls("proxy.admin.tls", p.Admin.TLS)
+}
+
+func (e *encoder) leases(l *config.Leases) {
+	e.table("leases")
+	e.set("listen", l.Listen, "127.0.0.1:8000")
+	e.set("keep-idle", l.KeepIdle, 5*time.Minute)
+	e.set("grace", l.Grace, time.Duration(0))
+	e.set("max-peers", l.MaxPeers, 100_000)
+	for name, s := range l.Semaphores {
+		e.table("leases.semaphores." + quoted(name))
+		e.set("max", s.Max, 0)
+		e.set("level", s.Level, int64(0))
+	}
+	if l.Election != nil {
+		e.table("leases.election")
+		listOf(e, "endpoints", l.Election.Endpoints)
+		e.set("url", l.Election.URL, "")
+		e.set("name", l.Election.Name, "leases")
+		e.set("ttl", l.Election.TTL, 10*time.Second)
+		e.set("user", l.Election.User, "")
+		e.set("password-file", l.Election.PasswordFile, "")
+	}
 }
 
 func (e *encoder) bounds(p *config.Proxy) {

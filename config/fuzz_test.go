@@ -23,23 +23,36 @@ func FuzzParse(f *testing.F) {
 		f.Add(string(text))
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		file, err := config.Parse("q.toml", []byte(text))
-		if err != nil {
-			inside(t, text, err)
-			return
-		}
-		var reg quotient.Registry
-		file.Pool.Source, file.Pool.Replicas = "", max(file.Pool.Replicas, 1) // no name is looked up
-		file.Pool.Ordinal, file.Pool.Await, file.Pool.MaxAge = 0, false, 0
-		smaller(file)
-		c, err := config.New(file, &reg)
-		if err != nil {
-			t.Fatalf("%v\n%s", err, text)
-		}
-		if d := c.State().Differs; d != nil {
-			t.Fatalf("%v\n%s", d, text)
+		for _, parse := range []func(string, []byte) (*config.File, error){config.Parse, config.ParseAny} {
+			parsed(t, text, parse)
 		}
 	})
+}
+
+// parsed holds for one text and one way to read it.
+func parsed(t *testing.T, text string, parse func(string, []byte) (*config.File, error)) {
+	t.Helper()
+	file, err := parse("q.toml", []byte(text))
+	if err != nil {
+		inside(t, text, err)
+		return
+	}
+	var reg quotient.Registry
+	file.Pool.Source, file.Pool.Replicas = "", max(file.Pool.Replicas, 1) // no name is looked up
+	file.Pool.Ordinal, file.Pool.Await, file.Pool.MaxAge = 0, false, 0
+	smaller(file)
+	c, err := config.New(file, &reg)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	if d := c.State().Differs; d != nil {
+		t.Fatalf("%v\n%s", d, text)
+	}
+	if file.Leases != nil {
+		if err := file.Leases.Config().Validate(); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+	}
 }
 
 // smaller bounds the memory that a limiter may take at its start.

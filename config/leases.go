@@ -151,7 +151,8 @@ func (l *Leases) readElection(v value, dir string) {
 	})
 }
 
-// longDuration is a field that holds a time as lease.ParseDuration reads it: "1h 30m", "2days".
+// longDuration is a field that holds a time as lease.ParseDuration reads it, "1h 30m" or "2days", or as other
+// fields have it.
 func longDuration(into *time.Duration) func(value) {
 	return func(v value) {
 		const hint = `with a unit: "30s", "5min", "1h 30m"`
@@ -161,6 +162,9 @@ func longDuration(into *time.Duration) func(value) {
 			return
 		}
 		d, err := lease.ParseDuration(s)
+		if err != nil {
+			d, err = time.ParseDuration(s)
+		}
 		if err != nil {
 			v.r.hinted(v.path, hint, "%s is no duration", clip(s))
 			return
@@ -184,7 +188,11 @@ func (l *Leases) check(r *report) {
 		if name == "" || len(name) > maxSemaphore {
 			r.field(at, "a name of %d bytes is not of 1 to %d", len(name), maxSemaphore)
 		}
-		between(r, inner(at, "max"), s.Max, 1, lease.MaxCount)
+		most := inner(at, "max")
+		if !r.places.has(most) { // A = 0
+			most = at
+		}
+		between(r, most, s.Max, 1, lease.MaxCount)
 		between(r, inner(at, "level"), s.Level, 0, maxLevel)
 	}
 	if l.Election != nil {

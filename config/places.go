@@ -33,6 +33,15 @@ func (p *places) key(path string) place {
 	return place{1, 1}
 }
 
+// has reports whether a key stands in the text.
+func (p *places) has(path string) bool {
+	if p == nil {
+		return true
+	}
+	_, ok := p.keys[path]
+	return ok
+}
+
 // value is where the value of a key stands, or else what it is in.
 func (p *places) value(path string) place {
 	if p != nil {

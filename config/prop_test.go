@@ -43,6 +43,7 @@ func bare(f *config.File) config.File {
 		}
 		b.Proxy = &p
 	}
+	b.Leases = f.Leases
 	return b
 }
 

@@ -1,0 +1,180 @@
+package config_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/lease"
+)
+
+// TestThrottle holds that the file of the other server is read as that reads it.
+func TestThrottle(t *testing.T) {
+	f, err := config.ReadAny("testdata/throttle.toml")
+	must(t, err)
+	want := lease.Config{
+		Semaphores: map[string]lease.Semaphore{
+			"A": {Max: 42}, "B": {Max: 4, Level: 1}, "C": {Max: 3, Level: 2}, "/&": {Max: 1},
+		},
+		KeepIdle: 90 * time.Minute, Grace: 30 * time.Second, MaxPeers: 500,
+	}
+	if got := f.Leases.Config(); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if e := f.Leases.Election; e == nil || e.TTL != 5*time.Second || e.PasswordFile != filepath.Join("testdata", "password") {
+		t.Errorf("the election is %+v", e)
+	}
+	wants := []string{
+		"throttle.toml:2:1: colour: unknown field",
+		"throttle.toml:10:16: semaphores.C.shade: unknown field",
+		"throttle.toml:14:10: logging.gelf: the log goes to stderr",
+		"throttle.toml:16:10: logging.stderr: the log goes to stderr",
+	}
+	var got []string
+	for _, w := range f.Warnings {
+		got = append(got, w.Error())
+	}
+	if len(got) != len(wants) {
+		t.Fatalf("warnings %q, want %q", got, wants)
+	}
+	for i, w := range wants {
+		if !strings.Contains(got[i], w) {
+			t.Errorf("warning %q, want %q", got[i], w)
+		}
+	}
+}
+
+func TestThrottleThatMakesNoSense(t *testing.T) {
+	for text, want := range map[string]string{
+		"[semaphores]\nA = 0":                                      "q.toml:2:5: semaphores.A: 0 is not between 1 and 1099511627776",
+		"[semaphores]\nA = { max = -1 }":                           "q.toml:2:13: semaphores.A.max: -1 is not",
+		"[semaphores]\nA = \"1\"":                                  "q.toml:2:5: semaphores.A: text, not a whole number",
+		"[semaphores.A]\nlevel = 1":                                "q.toml:1:13: semaphores.A.max: it is missing",
+		"litter_collection_interval = \"5\"":                       "litter_collection_interval: \"5\" is no duration",
+		"litter_collection_interval = 5":                           "litter_collection_interval: a whole number, not a duration",
+		"max_peers = 0":                                            "max_peers: 0 is not between",
+		"grace = \"-1s\"":                                          "grace: -1s is not between",
+		"[election]\nendpoints = [\"a:1\"]\npassword_file = \"p\"": "election.user: it is missing",
+		"[semaphores":                                              "q.toml:1:11",
+		"[semaphore]\nA = 1":                                       "semaphore: unknown field", // of a file of ours
+		"[leases]\n[semaphores]\nA = 1":                            "q.toml:2:2: semaphores: unknown field",
+		"[limiters.api]\nin-flight = 1\nmax_peers = 1":             "limiters.api.max_peers: unknown field",
+	} {
+		if f, err := config.ParseAny("q.toml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, %v; want %s", text, f, err, want)
+		}
+	}
+}
+
+func TestParseAnyTakesBoth(t *testing.T) {
+	for text, semaphores := range map[string]int{
+		"":                                   0,
+		"# nothing":                          0,
+		"[semaphores]":                       0,
+		"[leases.semaphores]\nA = 1":         1,
+		"[semaphores]\nA = 1\nB = 2":         2,
+		"[semaphores.A]\nmax = 1\nlevel = 1": 1,
+		"[limiters.api]\nin-flight = 1":      -1,
+	} {
+		f, err := config.ParseAny("q.toml", []byte(text))
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		if got := f.Leases; (got == nil) != (semaphores < 0) || got != nil && len(got.Semaphores) != semaphores {
+			t.Errorf("%q: %+v, want %d semaphores", text, got, semaphores)
+		}
+	}
+}
+
+// TestBoundsOfLeases holds that what this package accepts, package lease does too, and no less.
+func TestBoundsOfLeases(t *testing.T) {
+	for text, ok := range map[string]bool{
+		"max-peers = 1": true, "max-peers = 1_048_576": true, "max-peers = 1_048_577": false,
+		"keep-idle = \"0s\"": true, "keep-idle = \"365days\"": true, "keep-idle = \"366days\"": false,
+		"semaphores.A = 1_099_511_627_776":                  true,
+		"semaphores.A = { max = 1, level = 2_147_483_648 }": true,
+		"semaphores.A = { max = 1, level = 2_147_483_649 }": false,
+		"semaphores." + strings.Repeat("n", 1024) + " = 1":  true,
+		"semaphores." + strings.Repeat("n", 1025) + " = 1":  false,
+	} {
+		f, err := config.Parse("q.toml", []byte("[leases]\n"+text))
+		if (err == nil) != ok {
+			t.Errorf("%.40s: %v", text, err)
+		}
+		if err == nil {
+			must(t, f.Leases.Config().Validate())
+		}
+	}
+	c := lease.Config{MaxPeers: 1<<20 + 1}
+	if c.Validate() == nil {
+		t.Error("package lease allows more peers")
+	}
+	c = lease.Config{Semaphores: map[string]lease.Semaphore{"A": {Max: 1, Level: 1<<31 + 1}}}
+	if c.Validate() == nil {
+		t.Error("package lease allows higher levels")
+	}
+	f, err := config.Parse("q.toml", []byte("[leases]\nkeep-idle = \"0s\""))
+	must(t, err)
+	if got := f.Leases.Config().KeepIdle; got == 0 {
+		t.Error("0s is the default")
+	}
+}
+
+// TestThrottleThatComesToBe holds that a file which is absent is empty, that it counts once it is there, and
+// that one which goes away or breaks later changes nothing.
+func TestThrottleThatComesToBe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "throttle.toml")
+	f, err := config.ReadThrottle(path)
+	must(t, err)
+	if len(f.Leases.Semaphores) != 0 || len(f.Warnings) != 1 || !strings.Contains(f.Warnings[0].Error(), "there is no such file") {
+		t.Fatalf("got %+v, warnings %v", f.Leases, f.Warnings)
+	}
+	puts, log := make(chan int64, 10), &logged{}
+	c, err := config.New(f, &quotient.Registry{}, config.Logger(log.logger()), config.With(part{
+		commit: func(f *config.File) { puts <- f.Leases.Semaphores["A"].Max },
+	}))
+	must(t, err)
+	c.Every(time.Hour)
+	if got := <-puts; got != 0 {
+		t.Fatalf("got %d at the start", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.Watch(ctx) }()
+	write(t, path, "[semaphores]\nA = 1\n")
+	want := func(max int64) {
+		t.Helper()
+		select {
+		case got := <-puts:
+			if got != max {
+				t.Errorf("A is %d, want %d", got, max)
+			}
+		case <-time.After(patience):
+			t.Fatal("the file is not read")
+		}
+	}
+	want(1)
+	write(t, path, "[semaphores]\nA = 0\n")
+	if err := c.Reload(); err == nil {
+		t.Error("a broken file is in force")
+	}
+	must(t, os.Remove(path))
+	if err := c.Reload(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+	if got := c.File().Leases.Semaphores["A"].Max; got != 1 {
+		t.Errorf("A is %d, want 1", got)
+	}
+	write(t, path, "[semaphores]\nA = 2\n")
+	want(2)
+	cancel()
+	must(t, <-done)
+}
