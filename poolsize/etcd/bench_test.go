@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/quotient-go/quotient/internal/etcdtest"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // BenchmarkLook measures one look, round trips included, in fleets of several sizes.
 func BenchmarkLook(b *testing.B) {
-	c := &client{Client: clientOf(b, start(b)), ctx: b.Context()}
+	c := &client{Client: clientOf(b, etcdtest.Start(b)), ctx: b.Context()}
 	lease, err := c.grant(b.Context(), 600)
 	must(b, err)
 	made := 0

@@ -1,48 +1,24 @@
 package etcd
 
 import (
-	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
-)
 
-// cluster returns the members of a store that has n of them.
-func cluster(t *testing.T, n int) (all []*server) {
-	t.Helper()
-	needReal(t)
-	var peers []string
-	for i := range n {
-		s := newServer(t, string(rune('a'+i)))
-		s.urls = [2]string{"http://" + freeAddr(t), "http://" + freeAddr(t)}
-		all, peers = append(all, s), append(peers, s.name+"="+s.urls[1])
-	}
-	var starting sync.WaitGroup
-	for _, s := range all {
-		s.extra = []string{"--initial-cluster", strings.Join(peers, ",")}
-		s.launch()
-		starting.Go(func() {
-			if err := s.serves(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	starting.Wait()
-	return all
-}
+	"github.com/quotient-go/quotient/internal/etcdtest"
+)
 
 // Failure mode 20: the leader of three members is killed, or hangs. No replica believes in a smaller pool,
 // and all go on with the others.
 func TestLeaderFails(t *testing.T) {
 	t.Parallel()
-	for how, end := range map[string]func(*server){
-		"killed": func(s *server) { s.end(syscall.SIGKILL) },
-		"hangs":  func(s *server) { s.signal(syscall.SIGSTOP) },
+	for how, end := range map[string]func(*etcdtest.Server){
+		"killed": func(s *etcdtest.Server) { s.End(syscall.SIGKILL) },
+		"hangs":  func(s *etcdtest.Server) { s.Signal(syscall.SIGSTOP) },
 	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			members := cluster(t, 3)
+			members := etcdtest.Cluster(t, 3)
 			var all []*watched
 			for i := range 3 {
 				s := source(clientOf(t, members...), string(rune('a'+i)))
@@ -72,10 +48,10 @@ func TestLeaderFails(t *testing.T) {
 }
 
 // leaderOf returns the member that leads.
-func leaderOf(t *testing.T, members []*server) *server {
+func leaderOf(t *testing.T, members []*etcdtest.Server) *etcdtest.Server {
 	t.Helper()
 	for _, s := range members {
-		r, err := clientOf(t, s).Status(t.Context(), s.addr())
+		r, err := clientOf(t, s).Status(t.Context(), s.Addr())
 		must(t, err)
 		if r.Leader == r.Header.MemberId {
 			return s

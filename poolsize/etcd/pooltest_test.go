@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/etcdtest"
 	"github.com/quotient-go/quotient/poolsize/pooltest"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -30,16 +31,16 @@ func (c *crowd) set(t testing.TB, n int) {
 
 // The source does what every source must do.
 func TestPooltest(t *testing.T) {
-	srv := start(t)
+	srv := etcdtest.Start(t)
 	direct := clientOf(t, srv)
-	way := newProxy(t, srv)
+	way := etcdtest.NewRelay(t, srv.Addr())
 	lease, err := direct.Grant(t.Context(), 600)
 	must(t, err)
 	others := &crowd{client: direct, lease: lease.ID}
 	pooltest.Run(t, pooltest.World{
-		Source: func(t testing.TB) quotient.Source { return source(clientAt(t, way.addr()), "this") },
+		Source: func(t testing.TB) quotient.Source { return source(clientAt(t, way.Addr()), "this") },
 		Set:    func(t testing.TB, n int) { others.set(t, n-1) },
-		Break:  func(testing.TB) { way.stall() },
-		Heal:   func(testing.TB) { way.heal() },
+		Break:  func(testing.TB) { way.Stall() },
+		Heal:   func(testing.TB) { way.Heal() },
 	})
 }

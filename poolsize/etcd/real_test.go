@@ -7,12 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-go/quotient/internal/etcdtest"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 func TestJoinAndLeave(t *testing.T) {
 	t.Parallel()
-	srv := start(t)
+	srv := etcdtest.Start(t)
 	a := watch(t, source(clientOf(t, srv), "a"))
 	a.wants(t, 1, 1)
 	c := watch(t, source(clientOf(t, srv), "c"))
@@ -42,11 +43,11 @@ func TestJoinAndLeave(t *testing.T) {
 // Failure mode 15: a process that is killed counts until its lease ends.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	srv := start(t)
+	srv := etcdtest.Start(t)
 	b := watch(t, source(clientOf(t, srv), "b"))
 	b.wants(t, 1, 1)
-	p, _ := startChild(t, srv.addr())
-	q, _ := startChild(t, srv.addr())
+	p, _ := startChild(t, srv.Addr())
+	q, _ := startChild(t, srv.Addr())
 	b.wants(t, 3, 1)
 	began := time.Now()
 	must(t, p.Process.Kill())
@@ -63,10 +64,10 @@ func TestCrash(t *testing.T) {
 // no smaller pool than it had.
 func TestStoppedProcess(t *testing.T) {
 	t.Parallel()
-	srv := start(t)
+	srv := etcdtest.Start(t)
 	a := watch(t, source(clientOf(t, srv), "a"))
 	a.wants(t, 1, 1)
-	p, says := startChild(t, srv.addr())
+	p, says := startChild(t, srv.Addr())
 	a.wants(t, 2, 1)
 	must(t, p.Process.Signal(syscall.SIGSTOP))
 	a.wants(t, 1, 1)
@@ -83,13 +84,13 @@ func TestStoppedProcess(t *testing.T) {
 // there as before, by the same leases.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
-	srv := start(t)
+	srv := etcdtest.Start(t)
 	a := watch(t, source(clientOf(t, srv), "a"))
 	a.wants(t, 1, 1)
 	b := watch(t, source(clientOf(t, srv), "b"))
 	a.wants(t, 2, 1)
 	b.wants(t, 2, 2)
-	srv.end(syscall.SIGKILL)
+	srv.End(syscall.SIGKILL)
 	a.fails(t)
 	before := a.count()
 	for end := time.Now().Add(2 * expiry); time.Now().Before(end); {
@@ -99,7 +100,7 @@ func TestStoreAway(t *testing.T) {
 		t.Errorf("a store that is away was believed: %+v, %v", a.last(), errs[0].err)
 	}
 	t.Log(a.lastError())
-	srv.restart(false)
+	srv.Restart(false)
 	back := time.Now()
 	a.goesOn(t, 1)
 	a.wants(t, 2, 1)
@@ -114,16 +115,16 @@ func TestStoreAway(t *testing.T) {
 // Failure mode 20: a store that comes back without its data makes no replica believe in a small pool.
 func TestRestartWithDataLoss(t *testing.T) {
 	t.Parallel()
-	srv := start(t)
+	srv := etcdtest.Start(t)
 	a := watch(t, source(clientOf(t, srv), "a"))
 	b := watch(t, source(clientOf(t, srv), "b"))
 	a.until(t, "both", func() bool { return a.last().Replicas == 2 })
 	for range 2 {
-		srv.end(syscall.SIGKILL)
+		srv.End(syscall.SIGKILL)
 		a.fails(t)
 		b.fails(t)
 		before := []int{a.count(), b.count()}
-		srv.restart(true)
+		srv.Restart(true)
 		back := time.Now()
 		a.goesOn(t, 4)
 		b.goesOn(t, 4)
@@ -140,13 +141,13 @@ func TestRestartWithDataLoss(t *testing.T) {
 // A store that is not there at the start is waited for.
 func TestStoreComesLater(t *testing.T) {
 	t.Parallel()
-	srv := start(t)
-	srv.end(syscall.SIGTERM)
+	srv := etcdtest.Start(t)
+	srv.End(syscall.SIGTERM)
 	a := watch(t, source(clientOf(t, srv), "a"))
 	for range 3 {
 		a.fails(t)
 	}
-	srv.restart(false)
+	srv.Restart(false)
 	a.wants(t, 1, 1)
 	if pools, _ := a.since(0); pools[0].pool.Replicas != 1 {
 		t.Errorf("it began with %+v", pools[0].pool)
@@ -160,26 +161,26 @@ func TestPartition(t *testing.T) {
 	for _, how := range []string{"stalled", "cut"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			srv := start(t)
-			way := newProxy(t, srv)
+			srv := etcdtest.Start(t)
+			way := etcdtest.NewRelay(t, srv.Addr())
 			a := watch(t, source(clientOf(t, srv), "a"))
 			a.wants(t, 1, 1)
-			b := watch(t, source(clientAt(t, way.addr()), "b"))
+			b := watch(t, source(clientAt(t, way.Addr()), "b"))
 			b.wants(t, 2, 2)
 			a.wants(t, 2, 1)
 			c := watch(t, source(clientOf(t, srv), "c"))
 			b.wants(t, 3, 2)
 			before, began := b.count(), time.Now()
 			if how == "cut" {
-				way.cut()
+				way.Cut()
 			} else {
-				way.stall()
+				way.Stall()
 			}
 			a.wants(t, 2, 1)
 			t.Logf("dropped after %v", time.Since(began))
 			b.fails(t)
 			c.wants(t, 2, 2)
-			way.heal()
+			way.Heal()
 			healed := time.Now()
 			a.wants(t, 3, 1)
 			t.Logf("counted again %v after the healing", time.Since(healed))
@@ -194,13 +195,13 @@ func TestPartition(t *testing.T) {
 // Failure mode 20: the watch is away, and what it would go on from is compacted. The fleet is listed again.
 func TestCompactionWhileAway(t *testing.T) {
 	t.Parallel()
-	srv := start(t)
-	way, direct := newProxy(t, srv), clientOf(t, srv)
-	s := source(clientAt(t, way.addr()), "a")
+	srv := etcdtest.Start(t)
+	way, direct := etcdtest.NewRelay(t, srv.Addr()), clientOf(t, srv)
+	s := source(clientAt(t, way.Addr()), "a")
 	s.Expiry = 10 * time.Second // so that the key stays
 	a := watch(t, s)
 	a.wants(t, 1, 1)
-	way.cut()
+	way.Cut()
 	a.fails(t)
 	lease, err := direct.Grant(t.Context(), 60)
 	must(t, err)
@@ -212,14 +213,14 @@ func TestCompactionWhileAway(t *testing.T) {
 	}
 	_, err = direct.Compact(t.Context(), last, clientv3.WithCompactPhysical())
 	must(t, err)
-	way.heal()
+	way.Heal()
 	a.wants(t, 6, 1)
 }
 
 // A watch from a revision that is compacted already is no failure for those who use the store's own words.
 func TestCompactedWatch(t *testing.T) {
 	t.Parallel()
-	srv := start(t)
+	srv := etcdtest.Start(t)
 	c := clientOf(t, srv)
 	r, err := c.Put(t.Context(), "k", "v")
 	must(t, err)
@@ -241,7 +242,7 @@ func TestCompactedWatch(t *testing.T) {
 // Fleets whose names begin alike, and prefixes that lie in one another, know nothing of each other.
 func TestFleetsAreApart(t *testing.T) {
 	t.Parallel()
-	srv := start(t)
+	srv := etcdtest.Start(t)
 	c := clientOf(t, srv)
 	var all []*watched
 	for _, s := range []struct{ prefix, fleet string }{
@@ -263,7 +264,7 @@ func TestFleetsAreApart(t *testing.T) {
 // and one with a slash is no replica's: they do not.
 func TestForeignKeys(t *testing.T) {
 	t.Parallel()
-	srv := start(t)
+	srv := etcdtest.Start(t)
 	c := clientOf(t, srv)
 	lease, err := c.Grant(t.Context(), 60)
 	must(t, err)
@@ -296,7 +297,7 @@ func TestForeignKeys(t *testing.T) {
 // A fleet of more than one page is listed whole, and its changes are seen.
 func TestLargeFleet(t *testing.T) {
 	t.Parallel()
-	srv := start(t)
+	srv := etcdtest.Start(t)
 	c := clientOf(t, srv)
 	lease, err := c.Grant(t.Context(), 60)
 	must(t, err)
@@ -321,7 +322,7 @@ func TestLargeFleet(t *testing.T) {
 // A user with no more rights than the page names can do all of it.
 func TestRights(t *testing.T) {
 	t.Parallel()
-	srv := start(t)
+	srv := etcdtest.Start(t)
 	root := clientOf(t, srv)
 	do := func(_ any, err error) { t.Helper(); must(t, err) }
 	ctx := t.Context()
@@ -334,7 +335,7 @@ func TestRights(t *testing.T) {
 	do(root.UserGrantRole(ctx, "quotient", "quotient"))
 	do(root.AuthEnable(ctx))
 	user := func() *clientv3.Client {
-		at := []string{srv.addr()}
+		at := []string{srv.Addr()}
 		return clientWith(t, clientv3.Config{Endpoints: at, Username: "quotient", Password: "password"})
 	}
 	a, b := watch(t, source(user(), "a")), watch(t, source(user(), "b"))
@@ -358,7 +359,7 @@ func TestRights(t *testing.T) {
 // The client is the program's: one that is closed is an error at each try, and nothing more.
 func TestClosedClient(t *testing.T) {
 	t.Parallel()
-	srv := start(t)
+	srv := etcdtest.Start(t)
 	c := clientOf(t, srv)
 	a := watch(t, source(c, "a"))
 	a.wants(t, 1, 1)

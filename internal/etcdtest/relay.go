@@ -1,4 +1,4 @@
-package etcd
+package etcdtest
 
 import (
 	"net"
@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// proxy is a network between a client and a server that can be stalled, and cut.
-type proxy struct {
+// Relay is a network between a client and a server that can be stalled, and cut. It is safe for concurrent use.
+type Relay struct {
 	t  testing.TB
 	l  net.Listener
 	to string
@@ -18,12 +18,12 @@ type proxy struct {
 	down    bool          // connections are refused, more or less: they are closed at once
 }
 
-// newProxy returns a proxy to the server that ends with the test.
-func newProxy(t testing.TB, s *server) *proxy {
+// NewRelay returns a relay to an address that ends with the test.
+func NewRelay(t testing.TB, to string) *Relay {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	p := &proxy{t: t, l: l, to: s.addr(), conns: map[net.Conn]bool{}}
+	p := &Relay{t: t, l: l, to: to, conns: map[net.Conn]bool{}}
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {
@@ -36,16 +36,17 @@ func newProxy(t testing.TB, s *server) *proxy {
 	})
 	t.Cleanup(func() {
 		l.Close() //nolint:errcheck // nothing is lost
-		p.cut()
-		p.heal()
+		p.Cut()
+		p.Heal()
 		all.Wait()
 	})
 	return p
 }
 
-func (p *proxy) addr() string { return p.l.Addr().String() }
+// Addr returns the host and port to connect to.
+func (p *Relay) Addr() string { return p.l.Addr().String() }
 
-func (p *proxy) serve(c net.Conn) {
+func (p *Relay) serve(c net.Conn) {
 	defer c.Close() //nolint:errcheck // nothing is lost
 	s, err := net.Dial("tcp", p.to)
 	if err != nil {
@@ -69,8 +70,8 @@ func (p *proxy) serve(c net.Conn) {
 	delete(p.conns, s)
 }
 
-// copy passes bytes on while the proxy is not stalled.
-func (p *proxy) copy(to, from net.Conn) {
+// copy passes bytes on while the Relay is not stalled.
+func (p *Relay) copy(to, from net.Conn) {
 	defer to.Close() //nolint:errcheck // the other direction ends too
 	b := make([]byte, 32<<10)
 	for {
@@ -87,8 +88,8 @@ func (p *proxy) copy(to, from net.Conn) {
 	}
 }
 
-// stall keeps back all bytes, in both directions, and all connections open.
-func (p *proxy) stall() {
+// Stall keeps back all bytes, in both directions, and all connections open.
+func (p *Relay) Stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stalled == nil {
@@ -96,8 +97,8 @@ func (p *proxy) stall() {
 	}
 }
 
-// cut ends all connections, and lets no new one through.
-func (p *proxy) cut() {
+// Cut ends all connections, and lets no new one through.
+func (p *Relay) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.down = true
@@ -106,8 +107,8 @@ func (p *proxy) cut() {
 	}
 }
 
-// heal ends either.
-func (p *proxy) heal() {
+// Heal ends either.
+func (p *Relay) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.down = false

@@ -1,0 +1,220 @@
+// Package etcdtest runs etcd's server for tests, on loopback, and a network before it that can be cut. It needs
+// the standard library alone, so that each module with an etcd client of its own may use it.
+package etcdtest
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience bounds every wait for a server.
+const patience = 20 * time.Second
+
+// keeper runs a command in the shell's own process, so that signals reach it. Beside it a subshell kills it
+// when the pipe at its input ends without a word: the test's process is gone.
+const keeper = `exec 3<&0; (trap "" HUP INT TERM; read word <&3 || kill -9 $$) & exec 3<&- </dev/null; exec "$@"`
+
+// Server is one member of etcd that a test owns. It is safe for concurrent use.
+type Server struct {
+	t     testing.TB
+	name  string
+	dir   string
+	urls  [2]string // for clients and for peers
+	extra []string
+
+	mu    sync.Mutex // guards what follows
+	cmd   *exec.Cmd  // nil while it is stopped
+	alive io.WriteCloser
+	ended chan struct{}
+}
+
+// Require skips the test where etcd is not installed, or fails it if QUOTIENT_REQUIRE lists etcd.
+func Require(t testing.TB) {
+	t.Helper()
+	if _, err := exec.LookPath("etcd"); err == nil {
+		return
+	}
+	const text = "etcd is not installed: nothing is known about a real store (apt-get install etcd-server)"
+	if strings.Contains(","+os.Getenv("QUOTIENT_REQUIRE")+",", ",etcd,") {
+		t.Fatal(text)
+	}
+	t.Skip(text)
+}
+
+// Start returns a server that serves, and ends with the test. It calls Require.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	Require(t)
+	s := newServer(t, "one")
+	for range 3 { // another process may take a port meanwhile
+		s.urls = [2]string{"http://" + freeAddr(t), "http://" + freeAddr(t)}
+		s.extra = []string{"--initial-cluster", s.name + "=" + s.urls[1]}
+		if s.run() == nil {
+			return s
+		}
+	}
+	t.Fatalf("etcd does not start: %s", s.log())
+	return nil
+}
+
+// Cluster returns the n members of one store, which serve, and end with the test. It calls Require.
+func Cluster(t testing.TB, n int) (all []*Server) {
+	t.Helper()
+	Require(t)
+	var peers []string
+	for i := range n {
+		s := newServer(t, string(rune('a'+i)))
+		s.urls = [2]string{"http://" + freeAddr(t), "http://" + freeAddr(t)}
+		all, peers = append(all, s), append(peers, s.name+"="+s.urls[1])
+	}
+	var starting sync.WaitGroup
+	for _, s := range all {
+		s.extra = []string{"--initial-cluster", strings.Join(peers, ",")}
+		s.launch()
+		starting.Go(func() {
+			if err := s.serves(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	starting.Wait()
+	return all
+}
+
+// newServer returns a server without addresses that does not run yet.
+func newServer(t testing.TB, name string) *Server {
+	s := &Server{t: t, name: name, dir: t.TempDir()}
+	t.Cleanup(func() { s.End(syscall.SIGKILL) })
+	return s
+}
+
+// freeAddr returns an address on loopback without a listener. Its port is below those that connections get,
+// or one of them may take it while the server is stopped.
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000)))
+		if err == nil {
+			must(t, l.Close())
+			return l.Addr().String()
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
+}
+
+// Addr returns the host and port for clients.
+func (s *Server) Addr() string { return strings.TrimPrefix(s.urls[0], "http://") }
+
+// run starts the server and returns when it serves.
+func (s *Server) run() error {
+	s.launch()
+	return s.serves()
+}
+
+// launch starts the server's process.
+func (s *Server) launch() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	must(s.t, err)
+	defer out.Close() //nolint:errcheck // the server has it
+	args := append([]string{"-c", keeper, "sh", "etcd", "--name", s.name, "--log-level", "warn",
+		"--data-dir", filepath.Join(s.dir, "data"), "--unsafe-no-fsync",
+		"--listen-client-urls", s.urls[0], "--advertise-client-urls", s.urls[0],
+		"--listen-peer-urls", s.urls[1], "--initial-advertise-peer-urls", s.urls[1]}, s.extra...)
+	s.cmd = exec.Command("sh", args...)
+	s.cmd.Stdout, s.cmd.Stderr = out, out
+	in, alive, err := os.Pipe()
+	must(s.t, err)
+	defer in.Close() //nolint:errcheck // the keeper has it
+	s.cmd.Stdin, s.alive = in, alive
+	must(s.t, s.cmd.Start())
+	ended, cmd := make(chan struct{}), s.cmd
+	s.ended = ended
+	go func() {
+		defer close(ended)
+		cmd.Wait() //nolint:errcheck // a signal ends it
+	}()
+}
+
+// serves waits until the server is healthy, which takes a read of its data. It returns an error if the server
+// ends before.
+func (s *Server) serves() error {
+	c := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		if r, err := c.Get(s.urls[0] + "/health"); err == nil {
+			r.Body.Close() //nolint:errcheck // nothing is lost
+			if r.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-s.ended:
+			return fmt.Errorf("etcd has ended: %s", s.log())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return fmt.Errorf("etcd does not answer after %v: %s", patience, s.log())
+}
+
+func (s *Server) log() string {
+	text, _ := os.ReadFile(filepath.Join(s.dir, "log")) //nolint:errcheck // only makes an error clearer
+	return string(text[max(0, len(text)-2000):])
+}
+
+// End ends the process by a signal, if it runs.
+func (s *Server) End(how syscall.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		return
+	}
+	s.cmd.Process.Signal(how) //nolint:errcheck // it may have ended
+	select {
+	case <-s.ended:
+	case <-time.After(patience):
+		s.cmd.Process.Kill() //nolint:errcheck // see above
+		<-s.ended
+	}
+	s.alive.Write([]byte("over\n")) //nolint:errcheck // nothing is left to kill; the keeper may be gone
+	s.alive.Close()                 //nolint:errcheck // see above
+	s.cmd = nil
+}
+
+// Restart starts the server on its ports again, and kills it before if it runs. With wipe its data is lost.
+func (s *Server) Restart(wipe bool) {
+	s.t.Helper()
+	s.End(syscall.SIGKILL)
+	if wipe {
+		must(s.t, os.RemoveAll(filepath.Join(s.dir, "data")))
+	}
+	must(s.t, s.run())
+}
+
+// Signal sends a signal to the server, which goes on.
+func (s *Server) Signal(sig syscall.Signal) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	must(s.t, s.cmd.Process.Signal(sig))
+}
+
+// must fails the test on an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

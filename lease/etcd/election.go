@@ -1,0 +1,167 @@
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/quotient-go/quotient/lease"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// DefaultTTL is the TTL of an Election that sets none.
+const DefaultTTL = 10 * time.Second
+
+const (
+	leastTTL    = 2 * time.Second // what etcd grants at least, by default
+	mostTTL     = time.Hour
+	longestName = 200  // bytes
+	longestURL  = 2000 // bytes
+	// keyPrefix is what the keys of all elections begin with.
+	keyPrefix = "quotient-leases/"
+
+	// firstPause is the pause after a first failure. It doubles up to the longest.
+	firstPause   = 100 * time.Millisecond
+	longestPause = 2 * time.Second
+	// farewell is the longest that giving up the candidacy may take at the end.
+	farewell = time.Second
+)
+
+// Server is what an Election leads: a *lease.Server.
+type Server interface {
+	// Lead makes the server lead until then, unless Extend is called before.
+	Lead(tokens lease.Tokens, until time.Time) error
+	Extend(until time.Time) error
+	// StandBy makes the server send its clients to the leader's URL; empty: not known.
+	StandBy(leader string)
+	AddTokens(more lease.Tokens) error
+	TokensLeft() uint64
+}
+
+// Election makes one server of several lead. All must use the same Name and TTL.
+type Election struct {
+	Client *clientv3.Client // of the store; Run does not close it
+	Server Server           // it is on stand-by until Run makes it lead
+	// URL is where clients reach this server: http or https, a host, and no query, at most 2,000 bytes.
+	URL string
+	// Name is the election's, 1 to 200 bytes without a slash.
+	Name string
+	// TTL is how long a leader without contact to the store leads, less a tenth: whole seconds, 2 s to 1 h.
+	// 0 is DefaultTTL.
+	TTL time.Duration
+	Log *slog.Logger // nil: nothing is logged
+}
+
+// Run stands for the election until the context ends. Then it gives up what it has, within a second, and
+// returns the context's error. The server is on stand-by when Run returns.
+//
+// Fields that make no sense are an error at once that names field and value, and so is a Server that cannot
+// lead. Failures of the store are logged, and tried again. Run may be called again, but once at a time.
+func (e *Election) Run(ctx context.Context) error {
+	c, err := e.complete()
+	if err != nil {
+		return err
+	}
+	return c.run(ctx, client{c.Client})
+}
+
+// run is Run of a complete Election.
+func (e *Election) run(ctx context.Context, st store) error {
+	var seen int64 // the newest revision that was drawn
+	failures := 0
+	for {
+		began := time.Now()
+		t := &term{e: e, store: st, seen: &seen}
+		err := t.run(ctx)
+		e.Server.StandBy("")
+		t.leave(ctx)
+		var unfit *unfitError
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.As(err, &unfit):
+			return err
+		}
+		if time.Since(began) > 2*e.TTL {
+			failures = 0
+		}
+		level := slog.LevelWarn
+		if failures > 0 {
+			level = slog.LevelDebug
+		}
+		e.Log.Log(ctx, level, "lease election: this server has no part in it, and tries again", "election", e.Name,
+			"led", t.leads, "error", err)
+		pause(ctx, jittered(min(firstPause<<min(failures, 10), longestPause)))
+		failures++
+	}
+}
+
+// complete returns an Election with all its fields set, or an error that names the first one that is wrong.
+func (e *Election) complete() (*Election, error) {
+	c := *e
+	c.TTL = cmp.Or(c.TTL, DefaultTTL)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case c.Client == nil || c.Client.ActiveConnection() == nil:
+		return nil, errors.New("lease/etcd: Election.Client is nil, or has no connection")
+	case c.Server == nil:
+		return nil, errors.New("lease/etcd: Election.Server is nil")
+	case c.Name == "" || len(c.Name) > longestName || strings.Contains(c.Name, "/"):
+		return nil, fmt.Errorf("lease/etcd: Election.Name is %.40q of %d bytes, want 1 to %d without a slash",
+			c.Name, len(c.Name), longestName)
+	case c.TTL < leastTTL || c.TTL > mostTTL || c.TTL%time.Second != 0:
+		return nil, fmt.Errorf("lease/etcd: Election.TTL is %v, want whole seconds, %v to %v", c.TTL, leastTTL, mostTTL)
+	}
+	if err := checkURL(c.URL); err != nil {
+		return nil, fmt.Errorf("lease/etcd: Election.URL is %.200q: %w", c.URL, err)
+	}
+	return &c, nil
+}
+
+// checkURL returns an error if clients cannot be sent there.
+func checkURL(s string) error {
+	u, err := url.Parse(s)
+	var parse *url.Error
+	switch {
+	case errors.As(err, &parse):
+		return parse.Err
+	case len(s) > longestURL:
+		return fmt.Errorf("it has %d bytes, want at most %d", len(s), longestURL)
+	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return errors.New("want http:// or https:// and a host")
+	case u.User != nil || strings.ContainsAny(s, "?#"):
+		return errors.New("want no user, query or fragment")
+	}
+	return nil
+}
+
+// keys returns what the keys of this election begin with.
+func (e *Election) keys() string { return keyPrefix + e.Name + "/" }
+
+// beat returns how often a server renews its lease, and the longest that doing so may take.
+func (e *Election) beat() time.Duration { return e.TTL / 4 }
+
+// lasts returns how long a lease lasts for sure from the instant at which its renewal was sent. The rest is
+// for clocks that do not run at one speed.
+func (e *Election) lasts() time.Duration { return e.TTL - e.TTL/10 }
+
+// jittered returns d, up to a quarter shorter.
+func jittered(d time.Duration) time.Duration { return d - mathrand.N(d/4+1) }
+
+// pause waits so long, or until the context ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

@@ -1,0 +1,336 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// play runs three servers in a world, of which the first leads.
+func play(t *testing.T, f func(t *testing.T, w *world, j *judge, a, b, c *running)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w, j := newWorld(), newJudge()
+		a, b, c := w.join(t, j, "a"), w.join(t, j, "b"), w.join(t, j, "c")
+		wants(t, j, a)
+		f(t, w, j, a, b, c)
+		for _, r := range []*running{a, b, c} {
+			r.leave()
+		}
+		j.verdict(t)
+	})
+}
+
+// wants fails the test if another server than this leads; nil: none may.
+func wants(t *testing.T, j *judge, r *running) {
+	t.Helper()
+	synctest.Wait()
+	var want *judged
+	if r != nil {
+		want = r.judged
+	}
+	if got := j.now(); got != want {
+		t.Fatalf("%+v leads, want %+v", got, want)
+	}
+}
+
+// The oldest leads, the others send their clients there, and it goes on as long as it is renewed.
+func TestOldestLeads(t *testing.T) {
+	play(t, func(t *testing.T, _ *world, j *judge, a, b, c *running) {
+		time.Sleep(time.Hour)
+		wants(t, j, a)
+		if !j.follows(b.judged, "http://a") || !j.follows(c.judged, "http://a") || j.leads != 1 {
+			t.Errorf("b sends to %q, c to %q; %d have led", b.leader, c.leader, j.leads)
+		}
+	})
+}
+
+// Failure mode 41: a Run that ends leaves nothing, and hands over at once.
+func TestEndHandsOver(t *testing.T) {
+	play(t, func(t *testing.T, w *world, j *judge, a, b, c *running) {
+		a.leave()
+		if err := <-a.ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run returned %v", err)
+		}
+		a.ended <- nil
+		wants(t, j, b)
+		if !j.follows(a.judged, "") || !j.follows(c.judged, "http://b") {
+			t.Errorf("a sends to %q, c to %q", a.leader, c.leader)
+		}
+		b.leave()
+		wants(t, j, c)
+		c.leave()
+		wants(t, j, nil)
+		if len(w.keys)+len(w.leases)+len(w.watchers) > 0 {
+			t.Errorf("%v and %d leases are left", w.keys, len(w.leases))
+		}
+	})
+}
+
+// Failure mode 41: Run returns a second after its context's end at the latest, whatever the store does.
+func TestEndIsBounded(t *testing.T) {
+	for _, name := range []string{"renew", "first", "revoke"} {
+		play(t, func(t *testing.T, _ *world, _ *judge, a, _, _ *running) {
+			a.set(func() { a.hangs = name })
+			time.Sleep(1900 * time.Millisecond) // it renews meanwhile
+			began := time.Now()
+			a.leave()
+			if took := time.Since(began); took > farewell {
+				t.Errorf("%s hangs: Run returned after %v", name, took)
+			}
+		})
+	}
+}
+
+// Failure mode 33: a leader that reaches the store no more stops before another one leads, whether it is cut
+// off or stopped.
+func TestCutOffLeaderStops(t *testing.T) {
+	for name, cut := range map[string]func(*running){
+		"cut off": func(r *running) { r.down = errAway },
+		"deaf":    func(r *running) { r.down, r.deaf = errAway, true },
+		"stopped": func(r *running) { r.stops = make(chan struct{}) },
+	} {
+		play(t, func(t *testing.T, _ *world, j *judge, a, b, c *running) {
+			time.Sleep(time.Minute)
+			var goOn chan struct{}
+			a.set(func() { cut(a); goOn = a.stops })
+			time.Sleep(5100 * time.Millisecond) // it was renewed 2 s before at most, and 7.2 s last
+			wants(t, j, a)
+			time.Sleep(5100 * time.Millisecond) // it may have been renewed 2 s after, without learning of it
+			wants(t, j, b)
+			a.set(func() { a.down, a.deaf = nil, false })
+			if goOn != nil {
+				close(goOn)
+			}
+			time.Sleep(5 * time.Second)
+			wants(t, j, b)
+			if !j.follows(a.judged, "http://b") || !j.follows(c.judged, "http://b") {
+				t.Errorf("%s: a sends to %q, c to %q", name, a.leader, c.leader)
+			}
+		})
+	}
+}
+
+// Failure mode 33: a process that stops between winning and leading does not lead when it goes on too late.
+func TestStoppedWhileItWins(t *testing.T) {
+	play(t, func(t *testing.T, _ *world, j *judge, a, b, c *running) {
+		goOn := make(chan struct{})
+		b.set(func() { b.stops, b.after = goOn, "draw" })
+		a.leave()
+		wants(t, j, nil)
+		time.Sleep(9 * time.Second)
+		wants(t, j, c)
+		close(goOn)
+		time.Sleep(time.Minute)
+		wants(t, j, c)
+		if b.count("draw") != 1 {
+			t.Error("it has not won")
+		}
+	})
+}
+
+// Failure mode 33: a renewal that a member has answered which leads the store no more does not count.
+func TestStaleMember(t *testing.T) {
+	play(t, func(t *testing.T, w *world, j *judge, a, b, _ *running) {
+		a.set(func() { w.raft, a.stale = 3, 2 })
+		time.Sleep(9 * time.Second)
+		wants(t, j, b)
+	})
+}
+
+// Each command may hang once, and the leader stays.
+func TestOneCommandHangs(t *testing.T) {
+	for _, name := range []string{"renew", "first"} {
+		play(t, func(t *testing.T, _ *world, j *judge, a, b, _ *running) {
+			for range 5 {
+				a.set(func() { a.hangs = name })
+				b.set(func() { b.hangs = name })
+				time.Sleep(20 * time.Second)
+				wants(t, j, a)
+			}
+			if j.leads != 1 || !j.follows(b.judged, "http://a") {
+				t.Errorf("%s hangs: %d have led, b sends to %q", name, j.leads, b.leader)
+			}
+		})
+	}
+}
+
+// The store is away for long: no server leads. They go on by themselves, and ask with pauses meanwhile.
+func TestStoreIsAway(t *testing.T) {
+	play(t, func(t *testing.T, _ *world, j *judge, a, b, c *running) {
+		for _, r := range []*running{a, b, c} {
+			r.set(func() { r.down = errAway })
+		}
+		time.Sleep(8 * time.Second)
+		wants(t, j, nil)
+		a.set(func() { a.asked = nil })
+		time.Sleep(10 * time.Minute)
+		n := 0
+		a.set(func() { n = len(a.asked) })
+		if n < 200 || n > 600 {
+			t.Errorf("the store was asked %d times in ten minutes", n)
+		}
+		wants(t, j, nil)
+		if !j.follows(a.judged, "") || !j.follows(b.judged, "") {
+			t.Errorf("a sends to %q, b to %q", a.leader, b.leader)
+		}
+		for _, r := range []*running{a, b, c} {
+			r.set(func() { r.down = nil })
+		}
+		time.Sleep(longestPause)
+		synctest.Wait()
+		if j.now() == nil {
+			t.Error("no server leads")
+		}
+	})
+}
+
+// A store that has lost its data gives small revisions. A server that has seen larger ones does not lead.
+func TestLostData(t *testing.T) {
+	play(t, func(t *testing.T, w *world, j *judge, a, b, c *running) {
+		b.leave()
+		c.leave()
+		a.set(func() { w.revision = 1000 })
+		a.judged.j.set(func() { a.left = 1 })
+		time.Sleep(3 * time.Second) // it draws at a large revision
+		wants(t, j, a)
+		w.wipe()
+		time.Sleep(time.Minute)
+		wants(t, j, nil)
+		a.set(func() { w.revision = 1001 })
+		time.Sleep(10 * time.Second)
+		wants(t, j, a)
+	})
+}
+
+// A server whose key was deleted stops at once, and stands again.
+func TestDeletedKey(t *testing.T) {
+	play(t, func(t *testing.T, w *world, j *judge, a, b, _ *running) {
+		w.mu.Lock()
+		for k, e := range w.keys {
+			if e.url == "http://a" {
+				w.end(e.lease)
+				delete(w.keys, k)
+			}
+		}
+		w.mu.Unlock()
+		wants(t, j, b)
+		time.Sleep(time.Second)
+		if !j.follows(a.judged, "http://b") {
+			t.Errorf("a sends to %q", a.leader)
+		}
+		j.wrong = nil // that two lead for an instant is the doing of the one who deletes
+	})
+}
+
+// More tokens are drawn when half of them are used, and rise.
+func TestMoreTokens(t *testing.T) {
+	play(t, func(t *testing.T, _ *world, j *judge, a, _, _ *running) {
+		for _, row := range []struct {
+			left  uint64
+			draws int
+		}{{1<<23 + 1, 1}, {1 << 23, 2}, {1, 3}} {
+			j.set(func() { a.left = row.left })
+			time.Sleep(3 * time.Second)
+			if n := a.count("draw"); n != row.draws {
+				t.Errorf("with %d left there were %d draws, want %d", row.left, n, row.draws)
+			}
+		}
+		if n := a.Server.TokensLeft(); n != 1<<24 {
+			t.Errorf("%d tokens are left", n)
+		}
+	})
+}
+
+// A server that cannot lead ends Run, so that another one does.
+func TestUnfit(t *testing.T) {
+	play(t, func(t *testing.T, _ *world, j *judge, a, b, c *running) {
+		no := errors.New("it cannot")
+		b.judged.j.set(func() { b.unfit = no })
+		a.leave()
+		wants(t, j, c)
+		if err := <-b.ended; !errors.Is(err, no) {
+			t.Errorf("Run returned %v", err)
+		}
+		b.ended <- nil
+	})
+}
+
+// A leader's URL that makes no sense is not passed on.
+func TestForeignValue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, j := newWorld(), newJudge()
+		w.keys["quotient-leases/locks/0"] = entry{candidate{"quotient-leases/locks/0", "javascript:alert()", 1}, 0}
+		w.keys["quotient-leases/lock/0"] = entry{candidate{"quotient-leases/lock/0", "http://x", 0}, 0}
+		a := w.join(t, j, "a")
+		time.Sleep(time.Minute)
+		wants(t, j, nil)
+		if !j.follows(a.judged, "") {
+			t.Errorf("a sends to %q", a.leader)
+		}
+		a.leave()
+	})
+}
+
+// Whatever fails, at most one server leads at a time, tokens rise, and one leads when all is well again.
+func TestPropertyOneLeads(t *testing.T) {
+	type step struct {
+		who, what int
+		wait      time.Duration
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
+			return step{rapid.IntRange(0, 2).Draw(rt, "who"), rapid.IntRange(0, 7).Draw(rt, "what"),
+				time.Duration(rapid.IntRange(1, 12_000).Draw(rt, "ms")) * time.Millisecond}
+		}), 1, 40).Draw(rt, "steps")
+		var wrong []string
+		play(t, func(t *testing.T, _ *world, j *judge, a, b, c *running) {
+			all, stopped := []*running{a, b, c}, [3]chan struct{}{}
+			for _, s := range steps {
+				r := all[s.who]
+				if stopped[s.who] != nil {
+					close(stopped[s.who])
+					stopped[s.who] = nil
+				}
+				r.set(func() {
+					r.down, r.deaf, r.stale, r.stops, r.hangs = nil, false, 0, nil, ""
+					switch s.what {
+					case 0:
+						r.down = errAway
+					case 1:
+						r.deaf = true
+					case 2:
+						r.stops = make(chan struct{})
+						stopped[s.who] = r.stops
+					case 3:
+						r.raft++
+						r.stale = r.raft - 1
+					case 4, 5, 6:
+						r.hangs = []string{"renew", "first", "draw"}[s.what-4]
+					}
+				})
+				time.Sleep(s.wait)
+			}
+			for i, r := range all {
+				if stopped[i] != nil {
+					close(stopped[i])
+				}
+				r.set(func() { r.down, r.deaf, r.stale, r.stops, r.hangs = nil, false, 0, nil, "" })
+			}
+			time.Sleep(15 * time.Second)
+			synctest.Wait()
+			if j.now() == nil {
+				wrong = append(wrong, "no server leads")
+			}
+			wrong, j.wrong = append(wrong, j.wrong...), nil
+		})
+		if len(wrong) > 0 {
+			rt.Fatal(fmt.Sprint(wrong))
+		}
+	})
+}
