@@ -22,6 +22,8 @@ func TestPageInRareCases(t *testing.T) {
 		"plans":                             plans,
 		"a broken file":                     brokenFile,
 		"tables":                            tables,
+		"leases":                            leases,
+		"no leases":                         noLeases,
 		"keys that are no text":             keysThatAreNoText,
 		"closed while a change is sent":     closedWhileSending,
 		"closed between two changes":        closedBetweenChanges,
