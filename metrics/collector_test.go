@@ -257,7 +257,7 @@ func TestNoAgeBeforeTheFirstWord(t *testing.T) {
 // TestPage holds docs/metrics.md to a scrape in both directions.
 func TestPage(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(busy(t), fileOf(configState{}))
+	reg.MustRegister(busy(t), fileOf(configState{}), leasesOf(leaseTable(t)))
 	fams := must(reg.Gather())
 	live := map[string]string{}
 	for _, f := range fams {
@@ -269,7 +269,7 @@ func TestPage(t *testing.T) {
 		live[f.GetName()] = fmt.Sprintf("%s {%s} %s", strings.ToLower(f.GetType().String()), strings.Join(labels, ","), f.GetHelp())
 	}
 	page := map[string]string{}
-	row := regexp.MustCompile("(?m)^\\| `(quotient_[a-z_]+)` \\| (\\w+) \\| ([a-z_, ]+) \\| [^|]+ \\| ([^|]+) \\| `.+` \\|$")
+	row := regexp.MustCompile("(?m)^\\| `((?:quotient|throttle)_[a-z0-9_]+)` \\| (\\w+) \\| ([a-z_, ]+) \\| [^|]+ \\| ([^|]+) \\| `.+` \\|$")
 	for _, m := range row.FindAllStringSubmatch(string(must(os.ReadFile("../docs/metrics.md"))), -1) {
 		labels := strings.Split(strings.TrimPrefix(m[3], "none"), ", ")
 		slices.Sort(labels)

@@ -51,7 +51,7 @@ var leaseFamilies = []leaseFamily{
 		func(s *lease.SemaphoreStats) float64 { return s.LongestPending.Seconds() }),
 	leaseCounter("quotient_lease_granted_total", "Locks granted, those restored not among them.", func(t *lease.Totals) uint64 { return t.Granted }),
 	leaseCounter("quotient_lease_released_total", "Locks given back by their holder.", func(t *lease.Totals) uint64 { return t.Released }),
-	leaseCounter("quotient_lease_expired_total", "Locks whose holder was not heard of in time.", func(t *lease.Totals) uint64 { return t.Expired }),
+	leaseCounter("quotient_lease_expired_total", "Locks that ended because their peer expired.", func(t *lease.Totals) uint64 { return t.Expired }),
 	leaseCounter("quotient_lease_broken_total", "Locks that an operator took from their holder.", func(t *lease.Totals) uint64 { return t.Broken }),
 	leaseCounter("quotient_lease_restored_total", "Locks that a client restored.", func(t *lease.Totals) uint64 { return t.Restored }),
 	leaseCounter("quotient_lease_beyond_total", "Locks restored beyond the maximum.", func(t *lease.Totals) uint64 { return t.Beyond }),

@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 	"github.com/prometheus/prometheus/tsdb/chunks"
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/lease"
 	"github.com/quotient-go/quotient/metrics"
 	"github.com/quotient-go/quotient/policy"
 )
@@ -62,7 +63,7 @@ func liveScrapes(t *testing.T) *scrapes {
 	c := metrics.New(&limiters)
 	prom := prometheus.NewRegistry()
 	loaded := time.Now()
-	prom.MustRegister(c, metrics.File(func() metrics.FileState { return metrics.FileState{Loaded: loaded} }))
+	prom.MustRegister(c, metrics.File(func() metrics.FileState { return metrics.FileState{Loaded: loaded} }), leases(t))
 	server := httptest.NewServer(promhttp.HandlerFor(prom, promhttp.HandlerOpts{}))
 	defer server.Close()
 	work := traffic(t, &limiters, c)
@@ -73,6 +74,26 @@ func liveScrapes(t *testing.T) *scrapes {
 		s.scrape(t, server.URL)
 	}
 	return s
+}
+
+// leases shows a lease service in which one peer holds a semaphore, and another waits for it.
+func leases(t *testing.T) prometheus.Collector {
+	t.Helper()
+	start := time.Now()
+	table, err := lease.NewTable(lease.Config{Semaphores: map[string]lease.Semaphore{"A": {Max: 1}}}, lease.ClockTokens(start), start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id := range uint64(2) {
+		err := table.AddPeer(id, time.Hour, start)
+		_, err2 := table.Acquire(id, "A", 1, start)
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return metrics.NewLeases(func() lease.Stats {
+		return lease.Stats{Leads: true, Peers: 2, Semaphores: table.Stats(time.Now())}
+	})
 }
 
 // traffic makes the limiters and returns what they do between two scrapes.

@@ -65,11 +65,16 @@ func pageQueries(t *testing.T) (qs []query) {
 	}
 	for line := range strings.Lines(string(text)) {
 		m := regexp.MustCompile("^\\| `?([^|`]+)`? \\|.*`([^`]+)`(?: for .*)? \\|(?: [^|`]+ \\|)?$").FindStringSubmatch(strings.TrimSpace(line))
-		if m != nil && (strings.HasPrefix(m[1], "quotient_") || !strings.Contains(line, "quotient.") && strings.Contains(m[2], "quotient_")) {
+		if m != nil && (isMetric(m[1]) || !strings.Contains(line, "quotient.") && strings.Contains(m[2], "quotient_")) {
 			qs = append(qs, query{m[1], m[2], ""})
 		}
 	}
 	return qs
+}
+
+// isMetric reports whether a cell names a metric, and no alert.
+func isMetric(cell string) bool {
+	return strings.HasPrefix(cell, "quotient_") || strings.HasPrefix(cell, "throttle_")
 }
 
 // promQL is an expression as Grafana sends it.
@@ -280,14 +285,19 @@ var alerts = map[string]struct{ raised, silent past }{
 		past{"1 quotient_config_last_reload_successful": {0, 0}, "2 quotient_config_last_reload_successful": {1, 1}},
 		past{"1 quotient_config_last_reload_successful": {1, 1}},
 	},
-	"a change by hand was left behind": {past{"1 quotient_config_differs": {1, 1}}, past{"1 quotient_config_differs": {0, 0}}},
+	"no server grants leases": {
+		past{"1 quotient_lease_leads": {0, 0}, "2 quotient_lease_leads": {0, 0}, "search/1 quotient_lease_leads": {1, 1}},
+		past{"1 quotient_lease_leads": {0, 0}, "2 quotient_lease_leads": {1, 1}},
+	},
+	"leases were restored beyond the maximum": {past{"1 quotient_lease_beyond_total": {0, 1}}, past{"1 quotient_lease_beyond_total": {1, 1}}},
+	"a change by hand was left behind":        {past{"1 quotient_config_differs": {1, 1}}, past{"1 quotient_config_differs": {0, 0}}},
 }
 
 // TestAlerts raises each alert of the page, and holds that it is silent when nothing is wrong.
 func TestAlerts(t *testing.T) {
 	found := 0
 	for _, q := range pageQueries(t) {
-		if strings.HasPrefix(q.where, "quotient_") {
+		if isMetric(q.where) {
 			continue
 		}
 		found++
