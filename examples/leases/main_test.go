@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/lease"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// direct hands requests to a handler without a network.
+type direct struct{ http.Handler }
+
+func (d direct) RoundTrip(req *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	d.ServeHTTP(w, req)
+	if err := req.Context().Err(); err != nil {
+		return nil, err
+	}
+	return w.Result(), nil
+}
+
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		s, start := newService(), time.Now()
+		if err := run(t.Context(), &out, s, "http://h", direct{s}); err != nil {
+			t.Errorf("%v\n%s", err, out.String())
+		}
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		said := out.String()
+		for _, want := range []string{"it was restored", "Ben notices: lease: lost", "a newer holder has written"} {
+			if !strings.Contains(said, want) {
+				t.Errorf("%q is missing in\n%s", want, said)
+			}
+		}
+		notices, granted := strings.Index(said, "Ben notices"), strings.LastIndex(said, "Cleo holds")
+		if notices < 0 || notices > granted {
+			t.Errorf("Ben notices after Cleo has the lock:\n%s", said)
+		}
+	})
+}
+
+func TestStore(t *testing.T) {
+	var s store
+	for _, w := range []struct {
+		token uint64
+		ok    bool
+	}{{5, true}, {5, true}, {7, true}, {6, false}, {7, true}} {
+		if err := s.write(w.token, "line"); (err == nil) != w.ok {
+			t.Errorf("token %d: %v", w.token, err)
+		}
+	}
+}
+
+// A lease client works through quotient's own Transport: what the limiter refuses is sent again later.
+func TestThroughTransport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter, err := quotient.New(quotient.Limit{
+			Rates: []quotient.Rate{{Name: "second", Events: 20, Per: time.Second, Burst: 5}}, InFlight: 10,
+		}, quotient.MaxWait(50*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newService()
+		s.config.Grace = 0
+		if err := s.start(); err != nil {
+			t.Fatal(err)
+		}
+		defer s.stop()
+		c := &lease.Client{
+			URLs: []string{"http://h"}, ExpiresIn: time.Minute, BlockFor: time.Second,
+			HTTP: &http.Client{Transport: &httplimit.Transport{Base: direct{s}, Limiter: limiter}},
+		}
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				l, err := c.Lock(t.Context(), "store", 1)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(work)
+				if err := l.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if st := limiter.Stats(); st.InFlight != 0 || len(st.Refused) == 0 {
+			t.Errorf("%d in flight, refused: %v, want none, and some", st.InFlight, st.Refused)
+		}
+	})
+}

@@ -1,0 +1,113 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/quotient-go/quotient/lease"
+)
+
+// serve starts a server for an example.
+func serve(semaphores map[string]lease.Semaphore) (client *lease.Client, stop func()) {
+	s, err := lease.NewServer(lease.Config{Semaphores: semaphores}, lease.ServerOptions{})
+	if err != nil {
+		panic(err)
+	}
+	web := httptest.NewServer(s)
+	return &lease.Client{URLs: []string{web.URL}, HTTP: web.Client()}, func() {
+		s.Close()
+		web.Close()
+	}
+}
+
+// A lock is a lease: it is kept alive until Unlock, and its context ends when it is lost.
+func ExampleClient_Lock() {
+	client, stop := serve(map[string]lease.Semaphore{"reports": {Max: 2}})
+	defer stop()
+
+	ctx := context.Background()
+	l, err := client.Lock(ctx, "reports", 1)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = work(l.Context()) // it ends early where the lease is lost
+	fmt.Println("worked:", err)
+	fmt.Println("unlocked:", l.Unlock(ctx))
+	// Output:
+	// worked: <nil>
+	// unlocked: <nil>
+}
+
+func work(ctx context.Context) error { return ctx.Err() }
+
+// The wait alone can have an end: a context with a deadline would end the work as well.
+func ExampleClient_Lock_wait() {
+	client, stop := serve(map[string]lease.Semaphore{"reports": {Max: 1}})
+	defer stop()
+
+	first, err := client.Lock(context.Background(), "reports", 1)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	timer := time.AfterFunc(50*time.Millisecond, cancel)
+	_, err = client.Lock(ctx, "reports", 1)
+	timer.Stop()
+	fmt.Println(errors.Is(err, context.Canceled), first.Unlock(context.Background()))
+	// Output: true <nil>
+}
+
+// A lock under the context of another one must be of a lower level, so that two clients cannot wait for each other.
+func ExampleClient_Lock_levels() {
+	client, stop := serve(map[string]lease.Semaphore{"table": {Max: 1, Level: 1}, "row": {Max: 1}})
+	defer stop()
+
+	ctx := context.Background()
+	row, err := client.Lock(ctx, "row", 1)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = client.Lock(row.Context(), "table", 1)
+	var level *lease.LevelError
+	if errors.As(err, &level) {
+		fmt.Println("held level", level.Held, "asked level", level.Asked)
+	}
+	fmt.Println(row.Unlock(ctx))
+	// Output:
+	// held level 0 asked level 1
+	// <nil>
+}
+
+// Fencing makes a holder harmless that does not know that its lease has ended.
+func ExampleLease_Token() {
+	client, stop := serve(map[string]lease.Semaphore{"file": {Max: 1}})
+	defer stop()
+
+	newest := uint64(0)
+	write := func(token uint64) int { // at the resource
+		if token < newest {
+			return http.StatusConflict
+		}
+		newest = token
+		return http.StatusOK
+	}
+	var tokens []uint64
+	for range 2 {
+		l, err := client.Lock(context.Background(), "file", 1)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		tokens = append(tokens, l.Token())
+		_ = l.Unlock(context.Background())
+	}
+	fmt.Println(write(tokens[1]), write(tokens[0]))
+	// Output: 200 409
+}
