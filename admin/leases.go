@@ -242,7 +242,9 @@ func (h *handler) breakLease(w http.ResponseWriter, r *http.Request) (any, *Prob
 		return nil, leasesFailed(err)
 	}
 	h.logBreak(r, v.semaphore, old)
-	return h.shownLock(v.semaphore, old, time.Now()), nil
+	answer := h.shownLock(v.semaphore, old, time.Now())
+	answer.ETag = "" // it is held no more
+	return answer, nil
 }
 
 // logBreak is the audit line: the lock that was taken is the old value, and there is no new one.

@@ -14,6 +14,9 @@ const values = new Map();
 const body = el("tbody");
 const sheet = table("Semaphores: most that is pending first", ["Semaphore", "Held", "Holders", "Pending", "Waiters", "Longest wait", "Level", ""], body);
 const note = el("p", { class: "empty" });
+const other = textual("");
+const ask = el("form", { class: "ask", hidden: true, onsubmit: (event) => { event.preventDefault(); locks(other.value); } },
+  field("semaphore", "Any semaphore", other), el("button", { text: "Holders" }));
 let timer = null;
 let asking = false;
 let done = () => {};
@@ -23,9 +26,6 @@ export function showLeases({ leases }, notice) {
   done = (text) => { notice(text); refresh(); };
   section.hidden = !leases;
   if (!leases || timer !== null) return;
-  const name = textual("");
-  const ask = el("form", { class: "ask", onsubmit: (event) => { event.preventDefault(); locks(name.value); } },
-    field("semaphore", "Any semaphore", name), el("button", { text: "Holders" }));
   section.lastElementChild.append(facts, sheet, note, ask);
   timer = setInterval(refresh, pause);
   refresh();
@@ -59,6 +59,7 @@ function show(state) {
   const left = more > 0 ? `${exact(more)} more semaphores are not shown.` : "";
   setText(note, paused ? "Not refreshed while you are in the table." : semaphores.length === 0 ? "No semaphore." : left);
   note.hidden = note.textContent === "";
+  ask.hidden = more === 0; // all have a button
   if (paused) return;
   sheet.hidden = semaphores.length === 0;
   body.replaceChildren(...semaphores.map(line));
