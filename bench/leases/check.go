@@ -1,0 +1,137 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// patience is how long one history may take to check. One that takes longer is unknown.
+const patience = time.Minute
+
+// check checks one history against the model, and that tokens only rise.
+func (r rules) check(history []porcupine.Operation) (porcupine.CheckResult, error) {
+	if err := foresee(history); err != nil {
+		return porcupine.Illegal, err
+	}
+	result := porcupine.CheckOperationsTimeout(r.model(), history, patience)
+	if result == porcupine.Illegal {
+		return result, fmt.Errorf("no order of %d operations explains their answers:\n%s", len(history), r.explain(history))
+	}
+	return result, nil
+}
+
+// grant is a lock as its client saw it: asked for first at call, and held at ret.
+type grant struct {
+	token     uint64
+	call, ret int64
+}
+
+// foresee gives each ask the token that its lock is seen to have later, so that the model needs no guess. It
+// fails if a lock that was asked for after another was held does not have the greater token.
+func foresee(history []porcupine.Operation) error {
+	slices.SortFunc(history, func(a, b porcupine.Operation) int {
+		if c := cmp.Compare(a.Return, b.Return); c != 0 {
+			return c
+		}
+		return cmp.Compare(in(a).kind, in(b).kind) // an ask, then its wait
+	})
+	type place struct {
+		id        uint64
+		semaphore int
+	}
+	open := map[place][]porcupine.Operation{} // asks whose lock was pending when they were answered
+	since := map[place]int64{}                // the first ask for a lock that may be there
+	disturbed := disturbances(history)
+	seen := map[uint64]bool{}
+	var grants []grant
+	for _, op := range history {
+		at := place{in(op).id, in(op).semaphore}
+		out := op.Output.(*output)
+		for i, l := range in(op).locks { // it may get a new token
+			if p := (place{at.id, i}); l.count > 0 && since[p] == 0 {
+				since[p] = op.Call
+			}
+		}
+		if in(op).kind == ask && since[at] == 0 {
+			since[at] = op.Call
+		}
+		switch kind := in(op).kind; {
+		case kind == ask && out.token == 0 && out.err == "" && !out.lost:
+			open[at] = append(open[at], op)
+		case (kind == ask || kind == wait) && out.token != 0:
+			g := grant{out.token, since[at], op.Return}
+			in(op).token = out.token
+			for _, before := range slices.Backward(open[at]) {
+				if before.Call != op.Call && disturbed(at.semaphore, before.Call, op.Return) {
+					break
+				}
+				in(before).token = out.token
+			}
+			delete(open, at)
+			if !seen[g.token] {
+				grants = append(grants, g)
+			}
+			seen[g.token] = true
+		case kind == removePeer || kind == restore || out.lost || out.err == unknownPeer:
+			for i := range semaphores {
+				delete(open, place{at.id, i})
+			}
+		case kind == release && out.err == "":
+			delete(open, at)
+			delete(since, at)
+		}
+	}
+	return rising(history, grants)
+}
+
+func in(op porcupine.Operation) *input { return op.Input.(*input) }
+
+// disturbances reports whether something may have taken a lock away from outside between two instants: its
+// token is then not that of the next lock.
+func disturbances(history []porcupine.Operation) func(semaphore int, from, to int64) bool {
+	var all []porcupine.Operation
+	for _, op := range history {
+		switch in(op).kind {
+		case breakLock, configure, restart, expire:
+			all = append(all, op)
+		}
+	}
+	return func(semaphore int, from, to int64) bool {
+		return slices.ContainsFunc(all, func(op porcupine.Operation) bool {
+			mine := in(op).semaphore == semaphore || in(op).kind == restart || in(op).kind == expire
+			return mine && op.Return >= from && op.Call <= to
+		})
+	}
+}
+
+// rising reports the first lock that was asked for after another was held, and has no greater token.
+func rising(history []porcupine.Operation, grants []grant) error {
+	for _, op := range history { // a token that is restored is held again, and is not new
+		if in(op).kind != restore {
+			continue
+		}
+		for _, l := range in(op).locks {
+			if l.token != 0 {
+				grants = append(grants, grant{l.token, math.MaxInt64, op.Return})
+			}
+		}
+	}
+	byCall := slices.Clone(grants)
+	slices.SortFunc(byCall, func(a, b grant) int { return cmp.Compare(a.call, b.call) })
+	slices.SortFunc(grants, func(a, b grant) int { return cmp.Compare(a.ret, b.ret) })
+	newest, next := uint64(0), 0
+	for _, g := range byCall {
+		for ; next < len(grants) && grants[next].ret < g.call; next++ {
+			newest = max(newest, grants[next].token)
+		}
+		if g.call != math.MaxInt64 && g.token <= newest {
+			return fmt.Errorf("token %d of a lock that was asked for after token %d was held", g.token, newest)
+		}
+	}
+	return nil
+}
