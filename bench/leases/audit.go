@@ -7,8 +7,8 @@ import (
 	"github.com/quotient-go/quotient/lease"
 )
 
-// An audit looks at a table after every step: more than the maximum may be held only after a restore or a
-// lower maximum, and then it may not grow but by a restore.
+// An audit looks at a table after every step. More than the maximum may be held only after a restore or a
+// lower maximum, and then only a restore may add to it.
 type audit struct {
 	acquired map[string]int64
 	looks    int

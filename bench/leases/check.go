@@ -20,9 +20,22 @@ func (r rules) check(history []porcupine.Operation) (porcupine.CheckResult, erro
 	}
 	result := porcupine.CheckOperationsTimeout(r.model(), history, patience)
 	if result == porcupine.Illegal {
-		return result, fmt.Errorf("no order of %d operations explains their answers:\n%s", len(history), r.explain(history))
+		return result, fmt.Errorf("no order of %d operations explains their answers:\n%s", len(history),
+			r.explain(history))
 	}
 	return result, nil
+}
+
+// place is where a peer has at most one lock.
+type place struct {
+	id        uint64
+	semaphore int
+}
+
+// seenLock is a lock whose token was seen.
+type seenLock struct {
+	place
+	token uint64
 }
 
 // grant is a lock as its client saw it: asked for first at call, and held at ret.
@@ -40,14 +53,10 @@ func foresee(history []porcupine.Operation) error {
 		}
 		return cmp.Compare(in(a).kind, in(b).kind) // an ask, then its wait
 	})
-	type place struct {
-		id        uint64
-		semaphore int
-	}
 	open := map[place][]porcupine.Operation{} // asks whose lock was pending when they were answered
 	since := map[place]int64{}                // the first ask for a lock that may be there
 	disturbed := disturbances(history)
-	seen := map[uint64]bool{}
+	seen := map[seenLock]bool{}
 	var grants []grant
 	for _, op := range history {
 		at := place{in(op).id, in(op).semaphore}
@@ -73,10 +82,10 @@ func foresee(history []porcupine.Operation) error {
 				in(before).token = out.token
 			}
 			delete(open, at)
-			if !seen[g.token] {
+			if l := (seenLock{at, g.token}); !seen[l] {
 				grants = append(grants, g)
+				seen[l] = true
 			}
-			seen[g.token] = true
 		case kind == removePeer || kind == restore || out.lost || out.err == unknownPeer:
 			for i := range semaphores {
 				delete(open, place{at.id, i})

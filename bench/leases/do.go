@@ -12,7 +12,7 @@ func (w *world) do(f *flight) {
 	in.at, in.epoch = w.now, w.epoch
 	switch in.kind {
 	case newPeer, heartbeat, restore:
-		for w.ends[w.now+in.ttl] { // which of two ends of one instant comes first is nobody's business
+		for w.ends[w.now+in.ttl] { // the model does not order two ends of one instant
 			in.ttl++
 		}
 		w.ends[w.now+in.ttl] = true

@@ -42,6 +42,7 @@ type peerState struct {
 	id      uint64
 	expires int64
 	broken  [semaphores]bool
+	refused lockAsked // what it waited for, until a configuration made that impossible
 	locks   [semaphores]lockState
 }
 
@@ -98,6 +99,12 @@ func (want answer) agrees(out *output) bool {
 		return out.err == "" && out.token != 0 && (want.token == 0 || want.token == out.token)
 	}
 	return out.err == want.err && out.token == 0 && (out.n == want.n || out.n == unseen)
+}
+
+// lockAsked is a lock that was asked for, if count is not 0.
+type lockAsked struct {
+	semaphore int
+	count     int64
 }
 
 // answer is what an operation must answer.
@@ -157,13 +164,16 @@ func (r rules) ofPeer(s *state, p *peerState, in *input) answer {
 		}
 		return answer{}
 	case acquired:
-		if p.waits() {
-			return answer{n: 0}
+		if p.refused.count != 0 {
+			return answer{err: s.missing(p.refused.semaphore, p.refused.count)}
 		}
-		return answer{n: 1}
+		return answer{n: int64(asBit(!p.waits()))}
 	case wait:
 		return s.wait(p, l, in)
 	case release:
+		if p.refused.semaphore == in.semaphore {
+			p.refused = lockAsked{}
+		}
 		if l.count != 0 {
 			r.end(s, p, in.semaphore)
 		}
@@ -182,6 +192,8 @@ func (r rules) ofPeer(s *state, p *peerState, in *input) answer {
 // wait is what a request that was blocked sees.
 func (s *state) wait(p *peerState, l *lockState, in *input) answer {
 	switch {
+	case l.count != 0 && in.count > l.count:
+		return answer{err: s.tooSmall(l, in)}
 	case l.held:
 		a := answer{granted: true, token: l.token}
 		if l.token == 0 {
@@ -192,10 +204,24 @@ func (s *state) wait(p *peerState, l *lockState, in *input) answer {
 		return answer{}
 	case p.expires < 0: // by an operation expire: asking was refused
 		return answer{err: unknownPeer}
-	case in.count > s.max[in.semaphore]:
-		return answer{err: never(in.count, s.max[in.semaphore])}
 	}
-	return answer{err: notHeld}
+	return answer{err: s.missing(in.semaphore, in.count)}
+}
+
+// missing is why a lock that was asked for is not there.
+func (s *state) missing(i int, count int64) string {
+	if count > s.max[i] {
+		return never(count, s.max[i])
+	}
+	return notHeld
+}
+
+// tooSmall is why a lock that is there is not what is asked for.
+func (s *state) tooSmall(l *lockState, in *input) string {
+	if most := s.max[in.semaphore]; in.count > most {
+		return never(in.count, most)
+	}
+	return grow(l.count, in.count)
 }
 
 func (r rules) ask(s *state, p *peerState, in *input) answer {
@@ -220,7 +246,7 @@ func (r rules) ask(s *state, p *peerState, in *input) answer {
 		return answer{err: hierarchy(lowest, asked)}
 	}
 	fits := s.acquired(in.semaphore)+s.waiting(in.semaphore)+in.count <= s.max[in.semaphore]
-	p.broken[in.semaphore] = false
+	p.broken[in.semaphore], p.refused = false, lockAsked{}
 	p.locks[in.semaphore] = lockState{count: in.count, token: in.token}
 	q := &s.queue[in.semaphore]
 	if s.graceEnds <= s.now && fits {
@@ -246,24 +272,22 @@ func (s *state) inOrder(i int, token uint64) {
 
 func (r rules) repeat(s *state, l *lockState, in *input) answer {
 	if in.count > l.count {
-		return answer{err: grow(l.count, in.count)}
+		return answer{err: s.tooSmall(l, in)}
 	}
 	l.count = in.count
-	a := answer{granted: l.held, token: l.token}
-	if l.held && l.token == 0 {
+	if l.token == 0 {
 		l.token = in.token
 	}
 	r.dispatch(s, in.semaphore)
-	if !a.granted {
-		return answer{granted: l.held, token: l.token}
-	}
-	return a
+	return answer{granted: l.held, token: l.token}
 }
 
 func (r rules) restore(s *state, in *input) answer {
 	if p := s.peer(in.id); p != nil {
 		for i, l := range p.locks {
-			if held := l.count * int64(asBit(l.held)); held != in.locks[i].count {
+			given := in.locks[i]
+			if held := l.count * int64(asBit(l.held)); held != given.count || held != 0 && given.token != 0 &&
+				given.token != l.token {
 				return answer{err: restoreChanges}
 			}
 		}
@@ -294,6 +318,7 @@ func (r rules) configure(s *state, i int, most int64) {
 	for _, id := range slices.Clone(q.ids[:q.n]) {
 		if p := s.peer(id); p.locks[i].count > most {
 			s.unqueue(i, id)
+			p.refused = lockAsked{i, p.locks[i].count}
 			p.locks[i] = lockState{}
 		}
 	}

@@ -186,8 +186,10 @@ func (w *world) step(i int) {
 		w.do(f)
 	case f.stage == woken:
 		w.decide(f)
-	case f.stage == blocked && w.rng.IntN(20) == 0: // its time is over, or its client has left
-		f.stage, f.in.blocks = done, false
+	case f.stage == blocked && w.rng.IntN(20) == 0: // its time is over
+		if w.decide(f); f.stage == blocked {
+			f.stage = done
+		}
 	case f.stage == done:
 		w.record(i, f.in, f.call, f.out)
 		w.clients[i].answered(f.in, &f.out)
