@@ -3,7 +3,6 @@ package proxy
 import (
 	"fmt"
 	"maps"
-	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/lease"
 )
 
 // row is a row of one of the page's tables of fields.
@@ -28,16 +28,12 @@ var (
 	fieldRow = regexp.MustCompile("^\\| `([a-z0-9-]+)` \\| ([^|]+) \\| ([^|]+) \\| ([^|]+) \\|$")
 )
 
-// rows returns the rows of all tables of fields.
+// rows returns the rows of all tables of fields, of both pages.
 func rows(t *testing.T) []row {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var found []row
 	section := ""
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(read(t, page) + "\n#\n" + read(t, leasesPage)) {
 		line = strings.TrimSpace(line)
 		if m := heading.FindStringSubmatch(line); m != nil {
 			section = strings.Replace(m[1], "NAME", "api", 1)
@@ -52,7 +48,9 @@ func rows(t *testing.T) []row {
 
 // kebab is how a file spells the name of a field.
 func kebab(name string) string {
-	name = strings.NewReplacer("JWT", "Jwt", "TLS", "Tls", "CA", "Ca", "H2C", "H2c").Replace(name)
+	name = strings.NewReplacer(
+		"JWT", "Jwt", "TLS", "Tls", "CA", "Ca", "H2C", "H2c", "URL", "Url", "TTL", "Ttl",
+	).Replace(name)
 	var b strings.Builder
 	for i, c := range name {
 		if unicode.IsUpper(c) && i > 0 {
@@ -80,6 +78,8 @@ var sections = map[string]reflect.Type{
 	"proxy.tls":   reflect.TypeFor[config.TLS](), "proxy.jwt": reflect.TypeFor[config.JWT](),
 	"proxy.health": reflect.TypeFor[config.Health](), "proxy.timeouts": reflect.TypeFor[config.Timeouts](),
 	"proxy.max": reflect.TypeFor[config.Max](), "proxy.admin": reflect.TypeFor[config.Admin](),
+	"leases": reflect.TypeFor[config.Leases](), "leases.semaphores.api": reflect.TypeFor[lease.Semaphore](),
+	"leases.election": reflect.TypeFor[config.Election](),
 }
 
 // TestEveryFieldIsOnThePage compares the tables with the types of package config, in both directions.
@@ -108,8 +108,8 @@ func TestEveryFieldIsOnThePage(t *testing.T) {
 	slices.Sort(want)
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
-		t.Errorf("%s has %d fields, package config %d; only on the page %q; only in config %q",
-			page, len(got), len(want), without(got, want), without(want, got))
+		t.Errorf("the pages have %d fields, package config %d; only on a page %q; only in config %q",
+			len(got), len(want), without(got, want), without(want, got))
 	}
 }
 
@@ -126,6 +126,7 @@ var order = []string{
 	"[pool]", "[limiters.api]", "[[limiters.api.rates]]", "[proxy]", "[[proxy.rules]]",
 	"[proxy.tls]", "[proxy.jwt]",
 	"[proxy.health]", "[proxy.timeouts]", "[proxy.max]", "[proxy.admin]",
+	"[leases]", "[leases.semaphores.api]", "[leases.election]",
 }
 
 // basis is a file that is well.
@@ -134,6 +135,7 @@ func basis() file {
 		"limiters.api.rates.events": "100", "limiters.api.rates.per": `"1s"`,
 		"proxy.upstreams":     `["http://127.0.0.1:8080"]`,
 		"proxy.rules.pattern": `"/v1/"`, "proxy.rules.limiter": `"api"`,
+		"leases.semaphores.api.max": "1", "leases.election.endpoints": `["http://127.0.0.1:2379"]`,
 	}
 }
 
@@ -153,6 +155,11 @@ var beside = map[string]file{
 	"proxy.jwt.issuer":     {"proxy.jwt.key-file": `"jwt.pem"`},
 	"proxy.jwt.audience":   {"proxy.jwt.key-file": `"jwt.pem"`},
 	"proxy.admin.listen":   {"proxy.admin.token-file": `"token"`},
+
+	"leases.semaphores.api.max":     {"leases.semaphores.api.level": "0"},
+	"leases.election.endpoints":     {"leases.election.name": `"leases"`},
+	"leases.election.user":          {"leases.election.password-file": `"password"`},
+	"leases.election.password-file": {"leases.election.user": `"quotient"`},
 }
 
 // with returns the file that is well, with a value and what it needs beside; "" leaves the field out.
@@ -164,6 +171,8 @@ func with(at, value string) file {
 		f["limiters.api.in-flight"] = "1"
 	case at == "proxy.rules.exempt" && value == "true":
 		f["proxy.rules.limiter"] = ""
+	case strings.HasPrefix(at, "leases.election.") && value == "":
+		f["leases.election.user"], f["leases.election.password-file"] = "", ""
 	case at == "proxy.rules":
 		maps.DeleteFunc(f, func(name, _ string) bool { return strings.HasPrefix(name, at) })
 	}
@@ -212,7 +221,7 @@ func same(a, b *config.File) bool {
 		}
 	}
 	return reflect.DeepEqual(a.Pool, b.Pool) && reflect.DeepEqual(a.Limiters, b.Limiters) &&
-		reflect.DeepEqual(a.Proxy, b.Proxy)
+		reflect.DeepEqual(a.Proxy, b.Proxy) && reflect.DeepEqual(a.Leases, b.Leases)
 }
 
 // toml spells a value of the page as a file does.
@@ -236,7 +245,7 @@ func TestDefaultsOfThePage(t *testing.T) {
 			}
 		case err != nil:
 			t.Errorf("%s is required: %v", r.at(), err)
-		case slices.Contains([]string{"none", "requests", "from `per"}, r.value): // no value spells it
+		case slices.Contains([]string{"none", "requests", "from `per", "from `listen"}, r.value): // no value spells it
 		default:
 			if set, err := with(r.at(), value).parse(); err != nil || !same(bare, set) {
 				t.Errorf("%s = %s is not the default: %v", r.at(), value, err)
@@ -295,7 +304,7 @@ func ends(r row) (good, bad []string) {
 		return []string{fmt.Sprint(a), fmt.Sprint(b)}, []string{fmt.Sprint(a - 1), fmt.Sprint(b + 1), `"1"`}
 	case two:
 		a, b := long(low), long(high)
-		return []string{quoted(a), quoted((a + b) / 2), quoted(b)}, []string{quoted(a - 1), quoted(b + 1), "1"}
+		return []string{quoted(a), quoted(((a + b) / 2).Truncate(time.Second)), quoted(b)}, []string{quoted(a - 1), quoted(b + 1), "1"}
 	}
 	return nil, nil
 }

@@ -238,23 +238,28 @@ func closed(name string) *corev1.SecurityContext {
 // TestRestricted holds the restricted profile of Kubernetes' Pod Security Standards, and a read-only root.
 func TestRestricted(t *testing.T) {
 	for dir := range variants {
-		d := look(t, dir)
-		p := d.pod.SecurityContext
-		if p == nil || p.RunAsNonRoot == nil || !*p.RunAsNonRoot ||
-			p.SeccompProfile == nil || p.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
-			t.Errorf("%s: the pod's security context is %+v", dir, p)
+		checkRestricted(t, dir, look(t, dir).pod)
+	}
+	checkRestricted(t, leasesBase, lookLeases(t).Spec.Template.Spec)
+}
+
+func checkRestricted(t *testing.T, dir string, pod corev1.PodSpec) {
+	t.Helper()
+	p := pod.SecurityContext
+	if p == nil || p.RunAsNonRoot == nil || !*p.RunAsNonRoot ||
+		p.SeccompProfile == nil || p.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("%s: the pod's security context is %+v", dir, p)
+	}
+	if auto := pod.AutomountServiceAccountToken; auto == nil || *auto {
+		t.Errorf("%s: the pod gets a token for the API server", dir)
+	}
+	for _, c := range append(pod.InitContainers, pod.Containers...) {
+		if want := closed(c.Name); !reflect.DeepEqual(c.SecurityContext, want) {
+			t.Errorf("%s: the security context of %s is %+v, want %+v", dir, c.Name, c.SecurityContext, want)
 		}
-		if auto := d.pod.AutomountServiceAccountToken; auto == nil || *auto {
-			t.Errorf("%s: the pod gets a token for the API server", dir)
-		}
-		for _, c := range append(d.pod.InitContainers, d.pod.Containers...) {
-			if want := closed(c.Name); !reflect.DeepEqual(c.SecurityContext, want) {
-				t.Errorf("%s: the security context of %s is %+v, want %+v", dir, c.Name, c.SecurityContext, want)
-			}
-			for _, m := range c.VolumeMounts {
-				if !m.ReadOnly || m.SubPath != "" {
-					t.Errorf("%s: %s mounts %s, read-only %v, sub-path %q", dir, c.Name, m.Name, m.ReadOnly, m.SubPath)
-				}
+		for _, m := range c.VolumeMounts {
+			if !m.ReadOnly || m.SubPath != "" {
+				t.Errorf("%s: %s mounts %s, read-only %v, sub-path %q", dir, c.Name, m.Name, m.ReadOnly, m.SubPath)
 			}
 		}
 	}

@@ -31,8 +31,14 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// blocks returns the blocks of the page in a language, in order.
+// blocks returns the blocks of docs/proxy.md in a language, in order.
 func blocks(t *testing.T, lang string) []block {
+	t.Helper()
+	return blocksOf(t, page, lang)
+}
+
+// blocksOf returns the blocks of a page in a language, in order.
+func blocksOf(t *testing.T, page, lang string) []block {
 	t.Helper()
 	text := []byte(read(t, page))
 	var found []block

@@ -19,14 +19,13 @@ const analyze = "systemd-analyze"
 // program is the path of the binary in the unit.
 const program = "/usr/local/bin/quotient"
 
-// unit returns the text of the unit.
+// units are the units of systemd: that of the proxy, and that of the lease server.
+var units = []string{"quotient.service", "../leases/quotient-leases.service"}
+
+// unit returns the text of the proxy's unit.
 func unit(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("quotient.service")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return read(t, units[0])
 }
 
 // verify runs systemd-analyze with the arguments on a unit of this text, and returns its output. The unit's
@@ -55,11 +54,12 @@ func verify(t *testing.T, text string, args ...string) (string, error) {
 
 // TestUnitIsValid holds that systemd understands each line: it warns of others, and goes on.
 func TestUnitIsValid(t *testing.T) {
-	text := unit(t)
-	if out, err := verify(t, text, "verify"); err != nil || out != "" {
-		t.Errorf("%v: %s", err, out)
+	for _, name := range units {
+		if out, err := verify(t, read(t, name), "verify"); err != nil || out != "" {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
 	}
-	if out, err := verify(t, text+"ProtectSytem=strict\n", "verify"); err == nil && out == "" {
+	if out, err := verify(t, unit(t)+"ProtectSytem=strict\n", "verify"); err == nil && out == "" {
 		t.Error("a line that is misspelt was not noticed")
 	}
 }
@@ -67,11 +67,14 @@ func TestUnitIsValid(t *testing.T) {
 // TestUnitIsClosed holds that the service has little to do harm with. 0 is nothing, 10 is all that root has.
 // What is left is the network.
 func TestUnitIsClosed(t *testing.T) {
-	text := unit(t)
 	const most = "15" // tenths
-	if out, err := verify(t, text, "security", "--offline=true", "--no-pager", "--threshold="+most); err != nil {
-		t.Errorf("%v: %s", err, out)
+	for _, name := range units {
+		out, err := verify(t, read(t, name), "security", "--offline=true", "--no-pager", "--threshold="+most)
+		if err != nil {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
 	}
+	text := unit(t)
 	open := strings.Replace(text, "CapabilityBoundingSet=\n", "", 1)
 	if open == text {
 		t.Fatal("the unit sets no CapabilityBoundingSet")
