@@ -1,0 +1,444 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// inServer runs a test in a bubble, with a server that has peers 1 to 3. They expire after an hour.
+func inServer(t *testing.T, config string, test func(t *testing.T, s *Server)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s, err := NewServer(settings(t, config), ServerOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		withPeers(t, s)
+		test(t, s)
+	})
+}
+
+func withPeers(t *testing.T, s *Server) {
+	t.Helper()
+	for id := range uint64(3) {
+		must(t, s.do(func(t *Table, now time.Time) error { return t.AddPeer(id+1, time.Hour, now) }))
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// takes fails unless the peer gets the lock at once.
+func takes(t *testing.T, s *Server, id uint64, name string, count int64) uint64 {
+	t.Helper()
+	token, err := s.acquire(t.Context(), ask{peer: id, semaphore: name, count: count, expiresIn: unchanged})
+	if err != nil || token == 0 {
+		t.Fatalf("peer %d asks for %d of %s: token %d, error %v", id, count, name, token, err)
+	}
+	return token
+}
+
+// blockedAsk is an acquire that blocks, in a goroutine of its own.
+type blockedAsk struct {
+	token  uint64
+	err    error
+	took   time.Duration
+	done   chan struct{} // closed when the above are set
+	cancel context.CancelFunc
+}
+
+// blocks starts an acquire and returns once it waits or has ended.
+func blocks(t *testing.T, s *Server, id uint64, name string, count int64, blockFor time.Duration) *blockedAsk {
+	ctx, cancel := context.WithCancel(t.Context())
+	b := &blockedAsk{done: make(chan struct{}), cancel: cancel}
+	go func() {
+		start := time.Now()
+		a := ask{peer: id, semaphore: name, count: count, expiresIn: unchanged, blockFor: blockFor}
+		b.token, b.err = s.acquire(ctx, a)
+		b.took = time.Since(start)
+		close(b.done)
+	}()
+	synctest.Wait()
+	return b
+}
+
+// ended reports whether it has, once all goroutines wait.
+func (b *blockedAsk) ended() bool {
+	synctest.Wait()
+	select {
+	case <-b.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// outcome is "held", "waits", "blocked" or an error.
+func (b *blockedAsk) outcome() string {
+	if !b.ended() {
+		return "blocked"
+	}
+	return strings.Join(strings.Fields(grant(b.token, b.err)), " ")
+}
+
+func giveBack(t *testing.T, s *Server, id uint64, name string) {
+	t.Helper()
+	must(t, s.do(func(t *Table, now time.Time) error { return t.Release(id, name, now) }))
+}
+
+func beat(t *testing.T, s *Server, id uint64, expiresIn time.Duration) {
+	t.Helper()
+	must(t, s.do(func(t *Table, now time.Time) error {
+		_, err := t.Heartbeat(id, expiresIn, now)
+		return err
+	}))
+}
+
+// TestBlockedAskEnds has one row for all that ends a blocked request, at the instant.
+func TestBlockedAskEnds(t *testing.T) {
+	const never = time.Hour / 2
+	for _, row := range []struct {
+		name  string
+		what  func(t *testing.T, s *Server, b *blockedAsk)
+		after time.Duration // that it ends
+		want  string
+	}{
+		{"released", func(t *testing.T, s *Server, _ *blockedAsk) { giveBack(t, s, 1, "A") }, 0, "held"},
+		{"holder expires", func(t *testing.T, s *Server, _ *blockedAsk) { beat(t, s, 1, 30*time.Second) }, 30 * time.Second, "held"},
+		{"holder removed", func(t *testing.T, s *Server, _ *blockedAsk) {
+			must(t, s.do(func(t *Table, now time.Time) error { t.RemovePeer(1, now); return nil }))
+		}, 0, "held"},
+		{"holder shrinks", func(t *testing.T, s *Server, _ *blockedAsk) { takes(t, s, 1, "A", 1) }, 0, "held"},
+		{"broken", func(t *testing.T, s *Server, _ *blockedAsk) {
+			_, err := s.Break(1, "A", takes(t, s, 1, "A", 3))
+			must(t, err)
+		}, 0, "held"},
+		{"maximum raised", func(t *testing.T, s *Server, _ *blockedAsk) {
+			must(t, s.Configure(settings(t, "A=5")))
+		}, 0, "held"},
+		{"maximum too low", func(t *testing.T, s *Server, _ *blockedAsk) {
+			must(t, s.Configure(settings(t, "A=1")))
+		}, 0, "Lock can never be acquired. Lock asks for count 2 yet full count is only 1."},
+		{"semaphore gone", func(t *testing.T, s *Server, _ *blockedAsk) {
+			must(t, s.Configure(settings(t, "B=1")))
+		}, 0, "Unknown semaphore"},
+		{"given back", func(t *testing.T, s *Server, _ *blockedAsk) { giveBack(t, s, 2, "A") }, 0, "No such lock is held."},
+		{"peer expires", func(t *testing.T, s *Server, _ *blockedAsk) { beat(t, s, 2, time.Minute) }, time.Minute, "Unknown peer"},
+		{"stand-by", func(_ *testing.T, s *Server, _ *blockedAsk) { s.StandBy("http://b") }, 0,
+			"lease: this server is on stand-by, the leader is http://b"},
+		{"leads again", func(t *testing.T, s *Server, _ *blockedAsk) {
+			must(t, s.Lead(ClockTokens(time.Now()), time.Time{}))
+		}, 0, "Unknown peer"},
+		{"its time passes", func(t *testing.T, s *Server, _ *blockedAsk) {
+			must(t, s.Extend(time.Now().Add(20*time.Second)))
+		}, 20 * time.Second, "lease: this server is on stand-by, and the leader is not known"},
+		{"its time is extended", func(t *testing.T, s *Server, _ *blockedAsk) {
+			must(t, s.Extend(time.Now().Add(20*time.Second)))
+			must(t, s.Extend(time.Time{}))
+		}, never, "waits"},
+		{"closed", func(_ *testing.T, s *Server, _ *blockedAsk) { s.Close() }, 0, "lease: the server is closed"},
+		{"cancelled", func(_ *testing.T, _ *Server, b *blockedAsk) { b.cancel() }, 0, "waits"},
+		{"nothing happens", func(*testing.T, *Server, *blockedAsk) {}, never, "waits"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			inServer(t, "A=3", func(t *testing.T, s *Server) {
+				takes(t, s, 1, "A", 3)
+				b := blocks(t, s, 2, "A", 2, never)
+				if b.ended() {
+					t.Fatalf("it is not blocked: token %d, error %v", b.token, b.err)
+				}
+				row.what(t, s, b)
+				if row.after > 0 {
+					time.Sleep(row.after - 1)
+					if b.ended() {
+						t.Fatalf("ended after %v with %v, want %v", b.took, b.outcome(), row.after)
+					}
+					time.Sleep(1)
+				}
+				if got := b.outcome(); got != row.want || b.took != row.after {
+					t.Errorf("%q after %v, want %q after %v", got, b.took, row.want, row.after)
+				}
+				if len(s.blocked) != 0 {
+					t.Errorf("%d peers are still blocked", len(s.blocked))
+				}
+			})
+		})
+	}
+}
+
+func TestBlockedAskKeepsItsPlace(t *testing.T) {
+	inServer(t, "A=1", func(t *testing.T, s *Server) {
+		takes(t, s, 1, "A", 1)
+		second := blocks(t, s, 2, "A", 1, time.Minute)
+		third := blocks(t, s, 3, "A", 1, time.Hour)
+		second.cancel() // the request, not the lock: it keeps its place until the peer expires
+		giveBack(t, s, 1, "A")
+		if got := third.outcome(); got != "blocked" {
+			t.Errorf("the third is %q, want it blocked", got)
+		}
+		if got := blocks(t, s, 2, "A", 1, 0).outcome(); got != "held" {
+			t.Errorf("the second is %q, want it held", got)
+		}
+		beat(t, s, 2, time.Second)
+		time.Sleep(time.Second)
+		if got := third.outcome(); got != "held" || third.took != time.Second {
+			t.Errorf("the third is %q after %v, want it held when the second expires", got, third.took)
+		}
+	})
+}
+
+func TestDecidedAtTheLastInstant(t *testing.T) {
+	inServer(t, "A=1", func(t *testing.T, s *Server) {
+		beat(t, s, 1, 10*time.Second)
+		takes(t, s, 1, "A", 1)
+		if got := blocks(t, s, 2, "A", 1, 10*time.Second); got.outcome() != "blocked" {
+			t.Errorf("it is %q", got.outcome())
+		} else if time.Sleep(10 * time.Second); got.outcome() != "held" {
+			t.Errorf("it is %q, though it got the lock in its last instant", got.outcome())
+		}
+	})
+}
+
+func TestBlockedAsksOfOnePeerAreBounded(t *testing.T) {
+	inServer(t, "A=1", func(t *testing.T, s *Server) {
+		takes(t, s, 1, "A", 1)
+		var all []*blockedAsk
+		for range maxBlocked {
+			all = append(all, blocks(t, s, 2, "A", 1, time.Minute))
+		}
+		if b := blocks(t, s, 2, "A", 1, time.Minute); b.outcome() != "waits" || b.took != 0 {
+			t.Errorf("one more is %q after %v, want an answer at once", b.outcome(), b.took)
+		}
+		if b := blocks(t, s, 3, "A", 1, time.Second); b.outcome() != "blocked" {
+			t.Errorf("another peer's is %q, want it blocked", b.outcome())
+		}
+		all[0].cancel()
+		if !all[0].ended() {
+			t.Error("the cancelled one has not ended")
+		}
+		all[0] = blocks(t, s, 2, "A", 1, time.Minute)
+		giveBack(t, s, 1, "A")
+		for i, b := range all {
+			if b.outcome() != "held" || b.token != all[0].token {
+				t.Errorf("%d is %q with token %d, want token %d", i, b.outcome(), b.token, all[0].token)
+			}
+		}
+		if time.Sleep(time.Second); len(s.blocked) != 0 {
+			t.Errorf("%d peers are still blocked", len(s.blocked))
+		}
+	})
+}
+
+func TestGraceEndsByItself(t *testing.T) {
+	inServer(t, "A=1 grace=10s", func(t *testing.T, s *Server) {
+		b := blocks(t, s, 1, "A", 1, time.Minute)
+		if got := s.Stats().Grace; got != 10*time.Second {
+			t.Errorf("%v of the grace time are left, want 10s", got)
+		}
+		if time.Sleep(10 * time.Second); b.outcome() != "held" || b.took != 10*time.Second {
+			t.Errorf("%q after %v, want it held after 10s", b.outcome(), b.took)
+		}
+	})
+}
+
+func TestNewerTokensServe(t *testing.T) {
+	inServer(t, "A=2", func(t *testing.T, s *Server) {
+		must(t, s.Lead(Tokens{7, 8}, time.Time{}))
+		withPeers(t, s)
+		if takes(t, s, 1, "A", 1) != 7 || s.TokensLeft() != 0 {
+			t.Errorf("%d tokens are left, want none", s.TokensLeft())
+		}
+		b := blocks(t, s, 2, "A", 1, time.Minute)
+		must(t, s.AddTokens(Tokens{100, 103}))
+		if b.outcome() != "held" || b.token != 100 || s.TokensLeft() != 2 {
+			t.Errorf("%q with token %d and %d left, want 100 and 2", b.outcome(), b.token, s.TokensLeft())
+		}
+	})
+}
+
+// TestSelfFencing stops a leader's clock past its time, with no request that comes.
+func TestSelfFencing(t *testing.T) {
+	for _, look := range []struct {
+		name  string
+		leads func(s *Server) bool
+	}{
+		{"Leads", func(s *Server) bool { leads, _ := s.Leads(); return leads }},
+		{"Stats", func(s *Server) bool { return s.Stats().Leads }},
+		{"TokensLeft", func(s *Server) bool { return s.TokensLeft() > 0 }},
+		{"acquire", func(s *Server) bool {
+			_, err := s.acquire(context.Background(), ask{peer: 1, semaphore: "A", count: 1, expiresIn: unchanged})
+			return err == nil
+		}},
+		{"Extend", func(s *Server) bool { return s.Extend(time.Time{}) == nil }},
+		{"AddTokens", func(s *Server) bool { return s.AddTokens(Tokens{1, 2}) == nil }},
+		{"Break", func(s *Server) bool { _, err := s.Break(1, "A", 1); return errors.Is(err, ErrNotHeld) }},
+		{"Locks", func(s *Server) bool { _, _, err := s.Locks("A", 1); return err == nil }},
+	} {
+		t.Run(look.name, func(t *testing.T) {
+			inServer(t, "A=1", func(t *testing.T, s *Server) {
+				until := time.Now().Add(time.Minute)
+				must(t, s.Extend(until))
+				time.Sleep(time.Minute - 1)
+				s.timer.Stop() // as if the process had been stopped
+				if !look.leads(s) {
+					t.Error("it does not lead, before its time has passed")
+				}
+				must(t, s.Extend(until))
+				s.timer.Stop()
+				if time.Sleep(1); look.leads(s) {
+					t.Error("it leads, though its time has passed")
+				}
+				if s.table != nil {
+					t.Error("it still has peers")
+				}
+			})
+		})
+	}
+}
+
+func TestLeadWhoseTimeHasPassed(t *testing.T) {
+	inServer(t, "A=1", func(t *testing.T, s *Server) {
+		must(t, s.Lead(ClockTokens(time.Now()), time.Now()))
+		if leads, _ := s.Leads(); leads {
+			t.Error("it leads")
+		}
+	})
+}
+
+func TestStandBy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := NewServer(settings(t, "A=1"), ServerOptions{StandBy: true})
+		must(t, err)
+		defer s.Close()
+		wants := func(leads bool, leader string) {
+			t.Helper()
+			st := s.Stats()
+			is, of := s.Leads()
+			if is != leads || of != leader || st.Leads != leads || st.Leader != leader {
+				t.Errorf("leads %v, leader %q, want %v and %q", is, of, leads, leader)
+			}
+		}
+		wants(false, "")
+		s.StandBy("http://b")
+		wants(false, "http://b")
+		var standBy *StandByError
+		if _, _, err := s.Locks("A", 1); !errors.As(err, &standBy) || standBy.Leader != "http://b" {
+			t.Errorf("error %v, want a StandByError of http://b", err)
+		}
+		must(t, s.Configure(settings(t, "B=2"))) // counts once it leads
+		must(t, s.Lead(Tokens{5, 9}, time.Now().Add(time.Minute)))
+		wants(true, "")
+		if st := s.Stats(); len(st.Semaphores) != 1 || st.Semaphores[0].Max != 2 {
+			t.Errorf("semaphores are %+v, want B of 2", st.Semaphores)
+		}
+		time.Sleep(time.Minute)
+		wants(false, "")
+	})
+}
+
+func TestConfigureKeepsItsOwn(t *testing.T) {
+	inServer(t, "A=1", func(t *testing.T, s *Server) {
+		c := settings(t, "A=2")
+		must(t, s.Configure(c))
+		c.Semaphores["A"] = Semaphore{} // the caller's, which the server must not read again
+		must(t, s.Lead(ClockTokens(time.Now()), time.Time{}))
+		if err := s.Configure(c); err == nil || !strings.Contains(err.Error(), `["A"].Max is 0`) {
+			t.Errorf("error %v, want one that names the maximum", err)
+		}
+		if got := s.Stats().Semaphores[0].Max; got != 2 {
+			t.Errorf("the maximum is %d, want 2", got)
+		}
+	})
+}
+
+func TestCloseLeavesNothingBehind(t *testing.T) {
+	inServer(t, "A=1", func(t *testing.T, s *Server) {
+		takes(t, s, 1, "A", 1)
+		b := blocks(t, s, 2, "A", 1, time.Hour)
+		s.Close()
+		s.Close()
+		if s.timer.Stop() {
+			t.Error("the timer still runs")
+		}
+		if b.outcome() != ErrClosed.Error() {
+			t.Errorf("the blocked request is %q", b.outcome())
+		}
+		for name, err := range map[string]error{
+			"Lead": s.Lead(Tokens{1, 2}, time.Time{}), "Extend": s.Extend(time.Time{}), "AddTokens": s.AddTokens(Tokens{}),
+		} {
+			if !errors.Is(err, ErrClosed) {
+				t.Errorf("%s: error %v, want %v", name, err, ErrClosed)
+			}
+		}
+		if st := s.Stats(); st.Leads || st.Peers != 0 {
+			t.Errorf("statistics are %+v, want none", st)
+		}
+	})
+}
+
+func TestTimerIsSetForWhatIsDueFirst(t *testing.T) {
+	inServer(t, "A=9", func(t *testing.T, s *Server) {
+		start := time.Now()
+		for i, d := range []time.Duration{50 * time.Second, 10 * time.Second, 30 * time.Second} {
+			takes(t, s, uint64(i+1), "A", 1)
+			beat(t, s, uint64(i+1), d)
+		}
+		beat(t, s, 2, 20*time.Second) // later than the timer
+		for _, row := range []struct {
+			at   time.Duration
+			left int
+		}{{10, 3}, {20, 2}, {30, 1}, {49, 1}, {50, 0}} {
+			time.Sleep(time.Until(start.Add(row.at * time.Second)))
+			synctest.Wait()
+			s.mu.Lock()
+			if got := len(s.table.busy); got != row.left {
+				t.Errorf("after %d s %d peers are there, want %d", row.at, got, row.left)
+			}
+			s.mu.Unlock()
+		}
+	})
+}
+
+func TestRandomIDs(t *testing.T) {
+	inServer(t, "A=1", func(t *testing.T, s *Server) {
+		seen := map[uint64]bool{}
+		for range 1000 {
+			id, _, err := s.newPeer(time.Minute)
+			must(t, err)
+			if id == 0 || seen[id] {
+				t.Fatalf("id %d comes twice, or is 0", id)
+			}
+			seen[id] = true
+		}
+	})
+}
+
+func ExampleTable() {
+	now := time.Now()
+	table, err := NewTable(Config{Semaphores: map[string]Semaphore{"A": {Max: 1}}}, Tokens{Next: 1, End: EndOfTokens}, now)
+	if err != nil {
+		panic(err)
+	}
+	for id := range uint64(2) {
+		if err := table.AddPeer(id, time.Minute, now); err != nil {
+			panic(err)
+		}
+		token, err := table.Acquire(id, "A", 1, now)
+		fmt.Println("token", token, "error", err)
+	}
+	fmt.Println(table.Release(0, "A", now), table.Changed())
+	// Output:
+	// token 1 error <nil>
+	// token 0 error <nil>
+	// <nil> [1]
+}
