@@ -1,5 +1,5 @@
-// Package etcdtest runs etcd's server for tests, on loopback, and a network before it that can be cut. It needs
-// the standard library alone, so that each module with an etcd client of its own may use it.
+// Package etcdtest runs etcd's server for tests, on loopback, and a network before it that can be cut. It
+// needs the standard library alone, so that each module with an etcd client of its own may use it.
 package etcdtest
 
 import (

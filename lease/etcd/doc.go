@@ -1,28 +1,29 @@
-// Package etcd elects which of several lease servers leads, over etcd. An [Election] stands for one server: it
-// makes that one lead, with fencing tokens above those of all leaders before, or sends its clients to the one
-// that does. No lease is kept in etcd: holders restore theirs with the next leader. The tests run with etcd
-// 3.4.23, as Debian 12 has it, and client 3.6.
+// Package etcd elects which of several lease servers leads, over etcd. An [Election] stands for one server:
+// it makes that one lead, with fencing tokens above those of all leaders before, or sends its clients to the
+// one that does. No lease is kept in etcd: holders restore theirs with the next leader. The tests run with
+// etcd 3.4.23, as Debian 12 has it, and client 3.6.
 //
 // # What is promised
 //
-//   - At most one server grants at a time. A leader stops by itself before the store may let another one lead:
-//     its term is counted from the instant at which it sent the last renewal that was answered.
+//   - At most one server grants at a time. A leader stops by itself before the store may let another one
+//     lead: its term is counted from the instant at which it sent the last renewal that was answered.
 //   - Fencing tokens rise from each leader to the next, as the store's revisions do.
-//   - A leader whose Run ends hands over at once. One that was killed, stopped or cut off is followed after its
-//     TTL, and half a second that the store may take.
+//   - A leader whose Run ends hands over at once. One that was killed, stopped or cut off is followed after
+//     its TTL, and half a second that the store may take.
 //   - While the store is away, the leader leads until its term is over, and then no server does. All go on by
 //     themselves when it is back.
 //
 // # What is not
 //
-// A machine that is suspended as a whole stops the clock by which terms are counted on Linux. When it goes on it
-// leads until it next asks the store, a quarter of the TTL later at most, while another one may lead. A process
-// that is stopped does not stop that clock. Only fencing tokens help where a resource is asked by such a one.
+// A machine that is suspended as a whole stops the clock by which terms are counted on Linux. When it goes on
+// it leads until it next asks the store, a quarter of the TTL later at most, while another one may lead. A
+// process that is stopped does not stop that clock. Only fencing tokens help where a resource is asked by
+// such a one.
 //
 // The clocks need not agree, but must run at one speed: a tenth of the TTL is left for what they do not.
 //
-// A store that has lost its data begins with small revisions, and so with small tokens. A server that has seen
-// larger ones does not lead any more, and logs why.
+// A store that has lost its data begins with small revisions, and so with small tokens. A server that has
+// seen larger ones does not lead any more, and logs why.
 //
 // # The client
 //
@@ -39,6 +40,6 @@
 //	quotient-leases/locks/694d9a2c1f0e8a05    https://a.example:8000
 //
 // The election's name, and the lease in etcd. The oldest key leads. The election package of etcd's own client
-// and etcdctl keep theirs in the same way, so "etcdctl elect -l quotient-leases/locks" shows the leader. Every
-// client that may write these keys is trusted.
+// and etcdctl keep theirs in the same way, so "etcdctl elect -l quotient-leases/locks" shows the leader.
+// Every client that may write these keys is trusted.
 package etcd

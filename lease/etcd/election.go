@@ -95,8 +95,8 @@ func (e *Election) run(ctx context.Context, st store) error {
 		if failures > 0 {
 			level = slog.LevelDebug
 		}
-		e.Log.Log(ctx, level, "lease election: this server has no part in it, and tries again", "election", e.Name,
-			"led", t.leads, "error", err)
+		e.Log.Log(ctx, level, "lease election: this server has no part in it, and tries again",
+			"election", e.Name, "led", t.leads, "error", err)
 		pause(ctx, jittered(min(firstPause<<min(failures, 10), longestPause)))
 		failures++
 	}
@@ -118,7 +118,8 @@ func (e *Election) complete() (*Election, error) {
 		return nil, fmt.Errorf("lease/etcd: Election.Name is %.40q of %d bytes, want 1 to %d without a slash",
 			c.Name, len(c.Name), longestName)
 	case c.TTL < leastTTL || c.TTL > mostTTL || c.TTL%time.Second != 0:
-		return nil, fmt.Errorf("lease/etcd: Election.TTL is %v, want whole seconds, %v to %v", c.TTL, leastTTL, mostTTL)
+		return nil, fmt.Errorf("lease/etcd: Election.TTL is %v, want whole seconds, %v to %v",
+			c.TTL, leastTTL, mostTTL)
 	}
 	if err := checkURL(c.URL); err != nil {
 		return nil, fmt.Errorf("lease/etcd: Election.URL is %.200q: %w", c.URL, err)

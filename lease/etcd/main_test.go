@@ -20,8 +20,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// judge sees what all servers of one election are asked to do. It finds two that lead at one instant, and tokens
-// that go back.
+// judge sees what all servers of one election are asked to do. It finds two that lead at one instant, and
+// tokens that go back.
 type judge struct {
 	mu      sync.Mutex // guards what follows
 	servers []*judged

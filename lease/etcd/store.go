@@ -61,8 +61,8 @@ func (c client) revoke(ctx context.Context, lease clientv3.LeaseID) error {
 	return err
 }
 
-// renew asks once. The client's KeepAlive does not say when it has asked, and KeepAliveOnce asks again without
-// a pause while the store is away.
+// renew asks once. The client's KeepAlive does not say when it has asked, and KeepAliveOnce asks again
+// without a pause while the store is away.
 func (c client) renew(ctx context.Context, lease clientv3.LeaseID) (raft uint64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // it ends the stream
@@ -109,7 +109,9 @@ func (c client) draw(ctx context.Context, own candidate, lease clientv3.LeaseID)
 	return r.Header.Revision, nil
 }
 
-func (c client) first(ctx context.Context, prefix string, own candidate) (_ candidate, raft uint64, err error) {
+func (c client) first(ctx context.Context, prefix string, own candidate) (
+	_ candidate, raft uint64, err error,
+) {
 	r, err := c.Txn(ctx).If(stands(own)).Then(clientv3.OpGet(prefix, clientv3.WithFirstCreate()...)).Commit()
 	if err != nil {
 		return candidate{}, 0, err

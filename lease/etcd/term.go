@@ -12,8 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A token has three parts: a bit, the revision of a put in etcd, and a number of its own. The bit sets it above
-// all tokens that a lone server takes from its clock.
+// A token has three parts: a bit, the revision of a put in etcd, and a number of its own. The bit sets it
+// above all tokens that a lone server takes from its clock.
 const (
 	tokenBase = 1 << 62
 	tokenBits = 24 // of the number: so many tokens, 16 million, come from one put
@@ -35,7 +35,8 @@ type overError struct{ err error }
 func (e *overError) Error() string { return e.err.Error() }
 func (e *overError) Unwrap() error { return e.err }
 
-// errMembers says that a renewal may have come from a member that leads the store no more, and has not noticed.
+// errMembers says that a renewal may have come from a member that leads the store no more, and has not
+// noticed.
 var errMembers = errors.New("the members of etcd have elected another leader among them")
 
 // term is one candidacy: one lease of the store and one key, until either is lost.
@@ -113,8 +114,8 @@ func (t *term) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
 	if err := t.store.revoke(ctx, t.lease); err != nil {
-		t.e.Log.DebugContext(ctx, "lease election: the candidacy stays until its lease ends", "election", t.e.Name,
-			"error", err)
+		t.e.Log.DebugContext(ctx, "lease election: the candidacy stays until its lease ends",
+			"election", t.e.Name, "error", err)
 	}
 }
 
@@ -226,11 +227,11 @@ func (t *term) draw(ctx context.Context) (lease.Tokens, error) {
 	case err != nil:
 		return lease.Tokens{}, fmt.Errorf("draw tokens: %w", err)
 	case revision <= *t.seen:
-		err = fmt.Errorf("etcd is at revision %d and was at %d: it has lost its data, so fencing tokens would go back",
-			revision, *t.seen)
-		return lease.Tokens{}, &overError{err}
+		return lease.Tokens{}, &overError{fmt.Errorf("etcd is at revision %d and was at %d: "+
+			"it has lost its data, and fencing tokens would go back", revision, *t.seen)}
 	case revision > mostRevision:
-		return lease.Tokens{}, &overError{fmt.Errorf("etcd is at revision %d, more than %d", revision, int64(mostRevision))}
+		return lease.Tokens{}, &overError{fmt.Errorf("etcd is at revision %d, want at most %d",
+			revision, int64(mostRevision))}
 	}
 	*t.seen = revision
 	next := tokenBase | uint64(revision)<<tokenBits

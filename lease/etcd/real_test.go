@@ -1,0 +1,169 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient/internal/etcdtest"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.uber.org/zap"
+)
+
+const ttl = 2 * time.Second
+
+// clientAt returns a client with the options that the package's page names.
+func clientAt(t testing.TB, addrs ...string) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: addrs, Logger: zap.NewNop(),
+		DialKeepAliveTime: 3 * time.Second, DialKeepAliveTimeout: time.Second})
+	must(t, err)
+	t.Cleanup(func() { c.Close() }) //nolint:errcheck // a test may have closed it
+	return c
+}
+
+// real is one server's Run on a real store.
+type real struct {
+	*judged
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+// stand runs one server more, which reaches the store at an address.
+func stand(t *testing.T, j *judge, name, addr string) *real {
+	t.Helper()
+	r := &real{judged: j.server(t, name), ended: make(chan error, 1)}
+	e := &Election{Client: clientAt(t, addr), Server: r.judged, URL: "http://" + name, Name: "locks", TTL: ttl}
+	var ctx context.Context
+	ctx, r.cancel = context.WithCancel(t.Context())
+	go func() { r.ended <- e.Run(ctx) }()
+	t.Cleanup(r.leave)
+	return r
+}
+
+// leave ends Run.
+func (r *real) leave() {
+	r.cancel()
+	r.ended <- <-r.ended
+}
+
+// leads waits until the server leads.
+func leads(t *testing.T, j *judge, r *real) {
+	t.Helper()
+	j.wait(t, r.name+" leads", func() bool { return j.now() == r.judged })
+}
+
+// Failure mode 33: one leads after the other, by the end of each, and tokens rise.
+func TestRealTakeovers(t *testing.T) {
+	t.Parallel()
+	srv, j := etcdtest.Start(t), newJudge()
+	now := stand(t, j, "s0", srv.Addr())
+	leads(t, j, now)
+	for i := range 7 {
+		next := stand(t, j, fmt.Sprint("s", i+1), srv.Addr())
+		j.wait(t, "it follows", func() bool { return j.follows(next.judged, "http://"+now.name) })
+		began := time.Now()
+		now.leave()
+		leads(t, j, next)
+		if took := time.Since(began); i > 0 && took > ttl {
+			t.Errorf("handed over after %v", took)
+		}
+		now = next
+	}
+	now.leave()
+	r, err := clientAt(t, srv.Addr()).Get(t.Context(), "quotient-leases/", clientv3.WithPrefix())
+	must(t, err)
+	if r.Count > 0 || j.leads != 8 {
+		t.Errorf("%v are left; %d have led", r.Kvs, j.leads)
+	}
+	j.verdict(t)
+}
+
+// Failure mode 33: a leader that is cut off from the store stops before another one leads, and follows that
+// one when it is back.
+func TestRealCutOff(t *testing.T) {
+	for name, cut := range map[string]func(*etcdtest.Relay){
+		"cut":     (*etcdtest.Relay).Cut,
+		"stalled": (*etcdtest.Relay).Stall,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, j := etcdtest.Start(t), newJudge()
+			way := etcdtest.NewRelay(t, srv.Addr())
+			a := stand(t, j, "a", way.Addr())
+			leads(t, j, a)
+			b := stand(t, j, "b", srv.Addr())
+			j.wait(t, "b follows", func() bool { return j.follows(b.judged, "http://a") })
+			began := time.Now()
+			cut(way)
+			j.wait(t, "a stops", func() bool { return j.now() != a.judged })
+			stopped := time.Since(began)
+			leads(t, j, b)
+			t.Logf("%s: a has stopped after %v, b leads after %v", name, stopped, time.Since(began))
+			way.Heal()
+			j.wait(t, "a follows", func() bool { return j.follows(a.judged, "http://b") })
+			b.leave()
+			leads(t, j, a)
+			j.verdict(t)
+		})
+	}
+}
+
+// The store is killed, or hangs. No server leads after the TTL, and one does when the store is back.
+func TestRealStoreFails(t *testing.T) {
+	for name, row := range map[string]struct{ end, back func(*etcdtest.Server) }{
+		"killed": {func(s *etcdtest.Server) { s.End(syscall.SIGKILL) }, func(s *etcdtest.Server) { s.Restart(false) }},
+		"hangs":  {func(s *etcdtest.Server) { s.Signal(syscall.SIGSTOP) }, func(s *etcdtest.Server) { s.Signal(syscall.SIGCONT) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, j := etcdtest.Start(t), newJudge()
+			a := stand(t, j, "a", srv.Addr())
+			leads(t, j, a)
+			b := stand(t, j, "b", srv.Addr())
+			j.wait(t, "b follows", func() bool { return j.follows(b.judged, "http://a") })
+			row.end(srv)
+			j.wait(t, "no server leads", func() bool { return j.now() == nil })
+			j.wait(t, "b knows of none", func() bool { return j.follows(b.judged, "") })
+			row.back(srv)
+			began := time.Now()
+			j.wait(t, "one leads", func() bool { return j.now() != nil })
+			t.Logf("%s: one leads %v after the store is back", name, time.Since(began))
+			j.verdict(t)
+		})
+	}
+}
+
+// The client's own election and this one stand side by side.
+func TestRealConcurrency(t *testing.T) {
+	t.Parallel()
+	srv, j := etcdtest.Start(t), newJudge()
+	a := stand(t, j, "a", srv.Addr())
+	leads(t, j, a)
+	session, err := concurrency.NewSession(clientAt(t, srv.Addr()), concurrency.WithTTL(5))
+	must(t, err)
+	other := concurrency.NewElection(session, "quotient-leases/locks")
+	r, err := other.Leader(t.Context())
+	must(t, err)
+	if got := string(r.Kvs[0].Value); got != "http://a" {
+		t.Errorf("the leader is %q", got)
+	}
+	won := make(chan error, 1)
+	go func() { won <- other.Campaign(t.Context(), "http://other") }()
+	j.wait(t, "it stands", func() bool {
+		r, err := session.Client().Get(t.Context(), "quotient-leases/locks/", clientv3.WithPrefix())
+		return err == nil && r.Count == 2
+	})
+	b := stand(t, j, "b", srv.Addr())
+	j.wait(t, "b follows", func() bool { return j.follows(b.judged, "http://a") })
+	a.leave()
+	must(t, <-won)
+	j.wait(t, "b follows the other", func() bool { return j.follows(b.judged, "http://other") })
+	must(t, other.Resign(t.Context()))
+	leads(t, j, b)
+	must(t, session.Close())
+	j.verdict(t)
+}
