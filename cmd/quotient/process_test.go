@@ -39,8 +39,19 @@ type process struct {
 // start runs quotient proxy on free ports and waits until it has said where it listens.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
+	p := launch(t, append([]string{"proxy", "--log", "json"}, args...)...)
+	p.url = p.logged("proxy listens")["url"].(string)
+	if page, ok := p.logged("operator's page")["url"]; ok {
+		p.page = page.(string)
+	}
+	return p
+}
+
+// launch runs the program, and reads its log.
+func launch(t *testing.T, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, ended: make(chan struct{}), new: make(chan struct{})}
-	p.cmd = program(t, append([]string{"proxy", "--log", "json"}, args...)...)
+	p.cmd = program(t, args...)
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -57,10 +68,6 @@ func start(t *testing.T, args ...string) *process {
 			t.Logf("log: %v", p.log)
 		}
 	})
-	p.url = p.logged("proxy listens")["url"].(string)
-	if page, ok := p.logged("operator's page")["url"]; ok {
-		p.page = page.(string)
-	}
 	return p
 }
 
