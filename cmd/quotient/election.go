@@ -2,17 +2,82 @@ package main
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
 	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/lease"
+	"github.com/quotient-go/quotient/lease/etcd"
 )
 
-// elect returns what takes part in an election until its context ends. Without one it does nothing.
-func elect(e *config.Election, url string, s *lease.Server, log *slog.Logger) (func(context.Context) error, error) {
+// farewell bounds how long a leader takes to step down at the end. Without it others wait for the election's
+// TTL.
+const farewell = 500 * time.Millisecond
+
+// elect returns what takes part in an election until its context ends. Without one it does nothing. Clients
+// reach s at url, unless e says another.
+func elect(e *config.Election, url string, s *lease.Server, log *slog.Logger) (runs, error) {
 	if e == nil {
 		return func(context.Context) error { return nil }, nil
 	}
-	return nil, errors.New("not yet")
+	if e.URL != "" {
+		url = e.URL
+	}
+	c, err := electionConfig(e)
+	if err != nil {
+		return nil, err
+	}
+	client, err := clientv3.New(c)
+	if err != nil {
+		return nil, err
+	}
+	election := &etcd.Election{Client: client, Server: s, URL: url, Name: e.Name, TTL: e.TTL, Log: log}
+	return func(ctx context.Context) error {
+		ended := make(chan error, 1)
+		go func() { ended <- election.Run(ctx) }()
+		select {
+		case err := <-ended:
+			_ = client.Close()
+			if ctx.Err() == nil {
+				return fmt.Errorf("leases.election: %w", err)
+			}
+			return nil
+		case <-ctx.Done():
+		}
+		late := time.AfterFunc(farewell, func() { _ = client.Close() })
+		<-ended
+		if late.Stop() {
+			_ = client.Close()
+		}
+		return nil
+	}, nil
+}
+
+// electionConfig is how etcd is reached.
+func electionConfig(e *config.Election) (clientv3.Config, error) {
+	c := clientv3.Config{
+		DialTimeout: 2 * time.Second, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
+		Username: e.User, Logger: zap.NewNop(), // the election reports what fails
+	}
+	for _, endpoint := range e.Endpoints {
+		if !strings.Contains(endpoint, "://") {
+			endpoint = "http://" + endpoint
+		}
+		c.Endpoints = append(c.Endpoints, strings.TrimSuffix(endpoint, "/"))
+	}
+	if e.PasswordFile == "" {
+		return c, nil
+	}
+	text, err := os.ReadFile(e.PasswordFile)
+	if err != nil {
+		return c, fmt.Errorf("password-file: %w", err)
+	}
+	c.Password = strings.TrimSpace(string(text))
+	return c, nil
 }

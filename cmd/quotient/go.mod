@@ -11,6 +11,7 @@ require (
 	github.com/prometheus/client_golang v1.25.0
 	github.com/quotient-go/quotient v0.0.0
 	github.com/quotient-go/quotient/config v0.0.0
+	github.com/quotient-go/quotient/lease/etcd v0.0.0
 	github.com/quotient-go/quotient/poolsize/etcd v0.0.0
 	github.com/quotient-go/quotient/poolsize/kube v0.0.0
 	github.com/quotient-go/quotient/poolsize/redis v0.0.0
@@ -94,6 +95,7 @@ require github.com/alicebob/miniredis/v2 v2.40.0
 replace (
 	github.com/quotient-go/quotient => ../../
 	github.com/quotient-go/quotient/config => ../../config
+	github.com/quotient-go/quotient/lease/etcd => ../../lease/etcd
 	github.com/quotient-go/quotient/poolsize/etcd => ../../poolsize/etcd
 	github.com/quotient-go/quotient/poolsize/kube => ../../poolsize/kube
 	github.com/quotient-go/quotient/poolsize/redis => ../../poolsize/redis

@@ -190,6 +190,7 @@ func TestLeasesEndAtOnce(t *testing.T) {
 
 // TestLeasesAreRestored kills the server, and its clients find what they hold at the next one.
 func TestLeasesAreRestored(t *testing.T) {
+	t.Parallel()
 	path := semaphores(t, "A = 1\n")
 	p := startLeases(t, "-c", path)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

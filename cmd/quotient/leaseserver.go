@@ -47,7 +47,7 @@ type leaseServer struct {
 	l        net.Listener
 	registry *prometheus.Registry
 	warned   atomic.Pointer[[]string] // about the file in force
-	election func(context.Context) error
+	election runs
 }
 
 // openLeases makes the server of a section [leases], and opens its listener.
@@ -132,6 +132,10 @@ func suspiciousLeases(f *config.File) (lines []string) {
 	l := f.Leases
 	if len(l.Semaphores) == 0 {
 		lines = append(lines, "there are no semaphores: every lock is refused as unknown")
+	}
+	if e := l.Election; e != nil && l.Grace <= e.TTL {
+		lines = append(lines, fmt.Sprintf("leases.grace is %v, and another server leads after %v: a lock may have two "+
+			"holders then", l.Grace, e.TTL))
 	}
 	if level, same := sameLevel(l.Semaphores); same && level != 0 {
 		lines = append(lines, fmt.Sprintf("all semaphores have level %d: a peer that holds one can never ask "+
