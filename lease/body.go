@@ -67,7 +67,7 @@ func isJSON(contentType string) bool {
 
 // parseCount reads a JSON integer.
 func parseCount(body []byte) (int64, error) {
-	text := bytes.TrimSpace(body)
+	text := bytes.Trim(body, " \t\r\n")
 	digits := bytes.TrimPrefix(text, []byte("-"))
 	whole := len(digits) == 1 || len(digits) > 1 && digits[0] != '0'
 	n := int64(0)

@@ -1,0 +1,298 @@
+package lease_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-go/quotient/lease"
+)
+
+// served starts a server with the semaphores of the conformance test.
+func served(t testing.TB, c lease.Config, o lease.ServerOptions) *lease.Server {
+	t.Helper()
+	if c.Semaphores == nil {
+		c.Semaphores = semaphores
+	}
+	s, err := lease.NewServer(c, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// sent serves one request in memory.
+func sent(h http.Handler, method, target, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, "http://server/", strings.NewReader(body))
+	if u, err := url.ParseRequestURI(target); err == nil {
+		r.URL = u
+	}
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+const restoreOne = `{"expires_in":"5m","peer_id":1,"acquired":{}}`
+
+// led are requests that only a leader answers.
+var led = []struct{ method, target, body string }{
+	{"POST", "/new_peer", `{"expires_in":"5m"}`},
+	{"GET", "/peers/", ""},
+	{"PUT", "/peers/1", `{"expires_in":"5m"}`},
+	{"DELETE", "/peers/1", ""},
+	{"PUT", "/peers/1/%2F%26?block_for=1h&expires_in=5m", "1"},
+	{"DELETE", "/peer/1/A", ""},
+	{"GET", "/peers/1/is_acquired", ""},
+	{"GET", "/remainder?semaphore=a+b", ""},
+	{"POST", "/restore", restoreOne},
+	{"POST", "/remove_expired", ""},
+}
+
+func TestStandByRedirects(t *testing.T) {
+	s := served(t, lease.Config{}, lease.ServerOptions{StandBy: true})
+	for leader, base := range map[string]string{
+		"http://two:8000": "http://two:8000", "http://two:8000/": "http://two:8000", "https://x/leases": "https://x/leases",
+	} {
+		s.StandBy(leader)
+		for _, r := range led {
+			w := sent(s, r.method, r.target, r.body)
+			if got, want := w.Header().Get("Location"), base+r.target; w.Code != http.StatusTemporaryRedirect || got != want {
+				t.Errorf("%s %s: %d to %q, want 307 to %q", r.method, r.target, w.Code, got, want)
+			}
+			want := `{"title":"Temporary Redirect","status":307,` +
+				`"detail":"lease: this server is on stand-by, the leader is ` + leader + `"}` + "\n"
+			if got := w.Body.String(); got != want || w.Header().Get("Content-Type") != "application/problem+json" {
+				t.Errorf("%s %s: body %s", r.method, r.target, got)
+			}
+		}
+	}
+}
+
+func TestStandByWithoutLeaderAndClosed(t *testing.T) {
+	s := served(t, lease.Config{}, lease.ServerOptions{StandBy: true})
+	for _, closed := range []bool{false, true} {
+		if closed {
+			s.Close()
+		}
+		for _, r := range led {
+			w := sent(s, r.method, r.target, r.body)
+			if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" ||
+				w.Header().Get("Content-Type") != "application/problem+json" {
+				t.Errorf("closed %v: %s %s: %d %v", closed, r.method, r.target, w.Code, w.Header())
+			}
+		}
+		for target, want := range map[string]int{"/": 200, "/health": 200, "/version": 200, "/ready": 503, "/nothing": 404} {
+			if w := sent(s, "GET", target, ""); w.Code != want {
+				t.Errorf("closed %v: GET %s: %d, want %d", closed, target, w.Code, want)
+			}
+		}
+	}
+}
+
+func TestReadyEndsWithTheElection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := served(t, lease.Config{}, lease.ServerOptions{StandBy: true})
+		ready := func(want int) {
+			t.Helper()
+			if w := sent(s, "GET", "/ready", ""); w.Code != want {
+				t.Errorf("GET /ready: %d %s, want %d", w.Code, w.Body, want)
+			}
+		}
+		ready(503)
+		if err := s.Lead(lease.Tokens{Next: 1, End: 100}, time.Now().Add(10*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		ready(200)
+		time.Sleep(10 * time.Second)
+		ready(503)
+	})
+}
+
+func TestGraceHeader(t *testing.T) {
+	for grace, want := range map[time.Duration]string{30 * time.Second: "30000ms", 0: ""} {
+		s := served(t, lease.Config{Grace: grace}, lease.ServerOptions{})
+		for _, w := range []*httptest.ResponseRecorder{
+			sent(s, "POST", "/new_peer", `{"expires_in":"5m"}`),
+			sent(s, "POST", "/restore", restoreOne),
+			sent(s, "PUT", "/peers/1", `{"expires_in":"5m"}`),
+		} {
+			if got := w.Header().Get("Lease-Grace"); w.Code != 200 || got != want {
+				t.Errorf("grace %v: %d, header %q, want %q", grace, w.Code, got, want)
+			}
+		}
+	}
+}
+
+func TestGraceServesOnlyRestores(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := served(t, lease.Config{Grace: 30 * time.Second}, lease.ServerOptions{})
+		sent(s, "POST", "/restore", restoreOne)
+		if w := sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":2,"acquired":{"High":1}}`); w.Code != 200 {
+			t.Errorf("restore: %d %s", w.Code, w.Body)
+		}
+		if w := sent(s, "PUT", "/peers/1/A?block_for=29999ms", "1"); w.Code != 202 {
+			t.Errorf("in the grace time: %d %s", w.Code, w.Body)
+		}
+		if w := sent(s, "PUT", "/peers/1/A?block_for=1ms", "1"); w.Code != 200 {
+			t.Errorf("at its end: %d %s", w.Code, w.Body)
+		}
+	})
+}
+
+func TestBrokenLocksAreNamed(t *testing.T) {
+	s := served(t, lease.Config{}, lease.ServerOptions{})
+	sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":1,"acquired":{"High":1,"/&":1},"tokens":{"High":5,"/&":6}}`)
+	for token, name := range map[uint64]string{5: "High", 6: "/&"} {
+		if _, err := s.Break(1, name, token); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := sent(s, "PUT", "/peers/1", `{"expires_in":"5m"}`)
+	got := map[string]bool{}
+	for _, name := range w.Header().Values("Lease-Broken") {
+		got[name] = true
+	}
+	if len(got) != 2 || !got["High"] || !got["%2F&"] {
+		t.Errorf("Lease-Broken: %v", w.Header().Values("Lease-Broken"))
+	}
+}
+
+func TestRestoreBeyondTheMaximumIsLogged(t *testing.T) {
+	var log bytes.Buffer
+	s := served(t, lease.Config{}, lease.ServerOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":41,"acquired":{"C":5}}`)
+	if log.Len() > 0 {
+		t.Errorf("logged within the maximum: %s", &log)
+	}
+	sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":42,"acquired":{"C":1}}`)
+	if got := log.String(); !strings.Contains(got, "beyond") || !strings.Contains(got, "peer=42") || !strings.Contains(got, "[C]") {
+		t.Errorf("logged: %q", got)
+	}
+}
+
+func TestMetricsAndMissing(t *testing.T) {
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") })
+	s := served(t, lease.Config{}, lease.ServerOptions{Metrics: metrics})
+	if w := sent(s, "GET", "/metrics", ""); w.Code != 200 || w.Body.String() != "metrics" {
+		t.Errorf("GET /metrics: %d %s", w.Code, w.Body)
+	}
+	if got := s.Stats().Missing; got != 0 {
+		t.Errorf("missing %d, want 0", got)
+	}
+	sent(s, "GET", "/nothing", "")
+	sent(s, "POST", "/nothing", "")
+	sent(s, "POST", "/health", "")
+	if got := s.Stats().Missing; got != 2 {
+		t.Errorf("missing %d, want 2", got)
+	}
+}
+
+// counting counts what is read of a body that never ends.
+type counting struct{ n int }
+
+func (c *counting) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = ' '
+	}
+	c.n += len(b)
+	return len(b), nil
+}
+
+func TestBodiesAreBounded(t *testing.T) {
+	s := served(t, lease.Config{}, lease.ServerOptions{})
+	sent(s, "POST", "/restore", restoreOne)
+	for _, r := range led {
+		if r.body == "" {
+			continue
+		}
+		body := &counting{}
+		req := httptest.NewRequest(r.method, r.target, io.LimitReader(body, 100<<20))
+		req.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, req)
+		if w.Code != http.StatusRequestEntityTooLarge || body.n > 8<<20 {
+			t.Errorf("%s %s: %d after %d bytes", r.method, r.target, w.Code, body.n)
+		}
+	}
+}
+
+func TestBodyThatBreaksOff(t *testing.T) {
+	s := served(t, lease.Config{}, lease.ServerOptions{})
+	body := io.MultiReader(strings.NewReader("1"), brokenReader{})
+	req := httptest.NewRequest("PUT", "/peers/1/A", body)
+	req.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	if s.ServeHTTP(w, req); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "broke off") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+type brokenReader struct{}
+
+func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("broke off") }
+
+// A client that leaves is noticed while its request waits, and its place stays: it may ask again.
+func TestClientThatLeavesWhileItWaits(t *testing.T) {
+	s := served(t, lease.Config{}, lease.ServerOptions{})
+	sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":1,"acquired":{"A":1}}`)
+	sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":2,"acquired":{}}`)
+	ended := make(chan struct{})
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		s.ServeHTTP(w, r)
+	}))
+	defer web.Close()
+	ctx, leave := context.WithCancel(context.Background())
+	// The body has no length, so that its end is read separately.
+	body := io.MultiReader(strings.NewReader("1"))
+	req, err := http.NewRequestWithContext(ctx, "PUT", web.URL+"/peers/2/A?block_for=1h", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	go func() {
+		for sent(s, "GET", "/peers/2/is_acquired", "").Body.String() != "false" {
+			time.Sleep(time.Millisecond)
+		}
+		leave()
+	}()
+	if resp, err := web.Client().Do(req); err == nil {
+		resp.Body.Close()
+		t.Fatal(resp.Status)
+	}
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the request still waits")
+	}
+	sent(s, "DELETE", "/peers/1", "")
+	if w := sent(s, "PUT", "/peers/2/A", "1"); w.Code != 200 {
+		t.Errorf("asks again: %d %s", w.Code, w.Body)
+	}
+}
+
+func TestCloseEndsBlockedRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := served(t, lease.Config{}, lease.ServerOptions{})
+		sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":1,"acquired":{"A":1}}`)
+		sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":2,"acquired":{}}`)
+		answers := make(chan int, 1)
+		go func() { answers <- sent(s, "PUT", "/peers/2/A?block_for=1h", "1").Code }()
+		synctest.Wait()
+		s.Close()
+		if got := <-answers; got != http.StatusServiceUnavailable {
+			t.Errorf("%d, want 503", got)
+		}
+	})
+}
