@@ -114,7 +114,9 @@ func TestBlockedAskEnds(t *testing.T) {
 		want  string
 	}{
 		{"released", func(t *testing.T, s *Server, _ *blockedAsk) { giveBack(t, s, 1, "A") }, 0, "held"},
-		{"holder expires", func(t *testing.T, s *Server, _ *blockedAsk) { beat(t, s, 1, 30*time.Second) }, 30 * time.Second, "held"},
+		{"holder expires", func(t *testing.T, s *Server, _ *blockedAsk) {
+			beat(t, s, 1, 30*time.Second)
+		}, 30 * time.Second, "held"},
 		{"holder removed", func(t *testing.T, s *Server, _ *blockedAsk) {
 			must(t, s.do(func(t *Table, now time.Time) error { t.RemovePeer(1, now); return nil }))
 		}, 0, "held"},
@@ -133,7 +135,9 @@ func TestBlockedAskEnds(t *testing.T) {
 			must(t, s.Configure(settings(t, "B=1")))
 		}, 0, "Unknown semaphore"},
 		{"given back", func(t *testing.T, s *Server, _ *blockedAsk) { giveBack(t, s, 2, "A") }, 0, "No such lock is held."},
-		{"peer expires", func(t *testing.T, s *Server, _ *blockedAsk) { beat(t, s, 2, time.Minute) }, time.Minute, "Unknown peer"},
+		{"peer expires", func(t *testing.T, s *Server, _ *blockedAsk) {
+			beat(t, s, 2, time.Minute)
+		}, time.Minute, "Unknown peer"},
 		{"stand-by", func(_ *testing.T, s *Server, _ *blockedAsk) { s.StandBy("http://b") }, 0,
 			"lease: this server is on stand-by, the leader is http://b"},
 		{"leads again", func(t *testing.T, s *Server, _ *blockedAsk) {
@@ -233,7 +237,8 @@ func TestBlockedAsksOfOnePeerAreBounded(t *testing.T) {
 				t.Errorf("%d is %q with token %d, want token %d", i, b.outcome(), b.token, all[0].token)
 			}
 		}
-		if time.Sleep(time.Second); len(s.blocked) != 0 {
+		time.Sleep(time.Second)
+		if synctest.Wait(); len(s.blocked) != 0 {
 			t.Errorf("%d peers are still blocked", len(s.blocked))
 		}
 	})
