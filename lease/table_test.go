@@ -83,6 +83,14 @@ func TestRefusals(t *testing.T) {
 			1 asks A -1 -> Lock count must be a positive number. Found: -1.
 			1 asks A 2  -> Lock can never be acquired. Lock asks for count 2 yet full count is only 1.
 			A queue     ->`},
+		{"a second release changes nothing", "A=2", `
+			1 asks A 2   -> held
+			2 asks A 1   -> waits
+			1 releases A ->
+			1 releases A ->
+			A left       -> 1
+			A held       -> 2:1
+			A totals     -> granted 2 released 1 expired 0 broken 0 restored 0 beyond 0`},
 		{"releasing what is not held drops nothing else", "A=1 B=1", `
 			1 asks A 1   -> held
 			2 asks A 1   -> waits
