@@ -102,8 +102,11 @@ const (
 	longestSemaphore = 1024 // bytes of a name
 )
 
+// leaseAnswer is what a route of leases answers, or its refusal.
+type leaseAnswer func(*handler, http.ResponseWriter, *http.Request) (any, *Problem)
+
 // withLeases is a route that is there only with WithLeases.
-func withLeases(serve func(*handler, http.ResponseWriter, *http.Request) (any, *Problem)) func(*handler, http.ResponseWriter, *http.Request) {
+func withLeases(serve leaseAnswer) func(*handler, http.ResponseWriter, *http.Request) {
 	return func(h *handler, w http.ResponseWriter, r *http.Request) {
 		if h.leases == nil {
 			notFound(w, r)

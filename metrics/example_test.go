@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/lease"
 	"github.com/quotient-go/quotient/metrics"
 )
 
@@ -78,4 +79,32 @@ func ExampleFile() {
 	// quotient_config_last_reload_successful 1
 	// quotient_config_reloads_total{outcome="applied"} 3
 	// quotient_config_reloads_total{outcome="failed"} 0
+}
+
+// A lease server at its start.
+func ExampleNewLeases() {
+	c := lease.Config{Semaphores: map[string]lease.Semaphore{"gpu": {Max: 2}}}
+	server, err := lease.NewServer(c, lease.ServerOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	prom := prometheus.NewRegistry()
+	prom.MustRegister(metrics.NewLeases(server.Stats))
+
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(prom, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for line := range strings.Lines(w.Body.String()) {
+		if strings.HasPrefix(line, "throttle_") || strings.HasPrefix(line, "quotient_lease_leads") {
+			fmt.Print(line)
+		}
+	}
+	// Output:
+	// quotient_lease_leads 1
+	// throttle_acquired{semaphore="gpu"} 0
+	// throttle_longest_pending_sec{semaphore="gpu"} 0
+	// throttle_max{semaphore="gpu"} 2
+	// throttle_num_404 0
+	// throttle_pending{semaphore="gpu"} 0
 }

@@ -44,17 +44,26 @@ var bySemaphore = []string{"semaphore"}
 
 // leaseFamilies are the metrics of a semaphore, in the order of docs/metrics.md.
 var leaseFamilies = []leaseFamily{
-	leaseGauge("throttle_acquired", "Sum of all acquired locks.", func(s *lease.SemaphoreStats) float64 { return float64(s.Acquired) }),
-	leaseGauge("throttle_pending", "Sum of all pending locks", func(s *lease.SemaphoreStats) float64 { return float64(s.Pending) }),
-	leaseGauge("throttle_max", "Maximum allowed lock count for this semaphore.", func(s *lease.SemaphoreStats) float64 { return float64(s.Max) }),
+	leaseGauge("throttle_acquired", "Sum of all acquired locks.",
+		func(s *lease.SemaphoreStats) float64 { return float64(s.Acquired) }),
+	leaseGauge("throttle_pending", "Sum of all pending locks",
+		func(s *lease.SemaphoreStats) float64 { return float64(s.Pending) }),
+	leaseGauge("throttle_max", "Maximum allowed lock count for this semaphore.",
+		func(s *lease.SemaphoreStats) float64 { return float64(s.Max) }),
 	leaseGauge("throttle_longest_pending_sec", "Time the longest pending peer is waiting until now, to acquire a lock to a semaphore.",
 		func(s *lease.SemaphoreStats) float64 { return s.LongestPending.Seconds() }),
-	leaseCounter("quotient_lease_granted_total", "Locks granted, those restored not among them.", func(t *lease.Totals) uint64 { return t.Granted }),
-	leaseCounter("quotient_lease_released_total", "Locks given back by their holder.", func(t *lease.Totals) uint64 { return t.Released }),
-	leaseCounter("quotient_lease_expired_total", "Locks that ended because their peer expired.", func(t *lease.Totals) uint64 { return t.Expired }),
-	leaseCounter("quotient_lease_broken_total", "Locks that an operator took from their holder.", func(t *lease.Totals) uint64 { return t.Broken }),
-	leaseCounter("quotient_lease_restored_total", "Locks that a client restored.", func(t *lease.Totals) uint64 { return t.Restored }),
-	leaseCounter("quotient_lease_beyond_total", "Locks restored beyond the maximum.", func(t *lease.Totals) uint64 { return t.Beyond }),
+	leaseCounter("quotient_lease_granted_total", "Locks granted, those restored not among them.",
+		func(t *lease.Totals) uint64 { return t.Granted }),
+	leaseCounter("quotient_lease_released_total", "Locks given back by their holder.",
+		func(t *lease.Totals) uint64 { return t.Released }),
+	leaseCounter("quotient_lease_expired_total", "Locks that ended because their peer expired.",
+		func(t *lease.Totals) uint64 { return t.Expired }),
+	leaseCounter("quotient_lease_broken_total", "Locks that an operator took from their holder.",
+		func(t *lease.Totals) uint64 { return t.Broken }),
+	leaseCounter("quotient_lease_restored_total", "Locks that a client restored.",
+		func(t *lease.Totals) uint64 { return t.Restored }),
+	leaseCounter("quotient_lease_beyond_total", "Locks restored beyond the maximum.",
+		func(t *lease.Totals) uint64 { return t.Beyond }),
 }
 
 var (
@@ -69,7 +78,8 @@ var (
 
 // Describe sends every metric that Collect may send.
 func (l leases) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{leaseMissingDesc, leasePeersDesc, leaseLeadsDesc, leaseGraceDesc, leaseWaitDesc, leaseHoldDesc} {
+	service := []*prometheus.Desc{leaseMissingDesc, leasePeersDesc, leaseLeadsDesc, leaseGraceDesc}
+	for _, desc := range append(service, leaseWaitDesc, leaseHoldDesc) {
 		ch <- desc
 	}
 	for i := range leaseFamilies {
