@@ -41,7 +41,8 @@ var routes = map[string][]route{
 		{http.MethodDelete, (*Server).deleteLock}, {http.MethodPut, (*Server).putLock},
 	},
 	"/peers/{id}/is_acquired": { // also the name of a semaphore
-		{http.MethodDelete, (*Server).deleteLock}, {http.MethodGet, (*Server).getAcquired}, {http.MethodPut, (*Server).putLock},
+		{http.MethodDelete, (*Server).deleteLock}, {http.MethodGet, (*Server).getAcquired},
+		{http.MethodPut, (*Server).putLock},
 	},
 }
 

@@ -62,17 +62,19 @@ var led = []struct{ method, target, body string }{
 func TestStandByRedirects(t *testing.T) {
 	s := served(t, lease.Config{}, lease.ServerOptions{StandBy: true})
 	for leader, base := range map[string]string{
-		"http://two:8000": "http://two:8000", "http://two:8000/": "http://two:8000", "https://x/leases": "https://x/leases",
+		"http://two:8000": "http://two:8000", "http://two:8000/": "http://two:8000",
+		"https://x/leases": "https://x/leases",
 	} {
 		s.StandBy(leader)
 		for _, r := range led {
 			w := sent(s, r.method, r.target, r.body)
-			if got, want := w.Header().Get("Location"), base+r.target; w.Code != http.StatusTemporaryRedirect || got != want {
+			got, want := w.Header().Get("Location"), base+r.target
+			if w.Code != http.StatusTemporaryRedirect || got != want {
 				t.Errorf("%s %s: %d to %q, want 307 to %q", r.method, r.target, w.Code, got, want)
 			}
-			want := `{"title":"Temporary Redirect","status":307,` +
+			want = `{"title":"Temporary Redirect","status":307,` +
 				`"detail":"lease: this server is on stand-by, the leader is ` + leader + `"}` + "\n"
-			if got := w.Body.String(); got != want || w.Header().Get("Content-Type") != "application/problem+json" {
+			if got = w.Body.String(); got != want || w.Header().Get("Content-Type") != "application/problem+json" {
 				t.Errorf("%s %s: body %s", r.method, r.target, got)
 			}
 		}
@@ -92,7 +94,9 @@ func TestStandByWithoutLeaderAndClosed(t *testing.T) {
 				t.Errorf("closed %v: %s %s: %d %v", closed, r.method, r.target, w.Code, w.Header())
 			}
 		}
-		for target, want := range map[string]int{"/": 200, "/health": 200, "/version": 200, "/ready": 503, "/nothing": 404} {
+		for target, want := range map[string]int{
+			"/": 200, "/health": 200, "/version": 200, "/ready": 503, "/nothing": 404,
+		} {
 			if w := sent(s, "GET", target, ""); w.Code != want {
 				t.Errorf("closed %v: GET %s: %d, want %d", closed, target, w.Code, want)
 			}
@@ -152,7 +156,8 @@ func TestGraceServesOnlyRestores(t *testing.T) {
 
 func TestBrokenLocksAreNamed(t *testing.T) {
 	s := served(t, lease.Config{}, lease.ServerOptions{})
-	sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":1,"acquired":{"High":1,"/&":1},"tokens":{"High":5,"/&":6}}`)
+	sent(s, "POST", "/restore",
+		`{"expires_in":"5m","peer_id":1,"acquired":{"High":1,"/&":1},"tokens":{"High":5,"/&":6}}`)
 	for token, name := range map[uint64]string{5: "High", 6: "/&"} {
 		if _, err := s.Break(1, name, token); err != nil {
 			t.Fatal(err)
@@ -176,13 +181,17 @@ func TestRestoreBeyondTheMaximumIsLogged(t *testing.T) {
 		t.Errorf("logged within the maximum: %s", &log)
 	}
 	sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":42,"acquired":{"C":1}}`)
-	if got := log.String(); !strings.Contains(got, "beyond") || !strings.Contains(got, "peer=42") || !strings.Contains(got, "[C]") {
-		t.Errorf("logged: %q", got)
+	for _, want := range []string{"beyond", "peer=42", "[C]"} {
+		if got := log.String(); !strings.Contains(got, want) {
+			t.Errorf("logged %q, want %q in it", got, want)
+		}
 	}
 }
 
 func TestMetricsAndMissing(t *testing.T) {
-	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") })
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "metrics")
+	})
 	s := served(t, lease.Config{}, lease.ServerOptions{Metrics: metrics})
 	if w := sent(s, "GET", "/metrics", ""); w.Code != 200 || w.Body.String() != "metrics" {
 		t.Errorf("GET /metrics: %d %s", w.Code, w.Body)
