@@ -31,8 +31,8 @@
 //
 //	clientv3.Config{
 //		Endpoints:            []string{"https://a:2379", "https://b:2379", "https://c:2379"}, // all members
-//		DialKeepAliveTime:    3 * time.Second, // or a connection into a black hole holds for minutes
-//		DialKeepAliveTimeout: time.Second,
+//		DialKeepAliveTime:    10 * time.Second, // or a connection into a black hole holds for minutes
+//		DialKeepAliveTimeout: 3 * time.Second,
 //	}
 //
 // # Keys

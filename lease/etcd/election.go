@@ -147,7 +147,7 @@ func checkURL(s string) error {
 // keys returns what the keys of this election begin with.
 func (e *Election) keys() string { return keyPrefix + e.Name + "/" }
 
-// beat returns how often a server renews its lease, and the longest that doing so may take.
+// beat returns how often a server renews its lease. Each command may take half of that.
 func (e *Election) beat() time.Duration { return e.TTL / 4 }
 
 // lasts returns how long a lease lasts for sure from the instant at which its renewal was sent. The rest is

@@ -89,6 +89,13 @@ func (j *judge) tokens(k lease.Tokens) {
 // leads reports whether d leads now. The caller holds the lock.
 func (d *judged) leads() bool { return d.leading && time.Now().Before(d.until) }
 
+// ends returns until when d leads, and whether it does.
+func (d *judged) ends() (until time.Time, leads bool) {
+	d.j.mu.Lock()
+	defer d.j.mu.Unlock()
+	return d.until, d.leads()
+}
+
 func (d *judged) Lead(k lease.Tokens, until time.Time) (err error) {
 	d.j.set(func() {
 		if err = d.unfit; err != nil {

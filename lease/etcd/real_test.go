@@ -19,7 +19,7 @@ const ttl = 2 * time.Second
 func clientAt(t testing.TB, addrs ...string) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{Endpoints: addrs, Logger: zap.NewNop(),
-		DialKeepAliveTime: 3 * time.Second, DialKeepAliveTimeout: time.Second})
+		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second})
 	must(t, err)
 	t.Cleanup(func() { c.Close() }) //nolint:errcheck // a test may have closed it
 	return c
@@ -32,11 +32,11 @@ type real struct {
 	ended  chan error
 }
 
-// stand runs one server more, which reaches the store at an address.
-func stand(t *testing.T, j *judge, name, addr string) *real {
+// stand runs one server more, which reaches the store at these addresses.
+func stand(t *testing.T, j *judge, name string, addrs ...string) *real {
 	t.Helper()
 	r := &real{judged: j.server(t, name), ended: make(chan error, 1)}
-	e := &Election{Client: clientAt(t, addr), Server: r.judged, URL: "http://" + name, Name: "locks", TTL: ttl}
+	e := &Election{Client: clientAt(t, addrs...), Server: r.judged, URL: "http://" + name, Name: "locks", TTL: ttl}
 	var ctx context.Context
 	ctx, r.cancel = context.WithCancel(t.Context())
 	go func() { r.ended <- e.Run(ctx) }()
@@ -132,6 +132,52 @@ func TestRealStoreFails(t *testing.T) {
 			began := time.Now()
 			j.wait(t, "one leads", func() bool { return j.now() != nil })
 			t.Logf("%s: one leads %v after the store is back", name, time.Since(began))
+			j.verdict(t)
+		})
+	}
+}
+
+// Of three members of the store the leader is killed, or hangs. At most one server leads meanwhile, and one does
+// after.
+func TestRealMemberFails(t *testing.T) {
+	for name, end := range map[string]func(*etcdtest.Server){
+		"killed": func(s *etcdtest.Server) { s.End(syscall.SIGKILL) },
+		"hangs":  func(s *etcdtest.Server) { s.Signal(syscall.SIGSTOP) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			members, j := etcdtest.Cluster(t, 3), newJudge()
+			var addrs []string
+			for _, m := range members {
+				addrs = append(addrs, m.Addr())
+			}
+			a := stand(t, j, "a", addrs...)
+			leads(t, j, a)
+			b := stand(t, j, "b", addrs...)
+			j.wait(t, "b follows", func() bool { return j.follows(b.judged, "http://a") })
+			for _, m := range members {
+				r, err := clientAt(t, m.Addr()).Status(t.Context(), m.Addr())
+				must(t, err)
+				if r.Leader == r.Header.MemberId {
+					end(m)
+				}
+			}
+			before, _ := a.ends()
+			j.wait(t, "one is renewed", func() bool {
+				for _, r := range []*real{a, b} {
+					if until, leads := r.ends(); leads && until.After(before.Add(2*ttl)) {
+						return true
+					}
+				}
+				return false
+			})
+			first, second := a, b
+			if j.now() == b.judged {
+				first, second = b, a
+			}
+			first.leave()
+			leads(t, j, second)
+			t.Logf("%s: %d have led", name, j.leads)
 			j.verdict(t)
 		})
 	}

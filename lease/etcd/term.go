@@ -113,7 +113,8 @@ func (t *term) leave(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
-	if err := t.store.revoke(ctx, t.lease); err != nil {
+	err := twice(ctx, farewell/2, func(ctx context.Context) error { return t.store.revoke(ctx, t.lease) })
+	if err != nil {
 		t.e.Log.DebugContext(ctx, "lease election: the candidacy stays until its lease ends",
 			"election", t.e.Name, "error", err)
 	}
@@ -122,11 +123,7 @@ func (t *term) leave(ctx context.Context) {
 // round renews the lease and does what follows from it. It returns when the next one is due, or why the term
 // is over.
 func (t *term) round(ctx context.Context, failures *int) (wait time.Duration, err error) {
-	ends := time.Now().Add(t.e.beat())
-	if known := t.until(); known.Before(ends) {
-		ends = known
-	}
-	short, cancel := context.WithDeadline(ctx, ends)
+	short, cancel := context.WithDeadline(ctx, t.until())
 	defer cancel()
 	err = t.renew(short)
 	var over *overError
@@ -151,12 +148,21 @@ func (t *term) round(ctx context.Context, failures *int) (wait time.Duration, er
 
 // renew renews the lease, finds who leads, and has the server do so, or stand by.
 func (t *term) renew(ctx context.Context) error {
-	sent := time.Now()
-	before, err := t.store.renew(ctx, t.lease)
+	var sent time.Time
+	var before, after uint64 // raft terms
+	var first candidate
+	err := twice(ctx, t.e.beat()/2, func(ctx context.Context) (err error) {
+		sent = time.Now()
+		before, err = t.store.renew(ctx, t.lease)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("renew the lease: %w", err)
 	}
-	first, after, err := t.store.first(ctx, t.e.keys(), t.own)
+	err = twice(ctx, t.e.beat()/2, func(ctx context.Context) (err error) {
+		first, after, err = t.store.first(ctx, t.e.keys(), t.own)
+		return err
+	})
 	switch {
 	case err != nil:
 		return fmt.Errorf("find the leader: %w", err)
@@ -222,7 +228,11 @@ func (t *term) goOn(ctx context.Context) error {
 
 // draw returns tokens that are newer than all before.
 func (t *term) draw(ctx context.Context) (lease.Tokens, error) {
-	revision, err := t.store.draw(ctx, t.own, t.lease)
+	var revision int64
+	err := twice(ctx, t.e.beat()/2, func(ctx context.Context) (err error) {
+		revision, err = t.store.draw(ctx, t.own, t.lease)
+		return err
+	})
 	switch {
 	case err != nil:
 		return lease.Tokens{}, fmt.Errorf("draw tokens: %w", err)
@@ -236,4 +246,19 @@ func (t *term) draw(ctx context.Context) (lease.Tokens, error) {
 	*t.seen = revision
 	next := tokenBase | uint64(revision)<<tokenBits
 	return lease.Tokens{Next: next, End: next + 1<<tokenBits}, nil
+}
+
+// twice calls f, and once more where it takes longer than that: a client of several members asks another one
+// then.
+func twice(ctx context.Context, most time.Duration, f func(context.Context) error) (err error) {
+	for range 2 {
+		short, cancel := context.WithTimeout(ctx, most)
+		err = f(short)
+		late := err != nil && short.Err() != nil && ctx.Err() == nil
+		cancel()
+		if !late {
+			break
+		}
+	}
+	return err
 }
