@@ -111,8 +111,7 @@ func (t *term) leave(ctx context.Context) {
 	if t.lease == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
-	defer cancel()
+	ctx = context.WithoutCancel(ctx)
 	err := twice(ctx, farewell/2, func(ctx context.Context) error { return t.store.revoke(ctx, t.lease) })
 	if err != nil {
 		t.e.Log.DebugContext(ctx, "lease election: the candidacy stays until its lease ends",
