@@ -27,7 +27,8 @@ func (k Tokens) left() uint64 {
 }
 
 // ClockTokens are the tokens of a server that stands alone. They start at now in nanoseconds, so that those
-// given after a restart are above those given before.
+// given after a restart are above those given before. Where the clock was set back meanwhile, they are above
+// all that is restored.
 func ClockTokens(now time.Time) Tokens {
 	return Tokens{Next: uint64(max(now.UnixNano(), 1)), End: EndOfTokens}
 }
