@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quotient-go/quotient/config"
 )
 
 // TestLeaseFlagsOfThePage compares the table of flags with what the program says of them.
@@ -58,6 +60,21 @@ func TestLeaseMetricsOfThePage(t *testing.T) {
 	shown := names("`((?:throttle|quotient_lease)_\\w+)`", read(t, leasesPage))
 	if len(has) < 16 || !slices.Equal(has, shown) {
 		t.Errorf("only in the program %q, only on the page %q", without(has, shown), without(shown, has))
+	}
+}
+
+// TestFilesOfTheLeasesPage holds that each file of the page has a name and is well.
+func TestFilesOfTheLeasesPage(t *testing.T) {
+	files := blocksOf(t, leasesPage, "toml")
+	for _, b := range files {
+		name, _, _ := strings.Cut(strings.TrimPrefix(b.text, "# "), "\n")
+		f, err := config.ParseAny(name, []byte(b.text))
+		if err != nil || f.Leases == nil || len(f.Leases.Semaphores) == 0 || len(f.Warnings) > 0 {
+			t.Errorf("%s:%d: %v, %+v", leasesPage, b.line, err, f)
+		}
+	}
+	if least := 3; len(files) < least {
+		t.Errorf("%d files, want %d at least", len(files), least)
 	}
 }
 

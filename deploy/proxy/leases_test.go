@@ -82,7 +82,7 @@ func TestLeasePodsAgreeWithTheirFile(t *testing.T) {
 		}
 	}
 	args := []string{
-		"leases", "--address", "$(POD_IP)", "--admin", "127.0.0.1:4041", "-c", "/etc/quotient/quotient.toml",
+		"leases", "--address", "$(POD_IP)", "--admin", "127.0.0.1:4042", "-c", "/etc/quotient/quotient.toml",
 	}
 	if !slices.Equal(c.Args, args) {
 		t.Errorf("arguments %q, want %q", c.Args, args)
@@ -124,7 +124,7 @@ func TestLeasePodsTakeOver(t *testing.T) {
 func TestLeaseUnitAgreesWithItsFile(t *testing.T) {
 	set := settings(read(t, units[1]))
 	want := map[string]string{
-		"ExecStart":  program + " leases --admin 127.0.0.1:4041 -c /etc/quotient/leases.toml",
+		"ExecStart":  program + " leases --admin 127.0.0.1:4042 -c /etc/quotient/leases.toml",
 		"ExecReload": "/bin/kill -HUP $MAINPID",
 	}
 	for name, value := range want {

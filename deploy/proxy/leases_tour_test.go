@@ -54,7 +54,7 @@ func TestLeasesTour(t *testing.T) {
 func ports(t *testing.T) (moved, back *strings.Replacer) {
 	t.Helper()
 	var there, here []string
-	for _, p := range []string{"8000", "8001", "8002", "4041", "2379", "2380"} {
+	for _, p := range []string{"8000", "8001", "8002", "4042", "2379", "2380"} {
 		_, port, err := net.SplitHostPort(free(t))
 		if err != nil {
 			t.Fatal(err)
