@@ -113,7 +113,7 @@ func play(t *testing.T, dir string, typed []command, moved *strings.Replacer) []
 		}
 		script += "printf '" + strings.ReplaceAll(mark, "\n", `\n`) + "'\n"
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	shell := exec.CommandContext(ctx, "bash", "-c", script)
 	shell.Dir, shell.WaitDelay = dir, 5*time.Second
