@@ -73,14 +73,15 @@ func (e *Election) Run(ctx context.Context) error {
 
 // run is Run of a complete Election.
 func (e *Election) run(ctx context.Context, st store) error {
-	var seen int64 // the newest revision that was drawn
+	var seen int64           // the newest revision that was drawn
+	var old clientv3.LeaseID // may be left of a candidacy before
 	failures := 0
 	for {
 		began := time.Now()
-		t := &term{e: e, store: st, seen: &seen}
+		t := &term{e: e, store: st, seen: &seen, old: old}
 		err := t.run(ctx)
 		e.Server.StandBy("")
-		t.leave(ctx)
+		old = t.leave(ctx)
 		var unfit *unfitError
 		switch {
 		case ctx.Err() != nil:

@@ -26,6 +26,7 @@ type candidate struct {
 // store is what a term asks of etcd. Each method but watch returns when its context ends.
 type store interface {
 	grant(ctx context.Context, seconds int64) (clientv3.LeaseID, error)
+	// revoke ends a lease with its key. It is no error if there is none.
 	revoke(ctx context.Context, lease clientv3.LeaseID) error
 	// renew returns the raft term of the member that has answered, or errGone.
 	renew(ctx context.Context, lease clientv3.LeaseID) (raft uint64, err error)
@@ -58,6 +59,9 @@ func (c client) grant(ctx context.Context, seconds int64) (clientv3.LeaseID, err
 
 func (c client) revoke(ctx context.Context, lease clientv3.LeaseID) error {
 	_, err := c.Revoke(ctx, lease)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return nil
+	}
 	return err
 }
 

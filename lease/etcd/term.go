@@ -43,7 +43,8 @@ var errMembers = errors.New("the members of etcd have elected another leader amo
 type term struct {
 	e     *Election // complete
 	store store
-	seen  *int64 // the newest revision that tokens were made of
+	seen  *int64           // the newest revision that tokens were made of
+	old   clientv3.LeaseID // of a candidacy before, which may still be there; 0: none
 
 	lease  clientv3.LeaseID // 0: none
 	own    candidate
@@ -90,10 +91,16 @@ func (t *term) run(ctx context.Context) error {
 	}
 }
 
-// begin takes a lease and creates the key.
+// begin takes a lease and creates the key. What is left of a candidacy before would stand in front of it.
 func (t *term) begin(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.e.beat())
 	defer cancel()
+	if t.old != 0 { // a store that was restarted keeps it for another TTL
+		if err := t.store.revoke(ctx, t.old); err != nil {
+			return fmt.Errorf("revoke the lease before: %w", err)
+		}
+		t.old = 0
+	}
 	t.sent = time.Now()
 	if t.lease, err = t.store.grant(ctx, int64(t.e.TTL/time.Second)); err != nil {
 		return fmt.Errorf("grant a lease: %w", err)
@@ -105,18 +112,20 @@ func (t *term) begin(ctx context.Context) (err error) {
 	return nil
 }
 
-// leave gives up the lease, and the key with it, as well as it can within a second. The client's own Resign
-// forgets the key where its request fails.
-func (t *term) leave(ctx context.Context) {
+// leave gives up the lease, and the key with it, as well as it can within a second. It returns the lease that
+// may still be there; 0: none. The client's own Resign forgets the key where its request fails.
+func (t *term) leave(ctx context.Context) (left clientv3.LeaseID) {
 	if t.lease == 0 {
-		return
+		return t.old
 	}
 	ctx = context.WithoutCancel(ctx)
 	err := twice(ctx, farewell/2, func(ctx context.Context) error { return t.store.revoke(ctx, t.lease) })
 	if err != nil {
 		t.e.Log.DebugContext(ctx, "lease election: the candidacy stays until its lease ends",
 			"election", t.e.Name, "error", err)
+		return t.lease
 	}
+	return 0
 }
 
 // round renews the lease and does what follows from it. It returns when the next one is due, or why the term

@@ -190,6 +190,29 @@ func TestStoreIsAway(t *testing.T) {
 	})
 }
 
+// A server ends what is left of its candidacy before, which a store that was restarted keeps for another TTL.
+func TestOldCandidacyEnds(t *testing.T) {
+	play(t, func(t *testing.T, w *world, j *judge, a, b, c *running) {
+		b.leave()
+		c.leave()
+		time.Sleep(time.Minute)
+		a.set(func() {
+			a.down = errAway
+			for _, l := range w.leases {
+				l.timer.Reset(time.Hour)
+			}
+		})
+		time.Sleep(9 * time.Second)
+		wants(t, j, nil)
+		a.set(func() { a.down = nil })
+		time.Sleep(longestPause)
+		wants(t, j, a)
+		if n := len(w.keys); n != 1 {
+			t.Errorf("%d keys are left", n)
+		}
+	})
+}
+
 // A store that has lost its data gives small revisions. A server that has seen larger ones does not lead.
 func TestLostData(t *testing.T) {
 	play(t, func(t *testing.T, w *world, j *judge, a, b, c *running) {
