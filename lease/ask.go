@@ -58,12 +58,9 @@ func (s *session) wait(ctx context.Context, name string, count int64) (*Lease, e
 	}
 }
 
-// turn begins a request for a lock, once no restore is on its way.
+// turn begins a request for a lock.
 func (s *session) turn(ctx context.Context) (q asked, err error) {
 	err = s.await(ctx, func() bool {
-		if s.restoring {
-			return false
-		}
 		q.ctx, q.stop = context.WithCancel(ctx)
 		q.restores, q.renewals, s.stopAsk = s.restores, s.renewals, q.stop
 		return true

@@ -66,8 +66,9 @@ type Client struct {
 // a lock that is not below the lowest level held, because its wait might be a deadlock. Such a peer waits for
 // one lock at a time: a second one is ErrAlreadyPending. A lock that the peer has is ErrAlreadyHeld.
 //
-// Other errors are ErrUnknownSemaphore, a CountError, a NeverError, a LevelError and an AnswerError. ErrLost is
-// that of a peer which was lost meanwhile. A field of the Client that makes no sense is an error with its name.
+// Other errors are ErrUnknownSemaphore, a CountError, a NeverError, a LevelError and an AnswerError. ErrLost
+// is that of a peer which was lost meanwhile. A field of the Client that makes no sense is an error with its
+// name.
 func (c *Client) Lock(ctx context.Context, name string, count int64) (*Lease, error) {
 	if err := c.check(); err != nil {
 		return nil, err

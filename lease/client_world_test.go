@@ -21,7 +21,10 @@ const (
 	down         // the connection is refused
 	mute         // the request arrives, its answer is lost
 	frozen       // the request neither arrives nor fails
+	slow         // the request arrives late, also if its sender has left, and its answer arrives later still
 )
+
+const slowness = 2 * time.Second
 
 var errDown = errors.New("connection refused")
 
@@ -30,13 +33,14 @@ type loopback struct {
 	mu       sync.Mutex
 	hosts    map[string]http.Handler
 	faults   map[string]fault
-	requests []string // method and path of those that arrived
+	requests []string                    // method and path of those that arrived
+	served   func(r *http.Request) error // nil: called between a request and its answer
 }
 
 func (n *loopback) RoundTrip(r *http.Request) (*http.Response, error) {
 	n.mu.Lock()
 	h, f := n.hosts[r.URL.Host], n.faults[r.URL.Host]
-	if f == works || f == mute {
+	if f == works || f == mute || f == slow {
 		n.requests = append(n.requests, r.Method+" "+r.URL.Path)
 	}
 	n.mu.Unlock()
@@ -50,6 +54,10 @@ func (n *loopback) RoundTrip(r *http.Request) (*http.Response, error) {
 	w, done := httptest.NewRecorder(), make(chan struct{})
 	go func() {
 		defer close(done)
+		if f == slow {
+			time.Sleep(slowness)
+			defer time.Sleep(slowness)
+		}
 		h.ServeHTTP(w, r)
 	}()
 	select {
@@ -58,13 +66,29 @@ func (n *loopback) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, r.Context().Err()
 	}
 	n.mu.Lock()
+	served := n.served
+	n.mu.Unlock()
+	if served != nil {
+		if err := served(r); err != nil {
+			return nil, err
+		}
+	}
+	n.mu.Lock()
 	defer n.mu.Unlock()
-	if f == mute || n.faults[r.URL.Host] != works || n.hosts[r.URL.Host] != h {
+	now := n.faults[r.URL.Host]
+	if f == mute || now != works && now != slow || n.hosts[r.URL.Host] != h {
 		return nil, errDown // cut while the request was there
 	}
 	res := w.Result()
 	res.Request = r
 	return res, nil
+}
+
+// between makes f be called between a request and its answer.
+func (n *loopback) between(f func(r *http.Request) error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.served = f
 }
 
 func (n *loopback) set(host string, f fault) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"slices"
 	"time"
 )
 
@@ -118,19 +117,7 @@ func (s *session) renew(sent time.Time, grace time.Duration) {
 // restore brings back all Leases at a server that does not know the peer.
 func (s *session) restore() bool {
 	now := time.Now()
-	body, asking, ok := s.beginRestore()
-	defer s.endRestore()
-	if !ok {
-		return false
-	}
-	a, err := s.send(http.MethodPost, "/restore", body)
-	if errors.Is(err, ErrRestoreChanges) {
-		// An earlier restore came through, and a lock was granted since which this client does not know of.
-		for _, name := range asking {
-			_, _ = s.send(http.MethodDelete, lockPath(s.id, name), nil)
-		}
-		a, err = s.send(http.MethodPost, "/restore", body)
-	}
+	a, err := s.send(http.MethodPost, "/restore", s.beginRestore())
 	if err != nil && (temporary(err) || s.ctx.Err() != nil) {
 		s.failed("restore", err)
 		return false
@@ -148,13 +135,12 @@ func (s *session) restore() bool {
 	return s.err == nil
 }
 
-// beginRestore stops the Lock that asks, and returns what to restore, and what may be granted unknown to this
-// client.
-func (s *session) beginRestore() (body any, asking []string, ok bool) {
+// beginRestore returns the body of a restore. It interrupts the request for a lock: the old server may have
+// granted it, so it is sent again.
+func (s *session) beginRestore() any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.checkLocked()
-	s.restoring = true
 	s.restores++
 	if s.stopAsk != nil {
 		s.stopAsk()
@@ -166,24 +152,13 @@ func (s *session) beginRestore() (body any, asking []string, ok bool) {
 			tokens[name] = l.token
 		}
 	}
-	asking = slices.Collect(maps.Keys(s.owed))
-	if s.asking != "" {
-		asking = append(asking, s.asking)
-	}
-	all := map[string]any{
+	body := map[string]any{
 		"expires_in": FormatDuration(s.client.expiresIn()), "peer_id": s.id, "acquired": counts,
 	}
 	if len(tokens) > 0 {
-		all["tokens"] = tokens
+		body["tokens"] = tokens
 	}
-	return all, asking, s.ctx.Err() == nil
-}
-
-func (s *session) endRestore() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.restoring = false
-	s.tell()
+	return body
 }
 
 // releaseOwed gives back what was unlocked, or asked for in vain. It reports whether nothing is left.

@@ -25,22 +25,21 @@ type session struct {
 	stop   context.CancelFunc
 	wake   chan struct{} // there is something for keep to do
 
-	mu        sync.Mutex // guards all below
-	leases    map[string]*Lease
-	asking    string              // semaphore that a Lock waits for; empty: none
-	stopAsk   context.CancelFunc  // of the present request of that Lock
-	owed      map[string]*release // by semaphore
-	err       error               // lost
-	over      bool
-	renewed   time.Time     // when the last request was sent that renewed the peer
-	grace     time.Duration // of the server; 0: none
-	loss      *time.Timer
-	sent      int  // heartbeats
-	renewals  int  // heartbeats and restores that were answered
-	restores  int  // restores that were begun
-	restoring bool // no request for a lock may begin
-	beatNow   bool
-	changed   chan struct{} // closed when something above has changed
+	mu       sync.Mutex // guards all below
+	leases   map[string]*Lease
+	asking   string              // semaphore that a Lock waits for; empty: none
+	stopAsk  context.CancelFunc  // of the present request of that Lock
+	owed     map[string]*release // by semaphore
+	err      error               // lost
+	over     bool
+	renewed  time.Time     // when the last request was sent that renewed the peer
+	grace    time.Duration // of the server; 0: none
+	loss     *time.Timer
+	sent     int // heartbeats
+	renewals int // heartbeats and restores that were answered
+	restores int // restores that were begun
+	beatNow  bool
+	changed  chan struct{} // closed when something above has changed
 }
 
 // release is a lock that is being given back.
