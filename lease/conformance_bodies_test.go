@@ -133,6 +133,10 @@ var bodyScripts = []script{
 		PUT /peers/1/A?expires_in=1h+30m&block_for=1s 1 -> 200 1
 		PUT /peers/1/A?block_for=1s&expires_in=1h%2030m 1 -> 200 1
 		PUT /peers/1/A?%62lock_for=1s 1 -> 200 1`},
+	{name: "durations as the Rust client writes them", lines: `
+		$peer = POST /new_peer {"expires_in":"1year 1month 3days 4h 5m 6s 7ms 8us 9ns"} -> 200 ~[0-9]+
+		PUT /peers/$peer/A?expires_in=1day+1m&block_for=1s+500ms 1 -> 200 $peer
+		PUT /peers/$peer {"expires_in":"1day 4h"} -> 200 Ok`},
 	{name: "a bare question mark", lines: `
 		peer 1
 		PUT /peers/1/A? 1 -> 200 1`},

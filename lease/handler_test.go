@@ -291,6 +291,51 @@ func TestClientThatLeavesWhileItWaits(t *testing.T) {
 	}
 }
 
+// A configuration that changes drains what is held above it, and decides what waits, without a restart.
+func TestChangedConfigurationOverHTTP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := served(t, lease.Config{}, lease.ServerOptions{})
+		for _, body := range []string{
+			`{"expires_in":"5m","peer_id":1,"acquired":{"C":4}}`,
+			`{"expires_in":"5m","peer_id":2,"acquired":{}}`, `{"expires_in":"5m","peer_id":3,"acquired":{}}`,
+		} {
+			sent(s, "POST", "/restore", body)
+		}
+		large, small := make(chan string, 1), make(chan string, 1)
+		go func() { large <- sent(s, "PUT", "/peers/2/C?block_for=1h", "3").Body.String() }()
+		synctest.Wait()
+		go func() { small <- sent(s, "PUT", "/peers/3/C?block_for=1h", "1").Body.String() }()
+		synctest.Wait()
+		want := func(method, target, body, want string) {
+			t.Helper()
+			if got := sent(s, method, target, body).Body.String(); got != want {
+				t.Errorf("%s %s: %q, want %q", method, target, got, want)
+			}
+		}
+		configure := func(c map[string]lease.Semaphore) {
+			t.Helper()
+			if err := s.Configure(lease.Config{Semaphores: c}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		configure(map[string]lease.Semaphore{"C": {Max: 2}, "new": {Max: 1, Level: 1}})
+		const never = "Lock can never be acquired. Lock asks for count 3 yet full count is only 2."
+		if got := <-large; got != never {
+			t.Errorf("a blocked request above the maximum: %q", got)
+		}
+		want("GET", "/remainder?semaphore=C", "", "-2")
+		want("GET", "/remainder?semaphore=new", "", "1")
+		want("GET", "/remainder?semaphore=A", "", "Unknown semaphore")
+		want("PUT", "/peers/1/C", "4", "1") // it keeps what it has
+		want("GET", "/peers/3/is_acquired", "", "false")
+		configure(map[string]lease.Semaphore{"C": {Max: 5}})
+		if got := <-small; got != "3" {
+			t.Errorf("a blocked request under a higher maximum: %q", got)
+		}
+		want("GET", "/remainder?semaphore=C", "", "0")
+	})
+}
+
 func TestCloseEndsBlockedRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := served(t, lease.Config{}, lease.ServerOptions{})
