@@ -76,7 +76,7 @@ func foresee(history []porcupine.Operation) error {
 			g := grant{out.token, since[at], op.Return}
 			in(op).token = out.token
 			for _, before := range slices.Backward(open[at]) {
-				if before.Call != op.Call && disturbed(at.semaphore, before.Call, op.Return) {
+				if before.Call != op.Call && disturbed(at, before.Call, op.Return) {
 					break
 				}
 				in(before).token = out.token
@@ -102,7 +102,7 @@ func in(op porcupine.Operation) *input { return op.Input.(*input) }
 
 // disturbances reports whether something may have taken a lock away from outside between two instants: its
 // token is then not that of the next lock.
-func disturbances(history []porcupine.Operation) func(semaphore int, from, to int64) bool {
+func disturbances(history []porcupine.Operation) func(at place, from, to int64) bool {
 	var all []porcupine.Operation
 	for _, op := range history {
 		switch in(op).kind {
@@ -110,9 +110,15 @@ func disturbances(history []porcupine.Operation) func(semaphore int, from, to in
 			all = append(all, op)
 		}
 	}
-	return func(semaphore int, from, to int64) bool {
+	return func(at place, from, to int64) bool {
 		return slices.ContainsFunc(all, func(op porcupine.Operation) bool {
-			mine := in(op).semaphore == semaphore || in(op).kind == restart || in(op).kind == expire
+			mine := in(op).kind == restart
+			switch in(op).kind {
+			case breakLock, configure:
+				mine = in(op).semaphore == at.semaphore
+			case expire:
+				mine = in(op).id == at.id
+			}
 			return mine && op.Return >= from && op.Call <= to
 		})
 	}

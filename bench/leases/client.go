@@ -8,11 +8,11 @@ type client struct {
 	rules rules
 	newID func() uint64 // 0: the server chooses
 	ttl   func() int64  // of a peer, nanoseconds
-	brief int64         // the ttl of a peer that is left to expire; 0: all ttls are that short
+	brief int64         // the ttl of a peer that is left to expire; 0: any may expire
 
 	peer    uint64 // 0: none
 	gone    bool   // the server has answered that it does not know the peer
-	dying   int    // so many requests more, then the peer is left to expire; 0: it is not
+	dying   int    // so many requests more of a peer that expires meanwhile; 0: of one that stays
 	held    [semaphores]lockState
 	pending int // semaphore whose lock is pending, or -1
 	want    int64
@@ -23,8 +23,7 @@ func (c *client) next() *input {
 	switch {
 	case c.peer != 0 && c.dying > 0:
 		if c.dying--; c.dying == 0 {
-			c.forget()
-			return c.create()
+			return &input{kind: removePeer, id: c.peer} // its answer shows whether the peer has expired
 		}
 		return c.lockAnother()
 	case c.peer == 0:
@@ -110,13 +109,16 @@ func (c *client) anything() *input {
 	case 5:
 		in.kind = release
 	case 6:
+		if c.brief != 0 {
+			return c.lockAnother()
+		}
 		c.forget() // it expires in time
 		return c.create()
 	case 7:
 		if c.brief == 0 {
 			return c.lockAnother()
 		}
-		c.dying = 1 + c.rng.IntN(3)
+		c.dying = 2 + c.rng.IntN(3)
 		in.kind, in.ttl = heartbeat, c.brief
 	default:
 		return c.lockAnother()

@@ -18,7 +18,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -35,11 +34,13 @@ type bench struct {
 	http              int // histories over HTTP
 	peers, waiters    int // of load
 	span              time.Duration
-	rounds            int // of throughput
+	rounds            int           // of throughput
+	slice             time.Duration // of each contender in a round
 	kills, failovers  int
 	out               string
 	report            bool   // a goal that is missed is no failure
 	quotient          string // the program; it is built when empty
+	built             building
 	stderr            io.Writer
 }
 
@@ -49,9 +50,31 @@ var parts = []struct {
 	run  func(*bench, context.Context) (section, error)
 }{
 	{"histories", (*bench).fakeTime},
+	{"http", (*bench).overHTTP},
+	{"load", (*bench).manyPeers},
+	{"throughput", (*bench).throughput},
 }
 
-func main() { os.Exit(command(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	if status, is := child(os.Args[1:]); is {
+		os.Exit(status)
+	}
+	os.Exit(command(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// child is this program as one that it has started itself.
+func child(args []string) (status int, is bool) {
+	if len(args) == 0 {
+		return 0, false
+	}
+	switch args[0] {
+	case keeperArg:
+		return keeperMain(args[1:], os.Stdin, os.Stdout, os.Stderr), true
+	case serveArg:
+		return serveMain(args[1:], os.Stdin, os.Stdout, os.Stderr), true
+	}
+	return 0, false
+}
 
 func command(args []string, stdout, stderr io.Writer) int {
 	b, err := parse(args, stderr)
@@ -65,6 +88,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	sections, err := b.measure(ctx)
+	err = errors.Join(err, b.clean())
 	status := b.write(sections, stdout, stderr)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
@@ -87,6 +111,7 @@ func parse(args []string, stderr io.Writer) (*bench, error) {
 	flags.IntVar(&b.waiters, "waiters", 1000, "waiters of load, 1 to 10000")
 	flags.DurationVar(&b.span, "span", 30*time.Second, "time of load, 1s to 10m")
 	flags.IntVar(&b.rounds, "rounds", 9, "rounds of throughput, 1 to 100")
+	flags.DurationVar(&b.slice, "slice", 2*time.Second, "time of each contender in a round, 100ms to 1m")
 	flags.IntVar(&b.kills, "kills", 100, "times that the server is killed under load, 1 to 1000")
 	flags.IntVar(&b.failovers, "failovers", 30, "times that another server takes over, 3 to 300")
 	flags.StringVar(&b.out, "out", "", "file for the report besides standard output")
@@ -115,6 +140,7 @@ func (b *bench) check() error {
 		{"waiters", int64(b.waiters), 1, 10_000},
 		{"span", b.span.Milliseconds(), 1000, 600_000},
 		{"rounds", int64(b.rounds), 1, 100},
+		{"slice", b.slice.Milliseconds(), 100, 60_000},
 		{"kills", int64(b.kills), 1, 1000},
 		{"failovers", int64(b.failovers), 3, 300},
 	} {
@@ -135,14 +161,6 @@ func partNames() (all []string) {
 		all = append(all, p.name)
 	}
 	return all
-}
-
-// program returns the program quotient, which is built on first use into dir.
-func (b *bench) program(ctx context.Context) (string, error) {
-	if b.quotient != "" {
-		return filepath.Abs(b.quotient)
-	}
-	return "", errors.New("the program quotient was not built")
 }
 
 // measure runs the parts that were asked for. One that fails does not stop the others.

@@ -34,7 +34,7 @@ type input struct {
 	epoch     int // the server that was asked
 	at        int64
 	id        uint64
-	ttl       int64
+	ttl       int64 // of a peer; of an ask that blocks, how long it does at most
 	semaphore int
 	count     int64
 	token     uint64 // of an ask and a wait: what the lock's token will be seen to be; 0: it is never seen
