@@ -100,9 +100,14 @@ func TestRealCutOff(t *testing.T) {
 			began := time.Now()
 			cut(way)
 			j.wait(t, "a stops", func() bool { return j.now() != a.judged })
-			stopped := time.Since(began)
+			until, _ := a.ends()
+			stopped := until.Sub(began)
 			leads(t, j, b)
-			t.Logf("%s: a has stopped after %v, b leads after %v", name, stopped, time.Since(began))
+			took := time.Since(began)
+			t.Logf("%s: a has stopped after %v, b leads after %v", name, stopped, took)
+			if stopped > ttl || took > 3*ttl {
+				t.Error("that is too late")
+			}
 			way.Heal()
 			j.wait(t, "a follows", func() bool { return j.follows(a.judged, "http://b") })
 			b.leave()
