@@ -190,8 +190,16 @@ func (w *twins) tokens(*rapid.T) {
 
 func (w *twins) time(*rapid.T) {
 	w.now = w.now.Add(time.Second * time.Duration(w.id("seconds", 12)))
-	w.table.Advance(w.now)
-	w.model.advance(w.now)
+	w.then()
+}
+
+// then is the first step at a new instant: each does by itself what is due.
+func (w *twins) then() {
+	steps := []func(*rapid.T){
+		w.acquire, w.release, w.peer, w.heartbeat, w.remove, w.restore, w.breakLock, w.configure, w.tokens, w.ask,
+		func(*rapid.T) { w.table.Advance(w.now); w.model.advance(w.now) },
+	}
+	rapid.SampledFrom(steps).Draw(w.T, "then")(w.T)
 }
 
 // expiry goes to the instant at which something is due, or to just before it.
@@ -204,8 +212,7 @@ func (w *twins) expiry(*rapid.T) {
 		at = before
 	}
 	w.now = at
-	w.table.Advance(w.now)
-	w.model.advance(w.now)
+	w.then()
 }
 
 func (w *twins) ask(*rapid.T) {

@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -122,8 +121,12 @@ func TestBlockedAskEnds(t *testing.T) {
 		}, 0, "held"},
 		{"holder shrinks", func(t *testing.T, s *Server, _ *blockedAsk) { takes(t, s, 1, "A", 1) }, 0, "held"},
 		{"broken", func(t *testing.T, s *Server, _ *blockedAsk) {
-			_, err := s.Break(1, "A", takes(t, s, 1, "A", 3))
+			token := takes(t, s, 1, "A", 3)
+			broken, err := s.Break(1, "A", token)
 			must(t, err)
+			if broken.Peer != 1 || broken.Count != 3 || broken.Token != token || broken.Since.IsZero() {
+				t.Errorf("the broken lock was %+v", broken)
+			}
 		}, 0, "held"},
 		{"maximum raised", func(t *testing.T, s *Server, _ *blockedAsk) {
 			must(t, s.Configure(settings(t, "A=5")))
@@ -271,84 +274,23 @@ func TestNewerTokensServe(t *testing.T) {
 	})
 }
 
-// TestSelfFencing stops a leader's clock past its time, with no request that comes.
-func TestSelfFencing(t *testing.T) {
-	for _, look := range []struct {
-		name  string
-		leads func(s *Server) bool
-	}{
-		{"Leads", func(s *Server) bool { leads, _ := s.Leads(); return leads }},
-		{"Stats", func(s *Server) bool { return s.Stats().Leads }},
-		{"TokensLeft", func(s *Server) bool { return s.TokensLeft() > 0 }},
-		{"acquire", func(s *Server) bool {
-			_, err := s.acquire(context.Background(), ask{peer: 1, semaphore: "A", count: 1, expiresIn: unchanged})
-			return err == nil
-		}},
-		{"Extend", func(s *Server) bool { return s.Extend(time.Time{}) == nil }},
-		{"AddTokens", func(s *Server) bool { return s.AddTokens(Tokens{1, 2}) == nil }},
-		{"Break", func(s *Server) bool { _, err := s.Break(1, "A", 1); return errors.Is(err, ErrNotHeld) }},
-		{"Locks", func(s *Server) bool { _, _, err := s.Locks("A", 1); return err == nil }},
-	} {
-		t.Run(look.name, func(t *testing.T) {
-			inServer(t, "A=1", func(t *testing.T, s *Server) {
-				until := time.Now().Add(time.Minute)
-				must(t, s.Extend(until))
-				time.Sleep(time.Minute - 1)
-				s.timer.Stop() // as if the process had been stopped
-				if !look.leads(s) {
-					t.Error("it does not lead, before its time has passed")
-				}
-				must(t, s.Extend(until))
-				s.timer.Stop()
-				if time.Sleep(time.Nanosecond); look.leads(s) {
-					t.Error("it leads, though its time has passed")
-				}
-				if s.table != nil {
-					t.Error("it still has peers")
-				}
-			})
-		})
-	}
-}
-
-func TestLeadWhoseTimeHasPassed(t *testing.T) {
+func TestReadingDoesWhatIsDue(t *testing.T) {
 	inServer(t, "A=1", func(t *testing.T, s *Server) {
-		must(t, s.Lead(ClockTokens(time.Now()), time.Now()))
-		if leads, _ := s.Leads(); leads {
-			t.Error("it leads")
+		beat(t, s, 1, time.Minute)
+		takes(t, s, 1, "A", 1)
+		b := blocks(t, s, 2, "A", 1, time.Hour)
+		s.timer.Stop() // as if it came late
+		time.Sleep(time.Minute)
+		if st := s.Stats(); st.Peers != 2 || b.outcome() != "held" {
+			t.Errorf("there are %d peers and the next is %q, want 2 and held", st.Peers, b.outcome())
 		}
 	})
 }
 
-func TestStandBy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, err := NewServer(settings(t, "A=1"), ServerOptions{StandBy: true})
-		must(t, err)
-		defer s.Close()
-		wants := func(leads bool, leader string) {
-			t.Helper()
-			st := s.Stats()
-			is, of := s.Leads()
-			if is != leads || of != leader || st.Leads != leads || st.Leader != leader {
-				t.Errorf("leads %v, leader %q, want %v and %q", is, of, leads, leader)
-			}
-		}
-		wants(false, "")
-		s.StandBy("http://b")
-		wants(false, "http://b")
-		var standBy *StandByError
-		if _, _, err := s.Locks("A", 1); !errors.As(err, &standBy) || standBy.Leader != "http://b" {
-			t.Errorf("error %v, want a StandByError of http://b", err)
-		}
-		must(t, s.Configure(settings(t, "B=2"))) // counts once it leads
-		must(t, s.Lead(Tokens{5, 9}, time.Now().Add(time.Minute)))
-		wants(true, "")
-		if st := s.Stats(); len(st.Semaphores) != 1 || st.Semaphores[0].Max != 2 {
-			t.Errorf("semaphores are %+v, want B of 2", st.Semaphores)
-		}
-		time.Sleep(time.Minute)
-		wants(false, "")
-	})
+func TestNewServerChecksItsConfig(t *testing.T) {
+	if s, err := NewServer(Config{MaxPeers: -1}, ServerOptions{}); s != nil || err == nil {
+		t.Errorf("server %v, error %v, want an error alone", s, err)
+	}
 }
 
 func TestConfigureKeepsItsOwn(t *testing.T) {
@@ -426,24 +368,4 @@ func TestRandomIDs(t *testing.T) {
 			seen[id] = true
 		}
 	})
-}
-
-func ExampleTable() {
-	now := time.Now()
-	table, err := NewTable(Config{Semaphores: map[string]Semaphore{"A": {Max: 1}}}, Tokens{Next: 1, End: EndOfTokens}, now)
-	if err != nil {
-		panic(err)
-	}
-	for id := range uint64(2) {
-		if err := table.AddPeer(id, time.Minute, now); err != nil {
-			panic(err)
-		}
-		token, err := table.Acquire(id, "A", 1, now)
-		fmt.Println("token", token, "error", err)
-	}
-	fmt.Println(table.Release(0, "A", now), table.Changed())
-	// Output:
-	// token 1 error <nil>
-	// token 0 error <nil>
-	// <nil> [1]
 }

@@ -306,6 +306,8 @@ func TestValidate(t *testing.T) {
 	}{
 		{Config{}, ""},
 		{of("A", Semaphore{MaxCount, maxLevel}), ""},
+		{of(strings.Repeat("x", 1024), Semaphore{1, 0}), ""},
+		{Config{KeepIdle: maxDuration, Grace: maxDuration, MaxPeers: maxPeers}, ""},
 		{of("A", Semaphore{0, 0}), `["A"].Max is 0`},
 		{of("A", Semaphore{MaxCount + 1, 0}), `["A"].Max is 1099511627777`},
 		{of("A", Semaphore{1, -1}), `["A"].Level is -1`},
