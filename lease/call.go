@@ -39,12 +39,12 @@ type reply struct {
 
 // do sends a call to one server after the other until one says something final.
 func (c *Client) do(ctx context.Context, q call) (a reply, err error) {
-	for _, base := range c.bases() {
+	for i, base := range c.bases() {
 		a, err = c.try(ctx, base, q)
 		if err == nil || !temporary(err) || ctx.Err() != nil {
 			return a, err
 		}
-		c.log().Debug("lease: a server does not answer", "url", base, "err", err)
+		c.log().Debug("lease: a server does not serve", "server", i, "err", err)
 	}
 	return a, err
 }
@@ -72,20 +72,9 @@ func (c *Client) try(ctx context.Context, base string, q call) (a reply, err err
 			c.choose(base, "")
 		}
 	}()
-	var body io.Reader
-	if q.body != nil {
-		b, err := json.Marshal(q.body)
-		if err != nil {
-			return a, err
-		}
-		body = bytes.NewReader(b)
-	}
-	req, err := http.NewRequestWithContext(ctx, q.method, base+q.path, body)
+	req, err := q.request(ctx, base)
 	if err != nil {
 		return a, err
-	}
-	if q.body != nil {
-		req.Header.Set("Content-Type", "application/json")
 	}
 	resp, err := c.http().Do(req)
 	if err != nil {
@@ -106,6 +95,21 @@ func (c *Client) try(ctx context.Context, base string, q call) (a reply, err err
 		}
 	}
 	return a, err
+}
+
+func (q call) request(ctx context.Context, base string) (*http.Request, error) {
+	if q.body == nil {
+		return http.NewRequestWithContext(ctx, q.method, base+q.path, http.NoBody)
+	}
+	body, err := json.Marshal(q.body)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, q.method, base+q.path, bytes.NewReader(body))
+	if err == nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return req, err
 }
 
 // choose makes at the server to go to first. Empty forgets base.

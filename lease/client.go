@@ -168,22 +168,23 @@ func (c *Client) log() *slog.Logger {
 	return c.Log
 }
 
-// jitter is d times .9 to 1.1, so that clients which started together do not stay together.
-func (c *Client) jitter(d time.Duration) time.Duration {
+// jitter is d, more or less a part of it, so that clients which began together do not stay together.
+func (c *Client) jitter(d time.Duration, part float64) time.Duration {
 	random := c.random
 	if random == nil {
 		random = rand.Float64
 	}
-	return time.Duration(float64(d) * (.9 + .2*random()))
+	return time.Duration(float64(d) * (1 - part + 2*part*random()))
 }
 
-// backoff is the pause after so many failures in a row: 100 ms, doubled up to 5 s. Our choice.
+// backoff is the pause after so many failures in a row: 100 ms, doubled up to 5 s, and a half of that more or
+// less. Our choice.
 type backoff struct{ failures int }
 
 func (b *backoff) next(c *Client) time.Duration {
 	const first, most = 100 * time.Millisecond, 5 * time.Second
 	b.failures++
-	return c.jitter(min(first<<min(b.failures-1, 10), most))
+	return c.jitter(min(first<<min(b.failures-1, 10), most), .5)
 }
 
 // sleep waits for d. It reports false if ctx ended first.

@@ -244,6 +244,14 @@ func holders(t testing.TB, s *Server, name string) (tokens []uint64, pending int
 	return tokens, len(waiting)
 }
 
+func tokensHeld(s *Server, name string) (tokens []uint64) {
+	held, _, _ := s.Locks(name, 1000)
+	for _, l := range held {
+		tokens = append(tokens, l.Token)
+	}
+	return tokens
+}
+
 // idle fails unless the server knows no peer.
 func idle(t testing.TB, s *Server) {
 	t.Helper()

@@ -49,7 +49,7 @@ func (s *session) keep() {
 func (s *session) period() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.client.jitter(s.lifetime() / 3)
+	return s.client.jitter(s.lifetime()/3, .1)
 }
 
 func (s *session) wantsBeat() bool {
