@@ -183,6 +183,23 @@ func TestBlockedAskEnds(t *testing.T) {
 	}
 }
 
+func TestAskMovesTheExpiry(t *testing.T) {
+	for _, expiresIn := range []time.Duration{0, time.Second, 2 * time.Hour} {
+		inServer(t, "A=1", func(t *testing.T, s *Server) {
+			token, err := s.acquire(t.Context(), ask{peer: 1, semaphore: "A", count: 1, expiresIn: expiresIn})
+			if err != nil || token == 0 {
+				t.Fatalf("expires in %v: token %d, error %v", expiresIn, token, err)
+			}
+			beat(t, s, 2, 3*time.Hour)
+			b := blocks(t, s, 2, "A", 1, 3*time.Hour-1)
+			time.Sleep(expiresIn)
+			if got := b.outcome(); got != "held" || b.took != expiresIn {
+				t.Errorf("the next is %q after %v, want it held after %v", got, b.took, expiresIn)
+			}
+		})
+	}
+}
+
 func TestBlockedAskKeepsItsPlace(t *testing.T) {
 	inServer(t, "A=1", func(t *testing.T, s *Server) {
 		takes(t, s, 1, "A", 1)
