@@ -236,8 +236,8 @@ func (l *live) play(c *client, client, requests int) error {
 	return nil
 }
 
-// harmless are requests that no other can see, if their own answer is lost: the peers that they make have no
-// locks, or their time does not end before that of the server.
+// harmless are requests that no other can see, if their own answer is lost: a peer without a lock, or one
+// whose time does not end before the server's.
 var harmless = map[kind]bool{newPeer: true, heartbeat: true, acquired: true, remainder: true, removeExpired: true}
 
 // note records a request as one operation or, where it was blocked, as two.

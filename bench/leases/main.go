@@ -53,6 +53,7 @@ var parts = []struct {
 	{"http", (*bench).overHTTP},
 	{"load", (*bench).manyPeers},
 	{"throughput", (*bench).throughput},
+	{"kills", (*bench).manyKills},
 }
 
 func main() {

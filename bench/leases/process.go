@@ -170,19 +170,28 @@ func keeperMain(server []string, in io.Reader, stdout, stderr io.Writer) int {
 
 // A tail keeps the last 4 KiB of what is written to it.
 type tail struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
+	mu     sync.Mutex
+	buf    bytes.Buffer
+	beyond int // lines that report a restore beyond the maximum
 }
 
 // Write takes all of b.
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.beyond += bytes.Count(b, []byte("restored beyond the maximum"))
 	n, err := t.buf.Write(b)
 	if over := t.buf.Len() - 4<<10; over > 0 {
 		t.buf.Next(over)
 	}
 	return n, err
+}
+
+// count is how many restores beyond the maximum were reported.
+func (t *tail) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.beyond
 }
 
 func (t *tail) text() string {
