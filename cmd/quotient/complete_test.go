@@ -52,7 +52,7 @@ func TestComplete(t *testing.T) {
 		{"leases --adm", "--admin --admin-token-file"},
 		{"leases --admin ", "off 127.0.0.1:"},
 		{"leases --election=a:2379 --e", ""},
-		{"leases -c ", ""}, // names of files
+		{"leases -c ", ""},       // names of files
 		{"comple", "completion"}, // complete itself is not shown
 		{"nosuch ", "proxy leases check version completion"},
 	} {

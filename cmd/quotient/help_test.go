@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"flag"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,6 +65,25 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		{"proxy --config testdata/broken.toml", exitFailed, "testdata/broken.toml:3:1: limiters.api.rate"},
 		{"proxy --config testdata/noproxy.toml", exitFailed, "[proxy] is missing"},
 		{"completion tcsh", exitUsage, "bash"},
+		{"check testdata/throttle.toml", exitFailed, "testdata/throttle.toml:2:5: semaphores.A: 0 is not between 1"},
+		{"leases -c testdata/throttle.toml", exitFailed, "testdata/throttle.toml:2:5: semaphores.A: 0 is not between 1"},
+		{"leases -c testdata/broken.toml", exitFailed, "testdata/broken.toml:3:1: limiters.api.rate"},
+		{"leases -c testdata/noproxy.toml", exitFailed, "testdata/noproxy.toml: the section [leases] is missing"},
+		{"leases -c testdata", exitFailed, "it is no regular file"},
+		{"leases --port 65536", exitUsage, "--port is 65536, want 0 to 65535"},
+		{"leases --address a/b", exitUsage, "--address: \"a/b\" is no host"},
+		{"leases --grace 5", exitUsage, "--grace: duration \"5\""},
+		{"leases --grace 400days", exitUsage, "--grace: 9600h0m0s is not between"},
+		{"leases -s A", exitUsage, "--semaphore is \"A\", want a name and a whole number"},
+		{"leases -s A=x", exitUsage, "--semaphore is \"A=x\""},
+		{"leases -s A=0", exitUsage, "--semaphore A=0: 0 is not between 1"},
+		{"leases -s A=1 -s A=2", exitUsage, "\"A\" is given twice"},
+		{"leases --advertise http://a", exitUsage, "--advertise goes with --election"},
+		{"leases --election a:1 --address 0.0.0.0", exitUsage, "--advertise: it is missing"},
+		{"leases --election a", exitUsage, "--election: \"a\" is no host:port"},
+		{"leases --election a:1 --advertise a", exitUsage, "--advertise: \"a\" is no URL"},
+		{"leases --admin-token-file f", exitUsage, "--admin-token-file goes with --admin"},
+		{"leases --port 0 --admin 0.0.0.0:0", exitFailed, "loopback"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			var out, errs bytes.Buffer
@@ -87,6 +107,31 @@ func TestCheckPraises(t *testing.T) {
 	}
 	if !strings.HasSuffix(out.String(), "print-config.toml: well: 1 limiter, 1 rule\n") {
 		t.Errorf("got %q", &out)
+	}
+}
+
+func TestCheckPraisesLeases(t *testing.T) {
+	var out, errs bytes.Buffer
+	args := []string{"check", "../../config/testdata/throttle.toml"}
+	if code := run(t.Context(), args, streams{&out, &errs}); code != exitOK {
+		t.Fatalf("exit %d: %s", code, &errs)
+	}
+	if !strings.HasSuffix(out.String(), "throttle.toml: well: 4 semaphores\n") || strings.Count(errs.String(), "\n") != 4 {
+		t.Errorf("got %q, %q", &out, &errs)
+	}
+}
+
+func TestLevelsOfTheLog(t *testing.T) {
+	for text, want := range map[string]slog.Level{
+		"": slog.LevelWarn, "error": slog.LevelError, "WARN": slog.LevelWarn, "INFO": slog.LevelInfo, "TRACE": slog.LevelDebug,
+	} {
+		got, err := levelOf(func(string) (string, bool) { return text, true })
+		if err != nil || got != want {
+			t.Errorf("%s: %v, %v, want %v", text, got, err, want)
+		}
+	}
+	if _, err := levelOf(func(string) (string, bool) { return "loud", true }); err == nil || !strings.Contains(err.Error(), "loud") {
+		t.Errorf("got %v", err)
 	}
 }
 

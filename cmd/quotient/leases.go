@@ -166,3 +166,31 @@ func (c *leasesCmd) adjust(f *config.File) error {
 	}
 	return nil
 }
+
+// named is an error of the file with the flag that it comes from, if there is one.
+func (c *leasesCmd) named(err error) error {
+	var wrong config.Errors
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	for _, e := range wrong {
+		flag := ""
+		switch field := strings.TrimPrefix(e.Field, "leases."); {
+		case field == "listen" && c.listen:
+			flag = "--address"
+		case field == "grace" && c.Grace != "":
+			flag = "--grace"
+		case strings.HasPrefix(field, "election.endpoints") && len(c.Election) > 0:
+			flag = "--election"
+		case field == "election.url" && (len(c.Election) > 0 || c.Advertise != ""):
+			flag = "--advertise"
+		default:
+			continue
+		}
+		if e.Hint != "" {
+			e.Text += " (" + e.Hint + ")"
+		}
+		return usagef("%s: %s", flag, e.Text)
+	}
+	return err
+}

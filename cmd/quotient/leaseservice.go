@@ -37,7 +37,7 @@ func (c *leasesCmd) open(ctx context.Context, log, always *slog.Logger) (_ *leas
 	reg := new(quotient.Registry)
 	// The file is checked once with the flags before anything is opened, and again by the Config in force.
 	if _, err := config.New(file, reg, config.Adjust(c.adjust)); err != nil {
-		return nil, err
+		return nil, c.named(err)
 	}
 	s := &leaseService{always: always}
 	if c.level > slog.LevelWarn {
