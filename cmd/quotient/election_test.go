@@ -24,8 +24,8 @@ func TestLeasesOfTwoProcesses(t *testing.T) {
 	t.Parallel()
 	store := etcdtest.Start(t)
 	path := filepath.Join(t.TempDir(), "throttle.toml")
-	renamed(t, path, fmt.Sprintf("grace = \"7s\"\nsemaphores.A = 1\nelection = { endpoints = [%q], ttl = \"2s\" }\n", store.Addr()))
-	a := startLeases(t, "-c", path)
+	renamed(t, path, fmt.Sprintf("grace = \"4s\"\nsemaphores.A = 1\nelection = { endpoints = [%q], ttl = \"2s\" }\n", store.Addr()))
+	a := startLeases(t, "-c", path, "--grace", "0s") // nothing is to be restored yet
 	a.untilGot("the first leads", func() bool { return get(t, a.url+"/ready").status == http.StatusOK })
 	b := startLeases(t, "-c", path)
 	var sent answer
