@@ -43,6 +43,7 @@ func (s *session) wait(ctx context.Context, name string, count int64) (*Lease, e
 		case ctx.Err() != nil:
 			return nil, ended(ctx, before)
 		case interrupted || again:
+			pause = backoff{}
 			continue
 		case errors.Is(err, ErrUnknownPeer):
 			if err := s.renewal(ctx, q); err != nil {

@@ -38,7 +38,7 @@ func TestClientOverTheNetwork(t *testing.T) {
 	s, web, address := start("127.0.0.1:0")
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	c := &Client{URLs: []string{"http://" + address}, HTTP: &http.Client{Transport: transport}, ExpiresIn: time.Minute}
+	c := &Client{URLs: []string{"http://" + address}, HTTP: &http.Client{Transport: transport}}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	l := locked(t, ctx, c, "A")
@@ -107,7 +107,8 @@ func TestClientOfAPlainServer(t *testing.T) {
 		}
 		time.Sleep(12 * time.Second)
 		body, _ := restored.Load("body")
-		if text, _ := body.(string); !strings.Contains(text, `"acquired":{"A":1}`) || strings.Contains(text, "tokens") {
+		text, _ := body.(string)
+		if !strings.Contains(text, `"acquired":{"A":1}`) || strings.Contains(text, "tokens") {
 			t.Errorf("restored with %q", text)
 		}
 		if lost(l) {

@@ -352,6 +352,27 @@ func TestClientTextError(t *testing.T) {
 	}
 }
 
+// What a server sends is never more than an error.
+func FuzzClientAnswer(f *testing.F) {
+	f.Add(400, "Unknown peer", "30000ms", "7", "a%20b")
+	f.Add(409, (&LevelError{0, 1}).Error(), "5m", "", "%")
+	f.Add(503, "\xff", "-1s", "18446744073709551616", "")
+	f.Fuzz(func(t *testing.T, status int, text, grace, token, broken string) {
+		err := wireError(status, text)
+		if answer := (*AnswerError)(nil); errors.As(err, &answer) {
+			if len(answer.Text) > maxErrorText {
+				t.Errorf("%d bytes are shown", len(answer.Text))
+			}
+		} else if strings.TrimSpace(text) != err.Error() || temporary(err) {
+			t.Errorf("%q is %v", text, err)
+		}
+		a := reply{header: http.Header{"Lease-Grace": {grace}, "Fencing-Token": {token}, "Lease-Broken": {broken}}}
+		if a.grace() < 0 || len(a.broken()) > 1 || a.token() > 0 && a.header.Get("Fencing-Token") == "" {
+			t.Errorf("grace %v, broken %q, token %d", a.grace(), a.broken(), a.token())
+		}
+	})
+}
+
 func TestClientFields(t *testing.T) {
 	for _, row := range []struct {
 		c    *Client

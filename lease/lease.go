@@ -81,9 +81,9 @@ func (l *Lease) Err() error {
 }
 
 // Unlock gives the lock back, and waits until a server has confirmed it, or ctx ends. The peer is removed
-// with its last lock. It may be called again, and then returns the same. After ctx the lock is given back in
-// the background, for at most Timeout; a lock that is not the peer's last one is given back at some later
-// heartbeat. Else it ends by itself within ExpiresIn.
+// with its last lock. It may be called again, and then returns the same. It goes on in the background after
+// ctx: for at most Timeout, and as long as the peer has other locks. Else the lock ends by itself within
+// ExpiresIn.
 //
 // Unlock of a lost Lease returns Err's error: it says that the work was not protected until its end. It then
 // makes one attempt to give back what the server may still keep.

@@ -170,7 +170,7 @@ func (p *clientPlay) work(ctx context.Context, c *Client, random *rand.Rand) {
 			continue
 		}
 		pause(20)
-		if random.IntN(2) == 0 {
+		for range random.IntN(4) {
 			if inner := p.lock(outer.Context(), c, "low", random); inner != nil {
 				pause(20)
 				p.unlock(ctx, inner)

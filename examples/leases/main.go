@@ -2,10 +2,10 @@
 //
 //	go run ./examples/leases
 //
-// The server is restarted while a client holds the lock, and the client restores it. Then a client is cut off from
-// the server. It notices before its lease ends, but a part of it goes on and writes late. The store refuses that,
-// because a newer holder has written: store.go is the part to copy. It ends by itself in about six seconds; the
-// exit status is 1 when what it shows does not hold.
+// The server is restarted while a client holds the lock, and the client restores it. Then a client is cut off
+// from the server. It notices before its lease ends, but a part of it goes on and writes late. The store refuses
+// that, because a newer holder has written: store.go is the part to copy. It ends by itself in about five
+// seconds; the exit status is 1 when what it shows does not hold.
 package main
 
 import (
@@ -51,7 +51,8 @@ func serve(ctx context.Context, out io.Writer) error {
 }
 
 func newService() *service {
-	return &service{config: lease.Config{Semaphores: map[string]lease.Semaphore{"store": {Max: 1}}, Grace: grace}}
+	semaphores := map[string]lease.Semaphore{"store": {Max: 1}}
+	return &service{config: lease.Config{Semaphores: semaphores, Grace: grace}}
 }
 
 // client is one process that writes to the store.
