@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -34,6 +35,7 @@ type leasesCmd struct {
 	Log            string `enum:"text,json" default:"text" placeholder:"FORM" help:"${help_log}"`
 
 	listen bool // --address or --port was given
+	file   bool // --configuration was given
 	grace  time.Duration
 	more   map[string]lease.Semaphore // of --semaphore
 	level  slog.Level
@@ -88,7 +90,7 @@ func (c *leasesCmd) Run(ctx context.Context, k *kong.Context, s streams) error {
 
 // complete reads what the flags and the environment say, and refuses what makes no sense.
 func (c *leasesCmd) complete(g given, env func(string) (string, bool)) (err error) {
-	c.listen = g["address"] != "" || g["port"] != ""
+	c.listen, c.file = g["address"] != "" || g["port"] != "", g["configuration"] != ""
 	if c.Port < 0 || c.Port > 65535 {
 		return usagef("--port is %d, want 0 to 65535", c.Port)
 	}
@@ -140,6 +142,9 @@ func (c *leasesCmd) adjust(f *config.File) error {
 	l := f.Leases
 	if l == nil {
 		return errors.New(c.Configuration + ": the section [leases] is missing")
+	}
+	if len(c.more) > 0 && !c.file { // no file is needed
+		f.Warnings = slices.DeleteFunc(f.Warnings, func(w config.Error) bool { return w.Line == 0 })
 	}
 	f.Pool, f.Limiters, f.Proxy = config.Pool{Replicas: 1, Weight: 1}, nil, nil
 	if c.listen {

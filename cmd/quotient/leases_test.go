@@ -123,6 +123,45 @@ func TestLeasesAreServed(t *testing.T) {
 	}
 }
 
+// TestLeasesOfAllNames sends names as clients do that encode no more than they must.
+func TestLeasesOfAllNames(t *testing.T) {
+	p := startLeases(t, "-s", "a|b^[c]=1", "-s", "/&=1", "-s", "is_acquired=1", "-s", "ä ?=1")
+	p.mu.Lock()
+	for _, line := range p.log {
+		if line["level"] == "WARN" {
+			t.Errorf("a warning without need: %v", line)
+		}
+	}
+	p.mu.Unlock()
+	for _, name := range []string{"a|b^[c]", "%2F&", "is_acquired", "%C3%A4%20%3F"} {
+		line := p.raw("PUT " + p.peer() + "/" + name + "? HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n" +
+			"Content-Length: 1\r\nConnection: close\r\n\r\n1")
+		if line != "HTTP/1.1 200 OK" {
+			t.Errorf("%s: %s", name, line)
+		}
+	}
+}
+
+// raw sends bytes as they are and returns the first line of the answer.
+func (p *process) raw(sent string) string {
+	p.t.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, sent); err != nil {
+		p.t.Fatal(err)
+	}
+	_ = c.SetDeadline(time.Now().Add(patience))
+	all, err := io.ReadAll(c)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	line, _, _ := strings.Cut(string(all), "\r\n")
+	return line
+}
+
 func TestLeasesFollowTheFile(t *testing.T) {
 	path := semaphores(t, "A = 1\n")
 	p := startLeases(t, "-c", path)

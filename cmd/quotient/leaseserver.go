@@ -63,7 +63,8 @@ func openLeases(ctx context.Context, c *config.Leases, log *slog.Logger) (*lease
 	}
 	s.registry.MustRegister(metrics.NewLeases(s.leases.Stats), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	if s.front, err = front.New(leaseFront(c.Listen), s.leases, log, front.OnShutdown(s.leases.Close)); err != nil {
+	s.front, err = front.New(leaseFront(c.Listen), s.leases, log, front.AnyPath(), front.OnShutdown(s.leases.Close))
+	if err != nil {
 		return nil, err
 	}
 	var l net.ListenConfig

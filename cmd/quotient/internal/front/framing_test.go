@@ -80,7 +80,7 @@ func TestHappyPathAllocatesNothing(t *testing.T) {
 	r := httptest.NewRequest("GET", "/a/b?c=d", nil)
 	r.Header = http.Header{"User-Agent": {"x"}, "Accept": {"*/*"}, "Accept-Encoding": {"gzip"}, "Connection": {"keep-alive"}}
 	if n := testing.AllocsPerRun(100, func() {
-		if status, why := refusal(r); status != 0 {
+		if status, why := refusal(r, false); status != 0 {
 			t.Fatal(why)
 		}
 	}); n > 0 {

@@ -20,6 +20,7 @@ type Server struct {
 	log     *slog.Logger
 	proxy   config.Proxy // as it was at the start
 	drain   []func()
+	anyPath bool
 	now     atomic.Pointer[settings]
 	places  places
 	certs   *certs // nil without TLS
@@ -40,6 +41,10 @@ type Option func(*Server)
 func OnShutdown(f func()) Option {
 	return func(s *Server) { s.drain = append(s.drain, f) }
 }
+
+// AnyPath lets paths through with bytes that net/http would encode, such as "|", as some clients send them. It
+// is for a handler that answers itself: an upstream could read such a path in another way.
+func AnyPath() Option { return func(s *Server) { s.anyPath = true } }
 
 // New makes a server for the section [proxy] of a file. It reads the certificates, if there are any.
 func New(p *config.Proxy, h http.Handler, log *slog.Logger, opts ...Option) (*Server, error) {

@@ -86,7 +86,7 @@ func (s *Server) shutdown(srv *http.Server) error {
 	_ = srv.Close()
 	s.places.clear(true)
 	if errors.Is(err, context.DeadlineExceeded) {
-		s.log.Warn("connections were closed at the end of proxy.timeouts.shutdown")
+		s.log.Warn("connections were closed at the end of the time for the shutdown")
 		return nil
 	}
 	return err
@@ -134,7 +134,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 
 // hand hands a request to the handler, if it is not refused.
 func (s *Server) hand(w http.ResponseWriter, r *http.Request) {
-	if status, why := refusal(r); status != 0 {
+	if status, why := refusal(r, s.anyPath); status != 0 {
 		refuse(w, status, why)
 		return
 	}

@@ -14,9 +14,9 @@ const maxFields = 256
 
 // refusal returns a status other than 0 for a request that would not arrive as it was sent, or that two servers could
 // read in two ways. It also takes an offer to go on with HTTP/2 out, behind which an upstream would serve requests
-// that no limiter sees.
-func refusal(r *http.Request) (status int, why string) {
-	if why := badTarget(r); why != "" {
+// that no limiter sees. A path may have bytes that net/http would encode where none passes it on.
+func refusal(r *http.Request, anyPath bool) (status int, why string) {
+	if why := badTarget(r, anyPath); why != "" {
 		return http.StatusBadRequest, why
 	}
 	switch {
@@ -44,7 +44,7 @@ func refusal(r *http.Request) (status int, why string) {
 }
 
 // badTarget says what is wrong with a target: bytes that must stand encoded in it, for net/http would encode them.
-func badTarget(r *http.Request) string {
+func badTarget(r *http.Request, anyPath bool) string {
 	target := r.RequestURI
 	if r.Method == http.MethodConnect {
 		return ""
@@ -68,7 +68,7 @@ func badTarget(r *http.Request) string {
 		}
 	}
 	path, _, _ := strings.Cut(target, "?")
-	if path != r.URL.EscapedPath() {
+	if path != r.URL.EscapedPath() && !anyPath {
 		return "the path has a byte that must be encoded"
 	}
 	return ""
