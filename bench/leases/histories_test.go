@@ -25,15 +25,15 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 // faulty is a table with one fault.
 type faulty struct {
 	*lease.Table
-	faults
+	defects
 }
 
-type faults struct {
+type defects struct {
 	overtakes, over, expiresLate, expiresEarly, forgetsWaiters, repeatsTokens, ignoresGrace, loses, grows bool
 	last                                                                                                  *uint64
 }
 
-func (f faults) make(c lease.Config, tokens lease.Tokens, now time.Time) (table, error) {
+func (f defects) make(c lease.Config, tokens lease.Tokens, now time.Time) (table, error) {
 	if f.ignoresGrace {
 		c.Grace = 0
 	}
@@ -45,7 +45,7 @@ func (f faults) make(c lease.Config, tokens lease.Tokens, now time.Time) (table,
 }
 
 // more raises each maximum by one.
-func (f faults) more(c lease.Config) lease.Config {
+func (f defects) more(c lease.Config) lease.Config {
 	all := map[string]lease.Semaphore{}
 	for name, s := range c.Semaphores {
 		s.Max++
@@ -112,7 +112,7 @@ func (f *faulty) Release(id uint64, name string, now time.Time) error {
 
 // TestFaultsAreFound holds that a table with a fault is refuted, and soon.
 func TestFaultsAreFound(t *testing.T) {
-	for name, f := range map[string]faults{
+	for name, f := range map[string]defects{
 		"a request overtakes": {overtakes: true}, "one more than the maximum": {over: true},
 		"a peer expires a nanosecond late": {expiresLate: true}, "a nanosecond early": {expiresEarly: true},
 		"a release is lost": {forgetsWaiters: true}, "a token is given twice": {repeatsTokens: true},
@@ -134,7 +134,7 @@ func TestFaultsAreFound(t *testing.T) {
 // TestNoFaultIsNotFound holds that the wrapper itself is no fault.
 func TestNoFaultIsNotFound(t *testing.T) {
 	for seed := range uint64(5) {
-		if err := oneHistory(seed, 6, 60, faults{last: new(uint64)}.make, &counts{}); err != nil {
+		if err := oneHistory(seed, 6, 60, defects{last: new(uint64)}.make, &counts{}); err != nil {
 			t.Error(err)
 		}
 	}

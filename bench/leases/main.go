@@ -37,6 +37,7 @@ type bench struct {
 	rounds            int           // of throughput
 	slice             time.Duration // of each contender in a round
 	kills, failovers  int
+	grace             time.Duration // of failovers
 	out               string
 	report            bool   // a goal that is missed is no failure
 	quotient          string // the program; it is built when empty
@@ -54,6 +55,7 @@ var parts = []struct {
 	{"load", (*bench).manyPeers},
 	{"throughput", (*bench).throughput},
 	{"kills", (*bench).manyKills},
+	{"failovers", (*bench).manyFailovers},
 }
 
 func main() {
@@ -115,6 +117,7 @@ func parse(args []string, stderr io.Writer) (*bench, error) {
 	flags.DurationVar(&b.slice, "slice", 2*time.Second, "time of each contender in a round, 100ms to 1m")
 	flags.IntVar(&b.kills, "kills", 100, "times that the server is killed under load, 1 to 1000")
 	flags.IntVar(&b.failovers, "failovers", 30, "times that another server takes over, 3 to 300")
+	flags.DurationVar(&b.grace, "grace", 4*time.Second, "grace time of failovers, 1s to 1m")
 	flags.StringVar(&b.out, "out", "", "file for the report besides standard output")
 	flags.BoolVar(&b.report, "report", false, "exit 0 even if goals are missed")
 	flags.StringVar(&b.quotient, "quotient", "", "the program quotient; built from this checkout when empty")
@@ -143,6 +146,7 @@ func (b *bench) check() error {
 		{"rounds", int64(b.rounds), 1, 100},
 		{"slice", b.slice.Milliseconds(), 100, 60_000},
 		{"kills", int64(b.kills), 1, 1000},
+		{"grace", b.grace.Milliseconds(), 1000, 60_000},
 		{"failovers", int64(b.failovers), 3, 300},
 	} {
 		if f.is < f.least || f.is > f.most {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,9 @@ import (
 type wire struct {
 	addr string
 	ctx  context.Context // ends the connection, also while an answer is waited for; nil for never
+	// within bounds every request; 0 is patience.
+	within time.Duration
+
 	conn net.Conn
 	stop func() bool // what ends conn with ctx
 	in   *bufio.Reader
@@ -36,7 +40,7 @@ type reply struct {
 // errNotSent is of a request that the server cannot have seen.
 var errNotSent = errors.New("not sent")
 
-// ask sends a request and reads its answer, within patience.
+// ask sends a request and reads its answer.
 func (w *wire) ask(method, target, body string) (reply, error) {
 	if w.conn == nil {
 		if err := w.dial(); err != nil {
@@ -55,7 +59,7 @@ func (w *wire) ask(method, target, body string) (reply, error) {
 
 // exchange sends what is in out, and reads the answer.
 func (w *wire) exchange() (a reply, err error) {
-	if err = w.conn.SetDeadline(time.Now().Add(patience)); err == nil {
+	if err = w.conn.SetDeadline(time.Now().Add(cmp.Or(w.within, patience))); err == nil {
 		_, err = w.conn.Write(w.out)
 	}
 	if err == nil {
