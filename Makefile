@@ -28,7 +28,7 @@ TOOL     = GOWORK=off go tool -modfile="$(CURDIR)/tools/go.mod"
 MODULES  = $$(go list -m -f '{{.Dir}}')
 FUZZING  = $$(grep -rnoE --include='*_test.go' --exclude-dir=testdata '^func Fuzz[A-Za-z0-9_]*' . || true)
 
-.PHONY: help test race lint house plain fuzz soak guards mutate bench proxy cover fleet picture chaos browser cross docs stale ci
+.PHONY: help test race lint house plain fuzz soak guards mutate bench proxy leases cover fleet picture chaos browser cross docs stale ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -84,6 +84,9 @@ bench: ## measure the cost beside other limiters, about ten minutes (BENCHFLAGS=
 
 proxy: ## measure quotient proxy beside a bare ReverseProxy, nginx and HAProxy, about 15 minutes (BENCHFLAGS=)
 	go run ./bench/proxy $(BENCHFLAGS)
+
+leases: ## measure quotient leases: histories, load, crashes, failovers, about half an hour; needs etcd (BENCHFLAGS=)
+	go run ./bench/leases $(BENCHFLAGS)
 
 cover: ## require COVER_MIN (90) percent coverage of each package in COVER
 	@go test -cover $(COVER) | awk -v min=$(COVER_MIN) -v packages=$(words $(COVER)) ' \

@@ -12,15 +12,19 @@ import (
 	"github.com/quotient-go/quotient/lease"
 )
 
-// sliceOf is how long each contender works in a round, and conns how many connections it has.
+// conns is how many connections each contender has.
 const conns = 8
+
+// nothingToken is what the handler that does nothing answers.
+const nothingToken = 1_800_000_000_000_000_000
 
 // contender is one server of a round.
 type contender struct {
 	name, addr string
 	peers      []uint64 // one for each connection
 	rates      []float64
-	done       int // acquires and releases
+	done, warm int    // acquires and releases, and those of the first round
+	first      uint64 // token
 }
 
 // throughput compares uncontended acquires and releases with a handler that does nothing.
@@ -30,11 +34,25 @@ func (b *bench) throughput(ctx context.Context) (section, error) {
 		return section{}, err
 	}
 	all := []*contender{{name: "lease.Server", addr: p.Leases}, {name: "a handler that does nothing", addr: p.Nothing}}
-	err = b.race(ctx, all)
+	granted := uint64(0)
+	if err = b.race(ctx, all); err == nil {
+		granted, err = all[0].granted()
+	}
 	if err := errors.Join(err, p.stop()); err != nil {
 		return section{}, err
 	}
-	return throughputSection(all, b.rounds, b.slice), nil
+	s := throughputSection(all, b.rounds, b.slice)
+	s.verdicts = append(s.verdicts, exactly("locks that were granted, as their tokens count", int(granted),
+		all[0].done+all[0].warm))
+	return s, nil
+}
+
+// granted is how many tokens the server has given before this one: they are consecutive, and start at first.
+func (c *contender) granted() (n uint64, err error) {
+	w := &wire{addr: c.addr}
+	defer w.close()
+	a, err := w.want(200, "PUT", fmt.Sprintf("/peers/%d/free", c.peers[0]), "1")
+	return a.token - c.first, err
 }
 
 func (b *bench) race(ctx context.Context, all []*contender) error {
@@ -61,10 +79,12 @@ func (b *bench) race(ctx context.Context, all []*contender) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
-			if round > 0 {
-				c.rates = append(c.rates, float64(n)/took.Seconds())
-				c.done += n
+			if round == 0 {
+				c.warm = n
+				continue
 			}
+			c.rates = append(c.rates, float64(n)/took.Seconds())
+			c.done += n
 		}
 	}
 	return nil
@@ -77,9 +97,12 @@ func (c *contender) work(ctx context.Context, slice time.Duration) (n int, took 
 	began := time.Now()
 	for _, id := range c.peers {
 		wg.Go(func() {
-			mine, failed := acquireAndRelease(ctx, c.addr, id, began.Add(slice))
+			mine, first, failed := acquireAndRelease(ctx, c.addr, id, began.Add(slice))
 			mu.Lock()
 			defer mu.Unlock()
+			if c.first == 0 || first != 0 && first < c.first {
+				c.first = first
+			}
 			n, err = n+mine, errors.Join(err, failed)
 		})
 	}
@@ -87,7 +110,7 @@ func (c *contender) work(ctx context.Context, slice time.Duration) (n int, took 
 	return n, time.Since(began), err
 }
 
-func acquireAndRelease(ctx context.Context, addr string, id uint64, until time.Time) (n int, err error) {
+func acquireAndRelease(ctx context.Context, addr string, id uint64, until time.Time) (n int, first uint64, err error) {
 	w := &wire{addr: addr, ctx: ctx}
 	defer w.close()
 	lock := fmt.Sprintf("/peers/%d/free", id)
@@ -97,17 +120,20 @@ func acquireAndRelease(ctx context.Context, addr string, id uint64, until time.T
 		a, err := w.want(200, "PUT", take, "1")
 		switch {
 		case err != nil:
-			return n, err
-		case a.token == 0 || a.token <= last && id != 0 && a.token != 1800000000000000000:
-			return n, fmt.Errorf("token %d after %d", a.token, last)
+			return n, first, err
+		case a.token <= last && a.token != nothingToken:
+			return n, first, fmt.Errorf("token %d after %d", a.token, last)
 		}
 		last = a.token
+		if first == 0 {
+			first = last
+		}
 		if _, err = w.want(200, "DELETE", lock, ""); err != nil {
-			return n, err
+			return n, first, err
 		}
 		n++
 	}
-	return n, nil
+	return n, first, nil
 }
 
 func throughputSection(all []*contender, rounds int, slice time.Duration) section {
