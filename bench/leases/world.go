@@ -59,10 +59,14 @@ type world struct {
 	flights []*flight // by client; nil: it sends nothing
 	left    []int     // requests, by client
 	ends    map[int64]bool
+	spans   map[int64]*span // of instants
 	history []porcupine.Operation
 	audit   audit
 	err     error
 }
+
+// span is from when to when an instant lasted, in steps.
+type span struct{ from, to int64 }
 
 // flight is a request on its way.
 type flight struct {
@@ -84,7 +88,7 @@ const (
 // newWorld returns a world with so many clients that send so many requests each.
 func newWorld(seed uint64, clients, requests int, make newTable) (*world, error) {
 	rng := rand.New(rand.NewPCG(seed, 15))
-	w := &world{rng: rng, make: make, elected: rng.IntN(2) == 0, ends: map[int64]bool{}}
+	w := &world{rng: rng, make: make, elected: rng.IntN(2) == 0, ends: map[int64]bool{}, spans: map[int64]*span{0: {}}}
 	for i := range w.rules.max {
 		w.rules.max[i] = 1 + rng.Int64N(4)
 		w.rules.level[i] = rng.Int64N(3)
@@ -141,8 +145,26 @@ func (w *world) play() error {
 		default:
 			w.step(w.rng.IntN(len(w.clients)))
 		}
+		if w.spans[w.now] == nil {
+			w.spans[w.now] = &span{from: w.tick}
+		}
+		w.spans[w.now].to = w.tick
 	}
+	w.narrow()
 	return w.err
+}
+
+// narrow leaves of each operation's interval what lies in the instant at which it was done: the order of
+// instants is known. One that was lost may still follow the end of its server.
+func (w *world) narrow() {
+	for i := range w.history {
+		op := &w.history[i]
+		s := w.spans[in(*op).at]
+		op.Call = max(op.Call, s.from)
+		if !op.Output.(*output).lost {
+			op.Return = min(op.Return, s.to)
+		}
+	}
 }
 
 func (w *world) more() bool {
