@@ -11,7 +11,9 @@ import (
 // Names at the top of the two kinds of files. One that has none of them is a throttle.toml if it is empty.
 var (
 	ownTables      = []string{"leases", "limiters", "pool", "proxy"}
-	throttleTables = []string{"semaphores", "litter_collection_interval", "logging", "grace", "max_peers", "election"}
+	throttleTables = []string{
+		"semaphores", "litter_collection_interval", "logging", "grace", "max_peers", "election",
+	}
 )
 
 // ReadAny is Read that takes a throttle.toml too: a file with semaphores at its top and with none of our

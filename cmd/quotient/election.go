@@ -33,30 +33,58 @@ func elect(e *config.Election, url string, s *lease.Server, log *slog.Logger) (r
 	if err != nil {
 		return nil, err
 	}
-	client, err := clientv3.New(c)
-	if err != nil {
-		return nil, err
-	}
-	election := &etcd.Election{Client: client, Server: s, URL: url, Name: e.Name, TTL: e.TTL, Log: log}
 	return func(ctx context.Context) error {
-		ended := make(chan error, 1)
-		go func() { ended <- election.Run(ctx) }()
-		select {
-		case err := <-ended:
-			_ = client.Close()
-			if ctx.Err() == nil {
-				return fmt.Errorf("leases.election: %w", err)
-			}
+		client := reach(ctx, c, log)
+		if client == nil {
 			return nil
-		case <-ctx.Done():
 		}
-		late := time.AfterFunc(farewell, func() { _ = client.Close() })
-		<-ended
-		if late.Stop() {
-			_ = client.Close()
+		err := stand(ctx, &etcd.Election{Client: client, Server: s, URL: url, Name: e.Name, TTL: e.TTL, Log: log})
+		if err != nil {
+			return fmt.Errorf("leases.election: %w", err)
 		}
 		return nil
 	}, nil
+}
+
+// reach returns a client of etcd, which one with a password has to be reached for; nil when ctx ends before.
+func reach(ctx context.Context, c clientv3.Config, log *slog.Logger) *clientv3.Client {
+	for {
+		own, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the client steps down after ctx
+		stop := context.AfterFunc(ctx, cancel)
+		c.Context = own
+		client, err := clientv3.New(c)
+		if stop(); err == nil {
+			return client
+		}
+		cancel()
+		log.Warn("lease election: etcd lets this server not in, and is tried again", "error", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(c.DialTimeout):
+		}
+	}
+}
+
+// stand stands for an election until ctx ends, closes its client and returns nil; or an error that came before.
+func stand(ctx context.Context, e *etcd.Election) error {
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	select {
+	case err := <-ended:
+		_ = e.Client.Close()
+		if ctx.Err() == nil {
+			return err
+		}
+		return nil
+	case <-ctx.Done():
+	}
+	late := time.AfterFunc(farewell, func() { _ = e.Client.Close() })
+	<-ended
+	if late.Stop() {
+		_ = e.Client.Close()
+	}
+	return nil
 }
 
 // electionConfig is how etcd is reached.

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -72,6 +73,44 @@ func TestLeasesOfTwoProcesses(t *testing.T) {
 	b.signal(syscall.SIGTERM)
 	if code := b.wait(); code != exitOK || time.Since(began) > time.Second {
 		t.Errorf("exit %d after %v, want 0 within 1 s", code, time.Since(began))
+	}
+}
+
+// TestLeasesWithoutEtcd holds that a server whose etcd is away stands by, says why, and ends when it is to.
+func TestLeasesWithoutEtcd(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	renamed(t, filepath.Join(dir, "password"), "opensesame")
+	path := filepath.Join(dir, "throttle.toml")
+	renamed(t, path, fmt.Sprintf("grace = \"30s\"\nsemaphores.A = 1\n[election]\nendpoints = [%q]\n"+
+		"user = \"me\"\npassword_file = \"password\"\n", nowhere(t)))
+	p := startLeases(t, "-c", path)
+	p.logged("lease election: ")
+	a := p.ask(http.MethodPost, "/new_peer", `{"expires_in":"5m"}`)
+	if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") != "1" {
+		t.Errorf("got %v", a)
+	}
+	began := time.Now()
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != exitOK || time.Since(began) > time.Second {
+		t.Errorf("exit %d after %v, want 0 within 1 s", code, time.Since(began))
+	}
+}
+
+// TestElectionThatCannotBe holds that an election which ends by itself ends the server.
+func TestElectionThatCannotBe(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	log := slog.New(slog.DiscardHandler)
+	s, err := openLeases(ctx, &config.Leases{Listen: "127.0.0.1:0", MaxPeers: 1}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.election, err = elect(&config.Election{Endpoints: []string{nowhere(t)}, TTL: 1}, s.url(), s.leases, log); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.serve(ctx); err == nil || !strings.Contains(err.Error(), "leases.election: ") || ctx.Err() != nil {
+		t.Errorf("got %v", err)
 	}
 }
 

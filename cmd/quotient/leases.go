@@ -53,7 +53,8 @@ var leaseHelps = kong.Vars{
 	"help_election": "Servers of etcd: of all processes that name them one serves, and the others stand by.",
 	"help_advertise": "URL at which clients reach this process, for those that stand by (http:// and what it " +
 		"listens to).",
-	"help_leases_admin":     "Address of the operator's page, metrics, /health and /ready; off, the default, for none.",
+	"help_leases_admin": "Address of the operator's page, metrics, /health and /ready; off, the default, " +
+		"for none.",
 	"help_admin_token_file": "File of tokens, one a line, that callers of --admin need.",
 }
 
@@ -81,7 +82,8 @@ func (c *leasesCmd) Run(ctx context.Context, k *kong.Context, s streams) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP) // Windows sends none
 	defer signal.Stop(hangups)
-	service, err := c.open(ctx, newLog(c.Log, c.level, s.err), newLog(c.Log, min(c.level, slog.LevelInfo), s.err))
+	log, always := newLog(c.Log, c.level, s.err), newLog(c.Log, min(c.level, slog.LevelInfo), s.err)
+	service, err := c.open(ctx, log, always)
 	if err != nil {
 		return err
 	}

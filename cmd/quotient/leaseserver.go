@@ -63,7 +63,8 @@ func openLeases(ctx context.Context, c *config.Leases, log *slog.Logger) (*lease
 	}
 	s.registry.MustRegister(metrics.NewLeases(s.leases.Stats), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	s.front, err = front.New(leaseFront(c.Listen), s.leases, log, front.AnyPath(), front.OnShutdown(s.leases.Close))
+	s.front, err = front.New(leaseFront(c.Listen), s.leases, log, front.AnyPath(),
+		front.OnShutdown(s.leases.Close))
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +89,14 @@ func (s *leaseServer) close() error {
 
 // serve serves until ctx ends. Requests that wait are then answered at once.
 func (s *leaseServer) serve(ctx context.Context) error {
-	return together(ctx, func(ctx context.Context) error { return s.front.Serve(ctx, s.l) }, within(ctx, s.election))
+	first := func(ctx context.Context) error { return s.front.Serve(ctx, s.l) }
+	return together(ctx, first, func(longer context.Context) error {
+		if err := s.election(ctx); err != nil {
+			return err // all end
+		}
+		<-longer.Done()
+		return nil
+	})
 }
 
 // Prepare is the first half of a reload.
@@ -160,8 +168,8 @@ func sameLevel(all map[string]lease.Semaphore) (level int64, same bool) {
 
 // report logs where the leases are, and what is suspicious about that.
 func (s *leaseServer) report(log *slog.Logger, f *config.File) {
-	log.Info("leases are served", "url", s.url(), "semaphores", len(f.Leases.Semaphores), "grace", f.Leases.Grace,
-		"election", f.Leases.Election != nil, "version", version())
+	log.Info("leases are served", "url", s.url(), "semaphores", len(f.Leases.Semaphores),
+		"grace", f.Leases.Grace, "election", f.Leases.Election != nil, "version", version())
 	if a, ok := s.l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 		s.log.Warn("leases know no passwords: whoever reaches "+a.String()+" can take them", "address", a.String())
 	}

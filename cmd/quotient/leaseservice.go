@@ -22,7 +22,7 @@ type leaseService struct {
 	*leaseServer
 	conf     *config.Config
 	operator operator
-	always   *slog.Logger // shows what must be seen at any level: where it serves, and what operators do
+	always   *slog.Logger // shows what must be seen at any level: what operators do
 }
 
 // open makes the service that the flags and the file ask for, and opens its listeners.
@@ -40,9 +40,6 @@ func (c *leasesCmd) open(ctx context.Context, log, always *slog.Logger) (_ *leas
 		return nil, c.named(err)
 	}
 	s := &leaseService{always: always}
-	if c.level > slog.LevelWarn {
-		s.always = log
-	}
 	if s.leaseServer, err = openLeases(ctx, file.Leases, log); err != nil {
 		return nil, err
 	}
@@ -51,7 +48,8 @@ func (c *leasesCmd) open(ctx context.Context, log, always *slog.Logger) (_ *leas
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s.conf, err = config.New(file, reg, config.Logger(log), config.Adjust(c.adjust), config.With(s.leaseServer)); err != nil {
+	s.conf, err = config.New(file, reg, config.Logger(log), config.Adjust(c.adjust), config.With(s.leaseServer))
+	if err != nil {
 		return nil, err
 	}
 	s.registry.MustRegister(metrics.File(func() metrics.FileState { return metrics.FileState(s.conf.State()) }))
@@ -60,7 +58,9 @@ func (c *leasesCmd) open(ctx context.Context, log, always *slog.Logger) (_ *leas
 }
 
 // newOperator opens the listener for operators, unless it is off.
-func (s *leaseService) newOperator(ctx context.Context, reg *quotient.Registry, a config.Admin) (operator, error) {
+func (s *leaseService) newOperator(ctx context.Context, reg *quotient.Registry, a config.Admin) (
+	operator, error,
+) {
 	return openOperator(ctx, a, "admin", reg, admin.Logger(s.always), admin.WithLeases(desk{s.leases}),
 		admin.File(func() admin.FileState { return admin.FileState(s.conf.State()) }),
 		admin.Mount("/metrics", promhttp.HandlerFor(prometheus.Gatherer(s.registry), promhttp.HandlerOpts{})),
@@ -79,9 +79,13 @@ func (s *leaseService) answerReady(w http.ResponseWriter, _ *http.Request) {
 
 // run serves until ctx ends, and returns nil; or an error when a part fails.
 func (s *leaseService) run(ctx context.Context, hangups <-chan os.Signal) error {
-	s.report(s.always, s.conf.File())
+	start := s.always
+	if !s.log.Enabled(ctx, slog.LevelWarn) { // only errors are wanted
+		start = s.log
+	}
+	s.report(start, s.conf.File())
 	if s.operator.l != nil {
-		s.always.Info("operator's page", "url", s.operator.url)
+		start.Info("operator's page", "url", s.operator.url)
 	}
 	reload := func(ctx context.Context) error {
 		for {

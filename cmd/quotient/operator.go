@@ -63,7 +63,9 @@ func (s *service) newOperator(ctx context.Context, a config.Admin) (operator, er
 }
 
 // openOperator opens a listener for operators, unless it is off. Errors name its settings by name.
-func openOperator(ctx context.Context, a config.Admin, name string, reg *quotient.Registry, opts ...admin.Option) (operator, error) {
+func openOperator(
+	ctx context.Context, a config.Admin, name string, reg *quotient.Registry, opts ...admin.Option,
+) (operator, error) {
 	if a.Listen == "off" {
 		return operator{}, nil
 	}
