@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -73,7 +74,8 @@ func (s *session) turn(ctx context.Context) (q asked, err error) {
 func (s *session) request(ctx context.Context, q asked, name string, count int64) (*Lease, bool, error) {
 	block, began := s.client.blockFor(), time.Now()
 	path := lockPath(s.id, name) + "?block_for=" + FormatDuration(block)
-	a, err := s.client.do(q.ctx, call{http.MethodPut, path, count, block + s.client.timeout()})
+	want := strconv.FormatUint(s.id, 10)
+	a, err := s.client.do(q.ctx, call{http.MethodPut, path, count, block + s.client.timeout(), want})
 	if err != nil {
 		return nil, false, err
 	}

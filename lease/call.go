@@ -28,6 +28,7 @@ type call struct {
 	method, path string
 	body         any           // sent as JSON; nil: none
 	timeout      time.Duration // for each server
+	want         string        // text of the answer: a proxy may send a 200 of its own; empty: any
 }
 
 // reply is what a server said: its status is 200 or 202.
@@ -88,6 +89,8 @@ func (c *Client) try(ctx context.Context, base string, q call) (a reply, err err
 	a = reply{resp.StatusCode, resp.Header, string(text)}
 	if a.status != http.StatusOK && a.status != http.StatusAccepted {
 		err = wireError(a.status, a.text)
+	} else if q.want != "" && strings.TrimSpace(a.text) != q.want {
+		err = a.unexpected()
 	}
 	if resp.Request != nil && (err == nil || !temporary(err)) { // a test's RoundTripper may leave it out
 		if at, ok := strings.CutSuffix(resp.Request.URL.String(), q.path); ok {
@@ -121,7 +124,7 @@ func (c *Client) choose(base, at string) {
 	}
 }
 
-// AnswerError is an answer of a server that is none of this interface's errors.
+// AnswerError is an answer that is none of this interface, or not to what was asked.
 type AnswerError struct {
 	Status int    // of HTTP
 	Text   string // the first 200 bytes of its body
@@ -129,6 +132,11 @@ type AnswerError struct {
 
 func (e *AnswerError) Error() string {
 	return fmt.Sprintf("the server answers %d: %s", e.Status, e.Text)
+}
+
+// unexpected is the error of an answer that makes no sense.
+func (a reply) unexpected() error {
+	return &AnswerError{a.status, a.text[:min(len(a.text), maxErrorText)]}
 }
 
 // wireError returns the error that stands in the body of an answer, with the type it has at the server.

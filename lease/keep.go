@@ -45,11 +45,14 @@ func (s *session) keep() {
 	}
 }
 
+// leastPeriod is below a third of each ExpiresIn. A grace time may be so short that nothing can be held.
+const leastPeriod = minExpiresIn / 4
+
 // period is the time between heartbeats: about a third of what is safe without, so that one may fail.
 func (s *session) period() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.client.jitter(s.lifetime()/3, .1)
+	return max(s.client.jitter(s.lifetime()/3, .1), leastPeriod)
 }
 
 func (s *session) wantsBeat() bool {
@@ -63,7 +66,7 @@ func (s *session) send(method, path string, body any) (reply, error) {
 	s.mu.Lock()
 	timeout := min(s.client.timeout(), s.lifetime()/6)
 	s.mu.Unlock()
-	return s.client.do(s.ctx, call{method, path, body, timeout})
+	return s.client.do(s.ctx, call{method, path, body, timeout, "Ok"})
 }
 
 // beat sends a heartbeat. It reports whether the server knows the peer now.
@@ -208,7 +211,7 @@ func (s *session) remove() error {
 	defer cancel()
 	var pause backoff
 	for {
-		_, err := s.client.do(ctx, call{http.MethodDelete, peerPath(s.id), nil, s.client.timeout()})
+		_, err := s.client.do(ctx, call{http.MethodDelete, peerPath(s.id), nil, s.client.timeout(), ""})
 		if err == nil || !temporary(err) {
 			return err
 		}

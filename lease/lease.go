@@ -96,7 +96,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 		l.released = &release{}
 		s.mu.Unlock()
 		if first && !errors.Is(err, ErrBroken) {
-			_, _ = s.client.do(ctx, call{"DELETE", lockPath(s.id, l.name), nil, s.client.timeout()})
+			_, _ = s.client.do(ctx, call{"DELETE", lockPath(s.id, l.name), nil, s.client.timeout(), ""})
 		}
 		return fmt.Errorf("lease: unlock %.40q: %w", l.name, err)
 	}

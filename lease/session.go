@@ -53,11 +53,11 @@ func (c *Client) open(ctx context.Context, name string) (*session, error) {
 	var pause backoff
 	for {
 		sent := time.Now()
-		a, err := c.do(ctx, call{http.MethodPost, "/new_peer", expiry(c), c.timeout()})
+		a, err := c.do(ctx, call{http.MethodPost, "/new_peer", expiry(c), c.timeout(), ""})
 		if err == nil {
 			id, err := strconv.ParseUint(a.text, 10, 64)
 			if err != nil {
-				return nil, fmt.Errorf("new peer: %w", &AnswerError{a.status, a.text[:min(len(a.text), maxErrorText)]})
+				return nil, fmt.Errorf("new peer: %w", a.unexpected())
 			}
 			return c.start(id, name, sent, a.grace()), nil
 		}
