@@ -76,7 +76,7 @@ func TestLeasesOfTwoProcesses(t *testing.T) {
 	}
 }
 
-// TestLeasesWithoutEtcd holds that a server whose etcd is away stands by, says why, and ends when it is to.
+// TestLeasesWithoutEtcd holds that a server whose etcd is away stands by, states why, and ends in order.
 func TestLeasesWithoutEtcd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -85,6 +85,7 @@ func TestLeasesWithoutEtcd(t *testing.T) {
 	renamed(t, path, fmt.Sprintf("grace = \"30s\"\nsemaphores.A = 1\n[election]\nendpoints = [%q]\n"+
 		"user = \"me\"\npassword_file = \"password\"\n", nowhere(t)))
 	p := startLeases(t, "-c", path)
+	p.logged("clients of other machines cannot reach")
 	p.logged("lease election: ")
 	a := p.ask(http.MethodPost, "/new_peer", `{"expires_in":"5m"}`)
 	if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") != "1" {

@@ -170,7 +170,12 @@ func sameLevel(all map[string]lease.Semaphore) (level int64, same bool) {
 func (s *leaseServer) report(log *slog.Logger, f *config.File) {
 	log.Info("leases are served", "url", s.url(), "semaphores", len(f.Leases.Semaphores),
 		"grace", f.Leases.Grace, "election", f.Leases.Election != nil, "version", version())
-	if a, ok := s.l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
+	a, ok := s.l.Addr().(*net.TCPAddr)
+	switch e := f.Leases.Election; {
+	case !ok:
+	case a.IP.IsLoopback() && e != nil && e.URL == "":
+		s.log.Warn("clients of other machines cannot reach "+s.url()+", the election's url", "url", s.url())
+	case !a.IP.IsLoopback():
 		s.log.Warn("leases know no passwords: whoever reaches "+a.String()+" can take them", "address", a.String())
 	}
 }
