@@ -18,7 +18,7 @@ type place struct {
 
 type route struct {
 	method string
-	serve  func(*Server, http.ResponseWriter, *http.Request, place)
+	serve  func(*Server, http.ResponseWriter, *http.Request, place) error // an error is not answered yet
 }
 
 // routes are all places of a Server. A GET serves HEAD as well.
@@ -56,7 +56,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, route := range here {
 		if route.method == r.Method || route.method == http.MethodGet && r.Method == http.MethodHead {
-			route.serve(s, w, r, p)
+			if err := route.serve(s, w, r, p); err != nil {
+				refuse(w, r, err)
+			}
 			return
 		}
 	}
@@ -165,47 +167,51 @@ func (s *Server) notFound(w http.ResponseWriter) {
 	answer(w, http.StatusNotFound, htmlType, []byte(notFoundPage))
 }
 
-func (s *Server) greet(w http.ResponseWriter, _ *http.Request, _ place) {
+func (s *Server) greet(w http.ResponseWriter, _ *http.Request, _ place) error {
 	answerText(w, http.StatusOK, "Semaphores by quotient. See docs/leases.md.")
+	return nil
 }
 
-func (s *Server) health(w http.ResponseWriter, _ *http.Request, _ place) {
+func (s *Server) health(w http.ResponseWriter, _ *http.Request, _ place) error {
 	answerText(w, http.StatusOK, "Ok")
+	return nil
 }
 
-func (s *Server) ready(w http.ResponseWriter, _ *http.Request, _ place) {
+func (s *Server) ready(w http.ResponseWriter, _ *http.Request, _ place) error {
 	if err := s.do(func(*Table, time.Time) error { return nil }); err != nil {
-		answerText(w, http.StatusServiceUnavailable, err.Error())
-		return
+		answerText(w, http.StatusServiceUnavailable, err.Error()) // and no redirect: it is this server that is not
+		return nil
 	}
 	answerText(w, http.StatusOK, "Ok")
+	return nil
 }
 
-func (s *Server) version(w http.ResponseWriter, _ *http.Request, _ place) {
+func (s *Server) version(w http.ResponseWriter, _ *http.Request, _ place) error {
 	version := s.options.Version
 	if version == "" {
 		version = "unknown"
 	}
 	answerText(w, http.StatusOK, version)
+	return nil
 }
 
-func (s *Server) metrics(w http.ResponseWriter, r *http.Request, _ place) {
+func (s *Server) metrics(w http.ResponseWriter, r *http.Request, _ place) error {
 	if s.options.Metrics == nil {
 		s.notFound(w)
-		return
+		return nil
 	}
 	s.options.Metrics.ServeHTTP(w, r)
+	return nil
 }
 
-func (s *Server) getPeers(w http.ResponseWriter, r *http.Request, _ place) {
+func (s *Server) getPeers(w http.ResponseWriter, _ *http.Request, _ place) error {
 	var ids []uint64
 	err := s.do(func(t *Table, now time.Time) error {
 		ids = t.Peers(now)
 		return nil
 	})
 	if err != nil {
-		refuse(w, r, err)
-		return
+		return err
 	}
 	slices.Sort(ids)
 	body := []byte{'['}
@@ -217,36 +223,38 @@ func (s *Server) getPeers(w http.ResponseWriter, r *http.Request, _ place) {
 		body = append(body, '}')
 	}
 	answer(w, http.StatusOK, jsonType, append(body, ']'))
+	return nil
 }
 
-func (s *Server) getRemainder(w http.ResponseWriter, r *http.Request, _ place) {
+func (s *Server) getRemainder(w http.ResponseWriter, r *http.Request, _ place) error {
 	name, ok, err := query(r, "semaphore")
-	if err == nil && !ok {
-		err = badRequest("The parameter semaphore is missing.")
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return badRequest("The parameter semaphore is missing.")
 	}
 	var remainder int64
-	if err == nil {
-		err = s.do(func(t *Table, now time.Time) (err error) {
-			remainder, err = t.Remainder(name, now)
-			return err
-		})
-	}
+	err = s.do(func(t *Table, now time.Time) (err error) {
+		remainder, err = t.Remainder(name, now)
+		return err
+	})
 	if err != nil {
-		refuse(w, r, err)
-		return
+		return err
 	}
 	answerJSON(w, http.StatusOK, strconv.FormatInt(remainder, 10))
+	return nil
 }
 
-func (s *Server) postRemoveExpired(w http.ResponseWriter, r *http.Request, _ place) {
+func (s *Server) postRemoveExpired(w http.ResponseWriter, _ *http.Request, _ place) error {
 	n := 0
 	err := s.do(func(t *Table, now time.Time) error {
 		n = t.RemoveExpired(now)
 		return nil
 	})
 	if err != nil {
-		refuse(w, r, err)
-		return
+		return err
 	}
 	answerJSON(w, http.StatusOK, strconv.Itoa(n))
+	return nil
 }

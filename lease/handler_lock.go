@@ -6,21 +6,22 @@ import (
 	"time"
 )
 
-func (s *Server) putLock(w http.ResponseWriter, r *http.Request, p place) {
+func (s *Server) putLock(w http.ResponseWriter, r *http.Request, p place) error {
 	a, err := readAsk(r, p)
-	token := uint64(0)
-	if err == nil {
-		token, err = s.acquire(r.Context(), a)
+	if err != nil {
+		return err
 	}
-	switch {
-	case err != nil:
-		refuse(w, r, err)
-	case token == 0:
-		answerJSON(w, http.StatusAccepted, strconv.FormatUint(a.peer, 10))
-	default:
+	token, err := s.acquire(r.Context(), a)
+	if err != nil {
+		return err
+	}
+	status := http.StatusAccepted
+	if token != 0 {
+		status = http.StatusOK
 		w.Header()["Fencing-Token"] = []string{strconv.FormatUint(token, 10)}
-		answerJSON(w, http.StatusOK, strconv.FormatUint(a.peer, 10))
 	}
+	answerJSON(w, status, strconv.FormatUint(a.peer, 10))
+	return nil
 }
 
 func readAsk(r *http.Request, p place) (a ask, err error) {
@@ -42,14 +43,14 @@ func readAsk(r *http.Request, p place) (a ask, err error) {
 	return a, err
 }
 
-func (s *Server) deleteLock(w http.ResponseWriter, r *http.Request, p place) {
+func (s *Server) deleteLock(w http.ResponseWriter, _ *http.Request, p place) error {
 	id, err := p.peer()
-	if err == nil {
-		err = s.do(func(t *Table, now time.Time) error { return t.Release(id, p.semaphore, now) })
-	}
 	if err != nil {
-		refuse(w, r, err)
-		return
+		return err
+	}
+	if err := s.do(func(t *Table, now time.Time) error { return t.Release(id, p.semaphore, now) }); err != nil {
+		return err
 	}
 	answerText(w, http.StatusOK, "Ok")
+	return nil
 }

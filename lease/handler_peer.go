@@ -7,38 +7,26 @@ import (
 	"time"
 )
 
-func (s *Server) postNewPeer(w http.ResponseWriter, r *http.Request, _ place) {
-	id, err := s.addPeer(w, r)
-	if err != nil {
-		refuse(w, r, err)
-		return
-	}
-	answerJSON(w, http.StatusOK, strconv.FormatUint(id, 10))
-}
-
-func (s *Server) addPeer(w http.ResponseWriter, r *http.Request) (uint64, error) {
+func (s *Server) postNewPeer(w http.ResponseWriter, r *http.Request, _ place) error {
 	o, err := readObject(r)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	expiresIn, err := o.expiresIn()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	id, grace, err := s.newPeer(expiresIn)
 	answerGrace(w, grace)
-	return id, err
-}
-
-func (s *Server) putPeer(w http.ResponseWriter, r *http.Request, p place) {
-	if err := s.heartbeat(w, r, p); err != nil {
-		refuse(w, r, err)
-		return
+	if err != nil {
+		return err
 	}
-	answerText(w, http.StatusOK, "Ok")
+	answerJSON(w, http.StatusOK, strconv.FormatUint(id, 10))
+	return nil
 }
 
-func (s *Server) heartbeat(w http.ResponseWriter, r *http.Request, p place) error {
+// putPeer is a heartbeat.
+func (s *Server) putPeer(w http.ResponseWriter, r *http.Request, p place) error {
 	id, err := p.peer()
 	if err != nil {
 		return err
@@ -59,56 +47,53 @@ func (s *Server) heartbeat(w http.ResponseWriter, r *http.Request, p place) erro
 		return err
 	})
 	answerGrace(w, grace)
+	if err != nil {
+		return err
+	}
 	for _, name := range broken {
 		w.Header().Add("Lease-Broken", url.PathEscape(name))
 	}
-	return err
+	answerText(w, http.StatusOK, "Ok")
+	return nil
 }
 
-func (s *Server) deletePeer(w http.ResponseWriter, r *http.Request, p place) {
+func (s *Server) deletePeer(w http.ResponseWriter, _ *http.Request, p place) error {
 	id, err := p.peer()
-	found := false
-	if err == nil {
-		err = s.do(func(t *Table, now time.Time) error {
-			found = t.RemovePeer(id, now)
-			return nil
-		})
-	}
-	switch {
-	case err != nil:
-		refuse(w, r, err)
-	case found:
-		answerJSON(w, http.StatusOK, `"Peer released"`)
-	default:
-		answerJSON(w, http.StatusOK, `"Peer not found"`)
-	}
-}
-
-func (s *Server) getAcquired(w http.ResponseWriter, r *http.Request, p place) {
-	id, err := p.peer()
-	acquired := false
-	if err == nil {
-		err = s.do(func(t *Table, now time.Time) (err error) {
-			acquired, err = t.Acquired(id, now)
-			return err
-		})
-	}
 	if err != nil {
-		refuse(w, r, err)
-		return
+		return err
+	}
+	text := `"Peer not found"`
+	err = s.do(func(t *Table, now time.Time) error {
+		if t.RemovePeer(id, now) {
+			text = `"Peer released"`
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	answerJSON(w, http.StatusOK, text)
+	return nil
+}
+
+func (s *Server) getAcquired(w http.ResponseWriter, _ *http.Request, p place) error {
+	id, err := p.peer()
+	if err != nil {
+		return err
+	}
+	acquired := false
+	err = s.do(func(t *Table, now time.Time) (err error) {
+		acquired, err = t.Acquired(id, now)
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	answerJSON(w, http.StatusOK, strconv.FormatBool(acquired))
+	return nil
 }
 
-func (s *Server) postRestore(w http.ResponseWriter, r *http.Request, _ place) {
-	if err := s.restore(w, r); err != nil {
-		refuse(w, r, err)
-		return
-	}
-	answerText(w, http.StatusOK, "Ok")
-}
-
-func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) postRestore(w http.ResponseWriter, r *http.Request, _ place) error {
 	o, err := readObject(r)
 	if err != nil {
 		return err
@@ -125,8 +110,12 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 		return err
 	})
 	answerGrace(w, grace)
+	if err != nil {
+		return err
+	}
 	if len(beyond) > 0 {
 		s.options.Log.Warn("lease: a peer was restored beyond the maximum", "peer", back.peer, "semaphores", beyond)
 	}
-	return err
+	answerText(w, http.StatusOK, "Ok")
+	return nil
 }
