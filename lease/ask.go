@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// asked is one request for a lock.
-type asked struct {
+// attempt is one request for a lock.
+type attempt struct {
 	ctx                context.Context // ends with the caller's, and when the session is lost or restores
 	stop               context.CancelFunc
 	restores, renewals int // of the session when it began
@@ -42,7 +42,7 @@ func (s *session) wait(ctx context.Context, name string, count int64) (*Lease, e
 		case l != nil:
 			return l, nil
 		case ctx.Err() != nil:
-			return nil, ended(ctx, before)
+			return nil, cancelled(ctx, before)
 		case interrupted || again:
 			pause = backoff{}
 			continue
@@ -55,13 +55,13 @@ func (s *session) wait(ctx context.Context, name string, count int64) (*Lease, e
 		}
 		before = err
 		if !sleep(ctx, pause.next(s.client)) {
-			return nil, ended(ctx, before)
+			return nil, cancelled(ctx, before)
 		}
 	}
 }
 
 // turn begins a request for a lock.
-func (s *session) turn(ctx context.Context) (q asked, err error) {
+func (s *session) turn(ctx context.Context) (q attempt, err error) {
 	err = s.await(ctx, func() bool {
 		q.ctx, q.stop = context.WithCancel(ctx)
 		q.restores, q.renewals, s.stopAsk = s.restores, s.renewals, q.stop
@@ -71,7 +71,7 @@ func (s *session) turn(ctx context.Context) (q asked, err error) {
 }
 
 // request asks once. Without a Lease and an error the lock is still pending. again is for asking at once.
-func (s *session) request(ctx context.Context, q asked, name string, count int64) (*Lease, bool, error) {
+func (s *session) request(ctx context.Context, q attempt, name string, count int64) (*Lease, bool, error) {
 	block, began := s.client.blockFor(), time.Now()
 	path := lockPath(s.id, name) + "?block_for=" + FormatDuration(block)
 	want := strconv.FormatUint(s.id, 10)
@@ -88,7 +88,7 @@ func (s *session) request(ctx context.Context, q asked, name string, count int64
 
 // granted adds a Lease that the server has granted. It does not where the session was restored
 // meanwhile, because the server that restored it may not know the lock.
-func (s *session) granted(ctx context.Context, q asked, l *Lease) (*Lease, bool, error) {
+func (s *session) granted(ctx context.Context, q attempt, l *Lease) (*Lease, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.checkLocked()
@@ -105,16 +105,16 @@ func (s *session) granted(ctx context.Context, q asked, l *Lease) (*Lease, bool,
 	s.leases[l.name] = l
 	s.asking, s.stopAsk = "", nil
 	s.watch()
-	s.tell()
+	s.broadcast()
 	return l, false, nil
 }
 
 // renewal waits for a heartbeat or a restore that was answered after q began, and asks for one.
-func (s *session) renewal(ctx context.Context, q asked) error {
+func (s *session) renewal(ctx context.Context, q attempt) error {
 	s.mu.Lock()
 	if s.renewals == q.renewals {
 		s.beatNow = true
-		s.poke()
+		s.wakeKeep()
 	}
 	s.mu.Unlock()
 	return s.await(ctx, func() bool { return s.renewals != q.renewals })

@@ -118,10 +118,8 @@ func readObject(r *http.Request) (object, error) {
 		return nil, err
 	}
 	var o object
-	if err := jsonError(json.Unmarshal(body, &o), "The body is %.40q, want a JSON object.", body); err != nil {
-		return nil, err
-	}
-	return o, nil
+	err = jsonError(json.Unmarshal(body, &o), "The body is %.40q, want a JSON object.", body)
+	return o, err
 }
 
 // field reads the value of a key, which must be there.

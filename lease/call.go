@@ -158,12 +158,14 @@ func textError(text string) error {
 	}
 	var a, b int64
 	var token uint64
+	line := strings.Join(strings.Fields(text), " ")
 	for _, try := range []struct {
 		format string
 		into   []any
 		err    func() error
 	}{
-		{"Lock count must be a positive number. Found: %d.", []any{&a}, func() error { return &CountError{a} }},
+		{"Lock count must be a positive number. Found: %d.", []any{&a},
+			func() error { return &CountError{a} }},
 		{"Lock can never be acquired. Lock asks for count %d yet full count is only %d.", []any{&a, &b},
 			func() error { return &NeverError{a, b} }},
 		{"Lock count can only shrink. The lock has count %d, asked for is %d.", []any{&a, &b},
@@ -172,7 +174,7 @@ func textError(text string) error {
 			"requested lock level was %d.", []any{&a, &b}, func() error { return &LevelError{a, b} }},
 		{"Token %d was never given.", []any{&token}, func() error { return &TokenError{token} }},
 	} {
-		if _, err := fmt.Sscanf(strings.Join(strings.Fields(text), " "), try.format, try.into...); err != nil {
+		if _, err := fmt.Sscanf(line, try.format, try.into...); err != nil {
 			continue
 		}
 		if err := try.err(); text == err.Error() {

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,7 +118,8 @@ func (c *Client) check() error {
 			return fmt.Errorf("lease: Client.URLs[%d]: %w", i, err)
 		}
 		if p.Scheme != "http" && p.Scheme != "https" || p.Host == "" || p.RawQuery != "" || p.Fragment != "" {
-			return fmt.Errorf("lease: Client.URLs[%d] is %q, want http://HOST or https://HOST", i, p.Redacted())
+			return fmt.Errorf("lease: Client.URLs[%d] is %q, want http://HOST or https://HOST",
+				i, p.Redacted())
 		}
 	}
 	for _, f := range []struct {
@@ -135,21 +137,14 @@ func (c *Client) check() error {
 	return nil
 }
 
-func (c *Client) expiresIn() time.Duration { return either(c.ExpiresIn, DefaultExpiresIn) }
-func (c *Client) timeout() time.Duration   { return either(c.Timeout, DefaultTimeout) }
+func (c *Client) expiresIn() time.Duration { return cmp.Or(c.ExpiresIn, DefaultExpiresIn) }
+func (c *Client) timeout() time.Duration   { return cmp.Or(c.Timeout, DefaultTimeout) }
 
 // blockFor leaves the answer some time where the http.Client has a Timeout of its own.
 func (c *Client) blockFor() time.Duration {
-	d := either(c.BlockFor, DefaultBlockFor)
+	d := cmp.Or(c.BlockFor, DefaultBlockFor)
 	if most := c.http().Timeout; most > 0 {
 		d = min(d, most/2)
-	}
-	return d
-}
-
-func either(d, otherwise time.Duration) time.Duration {
-	if d == 0 {
-		return otherwise
 	}
 	return d
 }

@@ -35,8 +35,8 @@ type Semaphore struct {
 // Config is what a Table serves. The zero value serves no semaphore.
 type Config struct {
 	Semaphores map[string]Semaphore // by name, at most 10,000; a name has 1 to 1,024 bytes
-	// KeepIdle is how long a peer that holds nothing and waits for nothing is kept after it has expired, at most
-	// 100 years. 0 is DefaultKeepIdle.
+	// KeepIdle is how long a peer that holds nothing and waits for nothing is kept after it has expired, at
+	// most 100 years. 0 is DefaultKeepIdle.
 	KeepIdle time.Duration
 	// Grace is the time after the start in which locks are only restored: what is asked for waits until its
 	// end. At most 100 years; 0, the default, is none.
@@ -61,12 +61,14 @@ func (c Config) Validate() error {
 	for _, name := range c.names() {
 		switch s := c.Semaphores[name]; {
 		case name == "" || len(name) > maxName:
-			n := len(name)
-			return fmt.Errorf("lease: Config.Semaphores: name %.40q of %d bytes, want 1 to %d", name, n, maxName)
+			return fmt.Errorf("lease: Config.Semaphores: name %.40q of %d bytes, want 1 to %d",
+				name, len(name), maxName)
 		case s.Max < 1 || s.Max > MaxCount:
-			return fmt.Errorf("lease: Config.Semaphores[%q].Max is %d, want 1 to %d", name, s.Max, int64(MaxCount))
+			return fmt.Errorf("lease: Config.Semaphores[%q].Max is %d, want 1 to %d",
+				name, s.Max, int64(MaxCount))
 		case s.Level < 0 || s.Level > maxLevel:
-			return fmt.Errorf("lease: Config.Semaphores[%q].Level is %d, want 0 to %d", name, s.Level, int64(maxLevel))
+			return fmt.Errorf("lease: Config.Semaphores[%q].Level is %d, want 0 to %d",
+				name, s.Level, int64(maxLevel))
 		}
 	}
 	return nil

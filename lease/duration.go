@@ -42,8 +42,8 @@ func ParseDuration(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("duration %.40q is empty, want for example 5m", text)
 	}
 	for rest != "" {
-		number, after := span(rest, func(c byte) bool { return c >= '0' && c <= '9' })
-		name, after := span(strings.TrimLeft(after, " "), func(c byte) bool { return c|' ' >= 'a' && c|' ' <= 'z' })
+		number, after := span(rest, isDigit)
+		name, after := span(strings.TrimLeft(after, " "), isLetter)
 		unit, ok := units[name]
 		if number == "" || !ok {
 			return 0, fmt.Errorf("duration %.40q: want numbers with units, for example 1h 30m", text)
@@ -57,6 +57,9 @@ func ParseDuration(text string) (time.Duration, error) {
 	}
 	return sum, nil
 }
+
+func isDigit(c byte) bool  { return c >= '0' && c <= '9' }
+func isLetter(c byte) bool { return c|' ' >= 'a' && c|' ' <= 'z' }
 
 // span cuts text after the bytes that are in a set.
 func span(text string, in func(byte) bool) (before, after string) {

@@ -179,7 +179,7 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request, _ place) error {
 
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request, _ place) error {
 	if err := s.do(func(*Table, time.Time) error { return nil }); err != nil {
-		answerText(w, http.StatusServiceUnavailable, err.Error()) // and no redirect: it is this server that is not
+		answerText(w, http.StatusServiceUnavailable, err.Error()) // no redirect: the question is of this server
 		return nil
 	}
 	answerText(w, http.StatusOK, "Ok")

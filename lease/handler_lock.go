@@ -48,7 +48,8 @@ func (s *Server) deleteLock(w http.ResponseWriter, _ *http.Request, p place) err
 	if err != nil {
 		return err
 	}
-	if err := s.do(func(t *Table, now time.Time) error { return t.Release(id, p.semaphore, now) }); err != nil {
+	err = s.do(func(t *Table, now time.Time) error { return t.Release(id, p.semaphore, now) })
+	if err != nil {
 		return err
 	}
 	answerText(w, http.StatusOK, "Ok")

@@ -114,7 +114,7 @@ func (s *session) renew(sent time.Time, grace time.Duration) {
 	s.renewed, s.grace = sent, grace
 	s.renewals++
 	s.watch()
-	s.tell()
+	s.broadcast()
 }
 
 // restore brings back all Leases at a server that does not know the peer.
@@ -181,7 +181,7 @@ func (s *session) releaseOwed() bool {
 		s.mu.Lock()
 		delete(s.owed, name)
 		close(r.done) // also where the server knows neither the peer nor the semaphore
-		s.tell()
+		s.broadcast()
 		s.mu.Unlock()
 	}
 	return true
@@ -202,7 +202,7 @@ func (s *session) end() {
 		close(r.done)
 	}
 	clear(s.owed)
-	s.tell()
+	s.broadcast()
 }
 
 // remove removes the peer with all its locks, for at most Timeout.

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 )
 
 // Errors of a Client.
 var (
-	// ErrLost is the error of a Lease that is lost. It wraps the reason: ErrCutOff, ErrBroken, or the answer of
-	// a server that refused to restore it.
+	// ErrLost is the error of a Lease that is lost. It wraps the reason: ErrCutOff, ErrBroken, or the answer
+	// of a server that refused to restore it.
 	ErrLost = errors.New("lease: lost")
 	// ErrCutOff is the reason where the client had no contact with a server for too long.
 	ErrCutOff = errors.New("no contact with the server")
@@ -96,7 +97,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 		l.released = &release{}
 		s.mu.Unlock()
 		if first && !errors.Is(err, ErrBroken) {
-			_, _ = s.client.do(ctx, call{"DELETE", lockPath(s.id, l.name), nil, s.client.timeout(), ""})
+			_, _ = s.client.do(ctx, call{http.MethodDelete, lockPath(s.id, l.name), nil, s.client.timeout(), ""})
 		}
 		return fmt.Errorf("lease: unlock %.40q: %w", l.name, err)
 	}

@@ -124,14 +124,14 @@ func (t *Table) Peers(now time.Time) []uint64 {
 }
 
 // remove takes a peer away, gives its locks back and serves those that wait for them. Each lock that it held
-// is counted by ended.
-func (t *Table) remove(p *peer, now time.Time, ended func(*semaphore)) {
+// is counted.
+func (t *Table) remove(p *peer, now time.Time, count func(*semaphore)) {
 	heap.Remove(t.heapOf(p), p.index)
 	delete(t.peers, p.id)
 	for _, l := range p.locks {
 		l.semaphore.unlink(l, now)
 		if l.token != 0 {
-			ended(l.semaphore)
+			count(l.semaphore)
 		}
 	}
 	for _, l := range p.locks {

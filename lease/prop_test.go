@@ -240,8 +240,8 @@ func (w *twins) compare(*rapid.T) {
 	if next := w.table.Next(); !next.Equal(m.nextDue()) {
 		w.Fatalf("next is %v, want %v", next, m.nextDue())
 	}
-	if !w.table.GraceEnds().Equal(m.grace) {
-		w.Fatalf("grace ends %v, want %v", w.table.GraceEnds(), m.grace)
+	if !w.table.grace.Equal(m.grace) {
+		w.Fatalf("grace ends %v, want %v", w.table.grace, m.grace)
 	}
 	if left := m.end - m.next; w.table.TokensLeft() != left && m.end >= m.next {
 		w.Fatalf("%d tokens are left, want %d", w.table.TokensLeft(), left)

@@ -257,7 +257,8 @@ func (s *Server) acquire(ctx context.Context, a ask) (token uint64, err error) {
 		if a.expiresIn >= 0 {
 			_, _ = t.Heartbeat(a.peer, a.expiresIn, now) // the errors are those of Acquire
 		}
-		if token, err = t.Acquire(a.peer, a.semaphore, a.count, now); err == nil && token == 0 && a.blockFor > 0 {
+		token, err = t.Acquire(a.peer, a.semaphore, a.count, now)
+		if err == nil && token == 0 && a.blockFor > 0 {
 			w = s.block(a.peer)
 		}
 		return err
@@ -274,8 +275,9 @@ func (s *Server) acquire(ctx context.Context, a ask) (token uint64, err error) {
 		}
 		s.unblock(a.peer, w)
 		w = nil
-		err = s.do(func(t *Table, now time.Time) (err error) { // it may have been given back: do not ask again
-			if token, err = t.State(a.peer, a.semaphore, a.count, now); err == nil && token == 0 && ctx.Err() == nil {
+		err = s.do(func(t *Table, now time.Time) (err error) {
+			token, err = t.State(a.peer, a.semaphore, a.count, now) // not Acquire: it may have been given back
+			if err == nil && token == 0 && ctx.Err() == nil {
 				w = s.block(a.peer)
 			}
 			return err
@@ -362,8 +364,8 @@ func (s *Server) Stats() Stats {
 	}
 	st.Semaphores = t.Stats(now)
 	st.Peers = len(t.peers)
-	if ends := t.GraceEnds(); !ends.IsZero() {
-		st.Grace = ends.Sub(now)
+	if !t.grace.IsZero() {
+		st.Grace = t.grace.Sub(now)
 	}
 	s.settle(now)
 	return st

@@ -65,7 +65,7 @@ func (c *Client) open(ctx context.Context, name string) (*session, error) {
 			return nil, err
 		}
 		if ctx.Err() != nil || !sleep(ctx, pause.next(c)) {
-			return nil, ended(ctx, err)
+			return nil, cancelled(ctx, err)
 		}
 		c.log().Warn("lease: no server serves", "err", err)
 	}
@@ -81,8 +81,8 @@ func (c *Client) start(id uint64, name string, renewed time.Time, grace time.Dur
 	return s
 }
 
-// ended is the error of a Lock whose ctx has ended, with what went wrong before.
-func ended(ctx context.Context, before error) error {
+// cancelled is the error of a Lock whose ctx has ended, with what went wrong before.
+func cancelled(ctx context.Context, before error) error {
 	if before == nil || errors.Is(before, ctx.Err()) {
 		return context.Cause(ctx)
 	}
@@ -132,14 +132,14 @@ func (s *session) await(ctx context.Context, f func() bool) error {
 	}
 }
 
-// tell makes those that await look again. The caller holds the lock.
-func (s *session) tell() {
+// broadcast makes those that await look again. The caller holds the lock.
+func (s *session) broadcast() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// poke makes keep look for what there is to do.
-func (s *session) poke() {
+// wakeKeep makes keep look for what there is to do.
+func (s *session) wakeKeep() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -208,7 +208,7 @@ func (s *session) finish() {
 		s.stopAsk()
 	}
 	s.watch()
-	s.tell()
+	s.broadcast()
 }
 
 // lose ends one Lease. The caller holds the session's lock.
@@ -229,7 +229,7 @@ func (s *session) giveBack(name string) *release {
 	}
 	s.owed[name] = r
 	s.settleLocked()
-	s.poke()
+	s.wakeKeep()
 	return r
 }
 
@@ -241,7 +241,7 @@ func (s *session) settleLocked() {
 		return
 	}
 	s.watch()
-	s.tell()
+	s.broadcast()
 }
 
 // releaseLocked begins Unlock. The caller holds the lock.

@@ -63,7 +63,8 @@ func (t *Table) Stats(now time.Time) []SemaphoreStats {
 func (s *semaphore) stats(now time.Time) SemaphoreStats {
 	st := SemaphoreStats{
 		Name: s.name, Semaphore: Semaphore{s.max, s.level}, Gone: s.gone,
-		Acquired: s.acquired, Pending: s.waiting, Holders: s.held.len, Waiters: s.pending.len, Totals: s.totals,
+		Acquired: s.acquired, Pending: s.waiting, Holders: s.held.len, Waiters: s.pending.len,
+		Totals: s.totals,
 	}
 	if first := s.pending.front; first != nil {
 		st.LongestPending = now.Sub(first.since)

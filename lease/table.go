@@ -53,7 +53,9 @@ func NewTable(c Config, tokens Tokens, now time.Time) (*Table, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	t := &Table{semaphores: make(map[string]*semaphore), peers: make(map[uint64]*peer), tokens: tokens.within()}
+	t := &Table{
+		semaphores: make(map[string]*semaphore), peers: make(map[uint64]*peer), tokens: tokens.within(),
+	}
 	if c.Grace > 0 {
 		t.grace = now.Add(c.Grace)
 	}
@@ -160,9 +162,6 @@ func (t *Table) Next() time.Time {
 	}
 	return next
 }
-
-// GraceEnds returns when the grace time ends; the zero time if it is over, as of the last step.
-func (t *Table) GraceEnds() time.Time { return t.grace }
 
 // Changed returns the peers whose pending lock was granted or dropped since the last call, and those that
 // are gone; a peer may stand there twice. The slice is valid until the next call of a method. Without calls

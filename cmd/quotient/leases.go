@@ -34,11 +34,10 @@ type leasesCmd struct {
 	AdminTokenFile string `placeholder:"FILE" help:"${help_admin_token_file}"`
 	Log            string `enum:"text,json" default:"text" placeholder:"FORM" help:"${help_log}"`
 
-	listen bool // --address or --port was given
-	file   bool // --configuration was given
-	grace  time.Duration
-	more   map[string]lease.Semaphore // of --semaphore
-	level  slog.Level
+	given given
+	grace time.Duration
+	more  map[string]lease.Semaphore // of --semaphore
+	level slog.Level
 }
 
 // leaseHelps are the lines of quotient leases --help.
@@ -92,7 +91,7 @@ func (c *leasesCmd) Run(ctx context.Context, k *kong.Context, s streams) error {
 
 // complete reads what the flags and the environment say, and refuses what makes no sense.
 func (c *leasesCmd) complete(g given, env func(string) (string, bool)) (err error) {
-	c.listen, c.file = g["address"] != "" || g["port"] != "", g["configuration"] != ""
+	c.given = g
 	if c.Port < 0 || c.Port > 65535 {
 		return usagef("--port is %d, want 0 to 65535", c.Port)
 	}
@@ -145,14 +144,20 @@ func (c *leasesCmd) adjust(f *config.File) error {
 	if l == nil {
 		return errors.New(c.Configuration + ": the section [leases] is missing")
 	}
-	if len(c.more) > 0 && !c.file { // no file is needed
+	if len(c.more) > 0 && c.given["configuration"] == "" { // no file is needed
 		f.Warnings = slices.DeleteFunc(f.Warnings, func(w config.Error) bool { return w.Line == 0 })
 	}
 	f.Pool, f.Limiters, f.Proxy = config.Pool{Replicas: 1, Weight: 1}, nil, nil
-	if c.listen {
-		l.Listen = net.JoinHostPort(c.Address, strconv.Itoa(c.Port))
+	if host, port, err := net.SplitHostPort(l.Listen); err == nil { // else it is refused as it is
+		if c.given["address"] != "" {
+			host = c.Address
+		}
+		if c.given["port"] != "" {
+			port = strconv.Itoa(c.Port)
+		}
+		l.Listen = net.JoinHostPort(host, port)
 	}
-	if c.Grace != "" {
+	if c.given["grace"] != "" {
 		l.Grace = c.grace
 	}
 	for name, s := range c.more {
@@ -183,9 +188,9 @@ func (c *leasesCmd) named(err error) error {
 	for _, e := range wrong {
 		flag := ""
 		switch field := strings.TrimPrefix(e.Field, "leases."); {
-		case field == "listen" && c.listen:
+		case field == "listen" && c.given["address"] != "":
 			flag = "--address"
-		case field == "grace" && c.Grace != "":
+		case field == "grace" && c.given["grace"] != "":
 			flag = "--grace"
 		case strings.HasPrefix(field, "election.endpoints") && len(c.Election) > 0:
 			flag = "--election"

@@ -70,10 +70,11 @@ func openLeases(ctx context.Context, c *config.Leases, log *slog.Logger) (*lease
 	}
 	var l net.ListenConfig
 	if s.l, err = l.Listen(ctx, "tcp", c.Listen); err != nil {
+		s.leases.Close()
 		return nil, fmt.Errorf("leases.listen: %w", err)
 	}
 	if s.election, err = elect(c.Election, s.url(), s.leases, log); err != nil {
-		return nil, errors.Join(fmt.Errorf("leases.election: %w", err), s.l.Close())
+		return nil, errors.Join(fmt.Errorf("leases.election: %w", err), s.close())
 	}
 	return s, nil
 }

@@ -57,7 +57,7 @@ func (s *service) newOperator(ctx context.Context, a config.Admin) (operator, er
 		opts = append(opts, admin.File(func() admin.FileState { return admin.FileState(s.conf.State()) }))
 	}
 	if s.leases != nil {
-		opts = append(opts, admin.WithLeases(desk{s.leases.leases}))
+		opts = append(opts, admin.WithLeases(leaseAdmin{s.leases.leases}))
 	}
 	return openOperator(ctx, a, "proxy.admin", s.reg, opts...)
 }

@@ -295,6 +295,9 @@ func ends(r row) (good, bad []string) {
 		return []string{"1", "0.5"}, []string{"0", "-1", `"1"`}
 	case r.span == "above 0s":
 		return []string{`"1s"`}, []string{`"0s"`, `"-1s"`, "1"}
+	case strings.HasSuffix(r.span, " characters") && r.field != "unit": // the proxy counts requests alone
+		n, _ := strconv.Atoi(strings.TrimSuffix(r.span, " characters"))
+		return []string{strconv.Quote(strings.Repeat("n", n))}, []string{strconv.Quote(strings.Repeat("n", n+1)), "1"}
 	case two && numbers.MatchString(r.span):
 		a, _ := strconv.ParseInt(strings.ReplaceAll(low, ",", ""), 10, 64)
 		b, err := strconv.ParseInt(strings.ReplaceAll(high, ",", ""), 10, 64)

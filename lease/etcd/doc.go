@@ -15,10 +15,10 @@
 //
 // # What is not
 //
-// A machine that is suspended as a whole stops the clock by which terms are counted on Linux. When it goes on
-// it leads until it next asks the store, a quarter of the TTL later at most, while another one may lead. A
-// process that is stopped does not stop that clock. Only fencing tokens help where a resource is asked by
-// such a one.
+// A machine that is suspended as a whole stops the clock by which terms are counted on Linux. A lease.Server
+// looks at the time of day too, and grants nothing once that is past its term. Where the time of day stood
+// still or was set back as well, it leads until it next asks the store, a quarter of the TTL later at most. A
+// process that is stopped stops neither clock. A holder may be suspended too: only fencing tokens help there.
 //
 // The clocks need not agree, but must run at one speed: a tenth of the TTL is left for what they do not.
 //

@@ -7,12 +7,12 @@ import (
 	"github.com/quotient-go/quotient/lease"
 )
 
-// desk shows a lease server to operators.
-type desk struct{ s *lease.Server }
+// leaseAdmin shows a lease server to operators.
+type leaseAdmin struct{ s *lease.Server }
 
 // Leases returns every semaphore.
-func (d desk) Leases() admin.LeaseState {
-	st := d.s.Stats()
+func (a leaseAdmin) Leases() admin.LeaseState {
+	st := a.s.Stats()
 	state := admin.LeaseState{
 		Leads: st.Leads, Leader: st.Leader, GraceSeconds: max(st.Grace.Seconds(), 0), Peers: st.Peers,
 		Semaphores: make([]admin.Semaphore, 0, len(st.Semaphores)),
@@ -33,8 +33,8 @@ func (d desk) Leases() admin.LeaseState {
 }
 
 // Locks returns the oldest locks of a semaphore.
-func (d desk) Locks(semaphore string, most int) (held, pending []admin.LeaseLock, err error) {
-	h, p, err := d.s.Locks(semaphore, most)
+func (a leaseAdmin) Locks(semaphore string, most int) (held, pending []admin.LeaseLock, err error) {
+	h, p, err := a.s.Locks(semaphore, most)
 	if errors.Is(err, lease.ErrUnknownSemaphore) {
 		return nil, nil, admin.ErrNoSemaphore
 	}
@@ -42,8 +42,8 @@ func (d desk) Locks(semaphore string, most int) (held, pending []admin.LeaseLock
 }
 
 // Break takes a lock away from its holder.
-func (d desk) Break(peer uint64, semaphore string, token uint64) (admin.LeaseLock, error) {
-	l, err := d.s.Break(peer, semaphore, token)
+func (a leaseAdmin) Break(peer uint64, semaphore string, token uint64) (admin.LeaseLock, error) {
+	l, err := a.s.Break(peer, semaphore, token)
 	for _, gone := range []error{lease.ErrNotHeld, lease.ErrUnknownPeer, lease.ErrUnknownSemaphore} {
 		if errors.Is(err, gone) {
 			return admin.LeaseLock{}, admin.ErrNotHeld

@@ -19,15 +19,15 @@ import (
 	"github.com/quotient-go/quotient/lease"
 )
 
-// deskOf is a lease server with one semaphore, A of 2, and the client of its operators.
-func deskOf(t *testing.T, log io.Writer) (*lease.Server, *admin.Client, func(method, path, body string) (*http.Response, string)) {
+// adminOf is a lease server with one semaphore, A of 2, and the client of its operators.
+func adminOf(t *testing.T, log io.Writer) (*lease.Server, *admin.Client, func(method, path, body string) (*http.Response, string)) {
 	t.Helper()
 	s, err := lease.NewServer(lease.Config{Semaphores: map[string]lease.Semaphore{"A": {Max: 2, Level: 1}}}, lease.ServerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	page, err := admin.New(new(quotient.Registry), admin.WithLeases(desk{s}), admin.Logger(slog.New(slog.NewTextHandler(log, nil))))
+	page, err := admin.New(new(quotient.Registry), admin.WithLeases(leaseAdmin{s}), admin.Logger(slog.New(slog.NewTextHandler(log, nil))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func deskOf(t *testing.T, log io.Writer) (*lease.Server, *admin.Client, func(met
 // and its old holder finds out at its heartbeat.
 func TestOperatorBreaksALease(t *testing.T) {
 	var log bytes.Buffer
-	_, c, ask := deskOf(t, &log)
+	_, c, ask := adminOf(t, &log)
 	_, holder := ask("POST", "/new_peer", `{"expires_in":"5m"}`)
 	_, waiter := ask("POST", "/new_peer", `{"expires_in":"5m"}`)
 	ask("PUT", "/peers/"+holder+"/A", "2")
@@ -105,9 +105,9 @@ func TestOperatorBreaksALease(t *testing.T) {
 	}
 }
 
-// TestDeskErrors: what a server refuses is a refusal that operators know.
-func TestDeskErrors(t *testing.T) {
-	s, c, ask := deskOf(t, io.Discard)
+// TestLeaseAdminErrors: what a server refuses is a refusal that operators know.
+func TestLeaseAdminErrors(t *testing.T) {
+	s, c, ask := adminOf(t, io.Discard)
 	ctx := t.Context()
 	var peer uint64
 	_, id := ask("POST", "/new_peer", `{"expires_in":"5m"}`)
