@@ -21,6 +21,7 @@ const nothingToken = 1_800_000_000_000_000_000
 // contender is one server of a round.
 type contender struct {
 	name, addr string
+	refused    bool     // the requests go to /health, which refuses their methods
 	peers      []uint64 // one for each connection
 	rates      []float64
 	done, warm int    // acquires and releases, and those of the first round
@@ -33,12 +34,24 @@ func (b *bench) throughput(ctx context.Context) (section, error) {
 	if err != nil {
 		return section{}, err
 	}
-	all := []*contender{{name: "lease.Server", addr: p.Leases}, {name: "a handler that does nothing", addr: p.Nothing}}
+	port, err := freePort()
+	if err != nil {
+		return section{}, errors.Join(err, p.stop())
+	}
+	program, err := b.leases(ctx, port, "-s", fmt.Sprintf("free=%d", conns))
+	if err != nil {
+		return section{}, errors.Join(err, p.stop())
+	}
+	all := []*contender{
+		{name: "lease.Server", addr: p.Leases}, {name: "a handler that does nothing", addr: p.Nothing},
+		{name: "quotient leases", addr: at(port)},
+		{name: "quotient leases, for a method that it refuses at once", addr: at(port), refused: true},
+	}
 	granted := uint64(0)
 	if err = b.race(ctx, all); err == nil {
 		granted, err = all[0].granted()
 	}
-	if err := errors.Join(err, p.stop()); err != nil {
+	if err := errors.Join(err, p.stop(), program.stop()); err != nil {
 		return section{}, err
 	}
 	s := throughputSection(all, b.rounds, b.slice)
@@ -60,7 +73,7 @@ func (b *bench) race(ctx context.Context, all []*contender) error {
 		w := &wire{addr: c.addr}
 		for range conns {
 			id := uint64(0)
-			if c == all[0] {
+			if c == all[0] || c == all[2] {
 				var err error
 				if id, err = w.create(time.Hour); err != nil {
 					return err
@@ -97,7 +110,7 @@ func (c *contender) work(ctx context.Context, slice time.Duration) (n int, took 
 	began := time.Now()
 	for _, id := range c.peers {
 		wg.Go(func() {
-			mine, first, failed := acquireAndRelease(ctx, c.addr, id, began.Add(slice))
+			mine, first, failed := c.acquireAndRelease(ctx, id, began.Add(slice))
 			mu.Lock()
 			defer mu.Unlock()
 			if c.first == 0 || first != 0 && first < c.first {
@@ -110,25 +123,28 @@ func (c *contender) work(ctx context.Context, slice time.Duration) (n int, took 
 	return n, time.Since(began), err
 }
 
-func acquireAndRelease(ctx context.Context, addr string, id uint64, until time.Time) (n int, first uint64, err error) {
-	w := &wire{addr: addr, ctx: ctx}
+func (c *contender) acquireAndRelease(ctx context.Context, id uint64, until time.Time) (n int, first uint64, err error) {
+	w := &wire{addr: c.addr, ctx: ctx}
 	defer w.close()
-	lock := fmt.Sprintf("/peers/%d/free", id)
+	lock, status := fmt.Sprintf("/peers/%d/free", id), 200
+	if c.refused {
+		lock, status = "/health", 405
+	}
 	take := lock + "?block_for=5000ms&expires_in=60000ms"
 	last := uint64(0)
 	for time.Now().Before(until) {
-		a, err := w.want(200, "PUT", take, "1")
+		a, err := w.want(status, "PUT", take, "1")
 		switch {
 		case err != nil:
 			return n, first, err
-		case a.token <= last && a.token != nothingToken:
+		case a.token <= last && a.token != nothingToken && !c.refused:
 			return n, first, fmt.Errorf("token %d after %d", a.token, last)
 		}
 		last = a.token
 		if first == 0 {
 			first = last
 		}
-		if _, err = w.want(200, "DELETE", lock, ""); err != nil {
+		if _, err = w.want(status, "DELETE", lock, ""); err != nil {
 			return n, first, err
 		}
 		n++
@@ -139,20 +155,25 @@ func acquireAndRelease(ctx context.Context, addr string, id uint64, until time.T
 func throughputSection(all []*contender, rounds int, slice time.Duration) section {
 	s := section{title: "Throughput",
 		note: fmt.Sprintf("%d connections, each of a peer of its own that acquires a free lock and releases it, again "+
-			"and again. %d rounds of %v, in which both servers take turns. Both are in one process, in HTTP servers of "+
-			"the same settings, and get the same requests. Each ratio is that of one round.", conns, rounds, slice),
+			"and again. %d rounds of %v, in which the servers take turns. The first two are in one process, in HTTP "+
+			"servers of the same settings; the others are the whole program, which bounds slow clients besides. All get the same "+
+			"requests, the last one with a path that has no such methods. Each ratio is that of one round.", conns, rounds, slice),
 		header: []string{"server", "acquires and releases a second", "least to most", "locks taken"}}
 	for _, c := range all {
 		s.rows = append(s.rows, []string{c.name, number(median(c.rates)),
 			fmt.Sprintf("%.0f to %.0f", slices.Min(c.rates), slices.Max(c.rates)), strconv.Itoa(c.done)})
 	}
-	var ratios []float64
-	for i, rate := range all[0].rates {
-		ratios = append(ratios, rate/all[1].rates[i])
+	for i, what := range []string{"a handler that does nothing", "what it refuses at once"} {
+		ours, bare := all[2*i], all[2*i+1]
+		var ratios []float64
+		for k, rate := range ours.rates {
+			ratios = append(ratios, rate/bare.rates[k])
+		}
+		ratio := median(ratios)
+		s.verdicts = append(s.verdicts, verdict{
+			ours.name + ": uncontended acquire and release, at least 0.8 of " + what,
+			fmt.Sprintf("%.3f (%.3f to %.3f)", ratio, slices.Min(ratios), slices.Max(ratios)), ratio >= .8})
 	}
-	ratio := median(ratios)
-	s.verdicts = []verdict{{"uncontended acquire and release, at least 0.8 of a handler that does nothing",
-		fmt.Sprintf("%.3f (%.3f to %.3f)", ratio, slices.Min(ratios), slices.Max(ratios)), ratio >= .8}}
 	return s
 }
 
