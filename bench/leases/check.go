@@ -44,6 +44,15 @@ type grant struct {
 	call, ret int64
 }
 
+// foresight is what clients see later.
+type foresight struct {
+	open      map[place][]porcupine.Operation // asks whose lock was pending when they were answered
+	since     map[place]int64                 // the first ask for a lock that may be there
+	seen      map[seenLock]bool
+	grants    []grant
+	disturbed func(at place, from, to int64) bool
+}
+
 // foresee gives each ask the token that its lock is seen to have later, so that the model needs no guess. It
 // fails if a lock that was asked for after another was held does not have the greater token.
 func foresee(history []porcupine.Operation) error {
@@ -53,49 +62,55 @@ func foresee(history []porcupine.Operation) error {
 		}
 		return cmp.Compare(in(a).kind, in(b).kind) // an ask, then its wait
 	})
-	open := map[place][]porcupine.Operation{} // asks whose lock was pending when they were answered
-	since := map[place]int64{}                // the first ask for a lock that may be there
-	disturbed := disturbances(history)
-	seen := map[seenLock]bool{}
-	var grants []grant
+	f := &foresight{open: map[place][]porcupine.Operation{}, since: map[place]int64{}, seen: map[seenLock]bool{},
+		disturbed: disturbances(history)}
 	for _, op := range history {
 		at := place{in(op).id, in(op).semaphore}
-		out := op.Output.(*output)
 		for i, l := range in(op).locks { // it may get a new token
-			if p := (place{at.id, i}); l.count > 0 && since[p] == 0 {
-				since[p] = op.Call
+			if p := (place{at.id, i}); l.count > 0 && f.since[p] == 0 {
+				f.since[p] = op.Call
 			}
 		}
-		if in(op).kind == ask && since[at] == 0 {
-			since[at] = op.Call
+		if in(op).kind == ask && f.since[at] == 0 {
+			f.since[at] = op.Call
 		}
-		switch kind := in(op).kind; {
-		case kind == ask && out.token == 0 && out.err == "" && !out.lost:
-			open[at] = append(open[at], op)
-		case (kind == ask || kind == wait) && out.token != 0:
-			g := grant{out.token, since[at], op.Return}
-			in(op).token = out.token
-			for _, before := range slices.Backward(open[at]) {
-				if before.Call != op.Call && disturbed(at, before.Call, op.Return) {
-					break
-				}
-				in(before).token = out.token
-			}
-			delete(open, at)
-			if l := (seenLock{at, g.token}); !seen[l] {
-				grants = append(grants, g)
-				seen[l] = true
-			}
-		case kind == removePeer || kind == restore || out.lost || out.err == unknownPeer:
-			for i := range semaphores {
-				delete(open, place{at.id, i})
-			}
-		case kind == release && out.err == "":
-			delete(open, at)
-			delete(since, at)
-		}
+		f.take(op, at)
 	}
-	return rising(history, grants)
+	return rising(history, f.grants)
+}
+
+// take takes one operation after the other, by their answers.
+func (f *foresight) take(op porcupine.Operation, at place) {
+	out := op.Output.(*output)
+	switch kind := in(op).kind; {
+	case kind == ask && out.token == 0 && out.err == "" && !out.lost:
+		f.open[at] = append(f.open[at], op)
+	case (kind == ask || kind == wait) && out.token != 0:
+		f.granted(op, at, out.token)
+	case kind == removePeer || kind == restore || out.lost || out.err == unknownPeer:
+		for i := range semaphores {
+			delete(f.open, place{at.id, i})
+		}
+	case kind == release && out.err == "":
+		delete(f.open, at)
+		delete(f.since, at)
+	}
+}
+
+// granted gives the asks before their token, back to where something may have taken the lock away.
+func (f *foresight) granted(op porcupine.Operation, at place, token uint64) {
+	in(op).token = token
+	for _, before := range slices.Backward(f.open[at]) {
+		if before.Call != op.Call && f.disturbed(at, before.Call, op.Return) {
+			break
+		}
+		in(before).token = token
+	}
+	delete(f.open, at)
+	if l := (seenLock{at, token}); !f.seen[l] {
+		f.grants = append(f.grants, grant{token, f.since[at], op.Return})
+		f.seen[l] = true
+	}
 }
 
 func in(op porcupine.Operation) *input { return op.Input.(*input) }

@@ -91,7 +91,8 @@ func (b *bench) manyFailovers(ctx context.Context) (s section, err error) {
 
 // client is one that knows all servers.
 func (c *cluster) client(t http.RoundTripper, expiresIn time.Duration) *lease.Client {
-	k := &lease.Client{HTTP: &http.Client{Transport: t}, ExpiresIn: expiresIn, BlockFor: time.Second, Timeout: time.Second}
+	k := &lease.Client{HTTP: &http.Client{Transport: t}, ExpiresIn: expiresIn, BlockFor: time.Second,
+		Timeout: time.Second}
 	for _, port := range c.ports {
 		k.URLs = append(k.URLs, "http://"+at(port))
 	}
@@ -109,8 +110,8 @@ func (c *cluster) start(ctx context.Context) (err error) {
 		return err
 	}
 	c.file = filepath.Join(c.dir, "quotient.toml")
-	text := fmt.Sprintf("[leases]\ngrace = \"%v\"\n[leases.semaphores]\none = 1\ncut = 1\nprobe = 1000\n"+
-		"[leases.election]\nendpoints = [%q]\nttl = \"%v\"\n", c.b.grace, at(c.etcdPorts[0]), electionTTL)
+	text := fmt.Sprintf("[leases]\ngrace = \"%v\"\n[leases.semaphores]\none = 1\ncut = 1\nprobe = "+
+		"1000\n[leases.election]\nendpoints = [%q]\nttl = \"%v\"\n", c.b.grace, at(c.etcdPorts[0]), electionTTL)
 	if err := os.WriteFile(c.file, []byte(text), 0o600); err != nil {
 		return err
 	}
@@ -207,11 +208,12 @@ func failoverSection(
 	b *bench, all []changed, c *crew, p *probes, d *drills, served int, ended bool,
 ) section {
 	s := section{title: "Failovers",
-		note: fmt.Sprintf("%d programs quotient leases stand for an election on Debian's etcd, with a lease of %v and a "+
-			"grace time of %v. One fault after the other makes another one lead. Election is from the fault, or from "+
-			"etcd's start, until a server leads; service comes back after its grace time. Probes at each server see when "+
-			"locks are granted. 8 lease.Clients lock one semaphore all the time. Drills cut a client that holds a lock "+
-			"from the network while another one waits for it.", servers, electionTTL, b.grace),
+		note: fmt.Sprintf("%d programs quotient leases stand for an election on Debian's etcd, with a lease "+
+			"of %v and a grace time of %v. One fault after the other makes another one lead. Election is from "+
+			"the fault, or from etcd's start, until a server leads; service comes back after its grace time. "+
+			"Probes at each server see when locks are granted. 8 lease.Clients lock one semaphore all the time. "+
+			"Drills cut a client that holds a lock from the network while another one waits for it.", servers, electionTTL,
+			b.grace),
 		header: []string{"fault", "times", "election, most", "grace, most", "without service, most"}}
 	var longestElection, longestGrace time.Duration
 	for _, f := range faults {
@@ -229,7 +231,8 @@ func failoverSection(
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.rows = append(s.rows, []string{"locks of the clients", strconv.Itoa(len(c.all)), "lost " + strconv.Itoa(c.lost()),
+	s.rows = append(s.rows, []string{"locks of the clients", strconv.Itoa(len(c.all)),
+		"lost " + strconv.Itoa(c.lost()),
 		"longest wait " + rounded(c.longest), "errors " + summary(c.errs)})
 	s.verdicts = []verdict{
 		exactly("failovers", len(all), b.failovers),
@@ -239,7 +242,8 @@ func failoverSection(
 		exactly("clients that got a lock after the last failover", served, c.n),
 		{"no client is stuck", fmt.Sprintf("all ended: %v", ended), ended},
 		atMost("election", longestElection.Seconds(), electionMost.Seconds(), " s"),
-		atMost("from a new leader to its first lock", longestGrace.Seconds(), (b.grace + tolerance).Seconds(), " s"),
+		atMost("from a new leader to its first lock", longestGrace.Seconds(),
+			(b.grace + tolerance).Seconds(), " s"),
 		{"clients that were cut off noticed before their lease ended", fmt.Sprintf("%d of %d, closest %v before",
 			d.noticed-d.late, d.noticed, d.closest.Round(time.Millisecond)), d.noticed > 0 && d.late == 0},
 		exactly("locks of clients that were cut off, granted before these noticed", d.overlaps, 0),

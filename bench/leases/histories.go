@@ -16,14 +16,14 @@ import (
 
 // counts are what the histories of a figure hold, so that none of them is empty praise.
 type counts struct {
-	mu                                           sync.Mutex
-	histories, operations, looks, beyond         int
-	violations, unknown                          int
-	kinds, refused                               map[string]int
-	granted, waited, pending, lost, shrunk, kept int
-	totals                                       lease.Totals
-	slowest                                      time.Duration
-	errs                                         []error
+	mu                                   sync.Mutex
+	histories, operations, looks, beyond int
+	violations, unknown                  int
+	kinds, refused                       map[string]int
+	granted, waited, pending, lost       int
+	totals                               lease.Totals
+	slowest                              time.Duration
+	errs                                 []error
 }
 
 // add adds a history that was checked.
@@ -100,8 +100,9 @@ func (b *bench) fakeTime(ctx context.Context) (section, error) {
 	s := section{title: "Histories in fake time", note: fmt.Sprintf("%d clients send %d requests each to a "+
 		"lease.Table in fake time, where each request takes a while. Porcupine looks for an order of the "+
 		"operations that explains all answers, by a model that shares no code with the table. Servers restart "+
-		"or another takes over, answers are lost, peers expire and are restored, waits are given up, an operator "+
-		"breaks locks and changes maxima. After each step the locks that are held are counted. It took %.0f s.",
+		"or another takes over, answers are lost, peers expire and are restored, waits are given up, an "+
+		"operator breaks locks and changes maxima. After each step the locks that are held are counted. It "+
+		"took %.0f s.",
 		b.clients, b.requests, time.Since(began).Seconds())}
 	return c.judge(s, b.histories, b.clients*b.requests), firstErrors(c.errs)
 }

@@ -96,7 +96,9 @@ func (f *faulty) Heartbeat(id uint64, d time.Duration, now time.Time) ([]string,
 	return f.Table.Heartbeat(id, d, now)
 }
 
-func (f *faulty) Restore(id uint64, d time.Duration, locks []lease.Restored, now time.Time) ([]string, error) {
+func (f *faulty) Restore(
+	id uint64, d time.Duration, locks []lease.Restored, now time.Time,
+) ([]string, error) {
 	if f.loses && len(locks) > 0 {
 		locks = locks[1:]
 	}
@@ -140,10 +142,12 @@ func TestNoFaultIsNotFound(t *testing.T) {
 	}
 }
 
-// TestTokensRise holds that tokens which fall are found where one lock was held before the next was asked for.
+// TestTokensRise holds that a token which falls is found, where one lock was held before the next was asked
+// for.
 func TestTokensRise(t *testing.T) {
 	lock := func(id, token uint64, call, ret int64) porcupine.Operation {
-		return porcupine.Operation{Input: &input{kind: ask, id: id}, Output: &output{token: token}, Call: call, Return: ret}
+		return porcupine.Operation{Input: &input{kind: ask, id: id}, Output: &output{token: token}, Call: call,
+			Return: ret}
 	}
 	for _, c := range []struct {
 		what string

@@ -66,10 +66,11 @@ func (b *bench) overHTTP(ctx context.Context) (section, error) {
 		}
 		c.add(slices.Concat(l.history[:]...), result, time.Since(start))
 	}
-	s := section{title: "Histories over HTTP", note: fmt.Sprintf("As many clients, in groups with semaphores of "+
-		"their own, send %d requests each to the program quotient leases, each over a connection of its own. It is killed up to three times in a history and "+
-		"started again; clients restore what they held. Peers are left to expire within %v. An answer that did not "+
-		"come may or may not have been acted upon. It took %.0f s.", b.requests, brief, time.Since(began).Seconds())}
+	s := section{title: "Histories over HTTP", note: fmt.Sprintf("As many clients, in groups with "+
+		"semaphores of their own, send %d requests each to the program quotient leases, each over a "+
+		"connection of its own. It is killed up to three times in a history and started again; clients "+
+		"restore what they held. Peers are left to expire within %v. An answer that did not come may or may "+
+		"not have been acted upon. It took %.0f s.", b.requests, brief, time.Since(began).Seconds())}
 	return c.judge(s, b.http, b.clients*b.requests*9/10), firstErrors(errs)
 }
 
@@ -90,12 +91,17 @@ func (b *bench) liveHistory(ctx context.Context, seed uint64) (*live, error) {
 	if err := os.WriteFile(file, []byte(l.rules.toml()), 0o600); err != nil {
 		return nil, err
 	}
+	return l, b.playLive(ctx, l, file, seed, rng)
+}
+
+// playLive plays a history with the servers of a file.
+func (b *bench) playLive(ctx context.Context, l *live, file string, seed uint64, rng *rand.Rand) error {
 	var end context.CancelFunc
 	l.over, end = context.WithCancel(ctx)
 	defer end()
 	p, err := b.next(l, file)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var wg sync.WaitGroup
 	errs := make([]error, b.clients+1)
@@ -115,7 +121,7 @@ func (b *bench) liveHistory(ctx context.Context, seed uint64) (*live, error) {
 		errs = append(errs, p.stop())
 	}
 	l.settle()
-	return l, errors.Join(append(errs, ctx.Err())...)
+	return errors.Join(append(errs, ctx.Err())...)
 }
 
 // toml is the configuration as a file of the published server.
@@ -238,7 +244,9 @@ func (l *live) play(c *client, client, requests int) error {
 
 // harmless are requests that no other can see, if their own answer is lost: a peer without a lock, or one
 // whose time does not end before the server's.
-var harmless = map[kind]bool{newPeer: true, heartbeat: true, acquired: true, remainder: true, removeExpired: true}
+var harmless = map[kind]bool{
+	newPeer: true, heartbeat: true, acquired: true, remainder: true, removeExpired: true,
+}
 
 // note records a request as one operation or, where it was blocked, as two.
 func (l *live) note(client int, in *input, call, ret int64, out output) {
@@ -272,7 +280,8 @@ func (l *live) note(client int, in *input, call, ret int64, out output) {
 
 // atOnce reports whether a request fails so only when it begins to be blocked. Maxima do not change here.
 func atOnce(err string) bool {
-	return err == alreadyPending || strings.HasPrefix(err, "Lock hi") || strings.HasPrefix(err, "Lock can never")
+	return err == alreadyPending || strings.HasPrefix(err, "Lock hi") || strings.HasPrefix(err, "Lock can "+
+		"never")
 }
 
 // send sends a request to the server of the moment, and waits for one where there is none.

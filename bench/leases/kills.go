@@ -79,19 +79,22 @@ func (k *killed) finish(ctx context.Context) {
 
 func (k *killed) section() section {
 	s := section{title: "Kills",
-		note: fmt.Sprintf("quotient leases is killed (SIGKILL) and started again under load: %d lease.Clients lock a "+
-			"semaphore of 1, as many one of 3. The grace time is %v, leases last %v. Some starts come so late that holders "+
-			"give up. Each holder writes down from when to when it believed in its lease, and these are compared.",
+		note: fmt.Sprintf("quotient leases is killed (SIGKILL) and started again under load: %d lease.Clients "+
+			"lock a semaphore of 1, as many one of 3. The grace time is %v, leases last %v. Some starts come so "+
+			"late that holders give up. Each holder writes down from when to when it believed in its lease, and "+
+			"these are compared.",
 			workers, killGrace, killExpires),
-		header: []string{"semaphore", "locks taken", "restored and held on", "lost by their holder", "longest wait", "errors of Lock or Unlock"}}
+		header: []string{"semaphore", "locks taken", "restored and held on", "lost by their holder", "longest " +
+			"wait", "errors of Lock or Unlock"}}
 	for i, c := range []*crew{k.one, k.some} {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		name := []string{"one", "some"}[i]
 		s.rows = append(s.rows, []string{name, fmt.Sprint(len(c.all)),
-			fmt.Sprint(c.survived(k.at)), fmt.Sprint(c.lost()), c.longest.Round(time.Millisecond).String(), summary(c.errs)})
+			fmt.Sprint(c.survived(k.at)), fmt.Sprint(c.lost()), rounded(c.longest), summary(c.errs)})
 		s.verdicts = append(s.verdicts,
-			verdict{fmt.Sprintf("%s: locks beyond %d at once, at most the %d that restores report", name, c.most, k.beyond),
+			verdict{fmt.Sprintf("%s: locks beyond %d at once, at most the %d that restores report", name, c.most,
+				k.beyond),
 				fmt.Sprint(c.tooMany()), c.tooMany() <= k.beyond},
 			exactly(name+": tokens that fell", c.fallen(), 0),
 			exactly(name+": clients that got a lock after the last start", k.served[i], workers),
@@ -100,7 +103,8 @@ func (k *killed) section() section {
 			verdict{fmt.Sprintf("%s: locks taken, at least one for each kill", name), fmt.Sprint(len(c.all)),
 				len(c.all) >= k.kills})
 	}
-	return s.first(verdict{"the server was killed, and no client is stuck", fmt.Sprintf("%d times, all ended: %v", k.kills,
+	return s.first(verdict{"the server was killed, and no client is stuck", fmt.Sprintf("%d times, all "+
+		"ended: %v", k.kills,
 		k.ended), k.kills > 0 && k.ended})
 }
 

@@ -64,8 +64,9 @@ func (l *ledger) tooMany() (n int) {
 
 // fallen is how often a lock that was got after another had ended has no greater token.
 func (l *ledger) fallen() (n int) {
-	starts := slices.SortedFunc(slices.Values(l.all), func(a, b holding) int { return cmp.Compare(a.from, b.from) })
-	ends := slices.SortedFunc(slices.Values(l.all), func(a, b holding) int { return cmp.Compare(a.to, b.to) })
+	starts, ends := slices.Clone(l.all), slices.Clone(l.all)
+	slices.SortFunc(starts, func(a, b holding) int { return cmp.Compare(a.from, b.from) })
+	slices.SortFunc(ends, func(a, b holding) int { return cmp.Compare(a.to, b.to) })
 	newest, next := uint64(0), 0
 	for _, h := range starts {
 		for ; next < len(ends) && ends[next].to < h.from; next++ {
@@ -155,7 +156,9 @@ type crew struct {
 }
 
 // hire starts n workers that share one semaphore.
-func (l *ledger) hire(ctx context.Context, n int, name string, seed uint64, client func(i int) *lease.Client) *crew {
+func (l *ledger) hire(
+	ctx context.Context, n int, name string, seed uint64, client func(i int) *lease.Client,
+) *crew {
 	c := &crew{ledger: l, n: n}
 	ctx, c.cancel = context.WithCancel(ctx)
 	for i := range n {

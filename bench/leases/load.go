@@ -266,19 +266,20 @@ func (l *load) expire() error {
 
 func (l *load) section(b *bench, shutdown time.Duration) section {
 	s := section{title: "Load",
-		note: fmt.Sprintf("%d peers hold a lease each and send a heartbeat every %v, and %d requests wait for one "+
-			"lock, for %v. Meanwhile an acquire and the same request to a handler that does nothing take turns, and "+
-			"locks expire that others wait for. Memory is the heap after a collection, before and after the peers are "+
-			"added. Lateness of an expiry counts from the sending of the last heartbeat. At the end all that wait are "+
-			"served, one after the other. Shutdown is from SIGTERM to the end of the program quotient, with as many "+
-			"peers and waiters.", len(l.peers), heartbeatEvery, len(l.tokens), b.span),
+		note: fmt.Sprintf("%d peers hold a lease each and send a heartbeat every %v, and %d requests wait for "+
+			"one lock, for %v. Meanwhile an acquire and the same request to a handler that does nothing take "+
+			"turns, and locks expire that others wait for. Memory is the heap after a collection, before and "+
+			"after the peers are added. Lateness of an expiry counts from the sending of the last heartbeat. At "+
+			"the end all that wait are served, one after the other. Shutdown is from SIGTERM to the end of the "+
+			"program quotient, with as many peers and waiters.", len(l.peers), heartbeatEvery, len(l.tokens), b.span),
 		header: []string{"what", "is"}}
 	row := func(what, is string) { s.rows = append(s.rows, []string{what, is}) }
 	acquire, nothing := quantile(l.acquire, .99), quantile(l.nothing, .99)
 	row("heartbeats", strconv.FormatInt(l.beats.Load(), 10))
 	row("acquires that were timed", strconv.Itoa(len(l.acquire)))
 	row("acquire, p50 and p99 in µs", micros(quantile(l.acquire, .5))+" and "+micros(acquire))
-	row("a handler that does nothing, p50 and p99 in µs", micros(quantile(l.nothing, .5))+" and "+micros(nothing))
+	row("a handler that does nothing, p50 and p99 in µs",
+		micros(quantile(l.nothing, .5))+" and "+micros(nothing))
 	row("expiry, latest of "+strconv.Itoa(len(l.late))+" in ms", number(quantile(l.late, 1).Seconds()*1000))
 	served := map[uint64]bool{}
 	for _, token := range l.tokens {
@@ -288,7 +289,8 @@ func (l *load) section(b *bench, shutdown time.Duration) section {
 	}
 	beats := b.span.Seconds() * float64(len(l.peers)) / heartbeatEvery.Seconds()
 	s.verdicts = []verdict{
-		atMost("p99 of an acquire, in that of a handler that does nothing", float64(acquire)/float64(nothing), 5, " x"),
+		atMost("p99 of an acquire, in that of a handler that does nothing", float64(acquire)/float64(nothing),
+			5, " x"),
 		atMost("heap of a peer with a lease, in bytes", l.perPeer, 2048, ""),
 		atMost("latest expiry", quantile(l.late, 1).Seconds()*1000, 50, " ms"),
 		atMost("shutdown", shutdown.Seconds(), 1, " s"),

@@ -5,8 +5,8 @@
 //	go run ./leases -only histories -histories 300
 //	go run ./leases -out leases/results.md
 //
-// Parts are histories, http, load, throughput, kills and failovers. It ends by itself, listens on loopback only
-// and leaves no process behind. It exits 1 unless all goals are met, and 2 when it could not measure.
+// Parts are histories, http, load, throughput, kills and failovers. It ends by itself, listens on loopback
+// only and leaves no process behind. It exits 1 unless all goals are met, and 2 when it could not measure.
 package main
 
 import (

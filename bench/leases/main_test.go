@@ -15,8 +15,8 @@ import (
 
 // shared is a bench that takes seconds. Its program is built once.
 var shared = &bench{
-	seed: 1, clients: 4, requests: 40, histories: 5, http: 2, peers: 200, waiters: 20, span: time.Second, rounds: 1,
-	slice: 100 * time.Millisecond, kills: 2, failovers: 1, grace: time.Second, stderr: os.Stderr,
+	seed: 1, clients: 4, requests: 40, histories: 5, http: 2, peers: 200, waiters: 20, span: time.Second,
+	rounds: 1, slice: 100 * time.Millisecond, kills: 2, failovers: 1, grace: time.Second, stderr: os.Stderr,
 }
 
 // TestMain lets the test program be what it starts: a keeper, or a server.
@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// needs skips the test unless the program is installed. One that QUOTIENT_REQUIRE names, with commas, must be.
+// needs skips the test unless the program is installed. One that QUOTIENT_REQUIRE names, with commas, must
+// be.
 func needs(t *testing.T, program string) {
 	t.Helper()
 	_, err := exec.LookPath(program)
@@ -44,7 +45,7 @@ func needs(t *testing.T, program string) {
 	}
 }
 
-// small runs a part, and logs it. Verdicts on speed mean nothing here: only the ones that are named must be met.
+// small runs a part. Verdicts on speed mean nothing here: only the ones that are named must be met.
 func small(t *testing.T, part func(*bench, context.Context) (section, error), goals ...string) {
 	t.Helper()
 	if testing.Short() {
@@ -94,7 +95,8 @@ func TestKills(t *testing.T) {
 func TestFailovers(t *testing.T) {
 	needs(t, "etcd")
 	t.Parallel()
-	small(t, (*bench).manyFailovers, "did not rise", "by two", "after the last", "no client is stuck", "before these noticed")
+	small(t, (*bench).manyFailovers, "did not rise", "by two", "after the last", "no client is stuck",
+		"before these noticed")
 }
 
 func TestFakeTime(t *testing.T) {
@@ -110,8 +112,8 @@ func TestBadFlagsAreNamed(t *testing.T) {
 		"-nothing":              "not defined: -nothing",
 	} {
 		var out, errs bytes.Buffer
-		if code := command(strings.Fields(args), &out, &errs); code != 2 || !strings.Contains(errs.String(), want) ||
-			out.Len() > 0 {
+		if code := command(strings.Fields(args), &out, &errs); code != 2 ||
+			!strings.Contains(errs.String(), want) || out.Len() > 0 {
 			t.Errorf("%s: %d %q", args, code, errs.String())
 		}
 	}

@@ -75,12 +75,13 @@ const (
 )
 
 func never(count, most int64) string {
-	return fmt.Sprintf("Lock can never be acquired. Lock asks for count %d yet full count is only %d.", count, most)
+	return fmt.Sprintf("Lock can never be acquired. Lock asks for count %d yet full count is only %d.", count,
+		most)
 }
 
 func hierarchy(held, asked int64) string {
-	return fmt.Sprintf("Lock hierachy violation. This may deadlock. The current lock level is %d the\n"+
-		"        requested lock level was %d.", held, asked)
+	return fmt.Sprintf("Lock hierachy violation. This may deadlock. The current lock level is %d the\n     "+
+		"   requested lock level was %d.", held, asked)
 }
 
 func grow(has, asked int64) string {

@@ -82,7 +82,9 @@ func (p *probes) saw(s sight, call time.Duration, token uint64) {
 const anyServer = -1
 
 // find waits for a sight of another server after an instant.
-func (p *probes) find(ctx context.Context, after, within time.Duration, not int, granted bool) (s sight, err error) {
+func (p *probes) find(
+	ctx context.Context, after, within time.Duration, not int, granted bool,
+) (s sight, err error) {
 	err = until(ctx, within, func() error {
 		var ok bool
 		if s, ok = p.first(after, not, granted); !ok {

@@ -199,34 +199,3 @@ func (t *tail) text() string {
 	defer t.mu.Unlock()
 	return t.buf.String()
 }
-
-// memory is what the system has given to a process, in bytes.
-type memory struct {
-	resident int64 // all that is in memory
-	own      int64 // of that what is not read from files: the program's text is
-	most     int64 // that resident was
-}
-
-// memoryOf reads that of a process.
-func memoryOf(pid int) (m memory, err error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return m, err
-	}
-	for line := range strings.Lines(string(text)) {
-		name, value, _ := strings.Cut(line, ":")
-		into := map[string]*int64{"VmRSS": &m.resident, "RssAnon": &m.own, "VmHWM": &m.most}[name]
-		if into == nil {
-			continue
-		}
-		var kib int64
-		if _, err := fmt.Sscanf(value, "%d kB", &kib); err != nil {
-			return m, fmt.Errorf("process %d: %q: %w", pid, line, err)
-		}
-		*into = kib << 10
-	}
-	if m.resident == 0 || m.own == 0 || m.most == 0 {
-		return m, fmt.Errorf("process %d: no resident memory in its status", pid)
-	}
-	return m, nil
-}

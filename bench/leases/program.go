@@ -33,7 +33,8 @@ func (b *bench) program(ctx context.Context) (string, error) {
 			return
 		}
 		b.built.file = filepath.Join(b.built.dir, "quotient")
-		cmd := exec.CommandContext(ctx, "go", "build", "-o", b.built.file, "github.com/quotient-go/quotient/cmd/quotient")
+		const program = "github.com/quotient-go/quotient/cmd/quotient"
+		cmd := exec.CommandContext(ctx, "go", "build", "-o", b.built.file, program)
 		if text, err := cmd.CombinedOutput(); err != nil {
 			b.built.err = fmt.Errorf("building quotient: %w: %s", err, text)
 		}

@@ -123,7 +123,9 @@ func (c *contender) work(ctx context.Context, slice time.Duration) (n int, took 
 	return n, time.Since(began), err
 }
 
-func (c *contender) acquireAndRelease(ctx context.Context, id uint64, until time.Time) (n int, first uint64, err error) {
+func (c *contender) acquireAndRelease(
+	ctx context.Context, id uint64, until time.Time,
+) (n int, first uint64, err error) {
 	w := &wire{addr: c.addr, ctx: ctx}
 	defer w.close()
 	lock, status := fmt.Sprintf("/peers/%d/free", id), 200
@@ -154,10 +156,11 @@ func (c *contender) acquireAndRelease(ctx context.Context, id uint64, until time
 
 func throughputSection(all []*contender, rounds int, slice time.Duration) section {
 	s := section{title: "Throughput",
-		note: fmt.Sprintf("%d connections, each of a peer of its own that acquires a free lock and releases it, again "+
-			"and again. %d rounds of %v, in which the servers take turns. The first two are in one process, in HTTP "+
-			"servers of the same settings; the others are the whole program, which bounds slow clients besides. All get the same "+
-			"requests, the last one with a path that has no such methods. Each ratio is that of one round.", conns, rounds, slice),
+		note: fmt.Sprintf("%d connections, each of a peer of its own that acquires a free lock and releases "+
+			"it, again and again. %d rounds of %v, in which the servers take turns. The first two are in one "+
+			"process, in HTTP servers of the same settings; the others are the whole program, which bounds slow "+
+			"clients besides. All get the same requests, the last one with a path that has no such methods. Each "+
+			"ratio is that of one round.", conns, rounds, slice),
 		header: []string{"server", "acquires and releases a second", "least to most", "locks taken"}}
 	for _, c := range all {
 		s.rows = append(s.rows, []string{c.name, number(median(c.rates)),

@@ -106,5 +106,3 @@ func number(v float64) string {
 }
 
 func micros(d time.Duration) string { return number(float64(d) / float64(time.Microsecond)) }
-
-func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }

@@ -88,7 +88,8 @@ const (
 // newWorld returns a world with so many clients that send so many requests each.
 func newWorld(seed uint64, clients, requests int, make newTable) (*world, error) {
 	rng := rand.New(rand.NewPCG(seed, 15))
-	w := &world{rng: rng, make: make, elected: rng.IntN(2) == 0, ends: map[int64]bool{}, spans: map[int64]*span{0: {}}}
+	w := &world{rng: rng, make: make, elected: rng.IntN(2) == 0, ends: map[int64]bool{},
+		spans: map[int64]*span{0: {}}}
 	for i := range w.rules.max {
 		w.rules.max[i] = 1 + rng.Int64N(4)
 		w.rules.level[i] = rng.Int64N(3)
