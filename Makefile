@@ -85,7 +85,7 @@ bench: ## measure the cost beside other limiters, about ten minutes (BENCHFLAGS=
 proxy: ## measure quotient proxy beside a bare ReverseProxy, nginx and HAProxy, about 15 minutes (BENCHFLAGS=)
 	go run ./bench/proxy $(BENCHFLAGS)
 
-leases: ## measure quotient leases: histories, load, crashes, failovers, about half an hour; needs etcd (BENCHFLAGS=)
+leases: ## measure quotient leases: histories, load, crashes, failovers, about a quarter of an hour; needs etcd (BENCHFLAGS=)
 	go run ./bench/leases $(BENCHFLAGS)
 
 cover: ## require COVER_MIN (90) percent coverage of each package in COVER

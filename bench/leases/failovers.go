@@ -215,17 +215,10 @@ func failoverSection(
 			"Drills cut a client that holds a lock from the network while another one waits for it.", servers, electionTTL,
 			b.grace),
 		header: []string{"fault", "times", "election, most", "grace, most", "without service, most"}}
-	var longestElection, longestGrace time.Duration
+	worst := changed{}
 	for _, f := range faults {
-		n, most := 0, changed{}
-		for _, one := range all {
-			if one.fault == f.name {
-				n++
-				most.election, most.grace = max(most.election, one.election), max(most.grace, one.grace)
-				most.gap = max(most.gap, one.gap)
-			}
-		}
-		longestElection, longestGrace = max(longestElection, most.election), max(longestGrace, most.grace)
+		n, most := worstOf(all, f.name)
+		worst.election, worst.grace = max(worst.election, most.election), max(worst.grace, most.grace)
 		s.rows = append(s.rows, []string{f.name, strconv.Itoa(n), rounded(most.election), rounded(most.grace),
 			rounded(most.gap)})
 	}
@@ -241,14 +234,25 @@ func failoverSection(
 		exactly("locks held by two", c.tooMany(), 0),
 		exactly("clients that got a lock after the last failover", served, c.n),
 		{"no client is stuck", fmt.Sprintf("all ended: %v", ended), ended},
-		atMost("election", longestElection.Seconds(), electionMost.Seconds(), " s"),
-		atMost("from a new leader to its first lock", longestGrace.Seconds(),
+		atMost("election", worst.election.Seconds(), electionMost.Seconds(), " s"),
+		atMost("from a new leader to its first lock", worst.grace.Seconds(),
 			(b.grace + tolerance).Seconds(), " s"),
 		{"clients that were cut off noticed before their lease ended", fmt.Sprintf("%d of %d, closest %v before",
 			d.noticed-d.late, d.noticed, d.closest.Round(time.Millisecond)), d.noticed > 0 && d.late == 0},
 		exactly("locks of clients that were cut off, granted before these noticed", d.overlaps, 0),
 	}
 	return s
+}
+
+// worstOf is how many failovers of one fault there were, and the longest times of them.
+func worstOf(all []changed, fault string) (n int, most changed) {
+	for _, one := range all {
+		if one.fault == fault {
+			n++
+			most = changed{fault, max(most.election, one.election), max(most.grace, one.grace), max(most.gap, one.gap)}
+		}
+	}
+	return n, most
 }
 
 func rounded(d time.Duration) string { return d.Round(time.Millisecond).String() }

@@ -7,8 +7,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// TestChangedAnswersAreFound plays a history over HTTP, changes one answer at a time, and requires that changes
-// are refuted. A few may be legal: the order of what was done at once is not known.
+// TestChangedAnswersAreFound plays a history over HTTP, changes one answer at a time, and requires that
+// changes are refuted. A few may be legal: the order of what was done at once is not known.
 func TestChangedAnswersAreFound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: real processes")
