@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/config"
 	"github.com/quotient-go/quotient/lease"
 )
 
@@ -344,6 +345,19 @@ func TestLeasesBesideAProxy(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	if code := p.wait(); code != exitOK {
 		t.Errorf("exit %d, want 0", code)
+	}
+}
+
+// TestLeasesSayThatTheGraceIsShort holds that Go clients last until another server leads: they renew within a
+// third of the grace time, and give up a tenth before its end.
+func TestLeasesSayThatTheGraceIsShort(t *testing.T) {
+	for grace, short := range map[time.Duration]bool{0: true, 4 * time.Second: true, 9 * time.Second: false} {
+		l := config.Leases{Semaphores: map[string]lease.Semaphore{"A": {Max: 1}}, Grace: grace}
+		l.Election = &config.Election{TTL: 3 * time.Second}
+		lines := strings.Join(suspiciousLeases(&config.File{Leases: &l}), "\n")
+		if got := strings.Contains(lines, "leases.grace is "+grace.String()); got != short {
+			t.Errorf("grace %v: %q", grace, lines)
+		}
 	}
 }
 
