@@ -7,6 +7,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
 // What is wrong with an Election is an error that names field and value.
@@ -63,4 +64,14 @@ func TestDefaults(t *testing.T) {
 	if c.TTL != DefaultTTL || c.Log == nil || e.TTL != 0 || e.Log != nil {
 		t.Errorf("got %+v of %+v", c, e)
 	}
+}
+
+// clientAt returns a client with the options that the package's page names.
+func clientAt(t testing.TB, addrs ...string) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: addrs, Logger: zap.NewNop(),
+		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second})
+	must(t, err)
+	t.Cleanup(func() { c.Close() }) //nolint:errcheck // a test may have closed it
+	return c
 }

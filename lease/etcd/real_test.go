@@ -1,3 +1,5 @@
+//go:build unix
+
 package etcd
 
 import (
@@ -10,20 +12,9 @@ import (
 	"github.com/quotient-go/quotient/internal/etcdtest"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
-	"go.uber.org/zap"
 )
 
 const ttl = 2 * time.Second
-
-// clientAt returns a client with the options that the package's page names.
-func clientAt(t testing.TB, addrs ...string) *clientv3.Client {
-	t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: addrs, Logger: zap.NewNop(),
-		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second})
-	must(t, err)
-	t.Cleanup(func() { c.Close() }) //nolint:errcheck // a test may have closed it
-	return c
-}
 
 // real is one server's Run on a real store.
 type real struct {
