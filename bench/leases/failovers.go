@@ -32,6 +32,7 @@ type cluster struct {
 	ports     [servers]int
 	servers   [servers]*process
 	probes    *probes
+	struck    []time.Time
 }
 
 // fault is one kind of failover. It returns the instant from which another server can be elected.
@@ -69,7 +70,7 @@ func (b *bench) manyFailovers(ctx context.Context) (s section, err error) {
 	}
 	c.probes = newProbes(ctx, c.ports)
 	client := func(int) *lease.Client { return c.client(http.DefaultTransport, 10*time.Second) }
-	crew := newLedger(1).hire(ctx, 8, "one", b.seed, client)
+	crew := newLedger(1, 2*b.grace).hire(ctx, 8, "one", b.seed, client)
 	d := newDrills(ctx, c)
 	var all []changed
 	for i := 0; i < b.failovers && err == nil; i++ {
@@ -86,7 +87,10 @@ func (b *bench) manyFailovers(ctx context.Context) (s section, err error) {
 	if err := errors.Join(err, c.end()); err != nil {
 		return s, err
 	}
-	return failoverSection(b, all, crew, c.probes, d, served, ended), nil
+	s = c.section(all, crew, d)
+	s.verdicts = append(s.verdicts, exactly("clients that got a lock after the last failover", served, crew.n),
+		verdict{"no client is stuck", fmt.Sprintf("all ended: %v", ended), ended})
+	return s, nil
 }
 
 // client is one that knows all servers.
@@ -156,6 +160,7 @@ func (c *cluster) failover(ctx context.Context, f fault) (one changed, err error
 		return one, err
 	}
 	struck := c.probes.now()
+	c.struck = append(c.struck, time.Now())
 	from, mend, err := f.strike(c, ctx, leader)
 	if err != nil {
 		return one, fmt.Errorf("%s: %w", f.name, err)
@@ -204,16 +209,15 @@ func (c *cluster) stopEtcd(ctx context.Context, _ int) (time.Duration, func() er
 	return c.probes.now(), func() error { return nil }, err
 }
 
-func failoverSection(
-	b *bench, all []changed, c *crew, p *probes, d *drills, served int, ended bool,
-) section {
+func (c *cluster) section(all []changed, crew *crew, d *drills) section {
+	b, p := c.b, c.probes
 	s := section{title: "Failovers",
 		note: fmt.Sprintf("%d programs quotient leases stand for an election on Debian's etcd, with a lease "+
 			"of %v and a grace time of %v. One fault after the other makes another one lead. Election is from "+
 			"the fault, or from etcd's start, until a server leads; service comes back after its grace time. "+
 			"Probes at each server see when locks are granted. 8 lease.Clients lock one semaphore all the time. "+
-			"Drills cut a client that holds a lock from the network while another one waits for it.", servers, electionTTL,
-			b.grace),
+			"Drills cut a client that holds a lock from the network while another one waits for it.",
+			servers, electionTTL, b.grace),
 		header: []string{"fault", "times", "election, most", "grace, most", "without service, most"}}
 	worst := changed{}
 	for _, f := range faults {
@@ -222,18 +226,17 @@ func failoverSection(
 		s.rows = append(s.rows, []string{f.name, strconv.Itoa(n), rounded(most.election), rounded(most.grace),
 			rounded(most.gap)})
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s.rows = append(s.rows, []string{"locks of the clients", strconv.Itoa(len(c.all)),
-		"lost " + strconv.Itoa(c.lost()),
-		"longest wait " + rounded(c.longest), "errors " + summary(c.errs)})
+	crew.mu.Lock()
+	defer crew.mu.Unlock()
+	survived := crew.survived(c.struck, electionTTL)
+	s.rows = append(s.rows, []string{"locks of the clients", strconv.Itoa(len(crew.all)),
+		"lost " + strconv.Itoa(crew.lost()), "longest wait " + rounded(crew.longest), "errors " + summary(crew.errs)})
 	s.verdicts = []verdict{
 		exactly("failovers", len(all), b.failovers),
 		exactly("tokens that did not rise, of the probes' "+strconv.Itoa(len(p.grants.all)), p.grants.fallen(), 0),
-		exactly("tokens that did not rise, of the clients' "+strconv.Itoa(len(c.all)), c.fallen(), 0),
-		exactly("locks held by two", c.tooMany(), 0),
-		exactly("clients that got a lock after the last failover", served, c.n),
-		{"no client is stuck", fmt.Sprintf("all ended: %v", ended), ended},
+		exactly("tokens that did not rise, of the clients' "+strconv.Itoa(len(crew.all)), crew.fallen(), 0),
+		exactly("locks held by two", crew.tooMany(), 0),
+		{"leases that the next leader restored, some", fmt.Sprint(survived), survived > 0},
 		atMost("election", worst.election.Seconds(), electionMost.Seconds(), " s"),
 		atMost("from a new leader to its first lock", worst.grace.Seconds(),
 			(b.grace + tolerance).Seconds(), " s"),

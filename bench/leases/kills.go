@@ -23,7 +23,7 @@ const (
 type killed struct {
 	kills, beyond int
 	one, some     *crew
-	at            []time.Duration // since the start of the ledgers
+	at            []time.Time
 	served        [2]int
 	ended         bool
 }
@@ -46,12 +46,12 @@ func (b *bench) manyKills(ctx context.Context) (section, error) {
 	if err != nil {
 		return section{}, err
 	}
-	k.one = newLedger(1).hire(ctx, workers, "one", b.seed, client)
-	k.some = newLedger(3).hire(ctx, workers, "some", b.seed+1, client)
+	k.one = newLedger(1, 2*killGrace).hire(ctx, workers, "one", b.seed, client)
+	k.some = newLedger(3, 2*killGrace).hire(ctx, workers, "some", b.seed+1, client)
 	rng := rand.New(rand.NewPCG(b.seed, 17))
 	for k.kills < b.kills && ctx.Err() == nil {
-		pause(ctx, killGrace/2+time.Duration(rng.Int64N(int64(killGrace))))
-		k.at = append(k.at, k.one.now())
+		pause(ctx, killGrace+time.Duration(rng.Int64N(int64(killGrace))))
+		k.at = append(k.at, time.Now())
 		if err = p.kill(); err != nil {
 			break
 		}
@@ -91,15 +91,15 @@ func (k *killed) section() section {
 		defer c.mu.Unlock()
 		name := []string{"one", "some"}[i]
 		s.rows = append(s.rows, []string{name, fmt.Sprint(len(c.all)),
-			fmt.Sprint(c.survived(k.at)), fmt.Sprint(c.lost()), rounded(c.longest), summary(c.errs)})
+			fmt.Sprint(c.survived(k.at, killGrace/2)), fmt.Sprint(c.lost()), rounded(c.longest), summary(c.errs)})
 		s.verdicts = append(s.verdicts,
 			verdict{fmt.Sprintf("%s: locks beyond %d at once, at most the %d that restores report", name, c.most,
 				k.beyond),
 				fmt.Sprint(c.tooMany()), c.tooMany() <= k.beyond},
 			exactly(name+": tokens that fell", c.fallen(), 0),
 			exactly(name+": clients that got a lock after the last start", k.served[i], workers),
-			verdict{name + ": leases that were restored and held on, some", fmt.Sprint(c.survived(k.at)),
-				c.survived(k.at) > 0},
+			verdict{name + ": leases that were restored and held on, some", fmt.Sprint(c.survived(k.at, killGrace/2)),
+				c.survived(k.at, killGrace/2) > 0},
 			verdict{fmt.Sprintf("%s: locks taken, at least one for each kill", name), fmt.Sprint(len(c.all)),
 				len(c.all) >= k.kills})
 	}

@@ -25,7 +25,8 @@ type holding struct {
 // ledger is what all holders of one semaphore wrote down.
 type ledger struct {
 	began   time.Time
-	most    int // that may hold at once
+	most    int           // that may hold at once
+	long    time.Duration // one hold of eight: long enough for a restart
 	mu      sync.Mutex
 	all     []holding
 	got     map[int]time.Duration // when each worker got its last lock
@@ -33,8 +34,8 @@ type ledger struct {
 	errs    map[string]int        // of Lock, by text
 }
 
-func newLedger(most int) *ledger {
-	return &ledger{began: time.Now(), most: most, got: map[int]time.Duration{}, errs: map[string]int{}}
+func newLedger(most int, long time.Duration) *ledger {
+	return &ledger{began: time.Now(), most: most, long: long, got: map[int]time.Duration{}, errs: map[string]int{}}
 }
 
 func (l *ledger) now() time.Duration { return time.Since(l.began) }
@@ -87,11 +88,12 @@ func (l *ledger) lost() (n int) {
 	return n
 }
 
-// survived is how many leases were held at one of these instants, and for a while after it.
-func (l *ledger) survived(instants []time.Duration) (n int) {
+// survived is how many leases were held at one of these instants, and so long after it.
+func (l *ledger) survived(instants []time.Time, after time.Duration) (n int) {
 	for _, h := range l.all {
-		for _, at := range instants {
-			n += asBit(!h.lost && h.from < at && h.to > at+200*time.Millisecond)
+		for _, t := range instants {
+			at := t.Sub(l.began)
+			n += asBit(!h.lost && h.from < at && h.to > at+after)
 		}
 	}
 	return n
@@ -115,7 +117,7 @@ func (l *ledger) worker(ctx context.Context, i int, c *lease.Client, name string
 		from := l.now()
 		d := time.Duration(1+rng.IntN(20)) * time.Millisecond
 		if rng.IntN(8) == 0 {
-			d *= 75 // long enough for a restart
+			d = l.long
 		}
 		h := l.hold(held, from, d)
 		l.mu.Lock()

@@ -18,7 +18,7 @@ func TestLedger(t *testing.T) {
 		{"the token falls", 1, []holding{{token: 2, from: 0, to: 5}, {token: 1, from: 6, to: 9}}, 0, 1},
 		{"the same token", 1, []holding{{token: 2, from: 0, to: 5}, {token: 2, from: 6, to: 9}}, 0, 1},
 	} {
-		l := newLedger(c.most)
+		l := newLedger(c.most, 0)
 		l.all = c.all
 		if l.tooMany() != c.tooMany || l.fallen() != c.fallen {
 			t.Errorf("%s: %d at once and %d fallen, want %d and %d", c.what, l.tooMany(), l.fallen(), c.tooMany,

@@ -32,7 +32,7 @@ type sight struct {
 }
 
 func newProbes(ctx context.Context, ports [servers]int) *probes {
-	p := &probes{grants: newLedger(1000)}
+	p := &probes{grants: newLedger(1000, 0)}
 	for i, port := range ports {
 		p.wg.Go(func() { p.probe(ctx, i, at(port)) })
 	}
