@@ -81,11 +81,12 @@ func parse(r *report, text []byte) *File {
 
 // toTables reads a text into tables, and finds its places. What is wrong with it as TOML is noted.
 func toTables(r *report, text []byte) map[string]any {
-	l := newLines(text)
 	if len(text) > maxFile {
 		r.add(place{1, 1}, "", "", "the file is larger than %d bytes", maxFile)
 		return nil
 	}
+	text = bytes.TrimPrefix(text, []byte("\ufeff")) // editors on Windows begin a file so
+	l := newLines(text)
 	at, err := index(text, l)
 	if err != nil {
 		r.add(place{1, 1}, "", "", "%v", err)

@@ -80,6 +80,7 @@ func TestParseAnyTakesBoth(t *testing.T) {
 		"[semaphores]":                       0,
 		"[leases.semaphores]\nA = 1":         1,
 		"[semaphores]\nA = 1\nB = 2":         2,
+		"\ufeff[semaphores]\r\nA = 1\r\n":    1, // as editors on Windows begin a file
 		"[semaphores.A]\nmax = 1\nlevel = 1": 1,
 		"[limiters.api]\nin-flight = 1":      -1,
 	} {

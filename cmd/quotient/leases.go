@@ -100,6 +100,12 @@ func (c *leasesCmd) complete(g given, env func(string) (string, bool)) (err erro
 			return usagef("--grace: %v", err)
 		}
 	}
+	switch { // empty is what a variable that is not set comes to: a server would stand alone
+	case g["election"] != "" && len(c.Election) == 0:
+		return usagef("--election is empty, want HOST:PORT of etcd")
+	case g["advertise"] != "" && c.Advertise == "":
+		return usagef("--advertise is empty, want a URL")
+	}
 	if c.AdminTokenFile != "" && c.Admin == "off" {
 		return usagef("--admin-token-file goes with --admin")
 	}
