@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -206,19 +207,27 @@ func (c *crew) dismiss(within time.Duration) bool {
 type cable struct {
 	http.Transport
 	cut  atomic.Bool
-	last atomic.Int64 // when the last request that was answered was sent, in nanoseconds since the epoch
+	last atomic.Int64 // when the last request that renewed a lease was sent, in nanoseconds since the epoch
 }
 
 // RoundTrip sends a request unless the cable is cut.
 func (c *cable) RoundTrip(r *http.Request) (*http.Response, error) {
 	began := time.Now()
-	if c.cut.Load() {
-		<-r.Context().Done()
-		return nil, r.Context().Err()
+	if !c.cut.Load() {
+		answer, err := c.Transport.RoundTrip(r)
+		if err == nil && renews(r) && answer.StatusCode == http.StatusOK {
+			c.last.Store(began.UnixNano())
+		}
+		if err != nil || !c.cut.Load() {
+			return answer, err
+		}
+		_ = answer.Body.Close() // the answer is lost
 	}
-	answer, err := c.Transport.RoundTrip(r)
-	if err == nil && !c.cut.Load() {
-		c.last.Store(began.UnixNano())
-	}
-	return answer, err
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// renews reports whether a request sets when its peer expires.
+func renews(r *http.Request) bool {
+	return r.Method == http.MethodPost || r.Method == http.MethodPut && strings.Count(r.URL.Path, "/") == 2
 }
