@@ -230,7 +230,8 @@ func (c *cluster) section(all []changed, crew *crew, d *drills) section {
 	defer crew.mu.Unlock()
 	survived := crew.survived(c.struck, electionTTL)
 	s.rows = append(s.rows, []string{"locks of the clients", strconv.Itoa(len(crew.all)),
-		"lost " + strconv.Itoa(crew.lost()), "longest wait " + rounded(crew.longest), "errors " + summary(crew.errs)})
+		"lost " + strconv.Itoa(crew.lost()), "longest wait " + rounded(crew.longest),
+		"errors " + summary(crew.errs)})
 	s.verdicts = []verdict{
 		exactly("failovers", len(all), b.failovers),
 		exactly("tokens that did not rise, of the probes' "+strconv.Itoa(len(p.grants.all)), p.grants.fallen(), 0),

@@ -36,7 +36,8 @@ type ledger struct {
 }
 
 func newLedger(most int, long time.Duration) *ledger {
-	return &ledger{began: time.Now(), most: most, long: long, got: map[int]time.Duration{}, errs: map[string]int{}}
+	return &ledger{began: time.Now(), most: most, long: long, got: map[int]time.Duration{},
+		errs: map[string]int{}}
 }
 
 func (l *ledger) now() time.Duration { return time.Since(l.began) }
