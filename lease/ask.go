@@ -31,7 +31,7 @@ func (s *session) wait(ctx context.Context, name string, count int64) (*Lease, e
 	var pause backoff
 	var before error
 	for {
-		q, err := s.turn(ctx)
+		q, err := s.newAttempt(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -60,8 +60,8 @@ func (s *session) wait(ctx context.Context, name string, count int64) (*Lease, e
 	}
 }
 
-// turn begins a request for a lock.
-func (s *session) turn(ctx context.Context) (q attempt, err error) {
+// newAttempt begins a request for a lock.
+func (s *session) newAttempt(ctx context.Context) (q attempt, err error) {
 	err = s.await(ctx, func() bool {
 		q.ctx, q.stop = context.WithCancel(ctx)
 		q.restores, q.renewals, s.stopAsk = s.restores, s.renewals, q.stop

@@ -24,7 +24,7 @@ import (
 
 const (
 	expiresIn = 1500 * time.Millisecond
-	grace     = time.Second // after a start, the server only restores: above expiresIn less a third
+	grace     = time.Second // after a start the server only restores; clients come each third of it
 	work      = 300 * time.Millisecond
 )
 
