@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 )
 
 // TestSelfFencing stops a leader's clock past its time, with no request that comes.
@@ -86,4 +87,37 @@ func TestStandBy(t *testing.T) {
 		time.Sleep(time.Minute)
 		wants(false, "")
 	})
+}
+
+// asleep is an instant of before its machine slept so long: since then only the time of day has gone on. It
+// writes to the seconds of the time of day in a Time, which package time keeps to itself. The times of a bubble
+// have no monotonic clock, and are of no use here.
+func asleep(at time.Time, d time.Duration) time.Time {
+	*(*uint64)(unsafe.Pointer(&at)) -= uint64(d/time.Second) << 30
+	return at
+}
+
+// A machine that sleeps may stop its monotonic clock. The time of day then says that an instant has passed.
+func TestPassed(t *testing.T) {
+	at := time.Now().Add(time.Minute)
+	for _, row := range []struct {
+		at, now time.Time
+		want    bool
+	}{
+		{at, at.Add(-1), false},
+		{at, at, true},
+		{asleep(at, 2*time.Minute), at.Add(-time.Second), true},
+		{asleep(at, -time.Hour), at, true}, // the time of day was set back
+	} {
+		if passed(row.at, row.now) != row.want {
+			t.Errorf("%v at %v: want %v", row.at, row.now, row.want)
+		}
+	}
+	s := &session{client: &Client{ExpiresIn: time.Hour}, renewed: time.Now()}
+	if s.stale() {
+		t.Error("a session that was just renewed is stale")
+	}
+	if s.renewed = asleep(s.renewed, 54*time.Minute); !s.stale() {
+		t.Error("a client whose machine slept believes in its leases")
+	}
 }

@@ -31,10 +31,11 @@ var (
 // rare; only fencing makes the older one harmless.
 //
 // The client gives a Lease up before the server does. It counts from when the last request that the server
-// answered was sent, on a monotonic clock. It gives up after ExpiresIn less a tenth, or after the server's
-// grace time less a tenth where that is shorter. A server grants nothing for that time after its start. One
-// without a grace time, as the published one, may grant the lock to another client right after a restart,
-// before this client has restored it.
+// answered was sent. Of the monotonic clock and the time of day the one that is ahead counts, because the
+// other may stand still while a machine sleeps. It gives up after ExpiresIn less a tenth, or after the
+// server's grace time less a tenth where that is shorter. A server grants nothing for that time after its
+// start. One without a grace time, as the published one, may grant the lock to another client right after a
+// restart, before this client has restored it.
 //
 // A server restores whatever its clients say they hold. Where a lock was given to another one meanwhile, both
 // hold it then, and the server counts and logs that.

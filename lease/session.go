@@ -154,7 +154,7 @@ func (s *session) checkLocked() {
 }
 
 // stale reports whether what the peer holds may have ended, or will soon.
-func (s *session) stale() bool { return !time.Now().Before(s.until()) }
+func (s *session) stale() bool { return passed(s.until(), time.Now()) }
 
 // until is when the session gives up. A tenth is for clocks of different speed, and for the holder to stop.
 func (s *session) until() time.Time {
