@@ -98,6 +98,23 @@ func TestLeasesWithoutEtcd(t *testing.T) {
 	}
 }
 
+// TestLeasesEndWhileEtcdHangs holds that a leader ends in time where etcd does not answer any more.
+func TestLeasesEndWhileEtcdHangs(t *testing.T) {
+	t.Parallel()
+	store := etcdtest.Start(t)
+	path := filepath.Join(t.TempDir(), "throttle.toml")
+	renamed(t, path, fmt.Sprintf("grace = \"30s\"\nsemaphores.A = 1\nelection = { endpoints = [%q] }\n", store.Addr()))
+	p := startLeases(t, "-c", path)
+	p.untilGot("it leads", func() bool { return get(t, p.url+"/ready").status == http.StatusOK })
+	store.Signal(syscall.SIGSTOP)
+	defer store.Signal(syscall.SIGCONT)
+	began := time.Now()
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != exitOK || time.Since(began) > time.Second {
+		t.Errorf("exit %d after %v, want 0 within 1 s", code, time.Since(began))
+	}
+}
+
 // TestElectionThatCannotBe holds that an election which ends by itself ends the server.
 func TestElectionThatCannotBe(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -29,8 +29,9 @@ const (
 	// firstPause is the pause after a first failure. It doubles up to the longest.
 	firstPause   = 100 * time.Millisecond
 	longestPause = 2 * time.Second
-	// farewell is the longest that giving up the candidacy may take at the end.
-	farewell = time.Second
+	// farewell is the longest that giving up the candidacy may take at the end. The rest of a second is for the
+	// process to end.
+	farewell = 600 * time.Millisecond
 )
 
 // Server is what an Election leads: a *lease.Server.
