@@ -17,8 +17,8 @@ func (c *Client) Leases(ctx context.Context, top int) (LeaseState, error) {
 	return s, err
 }
 
-// LeaseLocks returns the oldest locks of a semaphore, at most top that are held and top that are pending: 1 to
-// 1,000.
+// LeaseLocks returns the oldest locks of a semaphore, at most top that are held and top that are pending: 1
+// to 1,000.
 func (c *Client) LeaseLocks(ctx context.Context, semaphore string, top int) (LeaseLocks, error) {
 	var s LeaseLocks
 	query := url.Values{"semaphore": {semaphore}, "top": {strconv.Itoa(top)}}
@@ -28,7 +28,9 @@ func (c *Client) LeaseLocks(ctx context.Context, semaphore string, top int) (Lea
 
 // BreakLease takes a held lock from its peer, and returns it as it was. The token is the lock's: the error is
 // ErrConflict where the peer holds it no more.
-func (c *Client) BreakLease(ctx context.Context, semaphore string, peer, token uint64, opts ...PutOption) (LeaseLock, error) {
+func (c *Client) BreakLease(ctx context.Context, semaphore string, peer, token uint64, opts ...PutOption) (
+	LeaseLock, error,
+) {
 	var p put
 	for _, opt := range opts {
 		opt(&p)

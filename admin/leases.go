@@ -17,8 +17,8 @@ import (
 type Leases interface {
 	// Leases returns every semaphore, in any order.
 	Leases() LeaseState
-	// Locks returns the oldest locks of a semaphore, at most so many that are held and so many that are pending.
-	// It fails with ErrNoSemaphore. Any other error is answered with 503.
+	// Locks returns the oldest locks of a semaphore, at most so many that are held and so many that are
+	// pending. It fails with ErrNoSemaphore. Any other error is answered with 503.
 	Locks(semaphore string, most int) (held, pending []LeaseLock, err error)
 	// Break takes a held lock away from its peer and returns it as it was. It fails with ErrNotHeld where the
 	// peer does not hold a lock of that token, and changes nothing then. Any other error is answered with 503.
@@ -142,7 +142,8 @@ func (h *handler) leaseState(top int) LeaseState {
 	s.Time = time.Now()
 	all := slices.Clone(s.Semaphores)
 	slices.SortFunc(all, func(a, b Semaphore) int {
-		return cmp.Or(cmp.Compare(b.Pending, a.Pending), cmp.Compare(b.Acquired, a.Acquired), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.Pending, a.Pending), cmp.Compare(b.Acquired, a.Acquired),
+			cmp.Compare(a.Name, b.Name))
 	})
 	s.Semaphores, s.More = all[:min(len(all), top)], max(0, len(all)-top)
 	if s.Semaphores == nil {
@@ -163,7 +164,9 @@ func (h *handler) leaseLocks(name string, top int) (LeaseLocks, *Problem) {
 	case err != nil:
 		return LeaseLocks{}, leasesFailed(err)
 	}
-	return LeaseLocks{now, name, h.shownLocks(name, held, top, now), h.shownLocks(name, pending, top, now)}, nil
+	return LeaseLocks{
+		now, name, h.shownLocks(name, held, top, now), h.shownLocks(name, pending, top, now),
+	}, nil
 }
 
 // shownLocks are at most top locks as an answer carries them.
@@ -209,7 +212,8 @@ func (f *form) digits(name string, low uint64) uint64 {
 	text := f.text(name, len("18446744073709551615"))
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n < low || strconv.FormatUint(n, 10) != text {
-		f.wrong(name, "not a whole number as a string", fmt.Sprintf("a string of digits, %d to 18446744073709551615", low))
+		f.wrong(name, "not a whole number as a string",
+			fmt.Sprintf("a string of digits, %d to 18446744073709551615", low))
 		return 0
 	}
 	return n
@@ -238,8 +242,9 @@ func (h *handler) breakLease(w http.ResponseWriter, r *http.Request) (any, *Prob
 	switch {
 	case errors.Is(err, ErrNotHeld):
 		return nil, &Problem{
-			Status: http.StatusPreconditionFailed, Detail: "the peer does not hold a lock of this token any more",
-			Field: "token", Value: strconv.FormatUint(v.token, 10), Range: "the token of a held lock, as GET /leases lists it",
+			Status: http.StatusPreconditionFailed, Field: "token", Value: strconv.FormatUint(v.token, 10),
+			Detail: "the peer does not hold a lock of this token any more",
+			Range:  "the token of a held lock, as GET /leases lists it",
 		}
 	case err != nil:
 		return nil, leasesFailed(err)
@@ -254,7 +259,8 @@ func (h *handler) breakLease(w http.ResponseWriter, r *http.Request) (any, *Prob
 func (h *handler) logBreak(r *http.Request, semaphore string, old LeaseLock) {
 	who, _ := h.identify(r, false)
 	h.log.Info("quotient: lease broken by an operator", "semaphore", strconv.QuoteToASCII(semaphore),
-		slog.Group("old", "peer", old.Peer, "count", old.Count, "token", old.Token, "since", old.Since, "expires", old.Expires),
+		slog.Group("old", "peer", old.Peer, "count", old.Count, "token", old.Token,
+			"since", old.Since, "expires", old.Expires),
 		"new", "none", "from", r.RemoteAddr, "by", who.name)
 }
 

@@ -97,8 +97,8 @@ func (l *Leases) at(field string) string {
 // fields are what [leases] and a throttle.toml both have, by their names there.
 func (l *Leases) fields(dir string) fields {
 	known := fields{
-		"keep-idle": longDuration(&l.KeepIdle), "grace": longDuration(&l.Grace), "max-peers": whole(&l.MaxPeers),
-		"semaphores": l.readSemaphores,
+		"keep-idle": longDuration(&l.KeepIdle), "grace": longDuration(&l.Grace),
+		"max-peers": whole(&l.MaxPeers), "semaphores": l.readSemaphores,
 		"election":   func(v value) { l.readElection(v, dir) },
 	}
 	named := make(fields, len(known))
@@ -217,7 +217,8 @@ func (l *Leases) checkElection(r *report) {
 			r.hinted(at("url"), `as "http://10.0.0.7:8000"`, "%s %s", clip(withoutUser(e.URL)), what)
 		}
 	} else if host, _, err := net.SplitHostPort(l.Listen); err == nil && isAny(host) {
-		r.hinted(at("url"), `as "http://10.0.0.7:8000"`, "it is missing: %s names no host for clients", l.Listen)
+		r.hinted(at("url"), `as "http://10.0.0.7:8000"`,
+			"it is missing: %s names no host for clients", l.Listen)
 	}
 	if e.Name == "" || len(e.Name) > 200 || !isOf(e.Name, "-._") {
 		r.field(at("name"), "%s is not 1 to 200 letters, digits, '.', '_' and '-'", clip(e.Name))

@@ -60,6 +60,29 @@ func TestClientFailover(t *testing.T) {
 	}
 }
 
+// Of many servers all but the last one hang. A heartbeat tries them all before the lease ends.
+func TestClientFindsTheLastServer(t *testing.T) {
+	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
+		c := w.client()
+		c.URLs = nil
+		for i := range maxURLs - 1 {
+			host := fmt.Sprint("a", i)
+			w.net.hosts[host] = w.servers["a"]
+			c.URLs = append(c.URLs, "http://"+host)
+		}
+		c.URLs = append(c.URLs, "http://a")
+		l := locked(t, t.Context(), c, "A")
+		for i := range maxURLs - 1 {
+			w.net.set(fmt.Sprint("a", i), frozen)
+		}
+		time.Sleep(time.Minute)
+		if lost(l) {
+			t.Error(l.Err())
+		}
+		unlock(t, l)
+	})
+}
+
 // The leader dies, and no server names the new one.
 func TestClientFailoverOfADeadLeader(t *testing.T) {
 	config := mutex("A")

@@ -179,7 +179,7 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request, _ place) error {
 
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request, _ place) error {
 	if err := s.do(func(*Table, time.Time) error { return nil }); err != nil {
-		answerText(w, http.StatusServiceUnavailable, err.Error()) // no redirect: the question is of this server
+		answerText(w, http.StatusServiceUnavailable, err.Error()) // no redirect: it is asked itself
 		return nil
 	}
 	answerText(w, http.StatusOK, "Ok")

@@ -61,10 +61,10 @@ func (s *session) wantsBeat() bool {
 	return s.beatNow
 }
 
-// send sends a call of keep. It leaves time for another attempt.
+// send sends a call of keep. It leaves time for another attempt, or for all servers where there are many.
 func (s *session) send(method, path string, body any) (reply, error) {
 	s.mu.Lock()
-	timeout := min(s.client.timeout(), s.lifetime()/6)
+	timeout := min(s.client.timeout(), s.lifetime()/time.Duration(max(6, 2*len(s.client.URLs))))
 	s.mu.Unlock()
 	return s.client.do(s.ctx, call{method, path, body, timeout, "Ok"})
 }

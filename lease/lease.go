@@ -98,7 +98,8 @@ func (l *Lease) Unlock(ctx context.Context) error {
 		l.released = &release{}
 		s.mu.Unlock()
 		if first && !errors.Is(err, ErrBroken) {
-			_, _ = s.client.do(ctx, call{http.MethodDelete, lockPath(s.id, l.name), nil, s.client.timeout(), ""})
+			path := lockPath(s.id, l.name)
+			_, _ = s.client.do(ctx, call{http.MethodDelete, path, nil, s.client.timeout(), ""})
 		}
 		return fmt.Errorf("lease: unlock %.40q: %w", l.name, err)
 	}

@@ -276,7 +276,7 @@ func (s *Server) acquire(ctx context.Context, a ask) (token uint64, err error) {
 		s.unblock(a.peer, w)
 		w = nil
 		err = s.do(func(t *Table, now time.Time) (err error) {
-			token, err = t.State(a.peer, a.semaphore, a.count, now) // not Acquire: it may have been given back
+			token, err = t.State(a.peer, a.semaphore, a.count, now) // it may have been given back
 			if err == nil && token == 0 && ctx.Err() == nil {
 				w = s.block(a.peer)
 			}

@@ -50,7 +50,8 @@ var leaseFamilies = []leaseFamily{
 		func(s *lease.SemaphoreStats) float64 { return float64(s.Pending) }),
 	leaseGauge("throttle_max", "Maximum allowed lock count for this semaphore.",
 		func(s *lease.SemaphoreStats) float64 { return float64(s.Max) }),
-	leaseGauge("throttle_longest_pending_sec", "Time the longest pending peer is waiting until now, to acquire a lock to a semaphore.",
+	leaseGauge("throttle_longest_pending_sec",
+		"Time the longest pending peer is waiting until now, to acquire a lock to a semaphore.",
 		func(s *lease.SemaphoreStats) float64 { return s.LongestPending.Seconds() }),
 	leaseCounter("quotient_lease_granted_total", "Locks granted, those restored not among them.",
 		func(t *lease.Totals) uint64 { return t.Granted }),
@@ -67,13 +68,17 @@ var leaseFamilies = []leaseFamily{
 }
 
 var (
-	leaseMissingDesc = prometheus.NewDesc("throttle_num_404", "Number of Get requests to unknown resource.", nil, nil)
+	leaseMissingDesc = prometheus.NewDesc("throttle_num_404",
+		"Number of Get requests to unknown resource.", nil, nil)
 	leasePeersDesc   = prometheus.NewDesc("quotient_lease_peers", "Peers that the service knows.", nil, nil)
-	leaseLeadsDesc   = prometheus.NewDesc("quotient_lease_leads", "1 while this process grants leases, 0 while it is on stand-by.", nil, nil)
+	leaseLeadsDesc   = prometheus.NewDesc("quotient_lease_leads",
+		"1 while this process grants leases, 0 while it is on stand-by.", nil, nil)
 	leaseGraceDesc   = prometheus.NewDesc("quotient_lease_grace_seconds",
 		"What is left of the time after the start in which locks are only restored.", nil, nil)
-	leaseWaitDesc = prometheus.NewDesc("quotient_lease_wait_seconds", "Time from asking for a lock to its grant.", bySemaphore, nil)
-	leaseHoldDesc = prometheus.NewDesc("quotient_lease_hold_seconds", "Time from the grant of a lock, or its restoring, to its end.", bySemaphore, nil)
+	leaseWaitDesc = prometheus.NewDesc("quotient_lease_wait_seconds",
+		"Time from asking for a lock to its grant.", bySemaphore, nil)
+	leaseHoldDesc = prometheus.NewDesc("quotient_lease_hold_seconds",
+		"Time from the grant of a lock, or its restoring, to its end.", bySemaphore, nil)
 )
 
 // Describe sends every metric that Collect may send.
@@ -119,8 +124,8 @@ func leaseHistogram(desc *prometheus.Desc, h *lease.Histogram, name string) prom
 	return prometheus.MustNewConstHistogram(desc, h.Count, h.Sum, buckets, name)
 }
 
-// semaphoreLabel is a name as a label may be: as it is where it is UTF-8, and else quoted, so that no two names
-// look alike.
+// semaphoreLabel is a name as a label may be: as it is where it is UTF-8, and else quoted, so that no two
+// names look alike.
 func semaphoreLabel(name string) string {
 	if utf8.ValidString(name) {
 		return name
