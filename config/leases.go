@@ -99,7 +99,7 @@ func (l *Leases) fields(dir string) fields {
 	known := fields{
 		"keep-idle": longDuration(&l.KeepIdle), "grace": longDuration(&l.Grace),
 		"max-peers": whole(&l.MaxPeers), "semaphores": l.readSemaphores,
-		"election":   func(v value) { l.readElection(v, dir) },
+		"election": func(v value) { l.readElection(v, dir) },
 	}
 	named := make(fields, len(known))
 	for name, take := range known {

@@ -70,10 +70,10 @@ var leaseFamilies = []leaseFamily{
 var (
 	leaseMissingDesc = prometheus.NewDesc("throttle_num_404",
 		"Number of Get requests to unknown resource.", nil, nil)
-	leasePeersDesc   = prometheus.NewDesc("quotient_lease_peers", "Peers that the service knows.", nil, nil)
-	leaseLeadsDesc   = prometheus.NewDesc("quotient_lease_leads",
+	leasePeersDesc = prometheus.NewDesc("quotient_lease_peers", "Peers that the service knows.", nil, nil)
+	leaseLeadsDesc = prometheus.NewDesc("quotient_lease_leads",
 		"1 while this process grants leases, 0 while it is on stand-by.", nil, nil)
-	leaseGraceDesc   = prometheus.NewDesc("quotient_lease_grace_seconds",
+	leaseGraceDesc = prometheus.NewDesc("quotient_lease_grace_seconds",
 		"What is left of the time after the start in which locks are only restored.", nil, nil)
 	leaseWaitDesc = prometheus.NewDesc("quotient_lease_wait_seconds",
 		"Time from asking for a lock to its grant.", bySemaphore, nil)
