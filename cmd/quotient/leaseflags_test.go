@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/quotient-go/quotient/config"
+	"github.com/quotient-go/quotient/lease"
 )
 
 // TestListenOfFlagsAndFile: a flag changes its part of the address, and leaves the other one to the file.
@@ -28,5 +29,16 @@ func TestListenOfFlagsAndFile(t *testing.T) {
 		if err := c.adjust(f); err != nil || f.Leases.Listen != row.want {
 			t.Errorf("%v: listens at %s, %v, want %s", row.flags, f.Leases.Listen, err, row.want)
 		}
+	}
+}
+
+func TestSemaphoreOfAFlagKeepsItsLevel(t *testing.T) {
+	f := &config.File{Leases: &config.Leases{Semaphores: map[string]lease.Semaphore{"A": {Max: 1, Level: 3}}}}
+	c := &leasesCmd{more: map[string]lease.Semaphore{"A": {Max: 5}}}
+	if err := c.adjust(f); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := f.Leases.Semaphores["A"], (lease.Semaphore{Max: 5, Level: 3}); got != want {
+		t.Errorf("A is %+v, want %+v", got, want)
 	}
 }

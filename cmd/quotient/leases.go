@@ -167,6 +167,7 @@ func (c *leasesCmd) adjust(f *config.File) error {
 		l.Grace = c.grace
 	}
 	for name, s := range c.more {
+		s.Level = l.Semaphores[name].Level // a flag has none
 		l.Semaphores[name] = s
 	}
 	if len(c.Election) > 0 {
