@@ -151,7 +151,9 @@ func wireError(status int, text string) error {
 }
 
 func textError(text string) error {
-	for _, err := range []error{ErrUnknownPeer, ErrUnknownSemaphore, ErrAlreadyPending, ErrRestoreChanges} {
+	for _, err := range []error{
+		ErrUnknownPeer, ErrUnknownSemaphore, ErrAlreadyPending, ErrRestoreChanges, ErrNotHeld, ErrTooManyLocks,
+	} {
 		if text == err.Error() {
 			return err
 		}

@@ -24,7 +24,6 @@ const (
 const (
 	minExpiresIn = 100 * time.Millisecond
 	minTimeout   = time.Millisecond
-	maxBlockFor  = time.Hour
 	maxURLs      = 16
 )
 

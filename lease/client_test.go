@@ -336,7 +336,8 @@ func TestClientErrors(t *testing.T) {
 // Every text of an error comes back as the error.
 func TestClientTextError(t *testing.T) {
 	for _, want := range []error{
-		ErrUnknownPeer, ErrUnknownSemaphore, ErrAlreadyPending, ErrRestoreChanges, &CountError{-7},
+		ErrUnknownPeer, ErrUnknownSemaphore, ErrAlreadyPending, ErrRestoreChanges, ErrNotHeld,
+		ErrTooManyLocks, &CountError{-7},
 		&NeverError{5, 4}, &LevelError{3, 1 << 31}, &GrowError{1, 2}, &TokenError{1 << 63},
 	} {
 		if got := wireError(statusOf(want), want.Error()); !reflect.DeepEqual(got, want) {

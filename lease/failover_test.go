@@ -123,7 +123,7 @@ func TestClientNoServer(t *testing.T) {
 		g := lockingOf(t.Context(), w.client(), "A")
 		time.Sleep(time.Minute)
 		w.net.set("a", works)
-		time.Sleep(6 * time.Second)
+		time.Sleep(8 * time.Second) // the longest pause
 		if !g.ended() || g.err != nil {
 			t.Fatal(g.err)
 		}

@@ -55,6 +55,9 @@ type Server struct {
 // is a request that was repeated after a connection broke.
 const maxBlocked = 8
 
+// maxBlockFor bounds how long one request waits: net/http may not notice that its client has gone.
+const maxBlockFor = time.Hour
+
 // blocked are the requests that wait for the pending lock of one peer.
 type blocked struct {
 	decided chan struct{} // closed when the lock may be decided
@@ -266,7 +269,7 @@ func (s *Server) acquire(ctx context.Context, a ask) (token uint64, err error) {
 	if err = s.do(step); err != nil || w == nil {
 		return token, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.blockFor)
+	ctx, cancel := context.WithTimeout(ctx, min(a.blockFor, maxBlockFor))
 	defer cancel()
 	for w != nil {
 		select {

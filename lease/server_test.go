@@ -105,7 +105,7 @@ func beat(t *testing.T, s *Server, id uint64, expiresIn time.Duration) {
 
 // TestBlockedAskEnds has one row for all that ends a blocked request, at the instant.
 func TestBlockedAskEnds(t *testing.T) {
-	const never = time.Hour / 2
+	const never = maxBlockFor
 	for _, row := range []struct {
 		name  string
 		what  func(t *testing.T, s *Server, b *blockedAsk)
@@ -159,8 +159,10 @@ func TestBlockedAskEnds(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			inServer(t, "A=3", func(t *testing.T, s *Server) {
+				beat(t, s, 1, 2*never)
+				beat(t, s, 2, 2*never)
 				takes(t, s, 1, "A", 3)
-				b := blocks(t, s, 2, "A", 2, never)
+				b := blocks(t, s, 2, "A", 2, 2*never)
 				if b.ended() {
 					t.Fatalf("it is not blocked: token %d, error %v", b.token, b.err)
 				}
@@ -184,7 +186,7 @@ func TestBlockedAskEnds(t *testing.T) {
 }
 
 func TestAskMovesTheExpiry(t *testing.T) {
-	for _, expiresIn := range []time.Duration{0, time.Second, 2 * time.Hour} {
+	for _, expiresIn := range []time.Duration{0, time.Second, time.Hour - 1} {
 		inServer(t, "A=1", func(t *testing.T, s *Server) {
 			token, err := s.acquire(t.Context(), ask{peer: 1, semaphore: "A", count: 1, expiresIn: expiresIn})
 			if err != nil || token == 0 {
