@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -13,12 +14,8 @@ func TestChangedAnswersAreFound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: real processes")
 	}
-	l, err := shared.liveHistory(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for what, change := range map[string]func(in *input, out *output) bool{
-		"remainder": func(in *input, out *output) bool { out.n++; return in.kind == remainder },
+	changes := map[string]func(in *input, out *output) bool{
+		"remainder": func(in *input, out *output) bool { out.n += 100; return in.kind == remainder },
 		"is_acquired": func(in *input, out *output) bool {
 			out.n = 1 - out.n
 			return in.kind == acquired && out.err == ""
@@ -37,19 +34,38 @@ func TestChangedAnswersAreFound(t *testing.T) {
 			out.n = 1 - out.n
 			return in.kind == removePeer && out.n == 0
 		},
-	} {
-		found, tried := 0, 0
-		for g, history := range l.history {
-			for i := range history {
-				if tried < 5 && l.refuted(g, i, change, &tried) {
-					found++
-				}
-			}
+	}
+	const enough, histories = 5, 20 // a history alone may have few answers of a kind
+	found, tried := map[string]int{}, map[string]int{}
+	lacking := func(what string) bool { return tried[what] < enough }
+	for seed := uint64(1); seed <= histories && slices.ContainsFunc(slices.Collect(maps.Keys(changes)), lacking); seed++ {
+		l, err := shared.liveHistory(t.Context(), seed)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if tried == 0 || found < (tried+1)/2 {
-			t.Errorf("%s: %d of %d changes were found", what, found, tried)
+		for what, change := range changes {
+			f, n := l.tryChanges(change, enough-tried[what])
+			found[what] += f
+			tried[what] += n
 		}
 	}
+	for what := range changes {
+		if n := tried[what]; n < enough || found[what] < (n+1)/2 {
+			t.Errorf("%s: %d of %d changes were found", what, found[what], n)
+		}
+	}
+}
+
+// tryChanges changes at most so many answers of a history, one at a time, and counts those that are refuted.
+func (l *live) tryChanges(change func(*input, *output) bool, most int) (found, tried int) {
+	for g, history := range l.history {
+		for i := range history {
+			if tried < most && l.refuted(g, i, change, &tried) {
+				found++
+			}
+		}
+	}
+	return found, tried
 }
 
 // refuted changes one answer of a history, if that is one to be changed, and reports whether it is refuted.
