@@ -304,7 +304,10 @@ func TestPropertyConsensus(t *testing.T) {
 				}
 			},
 		})
-		if w.jumps { // the dead may count for the longest expiry
+		if w.jumps { // once the store has seen it, the dead may count for the longest expiry
+			for _, id := range slices.Sorted(maps.Keys(w.live)) {
+				w.sync(w.live[id], true)
+			}
 			w.tick(longestExpiry + time.Second)
 		}
 		w.settles()
