@@ -12,7 +12,7 @@
 //	PUT /override    {"key":"K","limit":{...}}: the limit of one key; null takes it off
 //	PUT /reset       {"key":"K"}: the key starts fresh
 //	PUT /dry-run     {"dry_run":true}
-//	GET /leases      the semaphores of a lease service; ?semaphore=A: who holds one and who waits
+//	GET /leases      the semaphores of a lease service; ?semaphore=A: its holders and those that wait
 //	POST /leases/break {"semaphore":"A","peer":"42","token":"7"}: take a lock from its holder
 //
 // The body of a write is JSON, and its Content-Type must be application/json:

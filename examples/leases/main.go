@@ -138,7 +138,7 @@ func (s *story) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.say("the server is restarted and knows nobody")
+	s.say("the server is restarted, and knows no peer")
 	if err := s.service.start(); err != nil {
 		return err
 	}
