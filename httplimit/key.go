@@ -59,7 +59,7 @@ func Header(name string) KeyFunc {
 // has received stays one when it is passed on, as httputil.ReverseProxy does: for
 // its Transport leave Transport.Key nil. Letters are lowered,
 // dots at the end, as of a full name, and the default ports 80 and 443 are dropped,
-// other ports are kept. "Example.com.", "example.com:80" and "example.com" are
+// other ports are kept. A port is of digits. "Example.com.", "example.com:80" and "example.com" are
 // one key.
 //
 // On a server the client chooses this header. Use it only where unknown hosts

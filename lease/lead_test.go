@@ -89,9 +89,9 @@ func TestStandBy(t *testing.T) {
 	})
 }
 
-// asleep is an instant of before its machine slept so long: since then only the time of day has gone on. It
-// writes to the seconds of the time of day in a Time, which package time keeps to itself. The times of a bubble
-// have no monotonic clock, and are of no use here.
+// asleep returns an instant from before the machine slept for d, a time in which only the time of day went
+// on. It changes the seconds of the time of day inside a Time. Times of a synctest bubble have no monotonic
+// clock, and are of no use here.
 func asleep(at time.Time, d time.Duration) time.Time {
 	*(*uint64)(unsafe.Pointer(&at)) -= uint64(d/time.Second) << 30
 	return at

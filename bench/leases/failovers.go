@@ -114,8 +114,9 @@ func (c *cluster) start(ctx context.Context) (err error) {
 		return err
 	}
 	c.file = filepath.Join(c.dir, "quotient.toml")
-	text := fmt.Sprintf("[leases]\ngrace = \"%v\"\n[leases.semaphores]\none = 1\ncut = 1\nprobe = "+
-		"1000\n[leases.election]\nendpoints = [%q]\nttl = \"%v\"\n", c.b.grace, at(c.etcdPorts[0]), electionTTL)
+	text := fmt.Sprintf("[leases]\ngrace = \"%v\"\n"+
+		"[leases.semaphores]\none = 1\ncut = 1\nprobe = 1000\n"+
+		"[leases.election]\nendpoints = [%q]\nttl = \"%v\"\n", c.b.grace, at(c.etcdPorts[0]), electionTTL)
 	if err := os.WriteFile(c.file, []byte(text), 0o600); err != nil {
 		return err
 	}

@@ -280,8 +280,7 @@ func (l *live) note(client int, in *input, call, ret int64, out output) {
 
 // atOnce reports whether a request fails so only when it begins to be blocked. Maxima do not change here.
 func atOnce(err string) bool {
-	return err == alreadyPending || strings.HasPrefix(err, "Lock hi") || strings.HasPrefix(err, "Lock can "+
-		"never")
+	return err == alreadyPending || strings.HasPrefix(err, "Lock hi") || strings.HasPrefix(err, "Lock can n")
 }
 
 // send sends a request to the server of the moment, and waits for one where there is none.

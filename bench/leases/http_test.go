@@ -38,7 +38,8 @@ func TestChangedAnswersAreFound(t *testing.T) {
 	const enough, histories = 5, 20 // a history alone may have few answers of a kind
 	found, tried := map[string]int{}, map[string]int{}
 	lacking := func(what string) bool { return tried[what] < enough }
-	for seed := uint64(1); seed <= histories && slices.ContainsFunc(slices.Collect(maps.Keys(changes)), lacking); seed++ {
+	kinds := slices.Collect(maps.Keys(changes))
+	for seed := uint64(1); seed <= histories && slices.ContainsFunc(kinds, lacking); seed++ {
 		l, err := shared.liveHistory(t.Context(), seed)
 		if err != nil {
 			t.Fatal(err)

@@ -84,28 +84,26 @@ func (k *killed) section() section {
 			"late that holders give up. Each holder writes down from when to when it believed in its lease, and "+
 			"these are compared.",
 			workers, killGrace, killExpires),
-		header: []string{"semaphore", "locks taken", "restored and held on", "lost by their holder", "longest " +
-			"wait", "errors of Lock or Unlock"}}
+		header: []string{"semaphore", "locks taken", "restored and held on", "lost by their holder",
+			"longest wait", "errors of Lock or Unlock"}}
 	for i, c := range []*crew{k.one, k.some} {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		name := []string{"one", "some"}[i]
+		name, survived, tooMany := []string{"one", "some"}[i], c.survived(k.at, killGrace/2), c.tooMany()
 		s.rows = append(s.rows, []string{name, fmt.Sprint(len(c.all)),
-			fmt.Sprint(c.survived(k.at, killGrace/2)), fmt.Sprint(c.lost()), rounded(c.longest), summary(c.errs)})
+			fmt.Sprint(survived), fmt.Sprint(c.lost()), rounded(c.longest), summary(c.errs)})
 		s.verdicts = append(s.verdicts,
 			verdict{fmt.Sprintf("%s: locks beyond %d at once, at most the %d that restores report", name, c.most,
 				k.beyond),
-				fmt.Sprint(c.tooMany()), c.tooMany() <= k.beyond},
+				fmt.Sprint(tooMany), tooMany <= k.beyond},
 			exactly(name+": tokens that fell", c.fallen(), 0),
 			exactly(name+": clients that got a lock after the last start", k.served[i], workers),
-			verdict{name + ": leases that were restored and held on, some", fmt.Sprint(c.survived(k.at, killGrace/2)),
-				c.survived(k.at, killGrace/2) > 0},
+			verdict{name + ": leases that were restored and held on, some", fmt.Sprint(survived), survived > 0},
 			verdict{fmt.Sprintf("%s: locks taken, at least one for each kill", name), fmt.Sprint(len(c.all)),
 				len(c.all) >= k.kills})
 	}
-	return s.first(verdict{"the server was killed, and no client is stuck", fmt.Sprintf("%d times, all "+
-		"ended: %v", k.kills,
-		k.ended), k.kills > 0 && k.ended})
+	return s.first(verdict{"the server was killed, and no client is stuck",
+		fmt.Sprintf("%d times, all ended: %v", k.kills, k.ended), k.kills > 0 && k.ended})
 }
 
 // first adds verdicts before the others.

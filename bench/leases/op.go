@@ -80,8 +80,8 @@ func never(count, most int64) string {
 }
 
 func hierarchy(held, asked int64) string {
-	return fmt.Sprintf("Lock hierachy violation. This may deadlock. The current lock level is %d the\n     "+
-		"   requested lock level was %d.", held, asked)
+	return fmt.Sprintf("Lock hierachy violation. This may deadlock. The current lock level is %d the\n"+
+		"        requested lock level was %d.", held, asked)
 }
 
 func grow(has, asked int64) string {

@@ -15,12 +15,10 @@ import (
 // conns is how many connections each contender has.
 const conns = 8
 
-// nothingToken is what the handler that does nothing answers.
-const nothingToken = 1_800_000_000_000_000_000
-
 // contender is one server of a round.
 type contender struct {
 	name, addr string
+	grants     bool     // it grants locks, to peers that it knows
 	refused    bool     // the requests go to /health, which refuses their methods
 	peers      []uint64 // one for each connection
 	rates      []float64
@@ -43,8 +41,9 @@ func (b *bench) throughput(ctx context.Context) (section, error) {
 		return section{}, errors.Join(err, p.stop())
 	}
 	all := []*contender{
-		{name: "lease.Server", addr: p.Leases}, {name: "a handler that does nothing", addr: p.Nothing},
-		{name: "quotient leases", addr: at(port)},
+		{name: "lease.Server", addr: p.Leases, grants: true},
+		{name: "a handler that does nothing", addr: p.Nothing},
+		{name: "quotient leases", addr: at(port), grants: true},
 		{name: "quotient leases, for a method that it refuses at once", addr: at(port), refused: true},
 	}
 	granted := uint64(0)
@@ -73,7 +72,7 @@ func (b *bench) race(ctx context.Context, all []*contender) error {
 		w := &wire{addr: c.addr}
 		for range conns {
 			id := uint64(0)
-			if c == all[0] || c == all[2] {
+			if c.grants {
 				var err error
 				if id, err = w.create(time.Hour); err != nil {
 					return err
@@ -139,7 +138,7 @@ func (c *contender) acquireAndRelease(
 		switch {
 		case err != nil:
 			return n, first, err
-		case a.token <= last && a.token != nothingToken && !c.refused:
+		case a.token <= last && c.grants:
 			return n, first, fmt.Errorf("token %d after %d", a.token, last)
 		}
 		last = a.token

@@ -58,15 +58,6 @@ func (c *proxyCmd) demo(ctx context.Context, s streams) error {
 	return err
 }
 
-// within has f end with ctx as well.
-func within(ctx context.Context, f func(context.Context) error) func(context.Context) error {
-	return func(longer context.Context) error {
-		err := f(ctx)
-		<-longer.Done()
-		return err
-	}
-}
-
 // explain says what there is to see.
 func explain(w io.Writer, s *service, target string, most time.Duration) {
 	limit := s.conf.File().Limiters[limiterName].Limit

@@ -46,7 +46,7 @@ func elect(e *config.Election, url string, s *lease.Server, log *slog.Logger) (r
 	}, nil
 }
 
-// reach returns a client of etcd, which one with a password has to be reached for; nil when ctx ends before.
+// reach returns a client of etcd; nil when ctx ends before. With a password there is none until etcd answers.
 func reach(ctx context.Context, c clientv3.Config, log *slog.Logger) *clientv3.Client {
 	for {
 		own, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the client steps down after ctx
@@ -57,7 +57,7 @@ func reach(ctx context.Context, c clientv3.Config, log *slog.Logger) *clientv3.C
 			return client
 		}
 		cancel()
-		log.Warn("lease election: etcd lets this server not in, and is tried again", "error", err)
+		log.Warn("lease election: etcd does not let this server in, it tries again", "error", err)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -66,7 +66,7 @@ func reach(ctx context.Context, c clientv3.Config, log *slog.Logger) *clientv3.C
 	}
 }
 
-// stand stands for an election until ctx ends, closes its client and returns nil; or an error that came before.
+// stand stands for an election until ctx ends, and closes its client. It returns an error that came before.
 func stand(ctx context.Context, e *etcd.Election) error {
 	ended := make(chan error, 1)
 	go func() { ended <- e.Run(ctx) }()

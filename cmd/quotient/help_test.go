@@ -80,7 +80,8 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		{"leases -s A=1 -s A=2", exitUsage, "\"A\" is given twice"},
 		{"leases --advertise http://a", exitUsage, "--advertise goes with --election"},
 		{"leases --election a:1 --address 0.0.0.0", exitUsage, "--advertise: it is missing"},
-		{"leases --election= --port 0 --admin 0.0.0.0:0", exitUsage, "--election is empty"}, // as of an empty variable
+		// An empty variable gives an empty flag.
+		{"leases --election= --port 0 --admin 0.0.0.0:0", exitUsage, "--election is empty"},
 		{"leases --election=, --port 0 --admin 0.0.0.0:0", exitUsage, "--election: \"\" is no host:port"},
 		{"leases --election a:1 --advertise= --admin 0.0.0.0:0", exitUsage, "--advertise is empty"},
 		{"leases --election a", exitUsage, "--election: \"a\" is no host:port"},

@@ -20,14 +20,18 @@ import (
 )
 
 // adminOf is a lease server with one semaphore, A of 2, and the client of its operators.
-func adminOf(t *testing.T, log io.Writer) (*lease.Server, *admin.Client, func(method, path, body string) (*http.Response, string)) {
+func adminOf(t *testing.T, log io.Writer) (
+	*lease.Server, *admin.Client, func(method, path, body string) answer,
+) {
 	t.Helper()
-	s, err := lease.NewServer(lease.Config{Semaphores: map[string]lease.Semaphore{"A": {Max: 2, Level: 1}}}, lease.ServerOptions{})
+	semaphores := map[string]lease.Semaphore{"A": {Max: 2, Level: 1}}
+	s, err := lease.NewServer(lease.Config{Semaphores: semaphores}, lease.ServerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	page, err := admin.New(new(quotient.Registry), admin.WithLeases(leaseAdmin{s}), admin.Logger(slog.New(slog.NewTextHandler(log, nil))))
+	page, err := admin.New(new(quotient.Registry), admin.WithLeases(leaseAdmin{s}),
+		admin.Logger(slog.New(slog.NewTextHandler(log, nil))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,23 +42,7 @@ func adminOf(t *testing.T, log io.Writer) (*lease.Server, *admin.Client, func(me
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s, c, func(method, path, body string) (*http.Response, string) {
-		req, err := http.NewRequestWithContext(t.Context(), method, clients.URL+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Content-Type", "application/json")
-		resp, err := clients.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp, string(text)
-	}
+	return s, c, func(method, path, body string) answer { return ask(t, method, clients.URL+path, body) }
 }
 
 // TestOperatorBreaksALease: of a hundred operators who break one lease one does. The next in the queue has it then,
@@ -62,11 +50,11 @@ func adminOf(t *testing.T, log io.Writer) (*lease.Server, *admin.Client, func(me
 func TestOperatorBreaksALease(t *testing.T) {
 	var log bytes.Buffer
 	_, c, ask := adminOf(t, &log)
-	_, holder := ask("POST", "/new_peer", `{"expires_in":"5m"}`)
-	_, waiter := ask("POST", "/new_peer", `{"expires_in":"5m"}`)
+	holder := ask("POST", "/new_peer", `{"expires_in":"5m"}`).body
+	waiter := ask("POST", "/new_peer", `{"expires_in":"5m"}`).body
 	ask("PUT", "/peers/"+holder+"/A", "2")
-	if resp, _ := ask("PUT", "/peers/"+waiter+"/A", "1"); resp.StatusCode != http.StatusAccepted {
-		t.Fatal(resp.Status)
+	if a := ask("PUT", "/peers/"+waiter+"/A", "1"); a.status != http.StatusAccepted {
+		t.Fatal(a)
 	}
 	ctx := t.Context()
 	state, err := c.Leases(ctx, 10)
@@ -100,8 +88,8 @@ func TestOperatorBreaksALease(t *testing.T) {
 	if locks, err = c.LeaseLocks(ctx, "A", 10); err != nil || len(locks.Held) != 1 || strconv.FormatUint(locks.Held[0].Peer, 10) != waiter || locks.Held[0].Token <= old.Token {
 		t.Errorf("afterwards %+v, %v", locks, err)
 	}
-	if resp, _ := ask("PUT", "/peers/"+holder, `{"expires_in":"5m"}`); resp.Header.Get("Lease-Broken") != "A" {
-		t.Errorf("heartbeat of the old holder: %v", resp.Header)
+	if a := ask("PUT", "/peers/"+holder, `{"expires_in":"5m"}`); a.header.Get("Lease-Broken") != "A" {
+		t.Errorf("heartbeat of the old holder: %v", a)
 	}
 }
 
@@ -110,8 +98,7 @@ func TestLeaseAdminErrors(t *testing.T) {
 	s, c, ask := adminOf(t, io.Discard)
 	ctx := t.Context()
 	var peer uint64
-	_, id := ask("POST", "/new_peer", `{"expires_in":"5m"}`)
-	if err := json.Unmarshal([]byte(id), &peer); err != nil {
+	if err := json.Unmarshal([]byte(ask("POST", "/new_peer", `{"expires_in":"5m"}`).body), &peer); err != nil {
 		t.Fatal(err)
 	}
 	status := func(err error) int {

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -43,27 +42,7 @@ func semaphores(t *testing.T, lines string) (path string) {
 // ask sends a request with a body in JSON, unless that is empty.
 func (p *process) ask(method, path, body string) answer {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, p.url+path, bytes.NewBufferString(body))
-	if err != nil {
-		p.t.Error(err)
-		return answer{}
-	}
-	if body != "" {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		p.t.Errorf("%s %s: %v", method, path, err)
-		return answer{}
-	}
-	defer resp.Body.Close()
-	all, err := io.ReadAll(resp.Body)
-	if err != nil {
-		p.t.Errorf("%s %s: %v", method, path, err)
-	}
-	return answer{resp.StatusCode, resp.Header, string(all)}
+	return ask(p.t, method, p.url+path, body)
 }
 
 // peer makes a peer and returns its path.
@@ -84,6 +63,16 @@ func (p *process) wants(path string, count, status int) answer {
 		p.t.Errorf("%s: %v, want %d", path, a, status)
 	}
 	return a
+}
+
+// endsAtOnce sends SIGTERM, and requires that the process ends well within a second.
+func (p *process) endsAtOnce() {
+	p.t.Helper()
+	began := time.Now()
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != exitOK || time.Since(began) > time.Second {
+		p.t.Errorf("exit %d after %v, want 0 within 1 s", code, time.Since(began))
+	}
 }
 
 func (p *process) waiting(semaphore string, n int) {
@@ -219,12 +208,7 @@ func TestLeasesEndAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	began := time.Now()
-	p.signal(syscall.SIGTERM)
-	code := p.wait()
-	if took := time.Since(began); code != exitOK || took > time.Second {
-		t.Errorf("exit %d after %v, want 0 within 1 s", code, took)
-	}
+	p.endsAtOnce()
 	for range waiters {
 		if a := <-answers; a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") != "1" {
 			t.Errorf("one that waits got %v", a)

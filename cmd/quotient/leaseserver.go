@@ -91,13 +91,7 @@ func (s *leaseServer) close() error {
 // serve serves until ctx ends. Requests that wait are then answered at once.
 func (s *leaseServer) serve(ctx context.Context) error {
 	first := func(ctx context.Context) error { return s.front.Serve(ctx, s.l) }
-	return together(ctx, first, func(longer context.Context) error {
-		if err := s.election(ctx); err != nil {
-			return err // all end
-		}
-		<-longer.Done()
-		return nil
-	})
+	return together(ctx, first, within(ctx, s.election))
 }
 
 // Prepare is the first half of a reload.
@@ -134,8 +128,8 @@ func (s *leaseServer) warn(f *config.File) {
 	}
 }
 
-// graceTTLs is how many TTLs of an election a grace time should have. A Go client that has renewed nothing for
-// a third of it must not give up before another server leads. 2 are too few.
+// graceTTLs is how many TTLs of an election a grace time should have. A Go client that has renewed nothing
+// for a third of it must not give up before another server leads. 2 are too few.
 const graceTTLs = 3
 
 // suspiciousLeases is what is valid and seldom meant.
@@ -148,8 +142,8 @@ func suspiciousLeases(f *config.File) (lines []string) {
 		lines = append(lines, "there are no semaphores: every lock is refused as unknown")
 	}
 	if e := l.Election; e != nil && l.Grace < graceTTLs*e.TTL {
-		lines = append(lines, fmt.Sprintf("leases.grace is %v, and another server leads after %v: below %v clients "+
-			"may lose their locks then, or share them", l.Grace, e.TTL, graceTTLs*e.TTL))
+		lines = append(lines, fmt.Sprintf("leases.grace is %v, and another server leads after %v: "+
+			"below %v clients may lose their locks then, or share them", l.Grace, e.TTL, graceTTLs*e.TTL))
 	}
 	if level, same := sameLevel(l.Semaphores); same && level != 0 {
 		lines = append(lines, fmt.Sprintf("all semaphores have level %d: a peer that holds one can never ask "+

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"io"
 	"net"
@@ -19,9 +18,6 @@ import (
 
 	"github.com/quotient-go/quotient/admin"
 )
-
-// patience bounds each wait for an event: it is long for a machine that is busy.
-const patience = 30 * time.Second
 
 // process is the program at work.
 type process struct {
@@ -142,38 +138,6 @@ func (p *process) wait() int {
 	}
 	_ = p.cmd.Wait()
 	return p.cmd.ProcessState.ExitCode()
-}
-
-// client has connections that no test leaves behind.
-var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-
-// answer is a response that was read.
-type answer struct {
-	status int
-	header http.Header
-	body   string
-}
-
-func get(t *testing.T, url string) answer {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		t.Error(err)
-		return answer{}
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Errorf("%s: %v", url, err)
-		return answer{}
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Errorf("%s: %v", url, err)
-	}
-	return answer{resp.StatusCode, resp.Header, string(body)}
 }
 
 // later is get in a goroutine.

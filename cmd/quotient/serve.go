@@ -211,3 +211,14 @@ func together(ctx context.Context, first runs, others ...runs) error {
 	}
 	return errors.Join(errs...)
 }
+
+// within lets f run until ctx ends, which is before the others of together end. If f fails, all end.
+func within(ctx context.Context, f runs) runs {
+	return func(longer context.Context) error {
+		if err := f(ctx); err != nil {
+			return err
+		}
+		<-longer.Done()
+		return nil
+	}
+}

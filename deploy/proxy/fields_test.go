@@ -297,7 +297,8 @@ func ends(r row) (good, bad []string) {
 		return []string{`"1s"`}, []string{`"0s"`, `"-1s"`, "1"}
 	case strings.HasSuffix(r.span, " characters") && r.field != "unit": // the proxy counts requests alone
 		n, _ := strconv.Atoi(strings.TrimSuffix(r.span, " characters"))
-		return []string{strconv.Quote(strings.Repeat("n", n))}, []string{strconv.Quote(strings.Repeat("n", n+1)), "1"}
+		longest := strings.Repeat("n", n)
+		return []string{strconv.Quote(longest)}, []string{strconv.Quote(longest + "n"), "1"}
 	case two && numbers.MatchString(r.span):
 		a, _ := strconv.ParseInt(strings.ReplaceAll(low, ",", ""), 10, 64)
 		b, err := strconv.ParseInt(strings.ReplaceAll(high, ",", ""), 10, 64)
