@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -174,7 +175,7 @@ func (f *fleet) serve() (status int, said policy.Feedback) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Since(f.begin)
-	ok := !(f.s.OutageFrom <= now && now < f.s.OutageTo) && f.up.Admit(now)
+	ok := !slices.ContainsFunc(f.s.Faults, func(x sim.Fault) bool { return x.From <= now && now < x.To }) && f.up.Admit(now)
 	status = http.StatusOK
 	if !ok {
 		status = http.StatusTooManyRequests

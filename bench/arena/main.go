@@ -5,6 +5,7 @@
 //	go run ./bench/arena -seeds 1 -scenario S5,O4     # some of it
 //	go run ./bench/arena -o results.md -plot pictures # also pictures
 //	go run ./bench/arena -ablate                      # what each rule of the library's law is worth
+//	go run ./bench/arena -families 126 -worst 20      # cells drawn at random: lies, hints, incidents, drift
 //
 // Every scenario is played against its upstreams, at three levels of what they tell, with each seed, by each
 // contender; one that does not read what the upstream tells is played once for all levels. The pure policy is
@@ -33,9 +34,12 @@ type config struct {
 	seeds      []uint64
 	scenarios  []sim.Scenario
 	contenders []sim.Contender
-	ablate     bool   // compare the library's law with itself without one rule at a time
-	plots      string // directory; "" for no pictures
-	out        string // file; "" for the standard output
+	draws      int      // cells of each family; 0: play scenarios
+	only       []string // families; none: all
+	worst      int      // how many of the lowest cells are shown
+	ablate     bool     // compare the library's law with itself without one rule at a time
+	plots      string   // directory; "" for no pictures
+	out        string   // file; "" for the standard output
 }
 
 func main() {
@@ -60,6 +64,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 func (c config) play(stdout, stderr io.Writer) error {
 	begin := time.Now()
+	if c.draws > 0 {
+		return c.emit(stdout, c.families)
+	}
 	g, err := c.grid().play(newProgress(stderr))
 	if err != nil {
 		return err
@@ -80,6 +87,11 @@ func (c config) write(g grid, stdout io.Writer) error {
 	if c.ablate {
 		report = g.ablation
 	}
+	return c.emit(stdout, report)
+}
+
+// emit prints a report where it is wanted.
+func (c config) emit(stdout io.Writer, report func(io.Writer) error) error {
 	if c.out == "" {
 		return report(stdout)
 	}
@@ -96,11 +108,17 @@ func parse(args []string, stderr io.Writer) (c config, err error) {
 	seeds := f.String("seeds", "101-104", "seeds, such as 1,2 or 101-104")
 	scenarios := f.String("scenario", "", "comma-separated scenarios, such as S1,S9,O4; empty for all")
 	contenders := f.String("contender", "", "comma-separated contenders; empty for all")
+	f.IntVar(&c.draws, "families", 0, "how many cells of each family to draw for each seed, in place of scenarios")
+	only := f.String("family", "", "comma-separated families: lies, hints, incidents, drift; empty for all")
+	f.IntVar(&c.worst, "worst", 0, "how many of the lowest cells of families to show")
 	f.BoolVar(&c.ablate, "ablate", false, "show what each rule of the library's law is worth, in place of the contenders")
 	f.StringVar(&c.plots, "plot", "", "directory to write pictures to; empty for none")
 	f.StringVar(&c.out, "o", "", "file to write the report to; empty for the standard output")
 	if err := f.Parse(args); err != nil {
 		return c, err
+	}
+	if *only != "" {
+		c.only = strings.Split(*only, ",")
 	}
 	if f.NArg() > 0 {
 		return c, fmt.Errorf("unexpected argument %q", f.Arg(0))

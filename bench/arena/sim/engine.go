@@ -95,6 +95,8 @@ type Run struct {
 	turn     int
 	m        *meter
 	believed float64
+	lie      func(t time.Duration, a *Answer)
+	spared   time.Duration // when a fault last let a request pass
 	clock    time.Duration // of a law, against now: its origin is a whole minute of a wall clock that is half a second off at most
 }
 
@@ -116,10 +118,17 @@ func Play(s Scenario, kind Kind, fields Fields, c Contender, seed uint64, trace 
 	}
 	r.shared = replica{rate: r.ideal(), burst: burst, live: true}
 	r.believed = s.Limit
-	for _, list := range [][]Change{s.Limits, s.Hints, {{s.StrangerFrom, 0}, {s.To, 0}, {s.OutageFrom, 0}, {s.OutageTo, 0}}} {
+	for _, list := range [][]Change{s.Limits, s.Hints, {{s.StrangerFrom, 0}, {s.To, 0}}} {
 		for _, c := range list {
 			r.push(c.At, changes, 0)
 		}
+	}
+	for _, f := range s.Faults {
+		r.push(f.From, changes, 0)
+		r.push(f.To, changes, 0)
+	}
+	if s.Lie != nil {
+		r.lie = s.Lie()
 	}
 	if s.Stranger > 0 {
 		r.push(s.StrangerFrom, intrudes, 0)
@@ -257,20 +266,40 @@ func (r *Run) send(p *replica, i int) {
 
 func (r *Run) reach(k int32) {
 	q := &r.requests[k]
-	ok := !(r.s.OutageFrom <= r.now && r.now < r.s.OutageTo) && r.up.Admit(r.now)
 	delay := q.rtt / 2
+	fault := r.fault()
+	ok := fault == nil && r.up.Admit(r.now)
 	if ok && r.up.kind == Concurrency {
 		delay += serviceTime
 		r.push(r.now+serviceTime, served, 0)
 	}
 	said := ok && !(r.s.Noise > 0 && r.rng.Float64() < r.s.Noise)
 	f := r.up.Answer(r.now, said)
-	q.Answer = Answer{f.Outcome, f.RetryAfter, f.Quotas[0]}
-	if r.s.Lie != nil {
-		r.s.Lie(r.now, &q.Answer)
+	if fault != nil {
+		delay += fault.After
+		if fault.Outcome != policy.Throttled {
+			f = policy.Feedback{Outcome: fault.Outcome}
+		}
 	}
-	r.m.reached(r.now, int(q.who), said)
+	q.Answer = Answer{f.Outcome, f.RetryAfter, f.Quotas[0]}
+	if r.lie != nil {
+		r.lie(r.now, &q.Answer)
+	}
+	r.m.reached(r.now, int(q.who), q.Outcome)
 	r.push(r.now+delay, answers, int(k))
+}
+
+// fault is what makes the request fail that is here now, nil for nothing.
+func (r *Run) fault() *Fault {
+	f := r.s.faultAt(r.now)
+	switch {
+	case f == nil || f.Part < 1 && r.rng.Float64() >= f.Part:
+		return nil
+	case f.Except > 0 && r.now-max(r.spared, f.From) >= f.Except:
+		r.spared = r.now
+		return nil
+	}
+	return f
 }
 
 func (r *Run) answer(k int32) {

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/quotient-go/quotient/policy"
 )
 
 // Result is how a run went.
@@ -26,8 +28,50 @@ type Result struct {
 	Wait99 float64
 	// Trace holds the rates of the replicas, once each period, if asked for.
 	Trace []Point
-	// Sent and Served count by second.
-	Sent, Served []int
+	// Sent, Served and Refusals count by second; what a fault refuses is among the refusals.
+	Sent, Served, Refusals []int
+
+	shares [][]float64 // served, by fairWindow, by replica
+}
+
+// Used is what was served from one instant to another, as a part of a limit of so many events per second. Both instants
+// are rounded down to seconds.
+func (r Result) Used(from, to time.Duration, limit float64) float64 {
+	a, b := int(from/time.Second), min(int(to/time.Second), len(r.Served))
+	return float64(sum(r.Served[a:b])) / (limit * float64(b-a))
+}
+
+// Fair is Jain's index over all replicas from one instant to another, both rounded to windows of fairWindow.
+func (r Result) Fair(from, to time.Duration) float64 {
+	a, b := int((from+fairWindow-1)/fairWindow), min(int(to/fairWindow), len(r.shares))
+	total := make([]float64, len(r.shares[0]))
+	for _, row := range r.shares[a:b] {
+		for i, x := range row {
+			total[i] += x
+		}
+	}
+	return jain(total)
+}
+
+// WorstMinute is the part of what was answered that was refused in the worst minute without a fault.
+func (r Result) WorstMinute(s *Scenario) (worst float64) {
+	for from := 0; from+60 < len(r.Sent); from++ {
+		if at := time.Duration(from) * time.Second; s.calmFor(at, at+time.Minute) {
+			refused, served := sum(r.Refusals[from:from+60]), sum(r.Served[from:from+60])
+			worst = max(worst, float64(refused)/float64(max(1, refused+served)))
+		}
+	}
+	return worst
+}
+
+// calmFor reports whether no fault is in force between two instants, nor has been a second before.
+func (s *Scenario) calmFor(from, to time.Duration) bool {
+	for _, f := range s.Faults {
+		if f.From < to && from < f.To+time.Second {
+			return false
+		}
+	}
+	return true
 }
 
 // Point is the state of all replicas at one instant.
@@ -59,7 +103,7 @@ type meter struct {
 	lost      int
 }
 
-const fairWindow = time.Minute
+const fairWindow = 10 * time.Second
 
 func newMeter(s *Scenario, every time.Duration) *meter {
 	n := int(s.Length/time.Second) + 1
@@ -92,13 +136,14 @@ func (m *meter) sent(now time.Duration, _ int, waited time.Duration) {
 	m.waits = append(m.waits, waited)
 }
 
-func (m *meter) reached(now time.Duration, who int, ok bool) {
-	if !ok {
+func (m *meter) reached(now time.Duration, who int, what policy.Outcome) {
+	switch what {
+	case policy.Throttled:
 		m.refusedBy[now/time.Second]++
-		return
+	case policy.Success:
+		m.servedBy[now/time.Second]++
+		m.byReplica[now/fairWindow][who]++
 	}
-	m.servedBy[now/time.Second]++
-	m.byReplica[now/fairWindow][who]++
 }
 
 func (m *meter) result() Result {
@@ -113,7 +158,7 @@ func (m *meter) result() Result {
 		slices.Sort(m.waits)
 		res.Wait99 = m.waits[len(m.waits)*99/100].Seconds()
 	}
-	res.Trace, res.Sent, res.Served = m.trace, m.sentBy, m.servedBy
+	res.Trace, res.Sent, res.Served, res.Refusals, res.shares = m.trace, m.sentBy, m.servedBy, m.refusedBy, m.byReplica
 	return res
 }
 
@@ -159,33 +204,50 @@ func (m *meter) calm(t time.Duration) bool {
 			return false
 		}
 	}
-	return t < m.s.OutageFrom || t >= m.s.OutageTo+20*time.Second
+	for _, f := range m.s.Faults {
+		if f.From <= t && t < f.To+20*time.Second {
+			return false
+		}
+	}
+	return true
 }
 
-// jain is the mean of Jain's index over windows, for replicas of the group that live all through.
+// jain is the mean of Jain's index over minutes, for replicas of the group that live all through.
 func (m *meter) jain() float64 {
-	total, windows := 0.0, 0
-	for w, row := range m.byReplica {
-		from := time.Duration(w) * fairWindow
-		to := from + fairWindow
-		if to > m.s.Length {
-			break
-		}
-		a, b, n := 0.0, 0.0, 0.0
-		for i, x := range row {
-			if (m.s.Group == nil || m.s.Group(i)) && m.s.Live(i, from) && m.s.Live(i, to-1) {
-				a, b, n = a+x, b+x*x, n+1
+	var mean mean
+	for from := time.Duration(0); from+time.Minute <= m.s.Length; from += time.Minute {
+		var row []float64
+		served := 0.0
+		for i := range m.s.Replicas {
+			if (m.s.Group == nil || m.s.Group(i)) && m.s.Live(i, from) && m.s.Live(i, from+time.Minute-1) {
+				x := 0.0
+				for w := from / fairWindow; w < (from+time.Minute)/fairWindow; w++ {
+					x += m.byReplica[w][i]
+				}
+				row = append(row, x)
+				served += x
 			}
 		}
-		if n > 1 && b > 0 {
-			total += a * a / (n * b)
-			windows++
+		if len(row) > 1 && served > 0 {
+			mean.add(jain(row))
 		}
 	}
-	if windows == 0 {
+	if mean.n == 0 {
 		return 1
 	}
-	return total / float64(windows)
+	return mean.value()
+}
+
+// jain is Jain's index of fairness: 1 when all are equal; also where there is nothing to share.
+func jain(row []float64) float64 {
+	a, b := 0.0, 0.0
+	for _, x := range row {
+		a, b = a+x, b+x*x
+	}
+	if b == 0 {
+		return 1
+	}
+	return a * a / (float64(len(row)) * b)
 }
 
 // follows measures convergence and overshoot after each change.

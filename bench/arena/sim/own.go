@@ -45,7 +45,7 @@ func flapping() Scenario {
 func lying(name, title string, hints []Change, lie func(time.Duration, *Answer)) Scenario {
 	const r, n = rate100, 10
 	s := equal(name, title, r, n, 2*r/n, hints)
-	s.Lie = lie
+	s.Lie = func() func(time.Duration, *Answer) { return lie }
 	return s
 }
 
@@ -84,8 +84,8 @@ func lieOffByTwo(_ time.Duration, a *Answer) {
 func incident() Scenario {
 	const r, n = rate100, 10
 	s := equal("O4", "everything is refused for 20 s", r, n, 2*r/n, always(r/n))
-	s.OutageFrom, s.OutageTo = minutes, minutes+20*time.Second
-	s.Changes = []time.Duration{s.OutageTo}
+	s.Faults = []Fault{{From: minutes, To: minutes + 20*time.Second, Part: 1, Outcome: policy.Throttled}}
+	s.Changes = []time.Duration{s.Faults[0].To}
 	return s
 }
 

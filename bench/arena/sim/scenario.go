@@ -1,6 +1,10 @@
 package sim
 
-import "time"
+import (
+	"time"
+
+	"github.com/quotient-go/quotient/policy"
+)
 
 // Scenario is a story: who wants how much when, and what the upstream allows.
 // Rates are in events per second, times count from the start of the run.
@@ -28,10 +32,10 @@ type Scenario struct {
 	StrangerFrom, To time.Duration
 	// RTT returns the least and the greatest round trip of replica i; nil: 20 to 80 ms.
 	RTT func(i int) (least, most time.Duration)
-	// Lie falsifies what the answers tell; nil: they tell the truth.
-	Lie func(t time.Duration, a *Answer)
-	// Outage: from the first instant to the second everything is refused.
-	OutageFrom, OutageTo time.Duration
+	// Lie returns, for one run, what falsifies that which the answers report; nil: they report the truth.
+	Lie func() func(t time.Duration, a *Answer)
+	// Faults are times in which requests fail whatever the limit is.
+	Faults []Fault
 	// Changes are the instants after which convergence is measured, in seconds.
 	Changes []time.Duration
 	// Group names the replicas whose fairness is measured; nil: all.
@@ -45,6 +49,22 @@ type Change struct {
 	At    time.Duration
 	Value float64
 }
+
+// Fault is a time in which requests fail whatever the limit is.
+type Fault struct {
+	From, To time.Duration
+	// Part of the requests fail, drawn at random.
+	Part float64
+	// Except lets one request in so long a time pass; 0: none.
+	Except time.Duration
+	// Outcome is what becomes of the others: Throttled is a refusal.
+	Outcome policy.Outcome
+	// After is how much later than its round trip an answer comes, as after a time-out.
+	After time.Duration
+}
+
+// outage is a fault that spares nothing.
+func (f Fault) outage() bool { return f.Part >= 1 && f.Except == 0 }
 
 const (
 	rate100 = 100.0
@@ -234,13 +254,23 @@ func (s *Scenario) demandAt(t time.Duration) float64 {
 // limitAt is what the upstream leaves to the replicas at t.
 func (s *Scenario) limitAt(t time.Duration) float64 {
 	l := at(s.Limit, s.Limits, t)
-	if s.OutageFrom <= t && t < s.OutageTo {
+	if f := s.faultAt(t); f != nil && f.outage() {
 		return 0
 	}
 	if s.StrangerFrom <= t && t < s.To {
 		l -= s.Stranger
 	}
 	return max(l, 0)
+}
+
+// faultAt is the fault in force at t, nil for none.
+func (s *Scenario) faultAt(t time.Duration) *Fault {
+	for i := range s.Faults {
+		if f := &s.Faults[i]; f.From <= t && t < f.To {
+			return f
+		}
+	}
+	return nil
 }
 
 // Whole is the upstream's limit at the start in the unit that a contender governs: events per second, or slots

@@ -178,7 +178,7 @@ func TestMeterTellsFallFromRise(t *testing.T) {
 func TestMeterSteady(t *testing.T) {
 	s := equal("T", "", 100, 2, 100, nil)
 	s.Changes = []time.Duration{2 * time.Minute}
-	s.OutageFrom, s.OutageTo = 3*time.Minute, 3*time.Minute+10*time.Second
+	s.Faults = []Fault{{From: 3 * time.Minute, To: 3*time.Minute + 10*time.Second, Part: 1, Outcome: policy.Throttled}}
 	for _, row := range []struct {
 		second int
 		counts bool

@@ -31,11 +31,13 @@ const (
 	Window60                // fixed windows of one minute
 	SlidingLog              // the last ten seconds, to the event
 	Concurrency             // slots: a fifth of a second's events, each held for 200 ms
+	TwoLimits               // 2 x Limit in a second, and a fixed minute's; it reports the minute's
+	GitHub                  // a second's bucket, and a fixed hour's quota of hourOf seconds; it reports the hour's
 )
 
 // String returns a short name.
 func (k Kind) String() string {
-	return [...]string{"bucket", "gcra", "window 1s", "window 60s", "log 10s", "slots"}[k]
+	return [...]string{"bucket", "gcra", "window 1s", "window 60s", "log 10s", "slots", "two limits", "github"}[k]
 }
 
 const (
@@ -43,6 +45,7 @@ const (
 	serviceTime = 200 * time.Millisecond
 	slotsShare  = 0.2 // of a second's events
 	gcraBurst   = 0.1 // seconds
+	hourOf      = 250.0
 )
 
 // Upstream counts requests and answers them. Instants count from its start and must not go back. It has no lock: a
@@ -53,7 +56,7 @@ type Upstream struct {
 	limit  float64 // events per second
 	phase  time.Duration
 
-	tokens   float64 // token bucket and GCRA
+	tokens   float64 // of a bucket
 	last     time.Duration
 	window   int64
 	used     float64
@@ -73,37 +76,66 @@ func NewUpstream(kind Kind, fields Fields, limit float64, phase time.Duration) *
 
 // burst is the size of the bucket, in events.
 func (u *Upstream) burst() float64 {
-	if u.kind == GCRA {
+	switch u.kind {
+	case GCRA:
 		return max(2, u.limit*gcraBurst)
+	case TwoLimits:
+		return max(1, 2*u.limit)
 	}
 	return max(1, u.limit)
 }
 
+// fill is how fast the bucket fills, in events a second.
+func (u *Upstream) fill() float64 {
+	if u.kind == TwoLimits {
+		return 2 * u.limit
+	}
+	return u.limit
+}
+
+// per is the length of a fixed window.
 func (u *Upstream) per() time.Duration {
-	if u.kind == Window60 {
+	switch u.kind {
+	case Window60, TwoLimits:
 		return time.Minute
+	case GitHub:
+		return time.Hour
 	}
 	return time.Second
 }
 
+// whole is what a fixed window holds.
+func (u *Upstream) whole() float64 {
+	if u.kind == GitHub {
+		return math.Floor(u.limit * hourOf)
+	}
+	return math.Floor(u.limit * u.per().Seconds())
+}
+
+// buckets reports whether a bucket judges, and windows whether a fixed window does.
+func (u *Upstream) buckets() bool {
+	return u.kind == TokenBucket || u.kind == GCRA || u.kind == TwoLimits || u.kind == GitHub
+}
+
+func (u *Upstream) windows() bool {
+	return u.kind == Window1 || u.kind == Window60 || u.kind == TwoLimits || u.kind == GitHub
+}
+
 // settle brings the counters up to now.
 func (u *Upstream) settle(now time.Duration) {
-	switch u.kind {
-	case TokenBucket, GCRA:
-		u.tokens = min(u.burst(), u.tokens+u.limit*(now-u.last).Seconds())
+	if u.buckets() {
+		u.tokens = min(u.burst(), u.tokens+u.fill()*(now-u.last).Seconds())
 		u.last = now
-	case Window1, Window60:
-		if w := int64((now + u.phase) / u.per()); w != u.window {
-			u.window, u.used = w, 0
-		}
-	case SlidingLog:
-		for u.head < len(u.log) && u.log[u.head] <= now-logWindow {
-			u.head++
-		}
-		if u.head > 1<<16 {
-			u.log = append(u.log[:0], u.log[u.head:]...)
-			u.head = 0
-		}
+	}
+	if w := int64((now + u.phase) / u.per()); u.windows() && w != u.window {
+		u.window, u.used = w, 0
+	}
+	for u.head < len(u.log) && u.log[u.head] <= now-logWindow {
+		u.head++
+	}
+	if u.head > 1<<16 {
+		u.log = append(u.log[:0], u.log[u.head:]...)
+		u.head = 0
 	}
 }
 
@@ -114,16 +146,15 @@ func (u *Upstream) SetLimit(now time.Duration, limit float64) {
 	u.tokens = min(u.tokens, u.burst())
 }
 
-// quota is the whole quota and what is left of it.
+// quota is the whole quota that is reported, and what is left of it.
 func (u *Upstream) quota() (limit, left float64) {
-	switch u.kind {
-	case Window1, Window60:
-		limit = math.Floor(u.limit * u.per().Seconds())
-		return limit, limit - u.used
-	case SlidingLog:
+	switch {
+	case u.windows():
+		return u.whole(), u.whole() - u.used
+	case u.kind == SlidingLog:
 		limit = math.Floor(u.limit * logWindow.Seconds())
 		return limit, limit - float64(len(u.log)-u.head)
-	case Concurrency:
+	case u.kind == Concurrency:
 		limit = math.Floor(u.limit * slotsShare)
 		return limit, limit - u.inFlight
 	}
@@ -133,14 +164,16 @@ func (u *Upstream) quota() (limit, left float64) {
 // Admit takes one request if the quota allows it.
 func (u *Upstream) Admit(now time.Duration) bool {
 	u.settle(now)
-	if _, left := u.quota(); left < 1 {
+	if _, left := u.quota(); left < 1 || u.buckets() && u.tokens < 1 {
 		return false
 	}
-	switch u.kind {
-	case TokenBucket, GCRA:
+	if u.buckets() {
 		u.tokens--
-	case Window1, Window60:
+	}
+	if u.windows() {
 		u.used++
+	}
+	switch u.kind {
 	case SlidingLog:
 		u.log = append(u.log, now)
 	case Concurrency:
@@ -154,20 +187,23 @@ func (u *Upstream) Release() { u.inFlight-- }
 
 // renewal is how long it takes until there is more (next) and until all is renewed (reset).
 func (u *Upstream) renewal(now time.Duration) (next, reset time.Duration) {
-	switch u.kind {
-	case Window1, Window60:
-		d := u.per() - (now+u.phase)%u.per()
-		return d, d
-	case SlidingLog:
+	_, left := u.quota()
+	switch {
+	case u.windows():
+		reset = u.per() - (now+u.phase)%u.per()
+		if left < 1 || u.kind == Window1 || u.kind == Window60 {
+			return reset, reset
+		}
+		return seconds(max(0, 1-u.tokens) / u.fill()), reset
+	case u.kind == SlidingLog:
 		if u.head < len(u.log) {
 			d := u.log[u.head] + logWindow - now
 			return d, d
 		}
 		return 0, logWindow
-	case Concurrency:
+	case u.kind == Concurrency:
 		return time.Second, 0
 	}
-	_, left := u.quota()
 	return seconds(max(0, 1-left) / u.limit), seconds((u.burst() - left) / u.limit)
 }
 
