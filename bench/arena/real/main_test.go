@@ -2,6 +2,7 @@
 package real
 
 import (
+	"flag"
 	"os"
 	"testing"
 
@@ -23,6 +24,10 @@ func TestMain(m *testing.M) {
 		case keeperArg:
 			os.Exit(keeperMain(os.Args[2:], os.Stdin, os.Stderr))
 		}
+	}
+	// They wait for time, not for processors: five runs at once keep a third of one busy. A flag still overrides it.
+	if err := flag.Set("test.parallel", "5"); err != nil {
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }

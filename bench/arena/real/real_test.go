@@ -17,20 +17,13 @@ import (
 
 const (
 	replicas  = 4
-	limit     = 100 // requests a second, of the upstream
-	want      = 2 * limit / replicas
-	length    = 25 * time.Second
+	limit     = 100 // requests a second, of most upstreams
+	length    = 45 * time.Second
 	warmUp    = 5 * time.Second // at the start, which is not counted
 	tolerance = 0.03
 	attempts  = 3
 	disturbed = 50 * time.Millisecond // a replica that stood still for longer makes a run say little about the law
 )
-
-// An answer is one line of an upstream's log.
-type answer struct {
-	at     time.Duration // since the start of the run
-	status int
-}
 
 // figures are what is compared.
 type figures struct {
@@ -39,53 +32,48 @@ type figures struct {
 }
 
 func (f figures) String() string {
-	return fmt.Sprintf("goodput %.3f, 429s %.3f", f.Goodput, f.Refused)
+	return fmt.Sprintf("goodput %.3f, refused %.3f", f.Goodput, f.Refused)
 }
 
 func (f figures) near(g figures) bool {
 	return math.Abs(f.Goodput-g.Goodput) <= tolerance && math.Abs(f.Refused-g.Refused) <= tolerance
 }
 
+// A duel is one upstream, real and simulated, for four replicas that want twice its limit.
+type duel struct {
+	name   string
+	real   func(t *testing.T, d duel) server
+	kind   sim.Kind
+	fields sim.Fields
+	limit  int           // requests a second
+	known  int           // what the replicas know of the pool; 0: nothing
+	length time.Duration // of a run
+}
+
+var duels = []duel{
+	{"nginx/wrong hint", nginxServer, sim.GCRA, sim.NoFields, limit, replicas / 2, 2 * time.Minute},
+	{"nginx/hint", nginxServer, sim.GCRA, sim.NoFields, limit, replicas, length},
+	{"nginx/no hint", nginxServer, sim.GCRA, sim.NoFields, limit, 0, length},
+	{"HAProxy/hint", haproxyServer, sim.StickTable, sim.NoFields, limit, replicas, length},
+	{"HAProxy/no hint", haproxyServer, sim.StickTable, sim.NoFields, limit, 0, length},
+	{"fleet upstream/hint", fleetServer, sim.TokenBucket, sim.AllFields, limit, replicas, length},
+	{"fleet upstream/no hint", fleetServer, sim.TokenBucket, sim.AllFields, limit, 0, length},
+}
+
+func (d duel) want() float64 { return float64(2*d.limit) / replicas }
+
 // made makes the figures of so many requests after the warm-up.
-func made(served, refused int) figures {
+func (d duel) made(served, refused int) figures {
 	return figures{
-		Goodput: float64(served) / (limit * (length - warmUp).Seconds()),
+		Goodput: float64(served) / (float64(d.limit) * (d.length - warmUp).Seconds()),
 		Refused: float64(refused) / float64(max(1, served+refused)),
 	}
 }
 
-// server is an upstream that can be asked what it has answered since the start of a run.
-type server struct {
-	url     string
-	answers func(begin time.Time) []answer
-}
-
-// A duel is one upstream, real and simulated.
-type duel struct {
-	name   string
-	real   func(t *testing.T) server
-	kind   sim.Kind
-	fields sim.Fields
-	known  int // what the replicas know of the pool; 0: nothing
-}
-
-var duels = []duel{
-	{"nginx/hint", nginxServer, sim.GCRA, sim.NoFields, replicas},
-	{"nginx/no hint", nginxServer, sim.GCRA, sim.NoFields, 0},
-	{"fleet upstream/hint", fleetServer, sim.TokenBucket, sim.AllFields, replicas},
-	{"fleet upstream/no hint", fleetServer, sim.TokenBucket, sim.AllFields, 0},
-}
-
-// nginxServer is limit_req with a burst of 10, as the simulated GCRA has at this limit.
-func nginxServer(t *testing.T) server {
-	n := startNginx(t, limit, limit/10)
-	return server{n.url, func(begin time.Time) []answer { return n.answers(t, begin) }}
-}
-
 // fleetServer is the upstream of examples/fleet with a burst of one second, as the simulated token bucket has.
-func fleetServer(t *testing.T) server {
+func fleetServer(t *testing.T, d duel) server {
 	origin := time.Now()
-	up := upstream.New(upstream.NewClock(), limit, limit, upstream.Fields)
+	up := upstream.New(upstream.NewClock(), float64(d.limit), d.limit, upstream.Fields)
 	srv := httptest.NewServer(up)
 	t.Cleanup(srv.Close)
 	return server{srv.URL, func(begin time.Time) (all []answer) {
@@ -94,7 +82,7 @@ func fleetServer(t *testing.T) server {
 			if a.Accepted {
 				status = http.StatusOK
 			}
-			all = append(all, answer{a.Arrived - begin.Sub(origin), status})
+			all = append(all, answer{a.Arrived - begin.Sub(origin), status, a.Replica})
 		}
 		return all
 	}}
@@ -107,8 +95,10 @@ func TestRealHTTPIsAsSimulated(t *testing.T) {
 			t.Parallel()
 			simulated, spread := d.simulate()
 			for n := 1; ; n++ {
-				got, stall := d.play(t)
-				t.Logf("real: %v; simulated: %v (spread %v); a replica stood still for %v", got, simulated, spread, stall.Round(time.Millisecond))
+				all, stall := d.play(t)
+				got := d.count(t, all)
+				t.Logf("real: %v; simulated: %v (spread %v); a replica stood still for %v; Jain's index at the end %.3f",
+					got, simulated, spread, stall.Round(time.Millisecond), d.jain(all))
 				switch {
 				case got.near(simulated):
 					return
@@ -122,13 +112,17 @@ func TestRealHTTPIsAsSimulated(t *testing.T) {
 
 // TestFigures: what is counted, and what is near enough.
 func TestFigures(t *testing.T) {
-	f := count(t, []answer{
-		{0, 200}, {warmUp - 1, 429}, // the warm-up
-		{warmUp, 200}, {warmUp, 200}, {length / 2, 200}, {length - 1, 429},
-		{length, 200},
-	})
-	if f.Refused != 0.25 || math.Abs(f.Goodput-3./2000) > 1e-12 {
+	d := duel{limit: 50, length: length}
+	all := []answer{
+		{0, 200, 1}, {warmUp - 1, 429, 1}, // the warm-up
+		{warmUp, 200, 1}, {warmUp, 204, 2}, {length - fairFor, 200, 3}, {length - 1, 429, 4}, {length - 1, 403, 4},
+		{length, 200, 4},
+	}
+	if f := d.count(t, all); f.Refused != 0.4 || math.Abs(f.Goodput-3./50/(length-warmUp).Seconds()) > 1e-12 {
 		t.Errorf("%+v", f)
+	}
+	if j := d.jain(all); j != 1./replicas {
+		t.Errorf("Jain's index %v, but one replica has all", j)
 	}
 	for _, row := range []struct {
 		f, g figures
@@ -163,28 +157,36 @@ func (d duel) simulate() (mean, spread figures) {
 }
 
 func (d duel) simulateOnce(seed uint64) figures {
+	r := d.playSim(d.scenario(), seed)
+	served, sent := 0, 0
+	for i := int(warmUp / time.Second); i < int(d.length/time.Second); i++ {
+		served, sent = served+r.Served[i], sent+r.Sent[i]
+	}
+	return d.made(served, sent-served)
+}
+
+func (d duel) playSim(s sim.Scenario, seed uint64) sim.Result {
+	ours := sim.Contender{Name: "real", Policy: func(*sim.Scenario) policy.Policy { return law }}
+	return sim.Play(s, d.kind, d.fields, ours, seed, 0)
+}
+
+func (d duel) scenario() sim.Scenario {
 	s := sim.Scenario{
-		Name: d.name, Replicas: replicas, Length: length, Limit: limit,
-		Demand: func(int, time.Duration) float64 { return want },
-		Most:   func(int) float64 { return want },
+		Name: d.name, Replicas: replicas, Length: d.length, Limit: float64(d.limit),
+		Demand: func(int, time.Duration) float64 { return d.want() },
+		Most:   func(int) float64 { return d.want() },
 		RTT:    func(int) (least, most time.Duration) { return 200 * time.Microsecond, time.Millisecond },
 	}
 	if d.known > 0 {
-		s.Hints = []sim.Change{{At: 0, Value: limit / float64(d.known)}}
+		s.Hints = []sim.Change{{At: 0, Value: s.Limit / float64(d.known)}}
 	}
-	ours := sim.Contender{Name: "real", Policy: func(*sim.Scenario) policy.Policy { return law }}
-	r := sim.Play(s, d.kind, d.fields, ours, seed, 0)
-	served, sent := 0, 0
-	for i := int(warmUp / time.Second); i < int(length/time.Second); i++ {
-		served, sent = served+r.Served[i], sent+r.Sent[i]
-	}
-	return made(served, sent-served)
+	return s
 }
 
-// play runs the replicas against the real upstream, and tells how long one of them stood still.
-func (d duel) play(t *testing.T) (f figures, stall time.Duration) {
+// play runs the replicas against the real upstream. It returns what was answered, and how long one of them stood still.
+func (d duel) play(t *testing.T) (all []answer, stall time.Duration) {
 	t.Helper()
-	srv := d.real(t)
+	srv := d.real(t, d)
 	reports := make([]bytes.Buffer, replicas)
 	running := make([]*process, replicas)
 	for i := range running {
@@ -192,20 +194,21 @@ func (d duel) play(t *testing.T) (f figures, stall time.Duration) {
 	}
 	begin := time.Now()
 	for i, p := range running {
-		a := assignment{ID: i + 1, URL: srv.url, Limit: limit, Replicas: d.known, Want: want, Life: 2 * length}
+		a := assignment{
+			ID: i + 1, URL: srv.url, Limit: float64(d.limit), Replicas: d.known, Want: d.want(), Life: 2 * d.length,
+		}
 		if err := json.NewEncoder(p.in).Encode(a); err != nil {
 			t.Fatal(err)
 		}
 	}
 	select {
-	case <-time.After(length):
+	case <-time.After(d.length):
 	case <-t.Context().Done():
 	}
-	all := srv.answers(begin)
 	for i, p := range running {
 		stall = max(stall, ended(t, p, &reports[i]))
 	}
-	return count(t, all), stall
+	return srv.answers(begin), stall
 }
 
 // ended ends a replica and reads its report: how long it stood still.
@@ -225,19 +228,37 @@ func ended(t *testing.T, p *process, said *bytes.Buffer) time.Duration {
 }
 
 // count makes figures of what was answered after the warm-up.
-func count(t *testing.T, all []answer) figures {
+func (d duel) count(t *testing.T, all []answer) figures {
 	t.Helper()
 	served, refused := 0, 0
 	for _, a := range all {
 		switch {
-		case a.at < warmUp || a.at >= length:
-		case a.status == http.StatusOK:
+		case a.at < warmUp || a.at >= d.length:
+		case a.served():
 			served++
-		case a.status == http.StatusTooManyRequests:
+		case a.status == http.StatusTooManyRequests, a.status == http.StatusForbidden:
 			refused++
 		default:
 			t.Fatalf("status %d after %v", a.status, a.at)
 		}
 	}
-	return made(served, refused)
+	return d.made(served, refused)
+}
+
+// fairFor is how long at the end of a run it is counted who got how much.
+const fairFor = 30 * time.Second
+
+// jain is Jain's index of fairness at the end of a run: 1 if all replicas were served alike, a quarter if one got all.
+func (d duel) jain(all []answer) float64 {
+	var by [replicas]float64
+	for _, a := range all {
+		if a.served() && d.length-fairFor <= a.at && a.at < d.length {
+			by[a.who-1]++
+		}
+	}
+	sum, squares := 0.0, 0.0
+	for _, n := range by {
+		sum, squares = sum+n, squares+n*n
+	}
+	return sum * sum / (replicas * max(1, squares))
 }

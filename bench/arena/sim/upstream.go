@@ -33,11 +33,12 @@ const (
 	Concurrency             // slots: a fifth of a second's events, each held for 200 ms
 	TwoLimits               // 2 x Limit in a second, and a fixed minute's; it reports the minute's
 	GitHub                  // a second's bucket, and a fixed hour's quota of hourOf seconds; it reports the hour's
+	StickTable              // HAProxy's http_req_rate(1s), which counts refused requests too
 )
 
 // String returns a short name.
 func (k Kind) String() string {
-	return [...]string{"bucket", "gcra", "window 1s", "window 60s", "log 10s", "slots", "two limits", "github"}[k]
+	return [...]string{"bucket", "gcra", "window 1s", "window 60s", "log 10s", "slots", "two limits", "github", "stick table"}[k]
 }
 
 const (
@@ -63,6 +64,7 @@ type Upstream struct {
 	log      []time.Duration // ring of admissions
 	head     int
 	inFlight float64
+	table    stickTable
 }
 
 // NewUpstream returns an upstream that allows limit events a second. At its start so much of a window has passed as phase is
@@ -125,7 +127,6 @@ func (u *Upstream) windows() bool {
 func (u *Upstream) settle(now time.Duration) {
 	if u.buckets() {
 		u.tokens = min(u.burst(), u.tokens+u.fill()*(now-u.last).Seconds())
-		u.last = now
 	}
 	if w := int64((now + u.phase) / u.per()); u.windows() && w != u.window {
 		u.window, u.used = w, 0
@@ -137,6 +138,8 @@ func (u *Upstream) settle(now time.Duration) {
 		u.log = append(u.log[:0], u.log[u.head:]...)
 		u.head = 0
 	}
+	u.table.settle(now)
+	u.last = now
 }
 
 // SetLimit changes the limit now.
@@ -157,6 +160,9 @@ func (u *Upstream) quota() (limit, left float64) {
 	case u.kind == Concurrency:
 		limit = math.Floor(u.limit * slotsShare)
 		return limit, limit - u.inFlight
+	case u.kind == StickTable:
+		limit = math.Floor(u.limit)
+		return limit, limit - u.table.rate(u.last)
 	}
 	return u.burst(), u.tokens
 }
@@ -164,7 +170,9 @@ func (u *Upstream) quota() (limit, left float64) {
 // Admit takes one request if the quota allows it.
 func (u *Upstream) Admit(now time.Duration) bool {
 	u.settle(now)
-	if _, left := u.quota(); left < 1 || u.buckets() && u.tokens < 1 {
+	_, left := u.quota()
+	u.table.now++ // what is refused counts too
+	if left < 1 || u.buckets() && u.tokens < 1 {
 		return false
 	}
 	if u.buckets() {
@@ -203,6 +211,8 @@ func (u *Upstream) renewal(now time.Duration) (next, reset time.Duration) {
 		return 0, logWindow
 	case u.kind == Concurrency:
 		return time.Second, 0
+	case u.kind == StickTable:
+		return u.table.renewal(now, u.limit)
 	}
 	return seconds(max(0, 1-left) / u.limit), seconds((u.burst() - left) / u.limit)
 }

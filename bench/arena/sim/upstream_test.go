@@ -91,6 +91,9 @@ func TestUpstreamsByHand(t *testing.T) {
 		{"a minute's window too", Window60, .05, []int{0, 10, 590, 599, 600, 600}, "+++-++"},
 		{"a log forgets after ten seconds", SlidingLog, .2, []int{0, 50, 99, 100, 101, 150}, "++-+-+"},
 		{"slots are held", Concurrency, 10, []int{0, 0, 0, 1}, "++--"},
+		{"a stick table forgets bit by bit", StickTable, 2, []int{0, 0, 11, 16, 18}, "++++-"},
+		{"and counts refusals", StickTable, 2, []int{0, 0, 0, 12, 20, 20, 30, 45}, "++--+--+"},
+		{"and starts anew after two seconds", StickTable, 2, []int{0, 0, 20, 25, 29, 30}, "++++--"},
 	} {
 		u := NewUpstream(row.kind, NoFields, row.limit, 0)
 		got := ""
@@ -106,11 +109,12 @@ func TestUpstreamsByHand(t *testing.T) {
 // TestFieldsTellTheTruth: as many as remain are admitted at once and no more, and who waits as long as
 // Retry-After says is admitted.
 func TestFieldsTellTheTruth(t *testing.T) {
-	for kind := TokenBucket; kind < Concurrency; kind++ {
+	// A quota below one is none.
+	for kind, least := range map[Kind]float64{
+		TokenBucket: .05, GCRA: .05, Window1: 1, Window60: .02, SlidingLog: .1, StickTable: 1,
+	} {
 		t.Run(kind.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
-				// A quota below one is none.
-				least := [...]float64{TokenBucket: .05, GCRA: .05, Window1: 1, Window60: .02, SlidingLog: .1}[kind]
 				limit := rapid.Float64Range(least, 60).Draw(t, "limit")
 				u := NewUpstream(kind, AllFields, limit, 0)
 				now := time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "now"))
