@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 			os.Exit(keeperMain(os.Args[2:], os.Stdin, os.Stderr))
 		}
 	}
-	// They wait for time, not for processors: five runs at once keep a third of one busy. A flag still overrides it.
-	if err := flag.Set("test.parallel", "5"); err != nil {
+	// The runs wait for time and not for processors: six at once keep half of one busy. A flag still goes before.
+	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(m)

@@ -25,6 +25,7 @@ var law policy.Policy = policy.Tracking{}
 type assignment struct {
 	ID       int
 	URL      string
+	Speaks   string  // the host as whose answers are read; "" for that of URL
 	Limit    float64 // requests a second, over the fleet
 	Replicas int     // what it knows of the pool; 0: nothing
 	Want     float64 // requests a second, as a Poisson process
@@ -90,9 +91,11 @@ func (r *replica) makeClient() error {
 	}
 	limit := quotient.Rates(quotient.PerSecond(r.Limit))
 	limiter, err := quotient.New(limit, options...)
-	r.client = &http.Client{Transport: &httplimit.Transport{
-		Base: &http.Transport{MaxIdleConnsPerHost: 64}, Limiter: limiter,
-	}}
+	transport := &httplimit.Transport{Base: &http.Transport{MaxIdleConnsPerHost: 64}, Limiter: limiter}
+	if r.Speaks != "" {
+		transport.Profile = func(string) *httplimit.Profile { return httplimit.ProfileFor(r.Speaks) }
+	}
+	r.client = &http.Client{Transport: transport}
 	return err
 }
 

@@ -17,8 +17,8 @@ import (
 // rather than be skipped.
 const required = "QUOTIENT_REQUIRE"
 
-// find returns the path of a server, which Debian keeps outside of the PATH of users. It skips the test where there
-// is none.
+// find returns the path of a server, which Debian keeps outside of the PATH of users. It skips the test where
+// there is none.
 func find(t *testing.T, name string) string {
 	t.Helper()
 	for _, at := range []string{name, "/usr/sbin/" + name} {
@@ -26,7 +26,8 @@ func find(t *testing.T, name string) string {
 			return path
 		}
 	}
-	missing := fmt.Sprintf("%[1]s is not installed: nothing is known about that upstream (apt-get install %[1]s)", name)
+	const text = "%[1]s is not installed: nothing is known about that upstream (apt-get install %[1]s)"
+	missing := fmt.Sprintf(text, name)
 	if slices.Contains(strings.Split(os.Getenv(required), ","), name) {
 		t.Fatal(missing)
 	}
@@ -46,19 +47,21 @@ func (a answer) served() bool { return a.status == http.StatusOK || a.status == 
 // A server is an upstream that can be asked once, at its end, what it has answered since the start of a run.
 type server struct {
 	url     string
+	speaks  string // the host as whose its answers are read; "" for its own
 	answers func(begin time.Time) []answer
 }
 
-// launch starts a server on a port of the loopback interface. prepare writes its configuration into a folder and returns
-// its command line. The port is looked for first, so another program may take it meanwhile: it is tried again. The
-// server writes its log, and nothing else, on its standard output or error, and is ended to read it. unit is that of its instants.
+// launch starts a server on a port of the loopback interface. prepare writes its configuration into a folder and
+// returns its command line. The port is looked for first, so another program may take it meanwhile: it is tried
+// again. The server writes its log, and nothing else, on its standard output or error, and is ended to read it.
+// unit is that of its instants.
 func launch(t *testing.T, unit time.Duration, prepare func(dir string, port int) (command []string)) server {
 	t.Helper()
 	for range 3 {
 		port, dir := freePort(t), t.TempDir()+"/"
 		p := start(t, nil, append([]string{keeperArg}, prepare(dir, port)...)...)
 		if serves(p, port) {
-			return server{fmt.Sprintf("http://127.0.0.1:%d/ok", port), func(begin time.Time) []answer {
+			return server{fmt.Sprintf("http://127.0.0.1:%d/ok", port), "", func(begin time.Time) []answer {
 				if err := p.stop(); err != nil {
 					t.Fatal(err)
 				}
@@ -107,7 +110,8 @@ func serves(p *process, port int) bool {
 	}
 }
 
-// logged reads a log: in each line an instant since 1970, a status, a replica, and possibly how many requests came before.
+// logged reads a log: in each line an instant since 1970, a status, a replica, and possibly how many requests came
+// before.
 func logged(t *testing.T, log string, begin time.Time, unit time.Duration) (all []answer) {
 	t.Helper()
 	for line := range strings.Lines(log) {

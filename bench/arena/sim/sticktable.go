@@ -5,9 +5,9 @@ import "time"
 // stickPeriod is the period of the counter: http_req_rate(1s).
 const stickPeriod = time.Second
 
-// stickTable is HAProxy's http_req_rate: what the period before this one counted, weighted by how much of this one is
-// still to come, and what this one has counted. It counts requests that are refused too. A period begins with the
-// first request after a second without any, and where the one before it ended otherwise. HAProxy's source has it in
+// stickTable is HAProxy's http_req_rate. It adds what this period has counted to what the one before it counted,
+// weighted by how much of this one is still to come. Requests that are refused count too. A period begins where
+// the one before it ended, or with the first request after a period without any. HAProxy's source has it in
 // freq_ctr_total.
 type stickTable struct {
 	began     time.Duration

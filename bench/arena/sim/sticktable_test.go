@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPropertyStickTableCountsAsHAProxyDoes compares it with a count over the whole history, refusals and all.
+// TestPropertyStickTableCountsAsHAProxyDoes compares it with a count over the whole history, refusals too.
 func TestPropertyStickTableCountsAsHAProxyDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(1, 60).Draw(t, "limit")
@@ -27,8 +27,8 @@ func TestPropertyStickTableCountsAsHAProxyDoes(t *testing.T) {
 			periods[last] = append(periods[last], now)
 			weight := 1 - (now - began).Seconds()
 			rate := float64(len(periods[last-1]))*weight + float64(len(periods[last]))
-			close := rate-float64(limit+1) < 1e-6 && float64(limit+1)-rate < 1e-6
-			if got := u.Admit(now); got != (rate < float64(limit+1)) && !close {
+			even := rate-float64(limit+1) < 1e-6 && float64(limit+1)-rate < 1e-6
+			if got := u.Admit(now); got != (rate < float64(limit+1)) && !even {
 				t.Fatalf("at %v admitted %v at a rate of %v, limit %d", now, got, rate, limit)
 			}
 			now += time.Duration(rapid.Int64Range(0, longest).Draw(t, "gap"))
@@ -36,8 +36,8 @@ func TestPropertyStickTableCountsAsHAProxyDoes(t *testing.T) {
 	})
 }
 
-// TestStickTablePunishesAFlood: what is refused counts, so whoever goes on a tenth too fast gets next to nothing,
-// and whoever is just slow enough gets all.
+// TestStickTablePunishesAFlood: what is refused counts. A client that goes on at the limit or beyond gets
+// nothing more after the first second, and one that is just slow enough gets all that it asks for.
 func TestStickTablePunishesAFlood(t *testing.T) {
 	for _, row := range []struct {
 		sent, least, most int // in ten seconds
