@@ -41,7 +41,7 @@ type report struct {
 
 const (
 	patience   = 5 * time.Second // of a request that waits for its turn; as in the simulation
-	watchEvery = 5 * time.Millisecond
+	watchEvery = 10 * time.Millisecond
 )
 
 // replicaMain is a replica's whole life. It returns the exit status.
