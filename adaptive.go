@@ -332,14 +332,6 @@ func (l *learned) forget(laws []*rule) {
 	l.due, l.last = 0, 0
 }
 
-// noteHeldBack notes that a law has held an ask back. For a key that has learned nothing it notes nothing, or
-// an idle key would differ from one never seen.
-func (l *learned) noteHeldBack(law int) {
-	if law != noLaw && l.due != 0 {
-		l.pacers[law].heldBack, l.last = true, law
-	}
-}
-
 // takeNow takes n requests from the first bucket and from those of the laws, and reports whether it did. All
 // must have them, no law may pause, no pace may have expired, and nothing may be due to be forgotten.
 func (l *learned) takeNow(at time.Duration, b *bucket, f *fill, n float64) bool {
@@ -383,7 +375,6 @@ func (l *learned) copyFrom(o *learned, at time.Duration, st *setting, seed uint6
 	for i, r := range st.laws {
 		p := &l.pacers[i]
 		if *p = o.pacers[i]; p.law != nil {
-			p.endPause(at)
 			p.forget(at, r)
 		}
 		p.taken = 0

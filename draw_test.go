@@ -124,6 +124,12 @@ func (l *adversaryLaw) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 	case 1:
 		p.NotBefore = []time.Duration{math.MinInt64, -1, s.Now, s.Now - 1, math.MaxInt64}[l.IntN(5)]
 	}
+	switch l.IntN(6) {
+	case 0:
+		p.Probe = time.Duration(math.Exp(math.Log(1e10) * l.Float64()))
+	case 1:
+		p.Probe = []time.Duration{math.MinInt64, -1, 1, time.Hour, math.MaxInt64}[l.IntN(5)]
+	}
 	return p
 }
 

@@ -19,7 +19,7 @@ type RuleState struct {
 	Burst        float64       // events that may come at once, here; 0 for windows and slots
 	Left         float64       // events, or slots, that are left here; negative: owed; 0 for a law
 	Reset        time.Duration // until a rate is full, or in a window with room; until a law ends its pause
-	Pace         float64       // what a law allows now: events per second, or slots
+	Pace         float64       // what a law allows, or expects behind a pause: events per second, or slots
 	ForgottenIn  time.Duration // until a law forgets if no feedback comes; 0: nothing has been learned
 }
 
@@ -78,15 +78,13 @@ func (g *gate) state(dst []RuleState, now instant) []RuleState {
 		}
 		x.Left, _, x.Reset = g.resource(r).left(now, r)
 		x.Left = min(x.Left, float64(r.most)) // a bucket may hold what several turns in a row admit
-		if r.law != noLaw {
+		switch {
+		case r.law != noLaw:
 			g.ext.learned.state(x, now.at, r.law)
-			continue
-		}
-		if r.place != placeRest {
-			continue // slots and the first bucket know no turns
-		}
-		if wait := g.resource(r).until(now, r, 0, 0, 1); wait > 0 && wait < never {
-			x.Left, x.Reset = min(x.Left, math.Nextafter(1, 0)), max(x.Reset, wait) // outside of its turn
+		case r.place == placeRest: // slots and the first bucket know no turns
+			if wait := g.resource(r).until(now, r, 0, 0, 1); wait > 0 && wait < never {
+				x.Left, x.Reset = min(x.Left, math.Nextafter(1, 0)), max(x.Reset, wait) // outside of its turn
+			}
 		}
 	}
 	return dst

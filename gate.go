@@ -311,10 +311,11 @@ func (g *gate) advance(t instant, p policy.Policy) {
 	}
 }
 
-// noteHeldBack notes that a rule has held an ask back, for its law.
+// noteHeldBack notes that a rule has held an ask back, for its law. For a key that has learned nothing it
+// notes nothing, or an idle key would differ from one never seen.
 func (g *gate) noteHeldBack(r *rule) {
-	if r.law != noLaw {
-		g.ext.learned.noteHeldBack(r.law)
+	if r.law != noLaw && g.ext.learned.due != 0 {
+		g.ext.learned.pacers[r.law].heldBack, g.ext.learned.last = true, r.law
 	}
 }
 
@@ -431,13 +432,14 @@ func (st *setting) decision(v verdict) Decision {
 
 // knows reports whether a turn is known: there is one, and no law wants to be asked before it.
 func (g *gate) knows(now instant, turn verdict) bool {
-	if turn.wait == never || turn.rule == ruleNone {
-		return turn.wait < never
+	p := g.pacerOf(turn)
+	return turn.wait < never && (p == nil || p.expires <= 0 || turn.wait <= p.expires-now.at)
+}
+
+// pacerOf returns the pacer of the law that a verdict is of; nil where there is none.
+func (g *gate) pacerOf(v verdict) *pacer {
+	if v.rule == ruleNone || g.setting.rules[v.rule].law == noLaw {
+		return nil
 	}
-	law := g.setting.rules[turn.rule].law
-	if law == noLaw {
-		return true
-	}
-	expires := g.ext.learned.pacers[law].expires
-	return expires <= 0 || turn.wait <= expires-now.at
+	return &g.ext.learned.pacers[g.setting.rules[v.rule].law]
 }

@@ -29,9 +29,6 @@ func (p Permit) expireIn(d time.Duration) {
 	}
 }
 
-// after returns t + d without overflow.
-func after(t, d time.Duration) time.Duration { return t + min(d, never-t) }
-
 func (s *shard) expire(h *holding, end time.Duration) {
 	m := h.gate.extend()
 	h.end, h.place = end, int32(len(m.expiring))

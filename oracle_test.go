@@ -125,6 +125,9 @@ func inspect(t *testing.T, l *Limiter, step int, op string) {
 			t.Errorf("step %d %s: %s: the ends of the classes are wrong, or %d have passed", step, op, k, m.queue.passed)
 		}
 		v := g.look(now, &m.queue.next().d)
+		if v.wait < never {
+			v.wait = g.pacerOf(v).wakes(now.at, v.wait)
+		}
 		switch {
 		case v.reason == ReasonNone:
 			t.Errorf("step %d %s: %s head waits though there is room", step, op, k)

@@ -31,9 +31,9 @@ type pacer struct {
 	law         policy.Law    // nil until the first feedback: the pace is then where a law starts
 	pace        float64       // what the law allows: events per second, or slots
 	held        float64       // seconds that a request holds a slot, smoothed; 0: unknown; 1 for events
-	perSecond   float64       // at which the bucket fills: events, or slots taken
 	taken       float64       // since the law was last asked, less what was given back
 	saved       float64       // seconds of the rate that the bucket holds
+	probe       time.Duration // single requests pass, one in each; 0: the pace is in force
 	pausedUntil time.Duration // nothing passes before it; 0: no such instant
 	heldBack    bool          // it has held an ask back since the law was last asked
 
@@ -58,17 +58,25 @@ func (r *rule) startPacer(at time.Duration, full bool) pacer {
 // size.
 func (p *pacer) setPace(at time.Duration, pace float64) {
 	p.pace = pace
-	// While the time that slots are held is unknown, only their number counts.
-	perSecond := min(pace/p.held, maxEvents)
-	size := max(1, perSecond*p.saved)
-	if perSecond == p.perSecond && size == p.size {
+	f := p.paced()
+	if p.probe > 0 {
+		f = fill{interval: float64(p.probe), size: 1}
+	}
+	if f == p.fill {
 		return
 	}
 	p.tokens, p.last = p.has(at, &p.fill), at
-	if perSecond < p.perSecond || size < p.size {
+	if f.interval > p.interval || f.size < p.size {
 		p.cut = at
 	}
-	p.perSecond, p.fill = perSecond, fill{interval: float64(time.Second) / perSecond, size: size}
+	p.fill = f
+}
+
+// paced is how the bucket fills at the pace. While the time that slots are held is unknown, only their number
+// counts.
+func (p *pacer) paced() fill {
+	perSecond := min(p.pace/p.held, maxEvents)
+	return fill{interval: float64(time.Second) / perSecond, size: max(1, perSecond*p.saved)}
 }
 
 // observeHeld notes for how long a request that succeeded has held its slots.
@@ -79,22 +87,38 @@ func (p *pacer) observeHeld(seconds float64) {
 	p.held += (seconds - p.held) * heldWeight
 }
 
+// until reckons a turn behind a probe by the pace that is expected then: nothing is known of when the probe
+// is answered. What passes before is the next probe alone.
 func (p *pacer) until(t instant, _ *rule, from time.Duration, ahead, n float64) time.Duration {
-	n = ahead + min(n, p.size)
 	paused, has := p.paused(t.at), 1.0
 	if paused == 0 {
 		has = p.has(t.at, &p.fill)
 	}
-	if d := p.in(n - has); d < never-paused {
-		return max(from, paused+d)
+	d := p.in(ahead + min(n, p.size) - has)
+	if p.probe > 0 && d > 0 {
+		f := p.paced()
+		d = max(1, min(d, f.in(ahead+min(n, f.size)-has)))
 	}
-	return never
+	return max(from, after(paused, d))
 }
 
+// wakes returns in what time the next waiter looks again, whose turn comes after so long as far as is known.
+// A probe's answer wakes it sooner. Nil is no law.
+func (p *pacer) wakes(at, turn time.Duration) time.Duration {
+	if p != nil && p.probe > 0 && p.paused(at) == 0 {
+		return p.untilHas(at, &p.fill, 1)
+	}
+	return turn
+}
+
+// take takes n. A probe is a single request, whatever it costs.
 func (p *pacer) take(t instant, _ *rule, n float64) {
 	p.endPause(t.at)
-	p.spend(t.at, &p.fill, n)
 	p.taken += n
+	if p.probe > 0 {
+		n = min(n, 1)
+	}
+	p.spend(t.at, &p.fill, n)
 }
 
 // refund gives back what cannot have been refilled since, unless the bucket was made smaller or slower. At
@@ -158,9 +182,13 @@ func (p *pacer) apply(at time.Duration, pace policy.Pace, r *rule) {
 	p.endPause(at)
 	x := pace.Rate
 	if !usable(x) {
-		x, pace.NotBefore = p.pace, p.pausedUntil
+		x, pace.NotBefore, pace.Probe = p.pace, p.pausedUntil, p.probe
+	}
+	if p.probe > 0 {
+		p.cut = at + 1 // what probes have taken is no part of the pace; some answers are dated by them
 	}
 	p.saved, p.expires = savedFor(pace.Saved), 0
+	p.probe = min(max(0, pace.Probe), maxPause)
 	if pace.Until != 0 {
 		p.expires = max(pace.Until, at+minPace)
 	}
@@ -231,7 +259,7 @@ func (p *pacer) forget(at time.Duration, r *rule) {
 	if p.pausedUntil != 0 {
 		p.resume(min(p.pausedUntil, at))
 	}
-	p.law, p.held, p.heldBack = nil, r.held, false
+	p.law, p.held, p.heldBack, p.probe = nil, r.held, false, 0
 	p.saved, p.expires = r.saved, r.expires
 	p.setPace(at, r.start)
 }

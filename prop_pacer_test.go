@@ -44,6 +44,7 @@ type promise struct {
 	pace        float64
 	held        float64         // seconds, of slots
 	pausedUntil time.Time       // nothing before it
+	probe       time.Duration   // then one request in each, whatever it takes; 0: at the pace
 	gates       []time.Duration // their beginnings and ends in turn, from base
 	most        float64         // the largest ask
 	base        time.Time
@@ -54,11 +55,17 @@ func (p *promise) from(at time.Time, rate float64) {
 	for len(p.steps) > 0 && p.steps[len(p.steps)-1].at.After(at) {
 		p.steps = p.steps[:len(p.steps)-1]
 	}
-	p.steps = append(p.steps, step{at, rate, max(1, 0.1*rate)})
+	burst := max(1, 0.1*rate)
+	if p.probe > 0 {
+		burst = 1
+	}
+	p.steps = append(p.steps, step{at, rate, burst})
 }
 
 func (p *promise) fill() float64 {
 	switch {
+	case p.probe > 0:
+		return float64(time.Second) / float64(p.probe)
 	case !p.slots:
 		return p.pace
 	case p.held == 0:
@@ -72,7 +79,7 @@ func (p *promise) answered(a *answer) {
 	at := p.base.Add(a.at)
 	if x := a.pace.Rate; x > 0 && !math.IsInf(x, 1) {
 		p.pace = min(x, p.ceiling)
-		p.pausedUntil = time.Time{}
+		p.pausedUntil, p.probe = time.Time{}, min(max(0, a.pace.Probe), time.Hour)
 		if wait := a.pace.NotBefore; wait > a.at {
 			wait = min(wait, a.at+time.Hour)
 			p.pausedUntil = p.base.Add(wait)
@@ -92,6 +99,9 @@ func (p *promise) admitted(rt *rapid.T, n int) {
 	}
 	if time.Now().Before(p.pausedUntil) {
 		rt.Fatalf("ceiling %v: admitted %v before the instant of its law", p.ceiling, time.Until(p.pausedUntil))
+	}
+	if p.probe > 0 {
+		n = 1
 	}
 	p.add(n)
 	p.most = max(p.most, float64(n))

@@ -65,3 +65,6 @@ func saturated(ns float64) time.Duration {
 	}
 	return time.Duration(min(ns, float64(never/2)))
 }
+
+// after returns t + d without overflow.
+func after(t, d time.Duration) time.Duration { return t + min(d, never-t) }

@@ -248,10 +248,8 @@ func (s *shard) impatient(w *waiter, now instant) bool {
 
 // schedule notes when the next one's turn comes and arms the timer.
 func (s *shard) schedule(g *gate, v verdict, now instant) {
-	g.ext.blocked, g.ext.ready = v.reason, ready{}
-	if v.wait < never {
-		g.ext.ready = ready{at: after(now.at, v.wait), known: true}
-	}
+	at := after(now.at, g.pacerOf(v).wakes(now.at, v.wait))
+	g.ext.blocked, g.ext.ready = v.reason, ready{at: at, known: v.wait < never}
 	s.arm(g, now)
 }
 
@@ -285,17 +283,12 @@ func (s *shard) arm(g *gate, now instant) {
 	case m.timer == nil:
 		m.timer = time.AfterFunc(at-now.at, func() {
 			s.mu.Lock()
-			s.fireAndUnlock(g)
+			s.counts.fired++
+			s.serveAndUnlock(g)
 		})
 	default:
 		m.timer.Reset(at - now.at)
 	}
-}
-
-// fireAndUnlock is the timer's call.
-func (s *shard) fireAndUnlock(g *gate) {
-	s.counts.fired++
-	s.serveAndUnlock(g)
 }
 
 // serveAndUnlock asks the next again after something has changed, and gives the lock back,

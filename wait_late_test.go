@@ -19,7 +19,7 @@ func lateBy(t *testing.T, l *Limiter, key string, turn, late time.Duration) {
 	s.mu.Unlock()
 	time.Sleep(turn + late)
 	s.mu.Lock()
-	s.fireAndUnlock(g)
+	s.serveAndUnlock(g)
 }
 
 // TestDueOfEachWaiterOfALateTimer: one token comes every 10 ms, the timer is 40 ms late, and five waiters are

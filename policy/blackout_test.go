@@ -249,9 +249,24 @@ func TestCycleSlowsGrowthDown(t *testing.T) {
 	within(t, "without the rule", gainAfterBlackout(t, 12, policy.RuleCycle), 1.2, 1.5)
 }
 
-// Behind a gate the rate is the least: should a probe never be answered, further ones follow at that.
+// Behind a gate the rate is what is expected when it opens. Should a probe never be answered, further ones
+// follow at the least rate.
 func TestRateBehindTheGate(t *testing.T) {
-	for _, c := range []struct{ share, least float64 }{{10, 0.2}, {0.1, 0.02}} {
-		near(t, "the rate behind a gate", born(c.share, 0).darken(t, 1).Rate, c.least)
+	for _, c := range []struct{ share, least float64 }{{10, 0.2}, {0.1, 0.02}, {1000, 1}, {1e12, 1}} {
+		l := born(c.share, 0).darken(t, 1)
+		near(t, "the rate behind a gate", l.Rate, c.share)
+		near(t, "probes a second", 1/l.Probe.Seconds(), c.least)
+	}
+}
+
+// A law counts units, and its probes are requests.
+func TestProbesAreRequests(t *testing.T) {
+	for _, cost := range []float64{1, 0.01, 500} {
+		l := born(0, 0)
+		for range 20 {
+			at := seconds(l.now + 1)
+			l.tell(policy.Sample{Outcome: policy.Throttled, Now: at, Sent: at - seconds(rtt), Cost: cost, Paced: true})
+		}
+		near(t, fmt.Sprintf("the time between probes at a cost of %v", cost), l.Probe.Seconds(), 50)
 	}
 }

@@ -101,13 +101,19 @@ type Bounds struct {
 
 // Pace is what a law allows from now on.
 type Pace struct {
-	// Rate is in events per second, or in slots: finite, positive, and at most Bounds.Ceiling.
+	// Rate is in events per second, or in slots: finite, positive, and at most Bounds.Ceiling. Behind
+	// NotBefore and Probe it is what the law expects to allow. The turns of callers that wait are reckoned
+	// by it.
 	Rate float64
 	// NotBefore is the instant before which nothing is admitted, on the clock of Sample.Now. At it the bucket
-	// holds one event, which lets one request for one event pass, and further ones follow at Rate. For slots
+	// holds one event, which lets one request for one event pass, and without Probe more follow at Rate. For slots
 	// further ones follow at Rate over the seconds that requests which succeeded have held one, and at once
 	// while none has. An instant that has passed means now, and one more than an hour ahead means an hour.
 	NotBefore time.Duration
+	// Probe above 0 says that the law has to see an answer before it allows Rate. From NotBefore on single
+	// requests pass, one in each Probe, whatever they take, until the law gives another pace. More than an
+	// hour means an hour. No caller is refused because of it: when a probe is answered is not known.
+	Probe time.Duration
 	// Until is the instant from which on the pace is out of date, on the clock of Sample.Now. The first ask
 	// at it or later makes the limiter call Next with the outcome Unknown. 0 means that only feedback changes
 	// the pace. A law that gives Until at its start is also started by the first ask of its key, and not by

@@ -69,6 +69,10 @@ const (
 	leastOfShare = 0.02
 )
 
+// probeUnanswered is how many seconds a probe has at least before the next one: an upstream that does not
+// answer gets no more than one a second.
+const probeUnanswered = 1.0
+
 // coarse is the shortest time between two steps of a law. Successes in between are only counted: at a thousand requests a
 // second nine of ten cost next to nothing, and growth over seconds does not notice.
 const coarse = 10 * time.Millisecond
@@ -208,7 +212,8 @@ func (t *tracking) pace(b Bounds) Pace {
 		return Pace{Rate: t.rate}
 	}
 	// Should a probe never be answered, the next one comes at the least rate.
-	return Pace{Rate: t.bounded(0, b), NotBefore: t.blackout.until}
+	probe := max(probeUnanswered, min(1/t.perSecond(t.bounded(0, b)), farAway.Seconds()))
+	return Pace{Rate: t.rate, NotBefore: t.blackout.until, Probe: time.Duration(probe * float64(time.Second))}
 }
 
 // learnCost smooths what a request costs. Without a hint the law starts at so many requests, whatever they cost, and whatever

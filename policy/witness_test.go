@@ -56,9 +56,9 @@ func (w *witness) tell(s policy.Sample, b policy.Bounds) policy.Pace {
 		w.at = s
 		w.broken = w.judge(s, b, pace, w.twin.Next(s, b))
 	}
-	w.bounds, w.rate = b, pace.Rate
 	w.turn(s)
 	w.learn(s.Cost)
+	w.bounds, w.rate = b, w.allowed(pace)
 	return pace
 }
 
@@ -76,10 +76,18 @@ func (w *witness) judge(s policy.Sample, b policy.Bounds, p, twin policy.Pace) s
 		return "the rate is below the floor"
 	case gated && p.NotBefore.Seconds()-s.Now.Seconds() > longestGate.Seconds()+1:
 		return "the gate is shut for longer than 31 days"
-	case w.steady(s) && b == w.bounds && p.Rate > w.rate && w.mustNotRise(s):
+	case w.steady(s) && b == w.bounds && w.allowed(p) > w.rate*(1+1e-6) && w.mustNotRise(s):
 		return "the rate rises before the round of feedback is over"
 	}
 	return ""
+}
+
+// allowed is the rate that a pace allows now: that of its probes, if it has any.
+func (w *witness) allowed(p policy.Pace) float64 {
+	if p.Probe > 0 {
+		return w.cost / p.Probe.Seconds()
+	}
+	return p.Rate
 }
 
 // sane reports whether the bounds are what a limiter gives: a share below the ceiling, and both in range.

@@ -18,6 +18,7 @@ type replica struct {
 	last    time.Duration // of tokens
 	took    float64       // seconds that a request holds a slot; 0: not known
 	hold    time.Duration // nothing before it
+	probe   float64       // seconds in each of which one request goes; 0: the rate is in force
 	paced   bool
 	live    bool
 	queue   []time.Duration
@@ -36,13 +37,26 @@ func (r *Run) pacerOf(i int) *replica {
 	return &r.replicas[i]
 }
 
-func (p *replica) size() float64 { return max(1, p.rate*p.burst) }
+func (p *replica) size() float64 {
+	if p.probe > 0 {
+		return 1
+	}
+	return max(1, p.rate*p.burst)
+}
+
+// fill is the rate at which the bucket fills.
+func (p *replica) fill() float64 {
+	if p.probe > 0 {
+		return 1 / p.probe
+	}
+	return p.rate
+}
 
 func (p *replica) settle(now time.Duration) {
 	if now > p.last {
 		from := max(p.last, p.hold)
 		if now > from {
-			p.tokens = min(p.size(), p.tokens+p.rate*(now-from).Seconds())
+			p.tokens = min(p.size(), p.tokens+p.fill()*(now-from).Seconds())
 		}
 		p.last = now
 	}
@@ -96,7 +110,7 @@ func (r *Run) until(p *replica) time.Duration {
 	if p.tokens >= 1-1e-9 {
 		return 0
 	}
-	return max(1, seconds(min((1-p.tokens)/p.rate, 1e6)))
+	return max(1, seconds(min((1-p.tokens)/p.fill(), 1e6)))
 }
 
 func (r *Run) sleep(p *replica, i int, d time.Duration) {
@@ -132,7 +146,7 @@ func (r *Run) untilShared(p *replica) time.Duration {
 	if p.tokens >= 1-1e-9 {
 		return 0
 	}
-	return max(1, seconds(min((1-p.tokens)/p.rate, 1e6)))
+	return max(1, seconds(min((1-p.tokens)/p.fill(), 1e6)))
 }
 
 // next is the replica whose turn it is.
@@ -149,7 +163,7 @@ func (r *Run) next() int {
 // obey puts a pace in force.
 func (r *Run) obey(p *replica, x policy.Pace) {
 	p.settle(r.now)
-	p.rate = x.Rate
+	p.rate, p.probe = x.Rate, x.Probe.Seconds()
 	if r.slots { // so many slots are so many requests a second
 		p.rate, p.allowed = x.Rate/max(p.took, 1e-3), x.Rate
 	}
