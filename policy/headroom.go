@@ -14,20 +14,24 @@ const (
 	drainOver = 3.0
 	// leftOver is the part of a quota that is not counted on.
 	leftOver = 0.03
-	// headroomGain is the growth a second when all is free; headroomLoss the decline when all is used.
-	headroomGain, headroomLoss = 0.2, 0.4
+	// headroomGain is the growth a second when all is free, on top of the law's own; headroomLoss the decline when all is used.
+	headroomGain, headroomLoss = 0.12, 0.4
 	// headroomKept bounds the decline, as a part of the plateau: what lies below is for refusals to decide.
 	headroomKept = 0.8
-	// plenty of headroom leaves the growth to slow start.
-	plenty = 0.3
-	// fullFor periods without a refusal, "full", or nearly, is no longer believed.
-	fullFor, fullBelow = 6, 0.05
-	// blindFor seconds growth waits for something to steer by; quotas of several kinds may come by turns for ever.
-	blindFor = 20.0
+	// roomLeast is the part that must be free for a refusal to contradict the fields. Less is used up within a round trip.
+	roomLeast = 0.1
+	// fullFor periods without a refusal "full", or nearly, wears the trust out: fields may claim it for ever.
+	fullFor, fullBelow = 60, 0.05
+	// longReset makes a quota a long one. Short ones are at most a minute in practice, with a reset rounded up; long ones an hour.
+	longReset = 5 * time.Minute
+	// spendLeast is how many seconds a long quota that is used fast must last at least, or the clients slow down.
+	spendLeast = 10.0
 )
 
-// headroom reads what the upstream says is left of its quota.
+// headroom is what fields claim to be left of a quota, and how far they are trusted. They never replace the law: they make
+// its growth faster or slower, as far as they are trusted.
 type headroom struct {
+	trust    float64 // from 0 to 1
 	limit    float64
 	min      float64 // the least left since
 	since    time.Duration
@@ -36,41 +40,29 @@ type headroom struct {
 	used     float64 // by all clients, in units per second; 0: not known
 	free     float64 // the part of the quota that is free: below 0 too much is used
 	measured bool
-	blind    time.Duration // since when it is not measured, under whatever limits
+	long     bool // it was renewed for longer than longReset
 }
 
-// steers sets the rate by the sample's quota, and reports whether it did.
-func (h *headroom) steers(t *tracking, s *Sample, dt float64) bool {
+// read takes in what an answer says, and reports whether that is a claim.
+func (h *headroom) read(t *tracking, s *Sample) bool {
 	q := s.Quota
 	if !q.Known() || q.Limit < quotaLeast || q.Reset > quotaLongest {
 		return false
 	}
 	if h.limit != q.Limit {
-		blind := h.blind
-		if h.measured || h.limit == 0 {
-			blind = s.Now
-		}
-		*h = headroom{limit: q.Limit, min: q.Remaining, since: s.Now, from: q.Remaining, fromAt: s.Now, blind: blind}
+		*h = headroom{trust: h.trust, limit: q.Limit, min: q.Remaining, since: s.Now, from: q.Remaining, fromAt: s.Now}
 	}
-	if h.measured && h.free < fullBelow && t.answers.quiet(s.Now) > fullFor*t.period(t.slowness()) {
-		return false
-	}
+	h.long = h.long || q.Reset > longReset && t.spend == SpendFast
 	if q.Reset <= leakyReset {
 		h.least(t, q, s.Now)
 	} else {
 		h.drain(t, q, s.Now)
 	}
-	if !h.measured && (s.Now-h.blind).Seconds() > blindFor {
-		return false
-	}
-	if t.plateau.slow && (!h.measured || h.free > plenty) {
-		return false
-	}
-	if h.measured {
-		h.steer(t, s.Paced, dt)
-	}
-	return true
+	return h.claims()
 }
+
+// claims reports whether something is known. Room in a long quota says nothing about the limit of a second.
+func (h *headroom) claims() bool { return h.measured && !(h.long && h.free > 0) }
 
 // least judges by the least that was left. A new low counts at once.
 func (h *headroom) least(t *tracking, q Quota, now time.Duration) {
@@ -93,17 +85,37 @@ func (h *headroom) drain(t *tracking, q Quota, now time.Duration) {
 		h.used, h.measured = max((h.from-q.Remaining)/took, 1e-3), true
 		h.from, h.fromAt = q.Remaining, now
 	}
+	lasts := q.Reset.Seconds()
+	if h.long {
+		lasts = min(lasts, spendLeast)
+	}
 	if h.used > 0 {
-		h.free = min(1, (q.Remaining-1)/q.Reset.Seconds()/h.used-1)
+		h.free = min(1, (q.Remaining-1)/lasts/h.used-1)
 	}
 }
 
-// steer moves the rate by what is free.
-func (h *headroom) steer(t *tracking, paced bool, dt float64) {
+// judge compares a refusal with the claim that stands. Room is contradicted, little or none confirmed; either is worth a half.
+func (h *headroom) judge(t *tracking) {
 	switch {
-	case h.free <= 0:
-		t.rate = max(t.rate*(1+headroomLoss*max(h.free, -1)*dt), min(t.rate, headroomKept*t.plateau.top))
-	case paced:
-		t.rise(t.rate+t.reference()*headroomGain*min(h.free, 1)*dt, dt, leapDouble)
+	case !h.claims() || !t.has(RuleDoubt):
+	case h.free > roomLeast:
+		h.trust /= 2
+	default:
+		h.trust = (1 + h.trust) / 2
+	}
+}
+
+// steer moves the rate by what is free, and by the law's own growth as far as the fields leave it.
+func (h *headroom) steer(t *tracking, paced bool, dt float64) {
+	if h.free < fullBelow && t.has(RuleDoubt) {
+		h.trust = max(0, h.trust-dt/(fullFor*t.period(t.slowness())))
+	}
+	room := max(h.free, 0)
+	if room == 0 {
+		t.rate = max(t.rate*(1+h.trust*headroomLoss*max(h.free, -1)*dt), min(t.rate, headroomKept*t.plateau.top))
+	}
+	if paced {
+		t.rise(t.rate+t.reference()*h.trust*headroomGain*room*dt, dt, leapDouble)
+		t.grow(dt * (1 - h.trust*(1-room)))
 	}
 }

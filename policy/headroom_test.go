@@ -34,8 +34,8 @@ func TestHeadroom(t *testing.T) {
 		least, most float64
 	}{
 		{"without fields", 5, func(float64) policy.Quota { return policy.Quota{} }, 10, 10.3},
-		{"before anything is measured", 0.9, leaky(1), 10, 10},
-		{"half is left", 5, leaky(0.5), 13, 20},
+		{"before anything is measured", 0.9, leaky(1), 10, 10.01},
+		{"half is left", 5, leaky(0.5), 12, 16},
 		{"a tenth is left", 5, leaky(0.1), 10.1, 12},
 		{"a hundredth is left", 5, leaky(0.01), 9, 10},
 		{"nothing is left", 5, leaky(0), 8.5, 9.99},
@@ -47,7 +47,7 @@ func TestHeadroom(t *testing.T) {
 		{"too far away", 5, func(float64) policy.Quota {
 			return policy.Quota{Limit: 1e6, Remaining: 1, Reset: 25 * time.Hour}
 		}, 10, 10.3},
-		{"no reset", 5, func(float64) policy.Quota { return policy.Quota{Limit: 100, Remaining: 50} }, 13, 20},
+		{"no reset", 5, func(float64) policy.Quota { return policy.Quota{Limit: 100, Remaining: 50} }, 12, 16},
 		{"garbage", 5, func(float64) policy.Quota {
 			return policy.Quota{Limit: math.NaN(), Remaining: math.Inf(1), Reset: -1}
 		}, 10, 10.3},
@@ -82,72 +82,85 @@ func TestLimitThatChanges(t *testing.T) {
 	l.quoted(3, 0.1, leaky(0.5))
 	grown := l.Rate
 	twice := func(float64) policy.Quota { return policy.Quota{Limit: 200, Remaining: 100, Reset: time.Second} }
-	near(t, "0.9 s after the change", l.quoted(0.9, 0.1, twice), grown)
-	within(t, "3 s after it", l.quoted(2.1, 0.1, twice), grown*1.1, grown*1.5)
+	within(t, "0.9 s after the change", l.quoted(0.9, 0.1, twice), grown, grown*1.02)
+	within(t, "3 s after it", l.quoted(2.1, 0.1, twice), grown*1.08, grown*1.5)
 }
 
-// Six periods without a refusal, "full" is no longer believed.
+// What is claimed to be full for ever, and never refuses, is believed ever less: growth comes back.
 func TestFullIsNotBelievedForEver(t *testing.T) {
-	l := settled(0)
-	within(t, "nothing is left for 47 s", l.quoted(47, 0.1, leaky(0)), 7.9, 8.5)
-	full := l.Rate
-	within(t, "nothing is left for 68 s", l.quoted(21, 0.1, leaky(0)), full*1.1, full*4)
+	l := settled(policy.RuleFloor)
+	within(t, "nothing is left for 10 s", l.quoted(10, 0.1, leaky(0)), 8.7, 9.2)
+	within(t, "nothing is left for 4 minutes", l.quoted(230, 0.1, leaky(0)), 12, 1e4)
+	l = settled(policy.RuleFloor | policy.RuleDoubt)
+	within(t, "without the rule", l.quoted(600, 0.1, leaky(0)), 7.9, 8.1)
 }
 
-// Refusals that come while fields report room make the law ignore the fields for two minutes.
-func TestDoubtfulFields(t *testing.T) {
-	contradict := func(without policy.Rules) *life {
-		l := settled(without)
-		l.quoted(3, 0.1, leaky(0.5))
-		for range 3 {
-			at := seconds(l.now + 0.1)
-			l.tell(policy.Sample{Outcome: policy.Throttled, Now: at, Sent: at - seconds(rtt), Cost: 1, Paced: true, Quota: leaky(0.5)(0)})
+// A refusal that was not foreseen halves the trust, and so the growth that the fields add; one that was foreseen restores half
+// of what is missing.
+func TestTrust(t *testing.T) {
+	gain := func(without policy.Rules, lefts ...float64) float64 {
+		l := settled(without | policy.RuleFloor | policy.RuleReturn)
+		for _, left := range lefts {
+			l.quoted(2, 0.1, leaky(left))
+			l.refuse(0.1)
 		}
-		return l
+		l.quoted(2, 0.1, leaky(0.5))
+		before := l.Rate
+		return l.quoted(1, 0.1, leaky(0.5))/before - 1
 	}
-	l := contradict(policy.RuleSlowStart)
-	low := l.Rate
-	within(t, "half a second after it", l.quoted(0.5, 0.1, leaky(0.5)), low, low*1.02)
-	l = contradict(policy.RuleDoubt)
-	low = l.Rate
-	within(t, "without the rule", l.quoted(0.5, 0.1, leaky(0.5)), low*1.04, low*1.1)
-
+	trusted := gain(0)
+	for _, c := range []struct {
+		name        string
+		without     policy.Rules
+		lefts       []float64
+		least, most float64
+	}{
+		{"refused at half", 0, []float64{0.5}, 0.4, 0.6},
+		{"refused twice at half", 0, []float64{0.5, 0.5}, 0.2, 0.35},
+		{"refused at a tenth", 0, []float64{0.1}, 0.95, 1.1},
+		{"refused at half, then at nothing", 0, []float64{0.5, 0}, 0.65, 0.95},
+		{"refused at half, without the rule", policy.RuleDoubt, []float64{0.5}, 0.95, 1.05},
+		{"without headroom", policy.RuleHeadroom, nil, -0.01, 0.05},
+	} {
+		within(t, c.name, gain(c.without, c.lefts...)/trusted, c.least, c.most)
+	}
 }
 
-// The doubt ends after two minutes. (A refusal in between keeps "full" believable.)
-func TestDoubtEnds(t *testing.T) {
-	l := settled(0)
-	idle := func(length float64) float64 {
-		for end := l.now + length; l.now < end-0.05; {
-			at := seconds(l.now + 0.1)
-			l.tell(policy.Sample{Outcome: policy.Success, Now: at, Sent: at - seconds(rtt), Cost: 1, Quota: leaky(0)(0)})
-		}
-		return l.Rate
-	}
-	at := seconds(0.1)
-	l.tell(policy.Sample{Outcome: policy.Throttled, Now: at, Sent: at - seconds(rtt), Cost: 1, Quota: leaky(0.5)(0)})
-	doubted := l.Rate
-	near(t, "115 s of answers that tell of nothing left", idle(115), doubted)
-	cut := l.refuse(0.1)
-	near(t, "up to two minutes", idle(4.5), cut)
-	within(t, "five seconds later", idle(5.5), cut*0.9, cut*0.99)
-}
-
-// With plenty of room slow start goes on; with less the fields take over.
+// Slow start goes on, whatever the fields claim: only refusals end it.
 func TestFieldsInSlowStart(t *testing.T) {
-	within(t, "four seconds with half left", born(0, 0).quoted(4, 0.1, leaky(0.5)), 60, 80)
-	l := born(0, 0)
-	l.quoted(2, 0.1, leaky(0.5))
-	before := l.Rate
-	within(t, "a second with a fifth left", l.quoted(1, 0.1, leaky(0.2))/before, 1.01, 1.1)
+	for _, left := range []float64{0, 0.2, 0.5} {
+		near(t, "four seconds of slow start", born(0, 0).quoted(4, 0.1, leaky(left)), born(0, 0).serveFor(4, 0.1))
+	}
 }
 
-// Quotas of several kinds that come by turns are never measured: after 20 seconds the law grows by itself.
+// hourly is a quota of so many an hour of which all clients together use so many a second; so much is left at first.
+func hourly(limit, left, used float64) func(float64) policy.Quota {
+	return func(now float64) policy.Quota {
+		return policy.Quota{Limit: limit, Remaining: max(left-used*now, 0), Reset: time.Hour - seconds(now)}
+	}
+}
+
+// Room in an hour's quota says nothing of a second's limit, and moves no rate. Spent evenly it bounds the rate; spent fast
+// it does when it would last for less than ten seconds.
+func TestSpend(t *testing.T) {
+	after := func(spend policy.Spend, quota func(float64) policy.Quota) float64 {
+		l := settled(policy.RuleFloor)
+		l.law = policy.Tracking{Spend: spend, Without: policy.RuleFloor}.New(1)
+		l.Pace = l.law.Next(policy.Sample{}, l.bounds)
+		return l.quoted(8, 0.1, quota)
+	}
+	alone := settled(policy.RuleFloor).serveFor(8, 0.1)
+	near(t, "fresh, used fast", after(policy.SpendFast, hourly(5000, 5000, 10)), alone)
+	near(t, "half used, used fast", after(policy.SpendFast, hourly(5000, 2500, 10)), alone)
+	within(t, "all but used up, used fast", after(policy.SpendFast, hourly(5000, 120, 10)), 7.9, 9)
+	within(t, "fresh, used evenly", after(policy.SpendEvenly, hourly(5000, 5000, 10)), 7.9, 8.1)
+	within(t, "plenty, used evenly", after(policy.SpendEvenly, hourly(5e6, 5e6, 10)), 15, 100)
+}
+
+// Quotas of several kinds that come by turns are never measured, and move nothing.
 func TestFieldsThatAreNeverMeasured(t *testing.T) {
 	turns := func(now float64) policy.Quota {
 		return policy.Quota{Limit: 100 + math.Mod(math.Round(now*10), 2), Remaining: 50, Reset: time.Second}
 	}
-	l := settled(0)
-	near(t, "20 s of quotas by turns", l.quoted(20, 0.1, turns), 10)
-	within(t, "20 s more", l.quoted(20, 0.1, turns), 12, 200)
+	near(t, "40 s of quotas by turns", settled(0).quoted(40, 0.1, turns), settled(0).serveFor(40, 0.1))
 }

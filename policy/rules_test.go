@@ -56,17 +56,16 @@ var rules = []struct {
 		return gainAfterBlackout(t, 12, without) < 1.03
 	}},
 	{"headroom", policy.RuleHeadroom, 0, func(_ *testing.T, without policy.Rules) bool {
-		return settled(without).quoted(5, 0.1, leaky(0.5)) > 12
+		return settled(without).quoted(5, 0.1, leaky(0.5)) > 11.5
 	}},
 	{"doubt", policy.RuleDoubt, policy.RuleHeadroom, func(_ *testing.T, without policy.Rules) bool {
 		l := settled(without)
-		l.quoted(3, 0.1, leaky(0.5))
-		at := seconds(l.now + 0.1)
-		for range 5 { // of one round
-			l.tell(policy.Sample{Outcome: policy.Throttled, Now: at, Sent: at - 1, Cost: 1, Quota: leaky(0.5)(0)})
+		for range 3 {
+			l.quoted(2, 0.1, leaky(0.5))
+			l.refuse(0.1)
 		}
-		low := l.Rate
-		return l.quoted(0.5, 0.1, leaky(0.5)) < 1.03*low
+		low := l.quoted(1, 0.1, leaky(0.5))
+		return l.quoted(1, 0.1, leaky(0.5)) < 1.04*low
 	}},
 	{"slow start", policy.RuleSlowStart, 0, func(_ *testing.T, without policy.Rules) bool {
 		return born(0, without).serveFor(1, 0.05) > 9

@@ -14,14 +14,29 @@ import (
 // below where it was cut, rest there, and then grow ever faster (growth.go). While few of many are refused it
 // does not go below the share that was hinted (floor.go). When nothing but refusals comes, single probes find
 // the end, and what was served since the last time gives the rate for the next (blackout.go). RateLimit
-// fields take the place of growth while they are true (headroom.go). docs/adaptive.md has the whole picture
+// fields make growth faster or slower, as far as refusals confirm them (headroom.go). docs/adaptive.md has the whole picture
 // and the figures.
 //
 // The zero value is ready to use.
 type Tracking struct {
+	// Spend is how a quota is used whose reset is more than five minutes away, as an hour's or a day's.
+	Spend Spend
 	// Without switches rules off, to see what each is worth; bench/arena does. 0 is all rules.
 	Without Rules
 }
+
+// Spend is how a long quota is used: one whose reset is more than five minutes away, as RateLimit fields tell it.
+type Spend uint8
+
+// The ways to use a long quota.
+const (
+	// SpendFast uses it as fast as the upstream's other limits allow, and slows down when it would last for less than ten seconds.
+	// When it is used up the key waits for its reset. It is the default, and what a client of GitHub wants: work that is asked for
+	// is done at once, and most clients never use their hour's quota up.
+	SpendFast Spend = iota
+	// SpendEvenly spreads what is left evenly until the reset: right for work that never ends, such as a crawler's.
+	SpendEvenly
+)
 
 // Rules is a set of Tracking's rules.
 type Rules uint16
@@ -43,9 +58,9 @@ const (
 	// RuleCycle slows growth down to the length of the upstream's window, three minutes at most, once a blackout of no more than a
 	// minute or so has shown it.
 	RuleCycle
-	// RuleHeadroom steers by RateLimit fields.
+	// RuleHeadroom makes growth faster or slower by RateLimit fields.
 	RuleHeadroom
-	// RuleDoubt ignores fields for two minutes when refusals contradict them.
+	// RuleDoubt trusts fields less that refusals contradict, or that claim for long that nothing is left.
 	RuleDoubt
 	// RuleSlowStart doubles the rate each second until the first refusal, when there is no hint, or when cuts have brought it down
 	// to the least.
@@ -55,7 +70,7 @@ const (
 // New returns a law that starts at the share, or at 5 requests per second when none is known, and in both cases at most at the
 // ceiling.
 func (p Tracking) New(seed uint64) Law {
-	t := &tracking{without: p.Without}
+	t := &tracking{without: p.Without, spend: p.Spend}
 	t.random = *rand.NewPCG(seed, 0x9e3779b97f4a7c15) // any constant: the stream is chosen by the seed
 	return t
 }
@@ -87,6 +102,7 @@ const longestStep = 1.0
 // time.Duration.
 type tracking struct {
 	without Rules
+	spend   Spend
 	random  rand.PCG
 
 	rate     float64
@@ -150,7 +166,7 @@ func (t *tracking) step(s Sample, b Bounds) {
 		t.answers.served()
 		t.success(&s, dt)
 	case Throttled:
-		t.answers.refused(s.Quota, now)
+		t.answers.refused()
 		t.throttled(&s)
 	default:
 		t.blackout.missed(t, &s)
@@ -163,7 +179,7 @@ func (t *tracking) step(s Sample, b Bounds) {
 func (t *tracking) longest() float64 { return max(longestStep, 0.5/t.perSecond(t.rate)) }
 
 func (t *tracking) begin(s Sample, b Bounds) {
-	t.cost, t.now = 1, s.Now
+	t.cost, t.now, t.fields.trust = 1, s.Now, 1
 	t.share.patience, t.share.since = 1, -farAway // the first change counts at once
 	if known(b.Share) {
 		t.rate = min(b.Share, greatestRate)
@@ -172,15 +188,15 @@ func (t *tracking) begin(s Sample, b Bounds) {
 		t.rate, t.plateau.slow = startUnknown, t.has(RuleSlowStart)
 	}
 	t.plateau.top = t.rate
-	t.blackout.began, t.answers.last, t.cuts.last = s.Now, s.Now, -farAway
+	t.blackout.began, t.cuts.last = s.Now, -farAway
 }
 
 // rebase moves all instants with a clock that has gone back, or what lay ahead would stay ahead for as long as it went.
 func (t *tracking) rebase(by time.Duration) {
 	b, h := &t.blackout, &t.fields
 	for _, at := range []*time.Duration{
-		&t.now, &t.cuts.last, &t.share.since, &t.answers.last, &t.answers.doubtUntil,
-		&b.firstBad, &b.until, &b.began, &b.cycled, &h.since, &h.fromAt, &h.blind,
+		&t.now, &t.cuts.last, &t.share.since,
+		&b.firstBad, &b.until, &b.began, &b.cycled, &h.since, &h.fromAt,
 	} {
 		*at = max(*at+by, -farAway)
 	}
@@ -248,27 +264,26 @@ func (t *tracking) success(s *Sample, dt float64) {
 		t.blackout.end(t, s)
 		return
 	}
-	if t.has(RuleHeadroom) && s.Now >= t.answers.doubtUntil && t.fields.steers(t, s, dt) {
-		return
-	}
-	if s.Paced {
+	switch claimed := t.fields.read(t, s); {
+	case claimed && !t.plateau.slow && t.has(RuleHeadroom):
+		t.fields.steer(t, s.Paced, dt)
+	case s.Paced:
 		t.grow(dt)
 	}
 }
 
 // throttled is a refusal.
 func (t *tracking) throttled(s *Sample) {
-	if t.has(RuleDoubt) {
-		t.answers.doubt(s.Now)
-	}
 	was := t.blackout.dark
 	switch dark := t.blackout.refusal(t, s); {
 	case dark && !was:
+		t.fields.judge(t)
 		t.cuts.last = s.Now // what was sent before says nothing more
 	case s.Sent < t.cuts.last: // of a congestion that has been answered already
 	case dark:
 		t.cuts.last = s.Now
 	default:
+		t.fields.judge(t)
 		t.cut(s.Now)
 	}
 }
