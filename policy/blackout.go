@@ -124,6 +124,10 @@ func (b *blackout) count(t *tracking, s *Sample) {
 
 // end is the first success after a blackout.
 func (b *blackout) end(t *tracking, s *Sample) {
+	if t.fresh { // nothing was served: there is nothing to learn from
+		*b = blackout{began: s.Now, firstBad: s.Now}
+		return
+	}
 	took := max((min(s.Now, b.firstBad+longestWindow) - b.began).Seconds(), probeFirst)
 	t.rate = b.served / took
 	if b.held < heldLeast*(b.firstBad-b.began).Seconds() { // little was asked for: it proves little

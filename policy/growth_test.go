@@ -26,12 +26,34 @@ func TestSlowStart(t *testing.T) {
 func TestSlowStartFromTheLeastRate(t *testing.T) {
 	for _, share := range []float64{0, 10} {
 		l := born(share, policy.RuleBlackout)
+		l.serve(0.1)
 		for range 200 {
 			l.refuse(0.1)
 		}
 		least := max(0.02, share/50)
 		near(t, "refused for 20 seconds", l.Rate, least)
 		within(t, "three seconds of success later", l.serveFor(3, 0.05), 7*least, 8.1*least)
+	}
+}
+
+// A limit that others have used up when a law begins says nothing about the rate: refusals before the first
+// success, and a blackout that begins with them, leave it as it was. Slow start goes on.
+func TestRefusedBeforeAnythingWasServed(t *testing.T) {
+	for _, share := range []float64{0, 10} {
+		start := born(share, 0).Rate
+		l := born(share, 0)
+		for range 4 {
+			near(t, "the rate after a refusal", l.refuse(0.1), start)
+		}
+		l.darken(t, 0.1)
+		l.probe(policy.Throttled)
+		near(t, "the rate after the first success", l.probe(policy.Success), start)
+		if share == 0 {
+			within(t, "three seconds of success later", l.serveFor(3, 0.05), 7*start, 8.1*start)
+		}
+		if served := l.Rate; l.refuse(0.1) >= served*0.95 {
+			t.Errorf("a refusal after that leaves %v of %v", l.Rate, served)
+		}
 	}
 }
 
@@ -130,6 +152,7 @@ func TestOneCutForOneRound(t *testing.T) {
 func TestLeastRate(t *testing.T) {
 	for _, c := range []struct{ share, least float64 }{{0, .02}, {10, .2}, {0.1, .02}} {
 		l := born(c.share, policy.RuleBlackout)
+		l.serve(0.1)
 		for range 2000 {
 			l.refuse(0.1)
 		}

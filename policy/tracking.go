@@ -109,6 +109,7 @@ type tracking struct {
 	now      time.Duration
 	cost     float64 // of a request, smoothed
 	costs    bool    // it is known
+	fresh    bool    // nothing has been served yet
 	bounds   Bounds  // of the last step
 	last     Pace    // that it returned
 	counted  float64 // successes since
@@ -165,6 +166,7 @@ func (t *tracking) step(s Sample, b Bounds) {
 	case Success:
 		t.answers.served()
 		t.success(&s, dt)
+		t.fresh = false
 	case Throttled:
 		t.answers.refused()
 		t.throttled(&s)
@@ -179,7 +181,7 @@ func (t *tracking) step(s Sample, b Bounds) {
 func (t *tracking) longest() float64 { return max(longestStep, 0.5/t.perSecond(t.rate)) }
 
 func (t *tracking) begin(s Sample, b Bounds) {
-	t.cost, t.now, t.fields.trust = 1, s.Now, 1
+	t.cost, t.now, t.fresh, t.fields.trust = 1, s.Now, true, 1
 	t.share.patience, t.share.since = 1, -farAway // the first change counts at once
 	if known(b.Share) {
 		t.rate = min(b.Share, greatestRate)
@@ -280,7 +282,7 @@ func (t *tracking) throttled(s *Sample) {
 		t.fields.judge(t)
 		t.cuts.last = s.Now // what was sent before says nothing more
 	case s.Sent < t.cuts.last: // of a congestion that has been answered already
-	case dark:
+	case dark || t.fresh: // a limit that others had used up when the law began says nothing about the rate
 		t.cuts.last = s.Now
 	default:
 		t.fields.judge(t)
