@@ -41,7 +41,10 @@ type blackout struct {
 	firstBad time.Duration // of the refusals since the last success
 	bad      bool          // there are any
 	refused  int           // so many
-	before   struct{ rate, top, quiet, floor float64 }
+	before   struct {
+		rate, top, quiet float64
+		share            floor
+	}
 
 	dark   bool
 	until  time.Duration // no request before it
@@ -70,7 +73,7 @@ func (b *blackout) refusal(t *tracking, s *Sample) bool {
 	}
 	if !b.bad {
 		b.bad, b.firstBad, b.refused = true, s.Now, 0
-		b.before.rate, b.before.top, b.before.quiet, b.before.floor = t.rate, t.plateau.top, t.plateau.quiet, t.share.floor
+		b.before.rate, b.before.top, b.before.quiet, b.before.share = t.rate, t.plateau.top, t.plateau.quiet, t.share
 	}
 	b.refused++
 	dark := (s.Now - b.firstBad).Seconds()
@@ -78,7 +81,10 @@ func (b *blackout) refusal(t *tracking, s *Sample) bool {
 		return false
 	}
 	if t.has(RuleRestore) {
-		t.rate, t.plateau.top, t.plateau.quiet, t.share.floor = b.before.rate, b.before.top, b.before.quiet, b.before.floor
+		t.rate, t.plateau.top, t.plateau.quiet = b.before.rate, b.before.top, b.before.quiet
+		if b.before.share.given == t.share.given {
+			t.share = b.before.share
+		}
 	}
 	b.dark, b.probes = true, 0
 	b.wait(t, s)
@@ -134,8 +140,8 @@ func (b *blackout) end(t *tracking, s *Sample) {
 		t.rate = max(t.rate, b.before.rate*(1-slowCutPart))
 	}
 	if f := t.share.floor; t.rate < f && t.has(RuleFloor) {
-		if t.rate < floorKept*f {
-			t.share.floor = t.rate
+		if t.rate < floorKept*f && t.share.since < b.began {
+			t.share.refute()
 		} else {
 			t.rate = f
 		}

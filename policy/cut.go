@@ -28,7 +28,7 @@ func (t *tracking) cut(now time.Duration) {
 	t.share.probed(t)
 	x := t.rate * (1 - t.cutSize(heavy))
 	if t.has(RuleFloor) {
-		x = t.share.hold(t.rate, x, heavy)
+		x = t.share.hold(t.rate, x)
 	}
 	t.plateau.rest(t.rate - cutKept*(t.rate-x))
 	t.rate = x

@@ -32,11 +32,11 @@ func ExampleTracking() {
 	//    4s  success    10.0 requests a second
 	//    8s  success    10.5 requests a second
 	//   12s  success    13.2 requests a second
-	//   16s  throttled  18.4 requests a second
+	//   16s  throttled  18.0 requests a second
 	// 16.9s  throttled  one request in 600ms
 	// 17.6s  throttled  one request in 1.1s
-	//   20s  success    9.9 requests a second
-	//   24s  success    9.9 requests a second
+	//   20s  success    8.5 requests a second
+	//   24s  success    8.5 requests a second
 }
 
 // Without a limit or a hint a law finds the rate by itself.

@@ -5,59 +5,87 @@ import "time"
 const (
 	// floorOfShare is a hair below the share, so that equal replicas at their floors do not hit the limit.
 	floorOfShare = 0.99
-	// aboveFrom and aboveTo bound, in shares, what counts as a probe of the share; beyond, others are idle.
+	// aboveFrom and aboveTo bound, in shares, what counts as a probe of the share. Beyond, others leave more, and the
+	// share is no longer believed.
 	aboveFrom, aboveTo = 0.95, 2.0
 	// Each probe that fails makes the next come that much later, up to the limit.
 	patienceGrowth, patienceMost = 1.5, 8.0
-	// stableHint is how long a hint must have held for its successor to be taken over at once; a source that flaps
-	// changes more often.
-	stableHint = 15 * time.Second
+	// atFloor is the highest rate, in floors, at which a refusal says something about the floor: above, it may
+	// be the law's own probe.
+	atFloor = 1.01
+	// doubtMost refusals at the floor make it yield, beyond one in 1/doubtPaid answers, which probes of others and
+	// chance explain.
+	doubtMost, doubtPaid = 4.0, 0.05
+	// A floor that yields below floorLost shares is lost, and with it all that the share means.
+	floorLost = 0.7
+	// flapping is the shortest time between two changes of a source that is believed.
+	flapping = 15 * time.Second
+	// A source is not believed any more after wrongMost shares that were not right, until it has been at rest for restOfSource.
+	wrongMost    = 2
+	restOfSource = 5 * time.Minute
 )
 
-// floor is what the law makes of a hinted share.
+// floor is what the law makes of a hinted share. It is believed until what is seen contradicts it. Then it is as if there
+// were none.
 type floor struct {
-	hint     float64 // 0: none
+	given    float64 // the last share; 0: none
 	since    time.Duration
+	hint     float64 // what is believed: given, or 0
 	floor    float64 // trusted: not cut below by few refusals
 	patience float64 // factor of the time between probes above the share
+	doubt    float64 // refusals at the floor, less what others' probes explain
+	wrong    int     // so many shares were not right
 }
 
-// hint takes over a share that has changed. Growth comes back to its floor in floorReturn seconds, but after
-// a hint that was stable the rate follows at once. When a fleet grows all replicas go down by the same part,
-// and one that was given more takes it.
+// hint takes over a share that has changed, as long as its source is believed. The rate follows by growth and by cuts.
 func (t *tracking) hint(share float64) {
 	f := &t.share
 	if !known(share) {
 		share = 0
 	}
-	if share == f.hint {
+	if share == f.given {
 		return
 	}
-	old, stable := f.hint, t.now-f.since >= stableHint
-	f.hint, f.floor, f.since, f.patience = share, floorOfShare*share, t.now, 1
-	b := &t.blackout.before // or a blackout would take this back
-	b.floor = f.floor
-	if old > 0 && share > 0 && stable && !t.blackout.dark && t.has(RuleRescale) {
-		t.rate = f.rescaled(t.rate, share/old)
-		t.plateau.top = f.rescaled(t.plateau.top, share/old)
-		b.rate, b.top = f.rescaled(b.rate, share/old), f.rescaled(b.top, share/old)
+	rest := t.now - f.since
+	switch {
+	case f.given > 0 && rest < flapping:
+		f.wrong = wrongMost
+	case rest >= restOfSource:
+		f.wrong = 0
+	}
+	f.given, f.since = share, t.now
+	f.hint, f.floor, f.patience, f.doubt = 0, 0, 1, 0
+	if f.wrong < wrongMost {
+		f.hint, f.floor = share, floorOfShare*share
 	}
 }
 
-// rescaled is a rate under a share that is so many times the old one.
-func (f *floor) rescaled(rate, times float64) float64 {
-	if times > 1 {
-		return max(rate, f.floor)
-	}
-	return max(min(rate, f.hint), rate*times)
+// refute stops believing the share.
+func (f *floor) refute() {
+	f.hint, f.floor, f.patience = 0, 0, 1
+	f.wrong = min(f.wrong+1, wrongMost)
 }
 
-// hold is where a cut from one rate to another stops. Heavy refusals make the floor yield.
-func (f *floor) hold(from, to float64, heavy bool) float64 {
-	if !heavy {
+// answered weighs an answer to a request that was sent at a rate. Refusals at the floor are evidence against it.
+func (f *floor) answered(rate float64, refused bool) {
+	switch {
+	case rate > atFloor*f.floor: // or there is none
+	case refused:
+		f.doubt = min(f.doubt+1, doubtMost)
+	default:
+		f.doubt = max(f.doubt-doubtPaid, 0)
+	}
+}
+
+// hold is where a cut from one rate to another stops: at the floor, unless that is in doubt.
+func (f *floor) hold(from, to float64) float64 {
+	if f.doubt < doubtMost || to >= f.floor {
 		return max(to, min(from, f.floor))
 	}
-	f.floor = min(f.floor, to)
+	f.floor = to
+	if f.floor < floorLost*f.hint {
+		f.refute()
+	}
 	return to
 }
 
@@ -75,7 +103,7 @@ func (f *floor) probed(t *tracking) {
 
 // risen notes that others leave more than the share.
 func (f *floor) risen(rate float64) {
-	if rate >= aboveTo*f.hint {
-		f.patience = 1
+	if f.hint > 0 && rate >= aboveTo*f.hint {
+		f.refute()
 	}
 }

@@ -51,7 +51,7 @@ func TestRefusedBeforeAnythingWasServed(t *testing.T) {
 		if share == 0 {
 			within(t, "three seconds of success later", l.serveFor(3, 0.05), 7*start, 8.1*start)
 		}
-		if served := l.Rate; l.refuse(0.1) >= served*0.95 {
+		if served := l.Rate; l.refuse(0.1) >= served*0.995 {
 			t.Errorf("a refusal after that leaves %v of %v", l.Rate, served)
 		}
 	}

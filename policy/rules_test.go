@@ -28,10 +28,6 @@ var rules = []struct {
 		l.refuse(0.1)
 		return l.untilProbe() > 1.7*first
 	}},
-	{"rescale", policy.RuleRescale, 0, func(_ *testing.T, without policy.Rules) bool {
-		l := born(10, without)
-		return l.hint(20, 5) == 5
-	}},
 	{"return", policy.RuleReturn, 0, func(_ *testing.T, without policy.Rules) bool {
 		l := born(0, without|policy.RuleSlowStart)
 		l.serveFor(10, 0.05)

@@ -47,8 +47,6 @@ const (
 	RuleFloor Rules = 1 << iota
 	// RulePatience probes above the share ever more seldom while each probe fails.
 	RulePatience
-	// RuleRescale takes over a new hint at once, by as much as it differs from an old one that was stable.
-	RuleRescale
 	// RuleReturn comes back to just below the rate of the last cut before it probes further.
 	RuleReturn
 	// RuleBlackout stops when nothing but refusals comes, and learns the rate from what was served.
@@ -182,10 +180,10 @@ func (t *tracking) longest() float64 { return max(longestStep, 0.5/t.perSecond(t
 
 func (t *tracking) begin(s Sample, b Bounds) {
 	t.cost, t.now, t.fresh, t.fields.trust = 1, s.Now, true, 1
-	t.share.patience, t.share.since = 1, -farAway // the first change counts at once
-	if known(b.Share) {
-		t.rate = min(b.Share, greatestRate)
-		t.share.hint, t.share.floor = t.rate, floorOfShare*t.rate
+	t.hint(min(b.Share, greatestRate))
+	t.share.since = -farAway // the first change is no flapping
+	if h := t.share.hint; h > 0 {
+		t.rate = h
 	} else {
 		t.rate, t.plateau.slow = startUnknown, t.has(RuleSlowStart)
 	}
@@ -221,7 +219,7 @@ func (t *tracking) bounded(x float64, b Bounds) float64 {
 
 // least is the rate at which cuts end.
 func (t *tracking) least() float64 {
-	return max(leastRate*t.cost, leastOfShare*t.share.hint)
+	return max(leastRate*t.cost, leastOfShare*t.share.given)
 }
 
 // pace is what the state allows.
@@ -262,6 +260,7 @@ func (t *tracking) success(s *Sample, dt float64) {
 	if s.Sent < t.cuts.last {
 		return // it was sent at the rate before the cut, and says nothing about this one
 	}
+	t.share.answered(t.rate, false)
 	if t.blackout.dark {
 		t.blackout.end(t, s)
 		return
@@ -276,6 +275,9 @@ func (t *tracking) success(s *Sample, dt float64) {
 
 // throttled is a refusal.
 func (t *tracking) throttled(s *Sample) {
+	if s.Sent >= t.cuts.last && !t.fresh {
+		t.share.answered(t.rate, true)
+	}
 	was := t.blackout.dark
 	switch dark := t.blackout.refusal(t, s); {
 	case dark && !was:

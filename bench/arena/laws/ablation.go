@@ -12,7 +12,6 @@ var rules = []struct {
 }{
 	{"floor", policy.RuleFloor},
 	{"patience", policy.RulePatience},
-	{"rescale", policy.RuleRescale},
 	{"return", policy.RuleReturn},
 	{"blackout", policy.RuleBlackout},
 	{"restore", policy.RuleRestore},
