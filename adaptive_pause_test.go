@@ -57,7 +57,7 @@ func probing(t *testing.T, name string, opts ...Option) (*Limiter, *panel) {
 	t.Helper()
 	l, p := governing(t, append(opts, Replicas(1))...)
 	holdsFor(t, l, time.Second)
-	p.gives(t, l, name, policy.Pace{Rate: 2, NotBefore: since(l) + 5*time.Second, Probe: 50 * time.Second})
+	p.gives(t, l, name, policy.Pace{Rate: 2, NotBefore: since(l) + 5*time.Second}.Probing(50*time.Second))
 	return l, p
 }
 
@@ -173,9 +173,9 @@ func TestAnswerToAProbe(t *testing.T) {
 		want []time.Duration
 	}{
 		"faster":        {policy.Pace{Rate: 4}, []time.Duration{5 * s, 6*s + 245*time.Millisecond, 6*s + 495*time.Millisecond, 6*s + 745*time.Millisecond}},
-		"another pause": {policy.Pace{Rate: 2, NotBefore: 7 * s, Probe: 3 * s}, []time.Duration{5 * s, 13 * s, 16 * s, 19 * s}},
+		"another pause": {policy.Pace{Rate: 2, NotBefore: 7 * s}.Probing(3 * s), []time.Duration{5 * s, 13 * s, 16 * s, 19 * s}},
 		"a paced pause": {policy.Pace{Rate: 2, NotBefore: 7 * s}, []time.Duration{5 * s, 13 * s, 13*s + s/2, 14 * s}},
-		"sooner":        {policy.Pace{Rate: 2, Probe: 2 * s}, []time.Duration{5 * s, 7*s + 960*time.Millisecond, 9*s + 960*time.Millisecond, 11*s + 960*time.Millisecond}},
+		"sooner":        {policy.Pace{Rate: 2}.Probing(2 * s), []time.Duration{5 * s, 7*s + 960*time.Millisecond, 9*s + 960*time.Millisecond, 11*s + 960*time.Millisecond}},
 	} {
 		row(t, name, func(t *testing.T) {
 			l, p := probing(t, requests)
@@ -254,7 +254,7 @@ func TestProbeOutOfRange(t *testing.T) {
 	for probe, want := range map[time.Duration]time.Duration{-time.Second: 0, 1: 1, 2 * time.Hour: time.Hour} {
 		row(t, probe, func(t *testing.T) {
 			l, p := governing(t, Replicas(1))
-			p.gives(t, l, requests, policy.Pace{Rate: 100, Probe: probe})
+			p.gives(t, l, requests, policy.Pace{Rate: 100}.Probing(probe))
 			if got := gateOf(l, "k").ext.learned.pacers[0].probe; got != want {
 				t.Errorf("one request in %v, want %v", got, want)
 			}

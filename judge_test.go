@@ -313,9 +313,9 @@ func (l *lieLaw) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 		pace.Until = s.Now + time.Duration(l.x>>20%3000)*time.Millisecond
 	case 3, 4:
 		pace.NotBefore = s.Now + time.Duration(l.x>>20%3000)*time.Millisecond
-		pace.Probe = time.Duration(l.x>>30%9000) * time.Millisecond
+		pace = pace.Probing(time.Duration(l.x>>30%9000) * time.Millisecond)
 	case 5:
-		pace.Probe = time.Duration(l.x>>30%100-20) * time.Second
+		pace = pace.Probing(time.Duration(l.x>>30%100-20) * time.Second)
 	}
 	return pace
 }

@@ -75,8 +75,8 @@ func (p *pacer) setPace(at time.Duration, pace float64) {
 // paced is how the bucket fills at the pace. While the time that slots are held is unknown, only their number
 // counts.
 func (p *pacer) paced() fill {
-	perSecond := min(p.pace/p.held, maxEvents)
-	return fill{interval: float64(time.Second) / perSecond, size: max(1, perSecond*p.saved)}
+	size := max(1, min(p.pace/p.held, maxEvents)*p.saved)
+	return fill{max(float64(time.Second)*p.held/p.pace, float64(time.Second)/maxEvents), size}
 }
 
 // observeHeld notes for how long a request that succeeded has held its slots.
@@ -180,15 +180,14 @@ func (p *pacer) resume(at time.Duration) { p.pausedUntil, p.tokens, p.last, p.cu
 func (p *pacer) apply(at time.Duration, pace policy.Pace, r *rule) {
 	at = max(at, p.last) // a success may be dated before the last look at the bucket
 	p.endPause(at)
-	x := pace.Rate
+	x, probe := pace.Rate, pace.Probe()
 	if !usable(x) {
-		x, pace.NotBefore, pace.Probe = p.pace, p.pausedUntil, p.probe
+		x, pace.NotBefore, probe = p.pace, p.pausedUntil, p.probe
 	}
 	if p.probe > 0 {
 		p.cut = at + 1 // what probes have taken is no part of the pace; some answers are dated by them
 	}
-	p.saved, p.expires = savedFor(pace.Saved), 0
-	p.probe = min(max(0, pace.Probe), maxPause)
+	p.saved, p.expires, p.probe = savedFor(pace.Saved), 0, min(probe, maxPause)
 	if pace.Until != 0 {
 		p.expires = max(pace.Until, at+minPace)
 	}

@@ -79,7 +79,7 @@ func (p *promise) answered(a *answer) {
 	at := p.base.Add(a.at)
 	if x := a.pace.Rate; x > 0 && !math.IsInf(x, 1) {
 		p.pace = min(x, p.ceiling)
-		p.pausedUntil, p.probe = time.Time{}, min(max(0, a.pace.Probe), time.Hour)
+		p.pausedUntil, p.probe = time.Time{}, min(a.pace.Probe(), time.Hour)
 		if wait := a.pace.NotBefore; wait > a.at {
 			wait = min(wait, a.at+time.Hour)
 			p.pausedUntil = p.base.Add(wait)

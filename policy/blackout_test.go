@@ -255,7 +255,7 @@ func TestRateBehindTheGate(t *testing.T) {
 	for _, c := range []struct{ share, least float64 }{{10, 0.2}, {0.1, 0.02}, {1000, 1}, {1e12, 1}} {
 		l := born(c.share, 0).darken(t, 1)
 		near(t, "the rate behind a gate", l.Rate, c.share)
-		near(t, "probes a second", 1/l.Probe.Seconds(), c.least)
+		near(t, "probes a second", 1/l.Probe().Seconds(), c.least)
 	}
 }
 
@@ -267,6 +267,6 @@ func TestProbesAreRequests(t *testing.T) {
 			at := seconds(l.now + 1)
 			l.tell(policy.Sample{Outcome: policy.Throttled, Now: at, Sent: at - seconds(rtt), Cost: cost, Paced: true})
 		}
-		near(t, fmt.Sprintf("the time between probes at a cost of %v", cost), l.Probe.Seconds(), 50)
+		near(t, fmt.Sprintf("the time between probes at a cost of %v", cost), l.Probe().Seconds(), 50)
 	}
 }

@@ -102,27 +102,36 @@ type Bounds struct {
 // Pace is what a law allows from now on.
 type Pace struct {
 	// Rate is in events per second, or in slots: finite, positive, and at most Bounds.Ceiling. Behind
-	// NotBefore and Probe it is what the law expects to allow. The turns of callers that wait are reckoned
+	// NotBefore and probes it is what the law expects to allow. The turns of callers that wait are reckoned
 	// by it.
 	Rate float64
 	// NotBefore is the instant before which nothing is admitted, on the clock of Sample.Now. At it the bucket
-	// holds one event, which lets one request for one event pass, and without Probe more follow at Rate. For slots
-	// further ones follow at Rate over the seconds that requests which succeeded have held one, and at once
-	// while none has. An instant that has passed means now, and one more than an hour ahead means an hour.
+	// holds one event, which lets one request for one event pass, and further ones follow at Rate, or as
+	// probes. For slots further ones follow at Rate over the seconds that requests which succeeded have held
+	// one, and at once while none has. An instant that has passed means now, and one more than an hour ahead
+	// means an hour.
 	NotBefore time.Duration
-	// Probe above 0 says that the law has to see an answer before it allows Rate. From NotBefore on single
-	// requests pass, one in each Probe, whatever they take, until the law gives another pace. More than an
-	// hour means an hour. No caller is refused because of it: when a probe is answered is not known.
-	Probe time.Duration
 	// Until is the instant from which on the pace is out of date, on the clock of Sample.Now. The first ask
 	// at it or later makes the limiter call Next with the outcome Unknown. 0 means that only feedback changes
 	// the pace. A law that gives Until at its start is also started by the first ask of its key, and not by
 	// the first feedback.
 	Until time.Duration
 	// Saved is how long a time's events may be saved up while no request comes: the bucket holds Rate times
-	// Saved, at least one event. 0 means a tenth of a second.
+	// Saved, at least one event. 0 means a tenth of a second. Below 0 the law probes: see Probing.
 	Saved time.Duration
 }
+
+// Probing returns the pace of a law that has to see an answer before it allows Rate. From NotBefore on single
+// requests pass, whatever they take, one in each so long, until the law gives another pace. 0 or less means
+// no probes, and more than an hour an hour. It takes the place of Saved. No caller is refused because of the
+// time between probes: when one is answered is not known.
+func (p Pace) Probing(every time.Duration) Pace {
+	p.Saved = -max(0, every)
+	return p
+}
+
+// Probe returns the time between two single requests of a pace that is Probing, else 0.
+func (p Pace) Probe() time.Duration { return max(0, -p.Saved) }
 
 // Law is the state of one key under a policy, for the events of one unit or for slots in flight.
 //

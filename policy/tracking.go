@@ -229,7 +229,8 @@ func (t *tracking) pace(b Bounds) Pace {
 	}
 	// Should a probe never be answered, the next one comes at the least rate.
 	probe := max(probeUnanswered, min(1/t.perSecond(t.bounded(0, b)), farAway.Seconds()))
-	return Pace{Rate: t.rate, NotBefore: t.blackout.until, Probe: time.Duration(probe * float64(time.Second))}
+	p := Pace{Rate: t.rate, NotBefore: t.blackout.until}
+	return p.Probing(time.Duration(probe * float64(time.Second)))
 }
 
 // learnCost smooths what a request costs. Without a hint the law starts at so many requests, whatever they cost, and whatever

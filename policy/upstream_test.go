@@ -127,8 +127,8 @@ func (r *replica) fly(f *flight, now time.Duration) {
 func (r *replica) learn(s policy.Sample) {
 	p := r.law.tell(s, r.bounds)
 	r.rate, r.notBefore = p.Rate, min(p.NotBefore, s.Now+time.Hour)
-	if p.Probe > 0 {
-		r.rate = 1 / p.Probe.Seconds()
+	if p.Probe() > 0 {
+		r.rate = 1 / p.Probe().Seconds()
 	}
 	r.due = max(s.Now, r.notBefore) + forgetAfter
 }

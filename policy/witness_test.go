@@ -84,8 +84,8 @@ func (w *witness) judge(s policy.Sample, b policy.Bounds, p, twin policy.Pace) s
 
 // allowed is the rate that a pace allows now: that of its probes, if it has any.
 func (w *witness) allowed(p policy.Pace) float64 {
-	if p.Probe > 0 {
-		return w.cost / p.Probe.Seconds()
+	if p.Probe() > 0 {
+		return w.cost / p.Probe().Seconds()
 	}
 	return p.Rate
 }

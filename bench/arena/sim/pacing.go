@@ -163,7 +163,7 @@ func (r *Run) next() int {
 // obey puts a pace in force.
 func (r *Run) obey(p *replica, x policy.Pace) {
 	p.settle(r.now)
-	p.rate, p.probe = x.Rate, x.Probe.Seconds()
+	p.rate, p.probe = x.Rate, x.Probe().Seconds()
 	if r.slots { // so many slots are so many requests a second
 		p.rate, p.allowed = x.Rate/max(p.took, 1e-3), x.Rate
 	}
