@@ -126,9 +126,9 @@ func (l *adversaryLaw) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 	}
 	switch l.IntN(6) {
 	case 0:
-		p = p.Probing(time.Duration(math.Exp(math.Log(1e10) * l.Float64())))
+		p = p.Probing(time.Microsecond + time.Duration(math.Exp(math.Log(1e10)*l.Float64())))
 	case 1:
-		p = p.Probing([]time.Duration{math.MinInt64, -1, 1, time.Hour, math.MaxInt64}[l.IntN(5)])
+		p = p.Probing([]time.Duration{math.MinInt64, -1, time.Microsecond, time.Hour, math.MaxInt64}[l.IntN(5)])
 	}
 	return p
 }

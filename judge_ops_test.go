@@ -245,8 +245,26 @@ func (w *world) tryFor(r *replica, key string, asks []quotient.Ask, n amounts, c
 	default:
 		r.counts.refused++
 		r.refused(key, n, &quotient.LimitedError{Key: key, Decision: d})
+		r.returns(key, n, d)
 	}
 	return d
+}
+
+// returns holds what a law gives as the time to come back: the rest of its pause and what is missing at its
+// pace, and never the time between two probes.
+func (r *replica) returns(key string, n amounts, d quotient.Decision) {
+	if d.Rule != "adaptive" || d.Reason != quotient.ReasonRate || len(r.calls) > 0 || planOf(key) != "" {
+		return
+	}
+	for _, x := range r.l.AppendState(nil, nameOf(key)) {
+		if x.Name != d.Rule || x.Unit != d.Unit || x.Pace == 0 {
+			continue
+		}
+		owed := n[unitIndex(x.Unit)] + 40 // the most that one ask takes
+		if most := x.Reset.Seconds() + owed/x.Pace + 1e-6; d.RetryAfter.Seconds() > most {
+			r.w.broken("replica %d %s: a law of %v a second that pauses for %v gives %v", r.id, key, x.Pace, x.Reset, d.RetryAfter)
+		}
+	}
 }
 
 // keep keeps the permit if there is anything to give back.

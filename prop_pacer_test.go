@@ -142,7 +142,7 @@ func TestPropertyPacersKeepWhatLawsSay(t *testing.T) {
 		if rapid.Bool().Draw(rt, "requests alone") {
 			limit.Rates = limit.Rates[:1]
 		}
-		l := mustNew(rt, limit, Policy(d), BeyondShare(), few)
+		l := mustNew(rt, limit, Policy(d), BeyondShare(), few, WithHash(func(string) uint64 { return 1 }), WithPhase(1))
 		promises := make([]*promise, 0, 3)
 		for _, ls := range l.shards[0].setting.laws {
 			p := &promise{ceiling: ls.bounds.Ceiling, slots: ls.lawID == slotsID, pace: ls.start, base: l.base}
