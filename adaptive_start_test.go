@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,12 +14,15 @@ import (
 
 // judge is an upstream's token bucket of 100 a second. At the start it owes what others have taken.
 type judge struct {
+	mu              sync.Mutex
 	tokens          float64
 	last            time.Time
 	served, refused int
 }
 
 func (u *judge) answer() policy.Feedback {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	now := time.Now()
 	u.tokens, u.last = min(100, u.tokens+100*now.Sub(u.last).Seconds()), now
 	if u.tokens < 1 {
