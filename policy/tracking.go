@@ -60,8 +60,8 @@ const (
 	RuleHeadroom
 	// RuleDoubt trusts fields less that refusals contradict, or that claim for long that nothing is left.
 	RuleDoubt
-	// RuleSlowStart doubles the rate each second until the first refusal, when there is no hint, or when cuts have brought it down
-	// to the least.
+	// RuleSlowStart doubles the rate each second, when there is no hint, until the first refusal after a success.
+	// It does so again when cuts have brought the rate down to the least.
 	RuleSlowStart
 )
 
