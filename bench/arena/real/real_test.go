@@ -23,11 +23,14 @@ const (
 	warmUp    = 20 * time.Second // at the start, which is not counted
 	tolerance = 0.03
 	attempts  = 3
+	// What Jain's index is at least: .9 where the replicas know their number. Elsewhere the simulation has .73 in the
+	// worst of 20 seeds, and one replica that takes three quarters of all makes .43.
+	equal, lucky = 0.9, 0.6
 	// A replica that stood still for longer makes a run say little about the law.
 	disturbed = 50 * time.Millisecond
 )
 
-// figures are what is compared, but for fairness: that is a matter of luck where the law is not fair.
+// figures are what is compared, but for fairness: where the law is not always fair, chance decides.
 type figures struct {
 	Goodput float64 // served, as a part of the limit
 	Refused float64 // of all requests
@@ -51,19 +54,20 @@ type duel struct {
 	limit  int           // requests a second
 	known  int           // what the replicas know of the pool; 0: nothing
 	length time.Duration // of a run
+	fair   float64       // the least of Jain's index at its end
 }
 
 // duels has the longest first.
 var duels = []duel{
-	{"nginx/wrong hint", nginxServer, sim.GCRA, sim.NoFields, limit, replicas / 2, 2 * time.Minute},
-	{"HAProxy/hint", haproxyServer, sim.StickTable, sim.NoFields, limit, replicas, longer},
-	{"HAProxy/no hint", haproxyServer, sim.StickTable, sim.NoFields, limit, 0, longer},
-	{"nginx/hint", nginxServer, sim.GCRA, sim.NoFields, limit, replicas, length},
-	{"nginx/no hint", nginxServer, sim.GCRA, sim.NoFields, limit, 0, length},
-	{"GitHub/hint", githubServer, sim.GitHub, sim.AllFields, githubLimit, replicas, length},
-	{"GitHub/no hint", githubServer, sim.GitHub, sim.AllFields, githubLimit, 0, length},
-	{"fleet upstream/hint", fleetServer, sim.TokenBucket, sim.AllFields, limit, replicas, length},
-	{"fleet upstream/no hint", fleetServer, sim.TokenBucket, sim.AllFields, limit, 0, length},
+	{"nginx/wrong hint", nginxServer, sim.GCRA, sim.NoFields, limit, replicas / 2, 2 * time.Minute, lucky},
+	{"HAProxy/hint", haproxyServer, sim.StickTable, sim.NoFields, limit, replicas, longer, equal},
+	{"HAProxy/no hint", haproxyServer, sim.StickTable, sim.NoFields, limit, 0, longer, lucky},
+	{"nginx/hint", nginxServer, sim.GCRA, sim.NoFields, limit, replicas, length, equal},
+	{"nginx/no hint", nginxServer, sim.GCRA, sim.NoFields, limit, 0, length, lucky},
+	{"GitHub/hint", githubServer, sim.GitHub, sim.AllFields, githubLimit, replicas, length, equal},
+	{"GitHub/no hint", githubServer, sim.GitHub, sim.AllFields, githubLimit, 0, length, lucky},
+	{"fleet upstream/hint", fleetServer, sim.TokenBucket, sim.AllFields, limit, replicas, length, equal},
+	{"fleet upstream/no hint", fleetServer, sim.TokenBucket, sim.AllFields, limit, 0, length, lucky},
 }
 
 func (d duel) want() float64 { return float64(2*d.limit) / replicas }
@@ -108,10 +112,10 @@ func TestRealHTTPIsAsSimulated(t *testing.T) {
 				t.Logf("real: %v\nsimulated: %v (spread %v)\na replica stood still for %v",
 					got, simulated, spread, stall.Round(time.Millisecond))
 				switch {
-				case got.near(simulated):
+				case got.near(simulated) && got.Jain >= d.fair:
 					return
 				case stall < disturbed || n == attempts:
-					t.Fatalf("real: %v; simulated: %v; more than %v apart", got, simulated, tolerance)
+					t.Fatalf("real: %v; simulated: %v; more than %v apart, or less fair than %v", got, simulated, tolerance, d.fair)
 				}
 			}
 		})
