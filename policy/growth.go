@@ -34,6 +34,9 @@ func (t *tracking) grow(dt float64) {
 	case t.plateau.slow:
 		t.rate = min(t.rate*(1+ln2*dt/slowDouble), t.rate*slowStepMost)
 		return
+	case t.level.recovers(t):
+		t.level.recover(t, dt)
+		return
 	case t.has(RuleFloor) && x < t.share.floor:
 		x, double = min(x+t.share.floor*dt/floorReturn, t.share.floor), leapDouble
 	default:
