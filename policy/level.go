@@ -15,13 +15,13 @@ const (
 // level is what the law remembers from before a fall. A limit that has fallen may come back, as after an incident.
 // Then the rate returns to the level at once, and not as slowly as it probes.
 type level struct {
-	held float64 // the rate that has held for a while
+	held float64 // what has been served for a while
 	from float64 // the rate at which a return began; 0: none is on
 }
 
-// follow takes over a rate that holds.
+// follow takes over a rate that is served.
 func (l *level) follow(t *tracking, elapsed float64) {
-	if at := min(t.rate, t.plateau.top); at > l.held && !t.plateau.slow && !t.blackout.dark {
+	if at := min(t.rate, t.plateau.top, t.answers.delivered(t)); at > l.held && !t.plateau.slow && !t.blackout.dark {
 		l.held += (at - l.held) * min(1, elapsed/levelUp)
 	}
 }

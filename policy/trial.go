@@ -10,6 +10,9 @@ const (
 	// Refusals that are rarer than trialPart of what they were have followed the rate. In one memory of answers half
 	// of the old ones is forgotten.
 	trialPart = 0.75
+	// trialHeld is how far above the level a rate may be: only where a rate has been served is it strange that it is
+	// refused now.
+	trialHeld = 1.2
 	// trialFor is how long cuts are futile, before the next trial.
 	trialFor = time.Minute
 )
@@ -36,7 +39,7 @@ func (r *trial) holds(t *tracking) bool {
 	switch {
 	case !t.answers.heavy() || r.futile && (t.now >= r.until || t.answers.part() > trialMost):
 		*r = trial{}
-	case r.rate == 0 && t.answers.part() >= trialFrom:
+	case r.rate == 0 && t.answers.part() >= trialFrom && t.rate <= trialHeld*t.level.held:
 		*r = trial{rate: t.rate}
 	case r.rate == 0:
 	case r.until == 0 && t.rate <= trialAt*r.rate:
