@@ -13,13 +13,9 @@ const (
 	darkRefusals             = 3
 	// Probes come after probeFirst seconds, then twice as long each time, up to probeMost. A window of a
 	// minute is then found open about ten seconds late at most, and refuses eight probes. A client that asks
-	// more seldom than that when all is well does so now, too, up to the same half an hour as below.
+	// more seldom than that when all is well does so now, too, up to half an hour.
 	probeFirst, probeMost = 0.5, 10.0
-	// probeIll takes the place of probeMost in an outage: less than one probe a second, and back soon.
-	probeIll = 2.0
-	// retryMost is the longest Retry-After that is believed at once; mostDoublings later it is half an hour.
-	retryMost     = 30.0
-	mostDoublings = 6
+	mostDoublings         = 6 // more would overflow, some day
 	// retryJitter spreads those that got the same Retry-After: later only.
 	retryJitter = 0.1
 	// cyclesKept is how many cycles the length of the last one is remembered.
@@ -49,8 +45,8 @@ type blackout struct {
 	}
 
 	dark   bool
-	ill    bool          // of requests that failed and were not refused: they say nothing about the limit
 	until  time.Duration // no request before it
+	proven time.Duration // what is waited beyond it proves nothing: it was announced, but not confirmed
 	probes int
 
 	began  time.Duration // the end of the last blackout, or the beginning
@@ -68,20 +64,8 @@ func (b *blackout) cycleAt(now time.Duration) float64 {
 	return 0
 }
 
-// failure is a request that was not refused and not served: nothing but these is a blackout too, an outage.
-func (b *blackout) failure(t *tracking, s *Sample) bool {
-	if b.bad && !b.ill && !b.dark {
-		return false // refusals say more
-	}
-	b.ill = b.ill || !b.dark
-	return b.refusal(t, s)
-}
-
 // refusal looks for a blackout, and reports whether there is one.
 func (b *blackout) refusal(t *tracking, s *Sample) bool {
-	if s.Outcome == Throttled && b.ill && !b.dark {
-		b.bad, b.ill = false, false // a run of refusals begins
-	}
 	if b.dark {
 		b.missed(t, s)
 		return true
@@ -109,24 +93,24 @@ func (b *blackout) refusal(t *tracking, s *Sample) bool {
 // missed is a probe that has not succeeded, whatever became of it; also one whose refusal another law answers for.
 func (b *blackout) missed(t *tracking, s *Sample) {
 	if b.dark && s.Sent >= b.until && s.Sent < s.Now { // else it is no answer, but a change of the bounds
-		b.ill = b.ill && s.Outcome != Throttled
+		t.retry.confirmed(s)
 		b.wait(t, s)
 	}
 }
 
-// wait sets the instant of the next probe. A Retry-After longer than retryMost is believed step by step: half
-// a minute at first, then one, two, up to half an hour. One that is shorter than what the law would wait by itself is not
-// believed in an incident.
+// wait sets the instant of the next probe: a longer Retry-After counts as far as it is believed, a shorter one unless this is
+// an incident.
 func (b *blackout) wait(t *tracking, s *Sample) {
+	interval := min(1/t.perSecond(t.rate), believedMost)
 	doublings := math.Ldexp(1, b.probes)
-	most := probeMost
-	if b.ill {
-		most = probeIll
+	wait := min(max(probeFirst, interval)*doublings, max(probeMost, interval)) * (.75 + .5*t.fraction())
+	t.retry.announced(s)
+	b.proven = farAway
+	if !t.retry.meant() {
+		b.proven = s.Now + time.Duration(wait*float64(time.Second))
 	}
-	interval := min(1/t.perSecond(t.rate), retryMost*(1<<mostDoublings))
-	wait := min(max(probeFirst, interval)*doublings, max(most, interval)) * (.75 + .5*t.fraction())
-	if told := s.RetryAfter.Seconds(); told > wait || told > 0 && !b.incident(s.Now) {
-		wait = min(told, retryMost*doublings) * (1 + retryJitter*t.fraction())
+	if announced := s.RetryAfter.Seconds(); announced > wait || announced > 0 && !b.incident(s.Now) {
+		wait = max(min(wait, announced), t.retry.wait(announced)) * (1 + retryJitter*t.fraction())
 	}
 	b.probes = min(b.probes+1, mostDoublings)
 	b.until = s.Now + time.Duration(wait*float64(time.Second))
@@ -150,15 +134,11 @@ func (b *blackout) count(t *tracking, s *Sample) {
 
 // end is the first success after a blackout.
 func (b *blackout) end(t *tracking, s *Sample) {
-	switch {
-	case t.fresh: // nothing was served: there is nothing to learn from
+	if t.fresh { // nothing was served: there is nothing to learn from
 		*b = blackout{began: s.Now, firstBad: s.Now}
 		return
-	case b.ill:
-		*b = blackout{began: s.Now, firstBad: s.Now, cycle: b.cycle, cycled: b.cycled + s.Now - b.firstBad}
-		return
 	}
-	took := max((min(s.Now, b.firstBad+longestWindow) - b.began).Seconds(), probeFirst)
+	took := max((min(s.Now, b.firstBad+longestWindow, b.proven) - b.began).Seconds(), probeFirst)
 	t.rate = b.served / took
 	if b.held < heldLeast*(b.firstBad-b.began).Seconds() { // little was asked for: it proves little
 		t.rate = max(t.rate, b.before.rate*(1-slowCutPart))

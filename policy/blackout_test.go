@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"testing"
-	"time"
 
 	"github.com/quotient-go/quotient/policy"
 )
@@ -135,48 +134,6 @@ func TestLateRefusalIsNoProbe(t *testing.T) {
 	}
 }
 
-// A Retry-After counts in a blackout alone: step by step up to half an hour, and up to a tenth later, never earlier.
-func TestRetryAfter(t *testing.T) {
-	told := func(l *life, at, sent time.Duration, after time.Duration) float64 {
-		l.tell(policy.Sample{Outcome: policy.Throttled, Now: at, Sent: sent, Cost: 1, Paced: true, RetryAfter: after})
-		return l.gate()
-	}
-	if l := born(10, 0); told(l, seconds(1), seconds(0.95), time.Minute) > 0 {
-		t.Error("one refusal shuts the gate")
-	}
-	for _, c := range []struct {
-		after time.Duration
-		waits []float64
-	}{
-		{2 * time.Second, []float64{2, 2, 2, 2, 2}},
-		{29 * time.Second, []float64{29, 29, 29}},
-		{100 * time.Second, []float64{30, 60, 100, 100}},
-		{365 * 24 * time.Hour, []float64{30, 60, 120, 240, 480, 960, 1920, 1920}},
-		{math.MaxInt64, []float64{30, 60}},
-	} {
-		l, latest := born(10, 0), 0.0
-		for range 100 {
-			if l.gate() > 0 {
-				break
-			}
-			told(l, seconds(l.now+0.1), seconds(l.now+0.05), c.after)
-		}
-		for i, wait := range c.waits {
-			within(t, fmt.Sprintf("Retry-After %v, probe %d", c.after, i), l.gate(), wait, wait*1.1)
-			latest = max(latest, l.gate()/wait)
-			told(l, l.NotBefore+seconds(rtt), l.NotBefore, c.after)
-		}
-		if latest == 1 {
-			t.Errorf("Retry-After %v: all come back at once", c.after)
-		}
-	}
-	for _, none := range []time.Duration{0, -time.Second, math.MinInt64} {
-		l := born(10, 0)
-		l.darken(t, 0.1)
-		within(t, "no Retry-After", told(l, l.NotBefore+seconds(rtt), l.NotBefore, none), 0.5, 1.5)
-	}
-}
-
 // What was served since the last blackout, by the time that it took, is the rate after it. With all that a
 // window of ten seconds serves, one cycle is enough.
 func TestRateAfterABlackout(t *testing.T) {
@@ -233,7 +190,7 @@ func TestFloorAfterABlackout(t *testing.T) {
 // gainAfterBlackout is the growth in so many seconds after a blackout that ended 20 seconds after the law began.
 func gainAfterBlackout(t *testing.T, length float64, without policy.Rules) float64 {
 	t.Helper()
-	l := born(0, without|policy.RuleSlowStart|policy.RuleServed)
+	l := born(0, without|policy.RuleSlowStart)
 	l.serveFor(10, 0.1)
 	l.darken(t, 0.1)
 	for l.NotBefore < seconds(20) {

@@ -20,7 +20,7 @@ func TestCycleIsKept(t *testing.T) {
 	} {
 		s := at(10, 0, false)
 		b := &s.blackout
-		b.began, b.firstBad, b.served = time.Hour, time.Hour+c.took-c.dark, 1
+		b.began, b.firstBad, b.proven, b.served = time.Hour, time.Hour+c.took-c.dark, farAway, 1
 		end := time.Hour + c.took
 		b.end(s, &Sample{Now: end})
 		if got := b.cycleAt(end); got != c.want {

@@ -63,12 +63,6 @@ const (
 	// RuleSlowStart doubles the rate each second, when there is no hint, until the first refusal after a success.
 	// It does so again when cuts have brought the rate down to the least.
 	RuleSlowStart
-	// RuleRecover returns fast to the level that held before a fall.
-	RuleRecover
-	// RuleServed does not cut far below what was served.
-	RuleServed
-	// RuleFutile takes back cuts that do not make refusals rarer.
-	RuleFutile
 )
 
 // New returns a law that starts at the share, or at 5 requests per second when none is known, and in both cases at most at the
@@ -79,7 +73,7 @@ func (p Tracking) New(seed uint64) Law {
 	return t
 }
 
-// The greatest rate, and the least: 20 requests in 1000 seconds, or a fiftieth of the share or of the level. A law that goes
+// The greatest rate, and the least: 20 requests in 1000 seconds, or a fiftieth of the share. A law that goes
 // lower gets too few answers; one that stays higher makes half of the requests of a thousand clients
 // refusals.
 const (
@@ -121,11 +115,10 @@ type tracking struct {
 	answers  evidence
 	share    floor
 	plateau  plateau
-	level    level
-	trial    trial
 	cuts     cuts
 	blackout blackout
 	fields   headroom
+	retry    retry
 }
 
 // Next implements Law.
@@ -161,9 +154,8 @@ func (t *tracking) step(s Sample, b Bounds) {
 	t.now = now
 	t.learnCost(s.Cost)
 	t.hint(min(b.Share, greatestRate))
-	t.answers.age(elapsed, t.memory())
+	t.answers.age(elapsed, t.perSecond(t.rate))
 	t.answers.answers += t.counted
-	t.trial.count(t.counted, 0)
 	t.blackout.served += t.counted * t.cost
 	s.Paced, t.counted, t.paced = s.Paced || t.paced, 0, false
 	if s.Paced {
@@ -172,21 +164,14 @@ func (t *tracking) step(s Sample, b Bounds) {
 	switch s.Outcome {
 	case Success:
 		t.answers.served()
-		t.trial.count(1, 0)
 		t.success(&s, dt)
 		t.fresh = false
 	case Throttled:
 		t.answers.refused()
-		t.trial.count(1, 1)
 		t.throttled(&s)
-	case Unavailable, Failed:
-		if was := t.blackout.dark; t.blackout.failure(t, &s) && !was {
-			t.cuts.last = now // what was sent before says nothing more
-		}
 	default:
 		t.blackout.missed(t, &s)
 	}
-	t.level.follow(t, elapsed)
 	t.rate = t.bounded(t.rate, b)
 }
 
@@ -195,7 +180,7 @@ func (t *tracking) step(s Sample, b Bounds) {
 func (t *tracking) longest() float64 { return max(longestStep, 0.5/t.perSecond(t.rate)) }
 
 func (t *tracking) begin(s Sample, b Bounds) {
-	t.cost, t.now, t.fresh, t.fields.trust = 1, s.Now, true, 1
+	t.cost, t.now, t.fresh, t.fields.trust, t.retry.believed = 1, s.Now, true, 1, believedFirst
 	t.hint(min(b.Share, greatestRate))
 	t.share.since = -farAway // the first change is no flapping
 	if h := t.share.hint; h > 0 {
@@ -212,7 +197,7 @@ func (t *tracking) rebase(by time.Duration) {
 	b, h := &t.blackout, &t.fields
 	for _, at := range []*time.Duration{
 		&t.now, &t.cuts.last, &t.share.since,
-		&b.firstBad, &b.until, &b.began, &b.cycled, &h.since, &h.fromAt,
+		&b.firstBad, &b.until, &b.began, &b.proven, &b.cycled, &h.since, &h.fromAt, &t.retry.at, &t.retry.end,
 	} {
 		*at = max(*at+by, -farAway)
 	}
@@ -235,7 +220,7 @@ func (t *tracking) bounded(x float64, b Bounds) float64 {
 
 // least is the rate at which cuts end.
 func (t *tracking) least() float64 {
-	return max(leastRate*t.cost, leastOfShare*max(t.share.given, t.level.held))
+	return max(leastRate*t.cost, leastOfShare*t.share.given)
 }
 
 // pace is what the state allows.
@@ -260,7 +245,6 @@ func (t *tracking) learnCost(cost float64) {
 		if !known(t.share.hint) {
 			t.rate *= scale
 			t.plateau.top *= scale
-			t.level.held *= scale
 		}
 	}
 	t.cost += (cost - t.cost) / 16 // about the last sixteen requests
@@ -274,6 +258,7 @@ func (t *tracking) fraction() float64 { return float64(t.random.Uint64()>>11) / 
 
 // success is an answer that does not complain.
 func (t *tracking) success(s *Sample, dt float64) {
+	t.retry.served(s, t.blackout.dark)
 	t.blackout.count(t, s)
 	if s.Sent < t.cuts.last {
 		return // it was sent at the rate before the cut, and says nothing about this one
@@ -297,6 +282,9 @@ func (t *tracking) throttled(s *Sample) {
 		t.share.answered(t.rate, true)
 	}
 	was := t.blackout.dark
+	if !was {
+		t.retry.announced(s)
+	}
 	switch dark := t.blackout.refusal(t, s); {
 	case dark && !was:
 		t.fields.judge(t)
