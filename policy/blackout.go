@@ -15,7 +15,9 @@ const (
 	// minute is then found open about ten seconds late at most, and refuses eight probes. A client that asks
 	// more seldom than that when all is well does so now, too, up to half an hour.
 	probeFirst, probeMost = 0.5, 10.0
-	mostDoublings         = 6 // more would overflow, some day
+	// probeIll takes the place of probeMost in an outage: less than one probe a second, and back soon.
+	probeIll      = 2.0
+	mostDoublings = 6 // more would overflow, some day
 	// retryJitter spreads those that got the same Retry-After: later only.
 	retryJitter = 0.1
 	// cyclesKept is how many cycles the length of the last one is remembered.
@@ -45,6 +47,7 @@ type blackout struct {
 	}
 
 	dark   bool
+	ill    bool          // of requests that failed and were not refused: they say nothing about the limit
 	until  time.Duration // no request before it
 	proven time.Duration // what is waited beyond it proves nothing: it was announced, but not confirmed
 	probes int
@@ -64,8 +67,20 @@ func (b *blackout) cycleAt(now time.Duration) float64 {
 	return 0
 }
 
+// failure is a request that was not refused and not served: nothing but these is a blackout too, an outage.
+func (b *blackout) failure(t *tracking, s *Sample) bool {
+	if b.bad && !b.ill && !b.dark {
+		return false // refusals say more
+	}
+	b.ill = b.ill || !b.dark
+	return b.refusal(t, s)
+}
+
 // refusal looks for a blackout, and reports whether there is one.
 func (b *blackout) refusal(t *tracking, s *Sample) bool {
+	if s.Outcome == Throttled && b.ill && !b.dark {
+		b.bad, b.ill = false, false // a run of refusals begins
+	}
 	if b.dark {
 		b.missed(t, s)
 		return true
@@ -93,6 +108,7 @@ func (b *blackout) refusal(t *tracking, s *Sample) bool {
 // missed is a probe that has not succeeded, whatever became of it; also one whose refusal another law answers for.
 func (b *blackout) missed(t *tracking, s *Sample) {
 	if b.dark && s.Sent >= b.until && s.Sent < s.Now { // else it is no answer, but a change of the bounds
+		b.ill = b.ill && s.Outcome != Throttled
 		t.retry.confirmed(s)
 		b.wait(t, s)
 	}
@@ -103,7 +119,11 @@ func (b *blackout) missed(t *tracking, s *Sample) {
 func (b *blackout) wait(t *tracking, s *Sample) {
 	interval := min(1/t.perSecond(t.rate), believedMost)
 	doublings := math.Ldexp(1, b.probes)
-	wait := min(max(probeFirst, interval)*doublings, max(probeMost, interval)) * (.75 + .5*t.fraction())
+	most := probeMost
+	if b.ill {
+		most = probeIll
+	}
+	wait := min(max(probeFirst, interval)*doublings, max(most, interval)) * (.75 + .5*t.fraction())
 	t.retry.announced(s)
 	b.proven = farAway
 	if !t.retry.meant() {
@@ -134,8 +154,12 @@ func (b *blackout) count(t *tracking, s *Sample) {
 
 // end is the first success after a blackout.
 func (b *blackout) end(t *tracking, s *Sample) {
-	if t.fresh { // nothing was served: there is nothing to learn from
+	switch {
+	case t.fresh: // nothing was served: there is nothing to learn from
 		*b = blackout{began: s.Now, firstBad: s.Now}
+		return
+	case b.ill:
+		*b = blackout{began: s.Now, firstBad: s.Now, cycle: b.cycle, cycled: b.cycled + s.Now - b.firstBad}
 		return
 	}
 	took := max((min(s.Now, b.firstBad+longestWindow, b.proven) - b.began).Seconds(), probeFirst)

@@ -190,7 +190,7 @@ func TestFloorAfterABlackout(t *testing.T) {
 // gainAfterBlackout is the growth in so many seconds after a blackout that ended 20 seconds after the law began.
 func gainAfterBlackout(t *testing.T, length float64, without policy.Rules) float64 {
 	t.Helper()
-	l := born(0, without|policy.RuleSlowStart)
+	l := born(0, without|policy.RuleSlowStart|policy.RuleServed)
 	l.serveFor(10, 0.1)
 	l.darken(t, 0.1)
 	for l.NotBefore < seconds(20) {

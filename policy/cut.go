@@ -9,6 +9,8 @@ const (
 	cutMost     = 0.4
 	cutKept     = 0.4 // of a cut stays: the law returns to what is left of the rest
 	slowCutPart = 0.3 // at the end of slow start, which may have overshot by a doubling
+	servedKept  = 0.9 // of what was served lately stays, but not all of the rate
+	servedMost  = 0.97
 )
 
 type cuts struct {
@@ -25,8 +27,15 @@ func (t *tracking) cut(now time.Duration) {
 		return
 	}
 	heavy := t.answers.heavy()
+	if t.has(RuleFutile) && t.trial.holds(t) {
+		return
+	}
 	t.share.probed(t)
+	t.level.failed(t)
 	x := t.rate * (1 - t.cutSize(heavy))
+	if t.has(RuleServed) {
+		x = max(x, min(servedMost*t.rate, servedKept*t.answers.delivered(t)))
+	}
 	if t.has(RuleFloor) {
 		x = t.share.hold(t.rate, x)
 	}

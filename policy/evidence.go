@@ -1,7 +1,5 @@
 package policy
 
-import "math"
-
 // What few refusals prove.
 const (
 	// prior is how many answers without a refusal are assumed before the first: one refusal in two
@@ -17,14 +15,28 @@ type evidence struct {
 	answers, refusals float64
 }
 
-// age forgets, at a rate of so many requests per second.
-func (e *evidence) age(dt, perSecond float64) {
-	keep := 1 / (1 + dt/math.Max(2, 20/perSecond))
+// age forgets.
+func (e *evidence) age(dt, memory float64) {
+	keep := 1 / (1 + dt/memory)
 	e.answers *= keep
 	e.refusals *= keep
 }
 
 func (e *evidence) served() { e.answers++ }
+
+// part is the part of the answers that were refusals.
+func (e *evidence) part() float64 { return e.refusals / max(e.answers, 1) }
+
+// memory is for how long answers are remembered, in seconds.
+func (t *tracking) memory() float64 { return max(2, 20/t.perSecond(t.rate)) }
+
+// longestMemory bounds it where something waits for it, in seconds.
+const longestMemory = 60.0
+
+// delivered is what was served lately, in units per second.
+func (e *evidence) delivered(t *tracking) float64 {
+	return (e.answers - e.refusals) / t.memory() * t.cost
+}
 
 func (e *evidence) refused() {
 	e.answers++

@@ -30,7 +30,7 @@ func TestEvidenceIsForgotten(t *testing.T) {
 		{0, 10, 12}, {2, 10, 6}, {2, 1000, 6}, {20, 1, 6}, {2, 1, 12 / 1.1}, {6, 10, 3},
 	} {
 		e := evidence{answers: 12, refusals: 12}
-		e.age(c.dt, c.perSecond)
+		e.age(c.dt, (&tracking{rate: c.perSecond, cost: 1}).memory())
 		for _, got := range []float64{e.answers, e.refusals} {
 			if got < c.left-1e-9 || got > c.left+1e-9 {
 				t.Errorf("%v s at %v a second: got %v, want %v", c.dt, c.perSecond, got, c.left)

@@ -31,8 +31,13 @@ func (t *tracking) grow(dt float64) {
 	}
 	x, double := t.rate, growDouble
 	switch {
+	case t.trial.futile && x >= t.level.held: // what is refused does not tell where the limit is
+		return
 	case t.plateau.slow:
 		t.rate = min(t.rate*(1+ln2*dt/slowDouble), t.rate*slowStepMost)
+		return
+	case t.level.recovers(t):
+		t.level.recover(t, dt)
 		return
 	case t.has(RuleFloor) && x < t.share.floor:
 		x, double = min(x+t.share.floor*dt/floorReturn, t.share.floor), leapDouble

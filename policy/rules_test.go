@@ -29,7 +29,7 @@ var rules = []struct {
 		return l.untilProbe() > 1.7*first
 	}},
 	{"return", policy.RuleReturn, 0, func(_ *testing.T, without policy.Rules) bool {
-		l := born(0, without|policy.RuleSlowStart)
+		l := born(0, without|policy.RuleSlowStart|policy.RuleServed)
 		l.serveFor(10, 0.05)
 		before := l.Rate
 		l.refuse(0.05)
@@ -66,6 +66,20 @@ var rules = []struct {
 	{"slow start", policy.RuleSlowStart, 0, func(_ *testing.T, without policy.Rules) bool {
 		return born(0, without).serveFor(1, 0.05) > 9
 	}},
+	{"recover", policy.RuleRecover, 0, func(_ *testing.T, without policy.Rules) bool {
+		return healthy(without).fall().serveFor(8, 0.1) > 6
+	}},
+	{"served", policy.RuleServed, 0, func(_ *testing.T, without policy.Rules) bool {
+		l := born(0, without|policy.RuleSlowStart)
+		l.serveFor(10, 0.1)
+		before := l.Rate
+		return l.refuse(0.1) > before*0.9
+	}},
+	{"futile", policy.RuleFutile, policy.RuleReturn, func(_ *testing.T, without policy.Rules) bool {
+		l := healthy(without)
+		l.brownout(45)
+		return l.Rate > 2
+	}},
 }
 
 // Each bit switches its own rule off, and no other but those that have nothing to work on without it.
@@ -82,7 +96,7 @@ func TestEveryRuleIsSwitchedByItsBit(t *testing.T) {
 		}
 		all |= r.rule
 	}
-	if all != policy.RuleSlowStart<<1-1 {
+	if all != policy.RuleFutile<<1-1 {
 		t.Errorf("the table has the rules %b of all", all)
 	}
 	l := born(10, all)

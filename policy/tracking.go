@@ -63,6 +63,12 @@ const (
 	// RuleSlowStart doubles the rate each second, when there is no hint, until the first refusal after a success.
 	// It does so again when cuts have brought the rate down to the least.
 	RuleSlowStart
+	// RuleRecover returns fast to the level that held before a fall.
+	RuleRecover
+	// RuleServed does not cut far below what was served.
+	RuleServed
+	// RuleFutile takes back cuts that do not make refusals rarer.
+	RuleFutile
 )
 
 // New returns a law that starts at the share, or at 5 requests per second when none is known, and in both cases at most at the
@@ -73,7 +79,7 @@ func (p Tracking) New(seed uint64) Law {
 	return t
 }
 
-// The greatest rate, and the least: 20 requests in 1000 seconds, or a fiftieth of the share. A law that goes
+// The greatest rate, and the least: 20 requests in 1000 seconds, or a fiftieth of the share or of the level. A law that goes
 // lower gets too few answers; one that stays higher makes half of the requests of a thousand clients
 // refusals.
 const (
@@ -115,6 +121,8 @@ type tracking struct {
 	answers  evidence
 	share    floor
 	plateau  plateau
+	level    level
+	trial    trial
 	cuts     cuts
 	blackout blackout
 	fields   headroom
@@ -154,8 +162,9 @@ func (t *tracking) step(s Sample, b Bounds) {
 	t.now = now
 	t.learnCost(s.Cost)
 	t.hint(min(b.Share, greatestRate))
-	t.answers.age(elapsed, t.perSecond(t.rate))
+	t.answers.age(elapsed, t.memory())
 	t.answers.answers += t.counted
+	t.trial.count(t.counted, 0)
 	t.blackout.served += t.counted * t.cost
 	s.Paced, t.counted, t.paced = s.Paced || t.paced, 0, false
 	if s.Paced {
@@ -164,14 +173,21 @@ func (t *tracking) step(s Sample, b Bounds) {
 	switch s.Outcome {
 	case Success:
 		t.answers.served()
+		t.trial.count(1, 0)
 		t.success(&s, dt)
 		t.fresh = false
 	case Throttled:
 		t.answers.refused()
+		t.trial.count(1, 1)
 		t.throttled(&s)
+	case Unavailable, Failed:
+		if was := t.blackout.dark; t.blackout.failure(t, &s) && !was {
+			t.cuts.last = now // what was sent before says nothing more
+		}
 	default:
 		t.blackout.missed(t, &s)
 	}
+	t.level.follow(t, elapsed)
 	t.rate = t.bounded(t.rate, b)
 }
 
@@ -220,7 +236,7 @@ func (t *tracking) bounded(x float64, b Bounds) float64 {
 
 // least is the rate at which cuts end.
 func (t *tracking) least() float64 {
-	return max(leastRate*t.cost, leastOfShare*t.share.given)
+	return max(leastRate*t.cost, leastOfShare*max(t.share.given, t.level.held))
 }
 
 // pace is what the state allows.
@@ -245,6 +261,7 @@ func (t *tracking) learnCost(cost float64) {
 		if !known(t.share.hint) {
 			t.rate *= scale
 			t.plateau.top *= scale
+			t.level.held *= scale
 		}
 	}
 	t.cost += (cost - t.cost) / 16 // about the last sixteen requests

@@ -19,6 +19,9 @@ var rules = []struct {
 	{"headroom", policy.RuleHeadroom},
 	{"doubt", policy.RuleDoubt},
 	{"slow start", policy.RuleSlowStart},
+	{"recover", policy.RuleRecover},
+	{"served", policy.RuleServed},
+	{"futile", policy.RuleFutile},
 }
 
 // Ablation returns policy.Tracking with all rules, and then without each of them, under the rule's name.

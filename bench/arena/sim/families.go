@@ -356,7 +356,7 @@ func fairAfter(to time.Duration, s *Scenario) Want {
 func probes(f Fault, replicas int) Want {
 	return Want{What: "probes", Goal: 1, Most: true, Value: func(r Result) float64 {
 		sent, n := 0, 0
-		for t := f.From + f.After + 3*time.Second; t < f.To; t += time.Second {
+		for t := f.From + f.After + 3*time.Second; t+time.Second < f.To; t += time.Second {
 			sent += r.Sent[t/time.Second]
 			n++
 		}
