@@ -40,7 +40,8 @@ type headroom struct {
 	used     float64 // by all clients, in units per second; 0: not known
 	free     float64 // the part of the quota that is free: below 0 too much is used
 	measured bool
-	long     bool // it was renewed for longer than longReset
+	long     bool // its reset was further away than longReset
+	even     bool // and it is to be spent evenly: that is no claim to be doubted, but what the user has asked for
 }
 
 // read takes in what an answer says, and reports whether that is a claim.
@@ -52,7 +53,8 @@ func (h *headroom) read(t *tracking, s *Sample) bool {
 	if h.limit != q.Limit {
 		*h = headroom{trust: h.trust, limit: q.Limit, min: q.Remaining, since: s.Now, from: q.Remaining, fromAt: s.Now}
 	}
-	h.long = h.long || q.Reset > longReset && t.spend == SpendFast
+	h.long = h.long || q.Reset > longReset
+	h.even = h.long && t.spend == SpendEvenly
 	if q.Reset <= leakyReset {
 		h.least(t, q, s.Now)
 	} else {
@@ -62,7 +64,7 @@ func (h *headroom) read(t *tracking, s *Sample) bool {
 }
 
 // claims reports whether something is known. Room in a long quota says nothing about the limit of a second.
-func (h *headroom) claims() bool { return h.measured && !(h.long && h.free > 0) }
+func (h *headroom) claims() bool { return h.measured && (h.even || !h.long || h.free <= 0) }
 
 // least judges by the least that was left. A new low counts at once.
 func (h *headroom) least(t *tracking, q Quota, now time.Duration) {
@@ -86,7 +88,7 @@ func (h *headroom) drain(t *tracking, q Quota, now time.Duration) {
 		h.from, h.fromAt = q.Remaining, now
 	}
 	lasts := q.Reset.Seconds()
-	if h.long {
+	if h.long && !h.even {
 		lasts = min(lasts, spendLeast)
 	}
 	if h.used > 0 {
@@ -110,12 +112,18 @@ func (h *headroom) steer(t *tracking, paced bool, dt float64) {
 	if h.free < fullBelow && t.has(RuleDoubt) {
 		h.trust = max(0, h.trust-dt/(fullFor*t.period(t.slowness())))
 	}
-	room := max(h.free, 0)
+	trust, gain, least, room := h.trust, headroomGain, headroomKept*t.plateau.top, max(h.free, 0)
+	if h.even {
+		trust, gain, least = 1, 0, 0
+	}
 	if room == 0 {
-		t.rate = max(t.rate*(1+h.trust*headroomLoss*max(h.free, -1)*dt), min(t.rate, headroomKept*t.plateau.top))
+		t.rate = max(t.rate*(1+trust*headroomLoss*max(h.free, -1)*dt), min(t.rate, least))
+	}
+	if h.even && room == 0 {
+		t.plateau.rest(t.rate)
 	}
 	if paced {
-		t.rise(t.rate+t.reference()*h.trust*headroomGain*room*dt, dt, leapDouble)
-		t.grow(dt * (1 - h.trust*(1-room)))
+		t.rise(t.rate+t.reference()*trust*gain*room*dt, dt, leapDouble)
+		t.grow(dt * (1 - trust*(1-room)))
 	}
 }

@@ -30,11 +30,12 @@ type Spend uint8
 
 // The ways to use a long quota.
 const (
-	// SpendFast uses it as fast as the upstream's other limits allow, and slows down when it would last for less than ten seconds.
-	// When it is used up the key waits for its reset. It is the default, and what a client of GitHub wants: work that is asked for
-	// is done at once, and most clients never use their hour's quota up.
+	// SpendFast uses it as fast as the upstream's other limits allow, and slows down when it would last for less than ten
+	// seconds. When it is used up the key waits for its reset. It is the default, and what a client of GitHub wants. Work that
+	// is asked for is done at once, and most clients never use their hour's quota up.
 	SpendFast Spend = iota
-	// SpendEvenly spreads what is left evenly until the reset: right for work that never ends, such as a crawler's.
+	// SpendEvenly spreads what is left evenly until the reset. It is right for work that never ends, such as a crawler's. The
+	// fields of a long quota are then believed without a test.
 	SpendEvenly
 )
 
@@ -286,7 +287,7 @@ func (t *tracking) success(s *Sample, dt float64) {
 		return
 	}
 	switch claimed := t.fields.read(t, s); {
-	case claimed && !t.plateau.slow && t.has(RuleHeadroom):
+	case claimed && (t.fields.even || !t.plateau.slow) && t.has(RuleHeadroom):
 		t.fields.steer(t, s.Paced, dt)
 	case s.Paced:
 		t.grow(dt)
