@@ -9,7 +9,7 @@ const (
 	// darkAfter seconds of nothing but refusals, or darkIntervals between requests if that is longer, are a blackout. Four
 	// refusals in a row are 40 ms at 90 requests per second: only time tells. Two in a row are chance at one request a second.
 	// Nor do two, one at the end of a burst and one at the beginning of the next, prove anything: three do.
-	darkAfter, darkIntervals = 0.8, 2.0
+	darkAfter, darkIntervals = 0.4, 2.0
 	darkRefusals             = 3
 	// Probes come after probeFirst seconds, then twice as long each time, up to probeMost. A window of a
 	// minute is then found open about ten seconds late at most, and refuses eight probes. A client that asks

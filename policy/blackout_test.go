@@ -8,10 +8,10 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Nothing but refusals is a blackout after 0.8 seconds, or after two intervals between requests if those are longer.
+// Nothing but refusals is a blackout after 0.4 seconds, or after two intervals between requests if those are longer.
 func TestBlackoutBegins(t *testing.T) {
 	for _, c := range []struct{ share, every, after float64 }{
-		{100, 0.1, 0.9}, {10, 0.1, 0.9}, {10, 0.4, 1.2}, {1, 0.5, 2.5}, {0.5, 1, 5}, {0.1, 4, 24},
+		{100, 0.1, 0.5}, {10, 0.1, 0.5}, {10, 0.4, 0.8}, {1, 0.5, 2.5}, {0.5, 1, 5}, {0.1, 4, 24},
 	} {
 		l := born(c.share, 0)
 		first := l.now + c.every
@@ -202,7 +202,7 @@ func gainAfterBlackout(t *testing.T, length float64, without policy.Rules) float
 
 // Growth after a blackout takes as long as the upstream's window, for three of its cycles.
 func TestCycleSlowsGrowthDown(t *testing.T) {
-	within(t, "12 s after a blackout, at a cycle of 20 s", gainAfterBlackout(t, 12, 0), 1.003, 1.02)
+	within(t, "12 s after a blackout, at a cycle of 20 s", gainAfterBlackout(t, 12, 0), 1.001, 1.02)
 	within(t, "without the rule", gainAfterBlackout(t, 12, policy.RuleCycle), 1.2, 1.5)
 }
 
