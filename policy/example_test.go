@@ -31,12 +31,12 @@ func ExampleTracking() {
 	// Output:
 	//    4s  success    10.0 requests a second
 	//    8s  success    10.5 requests a second
-	//   12s  success    13.2 requests a second
-	//   16s  throttled  18.0 requests a second
+	//   12s  success    12.7 requests a second
+	//   16s  throttled  16.7 requests a second
 	// 16.5s  throttled  one request in 600ms
 	// 17.2s  throttled  one request in 1.1s
-	//   20s  success    8.7 requests a second
-	//   24s  success    8.7 requests a second
+	//   20s  success    9.9 requests a second
+	//   24s  success    9.9 requests a second
 }
 
 // Without a limit or a hint a law finds the rate by itself.

@@ -11,8 +11,8 @@ const (
 	// Each probe that fails makes the next come that much later, up to the limit.
 	patienceGrowth, patienceMost = 1.5, 8.0
 	// atFloor is the highest rate, in floors, at which a refusal says something about the floor: above, it may
-	// be the law's own probe.
-	atFloor = 1.01
+	// be the law's own probe. 1.01 leaves one of four clients at three shares for minutes.
+	atFloor = 1.03
 	// doubtMost refusals at the floor make it yield, beyond one in 1/doubtPaid answers, which probes of others and
 	// chance explain.
 	doubtMost, doubtPaid = 4.0, 0.05
@@ -25,8 +25,8 @@ const (
 	restOfSource = 5 * time.Minute
 )
 
-// floor is what the law makes of a hinted share. It is believed until what is seen contradicts it. Then it is as if there
-// were none.
+// floor is what the law makes of a hinted share. It is believed until what is seen contradicts it. Then it is as if
+// there were none.
 type floor struct {
 	given    float64 // the last share; 0: none
 	since    time.Duration
@@ -62,8 +62,9 @@ func (t *tracking) hint(share float64) {
 
 // refute stops believing the share.
 func (f *floor) refute() {
-	f.hint, f.floor, f.patience = 0, 0, 1
-	f.wrong = min(f.wrong+1, wrongMost)
+	if f.hint > 0 {
+		f.hint, f.floor, f.patience, f.wrong = 0, 0, 1, min(f.wrong+1, wrongMost)
+	}
 }
 
 // answered weighs an answer to a request that was sent at a rate. Refusals at the floor are evidence against it.
@@ -103,7 +104,7 @@ func (f *floor) probed(t *tracking) {
 
 // risen notes that others leave more than the share.
 func (f *floor) risen(rate float64) {
-	if f.hint > 0 && rate >= aboveTo*f.hint {
+	if rate >= aboveTo*f.hint {
 		f.refute()
 	}
 }

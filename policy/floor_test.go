@@ -25,7 +25,7 @@ func TestFloorHolds(t *testing.T) {
 func TestDoubtIsEarned(t *testing.T) {
 	f := floor{given: 10, hint: 10, floor: 9.9, patience: 1}
 	for range 1000 {
-		f.answered(10.1, true) // of its own probe
+		f.answered(10.5, true) // of its own probe
 		f.answered(10, false)
 	}
 	if f.doubt != 0 {

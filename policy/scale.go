@@ -13,6 +13,7 @@ const (
 	probeEvery    = 8.0   // shorter refuses more, longer follows a limit that rises later
 	probeLeast    = 2.0   // seconds
 	probeSlowest  = 180.0 // seconds
+	untilRefused  = 3.0   // so many times sooner a slow client probes that was never refused; at most every probeEvery
 )
 
 // reference is the rate that growth is a part of. Without a hint it is the rate. Up to the share it is the
@@ -26,15 +27,20 @@ func (t *tracking) reference() float64 {
 	case t.rate > h:
 		return math.Sqrt(t.rate * h)
 	}
-	return min(max(t.rate, t.share.floor), h)
+	return max(t.rate, t.share.floor)
 }
 
 // slowness is how much longer than at referenceRate a period is, and a cut larger; 1 without a hint.
 func (t *tracking) slowness() float64 {
-	if !known(t.share.hint) {
+	h := t.share.hint
+	if !known(h) {
 		return 1
 	}
-	return math.Sqrt(referenceRate / t.perSecond(t.reference()))
+	slow := math.Sqrt(referenceRate / t.perSecond(h))
+	if t.cuts.last == -farAway { // the share may be far too low
+		return max(min(slow, 1), slow/untilRefused)
+	}
+	return slow
 }
 
 // period is the time from a cut to the next probe, in seconds: no shorter than the upstream's window, if that is known.

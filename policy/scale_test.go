@@ -26,8 +26,8 @@ func TestTimeScale(t *testing.T) {
 	}{
 		{10, 0, false, 10, 8}, {0.1, 0, false, 0.1, 8}, {1e6, 0, false, 1e6, 8}, // all the same without a hint
 		{10, 10, false, 10, 8}, {40, 40, false, 40, 4}, {2.5, 2.5, false, 2.5, 16},
-		{5, 10, false, 9.9, 8.04},                                   // below the share the floor counts
-		{40, 10, false, 20, 5.657},                                  // above it the mean
+		{5, 10, false, 9.9, 8},                                      // below the share the floor counts
+		{40, 10, false, 20, 8},                                      // above it the mean
 		{1000, 1000, false, 1000, 2}, {0.01, 0.01, false, .01, 180}, // bounds
 		{10, 0, true, 10, 60}, {0.01, 0.01, true, 0.01, 180}, // not shorter than the upstream's window
 	} {
@@ -48,6 +48,17 @@ func TestPatienceIsForProbesOfTheShare(t *testing.T) {
 		s.share.patience = 4
 		if got := s.period(s.slowness()) / plain; !about(got, c.want) {
 			t.Errorf("at %v under a share of 10 the period is %v times as long, want %v", c.rate, got, c.want)
+		}
+	}
+}
+
+// A slow client that was never refused probes three times as soon, but not sooner than at ten requests a second.
+func TestPeriodUntilRefused(t *testing.T) {
+	for _, c := range []struct{ hint, want float64 }{{40, 4}, {10, 8}, {2.5, 8}, {0.1, 80. / 3}} {
+		s := at(c.hint, c.hint, false)
+		s.cuts.last = -farAway
+		if got := s.period(s.slowness()); !about(got, c.want) {
+			t.Errorf("under a share of %v the period is %v, want %v", c.hint, got, c.want)
 		}
 	}
 }
