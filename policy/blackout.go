@@ -126,7 +126,7 @@ func (b *blackout) wait(t *tracking, s *Sample) {
 	wait := min(max(probeFirst, interval)*doublings, max(most, interval)) * (.75 + .5*t.fraction())
 	t.retry.announced(s)
 	b.proven = farAway
-	if !t.retry.meant() {
+	if !t.retry.meant(s) {
 		b.proven = s.Now + time.Duration(wait*float64(time.Second))
 	}
 	if announced := s.RetryAfter.Seconds(); announced > wait || announced > 0 && !b.incident(s.Now) {

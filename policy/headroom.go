@@ -3,33 +3,39 @@ package policy
 import "time"
 
 const (
-	// Fields of fewer than quotaLeast units are too coarse, and resets beyond quotaLongest too far away to steer by.
+	// Fields of fewer than quotaLeast units are too coarse, and resets beyond quotaLongest too far away to
+	// steer by.
 	quotaLeast   = 5
 	quotaLongest = 24 * time.Hour
-	// A quota that renews within leakyReset seconds is judged by the least that was left; a longer one by how fast it drains.
+	// A quota that renews within leakyReset seconds is judged by the least that was left; a longer one by how
+	// fast it drains.
 	leakyReset = 3 * time.Second
 	// The least is taken over so many requests of our own, within these bounds in seconds.
 	leastOver, leastShortest, leastLongest = 8.0, 1.0, 20.0
 	// drainOver is the shortest time, in seconds, and the fewest requests over which a drain is measured.
 	drainOver = 3.0
 	// leftOver is the part of a quota that is not counted on.
-	leftOver = 0.03
-	// headroomGain is the growth a second when all is free, on top of the law's own; headroomLoss the decline when all is used.
-	headroomGain, headroomLoss = 0.12, 0.4
+	leftOver = 0.04
+	// headroomGain is the growth a second when all is free, on top of the law's own; headroomLoss the decline
+	// when all is used.
+	headroomGain, headroomLoss = 0.08, 0.4
 	// headroomKept bounds the decline, as a part of the plateau: what lies below is for refusals to decide.
 	headroomKept = 0.8
-	// roomLeast is the part that must be free for a refusal to contradict the fields. Less is used up within a round trip.
-	roomLeast = 0.1
+	// roomLeast is the part that must be free for a refusal to contradict the fields. Less is used up within
+	// a round trip.
+	roomLeast = 0.2
 	// fullFor periods without a refusal "full", or nearly, wears the trust out: fields may claim it for ever.
-	fullFor, fullBelow = 60, 0.05
-	// longReset makes a quota a long one. Short ones are at most a minute in practice, with a reset rounded up; long ones an hour.
+	fullFor, fullBelow = 120, 0.05
+	// longReset makes a quota a long one. Short ones are at most a minute in practice, with a reset rounded
+	// up; long ones an hour.
 	longReset = 5 * time.Minute
-	// spendLeast is how many seconds a long quota that is used fast must last at least, or the clients slow down.
+	// spendLeast is how many seconds a long quota that is used fast must last at least, or the clients slow
+	// down.
 	spendLeast = 10.0
 )
 
-// headroom is what fields claim to be left of a quota, and how far they are trusted. They never replace the law: they make
-// its growth faster or slower, as far as they are trusted.
+// headroom is what fields claim to be left of a quota, and how far they are trusted. They never replace the
+// law: they make its growth faster or slower, as far as they are trusted.
 type headroom struct {
 	trust    float64 // from 0 to 1
 	limit    float64
@@ -78,7 +84,8 @@ func (h *headroom) least(t *tracking, q Quota, now time.Duration) {
 	}
 }
 
-// drain judges by how fast all clients together use the quota up, against how fast it may be used up until it is renewed.
+// drain judges by how fast all clients together use the quota up, against how fast it may be used up until it
+// is renewed.
 func (h *headroom) drain(t *tracking, q Quota, now time.Duration) {
 	switch took := (now - h.fromAt).Seconds(); {
 	case q.Remaining > h.from: // renewed
@@ -96,7 +103,8 @@ func (h *headroom) drain(t *tracking, q Quota, now time.Duration) {
 	}
 }
 
-// judge compares a refusal with the claim that stands. Room is contradicted, little or none confirmed; either is worth a half.
+// judge compares a refusal with the claim that stands. Room is contradicted, little or none confirmed; either
+// is worth a half.
 func (h *headroom) judge(t *tracking) {
 	switch {
 	case !h.claims() || !t.has(RuleDoubt):

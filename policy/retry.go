@@ -3,22 +3,23 @@ package policy
 import "time"
 
 const (
-	// The first announced pause is waited out up to believedFirst seconds: courtesy, before anything is known. Each probe that is
-	// refused before the announced end, and names the same end, doubles what is believed, up to believedMost.
+	// The first announced pause is waited out up to believedFirst seconds: courtesy, before anything is
+	// known. Each probe that is refused before the announced end, and names the same end, doubles what is
+	// believed, up to believedMost.
 	believedFirst, believedMost = 60.0, 1800.0
-	// testAfter is the least time between probes, in seconds, while pauses are announced that nothing has confirmed or refuted.
-	// What is announced for no longer than that needs no test.
+	// testAfter is the least time between probes, in seconds, while pauses are announced that nothing has
+	// confirmed or refuted. What is announced for no longer than that needs no test.
 	testAfter = 10.0
-	// rounding is how far apart two announcements of the same end may be, and how early an honest one may end. Each is rounded
-	// up to whole seconds, and read up to a second late.
+	// rounding is how far apart two announcements of the same end may be, and how early an honest one may
+	// end. Each is rounded up to whole seconds, and read up to a second late.
 	rounding = 2 * time.Second
 	// longestPause bounds an announcement, so that instants do not wrap around.
 	longestPause = 365 * 24 * time.Hour
 )
 
-// retry is what the law makes of Retry-After. An announced pause is a prediction: nothing is served before its end. A request
-// that is served all the same, although it was sent after the refusal, refutes it. A refused probe that was sent before the
-// end, and is given the same end, confirms it.
+// retry is what the law makes of Retry-After. An announced pause is a prediction: nothing is served before
+// its end. A request that is served all the same, although it was sent after the refusal, refutes it. A
+// refused probe that was sent before the end, and is given the same end, confirms it.
 type retry struct {
 	believed float64       // so many seconds of a pause are waited out at once
 	at, end  time.Duration // of the pause that was announced last; equal when it was judged
@@ -40,8 +41,8 @@ func (r *retry) confirmed(s *Sample) {
 	}
 }
 
-// served compares a success with the pause that stands. A pause that was waited out proves nothing: what is believed falls
-// back, so that the next one is tested again.
+// served compares a success with the pause that stands. A pause that was waited out proves nothing: what is
+// believed falls back, so that the next one is tested again.
 func (r *retry) served(s *Sample, dark bool) {
 	if s.Sent < r.at || r.end <= r.at {
 		return
@@ -55,7 +56,8 @@ func (r *retry) served(s *Sample, dark bool) {
 	r.end, r.obeyed = r.at, r.obeyed || dark
 }
 
-// wait is how many seconds of an announced pause are waited out. All but the first are tested in the middle, until confirmed.
+// wait is how many seconds of an announced pause are waited out. All but the first are tested in the middle,
+// until confirmed.
 func (r *retry) wait(announced float64) float64 {
 	wait := min(announced, r.believed)
 	if r.obeyed && announced > testAfter && r.believed <= believedFirst {
@@ -65,6 +67,9 @@ func (r *retry) wait(announced float64) float64 {
 }
 
 // meant reports whether the time until the announced end counts as time in which nothing is served.
-func (r *retry) meant() bool {
-	return r.believed > believedFirst || (r.end-r.at).Seconds() <= testAfter
+// It does when it is short, when a test has confirmed the last one, or when the fields name the same end.
+func (r *retry) meant(s *Sample) bool {
+	off := s.Quota.Reset - s.RetryAfter
+	agrees := s.Quota.Known() && max(off, -off) <= rounding
+	return agrees || r.believed > believedFirst || (r.end-r.at).Seconds() <= testAfter
 }

@@ -42,8 +42,8 @@ func until(end float64) func(float64) time.Duration {
 	return func(now float64) time.Duration { return seconds(math.Ceil(end - now)) }
 }
 
-// A Retry-After counts in a blackout alone, and is waited out up to a minute; up to a tenth later, never earlier. One that
-// proves to be meant is waited out up to half an hour.
+// A Retry-After counts in a blackout alone, and is waited out up to a minute; up to a tenth later, never
+// earlier. One that proves to be meant is waited out up to half an hour.
 func TestRetryAfter(t *testing.T) {
 	if l := born(10, 0); l.paused(1, 0.95, time.Minute) > 0 {
 		t.Error("one refusal shuts the gate")
@@ -78,7 +78,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// blackouts returns how long the first wait of each blackout is. Each announces a pause, and is over after the first probe.
+// blackouts returns how long the first wait of each blackout is. Each announces a pause, and is over after
+// the first probe.
 func blackouts(n int, pause func(now float64) time.Duration, between func(l *life)) (waits []float64) {
 	l := born(10, 0)
 	l.serveFor(5, 0.1)
@@ -91,8 +92,8 @@ func blackouts(n int, pause func(now float64) time.Duration, between func(l *lif
 	return waits
 }
 
-// A pause that is served before its end was not meant, and the next is believed less: at last the law probes as if nothing
-// were announced. One that was waited out proves nothing, so the next is tested in the middle.
+// A pause that is served before its end was not meant, and the next is believed less: at last the law probes
+// as if nothing were announced. One that was waited out proves nothing, so the next is tested in the middle.
 func TestRefutedPauses(t *testing.T) {
 	served := func(l *life) { l.serveFor(5, 0.1) }
 	for _, c := range []struct {
@@ -133,13 +134,22 @@ func TestConfirmedPause(t *testing.T) {
 	within(t, "and waited out when confirmed", l.NotBefore.Seconds(), end-0.1, end+4)
 }
 
-// What is waited beyond what the law would have waited by itself does not count against the rate, unless the pause is meant.
+// What is waited beyond what the law would have waited by itself does not count against the rate, unless the
+// pause is meant. It is when it is short, or when the fields name the same end.
 func TestLongPauseCostsNoRate(t *testing.T) {
-	after := func(pause time.Duration) float64 {
+	after := func(pause, reset time.Duration) float64 {
 		l := born(10, policy.RuleFloor)
 		l.serveFor(10, 0.1)
-		return l.darkenUntil(always(pause)).probe(policy.Success)
+		q := policy.Quota{Limit: 600, Reset: reset}
+		for at := 0.0; l.gate() <= 0 && at < 30; {
+			at = l.now + 0.1
+			l.tell(policy.Sample{
+				Outcome: policy.Throttled, Now: seconds(at), Sent: seconds(at - rtt), Cost: 1, Paced: true, RetryAfter: pause, Quota: q,
+			})
+		}
+		return l.probe(policy.Success)
 	}
-	within(t, "after a minute that proves nothing", after(time.Minute), 8, 10)
-	within(t, "after nine seconds", after(9*time.Second), 4.7, 5.5)
+	within(t, "after a minute that proves nothing", after(time.Minute, time.Hour), 7, 10)
+	within(t, "after a minute that the fields confirm", after(time.Minute, time.Minute), 1.2, 1.6)
+	within(t, "after nine seconds", after(9*time.Second, time.Hour), 4.5, 5.5)
 }

@@ -61,7 +61,7 @@ var rules = []struct {
 			l.refuse(0.1)
 		}
 		low := l.quoted(1, 0.1, leaky(0.5))
-		return l.quoted(1, 0.1, leaky(0.5)) < 1.04*low
+		return l.quoted(1, 0.1, leaky(0.5)) < 1.025*low
 	}},
 	{"slow start", policy.RuleSlowStart, 0, func(_ *testing.T, without policy.Rules) bool {
 		return born(0, without).serveFor(1, 0.05) > 9

@@ -8,8 +8,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// One client of an API as GitHub's: 5000 an hour, and 20 a second, of which only the hour's quota is reported. It always has
-// more to ask, for 65 minutes, so that the quota is renewed once.
+// One client of an API as GitHub's: 5000 an hour, and 20 a second, of which only the hour's quota is
+// reported. It always has more to ask, for 65 minutes, so that the quota is renewed once.
 func TestSpend(t *testing.T) {
 	const limit = 20.0
 	s := sim.Scenario{Name: "hour", Limit: limit, Replicas: 1, Length: 65 * time.Minute}
