@@ -22,6 +22,8 @@ const (
 	retryJitter = 0.1
 	// cyclesKept is how many cycles the length of the last one is remembered.
 	cyclesKept = 3
+	// cycleAlike bounds how unlike two cycles in a row may be that show a window. The first may have begun in its middle.
+	cycleAlike = 2.0
 	// longestWindow is the longest time for which the end of a window refuses everything: a minute, and what
 	// the last probe comes late. What lasts longer is an incident: the rest of it says nothing about the
 	// limit, and growth after it must not be slow. When the upstream says "at once" for ever, that must not
@@ -57,6 +59,7 @@ type blackout struct {
 	held   float64       // seconds since then in which the pace held requests back
 	cycle  float64       // seconds from the end of the one before to the end of the last; 0 if that was no window
 	cycled time.Duration // when it is forgotten
+	took   float64       // seconds from the end of the one before the last to its end
 }
 
 // cycleAt is the length of the upstream's window as far as it is known, else 0.
@@ -176,8 +179,8 @@ func (b *blackout) end(t *tracking, s *Sample) {
 	}
 	t.plateau.slow = false
 	t.plateau.rest(t.rate)
-	window := took <= probeSlowest && !b.incident(s.Now)
-	*b = blackout{began: s.Now, firstBad: s.Now}
+	window := took <= probeSlowest && !b.incident(s.Now) && took < cycleAlike*b.took && b.took < cycleAlike*took
+	*b = blackout{began: s.Now, firstBad: s.Now, took: took}
 	if window && t.has(RuleCycle) {
 		b.cycle = took
 		b.cycled = s.Now + time.Duration(cyclesKept*b.cycle*float64(time.Second))

@@ -21,6 +21,7 @@ func TestCycleIsKept(t *testing.T) {
 		s := at(10, 0, false)
 		b := &s.blackout
 		b.began, b.firstBad, b.proven, b.served = time.Hour, time.Hour+c.took-c.dark, farAway, 1
+		b.took = max(c.took.Seconds(), probeFirst)
 		end := time.Hour + c.took
 		b.end(s, &Sample{Now: end})
 		if got := b.cycleAt(end); got != c.want {
@@ -29,6 +30,20 @@ func TestCycleIsKept(t *testing.T) {
 		until := end + time.Duration(3*c.want*float64(time.Second))
 		if b.cycleAt(until) != 0 || c.want > 0 && b.cycleAt(until-1) != c.want {
 			t.Errorf("%v, of these %v dark: the cycle is not kept for three", c.took, c.dark)
+		}
+	}
+}
+
+// One cycle is none: only a second one that is alike shows a window.
+func TestCycleIsSeenTwice(t *testing.T) {
+	for _, c := range []struct{ before, want float64 }{{0, 0}, {9, 0}, {11, 20}, {39, 20}, {41, 0}} {
+		s := at(10, 0, false)
+		b := &s.blackout
+		b.began, b.firstBad, b.proven, b.served, b.took = time.Hour, time.Hour+15*time.Second, farAway, 1, c.before
+		end := time.Hour + 20*time.Second
+		b.end(s, &Sample{Now: end})
+		if got := b.cycleAt(end); got != c.want {
+			t.Errorf("20 s after one of %v s: a cycle of %v s, want %v", c.before, got, c.want)
 		}
 	}
 }

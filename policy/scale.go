@@ -13,7 +13,6 @@ const (
 	probeEvery    = 8.0   // shorter refuses more, longer follows a limit that rises later
 	probeLeast    = 2.0   // seconds
 	probeSlowest  = 180.0 // seconds
-	untilRefused  = 3.0   // so many times sooner a slow client probes that was never refused; at most every probeEvery
 )
 
 // reference is the rate that growth is a part of. Without a hint it is the rate. Up to the share it is the
@@ -38,7 +37,7 @@ func (t *tracking) slowness() float64 {
 	}
 	slow := math.Sqrt(referenceRate / t.perSecond(h))
 	if t.cuts.last == -farAway { // the share may be far too low
-		return max(min(slow, 1), slow/untilRefused)
+		return max(min(slow, 1), slow-1)
 	}
 	return slow
 }

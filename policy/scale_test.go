@@ -52,9 +52,9 @@ func TestPatienceIsForProbesOfTheShare(t *testing.T) {
 	}
 }
 
-// A slow client that was never refused probes three times as soon, but not sooner than at ten requests a second.
+// A slow client that was never refused probes a period of eight seconds sooner, but not sooner than at ten requests a second.
 func TestPeriodUntilRefused(t *testing.T) {
-	for _, c := range []struct{ hint, want float64 }{{40, 4}, {10, 8}, {2.5, 8}, {0.1, 80. / 3}} {
+	for _, c := range []struct{ hint, want float64 }{{40, 4}, {10, 8}, {2.5, 8}, {0.1, 72}} {
 		s := at(c.hint, c.hint, false)
 		s.cuts.last = -farAway
 		if got := s.period(s.slowness()); !about(got, c.want) {

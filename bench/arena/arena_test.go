@@ -197,7 +197,7 @@ func TestAblationTakesEachRuleOut(t *testing.T) {
 		}
 		seen |= p.Without
 	}
-	if all := policy.RuleSlowStart<<1 - 1; seen != all {
+	if all := policy.RuleFutile<<1 - 1; seen != all {
 		t.Errorf("rules %b taken out, of %b", seen, all)
 	}
 }

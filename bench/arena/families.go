@@ -29,11 +29,7 @@ type drawn struct {
 
 // families plays cells of all families, by each contender, and prints how it went.
 func (c config) families(w io.Writer) error {
-	var cells []sim.Cell
-	for _, seed := range c.seeds {
-		cells = append(cells, sim.Families(c.draws, seed)...)
-	}
-	cells = slices.DeleteFunc(cells, func(x sim.Cell) bool { return len(c.only) > 0 && !slices.Contains(c.only, x.Family) })
+	cells := c.drawCells()
 	var b bytes.Buffer
 	fmt.Fprintf(&b, familiesPreface, c.draws, seedList(c.seeds))
 	for _, l := range c.contenders {
@@ -47,6 +43,14 @@ func (c config) families(w io.Writer) error {
 	}
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// drawCells draws the cells of the families that are wanted, with each seed.
+func (c config) drawCells() (cells []sim.Cell) {
+	for _, seed := range c.seeds {
+		cells = append(cells, sim.Families(c.draws, seed)...)
+	}
+	return slices.DeleteFunc(cells, func(x sim.Cell) bool { return len(c.only) > 0 && !slices.Contains(c.only, x.Family) })
 }
 
 // playDrawn plays each cell, and the one beside it.

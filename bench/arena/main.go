@@ -65,6 +65,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 func (c config) play(stdout, stderr io.Writer) error {
 	begin := time.Now()
 	if c.draws > 0 {
+		if c.ablate {
+			return c.emit(stdout, c.worths)
+		}
 		return c.emit(stdout, c.families)
 	}
 	g, err := c.grid().play(newProgress(stderr))
