@@ -47,3 +47,15 @@ func TestCycleIsSeenTwice(t *testing.T) {
 		}
 	}
 }
+
+// Of an incident no more than a window's part counts: 100 that were served in 25 seconds before it are one a second.
+func TestIncidentCountsAsAWindow(t *testing.T) {
+	s := at(10, 0, false)
+	b := &s.blackout
+	b.began, b.firstBad, b.proven, b.served = time.Hour, time.Hour+25*time.Second, farAway, 100
+	b.held = 25
+	b.end(s, &Sample{Now: 2 * time.Hour})
+	if !about(s.rate, 1) {
+		t.Errorf("the rate after an incident of an hour is %v, want 1", s.rate)
+	}
+}
