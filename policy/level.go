@@ -5,7 +5,7 @@ const (
 	levelUp = 20.0
 	// levelFar is the part of the level below which the rate has fallen, and levelQuiet the seconds without a refusal
 	// after which it returns.
-	levelFar, levelQuiet = 0.25, 2.0
+	levelFar, levelQuiet = 0.25, 4.0
 	// levelDouble is the seconds in which a return doubles the rate, and levelStep what one success may do.
 	levelDouble, levelStep = 1.0, 1.5
 	// levelKept is what stays of the level when a return is refused, and levelBack what stays of the rate then.
