@@ -9,9 +9,9 @@ import (
 	"github.com/quotient-go/quotient/bench/arena/laws"
 )
 
-// TestDocsSayWhatWasMeasured: the table of docs/adaptive.md has the figures of results.md, for each contender.
+// TestDocsSayWhatWasMeasured: the table of docs/adaptive-law.md has the figures of results.md, for each contender.
 func TestDocsSayWhatWasMeasured(t *testing.T) {
-	page, results := file(t, "../../docs/adaptive.md"), file(t, "results.md")
+	page, results := file(t, "../../docs/adaptive-law.md"), file(t, "results.md")
 	_, summary, found := strings.Cut(results, "## Mean over scenarios")
 	if !found {
 		t.Fatal("results.md has no means")
@@ -32,7 +32,7 @@ func TestDocsSayWhatWasMeasured(t *testing.T) {
 		short := func(score string) string { return strings.TrimPrefix(score, "0") }
 		want := fmt.Sprintf("| %s | %s | %s | %s |\n", short(x[0]), short(x[4]), x[1], x[2])
 		if !strings.Contains(page, want) {
-			t.Errorf("docs/adaptive.md does not have the figures of %s: %s", c.Name, want)
+			t.Errorf("docs/adaptive-law.md does not have the figures of %s: %s", c.Name, want)
 		}
 	}
 }

@@ -16,6 +16,7 @@ var snippets = map[string]int{
 	"docs/coming-from.md": 8,
 	"docs/kubernetes.md":  1,
 	"docs/leases.md":      2,
+	"docs/adaptive.md":    3,
 }
 
 // Every Go block of these pages stands, to the letter, in a file that the compiler sees. A block that shows another library is marked

@@ -1,0 +1,99 @@
+package readme
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/policy"
+)
+
+// The functions of docs/adaptive.md, to the letter.
+
+func follow(most quotient.Limit, spend policy.Spend) *http.Client {
+	law := policy.Tracking{Spend: spend}
+	limiter := quotient.Must(quotient.New(most, quotient.Policy(law), quotient.BeyondShare()))
+	return &http.Client{Transport: &httplimit.Transport{Limiter: limiter}} // a key for each host
+}
+
+func gitHub() *http.Client { // 15 a second are 900 points a minute
+	return follow(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(15)}, InFlight: 100}, policy.SpendFast)
+}
+
+func openAI() *http.Client {
+	return follow(quotient.Rates(quotient.PerSecond(200)), policy.SpendFast)
+}
+
+func stripe() *http.Client { // InFlight: its limit of requests at once is not published
+	return follow(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}, InFlight: 20}, policy.SpendFast)
+}
+
+func apiGateway() *http.Client {
+	return follow(quotient.Rates(quotient.PerSecond(10_000)), policy.SpendFast)
+}
+
+func nginx() *http.Client { // limit_req with limit_req_status 429; no bound of our own is needed
+	return follow(quotient.Limit{}, policy.SpendFast)
+}
+
+// Each recipe gets half at least of an upstream that takes twenty a second and says nothing else.
+func TestAdaptiveRecipes(t *testing.T) {
+	for name, recipe := range map[string]func() *http.Client{
+		"GitHub": gitHub, "OpenAI": openAI, "Stripe": stripe, "API Gateway": apiGateway, "nginx": nginx,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			theirs := quotient.Must(quotient.New(quotient.Rates(quotient.PerSecond(20))))
+			c := recipe()
+			c.Transport.(*httplimit.Transport).Base = answers(func() int {
+				time.Sleep(5 * time.Millisecond)
+				if theirs.Allow("all") {
+					return http.StatusOK
+				}
+				return http.StatusTooManyRequests
+			})
+			served := 0
+			for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+				resp, err := c.Get("http://api.example.com/")
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				_ = resp.Body.Close()
+				if resp.StatusCode == http.StatusOK {
+					served++
+				}
+			}
+			if served < 600 || served > 1220 {
+				t.Errorf("%s: %d served in a minute", name, served)
+			}
+		})
+	}
+}
+
+// answers is an upstream in memory.
+type answers func() int
+
+func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: a(), Header: http.Header{}, Request: r, Body: io.NopCloser(strings.NewReader(""))}, nil
+}
+
+// The page for users stays short, and has no codes of scenarios.
+func TestAdaptiveIsShort(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs", "adaptive.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(regexp.MustCompile(`\S*[\pL\d]\S*`).FindAll(text, -1)); n > 900 {
+		t.Errorf("docs/adaptive.md has %d words, want at most 900", n)
+	}
+	if codes := regexp.MustCompile(`\b[SNO]\d+[ab]?\b`).FindAllString(string(text), -1); len(codes) > 0 {
+		t.Errorf("docs/adaptive.md has codes of scenarios: %v", codes)
+	}
+}
