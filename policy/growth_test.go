@@ -36,7 +36,7 @@ func TestSlowStartFromTheLeastRate(t *testing.T) {
 	}
 }
 
-// A limit that others have used up when a law begins says nothing about the rate: refusals before the first
+// A limit that others have used up when a law begins says nothing about the rate. Refusals before the first
 // success, and a blackout that begins with them, leave it as it was. Slow start goes on.
 func TestRefusedBeforeAnythingWasServed(t *testing.T) {
 	for _, share := range []float64{0, 10} {
