@@ -128,8 +128,8 @@ func TestMaxWaitBehindAPause(t *testing.T) {
 	}
 }
 
-// Until a probe is answered nothing but probes passes. That is one request at the end of the pause, and then one
-// in each Probe, whatever it costs or weighs, and however many wait.
+// Until a probe is answered nothing but probes passes. That is one request at the end of the pause, and then
+// one in each Probe, whatever it costs or weighs, and however many wait.
 func TestSingleProbes(t *testing.T) {
 	for _, name := range []string{requests, tokens, inFlight8} {
 		row(t, name, func(t *testing.T) {

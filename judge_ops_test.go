@@ -250,8 +250,8 @@ func (w *world) tryFor(r *replica, key string, asks []quotient.Ask, n amounts, c
 	return d
 }
 
-// returns holds what a law gives as the time to come back. That is the rest of its pause and what is missing at
-// its pace, and never the time between two probes.
+// returns holds what a law gives as the time to come back. That is the rest of its pause and what is missing
+// at its pace, and never the time between two probes.
 func (r *replica) returns(key string, n amounts, d quotient.Decision) {
 	if d.Rule != "adaptive" || d.Reason != quotient.ReasonRate || len(r.calls) > 0 || planOf(key) != "" {
 		return
