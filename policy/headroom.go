@@ -69,6 +69,11 @@ func (h *headroom) read(t *tracking, s *Sample) bool {
 	return h.claims()
 }
 
+// known reports whether a quota is none, or the same as before and no new low.
+func (h *headroom) known(q *Quota) bool {
+	return q.Limit == 0 || q.Limit == h.limit && q.Remaining >= h.min && q.Reset <= leakyReset
+}
+
 // claims reports whether something is known. Room in a long quota says nothing about the limit of a second.
 func (h *headroom) claims() bool { return h.measured && (h.even || !h.long || h.free <= 0) }
 

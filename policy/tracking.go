@@ -149,7 +149,7 @@ func (t *tracking) Next(s Sample, b Bounds) Pace {
 
 // counts reports whether a sample is a success that follows closely upon another and says nothing else.
 func (t *tracking) counts(s *Sample, b *Bounds) bool {
-	return s.Outcome == Success && t.costs && s.Now >= t.now && s.Now-t.now < coarse && s.Quota.Limit == 0 &&
+	return s.Outcome == Success && t.costs && s.Now >= t.now && s.Now-t.now < coarse && t.fields.known(&s.Quota) &&
 		*b == t.bounds && !t.blackout.dark
 }
 
