@@ -121,7 +121,10 @@ func parse(args []string, stderr io.Writer) (c config, err error) {
 		return c, err
 	}
 	if *only != "" {
-		c.only = strings.Split(*only, ",")
+		c.only, err = choose("family", *only, []string{"lies", "hints", "incidents", "drift"}, func(s, name string) bool { return s == name })
+		if err != nil {
+			return c, err
+		}
 	}
 	if f.NArg() > 0 {
 		return c, fmt.Errorf("unexpected argument %q", f.Arg(0))
