@@ -218,6 +218,7 @@ func (t *tracking) rebase(by time.Duration) {
 	} {
 		*at = max(*at+by, -farAway)
 	}
+	t.trial = trial{}
 }
 
 // has reports whether a rule is in force.
