@@ -120,11 +120,9 @@ func parse(args []string, stderr io.Writer) (c config, err error) {
 	if err := f.Parse(args); err != nil {
 		return c, err
 	}
-	if *only != "" {
-		c.only, err = choose("family", *only, []string{"lies", "hints", "incidents", "drift"}, func(s, name string) bool { return s == name })
-		if err != nil {
-			return c, err
-		}
+	c.only, err = choose("family", *only, []string{"lies", "hints", "incidents", "drift"}, func(s, name string) bool { return s == name })
+	if err != nil {
+		return c, err
 	}
 	if f.NArg() > 0 {
 		return c, fmt.Errorf("unexpected argument %q", f.Arg(0))
