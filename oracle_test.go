@@ -128,7 +128,9 @@ func inspect(t *testing.T, l *Limiter, step int, op string) {
 		if v.wait < never {
 			v.wait = g.pacerOf(v).wakes(now.at, v.wait)
 		}
+		soon := m.ready.known && m.timer != nil && m.ready.at <= now.at+2 // rounded up
 		switch {
+		case v.reason == ReasonNone && soon:
 		case v.reason == ReasonNone:
 			t.Errorf("step %d %s: %s head waits though there is room", step, op, k)
 		case v.final():
