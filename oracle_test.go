@@ -135,8 +135,8 @@ func inspect(t *testing.T, l *Limiter, step int, op string) {
 			t.Errorf("step %d %s: %s head waits though there is room", step, op, k)
 		case v.final():
 			t.Errorf("step %d %s: %s head waits though refused %v", step, op, k, v.reason)
-		case v.wait < never: // a float64 has 52 bits
-			if !m.ready.known || m.ready.at > now.at+v.wait+2+v.wait>>45 || m.timer == nil {
+		case v.wait < never: // a float64 has 52 bits, and several are added
+			if !m.ready.known || m.ready.at > now.at+v.wait+2+v.wait>>43 || m.timer == nil {
 				t.Errorf("step %d %s: %s head's turn in %v, timer in %v (%v)",
 					step, op, k, v.wait, m.ready.at-now.at, m.timer)
 			}
