@@ -57,6 +57,18 @@ func TestRefusedBeforeAnythingWasServed(t *testing.T) {
 	}
 }
 
+// A success that follows closely upon refusals ends the start too, or at a high rate the law would never cut.
+func TestFirstSuccessAmongManyRefusals(t *testing.T) {
+	l := born(400, 0)
+	for range 200 {
+		l.refuse(0.003)
+		l.serve(0.001)
+	}
+	if l.Rate > 350 {
+		t.Errorf("half of all requests are refused for .8 s, and the rate is %v", l.Rate)
+	}
+}
+
 // cutAt brings a law without a share to a plateau: many successes, and then one refusal.
 func cutAt(t *testing.T, without policy.Rules) (l *life, before float64) {
 	t.Helper()

@@ -16,9 +16,9 @@ const (
 	drainOver = 3.0
 	// leftOver is the part of a quota that is not counted on.
 	leftOver = 0.04
-	// headroomGain is the growth a second when all is free, on top of the law's own; headroomLoss the decline
-	// when all is used.
-	headroomGain, headroomLoss = 0.08, 0.4
+	// headroomGain is the growth a second when all is free, by the square of what is, on top of the law's own;
+	// headroomLoss the decline when all is used.
+	headroomGain, headroomLoss = 0.4, 0.4
 	// headroomKept bounds the decline, as a part of the plateau: what lies below is for refusals to decide.
 	headroomKept = 0.8
 	// roomLeast is the part that must be free for a refusal to contradict the fields. Less is used up within
@@ -136,7 +136,7 @@ func (h *headroom) steer(t *tracking, paced bool, dt float64) {
 		t.plateau.rest(t.rate)
 	}
 	if paced {
-		t.rise(t.rate+t.reference()*trust*gain*room*dt, dt, leapDouble)
+		t.rise(t.rate+t.reference()*trust*gain*room*room*dt, dt, leapDouble)
 		t.grow(dt * (1 - trust*(1-room)))
 	}
 }

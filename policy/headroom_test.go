@@ -37,10 +37,10 @@ func TestHeadroom(t *testing.T) {
 		{"without fields", 5, func(float64) policy.Quota { return policy.Quota{} }, 10, 10.3},
 		{"before anything is measured", 0.9, leaky(1), 10, 10.01},
 		{"half is left", 5, leaky(0.5), 11.4, 16},
-		{"a tenth is left", 5, leaky(0.1), 10.1, 12},
+		{"a tenth is left", 5, leaky(0.1), 10.05, 12},
 		{"a hundredth is left", 5, leaky(0.01), 9, 10},
 		{"nothing is left", 5, leaky(0), 8.5, 9.99},
-		{"a minute's quota, half of it used", 15, draining(5), 20, 110},
+		{"a minute's quota, half of it used", 15, draining(5), 20, 1100},
 		{"used just up", 15, draining(10), 9, 11},
 		{"used up twice as fast", 15, draining(20), 7.9, 8.1}, // not below .8 of the plateau
 		{"used up ten times as fast", 15, draining(100), 7.9, 8.1},

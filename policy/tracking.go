@@ -135,6 +135,7 @@ func (t *tracking) Next(s Sample, b Bounds) Pace {
 	s.Now, s.Sent = min(max(s.Now, -farAway), farAway), min(max(s.Sent, -farAway), farAway)
 	if t.counts(&s, &b) {
 		t.counted++
+		t.fresh = false
 		t.paced = t.paced || s.Paced
 		t.blackout.clear(s.Sent)
 		return t.last
