@@ -322,7 +322,7 @@ func (l *lieLaw) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 
 func (w *world) drawPolicy() policy.Policy {
 	ramp := policy.Ramp{Mode: policy.RampMode(pick(w.T, 0, 3, "ramp")), Start: .2, Over: 5 * time.Second, CoolDown: 2 * time.Second}
-	return among(w.T, []policy.Policy{policy.AIMD{}, policy.Tracking{}, ramp, lie{7}, lie{8}}, "policy")
+	return among(w.T, []policy.Policy{policy.AIMD{}, policy.Tracking{}, policy.Tracking{Spend: policy.SpendEvenly}, ramp, lie{7}, lie{8}}, "policy")
 }
 
 // start adds a replica to the fleet.

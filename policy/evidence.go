@@ -30,9 +30,6 @@ func (e *evidence) part() float64 { return e.refusals / max(e.answers, 1) }
 // memory is for how long answers are remembered, in seconds.
 func (t *tracking) memory() float64 { return max(2, 20/t.perSecond(t.rate)) }
 
-// longestMemory bounds it where something waits for it, in seconds.
-const longestMemory = 60.0
-
 // delivered is what was served lately, in units per second.
 func (e *evidence) delivered(t *tracking) float64 {
 	return (e.answers - e.refusals) / t.memory() * t.cost

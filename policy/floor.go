@@ -67,14 +67,11 @@ func (f *floor) refute() {
 	}
 }
 
-// answered weighs an answer to a request that was sent at a rate. Refusals at the floor are evidence against it.
-func (f *floor) answered(rate float64, refused bool) {
-	switch {
-	case rate > atFloor*f.floor: // or there is none
-	case refused:
-		f.doubt = min(f.doubt+1, doubtMost)
-	default:
-		f.doubt = max(f.doubt-doubtPaid, 0)
+// weigh adds to the doubt what an answer to a request that was sent at a rate is worth. Refusals at the floor
+// are evidence against it: each is worth 1. Each success is worth -doubtPaid.
+func (f *floor) weigh(rate, evidence float64) {
+	if rate <= atFloor*f.floor { // else there is none, or it may be a probe
+		f.doubt = min(max(f.doubt+evidence, 0), doubtMost)
 	}
 }
 

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -21,29 +22,55 @@ func TestFloorHolds(t *testing.T) {
 	}
 }
 
+// worth is what an answer adds to the doubt.
+func worth(refused bool) float64 {
+	if refused {
+		return 1
+	}
+	return -doubtPaid
+}
+
+// Successes that are only counted, since they follow closely upon each other, weigh as much as others.
+func TestCountedSuccessesWeigh(t *testing.T) {
+	s := Tracking{}.New(1).(*tracking)
+	b := Bounds{Share: 1000, Ceiling: math.Inf(1)}
+	s.Next(Sample{}, b)
+	for i := range 3000 {
+		now := time.Duration(i+1) * time.Millisecond
+		o := Success
+		if i%33 == 32 { // 3 % of noise
+			o = Throttled
+		}
+		s.Next(Sample{Outcome: o, Now: now, Sent: now - time.Microsecond, Cost: 1, Paced: true}, b)
+	}
+	if s.share.doubt > 2 || s.share.hint != 1000 {
+		t.Errorf("3 %% of refusals at a thousand a second leave a doubt of %v, and a hint of %v", s.share.doubt, s.share.hint)
+	}
+}
+
 // Refusals at the floor are evidence against it, as far as they are more than one in twenty answers.
 func TestDoubtIsEarned(t *testing.T) {
 	f := floor{given: 10, hint: 10, floor: 9.9, patience: 1}
 	for range 1000 {
-		f.answered(10.5, true) // of its own probe
-		f.answered(10, false)
+		f.weigh(10.5, 1) // of its own probe
+		f.weigh(10, -doubtPaid)
 	}
 	if f.doubt != 0 {
 		t.Errorf("refusals above the floor leave a doubt of %v", f.doubt)
 	}
 	for i := range 1000 {
-		if f.answered(9.9, i%21 == 0); f.doubt > 1 {
+		if f.weigh(9.9, worth(i%21 == 0)); f.doubt > 1 {
 			t.Fatalf("one refusal in 21 leaves a doubt of %v", f.doubt)
 		}
 	}
 	for i := range 100 {
-		f.answered(9.9, i%10 == 0)
+		f.weigh(9.9, worth(i%10 == 0))
 	}
 	if f.doubt < 3 || f.doubt > doubtMost {
 		t.Errorf("one refusal in ten leaves a doubt of %v after a hundred answers", f.doubt)
 	}
 	f = floor{}
-	if f.answered(1, true); f.doubt != 0 {
+	if f.weigh(1, 1); f.doubt != 0 {
 		t.Errorf("without a floor there is a doubt of %v", f.doubt)
 	}
 }
@@ -99,4 +126,22 @@ func TestSourceIsBelieved(t *testing.T) {
 	give(time.Minute, 10, 0)
 	give(5*time.Minute, 20, 20)
 	give(time.Minute, 0, 0)
+}
+
+// A pause is refuted by the first success after it is announced, also where successes are else only counted.
+func TestPauseIsRefutedAtAHighRate(t *testing.T) {
+	s := Tracking{}.New(1).(*tracking)
+	b := Bounds{Share: 1000, Ceiling: math.Inf(1)}
+	s.Next(Sample{}, b)
+	for i := range 400 {
+		now := time.Duration(i+1) * time.Millisecond
+		x := Sample{Outcome: Success, Now: now, Sent: now - time.Microsecond, Cost: 1, Paced: true}
+		if i%4 == 3 {
+			x.Outcome, x.RetryAfter = Throttled, time.Hour
+		}
+		s.Next(x, b)
+	}
+	if s.retry.believed > 1 {
+		t.Errorf("a hundred announced hours in which requests were served leave %v s that are believed", s.retry.believed)
+	}
 }

@@ -60,12 +60,12 @@ func TestRefusedBeforeAnythingWasServed(t *testing.T) {
 // A success that follows closely upon refusals ends the start too, or at a high rate the law would never cut.
 func TestFirstSuccessAmongManyRefusals(t *testing.T) {
 	l := born(400, 0)
-	for range 200 {
+	for range 400 {
 		l.refuse(0.003)
 		l.serve(0.001)
 	}
-	if l.Rate > 350 {
-		t.Errorf("half of all requests are refused for .8 s, and the rate is %v", l.Rate)
+	if l.Rate > 300 {
+		t.Errorf("half of all requests are refused for 1.6 s, and the rate is %v", l.Rate)
 	}
 }
 

@@ -26,6 +26,9 @@ type retry struct {
 	obeyed   bool          // a first pause has been waited out
 }
 
+// judged reports whether no announced pause waits for the success that refutes it.
+func (r *retry) judged() bool { return r.end <= r.at }
+
 // announced notes a pause that a refusal announces.
 func (r *retry) announced(s *Sample) {
 	if s.RetryAfter > 0 {
@@ -44,7 +47,7 @@ func (r *retry) confirmed(s *Sample) {
 // served compares a success with the pause that stands. A pause that was waited out proves nothing: what is
 // believed falls back, so that the next one is tested again.
 func (r *retry) served(s *Sample, dark bool) {
-	if s.Sent < r.at || r.end <= r.at {
+	if s.Sent < r.at || r.judged() {
 		return
 	}
 	switch {

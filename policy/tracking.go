@@ -135,7 +135,6 @@ func (t *tracking) Next(s Sample, b Bounds) Pace {
 	s.Now, s.Sent = min(max(s.Now, -farAway), farAway), min(max(s.Sent, -farAway), farAway)
 	if t.counts(&s, &b) {
 		t.counted++
-		t.fresh = false
 		t.paced = t.paced || s.Paced
 		t.blackout.clear(s.Sent)
 		return t.last
@@ -150,8 +149,8 @@ func (t *tracking) Next(s Sample, b Bounds) Pace {
 
 // counts reports whether a sample is a success that follows closely upon another and says nothing else.
 func (t *tracking) counts(s *Sample, b *Bounds) bool {
-	return s.Outcome == Success && t.costs && s.Now >= t.now && s.Now-t.now < coarse && t.fields.known(&s.Quota) &&
-		*b == t.bounds && !t.blackout.dark
+	return s.Outcome == Success && t.costs && s.Now >= t.now && s.Now-t.now < coarse && t.fields.repeats(&s.Quota) &&
+		*b == t.bounds && !t.blackout.dark && !t.fresh && t.retry.judged()
 }
 
 // step is Next for all but successes that follow closely upon each other.
@@ -166,6 +165,7 @@ func (t *tracking) step(s Sample, b Bounds) {
 	t.hint(min(b.Share, greatestRate))
 	t.answers.age(elapsed, t.memory())
 	t.answers.answers += t.counted
+	t.share.weigh(t.rate, -doubtPaid*t.counted)
 	t.trial.count(t.counted, 0)
 	t.blackout.served += t.counted * t.cost
 	s.Paced, t.counted, t.paced = s.Paced || t.paced, 0, false
@@ -283,7 +283,7 @@ func (t *tracking) success(s *Sample, dt float64) {
 	if s.Sent < t.cuts.last {
 		return // it was sent at the rate before the cut, and says nothing about this one
 	}
-	t.share.answered(t.rate, false)
+	t.share.weigh(t.rate, -doubtPaid)
 	if t.blackout.dark {
 		t.blackout.end(t, s)
 		return
@@ -299,7 +299,7 @@ func (t *tracking) success(s *Sample, dt float64) {
 // throttled is a refusal.
 func (t *tracking) throttled(s *Sample) {
 	if s.Sent >= t.cuts.last && !t.fresh {
-		t.share.answered(t.rate, true)
+		t.share.weigh(t.rate, 1)
 	}
 	was := t.blackout.dark
 	if !was {

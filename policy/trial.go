@@ -13,6 +13,8 @@ const (
 	// trialHeld is how far above the level a rate may be: only where a rate has been served is it strange that it is
 	// refused now.
 	trialHeld = 1.2
+	// longestMemory bounds, in seconds, how long a trial at a low rate lasts. Without it that is one memory of answers.
+	longestMemory = 60.0
 	// trialFor is how long cuts are futile, before the next trial.
 	trialFor = time.Minute
 )
