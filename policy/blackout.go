@@ -45,7 +45,7 @@ type blackout struct {
 	refused  int           // so many
 	before   struct {
 		rate, top, quiet float64
-		share            floor
+		share            share
 	}
 
 	dark   bool
@@ -170,9 +170,9 @@ func (b *blackout) end(t *tracking, s *Sample) {
 	if b.held < heldLeast*(b.firstBad-b.began).Seconds() { // little was asked for: it proves little
 		t.rate = max(t.rate, b.before.rate*(1-slowCutPart))
 	}
-	if f := t.share.floor; t.rate < f && t.has(RuleFloor) {
+	if f := t.share.floor(); t.rate < f && t.has(RuleFloor) {
 		if t.rate < floorKept*f && t.share.since < b.began {
-			t.share.refute()
+			t.share.refute(true)
 		} else {
 			t.rate = f
 		}

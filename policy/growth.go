@@ -39,8 +39,9 @@ func (t *tracking) grow(dt float64) {
 	case t.level.recovers(t):
 		t.level.recover(t, dt)
 		return
-	case t.has(RuleFloor) && x < t.share.floor:
-		x, double = min(x+t.share.floor*dt/floorReturn, t.share.floor), leapDouble
+	case t.has(RuleFloor) && x < t.share.floor():
+		low := t.share.floor()
+		x, double = min(x+low*dt/floorReturn, low), leapDouble
 	default:
 		x += t.probe(dt)
 	}

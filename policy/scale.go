@@ -26,21 +26,28 @@ func (t *tracking) reference() float64 {
 	case t.rate > h:
 		return math.Sqrt(t.rate * h)
 	}
-	return max(t.rate, t.share.floor)
+	return max(t.rate, t.share.floor())
 }
 
-// slowness is how much longer than at referenceRate a period is, and a cut larger; 1 without a hint.
+// slowness is how much longer than at referenceRate a period is, and a cut larger. Without a hint it is 1. A share
+// that was too high still says that the client is at least so slow.
 func (t *tracking) slowness() float64 {
-	h := t.share.hint
-	if !known(h) {
+	h := &t.share
+	switch {
+	case h.tooHigh > 0:
+		return max(t.slowAt(h.tooHigh), 1)
+	case !known(h.hint):
 		return 1
 	}
-	slow := math.Sqrt(referenceRate / t.perSecond(h))
+	slow := t.slowAt(h.hint)
 	if t.cuts.last == -farAway { // the share may be far too low
 		return max(min(slow, 1), slow-1)
 	}
 	return slow
 }
+
+// slowAt is the slowness of a client at a rate.
+func (t *tracking) slowAt(rate float64) float64 { return math.Sqrt(referenceRate / t.perSecond(rate)) }
 
 // period is the time from a cut to the next probe, in seconds: no shorter than the upstream's window, if that is known.
 func (t *tracking) period(slowness float64) float64 {

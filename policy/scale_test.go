@@ -8,7 +8,7 @@ import (
 
 // at is the state of a law at a rate under a hint, with a cost of 1, and one minute of cycle if so.
 func at(rate, hint float64, cycled bool) *tracking {
-	t := &tracking{rate: rate, cost: 1, share: floor{hint: hint, floor: floorOfShare * hint, patience: 1}}
+	t := &tracking{rate: rate, cost: 1, share: share{hint: hint, patience: 1}}
 	if cycled {
 		t.blackout.cycle, t.blackout.cycled = 60, time.Hour
 	}

@@ -12,7 +12,7 @@ import (
 //
 // A refusal cuts the rate by a tenth or so, once for each round trip (cut.go). Success lets it return to just
 // below where it was cut, rest there, and then grow ever faster (growth.go). While few of many are refused it
-// does not go below the share that was hinted (floor.go). When nothing but refusals comes, single probes find
+// does not go below the share that was hinted (share.go). When nothing but refusals comes, single probes find
 // the end, and what was served since the last time gives the rate for the next (blackout.go). RateLimit
 // fields make growth faster or slower, as far as refusals confirm them (headroom.go). docs/adaptive-law.md has the whole picture
 // and the figures, docs/adaptive.md what a user needs.
@@ -120,7 +120,7 @@ type tracking struct {
 	counted  float64 // successes since
 	paced    bool    // the pace held requests back since
 	answers  evidence
-	share    floor
+	share    share
 	plateau  plateau
 	level    level
 	trial    trial

@@ -6,19 +6,48 @@ import (
 	"time"
 )
 
-// A floor without doubt holds, and leaves what is below it already where it is. One in doubt yields to the cut, and
-// below seven tenths of the share nothing of it is left.
+// A floor without doubt holds, and leaves what is below it already where it is. A cut below one in doubt refutes the
+// share as too high.
 func TestFloorHolds(t *testing.T) {
+	const low = 10 * floorOfShare
 	for _, c := range []struct {
-		from, to, doubt, want, floor, hint float64
+		from, to, doubt, want, hint, tooHigh float64
 	}{
-		{12, 11, 0, 11, 10, 10}, {12, 9, 0, 10, 10, 10}, {10, 9, 0, 10, 10, 10}, {8, 7, 0, 8, 10, 10}, {12, 9, 3.95, 10, 10, 10},
-		{12, 11, 4, 11, 10, 10}, {12, 9, 4, 9, 9, 10}, {8, 7.1, 4, 7.1, 7.1, 10}, {8, 6.9, 4, 6.9, 0, 0},
+		{12, 11, 0, 11, 10, 0}, {12, 9, 0, low, 10, 0}, {low, 9, 0, low, 10, 0}, {8, 7, 0, 8, 10, 0}, {12, 9, 3.95, low, 10, 0},
+		{12, 11, 4, 11, 10, 0}, {12, 9.8, 4, 9.8, 0, 10}, {8, 7, 4, 7, 0, 10},
 	} {
-		f := floor{given: 10, hint: 10, floor: 10, doubt: c.doubt}
-		if got := f.hold(c.from, c.to); got != c.want || f.floor != c.floor || f.hint != c.hint {
+		f := share{given: 10, hint: 10, doubt: c.doubt}
+		if got := f.hold(c.from, c.to); got != c.want || f.hint != c.hint || f.tooHigh != c.tooHigh {
 			t.Errorf("%+v: got %v, and %+v", c, got, f)
 		}
+	}
+}
+
+// A share that was too high keeps a slow client slow, and makes none faster.
+func TestShareThatIsTooHighTellsOfSlowness(t *testing.T) {
+	s := at(.1, .1, false)
+	want := s.slowAt(.1)
+	s.share.doubt = doubtMost
+	s.share.hold(.1, .09)
+	if got := s.slowness(); got != want || want < 9 {
+		t.Errorf("refuted as too high: a slowness of %v, want %v", got, want)
+	}
+	if s.share.tooHigh = 1000; s.slowness() != 1 {
+		t.Errorf("a share of a thousand that was too high: a slowness of %v", s.slowness())
+	}
+	if s.share.risen(999); s.share.tooHigh != 1000 {
+		t.Errorf("at 999 a share of a thousand is not too high any more: %+v", s.share)
+	}
+	if s.share.risen(1000); s.share.tooHigh != 0 {
+		t.Errorf("at a thousand a share of a thousand is too high: %+v", s.share)
+	}
+	s.share.tooHigh = 1000
+	if s.hint(.2); s.share.tooHigh != 0 {
+		t.Error("the next share is as high as the last one was")
+	}
+	s = at(.1, .1, false)
+	if s.share.risen(.2); s.slowness() != 1 {
+		t.Errorf("a share that was too low: a slowness of %v", s.slowness())
 	}
 }
 
@@ -50,7 +79,7 @@ func TestCountedSuccessesWeigh(t *testing.T) {
 
 // Refusals at the floor are evidence against it, as far as they are more than one in twenty answers.
 func TestDoubtIsEarned(t *testing.T) {
-	f := floor{given: 10, hint: 10, floor: 9.9, patience: 1}
+	f := share{given: 10, hint: 10, patience: 1}
 	for range 1000 {
 		f.weigh(10.5, 1) // of its own probe
 		f.weigh(10, -doubtPaid)
@@ -69,7 +98,7 @@ func TestDoubtIsEarned(t *testing.T) {
 	if f.doubt < 3 || f.doubt > doubtMost {
 		t.Errorf("one refusal in ten leaves a doubt of %v after a hundred answers", f.doubt)
 	}
-	f = floor{}
+	f = share{}
 	if f.weigh(1, 1); f.doubt != 0 {
 		t.Errorf("without a floor there is a doubt of %v", f.doubt)
 	}
@@ -93,11 +122,11 @@ func TestPatience(t *testing.T) {
 
 // At twice the share others leave so much that it means nothing.
 func TestShareIsLeftBehind(t *testing.T) {
-	f := floor{given: 10, hint: 10, floor: 9.9, patience: 8}
+	f := share{given: 10, hint: 10, patience: 8}
 	if f.risen(19.9); f.hint != 10 {
 		t.Errorf("at 1.99 shares: %+v", f)
 	}
-	if f.risen(20); f.hint != 0 || f.floor != 0 || f.patience != 1 || f.given != 10 {
+	if f.risen(20); f.hint != 0 || f.patience != 1 || f.given != 10 {
 		t.Errorf("at twice the share: %+v", f)
 	}
 }
@@ -105,21 +134,21 @@ func TestShareIsLeftBehind(t *testing.T) {
 // A source is believed until it flaps, or was wrong twice; and again after five minutes of rest.
 func TestSourceIsBelieved(t *testing.T) {
 	s := at(10, 0, false)
-	s.share = floor{since: -farAway}
+	s.share = share{since: -farAway}
 	now := time.Duration(0)
-	give := func(after time.Duration, share, want float64) {
+	give := func(after time.Duration, given, want float64) {
 		t.Helper()
 		now += after
 		s.now = now
-		if s.hint(share); s.share.hint != want || s.share.floor != floorOfShare*want || s.share.patience != 1 {
-			t.Errorf("at %v, given %v: %+v, want %v", now, share, s.share, want)
+		if s.hint(given); s.share.hint != want || s.share.patience != 1 {
+			t.Errorf("at %v, given %v: %+v, want %v", now, given, s.share, want)
 		}
 	}
 	give(0, 10, 10)
 	give(15*time.Second, 20, 20)
-	s.share.refute()
+	s.share.refute(true)
 	give(20*time.Second, 10, 10)
-	s.share.refute()
+	s.share.refute(true)
 	give(20*time.Second, 20, 0)
 	give(5*time.Minute, 10, 10)
 	give(14*time.Second, 20, 0)
