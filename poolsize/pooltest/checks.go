@@ -32,10 +32,18 @@ func limiter(t testing.TB, d time.Duration) *quotient.Limiter {
 // up, but no pool that makes no sense.
 func (s *watch) sees(n int) report {
 	s.t.Helper()
-	return s.await(fmt.Sprintf("a pool of %d", n), func(r report) bool {
+	return s.heals(n, func(r report) {
 		if r.err == nil && !r.good() {
 			s.t.Errorf("reported %+v: %v", r.pool, invalid(r.pool))
 		}
+	})
+}
+
+// heals is sees after a failure, a report of which may still be on its way.
+func (s *watch) heals(n int, check func(report)) report {
+	s.t.Helper()
+	return s.await(fmt.Sprintf("a pool of %d", n), func(r report) bool {
+		check(r)
 		if want := max(1, s.w.Weight); r.good() && max(1, r.pool.Weight) != want {
 			s.t.Errorf("reported %+v, want a weight of %d", r.pool, want)
 		}
@@ -148,7 +156,7 @@ func keeps(t testing.TB, w World, harm func(testing.TB)) {
 	}
 	heal()
 	s.changed()
-	s.sees(n)
+	s.heals(n, func(report) {})
 	s.largestInForce("healed")
 }
 
