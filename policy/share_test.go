@@ -59,19 +59,27 @@ func worth(refused bool) float64 {
 	return -doubtPaid
 }
 
-// Successes that are only counted, since they follow closely upon each other, weigh as much as others.
-func TestCountedSuccessesWeigh(t *testing.T) {
+// answered is a law at a share of a thousand after n answers, one in a millisecond: successes, but for what change does.
+func answered(n int, change func(i int, x *Sample)) *tracking {
 	s := Tracking{}.New(1).(*tracking)
 	b := Bounds{Share: 1000, Ceiling: math.Inf(1)}
 	s.Next(Sample{}, b)
-	for i := range 3000 {
+	for i := range n {
 		now := time.Duration(i+1) * time.Millisecond
-		o := Success
-		if i%33 == 32 { // 3 % of noise
-			o = Throttled
-		}
-		s.Next(Sample{Outcome: o, Now: now, Sent: now - time.Microsecond, Cost: 1, Paced: true}, b)
+		x := Sample{Outcome: Success, Now: now, Sent: now - time.Microsecond, Cost: 1, Paced: true}
+		change(i, &x)
+		s.Next(x, b)
 	}
+	return s
+}
+
+// Successes that are only counted, since they follow closely upon each other, weigh as much as others.
+func TestCountedSuccessesWeigh(t *testing.T) {
+	s := answered(3000, func(i int, x *Sample) {
+		if i%33 == 32 { // 3 % of noise
+			x.Outcome = Throttled
+		}
+	})
 	if s.share.doubt > 2 || s.share.hint != 1000 {
 		t.Errorf("3 %% of refusals at a thousand a second leave a doubt of %v, and a hint of %v", s.share.doubt, s.share.hint)
 	}
@@ -159,17 +167,11 @@ func TestSourceIsBelieved(t *testing.T) {
 
 // A pause is refuted by the first success after it is announced, also where successes are else only counted.
 func TestPauseIsRefutedAtAHighRate(t *testing.T) {
-	s := Tracking{}.New(1).(*tracking)
-	b := Bounds{Share: 1000, Ceiling: math.Inf(1)}
-	s.Next(Sample{}, b)
-	for i := range 400 {
-		now := time.Duration(i+1) * time.Millisecond
-		x := Sample{Outcome: Success, Now: now, Sent: now - time.Microsecond, Cost: 1, Paced: true}
+	s := answered(400, func(i int, x *Sample) {
 		if i%4 == 3 {
 			x.Outcome, x.RetryAfter = Throttled, time.Hour
 		}
-		s.Next(x, b)
-	}
+	})
 	if s.retry.believed > 1 {
 		t.Errorf("a hundred announced hours in which requests were served leave %v s that are believed", s.retry.believed)
 	}

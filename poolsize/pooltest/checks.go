@@ -32,23 +32,27 @@ func limiter(t testing.TB, d time.Duration) *quotient.Limiter {
 // up, but no pool that makes no sense.
 func (s *watch) sees(n int) report {
 	s.t.Helper()
-	return s.heals(n, func(r report) {
+	return s.await(fmt.Sprintf("a pool of %d", n), func(r report) bool {
 		if r.err == nil && !r.good() {
 			s.t.Errorf("reported %+v: %v", r.pool, invalid(r.pool))
 		}
+		return s.is(r, n)
 	})
 }
 
-// heals is sees after a failure, a report of which may still be on its way.
-func (s *watch) heals(n int, check func(report)) report {
+// seesAgain is sees after a failure, a report of which may still be on its way.
+func (s *watch) seesAgain(n int) report {
 	s.t.Helper()
-	return s.await(fmt.Sprintf("a pool of %d", n), func(r report) bool {
-		check(r)
-		if want := max(1, s.w.Weight); r.good() && max(1, r.pool.Weight) != want {
-			s.t.Errorf("reported %+v, want a weight of %d", r.pool, want)
-		}
-		return r.good() && r.pool.Replicas == n
-	})
+	return s.await(fmt.Sprintf("a pool of %d again", n), func(r report) bool { return s.is(r, n) })
+}
+
+// is reports whether a report is good and of n replicas, and fails if a good one has another weight.
+func (s *watch) is(r report, n int) bool {
+	s.t.Helper()
+	if want := max(1, s.w.Weight); r.good() && max(1, r.pool.Weight) != want {
+		s.t.Errorf("reported %+v, want a weight of %d", r.pool, want)
+	}
+	return r.good() && r.pool.Replicas == n
 }
 
 // largestInForce fails unless the limiter divides by the largest size that was reported, as it must
@@ -156,7 +160,7 @@ func keeps(t testing.TB, w World, harm func(testing.TB)) {
 	}
 	heal()
 	s.changed()
-	s.heals(n, func(report) {})
+	s.seesAgain(n)
 	s.largestInForce("healed")
 }
 
