@@ -119,6 +119,8 @@ type tracking struct {
 	last     Pace    // that it returned
 	counted  float64 // successes since
 	paced    bool    // the pace held requests back since
+	wanted   bool    // it ever did
+	wantedAt time.Duration
 	answers  evidence
 	share    share
 	plateau  plateau
@@ -171,6 +173,7 @@ func (t *tracking) step(s Sample, b Bounds) {
 	s.Paced, t.counted, t.paced = s.Paced || t.paced, 0, false
 	if s.Paced {
 		t.blackout.held += dt
+		t.wanted, t.wantedAt = true, now
 	}
 	switch s.Outcome {
 	case Success:
@@ -214,7 +217,7 @@ func (t *tracking) begin(s Sample, b Bounds) {
 func (t *tracking) rebase(by time.Duration) {
 	b, h := &t.blackout, &t.fields
 	for _, at := range []*time.Duration{
-		&t.now, &t.cuts.last, &t.share.since,
+		&t.now, &t.wantedAt, &t.cuts.last, &t.share.since,
 		&b.firstBad, &b.until, &b.began, &b.proven, &b.cycled, &h.since, &h.fromAt, &t.retry.at, &t.retry.end,
 	} {
 		*at = max(*at+by, -farAway)

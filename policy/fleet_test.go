@@ -1,0 +1,36 @@
+package policy_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient/policy"
+)
+
+// Interface: the law speaks.
+var _ policy.Speaker = policy.Tracking{}.New(1).(policy.Speaker)
+
+// What a law says is its pace while that holds requests back, and then what was used, which fades.
+func TestSay(t *testing.T) {
+	law := policy.Tracking{}.New(1).(policy.Speaker)
+	b := policy.Bounds{Share: 10, Ceiling: 100}
+	if w := law.Say(0); w != (policy.Word{}) {
+		t.Errorf("before the start it says %+v", w)
+	}
+	law.Next(policy.Sample{}, b)
+	now := time.Duration(0)
+	var p policy.Pace
+	for range 100 {
+		now += 100 * time.Millisecond
+		p = law.Next(policy.Sample{Outcome: policy.Success, Now: now, Sent: now - 50*time.Millisecond, Cost: 1, Paced: true}, b)
+	}
+	if w := law.Say(now); !w.Wanting || w.Rate != p.Rate || w.Refused != 0 {
+		t.Errorf("held back at a pace of %v it says %+v", p.Rate, w)
+	}
+	if w := law.Say(now + 1100*time.Millisecond); w.Wanting || w.Rate < 5 || w.Rate > 10 {
+		t.Errorf("1.1 s after it used 10 a second it says %+v", w)
+	}
+	if w := law.Say(now + time.Minute); w.Wanting || w.Rate > 1 {
+		t.Errorf("a minute after it used 10 a second it says %+v", w)
+	}
+}
