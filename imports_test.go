@@ -88,7 +88,7 @@ var rooms = []room{
 		why:   "its own module, so that only those who count in etcd carry its client"},
 	{dir: "poolsize/kube/...", own: []string{".", "poolsize"}, outside: []string{"k8s.io"},
 		why: "its own module, so that only those who count by the API server carry client-go"},
-	{dir: "poolsize/gossip/...", own: []string{"."}, outside: []string{"github.com/hashicorp/memberlist"}, later: true,
+	{dir: "poolsize/gossip/...", own: []string{".", "poolsize"}, outside: []string{"github.com/hashicorp/memberlist"},
 		why: "its own module, so that only those who gossip carry memberlist"},
 	{dir: "lease", own: []string{"lease"},
 		why: "leases are a service and its client; they stand alone"},

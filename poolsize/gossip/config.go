@@ -1,0 +1,267 @@
+package gossip
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Config is what a replica gossips with. All fields may be zero, but an address that others can reach
+// needs a KeyFile.
+type Config struct {
+	// Fleet names those that share the limits, in at most 100 bytes; "": quotient. Replicas of other fleets
+	// are refused, even with the same key. It is not secret.
+	Fleet string
+	// Name is what the others call this replica, in at most 200 bytes. No two may have the same one at a
+	// time. The order of the names gives the ordinals. "": the host's name and the port of Bind, or a
+	// random word in place of port 0.
+	Name string
+	// Bind is the address to listen on, "host:port", for UDP and TCP both: a firewall must let both in. The
+	// host is an IP address or localhost; an empty one means all interfaces. "": ":7946". With port 0 the
+	// kernel finds one that is free.
+	Bind string
+	// Advertise is the address that the others use, if it is another one: "host" or "host:port". "": that of
+	// Bind; where Bind means all interfaces the host's first global address, IPv4 before IPv6.
+	Advertise string
+	// Join lists replicas to begin with, "host:port" or "host" with the port of Bind: names or IP addresses.
+	// One of them that lives is enough. The own address may be among them.
+	Join []string
+	// JoinFile names a file of such addresses, one a line, up to 64 KiB. What follows a # does not count.
+	JoinFile string
+	// JoinDNS is a name whose addresses are those of replicas, "name:port" or "name", as of a headless
+	// Service.
+	JoinDNS string
+	// Resolver looks names up; nil: net.DefaultResolver.
+	Resolver *net.Resolver
+	// Rejoin is the pause between two looks at Join, JoinFile, JoinDNS and KeyFile, give or take a
+	// tenth: 10 ms to an hour; 0: 10 s. They go on for as long as Watch runs. Addresses that are no
+	// members are tried at each look. So new replicas are found, and two halves of a fleet that lost
+	// each other meet again.
+	Rejoin time.Duration
+	// KeyFile names a file of one to 16 keys in base64, one a line, each of 16, 24 or 32 bytes. What
+	// follows a
+	// # does not count. The first one encrypts, and all decrypt. Without it nothing is encrypted, which only
+	// loopback addresses may do.
+	KeyFile string
+	// Interval is the time from one packet to the next for each neighbour: 10 ms to 10 s; 0: 200 ms.
+	Interval time.Duration
+	// Probe is the time between two probes of a member, any of them: 50 ms to a minute; 0: 1 s. A
+	// replica that dies without a word is noticed after some five to ten of them.
+	Probe time.Duration
+	// PacketSize bounds a datagram, in bytes without its UDP and IP headers: 512 to 65,000; 0: 1400.
+	PacketSize int
+	// MaxKeys bounds the keys that have numbers, of all replicas together: 1 to 1,000,000; 0: 10,000.
+	MaxKeys int
+	// Expire is how long a counter stays that no replica adds to: a second to 30 days; 0: an hour.
+	Expire time.Duration
+	// Weight is as how many replicas this one counts: 1 to 1,000; 0: 1.
+	Weight int
+	// Logger gets what memberlist logs, at level debug; nil: nothing is logged.
+	Logger *slog.Logger
+}
+
+// What the fields of Config mean when they are zero.
+const (
+	defaultFleet      = "quotient"
+	defaultBind       = ":7946"
+	defaultRejoin     = 10 * time.Second
+	defaultInterval   = 200 * time.Millisecond
+	defaultProbe      = time.Second
+	defaultPacketSize = 1400
+	defaultMaxKeys    = 10_000
+	defaultExpire     = time.Hour
+)
+
+// Bounds of the fields.
+const (
+	longestFleet = 100
+	longestName  = 200
+	mostJoin     = 1000 // addresses in all
+	mostWeight   = 1000
+)
+
+// settings is a Config that is complete and right, and what it says in other words.
+type settings struct {
+	Config
+	bind      netip.AddrPort // its address is invalid for all interfaces
+	advertise netip.AddrPort // its address is invalid for that of bind; its port may be 0
+	keys      [][]byte       // of KeyFile, as New has read it
+}
+
+// complete returns the settings for a replica with a random number, or the first field that is wrong.
+func (c Config) complete(id uint64) (*settings, error) {
+	c.Fleet = cmp.Or(c.Fleet, defaultFleet)
+	c.Bind = cmp.Or(c.Bind, defaultBind)
+	c.Rejoin = cmp.Or(c.Rejoin, defaultRejoin)
+	c.Interval = cmp.Or(c.Interval, defaultInterval)
+	c.Probe = cmp.Or(c.Probe, defaultProbe)
+	c.PacketSize = cmp.Or(c.PacketSize, defaultPacketSize)
+	c.MaxKeys = cmp.Or(c.MaxKeys, defaultMaxKeys)
+	c.Expire = cmp.Or(c.Expire, defaultExpire)
+	c.Weight = cmp.Or(c.Weight, 1)
+	c.Resolver = cmp.Or(c.Resolver, net.DefaultResolver)
+	s := &settings{Config: c}
+	for _, check := range []func() error{s.checkAddresses, func() error { return s.checkNames(id) },
+		s.checkTimes, s.checkSizes, s.checkJoin, s.checkKeys} {
+		if err := check(); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// wrong is the error of a field.
+func wrong(field string, value any, format string, a ...any) error {
+	return fmt.Errorf("gossip: Config.%s: %v %s", field, value, fmt.Sprintf(format, a...))
+}
+
+func (s *settings) checkAddresses() (err error) {
+	host, port, err := net.SplitHostPort(s.Bind)
+	if err != nil {
+		return wrong("Bind", strconv.Quote(s.Bind), "is not host:port: %v", err)
+	}
+	if s.bind, err = address(host, port); err != nil {
+		return wrong("Bind", strconv.Quote(s.Bind), "is no address: %v", err)
+	}
+	if s.Advertise == "" {
+		return nil
+	}
+	if s.advertise, err = advertised(s.Advertise); err != nil {
+		return wrong("Advertise", strconv.Quote(s.Advertise), "is no address: %v", err)
+	}
+	return nil
+}
+
+// advertised reads an address with or without a port, which other hosts can dial.
+func advertised(text string) (netip.AddrPort, error) {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil {
+		host, port = strings.Trim(text, "[]"), "0"
+	}
+	a, err := address(host, port)
+	if err == nil && everywhere(a.Addr()) {
+		err = errors.New("it names no host")
+	}
+	return a, err
+}
+
+// address reads an IP address, or localhost, and a port. An empty host gives an invalid address.
+func address(host, port string) (netip.AddrPort, error) {
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("port %q", port)
+	}
+	var a netip.Addr
+	switch host {
+	case "":
+	case "localhost":
+		a = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	default:
+		if a, err = netip.ParseAddr(host); err != nil {
+			return netip.AddrPort{}, err
+		}
+		if a.Zone() != "" {
+			return netip.AddrPort{}, fmt.Errorf("zone %q", a.Zone())
+		}
+	}
+	return netip.AddrPortFrom(a.Unmap(), uint16(n)), nil
+}
+
+// everywhere reports whether an address means all interfaces.
+func everywhere(a netip.Addr) bool { return !a.IsValid() || a.IsUnspecified() }
+
+func (s *settings) checkNames(id uint64) error {
+	if s.Name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("gossip: Config.Name: the host has no name: %w", err)
+		}
+		s.Name = fmt.Sprintf("%s:%d", host, s.bind.Port())
+		if s.bind.Port() == 0 {
+			s.Name = fmt.Sprintf("%s:%016x", host, id)
+		}
+	}
+	if n := len(s.Fleet); n > longestFleet {
+		return wrong("Fleet", clip(s.Fleet), "has %d bytes, not 1 to %d", n, longestFleet)
+	}
+	if n := len(s.Name); n > longestName {
+		return wrong("Name", clip(s.Name), "has %d bytes, not 1 to %d", n, longestName)
+	}
+	return nil
+}
+
+// clip is a text in quotes, cut where it is long.
+func clip(s string) string { return fmt.Sprintf("%.40q", s) }
+
+func (s *settings) checkTimes() error {
+	for _, d := range []struct {
+		field                  string
+		value, least, greatest time.Duration
+	}{
+		{"Interval", s.Interval, 10 * time.Millisecond, 10 * time.Second},
+		{"Probe", s.Probe, 50 * time.Millisecond, time.Minute},
+		{"Rejoin", s.Rejoin, 10 * time.Millisecond, time.Hour},
+		{"Expire", s.Expire, time.Second, 30 * 24 * time.Hour},
+	} {
+		if d.value < d.least || d.value > d.greatest {
+			return wrong(d.field, d.value, "is not between %v and %v", d.least, d.greatest)
+		}
+	}
+	return nil
+}
+
+func (s *settings) checkSizes() error {
+	for _, n := range []struct {
+		field                  string
+		value, least, greatest int
+	}{
+		{"PacketSize", s.PacketSize, 512, 65_000},
+		{"MaxKeys", s.MaxKeys, 1, 1_000_000},
+		{"Weight", s.Weight, 1, mostWeight},
+	} {
+		if n.value < n.least || n.value > n.greatest {
+			return wrong(n.field, n.value, "is not between %d and %d", n.least, n.greatest)
+		}
+	}
+	return nil
+}
+
+func (s *settings) checkJoin() error {
+	if n := len(s.Join); n > mostJoin {
+		return wrong("Join", n, "addresses are more than %d", mostJoin)
+	}
+	for i, text := range s.Join {
+		if _, err := parsePeer(text); err != nil {
+			return wrong(fmt.Sprintf("Join[%d]", i), clip(text), "is no address: %v", err)
+		}
+	}
+	if s.JoinDNS != "" {
+		if _, err := parsePeer(s.JoinDNS); err != nil {
+			return wrong("JoinDNS", clip(s.JoinDNS), "is no name: %v", err)
+		}
+	}
+	return nil
+}
+
+// checkKeys reads the key file. Without one only loopback addresses may be used.
+func (s *settings) checkKeys() (err error) {
+	if s.KeyFile != "" {
+		s.keys, err = readKeys(s.KeyFile)
+		return err
+	}
+	if !s.bind.Addr().IsLoopback() {
+		return wrong("KeyFile", `""`, "does not go with Bind %q: beyond loopback all is encrypted", s.Bind)
+	}
+	if s.advertise.Addr().IsValid() && !s.advertise.Addr().IsLoopback() {
+		return wrong("KeyFile", `""`, "does not go with Advertise %q: beyond loopback all is encrypted",
+			s.Advertise)
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package gossip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+const (
+	// lookUpTimeout bounds the look-up of one name.
+	lookUpTimeout = 2 * time.Second
+	// tries is the most addresses that are tried in one round.
+	mostTries = 10
+	// enough is how many that answer end a round: each of them knows all the others of its part of the fleet.
+	enough = 3
+)
+
+// addresses returns all that are written down, but the own one, each once. Errors come beside what was found.
+func (s *settings) addresses(ctx context.Context, own netip.AddrPort) ([]netip.AddrPort, error) {
+	peers, errs := s.peers()
+	var found []netip.AddrPort
+	for _, p := range peers {
+		if ctx.Err() != nil || len(found) >= mostJoin {
+			break
+		}
+		addrs, err := s.resolve(ctx, p)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		for _, a := range addrs {
+			port := p.port
+			if port == 0 {
+				port = own.Port()
+				if s.bind.Port() != 0 {
+					port = s.bind.Port()
+				}
+			}
+			found = append(found, netip.AddrPortFrom(a.Unmap(), port))
+		}
+	}
+	slices.SortFunc(found, netip.AddrPort.Compare)
+	found = slices.DeleteFunc(slices.Compact(found), func(a netip.AddrPort) bool { return a == own })
+	return found[:min(len(found), mostJoin)], errors.Join(errs...)
+}
+
+// peers returns what Join, JoinFile and JoinDNS say.
+func (s *settings) peers() (peers []peer, errs []error) {
+	for _, text := range s.Join {
+		p, _ := parsePeer(text) //nolint:errcheck // New has read it
+		peers = append(peers, p)
+	}
+	if s.JoinDNS != "" {
+		p, _ := parsePeer(s.JoinDNS) //nolint:errcheck // New has read it
+		peers = append(peers, p)
+	}
+	if s.JoinFile == "" {
+		return peers, nil
+	}
+	content, err := readFile(s.JoinFile)
+	if err == nil {
+		var more []peer
+		more, err = parseJoin(content)
+		peers = append(peers, more...)
+	}
+	if err != nil {
+		errs = append(errs, fmt.Errorf("gossip: join file %s: %w", s.JoinFile, err))
+	}
+	return peers, errs
+}
+
+// resolve returns the addresses of a host.
+func (s *settings) resolve(ctx context.Context, p peer) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(p.host); err == nil {
+		return []netip.Addr{a}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	defer cancel()
+	addrs, err := s.Resolver.LookupNetIP(ctx, "ip", p.host)
+	if err != nil {
+		return nil, fmt.Errorf("gossip: look up %s: %w", p.host, err)
+	}
+	return addrs, nil
+}
+
+// round is what came of one look at who else there is.
+type round struct {
+	listed   int   // addresses that are written down, without the own one
+	answered int   // of those, by now
+	members  int   // of them that were members before
+	err      error // what failed
+}
+
+// join tries addresses that are no members yet.
+func (s *session) join(ctx context.Context) (r round) {
+	listed, err := s.src.c.addresses(ctx, s.transport.advertise)
+	r.listed = len(listed)
+	strangers := slices.DeleteFunc(listed, func(a netip.AddrPort) bool { return s.roster.has(a) })
+	r.members = r.listed - len(strangers)
+	rand.Shuffle(len(strangers), func(i, j int) { strangers[i], strangers[j] = strangers[j], strangers[i] })
+	errs := []error{err}
+	for _, a := range strangers[:min(len(strangers), mostTries)] {
+		if r.answered == enough || ctx.Err() != nil {
+			break
+		}
+		if s.roster.has(a) {
+			continue // one that has answered knew it
+		}
+		if _, err := s.list.Join([]string{a.String()}); err != nil {
+			errs = append(errs, fmt.Errorf("gossip: join: %w", flat(err)))
+			continue
+		}
+		r.answered++
+	}
+	if r.answered+r.members > 0 {
+		errs = errs[:1] // one that does not answer is no failure while others do
+	}
+	r.err = errors.Join(errs...)
+	return r
+}

@@ -1,0 +1,233 @@
+package gossip
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"github.com/quotient-go/quotient"
+)
+
+const (
+	// sayAgain is the pause after which a pool is reported again although it is the same.
+	sayAgain = time.Second
+	// mostPending bounds the errors that wait for a slow Watch. Older ones are dropped.
+	mostPending = 8
+)
+
+// Source is one replica of a fleet, and counts all of them. Make it with New. It may be used from many
+// goroutines, and watched several times, also at once: that is still one replica.
+type Source struct {
+	c       *settings
+	id      uint64
+	numbers *numbers
+	traffic traffic
+	turn    chan struct{} // holds a value while a run begins or ends
+
+	// Of the one goroutine that re-reads the key file.
+	keys     [][]byte // in use
+	keysSeen [][]byte // at the last reading
+
+	mu       sync.Mutex // guards what follows
+	watches  map[*watch]struct{}
+	address  string // that it advertises; "": it does not listen
+	members  int
+	pool     quotient.Pool
+	version  uint64 // of the pool; 0: there is none
+	errors   uint64
+	last     error
+	end      context.CancelFunc // ends the run
+	hasEnded chan struct{}
+}
+
+// New returns a replica that does not gossip yet: Watch does. It reads the key file. The error names the
+// field that is wrong.
+func New(c Config) (*Source, error) {
+	id := rand.Uint64()
+	for id == 0 {
+		id = rand.Uint64()
+	}
+	set, err := c.complete(id)
+	if err != nil {
+		return nil, err
+	}
+	n, err := newNumbers(set, id)
+	if err != nil {
+		return nil, err
+	}
+	return &Source{c: set, id: id, numbers: n, keys: set.keys, keysSeen: set.keys,
+		turn: make(chan struct{}, 1), watches: map[*watch]struct{}{}}, nil
+}
+
+// watch is a Watch that runs.
+type watch struct {
+	wake chan struct{} // gets a value when there is something to report
+	errs []error       // not reported yet; guarded by Source.mu
+}
+
+func (w *watch) rouse() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Watch gossips, and reports the live members: at each change, and again every second. The ordinal is this
+// replica's place among their names. Watch returns the context's error when the context is done, after this
+// replica has left the fleet, which takes a second at most.
+//
+// Nothing is reported before the start is over. It ends when one of the addresses to join has answered, or a
+// replica has joined this one, or no address but the own one is written down. Until then, each try that fails
+// is an error.
+//
+// Other errors come beside the pools. Sockets cannot be opened, another replica has the name, or a file
+// cannot be read. A host cannot be looked up, or none of the addresses answers. All of that is tried again.
+func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case s.turn <- struct{}{}:
+	}
+	w := s.begin()
+	<-s.turn
+	defer s.leave(w)
+	again := time.NewTicker(sayAgain)
+	defer again.Stop()
+	for seen := uint64(0); ; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.wake:
+		case <-again.C:
+			seen = 0
+		}
+		errs, p, version := s.news(w)
+		for _, err := range errs {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			report(quotient.Pool{}, err)
+		}
+		if version != seen && ctx.Err() == nil {
+			seen = version
+			report(p, nil)
+		}
+	}
+}
+
+// begin adds a Watch. The first one has the replica gossip.
+func (s *Source) begin() *watch {
+	w := &watch{wake: make(chan struct{}, 1)}
+	w.rouse()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.watches[w] = struct{}{}; len(s.watches) == 1 {
+		ctx, end := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		s.end, s.hasEnded = end, ended
+		go func() {
+			defer close(ended)
+			s.run(ctx)
+		}()
+	}
+	return w
+}
+
+// leave takes a Watch away. The last one ends the gossip, and waits for it.
+func (s *Source) leave(w *watch) {
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	s.mu.Lock()
+	delete(s.watches, w)
+	last, ended := len(s.watches) == 0, s.hasEnded
+	s.mu.Unlock()
+	if last {
+		s.end()
+		<-ended
+		s.mu.Lock()
+		s.address, s.members, s.pool, s.version = "", 0, quotient.Pool{}, 0
+		s.mu.Unlock()
+	}
+}
+
+// run has one session after another, until the context is done.
+func (s *Source) run(ctx context.Context) {
+	for retry := min(firstRetry, s.c.Rejoin); ; retry = min(2*retry, s.c.Rejoin) {
+		began := time.Now()
+		err := s.session(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		s.fail(err)
+		if time.Since(began) > s.c.Rejoin {
+			retry = min(firstRetry, s.c.Rejoin)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(jittered(retry)):
+		}
+	}
+}
+
+// news takes what a Watch has not reported yet.
+func (s *Source) news(w *watch) (errs []error, p quotient.Pool, version uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	errs, w.errs = w.errs, nil
+	return errs, s.pool, s.version
+}
+
+// listens notes where others reach this replica.
+func (s *Source) listens(address string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.address = address
+}
+
+// publish has all Watches report a pool.
+func (s *Source) publish(members int, p quotient.Pool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.members, s.pool = members, p
+	s.version++
+	for w := range s.watches {
+		w.rouse()
+	}
+}
+
+// fail has all Watches report an error.
+func (s *Source) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.errors++
+	s.last = err
+	for w := range s.watches {
+		w.errs = append(w.errs, err)
+		w.errs = w.errs[max(0, len(w.errs)-mostPending):]
+		w.rouse()
+	}
+}
+
+// rereadKeys installs what the key file says, if two readings in a row have found the same. Half of a key
+// that is being written might pass for a shorter one.
+func (s *Source) rereadKeys(ring *memberlist.Keyring) error {
+	if ring == nil {
+		return nil
+	}
+	keys, err := readKeys(s.c.KeyFile)
+	if err != nil {
+		return err
+	}
+	same := func(a, b [][]byte) bool { return slices.EqualFunc(a, b, bytes.Equal) }
+	if same(keys, s.keysSeen) && !same(keys, s.keys) {
+		s.keys = keys
+		err = install(ring, keys)
+	}
+	s.keysSeen = keys
+	return err
+}

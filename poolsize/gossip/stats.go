@@ -1,0 +1,42 @@
+package gossip
+
+import "time"
+
+// Stats is what a replica knows of itself at one instant.
+type Stats struct {
+	// Name is what the others call this replica.
+	Name string
+	// Address is what it advertises, "host:port"; "" while it does not listen.
+	Address string
+	// Members are the live replicas, this one included; 0 before the start is over.
+	Members int
+	// Age is how old the oldest part of the fleet's sums is; math.MaxInt64 while a part is missing.
+	Age time.Duration
+	// Keys are those that have numbers.
+	Keys int
+	// Sent and Received count the bytes of all packets and streams, membership included, without the headers
+	// of UDP, TCP and IP.
+	Sent, Received uint64
+	// PacketsSent and PacketsReceived count UDP packets.
+	PacketsSent, PacketsReceived uint64
+	// Refused counts the packets of numbers that were not taken in: of another version, of one that is no
+	// neighbour, or garbage.
+	Refused uint64
+	// Errors counts what Watch has reported as an error, and LastError is the last one; nil: none.
+	Errors    uint64
+	LastError error
+}
+
+// Stats returns what this replica knows of itself now.
+func (s *Source) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := Stats{
+		Name: s.c.Name, Address: s.address, Members: s.members,
+		Sent: s.traffic.sent.Load(), Received: s.traffic.received.Load(),
+		PacketsSent: s.traffic.packetsSent.Load(), PacketsReceived: s.traffic.packetsReceived.Load(),
+		Errors: s.errors, LastError: s.last,
+	}
+	s.numbers.stats(&st)
+	return st
+}

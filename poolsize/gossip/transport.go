@@ -1,0 +1,308 @@
+package gossip
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+const (
+	// mostStreams bounds the connections that others have made. One more is closed at once.
+	mostStreams = 64
+	// streamTimeout bounds each step of an exchange over TCP.
+	streamTimeout = 5 * time.Second
+	// bindTries is how often a port is looked for that is free for both UDP and TCP.
+	bindTries = 10
+	// receivePause is the pause after a read or an accept that failed.
+	receivePause = 10 * time.Millisecond
+)
+
+// traffic counts what goes over the sockets, without the headers of UDP, TCP and IP.
+type traffic struct {
+	sent, received               atomic.Uint64 // bytes
+	packetsSent, packetsReceived atomic.Uint64 // datagrams
+}
+
+// transport is memberlist's way to the network: one port, for UDP and TCP. Unlike that of memberlist itself
+// it counts bytes, bounds connections, and after Shutdown leaves none open.
+type transport struct {
+	advertise netip.AddrPort
+	udp       *net.UDPConn
+	tcp       *net.TCPListener
+	packets   chan *memberlist.Packet
+	streams   chan net.Conn
+	count     *traffic
+	ctx       context.Context // ends with Shutdown
+	end       context.CancelFunc
+	done      sync.WaitGroup // its goroutines
+
+	mu       sync.Mutex // guards what follows
+	open     map[*stream]struct{}
+	accepted int // of them
+}
+
+// listen opens the sockets.
+func listen(s *settings, count *traffic) (*transport, error) {
+	t := &transport{packets: make(chan *memberlist.Packet), streams: make(chan net.Conn), count: count,
+		open: map[*stream]struct{}{}}
+	tries := 1
+	if s.bind.Port() == 0 {
+		tries = bindTries
+	}
+	var err error
+	for range tries {
+		if err = t.bind(s.bind); err == nil {
+			break
+		}
+	}
+	if err == nil {
+		err = t.setAdvertised(s)
+	}
+	if err != nil {
+		t.close()
+		return nil, fmt.Errorf("gossip: listen on %s: %w", s.Bind, err)
+	}
+	t.ctx, t.end = context.WithCancel(context.Background())
+	t.done.Go(t.receive)
+	t.done.Go(t.accept)
+	return t, nil
+}
+
+// bind opens both sockets on one port, or none.
+func (t *transport) bind(at netip.AddrPort) (err error) {
+	t.close()
+	var ip net.IP
+	if at.Addr().IsValid() {
+		ip = at.Addr().AsSlice()
+	}
+	if t.tcp, err = net.ListenTCP("tcp", &net.TCPAddr{IP: ip, Port: int(at.Port())}); err != nil {
+		return err
+	}
+	port := t.tcp.Addr().(*net.TCPAddr).Port
+	if t.udp, err = net.ListenUDP("udp", &net.UDPAddr{IP: ip, Port: port}); err != nil {
+		return err
+	}
+	t.udp.SetReadBuffer(1 << 20) //nolint:errcheck // the default does as well
+	return nil
+}
+
+func (t *transport) close() {
+	if t.tcp != nil {
+		t.tcp.Close() //nolint:errcheck // nothing is lost
+	}
+	if t.udp != nil {
+		t.udp.Close() //nolint:errcheck // nothing is lost
+	}
+	t.tcp, t.udp = nil, nil
+}
+
+// setAdvertised finds the address that others use. What the configuration leaves open is that of the sockets.
+func (t *transport) setAdvertised(s *settings) error {
+	host, port := s.advertise.Addr(), s.advertise.Port()
+	if !host.IsValid() {
+		host = s.bind.Addr()
+	}
+	if everywhere(host) {
+		var err error
+		if host, err = ownAddress(); err != nil {
+			return err
+		}
+	}
+	if port == 0 {
+		port = uint16(t.tcp.Addr().(*net.TCPAddr).Port)
+	}
+	t.advertise = netip.AddrPortFrom(host, port)
+	return nil
+}
+
+// ownAddress returns the first address of this host that other hosts can reach, IPv4 before IPv6.
+func ownAddress() (first netip.Addr, err error) {
+	nets, err := net.InterfaceAddrs()
+	if err != nil {
+		return first, err
+	}
+	for _, n := range nets {
+		p, err := netip.ParsePrefix(n.String())
+		if err != nil || !p.Addr().Unmap().IsGlobalUnicast() {
+			continue
+		}
+		if a := p.Addr().Unmap(); a.Is4() {
+			return a, nil
+		} else if !first.IsValid() {
+			first = a
+		}
+	}
+	if !first.IsValid() {
+		err = errors.New("this host has no address that others can reach: set Config.Advertise")
+	}
+	return first, err
+}
+
+// receive hands datagrams over, until Shutdown.
+func (t *transport) receive() {
+	buf := make([]byte, 1<<16)
+	for t.ctx.Err() == nil {
+		n, from, err := t.udp.ReadFromUDPAddrPort(buf)
+		at := time.Now()
+		if err != nil {
+			t.pause()
+			continue
+		}
+		if n == 0 {
+			continue
+		}
+		t.count.received.Add(uint64(n))
+		t.count.packetsReceived.Add(1)
+		b := bytes.Clone(buf[:n])
+		select {
+		case t.packets <- &memberlist.Packet{Buf: b, From: net.UDPAddrFromAddrPort(from), Timestamp: at}:
+		case <-t.ctx.Done():
+		}
+	}
+}
+
+// pause waits a little after a failure, so that one that lasts does not use a processor up.
+func (t *transport) pause() {
+	select {
+	case <-t.ctx.Done():
+	case <-time.After(receivePause):
+	}
+}
+
+// accept hands connections over, until Shutdown.
+func (t *transport) accept() {
+	for t.ctx.Err() == nil {
+		c, err := t.tcp.Accept()
+		if err != nil {
+			t.pause()
+			continue
+		}
+		s := t.track(c, true)
+		if s == nil {
+			continue
+		}
+		select {
+		case t.streams <- s:
+		case <-t.ctx.Done():
+		}
+	}
+}
+
+// track remembers an open connection. It closes one that is too many, or comes after Shutdown, and returns
+// nil.
+func (t *transport) track(c net.Conn, accepted bool) *stream {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx.Err() != nil || accepted && t.accepted >= mostStreams {
+		c.Close() //nolint:errcheck // nothing is lost
+		return nil
+	}
+	s := &stream{Conn: c, t: t, accepted: accepted}
+	t.open[s] = struct{}{}
+	if accepted {
+		t.accepted++
+	}
+	return s
+}
+
+// stream is an open connection.
+type stream struct {
+	net.Conn
+	t        *transport
+	accepted bool
+}
+
+// Read counts bytes.
+func (s *stream) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	s.t.count.received.Add(uint64(n))
+	return n, err
+}
+
+// Write counts bytes.
+func (s *stream) Write(b []byte) (int, error) {
+	n, err := s.Conn.Write(b)
+	s.t.count.sent.Add(uint64(n))
+	return n, err
+}
+
+// Close forgets the connection.
+func (s *stream) Close() error {
+	s.t.mu.Lock()
+	if _, open := s.t.open[s]; open && s.accepted {
+		s.t.accepted--
+	}
+	delete(s.t.open, s)
+	s.t.mu.Unlock()
+	return s.Conn.Close()
+}
+
+// FinalAdvertiseAddr returns the address for others.
+func (t *transport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
+	return t.advertise.Addr().AsSlice(), int(t.advertise.Port()), nil
+}
+
+// WriteTo sends a datagram.
+func (t *transport) WriteTo(b []byte, address string) (time.Time, error) {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if _, err := t.udp.WriteToUDPAddrPort(b, to); err != nil {
+		return time.Time{}, err
+	}
+	t.count.sent.Add(uint64(len(b)))
+	t.count.packetsSent.Add(1)
+	return time.Now(), nil
+}
+
+// WriteToAddress is WriteTo.
+func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
+	return t.WriteTo(b, a.Addr)
+}
+
+// DialTimeout makes a connection.
+func (t *transport) DialTimeout(address string, timeout time.Duration) (net.Conn, error) {
+	d := net.Dialer{Timeout: timeout}
+	c, err := d.DialContext(t.ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	if s := t.track(c, false); s != nil {
+		return s, nil
+	}
+	return nil, net.ErrClosed
+}
+
+// DialAddressTimeout is DialTimeout.
+func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	return t.DialTimeout(a.Addr, timeout)
+}
+
+// PacketCh is where datagrams come out.
+func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
+
+// StreamCh is where connections come out that others have made.
+func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
+
+// Shutdown closes all sockets, and returns when its goroutines have ended. It may be called again.
+func (t *transport) Shutdown() error {
+	t.end()
+	t.tcp.Close() //nolint:errcheck // nothing is lost
+	t.udp.Close() //nolint:errcheck // nothing is lost
+	t.mu.Lock()
+	for s := range t.open {
+		s.Conn.Close() //nolint:errcheck // nothing is lost
+	}
+	t.mu.Unlock()
+	t.done.Wait()
+	return nil
+}
