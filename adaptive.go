@@ -44,7 +44,7 @@ const startUnknown = 5
 
 // govern adds what the laws of a key govern: requests always, each unit that a rate counts, and at last the
 // slots. With no slot there is nothing to govern.
-func (o *options) govern(st *setting, b belief) {
+func (o *options) govern(st *setting, b belief, part float64) {
 	if !o.learns {
 		return
 	}
@@ -56,10 +56,10 @@ func (o *options) govern(st *setting, b belief) {
 		}
 		x := lawTerms{governs: eventsOf{unit}, lawID: uint64(unit), held: 1, quotas: true}
 		r := rule{id: id{unit: name}, unitID: unit, reason: ReasonRate, window: time.Second}
-		o.addLaw(st, r, x, o.bounds(limit, b))
+		o.addLaw(st, r, x, o.bounds(limit, b, part))
 	}
 	if st.limit.InFlight > 0 && st.slots > 0 {
-		bounds := o.bounds(float64(st.limit.InFlight), b)
+		bounds := o.bounds(float64(st.limit.InFlight), b, part)
 		bounds.Ceiling = float64(st.slots)
 		terms := lawTerms{governs: slotsOf{}, lawID: slotsID}
 		law := o.addLaw(st, rule{id: id{unit: inFlightRule}, reason: ReasonInFlight}, terms, bounds)
@@ -99,13 +99,14 @@ func tightest(rates []rule, unit int) (name string, least float64) {
 	return name, least
 }
 
-// bounds divides a limit over the fleet for a law.
-func (o *options) bounds(limit float64, in belief) policy.Bounds {
+// bounds divides a limit over the fleet for a law. A part of it above 0 is what this replica has in place of
+// its share.
+func (o *options) bounds(limit float64, in belief, part float64) policy.Bounds {
 	b := policy.Bounds{Ceiling: limit}
 	if math.IsInf(limit, 1) {
 		return b
 	}
-	share := limit / in.pool.parts()
+	share := max(limit/in.pool.parts(), limit*part)
 	if !o.beyond {
 		return policy.Bounds{Share: share, Ceiling: share}
 	}

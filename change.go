@@ -109,7 +109,7 @@ func (l *Limiter) successor(plan uint8, limit Limit) *setting {
 		old.special == special && old.planName == name {
 		return nil
 	}
-	st := l.resolve(limit, l.belief, l.units)
+	st := l.resolve(limit, l.belief, l.units, 0)
 	st.special, st.plan, st.planName = special, plan, name
 	if st.reshaped = true; old != nil {
 		st.serial = old.serial + 1
@@ -209,7 +209,7 @@ func (l *Limiter) wake(s *shard, stricter bool) {
 	s.mu.Unlock()
 	for _, g := range gates {
 		s.mu.Lock()
-		if stricter || g.setting.override != nil {
+		if stricter || g.setting.own != nil {
 			s.rejectHopeless(g)
 		}
 		s.serveAndUnlock(g)

@@ -177,7 +177,7 @@ func TestStricterSettings(t *testing.T) {
 		{"deny no more", Limit{Deny: true}, Limit{}, false},
 	} {
 		o, v := defaults(), belief{pool: Pool{Replicas: 1}}
-		if got := o.resolve(c.after, v, nil).stricter(o.resolve(c.before, v, nil)); got != c.want {
+		if got := o.resolve(c.after, v, nil, 0).stricter(o.resolve(c.before, v, nil, 0)); got != c.want {
 			t.Errorf("%s: stricter %v, want %v", c.name, got, c.want)
 		}
 	}

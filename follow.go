@@ -23,14 +23,20 @@ func (h *hints) failed(err error) { h.errors++; h.lastError = err.Error() }
 // After HintMaxAge without a usable report the configured pool counts again, or nothing is admitted. An
 // ordinal counts when it is Fixed, or when one HoldDown brought no other report than it and the size. One
 // that is not reported again for a HoldDown counts no more.
+//
+// A Carrier also carries what the replicas say of their keys, where the limiter has Demand.
 func (l *Limiter) Follow(ctx context.Context, src Source) error {
 	if src == nil {
 		return errors.New("quotient: Follow: source: nil")
 	}
 	f, followed := l.follower(src)
 	defer f.stop()
+	err := f.carry(src)
+	if err != nil {
+		return err
+	}
 	f.begin(followed)
-	err := src.Watch(ctx, func(p Pool, err error) { f.report(&hint{pool: p, err: err, at: time.Now()}) })
+	err = src.Watch(ctx, func(p Pool, err error) { f.report(&hint{pool: p, err: err, at: time.Now()}) })
 	f.ends(ctx, err)
 	return unasked(ctx, err)
 }
@@ -112,6 +118,7 @@ type follower struct {
 	latest   *hint     // that was reported
 	timer    *time.Timer
 	ended    bool
+	uncarry  func() // ends what the source carries; nil for nothing
 }
 
 // hint is a report of a source.
@@ -214,6 +221,10 @@ func (f *follower) stop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ended = true
+	if f.uncarry != nil {
+		f.uncarry()
+		f.uncarry = nil
+	}
 	if f.timer == nil {
 		return
 	}

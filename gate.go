@@ -267,6 +267,9 @@ func (g *gate) take(t instant, d *demand) {
 			g.resource(r).take(t, r, float64(n))
 		}
 	}
+	if p := g.tally(); p != nil {
+		p.count(d, g.used, 1)
+	}
 	g.noteLatest(t)
 }
 
@@ -294,6 +297,9 @@ func (g *gate) giveBack(t instant, taken time.Duration, d *demand) {
 			g.resource(r).refund(t, taken, r, float64(n))
 		}
 	}
+	if p := g.tally(); p != nil {
+		p.count(d, g.used, -1)
+	}
 	g.noteLatest(t)
 }
 
@@ -304,8 +310,9 @@ func (g *gate) noteLatest(t instant) {
 	}
 }
 
-// advance brings the laws up to now; p is nil where there is no ask that may start one.
+// advance ends what is lent, and brings the laws up to now; p is nil where no ask may start one.
 func (g *gate) advance(t instant, p policy.Policy) {
+	g.endLoan(t)
 	if len(g.setting.laws) > 0 {
 		g.ext.learned.advance(t.at, g.setting, p)
 	}

@@ -29,7 +29,7 @@ type room struct {
 // rooms holds every directory with Go files. A directory that is not here fails the test: say
 // first what it may know, and why.
 var rooms = []room{
-	{dir: ".", own: []string{"policy", "internal/waited"}, outside: []string{"golang.org/x/time/rate", "github.com/hashicorp/golang-lru/v2/simplelru"},
+	{dir: ".", own: []string{"policy", "internal/fairshare", "internal/waited"}, outside: []string{"golang.org/x/time/rate", "github.com/hashicorp/golang-lru/v2/simplelru"},
 		tests: []string{"internal/house/floors"},
 		why:   "whoever imports the limiter gets the token maths and the LRU list, and no client of any service"},
 	{dir: "policy",
@@ -45,6 +45,8 @@ var rooms = []room{
 		why:     "its own module, so that only those who speak gRPC carry it"},
 	{dir: "httplimit/...", own: []string{".", "policy", "httplimit", "internal/waited", "internal/overdue"}, outside: []string{"github.com/dunglas/httpsfv"},
 		why: "HTTP is one way to use the limiter; only structured header fields need a parser of others"},
+	{dir: "internal/fairshare",
+		why: "how replicas divide a limit by what they want is a pure function; it knows no limiter"},
 	{dir: "internal/waited",
 		why: "what the limiter tells an adapter of one request, by its context; no name of the limiter's API"},
 	{dir: "internal/overdue", own: []string{"."},

@@ -73,7 +73,7 @@ func build(limit Limit, opts []Option) (*Limiter, error) {
 		shards:  makeShards(shardCount(o.maxKeys)), belief: belief{o.pool, o.sized, o.awaits}, units: units,
 	}
 	l.mask = uint64(len(l.shards) - 1)
-	st := l.resolve(limit.clone(), l.belief, units)
+	st := l.resolve(limit.clone(), l.belief, units, 0)
 	st.at, st.reshaped = l.wallNow(), true
 	l.clock.Store(l.clockFor(st))
 	l.standing = standing{belief: l.belief, source: "configured"}
@@ -103,6 +103,9 @@ func (s *shard) start(l *Limiter, st *setting) {
 	s.untouched.begin(st)
 	s.store, s.left = newStore(l.maxKeys), shortPause
 	s.waiting = make(map[*gate]struct{})
+	if l.spokenKeys > 0 {
+		s.wanted = new(candidates)
+	}
 }
 
 // makeShards returns so many. Several begin where a cache line does: Go puts eight bytes in front of what has

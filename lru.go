@@ -187,7 +187,7 @@ func (s *shard) cold(g *gate, now instant) bool {
 func (s *shard) spare(g *gate, now instant) bool {
 	g.sync()
 	s.reclaim(g, now)
-	if g.held != 0 || g.used != 0 || g.setting.override != nil {
+	if g.held != 0 || g.used != 0 || g.setting.overridden() {
 		return false
 	}
 	g.advance(now, nil)
@@ -273,7 +273,7 @@ func (s *shard) look(now instant, most int) (left int, found bool) {
 // missed returns how many settings g has not applied yet.
 func (s *shard) missed(g *gate) int {
 	st := g.setting
-	if st.override != nil {
+	if st.own != nil {
 		st = st.base
 	}
 	return int(s.newest(st.plan).serial - st.serial)

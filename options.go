@@ -35,6 +35,8 @@ type options struct {
 	holdDown, hintMaxAge time.Duration
 	atLeastOne           bool
 	plans                map[string]Limit
+	spokenKeys           int                   // keys of which this replica has others speak; 0: none
+	newsMaxAge           time.Duration         // of what they say
 	phase                int64                 // which sparse windows are ours while no ordinal is known
 	wall                 func(time.Time) int64 // of tests of clock steps; nil for the wall clock
 	hashKey              func(string) uint64   // of tests; nil for a hash of its own
@@ -224,6 +226,30 @@ func HoldDown(d time.Duration) Option {
 // whole limit. Give it to sources that report again and again, or Env.
 func HintMaxAge(d time.Duration) Option {
 	return func(o *options) error { o.hintMaxAge = d; return atLeast("HintMaxAge", d, 0) }
+}
+
+// maxSpoken is how many keys a replica may name, and maxLearned how many more it learns of: what others name
+// beyond that is divided evenly.
+const (
+	maxSpoken  = 10_000
+	maxLearned = 4
+)
+
+// Demand lets the limits of busy keys follow what the replicas want of them, where the source that Follow has
+// is a Carrier. A replica borrows what the others do not use of their shares, in rates and slots. It has its
+// own share at any time. It names at most that many keys, 1 to 10,000, at once: those that it holds back the
+// most. Windows, turns and bursts are divided evenly as ever.
+//
+// News older than maxAge counts as none, and then the shares hold: see bound 10 of docs/bounds.md. A second
+// or two is right for most; a large fleet takes as long as its news.
+func Demand(keys int, maxAge time.Duration) Option {
+	return func(o *options) error {
+		if o.spokenKeys, o.newsMaxAge = keys, maxAge; keys > maxSpoken {
+			return fmt.Errorf("quotient: Demand: %d keys are more than %d", keys, maxSpoken)
+		}
+		return errors.Join(
+			atLeast("Demand: keys", keys, 1), atLeast("Demand: maxAge", maxAge, time.Millisecond))
+	}
 }
 
 // AtLeastOne gives every replica one slot when Limit.InFlight is smaller than the pool: as many as there are

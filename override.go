@@ -40,14 +40,14 @@ func (l *Limiter) override(key string, limit *Limit) (old *Limit, err error) {
 		l.overridden.Store(int64(len(l.overrides.limits)))
 		l.place(key, nil)
 	default:
-		o := &overrideLimit{&l.options, limit.clone()}
-		if err := l.admitOverride(key, o.limit, had); err != nil {
+		mine := limit.clone()
+		if err := l.admitOverride(key, mine, had); err != nil {
 			return nil, err
 		}
 		l.overrides.remove(key)
-		l.overrides.add(strings.Clone(key), o.limit)
+		l.overrides.add(strings.Clone(key), mine)
 		l.overridden.Store(int64(len(l.overrides.limits)))
-		l.place(key, o)
+		l.place(key, &own{o: &l.options, limit: &mine})
 	}
 	l.version++
 	return old, nil
@@ -162,7 +162,7 @@ func (l *Limiter) clockOf(next []*setting) uint32 {
 
 // place puts the key's gate under w, or back under the limiter's limit when w is nil. Call with l.mu held. A
 // gate that a colliding key has made is this key's from now on.
-func (l *Limiter) place(key string, w *overrideLimit) {
+func (l *Limiter) place(key string, w *own) {
 	l.clock.Store(l.clockOf(nil)) // before it is read
 	s, h := l.lock(key)
 	now := s.tickWall(l.wallNow())

@@ -38,8 +38,8 @@ func (s *shard) newest(plan uint8) *setting {
 
 // settingOf returns the setting that an ask of a plan comes under at a gate.
 func (s *shard) settingOf(g *gate, plan uint8) *setting {
-	if g.setting.override != nil {
-		return g.setting
+	if st := g.setting; st.overridden() || st.own != nil && st.plan == plan {
+		return st
 	}
 	return s.newest(plan)
 }
@@ -54,7 +54,7 @@ func (s *shard) unseen(plan uint8) *gate {
 
 // enter brings a gate into a plan. A key with a limit of its own is in none.
 func (s *shard) enter(g *gate, plan uint8, now instant) {
-	if g.setting.plan != plan && g.setting.override == nil {
+	if g.setting.plan != plan && !g.setting.overridden() {
 		s.change(g, plan, now)
 	}
 }
@@ -180,7 +180,7 @@ func (s *shard) idleElsewhere(g *gate, now instant) bool {
 
 // within returns a gate for a mere look in a plan: a copy, unless it is in that plan.
 func (s *shard) within(g *gate, plan uint8, now instant) *gate {
-	if g.setting.plan == plan || g.setting.override != nil {
+	if g.setting.plan == plan || g.setting.overridden() {
 		return g
 	}
 	c := g.copy()

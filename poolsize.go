@@ -3,8 +3,10 @@ package quotient
 import (
 	"context"
 	"fmt"
+	"iter"
 	"os"
 	"strconv"
+	"time"
 )
 
 // Pool is what a replica knows about the pool that shares its limits.
@@ -76,6 +78,31 @@ func (p Pool) withShareOf(q Pool) Pool {
 type Source interface {
 	Watch(ctx context.Context, report func(Pool, error)) error
 }
+
+// Carrier is a Source that also sums up, over the pool, what the replicas say of their keys. With Demand,
+// Follow has it do so for the limiter.
+type Carrier interface {
+	Source
+	// Carry calls turn once in each interval while Watch runs, from one goroutine at a time, until stop is
+	// called, which returns when no call runs. The name tells the limiters of a process apart. One that is
+	// in use is an error.
+	Carry(name string, turn func(Sums)) (stop func(), err error)
+}
+
+// Sums are what the replicas of a pool say of the keys of a limiter, for the time of one turn.
+type Sums interface {
+	// Say sets what this replica says of a key from now on. The zero Terms take it back.
+	Say(key string, own Terms)
+	// Keys iterates over the keys of which any replica says something, as far as is known here.
+	Keys() iter.Seq[string]
+	// Sum returns the sum over all replicas, this one included, and the age of the oldest part of it. That is
+	// math.MaxInt64 while a part is missing.
+	Sum(key string) (sum Terms, age time.Duration)
+}
+
+// Terms are what a replica adds to the sum for a key. What they mean is the limiter's affair. None is below
+// 0.
+type Terms [6]int64
 
 // Env is the source that reads the environment once: QUOTIENT_REPLICAS, and, if set, QUOTIENT_WEIGHT and
 // QUOTIENT_ORDINAL, a StatefulSet's pod index, which counts from 0. Such ordinals are fixed.

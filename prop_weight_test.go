@@ -39,7 +39,7 @@ func (p Pool) without() Pool { return Pool{Replicas: p.Replicas, Weight: p.Weigh
 // ruleOf is the share of the only rate of a limit that a replica has.
 func ruleOf(r Rate, p Pool) rule {
 	o := defaults()
-	return o.resolve(rated(r), belief{pool: p, sized: true}, []string{""}).rules[0]
+	return o.resolve(rated(r), belief{pool: p, sized: true}, []string{""}, 0).rules[0]
 }
 
 // A replica of weight w has the shares of w replicas, and those of a fleet add up to the limit.

@@ -156,10 +156,14 @@ func (r *Registry) join(l *Limiter) {
 		r.mu.Unlock()
 		return
 	}
-	f, followed := l.follower(r.source)
+	src := r.source
+	f, followed := l.follower(src)
 	latest := r.usable
 	r.followers[l] = f
 	r.mu.Unlock()
+	if err := f.carry(src); err != nil {
+		l.log.Warn("what replicas say of keys is not carried", "error", err)
+	}
 	f.begin(followed)
 	if latest != nil {
 		f.report(latest)

@@ -4,10 +4,10 @@ import "math"
 
 // sync brings the gate up to the newest setting, replaying each that it has missed.
 func (g *gate) sync() {
-	if own := g.setting.override; own != nil {
-		for base := g.setting.base.next; base != nil; base = base.next {
-			g.apply(own.beside(base, g.setting, base.begins))
-		}
+	for g.setting.own != nil && g.setting.base.next != nil {
+		base := g.setting.base.next
+		g.endLoan(base.at)
+		g.apply(g.setting.own.beside(base, g.setting, base.begins))
 	}
 	for g.setting.next != nil {
 		g.apply(g.setting.next)
@@ -69,7 +69,7 @@ func (g *gate) begin(st *setting) {
 // reset has the gate start fresh, as u, the gate of a key never seen. Under a limit of its own it is full.
 // Slots, permits and waiters stay. The epoch is another one, so that nothing taken before comes back.
 func (g *gate) reset(t instant, u *gate, seed uint64) {
-	if g.setting.override != nil {
+	if g.setting.overridden() {
 		full := *g.setting
 		full.at, full.startEmpty, full.joins, full.reshaped = t, false, false, true
 		u = new(gate)
@@ -192,4 +192,25 @@ func (g *gate) least(old *setting, unit string, t instant) (left float64, used b
 		left, used = min(left, has), used || has+roundOff < r.size
 	}
 	return left, used
+}
+
+// tally returns what is counted of the gate's key; nil for a key that is not spoken of.
+func (g *gate) tally() *tally {
+	if g.setting.own == nil {
+		return nil
+	}
+	return g.setting.own.tally
+}
+
+// endLoan puts a gate back under its share, as of the instant at which its part has ended, if it has.
+func (g *gate) endLoan(t instant) {
+	old := g.setting.own
+	if old == nil || old.part == 0 || t.at < old.tally.ends {
+		return
+	}
+	w, ends := *old, old.tally.ends
+	w.part, w.tally.ends = 0, never // it ends once
+	st := w.beside(g.setting.base, g.setting, false)
+	st.at = instant{ends, t.wall - int64(t.at-ends)}
+	g.apply(st)
 }

@@ -17,16 +17,16 @@ import (
 // The setting of a gate without a limit of its own is the newest if none is next. Settings that no gate holds
 // any more are garbage.
 type setting struct {
-	at       instant
-	fastMax  int            // the most requests that one bucket decides on; 0: look further
-	first    fill           // of that bucket
-	next     *setting       // nil for the newest; written under all shard locks, read under one
-	override *overrideLimit // nil for that of all other keys
-	slots    int            // of this replica
-	rules    []rule
-	order    []*rule // in which they are asked
-	laws     []*rule // those that the policy governs
-	limit    Limit
+	at      instant
+	fastMax int      // the most requests that one bucket decides on; 0: look further
+	first   fill     // of that bucket
+	next    *setting // nil for the newest; written under all shard locks, read under one
+	own     *own     // nil for that of all other keys
+	slots   int      // of this replica
+	rules   []rule
+	order   []*rule // in which they are asked
+	laws    []*rule // those that the policy governs
+	limit   Limit
 
 	holds      bool     // every permit has something to give back or to learn from
 	slotsOnly  bool     // slots alone decide
@@ -59,6 +59,7 @@ type rule struct {
 	timed  bool   // what is taken comes back by time alone; a slot comes back by its release
 	strict bool   // its turns, or its sparse windows, are waited for when all others have room
 	hidden bool   // a part of another rule
+	lends  bool   // replicas may lend each other of it: windows and turns are divided by the clock
 
 	limit, share float64       // events in each window, or slots: over the fleet and here
 	window       time.Duration // of a rate; a second for a law of events
@@ -147,21 +148,37 @@ func (b belief) words() string {
 	return s
 }
 
-// overrideLimit is the limit of a key that has one of its own. The settings that follow from it are worked
-// out when its gate is next touched, each for the pool of the limiter's setting beside which it stands.
-type overrideLimit struct {
+// own is what a key has for itself: a limit, or a part of the limit that follows what replicas want of it.
+// The settings that follow from it are worked out when its gate is next touched. Each is for the pool of the
+// setting beside which it stands: the limiter's, or that of a plan.
+type own struct {
 	o     *options
-	limit Limit
+	limit *Limit  // nil for that of the setting beside which it stands
+	tally *tally  // nil for a key that replicas do not speak of
+	part  float64 // of the limit, for this replica; 0 for its share
 }
 
-// beside works out the setting of a key's own limit beside the limiter's, after old.
-func (w *overrideLimit) beside(base, old *setting, begins bool) *setting {
-	st := w.o.resolve(w.limit, base.belief, base.units)
+// beside works out the setting of a key beside that of all other keys, after old.
+func (w *own) beside(base, old *setting, begins bool) *setting {
+	limit := base.limit
+	if w.limit != nil {
+		limit = *w.limit
+	}
+	st := w.o.resolve(limit, base.belief, base.units, w.part)
+	if w.limit == nil {
+		st.plan, st.planName = base.plan, base.planName
+	}
+	if w.tally != nil {
+		st.fastMax, st.slotsOnly = 0, false // what is taken is counted
+	}
 	st.begins = begins
-	st.override, st.base, st.at, st.serial, st.special = w, base, base.at, base.serial, true
+	st.own, st.base, st.at, st.serial, st.special = w, base, base.at, base.serial, true
 	st.after(old)
 	return st
 }
+
+// overridden reports whether the key has a limit of its own.
+func (st *setting) overridden() bool { return st.own != nil && st.own.limit != nil }
 
 // after makes st the successor of old. A limit that refuses everything keeps the rules: what was taken is not
 // forgotten. Where the gates begin there is nothing to keep.
@@ -173,8 +190,9 @@ func (st *setting) after(old *setting) {
 	st.reshaped = st.begins || !sameShape(old, st)
 }
 
-// resolve works out a setting. The limit and the pool are valid.
-func (o *options) resolve(limit Limit, b belief, units []string) *setting {
+// resolve works out a setting. The limit and the pool are valid. A part of the limit above 0 is what this
+// replica may use in place of its share.
+func (o *options) resolve(limit Limit, b belief, units []string, part float64) *setting {
 	st := &setting{limit: limit, units: units, startEmpty: o.startEmpty, belief: b}
 	st.joins = o.startEmpty || o.awaits
 	st.awaiting = b.awaits && (len(limit.Rates) > 0 || limit.InFlight > 0)
@@ -191,7 +209,9 @@ func (o *options) resolve(limit Limit, b belief, units []string) *setting {
 		st.slots = o.slots(limit.InFlight, divisor)
 		st.rules = append(st.rules, slotsRule(limit.InFlight, st.slots))
 	}
-	o.govern(st, b)
+	st.lendable()
+	st.lend(part)
+	o.govern(st, b, part)
 	st.arrange()
 	st.simplify()
 	return st
@@ -281,6 +301,14 @@ func (st *setting) oneTurn() {
 		default:
 			r.kind, r.strict, r.size = kindTurn, true, r.turn.size
 		}
+	}
+}
+
+// lendable finds the rules that replicas may lend each other.
+func (st *setting) lendable() {
+	for i := range st.rules {
+		r := &st.rules[i]
+		r.lends = r.role == roleSlots || r.schedule == nil && r.turn == nil
 	}
 }
 

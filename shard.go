@@ -37,6 +37,8 @@ type Limiter struct {
 	overrides overrides
 	hints     hints
 	standing  standing
+
+	exchange exchange
 }
 
 // namedLimit is a plan's limit. One that is off has none.
@@ -154,8 +156,7 @@ type shard struct {
 
 	permits permits
 	plans   *plans
-
-	_ [8]byte // a shard ends where a cache line does
+	wanted  *candidates // nil without Demand; a shard ends where a cache line does
 }
 
 // counters is what a shard counts, under its lock.
@@ -254,7 +255,7 @@ func (s *shard) gate(hash uint64, key string, now instant, plan uint8) *gate {
 // its own shares the overflow gate instead.
 func (s *shard) current(g *gate, key string, plan uint8) *gate {
 	g.sync()
-	if g.setting.override != nil && g.name != key {
+	if g.setting.overridden() && g.name != key {
 		g = s.overflowed()
 		g.sync()
 	}
@@ -290,6 +291,7 @@ func (s *shard) admit(g *gate, now instant, d *demand) verdict {
 		g.spread(now, d)
 	} else if v.rule != ruleNone {
 		g.noteHeldBack(&g.setting.rules[v.rule])
+		s.noteWanted(g, &g.setting.rules[v.rule])
 	}
 	return v
 }
@@ -377,7 +379,7 @@ func (g *gate) probe(now instant, d *demand) verdict {
 func (s *shard) peek(hash uint64, key string, now instant) *gate {
 	g := s.find(hash)
 	switch {
-	case g != nil && (g.setting.override == nil || g.name == key):
+	case g != nil && (!g.setting.overridden() || g.name == key):
 	case s.overflow.gate != nil && !s.spare(s.overflow.gate, now):
 		if g = s.overflow.gate; !s.overflow.has(key) && s.hasRoom(now) {
 			g = newGate(key, g, now, 0)

@@ -27,12 +27,14 @@ var Root = read(`
   operate change.go    what operators change, and how a setting is published
   operate override.go  limits of single keys
   operate follow.go    Follow, its damper, SetPool, and what the log says of a source
+  operate carrier.go   what the replicas of a pool say of keys, turn by turn
 
   look    stats.go     figures of a limiter and its keys; they change nothing
   look    explain.go   why a key is where it is
 
   shard   shard.go     Limiter, and a part of its keys under one lock: touch and admit
   shard   wait.go      how callers wait for a gate, with one timer each
+  shard   demand.go    what a replica wants of a key, and its part of the limit
   shard   permit.go    what an admission holds until it is released
   shard   leak.go      permits that are never released
   shard   lru.go       the store of gates and the overflow gate
@@ -45,6 +47,7 @@ var Root = read(`
   gate    refund.go    what a permit gives back or is charged later
 
   rules   setting.go   a limit and a pool, worked out for this replica
+  rules   lend.go      more of a limit than the share
   rules   resource.go  what every rule's state can do
   rules   bucket.go    tokens
   rules   window.go    events in an aligned period

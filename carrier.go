@@ -1,0 +1,181 @@
+package quotient
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/quotient-go/quotient/internal/fairshare"
+)
+
+// askedFor is for how long a key that was held back is named: a pause between two bursts is not the end.
+const askedFor = 10 * time.Second
+
+// carry has the source carry what replicas say of keys, until the follower stops.
+func (f *follower) carry(src Source) error {
+	if n, ok := src.(numbered); ok {
+		src = n.src
+	}
+	c, ok := src.(Carrier)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.l.spokenKeys == 0 || !ok || f.ended {
+		return nil
+	}
+	if !f.l.beginExchange() {
+		return errors.New("quotient: Follow: source: another one carries what this limiter says")
+	}
+	end, err := c.Carry(f.l.name, f.l.turn)
+	if err != nil {
+		f.l.endExchange()
+		return fmt.Errorf("quotient: Follow: source: %w", err)
+	}
+	f.uncarry = func() { end(); f.l.endExchange() }
+	return nil
+}
+
+// beginExchange reports whether nothing is carried yet.
+func (l *Limiter) beginExchange() bool {
+	x := &l.exchange
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.runs {
+		return false
+	}
+	x.runs, x.keys = true, make(map[string]*exchanged)
+	return true
+}
+
+// endExchange puts all keys back under their shares.
+func (l *Limiter) endExchange() {
+	x := &l.exchange
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for key := range x.keys {
+		l.forgetSpoken(key)
+	}
+	x.runs, x.keys, x.asked, x.lent, x.age = false, nil, 0, 0, 0
+}
+
+// turn says what this replica uses and wants of each key that is spoken of, and puts in force what follows
+// from what the others say.
+func (l *Limiter) turn(sums Sums) {
+	x := &l.exchange
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.runs {
+		return
+	}
+	now := time.Since(l.base)
+	l.nameKeys(now)
+	for key := range sums.Keys() {
+		if x.keys[key] == nil && len(x.keys)-x.asked < maxLearned*l.spokenKeys {
+			x.keys[key] = &exchanged{at: now}
+		}
+	}
+	l.mu.Lock()
+	pool, awaits := l.belief.pool, l.belief.awaits
+	l.mu.Unlock()
+	if awaits {
+		pool.Replicas = maxReplicas
+	}
+	x.age, x.lent = 0, 0
+	for key, k := range x.keys {
+		l.exchangeKey(sums, key, k, fairshare.Pool{Replicas: pool.Replicas, Weight: pool.weight()})
+	}
+}
+
+// nameKeys has the keys that were held back the most spoken of, as far as there is room for more.
+func (l *Limiter) nameKeys(now time.Duration) {
+	x := &l.exchange
+	var wanted []candidate
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		for j, c := range s.wanted {
+			if c.n > 0 {
+				wanted, s.wanted[j] = append(wanted, c), candidate{}
+			}
+		}
+		s.mu.Unlock()
+	}
+	slices.SortFunc(wanted, func(a, b candidate) int { return cmp.Or(b.n-a.n, cmp.Compare(a.key, b.key)) })
+	for _, c := range wanted {
+		if x.keys[c.key] == nil && x.asked < l.spokenKeys {
+			x.keys[c.key] = &exchanged{last: now, at: now, asked: true}
+			x.asked++
+		}
+	}
+}
+
+// exchangeKey is a turn of one key.
+func (l *Limiter) exchangeKey(sums Sums, key string, k *exchanged, pool fairshare.Pool) {
+	x := &l.exchange
+	sum, age := sums.Sum(key)
+	s, hash := l.lock(key)
+	now := s.now()
+	g := s.find(hash)
+	if g != nil && g.name != key {
+		g = nil // it shares the gate of another key
+	}
+	seen := s.seen(g, now, k.at)
+	k.at = now.at
+	l.note(k, seen.Wants)
+	if others := sum[fairshare.Asked] - k.said[fairshare.Asked]; !k.asked && others <= 0 {
+		s.mu.Unlock()
+		l.forgetSpoken(key)
+		sums.Say(key, Terms{})
+		delete(x.keys, key)
+		return
+	}
+	news := fairshare.News{Sum: fairshare.Numbers(sum), Age: age}
+	said, part := k.share.Next(now.at, seen, news, pool, l.newsMaxAge)
+	if k.said = Terms(said); k.asked {
+		k.said[fairshare.Asked] = 1
+	}
+	x.age = max(x.age, age)
+	if part > 0 {
+		x.lent++
+	}
+	if g == nil {
+		s.mu.Unlock()
+	} else {
+		p := g.tally()
+		p.ends = now.at + max(0, l.newsMaxAge-age)
+		s.speak(g, p, part)
+		s.serveAndUnlock(g)
+	}
+	sums.Say(key, k.said)
+}
+
+// note has a key named for as long as it is held back now and then.
+func (l *Limiter) note(k *exchanged, wants bool) {
+	x := &l.exchange
+	switch {
+	case wants:
+		if k.last = k.at; !k.asked && x.asked < l.spokenKeys {
+			k.asked = true
+			x.asked++
+		}
+	case k.asked && k.at-k.last >= askedFor:
+		k.asked = false
+		x.asked--
+	}
+}
+
+// forgetSpoken puts a key back under its share, and counts no more of it.
+func (l *Limiter) forgetSpoken(key string) {
+	s, hash := l.lock(key)
+	g := s.find(hash)
+	if g == nil || g.name != key {
+		s.mu.Unlock()
+		return
+	}
+	s.touch(g, s.now())
+	if g.tally() != nil {
+		s.speak(g, nil, 0)
+	}
+	s.serveAndUnlock(g)
+}

@@ -1,0 +1,156 @@
+package quotient
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// hub is what several replicas in one process say to each other. Sums are as of now, and their age is a turn.
+type hub struct {
+	mu    sync.Mutex
+	turns time.Duration
+	said  []map[string]Terms // by replica
+	cut   bool               // nothing is carried any more
+}
+
+// hubEnd is the Carrier of one replica.
+type hubEnd struct {
+	*hub
+	replica int
+	turn    func(Sums)
+}
+
+func (e *hubEnd) Watch(ctx context.Context, report func(Pool, error)) error {
+	tick := time.NewTicker(e.turns)
+	defer tick.Stop()
+	for {
+		report(Pool{Replicas: len(e.said)}, nil)
+		if e.turn != nil {
+			e.turn(e)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+func (e *hubEnd) Carry(_ string, turn func(Sums)) (func(), error) {
+	e.turn = turn
+	return func() {}, nil
+}
+
+func (e *hubEnd) Say(key string, own Terms) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.said[e.replica][key] = own
+	if own == (Terms{}) {
+		delete(e.said[e.replica], key)
+	}
+}
+
+func (e *hubEnd) Keys() iter.Seq[string] {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	keys := map[string]Terms{}
+	for _, m := range e.said {
+		maps.Copy(keys, m)
+	}
+	return maps.Keys(keys)
+}
+
+func (e *hubEnd) Sum(key string) (sum Terms, age time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, m := range e.said {
+		for i, n := range m[key] {
+			sum[i] += n
+		}
+	}
+	if e.cut {
+		return sum, math.MaxInt64
+	}
+	return sum, e.turns
+}
+
+// pooled runs limiters that share a pool and say to each other what they want, within a synctest bubble.
+func pooled(t *testing.T, n int, limit Limit, opts ...Option) (*hub, []*Limiter) {
+	h := &hub{turns: 200 * time.Millisecond, said: make([]map[string]Terms, n)}
+	var ls []*Limiter
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(func() { cancel(); synctest.Wait() })
+	for i := range n {
+		h.said[i] = map[string]Terms{}
+		l := Must(New(limit, append(opts, Replicas(n), Demand(10, 2*time.Second))...))
+		ls = append(ls, l)
+		go func() { _ = l.Follow(ctx, &hubEnd{hub: h, replica: i}) }()
+	}
+	return h, ls
+}
+
+// hammer has each limiter take whatever it gets, each millisecond, and returns how much each got.
+func hammer(d time.Duration, ls ...*Limiter) []int {
+	got := make([]int, len(ls))
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for i, l := range ls {
+			for l.Allow("k") {
+				got[i]++
+			}
+		}
+	}
+	return got
+}
+
+// within fails unless all values lie between two bounds.
+func within(t *testing.T, what string, low, high int, got ...int) {
+	t.Helper()
+	for _, n := range got {
+		if n < low || n > high {
+			t.Errorf("%s: %v are not between %d and %d", what, got, low, high)
+			return
+		}
+	}
+}
+
+func TestABusyReplicaBorrows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, ls := pooled(t, 4, Rates(Rate{Events: 1000, Per: time.Second, Burst: 40}))
+		hammer(2*time.Second, ls[0])
+		within(t, "one of four", 970, 1000, hammer(time.Second, ls[0])...)
+		within(t, "a second one begins", 250, 1000, hammer(time.Second, ls[:2]...)...)
+		within(t, "two of four", 480, 500, hammer(time.Second, ls[:2]...)...)
+		h.mu.Lock()
+		h.cut = true
+		h.mu.Unlock()
+		hammer(2500*time.Millisecond, ls[:2]...)
+		within(t, "no news", 248, 251, hammer(time.Second, ls[:2]...)...)
+	})
+}
+
+func TestABusyReplicaBorrowsSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ls := pooled(t, 4, Limit{InFlight: 42})
+		var held []Permit
+		take := func(l *Limiter) (n int) {
+			for p, d := l.TryAcquire("k"); d.OK; p, d = l.TryAcquire("k") {
+				held = append(held, p)
+				n++
+			}
+			return n
+		}
+		within(t, "at first", 10, 10, take(ls[0]))
+		for range 10 {
+			time.Sleep(200 * time.Millisecond)
+			take(ls[0])
+		}
+		within(t, "then", 42, 42, len(held))
+		within(t, "another one", 10, 10, take(ls[1]))
+	})
+}

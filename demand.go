@@ -1,0 +1,130 @@
+package quotient
+
+import (
+	"sync"
+	"time"
+
+	"github.com/quotient-go/quotient/internal/fairshare"
+)
+
+// exchange is what a limiter and the others say of keys. Its lock is taken before all others of a limiter.
+type exchange struct {
+	mu    sync.Mutex
+	runs  bool
+	keys  map[string]*exchanged
+	asked int           // of keys: those that this replica names
+	age   time.Duration // of the oldest news of the latest turn
+	lent  int           // of keys: those of which this replica has more than its share
+}
+
+// exchanged is a key that is spoken of.
+type exchanged struct {
+	share fairshare.Share
+	said  Terms
+	at    time.Duration // instant.at: of the latest turn
+	last  time.Duration // instant.at: when this replica has held it back
+	asked bool          // this replica names it
+}
+
+// candidates are about the keys of a shard that were held back the most of late. Each has one of a few places
+// by its hash. One that takes the place of another must have been held back more often.
+type candidates [8]candidate
+
+type candidate struct {
+	key string
+	n   int
+}
+
+// note counts that a key was held back.
+func (c *candidates) note(g *gate) {
+	switch p := &c[int(g.half)%len(c)]; {
+	case p.n == 0:
+		*p = candidate{g.name, 1}
+	case p.key == g.name:
+		p.n++
+	default:
+		p.n--
+	}
+}
+
+// noteWanted notes that a rule has held an ask back which this replica might have room for, did the others
+// lend it theirs.
+func (s *shard) noteWanted(g *gate, r *rule) {
+	if s.wanted == nil || !r.lends && r.law == noLaw || s.overflow.is(g) {
+		return
+	}
+	if p := g.tally(); p != nil {
+		p.wants = true
+		return
+	}
+	s.wanted.note(g)
+}
+
+// speak puts a gate under a part of its limit, which is 0 for its share, and counts what is taken. The part
+// ends at an instant. With p nil nothing is counted any more, and the share holds.
+func (s *shard) speak(g *gate, p *tally, part float64) {
+	old, base := g.setting, g.setting
+	w := own{o: &s.l.options, tally: p, part: part}
+	if old.own != nil {
+		if base, w.limit = old.base, old.own.limit; old.own.tally == p && old.own.part == part {
+			return
+		}
+	}
+	if p != nil || w.limit != nil {
+		st := w.beside(base, old, false)
+		st.at = s.latest
+		g.apply(st)
+		return
+	}
+	st := *base
+	st.at, st.reshaped, st.begins = s.latest, !sameShape(old, base), false
+	g.apply(&st)
+	g.setting = base
+}
+
+// seen returns what a gate has seen since it was last asked; nil is that of a key which is not remembered.
+func (s *shard) seen(g *gate, now instant, since time.Duration) fairshare.Seen {
+	if g == nil {
+		return fairshare.Seen{Span: now.at - since}
+	}
+	s.touch(g, now)
+	if g.tally() == nil {
+		s.speak(g, &tally{since: now.at}, 0)
+		return fairshare.Seen{}
+	}
+	return g.usage(now)
+}
+
+// usage returns the part of its limit that the key has used since it was last asked. It also reports whether
+// the key wants more: it was held back, and has used most of what it may. It starts the count again.
+func (g *gate) usage(now instant) fairshare.Seen {
+	p := g.tally()
+	seen := fairshare.Seen{Span: now.at - p.since}
+	span, busy := float64(seen.Span), g.waited() && g.ext.blocked != ReasonPool
+	for i := range g.setting.rules {
+		r := &g.setting.rules[i]
+		switch {
+		case r.law != noLaw:
+			busy = busy || p.wants
+		case !r.lends:
+		case !r.timed:
+			n := max(p.slots, g.used)
+			seen.Used, busy = max(seen.Used, float64(n)/r.limit), busy || p.wants && int(n) >= r.here
+		case span > 0:
+			n, full := p.taken[r.unitID], span/r.interval
+			seen.Used = max(seen.Used, n/r.limit*float64(r.window)/span)
+			seen.Spaced = max(seen.Spaced, saturated(r.interval))
+			busy = busy || p.wants && n+fewEvents >= mostPart*full
+		}
+	}
+	seen.Wants = busy
+	*p = tally{ends: p.ends, since: now.at}
+	return seen
+}
+
+// A key that was held back wants more if it has used so much of what it may. Of a rate some events are too
+// few to tell.
+const (
+	mostPart  = 0.8
+	fewEvents = 2
+)

@@ -1,0 +1,153 @@
+// Package fairshare is the law by which the replicas of a pool divide the limit of a key among those that
+// want it.
+//
+// Each replica may always use its even share, 1/N, without asking. It may borrow what the others do not use
+// of theirs. For that the replicas say what they use and want of a key, and each learns the sum of what all say.
+// Those that have what they want claim what they use. What is left belongs to those that want more, in equal
+// parts by weight. The law has no clock, no lock and no goroutine.
+//
+// A replica borrows only while all replicas of the pool have said something about the key, and the oldest of
+// it is no older than MaxAge. So a replica that is cut off, or that others are cut off from, is back at its
+// even share after MaxAge. No replica ever has less: whatever the others say, they cannot take that away.
+package fairshare
+
+import (
+	"math"
+	"time"
+)
+
+// Numbers are what a replica says of a key, or the sum of what several say. A Terms of the root package holds
+// the same, in this order.
+type Numbers [6]int64
+
+// The places in Numbers.
+const (
+	Known   = iota // weight of the replicas that know of the key
+	Asked          // replicas for which others speak of the key
+	Wanting        // weight of those that want more than they have
+	Claim          // what the others use: millionths of the limit, or thousandths of what a law governs
+	Rate           // what laws allow those that want more: thousandths of what they govern
+	Refused        // what laws see refused, in the same unit
+)
+
+// Millionths are the parts that Claim counts in.
+const Millionths = 1e6
+
+// Seen is what a replica has seen of a key since the turn before.
+type Seen struct {
+	Used   float64       // part of the limit: what was taken over what the fleet may take in that time
+	Wants  bool          // callers were held back by what can be borrowed
+	Span   time.Duration // since the turn before; 0: nothing was measured yet
+	Spaced time.Duration // from one event to the next at the even share; 0 for slots
+}
+
+// News is the sum over the fleet, this replica included.
+type News struct {
+	Sum Numbers
+	Age time.Duration // of the oldest part of it
+}
+
+// Pool is what a replica believes about the pool.
+type Pool struct{ Replicas, Weight int }
+
+// Share is the state of one key on one replica. The zero value is ready: at the even share.
+type Share struct {
+	said   Numbers
+	part   float64       // of the limit; 0: the even share
+	since  time.Duration // when it began to want more
+	wants  bool
+	wanted time.Duration // when callers were last held back
+	fast   float64       // what is used, smoothed over a short and a long time
+	slow   float64
+	knows  bool // there is a measurement
+}
+
+// The constants of the law. Use is smoothed over half a second and over two. Where events are rarer it is
+// over some events, so that a pause between two of them is not the end of demand. A claim is a tenth larger than
+// the use that it stands for.
+const (
+	fastest  = 500 * time.Millisecond
+	slowest  = 30 * time.Second
+	events   = 3
+	slack    = 1.1
+	patience = time.Second // a replica that was held back wants more for so long
+	steps    = 64          // parts are rounded down to so many steps an octave
+)
+
+// Next returns what the replica says from now on, and the part of the limit that it may use until the news
+// is older than maxAge. The part is 0 for the even share, which needs no news.
+func (s *Share) Next(
+	now time.Duration, seen Seen, news News, pool Pool, maxAge time.Duration,
+) (own Numbers, part float64) {
+	s.measure(now, seen)
+	weight := float64(pool.Weight)
+	fair := weight / float64(pool.Replicas)
+	level, known := s.level(news, pool, maxAge)
+	own[Known] = int64(pool.Weight)
+	most, have := max(fair, min(level, 1)), max(s.part, fair)
+	if s.wants {
+		own[Wanting] = int64(pool.Weight)
+		if s.part = min(have, most); now-s.since >= news.Age {
+			s.part = most
+		}
+	} else {
+		s.part = min(s.claim(fair), have, most)
+		own[Claim] = int64(math.Ceil(s.part * Millionths))
+	}
+	s.said = own
+	if s.part = roundDown(s.part); !known || s.part <= fair {
+		s.part = 0
+	}
+	return own, s.part
+}
+
+// Said returns what the replica says.
+func (s *Share) Said() Numbers { return s.said }
+
+// level returns what a replica that wants more may use, if the others' parts are known.
+func (s *Share) level(news News, pool Pool, maxAge time.Duration) (level float64, known bool) {
+	if news.Age > maxAge || news.Sum[Known] < int64(pool.Replicas) {
+		return 0, false
+	}
+	claimed := float64(news.Sum[Claim]-s.said[Claim]) / Millionths
+	wanting := float64(max(0, news.Sum[Wanting]-s.said[Wanting]))
+	weight := float64(pool.Weight)
+	return max(0, 1-max(0, claimed)) / (wanting + weight) * weight, true
+}
+
+// measure takes note of what was seen.
+func (s *Share) measure(now time.Duration, seen Seen) {
+	short := min(max(fastest, events*seen.Spaced), slowest)
+	if seen.Wants {
+		if s.wanted = now; !s.wants {
+			s.since = now
+		}
+		s.wants = true
+	} else if now-s.wanted >= max(patience, short) {
+		s.wants = false
+	}
+	if seen.Span <= 0 {
+		s.knows = false
+		return
+	}
+	if !s.knows {
+		s.fast, s.slow, s.knows = seen.Used, seen.Used, true
+		return
+	}
+	s.fast += (seen.Used - s.fast) * -math.Expm1(-float64(seen.Span)/float64(short))
+	s.slow += (seen.Used - s.slow) * -math.Expm1(-float64(seen.Span)/float64(4*short))
+}
+
+// claim returns what the replica reserves: all that it may use while nothing was measured.
+func (s *Share) claim(fair float64) float64 {
+	if !s.knows {
+		return fair
+	}
+	return slack * max(s.fast, s.slow)
+}
+
+// roundDown rounds a part down to a step, so that small changes change nothing.
+func roundDown(part float64) float64 {
+	frac, exp := math.Frexp(part)
+	return math.Ldexp(math.Floor(frac*2*steps)/(2*steps), exp)
+}

@@ -1,0 +1,38 @@
+package quotient
+
+import "time"
+
+// tally is what a gate counts of a key that the replicas of a pool speak of. It also bounds the time for
+// which the gate may use a part of the limit that is larger than its share. The shard's lock guards it.
+type tally struct {
+	ends  time.Duration         // instant.at: of that part
+	since time.Duration         // instant.at: from which on is counted
+	taken [1 + maxUnits]float64 // requests, and events of each unit
+	slots int32                 // the most in use at once
+	wants bool                  // what can be lent, or a law, has held an ask back
+}
+
+// lend has this replica use a part of the limit where that is more than its share. Bursts stay as they are:
+// the others may have saved up theirs.
+func (st *setting) lend(part float64) {
+	for i := range st.rules {
+		r := &st.rules[i]
+		lent := r.limit * part
+		switch {
+		case !r.lends || lent <= r.share:
+		case r.role == roleSlots:
+			r.here = max(r.here, int(lent))
+			r.share, st.slots = float64(r.here), r.here
+		default:
+			r.share, r.interval = lent, float64(r.window)/lent
+		}
+	}
+}
+
+// count adds what was taken of the key, or takes it off when sign is -1.
+func (p *tally) count(d *demand, slots int32, sign float64) {
+	for unit := range p.taken {
+		p.taken[unit] += sign * float64(d.of(unit))
+	}
+	p.slots = max(p.slots, slots)
+}
