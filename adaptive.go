@@ -34,6 +34,7 @@ type lawTerms struct {
 	expires time.Duration // below 0 when the first ask starts it; 0 when the first feedback does
 	held    float64       // seconds for which a request takes it: 1 for events; 0, unknown, for slots
 	quotas  bool          // upstreams report quotas of it
+	news    *tally        // has what the other replicas say of it; nil for nothing
 }
 
 // slotsID stands for slots in flight, behind all units.
@@ -112,6 +113,15 @@ func (o *options) bounds(limit float64, in belief, part float64) policy.Bounds {
 	}
 	if in.sized { // else the default of one replica says nothing about the share
 		b.Share = share
+	}
+	return b
+}
+
+// boundsAt returns the bounds of a law with the news of the fleet, if it is fresh.
+func (r *rule) boundsAt(at time.Duration) policy.Bounds {
+	b := r.bounds
+	if r.news != nil && at < r.news.ends {
+		b.Fleet = r.news.fleet
 	}
 	return b
 }
@@ -232,7 +242,7 @@ func (p *pacer) observe(f *policy.Feedback, u *usage, at time.Duration, r *rule,
 	}
 	s.Cost, s.Taken = r.governs.observe(p, s.Cost, at-u.since, f.Outcome == policy.Success)
 	p.heldBack = false
-	p.apply(at, p.law.Next(s, r.bounds), r)
+	p.apply(at, p.law.Next(s, r.boundsAt(at)), r)
 }
 
 // blame returns the law that gets a refusal, one of those that the request has taken from: an upstream

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient/internal/fairshare"
+	"github.com/quotient-go/quotient/policy"
 )
 
 // askedFor is for how long a key that was held back is named: a pause between two bursts is not the end.
@@ -130,24 +131,90 @@ func (l *Limiter) exchangeKey(sums Sums, key string, k *exchanged, pool fairshar
 		delete(x.keys, key)
 		return
 	}
+	x.age = max(x.age, age)
 	news := fairshare.News{Sum: fairshare.Numbers(sum), Age: age}
-	said, part := k.share.Next(now.at, seen, news, pool, l.newsMaxAge)
+	var said fairshare.Numbers
+	if fresh := now.at + max(0, l.newsMaxAge-age); l.learns && l.beyond {
+		said = s.speakOfLaw(g, news, pool, fresh)
+	} else {
+		said = s.lend(g, k, seen, news, pool, fresh)
+	}
 	if k.said = Terms(said); k.asked {
 		k.said[fairshare.Asked] = 1
 	}
-	x.age = max(x.age, age)
-	if part > 0 {
+	if k.lent {
 		x.lent++
 	}
 	if g == nil {
 		s.mu.Unlock()
 	} else {
-		p := g.tally()
-		p.ends = now.at + max(0, l.newsMaxAge-age)
-		s.speak(g, p, part)
 		s.serveAndUnlock(g)
 	}
 	sums.Say(key, k.said)
+}
+
+// lend puts a gate, if there is one, under the part of its limit that follows from the news, and returns what
+// this replica says. The news is fresh until an instant.
+func (s *shard) lend(
+	g *gate, k *exchanged, seen fairshare.Seen, news fairshare.News, pool fairshare.Pool, fresh time.Duration,
+) fairshare.Numbers {
+	said, part := k.share.Next(k.at, seen, news, pool, s.l.newsMaxAge)
+	if k.lent = part > 0; g != nil {
+		g.tally().ends = fresh
+		s.speak(g, g.tally(), part)
+	}
+	return said
+}
+
+// speakOfLaw hands a gate's law the news, and returns what this replica says of what the law governs.
+func (s *shard) speakOfLaw(
+	g *gate, news fairshare.News, pool fairshare.Pool, fresh time.Duration,
+) (said fairshare.Numbers) {
+	said[fairshare.Known] = int64(pool.Weight)
+	if g == nil || len(g.setting.laws) == 0 {
+		return said
+	}
+	now, r := s.latest, g.setting.laws[0]
+	p, t := &g.ext.learned.pacers[0], g.tally()
+	t.ends, t.fleet = fresh, policy.Fleet{}
+	if news.Age <= s.l.newsMaxAge && news.Sum[fairshare.Known] >= int64(pool.Replicas) {
+		t.fleet = r.fleet(news.Sum, pool)
+	}
+	p.guard(now.at, r, func() {
+		if law, ok := p.law.(policy.Speaker); ok {
+			p.ask(policy.Sample{Now: now.at, Sent: now.at}, r)
+			said = inThousandths(said, law.Say(now.at))
+		}
+	})
+	g.ext.learned.resize(g.setting)
+	return said
+}
+
+// fleet puts the sum into the words of a law.
+func (r *rule) fleet(sum fairshare.Numbers, pool fairshare.Pool) policy.Fleet {
+	weight := float64(pool.Weight)
+	return policy.Fleet{
+		Weight: float64(sum[fairshare.Known]) / weight, Wanting: float64(sum[fairshare.Wanting]) / weight,
+		Limit: r.bounds.Share * float64(pool.Replicas) / weight,
+		Rate:  float64(sum[fairshare.Rate]) / milli, Used: float64(sum[fairshare.Claim]) / milli,
+		Refused: float64(sum[fairshare.Refused]) / milli,
+	}
+}
+
+// inThousandths adds a law's word to what a replica says.
+func inThousandths(said fairshare.Numbers, w policy.Word) fairshare.Numbers {
+	count := func(x float64) int64 {
+		if !(x > 0) { // a NaN is none either
+			return 0
+		}
+		return int64(min(x, maxEvents) * milli)
+	}
+	if said[fairshare.Refused] = count(w.Refused); w.Wanting {
+		said[fairshare.Wanting], said[fairshare.Rate] = said[fairshare.Known], count(w.Rate)
+	} else {
+		said[fairshare.Claim] = count(w.Rate)
+	}
+	return said
 }
 
 // note has a key named for as long as it is held back now and then.

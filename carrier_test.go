@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/quotient-go/quotient/policy"
 )
 
 // hub is what several replicas in one process say to each other. Sums are as of now, and their age is a turn.
@@ -152,5 +154,61 @@ func TestABusyReplicaBorrowsSlots(t *testing.T) {
 		}
 		within(t, "then", 42, 42, len(held))
 		within(t, "another one", 10, 10, take(ls[1]))
+	})
+}
+
+// wordy is a law that says something, and keeps the news that it gets.
+type wordy struct {
+	of   *wordyLaws
+	word policy.Word
+	news policy.Fleet
+}
+
+// wordyLaws makes them. Those that have seen an answer are kept: every second one is wanting.
+type wordyLaws struct{ kept []*wordy }
+
+func (p *wordyLaws) New(uint64) policy.Law { return &wordy{of: p} }
+
+func (w *wordy) Next(s policy.Sample, b policy.Bounds) policy.Pace {
+	if s.Outcome == policy.Success && w.word.Rate == 0 {
+		w.word = policy.Word{Wanting: len(w.of.kept)%2 == 0, Rate: 7, Refused: 1.5}
+		w.of.kept = append(w.of.kept, w)
+	}
+	w.news = b.Fleet
+	return policy.Pace{Rate: 10}
+}
+
+func (w *wordy) Say(time.Duration) policy.Word { return w.word }
+
+func TestLawsGetNewsOfTheFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &wordyLaws{}
+		h, ls := pooled(t, 2, Rates(PerSecond(1000)), BeyondShare(), Policy(p))
+		for _, l := range ls {
+			for range 20 {
+				if permit, d := l.TryAcquire("k"); d.OK {
+					permit.Done(policy.Feedback{Outcome: policy.Success})
+				}
+			}
+		}
+		time.Sleep(time.Second)
+		want := policy.Fleet{Weight: 2, Limit: 1000, Wanting: 1, Rate: 7, Used: 7, Refused: 3}
+		for i, law := range p.kept {
+			if law.news != want {
+				t.Errorf("law %d has news %+v, want %+v", i, law.news, want)
+			}
+		}
+		if got := ls[0].Stats().Demand; got != (DemandStats{Keys: 1, Named: 1, Age: h.turns}) {
+			t.Errorf("stats: %+v", got)
+		}
+		h.mu.Lock()
+		h.cut = true
+		h.mu.Unlock()
+		time.Sleep(3 * time.Second)
+		for i, law := range p.kept {
+			if law.news != (policy.Fleet{}) {
+				t.Errorf("without news law %d has %+v", i, law.news)
+			}
+		}
 	})
 }

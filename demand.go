@@ -24,6 +24,7 @@ type exchanged struct {
 	at    time.Duration // instant.at: of the latest turn
 	last  time.Duration // instant.at: when this replica has held it back
 	asked bool          // this replica names it
+	lent  bool          // this replica has more than its share
 }
 
 // candidates are about the keys of a shard that were held back the most of late. Each has one of a few places
@@ -118,7 +119,7 @@ func (g *gate) usage(now instant) fairshare.Seen {
 		}
 	}
 	seen.Wants = busy
-	*p = tally{ends: p.ends, since: now.at}
+	*p = tally{ends: p.ends, fleet: p.fleet, since: now.at}
 	return seen
 }
 

@@ -223,14 +223,14 @@ func (p *pacer) begin(law policy.Law, sent, at time.Duration, r *rule) bool {
 		return false
 	}
 	p.law = law
-	law.Next(policy.Sample{Now: at, Sent: sent}, r.bounds)
+	law.Next(policy.Sample{Now: at, Sent: sent}, r.boundsAt(at))
 	return true
 }
 
 // ask asks the law for its pace, without any feedback.
 func (p *pacer) ask(s policy.Sample, r *rule) {
 	s.Taken = r.governs.taken(p)
-	p.apply(s.Now, p.law.Next(s, r.bounds), r)
+	p.apply(s.Now, p.law.Next(s, r.boundsAt(s.Now)), r)
 }
 
 // guard drops a law that panics where no caller has anything to do with it.

@@ -202,6 +202,14 @@ func (g *gate) tally() *tally {
 	return g.setting.own.tally
 }
 
+// part returns what is lent of the limit; 0 for the share.
+func (g *gate) part() float64 {
+	if g.setting.own == nil {
+		return 0
+	}
+	return g.setting.own.part
+}
+
 // endLoan puts a gate back under its share, as of the instant at which its part has ended, if it has.
 func (g *gate) endLoan(t instant) {
 	old := g.setting.own

@@ -168,8 +168,8 @@ func (w *own) beside(base, old *setting, begins bool) *setting {
 	if w.limit == nil {
 		st.plan, st.planName = base.plan, base.planName
 	}
-	if w.tally != nil {
-		st.fastMax, st.slotsOnly = 0, false // what is taken is counted
+	if w.tally != nil && w.o.beyond && len(st.laws) > 0 {
+		st.laws[0].news = w.tally
 	}
 	st.begins = begins
 	st.own, st.base, st.at, st.serial, st.special = w, base, base.at, base.serial, true

@@ -19,6 +19,7 @@ type Stats struct {
 	Rules         []RuleState // of a key never seen; none under a limit that denies
 	Plans         []PlanStats // by name
 	Pool          PoolStats
+	Demand        DemandStats
 	Keys, MaxKeys int // remembered now, and at most
 	Waiting       int // callers in queues
 	InFlight      int // weight of the permits that are out and have something to give back
@@ -55,6 +56,14 @@ type PoolStats struct {
 	LastError string
 }
 
+// DemandStats is what the replicas say of keys: see Demand. It is zero while no source carries it.
+type DemandStats struct {
+	Keys  int           // of which any replica speaks
+	Named int           // of these, by this replica
+	Lent  int           // of these, with more than this replica's share
+	Age   time.Duration // of the oldest news of them; above Demand's maxAge the shares hold
+}
+
 // Stats returns the limiter's numbers. Permits whose time is over are given back first.
 func (l *Limiter) Stats() Stats {
 	out := Stats{
@@ -70,12 +79,20 @@ func (l *Limiter) Stats() Stats {
 		s.mu.Unlock()
 	}
 	out.Admitted += l.collected.Load()
+	out.Demand = l.exchange.stats()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out.Limit, out.Rules, out.Plans = l.limits(&l.shards[0])
 	out.Pool = l.poolStats()
 	out.Version, out.DryRun, out.Overrides = l.version, l.dry.Load(), len(l.overrides.limits)
 	return out
+}
+
+// stats returns the figures of the latest turn.
+func (x *exchange) stats() DemandStats {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return DemandStats{Keys: len(x.keys), Named: x.asked, Lent: x.lent, Age: x.age}
 }
 
 // poolStats is what is believed about the pool. Call with l.mu held.
@@ -180,6 +197,7 @@ type KeyState struct {
 	InFlight, Waiting int
 	Used              float64 // of the rate or the slots with the least left: 0 to 1
 	Overridden        bool    // the key has a limit of its own
+	Part              float64 // of the limit, lent to this replica in place of its share; 0: the share
 }
 
 // Keys iterates over the keys that are remembered, in no order. It lists the keys of one shard at a time and
@@ -251,7 +269,7 @@ func (s *shard) keyState(g *gate, wanted func(KeyState) bool) (k KeyState, ok bo
 func (g *gate) keyState(key string, now instant) KeyState {
 	return KeyState{
 		Key: key, Plan: g.setting.planName, InFlight: int(g.used), Waiting: g.waiters(),
-		Used: g.use(now), Overridden: g.setting.overridden(),
+		Used: g.use(now), Overridden: g.setting.overridden(), Part: g.part(),
 	}
 }
 
