@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quotient-go/quotient/internal/fairshare"
@@ -37,6 +38,12 @@ func (f *follower) carry(src Source) error {
 	return nil
 }
 
+// What is summed goes by texts: a key behind its prefix, and what the limiters have done together.
+const (
+	textKey    = "k"
+	textTotals = "t"
+)
+
 // beginExchange reports whether nothing is carried yet.
 func (l *Limiter) beginExchange() bool {
 	x := &l.exchange
@@ -58,6 +65,7 @@ func (l *Limiter) endExchange() {
 		l.forgetSpoken(key)
 	}
 	x.runs, x.keys, x.asked, x.lent, x.age = false, nil, 0, 0, 0
+	x.fleet, x.fleetAge = Terms{}, 0
 }
 
 // turn says what this replica uses and wants of each key that is spoken of, and puts in force what follows
@@ -71,8 +79,9 @@ func (l *Limiter) turn(sums Sums) {
 	}
 	now := time.Since(l.base)
 	l.nameKeys(now)
-	for key := range sums.Keys() {
-		if x.keys[key] == nil && len(x.keys)-x.asked < maxLearned*l.spokenKeys {
+	for text := range sums.Keys() {
+		key, ok := strings.CutPrefix(text, textKey)
+		if ok && x.keys[key] == nil && len(x.keys)-x.asked < maxLearned*l.spokenKeys {
 			x.keys[key] = &exchanged{at: now}
 		}
 	}
@@ -82,6 +91,9 @@ func (l *Limiter) turn(sums Sums) {
 	if awaits {
 		pool.Replicas = maxReplicas
 	}
+	sums.Say(textTotals, l.totals(pool.weight()))
+	x.fleet, x.fleetAge = sums.Sum(textTotals)
+	x.sent, x.received = sums.Bytes()
 	x.age, x.lent = 0, 0
 	for key, k := range x.keys {
 		l.exchangeKey(sums, key, k, fairshare.Pool{Replicas: pool.Replicas, Weight: pool.weight()})
@@ -114,7 +126,7 @@ func (l *Limiter) nameKeys(now time.Duration) {
 // exchangeKey is a turn of one key.
 func (l *Limiter) exchangeKey(sums Sums, key string, k *exchanged, pool fairshare.Pool) {
 	x := &l.exchange
-	sum, age := sums.Sum(key)
+	sum, age := sums.Sum(textKey + key)
 	s, hash := l.lock(key)
 	now := s.now()
 	g := s.find(hash)
@@ -127,7 +139,7 @@ func (l *Limiter) exchangeKey(sums Sums, key string, k *exchanged, pool fairshar
 	if others := sum[fairshare.Asked] - k.said[fairshare.Asked]; !k.asked && others <= 0 {
 		s.mu.Unlock()
 		l.forgetSpoken(key)
-		sums.Say(key, Terms{})
+		sums.Say(textKey+key, Terms{})
 		delete(x.keys, key)
 		return
 	}
@@ -150,7 +162,7 @@ func (l *Limiter) exchangeKey(sums Sums, key string, k *exchanged, pool fairshar
 	} else {
 		s.serveAndUnlock(g)
 	}
-	sums.Say(key, k.said)
+	sums.Say(textKey+key, k.said)
 }
 
 // lend puts a gate, if there is one, under the part of its limit that follows from the news, and returns what

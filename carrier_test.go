@@ -82,6 +82,8 @@ func (e *hubEnd) Sum(key string) (sum Terms, age time.Duration) {
 	return sum, e.turns
 }
 
+func (e *hubEnd) Bytes() (sent, received uint64) { return 1, 2 }
+
 // pooled runs limiters that share a pool and say to each other what they want, within a synctest bubble.
 func pooled(t *testing.T, n int, limit Limit, opts ...Option) (*hub, []*Limiter) {
 	h := &hub{turns: 200 * time.Millisecond, said: make([]map[string]Terms, n)}
@@ -198,8 +200,11 @@ func TestLawsGetNewsOfTheFleet(t *testing.T) {
 				t.Errorf("law %d has news %+v, want %+v", i, law.news, want)
 			}
 		}
-		if got := ls[0].Stats().Demand; got != (DemandStats{Keys: 1, Named: 1, Age: h.turns}) {
+		if got := ls[0].Stats().Demand; got != (DemandStats{Keys: 1, Named: 1, Age: h.turns, Sent: 1, Received: 2}) {
 			t.Errorf("stats: %+v", got)
+		}
+		if got := ls[0].Stats().Fleet; got.Admitted < 2 || got.Replicas != 2 || got.Age != h.turns {
+			t.Errorf("fleet: %+v", got)
 		}
 		h.mu.Lock()
 		h.cut = true

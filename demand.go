@@ -15,6 +15,38 @@ type exchange struct {
 	asked int           // of keys: those that this replica names
 	age   time.Duration // of the oldest news of the latest turn
 	lent  int           // of keys: those of which this replica has more than its share
+
+	fleet          Terms // what the limiters of this name have done together
+	fleetAge       time.Duration
+	sent, received uint64 // bytes of the source
+}
+
+// What is summed under textTotals.
+const (
+	totalReplicas = iota
+	totalAdmitted
+	totalRefused
+	totalWaiting
+	totalInFlight
+)
+
+// totals is what this limiter has done, and of what weight it is.
+func (l *Limiter) totals(weight int) Terms {
+	t := Terms{
+		totalReplicas: int64(weight), totalWaiting: l.waiting.Load(),
+		totalAdmitted: int64(l.collected.Load()),
+	}
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		t[totalAdmitted] += int64(s.counts.admitted)
+		t[totalInFlight] += s.counts.inFlight
+		for _, n := range s.counts.refused {
+			t[totalRefused] += int64(n)
+		}
+		s.mu.Unlock()
+	}
+	return t
 }
 
 // exchanged is a key that is spoken of.

@@ -98,6 +98,8 @@ type Sums interface {
 	// Sum returns the sum over all replicas, this one included, and the age of the oldest part of it. That is
 	// math.MaxInt64 while a part is missing.
 	Sum(key string) (sum Terms, age time.Duration)
+	// Bytes returns what the source has sent and received since it was made.
+	Bytes() (sent, received uint64)
 }
 
 // Terms are what a replica adds to the sum for a key. What they mean is the limiter's affair. None is below

@@ -20,6 +20,7 @@ type Stats struct {
 	Plans         []PlanStats // by name
 	Pool          PoolStats
 	Demand        DemandStats
+	Fleet         FleetStats
 	Keys, MaxKeys int // remembered now, and at most
 	Waiting       int // callers in queues
 	InFlight      int // weight of the permits that are out and have something to give back
@@ -62,6 +63,17 @@ type DemandStats struct {
 	Named int           // of these, by this replica
 	Lent  int           // of these, with more than this replica's share
 	Age   time.Duration // of the oldest news of them; above Demand's maxAge the shares hold
+
+	Sent, Received uint64 // bytes of the source that carries it, for all limiters
+}
+
+// FleetStats is what the limiters of this name have done together, as far as their replicas live. It is zero
+// while no source carries what they say.
+type FleetStats struct {
+	Replicas          int // that the sum is of, by weight
+	Admitted, Refused uint64
+	Waiting, InFlight int
+	Age               time.Duration // of the oldest part; math.MaxInt64 while one is missing
 }
 
 // Stats returns the limiter's numbers. Permits whose time is over are given back first.
@@ -79,7 +91,7 @@ func (l *Limiter) Stats() Stats {
 		s.mu.Unlock()
 	}
 	out.Admitted += l.collected.Load()
-	out.Demand = l.exchange.stats()
+	out.Demand, out.Fleet = l.exchange.stats()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out.Limit, out.Rules, out.Plans = l.limits(&l.shards[0])
@@ -89,10 +101,17 @@ func (l *Limiter) Stats() Stats {
 }
 
 // stats returns the figures of the latest turn.
-func (x *exchange) stats() DemandStats {
+func (x *exchange) stats() (DemandStats, FleetStats) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return DemandStats{Keys: len(x.keys), Named: x.asked, Lent: x.lent, Age: x.age}
+	d := DemandStats{
+		Keys: len(x.keys), Named: x.asked, Lent: x.lent, Age: x.age, Sent: x.sent, Received: x.received,
+	}
+	return d, FleetStats{
+		Replicas: int(x.fleet[totalReplicas]), Age: x.fleetAge,
+		Admitted: uint64(x.fleet[totalAdmitted]), Refused: uint64(x.fleet[totalRefused]),
+		Waiting: int(x.fleet[totalWaiting]), InFlight: int(x.fleet[totalInFlight]),
+	}
 }
 
 // poolStats is what is believed about the pool. Call with l.mu held.

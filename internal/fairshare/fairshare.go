@@ -2,7 +2,7 @@
 // want it.
 //
 // Each replica may always use its even share, 1/N, without asking. It may borrow what the others do not use
-// of theirs. For that the replicas say what they use and want of a key, and each learns the sum of what all say.
+// of theirs. For that the replicas say what they use and want of a key. Each learns the sum of what all say.
 // Those that have what they want claim what they use. What is left belongs to those that want more, in equal
 // parts by weight. The law has no clock, no lock and no goroutine.
 //
@@ -63,8 +63,8 @@ type Share struct {
 }
 
 // The constants of the law. Use is smoothed over half a second and over two. Where events are rarer it is
-// over some events, so that a pause between two of them is not the end of demand. A claim is a tenth larger than
-// the use that it stands for.
+// over some events, so that a pause between two of them is not the end of demand. A claim is a tenth larger
+// than the use that it stands for.
 const (
 	fastest  = 500 * time.Millisecond
 	slowest  = 30 * time.Second
