@@ -15,8 +15,8 @@ import (
 // askedFor is for how long a key that was held back is named: a pause between two bursts is not the end.
 const askedFor = 10 * time.Second
 
-// carry has the source carry what replicas say of keys, until the follower stops.
-func (f *follower) carry(src Source) error {
+// carry has the source carry what replicas say of keys under a name, until the follower stops.
+func (f *follower) carry(src Source, name string) error {
 	if n, ok := src.(numbered); ok {
 		src = n.src
 	}
@@ -29,7 +29,7 @@ func (f *follower) carry(src Source) error {
 	if !f.l.beginExchange() {
 		return errors.New("quotient: Follow: source: another one carries what this limiter says")
 	}
-	end, err := c.Carry(f.l.name, f.l.turn)
+	end, err := c.Carry(name, f.l.turn)
 	if err != nil {
 		f.l.endExchange()
 		return fmt.Errorf("quotient: Follow: source: %w", err)

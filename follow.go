@@ -31,7 +31,7 @@ func (l *Limiter) Follow(ctx context.Context, src Source) error {
 	}
 	f, followed := l.follower(src)
 	defer f.stop()
-	err := f.carry(src)
+	err := f.carry(src, l.name)
 	if err != nil {
 		return err
 	}

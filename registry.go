@@ -152,7 +152,8 @@ func (r *Registry) all() []*follower {
 func (r *Registry) join(l *Limiter) {
 	r.mu.Lock()
 	_, joined := r.followers[l]
-	if r.source == nil || joined || !r.has(l) {
+	name, registered := r.nameOf(l)
+	if r.source == nil || joined || !registered {
 		r.mu.Unlock()
 		return
 	}
@@ -161,7 +162,7 @@ func (r *Registry) join(l *Limiter) {
 	latest := r.usable
 	r.followers[l] = f
 	r.mu.Unlock()
-	if err := f.carry(src); err != nil {
+	if err := f.carry(src, name); err != nil {
 		l.log.Warn("what replicas say of keys is not carried", "error", err)
 	}
 	f.begin(followed)
@@ -170,14 +171,14 @@ func (r *Registry) join(l *Limiter) {
 	}
 }
 
-// has reports whether the limiter is registered, under any name.
-func (r *Registry) has(l *Limiter) bool {
-	for _, e := range r.limiters {
-		if e.limiter == l {
-			return true
+// nameOf returns the first name of a limiter, and reports whether it is registered.
+func (r *Registry) nameOf(l *Limiter) (name string, registered bool) {
+	for n, e := range r.limiters {
+		if e.limiter == l && (!registered || n < name) {
+			name, registered = n, true
 		}
 	}
-	return false
+	return name, registered
 }
 
 // report hands a report of the source to all that follow it.
@@ -234,7 +235,7 @@ func (r *Registry) Remove(name string) {
 	l := r.limiters[name].limiter
 	delete(r.limiters, name)
 	f := r.followers[l]
-	if r.has(l) {
+	if _, still := r.nameOf(l); still {
 		f = nil
 	}
 	if f != nil {
