@@ -14,19 +14,11 @@ import (
 
 // delegate is what memberlist calls. It calls under its own locks, so nothing here waits or calls it back.
 type delegate struct {
-	own     string
-	meta    atomic.Pointer[meta]
+	meta    meta
+	settled atomic.Bool // the start is over
 	roster  *roster
 	receive func(packet []byte)
 	changed chan struct{} // gets a value when the roster has changed
-	rival   atomic.Pointer[rival]
-	count   atomic.Uint64 // of rivals that were seen, each time again
-}
-
-// rival is another replica that goes by this one's name.
-type rival struct {
-	address string
-	meta
 }
 
 // note has the session look at what has changed.
@@ -38,7 +30,11 @@ func (d *delegate) note() {
 }
 
 // NodeMeta returns what this replica says of itself.
-func (d *delegate) NodeMeta(int) []byte { return d.meta.Load().encode() }
+func (d *delegate) NodeMeta(int) []byte {
+	m := d.meta
+	m.settled = d.settled.Load()
+	return m.encode()
+}
 
 // NotifyMsg takes in a packet of numbers.
 func (d *delegate) NotifyMsg(b []byte) { d.receive(b) }
@@ -57,8 +53,8 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	if _, err := parseMeta(n.Meta); err != nil {
 		return err
 	}
-	if len(n.Name) > longestName {
-		return fmt.Errorf("its name has %d bytes", len(n.Name))
+	if _, ok := baseName(n.Name); !ok {
+		return fmt.Errorf("its name is %.40q", n.Name)
 	}
 	if !d.roster.admits(n.Name) {
 		return errors.New("there are too many members")
@@ -68,30 +64,22 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 
 // NotifyJoin puts a member on the roster.
 func (d *delegate) NotifyJoin(n *memberlist.Node) {
-	if m, err := parseMeta(n.Meta); err == nil {
-		a, _ := netip.AddrFromSlice(n.Addr)
-		d.roster.put(member{n.Name, netip.AddrPortFrom(a.Unmap(), n.Port), m.id, m.weight})
-		d.note()
+	m, err := parseMeta(n.Meta)
+	name, ok := baseName(n.Name)
+	if err != nil || !ok {
+		return // NotifyAlive has refused it
 	}
+	a, _ := netip.AddrFromSlice(n.Addr)
+	d.roster.put(n.Name, member{name: name, at: netip.AddrPortFrom(a.Unmap(), n.Port), meta: m})
+	d.note()
 }
 
-// NotifyUpdate is NotifyJoin: a replica that was restarted has another number.
+// NotifyUpdate is NotifyJoin: the start of a replica is over.
 func (d *delegate) NotifyUpdate(n *memberlist.Node) { d.NotifyJoin(n) }
 
 // NotifyLeave takes a member off the roster.
 func (d *delegate) NotifyLeave(n *memberlist.Node) {
 	d.roster.remove(n.Name)
-	d.note()
-}
-
-// NotifyConflict notes another replica with this one's name. Those of others are their own affair.
-func (d *delegate) NotifyConflict(_, other *memberlist.Node) {
-	if other.Name != d.own {
-		return
-	}
-	m, _ := parseMeta(other.Meta) //nolint:errcheck // then it has no number
-	d.rival.Store(&rival{other.Address(), m})
-	d.count.Add(1)
 	d.note()
 }
 

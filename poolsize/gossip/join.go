@@ -15,11 +15,13 @@ const (
 	lookUpTimeout = 2 * time.Second
 	// tries is the most addresses that are tried in one round.
 	mostTries = 10
-	// enough is how many that answer end a round: each of them knows all the others of its part of the fleet.
+	// enough is how many that answer end a round: each of them knows all the others of its part of the
+	// fleet.
 	enough = 3
 )
 
-// addresses returns all that are written down, but the own one, each once. Errors come beside what was found.
+// addresses returns all that are written down, but the own one, each once. Errors come beside what was
+// found.
 func (s *settings) addresses(ctx context.Context, own netip.AddrPort) ([]netip.AddrPort, error) {
 	peers, errs := s.peers()
 	var found []netip.AddrPort

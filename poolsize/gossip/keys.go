@@ -52,9 +52,9 @@ func parseKeys(content string) (keys [][]byte, err error) {
 	return keys, nil
 }
 
-// install makes a ring hold exactly these keys, the first one to encrypt with. The ring lends its slice to
-// those who decrypt, and RemoveKey moves what stands behind a key within it. So only the last key is removed,
-// again and again, and what has gone by that comes back at once.
+// install makes a ring hold exactly these keys, the first one to encrypt with. The ring lends its slice
+// to those who decrypt, and RemoveKey moves what stands behind a key within it. So only the last key is
+// removed, again and again, and what has gone by that comes back at once.
 func install(ring *memberlist.Keyring, keys [][]byte) error {
 	if err := errors.Join(ring.AddKey(keys[0]), ring.UseKey(keys[0])); err != nil {
 		return err

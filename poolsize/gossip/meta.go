@@ -6,12 +6,12 @@ import (
 	"fmt"
 )
 
-// metaVersion is the first byte of what a replica says of itself to all others. A version that cannot be read
-// by this one has another.
+// metaVersion is the first byte of what a replica says of itself to all others. A version that cannot be
+// read by this one has another.
 const metaVersion = 1
 
-// Fields of a meta: a tag, a length of one byte, and so many bytes. Unknown ones are skipped, so that a later
-// version can say more.
+// Fields of a meta: a tag, a length of one byte, and so many bytes. Unknown ones are skipped, so that a
+// later version can say more.
 const (
 	tagID      = 1 // eight bytes, big-endian
 	tagWeight  = 2 // a varint

@@ -20,8 +20,6 @@ const (
 	leaveTimeout = time.Second
 	// slowestGossip is memberlist's time from one round of news about members to the next, at most.
 	slowestGossip = 100 * time.Millisecond
-	// rivalPause is for how many Rejoins a rival must be seen before one of the two gives way.
-	rivalPause = 2
 )
 
 // session is a memberlist that runs.
@@ -36,19 +34,13 @@ type session struct {
 	settled bool // it has found out who else there is
 	members []member
 	peers   map[string]*memberlist.Node
-
-	rivals       uint64    // of delegate.count: those that have been seen to
-	rivalBegan   time.Time // when a rival that is settled was first seen
-	rivalErrored time.Time // when one was last reported
 }
 
 // open starts memberlist.
 func (s *Source) open() (*session, error) {
-	r := newRoster(s.c.Name)
-	x := &session{src: s, roster: r, peers: map[string]*memberlist.Node{}}
-	x.delegate = &delegate{own: s.c.Name, roster: r, receive: s.numbers.receive,
-		changed: make(chan struct{}, 1)}
-	x.delegate.meta.Store(&meta{id: s.id, weight: s.c.Weight})
+	x := &session{src: s, roster: newRoster(s.c.Name, s.id), peers: map[string]*memberlist.Node{}}
+	x.delegate = &delegate{roster: x.roster, receive: s.numbers.receive, changed: make(chan struct{}, 1)}
+	x.delegate.meta = meta{id: s.id, weight: s.c.Weight}
 	if s.keys != nil {
 		ring, err := memberlist.NewKeyring(s.keys, s.keys[0])
 		if err != nil {
@@ -72,24 +64,23 @@ func (s *Source) open() (*session, error) {
 func (x *session) config() *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
 	s := x.src.c
-	c.Name, c.Label, c.Transport = s.Name, "quotient/"+s.Fleet, x.transport
+	c.Name = fullName(s.Name, rand.Uint64()) // memberlist takes one that has left for gone, also under a new address
+	c.Label, c.Transport = label(s.Fleet), x.transport
 	c.ProtocolVersion = memberlist.ProtocolVersion2Compatible // of all versions of this package
 	c.TCPTimeout = streamTimeout
 	c.ProbeInterval, c.ProbeTimeout = s.Probe, s.Probe/2
 	c.AwarenessMaxMultiplier = 4
 	c.GossipInterval = min(s.Interval, slowestGossip)
 	c.GossipToTheDeadTime = 30 * s.Probe
-	c.DeadNodeReclaimTime = 1 // one that has died may come back at another address
 	c.EnableCompression = false
 	c.UDPBufferSize = s.PacketSize
 	c.Keyring = x.ring
-	c.Delegate, c.Events, c.Conflict, c.Alive = x.delegate, x.delegate, x.delegate, x.delegate
+	c.Delegate, c.Events, c.Alive = x.delegate, x.delegate, x.delegate
 	c.Logger = logger(s.Logger)
 	return c
 }
 
-// session gossips until the context is done or the name is taken. It leaves in the former case only: in the
-// latter the others would take the rival for gone.
+// session gossips until the context is done, and then leaves.
 func (s *Source) session(ctx context.Context) error {
 	x, err := s.open()
 	if err != nil {
@@ -99,19 +90,17 @@ func (s *Source) session(ctx context.Context) error {
 	var done sync.WaitGroup
 	joins, stop := context.WithCancel(ctx)
 	done.Go(func() { x.keepJoining(joins, rounds) })
-	err = x.run(ctx, rounds)
+	x.run(ctx, rounds)
 	stop()
 	s.numbers.rest()
-	if ctx.Err() != nil {
-		x.list.Leave(leaveTimeout) //nolint:errcheck // the others notice all the same
-	}
-	x.list.Shutdown() //nolint:errcheck // the transport returns none
+	x.list.Leave(leaveTimeout) //nolint:errcheck // the others notice all the same
+	x.list.Shutdown()          //nolint:errcheck // the transport returns none
 	done.Wait()
-	return err
+	return nil
 }
 
-// run does what is due, until the context is done or the name is taken.
-func (x *session) run(ctx context.Context, rounds <-chan round) error {
+// run does what is due, until the context is done.
+func (x *session) run(ctx context.Context, rounds <-chan round) {
 	interval := x.src.c.Interval
 	select { // replicas that start together do not send together
 	case <-ctx.Done():
@@ -123,15 +112,12 @@ func (x *session) run(ctx context.Context, rounds <-chan round) error {
 		select {
 		case <-ctx.Done():
 			x.tick() // the last numbers
-			return ctx.Err()
+			return
 		case r := <-rounds:
 			x.learn(r)
 		case <-x.delegate.changed:
 		case <-ticker.C:
 			x.tick()
-		}
-		if err := x.yield(); err != nil {
-			return err
 		}
 		x.look()
 	}
@@ -151,8 +137,8 @@ func (x *session) keepJoining(ctx context.Context, rounds chan<- round) {
 			return
 		}
 		pause := x.src.c.Rejoin
-		if !r.works() {
-			pause, retry = min(retry, pause), 2*retry
+		if !x.delegate.settled.Load() {
+			pause, retry = retry, min(2*retry, pause)
 		}
 		select {
 		case <-ctx.Done():
@@ -169,28 +155,29 @@ func (r round) works() bool { return r.answered+r.members > 0 || r.listed == 0 &
 func jittered(d time.Duration) time.Duration { return d - d/10 + rand.N(d/5+1) }
 
 // learn takes in a round. The first one that works ends the start, and so does one after another replica has
-// joined this one.
+// joined this one, unless one of the same name is there.
 func (x *session) learn(r round) {
 	if r.err != nil {
 		x.src.fail(r.err)
 	}
-	if x.settled || x.delegate.count.Load() != x.rivals || !r.works() && len(x.roster.sorted()) < 2 {
+	rival, taken := x.roster.rival()
+	if taken {
+		x.src.fail(fmt.Errorf("gossip: the name %q is taken: this replica is at %v, another one at %v",
+			x.src.c.Name, x.transport.advertise, rival.at))
+	}
+	alone := len(x.roster.sorted()) < 2
+	if x.settled || taken && x.roster.yields(rival) || !r.works() && alone {
 		return
 	}
 	x.settled = true
-	m := *x.delegate.meta.Load()
-	m.settled = true
-	x.delegate.meta.Store(&m)
+	x.delegate.settled.Store(true)
 	x.list.UpdateNode(time.Nanosecond) //nolint:errcheck // it only says that it did not wait
 }
 
 // look publishes the members if they have changed.
 func (x *session) look() {
-	if !x.settled {
-		return
-	}
 	members := x.roster.sorted()
-	if slices.Equal(members, x.members) {
+	if !x.settled || slices.Equal(members, x.members) {
 		return
 	}
 	x.members = members
@@ -199,7 +186,7 @@ func (x *session) look() {
 		x.peers[m.name] = &memberlist.Node{Name: m.name, Addr: m.at.Addr().AsSlice(), Port: m.at.Port()}
 	}
 	x.src.numbers.setMembers(members)
-	if p, ok := pool(members, x.src.c.Name); ok {
+	if p, ok := pool(members, x.src.c.Name, x.src.id); ok {
 		x.src.publish(len(members), p)
 	}
 }
@@ -214,35 +201,6 @@ func (x *session) tick() {
 			x.list.SendBestEffort(n, packet) //nolint:errcheck // the next one says it again
 		}
 	})
-}
-
-// yield returns an error if this replica must give way to another one of its name. One that has just
-// started always does. Two that have been at work belong to two halves of a fleet that have met. Of these
-// the one with the larger number gives way, once it is clear that the other stays.
-func (x *session) yield() error {
-	n := x.delegate.count.Load()
-	if n == x.rivals {
-		return nil
-	}
-	x.rivals = n
-	r := x.delegate.rival.Load()
-	now, c := time.Now(), x.src.c
-	err := fmt.Errorf("gossip: the name %q is taken: this replica is at %v, another one at %s",
-		c.Name, x.transport.advertise, r.address)
-	if !x.settled {
-		return err
-	}
-	if r.settled && now.Sub(x.rivalBegan) > 10*rivalPause*c.Rejoin {
-		x.rivalBegan = now
-	}
-	if r.settled && r.id < x.src.id && now.Sub(x.rivalBegan) >= rivalPause*c.Rejoin {
-		return err
-	}
-	if now.Sub(x.rivalErrored) >= c.Rejoin {
-		x.rivalErrored = now
-		x.src.fail(err)
-	}
-	return nil
 }
 
 // flat is an error in one line.

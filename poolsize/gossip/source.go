@@ -80,9 +80,9 @@ func (w *watch) rouse() {
 // replica's place among their names. Watch returns the context's error when the context is done, after this
 // replica has left the fleet, which takes a second at most.
 //
-// Nothing is reported before the start is over. It ends when one of the addresses to join has answered, or a
-// replica has joined this one, or no address but the own one is written down. Until then, each try that fails
-// is an error.
+// Nothing is reported before the start is over. It ends when one of the addresses to join has answered,
+// or a replica has joined this one, or no address but the own one is written down. Until then, each try
+// that fails is an error.
 //
 // Other errors come beside the pools. Sockets cannot be opened, another replica has the name, or a file
 // cannot be read. A host cannot be looked up, or none of the addresses answers. All of that is tried again.

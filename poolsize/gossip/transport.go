@@ -104,7 +104,8 @@ func (t *transport) close() {
 	t.tcp, t.udp = nil, nil
 }
 
-// setAdvertised finds the address that others use. What the configuration leaves open is that of the sockets.
+// setAdvertised finds the address that others use. What the configuration leaves open is that of the
+// sockets.
 func (t *transport) setAdvertised(s *settings) error {
 	host, port := s.advertise.Addr(), s.advertise.Port()
 	if !host.IsValid() {
