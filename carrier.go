@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -53,6 +54,7 @@ func (l *Limiter) beginExchange() bool {
 		return false
 	}
 	x.runs, x.keys = true, make(map[string]*exchanged)
+	x.at, x.age, x.fleetAge = time.Since(l.base), math.MaxInt64, math.MaxInt64
 	return true
 }
 
@@ -64,8 +66,7 @@ func (l *Limiter) endExchange() {
 	for key := range x.keys {
 		l.forgetSpoken(key)
 	}
-	x.runs, x.keys, x.asked, x.lent, x.age = false, nil, 0, 0, 0
-	x.fleet, x.fleetAge = Terms{}, 0
+	x.runs, x.keys, x.asked, x.lent, x.fleet = false, nil, 0, 0, Terms{}
 }
 
 // turn says what this replica uses and wants of each key that is spoken of, and puts in force what follows
@@ -94,7 +95,7 @@ func (l *Limiter) turn(sums Sums) {
 	sums.Say(textTotals, l.totals(pool.weight()))
 	x.fleet, x.fleetAge = sums.Sum(textTotals)
 	x.sent, x.received = sums.Bytes()
-	x.age, x.lent = 0, 0
+	x.at, x.age, x.lent = now, 0, 0
 	for key, k := range x.keys {
 		l.exchangeKey(sums, key, k, fairshare.Pool{Replicas: pool.Replicas, Weight: pool.weight()})
 	}

@@ -200,10 +200,13 @@ func TestLawsGetNewsOfTheFleet(t *testing.T) {
 				t.Errorf("law %d has news %+v, want %+v", i, law.news, want)
 			}
 		}
-		if got := ls[0].Stats().Demand; got != (DemandStats{Keys: 1, Named: 1, Age: h.turns, Sent: 1, Received: 2}) {
-			t.Errorf("stats: %+v", got)
+		time.Sleep(h.turns / 4) // the news of the latest turn has aged by that
+		s, age := ls[0].Stats(), h.turns+h.turns/4
+		demand := DemandStats{Keys: 1, Named: 1, Age: age, MaxAge: 2 * time.Second, Sent: 1, Received: 2}
+		if s.Demand != demand {
+			t.Errorf("stats: %+v, want %+v", s.Demand, demand)
 		}
-		if got := ls[0].Stats().Fleet; got.Admitted < 2 || got.Replicas != 2 || got.Age != h.turns {
+		if got := s.Fleet; got.Admitted < 2 || got.Replicas != 2 || got.Age != age {
 			t.Errorf("fleet: %+v", got)
 		}
 		h.mu.Lock()
@@ -214,6 +217,9 @@ func TestLawsGetNewsOfTheFleet(t *testing.T) {
 			if law.news != (policy.Fleet{}) {
 				t.Errorf("without news law %d has %+v", i, law.news)
 			}
+		}
+		if s := ls[0].Stats(); s.Demand.Age != math.MaxInt64 || s.Fleet.Age != math.MaxInt64 {
+			t.Errorf("news that is missing: %+v, %+v", s.Demand, s.Fleet)
 		}
 	})
 }

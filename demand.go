@@ -13,6 +13,7 @@ type exchange struct {
 	runs  bool
 	keys  map[string]*exchanged
 	asked int           // of keys: those that this replica names
+	at    time.Duration // instant.at: of the latest turn
 	age   time.Duration // of the oldest news of the latest turn
 	lent  int           // of keys: those of which this replica has more than its share
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"iter"
+	"math"
 	"slices"
 	"time"
 )
@@ -57,14 +58,16 @@ type PoolStats struct {
 	LastError string
 }
 
-// DemandStats is what the replicas say of keys: see Demand. It is zero while no source carries it.
+// DemandStats is what the replicas say of keys: see Demand. It is zero while no source carries it; MaxAge is not
+// while one does.
 type DemandStats struct {
 	Keys  int           // of which any replica speaks
 	Named int           // of these, by this replica
 	Lent  int           // of these, with more than this replica's share
-	Age   time.Duration // of the oldest news of them; above Demand's maxAge the shares hold
+	Age   time.Duration // of the oldest news of them; math.MaxInt64 while some is missing
 
-	Sent, Received uint64 // bytes of the source that carries it, for all limiters
+	MaxAge         time.Duration // Demand's: the shares hold while news is older
+	Sent, Received uint64        // bytes of the source that carries it, for all limiters
 }
 
 // FleetStats is what the limiters of this name have done together, as far as their replicas live. It is zero
@@ -91,7 +94,7 @@ func (l *Limiter) Stats() Stats {
 		s.mu.Unlock()
 	}
 	out.Admitted += l.collected.Load()
-	out.Demand, out.Fleet = l.exchange.stats()
+	out.Demand, out.Fleet = l.exchange.stats(time.Since(l.base), l.newsMaxAge)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out.Limit, out.Rules, out.Plans = l.limits(&l.shards[0])
@@ -100,19 +103,26 @@ func (l *Limiter) Stats() Stats {
 	return out
 }
 
-// stats returns the figures of the latest turn.
-func (x *exchange) stats() (DemandStats, FleetStats) {
+// stats returns the figures of the latest turn. News has aged since then.
+func (x *exchange) stats(now, maxAge time.Duration) (d DemandStats, f FleetStats) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	d := DemandStats{
-		Keys: len(x.keys), Named: x.asked, Lent: x.lent, Age: x.age, Sent: x.sent, Received: x.received,
+	if !x.runs {
+		return d, f
+	}
+	d = DemandStats{
+		Keys: len(x.keys), Named: x.asked, Lent: x.lent, Age: older(x.age, now-x.at), MaxAge: maxAge,
+		Sent: x.sent, Received: x.received,
 	}
 	return d, FleetStats{
-		Replicas: int(x.fleet[totalReplicas]), Age: x.fleetAge,
+		Replicas: int(x.fleet[totalReplicas]), Age: older(x.fleetAge, now-x.at),
 		Admitted: uint64(x.fleet[totalAdmitted]), Refused: uint64(x.fleet[totalRefused]),
 		Waiting: int(x.fleet[totalWaiting]), InFlight: int(x.fleet[totalInFlight]),
 	}
 }
+
+// older is an age some time later.
+func older(age, by time.Duration) time.Duration { return age + min(by, math.MaxInt64-age) }
 
 // poolStats is what is believed about the pool. Call with l.mu held.
 func (l *Limiter) poolStats() PoolStats {
