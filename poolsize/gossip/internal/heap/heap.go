@@ -1,0 +1,279 @@
+// Package heap sums numbers over a fleet: every node learns, for every key, the sum of what all nodes
+// say, and talks to at most three others.
+//
+// The members, sorted by name, form a binary heap: member i has the parent (i-1)/2 and the children 2i+1
+// and 2i+2. At every tick a node sends each neighbour the sums of its own side of that edge: what it says
+// itself plus what the other two neighbours reported last. A later value replaces an earlier one. So a lost
+// packet costs time and never a number, and a side never counts the one that it is sent to.
+//
+// A packet carries a hash of its sender's member list, and counts only where that list is the same. When
+// the list changes, all edges begin from nothing and are complete again about one diameter later.
+//
+// There are two kinds of key. A gauge is what a node says now; it goes with its node. A counter is a total
+// that only grows; the last total of a dead node counts on as long as the counter lives.
+//
+// The package is pure: it has no clock, no socket and no goroutine. The time is an argument, as a duration
+// since any moment of the caller's choice. It must not run backwards.
+package heap
+
+import (
+	"fmt"
+	"iter"
+	"math"
+	"time"
+)
+
+// Terms are the numbers that a node says about a key. Sums stop at the ends of int64 and do not wrap round.
+type Terms [6]int64
+
+// plus adds two vectors term by term.
+func (t Terms) plus(o Terms) Terms {
+	for i := range t {
+		t[i] = add(t[i], o[i])
+	}
+	return t
+}
+
+// differs is a bit for each term that is not the same in both.
+func (t Terms) differs(o Terms) uint8 {
+	var mask uint8
+	for i := range t {
+		if t[i] != o[i] {
+			mask |= 1 << i
+		}
+	}
+	return mask
+}
+
+// add is a sum that stops at the ends of int64.
+func add(a, b int64) int64 {
+	sum := a + b
+	if (sum > a) == (b > 0) {
+		return sum
+	}
+	if b > 0 {
+		return math.MaxInt64
+	}
+	return math.MinInt64
+}
+
+// Member is one node of the fleet.
+type Member struct {
+	Name string // its place in the heap: members are sorted by name
+	ID   uint64 // another one after each start, drawn at random; never 0
+}
+
+// Never is the age of a sum that is not complete.
+const Never time.Duration = math.MaxInt64
+
+// Limits of what Options and keys may be.
+const (
+	MinPacketSize = 512
+	MaxPacketSize = 65000
+	MaxKeyLength  = 255 // bytes of a key
+	mostKeys      = 1 << 16
+)
+
+// Options are the bounds of a Node. A zero field means its default.
+type Options struct {
+	PacketSize int           // most bytes of a packet: MinPacketSize to MaxPacketSize; default 1400
+	MaxKeys    int           // most keys that are kept, of both kinds: 1 to 65536; default 1024
+	MaxTotals  int           // most totals of single other members that are kept; default 8 x MaxKeys
+	Expire     time.Duration // a counter untouched for so long is dropped; at least 1 s; default 10 min
+}
+
+// withDefaults returns the options with every zero field set, or an error that names field and value.
+func (o Options) withDefaults() (Options, error) {
+	if o.PacketSize == 0 {
+		o.PacketSize = 1400
+	}
+	if o.MaxKeys == 0 {
+		o.MaxKeys = 1024
+	}
+	if o.MaxTotals == 0 {
+		o.MaxTotals = 8 * o.MaxKeys
+	}
+	if o.Expire == 0 {
+		o.Expire = 10 * time.Minute
+	}
+	switch {
+	case o.PacketSize < MinPacketSize || o.PacketSize > MaxPacketSize:
+		return o, fmt.Errorf("heap: Options.PacketSize: %d is not in %d to %d",
+			o.PacketSize, MinPacketSize, MaxPacketSize)
+	case o.MaxKeys < 1 || o.MaxKeys > mostKeys:
+		return o, fmt.Errorf("heap: Options.MaxKeys: %d is not in 1 to %d", o.MaxKeys, mostKeys)
+	case o.MaxTotals < 1 || o.MaxTotals > 64*mostKeys:
+		return o, fmt.Errorf("heap: Options.MaxTotals: %d is not in 1 to %d", o.MaxTotals, 64*mostKeys)
+	case o.Expire < time.Second:
+		return o, fmt.Errorf("heap: Options.Expire: %v is less than 1s", o.Expire)
+	}
+	return o, nil
+}
+
+// Node is one member's part of the heap: what it says, and what its neighbours reported. It is not safe for
+// concurrent use.
+type Node struct {
+	self    Member
+	opt     Options
+	members []Member
+	list    uint64 // the hash of members
+	session uint64 // how often the edges began again
+	seq     uint64 // no packet of an earlier session has a larger number
+	edges   [3]edge
+	now     time.Duration // the latest time seen
+
+	table   map[name]*entry
+	totals  int           // items of single members, over all entries
+	limit   uint64        // keys with a larger hash are not kept here
+	fleet   uint64        // the least limit that is known of any node
+	full    time.Duration // when a key last found no room
+	sweepAt time.Duration
+
+	complete time.Duration // the age's beginning of the last complete sum
+	everFull bool          // a sum was complete once
+	count    counts
+	rec      []byte   // the record being written
+	packets  [][]byte // the packets of one edge at one tick
+}
+
+// New returns a node that is alone. Self needs a name of at most 255 bytes and an ID other than 0. It
+// starts no goroutine.
+func New(self Member, o Options) (*Node, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if self.Name == "" || len(self.Name) > MaxKeyLength {
+		return nil, fmt.Errorf("heap: Member.Name: %q is not of 1 to %d bytes", self.Name, MaxKeyLength)
+	}
+	if self.ID == 0 {
+		return nil, fmt.Errorf("heap: Member.ID: 0 is not an ID")
+	}
+	n := &Node{self: self, opt: o, table: map[name]*entry{}, limit: math.MaxUint64, fleet: math.MaxUint64}
+	for i := range n.edges {
+		n.edges[i].at = i
+	}
+	n.SetMembers(0, nil)
+	return n, nil
+}
+
+// Say sets what this node says about a gauge from now on. The zero Terms take it back. It reports whether
+// the key is kept: one that is longer than MaxKeyLength, or for which there is no room, needs another call
+// later.
+func (n *Node) Say(key string, t Terms) bool {
+	en := n.table[name{gauge, key}]
+	if en == nil {
+		if t == (Terms{}) {
+			return true
+		}
+		if en = n.insert(name{gauge, key}, n.now); en == nil {
+			return false
+		}
+	}
+	mask := en.own.differs(t)
+	en.own = t
+	n.markAll(en, nil, mask)
+	n.drop(en)
+	return true
+}
+
+// Add adds v, which is positive, to this node's part of a counter. It reports whether the key is kept.
+// Nothing is added when v is not positive, when the key is longer than MaxKeyLength, or when there is no
+// room for it.
+func (n *Node) Add(now time.Duration, key string, v int64) bool {
+	n.tell(now)
+	if v <= 0 {
+		return false
+	}
+	en := n.table[name{counter, key}]
+	if en == nil {
+		if en = n.insert(name{counter, key}, n.now); en == nil {
+			return false
+		}
+	}
+	n.touch(en, n.now)
+	en.own[0] = add(en.own[0], v)
+	n.markAll(en, nil, 1)
+	return true
+}
+
+// Keys yields the gauges about which any node says something, as far as it is known here, in no order. Say
+// may be called meanwhile.
+func (n *Node) Keys() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for k, en := range n.table {
+			if k.kind == gauge && en.spoken() && !yield(k.text) {
+				return
+			}
+		}
+	}
+}
+
+// Counters yields the counters that live, as far as it is known here, in no order.
+func (n *Node) Counters() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for k, en := range n.table {
+			if k.kind == counter && !n.expired(en, n.now) && !yield(k.text) {
+				return
+			}
+		}
+	}
+}
+
+// Sum returns what all nodes say about a gauge, this one included, and the age of the oldest part of it.
+// The age is Never while the sum is not complete.
+func (n *Node) Sum(now time.Duration, key string) (Terms, time.Duration) {
+	n.tell(now)
+	k := name{gauge, key}
+	en := n.table[k]
+	if en == nil {
+		return Terms{}, n.age(k.hash())
+	}
+	return en.side(nil, n), n.age(en.hash)
+}
+
+// Total returns what all nodes together added to a counter, the dead ones included, and the age of the
+// oldest part of it. The age is Never while the sum is not complete.
+func (n *Node) Total(now time.Duration, key string) (int64, time.Duration) {
+	n.tell(now)
+	k := name{counter, key}
+	en := n.table[k]
+	if en == nil {
+		return 0, n.age(k.hash())
+	}
+	if n.expired(en, n.now) {
+		return 0, n.age(en.hash)
+	}
+	sum := en.side(nil, n)[0]
+	for _, it := range en.others {
+		if it.dead {
+			sum = add(sum, it.total)
+		}
+	}
+	return sum, n.age(en.hash)
+}
+
+// tell notes the time. It never runs backwards.
+func (n *Node) tell(now time.Duration) { n.now = max(n.now, now) }
+
+// age is the age of the oldest part of a sum whose key has this hash.
+func (n *Node) age(hash uint64) time.Duration {
+	nodes, origin := n.side(nil)
+	if nodes != len(n.members) || hash > n.fleet {
+		return Never
+	}
+	return max(0, n.now-origin)
+}
+
+// side is how many nodes the sums count that are sent over an edge, and when the oldest part of them was
+// true. Without an edge it speaks of all sums known here.
+func (n *Node) side(to *edge) (nodes int, origin time.Duration) {
+	nodes, origin = 1, n.now
+	for i := range n.edges {
+		if e := &n.edges[i]; e != to && e.nodes > 0 {
+			nodes += e.nodes
+			origin = min(origin, e.origin)
+		}
+	}
+	return nodes, origin
+}
