@@ -25,7 +25,7 @@ type Config struct {
 	Name string
 	// Bind is the address to listen on, "host:port", for UDP and TCP both: a firewall must let both in. The
 	// host is an IP address or localhost; an empty one means all interfaces. "": ":7946". With port 0 the
-	// kernel finds one that is free.
+	// kernel finds one that is free. Connections to others come from that host too, from any port.
 	Bind string
 	// Advertise is the address that the others use, if it is another one: "host" or "host:port". "": that of
 	// Bind; where Bind means all interfaces the host's first global address, IPv4 before IPv6.

@@ -35,6 +35,7 @@ type traffic struct {
 // it counts bytes, bounds connections, and after Shutdown leaves none open.
 type transport struct {
 	advertise netip.AddrPort
+	from      net.Addr // of the connections that it makes; nil: the kernel chooses
 	udp       *net.UDPConn
 	tcp       *net.TCPListener
 	packets   chan *memberlist.Packet
@@ -53,6 +54,9 @@ type transport struct {
 func listen(s *settings, count *traffic) (*transport, error) {
 	t := &transport{packets: make(chan *memberlist.Packet), streams: make(chan net.Conn), count: count,
 		open: map[*stream]struct{}{}}
+	if host := s.bind.Addr(); !everywhere(host) {
+		t.from = &net.TCPAddr{IP: host.AsSlice()}
+	}
 	tries := 1
 	if s.bind.Port() == 0 {
 		tries = bindTries
@@ -272,7 +276,7 @@ func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, e
 
 // DialTimeout makes a connection.
 func (t *transport) DialTimeout(address string, timeout time.Duration) (net.Conn, error) {
-	d := net.Dialer{Timeout: timeout}
+	d := net.Dialer{Timeout: timeout, LocalAddr: t.from}
 	c, err := d.DialContext(t.ctx, "tcp", address)
 	if err != nil {
 		return nil, err
