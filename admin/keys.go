@@ -23,6 +23,7 @@ type KeyUse struct {
 	Tokens     []float64 `json:"tokens"` // events that each rate has left here; negative: owed
 	Rate       float64   `json:"rate"`   // events a second, as the policy paces; 0 where none does
 	Overridden bool      `json:"overridden"`
+	Part       float64   `json:"part,omitempty"` // of the limit, that this replica has borrowed in place of its share; absent: the share
 }
 
 // Explanation is the answer of GET /explain: where a key stands on this replica, and what its next ask would get. KeyBase64 is as in
@@ -96,7 +97,7 @@ func newKeys(limiter string, hottest []quotient.KeyState) Keys {
 func newKeyUse(k quotient.KeyState) KeyUse {
 	use := KeyUse{
 		Key: k.Key, KeyBase64: inBase64(k.Key), Plan: k.Plan, Used: finite(k.Used), Waiting: k.Waiting, InFlight: k.InFlight,
-		Tokens: make([]float64, 0, len(k.Rules)), Overridden: k.Overridden,
+		Tokens: make([]float64, 0, len(k.Rules)), Overridden: k.Overridden, Part: finite(k.Part),
 	}
 	for _, r := range k.Rules {
 		switch {

@@ -57,6 +57,9 @@ type LimiterState struct {
 	Expired        uint64            `json:"expired"`          // turns that were lost
 	OverrideCount  int               `json:"override_count"`
 	Overrides      []OverrideState   `json:"overrides"` // the first 1,000 by key
+
+	Demand *DemandState `json:"demand,omitempty"` // absent while nothing is carried between the replicas
+	Fleet  *FleetState  `json:"fleet,omitempty"`  // the same
 }
 
 // OverrideState is a key with a limit of its own. Over HTTP a key that is not UTF-8 has replacement characters in Key; KeyBase64 is the key
@@ -156,7 +159,7 @@ func (h *handler) stateOfLimiter(name string, l *quotient.Limiter) LimiterState 
 }
 
 func newLimiterState(s quotient.Stats) LimiterState {
-	return LimiterState{
+	l := LimiterState{
 		Limit: newLimitState(s.Limit), Rules: newRuleStates(s.Rules), Plans: newPlanStates(s.Plans), Pool: newPoolState(s.Pool),
 		Keys: s.Keys, MaxKeys: s.MaxKeys, Waiting: s.Waiting, InFlight: s.InFlight,
 		Admitted: s.Admitted, Refused: byName(s.Refused), Waited: s.Waited,
@@ -165,6 +168,8 @@ func newLimiterState(s quotient.Stats) LimiterState {
 		Version: s.Version, DryRun: s.DryRun, DryRunAdmitted: byName(s.DryRunAdmitted), Expired: s.Expired,
 		OverrideCount: s.Overrides, Overrides: []OverrideState{},
 	}
+	l.addDemand(s)
+	return l
 }
 
 func newLimitState(limit quotient.Limit) LimitState {
