@@ -15,6 +15,7 @@ export class HotKeys {
     this.done = done;
     this.onUse = onUse;
     this.timer = null;
+    this.share = 1; // of each limit, by division
     this.body = el("tbody");
     this.note = el("p", { class: "empty", text: "No key yet." });
     const columns = ["Key", "Used", "Waiting", "In flight", "Left", "Pace", ""];
@@ -69,13 +70,19 @@ export class HotKeys {
     const percent = Math.round(use.used * 100);
     const bar = el("meter", { min: 0, max: 100, high: 80, optimum: 0, value: percent, "aria-hidden": "true" });
     return el("tr", {},
-      el("th", { scope: "row", class: "key" }, name(use.key), " ", use.overridden ? badge("override", "a limit of its own") : badge(use.plan, "its plan")),
+      el("th", { scope: "row", class: "key" }, name(use.key), " ", use.overridden ? badge("override", "a limit of its own") : badge(use.plan, "its plan"), this.borrowed(use)),
       el("td", {}, el("span", { class: "use" }, bar, el("span", { text: `${percent} %` }))),
       el("td", { text: exact(use.waiting) }),
       el("td", { text: exact(use.in_flight) }),
       el("td", { text: use.tokens.map(number).join(", ") || "–" }),
       el("td", { text: use.rate ? `${number(use.rate)}/s` : "–" }),
       el("td", { class: "acts" }, el("button", { type: "button", class: "small", text: "Explain", "aria-label": `Explain ${use.key}`, onclick: () => this.explain({ key: use.key, key_base64: use.key_base64 }) })));
+  }
+
+  // borrowed is what of its limit a key has here while other replicas leave it; null for the share.
+  borrowed({ part }) {
+    const percent = (of) => `${number(of * 100)} %`;
+    return part ? badge(`${percent(part)} of the limit, share ${percent(this.share)}`, "other replicas leave it to this one") : null;
   }
 
   // explain shows where a key stands: { key, key_base64 }.

@@ -2,6 +2,7 @@
 import { el, setText, table, number, exact, limitText, ruleText } from "./dom.js";
 import { Chart } from "./chart.js";
 import { HotKeys } from "./keys.js";
+import { Together } from "./together.js";
 import * as changes from "./changes.js";
 
 const span = 120; // seconds that are kept
@@ -25,6 +26,7 @@ export class LimiterView {
       inFlight: new Chart("In flight", "requests", "plain"),
       throttled: new Chart("Upstream 429s", "per second", "bad"),
     };
+    this.together = new Together();
     this.keys = new HotKeys(name, done, (use) => this.showUse(use));
     this.build(done);
   }
@@ -48,10 +50,11 @@ export class LimiterView {
       el("button", { type: "button", text: "Override a key", onclick: () => changes.override(this.name, null, done) }),
       this.dryButton);
     this.node = el("section", { id, class: "limiter", tabindex: "-1", "aria-labelledby": `${id}-title` },
-      el("header", {}, el("div", { class: "title" }, heading, this.dry, this.denies), bar),
+      el("header", {}, el("div", { class: "title" }, heading, this.dry, this.denies, this.together.badge), bar),
       this.mark,
       el("div", { class: "tiles" }, ...Object.values(this.tiles).map((t) => t.node)),
       el("div", { class: "charts" }, ...Object.values(this.charts).map((c) => c.node)),
+      this.together.node,
       part("Rules", table("Rules of the limit, over the fleet and on this replica", ["Rule", "Limit (fleet)", "Share (here)", "Burst (here)"], this.rules)),
       part("Plans", this.planTable, this.planNote,
         el("button", { type: "button", class: "small add", text: "Add a plan", onclick: () => changes.plan(this.name, "", done) })),
@@ -72,6 +75,8 @@ export class LimiterView {
     this.differs = differs;
     const before = this.seen;
     this.state = state;
+    this.together.take(state, t);
+    this.keys.share = state.pool.weight / state.pool.replicas;
     this.seen = { t, admitted: state.admitted, throttled: state.throttled, refused: state.refused };
     if (before && t - before.t > 0.2) this.samples.push({ t, ...rates(before, this.seen, state) });
     else if (before) this.seen = before; // too close for a rate: it is counted with the next one
@@ -90,6 +95,7 @@ export class LimiterView {
   restart() {
     this.samples = [];
     this.seen = null;
+    this.together.restart();
   }
 
   draw() {
@@ -108,6 +114,7 @@ export class LimiterView {
     for (const [name, chart] of Object.entries(this.charts)) {
       chart.draw(this.samples.map((s) => ({ t: s.t, values: s[name] })), this.now);
     }
+    this.together.draw(state);
     this.drawRules();
     this.drawPlans();
     this.drawOverrides();

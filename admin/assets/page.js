@@ -225,6 +225,7 @@ function summarise(view) {
   const parts = [];
   if (view.state.dry_run) parts.push("dry run");
   if (view.differs !== "") parts.push("differs");
+  if (view.state.demand && !view.state.demand.fresh) parts.push("no news");
   if (view.state.waiting > 0) parts.push(`${number(view.state.waiting)} waiting`);
   if (refused > 0) parts.push(`${number(refused)}/s refused`);
   setText(view.summary, parts.length ? parts.join(", ") : "calm");

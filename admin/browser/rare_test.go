@@ -25,6 +25,7 @@ func TestPageInRareCases(t *testing.T) {
 		"leases":                            leases,
 		"no leases":                         noLeases,
 		"keys that are no text":             keysThatAreNoText,
+		"together":                          together,
 		"closed while a change is sent":     closedWhileSending,
 		"closed between two changes":        closedBetweenChanges,
 		"decimal comma":                     decimalComma,

@@ -1,0 +1,80 @@
+// What a limiter and those of its name on other replicas say to each other: totals of the fleet, keys that are spoken of, the age of the news.
+import { el, setText, exact, number } from "./dom.js";
+
+const span = 10; // seconds over which rates are taken
+
+export class Together {
+  constructor() {
+    this.seen = []; // the states of the last seconds
+    this.badge = el("span", { class: "badge dry", hidden: true });
+    this.facts = new Map();
+    this.list = el("dl", { class: "facts" });
+    this.node = el("div", { class: "part", hidden: true }, el("h3", { text: "Together with the other replicas" }), this.list);
+  }
+
+  // take adds a state at an instant of the service's clock, in seconds.
+  take(state, t) {
+    const { demand, fleet } = state;
+    if (!demand || (this.seen.length && t <= this.seen.at(-1).t)) {
+      if (!demand) this.seen = [];
+      return;
+    }
+    const refused = Object.values(state.refused).reduce((a, b) => a + b, 0);
+    this.seen.push({ t, fleet, demand, own: { admitted: state.admitted, refused } });
+    while (this.seen[0].t < t - span) this.seen.shift();
+  }
+
+  // restart forgets what another process has counted.
+  restart() {
+    this.seen = [];
+  }
+
+  draw(state) {
+    const { demand, fleet, pool } = state;
+    this.node.hidden = !demand;
+    this.badge.hidden = !demand || demand.fresh;
+    if (!demand) return;
+    setText(this.badge, demand.missing ? "News is missing: the shares hold" : "News is old: the shares hold");
+    this.put("Admitted", this.both("admitted"));
+    this.put("Refused", this.both("refused"));
+    this.put("In flight", `${exact(state.in_flight)} here, ${total(fleet, fleet.in_flight)}`);
+    this.put("Waiting", `${exact(state.waiting)} here, ${total(fleet, fleet.waiting)}`);
+    this.put("Counted", `${exact(fleet.replicas)} of ${exact(pool.replicas)} replicas`);
+    this.put("Keys spoken of", demand.keys > 0 ? `${exact(demand.keys)}, ${exact(demand.named)} named here` : "none is short");
+    this.put("Borrowed here", demand.lent === 1 ? "of 1 key" : `of ${exact(demand.lent)} keys`);
+    this.put("Oldest news", `${demand.missing ? "missing" : `${number(demand.age_seconds)} s`}, at most ${exact(demand.max_age_seconds)} s`);
+    this.put("Traffic of all limiters", `${this.bytes("sent_bytes")} out, ${this.bytes("received_bytes")} in`);
+  }
+
+  put(name, text) {
+    if (!this.facts.has(name)) {
+      const dd = el("dd");
+      this.facts.set(name, dd);
+      this.list.append(el("div", {}, el("dt", { text: name }), dd));
+    }
+    setText(this.facts.get(name), text);
+  }
+
+  // rate is how much a figure has grown a second, over the states that are known; null where there is only one. A replica that goes takes
+  // its counts with it, which is no growth.
+  rate(figure) {
+    const first = this.seen[0];
+    const last = this.seen.at(-1);
+    return first === last ? null : Math.max(0, figure(last) - figure(first)) / (last.t - first.t);
+  }
+
+  both(name) {
+    const whole = (s) => s !== null ? `${number(s)}/s` : "–";
+    const fleet = this.seen.some((s) => s.fleet.missing) ? "of the fleet unknown" : `fleet ${whole(this.rate((s) => s.fleet[name]))}`;
+    return `${whole(this.rate((s) => s.own[name]))} here, ${fleet}`;
+  }
+
+  bytes(name) {
+    const n = this.rate((s) => s.demand[name]);
+    return n === null ? "–" : n >= 1024 ? `${number(n / 1024)} KiB/s` : `${number(Math.round(n))} B/s`;
+  }
+}
+
+function total(fleet, n) {
+  return fleet.missing ? "of the fleet unknown" : `fleet ${exact(n)}`;
+}

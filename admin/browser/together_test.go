@@ -1,0 +1,67 @@
+package browser
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/carried"
+)
+
+// othersText is the text of the part of a limiter's page about the other replicas.
+const othersText = `document.querySelector("#limiter-api .facts")?.innerText.replace(/\s+/g, " ")`
+
+// together: the page shows what the replicas have done together, what one of them borrows, and that their news has ended.
+func together(p *tab) {
+	l, err := quotient.New(quotient.Rates(quotient.PerSecond(400)), quotient.Replicas(4), quotient.Demand(10, 3*time.Second))
+	must(p.t, err)
+	reg := new(quotient.Registry)
+	must(p.t, reg.Add("api", l))
+	var s service
+	s.mount(p.t, reg)
+	p.origin = s.url()
+	p.open()
+	p.until("nothing is shown of others while there are none", `document.querySelector("#limiter-api .facts").closest(".part").hidden`)
+
+	src := &carried.Source{Replicas: 4, Every: 100 * time.Millisecond, Others: quotient.Terms{3, 5000, 70, 6, 20}}
+	ctx, cancel := context.WithTimeout(context.Background(), loadEnds)
+	var group sync.WaitGroup
+	p.t.Cleanup(func() { cancel(); group.Wait() })
+	group.Go(func() { _ = l.Follow(ctx, src) })
+	group.Go(func() {
+		every(ctx, time.Millisecond, func(int) { l.Allow("busy") })
+	})
+	p.until("the numbers are there", othersText+`.match(/Admitted [1-9]\d*(\.\d)?\/s here, fleet [1-9]\d*(\.\d)?\/s Refused .* here, fleet .* In flight 0 here, fleet 20 Waiting 0 here, fleet 6 Counted 4 of 4 replicas Keys spoken of 1, 1 named here Borrowed here of 1 key Oldest news .* s, at most 3 s Traffic of all limiters \d.* out, [\d.]+ KiB\/s in/)`)
+	p.until("the key has more than its share", `document.querySelector("#limiter-api tbody .key .badge")?.textContent.match(/^(9\d(\.\d)?|100) % of the limit, share 25 %$/)`)
+	const badge = `[...document.querySelectorAll("#limiter-api .title .badge")].filter((b) => !b.hidden).map((b) => b.textContent).join()`
+	p.until("nothing warns", badge+` === ""`)
+	for _, width := range []int64{360, 1440} {
+		p.size(width, 900)
+		p.narrow(fmt.Sprintf("what is borrowed, %d px", width))
+	}
+	if *screenshots != "" {
+		p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#limiter-api .facts").scrollIntoView({ block: "center" })`))
+		picture := call(p, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: "png"}).Data
+		must(p.t, os.WriteFile(filepath.Join(*screenshots, "page-together.png"), picture, 0o644)) // #nosec G306 -- a picture for all readers
+	}
+
+	src.Silence()
+	p.until("the badge warns", badge+` === "News is missing: the shares hold"`)
+	for _, theme := range []string{"light", "dark"} {
+		p.theme(theme)
+		p.contrast("no news, " + theme)
+	}
+	p.size(360, 900)
+	p.narrow("no news")
+	p.until("totals are unknown", othersText+`.match(/here, of the fleet unknown .* Oldest news missing/)`)
+	p.until("the key is back at its share", `document.querySelector("#limiter-api tbody .key") && !document.querySelector("#limiter-api tbody .key .badge")`)
+	cancel()
+	p.until("nothing is shown any more", `document.querySelector("#limiter-api .facts").closest(".part").hidden && `+badge+` === ""`)
+	p.calm()
+}
