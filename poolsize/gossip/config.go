@@ -55,9 +55,9 @@ type Config struct {
 	// Probe is the time between two probes of a member, any of them: 50 ms to a minute; 0: 1 s. A
 	// replica that dies without a word is noticed after some five to ten of them.
 	Probe time.Duration
-	// PacketSize bounds a datagram, in bytes without its UDP and IP headers: 512 to 65,000; 0: 1400.
+	// PacketSize bounds a datagram, in bytes without its UDP and IP headers: 700 to 65,000; 0: 1400.
 	PacketSize int
-	// MaxKeys bounds the keys that have numbers, of all replicas together: 1 to 1,000,000; 0: 10,000.
+	// MaxKeys bounds the keys that have numbers, of all replicas together: 1 to 65,536; 0: 4,096.
 	MaxKeys int
 	// Expire is how long a counter stays that no replica adds to: a second to 30 days; 0: an hour.
 	Expire time.Duration
@@ -75,7 +75,7 @@ const (
 	defaultInterval   = 200 * time.Millisecond
 	defaultProbe      = time.Second
 	defaultPacketSize = 1400
-	defaultMaxKeys    = 10_000
+	defaultMaxKeys    = 4096
 	defaultExpire     = time.Hour
 )
 
@@ -222,8 +222,8 @@ func (s *settings) checkSizes() error {
 		field                  string
 		value, least, greatest int
 	}{
-		{"PacketSize", s.PacketSize, 512, 65_000},
-		{"MaxKeys", s.MaxKeys, 1, 1_000_000},
+		{"PacketSize", s.PacketSize, 700, 65_000},
+		{"MaxKeys", s.MaxKeys, 1, 65_536},
 		{"Weight", s.Weight, 1, mostWeight},
 	} {
 		if n.value < n.least || n.value > n.greatest {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -112,7 +113,7 @@ func (s *session) join(ctx context.Context) (r round) {
 			continue // one that has answered knew it
 		}
 		if _, err := s.list.Join([]string{a.String()}); err != nil {
-			errs = append(errs, fmt.Errorf("gossip: join: %w", flat(err)))
+			errs = append(errs, fmt.Errorf("gossip: join %v: %s", a, reason(err, a)))
 			continue
 		}
 		r.answered++
@@ -122,4 +123,13 @@ func (s *session) join(ctx context.Context) (r round) {
 	}
 	r.err = errors.Join(errs...)
 	return r
+}
+
+// reason is why an address could not be joined, in one line, without what memberlist puts before it.
+func reason(err error, a netip.AddrPort) string {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	if _, why, ok := strings.Cut(text, "failed to join "+a.String()+": "); ok {
+		return why
+	}
+	return text
 }

@@ -122,6 +122,24 @@ func (w *watched) since(n int) (pools []quotient.Pool, errs []error) {
 	return pools, errs
 }
 
+// least and most are the smallest and the largest size of the pools from report n on.
+func (w *watched) least(n int) int {
+	least := largestPool
+	pools, _ := w.since(n)
+	for _, p := range pools {
+		least = min(least, p.Replicas)
+	}
+	return least
+}
+
+func (w *watched) most(n int) (most int) {
+	pools, _ := w.since(n)
+	for _, p := range pools {
+		most = max(most, p.Replicas)
+	}
+	return most
+}
+
 func (w *watched) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -8,12 +8,17 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/quotient-go/quotient"
 )
 
 // mostMembers bounds the roster.
 const mostMembers = 100_000
+
+// contest is for how long two replicas of one name that start know each other before one of them goes on. By
+// then news has reached all.
+const contest = 10 * slowestGossip
 
 // largestPool is the largest size that a limiter takes.
 const largestPool = 1_000_000
@@ -88,7 +93,15 @@ func (r *roster) sorted() []member {
 	r.mu.Lock()
 	entries := slices.Collect(maps.Values(r.entries))
 	r.mu.Unlock()
-	slices.SortFunc(entries, func(a, b entry) int { return b.n - a.n })
+	slices.SortFunc(entries, func(a, b entry) int {
+		switch r.id { // this replica is there, whatever else is said to be at its address
+		case a.id:
+			return -1
+		case b.id:
+			return 1
+		}
+		return b.n - a.n
+	})
 	addresses, ids := make(map[netip.AddrPort]bool, len(entries)), make(map[uint64]bool, len(entries))
 	var members []member
 	for _, e := range entries {
@@ -130,8 +143,10 @@ func (r *roster) rival() (rival member, ok bool) {
 }
 
 // yields reports whether this replica, while it starts, must give way to another one of its name. One whose
-// start is over goes on. Of two that start, the one with the smaller number does.
-func (r *roster) yields(rival member) bool { return rival.settled || rival.id < r.id }
+// start is over goes on. Of two that start, the one with the smaller number does, once both must know that.
+func (r *roster) yields(rival member, known time.Duration) bool {
+	return rival.settled || rival.id < r.id || known < contest
+}
 
 // pool returns what a replica reports of sorted members: each counts by its weight. It reports false
 // while the replica is not among them.

@@ -2,11 +2,9 @@ package gossip
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -31,9 +29,10 @@ type session struct {
 	ring      *memberlist.Keyring // nil: nothing is encrypted
 	list      *memberlist.Memberlist
 
-	settled bool // it has found out who else there is
-	members []member
-	peers   map[string]*memberlist.Node
+	settled   bool      // it has found out who else there is
+	contested time.Time // when another replica with its name was first seen; zero: there is none
+	members   []member
+	peers     map[string]*memberlist.Node
 }
 
 // open starts memberlist.
@@ -131,6 +130,7 @@ func (x *session) keepJoining(ctx context.Context, rounds chan<- round) {
 			x.src.fail(err)
 		}
 		r := x.join(ctx)
+		x.src.rounds.Add(1)
 		select {
 		case rounds <- r:
 		case <-ctx.Done():
@@ -161,12 +161,17 @@ func (x *session) learn(r round) {
 		x.src.fail(r.err)
 	}
 	rival, taken := x.roster.rival()
-	if taken {
+	if !taken {
+		x.contested = time.Time{}
+	} else {
+		if x.contested.IsZero() {
+			x.contested = time.Now()
+		}
 		x.src.fail(fmt.Errorf("gossip: the name %q is taken: this replica is at %v, another one at %v",
 			x.src.c.Name, x.transport.advertise, rival.at))
 	}
 	alone := len(x.roster.sorted()) < 2
-	if x.settled || taken && x.roster.yields(rival) || !r.works() && alone {
+	if x.settled || taken && x.roster.yields(rival, time.Since(x.contested)) || !r.works() && alone {
 		return
 	}
 	x.settled = true
@@ -182,10 +187,11 @@ func (x *session) look() {
 	}
 	x.members = members
 	clear(x.peers)
-	for _, m := range members {
+	all, complete := partners(members)
+	for _, m := range all {
 		x.peers[m.name] = &memberlist.Node{Name: m.name, Addr: m.at.Addr().AsSlice(), Port: m.at.Port()}
 	}
-	x.src.numbers.setMembers(members)
+	x.src.numbers.setPartners(all, complete)
 	if p, ok := pool(members, x.src.c.Name, x.src.id); ok {
 		x.src.publish(len(members), p)
 	}
@@ -201,9 +207,4 @@ func (x *session) tick() {
 			x.list.SendBestEffort(n, packet) //nolint:errcheck // the next one says it again
 		}
 	})
-}
-
-// flat is an error in one line.
-func flat(err error) error {
-	return errors.New(strings.Join(strings.Fields(err.Error()), " "))
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -26,6 +27,7 @@ type Source struct {
 	id      uint64
 	numbers *numbers
 	traffic traffic
+	rounds  atomic.Uint64 // looks at keys and addresses that are over
 	turn    chan struct{} // holds a value while a run begins or ends
 
 	// Of the one goroutine that re-reads the key file.

@@ -12,6 +12,8 @@ type Stats struct {
 	Members int
 	// Age is how old the oldest part of the fleet's sums is; math.MaxInt64 while a part is missing.
 	Age time.Duration
+	// Diameter is how many packets one after the other bring a number from one end of the fleet to the other.
+	Diameter int
 	// Keys are those that have numbers.
 	Keys int
 	// Sent and Received count the bytes of all packets and streams, membership included, without the headers
@@ -19,8 +21,8 @@ type Stats struct {
 	Sent, Received uint64
 	// PacketsSent and PacketsReceived count UDP packets.
 	PacketsSent, PacketsReceived uint64
-	// Refused counts the packets of numbers that were not taken in: of another version, of one that is no
-	// neighbour, or garbage.
+	// Refused counts the packets of numbers that were not taken in. They were garbage or of another version,
+	// or came from one that is no neighbour, as for an instant after each change of the fleet.
 	Refused uint64
 	// Errors counts what Watch has reported as an error, and LastError is the last one; nil: none.
 	Errors    uint64

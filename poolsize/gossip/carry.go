@@ -1,0 +1,99 @@
+package gossip
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/gossip/internal/heap"
+)
+
+// longestCarrier is the most bytes of a carrier's name. The keys share the rest of heap.MaxKeyLength with it.
+const longestCarrier = 64
+
+// Carry calls turn once in each Config.Interval while a Watch runs and its start is over, until stop. Both are
+// as in quotient.Carrier. The name has at most 64 bytes without a zero byte. Keys may have 254 bytes together
+// with it: what is said of a longer one is not summed. Stop must not be called from turn.
+func (s *Source) Carry(name string, turn func(quotient.Sums)) (stop func(), err error) {
+	if len(name) > longestCarrier || strings.Contains(name, "\x00") {
+		return nil, fmt.Errorf("gossip: Carry: name: %.40q has %d bytes, not at most %d, or a zero byte",
+			name, len(name), longestCarrier)
+	}
+	c := &carrier{n: s.numbers, count: &s.traffic, name: name, prefix: name + "\x00", turn: turn,
+		said: map[string]struct{}{}}
+	n := s.numbers
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if slices.ContainsFunc(n.carriers, func(o *carrier) bool { return o.name == name }) {
+		return nil, fmt.Errorf("gossip: Carry: name: %q is in use", name)
+	}
+	n.carriers = append(n.carriers, c)
+	return c.stop, nil
+}
+
+// carrier carries what one limiter says. It is the Sums of its turns.
+type carrier struct {
+	n      *numbers
+	count  *traffic
+	name   string
+	prefix string // of its keys, among those of other limiters
+
+	mu      sync.Mutex // held during a turn; guards what follows
+	turn    func(quotient.Sums)
+	stopped bool
+	said    map[string]struct{} // keys that stand
+}
+
+// run is one turn.
+func (c *carrier) run() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.stopped {
+		c.turn(c)
+	}
+}
+
+// stop ends the turns, and takes back what was said. It may be called again.
+func (c *carrier) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopped = true
+	c.n.mu.Lock()
+	defer c.n.mu.Unlock()
+	for key := range c.said {
+		c.n.node.Say(c.prefix+key, heap.Terms{})
+	}
+	clear(c.said)
+	c.n.carriers = slices.DeleteFunc(c.n.carriers, func(o *carrier) bool { return o == c })
+}
+
+// Say is that of quotient.Sums.
+func (c *carrier) Say(key string, own quotient.Terms) {
+	c.n.mu.Lock()
+	defer c.n.mu.Unlock()
+	if stands := c.n.node.Say(c.prefix+key, heap.Terms(own)); stands && own != (quotient.Terms{}) {
+		c.said[key] = struct{}{}
+	} else {
+		delete(c.said, key)
+	}
+}
+
+// Keys is that of quotient.Sums.
+func (c *carrier) Keys() iter.Seq[string] { return slices.Values(c.n.keys(c.prefix)) }
+
+// Sum is that of quotient.Sums.
+func (c *carrier) Sum(key string) (quotient.Terms, time.Duration) {
+	t, age := c.n.sum(c.prefix + key)
+	return quotient.Terms(t), age
+}
+
+// Bytes is that of quotient.Sums.
+func (c *carrier) Bytes() (sent, received uint64) {
+	return c.count.sent.Load(), c.count.received.Load()
+}
+
+var _ quotient.Carrier = (*Source)(nil)

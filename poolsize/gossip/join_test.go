@@ -1,0 +1,137 @@
+package gossip
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/quotient-go/quotient/poolsize/dns/dnstest"
+)
+
+// Two that began apart meet as soon as the file of one of them says where the other is.
+func TestJoinFile(t *testing.T) {
+	a := start(t, config("a"))
+	a.wants(t, 1, 1)
+	file := filepath.Join(t.TempDir(), "join")
+	write(t, file, "# no replica yet\n")
+	c := config("b")
+	c.JoinFile = file
+	b := start(t, c)
+	b.wants(t, 1, 1)
+	write(t, file, fmt.Sprintf("%s # the first\n%s # no one is there\n", a.address(t), deaf(t)))
+	a.wants(t, 2, 1)
+	b.wants(t, 2, 2)
+	write(t, file, "not an address at all\n")
+	b.until(t, "an error names the file and the line", func() bool {
+		err := b.lastError()
+		return err != nil && strings.Contains(err.Error(), file+": line 1")
+	})
+	b.wants(t, 2, 2)
+}
+
+// A name is looked up again and again, so that replicas that it lists later are found.
+func TestJoinDNS(t *testing.T) {
+	server, err := dnstest.New()
+	must(t, err)
+	t.Cleanup(func() { server.Close() }) //nolint:errcheck // nothing is lost
+	loopback := netip.MustParseAddr("127.0.0.1")
+	a := start(t, config("a"))
+	a.wants(t, 1, 1)
+	port := netip.MustParseAddrPort(a.address(t)).Port()
+	c := config("b")
+	c.JoinDNS, c.Resolver = fmt.Sprintf("web.:%d", port), server.Resolver()
+	b := start(t, c)
+	b.until(t, "an error names the host", func() bool {
+		err := b.lastError()
+		return err != nil && strings.Contains(err.Error(), "look up web.")
+	})
+	if pools, _ := b.since(0); len(pools) > 0 {
+		t.Errorf("although its name is not known it reports %v", pools)
+	}
+	server.Set("web.", loopback)
+	a.wants(t, 2, 1)
+	b.wants(t, 2, 2)
+	server.Fail(dnstest.ServFail)
+	before := b.count()
+	b.until(t, "an error", func() bool { _, errs := b.since(before); return len(errs) > 0 })
+	b.wants(t, 2, 2)
+}
+
+// A replica whose addresses do not answer does not take itself for alone.
+func TestAloneIsNotProven(t *testing.T) {
+	where := deaf(t)
+	a := start(t, config("a", where))
+	a.until(t, "errors", func() bool { _, errs := a.since(0); return len(errs) > 2 })
+	if pools, _ := a.since(0); len(pools) > 0 {
+		t.Errorf("it reports %v", pools)
+	}
+	if sum, age := a.Counters().Sum("k"); age != never {
+		t.Errorf("the sum is %d, %v old", sum, age)
+	}
+	c := config("b")
+	c.Bind = where
+	b := start(t, c)
+	a.wants(t, 2, 1)
+	b.wants(t, 2, 2)
+}
+
+// A replica that is the only one of its list is alone.
+func TestOwnAddressIsNoOther(t *testing.T) {
+	where := deaf(t)
+	c := config("a", where)
+	c.Bind = where
+	start(t, c).wants(t, 1, 1)
+}
+
+func TestParseJoin(t *testing.T) {
+	for _, row := range []struct {
+		content string
+		want    string
+		says    string
+	}{
+		{"", "[]", ""},
+		{"10.0.0.1:7946\n10.0.0.2 # two\n# three\n[::1]:80\n::1\nweb-0.web", "[{10.0.0.1 7946} {10.0.0.2 0} {::1 80} {::1 0} {web-0.web 0}]", ""},
+		{"[::1]\n", "[{::1 0}]", ""},
+		{"a\nb c\n", "", "line 2: host"},
+		{":80", "", "line 1: a host of 0 bytes"},
+		{"a:0", "", "port 0"},
+		{"a:65536", "", "port"},
+		{"a:http", "", "port"},
+		{"a:b:c", "", "host"},
+		{"http://a:80", "", "line 1"},
+		{strings.Repeat("a\n", mostJoin+1), "", "line 1001: there are more than 1000 addresses"},
+	} {
+		peers, err := parseJoin(row.content)
+		if err == nil && fmt.Sprint(peers) != row.want || (err == nil) != (row.says == "") ||
+			err != nil && !strings.Contains(err.Error(), row.says) {
+			t.Errorf("%.50q: %v, %v", row.content, peers, err)
+		}
+	}
+}
+
+// FuzzJoinFile holds that no content panics, and that each address that is accepted reads back.
+func FuzzJoinFile(f *testing.F) {
+	f.Add("10.0.0.1:7946\nweb-0.web # the first\n\n[::1]:80\n")
+	f.Add("[fe80::1%eth0]:80")
+	f.Fuzz(func(t *testing.T, content string) {
+		peers, err := parseJoin(content)
+		if err != nil {
+			if peers != nil || len(err.Error()) > 300 {
+				t.Fatalf("refused with %d addresses: %v", len(peers), err)
+			}
+			return
+		}
+		for _, p := range peers {
+			text := p.host
+			if p.port > 0 {
+				text = net.JoinHostPort(p.host, fmt.Sprint(p.port))
+			}
+			if again, err := parsePeer(text); err != nil || again != p {
+				t.Fatalf("%q reads back as %v, %v", text, again, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,206 @@
+package gossip
+
+import (
+	"bytes"
+	"encoding/base64"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// key returns a key in base64.
+func key(fill byte, size int) string {
+	return base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{fill}, size))
+}
+
+// rereads waits until a replica has read its key file twice since now.
+func (w *watched) rereads(t *testing.T) {
+	t.Helper()
+	before := w.rounds.Load()
+	w.until(t, "it reads the keys again", func() bool { return w.rounds.Load() > before+2 })
+}
+
+// Failure mode 18: keys are exchanged while the fleet runs, one step after the other, and no replica is lost.
+func TestKeyRotation(t *testing.T) {
+	dir := t.TempDir()
+	files := []string{filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(dir, "c")}
+	var all []*watched
+	old, fresh := key(1, 16), key(2, 32)
+	for i, f := range files {
+		write(t, f, "# the fleet's key\n"+old+"\n")
+		c := config(string(rune('a' + i)))
+		c.KeyFile = f
+		if i > 0 {
+			c.Join = []string{all[0].address(t)}
+		}
+		all = append(all, start(t, c))
+	}
+	var counts []int
+	for i, w := range all {
+		w.wants(t, 3, i+1)
+		counts = append(counts, w.count())
+	}
+	total := int64(0)
+	for _, step := range []string{old + "\n" + fresh, fresh + "\n" + old, fresh} {
+		for i, w := range all { // one replica after the other
+			write(t, files[i], step)
+			w.rereads(t)
+			total++
+			w.Counters().Add("k", 1)
+			totals(t, all, "k", total)
+		}
+	}
+	for i, w := range all {
+		if n := w.least(counts[i]); n < 3 {
+			t.Errorf("replica %d saw a fleet of %d", i, n)
+		}
+	}
+	write(t, files[0], "garbage")
+	all[0].until(t, "an error names the file", func() bool {
+		err := all[0].lastError()
+		return err != nil && strings.Contains(err.Error(), files[0]) && !strings.Contains(err.Error(), "garbage")
+	})
+	all[1].Counters().Add("k", 1)
+	totals(t, all, "k", total+1)
+}
+
+// Failure mode 18: a replica with another key, or without any, is no member, and knows why.
+func TestWrongKey(t *testing.T) {
+	dir := t.TempDir()
+	right, wrong := filepath.Join(dir, "right"), filepath.Join(dir, "wrong")
+	write(t, right, key(1, 16))
+	write(t, wrong, key(2, 16))
+	c := config("a")
+	c.KeyFile = right
+	a := start(t, c)
+	a.wants(t, 1, 1)
+	for _, file := range []string{wrong, ""} {
+		c := config("b", a.address(t))
+		c.KeyFile = file
+		b := start(t, c)
+		b.until(t, "an error", func() bool {
+			err := b.lastError()
+			return err != nil && strings.Contains(err.Error(), a.address(t))
+		})
+		if pools, _ := b.since(0); len(pools) > 0 {
+			t.Errorf("with key file %q it reports %v", file, pools)
+		}
+		t.Log(b.lastError())
+		b.leave(t)
+	}
+	if a.wants(t, 1, 1); a.least(0) != 1 || a.most(0) != 1 {
+		t.Errorf("it has counted strangers: %d to %d", a.least(0), a.most(0))
+	}
+}
+
+// A key that is being written may look like a shorter one. It must be there twice.
+func TestHalfAKey(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys")
+	whole := key(1, 32)
+	write(t, file, whole)
+	c := config("a")
+	c.KeyFile = file
+	s := source(t, c)
+	ring, err := memberlist.NewKeyring(s.keys, s.keys[0])
+	must(t, err)
+	other := key(2, 32)
+	for _, step := range []struct {
+		content string
+		first   string
+	}{
+		{whole, whole}, {other[:32], whole}, {other, whole}, {other, other}, {whole[:32], other}, {other, other},
+		{other + "\n" + whole, other}, {other + "\n" + whole, other},
+	} {
+		write(t, file, step.content)
+		must(t, s.rereadKeys(ring))
+		if got := base64.StdEncoding.EncodeToString(ring.GetPrimaryKey()); got != step.first {
+			t.Errorf("after %q: %q encrypts", step.content, got)
+		}
+	}
+	if n := len(ring.GetKeys()); n != 2 {
+		t.Errorf("there are %d keys", n)
+	}
+}
+
+// The ring holds the keys of the file in the order of the file, whatever it held before.
+func TestInstall(t *testing.T) {
+	all := make([][]byte, 4)
+	for i := range all {
+		all[i] = bytes.Repeat([]byte{byte(i)}, 16)
+	}
+	lists := [][]int{{0}, {1}, {0, 1}, {1, 0}, {2, 3, 0}, {0, 3, 2}, {3, 1, 2, 0}, {1, 2}, {0, 2, 3, 1}}
+	pick := func(list []int) (keys [][]byte) {
+		for _, i := range list {
+			keys = append(keys, all[i])
+		}
+		return keys
+	}
+	for _, from := range lists {
+		for _, to := range lists {
+			ring, err := memberlist.NewKeyring(pick(from), all[from[0]])
+			must(t, err)
+			must(t, install(ring, pick(to)))
+			if !slices.EqualFunc(ring.GetKeys(), pick(to), bytes.Equal) {
+				t.Errorf("from %v to %v: %v", from, to, ring.GetKeys())
+			}
+		}
+	}
+}
+
+func TestParseKeys(t *testing.T) {
+	a, b := key(1, 16), key(2, 24)
+	for _, row := range []struct {
+		content string
+		keys    int
+		says    string
+	}{
+		{a, 1, ""},
+		{"# old\n" + a + "\r\n\n  " + b + " # new\n", 2, ""},
+		{"", 0, "no key"},
+		{"# " + a, 0, "no key"},
+		{a + "\n" + a, 0, "line 2: a key that stands there already"},
+		{"secret!", 0, "line 1: it is not base64"},
+		{key(1, 15), 0, "line 1: a key of 15 bytes"},
+		{a + b, 0, "line 1: it is not base64"},
+		{many(17), 0, "line 17: there are more than 16 keys"},
+	} {
+		keys, err := parseKeys(row.content)
+		if len(keys) != row.keys || (err == nil) != (row.says == "") || err != nil && !strings.Contains(err.Error(), row.says) {
+			t.Errorf("%q: %d keys, %v", row.content, len(keys), err)
+		}
+	}
+}
+
+// many returns so many different keys.
+func many(n int) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(key(byte(i), 16) + "\n")
+	}
+	return b.String()
+}
+
+// FuzzKeys holds that no content panics, that what is accepted can be used, and that an error does not give a
+// key away.
+func FuzzKeys(f *testing.F) {
+	f.Add(key(1, 16))
+	f.Add("# old\n" + key(1, 24) + "\n" + key(2, 32) + " # new\n")
+	f.Fuzz(func(t *testing.T, content string) {
+		keys, err := parseKeys(content)
+		if err != nil {
+			if keys != nil || len(err.Error()) > 100 {
+				t.Fatalf("refused with %d keys: %v", len(keys), err)
+			}
+			return
+		}
+		ring, err := memberlist.NewKeyring(nil, keys[0])
+		must(t, err)
+		must(t, install(ring, keys))
+		if !slices.EqualFunc(ring.GetKeys(), keys, bytes.Equal) || len(keys) > mostKeys {
+			t.Fatalf("%d keys, of which the ring holds %d", len(keys), len(ring.GetKeys()))
+		}
+	})
+}

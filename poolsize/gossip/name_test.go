@@ -1,0 +1,134 @@
+package gossip
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// saysTaken waits for an error that names both addresses.
+func (w *watched) saysTaken(t *testing.T, name, rival string) {
+	t.Helper()
+	w.until(t, "the name is taken", func() bool {
+		err := w.lastError()
+		return err != nil && strings.Contains(err.Error(), "the name \""+name+"\" is taken") &&
+			strings.Contains(err.Error(), w.Stats().Address) && strings.Contains(err.Error(), rival)
+	})
+}
+
+// Of two replicas with one name the earlier goes on. The later one reports no pool, but an error that names
+// both addresses, until the earlier one has gone.
+func TestDuplicateName(t *testing.T) {
+	a := start(t, config("a"))
+	first := start(t, config("x", a.address(t)))
+	first.wants(t, 2, 2)
+	second := start(t, config("x", a.address(t)))
+	second.saysTaken(t, "x", first.address(t))
+	first.Counters().Add("k", 1)
+	totals(t, []*watched{a, first}, "k", 1)
+	if pools, _ := second.since(0); len(pools) > 0 {
+		t.Errorf("the second reports %v", pools)
+	}
+	first.leave(t)
+	second.wants(t, 2, 2)
+	a.wants(t, 2, 1)
+	second.Counters().Add("k", 1)
+	totals(t, []*watched{a, second}, "k", 2)
+}
+
+// Two halves of a fleet that meet, each with a replica of one name, count all, and say what is wrong.
+func TestDuplicateNameOfTwoFleets(t *testing.T) {
+	a := start(t, config("x"))
+	a.wants(t, 1, 1)
+	b := start(t, config("x"))
+	b.wants(t, 1, 1)
+	c := start(t, config("y", a.address(t), b.address(t)))
+	for _, w := range []*watched{a, b, c} {
+		w.until(t, "it counts three", func() bool { return w.last().Replicas == 3 })
+	}
+	a.saysTaken(t, "x", b.address(t))
+	b.saysTaken(t, "x", a.address(t))
+	if a.last().Ordinal+b.last().Ordinal != 3 || c.last().Ordinal != 3 {
+		t.Errorf("the ordinals are %d, %d and %d", a.last().Ordinal, b.last().Ordinal, c.last().Ordinal)
+	}
+}
+
+// A replica that was killed and restarted at its address takes the place of the former one at once.
+func TestRestartInPlace(t *testing.T) {
+	a := start(t, config("a"))
+	c := config("x", a.address(t))
+	c.Bind = deaf(t)
+	p := startChild(t, c)
+	p.ask(t, "set 1")
+	a.wants(t, 2, 1)
+	must(t, p.Process.Kill())
+	p.Wait() //nolint:errcheck // it was killed
+	before := a.count()
+	c.Name = "x0" // as the child has called it
+	b := start(t, c)
+	b.wants(t, 2, 2)
+	if a.wants(t, 2, 1); a.most(before) != 2 {
+		t.Errorf("meanwhile it has counted %d", a.most(before))
+	}
+	_, errs := b.since(0)
+	for _, err := range errs {
+		if strings.Contains(err.Error(), "taken") {
+			t.Error(err)
+		}
+	}
+	a.until(t, "the sums are complete", func() bool { return a.Stats().Age < never })
+}
+
+// A replica that was killed is missed, and the others go on.
+func TestKilled(t *testing.T) {
+	a := start(t, config("a"))
+	p := startChild(t, config("b", a.address(t)))
+	p.ask(t, "set 1")
+	a.wants(t, 2, 1)
+	must(t, p.Process.Kill())
+	a.wants(t, 1, 1)
+	a.until(t, "the sums are complete", func() bool { return a.Stats().Age < never })
+}
+
+// The numbers of the replicas follow one another, weights counted, and of two entries for one replica the
+// later one counts.
+func TestPropertyRoster(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := newRoster("m", 1)
+		n := rapid.IntRange(1, 20).Draw(t, "n")
+		next := 1
+		last := map[uint64]string{}
+		for i := range n {
+			id := uint64(rapid.IntRange(1, 12).Draw(t, "id"))
+			name := rapid.SampledFrom([]string{"a", "m", "z"}).Draw(t, "name")
+			if id == 1 {
+				name = "m"
+			}
+			r.put(fullName(name, uint64(i)), member{name: name, at: address64(id),
+				meta: meta{id: id, weight: rapid.IntRange(1, 5).Draw(t, "weight")}})
+			last[id] = name
+		}
+		if _, ok := last[1]; !ok {
+			r.put(fullName("m", 99), member{name: "m", at: address64(1), meta: meta{id: 1, weight: 3}})
+			last[1] = "m"
+		}
+		members := r.sorted()
+		if len(members) != len(last) {
+			t.Fatalf("%d members of %d", len(members), len(last))
+		}
+		for _, m := range members {
+			if m.name != last[m.id] {
+				t.Fatalf("%v is not called %q", m, last[m.id])
+			}
+			p, ok := pool(members, m.name, m.id)
+			if !ok || p.Ordinal != next || max(1, p.Weight) != m.weight {
+				t.Fatalf("%+v of %v: %+v, want ordinal %d", m, members, p, next)
+			}
+			next += m.weight
+		}
+		if p, _ := pool(members, "m", 1); p.Replicas != next-1 {
+			t.Fatalf("%+v of weights %d", p, next-1)
+		}
+	})
+}
