@@ -12,12 +12,13 @@ import (
 	"github.com/quotient-go/quotient/poolsize/gossip/internal/heap"
 )
 
-// longestCarrier is the most bytes of a carrier's name. The keys share the rest of heap.MaxKeyLength with it.
+// longestCarrier is the most bytes of a carrier's name. The keys share the rest of heap.MaxKeyLength
+// with it.
 const longestCarrier = 64
 
-// Carry calls turn once in each Config.Interval while a Watch runs and its start is over, until stop. Both are
-// as in quotient.Carrier. The name has at most 64 bytes without a zero byte. Keys may have 254 bytes together
-// with it: what is said of a longer one is not summed. Stop must not be called from turn.
+// Carry calls turn once in each Config.Interval while a Watch runs and its start is over, until stop.
+// Both are as in quotient.Carrier. The name has at most 64 bytes without a zero byte. Keys may have 254
+// bytes together with it: terms of a longer one are not summed. Stop must not be called from turn.
 func (s *Source) Carry(name string, turn func(quotient.Sums)) (stop func(), err error) {
 	if len(name) > longestCarrier || strings.Contains(name, "\x00") {
 		return nil, fmt.Errorf("gossip: Carry: name: %.40q has %d bytes, not at most %d, or a zero byte",
@@ -57,7 +58,7 @@ func (c *carrier) run() {
 	}
 }
 
-// stop ends the turns, and takes back what was said. It may be called again.
+// stop ends the turns, and takes all terms back. It may be called again.
 func (c *carrier) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

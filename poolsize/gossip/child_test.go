@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"syscall"
 	"testing"
 	"time"
 
@@ -48,13 +49,22 @@ func (r *replica) where() string {
 	return r.Stats().Address
 }
 
-// child runs replicas like the Config in JSON that is its argument. Their names have a number behind.
+// fields are those of a Config that a child gets.
+type fields struct {
+	Name, Bind, KeyFile     string
+	Join                    []string
+	Interval, Rejoin, Probe time.Duration
+}
+
+// child runs replicas with the fields in JSON that are its argument. Their names have a number behind.
 func child(argument string) {
-	var c Config
-	if err := json.Unmarshal([]byte(argument), &c); err != nil {
+	var f fields
+	if err := json.Unmarshal([]byte(argument), &f); err != nil {
 		fmt.Println(err)
 		return
 	}
+	c := Config{Name: f.Name, Bind: f.Bind, KeyFile: f.KeyFile, Join: f.Join, Interval: f.Interval,
+		Rejoin: f.Rejoin, Probe: f.Probe}
 	var all []*replica
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		fmt.Println(obey(in.Text(), &c, &all))
@@ -73,9 +83,16 @@ func obey(line string, c *Config, all *[]*replica) any {
 		return (*all)[0].where()
 	case "members":
 		return (*all)[0].Stats().Members
+	case "until": // all members are known, and their sums complete
+		fmt.Sscan(key, &n) //nolint:errcheck // the parent knows how
+		return (*all)[0].until(int(n))
 	case "bytes":
 		s := (*all)[0].Stats()
-		return s.Sent
+		return s.Sent + s.PacketsSent*28 // with the headers of UDP and IP
+	case "cpu": // nanoseconds
+		var u syscall.Rusage
+		syscall.Getrusage(syscall.RUSAGE_SELF, &u) //nolint:errcheck // it does not fail
+		return u.Utime.Nano() + u.Stime.Nano()
 	case "add":
 		at := time.Now().UnixNano()
 		(*all)[0].Counters().Add(key, n)
@@ -84,6 +101,17 @@ func obey(line string, c *Config, all *[]*replica) any {
 		return await((*all)[0].Counters(), key, n)
 	}
 	return "what is " + line
+}
+
+// until returns when a replica knows so many members, and the sums are complete.
+func (r *replica) until(members int) any {
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if s := r.Stats(); s.Members == members && s.Age < never {
+			return members
+		} else if time.Now().After(deadline) {
+			return fmt.Sprintf("%+v", s)
+		}
+	}
 }
 
 // set has the child run so many replicas.
@@ -141,7 +169,7 @@ func startChild(t testing.TB, c Config) *process {
 	t.Helper()
 	exe, err := os.Executable()
 	must(t, err)
-	argument, err := json.Marshal(c)
+	argument, err := json.Marshal(fields{c.Name, c.Bind, c.KeyFile, c.Join, c.Interval, c.Rejoin, c.Probe})
 	must(t, err)
 	p := &process{Cmd: exec.Command(exe, childArg, string(argument))}
 	p.in, err = p.StdinPipe()

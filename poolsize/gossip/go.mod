@@ -6,6 +6,7 @@ require (
 	github.com/hashicorp/memberlist v0.7.0
 	github.com/quotient-go/quotient v0.0.0
 	go.uber.org/goleak v1.3.0
+	pgregory.net/rapid v1.3.0
 )
 
 require (
@@ -23,7 +24,6 @@ require (
 	golang.org/x/net v0.57.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
-	pgregory.net/rapid v1.3.0 // indirect
 )
 
 replace github.com/quotient-go/quotient => ../..

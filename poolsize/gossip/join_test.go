@@ -11,7 +11,7 @@ import (
 	"github.com/quotient-go/quotient/poolsize/dns/dnstest"
 )
 
-// Two that began apart meet as soon as the file of one of them says where the other is.
+// Two that began apart meet as soon as the file of one of them lists the other.
 func TestJoinFile(t *testing.T) {
 	a := start(t, config("a"))
 	a.wants(t, 1, 1)

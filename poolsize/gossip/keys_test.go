@@ -23,7 +23,8 @@ func (w *watched) rereads(t *testing.T) {
 	w.until(t, "it reads the keys again", func() bool { return w.rounds.Load() > before+2 })
 }
 
-// Failure mode 18: keys are exchanged while the fleet runs, one step after the other, and no replica is lost.
+// Failure mode 18: keys are exchanged while the fleet runs, one step after the other, and no replica is
+// lost.
 func TestKeyRotation(t *testing.T) {
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(dir, "c")}
@@ -183,8 +184,8 @@ func many(n int) string {
 	return b.String()
 }
 
-// FuzzKeys holds that no content panics, that what is accepted can be used, and that an error does not give a
-// key away.
+// FuzzKeys holds that no content panics, that what is accepted can be used, and that an error does not
+// give a key away.
 func FuzzKeys(f *testing.F) {
 	f.Add(key(1, 16))
 	f.Add("# old\n" + key(1, 24) + "\n" + key(2, 32) + " # new\n")

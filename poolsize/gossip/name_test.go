@@ -68,7 +68,7 @@ func TestRestartInPlace(t *testing.T) {
 	c.Name = "x0" // as the child has called it
 	b := start(t, c)
 	b.wants(t, 2, 2)
-	if a.wants(t, 2, 1); a.most(before) != 2 {
+	if a.wants(t, 2, 1); a.most(before) > 2 {
 		t.Errorf("meanwhile it has counted %d", a.most(before))
 	}
 	_, errs := b.since(0)

@@ -14,8 +14,8 @@ import (
 // never is the age of a sum that is not complete.
 const never time.Duration = math.MaxInt64
 
-// numbers are this replica's part of the sums of the fleet. They may be used from many goroutines, also while
-// nothing is exchanged with others.
+// numbers are this replica's part of the sums of the fleet. They may be used from many goroutines, also
+// while nothing is exchanged with others.
 type numbers struct {
 	began time.Time
 
@@ -50,9 +50,9 @@ func overhead(fleet string) int { return 1 + 2 + len(label(fleet)) + 1 + 12 + 16
 
 func (n *numbers) now() time.Duration { return time.Since(n.began) }
 
-// partners returns those of sorted members that exchange numbers, and reports whether all members do that ever
-// will. Replicas that start do not yet. Of two with one name only that with the smaller number does. A member
-// of another version that has no number never does.
+// partners returns those of sorted members that exchange numbers, and reports whether all members do
+// that ever will. Replicas that start do not yet. Of two with one name only that with the smaller number
+// does. A member of another version that has no number never does.
 func partners(members []member) (all []member, complete bool) {
 	complete = true
 	for _, m := range members {

@@ -94,10 +94,9 @@ func (r *roster) sorted() []member {
 	entries := slices.Collect(maps.Values(r.entries))
 	r.mu.Unlock()
 	slices.SortFunc(entries, func(a, b entry) int {
-		switch r.id { // this replica is there, whatever else is said to be at its address
-		case a.id:
-			return -1
-		case b.id:
+		if own := a.id == r.id; own != (b.id == r.id) && own {
+			return -1 // this replica is there, whatever others take its address for
+		} else if own != (b.id == r.id) {
 			return 1
 		}
 		return b.n - a.n

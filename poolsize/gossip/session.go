@@ -63,7 +63,7 @@ func (s *Source) open() (*session, error) {
 func (x *session) config() *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
 	s := x.src.c
-	c.Name = fullName(s.Name, rand.Uint64()) // memberlist takes one that has left for gone, also under a new address
+	c.Name = fullName(s.Name, rand.Uint64())
 	c.Label, c.Transport = label(s.Fleet), x.transport
 	c.ProtocolVersion = memberlist.ProtocolVersion2Compatible // of all versions of this package
 	c.TCPTimeout = streamTimeout

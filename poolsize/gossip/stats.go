@@ -12,7 +12,8 @@ type Stats struct {
 	Members int
 	// Age is how old the oldest part of the fleet's sums is; math.MaxInt64 while a part is missing.
 	Age time.Duration
-	// Diameter is how many packets one after the other bring a number from one end of the fleet to the other.
+	// Diameter is how many packets one after the other bring a number from one end of the fleet to the
+	// other.
 	Diameter int
 	// Keys are those that have numbers.
 	Keys int
