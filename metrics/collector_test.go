@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/carried"
 	"github.com/quotient-go/quotient/metrics"
 	"github.com/quotient-go/quotient/policy"
 	"go.uber.org/goleak"
@@ -62,12 +63,24 @@ func busy(t testing.TB) *metrics.Collector {
 	c := metrics.New(&reg)
 	limit := perSecond("second", 10)
 	limit.InFlight = 2
-	l := must(reg.Limiter("api", limit, c.Observe(), quotient.Policy(policy.AIMD{})))
+	l := must(reg.Limiter("api", limit, c.Observe(), quotient.Policy(policy.AIMD{}), quotient.Demand(10, time.Minute)))
+	follow(t, l, &carried.Source{Replicas: 2, Every: time.Second, Others: quotient.Terms{1}})
 	if err := l.SetPool(quotient.Pool{Replicas: 2, Ordinal: 1}, 0); err != nil {
 		t.Fatal(err)
 	}
 	l.Allow("key")
 	return c
+}
+
+// follow has a limiter follow a source until stop or the end of the test, and waits until something was carried.
+func follow(t testing.TB, l *quotient.Limiter, src *carried.Source) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- l.Follow(ctx, src) }()
+	stop = sync.OnceFunc(func() { cancel(); <-ended })
+	t.Cleanup(stop)
+	<-src.Turned()
+	return stop
 }
 
 func TestCollectorIsConsistent(t *testing.T) {

@@ -83,6 +83,20 @@ var families = []family{
 	gauge("quotient_overrides", "Keys with a limit of their own.", func(r *reading) float64 { return float64(r.Overrides) }),
 	gauge("quotient_dry_run", "1 while the limiter admits everything and only counts, else 0.", func(r *reading) float64 { return bit(r.DryRun) }),
 	counter("quotient_config_changes_total", "Changes of limit, overrides, dry run and set pool, and keys reset since the limiter was made.", func(r *reading) uint64 { return r.Version }),
+	carriedGauge("quotient_demand_keys", "Keys of which any replica speaks, since it is short of them; absent, as all that follows, while no source carries what replicas say.",
+		func(r *reading) float64 { return float64(r.Demand.Keys) }),
+	carriedGauge("quotient_demand_named_keys", "Of the keys that are spoken of: those that this replica names.", func(r *reading) float64 { return float64(r.Demand.Named) }),
+	carriedGauge("quotient_demand_lent_keys", "Of the keys that are spoken of: those of which this replica has more than its share.", func(r *reading) float64 { return float64(r.Demand.Lent) }),
+	newFamily(prometheus.GaugeValue, "quotient_demand_age_seconds", "Age of the oldest news; absent while some is missing.", nil, sendNewsAge),
+	carriedGauge("quotient_demand_fresh", "1 while no news is missing or older than what Demand allows, else 0: the shares hold then.", func(r *reading) float64 { return bit(r.newsAge() <= r.Demand.MaxAge) }),
+	newFamily(prometheus.CounterValue, "quotient_demand_bytes_total",
+		"What the source that carries the news has sent and received: the same for all limiters that follow it.", []string{"direction"}, sendBytes),
+	carriedGauge("quotient_fleet_replicas", "Replicas, by weight, of which the figures of the fleet are the sum.", func(r *reading) float64 { return float64(r.Fleet.Replicas) }),
+	totalGauge("quotient_fleet_admitted", "Asks that the limiters of this name have admitted together; falls when a replica goes; absent while a part is missing.",
+		func(f *quotient.FleetStats) float64 { return float64(f.Admitted) }),
+	totalGauge("quotient_fleet_refused", "Asks that they have refused together; absent while a part is missing.", func(f *quotient.FleetStats) float64 { return float64(f.Refused) }),
+	totalGauge("quotient_fleet_waiting", "Callers in queues on all replicas now; absent while a part is missing.", func(f *quotient.FleetStats) float64 { return float64(f.Waiting) }),
+	totalGauge("quotient_fleet_in_flight", "Weight of the permits that are out on all replicas; absent while a part is missing.", func(f *quotient.FleetStats) float64 { return float64(f.InFlight) }),
 }
 
 // reasons are all that a refusal can have, so that each has a series before its first time.

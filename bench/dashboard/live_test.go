@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 	"github.com/prometheus/prometheus/tsdb/chunks"
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/carried"
 	"github.com/quotient-go/quotient/lease"
 	"github.com/quotient-go/quotient/metrics"
 	"github.com/quotient-go/quotient/policy"
@@ -101,13 +102,14 @@ func traffic(t *testing.T, reg *quotient.Registry, c *metrics.Collector) func() 
 	t.Helper()
 	limit := quotient.Limit{InFlight: 8, Rates: []quotient.Rate{{Name: "second", Events: 1e-3, Per: time.Second, Burst: 8}}}
 	api, err := reg.Limiter("api", limit, c.Observe(), quotient.MaxKeys(2))
-	up, err2 := reg.Limiter("up", quotient.Limit{InFlight: 1, Rates: []quotient.Rate{quotient.PerSecond(1e6)}}, c.Observe(), quotient.Policy(policy.AIMD{}))
+	up, err2 := reg.Limiter("up", quotient.Limit{InFlight: 1, Rates: []quotient.Rate{quotient.PerSecond(1e6)}}, c.Observe(), quotient.Policy(policy.AIMD{}), quotient.Demand(10, time.Hour))
 	paid := quotient.Limit{InFlight: 16, Rates: []quotient.Rate{{Name: "second", Events: 1, Per: time.Second, Burst: 8}}}
 	err3 := errors.Join(api.SetPool(quotient.Pool{Replicas: 4, Ordinal: 1}, time.Hour), api.SetPlan("paid", &paid))
 	if err := errors.Join(err, err2, err3); err != nil {
 		t.Fatal(err)
 	}
 	up.TryAcquire("held")
+	carry(t, up)
 	return func() {
 		for i := range 4 {
 			api.Allow(fmt.Sprint(i))
@@ -117,6 +119,17 @@ func traffic(t *testing.T, reg *quotient.Registry, c *metrics.Collector) func() 
 			p.Release()
 		}
 	}
+}
+
+// carry has a limiter know what three other replicas do, until the test ends.
+func carry(t *testing.T, l *quotient.Limiter) {
+	t.Helper()
+	src := &carried.Source{Replicas: 4, Every: 5 * time.Millisecond, Others: quotient.Terms{3, 1000, 7, 5, 9}}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- l.Follow(ctx, src) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	<-src.Turned()
 }
 
 func (s *scrapes) scrape(t *testing.T, url string) {

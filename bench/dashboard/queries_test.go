@@ -290,7 +290,10 @@ var alerts = map[string]struct{ raised, silent past }{
 		past{"1 quotient_lease_leads": {0, 0}, "2 quotient_lease_leads": {1, 1}},
 	},
 	"leases were restored beyond the maximum": {past{"1 quotient_lease_beyond_total": {0, 1}}, past{"1 quotient_lease_beyond_total": {1, 1}}},
-	"a change by hand was left behind":        {past{"1 quotient_config_differs": {1, 1}}, past{"1 quotient_config_differs": {0, 0}}},
+	"replicas have no news of each other": {
+		past{"1 quotient_demand_fresh": {0, 0}, "2 quotient_demand_fresh": {1, 1}}, past{"1 quotient_demand_fresh": {1, 1}},
+	},
+	"a change by hand was left behind": {past{"1 quotient_config_differs": {1, 1}}, past{"1 quotient_config_differs": {0, 0}}},
 }
 
 // TestAlerts raises each alert of the page, and holds that it is silent when nothing is wrong.

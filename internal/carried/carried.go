@@ -27,7 +27,19 @@ type Source struct {
 	mu     sync.Mutex
 	silent bool
 	turns  map[string]func(quotient.Sums)
+	turned chan struct{}
 	sent   uint64
+}
+
+// Turned is closed when a turn has been called.
+func (s *Source) Turned() <-chan struct{} { s.mu.Lock(); defer s.mu.Unlock(); return s.first() }
+
+// first is the channel of Turned. Call with s.mu held.
+func (s *Source) first() chan struct{} {
+	if s.turned == nil {
+		s.turned = make(chan struct{})
+	}
+	return s.turned
 }
 
 // Silence has all news be missing from now on.
@@ -45,8 +57,10 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 			if own[name] == nil {
 				own[name] = make(sums)
 			}
-			s.sent += 100
 			turn(said{own[name], s.silent, s})
+			if s.sent += 100; s.sent == 100 {
+				close(s.first())
+			}
 		}
 		s.mu.Unlock()
 		select {
@@ -106,5 +120,5 @@ func (t said) Sum(text string) (sum quotient.Terms, age time.Duration) {
 	return sum, t.Age
 }
 
-// Bytes is that of quotient.Sums: 100 sent in each turn, and three times as many received.
+// Bytes is that of quotient.Sums: 100 sent by each turn before, and three times as many received.
 func (t said) Bytes() (sent, received uint64) { return t.sent, 3 * t.sent }

@@ -82,6 +82,17 @@ var instruments = []instrument{
 	single(sums, "quotient.override.count", "{key}", "Keys with a limit of their own.", func(r *reading) float64 { return float64(r.Overrides) }),
 	single(levels, "quotient.dry_run.enabled", "1", "1 while everything is admitted and only counted, else 0.", func(r *reading) float64 { return bit(r.DryRun) }),
 	single(counts, "quotient.config.changes", "{change}", "Changes of limit, overrides, dry run and set pool, and keys reset.", func(r *reading) float64 { return float64(r.Version) }),
+	carried(levels, "quotient.demand.keys", "{key}", "Keys of which any replica speaks.", func(r *reading) float64 { return float64(r.Demand.Keys) }),
+	carried(sums, "quotient.demand.named", "{key}", "Keys that this replica names.", func(r *reading) float64 { return float64(r.Demand.Named) }),
+	carried(sums, "quotient.demand.lent", "{key}", "Keys of which this replica has more than its share.", func(r *reading) float64 { return float64(r.Demand.Lent) }),
+	{"quotient.demand.age", "s", "Age of the oldest news; absent while some is missing.", levels, nil, sendNewsAge},
+	carried(levels, "quotient.demand.fresh", "1", "1 while no news is missing or too old, else 0: the shares hold then.", func(r *reading) float64 { return bit(r.newsAge() <= r.Demand.MaxAge) }),
+	{"quotient.demand.bytes", "By", "What the source that carries the news has sent and received.", counts, []string{"direction"}, sendBytes},
+	carried(levels, "quotient.fleet.replicas", "{replica}", "Replicas of which the figures of the fleet are the sum.", func(r *reading) float64 { return float64(r.Fleet.Replicas) }),
+	total("quotient.fleet.admitted", "{request}", "Asks that the limiters of this name have admitted together.", func(f *quotient.FleetStats) float64 { return float64(f.Admitted) }),
+	total("quotient.fleet.refused", "{request}", "Asks that they have refused together.", func(f *quotient.FleetStats) float64 { return float64(f.Refused) }),
+	total("quotient.fleet.waiting", "{request}", "Callers in queues on all replicas now.", func(f *quotient.FleetStats) float64 { return float64(f.Waiting) }),
+	total("quotient.fleet.in_flight", "{request}", "Weight of the permits that are out on all replicas.", func(f *quotient.FleetStats) float64 { return float64(f.InFlight) }),
 }
 
 // reasons are all that a refusal can have.

@@ -1,6 +1,7 @@
 package otel_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/carried"
 	"github.com/quotient-go/quotient/metrics"
 	"github.com/quotient-go/quotient/metrics/otel"
 	"github.com/quotient-go/quotient/policy"
@@ -158,8 +160,13 @@ func history(t *testing.T, reg *quotient.Registry, opts ...quotient.Option) {
 		{Name: "tokens", Unit: "tokens", Events: 100, Per: time.Second},
 	}}
 	plans := map[string]quotient.Limit{"free": {Deny: true}, "paid": {InFlight: 9, Rates: limit.Rates[:2]}}
-	opts = append(opts, quotient.Policy(policy.AIMD{}), quotient.MaxHold(time.Minute), quotient.Plans(plans))
+	opts = append(opts, quotient.Policy(policy.AIMD{}), quotient.MaxHold(time.Minute), quotient.Plans(plans), quotient.Demand(10, time.Hour))
 	l := must(reg.Limiter("api", limit, opts...))
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(func() { cancel(); synctest.Wait() })
+	src := &carried.Source{Replicas: 4, Every: time.Second, Age: time.Second, Others: quotient.Terms{3, 1000, 7, 5, 9}}
+	go func() { _ = l.Follow(ctx, src) }()
+	<-src.Turned()
 	if err := l.SetPool(quotient.Pool{Replicas: 2, Ordinal: 1}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
