@@ -2,15 +2,18 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"strings"
 
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/poolsize/dns"
 	"github.com/quotient-go/quotient/poolsize/file"
+	"github.com/quotient-go/quotient/poolsize/gossip"
 	"github.com/quotient-go/quotient/poolsize/redis"
 )
 
@@ -26,9 +29,29 @@ func (a assignment) source() quotient.Source {
 	case "redis":
 		client := goredis.NewClient(&goredis.Options{Addr: a.At, ContextTimeoutEnabled: true})
 		return closing{&redis.Source{Client: client, Fleet: fleetName, Period: redisPeriod, Expiry: redisExpiry}, client}
+	case "gossip":
+		return a.gossip()
 	}
 	return nil
 }
+
+// gossip is a source that listens on the replica's own port, and joins those that were started before. A pod would join the
+// addresses of its headless Service.
+func (a assignment) gossip() quotient.Source {
+	addresses := strings.Split(a.At, ",")
+	src, err := gossip.New(gossip.Config{Fleet: fleetName, Name: fmt.Sprintf("replica-%d", a.ID), Probe: gossipProbe,
+		Bind: addresses[a.ID-1], Join: addresses[:a.ID-1], Rejoin: gossipRejoin})
+	if err != nil {
+		return unmade{err}
+	}
+	return src
+}
+
+// unmade is a source that could not be made.
+type unmade struct{ err error }
+
+// Watch returns why.
+func (b unmade) Watch(context.Context, func(quotient.Pool, error)) error { return b.err }
 
 // resolver asks one DNS server.
 func resolver(address string) *net.Resolver {

@@ -7,9 +7,9 @@
 // talks to another, and none asks a store. After three seconds a fourth joins, after six one is
 // killed; each time the rest are told the new pool size through their admin endpoints.
 //
-// With -pool file, dns or redis nobody tells them. Each counts for itself, every quarter of a second or so: in a file that the
-// platform writes, by the address records of the fleet's name, or by signing on in Redis (redis-server if it is installed, else
-// an imitation of it). The verdict then also says how late the last one noticed the join and the kill, and allows for the
+// With -pool file, dns, redis or gossip nobody tells them. Each counts for itself, every quarter of a second or so: in a file
+// that the platform writes, by the address records of the fleet's name, by signing on in Redis (redis-server if it is installed,
+// else an imitation of it), or by gossip among themselves. The verdict then also says how late the last one noticed the join and the kill, and allows for the
 // time until the join was noticed.
 //
 // The verdict comes from the upstream's log, not from the limiters: no window between any two
@@ -158,7 +158,7 @@ func (p *plan) flags(flags *flag.FlagSet) {
 	flags.DurationVar(&p.Join, "join", 3*time.Second, "one more replica joins after this `time`; 0 is never")
 	flags.DurationVar(&p.Kill, "kill", 6*time.Second, "one replica is killed after this `time`; 0 is never")
 	flags.DurationVar(&p.Duration, "duration", 0, "`time` that the act of division takes; 0 is 9s, or 12s where nobody tells the replicas how many they are")
-	flags.StringVar(&p.Pool, "pool", "static", "`how` the replicas know how many they are in the act of division: static (they are told), file, dns, redis (they count)")
+	flags.StringVar(&p.Pool, "pool", "static", "`how` the replicas know how many they are in the act of division: static (they are told), file, dns, redis, gossip (they count)")
 	flags.IntVar(&p.Believe, "believe", 0, "tell every replica that the pool has this many `replicas`, whatever is true; only in the act of division, and with -pool static; try 1 and see the verdict fail (0: tell the truth)")
 	flags.StringVar(&p.Act, "act", "both", "`which` act to play: division, adaptive, or both, one after the other")
 	flags.TextVar(&p.Tell, "tell", upstream.Fields, "`what` the upstream says about its limit: nothing (a bare 429), retry-after, fields (also RateLimit in every answer)")

@@ -3,10 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/quotient-go/quotient/poolsize/dns/dnstest"
@@ -22,7 +24,15 @@ const (
 	dnsRefresh  = 250 * time.Millisecond // 5 s by default
 	redisPeriod = 250 * time.Millisecond // 1 s by default
 	redisExpiry = time.Second            // 10 s by default
+
+	gossipInterval = 200 * time.Millisecond // the default
+	gossipRejoin   = time.Second            // 10 s by default
+	gossipProbe    = 150 * time.Millisecond // 1 s by default
+	gossipExpiry   = 2 * time.Second        // some ten probes and what a death takes to get round
 )
+
+// mostReplicas is how many there may be in one run: those at the start, and the one that joins.
+const mostReplicas = 7
 
 // fleetName is what the replicas are called, in the DNS and in Redis. Names under .test never exist (RFC 6761).
 const fleetName = "replicas.fleet.test"
@@ -36,9 +46,10 @@ type counting struct {
 }
 
 var countings = map[string]counting{
-	"file":  {start: startFile, where: "in a file", period: fileEvery},
-	"dns":   {start: startDNS, where: "in the DNS", period: dnsRefresh},
-	"redis": {start: startRedis, where: "in Redis, which no request waits for,", period: redisPeriod, expiry: redisExpiry},
+	"file":   {start: startFile, where: "in a file", period: fileEvery},
+	"dns":    {start: startDNS, where: "in the DNS", period: dnsRefresh},
+	"redis":  {start: startRedis, where: "in Redis, which no request waits for,", period: redisPeriod, expiry: redisExpiry},
+	"gossip": {start: startGossip, where: "among themselves", period: gossipInterval, expiry: gossipExpiry},
 }
 
 // allowed is how late a change may be noticed by the last replica, on a machine that never stands still. Two periods, since a look
@@ -125,6 +136,20 @@ func startRedis() (*platform, error) {
 	return &platform{name: name, at: server.Addr(), close: server.Close}, nil
 }
 
+// startGossip is no platform at all: the replicas find each other. It finds ports that are free, for all that there may ever be.
+func startGossip() (*platform, error) {
+	var addresses []string
+	for range mostReplicas {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() //nolint:errcheck // nothing is lost
+		addresses = append(addresses, l.Addr().String())
+	}
+	return &platform{name: "each other", at: strings.Join(addresses, ","), close: func() error { return nil }}, nil
+}
+
 // startPlatform starts what the plan's replicas count themselves with; nil when they are told.
 func (p plan) startPlatform() (*platform, error) {
 	how, ok := countings[p.Pool]
@@ -143,7 +168,7 @@ func (p plan) validatePool() error {
 	how, counts := countings[p.Pool]
 	if !counts {
 		if p.Pool != "static" {
-			return fmt.Errorf("-pool: %q is not static, file, dns or redis", p.Pool)
+			return fmt.Errorf("-pool: %q is not static, file, dns, redis or gossip", p.Pool)
 		}
 		return nil
 	}

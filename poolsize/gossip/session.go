@@ -68,6 +68,7 @@ func (x *session) config() *memberlist.Config {
 	c.ProtocolVersion = memberlist.ProtocolVersion2Compatible // of all versions of this package
 	c.TCPTimeout = streamTimeout
 	c.ProbeInterval, c.ProbeTimeout = s.Probe, s.Probe/2
+	c.SuspicionMaxTimeoutMult = 2 // a death is noticed soon also where few can confirm it
 	c.AwarenessMaxMultiplier = 4
 	c.GossipInterval = min(s.Interval, slowestGossip)
 	c.GossipToTheDeadTime = 30 * s.Probe
