@@ -36,6 +36,7 @@ const Millionths = 1e6
 // Seen is what a replica has seen of a key since the turn before.
 type Seen struct {
 	Used   float64       // part of the limit: what was taken over what the fleet may take in that time
+	Held   float64       // part of the limit: slots that are taken now, and come back by a release alone
 	Wants  bool          // callers were held back by what can be borrowed
 	Span   time.Duration // since the turn before; 0: nothing was measured yet
 	Spaced time.Duration // from one event to the next at the even share; 0 for slots
@@ -57,14 +58,16 @@ type Share struct {
 	since  time.Duration // when it began to want more
 	wants  bool
 	wanted time.Duration // when callers were last held back
-	fast   float64       // what is used, smoothed over a short and a long time
+	now    float64       // what is used: in the latest span, and smoothed over a short and a long time
+	fast   float64
 	slow   float64
-	knows  bool // there is a measurement
+	span   time.Duration // of the first measurement, until it is long enough to be known
+	knows  bool
 }
 
-// The constants of the law. Use is smoothed over half a second and over two. Where events are rarer it is
-// over some events, so that a pause between two of them is not the end of demand. A claim is a tenth larger
-// than the use that it stands for.
+// The constants of the law. A claim rises with use at once, and falls as use does that is smoothed over half
+// a second and over two. Where events are rarer it is over some events, so that a pause between two of them is
+// not the end of demand. A claim is a tenth larger than the use that it stands for.
 const (
 	fastest  = 500 * time.Millisecond
 	slowest  = 30 * time.Second
@@ -80,20 +83,25 @@ func (s *Share) Next(
 	now time.Duration, seen Seen, news News, pool Pool, maxAge time.Duration,
 ) (own Numbers, part float64) {
 	s.measure(now, seen)
-	weight := float64(pool.Weight)
-	fair := weight / float64(pool.Replicas)
-	level, known := s.level(news, pool, maxAge)
+	fair := float64(pool.Weight) / float64(pool.Replicas)
+	level, crowd, known := s.level(news, pool, maxAge)
 	own[Known] = int64(pool.Weight)
-	most, have := max(fair, min(level, 1)), max(s.part, fair)
+	most, have := max(fair, level), max(s.part, fair)
+	held := min(max(0, seen.Held), 1)
+	claimed := 0.0
 	if s.wants {
 		own[Wanting] = int64(pool.Weight)
 		if s.part = min(have, most); now-s.since >= news.Age {
 			s.part = most
 		}
+		if held > s.part { // what must drain first is not there for the others
+			claimed = min(held, (held-s.part)*crowd)
+		}
 	} else {
 		s.part = min(s.claim(fair), have, most)
-		own[Claim] = int64(math.Ceil(s.part * Millionths))
+		claimed = max(s.part, held)
 	}
+	own[Claim] = int64(math.Ceil(claimed * Millionths))
 	s.said = own
 	if s.part = roundDown(s.part); !known || s.part <= fair {
 		s.part = 0
@@ -104,15 +112,17 @@ func (s *Share) Next(
 // Said returns what the replica says.
 func (s *Share) Said() Numbers { return s.said }
 
-// level returns what a replica that wants more may use, if the others' parts are known.
-func (s *Share) level(news News, pool Pool, maxAge time.Duration) (level float64, known bool) {
+// level returns what a replica that wants more may use, if the others' parts are known. It also returns how
+// many want more, this one included, for each of the others that do: what one reserves is taken off the level of
+// all, its own included.
+func (s *Share) level(news News, pool Pool, maxAge time.Duration) (level, crowd float64, known bool) {
 	if news.Age > maxAge || news.Sum[Known] < int64(pool.Replicas) {
-		return 0, false
+		return 0, 1, false
 	}
 	claimed := float64(news.Sum[Claim]-s.said[Claim]) / Millionths
 	wanting := float64(max(0, news.Sum[Wanting]-s.said[Wanting]))
-	weight := float64(pool.Weight)
-	return max(0, 1-max(0, claimed)) / (wanting + weight) * weight, true
+	all := wanting + float64(pool.Weight)
+	return max(0, 1-max(0, claimed)) / all * float64(pool.Weight), all / wanting, true
 }
 
 // measure takes note of what was seen.
@@ -127,11 +137,14 @@ func (s *Share) measure(now time.Duration, seen Seen) {
 		s.wants = false
 	}
 	if seen.Span <= 0 {
-		s.knows = false
+		s.knows, s.slow, s.span = false, 0, 0
 		return
 	}
-	if !s.knows {
-		s.fast, s.slow, s.knows = seen.Used, seen.Used, true
+	if s.now = seen.Used; !s.knows {
+		total := s.slow*float64(s.span) + seen.Used*float64(seen.Span)
+		s.span += seen.Span
+		s.slow = total / float64(s.span)
+		s.fast, s.knows = s.slow, s.span >= min(events*seen.Spaced, slowest)
 		return
 	}
 	s.fast += (seen.Used - s.fast) * -math.Expm1(-float64(seen.Span)/float64(short))
@@ -143,7 +156,7 @@ func (s *Share) claim(fair float64) float64 {
 	if !s.knows {
 		return fair
 	}
-	return slack * max(s.fast, s.slow)
+	return slack * max(s.now, s.fast, s.slow)
 }
 
 // roundDown rounds a part down to a step, so that small changes change nothing.
