@@ -27,9 +27,11 @@ type edge struct {
 	flights [window]flight
 	marks   [window]mark
 	spare   [][]*item
-	free    []int // numbers that are free again
-	last    int   // the largest number ever given
-	parts   int   // packets of the last tick
+	free    []int  // numbers that are free again
+	last    int    // the largest number ever given
+	parts   int    // packets of the last tick
+	counted int    // nodes of the last tick
+	fell    uint64 // the last tick that counted fewer nodes than the one before
 
 	// What was received.
 	top    uint64 // the largest number of a packet; 0 before the first
@@ -39,6 +41,7 @@ type edge struct {
 	nodes  int           // how many nodes the peer's sums count; 0 while unknown
 	origin time.Duration // when the oldest part of them was true
 	whole  uint64        // the first packet of the last tick that came whole
+	drop   uint64        // the first packet of the last tick that counted fewer nodes
 	limit  uint64        // the least limit on the peer's side
 }
 
@@ -77,7 +80,7 @@ func (e *edge) restart() {
 		e.flights[i] = flight{}
 	}
 	e.marks = [window]mark{}
-	e.tick, e.last = 0, 0
+	e.tick, e.last, e.parts, e.counted, e.fell, e.drop = 0, 0, 0, 0, 0, 0
 	e.queue, e.free, e.spare, e.slots = nil, nil, nil, nil
 	e.top, e.got, e.topAt, e.nodes, e.origin, e.whole = 0, 0, 0, 0, 0, 0
 }
@@ -270,7 +273,7 @@ func (n *Node) SetMembers(now time.Duration, ms []Member) {
 	for _, m := range ms {
 		living[m.ID] = true
 	}
-	for _, en := range n.table {
+	for _, en := range n.entries {
 		for _, it := range en.others {
 			it.dead = !living[it.id]
 		}
@@ -344,7 +347,7 @@ func (n *Node) reopen(e *edge, session uint64) {
 
 // forgetEdge clears what entries know of an edge.
 func (n *Node) forgetEdge(e *edge) {
-	for _, en := range n.table {
+	for _, en := range n.entries {
 		if en.in[e.at] != (Terms{}) {
 			n.markAll(en, e, en.in[e.at].differs(Terms{}))
 		}
@@ -360,7 +363,7 @@ func (n *Node) refill(e *edge) {
 	if e.peer.ID == 0 {
 		return
 	}
-	for _, en := range n.table {
+	for _, en := range n.entries {
 		if o := en.out[e.at]; !o.queued && o.num == 0 && en.side(e, n) != (Terms{}) {
 			e.mark(&en.item, 0)
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"testing"
 	"time"
 )
 
@@ -32,14 +31,21 @@ func (e *events) Pop() any {
 	return last
 }
 
+// failer is a test, or a check of a property.
+type failer interface {
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
+
 // fleet is nodes over a network of events.
 type fleet struct {
-	t        testing.TB
+	t        failer
 	rand     *rand.Rand
 	opt      Options
 	interval time.Duration
 	delay    func() time.Duration
 	lost     func(from, to uint64) bool
+	cut      func(from, to uint64) bool
 	twice    func() bool
 	now      time.Duration
 	queue    events
@@ -57,11 +63,12 @@ type peer struct {
 	lag  time.Duration // its clock beside that of the fleet
 }
 
-func newFleet(t testing.TB, seed uint64, o Options) *fleet {
+func newFleet(t failer, seed uint64, o Options) *fleet {
 	return &fleet{
 		t: t, rand: rand.New(rand.NewPCG(seed, 17)), opt: o, interval: 200 * time.Millisecond,
 		delay: func() time.Duration { return 5 * time.Millisecond },
 		lost:  func(_, _ uint64) bool { return false },
+		cut:   func(_, _ uint64) bool { return false },
 		twice: func() bool { return false },
 		nodes: map[uint64]*peer{}, sent: map[uint64]int{},
 	}

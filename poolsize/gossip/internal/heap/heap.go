@@ -123,6 +123,7 @@ type Node struct {
 	now     time.Duration // the latest time seen
 
 	table   map[name]*entry
+	entries []*entry      // the same, in an order that does not depend on chance
 	totals  int           // items of single members, over all entries
 	limit   uint64        // keys with a larger hash are not kept here
 	fleet   uint64        // the least limit that is known of any node

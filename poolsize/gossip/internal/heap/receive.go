@@ -211,20 +211,23 @@ func (in *input) limit() {
 	in.n.weigh()
 }
 
-// state takes in how many nodes the peer's sums count, and how old their oldest part is. It does so when
-// all packets of the tick have come; else by what the peer knows to have arrived before.
+// state takes in how many nodes the peer's sums count, and how old their oldest part is. It does so when all packets
+// of the tick have come; else by what the peer knows to have arrived before. Fewer nodes count at once, since their
+// numbers are out of the sums that have come.
 func (in *input) state() {
 	h, e := in.h, in.e
-	if !in.sure {
-		return
-	}
 	first := h.seq - uint64(h.part)
+	if first > e.whole && h.nodes < e.nodes {
+		e.nodes, e.drop = h.nodes, max(e.drop, first)
+	}
 	nodes, age := h.nodes, h.age
 	switch {
-	case h.parts > 0 && first > e.whole && e.hasAll(first, h.parts):
+	case !in.sure:
+		return
+	case h.parts > 0 && first > e.whole && first >= e.drop && e.hasAll(first, h.parts):
 		e.whole = first
-	case h.flags&hasHeld != 0 && h.seq == e.top && h.heldNodes >= e.nodes:
-		nodes, age = h.heldNodes, h.heldAge
+	case h.flags&hasHeld != 0 && h.seq == e.top && min(h.heldNodes, h.nodes) >= e.nodes:
+		nodes, age = min(h.heldNodes, h.nodes), h.heldAge
 	default:
 		return
 	}

@@ -30,6 +30,10 @@ func (n *Node) Tick(now time.Duration, send func(to Member, packet []byte)) {
 func (n *Node) write(e *edge) [][]byte {
 	e.tick++
 	nodes, origin := n.side(e)
+	if nodes < e.counted {
+		e.fell = e.tick
+	}
+	e.counted = nodes
 	e.marks[e.tick%window] = mark{e.tick, nodes, origin}
 	w := writer{n: n, e: e, h: n.header(e, nodes, origin)}
 	w.open()
@@ -69,7 +73,7 @@ func (n *Node) header(e *edge, nodes int, origin time.Duration) header {
 		return h // a packet that arrives is all that there is to know
 	}
 	tick := e.lag()
-	if m := e.marks[tick%window]; m.tick == tick && m.nodes > 0 {
+	if m := e.marks[tick%window]; m.tick == tick && tick >= e.fell && m.nodes > 0 {
 		h.flags |= hasHeld
 		h.heldNodes, h.heldAge = m.nodes, n.now-m.origin
 	}

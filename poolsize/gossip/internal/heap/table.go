@@ -45,6 +45,7 @@ func fnv(h uint64, s string) uint64 {
 type entry struct {
 	item
 	key     name
+	index   int // in entries
 	hash    uint64
 	own     Terms    // what this node says; a counter uses the first term
 	in      [3]Terms // what each neighbour reported of its side
@@ -129,7 +130,8 @@ func (n *Node) sweep() {
 		return
 	}
 	n.sweepAt = n.now + n.opt.Expire/8
-	for _, en := range n.table {
+	for i := len(n.entries) - 1; i >= 0; i-- {
+		en := n.entries[i]
 		if n.expired(en, n.now) {
 			n.expire(en)
 		}
@@ -156,6 +158,10 @@ func (n *Node) remove(en *entry) {
 	en.gone = true
 	n.forgetOthers(en)
 	delete(n.table, en.key)
+	last := n.entries[len(n.entries)-1]
+	n.entries[en.index], last.index = last, en.index
+	n.entries[len(n.entries)-1] = nil
+	n.entries = n.entries[:len(n.entries)-1]
 }
 
 // insert returns the entry of a key, a new one where there was none; nil when there is no room for it.
@@ -170,6 +176,8 @@ func (n *Node) insert(k name, touched time.Duration) *entry {
 	en := &entry{key: k, hash: hash, touched: touched}
 	en.entry = en
 	n.table[k] = en
+	en.index = len(n.entries)
+	n.entries = append(n.entries, en)
 	return en
 }
 
@@ -195,7 +203,7 @@ func (n *Node) room(hash uint64) bool {
 // last is the entry with the largest hash.
 func (n *Node) last() *entry {
 	var last *entry
-	for _, en := range n.table {
+	for _, en := range n.entries {
 		if last == nil || en.hash > last.hash {
 			last = en
 		}
@@ -245,7 +253,7 @@ func (n *Node) weigh() {
 	if n.fleet <= old {
 		return
 	}
-	for _, en := range n.table {
+	for _, en := range n.entries {
 		if en.hash > old {
 			n.markAll(en, nil, allTerms)
 			for _, it := range en.others {
@@ -313,7 +321,7 @@ func (n *Node) roomForTotal() bool {
 	if n.totals < n.opt.MaxTotals {
 		return true
 	}
-	for _, en := range n.table {
+	for _, en := range n.entries {
 		kept := en.others[:0]
 		for _, it := range en.others {
 			if it.gone = !it.dead && n.edgeTo(it.id) == nil; !it.gone {
