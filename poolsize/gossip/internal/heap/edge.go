@@ -65,7 +65,6 @@ type mark struct {
 type slot struct {
 	entry *entry // nil when it stands for nothing that is kept here
 	seq   uint64 // the packet of the value
-	full  bool   // there was no room for the key
 }
 
 // begin readies an edge for a new session with a peer. Seq is the last packet number that was used before.
@@ -219,7 +218,6 @@ func (e *edge) forget(en *entry) {
 	en.in[e.at] = Terms{}
 	if k := en.slot[e.at]; k != 0 {
 		e.slots[k-1].entry = nil
-		e.slots[k-1].full = true
 		en.slot[e.at] = 0
 	}
 }

@@ -126,8 +126,9 @@ type Node struct {
 	entries []*entry      // the same, in an order that does not depend on chance
 	totals  int           // items of single members, over all entries
 	limit   uint64        // keys with a larger hash are not kept here
+	shown   uint64        // sums of keys with a larger hash are not complete here
 	fleet   uint64        // the least limit that is known of any node
-	full    time.Duration // when a key last found no room
+	full    time.Duration // when there was last hardly any room for keys
 	sweepAt time.Duration
 
 	complete time.Duration // the age's beginning of the last complete sum
@@ -150,7 +151,7 @@ func New(self Member, o Options) (*Node, error) {
 	if self.ID == 0 {
 		return nil, fmt.Errorf("heap: Member.ID: 0 is not an ID")
 	}
-	n := &Node{self: self, opt: o, table: map[name]*entry{}, limit: math.MaxUint64, fleet: math.MaxUint64}
+	n := &Node{self: self, opt: o, table: map[name]*entry{}, limit: math.MaxUint64, shown: math.MaxUint64, fleet: math.MaxUint64}
 	for i := range n.edges {
 		n.edges[i].at = i
 	}

@@ -245,7 +245,7 @@ func (c *record) append(p []byte, text string) []byte {
 	if c.kind == ofCounter && c.own != c.terms[0] {
 		head |= hasOwn
 	}
-	if c.idle >= idleStep {
+	if c.idle >= idleStep && c.kind != ofRemoval {
 		head |= hasIdle
 	}
 	p = binary.AppendUvarint(p, head)

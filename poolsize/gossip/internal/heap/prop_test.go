@@ -71,7 +71,7 @@ func newModel() *model {
 	return &model{map[uint64]map[string]Terms{}, map[uint64]map[string]int64{}}
 }
 
-// act does one random thing to a fleet.
+// act takes one random step of a fleet.
 func (m *model) act(t *rapid.T, f *fleet) {
 	ps := f.alive()
 	p := ps[f.rand.IntN(len(ps))]

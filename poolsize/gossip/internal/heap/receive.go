@@ -109,10 +109,6 @@ func (in *input) record(c *record) {
 		in.bind(s, c, touched)
 	}
 	en := s.entry
-	if s.full {
-		in.n.full = in.n.now
-		s.full = c.kind != ofRemoval
-	}
 	if en == nil || in.h.seq <= s.seq {
 		return
 	}
@@ -155,8 +151,7 @@ func (in *input) bind(s *slot, c *record, touched time.Duration) {
 	}
 	*s = slot{seq: in.h.seq - 1}
 	en := in.n.insert(k, touched)
-	if s = in.slot(int(c.num)); en == nil {
-		s.full = true
+	if en == nil {
 		return
 	}
 	if other := en.slot[e.at]; other != 0 { // the peer has given it another number
@@ -211,9 +206,9 @@ func (in *input) limit() {
 	in.n.weigh()
 }
 
-// state takes in how many nodes the peer's sums count, and how old their oldest part is. It does so when all packets
-// of the tick have come; else by what the peer knows to have arrived before. Fewer nodes count at once, since their
-// numbers are out of the sums that have come.
+// state takes in how many nodes the peer's sums count, and how old their oldest part is. It does so when
+// all packets of the tick have come; else by what the peer knows to have arrived before. Fewer nodes count
+// at once, since their numbers are out of the sums that have come.
 func (in *input) state() {
 	h, e := in.h, in.e
 	first := h.seq - uint64(h.part)
@@ -226,8 +221,8 @@ func (in *input) state() {
 		return
 	case h.parts > 0 && first > e.whole && first >= e.drop && e.hasAll(first, h.parts):
 		e.whole = first
-	case h.flags&hasHeld != 0 && h.seq == e.top && min(h.heldNodes, h.nodes) >= e.nodes:
-		nodes, age = min(h.heldNodes, h.nodes), h.heldAge
+	case h.flags&hasHeld != 0 && h.seq == e.top && h.heldNodes >= e.nodes:
+		nodes, age = h.heldNodes, h.heldAge
 	default:
 		return
 	}

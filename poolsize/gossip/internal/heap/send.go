@@ -56,7 +56,7 @@ func (n *Node) write(e *edge) [][]byte {
 func (n *Node) header(e *edge, nodes int, origin time.Duration) header {
 	h := header{
 		from: n.self.ID, to: e.peer.ID, list: n.list, session: n.session, yours: e.session,
-		echo: e.top, got: e.got, nodes: nodes, age: n.now - origin, limit: n.limit,
+		echo: e.top, got: e.got, nodes: nodes, age: n.now - origin, limit: n.shown,
 	}
 	if e.top != 0 {
 		h.held = n.now - e.topAt
@@ -167,41 +167,51 @@ func (w *writer) queue() {
 // record writes an item's record; nil when there is nothing to send.
 func (w *writer) record(it *item) []byte {
 	en, o := it.entry, &it.out[w.e.at]
-	if it.gone || o.since == 0 || en.hash > w.n.fleet || it.id != 0 && !it.dead {
+	var c record
+	var text string
+	ok := o.since != 0 && !it.gone
+	switch {
+	case !ok:
+	case it.id != 0:
+		c, text, ok = record{kind: ofTotal, id: it.id, total: it.total}, en.key.text, it.dead && en.hash <= w.n.fleet
+	default:
+		c, text, ok = w.values(en)
+	}
+	if !ok {
 		w.settle(it)
 		return nil
 	}
-	c := record{}
 	if en.key.kind == counter {
 		c.idle = w.n.now - en.touched
 	}
-	if it.id != 0 {
-		c.kind, c.id, c.total = ofTotal, it.id, it.total
-		w.n.rec = c.append(w.n.rec[:0], en.key.text)
-		return w.n.rec
-	}
+	w.n.rec = c.append(w.n.rec[:0], text)
+	return w.n.rec
+}
+
+// values is the record of a key's sums, and the key where the peer may not know its number. It reports
+// false when there is nothing to send: of a key for which some node has no room, only the removal is of
+// use.
+func (w *writer) values(en *entry) (c record, text string, ok bool) {
+	o := &en.out[w.e.at]
 	c.terms = en.side(w.e, w.n)
 	if c.terms == (Terms{}) {
-		if o.num == 0 {
-			w.settle(it)
-			return nil
+		if o.num != 0 {
+			o.named, o.removed = false, true
 		}
-		o.named, o.removed = false, true
-		c.kind, c.num, c.idle = ofRemoval, uint64(o.num), 0
-		w.n.rec = c.append(w.n.rec[:0], "")
-		return w.n.rec
+		return record{kind: ofRemoval, num: uint64(o.num)}, "", o.num != 0
+	}
+	if en.hash > w.n.fleet {
+		return c, "", false
 	}
 	if o.num == 0 {
 		o.num = w.e.number()
 	}
-	text := ""
-	if c.kind, c.num, c.mask = en.key.kind, uint64(o.num), o.mask; !o.named {
+	c.kind, c.num, c.mask, c.own = en.key.kind, uint64(o.num), o.mask, en.own[0]
+	if !o.named {
 		text = en.key.text
 		c.mask |= c.terms.differs(Terms{})
 	}
-	c.own = en.own[0]
-	w.n.rec = c.append(w.n.rec[:0], text)
-	return w.n.rec
+	return c, text, true
 }
 
 // settle takes an item out of the queue. A number whose removal has arrived is free again.

@@ -185,7 +185,6 @@ func (n *Node) insert(k name, touched time.Duration) *entry {
 // smallest hashes, so that all keep the same keys.
 func (n *Node) room(hash uint64) bool {
 	if hash > n.limit {
-		n.full = n.now
 		return false
 	}
 	if len(n.table) < n.opt.MaxKeys {
@@ -229,22 +228,32 @@ func (n *Node) evict(en *entry) {
 func (n *Node) lower(limit uint64) {
 	n.full = n.now
 	n.limit = min(n.limit, limit)
+	n.shown = min(n.shown, n.limit)
 	n.weigh()
 }
 
-// raise tries all keys again after a time in which none was turned away.
+// raise tries all keys again after a time with room to spare: first those that are used here, then those of
+// others.
 func (n *Node) raise() {
-	if n.limit == math.MaxUint64 || n.now-n.full < n.opt.Expire {
+	if len(n.table) > n.opt.MaxKeys*3/4 {
+		n.full = n.now
+	}
+	if n.shown == math.MaxUint64 || n.now-n.full < min(n.opt.Expire, time.Minute) {
 		return
 	}
-	n.limit = math.MaxUint64
+	if n.limit != math.MaxUint64 {
+		n.limit, n.full = math.MaxUint64, n.now
+		return
+	}
+	n.shown = math.MaxUint64
 	n.renew()
 }
 
-// weigh finds the least limit of all nodes. When it has risen, the keys in between are sent again.
+// weigh finds the least limit of all nodes. When it has risen, the keys in between are sent again, with
+// their text, since others have forgotten them.
 func (n *Node) weigh() {
 	old := n.fleet
-	n.fleet = n.limit
+	n.fleet = n.shown
 	for i := range n.edges {
 		if e := &n.edges[i]; e.peer.ID != 0 {
 			n.fleet = min(n.fleet, e.limit)
@@ -255,6 +264,9 @@ func (n *Node) weigh() {
 	}
 	for _, en := range n.entries {
 		if en.hash > old {
+			for i := range en.out {
+				en.out[i].named, en.out[i].removed = false, true
+			}
 			n.markAll(en, nil, allTerms)
 			for _, it := range en.others {
 				n.markItem(it, nil)
