@@ -43,6 +43,7 @@ func (f *follower) carry(src Source, name string) error {
 const (
 	textKey    = "k"
 	textTotals = "t"
+	textCount  = "c"
 )
 
 // beginExchange reports whether nothing is carried yet.
@@ -53,7 +54,7 @@ func (l *Limiter) beginExchange() bool {
 	if x.runs {
 		return false
 	}
-	x.runs, x.keys = true, make(map[string]*exchanged)
+	x.runs, x.keys, x.counts = true, make(map[string]*exchanged), make(map[countKey]*census)
 	x.at, x.age, x.fleetAge = time.Since(l.base), math.MaxInt64, math.MaxInt64
 	return true
 }
@@ -67,6 +68,7 @@ func (l *Limiter) endExchange() {
 		l.forgetSpoken(key)
 	}
 	x.runs, x.keys, x.asked, x.lent, x.fleet = false, nil, 0, 0, Terms{}
+	x.counts, x.counting = nil, 0
 }
 
 // turn says what this replica uses and wants of each key that is spoken of, and puts in force what follows
@@ -80,10 +82,14 @@ func (l *Limiter) turn(sums Sums) {
 	}
 	now := time.Since(l.base)
 	l.nameKeys(now)
+	l.nameCounts(now)
 	for text := range sums.Keys() {
 		key, ok := strings.CutPrefix(text, textKey)
 		if ok && x.keys[key] == nil && len(x.keys)-x.asked < maxLearned*l.spokenKeys {
 			x.keys[key] = &exchanged{at: now}
+		}
+		if key, _, ok := readCount(text); ok && len(x.counts)-x.counting < maxLearned*l.spokenKeys {
+			x.count(key, now)
 		}
 	}
 	l.mu.Lock()
@@ -99,6 +105,9 @@ func (l *Limiter) turn(sums Sums) {
 	for key, k := range x.keys {
 		l.exchangeKey(sums, key, k, fairshare.Pool{Replicas: pool.Replicas, Weight: pool.weight()})
 	}
+	for key, c := range x.counts {
+		l.exchangeCount(sums, key, c, pool)
+	}
 }
 
 // nameKeys has the keys that were held back the most spoken of, as far as there is room for more.
@@ -108,9 +117,9 @@ func (l *Limiter) nameKeys(now time.Duration) {
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.mu.Lock()
-		for j, c := range s.wanted {
+		for j, c := range s.wanted.lent {
 			if c.n > 0 {
-				wanted, s.wanted[j] = append(wanted, c), candidate{}
+				wanted, s.wanted.lent[j] = append(wanted, c), candidate{}
 			}
 		}
 		s.mu.Unlock()

@@ -17,6 +17,9 @@ type exchange struct {
 	age   time.Duration // of the oldest news of the latest turn
 	lent  int           // of keys: those of which this replica has more than its share
 
+	counts   map[countKey]*census
+	counting int // of counts: those that this replica names
+
 	fleet          Terms // what the limiters of this name have done together
 	fleetAge       time.Duration
 	sent, received uint64 // bytes of the source
@@ -60,6 +63,9 @@ type exchanged struct {
 	lent  bool          // this replica has more than its share
 }
 
+// mentions are the keys of a shard that this replica may name.
+type mentions struct{ lent, counted candidates }
+
 // candidates are about the keys of a shard that were held back the most of late. Each has one of a few places
 // by its hash. One that takes the place of another must have been held back more often.
 type candidates [8]candidate
@@ -91,7 +97,7 @@ func (s *shard) noteWanted(g *gate, r *rule) {
 		p.wants = true
 		return
 	}
-	s.wanted.note(g)
+	s.wanted.lent.note(g)
 }
 
 // speak puts a gate under a part of its limit, which is 0 for its share, and counts what is taken. The part

@@ -1,6 +1,7 @@
 package quotient
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -55,6 +56,11 @@ type Rate struct {
 	// the full minute. A replica with less than one event a window has room in some windows only. Of several
 	// such rates all but the one with the longest Per keep an event until it is used.
 	Aligned bool
+	// Counted has the fleet's count decide in place of the share, where Demand has a Carrier sum it up. It
+	// takes Aligned. The Events of a window then belong to all replicas, and whoever comes first takes them.
+	// The key waits for the next window when the events known here have reached the limit. At the start of a
+	// window, and without news of all replicas, the share decides. See bound 14 of docs/bounds.md.
+	Counted bool
 }
 
 // Bounds of what a Limit may hold, so that thousandths of events and nanoseconds stay exact in a float64 and
@@ -144,6 +150,8 @@ func (r Rate) validate() error {
 		return fmt.Errorf("Burst: %d is not between 0 and %d", r.Burst, maxBurst)
 	case r.Aligned && r.Burst != 0:
 		return fmt.Errorf("Burst: %d on an aligned rate, whose windows have no burst", r.Burst)
+	case r.Counted && !r.Aligned:
+		return errors.New("Counted: true on a rate that is not aligned")
 	case r.Aligned && r.Events < 1.0/milli:
 		return fmt.Errorf("Events: %v on an aligned rate is below a thousandth", r.Events)
 	case r.Aligned && r.Per < minWindow:
@@ -241,6 +249,8 @@ func (l Limit) String() string {
 func (r Rate) words() string {
 	s := exact(r.Events) + inUnit(r.Unit, r.Per)
 	switch {
+	case r.Counted:
+		s += ", counted"
 	case r.Aligned:
 		s += ", aligned"
 	case r.Burst > 0:

@@ -104,7 +104,7 @@ func (s *shard) start(l *Limiter, st *setting) {
 	s.store, s.left = newStore(l.maxKeys), shortPause
 	s.waiting = make(map[*gate]struct{})
 	if l.spokenKeys > 0 {
-		s.wanted = new(candidates)
+		s.wanted = new(mentions)
 	}
 }
 

@@ -139,6 +139,9 @@ func (g *gate) storedFor(old, st *setting, r *rule) stored {
 	return &b
 }
 
+// windowOf returns the window of a counted rule.
+func (g *gate) windowOf(r *rule) *window { return g.resource(r).(*window) }
+
 func (g *gate) windowFor(old, st *setting, r *rule) window {
 	if o := old.find(r.id); o != nil {
 		return *g.resource(o).(*window)

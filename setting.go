@@ -43,6 +43,7 @@ type setting struct {
 	planName   string   // "" also for a plan that was taken off
 	special    bool     // an ask must look whether the gate is under the right setting
 	begins     bool     // the first pool is known: nothing was taken before, and each gate begins
+	census     bool     // the fleet's count decides on a rule
 	joins      bool     // this replica joined a pool at work: its windows open with the next one
 }
 
@@ -66,6 +67,7 @@ type rule struct {
 	fill                       // of the bucket, if it has one
 	most, here   int           // at once, ever: over the fleet and here
 	schedule     *schedule
+	counted      uint64 // tells it apart from others of the fleet; 0: the share decides
 	turn         *turn
 	burst        float64       // that may come at once, here; 0 for windows and slots
 	grace        time.Duration // within which an admitted caller must wake; 0: whenever it likes
@@ -264,7 +266,9 @@ func (st *setting) simplify() {
 	st.holds = slots || len(st.laws) > 0
 	st.clock = clockNone
 	for i := range st.rules {
-		switch r := &st.rules[i]; {
+		r := &st.rules[i]
+		st.census = st.census || r.counted != 0
+		switch {
 		case r.kind == kindWindow || r.kind == kindTurn:
 			st.clock = clockWall
 		case r.timed && st.clock == clockNone:
@@ -362,6 +366,9 @@ func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
 			per: x.per, events: thousandths(r.Events),
 			replicas: uint64(pool.Replicas), ordinal: uint64(pool.Ordinal), weight: uint64(pool.weight()),
 			phase: o.phase,
+		}
+		if r.Counted {
+			x.counted = countedID(x.id)
 		}
 	}
 	return x

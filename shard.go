@@ -156,7 +156,7 @@ type shard struct {
 
 	permits permits
 	plans   *plans
-	wanted  *candidates // nil without Demand; a shard ends where a cache line does
+	wanted  *mentions // nil without Demand; a shard ends where a cache line does
 }
 
 // counters is what a shard counts, under its lock.
@@ -293,6 +293,9 @@ func (s *shard) admit(g *gate, now instant, d *demand) verdict {
 	} else if v.rule != ruleNone {
 		g.noteHeldBack(&g.setting.rules[v.rule])
 		s.noteWanted(g, &g.setting.rules[v.rule])
+	}
+	if g.setting.census {
+		s.noteCounted(g, v)
 	}
 	return v
 }

@@ -70,6 +70,9 @@ func (c *schedule) whole() uint64 {
 	return q
 }
 
+// parts is how many shares of this replica's size there are.
+func (c *schedule) parts() float64 { return float64(c.replicas) / float64(c.weight) }
+
 // mean is the average quota.
 func (c *schedule) mean() float64 {
 	return float64(c.events) * float64(c.weight) / milli / float64(c.replicas)
@@ -128,6 +131,7 @@ type window struct {
 	used   int64         // may exceed quota
 	within int64         // of used, what was within the quota of its time: that is not owed after a cut
 	opened time.Duration // instant.at at which the window was opened here
+	fleet  *count        // nil while nothing is known of the others' events
 }
 
 // openWindow returns a fresh window.
@@ -140,6 +144,7 @@ func openWindow(t instant, c *schedule) window {
 func (w *window) roll(t instant, c *schedule) {
 	k := c.index(t.wall)
 	if k == w.index || k < w.index && w.used > 0 && t.at-w.opened < time.Duration(c.per) {
+		w.recount(t, c)
 		return
 	}
 	owed, spare := w.carry(t, k, c)
@@ -153,10 +158,11 @@ func (w *window) roll(t instant, c *schedule) {
 // room is how many events are left. What is negative is owed by the windows that follow. That is what was
 // used above the largest quota that the window has had: by a large ask, or a cost that was corrected.
 func (w *window) room() int64 {
-	if w.used <= w.quota {
-		return w.quota - w.used
+	may := w.allows()
+	if w.used <= may {
+		return may - w.used
 	}
-	return min(0, max(w.quota, w.within)-w.used)
+	return min(0, max(may, w.within)-w.used)
 }
 
 // carry returns what is taken over into window k: what was used above the quotas of the windows before it, or
@@ -167,7 +173,7 @@ func (w *window) carry(t instant, k int64, c *schedule) (owed int64, spare bool)
 	if w.room() == 0 && skipped == 0 {
 		return 0, false
 	}
-	left := float64(w.room())
+	left := float64(min(w.room(), max(0, w.quota-w.used))) // the fleet's events are not kept
 	if skipped > 0 {
 		left += c.sum(k-skipped, k)
 	}
@@ -180,18 +186,22 @@ func (w *window) until(t instant, r *rule, from time.Duration, ahead, n float64)
 	w.roll(t, c)
 	k := c.index(t.wall)
 	j := c.index(t.wall+int64(from)) - k
-	if j == 0 && fits(w.used+before, wanted, w.quota) {
+	if j == 0 && (wanted <= w.room()-before || w.fleet == nil && fits(w.used+before, wanted, w.quota)) {
 		return from
 	}
-	if c.keeps && w.room()-before >= 1 { // the next window has an event of this one
+	if c.keeps && w.quota-w.used-before >= 1 { // the next window has an event of this one
 		return max(from, c.startsIn(t.wall, k, max(j, 1)))
 	}
 	const looked = 64 // windows; beyond them the caller asks again when they have passed
+	all := *c
+	if w.fleet != nil {
+		all = c.fleet() // at the soonest
+	}
 	owed := float64(before - w.room())
-	j = max(j, 1+int64(min(max(0, owed/c.mean()-2), math.MaxInt32)))
-	owed = max(0, owed-c.sum(k+1, k+j))
+	j = max(j, 1+int64(min(max(0, owed/all.mean()-2), math.MaxInt32)))
+	owed = max(0, owed-all.sum(k+1, k+j))
 	for range looked {
-		q := c.quota(k + j)
+		q := all.quota(k + j)
 		if fits(int64(owed), wanted, q) {
 			break
 		}
@@ -222,8 +232,12 @@ func (w *window) take(t instant, r *rule, n float64) {
 // refund gives back what was admitted in this window. What an earlier window has admitted does not come back.
 func (w *window) refund(t instant, taken time.Duration, r *rule, n float64) {
 	if w.roll(t, r.schedule); taken >= w.opened {
-		w.used = max(0, w.used-int64(n))
+		back := min(w.used, int64(n))
+		w.used -= back
 		w.within = min(w.within, w.used)
+		if w.fleet != nil {
+			w.fleet.back += back
+		}
 	}
 }
 
@@ -237,13 +251,15 @@ func (w *window) left(t instant, r *rule) (events, of float64, full time.Duratio
 	w.roll(t, r.schedule)
 	per := r.schedule.per
 	full = time.Duration((r.schedule.index(t.wall)+1)*per - t.wall)
-	return float64(w.room()), float64(w.quota), full
+	return float64(w.room()), float64(w.allows()), full
 }
 
 func (w *window) age(instant, *rule) time.Duration { return never }
 
 func (w *window) state(t instant, r *rule) state {
-	w.roll(t, r.schedule)
+	if w.roll(t, r.schedule); w.fleet != nil {
+		return state{has: -1, index: w.index, used: w.used} // a key never seen knows nothing
+	}
 	return state{has: float64(w.quota), index: w.index, used: w.used}
 }
 
@@ -253,14 +269,23 @@ func (w *window) state(t instant, r *rule) state {
 // what the old quota had let through: it was within the limit.
 func (w *window) follow(t instant, old, r *rule) {
 	w.roll(t, old.schedule)
-	c := r.schedule
-	if *c == *old.schedule {
+	if r.counted == 0 {
+		w.fleet = nil
+	}
+	if *r.schedule == *old.schedule {
 		return
 	}
-	k := c.index(t.wall)
+	w.requota(old.schedule, r.schedule, r.schedule.index(t.wall))
+	if w.fleet != nil && r.schedule.parts() != old.schedule.parts() {
+		w.fleet.ends = 0 // the news is not of this pool
+	}
+	w.recount(t, r.schedule)
+}
+
+func (w *window) requota(old, c *schedule, k int64) {
 	q := c.quota(k)
-	if c.events > old.schedule.events { // the limit, then, and not the pool
-		w.quota += max(0, q-old.schedule.quota(k))
+	if c.events > old.events { // the limit, then, and not the pool
+		w.quota += max(0, q-old.quota(k))
 		return
 	}
 	if c.keeps {
@@ -270,4 +295,8 @@ func (w *window) follow(t instant, old, r *rule) {
 	w.quota = min(w.quota, q)
 }
 
-func (w *window) clone() stored { c := *w; return &c }
+func (w *window) clone() stored {
+	c := *w
+	c.fleet = nil
+	return &c
+}

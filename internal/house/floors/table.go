@@ -28,6 +28,7 @@ var Root = read(`
   operate override.go  limits of single keys
   operate follow.go    Follow, its damper, SetPool, and what the log says of a source
   operate carrier.go   what the replicas of a pool say of keys, turn by turn
+  operate census.go    the events that they count together
 
   look    stats.go     figures of a limiter and its keys; they change nothing
   look    explain.go   why a key is where it is
@@ -51,6 +52,7 @@ var Root = read(`
   rules   resource.go  what every rule's state can do
   rules   bucket.go    tokens
   rules   window.go    events in an aligned period
+  rules   counted.go   what such a window knows of the fleet's events
   rules   turn.go      the time slot that a replica has of a slow rate
   rules   semaphore.go slots
   rules   pacer.go     the bucket of a rate that is learned

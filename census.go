@@ -1,0 +1,323 @@
+package quotient
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+	"strings"
+	"time"
+)
+
+// census is a key whose events the replicas count together under one rule.
+type census struct {
+	window int64  // that is counted
+	text   string // under which it is summed; "" before the first
+	said   Terms
+	events tracked
+	back   tracked
+	known  int64 // weight of the other replicas that counted it when the last complete sum came
+
+	before string        // the text of the window before it, while that may still go on at others
+	until  time.Duration // instant.at: until when it is said
+
+	asked bool          // this replica names it
+	busy  bool          // half of the share was used in this window, or an ask was held back
+	last  time.Duration // instant.at: when any replica has named it
+
+	used, usedBefore float64 // parts of the limit that this replica has used in this window and the one before
+}
+
+// What is summed of a counted key: events that were taken in the window, and of them those that were given
+// back. Both only grow. The weight of the replicas that count it, and how many of them name it.
+const (
+	countEvents = iota
+	countBack
+	countKnown
+	countAsked
+)
+
+// countKey is a key under a counted rule.
+type countKey struct {
+	rule uint64 // countedID
+	key  string
+}
+
+// countText is what the events of a key are summed under in one window.
+func countText(k countKey, window int64) string {
+	b := binary.BigEndian.AppendUint64([]byte(textCount), k.rule)
+	return string(binary.AppendVarint(b, window)) + k.key
+}
+
+// readCount is the other direction.
+func readCount(text string) (k countKey, window int64, ok bool) {
+	rest, ok := strings.CutPrefix(text, textCount)
+	if !ok || len(rest) < 8 {
+		return countKey{}, 0, false
+	}
+	head := []byte(rest[:min(len(rest), 8+binary.MaxVarintLen64)])
+	window, n := binary.Varint(head[8:])
+	if n <= 0 {
+		return countKey{}, 0, false
+	}
+	k = countKey{binary.BigEndian.Uint64(head), rest[8+n:]}
+	return k, window, k.rule != 0 && countText(k, window) == text
+}
+
+// tracked is a number that only grows, summed over the others. When one of them is gone, or has started anew,
+// the sum falls. What it had added goes on to count.
+type tracked struct{ seen, lost int64 }
+
+// see returns the number with what was lost. When a replica joins, what was lost may be back.
+func (t *tracked) see(n int64, joined bool) int64 {
+	if n < t.seen {
+		t.lost += t.seen - n
+	} else if joined {
+		t.lost -= min(t.lost, n-t.seen)
+	}
+	t.seen = n
+	return n + t.lost
+}
+
+// count returns the entry of a key, and makes it if there is none.
+func (x *exchange) count(k countKey, now time.Duration) *census {
+	c := x.counts[k]
+	if c == nil {
+		c = &census{last: now}
+		x.counts[k] = c
+	}
+	return c
+}
+
+// noteCounted notes a key whose events the fleet should count: half of the share of a window is used, or its
+// rule has held an ask back.
+func (s *shard) noteCounted(g *gate, v verdict) {
+	if s.wanted == nil || s.overflow.is(g) {
+		return
+	}
+	for i := range g.setting.rules {
+		r := &g.setting.rules[i]
+		if r.counted == 0 {
+			continue
+		}
+		w, held := g.windowOf(r), v.reason != ReasonNone && int(v.rule) == i
+		if w.fleet == nil && (held || w.busy()) {
+			s.wanted.counted.note(g)
+			return
+		}
+	}
+}
+
+// nameCounts names the keys that were noted the most, as far as there is room for more.
+func (l *Limiter) nameCounts(now time.Duration) {
+	x := &l.exchange
+	var wanted []candidate
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		wanted = append(wanted, s.wanted.counted.taken()...)
+		s.mu.Unlock()
+	}
+	slices.SortFunc(wanted, func(a, b candidate) int { return cmp.Or(b.n-a.n, cmp.Compare(a.key, b.key)) })
+	for _, w := range wanted {
+		for _, rule := range l.countedRules(w.key) {
+			k := countKey{rule, w.key}
+			if c := x.counts[k]; c != nil || x.counting < l.spokenKeys || x.giveWay() {
+				x.count(k, now).busy = true
+				x.name(x.counts[k], l.spokenKeys)
+			}
+		}
+	}
+}
+
+// name has this replica name a key, if there is room for one more.
+func (x *exchange) name(c *census, most int) {
+	if !c.asked && x.counting < most {
+		c.asked = true
+		x.counting++
+	}
+}
+
+// unname has this replica name a key no more.
+func (x *exchange) unname(c *census) {
+	if c.asked {
+		c.asked = false
+		x.counting--
+	}
+}
+
+// taken returns the candidates, and leaves none.
+func (c *candidates) taken() (list []candidate) {
+	for i, p := range c {
+		if p.n > 0 {
+			list, c[i] = append(list, p), candidate{}
+		}
+	}
+	return list
+}
+
+// countedRules returns the counted rules that a key is under.
+func (l *Limiter) countedRules(key string) (rules []uint64) {
+	s, hash := l.lock(key)
+	defer s.mu.Unlock()
+	g := s.find(hash)
+	if g == nil || g.name != key {
+		return nil
+	}
+	g.sync()
+	for i := range g.setting.rules {
+		if r := &g.setting.rules[i]; r.counted != 0 {
+			rules = append(rules, r.counted)
+		}
+	}
+	return rules
+}
+
+// giveWay has this replica name the key no more that has used the least, and reports whether there was one.
+// A key that is busy does not give way.
+func (x *exchange) giveWay() bool {
+	var least *census
+	for _, c := range x.counts {
+		if c.asked && !c.busy && (least == nil || c.most() < least.most()) {
+			least = c
+		}
+	}
+	if least != nil {
+		x.unname(least)
+	}
+	return least != nil
+}
+
+// most is the larger part of the limit that this replica has used in this window and the one before.
+func (c *census) most() float64 { return max(c.used, c.usedBefore) }
+
+// exchangeCount is a turn of one counted key.
+func (l *Limiter) exchangeCount(sums Sums, k countKey, c *census, pool Pool) {
+	x := &l.exchange
+	s, g, r := l.countedGate(k)
+	if r == nil {
+		s.mu.Unlock()
+		l.forgetCount(sums, k, c)
+		return
+	}
+	now, w := s.latest, g.windowOf(r)
+	index := w.index
+	s.mu.Unlock()
+	x.enterWindow(sums, k, c, index, now.at, l.newsMaxAge)
+	sum, age := sums.Sum(c.text)
+	for i := range sum {
+		sum[i] = min(max(0, sum[i]-c.said[i]), mostCounted)
+	}
+	s, g, r = l.countedGate(k)
+	said := Terms{}
+	if now = s.latest; r != nil && g.windowOf(r).index == index {
+		w = g.windowOf(r)
+		c.learn(w, r, now, sum, age, pool, l.newsMaxAge)
+		c.busy, c.used = c.busy || w.busy(), float64(w.used)/r.limit
+		said[countEvents], said[countBack] = w.used+w.fleet.back, w.fleet.back
+		said[countKnown] = int64(pool.weight())
+	}
+	if r != nil {
+		s.serveAndUnlock(g)
+	} else {
+		s.mu.Unlock()
+	}
+	if c.busy {
+		x.name(c, l.spokenKeys)
+	}
+	if c.asked {
+		said[countAsked] = 1
+	}
+	if c.asked || sum[countAsked] > 0 {
+		c.last = now.at
+	}
+	if now.at-c.last >= askedFor && c.before == "" {
+		l.forgetCount(sums, k, c)
+		return
+	}
+	c.said = said
+	sums.Say(c.text, said)
+}
+
+// mostCounted bounds what is believed of a sum.
+const mostCounted = 1 << 60
+
+// learn puts in force what the others have admitted. A sum of which a part is missing may be too small.
+func (c *census) learn(w *window, r *rule, t instant, sum Terms, age time.Duration, pool Pool, maxAge time.Duration) {
+	others, ends := sum[countEvents]-sum[countBack], time.Duration(0)
+	if w.fleet != nil {
+		others, ends = max(others, w.fleet.others), w.fleet.ends
+	}
+	if age <= maxAge {
+		joined := sum[countKnown] > c.known
+		c.known = sum[countKnown]
+		others = c.events.see(sum[countEvents], joined) - c.back.see(sum[countBack], joined)
+		if c.known+int64(pool.weight()) >= int64(pool.Replicas) {
+			ends = t.at + maxAge - age
+		}
+	}
+	w.learn(t, r.schedule, max(0, others), ends)
+}
+
+// countedGate returns the gate of a counted key and its rule, brought up to now. The rule is nil when there is
+// none, or no room for the key. The shard is locked.
+func (l *Limiter) countedGate(k countKey) (*shard, *gate, *rule) {
+	s, hash := l.lock(k.key)
+	now := s.now()
+	g := s.find(hash)
+	if g == nil && s.setting.counting(k.rule) != nil && s.overflow.gate == nil && s.makeRoom(now) {
+		g = s.newGate(hash, k.key, s.untouched, now)
+	}
+	if g == nil || g.name != k.key {
+		return s, nil, nil
+	}
+	s.touch(g, now)
+	r := g.setting.counting(k.rule)
+	if r != nil {
+		g.windowOf(r).roll(now, r.schedule)
+	}
+	return s, g, r
+}
+
+// enterWindow begins to count a window, unless it is counted already. What was said of the one before is said
+// for some time more: at replicas whose clocks are behind it still goes on.
+func (x *exchange) enterWindow(
+	sums Sums, k countKey, c *census, index int64, now, grace time.Duration,
+) {
+	enters := c.text == "" || c.window != index
+	if c.before != "" && (enters || now >= c.until) {
+		sums.Say(c.before, Terms{})
+		c.before = ""
+	}
+	if !enters {
+		return
+	}
+	c.before, c.until = c.text, now+grace
+	c.window, c.text = index, countText(k, index)
+	c.said, c.events, c.back, c.known = Terms{}, tracked{}, tracked{}, 0
+	if !c.busy {
+		x.unname(c)
+	}
+	c.busy, c.usedBefore, c.used = false, c.used, 0
+}
+
+// forgetCount has a key divided again.
+func (l *Limiter) forgetCount(sums Sums, k countKey, c *census) {
+	x := &l.exchange
+	for _, text := range []string{c.before, c.text} {
+		if text != "" {
+			sums.Say(text, Terms{})
+		}
+	}
+	x.unname(c)
+	delete(x.counts, k)
+	s, hash := l.lock(k.key)
+	defer s.mu.Unlock()
+	g := s.find(hash)
+	if g == nil || g.name != k.key {
+		return
+	}
+	s.touch(g, s.now())
+	if r := g.setting.counting(k.rule); r != nil {
+		g.windowOf(r).fleet = nil
+	}
+}

@@ -1,0 +1,80 @@
+package quotient
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"time"
+)
+
+// count is what the window of a counted rule knows of the events that the other replicas have admitted in it.
+// A window that opens knows nothing, and is divided. The shard's lock guards it.
+type count struct {
+	limit  int64         // of the fleet in this window
+	others int64         // events that the others have admitted, as far as is known here
+	ends   time.Duration // instant.at: from then on the news is too old
+	may    int64         // how many events this window allows here
+	back   int64         // events that were given back here since the count began
+}
+
+// learn has a window know how many events the others have admitted. The news is fresh until an instant.
+func (w *window) learn(t instant, c *schedule, others int64, ends time.Duration) {
+	if w.fleet == nil {
+		w.fleet = &count{may: w.quota}
+	}
+	w.fleet.others, w.fleet.ends = others, ends
+	w.recount(t, c)
+}
+
+// recount works out what the window allows now. With fresh news that is what the others have left of the
+// limit. Without, it is the share, and no more than what they had left. What was used within that is not owed
+// when it becomes less.
+func (w *window) recount(t instant, c *schedule) {
+	f := w.fleet
+	if f == nil {
+		return
+	}
+	w.within = max(w.within, min(w.used, f.may))
+	whole := c.fleet()
+	f.limit = whole.quota(w.index)
+	if f.may = max(0, f.limit-f.others); t.at >= f.ends {
+		f.may = min(f.may, w.quota)
+	}
+	w.within = max(w.within, min(w.used, f.may))
+}
+
+// allows is how many events the window allows this replica.
+func (w *window) allows() int64 {
+	if w.fleet == nil {
+		return w.quota
+	}
+	return w.fleet.may
+}
+
+// busy reports whether half of the window's share is used.
+func (w *window) busy() bool { return w.used > 0 && 2*w.used >= w.quota }
+
+// fleet is the schedule of the fleet.
+func (c *schedule) fleet() schedule {
+	return schedule{per: c.per, events: c.events, replicas: 1, ordinal: 1, weight: 1}
+}
+
+// countedID tells the counted rules of a fleet apart by 64 bits. It is never 0.
+func countedID(x id) uint64 {
+	h := fnv.New64a()
+	var text []byte
+	for _, s := range []string{x.name, x.unit} {
+		text = append(binary.AppendUvarint(text, uint64(len(s))), s...)
+	}
+	_, _ = h.Write(binary.AppendVarint(text, x.per)) // it never fails
+	return h.Sum64() | 1
+}
+
+// counting returns the counted rule of that countedID, or nil.
+func (st *setting) counting(rule uint64) *rule {
+	for i := range st.rules {
+		if r := &st.rules[i]; r.counted == rule {
+			return r
+		}
+	}
+	return nil
+}
