@@ -1,20 +1,15 @@
 package quotient
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/quotient-go/quotient/internal/fairshare"
 	"github.com/quotient-go/quotient/policy"
 )
-
-// askedFor is for how long a key that was held back is named: a pause between two bursts is not the end.
-const askedFor = 10 * time.Second
 
 // carry has the source carry what replicas say of keys under a name, until the follower stops.
 func (f *follower) carry(src Source, name string) error {
@@ -38,13 +33,6 @@ func (f *follower) carry(src Source, name string) error {
 	f.uncarry = func() { end(); f.l.endExchange() }
 	return nil
 }
-
-// What is summed goes by texts: a key behind its prefix, and what the limiters have done together.
-const (
-	textKey    = "k"
-	textTotals = "t"
-	textCount  = "c"
-)
 
 // beginExchange reports whether nothing is carried yet.
 func (l *Limiter) beginExchange() bool {
@@ -113,19 +101,7 @@ func (l *Limiter) turn(sums Sums) {
 // nameKeys has the keys that were held back the most spoken of, as far as there is room for more.
 func (l *Limiter) nameKeys(now time.Duration) {
 	x := &l.exchange
-	var wanted []candidate
-	for i := range l.shards {
-		s := &l.shards[i]
-		s.mu.Lock()
-		for j, c := range s.wanted.lent {
-			if c.n > 0 {
-				wanted, s.wanted.lent[j] = append(wanted, c), candidate{}
-			}
-		}
-		s.mu.Unlock()
-	}
-	slices.SortFunc(wanted, func(a, b candidate) int { return cmp.Or(b.n-a.n, cmp.Compare(a.key, b.key)) })
-	for _, c := range wanted {
+	for _, c := range l.mentioned(func(m *mentions) *candidates { return &m.lent }) {
 		if x.keys[c.key] == nil && x.asked < l.spokenKeys {
 			x.keys[c.key] = &exchanged{last: now, at: now, asked: true}
 			x.asked++

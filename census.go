@@ -1,9 +1,7 @@
 package quotient
 
 import (
-	"cmp"
 	"encoding/binary"
-	"slices"
 	"strings"
 	"time"
 )
@@ -12,28 +10,27 @@ import (
 type census struct {
 	window int64  // that is counted
 	text   string // under which it is summed; "" before the first
-	said   Terms
+	said   Terms  // under that text
 	events tracked
 	back   tracked
-	known  int64 // weight of the other replicas that counted it when the last complete sum came
+	known  int64 // weight of the other replicas that counted it, by the latest complete sum
 
-	before string        // the text of the window before it, while that may still go on at others
-	until  time.Duration // instant.at: until when it is said
+	before string        // the text of the window before it, which stays for a while; "" for none
+	until  time.Duration // instant.at: until when it stays
 
 	asked bool          // this replica names it
 	busy  bool          // half of the share was used in this window, or an ask was held back
 	last  time.Duration // instant.at: when any replica has named it
 
-	used, usedBefore float64 // parts of the limit that this replica has used in this window and the one before
+	used, usedBefore float64 // parts of the limit that this replica used in this window and the one before
 }
 
-// What is summed of a counted key: events that were taken in the window, and of them those that were given
-// back. Both only grow. The weight of the replicas that count it, and how many of them name it.
+// What is summed of a counted key. The first two only grow.
 const (
-	countEvents = iota
-	countBack
-	countKnown
-	countAsked
+	countEvents = iota // that were taken in the window
+	countBack          // of them, those that were given back
+	countKnown         // weight of the replicas that count it
+	countAsked         // how many of them name it
 )
 
 // countKey is a key under a counted rule.
@@ -63,14 +60,14 @@ func readCount(text string) (k countKey, window int64, ok bool) {
 	return k, window, k.rule != 0 && countText(k, window) == text
 }
 
-// tracked is a number that only grows, summed over the others. When one of them is gone, or has started anew,
-// the sum falls. What it had added goes on to count.
+// tracked is a number that only grows, summed over the others. When one of them is gone, or has started
+// again, the sum falls. What it had added still counts.
 type tracked struct{ seen, lost int64 }
 
 // see returns the number with what was lost. When a replica joins, what was lost may be back.
 func (t *tracked) see(n int64, joined bool) int64 {
 	if n < t.seen {
-		t.lost += t.seen - n
+		t.lost = min(t.lost+t.seen-n, mostCounted)
 	} else if joined {
 		t.lost -= min(t.lost, n-t.seen)
 	}
@@ -110,15 +107,7 @@ func (s *shard) noteCounted(g *gate, v verdict) {
 // nameCounts names the keys that were noted the most, as far as there is room for more.
 func (l *Limiter) nameCounts(now time.Duration) {
 	x := &l.exchange
-	var wanted []candidate
-	for i := range l.shards {
-		s := &l.shards[i]
-		s.mu.Lock()
-		wanted = append(wanted, s.wanted.counted.taken()...)
-		s.mu.Unlock()
-	}
-	slices.SortFunc(wanted, func(a, b candidate) int { return cmp.Or(b.n-a.n, cmp.Compare(a.key, b.key)) })
-	for _, w := range wanted {
+	for _, w := range l.mentioned(func(m *mentions) *candidates { return &m.counted }) {
 		for _, rule := range l.countedRules(w.key) {
 			k := countKey{rule, w.key}
 			if c := x.counts[k]; c != nil || x.counting < l.spokenKeys || x.giveWay() {
@@ -143,16 +132,6 @@ func (x *exchange) unname(c *census) {
 		c.asked = false
 		x.counting--
 	}
-}
-
-// taken returns the candidates, and leaves none.
-func (c *candidates) taken() (list []candidate) {
-	for i, p := range c {
-		if p.n > 0 {
-			list, c[i] = append(list, p), candidate{}
-		}
-	}
-	return list
 }
 
 // countedRules returns the counted rules that a key is under.
@@ -199,35 +178,18 @@ func (l *Limiter) exchangeCount(sums Sums, k countKey, c *census, pool Pool) {
 		l.forgetCount(sums, k, c)
 		return
 	}
-	now, w := s.latest, g.windowOf(r)
-	index := w.index
+	now, index := s.latest, g.windowOf(r).index
 	s.mu.Unlock()
 	x.enterWindow(sums, k, c, index, now.at, l.newsMaxAge)
-	sum, age := sums.Sum(c.text)
-	for i := range sum {
-		sum[i] = min(max(0, sum[i]-c.said[i]), mostCounted)
-	}
-	s, g, r = l.countedGate(k)
-	said := Terms{}
-	if now = s.latest; r != nil && g.windowOf(r).index == index {
-		w = g.windowOf(r)
-		c.learn(w, r, now, sum, age, pool, l.newsMaxAge)
-		c.busy, c.used = c.busy || w.busy(), float64(w.used)/r.limit
-		said[countEvents], said[countBack] = w.used+w.fleet.back, w.fleet.back
-		said[countKnown] = int64(pool.weight())
-	}
-	if r != nil {
-		s.serveAndUnlock(g)
-	} else {
-		s.mu.Unlock()
-	}
+	news := c.othersSay(sums)
+	said := l.learnCount(k, c, news, pool)
 	if c.busy {
 		x.name(c, l.spokenKeys)
 	}
 	if c.asked {
 		said[countAsked] = 1
 	}
-	if c.asked || sum[countAsked] > 0 {
+	if c.asked || news.sum[countAsked] > 0 {
 		c.last = now.at
 	}
 	if now.at-c.last >= askedFor && c.before == "" {
@@ -238,28 +200,61 @@ func (l *Limiter) exchangeCount(sums Sums, k countKey, c *census, pool Pool) {
 	sums.Say(c.text, said)
 }
 
+// countNews is what the other replicas say of a window, and the age of the oldest part of it.
+type countNews struct {
+	sum Terms
+	age time.Duration
+}
+
+// othersSay returns the news.
+func (c *census) othersSay(sums Sums) (n countNews) {
+	n.sum, n.age = sums.Sum(c.text)
+	for i := range n.sum {
+		n.sum[i] = min(max(0, n.sum[i]-c.said[i]), mostCounted)
+	}
+	return n
+}
+
+// learnCount puts the news in force, unless the window is over. It returns what this replica has to say.
+func (l *Limiter) learnCount(k countKey, c *census, news countNews, pool Pool) (said Terms) {
+	s, g, r := l.countedGate(k)
+	if r == nil {
+		s.mu.Unlock()
+		return said
+	}
+	if w := g.windowOf(r); w.index == c.window {
+		c.learn(w, r, s.latest, news, pool, l.newsMaxAge)
+		c.busy, c.used = c.busy || w.busy(), float64(w.used)/r.limit
+		said[countEvents], said[countBack] = w.used+w.fleet.back, w.fleet.back
+		said[countKnown] = int64(pool.weight())
+	}
+	s.serveAndUnlock(g)
+	return said
+}
+
 // mostCounted bounds what is believed of a sum.
 const mostCounted = 1 << 60
 
 // learn puts in force what the others have admitted. A sum of which a part is missing may be too small.
-func (c *census) learn(w *window, r *rule, t instant, sum Terms, age time.Duration, pool Pool, maxAge time.Duration) {
-	others, ends := sum[countEvents]-sum[countBack], time.Duration(0)
+func (c *census) learn(w *window, r *rule, t instant, news countNews, pool Pool, maxAge time.Duration) {
+	sum, ends := news.sum, time.Duration(0)
+	others := sum[countEvents] - sum[countBack]
 	if w.fleet != nil {
 		others, ends = max(others, w.fleet.others), w.fleet.ends
 	}
-	if age <= maxAge {
+	if news.age <= maxAge {
 		joined := sum[countKnown] > c.known
 		c.known = sum[countKnown]
 		others = c.events.see(sum[countEvents], joined) - c.back.see(sum[countBack], joined)
 		if c.known+int64(pool.weight()) >= int64(pool.Replicas) {
-			ends = t.at + maxAge - age
+			ends = t.at + maxAge - news.age
 		}
 	}
 	w.learn(t, r.schedule, max(0, others), ends)
 }
 
-// countedGate returns the gate of a counted key and its rule, brought up to now. The rule is nil when there is
-// none, or no room for the key. The shard is locked.
+// countedGate returns the gate of a counted key and its rule, brought up to now. The rule is nil when there
+// is none, or no room for the key. The shard is locked.
 func (l *Limiter) countedGate(k countKey) (*shard, *gate, *rule) {
 	s, hash := l.lock(k.key)
 	now := s.now()
@@ -278,8 +273,8 @@ func (l *Limiter) countedGate(k countKey) (*shard, *gate, *rule) {
 	return s, g, r
 }
 
-// enterWindow begins to count a window, unless it is counted already. What was said of the one before is said
-// for some time more: at replicas whose clocks are behind it still goes on.
+// enterWindow begins to count a window, unless it is counted already. The text of the one before stays for a
+// grace: at replicas whose clocks are behind that window still goes on.
 func (x *exchange) enterWindow(
 	sums Sums, k countKey, c *census, index int64, now, grace time.Duration,
 ) {

@@ -1,6 +1,8 @@
 package quotient
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +26,17 @@ type exchange struct {
 	fleetAge       time.Duration
 	sent, received uint64 // bytes of the source
 }
+
+// askedFor is for how long a key that was held back is named: a pause between two bursts is not the end.
+const askedFor = 10 * time.Second
+
+// What is summed goes by texts: a key behind its prefix, what the limiters have done together, and what they
+// count together.
+const (
+	textKey    = "k"
+	textTotals = "t"
+	textCount  = "c"
+)
 
 // What is summed under textTotals.
 const (
@@ -85,6 +98,22 @@ func (c *candidates) note(g *gate) {
 	default:
 		p.n--
 	}
+}
+
+// mentioned takes all candidates of a kind out of the shards, those that were noted the most first.
+func (l *Limiter) mentioned(of func(*mentions) *candidates) (list []candidate) {
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		for j, c := range of(s.wanted) {
+			if c.n > 0 {
+				list, of(s.wanted)[j] = append(list, c), candidate{}
+			}
+		}
+		s.mu.Unlock()
+	}
+	slices.SortFunc(list, func(a, b candidate) int { return cmp.Or(b.n-a.n, cmp.Compare(a.key, b.key)) })
+	return list
 }
 
 // noteWanted notes that a rule has held an ask back which this replica might have room for, did the others

@@ -57,9 +57,10 @@ type Rate struct {
 	// such rates all but the one with the longest Per keep an event until it is used.
 	Aligned bool
 	// Counted has the fleet's count decide in place of the share, where Demand has a Carrier sum it up. It
-	// takes Aligned. The Events of a window then belong to all replicas, and whoever comes first takes them.
-	// The key waits for the next window when the events known here have reached the limit. At the start of a
-	// window, and without news of all replicas, the share decides. See bound 14 of docs/bounds.md.
+	// takes Aligned. The Events of a window then belong to all replicas together: the first asks take them,
+	// wherever they come. A key waits for the next window when the events known here have reached the limit.
+	// At the start of a window, and without news of all replicas, the share decides. See bound 14 of
+	// docs/bounds.md.
 	Counted bool
 }
 

@@ -23,11 +23,11 @@ var bounds = []struct {
 	figure string
 	most   int
 }{
-	{"files", 37},
+	{"files", 39},
 	{"lines", free},
-	{"lines of code", 7100},
-	{"lines of code on the floors gate and rules", 2350},
-	{"files on the floors gate and rules", 13},
+	{"lines of code", 7400},
+	{"lines of code on the floors gate and rules", 2420},
+	{"files on the floors gate and rules", 14},
 	{"functions", free},
 	{"lines of the median function", 10},
 	{"lines of the longest function", 40},

@@ -28,7 +28,6 @@ var Root = read(`
   operate override.go  limits of single keys
   operate follow.go    Follow, its damper, SetPool, and what the log says of a source
   operate carrier.go   what the replicas of a pool say of keys, turn by turn
-  operate census.go    the events that they count together
 
   look    stats.go     figures of a limiter and its keys; they change nothing
   look    explain.go   why a key is where it is
@@ -36,6 +35,7 @@ var Root = read(`
   shard   shard.go     Limiter, and a part of its keys under one lock: touch and admit
   shard   wait.go      how callers wait for a gate, with one timer each
   shard   demand.go    what a replica wants of a key, and its part of the limit
+  shard   census.go    the events of a key that the replicas count together
   shard   permit.go    what an admission holds until it is released
   shard   leak.go      permits that are never released
   shard   lru.go       the store of gates and the overflow gate
