@@ -55,6 +55,10 @@ type Config struct {
 	// Probe is the time between two probes of a member, any of them: 50 ms to a minute; 0: 1 s. A
 	// replica that dies without a word is noticed after some five to ten of them.
 	Probe time.Duration
+	// Forget is how long replicas that died without leaving count, if the living are no more than they
+	// are: 100 ms to a day; 0: 10 min. Else a replica that has lost the network to the others would take
+	// all there is.
+	Forget time.Duration
 	// PacketSize bounds a datagram, in bytes without its UDP and IP headers: 700 to 65,000; 0: 1400.
 	PacketSize int
 	// MaxKeys bounds the keys that have numbers, of all replicas together: 1 to 65,536; 0: 4,096.
@@ -74,6 +78,7 @@ const (
 	defaultRejoin     = 10 * time.Second
 	defaultInterval   = 200 * time.Millisecond
 	defaultProbe      = time.Second
+	defaultForget     = 10 * time.Minute
 	defaultPacketSize = 1400
 	defaultMaxKeys    = 4096
 	defaultExpire     = time.Hour
@@ -102,6 +107,7 @@ func (c Config) complete(id uint64) (*settings, error) {
 	c.Rejoin = cmp.Or(c.Rejoin, defaultRejoin)
 	c.Interval = cmp.Or(c.Interval, defaultInterval)
 	c.Probe = cmp.Or(c.Probe, defaultProbe)
+	c.Forget = cmp.Or(c.Forget, defaultForget)
 	c.PacketSize = cmp.Or(c.PacketSize, defaultPacketSize)
 	c.MaxKeys = cmp.Or(c.MaxKeys, defaultMaxKeys)
 	c.Expire = cmp.Or(c.Expire, defaultExpire)
@@ -207,6 +213,7 @@ func (s *settings) checkTimes() error {
 	}{
 		{"Interval", s.Interval, 10 * time.Millisecond, 10 * time.Second},
 		{"Probe", s.Probe, 50 * time.Millisecond, time.Minute},
+		{"Forget", s.Forget, 100 * time.Millisecond, 24 * time.Hour},
 		{"Rejoin", s.Rejoin, 10 * time.Millisecond, time.Hour},
 		{"Expire", s.Expire, time.Second, 30 * 24 * time.Hour},
 	} {

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/memberlist"
 )
@@ -16,6 +17,7 @@ import (
 type delegate struct {
 	meta    meta
 	settled atomic.Bool // the start is over
+	leaving atomic.Bool // the end has begun
 	roster  *roster
 	receive func(packet []byte)
 	changed chan struct{} // gets a value when the roster has changed
@@ -32,7 +34,7 @@ func (d *delegate) note() {
 // NodeMeta returns what this replica says of itself.
 func (d *delegate) NodeMeta(int) []byte {
 	m := d.meta
-	m.settled = d.settled.Load()
+	m.settled, m.leaving = d.settled.Load(), d.leaving.Load()
 	return m.encode()
 }
 
@@ -79,7 +81,7 @@ func (d *delegate) NotifyUpdate(n *memberlist.Node) { d.NotifyJoin(n) }
 
 // NotifyLeave takes a member off the roster.
 func (d *delegate) NotifyLeave(n *memberlist.Node) {
-	d.roster.remove(n.Name)
+	d.roster.remove(n.Name, time.Now())
 	d.note()
 }
 

@@ -16,6 +16,7 @@ const (
 	tagID      = 1 // eight bytes, big-endian
 	tagWeight  = 2 // a varint
 	tagSettled = 3 // nothing
+	tagLeaving = 4 // nothing
 )
 
 // meta is what a replica says of itself.
@@ -23,6 +24,7 @@ type meta struct {
 	id      uint64 // random at each start; 0: none
 	weight  int    // 1 to 1,000
 	settled bool   // its start is over
+	leaving bool   // it is about to go
 }
 
 func (m meta) encode() []byte {
@@ -33,6 +35,9 @@ func (m meta) encode() []byte {
 	}
 	if m.settled {
 		b = append(b, tagSettled, 0)
+	}
+	if m.leaving {
+		b = append(b, tagLeaving, 0)
 	}
 	return b
 }
@@ -74,6 +79,8 @@ func (m *meta) set(tag byte, value []byte) error {
 		m.weight = int(w)
 	case tagSettled:
 		m.settled = true
+	case tagLeaving:
+		m.leaving = true
 	}
 	return nil
 }

@@ -2,7 +2,11 @@ package gossip
 
 import (
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient"
 
 	"pgregory.net/rapid"
 )
@@ -82,11 +86,46 @@ func TestRestartInPlace(t *testing.T) {
 
 // A replica that was killed is missed, and the others go on.
 func TestKilled(t *testing.T) {
-	a := start(t, config("a"))
-	p := startChild(t, config("b", a.address(t)))
+	a, b := start(t, config("a")), config("b")
+	b.Join = []string{a.address(t)}
+	p := startChild(t, config("c", a.address(t)))
 	p.ask(t, "set 1")
-	a.wants(t, 2, 1)
+	start(t, b).wants(t, 3, 2)
+	a.wants(t, 3, 1)
 	must(t, p.Process.Kill())
+	a.wants(t, 2, 1)
+	a.until(t, "the sums are complete", func() bool { return a.Stats().Age < never })
+}
+
+// A replica that no longer reaches half of the fleet does not take the share of those for its own, and
+// does not take its sums for those of the fleet, until they are forgotten. When they are back all is as
+// before.
+func TestCutOff(t *testing.T) {
+	c := config("a")
+	c.Forget = 2 * time.Second
+	a := start(t, c)
+	p := startChild(t, config("b", a.address(t)))
+	p.ask(t, "set 3")
+	a.wants(t, 4, 1)
+	must(t, p.Process.Signal(syscall.SIGSTOP)) // as if the network were gone
+	before := a.count()
+	cut := quotient.Pool{Replicas: 4}
+	a.until(t, "the others have died", func() bool { return a.last() == cut })
+	if a.least(before) < 3 {
+		t.Errorf("it has counted %d", a.least(before))
+	}
+	a.until(t, "it reports a partition", func() bool {
+		err := a.lastError()
+		return err != nil && strings.Contains(err.Error(), "of 4 replicas 3 have died")
+	})
+	if age := a.Stats().Age; age != never {
+		t.Errorf("the sums are %v old", age)
+	}
+	must(t, p.Process.Signal(syscall.SIGCONT))
+	a.wants(t, 4, 1)
+	a.until(t, "the sums are complete", func() bool { return a.Stats().Age < never })
+	must(t, p.Process.Kill())
+	a.until(t, "the others have died", func() bool { return a.last() == cut })
 	a.wants(t, 1, 1)
 	a.until(t, "the sums are complete", func() bool { return a.Stats().Age < never })
 }
@@ -95,7 +134,7 @@ func TestKilled(t *testing.T) {
 // later one counts.
 func TestPropertyRoster(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := newRoster("m", 1)
+		r := newRoster(1, time.Minute)
 		n := rapid.IntRange(1, 20).Draw(t, "n")
 		next := 1
 		last := map[uint64]string{}
@@ -113,7 +152,8 @@ func TestPropertyRoster(t *testing.T) {
 			r.put(fullName("m", 99), member{name: "m", at: address64(1), meta: meta{id: 1, weight: 3}})
 			last[1] = "m"
 		}
-		members := r.sorted()
+		v := r.view(time.Now())
+		members := v.members
 		if len(members) != len(last) {
 			t.Fatalf("%d members of %d", len(members), len(last))
 		}
@@ -121,13 +161,13 @@ func TestPropertyRoster(t *testing.T) {
 			if m.name != last[m.id] {
 				t.Fatalf("%v is not called %q", m, last[m.id])
 			}
-			p, ok := pool(members, m.name, m.id)
+			p, ok := v.pool(m.name, m.id)
 			if !ok || p.Ordinal != next || max(1, p.Weight) != m.weight {
 				t.Fatalf("%+v of %v: %+v, want ordinal %d", m, members, p, next)
 			}
 			next += m.weight
 		}
-		if p, _ := pool(members, "m", 1); p.Replicas != next-1 {
+		if p, _ := v.pool("m", 1); p.Replicas != next-1 {
 			t.Fatalf("%+v of weights %d", p, next-1)
 		}
 	})

@@ -48,12 +48,19 @@ func label(fleet string) string { return "quotient/" + fleet }
 
 // roster is the live members, this replica included. It may be used from many goroutines.
 type roster struct {
-	name string // of this replica
-	id   uint64
+	id     uint64        // of this replica
+	forget time.Duration // how long those that were lost are remembered
 
 	mu      sync.Mutex // guards what follows
 	entries map[string]entry
-	puts    int
+	lost    map[string]loss
+	changes int
+}
+
+// loss is a member that has died without a word.
+type loss struct {
+	weight int
+	until  time.Time // then it is forgotten
 }
 
 // entry is a member, and when it came.
@@ -62,8 +69,8 @@ type entry struct {
 	n int
 }
 
-func newRoster(name string, id uint64) *roster {
-	return &roster{name: name, id: id, entries: map[string]entry{}}
+func newRoster(id uint64, forget time.Duration) *roster {
+	return &roster{id: id, forget: forget, entries: map[string]entry{}, lost: map[string]loss{}}
 }
 
 // admits reports whether a member may be put: it is known, or there is room.
@@ -77,41 +84,85 @@ func (r *roster) admits(full string) bool {
 func (r *roster) put(full string, m member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.puts++
-	r.entries[full] = entry{m, r.puts}
+	r.changes++
+	r.entries[full] = entry{m, r.changes}
+	delete(r.lost, m.name)
 }
 
-func (r *roster) remove(full string) {
+// remove takes a member off. It is lost, unless it has announced that it leaves or is back under another
+// word.
+func (r *roster) remove(full string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	e, ok := r.entries[full]
+	if !ok {
+		return
+	}
+	r.changes++
 	delete(r.entries, full)
+	if e.leaving || len(r.lost) >= mostMembers {
+		return
+	}
+	for _, o := range r.entries {
+		if o.name == e.name || o.at == e.at {
+			return
+		}
+	}
+	r.lost[e.name] = loss{e.weight, now.Add(r.forget)}
 }
 
-// sorted returns the members by name. Of those at one address, or with one number, all but the last have
-// been restarted since, although their death is not known yet.
-func (r *roster) sorted() []member {
+// view is what a roster amounts to at an instant.
+type view struct {
+	members []member  // by name
+	lost    int       // the weights of those that have died, and are not forgotten
+	until   time.Time // when the next of them is forgotten
+}
+
+// view returns the members, without those that leave, and forgets those that were lost long ago. Of
+// members at one address, or with one number, all but the last have been restarted since, although their
+// death is not known yet.
+func (r *roster) view(now time.Time) (v view) {
 	r.mu.Lock()
 	entries := slices.Collect(maps.Values(r.entries))
-	r.mu.Unlock()
-	slices.SortFunc(entries, func(a, b entry) int {
-		if own := a.id == r.id; own != (b.id == r.id) && own {
-			return -1 // this replica is there, whatever others take its address for
-		} else if own != (b.id == r.id) {
-			return 1
+	for name, l := range r.lost {
+		if !now.Before(l.until) {
+			delete(r.lost, name)
+			continue
 		}
-		return b.n - a.n
-	})
+		if v.lost += l.weight; v.until.IsZero() || l.until.Before(v.until) {
+			v.until = l.until
+		}
+	}
+	r.mu.Unlock()
+	slices.SortFunc(entries, r.newer)
 	addresses, ids := make(map[netip.AddrPort]bool, len(entries)), make(map[uint64]bool, len(entries))
-	var members []member
 	for _, e := range entries {
-		if addresses[e.at] || e.id != 0 && ids[e.id] {
+		if e.leaving || addresses[e.at] || e.id != 0 && ids[e.id] {
 			continue
 		}
 		addresses[e.at], ids[e.id] = true, true
-		members = append(members, e.member)
+		v.members = append(v.members, e.member)
 	}
-	slices.SortFunc(members, compare)
-	return members
+	slices.SortFunc(v.members, compare)
+	return v
+}
+
+// newer orders entries by when they came, the last one first. This replica stands before all others,
+// whatever they take its address for.
+func (r *roster) newer(a, b entry) int {
+	if own := a.id == r.id; own != (b.id == r.id) && own {
+		return -1
+	} else if own != (b.id == r.id) {
+		return 1
+	}
+	return b.n - a.n
+}
+
+// count returns how often the roster has changed.
+func (r *roster) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changes
 }
 
 // compare orders members by name, and those of one name by number.
@@ -131,26 +182,40 @@ func (r *roster) has(at netip.AddrPort) bool {
 	return false
 }
 
-// rival returns another replica of this one's name, one whose start is over before any other.
-func (r *roster) rival() (rival member, ok bool) {
-	for _, m := range r.sorted() {
-		if m.name == r.name && m.id != r.id && (!ok || m.settled && !rival.settled) {
+// rival returns another member of this replica's name, one whose start is over before any other.
+func (v view) rival(name string, id uint64) (rival member, ok bool) {
+	for _, m := range v.members {
+		if m.name == name && m.id != id && (!ok || m.settled && !rival.settled) {
 			rival, ok = m, true
 		}
 	}
 	return rival, ok
 }
 
-// yields reports whether this replica, while it starts, must give way to another one of its name. One whose
-// start is over goes on. Of two that start, the one with the smaller number does, once both must know that.
-func (r *roster) yields(rival member, known time.Duration) bool {
-	return rival.settled || rival.id < r.id || known < contest
+// yields reports whether a replica with that number, while it starts, must give way to another one of
+// its name. One whose start is over goes on. Of two that start, the one with the smaller number does,
+// once both must have known that for long enough.
+func (m member) yields(rival member, known time.Duration) bool {
+	return rival.settled || rival.id < m.id || known < contest
 }
 
-// pool returns what a replica reports of sorted members: each counts by its weight. It reports false
-// while the replica is not among them.
-func pool(members []member, name string, id uint64) (p quotient.Pool, ok bool) {
-	for _, m := range members {
+// weight returns as how many replicas the members count.
+func (v view) weight() (w int) {
+	for _, m := range v.members {
+		w += m.weight
+	}
+	return w
+}
+
+// cut reports whether it must be this part of the fleet that was cut off from the rest: the living are
+// no more than the lost.
+func (v view) cut() bool { return v.lost >= v.weight() }
+
+// pool returns what a replica reports: each member counts by its weight. In a part of the fleet that is
+// cut off the lost count too, and there is no ordinal. It reports false while the replica is not among
+// the members.
+func (v view) pool(name string, id uint64) (p quotient.Pool, ok bool) {
+	for _, m := range v.members {
 		if m.name == name && m.id == id {
 			p.Ordinal, ok = p.Replicas+1, true
 			if m.weight > 1 {
@@ -158,6 +223,9 @@ func pool(members []member, name string, id uint64) (p quotient.Pool, ok bool) {
 			}
 		}
 		p.Replicas += m.weight
+	}
+	if v.cut() {
+		p.Replicas, p.Ordinal = p.Replicas+v.lost, 0
 	}
 	if p.Replicas = min(p.Replicas, largestPool); p.Ordinal+max(1, p.Weight)-1 > p.Replicas {
 		p.Ordinal = 0

@@ -30,14 +30,15 @@ type session struct {
 	list      *memberlist.Memberlist
 
 	settled   bool      // it has found out who else there is
-	contested time.Time // when another replica with its name was first seen; zero: there is none
-	members   []member
+	contested time.Time // since when another replica has its name; zero: there is none
+	changes   int       // of the roster, that the view knows
+	view      view
 	peers     map[string]*memberlist.Node
 }
 
 // open starts memberlist.
 func (s *Source) open() (*session, error) {
-	x := &session{src: s, roster: newRoster(s.c.Name, s.id), peers: map[string]*memberlist.Node{}}
+	x := &session{src: s, roster: newRoster(s.id, s.c.Forget), peers: map[string]*memberlist.Node{}}
 	x.delegate = &delegate{roster: x.roster, receive: s.numbers.receive, changed: make(chan struct{}, 1)}
 	x.delegate.meta = meta{id: s.id, weight: s.c.Weight}
 	if s.keys != nil {
@@ -93,8 +94,7 @@ func (s *Source) session(ctx context.Context) error {
 	x.run(ctx, rounds)
 	stop()
 	s.numbers.rest()
-	x.list.Leave(leaveTimeout) //nolint:errcheck // the others notice all the same
-	x.list.Shutdown()          //nolint:errcheck // the transport returns none
+	x.leave()
 	done.Wait()
 	return nil
 }
@@ -161,18 +161,24 @@ func (x *session) learn(r round) {
 	if r.err != nil {
 		x.src.fail(r.err)
 	}
-	rival, taken := x.roster.rival()
+	now, c := time.Now(), x.src.c
+	v := x.roster.view(now)
+	if v.cut() {
+		x.src.fail(fmt.Errorf("gossip: of %d replicas %d have died: this is taken for a partition for %v",
+			v.weight()+v.lost, v.lost, c.Forget))
+	}
+	rival, taken := v.rival(c.Name, x.src.id)
 	if !taken {
 		x.contested = time.Time{}
 	} else {
 		if x.contested.IsZero() {
-			x.contested = time.Now()
+			x.contested = now
 		}
 		x.src.fail(fmt.Errorf("gossip: the name %q is taken: this replica is at %v, another one at %v",
-			x.src.c.Name, x.transport.advertise, rival.at))
+			c.Name, x.transport.advertise, rival.at))
 	}
-	alone := len(x.roster.sorted()) < 2
-	if x.settled || taken && x.roster.yields(rival, time.Since(x.contested)) || !r.works() && alone {
+	own := member{meta: meta{id: x.src.id}}
+	if x.settled || taken && own.yields(rival, now.Sub(x.contested)) || !r.works() && len(v.members) < 2 {
 		return
 	}
 	x.settled = true
@@ -180,22 +186,34 @@ func (x *session) learn(r round) {
 	x.list.UpdateNode(time.Nanosecond) //nolint:errcheck // it only says that it did not wait
 }
 
-// look publishes the members if they have changed.
+// look publishes what the roster amounts to, if that may have changed.
 func (x *session) look() {
-	members := x.roster.sorted()
-	if !x.settled || slices.Equal(members, x.members) {
+	now, changes := time.Now(), x.roster.count()
+	if !x.settled || changes == x.changes && (x.view.until.IsZero() || now.Before(x.view.until)) {
 		return
 	}
-	x.members = members
+	before := x.view
+	x.changes, x.view = changes, x.roster.view(now)
+	if slices.Equal(before.members, x.view.members) && before.lost == x.view.lost {
+		return
+	}
 	clear(x.peers)
-	all, complete := partners(members)
+	all, complete := partners(x.view.members)
 	for _, m := range all {
 		x.peers[m.name] = &memberlist.Node{Name: m.name, Addr: m.at.Addr().AsSlice(), Port: m.at.Port()}
 	}
-	x.src.numbers.setPartners(all, complete)
-	if p, ok := pool(members, x.src.c.Name, x.src.id); ok {
-		x.src.publish(len(members), p)
+	x.src.numbers.setPartners(all, complete && !x.view.cut())
+	if p, ok := x.view.pool(x.src.c.Name, x.src.id); ok {
+		x.src.publish(len(x.view.members), p)
 	}
+}
+
+// leave announces that this replica goes, which is no death, and goes.
+func (x *session) leave() {
+	x.delegate.leaving.Store(true)
+	x.list.UpdateNode(leaveTimeout / 2) //nolint:errcheck // the others notice all the same
+	x.list.Leave(leaveTimeout / 2)      //nolint:errcheck // as above
+	x.list.Shutdown()                   //nolint:errcheck // the transport returns none
 }
 
 // tick is one interval: the limiters' turns, and then a packet for each neighbour.
