@@ -101,6 +101,7 @@ var rooms = []room{
 		why:   "its own module, so that only those who elect over etcd carry its client"},
 	{dir: "config/...", own: []string{".", "policy", "httplimit", "lease", "poolsize/dns", "poolsize/file"},
 		outside: []string{"github.com/pelletier/go-toml/v2", "github.com/fsnotify/fsnotify"},
+		tests:   []string{"internal/carried"},
 		why:     "its own module, so that only those who read a file carry its parser; heavy sources are handed to it"},
 	{dir: "deploy/proxy", own: []string{".", "config", "lease"}, outside: []string{"k8s.io", "sigs.k8s.io"},
 		why: "its own module: only the tests of manifests know the types of Kubernetes and kustomize"},

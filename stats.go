@@ -58,8 +58,8 @@ type PoolStats struct {
 	LastError string
 }
 
-// DemandStats is what the replicas say of keys: see Demand. It is zero while no source carries it; MaxAge is not
-// while one does.
+// DemandStats is what the replicas say of keys: see Demand. It is zero while no source carries it; MaxAge is
+// not while one does.
 type DemandStats struct {
 	Keys  int           // of which any replica speaks
 	Named int           // of these, by this replica

@@ -54,6 +54,7 @@ func (c *Config) fixed(old, f *File) error {
 		check(inner(path, "queue-per-key"), l.QueuePerKey == was.QueuePerKey)
 		check(inner(path, "policy"), l.Policy == was.Policy)
 		check(inner(path, "ceiling"), l.BeyondShare == was.BeyondShare)
+		check(inner(path, "demand"), same(l.Demand, was.Demand))
 		if f.Pool.Source != "" {
 			check("pool.replicas", f.Pool.Replicas == c.limiters[name].replicas)
 		}
@@ -130,6 +131,9 @@ func (l Limiter) options(p Pool) []quotient.Option {
 	}
 	if l.BeyondShare {
 		opts = append(opts, quotient.BeyondShare())
+	}
+	if l.Demand != nil {
+		opts = append(opts, quotient.Demand(l.Demand.Keys, l.Demand.MaxAge))
 	}
 	return opts
 }
@@ -257,5 +261,8 @@ func sameLimiter(a, b Limiter) bool {
 		maps.EqualFunc(a.Overrides, b.Overrides, sameLimit) && a.DryRun == b.DryRun &&
 		a.Refuse == b.Refuse && a.MaxWait == b.MaxWait &&
 		a.QueuePerKey == b.QueuePerKey && a.Queue == b.Queue && a.MaxKeys == b.MaxKeys &&
-		a.Policy == b.Policy && a.BeyondShare == b.BeyondShare
+		a.Policy == b.Policy && a.BeyondShare == b.BeyondShare && same(a.Demand, b.Demand)
 }
+
+// same reports whether two values are equal, or both absent.
+func same[T comparable](a, b *T) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }

@@ -95,6 +95,7 @@ type Config struct {
 	limiters map[string]*held
 	tried    [sha256.Size]byte // the text that was put in force, or refused, last
 	absent   bool              // there was no file at the start, and none has come to be
+	carries  bool              // the source of the file in force carries what replicas say
 
 	mu       sync.Mutex // guards what follows
 	file     *File
@@ -229,7 +230,7 @@ func (c *Config) put(read *File) error {
 		return err
 	}
 	old := c.file // only put writes it
-	src, err := c.sourceOf(old, f)
+	src, carries, err := c.sourceOf(old, f)
 	if err != nil {
 		return err
 	}
@@ -241,7 +242,7 @@ func (c *Config) put(read *File) error {
 		discard(src)
 		return err
 	}
-	c.read = read
+	c.read, c.carries = read, carries
 	c.mu.Lock()
 	c.file = f
 	if c.state.Error, c.state.Loaded = "", time.Now(); old != nil {

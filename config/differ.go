@@ -18,7 +18,7 @@ func (f *File) clone() *File {
 	c.Limiters = make(map[string]Limiter, len(f.Limiters))
 	for name, l := range f.Limiters {
 		l.Limit = cloneLimit(l.Limit)
-		l.Plans, l.Overrides = cloneLimits(l.Plans), cloneLimits(l.Overrides)
+		l.Plans, l.Overrides, l.Demand = cloneLimits(l.Plans), cloneLimits(l.Overrides), copied(l.Demand)
 		c.Limiters[name] = l
 	}
 	if f.Proxy != nil {

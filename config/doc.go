@@ -29,6 +29,7 @@
 //	policy = "fixed"               # or "tracking": follow the upstream's answers
 //	ceiling = "share"              # or "limit": tracking may go up to the whole limit
 //	dry-run = false
+//	demand = { keys = 100, max-age = "2s" } # lend shares; wants a source that carries what replicas say
 //
 //	[limiters.api.plans.paid]      # a limit for a class of keys
 //	in-flight = 500
@@ -106,6 +107,6 @@
 // limit, its plans, its overrides and its dry run. It keeps its keys, their state, and its waiters. One whose
 // section has not changed is not touched: what an operator has changed by hand stays, and State names it. A
 // limiter that has left the file leaves the registry. Size of queues, number of keys, policy, ceiling,
-// hold-down, max-age and await of a limiter in force do not change: such a file is refused, and wants a
-// restart.
+// demand, hold-down, max-age and await of a limiter in force do not change: such a file is refused, and wants
+// a restart.
 package config

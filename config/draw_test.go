@@ -28,6 +28,16 @@ func drawFile(t *rapid.T, proxy bool) *config.File {
 	return f
 }
 
+// drawDemand gives a limiter demand now and then, where there is a source that could carry it.
+func drawDemand(t *rapid.T, f *config.File) {
+	if l, ok := f.Limiters["a"]; ok && f.Pool.Source != "" && rapid.Bool().Draw(t, "demand") {
+		l.Demand = &config.Demand{
+			Keys: rapid.IntRange(1, 10_000).Draw(t, "keys"), MaxAge: drawDuration(t, time.Millisecond, time.Hour),
+		}
+		f.Limiters["a"] = l
+	}
+}
+
 func drawLeases(t *rapid.T) *config.Leases {
 	n := func(most int) int64 { return rapid.Int64Range(1, int64(most)).Draw(t, "number") }
 	l := &config.Leases{

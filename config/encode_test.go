@@ -102,6 +102,9 @@ func (e *encoder) limiter(path string, l config.Limiter) {
 	if l.BeyondShare {
 		e.set("ceiling", "limit", "share")
 	}
+	if l.Demand != nil {
+		fmt.Fprintf(e, "demand = { keys = %d, max-age = %s }\n", l.Demand.Keys, literal(l.Demand.MaxAge))
+	}
 	for kind, limits := range map[string]map[string]quotient.Limit{"plans": l.Plans, "overrides": l.Overrides} {
 		for name, limit := range limits {
 			e.table(path + "." + kind + "." + quoted(name))

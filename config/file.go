@@ -66,6 +66,14 @@ type Limiter struct {
 	Policy string
 	// BeyondShare is quotient.BeyondShare: ceiling = "limit". The default is ceiling = "share".
 	BeyondShare bool
+	// Demand is [limiters.NAME.demand]: replicas lend each other what they do not use. Nil: they do not.
+	Demand *Demand
+}
+
+// Demand is quotient.Demand. It wants a source that carries what replicas say of keys.
+type Demand struct {
+	Keys   int           // that this replica names at once; 100 by default
+	MaxAge time.Duration // of the news; 2 s by default
 }
 
 // Proxy is the section [proxy].

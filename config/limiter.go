@@ -72,6 +72,10 @@ func (l *Limiter) read(v value) {
 		"max-keys":      whole(&l.MaxKeys),
 		"policy":        choice(func(s string) { l.Policy = s }, policyFixed, policyTracking),
 		"ceiling":       choice(func(s string) { l.BeyondShare = s == "limit" }, "share", "limit"),
+		"demand": func(v value) {
+			l.Demand = &Demand{Keys: 100, MaxAge: 2 * time.Second}
+			v.table(fields{"keys": whole(&l.Demand.Keys), "max-age": duration(&l.Demand.MaxAge)})
+		},
 	})
 	v.table(known)
 }
@@ -177,6 +181,22 @@ func (f *File) checkLimiters(r *report) {
 			r.add(r.places.key(path), path, "", "the name %s is not %s", clip(name), namesAre)
 		}
 		l.check(r, path)
+		f.checkDemand(r, inner(path, "demand"), l.Demand)
+	}
+}
+
+// maxSpoken is how many keys a replica may name.
+const maxSpoken = 10_000
+
+// checkDemand notes what makes no sense in a limiter's demand.
+func (f *File) checkDemand(r *report, path string, d *Demand) {
+	if d == nil {
+		return
+	}
+	between(r, inner(path, "keys"), d.Keys, 1, maxSpoken)
+	span(r, inner(path, "max-age"), d.MaxAge, time.Millisecond, longest)
+	if f.Pool.Source == "" {
+		r.hinted(path, "such as gossip", "it wants a pool.source that carries what replicas say")
 	}
 }
 

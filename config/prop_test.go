@@ -15,6 +15,7 @@ import (
 func TestPropertyRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := drawFile(t, rapid.Bool().Draw(t, "proxy"))
+		drawDemand(t, f)
 		text := encode(f, rapid.Bool().Draw(t, "full"))
 		got, err := config.Parse("q.toml", []byte(text))
 		if err != nil {

@@ -46,35 +46,51 @@ func (p Pool) size() quotient.Pool {
 // sameSource reports whether two sections name the same source.
 func (p Pool) sameSource(q Pool) bool { return p.Source == q.Source && p.Ordinal == q.Ordinal }
 
-// sourceOf makes the source of a file, if it is another than before; nil otherwise.
-func (c *Config) sourceOf(old, f *File) (quotient.Source, error) {
-	if f.Pool.Source == "" || old != nil && old.Pool.sameSource(f.Pool) {
-		return nil, nil
+// sourceOf makes the source of a file, if it is another than before; nil otherwise. It reports whether the
+// source carries what replicas say.
+func (c *Config) sourceOf(old, f *File) (src quotient.Source, carries bool, err error) {
+	if f.Pool.Source == "" {
+		return nil, false, nil
 	}
-	return c.source(f)
+	if carries = c.carries; old == nil || !old.Pool.sameSource(f.Pool) {
+		if src, carries, err = c.source(f); err != nil {
+			return nil, false, err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Limiters)) {
+		if f.Limiters[name].Demand != nil && !carries {
+			discard(src)
+			r := &report{name: f.name, places: f.places}
+			r.hinted(inner(inner("limiters", name), "demand"), "such as gossip",
+				"the pool.source does not carry what replicas say")
+			return nil, false, r.err()
+		}
+	}
+	return src, carries, nil
 }
 
-// source makes the source of a file.
-func (c *Config) source(f *File) (quotient.Source, error) {
+// source makes the source of a file, and reports whether it carries what replicas say.
+func (c *Config) source(f *File) (src quotient.Source, carries bool, err error) {
 	scheme, arg, _ := strings.Cut(f.Pool.Source, ":")
 	open, ok := c.sources[scheme]
 	if !ok {
 		known := slices.Sorted(maps.Keys(c.sources))
 		r := &report{name: f.name, places: f.places}
 		r.hinted("pool.source", didYouMean(scheme, known), "%s is not one of %s", clip(scheme), joined(known))
-		return nil, r.err()
+		return nil, false, r.err()
 	}
-	src, err := open(arg)
+	src, err = open(arg)
 	if err == nil && src == nil {
 		err = errors.New("there is no such source")
 	}
 	if err != nil {
-		return nil, f.fault("pool.source", "%v", err)
+		return nil, false, f.fault("pool.source", "%v", err)
 	}
+	_, carries = src.(quotient.Carrier)
 	if f.Pool.Ordinal > 0 {
 		src = quotient.FixedOrdinal(f.Pool.Ordinal, src)
 	}
-	return src, nil
+	return src, carries, nil
 }
 
 // discard closes a source that is not needed.
@@ -160,7 +176,8 @@ func (c *Config) nextSource() (quotient.Source, error) {
 	src, f := c.pool.next, c.file
 	c.pool.next, c.pool.fresh = nil, false
 	if src == nil && f.Pool.Source != "" {
-		return c.source(f)
+		src, _, err := c.source(f)
+		return src, err
 	}
 	return src, nil
 }
