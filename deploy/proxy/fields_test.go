@@ -73,7 +73,8 @@ var spelt = map[string][]string{
 // of another too.
 var sections = map[string]reflect.Type{
 	"pool": reflect.TypeFor[config.Pool](), "limiters.api": reflect.TypeFor[config.Limiter](),
-	"limiters.api.rates": reflect.TypeFor[quotient.Rate](), "proxy": reflect.TypeFor[config.Proxy](),
+	"limiters.api.demand": reflect.TypeFor[config.Demand](),
+	"limiters.api.rates":  reflect.TypeFor[quotient.Rate](), "proxy": reflect.TypeFor[config.Proxy](),
 	"proxy.rules": reflect.TypeFor[config.Rule](),
 	"proxy.tls":   reflect.TypeFor[config.TLS](), "proxy.jwt": reflect.TypeFor[config.JWT](),
 	"proxy.health": reflect.TypeFor[config.Health](), "proxy.timeouts": reflect.TypeFor[config.Timeouts](),
@@ -85,7 +86,7 @@ var sections = map[string]reflect.Type{
 // TestEveryFieldIsOnThePage compares the tables with the types of package config, in both directions.
 func TestEveryFieldIsOnThePage(t *testing.T) {
 	var want []string
-	lists := []string{"proxy.rules", "limiters.api.rates"}
+	lists := []string{"proxy.rules", "limiters.api.rates", "limiters.api.demand"}
 	for section, of := range sections {
 		for field := range of.Fields() {
 			names, other := spelt[section+"."+field.Name]
@@ -123,7 +124,7 @@ type file map[string]string
 
 // order is how the sections of a file follow each other, with the brackets that they have.
 var order = []string{
-	"[pool]", "[limiters.api]", "[[limiters.api.rates]]", "[proxy]", "[[proxy.rules]]",
+	"[pool]", "[limiters.api]", "[limiters.api.demand]", "[[limiters.api.rates]]", "[proxy]", "[[proxy.rules]]",
 	"[proxy.tls]", "[proxy.jwt]",
 	"[proxy.health]", "[proxy.timeouts]", "[proxy.max]", "[proxy.admin]",
 	"[leases]", "[leases.semaphores.api]", "[leases.election]",
@@ -141,20 +142,22 @@ func basis() file {
 
 // beside are values that a field needs beside it, or that must not be; "" leaves a field out.
 var beside = map[string]file{
-	"pool.ordinal":         {"pool.replicas": "1000000"},
-	"pool.weight":          {"pool.replicas": "2000"},
-	"pool.max-age":         {"pool.source": `"env:"`, "pool.replicas": "3"},
-	"pool.await":           {"pool.source": `"env:"`, "pool.max-age": `"1m"`, "pool.replicas": "3"},
-	"limiters.api.ceiling": {"limiters.api.policy": `"tracking"`},
-	"limiters.api.deny":    {"limiters.api.rates.events": "", "limiters.api.rates.per": ""},
-	"proxy.proxy-protocol": {"proxy.trusted": `["10.0.0.0/8"]`},
-	"proxy.tls.cert":       {"proxy.tls.key": `"key.pem"`},
-	"proxy.tls.key":        {"proxy.tls.cert": `"cert.pem"`},
-	"proxy.tls.client-ca":  {"proxy.tls.key": `"key.pem"`, "proxy.tls.cert": `"cert.pem"`},
-	"proxy.jwt.key-file":   {"proxy.jwt.issuer": `"me"`},
-	"proxy.jwt.issuer":     {"proxy.jwt.key-file": `"jwt.pem"`},
-	"proxy.jwt.audience":   {"proxy.jwt.key-file": `"jwt.pem"`},
-	"proxy.admin.listen":   {"proxy.admin.token-file": `"token"`},
+	"pool.ordinal":                {"pool.replicas": "1000000"},
+	"pool.weight":                 {"pool.replicas": "2000"},
+	"pool.max-age":                {"pool.source": `"env:"`, "pool.replicas": "3"},
+	"pool.await":                  {"pool.source": `"env:"`, "pool.max-age": `"1m"`, "pool.replicas": "3"},
+	"limiters.api.ceiling":        {"limiters.api.policy": `"tracking"`},
+	"limiters.api.demand.keys":    {"pool.source": `"gossip:"`, "limiters.api.demand.max-age": `"2s"`},
+	"limiters.api.demand.max-age": {"pool.source": `"gossip:"`, "limiters.api.demand.keys": "100"},
+	"limiters.api.deny":           {"limiters.api.rates.events": "", "limiters.api.rates.per": ""},
+	"proxy.proxy-protocol":        {"proxy.trusted": `["10.0.0.0/8"]`},
+	"proxy.tls.cert":              {"proxy.tls.key": `"key.pem"`},
+	"proxy.tls.key":               {"proxy.tls.cert": `"cert.pem"`},
+	"proxy.tls.client-ca":         {"proxy.tls.key": `"key.pem"`, "proxy.tls.cert": `"cert.pem"`},
+	"proxy.jwt.key-file":          {"proxy.jwt.issuer": `"me"`},
+	"proxy.jwt.issuer":            {"proxy.jwt.key-file": `"jwt.pem"`},
+	"proxy.jwt.audience":          {"proxy.jwt.key-file": `"jwt.pem"`},
+	"proxy.admin.listen":          {"proxy.admin.token-file": `"token"`},
 
 	"leases.semaphores.api.max":     {"leases.semaphores.api.level": "0"},
 	"leases.election.endpoints":     {"leases.election.name": `"leases"`},
