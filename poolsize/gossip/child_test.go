@@ -86,9 +86,16 @@ func obey(line string, c *Config, all *[]*replica) any {
 	case "until": // all members are known, and their sums complete
 		fmt.Sscan(key, &n) //nolint:errcheck // the parent knows how
 		return (*all)[0].until(int(n))
-	case "bytes":
-		s := (*all)[0].Stats()
-		return s.Sent + s.PacketsSent*28 // with the headers of UDP and IP
+	case "load":
+		fmt.Sscan(key, &n) //nolint:errcheck // the parent knows how
+		return load(*all, int(n))
+	case "bytes": // of all, with the headers of UDP and IP
+		var sum uint64
+		for _, r := range *all {
+			s := r.Stats()
+			sum += s.Sent + s.PacketsSent*28
+		}
+		return sum
 	case "cpu": // nanoseconds
 		var u syscall.Rusage
 		syscall.Getrusage(syscall.RUSAGE_SELF, &u) //nolint:errcheck // it does not fail
@@ -142,6 +149,28 @@ func set(all *[]*replica, c *Config, n int) any {
 		}
 	}
 	return n
+}
+
+// load has each replica say something else of so many keys in each interval, and look all sums up, as a
+// limiter does.
+func load(all []*replica, keys int) any {
+	for i, r := range all {
+		n := int64(0)
+		_, err := r.Carry("load", func(s quotient.Sums) {
+			n++
+			for k := range keys {
+				key := fmt.Sprintf("customer-%04d", k)
+				s.Say(key, quotient.Terms{1, n % 1000 * 317, int64(i) % 2, n%7*1000 + int64(k), 1})
+			}
+			for key := range s.Keys() {
+				s.Sum(key)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return keys
 }
 
 // await returns when a sum is n and complete.

@@ -99,3 +99,38 @@ func TestProcesses(t *testing.T) {
 	}
 	spread(t, rest, "all", 0, 1, processes*(processes+1)/2+2)
 }
+
+// What gossip costs a replica of a fleet of 50, which encrypts: processor time and bytes, idle and with
+// 100 keys of which every replica says something else in each interval. All run in one process, so that
+// the machine's other work weighs less.
+func TestCost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("20 s")
+	}
+	const replicas, span = 50, 5 * time.Second
+	c := Config{Name: "r", Bind: "127.0.0.1:0", KeyFile: filepath.Join(t.TempDir(), "keys"), Rejoin: rejoin}
+	write(t, c.KeyFile, key(1, 32))
+	p := startChild(t, c)
+	if got := p.ask(t, "set %d", replicas); got != fmt.Sprint(replicas) {
+		t.Fatalf("the child says %s", got)
+	}
+	p.ask(t, "until %d", replicas)
+	measure := func() (cpu time.Duration, bytes int64) { // of one replica in a second
+		ask := func(what string) int64 { p.tell(t, "%s", what); return p.number(t) }
+		cpu0, bytes0, began := ask("cpu"), ask("bytes"), time.Now()
+		<-time.After(span)
+		cpu1, bytes1, took := ask("cpu"), ask("bytes"), time.Since(began)
+		seconds := replicas * took.Seconds()
+		return time.Duration(float64(cpu1-cpu0) / seconds), int64(float64(bytes1-bytes0) / seconds)
+	}
+	<-time.After(time.Second) // news of members ebbs
+	idleCPU, idleBytes := measure()
+	p.ask(t, "load 100")
+	<-time.After(time.Second)
+	cpu, bytes := measure()
+	t.Logf("a replica of %d in a second: idle %v of a processor and %d bytes; 100 keys: %v and %d bytes",
+		replicas, idleCPU, idleBytes, cpu, bytes)
+	if cpu > 30*time.Millisecond || bytes > 24<<10 || idleBytes > 3<<10 {
+		t.Error("it costs too much")
+	}
+}

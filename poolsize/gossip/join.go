@@ -16,6 +16,8 @@ const (
 	lookUpTimeout = 2 * time.Second
 	// tries is the most addresses that are tried in one round.
 	mostTries = 10
+	// perMember is how much less often members are compared for each one that there is.
+	perMember = 2 * time.Millisecond
 	// enough is how many that answer end a round: each of them knows all the others of its part of the
 	// fleet.
 	enough = 3
@@ -123,6 +125,27 @@ func (s *session) join(ctx context.Context) (r round) {
 	}
 	r.err = errors.Join(errs...)
 	return r
+}
+
+// keepUp has this replica compare its members with those of any other one while sums are not complete.
+// News of members gets lost now and then, and two neighbours whose lists differ do not add up.
+// memberlist itself compares twice a minute.
+func (s *session) keepUp(ctx context.Context) {
+	for behind := false; ; {
+		members := s.src.Stats().Members
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(jittered(min(s.src.c.Rejoin, time.Second) + time.Duration(members)*perMember)):
+		}
+		before := behind
+		if behind = s.src.numbers.behind(); !behind || !before {
+			continue
+		}
+		if a, ok := s.roster.any(rand.IntN); ok {
+			s.list.Join([]string{a.String()}) //nolint:errcheck // if it has died the next look is at another one
+		}
+	}
 }
 
 // reason is why an address could not be joined, in one line, without what memberlist puts before it.

@@ -78,6 +78,13 @@ func (n *numbers) setPartners(all []member, complete bool) {
 	n.complete = complete
 }
 
+// behind reports whether a sum lacks a part.
+func (n *numbers) behind() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.node.Stats(n.now()).Age == never
+}
+
 // rest notes that nothing is exchanged any more.
 func (n *numbers) rest() {
 	n.mu.Lock()

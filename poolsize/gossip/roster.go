@@ -158,6 +158,26 @@ func (r *roster) newer(a, b entry) int {
 	return b.n - a.n
 }
 
+// any returns the address of any other member, by a random number below n.
+func (r *roster) any(random func(n int) int) (at netip.AddrPort, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left := len(r.entries) - 1
+	if left < 1 {
+		return at, false
+	}
+	left = random(left)
+	for _, e := range r.entries {
+		if e.id == r.id {
+			continue
+		}
+		if left--; left < 0 {
+			return e.at, true
+		}
+	}
+	return at, false
+}
+
 // count returns how often the roster has changed.
 func (r *roster) count() int {
 	r.mu.Lock()

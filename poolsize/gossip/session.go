@@ -16,6 +16,9 @@ const (
 	firstRetry = 100 * time.Millisecond
 	// leaveTimeout bounds the time for telling the others that this replica goes.
 	leaveTimeout = time.Second
+	// retransmit is as how often, times the number of digits of the fleet's size, each replica passes
+	// news of a member on. With 4 a fleet of 50 that starts at once has lost some.
+	retransmit = 6
 	// slowestGossip is memberlist's time from one round of news about members to the next, at most.
 	slowestGossip = 100 * time.Millisecond
 )
@@ -68,6 +71,7 @@ func (x *session) config() *memberlist.Config {
 	c.Label, c.Transport = label(s.Fleet), x.transport
 	c.ProtocolVersion = memberlist.ProtocolVersion2Compatible // of all versions of this package
 	c.TCPTimeout = streamTimeout
+	c.RetransmitMult = retransmit
 	c.ProbeInterval, c.ProbeTimeout = s.Probe, s.Probe/2
 	c.SuspicionMaxTimeoutMult = 2 // a death is noticed soon also where few can confirm it
 	c.AwarenessMaxMultiplier = 4
@@ -91,6 +95,7 @@ func (s *Source) session(ctx context.Context) error {
 	var done sync.WaitGroup
 	joins, stop := context.WithCancel(ctx)
 	done.Go(func() { x.keepJoining(joins, rounds) })
+	done.Go(func() { x.keepUp(joins) })
 	x.run(ctx, rounds)
 	stop()
 	s.numbers.rest()
