@@ -133,10 +133,11 @@ func (s *session) join(ctx context.Context) (r round) {
 func (s *session) keepUp(ctx context.Context) {
 	for behind := false; ; {
 		members := s.src.Stats().Members
+		pause := min(s.src.c.Rejoin, time.Second) + time.Duration(members)*perMember
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(jittered(min(s.src.c.Rejoin, time.Second) + time.Duration(members)*perMember)):
+		case <-time.After(jittered(pause)):
 		}
 		before := behind
 		if behind = s.src.numbers.behind(); !behind || !before {

@@ -20,6 +20,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// racing is set under the race detector, which costs too much for a test of what something costs.
+var racing bool
+
 // Times for tests with real sockets: short, and still not missed by chance on a busy machine.
 const (
 	interval = 20 * time.Millisecond

@@ -97,9 +97,8 @@ func TestKilled(t *testing.T) {
 	a.until(t, "the sums are complete", func() bool { return a.Stats().Age < never })
 }
 
-// A replica that no longer reaches half of the fleet does not take the share of those for its own, and
-// does not take its sums for those of the fleet, until they are forgotten. When they are back all is as
-// before.
+// A replica that no longer reaches half of the fleet does not take their share for its own, until they are
+// forgotten. Nor are its sums complete until then. When they are back all is as before.
 func TestCutOff(t *testing.T) {
 	c := config("a")
 	c.Forget = 2 * time.Second
