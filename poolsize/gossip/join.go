@@ -144,7 +144,7 @@ func (s *session) keepUp(ctx context.Context) {
 			continue
 		}
 		if a, ok := s.roster.any(rand.IntN); ok {
-			s.list.Join([]string{a.String()}) //nolint:errcheck // if it has died the next look is at another one
+			s.list.Join([]string{a.String()}) //nolint:errcheck // the next one may live
 		}
 	}
 }
