@@ -60,7 +60,7 @@ type candidate struct{ word, help string }
 
 // openEnded are the flags whose values begin in known ways.
 var openEnded = map[string][]string{
-	"pool":  {"dns:", "file:", "redis://", "rediss://", "etcd://", "kube:", "env:"},
+	"pool":  {"dns:", "file:", "redis://", "rediss://", "etcd://", "kube:", "gossip:", "env:"},
 	"admin": {"off", "127.0.0.1:"},
 }
 

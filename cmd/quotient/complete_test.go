@@ -39,7 +39,7 @@ func TestComplete(t *testing.T) {
 		{"proxy --policy t", "tracking"},
 		{"proxy --policy=t", "--policy=tracking"},
 		{"proxy --log=", "--log=text --log=json"},
-		{"proxy --pool ", "dns: file: redis:// rediss:// etcd:// kube: env:"},
+		{"proxy --pool ", "dns: file: redis:// rediss:// etcd:// kube: gossip: env:"},
 		{"proxy --pool=k", "--pool=kube:"},
 		{"proxy --config ", ""}, // names of files
 		{"proxy --config --r", ""},

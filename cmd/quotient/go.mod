@@ -13,6 +13,7 @@ require (
 	github.com/quotient-go/quotient/config v0.0.0
 	github.com/quotient-go/quotient/lease/etcd v0.0.0
 	github.com/quotient-go/quotient/poolsize/etcd v0.0.0
+	github.com/quotient-go/quotient/poolsize/gossip v0.0.0
 	github.com/quotient-go/quotient/poolsize/kube v0.0.0
 	github.com/quotient-go/quotient/poolsize/redis v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
@@ -48,10 +49,20 @@ require (
 	github.com/go-openapi/swag/yamlutils v0.27.1 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
+	github.com/google/btree v1.1.3 // indirect
 	github.com/google/gnostic-models v0.7.0 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.29.0 // indirect
+	github.com/hashicorp/errwrap v1.1.0 // indirect
+	github.com/hashicorp/go-immutable-radix v1.3.1 // indirect
+	github.com/hashicorp/go-metrics v0.7.0 // indirect
+	github.com/hashicorp/go-msgpack/v2 v2.1.5 // indirect
+	github.com/hashicorp/go-multierror v1.1.1 // indirect
+	github.com/hashicorp/go-sockaddr v1.0.7 // indirect
+	github.com/hashicorp/golang-lru v1.0.2 // indirect
 	github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
+	github.com/hashicorp/memberlist v0.7.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
+	github.com/miekg/dns v1.1.73 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
@@ -59,6 +70,7 @@ require (
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
+	github.com/sean-/seed v0.0.0-20170313163322-e2103e2c3529 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	github.com/yuin/gopher-lua v1.1.1 // indirect
 	go.etcd.io/etcd/api/v3 v3.6.16 // indirect
@@ -97,6 +109,7 @@ replace (
 	github.com/quotient-go/quotient/config => ../../config
 	github.com/quotient-go/quotient/lease/etcd => ../../lease/etcd
 	github.com/quotient-go/quotient/poolsize/etcd => ../../poolsize/etcd
+	github.com/quotient-go/quotient/poolsize/gossip => ../../poolsize/gossip
 	github.com/quotient-go/quotient/poolsize/kube => ../../poolsize/kube
 	github.com/quotient-go/quotient/poolsize/redis => ../../poolsize/redis
 )

@@ -54,8 +54,8 @@ var helps = kong.Vars{
 	"help_replicas": "Proxies that share the limits (1).",
 	"help_ordinal": "Number of this proxy among them, from 1: limits are then divided without a remainder. " +
 		"The environment's QUOTIENT_ORDINAL, a pod's index, counts from 0.",
-	"help_pool": "Follow the number of proxies: dns:NAME, file:PATH, redis:URL, etcd:URL, kube:SERVICE " +
-		"or env:. Nothing is admitted before its first answer. When it is silent for a minute --replicas counts, " +
+	"help_pool": "Follow the number of proxies: dns:NAME, file:PATH, redis:URL, etcd:URL, kube:SERVICE, " +
+		"gossip:ADDRESS or env:. Nothing is admitted before its first answer. When it is silent for a minute --replicas counts, " +
 		"if it was given, else the last answer.",
 	"help_config": "Read everything from a file, and again when it changes. " +
 		"Only --ordinal, --replicas and --log may stand beside.",

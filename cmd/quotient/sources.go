@@ -34,6 +34,7 @@ func sources() config.Sources {
 		"rediss": func(arg string) (quotient.Source, error) { return redisSource("rediss:" + arg) },
 		"etcd":   func(arg string) (quotient.Source, error) { return etcdSource("etcd:" + arg) },
 		"kube":   kubeSource,
+		"gossip": gossipSource,
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/gossip"
 )
 
 func TestSourcesThatMakeNoSense(t *testing.T) {
@@ -21,6 +22,14 @@ func TestSourcesThatMakeNoSense(t *testing.T) {
 		{"etcd", "//a:1/x", `the host "a:1/x" is none`},
 		{"etcd", "//a:1?nosuch=1", "nosuch=1 is not known"},
 		{"etcd", "//a:1?tls=perhaps", "tls=perhaps is not known"},
+		{"gossip", "127.0.0.1:0?nosuch=1", "nosuch=1: it is not known"},
+		{"gossip", "127.0.0.1:0?name=a&name=b", "name=a: it comes twice"},
+		{"gossip", "127.0.0.1:0?interval=often", "interval=often"},
+		{"gossip", "127.0.0.1:0?interval=1us", "Config.Interval: 1µs is not between"},
+		{"gossip", "127.0.0.1:0?join=a:b:c", `Config.Join[0]: "a:b:c" is no address`},
+		{"gossip", "127.0.0.1", "Config.Bind"},
+		{"gossip", "127.0.0.1:0?%zz", "want an address such as gossip:"},
+		{"gossip", "", "beyond loopback all is encrypted"},
 		{"kube", "", "the name of a Service"},
 		{"kube", "proxy", "not in a pod"},
 	} {
@@ -64,6 +73,58 @@ func TestSourcesWithoutSlashes(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", text, got, want)
 		}
 	}
+}
+
+// TestGossipCounts has two proxies of a fleet find each other, and what carries their demand.
+func TestGossipCounts(t *testing.T) {
+	first, err := sources()["gossip"]("127.0.0.1:0?name=a&interval=20ms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := first.(quotient.Carrier); !ok {
+		t.Error("it does not carry what replicas say")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	sizes := make(chan quotient.Pool, 100)
+	watch(ctx, t, first, sizes)
+	address := func() string { return first.(*gossip.Source).Stats().Address }
+	for address() == "" {
+		<-sizes // the start is over when it has counted itself
+	}
+	second, err := sources()["gossip"]("//127.0.0.1:0/?name=b&interval=20ms&join=" + address() + "&fleet=")
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch(ctx, t, second, sizes)
+	for {
+		select {
+		case p := <-sizes:
+			if p.Replicas == 2 {
+				return
+			}
+		case <-ctx.Done():
+			t.Fatal("the two have not found each other")
+		}
+	}
+}
+
+// watch has a source report sizes until the end of the test.
+func watch(ctx context.Context, t *testing.T, src quotient.Source, sizes chan<- quotient.Pool) {
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = src.Watch(ctx, func(p quotient.Pool, err error) {
+			if err == nil {
+				select {
+				case sizes <- p:
+				default:
+				}
+			}
+		})
+	}()
+	t.Cleanup(func() { stop(); <-ended })
 }
 
 // TestRedisCounts has two proxies of a fleet and one of another find each other.

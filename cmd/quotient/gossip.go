@@ -1,0 +1,69 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/gossip"
+)
+
+const wantGossip = "want an address such as gossip:10.0.0.7:7946?join=10.0.0.8,10.0.0.9&key-file=/etc/quotient/gossip.key"
+
+// gossipSource has the proxies of a fleet count themselves: gossip:host:port?join=host:port,host. The address
+// is the one to listen on; without one it is port 7946 of all interfaces.
+func gossipSource(text string) (quotient.Source, error) {
+	bind, query, _ := strings.Cut(strings.TrimPrefix(text, "//"), "?")
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", wantGossip, err)
+	}
+	c := gossip.Config{Bind: strings.TrimSuffix(bind, "/"), Fleet: defaultFleet}
+	for _, name := range sortedKeys(q) {
+		if err := gossipParameter(&c, name, q[name]); err != nil {
+			return nil, err
+		}
+	}
+	src, err := gossip.New(c)
+	if err != nil { // a nil *gossip.Source is no nil Source
+		return nil, err
+	}
+	return src, nil
+}
+
+// gossipParameter takes one parameter.
+func gossipParameter(c *gossip.Config, name string, values []string) (err error) {
+	value := values[0]
+	switch name {
+	case "join":
+		c.Join = strings.Split(strings.Join(values, ","), ",")
+		return nil
+	case "join-file":
+		c.JoinFile = value
+	case "join-dns":
+		c.JoinDNS = value
+	case "key-file":
+		c.KeyFile = value
+	case "fleet":
+		c.Fleet = cmp.Or(value, defaultFleet)
+	case "name":
+		c.Name = value
+	case "advertise":
+		c.Advertise = value
+	case "interval":
+		c.Interval, err = time.ParseDuration(value)
+	default:
+		err = errors.New("it is not known; there are join, join-file, join-dns, key-file, fleet, name, advertise and interval")
+	}
+	if err == nil && len(values) > 1 {
+		err = errors.New("it comes twice")
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %s=%s: %w", wantGossip, name, value, err)
+	}
+	return nil
+}
