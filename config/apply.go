@@ -265,4 +265,6 @@ func sameLimiter(a, b Limiter) bool {
 }
 
 // same reports whether two values are equal, or both absent.
-func same[T comparable](a, b *T) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
+func same[T comparable](a, b *T) bool {
+	return a == nil && b == nil || a != nil && b != nil && *a == *b
+}
