@@ -88,6 +88,8 @@ func (e *edge) restart() {
 func (e *edge) mark(it *item, mask uint8) {
 	o := &it.out[e.at]
 	o.mask |= mask
+	o.fresh[0] |= mask
+	o.fresh[1] |= mask
 	o.first = 0
 	if o.since == 0 {
 		o.since = e.tick + 1
@@ -203,6 +205,9 @@ func (e *edge) done(seq uint64) {
 			o.since, o.mask, o.named = 0, 0, !o.removed
 		default: // it has changed since
 			o.since = max(o.since, f.tick+1)
+			if i := slices.Index(o.last[:], seq); i >= 0 {
+				o.mask &= o.fresh[i]
+			}
 			o.named = o.named || !o.removed
 		}
 	}

@@ -109,10 +109,12 @@ func (in *input) record(c *record) {
 		in.bind(s, c, touched)
 	}
 	en := s.entry
-	if en == nil || in.h.seq <= s.seq {
+	if in.h.seq <= s.seq {
 		return
 	}
-	s.seq = in.h.seq
+	if s.seq = in.h.seq; en == nil {
+		return // a removal may come before what it removes
+	}
 	switch {
 	case c.kind == ofRemoval:
 		in.set(en, Terms{}, allTerms)

@@ -66,10 +66,12 @@ type item struct {
 
 // out is how far an item has come over one edge.
 type out struct {
-	num     int    // the number by which this node calls the key, plus one; 0 for none
-	first   uint64 // the first packet with the present value; 0 before there is one
-	since   uint64 // the tick since which the peer may lack something; 0 when it has all
-	mask    uint8  // terms that may differ from what the peer has
+	num     int       // the number by which this node calls the key, plus one; 0 for none
+	first   uint64    // the first packet with the present value; 0 before there is one
+	last    [2]uint64 // the last packets that had it, with whatever value; the latest comes first
+	since   uint64    // the tick since which the peer may lack something; 0 when it has all
+	mask    uint8     // terms that may differ from what the peer has
+	fresh   [2]uint8  // terms that changed since each of them
 	queued  bool
 	named   bool // the peer knows the number; of a total: the peer has it
 	removed bool // the peer may have been asked to forget the number
