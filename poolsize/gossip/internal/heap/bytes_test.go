@@ -14,13 +14,15 @@ type traffic struct {
 	terms func(f *fleet, nodes int) Terms // of a gauge; nil for counters
 }
 
-// shares are what replicas say when they lend: each knows the key, most terms stay, its claim and its pace change.
+// shares are what replicas say when they lend: each knows the key, most terms stay, its claim and its pace
+// change.
 func shares(f *fleet, nodes int) Terms {
 	part := func(whole int64) int64 { return whole/int64(nodes) + f.rand.Int64N(whole/int64(nodes)/4+2) }
 	return Terms{1, part(1e6), 1 / (1 + f.rand.Int64N(int64(nodes))), part(1e9), 1}
 }
 
-// perSecond measures bytes a second with all headers: of the busiest node, and on average of nodes with three edges.
+// perSecond measures bytes a second with all headers: of the busiest node, and on average of nodes with
+// three edges.
 func perSecond(t *testing.T, nodes int, w traffic) (busiest, mean float64) {
 	f := newFleet(t, 5, Options{})
 	ps := f.many(nodes)

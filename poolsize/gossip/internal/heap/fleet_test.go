@@ -97,13 +97,19 @@ func (f *fleet) many(count int) []*peer {
 	return ps
 }
 
-// meet tells nodes that they are all members.
-func (f *fleet) meet(ps ...*peer) {
+// list is the members of a fleet, sorted.
+func list(ps []*peer) []Member {
 	ms := make([]Member, len(ps))
 	for i, p := range ps {
 		ms[i] = p.self
 	}
 	slices.SortFunc(ms, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
+	return ms
+}
+
+// meet tells nodes that they are all members.
+func (f *fleet) meet(ps ...*peer) {
+	ms := list(ps)
 	for _, p := range ps {
 		p.SetMembers(f.clock(p), ms)
 	}

@@ -48,8 +48,8 @@ func pair(tb testing.TB) (a, b *Node, packets [][]byte) {
 	return a, b, packets
 }
 
-// FuzzReceive: no input makes a node panic or keep more than its options allow, and none changes what it sends
-// to a packet that is too long.
+// FuzzReceive: no input makes a node panic or keep more than its options allow, and none changes what it
+// sends to a packet that is too long.
 func FuzzReceive(f *testing.F) {
 	_, _, packets := pair(f)
 	for _, p := range packets {

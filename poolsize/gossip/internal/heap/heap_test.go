@@ -2,6 +2,9 @@ package heap
 
 import (
 	"fmt"
+	"math"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -83,4 +86,147 @@ func TestPartition(t *testing.T) {
 	f.meet(ps...)
 	f.run(quiet)
 	wantTotals(t, f, ps, "k", 40)
+}
+
+// TestExpire: a counter that is not added to is dropped everywhere at its time, however often the list
+// changes. One that is added to on one node lives on all.
+func TestExpire(t *testing.T) {
+	f := newFleet(t, 5, Options{Expire: time.Minute})
+	ps := f.many(15)
+	for _, p := range ps {
+		p.Add(f.clock(p), "old", 1)
+		p.Add(f.clock(p), "used", 1)
+	}
+	f.kill(ps[2])
+	ps = append(ps[:2:2], ps[3:]...)
+	for range 55 {
+		ps[7].Add(f.clock(ps[7]), "used", 1)
+		f.meet(ps[1:]...)
+		f.meet(ps...)
+		f.run(time.Second)
+	}
+	f.run(3 * time.Second)
+	wantTotals(t, f, ps, "old", 14)
+	f.run(3 * time.Second)
+	wantTotals(t, f, ps, "old", 0)
+	wantTotals(t, f, ps, "used", 69)
+	f.run(10 * time.Second)
+	for _, p := range ps {
+		if s := p.Stats(f.clock(p)); s.Keys != 1 || s.Totals > 4 {
+			t.Errorf("%s keeps %d keys and %d totals", p.self.Name, s.Keys, s.Totals)
+		}
+	}
+	ps[0].Add(f.clock(ps[0]), "old", 3)
+	f.run(quiet)
+	wantTotals(t, f, ps, "old", 3)
+}
+
+// TestJoinsAndLeaves: while nodes come and go, the sums of those that stay are never wrong and call
+// themselves complete.
+func TestJoinsAndLeaves(t *testing.T) {
+	f := newFleet(t, 6, Options{})
+	ps := f.many(10)
+	for round := range 20 {
+		for _, p := range ps {
+			p.Say("nodes", Terms{1})
+			p.Add(f.clock(p), "rounds", 1)
+		}
+		if round%2 == 0 {
+			ps = append(ps, f.start(fmt.Sprintf("n%05d", f.rand.IntN(100000))))
+		} else {
+			at := f.rand.IntN(len(ps))
+			f.kill(ps[at])
+			ps = append(ps[:at:at], ps[at+1:]...)
+		}
+		for _, p := range ps { // one learns of it after the other
+			f.after(time.Duration(f.rand.Int64N(int64(time.Second))), func() { p.SetMembers(f.clock(p), list(ps)) })
+		}
+		most := int64(len(ps)) + 1
+		f.until(10*time.Second, func() bool {
+			for _, p := range ps {
+				if len(p.members) == 1 {
+					continue // it knows of no other yet
+				}
+				if sum, age := p.Sum(f.clock(p), "nodes"); age != Never && (sum[0] > most || sum[0] < most-2) {
+					t.Fatalf("round %d: %s counts %d of %d", round, p.self.Name, sum[0], len(ps))
+				}
+			}
+			return false
+		})
+	}
+	for _, p := range ps {
+		if s := p.Stats(f.clock(p)); s.Nodes != len(ps) || s.Age > 3*time.Second || s.LastComplete != s.Age {
+			t.Errorf("%s: %+v", p.self.Name, s)
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	ok := Member{"a", 1}
+	for _, c := range []struct {
+		self Member
+		o    Options
+		want string
+	}{
+		{Member{"", 1}, Options{}, `heap: Member.Name: "" is not of 1 to 255 bytes`},
+		{Member{"a", 0}, Options{}, "heap: Member.ID: 0 is not an ID"},
+		{ok, Options{PacketSize: 100}, "heap: Options.PacketSize: 100 is not in 512 to 65000"},
+		{ok, Options{PacketSize: 65001}, "heap: Options.PacketSize: 65001 is not in 512 to 65000"},
+		{ok, Options{MaxKeys: -1}, "heap: Options.MaxKeys: -1 is not in 1 to 65536"},
+		{ok, Options{MaxTotals: -1}, "heap: Options.MaxTotals: -1 is not in 1 to 4194304"},
+		{ok, Options{Expire: time.Millisecond}, "heap: Options.Expire: 1ms is less than 1s"},
+	} {
+		if _, err := New(c.self, c.o); err == nil || err.Error() != c.want {
+			t.Errorf("New(%v, %+v): %v, want %s", c.self, c.o, err, c.want)
+		}
+	}
+}
+
+// TestMembers: the list is sorted, every name counts once, and the node is always in it.
+func TestMembers(t *testing.T) {
+	n, err := New(Member{"m", 5}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Member{{"a", 9}, {"m", 5}, {"z", 1}}
+	for _, ms := range [][]Member{
+		{{"z", 1}, {"a", 9}},
+		{{"a", 9}, {"m", 5}, {"z", 1}},
+		{{"a", 3}, {"a", 9}, {"m", 7}, {"z", 1}, {"q", 0}, {"r", 5}},
+	} {
+		n.SetMembers(0, ms)
+		if !slices.Equal(n.members, want) {
+			t.Errorf("%v: %v, want %v", ms, n.members, want)
+		}
+	}
+	if n.session != 2 {
+		t.Errorf("%d sessions, want 2: the same list begins none", n.session)
+	}
+}
+
+// TestSumsStop: sums stop at the ends of int64.
+func TestSumsStop(t *testing.T) {
+	const most, least = math.MaxInt64, math.MinInt64
+	got := Terms{most, least, most, 1, -1, 0}.plus(Terms{1, -1, least, most, least, least})
+	if want := (Terms{most, least, -1, most, least, least}); got != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestKeysThatAreRefused: what is no key or no amount is refused, and leaves nothing behind.
+func TestKeysThatAreRefused(t *testing.T) {
+	n, err := New(Member{"m", 5}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("x", MaxKeyLength+1)
+	if n.Say(long, Terms{1}) || n.Add(0, long, 1) || n.Add(0, "k", 0) || n.Add(0, "k", -3) {
+		t.Error("accepted")
+	}
+	if n.Say("gone", Terms{1}); !n.Say("gone", Terms{}) || !n.Say("never", Terms{}) {
+		t.Error("a gauge cannot be taken back")
+	}
+	if s := n.Stats(0); s.Keys != 0 || s.Age != 0 || s.Members != 1 {
+		t.Errorf("%+v", s)
+	}
 }

@@ -156,9 +156,12 @@ func (r *reader) positive() int64 {
 	return int64(u)
 }
 
-// duration takes a number of milliseconds; at most 10 years.
+// mostTime is the longest time that a packet can state.
+const mostTime = 10 * 365 * 24 * time.Hour
+
+// duration takes a number of milliseconds.
 func (r *reader) duration() time.Duration {
-	return time.Duration(min(r.uvarint(), 10*365*24*3600*1000)) * time.Millisecond
+	return time.Duration(min(r.uvarint(), uint64(mostTime/time.Millisecond))) * time.Millisecond
 }
 
 // nodes takes a number of nodes.
@@ -211,8 +214,7 @@ const (
 	kindBits  = 3 // values, a removal, or the total of a dead member
 	hasText   = 1 << 2
 	hasOwn    = 1 << 3
-	hasIdle   = 1 << 4
-	headShift = 5
+	headShift = 4
 )
 
 // Kinds of record.
@@ -245,16 +247,13 @@ func (c *record) append(p []byte, text string) []byte {
 	if c.kind == ofCounter && c.own != c.terms[0] {
 		head |= hasOwn
 	}
-	if c.idle >= idleStep && c.kind != ofRemoval {
-		head |= hasIdle
-	}
 	p = binary.AppendUvarint(p, head)
 	if text != "" {
 		p = append(p, byte(len(text)))
 		p = append(p, text...)
 	}
-	if head&hasIdle != 0 {
-		p = binary.AppendUvarint(p, uint64(c.idle/time.Millisecond))
+	if c.kind == ofCounter || c.kind == ofTotal {
+		p = binary.AppendUvarint(p, uint64((c.idle+idleUnit-1)/idleUnit))
 	}
 	switch c.kind {
 	case ofGauge:
@@ -276,8 +275,9 @@ func (c *record) append(p []byte, text string) []byte {
 	return p
 }
 
-// idleStep is the shortest silence of a counter that stands in a record.
-const idleStep = 500 * time.Millisecond
+// idleUnit is the unit in which a record states the silence of a counter. It is rounded up: however often
+// nodes repeat to each other what they know, a counter never seems younger than it is.
+const idleUnit = 8 * time.Millisecond
 
 // record takes the next record.
 func (r *reader) record() record {
@@ -288,8 +288,8 @@ func (r *reader) record() record {
 		c.text = r.bytes(uint64(r.byte()))
 		r.bad = r.bad || len(c.text) == 0
 	}
-	if head&hasIdle != 0 {
-		c.idle = r.duration()
+	if c.kind == ofCounter || c.kind == ofTotal {
+		c.idle = time.Duration(min(r.uvarint(), uint64(mostTime/idleUnit))) * idleUnit
 	}
 	switch c.kind {
 	case ofGauge:
