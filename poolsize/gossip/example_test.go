@@ -1,0 +1,53 @@
+package gossip_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/poolsize/gossip"
+)
+
+// A replica finds the others, and its limiter follows. Here it is the only one.
+func Example() {
+	source, err := gossip.New(gossip.Config{
+		Bind: "127.0.0.1:0", // ":7946" and a KeyFile in production
+		// JoinDNS: "web-headless.default.svc.cluster.local.:7946",
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(100)), quotient.Replicas(10),
+		quotient.HintMaxAge(time.Minute), quotient.Demand(100, 2*time.Second))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	fmt.Println(limiter.Follow(ctx, source)) // in a goroutine of its own, usually
+	fmt.Println(limiter.Stats().Pool.Replicas, "replica")
+	// Output:
+	// <nil>
+	// 1 replica
+}
+
+// Replicas count together what each of them has seen. What was added before Watch counts as well.
+func ExampleSource_Counters() {
+	source, err := gossip.New(gossip.Config{Bind: "127.0.0.1:0", Interval: 10 * time.Millisecond})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	source.Counters().Add("logins", 3)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	source.Watch(ctx, func(p quotient.Pool, _ error) { //nolint:errcheck // the context's end
+		sum, age := source.Counters().Sum("logins")
+		fmt.Println(sum, "logins in a fleet of", p.Replicas, "known to be complete:", age < time.Second)
+		cancel()
+	})
+	// Output: 3 logins in a fleet of 1 known to be complete: true
+}
