@@ -296,7 +296,10 @@ func (s *shard) upTo(hash uint64, key string, n int, asks []Ask) (Permit, int) {
 	d.weight, d.kept = 1, true // if there is room for nothing, this is refused and counted
 	if !g.mustQueue(d.class) {
 		g.advance(now, s.l.policy)
-		d.weight = max(1, g.upTo(now, min(n, maxAsk)))
+		room, by := g.upTo(now, min(n, maxAsk))
+		if d.weight = max(1, room); by != nil {
+			s.noteWanted(g, by)
+		}
 	}
 	if v := s.try(g, now, &d); v.reason == ReasonNone {
 		p := s.hold(g, key, &d, now)

@@ -1,6 +1,7 @@
 package quotient
 
 import (
+	"cmp"
 	"math"
 	"time"
 )
@@ -65,10 +66,10 @@ func (b *bucket) until(t instant, r *rule, from time.Duration, ahead, n float64)
 
 func (b *bucket) take(t instant, r *rule, n float64) { b.spend(t.at, &r.fill, n) }
 
-// refund gives back what cannot have been refilled since. The headroom was no less than that at any instant
-// since, so that nothing comes back twice.
+// refund gives back what cannot have been refilled since, whatever was lent meanwhile. The headroom was no less
+// than that at any instant since, so that nothing comes back twice.
 func (b *bucket) refund(t instant, taken time.Duration, r *rule, n float64) {
-	b.spend(t.at, &r.fill, -max(0, n-float64(t.at-taken)/r.interval))
+	b.spend(t.at, &r.fill, -max(0, n-float64(t.at-taken)/cmp.Or(r.fastest, r.interval)))
 }
 
 func (b *bucket) upTo(t instant, r *rule, n int) int {
@@ -131,7 +132,9 @@ func (b *costBucket) headroom(t instant, r *rule) float64 { return r.size - b.ha
 
 func (b *costBucket) follow(t instant, old, r *rule) {
 	b.bucket.follow(t, old, r)
-	b.minima = nil
+	if r.fastest == 0 || old.fastest == 0 || old.size != r.size { // else the part that is lent is another
+		b.minima = nil
+	}
 }
 
 func (b *costBucket) clone() stored { return &costBucket{bucket: b.bucket} }

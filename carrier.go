@@ -113,13 +113,11 @@ func (l *Limiter) nameKeys(now time.Duration) {
 func (l *Limiter) exchangeKey(sums Sums, key string, k *exchanged, pool fairshare.Pool) {
 	x := &l.exchange
 	sum, age := sums.Sum(textKey + key)
+	age = max(0, age)
 	s, hash := l.lock(key)
 	now := s.now()
-	g := s.find(hash)
-	if g != nil && g.name != key {
-		g = nil // it shares the gate of another key
-	}
-	seen := s.seen(g, now, k.at)
+	g, shared := s.spokenGate(hash, key)
+	seen := s.seen(g, now, k.at, shared)
 	k.at = now.at
 	l.note(k, seen.Wants)
 	if others := sum[fairshare.Asked] - k.said[fairshare.Asked]; !k.asked && others <= 0 {

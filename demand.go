@@ -90,7 +90,7 @@ type candidate struct {
 
 // note counts that a key was held back.
 func (c *candidates) note(g *gate) {
-	switch p := &c[int(g.half)%len(c)]; {
+	switch p := &c[g.half%uint32(len(c))]; {
 	case p.n == 0:
 		*p = candidate{g.name, 1}
 	case p.key == g.name:
@@ -151,8 +151,21 @@ func (s *shard) speak(g *gate, p *tally, part float64) {
 	g.setting = base
 }
 
-// seen returns what a gate has seen since it was last asked; nil is that of a key which is not remembered.
-func (s *shard) seen(g *gate, now instant, since time.Duration) fairshare.Seen {
+// spokenGate returns the gate of a key; nil for a key that has none of its own. It reports whether such a key
+// may use one that it shares: that of keys without room, or that of a key with the same hash.
+func (s *shard) spokenGate(hash uint64, key string) (g *gate, shared bool) {
+	if g = s.find(hash); g != nil && g.name != key {
+		return nil, true
+	}
+	return g, g == nil && s.overflow.gate != nil
+}
+
+// seen returns what a gate has seen since it was last asked. Without one nothing was used. Where it is shared
+// nothing is known.
+func (s *shard) seen(g *gate, now instant, since time.Duration, shared bool) fairshare.Seen {
+	if shared {
+		return fairshare.Seen{}
+	}
 	if g == nil {
 		return fairshare.Seen{Span: now.at - since}
 	}
@@ -178,6 +191,7 @@ func (g *gate) usage(now instant) fairshare.Seen {
 		case !r.lends:
 		case !r.timed:
 			n := max(p.slots, g.used)
+			seen.Held = float64(g.used) / r.limit
 			seen.Used, busy = max(seen.Used, float64(n)/r.limit), busy || p.wants && int(n) >= r.here
 		case span > 0:
 			n, full := p.taken[r.unitID], span/r.interval

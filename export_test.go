@@ -60,3 +60,23 @@ func (l *Limiter) shard(key string) *shard { return l.shardOf(l.hash(key)) }
 func WithHash(hash func(key string) uint64) Option {
 	return func(o *options) error { o.hashKey = hash; return nil }
 }
+
+// Lend has a replica use a part of a key's limit for a while, as a turn of sums would, and reports whether the
+// key is remembered. Part 0 is the share.
+func Lend(l *Limiter, key string, part float64, lasts time.Duration) bool {
+	s, hash := l.lock(key)
+	g := s.find(hash)
+	if g == nil || g.name != key {
+		s.mu.Unlock()
+		return false
+	}
+	now := s.now()
+	s.touch(g, now)
+	if g.tally() == nil {
+		s.speak(g, &tally{since: now.at}, 0)
+	}
+	g.tally().ends = now.at + lasts
+	s.speak(g, g.tally(), part)
+	s.serveAndUnlock(g)
+	return true
+}

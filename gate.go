@@ -329,22 +329,22 @@ func (g *gate) noteHeldBack(r *rule) {
 	}
 }
 
-// upTo returns the largest weight, at most n, for which there is room now.
-func (g *gate) upTo(t instant, n int) int {
+// upTo returns the largest weight, at most n, for which there is room now, and the rule that allows no more.
+func (g *gate) upTo(t instant, n int) (most int, by *rule) {
 	st := g.setting
 	if st.limit.Deny || st.awaiting {
-		return 0
+		return 0, nil
 	}
 	for _, r := range st.order {
 		if r.unitID != 0 {
 			continue
 		}
 		if most := g.resource(r).upTo(t, r, n); most < n {
-			n = most
+			n, by = most, r
 			g.noteHeldBack(r)
 		}
 	}
-	return max(n, 0)
+	return max(n, 0), by
 }
 
 // idle reports whether a gate without permits and slots in use is as good as absent: equal to u, the gate of

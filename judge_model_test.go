@@ -32,6 +32,7 @@ type ruleLevel struct {
 	weight    int
 	sparse    bool // some of its windows may allow nothing
 	perSecond float64
+	own       float64 // perSecond, if nothing were lent
 	size      float64 // of the bucket
 	tokens    float64
 	raw       float64 // tokens, had the bucket no size since something was taken last
@@ -61,6 +62,7 @@ type model struct {
 	waited   bool
 	known    bool // the pool was known once
 	step     time.Duration
+	loan     loan
 	rules    []ruleLevel
 }
 
@@ -75,6 +77,7 @@ type item struct {
 	awaiting bool
 	step     *time.Duration
 	took     *taking
+	loan     *loan
 	never    []item // the key is forgiven: the history of a key never seen
 }
 
@@ -94,6 +97,10 @@ func (m *model) play(it item) {
 	case it.step != nil:
 		m.stepClock(*it.step)
 		return
+	case it.loan != nil:
+		m.loan = *it.loan
+		m.lend()
+		return
 	case it.never != nil:
 		m.forgive(it.never)
 		return
@@ -102,7 +109,7 @@ func (m *model) play(it item) {
 	case it.base != nil:
 		m.base = *it.base
 	case it.setsOwn:
-		m.own = it.own
+		m.own, m.loan = it.own, loan{}
 	case it.pool != nil:
 		m.pool, m.awaiting = *it.pool, it.awaiting
 		if m.waited = m.waited || it.awaiting; m.waited && !m.known && !it.awaiting {
@@ -123,6 +130,7 @@ func (m *model) forgive(never []item) {
 		}
 		u.advance(m.at)
 		m.rules = u.rules
+		m.lend()
 		return
 	}
 	for i := range m.rules {
@@ -192,6 +200,7 @@ func (m *model) resolve() {
 		m.rules = append(m.rules, r)
 	}
 	m.keep()
+	m.lend()
 }
 
 // keep marks the windows that keep an event that was not used. These are all rates with less than one event a
@@ -227,7 +236,7 @@ func (m *model) share(rate quotient.Rate, i int) ruleLevel {
 	if rate.Burst == 0 {
 		burst = max(1, rate.Events)
 	}
-	r.perSecond, r.size = perSecond/r.n, max(1, burst/r.n)
+	r.own, r.size = perSecond/r.n, max(1, burst/r.n)
 	if !m.generous {
 		r.size = max(1, math.Floor(burst/r.n*1000)/1000)
 	}
@@ -368,8 +377,8 @@ func (m *model) windowAt(r *ruleLevel) int64 {
 	return floor(m.at.UnixNano()+int64(m.step), int64(r.rate.Per))
 }
 
-// advance lets time pass: buckets fill, windows open and repay what is owed.
-func (m *model) advance(to time.Time) {
+// pass lets time pass: buckets fill, windows open and repay what is owed.
+func (m *model) pass(to time.Time) {
 	passed := to.Sub(m.at).Seconds()
 	m.at = to
 	for i := range m.rules {
@@ -473,5 +482,5 @@ func (m *model) slots(atLeastOne bool) int {
 	if s == 0 && atLeastOne {
 		s = 1
 	}
-	return s
+	return max(s, m.lentSlots())
 }

@@ -170,6 +170,8 @@ func (w *world) step(o op) {
 		w.setPlan(r, among(w.T, planNames[1:], "plan"), w.drawLimit("plan"))
 	case opAll:
 		w.all(r)
+	case opLend:
+		w.lend(r)
 	}
 }
 
@@ -663,6 +665,9 @@ func (w *world) comeBack(r *replica) {
 	key := w.drawKey()
 	asks, n, class := w.drawAsks(r)
 	d := w.tryFor(r, key, asks, n, class)
+	if hi, _ := r.key(key).upToNow(); hi.loan.part > 0 {
+		return // it may end meanwhile
+	}
 	if d.OK || d.RetryAfter == 0 || d.RetryAfter > time.Hour || d.Reason != quotient.ReasonRate || !r.exact || r.stepped || len(r.calls) > 0 || quotient.CountsOf(r.l).Overflowed > 0 {
 		return
 	}

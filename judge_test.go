@@ -86,6 +86,7 @@ const (
 	opHook
 	opPlan
 	opAll
+	opLend
 	numOps
 )
 
@@ -115,7 +116,7 @@ type profile struct {
 var general = [numOps]int{
 	opAllow: 4, opTry: 10, opUpTo: 6, opAcquire: 10, opSleep: 16, opRelease: 10, opReport: 2, opCorrect: 5, opCorrectRequests: 4, opExpire: 2,
 	opLimit: 3, opOverride: 2, opDeny: 1, opReset: 2, opDryRun: 1, opPool: 2, opPoolFor: 1, opTell: 3, opGarbage: 1, opLie: 1, opClock: 1,
-	opCancel: 3, opJoin: 1, opLeave: 1, opSilence: 1, opForget: 1, opLook: 2, opComeBack: 2, opHook: 1, opAll: 3,
+	opCancel: 3, opJoin: 1, opLeave: 1, opSilence: 1, opForget: 1, opLook: 2, opComeBack: 2, opHook: 1, opAll: 3, opLend: 6,
 }
 
 // with is general with other weights.
@@ -191,6 +192,7 @@ type world struct {
 	fixed   bool // ordinals are fixed by construction
 	heavy   int  // the largest weight
 	lied    bool // of ordinals
+	lends   bool // replicas borrow, and so the fleet's bounds are others
 	changed int  // seq of the last change of a belief or of a limit
 	fleetwide
 	story []string
@@ -223,6 +225,7 @@ func newWorld(t *rapid.T, p profile) *world {
 		weights[i] = pick(t, 1, w.heavy, "weight of a replica")
 		n += weights[i]
 	}
+	w.lends = w.chance(3, "lends")
 	limit := w.drawLimit("limit")
 	c := w.drawConfig()
 	before := 0
@@ -519,6 +522,9 @@ func (w *world) slotsOfTheFleet() {
 // agrees reports whether all replicas have one limit, bounded by their share, and none believes in fewer than
 // there are, or that it counts as more than it does.
 func (w *world) agrees() bool {
+	if w.lends {
+		return false
+	}
 	for _, r := range w.fleet {
 		if r.conf.ceiling || describe(r.limit) != describe(w.fleet[0].limit) || !r.awaiting && (r.pool.Replicas < w.total() || r.pool.Weight > r.weight) {
 			return false

@@ -34,6 +34,28 @@ func (st *setting) lend(part float64) {
 	}
 }
 
+// mayLend prepares the rules of a key that is spoken of: of how fast its buckets may fill at most, and of
+// where a law finds the news.
+func (st *setting) mayLend(w *own) {
+	if w.tally == nil {
+		return
+	}
+	for i := range st.rules {
+		if r := &st.rules[i]; r.lends && r.timed {
+			r.fastest = min(r.interval, float64(r.window)/r.limit)
+		}
+	}
+	if w.o.beyond && len(st.laws) > 0 {
+		st.laws[0].news = w.tally
+	}
+}
+
+// lendsAfter reports whether st differs from old, which came before it, by the part that is lent alone.
+func (st *setting) lendsAfter(old *setting) bool {
+	return st.own != nil && old.own != nil && st.own.tally != nil && st.own.tally == old.own.tally &&
+		st.own.limit == old.own.limit && st.base == old.base
+}
+
 // count adds what was taken of the key, or takes it off when sign is -1.
 func (p *tally) count(d *demand, slots int32, sign float64) {
 	for unit := range p.taken {

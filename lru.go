@@ -191,7 +191,7 @@ func (s *shard) spare(g *gate, now instant) bool {
 		return false
 	}
 	g.advance(now, nil)
-	return g.idle(now, s.unseen(g.setting.plan)) && s.idleElsewhere(g, now)
+	return g.part() == 0 && g.idle(now, s.unseen(g.setting.plan)) && s.idleElsewhere(g, now)
 }
 
 func (s *shard) evicted(n int) {

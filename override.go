@@ -258,8 +258,9 @@ func (l *Limiter) reset(key string) bool {
 		return false
 	}
 	l.version++
-	g.sync()
-	g.reset(s.now(), s.unseen(g.setting.plan), h)
+	now := s.now()
+	s.touch(g, now)
+	g.reset(now, s.unseen(g.setting.plan), h)
 	s.serveAndUnlock(g)
 	return true
 }

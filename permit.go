@@ -241,7 +241,9 @@ func (s *shard) feed(g *gate, h *holding, f *policy.Feedback) {
 	at := l.latest
 	plain := f.Outcome == policy.Success && f.RetryAfter == 0 && f.Quotas[0].Limit == 0
 	if !plain || st.timesHolds || l.firstExpiry() > 0 { // the clock is half the price of a success
-		at = s.now().at
+		now := s.now()
+		g.endLoan(now)
+		at, st = now.at, g.setting
 	}
 	l.advance(at, st, nil)
 	l.latest = at

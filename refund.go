@@ -26,6 +26,9 @@ func (g *gate) charge(t instant, c *charged, unit, n int) {
 			g.resource(r).take(t, r, float64(n))
 		}
 	}
+	if p := g.tally(); p != nil {
+		p.taken[unit] += float64(n)
+	}
 	if counted {
 		if c.added == [1 + maxUnits]int{} {
 			c.addedAt = t.at
@@ -42,6 +45,9 @@ func (g *gate) discharge(t instant, since time.Duration, c *charged, unit, n int
 	early := min(n-late, c.asked[unit])
 	c.added[unit] -= late
 	c.asked[unit] -= early
+	if p := g.tally(); p != nil {
+		p.taken[unit] -= float64(late + early)
+	}
 	for _, r := range g.setting.order {
 		if r.unitID == unit && r.timed {
 			g.resource(r).refund(t, c.addedAt, r, float64(late))

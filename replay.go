@@ -31,7 +31,9 @@ func (g *gate) apply(st *setting) {
 		g.reshape(old, st)
 	}
 	g.setting = st
-	g.epoch++
+	if !st.lendsAfter(old) { // else what was taken may still be refunded: see rule.fastest
+		g.epoch++
+	}
 	for i := range st.rules {
 		r := &st.rules[i]
 		if o := old.before(i, st); o != nil {
@@ -76,6 +78,10 @@ func (g *gate) reset(t instant, u *gate, seed uint64) {
 		u.begin(&full)
 	}
 	fresh := newGate("", u, t, seed)
+	if st := *g.setting; st.own != nil && !st.overridden() { // slots that are lent may have a law
+		st.at, st.begins, st.reshaped = t, false, !sameShape(fresh.setting, &st)
+		fresh.apply(&st)
+	}
 	g.first = fresh.first
 	g.epoch++
 	if fresh.ext != nil {

@@ -66,6 +66,7 @@ type rule struct {
 	window       time.Duration // of a rate; a second for a law of events
 	fill                       // of the bucket, if it has one
 	most, here   int           // at once, ever: over the fleet and here
+	fastest      float64       // fill.interval if all were lent, of a key that is spoken of; 0 else
 	schedule     *schedule
 	counted      uint64 // tells it apart from others of the fleet; 0: the share decides
 	turn         *turn
@@ -170,9 +171,7 @@ func (w *own) beside(base, old *setting, begins bool) *setting {
 	if w.limit == nil {
 		st.plan, st.planName = base.plan, base.planName
 	}
-	if w.tally != nil && w.o.beyond && len(st.laws) > 0 {
-		st.laws[0].news = w.tally
-	}
+	st.mayLend(w)
 	st.begins = begins
 	st.own, st.base, st.at, st.serial, st.special = w, base, base.at, base.serial, true
 	st.after(old)

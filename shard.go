@@ -255,7 +255,9 @@ func (s *shard) gate(hash uint64, key string, now instant, plan uint8) *gate {
 // its own shares the overflow gate instead.
 func (s *shard) current(g *gate, key string, plan uint8) *gate {
 	g.sync()
-	g.endLoan(s.latest)
+	if g.part() > 0 {
+		g.endLoan(s.now()) // slots alone need no clock otherwise
+	}
 	if g.setting.overridden() && g.name != key {
 		g = s.overflowed()
 		g.sync()

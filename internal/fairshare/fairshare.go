@@ -66,8 +66,8 @@ type Share struct {
 }
 
 // The constants of the law. A claim rises with use at once, and falls as use does that is smoothed over half
-// a second and over two. Where events are rarer it is over some events, so that a pause between two of them is
-// not the end of demand. A claim is a tenth larger than the use that it stands for.
+// a second and over two. Where events are rarer it is over some events. So a pause between two of them is not
+// the end of demand. A claim is a tenth larger than the use that it stands for.
 const (
 	fastest  = 500 * time.Millisecond
 	slowest  = 30 * time.Second
@@ -113,8 +113,8 @@ func (s *Share) Next(
 func (s *Share) Said() Numbers { return s.said }
 
 // level returns what a replica that wants more may use, if the others' parts are known. It also returns how
-// many want more, this one included, for each of the others that do: what one reserves is taken off the level of
-// all, its own included.
+// many want more, this one included, for each of the others that do. What one reserves is taken off the level
+// of all, its own included.
 func (s *Share) level(news News, pool Pool, maxAge time.Duration) (level, crowd float64, known bool) {
 	if news.Age > maxAge || news.Sum[Known] < int64(pool.Replicas) {
 		return 0, 1, false

@@ -8,8 +8,8 @@ import (
 	"github.com/quotient-go/quotient/internal/fairshare"
 )
 
-// fleet is a pool of replicas that share a rate, played tick by tick. Of the law it calls Share.Next alone: what
-// a replica may use, what it has seen and what the network does to its words is worked out here.
+// fleet is a pool of replicas that share a rate, played tick by tick. Of the law it calls Share.Next alone.
+// What a replica may use, what it has seen and what the network does to its words is worked out here.
 type fleet struct {
 	rng      *rand.Rand
 	rate     float64 // events a second, over the fleet
@@ -20,7 +20,7 @@ type fleet struct {
 	calm     bool // nothing is lost or late
 	longest  int  // phase, in ticks
 	replicas []*replica
-	blocked  map[[2]int]int // tick until which one hears nothing of another
+	blocked  map[[2]int]int // tick until which one receives nothing of another
 	tick     int
 	admitted []float64 // in each tick
 	onsets   []int     // the tick of each
