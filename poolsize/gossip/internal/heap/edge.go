@@ -200,7 +200,7 @@ func (e *edge) done(seq uint64) {
 	for _, it := range f.items {
 		o := &it.out[e.at]
 		switch {
-		case it.gone || !o.queued:
+		case it.gone || o.since == 0: // it is no longer sent, or a later packet was acknowledged before
 		case o.first != 0 && o.first <= seq:
 			o.since, o.mask, o.named = 0, 0, !o.removed
 		default: // it has changed since

@@ -70,7 +70,7 @@ const Never time.Duration = math.MaxInt64
 const (
 	MinPacketSize = 512
 	MaxPacketSize = 65000
-	MaxKeyLength  = 255 // bytes of a key
+	MaxKeyLength  = 255 // bytes of a key, which has at least one
 	mostKeys      = 1 << 16
 )
 
@@ -160,7 +160,7 @@ func New(self Member, o Options) (*Node, error) {
 }
 
 // Say sets what this node says about a gauge from now on. The zero Terms take it back. It reports whether
-// the key is kept: one that is longer than MaxKeyLength, or for which there is no room, needs another call
+// the key is kept: one that is empty or longer than MaxKeyLength, or for which there is no room, needs another call
 // later.
 func (n *Node) Say(key string, t Terms) bool {
 	en := n.table[name{gauge, key}]
@@ -180,7 +180,7 @@ func (n *Node) Say(key string, t Terms) bool {
 }
 
 // Add adds v, which is positive, to this node's part of a counter. It reports whether the key is kept.
-// Nothing is added when v is not positive, when the key is longer than MaxKeyLength, or when there is no
+// Nothing is added when v is not positive, when the key is empty or longer than MaxKeyLength, or when there is no
 // room for it.
 func (n *Node) Add(now time.Duration, key string, v int64) bool {
 	n.tell(now)
@@ -229,7 +229,7 @@ func (n *Node) Sum(now time.Duration, key string) (Terms, time.Duration) {
 	k := name{gauge, key}
 	en := n.table[k]
 	if en == nil {
-		return Terms{}, n.age(k.hash())
+		return Terms{}, n.ageOf(k)
 	}
 	return en.side(nil, n), n.age(en.hash)
 }
@@ -241,7 +241,7 @@ func (n *Node) Total(now time.Duration, key string) (int64, time.Duration) {
 	k := name{counter, key}
 	en := n.table[k]
 	if en == nil {
-		return 0, n.age(k.hash())
+		return 0, n.ageOf(k)
 	}
 	if n.expired(en, n.now) {
 		return 0, n.age(en.hash)
@@ -253,6 +253,14 @@ func (n *Node) Total(now time.Duration, key string) (int64, time.Duration) {
 		}
 	}
 	return sum, n.age(en.hash)
+}
+
+// ageOf is age for a key that is not kept.
+func (n *Node) ageOf(k name) time.Duration {
+	if !k.valid() {
+		return Never
+	}
+	return n.age(k.hash())
 }
 
 // tell notes the time. It never runs backwards.

@@ -220,8 +220,16 @@ func TestKeysThatAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	long := strings.Repeat("x", MaxKeyLength+1)
-	if n.Say(long, Terms{1}) || n.Add(0, long, 1) || n.Add(0, "k", 0) || n.Add(0, "k", -3) {
+	if n.Say("", Terms{1}) || n.Say(long, Terms{1}) || n.Add(0, long, 1) || n.Add(0, "k", 0) || n.Add(0, "k", -3) {
 		t.Error("accepted")
+	}
+	for _, key := range []string{"", long} {
+		if _, age := n.Sum(0, key); age != Never {
+			t.Errorf("the sum of a key of %d bytes has the age %v", len(key), age)
+		}
+		if _, age := n.Total(0, key); age != Never {
+			t.Errorf("the total of a key of %d bytes has the age %v", len(key), age)
+		}
 	}
 	if n.Say("gone", Terms{1}); !n.Say("gone", Terms{}) || !n.Say("never", Terms{}) {
 		t.Error("a gauge cannot be taken back")

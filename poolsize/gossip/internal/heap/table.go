@@ -27,6 +27,9 @@ func (k name) hash() uint64 {
 	return h ^ h>>29
 }
 
+// valid reports whether a key can be sent.
+func (k name) valid() bool { return k.text != "" && len(k.text) <= MaxKeyLength }
+
 // Constants of FNV-1a with 64 bits.
 const (
 	fnvOffset = 14695981039346656037
@@ -172,7 +175,7 @@ func (n *Node) insert(k name, touched time.Duration) *entry {
 		return en
 	}
 	hash := k.hash()
-	if len(k.text) > MaxKeyLength || !n.room(hash) {
+	if !k.valid() || !n.room(hash) {
 		return nil
 	}
 	en := &entry{key: k, hash: hash, touched: touched}
