@@ -8,9 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPropertyDeadCount: whatever a node added counts on after its death, on every node, and at every
-// moment at which a total calls itself complete, once it has been known to all. Nodes learn of a death one
-// after the other.
+// TestPropertyDeadCount: what a node added counts on after its death, once all had known of it. It does so
+// on every node, and whenever a total calls itself complete. Nodes learn of a death one after the other.
 func TestPropertyDeadCount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := newFleet(t, rapid.Uint64().Draw(t, "seed"), Options{PacketSize: MinPacketSize})

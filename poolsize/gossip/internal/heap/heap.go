@@ -160,8 +160,8 @@ func New(self Member, o Options) (*Node, error) {
 }
 
 // Say sets what this node says about a gauge from now on. The zero Terms take it back. It reports whether
-// the key is kept: one that is empty or longer than MaxKeyLength, or for which there is no room, needs another call
-// later.
+// the key is kept: one that is empty or longer than MaxKeyLength, or for which there is no room, needs
+// another call later.
 func (n *Node) Say(key string, t Terms) bool {
 	en := n.table[name{gauge, key}]
 	if en == nil {
@@ -180,8 +180,8 @@ func (n *Node) Say(key string, t Terms) bool {
 }
 
 // Add adds v, which is positive, to this node's part of a counter. It reports whether the key is kept.
-// Nothing is added when v is not positive, when the key is empty or longer than MaxKeyLength, or when there is no
-// room for it.
+// Nothing is added when v is not positive, when the key is empty or longer than MaxKeyLength, or when there
+// is no room for it.
 func (n *Node) Add(now time.Duration, key string, v int64) bool {
 	n.tell(now)
 	if v <= 0 {
