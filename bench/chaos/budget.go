@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"sort"
 	"time"
 )
@@ -10,7 +12,8 @@ import (
 // plus the burst at its start, plus the extra of each growth that it touches.
 type budget struct {
 	paces   []pace
-	growths []growth // apart, and in order
+	growths []growth // by their begins
+	ends    []growth // the same, by their ends
 }
 
 // A pace is a rate and a burst that hold from an instant on; area is what the rates before have allowed by
@@ -28,7 +31,7 @@ type growth struct {
 	// bound3 is R D (N1/N0 - 1) with the extremes of the whole time; the extra takes each instant for itself, and is never
 	// more, but for the bucket of a replica that was stopped.
 	bound3 float64
-	before float64 // the extras of all growths before
+	before float64 // the extras of all before it in its order
 }
 
 // newBudget adds up what the paces and growths have allowed.
@@ -36,12 +39,16 @@ func newBudget(paces []pace, growths []growth) budget {
 	for i := range paces[1:] {
 		paces[i+1].area = paces[i].area + (paces[i+1].from-paces[i].from).Seconds()*paces[i].rate
 	}
-	for i := range growths {
-		if i > 0 {
-			growths[i].before = growths[i-1].before + growths[i-1].extra
+	growths = slices.Clone(growths)
+	slices.SortStableFunc(growths, func(a, b growth) int { return cmp.Compare(a.From, b.From) })
+	ends := slices.Clone(growths)
+	slices.SortStableFunc(ends, func(a, b growth) int { return cmp.Compare(a.To, b.To) })
+	for _, list := range [][]growth{growths, ends} {
+		for i := range list {
+			list[i].before = extras(list, i)
 		}
 	}
-	return budget{paces, growths}
+	return budget{paces, growths, ends}
 }
 
 // at is the pace that holds at t; the first one also before.
@@ -58,19 +65,19 @@ func (b budget) area(t time.Duration) float64 {
 
 // begun is the extra of all growths that began by t, and over that of those that had ended before t.
 func (b budget) begun(t time.Duration) float64 {
-	return b.extras(sort.Search(len(b.growths), func(i int) bool { return b.growths[i].From > t }))
+	return extras(b.growths, sort.Search(len(b.growths), func(i int) bool { return b.growths[i].From > t }))
 }
 
 func (b budget) over(t time.Duration) float64 {
-	return b.extras(sort.Search(len(b.growths), func(i int) bool { return b.growths[i].To >= t }))
+	return extras(b.ends, sort.Search(len(b.ends), func(i int) bool { return b.ends[i].To >= t }))
 }
 
-// extras is the sum of the first n.
-func (b budget) extras(n int) float64 {
+// extras is the sum of the first n, where the one before is known.
+func extras(list []growth, n int) float64 {
 	if n == 0 {
 		return 0
 	}
-	return b.growths[n-1].before + b.growths[n-1].extra
+	return list[n-1].before + list[n-1].extra
 }
 
 // allowed is what may leave from one instant to another, both included.

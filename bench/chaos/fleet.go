@@ -27,6 +27,7 @@ const (
 type fleet struct {
 	record
 	out   io.Writer
+	party *party // nil: it does not gossip
 	clock upstream.Clock
 	up    *recorder
 	url   string
@@ -48,17 +49,21 @@ type moment struct {
 func play(ctx context.Context, c config, out io.Writer) (_ record, err error) {
 	f := &fleet{record: record{config: c}, out: out, clock: upstream.NewClock(), rng: rand.New(rand.NewPCG(c.Seed, 2))}
 	life := c.Duration + startWithin + coolDown
-	if err := f.prepare(ctx); err != nil {
+	prepare := f.prepare
+	if c.Gossip {
+		prepare, life = f.prepareGossip, life+quietFor+countWithin
+	}
+	if err := prepare(ctx); err != nil {
 		return record{}, err
 	}
-	defer func() { err = errors.Join(err, f.world.close()) }()
+	defer func() { err = errors.Join(err, f.close()) }()
 	f.up = &recorder{start: f.clock.Now(), most: int(overLog*(c.Limit+100)*life.Seconds()) + c.Burst}
 	f.Epoch = f.up.start
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return record{}, err
 	}
-	f.url, f.Redis = "http://"+listener.Addr().String(), f.world.store()
+	f.url = "http://" + listener.Addr().String()
 	srv := &http.Server{Handler: f.up, ReadHeaderTimeout: 5 * time.Second}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = srv.Serve(listener) }) // it ends with ErrServerClosed, below
@@ -104,7 +109,7 @@ func (f *fleet) prepare(ctx context.Context) (err error) {
 	if noStep != nil {
 		return errors.Join(noStep, f.world.close())
 	}
-	if f.world.cluster == nil {
+	if f.Redis = f.world.store(); f.world.cluster == nil {
 		f.Skip[laneCluster] = "it takes redis-server on the PATH"
 		f.Absent[fromCluster] = f.Skip[laneCluster]
 	}
@@ -115,8 +120,46 @@ func (f *fleet) now() time.Duration { return time.Duration(f.clock.Now() - f.up.
 
 func (f *fleet) since(clock int64) time.Duration { return time.Duration(clock - f.up.start) }
 
-// run starts the processes, and goes through what is due. The file and DNS count them all from the start.
+// close ends what the replicas learn from.
+func (f *fleet) close() error {
+	if f.party != nil {
+		return f.party.close()
+	}
+	return f.world.close()
+}
+
+// run starts the processes, and goes through what is due.
 func (f *fleet) run(ctx context.Context) error {
+	begin, enter := f.startAll, f.enterFaults
+	if f.party != nil {
+		begin, enter = f.seatAll, f.enterStrokes
+	}
+	if err := begin(); err != nil {
+		return err
+	}
+	if err := f.allKnown(ctx); err != nil {
+		return err
+	}
+	f.begin = f.now()
+	over := false
+	enter()
+	f.at(f.begin+f.Duration, func() error { over = true; return nil })
+	for !over {
+		if err := f.next(ctx); err != nil {
+			return err
+		}
+	}
+	if f.party != nil {
+		if err := f.countAll(ctx); err != nil {
+			return err
+		}
+	}
+	f.Length = f.now()
+	return nil
+}
+
+// startAll starts the processes. The file and DNS count them all from the start.
+func (f *fleet) startAll() error {
 	var addrs []netip.Addr
 	for range f.Replicas {
 		addrs = append(addrs, f.world.address(true))
@@ -125,28 +168,17 @@ func (f *fleet) run(ctx context.Context) error {
 	for _, addr := range addrs {
 		err = errors.Join(err, f.startOne(addr))
 	}
-	if err != nil {
-		return err
-	}
-	if err := f.allKnown(ctx); err != nil {
-		return err
-	}
-	f.begin = f.now()
-	over := false
+	return err
+}
+
+// enterFaults enters what is to happen.
+func (f *fleet) enterFaults() {
 	for _, x := range schedule(f.config) {
 		if f.Skip[x.lane] != "" {
 			continue
 		}
 		f.at(f.begin+x.at, func() error { return f.strike(x) })
 	}
-	f.at(f.begin+f.Duration, func() error { over = true; return nil })
-	for !over {
-		if err := f.next(ctx); err != nil {
-			return err
-		}
-	}
-	f.Length = f.now()
-	return nil
 }
 
 // allKnown waits until every process has a share of every path.

@@ -10,6 +10,7 @@ import (
 type verdict struct {
 	Paths     [sources]pathVerdict
 	Rows      []row
+	Gossip    gossipVerdict
 	Ended     int // processes that ended in order
 	Leaks     int // of them, those that left something behind
 	Failed    int // requests of theirs that got no answer
@@ -52,22 +53,24 @@ const (
 func judge(r record) verdict {
 	var v verdict
 	for s := range sources {
-		if r.Absent[s] == "" {
+		if r.has(s) {
 			v.path(r, s)
 		}
 	}
 	v.serves(r)
+	if r.Gossip {
+		v.gossip(r)
+	}
 	for i := range r.Lives {
 		l := &r.Lives[i]
 		for _, stall := range l.Stalls {
 			v.Stall = max(v.Stall, l.own(stall))
 		}
 		switch {
-		case l.Died < never: // it was killed, and cannot say
-		case l.End == nil:
-			v.broken("replica %d did not say how it ended", l.ID)
-		default:
+		case l.End != nil:
 			v.ended(l)
+		case l.Died == never: // else it was killed, and cannot say
+			v.broken("replica %d did not say how it ended", l.ID)
 		}
 	}
 	all := 0
@@ -87,8 +90,11 @@ func (v *verdict) serves(r record) {
 		known[r.Lives[i].ID] = true
 	}
 	for s := range sources {
-		if r.Absent[s] != "" {
+		if !r.has(s) {
 			continue
+		}
+		if s.gossips() {
+			continue // not all ask all the time: see calms
 		}
 		if used := v.Paths[s].Used; used < leastUsed {
 			v.broken("%s: %.1f %% of the limit was used, and it takes %.0f", s, 100*used, 100*leastUsed)
@@ -125,13 +131,21 @@ func (v *verdict) path(r record, s source) {
 		v.aged(r)
 	case onWindows:
 		v.windows(r)
+	case onLent:
+		v.lent(r, states)
+	case onLentSlots:
+		v.lentSlots(r)
+	case onCounted:
+		v.counted(r)
 	default:
 		v.rates(r, s, states)
 	}
 	if s == onWindows || s == onTurns {
 		v.goesOn(r, s)
 	}
-	v.beliefs(s, states)
+	if !s.gossips() {
+		v.beliefs(s, states)
+	}
 	v.rows(r, s, states)
 }
 
@@ -236,7 +250,7 @@ func (v *verdict) rows(r record, s source, states []state) {
 			row.Superseded++
 		}
 	}
-	if s == onSlots || s == onWindows {
+	if s == onSlots || s == onWindows || s.gossips() {
 		return // their bounds are not of this form
 	}
 	sent := r.departures(s)

@@ -17,6 +17,10 @@ const (
 	// slotCallers are those of one replica that want a permit, more than it has.
 	slotCallers = 6
 	pollEvery   = 10 * time.Millisecond // of who does not wait
+
+	countedPer  = 10 * time.Second // of the rate that the fleet's count decides
+	countedEach = 30               // events of a window, for each replica; one that is busy asks for all
+	sipEvery    = countedPer / (countedEach * 16)
 )
 
 // A law is what the fleet may do on one path.
@@ -25,6 +29,8 @@ type law struct {
 	burst  int
 	window int // events of each aligned window; 0: it is a bucket
 	slots  int // in flight; 0: there is no such limit
+
+	counted bool // the fleet's count decides
 }
 
 // law is what the fleet may do on a path. Slots leave a remainder when they are divided. Of some eight
@@ -32,13 +38,18 @@ type law struct {
 // much, or nothing.
 func (c config) law(s source) law {
 	switch s {
-	case onSlots:
+	case onSlots, onLentSlots:
 		return law{slots: c.Replicas + c.Replicas/2 + 1}
 	case onWindows:
 		events := max(1, c.Replicas/8)
 		return law{rate: float64(events) / windowPer.Seconds(), window: events}
 	case onTurns:
 		return law{rate: 1 / turnEvery.Seconds(), burst: 1}
+	case onCounted:
+		events := c.Replicas * countedEach
+		return law{rate: float64(events) / countedPer.Seconds(), window: events, counted: true}
+	case onLent: // a burst of some ten milliseconds for each, so that one that is busy can be late a little
+		return law{rate: c.Limit / 2, burst: 4 * c.Burst}
 	default:
 		return law{rate: c.Limit, burst: c.Burst}
 	}
@@ -47,7 +58,7 @@ func (c config) law(s source) law {
 // fallback is the pool that counts on a path when its hints are too old: on that of slots more than there
 // ever are, on the others so many that next to nothing is let through, which would be seen.
 func (c config) fallback(s source) int {
-	if s == onSlots {
+	if s == onSlots || s == onLentSlots {
 		return c.Replicas + 2
 	}
 	return 1000
@@ -56,6 +67,11 @@ func (c config) fallback(s source) int {
 // limit is the law as a limiter takes it.
 func (w law) limit() quotient.Limit {
 	switch {
+	case w.counted:
+		rate := quotient.Rate{
+			Name: "counted", Events: float64(w.window), Per: countedPer, Aligned: true, Counted: true,
+		}
+		return quotient.Rates(rate)
 	case w.slots > 0:
 		return quotient.Limit{InFlight: w.slots}
 	case w.window > 0:

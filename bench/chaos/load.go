@@ -15,10 +15,16 @@ import (
 // other.
 func (r *replica) ask(ctx context.Context, p *path, work *sync.WaitGroup) {
 	switch {
-	case p.source == onSlots:
-		for range slotCallers {
+	case p.source == onSlots, p.source == onLentSlots:
+		callers := slotCallers
+		if p.source == onLentSlots {
+			callers = r.law(p.source).slots + 1
+		}
+		for range callers {
 			work.Go(func() { r.hold(ctx, p) })
 		}
+	case p.source == onCounted:
+		work.Go(func() { r.sip(ctx, p) })
 	case p.source == onWindows && r.ID%2 == 0:
 		work.Go(func() { r.poll(ctx, p) })
 	default:
@@ -31,7 +37,7 @@ func (r *replica) ask(ctx context.Context, p *path, work *sync.WaitGroup) {
 func (r *replica) load(ctx context.Context, p *path) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
-	for ctx.Err() == nil {
+	for p.wanted(ctx) {
 		asked := r.clock.Now()
 		permit, err := p.limiter.Acquire(ctx, "path")
 		if err != nil {
@@ -39,6 +45,9 @@ func (r *replica) load(ctx context.Context, p *path) {
 			return
 		}
 		s := stamp{Replica: r.ID, Admitted: r.clock.Now(), Could: asked + p.wait}
+		if p.source == onLent {
+			r.gossip.count()
+		}
 		calls.Go(func() {
 			defer permit.Release()
 			r.failed(ctx, r.send(ctx, p.source, s))
@@ -71,12 +80,34 @@ func (r *replica) poll(ctx context.Context, p *path) {
 	}
 }
 
+// sip asks for one request each time, until ctx ends.
+func (r *replica) sip(ctx context.Context, p *path) {
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	tick := time.NewTicker(sipEvery)
+	defer tick.Stop()
+	for p.wanted(ctx) {
+		if permit, d := p.limiter.TryAcquire("path"); d.OK {
+			at := r.clock.Now()
+			s := stamp{Replica: r.ID, Admitted: at, Could: at}
+			calls.Go(func() {
+				defer permit.Release()
+				r.failed(ctx, r.send(ctx, p.source, s))
+			})
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
 // hold takes a permit in flight whenever it can, holds it for a while, and sends a request that says from
 // when to when, until ctx ends.
 func (r *replica) hold(ctx context.Context, p *path) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
-	for ctx.Err() == nil {
+	for p.wanted(ctx) {
 		permit, err := p.limiter.Acquire(ctx, "path")
 		if err != nil {
 			r.failed(ctx, err)

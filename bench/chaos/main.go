@@ -70,6 +70,7 @@ type config struct {
 	Burst    int
 	Believe  int
 	Out      string // file; "" for none
+	Gossip   bool   // another fleet, whose replicas learn all from each other
 }
 
 // run is the whole command. It returns the exit status.
@@ -111,6 +112,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	f.Float64Var(&c.Limit, "limit", 200, "`requests` a second over the fleet, on each of the first four paths; 1 to 500")
 	f.IntVar(&c.Burst, "burst", 8, "`requests` at once over the fleet, 1 to 500")
 	f.IntVar(&c.Believe, "believe", 0, "let all sources say that the pool has this many `replicas`, whatever is true (0: the truth)")
+	f.BoolVar(&c.Gossip, "gossip", false, "let a fleet that gossips break, by partitions among other things")
 	f.StringVar(&c.Out, "o", "", "`file` to write the report to, besides")
 	if err := f.Parse(args); err != nil {
 		return c, err
@@ -126,6 +128,10 @@ func parse(args []string, stderr io.Writer) (config, error) {
 		return c, fmt.Errorf("-limit: %v is not between 1 and 500", c.Limit)
 	case c.Burst < 1 || c.Burst > 500:
 		return c, fmt.Errorf("-burst: %d is not between 1 and 500", c.Burst)
+	case c.Gossip && c.Duration < cycle:
+		return c, fmt.Errorf("-duration: %v is shorter than %v, a cycle of faults with -gossip", c.Duration, cycle)
+	case c.Gossip && c.Believe > 0:
+		return c, fmt.Errorf("-believe: %d does not go with -gossip", c.Believe)
 	case c.Believe < 0 || c.Believe > 100:
 		return c, fmt.Errorf("-believe: %d is not between 0 and 100", c.Believe)
 	}

@@ -14,6 +14,7 @@ type path struct {
 	source  source
 	limiter *quotient.Limiter
 	clock   upstream.Clock
+	demand  *demand     // nil: there always is some
 	wait    int64       // from the last ask until there was room, in nanoseconds; of load's goroutine
 	silent  atomic.Bool // the source is not heard
 
@@ -28,6 +29,10 @@ func newPath(s source, a assignment, clock upstream.Clock) (*path, error) {
 	p := &path{source: s, clock: clock}
 	fallback := quotient.Replicas(a.fallback(s))
 	options := []quotient.Option{quotient.HoldDown(holdDown), quotient.AwaitPool(), fallback}
+	if s.gossips() {
+		p.demand = newDemand(a.Whisper.Busy)
+		options = append(options, quotient.Demand(10, newsMaxAge))
+	}
 	if s == onSlots {
 		options = append(options, quotient.HintMaxAge(hintAge))
 	} else {

@@ -18,7 +18,10 @@ const stopWithin = 10 * time.Second // of a process whose input has ended
 // A process is a replica, seen from its parent.
 type process struct {
 	id    int
-	addr  netip.Addr // in DNS
+	addr  netip.Addr // in DNS; none: it gossips
+	seat  *seat      // in the mesh; nil: it does not gossip
+	name  string     // by which it gossips
+	busy  bool       // its callers ask; owned by the fleet
 	paths int
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
@@ -38,11 +41,13 @@ type process struct {
 // start runs a program, this one or one like it, as a replica.
 func start(exe string, a assignment, since func(int64) time.Duration) (*process, error) {
 	p := &process{
-		id: a.ID, addr: netip.MustParseAddr(a.Address), paths: int(sources), cmd: exec.Command(exe, replicaArg),
+		id: a.ID, cmd: exec.Command(exe, replicaArg),
 		done: make(chan struct{}), since: since, life: life{ID: a.ID, Died: never},
 	}
-	if len(a.Cluster) == 0 {
-		p.paths--
+	for s := range sources {
+		if a.has(s) {
+			p.paths++
+		}
 	}
 	var said tail
 	p.cmd.Stderr, p.cmd.WaitDelay = &said, time.Second
@@ -109,6 +114,8 @@ func (p *process) note(m message) {
 		l.Steps = append(l.Steps, clockStep{span{p.since(m.Step.From), p.since(m.Step.At)}, m.Step.Ahead})
 	case m.Stall != nil:
 		l.Stalls = append(l.Stalls, span{p.since(m.Stall.From), p.since(m.Stall.To)})
+	case m.Counts != nil:
+		l.Counts = m.Counts
 	case m.End != nil:
 		l.End = m.End
 	}

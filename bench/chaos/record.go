@@ -29,6 +29,7 @@ type life struct {
 	Places  [sources][]placed
 	Mutes   [sources][]span // in which the source said nothing; the last one may not have ended
 	Steps   []clockStep     // of its wall clock
+	Counts  *counts         // when it was asked at the end; nil: it was not
 	End     *ending         // nil when it was killed
 }
 
@@ -134,6 +135,9 @@ type event struct {
 	Mend  bool          // the end of a fault: nothing has changed but that the source can be asked
 }
 
+// has reports whether there was a path.
+func (r record) has(s source) bool { return r.config.has(s) && r.Absent[s] == "" }
+
 // A record is one run.
 type record struct {
 	config
@@ -147,4 +151,8 @@ type record struct {
 	Truth  [sources][]turn // in order
 	Faults [sources][]span // in which the source could not be asked, or said nothing; by their ends
 	Events []event         // in order
+	Onsets []onset         // in order
+	Calms  []stretch       // in order
+	Mesh   meshCount
+	Struck [strokes]int // how often it did
 }

@@ -61,6 +61,7 @@ type replica struct {
 	assignment
 	clock  upstream.Clock
 	paths  [sources]*path // nil where there is none
+	gossip *whisper       // nil: it does not gossip
 	base   *http.Transport
 	client *http.Client
 
@@ -72,7 +73,7 @@ type replica struct {
 // open makes the limiters.
 func (r *replica) open() error {
 	for s := range sources {
-		if s == fromCluster && len(r.Cluster) == 0 {
+		if !r.has(s) {
 			continue
 		}
 		p, err := newPath(s, r.assignment, r.clock)
@@ -80,6 +81,9 @@ func (r *replica) open() error {
 			return err
 		}
 		r.paths[s] = p
+	}
+	if r.Whisper != nil {
+		return r.openGossip()
 	}
 	return nil
 }
@@ -102,6 +106,9 @@ func (r *replica) obey(in *json.Decoder) {
 			stepWall(int64(*c.Step))
 			r.say(message{Step: &step{Ahead: *c.Step, From: from, At: r.clock.Now()}})
 		}
+		if r.gossip != nil {
+			r.gossip.obey(r, c)
+		}
 	}
 }
 
@@ -119,11 +126,16 @@ func (r *replica) live(ctx context.Context) error {
 	r.base = &http.Transport{MaxIdleConnsPerHost: 64}
 	defer r.base.CloseIdleConnections()
 	r.client = &http.Client{Transport: r.base, Timeout: answerIn}
+	r.say(message{Born: r.clock.Now()})
+	var work sync.WaitGroup
+	defer work.Wait()
+	if r.gossip != nil {
+		r.gossip.live(ctx, r, &work)
+		return nil
+	}
 	store, cluster := r.stores()
 	defer store.Close()
 	defer cluster.Close()
-	r.say(message{Born: r.clock.Now()})
-	var work sync.WaitGroup
 	defer work.Wait()
 	for s, src := range r.follow(store, cluster) {
 		p := r.paths[s]

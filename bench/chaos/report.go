@@ -10,6 +10,11 @@ import (
 // text is the report as markdown.
 func (v verdict) text(r record) string {
 	var b strings.Builder
+	if r.Gossip {
+		v.gossipText(&b, r)
+		v.endings(&b)
+		return b.String()
+	}
 	fmt.Fprintf(&b, "# Chaos\n\n%d processes for %v, seed %d, each path limited to %v/s with a burst of %d over the fleet; Redis is %s.\n",
 		r.Replicas, r.Duration, r.Seed, r.Limit, r.Burst, r.Redis)
 	if r.Absent[fromCluster] == "" {
@@ -26,20 +31,25 @@ func (v verdict) text(r record) string {
 	v.bounds(&b, r)
 	v.others(&b, r)
 	v.late(&b, r)
-	fmt.Fprintf(&b, "\n%d processes ended in order, %d of them left a goroutine behind. The longest time that a process stood still by itself: %v.\n",
+	v.endings(&b)
+	return b.String()
+}
+
+// endings prints how processes ended, and what did not hold.
+func (v verdict) endings(b *strings.Builder) {
+	fmt.Fprintf(b, "\n%d processes ended in order, %d of them left a goroutine behind. The longest time that a process stood still by itself: %v.\n",
 		v.Ended, v.Leaks, v.Stall.Round(time.Millisecond))
 	if v.Failed > 0 {
-		fmt.Fprintf(&b, "%d of their requests got no answer, the last one: %s\n", v.Failed, v.LastError)
+		fmt.Fprintf(b, "%d of their requests got no answer, the last one: %s\n", v.Failed, v.LastError)
 	}
 	if len(v.Broken) == 0 {
 		b.WriteString("\nEverything held.\n")
-		return b.String()
+		return
 	}
-	fmt.Fprintf(&b, "\n%d promises were BROKEN:\n\n", len(v.Broken))
+	fmt.Fprintf(b, "\n%d promises were BROKEN:\n\n", len(v.Broken))
 	for _, text := range v.Broken[:min(len(v.Broken), 20)] {
-		fmt.Fprintf(&b, "- %s\n", text)
+		fmt.Fprintf(b, "- %s\n", text)
 	}
-	return b.String()
 }
 
 // faults counts what happened.
@@ -67,7 +77,7 @@ func (v verdict) bounds(b *strings.Builder, r record) {
 	b.WriteString("\n## Bounds\n\nThe worst of all windows between two departures: what left in it, and what the bound allows.\n\n")
 	b.WriteString("| path | requests | of the limit used | bounds 2, 3: left | allowed | growths seen late | bound 1: left | allowed |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for s, p := range v.Paths {
-		if s := source(s); s == onSlots || s == onWindows || r.Absent[s] != "" {
+		if s := source(s); s == onSlots || s == onWindows || !r.has(s) {
 			continue
 		}
 		fmt.Fprintf(b, "| %s | %d | %.1f %% | %d in %.3f s | %.2f | %d | %d in %.3f s | %.2f |\n", source(s), p.Requests, 100*p.Used,
@@ -101,6 +111,18 @@ func (v verdict) others(b *strings.Builder, r record) {
 // late prints how soon all agreed after what, and what it cost.
 func (v verdict) late(b *strings.Builder, r record) {
 	b.WriteString("\n## How soon all agree with the truth\n\nSuperseded: something else changed before all did, or the source broke, and the time began anew. Over: the most that\nleft in a window around a time in which somebody believed in too few, beyond R w + max(B, N); bound 3 allows that much for\nthis time alone. The window may hold more such times: the bounds above count them all.\n\n")
+	v.table(b)
+	for s, p := range v.Paths {
+		if !r.has(source(s)) {
+			continue
+		}
+		fmt.Fprintf(b, "\n%s: somebody was wrong for %.1f s in all.", source(s), p.Wrong.Seconds())
+	}
+	b.WriteString("\n")
+}
+
+// table prints what followed on what.
+func (v verdict) table(b *strings.Builder) {
 	b.WriteString("| what | source | count | superseded | median | worst | allowed | over | bound 3 |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	rows := slices.Clone(v.Rows)
 	slices.SortStableFunc(rows, func(a, b row) int {
@@ -121,11 +143,4 @@ func (v verdict) late(b *strings.Builder, r record) {
 		}
 		fmt.Fprintf(b, "| %s | %s | %d | %d | %s | %s | %.2f s | %s | %s |\n", row.Kind, row.Source, row.Count, row.Superseded, median, worst, row.Source.allowed().Seconds(), over, bound)
 	}
-	for s, p := range v.Paths {
-		if r.Absent[s] != "" {
-			continue
-		}
-		fmt.Fprintf(b, "\n%s: somebody was wrong for %.1f s in all.", source(s), p.Wrong.Seconds())
-	}
-	b.WriteString("\n")
 }

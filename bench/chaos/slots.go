@@ -38,28 +38,35 @@ func (v *verdict) slots(r record, states []state) {
 	}
 	p.Requests, p.Growths = len(r.Logs[onSlots]), len(excuses)
 	p.Used = held.Seconds() / (float64(most) * r.Length.Seconds())
-	v.mostInFlight(changes, most)
+	v.mostInFlight(onSlots, changes, most)
 }
 
-// mostInFlight finds the most in flight at one instant, and for how long the limit was exceeded.
-func (v *verdict) mostInFlight(changes []inFlight, most int) {
+// mostInFlight judges the most in flight at one instant.
+func (v *verdict) mostInFlight(s source, changes []inFlight, most int) {
+	at, n, over := countInFlight(changes, most)
+	worst := window{span{at, at}, n, float64(most)}
+	v.Paths[s].Fleet = worst
+	if worst.broken() {
+		v.broken("bound 5, %s: %d in flight at %.3f s, %d allowed, and too many for %.3f s in all",
+			s, worst.Sent, worst.From.Seconds(), most, over.Seconds())
+	}
+}
+
+// countInFlight finds the most in flight at one instant, and for how long the limit was exceeded.
+func countInFlight(changes []inFlight, most int) (at time.Duration, worst int, over time.Duration) {
 	slices.SortFunc(changes, func(a, b inFlight) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by))
 	})
-	worst, over, n := window{Allowed: float64(most)}, time.Duration(0), 0
+	n := 0
 	for i, c := range changes {
 		if n > most {
 			over += c.at - changes[i-1].at
 		}
-		if n += c.by; n > worst.Sent {
-			worst.Sent, worst.span = n, span{c.at, c.at}
+		if n += c.by; n > worst {
+			worst, at = n, c.at
 		}
 	}
-	v.Paths[onSlots].Fleet = worst
-	if worst.broken() {
-		v.broken("bound 5, %s: %d in flight at %.3f s, %d allowed, and too many for %.3f s in all",
-			onSlots, worst.Sent, worst.From.Seconds(), most, over.Seconds())
-	}
+	return at, worst, over
 }
 
 // slotExcuses are the times whose permits do not count for bound 5: while a replica may believe in fewer than

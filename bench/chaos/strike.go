@@ -25,6 +25,7 @@ func (f *fleet) startOne(addr netip.Addr) error {
 	if err != nil {
 		return err
 	}
+	p.addr = addr
 	f.all = append(f.all, p)
 	return nil
 }
@@ -49,7 +50,7 @@ func (f *fleet) addrs() (addrs []netip.Addr) {
 func (f *fleet) publish(kind string, addrs []netip.Addr) error {
 	e := event{At: f.now(), Kind: kind} // before anybody can see it
 	for s := range sources {
-		if !s.counts() {
+		if !s.counted() {
 			f.Truth[s] = append(f.Truth[s], turn{e.At, len(addrs)})
 			e.On[s] = true
 		}
@@ -137,7 +138,7 @@ func (f *fleet) kill(p *process) error {
 }
 
 // counting are the paths whose replicas count themselves.
-var counting = [sources]bool{fromRedis: true, fromCluster: true}
+var counting = [sources]bool{fromRedis: true, fromCluster: true, onLent: true, onLentSlots: true, onCounted: true}
 
 // freeze stops a process, and lets it go on after a while.
 func (f *fleet) freeze(x fault) error {
@@ -195,9 +196,10 @@ func (f *fleet) countRedis() {
 	n := 0
 	for _, c := range changes {
 		n += c.by
-		if c.at < never {
-			f.Truth[fromRedis] = append(f.Truth[fromRedis], turn{c.at, n})
-			f.Truth[fromCluster] = append(f.Truth[fromCluster], turn{c.at, n})
+		for s := range sources {
+			if c.at < never && counting[s] {
+				f.Truth[s] = append(f.Truth[s], turn{c.at, n})
+			}
 		}
 	}
 }

@@ -18,15 +18,27 @@ const (
 	onSlots   // permits in flight; its source, and that of fromFile, may fall silent
 	onWindows // an aligned rate, whose wall clock may be stepped
 	onTurns   // a paced rate, whose wall clock may be stepped
-	sources   // how many there are
+
+	// Those of a fleet that gossips, and no other: they learn their pool from each other, and lend what they do
+	// not use.
+	onLent      // a rate
+	onLentSlots // permits in flight
+	onCounted   // an aligned rate that the fleet's count decides
+	sources     // how many there are
 )
 
-var sourceNames = [sources]string{"file", "dns", "redis", "cluster", "slots", "windows", "turns"}
+var sourceNames = [sources]string{"file", "dns", "redis", "cluster", "slots", "windows", "turns", "lent", "lent-slots", "counted"}
 
 func (s source) String() string { return sourceNames[s] }
 
 // counts reports whether replicas count themselves there.
-func (s source) counts() bool { return s == fromRedis || s == fromCluster }
+func (s source) counted() bool { return s == fromRedis || s == fromCluster || s.gossips() }
+
+// gossips reports whether a path is of a fleet that gossips.
+func (s source) gossips() bool { return s >= onLent }
+
+// has reports whether a fleet has a path.
+func (c config) has(s source) bool { return c.Gossip == s.gossips() }
 
 // What the sources are set to: short, so that much happens in little time.
 const (
@@ -47,14 +59,17 @@ const (
 
 // periods is how often each source looks; DNS and Redis give or take a tenth.
 var periods = [sources]time.Duration{
-	fileEvery, dnsPeriod, storePeriod, storePeriod, dnsPeriod, dnsPeriod, dnsPeriod,
+	fileEvery, dnsPeriod, storePeriod, storePeriod, dnsPeriod, dnsPeriod, dnsPeriod, gossipEvery, gossipEvery, gossipEvery,
 }
 
 // allowed is how long after a change the shares may be wrong: the hold-down and two periods, and with Redis the expiry
 // of those who went without a word.
 func (s source) allowed() time.Duration {
 	d := holdDown + 2*periods[s]
-	if s.counts() {
+	switch {
+	case s.gossips():
+		d += gossipNotices
+	case s.counted():
 		d += redisExpiry
 	}
 	return d
@@ -72,7 +87,13 @@ type assignment struct {
 	Steady  string        // address of the one that never fails
 	Redis   string        // address of the server
 	Cluster []string      // addresses of the nodes; none: there is no such path
+	Whisper *gossiping    // of a fleet that gossips
 	Life    time.Duration // ends by itself after this, whatever happens
+}
+
+// has reports whether the replica has a path.
+func (a assignment) has(s source) bool {
+	return a.config.has(s) && (s != fromCluster || len(a.Cluster) > 0)
 }
 
 // A command is one further line. A replica answers by a message for each thing that it has done.
@@ -80,6 +101,8 @@ type command struct {
 	Mute  []source       `json:",omitempty"` // say nothing from now on
 	Speak []source       `json:",omitempty"` // say again what there is to say
 	Step  *time.Duration `json:",omitempty"` // the wall clock is to be ahead by so much, or behind
+	Busy  *bool          `json:",omitempty"` // callers ask, or do not
+	Count bool           `json:",omitempty"` // say what is known of all
 }
 
 // A message is one line of JSON on a replica's standard output. One field is set.
@@ -90,6 +113,7 @@ type message struct {
 	Muted  *muted  `json:",omitempty"`
 	Step   *step   `json:",omitempty"`
 	Stall  *stall  `json:",omitempty"`
+	Counts *counts `json:",omitempty"` // it was asked for
 	End    *ending `json:",omitempty"` // the last message of an orderly end
 }
 
@@ -122,6 +146,15 @@ type step struct {
 
 // A stall is a time in which the process did not get to run.
 type stall struct{ From, To int64 }
+
+// A counts is what a replica that gossips knows of the fleet.
+type counts struct {
+	Added                   int64            // by itself, to its own counter and to that of all
+	Sums                    map[string]int64 // of each counter
+	Age                     time.Duration    // of the oldest sum
+	Members                 int
+	Sent, Received, Refused uint64 // bytes, and packets
+}
 
 // An ending is what a replica has to say when it ends in order.
 type ending struct {

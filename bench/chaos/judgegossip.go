@@ -1,0 +1,365 @@
+package main
+
+import (
+	"slices"
+	"time"
+)
+
+// A gossipVerdict is what became of a fleet that gossips.
+type gossipVerdict struct {
+	Over    float64         // the most that left in any window beyond R w + max(B, N)
+	OverAt  window          // where
+	Calms   []float64       // of the limit used by the one that was busy, in each stretch without faults
+	Slots   []float64       // the same, of the slots
+	Checked time.Duration   // in which permits in flight were judged
+	Most    int             // in flight at any time
+	Healed  []time.Duration // from the end of a partition until all agreed again
+	Counted int             // events of the fleet's counter
+	Agreed  int             // replicas that say so
+	Keys    int
+	Lost    int64   // events of those that were killed, which no living replica has received
+	Windows int     // counted ones
+	Worst   int     // the most in one of them
+	Bytes   float64 // a second, sent by one replica
+}
+
+// leastCalm is how much of the limit one busy replica uses that has lost nothing to faults.
+const leastCalm = .97
+
+// pieceOf is how long a growth lasts at most, so that a window has no more of it than it touches.
+const pieceOf = 250 * time.Millisecond
+
+// gossip judges what only a fleet that gossips does.
+func (v *verdict) gossip(r record) {
+	v.calms(r)
+	v.counters(r)
+	v.tooFew(r)
+}
+
+// lent judges bounds 2, 3, 4 and 10.
+func (v *verdict) lent(r record, states []state) {
+	p, sent := &v.Paths[onLent], r.departures(onLent)
+	law, growths := r.law(onLent), r.lentGrowths(states)
+	burst := r.fleetBurst(onLent, states)
+	p.Requests, p.Growths = len(sent), len(growths)
+	p.Used = float64(len(sent)) / (law.rate * r.Length.Seconds())
+	fleet := newBudget([]pace{{rate: law.rate, burst: burst}}, growths)
+	if p.Fleet = fleet.worst(sent); p.Fleet.broken() {
+		v.broken("bounds 2, 3, 4 and 10, %s: %s", onLent, p.Fleet)
+	}
+	v.Gossip.OverAt = newBudget([]pace{{rate: law.rate, burst: burst}}, nil).worst(sent)
+	v.Gossip.Over = max(0, v.Gossip.OverAt.excess())
+	p.Replica = window{Allowed: 1}
+	for i := range r.Lives {
+		l := &r.Lives[i]
+		one := newBudget([]pace{{}, {from: l.first(onLent), rate: law.rate, burst: float64(law.burst)}}, nil)
+		w := one.worst(l.after(onLent, of(sent, l.ID)))
+		if w.broken() {
+			v.broken("bound 1, %s, replica %d, all that there is: %s", onLent, l.ID, w)
+		}
+		if w.excess() > p.Replica.excess() {
+			p.Replica = w
+		}
+	}
+}
+
+// first is when a replica had a share at first; never: it had none.
+func (l *life) first(s source) time.Duration {
+	if len(l.Beliefs[s]) == 0 {
+		return never
+	}
+	return l.Beliefs[s][0].From
+}
+
+// lentGrowths are the times in which more may leave than R w + max(B, N). Those that believe in fewer than
+// there are have more than their shares: bounds 3 and 4. When one begins to use its own share, what others
+// have borrowed of it is theirs for as long as news counts: bound 10. When many meet again, it is all.
+func (r record) lentGrowths(states []state) []growth {
+	law := r.law(onLent)
+	var all []growth
+	var burst *growth
+	most := r.fleetBurst(onLent, states)
+	for _, st := range states {
+		shares, buckets := r.shares(st.From)
+		over := shares - 1
+		if over < 1e-9 {
+			burst = nil
+			continue
+		}
+		if burst == nil {
+			all = append(all, growth{span: st.span})
+			burst = &all[len(all)-1]
+		}
+		burst.To, burst.extra = st.To, max(burst.extra, buckets-most)
+	}
+	for _, st := range states {
+		shares, _ := r.shares(st.From)
+		for from := st.From; shares > 1+1e-9 && from < st.To; from += pieceOf {
+			in := span{from, min(from+pieceOf, st.To)}
+			all = append(all, growth{span: in, extra: law.rate * in.length().Seconds() * (shares - 1)})
+		}
+	}
+	lasts := newsMaxAge + gossipEvery
+	for _, o := range r.onsets() {
+		n := float64(max(1, r.running(o.At)))
+		part := 1 / n
+		if o.Who == 0 {
+			part = 1 - 1/n
+		}
+		in := span{o.At - lateness, o.At + lasts + r.slack(onLent, o.At)}
+		all = append(all, growth{span: in, extra: law.rate * in.length().Seconds() * part})
+	}
+	return all
+}
+
+// shares is the sum of all even shares at an instant, as each believes, and of all buckets.
+func (r record) shares(t time.Duration) (sum, buckets float64) {
+	for i := range r.Lives {
+		l := &r.Lives[i]
+		if n := l.belief(onLent, t); n > 0 && l.runs(t) {
+			sum += 1 / float64(n)
+			buckets += r.law(onLent).share(onLent, n)
+		}
+	}
+	return sum, buckets
+}
+
+// running is how many have a share at an instant, and are not stopped.
+func (r record) running(t time.Duration) (n int) {
+	for i := range r.Lives {
+		if l := &r.Lives[i]; l.belief(onLent, t) > 0 && l.runs(t) {
+			n++
+		}
+	}
+	return n
+}
+
+// onsets are when a replica may begin to use its share: callers ask, or it is new, or goes on.
+func (r record) onsets() []onset {
+	all := slices.Clone(r.Onsets)
+	for i := range r.Lives {
+		l := &r.Lives[i]
+		if first := l.first(onLent); first < never {
+			all = append(all, onset{first, l.ID})
+		}
+		for _, stop := range l.Stops {
+			all = append(all, onset{stop.To, l.ID})
+		}
+	}
+	return all
+}
+
+// lentSlots judges bounds 5 and 10: permits that are issued while nothing has changed for as long as news
+// counts never exceed the limit.
+func (v *verdict) lentSlots(r record) {
+	p, most := &v.Paths[onLentSlots], r.law(onLentSlots).slots
+	excuses := r.unsettled()
+	stops := map[int][]span{}
+	for _, l := range r.Lives {
+		stops[l.ID] = l.Stops
+	}
+	var changes, all []inFlight
+	var held time.Duration
+	for _, e := range r.Logs[onLentSlots] {
+		in := span{e.Admitted, e.Sent}
+		held += in.length()
+		for _, stop := range stops[int(e.Replica)] {
+			if in.overlap(stop) > 0 {
+				in.To = max(in.From, stop.From)
+			}
+		}
+		if in.To <= in.From {
+			continue
+		}
+		all = append(all, inFlight{in.From, 1}, inFlight{in.To, -1})
+		if !within(excuses, in.From) {
+			changes = append(changes, inFlight{in.From, 1}, inFlight{in.To, -1})
+		}
+	}
+	p.Requests, p.Growths = len(r.Logs[onLentSlots]), len(excuses)
+	p.Used = held.Seconds() / (float64(most) * r.Length.Seconds())
+	v.mostInFlight(onLentSlots, changes, most)
+	_, v.Gossip.Most, _ = countInFlight(all, len(all))
+	v.Gossip.Checked = r.Length
+	for _, e := range excuses {
+		v.Gossip.Checked -= e.overlap(span{0, r.Length})
+	}
+}
+
+// unsettled are the times, apart and in order, in which something may be known to some and not to others.
+func (r record) unsettled() []span {
+	var cuts []time.Duration
+	for i := range r.Lives {
+		l := &r.Lives[i]
+		cuts = append(cuts, l.Died)
+		for _, b := range l.Beliefs[onLentSlots] {
+			cuts = append(cuts, b.From)
+		}
+		for _, p := range l.Places[onLentSlots] {
+			cuts = append(cuts, p.From, p.To)
+		}
+		for _, s := range l.Stops {
+			cuts = append(cuts, s.From)
+		}
+	}
+	for _, o := range r.onsets() {
+		cuts = append(cuts, o.At)
+	}
+	var around []growth
+	for _, at := range cuts {
+		if at < r.Length {
+			until := at + newsMaxAge + gossipEvery + r.slack(onLentSlots, at)
+			around = append(around, growth{span: span{at - lateness, until}})
+		}
+	}
+	for _, st := range r.states(onLentSlots) {
+		if st.Least < st.Running {
+			around = append(around, growth{span: span{st.From - lateness, st.To}})
+		}
+	}
+	var all []span
+	for _, g := range apart(around) {
+		all = append(all, g.span)
+	}
+	return all
+}
+
+// calms judges the stretches without faults: all agree with the truth, and the one that is busy has the limit.
+func (v *verdict) calms(r record) {
+	sent, states := r.departures(onLent), r.states(onLent)
+	law, slots := r.law(onLent), r.law(onLentSlots).slots
+	for _, c := range r.Calms {
+		for _, st := range states {
+			if st.overlap(c.span) > 0 && !st.Right {
+				v.broken("%s: in the stretch without faults from %.3f s not all of %d agree with the truth, one believes in %d",
+					onLent, c.From.Seconds(), st.Running, st.Least)
+				break
+			}
+		}
+		got := len(of(during(sent, c.span), c.Busy))
+		v.Gossip.Calms = append(v.Gossip.Calms, float64(got)/(law.rate*c.length().Seconds()))
+		var held time.Duration
+		for _, e := range r.Logs[onLentSlots] {
+			if int(e.Replica) == c.Busy {
+				held += c.overlap(span{e.Admitted, e.Sent})
+			}
+		}
+		v.Gossip.Slots = append(v.Gossip.Slots, held.Seconds()/(float64(slots)*c.length().Seconds()))
+	}
+	for name, list := range map[string][]float64{"rate": v.Gossip.Calms, "slots": v.Gossip.Slots} {
+		if len(list) > 0 && middle(list) < leastCalm {
+			v.broken("one busy replica has used %.1f %% of the %s in the median of %d stretches without faults",
+				100*middle(list), name, len(list))
+		}
+	}
+}
+
+// middle is the median; 0 of none.
+func middle(list []float64) float64 {
+	if len(list) == 0 {
+		return 0
+	}
+	list = slices.Sorted(slices.Values(list))
+	return list[len(list)/2]
+}
+
+// healWithin is when all must believe in as many as there are, or more, after a partition, a start or a stop.
+const healWithin = 3 * time.Second
+
+// tooFew judges bound 4's other half: nobody believes in fewer than there are, but in a partition, and then
+// not before the hold-down is over, and for a while after one, or after a start or a stop.
+func (v *verdict) tooFew(r record) {
+	var excuses []span
+	add := func(from, to time.Duration) {
+		excuses = append(excuses, span{from - lateness, to + healWithin + r.slack(onLent, to)})
+	}
+	for _, part := range r.Faults[onLent] {
+		add(part.From+holdDown, part.To)
+	}
+	for i := range r.Lives {
+		l := &r.Lives[i]
+		add(l.Born, l.first(onLent))
+		for _, stop := range l.Stops {
+			add(stop.To, stop.To)
+		}
+	}
+	for _, st := range r.states(onLent) {
+		for t := st.From; t < st.To && st.Least < st.Running; t += pieceOf {
+			if !within(excuses, t) {
+				v.broken("%s: from %.3f s to %.3f s one of %d believes in %d, and nothing excuses that",
+					onLent, t.Seconds(), st.To.Seconds(), st.Running, st.Least)
+				break
+			}
+		}
+	}
+}
+
+// counters judges the fleet's counters after the quiet: all say the same of each, and of those that live what
+// they have added.
+func (v *verdict) counters(r record) {
+	g := &v.Gossip
+	var one *counts
+	alive := 0
+	for i := range r.Lives {
+		l := &r.Lives[i]
+		if l.Died < never {
+			continue
+		}
+		alive++
+		if l.Counts == nil {
+			v.broken("replica %d did not say what it knows of the counters", l.ID)
+			continue
+		}
+		if one == nil {
+			one = l.Counts
+			g.Keys, g.Counted = len(one.Sums), int(one.Sums[toAll])
+		}
+		g.Agreed++
+		g.Bytes += float64(l.Counts.Sent) / (r.Length - l.Born).Seconds()
+		v.oneCounts(l, one)
+	}
+	if one == nil {
+		return
+	}
+	var sum int64
+	for i := range r.Lives {
+		l := &r.Lives[i]
+		n := one.Sums[counterOf(l.ID)]
+		sum += n
+		sent := int64(len(of(r.departures(onLent), l.ID)))
+		switch {
+		case l.Counts != nil && n != l.Counts.Added:
+			v.broken("counters: all say that replica %d has added %d, and it says %d", l.ID, n, l.Counts.Added)
+		case l.Counts == nil && n > sent+unsent:
+			v.broken("counters: all say that replica %d has added %d, and it has sent %d", l.ID, n, sent)
+		case l.Counts == nil:
+			g.Lost += max(0, sent-n)
+		}
+	}
+	if torn := one.Sums[toAll] - sum; torn < 0 || torn > int64(len(r.Lives)-alive) { // one died between two counts
+		v.broken("counters: all together have added %d, and the counter of all says %d", sum, one.Sums[toAll])
+	}
+	g.Bytes /= float64(max(1, g.Agreed))
+	if alive != r.Replicas {
+		v.broken("%d replicas are there in the end, not %d", alive, r.Replicas)
+	}
+}
+
+// unsent are the requests that a replica may have counted as it was killed, and not sent.
+const unsent = 16
+
+// oneCounts compares what two replicas know.
+func (v *verdict) oneCounts(l *life, one *counts) {
+	c := l.Counts
+	if c.Age > newsMaxAge {
+		v.broken("counters: the oldest sum of replica %d is %v old after the quiet", l.ID, c.Age)
+	}
+	for key, n := range one.Sums {
+		if c.Sums[key] != n {
+			v.broken("counters: replica %d says %d of %q, another one %d", l.ID, c.Sums[key], key, n)
+		}
+	}
+	if len(c.Sums) != len(one.Sums) {
+		v.broken("counters: replica %d knows %d, another one %d", l.ID, len(c.Sums), len(one.Sums))
+	}
+}
