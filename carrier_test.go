@@ -92,6 +92,8 @@ func pooled(t *testing.T, n int, limit Limit, opts ...Option) (*hub, []*Limiter)
 	t.Cleanup(func() { cancel(); synctest.Wait() })
 	for i := range n {
 		h.said[i] = map[string]Terms{}
+	}
+	for i := range n {
 		l := Must(New(limit, append(opts, Replicas(n), Demand(10, 2*time.Second))...))
 		ls = append(ls, l)
 		go func() { _ = l.Follow(ctx, &hubEnd{hub: h, replica: i}) }()
