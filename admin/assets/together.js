@@ -15,10 +15,8 @@ export class Together {
   // take adds a state at an instant of the service's clock, in seconds.
   take(state, t) {
     const { demand, fleet } = state;
-    if (!demand || (this.seen.length && t <= this.seen.at(-1).t)) {
-      if (!demand) this.seen = [];
-      return;
-    }
+    if (!demand || t <= this.seen.at(-1)?.t) this.seen = [];
+    if (!demand) return;
     const refused = Object.values(state.refused).reduce((a, b) => a + b, 0);
     this.seen.push({ t, fleet, demand, own: { admitted: state.admitted, refused } });
     while (this.seen[0].t < t - span) this.seen.shift();
@@ -55,24 +53,26 @@ export class Together {
     setText(this.facts.get(name), text);
   }
 
-  // rate is how much a figure has grown a second, over the states that are known; null where there is only one. A replica that goes takes
-  // its counts with it, which is no growth.
-  rate(figure) {
-    const first = this.seen[0];
-    const last = this.seen.at(-1);
-    return first === last ? null : Math.max(0, figure(last) - figure(first)) / (last.t - first.t);
-  }
-
   both(name) {
-    const whole = (s) => s !== null ? `${number(s)}/s` : "–";
-    const fleet = this.seen.some((s) => s.fleet.missing) ? "of the fleet unknown" : `fleet ${whole(this.rate((s) => s.fleet[name]))}`;
-    return `${whole(this.rate((s) => s.own[name]))} here, ${fleet}`;
+    const last = this.seen.at(-1);
+    const other = this.seen.findLastIndex(({ fleet }) => fleet.missing || fleet.replicas !== last.fleet.replicas);
+    const same = this.seen.slice(other + 1); // a replica that comes or goes brings or takes its counts, which is no rate
+    const words = (n) => (n === null ? "–" : `${number(n)}/s`);
+    const fleet = last.fleet.missing ? "of the fleet unknown" : `fleet ${words(rate(same, (s) => s.fleet[name]))}`;
+    return `${words(rate(this.seen, (s) => s.own[name]))} here, ${fleet}`;
   }
 
   bytes(name) {
-    const n = this.rate((s) => s.demand[name]);
+    const n = rate(this.seen, (s) => s.demand[name]);
     return n === null ? "–" : n >= 1024 ? `${number(n / 1024)} KiB/s` : `${number(Math.round(n))} B/s`;
   }
+}
+
+// rate is how much a figure has grown a second over some states; null where there is only one.
+function rate(seen, figure) {
+  const first = seen[0];
+  const last = seen.at(-1);
+  return first === last ? null : Math.max(0, figure(last) - figure(first)) / (last.t - first.t);
 }
 
 function total(fleet, n) {

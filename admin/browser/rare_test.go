@@ -137,7 +137,7 @@ func plans(p *tab) {
 	l := p.alone()
 	const part = `[...document.querySelectorAll("#limiter-api .part")].find((n) => n.querySelector("h3").textContent === "Plans")`
 	p.until("it is said that there is none", part+`.innerText.includes("No plan:") && !`+part+`.querySelector("table").checkVisibility()`)
-	p.until("they stand between rules and keys", `[...document.querySelectorAll("#limiter-api h3")].map((n) => n.textContent).join() === "Rules,Plans,Hottest keys,Overrides"`)
+	p.until("they stand between rules and keys", `[...document.querySelectorAll("#limiter-api h3")].filter((n) => n.checkVisibility()).map((n) => n.textContent).join() === "Rules,Plans,Hottest keys,Overrides"`)
 	limit := func(name string) string {
 		for _, plan := range l.Stats().Plans {
 			if plan.Name == name {

@@ -59,8 +59,8 @@ func together(p *tab) {
 	}
 	p.size(360, 900)
 	p.narrow("no news")
-	p.until("totals are unknown", othersText+`.match(/here, of the fleet unknown .* Oldest news missing/)`)
 	p.until("the key is back at its share", `document.querySelector("#limiter-api tbody .key") && !document.querySelector("#limiter-api tbody .key .badge")`)
+	p.until("totals are unknown", othersText+`.match(/here, of the fleet unknown .* Oldest news missing/)`)
 	cancel()
 	p.until("nothing is shown any more", `document.querySelector("#limiter-api .facts").closest(".part").hidden && `+badge+` === ""`)
 	p.calm()
