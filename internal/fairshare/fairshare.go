@@ -61,6 +61,7 @@ type Share struct {
 	now    float64       // what is used: in the latest span, and smoothed over a short and a long time
 	fast   float64
 	slow   float64
+	last   time.Duration // when anything was used
 	span   time.Duration // of the first measurement, until it is long enough to be known
 	knows  bool
 }
@@ -73,6 +74,7 @@ const (
 	slowest  = 30 * time.Second
 	events   = 3
 	slack    = 1.1
+	forget   = 12          // short times without any use, after which nothing is claimed: else rounding costs others a slot
 	patience = time.Second // a replica that was held back wants more for so long
 	steps    = 64          // parts are rounded down to so many steps an octave
 )
@@ -149,6 +151,11 @@ func (s *Share) measure(now time.Duration, seen Seen) {
 	}
 	s.fast += (seen.Used - s.fast) * -math.Expm1(-float64(seen.Span)/float64(short))
 	s.slow += (seen.Used - s.slow) * -math.Expm1(-float64(seen.Span)/float64(4*short))
+	if seen.Used > 0 {
+		s.last = now
+	} else if now-s.last >= forget*short {
+		s.fast, s.slow = 0, 0
+	}
 }
 
 // claim returns what the replica reserves: all that it may use while nothing was measured.

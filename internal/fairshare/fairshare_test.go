@@ -145,6 +145,23 @@ func TestClaims(t *testing.T) {
 }
 
 // Rare events are measured over the time of some before anything is lent of the share.
+// What is not used at all is not claimed for ever: a claim of a millionth would cost the others a whole slot.
+func TestAClaimEnds(t *testing.T) {
+	var s fairshare.Share
+	own := fairshare.Numbers{}
+	for now := turn; now < 20*time.Second; now += turn {
+		seen := fairshare.Seen{Span: turn}
+		if now <= 5*time.Second {
+			seen.Used = .2
+		}
+		own, _ = s.Next(now, seen, others(own, 0, 0), four, maxAge)
+		claim := own[fairshare.Claim]
+		if now < 10*time.Second && claim == 0 || now > 12*time.Second && claim != 0 {
+			t.Fatalf("claims %d at %v, and nothing was used since 5s", claim, now)
+		}
+	}
+}
+
 func TestRareEvents(t *testing.T) {
 	var s fairshare.Share
 	for now := turn; now <= 3*time.Second; now += turn {
