@@ -140,7 +140,7 @@ func (s *session) keepUp(ctx context.Context) {
 		case <-time.After(jittered(pause)):
 		}
 		before := behind
-		if behind = s.src.numbers.behind(); !behind || !before {
+		if behind = s.src.numbers.behind(s.src.c.Interval); !behind || !before {
 			continue
 		}
 		if a, ok := s.roster.any(rand.IntN); ok {

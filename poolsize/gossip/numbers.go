@@ -78,11 +78,12 @@ func (n *numbers) setPartners(all []member, complete bool) {
 	n.complete = complete
 }
 
-// behind reports whether a sum lacks a part.
-func (n *numbers) behind() bool {
+// behind reports whether the sums lack a part, or one that is much older than it should be.
+func (n *numbers) behind(interval time.Duration) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.node.Stats(n.now()).Age == never
+	s := n.node.Stats(n.now())
+	return s.Age > time.Second+time.Duration(2*s.Diameter)*interval
 }
 
 // rest notes that nothing is exchanged any more.
