@@ -97,7 +97,7 @@ func (s *shard) noteCounted(g *gate, v verdict) {
 			continue
 		}
 		w, held := g.windowOf(r), v.reason != ReasonNone && int(v.rule) == i
-		if w.fleet == nil && (held || w.busy()) {
+		if !w.counts() && (held || w.busy()) {
 			s.wanted.counted.note(g)
 			return
 		}
@@ -178,9 +178,12 @@ func (l *Limiter) exchangeCount(sums Sums, k countKey, c *census, pool Pool) {
 		l.forgetCount(sums, k, c)
 		return
 	}
-	now, index := s.latest, g.windowOf(r).index
+	now, w := s.latest, *g.windowOf(r)
+	if f := w.fleet; f != nil && f.index == c.window && f.index != w.index {
+		c.said[countEvents], c.said[countBack] = f.total, f.back
+	}
 	s.mu.Unlock()
-	x.enterWindow(sums, k, c, index, now.at, l.newsMaxAge)
+	x.enterWindow(sums, k, c, w.index, now.at, l.newsMaxAge)
 	news := c.othersSay(sums)
 	said := l.learnCount(k, c, news, pool)
 	if c.busy {
@@ -235,19 +238,19 @@ func (l *Limiter) learnCount(k countKey, c *census, news countNews, pool Pool) (
 // mostCounted bounds what is believed of a sum.
 const mostCounted = 1 << 60
 
-// learn puts in force what the others have admitted. A sum of which a part is missing may be too small.
+// learn puts in force what the others have admitted. A sum that lacks a part may be too small.
 func (c *census) learn(w *window, r *rule, t instant, news countNews, pool Pool, maxAge time.Duration) {
 	sum, ends := news.sum, time.Duration(0)
 	others := sum[countEvents] - sum[countBack]
-	if w.fleet != nil {
+	if w.counts() {
 		others, ends = max(others, w.fleet.others), w.fleet.ends
 	}
 	if news.age <= maxAge {
 		joined := sum[countKnown] > c.known
 		c.known = sum[countKnown]
-		others = c.events.see(sum[countEvents], joined) - c.back.see(sum[countBack], joined)
-		if c.known+int64(pool.weight()) >= int64(pool.Replicas) {
-			ends = t.at + maxAge - news.age
+		n := c.events.see(sum[countEvents], joined) - c.back.see(sum[countBack], joined)
+		if others = max(others, n); c.known+int64(pool.weight()) >= int64(pool.Replicas) {
+			others, ends = n, t.at+maxAge-news.age
 		}
 	}
 	w.learn(t, r.schedule, max(0, others), ends)
@@ -286,7 +289,9 @@ func (x *exchange) enterWindow(
 	if !enters {
 		return
 	}
-	c.before, c.until = c.text, now+grace
+	if c.before, c.until = c.text, now+grace; c.before != "" {
+		sums.Say(c.before, c.said)
+	}
 	c.window, c.text = index, countText(k, index)
 	c.said, c.events, c.back, c.known = Terms{}, tracked{}, tracked{}, 0
 	if !c.busy {

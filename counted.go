@@ -9,17 +9,30 @@ import (
 // count is what the window of a counted rule knows of the events that the other replicas have admitted in it.
 // A window that opens knows nothing, and is divided. The shard's lock guards it.
 type count struct {
+	index  int64         // of the window
 	limit  int64         // of the fleet in this window
 	others int64         // events that the others have admitted, as far as is known here
 	ends   time.Duration // instant.at: from then on the news is too old
 	may    int64         // how many events this window allows here
 	back   int64         // events that were given back here since the count began
+	total  int64         // events that were taken here, once the window is over
+}
+
+// counts reports whether something is known of the others' events in this window.
+func (w *window) counts() bool { return w.fleet != nil && w.fleet.index == w.index }
+
+// close notes what was taken in a window that is over.
+func (w *window) close() *count {
+	if w.counts() {
+		w.fleet.total = w.used + w.fleet.back
+	}
+	return w.fleet
 }
 
 // learn has a window know how many events the others have admitted. The news is fresh until an instant.
 func (w *window) learn(t instant, c *schedule, others int64, ends time.Duration) {
-	if w.fleet == nil {
-		w.fleet = &count{may: w.quota}
+	if !w.counts() {
+		w.fleet = &count{index: w.index, may: w.quota}
 	}
 	w.fleet.others, w.fleet.ends = others, ends
 	w.recount(t, c)
@@ -30,7 +43,7 @@ func (w *window) learn(t instant, c *schedule, others int64, ends time.Duration)
 // when it becomes less.
 func (w *window) recount(t instant, c *schedule) {
 	f := w.fleet
-	if f == nil {
+	if !w.counts() {
 		return
 	}
 	w.within = max(w.within, min(w.used, f.may))
@@ -44,7 +57,7 @@ func (w *window) recount(t instant, c *schedule) {
 
 // allows is how many events the window allows this replica.
 func (w *window) allows() int64 {
-	if w.fleet == nil {
+	if !w.counts() {
 		return w.quota
 	}
 	return w.fleet.may

@@ -131,7 +131,7 @@ type window struct {
 	used   int64         // may exceed quota
 	within int64         // of used, what was within the quota of its time: that is not owed after a cut
 	opened time.Duration // instant.at at which the window was opened here
-	fleet  *count        // nil while nothing is known of the others' events
+	fleet  *count        // of this window or one before; nil while nothing is known
 }
 
 // openWindow returns a fresh window.
@@ -152,7 +152,7 @@ func (w *window) roll(t instant, c *schedule) {
 	if c.keeps && spare {
 		quota = max(quota, 1)
 	}
-	*w = window{index: k, quota: quota, used: owed, opened: t.at}
+	*w = window{index: k, quota: quota, used: owed, opened: t.at, fleet: w.close()}
 }
 
 // room is how many events are left. What is negative is owed by the windows that follow. That is what was
@@ -186,7 +186,7 @@ func (w *window) until(t instant, r *rule, from time.Duration, ahead, n float64)
 	w.roll(t, c)
 	k := c.index(t.wall)
 	j := c.index(t.wall+int64(from)) - k
-	if j == 0 && (wanted <= w.room()-before || w.fleet == nil && fits(w.used+before, wanted, w.quota)) {
+	if j == 0 && (wanted <= w.room()-before || !w.counts() && fits(w.used+before, wanted, w.quota)) {
 		return from
 	}
 	if c.keeps && w.quota-w.used-before >= 1 { // the next window has an event of this one
@@ -194,7 +194,7 @@ func (w *window) until(t instant, r *rule, from time.Duration, ahead, n float64)
 	}
 	const looked = 64 // windows; beyond them the caller asks again when they have passed
 	all := *c
-	if w.fleet != nil {
+	if w.counts() {
 		all = c.fleet() // at the soonest
 	}
 	owed := float64(before - w.room())
@@ -235,7 +235,7 @@ func (w *window) refund(t instant, taken time.Duration, r *rule, n float64) {
 		back := min(w.used, int64(n))
 		w.used -= back
 		w.within = min(w.within, w.used)
-		if w.fleet != nil {
+		if w.counts() {
 			w.fleet.back += back
 		}
 	}
@@ -257,7 +257,7 @@ func (w *window) left(t instant, r *rule) (events, of float64, full time.Duratio
 func (w *window) age(instant, *rule) time.Duration { return never }
 
 func (w *window) state(t instant, r *rule) state {
-	if w.roll(t, r.schedule); w.fleet != nil {
+	if w.roll(t, r.schedule); w.counts() {
 		return state{has: -1, index: w.index, used: w.used} // a key never seen knows nothing
 	}
 	return state{has: float64(w.quota), index: w.index, used: w.used}
