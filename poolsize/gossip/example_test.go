@@ -3,6 +3,9 @@ package gossip_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"strings"
+	"testing"
 	"time"
 
 	"github.com/quotient-go/quotient"
@@ -50,4 +53,40 @@ func ExampleSource_Counters() {
 		cancel()
 	})
 	// Output: 3 logins in a fleet of 1 known to be complete: true
+}
+
+func talk(ctx context.Context) (*quotient.Limiter, error) {
+	fleet, err := gossip.New(gossip.Config{
+		Bind: ":7946", JoinDNS: "api-headless.prod.svc.cluster.local.:7946", KeyFile: "/etc/quotient/gossip.key",
+	})
+	if err != nil {
+		return nil, err
+	}
+	limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(1000)), quotient.Replicas(10),
+		quotient.Demand(100, 2*time.Second)) // name 100 keys at most, and forget news after 2 s
+	if err != nil {
+		return nil, err
+	}
+	go limiter.Follow(ctx, fleet) // the log says when it fails
+	return limiter, nil
+}
+
+// The page about gossip shows the function above, to the letter.
+func TestPageShowsTheExample(t *testing.T) {
+	if _, err := talk(t.Context()); err == nil || !strings.Contains(err.Error(), "gossip.key") {
+		t.Errorf("without the key file: %v", err)
+	}
+	page, err := os.ReadFile("../../docs/gossip.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, _ := strings.Cut(string(page), "```go\n")
+	shown, _, _ = strings.Cut(shown, "```")
+	if shown == "" || !strings.Contains(string(source), shown) {
+		t.Errorf("docs/gossip.md shows what is not in example_test.go:\n%s", shown)
+	}
 }
