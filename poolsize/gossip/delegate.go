@@ -18,9 +18,11 @@ type delegate struct {
 	meta    meta
 	settled atomic.Bool // the start is over
 	leaving atomic.Bool // the end has begun
-	roster  *roster
-	receive func(packet []byte)
-	changed chan struct{} // gets a value when the roster has changed
+
+	metItself atomic.Bool // it was at the other end of a connection too
+	roster    *roster
+	receive   func(packet []byte)
+	changed   chan struct{} // gets a value when the roster has changed
 }
 
 // note has the session look at what has changed.
@@ -44,11 +46,15 @@ func (d *delegate) NotifyMsg(b []byte) { d.receive(b) }
 // GetBroadcasts returns nothing: numbers go to neighbours alone.
 func (d *delegate) GetBroadcasts(int, int) [][]byte { return nil }
 
-// LocalState returns nothing besides what memberlist itself exchanges.
-func (d *delegate) LocalState(bool) []byte { return nil }
+// LocalState returns which replica it is that compares its members with another one.
+func (d *delegate) LocalState(bool) []byte { return d.NodeMeta(0) }
 
-// MergeRemoteState ignores what a later version may say.
-func (d *delegate) MergeRemoteState([]byte, bool) {}
+// MergeRemoteState notes that the other one is this replica, by an address that it did not take for its own.
+func (d *delegate) MergeRemoteState(b []byte, _ bool) {
+	if m, err := parseMeta(b); err == nil && m.id == d.meta.id {
+		d.metItself.Store(true)
+	}
+}
 
 // NotifyAlive refuses a member that says nothing that can be read of itself, or is too many.
 func (d *delegate) NotifyAlive(n *memberlist.Node) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -18,6 +19,8 @@ const (
 	mostTries = 10
 	// perMember is how much less often members are compared for each one that there is.
 	perMember = 2 * time.Millisecond
+	// aliasFor is after how many rounds an address is tried again that a member has not advertised.
+	aliasFor = 6
 	// enough is how many that answer end a round: each of them knows all the others of its part of the
 	// fleet.
 	enough = 3
@@ -102,8 +105,11 @@ type round struct {
 // join tries addresses that are no members yet.
 func (s *session) join(ctx context.Context) (r round) {
 	listed, err := s.src.c.addresses(ctx, s.transport.advertise)
+	s.aliases.prune(time.Now())
+	listed = slices.DeleteFunc(listed, s.aliases.isOwn)
 	r.listed = len(listed)
-	strangers := slices.DeleteFunc(listed, func(a netip.AddrPort) bool { return s.roster.has(a) })
+	known := func(a netip.AddrPort) bool { return s.roster.has(a) || s.aliases.has(a) }
+	strangers := slices.DeleteFunc(listed, known)
 	r.members = r.listed - len(strangers)
 	rand.Shuffle(len(strangers), func(i, j int) { strangers[i], strangers[j] = strangers[j], strangers[i] })
 	errs := []error{err}
@@ -114,17 +120,53 @@ func (s *session) join(ctx context.Context) (r round) {
 		if s.roster.has(a) {
 			continue // one that has answered knew it
 		}
-		if _, err := s.list.Join([]string{a.String()}); err != nil {
+		if err := s.meet(a, &r); err != nil {
 			errs = append(errs, fmt.Errorf("gossip: join %v: %s", a, reason(err, a)))
-			continue
 		}
-		r.answered++
 	}
 	if r.answered+r.members > 0 {
 		errs = errs[:1] // one that does not answer is no failure while others do
 	}
 	r.err = errors.Join(errs...)
 	return r
+}
+
+// meet compares members with the replica at an address. It notes what kind of address that is.
+func (s *session) meet(a netip.AddrPort, r *round) error {
+	s.delegate.metItself.Store(false)
+	if _, err := s.list.Join([]string{a.String()}); err != nil {
+		return err
+	}
+	own := s.delegate.metItself.Load()
+	if own {
+		r.listed--
+	} else {
+		r.answered++
+	}
+	if own || !s.roster.has(a) {
+		s.aliases[a] = alias{own, time.Now().Add(aliasFor * s.src.c.Rejoin)}
+	}
+	return nil
+}
+
+// aliases are addresses that replicas are listed under and do not advertise, such as one of the other family.
+type aliases map[netip.AddrPort]alias
+
+// alias is what is known of such an address.
+type alias struct {
+	own   bool      // it is this replica's
+	until time.Time // then it may have become another one's
+}
+
+// isOwn reports whether an address is this replica's.
+func (l aliases) isOwn(a netip.AddrPort) bool { return l[a].own }
+
+// has reports whether an address is one of another replica.
+func (l aliases) has(a netip.AddrPort) bool { x, ok := l[a]; return ok && !x.own }
+
+// prune forgets what has been known for long enough.
+func (l aliases) prune(now time.Time) {
+	maps.DeleteFunc(l, func(_ netip.AddrPort, x alias) bool { return !now.Before(x.until) })
 }
 
 // keepUp has this replica compare its members with those of any other one while sums are not complete.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quotient-go/quotient/poolsize/dns/dnstest"
 )
@@ -84,6 +85,38 @@ func TestOwnAddressIsNoOther(t *testing.T) {
 	c := config("a", where)
 	c.Bind = where
 	start(t, c).wants(t, 1, 1)
+}
+
+// A replica that meets itself, at an address that it does not advertise, has not met another one.
+func TestMeetsItself(t *testing.T) {
+	c := config("a")
+	c.Bind, c.Advertise = deaf(t), "127.0.0.2" // nothing listens there
+	c.Join = []string{c.Bind}
+	a := start(t, c)
+	a.wants(t, 1, 1)
+	if _, errs := a.since(0); len(errs) > 0 {
+		t.Error(errs)
+	}
+	c.Name, c.Bind = "b", deaf(t)
+	c.Join = []string{c.Bind, deaf(t)}
+	b := start(t, c)
+	b.until(t, "errors", func() bool { _, errs := b.since(0); return len(errs) > 2 })
+	if pools, _ := b.since(0); len(pools) > 0 {
+		t.Errorf("it has met nothing but itself, and reports %v", pools)
+	}
+}
+
+// An address that does not stand for a member is tried again after a while.
+func TestAliasesEnd(t *testing.T) {
+	own, other, now := address64(1), address64(2), time.Now()
+	l := aliases{own: {true, now.Add(time.Minute)}, other: {false, now.Add(time.Second)}}
+	if !l.isOwn(own) || l.isOwn(other) || l.has(own) || !l.has(other) || l.has(address64(3)) || l.isOwn(address64(3)) {
+		t.Error("it mixes them up")
+	}
+	l.prune(now.Add(time.Second))
+	if l.has(other) || !l.isOwn(own) || len(l) != 1 {
+		t.Errorf("after a second it holds %v", l)
+	}
 }
 
 func TestParseJoin(t *testing.T) {

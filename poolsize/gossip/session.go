@@ -32,6 +32,7 @@ type session struct {
 	ring      *memberlist.Keyring // nil: nothing is encrypted
 	list      *memberlist.Memberlist
 
+	aliases   aliases   // of the joiner
 	settled   bool      // it has found out who else there is
 	contested time.Time // since when another replica has its name; zero: there is none
 	changes   int       // of the roster, that the view knows
@@ -41,7 +42,8 @@ type session struct {
 
 // open starts memberlist.
 func (s *Source) open() (*session, error) {
-	x := &session{src: s, roster: newRoster(s.id, s.c.Forget), peers: map[string]*memberlist.Node{}}
+	x := &session{src: s, roster: newRoster(s.id, s.c.Forget), aliases: aliases{},
+		peers: map[string]*memberlist.Node{}}
 	x.delegate = &delegate{roster: x.roster, receive: s.numbers.receive, changed: make(chan struct{}, 1)}
 	x.delegate.meta = meta{id: s.id, weight: s.c.Weight}
 	if s.keys != nil {
