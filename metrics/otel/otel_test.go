@@ -185,7 +185,7 @@ func history(t *testing.T, reg *quotient.Registry, opts ...quotient.Option) {
 	}
 	l.SetDryRun(true)
 	l.Allow("z")
-	time.Sleep(2 * time.Minute)
+	time.Sleep(2*time.Minute + time.Second/2) // between two turns of the source
 	must(reg.Limiter("other", quotient.Limit{Deny: true})).Allow("x")
 }
 
