@@ -64,6 +64,9 @@ func perSecond(t *testing.T, nodes int, w traffic) (busiest, mean float64) {
 var huge = flag.Bool("huge", false, "measure bytes of 5000 nodes, not of 127")
 
 func TestBytes(t *testing.T) {
+	if racing {
+		t.Skip("large fleets take minutes under the race detector")
+	}
 	large := 127
 	if *huge {
 		large = 5000

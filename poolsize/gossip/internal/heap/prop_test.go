@@ -220,7 +220,7 @@ func TestPropertyAge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := drawFleet(t, Options{})
 		ps := f.alive()
-		keys := rapid.SampledFrom([]int{1, 10, 60, 400}).Draw(t, "keys")
+		keys := rapid.SampledFrom([]int{1, 10, 60, 200}).Draw(t, "keys")
 		value := func(id uint64, at time.Duration) int64 { return int64(at/(100*time.Millisecond)) + int64(id) }
 		var say func()
 		start := f.now
