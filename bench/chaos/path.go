@@ -22,6 +22,7 @@ type path struct {
 	heard int64      // when the source first said something usable; 0: not yet
 	said  int        // the pool size that the parent knows
 	place int        // the ordinal that it knows
+	part  float64    // the part of the limit that it knows
 }
 
 // newPath makes the limiter of a path. This is all that a program has to do to be a replica.
@@ -82,6 +83,14 @@ func (p *path) look(earlier int64) (news []message) {
 	if pool.Ordinal != p.place {
 		p.place = pool.Ordinal
 		news = append(news, message{Place: &place{Source: p.source, Ordinal: pool.Ordinal, From: from, At: at}})
+	}
+	if p.source.gossips() {
+		for k := range p.limiter.Keys() { // there is one
+			if k.Part != p.part {
+				p.part = k.Part
+				news = append(news, message{Lent: &lent{p.source, k.Part, at}})
+			}
+		}
 	}
 	return news
 }

@@ -27,6 +27,7 @@ type life struct {
 	Stalls  []span        // times in which it did not get to run, the stops among them
 	Beliefs [sources][]believed
 	Places  [sources][]placed
+	Parts   [sources][]parted
 	Mutes   [sources][]span // in which the source said nothing; the last one may not have ended
 	Steps   []clockStep     // of its wall clock
 	Counts  *counts         // when it was asked at the end; nil: it was not
@@ -44,6 +45,28 @@ type believed struct {
 type placed struct {
 	span
 	Ordinal int
+}
+
+// A parted is a part of the limit that a replica has from an instant on; 0 is its share.
+type parted struct {
+	From time.Duration
+	Part float64
+}
+
+// part is what a replica may use of the limit at an instant.
+func (l *life) part(s source, t time.Duration) float64 {
+	n := l.belief(s, t)
+	if n == 0 {
+		return 0
+	}
+	most := 0.
+	for _, p := range l.Parts[s] {
+		if p.From > t {
+			break
+		}
+		most = p.Part
+	}
+	return max(most, 1/float64(n))
 }
 
 // A clockStep is a step of the wall clock at an instant in a span. It is Ahead since then.

@@ -22,12 +22,12 @@ func (v verdict) gossipText(b *strings.Builder, r record) {
 		m.Sent, percent(m.Lost, m.Sent), percent(m.Doubled, m.Sent), percent(m.Cut, m.Sent), leastLate, mostLate)
 	v.gossipBounds(say, r)
 	g := v.Gossip
-	say("\n## Use\n\nIn %d stretches without faults one replica of %d is busy. It uses, from %v after it begins:\n", len(g.Calms), r.Replicas, borrowed)
+	say("\n## Use\n\nIn %d stretches without faults one replica of %d is busy. From %v after it begins it\n", len(g.Calms), r.Replicas, borrowed)
 	say("| | least | median |\n| --- | --- | --- |")
 	for _, row := range []struct {
 		name string
 		list []float64
-	}{{"of the rate", g.Calms}, {"of the slots", g.Slots}} {
+	}{{"of the rate, may use", g.Parts}, {"of the rate, uses", g.Calms}, {"of the slots, uses", g.Slots}} {
 		if len(row.list) > 0 {
 			say("| %s | %.1f %% | %.1f %% |", row.name, 100*slices.Min(row.list), 100*middle(row.list))
 		}

@@ -110,6 +110,7 @@ type message struct {
 	Born   int64   `json:",omitempty"` // it begins to follow its sources; all instants are by upstream.Clock
 	Belief *belief `json:",omitempty"`
 	Place  *place  `json:",omitempty"`
+	Lent   *lent   `json:",omitempty"`
 	Muted  *muted  `json:",omitempty"`
 	Step   *step   `json:",omitempty"`
 	Stall  *stall  `json:",omitempty"`
@@ -129,6 +130,13 @@ type place struct {
 	Source   source
 	Ordinal  int
 	From, At int64
+}
+
+// A lent is a part of the limit that a replica has since an instant; 0: its share.
+type lent struct {
+	Source source
+	Part   float64
+	At     int64
 }
 
 // A muted says that a source has fallen silent, or speaks again.
