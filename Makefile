@@ -101,8 +101,9 @@ fleet: ## run the example fleet
 picture: ## record the example fleet and draw docs/pictures/fleet.svg anew, about a minute; on a machine that is idle
 	go run ./bench/picture
 
-chaos: ## run a fleet under faults for CHAOS (10m): processes, sources, a Redis Cluster, wall clocks
+chaos: ## run a fleet under faults for CHAOS (10m): processes, sources, a Redis Cluster, wall clocks; and one that gossips
 	go run ./bench/chaos -duration $(CHAOS)
+	go run ./bench/chaos -duration $(CHAOS) -gossip
 
 browser: ## test the operator's page in chromium, and take its pictures anew
 	QUOTIENT_REQUIRE=chromium go test -count=1 ./admin/browser -args -screenshots="$(CURDIR)/docs/pictures"

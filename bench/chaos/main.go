@@ -3,6 +3,7 @@
 //
 //	go run ./bench/chaos -duration 1m
 //	go run ./bench/chaos -duration 10m -o results.md
+//	go run ./bench/chaos -duration 10m -gossip -o results-gossip.md
 //
 // Each process runs seven limiters, and sends requests for seven paths to one upstream, more than its share
 // of each. The pool size of four of them comes from a file, from DNS, from Redis, and from a Redis Cluster.
@@ -27,6 +28,14 @@
 // is built once more, with an overlay of the root package (go build -overlay) in which the one place that
 // reads the wall clock reads a stepped one. It takes the go command and a checkout; without these, and
 // without redis-server for the Cluster, such faults are left out, and the report says so.
+//
+// With -gossip it is another fleet: its replicas find each other, and lend what they do not use of a rate and of
+// slots. The fleet's count decides a third limit, of aligned windows. All that they say to each other passes a
+// network which loses a tenth of the datagrams, doubles and delays them, and falls into two parts that do not
+// hear each other, or of which one hears the other. Processes are killed, stopped, and leave; others come, under
+// the same names and addresses or new ones. Who is busy changes. Ten minutes are 30 cycles: of each 12 s are for
+// faults, and 8 s without any, in which one replica has all that there is. The replicas also count together: in
+// the end all must know the same sums.
 //
 // The exit status is 0 when all of it held, 1 when something did not, and 2 when the run did not come to its end.
 // -believe 4 lets all sources lie, and the verdict fails.
