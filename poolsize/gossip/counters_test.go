@@ -3,6 +3,8 @@ package gossip
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,6 +61,18 @@ func TestCounters(t *testing.T) {
 	all[1].leave(t)
 	all[0].Counters().Add("k", 1)
 	totals(t, []*watched{all[0], all[2], all[3]}, "k", 1011)
+	all[2].Counters().Add("another", 1)
+	totals(t, all[3:], "another", 1)
+	if keys := all[3].Counters().Keys(); !slices.Equal(keys, []string{"another", "k"}) {
+		t.Errorf("the counters are %q", keys)
+	}
+	long := strings.Repeat("k", 256)
+	if all[0].Counters().Add("k", 0) || all[0].Counters().Add("k", -1) || all[0].Counters().Add(long, 1) {
+		t.Error("what is out of range was added")
+	}
+	if _, age := all[0].Counters().Sum(long); age != never {
+		t.Errorf("the sum of a key that is too long is %v old", age)
+	}
 }
 
 // What a limiter says is summed for the limiters of its name, for as long as it says it.

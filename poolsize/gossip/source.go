@@ -80,7 +80,8 @@ func (w *watch) rouse() {
 
 // Watch gossips, and reports the live members: at each change, and again every second. The ordinal is this
 // replica's place among their names. Watch returns the context's error when the context is done, after this
-// replica has left the fleet, which takes a second at most.
+// replica has left the fleet, which takes a second at most. A probe that waits for a member that does not
+// answer ends by itself, four times Config.Probe later at most.
 //
 // Nothing is reported before the start is over. It ends when one of the addresses to join has answered,
 // or a replica has joined this one, or no address but the own one is written down. Until then, each try
