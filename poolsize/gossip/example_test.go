@@ -67,7 +67,7 @@ func talk(ctx context.Context) (*quotient.Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	go limiter.Follow(ctx, fleet) // the log says when it fails
+	go limiter.Follow(ctx, fleet) // the log has its failures
 	return limiter, nil
 }
 
