@@ -118,17 +118,31 @@ func TestRefundsOutliveAnotherPart(t *testing.T) {
 		if _, d := l.TryAcquire("k", Cost("tok", 60)); !d.OK {
 			t.Error("what was charged too much is lost:", d)
 		}
-		if used := l.seenOf("k").Used; used != 0 {
-			t.Errorf("%v is counted in no time", used)
-		}
 		time.Sleep(time.Second)
-		if used := l.seenOf("k").Used; used != 0 {
-			t.Errorf("%v is counted twice", used)
+		if used := l.seenOf("k").Used; used != 1 {
+			t.Errorf("100 of 100 a second count as %v", used)
 		}
 		must(t, p.Correct("tok", 50))
 		time.Sleep(time.Second)
 		if used := l.seenOf("k").Used; used != .1 {
 			t.Errorf("a charge that came later counts as %v, want .1", used)
+		}
+	})
+}
+
+// What has come back by itself does not come back again, whatever part was lent meanwhile.
+func TestRefundsAfterTheBucketWasFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := mustNew(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 400, Unit: "tok"}), Replicas(4))
+		l.TryAcquire("k")
+		Lend(l, "k", .5, time.Minute)
+		p, _ := l.TryAcquire("k", Cost("tok", 60))
+		time.Sleep(10 * time.Second)
+		l.TryAcquire("k", Cost("tok", 70))
+		Lend(l, "k", .25, time.Minute)
+		must(t, p.Correct("tok", 0))
+		if _, d := l.TryAcquire("k", Cost("tok", 31)); d.OK {
+			t.Error("it came back twice")
 		}
 	})
 }
@@ -143,9 +157,10 @@ func TestRefundsOfRequestsUnderAPart(t *testing.T) {
 		p, n := l.TryAcquireUpTo("k", 100)
 		within(t, "all", 100, 100, n)
 		time.Sleep(500 * time.Millisecond)
+		within(t, "half has come by itself", 50, 50, l.admitAll(500))
 		Lend(l, "k", 0, time.Minute)
 		must(t, p.Correct("", 0))
-		within(t, "half has come by itself, half comes back", 99, 100, l.admitAll(500))
+		within(t, "half comes back", 49, 50, l.admitAll(500))
 	})
 }
 
@@ -277,5 +292,51 @@ func TestUpToBorrows(t *testing.T) {
 			}
 		}
 		within(t, "the third second", 970, 1000, got)
+	})
+}
+
+// A turn lets those through that wait, where nothing else would.
+func TestATurnLetsWaitersThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ls := pooled(t, 4, Limit{InFlight: 42})
+		admitted := waiting(ls[0], 50)
+		within(t, "at first", 10, 10, admitted())
+		time.Sleep(time.Second)
+		within(t, "then", 42, 42, admitted())
+		for range 8 {
+			go func() { _, _ = ls[0].Acquire(t.Context(), "k") }()
+		}
+		_ = ls[0].SetLimit(Limit{})
+		time.Sleep(time.Second)
+	})
+}
+
+// young is news that claims to be from the future.
+type young struct{ hubEnd }
+
+func (y *young) Sum(key string) (Terms, time.Duration) {
+	sum, _ := y.hubEnd.Sum(key)
+	return sum, -time.Hour
+}
+
+func TestNewsOfTheFuture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hub{turns: time.Second, said: []map[string]Terms{{}, {textKey + "k": {1, 1}}}}
+		l := mustNew(t, Limit{InFlight: 4}, Replicas(2), Demand(1, time.Second))
+		l.beginExchange()
+		within(t, "the share", 2, 2, l.admitAll(4))
+		for range 4 {
+			l.turn(&young{hubEnd{hub: h}})
+			l.admitAll(1)
+			time.Sleep(900 * time.Millisecond)
+		}
+		if g := gateOf(l, "k"); g.part() != 1 {
+			t.Error("nothing is lent:", g.part())
+		}
+		time.Sleep(100 * time.Millisecond)
+		l.admitAll(1)
+		if g := gateOf(l, "k"); g.part() != 0 {
+			t.Error("news of the future is believed for longer than maxAge")
+		}
 	})
 }
