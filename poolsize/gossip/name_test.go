@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -127,6 +128,56 @@ func TestCutOff(t *testing.T) {
 	a.until(t, "the others have died", func() bool { return a.last() == cut })
 	a.wants(t, 1, 1)
 	a.until(t, "the sums are complete", func() bool { return a.Stats().Age < never })
+}
+
+// What dies and is replaced, one after the other, is no partition, whether the new one comes before the old one
+// goes or after it. What leaves in order never is one.
+func TestRolloutIsNoPartition(t *testing.T) {
+	now := time.Now()
+	name := func(i int) string { return fmt.Sprint("m", i) }
+	at := func(i int) member { return member{name(i), address64(uint64(i)), meta{id: uint64(i), weight: 1}} }
+	for _, surge := range []int{0, 1, 3} {
+		r := newRoster(100, time.Minute)
+		for i := range 4 + surge {
+			r.put(fullName(name(i), 0), at(i))
+		}
+		for i := range 40 {
+			r.remove(fullName(name(i), 0), now)
+			if surge == 0 {
+				r.put(fullName(name(i+4), 0), at(i+4))
+			} else {
+				r.put(fullName(name(i+4+surge), 0), at(i+4+surge))
+			}
+			now = now.Add(time.Second)
+			if v := r.view(now); v.cut() || v.lost != 0 {
+				t.Fatalf("surge %d, step %d: of %d are lost %d", surge, i, len(v.members), v.lost)
+			}
+		}
+	}
+	r := newRoster(100, time.Minute)
+	for i := range 4 {
+		r.put(fullName(name(i), 0), at(i))
+	}
+	for i, want := range []bool{false, true, true} { // of which the last one comes back in a moment
+		r.remove(fullName(name(i), 0), now)
+		if v := r.view(now); v.cut() != want || v.lost != i+1 {
+			t.Errorf("after %d deaths: cut off %v, lost %d", i+1, v.cut(), v.lost)
+		}
+	}
+	r.put(fullName(name(2), 1), at(2))
+	if v := r.view(now); v.lost != 2 || !v.cut() {
+		t.Errorf("one is back, and %d are lost", v.lost)
+	}
+	if v := r.view(now.Add(time.Minute)); v.lost != 0 || v.cut() {
+		t.Errorf("after a minute %d are lost", v.lost)
+	}
+	leaver := at(3)
+	leaver.leaving = true
+	r.put(fullName(name(3), 0), leaver)
+	r.remove(fullName(name(3), 0), now)
+	if v := r.view(now.Add(time.Minute)); len(v.members) != 1 || v.lost != 0 {
+		t.Errorf("after a leave %d live and %d are lost", len(v.members), v.lost)
+	}
 }
 
 // The numbers of the replicas follow one another, weights counted, and of two entries for one replica the

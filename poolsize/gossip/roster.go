@@ -81,16 +81,43 @@ func (r *roster) admits(full string) bool {
 	return known || len(r.entries) < mostMembers
 }
 
+// put puts a member on, or what is new about it. One that was lost is back, and a new one takes the place of
+// the one that was lost first: a rollout in which replicas do not announce that they leave is no partition.
 func (r *roster) put(full string, m member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	_, known := r.entries[full]
+	_, lost := r.lost[m.name]
+	delete(r.lost, m.name)
+	if !known && !lost && !r.replaces(m) {
+		r.forgetOldest()
+	}
 	r.changes++
 	r.entries[full] = entry{m, r.changes}
-	delete(r.lost, m.name)
 }
 
-// remove takes a member off. It is lost, unless it has announced that it leaves or is back under another
-// word.
+// replaces reports whether a member has the name or the address of another entry. Called with mu held.
+func (r *roster) replaces(m member) bool {
+	for _, o := range r.entries {
+		if o.name == m.name || o.at == m.at {
+			return true
+		}
+	}
+	return false
+}
+
+// forgetOldest forgets the one that was lost first. Called with mu held.
+func (r *roster) forgetOldest() {
+	var first string
+	for name, l := range r.lost {
+		if o, ok := r.lost[first]; !ok || l.until.Before(o.until) {
+			first = name
+		}
+	}
+	delete(r.lost, first)
+}
+
+// remove takes a member off. It is lost, unless it has announced that it leaves or is back under another word.
 func (r *roster) remove(full string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,15 +127,9 @@ func (r *roster) remove(full string, now time.Time) {
 	}
 	r.changes++
 	delete(r.entries, full)
-	if e.leaving || len(r.lost) >= mostMembers {
-		return
+	if !e.leaving && len(r.lost) < mostMembers && !r.replaces(e.member) {
+		r.lost[e.name] = loss{e.weight, now.Add(r.forget)}
 	}
-	for _, o := range r.entries {
-		if o.name == e.name || o.at == e.at {
-			return
-		}
-	}
-	r.lost[e.name] = loss{e.weight, now.Add(r.forget)}
 }
 
 // view is what a roster amounts to at an instant.
