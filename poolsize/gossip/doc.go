@@ -69,7 +69,8 @@
 // A replica that loses the network to the others, but not to its upstream, keeps its share. In the larger
 // part of the fleet the others divide the whole limit. So one share for each that is cut off is too much.
 //
-// If half of a fleet dies within Config.Forget, the rest keeps its shares for as long, although there would
-// be more for each. Of a fleet of two whose other one was killed, and is not restarted, the survivor has
-// half the limit for ten minutes. Set Forget to less where replicas are often killed and never cut off.
+// A new replica takes the place of one that has died. If half of a fleet dies within Config.Forget without
+// that, the rest keeps its shares for as long, although there would be more for each. Of a fleet of two
+// whose other one was killed, and is not restarted, the survivor has half the limit for ten minutes. Set
+// Forget to less where replicas are often killed and never cut off.
 package gossip

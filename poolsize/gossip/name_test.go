@@ -130,8 +130,8 @@ func TestCutOff(t *testing.T) {
 	a.until(t, "the sums are complete", func() bool { return a.Stats().Age < never })
 }
 
-// What dies and is replaced, one after the other, is no partition, whether the new one comes before the old one
-// goes or after it. What leaves in order never is one.
+// What dies and is replaced, one after the other, is no partition, whether the new one comes before the old
+// one goes or after it. What leaves in order never is one.
 func TestRolloutIsNoPartition(t *testing.T) {
 	now := time.Now()
 	name := func(i int) string { return fmt.Sprint("m", i) }
