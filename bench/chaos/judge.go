@@ -136,7 +136,7 @@ func (v *verdict) path(r record, s source) {
 	case onLentSlots:
 		v.lentSlots(r)
 	case onCounted:
-		v.counted(r)
+		v.counted(r, states)
 	default:
 		v.rates(r, s, states)
 	}

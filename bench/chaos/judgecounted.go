@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// counted judges bound 14: of a window whose limit is E a replica that has not used up its share is let
-// through more only while what it has admitted, and what the others had by the time of the oldest news that
-// counts, are within E.
-func (v *verdict) counted(r record) {
+// counted judges bound 14: of a window whose limit is E a replica that has used up its share is let through
+// more only while what it has admitted, and what the others had by the time of the oldest news that counts, are
+// within E. That is so while nobody believes in fewer than there are.
+func (v *verdict) counted(r record, states []state) {
 	p, most := &v.Paths[onCounted], r.law(onCounted).window
 	log := slices.Clone(r.Logs[onCounted])
 	slices.SortFunc(log, func(a, b entry) int { return cmp.Compare(a.Admitted, b.Admitted) })
@@ -24,7 +24,13 @@ func (v *verdict) counted(r record) {
 		}
 		v.Gossip.Windows++
 		v.Gossip.Worst = max(v.Gossip.Worst, n)
-		v.countedIn(r, in, log[:n], most)
+		until := in.To
+		for _, st := range states {
+			if st.overlap(in) > 0 && st.Least < st.Running {
+				until = min(until, st.From-lateness)
+			}
+		}
+		v.countedIn(r, span{in.From, max(in.From, until)}, log[:n], most)
 		log = log[n:]
 	}
 }
@@ -45,7 +51,7 @@ func (v *verdict) countedIn(r record, in span, log []entry, most int) {
 		known := e.Admitted - 2*newsMaxAge - gossipEvery - r.slack(onCounted, e.Admitted)
 		others := 0
 		for id, times := range byTime {
-			if id != e.Replica {
+			if id != e.Replica && !r.forgotten(int(id), span{in.From, e.Admitted}) {
 				i, _ := slices.BinarySearch(times, known)
 				others += i
 			}
@@ -58,6 +64,21 @@ func (v *verdict) countedIn(r record, in span, log []entry, most int) {
 			return
 		}
 	}
+}
+
+// forgotten reports whether a replica died in a span, and another one came after it. What it had admitted
+// of the window is not told apart then from what the new one brings.
+func (r record) forgotten(id int, in span) bool {
+	died := never
+	for i := range r.Lives {
+		if l := &r.Lives[i]; l.ID == id {
+			died = l.Died
+		}
+	}
+	if died >= in.To {
+		return false
+	}
+	return slices.ContainsFunc(r.onsets(), func(o onset) bool { return o.At >= died && o.At < in.To })
 }
 
 // countedShare is the largest share of a window that a replica had by an instant.
