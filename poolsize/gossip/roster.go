@@ -81,8 +81,8 @@ func (r *roster) admits(full string) bool {
 	return known || len(r.entries) < mostMembers
 }
 
-// put puts a member on, or what is new about it. One that was lost is back. A new one takes the place of the one
-// that was lost first. So a rollout in which replicas do not announce that they leave is no partition.
+// put puts a member on, or what is new about it. One that was lost is back. A new one takes the place of the
+// one that was lost first. So a rollout in which replicas do not announce that they leave is no partition.
 func (r *roster) put(full string, m member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
