@@ -66,8 +66,8 @@ func (b *bucket) until(t instant, r *rule, from time.Duration, ahead, n float64)
 
 func (b *bucket) take(t instant, r *rule, n float64) { b.spend(t.at, &r.fill, n) }
 
-// refund gives back what cannot have been refilled since, whatever was lent meanwhile. The headroom was no less
-// than that at any instant since, so that nothing comes back twice.
+// refund gives back what cannot have been refilled since, whatever was lent meanwhile. The headroom was no
+// less than that at any instant since, so that nothing comes back twice.
 func (b *bucket) refund(t instant, taken time.Duration, r *rule, n float64) {
 	b.spend(t.at, &r.fill, -max(0, n-float64(t.at-taken)/cmp.Or(r.fastest, r.interval)))
 }

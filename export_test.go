@@ -61,7 +61,7 @@ func WithHash(hash func(key string) uint64) Option {
 	return func(o *options) error { o.hashKey = hash; return nil }
 }
 
-// Lend has a replica use a part of a key's limit for a while, as a turn of sums would, and reports whether the
+// Lend has a replica use a part of a key's limit for a while, as a turn of sums would. It reports whether the
 // key is remembered. Part 0 is the share.
 func Lend(l *Limiter, key string, part float64, lasts time.Duration) bool {
 	s, hash := l.lock(key)

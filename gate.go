@@ -440,12 +440,6 @@ func (st *setting) decision(v verdict) Decision {
 	return d
 }
 
-// knows reports whether a turn is known: there is one, and no law wants to be asked before it.
-func (g *gate) knows(now instant, turn verdict) bool {
-	p := g.pacerOf(turn)
-	return turn.wait < never && (p == nil || p.expires <= 0 || turn.wait <= p.expires-now.at)
-}
-
 // pacerOf returns the pacer of the law that a verdict is of; nil where there is none.
 func (g *gate) pacerOf(v verdict) *pacer {
 	if v.rule == ruleNone || g.setting.rules[v.rule].law == noLaw {

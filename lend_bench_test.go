@@ -22,7 +22,7 @@ func speakers(b *testing.B, keys, few int) (*Limiter, *hubEnd) {
 	return l, end
 }
 
-// BenchmarkAllowSpoken is an ask for a key that replicas speak of; BenchmarkAllowPlain is one for any other key.
+// BenchmarkAllowSpoken is an ask for a key that replicas speak of. BenchmarkAllowPlain is one for another.
 func BenchmarkAllowSpoken(b *testing.B) {
 	l, _ := speakers(b, 1, 1)
 	b.ReportAllocs()

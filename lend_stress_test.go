@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Turns, asks, changes and looks at once, for the race detector and for deadlocks. What is counted must add up
-// at the end.
+// Turns, asks, changes and looks at once, for the race detector and for deadlocks. At the end what is counted
+// must add up.
 func TestTurnsAgainstEverything(t *testing.T) {
 	h := &hub{turns: time.Millisecond, said: []map[string]Terms{{}, {}}}
 	limit := Limit{InFlight: 20, Rates: []Rate{{Events: 1e6, Per: time.Second, Burst: 100}}}

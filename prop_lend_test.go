@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A loan ends at its instant, whether or not anything looks at the key then: a limiter at which one looks all the
-// time decides as one that is left alone.
+// A loan ends at its instant, whether or not an ask comes then. A limiter at which one looks all the time
+// decides as one that is left alone.
 func TestPropertyLoansEndLazily(t *testing.T) {
 	property(t, func(t *rapid.T) {
 		limit := Limit{Rates: []Rate{
@@ -109,8 +109,8 @@ func (b *borrowers) phase(most int) {
 	}
 }
 
-// Bound 10 of a rate: what is above the rate lasts no longer than news takes, from each onset on, and is no more
-// than the shares of all others.
+// Bound 10 of a rate. What is above the rate lasts no longer than news takes, from each onset on. It is no
+// more than the shares of all others.
 func TestPropertyBorrowedRate(t *testing.T) {
 	property(t, func(t *rapid.T) {
 		const perSecond, burst = 400, 20
@@ -127,7 +127,8 @@ func TestPropertyBorrowedRate(t *testing.T) {
 	})
 }
 
-// check holds every window against its rate, its burst, and what onsets bring in it: once for those that overlap.
+// check holds every window against its rate, its burst, and what onsets bring in it. Those that overlap count
+// once.
 func (b *borrowers) check(perSecond, burst float64, lasts time.Duration) {
 	extra := perSecond * (1 - 1/float64(len(b.ls)))
 	sum, last, until := 0.0, time.Time{}, time.Time{}
@@ -147,8 +148,8 @@ func (b *borrowers) check(perSecond, burst float64, lasts time.Duration) {
 	}
 }
 
-// Bound 10 of slots: beside the limit no more are in flight than the shares of the others. When no replica has
-// begun to want more for as long as news takes, and permits from before are released, it is the limit alone.
+// Bound 10 of slots. Beside the limit no more are in flight than the shares of the others. It is the limit alone
+// when none has begun to want more for as long as news takes, and permits from before are back.
 func TestPropertyBorrowedSlots(t *testing.T) {
 	property(t, func(t *rapid.T) {
 		limit := rapid.IntRange(1, 60).Draw(t, "limit")

@@ -78,6 +78,12 @@ func (s *shard) mayWait(
 	return out, verdict{}
 }
 
+// knows reports whether a turn is known: there is one, and no law wants to be asked before it.
+func (g *gate) knows(now instant, turn verdict) bool {
+	p := g.pacerOf(turn)
+	return turn.wait < never && (p == nil || p.expires <= 0 || turn.wait <= p.expires-now.at)
+}
+
 // fullReason returns why a queue without room refuses.
 func (s *shard) fullReason(g *gate) Reason {
 	if s.overflow.is(g) {
