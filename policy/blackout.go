@@ -155,6 +155,11 @@ func (b *blackout) count(t *tracking, s *Sample) {
 	b.served += t.cost
 }
 
+// lasted is how long what was served has to last, in seconds, if the blackout ends now.
+func (b *blackout) lasted(now time.Duration) float64 {
+	return max((min(now, b.firstBad+longestWindow, b.proven) - b.began).Seconds(), probeFirst)
+}
+
 // end is the first success after a blackout.
 func (b *blackout) end(t *tracking, s *Sample) {
 	switch {
@@ -165,7 +170,7 @@ func (b *blackout) end(t *tracking, s *Sample) {
 		*b = blackout{began: s.Now, firstBad: s.Now, cycle: b.cycle, cycled: b.cycled + s.Now - b.firstBad}
 		return
 	}
-	took := max((min(s.Now, b.firstBad+longestWindow, b.proven) - b.began).Seconds(), probeFirst)
+	took := b.lasted(s.Now)
 	t.rate = b.served / took
 	if b.held < heldLeast*(b.firstBad-b.began).Seconds() { // little was asked for: it proves little
 		t.rate = max(t.rate, b.before.rate*(1-slowCutPart))

@@ -39,7 +39,11 @@ func (t *tracking) cut(now time.Duration) {
 	if t.has(RuleFloor) {
 		x = t.share.hold(t.rate, x)
 	}
-	t.plateau.rest(t.rate - cutKept*(t.rate-x))
+	kept := cutKept
+	if t.company.on && !t.company.chance.holds(now) {
+		kept = 1 // it comes back to what the others have
+	}
+	t.plateau.rest(t.rate - kept*(t.rate-x))
 	t.rate = x
 }
 

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Fleet is news of the fleet: the sum of the words of all replicas, this one included, about what a law governs. The zero
-// value is no news; a law then goes by its own answers alone. News is given while it is complete and a few seconds old at
-// most, else the zero value is.
+// Fleet is news of the fleet: the sum of the words of all replicas, this one included, about what a law
+// governs. The zero value is no news; a law then goes by its own answers alone. News is given while it is
+// complete and a few seconds old at most, else the zero value is.
 //
-// Weights are in units of this replica's own: of equal replicas each counts 1. Rates are in the units of Pace.Rate: events
-// per second, or slots. They are sums over replicas as they are, not in units of anything. A law survives any
-// news, true or not.
+// Weights are in units of this replica's own: of equal replicas each counts 1. Rates are in the units of
+// Pace.Rate: events per second, or slots. They are sums over replicas as they are, not in units of anything.
+// A law survives any news, true or not.
 type Fleet struct {
 	// Weight is of all replicas that are known, this one included: 1 or more, or 0 when there is no news.
 	Weight float64
-	// Limit is what Share is a part of, in events per second or slots: Bounds.Share times the number of parts that it was
-	// reckoned with, which may not be Weight. It is 0 when Share is.
+	// Limit is what Share is a part of, in events per second or slots: Bounds.Share times the number of parts
+	// that it was reckoned with, which may not be Weight. It is 0 when Share is.
 	Limit float64
 	// Wanting is the weight of the replicas that want more than they may have (Word.Wanting), at most Weight.
 	Wanting float64
@@ -31,9 +31,17 @@ type Fleet struct {
 // known reports whether there is news. The figures of known news may still be anything.
 func (f *Fleet) known() bool { return f.Weight >= 1 && f.Weight <= math.MaxFloat64 }
 
-// Word is what a law lets its replica say to the fleet. Others add it up; see Fleet. The zero value says nothing.
+// sound reports whether there is news that can be reckoned with.
+func (f *Fleet) sound() bool {
+	return f.known() && f.Weight <= greatestRate && f.Wanting >= 0 && f.Rate >= 0 && f.Used >= 0 && f.Refused >= 0 &&
+		f.Rate+f.Used+f.Refused <= greatestRate
+}
+
+// Word is what a law lets its replica say to the fleet. Others add it up; see Fleet. The zero value says
+// nothing.
 type Word struct {
-	// Wanting reports whether the pace holds requests back, or the replica uses more than those may that want more.
+	// Wanting reports whether the pace holds requests back, or the replica uses more than those may that want
+	// more.
 	Wanting bool
 	// Rate is what the replica allows itself if it is Wanting, else what it uses: finite, 0 or more.
 	Rate float64
@@ -41,30 +49,12 @@ type Word struct {
 	Refused float64
 }
 
-// Speaker is a Law that uses news of the fleet. A limiter passes its Word on to the other replicas, about once in each
-// interval. When news has come it calls Next with the outcome Unknown and the new Bounds.
+// Speaker is a Law that uses news of the fleet; others are given none. A limiter passes its Word on to the other replicas, about
+// once in each interval. When news has come it calls Next with the outcome Unknown and the new Bounds.
 type Speaker interface {
 	Law
-	// Say returns what the replica is to pass on at an instant, on the clock of Sample.Now. It changes nothing, and is
-	// called as Next is: by one goroutine at a time. What was used fades while no feedback comes.
+	// Say returns what the replica is to pass on at an instant, on the clock of Sample.Now. It changes
+	// nothing, and is called as Next is: by one goroutine at a time. What was used fades while no feedback
+	// comes.
 	Say(now time.Duration) Word
-}
-
-// wantingFor is how long, in seconds and in intervals between requests, a replica is wanting after its pace held one
-// back. The longer counts.
-const wantingFor, wantingIntervals = 1.0, 3.0
-
-// Say implements Speaker.
-func (t *tracking) Say(now time.Duration) Word {
-	if t.rate == 0 {
-		return Word{}
-	}
-	memory := t.memory()
-	keep := t.cost / memory / (1 + max(0, (now-t.now).Seconds())/memory)
-	w := Word{Rate: max(0, t.answers.answers-t.answers.refusals) * keep, Refused: t.answers.refusals * keep}
-	held := max(wantingFor, wantingIntervals/t.perSecond(t.rate))
-	if t.wanted && (now-t.wantedAt).Seconds() < held {
-		w.Wanting, w.Rate = true, t.rate
-	}
-	return w
 }

@@ -103,3 +103,31 @@ func FuzzLaw(f *testing.F) {
 		}
 	})
 }
+
+// FuzzNews is FuzzLaw with news in all bounds, true or not.
+func FuzzNews(f *testing.F) {
+	for _, t := range tapes {
+		f.Add(uint64(1), []byte(t))
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, data []byte) {
+		for _, c := range contracts {
+			p, w := tape(data), c.witness(seed)
+			s, b := policy.Sample{}, p.newsy()
+			w.tell(s, b)
+			for len(p) > 0 {
+				if s = p.sample(s.Now); s.Outcome == 7 {
+					s.Outcome, b = policy.Unknown, p.newsy()
+				}
+				w.tell(s, b)
+			}
+			w.holds(t)
+		}
+	})
+}
+
+// newsy is bounds with news.
+func (p *tape) newsy() policy.Bounds {
+	return policy.Bounds{Share: p.number(), Ceiling: p.number(), Fleet: policy.Fleet{
+		Weight: 1 + p.number(), Limit: p.number(), Wanting: p.number(), Rate: p.number(), Used: p.number(), Refused: p.number(),
+	}}
+}

@@ -51,6 +51,10 @@ func (t *tracking) grow(dt float64) {
 // probe is the growth of dt seconds: back to the plateau, then slowly and ever faster beyond, as the
 // cubic of the time since the cut. (CUBIC, RFC 9438, has the same idea; there the time scale is fixed.)
 func (t *tracking) probe(dt float64) float64 {
+	if t.company.crowd { // another refusal would say nothing new
+		t.plateau.quiet = 0
+		return 0
+	}
 	t.plateau.quiet += dt
 	k := t.period(t.slowness())
 	phase := t.plateau.quiet / k

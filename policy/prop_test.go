@@ -98,7 +98,18 @@ func anyCost(t *rapid.T) float64 {
 }
 
 func garbageBounds(t *rapid.T) policy.Bounds {
-	return policy.Bounds{Share: number("share")(t), Ceiling: number("ceiling")(t)}
+	return policy.Bounds{Share: number("share")(t), Ceiling: number("ceiling")(t), Fleet: garbageFleet(t)}
+}
+
+// garbageFleet is news of any kind, or none.
+func garbageFleet(t *rapid.T) policy.Fleet {
+	if rapid.Bool().Draw(t, "no news") {
+		return policy.Fleet{}
+	}
+	return policy.Fleet{
+		Weight: number("weight")(t), Limit: number("fleet's limit")(t), Wanting: number("wanting")(t),
+		Rate: number("fleet's rate")(t), Used: number("used")(t), Refused: number("refused")(t),
+	}
 }
 
 // Whatever samples a law gets it answers with a finite rate, within bounds where there are any. When the

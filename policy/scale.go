@@ -19,7 +19,7 @@ const (
 // rate or the trusted floor, whichever is higher. Above it it is the square root of rate x share, so that a
 // replica far above its share grows no faster than others.
 func (t *tracking) reference() float64 {
-	h := t.share.hint
+	h := t.share.lending()
 	switch {
 	case !known(h):
 		return t.rate
@@ -39,7 +39,7 @@ func (t *tracking) slowness() float64 {
 	case !known(h.hint):
 		return 1
 	}
-	slow := t.slowAt(h.hint)
+	slow := t.slowAt(h.lending())
 	if t.cuts.last == -farAway { // the share may be far too low
 		return max(min(slow, 1), slow-1)
 	}
@@ -52,6 +52,9 @@ func (t *tracking) slowAt(rate float64) float64 { return math.Sqrt(referenceRate
 // period is the time from a cut to the next probe, in seconds: no shorter than the upstream's window, if that is known.
 func (t *tracking) period(slowness float64) float64 {
 	k := probeEvery * slowness
+	if t.company.many() && t.cuts.last == -farAway {
+		k *= firstFaster
+	}
 	if t.share.above(t.rate) {
 		k *= t.share.patience
 	}

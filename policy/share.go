@@ -29,6 +29,7 @@ type share struct {
 	given    float64 // the last share; 0: none
 	since    time.Duration
 	hint     float64 // what is believed: given, or 0
+	lent     float64 // what others do not use, as a part of the share; below 0 they use more
 	tooHigh  float64 // the last share, if it was refuted as too high; 0: it was not
 	patience float64 // factor of the time between probes above the share
 	doubt    float64 // refusals at the floor, less what others' probes explain
@@ -58,8 +59,11 @@ func (t *tracking) hint(given float64) {
 	}
 }
 
+// lending is the share that is believed, with what others do not use of theirs.
+func (h *share) lending() float64 { return h.hint * (1 + h.lent) }
+
 // floor is the rate that few refusals do not cut; 0 without a share that is believed.
-func (h *share) floor() float64 { return floorOfShare * h.hint }
+func (h *share) floor() float64 { return floorOfShare * h.lending() }
 
 // refute stops believing the share. It may have been too high, or too low.
 func (h *share) refute(high bool) {
@@ -93,7 +97,7 @@ func (h *share) hold(from, to float64) float64 {
 
 // above reports whether a rate probes the share.
 func (h *share) above(rate float64) bool {
-	return h.hint > 0 && rate >= aboveFrom*h.hint && rate < aboveTo*h.hint
+	return h.hint > 0 && rate >= aboveFrom*h.lending() && rate < aboveTo*h.lending()
 }
 
 // probed notes a refusal of a probe.
@@ -105,7 +109,7 @@ func (h *share) probed(t *tracking) {
 
 // risen notes a rate that others leave: the share was too low, or it is not too high any more.
 func (h *share) risen(rate float64) {
-	if rate >= aboveTo*h.hint {
+	if rate >= aboveTo*h.lending() {
 		h.refute(false)
 	}
 	if rate >= h.tooHigh {

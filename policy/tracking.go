@@ -130,6 +130,7 @@ type tracking struct {
 	blackout blackout
 	fields   headroom
 	retry    retry
+	company  company
 }
 
 // Next implements Law.
@@ -161,9 +162,10 @@ func (t *tracking) step(s Sample, b Bounds) {
 		t.rebase(s.Now - t.now)
 	}
 	now, elapsed := s.Now, (s.Now - t.now).Seconds()
-	dt := min(elapsed, t.longest())
+	dt := t.growing(&s, &b, elapsed)
 	t.now = now
 	t.learnCost(s.Cost)
+	t.join(&b, now, elapsed)
 	t.hint(min(b.Share, greatestRate))
 	t.answers.age(elapsed, t.memory())
 	t.answers.answers += t.counted
@@ -183,6 +185,7 @@ func (t *tracking) step(s Sample, b Bounds) {
 		t.fresh = false
 	case Throttled:
 		t.answers.refused()
+		t.company.refuse(now)
 		t.trial.count(1, 1)
 		t.throttled(&s)
 	case Unavailable, Failed:
@@ -219,6 +222,7 @@ func (t *tracking) rebase(by time.Duration) {
 	for _, at := range []*time.Duration{
 		&t.now, &t.wantedAt, &t.cuts.last, &t.share.since,
 		&b.firstBad, &b.until, &b.began, &b.proven, &b.cycled, &h.since, &h.fromAt, &t.retry.at, &t.retry.end,
+		&t.company.mineAt, &t.company.chance.until,
 	} {
 		*at = max(*at+by, -farAway)
 	}

@@ -5,6 +5,7 @@ package laws
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/quotient-go/quotient/bench/arena/sim"
 	"github.com/quotient-go/quotient/policy"
@@ -12,8 +13,10 @@ import (
 
 // Names of contenders.
 const (
-	Ours   = "quotient"    // the one that the goals are about
-	Before = "eight rules" // the best that was known before
+	Ours   = "quotient"          // the one that the goals are about
+	News   = "quotient + gossip" // the same with news of the other replicas
+	Stops  = "gossip that stops" // the same with news that stops
+	Before = "eight rules"       // the best that was known before
 )
 
 // ours is the policy behind it.
@@ -47,6 +50,17 @@ func Contenders() []sim.Contender {
 		{Name: "no hint static", Deaf: true, Policy: func(s *sim.Scenario) policy.Policy {
 			return Static{Whole: s.Whole(), Blind: true}
 		}},
+	}
+}
+
+// Gossip returns the law of this library alone, with news of the other replicas, and with news that stops after two minutes.
+func Gossip() []sim.Contender {
+	stops := sim.News()
+	stops.Stops = 2 * time.Minute
+	return []sim.Contender{
+		{Name: Ours, Policy: the(ours)},
+		{Name: News, Policy: the(ours), Gossip: sim.News()},
+		{Name: Stops, Policy: the(ours), Gossip: stops},
 	}
 }
 

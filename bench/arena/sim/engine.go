@@ -28,6 +28,8 @@ type Contender struct {
 	RatesOnly bool
 	// Deaf: it reads neither Retry-After nor RateLimit fields, so a run is the same whatever the upstream tells.
 	Deaf bool
+	// Gossip passes the words of laws that speak on; nil: each is alone.
+	Gossip *Gossip
 	// Burst is how many seconds' events its pacing buckets hold; 0: a tenth, as in the library.
 	Burst float64
 }
@@ -63,6 +65,9 @@ const (
 	intrudes
 	changes
 	coordinates
+	learns
+	gossips
+	whispers
 )
 
 type event struct {
@@ -97,6 +102,7 @@ type Run struct {
 	believed float64
 	lie      func(t time.Duration, a *Answer)
 	spared   time.Duration // when a fault last let a request pass
+	whisper  *whisper      // nil: no gossip
 	clock    time.Duration // of a law, against now: its origin is a whole minute of a wall clock that is half a second off at most
 }
 
@@ -109,6 +115,10 @@ func Play(s Scenario, kind Kind, fields Fields, c Contender, seed uint64, trace 
 	r.slots = kind == Concurrency && !c.RatesOnly
 	r.replicas = make([]replica, s.Replicas)
 	r.m = newMeter(&s, trace)
+	if c.Gossip != nil {
+		r.whisper = newWhisper(c.Gossip, s.Replicas, seed)
+		r.whisper.parts = s.partsAt(0)
+	}
 	for i := range r.replicas {
 		from, to := s.life(i)
 		r.push(from+time.Duration(r.rng.Int64N(int64(50*time.Millisecond))), joins, i)
@@ -118,15 +128,7 @@ func Play(s Scenario, kind Kind, fields Fields, c Contender, seed uint64, trace 
 	}
 	r.shared = replica{rate: r.ideal(), burst: burst, live: true}
 	r.believed = s.Limit
-	for _, list := range [][]Change{s.Limits, s.Hints, {{s.StrangerFrom, 0}, {s.To, 0}}} {
-		for _, c := range list {
-			r.push(c.At, changes, 0)
-		}
-	}
-	for _, f := range s.Faults {
-		r.push(f.From, changes, 0)
-		r.push(f.To, changes, 0)
-	}
+	r.foresee()
 	if s.Lie != nil {
 		r.lie = s.Lie()
 	}
@@ -143,6 +145,20 @@ func Play(s Scenario, kind Kind, fields Fields, c Contender, seed uint64, trace 
 		r.do(e)
 	}
 	return r.m.result()
+}
+
+// foresee pushes the changes of the scenario.
+func (r *Run) foresee() {
+	s := r.s
+	for _, list := range [][]Change{s.Limits, s.Hints, {{s.StrangerFrom, 0}, {s.To, 0}}} {
+		for _, c := range list {
+			r.push(c.At, changes, 0)
+		}
+	}
+	for _, f := range s.Faults {
+		r.push(f.From, changes, 0)
+		r.push(f.To, changes, 0)
+	}
 }
 
 // ideal is the rate at which the shared bucket is filled now.
@@ -184,6 +200,13 @@ func (r *Run) do(e event) {
 		r.change()
 	case coordinates:
 		r.coordinate()
+	case learns:
+		r.learn(int(e.who))
+	case gossips:
+		r.gossip(int(e.who))
+		r.serve(int(e.who))
+	case whispers:
+		r.receive(e.who)
 	}
 }
 
@@ -209,11 +232,13 @@ func (r *Run) join(i int) {
 		p.rate = p.bounds.Share + .01
 	}
 	r.push(r.now+r.gap(i), arrives, i)
+	r.relist()
 }
 
 func (r *Run) leave(i int) {
 	p := &r.replicas[i]
 	p.live, p.queue, p.head = false, nil, 0
+	r.relist()
 }
 
 // gap is the time to the next candidate arrival of a Poisson process with replica i's greatest demand.
@@ -345,6 +370,9 @@ func (r *Run) change() {
 	r.up.SetLimit(r.now, at(r.s.Limit, r.s.Limits, r.now))
 	r.shared.settle(r.now)
 	r.shared.rate = r.ideal()
+	if r.whisper != nil {
+		r.whisper.parts = r.s.partsAt(r.now)
+	}
 	for i := range r.replicas {
 		p := &r.replicas[i]
 		h := r.s.shareAt(r.now)

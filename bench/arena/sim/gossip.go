@@ -1,0 +1,239 @@
+package sim
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/quotient-go/quotient/policy"
+)
+
+// Gossip is how replicas pass on the words of their laws (policy.Speaker). Live replicas form a binary heap:
+// each sends its neighbours, once in an interval, the sum of all words on its own side of that edge. Sums
+// count as long as both ends know the same list of replicas.
+type Gossip struct {
+	Interval    time.Duration // of each replica, at a phase of its own
+	Loss        float64       // of packets
+	Least, Most time.Duration // that a packet takes, evenly spread
+	Stops       time.Duration // from then on all packets are lost; 0: never
+}
+
+// News is what the goals of gossip are for: five packets a second, one in twenty lost, and 5 to 50 ms to a
+// neighbour.
+func News() *Gossip {
+	return &Gossip{Interval: 200 * time.Millisecond, Loss: .05, Least: 5 * time.Millisecond, Most: 50 * time.Millisecond}
+}
+
+const (
+	freshNews = 5 * time.Second // the age up to which news is given to a law
+	// A change of the replicas is known to each after a time between these.
+	learnLeast, learnMost = 200 * time.Millisecond, time.Second
+)
+
+// words is a sum of words.
+type words struct {
+	count                        int
+	wanting, rate, used, refused float64
+	oldest                       time.Duration
+	version                      int
+}
+
+func (w words) plus(o words) words {
+	return words{w.count + o.count, w.wanting + o.wanting, w.rate + o.rate, w.used + o.used, w.refused + o.refused, min(w.oldest, o.oldest), w.version}
+}
+
+// node is the gossip of one replica.
+type node struct {
+	list    []int32 // of replicas that it knows
+	version int
+	edges   [3]edge // parent, children
+	learns  bool    // an event is on its way
+}
+
+// edge is what a neighbour last sent.
+type edge struct {
+	peer int32 // -1: none
+	got  words // count 0: nothing yet
+}
+
+// packet is on its way.
+type packet struct {
+	from, to int32
+	words
+	next int32
+}
+
+// whisper is the gossip of a run.
+type whisper struct {
+	*Gossip
+	rng     *rand.Rand
+	nodes   []node
+	packets []packet
+	free    int32
+	version int     // of the list
+	live    []int32 // the list; replaced, never changed
+	parts   float64 // that the hint in force was reckoned with
+}
+
+func newWhisper(g *Gossip, replicas int, seed uint64) *whisper {
+	return &whisper{Gossip: g, rng: rand.New(rand.NewPCG(seed, 0xbb67ae8584caa73b)), nodes: make([]node, replicas), free: -1}
+}
+
+// between is an instant between two, evenly spread.
+func (w *whisper) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(w.rng.Int64N(int64(most-least)+1))
+}
+
+// relist notes that replicas have joined or left.
+func (r *Run) relist() {
+	w := r.whisper
+	if w == nil {
+		return
+	}
+	w.version++
+	w.live = nil
+	for i := range r.replicas {
+		if n := &w.nodes[i]; r.replicas[i].live && !n.learns {
+			n.learns = true
+			r.push(r.now+w.between(learnLeast, learnMost), learns, i)
+		}
+	}
+}
+
+// learn gives a replica the list of this instant.
+func (r *Run) learn(i int) {
+	w := r.whisper
+	n := &w.nodes[i]
+	n.learns = false
+	if !r.replicas[i].live {
+		return
+	}
+	if w.live == nil {
+		for k := range r.replicas {
+			if r.replicas[k].live {
+				w.live = append(w.live, int32(k))
+			}
+		}
+	}
+	if n.list == nil {
+		r.push(r.now+w.between(0, w.Interval), gossips, i)
+	}
+	n.list, n.version = w.live, w.version
+	at, _ := slices.BinarySearch(n.list, int32(i))
+	for e, k := range [3]int{(at - 1) / 2, 2*at + 1, 2*at + 2} {
+		n.edges[e] = edge{peer: -1}
+		if k < len(n.list) && (e > 0 || at > 0) {
+			n.edges[e].peer = n.list[k]
+		}
+	}
+}
+
+// word is what a replica says itself.
+func (r *Run) word(i int) words {
+	w := words{count: 1, oldest: r.now, version: r.whisper.nodes[i].version}
+	if law, ok := r.replicas[i].law.(policy.Speaker); ok {
+		x := law.Say(r.now + r.clock)
+		if w.refused = x.Refused; x.Wanting {
+			w.wanting, w.rate = 1, x.Rate
+		} else {
+			w.used = x.Rate
+		}
+	}
+	return w
+}
+
+// gossip is one interval of a replica: it sends, and hands its law the news.
+func (r *Run) gossip(i int) {
+	w := r.whisper
+	n, p := &w.nodes[i], &r.replicas[i]
+	if !p.live {
+		return
+	}
+	own := r.word(i)
+	for e := range n.edges {
+		if to := n.edges[e].peer; to >= 0 {
+			r.whisperTo(i, to, n.sum(own, e))
+		}
+	}
+	r.push(r.now+w.Interval, gossips, i)
+	r.inform(p, r.fleet(n, p, n.sum(own, -1)))
+}
+
+// sum adds what all edges but one last sent.
+func (n *node) sum(own words, but int) words {
+	for e := range n.edges {
+		if e != but && n.edges[e].got.count > 0 {
+			own = own.plus(n.edges[e].got)
+		}
+	}
+	return own
+}
+
+func (r *Run) whisperTo(i int, to int32, sum words) {
+	w := r.whisper
+	lost := w.rng.Float64() < w.Loss
+	takes := w.between(w.Least, w.Most)
+	if lost || w.Stops > 0 && r.now >= w.Stops {
+		return
+	}
+	k := w.free
+	if k < 0 {
+		w.packets = append(w.packets, packet{})
+		k = int32(len(w.packets) - 1)
+	} else {
+		w.free = w.packets[k].next
+	}
+	w.packets[k] = packet{from: int32(i), to: to, words: sum}
+	r.push(r.now+takes, whispers, int(k))
+}
+
+// receive takes in a packet.
+func (r *Run) receive(k int32) {
+	w := r.whisper
+	x := &w.packets[k]
+	n := &w.nodes[x.to]
+	for e := range n.edges {
+		if n.edges[e].peer == x.from && n.version == x.version {
+			n.edges[e].got = x.words
+		}
+	}
+	x.next, w.free = w.free, k
+}
+
+// fleet is the news for a replica; the zero value while it is not complete and fresh.
+func (r *Run) fleet(n *node, p *replica, all words) policy.Fleet {
+	if all.count != len(n.list) || r.now-all.oldest > freshNews {
+		return policy.Fleet{}
+	}
+	return policy.Fleet{
+		Weight: float64(all.count), Limit: p.bounds.Share * r.whisper.parts,
+		Wanting: all.wanting, Rate: all.rate, Used: all.used, Refused: all.refused,
+	}
+}
+
+// inform hands a law that speaks news.
+func (r *Run) inform(p *replica, f policy.Fleet) {
+	if _, speaks := p.law.(policy.Speaker); !speaks || f == p.bounds.Fleet {
+		return
+	}
+	p.bounds.Fleet = f
+	r.obey(p, p.law.Next(policy.Sample{Now: r.now + r.clock, Sent: r.now + r.clock}, p.bounds))
+}
+
+// partsAt is how many parts the hint in force at t was reckoned with: the replicas that ran when it last
+// changed.
+func (s *Scenario) partsAt(t time.Duration) float64 {
+	when, n := time.Duration(0), 0
+	for _, c := range s.Hints {
+		if c.At <= t {
+			when = c.At
+		}
+	}
+	for i := range s.Replicas {
+		if s.Live(i, when) {
+			n++
+		}
+	}
+	return math.Max(1, float64(n))
+}

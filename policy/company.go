@@ -1,0 +1,201 @@
+package policy
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	// wantingFor is how long, in seconds and in intervals between requests, a replica is wanting after its
+	// pace held one back. The longer counts.
+	wantingFor, wantingIntervals = 1.0, 3.0
+	// usedMore is how much more, in mean paces of the others that are wanting, makes a replica wanting that
+	// is not held back.
+	usedMore = 1.1
+	// pullIn is the time, in seconds, in which a rate comes by a factor of e closer to the replica's part.
+	// lendIn is the same for a part of a hinted limit.
+	pullIn, lendIn = 1.0, 0.5
+	// keptOfUse is what stays, in rates of use, of a rate that is not used while others are wanting.
+	keptOfUse = 1.2
+	// knownPart of the others, when that many are wanting, know the level. Then slow start ends.
+	knownPart = 0.3
+	// firstFaster is what remains of the first period while at least halfWant of all are wanting and none is
+	// refused. Then the share that all have may be too low.
+	firstFaster, halfWant = 0.5, 0.5
+	// lately is the memory, in seconds, of refusals that a replica reports.
+	lately = 1.0
+	// crowdPart of all requests, and a further one of them, is refused while the fleet is at its limit.
+	crowdPart = 0.005
+	// mostFor is how long, in seconds, a replica remembers most of what it was served.
+	mostFor = 60.0
+)
+
+// company is what the law makes of news of the others. Each law finds the level by its own answers. News only
+// moves rates between replicas, keeping their sum, and shows that the fleet has reached its limit.
+type company struct {
+	on                           bool // there is news, and it is of others too
+	weight                       float64
+	wanting, rate, used, refused float64 // of the others, as in Fleet
+	crowd                        bool    // the fleet is at its limit
+	chance                       chance
+	mine                         float64 // own refusals lately
+	mineAt                       time.Duration
+	most                         float64 // that was served in the last minute or so
+	spare                        float64 // seconds since the last answer, of which news has interrupted growth
+}
+
+// refuse counts an own refusal.
+func (c *company) refuse(now time.Duration) { c.mine, c.mineAt = c.mineThen(now)+1, now }
+
+// mineThen is how many own refusals there were lately.
+func (c *company) mineThen(now time.Duration) float64 {
+	return c.mine * math.Exp(-max(0, (now-c.mineAt).Seconds())/lately)
+}
+
+// over reports whether a use is more than that of the others who are wanting.
+func (c *company) over(use float64) bool {
+	return c.on && c.wanting > 0 && use > usedMore*c.rate/c.wanting
+}
+
+// many reports whether so many are wanting that their share must be too low if none is refused.
+func (c *company) many() bool { return c.on && !c.crowd && c.wanting+1 >= halfWant*c.weight }
+
+// Say implements Speaker.
+func (t *tracking) Say(now time.Duration) Word {
+	if t.rate == 0 {
+		return Word{}
+	}
+	now = min(max(now, -farAway), farAway)
+	w := Word{Rate: t.use(now), Refused: t.company.mineThen(now) / lately * t.cost}
+	if t.plateau.slow || !t.wants(now) && !t.company.over(w.Rate) {
+		return w
+	}
+	w.Wanting, w.Rate = true, t.rate
+	if b := &t.blackout; b.dark && !b.ill {
+		w.Rate = min(w.Rate, b.served/b.lasted(now))
+	}
+	return w
+}
+
+// wants reports whether the pace has held a request back lately: in a blackout, before it.
+func (t *tracking) wants(now time.Duration) bool {
+	held := max(wantingFor, wantingIntervals/t.perSecond(t.rate))
+	if b := &t.blackout; b.dark {
+		return t.wanted && (now-b.until).Seconds() < held && (b.firstBad-t.wantedAt).Seconds() < held
+	}
+	return t.wanted && (now-t.wantedAt).Seconds() < held
+}
+
+// use is what was served lately, in units per second. It fades.
+func (t *tracking) use(now time.Duration) float64 {
+	memory := t.memory()
+	return max(0, t.answers.delivered(t)) / (1 + max(0, (now-t.now).Seconds())/memory)
+}
+
+// learn takes in news. The part of this replica is taken out: its own state is fresher.
+func (t *tracking) learn(f *Fleet, now time.Duration) {
+	c := &t.company
+	if !f.sound() || f.Weight <= 1 {
+		*c, t.share.lent = company{chance: c.chance, mine: c.mine, mineAt: c.mineAt, spare: c.spare}, 0
+		return
+	}
+	if c.on && *f == t.bounds.Fleet {
+		return
+	}
+	w := t.Say(now)
+	c.on, c.weight = true, f.Weight
+	c.wanting, c.rate, c.used, c.refused = min(f.Wanting, f.Weight), f.Rate, f.Used, max(0, f.Refused-w.Refused)
+	if w.Wanting {
+		c.wanting, c.rate = max(0, c.wanting-1), max(0, c.rate-w.Rate)
+	} else {
+		c.used = max(0, c.used-w.Rate)
+	}
+}
+
+// join follows news for so many seconds.
+func (t *tracking) join(b *Bounds, now time.Duration, elapsed float64) {
+	t.learn(&b.Fleet, now)
+	c := &t.company
+	if !c.on {
+		return
+	}
+	use := t.use(now)
+	c.most = max(use, c.most*math.Exp(-elapsed/mostFor))
+	t.watch(c.rate+c.used+max(use, t.rate), now, elapsed)
+	wants := t.wants(now) || c.over(use)
+	own := t.rate
+	if !wants {
+		own = min(own, use)
+	}
+	part, in := t.part(own, b.Fleet.Limit)
+	if t.plateau.slow {
+		if c.wanting < max(1, knownPart*(c.weight-1)) {
+			return
+		}
+		t.plateau.slow = false
+	}
+	if !wants && part < t.rate {
+		part = max(part, min(t.rate, keptOfUse*use))
+	}
+	if !t.blackout.dark && t.pulls(part, in, wants) {
+		t.pull(part, elapsed, in, *b)
+	}
+}
+
+// part is what this replica may have if it is wanting, and in how many seconds it comes there. That is as
+// much as the others have that are wanting, and what is left of a limit that is believed. Own is what it has.
+func (t *tracking) part(own, limit float64) (part, in float64) {
+	c, all := &t.company, t.company.wanting+1
+	part, in = (c.rate+own)/all, pullIn
+	t.share.lent = 0
+	if h := t.share.hint; h > 0 && known(limit) {
+		lent := min(max((limit-c.used)/all, limit/c.weight), limit)
+		t.share.lent = lent/h - 1
+		if low := t.share.floor(); low > part {
+			part, in = low, lendIn
+		}
+	}
+	return part, in
+}
+
+// pulls reports whether the rate moves to the part. One that is not wanting rises, so that it can start
+// there, if others are wanting or the limit is known. It falls while others are wanting.
+func (t *tracking) pulls(part, in float64, wants bool) bool {
+	c := &t.company
+	switch {
+	case part > t.rate && t.answers.heavy():
+		return false // what others have is not to be had here
+	case wants || c.wanting > 0:
+		return true
+	}
+	return part >= t.rate && in == lendIn
+}
+
+// pull moves the rate to a part, and with it all that the law remembers in units of its part. News alone
+// never brings the rate below the equal part of what this replica was served. Nor does it more than double
+// the rate in a second, unless the limit is known here.
+func (t *tracking) pull(part, elapsed, in float64, b Bounds) {
+	c := &t.company
+	part = max(part, min(t.rate, c.most/c.weight))
+	x := t.rate + (part-t.rate)*(1-math.Exp(-elapsed/in))
+	if in == pullIn {
+		x = min(x, t.rate*math.Exp(ln2*elapsed/slowDouble))
+	}
+	by := t.bounded(x, b) / t.rate
+	for _, rate := range []*float64{
+		&t.rate, &t.plateau.top, &t.level.held, &t.level.from, &t.trial.rate, &t.blackout.before.rate, &t.blackout.before.top,
+	} {
+		*rate *= by
+	}
+}
+
+// growing is the time that growth accounts for: since the last answer, though news has come in between.
+func (t *tracking) growing(s *Sample, b *Bounds, elapsed float64) float64 {
+	c := &t.company
+	dt := min(elapsed+c.spare, t.longest())
+	c.spare = 0
+	if s.Outcome == Unknown && b.Fleet.known() {
+		c.spare, dt = dt, 0
+	}
+	return dt
+}

@@ -1,0 +1,163 @@
+package policy_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quotient-go/quotient/policy"
+)
+
+// group is laws that learn at once what the others say, and whose pace always holds requests back. Nothing is
+// refused.
+type group struct {
+	laws   []policy.Speaker
+	bounds policy.Bounds
+	rates  []float64
+	idle   map[int]bool
+	now    time.Duration
+}
+
+func newGroup(b policy.Bounds, starts ...float64) *group {
+	g := &group{bounds: b, rates: make([]float64, len(starts)), idle: map[int]bool{}}
+	for i, start := range starts {
+		law := policy.Tracking{}.New(uint64(i)).(policy.Speaker)
+		law.Next(policy.Sample{}, policy.Bounds{Share: start, Ceiling: b.Ceiling})
+		g.rates[i] = law.Next(policy.Sample{}, b).Rate
+		g.laws = append(g.laws, law)
+	}
+	return g
+}
+
+// news is the sum of all words.
+func (g *group) news() policy.Fleet {
+	f := policy.Fleet{Weight: float64(len(g.laws)), Limit: g.bounds.Share * float64(len(g.laws))}
+	for _, law := range g.laws {
+		w := law.Say(g.now)
+		f.Refused += w.Refused
+		if w.Wanting {
+			f.Wanting, f.Rate = f.Wanting+1, f.Rate+w.Rate
+		} else {
+			f.Used += w.Rate
+		}
+	}
+	return f
+}
+
+// run lets all go on for a time. Those that are not idle send at their rate, and all have news every 200 ms.
+func (g *group) run(d time.Duration) {
+	const tick = 10 * time.Millisecond
+	due := make([]float64, len(g.laws))
+	for end := g.now + d; g.now < end; {
+		g.now += tick
+		b := g.bounds
+		if b.Fleet = g.news(); g.now%(200*time.Millisecond) == 0 {
+			for i, law := range g.laws {
+				g.rates[i] = law.Next(policy.Sample{Now: g.now, Sent: g.now}, b).Rate
+			}
+		}
+		for i, law := range g.laws {
+			if due[i] += g.rates[i] * tick.Seconds(); due[i] >= 1 && !g.idle[i] {
+				due[i]--
+				s := policy.Sample{Outcome: policy.Success, Now: g.now, Sent: g.now - tick, Cost: 1, Paced: true}
+				g.rates[i] = law.Next(s, b).Rate
+			}
+		}
+	}
+}
+
+// Those that want more come to the same rate, and their sum only grows as laws grow.
+func TestNewsMakesEqual(t *testing.T) {
+	g := newGroup(policy.Bounds{Ceiling: math.Inf(1)}, 30, 6, 6, 18)
+	g.run(5 * time.Second)
+	sum := 0.0
+	for _, r := range g.rates {
+		if sum += r; r < 13 || r > 18 {
+			t.Errorf("after 5 s the rates are %.1f", g.rates)
+			break
+		}
+	}
+	if sum < 57 || sum > 70 {
+		t.Errorf("rates of 60 together are %.1f together after 5 s", sum)
+	}
+}
+
+// What others do not use of a limit is lent at once, and is given back when they want it.
+func TestNewsLends(t *testing.T) {
+	b := policy.Bounds{Share: 10, Ceiling: 1000}
+	g := newGroup(b, 10, 10, 10, 10)
+	for i := 1; i < 4; i++ {
+		g.idle[i] = true
+	}
+	g.run(3 * time.Second)
+	if g.rates[0] < 38 || g.rates[0] > 44 {
+		t.Errorf("one of four at a limit of 40 has a rate of %.1f after 3 s", g.rates[0])
+	}
+	g.idle[1] = false
+	before := g.rates[0]
+	g.run(2 * time.Second)
+	if a, b := g.rates[0], g.rates[1]; a > .95*before || b < 18 || a > 1.25*b {
+		t.Errorf("one had %.1f alone; 2 s after another wants as much they have %.1f and %.1f", before, a, b)
+	}
+}
+
+// Without news of others the paces are the same, whatever else the news says.
+func TestPropertyNoNewsChangesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		seed := rapid.Uint64().Draw(t, "seed")
+		plain, told := policy.Tracking{}.New(seed), policy.Tracking{}.New(seed)
+		s, b := policy.Sample{}, saneBounds(t)
+		with := b
+		with.Fleet = policy.Fleet{Limit: 10, Wanting: 2, Rate: 3, Used: 4, Refused: 5}
+		with.Fleet.Weight = rapid.SampledFrom([]float64{0, -1, .5, math.Inf(1)}).Draw(t, "weight")
+		for range rapid.IntRange(1, 60).Draw(t, "samples") {
+			if a, c := plain.Next(s, b), told.Next(s, with); a != c {
+				t.Fatalf("without news %+v, with %+v %+v", a, with.Fleet, c)
+			}
+			s = later(t, s.Now, 1)
+		}
+	})
+}
+
+// Lies do not bring the pace of a law that is served below its part of a hinted limit, or of what it was
+// served.
+func TestPropertyLiesLeaveAFloor(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		weight := float64(rapid.IntRange(2, 50).Draw(t, "weight"))
+		b := policy.Bounds{Ceiling: math.Inf(1)}
+		floor := 50 / weight / math.E // what it is served at first, as remembered after a minute
+		if rapid.Bool().Draw(t, "hint") {
+			b.Share = 50
+			floor = 50 / weight
+		}
+		g := newGroup(b, 50)
+		g.run(20 * time.Second)
+		for range 200 {
+			g.now += 200 * time.Millisecond
+			lie := b
+			lie.Fleet = garbageFleet(t)
+			lie.Fleet.Weight, lie.Fleet.Limit = weight, b.Share
+			p := g.laws[0].Next(policy.Sample{Outcome: policy.Success, Now: g.now, Sent: g.now, Cost: 1, Paced: true}, lie)
+			if !(p.Rate >= .98*floor) || p.Rate > 1e12 {
+				t.Fatalf("after %v lies bring it to %v, below %v", g.now, p.Rate, floor)
+			}
+		}
+	})
+}
+
+// What a law says is finite and not negative, whatever it has lived through, at any instant.
+func TestPropertySayIsSound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		law := policy.Tracking{}.New(rapid.Uint64().Draw(t, "seed")).(policy.Speaker)
+		law.Next(policy.Sample{}, garbageBounds(t))
+		for range rapid.IntRange(1, 40).Draw(t, "samples") {
+			law.Next(garbage(t), garbageBounds(t))
+			at := time.Duration(rapid.Int64().Draw(t, "at"))
+			if w := law.Say(at); !(w.Rate >= 0 && w.Rate <= math.MaxFloat64 && w.Refused >= 0 && w.Refused <= math.MaxFloat64) {
+				t.Fatalf("it says %+v", w)
+			}
+		}
+	})
+}
