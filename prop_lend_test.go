@@ -148,8 +148,8 @@ func (b *borrowers) check(perSecond, burst float64, lasts time.Duration) {
 	}
 }
 
-// Bound 10 of slots. Beside the limit no more are in flight than the shares of the others. It is the limit alone
-// when none has begun to want more for as long as news takes, and permits from before are back.
+// Bound 10 of slots. Beside the limit no more are in flight than the shares of the others. It is the limit
+// alone when none has begun to want more for as long as news takes, and permits from before are back.
 func TestPropertyBorrowedSlots(t *testing.T) {
 	property(t, func(t *rapid.T) {
 		limit := rapid.IntRange(1, 60).Draw(t, "limit")
