@@ -196,6 +196,7 @@ func TestLawsGetNewsOfTheFleet(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		want := policy.Fleet{Weight: 2, Limit: 1000, Wanting: 1, Rate: 7, Used: 7, Refused: 3}
 		for i, law := range p.kept {
 			if law.news != want {
@@ -215,6 +216,7 @@ func TestLawsGetNewsOfTheFleet(t *testing.T) {
 		h.cut = true
 		h.mu.Unlock()
 		time.Sleep(3 * time.Second)
+		synctest.Wait()
 		for i, law := range p.kept {
 			if law.news != (policy.Fleet{}) {
 				t.Errorf("without news law %d has %+v", i, law.news)
