@@ -91,3 +91,150 @@ func TestCountText(t *testing.T) {
 		t.Error("rules share an id")
 	}
 }
+
+// What a replica has taken counts on after it is gone, or has started again.
+func TestACountOutlivesItsReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rate := Rate{Events: 400, Per: time.Minute, Aligned: true, Counted: true}
+		h, ls := pooled(t, 4, Rates(rate))
+		atWindow(rate.Per)
+		hammer(10*time.Millisecond, ls[0])
+		within(t, "with those of the share", 200, 200, hammerUpTo(2*time.Second, 200, ls[0]))
+		ls[0].endExchange() // as after a restart
+		h.mu.Lock()
+		h.said[0] = map[string]Terms{}
+		h.mu.Unlock()
+		ls[0].Reset("k")
+		ls[0].beginExchange()
+		time.Sleep(time.Second)
+		within(t, "another one", 100, 100, hammer(5*time.Second, ls[1])...)
+	})
+}
+
+// hammerUpTo has a limiter take up to n, and returns how much it got.
+func hammerUpTo(d time.Duration, n int, l *Limiter) (got int) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for got < n && l.Allow("k") {
+			got++
+		}
+	}
+	return got
+}
+
+// A replica that does not know of the key might take its share of it.
+func TestACountTakesAllReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rate := Rate{Events: 400, Per: time.Minute, Aligned: true, Counted: true}
+		_, ls := pooled(t, 4, Rates(rate))
+		atWindow(rate.Per)
+		ls[3].endExchange()
+		within(t, "three of four", 100, 100, hammer(10*time.Second, ls[0])...)
+	})
+}
+
+// An ask above what is left waits for the next window, and owes nothing there.
+func TestALargeAskIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rate := Rate{Events: 400, Per: time.Minute, Aligned: true, Counted: true}
+		_, ls := pooled(t, 4, Rates(rate))
+		atWindow(rate.Per)
+		within(t, "most of it", 390, 390, hammerUpTo(3*time.Second, 390, ls[0]))
+		time.Sleep(time.Second)
+		_, d := ls[1].TryAcquire("k", Weight(11))
+		_, last := ls[1].TryAcquire("k", Weight(10))
+		if d.OK || !last.OK {
+			t.Errorf("eleven of ten: %v; ten: %v", d, last)
+		}
+		begun := time.Now()
+		if _, err := ls[1].Acquire(t.Context(), "k", Weight(300)); err != nil || time.Since(begun) < 50*time.Second {
+			t.Errorf("300 of the next window came after %v, %v", time.Since(begun), err)
+		}
+		time.Sleep(2 * time.Second)
+		within(t, "and the others", 100, 100, hammer(10*time.Second, ls[2])...)
+		atWindow(rate.Per)
+		within(t, "nothing is owed", 400, 400, hammer(10*time.Second, ls[1])...)
+	})
+}
+
+// A key has one count in all plans.
+func TestACountInTwoPlans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rate := Rate{Name: "w", Events: 400, Per: time.Minute, Aligned: true, Counted: true}
+		_, ls := pooled(t, 2, Rates(rate), Plans(map[string]Limit{"p": Rates(rate)}))
+		atWindow(rate.Per)
+		within(t, "most of it", 390, 390, hammerUpTo(3*time.Second, 390, ls[0]))
+		got := 0
+		for range 3000 {
+			if _, d := ls[0].TryAcquire("k", Plan("p")); d.OK {
+				got++
+			}
+			time.Sleep(time.Millisecond)
+		}
+		within(t, "in another plan", 10, 10, got)
+		within(t, "and back", 0, 0, hammer(time.Second, ls...)...)
+	})
+}
+
+// What comes back may be taken again, by any replica.
+func TestACountTakesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rate := Rate{Unit: "tokens", Events: 400, Per: time.Minute, Aligned: true, Counted: true}
+		_, ls := pooled(t, 4, Rates(rate))
+		atWindow(rate.Per)
+		var last Permit
+		for range 300 {
+			if p, d := ls[0].TryAcquire("k", Cost("tokens", 10)); d.OK {
+				last = p
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		must(t, last.Correct("tokens", 3))
+		time.Sleep(time.Second)
+		_, d := ls[2].TryAcquire("k", Cost("tokens", 8))
+		_, seven := ls[2].TryAcquire("k", Cost("tokens", 7))
+		if d.OK || !seven.OK {
+			t.Errorf("eight of seven: %v; seven: %v", d, seven)
+		}
+	})
+}
+
+// A key that is named no more is divided, and takes no place.
+func TestACountEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rate := Rate{Events: 400, Per: time.Minute, Aligned: true, Counted: true}
+		h, ls := pooled(t, 4, Rates(rate))
+		hammer(2*time.Second, ls[0])
+		for range 3 {
+			atWindow(rate.Per)
+			time.Sleep(20 * time.Second)
+		}
+		for i, l := range ls {
+			l.exchange.mu.Lock()
+			if n, m := len(l.exchange.counts), l.exchange.counting; n != 0 || m != 0 {
+				t.Errorf("replica %d counts %d keys, and names %d", i, n, m)
+			}
+			l.exchange.mu.Unlock()
+			h.mu.Lock()
+			for text := range h.said[i] {
+				if text[:1] == textCount {
+					t.Errorf("replica %d still says %q", i, text)
+				}
+			}
+			h.mu.Unlock()
+		}
+	})
+}
+
+// More keys than may be named: those that have used the least give way.
+func TestTheLeastCountedGiveWay(t *testing.T) {
+	x := &exchange{counts: map[countKey]*census{}}
+	for i, name := range []string{"a", "b", "c"} {
+		c := x.count(countKey{1, name}, 0)
+		c.busy, c.used, c.usedBefore = i == 0, float64(i)/10, float64(i)/20
+		x.name(c, 3)
+	}
+	x.name(x.count(countKey{1, "d"}, 0), 3)
+	if x.counting != 3 || !x.giveWay() || x.counts[countKey{1, "b"}].asked || !x.giveWay() || x.giveWay() || x.counting != 1 {
+		t.Errorf("%d are named", x.counting)
+	}
+}

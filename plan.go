@@ -62,6 +62,7 @@ func (s *shard) enter(g *gate, plan uint8, now instant) {
 // change brings a gate into another plan.
 func (s *shard) change(g *gate, to uint8, now instant) {
 	s.touch(g, now)
+	counted := g.counts()
 	s.putAway(g, now)
 	next := s.leftIn(g, to, now)
 	st := *next.setting
@@ -71,6 +72,7 @@ func (s *shard) change(g *gate, to uint8, now instant) {
 	if next.ext != nil {
 		g.ext.rest = next.ext.rest
 	}
+	g.keepCounts(now, counted)
 }
 
 // putAway keeps what is left of the plan that a gate is in, unless the gate is idle in all its plans. While
