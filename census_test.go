@@ -238,3 +238,24 @@ func TestTheLeastCountedGiveWay(t *testing.T) {
 		t.Errorf("%d are named", x.counting)
 	}
 }
+
+// What is taken at the end of a window is reported after it: at others that window may still go on.
+func TestTheLastOfAWindowIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rate := Rate{Events: 400, Per: time.Minute, Aligned: true, Counted: true}
+		h, ls := pooled(t, 2, Rates(rate))
+		atWindow(rate.Per)
+		within(t, "at first", 290, 290, hammerUpTo(time.Second, 290, ls[0]))
+		time.Sleep(59*time.Second - time.Millisecond)
+		within(t, "at last", 10, 10, hammerUpTo(time.Millisecond, 10, ls[0]))
+		time.Sleep(300 * time.Millisecond)
+		_, k, _ := readCount(ls[0].exchange.counts[countKey{countedID(id{name: "rate 1", per: int64(rate.Per)}), "k"}].before)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for text, said := range h.said[0] {
+			if _, window, ok := readCount(text); ok && window == k && said[countEvents] != 300 {
+				t.Errorf("it says %d of the window before", said[countEvents])
+			}
+		}
+	})
+}

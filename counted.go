@@ -91,34 +91,3 @@ func (st *setting) counting(rule uint64) *rule {
 	}
 	return nil
 }
-
-// counts returns copies of the windows of the gate's counted rules, by countedID; nil for none.
-func (g *gate) counts() (windows map[uint64]window) {
-	if !g.setting.census {
-		return nil
-	}
-	windows = make(map[uint64]window)
-	for i := range g.setting.rules {
-		if r := &g.setting.rules[i]; r.counted != 0 {
-			windows[r.counted] = *g.windowOf(r)
-		}
-	}
-	return windows
-}
-
-// keepCounts has the gate, which has come into another plan, count on: a counted rule has one count in all
-// plans.
-func (g *gate) keepCounts(t instant, was map[uint64]window) {
-	for i := range g.setting.rules {
-		r := &g.setting.rules[i]
-		old, ok := was[r.counted]
-		if !ok {
-			continue
-		}
-		if w := g.windowOf(r); w.index == old.index {
-			w.used, w.fleet = max(w.used, old.used), old.fleet
-			w.within = w.used // the other plan has let it through
-			w.recount(t, r.schedule)
-		}
-	}
-}

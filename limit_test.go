@@ -66,6 +66,7 @@ var badLimits = []struct {
 	{rated(perSecond(1, math.MaxInt)), "Rates[0].Burst", "9223372036854775807"},
 	{rated(Rate{Events: 5, Per: time.Second, Burst: 3, Aligned: true}), "Rates[0].Burst", "3"},
 	{rated(Rate{Events: 0.0009, Per: time.Second, Aligned: true}), "Rates[0].Events", "0.0009"},
+	{rated(Rate{Events: 5, Per: time.Second, Counted: true}), "Rates[0].Counted", "true"},
 	{rated(Rate{Events: 5, Per: time.Microsecond, Aligned: true}), "Rates[0].Per", "1µs"},
 	{rated(Rate{Events: 1e12, Per: time.Millisecond}), "Rates[0].Events", "1e+12 per 1ms"},
 	{rated(PerSecond(5e-324)), "Rates[0].Events", "5e-324 per 1s"}, // a millionth of it underflows to 0

@@ -20,7 +20,7 @@ const (
 
 var (
 	limitFields = []string{"rates", "in_flight", "deny"}
-	rateFields  = []string{"name", "unit", "events", "per_seconds", "burst", "aligned", "no_turns"}
+	rateFields  = []string{"name", "unit", "events", "per_seconds", "burst", "aligned", "counted", "no_turns"}
 )
 
 // ranges says what Limit.Validate wants, by the JSON name of the field.
@@ -92,6 +92,9 @@ func readRate(f *form) quotient.Rate {
 	}
 	if f.has("aligned") {
 		r.Aligned = f.truth("aligned")
+	}
+	if f.has("counted") {
+		r.Counted = f.truth("counted")
 	}
 	if f.has("no_turns") {
 		r.NoTurns = f.truth("no_turns")

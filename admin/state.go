@@ -93,6 +93,7 @@ type RateState struct {
 	PerSeconds float64 `json:"per_seconds"`
 	Burst      int     `json:"burst"` // 0 for Events
 	Aligned    bool    `json:"aligned"`
+	Counted    bool    `json:"counted"` // the fleet's count decides
 	NoTurns    bool    `json:"no_turns"`
 }
 
@@ -177,7 +178,7 @@ func newLimitState(limit quotient.Limit) LimitState {
 	for _, r := range limit.Rates {
 		rates = append(rates, RateState{
 			Name: r.Name, Unit: r.Unit, Events: finite(r.Events), PerSeconds: r.Per.Seconds(), Burst: r.Burst,
-			Aligned: r.Aligned, NoTurns: r.NoTurns,
+			Aligned: r.Aligned, Counted: r.Counted, NoTurns: r.NoTurns,
 		})
 	}
 	return LimitState{Rates: rates, InFlight: limit.InFlight, Denies: limit.Deny}

@@ -221,7 +221,7 @@ func TestEveryChangeIsLogged(t *testing.T) {
 	var out bytes.Buffer
 	h := mount(t, newLimiter(t), Token(secret), Logger(slog.New(slog.NewTextHandler(&out, nil))))
 	tests := []struct{ path, body, want string }{
-		{"/limit", `{"rates":[],"in_flight":3}`, `old="{\"rates\":[{\"name\":\"second\",\"unit\":\"\",\"events\":100,\"per_seconds\":1,\"burst\":10,\"aligned\":false,\"no_turns\":false}],\"in_flight\":0,\"denies\":false}" new="{\"rates\":[],\"in_flight\":3,\"denies\":false}"`},
+		{"/limit", `{"rates":[],"in_flight":3}`, `old="{\"rates\":[{\"name\":\"second\",\"unit\":\"\",\"events\":100,\"per_seconds\":1,\"burst\":10,\"aligned\":false,\"counted\":false,\"no_turns\":false}],\"in_flight\":0,\"denies\":false}" new="{\"rates\":[],\"in_flight\":3,\"denies\":false}"`},
 		{"/plan", `{"plan":"paid","limit":{"rates":[],"in_flight":4}}`, `old.plan=paid old.limit=none new.plan=paid new.limit="{\"rates\":[],\"in_flight\":4,\"denies\":false}"`},
 		{"/plan", `{"plan":"paid","limit":null}`, `old.plan=paid old.limit="{\"rates\":[],\"in_flight\":4,\"denies\":false}" new.plan=paid new.limit=none`},
 		{"/override", `{"key":"K\n<","limit":{"deny":true}}`, `old.key="\"K\\n<\"" old.limit=none new.key="\"K\\n<\"" new.limit="{\"rates\":[],\"in_flight\":0,\"denies\":true}"`},

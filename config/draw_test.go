@@ -138,7 +138,7 @@ func drawRate(t *rapid.T, i int) quotient.Rate {
 	if rapid.Bool().Draw(t, "named") {
 		r.Name = fmt.Sprintf("rate \"%d\"", i+10)
 	}
-	if !r.Aligned {
+	if r.Counted = r.Aligned && rapid.Bool().Draw(t, "counted"); !r.Aligned {
 		r.Burst = rapid.IntRange(0, 3).Draw(t, "burst")
 	}
 	return r

@@ -126,7 +126,7 @@ func (e *encoder) limit(l quotient.Limit) {
 		case r.Burst > 0:
 			one += fmt.Sprintf(", burst = %d", r.Burst)
 		}
-		one += fmt.Sprintf(", aligned = %v, no-turns = %v", r.Aligned, r.NoTurns)
+		one += fmt.Sprintf(", aligned = %v, counted = %v, no-turns = %v", r.Aligned, r.Counted, r.NoTurns)
 		rates = append(rates, "{ "+one+" }")
 	}
 	if rates != nil {

@@ -295,19 +295,20 @@ function rateEditor(old, onRemove) {
     unit: textual(old.unit),
   };
   const aligned = checkbox("aligned", "Aligned to the wall clock", old.aligned);
+  const counted = checkbox("counted", "Counted over the fleet (aligned only)", old.counted);
   const turns = checkbox("no_turns", "No turns between replicas", old.no_turns);
   const legend = el("legend");
   const removeButton = el("button", { type: "button", class: "quiet", text: "Remove", onclick: onRemove });
   const labels = { events: "Events", per_seconds: "Per seconds", burst: "Burst", name: "Name", unit: "Unit" };
   const fields = Object.entries(controls).map(([name, control]) => field(name, labels[name], control));
-  const node = el("fieldset", { class: "rate" }, legend, el("div", { class: "grid" }, ...fields), aligned.node, turns.node, removeButton);
+  const node = el("fieldset", { class: "rate" }, legend, el("div", { class: "grid" }, ...fields), aligned.node, counted.node, turns.node, removeButton);
   return {
     node,
     focus: () => controls.events.focus(),
     number(i) {
       legend.textContent = `Rate ${i + 1}`;
       removeButton.setAttribute("aria-label", `Remove rate ${i + 1}`);
-      for (const [name, control] of Object.entries({ ...controls, aligned: aligned.input, no_turns: turns.input })) control.dataset.field = `rates[${i}].${name}`;
+      for (const [name, control] of Object.entries({ ...controls, aligned: aligned.input, counted: counted.input, no_turns: turns.input })) control.dataset.field = `rates[${i}].${name}`;
     },
     value: () => ({
       name: controls.name.value,
@@ -316,6 +317,7 @@ function rateEditor(old, onRemove) {
       per_seconds: numberOf(controls.per_seconds),
       burst: numberOf(controls.burst) ?? 0,
       aligned: aligned.input.checked,
+      counted: counted.input.checked,
       no_turns: turns.input.checked,
     }),
   };
