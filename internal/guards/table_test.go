@@ -85,8 +85,8 @@ func TestCommittedTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(modes) != 45 {
-		t.Errorf("got %d failure modes, want 1 to 41, 19a, 22a, 22b and 34a", len(modes))
+	if len(modes) != 48 {
+		t.Errorf("got %d failure modes, want 1 to 41, 19a to 19c, 20a, 22a, 22b and 34a", len(modes))
 	}
 	for _, m := range modes {
 		if m.section == "" {
