@@ -62,7 +62,6 @@ type replica struct {
 	next        int // tick of its next turn
 	pausedUntil int // neither asks nor turns
 	starved     int // tick until which it takes no turns
-	busy        bool
 }
 
 // phase is how a replica's callers ask.
