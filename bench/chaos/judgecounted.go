@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// counted judges bound 14: of a window whose limit is E a replica that has used up its share is let through
-// more only while what it has admitted, and what the others had by the time of the oldest news that counts, are
-// within E. That is so while nobody believes in fewer than there are.
+// counted judges bound 14, of windows whose limit is E. A replica that has used up its share may go on only
+// while two numbers are within E together. They are what it has admitted, and what the others had by the time
+// of the oldest news that counts. That is so while no replica believes in fewer than there are.
 func (v *verdict) counted(r record, states []state) {
 	p, most := &v.Paths[onCounted], r.law(onCounted).window
 	log := slices.Clone(r.Logs[onCounted])

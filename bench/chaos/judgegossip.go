@@ -7,21 +7,22 @@ import (
 
 // A gossipVerdict is what became of a fleet that gossips.
 type gossipVerdict struct {
-	Over    float64         // the most that left in any window beyond R w + max(B, N)
-	OverAt  window          // where
-	Calms   []float64       // of the limit used by the one that was busy, in each stretch without faults
-	Parts   []float64       // the least part of the rate that it had in each
-	Slots   []float64       // the same, of the slots
-	Checked time.Duration   // in which permits in flight were judged
-	Most    int             // in flight at any time
-	Healed  []time.Duration // from the end of a partition until all agreed again
-	Counted int             // events of the fleet's counter
-	Agreed  int             // replicas that say so
-	Keys    int
-	Lost    int64   // events of those that were killed, which no living replica has received
-	Windows int     // counted ones
-	Worst   int     // the most in one of them
-	Bytes   float64 // a second, sent by one replica
+	Over     float64         // the most that left in any window beyond R w + max(B, N)
+	OverAt   window          // where
+	Calms    []float64       // of the limit used by the one that was busy, in each stretch without faults
+	Parts    []float64       // the least part of the rate that it had in each
+	Slots    []float64       // the same, of the slots
+	Checked  time.Duration   // in which permits in flight were judged
+	Most     int             // in flight at any time
+	Healed   []time.Duration // from the end of a partition until all agreed again
+	Unhealed int             // of them, those in which something else came before
+	Counted  int             // events of the fleet's counter
+	Agreed   int             // replicas that say so
+	Keys     int
+	Lost     int64   // events of those that were killed, which no living replica has received
+	Windows  int     // counted ones
+	Worst    int     // the most in one of them
+	Bytes    float64 // a second, sent by one replica
 }
 
 // What one busy replica has of the limit that has lost nothing to faults: what it may use, and what it does
@@ -37,6 +38,7 @@ const pieceOf = 250 * time.Millisecond
 // gossip judges what only a fleet that gossips does.
 func (v *verdict) gossip(r record) {
 	v.calms(r)
+	v.healed(r)
 	v.counters(r)
 	v.tooFew(r)
 }
@@ -229,49 +231,54 @@ func (r record) unsettled() []span {
 	return all
 }
 
-// calms judges the stretches without faults: all agree with the truth, and the one that is busy has the limit.
+// calms judges the stretches without faults. All agree with the truth, and the one that is busy has all.
 func (v *verdict) calms(r record) {
-	sent, states := r.departures(onLent), r.states(onLent)
-	law, slots := r.law(onLent), r.law(onLentSlots).slots
+	states := r.states(onLent)
 	for _, c := range r.Calms {
 		for _, st := range states {
 			if st.overlap(c.span) > 0 && !st.Right {
-				v.broken("%s: in the stretch without faults from %.3f s not all of %d agree with the truth, one believes in %d",
+				v.broken("%s: in the stretch without faults from %.3f s not all of %d agree, one believes in %d",
 					onLent, c.From.Seconds(), st.Running, st.Least)
 				break
 			}
 		}
-		for i := range r.Lives {
-			if l := &r.Lives[i]; l.ID == c.Busy {
-				least := 1.
-				for t := c.From; t < c.To; t += 10 * time.Millisecond {
-					least = min(least, l.part(onLent, t))
-				}
-				v.Gossip.Parts = append(v.Gossip.Parts, least)
-			}
-		}
-		got := len(of(during(sent, c.span), c.Busy))
-		v.Gossip.Calms = append(v.Gossip.Calms, float64(got)/(law.rate*c.length().Seconds()))
-		var held time.Duration
-		for _, e := range r.Logs[onLentSlots] {
-			if int(e.Replica) == c.Busy {
-				held += c.overlap(span{e.Admitted, e.Sent})
-			}
-		}
-		v.Gossip.Slots = append(v.Gossip.Slots, held.Seconds()/(float64(slots)*c.length().Seconds()))
+		v.useOf(r, c)
 	}
+	g := &v.Gossip
 	for _, use := range []struct {
 		what  string
 		list  []float64
 		least float64
 	}{
-		{"may use %.1f %% of the rate", v.Gossip.Parts, leastPart}, {"uses %.1f %% of the rate", v.Gossip.Calms, leastCalm},
-		{"uses %.1f %% of the slots", v.Gossip.Slots, leastCalm},
+		{"may use %.1f %% of the rate", g.Parts, leastPart}, {"uses %.1f %% of the rate", g.Calms, leastCalm},
+		{"uses %.1f %% of the slots", g.Slots, leastCalm},
 	} {
 		if len(use.list) > 0 && middle(use.list) < use.least {
-			v.broken("one busy replica "+use.what+" in the median of %d stretches without faults", 100*middle(use.list), len(use.list))
+			v.broken("one busy replica "+use.what+" in the median of %d stretches without faults",
+				100*middle(use.list), len(use.list))
 		}
 	}
+}
+
+// useOf measures what the one that is busy has in a stretch.
+func (v *verdict) useOf(r record, c stretch) {
+	least := 1.
+	for i := range r.Lives {
+		for t := c.From; t < c.To && r.Lives[i].ID == c.Busy; t += 10 * time.Millisecond {
+			least = min(least, r.Lives[i].part(onLent, t))
+		}
+	}
+	var held time.Duration
+	for _, e := range r.Logs[onLentSlots] {
+		if int(e.Replica) == c.Busy {
+			held += c.overlap(span{e.Admitted, e.Sent})
+		}
+	}
+	got := float64(len(of(during(r.departures(onLent), c.span), c.Busy)))
+	long, g := c.length().Seconds(), &v.Gossip
+	g.Parts = append(g.Parts, least)
+	g.Calms = append(g.Calms, got/(r.law(onLent).rate*long))
+	g.Slots = append(g.Slots, held.Seconds()/(float64(r.law(onLentSlots).slots)*long))
 }
 
 // middle is the median; 0 of none.
@@ -286,8 +293,53 @@ func middle(list []float64) float64 {
 // healWithin is when all must believe in as many as there are, or more, after a partition, a start or a stop.
 const healWithin = 3 * time.Second
 
-// tooFew judges bound 4's other half: nobody believes in fewer than there are, but in a partition, and then
-// not before the hold-down is over, and for a while after one, or after a start or a stop.
+// healed measures how soon after a partition all have one list of members again.
+func (v *verdict) healed(r record) {
+	for _, e := range r.Events {
+		if e.Kind != kindHealed {
+			continue
+		}
+		next := r.Length
+		for _, o := range r.Events {
+			if o.At > e.At && !o.Mend && o.At < next && o.On[onLent] {
+				next = o.At
+			}
+		}
+		t := e.At
+		for t < next && !r.listed(t) {
+			t += 10 * time.Millisecond
+		}
+		if t >= next {
+			v.Gossip.Unhealed++
+			continue
+		}
+		v.Gossip.Healed = append(v.Gossip.Healed, t-e.At)
+	}
+}
+
+// listed reports whether all that live know of as many members as there are at an instant.
+func (r record) listed(t time.Duration) bool {
+	truth := r.truth(onLent, t)
+	for i := range r.Lives {
+		l := &r.Lives[i]
+		if l.Born == 0 || t < l.Born || t >= l.Died || !l.runs(t) {
+			continue
+		}
+		n := 0
+		for _, known := range l.Listed {
+			if known.At <= t {
+				n = known.Replicas
+			}
+		}
+		if n != truth {
+			return false
+		}
+	}
+	return true
+}
+
+// tooFew judges bound 4's other half. No replica believes in fewer than there are, but in a partition, and
+// for a while after one, or after a start or a stop. In a partition it does not before the hold-down is over.
 func (v *verdict) tooFew(r record) {
 	var excuses []span
 	add := func(from, to time.Duration) {
@@ -314,8 +366,8 @@ func (v *verdict) tooFew(r record) {
 	}
 }
 
-// counters judges the fleet's counters after the quiet: all say the same of each, and of those that live what
-// they have added.
+// counters judges the fleet's counters after the quiet. All know the same of each. Of those that live it is
+// what they have added.
 func (v *verdict) counters(r record) {
 	g := &v.Gossip
 	var one *counts
@@ -338,30 +390,33 @@ func (v *verdict) counters(r record) {
 		g.Bytes += float64(l.Counts.Sent) / (r.Length - l.Born).Seconds()
 		v.oneCounts(l, one)
 	}
-	if one == nil {
-		return
+	if g.Bytes /= float64(max(1, g.Agreed)); alive != r.Replicas {
+		v.broken("%d replicas are there in the end, not %d", alive, r.Replicas)
 	}
+	if one != nil {
+		v.own(r, one, int64(len(r.Lives)-alive))
+	}
+}
+
+// own compares what all know of each replica with what it has added, or sent before it died.
+func (v *verdict) own(r record, one *counts, dead int64) {
 	var sum int64
+	departures := r.departures(onLent)
 	for i := range r.Lives {
 		l := &r.Lives[i]
-		n := one.Sums[counterOf(l.ID)]
+		n, sent := one.Sums[counterOf(l.ID)], int64(len(of(departures, l.ID)))
 		sum += n
-		sent := int64(len(of(r.departures(onLent), l.ID)))
 		switch {
 		case l.Counts != nil && n != l.Counts.Added:
 			v.broken("counters: all say that replica %d has added %d, and it says %d", l.ID, n, l.Counts.Added)
 		case l.Counts == nil && n > sent+unsent:
 			v.broken("counters: all say that replica %d has added %d, and it has sent %d", l.ID, n, sent)
 		case l.Counts == nil:
-			g.Lost += max(0, sent-n)
+			v.Gossip.Lost += max(0, sent-n)
 		}
 	}
-	if torn := one.Sums[toAll] - sum; torn < 0 || torn > int64(len(r.Lives)-alive) { // one died between two counts
+	if torn := one.Sums[toAll] - sum; torn < 0 || torn > dead { // each may have died between two counts
 		v.broken("counters: all together have added %d, and the counter of all says %d", sum, one.Sums[toAll])
-	}
-	g.Bytes /= float64(max(1, g.Agreed))
-	if alive != r.Replicas {
-		v.broken("%d replicas are there in the end, not %d", alive, r.Replicas)
 	}
 }
 

@@ -25,13 +25,13 @@ type party struct {
 	seats int // that there were
 	names int
 	split *split // nil: the mesh is whole
-	busy  bool   // whoever is new is busy
+	busy  bool   // those that are new are busy
 }
 
 // A split is a partition that is in force.
 type split struct {
 	first  map[int]bool // seats of the first part
-	oneWay bool         // the second part hears the first one
+	oneWay bool         // the second part receives what the first one sends
 	cuts   []cut
 	at     time.Duration
 }
@@ -39,7 +39,7 @@ type split struct {
 // counterOf is the name of a replica's counter.
 func counterOf(id int) string { return "of-" + strconv.Itoa(id) }
 
-// An onset is when a replica begins to ask, or any number of them may have to find each other: Who is 0.
+// An onset is when a replica begins to ask. Without Who it is when all may have to find each other.
 type onset struct {
 	At  time.Duration
 	Who int
@@ -120,7 +120,7 @@ func (f *fleet) seatAll() error {
 	return nil
 }
 
-// startSeat starts a process at a seat, by a name; without them at one and by one that nobody has had.
+// startSeat starts a process at a seat, by a name; without them at a seat and by a name that are new.
 func (f *fleet) startSeat(s *seat, name string) (err error) {
 	if s == nil {
 		if s, err = f.sit(); err != nil {

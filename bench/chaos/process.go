@@ -108,6 +108,8 @@ func (p *process) note(m message) {
 	case m.Place != nil && m.Place.Source >= 0 && m.Place.Source < sources:
 		o := placed{span{p.since(m.Place.From), p.since(m.Place.At)}, m.Place.Ordinal}
 		l.Places[m.Place.Source] = append(l.Places[m.Place.Source], o)
+	case m.Listed != nil:
+		l.Listed = append(l.Listed, turn{p.since(m.Listed.At), m.Listed.Members})
 	case m.Lent != nil && m.Lent.Source >= 0 && m.Lent.Source < sources:
 		l.Parts[m.Lent.Source] = append(l.Parts[m.Lent.Source], parted{p.since(m.Lent.At), m.Lent.Part})
 	case m.Muted != nil && m.Muted.Source >= 0 && m.Muted.Source < sources:

@@ -28,6 +28,7 @@ type life struct {
 	Beliefs [sources][]believed
 	Places  [sources][]placed
 	Parts   [sources][]parted
+	Listed  []turn          // members, of one that gossips
 	Mutes   [sources][]span // in which the source said nothing; the last one may not have ended
 	Steps   []clockStep     // of its wall clock
 	Counts  *counts         // when it was asked at the end; nil: it was not

@@ -205,6 +205,9 @@ func (r *replica) watch(ctx context.Context) {
 				r.say(m)
 			}
 		}
+		if r.gossip != nil {
+			r.gossip.look(r)
+		}
 		last = now
 	}
 }

@@ -35,6 +35,12 @@ func (v verdict) gossipText(b *strings.Builder, r record) {
 	say("\n## Counters\n\nAfter %v of quiet all %d replicas say the same of %d counters. Those of living replicas are exact.", quietFor, g.Agreed, g.Keys)
 	say("The counter of all says %d. Replicas that were killed took %d events with them that none had received.", g.Counted, g.Lost)
 	say("Each replica sent %.1f KiB/s.", g.Bytes/1024)
+	slices.Sort(g.Healed)
+	if n := len(g.Healed); n > 0 {
+		say("\n## After a partition\n\nAll have one list of members again after %.2f s as a median, %.2f s at worst (%d times; %d times something else",
+			g.Healed[n/2].Seconds(), g.Healed[n-1].Seconds(), n, g.Unhealed)
+		say("happened before).")
+	}
 	b.WriteString("\n## How soon all agree with the truth\n\n")
 	v.table(b)
 }

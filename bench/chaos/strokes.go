@@ -19,8 +19,8 @@ const (
 
 // What happens to a fleet that gossips.
 const (
-	strokePart   = iota // both parts hear nothing of each other
-	strokeOneWay        // one part hears the other
+	strokePart   = iota // no part receives anything of the other
+	strokeOneWay        // one part receives what the other sends
 	strokeKill
 	strokeStop
 	strokeLeave // in order

@@ -19,13 +19,13 @@ const (
 	newsMaxAge    = 2 * time.Second // of Demand
 )
 
-// A gossiping says how a replica gossips.
+// A gossiping is how a replica gossips.
 type gossiping struct {
 	Name, Bind, Advertise, JoinFile string
 	Busy                            bool // callers ask from the start
 }
 
-// A demand says whether callers ask.
+// A demand is whether callers ask.
 type demand struct {
 	mu     sync.Mutex // guards what follows
 	busy   bool
@@ -68,6 +68,7 @@ type whisper struct {
 	registry quotient.Registry
 	own      string // the name of its counter
 	added    atomic.Int64
+	members  int // that the parent knows; of watch's goroutine
 }
 
 // toAll is the counter that all replicas add to.
@@ -141,6 +142,14 @@ func (w *whisper) obey(r *replica, c command) {
 	}
 	if c.Count {
 		r.say(message{Counts: w.counts()})
+	}
+}
+
+// look reports how many members there are, if it is not the same as before.
+func (w *whisper) look(r *replica) {
+	if n := w.src.Stats().Members; n != w.members {
+		w.members = n
+		r.say(message{Listed: &listed{n, r.clock.Now()}})
 	}
 }
 

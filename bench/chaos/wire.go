@@ -110,6 +110,7 @@ type message struct {
 	Born   int64   `json:",omitempty"` // it begins to follow its sources; all instants are by upstream.Clock
 	Belief *belief `json:",omitempty"`
 	Place  *place  `json:",omitempty"`
+	Listed *listed `json:",omitempty"`
 	Lent   *lent   `json:",omitempty"`
 	Muted  *muted  `json:",omitempty"`
 	Step   *step   `json:",omitempty"`
@@ -130,6 +131,12 @@ type place struct {
 	Source   source
 	Ordinal  int
 	From, At int64
+}
+
+// A listed is how many members a replica knows of since an instant.
+type listed struct {
+	Members int
+	At      int64
 }
 
 // A lent is a part of the limit that a replica has since an instant; 0: its share.
