@@ -290,6 +290,9 @@ func middle(list []float64) float64 {
 	return list[len(list)/2]
 }
 
+// saidAgain is how often the source reports its pool, if nothing changes. A hold-down begins at a report.
+const saidAgain = time.Second
+
 // healWithin is when all must believe in as many as there are, or more, after a partition, a start or a stop.
 const healWithin = 3 * time.Second
 
@@ -346,7 +349,7 @@ func (v *verdict) tooFew(r record) {
 		excuses = append(excuses, span{from - lateness, to + healWithin + r.slack(onLent, to)})
 	}
 	for _, part := range r.Faults[onLent] {
-		add(part.From+holdDown, part.To)
+		add(part.From+holdDown-saidAgain, part.To)
 	}
 	for i := range r.Lives {
 		l := &r.Lives[i]
@@ -415,7 +418,8 @@ func (v *verdict) own(r record, one *counts, dead int64) {
 			v.Gossip.Lost += max(0, sent-n)
 		}
 	}
-	if torn := one.Sums[toAll] - sum; torn < 0 || torn > dead { // each may have died between two counts
+	// Of those that died the last packet that came may have one count and not the other.
+	if torn := one.Sums[toAll] - sum; max(torn, -torn) > dead*unsent {
 		v.broken("counters: all together have added %d, and the counter of all says %d", sum, one.Sums[toAll])
 	}
 }

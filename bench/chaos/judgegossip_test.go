@@ -81,7 +81,7 @@ func TestJudgeGossip(t *testing.T) {
 			r.send(onLent, 2, 26*sec, 30*sec, 20*ms)
 		}, []string{"in the stretch without faults"}},
 		{"two parts, before the hold-down", func(r *record) {
-			r.Faults[onLent] = []span{{25 * sec, 30 * sec}}
+			r.Faults[onLent] = []span{{25500 * ms, 30 * sec}}
 			r.parted(26*sec, 30*sec)
 		}, []string{"in the stretch", "lent: from 26.000 s to 30.000 s one of 4 believes in 2"}},
 		{"no parts", func(r *record) { r.parted(26*sec, 30*sec) }, []string{"in the stretch", "lent: from 26.000 s"}},
