@@ -140,6 +140,12 @@ func TestALargeAskIsCounted(t *testing.T) {
 		atWindow(rate.Per)
 		within(t, "most of it", 390, 390, hammerUpTo(3*time.Second, 390, ls[0]))
 		time.Sleep(time.Second)
+		if r := ls[1].AppendState(nil, "k")[0]; r.Share != 10 || r.Left != 10 || r.Limit != 400 {
+			t.Errorf("another one stands at %+v", r)
+		}
+		if r := ls[0].AppendState(nil, "k")[0]; r.Share != 400 || r.Left != 10 {
+			t.Errorf("the busy one stands at %+v", r)
+		}
 		_, d := ls[1].TryAcquire("k", Weight(11))
 		_, last := ls[1].TryAcquire("k", Weight(10))
 		if d.OK || !last.OK {
@@ -249,13 +255,14 @@ func TestTheLastOfAWindowIsCounted(t *testing.T) {
 		time.Sleep(59*time.Second - time.Millisecond)
 		within(t, "at last", 10, 10, hammerUpTo(time.Millisecond, 10, ls[0]))
 		time.Sleep(300 * time.Millisecond)
-		_, k, _ := readCount(ls[0].exchange.counts[countKey{countedID(id{name: "rate 1", per: int64(rate.Per)}), "k"}].before)
+		x := &ls[0].exchange
+		x.mu.Lock()
+		before := x.counts[countKey{countedID(id{name: "rate 1", per: int64(rate.Per)}), "k"}].before
+		x.mu.Unlock()
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		for text, said := range h.said[0] {
-			if _, window, ok := readCount(text); ok && window == k && said[countEvents] != 300 {
-				t.Errorf("it says %d of the window before", said[countEvents])
-			}
+		if n := h.said[0][before][countEvents]; n != 300 {
+			t.Errorf("it says %d of the window before", n)
 		}
 	})
 }

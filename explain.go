@@ -10,7 +10,8 @@ import (
 
 // RuleState is where a key stands under one rule, on this replica. A rate has a Window, a law of the policy
 // has a Pace, and slots have neither. The Limit of a law is the most that it may allow, +Inf without a rate.
-// Its Share is what division would allow, 0 when the size of the pool is unknown.
+// Its Share is what division would allow, 0 when the size of the pool is unknown. The Share
+// of a counted rate is what this replica may take of the present window.
 type RuleState struct {
 	Name         string        // of the rate; "in-flight" for slots, "adaptive" for a law
 	Unit         string        // of the events, "" for requests; "in-flight" for a law of slots
@@ -76,7 +77,10 @@ func (g *gate) state(dst []RuleState, now instant) []RuleState {
 			Name: r.name, Unit: r.unit, Limit: r.limit, Share: r.share,
 			Burst: r.burst, Window: r.window,
 		}
-		x.Left, _, x.Reset = g.resource(r).left(now, r)
+		left, of, full := g.resource(r).left(now, r)
+		if x.Left, x.Reset = left, full; r.counted != 0 {
+			x.Share = of
+		}
 		x.Left = min(x.Left, float64(r.most)) // a bucket may hold what several turns in a row admit
 		switch {
 		case r.law != noLaw:
