@@ -34,9 +34,12 @@ func newPath(s source, a assignment, clock upstream.Clock) (*path, error) {
 		p.demand = newDemand(a.Whisper.Busy)
 		options = append(options, quotient.Demand(10, newsMaxAge))
 	}
-	if s == onSlots {
+	switch s {
+	case onSlots:
 		options = append(options, quotient.HintMaxAge(hintAge))
-	} else {
+	case onLentSlots:
+		options = append(options, quotient.HintMaxAge(time.Hour))
+	default:
 		options = append(options, quotient.HintMaxAge(time.Hour), quotient.OnAdmit(p.admitted))
 	}
 	var err error
