@@ -51,7 +51,7 @@ func unasked(ctx context.Context, err error) error {
 
 // follower returns a follower of a source, and reports whether another Follow has brought a pool.
 func (l *Limiter) follower(src Source) (f *follower, followed bool) {
-	f = &follower{l: l, began: l.follows(), steady: isSteady(src)}
+	f = &follower{l: l, began: l.follows(), steady: isSteady(src), uncarry: func() {}}
 	p, followed := l.followed()
 	if followed {
 		f.damp.note(p, time.Now(), l.holdDown) // a source that starts again does not end a hold-down
@@ -118,7 +118,7 @@ type follower struct {
 	latest   *hint     // that was reported
 	timer    *time.Timer
 	ended    bool
-	uncarry  func() // ends what the source carries; nil for nothing
+	uncarry  func() // ends what the source carries
 }
 
 // hint is a report of a source.
@@ -221,10 +221,7 @@ func (f *follower) stop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ended = true
-	if f.uncarry != nil {
-		f.uncarry()
-		f.uncarry = nil
-	}
+	f.uncarry()
 	if f.timer == nil {
 		return
 	}
