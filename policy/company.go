@@ -14,7 +14,7 @@ const (
 	usedMore = 1.1
 	// pullIn is the time, in seconds, in which a rate comes by a factor of e closer to the replica's part.
 	// lendIn is the same for a part of a hinted limit.
-	pullIn, lendIn = 1.0, 0.5
+	pullIn, lendIn = 1.0, 0.3
 	// keptOfUse is what stays, in rates of use, of a rate that is not used while others are wanting.
 	keptOfUse = 1.2
 	// knownPart of the others, when that many are wanting, know the level. Then slow start ends.
@@ -27,7 +27,7 @@ const (
 	// crowdPart of all requests, and a further one of them, is refused while the fleet is at its limit.
 	crowdPart = 0.005
 	// mostFor is how long, in seconds, a replica remembers most of what it was served.
-	mostFor = 60.0
+	mostFor = 120.0
 )
 
 // company is what the law makes of news of the others. Each law finds the level by its own answers. News only
@@ -96,6 +96,10 @@ func (t *tracking) use(now time.Duration) float64 {
 func (t *tracking) learn(f *Fleet, now time.Duration) {
 	c := &t.company
 	if !f.sound() || f.Weight <= 1 {
+		if c.on && !t.wants(now) && !t.blackout.dark { // what it gave away while it was idle is its own again
+			t.rate = max(t.rate, c.most)
+			t.plateau.top = max(t.plateau.top, t.rate)
+		}
 		*c, t.share.lent = company{chance: c.chance, mine: c.mine, mineAt: c.mineAt, spare: c.spare}, 0
 		return
 	}

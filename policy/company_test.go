@@ -161,3 +161,31 @@ func TestPropertySayIsSound(t *testing.T) {
 		}
 	})
 }
+
+// Replicas that claim to want all, and to have nothing, leave a law the equal part of what it was served.
+func TestLiesLeaveAFloor(t *testing.T) {
+	g := newGroup(policy.Bounds{Ceiling: math.Inf(1)}, 50)
+	g.run(20 * time.Second)
+	lie, least := g.bounds, math.Inf(1)
+	for i := range 100 {
+		g.now += 200 * time.Millisecond
+		lie.Fleet = policy.Fleet{Weight: 10, Wanting: 10, Rate: float64(i) / 1e6}
+		least = min(least, g.laws[0].Next(policy.Sample{Now: g.now, Sent: g.now}, lie).Rate)
+	}
+	if least < 50/10*.8 || least > 10 {
+		t.Errorf("nine liars bring a law that was served 50 a second down to %.2f", least)
+	}
+}
+
+// When news ends, what was given away by one that was idle comes back to it.
+func TestNewsThatEndsGivesBack(t *testing.T) {
+	b := policy.Bounds{Ceiling: 40}
+	g := newGroup(b, 30, 30)
+	g.run(10 * time.Second)
+	g.idle[1] = true
+	g.run(20 * time.Second)
+	low := g.rates[1]
+	if p := g.laws[1].Next(policy.Sample{Now: g.now, Sent: g.now}, b); low > 25 || p.Rate < 27 {
+		t.Errorf("an idle one of two has %.1f with news, and %.1f when it ends", low, p.Rate)
+	}
+}

@@ -29,12 +29,12 @@ type cell struct {
 
 // figures are what a table shows: those of one run, or means of several.
 type figures struct {
-	runs                                                                            int
-	goodput, refused, steady, jain, converged, fell, rose, overshoot, wait99, score float64
+	runs                                                                                  int
+	goodput, refused, steady, jain, converged, fell, rose, overshoot, wait99, score, late float64
 }
 
 func figuresOf(r sim.Result) figures {
-	return figures{1, r.Goodput, r.Refused, r.Steady, r.Jain, r.Converged, r.Fell, r.Rose, r.Overshoot, r.Wait99, r.Score()}
+	return figures{1, r.Goodput, r.Refused, r.Steady, r.Jain, r.Converged, r.Fell, r.Rose, r.Overshoot, r.Wait99, r.Score(), r.Late}
 }
 
 // plus adds figures with a weight.
@@ -42,7 +42,7 @@ func (f figures) plus(g figures, w float64) figures {
 	return figures{
 		f.runs + g.runs, f.goodput + w*g.goodput, f.refused + w*g.refused, f.steady + w*g.steady, f.jain + w*g.jain,
 		f.converged + w*g.converged, f.fell + w*g.fell, f.rose + w*g.rose, f.overshoot + w*g.overshoot, f.wait99 + w*g.wait99,
-		f.score + w*g.score,
+		f.score + w*g.score, f.late + w*g.late,
 	}
 }
 

@@ -5,6 +5,7 @@
 //	go run ./bench/arena -seeds 1 -scenario S5,O4     # some of it
 //	go run ./bench/arena -o results.md -plot pictures # also pictures
 //	go run ./bench/arena -ablate                      # what each rule of the library's law is worth
+//	go run ./bench/arena -gossip                      # what news of the other replicas is worth
 //	go run ./bench/arena -families 126 -worst 20      # cells drawn at random: lies, hints, incidents, drift
 //
 // Every scenario is played against its upstreams, at three levels of what they tell, with each seed, by each
@@ -37,6 +38,7 @@ type config struct {
 	draws      int      // cells of each family; 0: play scenarios
 	only       []string // families; none: all
 	worst      int      // how many of the lowest cells are shown
+	gossip     bool     // compare the library's law with itself with news of the other replicas
 	ablate     bool     // compare the library's law with itself without one rule at a time
 	plots      string   // directory; "" for no pictures
 	out        string   // file; "" for the standard output
@@ -87,8 +89,11 @@ func (c config) play(stdout, stderr io.Writer) error {
 // write prints the report where it is wanted.
 func (c config) write(g grid, stdout io.Writer) error {
 	report := g.report
-	if c.ablate {
+	switch {
+	case c.ablate:
 		report = g.ablation
+	case c.gossip:
+		report = g.gossips
 	}
 	return c.emit(stdout, report)
 }
@@ -115,6 +120,7 @@ func parse(args []string, stderr io.Writer) (c config, err error) {
 	only := f.String("family", "", "comma-separated families: lies, hints, incidents, drift; empty for all")
 	f.IntVar(&c.worst, "worst", 0, "how many of the lowest cells of families to show")
 	f.BoolVar(&c.ablate, "ablate", false, "show what each rule of the library's law is worth, in place of the contenders")
+	f.BoolVar(&c.gossip, "gossip", false, "show what news of the other replicas is worth, in place of the contenders")
 	f.StringVar(&c.plots, "plot", "", "directory to write pictures to; empty for none")
 	f.StringVar(&c.out, "o", "", "file to write the report to; empty for the standard output")
 	if err := f.Parse(args); err != nil {
@@ -135,16 +141,29 @@ func parse(args []string, stderr io.Writer) (c config, err error) {
 	if err != nil {
 		return c, err
 	}
-	if c.ablate {
-		if *contenders != "" || c.plots != "" {
-			return c, errors.New("-ablate has contenders of its own and draws nothing: leave -contender and -plot out")
-		}
-		c.contenders = laws.Ablation()
-		return c, nil
+	if c.ablate || c.gossip {
+		return c.special(*contenders)
 	}
 	c.contenders, err = choose("contender", *contenders, laws.Contenders(),
 		func(l sim.Contender, name string) bool { return l.Name == name })
 	return c, err
+}
+
+// special chooses the contenders of -ablate and of -gossip.
+func (c config) special(contenders string) (config, error) {
+	switch {
+	case c.ablate && c.gossip:
+		return c, errors.New("-ablate and -gossip: choose one")
+	case contenders != "" || c.plots != "":
+		return c, errors.New("-ablate and -gossip have contenders of their own and draw nothing: leave -contender and -plot out")
+	case c.gossip && c.draws > 0:
+		return c, errors.New("-gossip plays scenarios: leave -families out")
+	}
+	c.contenders = laws.Gossip()
+	if c.ablate {
+		c.contenders = laws.Ablation()
+	}
+	return c, nil
 }
 
 const mostSeeds = 1000 // so that a slip of the finger does not fill the memory

@@ -31,6 +31,9 @@ type Result struct {
 	// Sent, Served and Refusals count by second; what a fault refuses is among the refusals.
 	Sent, Served, Refusals []int
 
+	// Late is the score of what came after LateFrom.
+	Late float64
+
 	shares [][]float64 // served, by fairWindow, by replica
 }
 
@@ -149,10 +152,11 @@ func (m *meter) reached(now time.Duration, who int, what policy.Outcome) {
 func (m *meter) result() Result {
 	var res Result
 	served, refused := sum(m.servedBy), sum(m.refusedBy)
-	res.Goodput = float64(served) / m.useful()
+	res.Goodput = float64(served) / m.useful(0)
 	res.Refused = float64(refused) / float64(max(1, served+refused))
 	res.Steady = m.steady()
-	res.Jain = m.jain()
+	res.Jain = m.jain(0)
+	res.Late = m.late()
 	m.follows(&res)
 	if len(m.waits) > 0 {
 		slices.Sort(m.waits)
@@ -162,11 +166,26 @@ func (m *meter) result() Result {
 	return res
 }
 
-// useful is how much could have been served at best: what came, or the limit where more was wanted.
-func (m *meter) useful() float64 {
+// LateFrom is ten seconds after gossip stops in the middle of a run.
+const LateFrom = 2*time.Minute + 10*time.Second
+
+// late is the score since LateFrom. Fairness is that of whole minutes.
+func (m *meter) late() float64 {
+	from := min(int(LateFrom/time.Second), len(m.servedBy))
+	served, refused := sum(m.servedBy[from:]), sum(m.refusedBy[from:])
+	r := Result{Goodput: float64(served) / max(1, m.useful(LateFrom)), Jain: m.jain(LateFrom)}
+	r.Refused = float64(refused) / float64(max(1, served+refused))
+	return r.Score()
+}
+
+// useful is how much could have been served at best since an instant: what came, or the limit where more was wanted.
+func (m *meter) useful(since time.Duration) float64 {
 	total := 0.0
 	for i, came := range m.arrivedBy {
 		t := time.Duration(i) * time.Second
+		if t < since {
+			continue
+		}
 		if t >= m.s.Length {
 			break
 		}
@@ -212,10 +231,10 @@ func (m *meter) calm(t time.Duration) bool {
 	return true
 }
 
-// jain is the mean of Jain's index over minutes, for replicas of the group that live all through.
-func (m *meter) jain() float64 {
+// jain is the mean of Jain's index over minutes since an instant, for replicas of the group that live all through.
+func (m *meter) jain(since time.Duration) float64 {
 	var mean mean
-	for from := time.Duration(0); from+time.Minute <= m.s.Length; from += time.Minute {
+	for from := (since + time.Minute - 1) / time.Minute * time.Minute; from+time.Minute <= m.s.Length; from += time.Minute {
 		var row []float64
 		served := 0.0
 		for i := range m.s.Replicas {

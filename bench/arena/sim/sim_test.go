@@ -112,7 +112,7 @@ func TestMeterJain(t *testing.T) {
 		s := Scenario{Replicas: len(row.served), Length: time.Minute, Group: row.group}
 		m := newMeter(&s, 0)
 		m.byReplica[0] = row.served
-		if got := m.jain(); math.Abs(got-row.want) > 1e-9 {
+		if got := m.jain(0); math.Abs(got-row.want) > 1e-9 {
 			t.Errorf("%v: %v, want %v", row.served, got, row.want)
 		}
 	}
@@ -200,7 +200,7 @@ func TestMeterUseful(t *testing.T) {
 	for i := range m.arrivedBy {
 		m.arrivedBy[i] = 19
 	}
-	if got := m.useful(); got != 5*10+5*19 {
+	if got := m.useful(0); got != 5*10+5*19 {
 		t.Errorf("useful: %v", got)
 	}
 }
