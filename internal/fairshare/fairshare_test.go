@@ -253,6 +253,9 @@ func TestPropertyBound10(t *testing.T) {
 			lasts = min(lasts, 3*f.turns)
 		}
 		most := max(f.burst, float64(f.all)) + 2*f.rate*dt.Seconds()
+		if f.rate/float64(f.all)*f.turns.Seconds() < 3 {
+			most += 3 // events: fewer do not show what is used
+		}
 		if x := f.excess(lasts); x > most+1e-6 {
 			t.Errorf("history %d: %v of %v above the rate", seed, x, f.rate)
 		}

@@ -314,17 +314,12 @@ func (f *fleet) demand(_ int, r *replica) {
 }
 
 // excess is the most by which any window has more than its rate, where each onset makes room for so long. Those
-// that make room at the same time count once. An onset also brings a few events where a share has so few in a
-// turn that only several of them show what is used.
+// that make room at the same time count once.
 func (f *fleet) excess(lasts time.Duration) (worst float64) {
-	const few = 3
 	extra := make([]float64, len(f.admitted))
 	for _, o := range f.onsets {
 		for t := o; t < min(o+int(lasts/dt)+1, len(extra)); t++ {
 			extra[t] = max(extra[t], f.rate*dt.Seconds()*(1-1/float64(f.all)))
-		}
-		if o < len(extra) && f.rate/float64(f.all)*f.turns.Seconds() < few {
-			extra[o] += few
 		}
 	}
 	sum := 0.0
