@@ -74,7 +74,7 @@ const (
 	slowest  = 30 * time.Second
 	events   = 3
 	slack    = 1.1
-	forget   = 12          // short times without any use, after which nothing is claimed: else rounding costs others a slot
+	forget   = 12          // short times without use, after which nothing is claimed, or rounding costs a slot
 	patience = time.Second // a replica that was held back wants more for so long
 	steps    = 64          // parts are rounded down to so many steps an octave
 )

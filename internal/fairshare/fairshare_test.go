@@ -239,8 +239,8 @@ func histories(few int) int {
 }
 
 // Bound 10. Words are lost, late, doubled and replayed. Replicas are cut off, starved, paused and begin from
-// the start. Each onset brings at most what the shares of all others are, for as long as news is believed and a
-// turn. Onsets that overlap count once.
+// the start. Each onset brings at most what the shares of all others are, for as long as news is believed and
+// a turn. Onsets that overlap count once.
 func TestPropertyBound10(t *testing.T) {
 	for seed := range uint64(histories(300)) {
 		f := newFleet(seed, seed%4 == 0)

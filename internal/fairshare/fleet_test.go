@@ -313,8 +313,8 @@ func (f *fleet) demand(_ int, r *replica) {
 	}
 }
 
-// excess is the most by which any window has more than its rate, where each onset makes room for so long. Those
-// that make room at the same time count once.
+// excess is the most by which any window has more than its rate, where each onset makes room for so long.
+// Those that make room at the same time count once.
 func (f *fleet) excess(lasts time.Duration) (worst float64) {
 	extra := make([]float64, len(f.admitted))
 	for _, o := range f.onsets {
