@@ -185,7 +185,7 @@ func (t *tracking) pull(part, elapsed, in float64, b Bounds) {
 	if in == pullIn {
 		x = min(x, t.rate*math.Exp(ln2*elapsed/slowDouble))
 	}
-	by := t.bounded(x, b) / t.rate
+	by := min(t.bounded(x, b)/t.rate, greatestRate) // a rate may be next to nothing, and not grow without end
 	for _, rate := range []*float64{
 		&t.rate, &t.plateau.top, &t.level.held, &t.level.from, &t.trial.rate, &t.blackout.before.rate, &t.blackout.before.top,
 	} {
