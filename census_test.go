@@ -7,14 +7,6 @@ import (
 	"time"
 )
 
-// sum adds up.
-func sum(list []int) (n int) {
-	for _, v := range list {
-		n += v
-	}
-	return n
-}
-
 // atWindow sleeps until a window opens.
 func atWindow(per time.Duration) {
 	time.Sleep(time.Duration((time.Now().UnixNano()/int64(per)+1)*int64(per) - time.Now().UnixNano()))
