@@ -11,8 +11,7 @@ type census struct {
 	window int64  // that is counted
 	text   string // under which it is summed; "" before the first
 	said   Terms  // under that text
-	events tracked
-	back   tracked
+	others taken
 	known  int64 // weight of the other replicas that counted it, by the latest complete sum
 
 	before string        // the text of the window before it, which stays for a while; "" for none
@@ -60,19 +59,20 @@ func readCount(text string) (k countKey, window int64, ok bool) {
 	return k, window, k.rule != 0 && countText(k, window) == text
 }
 
-// tracked is a number that only grows, summed over the others. When one of them is gone, or has started
-// again, the sum falls. What it had added still counts.
-type tracked struct{ seen, lost int64 }
+// taken is what the others have taken of a window, net of what they have given back. Both sums only grow.
+// When a replica is gone, or has started again, they fall. What it had taken still counts.
+type taken struct{ events, back, lost int64 }
 
-// see returns the number with what was lost. When a replica joins, what was lost may be back.
-func (t *tracked) see(n int64, joined bool) int64 {
-	if n < t.seen {
-		t.lost = min(t.lost+t.seen-n, mostCounted)
+// see returns the number for a sum. When a replica joins, what was lost may be in it again.
+func (t *taken) see(sum Terms, joined bool) int64 {
+	events, back := sum[countEvents]-t.events, sum[countBack]-t.back
+	if events < 0 {
+		t.lost = min(t.lost+max(0, -events-max(0, -back)), mostCounted)
 	} else if joined {
-		t.lost -= min(t.lost, n-t.seen)
+		t.lost -= min(t.lost, max(0, events-max(0, back)))
 	}
-	t.seen = n
-	return n + t.lost
+	t.events, t.back = sum[countEvents], sum[countBack]
+	return t.events - t.back + t.lost
 }
 
 // count returns the entry of a key, and makes it if there is none.
@@ -248,7 +248,7 @@ func (c *census) learn(w *window, r *rule, t instant, news countNews, pool Pool,
 	if news.age <= maxAge {
 		joined := sum[countKnown] > c.known
 		c.known = sum[countKnown]
-		n := c.events.see(sum[countEvents], joined) - c.back.see(sum[countBack], joined)
+		n := c.others.see(sum, joined)
 		if others = max(others, n); c.known+int64(pool.weight()) >= int64(pool.Replicas) {
 			others, ends = n, t.at+maxAge-news.age
 		}
@@ -293,7 +293,7 @@ func (x *exchange) enterWindow(
 		sums.Say(c.before, c.said)
 	}
 	c.window, c.text = index, countText(k, index)
-	c.said, c.events, c.back, c.known = Terms{}, tracked{}, tracked{}, 0
+	c.said, c.others, c.known = Terms{}, taken{}, 0
 	if !c.busy {
 		x.unname(c)
 	}

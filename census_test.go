@@ -258,3 +258,28 @@ func TestTheLastOfAWindowIsCounted(t *testing.T) {
 		}
 	})
 }
+
+// What a replica gave back in its earlier life is not taken off what it takes in the next.
+func TestWhatIsLostOfACount(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		sums   [][2]int64 // taken and given back
+		joined bool       // at the last
+		want   int64
+	}{
+		{"nothing", [][2]int64{{10, 2}, {12, 3}}, false, 9},
+		{"a replica is gone", [][2]int64{{10, 2}, {6, 1}}, false, 8},
+		{"and comes back", [][2]int64{{10, 2}, {6, 1}, {10, 2}}, true, 8},
+		{"it takes as much as before", [][2]int64{{2, 1}, {2, 0}}, false, 2},
+		{"it gives all back", [][2]int64{{10, 9}, {6, 0}}, false, 6},
+	} {
+		var got int64
+		var n taken
+		for i, s := range row.sums {
+			got = n.see(Terms{countEvents: s[0], countBack: s[1]}, row.joined && i == len(row.sums)-1)
+		}
+		if got != row.want {
+			t.Errorf("%s: %d, want %d", row.name, got, row.want)
+		}
+	}
+}
