@@ -133,7 +133,10 @@ func (e *countedEnd) window() (k int64, sure bool) {
 	if k > e.farthest {
 		e.farthest, e.back = k, false
 	}
-	e.back = e.back || k < e.farthest
+	if k < e.farthest && !e.back {
+		e.back = true
+		e.life++ // a step back may open a window again, in which nothing was taken
+	}
 	return k, !e.back
 }
 
