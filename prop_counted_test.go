@@ -207,6 +207,7 @@ func (e *countedEnd) act() {
 	case 9:
 		_, _ = e.window()
 		e.offset += time.Duration(rapid.IntRange(-2000, 2000).Draw(rt, "set by")) * time.Millisecond
+		time.Sleep(time.Millisecond) // a limiter reads the wall clock once in an instant
 		_, _ = e.window()
 	case 10:
 		if rapid.IntRange(0, 9).Draw(rt, "restart") == 0 {
