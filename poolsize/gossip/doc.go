@@ -31,7 +31,7 @@
 //   - Two replicas of one name are refused. The later one reports an error that names both addresses, and
 //     no pool, until the earlier one has gone.
 //   - Members of another version count, and fields that they add are skipped. The sums are not complete
-//     while a member's numbers cannot be read.
+//     while a member's numbers cannot be read, or two that have started have one name.
 //
 // Ordinals go by the order of the names. A join moves all behind it up by one, and each replica learns of
 // that at its own time. So Pool.Fixed is never set: quotient.Follow uses an ordinal for slots once it has

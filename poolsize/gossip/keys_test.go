@@ -19,8 +19,8 @@ func key(fill byte, size int) string {
 // rereads waits until a replica has read its key file twice since now.
 func (w *watched) rereads(t *testing.T) {
 	t.Helper()
-	before := w.rounds.Load()
-	w.until(t, "it reads the keys again", func() bool { return w.rounds.Load() > before+2 })
+	before := w.readings.Load()
+	w.until(t, "it reads the keys again", func() bool { return w.readings.Load() > before+2 })
 }
 
 // Failure mode 18: keys are exchanged while the fleet runs, one step after the other, and no replica is

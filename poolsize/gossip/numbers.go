@@ -51,15 +51,18 @@ func overhead(fleet string) int { return 1 + 2 + len(label(fleet)) + 1 + 12 + 16
 func (n *numbers) now() time.Duration { return time.Since(n.began) }
 
 // partners returns those of sorted members that exchange numbers, and reports whether all members do
-// that ever will. Replicas that start do not yet. Of two with one name only that with the smaller number
-// does. A member of another version that has no number never does.
+// will. Replicas that start do not yet. Of two with one name only that with the smaller number does. A
+// member of another version that has no number never does.
 func partners(members []member) (all []member, complete bool) {
 	complete = true
 	for _, m := range members {
 		switch {
 		case m.id == 0:
 			complete = false
-		case m.settled && (len(all) == 0 || all[len(all)-1].name != m.name):
+		case !m.settled:
+		case len(all) > 0 && all[len(all)-1].name == m.name:
+			complete = false
+		default:
 			all = append(all, m)
 		}
 	}

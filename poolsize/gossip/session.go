@@ -98,6 +98,7 @@ func (s *Source) session(ctx context.Context) error {
 	joins, stop := context.WithCancel(ctx)
 	done.Go(func() { x.keepJoining(joins, rounds) })
 	done.Go(func() { x.keepUp(joins) })
+	done.Go(func() { x.keepKeys(joins) })
 	x.run(ctx, rounds)
 	stop()
 	s.numbers.rest()
@@ -130,15 +131,26 @@ func (x *session) run(ctx context.Context, rounds <-chan round) {
 	}
 }
 
-// keepJoining looks at who else there is and at the keys, again and again.
-func (x *session) keepJoining(ctx context.Context, rounds chan<- round) {
-	retry := min(firstRetry, x.src.c.Rejoin)
-	for {
+// keepKeys reads the key file again and again, however long the addresses take to answer.
+func (x *session) keepKeys(ctx context.Context) {
+	for x.ring != nil {
 		if err := x.src.rereadKeys(x.ring); err != nil {
 			x.src.fail(err)
 		}
+		x.src.readings.Add(1)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(jittered(x.src.c.Rejoin)):
+		}
+	}
+}
+
+// keepJoining looks at who else there is, again and again.
+func (x *session) keepJoining(ctx context.Context, rounds chan<- round) {
+	retry := min(firstRetry, x.src.c.Rejoin)
+	for {
 		r := x.join(ctx)
-		x.src.rounds.Add(1)
 		select {
 		case rounds <- r:
 		case <-ctx.Done():

@@ -23,12 +23,12 @@ const (
 // Source is one replica of a fleet, and counts all of them. Make it with New. It may be used from many
 // goroutines, and watched several times, also at once: that is still one replica.
 type Source struct {
-	c       *settings
-	id      uint64
-	numbers *numbers
-	traffic traffic
-	rounds  atomic.Uint64 // looks at keys and addresses that are over
-	turn    chan struct{} // holds a value while a run begins or ends
+	c        *settings
+	id       uint64
+	numbers  *numbers
+	traffic  traffic
+	readings atomic.Uint64 // of the key file
+	turn     chan struct{} // holds a value while a run begins or ends
 
 	// Of the one goroutine that re-reads the key file.
 	keys     [][]byte // in use

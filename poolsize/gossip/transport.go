@@ -17,6 +17,8 @@ import (
 const (
 	// mostStreams bounds the connections that others have made. One more is closed at once.
 	mostStreams = 64
+	// mostStreamBytes bounds what those that are open have brought, all together.
+	mostStreamBytes = 32 << 20
 	// streamTimeout bounds each step of an exchange over TCP.
 	streamTimeout = 5 * time.Second
 	// bindTries is how often a port is looked for that is free for both UDP and TCP.
@@ -48,6 +50,7 @@ type transport struct {
 	mu       sync.Mutex // guards what follows
 	open     map[*stream]struct{}
 	accepted int // of them
+	brought  int // bytes, by those that were accepted
 }
 
 // listen opens the sockets.
@@ -223,13 +226,32 @@ type stream struct {
 	net.Conn
 	t        *transport
 	accepted bool
+	brought  int // bytes; guarded by transport.mu
 }
 
-// Read counts bytes.
+// Read counts bytes. It fails when those that others have connected bring too much, all together: memberlist
+// keeps what it reads before it knows that the other end has the key.
 func (s *stream) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b)
 	s.t.count.received.Add(uint64(n))
+	if !s.t.takes(s, n) {
+		return 0, errTooMuch
+	}
 	return n, err
+}
+
+var errTooMuch = errors.New("gossip: the connections of others bring too much at a time")
+
+// takes notes that a connection has brought n bytes more, and reports whether there is room for them.
+func (t *transport) takes(s *stream, n int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, open := t.open[s]; open && s.accepted {
+		s.brought += n
+		t.brought += n
+		return t.brought <= mostStreamBytes
+	}
+	return true
 }
 
 // Write counts bytes.
@@ -244,6 +266,7 @@ func (s *stream) Close() error {
 	s.t.mu.Lock()
 	if _, open := s.t.open[s]; open && s.accepted {
 		s.t.accepted--
+		s.t.brought -= s.brought
 	}
 	delete(s.t.open, s)
 	s.t.mu.Unlock()

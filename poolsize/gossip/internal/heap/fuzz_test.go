@@ -19,7 +19,7 @@ func pair(tb testing.TB) (a, b *Node, packets [][]byte) {
 	}
 	for _, n := range []*Node{a, b} {
 		n.SetMembers(0, append(ms[:2:2], Member{"gone", 9}))
-		n.Say("gauge", Terms{1, -2, 3, math.MaxInt64, math.MinInt64, 0})
+		n.Say("gauge", Terms{1, 2, 3, math.MaxInt64, math.MaxInt64 - 1, 0})
 		n.Add(0, "counter", 5)
 	}
 	swap := func(now time.Duration) {

@@ -23,7 +23,8 @@ import (
 	"time"
 )
 
-// Terms are the numbers that a node says about a key. Sums stop at the ends of int64 and do not wrap round.
+// Terms are the numbers that a node says about a key. None is below 0, and a packet that says so is refused:
+// it would take away what others say. Sums stop at the end of int64 and do not wrap round.
 type Terms [6]int64
 
 // plus adds two vectors term by term.
@@ -159,10 +160,13 @@ func New(self Member, o Options) (*Node, error) {
 	return n, nil
 }
 
-// Say sets what this node says about a gauge from now on. The zero Terms take it back. It reports whether
-// the key is kept: one that is empty or longer than MaxKeyLength, or for which there is no room, needs
-// another call later.
+// Say sets what this node says about a gauge from now on. The zero Terms take it back, and a term below 0
+// counts as 0. It reports whether the key is kept: one that is empty or longer than MaxKeyLength, or for
+// which there is no room, needs another call later.
 func (n *Node) Say(key string, t Terms) bool {
+	for i := range t {
+		t[i] = max(0, t[i])
+	}
 	en := n.table[name{gauge, key}]
 	if en == nil {
 		if t == (Terms{}) {

@@ -191,7 +191,7 @@ func parse(p []byte) (header, reader, error) {
 	switch {
 	case r.bad:
 		return h, r, errShort
-	case h.seq == 0 || h.session == 0 || h.parts > mostParts || h.part >= cmp.Or(h.parts, mostParts):
+	case h.seq <= uint64(h.part), h.session == 0, h.parts > mostParts, h.part >= cmp.Or(h.parts, mostParts):
 		return h, r, errRecord
 	}
 	return h, r, nil
@@ -298,6 +298,7 @@ func (r *reader) record() record {
 		for i := range c.terms {
 			if c.mask>>i&1 == 1 {
 				c.terms[i] = r.varint()
+				r.bad = r.bad || c.terms[i] < 0
 			}
 		}
 	case ofCounter:

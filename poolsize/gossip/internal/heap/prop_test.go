@@ -81,7 +81,7 @@ func (m *model) act(t *rapid.T, f *fleet) {
 		"say", "say", "add", "add", "add", "burst", "run", "run", "kill", "start", "split", "heal", "flap", "weather",
 	}).Draw(t, "op"); op {
 	case "say":
-		v := Terms{f.rand.Int64N(3), 0, 0, -f.rand.Int64N(1e12), 0, f.rand.Int64N(2)}
+		v := Terms{f.rand.Int64N(3), 0, 0, f.rand.Int64N(1e12), 0, f.rand.Int64N(2)}
 		p.Say(key, v)
 		set(m.gauges, id, key, v)
 	case "burst":
