@@ -172,7 +172,7 @@ func (s *shard) speakOfLaw(
 	}
 	now, r := s.latest, g.setting.laws[0]
 	p, t := &g.ext.learned.pacers[0], g.tally()
-	t.ends, t.fleet = fresh, policy.Fleet{}
+	t.ends, t.fleet = fresh, nil
 	if news.Age <= s.l.newsMaxAge && news.Sum[fairshare.Known] >= int64(pool.Replicas) {
 		t.fleet = r.fleet(news.Sum, pool)
 	}
@@ -187,9 +187,9 @@ func (s *shard) speakOfLaw(
 }
 
 // fleet puts the sum into the words of a law.
-func (r *rule) fleet(sum fairshare.Numbers, pool fairshare.Pool) policy.Fleet {
+func (r *rule) fleet(sum fairshare.Numbers, pool fairshare.Pool) *policy.Fleet {
 	weight := float64(pool.Weight)
-	return policy.Fleet{
+	return &policy.Fleet{
 		Weight: float64(sum[fairshare.Known]) / weight, Wanting: float64(sum[fairshare.Wanting]) / weight,
 		Limit: r.bounds.Share * float64(pool.Replicas) / weight,
 		Rate:  float64(sum[fairshare.Rate]) / milli, Used: float64(sum[fairshare.Claim]) / milli,

@@ -178,7 +178,9 @@ func (w *wordy) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 		w.word = policy.Word{Wanting: len(w.of.kept)%2 == 0, Rate: 7, Refused: 1.5}
 		w.of.kept = append(w.of.kept, w)
 	}
-	w.news = b.Fleet
+	if w.news = (policy.Fleet{}); b.Fleet != nil {
+		w.news = *b.Fleet
+	}
 	return policy.Pace{Rate: 10}
 }
 

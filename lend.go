@@ -10,7 +10,7 @@ import (
 // which the gate may use a part of the limit that is larger than its share. The shard's lock guards it.
 type tally struct {
 	ends  time.Duration         // instant.at: of that part, and of the news
-	fleet policy.Fleet          // what the replicas say of what a law governs
+	fleet *policy.Fleet         // what the replicas say of what a law governs
 	since time.Duration         // instant.at: from which on is counted
 	taken [1 + maxUnits]float64 // requests, and events of each unit
 	slots int32                 // the most in use at once

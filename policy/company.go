@@ -103,7 +103,7 @@ func (t *tracking) learn(f *Fleet, now time.Duration) {
 		*c, t.share.lent = company{chance: c.chance, mine: c.mine, mineAt: c.mineAt, spare: c.spare}, 0
 		return
 	}
-	if c.on && *f == t.bounds.Fleet {
+	if c.on && f == t.bounds.Fleet {
 		return
 	}
 	w := t.Say(now)
@@ -118,7 +118,7 @@ func (t *tracking) learn(f *Fleet, now time.Duration) {
 
 // join follows news for so many seconds.
 func (t *tracking) join(b *Bounds, now time.Duration, elapsed float64) {
-	t.learn(&b.Fleet, now)
+	t.learn(b.Fleet, now)
 	c := &t.company
 	if !c.on {
 		return

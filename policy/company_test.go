@@ -53,7 +53,8 @@ func (g *group) run(d time.Duration) {
 	for end := g.now + d; g.now < end; {
 		g.now += tick
 		b := g.bounds
-		if b.Fleet = g.news(); g.now%(200*time.Millisecond) == 0 {
+		f := g.news()
+		if b.Fleet = &f; g.now%(200*time.Millisecond) == 0 {
 			for i, law := range g.laws {
 				g.rates[i] = law.Next(policy.Sample{Now: g.now, Sent: g.now}, b).Rate
 			}
@@ -110,7 +111,7 @@ func TestPropertyNoNewsChangesNothing(t *testing.T) {
 		plain, told := policy.Tracking{}.New(seed), policy.Tracking{}.New(seed)
 		s, b := policy.Sample{}, saneBounds(t)
 		with := b
-		with.Fleet = policy.Fleet{Limit: 10, Wanting: 2, Rate: 3, Used: 4, Refused: 5}
+		with.Fleet = &policy.Fleet{Limit: 10, Wanting: 2, Rate: 3, Used: 4, Refused: 5}
 		with.Fleet.Weight = rapid.SampledFrom([]float64{0, -1, .5, math.Inf(1)}).Draw(t, "weight")
 		for range rapid.IntRange(1, 60).Draw(t, "samples") {
 			if a, c := plain.Next(s, b), told.Next(s, with); a != c {
@@ -137,7 +138,9 @@ func TestPropertyLiesLeaveAFloor(t *testing.T) {
 		for range 200 {
 			g.now += 200 * time.Millisecond
 			lie := b
-			lie.Fleet = garbageFleet(t)
+			if lie.Fleet = garbageFleet(t); lie.Fleet == nil {
+				lie.Fleet = new(policy.Fleet)
+			}
 			lie.Fleet.Weight, lie.Fleet.Limit = weight, b.Share
 			p := g.laws[0].Next(policy.Sample{Outcome: policy.Success, Now: g.now, Sent: g.now, Cost: 1, Paced: true}, lie)
 			if !(p.Rate >= .98*floor) || p.Rate > 1e12 {
@@ -169,7 +172,7 @@ func TestLiesLeaveAFloor(t *testing.T) {
 	lie, least := g.bounds, math.Inf(1)
 	for i := range 100 {
 		g.now += 200 * time.Millisecond
-		lie.Fleet = policy.Fleet{Weight: 10, Wanting: 10, Rate: float64(i) / 1e6}
+		lie.Fleet = &policy.Fleet{Weight: 10, Wanting: 10, Rate: float64(i) / 1e6}
 		least = min(least, g.laws[0].Next(policy.Sample{Now: g.now, Sent: g.now}, lie).Rate)
 	}
 	if least < 50/10*.8 || least > 10 {

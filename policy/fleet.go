@@ -29,7 +29,7 @@ type Fleet struct {
 }
 
 // known reports whether there is news. The figures of known news may still be anything.
-func (f *Fleet) known() bool { return f.Weight >= 1 && f.Weight <= math.MaxFloat64 }
+func (f *Fleet) known() bool { return f != nil && f.Weight >= 1 && f.Weight <= math.MaxFloat64 }
 
 // sound reports whether there is news that can be reckoned with.
 func (f *Fleet) sound() bool {

@@ -127,7 +127,7 @@ func FuzzNews(f *testing.F) {
 
 // newsy is bounds with news.
 func (p *tape) newsy() policy.Bounds {
-	return policy.Bounds{Share: p.number(), Ceiling: p.number(), Fleet: policy.Fleet{
+	return policy.Bounds{Share: p.number(), Ceiling: p.number(), Fleet: &policy.Fleet{
 		Weight: 1 + p.number(), Limit: p.number(), Wanting: p.number(), Rate: p.number(), Used: p.number(), Refused: p.number(),
 	}}
 }

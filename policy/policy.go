@@ -97,8 +97,9 @@ type Bounds struct {
 	Share float64
 	// Ceiling is how far a law may go; +Inf when no limit is known.
 	Ceiling float64
-	// Fleet is news of the other replicas. The zero value is none. A law may ignore it.
-	Fleet Fleet
+	// Fleet is news of the other replicas; nil is none. It never changes: other news is another Fleet. A law
+	// may ignore it.
+	Fleet *Fleet
 }
 
 // Pace is what a law allows from now on.

@@ -102,11 +102,11 @@ func garbageBounds(t *rapid.T) policy.Bounds {
 }
 
 // garbageFleet is news of any kind, or none.
-func garbageFleet(t *rapid.T) policy.Fleet {
+func garbageFleet(t *rapid.T) *policy.Fleet {
 	if rapid.Bool().Draw(t, "no news") {
-		return policy.Fleet{}
+		return nil
 	}
-	return policy.Fleet{
+	return &policy.Fleet{
 		Weight: number("weight")(t), Limit: number("fleet's limit")(t), Wanting: number("wanting")(t),
 		Rate: number("fleet's rate")(t), Used: number("used")(t), Refused: number("refused")(t),
 	}

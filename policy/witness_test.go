@@ -76,7 +76,7 @@ func (w *witness) judge(s policy.Sample, b policy.Bounds, p, twin policy.Pace) s
 		return "the rate is below the floor"
 	case gated && p.NotBefore.Seconds()-s.Now.Seconds() > longestGate.Seconds()+1:
 		return "the gate is shut for longer than 31 days"
-	case w.steady(s) && b == w.bounds && b.Fleet == (policy.Fleet{}) && w.allowed(p) > w.rate*(1+1e-6) && w.mustNotRise(s):
+	case w.steady(s) && b == w.bounds && b.Fleet == nil && w.allowed(p) > w.rate*(1+1e-6) && w.mustNotRise(s):
 		return "the rate rises before the round of feedback is over"
 	}
 	return ""

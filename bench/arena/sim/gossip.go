@@ -201,20 +201,23 @@ func (r *Run) receive(k int32) {
 	x.next, w.free = w.free, k
 }
 
-// fleet is the news for a replica; the zero value while it is not complete and fresh.
-func (r *Run) fleet(n *node, p *replica, all words) policy.Fleet {
+// fleet is the news for a replica; nil while it is not complete and fresh.
+func (r *Run) fleet(n *node, p *replica, all words) *policy.Fleet {
 	if all.count != len(n.list) || r.now-all.oldest > freshNews {
-		return policy.Fleet{}
+		return nil
 	}
-	return policy.Fleet{
+	return &policy.Fleet{
 		Weight: float64(all.count), Limit: p.bounds.Share * r.whisper.parts,
 		Wanting: all.wanting, Rate: all.rate, Used: all.used, Refused: all.refused,
 	}
 }
 
+// same reports whether news is no other.
+func same(a, b *policy.Fleet) bool { return a == b || a != nil && b != nil && *a == *b }
+
 // inform hands a law that speaks news.
-func (r *Run) inform(p *replica, f policy.Fleet) {
-	if _, speaks := p.law.(policy.Speaker); !speaks || f == p.bounds.Fleet {
+func (r *Run) inform(p *replica, f *policy.Fleet) {
+	if _, speaks := p.law.(policy.Speaker); !speaks || same(f, p.bounds.Fleet) {
 		return
 	}
 	p.bounds.Fleet = f

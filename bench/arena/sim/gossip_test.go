@@ -19,12 +19,14 @@ func (l *listener) New(uint64) policy.Law { return l }
 
 func (l *listener) Next(_ policy.Sample, b policy.Bounds) policy.Pace {
 	switch {
-	case b.Fleet.Weight > 0:
+	case b.Fleet != nil:
 		l.given++
 	case l.news.Weight > 0:
 		l.lost++
 	}
-	l.news = b.Fleet
+	if l.news = (policy.Fleet{}); b.Fleet != nil {
+		l.news = *b.Fleet
+	}
 	return policy.Pace{Rate: 10}
 }
 
