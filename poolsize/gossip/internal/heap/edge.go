@@ -337,6 +337,7 @@ func (n *Node) renew() {
 	for i := range n.edges {
 		n.refill(&n.edges[i])
 	}
+	n.dropAll()
 }
 
 // reopen begins one edge again, since its peer has forgotten it.
@@ -346,6 +347,7 @@ func (n *Node) reopen(e *edge, session uint64) {
 	n.forgetEdge(e)
 	n.weigh()
 	n.refill(e)
+	n.dropAll()
 }
 
 // forgetEdge clears what entries know of an edge.

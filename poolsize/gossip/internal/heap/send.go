@@ -39,6 +39,8 @@ func (n *Node) write(e *edge) [][]byte {
 	w.open()
 	if e.session != 0 {
 		w.queue()
+	} else {
+		w.tidy()
 	}
 	w.close()
 	parts := byte(len(w.packets))
@@ -161,6 +163,21 @@ func (w *writer) queue() {
 			return
 		}
 		kept = append(kept, it)
+	}
+	clear(q[len(kept):])
+	w.e.queue = kept
+}
+
+// tidy takes out of the queue what is of no use to a peer that has not answered yet.
+func (w *writer) tidy() {
+	q := w.e.queue
+	kept := q[:0]
+	for _, it := range q {
+		if it.gone || it.id == 0 && it.entry.side(w.e, w.n) == (Terms{}) {
+			w.settle(it)
+		} else {
+			kept = append(kept, it)
+		}
 	}
 	clear(q[len(kept):])
 	w.e.queue = kept

@@ -158,6 +158,13 @@ func (n *Node) drop(en *entry) {
 	n.remove(en)
 }
 
+// dropAll drops all that only an edge needed that has begun again.
+func (n *Node) dropAll() {
+	for i := len(n.entries) - 1; i >= 0; i-- {
+		n.drop(n.entries[i])
+	}
+}
+
 // remove takes an entry out of the table.
 func (n *Node) remove(en *entry) {
 	en.gone = true
