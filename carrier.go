@@ -11,15 +11,14 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// carry has the source carry what replicas say of keys under a name, until the follower stops.
+// carry has the source carry what replicas say of keys under a name, until the follower stops. The source may
+// hold a lock of its own while it reports, so it is called without the follower's.
 func (f *follower) carry(src Source, name string) error {
 	if n, ok := src.(numbered); ok {
 		src = n.src
 	}
 	c, ok := src.(Carrier)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.l.spokenKeys == 0 || !ok || f.ended {
+	if f.l.spokenKeys == 0 || !ok || !f.carries(func() {}) {
 		return nil
 	}
 	if !f.l.beginExchange() {
@@ -30,8 +29,21 @@ func (f *follower) carry(src Source, name string) error {
 		f.l.endExchange()
 		return fmt.Errorf("quotient: Follow: source: %w", err)
 	}
-	f.uncarry = func() { end(); f.l.endExchange() }
+	uncarry := func() { end(); f.l.endExchange() }
+	if !f.carries(uncarry) {
+		uncarry()
+	}
 	return nil
+}
+
+// carries notes what the end of the follower is to end, and reports whether that is still to come.
+func (f *follower) carries(uncarry func()) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.ended {
+		f.uncarry = uncarry
+	}
+	return !f.ended
 }
 
 // beginExchange reports whether nothing is carried yet.
@@ -76,8 +88,8 @@ func (l *Limiter) turn(sums Sums) {
 		if ok && x.keys[key] == nil && len(x.keys)-x.asked < maxLearned*l.spokenKeys {
 			x.keys[key] = &exchanged{at: now}
 		}
-		if key, _, ok := readCount(text); ok && len(x.counts)-x.counting < maxLearned*l.spokenKeys {
-			x.count(key, now)
+		if key, _, ok := readCount(text); ok {
+			l.learnOf(sums, text, key, now)
 		}
 	}
 	l.mu.Lock()
@@ -87,7 +99,8 @@ func (l *Limiter) turn(sums Sums) {
 		pool.Replicas = maxReplicas
 	}
 	sums.Say(textTotals, l.totals(pool.weight()))
-	x.fleet, x.fleetAge = sums.Sum(textTotals)
+	all := l.sum(sums, textTotals)
+	x.fleet, x.fleetAge = all.sum, all.ageAt(now)
 	x.sent, x.received = sums.Bytes()
 	x.at, x.age, x.lent = now, 0, 0
 	for key, k := range x.keys {
@@ -97,6 +110,23 @@ func (l *Limiter) turn(sums Sums) {
 		l.exchangeCount(sums, key, c, pool)
 	}
 }
+
+// sumNews is a sum, and the age of its oldest part at an instant.
+type sumNews struct {
+	sum     Terms
+	age, at time.Duration
+}
+
+// sum asks for one. The instant is before that, since the goroutine may be held up on the way.
+func (l *Limiter) sum(sums Sums, text string) (n sumNews) {
+	n.at = time.Since(l.base)
+	n.sum, n.age = sums.Sum(text)
+	n.age = max(0, n.age)
+	return n
+}
+
+// ageAt is the age at a later instant.
+func (n *sumNews) ageAt(at time.Duration) time.Duration { return older(n.age, max(0, at-n.at)) }
 
 // nameKeys has the keys that were held back the most spoken of, as far as there is room for more.
 func (l *Limiter) nameKeys(now time.Duration) {
@@ -112,10 +142,10 @@ func (l *Limiter) nameKeys(now time.Duration) {
 // exchangeKey is a turn of one key.
 func (l *Limiter) exchangeKey(sums Sums, key string, k *exchanged, pool fairshare.Pool) {
 	x := &l.exchange
-	sum, age := sums.Sum(textKey + key)
-	age = max(0, age)
+	asked := l.sum(sums, textKey+key)
 	s, hash := l.lock(key)
 	now := s.now()
+	sum, age := asked.sum, asked.ageAt(now.at)
 	g, shared := s.spokenGate(hash, key)
 	seen := s.seen(g, now, k.at, shared)
 	k.at = now.at

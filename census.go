@@ -85,6 +85,18 @@ func (x *exchange) count(k countKey, now time.Duration) *census {
 	return c
 }
 
+// learnOf has this replica count a key that another one names. One that is only counted is on its way out: if
+// replicas learned of it from each other, none would ever forget it.
+func (l *Limiter) learnOf(sums Sums, text string, k countKey, now time.Duration) {
+	x := &l.exchange
+	if x.counts[k] != nil || len(x.counts)-x.counting >= maxLearned*l.spokenKeys {
+		return
+	}
+	if sum, _ := sums.Sum(text); sum[countAsked] > 0 {
+		x.count(k, now)
+	}
+}
+
 // noteCounted notes a key whose events the fleet should count: half of the share of a window is used, or its
 // rule has held an ask back.
 func (s *shard) noteCounted(g *gate, v verdict) {
@@ -184,7 +196,7 @@ func (l *Limiter) exchangeCount(sums Sums, k countKey, c *census, pool Pool) {
 	}
 	s.mu.Unlock()
 	x.enterWindow(sums, k, c, w.index, now.at, l.newsMaxAge)
-	news := c.othersSay(sums)
+	news := l.othersSay(sums, c)
 	said := l.learnCount(k, c, news, pool)
 	if c.busy {
 		x.name(c, l.spokenKeys)
@@ -203,15 +215,9 @@ func (l *Limiter) exchangeCount(sums Sums, k countKey, c *census, pool Pool) {
 	sums.Say(c.text, said)
 }
 
-// countNews is what the other replicas say of a window, and the age of the oldest part of it.
-type countNews struct {
-	sum Terms
-	age time.Duration
-}
-
-// othersSay returns the news.
-func (c *census) othersSay(sums Sums) (n countNews) {
-	n.sum, n.age = sums.Sum(c.text)
+// othersSay returns what the other replicas say of a window.
+func (l *Limiter) othersSay(sums Sums, c *census) sumNews {
+	n := l.sum(sums, c.text)
 	for i := range n.sum {
 		n.sum[i] = min(max(0, n.sum[i]-c.said[i]), mostCounted)
 	}
@@ -219,7 +225,7 @@ func (c *census) othersSay(sums Sums) (n countNews) {
 }
 
 // learnCount puts the news in force, unless the window is over. It returns what this replica has to say.
-func (l *Limiter) learnCount(k countKey, c *census, news countNews, pool Pool) (said Terms) {
+func (l *Limiter) learnCount(k countKey, c *census, news sumNews, pool Pool) (said Terms) {
 	s, g, r := l.countedGate(k)
 	if r == nil {
 		s.mu.Unlock()
@@ -239,18 +245,18 @@ func (l *Limiter) learnCount(k countKey, c *census, news countNews, pool Pool) (
 const mostCounted = 1 << 60
 
 // learn puts in force what the others have admitted. A sum that lacks a part may be too small.
-func (c *census) learn(w *window, r *rule, t instant, news countNews, pool Pool, maxAge time.Duration) {
-	sum, ends := news.sum, time.Duration(0)
+func (c *census) learn(w *window, r *rule, t instant, news sumNews, pool Pool, maxAge time.Duration) {
+	sum, age, ends := news.sum, news.ageAt(t.at), time.Duration(0)
 	others := sum[countEvents] - sum[countBack]
 	if w.counts() {
 		others, ends = max(others, w.fleet.others), w.fleet.ends
 	}
-	if news.age <= maxAge {
+	if age <= maxAge {
 		joined := sum[countKnown] > c.known
 		c.known = sum[countKnown]
 		n := c.others.see(sum, joined)
 		if others = max(others, n); c.known+int64(pool.weight()) >= int64(pool.Replicas) {
-			others, ends = n, t.at+maxAge-news.age
+			others, ends = n, t.at+maxAge-age
 		}
 	}
 	w.learn(t, r.schedule, max(0, others), ends)

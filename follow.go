@@ -218,10 +218,10 @@ func (f *follower) fire() {
 
 // stop ends the follower. Where nothing is admitted under hints that have grown old, they still grow old.
 func (f *follower) stop() {
+	defer func() { f.uncarry() }() // without the lock; it changes no more
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ended = true
-	f.uncarry()
 	if f.timer == nil {
 		return
 	}
