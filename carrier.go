@@ -111,23 +111,6 @@ func (l *Limiter) turn(sums Sums) {
 	}
 }
 
-// sumNews is a sum, and the age of its oldest part at an instant.
-type sumNews struct {
-	sum     Terms
-	age, at time.Duration
-}
-
-// sum asks for one. The instant is before that, since the goroutine may be held up on the way.
-func (l *Limiter) sum(sums Sums, text string) (n sumNews) {
-	n.at = time.Since(l.base)
-	n.sum, n.age = sums.Sum(text)
-	n.age = max(0, n.age)
-	return n
-}
-
-// ageAt is the age at a later instant.
-func (n *sumNews) ageAt(at time.Duration) time.Duration { return older(n.age, max(0, at-n.at)) }
-
 // nameKeys has the keys that were held back the most spoken of, as far as there is room for more.
 func (l *Limiter) nameKeys(now time.Duration) {
 	x := &l.exchange

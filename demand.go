@@ -2,6 +2,7 @@ package quotient
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -46,6 +47,26 @@ const (
 	totalWaiting
 	totalInFlight
 )
+
+// sumNews is a sum, and the age of its oldest part at an instant.
+type sumNews struct {
+	sum     Terms
+	age, at time.Duration
+}
+
+// sum asks for one. The instant is before that, since the goroutine may be held up on the way.
+func (l *Limiter) sum(sums Sums, text string) (n sumNews) {
+	n.at = time.Since(l.base)
+	n.sum, n.age = sums.Sum(text)
+	n.age = max(0, n.age)
+	return n
+}
+
+// ageAt is the age at a later instant.
+func (n *sumNews) ageAt(at time.Duration) time.Duration { return older(n.age, max(0, at-n.at)) }
+
+// older is an age some time later.
+func older(age, by time.Duration) time.Duration { return age + min(by, math.MaxInt64-age) }
 
 // totals is what this limiter has done, and of what weight it is.
 func (l *Limiter) totals(weight int) Terms {

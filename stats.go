@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"container/heap"
 	"iter"
-	"math"
 	"slices"
 	"time"
 )
@@ -120,9 +119,6 @@ func (x *exchange) stats(now, maxAge time.Duration) (d DemandStats, f FleetStats
 		Waiting: int(x.fleet[totalWaiting]), InFlight: int(x.fleet[totalInFlight]),
 	}
 }
-
-// older is an age some time later.
-func older(age, by time.Duration) time.Duration { return age + min(by, math.MaxInt64-age) }
 
 // poolStats is what is believed about the pool. Call with l.mu held.
 func (l *Limiter) poolStats() PoolStats {
