@@ -53,6 +53,7 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 	own := make(map[string]sums)
 	for {
 		s.mu.Lock()
+		maps.DeleteFunc(own, func(name string, _ sums) bool { return s.turns[name] == nil })
 		for name, turn := range s.turns {
 			if own[name] == nil {
 				own[name] = make(sums)
