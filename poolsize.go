@@ -84,7 +84,7 @@ type Source interface {
 type Carrier interface {
 	Source
 	// Carry calls turn once in each interval while Watch runs, from one goroutine at a time, until stop is
-	// called, which returns when no call runs and takes back what was said. The name tells the limiters of a
+	// called. Stop returns when no call runs, and takes back all Terms. The name tells the limiters of a
 	// process apart. One that is in use is an error.
 	Carry(name string, turn func(Sums)) (stop func(), err error)
 }
