@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// countedFleet is a fleet whose replicas count together over a network that loses, delays and parts. It knows nothing of the library's
-// windows: it writes down what was admitted, and who could know of it.
+// countedFleet is a fleet whose replicas count together over a network that loses, delays and parts. It knows
+// nothing of the library's windows: it writes down what was admitted, and which replicas could know of it.
 type countedFleet struct {
 	rt     *rapid.T
 	rate   Rate
@@ -148,8 +148,8 @@ func (e *countedEnd) note(n int) {
 	}
 }
 
-// check holds an admission against bound 14: it is within the share, or within the limit with all that the others had admitted maxAge
-// before.
+// check holds an admission against bound 14: it is within the share, or within the limit with all that the
+// others had admitted maxAge before.
 func (e *countedEnd) check(k int64, n int) {
 	limit, replicas := int(e.fleet.rate.Events), len(e.fleet.ends)
 	net, least := make([]int, replicas), make([]int, replicas)
@@ -186,7 +186,7 @@ func (f *countedFleet) of(k int64) (list []string) {
 	return append(list, fmt.Sprintf("news counts for %v", f.maxAge))
 }
 
-// act does one thing at a replica.
+// act takes one step at a replica.
 func (e *countedEnd) act() {
 	rt := e.fleet.rt
 	what := rapid.IntRange(0, 11).Draw(rt, "what")
@@ -236,7 +236,8 @@ func (f *countedFleet) run() {
 	}
 }
 
-// checkTotals holds each window of a quiet history: the limit, and what any stretch of twice maxAge has admitted.
+// checkTotals holds each window of a quiet history: the limit, and what any stretch of twice maxAge has
+// admitted.
 func (f *countedFleet) checkTotals() {
 	total, most := map[int64]int{}, map[int64]int{}
 	for i, v := range f.log {
