@@ -149,6 +149,7 @@ var beside = map[string]file{
 	"limiters.api.ceiling":        {"limiters.api.policy": `"tracking"`},
 	"limiters.api.demand.keys":    {"pool.source": `"gossip:"`, "limiters.api.demand.max-age": `"2s"`},
 	"limiters.api.demand.max-age": {"pool.source": `"gossip:"`, "limiters.api.demand.keys": "100"},
+	"limiters.api.rates.counted":  {"limiters.api.rates.aligned": "true"},
 	"limiters.api.deny":           {"limiters.api.rates.events": "", "limiters.api.rates.per": ""},
 	"proxy.proxy-protocol":        {"proxy.trusted": `["10.0.0.0/8"]`},
 	"proxy.tls.cert":              {"proxy.tls.key": `"key.pem"`},
