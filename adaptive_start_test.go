@@ -69,7 +69,7 @@ func TestStartAgainstAnEmptyBucket(t *testing.T) {
 	for _, c := range []struct {
 		owes             float64 // for 10 ms each
 		seconds, atLeast int
-	}{{0, 3, 40}, {5, 3, 35}, {50, 3, 20}, {5, 10, 500}, {100, 10, 400}, {200, 10, 250}} {
+	}{{0, 3, 40}, {5, 3, 35}, {50, 3, 20}, {5, 10, 500}, {100, 10, 400}, {200, 10, 225}} {
 		for name, limit := range map[string]Limit{"rate": both(0), "slots": {InFlight: 20}, "both": both(20), "few slots": both(6)} {
 			row(t, fmt.Sprint(name, c), func(t *testing.T) {
 				u := starts(t, limit, c.owes, c.seconds)
