@@ -51,10 +51,10 @@ func (l *Limiter) beginExchange() bool {
 	x := &l.exchange
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.runs {
+	if x.keys != nil {
 		return false
 	}
-	x.runs, x.keys, x.counts = true, make(map[string]*exchanged), make(map[countKey]*census)
+	x.keys, x.counts = make(map[string]*exchanged), make(map[countKey]*census)
 	x.at, x.age, x.fleetAge = time.Since(l.base), math.MaxInt64, math.MaxInt64
 	return true
 }
@@ -67,7 +67,7 @@ func (l *Limiter) endExchange() {
 	for key := range x.keys {
 		l.forgetSpoken(key)
 	}
-	x.runs, x.keys, x.asked, x.lent, x.fleet = false, nil, 0, 0, Terms{}
+	x.keys, x.asked, x.lent, x.fleet = nil, 0, 0, Terms{}
 	x.counts, x.counting = nil, 0
 }
 
@@ -77,12 +77,13 @@ func (l *Limiter) turn(sums Sums) {
 	x := &l.exchange
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if !x.runs {
+	if x.keys == nil {
 		return
 	}
 	now := time.Since(l.base)
-	l.nameKeys(now)
-	l.nameCounts(now)
+	lent, counted := l.mentioned()
+	l.nameKeys(lent, now)
+	l.nameCounts(counted, now)
 	for text := range sums.Keys() {
 		key, ok := strings.CutPrefix(text, textKey)
 		if ok && x.keys[key] == nil && len(x.keys)-x.asked < maxLearned*l.spokenKeys {
@@ -112,9 +113,9 @@ func (l *Limiter) turn(sums Sums) {
 }
 
 // nameKeys has the keys that were held back the most spoken of, as far as there is room for more.
-func (l *Limiter) nameKeys(now time.Duration) {
+func (l *Limiter) nameKeys(wanted []candidate, now time.Duration) {
 	x := &l.exchange
-	for _, c := range l.mentioned(func(m *mentions) *candidates { return &m.lent }) {
+	for _, c := range wanted {
 		if x.keys[c.key] == nil && x.asked < l.spokenKeys {
 			x.keys[c.key] = &exchanged{last: now, at: now, asked: true}
 			x.asked++
@@ -129,8 +130,8 @@ func (l *Limiter) exchangeKey(sums Sums, key string, k *exchanged, pool fairshar
 	s, hash := l.lock(key)
 	now := s.now()
 	sum, age := asked.sum, asked.ageAt(now.at)
-	g, shared := s.spokenGate(hash, key)
-	seen := s.seen(g, now, k.at, shared)
+	g := s.ownGate(hash, key)
+	seen := s.seen(g, hash, now, k.at)
 	k.at = now.at
 	l.note(k, seen.Wants)
 	if others := sum[fairshare.Asked] - k.said[fairshare.Asked]; !k.asked && others <= 0 {
@@ -244,8 +245,8 @@ func (l *Limiter) note(k *exchanged, wants bool) {
 // forgetSpoken puts a key back under its share, and counts no more of it.
 func (l *Limiter) forgetSpoken(key string) {
 	s, hash := l.lock(key)
-	g := s.find(hash)
-	if g == nil || g.name != key {
+	g := s.ownGate(hash, key)
+	if g == nil {
 		s.mu.Unlock()
 		return
 	}

@@ -117,9 +117,9 @@ func (s *shard) noteCounted(g *gate, v verdict) {
 }
 
 // nameCounts names the keys that were noted the most, as far as there is room for more.
-func (l *Limiter) nameCounts(now time.Duration) {
+func (l *Limiter) nameCounts(wanted []candidate, now time.Duration) {
 	x := &l.exchange
-	for _, w := range l.mentioned(func(m *mentions) *candidates { return &m.counted }) {
+	for _, w := range wanted {
 		for _, rule := range l.countedRules(w.key) {
 			k := countKey{rule, w.key}
 			if c := x.counts[k]; c != nil || x.counting < l.spokenKeys || x.giveWay() {
@@ -150,8 +150,8 @@ func (x *exchange) unname(c *census) {
 func (l *Limiter) countedRules(key string) (rules []uint64) {
 	s, hash := l.lock(key)
 	defer s.mu.Unlock()
-	g := s.find(hash)
-	if g == nil || g.name != key {
+	g := s.ownGate(hash, key)
+	if g == nil {
 		return nil
 	}
 	g.sync()
@@ -318,8 +318,8 @@ func (l *Limiter) forgetCount(sums Sums, k countKey, c *census) {
 	delete(x.counts, k)
 	s, hash := l.lock(k.key)
 	defer s.mu.Unlock()
-	g := s.find(hash)
-	if g == nil || g.name != k.key {
+	g := s.ownGate(hash, k.key)
+	if g == nil {
 		return
 	}
 	s.touch(g, s.now())

@@ -13,12 +13,11 @@ import (
 // exchange is what a limiter and the others say of keys. Its lock is taken before all others of a limiter.
 type exchange struct {
 	mu    sync.Mutex
-	runs  bool
-	keys  map[string]*exchanged
-	asked int           // of keys: those that this replica names
-	at    time.Duration // instant.at: of the latest turn
-	age   time.Duration // of the oldest news of the latest turn
-	lent  int           // of keys: those of which this replica has more than its share
+	keys  map[string]*exchanged // nil while nothing is carried
+	asked int                   // of keys: those that this replica names
+	at    time.Duration         // instant.at: of the latest turn
+	age   time.Duration         // of the oldest news of the latest turn
+	lent  int                   // of keys: those of which this replica has more than its share
 
 	counts   map[countKey]*census
 	counting int // of counts: those that this replica names
@@ -121,18 +120,22 @@ func (c *candidates) note(g *gate) {
 	}
 }
 
-// mentioned takes all candidates of a kind out of the shards, those that were noted the most first.
-func (l *Limiter) mentioned(of func(*mentions) *candidates) (list []candidate) {
+// mentioned takes all candidates out of the shards, those that were noted the most first.
+func (l *Limiter) mentioned() (lent, counted []candidate) {
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.mu.Lock()
-		for j, c := range of(s.wanted) {
-			if c.n > 0 {
-				list, of(s.wanted)[j] = append(list, c), candidate{}
-			}
-		}
+		m := *s.wanted
+		*s.wanted = mentions{}
 		s.mu.Unlock()
+		lent, counted = append(lent, m.lent[:]...), append(counted, m.counted[:]...)
 	}
+	return sorted(lent), sorted(counted)
+}
+
+// sorted returns those that were noted at all, the most first.
+func sorted(list []candidate) []candidate {
+	list = slices.DeleteFunc(list, func(c candidate) bool { return c.n == 0 })
 	slices.SortFunc(list, func(a, b candidate) int { return cmp.Or(b.n-a.n, cmp.Compare(a.key, b.key)) })
 	return list
 }
@@ -172,22 +175,25 @@ func (s *shard) speak(g *gate, p *tally, part float64) {
 	g.setting = base
 }
 
-// spokenGate returns the gate of a key; nil for a key that has none of its own. It reports whether such a key
-// may use one that it shares: that of keys without room, or that of a key with the same hash.
-func (s *shard) spokenGate(hash uint64, key string) (g *gate, shared bool) {
-	if g = s.find(hash); g != nil && g.name != key {
-		return nil, true
+// ownGate returns the gate of a key; nil for a key that has none of its own.
+func (s *shard) ownGate(hash uint64, key string) *gate {
+	if g := s.find(hash); g != nil && g.name == key {
+		return g
 	}
-	return g, g == nil && s.overflow.gate != nil
+	return nil
 }
 
-// seen returns what a gate has seen since it was last asked. Without one nothing was used. Where it is shared
-// nothing is known.
-func (s *shard) seen(g *gate, now instant, since time.Duration, shared bool) fairshare.Seen {
-	if shared {
+// shares reports whether a key without a gate of its own may use another one: that of keys without room, or
+// that of a key with the same hash.
+func (s *shard) shares(hash uint64) bool { return s.find(hash) != nil || s.overflow.gate != nil }
+
+// seen returns what a gate has seen since it was last asked. Without one nothing was used, unless the key
+// shares another one: then nothing is known.
+func (s *shard) seen(g *gate, hash uint64, now instant, since time.Duration) fairshare.Seen {
+	switch {
+	case g == nil && s.shares(hash):
 		return fairshare.Seen{}
-	}
-	if g == nil {
+	case g == nil:
 		return fairshare.Seen{Span: now.at - since}
 	}
 	s.touch(g, now)

@@ -177,8 +177,8 @@ func (g *gate) admitNow(t instant, n int) bool {
 	if slots {
 		g.used += int32(n)
 	}
-	if st.own != nil && st.own.tally != nil {
-		st.own.tally.count(&demand{weight: n}, g.used, 1)
+	if p := g.tally(); p != nil {
+		p.count(&demand{weight: n}, g.used, 1)
 	}
 	return true
 }

@@ -168,8 +168,8 @@ func TestRefundsOfRequestsUnderAPart(t *testing.T) {
 func (l *Limiter) seenOf(key string) fairshare.Seen {
 	s, hash := l.lock(key)
 	defer s.mu.Unlock()
-	g, shared := s.spokenGate(hash, key)
-	return s.seen(g, s.now(), 0, shared)
+	g := s.ownGate(hash, key)
+	return s.seen(g, hash, s.now(), 0)
 }
 
 // What is used through a gate that keys share is not known, and so all of the share is claimed.

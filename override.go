@@ -252,8 +252,8 @@ func (l *Limiter) reset(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s, h := l.lock(key)
-	g := s.find(h)
-	if g == nil || g.name != key {
+	g := s.ownGate(h, key)
+	if g == nil {
 		s.mu.Unlock()
 		return false
 	}

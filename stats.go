@@ -106,7 +106,7 @@ func (l *Limiter) Stats() Stats {
 func (x *exchange) stats(now, maxAge time.Duration) (d DemandStats, f FleetStats) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if !x.runs {
+	if x.keys == nil {
 		return d, f
 	}
 	d = DemandStats{

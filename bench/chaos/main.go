@@ -32,8 +32,8 @@
 // With -gossip it is another fleet: its replicas find each other, and lend what they do not use of a rate and of
 // slots. The fleet's count decides a third limit, of aligned windows. All that they say to each other passes a
 // network which loses a tenth of the datagrams, doubles and delays them, and falls into two parts that do not
-// hear each other, or of which one hears the other. Processes are killed, stopped, and leave; others come, under
-// the same names and addresses or new ones. Who is busy changes. Ten minutes are 30 cycles: of each 12 s are for
+// reach each other, or of which one reaches the other. Processes are killed, stopped, and leave; others come, under
+// the same names and addresses or new ones. The busy replicas change. Ten minutes are 30 cycles: of each 12 s are for
 // faults, and 8 s without any, in which one replica has all that there is. The replicas also count together: in
 // the end all must know the same sums.
 //

@@ -10,13 +10,13 @@ import (
 func (v verdict) gossipText(b *strings.Builder, r record) {
 	say := func(format string, args ...any) { fmt.Fprintf(b, format+"\n", args...) }
 	say("# Chaos with gossip\n")
-	say("%d processes for %v, seed %d: a rate of %v/s with a burst of %d over the fleet, and %d slots. Who is busy changes.",
+	say("%d processes for %v, seed %d: a rate of %v/s with a burst of %d over the fleet, and %d slots. The busy replicas change.",
 		r.Replicas, r.Duration, r.Seed, r.law(onLent).rate, r.law(onLent).burst, r.law(onLentSlots).slots)
 	say("News every %v, and none that is older than %v counts. Probes every %v. Hold-down %v.",
 		gossipEvery, newsMaxAge, gossipProbe, holdDown)
 	say("\n%d partitions, %d that go one way only, %d times kill -9 and a new process, %d times SIGSTOP and SIGCONT,",
 		r.Struck[strokePart], r.Struck[strokeOneWay], r.Struck[strokeKill], r.Struck[strokeStop])
-	say("%d that leave in order, %d changes of who is busy.", r.Struck[strokeLeave], r.Struck[strokeLoad]+r.Struck[strokeCalm])
+	say("%d that leave in order, %d changes of the busy replicas.", r.Struck[strokeLeave], r.Struck[strokeLoad]+r.Struck[strokeCalm])
 	m := r.Mesh
 	say("Of %d datagrams %.1f %% were lost by chance, %.1f %% came twice, %.1f %% were stopped by a partition; all were %v to %v late.",
 		m.Sent, percent(m.Lost, m.Sent), percent(m.Doubled, m.Sent), percent(m.Cut, m.Sent), leastLate, mostLate)

@@ -125,9 +125,9 @@ func (f *fleet) part(x stroke) error {
 	for i, p := range list {
 		s.cuts = append(s.cuts, s.between(p.seat.number, seatsOf(list[:i]))...)
 	}
-	how := "do not hear each other"
+	how := "do not reach each other"
 	if s.oneWay {
-		how = "do not hear the others, who hear them"
+		how = "receive nothing from the others, which receive from them"
 	}
 	f.say("%d replicas of %d %s, for %.1f s", first, len(list), how, x.lasts.Seconds())
 	f.party.split = s

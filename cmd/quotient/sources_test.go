@@ -97,6 +97,12 @@ func TestGossipCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	watch(ctx, t, second, sizes)
+	awaitTwo(ctx, t, sizes)
+}
+
+// awaitTwo waits until a source reports two replicas.
+func awaitTwo(ctx context.Context, t *testing.T, sizes <-chan quotient.Pool) {
+	t.Helper()
 	for {
 		select {
 		case p := <-sizes:
@@ -138,29 +144,11 @@ func TestRedisCounts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		inner, stop := context.WithCancel(ctx)
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			_ = src.Watch(inner, func(p quotient.Pool, err error) {
-				if err == nil && arg != "/0" {
-					select {
-					case sizes <- p:
-					default:
-					}
-				}
-			})
-		}()
-		defer func() { stop(); <-ended }()
-	}
-	for {
-		select {
-		case p := <-sizes:
-			if p.Replicas == 2 {
-				return
-			}
-		case <-ctx.Done():
-			t.Fatal("the two have not found each other")
+		if arg == "/0" {
+			watch(ctx, t, src, make(chan quotient.Pool))
+		} else {
+			watch(ctx, t, src, sizes)
 		}
 	}
+	awaitTwo(ctx, t, sizes)
 }

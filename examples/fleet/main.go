@@ -7,7 +7,7 @@
 // talks to another, and none asks a store. After three seconds a fourth joins, after six one is
 // killed; each time the rest are told the new pool size through their admin endpoints.
 //
-// With -pool file, dns, redis or gossip nobody tells them. Each counts for itself, every quarter of a second or so: in a file
+// With -pool file, dns, redis or gossip each replica counts for itself, every quarter of a second or so: in a file
 // that the platform writes, by the address records of the fleet's name, by signing on in Redis (redis-server if it is installed,
 // else an imitation of it), or by gossip among themselves. The verdict then also says how late the last one noticed the join and the kill, and allows for the
 // time until the join was noticed.

@@ -87,7 +87,7 @@ func (f *fleet) start(name string) *peer {
 	return p
 }
 
-// many starts nodes and tells all of them who is there.
+// many starts nodes, each of which knows all others as members.
 func (f *fleet) many(count int) []*peer {
 	ps := make([]*peer, count)
 	for i := range ps {
