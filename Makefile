@@ -114,7 +114,7 @@ cross: ## build the command for each platform of CROSS, without C
 	  CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -trimpath -o /dev/null ./cmd/quotient; \
 	done
 
-docs: ## write docs/failure-modes.md anew
+docs: ## write docs/failure-modes.md
 	go run ./internal/guards -docs docs/failure-modes.md
 
 stale: ## check that docs/failure-modes.md is what make docs writes

@@ -11,12 +11,15 @@ const preamble = `# Failure modes
 
 <!-- Generated from internal/guards/guards.txt by make docs. Edit that file. -->
 
-Each of these was seen in a rate limiter, a proxy or a library that people run. For each the page
-says what quotient must do, and where the code holds it. ` + "`make guards`" + ` takes each guard out
-and requires that the named test fails. A mode without a guard says so.
+Each failure was seen in a rate limiter, a proxy or a library that people run. The second column is what
+quotient must do. A guard is code that makes quotient do it, and it has a test. ` + "`make guards`" + ` removes each
+guard in turn and requires that its test fails. The last column counts the guards and names the packages of
+their tests, ` + "`.`" + ` being the root package. [guards.txt](../internal/guards/guards.txt) lists guards and tests.
 `
 
-// page renders the failure modes as Markdown.
+const header = "| | failure | what quotient must do | guards |\n| --- | --- | --- | --- |\n"
+
+// page renders the failure modes as Markdown, a table for each section.
 func page(modes []mode) []byte {
 	var b bytes.Buffer
 	b.WriteString(preamble)
@@ -24,28 +27,27 @@ func page(modes []mode) []byte {
 	for _, m := range modes {
 		if m.section != section {
 			section = m.section
-			fmt.Fprintf(&b, "\n## %s\n", section)
+			fmt.Fprintf(&b, "\n## %s\n\n%s", section, header)
 		}
-		fmt.Fprintf(&b, "\n**%s. %s.** %s\n", m.id, strings.TrimSuffix(m.title, "."), m.must)
-		if len(m.guards) == 0 {
-			b.WriteString("\n- not guarded yet\n")
-			continue
-		}
-		b.WriteByte('\n')
-		b.WriteString(strings.Join(guardLines(m.guards), ""))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", m.id, cell(m.title), cell(m.must), guardCell(m.guards))
 	}
 	return b.Bytes()
 }
 
-// guardLines names where guards are and what holds them, each pair once.
-func guardLines(guards []guard) []string {
-	var lines []string
+// cell is a text that ends no cell of a table.
+func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
+
+// guardCell counts the guards and names the packages of their tests, each once, in the order of the table.
+func guardCell(guards []guard) string {
+	if len(guards) == 0 {
+		return "none yet"
+	}
+	var packages []string
 	for _, g := range guards {
-		test := strings.TrimSuffix(strings.TrimPrefix(g.test, "^"), "$")
-		line := fmt.Sprintf("- `%s`, held by `%s` in `%s`\n", g.file, test, g.pkg)
-		if !slices.Contains(lines, line) {
-			lines = append(lines, line)
+		name := "`" + strings.TrimPrefix(g.pkg, "./") + "`"
+		if !slices.Contains(packages, name) {
+			packages = append(packages, name)
 		}
 	}
-	return lines
+	return fmt.Sprintf("%d in %s", len(guards), strings.Join(packages, ", "))
 }

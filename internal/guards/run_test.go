@@ -206,6 +206,33 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
+func TestGuardCell(t *testing.T) {
+	for _, c := range []struct {
+		packages []string
+		want     string
+	}{
+		{nil, "none yet"},
+		{[]string{"."}, "1 in `.`"},
+		{[]string{".", "./lease", ".", "./lease/etcd"}, "4 in `.`, `lease`, `lease/etcd`"},
+	} {
+		var guards []guard
+		for _, p := range c.packages {
+			guards = append(guards, guard{pkg: p})
+		}
+		if got := guardCell(guards); got != c.want {
+			t.Errorf("%v: got %q, want %q", c.packages, got, c.want)
+		}
+	}
+}
+
+// A text with a bar does not end its cell.
+func TestPageKeepsBars(t *testing.T) {
+	text := page([]mode{{section: "Tanks", id: "1", title: "This|that", must: "Stops | or not."}})
+	if want := `| 1 | This\|that | Stops \| or not. | none yet |`; !bytes.Contains(text, []byte(want)) {
+		t.Errorf("the page lacks %q:\n%s", want, text)
+	}
+}
+
 func TestStalePage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.md")
 	if _, err := runIn(t, "-docs", file); err != nil {
@@ -218,8 +245,8 @@ func TestStalePage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"## Tanks", "**1. Overflow.** Stops at the size.",
-		"- `tank.go`, held by `TestFillStopsAtSize` in `.`", "- not guarded yet"} {
+	for _, want := range []string{"## Tanks\n\n| ", "\n| 1 | Overflow | Stops at the size. | 1 in `.` |\n",
+		"\n| 2 | Spring | Nothing is known. | none yet |\n"} {
 		if !bytes.Contains(text, []byte(want)) {
 			t.Errorf("the page lacks %q:\n%s", want, text)
 		}
