@@ -16,6 +16,7 @@ var snippets = map[string]int{
 	"docs/coming-from.md": 8,
 	"docs/kubernetes.md":  1,
 	"docs/leases.md":      2,
+	"docs/pool-size.md":   1,
 	"docs/adaptive.md":    3,
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"testing"
 	"time"
 
 	"github.com/quotient-go/quotient"
@@ -69,4 +70,26 @@ func ExampleSource_Watch() {
 	// Output:
 	// 4 2 <nil>
 	// context canceled
+}
+
+// docs/pool-size.md shows this function.
+func followDNS(ctx context.Context) (*quotient.Limiter, error) {
+	limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(1000)),
+		quotient.Replicas(10), quotient.AwaitPool(), quotient.HintMaxAge(time.Minute))
+	if err != nil {
+		return nil, err
+	}
+	// The name of a headless Service. Follow logs failed look-ups.
+	go limiter.Follow(ctx, &dns.Source{Name: "api-replicas.prod.svc.cluster.local.", Uncapped: true})
+	return limiter, nil
+}
+
+// TestFollowDNS holds that the function of the page makes a limiter that admits nothing before the first report.
+func TestFollowDNS(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	limiter, err := followDNS(ctx)
+	if err != nil || limiter.Allow("key") {
+		t.Errorf("error %v, or a request was admitted", err)
+	}
 }
