@@ -18,8 +18,8 @@ func serve(ctx context.Context, server *http.Server, l net.Listener, drain func(
 	done := make(chan error, 1)
 	go func() {
 		<-ctx.Done()       // SIGTERM, by signal.NotifyContext
-		time.Sleep(listed) // the Service still sends requests until all have heard
-		drain()            // who waits is answered with 503; who is admitted goes on
+		time.Sleep(listed) // the Service still sends requests for this long
+		drain()            // waiting requests get 503; admitted ones continue
 		end, cancel := context.WithTimeout(context.Background(), grace)
 		defer cancel()
 		done <- server.Shutdown(end)

@@ -14,7 +14,7 @@ var snippets = map[string]int{
 	"README.md":           5,
 	"docs/cookbook.md":    37,
 	"docs/coming-from.md": 8,
-	"docs/kubernetes.md":  1,
+	"docs/kubernetes.md":  3,
 	"docs/leases.md":      2,
 	"docs/pool-size.md":   1,
 	"docs/adaptive.md":    3,

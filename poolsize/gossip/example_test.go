@@ -63,11 +63,11 @@ func talk(ctx context.Context) (*quotient.Limiter, error) {
 		return nil, err
 	}
 	limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(1000)), quotient.Replicas(10),
-		quotient.Demand(100, 2*time.Second)) // name 100 keys at most, and forget news after 2 s
+		quotient.Demand(100, 2*time.Second)) // at most 100 keys; reports expire after 2 s
 	if err != nil {
 		return nil, err
 	}
-	go limiter.Follow(ctx, fleet) // the log has its failures
+	go limiter.Follow(ctx, fleet) // logs what fails
 	return limiter, nil
 }
 
