@@ -86,6 +86,22 @@ func TestPolicyStartsAtTheShare(t *testing.T) {
 	}
 }
 
+// What a key has used of its pace counts as what it has used of its limit does.
+func TestPaceIsUsed(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := learning(t, beyondShare)
+		sends(t, l, "k", throttled) // a pace of 5, of which one may come at once
+		time.Sleep(time.Second)
+		for _, want := range []float64{0, 1} {
+			k := l.Top(1)[0]
+			if law := k.Rules[1]; k.Used != want || law.Burst != 1 || law.Left != 1-want {
+				t.Errorf("used %v, want %v; the pace has %v left of %v", k.Used, want, law.Left, law.Burst)
+			}
+			l.Allow("k") // refused in the end
+		}
+	})
+}
+
 func TestRefusalCutsTheRate(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := learning(t, beyondShare)

@@ -11,14 +11,15 @@ import (
 // RuleState is where a key stands under one rule, on this replica. A rate has a Window, a law of the policy
 // has a Pace, and slots have neither. The Limit of a law is the most that it may allow, +Inf without a rate.
 // Its Share is what division would allow, 0 when the size of the pool is unknown. The Share
-// of a counted rate is what this replica may take of the present window.
+// of a counted rate is what this replica may take of the present window. Burst and Left of a law are those of
+// its pace: events that may come at once, or slots.
 type RuleState struct {
 	Name         string        // of the rate; "in-flight" for slots, "adaptive" for a law
 	Unit         string        // of the events, "" for requests; "in-flight" for a law of slots
 	Limit, Share float64       // over the fleet and here: events in each Window, or slots; of a law, a second
 	Window       time.Duration // of a rate, its Per
 	Burst        float64       // events that may come at once, here; 0 for windows and slots
-	Left         float64       // events, or slots, that are left here; negative: owed; 0 for a law
+	Left         float64       // events, or slots, that are left here; negative: owed
 	Reset        time.Duration // until a rate is full, or in a window with room; until a law ends its pause
 	Pace         float64       // what a law allows, or expects behind a pause: events per second, or slots
 	ForgottenIn  time.Duration // until a law forgets if no feedback comes; 0: nothing has been learned
@@ -84,6 +85,9 @@ func (g *gate) state(dst []RuleState, now instant) []RuleState {
 		x.Left = min(x.Left, float64(r.most)) // a bucket may hold what several turns in a row admit
 		switch {
 		case r.law != noLaw:
+			if x.Burst = of; r.unit == inFlightRule {
+				x.Left, x.Burst, _ = (*keyLawSlots)(g).left(now, r)
+			}
 			g.ext.learned.state(x, now.at, r.law)
 		case r.place == placeRest: // slots and the first bucket know no turns
 			if wait := g.resource(r).until(now, r, 0, 0, 1); wait > 0 && wait < never {
@@ -96,7 +100,7 @@ func (g *gate) state(dst []RuleState, now instant) []RuleState {
 
 // state fills in what a law has learned.
 func (l *learned) state(x *RuleState, at time.Duration, law int) {
-	x.Pace, x.Left, x.Window = l.pacers[law].pace, 0, 0
+	x.Pace, x.Window = l.pacers[law].pace, 0
 	if l.due != 0 {
 		x.ForgottenIn = l.due - at
 	}

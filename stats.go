@@ -220,7 +220,7 @@ type KeyState struct {
 	Plan              string      // that it is in; "" for the limiter's own limit
 	Rules             []RuleState // none under a limit that denies
 	InFlight, Waiting int
-	Used              float64 // of the rate or the slots with the least left: 0 to 1
+	Used              float64 // of the rate, the slots or the pace with the least left: 0 to 1
 	Overridden        bool    // the key has a limit of its own
 	Part              float64 // of the limit, lent to this replica in place of its share; 0: the share
 }
@@ -302,10 +302,9 @@ func (g *gate) keyState(key string, now instant) KeyState {
 func (g *gate) use(now instant) float64 {
 	most := 0.0
 	for i := range g.setting.rules {
-		if r := &g.setting.rules[i]; r.law == noLaw {
-			left, of, _ := g.resource(r).left(now, r)
-			most = max(most, 1-left/max(of, 1))
-		}
+		r := &g.setting.rules[i]
+		left, of, _ := g.resource(r).left(now, r)
+		most = max(most, 1-left/max(of, 1))
 	}
 	return min(max(most, 0), 1)
 }

@@ -23,7 +23,8 @@ type KeyUse struct {
 	Tokens     []float64 `json:"tokens"` // events that each rate has left here; negative: owed
 	Rate       float64   `json:"rate"`   // events a second, as the policy paces; 0 where none does
 	Overridden bool      `json:"overridden"`
-	Part       float64   `json:"part,omitempty"` // of the limit, that this replica has borrowed in place of its share; absent: the share
+	Part       float64   `json:"part,omitempty"`    // of the limit, that this replica has borrowed in place of its share; absent: the share
+	Learned    []Learned `json:"learned,omitempty"` // by the policy, as in Explanation; absent without a policy that learns
 }
 
 // Explanation is the answer of GET /explain: where a key stands on this replica, and what its next ask would get. KeyBase64 is as in
@@ -80,6 +81,7 @@ type Decision struct {
 type Learned struct {
 	Unit               string  `json:"unit"` // "" for requests, "in-flight" for slots
 	Pace               float64 `json:"pace"`
+	Used               float64 `json:"used"` // 0 to 1: of what the pace allows at once, or of its slots
 	Share              float64 `json:"share"`
 	Ceiling            float64 `json:"ceiling"`
 	PausedForSeconds   float64 `json:"paused_for_seconds"`
@@ -103,8 +105,11 @@ func newKeyUse(k quotient.KeyState) KeyUse {
 		switch {
 		case r.Window > 0:
 			use.Tokens = append(use.Tokens, finite(r.Left))
-		case isLaw(r) && r.Unit == "":
-			use.Rate = finite(r.Pace)
+		case isLaw(r):
+			use.Learned = append(use.Learned, newLearned(r))
+			if r.Unit == "" {
+				use.Rate = finite(r.Pace)
+			}
 		}
 	}
 	return use
@@ -132,7 +137,7 @@ func newExplanation(limiter string, e quotient.Explanation, pool quotient.PoolSt
 
 func newLearned(r quotient.RuleState) Learned {
 	return Learned{
-		Unit: r.Unit, Pace: finite(r.Pace), Share: finite(r.Share), Ceiling: finite(r.Limit),
+		Unit: r.Unit, Pace: finite(r.Pace), Used: min(max(finite(1-r.Left/max(r.Burst, 1)), 0), 1), Share: finite(r.Share), Ceiling: finite(r.Limit),
 		PausedForSeconds: r.Reset.Seconds(), ForgottenInSeconds: r.ForgottenIn.Seconds(),
 	}
 }

@@ -49,6 +49,7 @@ type LimiterState struct {
 	DoubleReleases uint64            `json:"double_releases"`
 	Reclaimed      uint64            `json:"reclaimed"`
 	Throttled      uint64            `json:"throttled"`
+	Learns         bool              `json:"learns"` // the policy learns from the upstream's answers
 
 	ETag           string            `json:"etag"`             // for If-Match: stands for the configuration, not for the counters
 	Version        uint64            `json:"version"`          // counts the changes of configuration, and resets of keys
@@ -165,7 +166,7 @@ func newLimiterState(s quotient.Stats) LimiterState {
 		Keys: s.Keys, MaxKeys: s.MaxKeys, Waiting: s.Waiting, InFlight: s.InFlight,
 		Admitted: s.Admitted, Refused: byName(s.Refused), Waited: s.Waited,
 		Cancelled: s.Cancelled, Evicted: s.Evicted, Overflowed: s.Overflowed,
-		DoubleReleases: s.DoubleReleases, Reclaimed: s.Reclaimed, Throttled: s.Throttled,
+		DoubleReleases: s.DoubleReleases, Reclaimed: s.Reclaimed, Throttled: s.Throttled, Learns: s.Learns,
 		Version: s.Version, DryRun: s.DryRun, DryRunAdmitted: byName(s.DryRunAdmitted), Expired: s.Expired,
 		OverrideCount: s.Overrides, Overrides: []OverrideState{},
 	}

@@ -27,7 +27,7 @@ func TestStateHasStableNames(t *testing.T) {
 		},
 		Keys: 1, MaxKeys: 2, Waiting: 3, InFlight: 4, Admitted: 5,
 		Refused: map[quotient.Reason]uint64{quotient.ReasonRate: 6},
-		Waited:  7, Cancelled: 8, Evicted: 9, Overflowed: 10, DoubleReleases: 11, Reclaimed: 12, Throttled: 13,
+		Waited:  7, Cancelled: 8, Evicted: 9, Overflowed: 10, DoubleReleases: 11, Reclaimed: 12, Throttled: 13, Learns: true,
 		Version: 14, DryRun: true, DryRunAdmitted: map[quotient.Reason]uint64{quotient.ReasonRate: 15}, Expired: 16, Overrides: 17,
 	}
 	const want = `{"limit":{"rates":[{"name":"minute","unit":"tokens","events":90,"per_seconds":60,"burst":9,"aligned":true,"counted":true,"no_turns":true}],"in_flight":8,"denies":false},` +
@@ -35,7 +35,7 @@ func TestStateHasStableNames(t *testing.T) {
 		`"plans":[{"name":"free","limit":{"rates":[],"in_flight":18,"denies":false},"rules":[{"name":"in-flight","unit":"","limit":18,"share":6,"burst":0,"events":0,"window_seconds":0}]}],` +
 		`"pool":{"replicas":3,"weight":1,"ordinal":2,"fixed":true,"source":"file","age_seconds":1.5,"reports":4,"errors":5,"rejected":6,"last_error":"no such file","until":"2001-09-09T01:46:40Z"},` +
 		`"keys":1,"max_keys":2,"waiting":3,"in_flight":4,"admitted":5,"refused":{"REASON":6},"waited":7,"cancelled":8,"evicted":9,` +
-		`"overflowed":10,"double_releases":11,"reclaimed":12,"throttled":13,` +
+		`"overflowed":10,"double_releases":11,"reclaimed":12,"throttled":13,"learns":true,` +
 		`"etag":"","version":14,"dry_run":true,"dry_run_admitted":{"REASON":15},"expired":16,"override_count":17,"overrides":[]}`
 	got, err := json.Marshal(newLimiterState(full))
 	if err != nil {
