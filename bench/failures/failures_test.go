@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var update = flag.Bool("update", false, "write results.md anew")
+var update = flag.Bool("update", false, "write results.md")
 
 const (
 	resultsFile = "results.md"
@@ -27,7 +27,7 @@ const (
 type outcome struct {
 	over, most float64       // above the limit: measured, and what the promise allows
 	unit       string        // of both, if it is not requests
-	promise    string        // that says so
+	promise    string        // the number of the bound, or what follows where there is none
 	lost       float64       // the part of the limit that was not used …
 	during     time.Duration // … in this time
 }
@@ -36,7 +36,7 @@ func (o outcome) overText() string {
 	return number(o.over, o.unit)
 }
 
-func (o outcome) mostText() string { return number(o.most, o.unit) + ", " + o.promise }
+func (o outcome) mostText() string { return number(o.most, o.unit) + " (" + o.promise + ")" }
 
 // number is a rounded figure with its thousands apart, and what it counts.
 func number(x float64, unit string) string {
@@ -67,7 +67,7 @@ func TestFailures(t *testing.T) {
 		t.Run(f.id, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { o = f.measure(t) })
 			if o.over > o.most {
-				t.Errorf("%s: %.1f above the limit, %s allows %.1f", f.what, o.over, o.promise, o.most)
+				t.Errorf("%s: %.1f above the limit, %.1f allowed (%s)", f.what, o.over, o.most, o.promise)
 			}
 			onPage(t, page, f.id, o)
 		})
@@ -99,7 +99,7 @@ func compare(t *testing.T, measured []byte) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(committed, measured) {
-		t.Errorf("%s is not what is measured; go test ./bench/failures -update writes it anew:\n%s", resultsFile, measured)
+		t.Errorf("%s is not what is measured; go test ./bench/failures -update writes it:\n%s", resultsFile, measured)
 	}
 }
 
@@ -121,10 +121,11 @@ const preamble = `# What failures cost
 
 <!-- Written by go test ./bench/failures -update. The test fails when this is not what it measures. -->
 
-Real limiters in fake time: the same figures in every run. Unless a row says otherwise four replicas share 1000/s with a burst of
-100, and each always wants more than it gets. *Above the limit* is the worst of all windows: what was admitted in it, less rate x window, less
-the larger of burst and replicas (bound 2 of docs/bounds.md). *Lost* is the part of the limit that nobody could use.
+Real limiters in fake time: the same figures in every run. Unless a row differs, four replicas share 1000/s
+with a burst of 100, and each always wants more than it gets. *Above the limit* is what the worst window admitted
+beyond rate x window and the larger of burst and replicas. *Promised* is the most that the bound of this number
+in docs/bounds.md allows, or what follows where there is none. *Lost* is the unused part of the limit.
 
-| | failure | above the limit | promised | lost |
+| | failure | above the limit | promised (bound) | lost |
 | --- | --- | --- | --- | --- |
 `

@@ -12,7 +12,7 @@ func oneKeyOneReplica(t *testing.T) outcome {
 	f := newFleet(t, 4, replicas(4))
 	f.run(time.Second, f.members[0])
 	sent := f.run(minute, f.members[0])
-	return outcome{over: f.over(4), promise: "bound 2", lost: lost(sent, minute), during: minute}
+	return outcome{over: f.over(4), promise: "2", lost: lost(sent, minute), during: minute}
 }
 
 // The load balancer gives 40, 30, 20 and 10 % of just what the limit allows.
@@ -20,7 +20,7 @@ func unevenLoad(t *testing.T) outcome {
 	f := newFleet(t, 4, replicas(4))
 	f.demand(time.Second, 400, 300, 200, 100)
 	sent := f.demand(minute, 400, 300, 200, 100)
-	return outcome{over: f.over(4), promise: "bound 2", lost: lost(sent, minute), during: minute}
+	return outcome{over: f.over(4), promise: "2", lost: lost(sent, minute), during: minute}
 }
 
 // restarts replaces one replica each second, for a minute.
@@ -40,7 +40,7 @@ func restartStarts(t *testing.T) outcome {
 }
 
 func restartJoins(t *testing.T) outcome {
-	return outcome{over: restarts(t, quotient.StartEmpty()), promise: "bound 2"}
+	return outcome{over: restarts(t, quotient.StartEmpty()), promise: "2"}
 }
 
 // attack asks 20 new keys a millisecond of a limiter with room for a thousand, while one old and one new key are
@@ -76,13 +76,13 @@ func attack(t *testing.T) (old, fresh int) {
 // A key that was there before an attack: 10 at once and 30 in three seconds.
 func attackOld(t *testing.T) outcome {
 	old, _ := attack(t)
-	return outcome{over: max(0, float64(old-40)), promise: "bounds 1, 6", lost: max(0, 1-float64(old)/40), during: 3 * time.Second}
+	return outcome{over: max(0, float64(old-40)), promise: "1, 6", lost: max(0, 1-float64(old)/40), during: 3 * time.Second}
 }
 
 // A key that comes during an attack: 10 at once and 20 in two seconds.
 func attackFresh(t *testing.T) outcome {
 	_, fresh := attack(t)
-	return outcome{over: max(0, float64(fresh-30)), promise: "bounds 1, 6", lost: max(0, 1-float64(fresh)/30), during: 2 * time.Second}
+	return outcome{over: max(0, float64(fresh-30)), promise: "1, 6", lost: max(0, 1-float64(fresh)/30), during: 2 * time.Second}
 }
 
 // One of four replicas keeps what it was admitted for a second, and sends it all then. No limiter can see that.
@@ -98,7 +98,7 @@ func latePermits(t *testing.T) outcome {
 	}
 	f.sent[len(f.sent)-1] += kept
 	f.run(time.Second, f.members...)
-	return outcome{over: f.over(4), most: perSecond / 4 * pause.Seconds(), promise: "R/N x the delay"}
+	return outcome{over: f.over(4), most: perSecond / 4 * pause.Seconds(), promise: "R/N x delay"}
 }
 
 // A dry run decides and counts, and stops nobody: what is asked is what leaves.
@@ -116,5 +116,5 @@ func dryRun(t *testing.T) outcome {
 	if over := (asked - perSecond) * lasts.Seconds(); float64(counted) < over-burst || float64(counted) > over {
 		t.Errorf("%d were counted as admitted only by the dry run", counted)
 	}
-	return outcome{over: f.over(4), most: (asked - perSecond) * lasts.Seconds(), promise: "none: what is asked"}
+	return outcome{over: f.over(4), most: (asked - perSecond) * lasts.Seconds(), promise: "none"}
 }

@@ -18,7 +18,7 @@ func late(d time.Duration, before, after float64) float64 {
 func nothingFails(t *testing.T) outcome {
 	f := newFleet(t, 4, replicas(4))
 	sent := f.run(minute, f.members...)
-	return outcome{over: f.over(4), promise: "bound 2", lost: lost(sent, minute), during: minute}
+	return outcome{over: f.over(4), promise: "2", lost: lost(sent, minute), during: minute}
 }
 
 func countTooLow(t *testing.T) outcome {
@@ -26,14 +26,14 @@ func countTooLow(t *testing.T) outcome {
 	f.run(time.Second, f.members...)
 	f.add(limit(), quotient.StartPool(replicas(4)), quotient.StartEmpty())
 	sent := f.run(minute, f.members...)
-	return outcome{over: f.over(5), most: late(minute, 4, 5), promise: "bound 3", lost: lost(sent, minute), during: minute}
+	return outcome{over: f.over(5), most: late(minute, 4, 5), promise: "3", lost: lost(sent, minute), during: minute}
 }
 
 func countTooHigh(t *testing.T) outcome {
 	f := newFleet(t, 4, replicas(5))
 	f.run(time.Second, f.members...)
 	sent := f.run(minute, f.members...)
-	return outcome{over: f.over(4), promise: "bound 2", lost: lost(sent, minute), during: minute}
+	return outcome{over: f.over(4), promise: "2", lost: lost(sent, minute), during: minute}
 }
 
 func joinerUnknown(t *testing.T) outcome {
@@ -44,7 +44,7 @@ func joinerUnknown(t *testing.T) outcome {
 	sent := f.run(delay, f.members...)
 	f.believe(5, f.members...)
 	f.run(minute, f.members...)
-	return outcome{over: f.over(5), most: late(delay, 4, 5), promise: "bound 3", lost: lost(sent, delay), during: delay}
+	return outcome{over: f.over(5), most: late(delay, 4, 5), promise: "3", lost: lost(sent, delay), during: delay}
 }
 
 func joinerAnnounced(t *testing.T) outcome {
@@ -54,7 +54,7 @@ func joinerAnnounced(t *testing.T) outcome {
 	sent := f.run(delay, f.members...)
 	f.add(limit(), quotient.StartPool(replicas(5)), quotient.StartEmpty())
 	f.run(minute, f.members...)
-	return outcome{over: f.over(5), promise: "bound 2", lost: lost(sent, delay), during: delay}
+	return outcome{over: f.over(5), promise: "2", lost: lost(sent, delay), during: delay}
 }
 
 func killed(t *testing.T) outcome {
@@ -66,7 +66,7 @@ func killed(t *testing.T) outcome {
 	say(replicas(3))
 	sent := f.run(holdDown, f.members[:3]...)
 	f.run(minute, f.members[:3]...)
-	return outcome{over: f.over(4), promise: "bound 2", lost: lost(sent, holdDown), during: holdDown}
+	return outcome{over: f.over(4), promise: "2", lost: lost(sent, holdDown), during: holdDown}
 }
 
 func split(t *testing.T) outcome {
@@ -81,7 +81,7 @@ func split(t *testing.T) outcome {
 		t.Errorf("%.1f above the limit during the hold-down", over)
 	}
 	sent := f.run(after, f.members...)
-	return outcome{over: f.over(4), most: late(after, 2, 4), promise: "bound 4", lost: lost(sent, after), during: after}
+	return outcome{over: f.over(4), most: late(after, 2, 4), promise: "4", lost: lost(sent, after), during: after}
 }
 
 func sourceDown(t *testing.T) outcome {
@@ -91,7 +91,7 @@ func sourceDown(t *testing.T) outcome {
 	f.run(time.Second, f.members...) // a larger configured pool fell at once: nothing had been followed before
 	say(errors.New("no such host"))
 	sent := f.run(10*minute, f.members...)
-	return outcome{over: f.over(4), promise: "bound 2", lost: lost(sent, 10*minute), during: 10 * minute}
+	return outcome{over: f.over(4), promise: "2", lost: lost(sent, 10*minute), during: 10 * minute}
 }
 
 func sourceDownAndAged(t *testing.T) outcome {
@@ -101,7 +101,7 @@ func sourceDownAndAged(t *testing.T) outcome {
 	f.run(minute, f.members...)
 	say(errors.New("no such host"))
 	sent := f.run(minute, f.members...) // the configured pool, a deliberately larger one
-	return outcome{over: f.over(4), promise: "bound 2", lost: lost(sent, minute), during: minute}
+	return outcome{over: f.over(4), promise: "2", lost: lost(sent, minute), during: minute}
 }
 
 func sourceNeverSpeaks(t *testing.T) outcome {
@@ -112,7 +112,7 @@ func sourceNeverSpeaks(t *testing.T) outcome {
 	if after := f.run(minute, f.members...); lost(after, minute) > .001 {
 		t.Errorf("%d of 60,000 in the minute after", after)
 	}
-	return outcome{over: f.over(4), promise: "bound 2", lost: lost(sent, minute), during: minute}
+	return outcome{over: f.over(4), promise: "2", lost: lost(sent, minute), during: minute}
 }
 
 func stopped(t *testing.T) outcome {
@@ -121,7 +121,7 @@ func stopped(t *testing.T) outcome {
 	f.run(time.Second, f.members...)
 	sent := f.run(pause, f.members[:3]...)
 	f.run(minute, f.members...)
-	return outcome{over: f.over(4), promise: "bound 2", lost: lost(sent, pause), during: pause}
+	return outcome{over: f.over(4), promise: "2", lost: lost(sent, pause), during: pause}
 }
 
 // A replica that stands still for longer than a store's expiry and the hold-down has left; then it goes on as one of four, one period before the
@@ -140,5 +140,5 @@ func stoppedForLong(t *testing.T) outcome {
 	f.run(period, f.members...)
 	say(replicas(4))
 	f.run(minute, f.members...)
-	return outcome{over: f.over(4), most: late(period, 3, 4), promise: "bound 3", lost: lost(sent, expiry+holdDown), during: expiry + holdDown}
+	return outcome{over: f.over(4), most: late(period, 3, 4), promise: "3", lost: lost(sent, expiry+holdDown), during: expiry + holdDown}
 }

@@ -80,17 +80,17 @@ func few(t *testing.T, pool func(int) quotient.Pool, opts ...quotient.Option) (o
 
 func fewUnnumbered(t *testing.T) outcome {
 	over, lost := few(t, unnumbered)
-	return outcome{over: over, unit: "slots", promise: "bound 5", lost: lost, during: minute}
+	return outcome{over: over, unit: "slots", promise: "5", lost: lost, during: minute}
 }
 
 func fewNumbered(t *testing.T) outcome {
 	over, lost := few(t, numbered)
-	return outcome{over: over, unit: "slots", promise: "bound 5", lost: lost, during: minute}
+	return outcome{over: over, unit: "slots", promise: "5", lost: lost, during: minute}
 }
 
 func fewAtLeastOne(t *testing.T) outcome {
 	over, lost := few(t, unnumbered, quotient.AtLeastOne())
-	return outcome{over: over, most: 2, unit: "slots", promise: "bound 5", lost: lost, during: minute}
+	return outcome{over: over, most: 2, unit: "slots", promise: "5", lost: lost, during: minute}
 }
 
 // One event a second for four replicas: none has less than a bucket of one.
@@ -104,14 +104,14 @@ func slowRate(t *testing.T) outcome {
 	if sent > 60 {
 		t.Errorf("%d in a minute", sent)
 	}
-	return outcome{over: max(0, float64(first-1)), most: 3, promise: "bound 2: the larger of burst and replicas", lost: max(0, 1-float64(sent)/60), during: minute}
+	return outcome{over: max(0, float64(first-1)), most: 3, promise: "2", lost: max(0, 1-float64(sent)/60), during: minute}
 }
 
 // leaky loses every 50th permit of 40 slots, each of which is held for a tenth of a second.
 func leaky(t *testing.T, opts ...quotient.Option) outcome {
 	w := work{members: slots(t, 40, unnumbered, opts...), takes: 100 * time.Millisecond, leaks: 50}
 	most, mean := w.run(minute)
-	return outcome{over: float64(max(0, most-40)), unit: "slots", promise: "bound 5", lost: 1 - mean/40, during: minute}
+	return outcome{over: float64(max(0, most-40)), unit: "slots", promise: "5", lost: 1 - mean/40, during: minute}
 }
 
 func leaks(t *testing.T) outcome { return leaky(t) }
@@ -122,5 +122,5 @@ func leaksReclaimed(t *testing.T) outcome { return leaky(t, quotient.MaxHold(tim
 func holdTooShort(t *testing.T) outcome {
 	w := work{members: slots(t, 40, unnumbered, quotient.MaxHold(10*time.Second)), takes: 20 * time.Second}
 	most, mean := w.run(minute)
-	return outcome{over: float64(max(0, most-40)), most: 40, unit: "slots", promise: "work / MaxHold times the slots", lost: max(0, 1-mean/40), during: minute}
+	return outcome{over: float64(max(0, most-40)), most: 40, unit: "slots", promise: "slots x work/MaxHold", lost: max(0, 1-mean/40), during: minute}
 }
