@@ -2,8 +2,8 @@
 //
 //	GET /            the page, and what it needs under /assets/
 //	GET /openapi.json the API in OpenAPI 3.1: fields, ranges, examples
-//	GET /state       what the limiters are doing now
-//	GET /events      the same once a second, as server-sent events
+//	GET /state       what the limiters are doing now; ?history=1: and did in the last two minutes
+//	GET /events      the state once a second, as server-sent events
 //	GET /keys?top=20 the hottest keys
 //	GET /explain?key=K where one key stands, and what its next ask would get; &plan=paid: in that plan
 //	PUT /replicas    {"replicas":4,"ordinal":2,"ttl_seconds":600}: the pool, for ten minutes; "weight" too
@@ -26,6 +26,11 @@
 // A state of one limiter has an ETag, which stands for its configuration and not for its counters. A PUT with
 // If-Match does nothing, and answers 412, when another client has changed it since. That holds among the
 // writers of one Handler; a program that calls SetLimit itself is not held up.
+//
+// With ?validate=1 a PUT is checked and changes nothing. The answer is the state as it stands, or the refusal. What
+// only the limiter can refuse, with status 422, is not found.
+//
+// State.Process.Replica says which replica answers, and State.May what the caller may do there. See [Replica].
 //
 // Every answer but the page is JSON and is never cached. Durations are seconds. A refusal is an application/problem+json document (RFC 9457);
 // when one field of the request is to blame it has the members "field", "value" and "range". See [Problem].
@@ -111,16 +116,22 @@ func EventsEvery(d time.Duration) Option {
 
 const shortestInterval = 10 * time.Millisecond
 
-// Handler is the API of a registry's limiters. It is safe for concurrent use and starts no goroutine. Mount it at the root of a listener, or
-// under a prefix with http.StripPrefix. New makes it; the zero value answers every request with 500.
+// Handler is the API of a registry's limiters. It is safe for concurrent use. Mount it at the root of a
+// listener, or under a prefix with http.StripPrefix. New makes it; the zero value answers every request with 500.
+//
+// A Handler starts no goroutine. It keeps a timer that samples the limiters once a second for [History]: while
+// [Handler.Serve] runs, and under other servers until five minutes after the last GET of /state or /events.
+// The samples need about 3 KiB for each limiter.
 type Handler struct{ api *handler }
 
 // handler is what the routes share.
 type handler struct {
-	reg   *quotient.Registry
-	hosts []string
-	log   *slog.Logger
-	errs  []error // of the options
+	reg     *quotient.Registry
+	replica string // its name
+	samples recorder
+	hosts   []string
+	log     *slog.Logger
+	errs    []error // of the options
 
 	file   func() FileState // nil without File
 	tables []func() []Table
@@ -148,7 +159,7 @@ func New(reg *quotient.Registry, opts ...Option) (*Handler, error) {
 	if reg == nil {
 		return nil, errors.New("admin: New: registry: nil")
 	}
-	h := &handler{reg: reg, every: time.Second, origin: http.NewCrossOriginProtection(), scans: newScans(), seed: maphash.MakeSeed()}
+	h := &handler{reg: reg, samples: recorder{reg: reg}, replica: hostname(), every: time.Second, origin: http.NewCrossOriginProtection(), scans: newScans(), seed: maphash.MakeSeed()}
 	for i, opt := range opts {
 		if opt == nil {
 			return nil, fmt.Errorf("admin: New: option %d: nil", i+1)

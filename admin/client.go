@@ -101,6 +101,14 @@ func (c *Client) State(ctx context.Context) (State, error) {
 	return s, err
 }
 
+// StateAndHistory is State with State.History: what the limiters did in the last two minutes.
+func (c *Client) StateAndHistory(ctx context.Context) (State, error) {
+	var s State
+	err := c.do(ctx, http.MethodGet, "state", url.Values{"history": {"1"}}, nil, "", &s)
+	s.restore()
+	return s, err
+}
+
 // Limiter returns the state of one limiter. Its ETag is for IfMatch.
 func (c *Client) Limiter(ctx context.Context, limiter string) (LimiterState, error) {
 	var s State
@@ -165,10 +173,25 @@ func (c *Client) Explain(ctx context.Context, limiter, key string, opts ...Expla
 // A PutOption is a condition of a change.
 type PutOption func(*put)
 
-type put struct{ ifMatch string }
+type put struct {
+	ifMatch  string
+	validate bool
+}
+
+// in adds to a query what is said there.
+func (p put) in(query url.Values) url.Values {
+	if p.validate {
+		query.Set("validate", "1")
+	}
+	return query
+}
 
 // IfMatch makes a change only when the limiter is as it was when a state had this ETag. An empty one is no condition.
 func IfMatch(etag string) PutOption { return func(p *put) { p.ifMatch = etag } }
+
+// ValidateOnly checks a change and does not make it: the result is the state as it stands, or the *Problem that
+// the change would have. What only the limiter can refuse, with status 422, is not found. BreakLease refuses it.
+func ValidateOnly() PutOption { return func(p *put) { p.validate = true } }
 
 // SetReplicas sets the pool size, of one limiter or, without a name, of all. A ttl above 0 ends it: the followed or configured size then
 // counts again. 0 is for good. Pool.Fixed is not sent.
@@ -290,7 +313,7 @@ func (c *Client) put(ctx context.Context, path, limiter string, body any, opts [
 		return State{}, fmt.Errorf("admin: Client: %w", err)
 	}
 	var s State
-	err = c.do(ctx, http.MethodPut, path, named(limiter), text, p.ifMatch, &s)
+	err = c.do(ctx, http.MethodPut, path, p.in(named(limiter)), text, p.ifMatch, &s)
 	s.restore()
 	return s, err
 }

@@ -45,6 +45,6 @@ func (c *Client) BreakLease(ctx context.Context, semaphore string, peer, token u
 		return LeaseLock{}, fmt.Errorf("admin: Client: %w", err)
 	}
 	var old LeaseLock
-	err = c.do(ctx, http.MethodPost, "leases/break", nil, text, p.ifMatch, &old)
+	err = c.do(ctx, http.MethodPost, "leases/break", p.in(url.Values{}), text, p.ifMatch, &old)
 	return old, err
 }

@@ -166,6 +166,7 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, out *http.Respo
 
 // frame is the event to send now, nil when the state could not be encoded: a defect.
 func (h *handler) frame() []byte {
+	h.samples.seen()
 	frame, err := h.streams.next(h.every/2, h.stateJSON)
 	if err != nil {
 		h.log.Error("quotient: encoding the state for an event stream", "error", err)

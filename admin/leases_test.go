@@ -369,6 +369,9 @@ func TestClientOfLeases(t *testing.T) {
 	if _, err := c.BreakLease(ctx, "a b&c", lock.Peer, lock.Token, IfMatch(`"x"`)); !errors.Is(err, ErrConflict) {
 		t.Errorf("another tag: %v", err)
 	}
+	if _, err := c.BreakLease(ctx, "a b&c", lock.Peer, lock.Token, ValidateOnly()); err == nil || f.breaks != 0 {
+		t.Errorf("a lease that was only to be validated: %v, %d broken", err, f.breaks)
+	}
 	if old, err := c.BreakLease(ctx, "a b&c", lock.Peer, lock.Token, IfMatch(lock.ETag)); err != nil || old.Count != 2 || f.breaks != 1 {
 		t.Errorf("%+v, %v", old, err)
 	}

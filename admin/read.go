@@ -14,9 +14,14 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// getState answers with all limiters, or with the one that was asked for, and its tag.
+// getState answers with all limiters, or with the one that was named, and its tag.
 func (h *handler) getState(w http.ResponseWriter, r *http.Request) {
-	query, bad := queryOf(r, "limiter")
+	query, bad := queryOf(r, "limiter", "history")
+	if bad != nil {
+		writeProblem(w, bad)
+		return
+	}
+	history, bad := flagOf(query, "history")
 	if bad != nil {
 		writeProblem(w, bad)
 		return
@@ -26,31 +31,59 @@ func (h *handler) getState(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, bad)
 		return
 	}
+	h.samples.seen()
 	_, named := query["limiter"]
-	whole := !named && h.adds() // what the program adds has no tag
-	if tag := h.tagOf(chosen); tag != "" && !whole && matches(r.Header.Values("If-None-Match"), tag) {
+	whole := !named && h.adds() // what the program adds has no tag, nor has the history
+	if tag := h.tagOf(chosen); tag != "" && !whole && !history && matches(r.Header.Values("If-None-Match"), tag) {
 		w.Header().Set("ETag", tag)
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
+	s := h.newState(chosen)
 	if whole {
-		writeState(w, h.wholeState())
-		return
+		s = h.wholeState()
 	}
-	writeState(w, h.newState(chosen))
+	if history {
+		s.History = h.samples.history(s.Time, s.Limiters)
+	}
+	h.answerState(w, r, s)
 }
 
-// writeState answers with s; the state of one limiter has its tag.
+// flagOf reads a parameter that is 1, or left out.
+func flagOf(query map[string]string, name string) (bool, *Problem) {
+	text, given := query[name]
+	if given && text != "1" {
+		return false, &Problem{
+			Status: http.StatusBadRequest, Detail: "not a flag", Field: name, Value: clip(text), Range: "1; leave it out for no",
+		}
+	}
+	return given, nil
+}
+
+// answerState answers with s, and with what the caller may do.
+func (h *handler) answerState(w http.ResponseWriter, r *http.Request, s State) {
+	who, _ := h.identify(r, false)
+	s.May = who.may()
+	writeState(w, s)
+}
+
+// writeState answers with s; the state of one limiter has its tag. A history is hundreds of numbers for each
+// limiter: they are not put on lines of their own.
 func writeState(w http.ResponseWriter, s State) {
 	if len(s.Limiters) == 1 {
 		for _, l := range s.Limiters {
 			w.Header().Set("ETag", l.ETag)
 		}
 	}
+	if s.History != nil {
+		body, err := json.Marshal(s)
+		writeBody(w, "application/json", http.StatusOK, body, err)
+		return
+	}
 	writeJSON(w, "application/json", http.StatusOK, s)
 }
 
-// stateJSON is the answer of GET /state for all limiters, on one line.
+// stateJSON is the answer of GET /state for all limiters, on one line, but for May: all streams share it.
 func (h *handler) stateJSON() ([]byte, error) {
 	return json.Marshal(h.wholeState())
 }

@@ -61,6 +61,8 @@ func (h *Handler) fits(addr net.Addr) error {
 // Serve serves the handler at l, which may be one of tls.NewListener, until ctx ends; it then stops within five
 // seconds, closes l and returns nil. It refuses the listeners that Listen would, and has time-outs for everything.
 //
+// While it runs the limiters are sampled once a second, for [History].
+//
 // It serves at most 512 connections at a time, at most 256 of them of strangers. A stranger's connection is
 // one on which no request has been served but for the page's files, the OpenAPI document and what is mounted
 // with [MountOpen]. That is so with credentials and without, where every client that may ask for data is known as soon as it does. A stranger
@@ -92,6 +94,7 @@ func (h *Handler) serve(ctx context.Context, all *places) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	all.evicted = h.api.evicted
+	defer h.api.samples.serve()()
 	srv := &http.Server{
 		Handler: h, ConnState: all.follow, ConnContext: all.remember,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,

@@ -14,17 +14,21 @@ import (
 // State is the answer of GET /state and of every PUT. The JSON names of it and of its parts are a promise: they are
 // added to, never changed. Rates and shares are in events a second, durations in seconds; no number is NaN or infinite.
 type State struct {
-	Time     time.Time               `json:"time"` // of the answer
+	Time     time.Time               `json:"time"`          // of the answer
+	May      []string                `json:"may,omitempty"` // what the caller may do: "read", "write"; absent in GET /events
 	Process  Process                 `json:"process"`
 	Limiters map[string]LimiterState `json:"limiters"` // those that were asked for, by name
 
 	File   *FileState `json:"file,omitempty"`   // of GET /state without a limiter, and of GET /events; absent without the option File
 	Tables []Table    `json:"tables,omitempty"` // the same, of Tables
 	Leases bool       `json:"leases,omitempty"` // GET /leases has something: see WithLeases
+
+	History *History `json:"history,omitempty"` // of GET /state?history=1
 }
 
 // Process is what the limiters run in.
 type Process struct {
+	Replica string    `json:"replica"` // its name: see the option Replica
 	Started time.Time `json:"started"`
 	Go      string    `json:"go"`      // version of Go
 	Version string    `json:"version"` // of the program's main module; "(devel)" or "" when it was not built from a version
@@ -129,7 +133,7 @@ var started = time.Now()
 
 func (h *handler) newState(limiters map[string]*quotient.Limiter) State {
 	s := State{
-		Time: time.Now(), Process: Process{Started: started, Go: runtime.Version()}, Leases: h.leases != nil,
+		Time: time.Now(), Process: Process{Replica: h.replica, Started: started, Go: runtime.Version()}, Leases: h.leases != nil,
 		Limiters: make(map[string]LimiterState, len(limiters)),
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {

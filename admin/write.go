@@ -27,13 +27,18 @@ type change struct {
 	value string // that it has; "" for one that the answer leaves out
 	all   bool   // it is for all limiters when none is named
 	show  func(l *quotient.Limiter) slog.Value
-	apply func(l *quotient.Limiter) error
+	apply func(l *quotient.Limiter) error // nil: the change is only validated
 }
 
 // putter is the route that writes what parse makes of a body.
 func putter(parse func(body []byte) (change, *Problem)) func(*handler, http.ResponseWriter, *http.Request) {
 	return func(h *handler, w http.ResponseWriter, r *http.Request) {
-		query, bad := queryOf(r, "limiter")
+		query, bad := queryOf(r, "limiter", "validate")
+		if bad != nil {
+			writeProblem(w, bad)
+			return
+		}
+		validate, bad := flagOf(query, "validate")
 		if bad != nil {
 			writeProblem(w, bad)
 			return
@@ -48,16 +53,19 @@ func putter(parse func(body []byte) (change, *Problem)) func(*handler, http.Resp
 			writeProblem(w, bad)
 			return
 		}
+		if validate {
+			c.apply = nil
+		}
 		s, bad := h.commit(r, c, query)
 		if bad != nil {
 			writeProblem(w, bad)
 			return
 		}
-		writeState(w, s)
+		h.answerState(w, r, s)
 	}
 }
 
-// commit makes the change, unless the limiter is not in the state that the writer has seen. The lock is held from the comparison to the state
+// commit makes the change, if it has one to apply, unless the limiter is not in the state that the writer has seen. The lock is held from the comparison to the state
 // that is answered, so the tag in the answer is that of the change.
 func (h *handler) commit(r *http.Request, c change, query map[string]string) (State, *Problem) {
 	h.writing.Lock()
@@ -75,6 +83,9 @@ func (h *handler) commit(r *http.Request, c change, query map[string]string) (St
 	}
 	if bad := precondition(r.Header.Values("If-Match"), h.tagOf(chosen)); bad != nil {
 		return State{}, bad
+	}
+	if c.apply == nil {
+		return h.newState(chosen), nil
 	}
 	who, _ := h.identify(r, false)
 	for _, name := range slices.Sorted(maps.Keys(chosen)) {

@@ -1,0 +1,336 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+// history is what GET /state?history=1 answers.
+func historyOf(t *testing.T, h http.Handler) History {
+	t.Helper()
+	rec := get("/state?history=1").send(h)
+	documented(t, readContract(t), "/state", "GET", rec.Code, rec.Header(), rec.Body.Bytes())
+	s := decode[State](t, rec)
+	if s.History == nil {
+		t.Fatalf("there is no history: %d %.200s", rec.Code, rec.Body)
+	}
+	return *s.History
+}
+
+// quietOf is a handler of a registry.
+func quietOf(t *testing.T, reg *quotient.Registry) *Handler {
+	t.Helper()
+	h, err := New(reg, Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// TestHistoryIsOfTheLastTwoMinutes: one sample a second, at most 120, with rates a second and levels.
+func TestHistoryIsOfTheLastTwoMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t)
+		h := quiet(t, l)
+		if got := historyOf(t, h); len(got.AgeSeconds) != 0 || len(got.Limiters["api"].Admitted) != 0 {
+			t.Errorf("before the first second there is %v", got)
+		}
+		permit, _ := l.TryAcquire("held")
+		for range 3 {
+			l.Allow("k")
+		}
+		time.Sleep(1500 * time.Millisecond)
+		for range 12 {
+			l.Allow("full") // ten fit
+		}
+		time.Sleep(2 * time.Second)
+		got := historyOf(t, h)
+		if !slices.Equal(got.AgeSeconds, []float64{2.5, 1.5, 0.5}) {
+			t.Errorf("ages are %v", got.AgeSeconds)
+		}
+		api := got.Limiters["api"]
+		if !slices.Equal(api.Admitted, []float64{4, 10, 0}) || !slices.Equal(api.Refused["rate"], []float64{0, 2, 0}) ||
+			!slices.Equal(api.InFlight, []uint32{0, 0, 0}) || !slices.Equal(api.Waiting, []uint32{0, 0, 0}) {
+			t.Errorf("the samples are %+v", api)
+		}
+		permit.Release()
+		time.Sleep(117 * time.Second)
+		if got := historyOf(t, h); len(got.AgeSeconds) != 120 || got.AgeSeconds[0] != 119.5 || got.Limiters["api"].Admitted[0] != 4 {
+			t.Errorf("after two minutes: %d samples, the oldest of %v s", len(got.AgeSeconds), got.AgeSeconds[0])
+		}
+		time.Sleep(time.Second)
+		if got := historyOf(t, h); len(got.AgeSeconds) != 120 || got.Limiters["api"].Admitted[0] != 10 {
+			t.Errorf("a second later: %d samples, the oldest with %v", len(got.AgeSeconds), got.Limiters["api"].Admitted[0])
+		}
+	})
+}
+
+// TestHistoryHasLevels: what waits and what is in flight at the samples.
+func TestHistoryHasLevels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := quotient.New(quotient.Limit{InFlight: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := quiet(t, l)
+		historyOf(t, h)
+		one, _ := l.TryAcquire("k")
+		two, _ := l.TryAcquire("k")
+		waited := make(chan quotient.Permit)
+		go func() { p, _ := l.Acquire(t.Context(), "k"); waited <- p }()
+		time.Sleep(1500 * time.Millisecond)
+		one.Release()
+		(<-waited).Release()
+		time.Sleep(time.Second)
+		got := historyOf(t, h).Limiters["api"]
+		if !slices.Equal(got.Waiting, []uint32{1, 0}) || !slices.Equal(got.InFlight, []uint32{2, 1}) {
+			t.Errorf("the samples are %+v", got)
+		}
+		two.Release()
+	})
+}
+
+// TestHistoryStartsAndEnds: with the first reader, and five minutes after the last one; while Serve runs, without any.
+func TestHistoryStartsAndEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reg quotient.Registry
+		if err := reg.Add("api", newLimiter(t)); err != nil {
+			t.Fatal(err)
+		}
+		h := quietOf(t, &reg)
+		runs := func() bool {
+			synctest.Wait()
+			h.api.samples.mu.Lock()
+			defer h.api.samples.mu.Unlock()
+			if (h.api.samples.timer != nil) != (h.api.samples.of != nil) {
+				t.Error("samples are kept without a timer")
+			}
+			return h.api.samples.timer != nil
+		}
+		if runs() {
+			t.Error("it runs before there is a reader")
+		}
+		get("/state").send(h)
+		time.Sleep(sampleAfter)
+		if !runs() {
+			t.Error("it ended too early")
+		}
+		time.Sleep(2 * time.Second)
+		if runs() {
+			t.Error("it did not end")
+		}
+		end := h.api.samples.serve()
+		time.Sleep(time.Hour)
+		if got := historyOf(t, h); !runs() || len(got.AgeSeconds) != 120 {
+			t.Errorf("after an hour of Serve there are %d samples", len(got.AgeSeconds))
+		}
+		other := h.api.samples.serve()
+		end()
+		if !runs() {
+			t.Error("it ended with the first of two servers")
+		}
+		other()
+		if runs() {
+			t.Error("it goes on after the last server")
+		}
+		get("/state").send(h)
+		time.Sleep(1500 * time.Millisecond)
+		if got := historyOf(t, h); len(got.AgeSeconds) != 1 {
+			t.Errorf("a new reader finds %d samples, want that of one second", len(got.AgeSeconds))
+		}
+	})
+}
+
+// TestServeTakesSamples: without any reader, from its first second to its end.
+func TestServeTakesSamples(t *testing.T) {
+	h, _, _ := two(t)
+	l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := time.Now()
+	t.Run("served", func(t *testing.T) {
+		serving(t, h, l)
+		for time.Since(before) < 10*time.Second {
+			h.api.samples.mu.Lock()
+			serving := h.api.samples.serving
+			h.api.samples.mu.Unlock()
+			if serving == 1 {
+				return
+			}
+		}
+		t.Error("no samples are taken")
+	})
+	if h.api.samples.serving != 0 || h.api.samples.timer != nil {
+		t.Error("samples are taken after the end")
+	}
+}
+
+// TestStreamsKeepTheHistory: an open stream is a reader for as long as it is open.
+func TestStreamsKeepTheHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startStreaming(t, EventsEvery(time.Second))
+		f := s.dial()
+		f.first(t)
+		for range 540 { // nine minutes
+			if _, err := f.block(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := historyOf(t, &Handler{s.h}); len(got.AgeSeconds) != 120 {
+			t.Errorf("there are %d samples", len(got.AgeSeconds))
+		}
+	})
+}
+
+// TestHistoryOfLimitersThatComeAndGo: a new limiter has fewer samples, one of the same name starts afresh, and
+// one that is gone leaves nothing.
+func TestHistoryOfLimitersThatComeAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reg quotient.Registry
+		add := func(name string) *quotient.Limiter {
+			l := newLimiter(t)
+			if err := reg.Add(name, l); err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		h := quietOf(t, &reg)
+		old := add("a")
+		for range 7 {
+			old.Allow("k")
+		}
+		historyOf(t, h)
+		time.Sleep(2500 * time.Millisecond)
+		add("b").Allow("k") // before its first look, so no sample has it
+		time.Sleep(2 * time.Second)
+		got := historyOf(t, h)
+		if n, m := len(got.Limiters["a"].Admitted), len(got.Limiters["b"].Waiting); n != 4 || m != 1 {
+			t.Errorf("a has %d samples, want 4; b %d, want 1", n, m)
+		}
+		reg.Remove("a")
+		add("a")
+		time.Sleep(2 * time.Second)
+		if got := historyOf(t, h).Limiters["a"]; !slices.Equal(got.Admitted, []float64{0}) {
+			t.Errorf("another limiter of the name has %v", got.Admitted)
+		}
+		reg.Remove("a")
+		reg.Remove("b")
+		time.Sleep(time.Second)
+		if n := len(h.api.samples.of); n != 0 {
+			t.Errorf("%d limiters that are gone are kept", n)
+		}
+	})
+}
+
+// TestHistoryAfterASuspension: samples from before are older than is shown.
+func TestHistoryAfterASuspension(t *testing.T) {
+	r := recorder{reg: new(quotient.Registry)}
+	r.seen()
+	defer r.stop()
+	now := time.Now()
+	r.mu.Lock()
+	r.ticks, r.at[1], r.at[2] = 2, now.Add(-time.Hour), now
+	r.mu.Unlock()
+	if got := r.history(now, nil); len(got.AgeSeconds) != 1 || got.AgeSeconds[0] != 0 {
+		t.Errorf("the ages are %v", got.AgeSeconds)
+	}
+}
+
+// TestHistoryRequests: of one limiter on request, compact, never 304; any other value is refused.
+func TestHistoryRequests(t *testing.T) {
+	h, _, _ := two(t)
+	rec := get("/state?limiter=api&history=1").send(h)
+	lines := strings.Count(rec.Body.String(), "\n")
+	if got := decode[State](t, rec).History; got == nil || len(got.Limiters) != 1 || lines != 1 {
+		t.Errorf("the history of one limiter is %+v, on %d lines", got, lines)
+	}
+	if s := decode[State](t, get("/state").send(h)); s.History != nil {
+		t.Error("there is a history that was not requested")
+	}
+	req := get("/state?limiter=api&history=1")
+	req.header = http.Header{"If-None-Match": {"*"}}
+	if rec := req.send(h); rec.Code != http.StatusOK {
+		t.Errorf("with If-None-Match: %d", rec.Code)
+	}
+	for _, query := range []string{"history=0", "history=", "history=true", "history=1&history=1"} {
+		rec := get("/state?" + query).send(h)
+		if p := decode[Problem](t, rec); rec.Code != http.StatusBadRequest || p.Field != "history" {
+			t.Errorf("%s: %d %+v", query, rec.Code, p)
+		}
+	}
+}
+
+// TestClientsHistory: the client has it too.
+func TestClientsHistory(t *testing.T) {
+	h, api, _ := two(t)
+	l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serving(t, h, l)
+	c, err := NewClient("http://" + l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s, err := c.StateAndHistory(t.Context())
+	if err != nil || s.History == nil || len(s.History.Limiters) != 2 {
+		t.Errorf("%+v, %v", s.History, err)
+	}
+	if s, err = c.State(t.Context()); err != nil || s.History != nil || !slices.Equal(s.May, []string{"read", "write"}) {
+		t.Errorf("history %+v, may %q, %v", s.History, s.May, err)
+	}
+	before := api.Stats().Version
+	if _, err := c.SetDryRun(t.Context(), "api", true, ValidateOnly()); err != nil || api.Stats().Version != before {
+		t.Errorf("validated: %v, version %d after %d", err, api.Stats().Version, before)
+	}
+}
+
+// TestHistoryOfAThousand is bounded, in memory and on the wire.
+func TestHistoryOfAThousand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reg quotient.Registry
+		for i := range 1000 {
+			if err := reg.Add(fmt.Sprintf("limiter-%03d", i), newLimiter(t, quotient.MaxKeys(16))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h := quietOf(t, &reg)
+		get("/state").send(h)
+		time.Sleep(121 * time.Second)
+		s := h.api.wholeState()
+		body, err := json.Marshal(h.api.samples.history(time.Now(), s.Limiters))
+		if most := 5 << 20; err != nil || len(body) > most {
+			t.Errorf("the history of 1,000 limiters has %d bytes, more than %d: %v", len(body), most, err)
+		}
+	})
+}
+
+// BenchmarkSample is one look at 1,000 limiters.
+func BenchmarkSample(b *testing.B) {
+	var reg quotient.Registry
+	for i := range 1000 {
+		l, err := quotient.New(quotient.Rates(quotient.PerSecond(100)))
+		if err != nil || reg.Add(fmt.Sprintf("limiter-%03d", i), l) != nil {
+			b.Fatal(err)
+		}
+		l.Allow("k")
+	}
+	r := recorder{reg: &reg}
+	r.of = make(map[string]*track)
+	b.ReportAllocs()
+	for b.Loop() {
+		r.ticks++
+		r.look()
+	}
+}

@@ -1,0 +1,49 @@
+package admin
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+)
+
+// longestReplica is the length of the longest DNS name, in bytes.
+const longestReplica = 253
+
+// Replica names this process in GET /state and on the page, so that operators see which replica they change.
+// Without it the name is that of the host, which in Kubernetes is the pod's. A name is 1 to 253 bytes of
+// printable UTF-8; New refuses any other one.
+func Replica(name string) Option {
+	return func(h *handler) {
+		h.replica = name
+		unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+		if name == "" || len(name) > longestReplica || !utf8.ValidString(name) || strings.ContainsFunc(name, unprintable) {
+			h.errs = append(h.errs, fmt.Errorf("admin: Replica: name: %q is not 1 to %d bytes of printable UTF-8", clip(name), longestReplica))
+		}
+	}
+}
+
+// hostname is the name of the host, "" where it has none that can be shown.
+var hostname = sync.OnceValue(func() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return shorten(strings.ToValidUTF8(name, ""), longestReplica)
+})
+
+// What a caller may do, in State.May.
+const (
+	mayRead  = "read"
+	mayWrite = "write"
+)
+
+// may is what the caller may do here. What a proxy in front forbids is not known.
+func (c caller) may() []string {
+	if c.readOnly {
+		return []string{mayRead}
+	}
+	return []string{mayRead, mayWrite}
+}
