@@ -21,7 +21,7 @@ import (
 // On a paced rate of at most one event a second, a caller that wakes later than a tenth of the interval after
 // its turn has lost that turn. It waits again, before all others of its class, three times at most
 // (Stats.Expired).
-func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit, error) {
+func (l *Limiter) Acquire(ctx context.Context, key string, opts ...CallOption) (Permit, error) {
 	if err := ctx.Err(); err != nil {
 		return Permit{}, err
 	}
@@ -29,9 +29,9 @@ func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit,
 	s, h := l.lock(key)
 	now := s.tick(arrived)
 	d := oneRequest
-	if more(asks) {
+	if more(opts) {
 		var err error
-		if d, err = newDemand(asks, s.setting.units, s.plans.names); err != nil {
+		if d, err = newDemand(opts, s.setting.units, s.plans.names); err != nil {
 			s.refuseAsk(err)
 			s.mu.Unlock()
 			return Permit{}, err
@@ -40,13 +40,13 @@ func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit,
 	g := s.gate(h, key, now, d.plan)
 	if g.mustQueue(d.class) || s.admit(g, now, &d).reason != ReasonNone {
 		p, err := s.waitAndUnlock(ctx, g, key, d, arrived)
-		l.tell(asks, key)
+		l.tell(opts, key)
 		return p, err
 	}
 	s.countAdmission(g)
 	p := s.hold(g, key, &d, now)
-	if len(asks) > 0 {
-		g.tell(asks, now) // first: the callers that wait may be of other plans
+	if len(opts) > 0 {
+		g.tell(opts, now) // first: the callers that wait may be of other plans
 	}
 	s.recheck(g)
 	s.mu.Unlock()
@@ -55,8 +55,8 @@ func (l *Limiter) Acquire(ctx context.Context, key string, asks ...Ask) (Permit,
 }
 
 // tell is gate.tell after a wait.
-func (l *Limiter) tell(asks []Ask, key string) {
-	for _, a := range asks {
+func (l *Limiter) tell(opts []CallOption, key string) {
+	for _, a := range opts {
 		if a.into != nil {
 			*a.into = l.AppendState((*a.into)[:0], key)
 		}
@@ -85,17 +85,17 @@ func (l *Limiter) Allow(key string) bool {
 
 // TryAcquire admits the ask now or not at all: it never waits, and overtakes only a lower Priority. For a key
 // that is remembered it allocates nothing, but for a block of 64 permits when more are out than ever before.
-func (l *Limiter) TryAcquire(key string, asks ...Ask) (Permit, Decision) {
+func (l *Limiter) TryAcquire(key string, opts ...CallOption) (Permit, Decision) {
 	arrived := l.arrival()
 	s, hash := l.lock(key)
 	now := s.tick(arrived)
 	d := oneRequest
-	if more(asks) {
+	if more(opts) {
 		var err error
-		if d, err = newDemand(asks, s.setting.units, s.plans.names); err != nil {
+		if d, err = newDemand(opts, s.setting.units, s.plans.names); err != nil {
 			s.refuseAsk(err)
 			s.mu.Unlock()
-			return Permit{}, Decision{Reason: ReasonAsk, bad: err}
+			return Permit{}, Decision{Reason: ReasonBadRequest, bad: err}
 		}
 	}
 	g := s.gate(hash, key, now, d.plan)
@@ -103,9 +103,9 @@ func (l *Limiter) TryAcquire(key string, asks ...Ask) (Permit, Decision) {
 	var p Permit
 	if v.reason == ReasonNone {
 		p = s.hold(g, key, &d, now)
-		g.tell(asks, now)
+		g.tell(opts, now)
 		s.recheck(g)
-	} else if g.tell(asks, now); s.stops(v) {
+	} else if g.tell(opts, now); s.stops(v) {
 		dec := s.decide(g, v)
 		s.mu.Unlock()
 		return Permit{}, dec
@@ -121,7 +121,7 @@ func (l *Limiter) TryAcquire(key string, asks ...Ask) (Permit, Decision) {
 type Claim struct {
 	Limiter *Limiter
 	Key     string
-	Asks    []Ask
+	Options []CallOption
 }
 
 // Permits are those of several limiters, in the order of their claims.
@@ -150,7 +150,7 @@ func TryAcquireAll(dst Permits, claims ...Claim) (ps Permits, refused int, d Dec
 	taken := room[:0]
 	for i := range claims {
 		taken = append(taken, claimed{l: claims[i].Limiter, key: claims[i].Key})
-		if d := taken[i].try(claims[i].Asks); !d.OK {
+		if d := taken[i].try(claims[i].Options); !d.OK {
 			for j := range i {
 				taken[j].undo()
 			}
@@ -188,16 +188,16 @@ type claimed struct {
 }
 
 // try takes what is claimed. A refusal counts, an admission not yet.
-func (c *claimed) try(asks []Ask) Decision {
+func (c *claimed) try(opts []CallOption) Decision {
 	arrived := c.l.arrival()
 	c.arrived = arrived.at
 	s, hash := c.l.lock(c.key)
 	defer s.mu.Unlock()
 	now := s.tick(arrived)
 	var err error
-	if c.d, err = newDemand(asks, s.setting.units, s.plans.names); err != nil {
+	if c.d, err = newDemand(opts, s.setting.units, s.plans.names); err != nil {
 		s.refuseAsk(err)
-		return Decision{Reason: ReasonAsk, bad: err}
+		return Decision{Reason: ReasonBadRequest, bad: err}
 	}
 	g := s.gate(hash, c.key, now, c.d.plan)
 	v := s.try(g, now, &c.d)
@@ -206,15 +206,15 @@ func (c *claimed) try(asks []Ask) Decision {
 	case v.reason == ReasonNone:
 		s.counts.admitted-- // it is not, until all are
 		c.permit, c.epoch = s.hold(g, c.key, &c.d, now), g.epoch
-		g.tell(asks, now)
+		g.tell(opts, now)
 		s.recheck(g)
 		return Decision{OK: true}
 	case c.l.dry.Load():
 		c.permit = dryPermit
-		g.tell(asks, now)
+		g.tell(opts, now)
 		return Decision{OK: true}
 	}
-	g.tell(asks, now)
+	g.tell(opts, now)
 	s.counts.refused[v.reason]++
 	return s.decide(g, v)
 }
@@ -247,17 +247,17 @@ func (c *claimed) settle() {
 
 // Check returns what TryAcquire would answer now, dry run or not. It takes nothing, counts nothing and
 // remembers no key; permits of the key whose time is over are given back.
-func (l *Limiter) Check(key string, asks ...Ask) Decision {
+func (l *Limiter) Check(key string, opts ...CallOption) Decision {
 	now := l.now()
 	s, h := l.lock(key)
 	defer s.mu.Unlock()
 	now = s.tick(now)
-	d, err := newDemand(asks, s.setting.units, s.plans.names)
+	d, err := newDemand(opts, s.setting.units, s.plans.names)
 	if err != nil {
-		return Decision{Reason: ReasonAsk, bad: err}
+		return Decision{Reason: ReasonBadRequest, bad: err}
 	}
 	g := s.within(s.peek(h, key, now), d.plan, now)
-	g.tell(asks, now)
+	g.tell(opts, now)
 	return s.decide(g, g.probe(now, &d))
 }
 
@@ -265,14 +265,14 @@ func (l *Limiter) Check(key string, asks ...Ask) Decision {
 // returns how many: for readers of batches. Of asks it takes a Plan, a Priority and Costs. It never waits; 0
 // comes with the zero Permit, also for an n below 1 and for asks that are not valid. Permit.Correct("", used)
 // gives back what was not needed. Release the permit, also under rates alone.
-func (l *Limiter) TryAcquireUpTo(key string, n int, asks ...Ask) (Permit, int) {
+func (l *Limiter) TryAcquireUpTo(key string, n int, opts ...CallOption) (Permit, int) {
 	if n < 1 {
 		return Permit{}, 0
 	}
 	arrived := l.arrival()
 	s, h := l.lock(key)
 	s.tick(arrived)
-	p, taken := s.upTo(h, key, n, asks)
+	p, taken := s.upTo(h, key, n, opts)
 	s.mu.Unlock()
 	if taken > 0 {
 		l.admitted(key, arrived.at, arrived.at, p)
@@ -281,8 +281,8 @@ func (l *Limiter) TryAcquireUpTo(key string, n int, asks ...Ask) (Permit, int) {
 }
 
 // upTo admits as many of n requests as there is room for.
-func (s *shard) upTo(hash uint64, key string, n int, asks []Ask) (Permit, int) {
-	d, err := newDemand(asks, s.setting.units, s.plans.names)
+func (s *shard) upTo(hash uint64, key string, n int, opts []CallOption) (Permit, int) {
+	d, err := newDemand(opts, s.setting.units, s.plans.names)
 	if err != nil {
 		s.refuseAsk(err)
 		return Permit{}, 0
@@ -296,7 +296,7 @@ func (s *shard) upTo(hash uint64, key string, n int, asks []Ask) (Permit, int) {
 	d.weight, d.kept = 1, true // if there is room for nothing, this is refused and counted
 	if !g.mustQueue(d.class) {
 		g.advance(now, s.l.policy)
-		room, by := g.upTo(now, min(n, maxAsk))
+		room, by := g.upTo(now, min(n, maxAmount))
 		if d.weight = max(1, room); by != nil {
 			s.noteWanted(g, by)
 		}

@@ -45,7 +45,7 @@ func TestTryAcquireAll(t *testing.T) {
 		if ps, refused, d := TryAcquireAll(held[0]); !d.OK || refused != -1 || len(ps) != 2 {
 			t.Errorf("%v %d %+v", ps, refused, d)
 		}
-		_, refused, d := TryAcquireAll(nil, Claim{tenants, "b", nil}, Claim{tenants, "b", []Ask{Weight(0)}})
+		_, refused, d := TryAcquireAll(nil, Claim{tenants, "b", nil}, Claim{tenants, "b", []CallOption{Weight(0)}})
 		says(t, &LimitedError{Key: "b", Decision: d}, "Weight")
 		if refused != 1 {
 			t.Error(refused)
@@ -136,7 +136,7 @@ func TestTryAcquireAllGivesBackLate(t *testing.T) {
 		row(t, name, func(t *testing.T) {
 			l := limiterOf(t, rated(perSecond(1, 5)), few)
 			x := claimed{l: l, key: "k"}
-			if d := x.try([]Ask{Weight(3)}); !d.OK {
+			if d := x.try([]CallOption{Weight(3)}); !d.OK {
 				t.Fatal(d)
 			}
 			c.between(t, l)
@@ -172,13 +172,13 @@ func TestPropertyTryAcquireAll(t *testing.T) {
 			time.Sleep(drawPause(rt))
 			var claims, twin []Claim
 			for i := range all {
-				asks := []Ask{Weight(rapid.IntRange(1, 3).Draw(rt, "weight"))}
+				opts := []CallOption{Weight(rapid.IntRange(1, 3).Draw(rt, "weight"))}
 				key := rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "key")
-				claims, twin = append(claims, Claim{all[i], key, asks}), append(twin, Claim{twins[i], key, asks})
+				claims, twin = append(claims, Claim{all[i], key, opts}), append(twin, Claim{twins[i], key, opts})
 			}
 			want := -1
 			for i, c := range twin {
-				if want < 0 && !c.Limiter.Check(c.Key, c.Asks...).OK {
+				if want < 0 && !c.Limiter.Check(c.Key, c.Options...).OK {
 					want = i
 				}
 			}
@@ -188,7 +188,7 @@ func TestPropertyTryAcquireAll(t *testing.T) {
 			}
 			if d.OK {
 				for i, c := range twin {
-					p, d := c.Limiter.TryAcquire(c.Key, c.Asks...)
+					p, d := c.Limiter.TryAcquire(c.Key, c.Options...)
 					if !d.OK {
 						rt.Fatal(d)
 					}

@@ -61,10 +61,10 @@ func TestAllowNeedsASlot(t *testing.T) {
 func TestAllRatesOrNone(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 10), tokensPerMinute(60, 100), {Name: "w", Events: 3, Per: time.Minute, Aligned: true}}, InFlight: 2})
-		unchanged := func(reason Reason, rule string, asks ...Ask) {
+		unchanged := func(reason Reason, rule string, opts ...CallOption) {
 			t.Helper()
 			before, inFlight := tokensOf(t, l, "k"), l.Stats().InFlight
-			if d := refusedFor(t, l, reason, "k", asks...); d.Rule != rule {
+			if d := refusedFor(t, l, reason, "k", opts...); d.Rule != rule {
 				t.Errorf("refused by %q, want %q", d.Rule, rule)
 			}
 			if after := tokensOf(t, l, "k"); !slices.Equal(before, after) || l.Stats().InFlight != inFlight {
@@ -130,12 +130,12 @@ func TestCheckAnswersAsTryAcquire(t *testing.T) {
 		name  string
 		limit Limit
 		setUp func(*testing.T, *Limiter)
-		asks  []Ask
+		opts  []CallOption
 	}{
 		{"room", rated(perSecond(1, 5)), nil, nil},
-		{"no room", rated(perSecond(1, 5)), func(t *testing.T, l *Limiter) { took(t, l, "k", Weight(5)) }, []Ask{Weight(2)}},
-		{"too large", rated(perSecond(1, 5)), nil, []Ask{Weight(6)}},
-		{"not valid", rated(perSecond(1, 5)), nil, []Ask{Weight(-6)}},
+		{"no room", rated(perSecond(1, 5)), func(t *testing.T, l *Limiter) { took(t, l, "k", Weight(5)) }, []CallOption{Weight(2)}},
+		{"too large", rated(perSecond(1, 5)), nil, []CallOption{Weight(6)}},
+		{"not valid", rated(perSecond(1, 5)), nil, []CallOption{Weight(-6)}},
 		{"denied", Limit{Deny: true}, nil, nil},
 		{"no slot", Limit{InFlight: 1}, func(t *testing.T, l *Limiter) { took(t, l, "k") }, nil},
 		{"a slot that has come free by time", Limit{InFlight: 1}, func(t *testing.T, l *Limiter) {
@@ -158,11 +158,11 @@ func TestCheckAnswersAsTryAcquire(t *testing.T) {
 				c.setUp(t, l)
 			}
 			before := l.Stats()
-			first, second := l.Check("k", c.asks...), l.Check("k", c.asks...)
+			first, second := l.Check("k", c.opts...), l.Check("k", c.opts...)
 			if after := l.Stats(); after.Admitted != before.Admitted || after.InFlight != before.InFlight || len(after.Refused) != len(before.Refused) {
 				t.Errorf("Check counted or took something: %+v became %+v", before, after)
 			}
-			_, answer := l.TryAcquire("k", c.asks...)
+			_, answer := l.TryAcquire("k", c.opts...)
 			for _, got := range []Decision{first, second} {
 				want := answer
 				sameText := fmt.Sprint(got.bad) == fmt.Sprint(want.bad)

@@ -15,20 +15,20 @@ func doneLimits() []doneLimit {
 	return []doneLimit{
 		{"rate", rated(plenty), nil},
 		{"rate and slots", Limit{Rates: []Rate{plenty}, InFlight: 100}, nil},
-		{"requests and tokens", rated(plenty, tokens), []Ask{Cost("tokens", 100)}},
+		{"requests and tokens", rated(plenty, tokens), []CallOption{Cost("tokens", 100)}},
 	}
 }
 
 type doneLimit struct {
 	name  string
 	limit Limit
-	asks  []Ask
+	opts  []CallOption
 }
 
 // run takes n permits and hands feedback back.
 func (c *doneLimit) run(b *testing.B, l *Limiter, n int) {
 	for range n {
-		p, err := l.Acquire(b.Context(), "k", c.asks...)
+		p, err := l.Acquire(b.Context(), "k", c.opts...)
 		if err != nil {
 			b.Fatal(err)
 		}

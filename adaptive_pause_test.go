@@ -83,7 +83,7 @@ func TestTurnsBehindAPause(t *testing.T) {
 		for _, name := range []string{requests, tokens, inFlight8} {
 			row(t, fmt.Sprintf("%s %+v", name, c), func(t *testing.T) {
 				l, _ := probing(t, name)
-				asks := []Ask{Cost("tokens", c.weight), Weight(c.weight)}
+				opts := []CallOption{Cost("tokens", c.weight), Weight(c.weight)}
 				time.Sleep(c.slept)
 				if c.out {
 					took(t, l, "k", Cost("tokens", 1))
@@ -91,17 +91,17 @@ func TestTurnsBehindAPause(t *testing.T) {
 				for range c.ahead {
 					asking(t, l, "k", Cost("tokens", 1)).waits(t)
 				}
-				if d := l.Check("k", asks...); d.OK || d.RetryAfter != c.turn {
+				if d := l.Check("k", opts...); d.OK || d.RetryAfter != c.turn {
 					t.Errorf("Check: %v, want a retry after %v", d, c.turn)
 				}
-				if d := l.Explain("k", asks...).Next; d.RetryAfter != c.turn {
+				if d := l.Explain("k", opts...).Next; d.RetryAfter != c.turn {
 					t.Errorf("Explain: %v, want a retry after %v", d, c.turn)
 				}
-				late := askingUntil(t, l, c.turn-time.Millisecond, "k", asks...).refusedAfter(t, 0, ReasonDeadline)
+				late := askingUntil(t, l, c.turn-time.Millisecond, "k", opts...).refusedAfter(t, 0, ReasonDeadline)
 				if late.RetryAfter != c.turn {
 					t.Errorf("refused with %v, want a retry after %v", late, c.turn)
 				}
-				askingUntil(t, l, c.turn, "k", asks...).waits(t)
+				askingUntil(t, l, c.turn, "k", opts...).waits(t)
 			})
 		}
 	}
@@ -134,11 +134,11 @@ func TestSingleProbes(t *testing.T) {
 	for _, name := range []string{requests, tokens, inFlight8} {
 		row(t, name, func(t *testing.T) {
 			l, _ := probing(t, name)
-			asks := []Ask{Cost("tokens", 2), Weight(2)}
+			opts := []CallOption{Cost("tokens", 2), Weight(2)}
 			if name == inFlight8 { // of which there are three
-				asks = nil
+				opts = nil
 			}
-			a, b, c := asking(t, l, "k", asks...), asking(t, l, "k", asks...), asking(t, l, "k", asks...)
+			a, b, c := asking(t, l, "k", opts...), asking(t, l, "k", opts...), asking(t, l, "k", opts...)
 			time.Sleep(5 * time.Second)
 			a.admittedAfter(t, 5*time.Second)
 			fired := CountsOf(l).Fired
@@ -147,13 +147,13 @@ func TestSingleProbes(t *testing.T) {
 			if n := CountsOf(l).Fired - fired; n > 0 {
 				t.Errorf("timers have fired %d times for nothing", n)
 			}
-			if _, n := l.TryAcquireUpTo("other", 1, asks...); n != 1 {
+			if _, n := l.TryAcquireUpTo("other", 1, opts...); n != 1 {
 				t.Error("another key waits too")
 			}
 			time.Sleep(time.Minute)
 			b.admittedAfter(t, 55*time.Second)
 			c.admittedAfter(t, 105*time.Second)
-			refusedFor(t, l, map[string]Reason{requests: ReasonRate, tokens: ReasonRate, inFlight8: ReasonInFlight}[name], "k", asks...)
+			refusedFor(t, l, map[string]Reason{requests: ReasonRate, tokens: ReasonRate, inFlight8: ReasonInFlight}[name], "k", opts...)
 			time.Sleep(50 * time.Second)
 			a.permit.Release()
 			if name != tokens { // of which a batch takes none

@@ -490,7 +490,7 @@ func TestFeedbackAllocatesNothing(t *testing.T) {
 		for _, f := range []policy.Feedback{success, throttled, {Outcome: policy.Failed}} {
 			l := limiterOf(t, c.limit, Policy(still{}))
 			once := func() {
-				p, d := l.TryAcquire("k", c.asks...)
+				p, d := l.TryAcquire("k", c.opts...)
 				if !d.OK {
 					t.Fatal(d)
 				}

@@ -32,7 +32,7 @@ func TestDryRun(t *testing.T) {
 		setLimit(t, l, Limit{Deny: true})
 		took(t, l, "k")
 		asking(t, l, "k").admittedAfter(t, 0)
-		refusedFor(t, l, ReasonAsk, "k", Weight(-1))
+		refusedFor(t, l, ReasonBadRequest, "k", Weight(-1))
 		s := l.Stats()
 		if !s.DryRun || !l.Stats().DryRun || s.DryRunAdmitted[ReasonInFlight] != 12 || s.DryRunAdmitted[ReasonDenied] != 2 {
 			t.Errorf("%+v", s)

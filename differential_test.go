@@ -45,17 +45,17 @@ func runDiff(t *testing.T, seed uint64, steps int, opts ...Option) {
 		hist := ""
 		for step := range steps {
 			key := string(rune('a' + r.IntN(4)))
-			var asks []Ask
+			var opts []CallOption
 			if r.IntN(3) == 0 {
-				asks = append(asks, Weight(1+r.IntN(3)))
+				opts = append(opts, Weight(1+r.IntN(3)))
 			}
 			op := ""
 			switch n := r.IntN(100); {
 			case n < 40:
-				ca := a.Check(key, asks...)
-				pa, da := a.TryAcquire(key, asks...)
-				pb, db := b.TryAcquire(key, asks...)
-				op = fmt.Sprint("try ", key, len(asks), " ", da.OK)
+				ca := a.Check(key, opts...)
+				pa, da := a.TryAcquire(key, opts...)
+				pb, db := b.TryAcquire(key, opts...)
+				op = fmt.Sprint("try ", key, len(opts), " ", da.OK)
 				if fmt.Sprint(da) != fmt.Sprint(db) {
 					t.Errorf("seed %d step %d: %+v %+v", seed, step, da, db)
 				}

@@ -16,24 +16,24 @@ type Reason uint8
 
 // The reasons.
 const (
-	ReasonNone     Reason = iota
-	ReasonRate            // a rate has no room now
-	ReasonInFlight        // all slots are taken
-	ReasonShare           // the weight is above this replica's slots, though not above the fleet's
-	ReasonQueue           // MaxWaiting callers are waiting already, or a higher Priority took the place
-	ReasonWait            // the turn would come, or came, later than MaxWait
-	ReasonDeadline        // the turn lies beyond the context's deadline
-	ReasonDenied          // the limit is Deny
-	ReasonTooLarge        // more than the global burst or the global slots: can never be admitted
-	ReasonKeys            // MaxKeys keys are busy, and the gate that further keys share has no room
-	ReasonAsk             // the ask itself is not valid
-	ReasonPool            // the size of the pool is not known, yet or any more (AwaitPool)
+	ReasonNone       Reason = iota
+	ReasonRate              // a rate has no room now
+	ReasonInFlight          // all slots are taken
+	ReasonShare             // the weight is above this replica's slots, though not above the fleet's
+	ReasonQueue             // MaxWaiting callers are waiting already, or a higher Priority took the place
+	ReasonWait              // the turn would come, or came, later than MaxWait
+	ReasonDeadline          // the turn lies beyond the context's deadline
+	ReasonDenied            // the limit is Deny
+	ReasonTooLarge          // more than the global burst or the global slots: can never be admitted
+	ReasonKeys              // MaxKeys keys are busy, and the gate that further keys share has no room
+	ReasonBadRequest        // the ask itself is not valid
+	ReasonPool              // the size of the pool is not known, yet or any more (AwaitPool)
 	numReasons
 )
 
 var reasonNames = [numReasons]string{
 	"none", "rate", "in_flight", "share", "queue_full", "max_wait", "deadline", "denied", "too_large", "keys",
-	"bad_ask", "pool",
+	"bad_request", "pool",
 }
 
 // String returns the reason's name as metrics and the admin state spell it.
@@ -53,7 +53,7 @@ type Decision struct {
 	Window       time.Duration // of that rule: a rate's Per; a second for a law of events, 0 for slots
 	RetryAfter   time.Duration // when the ask would have its turn if no other came; 0 is "unknown"
 
-	bad error // of ReasonAsk
+	bad error // of ReasonBadRequest
 }
 
 // String is the decision in words: "refused: rate (minute: share 25 of 100 per 1m), retry after 1.2s".
@@ -80,7 +80,7 @@ func (d Decision) String() string {
 }
 
 // LimitedError is a refusal: a Decision that is not OK, for a key. errors.Is(err, ErrLimited) holds but for
-// ReasonAsk, and for ReasonDeadline also errors.Is(err, context.DeadlineExceeded).
+// ReasonBadRequest, and for ReasonDeadline also errors.Is(err, context.DeadlineExceeded).
 type LimitedError struct {
 	Key string
 	Decision
@@ -96,7 +96,7 @@ func (e *LimitedError) Error() string {
 
 // Is matches ErrLimited, and context.DeadlineExceeded for ReasonDeadline.
 func (e *LimitedError) Is(target error) bool {
-	return target == ErrLimited && e.Reason != ReasonAsk ||
+	return target == ErrLimited && e.Reason != ReasonBadRequest ||
 		e.Reason == ReasonDeadline && target == context.DeadlineExceeded
 }
 

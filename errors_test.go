@@ -11,7 +11,7 @@ import (
 func TestEveryRefusalIsErrLimited(t *testing.T) {
 	for r := ReasonRate; r < numReasons; r++ {
 		err := refusal("k", Decision{Reason: r})
-		if got, want := errors.Is(err, ErrLimited), r != ReasonAsk; got != want {
+		if got, want := errors.Is(err, ErrLimited), r != ReasonBadRequest; got != want {
 			t.Errorf("%v: is ErrLimited: %v, want %v", r, got, want)
 		}
 		if got, want := errors.Is(err, context.DeadlineExceeded), r == ReasonDeadline; got != want {
@@ -27,7 +27,7 @@ func TestReasonNames(t *testing.T) {
 	for r, want := range map[Reason]string{
 		ReasonNone: "none", ReasonRate: "rate", ReasonInFlight: "in_flight", ReasonShare: "share",
 		ReasonQueue: "queue_full", ReasonWait: "max_wait", ReasonDeadline: "deadline", ReasonDenied: "denied",
-		ReasonTooLarge: "too_large", ReasonKeys: "keys", ReasonAsk: "bad_ask", ReasonPool: "pool", numReasons: "invalid", 255: "invalid",
+		ReasonTooLarge: "too_large", ReasonKeys: "keys", ReasonBadRequest: "bad_request", ReasonPool: "pool", numReasons: "invalid", 255: "invalid",
 	} {
 		if got := r.String(); got != want {
 			t.Errorf("reason %d: %q, want %q", r, got, want)
@@ -60,15 +60,15 @@ func TestDecisionInWords(t *testing.T) {
 		hour := Rate{Name: "hour", Unit: "tokens", Events: 20_000, Per: time.Hour, Burst: 20_000}
 		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 1), hour}}, Replicas(3))
 		for _, c := range []struct {
-			asks []Ask
+			opts []CallOption
 			want string
 		}{
 			{nil, "admitted"},
 			{nil, "refused: rate (second: share 0.333 of 1 per 1s), retry after 3s"},
-			{[]Ask{Cost("tokens", 20001)}, "refused: too_large (hour: share 6667 of 20000 tokens per 1h)"},
-			{[]Ask{Weight(0)}, "refused: bad_ask (Weight: 0 is not between 1 and 1099511627776)"},
+			{[]CallOption{Cost("tokens", 20001)}, "refused: too_large (hour: share 6667 of 20000 tokens per 1h)"},
+			{[]CallOption{Weight(0)}, "refused: bad_request (Weight: 0 is not between 1 and 1099511627776)"},
 		} {
-			if _, d := l.TryAcquire("k", c.asks...); fmt.Sprint(d) != c.want {
+			if _, d := l.TryAcquire("k", c.opts...); fmt.Sprint(d) != c.want {
 				t.Errorf("got  %s\nwant %s", d, c.want)
 			}
 		}

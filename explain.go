@@ -48,11 +48,11 @@ func (g *gate) seenState(dst []RuleState, now instant) []RuleState {
 // StateInto makes Acquire, TryAcquire or Check also say where the key stands behind the decision, so that
 // both agree: *into becomes what AppendState would append to (*into)[:0]. It is left alone when the ask is
 // not valid, and when the context had ended before. It costs a fifth of an AppendState.
-func StateInto(into *[]RuleState) Ask { return Ask{kind: askState, into: into} }
+func StateInto(into *[]RuleState) CallOption { return CallOption{kind: optionState, into: into} }
 
 // tell puts where the gate stands where asks want it.
-func (g *gate) tell(asks []Ask, now instant) {
-	for _, a := range asks {
+func (g *gate) tell(opts []CallOption, now instant) {
+	for _, a := range opts {
 		if a.into != nil {
 			g.advance(now, nil)
 			*a.into = g.seenState((*a.into)[:0], now)
@@ -122,14 +122,14 @@ type Explanation struct {
 
 // Explain returns how an ask for the key would fare now, and why. Without a Plan it is one of the plan that
 // the key is in. Like Check it takes nothing and counts nothing.
-func (l *Limiter) Explain(key string, asks ...Ask) Explanation {
+func (l *Limiter) Explain(key string, opts ...CallOption) Explanation {
 	now := l.now()
 	s, h := l.lock(key)
 	defer s.mu.Unlock()
 	now = s.tick(now)
 	g := s.peek(h, key, now)
-	d, err := newDemand(asks, s.setting.units, s.plans.names)
-	if slices.ContainsFunc(asks, func(a Ask) bool { return a.kind == askPlan }) {
+	d, err := newDemand(opts, s.setting.units, s.plans.names)
+	if slices.ContainsFunc(opts, func(a CallOption) bool { return a.kind == optionPlan }) {
 		g = s.within(g, d.plan, now)
 	}
 	e := Explanation{
@@ -141,7 +141,7 @@ func (l *Limiter) Explain(key string, asks ...Ask) Explanation {
 		e.First = g.ext.blocked
 	}
 	if err != nil {
-		e.Next = Decision{Reason: ReasonAsk, bad: err}
+		e.Next = Decision{Reason: ReasonBadRequest, bad: err}
 		return e
 	}
 	e.Next = s.decide(g, g.probe(now, &d))
@@ -186,7 +186,7 @@ func (e Explanation) verdict() string {
 	}
 	text := "the next ask has to wait"
 	switch n.Reason {
-	case ReasonDenied, ReasonTooLarge, ReasonShare, ReasonAsk:
+	case ReasonDenied, ReasonTooLarge, ReasonShare, ReasonBadRequest:
 		text = "the next ask is refused"
 	}
 	text += " (" + n.Reason.String()

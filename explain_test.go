@@ -50,7 +50,7 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 		explained(t, e, "has to wait (rate, rule second) for 600ms, until 00:00:00")
-		if e := l.Explain("k", Weight(0)); e.Next.Reason != ReasonAsk || !strings.Contains(refusal("k", e.Next).Error(), "Weight") {
+		if e := l.Explain("k", Weight(0)); e.Next.Reason != ReasonBadRequest || !strings.Contains(refusal("k", e.Next).Error(), "Weight") {
 			t.Errorf("%+v", e)
 		}
 		explained(t, l.Explain("k", Weight(1000)), "is refused (too_large, rule second)")

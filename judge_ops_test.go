@@ -41,8 +41,8 @@ func nameOf(key string) string { name, _, _ := strings.Cut(key, "/"); return nam
 func planOf(key string) string { _, plan, _ := strings.Cut(key, "/"); return plan }
 
 // inPlan adds the plan of a key to asks.
-func inPlan(key string, asks []quotient.Ask) []quotient.Ask {
-	return append(slices.Clip(asks), quotient.Plan(planOf(key)))
+func inPlan(key string, opts []quotient.CallOption) []quotient.CallOption {
+	return append(slices.Clip(opts), quotient.Plan(planOf(key)))
 }
 
 // drawUnit is the index of a unit that asks name.
@@ -92,11 +92,11 @@ func (w *world) drawLimit(label string) quotient.Limit {
 }
 
 // asks are a call's, and what they come to.
-func (w *world) drawAsks(r *replica) (asks []quotient.Ask, n amounts, class quotient.Priority) {
+func (w *world) drawAsks(r *replica) (opts []quotient.CallOption, n amounts, class quotient.Priority) {
 	n[0] = 1
 	if w.chance(3, "weighted") {
 		weight := pick(w.T, 1, 7, "weight")
-		asks, n[0] = append(asks, quotient.Weight(weight)), float64(weight)
+		opts, n[0] = append(opts, quotient.Weight(weight)), float64(weight)
 	}
 	if w.costs && !w.chance(w.priced, "unpriced") {
 		i := w.drawUnit()
@@ -104,13 +104,13 @@ func (w *world) drawAsks(r *replica) (asks []quotient.Ask, n amounts, class quot
 		if w.chance(8, "dear") {
 			cost *= 3
 		}
-		asks, n[i] = append(asks, quotient.Cost(units[i], cost)), float64(cost)
+		opts, n[i] = append(opts, quotient.Cost(units[i], cost)), float64(cost)
 	}
 	if w.chance(4, "classed") {
 		class = quotient.Priority(pick(w.T, -1, 2, "class"))
-		asks = append(asks, class.Ask())
+		opts = append(opts, class.Option())
 	}
-	return asks, n, class
+	return opts, n, class
 }
 
 func (w *world) step(o op) {
@@ -211,25 +211,25 @@ func (w *world) allow(r *replica) {
 
 func (w *world) try(r *replica) {
 	key := w.drawKey()
-	asks, n, class := w.drawAsks(r)
+	opts, n, class := w.drawAsks(r)
 	times := 1
 	if w.chance(3, "all there is") {
 		times = 30
 	}
-	for ; times > 0 && w.tryFor(r, key, asks, n, class).OK; times-- {
+	for ; times > 0 && w.tryFor(r, key, opts, n, class).OK; times-- {
 	}
 }
 
-func (w *world) tryFor(r *replica, key string, asks []quotient.Ask, n amounts, class quotient.Priority) quotient.Decision {
+func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amounts, class quotient.Priority) quotient.Decision {
 	var p quotient.Permit
 	var d quotient.Decision
-	before, asks := quotient.CountsOf(r.l).Dry, inPlan(key, asks)
+	before, opts := quotient.CountsOf(r.l).Dry, inPlan(key, opts)
 	said := []quotient.RuleState{{Name: "nothing yet"}}
 	// AppendState is of the plan that a key is in, if it is remembered, and what makes room serves waiters too.
 	if !w.plans && len(r.calls) == 0 && w.chance(4, "state") {
-		asks = append(asks, quotient.StateInto(&said))
+		opts = append(opts, quotient.StateInto(&said))
 	}
-	panicked := guarded(func() { p, d = r.l.TryAcquire(nameOf(key), asks...) })
+	panicked := guarded(func() { p, d = r.l.TryAcquire(nameOf(key), opts...) })
 	w.tell("replica %d %s: TryAcquire %v class %v: %v %v", r.id, key, n, class, d, panicked)
 	if told := len(said) == 0 || said[0].Name != "nothing yet"; told && panicked == nil && r.hook() == (hook{}) {
 		if now := r.l.AppendState(nil, nameOf(key)); !slices.Equal(now, said) {
@@ -293,7 +293,7 @@ func (w *world) upTo(r *replica) {
 
 func (w *world) acquire(r *replica) {
 	key := w.drawKey()
-	asks, n, class := w.drawAsks(r)
+	opts, n, class := w.drawAsks(r)
 	ctx, cancel := context.WithCancel(context.Background())
 	if w.chance(3, "deadline") {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(pick(w.T, 1, 9000, "deadline ms"))*time.Millisecond+11)
@@ -304,7 +304,7 @@ func (w *world) acquire(r *replica) {
 	w.tell("replica %d %s: call %d: Acquire %v class %v", r.id, key, c.seq, n, class)
 	go func() {
 		defer func() { r.done <- c }()
-		c.panic = guarded(func() { c.permit, c.err = r.l.Acquire(ctx, nameOf(key), inPlan(key, asks)...) })
+		c.panic = guarded(func() { c.permit, c.err = r.l.Acquire(ctx, nameOf(key), inPlan(key, opts)...) })
 		c.at = time.Now()
 	}()
 }
@@ -429,9 +429,9 @@ func (w *world) all(r *replica) {
 	var claims []quotient.Claim
 	for range pick(w.T, 1, 3, "claims") {
 		key := w.drawKey()
-		asks, n, _ := w.drawAsks(r)
+		opts, n, _ := w.drawAsks(r)
 		keys, wants = append(keys, key), append(wants, n)
-		claims = append(claims, quotient.Claim{Limiter: r.l, Key: nameOf(key), Asks: inPlan(key, asks)})
+		claims = append(claims, quotient.Claim{Limiter: r.l, Key: nameOf(key), Options: inPlan(key, opts)})
 	}
 	ps, refused, d := quotient.TryAcquireAll(nil, claims...)
 	w.tell("replica %d %s: TryAcquireAll %v: %d %v", r.id, keys, wants, refused, d)
@@ -643,18 +643,18 @@ func (w *world) membership(o op, r *replica) {
 // look looks at everything, which changes nothing.
 func (w *world) look(r *replica) {
 	key := w.drawKey()
-	asks, _, _ := w.drawAsks(r)
+	opts, _, _ := w.drawAsks(r)
 	in := func(d quotient.Decision) string {
 		return (&quotient.LimitedError{Key: key, Decision: d}).Error()
 	}
-	name, asks := nameOf(key), inPlan(key, asks)
-	before := r.l.Check(name, asks...)
-	r.l.Explain(name, asks...)
+	name, opts := nameOf(key), inPlan(key, opts)
+	before := r.l.Check(name, opts...)
+	r.l.Explain(name, opts...)
 	r.l.AppendState(nil, name)
 	r.l.Top(3)
 	for range r.l.Keys() {
 	}
-	if after := r.l.Check(name, asks...); !r.conf.learns && quotient.CountsOf(r.l).Overflowed == 0 && in(before) != in(after) {
+	if after := r.l.Check(name, opts...); !r.conf.learns && quotient.CountsOf(r.l).Overflowed == 0 && in(before) != in(after) {
 		w.broken("replica %d %s: a look has made of %+v %+v", r.id, key, before, after)
 	}
 }
@@ -663,8 +663,8 @@ func (w *world) look(r *replica) {
 // right, if no other ask has come.
 func (w *world) comeBack(r *replica) {
 	key := w.drawKey()
-	asks, n, class := w.drawAsks(r)
-	d := w.tryFor(r, key, asks, n, class)
+	opts, n, class := w.drawAsks(r)
+	d := w.tryFor(r, key, opts, n, class)
 	if hi, _ := r.key(key).upToNow(); hi.loan.part > 0 {
 		return // it may end meanwhile
 	}
@@ -676,7 +676,7 @@ func (w *world) comeBack(r *replica) {
 	time.Sleep(d.RetryAfter)
 	synctest.Wait()
 	w.judge()
-	if again := w.tryFor(r, key, asks, n, class); !again.OK && again.Reason == quotient.ReasonRate && again.RetryAfter > time.Microsecond && pool == r.poolings {
+	if again := w.tryFor(r, key, opts, n, class); !again.OK && again.Reason == quotient.ReasonRate && again.RetryAfter > time.Microsecond && pool == r.poolings {
 		w.broken("replica %d %s: asked to come back after %v, and refused then: %+v", r.id, key, d.RetryAfter, again)
 	}
 }

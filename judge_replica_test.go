@@ -467,7 +467,7 @@ func (r *replica) refused(key string, n amounts, err error) {
 		return
 	}
 	switch limited.Reason {
-	case quotient.ReasonTooLarge, quotient.ReasonShare, quotient.ReasonDenied, quotient.ReasonPool, quotient.ReasonAsk:
+	case quotient.ReasonTooLarge, quotient.ReasonShare, quotient.ReasonDenied, quotient.ReasonPool, quotient.ReasonBadRequest:
 		return
 	}
 	for _, c := range r.calls {

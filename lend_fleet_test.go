@@ -12,10 +12,10 @@ import (
 )
 
 // takeFor has a limiter take requests of a cost, each millisecond, and returns how many were admitted.
-func takeFor(d time.Duration, l *Limiter, asks ...Ask) (got int) {
+func takeFor(d time.Duration, l *Limiter, opts ...CallOption) (got int) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		for {
-			if _, d := l.TryAcquire("k", asks...); !d.OK {
+			if _, d := l.TryAcquire("k", opts...); !d.OK {
 				break
 			}
 			got++

@@ -291,7 +291,7 @@ func TestLargestRates(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				has(t, l, "k", float64(c.weight))
 			}
-			if c.weight < maxAsk {
+			if c.weight < maxAmount {
 				refusedFor(t, l, ReasonTooLarge, "k", Weight(c.weight+1))
 			}
 		})

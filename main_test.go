@@ -66,9 +66,9 @@ func wants(t *testing.T, l *Limiter, key string, n int) {
 }
 
 // took returns a permit that must be admitted now.
-func took(t *testing.T, l *Limiter, key string, asks ...Ask) Permit {
+func took(t *testing.T, l *Limiter, key string, opts ...CallOption) Permit {
 	t.Helper()
-	p, d := l.TryAcquire(key, asks...)
+	p, d := l.TryAcquire(key, opts...)
 	if !d.OK {
 		t.Fatalf("key %q: refused: %v", key, refusal(key, d))
 	}
@@ -76,9 +76,9 @@ func took(t *testing.T, l *Limiter, key string, asks ...Ask) Permit {
 }
 
 // refusedFor fails unless the ask is refused now, for the reason.
-func refusedFor(t *testing.T, l *Limiter, reason Reason, key string, asks ...Ask) Decision {
+func refusedFor(t *testing.T, l *Limiter, reason Reason, key string, opts ...CallOption) Decision {
 	t.Helper()
-	_, d := l.TryAcquire(key, asks...)
+	_, d := l.TryAcquire(key, opts...)
 	if d.OK || d.Reason != reason {
 		t.Errorf("key %q: got OK %v, reason %v, want a refusal for %v", key, d.OK, d.Reason, reason)
 	}
@@ -86,9 +86,9 @@ func refusedFor(t *testing.T, l *Limiter, reason Reason, key string, asks ...Ask
 }
 
 // upTo takes as much of n as there is, and fails the test when it is not want.
-func upTo(t *testing.T, l *Limiter, key string, n, want int, asks ...Ask) Permit {
+func upTo(t *testing.T, l *Limiter, key string, n, want int, opts ...CallOption) Permit {
 	t.Helper()
-	p, got := l.TryAcquireUpTo(key, n, asks...)
+	p, got := l.TryAcquireUpTo(key, n, opts...)
 	if got != want {
 		t.Errorf("of %d there were %d, want %d", n, got, want)
 	}
@@ -139,12 +139,12 @@ func (c *call) ended() bool {
 }
 
 // asking starts a call and returns once it waits or has ended.
-func asking(t *testing.T, l *Limiter, key string, asks ...Ask) *call {
-	return askingUntil(t, l, 0, key, asks...)
+func asking(t *testing.T, l *Limiter, key string, opts ...CallOption) *call {
+	return askingUntil(t, l, 0, key, opts...)
 }
 
 // askingUntil is asking with a deadline from now, if it is not 0.
-func askingUntil(t *testing.T, l *Limiter, deadline time.Duration, key string, asks ...Ask) *call {
+func askingUntil(t *testing.T, l *Limiter, deadline time.Duration, key string, opts ...CallOption) *call {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	if deadline > 0 {
@@ -153,7 +153,7 @@ func askingUntil(t *testing.T, l *Limiter, deadline time.Duration, key string, a
 	c := &call{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		start := time.Now()
-		c.permit, c.err = l.Acquire(ctx, key, asks...)
+		c.permit, c.err = l.Acquire(ctx, key, opts...)
 		c.took = time.Since(start)
 		close(c.done)
 	}()

@@ -179,15 +179,15 @@ func runOracle(t *testing.T, seed uint64, steps int, opts ...Option) {
 		var ps []Permit
 		for step := range steps {
 			key := string(rune('a' + r.IntN(7)))
-			asks := []Ask{}
+			opts := []CallOption{}
 			if r.IntN(3) == 0 {
-				asks = append(asks, Weight(1+r.IntN(3)))
+				opts = append(opts, Weight(1+r.IntN(3)))
 			}
 			if r.IntN(3) == 0 {
-				asks = append(asks, Cost("tokens", r.IntN(40)))
+				opts = append(opts, Cost("tokens", r.IntN(40)))
 			}
 			if classes {
-				asks = append(asks, Priority(r.IntN(numClasses)-1).Ask())
+				opts = append(opts, Priority(r.IntN(numClasses)-1).Option())
 			}
 			op := ""
 			switch n := r.IntN(100); {
@@ -199,10 +199,10 @@ func runOracle(t *testing.T, seed uint64, steps int, opts ...Option) {
 				}
 				c := &outcall{cancel: cancel}
 				calls = append(calls, c)
-				go func() { c.p, c.err = l.Acquire(ctx, key, asks...); c.done.Store(true) }()
+				go func() { c.p, c.err = l.Acquire(ctx, key, opts...); c.done.Store(true) }()
 			case n < 42:
 				op = "try"
-				if p, d := l.TryAcquire(key, asks...); d.OK {
+				if p, d := l.TryAcquire(key, opts...); d.OK {
 					ps = append(ps, p)
 				}
 			case n < 46:
@@ -215,7 +215,7 @@ func runOracle(t *testing.T, seed uint64, steps int, opts ...Option) {
 				l.Allow(key)
 			case n < 51:
 				op = "check"
-				l.Check(key, asks...)
+				l.Check(key, opts...)
 			case n < 55:
 				op = "cancel"
 				if len(calls) > 0 {

@@ -253,8 +253,8 @@ func (s *shard) feed(g *gate, h *holding, f *policy.Feedback) {
 
 // correct is Correct of a permit that is remembered.
 func (p Permit) correct(unit string, used int) error {
-	if used < 0 || used > maxAsk {
-		return fmt.Errorf("quotient: Permit.Correct(%q): %d is not between 0 and %d", unit, used, maxAsk)
+	if used < 0 || used > maxAmount {
+		return fmt.Errorf("quotient: Permit.Correct(%q): %d is not between 0 and %d", unit, used, maxAmount)
 	}
 	h, s := p.h, p.h.s
 	s.mu.Lock()

@@ -88,24 +88,24 @@ func TestPermitsLeaveNothingBehind(t *testing.T) {
 	limit := Limit{Rates: []Rate{perSecond(1e6, 1e6), tokensPerMinute(600, 600)}, InFlight: 10}
 	for _, c := range []struct {
 		name    string
-		asks    []Ask
+		opts    []CallOption
 		correct []int // costs, one after the other
 	}{
 		{"no cost", nil, nil},
 		{"no cost, then some", nil, []int{5}},
 		{"no cost, then some, then none", nil, []int{5, 0}},
-		{"a cost of nothing", []Ask{Cost("tokens", 0)}, nil},
-		{"a cost of nothing, then some", []Ask{Cost("tokens", 0)}, []int{7}},
-		{"a cost", []Ask{Cost("tokens", 20)}, nil},
-		{"a cost, then none", []Ask{Cost("tokens", 20)}, []int{0}},
-		{"a cost, then more", []Ask{Cost("tokens", 20)}, []int{50}},
-		{"a cost, then more, then less", []Ask{Cost("tokens", 20)}, []int{50, 30}},
-		{"a cost, then more, then none", []Ask{Cost("tokens", 20)}, []int{50, 0}},
-		{"weight", []Ask{Weight(4)}, nil},
+		{"a cost of nothing", []CallOption{Cost("tokens", 0)}, nil},
+		{"a cost of nothing, then some", []CallOption{Cost("tokens", 0)}, []int{7}},
+		{"a cost", []CallOption{Cost("tokens", 20)}, nil},
+		{"a cost, then none", []CallOption{Cost("tokens", 20)}, []int{0}},
+		{"a cost, then more", []CallOption{Cost("tokens", 20)}, []int{50}},
+		{"a cost, then more, then less", []CallOption{Cost("tokens", 20)}, []int{50, 30}},
+		{"a cost, then more, then none", []CallOption{Cost("tokens", 20)}, []int{50, 0}},
+		{"weight", []CallOption{Weight(4)}, nil},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			l := limiterOf(t, limit, MaxHold(time.Minute), MaxKeys(10))
-			p := took(t, l, "k", c.asks...)
+			p := took(t, l, "k", c.opts...)
 			for _, used := range c.correct {
 				if err := p.Correct("tokens", used); err != nil {
 					t.Fatal(err)

@@ -91,7 +91,7 @@ func TestSetPlan(t *testing.T) {
 		must(t, l.SetPlan("free", nil))
 		_, d := l.TryAcquire("b", Plan("free"))
 		says(t, &LimitedError{Key: "b", Decision: d}, "Plan", `"free"`)
-		if d.Reason != ReasonAsk {
+		if d.Reason != ReasonBadRequest {
 			t.Error(d.Reason)
 		}
 		must(t, l.SetPlan("free", nil))
@@ -478,12 +478,12 @@ func TestPlanStats(t *testing.T) {
 // that are not valid are not, nor are mere looks.
 func TestUnknownPlanIsWarnedOf(t *testing.T) {
 	long := strings.Repeat("x", 65)
-	for name, ask := range map[string]func(*Limiter, ...Ask){
-		"Acquire":       func(l *Limiter, asks ...Ask) { _, _ = l.Acquire(context.Background(), "k", asks...) },
-		"TryAcquire":    func(l *Limiter, asks ...Ask) { l.TryAcquire("k", asks...) },
-		"TryAcquireAll": func(l *Limiter, asks ...Ask) { TryAcquireAll(nil, Claim{l, "k", asks}) },
-		"TryAcquireUpTo": func(l *Limiter, asks ...Ask) {
-			l.TryAcquireUpTo("k", 1, asks...)
+	for name, ask := range map[string]func(*Limiter, ...CallOption){
+		"Acquire":       func(l *Limiter, opts ...CallOption) { _, _ = l.Acquire(context.Background(), "k", opts...) },
+		"TryAcquire":    func(l *Limiter, opts ...CallOption) { l.TryAcquire("k", opts...) },
+		"TryAcquireAll": func(l *Limiter, opts ...CallOption) { TryAcquireAll(nil, Claim{l, "k", opts}) },
+		"TryAcquireUpTo": func(l *Limiter, opts ...CallOption) {
+			l.TryAcquireUpTo("k", 1, opts...)
 		},
 	} {
 		inFakeTime(t, func(t *testing.T) {
@@ -511,7 +511,7 @@ func TestUnknownPlanIsWarnedOf(t *testing.T) {
 			synctest.Wait()
 			const text = "WARN an ask names a plan that the limiter does not have limiter=api plan="
 			log.wrote(t, "0s "+text+"gold", "1s "+text+long[:64]+"…")
-			if n := l.Stats().Refused[ReasonAsk]; n != 7 {
+			if n := l.Stats().Refused[ReasonBadRequest]; n != 7 {
 				t.Errorf("%s: %d are refused, want 7", name, n)
 			}
 			if t.Failed() {

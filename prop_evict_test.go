@@ -23,9 +23,9 @@ func (w *twin) both(f func(*Limiter) error) error {
 }
 
 // ask asks both and returns what they decided.
-func (w *twin) ask(key string, asks ...Ask) (a, b Decision) {
-	p, a := w.few.TryAcquire(key, asks...)
-	q, b := w.all.TryAcquire(key, asks...)
+func (w *twin) ask(key string, opts ...CallOption) (a, b Decision) {
+	p, a := w.few.TryAcquire(key, opts...)
+	q, b := w.all.TryAcquire(key, opts...)
 	if a.OK && b.OK {
 		w.permits = append(w.permits, [2]Permit{p, q})
 	}
@@ -135,12 +135,12 @@ func twins(t *testing.T, lazy bool) {
 					rt.Fatalf("%s: evicting %d, else %d", k, a, b)
 				}
 			default:
-				asks := []Ask{Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))}
+				opts := []CallOption{Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))}
 				if u := w.few.shards[0].setting.units; len(u) > 0 && rapid.Bool().Draw(rt, "priced") {
-					asks = append(asks, Cost(u[0], rapid.IntRange(0, 9).Draw(rt, "cost")))
+					opts = append(opts, Cost(u[0], rapid.IntRange(0, 9).Draw(rt, "cost")))
 				}
 				k := key(rapid.IntRange(0, 5).Draw(rt, "key"))
-				a, b := w.ask(k, asks...)
+				a, b := w.ask(k, opts...)
 				if w.few.Stats().Overflowed > 0 {
 					return
 				}

@@ -63,9 +63,9 @@ func TestPropertyOverride(t *testing.T) {
 				if rapid.Bool().Draw(rt, "another key") {
 					key, twin = "another", others
 				}
-				ask := Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
-				p, a := over.TryAcquire(key, ask)
-				q, b := twin.TryAcquire(key, ask)
+				opt := Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
+				p, a := over.TryAcquire(key, opt)
+				q, b := twin.TryAcquire(key, opt)
 				if (a.RetryAfter - b.RetryAfter).Abs() < time.Microsecond {
 					a.RetryAfter = b.RetryAfter // a change more or less rounds once more or less
 				}
@@ -98,9 +98,9 @@ func TestPropertyDryRun(t *testing.T) {
 					permits = permits[1:]
 				}
 			default:
-				k, ask := key(rapid.IntRange(0, 2).Draw(rt, "key")), Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
-				p, _ := real.TryAcquire(k, ask)
-				q, d := dry.TryAcquire(k, ask)
+				k, opt := key(rapid.IntRange(0, 2).Draw(rt, "key")), Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
+				p, _ := real.TryAcquire(k, opt)
+				q, d := dry.TryAcquire(k, opt)
 				if !d.OK {
 					rt.Fatalf("stopped in a dry run: %+v", d)
 				}

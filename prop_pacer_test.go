@@ -178,13 +178,13 @@ func keptPromises(rt *rapid.T, l *Limiter, d diary, promises []*promise) {
 			}
 		default:
 			weight, cost := rapid.IntRange(1, 2).Draw(rt, "weight"), 0
-			asks := []Ask{Weight(weight)}
+			opts := []CallOption{Weight(weight)}
 			if len(l.Stats().Limit.Rates) > 1 {
 				cost = rapid.IntRange(0, 3).Draw(rt, "cost")
-				asks = append(asks, Cost("tokens", cost))
+				opts = append(opts, Cost("tokens", cost))
 			}
 			for range rapid.IntRange(1, 30).Draw(rt, "asks") {
-				permit, dec := l.TryAcquire("k", asks...)
+				permit, dec := l.TryAcquire("k", opts...)
 				if !dec.OK {
 					break
 				}

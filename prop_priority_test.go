@@ -116,7 +116,7 @@ func (a *arrivals) comes(class Priority) {
 	a.sent++
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
-		p, err := a.l.Acquire(ctx, "k", class.Ask())
+		p, err := a.l.Acquire(ctx, "k", class.Option())
 		a.done <- served{who, time.Now(), p, err}
 	}()
 	synctest.Wait()
@@ -230,7 +230,7 @@ func TestPropertyLowIsNotStarved(t *testing.T) {
 			w := rapid.IntRange(1, burst).Draw(rt, "weight")
 			q.sent++
 			go func() {
-				_, err := l.Acquire(context.Background(), "k", Weight(w), class.Ask())
+				_, err := l.Acquire(context.Background(), "k", Weight(w), class.Option())
 				q.done <- served{int(class), time.Now(), Permit{}, err}
 			}()
 			synctest.Wait()
@@ -244,7 +244,7 @@ func TestPropertyLowIsNotStarved(t *testing.T) {
 		for {
 			switch rapid.IntRange(0, 3).Draw(rt, "what") {
 			case 0:
-				l.TryAcquire("k", Weight(rapid.IntRange(1, burst).Draw(rt, "weight")), PriorityCritical.Ask())
+				l.TryAcquire("k", Weight(rapid.IntRange(1, burst).Draw(rt, "weight")), PriorityCritical.Option())
 			case 1:
 				l.Allow("k")
 			case 2:
@@ -281,13 +281,13 @@ func TestPropertyOneClassIsFIFO(t *testing.T) {
 			switch rapid.IntRange(0, 3).Draw(rt, "what") {
 			case 0:
 				_, a := plain.l.TryAcquire("k", w)
-				_, b := classed.l.TryAcquire("k", w, class.Ask())
+				_, b := classed.l.TryAcquire("k", w, class.Option())
 				if a != b {
 					rt.Fatalf("%+v without a class, %+v with %v", a, b, class)
 				}
 			default:
 				plain.acquire(w)
-				classed.acquire(w, class.Ask())
+				classed.acquire(w, class.Option())
 			}
 			time.Sleep(drawPause(rt) / 10)
 			synctest.Wait() // timers that are due at this very instant come before the ask
@@ -305,11 +305,11 @@ func TestPropertyOneClassIsFIFO(t *testing.T) {
 }
 
 // acquire is ask with any asks.
-func (q *turns) acquire(asks ...Ask) {
+func (q *turns) acquire(opts ...CallOption) {
 	who := q.sent
 	q.sent++
 	go func() {
-		p, err := q.l.Acquire(context.Background(), "k", asks...)
+		p, err := q.l.Acquire(context.Background(), "k", opts...)
 		q.done <- served{who, time.Now(), p, err}
 	}()
 	synctest.Wait()

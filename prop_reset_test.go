@@ -34,9 +34,9 @@ func TestPropertyResetIsANewName(t *testing.T) {
 			case 4, 5:
 				time.Sleep(drawPause(rt))
 			default:
-				ask := Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
-				p, a := l.TryAcquire("k", ask)
-				q, b := twin.TryAcquire(key(name), ask)
+				opt := Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
+				p, a := l.TryAcquire("k", opt)
+				q, b := twin.TryAcquire(key(name), opt)
 				if (a.RetryAfter - b.RetryAfter).Abs() < time.Microsecond {
 					a.RetryAfter = b.RetryAfter // a change more or less rounds once more or less
 				}

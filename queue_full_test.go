@@ -107,11 +107,11 @@ func TestNobodyGivesWayForNothing(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 5)), MaxWaiting(1, 1))
 		took(t, l, "k", Weight(5))
-		low := asking(t, l, "k", PriorityLow.Ask())
-		askingUntil(t, l, time.Second-1, "k", PriorityHigh.Ask()).refusedAfter(t, 0, ReasonDeadline)
-		asking(t, l, "k", Weight(6), PriorityHigh.Ask()).refusedAfter(t, 0, ReasonTooLarge)
+		low := asking(t, l, "k", PriorityLow.Option())
+		askingUntil(t, l, time.Second-1, "k", PriorityHigh.Option()).refusedAfter(t, 0, ReasonDeadline)
+		asking(t, l, "k", Weight(6), PriorityHigh.Option()).refusedAfter(t, 0, ReasonTooLarge)
 		low.waits(t)
-		high := asking(t, l, "k", Weight(2), PriorityHigh.Ask())
+		high := asking(t, l, "k", Weight(2), PriorityHigh.Option())
 		if e := low.refusedAfter(t, 0, ReasonQueue); e.RetryAfter != 3*time.Second {
 			t.Errorf("it may come back after %v, want 3s: behind the one in its place", e.RetryAfter)
 		}
@@ -126,8 +126,8 @@ func TestFullOverflowGateGivesUpTheLowest(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 1}, MaxKeys(1), MaxWaiting(1, 100))
 		took(t, l, "busy")
 		p := took(t, l, "late")
-		low := asking(t, l, "late", PriorityLow.Ask())
-		high := asking(t, l, "later", PriorityHigh.Ask())
+		low := asking(t, l, "late", PriorityLow.Option())
+		high := asking(t, l, "later", PriorityHigh.Option())
 		low.refusedAfter(t, 0, ReasonKeys)
 		p.Release()
 		high.admittedAfter(t, 0)
@@ -139,13 +139,13 @@ func TestPushedOutNextWakesTheNext(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 100)), MaxWaiting(2, 100))
 		took(t, l, "k", Weight(100))
-		low := asking(t, l, "k", Weight(100), PriorityLow.Ask())
-		high := asking(t, l, "k", Weight(50), PriorityHigh.Ask())
+		low := asking(t, l, "k", Weight(100), PriorityLow.Option())
+		high := asking(t, l, "k", Weight(50), PriorityHigh.Option())
 		g := gateOf(l, "k")
 		g.ext.queue.passed = trickle - 1
 		time.Sleep(49 * time.Second)
 		setLimit(t, l, rated(perSecond(1, 100))) // the low one is asked, and stays the next
-		high2 := asking(t, l, "k", PriorityHigh.Ask())
+		high2 := asking(t, l, "k", PriorityHigh.Option())
 		low.refusedAfter(t, 49*time.Second, ReasonQueue)
 		time.Sleep(2 * time.Second)
 		high.admittedAfter(t, 50*time.Second)
@@ -286,7 +286,7 @@ func TestRefusalNamesTheRuleOfItsTime(t *testing.T) {
 		a, b := Rate{Name: "a", Events: 100, Per: time.Second}, Rate{Name: "b", Events: 7, Per: time.Second}
 		l := limiterOf(t, Limit{Rates: []Rate{a}, InFlight: 1}, MaxWaiting(1, 9), OnWait(slow))
 		p := took(t, l, "k")
-		low := asking(t, l, "k", PriorityLow.Ask())
+		low := asking(t, l, "k", PriorityLow.Option())
 		high := asking(t, l, "k")
 		c := b
 		c.Name = "c"

@@ -23,7 +23,7 @@ func askingFor(t *testing.T, l *Limiter, key, letters string) []*call {
 	t.Helper()
 	var calls []*call
 	for _, letter := range letters {
-		calls = append(calls, asking(t, l, key, classOf(letter).Ask()))
+		calls = append(calls, asking(t, l, key, classOf(letter).Option()))
 	}
 	return calls
 }
@@ -99,12 +99,12 @@ func TestLargeLowAskIsNotStarved(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 20)))
 		took(t, l, "k", Weight(20))
-		low := asking(t, l, "k", Weight(20), PriorityLow.Ask())
+		low := asking(t, l, "k", Weight(20), PriorityLow.Option())
 		time.Sleep(8 * time.Second)
 		for range 7 {
-			took(t, l, "k", PriorityHigh.Ask())
+			took(t, l, "k", PriorityHigh.Option())
 		}
-		refusedFor(t, l, ReasonRate, "k", PriorityCritical.Ask()) // one event is there, for the oldest
+		refusedFor(t, l, ReasonRate, "k", PriorityCritical.Option()) // one event is there, for the oldest
 		late := askingFor(t, l, "k", "CH")
 		time.Sleep(19*time.Second - 1)
 		low.waits(t)
@@ -122,16 +122,16 @@ func TestHigherClassIsNextAtOnce(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 5)))
 		took(t, l, "k", Weight(5))
-		low := asking(t, l, "k", Weight(5), PriorityLow.Ask())
+		low := asking(t, l, "k", Weight(5), PriorityLow.Option())
 		time.Sleep(3 * time.Second)
-		refusedFor(t, l, ReasonRate, "k", PriorityLow.Ask())
-		asking(t, l, "k", Weight(2), PriorityHigh.Ask()).admittedAfter(t, 0)
+		refusedFor(t, l, ReasonRate, "k", PriorityLow.Option())
+		asking(t, l, "k", Weight(2), PriorityHigh.Option()).admittedAfter(t, 0)
 		if !l.Allow("k") {
 			t.Error("Allow, which is normal, is refused behind a low one")
 		}
-		high := asking(t, l, "k", Weight(3), PriorityHigh.Ask())
-		refusedFor(t, l, ReasonRate, "k")                     // normal, behind high
-		refusedFor(t, l, ReasonRate, "k", PriorityHigh.Ask()) // and no ask overtakes within a class
+		high := asking(t, l, "k", Weight(3), PriorityHigh.Option())
+		refusedFor(t, l, ReasonRate, "k")                        // normal, behind high
+		refusedFor(t, l, ReasonRate, "k", PriorityHigh.Option()) // and no ask overtakes within a class
 		time.Sleep(3 * time.Second)
 		high.admittedAfter(t, 3*time.Second)
 		time.Sleep(5 * time.Second)
@@ -145,11 +145,11 @@ func TestNobodyOvertakesBecauseOfSize(t *testing.T) {
 		row(t, string(class), func(t *testing.T) {
 			l := limiterOf(t, rated(perSecond(1, 5)))
 			took(t, l, "k", Weight(5))
-			large := asking(t, l, "k", Weight(5), classOf(class).Ask())
+			large := asking(t, l, "k", Weight(5), classOf(class).Option())
 			time.Sleep(4 * time.Second)
 			for c := PriorityLow; c <= classOf(class); c++ {
-				refusedFor(t, l, ReasonRate, "k", c.Ask())
-				if d := l.Check("k", c.Ask()); d.OK {
+				refusedFor(t, l, ReasonRate, "k", c.Option())
+				if d := l.Check("k", c.Option()); d.OK {
 					t.Errorf("Check of %v says there is room", c)
 				}
 			}
@@ -180,7 +180,7 @@ func TestOvertakenAreServedAllTheSame(t *testing.T) {
 			var overhead atomic.Int64
 			l := limiterOf(t, c.limit, OnAdmit(func(_ string, _, o time.Duration) { overhead.Store(int64(o)) }))
 			wants(t, l, "k", 3)
-			low := asking(t, l, "k", Weight(3), PriorityLow.Ask())
+			low := asking(t, l, "k", Weight(3), PriorityLow.Option())
 			time.Sleep(2 * time.Second)
 			c.past(t, l)
 			time.Sleep(3 * time.Second)
@@ -239,12 +239,12 @@ func TestTurnsByClass(t *testing.T) {
 				for _, w := range askingFor(t, l, "k", c.queue) {
 					w.waits(t)
 				}
-				_, d := l.TryAcquire("k", classOf(c.ask).Ask())
-				if check := l.Check("k", classOf(c.ask).Ask()); d.RetryAfter != c.want || check.RetryAfter != c.want {
+				_, d := l.TryAcquire("k", classOf(c.ask).Option())
+				if check := l.Check("k", classOf(c.ask).Option()); d.RetryAfter != c.want || check.RetryAfter != c.want {
 					t.Errorf("got %v and %v, want %v", d.RetryAfter, check.RetryAfter, c.want)
 				}
-				askingUntil(t, l, c.want-1, "k", classOf(c.ask).Ask()).refusedAfter(t, 0, ReasonDeadline)
-				got := asking(t, l, "k", classOf(c.ask).Ask())
+				askingUntil(t, l, c.want-1, "k", classOf(c.ask).Option()).refusedAfter(t, 0, ReasonDeadline)
+				got := asking(t, l, "k", classOf(c.ask).Option())
 				time.Sleep(5 * time.Second)
 				got.admittedAfter(t, c.want)
 			})
@@ -259,8 +259,8 @@ func TestCutAndCancelInEveryClass(t *testing.T) {
 		p := took(t, l, "k", Weight(4))
 		var small, large []*call
 		for c := PriorityLow; c <= PriorityCritical; c++ {
-			large = append(large, asking(t, l, "k", Weight(3), c.Ask()))
-			small = append(small, asking(t, l, "k", c.Ask()))
+			large = append(large, asking(t, l, "k", Weight(3), c.Option()))
+			small = append(small, asking(t, l, "k", c.Option()))
 		}
 		setLimit(t, l, Limit{InFlight: 1})
 		for _, c := range large {
@@ -290,11 +290,11 @@ func TestPriorityNames(t *testing.T) {
 func TestPriorityOfACall(t *testing.T) {
 	l := limiterOf(t, Limit{})
 	for _, p := range []Priority{-128, -2, 3, 127} {
-		says(t, refusal("k", refusedFor(t, l, ReasonAsk, "k", p.Ask())), "Priority", fmt.Sprint(int(p)))
-		_, err := l.Acquire(t.Context(), "k", p.Ask())
+		says(t, refusal("k", refusedFor(t, l, ReasonBadRequest, "k", p.Option())), "Priority", fmt.Sprint(int(p)))
+		_, err := l.Acquire(t.Context(), "k", p.Option())
 		says(t, err, "Priority", fmt.Sprint(int(p)))
 	}
-	d, err := newDemand([]Ask{PriorityCritical.Ask(), Weight(3), PriorityLow.Ask()}, nil, nil)
+	d, err := newDemand([]CallOption{PriorityCritical.Option(), Weight(3), PriorityLow.Option()}, nil, nil)
 	if err != nil || d.class != PriorityLow || d.weight != 3 || d.priced {
 		t.Errorf("%+v, %v: the last class of a call counts, and nothing else changes", d, err)
 	}
@@ -303,8 +303,8 @@ func TestPriorityOfACall(t *testing.T) {
 func TestPriorityAllocatesNothing(t *testing.T) {
 	l, ctx := limiterOf(t, Limit{Rates: []Rate{perSecond(1e6, 1e6)}, InFlight: 4}), context.Background()
 	if n := testing.AllocsPerRun(1000, func() {
-		p, err := l.Acquire(ctx, "k", PriorityHigh.Ask())
-		q, d := l.TryAcquire("k", Weight(2), PriorityLow.Ask())
+		p, err := l.Acquire(ctx, "k", PriorityHigh.Option())
+		q, d := l.TryAcquire("k", Weight(2), PriorityLow.Option())
 		if err != nil || !d.OK {
 			t.Fatal(err, d)
 		}
@@ -321,9 +321,9 @@ func TestTrickleBeginsAnew(t *testing.T) {
 		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1e6, 1e6), PerMinute(1e9)}, InFlight: 1})
 		p := took(t, l, "k")
 		for range 2 {
-			low := asking(t, l, "k", PriorityLow.Ask())
+			low := asking(t, l, "k", PriorityLow.Option())
 			for range 5 {
-				high := asking(t, l, "k", PriorityHigh.Ask())
+				high := asking(t, l, "k", PriorityHigh.Option())
 				p.Release()
 				high.admittedAfter(t, 0)
 				p = high.permit
@@ -341,7 +341,7 @@ func TestOvertakerThatForgets(t *testing.T) {
 		p := took(t, l, "k", Weight(2))
 		p.ExpireIn(0)
 		waiter := asking(t, l, "k", Weight(3))
-		took(t, l, "k", PriorityHigh.Ask())
+		took(t, l, "k", PriorityHigh.Option())
 		p.Release()
 		time.Sleep(5 * time.Second)
 		waiter.admittedAfter(t, 5*time.Second)
@@ -355,12 +355,12 @@ func TestOvertakenUntilItIsNext(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 20)))
 		took(t, l, "k", Weight(20))
-		low := asking(t, l, "k", PriorityLow.Ask())
-		big := asking(t, l, "k", Weight(18), PriorityHigh.Ask())
+		low := asking(t, l, "k", PriorityLow.Option())
+		big := asking(t, l, "k", Weight(18), PriorityHigh.Option())
 		time.Sleep(10 * time.Second) // ten tokens, which are not enough for the big one
 		low.waits(t)
 		for range trickle - 1 {
-			took(t, l, "k", PriorityCritical.Ask())
+			took(t, l, "k", PriorityCritical.Option())
 		}
 		low.admittedAfter(t, 10*time.Second)
 		big.waits(t)
@@ -374,18 +374,18 @@ func TestSeventhOvertakerWakesTheOldest(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(100, 100), Rate{Name: "tok", Unit: "tokens", Events: 1, Per: time.Hour, Burst: 1}))
 		took(t, l, "k", Weight(100), Cost("tokens", 1)) // all is empty
-		low := asking(t, l, "k", PriorityLow.Ask())     // would be served in 10 ms
+		low := asking(t, l, "k", PriorityLow.Option())  // would be served in 10 ms
 		normal := asking(t, l, "k", Cost("tokens", 1))  // goes before it, and waits an hour for a token
 		time.Sleep(time.Second)
 		low.waits(t) // head of line, by design
 		for range 7 {
-			took(t, l, "k", PriorityCritical.Ask())
+			took(t, l, "k", PriorityCritical.Option())
 		}
 		time.Sleep(time.Second)
 		if !low.ended() {
 			t.Error("low is next, has all it asks for, and is not asked")
 		}
-		if _, d := l.TryAcquire("k", PriorityCritical.Ask()); !d.OK {
+		if _, d := l.TryAcquire("k", PriorityCritical.Option()); !d.OK {
 			t.Errorf("and a critical ask is refused: %+v", d)
 		}
 		time.Sleep(10 * time.Minute)
@@ -414,7 +414,7 @@ func TestOvertakerThatReclaimsWakesWhoWaits(t *testing.T) {
 		s.mu.Unlock()
 		time.Sleep(time.Second + time.Millisecond)
 		start := time.Now()
-		p := took(t, l, "k", PriorityHigh.Ask())
+		p := took(t, l, "k", PriorityHigh.Option())
 		p.ExpireIn(time.Hour)
 		time.Sleep(30 * time.Minute)
 		if !waiter.ended() {

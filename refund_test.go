@@ -301,7 +301,7 @@ func TestCorrectRefuses(t *testing.T) {
 		l := limiterOf(t, rated(tokensPerMinute(60, 100)))
 		p := took(t, l, "k", Cost("tokens", 60))
 		says(t, p.Correct("tokens", -1), "Correct", `"tokens"`, "-1")
-		says(t, p.Correct("tokens", maxAsk+1), "Correct", "1099511627777")
+		says(t, p.Correct("tokens", maxAmount+1), "Correct", "1099511627777")
 		says(t, p.Correct("bytes", 1), "Correct", `"bytes"`)
 		says(t, p.Correct("", 2), "Correct", "2 is above the 1 requests")
 		has(t, l, "k", 40)

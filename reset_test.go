@@ -125,7 +125,7 @@ func TestResetServesWaiters(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 3)))
 		wants(t, l, "k", 3)
 		first, second := asking(t, l, "k", Weight(2)), asking(t, l, "k")
-		third, low := asking(t, l, "k"), asking(t, l, "k", PriorityLow.Ask())
+		third, low := asking(t, l, "k"), asking(t, l, "k", PriorityLow.Option())
 		first.waits(t)
 		time.Sleep(100 * time.Millisecond)
 		resets(t, l, "k")

@@ -341,7 +341,7 @@ func (s *shard) stops(v verdict) bool {
 
 // refuseAsk counts an ask that is not valid, and logs now and then that there are such of an unknown plan.
 func (s *shard) refuseAsk(err error) {
-	s.counts.refused[ReasonAsk]++
+	s.counts.refused[ReasonBadRequest]++
 	plan, ok := err.(unknownPlan)
 	if l := s.l; ok {
 		l.planLog.Do(func() {

@@ -67,14 +67,14 @@ func (x *stress) finish(r *rand.Rand, p Permit, i, w int) {
 	}
 }
 
-func asksOf(r *rand.Rand) (asks []Ask, w int) {
+func asksOf(r *rand.Rand) (opts []CallOption, w int) {
 	w = 1
 	if r.IntN(4) == 0 {
 		w = 1 + r.IntN(3)
-		asks = append(asks, Weight(w))
+		opts = append(opts, Weight(w))
 	}
 	if r.IntN(3) == 0 {
-		asks = append(asks, Cost("tokens", r.IntN(30)))
+		opts = append(opts, Cost("tokens", r.IntN(30)))
 	}
 	return
 }
@@ -82,9 +82,9 @@ func asksOf(r *rand.Rand) (asks []Ask, w int) {
 func (x *stress) one(r *rand.Rand) {
 	l := x.l
 	key, i := x.pick(r)
-	asks, w := asksOf(r)
-	if x.limits[0].Rates == nil && len(asks) > 0 && asks[len(asks)-1].unit != "" {
-		asks = asks[:len(asks)-1]
+	opts, w := asksOf(r)
+	if x.limits[0].Rates == nil && len(opts) > 0 && opts[len(opts)-1].unit != "" {
+		opts = opts[:len(opts)-1]
 	}
 	switch n := r.IntN(100); {
 	case n < 40:
@@ -94,7 +94,7 @@ func (x *stress) one(r *rand.Rand) {
 			ctx, cancel = context.WithCancel(context.Background())
 			time.AfterFunc(time.Duration(r.IntN(3000))*time.Microsecond, cancel)
 		}
-		p, err := l.Acquire(ctx, key, asks...)
+		p, err := l.Acquire(ctx, key, opts...)
 		if err == nil {
 			x.in(i, w)
 			x.finish(r, p, i, w)
@@ -103,7 +103,7 @@ func (x *stress) one(r *rand.Rand) {
 		}
 		cancel()
 	case n < 65:
-		if p, d := l.TryAcquire(key, asks...); d.OK {
+		if p, d := l.TryAcquire(key, opts...); d.OK {
 			x.in(i, w)
 			x.finish(r, p, i, w)
 		}
@@ -115,7 +115,7 @@ func (x *stress) one(r *rand.Rand) {
 			x.finish(r, p, i, got)
 		}
 	case n < 88:
-		l.Check(key, asks...)
+		l.Check(key, opts...)
 	case n < 91:
 		_ = l.SetLimit(x.limits[r.IntN(len(x.limits))])
 	case n < 93:

@@ -111,8 +111,8 @@ func forEachContextFailure(t *testing.T, test func(t *testing.T, how string, sta
 }
 
 // acquiring is a call of Acquire that keeps what it gets.
-func (l *Limiter) acquiring(key string, asks ...Ask) callee {
-	return func(ctx context.Context) error { _, err := l.Acquire(ctx, key, asks...); return err }
+func (l *Limiter) acquiring(key string, opts ...CallOption) callee {
+	return func(ctx context.Context) error { _, err := l.Acquire(ctx, key, opts...); return err }
 }
 
 // Failure mode 5: a context that fails takes its waiter out of the queue, and nothing is lost.

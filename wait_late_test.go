@@ -138,13 +138,13 @@ func (c *sleepy) Done() <-chan struct{} {
 }
 
 // sleeping is asking for a caller that takes naps.
-func sleeping(t *testing.T, l *Limiter, key string, naps []time.Duration, asks ...Ask) *call {
+func sleeping(t *testing.T, l *Limiter, key string, naps []time.Duration, opts ...CallOption) *call {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	c := &call{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		start := time.Now()
-		c.permit, c.err = l.Acquire(&sleepy{ctx, naps}, key, asks...)
+		c.permit, c.err = l.Acquire(&sleepy{ctx, naps}, key, opts...)
 		c.took = time.Since(start)
 		close(c.done)
 	}()
@@ -163,7 +163,7 @@ func TestLateCallersLoseTheirTurn(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		limit   Limit
-		asks    []Ask
+		opts    []CallOption
 		nap     time.Duration
 		want    time.Duration
 		expired uint64
@@ -174,18 +174,18 @@ func TestLateCallersLoseTheirTurn(t *testing.T) {
 		{"a long interval, in time", rated(Every(4 * time.Second)), nil, 4400 * ms, 4400 * ms, 0},
 		{"a long interval, late", rated(Every(4 * time.Second)), nil, 4400*ms + 1, 8 * time.Second, 1},
 		{"a short interval", rated(Every(time.Second - 1)), nil, 1900 * ms, 1900 * ms, 0},
-		{"a burst", rated(perSecond(1, 2)), []Ask{Weight(2)}, 2900 * ms, 2900 * ms, 0},
+		{"a burst", rated(perSecond(1, 2)), []CallOption{Weight(2)}, 2900 * ms, 2900 * ms, 0},
 		{"a window", rated(Rate{Events: 1, Per: time.Second, Aligned: true}), nil, 1900 * ms, 1900 * ms, 0},
 		{"without turns", rated(Rate{Events: 1, Per: time.Second, Burst: 1, NoTurns: true}), nil, 1200 * ms, 2 * time.Second, 1},
 		{"of the shortest interval", rated(Every(time.Second), Rate{Events: 1, Per: 2 * time.Second, Burst: 1}), nil, 2150 * ms, 4 * time.Second, 1},
 		{"of the shortest interval, in any order", rated(Rate{Events: 1, Per: 2 * time.Second, Burst: 1}, Every(time.Second)), nil, 2150 * ms, 4 * time.Second, 1},
-		{"nothing of the paced rate", rated(jobs, perSecond(1, 2)), []Ask{Weight(2)}, 2900 * ms, 2900 * ms, 0},
+		{"nothing of the paced rate", rated(jobs, perSecond(1, 2)), []CallOption{Weight(2)}, 2900 * ms, 2900 * ms, 0},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			var hooks atomic.Int32
 			l := limiterOf(t, c.limit, OnAdmit(func(string, time.Duration, time.Duration) { hooks.Add(1) }))
-			took(t, l, "k", c.asks...)
-			got := sleeping(t, l, "k", naps(c.nap), c.asks...)
+			took(t, l, "k", c.opts...)
+			got := sleeping(t, l, "k", naps(c.nap), c.opts...)
 			time.Sleep(c.want + time.Hour)
 			got.admittedAfter(t, c.want)
 			if st := l.Stats(); st.Expired != c.expired || st.Admitted != 2 || st.Waited != 1 || st.Waiting != 0 || hooks.Load() != 2 {
@@ -234,7 +234,7 @@ func TestLateCallersComeFirst(t *testing.T) {
 			second := sleeping(t, l, "k", naps(2400*ms))
 			third := asking(t, l, "k")
 			time.Sleep(2450 * ms)
-			high, low := asking(t, l, "k", PriorityHigh.Ask()), asking(t, l, "k", PriorityLow.Ask())
+			high, low := asking(t, l, "k", PriorityHigh.Option()), asking(t, l, "k", PriorityLow.Option())
 			time.Sleep(time.Minute)
 			high.admittedAfter(t, 550*ms)
 			first.admittedAfter(t, 4*time.Second)
@@ -300,7 +300,7 @@ func TestLateCallersAreWaiters(t *testing.T) {
 		{"a cut", func(t *testing.T, l *Limiter, _ *call) { setLimit(t, l, cut) }, 3 * time.Second, 3 * time.Second, ReasonTooLarge},
 		{"a cut before it wakes", func(t *testing.T, l *Limiter, _ *call) { setLimit(t, l, cut) }, 2200 * ms, 2500 * ms, ReasonTooLarge},
 		{"one that takes its place", func(t *testing.T, l *Limiter, _ *call) {
-			asking(t, l, "k", Cost("jobs", 1), PriorityHigh.Ask()).waits(t)
+			asking(t, l, "k", Cost("jobs", 1), PriorityHigh.Option()).waits(t)
 		}, 2700 * ms, 2700 * ms, ReasonQueue},
 		{"patience", func(*testing.T, *Limiter, *call) {}, 0, 3500 * ms, ReasonWait},
 	} {
@@ -309,7 +309,7 @@ func TestLateCallersAreWaiters(t *testing.T) {
 			took(t, l, "k", Cost("jobs", 1)).Release()
 			got := sleeping(t, l, "k", naps(2500*ms), Cost("jobs", 1), Weight(3))
 			time.Sleep(2150 * ms)
-			ahead := asking(t, l, "k", Cost("jobs", 1), PriorityCritical.Ask()) // so it is not the next
+			ahead := asking(t, l, "k", Cost("jobs", 1), PriorityCritical.Option()) // so it is not the next
 			time.Sleep(max(0, c.at-2150*ms))
 			c.do(t, l, got)
 			time.Sleep(time.Minute)

@@ -526,9 +526,9 @@ func TestMaxWaitBehindAnOvertakerOfSlots(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 2}, MaxWait(time.Second))
 		took(t, l, "k")
-		low := asking(t, l, "k", Weight(2), PriorityLow.Ask())
+		low := asking(t, l, "k", Weight(2), PriorityLow.Option())
 		time.Sleep(900 * time.Millisecond)
-		took(t, l, "k", PriorityHigh.Ask())
+		took(t, l, "k", PriorityHigh.Option())
 		time.Sleep(100 * time.Millisecond)
 		low.refusedAfter(t, time.Second, ReasonWait)
 	})

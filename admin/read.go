@@ -229,13 +229,13 @@ func (h *handler) getExplain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name, l := only(chosen)
-	var asks []quotient.Ask
+	var opts []quotient.CallOption
 	plan, given := query["plan"]
 	if given {
-		asks = append(asks, quotient.Plan(plan))
+		opts = append(opts, quotient.Plan(plan))
 	}
-	e, s := l.Explain(key, asks...), l.Stats()
-	if e.Next.Reason == quotient.ReasonAsk {
+	e, s := l.Explain(key, opts...), l.Stats()
+	if e.Next.Reason == quotient.ReasonBadRequest {
 		writeProblem(w, noPlan(name, plan, s.Plans))
 		return
 	}

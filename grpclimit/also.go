@@ -56,7 +56,7 @@ func (g guard) takeAll(c Call, key string, class quotient.Priority) (admission, 
 		return admission{}, err // the client has left
 	}
 	claims := make([]quotient.Claim, 1, 1+len(g.also))
-	claims[0] = quotient.Claim{Limiter: g.limiter, Key: key, Asks: []quotient.Ask{class.Ask()}}
+	claims[0] = quotient.Claim{Limiter: g.limiter, Key: key, Options: []quotient.CallOption{class.Option()}}
 	for _, o := range g.also {
 		claims = append(claims, quotient.Claim{Limiter: o.limiter, Key: bound(o.key(c))})
 	}

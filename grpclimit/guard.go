@@ -60,7 +60,7 @@ func (g guard) admit(c Call) (a admission, err error) {
 	if len(g.also) > 0 {
 		a, err = g.takeAll(c, key, class)
 	} else {
-		a.own, err = g.take(c.Context, key, class.Ask())
+		a.own, err = g.take(c.Context, key, class.Option())
 	}
 	if err != nil {
 		return admission{}, errorOf(err)
@@ -69,37 +69,37 @@ func (g guard) admit(c Call) (a admission, err error) {
 }
 
 // take takes a permit, and waits for it if calls may.
-func (g guard) take(ctx context.Context, key string, ask quotient.Ask) (quotient.Permit, error) {
+func (g guard) take(ctx context.Context, key string, opt quotient.CallOption) (quotient.Permit, error) {
 	switch g.maxWait {
 	case Forever:
-		return g.limiter.Acquire(ctx, key, ask)
+		return g.limiter.Acquire(ctx, key, opt)
 	case 0:
 		if err := ctx.Err(); err != nil {
 			return quotient.Permit{}, err // the client has left
 		}
-		permit, decision := g.limiter.TryAcquire(key, ask)
+		permit, decision := g.limiter.TryAcquire(key, opt)
 		if !decision.OK {
 			return permit, &quotient.LimitedError{Key: key, Decision: decision}
 		}
 		return permit, nil
 	}
-	return g.wait(ctx, key, ask)
+	return g.wait(ctx, key, opt)
 }
 
 // wait waits for a permit for maxWait at most. What ends then is not the call's time: the refusal names what
 // is short.
-func (g guard) wait(ctx context.Context, key string, ask quotient.Ask) (quotient.Permit, error) {
+func (g guard) wait(ctx context.Context, key string, opt quotient.CallOption) (quotient.Permit, error) {
 	bounded, cancel := context.WithTimeout(ctx, g.maxWait)
 	defer cancel()
-	permit, err := g.limiter.Acquire(bounded, key, ask)
+	permit, err := g.limiter.Acquire(bounded, key, opt)
 	limited, ok := errors.AsType[*quotient.LimitedError](err)
 	switch {
 	case err == nil:
 		return permit, nil
 	case ok && limited.Reason == quotient.ReasonDeadline && sooner(bounded, ctx):
-		limited.Decision = g.overdue(key, ask, limited.Decision)
+		limited.Decision = g.overdue(key, opt, limited.Decision)
 	case !ok && ctx.Err() == nil:
-		err = &quotient.LimitedError{Key: key, Decision: g.overdue(key, ask, quotient.Decision{})}
+		err = &quotient.LimitedError{Key: key, Decision: g.overdue(key, opt, quotient.Decision{})}
 	}
 	return permit, err
 }
@@ -113,8 +113,8 @@ func sooner(a, b context.Context) bool {
 
 // overdue is the decision against a call that has waited for maxWait, or whose turn, if it is known, comes
 // later than that.
-func (g guard) overdue(key string, ask quotient.Ask, turn quotient.Decision) quotient.Decision {
-	return overdue.Decision(g.limiter.Check(key, ask), turn)
+func (g guard) overdue(key string, opt quotient.CallOption, turn quotient.Decision) quotient.Decision {
+	return overdue.Decision(g.limiter.Check(key, opt), turn)
 }
 
 // around calls f with what it holds, and tells the policy what became of it.

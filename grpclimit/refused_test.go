@@ -68,7 +68,7 @@ func TestRefusedHereAndThere(t *testing.T) {
 		{quotient.Decision{Reason: quotient.ReasonDeadline, Rule: "hour", RetryAfter: time.Hour}, time.Hour},
 		{quotient.Decision{Reason: quotient.ReasonDenied}, 0},
 		{quotient.Decision{Reason: quotient.ReasonTooLarge, Rule: "minute"}, 0},
-		{quotient.Decision{Reason: quotient.ReasonAsk}, 0},
+		{quotient.Decision{Reason: quotient.ReasonBadRequest}, 0},
 	} {
 		here := errorOf(&quotient.LimitedError{Key: "k", Decision: tt.d})
 		there := status.Convert(here).Err()

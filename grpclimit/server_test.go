@@ -88,7 +88,7 @@ func TestStatusOfARefusal(t *testing.T) {
 		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonKeys}}, codes.Unavailable, "", unknownWait},
 		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonKeys, Rule: "minute", RetryAfter: time.Hour}}, codes.Unavailable, "minute", time.Hour},
 		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonPool}}, codes.Unavailable, "", unknownWait},
-		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonAsk}}, codes.ResourceExhausted, "", 0},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonBadRequest}}, codes.ResourceExhausted, "", 0},
 		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate, Rule: "minute", Unit: "\xff", RetryAfter: 1}}, codes.ResourceExhausted, "minute", 1},
 		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate, Rule: "not \xff UTF-8", RetryAfter: time.Second}}, codes.ResourceExhausted, "not \uFFFD UTF-8", time.Second},
 	} {
@@ -99,7 +99,7 @@ func TestStatusOfARefusal(t *testing.T) {
 			t.Errorf("%v: %v with rule %q and a wait of %v; want %v, %q, %v", tt.err.Reason, err, rule, wait, tt.code, tt.rule, tt.wait)
 		}
 		var limited *quotient.LimitedError
-		if !errors.As(err, &limited) || limited != &tt.err || errors.Is(err, quotient.ErrLimited) != (tt.err.Reason != quotient.ReasonAsk) {
+		if !errors.As(err, &limited) || limited != &tt.err || errors.Is(err, quotient.ErrLimited) != (tt.err.Reason != quotient.ReasonBadRequest) {
 			t.Errorf("%v: the limiter's error is not in %v", tt.err.Reason, err)
 		}
 		s := status.Convert(err)

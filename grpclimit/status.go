@@ -84,7 +84,7 @@ func codeOf(reason quotient.Reason) codes.Code {
 // waitOf is when to come again; 0 if waiting does not help.
 func waitOf(limited *quotient.LimitedError) time.Duration {
 	switch limited.Reason {
-	case quotient.ReasonDenied, quotient.ReasonTooLarge, quotient.ReasonAsk:
+	case quotient.ReasonDenied, quotient.ReasonTooLarge, quotient.ReasonBadRequest:
 		return 0
 	}
 	if limited.RetryAfter <= 0 {

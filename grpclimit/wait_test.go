@@ -167,7 +167,7 @@ func TestWaitForThePool(t *testing.T) {
 func TestRoomAtTheEndOfAWait(t *testing.T) {
 	g := newGuard("UnaryServer", limiter(t, oneSlot), FullMethod(), time.Minute, nil)
 	want := quotient.Decision{Reason: quotient.ReasonWait}
-	if got := g.overdue("m", quotient.Ask{}, quotient.Decision{}); got != want {
+	if got := g.overdue("m", quotient.CallOption{}, quotient.Decision{}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }

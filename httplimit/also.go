@@ -85,13 +85,13 @@ func (a admission) keep() {
 type several struct {
 	claims  []quotient.Claim
 	permits quotient.Permits
-	asks    []quotient.Ask         // by limiter but the first, StateInto
+	opts    []quotient.CallOption  // by limiter but the first, StateInto
 	rules   [][]quotient.RuleState // where they say it
 	pool    *sync.Pool             // where it goes when its permits are released; nil: nowhere
 	room    struct {               // for as many as most have
 		claims  [usualLimiters]quotient.Claim
 		permits [usualLimiters]quotient.Permit
-		asks    [usualLimiters]quotient.Ask
+		opts    [usualLimiters]quotient.CallOption
 		rules   [usualLimiters][]quotient.RuleState
 	}
 }
@@ -105,14 +105,14 @@ func (m *middleware) newSeveral() *several {
 	s := &several{pool: &m.severals}
 	s.claims = slices.Grow(s.room.claims[:0], n)[:n]
 	s.permits = slices.Grow(quotient.Permits(s.room.permits[:0]), n)
-	s.asks = slices.Grow(s.room.asks[:0], n)[:n]
+	s.opts = slices.Grow(s.room.opts[:0], n)[:n]
 	s.rules = slices.Grow(s.room.rules[:0], n)[:n]
 	s.claims[0].Limiter = m.limiter
 	for i, o := range m.also {
 		s.claims[i+1].Limiter = o.limiter
 		if m.sender != nil {
-			s.asks[i+1] = quotient.StateInto(&s.rules[i+1])
-			s.claims[i+1].Asks = s.asks[i+1 : i+2]
+			s.opts[i+1] = quotient.StateInto(&s.rules[i+1])
+			s.claims[i+1].Options = s.opts[i+1 : i+2]
 		}
 	}
 	return s
@@ -133,18 +133,18 @@ func (s *several) free() {
 
 // admitBySeveral takes a permit of each limiter, or of none.
 func (h *handler) admitBySeveral(
-	r *http.Request, key string, asks []quotient.Ask, at *scratch,
+	r *http.Request, key string, opts []quotient.CallOption, at *scratch,
 ) (admission, *refusal) {
 	s, _ := h.severals.Get().(*several)
 	if s == nil {
 		s = h.newSeveral()
 	}
-	s.claims[0].Key, s.claims[0].Asks = key, asks
+	s.claims[0].Key, s.claims[0].Options = key, opts
 	for i, o := range h.also {
 		s.claims[i+1].Key = bound(o.key(r))
 	}
 	permits, refused, d := quotient.TryAcquireAll(s.permits[:0], s.claims...)
-	if d.Reason == quotient.ReasonAsk && h.unplan(asks) {
+	if d.Reason == quotient.ReasonBadRequest && h.unplan(opts) {
 		permits, refused, d = quotient.TryAcquireAll(s.permits[:0], s.claims...)
 	}
 	if h.sender != nil {
@@ -153,7 +153,7 @@ func (h *handler) admitBySeveral(
 	for i := range s.claims { // a pool keeps no key alive
 		s.claims[i].Key = ""
 	}
-	s.claims[0].Asks = nil // they go with at
+	s.claims[0].Options = nil // they go with at
 	if s.permits = permits; !d.OK {
 		s.free()
 		return admission{}, refusalOf(d)

@@ -94,7 +94,7 @@ func newMiddleware(name string, l *quotient.Limiter, opts []Option) *middleware 
 	for _, opt := range opts {
 		opt(m)
 	}
-	m.bare = len(m.asks) == 0 && m.plan == nil && m.sender == nil && len(m.also) == 0
+	m.bare = len(m.perCall) == 0 && m.plan == nil && m.sender == nil && len(m.also) == 0
 	for _, o := range m.also {
 		m.feedback = m.feedback || o.limiter.Stats().Learns
 	}
@@ -112,7 +112,7 @@ type middleware struct {
 	feedback       bool          // the limiter's policy learns
 	streamLifetime time.Duration
 	unreadBodyWait time.Duration
-	asks           []asked                    // besides one request
+	perCall        []callOption               // besides one request
 	priced         bool                       // some of them are costs
 	plan           func(*http.Request) string // nil: none
 	bare           bool                       // a request is just one, and its client gets no fields
@@ -143,52 +143,52 @@ func (h *handler) limit(w http.ResponseWriter, r *http.Request, key string) {
 		h.decide(w, r, key, nil, nil)
 		return
 	}
-	h.limitAsking(w, r, key)
+	h.limitCall(w, r, key)
 }
 
-// limitAsking is limit for a request that is not just one, or whose client wants to know where it stands.
-func (h *handler) limitAsking(w http.ResponseWriter, r *http.Request, key string) {
+// limitCall is limit for a request that is not just one, or whose client wants to know where it stands.
+func (h *handler) limitCall(w http.ResponseWriter, r *http.Request, key string) {
 	at := newScratch()
-	asks := at.asks[1:1]
+	opts := at.opts[1:1]
 	if h.sender != nil {
-		asks = at.asks[:1]
+		opts = at.opts[:1]
 	}
-	for i := range h.asks {
-		asks = append(asks, h.asks[i].ask(r))
+	for i := range h.perCall {
+		opts = append(opts, h.perCall[i].of(r))
 	}
 	if h.plan != nil {
-		asks = append(asks, quotient.Plan(h.plan(r))) // the last: see unplan
+		opts = append(opts, quotient.Plan(h.plan(r))) // the last: see unplan
 	}
 	if len(h.also) > 0 {
-		held, no := h.admitBySeveral(r, key, asks, at)
+		held, no := h.admitBySeveral(r, key, opts, at)
 		h.answer(w, r, at, held, no)
 		return
 	}
-	h.decide(w, r, key, asks, at)
+	h.decide(w, r, key, opts, at)
 }
 
 // decide has the limiter decide on a request.
 func (h *handler) decide(
-	w http.ResponseWriter, r *http.Request, key string, asks []quotient.Ask, at *scratch,
+	w http.ResponseWriter, r *http.Request, key string, opts []quotient.CallOption, at *scratch,
 ) {
 	if h.maxWait == 0 {
-		permit, no := h.admitNow(key, asks)
+		permit, no := h.admitNow(key, opts)
 		h.answer(w, r, at, admission{own: permit}, no)
 		return
 	}
 	if hidesLeaving(r) {
-		h.limitUnread(w, r, key, asks, at)
+		h.limitUnread(w, r, key, opts, at)
 		return
 	}
-	permit, no := h.await(r, key, asks, time.Time{}, h.maxWait)
+	permit, no := h.await(r, key, opts, time.Time{}, h.maxWait)
 	h.answer(w, r, at, admission{own: permit}, no)
 }
 
 // admitNow takes a permit for a request at once, or refuses it. One of an unknown plan asks without a plan.
-func (h *handler) admitNow(key string, asks []quotient.Ask) (quotient.Permit, *refusal) {
-	permit, d := h.limiter.TryAcquire(key, asks...)
-	if d.Reason == quotient.ReasonAsk && h.unplan(asks) {
-		permit, d = h.limiter.TryAcquire(key, asks...)
+func (h *handler) admitNow(key string, opts []quotient.CallOption) (quotient.Permit, *refusal) {
+	permit, d := h.limiter.TryAcquire(key, opts...)
+	if d.Reason == quotient.ReasonBadRequest && h.unplan(opts) {
+		permit, d = h.limiter.TryAcquire(key, opts...)
 	}
 	if !d.OK {
 		return permit, refusalOf(d)

@@ -76,7 +76,7 @@ func checkPlan(t *testing.T, opts []Option, plan string, unread bool, served int
 			t.Errorf("%q: %s", plan, body)
 		}
 	}
-	if asks := l.Stats().Refused[quotient.ReasonAsk]; unknown != (asks >= uint64(served)) {
+	if asks := l.Stats().Refused[quotient.ReasonBadRequest]; unknown != (asks >= uint64(served)) {
 		t.Errorf("%q: %d asks of no known plan", plan, asks)
 	}
 	idle(t, l)

@@ -51,10 +51,10 @@ func crowded(limit quotient.Limit) func(t *testing.T) *quotient.Limiter {
 var both = quotient.Limit{Rates: hourly.Rates, InFlight: 1}
 
 const (
-	usedUp  = `What the limit "hour" allows is used up. Ask again in `
-	served  = "As many requests as may be are being served. Ask again in 1 second."
-	tooLate = "The request would have to wait for longer than it may. Ask again in "
-	reduced = "The service can take no more requests for the moment. Ask again in "
+	usedUp  = `What the limit "hour" allows is used up. Try again in `
+	served  = "As many requests as may be are being served. Try again in 1 second."
+	tooLate = "The request would have to wait for longer than it may. Try again in "
+	reduced = "The service can take no more requests for the moment. Try again in "
 )
 
 // shortages are all that a request which may wait for a minute can be refused for.
@@ -67,7 +67,7 @@ var shortages = []shortage{
 	{"keys, known", crowded(hourly), 0, reason(quotient.ReasonKeys, "hour", time.Hour), 0, reduced + "3600 seconds.", "3600"},
 	{"keys", crowded(oneSlot), 0, reason(quotient.ReasonKeys, "in-flight", 0), time.Minute, reduced + "1 second.", "1"},
 	{"the request's own deadline", short(0, hourly), time.Second, reason(quotient.ReasonDeadline, "hour", time.Hour), 0, tooLate + "3600 seconds.", "3600"},
-	{"a full queue", short(1, oneSlot, quotient.MaxWaiting(1, 1)), 0, reason(quotient.ReasonQueue, "in-flight", 0), 0, "Too many requests are waiting already. Ask again in 1 second.", "1"},
+	{"a full queue", short(1, oneSlot, quotient.MaxWaiting(1, 1)), 0, reason(quotient.ReasonQueue, "in-flight", 0), 0, "Too many requests are waiting already. Try again in 1 second.", "1"},
 	{"the limiter's bound, known", short(0, hourly, quotient.MaxWait(time.Second)), 0, reason(quotient.ReasonWait, "hour", time.Hour), 0, tooLate + "3600 seconds.", "3600"},
 	{"the limiter's bound", short(0, oneSlot, quotient.MaxWait(time.Second)), 0, reason(quotient.ReasonWait, "in-flight", 0), time.Second, tooLate + "1 second.", "1"},
 }

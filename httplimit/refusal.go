@@ -98,7 +98,7 @@ func (no *refusal) body() []byte {
 	case no.status == http.StatusServiceUnavailable:
 		p.Type, p.Title = reducedCapacity, "The capacity is reduced for a while"
 	case no.status == http.StatusRequestEntityTooLarge:
-		p.Title = "The request asks for more than the quota"
+		p.Title = "The request is larger than the quota"
 	case no.Reason == quotient.ReasonDenied: // there is no quota
 		p.Type, p.Title = "about:blank", http.StatusText(no.status)
 	}
@@ -115,9 +115,9 @@ func (no *refusal) detail() string {
 	text := "The service can take no more requests for the moment."
 	switch no.Reason {
 	case quotient.ReasonDenied:
-		return "Requests of this client are refused. Asking again does not help."
+		return "Requests of this client are refused. Trying again does not help."
 	case quotient.ReasonTooLarge:
-		return fmt.Sprintf("The request asks for more than %s ever allows. Asking for less helps.", no.ruleName())
+		return fmt.Sprintf("The request is larger than %s ever allows. A smaller request may pass.", no.ruleName())
 	case quotient.ReasonRate:
 		text = fmt.Sprintf("What %s allows is used up.", no.ruleName())
 	case quotient.ReasonInFlight:
@@ -129,9 +129,9 @@ func (no *refusal) detail() string {
 	}
 	seconds := no.seconds()
 	if seconds == 1 {
-		return text + " Ask again in 1 second."
+		return text + " Try again in 1 second."
 	}
-	return fmt.Sprintf("%s Ask again in %d seconds.", text, seconds)
+	return fmt.Sprintf("%s Try again in %d seconds.", text, seconds)
 }
 
 // ruleName is what a client calls the rule.

@@ -90,8 +90,8 @@ type sender struct {
 
 // scratch is what a request needs for its asks, and to tell where its key stands.
 type scratch struct {
-	asks     [mostAsks]quotient.Ask // the first is StateInto(&rules)
-	rules    []quotient.RuleState   // where the limiter says it
+	opts     [mostOptions]quotient.CallOption // the first is StateInto(&rules)
+	rules    []quotient.RuleState             // where the limiter says it
 	room     [usualRules]quotient.RuleState
 	refusing span     // which of the rules are those of the limiter that refused
 	lines    []string // of headers that nothing uses yet
@@ -99,7 +99,7 @@ type scratch struct {
 
 var scratches = sync.Pool{New: func() any {
 	s := new(scratch)
-	s.asks[0], s.rules = quotient.StateInto(&s.rules), s.room[:]
+	s.opts[0], s.rules = quotient.StateInto(&s.rules), s.room[:]
 	return s
 }}
 

@@ -130,12 +130,12 @@ func (t *Transport) admit(req *http.Request) (permit quotient.Permit, err error)
 	if t.Key != nil {
 		key = t.Key
 	}
-	var one [1]quotient.Ask
-	asks := one[:0]
+	var one [1]quotient.CallOption
+	opts := one[:0]
 	if t.Priority != nil {
-		asks = append(asks, t.Priority(req).Ask())
+		opts = append(opts, t.Priority(req).Option())
 	}
-	permit, err = t.Limiter.Acquire(req.Context(), bound(key(req)), asks...)
+	permit, err = t.Limiter.Acquire(req.Context(), bound(key(req)), opts...)
 	admitted = err == nil
 	return permit, err
 }

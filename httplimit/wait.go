@@ -15,11 +15,11 @@ import (
 // limitUnread is limit for a request that may wait, and whose client's leaving would not be noticed
 // meanwhile.
 func (h *handler) limitUnread(
-	w http.ResponseWriter, r *http.Request, key string, asks []quotient.Ask, at *scratch,
+	w http.ResponseWriter, r *http.Request, key string, opts []quotient.CallOption, at *scratch,
 ) {
-	decision := h.check(key, asks)
+	decision := h.check(key, opts)
 	if decision.OK || h.limiter.Explain(key).DryRun { // in which no request waits
-		permit, no := h.admitNow(key, asks)
+		permit, no := h.admitNow(key, opts)
 		if no == nil {
 			h.serve(w, r, at, admission{own: permit})
 			return
@@ -34,19 +34,19 @@ func (h *handler) limitUnread(
 		body.read(w, r, arrived.Add(most), h.drain)
 	}
 	if body.late {
-		h.turnAway(w, r, at, h.late(key, asks))
+		h.turnAway(w, r, at, h.late(key, opts))
 		return
 	}
 	if body.complete {
 		most = h.maxWait
 	}
-	permit, no := h.await(r, key, asks, arrived, most)
+	permit, no := h.await(r, key, opts, arrived, most)
 	h.answer(w, r, at, admission{own: permit}, no)
 }
 
 // await waits for a permit, from the arrival of a request on and for most at most.
 func (h *handler) await(
-	r *http.Request, key string, asks []quotient.Ask, arrived time.Time, most time.Duration,
+	r *http.Request, key string, opts []quotient.CallOption, arrived time.Time, most time.Duration,
 ) (quotient.Permit, *refusal) {
 	var p *patience // nil: ctx alone ends the wait
 	ctx := r.Context()
@@ -59,7 +59,7 @@ func (h *handler) await(
 	if h.onWaited != nil {
 		p.asked = time.Now()
 	}
-	permit, err := h.acquire(waiting, key, asks)
+	permit, err := h.acquire(waiting, key, opts)
 	if err == nil {
 		h.admitted(r, p, arrived, permit)
 		return permit, nil
@@ -67,14 +67,14 @@ func (h *handler) await(
 	if limited, ok := errors.AsType[*quotient.LimitedError](err); ok {
 		d := limited.Decision
 		if p.isTooShort(d) {
-			d = h.overdue(key, asks, d)
+			d = h.overdue(key, opts, d)
 		}
 		return permit, refusalOf(d)
 	}
 	if ctx.Err() != nil { // the client has left
 		return permit, &refusal{status: http.StatusServiceUnavailable}
 	}
-	return permit, h.late(key, asks)
+	return permit, h.late(key, opts)
 }
 
 // waitedHook is what OnWaited sets.
@@ -104,11 +104,11 @@ func (h *handler) admitted(r *http.Request, p *patience, arrived time.Time, perm
 }
 
 // late is the answer to a request whose wait we have ended.
-func (h *handler) late(key string, asks []quotient.Ask) *refusal {
+func (h *handler) late(key string, opts []quotient.CallOption) *refusal {
 	if h.draining() {
 		return drained()
 	}
-	return refusalOf(h.overdue(key, asks, quotient.Decision{}))
+	return refusalOf(h.overdue(key, opts, quotient.Decision{}))
 }
 
 // draining reports whether Drain's context has ended.
@@ -123,8 +123,8 @@ func drained() *refusal {
 
 // overdue is the decision against a request that has waited for as long as it may, or whose turn, if it is
 // known, comes later than that.
-func (h *handler) overdue(key string, asks []quotient.Ask, turn quotient.Decision) quotient.Decision {
-	return overdue.Decision(h.check(key, asks), turn)
+func (h *handler) overdue(key string, opts []quotient.CallOption, turn quotient.Decision) quotient.Decision {
+	return overdue.Decision(h.check(key, opts), turn)
 }
 
 // patience is the context of a request that waits for a bounded time. Most requests do not wait: a context
@@ -236,7 +236,7 @@ func (p *patience) isTooShort(d quotient.Decision) bool {
 // would only make the request's body be read for nothing.
 func passes(reason quotient.Reason) bool {
 	switch reason {
-	case quotient.ReasonDenied, quotient.ReasonTooLarge, quotient.ReasonAsk, quotient.ReasonShare:
+	case quotient.ReasonDenied, quotient.ReasonTooLarge, quotient.ReasonBadRequest, quotient.ReasonShare:
 		return false
 	}
 	return true

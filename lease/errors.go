@@ -37,18 +37,18 @@ func (e *NeverError) Error() string {
 }
 
 // LevelError refuses a lock that is not below the lowest level the peer holds.
-type LevelError struct{ Held, Asked int64 }
+type LevelError struct{ Held, Requested int64 }
 
 func (e *LevelError) Error() string {
 	return fmt.Sprintf("Lock hierachy violation. This may deadlock. The current lock level is %d the\n"+
-		"        requested lock level was %d.", e.Held, e.Asked)
+		"        requested lock level was %d.", e.Held, e.Requested)
 }
 
 // GrowError refuses to raise the count of a lock that is held or pending.
-type GrowError struct{ Has, Asked int64 }
+type GrowError struct{ Has, Requested int64 }
 
 func (e *GrowError) Error() string {
-	return fmt.Sprintf("Lock count can only shrink. The lock has count %d, asked for is %d.", e.Has, e.Asked)
+	return fmt.Sprintf("Lock count can only shrink. The lock has count %d, asked for is %d.", e.Has, e.Requested)
 }
 
 // TokenError refuses to restore a fencing token that no server can have given.

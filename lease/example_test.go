@@ -80,11 +80,11 @@ func ExampleClient_Lock_levels() {
 	_, err = client.Lock(row.Context(), "table", 1)
 	var level *lease.LevelError
 	if errors.As(err, &level) {
-		fmt.Println("held level", level.Held, "asked level", level.Asked)
+		fmt.Println("held level", level.Held, "requested level", level.Requested)
 	}
 	fmt.Println(row.Unlock(ctx))
 	// Output:
-	// held level 0 asked level 1
+	// held level 0 requested level 1
 	// <nil>
 }
 

@@ -149,7 +149,7 @@ quotient_pool_reports_total{limiter="api"} 1
 quotient_replicas{limiter="api",source="set"} 2
 quotient_requests_total{limiter="api",outcome="admitted",reason="none"} 4
 quotient_requests_total{limiter="api",outcome="cancelled",reason="none"} 1
-quotient_requests_total{limiter="api",outcome="refused",reason="bad_ask"} 1
+quotient_requests_total{limiter="api",outcome="refused",reason="bad_request"} 1
 quotient_requests_total{limiter="api",outcome="refused",reason="rate"} 1
 quotient_waits_total{limiter="api"} 1
 quotient_weight{limiter="api"} 1

@@ -69,7 +69,7 @@ func work(ctx context.Context, limiter *quotient.Limiter, jobs <-chan func()) er
 }
 
 func inTheBackground(ctx context.Context, limiter *quotient.Limiter) (quotient.Permit, error) {
-	return limiter.Acquire(ctx, "model-a", quotient.PriorityLow.Ask()) // PriorityNormal goes first
+	return limiter.Acquire(ctx, "model-a", quotient.PriorityLow.Option()) // PriorityNormal goes first
 }
 
 // shrink stands for work that takes a processor.

@@ -223,7 +223,7 @@ func TestTwoPlans(t *testing.T) {
 		}
 		between(t, "halved", got("new", "free"), 30, 30)
 		between(t, "halved for those that are known", got("ann", "free"), 30, 30)
-		if _, d := forCustomer(l, "ann", "gold"); d.OK || d.Reason != quotient.ReasonAsk {
+		if _, d := forCustomer(l, "ann", "gold"); d.OK || d.Reason != quotient.ReasonBadRequest {
 			t.Errorf("a plan that there is none of: %+v", d)
 		}
 	})

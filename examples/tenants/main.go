@@ -122,7 +122,7 @@ func showPriorities(ctx context.Context, out io.Writer) error {
 	var asking sync.WaitGroup
 	for i, plan := range []string{free, free, free, free, free, paid, paid, paid, paid, paid} {
 		asking.Go(func() {
-			permit, err := backend.Acquire(ctx, "backend", priority(plan).Ask())
+			permit, err := backend.Acquire(ctx, "backend", priority(plan).Option())
 			if err != nil {
 				return // the run is over, and its order too short
 			}

@@ -20,7 +20,7 @@ const MaxDefended = 10
 var Root = read(`
   face    doc.go       what the package is
   face    limiter.go   New: what programs hold
-  face    acquire.go   all verbs that ask for a key, each in one place
+  face    acquire.go   all verbs that admit a call, each in one place
   face    throttle.go  Do stands on the verbs
   face    registry.go  limiters by name
 
@@ -59,8 +59,8 @@ var Root = read(`
   rules   adaptive.go  the laws of a key
 
   words   limit.go     what a program asks for: Limit and Rate
-  words   ask.go       what a call asks for, and its class
-  words   errors.go    why an ask is refused
+  words   calloption.go what a call takes, and its class
+  words   errors.go    why a call is refused
   words   options.go   how a limiter is set up
   words   poolsize.go  Pool, Source, Env
 `)

@@ -8,34 +8,34 @@ import (
 )
 
 // Failure mode 31: an ask that is not valid, or that can never be admitted, fails at once.
-func TestBadAsksFailAtOnce(t *testing.T) {
+func TestBadOptionsFailAtOnce(t *testing.T) {
 	limit := Limit{Rates: []Rate{perSecond(10, 5), tokensPerMinute(1000, 500)}, InFlight: 8}
 	for _, c := range []struct {
 		name   string
-		asks   []Ask
+		opts   []CallOption
 		reason Reason
 		words  []string
 	}{
-		{"weight 0", []Ask{Weight(0)}, ReasonAsk, []string{"Weight", "0"}},
-		{"negative weight", []Ask{Weight(-1000)}, ReasonAsk, []string{"Weight", "-1000"}},
-		{"smallest int", []Ask{Weight(math.MinInt)}, ReasonAsk, []string{"Weight", "-9223372036854775808"}},
-		{"largest int", []Ask{Weight(math.MaxInt)}, ReasonAsk, []string{"Weight", "9223372036854775807"}},
-		{"weight of unit none", []Ask{Cost("", 0)}, ReasonAsk, []string{"Weight", "0"}},
-		{"negative cost", []Ask{Cost("tokens", -1)}, ReasonAsk, []string{"Cost", "tokens", "-1"}},
-		{"unknown unit", []Ask{Cost("bytes", 1)}, ReasonAsk, []string{"Cost", `"bytes"`}},
-		{"costs that overflow", []Ask{Cost("tokens", maxAsk), Cost("tokens", 1)}, ReasonAsk, []string{"Cost", "tokens"}},
-		{"above the burst", []Ask{Weight(6)}, ReasonTooLarge, []string{"second", "too_large"}},
-		{"above the burst of a cost", []Ask{Cost("tokens", 501)}, ReasonTooLarge, []string{"tokens", "too_large"}},
-		{"above the slots", []Ask{Weight(9)}, ReasonTooLarge, []string{"in-flight", "too_large"}},
-		{"the largest weight", []Ask{Weight(maxAsk)}, ReasonTooLarge, []string{"too_large"}},
+		{"weight 0", []CallOption{Weight(0)}, ReasonBadRequest, []string{"Weight", "0"}},
+		{"negative weight", []CallOption{Weight(-1000)}, ReasonBadRequest, []string{"Weight", "-1000"}},
+		{"smallest int", []CallOption{Weight(math.MinInt)}, ReasonBadRequest, []string{"Weight", "-9223372036854775808"}},
+		{"largest int", []CallOption{Weight(math.MaxInt)}, ReasonBadRequest, []string{"Weight", "9223372036854775807"}},
+		{"weight of unit none", []CallOption{Cost("", 0)}, ReasonBadRequest, []string{"Weight", "0"}},
+		{"negative cost", []CallOption{Cost("tokens", -1)}, ReasonBadRequest, []string{"Cost", "tokens", "-1"}},
+		{"unknown unit", []CallOption{Cost("bytes", 1)}, ReasonBadRequest, []string{"Cost", `"bytes"`}},
+		{"costs that overflow", []CallOption{Cost("tokens", maxAmount), Cost("tokens", 1)}, ReasonBadRequest, []string{"Cost", "tokens"}},
+		{"above the burst", []CallOption{Weight(6)}, ReasonTooLarge, []string{"second", "too_large"}},
+		{"above the burst of a cost", []CallOption{Cost("tokens", 501)}, ReasonTooLarge, []string{"tokens", "too_large"}},
+		{"above the slots", []CallOption{Weight(9)}, ReasonTooLarge, []string{"in-flight", "too_large"}},
+		{"the largest weight", []CallOption{Weight(maxAmount)}, ReasonTooLarge, []string{"too_large"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inFakeTime(t, func(t *testing.T) {
 				l := limiterOf(t, limit)
-				says(t, refusal("k", refusedFor(t, l, c.reason, "k", c.asks...)), c.words...)
-				_, err := l.Acquire(t.Context(), "k", c.asks...)
+				says(t, refusal("k", refusedFor(t, l, c.reason, "k", c.opts...)), c.words...)
+				_, err := l.Acquire(t.Context(), "k", c.opts...)
 				says(t, err, c.words...)
-				if got := errors.Is(err, ErrLimited); got != (c.reason != ReasonAsk) {
+				if got := errors.Is(err, ErrLimited); got != (c.reason != ReasonBadRequest) {
 					t.Errorf("ErrLimited: %v", got)
 				}
 				if got := l.Stats().Refused[c.reason]; got != 2 {
@@ -50,20 +50,20 @@ func TestBadAsksFailAtOnce(t *testing.T) {
 func TestAsksAddUp(t *testing.T) {
 	for _, c := range []struct {
 		name             string
-		asks             []Ask
+		opts             []CallOption
 		requests, tokens float64 // left of 5 and 500
 	}{
 		{"nothing asked", nil, 4, 500},
-		{"zero value", []Ask{{}}, 4, 500},
-		{"the last weight counts", []Ask{Weight(4), Weight(2)}, 3, 500},
-		{"costs add up", []Ask{Cost("tokens", 100), Cost("tokens", 50)}, 4, 350},
-		{"both", []Ask{Cost("tokens", 100), Weight(3)}, 2, 400},
-		{"a cost of nothing", []Ask{Cost("tokens", 0)}, 4, 500},
+		{"zero value", []CallOption{{}}, 4, 500},
+		{"the last weight counts", []CallOption{Weight(4), Weight(2)}, 3, 500},
+		{"costs add up", []CallOption{Cost("tokens", 100), Cost("tokens", 50)}, 4, 350},
+		{"both", []CallOption{Cost("tokens", 100), Weight(3)}, 2, 400},
+		{"a cost of nothing", []CallOption{Cost("tokens", 0)}, 4, 500},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inFakeTime(t, func(t *testing.T) {
 				l := limiterOf(t, rated(perSecond(10, 5), tokensPerMinute(1000, 500)))
-				took(t, l, "k", c.asks...)
+				took(t, l, "k", c.opts...)
 				if got := tokensOf(t, l, "k"); got[0] != c.requests || got[1] != c.tokens {
 					t.Errorf("left %v, want %v and %v", got, c.requests, c.tokens)
 				}
@@ -77,7 +77,7 @@ func TestUnitsOfALimiterAreFew(t *testing.T) {
 	setLimit(t, l, rated(unitRate("c")))
 	says(t, l.SetLimit(rated(unitRate("a"), unitRate("d"))), "Rates[1].Unit", `"d"`)
 	took(t, l, "k", Cost("a", 9)) // known, though nothing counts it now
-	refusedFor(t, l, ReasonAsk, "k", Cost("d", 1))
+	refusedFor(t, l, ReasonBadRequest, "k", Cost("d", 1))
 	refusedFor(t, l, ReasonTooLarge, "k", Cost("c", 2))
 }
 

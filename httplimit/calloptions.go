@@ -10,8 +10,8 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// maxAsk is the largest weight, and the largest cost, that a limiter takes.
-const maxAsk = 1 << 40
+// mostPerCall is the largest weight, and the largest cost, that a limiter accepts.
+const mostPerCall = 1 << 40
 
 // PriorityBy gives each request the priority that f returns for it; without it all are
 // quotient.PriorityNormal. f is called once a request, from many goroutines at a time, and must not change
@@ -24,8 +24,8 @@ func PriorityBy(f func(*http.Request) quotient.Priority) Option {
 	if f == nil {
 		panic("httplimit: PriorityBy: the function is nil")
 	}
-	return asking("priority", func(r *http.Request) quotient.Ask {
-		return min(max(f(r), quotient.PriorityLow), quotient.PriorityCritical).Ask()
+	return perCall("priority", func(r *http.Request) quotient.CallOption {
+		return min(max(f(r), quotient.PriorityLow), quotient.PriorityCritical).Option()
 	})
 }
 
@@ -38,8 +38,8 @@ func WeightBy(f func(*http.Request) int) Option {
 	if f == nil {
 		panic("httplimit: WeightBy: the function is nil")
 	}
-	return asking("weight", func(r *http.Request) quotient.Ask {
-		return quotient.Weight(min(max(f(r), 1), maxAsk))
+	return perCall("weight", func(r *http.Request) quotient.CallOption {
+		return quotient.Weight(min(max(f(r), 1), mostPerCall))
 	})
 }
 
@@ -62,10 +62,10 @@ func CostBy(unit string, f func(*http.Request) int) Option {
 	}
 	return func(m *middleware) {
 		m.priced = true
-		asking("cost of "+unit, func(r *http.Request) quotient.Ask {
-			return quotient.Cost(unit, min(max(f(r), 0), maxAsk))
+		perCall("cost of "+unit, func(r *http.Request) quotient.CallOption {
+			return quotient.Cost(unit, min(max(f(r), 0), mostPerCall))
 		})(m)
-		if d := m.limiter.Check("", quotient.Cost(unit, 0)); d.Reason == quotient.ReasonAsk {
+		if d := m.limiter.Check("", quotient.Cost(unit, 0)); d.Reason == quotient.ReasonBadRequest {
 			panic(fmt.Sprintf("httplimit: CostBy(%q): %v", unit, d))
 		}
 	}
@@ -76,8 +76,8 @@ func CostBy(unit string, f func(*http.Request) int) Option {
 // question. What SendFields says is that of the plan, and a key with a limit of its own (Override) is in none.
 //
 // A request of a plan that the limiter does not have, or has no more, comes under the limiter's own limit: it
-// is neither lost nor without a limit. Stats counts it among Refused too, with quotient.ReasonAsk, once or
-// twice. So let the limiter's own limit be the one for strangers. PlanBy panics if f is nil.
+// is neither lost nor without a limit. Stats counts it among Refused too, with quotient.ReasonBadRequest, once
+// or twice. So let the limiter's own limit be the one for strangers. PlanBy panics if f is nil.
 func PlanBy(f func(*http.Request) string) Option {
 	if f == nil {
 		panic("httplimit: PlanBy: the function is nil")
@@ -85,56 +85,56 @@ func PlanBy(f func(*http.Request) string) Option {
 	return func(m *middleware) { m.plan = f }
 }
 
-// unplan takes an unknown plan off asks, and reports whether there was one.
-func (m *middleware) unplan(asks []quotient.Ask) bool {
-	last := len(asks) - 1 // see limitAsking
-	if m.plan == nil || asks[last] == (quotient.Ask{}) {
+// unplan takes an unknown plan off opts, and reports whether there was one.
+func (m *middleware) unplan(opts []quotient.CallOption) bool {
+	last := len(opts) - 1 // see limitCall
+	if m.plan == nil || opts[last] == (quotient.CallOption{}) {
 		return false
 	}
-	asks[last] = quotient.Ask{}
+	opts[last] = quotient.CallOption{}
 	return true
 }
 
-// check is that of the limiter, for asks of any plan.
-func (m *middleware) check(key string, asks []quotient.Ask) quotient.Decision {
-	d := m.limiter.Check(key, asks...)
-	if d.Reason != quotient.ReasonAsk || m.plan == nil {
+// check is Limiter.Check, for calls of any plan.
+func (m *middleware) check(key string, opts []quotient.CallOption) quotient.Decision {
+	d := m.limiter.Check(key, opts...)
+	if d.Reason != quotient.ReasonBadRequest || m.plan == nil {
 		return d
 	}
-	plan := &asks[len(asks)-1]
+	plan := &opts[len(opts)-1]
 	unknown := *plan
-	defer func() { *plan = unknown }() // for the ask itself, which counts
-	*plan = quotient.Ask{}
-	return m.limiter.Check(key, asks...)
+	defer func() { *plan = unknown }() // for the call itself, which counts
+	*plan = quotient.CallOption{}
+	return m.limiter.Check(key, opts...)
 }
 
-// acquire is that of the limiter, for asks of any plan.
+// acquire is Limiter.Acquire, for calls of any plan.
 func (m *middleware) acquire(
-	ctx context.Context, key string, asks []quotient.Ask,
+	ctx context.Context, key string, opts []quotient.CallOption,
 ) (quotient.Permit, error) {
-	permit, err := m.limiter.Acquire(ctx, key, asks...)
-	if err != nil && m.plan != nil && !errors.Is(err, quotient.ErrLimited) && ctx.Err() == nil && m.unplan(asks) {
-		return m.limiter.Acquire(ctx, key, asks...)
+	permit, err := m.limiter.Acquire(ctx, key, opts...)
+	if err != nil && m.plan != nil && !errors.Is(err, quotient.ErrLimited) && ctx.Err() == nil && m.unplan(opts) {
+		return m.limiter.Acquire(ctx, key, opts...)
 	}
 	return permit, err
 }
 
-// asked is what an option asks for besides one request.
-type asked struct {
+// callOption makes one option of a limiter call from the request.
+type callOption struct {
 	what string // of two that are the same the last one counts
-	ask  func(*http.Request) quotient.Ask
+	of   func(*http.Request) quotient.CallOption
 }
 
-func asking(what string, ask func(*http.Request) quotient.Ask) Option {
+func perCall(what string, of func(*http.Request) quotient.CallOption) Option {
 	return func(m *middleware) {
-		m.asks = slices.DeleteFunc(m.asks, func(a asked) bool { return a.what == what })
-		m.asks = append(m.asks, asked{what, ask})
+		m.perCall = slices.DeleteFunc(m.perCall, func(a callOption) bool { return a.what == what })
+		m.perCall = append(m.perCall, callOption{what, of})
 	}
 }
 
-// mostAsks is how many there are at most: a class, a weight, the costs of three units, a plan, and a look at
+// mostOptions is how many there are at most: a class, a weight, the costs of three units, a plan, and a look at
 // the key.
-const mostAsks = 7
+const mostOptions = 7
 
 type permitKey struct{}
 
