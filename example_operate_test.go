@@ -103,7 +103,7 @@ func ExamplePriority() {
 	served := make(chan quotient.Priority)
 	for i, class := range []quotient.Priority{quotient.PriorityLow, quotient.PriorityHigh} {
 		go func() {
-			p, err := l.Acquire(ctx, "db", class.Ask())
+			p, err := l.Acquire(ctx, "db", class.Option())
 			if err == nil {
 				served <- class
 				p.Release()
