@@ -22,12 +22,12 @@ const (
 	optionState
 )
 
-// Weight makes a call count as n requests, and take n slots in flight. n is 1 (the default) to 1<<40. The last
-// Weight of a call counts.
+// Weight makes a call count as n requests and take n slots: 1 (the default) to 1<<40. The last Weight of a call
+// counts.
 func Weight(n int) CallOption { return CallOption{n: n, kind: optionEvents} }
 
-// Cost makes a call take n events, 0 to 1<<40, from the rates that count unit: tokens, bytes, rows. n may be an
-// estimate; Permit.Correct puts it right. Costs of the same unit add up; Cost("", n) is Weight(n). A unit
+// Cost makes a call take n events, 0 to 1<<40, from the rates that count unit: tokens, bytes, rows. n may be
+// an estimate; Permit.Correct puts it right. Costs of the same unit add up; Cost("", n) is Weight(n). A unit
 // that no rate of the limiter has ever counted is an error.
 func Cost(unit string, n int) CallOption { return CallOption{unit: unit, n: n, kind: optionEvents} }
 
