@@ -140,11 +140,13 @@ func TestLevelsOfTheLog(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	var out, errs bytes.Buffer
-	if code := run(t.Context(), []string{"version"}, streams{&out, &errs}); code != exitOK {
-		t.Fatalf("exit %d: %s", code, &errs)
-	}
-	if fields := strings.Fields(out.String()); len(fields) < 4 || fields[0] != "quotient" || !strings.Contains(fields[len(fields)-1], "/") {
-		t.Errorf("got %q", &out)
+	for _, arg := range []string{"version", "--version"} {
+		var out, errs bytes.Buffer
+		if code := run(t.Context(), []string{arg}, streams{&out, &errs}); code != exitOK {
+			t.Fatalf("%s: exit %d: %s", arg, code, &errs)
+		}
+		if fields := strings.Fields(out.String()); len(fields) < 4 || fields[0] != "quotient" || !strings.Contains(fields[len(fields)-1], "/") {
+			t.Errorf("%s: got %q", arg, &out)
+		}
 	}
 }

@@ -40,6 +40,8 @@ type cli struct {
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
 	Complete   completeCmd   `cmd:"" hidden:"" passthrough:""`
+
+	PrintVersion kong.VersionFlag `name:"version" hidden:""` // --version prints what the command version does
 }
 
 const about = "Requests are limited over a fleet of proxies, and no store stands on a request's path. " +
@@ -49,7 +51,8 @@ const about = "Requests are limited over a fleet of proxies, and no store stands
 func newParser(c *cli, s streams, exit func(int)) (*kong.Kong, error) {
 	help := kong.HelpOptions{Compact: true, WrapUpperBound: 100, NoExpandSubcommands: true}
 	return kong.New(c, kong.Name("quotient"), kong.Description(about), helps, leaseHelps, kong.ConfigureHelp(help),
-		kong.Exit(exit), kong.Writers(s.out, s.err), kong.Bind(s))
+		kong.Exit(exit), kong.Writers(s.out, s.err), kong.Bind(s),
+		kong.Vars{"version": version()})
 }
 
 // helped is what a parse that has printed help ends in.
