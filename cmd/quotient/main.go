@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/alecthomas/kong"
 
@@ -40,8 +41,6 @@ type cli struct {
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
 	Complete   completeCmd   `cmd:"" hidden:"" passthrough:""`
-
-	PrintVersion kong.VersionFlag `name:"version" hidden:""` // --version prints what the command version does
 }
 
 const about = "Requests are limited over a fleet of proxies, and no store stands on a request's path. " +
@@ -51,8 +50,7 @@ const about = "Requests are limited over a fleet of proxies, and no store stands
 func newParser(c *cli, s streams, exit func(int)) (*kong.Kong, error) {
 	help := kong.HelpOptions{Compact: true, WrapUpperBound: 100, NoExpandSubcommands: true}
 	return kong.New(c, kong.Name("quotient"), kong.Description(about), helps, leaseHelps, kong.ConfigureHelp(help),
-		kong.Exit(exit), kong.Writers(s.out, s.err), kong.Bind(s),
-		kong.Vars{"version": version()})
+		kong.Exit(exit), kong.Writers(s.out, s.err), kong.Bind(s))
 }
 
 // helped is what a parse that has printed help ends in.
@@ -69,6 +67,9 @@ func run(ctx context.Context, args []string, s streams) (code int) {
 	parser, err := newParser(&c, s, func(code int) { panic(helped(code)) })
 	if err != nil {
 		return fail(s, exitFailed, err)
+	}
+	if slices.Equal(args, []string{"--version"}) {
+		args = []string{"version"}
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
