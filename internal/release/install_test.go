@@ -143,7 +143,7 @@ func (in *installed) checkProgram(t *testing.T, m module) {
 	dir := filepath.Join(in.dir, "users", m.dir)
 	writeFile(t, filepath.Join(dir, "go.mod"), "module user\n\ngo 1.26.0\n")
 	in.run(t, dir, "go", "get", m.path+"@"+in.version)
-	list := in.run(t, dir, "go", "list", "-f={{if ne .Name \"main\"}}{{.ImportPath}}{{end}}", m.path+"/...")
+	list := in.run(t, dir, "go", "list", "-f={{if and .GoFiles (ne .Name \"main\")}}{{.ImportPath}}{{end}}", m.path+"/...")
 	program, imports := "package main\n\n", 0
 	for _, p := range strings.Fields(list) {
 		if !slices.Contains(strings.Split(p, "/"), "internal") {
