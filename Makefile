@@ -12,6 +12,7 @@ PROPERTIES   ?= ^TestProperty
 COVER        ?= . ./admin ./config ./httplimit ./lease ./metrics ./policy ./poolsize/dns ./poolsize/file
 COVER_MIN    ?= 90
 ONLY         ?=
+VERSION      ?=
 PART         ?= 1/1
 MUTANTS      ?= 200
 MUTATE_DONE  ?=
@@ -28,10 +29,10 @@ TOOL     = GOWORK=off go tool -modfile="$(CURDIR)/tools/go.mod"
 MODULES  = $$(go list -m -f '{{.Dir}}')
 FUZZING  = $$(grep -rnoE --include='*_test.go' --exclude-dir=testdata '^func Fuzz[A-Za-z0-9_]*' . || true)
 
-.PHONY: help test race lint house plain fuzz soak guards mutate bench proxy leases cover fleet picture chaos browser cross docs stale ci
+.PHONY: help test race lint house plain fuzz soak guards mutate bench proxy leases cover fleet picture chaos browser cross docs stale release release-check ci
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 test: ## run all tests of all modules
 	go test work
@@ -119,6 +120,12 @@ docs: ## write docs/failure-modes.md
 
 stale: ## check that docs/failure-modes.md is what make docs writes
 	go run ./internal/guards -stale docs/failure-modes.md
+
+release: ## tag VERSION of every published module, on a commit off main; it pushes nothing (VERSION=v0.1.0)
+	@go run ./internal/release '$(VERSION)'
+
+release-check: ## make a release in a clone, and install and run each of its modules from its tags, about a minute
+	go test -count=1 -run='^TestReleaseInstalls$$' ./internal/release -args -install
 
 ci: ## run everything that must pass before a merge
 	.ci/run

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-var install = flag.Bool("install", false, "make a release of this repository in a clone and install all its modules, half a minute")
+var install = flag.Bool("install", false, "make a release in a clone and install all its modules, a minute")
 
 // installed is a release of this repository in a clone, and a proxy that has its modules.
 type installed struct {
@@ -50,9 +50,10 @@ func newInstalled(t *testing.T) *installed {
 	dir, repo := t.TempDir(), filepath.Join(t.TempDir(), "repo")
 	here := git(t, ".", "rev-parse", "--show-toplevel")
 	git(t, ".", "clone", "--quiet", "--shared", "--no-tags", here, repo)
-	for _, args := range [][]string{{"switch", "--quiet", "--force-create=main"}, {"config", "user.name", "A Test"},
-		{"config", "user.email", "test@example.com"}, {"config", "commit.gpgsign", "false"}, {"config", "tag.gpgsign", "false"}} {
-		git(t, repo, args...)
+	git(t, repo, "switch", "--quiet", "--force-create=main")
+	for key, value := range map[string]string{"user.name": "A Test", "user.email": "test@example.com",
+		"commit.gpgsign": "false", "tag.gpgsign": "false"} {
+		git(t, repo, "config", key, value)
 	}
 	in := &installed{version: "v0.1.0", dir: dir, sums: map[string]download{}}
 	start := time.Now()
@@ -143,21 +144,14 @@ func (in *installed) checkProgram(t *testing.T, m module) {
 	dir := filepath.Join(in.dir, "users", m.dir)
 	writeFile(t, filepath.Join(dir, "go.mod"), "module user\n\ngo 1.26.0\n")
 	in.run(t, dir, "go", "get", m.path+"@"+in.version)
-	list := in.run(t, dir, "go", "list", "-f={{if and .GoFiles (ne .Name \"main\")}}{{.ImportPath}}{{end}}", m.path+"/...")
-	program, imports := "package main\n\n", 0
-	for _, p := range strings.Fields(list) {
-		if !slices.Contains(strings.Split(p, "/"), "internal") {
-			program += "import _ \"" + p + "\"\n"
-			imports++
-		}
-	}
-	if imports == 0 && !strings.HasPrefix(m.dir, "cmd/") {
+	imports := importsOf(t, in.env, dir, m.path+"/...")
+	if len(imports) == 0 && !strings.HasPrefix(m.dir, "cmd/") {
 		t.Fatal("no package to import")
 	}
-	writeFile(t, filepath.Join(dir, "main.go"), program+"\nfunc main() { println(\"ran\") }\n")
+	writeFile(t, filepath.Join(dir, "main.go"), program(imports))
 	in.run(t, dir, "go", "build", "-o", "program", ".")
 	in.run(t, dir, filepath.Join(dir, "program"))
-	t.Logf("%d packages", imports)
+	t.Logf("%d packages", len(imports))
 }
 
 // checkCommand installs the command as users do, and has it print its version.

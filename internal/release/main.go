@@ -28,6 +28,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
-	fmt.Printf("%d modules are tagged, and nothing is pushed. Look at the commit:\n\n    git show %s\n\n", len(tags), tags[0])
+	fmt.Printf("%d modules are tagged, and nothing is pushed. Look at the commit:\n\n", len(tags))
+	fmt.Printf("    git show %s\n\n", tags[0])
 	fmt.Printf("Then publish it:\n\n    git push --atomic origin %s\n", strings.Join(tags, " "))
 }

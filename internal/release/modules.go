@@ -81,7 +81,7 @@ func (r *release) readModule(ctx context.Context, dir string) (module, error) {
 	}
 	for _, replaced := range file.Replace {
 		if !isOwn(replaced.Old.Path) {
-			return module{}, fmt.Errorf("%s/go.mod replaces %s, which users of the module would not see", dir, replaced.Old.Path)
+			return m, fmt.Errorf("%s/go.mod replaces %s, which users would not see", dir, replaced.Old.Path)
 		}
 		m.replaces = append(m.replaces, strings.TrimSuffix(replaced.Old.Path+"@"+replaced.Old.Version, "@"))
 	}
@@ -107,7 +107,8 @@ func rounds(all []module) ([][]module, error) {
 			}
 		}
 		if len(now) == 0 {
-			return nil, fmt.Errorf("%s requires %v: each must be published, and none may require it", later[0].path, later[0].requires)
+			return nil, fmt.Errorf("%s requires %v: each must be published, and none may require it",
+				later[0].path, later[0].requires)
 		}
 		for _, m := range now {
 			ready[m.path] = true

@@ -93,10 +93,12 @@ func (r *release) copyRepo(ctx context.Context, repo string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := run(ctx, repo, nil, "git", "clone", "--quiet", "--shared", "--no-tags", "--branch=main", top, r.clone); err != nil {
+	clone := []string{"clone", "--quiet", "--shared", "--no-tags", "--branch=main", top, r.clone}
+	if _, err := run(ctx, repo, nil, "git", clone...); err != nil {
 		return err
 	}
-	for _, key := range []string{"user.name", "user.email", "user.signingkey", "gpg.format", "commit.gpgsign", "tag.gpgsign"} {
+	for _, key := range []string{"user.name", "user.email", "user.signingkey", "gpg.format",
+		"commit.gpgsign", "tag.gpgsign"} {
 		value, err := run(ctx, repo, nil, "git", "config", "--default=", "--get", key)
 		if err != nil {
 			return err
@@ -187,8 +189,8 @@ func (r *release) goCommand(ctx context.Context, dir string, args ...string) (st
 
 // env has the go command read the modules of this repository from the tags of the clone, by git.
 func (r *release) env() []string {
-	return []string{"GOWORK=off", "GOFLAGS=-mod=mod -modcacherw", "GOMODCACHE=" + r.cache, "GOPROXY=" + r.proxies,
-		"GOPRIVATE=", "GONOPROXY=" + rootPath, "GONOSUMDB=" + rootPath,
+	return []string{"GOWORK=off", "GOFLAGS=-mod=mod -modcacherw", "GOMODCACHE=" + r.cache,
+		"GOPROXY=" + r.proxies, "GOPRIVATE=", "GONOPROXY=" + rootPath, "GONOSUMDB=" + rootPath,
 		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://" + filepath.ToSlash(r.clone) + ".insteadOf",
 		"GIT_CONFIG_VALUE_0=https://" + rootPath}
 }
@@ -202,7 +204,8 @@ func run(ctx context.Context, dir string, env []string, name string, args ...str
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+		said := strings.TrimSpace(stderr.String())
+		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, said)
 	}
 	return strings.TrimSpace(string(out)), nil
 }

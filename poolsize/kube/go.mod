@@ -5,7 +5,7 @@ go 1.26.0
 replace github.com/quotient-go/quotient => ../..
 
 require (
-	github.com/quotient-go/quotient v0.0.0-00010101000000-000000000000
+	github.com/quotient-go/quotient v0.0.0
 	go.uber.org/goleak v1.3.0
 	k8s.io/api v0.37.2
 	k8s.io/apimachinery v0.37.2
