@@ -18,8 +18,8 @@ func sameButTime(a, b string) bool {
 	return lasted.ReplaceAllString(a, "1s") == lasted.ReplaceAllString(b, "1s")
 }
 
-// newModules returns an empty folder beside which the repository is a clone, and the environment of a reader
-// who has downloaded everything before: no network is used.
+// newModules returns a folder with a clone of the repository in it, and the environment of a new module there.
+// What has been downloaded before is not downloaded again.
 func newModules(t *testing.T) (dir string, env []string) {
 	t.Helper()
 	here, err := filepath.Abs(root)
@@ -30,12 +30,13 @@ func newModules(t *testing.T) (dir string, env []string) {
 	if err := os.Symlink(here, filepath.Join(dir, "quotient")); err != nil {
 		t.Skip(err)
 	}
-	cache, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE", "GOPROXY").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	downloaded := "file://" + filepath.ToSlash(filepath.Join(strings.TrimSpace(string(cache)), "cache", "download"))
-	return dir, []string{"GOWORK=off", "GOFLAGS=-mod=mod", "GOPROXY=" + downloaded, "GOSUMDB=off"}
+	cache, proxy, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	downloaded := "file://" + filepath.ToSlash(filepath.Join(cache, "cache", "download"))
+	return dir, []string{"GOWORK=off", "GOFLAGS=-mod=mod", "GOPROXY=" + downloaded + "," + proxy}
 }
 
 // Every program of the quickstart is written, built and run as the page says, and prints what the page shows.

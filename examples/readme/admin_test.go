@@ -1,0 +1,198 @@
+//go:build unix
+
+package readme
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/admin"
+)
+
+// The functions of docs/admin.md, to the letter.
+
+func serveAdmins(ctx context.Context, limiters *quotient.Registry, addr string) error {
+	page, err := admin.New(limiters,
+		admin.Token(os.Getenv("ADMIN_TOKEN")),        // at least 16 random bytes
+		admin.ReadOnlyToken(os.Getenv("READ_TOKEN"))) // may look, and gets 403 for a change
+	if err != nil {
+		return err
+	}
+	return page.ListenAndServe(ctx, addr) // "127.0.0.1:9091"
+}
+
+func serveSocket(ctx context.Context, page *admin.Handler, path string) error {
+	l, err := page.Listen(ctx, "unix", path)
+	if err != nil {
+		return err
+	}
+	return page.Serve(ctx, l)
+}
+
+func serveTLS(ctx context.Context, page *admin.Handler, l net.Listener, own tls.Certificate, ca *x509.CertPool) error {
+	config := &tls.Config{
+		Certificates: []tls.Certificate{own},
+		ClientCAs:    ca,
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+	}
+	return page.Serve(ctx, tls.NewListener(l, config)) // l is of page.Listen
+}
+
+// background runs a server until the test ends.
+func background(t *testing.T, serve func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// certificate writes NAME.pem and NAME.key for localhost, signed by a parent; by itself when that is nil.
+func certificate(t *testing.T, dir, name string, parent *tls.Certificate) *tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: parent == nil, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	signer, by := template, any(key)
+	if parent != nil {
+		signer, by = parent.Leaf, parent.PrivateKey
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, signer, key.Public(), by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, private := filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key")
+	for file, b := range map[string]*pem.Block{public: {Type: "CERTIFICATE", Bytes: der}, private: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(b), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pair, err := tls.LoadX509KeyPair(public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &pair
+}
+
+// adminServers serves the limiters in the three ways of docs/admin.md, and returns what replaces the page's addresses.
+func adminServers(t *testing.T, dir string, limiters *quotient.Registry) *strings.Replacer {
+	t.Helper()
+	t.Setenv("ADMIN_TOKEN", "an-admin-token-0123456789")
+	t.Setenv("READ_TOKEN", "a-reading-token-0123456789")
+	plain, secure, socket := freeAddr(t), freeAddr(t), filepath.Join(dir, "admin.sock")
+	background(t, func(ctx context.Context) error { return serveAdmins(ctx, limiters, plain) })
+
+	quiet := admin.Logger(slog.New(slog.DiscardHandler))
+	open, err := admin.New(limiters, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, func(ctx context.Context) error { return serveSocket(ctx, open, socket) })
+
+	certified, err := admin.New(limiters, admin.MutualTLS(), quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := certificate(t, dir, "ca", nil)
+	own := certificate(t, dir, "server", ca)
+	certificate(t, dir, "operator", ca)
+	pool := x509.NewCertPool()
+	pool.AddCert(ca.Leaf)
+	l, err := certified.Listen(t.Context(), "tcp", secure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, func(ctx context.Context) error { return serveTLS(ctx, certified, l, *own, pool) })
+	awaitListener(t, plain)
+	return strings.NewReplacer("localhost:9091", plain, "localhost:9443", secure, "/run/api/admin.sock", socket)
+}
+
+// Every command of docs/admin.md is run against a real server, and does what the page says.
+func TestAdminPage(t *testing.T) {
+	log := slog.Default()
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	defer slog.SetDefault(log)
+	limiters := &quotient.Registry{}
+	plans := quotient.Plans(map[string]quotient.Limit{"free": quotient.Rates(quotient.PerMinute(60))})
+	l := quotient.Must(limiters.Limiter("api", quotient.Rates(quotient.PerSecond(100)), plans))
+	dir := t.TempDir()
+	expect := func(what string, got, want any) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	p := &player{
+		page:   "docs/admin.md",
+		server: func(string) string { return "" },
+		same:   func(got, want string) bool { return got == want },
+	}
+	p.here = adminServers(t, dir, limiters)
+	s := newShell(t, dir)
+	holds := func(path, want string) {
+		t.Helper()
+		if got := s.run(p.here.Replace("admin '" + path + "'")); !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s in it", path, got, want)
+		}
+	}
+	nothing := func() {}
+	p.after = map[string]func(){
+		"Set up the shell": nothing,
+		"See the state":    func() { holds("/state?limiter=api", `"admitted"`) },
+		"Change a limit": func() {
+			expect("limit", l.Stats().Limit.Rates[0].Events, 200.0)
+			expect("slots", l.Stats().Limit.InFlight, 50)
+		},
+		"Change a plan": func() { holds("/state?limiter=api", `"events": 30`) },
+		"Override one key": func() {
+			expect("overrides", len(l.Overrides()), 1)
+			_, taken := l.TryAcquireUpTo("big.example", 50)
+			expect("requests of the customer", taken, 50)
+		},
+		"Reset a key":                            func() { expect("left", l.Explain("big.example").Rules[0].Left, 500.0) },
+		"Try a limit without refusing (dry run)": func() { expect("dry run", l.Stats().DryRun, true) },
+		"Set the replica count for a while": func() {
+			expect("replicas", l.Stats().Pool.Replicas, 4)
+			expect("for some minutes", time.Until(l.Stats().Pool.Until).Round(time.Minute), 10*time.Minute)
+			expect("admitted", l.Allow("big.example"), true)
+		},
+		"Explain a key":         func() { holds("/explain?limiter=api&key=big.example", `"overridden": true`) },
+		"List the hottest keys": func() { holds("/keys?limiter=api&top=20", `"big.example"`) },
+		"Where it listens":      nothing,
+		"A Unix socket":         nothing,
+		"Client certificates":   nothing,
+	}
+	p.play(t, s)
+}
