@@ -10,6 +10,7 @@ import (
 
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/httplimit"
+	"github.com/quotient-go/quotient/lease"
 	"github.com/quotient-go/quotient/policy"
 )
 
@@ -25,6 +26,46 @@ func github(base http.RoundTripper) *http.Client {
 	return &http.Client{Transport: &httplimit.Transport{Base: base, Limiter: limiter}}
 }
 
+func openAI() (*quotient.Limiter, error) {
+	requests := quotient.Rate{Name: "requests", Events: 500, Per: time.Minute}
+	used := quotient.Rate{Name: "tokens", Unit: "tokens", Events: 30_000, Per: time.Minute}
+	return quotient.New(quotient.Rates(requests, used), quotient.Policy(policy.Tracking{}), quotient.BeyondShare())
+}
+
+// A completion sends a text to the API, and returns the answer and how many tokens it used.
+type completion func(ctx context.Context, text string) (resp *http.Response, tokens int, err error)
+
+func prompt(ctx context.Context, limiter *quotient.Limiter, text string, send completion) error {
+	permit, err := limiter.Acquire(ctx, "gpt", quotient.Cost("tokens", len(text)/4+500)) // an estimate
+	if err != nil {
+		return err
+	}
+	feedback := policy.Feedback{Outcome: policy.Failed} // unless an answer comes
+	defer func() { permit.Done(feedback) }()
+	resp, tokens, err := send(ctx, text)
+	if err != nil {
+		return err
+	}
+	feedback, _ = httplimit.ProfileFor("api.openai.com").Feedback(resp.StatusCode, resp.Header, time.Now())
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(resp.Status)
+	}
+	return permit.Correct("tokens", tokens)
+}
+
+func onSchedule(ctx context.Context, c *lease.Client, job func(context.Context, uint64) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	giveUp := time.AfterFunc(time.Second, cancel) // Lock then returns context.Canceled: another replica has it
+	held, err := c.Lock(ctx, "nightly", 1)
+	if err != nil {
+		return err
+	}
+	giveUp.Stop()
+	defer func() { _ = held.Unlock(context.WithoutCancel(ctx)) }()
+	return job(held.Context(), held.Token()) // send the token with each write; the context ends with the lease
+}
+
 func retry(ctx context.Context, budget *quotient.Limiter, attempt func() (time.Duration, error)) error {
 	for {
 		wait, err := attempt() // through an httplimit.Transport, or after an Acquire of its own
@@ -32,7 +73,7 @@ func retry(ctx context.Context, budget *quotient.Limiter, attempt func() (time.D
 			return err
 		}
 		select {
-		case <-time.After(wait + rand.N(time.Second)): // what Retry-After says, and not all together
+		case <-time.After(wait + rand.N(time.Second)): // Retry-After, and some jitter
 		case <-ctx.Done():
 			return ctx.Err()
 		}

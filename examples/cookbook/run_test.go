@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -319,10 +320,19 @@ func TestPriorities(t *testing.T) {
 	})
 }
 
-// Five attempts for one account, however it is spelled, then one a minute; others are not touched.
+// Five attempts for one account, however it is spelled, then one a minute. Each address has 20 for all accounts.
 func TestLogin(t *testing.T) {
 	fake(t, "login", func(t *testing.T) {
-		h := guard(made[*quotient.Limiter](t)(loginLimit()), hello)
+		addresses, accounts, err := loginLimits()
+		if err != nil {
+			t.Fatal(err)
+		}
+		attempts := 0
+		h := guard(addresses, accounts, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if attempts++; r.PostFormValue("account") == "" {
+				t.Error("the login gets a form without an account")
+			}
+		}))
 		for n, form := range []string{"account=ann", "account=Ann", "account=+ann", "account=ANN",
 			"account=ann"} {
 			if got := get(h, http.MethodPost, "", form).Code; got != 200 {
@@ -333,12 +343,16 @@ func TestLogin(t *testing.T) {
 			w.Header().Get("Retry-After") != "60" {
 			t.Errorf("attempt 6: %d, %v", w.Code, w.Header())
 		}
-		if got := get(h, http.MethodPost, "", "account=bob").Code; got != 200 {
-			t.Errorf("another account: %d", got)
+		for n := range 100 { // one address, many accounts
+			get(h, http.MethodPost, "", fmt.Sprint("account=", n))
 		}
+		between(t, "attempts of one address", attempts, 20, 20)
 		time.Sleep(time.Minute)
 		if got := get(h, http.MethodPost, "", "account=ann").Code; got != 200 {
 			t.Errorf("a minute later: %d", got)
+		}
+		if got := get(h, http.MethodPost, "", "account="+strings.Repeat("a", 5000)).Code; got != 400 {
+			t.Errorf("a form that is too long: %d", got)
 		}
 	})
 }

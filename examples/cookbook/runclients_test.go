@@ -5,12 +5,14 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/lease"
 )
 
 // An upstream answers in memory.
@@ -180,4 +182,68 @@ func TestWork(t *testing.T) {
 			t.Errorf("%d jobs took %v", len(done), took)
 		}
 	})
+}
+
+// Prompts use 700 tokens of 30,000 a minute, more than is estimated. An API that refuses them all gets few.
+func TestOpenAI(t *testing.T) {
+	fake(t, "openai", func(t *testing.T) {
+		l := made[*quotient.Limiter](t)(openAI())
+		status := 200
+		during := func(d time.Duration) (sent int) {
+			for end := time.Now().Add(d); time.Now().Before(end); {
+				err := prompt(t.Context(), l, "hello", func(context.Context, string) (*http.Response, int, error) {
+					time.Sleep(10 * time.Millisecond)
+					sent++
+					return answer(status), 700, nil
+				})
+				if (err == nil) != (status == 200) {
+					t.Fatalf("%d: %v", status, err)
+				}
+			}
+			return sent
+		}
+		between(t, "prompts in ten minutes", during(10*time.Minute), 10*30_000/700*8/10, 11*30_000/700)
+		status = 429
+		between(t, "prompts to an API that refuses", during(time.Minute), 1, 20)
+		failed := errors.New("failed")
+		err := prompt(t.Context(), l, "hello", func(context.Context, string) (*http.Response, int, error) {
+			return nil, 0, failed
+		})
+		if !errors.Is(err, failed) {
+			t.Errorf("a request that fails: %v", err)
+		}
+	})
+}
+
+// While one replica runs the job, another one skips it. When it has ended, the next run gets the lease.
+func TestOnSchedule(t *testing.T) {
+	server, err := lease.NewServer(lease.Config{Semaphores: map[string]lease.Semaphore{"nightly": {Max: 1}}},
+		lease.ServerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	way := httptest.NewServer(server)
+	defer way.Close()
+	replica := func() *lease.Client { return &lease.Client{URLs: []string{way.URL}, HTTP: way.Client()} }
+	ran := 0
+	for range 2 {
+		err := onSchedule(t.Context(), replica(), func(ctx context.Context, token uint64) error {
+			ran++
+			err := onSchedule(t.Context(), replica(), func(context.Context, uint64) error {
+				t.Error("the job runs twice at a time")
+				return nil
+			})
+			if !errors.Is(err, context.Canceled) || ctx.Err() != nil || token == 0 {
+				t.Errorf("the other replica: %v; %v, token %d", err, ctx.Err(), token)
+			}
+			return ctx.Err()
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if ran != 2 {
+		t.Errorf("the job ran %d times, want 2", ran)
+	}
 }

@@ -1,8 +1,6 @@
 package cookbook
 
 import (
-	"fmt"
-	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -21,7 +19,7 @@ func limitEachKey(api http.Handler) (http.Handler, error) {
 }
 
 func twoPlans() (*quotient.Limiter, error) {
-	anonymous := quotient.Rates(quotient.PerMinute(10)) // for asks that name no plan
+	anonymous := quotient.Rates(quotient.PerMinute(10)) // for requests without a plan
 	return quotient.New(anonymous, quotient.Plans(map[string]quotient.Limit{
 		"free": quotient.Rates(quotient.PerMinute(60)),
 		"paid": {Rates: []quotient.Rate{quotient.PerMinute(6000)}, InFlight: 200},
@@ -68,19 +66,26 @@ func tenantsAndRoutes(tenants, routes *quotient.Limiter, mux *http.ServeMux) htt
 	return httplimit.Middleware(tenants, httplimit.Header("X-Tenant"), plan, slots)(mux)
 }
 
-func loginLimit() (*quotient.Limiter, error) {
-	return quotient.New(quotient.Rates(quotient.Rate{Events: 5, Per: 5 * time.Minute}))
+func loginLimits() (addresses, accounts *quotient.Limiter, err error) {
+	if addresses, err = quotient.New(quotient.Rates(quotient.Rate{Events: 20, Per: 5 * time.Minute})); err != nil {
+		return nil, nil, err
+	}
+	accounts, err = quotient.New(quotient.Rates(quotient.Rate{Events: 5, Per: 5 * time.Minute}))
+	return addresses, accounts, err
 }
 
-func guard(limiter *quotient.Limiter, login http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+func guard(addresses, accounts *quotient.Limiter, login http.Handler) http.Handler {
+	account := func(r *http.Request) string {
+		return strings.ToLower(strings.TrimSpace(r.PostForm.Get("account"))) // as your login compares them
+	}
+	throttle := httplimit.Middleware(addresses, httplimit.ClientAddr(), httplimit.Also(accounts, account))
+	throttled := throttle(login)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, 4096)
-		account := strings.ToLower(strings.TrimSpace(r.FormValue("account"))) // as your login compares them
-		if _, d := limiter.TryAcquire(account); !d.OK {
-			w.Header().Set("Retry-After", fmt.Sprint(math.Ceil(d.RetryAfter.Seconds())))
-			http.Error(w, "too many attempts", http.StatusTooManyRequests)
+		if err := r.ParseForm(); err != nil {
+			http.Error(w, "this is no form", http.StatusBadRequest)
 			return
 		}
-		login(w, r)
-	}
+		throttled.ServeHTTP(w, r)
+	})
 }
