@@ -156,7 +156,7 @@ func TestAdminPage(t *testing.T) {
 	}
 	p := &player{
 		page:   "docs/admin.md",
-		server: func(string) string { return "" },
+		server: func(string) []string { return nil },
 		same:   func(got, want string) bool { return got == want },
 	}
 	p.here = adminServers(t, dir, limiters)

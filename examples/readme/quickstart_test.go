@@ -62,11 +62,11 @@ func TestQuickstart(t *testing.T) {
 			}
 			programs++
 		},
-		server: func(command string) string {
+		server: func(command string) []string {
 			if command == "go run ./server" {
-				return "localhost:8080"
+				return []string{"localhost:8080"}
 			}
-			return ""
+			return nil
 		},
 	}).play(t, newShell(t, dir, env...))
 	if programs != 3 {

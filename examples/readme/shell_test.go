@@ -151,10 +151,10 @@ func awaitListener(t *testing.T, addr string) {
 // A player plays the shell blocks of one page in order.
 type player struct {
 	page   string
-	here   *strings.Replacer   // the page's addresses by those of this test
-	server func(string) string // the address at which a command will serve; empty for one that ends
-	before func(b block)       // what happens at a block of another language; may be nil
-	after  map[string]func()   // the checks after the last command below a heading; nil for none wanted
+	here   *strings.Replacer     // the page's addresses by those of this test
+	server func(string) []string // the addresses at which a command will serve; nil for one that ends
+	before func(b block)         // what happens at a block of another language; may be nil
+	after  map[string]func()     // the checks after the last command below a heading; nil for none wanted
 	same   func(got, want string) bool
 }
 
@@ -195,9 +195,11 @@ func (p *player) play(t *testing.T, s *shell) {
 func (p *player) one(t *testing.T, s *shell, c typed) {
 	t.Helper()
 	command := strings.TrimSpace(c.command)
-	if addr := p.server(command); addr != "" {
-		s.run(p.here.Replace(command) + " &>server.log &")
-		awaitListener(t, p.here.Replace(addr))
+	if addresses := p.server(command); addresses != nil {
+		s.run(p.here.Replace(command) + " &>'" + filepath.Join(t.TempDir(), "log") + "' &")
+		for _, addr := range addresses {
+			awaitListener(t, p.here.Replace(addr))
+		}
 		return
 	}
 	got := s.run(p.here.Replace(command))
