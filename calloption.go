@@ -22,8 +22,8 @@ const (
 	optionState
 )
 
-// Weight makes a call count as n requests and take n slots: 1 (the default) to 1<<40. The last Weight of a call
-// counts.
+// Weight makes a call count as n requests and take n slots: 1 (the default) to 1<<40. The last Weight of a
+// call counts.
 func Weight(n int) CallOption { return CallOption{n: n, kind: optionEvents} }
 
 // Cost makes a call take n events, 0 to 1<<40, from the rates that count unit: tokens, bytes, rows. n may be
