@@ -64,15 +64,20 @@ func (b block) check() []hit {
 		add := func(at int, rule, found string) {
 			hits = append(hits, hit{line: p.lines[s.from+at], group: b.group, rule: rule, text: found})
 		}
-		if n := words(text); n > maxWords {
-			add(0, ruleLong, fmt.Sprintf("%d words in one sentence, at most %d: %s", n, maxWords, start(text)))
-		}
-		for _, at := range bareWho(text) {
-			add(at, ruleWho, fmt.Sprintf("%q: name the subject: a caller that, those who", around(text, at)))
+		if !b.cell {
+			if n := words(text); n > maxWords {
+				add(0, ruleLong, fmt.Sprintf("%d words in one sentence, at most %d: %s", n, maxWords, start(text)))
+			}
+			for _, at := range bareWho(text) {
+				add(at, ruleWho, fmt.Sprintf("%q: name the subject: a caller that, those who", around(text, at)))
+			}
 		}
 		for _, t := range turns {
+			if t.opens && b.cell {
+				continue
+			}
 			for _, at := range t.find(text) {
-				add(at[0], t.name, fmt.Sprintf("%q: better %s", text[at[0]:at[1]], t.better))
+				add(at[0], t.name, fmt.Sprintf("%q: better %s", start(text[at[0]:at[1]]), t.better))
 			}
 		}
 	}

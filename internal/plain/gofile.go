@@ -82,7 +82,7 @@ func (g *goComment) directive(number int, text string) {
 // flush ends the block.
 func (g *goComment) flush() {
 	if len(g.open) > 0 {
-		g.blocks = append(g.blocks, block{g.group, g.open})
+		g.blocks = append(g.blocks, block{group: g.group, lines: g.open})
 		g.open = nil
 	}
 }
@@ -102,8 +102,9 @@ func (g *goComment) add(l line) {
 	case trimmed == "":
 		g.flush()
 		return
-	case strings.HasPrefix(trimmed, "|"): // a table
+	case strings.HasPrefix(trimmed, "|"):
 		g.flush()
+		g.blocks = append(g.blocks, cells(g.group, l.number, trimmed)...)
 		return
 	case deep && !g.indented:
 		g.list = mark != ""

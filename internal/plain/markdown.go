@@ -56,7 +56,10 @@ func (p *mdPage) add(l line) {
 		if m := okDirective.FindStringSubmatch(trimmed); m != nil {
 			p.excuses = append(p.excuses, excuse{noGroup, l.number, strings.TrimSpace(m[1])})
 		}
-	case strings.HasPrefix(trimmed, "|"), mdRule.MatchString(trimmed), mdReference.MatchString(trimmed):
+	case strings.HasPrefix(trimmed, "|"):
+		p.flush()
+		p.blocks = append(p.blocks, cells(0, l.number, trimmed)...)
+	case mdRule.MatchString(trimmed), mdReference.MatchString(trimmed):
 		p.flush()
 	case mdHeading.MatchString(trimmed):
 		p.flush()
@@ -96,4 +99,25 @@ func (p *mdPage) inFence(trimmed string) bool {
 		return true
 	}
 	return false
+}
+
+var cellMark = regexp.MustCompile("`[^`]*`|\\\\\\||\\|")
+
+// cells returns the cells of one row of a table. A bar in code, or behind a backslash, ends none.
+func cells(group, number int, row string) []block {
+	var blocks []block
+	from := 0
+	add := func(to int) {
+		if text := strings.TrimSpace(row[from:to]); strings.Trim(text, "-: ") != "" {
+			blocks = append(blocks, block{group: group, lines: []line{{number, text}}, cell: true})
+		}
+	}
+	for _, at := range cellMark.FindAllStringIndex(row, -1) {
+		if row[at[0]:at[1]] == "|" {
+			add(at[0])
+			from = at[1]
+		}
+	}
+	add(len(row))
+	return blocks
 }

@@ -11,6 +11,7 @@ import (
 type block struct {
 	group int // the comment that it belongs to; each page has one
 	lines []line
+	cell  bool // of a table: it need not be a sentence
 }
 
 // line is one line of a file, without the marks around its text.

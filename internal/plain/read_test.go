@@ -61,7 +61,7 @@ func f() {
 }
 `
 	want := []string{
-		"1 nobody", "5 nobody", "7 nobody", "8 nobody", "10 nobody",
+		"1 nobody", "5 nobody", "7 nobody", "8 nobody", "10 nobody", "12 nobody",
 		"14 nobody", "21 nobody", "26 nobody", "33 nobody",
 	}
 	if got := hitsOf(t, "p.go", src, 0); !slices.Equal(got, want) {
@@ -110,9 +110,25 @@ func TestMarkdown(t *testing.T) {
 		"> a quotation, nobody\n" +
 		"<!-- nobody sees it -->\n" +
 		"The end, nobody.\n"
-	want := []string{"1 nobody", "13 nobody", "14 nobody", "16 nobody", "19 nobody", "21 nobody"}
+	want := []string{"1 nobody", "7 nobody", "13 nobody", "14 nobody", "16 nobody", "19 nobody", "21 nobody"}
 	if got := hitsOf(t, "p.md", page, 0); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// TestCells checks that a cell of a table is read by the list of words alone, and code in it not at all.
+func TestCells(t *testing.T) {
+	long := strings.Repeat("word ", 31)
+	for row, want := range map[string]int{
+		"| nobody | of nobody. |":               2,
+		"| " + long + " | What it is: words. |": 0,
+		"| `a nobody | b` | \\| nobody |":       1,
+		"|---|:--:|":                            0,
+		"| who reads | a law":                   1,
+	} {
+		if got := hitsOf(t, "p.md", row+"\n", 0); len(got) != want {
+			t.Errorf("%q: %q, want %d", row, got, want)
+		}
 	}
 }
 

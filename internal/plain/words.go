@@ -1,6 +1,9 @@
 package main
 
-import "regexp"
+import (
+	"regexp"
+	"strings"
+)
 
 // turn is a word or a turn that a reader from outside does not understand at once.
 type turn struct {
@@ -8,6 +11,7 @@ type turn struct {
 	pattern *regexp.Regexp // where it is found
 	fine    *regexp.Regexp // the same words in a turn that is good English; nil for none
 	better  string         // what to write instead
+	opens   bool           // it is about how a sentence begins, which a cell of a table need not be
 }
 
 // find returns where the turn is in a sentence, without the places where it is fine.
@@ -39,6 +43,16 @@ func say(name, better, pattern, fine string) turn {
 	return t
 }
 
+// begin makes a turn of a whole sentence, from its first word, which is written as it stands here.
+func begin(name, better, pattern string, notBefore ...string) turn {
+	t := turn{name: name, better: better, pattern: regexp.MustCompile(`^(?:` + pattern + `)$`)}
+	if len(notBefore) > 0 {
+		t.fine = regexp.MustCompile(`^\S+ (?:` + strings.Join(notBefore, "|") + `)\b.*$`)
+	}
+	t.opens = true
+	return t
+}
+
 // turns is the list. It holds what is private language or hard to read, and nothing that is a matter of
 // taste.
 var turns = []turn{
@@ -49,8 +63,8 @@ var turns = []turn{
 	say("tells which", `"returns", "explains" or "reports"`,
 		`tells (?:which|why|how|what|when|where|who|of)|tell of|telling of`, ``),
 	say("told", `"reported", "given", "informed", "notified"`, `told`, `told apart|told from`),
-	say("says when", `"reports when", "states why"`,
-		`says (?:when|why|how|which|where|who|whether)`, `says (?:when|how|which|where) to`),
+	say("says when", `"reports when", "states why", "means that", "declares that"`,
+		`says (?:when|why|how|which|where|who|whether|that)`, `says (?:when|how|which|where) to`),
 	say("was said", `"was reported", "is stated"`, `(?:is|are|was|were|been|be|as|not|last|once) said`, ``),
 	say("hears", `"receives", "learns of", "reads"`, `hears?|heard|hearing`, ``),
 	say("heeds", `"applies", "obeys", "follows"`, `heed(?:s|ed|ing)?`, ``),
@@ -58,15 +72,33 @@ var turns = []turn{
 		`operators?['’]?s?['’]? words?|(?:client|caller|upstream|server|source|store)['’]s words?|`+
 			`(?:first|last|takes? an?) word`,
 		`(?:first|last) word of`),
-	say("sees to it", `"makes sure"`, `sees to it`, ``),
+	say("sees to it", `"makes sure"`, `sees to (?:it|that)`, ``),
+	say("spoken of", `"named", "mentioned", "listed"`,
+		`spoken(?: of)?|speaks? of|speaking of|spoke of`, `spoken for`),
+	say("holds that", `"checks that" of a test, "guarantees that" of code`, `holds? that`, ``),
+	say("asked", `"called", "consulted", "queried"`,
+		`(?:is|are|was|were|be|been|being|not|never) asked|re-?ask(?:s|ed)?|unasked`,
+		`(?:is|are|was|were|be|been|being|not|never) asked (?:for|to)`),
 
 	// Callers, clients, replicas and waiters have names.
 	say("nobody", `"no caller", "no client", "no one that reads", or the passive`, `nobody(?:['’]s)?`, ``),
 	say("somebody", `"a caller", "another client", "every replica"`,
 		`somebody(?:['’]s)?|anybody(?:['’]s)?|everybody(?:['’]s)?`, ``),
+	say("joiner", `"a new replica"`, `joiners?(?:['’]s)?`, ``),
+	say("gives way", `"is displaced", "yields its place", "is dropped"`, `(?:gives?|gave|given|giving) way`, ``),
+	say("slept through", `"missed", "expired while it slept"`, `(?:slept|sleeps?|sleeping) through`, ``),
 	say("whoever", `"the caller that", "a client that"`, `whoever(?:['’]s)?|whomever`, ``),
 
-	// Names of the code that readers of a page have never seen.
+	// Private nouns, and names of the code that readers of a page have never seen.
+	say("ask", `"call", "request"`,
+		`(?:an?|the|each|every|any|one|no|next|this|that|such|which|another|other|first|last|single|new|large|small|`+
+			`whose|per|its|of|plain|later?|waiting) ask(?:['’]s)?|`+
+			`(?:of|all|no|by|for|its|their|these|those|more|other|many|few|some|\d+|between|whose|with|without|per|`+
+			`from|to|after|before|admitted|large|small|plain|late|new|waiting|two|three) asks|asks? of`,
+		`(?:each|every|any|one|which|that|and) asks of|no more than (?:it|they) asks? of|(?:caller|client)s? ask of`),
+	say("law", `"controller", or "policy" for the type`, `laws?(?:['’]s)?`,
+		`(?:Little|Amdahl|Moore|Goodhart)['’]s laws?|laws? of large numbers|power laws?`),
+	say("news", `"report", "reports from other replicas"`, `news`, ``),
 	say("ration", `"rule"`, `rations?`, ``),
 	say("accused", `"blame", "the rule to blame"`, `accused?s?|accuses`, ``),
 	say("overtaken", `"passed by", "recheck"`, `overtaken`, ``),
@@ -84,5 +116,16 @@ var turns = []turn{
 	say("thing", `its name: "rule", "field", "resource"`, `things?`, ``),
 	say("anew", `"again", "from the start"`, `anew`, ``),
 	say("thereof", `"of it", "so", "from which"`,
-		`thereof|hereof|whence|hence|thence|lest|nought|naught|ere|albeit|therein|wherein|whereof`, ``),
+		`thereof|hereof|whence|hence|thence|lest|nought|naught|ere|albeit|therein|wherein|whereof|aught`, ``),
+	say("reckoned", `"computed", "counted"`, `reckon(?:s|ed|ing)?`, ``),
+	say("as ever", `"as always", "unchanged"`, `as ever`, `as ever (?:before|since)|as ever more`),
+	say("is none", `what it means: "means none", "is not a key"`, `is none`, `there is none|is none of`),
+
+	// The order of a sentence: subject, verb, object.
+	begin("What", `the subject: "values below 1 count as 1", not "what is below 1 counts as 1"`,
+		`What(?:ever)? .*[.:]`),
+	begin("Of", `the subject: "X is the only one of", not "of all that, only X"`, `Of .*`, `course`),
+	begin("One that", `the noun: "a plan that", not "one that"`, `One (?:that|who|which) .*`),
+	begin("So is", `the subject: "X is too"`, `So (?:is|are|was|were|does|do|did|can|will|would) .*`),
+	begin("Else", `"Otherwise"`, `Else .*`),
 }

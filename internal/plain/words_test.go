@@ -32,7 +32,11 @@ var turnRows = map[string]struct{ found, fine []string }{
 		[]string{"IPv6 clients are told apart by the prefix.", "A mark that can be told from a name."},
 	},
 	"says when": {
-		[]string{"The rule says when the queue is full.", "judge says which promise is broken."},
+		[]string{
+			"The rule says when the queue is full.",
+			"judge says which promise is broken.",
+			"BehindAuthentication says that a proxy is in front.",
+		},
 		[]string{"The answer says when to come back.", "The value says so."},
 	},
 	"was said": {
@@ -63,7 +67,7 @@ var turnRows = map[string]struct{ found, fine []string }{
 		},
 	},
 	"sees to it": {
-		[]string{"ExpireIn sees to it that the permit is given back."},
+		[]string{"ExpireIn sees to it that the permit is given back.", "A lock sees to that."},
 		[]string{"It sees the pool."},
 	},
 	"nobody": {
@@ -73,6 +77,81 @@ var turnRows = map[string]struct{ found, fine []string }{
 	"somebody": {
 		[]string{"Somebody else waits.", "Anybody may.", "Everybody goes down."},
 		[]string{"Every body is read. Some body is left."},
+	},
+	"spoken of": {
+		[]string{"Keys that are spoken of.", "A refusal speaks of no quota.", "A replica that has spoken."},
+		[]string{"A report names three keys."},
+	},
+	"holds that": {
+		[]string{"TestIdle holds that an idle key is dropped.", "Tests hold that."},
+		[]string{"TestIdle checks that an idle key is dropped.", "A permit holds one slot."},
+	},
+	"asked": {
+		[]string{"The policy is asked again.", "It was not asked.", "reask calls it."},
+		[]string{"A lock that was asked for.", "The policy is called again."},
+	},
+	"joiner": {
+		[]string{"A joiner starts empty.", "The joiners' first window."},
+		[]string{"A new replica starts empty, and joins."},
+	},
+	"gives way": {
+		[]string{"A busy key does not give way.", "The oldest gave way."},
+		[]string{"It gives the caller a way out."},
+	},
+	"slept through": {
+		[]string{"A turn that was slept through."},
+		[]string{"A caller sleeps until its turn."},
+	},
+	"ask": {
+		[]string{
+			"An ask that waits.", "The next ask's turn.", "All asks are admitted.", "Between two asks.",
+			"It takes 3 asks of tokens.",
+		},
+		[]string{"A client that asks again.", "It reads the token and asks for one.", "A task of it.", "Callers ask."},
+	},
+	"law": {
+		[]string{"A law learns.", "The law's rate.", "Control laws."},
+		[]string{"A controller learns.", "Little's law gives the slots.", "A flaw."},
+	},
+	"news": {
+		[]string{"Without news of the others the shares stand."},
+		[]string{"Reports from other replicas are newer."},
+	},
+	"reckoned": {
+		[]string{"It is reckoned from the end of the pause."},
+		[]string{"It is computed from the end of the pause."},
+	},
+	"as ever": {
+		[]string{"The limiter decides as ever."},
+		[]string{"There are as many slots as there are ever replicas."},
+	},
+	"is none": {
+		[]string{"A Probe below 0 is none."},
+		[]string{"It returns false where there is none.", "It is none of the four."},
+	},
+	"What": {
+		[]string{
+			"What is below 1 counts as 1.",
+			"What runs by itself is one timer for each key.",
+			"Whatever a client sends is checked: all of it.",
+		},
+		[]string{"What can go wrong", "What does it cost?", "Values below 1 count as 1.", "It returns what is left."},
+	},
+	"Of": {
+		[]string{"Of several paced rates only the slowest takes turns.", "Of one that is refused no more is read."},
+		[]string{"Of course it is bounded.", "Only the slowest of several rates takes turns."},
+	},
+	"One that": {
+		[]string{"One that was asked for under a policy that learns is idle ten minutes later."},
+		[]string{"One replica is enough.", "A key that learns is idle ten minutes later."},
+	},
+	"So is": {
+		[]string{"So is a limiter that no rule uses.", "So does a waiter."},
+		[]string{"So the limit is lower.", "So has it been."},
+	},
+	"Else": {
+		[]string{"Else it returns dst."},
+		[]string{"Otherwise it returns dst.", "Elsewhere it is 0."},
 	},
 	"whoever": {
 		[]string{"Whoever asks waits.", "It belongs to whoever's turn it is."},
