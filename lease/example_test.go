@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"time"
@@ -113,4 +114,25 @@ func ExampleLease_Token() {
 	}
 	fmt.Println(write(tokens[1]), write(tokens[0]))
 	// Output: 200 409
+}
+
+// A server with one semaphore, and a client that holds it while it works.
+func Example() {
+	server, err := lease.NewServer(lease.Config{
+		Semaphores: map[string]lease.Semaphore{"reports": {Max: 2}},
+	}, lease.ServerOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	go http.ListenAndServe(":8000", server) //nolint:errcheck,gosec // kept short
+
+	ctx := context.Background()
+	client := &lease.Client{URLs: []string{"http://localhost:8000"}}
+	l, err := client.Lock(ctx, "reports", 1) // waits until it is held
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = work(l.Context()) // this context ends when the lease is lost
+	fmt.Println(err, l.Unlock(ctx))
 }

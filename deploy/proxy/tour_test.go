@@ -17,6 +17,9 @@ import (
 	"github.com/quotient-go/quotient/config"
 )
 
+// commandPage is the README of the command.
+const commandPage = "../../cmd/quotient/README.md"
+
 // folder is a directory with the files that the page's commands name.
 func folder(t *testing.T) string {
 	t.Helper()
@@ -48,8 +51,9 @@ func run(t *testing.T, dir string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestCommandsOfThePage holds that the program takes each command of the page, and of the files beside it. A
-// proxy is not started: its flags are printed as a file, or the file that they name is checked.
+// TestCommandsOfThePage holds that the program takes each command of the page, of the command's README, and
+// of the files beside it. A proxy is not started: its flags are printed as a file, or the file that they name
+// is checked.
 func TestCommandsOfThePage(t *testing.T) {
 	dir, seen := folder(t), 0
 	for _, b := range blocks(t, "console") {
@@ -62,8 +66,16 @@ func TestCommandsOfThePage(t *testing.T) {
 			checkCommand(t, dir, strings.Fields(args), c.answer)
 		}
 	}
-	if seen < 10 {
-		t.Errorf("%d commands, want 10 at least", seen)
+	for _, b := range blocksOf(t, commandPage, "console") {
+		for _, c := range commands(b.text) {
+			if args := strings.Fields(c.line)[1:]; args[0] != "leases" { // that would start a server
+				seen++
+				checkCommand(t, dir, args, c.answer)
+			}
+		}
+	}
+	if least := 13; seen < least {
+		t.Errorf("%d commands, want %d at least", seen, least)
 	}
 	checkCommand(t, ".", []string{"proxy", "--config", "quotient.toml"}, "")
 	for dir := range variants {

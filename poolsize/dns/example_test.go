@@ -3,6 +3,7 @@ package dns_test
 import (
 	"context"
 	"fmt"
+	"log"
 	"net/netip"
 	"testing"
 	"time"
@@ -84,7 +85,8 @@ func followDNS(ctx context.Context) (*quotient.Limiter, error) {
 	return limiter, nil
 }
 
-// TestFollowDNS holds that the function of the page makes a limiter that admits nothing before the first report.
+// TestFollowDNS holds that the function of the page makes a limiter that admits nothing before the first
+// report.
 func TestFollowDNS(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -92,4 +94,15 @@ func TestFollowDNS(t *testing.T) {
 	if err != nil || limiter.Allow("key") {
 		t.Errorf("error %v, or a request was admitted", err)
 	}
+}
+
+// A limiter follows the addresses of a headless Service of Kubernetes, which lists all its pods.
+func ExampleSource() {
+	limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(100)), quotient.Replicas(10))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	source := &dns.Source{Name: "api-replicas.prod.svc.cluster.local.", Uncapped: true}
+	go limiter.Follow(ctx, source) // logs failed look-ups
 }

@@ -3,6 +3,7 @@ package file_test
 import (
 	"context"
 	"fmt"
+	"log"
 	"os"
 	"path/filepath"
 
@@ -33,4 +34,15 @@ func ExampleSource_Watch() {
 	// Output:
 	// 5 2 <nil>
 	// context canceled
+}
+
+// A limiter follows a file that a ConfigMap keeps.
+func ExampleSource() {
+	limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(100)), quotient.Replicas(10))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	source := &file.Source{Path: "/etc/quotient/pool"}
+	go limiter.Follow(ctx, source) // logs what is wrong with the file
 }

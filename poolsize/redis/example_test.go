@@ -3,6 +3,7 @@ package redis_test
 import (
 	"context"
 	"fmt"
+	"log"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -58,4 +59,16 @@ func ExampleSource_Left() {
 	after := &poolredis.Source{Client: client, Fleet: "web", ID: "web-0"}
 	fmt.Println(after.Left(context.Background())) // for policy.Ramp's Resume
 	// Output: 0.75 <nil>
+}
+
+// A limiter follows the replicas of the fleet "web".
+func ExampleSource() {
+	limiter, err := quotient.New(quotient.Rates(quotient.PerSecond(100)), quotient.Replicas(10))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	client := redis.NewClient(&redis.Options{Addr: "redis:6379", ContextTimeoutEnabled: true})
+	source := &poolredis.Source{Client: client, Fleet: "web"}
+	go limiter.Follow(ctx, source) // logs failures of the store
 }
