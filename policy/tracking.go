@@ -14,7 +14,7 @@ import (
 // below where it was cut, rest there, and then grow ever faster (growth.go). While few of many are refused it
 // does not go below the share that was hinted (share.go). When nothing but refusals comes, single probes find
 // the end, and what was served since the last time gives the rate for the next (blackout.go). RateLimit
-// fields make growth faster or slower, as far as refusals confirm them (headroom.go). docs/adaptive-law.md has the whole picture
+// fields make growth faster or slower, as far as refusals confirm them (headroom.go). docs/adaptive-controller.md has the whole picture
 // and the figures, docs/adaptive.md what a user needs.
 //
 // The zero value is ready to use.

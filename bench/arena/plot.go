@@ -32,7 +32,7 @@ type picture struct {
 	laws     []string
 }
 
-// pictured are those that docs/adaptive-law.md shows, and where else much happens.
+// pictured are those that docs/adaptive-controller.md shows, and where else much happens.
 var pictured = []picture{
 	{"S5", sim.TokenBucket, sim.NoFields, []string{laws.Ours, "aws"}},
 	{"S8", sim.TokenBucket, sim.NoFields, []string{laws.Ours}},
