@@ -6,11 +6,12 @@
 //	api, err := limiters.Limiter("api", limit)
 //	prometheus.MustRegister(collector)
 //
-// Everything but the two histograms is read from Limiter.Stats at each scrape, so that a limiter which is
-// never scraped pays nothing. The histograms of waiting and overhead need [Collector.Observe].
+// A scrape reads Limiter.Stats. A limiter that is never scraped has no cost. The histograms of waiting and
+// overhead need [Collector.Observe].
 //
-// The labels are names of limiters, of their plans and of rules, and words of a fixed list: never a key or a
-// path. Their number does not depend on traffic. docs/metrics.md lists every metric with an example of its use.
+// No metric uses a client-controlled label. Labels are names of limiters, plans and rules, and words of a
+// fixed list. The number of series does not depend on traffic. docs/metrics.md lists every metric, and
+// docs/alerts.md the alerts in deploy/prometheus/rules.yaml.
 package metrics
 
 import (
@@ -22,9 +23,9 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// Collector is a prometheus.Collector over the limiters of a registry, whichever they are when it is scraped. The series of a limiter
-// vanish when it is removed from the registry, and begin at 0 when another takes its name. Make it with New or Of. It is safe for
-// concurrent use and starts no goroutine.
+// Collector is a prometheus.Collector over the limiters that a registry has at each scrape. The series of a
+// limiter end when it is removed from the registry, and begin at 0 when another takes its name. Make it with
+// New or Of. It is safe for concurrent use and starts no goroutine.
 type Collector struct {
 	limiters *quotient.Registry
 	hists    histograms
@@ -32,12 +33,13 @@ type Collector struct {
 
 var (
 	limitersDesc = prometheus.NewDesc("quotient_limiters", "Limiters that the collector shows.", nil, nil)
-	buildDesc    = prometheus.NewDesc("quotient_build_info", "1, labelled with the version of quotient in this program and the version of Go that built it.",
+	buildDesc    = prometheus.NewDesc("quotient_build_info",
+		"1, labelled with the versions of quotient and Go in this program.",
 		[]string{"version", "go_version"}, nil)
 )
 
-// New returns a collector over reg. It panics if reg is nil: else the first scrape would. One collector for a registry is enough: register it once, and add
-// limiters whenever they are made.
+// New returns a collector over reg. Register it once. Limiters may be added to reg before and after. It
+// panics if reg is nil.
 func New(reg *quotient.Registry) *Collector {
 	if reg == nil {
 		panic("metrics: New: the registry is nil")
@@ -45,9 +47,9 @@ func New(reg *quotient.Registry) *Collector {
 	return &Collector{limiters: reg}
 }
 
-// Of returns a collector over a single limiter, named as Registry.Add takes it. It has no histograms, since they are observed from the time
-// when the limiter is made: see Observe. A prometheus.Registerer takes one collector of this package, of Of or of New: for a second limiter
-// add both to a quotient.Registry, and use New.
+// Of returns a collector over one limiter. Name is what Registry.Add accepts; another name, or a nil limiter,
+// is an error. The collector has no histograms: see Observe. A prometheus.Registerer accepts one collector of
+// Of or New. For a second limiter add both to a quotient.Registry and use New.
 func Of(name string, l *quotient.Limiter) (*Collector, error) {
 	reg := new(quotient.Registry)
 	if err := reg.Add(name, l); err != nil {
@@ -67,8 +69,8 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- overheadDesc
 }
 
-// Collect reads every limiter once. The cost is that of Limiter.Stats, which grows with the limiter's shards and not with its keys,
-// and for a limiter that learns a look at up to 1,000 keys.
+// Collect reads every limiter once. It costs a call of Limiter.Stats for each, which does not grow with the
+// number of keys. Of a limiter that learns it also reads up to 1,000 keys.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	n := 0
 	for name, l := range c.limiters.All() {
@@ -86,7 +88,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 // module is the path under which the program's build information knows quotient.
 const module = "github.com/quotient-go/quotient"
 
-// version is that of quotient in this program; "unknown" in a program that was built without modules, and "(devel)" in quotient itself.
+// version returns the version of quotient in this program. It is "unknown" in a program that was built
+// without modules, and "(devel)" in quotient itself.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

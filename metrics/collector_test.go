@@ -42,7 +42,8 @@ func perSecond(name string, events float64) quotient.Limit {
 	return quotient.Rates(quotient.Rate{Name: name, Events: events, Per: time.Second})
 }
 
-// scrape returns the lines of a scrape over HTTP without the comments, and fails when the collector contradicts itself.
+// scrape returns the lines of a scrape over HTTP without the comments, and fails when the collector
+// contradicts itself.
 func scrape(t interface{ Fatalf(string, ...any) }, c prometheus.Collector) []string {
 	reg := prometheus.NewPedanticRegistry()
 	if err := reg.Register(c); err != nil {
@@ -72,7 +73,8 @@ func busy(t testing.TB) *metrics.Collector {
 	return c
 }
 
-// follow has a limiter follow a source until stop or the end of the test, and waits until something was carried.
+// follow has a limiter follow a source until stop or the end of the test, and waits until something was
+// carried.
 func follow(t testing.TB, l *quotient.Limiter, src *carried.Source) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
@@ -136,10 +138,10 @@ quotient_config_changes_total{limiter="api"} 1
 quotient_double_releases_total{limiter="api"} 1
 quotient_in_flight{limiter="api"} 1
 quotient_keys{limiter="api"} 2
-quotient_limit{kind="in_flight",limiter="api",plan="",rule="in-flight",scope="global",unit="requests"} 3
-quotient_limit{kind="in_flight",limiter="api",plan="",rule="in-flight",scope="share",unit="requests"} 2
-quotient_limit{kind="rate",limiter="api",plan="",rule="second",scope="global",unit="requests"} 10
-quotient_limit{kind="rate",limiter="api",plan="",rule="second",scope="share",unit="requests"} 5
+quotient_limit_events_per_second{limiter="api",plan="",rule="second",scope="global",unit="requests"} 10
+quotient_limit_events_per_second{limiter="api",plan="",rule="second",scope="share",unit="requests"} 5
+quotient_limit_in_flight{limiter="api",plan="",scope="global"} 3
+quotient_limit_in_flight{limiter="api",plan="",scope="share"} 2
 quotient_limiters 1
 quotient_max_keys{limiter="api"} 100
 quotient_ordinal{limiter="api"} 1
@@ -155,7 +157,8 @@ quotient_waits_total{limiter="api"} 1
 quotient_weight{limiter="api"} 1
 `
 
-// TestPlans holds which series of a limit a scrape has: those of the limiter's own, and of each plan that it has.
+// TestPlans holds which series of a limit a scrape has: those of the limiter's own, and of each plan that it
+// has.
 func TestPlans(t *testing.T) {
 	denied := quotient.Limit{Deny: true}
 	free := perSecond("second", 10)
@@ -175,7 +178,7 @@ func TestPlans(t *testing.T) {
 		{"no plan, Deny", denied, nil, nil, []string{`denies "" 1`}},
 		{"Deny beside plans", denied, map[string]quotient.Limit{"free": free, "paid": paid}, nil, []string{
 			`denies "" 1`, `denies "free" 0`, `denies "paid" 0`,
-			`in_flight "paid" in-flight global 4`, `in_flight "paid" in-flight share 2`,
+			`in_flight "paid" global 4`, `in_flight "paid" share 2`,
 			`rate "free" second global 10`, `rate "free" second share 5`,
 			`rate "paid" second global 1000`, `rate "paid" second share 500`,
 		}},
@@ -199,17 +202,21 @@ func TestPlans(t *testing.T) {
 }
 
 var (
-	limitLine = regexp.MustCompile(`^quotient_limit\{kind="(\w+)",limiter="api",plan=("[^"]*"),` +
+	rateLine = regexp.MustCompile(`^quotient_limit_events_per_second\{limiter="api",plan=("[^"]*"),` +
 		`rule="([^"]+)",scope="(\w+)",unit="requests"\} (\S+)$`)
+	slotsLine = regexp.MustCompile(`^quotient_limit_in_flight\{limiter="api",plan=("[^"]*"),` +
+		`scope="(\w+)"\} (\S+)$`)
 	deniesLine    = regexp.MustCompile(`^quotient_denies\{limiter="api",plan=("[^"]*")\} (\d)$`)
 	histogramLine = regexp.MustCompile(`^quotient_(wait|overhead)_seconds_`)
 )
 
-// limitsIn are the lines of a scrape on limits, in few words and in order. One of another form stays as it is.
+// limitsIn are the lines of a scrape on limits, in few words and in order. One of another form stays as it
+// is.
 func limitsIn(lines []string) (short []string) {
 	for _, line := range lines {
-		if strings.HasPrefix(line, "quotient_limit{") || strings.HasPrefix(line, "quotient_denies") {
-			line = limitLine.ReplaceAllString(line, "$1 $2 $3 $4 $5")
+		if strings.HasPrefix(line, "quotient_limit_") || strings.HasPrefix(line, "quotient_denies") {
+			line = rateLine.ReplaceAllString(line, "rate $1 $2 $3 $4")
+			line = slotsLine.ReplaceAllString(line, "in_flight $1 $2 $3")
 			short = append(short, deniesLine.ReplaceAllString(line, "denies $1 $2"))
 		}
 	}
@@ -267,6 +274,20 @@ func TestNoAgeBeforeTheFirstWord(t *testing.T) {
 	}
 }
 
+// longestHelp is the most words of a help text.
+const longestHelp = 20
+
+// TestHelpIsShort holds that each help text is a phrase of few words that ends with a full stop.
+func TestHelpIsShort(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(busy(t), fileOf(configState{}), leasesOf(leaseTable(t)))
+	for _, f := range must(reg.Gather()) {
+		if n := len(strings.Fields(f.GetHelp())); n > longestHelp || !strings.HasSuffix(f.GetHelp(), ".") {
+			t.Errorf("%s: %d words: %s", f.GetName(), n, f.GetHelp())
+		}
+	}
+}
+
 // TestPage holds docs/metrics.md to a scrape in both directions.
 func TestPage(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
@@ -282,7 +303,7 @@ func TestPage(t *testing.T) {
 		live[f.GetName()] = fmt.Sprintf("%s {%s} %s", strings.ToLower(f.GetType().String()), strings.Join(labels, ","), f.GetHelp())
 	}
 	page := map[string]string{}
-	row := regexp.MustCompile("(?m)^\\| `((?:quotient|throttle)_[a-z0-9_]+)` \\| (\\w+) \\| ([a-z_, ]+) \\| [^|]+ \\| ([^|]+) \\| `.+` \\|$")
+	row := regexp.MustCompile("(?m)^\\| `((?:quotient|throttle)_[a-z0-9_]+)` \\| (\\w+) \\| ([a-z_, ]+) \\| [^|]+ \\| ([^|]+) \\|$")
 	for _, m := range row.FindAllStringSubmatch(string(must(os.ReadFile("../docs/metrics.md"))), -1) {
 		labels := strings.Split(strings.TrimPrefix(m[3], "none"), ", ")
 		slices.Sort(labels)
@@ -355,7 +376,8 @@ func TestOfNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestAwkwardRuleNames are names that would cost the whole scrape: not UTF-8, equal once repaired, equal to that of the slots, endless.
+// TestAwkwardRuleNames are names that would cost the whole scrape: not UTF-8, equal once repaired, equal to
+// that of the slots, endless.
 func TestAwkwardRuleNames(t *testing.T) {
 	for _, names := range [][]string{
 		{"\xff", "\xfe", "\uFFFD", "\xff #2"}, {"in-flight"}, {"a\nb", `quote"`, "{}", " "},
@@ -385,7 +407,7 @@ func checkRules(t interface{ Fatalf(string, ...any) }, names []string) {
 	}
 	seen := map[string]bool{}
 	for _, line := range scrape(t, must(metrics.Of("api", must(quotient.New(limit))))) {
-		if strings.HasPrefix(line, "quotient_limit{") {
+		if strings.HasPrefix(line, "quotient_limit_") {
 			seen[line] = true
 		}
 		if !utf8.ValidString(line) || len(line) > 1000 {
@@ -397,7 +419,8 @@ func checkRules(t interface{ Fatalf(string, ...any) }, names []string) {
 	}
 }
 
-// TestTrafficAddsNoSeries asks for many keys, with and without room for them, and then for the same number of series.
+// TestTrafficAddsNoSeries asks for many keys, with and without room for them, and then for the same number of
+// series.
 func TestTrafficAddsNoSeries(t *testing.T) {
 	var reg quotient.Registry
 	c := metrics.New(&reg)
@@ -428,7 +451,7 @@ func TestLearnedRate(t *testing.T) {
 		l := must(quotient.New(perSecond("x", 100), quotient.Policy(policy.AIMD{}), quotient.MaxKeys(5000)))
 		c := must(metrics.Of("up", l))
 		if now := scrape(t, c); slices.ContainsFunc(now, func(s string) bool {
-			return strings.HasPrefix(s, "quotient_adaptive_rate{") && strings.Contains(s, "min")
+			return strings.HasPrefix(s, "quotient_adaptive_requests_per_second{") && strings.Contains(s, "min")
 		}) {
 			t.Errorf("the least of no keys: %q", now)
 		}
@@ -444,14 +467,14 @@ func TestLearnedRate(t *testing.T) {
 			}
 		}
 		for over, v := range map[string]float64{"sum": want, "min": least} {
-			if line := fmt.Sprintf(`quotient_adaptive_rate{limiter="up",over_keys="%s"} %v`, over, v); v == 0 || !slices.Contains(scrape(t, c), line) {
+			if line := fmt.Sprintf(`quotient_adaptive_requests_per_second{limiter="up",over_keys="%s"} %v`, over, v); v == 0 || !slices.Contains(scrape(t, c), line) {
 				t.Errorf("no %s", line)
 			}
 		}
 		for i := range 1500 {
 			l.Allow(fmt.Sprint(i))
 		}
-		if slices.ContainsFunc(scrape(t, c), func(s string) bool { return strings.HasPrefix(s, "quotient_adaptive_rate") }) {
+		if slices.ContainsFunc(scrape(t, c), func(s string) bool { return strings.HasPrefix(s, "quotient_adaptive_requests_per_second") }) {
 			t.Error("a scrape has looked at more than 1,000 keys")
 		}
 	})

@@ -14,7 +14,8 @@ import (
 	"github.com/quotient-go/quotient/metrics"
 )
 
-// TestDemand compares all of demand and fleet: while a replica borrows, when news is missing, and when nothing is carried any more.
+// TestDemand compares all of demand and fleet: while a replica borrows, when news is missing, and when
+// nothing is carried any more.
 func TestDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := must(quotient.New(perSecond("second", 400), quotient.Replicas(4), quotient.Demand(10, time.Second)))

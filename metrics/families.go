@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,75 +29,110 @@ func (f *family) collect(ch chan<- prometheus.Metric, name string, r *reading) {
 	})
 }
 
-func newFamily(kind prometheus.ValueType, name, help string, labels []string, read func(*reading, func(float64, ...string))) family {
+func newFamily(
+	kind prometheus.ValueType, name, help string, labels []string,
+	read func(*reading, func(float64, ...string)),
+) family {
 	return family{prometheus.NewDesc(name, help, append([]string{"limiter"}, labels...), nil), kind, read}
 }
 
 // counter and gauge are families with one series a limiter.
 func counter(name, help string, read func(*reading) uint64) family {
-	return newFamily(prometheus.CounterValue, name, help, nil, func(r *reading, send func(float64, ...string)) { send(float64(read(r))) })
+	return newFamily(prometheus.CounterValue, name, help, nil,
+		func(r *reading, send func(float64, ...string)) { send(float64(read(r))) })
 }
 
 func gauge(name, help string, read func(*reading) float64) family {
-	return newFamily(prometheus.GaugeValue, name, help, nil, func(r *reading, send func(float64, ...string)) { send(read(r)) })
+	return newFamily(prometheus.GaugeValue, name, help, nil,
+		func(r *reading, send func(float64, ...string)) { send(read(r)) })
 }
 
 // families are all metrics that are read from Stats, in the order of docs/metrics.md.
-var families = []family{
+var families = slices.Concat(
+	requestFamilies, limitFamilies, poolFamilies, keyFamilies, stateFamilies, fleetFamilies)
+
+var requestFamilies = []family{
 	newFamily(prometheus.CounterValue, "quotient_requests_total",
-		"Asks by what became of them: admitted, refused for a reason, or cancelled because their context ended while they waited, or another limiter refused the request.",
+		"Requests by outcome: admitted, refused with a reason, or cancelled before admission.",
 		[]string{"outcome", "reason"}, sendRequests),
-	counter("quotient_waits_total", "Asks that had to queue.", func(r *reading) uint64 { return r.Waited }),
+	counter("quotient_waits_total", "Requests that had to queue.",
+		func(r *reading) uint64 { return r.Waited }),
 	newFamily(prometheus.CounterValue, "quotient_dry_run_admitted_total",
-		"Asks admitted only because of dry run, by the reason that would have refused or delayed them.",
+		"Requests admitted only because of dry run, by the reason that would have refused or delayed them.",
 		[]string{"reason"}, sendDryRun),
-	gauge("quotient_in_flight", "Weight of the permits that are out and have something to give back.", func(r *reading) float64 { return float64(r.InFlight) }),
-	gauge("quotient_waiting", "Callers in queues now.", func(r *reading) float64 { return float64(r.Waiting) }),
-	newFamily(prometheus.GaugeValue, "quotient_limit",
-		"Each rule of the limit for one key, and of each plan: events per second (kind rate) or slots (kind in_flight), over the fleet (scope global) and on this replica (scope share).",
-		[]string{"plan", "rule", "unit", "kind", "scope"}, sendLimits),
+	gauge("quotient_in_flight", "Weight of the permits that are held now and still have something to return.",
+		func(r *reading) float64 { return float64(r.InFlight) }),
+	gauge("quotient_waiting", "Requests in queues now.",
+		func(r *reading) float64 { return float64(r.Waiting) }),
+}
+
+var limitFamilies = []family{
+	newFamily(prometheus.GaugeValue, "quotient_limit_events_per_second",
+		"Each rate of the limit for one key: of the fleet (global) and of this replica (share).",
+		[]string{"plan", "rule", "unit", "scope"}, sendRates),
+	newFamily(prometheus.GaugeValue, "quotient_limit_in_flight",
+		"The slots of the limit for one key: of the fleet (global) and of this replica (share).",
+		[]string{"plan", "scope"}, sendSlots),
 	newFamily(prometheus.GaugeValue, "quotient_denies",
 		"1 while the limit, or that of the plan, is Deny, else 0.", []string{"plan"}, sendDenies),
+}
+
+var poolFamilies = []family{
 	newFamily(prometheus.GaugeValue, "quotient_replicas",
-		"Size of the pool in force, each replica by its weight, labelled with where it comes from: configured, set, followed or awaited.",
-		[]string{"source"}, func(r *reading, send func(float64, ...string)) { send(float64(r.Pool.Replicas), source(r.Pool.Source)) }),
-	gauge("quotient_weight", "As how many replicas of the pool this one counts.", func(r *reading) float64 { return float64(max(1, r.Pool.Weight)) }),
-	gauge("quotient_ordinal", "This replica's number in the pool, from 1; 0 when it is not known.", func(r *reading) float64 { return float64(r.Pool.Ordinal) }),
+		"Replica count in force, by weight. Its source is configured, set, followed or awaited.",
+		[]string{"source"}, func(r *reading, send func(float64, ...string)) {
+			send(float64(r.Pool.Replicas), source(r.Pool.Source))
+		}),
+	gauge("quotient_weight", "How many replicas this one counts as.",
+		func(r *reading) float64 { return float64(max(1, r.Pool.Weight)) }),
+	gauge("quotient_ordinal", "Number of this replica in the pool, from 1; 0 while it is unknown.",
+		func(r *reading) float64 { return float64(r.Pool.Ordinal) }),
 	newFamily(prometheus.GaugeValue, "quotient_pool_age_seconds",
-		"Time since something usable was last said about the pool; absent when nothing ever was.", nil, sendAge),
-	gauge("quotient_pool_until_timestamp_seconds", "When a pool that was set for a time ends, in seconds of the Unix epoch; 0 when it does not.",
+		"Time since the last usable report of the replica count; absent before the first.", nil, sendAge),
+	gauge("quotient_pool_until_timestamp_seconds",
+		"Unix time when a replica count that was set for a time ends; 0 if none does.",
 		func(r *reading) float64 { return epoch(r.Pool.Until) }),
-	counter("quotient_pool_reports_total", "Usable reports on the pool.", func(r *reading) uint64 { return r.Pool.Reports }),
-	counter("quotient_pool_errors_total", "Failures of the source of pool hints.", func(r *reading) uint64 { return r.Pool.Errors }),
-	counter("quotient_pool_rejected_total", "Reports on the pool that were out of range.", func(r *reading) uint64 { return r.Pool.Rejected }),
-	gauge("quotient_keys", "Keys remembered now.", func(r *reading) float64 { return float64(r.Keys) }),
-	gauge("quotient_max_keys", "Keys that are remembered at most.", func(r *reading) float64 { return float64(r.MaxKeys) }),
-	counter("quotient_evictions_total", "Idle keys that were dropped.", func(r *reading) uint64 { return r.Evicted }),
-	counter("quotient_overflow_decisions_total", "Asks decided by a gate that keys share because there was no room for them.", func(r *reading) uint64 { return r.Overflowed }),
-	counter("quotient_reclaimed_permits_total", "Permits given back by time, because they were not released.", func(r *reading) uint64 { return r.Reclaimed }),
-	counter("quotient_double_releases_total", "Releases of a permit that was given back before.", func(r *reading) uint64 { return r.DoubleReleases }),
-	counter("quotient_expired_turns_total", "Turns of paced limits that were lost because the caller woke too late.", func(r *reading) uint64 { return r.Expired }),
-	counter("quotient_upstream_throttles_total", "Answers of an upstream that said: too much.", func(r *reading) uint64 { return r.Throttled }),
-	newFamily(prometheus.GaugeValue, "quotient_adaptive_rate",
-		"What the policy has learned for requests a second, whatever it has learned for other units and slots: the sum over keys, and the least if there is one; only of limiters that learn and remember at most 1,000 keys.",
+	counter("quotient_pool_reports_total", "Usable reports of the replica count.",
+		func(r *reading) uint64 { return r.Pool.Reports }),
+	counter("quotient_pool_errors_total", "Failures of the source of the replica count.",
+		func(r *reading) uint64 { return r.Pool.Errors }),
+	counter("quotient_pool_rejected_total", "Reports of the replica count that were out of range.",
+		func(r *reading) uint64 { return r.Pool.Rejected }),
+}
+
+var keyFamilies = []family{
+	gauge("quotient_keys", "Keys in memory now.",
+		func(r *reading) float64 { return float64(r.Keys) }),
+	gauge("quotient_max_keys", "The most keys that are kept in memory.",
+		func(r *reading) float64 { return float64(r.MaxKeys) }),
+	counter("quotient_evictions_total", "Idle keys that were evicted.",
+		func(r *reading) uint64 { return r.Evicted }),
+	counter("quotient_overflow_decisions_total",
+		"Requests whose key found no room in memory and shared its limit with other keys.",
+		func(r *reading) uint64 { return r.Overflowed }),
+	counter("quotient_reclaimed_permits_total",
+		"Permits reclaimed after MaxHold because they were not released.",
+		func(r *reading) uint64 { return r.Reclaimed }),
+	counter("quotient_double_releases_total", "Releases of a permit that was already released or reclaimed.",
+		func(r *reading) uint64 { return r.DoubleReleases }),
+	counter("quotient_expired_turns_total",
+		"Turns of paced rates that expired because the caller woke too late.",
+		func(r *reading) uint64 { return r.Expired }),
+}
+
+var stateFamilies = []family{
+	counter("quotient_upstream_throttles_total", "Responses by which the upstream throttled, such as a 429.",
+		func(r *reading) uint64 { return r.Throttled }),
+	newFamily(prometheus.GaugeValue, "quotient_adaptive_requests_per_second",
+		"Learned request rate: the sum over keys and the least one; absent above 1,000 keys.",
 		[]string{"over_keys"}, sendLearned),
-	gauge("quotient_overrides", "Keys with a limit of their own.", func(r *reading) float64 { return float64(r.Overrides) }),
-	gauge("quotient_dry_run", "1 while the limiter admits everything and only counts, else 0.", func(r *reading) float64 { return bit(r.DryRun) }),
-	counter("quotient_config_changes_total", "Changes of limit, overrides, dry run and set pool, and keys reset since the limiter was made.", func(r *reading) uint64 { return r.Version }),
-	carriedGauge("quotient_demand_keys", "Keys of which any replica speaks, since it is short of them; absent, as all that follows, while no source carries what replicas say.",
-		func(r *reading) float64 { return float64(r.Demand.Keys) }),
-	carriedGauge("quotient_demand_named_keys", "Of the keys that are spoken of: those that this replica names.", func(r *reading) float64 { return float64(r.Demand.Named) }),
-	carriedGauge("quotient_demand_lent_keys", "Of the keys that are spoken of: those of which this replica has more than its share.", func(r *reading) float64 { return float64(r.Demand.Lent) }),
-	newFamily(prometheus.GaugeValue, "quotient_demand_age_seconds", "Age of the oldest news; absent while some is missing.", nil, sendNewsAge),
-	carriedGauge("quotient_demand_fresh", "1 while no news is missing or older than what Demand allows, else 0: the shares hold then.", func(r *reading) float64 { return bit(r.newsAge() <= r.Demand.MaxAge) }),
-	newFamily(prometheus.CounterValue, "quotient_demand_bytes_total",
-		"What the source that carries the news has sent and received: the same for all limiters that follow it.", []string{"direction"}, sendBytes),
-	carriedGauge("quotient_fleet_replicas", "Replicas, by weight, of which the figures of the fleet are the sum.", func(r *reading) float64 { return float64(r.Fleet.Replicas) }),
-	totalGauge("quotient_fleet_admitted", "Asks that the limiters of this name have admitted together; falls when a replica goes; absent while a part is missing.",
-		func(f *quotient.FleetStats) float64 { return float64(f.Admitted) }),
-	totalGauge("quotient_fleet_refused", "Asks that they have refused together; absent while a part is missing.", func(f *quotient.FleetStats) float64 { return float64(f.Refused) }),
-	totalGauge("quotient_fleet_waiting", "Callers in queues on all replicas now; absent while a part is missing.", func(f *quotient.FleetStats) float64 { return float64(f.Waiting) }),
-	totalGauge("quotient_fleet_in_flight", "Weight of the permits that are out on all replicas; absent while a part is missing.", func(f *quotient.FleetStats) float64 { return float64(f.InFlight) }),
+	gauge("quotient_overrides", "Keys with a limit of their own.",
+		func(r *reading) float64 { return float64(r.Overrides) }),
+	gauge("quotient_dry_run", "1 in dry run, which admits every request and only counts, else 0.",
+		func(r *reading) float64 { return bit(r.DryRun) }),
+	counter("quotient_config_changes_total",
+		"Changes of limits, overrides, dry run and the set replica count, and resets of keys.",
+		func(r *reading) uint64 { return r.Version }),
 }
 
 // reasons are all that a refusal can have, so that each has a series before its first time.
@@ -122,11 +158,22 @@ func sendDryRun(r *reading, send func(float64, ...string)) {
 	}
 }
 
-func sendLimits(r *reading, send func(float64, ...string)) {
+func sendRates(r *reading, send func(float64, ...string)) {
 	for p := range plans(&r.Stats) {
-		for rule := range distinct(p.Rules) {
-			send(rule.Limit, p.Name, rule.name, rule.unit, rule.kind, "global")
-			send(rule.Share, p.Name, rule.name, rule.unit, rule.kind, "share")
+		for rate := range rates(p.Rules) {
+			send(rate.Limit, p.Name, rate.name, rate.unit, "global")
+			send(rate.Share, p.Name, rate.name, rate.unit, "share")
+		}
+	}
+}
+
+func sendSlots(r *reading, send func(float64, ...string)) {
+	for p := range plans(&r.Stats) {
+		for _, rule := range p.Rules {
+			if rule.Window == 0 && rule.Pace == 0 {
+				send(rule.Limit, p.Name, "global")
+				send(rule.Share, p.Name, "share")
+			}
 		}
 	}
 }
@@ -143,8 +190,8 @@ func sendAge(r *reading, send func(float64, ...string)) {
 	}
 }
 
-// mostLearned is how many keys a scrape looks at. Those of a limiter that learns are upstreams or routes and not clients; a limiter
-// that remembers more keys than that is one whose sum says little.
+// mostLearned is how many keys a scrape reads. The keys of a limiter that learns are upstreams or routes and
+// not clients. The sum over more keys than that would say little.
 const mostLearned = 1000
 
 func sendLearned(r *reading, send func(float64, ...string)) {

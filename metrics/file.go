@@ -7,20 +7,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// FileState is where the file stands that says what is limited. The State of package config converts to it.
+// FileState is the state of a configuration file of limits. The State of package config converts to it.
 type FileState struct {
 	Path     string
-	Loaded   time.Time // when what is in force was read
+	Loaded   time.Time // when the configuration in force was read
 	Reloads  uint64    // that were applied
 	Failures uint64    // reloads that changed nothing
 	Error    string    // of the last failure
-	ErrorAt  time.Time // when that was; not before Loaded while the file is broken
-	Differs  []string  // what operators changed by hand, "api: limit, override /x"
+	ErrorAt  time.Time // when the last failure was; not before Loaded while the file is broken
+	Differs  []string  // changes by hand, such as "api: limit, override /x"
 }
 
 // File returns a collector of the state of a configuration file. Register it beside the one of New. It calls
-// state at each scrape, which must be safe for concurrent use. It panics if state is nil: else the first
-// scrape would.
+// state at each scrape, possibly concurrently. It panics if state is nil.
 //
 //	prometheus.MustRegister(metrics.File(func() metrics.FileState { return metrics.FileState(c.State()) }))
 func File(state func() FileState) prometheus.Collector {
@@ -35,13 +34,15 @@ type file func() FileState
 
 var (
 	fileWellDesc = prometheus.NewDesc("quotient_config_last_reload_successful",
-		"1 while the configuration file is the one in force, 0 while its last load has failed and an older one still is.", nil, nil)
+		"1 if the last load of the configuration file succeeded, else 0: the one before is in force then.",
+		nil, nil)
 	fileLoadedDesc = prometheus.NewDesc("quotient_config_last_load_timestamp_seconds",
-		"When the configuration that is in force was read, in seconds of the Unix epoch.", nil, nil)
+		"Unix time when the configuration in force was read.", nil, nil)
 	fileReloadsDesc = prometheus.NewDesc("quotient_config_reloads_total",
-		"Reloads of the configuration file: applied, or failed and without effect.", []string{"outcome"}, nil)
+		"Reloads of the configuration file by outcome: applied, or failed without effect.",
+		[]string{"outcome"}, nil)
 	fileDiffersDesc = prometheus.NewDesc("quotient_config_differs",
-		"Limiters that differ from the configuration file because an operator has changed them by hand.", nil, nil)
+		"Limiters that differ from the configuration file because they were changed by hand.", nil, nil)
 )
 
 // Describe sends every metric that Collect sends.
@@ -51,7 +52,7 @@ func (f file) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect asks for the state once.
+// Collect calls state once.
 func (f file) Collect(ch chan<- prometheus.Metric) {
 	s := f()
 	gauge := func(desc *prometheus.Desc, v float64) {
@@ -60,8 +61,9 @@ func (f file) Collect(ch chan<- prometheus.Metric) {
 	gauge(fileWellDesc, bit(s.Error == "" || s.ErrorAt.Before(s.Loaded)))
 	gauge(fileLoadedDesc, epoch(s.Loaded))
 	gauge(fileDiffersDesc, float64(limitersOf(s.Differs)))
-	ch <- prometheus.MustNewConstMetric(fileReloadsDesc, prometheus.CounterValue, float64(s.Reloads), "applied")
-	ch <- prometheus.MustNewConstMetric(fileReloadsDesc, prometheus.CounterValue, float64(s.Failures), "failed")
+	for outcome, n := range map[string]uint64{"applied": s.Reloads, "failed": s.Failures} {
+		ch <- prometheus.MustNewConstMetric(fileReloadsDesc, prometheus.CounterValue, float64(n), outcome)
+	}
 }
 
 // limitersOf counts the limiters that lines such as "api: limit" are about.

@@ -18,7 +18,8 @@ func TestSourceIsOneOfAFewWords(t *testing.T) {
 	}
 }
 
-// TestNamesThatComeAndGoLeaveNothing: a process that makes limiters under ever new names keeps the histograms of those that live.
+// TestNamesThatComeAndGoLeaveNothing: a process that makes limiters under ever new names keeps the histograms
+// of those that live.
 func TestNamesThatComeAndGoLeaveNothing(t *testing.T) {
 	var reg quotient.Registry
 	c := New(new(quotient.Registry)) // a scrape would keep what reg has

@@ -9,11 +9,11 @@ import (
 )
 
 // NewLeases returns a collector of a lease service; pass the Stats of a lease.Server. It calls stats once a
-// scrape, which must be safe for concurrent use. It panics if stats is nil: else the first scrape would. The
-// metrics named throttle_ are those of the service that clients of this interface know.
+// scrape, possibly concurrently. It panics if stats is nil. The metrics named throttle_ have the names of the
+// throttle service, so that its dashboards keep working.
 //
-// The label semaphore is a name of the configuration, or one that is gone from it while a lock is held. On a
-// stand-by there are no semaphores. All totals begin at 0 when the service begins to lead.
+// The label semaphore is a name of the configuration, or a removed one while a lock of it is held. A stand-by
+// has no semaphores. All totals begin at 0 when the service begins to lead.
 func NewLeases(stats func() lease.Stats) prometheus.Collector {
 	if stats == nil {
 		panic("metrics: NewLeases: stats is nil")
@@ -44,41 +44,41 @@ var bySemaphore = []string{"semaphore"}
 
 // leaseFamilies are the metrics of a semaphore, in the order of docs/metrics.md.
 var leaseFamilies = []leaseFamily{
-	leaseGauge("throttle_acquired", "Sum of all acquired locks.",
+	leaseGauge("throttle_acquired", "Locks that are held now.",
 		func(s *lease.SemaphoreStats) float64 { return float64(s.Acquired) }),
-	leaseGauge("throttle_pending", "Sum of all pending locks",
+	leaseGauge("throttle_pending", "Locks that are waited for now.",
 		func(s *lease.SemaphoreStats) float64 { return float64(s.Pending) }),
-	leaseGauge("throttle_max", "Maximum allowed lock count for this semaphore.",
+	leaseGauge("throttle_max", "The most locks of the semaphore that may be held at once.",
 		func(s *lease.SemaphoreStats) float64 { return float64(s.Max) }),
 	leaseGauge("throttle_longest_pending_sec",
-		"Time the longest pending peer is waiting until now, to acquire a lock to a semaphore.",
+		"How long the first peer in the queue has waited, in seconds.",
 		func(s *lease.SemaphoreStats) float64 { return s.LongestPending.Seconds() }),
-	leaseCounter("quotient_lease_granted_total", "Locks granted, those restored not among them.",
+	leaseCounter("quotient_lease_granted_total", "Locks granted, without those restored.",
 		func(t *lease.Totals) uint64 { return t.Granted }),
-	leaseCounter("quotient_lease_released_total", "Locks given back by their holder.",
+	leaseCounter("quotient_lease_released_total", "Locks released by their holder.",
 		func(t *lease.Totals) uint64 { return t.Released }),
 	leaseCounter("quotient_lease_expired_total", "Locks that ended because their peer expired.",
 		func(t *lease.Totals) uint64 { return t.Expired }),
-	leaseCounter("quotient_lease_broken_total", "Locks that an operator took from their holder.",
+	leaseCounter("quotient_lease_broken_total", "Locks taken from their holder by an operator.",
 		func(t *lease.Totals) uint64 { return t.Broken }),
-	leaseCounter("quotient_lease_restored_total", "Locks that a client restored.",
+	leaseCounter("quotient_lease_restored_total", "Locks restored by their holder.",
 		func(t *lease.Totals) uint64 { return t.Restored }),
-	leaseCounter("quotient_lease_beyond_total", "Locks restored beyond the maximum.",
+	leaseCounter("quotient_lease_beyond_total", "Locks restored although the maximum was already held.",
 		func(t *lease.Totals) uint64 { return t.Beyond }),
 }
 
 var (
 	leaseMissingDesc = prometheus.NewDesc("throttle_num_404",
-		"Number of Get requests to unknown resource.", nil, nil)
+		"Requests for a path or peer that does not exist.", nil, nil)
 	leasePeersDesc = prometheus.NewDesc("quotient_lease_peers", "Peers that the service knows.", nil, nil)
 	leaseLeadsDesc = prometheus.NewDesc("quotient_lease_leads",
-		"1 while this process grants leases, 0 while it is on stand-by.", nil, nil)
+		"1 while this process grants locks, 0 on stand-by.", nil, nil)
 	leaseGraceDesc = prometheus.NewDesc("quotient_lease_grace_seconds",
-		"What is left of the time after the start in which locks are only restored.", nil, nil)
+		"Rest of the grace time after the start: locks are restored then, and none is granted.", nil, nil)
 	leaseWaitDesc = prometheus.NewDesc("quotient_lease_wait_seconds",
-		"Time from asking for a lock to its grant.", bySemaphore, nil)
+		"Time from the request for a lock to its grant.", bySemaphore, nil)
 	leaseHoldDesc = prometheus.NewDesc("quotient_lease_hold_seconds",
-		"Time from the grant of a lock, or its restoring, to its end.", bySemaphore, nil)
+		"Time for which a lock was held.", bySemaphore, nil)
 )
 
 // Describe sends every metric that Collect may send.
@@ -92,7 +92,7 @@ func (l leases) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect asks for the state once.
+// Collect calls stats once.
 func (l leases) Collect(ch chan<- prometheus.Metric) {
 	st := l()
 	gauge := func(desc *prometheus.Desc, v float64) {
@@ -113,7 +113,7 @@ func (l leases) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// leaseHistogram is h as Prometheus has it: each bucket counts those below it too.
+// leaseHistogram returns h with cumulative buckets, as Prometheus has them.
 func leaseHistogram(desc *prometheus.Desc, h *lease.Histogram, name string) prometheus.Metric {
 	buckets := make(map[float64]uint64, len(lease.Bounds))
 	var below uint64
@@ -124,8 +124,7 @@ func leaseHistogram(desc *prometheus.Desc, h *lease.Histogram, name string) prom
 	return prometheus.MustNewConstHistogram(desc, h.Count, h.Sum, buckets, name)
 }
 
-// semaphoreLabel is a name as a label may be: as it is where it is UTF-8, and else quoted, so that no two
-// names look alike.
+// semaphoreLabel returns a name as a label. One that is not UTF-8 is quoted, so that no two become the same.
 func semaphoreLabel(name string) string {
 	if utf8.ValidString(name) {
 		return name

@@ -16,8 +16,8 @@ import (
 
 var leaseStart = time.Unix(1e9, 0)
 
-// leaseTable is a Table with a history of 16 s. One peer holds 2 of A since the grace time ended, and one held 1
-// for 10 s. One waits for 2 since the tenth second. B is not used.
+// leaseTable is a Table with a history of 16 s. One peer holds 2 of A since the grace time ended, and one
+// held 1 for 10 s. One waits for 2 since the tenth second. B is not used.
 func leaseTable(t testing.TB) *lease.Table {
 	t.Helper()
 	c := lease.Config{Semaphores: map[string]lease.Semaphore{"A": {Max: 3}, "B": {Max: 1}}, Grace: 5 * time.Second}

@@ -10,20 +10,26 @@ import (
 )
 
 const (
-	waitName, waitHelp         = "quotient_wait_seconds", "Time from an ask to its admission, intended waiting and overhead together."
-	overheadName, overheadHelp = "quotient_overhead_seconds", "Time that an admitted ask spent in the limiter although its tokens and slots were free."
+	waitName     = "quotient_wait_seconds"
+	waitHelp     = "Time from a request to its admission: intended waiting and overhead together."
+	overheadName = "quotient_overhead_seconds"
+	overheadHelp = "Time an admitted request spent in the limiter although its tokens and slots were free."
 )
 
-// Bounds of the classic buckets, in seconds. An ask within its limits takes a tenth of a microsecond, so
-// overhead is counted from a microsecond on; waiting from what a user would notice on.
+// Bounds of the classic buckets, in seconds. A request within its limits takes a tenth of a microsecond. So
+// the buckets of overhead begin at a microsecond, and those of waiting at what a user would notice.
 var (
-	overheadBuckets = []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}
-	waitBuckets     = []float64{1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300}
+	overheadBuckets = []float64{
+		1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3,
+		0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
+	}
+	waitBuckets = []float64{
+		1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300,
+	}
 )
 
-// The native buckets: eight for each power of two, and when there are more than 160 of them half as many.
-// What is shorter than a microsecond counts as 0, as it does in the classic ones: the buckets below would be
-// the most, and of no use.
+// The native buckets: eight for each power of two, and half as many once there are more than 160. A time
+// below a microsecond counts as 0, as in the classic buckets.
 const (
 	growth      = 1.1
 	mostBuckets = 160
@@ -35,13 +41,12 @@ var (
 	overheadDesc = prometheus.NewDesc(overheadName, overheadHelp, []string{"limiter"}, nil)
 )
 
-// Observe returns the option that fills the histograms of waiting and overhead of the limiters that are made
-// with it. It goes by the names that a Registry gives them, so it belongs into Registry.Options, or into a call
-// of Registry.Limiter. quotient.New refuses it. Admissions are observed, refusals are not.
-// Observing takes 0.1 to 0.2 microseconds and allocates nothing.
+// Observe returns an option that records waiting and overhead of each limiter that is made with it. The
+// option needs the limiter's name: put it into Registry.Options, or into a call of Registry.Limiter.
+// quotient.New returns an error for it. Admissions are observed, refusals are not. An observation takes 0.1
+// to 0.2 microseconds and allocates nothing.
 //
-// Limiters of one name share the histograms for as long as any of them is in use; after that the next one
-// begins at 0.
+// Limiters of one name share the histograms while any of them is in use. After that the next one begins at 0.
 func (c *Collector) Observe() quotient.Option {
 	return quotient.Named(func(name string) quotient.Option {
 		h := c.hists.of(name)
@@ -52,8 +57,8 @@ func (c *Collector) Observe() quotient.Option {
 	})
 }
 
-// histograms holds those of each name for as long as a limiter fills them: the limiter's hook owns them, and this map does not. So
-// a name that is not used any more leaves nothing behind. The zero value is empty.
+// histograms holds the histograms of each name while a limiter fills them. The limiter's hook owns them and
+// the map does not, so an unused name leaves nothing behind. The zero value is empty.
 type histograms struct {
 	mu     sync.Mutex
 	byName map[string]weak.Pointer[times]
@@ -66,10 +71,14 @@ func newTimes(name string) *times {
 	made := func(metric, help string, buckets []float64) prometheus.Histogram {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: metric, Help: help, Buckets: buckets,
-			NativeHistogramBucketFactor: growth, NativeHistogramMaxBucketNumber: mostBuckets, NativeHistogramZeroThreshold: zero,
+			NativeHistogramBucketFactor: growth, NativeHistogramMaxBucketNumber: mostBuckets,
+			NativeHistogramZeroThreshold: zero,
 		}, []string{"limiter"}).WithLabelValues(name).(prometheus.Histogram)
 	}
-	return &times{made(waitName, waitHelp, waitBuckets), made(overheadName, overheadHelp, overheadBuckets)}
+	return &times{
+		wait:     made(waitName, waitHelp, waitBuckets),
+		overhead: made(overheadName, overheadHelp, overheadBuckets),
+	}
 }
 
 // of returns the histograms of a name, and drops those that are no longer filled.

@@ -16,7 +16,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// seen is what a histogram of the limiter "api" says: its count, its sum in seconds, and how many are within a bound.
+// seen is what a histogram of the limiter "api" says: its count, its sum in seconds, and how many are within
+// a bound.
 type seen struct {
 	count  int
 	sum    float64
@@ -99,7 +100,8 @@ func TestEveryVerbCounts(t *testing.T) {
 	})
 }
 
-// TestIntendedWaitingIsNoOverhead: five seconds until there is a token are a wait, and cost the limiter nothing.
+// TestIntendedWaitingIsNoOverhead: five seconds until there is a token are a wait, and cost the limiter
+// nothing.
 func TestIntendedWaitingIsNoOverhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := observed(everyFiveSeconds)
@@ -258,7 +260,8 @@ func (c slowContext) Deadline() (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// TestABusyLockIsOverhead is in real time: the token of a waiter comes after 20 ms, and the lock is free after 80.
+// TestABusyLockIsOverhead is in real time: the token of a waiter comes after 20 ms, and the lock is free
+// after 80.
 func TestABusyLockIsOverhead(t *testing.T) {
 	c, l := observed(quotient.Rates(quotient.Rate{Name: "x", Events: 1, Per: 20 * time.Millisecond, Burst: 1}), quotient.MaxKeys(1))
 	began := time.Now()
@@ -292,7 +295,8 @@ type announcing struct {
 
 func (c announcing) Done() <-chan struct{} { close(c.waits); return c.Context.Done() }
 
-// TestHistogramsEndWithTheirLimiter: a removed limiter leaves nothing behind, and the next one of its name begins at 0.
+// TestHistogramsEndWithTheirLimiter: a removed limiter leaves nothing behind, and the next one of its name
+// begins at 0.
 func TestHistogramsEndWithTheirLimiter(t *testing.T) {
 	var reg quotient.Registry
 	c := metrics.New(&reg)

@@ -8,11 +8,11 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// rule is a rule of a limit with its labels, which no other rule of the limit has. Rates have their Limit and
-// Share in events per second.
-type rule struct {
+// rate is a rate of a limit with labels that no other rate of the limit has. Limit and Share are in events
+// per second.
+type rate struct {
 	quotient.RuleState
-	name, unit, kind string
+	name, unit string
 }
 
 // plans iterates over the limits of a limiter: its own, which has no name, and those of its plans, each with
@@ -30,28 +30,24 @@ func plans(s *quotient.Stats) iter.Seq[quotient.PlanStats] {
 	}
 }
 
-// distinct iterates over the rules of a limit with labels that a scrape can carry. Two names that differ only
-// in what had to go are told apart by their position: one bad name must not cost the whole scrape.
-func distinct(rules []quotient.RuleState) iter.Seq[rule] {
-	return func(yield func(rule) bool) {
-		taken := make(map[rule]bool, len(rules))
+// rates iterates over the rates of a limit with labels that a scrape can carry. A number tells two names
+// apart that become the same label: one bad name must not cost the whole scrape.
+func rates(rules []quotient.RuleState) iter.Seq[rate] {
+	return func(yield func(rate) bool) {
+		taken := make(map[[2]string]bool, len(rules))
 		for i, rs := range rules {
-			if rs.Pace > 0 {
-				continue // a law, and no rule of the limit
+			if rs.Window == 0 {
+				continue // the slots, or a policy
 			}
-			r := rule{RuleState: rs, name: label(rs.Name), unit: "requests", kind: "rate"}
+			r := rate{RuleState: rs, name: label(rs.Name), unit: "requests"}
 			if rs.Unit != "" {
 				r.unit = label(rs.Unit)
 			}
-			if rs.Window == 0 { // the slots, whatever the rates are called
-				r.kind = "in_flight"
-			} else {
-				r.Limit, r.Share = r.Limit/rs.Window.Seconds(), r.Share/rs.Window.Seconds()
-			}
-			for taken[r.labels()] {
+			r.Limit, r.Share = r.Limit/rs.Window.Seconds(), r.Share/rs.Window.Seconds()
+			for taken[[2]string{r.name, r.unit}] {
 				r.name = fmt.Sprintf("%s #%d", r.name, i+1)
 			}
-			taken[r.labels()] = true
+			taken[[2]string{r.name, r.unit}] = true
 			if !yield(r) {
 				return
 			}
@@ -59,13 +55,12 @@ func distinct(rules []quotient.RuleState) iter.Seq[rule] {
 	}
 }
 
-// labels is the rule without its figures.
-func (r rule) labels() rule { return rule{name: r.name, unit: r.unit, kind: r.kind} }
-
-// longestLabel bounds how many bytes of a name become a label: operators choose the names of rules and units.
+// longestLabel is the most bytes of a name that become a label. Operators choose the names of rules and
+// units.
 const longestLabel = 64
 
-// label is a name as a label may be: short, and UTF-8. What is not, such as half a rune at the cut, becomes U+FFFD.
+// label returns a name as a short label of valid UTF-8. U+FFFD replaces other bytes, and half a rune at the
+// cut.
 func label(name string) string {
 	return strings.ToValidUTF8(name[:min(len(name), longestLabel)], "\uFFFD")
 }

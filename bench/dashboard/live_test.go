@@ -72,7 +72,7 @@ func liveScrapes(t *testing.T) *scrapes {
 	for range rounds {
 		work()
 		s.last = s.last.Add(step)
-		s.scrape(t, server.URL)
+		s.scrape(t, server.URL, "replica-1")
 	}
 	return s
 }
@@ -132,7 +132,8 @@ func carry(t *testing.T, l *quotient.Limiter) {
 	<-src.Turned()
 }
 
-func (s *scrapes) scrape(t *testing.T, url string) {
+// scrape reads the metrics of one replica.
+func (s *scrapes) scrape(t *testing.T, url, instance string) {
 	t.Helper()
 	res, err := http.Get(url)
 	if err != nil {
@@ -150,17 +151,17 @@ func (s *scrapes) scrape(t *testing.T, url string) {
 			t.Fatal(err)
 		}
 		for _, v := range vector {
-			s.add(v)
+			s.add(v, instance)
 		}
 	}
 }
 
-func (s *scrapes) add(v *model.Sample) {
+func (s *scrapes) add(v *model.Sample, instance string) {
 	b := labels.NewBuilder(labels.EmptyLabels())
 	for name, value := range v.Metric {
 		b.Set(string(name), string(value))
 	}
-	b.Set("instance", "replica-1").Set("job", "quotient")
+	b.Set("instance", instance).Set("job", "quotient")
 	ls := b.Labels()
 	one := s.series[ls.String()]
 	if one == nil {

@@ -106,7 +106,7 @@ func TestFillingShowsAllSeries(t *testing.T) {
 	}
 	defer s.stop()
 	series, _, err := s.scrape(t.Context())
-	if err != nil || !slices.Contains(series, `quotient_adaptive_rate{limiter="upstream",over_keys="min"}`) {
+	if err != nil || !slices.Contains(series, `quotient_adaptive_requests_per_second{limiter="upstream",over_keys="min"}`) {
 		t.Error(err, series)
 	}
 }
@@ -123,7 +123,7 @@ func TestRun(t *testing.T) {
 		t.Error(out.String())
 	}
 	series := fmt.Sprint(r.first)
-	if !strings.Contains(series, `quotient_adaptive_rate{limiter="upstream"`) || !strings.Contains(series, `quotient_overhead_seconds_bucket{limiter="api"`) || strings.Contains(series, "tenant-") {
+	if !strings.Contains(series, `quotient_adaptive_requests_per_second{limiter="upstream"`) || !strings.Contains(series, `quotient_overhead_seconds_bucket{limiter="api"`) || strings.Contains(series, "tenant-") {
 		t.Error(series)
 	}
 }

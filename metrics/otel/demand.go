@@ -7,7 +7,7 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// carried is an instrument of the limiters between which something is carried: see quotient.Demand.
+// carried is an instrument of the limiters whose replicas report to each other: see quotient.Demand.
 func carried(k kind, name, unit, text string, read func(*reading) float64) instrument {
 	return instrument{name, unit, text, k, nil, func(r *reading, send func(float64, ...string)) {
 		if r.carried() {
@@ -16,7 +16,7 @@ func carried(k kind, name, unit, text string, read func(*reading) float64) instr
 	}}
 }
 
-// total is an instrument of the limiters that know what all of the fleet has done.
+// total is an instrument of the limiters that know the sums of the fleet.
 func total(name, unit, text string, read func(*quotient.FleetStats) float64) instrument {
 	return instrument{name, unit, text, levels, nil, func(r *reading, send func(float64, ...string)) {
 		if r.carried() && r.Fleet.Age < math.MaxInt64 {
@@ -27,7 +27,7 @@ func total(name, unit, text string, read func(*quotient.FleetStats) float64) ins
 
 func (r *reading) carried() bool { return r.Demand.MaxAge > 0 }
 
-// newsAge is how old the oldest news is.
+// newsAge is the age of the oldest report.
 func (r *reading) newsAge() time.Duration { return max(r.Demand.Age, r.Fleet.Age) }
 
 func sendNewsAge(r *reading, send func(float64, ...string)) {

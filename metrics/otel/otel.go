@@ -1,5 +1,6 @@
-// Package otel shows limiters to OpenTelemetry: what package metrics shows to Prometheus, with the names that OpenTelemetry is used to.
-// The caller owns the meter and the SDK behind it; this package starts no goroutine and exports nothing by itself.
+// Package otel exports limiters to OpenTelemetry: the figures of package metrics under OpenTelemetry's kind
+// of names. The caller owns the meter and the SDK. This package starts no goroutine and exports nothing by
+// itself.
 //
 //	registration, err := otel.Register(meter, &limiters)
 //	observe, err := otel.Observe(meter)
@@ -19,8 +20,9 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Register adds observable instruments over the limiters of reg to the meter. All of them are read from Limiter.Stats once in each collection,
-// whichever limiters reg has then. Unregister ends that. A nil meter or registry is an error, and so is a meter that refuses an instrument.
+// Register adds observable instruments over the limiters of reg to the meter. Each collection reads
+// Limiter.Stats once for every limiter that reg has then. Unregister of the result ends that. A nil meter or
+// registry is an error, and so is a meter that refuses an instrument.
 func Register(meter metric.Meter, reg *quotient.Registry) (metric.Registration, error) {
 	if meter == nil || reg == nil {
 		return nil, fmt.Errorf("otel: Register: meter %v and registry %v: want both", meter, reg)
@@ -34,7 +36,8 @@ func Register(meter metric.Meter, reg *quotient.Registry) (metric.Registration, 
 		}
 		all = append(all, made[i])
 	}
-	count, err := meter.Float64ObservableGauge("quotient.limiter.count", metric.WithUnit("{limiter}"), metric.WithDescription("Limiters that are shown."))
+	count, err := meter.Float64ObservableGauge("quotient.limiter.count",
+		metric.WithUnit("{limiter}"), metric.WithDescription("Limiters that the collector shows."))
 	if err != nil {
 		return nil, fmt.Errorf("otel: Register: quotient.limiter.count: %w", err)
 	}
@@ -79,28 +82,39 @@ func (in *instrument) make(m metric.Meter) (metric.Float64Observable, error) {
 	}
 }
 
-// Bounds of the buckets, in seconds, as advice to the SDK: those of package metrics.
-var (
-	overheadBuckets = []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}
-	waitBuckets     = []float64{1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300}
+const (
+	waitText     = "Time from a request to its admission: intended waiting and overhead together."
+	overheadText = "Time an admitted request spent in the limiter although its tokens and slots were free."
 )
 
-// Observe returns the option that records waiting and overhead of the limiters that are made with it. It goes
-// by the names that a Registry gives them, so it belongs into Registry.Options, or into a call of
-// Registry.Limiter.
-// Admissions are recorded, refusals are not. A nil meter is an error, and so is one that refuses an instrument.
-// What a limiter has recorded stays with the SDK when the limiter is gone.
+// Bounds of the buckets, in seconds, as advice to the SDK: those of package metrics.
+var (
+	overheadBuckets = []float64{
+		1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3,
+		0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
+	}
+	waitBuckets = []float64{
+		1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300,
+	}
+)
+
+// Observe returns an option that records waiting and overhead of each limiter that is made with it. The
+// option needs the limiter's name: put it into Registry.Options, or into a call of Registry.Limiter.
+// Admissions are recorded, refusals are not. A nil meter is an error, and so is one that refuses an
+// instrument. The SDK keeps what a limiter has recorded after the limiter is gone.
 func Observe(meter metric.Meter) (quotient.Option, error) {
 	if meter == nil {
 		return nil, errors.New("otel: Observe: meter: nil")
 	}
-	wait, err := meter.Float64Histogram("quotient.wait.duration", metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(waitBuckets...),
-		metric.WithDescription("Time from an ask to its admission, intended waiting and overhead together."))
+	wait, err := meter.Float64Histogram("quotient.wait.duration",
+		metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(waitBuckets...),
+		metric.WithDescription(waitText))
 	if err != nil {
 		return nil, fmt.Errorf("otel: Observe: quotient.wait.duration: %w", err)
 	}
-	overhead, err := meter.Float64Histogram("quotient.overhead.duration", metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(overheadBuckets...),
-		metric.WithDescription("Time that an admitted ask spent in the limiter although its tokens and slots were free."))
+	overhead, err := meter.Float64Histogram("quotient.overhead.duration",
+		metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(overheadBuckets...),
+		metric.WithDescription(overheadText))
 	if err != nil {
 		return nil, fmt.Errorf("otel: Observe: quotient.overhead.duration: %w", err)
 	}

@@ -39,6 +39,7 @@ func must[T any](v T, err error) T {
 // seen is an instrument after a collection.
 type seen struct {
 	kind, unit string
+	text       string
 	labels     []string
 	values     []float64 // in order; of a histogram the count and the sum
 }
@@ -62,7 +63,7 @@ func collect(t *testing.T, reader *sdk.ManualReader) map[string]seen {
 
 func see(t *testing.T, m metricdata.Metrics) seen {
 	t.Helper()
-	s := seen{unit: m.Unit}
+	s := seen{unit: m.Unit, text: m.Description}
 	points := func(ps []metricdata.DataPoint[float64]) {
 		for _, p := range ps {
 			s.values, s.labels = append(s.values, p.Value), keys(p.Attributes)
@@ -70,11 +71,11 @@ func see(t *testing.T, m metricdata.Metrics) seen {
 	}
 	switch d := m.Data.(type) {
 	case metricdata.Gauge[float64]:
-		s.kind = "observable gauge"
+		s.kind = "gauge"
 		points(d.DataPoints)
 	case metricdata.Sum[float64]:
-		if s.kind = "observable up-down counter"; d.IsMonotonic {
-			s.kind = "observable counter"
+		if s.kind = "up-down counter"; d.IsMonotonic {
+			s.kind = "counter"
 		}
 		points(d.DataPoints)
 	case metricdata.Histogram[float64]:
@@ -114,7 +115,8 @@ func gather(t *testing.T, c prometheus.Collector) map[string][]float64 {
 	return all
 }
 
-// TestPage holds the table of docs/metrics.md to a collection in both directions, and every value to that of Prometheus.
+// TestPage holds the table of docs/metrics.md to a collection in both directions, and every value to that of
+// Prometheus.
 func TestPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reg quotient.Registry
@@ -125,18 +127,24 @@ func TestPage(t *testing.T) {
 		history(t, &reg, prom.Observe(), must(otel.Observe(meter)))
 
 		live, want := collect(t, reader), gather(t, prom)
+		metricsHelp := helpOf(t, prom)
 		got := map[string][]float64{}
-		row := regexp.MustCompile("(?m)^\\| `(quotient\\.[a-z_.]+)` \\| ([a-z -]+) \\| ([a-z_., ]+) \\| ([^|]+) \\| `(quotient_[a-z_]+)` \\|$")
-		for _, m := range row.FindAllStringSubmatch(string(must(os.ReadFile("../../docs/metrics.md"))), -1) {
+		page := string(must(os.ReadFile("../../docs/metrics.md")))
+		labels := labelsOf(page)
+		row := regexp.MustCompile("(?m)^\\| `(quotient\\.[a-z_.]+)` \\| ([a-z -]+) \\| ([^|]+) \\| `(quotient_[a-z_]+)` \\|$")
+		for _, m := range row.FindAllStringSubmatch(page, -1) {
 			s, ok := live[m[1]]
 			if !ok {
 				t.Errorf("the page lists %s, which no collection has", m[1])
 			}
-			labels := slices.Sorted(slices.Values(strings.Split(m[3], ", ")))
-			if is := strings.Join(s.labels, ", "); m[2] != s.kind || m[4] != s.unit || strings.Join(labels, ", ") != is && m[3]+is != "none" {
-				t.Errorf("%s is %s {%s} in %s, the page says %s {%s} in %s", m[1], s.kind, is, s.unit, m[2], m[3], m[4])
+			if m[2] != s.kind || m[3] != s.unit || !slices.Equal(labels[m[4]], s.labels) {
+				t.Errorf("%s is %s %q in %s, the page says %s %q in %s",
+					m[1], s.kind, s.labels, s.unit, m[2], labels[m[4]], m[3])
 			}
-			got[m[5]] = append(got[m[5]], s.values...)
+			got[m[4]] = append(got[m[4]], s.values...)
+			if help := metricsHelp[m[4]]; s.text != help {
+				t.Errorf("%s: %q, in Prometheus %q", m[1], s.text, help)
+			}
 			delete(live, m[1])
 		}
 		for name := range live {
@@ -150,6 +158,35 @@ func TestPage(t *testing.T) {
 			}
 		}
 	})
+}
+
+// labelsOf returns the labels of each metric of Prometheus in the page, as sorted names of attributes.
+func labelsOf(page string) map[string][]string {
+	all := map[string][]string{}
+	row := regexp.MustCompile("(?m)^\\| `(quotient_[a-z_]+)` \\| \\w+ \\| ([a-z_, ]+) \\|")
+	for _, m := range row.FindAllStringSubmatch(page, -1) {
+		var names []string
+		for name := range strings.SplitSeq(m[2], ", ") {
+			if name != "none" {
+				names = append(names, "quotient."+name)
+			}
+		}
+		slices.Sort(names)
+		all[m[1]] = names
+	}
+	return all
+}
+
+// helpOf returns the help texts of Prometheus.
+func helpOf(t *testing.T, c prometheus.Collector) map[string]string {
+	t.Helper()
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(c)
+	all := map[string]string{}
+	for _, f := range must(reg.Gather()) {
+		all[f.GetName()] = f.GetHelp()
+	}
+	return all
 }
 
 // history gives every figure a value, most of them above 0.
@@ -223,7 +260,8 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestLimitersComeAndGo holds that a collection shows the limiters of its moment, and that Unregister ends it.
+// TestLimitersComeAndGo holds that a collection shows the limiters of its moment, and that Unregister ends
+// it.
 func TestLimitersComeAndGo(t *testing.T) {
 	var reg quotient.Registry
 	reader := sdk.NewManualReader()
