@@ -251,7 +251,7 @@ func TestSeriesCount(t *testing.T) {
 	page := strings.Join(strings.Fields(string(must(os.ReadFile("../docs/metrics.md")))), " ")
 	for _, want := range []string{
 		fmt.Sprintf("A limiter with two rates and slots has %d series, %d of them its histograms", all, histograms),
-		fmt.Sprintf("each plan with two rates and slots has %d more", planned-all),
+		fmt.Sprintf("Each plan with two rates and slots has %d more", planned-all),
 		fmt.Sprintf("a pool that is set or followed %d", pooled-planned),
 	} {
 		if !strings.Contains(page, want) {
