@@ -84,16 +84,16 @@ func newInstalled(t *testing.T) *installed {
 	}
 	// -trimpath and no C, as make cross builds: so packages of others are built once for both.
 	in.env = []string{"GOWORK=off", "GOFLAGS=-mod=mod -modcacherw -trimpath", "CGO_ENABLED=0", "GOSUMDB=off",
-		"GOPRIVATE=", "GONOPROXY=", "GOBIN=" + filepath.Join(dir, "bin"), "GOMODCACHE=" + filepath.Join(dir, "modules"),
-		"GOPROXY=" + proxyIn(r.cache) + "," + proxyIn(others) + ",off"}
+		"GOPRIVATE=", "GONOPROXY=", "GOBIN=" + filepath.Join(dir, "bin"),
+		"GOMODCACHE=" + filepath.Join(dir, "modules"), "GOPROXY=" + proxyIn(r.cache) + "," + proxyIn(others) + ",off"}
 	return in
 }
 
 // proxyIn is a module cache as an address of GOPROXY.
 func proxyIn(cache string) string { return "file://" + filepath.ToSlash(cache) + "/cache/download" }
 
-// checkZip holds what a module's zip has: its own files with a licence, no other module, and in go.sum the
-// hashes of our modules that the go command makes of the tags.
+// checkZip requires that a module's zip has a licence and no other module, and that go.mod replaces nothing.
+// The hashes of our modules in go.sum must be those that the go command computes from the tags.
 func (in *installed) checkZip(t *testing.T, m module) {
 	files := readZip(t, in.sums[m.path].Zip, m.path+"@"+in.version+"/")
 	for name := range files {

@@ -35,9 +35,9 @@ func TestReadmeInstalls(t *testing.T) {
 			continue
 		}
 		tested++
-		mod := "module user\n\ngo 1.26.0\n\n" + strings.ReplaceAll(string(lines[1]), "poolsize/redis", m.dir)
-		dir := t.TempDir()
-		writeFile(t, filepath.Join(dir, "go.mod"), strings.ReplaceAll(mod, "../quotient", filepath.ToSlash(root)))
+		dir, mod := t.TempDir(), strings.ReplaceAll(string(lines[1]), "poolsize/redis", m.dir)
+		mod = strings.ReplaceAll(mod, "../quotient", filepath.ToSlash(root))
+		writeFile(t, filepath.Join(dir, "go.mod"), "module user\n\ngo 1.26.0\n\n"+mod)
 		writeFile(t, filepath.Join(dir, "main.go"), program(append(imports, rootPath)))
 		env := []string{"GOWORK=off", "GOFLAGS=-mod=mod", "GOPROXY=off", "GOSUMDB=off"} // no network
 		if _, err := run(t.Context(), dir, env, "go", "build", "-o", os.DevNull, "."); err != nil {

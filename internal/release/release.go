@@ -117,9 +117,9 @@ func (r *release) copyRepo(ctx context.Context, repo string) error {
 }
 
 // commit makes the release commit and its tags, and returns their names. The go command reads each module
-// from a tag, as it will for users: so the hashes in go.sum are those that users see. Hence a module is
-// tagged before those that require it are written, and all tags move to the final commit. The content
-// of a module stays the same then, since a module is without the directories of nested ones.
+// from its tag, as it will for users, so the hashes in go.sum are those that users see. A module is tagged
+// before the modules that require it are written. At the end all tags move to the final commit, which leaves
+// each module as it was: a module has no files of nested ones.
 func (r *release) commit(ctx context.Context) (tags []string, err error) {
 	all, err := r.published(ctx)
 	if err != nil {
@@ -129,7 +129,7 @@ func (r *release) commit(ctx context.Context) (tags []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	amend := "--allow-empty"
+	amend, message := "--allow-empty", "--message=Release "+r.version.String()
 	for _, round := range order {
 		for _, m := range round {
 			if err := r.write(ctx, m); err != nil {
@@ -139,7 +139,7 @@ func (r *release) commit(ctx context.Context) (tags []string, err error) {
 		if _, err := r.git(ctx, "add", "--all"); err != nil {
 			return nil, err
 		}
-		if _, err := r.git(ctx, "commit", "--quiet", amend, "--message=Release "+r.version.String()); err != nil {
+		if _, err := r.git(ctx, "commit", "--quiet", amend, message); err != nil {
 			return nil, err
 		}
 		amend = "--amend"

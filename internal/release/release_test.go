@@ -115,7 +115,7 @@ func TestReleaseOfPublishedModulesHasNoReplace(t *testing.T) {
 	}{
 		{"config/go.mod", []string{"require " + rootPath + " v0.1.0"}, []string{"replace", "v0.0.0"}},
 		{"config/go.sum", []string{rootPath + " v0.1.0 h1:", rootPath + " v0.1.0/go.mod h1:"}, nil},
-		{"cmd/go.mod", []string{rootPath + " v0.1.0", rootPath + "/config v0.1.0"}, []string{"replace", "v0.0.0"}},
+		{"cmd/go.mod", []string{rootPath + " v0.1.0", "/config v0.1.0"}, []string{"replace", "v0.0.0"}},
 		{"cmd/go.sum", []string{rootPath + " v0.1.0 h1:", rootPath + "/config v0.1.0 h1:"}, nil},
 		{"bench/go.mod", []string{"replace", "v0.0.0"}, []string{"v0.1.0"}},
 	} {

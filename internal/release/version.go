@@ -11,7 +11,7 @@ import (
 // version is the major, minor and patch number of a release.
 type version [3]int
 
-// A major version of 2 would need another module path, hence other imports.
+// A major version of 2 would need another module path and other imports.
 var versionForm = regexp.MustCompile(`^v([01])\.(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})$`)
 
 // parseVersion reads a version such as v0.1.0. A pre-release is an error.
