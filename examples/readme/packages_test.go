@@ -19,7 +19,7 @@ const (
 // packagePages are folders whose README these tests hold. Any other README of a package is held too.
 var packagePages = []string{
 	"poolsize", "poolsize/dns", "poolsize/file", "poolsize/redis", "poolsize/etcd", "poolsize/kube",
-	"poolsize/gossip", "poolsize/pooltest", "lease", "lease/etcd", "config", "cmd/quotient",
+	"poolsize/gossip", "poolsize/pooltest", "lease", "lease/etcd", "config", "cmd/quotient", "policy",
 }
 
 var (
