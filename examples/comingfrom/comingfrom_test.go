@@ -90,3 +90,50 @@ func fromAWS(base http.RoundTripper) (*http.Client, error) {
 	}
 	return &http.Client{Transport: &httplimit.Transport{Base: base, Limiter: limiter}}, nil
 }
+
+func fromThrottled(next http.Handler) (http.Handler, error) {
+	limiter, err := quotient.New(quotient.Rates(quotient.Rate{Events: 20, Per: time.Minute, Burst: 6}))
+	if err != nil {
+		return nil, err
+	}
+	return httplimit.Middleware(limiter, httplimit.Path())(next), nil
+}
+
+func fromUlule(next http.Handler) (http.Handler, error) {
+	limiter, err := quotient.New(quotient.Rates(quotient.PerHour(1000)))
+	if err != nil {
+		return nil, err
+	}
+	send := httplimit.SendFields(httplimit.FieldsXRateLimit)
+	return httplimit.Middleware(limiter, httplimit.ClientAddr(), send)(next), nil
+}
+
+func fromFailsafe() (*quotient.Limiter, error) {
+	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}, InFlight: 10}
+	return quotient.New(limit, quotient.MaxWait(time.Second))
+}
+
+func get(ctx context.Context, l *quotient.Limiter, f func(context.Context) (string, error)) (string, error) {
+	return quotient.Do(ctx, l, "upstream", f)
+}
+
+func fromGubernator() (*quotient.Limiter, error) {
+	return quotient.New(quotient.Rates(quotient.PerSecond(10)), quotient.Replicas(4)) // TryAcquire("account:1")
+}
+
+func fromNginx(next http.Handler) (http.Handler, error) {
+	r := quotient.Rate{Events: 10, Per: time.Second, Burst: 21} // nginx admits one request and 20 more
+	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{r}, InFlight: 5})
+	if err != nil {
+		return nil, err
+	}
+	return httplimit.Middleware(limiter, httplimit.ClientAddr())(next), nil
+}
+
+func fromCaddy(next http.Handler) (http.Handler, error) {
+	limiter, err := quotient.New(quotient.Rates(quotient.Rate{Events: 60, Per: time.Minute, Burst: 20}))
+	if err != nil {
+		return nil, err
+	}
+	return httplimit.Middleware(limiter, httplimit.ClientAddr())(next), nil
+}

@@ -39,6 +39,7 @@ func TestLimiters(t *testing.T) {
 		{"go-limiter", fromGoLimiter, "k", 15},
 		{"go-limiter, a key of its own", fromGoLimiter, "big customer", 100},
 		{"envoy, a dry run", fromEnvoy, "k", 11_000},
+		{"gubernator: a quarter of ten", fromGubernator, "account:1", 2},
 	} {
 		inFakeTime(t, c.name, func(t *testing.T) {
 			l, err := c.make()
@@ -106,14 +107,17 @@ func TestHandlers(t *testing.T) {
 		name string
 		make func(http.Handler) (http.Handler, error)
 		want int
-	}{{"tollbooth", fromTollbooth, 1}, {"httprate", fromHTTPRate, 100}} {
+	}{
+		{"tollbooth", fromTollbooth, 1}, {"httprate", fromHTTPRate, 100}, {"throttled", fromThrottled, 6},
+		{"ulule", fromUlule, 1000}, {"nginx", fromNginx, 21}, {"caddy", fromCaddy, 20},
+	} {
 		inFakeTime(t, c.name, func(t *testing.T) {
 			h, err := c.make(next)
 			if err != nil {
 				t.Fatal(err)
 			}
 			served := 0
-			for range 200 {
+			for range 1500 {
 				w := httptest.NewRecorder()
 				h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 				if w.Code == http.StatusOK {
@@ -127,6 +131,78 @@ func TestHandlers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A sliding window of 80 a minute and the bucket that stands for it: no minute has more than 80.
+func TestCaddyWindow(t *testing.T) {
+	inFakeTime(t, "window", func(t *testing.T) {
+		served := 0
+		h, err := fromCaddy(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+		}
+		if served < 79 || served > 80 {
+			t.Errorf("%d served in the first minute, want 80", served)
+		}
+	})
+}
+
+// One address has five requests in flight at nginx, and here.
+func TestNginxConnections(t *testing.T) {
+	inFakeTime(t, "in flight", func(t *testing.T) {
+		h, err := fromNginx(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		codes := make(chan int, 7)
+		for range cap(codes) {
+			go func() {
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+				codes <- w.Code
+			}()
+		}
+		served := 0
+		for range cap(codes) {
+			if <-codes == http.StatusOK {
+				served++
+			}
+		}
+		if served != 5 {
+			t.Errorf("%d at a time, want 5", served)
+		}
+	})
+}
+
+// A call waits a second at most for its turn, and returns what the function returns.
+func TestFailsafe(t *testing.T) {
+	inFakeTime(t, "failsafe", func(t *testing.T) {
+		l, err := fromFailsafe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := get(t.Context(), l, func(context.Context) (string, error) { return "answer", nil })
+		if answer != "answer" || err != nil {
+			t.Errorf("%q, %v", answer, err)
+		}
+		if _, err := l.Acquire(t.Context(), "upstream", quotient.Weight(99)); err == nil {
+			t.Error("99 of 10 slots were taken")
+		}
+		for range 10 {
+			if _, err := l.Acquire(t.Context(), "upstream"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := l.Acquire(ctx, "upstream"); err == nil || time.Since(start) > time.Second {
+			t.Errorf("%v after %v, want an error after a second at most", err, time.Since(start))
+		}
+	})
 }
 
 // four is a source that counts four replicas, again and again.

@@ -246,4 +246,9 @@ func TestOnSchedule(t *testing.T) {
 	if ran != 2 {
 		t.Errorf("the job ran %d times, want 2", ran)
 	}
+	for start := time.Now(); server.Stats().Peers > 0; time.Sleep(time.Millisecond) { // clients leave in the background
+		if time.Since(start) > 20*time.Second {
+			t.Fatalf("%d clients are left", server.Stats().Peers)
+		}
+	}
 }

@@ -67,7 +67,8 @@ func tenantsAndRoutes(tenants, routes *quotient.Limiter, mux *http.ServeMux) htt
 }
 
 func loginLimits() (addresses, accounts *quotient.Limiter, err error) {
-	if addresses, err = quotient.New(quotient.Rates(quotient.Rate{Events: 20, Per: 5 * time.Minute})); err != nil {
+	perAddress := quotient.Rates(quotient.Rate{Events: 20, Per: 5 * time.Minute})
+	if addresses, err = quotient.New(perAddress); err != nil {
 		return nil, nil, err
 	}
 	accounts, err = quotient.New(quotient.Rates(quotient.Rate{Events: 5, Per: 5 * time.Minute}))

@@ -13,7 +13,6 @@ import (
 	"encoding/pem"
 	"log/slog"
 	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,13 +43,13 @@ func serveSocket(ctx context.Context, page *admin.Handler, path string) error {
 	return page.Serve(ctx, l)
 }
 
-func serveTLS(ctx context.Context, page *admin.Handler, l net.Listener, own tls.Certificate, ca *x509.CertPool) error {
-	config := &tls.Config{
-		Certificates: []tls.Certificate{own},
-		ClientCAs:    ca,
-		ClientAuth:   tls.RequireAndVerifyClientCert,
+func serveTLS(ctx context.Context, page *admin.Handler, addr string, config *tls.Config) error {
+	config.ClientAuth = tls.RequireAndVerifyClientCert // against config.ClientCAs
+	l, err := page.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return err
 	}
-	return page.Serve(ctx, tls.NewListener(l, config)) // l is of page.Listen
+	return page.Serve(ctx, tls.NewListener(l, config))
 }
 
 // background runs a server until the test ends.
@@ -94,7 +93,9 @@ func certificate(t *testing.T, dir, name string, parent *tls.Certificate) *tls.C
 		t.Fatal(err)
 	}
 	public, private := filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key")
-	for file, b := range map[string]*pem.Block{public: {Type: "CERTIFICATE", Bytes: der}, private: {Type: "PRIVATE KEY", Bytes: secret}} {
+	for file, b := range map[string]*pem.Block{
+		public: {Type: "CERTIFICATE", Bytes: der}, private: {Type: "PRIVATE KEY", Bytes: secret},
+	} {
 		if err := os.WriteFile(file, pem.EncodeToMemory(b), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +107,8 @@ func certificate(t *testing.T, dir, name string, parent *tls.Certificate) *tls.C
 	return &pair
 }
 
-// adminServers serves the limiters in the three ways of docs/admin.md, and returns what replaces the page's addresses.
+// adminServers serves the limiters in the three ways of docs/admin.md. It returns what replaces the addresses of
+// the page.
 func adminServers(t *testing.T, dir string, limiters *quotient.Registry) *strings.Replacer {
 	t.Helper()
 	t.Setenv("ADMIN_TOKEN", "an-admin-token-0123456789")
@@ -130,12 +132,10 @@ func adminServers(t *testing.T, dir string, limiters *quotient.Registry) *string
 	certificate(t, dir, "operator", ca)
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.Leaf)
-	l, err := certified.Listen(t.Context(), "tcp", secure)
-	if err != nil {
-		t.Fatal(err)
-	}
-	background(t, func(ctx context.Context) error { return serveTLS(ctx, certified, l, *own, pool) })
+	config := &tls.Config{Certificates: []tls.Certificate{*own}, ClientCAs: pool, MinVersion: tls.VersionTLS13}
+	background(t, func(ctx context.Context) error { return serveTLS(ctx, certified, secure, config) })
 	awaitListener(t, plain)
+	awaitListener(t, secure)
 	return strings.NewReplacer("localhost:9091", plain, "localhost:9443", secure, "/run/api/admin.sock", socket)
 }
 
