@@ -51,7 +51,7 @@ func run(t *testing.T, dir string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestCommandsOfThePage holds that the program takes each command of the page, of the command's README, and
+// TestCommandsOfThePage checks that the program takes each command of the page, of the command's README, and
 // of the files beside it. A proxy is not started: its flags are printed as a file, or the file that they name
 // is checked.
 func TestCommandsOfThePage(t *testing.T) {

@@ -74,7 +74,7 @@ func faults(text, sources, module string) (all []string) {
 	return all
 }
 
-// moduleOf returns the path of the module that a folder is the root of; empty if it is none.
+// moduleOf returns the path of the module that a folder is the root of; empty where it is not a root.
 func moduleOf(dir string) string {
 	text, err := os.ReadFile(filepath.Join(root, dir, "go.mod"))
 	if err != nil {
@@ -106,7 +106,7 @@ func TestPackagePages(t *testing.T) {
 	}
 }
 
-// TestFaults holds that the test above can fail.
+// TestFaults checks that the test above can fail.
 func TestFaults(t *testing.T) {
 	const good = "# x\n\n[docs](../docs/x.md)\n\ngo get example.com/x\n\n```go\nif x {\n\ty()\n}\n```\n"
 	const source = "func f() {\n\tif x {\n\t\ty() //nolint:errcheck // no\n\t}\n}\n"

@@ -85,7 +85,7 @@ func followDNS(ctx context.Context) (*quotient.Limiter, error) {
 	return limiter, nil
 }
 
-// TestFollowDNS holds that the function of the page makes a limiter that admits nothing before the first
+// TestFollowDNS checks that the function of the page makes a limiter that admits nothing before the first
 // report.
 func TestFollowDNS(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
