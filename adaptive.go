@@ -24,9 +24,9 @@ type learned struct {
 }
 
 // lawTerms is what a rule of the policy adds: what its law governs, and the bounds of the law.
-type lawTerms struct {
+type ctrlTerms struct {
 	governs governed
-	lawID   uint64 // 0: requests; the unitID of a rate; or slotsID
+	ctrlID  uint64 // 0: requests; the unitID of a rate; or slotsID
 	bounds  policy.Bounds
 	// Where a law starts:
 	start   float64       // events per second, or slots
@@ -55,33 +55,33 @@ func (o *options) govern(st *setting, b belief, part float64) {
 		if unit > 0 && math.IsInf(limit, 1) {
 			continue
 		}
-		x := lawTerms{governs: eventsOf{unit}, lawID: uint64(unit), held: 1, quotas: true}
+		x := ctrlTerms{governs: eventsOf{unit}, ctrlID: uint64(unit), held: 1, quotas: true}
 		r := rule{id: id{unit: name}, unitID: unit, reason: ReasonRate, window: time.Second}
-		o.addLaw(st, r, x, o.bounds(limit, b, part))
+		o.addController(st, r, x, o.bounds(limit, b, part))
 	}
 	if st.limit.InFlight > 0 && st.slots > 0 {
 		bounds := o.bounds(float64(st.limit.InFlight), b, part)
 		bounds.Ceiling = float64(st.slots)
-		terms := lawTerms{governs: slotsOf{}, lawID: slotsID}
-		law := o.addLaw(st, rule{id: id{unit: inFlightRule}, reason: ReasonInFlight}, terms, bounds)
-		law.kind, law.role, law.timed, law.hidden = kindLawSlots, roleLawSlots, false, true
-		law.here, law.most, st.timesHolds = math.MaxInt, math.MaxInt, true
-		st.rules = append(st.rules, law)
+		terms := ctrlTerms{governs: slotsOf{}, ctrlID: slotsID}
+		ctrl := o.addController(st, rule{id: id{unit: inFlightRule}, reason: ReasonInFlight}, terms, bounds)
+		ctrl.kind, ctrl.role, ctrl.timed, ctrl.hidden = kindControllerSlots, roleControllerSlots, false, true
+		ctrl.here, ctrl.most, st.timesHolds = math.MaxInt, math.MaxInt, true
+		st.rules = append(st.rules, ctrl)
 	}
 }
 
 // addLaw adds the rule of the next law, and returns a copy of it.
-func (o *options) addLaw(st *setting, r rule, x lawTerms, bounds policy.Bounds) rule {
+func (o *options) addController(st *setting, r rule, x ctrlTerms, bounds policy.Bounds) rule {
 	x.bounds = bounds
 	o.begin(&x)
-	r.id = id{lawRule, r.unit, roleLaw, int64(x.lawID)}
-	r.kind, r.timed, r.lawTerms = kindLaw, true, x
+	r.id = id{ctrlRule, r.unit, roleController, int64(x.ctrlID)}
+	r.kind, r.timed, r.ctrlTerms = kindController, true, x
 	r.limit, r.share = bounds.Ceiling, bounds.Share
 	r.most, r.here = math.MaxInt, math.MaxInt
-	r.law = 0
+	r.ctrl = 0
 	for i := range st.rules {
-		if st.rules[i].role == roleLaw {
-			r.law++
+		if st.rules[i].role == roleController {
+			r.ctrl++
 		}
 	}
 	st.rules = append(st.rules, r)
@@ -127,10 +127,10 @@ func (r *rule) boundsAt(at time.Duration) policy.Bounds {
 }
 
 // begin works out where a law starts under its bounds.
-func (o *options) begin(x *lawTerms) {
+func (o *options) begin(x *ctrlTerms) {
 	pace := policy.Pace{}
-	if law := o.policy.New(uint64(o.phase)); law != nil {
-		pace = law.Next(policy.Sample{}, x.bounds)
+	if ctrl := o.policy.New(uint64(o.phase)); ctrl != nil {
+		pace = ctrl.Next(policy.Sample{}, x.bounds)
 	}
 	rate := pace.Rate
 	if !usable(rate) || rate > maxEvents {
@@ -212,16 +212,16 @@ func (slotsOf) observe(p *pacer, cost float64, held time.Duration, succeeded boo
 
 // observe hands the laws what the upstream answered to a request, each what concerns it. It sets when all is
 // forgotten. A refusal concerns one law alone.
-func (l *learned) observe(f *policy.Feedback, u *usage, p policy.Policy, laws []*rule) {
+func (l *learned) observe(f *policy.Feedback, u *usage, p policy.Policy, ctrls []*rule) {
 	blamed := -1
 	if f.Outcome == policy.Throttled {
-		blamed = l.blame(f, u, laws)
+		blamed = l.blame(f, u, ctrls)
 	}
 	l.due = l.latest + forgetAfter // first, should a law panic
-	for i, r := range laws {
+	for i, r := range ctrls {
 		pc := &l.pacers[i]
-		if pc.law == nil {
-			if !pc.begin(p.New(l.seed+r.lawID), u.since, l.latest, r) {
+		if pc.ctrl == nil {
+			if !pc.begin(p.New(l.seed+r.ctrlID), u.since, l.latest, r) {
 				continue
 			}
 			pc.taken = r.governs.cost(u, l.latest) // a key that was evicted meanwhile would not know of more
@@ -242,7 +242,7 @@ func (p *pacer) observe(f *policy.Feedback, u *usage, at time.Duration, r *rule,
 	}
 	s.Cost, s.Taken = r.governs.observe(p, s.Cost, at-u.since, f.Outcome == policy.Success)
 	p.heldBack = false
-	p.apply(at, p.law.Next(s, r.boundsAt(at)), r)
+	p.apply(at, p.ctrl.Next(s, r.boundsAt(at)), r)
 }
 
 // blame returns the law that gets a refusal, one of those that the request has taken from: an upstream
@@ -250,9 +250,9 @@ func (p *pacer) observe(f *policy.Feedback, u *usage, at time.Duration, r *rule,
 // nearest to its end. Else it is the one that last held asks back, since it was probing, or else the law of
 // requests. A law that the request has taken nothing from could not hold the next one back. See
 // docs/decisions/0020.
-func (l *learned) blame(f *policy.Feedback, u *usage, laws []*rule) int {
+func (l *learned) blame(f *policy.Feedback, u *usage, ctrls []*rule) int {
 	nearest, least := -1, 0.0
-	for i, r := range laws {
+	for i, r := range ctrls {
 		q := r.quota(f)
 		if q == nil || !r.governs.took(u) {
 			continue
@@ -261,7 +261,7 @@ func (l *learned) blame(f *policy.Feedback, u *usage, laws []*rule) int {
 			nearest, least = i, left
 		}
 	}
-	if nearest < 0 && laws[l.last].governs.took(u) {
+	if nearest < 0 && ctrls[l.last].governs.took(u) {
 		return l.last
 	}
 	return max(nearest, 0)
@@ -276,7 +276,7 @@ func (l *learned) advance(at time.Duration, st *setting, p policy.Policy) {
 	}
 	if l.over(at) {
 		l.reask(l.due, st, nil)
-		l.forget(st.laws)
+		l.forget(st.ctrls)
 		l.resize(st)
 	}
 	if l.expired(at) {
@@ -293,17 +293,17 @@ func (l *learned) reask(at time.Duration, st *setting, p policy.Policy) {
 	if st.awaiting || st.limit.Deny {
 		return
 	}
-	for i, r := range st.laws {
+	for i, r := range st.ctrls {
 		pc := &l.pacers[i]
-		for n := 0; n <= maxMissed && pc.expired(at) && (pc.law != nil || p != nil); n++ {
+		for n := 0; n <= maxMissed && pc.expired(at) && (pc.ctrl != nil || p != nil); n++ {
 			when := pc.expires
-			if pc.law == nil || n == maxMissed {
+			if pc.ctrl == nil || n == maxMissed {
 				when, n = at, maxMissed // it begins now, or goes on from now
 			}
-			if pc.law == nil {
+			if pc.ctrl == nil {
 				l.due = max(l.due, at+forgetAfter)
 			}
-			pc.reask(when, r, p, l.seed+r.lawID)
+			pc.reask(when, r, p, l.seed+r.ctrlID)
 		}
 	}
 	l.resize(st)
@@ -336,9 +336,9 @@ func (l *learned) firstExpiry() (first time.Duration) {
 func (l *learned) over(at time.Duration) bool { return l.due != 0 && at >= l.due }
 
 // forget drops what was learned, as of the instant at which it was due.
-func (l *learned) forget(laws []*rule) {
+func (l *learned) forget(ctrls []*rule) {
 	for i := range l.pacers {
-		l.pacers[i].forget(l.due, laws[i])
+		l.pacers[i].forget(l.due, ctrls[i])
 	}
 	l.due, l.last = 0, 0
 }
@@ -375,17 +375,17 @@ func (l *learned) resize(st *setting) {
 	if !st.timesHolds {
 		return
 	}
-	last := len(st.laws) - 1
-	l.slots = int(min(st.laws[last].bounds.Ceiling, math.Floor(min(l.pacers[last].pace, maxInFlight))+1))
+	last := len(st.ctrls) - 1
+	l.slots = int(min(st.ctrls[last].bounds.Ceiling, math.Floor(min(l.pacers[last].pace, maxInFlight))+1))
 }
 
 // copyFrom gives l the tokens of another key's pacers, and nothing that they have learned. What is paused
 // there may pass here from now on, one by one.
 func (l *learned) copyFrom(o *learned, at time.Duration, st *setting, seed uint64) {
 	l.seed = seed
-	for i, r := range st.laws {
+	for i, r := range st.ctrls {
 		p := &l.pacers[i]
-		if *p = o.pacers[i]; p.law != nil {
+		if *p = o.pacers[i]; p.ctrl != nil {
 			p.forget(at, r)
 		}
 		p.taken = 0
@@ -397,13 +397,13 @@ func (l *learned) copyFrom(o *learned, at time.Duration, st *setting, seed uint6
 func (l *learned) start(old []pacer, was *setting, st *setting) {
 	last := l.last
 	l.last = 0
-	for i, r := range st.laws {
+	for i, r := range st.ctrls {
 		o := was.find(r.id)
 		if o == nil {
 			l.pacers[i] = r.startPacer(st.at.at, !st.startEmpty)
 			continue
 		}
-		if l.pacers[i] = old[o.law]; o.law == last {
+		if l.pacers[i] = old[o.ctrl]; o.ctrl == last {
 			l.last = i
 		}
 	}

@@ -53,7 +53,7 @@ func BenchmarkDone(b *testing.B) {
 // still is a policy whose laws cost nothing, so that what is left is what the limiter does for them.
 type still struct{}
 
-func (s still) New(uint64) policy.Law { return s }
+func (s still) New(uint64) policy.Controller { return s }
 
 func (still) Next(_ policy.Sample, b policy.Bounds) policy.Pace { return policy.Pace{Rate: b.Ceiling} }
 

@@ -17,7 +17,7 @@ func holdsBack(t *testing.T, l *Limiter, p *panel, name string) {
 	if name == inFlight8 { // one more than learned is in flight
 		keep = append(keep, took(t, l, "k", Cost("tokens", 1)))
 	}
-	if d := refusedFor(t, l, l.Check("k", Cost("tokens", 1)).Reason, "k", Cost("tokens", 1)); d.Rule != lawRule {
+	if d := refusedFor(t, l, l.Check("k", Cost("tokens", 1)).Reason, "k", Cost("tokens", 1)); d.Rule != ctrlRule {
 		t.Fatalf("refused by %q, want the law of %s", d.Rule, name)
 	}
 	for _, permit := range keep {
@@ -75,7 +75,7 @@ func TestRefusalsAreAttributed(t *testing.T) {
 }
 
 // Paced is each law's own, and ends when the law has got it.
-func TestPacedIsEachLawsOwn(t *testing.T) {
+func TestPacedIsEachControllersOwn(t *testing.T) {
 	for _, name := range []string{requests, tokens, inFlight8} {
 		row(t, name, func(t *testing.T) {
 			l, p := governing(t, Replicas(1))
@@ -98,7 +98,7 @@ func TestNothingIsNotedBeforeTheFirstFeedback(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l, p := governing(t, Replicas(1))
 		permit := took(t, l, "k", Cost("tokens", 1000))
-		if d := refusedFor(t, l, ReasonRate, "k", Cost("tokens", 1000)); d.Rule != lawRule {
+		if d := refusedFor(t, l, ReasonRate, "k", Cost("tokens", 1000)); d.Rule != ctrlRule {
 			t.Fatalf("refused by %q, want a law", d.Rule)
 		}
 		permit.Done(throttled)
@@ -114,7 +114,7 @@ func TestNothingIsNotedBeforeTheFirstFeedback(t *testing.T) {
 // fickle makes a law where it is asked whether it learns, and none for the keys.
 type fickle struct{ asked *int }
 
-func (f fickle) New(uint64) policy.Law {
+func (f fickle) New(uint64) policy.Controller {
 	if *f.asked++; *f.asked <= 2 {
 		return policy.AIMD{}.New(0)
 	}
@@ -122,7 +122,7 @@ func (f fickle) New(uint64) policy.Law {
 }
 
 // A policy that makes no law for a key leaves its pace as it starts.
-func TestPolicyThatMakesNoLaw(t *testing.T) {
+func TestPolicyThatMakesNoController(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(20, 40)), Policy(fickle{new(int)}))
 		took(t, l, "k").Done(throttled)
@@ -131,7 +131,7 @@ func TestPolicyThatMakesNoLaw(t *testing.T) {
 }
 
 // With all that can be governed at once each law governs its own.
-func TestFiveLaws(t *testing.T) {
+func TestFiveControllers(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		limit := Limit{InFlight: 8, Rates: []Rate{perSecond(2000, 4000)}}
 		for _, unit := range []string{"a", "b", "c"} {

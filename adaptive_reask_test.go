@@ -17,15 +17,15 @@ type hourly struct {
 	bad     error
 }
 
-func (h hourly) New(uint64) policy.Law { return &hourlyLaw{hourly: h} }
-func (h hourly) Validate() error       { return h.bad }
+func (h hourly) New(uint64) policy.Controller { return &hourlyController{hourly: h} }
+func (h hourly) Validate() error              { return h.bad }
 
-type hourlyLaw struct {
+type hourlyController struct {
 	hourly
 	n float64
 }
 
-func (l *hourlyLaw) Next(s policy.Sample, b policy.Bounds) policy.Pace {
+func (l *hourlyController) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 	if l.panics != nil && *l.panics {
 		panic("broken")
 	}
@@ -40,7 +40,7 @@ func (l *hourlyLaw) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 
 // The first ask starts a law whose pace expires. The first ask after the expiry asks it again, without any
 // feedback. Its sample has what was taken and given back, and whether it has held an ask back.
-func TestLawsAreAskedAgain(t *testing.T) {
+func TestControllersAreAskedAgain(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		var samples []policy.Sample
 		l := limiterOf(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 100}), Policy(hourly{parts: 10, samples: &samples}))
@@ -80,7 +80,7 @@ func TestWaitersSeeAPaceThatRises(t *testing.T) {
 
 // What such a law knows is forgotten like anything learned, so that the key can go. It begins again
 // afterwards.
-func TestAskedLawsAreForgotten(t *testing.T) {
+func TestAskedControllersAreForgotten(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 100}), Policy(hourly{parts: 10}), MaxKeys(1))
 		for range 20 {
@@ -109,7 +109,7 @@ func TestAskedLawsAreForgotten(t *testing.T) {
 
 // A law that panics when it is asked again is dropped: the caller has nothing to do with it, and no lock is
 // kept.
-func TestAskedLawThatPanics(t *testing.T) {
+func TestAskedControllerThatPanics(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		panics := false
 		l := limiterOf(t, Rates(Rate{Events: 10, Per: time.Second, Burst: 10}), Policy(hourly{parts: 1, panics: &panics}))
@@ -144,7 +144,7 @@ func TestDeadlineUnderAPaceThatRises(t *testing.T) {
 // alwaysLate is a law whose pace is out of date when it says it.
 type alwaysLate struct{ asked *atomic.Int64 }
 
-func (p alwaysLate) New(uint64) policy.Law { return p }
+func (p alwaysLate) New(uint64) policy.Controller { return p }
 func (p alwaysLate) Next(policy.Sample, policy.Bounds) policy.Pace {
 	p.asked.Add(1)
 	return policy.Pace{Rate: 1e-3, Until: 1}
@@ -263,7 +263,7 @@ func TestForgottenKeysAreLikeNew(t *testing.T) {
 }
 
 // A success is dated by what came before it. A correction that has asked the laws again comes before it too.
-func TestSamplesOfALawAreInOrder(t *testing.T) {
+func TestSamplesOfAControllerAreInOrder(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		var samples []policy.Sample
 		l := limiterOf(t, rated(perSecond(100, 100)), Policy(hourly{parts: 10, samples: &samples}))

@@ -28,7 +28,7 @@ func TestSlotsArePaced(t *testing.T) {
 		time.Sleep(time.Second)
 		first := took(t, l, "k")
 		d := refusedFor(t, l, ReasonInFlight, "k")
-		if d.RetryAfter != 200*time.Millisecond || d.Rule != lawRule || d.Limit != 8 {
+		if d.RetryAfter != 200*time.Millisecond || d.Rule != ctrlRule || d.Limit != 8 {
 			t.Errorf("refused with %+v, want to wait 200 ms for a law", d)
 		}
 		if d := l.Check("k", Cost("tokens", 1)); d.RetryAfter != 200*time.Millisecond {
@@ -176,16 +176,16 @@ func TestHowFeedbackIsDated(t *testing.T) {
 // A look that has ended a gate is not undone by a success that is dated before it.
 func TestSuccessDatedBeforeALook(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		law := new(noted)
-		l := limiterOf(t, rated(perSecond(2000, 4000)), Policy(law), BeyondShare())
+		ctrl := new(noted)
+		l := limiterOf(t, rated(perSecond(2000, 4000)), Policy(ctrl), BeyondShare())
 		early := took(t, l, "k")
-		law.pace = policy.Pace{Rate: 100, NotBefore: since(l) + 5*time.Second}
+		ctrl.pace = policy.Pace{Rate: 100, NotBefore: since(l) + 5*time.Second}
 		took(t, l, "k").Done(throttled)
 		time.Sleep(7 * time.Second)
 		if d := l.Check("k"); !d.OK {
 			t.Errorf("2 s after the end of a gate: %+v", d)
 		}
-		law.pace = policy.Pace{Rate: 1}
+		ctrl.pace = policy.Pace{Rate: 1}
 		early.Done(success)
 		took(t, l, "k")
 	})
@@ -194,7 +194,7 @@ func TestSuccessDatedBeforeALook(t *testing.T) {
 // noted is a policy whose law answers what the test sets, at first the ceiling.
 type noted struct{ pace policy.Pace }
 
-func (n *noted) New(uint64) policy.Law { return n }
+func (n *noted) New(uint64) policy.Controller { return n }
 
 func (n *noted) Next(_ policy.Sample, b policy.Bounds) policy.Pace {
 	if n.pace.Rate == 0 {
@@ -233,7 +233,7 @@ func TestNextAskForgets(t *testing.T) {
 			sends(t, l, "k", throttled)
 			time.Sleep(forgetAfter + time.Second)
 			took(t, l, "k")
-			if pc := &gateOf(l, "k").ext.learned.pacers[0]; pc.law != nil || pc.pace != 1000 {
+			if pc := &gateOf(l, "k").ext.learned.pacers[0]; pc.ctrl != nil || pc.pace != 1000 {
 				t.Errorf("a pace of %v is still learned", pc.pace)
 			}
 		})
@@ -241,7 +241,7 @@ func TestNextAskForgets(t *testing.T) {
 }
 
 // A law has held back a batch only if it would have let fewer through than the rates and the slots do.
-func TestUpToNotesTheLawThatHeldBack(t *testing.T) {
+func TestUpToNotesTheControllerThatHeldBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		rate     Rate
 		requests float64 // that the law of requests has room for, and slots
@@ -290,7 +290,7 @@ func TestLearnedSlotsOfPlainAsks(t *testing.T) {
 		took(t, l, "k")
 		time.Sleep(time.Second)
 		refusedFor(t, l, ReasonInFlight, "k")
-		if d := l.Check("k"); d.OK || d.Rule != lawRule {
+		if d := l.Check("k"); d.OK || d.Rule != ctrlRule {
 			t.Errorf("a look: %+v, want the rule of a law", d)
 		}
 		first.Release()

@@ -12,15 +12,15 @@ import (
 )
 
 // spyLaw is a policy, and the only law of it, that notes its samples and answers what the test sets.
-type spyLaw struct {
+type spyController struct {
 	last  policy.Sample
 	start float64 // 0: the share
 	next  float64 // in answer to feedback; 0: the share
 }
 
-func (s *spyLaw) New(uint64) policy.Law { return s }
+func (s *spyController) New(uint64) policy.Controller { return s }
 
-func (s *spyLaw) Next(x policy.Sample, b policy.Bounds) policy.Pace {
+func (s *spyController) Next(x policy.Sample, b policy.Bounds) policy.Pace {
 	answer := s.next
 	if x.Outcome == policy.Unknown {
 		answer = s.start
@@ -94,8 +94,8 @@ func TestPaceIsUsed(t *testing.T) {
 		time.Sleep(time.Second)
 		for _, want := range []float64{0, 1} {
 			k := l.Top(1)[0]
-			if law := k.Rules[1]; k.Used != want || law.Burst != 1 || law.Left != 1-want {
-				t.Errorf("used %v, want %v; the pace has %v left of %v", k.Used, want, law.Left, law.Burst)
+			if ctrl := k.Rules[1]; k.Used != want || ctrl.Burst != 1 || ctrl.Left != 1-want {
+				t.Errorf("used %v, want %v; the pace has %v left of %v", k.Used, want, ctrl.Left, ctrl.Burst)
 			}
 			l.Allow("k") // refused in the end
 		}
@@ -185,8 +185,8 @@ func TestRateGrowsForReadersOfBatches(t *testing.T) {
 
 func TestSharesBoundThePolicy(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		law := &spyLaw{next: 1e6}
-		l := limiterOf(t, rated(perSecond(20, 2)), Policy(law), Replicas(2))
+		ctrl := &spyController{next: 1e6}
+		l := limiterOf(t, rated(perSecond(20, 2)), Policy(ctrl), Replicas(2))
 		sends(t, l, "k", success)
 		paces(t, l, "k", 10)
 		start, n := time.Now(), 0
@@ -261,10 +261,10 @@ func TestFeedbackKeepsWhatWasLearned(t *testing.T) {
 }
 
 // A law that answers nonsense to feedback changes nothing.
-func TestLawThatAnswersNonsense(t *testing.T) {
+func TestControllerThatAnswersNonsense(t *testing.T) {
 	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1} {
 		row(t, x, func(t *testing.T) {
-			l := limiterOf(t, rated(perSecond(20, 40)), Policy(&spyLaw{next: x}), BeyondShare(), Replicas(2))
+			l := limiterOf(t, rated(perSecond(20, 40)), Policy(&spyController{next: x}), BeyondShare(), Replicas(2))
 			for range 5 {
 				sends(t, l, "k", success)
 			}
@@ -274,10 +274,10 @@ func TestLawThatAnswersNonsense(t *testing.T) {
 }
 
 // Nor is one whose rate to start at is nonsense.
-func TestLawThatStartsWithNonsense(t *testing.T) {
+func TestControllerThatStartsWithNonsense(t *testing.T) {
 	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1} {
 		row(t, x, func(t *testing.T) {
-			l := limiterOf(t, rated(tokensPerMinute(60, 60)), Policy(&spyLaw{start: x}), BeyondShare())
+			l := limiterOf(t, rated(tokensPerMinute(60, 60)), Policy(&spyController{start: x}), BeyondShare())
 			n := 0
 			for n < 10_000 && l.Allow("k") {
 				n++
@@ -398,9 +398,9 @@ func (panicky) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 
 type panickyPolicy struct{}
 
-func (panickyPolicy) New(uint64) policy.Law { return panicky{} }
+func (panickyPolicy) New(uint64) policy.Controller { return panicky{} }
 
-func TestPanickingLaw(t *testing.T) {
+func TestPanickingController(t *testing.T) {
 	l := limiterOf(t, rated(PerSecond(10)), Policy(panickyPolicy{}))
 	p := took(t, l, "k")
 	func() {
@@ -416,7 +416,7 @@ func TestPanickingLaw(t *testing.T) {
 // fragile is a law that cannot bear a change of its bounds.
 type fragile struct{ begun bool }
 
-func (fragile) New(uint64) policy.Law { return new(fragile) }
+func (fragile) New(uint64) policy.Controller { return new(fragile) }
 
 func (f *fragile) Next(s policy.Sample, _ policy.Bounds) policy.Pace {
 	if f.begun && s.Outcome == policy.Unknown {
@@ -427,7 +427,7 @@ func (f *fragile) Next(s policy.Sample, _ policy.Bounds) policy.Pace {
 }
 
 // A law that panics at a change of the pool is dropped: the next caller has nothing to do with it.
-func TestLawThatPanicsAtAChange(t *testing.T) {
+func TestControllerThatPanicsAtAChange(t *testing.T) {
 	for name, ask := range map[string]func(*Limiter){
 		"Allow":          func(l *Limiter) { l.Allow("k") },
 		"TryAcquire":     func(l *Limiter) { l.TryAcquire("k") },
@@ -441,7 +441,7 @@ func TestLawThatPanicsAtAChange(t *testing.T) {
 			setReplicas(t, l, 2)
 			ask(l)
 			paces(t, l, "k", 1) // where a new law starts
-			if pc := &gateOf(l, "k").ext.learned.pacers[0]; pc.law != nil {
+			if pc := &gateOf(l, "k").ext.learned.pacers[0]; pc.ctrl != nil {
 				t.Error("the law is still there")
 			}
 		})
@@ -449,7 +449,7 @@ func TestLawThatPanicsAtAChange(t *testing.T) {
 }
 
 // A law that panics at a refusal takes no slot with it.
-func TestLawThatPanicsAtDone(t *testing.T) {
+func TestControllerThatPanicsAtDone(t *testing.T) {
 	l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{PerSecond(10)}}, Policy(panickyPolicy{}))
 	p := took(t, l, "k")
 	func() {
@@ -466,7 +466,7 @@ func TestLawThatPanicsAtDone(t *testing.T) {
 }
 
 // A policy that has no law for a while crashes no process.
-func TestPolicyWithoutLawAtAChange(t *testing.T) {
+func TestPolicyWithoutControllerAtAChange(t *testing.T) {
 	l := limiterOf(t, rated(perSecond(20, 40)), Policy(fickle{new(int)}))
 	setReplicas(t, l, 2)
 	if !l.Allow("k") {

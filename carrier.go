@@ -181,19 +181,19 @@ func (s *shard) speakOfLaw(
 	g *gate, news fairshare.News, pool fairshare.Pool, fresh time.Duration,
 ) (said fairshare.Numbers) {
 	said[fairshare.Known] = int64(pool.Weight)
-	if g == nil || len(g.setting.laws) == 0 {
+	if g == nil || len(g.setting.ctrls) == 0 {
 		return said
 	}
-	now, r := s.latest, g.setting.laws[0]
+	now, r := s.latest, g.setting.ctrls[0]
 	p, t := &g.ext.learned.pacers[0], g.tally()
 	t.ends, t.fleet = fresh, nil
 	if news.Age <= s.l.newsMaxAge && news.Sum[fairshare.Known] >= int64(pool.Replicas) {
 		t.fleet = r.fleet(news.Sum, pool)
 	}
 	p.guard(now.at, r, func() {
-		if law, ok := p.law.(policy.Speaker); ok {
+		if ctrl, ok := p.ctrl.(policy.Reporter); ok {
 			p.ask(policy.Sample{Now: now.at, Sent: now.at}, r)
-			said = inThousandths(said, law.Say(now.at))
+			said = inThousandths(said, ctrl.Report(now.at))
 		}
 	})
 	g.ext.learned.resize(g.setting)
@@ -212,7 +212,7 @@ func (r *rule) fleet(sum fairshare.Numbers, pool fairshare.Pool) *policy.Fleet {
 }
 
 // inThousandths adds a law's word to what a replica says.
-func inThousandths(said fairshare.Numbers, w policy.Word) fairshare.Numbers {
+func inThousandths(said fairshare.Numbers, w policy.Report) fairshare.Numbers {
 	count := func(x float64) int64 {
 		if !(x > 0) { // a NaN is none either
 			return 0

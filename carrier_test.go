@@ -163,19 +163,19 @@ func TestABusyReplicaBorrowsSlots(t *testing.T) {
 
 // wordy is a law that says something, and keeps the news that it gets.
 type wordy struct {
-	of   *wordyLaws
-	word policy.Word
+	of   *wordyControllers
+	word policy.Report
 	news policy.Fleet
 }
 
 // wordyLaws makes them. Those that have seen an answer are kept: every second one is wanting.
-type wordyLaws struct{ kept []*wordy }
+type wordyControllers struct{ kept []*wordy }
 
-func (p *wordyLaws) New(uint64) policy.Law { return &wordy{of: p} }
+func (p *wordyControllers) New(uint64) policy.Controller { return &wordy{of: p} }
 
 func (w *wordy) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 	if s.Outcome == policy.Success && w.word.Rate == 0 {
-		w.word = policy.Word{Wanting: len(w.of.kept)%2 == 0, Rate: 7, Refused: 1.5}
+		w.word = policy.Report{Wanting: len(w.of.kept)%2 == 0, Rate: 7, Refused: 1.5}
 		w.of.kept = append(w.of.kept, w)
 	}
 	if w.news = (policy.Fleet{}); b.Fleet != nil {
@@ -184,11 +184,11 @@ func (w *wordy) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 	return policy.Pace{Rate: 10}
 }
 
-func (w *wordy) Say(time.Duration) policy.Word { return w.word }
+func (w *wordy) Report(time.Duration) policy.Report { return w.word }
 
-func TestLawsGetNewsOfTheFleet(t *testing.T) {
+func TestControllersGetNewsOfTheFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &wordyLaws{}
+		p := &wordyControllers{}
 		h, ls := pooled(t, 2, Rates(PerSecond(1000)), BeyondShare(), Policy(p))
 		for _, l := range ls {
 			for range 20 {
@@ -200,9 +200,9 @@ func TestLawsGetNewsOfTheFleet(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		want := policy.Fleet{Weight: 2, Limit: 1000, Wanting: 1, Rate: 7, Used: 7, Refused: 3}
-		for i, law := range p.kept {
-			if law.news != want {
-				t.Errorf("law %d has news %+v, want %+v", i, law.news, want)
+		for i, ctrl := range p.kept {
+			if ctrl.news != want {
+				t.Errorf("law %d has news %+v, want %+v", i, ctrl.news, want)
 			}
 		}
 		time.Sleep(h.turns / 4) // the news of the latest turn has aged by that
@@ -219,9 +219,9 @@ func TestLawsGetNewsOfTheFleet(t *testing.T) {
 		h.mu.Unlock()
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
-		for i, law := range p.kept {
-			if law.news != (policy.Fleet{}) {
-				t.Errorf("without news law %d has %+v", i, law.news)
+		for i, ctrl := range p.kept {
+			if ctrl.news != (policy.Fleet{}) {
+				t.Errorf("without news law %d has %+v", i, ctrl.news)
 			}
 		}
 		if s := ls[0].Stats(); s.Demand.Age != math.MaxInt64 || s.Fleet.Age != math.MaxInt64 {

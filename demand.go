@@ -143,7 +143,7 @@ func sorted(list []candidate) []candidate {
 // noteWanted notes that a rule has held an ask back which this replica might have room for, did the others
 // lend it theirs.
 func (s *shard) noteWanted(g *gate, r *rule) {
-	if s.wanted == nil || !r.lends && r.law == noLaw || s.overflow.is(g) {
+	if s.wanted == nil || !r.lends && r.ctrl == noController || s.overflow.is(g) {
 		return
 	}
 	if p := g.tally(); p != nil {
@@ -213,7 +213,7 @@ func (g *gate) usage(now instant) fairshare.Seen {
 	for i := range g.setting.rules {
 		r := &g.setting.rules[i]
 		switch {
-		case r.law != noLaw:
+		case r.ctrl != noController:
 			busy = busy || p.wants
 		case !r.lends:
 		case !r.timed:

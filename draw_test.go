@@ -96,16 +96,16 @@ type adversary struct {
 	calm bool
 }
 
-func (a adversary) New(seed uint64) policy.Law {
-	return &adversaryLaw{rand.New(rand.NewPCG(a.seed, seed)), a.calm}
+func (a adversary) New(seed uint64) policy.Controller {
+	return &adversaryController{rand.New(rand.NewPCG(a.seed, seed)), a.calm}
 }
 
-type adversaryLaw struct {
+type adversaryController struct {
 	*rand.Rand
 	calm bool
 }
 
-func (l *adversaryLaw) Next(s policy.Sample, b policy.Bounds) policy.Pace {
+func (l *adversaryController) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 	if l.calm {
 		l.calm = false
 		return policy.Pace{Rate: min(b.Ceiling, 5)}

@@ -84,11 +84,11 @@ func (g *gate) state(dst []RuleState, now instant) []RuleState {
 		}
 		x.Left = min(x.Left, float64(r.most)) // a bucket may hold what several turns in a row admit
 		switch {
-		case r.law != noLaw:
+		case r.ctrl != noController:
 			if x.Burst = of; r.unit == inFlightRule {
-				x.Left, x.Burst, _ = (*keyLawSlots)(g).left(now, r)
+				x.Left, x.Burst, _ = (*keyControllerSlots)(g).left(now, r)
 			}
-			g.ext.learned.state(x, now.at, r.law)
+			g.ext.learned.state(x, now.at, r.ctrl)
 		case r.place == placeRest: // slots and the first bucket know no turns
 			if wait := g.resource(r).until(now, r, 0, 0, 1); wait > 0 && wait < never {
 				x.Left, x.Reset = min(x.Left, math.Nextafter(1, 0)), max(x.Reset, wait) // outside of its turn
@@ -99,8 +99,8 @@ func (g *gate) state(dst []RuleState, now instant) []RuleState {
 }
 
 // state fills in what a law has learned.
-func (l *learned) state(x *RuleState, at time.Duration, law int) {
-	x.Pace, x.Window = l.pacers[law].pace, 0
+func (l *learned) state(x *RuleState, at time.Duration, ctrl int) {
+	x.Pace, x.Window = l.pacers[ctrl].pace, 0
 	if l.due != 0 {
 		x.ForgottenIn = l.due - at
 	}

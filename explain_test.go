@@ -82,18 +82,18 @@ func TestExplainWhatWasLearned(t *testing.T) {
 		l := limiterOf(t, Limit{Rates: []Rate{perSecond(100, 100)}, InFlight: 10}, Replicas(4),
 			Policy(policy.Tracking{}), BeyondShare())
 		e := l.Explain("k")
-		if len(e.laws()) != 2 || e.laws()[0].Share != 25 || e.laws()[0].Limit != 100 || e.laws()[0].ForgottenIn != 0 {
-			t.Errorf("%+v", e.laws())
+		if len(e.ctrls()) != 2 || e.ctrls()[0].Share != 25 || e.ctrls()[0].Limit != 100 || e.ctrls()[0].ForgottenIn != 0 {
+			t.Errorf("%+v", e.ctrls())
 		}
 		explained(t, e, "The policy allows requests", "nothing has been learned yet", "The policy allows in-flight")
 		took(t, l, "k").Done(policy.Feedback{Outcome: policy.Success})
 		e = l.Explain("k")
-		if e.laws()[0].ForgottenIn != forgetAfter {
-			t.Errorf("%+v", e.laws())
+		if e.ctrls()[0].ForgottenIn != forgetAfter {
+			t.Errorf("%+v", e.ctrls())
 		}
 		explained(t, e, "forgotten in 10m")
 		gateOf(l, "k").ext.learned.pacers[0].pausedUntil = time.Since(l.base) + 7*time.Second
-		if e = l.Explain("k"); e.laws()[0].Reset != 7*time.Second || e.Next.RetryAfter != 7*time.Second {
+		if e = l.Explain("k"); e.ctrls()[0].Reset != 7*time.Second || e.Next.RetryAfter != 7*time.Second {
 			t.Errorf("%+v", e)
 		}
 		explained(t, e, "and nothing for 7s", "for 7s, until 00:00:07")

@@ -149,10 +149,10 @@ func (g *gate) resource(r *rule) resource {
 		return g.ext.rest[r.at]
 	case placeSlots:
 		return (*keySlots)(g)
-	case placeLaws:
+	case placeControllers:
 		return &g.ext.learned.pacers[r.at]
-	case placeLawSlots:
-		return (*keyLawSlots)(g)
+	case placeControllerSlots:
+		return (*keyControllerSlots)(g)
 	}
 	return &g.first
 }
@@ -166,7 +166,7 @@ func (g *gate) admitNow(t instant, n int) bool {
 	case slots && n > st.slots-int(g.used), n > st.fastMax && !st.slotsOnly:
 		return false
 	case st.slotsOnly:
-	case len(st.laws) > 0:
+	case len(st.ctrls) > 0:
 		l := g.ext.learned
 		if slots && n > l.slots-int(g.used) || !l.takeNow(t.at, &g.first, &st.first, float64(n)) {
 			return false
@@ -308,7 +308,7 @@ func (g *gate) giveBack(t instant, taken time.Duration, d *demand) {
 
 // noteLatest dates what comes next for the laws.
 func (g *gate) noteLatest(t instant) {
-	if len(g.setting.laws) > 0 {
+	if len(g.setting.ctrls) > 0 {
 		g.ext.learned.latest = t.at
 	}
 }
@@ -316,7 +316,7 @@ func (g *gate) noteLatest(t instant) {
 // advance ends what is lent, and brings the laws up to now; p is nil where no ask may start one.
 func (g *gate) advance(t instant, p policy.Policy) {
 	g.endLoan(t)
-	if len(g.setting.laws) > 0 {
+	if len(g.setting.ctrls) > 0 {
 		g.ext.learned.advance(t.at, g.setting, p)
 	}
 }
@@ -324,8 +324,8 @@ func (g *gate) advance(t instant, p policy.Policy) {
 // noteHeldBack notes that a rule has held an ask back, for its law. For a key that has learned nothing it
 // notes nothing, or an idle key would differ from one never seen.
 func (g *gate) noteHeldBack(r *rule) {
-	if r.law != noLaw && g.ext.learned.due != 0 {
-		g.ext.learned.pacers[r.law].heldBack, g.ext.learned.last = true, r.law
+	if r.ctrl != noController && g.ext.learned.due != 0 {
+		g.ext.learned.pacers[r.ctrl].heldBack, g.ext.learned.last = true, r.ctrl
 	}
 }
 
@@ -351,7 +351,7 @@ func (g *gate) upTo(t instant, n int) (most int, by *rule) {
 // a key never seen.
 func (g *gate) idle(t instant, u *gate) bool {
 	st := g.setting
-	if g.waited() || len(st.laws) > 0 && g.ext.learned.due != 0 {
+	if g.waited() || len(st.ctrls) > 0 && g.ext.learned.due != 0 {
 		return false
 	}
 	for i := range st.rules {
@@ -388,28 +388,28 @@ func (s *keySlots) follow(instant, *rule, *rule)                  {}
 
 // keyLawSlots bounds slots by the whole ones that a law has learned. When nothing is in flight more may be
 // taken, or an ask might wait for ever.
-type keyLawSlots gate
+type keyControllerSlots gate
 
-func (s *keyLawSlots) until(_ instant, _ *rule, _ time.Duration, _, n float64) time.Duration {
+func (s *keyControllerSlots) until(_ instant, _ *rule, _ time.Duration, _, n float64) time.Duration {
 	if s.used > 0 && n > float64(s.ext.learned.slots-int(s.used)) {
 		return never
 	}
 	return 0
 }
 
-func (s *keyLawSlots) upTo(_ instant, _ *rule, n int) int {
+func (s *keyControllerSlots) upTo(_ instant, _ *rule, n int) int {
 	return min(n, s.ext.learned.slots-int(s.used))
 }
 
-func (s *keyLawSlots) left(instant, *rule) (events, of float64, full time.Duration) {
+func (s *keyControllerSlots) left(instant, *rule) (events, of float64, full time.Duration) {
 	return float64(s.ext.learned.slots - int(s.used)), float64(s.ext.learned.slots), 0
 }
 
-func (s *keyLawSlots) take(instant, *rule, float64)                  {} // slots take
-func (s *keyLawSlots) refund(instant, time.Duration, *rule, float64) {}
-func (s *keyLawSlots) age(instant, *rule) time.Duration              { return never }
-func (s *keyLawSlots) state(instant, *rule) state                    { return state{} }
-func (s *keyLawSlots) follow(instant, *rule, *rule)                  {}
+func (s *keyControllerSlots) take(instant, *rule, float64)                  {} // slots take
+func (s *keyControllerSlots) refund(instant, time.Duration, *rule, float64) {}
+func (s *keyControllerSlots) age(instant, *rule) time.Duration              { return never }
+func (s *keyControllerSlots) state(instant, *rule) state                    { return state{} }
+func (s *keyControllerSlots) follow(instant, *rule, *rule)                  {}
 
 // ahead returns what the waiters of a class and above ask of a unit.
 func (b *backlog) ahead(unit int, class Priority) (sum float64) {
@@ -442,8 +442,8 @@ func (st *setting) decision(v verdict) Decision {
 
 // pacerOf returns the pacer of the law that a verdict is of; nil where there is none.
 func (g *gate) pacerOf(v verdict) *pacer {
-	if v.rule == ruleNone || g.setting.rules[v.rule].law == noLaw {
+	if v.rule == ruleNone || g.setting.rules[v.rule].ctrl == noController {
 		return nil
 	}
-	return &g.ext.learned.pacers[g.setting.rules[v.rule].law]
+	return &g.ext.learned.pacers[g.setting.rules[v.rule].ctrl]
 }

@@ -97,7 +97,7 @@ type profile struct {
 	replicas int // at most
 	maxKeys  int // at most
 	steps    int
-	laws     bool     // also policies that learn
+	ctrls    bool     // also policies that learn
 	windows  int      // of ten rates, how many are aligned
 	paced    int      // of ten rates, how many are paced
 	costs    bool     // asks with costs
@@ -136,7 +136,7 @@ var (
 )
 
 var profiles = map[string]profile{
-	"general": {weights: general, keys: 4, replicas: 4, maxKeys: 6, steps: 60, laws: true, windows: 3, paced: 2, costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 3, slots: 5, hooks: true, holds: true},
+	"general": {weights: general, keys: 4, replicas: 4, maxKeys: 6, steps: 60, ctrls: true, windows: 3, paced: 2, costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 3, slots: 5, hooks: true, holds: true},
 	"costs": {
 		weights: with(map[op]int{
 			opTry: 25, opUpTo: 10, opCorrect: 30, opCorrectRequests: 15, opSleep: 20, opExpire: 5, opRelease: 8, opAcquire: 3, opTell: 0, opLie: 0, opClock: 0,
@@ -161,11 +161,11 @@ var profiles = map[string]profile{
 	},
 	"hints": {
 		weights: with(map[op]int{opTell: 25, opSilence: 10, opJoin: 5, opLeave: 5, opGarbage: 4, opLie: 3, opPool: 1, opSleep: 25, opTry: 20, opRelease: 15, opCorrect: 0}),
-		keys:    1, replicas: 6, maxKeys: 8, steps: 70, units: requests, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 2, slots: 9, laws: true,
+		keys:    1, replicas: 6, maxKeys: 8, steps: 70, units: requests, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 2, slots: 9, ctrls: true,
 	},
 	"keys": {
 		weights: with(map[op]int{opTry: 25, opAcquire: 12, opOverride: 5, opDeny: 3, opForget: 2, opSleep: 20, opLook: 5, opTell: 0}),
-		keys:    6, replicas: 1, maxKeys: 3, steps: 70, windows: 2, paced: 1, costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 3, slots: 5, laws: true,
+		keys:    6, replicas: 1, maxKeys: 3, steps: 70, windows: 2, paced: 1, costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 3, slots: 5, ctrls: true,
 	},
 }
 
@@ -178,7 +178,7 @@ var planNames = []string{"", "gold", "tin"}
 func init() {
 	profiles["plans"] = profile{
 		weights: with(map[op]int{opPlan: 8, opOverride: 0, opDeny: 0, opTry: 25, opAcquire: 20, opTell: 5, opLie: 1, opJoin: 2, opLeave: 2, opAll: 6}),
-		plans:   true, keys: 3, replicas: 3, maxKeys: 6, steps: 70, windows: 3, paced: 1, costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 2, slots: 4, laws: true, holds: true, hooks: true,
+		plans:   true, keys: 3, replicas: 3, maxKeys: 6, steps: 70, windows: 3, paced: 1, costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 2, slots: 4, ctrls: true, holds: true, hooks: true,
 	}
 }
 
@@ -288,7 +288,7 @@ func (w *world) drawConfig() config {
 		c.hintMaxAge = time.Duration(pick(t, 2, 20, "hint max age"))*time.Second + 7*time.Nanosecond
 	}
 	c.atLeastOne = pick(t, 0, 3, "at least one") == 0
-	c.learns = w.laws && pick(t, 0, 2, "learns") == 0
+	c.learns = w.ctrls && pick(t, 0, 2, "learns") == 0
 	c.ceiling = c.learns && pick(t, 0, 2, "ceiling") == 0
 	c.hooked = w.hooks && (w.keys == 1 || coin(t, "hooked"))
 	c.awaits = c.hintMaxAge > 0 && coin(t, "awaits")
@@ -299,12 +299,12 @@ func (w *world) drawConfig() config {
 // lie is a law that answers anything, the same to the same seed.
 type lie struct{ seed uint64 }
 
-type lieLaw struct{ x uint64 }
+type lieController struct{ x uint64 }
 
 // New starts at five a second.
-func (l lie) New(seed uint64) policy.Law { return &lieLaw{seed ^ l.seed} }
+func (l lie) New(seed uint64) policy.Controller { return &lieController{seed ^ l.seed} }
 
-func (l *lieLaw) Next(s policy.Sample, b policy.Bounds) policy.Pace {
+func (l *lieController) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 	l.x = l.x*6364136223846793005 + 1442695040888963407
 	pace := policy.Pace{Rate: float64(l.x>>40%1000) / 20}
 	switch l.x >> 33 % 9 {

@@ -45,8 +45,8 @@ func (st *setting) mayLend(w *own) {
 			r.fastest = min(r.interval, float64(r.window)/r.limit)
 		}
 	}
-	if w.o.beyond && len(st.laws) > 0 {
-		st.laws[0].news = w.tally
+	if w.o.beyond && len(st.ctrls) > 0 {
+		st.ctrls[0].news = w.tally
 	}
 }
 

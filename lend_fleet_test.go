@@ -175,11 +175,11 @@ func TestARegistryLendsEachOfItsLimiters(t *testing.T) {
 
 // A law under the share has what is lent as its bounds, and its share again when a loan has ended: also where
 // nothing but answers shows the time.
-func TestLawsUnderAPart(t *testing.T) {
+func TestControllersUnderAPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := mustNew(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 40}), Replicas(4), Policy(policy.Tracking{}))
 		p, _ := l.TryAcquire("k")
-		bounds := func() float64 { return gateOf(l, "k").setting.laws[0].bounds.Ceiling }
+		bounds := func() float64 { return gateOf(l, "k").setting.ctrls[0].bounds.Ceiling }
 		Lend(l, "k", .5, time.Second)
 		if got := bounds(); got != 50 {
 			t.Error("the ceiling of a part is", got)

@@ -253,7 +253,7 @@ func sane(t *testing.T, l *Limiter) {
 		}
 	}
 	e := l.Explain("k")
-	for _, x := range e.laws() {
+	for _, x := range e.ctrls() {
 		positive("the pace", x.Pace)
 		positive("the ceiling", x.Limit)
 	}

@@ -230,19 +230,19 @@ func together(opts ...Option) Option {
 func refusal(key string, d Decision) error { return &LimitedError{Key: key, Decision: d} }
 
 // laws are the rules that are laws of a policy, that of requests first.
-func (k KeyState) laws() (laws []RuleState) {
+func (k KeyState) ctrls() (ctrls []RuleState) {
 	for _, r := range k.Rules {
 		if r.Pace > 0 {
-			laws = append(laws, r)
+			ctrls = append(ctrls, r)
 		}
 	}
-	return laws
+	return ctrls
 }
 
 // pace is what the law of requests allows, or 0.
 func (k KeyState) pace() float64 {
-	for _, law := range k.laws() {
-		return law.Pace
+	for _, ctrl := range k.ctrls() {
+		return ctrl.Pace
 	}
 	return 0
 }

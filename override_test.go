@@ -210,20 +210,20 @@ func TestOverrideWithAUnitOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestOverrideUnderALaw(t *testing.T) {
+func TestOverrideUnderAController(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(10, 10)), Policy(policy.Tracking{}), BeyondShare())
 		override(t, l, "k", ptr(rated(perSecond(4, 4))))
 		e := l.Explain("k")
-		if len(e.laws()) != 1 || e.laws()[0].Limit != 4 || !e.Overridden {
+		if len(e.ctrls()) != 1 || e.ctrls()[0].Limit != 4 || !e.Overridden {
 			t.Errorf("%+v", e)
 		}
 		override(t, l, "k", ptr(Limit{InFlight: 2}))
-		if e := l.Explain("k"); len(e.laws()) != 2 || e.laws()[1].Unit != "in-flight" {
+		if e := l.Explain("k"); len(e.ctrls()) != 2 || e.ctrls()[1].Unit != "in-flight" {
 			t.Errorf("%+v", e)
 		}
 		override(t, l, "k", nil)
-		if e := l.Explain("k"); len(e.laws()) != 1 || e.laws()[0].Limit != 10 {
+		if e := l.Explain("k"); len(e.ctrls()) != 1 || e.ctrls()[0].Limit != 10 {
 			t.Errorf("%+v", e)
 		}
 	})

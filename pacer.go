@@ -27,15 +27,15 @@ const minPace = time.Millisecond
 // unit, or slots, each of which is taken for as long as a request holds it. See docs/decisions/0020.
 type pacer struct {
 	bucket
-	fill                      // of the bucket: what the pace makes of it
-	law         policy.Law    // nil until the first feedback: the pace is then where a law starts
-	pace        float64       // what the law allows: events per second, or slots
-	held        float64       // seconds that a request holds a slot, smoothed; 0: unknown; 1 for events
-	taken       float64       // since the law was last asked, less what was given back
-	saved       float64       // seconds of the rate that the bucket holds
-	probe       time.Duration // single requests pass, one in each; 0: the pace is in force
-	pausedUntil time.Duration // nothing passes before it; 0: no such instant
-	heldBack    bool          // it has held an ask back since the law was last asked
+	fill                          // of the bucket: what the pace makes of it
+	ctrl        policy.Controller // nil until the first feedback: the pace is then where a law starts
+	pace        float64           // what the law allows: events per second, or slots
+	held        float64           // seconds that a request holds a slot, smoothed; 0: unknown; 1 for events
+	taken       float64           // since the law was last asked, less what was given back
+	saved       float64           // seconds of the rate that the bucket holds
+	probe       time.Duration     // single requests pass, one in each; 0: the pace is in force
+	pausedUntil time.Duration     // nothing passes before it; 0: no such instant
+	heldBack    bool              // it has held an ask back since the law was last asked
 
 	// expires is when the pace does: the next ask then asks the law. Below 0 it is from the start; 0 is
 	// never.
@@ -152,7 +152,7 @@ func (p *pacer) state(t instant, _ *rule) state { return state{has: p.has(t.at, 
 
 // follow hands the law its new bounds, or starts where a law does under them.
 func (p *pacer) follow(t instant, _, r *rule) {
-	if p.law == nil {
+	if p.ctrl == nil {
 		p.saved, p.expires = r.saved, r.expires
 		p.setPace(t.at, r.start)
 		return
@@ -205,8 +205,8 @@ func (p *pacer) apply(at time.Duration, pace policy.Pace, r *rule) {
 // begins, not of the one before.
 func (p *pacer) reask(at time.Duration, r *rule, fresh policy.Policy, seed uint64) {
 	p.guard(at, r, func() {
-		full := p.law != nil && p.untilHas(at, &p.fill, p.size) == 0
-		if p.law != nil || p.begin(fresh.New(seed), at, at, r) {
+		full := p.ctrl != nil && p.untilHas(at, &p.fill, p.size) == 0
+		if p.ctrl != nil || p.begin(fresh.New(seed), at, at, r) {
 			p.ask(policy.Sample{Now: at, Sent: at, Paced: p.heldBack}, r)
 			if p.heldBack = false; full && p.pausedUntil == 0 {
 				p.tokens, p.last = p.size, at
@@ -218,19 +218,19 @@ func (p *pacer) reask(at time.Duration, r *rule, fresh policy.Policy, seed uint6
 }
 
 // begin starts a law, and reports whether there is one.
-func (p *pacer) begin(law policy.Law, sent, at time.Duration, r *rule) bool {
-	if law == nil {
+func (p *pacer) begin(ctrl policy.Controller, sent, at time.Duration, r *rule) bool {
+	if ctrl == nil {
 		return false
 	}
-	p.law = law
-	law.Next(policy.Sample{Now: at, Sent: sent}, r.boundsAt(at))
+	p.ctrl = ctrl
+	ctrl.Next(policy.Sample{Now: at, Sent: sent}, r.boundsAt(at))
 	return true
 }
 
 // ask asks the law for its pace, without any feedback.
 func (p *pacer) ask(s policy.Sample, r *rule) {
 	s.Taken = r.governs.taken(p)
-	p.apply(s.Now, p.law.Next(s, r.boundsAt(s.Now)), r)
+	p.apply(s.Now, p.ctrl.Next(s, r.boundsAt(s.Now)), r)
 }
 
 // guard drops a law that panics where no caller has anything to do with it.
@@ -258,7 +258,7 @@ func (p *pacer) forget(at time.Duration, r *rule) {
 	if p.pausedUntil != 0 {
 		p.resume(min(p.pausedUntil, at))
 	}
-	p.law, p.held, p.heldBack, p.probe = nil, r.held, false, 0
+	p.ctrl, p.held, p.heldBack, p.probe = nil, r.held, false, 0
 	p.saved, p.expires = r.saved, r.expires
 	p.setPace(at, r.start)
 }

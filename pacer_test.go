@@ -25,7 +25,7 @@ func TestNotBefore(t *testing.T) {
 			l, p := governing(t, Replicas(1))
 			time.Sleep(time.Minute)
 			p.pause(t, l, name, 10, 5*time.Second)
-			if d := refusedFor(t, l, ReasonRate, "k", Cost("tokens", 1)); d.RetryAfter != 5*time.Second || d.Rule != lawRule {
+			if d := refusedFor(t, l, ReasonRate, "k", Cost("tokens", 1)); d.RetryAfter != 5*time.Second || d.Rule != ctrlRule {
 				t.Errorf("refused with %+v, want to wait 5 s for a law", d)
 			}
 			a, b, c := asking(t, l, "k", Cost("tokens", 1)), asking(t, l, "k", Cost("tokens", 1)), asking(t, l, "k", Cost("tokens", 1))
@@ -73,7 +73,7 @@ func notBeforeOfSlots(t *testing.T, rates int) {
 	holdsFor(t, l, 500*time.Millisecond)
 	p.pause(t, l, inFlight8, 2, 5*time.Second)
 	setLimit(t, l, Limit{Rates: limit.Rates[:rates], InFlight: 8})
-	if d := refusedFor(t, l, ReasonInFlight, "k"); d.RetryAfter != 5*time.Second || d.Rule != lawRule {
+	if d := refusedFor(t, l, ReasonInFlight, "k"); d.RetryAfter != 5*time.Second || d.Rule != ctrlRule {
 		t.Errorf("refused with %+v, want to wait 5 s for a law", d)
 	}
 	if _, n := l.TryAcquireUpTo("k", 9); n != 0 {
@@ -179,7 +179,7 @@ func TestGateIsNotForgotten(t *testing.T) {
 }
 
 // All laws of a key are forgotten together, and the key can go.
-func TestAllLawsAreForgotten(t *testing.T) {
+func TestAllControllersAreForgotten(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l, p := governing(t, Replicas(1), MaxKeys(1))
 		for _, name := range []string{requests, tokens, inFlight8} {
@@ -195,7 +195,7 @@ func TestAllLawsAreForgotten(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		paces(t, l, "k", 2000)
 		for i, pc := range g.ext.learned.pacers {
-			if r := g.setting.laws[i]; pc.law != nil || pc.pace != r.start || pc.heldBack || slotsOf8(g) != 8 {
+			if r := g.setting.ctrls[i]; pc.ctrl != nil || pc.pace != r.start || pc.heldBack || slotsOf8(g) != 8 {
 				t.Errorf("law %d: %+v, %d slots", i, pc, slotsOf8(g))
 			}
 		}
@@ -220,7 +220,7 @@ func TestForgottenSlotsWakeWaiters(t *testing.T) {
 }
 
 // A law keeps what it has learned through limits that come and go, if it still has something to govern.
-func TestLawsThroughNewLimits(t *testing.T) {
+func TestControllersThroughNewLimits(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l, p := governing(t, Replicas(1))
 		all := l.Stats().Limit
@@ -272,10 +272,10 @@ func TestKeyFromAGatedOverflow(t *testing.T) {
 
 // What a request has cost less is set against a debt of the law's bucket, and brings no burst: the bucket has
 // filled by itself meanwhile, or was paused.
-func TestRefundsOfALaw(t *testing.T) {
+func TestRefundsOfAController(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: time.Second, Burst: 1_000_000}),
-			Policy(&spyLaw{next: 100, start: 100}), BeyondShare(), Replicas(1))
+			Policy(&spyController{next: 100, start: 100}), BeyondShare(), Replicas(1))
 		took(t, l, "k", Cost("tokens", 1)).Done(success)
 		time.Sleep(time.Second)
 		var permits []Permit
@@ -299,10 +299,10 @@ func TestRefundsOfALaw(t *testing.T) {
 }
 
 // What has come back by itself is set against a debt of the law's bucket, also where nothing else comes back.
-func TestRefundIntoADebtOfALaw(t *testing.T) {
+func TestRefundIntoADebtOfAController(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		rate := Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: time.Second, Burst: 1_000_000}
-		l := limiterOf(t, rated(rate), policyOf(&spyLaw{next: 100, start: 100}, beyondShare), StartPool(Pool{Replicas: 1}))
+		l := limiterOf(t, rated(rate), policyOf(&spyController{next: 100, start: 100}, beyondShare), StartPool(Pool{Replicas: 1}))
 		took(t, l, "k", Cost("tokens", 1)).Done(success)
 		time.Sleep(time.Second)
 		early := took(t, l, "k", Cost("tokens", 10)) // all that a tenth of a second brings
@@ -338,7 +338,7 @@ func TestRefundAfterAGate(t *testing.T) {
 // climbs is a law that allows a hundred times as much after a success.
 type climbs struct{}
 
-func (climbs) New(uint64) policy.Law { return climbs{} }
+func (climbs) New(uint64) policy.Controller { return climbs{} }
 func (climbs) Next(s policy.Sample, _ policy.Bounds) policy.Pace {
 	if s.Outcome == policy.Success {
 		return policy.Pace{Rate: 1000}
@@ -349,11 +349,11 @@ func (climbs) Next(s policy.Sample, _ policy.Bounds) policy.Pace {
 // A permit that is corrected after all that was learned has been forgotten leaves no debt.
 func TestGiveBackAfterForgetting(t *testing.T) {
 	ramp := policy.Ramp{Start: .01, Over: 10 * time.Second}
-	for _, law := range []policy.Policy{ramp, climbs{}} {
+	for _, ctrl := range []policy.Policy{ramp, climbs{}} {
 		for _, unit := range []string{"", "tokens"} {
-			row(t, fmt.Sprintf("%T, unit %s", law, unit), func(t *testing.T) {
+			row(t, fmt.Sprintf("%T, unit %s", ctrl, unit), func(t *testing.T) {
 				r := Rate{Name: "r", Unit: unit, Events: 1000, Per: time.Second, Burst: 1000}
-				l := limiterOf(t, Limit{Rates: []Rate{r}, InFlight: 1000}, Policy(law))
+				l := limiterOf(t, Limit{Rates: []Rate{r}, InFlight: 1000}, Policy(ctrl))
 				for range 20 { // to the top
 					took(t, l, "k", Cost(unit, 1)).Done(policy.Feedback{Outcome: policy.Success})
 					time.Sleep(time.Second)
@@ -373,7 +373,7 @@ func TestGiveBackAfterForgetting(t *testing.T) {
 // relents is a law whose pace falls to a fifth, or waits for a time, when it is refused.
 type relents struct{ wait time.Duration }
 
-func (p relents) New(uint64) policy.Law { return p }
+func (p relents) New(uint64) policy.Controller { return p }
 func (p relents) Next(s policy.Sample, _ policy.Bounds) policy.Pace {
 	pace := policy.Pace{Rate: 100, Saved: time.Second}
 	switch {
@@ -389,16 +389,16 @@ func (p relents) Next(s policy.Sample, _ policy.Bounds) policy.Pace {
 // What was taken before a law stopped its key, or slowed it down, does not come back as a burst after that.
 func TestGiveBackAfterRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
-		law  relents
+		ctrl relents
 		left int
 	}{"a pace that falls": {relents{}, 20}, "a pause": {relents{300 * time.Millisecond}, 1}} {
 		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 100}), Policy(c.law))
+			l := limiterOf(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 100}), Policy(c.ctrl))
 			p := upTo(t, l, "k", 50, 50)
 			time.Sleep(time.Second) // they have come back by themselves
 			q := upTo(t, l, "k", 1, 1)
 			q.Done(policy.Feedback{Outcome: policy.Throttled})
-			time.Sleep(c.law.wait)
+			time.Sleep(c.ctrl.wait)
 			upTo(t, l, "k", 100, c.left)
 			correct(t, p, 0)
 			upTo(t, l, "k", 100, 0)

@@ -247,7 +247,7 @@ func (s *shard) feed(g *gate, h *holding, f *policy.Feedback) {
 	}
 	l.advance(at, st, nil)
 	l.latest = at
-	l.observe(f, &h.usage, s.l.policy, st.laws)
+	l.observe(f, &h.usage, s.l.policy, st.ctrls)
 	l.resize(st)
 }
 

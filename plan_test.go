@@ -423,7 +423,7 @@ func TestPlanLooksChangeNothing(t *testing.T) {
 }
 
 // What a law has learned stays when its key changes plans.
-func TestPlansAndLaws(t *testing.T) {
+func TestPlansAndControllers(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := ofPlans(t, Policy(policy.AIMD{}))
 		for range 3 {

@@ -53,7 +53,7 @@ func twins(t *testing.T, lazy bool) {
 			await = AwaitPool()
 		}
 		ramp := drawRamp(rt)
-		law := rapid.SampledFrom([]Option{
+		ctrl := rapid.SampledFrom([]Option{
 			Policy(policy.Fixed{}), Policy(ramp), policyOf(ramp, beyondShare), Policy(policy.AIMD{}),
 			Policy(adversary{1, true}), policyOf(adversary{2, true}, beyondShare),
 		}).Draw(rt, "policy")
@@ -62,7 +62,7 @@ func twins(t *testing.T, lazy bool) {
 		if lazy {
 			n = 1000
 		}
-		opts := []Option{start, phase, law, await, HintMaxAge(time.Hour)}
+		opts := []Option{start, phase, ctrl, await, HintMaxAge(time.Hour)}
 		if rapid.Bool().Draw(rt, "one") {
 			opts = append(opts, AtLeastOne())
 		}

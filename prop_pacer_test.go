@@ -23,15 +23,17 @@ type answer struct {
 	new  bool
 }
 
-type diaryLaw struct {
-	policy.Law
+type diaryController struct {
+	policy.Controller
 	answers map[float64]*answer
 }
 
-func (d diary) New(seed uint64) policy.Law { return diaryLaw{d.adversary.New(seed), d.answers} }
+func (d diary) New(seed uint64) policy.Controller {
+	return diaryController{d.adversary.New(seed), d.answers}
+}
 
-func (l diaryLaw) Next(s policy.Sample, b policy.Bounds) policy.Pace {
-	pace := l.Law.Next(s, b)
+func (l diaryController) Next(s policy.Sample, b policy.Bounds) policy.Pace {
+	pace := l.Controller.Next(s, b)
 	l.answers[b.Ceiling] = &answer{s.Now, pace, true}
 	return pace
 }
@@ -133,7 +135,7 @@ func (p *promise) check(rt *rapid.T) {
 // Whatever laws answer, what is admitted in any window is at most what each of them allows. That is the
 // integral of its rate, or of its slots over the time that they are held, and a burst. In flight are at most
 // its slots and one more.
-func TestPropertyPacersKeepWhatLawsSay(t *testing.T) {
+func TestPropertyPacersKeepWhatControllersSay(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		d := diary{drawAdversary(rt), map[float64]*answer{}}
 		limit := Limit{InFlight: rapid.SampledFrom([]int{0, 3, 12}).Draw(rt, "slots"), Rates: []Rate{
@@ -144,8 +146,8 @@ func TestPropertyPacersKeepWhatLawsSay(t *testing.T) {
 		}
 		l := mustNew(rt, limit, Policy(d), BeyondShare(), few, WithHash(func(string) uint64 { return 1 }), WithPhase(1))
 		promises := make([]*promise, 0, 3)
-		for _, ls := range l.shards[0].setting.laws {
-			p := &promise{ceiling: ls.bounds.Ceiling, slots: ls.lawID == slotsID, pace: ls.start, base: l.base}
+		for _, ls := range l.shards[0].setting.ctrls {
+			p := &promise{ceiling: ls.bounds.Ceiling, slots: ls.ctrlID == slotsID, pace: ls.start, base: l.base}
 			p.from(time.Now(), p.fill())
 			promises = append(promises, p)
 		}

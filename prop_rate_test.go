@@ -12,11 +12,11 @@ import (
 func TestPropertyFleet(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		rate := drawRate(rt, "r")
-		n, law := rapid.IntRange(1, 5).Draw(rt, "replicas"), drawPolicy(rt)
+		n, ctrl := rapid.IntRange(1, 5).Draw(rt, "replicas"), drawPolicy(rt)
 		most := n
 		var fleet []*Limiter
 		for range n {
-			fleet = append(fleet, mustNew(rt, Rates(rate), Replicas(n), law, few))
+			fleet = append(fleet, mustNew(rt, Rates(rate), Replicas(n), ctrl, few))
 		}
 		announce := func(n int) {
 			for _, l := range fleet {
@@ -33,7 +33,7 @@ func TestPropertyFleet(t *testing.T) {
 					most = max(most, n)
 					announce(n)
 					time.Sleep(drawPause(rt))
-					fleet = append(fleet, mustNew(rt, Rates(rate), Replicas(n), StartEmpty(), law, few))
+					fleet = append(fleet, mustNew(rt, Rates(rate), Replicas(n), StartEmpty(), ctrl, few))
 				}
 			case 1:
 				if n > 1 {

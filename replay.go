@@ -40,13 +40,13 @@ func (g *gate) apply(st *setting) {
 			g.resource(r).follow(st.at, o, r)
 		}
 	}
-	if len(st.laws) == 0 {
+	if len(st.ctrls) == 0 {
 		return
 	}
 	l := g.ext.learned
 	l.latest = st.at.at
 	for i := range l.pacers {
-		if p := &l.pacers[i]; p.law != nil {
+		if p := &l.pacers[i]; p.ctrl != nil {
 			l.due = max(l.due, p.pausedUntil+forgetAfter)
 		}
 	}
@@ -112,13 +112,13 @@ func (g *gate) reshape(old, st *setting) {
 	if len(rest) > 0 || g.ext != nil {
 		g.extend().rest = rest
 	}
-	if len(st.laws) > 0 {
+	if len(st.ctrls) > 0 {
 		x := g.extend()
 		if x.learned == nil {
 			x.learned = new(learned)
 		}
 		before := x.learned.pacers
-		x.learned.pacers = make([]pacer, len(st.laws))
+		x.learned.pacers = make([]pacer, len(st.ctrls))
 		x.learned.start(before, old, st)
 	}
 	g.first = first

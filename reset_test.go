@@ -298,12 +298,12 @@ func TestResetForgetsWhatWasLearned(t *testing.T) {
 		resets(t, l, "k")
 		c.admittedAfter(t, 0)
 		paces(t, l, "k", 10)
-		if in := l.Explain("k").laws()[0].ForgottenIn; in != 0 {
+		if in := l.Explain("k").ctrls()[0].ForgottenIn; in != 0 {
 			t.Errorf("something is to be forgotten in %v", in)
 		}
 		resets(t, l, "k")
 		c.permit.Done(success)
-		if in := l.Explain("k").laws()[0].ForgottenIn; in != forgetAfter {
+		if in := l.Explain("k").ctrls()[0].ForgottenIn; in != forgetAfter {
 			t.Errorf("forgotten in %v, want %v", in, forgetAfter)
 		}
 	})
@@ -328,7 +328,7 @@ func TestResetKeepsTheSeedOfLaws(t *testing.T) {
 // Slots that a law has learned are those of a key never seen again.
 func TestResetForgetsLearnedSlots(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 8}, policyOf(&spyLaw{start: 8, next: 2}, withinShare))
+		l := limiterOf(t, Limit{InFlight: 8}, policyOf(&spyController{start: 8, next: 2}, withinShare))
 		sends(t, l, "k", success)
 		time.Sleep(time.Second)
 		p := took(t, l, "k")

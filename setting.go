@@ -25,7 +25,7 @@ type setting struct {
 	slots   int      // of this replica
 	rules   []rule
 	order   []*rule // in which they are asked
-	laws    []*rule // those that the policy governs
+	ctrls   []*rule // those that the policy governs
 	limit   Limit
 
 	holds      bool     // every permit has something to give back or to learn from
@@ -72,8 +72,8 @@ type rule struct {
 	turn         *turn
 	burst        float64       // that may come at once, here; 0 for windows and slots
 	grace        time.Duration // within which an admitted caller must wake; 0: whenever it likes
-	law          int           // in setting.laws: the law that it is of; noLaw if there is none
-	lawTerms
+	ctrl         int           // in setting.laws: the law that it is of; noLaw if there is none
+	ctrlTerms
 }
 
 // id tells rules apart. State carries over from a rule to the one with its id in the next setting.
@@ -90,8 +90,8 @@ type role uint8
 const (
 	roleRate role = iota
 	roleSlots
-	roleLaw
-	roleLawSlots
+	roleController
+	roleControllerSlots
 )
 
 // kind is the resource that a rule has. Only resolve and replay ask for it.
@@ -103,27 +103,27 @@ const (
 	kindTurn
 	kindWindow
 	kindSlots
-	kindLaw
-	kindLawSlots
+	kindController
+	kindControllerSlots
 )
 
 // place is where a gate keeps a rule's resource.
 type place uint8
 
 const (
-	placeFirst    place = iota // gate.first
-	placeRest                  // gate.ext.rest
-	placeSlots                 // the gate itself
-	placeLaws                  // gate.ext.learned.pacers
-	placeLawSlots              // gate.ext.learned
+	placeFirst           place = iota // gate.first
+	placeRest                         // gate.ext.rest
+	placeSlots                        // the gate itself
+	placeControllers                  // gate.ext.learned.pacers
+	placeControllerSlots              // gate.ext.learned
 )
 
-const noLaw = -1
+const noController = -1
 
 // The names of the rules that are no rates.
 const (
 	inFlightRule = "in-flight"
-	lawRule      = "adaptive"
+	ctrlRule     = "adaptive"
 )
 
 // belief is what a limiter believes about its pool.
@@ -185,7 +185,7 @@ func (st *setting) overridden() bool { return st.own != nil && st.own.limit != n
 // forgotten. Where the gates begin there is nothing to keep.
 func (st *setting) after(old *setting) {
 	if st.limit.Deny && !st.begins {
-		st.rules, st.order, st.laws = old.rules, old.order, old.laws
+		st.rules, st.order, st.ctrls = old.rules, old.order, old.ctrls
 		st.clock, st.timesHolds = old.clock, old.timesHolds
 	}
 	st.reshaped = st.begins || !sameShape(old, st)
@@ -237,19 +237,19 @@ func (st *setting) arrange() {
 			rest++
 		case kindSlots:
 			r.place = placeSlots
-		case kindLaw:
-			r.place, r.at = placeLaws, r.law
-			st.laws = append(st.laws, r)
-		case kindLawSlots:
-			r.place = placeLawSlots
+		case kindController:
+			r.place, r.at = placeControllers, r.ctrl
+			st.ctrls = append(st.ctrls, r)
+		case kindControllerSlots:
+			r.place = placeControllerSlots
 		}
 	}
 	for _, phase := range []func(*rule) bool{
 		func(r *rule) bool { return r.role == roleSlots },
 		func(r *rule) bool { return r.role == roleRate && !r.strict },
 		func(r *rule) bool { return r.strict },
-		func(r *rule) bool { return r.role == roleLaw },
-		func(r *rule) bool { return r.role == roleLawSlots },
+		func(r *rule) bool { return r.role == roleController },
+		func(r *rule) bool { return r.role == roleControllerSlots },
 	} {
 		for i := range st.rules {
 			if r := &st.rules[i]; phase(r) {
@@ -262,7 +262,7 @@ func (st *setting) arrange() {
 // simplify finds out what the fast path may decide on.
 func (st *setting) simplify() {
 	slots := st.limit.InFlight > 0
-	st.holds = slots || len(st.laws) > 0
+	st.holds = slots || len(st.ctrls) > 0
 	st.clock = clockNone
 	for i := range st.rules {
 		r := &st.rules[i]
@@ -278,7 +278,7 @@ func (st *setting) simplify() {
 		return
 	}
 	rates := len(st.limit.Rates)
-	st.slotsOnly = rates == 0 && len(st.laws) == 0 && slots
+	st.slotsOnly = rates == 0 && len(st.ctrls) == 0 && slots
 	if rates == 1 && st.rules[0].place == placeFirst {
 		st.fastMax, st.first = st.rules[0].most, st.rules[0].fill
 	}
@@ -347,7 +347,7 @@ func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
 	n := pool.parts()
 	x := rule{
 		id:     id{name: r.name(i), unit: r.Unit},
-		unitID: 1 + indexOf(units, r.Unit), reason: ReasonRate, timed: true, law: noLaw,
+		unitID: 1 + indexOf(units, r.Unit), reason: ReasonRate, timed: true, ctrl: noController,
 		limit: r.Events, share: r.Events / n, window: r.Per,
 		fill: fill{interval: float64(r.Per) * n / r.Events, size: max(1, r.burst()/n)},
 		most: int(r.burst()), here: int(r.burst()), // more than the share waits for a full bucket
@@ -375,7 +375,8 @@ func (o *options) rate(r Rate, i int, pool Pool, units []string) rule {
 
 func slotsRule(global, share int) rule {
 	return rule{
-		id: id{name: inFlightRule, role: roleSlots}, kind: kindSlots, reason: ReasonInFlight, law: noLaw,
+		id: id{name: inFlightRule, role: roleSlots}, kind: kindSlots, reason: ReasonInFlight,
+		ctrl:  noController,
 		limit: float64(global), share: float64(share), most: global, here: share,
 	}
 }

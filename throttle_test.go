@@ -106,8 +106,8 @@ func TestDoHandsFeedbackToThePolicy(t *testing.T) {
 		{"the context", context.Canceled, policy.Feedback{Outcome: policy.Failed}},
 	} {
 		row(t, c.name, func(t *testing.T) {
-			law := new(spyLaw)
-			l := limiterOf(t, rated(perSecond(5, 5)), Policy(law))
+			ctrl := new(spyController)
+			l := limiterOf(t, rated(perSecond(5, 5)), Policy(ctrl))
 			time.Sleep(time.Second)
 			_, err := Do(t.Context(), l, "k", func(context.Context) (int, error) {
 				time.Sleep(time.Minute)
@@ -116,7 +116,7 @@ func TestDoHandsFeedbackToThePolicy(t *testing.T) {
 			if err != c.err {
 				t.Errorf("got %v", err)
 			}
-			got := law.last
+			got := ctrl.last
 			now := 61 * time.Second
 			if c.err == nil {
 				now = time.Second // a success is dated by the admission
@@ -129,13 +129,13 @@ func TestDoHandsFeedbackToThePolicy(t *testing.T) {
 }
 
 func TestDoReportsAPanicAsAFailure(t *testing.T) {
-	law := new(spyLaw)
-	l := limiterOf(t, rated(perSecond(5, 5)), Policy(law))
+	ctrl := new(spyController)
+	l := limiterOf(t, rated(perSecond(5, 5)), Policy(ctrl))
 	func() {
 		defer func() { _ = recover() }()
 		Do(t.Context(), l, "k", func(context.Context) (int, error) { panic("fn") }) //nolint:errcheck // it panics
 	}()
-	if got := law.last.Outcome; got != policy.Failed {
+	if got := ctrl.last.Outcome; got != policy.Failed {
 		t.Errorf("the law got %v", got)
 	}
 }

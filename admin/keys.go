@@ -105,7 +105,7 @@ func newKeyUse(k quotient.KeyState) KeyUse {
 		switch {
 		case r.Window > 0:
 			use.Tokens = append(use.Tokens, finite(r.Left))
-		case isLaw(r):
+		case isController(r):
 			use.Learned = append(use.Learned, newLearned(r))
 			if r.Unit == "" {
 				use.Rate = finite(r.Pace)
@@ -126,7 +126,7 @@ func newExplanation(limiter string, e quotient.Explanation, pool quotient.PoolSt
 		out.Until = time.Now().Add(e.Next.RetryAfter)
 	}
 	for _, r := range e.Rules {
-		if isLaw(r) {
+		if isController(r) {
 			out.Learned = append(out.Learned, newLearned(r))
 		} else {
 			out.Rules = append(out.Rules, newRuleExplanation(r, e.InFlight))

@@ -193,7 +193,7 @@ func newLimitState(limit quotient.Limit) LimitState {
 func newRuleStates(rules []quotient.RuleState) []RuleState {
 	states := make([]RuleState, 0, len(rules))
 	for _, r := range rules {
-		if !isLaw(r) {
+		if !isController(r) {
 			states = append(states, newRuleState(r))
 		}
 	}
@@ -201,7 +201,7 @@ func newRuleStates(rules []quotient.RuleState) []RuleState {
 }
 
 // isLaw reports whether a rule is a law of the policy, and not of the limit.
-func isLaw(r quotient.RuleState) bool { return r.Pace > 0 }
+func isController(r quotient.RuleState) bool { return r.Pace > 0 }
 
 func newRuleState(r quotient.RuleState) RuleState {
 	x := RuleState{

@@ -216,7 +216,7 @@ func TestAlsoLearns(t *testing.T) {
 // touchy is a law that panics for feedback.
 type touchy struct{}
 
-func (touchy) New(uint64) policy.Law { return touchy{} }
+func (touchy) New(uint64) policy.Controller { return touchy{} }
 
 func (touchy) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 	if s.Outcome != policy.Unknown {
@@ -231,7 +231,7 @@ func TestAlsoWhenSomethingPanics(t *testing.T) {
 	fine := func(context.Context, any) (any, error) { return nil, nil }
 	bug := func(context.Context, any) (any, error) { panic("a bug") }
 	quiet := func() *quotient.Limiter { return limiter(t, oneSlot) }
-	law := func() *quotient.Limiter { return limiter(t, oneSlot, quotient.Policy(touchy{})) }
+	ctrl := func() *quotient.Limiter { return limiter(t, oneSlot, quotient.Policy(touchy{})) }
 	hook := func() *quotient.Limiter {
 		return limiter(t, oneSlot, quotient.OnAdmit(func(string, time.Duration, time.Duration) { panic("a hook") }))
 	}
@@ -246,8 +246,8 @@ func TestAlsoWhenSomethingPanics(t *testing.T) {
 		want       string
 	}{
 		"handler":    {quiet, quiet, unary(bug), "a bug"},
-		"own law":    {law, quiet, unary(fine), "a law"},
-		"other law":  {quiet, law, unary(fine), "a law"},
+		"own law":    {ctrl, quiet, unary(fine), "a law"},
+		"other law":  {quiet, ctrl, unary(fine), "a law"},
 		"own hook":   {hook, quiet, unary(fine), "a hook"},
 		"other hook": {quiet, hook, unary(fine), "a hook"},
 		"of a stream": {quiet, quiet, func(own *quotient.Limiter, also Option) {

@@ -63,7 +63,7 @@ type spy struct {
 	heard []policy.Feedback
 }
 
-func (s *spy) New(uint64) policy.Law { return s }
+func (s *spy) New(uint64) policy.Controller { return s }
 
 func (s *spy) Next(sample policy.Sample, b policy.Bounds) policy.Pace {
 	s.mu.Lock()

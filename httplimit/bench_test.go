@@ -93,7 +93,7 @@ func TestTransportAllocatesLittle(t *testing.T) {
 // deaf is a policy that gets every sample and keeps nothing.
 type deaf struct{}
 
-func (d deaf) New(uint64) policy.Law                           { return d }
+func (d deaf) New(uint64) policy.Controller                    { return d }
 func (deaf) Next(_ policy.Sample, b policy.Bounds) policy.Pace { return policy.Pace{Rate: b.Ceiling} }
 
 // targets are requests for 1,000 different paths.

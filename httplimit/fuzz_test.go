@@ -312,8 +312,8 @@ func FuzzFeedbackToPolicy(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, host string, statuses uint16, step int64, text string) {
 		bounds := policy.Bounds{Share: float64(seed%1000) / 10, Ceiling: 1 + float64(seed%10_000)}
 		for _, unit := range []string{"", "tokens"} {
-			law, now := fuzzed.New(seed), time.Duration(0)
-			inBounds(t, law.Next(policy.Sample{Now: now}, bounds), bounds, now)
+			ctrl, now := fuzzed.New(seed), time.Duration(0)
+			inBounds(t, ctrl.Next(policy.Sample{Now: now}, bounds), bounds, now)
 			for i, answer := range strings.Split(text, "\n\n") {
 				status := []int{200, 429, 503, 403, int(statuses)}[(int(statuses)+i)%5]
 				said, _ := ProfileFor(host).Feedback(status, headerOf(answer), zooTime)
@@ -322,7 +322,7 @@ func FuzzFeedbackToPolicy(f *testing.F) {
 				sample.Sent = now
 				now += time.Duration(step) % time.Hour
 				sample.Now, sample.Cost, sample.Paced = now, 1, (statuses>>(i%16))&1 == 1
-				inBounds(t, law.Next(sample, bounds), bounds, now)
+				inBounds(t, ctrl.Next(sample, bounds), bounds, now)
 			}
 		}
 	})

@@ -19,7 +19,7 @@ func panicOf(f func()) (value any) {
 // touchy is a policy whose laws panic at feedback.
 type touchy struct{}
 
-func (touchy) New(uint64) policy.Law { return touchy{} }
+func (touchy) New(uint64) policy.Controller { return touchy{} }
 
 func (touchy) Next(sample policy.Sample, b policy.Bounds) policy.Pace {
 	if sample.Outcome != policy.Unknown {
@@ -86,7 +86,7 @@ func TestPanicBeforeTheAdmissionClosesTheRequest(t *testing.T) {
 }
 
 // A law that panics when the handler has returned does not keep the permit.
-func TestPanicOfALawBehindTheHandler(t *testing.T) {
+func TestPanicOfAControllerBehindTheHandler(t *testing.T) {
 	l := limiter(t, oneSlot, quotient.Policy(touchy{}))
 	if got := panicOf(func() { ask(Middleware(l, Path())(ok), get(t, "/")) }); got != "a law" {
 		t.Errorf("panic with %v, want that of the law", got)

@@ -368,7 +368,7 @@ func TestRefusalBehindIsNoFeedback(t *testing.T) {
 // sink is a law that keeps the quotas of answers.
 type sink struct{ heard []policy.Quota }
 
-func (s *sink) New(uint64) policy.Law { return s }
+func (s *sink) New(uint64) policy.Controller { return s }
 
 func (s *sink) Next(sample policy.Sample, b policy.Bounds) policy.Pace {
 	if sample.Outcome != policy.Unknown {

@@ -28,7 +28,7 @@ type AIMD struct {
 }
 
 // New returns a law that starts at the share, or at 5 events per second when none is known.
-func (p AIMD) New(uint64) Law {
+func (p AIMD) New(uint64) Controller {
 	if !(p.Decrease > 0 && p.Decrease < 1) {
 		p.Decrease = defaultDecrease
 	}

@@ -29,7 +29,7 @@ func TestAIMD(t *testing.T) {
 	inf := math.Inf(1)
 	for _, c := range []struct {
 		name   string
-		law    policy.AIMD
+		ctrl   policy.AIMD
 		bounds policy.Bounds
 		rows   []answered
 	}{
@@ -73,9 +73,9 @@ func TestAIMD(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			law := c.law.New(1)
+			ctrl := c.ctrl.New(1)
 			for i, h := range c.rows {
-				if got := law.Next(h.sample(), c.bounds).Rate; math.Abs(got-h.want) > 1e-9 {
+				if got := ctrl.Next(h.sample(), c.bounds).Rate; math.Abs(got-h.want) > 1e-9 {
 					t.Errorf("row %d, %+v: got %v", i, h, got)
 				}
 			}
@@ -85,17 +85,17 @@ func TestAIMD(t *testing.T) {
 
 // New bounds count from the next sample on, whatever it says.
 func TestAIMDUnderNewBounds(t *testing.T) {
-	law := policy.AIMD{}.New(1)
+	ctrl := policy.AIMD{}.New(1)
 	for _, c := range []struct{ share, ceiling, want float64 }{
 		{20, 20, 20}, {5, 5, 5}, {20, 20, 5}, {1000, 1000, 20}, {20, 20, 20},
 	} {
-		if got := law.Next(policy.Sample{}, policy.Bounds{Share: c.share, Ceiling: c.ceiling}).Rate; got != c.want {
+		if got := ctrl.Next(policy.Sample{}, policy.Bounds{Share: c.share, Ceiling: c.ceiling}).Rate; got != c.want {
 			t.Errorf("%+v: got %v", c, got)
 		}
 	}
 }
 
-func TestLawsOfAPolicyAreApart(t *testing.T) {
+func TestControllersOfAPolicyAreApart(t *testing.T) {
 	p, b := policy.AIMD{}, policy.Bounds{Share: 10, Ceiling: 10}
 	one, other := p.New(1), p.New(1)
 	one.Next(policy.Sample{}, b)
@@ -124,13 +124,13 @@ func anySample(t *rapid.T) policy.Sample {
 // Whatever samples a law gets, it answers a rate: finite, positive, and not above the ceiling.
 func TestPropertyAIMDAnswersARate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		law := policy.AIMD{Increase: number("increase")(t), Decrease: number("decrease")(t)}.New(1)
+		ctrl := policy.AIMD{Increase: number("increase")(t), Decrease: number("decrease")(t)}.New(1)
 		b := policy.Bounds{Share: number("share")(t), Ceiling: number("ceiling")(t)}
 		for range rapid.IntRange(1, 30).Draw(t, "samples") {
 			if rapid.IntRange(0, 9).Draw(t, "rebound") == 0 {
 				b = policy.Bounds{Share: number("share")(t), Ceiling: number("ceiling")(t)}
 			}
-			got := law.Next(anySample(t), b).Rate
+			got := ctrl.Next(anySample(t), b).Rate
 			if !(got > 0) || math.IsInf(got, 1) || b.Ceiling > 0 && got > b.Ceiling {
 				t.Fatalf("bounds %+v: got %v", b, got)
 			}
@@ -143,11 +143,11 @@ func TestPropertyAIMDFloorAndGrowth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		share := rapid.Float64Range(0.01, 1e9).Draw(t, "share")
 		b := policy.Bounds{Share: share, Ceiling: share * rapid.Float64Range(1, 100).Draw(t, "room")}
-		law := policy.AIMD{}.New(1)
-		last := law.Next(policy.Sample{}, b).Rate
+		ctrl := policy.AIMD{}.New(1)
+		last := ctrl.Next(policy.Sample{}, b).Rate
 		for range rapid.IntRange(1, 50).Draw(t, "samples") {
 			s := anySample(t)
-			got := law.Next(s, b).Rate
+			got := ctrl.Next(s, b).Rate
 			if got < share*0.02*(1-1e-9) {
 				t.Fatalf("%v is below a fiftieth of the share, %v", got, share)
 			}
@@ -166,13 +166,13 @@ func TestPropertyAIMDFloorAndGrowth(t *testing.T) {
 func TestPropertyAIMDCutsOncePerRound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := policy.Bounds{Share: 1000, Ceiling: 1000}
-		law := policy.AIMD{}.New(1)
-		last := law.Next(policy.Sample{}, b).Rate
+		ctrl := policy.AIMD{}.New(1)
+		last := ctrl.Next(policy.Sample{}, b).Rate
 		cut, now := time.Duration(-1), time.Duration(0)
 		for range rapid.IntRange(1, 50).Draw(t, "answers") {
 			now += time.Duration(rapid.Int64Range(1, int64(time.Second)).Draw(t, "later"))
 			sent := now - time.Duration(rapid.Int64Range(1, int64(now)).Draw(t, "latency"))
-			got := law.Next(policy.Sample{Outcome: policy.Throttled, Now: now, Sent: sent}, b).Rate
+			got := ctrl.Next(policy.Sample{Outcome: policy.Throttled, Now: now, Sent: sent}, b).Rate
 			if got < last {
 				if sent < cut {
 					t.Fatalf("a request sent at %v cut again after the cut at %v", sent, cut)
@@ -185,13 +185,13 @@ func TestPropertyAIMDCutsOncePerRound(t *testing.T) {
 }
 
 func ExampleAIMD() {
-	law := policy.AIMD{Increase: 1}.New(1)
+	ctrl := policy.AIMD{Increase: 1}.New(1)
 	bounds := policy.Bounds{Share: 10, Ceiling: 20}
-	fmt.Println("start:", law.Next(policy.Sample{}, bounds).Rate)
+	fmt.Println("start:", ctrl.Next(policy.Sample{}, bounds).Rate)
 	refused := policy.Sample{Outcome: policy.Throttled, Now: time.Second, Sent: 900 * time.Millisecond}
-	fmt.Println("after a 429:", law.Next(refused, bounds).Rate)
+	fmt.Println("after a 429:", ctrl.Next(refused, bounds).Rate)
 	served := policy.Sample{Outcome: policy.Success, Now: 2 * time.Second, Sent: 1900 * time.Millisecond, Paced: true}
-	fmt.Println("a second later:", law.Next(served, bounds).Rate)
+	fmt.Println("a second later:", ctrl.Next(served, bounds).Rate)
 	// Output:
 	// start: 10
 	// after a 429: 5

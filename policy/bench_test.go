@@ -12,7 +12,7 @@ func BenchmarkNext(b *testing.B) {
 	quota := policy.Quota{Limit: 100, Remaining: 40, Reset: time.Second}
 	for _, c := range []struct {
 		name  string
-		law   policy.Policy
+		ctrl  policy.Policy
 		paced bool
 		quota policy.Quota
 	}{
@@ -22,15 +22,15 @@ func BenchmarkNext(b *testing.B) {
 		{"Tracking with fields", policy.Tracking{}, true, quota},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			law := c.law.New(1)
+			ctrl := c.ctrl.New(1)
 			bounds := policy.Bounds{Share: 1000, Ceiling: 10_000}
 			s := policy.Sample{Outcome: policy.Success, Cost: 1, Paced: c.paced, Quota: c.quota}
-			law.Next(policy.Sample{}, bounds)
+			ctrl.Next(policy.Sample{}, bounds)
 			b.ReportAllocs()
 			for b.Loop() {
 				s.Now += time.Millisecond
 				s.Sent = s.Now - time.Millisecond
-				if p := law.Next(s, bounds); !(p.Rate > 0) || p.Rate > bounds.Ceiling {
+				if p := ctrl.Next(s, bounds); !(p.Rate > 0) || p.Rate > bounds.Ceiling {
 					b.Fatal(p)
 				}
 			}

@@ -89,7 +89,7 @@ func TestSeedsSpreadProbes(t *testing.T) {
 	seen := map[float64]bool{}
 	for seed := range uint64(20) {
 		l := born(10, 0)
-		l.law = policy.Tracking{}.New(seed)
+		l.ctrl = policy.Tracking{}.New(seed)
 		l.darken(t, 0.1)
 		seen[l.gate()] = true
 	}

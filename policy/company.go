@@ -61,12 +61,12 @@ func (c *company) over(use float64) bool {
 func (c *company) many() bool { return c.on && !c.crowd && c.wanting+1 >= halfWant*c.weight }
 
 // Say implements Speaker.
-func (t *tracking) Say(now time.Duration) Word {
+func (t *tracking) Report(now time.Duration) Report {
 	if t.rate == 0 {
-		return Word{}
+		return Report{}
 	}
 	now = min(max(now, -farAway), farAway)
-	w := Word{Rate: t.use(now), Refused: t.company.mineThen(now) / lately * t.cost}
+	w := Report{Rate: t.use(now), Refused: t.company.mineThen(now) / lately * t.cost}
 	if t.plateau.slow || !t.wants(now) && !t.company.over(w.Rate) {
 		return w
 	}
@@ -106,7 +106,7 @@ func (t *tracking) learn(f *Fleet, now time.Duration) {
 	if c.on && f == t.bounds.Fleet {
 		return
 	}
-	w := t.Say(now)
+	w := t.Report(now)
 	c.on, c.weight = true, f.Weight
 	c.wanting, c.rate, c.used, c.refused = min(f.Wanting, f.Weight), f.Rate, f.Used, max(0, f.Refused-w.Refused)
 	if w.Wanting {

@@ -13,7 +13,7 @@ import (
 // group is laws that learn at once what the others say, and whose pace always holds requests back. Nothing is
 // refused.
 type group struct {
-	laws   []policy.Speaker
+	ctrls  []policy.Reporter
 	bounds policy.Bounds
 	rates  []float64
 	idle   map[int]bool
@@ -23,19 +23,19 @@ type group struct {
 func newGroup(b policy.Bounds, starts ...float64) *group {
 	g := &group{bounds: b, rates: make([]float64, len(starts)), idle: map[int]bool{}}
 	for i, start := range starts {
-		law := policy.Tracking{}.New(uint64(i)).(policy.Speaker)
-		law.Next(policy.Sample{}, policy.Bounds{Share: start, Ceiling: b.Ceiling})
-		g.rates[i] = law.Next(policy.Sample{}, b).Rate
-		g.laws = append(g.laws, law)
+		ctrl := policy.Tracking{}.New(uint64(i)).(policy.Reporter)
+		ctrl.Next(policy.Sample{}, policy.Bounds{Share: start, Ceiling: b.Ceiling})
+		g.rates[i] = ctrl.Next(policy.Sample{}, b).Rate
+		g.ctrls = append(g.ctrls, ctrl)
 	}
 	return g
 }
 
 // news is the sum of all words.
 func (g *group) news() policy.Fleet {
-	f := policy.Fleet{Weight: float64(len(g.laws)), Limit: g.bounds.Share * float64(len(g.laws))}
-	for _, law := range g.laws {
-		w := law.Say(g.now)
+	f := policy.Fleet{Weight: float64(len(g.ctrls)), Limit: g.bounds.Share * float64(len(g.ctrls))}
+	for _, ctrl := range g.ctrls {
+		w := ctrl.Report(g.now)
 		f.Refused += w.Refused
 		if w.Wanting {
 			f.Wanting, f.Rate = f.Wanting+1, f.Rate+w.Rate
@@ -49,21 +49,21 @@ func (g *group) news() policy.Fleet {
 // run lets all go on for a time. Those that are not idle send at their rate, and all have news every 200 ms.
 func (g *group) run(d time.Duration) {
 	const tick = 10 * time.Millisecond
-	due := make([]float64, len(g.laws))
+	due := make([]float64, len(g.ctrls))
 	for end := g.now + d; g.now < end; {
 		g.now += tick
 		b := g.bounds
 		f := g.news()
 		if b.Fleet = &f; g.now%(200*time.Millisecond) == 0 {
-			for i, law := range g.laws {
-				g.rates[i] = law.Next(policy.Sample{Now: g.now, Sent: g.now}, b).Rate
+			for i, ctrl := range g.ctrls {
+				g.rates[i] = ctrl.Next(policy.Sample{Now: g.now, Sent: g.now}, b).Rate
 			}
 		}
-		for i, law := range g.laws {
+		for i, ctrl := range g.ctrls {
 			if due[i] += g.rates[i] * tick.Seconds(); due[i] >= 1 && !g.idle[i] {
 				due[i]--
 				s := policy.Sample{Outcome: policy.Success, Now: g.now, Sent: g.now - tick, Cost: 1, Paced: true}
-				g.rates[i] = law.Next(s, b).Rate
+				g.rates[i] = ctrl.Next(s, b).Rate
 			}
 		}
 	}
@@ -142,7 +142,7 @@ func TestPropertyLiesLeaveAFloor(t *testing.T) {
 				lie.Fleet = new(policy.Fleet)
 			}
 			lie.Fleet.Weight, lie.Fleet.Limit = weight, b.Share
-			p := g.laws[0].Next(policy.Sample{Outcome: policy.Success, Now: g.now, Sent: g.now, Cost: 1, Paced: true}, lie)
+			p := g.ctrls[0].Next(policy.Sample{Outcome: policy.Success, Now: g.now, Sent: g.now, Cost: 1, Paced: true}, lie)
 			if !(p.Rate >= .98*floor) || p.Rate > 1e12 {
 				t.Fatalf("after %v lies bring it to %v, below %v", g.now, p.Rate, floor)
 			}
@@ -153,12 +153,12 @@ func TestPropertyLiesLeaveAFloor(t *testing.T) {
 // What a law says is finite and not negative, whatever it has lived through, at any instant.
 func TestPropertySayIsSound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		law := policy.Tracking{}.New(rapid.Uint64().Draw(t, "seed")).(policy.Speaker)
-		law.Next(policy.Sample{}, garbageBounds(t))
+		ctrl := policy.Tracking{}.New(rapid.Uint64().Draw(t, "seed")).(policy.Reporter)
+		ctrl.Next(policy.Sample{}, garbageBounds(t))
 		for range rapid.IntRange(1, 40).Draw(t, "samples") {
-			law.Next(garbage(t), garbageBounds(t))
+			ctrl.Next(garbage(t), garbageBounds(t))
 			at := time.Duration(rapid.Int64().Draw(t, "at"))
-			if w := law.Say(at); !(w.Rate >= 0 && w.Rate <= math.MaxFloat64 && w.Refused >= 0 && w.Refused <= math.MaxFloat64) {
+			if w := ctrl.Report(at); !(w.Rate >= 0 && w.Rate <= math.MaxFloat64 && w.Refused >= 0 && w.Refused <= math.MaxFloat64) {
 				t.Fatalf("it says %+v", w)
 			}
 		}
@@ -173,7 +173,7 @@ func TestLiesLeaveAFloor(t *testing.T) {
 	for i := range 100 {
 		g.now += 200 * time.Millisecond
 		lie.Fleet = &policy.Fleet{Weight: 10, Wanting: 10, Rate: float64(i) / 1e6}
-		least = min(least, g.laws[0].Next(policy.Sample{Now: g.now, Sent: g.now}, lie).Rate)
+		least = min(least, g.ctrls[0].Next(policy.Sample{Now: g.now, Sent: g.now}, lie).Rate)
 	}
 	if least < 50/10*.8 || least > 10 {
 		t.Errorf("nine liars bring a law that was served 50 a second down to %.2f", least)
@@ -188,7 +188,7 @@ func TestNewsThatEndsGivesBack(t *testing.T) {
 	g.idle[1] = true
 	g.run(20 * time.Second)
 	low := g.rates[1]
-	if p := g.laws[1].Next(policy.Sample{Now: g.now, Sent: g.now}, b); low > 25 || p.Rate < 27 {
+	if p := g.ctrls[1].Next(policy.Sample{Now: g.now, Sent: g.now}, b); low > 25 || p.Rate < 27 {
 		t.Errorf("an idle one of two has %.1f with news, and %.1f when it ends", low, p.Rate)
 	}
 }

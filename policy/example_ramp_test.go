@@ -15,11 +15,11 @@ func ExampleRamp() {
 		fmt.Println(err)
 		return
 	}
-	law, bounds := ramp.New(1), policy.Bounds{Ceiling: 50}
-	pace := law.Next(policy.Sample{}, bounds) // where it starts
+	ctrl, bounds := ramp.New(1), policy.Bounds{Ceiling: 50}
+	pace := ctrl.Next(policy.Sample{}, bounds) // where it starts
 	for second, read := range []float64{10, 15, 20, 25, 3, 0, 0, 0, 0} {
 		fmt.Printf("%ds: %2.0f of %.3g\n", second, read, pace.Rate)
-		pace = law.Next(policy.Sample{Now: pace.Until, Taken: read}, bounds)
+		pace = ctrl.Next(policy.Sample{Now: pace.Until, Taken: read}, bounds)
 	}
 	// Output:
 	// 0s: 10 of 10

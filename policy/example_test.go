@@ -11,16 +11,16 @@ import (
 // A law joined by hand to another program's client: ten requests a second, answered after 40 ms, at a share
 // of ten. For two seconds everything is refused.
 func ExampleTracking() {
-	law := policy.Tracking{}.New(1)
+	ctrl := policy.Tracking{}.New(1)
 	bounds := policy.Bounds{Share: 10, Ceiling: 100}
-	pace := law.Next(policy.Sample{}, bounds) // where it starts
+	pace := ctrl.Next(policy.Sample{}, bounds) // where it starts
 	const interval = 100 * time.Millisecond
 	for now := interval; now <= 24*time.Second; now = max(now+interval, pace.NotBefore.Truncate(interval)+interval) {
 		o := policy.Success
 		if now >= 16*time.Second && now < 18*time.Second {
 			o = policy.Throttled
 		}
-		pace = law.Next(policy.Sample{Outcome: o, Now: now, Sent: now - 40*time.Millisecond, Cost: 1, Paced: true}, bounds)
+		pace = ctrl.Next(policy.Sample{Outcome: o, Now: now, Sent: now - 40*time.Millisecond, Cost: 1, Paced: true}, bounds)
 		switch wait := pace.NotBefore - now; {
 		case wait > 0:
 			fmt.Printf("%5v  %-9v  one request in %v\n", now, o, wait.Round(interval))
@@ -41,8 +41,8 @@ func ExampleTracking() {
 
 // Without a limit or a hint a law finds the rate by itself.
 func ExampleTracking_New() {
-	law := policy.Tracking{}.New(1)
+	ctrl := policy.Tracking{}.New(1)
 	anything := policy.Bounds{Ceiling: math.Inf(1)}
-	fmt.Println(law.Next(policy.Sample{}, anything).Rate)
+	fmt.Println(ctrl.Next(policy.Sample{}, anything).Rate)
 	// Output: 5
 }

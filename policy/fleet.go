@@ -39,7 +39,7 @@ func (f *Fleet) sound() bool {
 
 // Word is what a law lets its replica say to the fleet. Others add it up; see Fleet. The zero value says
 // nothing.
-type Word struct {
+type Report struct {
 	// Wanting reports whether the pace holds requests back, or the replica uses more than those may that want
 	// more.
 	Wanting bool
@@ -51,10 +51,10 @@ type Word struct {
 
 // Speaker is a Law that uses news of the fleet; others are given none. A limiter passes its Word on to the other replicas, about
 // once in each interval. When news has come it calls Next with the outcome Unknown and the new Bounds.
-type Speaker interface {
-	Law
+type Reporter interface {
+	Controller
 	// Say returns what the replica is to pass on at an instant, on the clock of Sample.Now. It changes
 	// nothing, and is called as Next is: by one goroutine at a time. What was used fades while no feedback
 	// comes.
-	Say(now time.Duration) Word
+	Report(now time.Duration) Report
 }

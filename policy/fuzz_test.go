@@ -73,7 +73,7 @@ var tapes = []string{
 }
 
 // FuzzLaw holds for all policies what every law promises (see witness.judge), for any samples and bounds.
-func FuzzLaw(f *testing.F) {
+func FuzzController(f *testing.F) {
 	for _, t := range tapes {
 		f.Add(uint64(1), []byte(t))
 	}

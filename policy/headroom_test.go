@@ -147,8 +147,8 @@ func hourly(limit, left, used float64) func(float64) policy.Quota {
 func TestSpend(t *testing.T) {
 	after := func(spend policy.Spend, quota func(float64) policy.Quota) float64 {
 		l := settled(policy.RuleFloor)
-		l.law = policy.Tracking{Spend: spend, Without: policy.RuleFloor}.New(1)
-		l.Pace = l.law.Next(policy.Sample{}, l.bounds)
+		l.ctrl = policy.Tracking{Spend: spend, Without: policy.RuleFloor}.New(1)
+		l.Pace = l.ctrl.Next(policy.Sample{}, l.bounds)
 		return l.quoted(8, 0.1, quota)
 	}
 	alone := settled(policy.RuleFloor).serveFor(8, 0.1)

@@ -12,7 +12,7 @@ import (
 // under way for rtt.
 type life struct {
 	policy.Pace
-	law    policy.Law
+	ctrl   policy.Controller
 	bounds policy.Bounds
 	now    float64
 }
@@ -23,15 +23,15 @@ func seconds(s float64) time.Duration { return time.Duration(math.Round(s * floa
 
 // born starts a law without some rules, at a share or, if that is 0, without one.
 func born(share float64, without policy.Rules) *life {
-	l := &life{law: policy.Tracking{Without: without}.New(1), bounds: policy.Bounds{Share: share, Ceiling: math.Inf(1)}}
-	l.Pace = l.law.Next(policy.Sample{}, l.bounds)
+	l := &life{ctrl: policy.Tracking{Without: without}.New(1), bounds: policy.Bounds{Share: share, Ceiling: math.Inf(1)}}
+	l.Pace = l.ctrl.Next(policy.Sample{}, l.bounds)
 	return l
 }
 
 // tell is any sample at all, with nothing added.
 func (l *life) tell(s policy.Sample) float64 {
 	l.now = s.Now.Seconds()
-	l.Pace = l.law.Next(s, l.bounds)
+	l.Pace = l.ctrl.Next(s, l.bounds)
 	return l.Rate
 }
 

@@ -140,7 +140,7 @@ func (p Pace) Probe() time.Duration { return max(0, -p.Saved) }
 //
 // Next takes one sample and returns the pace from now on. The first call has the outcome
 // Unknown and returns the pace to start at. A law is called by one goroutine at a time.
-type Law interface {
+type Controller interface {
 	Next(s Sample, b Bounds) Pace
 }
 
@@ -149,11 +149,11 @@ type Policy interface {
 	// New returns a fresh law, or nil when the share itself is the law and nothing is
 	// to be learned; keys then carry no state for it. All that a law does at random follows
 	// from the seed.
-	New(seed uint64) Law
+	New(seed uint64) Controller
 }
 
 // Fixed is the policy that never learns: every key runs at its share. The zero value is ready.
 type Fixed struct{}
 
 // New returns nil: the share is the law.
-func (Fixed) New(uint64) Law { return nil }
+func (Fixed) New(uint64) Controller { return nil }

@@ -27,8 +27,8 @@ func TestZeroFeedbackSaysNothing(t *testing.T) {
 }
 
 func TestFixedLearnsNothing(t *testing.T) {
-	if law := (policy.Fixed{}).New(1); law != nil {
-		t.Errorf("got the law %v", law)
+	if ctrl := (policy.Fixed{}).New(1); ctrl != nil {
+		t.Errorf("got the law %v", ctrl)
 	}
 }
 

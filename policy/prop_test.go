@@ -11,7 +11,7 @@ import (
 )
 
 // everyLaw runs a property for the laws of all policies.
-func everyLaw(t *testing.T, property func(t *rapid.T, c contract)) {
+func everyController(t *testing.T, property func(t *rapid.T, c contract)) {
 	for _, c := range contracts {
 		t.Run(c.name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) { property(t, c) })
@@ -64,7 +64,7 @@ func later(t *rapid.T, now time.Duration, cost float64) policy.Sample {
 // After a 429 the rate does not rise until an answer comes to a request that was sent after it, whatever else
 // is answered. It stays in bounds, and follows from the seed and the samples.
 func TestPropertySaneSamples(t *testing.T) {
-	everyLaw(t, func(t *rapid.T, c contract) {
+	everyController(t, func(t *rapid.T, c contract) {
 		w, b := c.witness(rapid.Uint64().Draw(t, "seed")), saneBounds(t)
 		s, cost := policy.Sample{}, float64(rapid.IntRange(1, 100).Draw(t, "cost"))
 		w.tell(s, b)
@@ -115,7 +115,7 @@ func garbageFleet(t *rapid.T) *policy.Fleet {
 // Whatever samples a law gets it answers with a finite rate, within bounds where there are any. When the
 // nonsense is over it finds back to the limit of its upstream, on a clock that starts again.
 func TestPropertyGarbageIsSurvived(t *testing.T) {
-	everyLaw(t, func(t *rapid.T, c contract) {
+	everyController(t, func(t *rapid.T, c contract) {
 		w := c.witness(rapid.Uint64().Draw(t, "seed"))
 		if rapid.Bool().Draw(t, "good start") {
 			w.tell(policy.Sample{}, policy.Bounds{Ceiling: math.Inf(1)})
@@ -150,7 +150,7 @@ func recovers(t *rapid.T, w *witness, seed uint64) {
 	up.run(20 * time.Minute)
 	before, sent := r.served, r.sent
 	up.run(time.Minute)
-	r.law.holds(t)
+	r.ctrl.holds(t)
 	served := float64(r.served-before) / 60
 	if refused := 1 - float64(r.served-before)/float64(r.sent-sent); served < limit/2 || refused > 0.25 {
 		t.Fatalf("%s: 20 minutes after the last nonsense it uses %.3g of %d a second at a rate of %.3g, and %.0f %% are refused",
@@ -204,7 +204,7 @@ func afterAMinute(t *testing.T, c contract, b policy.Bounds, n int, limit float6
 	for i := range after {
 		after[i] -= before[i]
 		total += after[i]
-		up.replicas[i].law.holds(t)
+		up.replicas[i].ctrl.holds(t)
 	}
 	if total < 0.7*limit*300 {
 		t.Errorf("seed %d: %v of %v were served", seed, total, limit*300)

@@ -125,7 +125,7 @@ func (r Ramp) Validate() error {
 func isPart(x float64) bool { return x >= 0 && x <= 1 }
 
 // New returns a law at the foot of the ramp, or where it resumes. There is no chance in it: the seed is not used.
-func (r Ramp) New(uint64) Law {
+func (r Ramp) New(uint64) Controller {
 	l := &ramp{mode: r.Mode, start: partOr(r.Start, defaultRampStart), threshold: partOr(r.Threshold, defaultThreshold),
 		back: partOr(r.Back, defaultBack), cool: defaultCoolDown.Seconds(), over: max(0, r.Over.Seconds())}
 	if int(r.Mode) >= len(rampModes) {

@@ -153,10 +153,10 @@ func FuzzRamp(f *testing.F) {
 		p := tape(data)
 		r := policy.Ramp{Mode: policy.RampMode(p.next() % 5), Start: p.number(), Over: p.span(), Threshold: p.number(),
 			Back: p.number(), CoolDown: p.span(), Resume: p.number()}
-		law, twin := r.New(1), r.New(2)
+		ctrl, twin := r.New(1), r.New(2)
 		s, b := policy.Sample{}, policy.Bounds{Ceiling: p.number()}
 		for len(p) > 0 {
-			if broken := judgeRamp(s, b, law.Next(s, b), twin.Next(s, b)); broken != "" {
+			if broken := judgeRamp(s, b, ctrl.Next(s, b), twin.Next(s, b)); broken != "" {
 				t.Fatalf("%+v: %s, at %+v under %+v", r, broken, s, b)
 			}
 			if s = p.sample(s.Now); s.Outcome == 7 {

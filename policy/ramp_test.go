@@ -13,18 +13,18 @@ import (
 // ramped is a law of a Ramp and its pace.
 type ramped struct {
 	policy.Pace
-	law    policy.Law
+	ctrl   policy.Controller
 	bounds policy.Bounds
 	now    time.Duration
 }
 
 func rampOf(p policy.Policy, ceiling float64) *ramped {
-	r := &ramped{law: p.New(1), bounds: policy.Bounds{Share: ceiling, Ceiling: ceiling}}
+	r := &ramped{ctrl: p.New(1), bounds: policy.Bounds{Share: ceiling, Ceiling: ceiling}}
 	r.tell(policy.Sample{})
 	return r
 }
 
-func (r *ramped) tell(s policy.Sample) { s.Now = r.now; r.Pace = r.law.Next(s, r.bounds) }
+func (r *ramped) tell(s policy.Sample) { s.Now = r.now; r.Pace = r.ctrl.Next(s, r.bounds) }
 
 // second is one second in which so much is taken, and asks were held back or not. The rate is then that of the next one.
 func (r *ramped) second(taken float64, paced bool) {
@@ -206,7 +206,7 @@ func TestRampModeNames(t *testing.T) {
 // The law is asked again at the end of each of its seconds, which begin with its first call.
 func TestRampIsAskedAgain(t *testing.T) {
 	l := rampOf(policy.Ramp{Over: 2 * time.Second}, 10)
-	l.law, l.now = policy.Ramp{Over: 2 * time.Second}.New(1), 300*time.Millisecond
+	l.ctrl, l.now = policy.Ramp{Over: 2 * time.Second}.New(1), 300*time.Millisecond
 	for _, c := range []struct{ at, until float64 }{{0.3, 1.3}, {0.3, 1.3}, {1.2, 1.3}, {1.3, 2.3}, {2, 2.3}, {9.9, 10.3}} {
 		l.now = seconds(c.at)
 		l.tell(policy.Sample{})

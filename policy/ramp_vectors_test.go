@@ -63,7 +63,7 @@ func (v *vector) ramp(t *testing.T) policy.Ramp {
 // request comes, as a limiter does. An eager one also gives it a sample of each take and each gift, and of
 // seconds in which nothing has happened.
 type windows struct {
-	law     policy.Law
+	ctrl    policy.Controller
 	bounds  policy.Bounds
 	eager   bool
 	now     time.Duration
@@ -75,7 +75,7 @@ type windows struct {
 }
 
 func newWindows(p policy.Policy, ceiling float64, at time.Duration, eager bool) *windows {
-	w := &windows{law: p.New(1), bounds: policy.Bounds{Share: ceiling, Ceiling: ceiling}, eager: eager, now: at}
+	w := &windows{ctrl: p.New(1), bounds: policy.Bounds{Share: ceiling, Ceiling: ceiling}, eager: eager, now: at}
 	w.open()
 	return w
 }
@@ -83,7 +83,7 @@ func newWindows(p policy.Policy, ceiling float64, at time.Duration, eager bool) 
 // tell is one sample. A law that gets samples of seconds without a request opens no window.
 func (w *windows) tell() {
 	w.sample.Now, w.sample.Sent = w.now, w.now
-	pace := w.law.Next(w.sample, w.bounds)
+	pace := w.ctrl.Next(w.sample, w.bounds)
 	w.rate, w.until, w.sample = pace.Rate, pace.Until, policy.Sample{}
 }
 

@@ -74,7 +74,7 @@ const (
 
 // New returns a law that starts at the share, or at 5 requests per second when none is known, and in both cases at most at the
 // ceiling.
-func (p Tracking) New(seed uint64) Law {
+func (p Tracking) New(seed uint64) Controller {
 	t := &tracking{without: p.Without, spend: p.Spend}
 	t.random = *rand.NewPCG(seed, 0x9e3779b97f4a7c15) // any constant: the stream is chosen by the seed
 	return t

@@ -35,7 +35,7 @@ const forgetAfter = 10 * time.Minute
 // request when a gate opens. It cannot send more than 20 times what its upstream serves.
 type replica struct {
 	up           *upstream
-	law          *witness
+	ctrl         *witness
 	bounds       policy.Bounds
 	rate         float64
 	notBefore    time.Duration
@@ -52,8 +52,8 @@ type flight struct {
 }
 
 // join adds a replica whose law gets new bounds.
-func (u *upstream) join(law *witness, b policy.Bounds) *replica {
-	r := &replica{up: u, law: law, bounds: b, tokens: u.rng.Float64()}
+func (u *upstream) join(ctrl *witness, b policy.Bounds) *replica {
+	r := &replica{up: u, ctrl: ctrl, bounds: b, tokens: u.rng.Float64()}
 	u.replicas = append(u.replicas, r)
 	r.learn(policy.Sample{Now: u.now, Sent: u.now})
 	return r
@@ -93,8 +93,8 @@ func (r *replica) step(now time.Duration) {
 		r.fly(&r.flights[i], now)
 	}
 	if now >= r.due {
-		r.law.holds(r.up.t)
-		r.law = r.law.witness(r.up.rng.Uint64())
+		r.ctrl.holds(r.up.t)
+		r.ctrl = r.ctrl.witness(r.up.rng.Uint64())
 		r.learn(policy.Sample{Now: now, Sent: now})
 	}
 	if now < r.notBefore {
@@ -125,7 +125,7 @@ func (r *replica) fly(f *flight, now time.Duration) {
 
 // learn gives the law a sample. Like the limiter it keeps a gate closed for an hour at most.
 func (r *replica) learn(s policy.Sample) {
-	p := r.law.tell(s, r.bounds)
+	p := r.ctrl.tell(s, r.bounds)
 	r.rate, r.notBefore = p.Rate, min(p.NotBefore, s.Now+time.Hour)
 	if p.Probe() > 0 {
 		r.rate = 1 / p.Probe().Seconds()

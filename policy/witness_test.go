@@ -33,25 +33,25 @@ var contracts = []contract{
 // witness gives a law and its twin the same samples, and notes the first broken promise.
 type witness struct {
 	contract
-	law, twin policy.Law
-	bounds    policy.Bounds // of the last sample
-	rate      float64       // after it
-	now       time.Duration // of the last sample
-	round     time.Duration // when the round of feedback began
-	open      bool          // no answer to a request sent since then has come
-	cost      float64       // of a request; 0: not yet known
-	varies    bool          // the cost does
-	broken    string        // what was broken
-	at        policy.Sample
+	ctrl, twin policy.Controller
+	bounds     policy.Bounds // of the last sample
+	rate       float64       // after it
+	now        time.Duration // of the last sample
+	round      time.Duration // when the round of feedback began
+	open       bool          // no answer to a request sent since then has come
+	cost       float64       // of a request; 0: not yet known
+	varies     bool          // the cost does
+	broken     string        // what was broken
+	at         policy.Sample
 }
 
 func (c contract) witness(seed uint64) *witness {
-	return &witness{contract: c, law: c.policy.New(seed), twin: c.policy.New(seed), round: math.MinInt64}
+	return &witness{contract: c, ctrl: c.policy.New(seed), twin: c.policy.New(seed), round: math.MinInt64}
 }
 
 // tell is one sample, the first of them the one that starts the law.
 func (w *witness) tell(s policy.Sample, b policy.Bounds) policy.Pace {
-	pace := w.law.Next(s, b)
+	pace := w.ctrl.Next(s, b)
 	if w.broken == "" {
 		w.at = s
 		w.broken = w.judge(s, b, pace, w.twin.Next(s, b))

@@ -259,7 +259,7 @@ func checkPicture(t *testing.T, file string) {
 // forgetful is a policy whose laws do not follow from the seed.
 type forgetful struct{ begin time.Time }
 
-func (p forgetful) New(uint64) policy.Law { return p }
+func (p forgetful) New(uint64) policy.Controller { return p }
 func (p forgetful) Next(policy.Sample, policy.Bounds) policy.Pace {
 	return policy.Pace{Rate: 1 + float64(time.Since(p.begin)%1000)}
 }
@@ -303,11 +303,11 @@ func TestPicturesExist(t *testing.T) {
 		if i < 0 || !slices.Contains(all[i].AllKinds(), p.kind) || len(p.laws) == 0 {
 			t.Errorf("nothing to draw for %+v", p)
 		}
-		for _, law := range p.laws {
-			if !slices.ContainsFunc(laws.Contenders(), func(c sim.Contender) bool { return c.Name == law }) || files[p.file(law)] {
-				t.Errorf("%s: twice, or of nobody", p.file(law))
+		for _, ctrl := range p.laws {
+			if !slices.ContainsFunc(laws.Contenders(), func(c sim.Contender) bool { return c.Name == ctrl }) || files[p.file(ctrl)] {
+				t.Errorf("%s: twice, or of nobody", p.file(ctrl))
 			}
-			files[p.file(law)] = true
+			files[p.file(ctrl)] = true
 		}
 	}
 }

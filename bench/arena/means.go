@@ -11,13 +11,13 @@ import (
 // summary shows the mean of all, by contender.
 func (g grid) summary(b *bytes.Buffer) {
 	t := table{header: []string{"contender", "score", "429 %", "steady 429 % with fields", "with S12", "score, own scenarios"}}
-	for l, law := range g.contenders {
+	for l, ctrl := range g.contenders {
 		mine := func(c cell) bool { return c.contender == l && g.given(c) }
 		m := g.meanOfFamilies(mine)
 		own := g.meanOfFamilies(func(c cell) bool { return c.contender == l && !g.given(c) })
 		told := g.mean(func(c cell) bool { return mine(c) && g.told(c) })
 		noisy := g.mean(func(c cell) bool { return mine(c) && c.fields == sim.AllFields })
-		t.add(law.Name, m.show(m.score, .001), m.show(m.refused*100, .1), told.show(told.steady*100, .01),
+		t.add(ctrl.Name, m.show(m.score, .001), m.show(m.refused*100, .1), told.show(told.steady*100, .01),
 			noisy.show(noisy.steady*100, .01), own.show(own.score, .001))
 	}
 	fmt.Fprintf(b, `

@@ -46,8 +46,8 @@ var pictured = []picture{
 }
 
 // file is its name for one law.
-func (p picture) file(law string) string {
-	return strings.ReplaceAll(strings.Join([]string{p.scenario, p.kind.String(), p.fields.String(), law}, "-"), " ", "") + ".png"
+func (p picture) file(ctrl string) string {
+	return strings.ReplaceAll(strings.Join([]string{p.scenario, p.kind.String(), p.fields.String(), ctrl}, "-"), " ", "") + ".png"
 }
 
 const (
@@ -98,10 +98,10 @@ func (c config) drawPicture(p picture) error {
 func (g grid) drawScores(file string) error {
 	var scores plotter.Values
 	var names []string
-	for l, law := range g.contenders {
+	for l, ctrl := range g.contenders {
 		m := g.meanOfFamilies(func(c cell) bool { return c.contender == l })
 		scores = append(scores, m.score)
-		names = append(names, law.Name)
+		names = append(names, ctrl.Name)
 	}
 	p := plot.New()
 	p.Title.Text = "Mean score, all scenarios"

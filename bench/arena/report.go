@@ -50,7 +50,7 @@ func (g grid) report(w io.Writer) error {
 
 func (g grid) scenarioTable(b *bytes.Buffer, s int) {
 	t := table{header: []string{"contender", "goodput", "429 %", "Jain", "convergence s", "overshoot", "p99 wait s", "score"}}
-	for l, law := range g.contenders {
+	for l, ctrl := range g.contenders {
 		m := g.mean(func(c cell) bool { return c.contender == l && c.scenario == s })
 		converged, overshoot := "-", "-"
 		if len(g.scenarios[s].Changes) > 0 {
@@ -59,7 +59,7 @@ func (g grid) scenarioTable(b *bytes.Buffer, s int) {
 		if m.overshoot > 0 {
 			overshoot = digits(m.overshoot, .01)
 		}
-		t.add(law.Name, digits(m.goodput, .001), digits(m.refused*100, .1), digits(m.jain, .01), converged, overshoot,
+		t.add(ctrl.Name, digits(m.goodput, .001), digits(m.refused*100, .1), digits(m.jain, .01), converged, overshoot,
 			digits(m.wait99, .01), digits(m.score, .001))
 	}
 	fmt.Fprintf(b, "\n## %s: %s\n\n", g.scenarios[s].Name, g.scenarios[s].Title)

@@ -151,7 +151,7 @@ func (v *verdict) path(r record, s source) {
 
 // rates judges a path that has a bucket.
 func (v *verdict) rates(r record, s source, states []state) {
-	p, rate := &v.Paths[s], r.law(s).rate
+	p, rate := &v.Paths[s], r.ctrl(s).rate
 	sent, growths := r.departures(s), r.growths(s, states)
 	fleet := newBudget([]pace{{rate: rate, burst: r.fleetBurst(s, states)}}, growths)
 	p.Requests, p.Growths = len(sent), len(growths)
@@ -186,7 +186,7 @@ func (l *life) after(s source, sent []departure) []departure {
 
 // fleetBurst is max(B, N) for the largest N that was.
 func (r record) fleetBurst(s source, states []state) float64 {
-	most := r.law(s).burst
+	most := r.ctrl(s).burst
 	for _, st := range states {
 		most = max(most, st.Running)
 	}
@@ -196,10 +196,10 @@ func (r record) fleetBurst(s source, states []state) float64 {
 // share is what a replica may do by what it believes: nothing before it knows.
 func (r record) share(l *life, s source) budget {
 	paces := []pace{{}}
-	law := r.law(s)
+	ctrl := r.ctrl(s)
 	for _, b := range l.Beliefs[s] {
 		n := float64(b.Replicas)
-		paces = append(paces, pace{from: b.From, rate: law.rate / n, burst: law.share(s, b.Replicas)})
+		paces = append(paces, pace{from: b.From, rate: ctrl.rate / n, burst: ctrl.share(s, b.Replicas)})
 	}
 	return newBudget(paces, nil)
 }
@@ -254,7 +254,7 @@ func (v *verdict) rows(r record, s source, states []state) {
 		return // their bounds are not of this form
 	}
 	sent := r.departures(s)
-	plain := newBudget([]pace{{rate: r.law(s).rate, burst: r.fleetBurst(s, states)}}, nil)
+	plain := newBudget([]pace{{rate: r.ctrl(s).rate, burst: r.fleetBurst(s, states)}}, nil)
 	for _, g := range r.growths(s, states) {
 		row := v.row(before(events, g.From), s)
 		w := plain.worst(during(sent, span{g.From - time.Second, g.To + time.Second}))

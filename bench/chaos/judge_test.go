@@ -43,7 +43,7 @@ func (r *record) usual(s source, id int) (log []entry) {
 	switch s {
 	case onSlots:
 		for from := time.Duration(0); from < r.Length; from += 100 * ms {
-			for range 1 + min(1, r.law(s).slots%4/id) {
+			for range 1 + min(1, r.ctrl(s).slots%4/id) {
 				log = append(log, entry{int32(id), from + 100*ms, from, from})
 			}
 		}

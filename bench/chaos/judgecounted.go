@@ -11,11 +11,11 @@ import (
 // while two numbers are within E together. They are what it has admitted, and what the others had by the time
 // of the oldest news that counts. That is so while no replica believes in fewer than there are.
 func (v *verdict) counted(r record, states []state) {
-	p, most := &v.Paths[onCounted], r.law(onCounted).window
+	p, most := &v.Paths[onCounted], r.ctrl(onCounted).window
 	log := slices.Clone(r.Logs[onCounted])
 	slices.SortFunc(log, func(a, b entry) int { return cmp.Compare(a.Admitted, b.Admitted) })
 	p.Requests = len(log)
-	p.Used = float64(len(log)) / (r.law(onCounted).rate * r.Length.Seconds())
+	p.Used = float64(len(log)) / (r.ctrl(onCounted).rate * r.Length.Seconds())
 	for len(log) > 0 {
 		in := r.countedWindow(log[0].Admitted)
 		n := slices.IndexFunc(log, func(e entry) bool { return e.Admitted >= in.To })
@@ -98,5 +98,5 @@ func (r record) countedShare(id int, in span, t time.Duration) int {
 			}
 		}
 	}
-	return int(math.Ceil(float64(r.law(onCounted).window) / float64(least)))
+	return int(math.Ceil(float64(r.ctrl(onCounted).window) / float64(least)))
 }

@@ -46,20 +46,20 @@ func (v *verdict) gossip(r record) {
 // lent judges bounds 2, 3, 4 and 10.
 func (v *verdict) lent(r record, states []state) {
 	p, sent := &v.Paths[onLent], r.departures(onLent)
-	law, growths := r.law(onLent), r.lentGrowths(states)
+	ctrl, growths := r.ctrl(onLent), r.lentGrowths(states)
 	burst := r.fleetBurst(onLent, states)
 	p.Requests, p.Growths = len(sent), len(growths)
-	p.Used = float64(len(sent)) / (law.rate * r.Length.Seconds())
-	fleet := newBudget([]pace{{rate: law.rate, burst: burst}}, growths)
+	p.Used = float64(len(sent)) / (ctrl.rate * r.Length.Seconds())
+	fleet := newBudget([]pace{{rate: ctrl.rate, burst: burst}}, growths)
 	if p.Fleet = fleet.worst(sent); p.Fleet.broken() {
 		v.broken("bounds 2, 3, 4 and 10, %s: %s", onLent, p.Fleet)
 	}
-	v.Gossip.OverAt = newBudget([]pace{{rate: law.rate, burst: burst}}, nil).worst(sent)
+	v.Gossip.OverAt = newBudget([]pace{{rate: ctrl.rate, burst: burst}}, nil).worst(sent)
 	v.Gossip.Over = max(0, v.Gossip.OverAt.excess())
 	p.Replica = window{Allowed: 1}
 	for i := range r.Lives {
 		l := &r.Lives[i]
-		one := newBudget([]pace{{}, {from: l.first(onLent), rate: law.rate, burst: float64(law.burst)}}, nil)
+		one := newBudget([]pace{{}, {from: l.first(onLent), rate: ctrl.rate, burst: float64(ctrl.burst)}}, nil)
 		w := one.worst(l.after(onLent, of(sent, l.ID)))
 		if w.broken() {
 			v.broken("bound 1, %s, replica %d, all that there is: %s", onLent, l.ID, w)
@@ -82,7 +82,7 @@ func (l *life) first(s source) time.Duration {
 // there are have more than their shares: bounds 3 and 4. When one begins to use its own share, what others
 // have borrowed of it is theirs for as long as news counts: bound 10. When many meet again, it is all.
 func (r record) lentGrowths(states []state) []growth {
-	law := r.law(onLent)
+	ctrl := r.ctrl(onLent)
 	var all []growth
 	var burst *growth
 	most := r.fleetBurst(onLent, states)
@@ -103,7 +103,7 @@ func (r record) lentGrowths(states []state) []growth {
 		shares, _ := r.shares(st.From)
 		for from := st.From; shares > 1+1e-9 && from < st.To; from += pieceOf {
 			in := span{from, min(from+pieceOf, st.To)}
-			all = append(all, growth{span: in, extra: law.rate * in.length().Seconds() * (shares - 1)})
+			all = append(all, growth{span: in, extra: ctrl.rate * in.length().Seconds() * (shares - 1)})
 		}
 	}
 	lasts := newsMaxAge + gossipEvery
@@ -114,7 +114,7 @@ func (r record) lentGrowths(states []state) []growth {
 			part = 1 - 1/n
 		}
 		in := span{o.At - lateness, o.At + lasts + r.slack(onLent, o.At)}
-		all = append(all, growth{span: in, extra: law.rate * in.length().Seconds() * part})
+		all = append(all, growth{span: in, extra: ctrl.rate * in.length().Seconds() * part})
 	}
 	return all
 }
@@ -125,7 +125,7 @@ func (r record) shares(t time.Duration) (sum, buckets float64) {
 		l := &r.Lives[i]
 		if n := l.belief(onLent, t); n > 0 && l.runs(t) {
 			sum += 1 / float64(n)
-			buckets += r.law(onLent).share(onLent, n)
+			buckets += r.ctrl(onLent).share(onLent, n)
 		}
 	}
 	return sum, buckets
@@ -159,7 +159,7 @@ func (r record) onsets() []onset {
 // lentSlots judges bounds 5 and 10: permits that are issued while nothing has changed for as long as news
 // counts never exceed the limit.
 func (v *verdict) lentSlots(r record) {
-	p, most := &v.Paths[onLentSlots], r.law(onLentSlots).slots
+	p, most := &v.Paths[onLentSlots], r.ctrl(onLentSlots).slots
 	excuses := r.unsettled()
 	stops := map[int][]span{}
 	for _, l := range r.Lives {
@@ -277,8 +277,8 @@ func (v *verdict) useOf(r record, c stretch) {
 	got := float64(len(of(during(r.departures(onLent), c.span), c.Busy)))
 	long, g := c.length().Seconds(), &v.Gossip
 	g.Parts = append(g.Parts, least)
-	g.Calms = append(g.Calms, got/(r.law(onLent).rate*long))
-	g.Slots = append(g.Slots, held.Seconds()/(float64(r.law(onLentSlots).slots)*long))
+	g.Calms = append(g.Calms, got/(r.ctrl(onLent).rate*long))
+	g.Slots = append(g.Slots, held.Seconds()/(float64(r.ctrl(onLentSlots).slots)*long))
 }
 
 // middle is the median; 0 of none.

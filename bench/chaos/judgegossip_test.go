@@ -14,13 +14,13 @@ func calmGossip() record {
 		r.Logs[onLent] = append(r.Logs[onLent], sentAt(1, t))
 		total++
 	}
-	for range r.law(onLentSlots).slots {
+	for range r.ctrl(onLentSlots).slots {
 		for t := 12 * sec; t < r.Length; t += 100 * ms {
 			r.Logs[onLentSlots] = append(r.Logs[onLentSlots], entry{1, t + 100*ms, t, t})
 		}
 	}
 	for from := 10 * sec; from < r.Length; from += countedPer {
-		for i := range time.Duration(r.law(onCounted).window) {
+		for i := range time.Duration(r.ctrl(onCounted).window) {
 			r.Logs[onCounted] = append(r.Logs[onCounted], sentAt(1, from+i*20*ms+5*ms))
 		}
 	}

@@ -18,7 +18,7 @@ func (r *replica) ask(ctx context.Context, p *path, work *sync.WaitGroup) {
 	case p.source == onSlots, p.source == onLentSlots:
 		callers := slotCallers
 		if p.source == onLentSlots {
-			callers = r.law(p.source).slots + 1
+			callers = r.ctrl(p.source).slots + 1
 		}
 		for range callers {
 			work.Go(func() { r.hold(ctx, p) })

@@ -43,7 +43,7 @@ func newPath(s source, a assignment, clock upstream.Clock) (*path, error) {
 		options = append(options, quotient.HintMaxAge(time.Hour), quotient.OnAdmit(p.admitted))
 	}
 	var err error
-	p.limiter, err = quotient.New(a.law(s).limit(), options...)
+	p.limiter, err = quotient.New(a.ctrl(s).limit(), options...)
 	return p, err
 }
 

@@ -11,7 +11,7 @@ func (v verdict) gossipText(b *strings.Builder, r record) {
 	say := func(format string, args ...any) { fmt.Fprintf(b, format+"\n", args...) }
 	say("# Chaos with gossip\n")
 	say("%d processes for %v, seed %d: a rate of %v/s with a burst of %d over the fleet, and %d slots. The busy replicas change.",
-		r.Replicas, r.Duration, r.Seed, r.law(onLent).rate, r.law(onLent).burst, r.law(onLentSlots).slots)
+		r.Replicas, r.Duration, r.Seed, r.ctrl(onLent).rate, r.ctrl(onLent).burst, r.ctrl(onLentSlots).slots)
 	say("News every %v, and none that is older than %v counts. Probes every %v. Hold-down %v.",
 		gossipEvery, newsMaxAge, gossipProbe, holdDown)
 	say("\n%d partitions, %d that go one way only, %d times kill -9 and a new process, %d times SIGSTOP and SIGCONT,",
@@ -58,6 +58,6 @@ func (v verdict) gossipBounds(say func(string, ...any), r record) {
 		slots.Requests, g.Checked.Seconds(), slots.Fleet.Sent, slots.Fleet.Allowed)
 	say("At any time: at most %d.", g.Most)
 	say("Counted windows of %v: %d requests in %d of them, at most %d in one, where the limit is %d. Bound 14 allows more where",
-		countedPer, v.Paths[onCounted].Requests, g.Windows, g.Worst, r.law(onCounted).window)
+		countedPer, v.Paths[onCounted].Requests, g.Windows, g.Worst, r.ctrl(onCounted).window)
 	say("several are busy: what the others admit until news of it is there.")
 }

@@ -54,7 +54,7 @@ func (f *fleet) hushAll(x fault) error {
 func (f *fleet) hushInTurns(x fault) error {
 	list, n := f.running(), len(f.addrs())
 	slices.SortFunc(list, func(a, b *process) int { return a.addr.Compare(b.addr) })
-	remainder := f.law(onSlots).slots % n
+	remainder := f.ctrl(onSlots).slots % n
 	if len(list) < n || remainder < 2 {
 		return f.hushAll(x)
 	}

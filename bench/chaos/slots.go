@@ -17,7 +17,7 @@ type inFlight struct {
 // unless it was issued in an excuse. The permits of a process that is stopped do not count: it does nothing
 // under them.
 func (v *verdict) slots(r record, states []state) {
-	p, most := &v.Paths[onSlots], r.law(onSlots).slots
+	p, most := &v.Paths[onSlots], r.ctrl(onSlots).slots
 	var changes []inFlight
 	var held time.Duration
 	excuses, stops := r.slotExcuses(states), map[int][]span{}

@@ -82,7 +82,7 @@ func (r record) state(s source, t time.Duration) state {
 			st.Least = n
 		}
 		if slices.ContainsFunc(l.Stops, func(stop span) bool { return stop.To == t }) {
-			st.Back += r.law(s).share(s, n)
+			st.Back += r.ctrl(s).share(s, n)
 		}
 	}
 	return st
@@ -188,7 +188,7 @@ func (r record) slack(s source, at time.Duration) time.Duration {
 // growths are the times in which a replica that ran believed in fewer than there were. Only what is excused may cost
 // anything.
 func (r record) growths(s source, states []state) []growth {
-	rate := r.law(s).rate
+	rate := r.ctrl(s).rate
 	var all []growth
 	var open *growth
 	var least, most int

@@ -16,7 +16,7 @@ const stuckAfter = 10 * time.Second
 func (v *verdict) windows(r record) {
 	p, sent := &v.Paths[onWindows], r.departures(onWindows)
 	p.Requests = len(sent)
-	p.Used = float64(len(sent)) / (r.law(onWindows).rate * r.Length.Seconds())
+	p.Used = float64(len(sent)) / (r.ctrl(onWindows).rate * r.Length.Seconds())
 	p.Replica = window{Allowed: 1}
 	for i := range r.Lives {
 		l := &r.Lives[i]
@@ -47,7 +47,7 @@ func (l *life) steps(in span) (n int) {
 // in all. Where the sequence of windows breaks, by another pool or a step, there is one such fraction more,
 // and one window, which the step has opened or which was open.
 func (r record) windowShare(l *life) budget {
-	events := float64(r.law(onWindows).window)
+	events := float64(r.ctrl(onWindows).window)
 	paces, breaks := []pace{{}}, []growth{}
 	split := func(in span, extra float64) {
 		breaks = append(breaks, growth{span: span{in.From - lateness, in.To + lateness}, extra: extra})
@@ -88,7 +88,7 @@ func apart(all []growth) []growth {
 // exact judges the windows in which nothing has changed since the one before. What left at another time than
 // it was let through does not count.
 func (v *verdict) exact(r record) {
-	p, most := &v.Paths[onWindows], r.law(onWindows).window
+	p, most := &v.Paths[onWindows], r.ctrl(onWindows).window
 	p.Fleet.Allowed = float64(most)
 	log := slices.Clone(r.Logs[onWindows])
 	slices.SortFunc(log, func(a, b entry) int { return cmp.Compare(a.Admitted, b.Admitted) })

@@ -49,7 +49,7 @@ func (p plan) stretch() time.Duration {
 
 // adaptive is the plan of the adaptive act: nobody joins, nobody is killed, all follow a policy.
 func (p plan) adaptive() plan {
-	p.Join, p.Kill, p.Duration, p.law, p.Pool = 0, 0, 0, p.Policy, "static"
+	p.Join, p.Kill, p.Duration, p.ctrl, p.Pool = 0, 0, 0, p.Policy, "static"
 	for _, s := range scenes {
 		p.Duration += p.stretch() * s.Length
 	}

@@ -174,7 +174,7 @@ func (f *fleet) startOne(n, ordinal int, join bool) (*process, error) {
 	told := f.plan.told(n)
 	a := assignment{
 		ID: len(f.all) + 1, Upstream: f.url,
-		Limit: f.plan.Limit, Burst: f.plan.Burst, Replicas: told, Ordinal: min(ordinal, told), Join: join, Policy: f.plan.law,
+		Limit: f.plan.Limit, Burst: f.plan.Burst, Replicas: told, Ordinal: min(ordinal, told), Join: join, Policy: f.plan.ctrl,
 		Want: f.plan.Want, Patience: patience, Life: f.plan.Duration + 2*startWithin + 5*time.Second,
 	}
 	if f.platform != nil {

@@ -115,7 +115,7 @@ type plan struct {
 	Act      string // division, adaptive or both
 	Tell     upstream.Tells
 	Policy   string // of the adaptive act: one of policies
-	law      string // of the act that is played; "" is the limiter's default
+	ctrl     string // of the act that is played; "" is the limiter's default
 }
 
 // How long the act of division takes unless -duration says something else. A pool that is counted shrinks only after the hold-down.

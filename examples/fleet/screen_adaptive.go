@@ -11,7 +11,7 @@ func (s *screen) adaptiveHead() {
 	s.print("\n%s The upstream changes its limit and announces nothing (it tells: %s).\n",
 		s.bold("A limit that moves."), tellsText(p))
 	s.print("%d processes want %g requests a second each and learn it from their own answers (policy %s).\n\n     ",
-		p.Replicas, p.Want, p.law)
+		p.Replicas, p.Want, p.ctrl)
 	s.columnHeads()
 }
 

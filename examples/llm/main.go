@@ -100,13 +100,13 @@ type member struct {
 }
 
 func newFleet(url string, base http.RoundTripper, adaptive bool) ([]*member, error) {
-	var law policy.Policy = policy.Tracking{}
+	var ctrl policy.Policy = policy.Tracking{}
 	if !adaptive {
-		law = policy.Fixed{}
+		ctrl = policy.Fixed{}
 	}
 	fleet := make([]*member, clients)
 	for i := range fleet {
-		l, err := newLimiter(law)
+		l, err := newLimiter(ctrl)
 		if err != nil {
 			return nil, err
 		}

@@ -30,7 +30,7 @@ const (
 type AWS struct{}
 
 // New returns a fresh law; the seed is not used.
-func (AWS) New(uint64) policy.Law { return &aws{} }
+func (AWS) New(uint64) policy.Controller { return &aws{} }
 
 type aws struct {
 	started   bool

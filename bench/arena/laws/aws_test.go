@@ -53,7 +53,7 @@ func (c sdk) acquire(t *testing.T) func(bool) {
 // mine is the law behind a bucket of one second, as in the arena.
 type mine struct {
 	mu     sync.Mutex
-	law    policy.Law
+	ctrl   policy.Controller
 	begin  time.Time
 	rate   float64
 	tokens float64
@@ -61,7 +61,7 @@ type mine struct {
 }
 
 func newMine() *mine {
-	m := &mine{law: AWS{}.New(0), begin: time.Now()}
+	m := &mine{ctrl: AWS{}.New(0), begin: time.Now()}
 	m.next(policy.Sample{})
 	return m
 }
@@ -70,7 +70,7 @@ func newMine() *mine {
 func (m *mine) next(s policy.Sample) {
 	m.settle()
 	s.Now = time.Since(m.begin)
-	p := m.law.Next(s, policy.Bounds{Ceiling: math.Inf(1)})
+	p := m.ctrl.Next(s, policy.Bounds{Ceiling: math.Inf(1)})
 	m.rate = p.Rate
 	m.tokens = min(m.tokens, max(1, m.rate))
 	if p.NotBefore > s.Now {

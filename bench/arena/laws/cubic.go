@@ -27,7 +27,7 @@ const (
 type Cubic struct{}
 
 // New returns a fresh law; the seed is not used.
-func (Cubic) New(uint64) policy.Law { return &cubic{} }
+func (Cubic) New(uint64) policy.Controller { return &cubic{} }
 
 type cubic struct {
 	rate  float64

@@ -14,7 +14,7 @@ import (
 type Eight struct{}
 
 // New returns a law that starts at the share, or at 5 events per second.
-func (Eight) New(seed uint64) policy.Law {
+func (Eight) New(seed uint64) policy.Controller {
 	return &eight{random: rand.New(rand.NewPCG(seed, 1)), cutAt: math.MinInt64 / 2}
 }
 

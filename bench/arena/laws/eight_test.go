@@ -9,7 +9,7 @@ import (
 
 // TestEightIsTheOldLaw: these are the scores, with seed 1, of the law that was written when the page was, before it was
 // rewritten here. They change with a scenario or an upstream, too; then what was known before is no longer known.
-func TestEightIsTheOldLaw(t *testing.T) {
+func TestEightIsTheOldController(t *testing.T) {
 	for _, row := range []struct {
 		scenario string
 		kind     sim.Kind

@@ -75,7 +75,7 @@ type Static struct {
 }
 
 // New returns the law.
-func (p Static) New(uint64) policy.Law { return p }
+func (p Static) New(uint64) policy.Controller { return p }
 
 // Next returns the share or the whole limit, whatever was heard.
 func (p Static) Next(_ policy.Sample, b policy.Bounds) policy.Pace {

@@ -144,21 +144,21 @@ func TestWaterFillGivesTheLimit(t *testing.T) {
 func TestCubicCurve(t *testing.T) {
 	const share = 100
 	b := policy.Bounds{Share: share, Ceiling: math.Inf(1)}
-	law := Cubic{}.New(0)
-	if x := law.Next(policy.Sample{}, b).Rate; x != share {
+	ctrl := Cubic{}.New(0)
+	if x := ctrl.Next(policy.Sample{}, b).Rate; x != share {
 		t.Fatalf("starts at %v", x)
 	}
 	now := time.Second
-	if x := law.Next(policy.Sample{Outcome: policy.Throttled, Now: now, Sent: now}, b).Rate; math.Abs(x-70) > 1e-9 {
+	if x := ctrl.Next(policy.Sample{Outcome: policy.Throttled, Now: now, Sent: now}, b).Rate; math.Abs(x-70) > 1e-9 {
 		t.Fatalf("cut to %v", x)
 	}
-	if x := law.Next(policy.Sample{Outcome: policy.Throttled, Now: now, Sent: now - 1}, b).Rate; math.Abs(x-70) > 1e-9 {
+	if x := ctrl.Next(policy.Sample{Outcome: policy.Throttled, Now: now, Sent: now - 1}, b).Rate; math.Abs(x-70) > 1e-9 {
 		t.Fatalf("cut twice for one round, to %v", x)
 	}
 	k := math.Cbrt(share * .3 / .4)
 	for dt := .1; dt < 2*k; dt += .1 {
 		s := policy.Sample{Outcome: policy.Success, Now: now + time.Duration(dt*1e9), Paced: true}
-		x := law.Next(s, b).Rate
+		x := ctrl.Next(s, b).Rate
 		if want := .4*math.Pow(dt-k, 3) + share; math.Abs(x-want) > .01*want {
 			t.Fatalf("%.1f s after the cut: %v, want %v", dt, x, want)
 		}
@@ -168,12 +168,12 @@ func TestCubicCurve(t *testing.T) {
 // TestCubicMakesRoom: cut again below the last maximum, it aims below where it was cut (fast convergence).
 func TestCubicMakesRoom(t *testing.T) {
 	b := policy.Bounds{Share: 100, Ceiling: math.Inf(1)}
-	law := Cubic{}.New(0)
-	law.Next(policy.Sample{}, b)
+	ctrl := Cubic{}.New(0)
+	ctrl.Next(policy.Sample{}, b)
 	var x float64
 	for i := range 2 {
 		now := time.Duration(i+1) * time.Second
-		x = law.Next(policy.Sample{Outcome: policy.Throttled, Now: now, Sent: now}, b).Rate
+		x = ctrl.Next(policy.Sample{Outcome: policy.Throttled, Now: now, Sent: now}, b).Rate
 	}
 	if math.Abs(x-49) > 1e-9 {
 		t.Fatalf("cut twice to %v", x)
@@ -181,7 +181,7 @@ func TestCubicMakesRoom(t *testing.T) {
 	// Wmax is 70 (1 + .7) / 2, reached after K.
 	k := math.Cbrt((59.5 - 49) / .4)
 	for dt := .1; dt < k; dt += .1 {
-		x = law.Next(policy.Sample{Outcome: policy.Success, Now: 2*time.Second + time.Duration(dt*1e9), Paced: true}, b).Rate
+		x = ctrl.Next(policy.Sample{Outcome: policy.Success, Now: 2*time.Second + time.Duration(dt*1e9), Paced: true}, b).Rate
 	}
 	if math.Abs(x-59.5) > .1 {
 		t.Errorf("after K: %v, want 59.5", x)
@@ -190,11 +190,11 @@ func TestCubicMakesRoom(t *testing.T) {
 
 func TestCubicKeepsAnUnusedRate(t *testing.T) {
 	b := policy.Bounds{Share: 10, Ceiling: math.Inf(1)}
-	law := Cubic{}.New(0)
-	law.Next(policy.Sample{}, b)
+	ctrl := Cubic{}.New(0)
+	ctrl.Next(policy.Sample{}, b)
 	for i := range 1000 {
 		s := policy.Sample{Outcome: policy.Success, Now: time.Duration(i) * time.Second}
-		if x := law.Next(s, b).Rate; x != 10 {
+		if x := ctrl.Next(s, b).Rate; x != 10 {
 			t.Fatalf("grew to %v without need", x)
 		}
 	}
@@ -207,8 +207,8 @@ func TestSane(t *testing.T) {
 		ceiling := rapid.Float64Range(.5, 1e6).Draw(t, "ceiling")
 		b := policy.Bounds{Share: rapid.Float64Range(0, ceiling).Draw(t, "share"), Ceiling: ceiling}
 		for name, p := range all {
-			law := p.New(1)
-			law.Next(policy.Sample{}, b)
+			ctrl := p.New(1)
+			ctrl.Next(policy.Sample{}, b)
 			for range rapid.IntRange(1, 50).Draw(t, "samples") {
 				s := policy.Sample{
 					Outcome: policy.Outcome(rapid.IntRange(0, 4).Draw(t, "outcome")),
@@ -217,7 +217,7 @@ func TestSane(t *testing.T) {
 					Paced:   rapid.Bool().Draw(t, "paced"),
 					Cost:    1,
 				}
-				x := law.Next(s, b).Rate
+				x := ctrl.Next(s, b).Rate
 				if !(x > 0 && x <= ceiling) {
 					t.Fatalf("%s: rate %v, ceiling %v, after %+v", name, x, ceiling, s)
 				}

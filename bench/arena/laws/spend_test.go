@@ -26,8 +26,8 @@ func TestSpend(t *testing.T) {
 		{"evenly", policy.SpendEvenly, bounds{350, 650}, bounds{4750, 5000}, bounds{200, 300}, bounds{0, 10}, bounds{0, 10}},
 	} {
 		for seed := range uint64(5) {
-			law := the(policy.Tracking{Spend: c.spend})
-			r := sim.Play(s, sim.GitHub, sim.AllFields, sim.Contender{Policy: law}, seed, 0)
+			ctrl := the(policy.Tracking{Spend: c.spend})
+			r := sim.Play(s, sim.GitHub, sim.AllFields, sim.Contender{Policy: ctrl}, seed, 0)
 			worst := 0
 			for from := range 64 {
 				worst = max(worst, count(r.Refusals, time.Duration(from)*time.Minute, time.Duration(from+1)*time.Minute))

@@ -172,7 +172,7 @@ func (d duel) simulate() (mean, spread figures) {
 }
 
 func (d duel) simulateOnce(seed uint64) figures {
-	ours := sim.Contender{Name: "real", Policy: func(*sim.Scenario) policy.Policy { return law }}
+	ours := sim.Contender{Name: "real", Policy: func(*sim.Scenario) policy.Policy { return ctrl }}
 	r := sim.Play(d.scenario(), d.kind, d.fields, ours, seed, 0)
 	served, sent := 0, 0
 	for i := int(warmUp / time.Second); i < int(d.length/time.Second); i++ {

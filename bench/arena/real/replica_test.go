@@ -19,7 +19,7 @@ import (
 )
 
 // law is what the replicas learn by, here and in the simulation.
-var law policy.Policy = policy.Tracking{}
+var ctrl policy.Policy = policy.Tracking{}
 
 // An assignment tells a replica what to do: one line of JSON on its standard input, whose end is its own.
 type assignment struct {
@@ -85,7 +85,7 @@ type replica struct {
 
 // makeClient is all that a program has to do to adapt to an upstream.
 func (r *replica) makeClient() error {
-	options := []quotient.Option{quotient.Policy(law), quotient.BeyondShare(), quotient.MaxWait(patience)}
+	options := []quotient.Option{quotient.Policy(ctrl), quotient.BeyondShare(), quotient.MaxWait(patience)}
 	if r.Replicas > 0 {
 		options = append(options, quotient.Replicas(r.Replicas))
 	}

@@ -218,11 +218,11 @@ func (r *Run) join(i int) {
 	}
 	p.bounds = policy.Bounds{Share: r.s.shareAt(r.now), Ceiling: math.Inf(1)}
 	if r.c.Policy != nil {
-		if p.law = r.c.Policy(r.s).New(r.rng.Uint64()); p.law != nil {
+		if p.ctrl = r.c.Policy(r.s).New(r.rng.Uint64()); p.ctrl != nil {
 			if r.s.Start != nil {
-				p.law.Next(policy.Sample{Now: r.now + r.clock, Sent: r.now + r.clock}, policy.Bounds{Share: r.s.Start(i), Ceiling: math.Inf(1)})
+				p.ctrl.Next(policy.Sample{Now: r.now + r.clock, Sent: r.now + r.clock}, policy.Bounds{Share: r.s.Start(i), Ceiling: math.Inf(1)})
 			}
-			r.obey(p, p.law.Next(policy.Sample{Now: r.now + r.clock, Sent: r.now + r.clock}, p.bounds))
+			r.obey(p, p.ctrl.Next(policy.Sample{Now: r.now + r.clock, Sent: r.now + r.clock}, p.bounds))
 		} else {
 			p.rate = p.bounds.Share
 		}
@@ -333,7 +333,7 @@ func (r *Run) answer(k int32) {
 	p := &r.replicas[i]
 	p.flying--
 	r.shared.flying--
-	if p.law != nil && p.live {
+	if p.ctrl != nil && p.live {
 		s := policy.Sample{
 			Outcome: q.Outcome, RetryAfter: q.RetryAfter, Quota: q.Quota,
 			Now: r.now + r.clock, Sent: q.sent + r.clock, Cost: 1, Paced: p.paced,
@@ -348,7 +348,7 @@ func (r *Run) answer(k int32) {
 			}
 		}
 		p.paced = false
-		r.obey(p, p.law.Next(s, p.bounds))
+		r.obey(p, p.ctrl.Next(s, p.bounds))
 	}
 	q.next, r.free = r.free, k
 	if p.live {
@@ -380,8 +380,8 @@ func (r *Run) change() {
 			continue
 		}
 		p.bounds.Share = h
-		if p.law != nil {
-			r.obey(p, p.law.Next(policy.Sample{Now: r.now + r.clock, Sent: r.now + r.clock}, p.bounds))
+		if p.ctrl != nil {
+			r.obey(p, p.ctrl.Next(policy.Sample{Now: r.now + r.clock, Sent: r.now + r.clock}, p.bounds))
 		} else if r.c.Coordinate == nil {
 			p.settle(r.now)
 			p.rate = h

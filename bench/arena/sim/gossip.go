@@ -132,8 +132,8 @@ func (r *Run) learn(i int) {
 // word is what a replica says itself.
 func (r *Run) word(i int) words {
 	w := words{count: 1, oldest: r.now, version: r.whisper.nodes[i].version}
-	if law, ok := r.replicas[i].law.(policy.Speaker); ok {
-		x := law.Say(r.now + r.clock)
+	if ctrl, ok := r.replicas[i].ctrl.(policy.Reporter); ok {
+		x := ctrl.Report(r.now + r.clock)
 		if w.refused = x.Refused; x.Wanting {
 			w.wanting, w.rate = 1, x.Rate
 		} else {
@@ -217,11 +217,11 @@ func same(a, b *policy.Fleet) bool { return a == b || a != nil && b != nil && *a
 
 // inform hands a law that speaks news.
 func (r *Run) inform(p *replica, f *policy.Fleet) {
-	if _, speaks := p.law.(policy.Speaker); !speaks || same(f, p.bounds.Fleet) {
+	if _, speaks := p.ctrl.(policy.Reporter); !speaks || same(f, p.bounds.Fleet) {
 		return
 	}
 	p.bounds.Fleet = f
-	r.obey(p, p.law.Next(policy.Sample{Now: r.now + r.clock, Sent: r.now + r.clock}, p.bounds))
+	r.obey(p, p.ctrl.Next(policy.Sample{Now: r.now + r.clock, Sent: r.now + r.clock}, p.bounds))
 }
 
 // partsAt is how many parts the hint in force at t was reckoned with: the replicas that ran when it last

@@ -15,7 +15,7 @@ type listener struct {
 	lost  int // times that it ended
 }
 
-func (l *listener) New(uint64) policy.Law { return l }
+func (l *listener) New(uint64) policy.Controller { return l }
 
 func (l *listener) Next(_ policy.Sample, b policy.Bounds) policy.Pace {
 	switch {
@@ -30,8 +30,8 @@ func (l *listener) Next(_ policy.Sample, b policy.Bounds) policy.Pace {
 	return policy.Pace{Rate: 10}
 }
 
-func (l *listener) Say(time.Duration) policy.Word {
-	return policy.Word{Wanting: true, Rate: 10, Refused: 1}
+func (l *listener) Report(time.Duration) policy.Report {
+	return policy.Report{Wanting: true, Rate: 10, Refused: 1}
 }
 
 // listen plays a scenario and returns what the listeners know at its end.

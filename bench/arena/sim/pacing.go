@@ -9,7 +9,7 @@ import (
 
 // replica is one process with its queue and its pacing bucket.
 type replica struct {
-	law     policy.Law
+	ctrl    policy.Controller
 	bounds  policy.Bounds
 	rate    float64
 	allowed float64 // slots

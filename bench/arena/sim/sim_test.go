@@ -12,7 +12,7 @@ import (
 // part is a policy whose laws run at a part of the share.
 type part float64
 
-func (p part) New(uint64) policy.Law { return p }
+func (p part) New(uint64) policy.Controller { return p }
 func (p part) Next(_ policy.Sample, b policy.Bounds) policy.Pace {
 	return policy.Pace{Rate: float64(p) * b.Share}
 }

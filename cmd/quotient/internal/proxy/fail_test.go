@@ -227,7 +227,7 @@ rates = [{ name = "second", events = 50, per = "1s" }]
 // outcomes is a policy that notes the outcomes that its laws get.
 type outcomes chan policy.Outcome
 
-func (o outcomes) New(uint64) policy.Law { return o }
+func (o outcomes) New(uint64) policy.Controller { return o }
 
 // Next notes an outcome.
 func (o outcomes) Next(s policy.Sample, b policy.Bounds) policy.Pace {

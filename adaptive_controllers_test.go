@@ -21,17 +21,17 @@ type panel struct {
 	seeds   []uint64
 }
 
-type panelLaw struct {
+type panelController struct {
 	*panel
 	begun bool
 }
 
-func (p *panel) New(seed uint64) policy.Law {
+func (p *panel) New(seed uint64) policy.Controller {
 	p.seeds = append(p.seeds, seed)
-	return &panelLaw{panel: p}
+	return &panelController{panel: p}
 }
 
-func (l *panelLaw) Next(s policy.Sample, b policy.Bounds) policy.Pace {
+func (l *panelController) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 	name := l.names[b.Ceiling]
 	l.bounds[name] = b
 	if !l.begun {
@@ -84,7 +84,7 @@ func (p *panel) gives(t *testing.T, l *Limiter, name string, pace policy.Pace) {
 
 func since(l *Limiter) time.Duration { return time.Since(l.base) }
 
-func TestBoundsOfTheLaws(t *testing.T) {
+func TestBoundsOfTheControllers(t *testing.T) {
 	limit := Limit{InFlight: 9, Rates: []Rate{
 		perSecond(20, 40), {Name: "hour", Events: 3600, Per: time.Hour}, {Name: "window", Unit: "tokens", Events: 600, Per: time.Minute, Aligned: true},
 		{Name: "bytes", Unit: "bytes", Events: 500, Per: time.Second}, {Name: "more bytes", Unit: "bytes", Events: 100, Per: time.Second},
@@ -111,7 +111,7 @@ func TestBoundsOfTheLaws(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			l := limiterOf(t, c.limit, append([]Option{policyOf(policy.AIMD{}, c.ceiling)}, c.opts...)...)
 			var got []b
-			for _, ls := range l.shards[0].setting.laws {
+			for _, ls := range l.shards[0].setting.ctrls {
 				got = append(got, ls.bounds)
 			}
 			if !slices.Equal(got, c.want) {
@@ -128,7 +128,7 @@ func TestShareIsUnknownUntilThePoolIsReported(t *testing.T) {
 		t.Helper()
 		time.Sleep(time.Second)
 		took(t, l, "k").Done(success)
-		if got := l.newest().laws[0].bounds; got.Share != want || got.Ceiling != 20 {
+		if got := l.newest().ctrls[0].bounds; got.Share != want || got.Ceiling != 20 {
 			t.Errorf("bounds %+v, want a share of %v", got, want)
 		}
 	}
@@ -170,7 +170,7 @@ func TestShareIsUnknownUntilThePoolIsReported(t *testing.T) {
 }
 
 // Each law sees what it governs: its quota, its cost, its own hold.
-func TestEachLawSeesItsOwn(t *testing.T) {
+func TestEachControllerSeesItsOwn(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l, p := governing(t, Replicas(2))
 		time.Sleep(time.Second)
@@ -203,7 +203,7 @@ func TestEachLawSeesItsOwn(t *testing.T) {
 }
 
 // Looking does not count as holding back, and what the limit itself refuses does not either.
-func TestOnlyLawsArePaced(t *testing.T) {
+func TestOnlyControllersArePaced(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l, p := governing(t, Replicas(1))
 		var held []Permit
@@ -223,7 +223,7 @@ func TestOnlyLawsArePaced(t *testing.T) {
 			t.Error("a look counts as an ask that was held back")
 		}
 		d := refusedFor(t, l, ReasonInFlight, "k")
-		if d.Rule != lawRule || d.Limit != 8 || d.Share != 8 {
+		if d.Rule != ctrlRule || d.Limit != 8 || d.Share != 8 {
 			t.Errorf("got %+v, want the rule of a law", d)
 		}
 		held[3].Done(success)
@@ -292,8 +292,8 @@ func TestAskAboveTheLearnedSlots(t *testing.T) {
 }
 
 // A replica with no slot stays without, whatever a law says.
-func TestReplicaWithoutSlotsUnderALaw(t *testing.T) {
-	l := limiterOf(t, Limit{InFlight: 1}, Policy(&spyLaw{start: 50, next: 50}), Replicas(2))
+func TestReplicaWithoutSlotsUnderAController(t *testing.T) {
+	l := limiterOf(t, Limit{InFlight: 1}, Policy(&spyController{start: 50, next: 50}), Replicas(2))
 	refusedFor(t, l, ReasonShare, "k")
 	setReplicas(t, l, 1)
 	took(t, l, "k").Done(success)
@@ -328,7 +328,7 @@ func TestCorrectRepacesTokens(t *testing.T) {
 }
 
 // Laws differ by limiter, by key and by what they govern, in what they do at random.
-func TestSeedsOfTheLaws(t *testing.T) {
+func TestSeedsOfTheControllers(t *testing.T) {
 	seen := map[uint64]bool{}
 	for range 4 {
 		l, p := governing(t)
@@ -364,7 +364,7 @@ func TestLearningCostsOneAllocationAKey(t *testing.T) {
 }
 
 // A new pool or limit bounds every law again, of keys that have learned and of those that have not.
-func TestNewBoundsReachEveryLaw(t *testing.T) {
+func TestNewBoundsReachEveryController(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		limit := func(x float64) Limit {
 			return Limit{InFlight: int(8 * x), Rates: []Rate{perSecond(2000*x, 4000), {Name: "tokens", Unit: "tokens", Events: 10_000 * x, Per: time.Second}}}

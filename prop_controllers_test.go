@@ -52,14 +52,14 @@ func TestPropertyPacesStayInBounds(t *testing.T) {
 
 func boundedPaces(rt *rapid.T, l *Limiter, g *gate) {
 	st, m := g.setting, g.ext.learned
-	if len(m.pacers) != len(st.laws) {
-		rt.Fatalf("%d pacers, %d laws", len(m.pacers), len(st.laws))
+	if len(m.pacers) != len(st.ctrls) {
+		rt.Fatalf("%d pacers, %d laws", len(m.pacers), len(st.ctrls))
 	}
 	if st.limit.InFlight > 0 && st.slots > 0 && (m.slots > st.slots || m.slots < 1) {
 		rt.Fatalf("%d slots of %d", m.slots, st.slots)
 	}
 	for i := range m.pacers {
-		p, most := &m.pacers[i], st.laws[i].bounds.Ceiling
+		p, most := &m.pacers[i], st.ctrls[i].bounds.Ceiling
 		if !(p.pace > 0 && p.pace <= most && p.pace <= maxEvents) {
 			rt.Fatalf("law %d: a pace of %v, ceiling %v", i, p.pace, most)
 		}
@@ -74,7 +74,7 @@ func boundedPaces(rt *rapid.T, l *Limiter, g *gate) {
 
 // No caller waits for ever, whatever laws answer, and all laws are forgotten in the end. An hour is the
 // longest pause; then come ten minutes without feedback, after which a key runs as if it were new.
-func TestPropertyWaitersUnderAnyLaw(t *testing.T) {
+func TestPropertyWaitersUnderAnyController(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		l := mustNew(rt, Limit{Rates: []Rate{drawRate(rt, "r")}, InFlight: rapid.IntRange(1, 4).Draw(rt, "slots")},
 			Policy(adversary{rapid.Uint64().Draw(rt, "adversary"), true}), BeyondShare(), few)
@@ -99,7 +99,7 @@ func TestPropertyWaitersUnderAnyLaw(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		for ks := range l.Keys() {
 			k := ks.Key
-			if start := l.shards[0].setting.laws[0].start; ks.pace() != start || ks.InFlight != 0 || ks.Waiting != 0 {
+			if start := l.shards[0].setting.ctrls[0].start; ks.pace() != start || ks.InFlight != 0 || ks.Waiting != 0 {
 				rt.Fatalf("%s: %+v, want a pace of %v and no caller", k, ks, start)
 			}
 		}

@@ -24,7 +24,7 @@ const (
 )
 
 // A law is what the fleet may do on one path.
-type law struct {
+type ctrl struct {
 	rate   float64 // events a second; 0: there is no such limit
 	burst  int
 	window int // events of each aligned window; 0: it is a bucket
@@ -36,22 +36,22 @@ type law struct {
 // law is what the fleet may do on a path. Slots leave a remainder when they are divided. Of some eight
 // windows a replica has one for itself, so that one that opens the same window again and again has far too
 // much, or nothing.
-func (c config) law(s source) law {
+func (c config) ctrl(s source) ctrl {
 	switch s {
 	case onSlots, onLentSlots:
-		return law{slots: c.Replicas + c.Replicas/2 + 1}
+		return ctrl{slots: c.Replicas + c.Replicas/2 + 1}
 	case onWindows:
 		events := max(1, c.Replicas/8)
-		return law{rate: float64(events) / windowPer.Seconds(), window: events}
+		return ctrl{rate: float64(events) / windowPer.Seconds(), window: events}
 	case onTurns:
-		return law{rate: 1 / turnEvery.Seconds(), burst: 1}
+		return ctrl{rate: 1 / turnEvery.Seconds(), burst: 1}
 	case onCounted:
 		events := c.Replicas * countedEach
-		return law{rate: float64(events) / countedPer.Seconds(), window: events, counted: true}
+		return ctrl{rate: float64(events) / countedPer.Seconds(), window: events, counted: true}
 	case onLent: // a burst of some ten milliseconds for each, so that one that is busy can be late a little
-		return law{rate: c.Limit / 2, burst: 4 * c.Burst}
+		return ctrl{rate: c.Limit / 2, burst: 4 * c.Burst}
 	default:
-		return law{rate: c.Limit, burst: c.Burst}
+		return ctrl{rate: c.Limit, burst: c.Burst}
 	}
 }
 
@@ -65,7 +65,7 @@ func (c config) fallback(s source) int {
 }
 
 // limit is the law as a limiter takes it.
-func (w law) limit() quotient.Limit {
+func (w ctrl) limit() quotient.Limit {
 	switch {
 	case w.counted:
 		rate := quotient.Rate{
@@ -85,7 +85,7 @@ func (w law) limit() quotient.Limit {
 
 // share is a replica's part of the burst as one of n: no bucket is smaller than one event. Turns take a tenth
 // of an event besides: see docs/bounds.md.
-func (w law) share(s source, n int) float64 {
+func (w ctrl) share(s source, n int) float64 {
 	b := max(1, float64(w.burst)/float64(n))
 	if s == onTurns {
 		b += .1
