@@ -13,7 +13,7 @@ func TestReadmeIsShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(strings.Fields(string(text))); n > 1100 {
-		t.Errorf("README.md has %d words, want at most 1100", n)
+	if n := len(strings.Fields(string(text))); n > 1000 {
+		t.Errorf("README.md has %d words, want at most 1000", n)
 	}
 }

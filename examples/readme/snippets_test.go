@@ -38,7 +38,6 @@ func counted(ctx context.Context) *quotient.Registry {
 		quotient.HoldDown(time.Minute),   // longer than DNS answers live
 		quotient.Logger(slog.Default()),
 	}}
-	// a headless Service
 	pods := &dns.Source{Name: "api.prod.svc.cluster.local.", Uncapped: true}
 	go limiters.Follow(ctx, pods) // the log says when it fails
 	return limiters
