@@ -50,6 +50,8 @@ func New(reg *quotient.Registry) *Collector {
 // Of returns a collector over one limiter. Name is what Registry.Add accepts; another name, or a nil limiter,
 // is an error. The collector has no histograms: see Observe. A prometheus.Registerer accepts one collector of
 // Of or New. For a second limiter add both to a quotient.Registry and use New.
+//
+//plain:ok the name of the function
 func Of(name string, l *quotient.Limiter) (*Collector, error) {
 	reg := new(quotient.Registry)
 	if err := reg.Add(name, l); err != nil {
@@ -70,7 +72,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 }
 
 // Collect reads every limiter once. It costs a call of Limiter.Stats for each, which does not grow with the
-// number of keys. Of a limiter that learns it also reads up to 1,000 keys.
+// number of keys. For a limiter that learns it also reads up to 1,000 keys.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	n := 0
 	for name, l := range c.limiters.All() {

@@ -277,7 +277,7 @@ func TestNoAgeBeforeTheFirstWord(t *testing.T) {
 // longestHelp is the most words of a help text.
 const longestHelp = 20
 
-// TestHelpIsShort holds that each help text is a phrase of few words that ends with a full stop.
+// TestHelpIsShort checks that each help text is a phrase of few words that ends with a full stop.
 func TestHelpIsShort(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(busy(t), fileOf(configState{}), leasesOf(leaseTable(t)))
@@ -419,8 +419,8 @@ func checkRules(t interface{ Fatalf(string, ...any) }, names []string) {
 	}
 }
 
-// TestTrafficAddsNoSeries asks for many keys, with and without room for them, and then for the same number of
-// series.
+// TestTrafficAddsNoSeries compares the number of series before and after requests for many keys, with and without
+// room for them.
 func TestTrafficAddsNoSeries(t *testing.T) {
 	var reg quotient.Registry
 	c := metrics.New(&reg)
@@ -445,7 +445,7 @@ func TestTrafficAddsNoSeries(t *testing.T) {
 	}
 }
 
-// TestLearnedRate holds that the rates of keys are added up, and left out where that would be dear.
+// TestLearnedRate checks that the rates of keys are added up, and left out where that would be dear.
 func TestLearnedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := must(quotient.New(perSecond("x", 100), quotient.Policy(policy.AIMD{}), quotient.MaxKeys(5000)))
@@ -540,7 +540,7 @@ func BenchmarkScrape(b *testing.B) {
 	})
 }
 
-// TestNoRegistry holds that a mistake is reported at once, and not by the first scrape.
+// TestNoRegistry checks that a mistake is reported at once, and not by the first scrape.
 func TestNoRegistry(t *testing.T) {
 	defer func() {
 		if p := recover(); p != "metrics: New: the registry is nil" {

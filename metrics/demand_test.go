@@ -14,7 +14,7 @@ import (
 	"github.com/quotient-go/quotient/metrics"
 )
 
-// TestDemand compares all of demand and fleet: while a replica borrows, when news is missing, and when
+// TestDemand compares all of demand and fleet: while a replica borrows, when a report is missing, and when
 // nothing is carried any more.
 func TestDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -35,10 +35,10 @@ func TestDemand(t *testing.T) {
 			l.Allow("k")
 			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(50 * time.Millisecond) // the age of the news has grown by that
+		time.Sleep(50 * time.Millisecond) // the age of the reports has grown by that
 		fleet := l.Stats().Fleet
 		if sum := fleet.Admitted + fleet.Refused; sum != 1000+7+2000 {
-			t.Errorf("%d asks are counted over the fleet", sum)
+			t.Errorf("%d requests are counted over the fleet", sum)
 		}
 		expect("while it borrows", fmt.Sprintf(borrows, fleet.Admitted, fleet.Refused))
 		page, more := string(must(os.ReadFile("../docs/metrics.md"))), strings.Count(borrows, "limiter=")
@@ -47,7 +47,7 @@ func TestDemand(t *testing.T) {
 		}
 		src.Silence()
 		time.Sleep(100 * time.Millisecond)
-		expect("without news", silent)
+		expect("without reports", silent)
 		stop()
 		expect("when nothing is carried any more", "")
 	})

@@ -43,7 +43,7 @@ func Example() {
 	// quotient_requests_total{limiter="api",outcome="refused",reason="rate"} 3
 }
 
-// Of serves a limiter that is there already.
+// An existing limiter needs no registry.
 func ExampleOf() {
 	limiter, err := quotient.New(quotient.Limit{InFlight: 10})
 	if err != nil {

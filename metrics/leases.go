@@ -124,7 +124,7 @@ func leaseHistogram(desc *prometheus.Desc, h *lease.Histogram, name string) prom
 	return prometheus.MustNewConstHistogram(desc, h.Count, h.Sum, buckets, name)
 }
 
-// semaphoreLabel returns a name as a label. One that is not UTF-8 is quoted, so that no two become the same.
+// semaphoreLabel returns a name as a label. A name that is not UTF-8 is quoted, so that no two become the same.
 func semaphoreLabel(name string) string {
 	if utf8.ValidString(name) {
 		return name

@@ -85,7 +85,7 @@ func TestWithinTheLimitCountsNothing(t *testing.T) {
 	})
 }
 
-// TestEveryVerbCounts holds that calls that never wait are observed as well.
+// TestEveryVerbCounts checks that calls that never wait are observed as well.
 func TestEveryVerbCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := observed(perSecond("x", 10))
@@ -189,17 +189,17 @@ func TestManyWaitersInTurn(t *testing.T) {
 }
 
 // TestPropertyInTimeIsNoOverhead: in fake time every timer is in time and every caller wakes at once. So no
-// wait is overhead: whatever asks come, whatever they wait for, and whichever callers leave or change the
+// wait is overhead: whatever requests come, whatever they wait for, and whichever callers leave or change the
 // limit meanwhile.
 func TestPropertyInTimeIsNoOverhead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rapid.SyncTest(t, func(t *rapid.T) {
 			c, l := observed(drawLimit(t, rapid.IntRange(0, 3).Draw(t, "slots")))
 			var wg sync.WaitGroup
-			for range rapid.IntRange(1, 20).Draw(t, "asks") {
+			for range rapid.IntRange(1, 20).Draw(t, "requests") {
 				time.Sleep(drawTime(t, "pause"))
 				hold, leaves := drawTime(t, "hold"), rapid.Bool().Draw(t, "leaves")
-				wg.Go(func() { askAndHold(l, hold, leaves) })
+				wg.Go(func() { holdFor(l, hold, leaves) })
 				if rapid.IntRange(0, 5).Draw(t, "change") == 0 {
 					_ = l.SetLimit(drawLimit(t, l.Stats().Limit.InFlight))
 				}
@@ -218,8 +218,8 @@ func drawLimit(t *rapid.T, slots int) quotient.Limit {
 	}}}
 }
 
-// askAndHold holds a permit for a while, and may leave when it has not got one by then.
-func askAndHold(l *quotient.Limiter, hold time.Duration, leaves bool) {
+// holdFor holds a permit for a while, and may leave when it has not got one by then.
+func holdFor(l *quotient.Limiter, hold time.Duration, leaves bool) {
 	patience := time.Hour
 	if leaves {
 		patience = hold
@@ -330,29 +330,29 @@ func TestAKeptLimiterComesBackWithItsHistograms(t *testing.T) {
 	}
 }
 
-// TestObservingAllocatesNothing holds it for asks within the limit.
+// TestObservingAllocatesNothing checks it for requests within the limit.
 func TestObservingAllocatesNothing(t *testing.T) {
 	_, l := observed(quotient.Rates(quotient.Rate{Events: 1e9, Per: time.Second}))
 	ctx := t.Context()
-	for name, ask := range map[string]func(){
+	for name, call := range map[string]func(){
 		"Allow":      func() { l.Allow("k") },
 		"TryAcquire": func() { p, _ := l.TryAcquire("k"); p.Release() },
 		"Acquire":    func() { p, _ := l.Acquire(ctx, "k"); p.Release() },
 	} {
-		if n := testing.AllocsPerRun(1000, ask); n != 0 {
+		if n := testing.AllocsPerRun(1000, call); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}
 }
 
-// BenchmarkObserve measures the same asks without and with the histograms, in turns of 200 so that both meet
-// the same noise. It reports the medians: the nanoseconds of an ask, and how many times as long one takes
+// BenchmarkObserve measures the same requests without and with the histograms, in turns of 200 so that both meet
+// the same noise. It reports the medians: the nanoseconds of a request, and how many times as long one takes
 // that is observed.
 func BenchmarkObserve(b *testing.B) {
 	limit := quotient.Rates(quotient.Rate{Events: 1e9, Per: time.Second})
 	_, on := observed(limit)
 	off := must(quotient.New(limit))
-	for name, ask := range map[string]func(*quotient.Limiter){
+	for name, call := range map[string]func(*quotient.Limiter){
 		"Allow":   func(l *quotient.Limiter) { l.Allow("key") },
 		"Acquire": func(l *quotient.Limiter) { p, _ := l.Acquire(context.Background(), "key"); p.Release() },
 	} {
@@ -360,7 +360,7 @@ func BenchmarkObserve(b *testing.B) {
 			b.ReportAllocs()
 			var without, with, ratio []float64
 			for b.Loop() {
-				a, o := turn(off, ask), turn(on, ask)
+				a, o := turn(off, call), turn(on, call)
 				without, with, ratio = append(without, a), append(with, o), append(ratio, o/a)
 			}
 			for unit, vs := range map[string][]float64{"ns-off": without, "ns-on": with, "on/off": ratio} {
@@ -371,11 +371,11 @@ func BenchmarkObserve(b *testing.B) {
 	}
 }
 
-// turn returns the nanoseconds of an ask, of 200.
-func turn(l *quotient.Limiter, ask func(*quotient.Limiter)) float64 {
+// turn returns the mean nanoseconds of 200 requests.
+func turn(l *quotient.Limiter, call func(*quotient.Limiter)) float64 {
 	began := time.Now()
 	for range 200 {
-		ask(l)
+		call(l)
 	}
 	return float64(time.Since(began)) / 200
 }

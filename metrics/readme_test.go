@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestPagesShowWhatCompiles holds that each Go block of the pages stands in an example, one tab further in.
+// TestPagesShowWhatCompiles checks that each Go block of the pages stands in an example, one tab further in.
 func TestPagesShowWhatCompiles(t *testing.T) {
 	var examples string
 	for _, name := range []string{"example_test.go", "otel/otel_test.go"} {

@@ -57,17 +57,24 @@ func (p point) Copy() chunks.Sample           { return p }
 
 type sample = promql.Sample
 
-// liveScrapes scrapes two limiters at work, over HTTP on the loopback interface.
-func liveScrapes(t *testing.T) *scrapes {
+// live returns what shows two limiters, a file and a lease service, and what the limiters do between two
+// scrapes. It has every metric.
+func live(t *testing.T) (prometheus.Gatherer, func()) {
 	t.Helper()
 	var limiters quotient.Registry
 	c := metrics.New(&limiters)
 	prom := prometheus.NewRegistry()
 	loaded := time.Now()
 	prom.MustRegister(c, metrics.File(func() metrics.FileState { return metrics.FileState{Loaded: loaded} }), leases(t))
+	return prom, traffic(t, &limiters, c)
+}
+
+// liveScrapes scrapes two limiters at work, over HTTP on the loopback interface.
+func liveScrapes(t *testing.T) *scrapes {
+	t.Helper()
+	prom, work := live(t)
 	server := httptest.NewServer(promhttp.HandlerFor(prom, promhttp.HandlerOpts{}))
 	defer server.Close()
-	work := traffic(t, &limiters, c)
 	s := &scrapes{map[string]*series{}, time.Now().Truncate(time.Second)}
 	for range rounds {
 		work()
@@ -185,8 +192,8 @@ func (s *scrapes) names() map[string][]string {
 	return all
 }
 
-// ask evaluates an expression at the time of the last scrape.
-func (s *scrapes) ask(t *testing.T, expr string) promql.Vector {
+// eval evaluates an expression at the time of the last scrape.
+func (s *scrapes) eval(t *testing.T, expr string) promql.Vector {
 	t.Helper()
 	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute, Parser: promParser})
 	defer func() { _ = engine.Close() }()

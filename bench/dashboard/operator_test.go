@@ -11,7 +11,8 @@ import (
 	"github.com/quotient-go/quotient/metrics"
 )
 
-// TestOperatorsDoNotBreakTheScrape: whatever names the rules of a limit have that an operator has set, every rule is a series of its own.
+// TestOperatorsDoNotBreakTheScrape: whatever names the rules of a limit have that an operator has set, every
+// rule is a series of its own.
 func TestOperatorsDoNotBreakTheScrape(t *testing.T) {
 	one := func(unit, name string) quotient.Rate {
 		return quotient.Rate{Name: name, Unit: unit, Events: 1, Per: 1e9}

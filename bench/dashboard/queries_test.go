@@ -62,7 +62,7 @@ func promQL(expr string) string {
 
 var promParser = parser.NewParser(parser.Options{})
 
-// unknown returns what an expression asks for that a scrape does not have.
+// unknown returns the names and labels of an expression that no scrape has.
 func unknown(expr parser.Expr, live *scrapes) (wrong []string) {
 	known := live.names()
 	labels := map[string]bool{"le": true, "instance": true, "job": true, "namespace": true}
@@ -101,7 +101,7 @@ func unknown(expr parser.Expr, live *scrapes) (wrong []string) {
 	return wrong
 }
 
-func TestQueriesAskForWhatThereIs(t *testing.T) {
+func TestQueriesNameWhatExists(t *testing.T) {
 	live := liveScrapes(t)
 	board, rules := readBoard(t).queries(), ruleQueries(t)
 	if len(board) < 40 || len(rules) < 20 {
@@ -119,7 +119,7 @@ func TestQueriesAskForWhatThereIs(t *testing.T) {
 	}
 }
 
-// TestUnknownFindsWhatIsWrong holds that the test above can fail.
+// TestUnknownFindsWhatIsWrong checks that the test above can fail.
 func TestUnknownFindsWhatIsWrong(t *testing.T) {
 	live := liveScrapes(t)
 	for _, expr := range []string{
@@ -132,11 +132,12 @@ func TestUnknownFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestQueriesAnswer asks every query of real samples: each on the dashboard has an answer, with the labels that its legend shows.
+// TestQueriesAnswer evaluates every query on real samples. Each query of the dashboard has an answer, with
+// the labels of its legend.
 func TestQueriesAnswer(t *testing.T) {
 	live := liveScrapes(t)
 	for _, q := range readBoard(t).queries() {
-		answer := live.ask(t, promQL(q.expr))
+		answer := live.eval(t, promQL(q.expr))
 		if len(answer) == 0 {
 			t.Errorf("%s: %s: no answer", q.where, q.expr)
 		}
@@ -147,11 +148,12 @@ func TestQueriesAnswer(t *testing.T) {
 		}
 	}
 	for _, q := range ruleQueries(t) {
-		live.ask(t, q.expr) // most alerts are silent
+		live.eval(t, q.expr) // most alerts are silent
 	}
 }
 
-// TestDashboardShowsEveryMetric holds the other direction, and that the file is one that a stranger can import.
+// TestDashboardShowsEveryMetric holds the other direction, and that the file is one that a stranger can
+// import.
 func TestDashboardShowsEveryMetric(t *testing.T) {
 	b := readBoard(t)
 	var text strings.Builder
@@ -187,7 +189,7 @@ func TestDashboardShowsEveryMetric(t *testing.T) {
 	}
 }
 
-// TestAnswersAreRight checks a few figures against the history that the samples are of.
+// TestAnswersAreRight checks a few figures against the history of the samples.
 func TestAnswersAreRight(t *testing.T) {
 	live := liveScrapes(t)
 	for expr, want := range map[string]float64{
@@ -198,7 +200,7 @@ func TestAnswersAreRight(t *testing.T) {
 		`quotient_in_flight{limiter="up"}`: 1,
 		`sum(quotient_limit_events_per_second{limiter="api", plan="paid", scope="share"}) / sum(quotient_limit_events_per_second{limiter="api", plan="paid", scope="global"})`: 0.25,
 	} {
-		if got := live.ask(t, expr); len(got) != 1 || got[0].F < want*0.99 || got[0].F > want*1.01 {
+		if got := live.eval(t, expr); len(got) != 1 || got[0].F < want*0.99 || got[0].F > want*1.01 {
 			t.Errorf("%s is %v, want %v", expr, got, want)
 		}
 	}
@@ -206,14 +208,14 @@ func TestAnswersAreRight(t *testing.T) {
 
 // TestDashboardKeepsPlansApart: what the dashboard shows of a limit is that of each plan.
 func TestDashboardKeepsPlansApart(t *testing.T) {
-	live, asked := liveScrapes(t), 0
+	live, found := liveScrapes(t), 0
 	for _, q := range readBoard(t).queries() {
 		if !strings.Contains(q.expr, "quotient_limit_") && !strings.Contains(q.expr, "quotient_denies{") {
 			continue
 		}
-		asked++
+		found++
 		var of []string
-		for _, s := range live.ask(t, promQL(q.expr)) {
+		for _, s := range live.eval(t, promQL(q.expr)) {
 			if s.Metric.Get("limiter") == "api" {
 				of = append(of, s.Metric.Get("plan"))
 			}
@@ -222,8 +224,8 @@ func TestDashboardKeepsPlansApart(t *testing.T) {
 			t.Errorf("%s: %s: of the plans %q, with the legend %s", q.where, q.expr, of, q.legend)
 		}
 	}
-	if asked != 5 {
-		t.Errorf("%d queries, want 5", asked)
+	if found != 5 {
+		t.Errorf("%d queries, want 5", found)
 	}
 }
 

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
@@ -59,8 +58,8 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestAlertsAreComplete holds that each alert has a severity, a summary, a description, a section of
-// docs/alerts.md and a case in rules_test.yaml. It holds that no section or case lacks its alert.
+// TestAlertsAreComplete checks that each alert has a severity, a summary, a description, a section of
+// docs/alerts.md and a case in rules_test.yaml. It checks that no section or case lacks its alert.
 func TestAlertsAreComplete(t *testing.T) {
 	var names, sections, cases []string
 	for _, r := range alertRules(t) {
@@ -96,8 +95,8 @@ func TestAlertsAreComplete(t *testing.T) {
 // firing matches a case of rules_test.yaml that expects one alert to fire.
 const firing = `(?m)alertstate="firing".*\n +eval_time: \w+\n +exp_samples:\n +- \{labels: '\{alertname="(\w+)"\}', value: 1\}$`
 
-// promtool runs promtool and returns what it prints. Without promtool it skips the test, or fails it where the
-// environment variable QUOTIENT_REQUIRE, a list with commas, contains promtool.
+// promtool runs promtool and returns what it prints. Without promtool it skips the test, or fails it where
+// the environment variable QUOTIENT_REQUIRE, a list with commas, contains promtool.
 func promtool(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
 	exe, err := exec.LookPath("promtool")
@@ -123,10 +122,12 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestPromtoolFindsNothingInAScrape holds that names, types and help texts follow the conventions of
+// TestPromtoolFindsNothingInAScrape checks that names, types and help texts follow the conventions of
 // Prometheus. The metrics named throttle_ have the names of another service.
 func TestPromtoolFindsNothingInAScrape(t *testing.T) {
-	out, _ := promtool(t, string(scraped(t, members(t, 3)[0])), "check", "metrics")
+	prom, work := live(t)
+	work()
+	out, _ := promtool(t, scraped(t, prom), "check", "metrics")
 	for line := range strings.Lines(out) {
 		if !strings.HasPrefix(line, "throttle_") {
 			t.Errorf("promtool: %s", line)
@@ -168,18 +169,18 @@ func members(t *testing.T, believed int) (all []prometheus.Gatherer) {
 }
 
 // scraped is the text of one scrape.
-func scraped(t *testing.T, g prometheus.Gatherer) []byte {
+func scraped(t *testing.T, g prometheus.Gatherer) string {
 	t.Helper()
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(g, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	if w.Code != 200 {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	return bytes.Clone(w.Body.Bytes())
+	return w.Body.String()
 }
 
-// TestAlertsOfALiveFleet evaluates every alert on scrapes of three replicas. None has an answer if all believe
-// in three, and one if they believe in two or four.
+// TestAlertsOfALiveFleet evaluates every alert on scrapes of three replicas. None has an answer if all
+// believe in three, and one if they believe in two or four.
 func TestAlertsOfALiveFleet(t *testing.T) {
 	for believed, want := range map[int]string{
 		2: "[QuotientReplicasUncounted]", 3: "[]", 4: "[QuotientReplicasOvercounted]",
@@ -195,7 +196,7 @@ func TestAlertsOfALiveFleet(t *testing.T) {
 		}
 		raised := []string{}
 		for _, q := range ruleQueries(t) {
-			if len(s.ask(t, q.expr)) > 0 {
+			if len(s.eval(t, q.expr)) > 0 {
 				raised = append(raised, q.where)
 			}
 		}

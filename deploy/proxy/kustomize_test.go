@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -30,6 +31,9 @@ var kinds = map[string]func() any{
 	"rbac.authorization.k8s.io/v1/Role":        func() any { return new(rbacv1.Role) },
 	"rbac.authorization.k8s.io/v1/RoleBinding": func() any { return new(rbacv1.RoleBinding) },
 	"discovery.k8s.io/v1/EndpointSlice":        func() any { return new(discoveryv1.EndpointSlice) },
+	"monitoring.coreos.com/v1/PodMonitor":      func() any { return new(monitoringv1.PodMonitor) },
+	"monitoring.coreos.com/v1/ServiceMonitor":  func() any { return new(monitoringv1.ServiceMonitor) },
+	"monitoring.coreos.com/v1/PrometheusRule":  func() any { return new(monitoringv1.PrometheusRule) },
 }
 
 // decode returns the object of one document. A field that the kind does not have, or has twice, is an error.

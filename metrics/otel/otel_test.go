@@ -260,7 +260,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestLimitersComeAndGo holds that a collection shows the limiters of its moment, and that Unregister ends
+// TestLimitersComeAndGo checks that a collection shows the limiters of its moment, and that Unregister ends
 // it.
 func TestLimitersComeAndGo(t *testing.T) {
 	var reg quotient.Registry
@@ -349,7 +349,7 @@ func TestOverheadInFakeTime(t *testing.T) {
 	})
 }
 
-// TestRecordingAllocatesNothing holds it for asks within the limit, with the SDK behind the meter.
+// TestRecordingAllocatesNothing checks it for requests within the limit, with the SDK behind the meter.
 func TestRecordingAllocatesNothing(t *testing.T) {
 	observe := must(otel.Observe(sdk.NewMeterProvider(sdk.WithReader(sdk.NewManualReader())).Meter("test")))
 	l := must(new(quotient.Registry).Limiter("api", quotient.Rates(quotient.Rate{Events: 1e9, Per: time.Second}), observe))

@@ -1,0 +1,135 @@
+package proxy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
+)
+
+// podMonitors returns the PodMonitors by name.
+func podMonitors(t *testing.T) map[string]*monitoringv1.PodMonitor {
+	t.Helper()
+	const name = "../prometheus/podmonitor.yaml"
+	all := map[string]*monitoringv1.PodMonitor{}
+	for _, object := range decodeAll(t, name, []byte(read(t, name))) {
+		m, ok := object.(*monitoringv1.PodMonitor)
+		if !ok || len(m.Spec.PodMetricsEndpoints) != 1 {
+			t.Fatalf("%s: %T, want PodMonitors with one endpoint", name, object)
+		}
+		all[m.Name] = m
+	}
+	return all
+}
+
+// mounted returns the folder of a container in which a Secret is mounted.
+func mounted(d deployed, secret string) string {
+	for _, v := range d.pod.Volumes {
+		for _, at := range d.quotient.VolumeMounts {
+			if v.Secret != nil && v.Secret.SecretName == secret && at.Name == v.Name {
+				return at.MountPath
+			}
+		}
+	}
+	return ""
+}
+
+// TestPodMonitorOfTheProxy checks that the monitor chooses the pods of each variant, and scrapes their admin
+// port with the token that the pods read.
+func TestPodMonitorOfTheProxy(t *testing.T) {
+	m := podMonitors(t)["quotient"]
+	if m == nil {
+		t.Fatal("no PodMonitor quotient")
+	}
+	end := m.Spec.PodMetricsEndpoints[0]
+	for dir := range variants {
+		d := look(t, dir)
+		if !within(m.Spec.Selector.MatchLabels, d.labels) {
+			t.Errorf("%s: the selector %v chooses no pod of %v", dir, m.Spec.Selector.MatchLabels, d.labels)
+		}
+		admin := d.parse(t, dir).Proxy.Admin
+		if a, b := portOf(t, admin.Listen), port(d.quotient, *end.Port); a != b {
+			t.Errorf("%s: the admin listens on %s, the port %s is %s", dir, a, *end.Port, b)
+		}
+		token := end.Authorization.Credentials
+		if at := mounted(d, token.Name) + "/" + token.Key; at != admin.TokenFile || end.Path != "/metrics" {
+			t.Errorf("%s: the pods read %s, Prometheus has %s for %s", dir, admin.TokenFile, at, end.Path)
+		}
+	}
+}
+
+// TestPodMonitorOfLeases checks that the monitor chooses the lease servers and a port that they have.
+func TestPodMonitorOfLeases(t *testing.T) {
+	m := podMonitors(t)["quotient-leases"]
+	if m == nil {
+		t.Fatal("no PodMonitor quotient-leases")
+	}
+	found := false
+	for _, object := range build(t, "../leases/kustomize/base") {
+		d, ok := object.(*appsv1.Deployment)
+		if !ok {
+			continue
+		}
+		found = true
+		number := port(d.Spec.Template.Spec.Containers[0], *m.Spec.PodMetricsEndpoints[0].Port)
+		if !within(m.Spec.Selector.MatchLabels, d.Spec.Template.Labels) || number != "8000" {
+			t.Errorf("the selector is %v, the labels are %v, port %s", m.Spec.Selector, d.Spec.Template.Labels, number)
+		}
+	}
+	if !found {
+		t.Error("no Deployment of lease servers")
+	}
+}
+
+// TestServiceMonitor checks that the monitor presents a client certificate over TLS.
+func TestServiceMonitor(t *testing.T) {
+	const name = "../prometheus/servicemonitor.yaml"
+	objects := decodeAll(t, name, []byte(read(t, name)))
+	m, ok := objects[0].(*monitoringv1.ServiceMonitor)
+	if len(objects) != 1 || !ok || len(m.Spec.Endpoints) != 1 {
+		t.Fatalf("%v", objects)
+	}
+	end := m.Spec.Endpoints[0]
+	if end.Scheme == nil || *end.Scheme != "https" || end.Path != "/metrics" || end.TLSConfig == nil ||
+		end.TLSConfig.Cert.Secret == nil || end.TLSConfig.KeySecret == nil || end.TLSConfig.CA.Secret == nil {
+		t.Errorf("%+v", end)
+	}
+	if err := end.TLSConfig.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRulesAsAnObject runs the shell lines of deploy/README.md, with cat in place of kubectl.
+func TestRulesAsAnObject(t *testing.T) {
+	block := regexp.MustCompile("(?s)```sh\n(.*?)```").FindStringSubmatch(read(t, "../README.md"))
+	if block == nil {
+		t.Fatal("no shell block")
+	}
+	dir := t.TempDir()
+	stub := "#!/bin/sh\nif [ \"$3\" = - ]; then exec cat; fi\ncat \"$3\" >/dev/null\n"
+	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(stub), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-eu", "-c", block[1])
+	cmd.Dir, cmd.Env = "..", []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	object, err := decode(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := 0
+	for _, g := range object.(*monitoringv1.PrometheusRule).Spec.Groups {
+		rules += len(g.Rules)
+	}
+	if want := strings.Count(read(t, "../prometheus/rules.yaml"), "- alert: "); rules != want || want == 0 {
+		t.Errorf("the object has %d rules, the file %d", rules, want)
+	}
+}
