@@ -11,13 +11,13 @@ const preamble = `# Failure modes
 
 <!-- Generated from internal/guards/guards.txt by make docs. Edit that file. -->
 
-Each failure was seen in a rate limiter, a proxy or a library that people run. The second column is what
-quotient must do. A guard is code that makes quotient do it, and it has a test. ` + "`make guards`" + ` removes each
-guard in turn and requires that its test fails. The last column counts the guards and names the packages of
-their tests, ` + "`.`" + ` being the root package. [guards.txt](../internal/guards/guards.txt) lists guards and tests.
+Each failure was seen in a rate limiter, a proxy or a library that people run. A guard is code that prevents
+one, and has a test. ` + "`make guards`" + ` removes each guard in turn and requires that its test fails. The
+last columns count the guards and name the packages of their tests.
+[guards.txt](../internal/guards/guards.txt) lists both.
 `
 
-const header = "| | failure | what quotient must do | guards |\n| --- | --- | --- | --- |\n"
+const header = "| | failure | what quotient must do | guards | tests in |\n| --- | --- | --- | --- | --- |\n"
 
 // page renders the failure modes as Markdown, a table for each section.
 func page(modes []mode) []byte {
@@ -29,7 +29,7 @@ func page(modes []mode) []byte {
 			section = m.section
 			fmt.Fprintf(&b, "\n## %s\n\n%s", section, header)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", m.id, cell(m.title), cell(m.must), guardCell(m.guards))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", m.id, cell(m.title), cell(m.must), guardCells(m.guards))
 	}
 	return b.Bytes()
 }
@@ -37,17 +37,20 @@ func page(modes []mode) []byte {
 // cell is a text that ends no cell of a table.
 func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
 
-// guardCell counts the guards and names the packages of their tests, each once, in the order of the table.
-func guardCell(guards []guard) string {
+// guardCells counts the guards and names the packages of their tests, each once, in the order of the table.
+func guardCells(guards []guard) string {
 	if len(guards) == 0 {
-		return "none yet"
+		return "none yet |"
 	}
 	var packages []string
 	for _, g := range guards {
-		name := "`" + strings.TrimPrefix(g.pkg, "./") + "`"
+		name := "root"
+		if g.pkg != "." {
+			name = "`" + strings.TrimPrefix(g.pkg, "./") + "`"
+		}
 		if !slices.Contains(packages, name) {
 			packages = append(packages, name)
 		}
 	}
-	return fmt.Sprintf("%d in %s", len(guards), strings.Join(packages, ", "))
+	return fmt.Sprintf("%d | %s", len(guards), strings.Join(packages, ", "))
 }

@@ -206,20 +206,20 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-func TestGuardCell(t *testing.T) {
+func TestGuardCells(t *testing.T) {
 	for _, c := range []struct {
 		packages []string
 		want     string
 	}{
-		{nil, "none yet"},
-		{[]string{"."}, "1 in `.`"},
-		{[]string{".", "./lease", ".", "./lease/etcd"}, "4 in `.`, `lease`, `lease/etcd`"},
+		{nil, "none yet |"},
+		{[]string{"."}, "1 | root"},
+		{[]string{".", "./lease", ".", "./lease/etcd"}, "4 | root, `lease`, `lease/etcd`"},
 	} {
 		var guards []guard
 		for _, p := range c.packages {
 			guards = append(guards, guard{pkg: p})
 		}
-		if got := guardCell(guards); got != c.want {
+		if got := guardCells(guards); got != c.want {
 			t.Errorf("%v: got %q, want %q", c.packages, got, c.want)
 		}
 	}
@@ -228,7 +228,7 @@ func TestGuardCell(t *testing.T) {
 // A text with a bar does not end its cell.
 func TestPageKeepsBars(t *testing.T) {
 	text := page([]mode{{section: "Tanks", id: "1", title: "This|that", must: "Stops | or not."}})
-	if want := `| 1 | This\|that | Stops \| or not. | none yet |`; !bytes.Contains(text, []byte(want)) {
+	if want := `| 1 | This\|that | Stops \| or not. | none yet | |`; !bytes.Contains(text, []byte(want)) {
 		t.Errorf("the page lacks %q:\n%s", want, text)
 	}
 }
@@ -245,8 +245,8 @@ func TestStalePage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"## Tanks\n\n| ", "\n| 1 | Overflow | Stops at the size. | 1 in `.` |\n",
-		"\n| 2 | Spring | Nothing is known. | none yet |\n"} {
+	for _, want := range []string{"## Tanks\n\n| ", "\n| 1 | Overflow | Stops at the size. | 1 | root |\n",
+		"\n| 2 | Spring | Nothing is known. | none yet | |\n"} {
 		if !bytes.Contains(text, []byte(want)) {
 			t.Errorf("the page lacks %q:\n%s", want, text)
 		}
