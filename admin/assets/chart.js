@@ -122,6 +122,30 @@ export class Chart {
   }
 }
 
+// Spark is a small chart of one series, without a scale. Each sample is { t, value }; one without a value is a gap.
+export class Spark {
+  constructor() {
+    this.line = svg("path", { class: "line" });
+    this.node = svg("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" }, this.line);
+  }
+
+  // draw shows the samples as they are at the instant now, in seconds.
+  draw(samples, now) {
+    const most = Math.max(...samples.map((s) => s.value ?? 0), 1e-9);
+    const point = ({ t, value }) => `${(width * (1 - (now - t) / span)).toFixed(0)},${(height - 4 - ((height - 8) * value) / most).toFixed(0)}`;
+    let line = "";
+    let pen = "M";
+    for (const sample of samples) {
+      if (sample.value === undefined) pen = "M";
+      else {
+        line += pen + point(sample);
+        pen = "L";
+      }
+    }
+    this.line.setAttribute("d", line);
+  }
+}
+
 // seriesOf returns the names of all series in the samples, in a steady order.
 function seriesOf(samples) {
   const names = new Set();

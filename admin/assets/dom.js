@@ -83,6 +83,11 @@ export function ruleText(rule) {
   return { limit: exact(rule.events) + per, share: number(rule.share * rule.window_seconds) + per };
 }
 
+// paceText writes what a policy has learned: a pace, or a number of slots.
+export function paceText({ unit, pace }) {
+  return unit === "in-flight" ? `${number(pace)} slots` : `${number(pace)}${unit ? ` ${unit}` : ""}/s`;
+}
+
 export function limitText(limit) {
   if (!limit) return "the limiter's own";
   if (limit.denies || limit.deny) return "deny everything";
@@ -96,9 +101,23 @@ export function words(reason) {
   return reason.replaceAll("_", " ");
 }
 
-// table makes a table that scrolls by itself where it is too wide; the box can have the focus, so that keys scroll it.
-export function table(caption, columns, body) {
-  const head = columns.map((text) => (text === "" ? el("td") : el("th", { scope: "col", text })));
-  return el("div", { class: "scroll", role: "group", "aria-label": caption, tabindex: "0" },
-    el("table", {}, el("caption", { class: "hidden", text: caption }), el("thead", {}, el("tr", {}, ...head)), body));
+// table makes a table. It scrolls by itself where it is too wide; its box can have the focus, so that keys scroll it.
+// With cards each row becomes a card on a phone, and nothing scrolls: see labelled.
+export function table(caption, columns, body, { cards = false } = {}) {
+  const box = cards ? { class: "cards" } : { class: "scroll", role: "group", "aria-label": caption, tabindex: "0" };
+  return el("div", box,
+    el("table", {}, el("caption", { class: "hidden", text: caption }), el("thead", {}, headOf(columns)), body));
+}
+
+// headOf makes the row of a table's column names; "" is a column without a name.
+export function headOf(columns) {
+  return el("tr", {}, ...columns.map((text) => (text === "" ? el("td") : el("th", { scope: "col", text }))));
+}
+
+// labelled gives each cell of a row the name of its column, which a card shows.
+export function labelled(columns, row) {
+  [...row.cells].forEach((cell, i) => {
+    if (i > 0 && columns[i]) cell.dataset.label = columns[i];
+  });
+  return row;
 }

@@ -1,5 +1,5 @@
-// The hottest keys of a limiter, asked for every three seconds while they can be seen, and what the limiter says of one key.
-import { el, setText, table, number, exact, ruleText } from "./dom.js";
+// The hottest keys of a limiter, requested every three seconds while they can be seen, and where one key stands.
+import { el, setText, table, headOf, labelled, number, exact, duration, paceText, ruleText } from "./dom.js";
 import { get, named } from "./api.js";
 import { read } from "./dialog.js";
 import { override, reset } from "./changes.js";
@@ -16,10 +16,12 @@ export class HotKeys {
     this.onUse = onUse;
     this.timer = null;
     this.share = 1; // of each limit, by division
+    this.can = { waiting: true, inFlight: true, learned: false }; // what the limiter's keys can have
+    this.columns = [];
     this.body = el("tbody");
     this.note = el("p", { class: "empty", text: "No key yet." });
-    const columns = ["Key", "Used", "Waiting", "In flight", "Left", "Pace", ""];
-    this.table = table("Hottest keys: most waiting first, then most used up", columns, this.body);
+    this.table = table("Hottest keys: most waiting first, then most used up", [], this.body, { cards: true });
+    this.head = this.table.querySelector("thead");
     this.table.hidden = true;
     const key = textual("");
     const form = el("form", { class: "ask", onsubmit: (event) => { event.preventDefault(); this.explain({ key: key.value }); } },
@@ -63,20 +65,26 @@ export class HotKeys {
     this.note.hidden = keys.length > 0 && !paused;
     if (paused) return;
     this.table.hidden = keys.length === 0;
-    this.body.replaceChildren(...keys.map((use) => this.line(use)));
+    const columns = ["Key", "Used", this.can.waiting && "Waiting", this.can.inFlight && "In flight", "Left", this.can.learned && "Pace", ""].filter((name) => name !== false);
+    if (columns.join() !== this.columns.join()) {
+      this.columns = columns;
+      this.head.replaceChildren(headOf(columns));
+    }
+    this.body.replaceChildren(...keys.map((use) => labelled(columns, this.line(use))));
   }
 
   line(use) {
-    const percent = Math.round(use.used * 100);
-    const bar = el("meter", { min: 0, max: 100, high: 80, optimum: 0, value: percent, "aria-hidden": "true" });
-    return el("tr", {},
-      el("th", { scope: "row", class: "key" }, name(use.key), " ", use.overridden ? badge("override", "a limit of its own") : badge(use.plan, "its plan"), this.borrowed(use)),
-      el("td", {}, el("span", { class: "use" }, bar, el("span", { text: `${percent} %` }))),
-      el("td", { text: exact(use.waiting) }),
-      el("td", { text: exact(use.in_flight) }),
-      el("td", { text: use.tokens.map(number).join(", ") || "–" }),
-      el("td", { text: use.rate ? `${number(use.rate)}/s` : "–" }),
-      el("td", { class: "acts" }, el("button", { type: "button", class: "small", text: "Explain", "aria-label": `Explain ${use.key}`, onclick: () => this.explain({ key: use.key, key_base64: use.key_base64 }) })));
+    const cells = {
+      Used: () => el("td", {}, meter(use.used)),
+      Waiting: () => el("td", { text: exact(use.waiting) }),
+      "In flight": () => el("td", { text: exact(use.in_flight) }),
+      Left: () => el("td", { text: use.tokens.map(number).join(", ") || "–" }),
+      Pace: () => el("td", { class: "paces" }, ...paces(use)),
+      "": () => el("td", { class: "acts" }, el("button", { type: "button", class: "small", text: "Explain", "aria-label": `Explain ${use.key}`, onclick: () => this.explain({ key: use.key, key_base64: use.key_base64 }) })),
+    };
+    const head = el("th", { scope: "row", class: "key" }, name(use.key), " ",
+      use.overridden ? badge("override", "a limit of its own") : badge(use.plan, "its plan"), this.borrowed(use), learning(use));
+    return el("tr", {}, head, ...this.columns.slice(1).map((column) => cells[column]()));
   }
 
   // borrowed is what of its limit a key has here while other replicas leave it; null for the share.
@@ -104,6 +112,27 @@ function badge(text, title) {
   return text === "" ? null : el("span", { class: "badge", title, text });
 }
 
+function meter(share) {
+  const percent = Math.round(share * 100);
+  const bar = el("meter", { min: 0, max: 100, high: 80, optimum: 0, value: percent, "aria-hidden": "true" });
+  return el("span", { class: "use" }, bar, el("span", { text: `${percent} %` }));
+}
+
+// learning is the badge of a key of which the policy has learned something.
+function learning({ learned = [] }) {
+  return learned.some((one) => one.forgotten_in_seconds > 0) ? el("span", { class: "badge learning", title: "the policy has learned its pace", text: "learning" }) : null;
+}
+
+// paces are what the policy allows a key, and how much of each is used.
+function paces({ learned = [] }) {
+  const line = (one) => el("span", { class: "pace" }, paceText(one), " ", el("span", { class: "muted", text: pauseText(one) || `${Math.round(one.used * 100)} % used` }));
+  return learned.length ? learned.map(line) : ["–"];
+}
+
+function pauseText(one) {
+  return one.paused_for_seconds > 0 ? `paused for ${duration(one.paused_for_seconds)}` : "";
+}
+
 function explanation(about) {
   const line = (rule) => el("tr", {},
     el("th", { scope: "row", text: rule.name }),
@@ -115,5 +144,17 @@ function explanation(about) {
   return [
     el("pre", { class: "text", text: about.text }),
     table("Rules as they stand for this key", columns, el("tbody", {}, ...about.rules.map(line))),
+    ...(about.learned.length ? [el("h3", { text: "Learned by the policy" }), lessons(about.learned)] : []),
   ];
+}
+
+// lessons is a table of what the policy has learned of a key.
+function lessons(learned) {
+  const unbounded = 1e300; // the largest number of JSON stands for no bound
+  const line = (one) => el("tr", {},
+    el("th", { scope: "row", text: paceText(one) }),
+    el("td", { text: pauseText(one) || `${Math.round(one.used * 100)} %` }),
+    el("td", { text: one.ceiling > unbounded ? "no bound" : paceText({ ...one, pace: one.ceiling }) }),
+    el("td", { text: one.forgotten_in_seconds > 0 ? `in ${duration(one.forgotten_in_seconds)}` : "nothing learned yet" }));
+  return table("What the policy has learned of this key", ["Pace", "Used", "At most", "Forgotten"], el("tbody", {}, ...learned.map(line)));
 }

@@ -1,16 +1,27 @@
-// One limiter on the page: its numbers, charts, rules, plans, hottest keys and overrides.
-import { el, setText, table, number, exact, limitText, ruleText } from "./dom.js";
-import { Chart } from "./chart.js";
+// One limiter on the page: a line with its name, badges and key figures, which opens to its charts, rules, plans, hottest keys and overrides.
+import { el, svg, setText, table, labelled, number, exact, limitText, paceText, ruleText } from "./dom.js";
+import { Chart, Spark } from "./chart.js";
 import { HotKeys } from "./keys.js";
 import { Together } from "./together.js";
 import * as changes from "./changes.js";
 
 const span = 120; // seconds that are kept
 const most = 600; // samples that are kept, whatever the interval
+const lately = 60; // seconds for which trouble counts
+const calm = 4; // trouble of a limiter without any
+
+const ruleColumns = ["Rule", "Limit of all replicas", "Share of this one", "Burst here"];
+const planColumns = ["Plan", "Limit of all replicas", "Share of this one", ""];
+const overrideColumns = ["Key", "Limit of all replicas", ""];
 
 export class LimiterView {
-  constructor(name, done) {
+  // choice is whether the operator has opened or closed it before, undefined for neither; onChoice is called with a new one.
+  constructor(name, done, choice, onChoice) {
     this.name = name;
+    this.done = done;
+    this.choice = choice;
+    this.onChoice = onChoice;
+    this.open = false;
     this.samples = [];
     this.seen = null;
     this.differs = "";
@@ -26,48 +37,101 @@ export class LimiterView {
       inFlight: new Chart("In flight", "requests", "plain"),
       throttled: new Chart("Upstream 429s", "per second", "bad"),
     };
+    this.figures = { inFlight: figure("in flight"), waiting: figure("waiting"), refused: figure("refused"), admitted: figure("admitted") };
+    this.spark = new Spark();
     this.together = new Together();
     this.keys = new HotKeys(name, done, (use) => this.showUse(use));
-    this.build(done);
+    this.build();
+    this.unfold(choice === true);
   }
 
-  build(done) {
+  build() {
     const id = `limiter-${this.name}`;
-    const heading = el("h2", { id: `${id}-title`, text: this.name });
-    this.dry = el("span", { class: "badge dry", text: "Dry run: admits everything", hidden: true });
-    this.denies = el("span", { class: "badge denies", text: "Denies everything", hidden: true });
-    this.dryButton = el("button", { type: "button", text: "Turn dry run on", onclick: () => changes.dryRun(this.name, !this.state.dry_run, done) });
+    const { name, done } = this;
+    const button = (text, onclick, kind = "") => el("button", { type: "button", class: kind, text, onclick });
+    this.fold = el("button", { type: "button", class: "fold", "aria-controls": `${id}-body`, onclick: () => this.choose(!this.open) }, chevron(), el("span", { text: name }));
+    this.badges = {
+      dry: badge("Dry run", "dry", "Everything is admitted"),
+      denies: badge("Denies everything", "denies"),
+      differs: badge("Differs from the file", "dry"),
+      learning: badge("Learning", "learning", "Its policy learns a pace for each key"),
+    };
+    this.buttons = el("div", { class: "buttons" },
+      button("Change limit", () => changes.limit(name, done)),
+      button("Override a key", () => changes.override(name, null, done)),
+      (this.dryButton = button("Turn dry run on", () => changes.dryRun(name, !this.state.dry_run, done))));
+    this.line = el("div", { class: "figures" }, this.spark.node, ...Object.values(this.figures).map((f) => f.node));
+    this.node = el("section", { id, class: "limiter", tabindex: "-1", "aria-labelledby": `${id}-title` },
+      el("header", {},
+        el("div", { class: "title" }, el("h2", { id: `${id}-title` }, this.fold), ...Object.values(this.badges), this.together.badge),
+        this.line, this.buttons),
+      (this.body = el("div", { id: `${id}-body`, class: "body" }, ...this.content())));
+  }
+
+  content() {
     this.mark = el("p", { class: "differs", hidden: true });
     this.rules = el("tbody");
     this.plans = el("tbody");
     this.planNote = el("p", { class: "empty", text: "No plan: each key has the limiter's limit or one of its own." });
-    this.planTable = table("Plans: classes of keys, and the limit of each key in them", ["Plan", "Limit over the fleet", "Share (here)", ""], this.plans);
+    this.planTable = table("Plans: classes of keys, and the limit of each key in them", planColumns, this.plans, { cards: true });
     this.overrides = el("tbody");
     this.overrideNote = el("p", { class: "empty" });
-    this.overrideTable = table("Overrides: keys with a limit of their own", ["Key", "Limit over the fleet", ""], this.overrides);
-    const bar = el("div", { class: "buttons" },
-      el("button", { type: "button", text: "Change limit", onclick: () => changes.limit(this.name, done) }),
-      el("button", { type: "button", text: "Override a key", onclick: () => changes.override(this.name, null, done) }),
-      this.dryButton);
-    this.node = el("section", { id, class: "limiter", tabindex: "-1", "aria-labelledby": `${id}-title` },
-      el("header", {}, el("div", { class: "title" }, heading, this.dry, this.denies, this.together.badge), bar),
+    this.overrideTable = table("Overrides: keys with a limit of their own", overrideColumns, this.overrides, { cards: true });
+    const ruleTable = table("Rules of the limit, of all replicas and on this one", ruleColumns, this.rules, { cards: true });
+    const add = el("button", { type: "button", class: "small add", text: "Add a plan", onclick: () => changes.plan(this.name, "", this.done) });
+    this.graphs = el("div", { class: "charts" }, ...Object.values(this.charts).map((c) => c.node));
+    return [
       this.mark,
       el("div", { class: "tiles" }, ...Object.values(this.tiles).map((t) => t.node)),
-      el("div", { class: "charts" }, ...Object.values(this.charts).map((c) => c.node)),
+      this.graphs,
       this.together.node,
-      part("Rules", table("Rules of the limit, over the fleet and on this replica", ["Rule", "Limit (fleet)", "Share (here)", "Burst (here)"], this.rules)),
-      part("Plans", this.planTable, this.planNote,
-        el("button", { type: "button", class: "small add", text: "Add a plan", onclick: () => changes.plan(this.name, "", done) })),
+      el("div", { class: "pair" }, part("Rules", ruleTable), part("Plans", this.planTable, this.planNote, add)),
       this.keys.node,
-      part("Overrides", this.overrideTable, this.overrideNote));
-    this.done = done;
+      part("Overrides", this.overrideTable, this.overrideNote),
+    ];
   }
 
-  // look tells the view whether it can be seen; only then it draws and asks for keys.
+  // look notes whether the view can be seen; only then it draws and requests keys.
   look(inSight) {
     this.inSight = inSight;
-    this.keys.look(inSight);
+    this.keys.look(inSight && this.open);
     if (inSight && this.state) this.draw();
+  }
+
+  // choose opens or closes it for good.
+  choose(open) {
+    this.choice = open;
+    this.onChoice(open);
+    this.unfold(open);
+  }
+
+  // settle opens a limiter in trouble, or one that is alone, and closes others, unless the operator has chosen.
+  settle(alone) {
+    const open = this.choice ?? (alone || this.trouble < calm);
+    if (open !== this.open) this.unfold(open);
+  }
+
+  unfold(open) {
+    this.open = open;
+    this.fold.setAttribute("aria-expanded", String(open));
+    this.body.hidden = !open;
+    this.buttons.hidden = !open;
+    this.line.hidden = open;
+    this.look(this.inSight);
+  }
+
+  // past takes what the service has sampled before the page was opened: a number for each of the last ages, in seconds.
+  past(history, ages, t) {
+    if (this.seen || this.samples.length) return;
+    const first = ages.length - history.admitted.length;
+    this.samples = history.admitted.map((admitted, i) => ({
+      t: t - ages[first + i],
+      admitted: { "": admitted },
+      refused: Object.fromEntries(Object.entries(history.refused).map(([reason, n]) => [reason, n[i]])),
+      throttled: { "": history.throttled[i] },
+      waiting: { "": history.waiting[i] },
+      inFlight: { "": history.in_flight[i] },
+    }));
   }
 
   // take adds the limiter's state at an instant of the service's clock, in seconds, and what differs from the file.
@@ -82,7 +146,34 @@ export class LimiterView {
     else if (before) this.seen = before; // too close for a rate: it is counted with the next one
     while (this.samples.length > most || (this.samples.length && this.samples[0].t < t - span)) this.samples.shift();
     this.now = t;
+    this.trouble = this.judge();
     if (this.inSight) this.draw();
+  }
+
+  // judge returns the kind of the limiter's trouble: the lower, the worse.
+  judge() {
+    const { state } = this;
+    const short = (s) => s.t >= this.now - lately && s.refused && (total(s.refused) > 0 || total(s.waiting) > 0);
+    if (state.waiting > 0 || this.samples.some(short)) return 0;
+    if (state.dry_run) return 1;
+    if (this.differs !== "") return 2;
+    if (state.demand && !state.demand.fresh) return 3;
+    return calm;
+  }
+
+  // can returns which figures the limiter can have at all: no slots are in flight where none bounds them, and nothing waits where nothing ever has.
+  can() {
+    const { state } = this;
+    const had = (name) => this.samples.some((s) => s[name] && total(s[name]) > 0);
+    const slots = [state.limit, ...state.plans.map((p) => p.limit), ...state.overrides.map((o) => o.limit)].some((l) => l.in_flight > 0);
+    const bound = state.rules.length > 0 || state.limit.denies || state.plans.length > 0 || state.override_count > 0;
+    return {
+      admitted: true,
+      refused: bound || state.learns || had("refused"),
+      waiting: state.waited > 0 || state.waiting > 0 || had("waiting"),
+      inFlight: slots || state.learns || state.in_flight > 0 || had("inFlight"),
+      throttled: state.learns || state.throttled > 0,
+    };
   }
 
   // gap leaves a hole in the charts: nothing is known of the time until the next state.
@@ -99,41 +190,78 @@ export class LimiterView {
   }
 
   draw() {
-    const { state } = this;
-    this.dry.hidden = !state.dry_run;
-    this.denies.hidden = !state.limit.denies;
+    const { state, badges } = this;
+    badges.dry.hidden = !state.dry_run;
+    badges.denies.hidden = !state.limit.denies;
+    badges.differs.hidden = this.differs === "";
+    badges.learning.hidden = !state.learns;
+    const can = this.can();
+    this.together.draw(state);
+    if (!this.open) return this.drawLine(can);
     setText(this.mark, this.differs === "" ? "" : `Differs from the file: ${this.differs}`);
     this.mark.hidden = this.differs === "";
     setText(this.dryButton, state.dry_run ? "Turn dry run off" : "Turn dry run on");
-    setText(this.tiles.waiting.value, exact(state.waiting));
-    setText(this.tiles.inFlight.value, exact(state.in_flight));
-    setText(this.tiles.keys.value, number(state.keys));
-    setText(this.tiles.keys.note, `of at most ${number(state.max_keys)}`);
-    setText(this.tiles.waiting.note, state.waiting > 0 ? "callers in queues" : "nobody queues");
-    setText(this.tiles.inFlight.note, state.in_flight > 0 ? "weight of permits" : "nothing is held");
-    for (const [name, chart] of Object.entries(this.charts)) {
-      chart.draw(this.samples.map((s) => ({ t: s.t, values: s[name] })), this.now);
-    }
-    this.together.draw(state);
+    this.drawTiles(can);
+    this.drawCharts(can);
+    this.keys.can = { ...can, learned: state.learns };
     this.drawRules();
     this.drawPlans();
     this.drawOverrides();
   }
 
+  // drawLine shows the key figures of a limiter that is closed.
+  drawLine(can) {
+    const { state, figures } = this;
+    const last = this.samples.at(-1);
+    const rate = (name) => (last?.[name] ? `${number(total(last[name]))}/s` : "–");
+    setText(figures.admitted.value, rate("admitted"));
+    setText(figures.refused.value, rate("refused"));
+    setText(figures.waiting.value, exact(state.waiting));
+    setText(figures.inFlight.value, exact(state.in_flight));
+    for (const [name, { node }] of Object.entries(figures)) node.hidden = !can[name];
+    figures.refused.node.classList.toggle("bad", Boolean(last?.refused) && total(last.refused) > 0);
+    this.spark.draw(this.samples.map((s) => ({ t: s.t, value: s.admitted?.[""] })), this.now);
+  }
+
+  drawTiles(can) {
+    const { state, tiles } = this;
+    tiles.waiting.node.hidden = !can.waiting;
+    tiles.inFlight.node.hidden = !can.inFlight;
+    setText(tiles.waiting.value, exact(state.waiting));
+    setText(tiles.inFlight.value, exact(state.in_flight));
+    setText(tiles.keys.value, number(state.keys));
+    setText(tiles.keys.note, `of at most ${number(state.max_keys)}`);
+    setText(tiles.waiting.note, state.waiting > 0 ? "callers in queues" : "no queue");
+    setText(tiles.inFlight.note, state.in_flight > 0 ? "slots in use" : "no slot in use");
+  }
+
+  drawCharts(can) {
+    let shown = 0;
+    for (const [name, chart] of Object.entries(this.charts)) {
+      chart.node.hidden = !can[name];
+      if (!can[name]) continue;
+      shown += 1;
+      chart.draw(this.samples.map((s) => ({ t: s.t, values: s[name] })), this.now);
+    }
+    this.graphs.dataset.count = String(shown);
+  }
+
+  // showUse shows the use of the hottest key: of its pace, where the policy has learned one that is used more than its share is.
   showUse(use) {
     setText(this.tiles.used.value, use === null ? "–" : `${Math.round(use.used * 100)} %`);
-    setText(this.tiles.used.note, use === null ? "no key yet" : "of its share");
+    const pace = use?.learned?.find((l) => l.used >= use.used);
+    setText(this.tiles.used.note, use === null ? "no key yet" : pace ? `of its pace of ${paceText(pace)}` : "of its share");
   }
 
   drawRules() {
     const shown = JSON.stringify([this.state.rules, this.state.limit.denies]);
     if (shown === this.shownRules) return;
     this.shownRules = shown;
-    const line = (rule) => el("tr", {},
+    const line = (rule) => labelled(ruleColumns, el("tr", {},
       el("th", { scope: "row", text: rule.name }),
       el("td", { text: ruleText(rule).limit }),
       el("td", { text: ruleText(rule).share }),
-      el("td", { text: rule.burst ? number(rule.burst) : "–" }));
+      el("td", { text: rule.burst ? number(rule.burst) : "–" })));
     const none = el("tr", {}, el("td", { colspan: 4, text: this.state.limit.denies ? "Everything is denied." : "No rule: everything is admitted." }));
     this.rules.replaceChildren(...(this.state.rules.length ? this.state.rules.map(line) : [none]));
   }
@@ -150,13 +278,13 @@ export class LimiterView {
 
   planLine({ name, limit, rules }) {
     const act = (text, run) => el("button", { type: "button", class: "small", text, "aria-label": `${text} the plan ${name}`, onclick: run });
-    return el("tr", {},
+    return labelled(planColumns, el("tr", {},
       el("th", { scope: "row", class: "key", text: name }),
       el("td", { text: limitText(limit) }),
       el("td", { text: rules.map((rule) => ruleText(rule).share).join(", ") || "–" }),
       el("td", { class: "acts" },
         act("Change", () => changes.plan(this.name, name, this.done)),
-        act("Remove", () => changes.removePlan(this.name, name, this.done))));
+        act("Remove", () => changes.removePlan(this.name, name, this.done)))));
   }
 
   drawOverrides() {
@@ -173,12 +301,12 @@ export class LimiterView {
   overrideLine(one) {
     const { key, limit } = one;
     const act = (text, run) => el("button", { type: "button", class: "small", text, "aria-label": `${text} the override of ${key}`, onclick: run });
-    return el("tr", {},
+    return labelled(overrideColumns, el("tr", {},
       el("th", { scope: "row", class: "key", text: key === "" ? "(empty key)" : key }),
       el("td", { text: limitText(limit) }),
       el("td", { class: "acts" },
         act("Change", () => changes.override(this.name, one, this.done)),
-        act("Remove", () => changes.remove(this.name, one, this.done))));
+        act("Remove", () => changes.remove(this.name, one, this.done)))));
   }
 }
 
@@ -195,6 +323,24 @@ function rates(before, after, state) {
     waiting: { "": state.waiting },
     inFlight: { "": state.in_flight },
   };
+}
+
+function total(values) {
+  return Object.values(values).reduce((a, b) => a + b, 0);
+}
+
+function badge(text, kind, title = null) {
+  return el("span", { class: `badge ${kind}`, title, text, hidden: true });
+}
+
+// figure is one number on the line of a limiter.
+function figure(name) {
+  const value = el("b", { text: "–" });
+  return { value, node: el("span", { class: "key-figure" }, value, " ", name) };
+}
+
+function chevron() {
+  return svg("svg", { class: "chevron", viewBox: "0 0 16 16", width: 16, height: 16, "aria-hidden": "true" }, svg("path", { d: "M6 3.5 10.5 8 6 12.5" }));
 }
 
 function tile(name) {

@@ -1,14 +1,13 @@
 // The page: keeps the stream of states going and shows what it says.
-import { el, setText, duration, number } from "./dom.js";
+import { setText, duration } from "./dom.js";
 import { events, setToken } from "./api.js";
-import { LimiterView } from "./limiter.js";
+import { showLimiters, gap, restart } from "./limiters.js";
 import { showFleet } from "./fleet.js";
 import { showFile } from "./file.js";
 import { showTables } from "./tables.js";
 import { showLeases } from "./leases.js";
 
 const at = (id) => document.getElementById(id);
-const views = new Map(); // by limiter
 let state = null;
 let process = ""; // when the service's process started
 
@@ -67,7 +66,7 @@ function alive() {
 function lost(why) {
   if (!document.body.classList.contains("stale")) {
     setText(at("status"), "Connection lost. The numbers are no longer up to date.");
-    for (const view of views.values()) view.gap();
+    gap();
   }
   setText(at("banner-title"), state ? "Connection lost." : "Not connected.");
   document.body.classList.add("stale");
@@ -155,7 +154,7 @@ function take(next) {
   const before = state;
   state = next;
   if (next.process.started !== process) {
-    if (before) for (const view of views.values()) view.restart();
+    if (before) restart();
     process = next.process.started;
   }
   const t = Date.parse(next.time) / 1000;
@@ -163,7 +162,7 @@ function take(next) {
   showFleet(next, notice);
   showTables(next);
   showLeases(next, notice);
-  showLimiters(next, t, showFile(next));
+  showLimiters(next, t, showFile(next), notice);
   alive();
 }
 
@@ -171,65 +170,6 @@ function showProcess({ process: about }, t) {
   const up = t - Date.parse(about.started) / 1000;
   const version = about.version && about.version !== "(devel)" ? `${about.version} · ` : "";
   setText(at("process"), `${version}${about.go} · up ${duration(Math.max(1, up))}`);
-}
-
-// showLimiters keeps one view for each limiter, by name.
-const sight = new IntersectionObserver((entries) => {
-  for (const entry of entries) {
-    entry.target.view.visible = entry.isIntersecting;
-    entry.target.view.look(entry.isIntersecting && !document.hidden);
-  }
-}, { rootMargin: "100px" });
-document.addEventListener("visibilitychange", () => {
-  for (const view of views.values()) view.look(Boolean(view.visible) && !document.hidden);
-});
-
-function showLimiters({ limiters }, t, differs) {
-  const names = Object.keys(limiters).sort();
-  if (views.size === 0 || names.join(" ") !== [...views.keys()].join(" ")) arrange(names);
-  for (const name of names) {
-    views.get(name).take(limiters[name], t, differs.get(name) ?? "");
-    summarise(views.get(name));
-  }
-}
-
-function arrange(names) {
-  for (const [name, view] of views) {
-    if (names.includes(name)) continue;
-    sight.unobserve(view.node);
-    view.look(false);
-    view.node.remove();
-  }
-  const old = new Map(views);
-  views.clear();
-  for (const name of names) views.set(name, old.get(name) ?? newView(name));
-  at("limiters").replaceChildren(...[...views.values()].map((view) => view.node));
-  at("index").hidden = names.length < 2;
-  at("index").firstElementChild.replaceChildren(...[...views.values()].map((view) => el("li", {}, view.entry)));
-  if (names.length === 0 && !state.leases) at("limiters").append(el("p", { class: "empty", text: "This process has no limiter yet. It appears here as soon as one is added." }));
-}
-
-function newView(name) {
-  const view = new LimiterView(name, notice);
-  view.node.view = view;
-  view.summary = el("span", { class: "muted" });
-  view.entry = el("a", { href: `#limiter-${name}` }, el("span", { text: name }), view.summary);
-  sight.observe(view.node);
-  return view;
-}
-
-// summarise says in the index what most needs to be looked at.
-function summarise(view) {
-  const last = view.samples.at(-1);
-  const refused = Object.values(last?.refused ?? {}).reduce((a, b) => a + b, 0);
-  const parts = [];
-  if (view.state.dry_run) parts.push("dry run");
-  if (view.differs !== "") parts.push("differs");
-  if (view.state.demand && !view.state.demand.fresh) parts.push("no news");
-  if (view.state.waiting > 0) parts.push(`${number(view.state.waiting)} waiting`);
-  if (refused > 0) parts.push(`${number(refused)}/s refused`);
-  setText(view.summary, parts.length ? parts.join(", ") : "calm");
-  view.entry.classList.toggle("busy", refused > 0 || view.state.waiting > 0);
 }
 
 keepConnected();

@@ -37,7 +37,7 @@ func brokenFile(p *tab) {
 	p.until("it is red", `getComputedStyle(`+red+`).color === getComputedStyle(Object.assign(document.body.appendChild(document.createElement("p")), { className: "error" })).color`)
 	p.until("the limiter is marked", marks("api")+`.innerText.startsWith("Differs from the file: limit, override /xx") && !`+marks("other")+`.checkVisibility()`)
 	p.until("one that is gone is named", panel+`.endsWith("Differs from the file: gone (dry run)") && `+panel+`.includes("Changed by hand 2 limiters")`)
-	p.until("the index says so", `document.querySelector('#index a[href="#limiter-api"]').innerText.includes("differs")`)
+	p.until("the line of the limiter says so", `document.querySelector("#limiter-api header").innerText.includes("Differs from the file")`)
 	p.names("a broken file", "alert", "region")
 	for _, theme := range []string{"light", "dark"} {
 		p.theme(theme)

@@ -16,6 +16,14 @@ func (p *tab) scroll(limiter string) {
 	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`document.getElementById("limiter-%s").scrollIntoView()`, limiter)))
 }
 
+// unfold opens a limiter by hand, unless it is open.
+func (p *tab) unfold(limiter string) {
+	p.t.Helper()
+	fold := fmt.Sprintf(`document.querySelector("#limiter-%s .fold")`, limiter)
+	p.until("there is "+limiter, fold)
+	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`if (%s.getAttribute("aria-expanded") === "false") %[1]s.click()`, fold)))
+}
+
 // tabTo presses Tab until the button of that name has the focus.
 func (p *tab) tabTo(name string) {
 	p.t.Helper()
@@ -54,7 +62,7 @@ var withNames = []string{"button", "textbox", "checkbox", "radio", "combobox", "
 func everythingHasAName(p *tab, _ *service) {
 	p.scroll("api")
 	p.until("keys are shown", `document.querySelector("#limiter-api .acts button[aria-label^=Explain]")`)
-	p.names("the page", "main", "banner", "navigation", "status", "button", "link", "region", "heading", "table", "columnheader", "rowheader", "figure", "textbox")
+	p.names("the page", "main", "banner", "search", "searchbox", "status", "button", "link", "region", "heading", "table", "columnheader", "rowheader", "figure", "textbox")
 	for button, roles := range map[string][]string{
 		"Change limit": {"dialog", "textbox", "radio", "checkbox", "button"}, "Override a key": {"dialog", "textbox", "radio"},
 		"Turn dry run on": {"dialog", "table", "button"}, "Explain tenant-gold": {"dialog", "table", "button"},
@@ -122,7 +130,7 @@ func (p *tab) narrow(where string) {
 		p.t.Errorf("%s: %d px too wide", where, over)
 	}
 	for _, cut := range value[[]string](p, `[...document.querySelectorAll(".brand, h1, h2, h3, p, dd, dt, button, .chart span, label, .option, legend")]
-		.filter((e) => e.checkVisibility() && !e.closest(".scroll, .index") && getComputedStyle(e).clipPath === "none")
+		.filter((e) => e.checkVisibility() && !e.closest(".scroll") && getComputedStyle(e).clipPath === "none")
 		.filter((e) => e.getBoundingClientRect().right > innerWidth + 1 || e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== "inline")
 		.map((e) => e.textContent.slice(0, 60))`) {
 		p.t.Errorf("%s: cut off: %q", where, cut)
