@@ -10,9 +10,9 @@ const most = 600; // samples that are kept, whatever the interval
 const lately = 60; // seconds for which trouble counts
 const calm = 4; // trouble of a limiter without any
 
-const ruleColumns = ["Rule", "Limit of all replicas", "Share of this one", "Burst here"];
-const planColumns = ["Plan", "Limit of all replicas", "Share of this one", ""];
-const overrideColumns = ["Key", "Limit of all replicas", ""];
+const ruleColumns = ["Rule", "Limit", "Share here", "Burst here"]; // the limit is of all replicas
+const planColumns = ["Plan", "Limit", "Share here", ""];
+const overrideColumns = ["Key", "Limit", ""];
 
 export class LimiterView {
   // choice is whether the operator has opened or closed it before, undefined for neither; onChoice is called with a new one.
@@ -80,9 +80,10 @@ export class LimiterView {
     const ruleTable = table("Rules of the limit, of all replicas and on this one", ruleColumns, this.rules, { cards: true });
     const add = el("button", { type: "button", class: "small add", text: "Add a plan", onclick: () => changes.plan(this.name, "", this.done) });
     this.graphs = el("div", { class: "charts" }, ...Object.values(this.charts).map((c) => c.node));
+    this.numbers = el("div", { class: "tiles" }, ...Object.values(this.tiles).map((t) => t.node));
     return [
       this.mark,
-      el("div", { class: "tiles" }, ...Object.values(this.tiles).map((t) => t.node)),
+      this.numbers,
       this.graphs,
       this.together.node,
       el("div", { class: "pair" }, part("Rules", ruleTable), part("Plans", this.planTable, this.planNote, add)),
@@ -147,6 +148,7 @@ export class LimiterView {
     while (this.samples.length > most || (this.samples.length && this.samples[0].t < t - span)) this.samples.shift();
     this.now = t;
     this.trouble = this.judge();
+    this.layOut();
     if (this.inSight) this.draw();
   }
 
@@ -189,28 +191,44 @@ export class LimiterView {
     this.together.restart();
   }
 
-  draw() {
+  // layOut shows badges, and leaves out what the limiter cannot have. It goes before what can be seen is drawn, so that nothing moves when it is.
+  layOut() {
     const { state, badges } = this;
+    const can = this.can();
+    this.keys.can = { ...can, learned: state.learns };
+    for (const [name, { node }] of Object.entries(this.figures)) node.classList.toggle("never", !can[name]);
+    for (const [name, { node }] of Object.entries(this.charts)) node.hidden = !can[name];
+    this.graphs.dataset.count = String(Object.values(can).filter(Boolean).length);
+    this.tiles.waiting.node.hidden = !can.waiting;
+    this.tiles.inFlight.node.hidden = !can.inFlight;
+    this.numbers.dataset.count = String(2 + Number(can.waiting) + Number(can.inFlight));
     badges.dry.hidden = !state.dry_run;
     badges.denies.hidden = !state.limit.denies;
     badges.differs.hidden = this.differs === "";
     badges.learning.hidden = !state.learns;
-    const can = this.can();
     this.together.draw(state);
-    if (!this.open) return this.drawLine(can);
+  }
+
+  draw() {
+    const { state } = this;
+    if (!this.open) {
+      this.drawLine();
+      return;
+    }
     setText(this.mark, this.differs === "" ? "" : `Differs from the file: ${this.differs}`);
     this.mark.hidden = this.differs === "";
     setText(this.dryButton, state.dry_run ? "Turn dry run off" : "Turn dry run on");
-    this.drawTiles(can);
-    this.drawCharts(can);
-    this.keys.can = { ...can, learned: state.learns };
+    this.drawTiles();
+    for (const [name, chart] of Object.entries(this.charts)) {
+      if (!chart.node.hidden) chart.draw(this.samples.map((s) => ({ t: s.t, values: s[name] })), this.now);
+    }
     this.drawRules();
     this.drawPlans();
     this.drawOverrides();
   }
 
   // drawLine shows the key figures of a limiter that is closed.
-  drawLine(can) {
+  drawLine() {
     const { state, figures } = this;
     const last = this.samples.at(-1);
     const rate = (name) => (last?.[name] ? `${number(total(last[name]))}/s` : "–");
@@ -218,32 +236,18 @@ export class LimiterView {
     setText(figures.refused.value, rate("refused"));
     setText(figures.waiting.value, exact(state.waiting));
     setText(figures.inFlight.value, exact(state.in_flight));
-    for (const [name, { node }] of Object.entries(figures)) node.hidden = !can[name];
     figures.refused.node.classList.toggle("bad", Boolean(last?.refused) && total(last.refused) > 0);
     this.spark.draw(this.samples.map((s) => ({ t: s.t, value: s.admitted?.[""] })), this.now);
   }
 
-  drawTiles(can) {
+  drawTiles() {
     const { state, tiles } = this;
-    tiles.waiting.node.hidden = !can.waiting;
-    tiles.inFlight.node.hidden = !can.inFlight;
     setText(tiles.waiting.value, exact(state.waiting));
     setText(tiles.inFlight.value, exact(state.in_flight));
     setText(tiles.keys.value, number(state.keys));
     setText(tiles.keys.note, `of at most ${number(state.max_keys)}`);
     setText(tiles.waiting.note, state.waiting > 0 ? "callers in queues" : "no queue");
     setText(tiles.inFlight.note, state.in_flight > 0 ? "slots in use" : "no slot in use");
-  }
-
-  drawCharts(can) {
-    let shown = 0;
-    for (const [name, chart] of Object.entries(this.charts)) {
-      chart.node.hidden = !can[name];
-      if (!can[name]) continue;
-      shown += 1;
-      chart.draw(this.samples.map((s) => ({ t: s.t, values: s[name] })), this.now);
-    }
-    this.graphs.dataset.count = String(shown);
   }
 
   // showUse shows the use of the hottest key: of its pace, where the policy has learned one that is used more than its share is.

@@ -269,7 +269,7 @@ func themeIsRemembered(p *tab, _ *service) {
 
 func lostAndFound(p *tab, s *service) {
 	p.until("the page is live", `document.getElementById("link-text").textContent === "Live"`)
-	p.until("there is a line to have a gap", `document.querySelector("#limiter-api path.line")?.getAttribute("d").includes("L")`)
+	p.until("there is a line to have a gap", `document.querySelector("#limiter-api .chart path.line")?.getAttribute("d").includes("L")`)
 	s.stop()
 	p.until("the loss is shown", `document.body.classList.contains("stale") && !document.getElementById("banner").hidden`)
 	p.until("it is said", `document.getElementById("status").textContent.startsWith("Connection lost.")`)
@@ -284,7 +284,7 @@ func lostAndFound(p *tab, s *service) {
 	p.click("#banner", "Retry now")
 	p.until("it is live again", `!document.body.classList.contains("stale") && document.getElementById("banner").hidden`)
 	p.until("it is said", `document.getElementById("status").textContent.startsWith("Connected again.")`)
-	p.until("numbers move again", `document.querySelector("#limiter-api path.line")?.getAttribute("d").split("M").length > 2`) // the gap
+	p.until("numbers move again", `document.querySelector("#limiter-api .chart path.line")?.getAttribute("d").split("M").length > 2`) // the gap
 	p.calm("loading failed", "net::ERR_CONNECTION_REFUSED")
 }
 
