@@ -5,7 +5,6 @@ import { LimiterView } from "./limiter.js";
 const at = (id) => document.getElementById(id);
 const list = at("limiters");
 const filter = at("filter");
-const hovers = matchMedia("(hover: hover)");
 const views = new Map(); // by limiter
 let notice = () => {};
 
@@ -70,9 +69,11 @@ function match(names) {
   return changed;
 }
 
-// held reports whether the pointer or the focus is in a limiter: then none may move, open or close by itself.
+// held reports whether the pointer or the focus is in a limiter: then none may move, open or close by itself. A finger leaves no pointer behind.
+let pointed = false;
+list.addEventListener("pointerover", ({ pointerType }) => { pointed = pointerType !== "touch"; });
 function held() {
-  return list.matches(":focus-within") || (hovers.matches && list.matches(":hover"));
+  return list.matches(":focus-within") || (pointed && list.matches(":hover"));
 }
 
 // arrange puts limiters in trouble first, by the kind of trouble and then by name, and folds those that are calm. A limiter that is alone stays

@@ -1,0 +1,276 @@
+package browser
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/internal/carried"
+	"github.com/quotient-go/quotient/policy"
+)
+
+// TestList looks at the list of limiters: its order, what is open, the filter, and what is left out.
+func TestList(t *testing.T) {
+	browser := startChromium(t)
+	for name, test := range map[string]func(p *tab){
+		"trouble first":                 troubleFirst,
+		"nothing jumps":                 nothingJumps,
+		"open and closed":               openAndClosed,
+		"filter":                        filterByName,
+		"charts that can have values":   chartsThatCanHaveValues,
+		"a key that learns":             aKeyThatLearns,
+		"four calm limiters on a phone": fourOnAPhone,
+		"no limiter":                    noLimiter,
+	} {
+		t.Run(name, func(t *testing.T) { test(openTab(t, browser, "")) })
+	}
+}
+
+const (
+	order    = `[...document.querySelectorAll("section.limiter")].filter((n) => n.checkVisibility()).map((n) => n.id.slice(8)).join()`
+	unfolded = `[...document.querySelectorAll("section.limiter")].filter((n) => n.querySelector(".body").checkVisibility()).map((n) => n.id.slice(8)).join()`
+)
+
+// drained takes all that a key has, and gets a refusal.
+func drained(l *quotient.Limiter, key string) {
+	for l.Allow(key) {
+	}
+}
+
+// waits makes callers wait until the test ends.
+func (p *tab) waits(l *quotient.Limiter, callers int) {
+	ctx, cancel := context.WithTimeout(context.Background(), loadEnds)
+	var group sync.WaitGroup
+	p.t.Cleanup(func() { cancel(); group.Wait() })
+	for range callers {
+		group.Go(func() { _, _ = l.Acquire(ctx, "queue") })
+	}
+}
+
+func troubleFirst(p *tab) {
+	lent, err := quotient.New(quotient.Rates(quotient.PerSecond(400)), quotient.Replicas(4), quotient.Demand(10, time.Second))
+	must(p.t, err)
+	file := admin.FileState{Path: "quotient.toml", Loaded: time.Now(), Differs: []string{"c-differs: limit"}}
+	reg := p.idle([]string{"a-calm", "c-differs", "d-dry", "e-refuses"}, admin.File(func() admin.FileState { return file }))
+	queue := limiter(p.t, quotient.Limit{InFlight: 3})
+	must(p.t, reg.Add("f-waits", queue))
+	must(p.t, reg.Add("b-stale", lent))
+	src := &carried.Source{Replicas: 4, Every: 100 * time.Millisecond}
+	ctx, cancel := context.WithTimeout(context.Background(), loadEnds)
+	var group sync.WaitGroup
+	p.t.Cleanup(func() { cancel(); group.Wait() })
+	group.Go(func() { _ = lent.Follow(ctx, src) })
+	p.poll("reports are there", func() bool { return lent.Stats().Fleet.Replicas > 0 })
+	src.Silence()
+	get := func(name string) *quotient.Limiter { l, _ := reg.Get(name); return l }
+	get("d-dry").SetDryRun(true)
+	p.open()
+	p.waits(queue, 2) // of one slot, one waits
+	drained(get("e-refuses"), "k")
+	p.until("trouble is first, by its kind", order+` === "e-refuses,f-waits,d-dry,c-differs,b-stale,a-calm"`)
+	p.until("only the calm one is closed", unfolded+` === "e-refuses,f-waits,d-dry,c-differs,b-stale"`)
+	p.scroll("a-calm")
+	p.until("the line of the calm one has its figures", `document.querySelector("#limiter-a-calm header").innerText.replace(/\s+/g, " ").match(/^a-calm .*\d\/s refused \d\/s admitted$/)`)
+	p.until("badges say what is wrong", `["d-dry Dry run", "c-differs Differs from the file"].every((text) => document.getElementById("limiters").innerText.replace(/\s+/g, " ").includes(text))`)
+	p.calm()
+}
+
+// nothingJumps: while the focus or the pointer is in a limiter, none moves, opens or closes.
+func nothingJumps(p *tab) {
+	reg := p.idle([]string{"a", "b", "c"})
+	p.open()
+	refuse := func(name string) { l, _ := reg.Get(name); drained(l, "k") }
+	kept := fmt.Sprintf(`%s === "a,b,c" && %s === "" && !document.getElementById("held").hidden`, order, unfolded)
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#limiter-a .fold").focus()`))
+	refuse("b")
+	p.until("the order is kept for the focus", kept)
+	p.do(chromedp.Evaluate[chromedp.Void](`document.activeElement.blur()`))
+	p.until("the order follows", order+` === "b,a,c" && `+unfolded+` === "b" && document.getElementById("held").hidden`)
+
+	p.scroll("a")
+	at := value[[]float64](p, `(() => { const r = document.querySelector("#limiter-a header").getBoundingClientRect(); return [r.x + 300, r.y + 20]; })()`)
+	move := func(x, y float64) {
+		call(p, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseMoved, X: x, Y: y})
+	}
+	move(at[0], at[1])
+	p.until("the pointer is there", `document.getElementById("limiters").matches(":hover")`)
+	l, _ := reg.Get("a")
+	l.SetDryRun(true)
+	refuse("c")
+	p.until("the order is kept for the pointer", order+` === "b,a,c" && !document.getElementById("held").hidden`)
+	move(1, 1)
+	p.until("the order follows again", order+` === "b,c,a"`)
+	p.calm()
+}
+
+// openAndClosed: a button opens and closes a limiter; the choice is kept for the tab, whatever becomes of the limiter.
+func openAndClosed(p *tab) {
+	reg := p.idle([]string{"a", "b", "c"})
+	p.open()
+	p.until("all are closed", unfolded+` === ""`)
+	p.tabTo("b")
+	p.press(kb.Enter)
+	p.until("one is open", unfolded+` === "b" && document.activeElement.getAttribute("aria-expanded") === "true"`)
+	p.until("the button names what it opens", `document.getElementById(document.activeElement.getAttribute("aria-controls")).checkVisibility()`)
+	l, _ := reg.Get("a")
+	drained(l, "k")
+	p.do(chromedp.Evaluate[chromedp.Void](`document.activeElement.blur()`))
+	p.until("trouble opens another", unfolded+` === "a,b"`)
+	p.click("#limiter-a", "a")
+	p.until("it is closed by hand", unfolded+` === "b"`)
+	p.open()
+	p.until("both choices are kept over a reload", order+` === "a,b,c" && `+unfolded+` === "b"`)
+	p.calm()
+
+	p.idle([]string{"alone"})
+	p.open()
+	p.until("one that is alone is open", unfolded+` === "alone" && !document.getElementById("bar").checkVisibility()`)
+	p.calm()
+}
+
+// slash strikes a key as a keyboard does: its character follows unless the page has taken the stroke.
+func (p *tab) slash() {
+	p.t.Helper()
+	call(p, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: "/", Code: "Slash", Text: "/"})
+	call(p, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyUp, Key: "/", Code: "Slash"})
+}
+
+func filterByName(p *tab) {
+	p.idle([]string{"api", "rapid", "jobs"})
+	p.open()
+	p.until("all are there", `document.getElementById("count").innerText === "3 of 3"`)
+	p.slash()
+	p.until("the filter has the focus", `document.activeElement.id === "filter" && document.activeElement.value === ""`)
+	p.press("A", "p", "i")
+	p.until("names are matched", order+` === "api,rapid" && document.getElementById("count").innerText === "2 of 3"`)
+	p.press("/")
+	p.until("a stroke is text in the field", `document.activeElement.value === "Api/"`)
+	p.until("none is left", order+` === "" && document.getElementById("nothing").checkVisibility()`)
+	p.press(kb.Escape)
+	p.until("Escape clears it", order+` === "api,jobs,rapid" && document.getElementById("filter").value === "" && !document.getElementById("nothing").checkVisibility()`)
+	p.unfold("api")
+	p.click("#limiter-api", "Change limit")
+	p.until("the dialog is there", `document.querySelector("dialog[open] input")`)
+	p.slash()
+	p.until("the filter leaves a dialog alone", `document.activeElement.closest("dialog")`)
+	p.calm()
+}
+
+// chartsThatCanHaveValues: the others are absent, in the charts, the tiles, the line and the table of keys.
+func chartsThatCanHaveValues(p *tab) {
+	var reg quotient.Registry
+	queue := limiter(p.t, quotient.Limit{InFlight: 3})
+	for name, l := range map[string]*quotient.Limiter{
+		"rate": limiter(p.t, quotient.Rates(quotient.PerSecond(300))), "slots": queue, "open": limiter(p.t, quotient.Limit{}),
+		"learns": limiter(p.t, quotient.Rates(quotient.PerSecond(300)), quotient.Policy(policy.AIMD{})),
+	} {
+		l.Allow("k")
+		must(p.t, reg.Add(name, l))
+	}
+	var s service
+	s.mount(p.t, &reg)
+	p.origin = s.url()
+	p.open()
+	see := func(limiter, charts, columns string) {
+		p.unfold(limiter)
+		p.scroll(limiter)
+		const texts = `[...document.querySelectorAll("#limiter-%s %s")].filter((n) => n.checkVisibility()).map((n) => n.textContent).join()`
+		p.until(limiter+" has "+charts, fmt.Sprintf(texts+" === %q", limiter, ".chart .name", charts))
+		p.until(limiter+" has "+columns, fmt.Sprintf(`[...document.querySelectorAll("#limiter-%s table")].find((n) => n.caption.textContent.startsWith("Hottest")).tHead.textContent === %q`, limiter, columns))
+	}
+	see("open", "Admitted", "KeyUsedLeft")
+	see("rate", "Admitted,Refused", "KeyUsedLeft")
+	see("slots", "Admitted,Refused,In flight", "KeyUsedIn flightLeft")
+	see("learns", "Admitted,Refused,In flight,Upstream 429s", "KeyUsedIn flightLeftPace")
+	p.waits(queue, 2)
+	p.until("the one with a queue is first", order+`.startsWith("slots,")`)
+	see("slots", "Admitted,Refused,Waiting,In flight", "KeyUsedWaitingIn flightLeft")
+	for _, width := range []int64{360, 1440} {
+		p.size(width, 900)
+		p.narrow(fmt.Sprintf("all sorts of limiters, %d px", width))
+	}
+	p.calm()
+}
+
+// aKeyThatLearns has its pace, how much of it is used, and a badge.
+func aKeyThatLearns(p *tab) {
+	reg := p.idle(nil)
+	l := limiter(p.t, quotient.Rates(quotient.PerSecond(90)), quotient.Policy(policy.AIMD{}))
+	must(p.t, reg.Add("api", l))
+	permit, _ := l.TryAcquire("fresh")
+	permit.Release()
+	permit, d := l.TryAcquire("slow")
+	if !d.OK {
+		p.t.Fatal(d)
+	}
+	permit.Done(policy.Feedback{Outcome: policy.Throttled}) // 30 a second become 15
+	p.open()
+	const row = `[...document.querySelectorAll("#limiter-api tr")].find((n) => n.cells[0]?.innerText.startsWith("slow"))`
+	p.until("the key has its pace", row+`?.innerText.replace(/\s+/g, " ").match(/slow learning .*15\/s \d+ % used/)`)
+	p.until("another has nothing learned", `[...document.querySelectorAll("#limiter-api tr")].find((n) => n.cells[0]?.innerText.startsWith("fresh"))?.innerText.includes("learning") === false`)
+	p.until("the limiter has the badge", `document.querySelector("#limiter-api .title").innerText.includes("Learning")`)
+	ctx, cancel := context.WithTimeout(context.Background(), loadEnds)
+	var group sync.WaitGroup
+	p.t.Cleanup(func() { cancel(); group.Wait() })
+	group.Go(func() { every(ctx, 5*time.Millisecond, func(int) { drained(l, "slow") }) })
+	p.until("its use is of its pace", `document.querySelector("#limiter-api .tiles").innerText.includes("of its pace of 15/s")`)
+	p.explainKey("slow")
+	p.until("what is learned is explained", `[...document.querySelectorAll("dialog[open] table")].some((n) => n.innerText.replace(/\s+/g, " ").match(/Pace Used At most Forgotten 15\/s \d+ % 30\/s in \d+ min/))`)
+	p.calm()
+}
+
+const (
+	phoneWide   = 390
+	phoneTall   = 844
+	calmTallest = 2500 // px that a page of four calm limiters has on a phone, at most
+)
+
+func fourOnAPhone(p *tab) {
+	p.size(phoneWide, phoneTall)
+	reg := p.idle([]string{"api", "jobs", "search"})
+	slots := limiter(p.t, quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(300)}, InFlight: 40})
+	must(p.t, reg.Add("uploads", slots))
+	for _, l := range reg.All() {
+		for i := range 9 {
+			l.Allow("tenant-" + string(rune('a'+i)))
+		}
+	}
+	p.open()
+	p.until("the four are there", order+` === "api,jobs,search,uploads" && `+unfolded+` === ""`)
+	if got := value[int](p, `document.documentElement.scrollHeight`); got >= calmTallest {
+		p.t.Errorf("the page is %d px high, want less than %d", got, calmTallest)
+	}
+	p.unfold("uploads")
+	p.scroll("uploads")
+	const keys = `[...document.querySelectorAll("#limiter-uploads table")].find((n) => n.caption.textContent.startsWith("Hottest"))`
+	p.until("the keys are there", keys+`.tBodies[0].rows.length === 9`)
+	p.until("each is a card with the names of its numbers", fmt.Sprintf(`[...%s.tBodies[0].rows].every((n) => getComputedStyle(n).display === "grid" && getComputedStyle(n.cells[2], "::before").content === '"In flight"')`, keys))
+	if wide := value[[]string](p, `[...document.querySelectorAll("main, main *")].filter((n) => n.scrollWidth > n.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(n).overflowX)).map((n) => n.className)`); len(wide) > 0 {
+		p.t.Errorf("these scroll sideways: %q", wide)
+	}
+	p.narrow("a phone")
+	p.names("a phone", "table", "rowheader", "columnheader", "cell")
+	p.calm()
+}
+
+// noLimiter: the page says how one is added. Package admin compiles the lines.
+func noLimiter(p *tab) {
+	reg := p.idle(nil)
+	p.open()
+	p.until("it says what to do", `document.getElementById("none").innerText.includes('limiters.Add("api", api)')`)
+	p.until("it links the documentation", `document.querySelector("#none a").href.endsWith("/docs")`)
+	for _, width := range []int64{360, 1440} {
+		p.size(width, 800)
+		p.narrow("no limiter")
+	}
+	must(p.t, reg.Add("api", limiter(p.t, quotient.Limit{})))
+	p.until("it goes with the first limiter", `!document.getElementById("none").checkVisibility() && `+order+` === "api"`)
+	p.calm()
+}
