@@ -260,7 +260,7 @@ func fourOnAPhone(p *tab) {
 	p.calm()
 }
 
-// noLimiter: the page says how one is added. Package admin compiles the lines.
+// noLimiter: the page shows the lines that add one. Package admin compiles them.
 func noLimiter(p *tab) {
 	reg := p.idle(nil)
 	p.open()
