@@ -9,13 +9,13 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Acquire admits the ask, waiting for its turn if it must. Waiters of a key are served first in, first out
+// Acquire admits the call, waiting for its turn if it must. Waiters of a key are served first in, first out
 // within their Priority, by whatever limit and pool hold when their turn comes.
 //
 // A refusal is a *LimitedError. It comes at once when the queue is full, when the turn would come after
-// MaxWait or the context's deadline, or when the ask can never be admitted. It comes later when MaxWait has
-// passed, a changed limit refuses the ask, or a higher Priority takes its place. When the context ends it
-// fails with ctx.Err(), as if it had never been asked. An ask that is not valid fails with an error that
+// MaxWait or the context's deadline, or when the call can never be admitted. It comes later when MaxWait has
+// passed, a changed limit refuses the call, or a higher Priority takes its place. When the context ends it
+// fails with ctx.Err(), as if it had never been asked. A call that is not valid fails with an error that
 // names it.
 //
 // On a paced rate of at most one event a second, a caller that wakes later than a tenth of the interval after
@@ -83,8 +83,9 @@ func (l *Limiter) Allow(key string) bool {
 	return ok
 }
 
-// TryAcquire admits the ask now or not at all: it never waits, and overtakes only a lower Priority. For a key
-// that is remembered it allocates nothing, but for a block of 64 permits when more are out than ever before.
+// TryAcquire admits the call now or not at all: it never waits, and overtakes only a lower Priority. For a
+// key that is remembered it allocates nothing, but for a block of 64 permits when more are out than ever
+// before.
 func (l *Limiter) TryAcquire(key string, opts ...CallOption) (Permit, Decision) {
 	arrived := l.arrival()
 	s, hash := l.lock(key)
@@ -117,7 +118,7 @@ func (l *Limiter) TryAcquire(key string, opts ...CallOption) (Permit, Decision) 
 	return p, Decision{OK: true}
 }
 
-// Claim is an ask of one limiter, for TryAcquireAll.
+// Claim is a call of one limiter, for TryAcquireAll.
 type Claim struct {
 	Limiter *Limiter
 	Key     string
@@ -141,10 +142,11 @@ func (ps Permits) Done(f policy.Feedback) {
 	}
 }
 
-// TryAcquireAll admits all claims now, or none of them: a tenant's rate and a route's slots, for one request.
-// It appends the permits to dst, in order, and returns -1 with a Decision that is OK. Else it returns dst,
-// the claim that was refused, the first in order, and why. What those before it have taken goes back, as that
-// of a waiter that is given up does, and they count as Cancelled. Claims behind it are not asked.
+// TryAcquireAll admits all claims now, or none of them: a tenant's rate and a route's slots, for one
+// request. It appends the permits to dst, in order, and returns -1 with a Decision that is OK. Otherwise it
+// returns dst, the claim that was refused, the first in order, and why. What those before it have taken goes
+// back, as that of a waiter that is given up does, and they count as Cancelled. Claims behind it are not
+// asked.
 func TryAcquireAll(dst Permits, claims ...Claim) (ps Permits, refused int, d Decision) {
 	var room [4]claimed
 	taken := room[:0]
@@ -262,9 +264,9 @@ func (l *Limiter) Check(key string, opts ...CallOption) Decision {
 }
 
 // TryAcquireUpTo admits as many of n requests as there is room for now, as one permit of that weight, and
-// returns how many: for readers of batches. Of asks it takes a Plan, a Priority and Costs. It never waits; 0
-// comes with the zero Permit, also for an n below 1 and for asks that are not valid. Permit.Correct("", used)
-// gives back what was not needed. Release the permit, also under rates alone.
+// returns how many: for readers of batches. Of calls it takes a Plan, a Priority and Costs. It never waits;
+// 0 comes with the zero Permit, also for an n below 1 and for calls that are not valid. Permit.Correct("",
+// used) gives back what was not needed. Release the permit, also under rates alone.
 func (l *Limiter) TryAcquireUpTo(key string, n int, opts ...CallOption) (Permit, int) {
 	if n < 1 {
 		return Permit{}, 0

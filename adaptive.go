@@ -12,26 +12,26 @@ import (
 const forgetAfter = 10 * time.Minute
 
 // learned is what a key has learned under a policy: feedback goes in, paced permits come out. It has one
-// pacer for each law of the setting. They pace requests, other units and slots. The rates' own buckets and
-// the share of the slots bound them from above.
+// pacer for each controller of the setting. They pace requests, other units and slots. The rates' own
+// buckets and the share of the slots bound them from above.
 type learned struct {
 	pacers []pacer
 	latest time.Duration // instant.at of the latest admission, feedback or change
 	due    time.Duration // when all is forgotten; 0: nothing has been learned
-	seed   uint64        // of the laws
-	last   int           // the pacer that last held an ask back; at first that of requests
-	slots  int           // that a law of slots allows: one more than the whole ones it has learned
+	seed   uint64        // of the controllers
+	last   int           // the pacer that last held a call back; at first that of requests
+	slots  int           // that a controller of slots allows: one more than the whole ones it has learned
 }
 
-// lawTerms is what a rule of the policy adds: what its law governs, and the bounds of the law.
+// ctrlTerms is what a rule of the policy adds: what its controller governs, and the bounds of the controller.
 type ctrlTerms struct {
 	governs governed
 	ctrlID  uint64 // 0: requests; the unitID of a rate; or slotsID
 	bounds  policy.Bounds
-	// Where a law starts:
+	// Where a controller starts:
 	start   float64       // events per second, or slots
 	saved   float64       // seconds of the rate
-	expires time.Duration // below 0 when the first ask starts it; 0 when the first feedback does
+	expires time.Duration // below 0 when the first call starts it; 0 when the first feedback does
 	held    float64       // seconds for which a request takes it: 1 for events; 0, unknown, for slots
 	quotas  bool          // upstreams report quotas of it
 	news    *tally        // has what the other replicas say of it; nil for nothing
@@ -43,8 +43,8 @@ const slotsID = maxUnits + 1
 // startUnknown is the rate, in events per second, that stands in for a start that is none.
 const startUnknown = 5
 
-// govern adds what the laws of a key govern: requests always, each unit that a rate counts, and at last the
-// slots. With no slot there is nothing to govern.
+// govern adds what the controllers of a key govern: requests always, each unit that a rate counts, and at
+// last the slots. With no slot there is nothing to govern.
 func (o *options) govern(st *setting, b belief, part float64) {
 	if !o.learns {
 		return
@@ -70,7 +70,7 @@ func (o *options) govern(st *setting, b belief, part float64) {
 	}
 }
 
-// addLaw adds the rule of the next law, and returns a copy of it.
+// addController adds the rule of the next controller, and returns a copy of it.
 func (o *options) addController(st *setting, r rule, x ctrlTerms, bounds policy.Bounds) rule {
 	x.bounds = bounds
 	o.begin(&x)
@@ -100,8 +100,8 @@ func tightest(rates []rule, unit int) (name string, least float64) {
 	return name, least
 }
 
-// bounds divides a limit over the fleet for a law. A part of it above 0 is what this replica has in place of
-// its share.
+// bounds divides a limit over the fleet for a controller. A part of it above 0 is what this replica has in
+// place of its share.
 func (o *options) bounds(limit float64, in belief, part float64) policy.Bounds {
 	b := policy.Bounds{Ceiling: limit}
 	if math.IsInf(limit, 1) {
@@ -117,7 +117,7 @@ func (o *options) bounds(limit float64, in belief, part float64) policy.Bounds {
 	return b
 }
 
-// boundsAt returns the bounds of a law with the news of the fleet, if it is fresh.
+// boundsAt returns the bounds of a controller with the reports of the fleet, if it is fresh.
 func (r *rule) boundsAt(at time.Duration) policy.Bounds {
 	b := r.bounds
 	if r.news != nil && at < r.news.ends {
@@ -126,7 +126,7 @@ func (r *rule) boundsAt(at time.Duration) policy.Bounds {
 	return b
 }
 
-// begin works out where a law starts under its bounds.
+// begin works out where a controller starts under its bounds.
 func (o *options) begin(x *ctrlTerms) {
 	pace := policy.Pace{}
 	if ctrl := o.policy.New(uint64(o.phase)); ctrl != nil {
@@ -142,26 +142,26 @@ func (o *options) begin(x *ctrlTerms) {
 	}
 }
 
-// usage is what a permit has taken, as the laws see it.
+// usage is what a permit has taken, as the controllers see it.
 type usage struct {
 	weight int           // of requests
 	costs  [maxUnits]int // events of each unit, as last corrected
 	since  time.Duration // instant.at
 }
 
-// governed is what a law governs: events of a unit, or slots.
+// governed is what a controller governs: events of a unit, or slots.
 type governed interface {
 	// took reports whether the permit has taken any of it.
 	took(u *usage) bool
 	// cost returns what the permit took of it: events, or seconds of its slots.
 	cost(u *usage, at time.Duration) float64
-	// taken returns what was taken of it since the law was last asked, for a sample without feedback.
+	// taken returns what was taken of it since the controller was last asked, for a sample without feedback.
 	taken(p *pacer) float64
 	// observe returns the cost and what was taken since, for the sample of a permit's feedback.
 	observe(p *pacer, cost float64, held time.Duration, succeeded bool) (seen, taken float64)
 }
 
-// quota returns the quota of what the law governs in the feedback; nil for none.
+// quota returns the quota of what the controller governs in the feedback; nil for none.
 func (r *rule) quota(f *policy.Feedback) *policy.Quota {
 	for i := range f.Quotas {
 		if q := &f.Quotas[i]; r.quotas && q.Limit > 0 && q.Unit == r.unit && q.Known() {
@@ -210,14 +210,14 @@ func (slotsOf) observe(p *pacer, cost float64, held time.Duration, succeeded boo
 	return cost, cost
 }
 
-// observe hands the laws what the upstream answered to a request, each what concerns it. It sets when all is
-// forgotten. A refusal concerns one law alone.
+// observe hands the controllers what the upstream answered to a request, each what concerns it. It sets when
+// all is forgotten. A refusal concerns one controller alone.
 func (l *learned) observe(f *policy.Feedback, u *usage, p policy.Policy, ctrls []*rule) {
 	blamed := -1
 	if f.Outcome == policy.Throttled {
 		blamed = l.blame(f, u, ctrls)
 	}
-	l.due = l.latest + forgetAfter // first, should a law panic
+	l.due = l.latest + forgetAfter // first, should a controller panic
 	for i, r := range ctrls {
 		pc := &l.pacers[i]
 		if pc.ctrl == nil {
@@ -231,7 +231,8 @@ func (l *learned) observe(f *policy.Feedback, u *usage, p policy.Policy, ctrls [
 	}
 }
 
-// observe hands the law its sample. The sample has no outcome where the feedback does not concern the law.
+// observe hands the controller its sample. The sample has no outcome where the feedback does not concern the
+// controller.
 func (p *pacer) observe(f *policy.Feedback, u *usage, at time.Duration, r *rule, concerned bool) {
 	s := policy.Sample{Now: at, Sent: u.since, Cost: r.governs.cost(u, at), Paced: p.heldBack}
 	if q := r.quota(f); q != nil {
@@ -245,11 +246,11 @@ func (p *pacer) observe(f *policy.Feedback, u *usage, at time.Duration, r *rule,
 	p.apply(at, p.ctrl.Next(s, r.boundsAt(at)), r)
 }
 
-// blame returns the law that gets a refusal, one of those that the request has taken from: an upstream
-// answers "429" and not for want of what. If the feedback has quotas, it is the law whose quota is the
-// nearest to its end. Else it is the one that last held asks back, since it was probing, or else the law of
-// requests. A law that the request has taken nothing from could not hold the next one back. See
-// docs/decisions/0020.
+// blame returns the controller that gets a refusal, one of those that the request has taken from: an
+// upstream answers "429" and not for want of what. If the feedback has quotas, it is the controller whose
+// quota is the nearest to its end. Otherwise it is the one that last held asks back, since it was probing,
+// or else the controller of requests. A controller that the request has taken nothing from could not hold
+// the next one back. See docs/decisions/0020.
 func (l *learned) blame(f *policy.Feedback, u *usage, ctrls []*rule) int {
 	nearest, least := -1, 0.0
 	for i, r := range ctrls {
@@ -267,11 +268,12 @@ func (l *learned) blame(f *policy.Feedback, u *usage, ctrls []*rule) int {
 	return max(nearest, 0)
 }
 
-// advance brings the laws up to now. It forgets what is due, and asks a law again whose pace has expired. An
-// ask comes with the policy, and may start a law. A mere look comes with nil, and starts none.
+// advance brings the controllers up to now. It forgets what is due, and asks a controller again whose pace
+// has expired. A call comes with the policy, and may start a controller. A mere look comes with nil, and
+// starts none.
 func (l *learned) advance(at time.Duration, st *setting, p policy.Policy) {
 	if l.over(at) && l.firstExpiry() > 0 {
-		// A law with a clock needs no feedback: admissions keep it.
+		// A controller with a clock needs no feedback: admissions keep it.
 		l.due = max(l.due, l.latest+forgetAfter)
 	}
 	if l.over(at) {
@@ -284,11 +286,12 @@ func (l *learned) advance(at time.Duration, st *setting, p policy.Policy) {
 	}
 }
 
-// maxMissed bounds how often a law is asked for paces that have expired while its key had no ask. It is more
-// than the seconds after which all is forgotten. Beyond it the law is asked once more, for now.
+// maxMissed bounds how often a controller is asked for paces that have expired while its key had no call. It
+// is more than the seconds after which all is forgotten. Beyond it the controller is called once more, for
+// now.
 const maxMissed = 1024
 
-// reask asks the laws whose pace has expired, once for each time that it did.
+// reask asks the controllers whose pace has expired, once for each time that it did.
 func (l *learned) reask(at time.Duration, st *setting, p policy.Policy) {
 	if st.awaiting || st.limit.Deny {
 		return
@@ -343,8 +346,9 @@ func (l *learned) forget(ctrls []*rule) {
 	l.due, l.last = 0, 0
 }
 
-// takeNow takes n requests from the first bucket and from those of the laws, and reports whether it did. All
-// must have them, no law may pause, no pace may have expired, and nothing may be due to be forgotten.
+// takeNow takes n requests from the first bucket and from those of the controllers, and reports whether it
+// did. All must have them, no controller may pause, no pace may have expired, and nothing may be due to be
+// forgotten.
 func (l *learned) takeNow(at time.Duration, b *bucket, f *fill, n float64) bool {
 	if l.over(at) {
 		return false
@@ -368,9 +372,9 @@ func (l *learned) takeNow(at time.Duration, b *bucket, f *fill, n float64) bool 
 	return true
 }
 
-// resize sets the number of slots by the last law, if that is one of slots. It is one above
-// the whole slots of the pace: the law's bucket keeps the mean below that, and a slot that waits for its
-// round trip is not missing.
+// resize sets the number of slots by the last controller, if that is one of slots. It is one above the whole
+// slots of the pace: the controller's bucket keeps the mean below that, and a slot that waits for its round
+// trip is not missing.
 func (l *learned) resize(st *setting) {
 	if !st.timesHolds {
 		return

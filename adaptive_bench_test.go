@@ -50,7 +50,7 @@ func BenchmarkDone(b *testing.B) {
 	}
 }
 
-// still is a policy whose laws cost nothing, so that what is left is what the limiter does for them.
+// still is a policy whose controllers cost nothing, so that what is left is what the limiter does for them.
 type still struct{}
 
 func (s still) New(uint64) policy.Controller { return s }

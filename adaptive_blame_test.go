@@ -8,7 +8,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// holdsBack makes a law hold an ask back.
+// holdsBack makes a controller hold a call back.
 func holdsBack(t *testing.T, l *Limiter, p *panel, name string) {
 	t.Helper()
 	p.gives(t, l, name, policy.Pace{Rate: 1})
@@ -27,14 +27,14 @@ func holdsBack(t *testing.T, l *Limiter, p *panel, name string) {
 	time.Sleep(10 * time.Second)
 }
 
-// A refusal is handed to one law; the others see only that time has passed.
+// A refusal is handed to one controller; the others see only that time has passed.
 func TestRefusalsAreAttributed(t *testing.T) {
 	q := func(unit string, limit, left float64) policy.Quota {
 		return policy.Quota{Unit: unit, Limit: limit, Remaining: left}
 	}
 	for _, c := range []struct {
 		name   string
-		held   []string // the laws that held asks back, in this order
+		held   []string // the controllers that held asks back, in this order
 		quotas [4]policy.Quota
 		want   string
 	}{
@@ -74,7 +74,7 @@ func TestRefusalsAreAttributed(t *testing.T) {
 	}
 }
 
-// Paced is each law's own, and ends when the law has got it.
+// Paced is each controller's own, and ends when the controller has got it.
 func TestPacedIsEachControllersOwn(t *testing.T) {
 	for _, name := range []string{requests, tokens, inFlight8} {
 		row(t, name, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestNothingIsNotedBeforeTheFirstFeedback(t *testing.T) {
 	})
 }
 
-// fickle makes a law where it is asked whether it learns, and none for the keys.
+// fickle makes a controller where it is asked whether it learns, and none for the keys.
 type fickle struct{ asked *int }
 
 func (f fickle) New(uint64) policy.Controller {
@@ -121,7 +121,7 @@ func (f fickle) New(uint64) policy.Controller {
 	return nil
 }
 
-// A policy that makes no law for a key leaves its pace as it starts.
+// A policy that makes no controller for a key leaves its pace as it starts.
 func TestPolicyThatMakesNoController(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(20, 40)), Policy(fickle{new(int)}))
@@ -130,7 +130,7 @@ func TestPolicyThatMakesNoController(t *testing.T) {
 	})
 }
 
-// With all that can be governed at once each law governs its own.
+// With all that can be governed at once each controller governs its own.
 func TestFiveControllers(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		limit := Limit{InFlight: 8, Rates: []Rate{perSecond(2000, 4000)}}
@@ -165,8 +165,8 @@ func refusedUntil(l *Limiter, f policy.Feedback) (n int) {
 	return n
 }
 
-// A refusal of a request that took no tokens is not the law of tokens' business, whatever the answer says of
-// tokens.
+// A refusal of a request that took no tokens is not the controller of tokens' business, whatever the answer
+// says of tokens.
 func TestRefusalOfWhatWasTaken(t *testing.T) {
 	spent := policy.Feedback{Outcome: policy.Throttled, RetryAfter: time.Minute, Quotas: [4]policy.Quota{
 		{Limit: 6000, Remaining: 5000, Reset: time.Second}, {Unit: "tokens", Limit: 60000, Reset: time.Minute},
@@ -178,7 +178,7 @@ func TestRefusalOfWhatWasTaken(t *testing.T) {
 			l := requestsAndTokens(t, policy.Tracking{})
 			took(t, l, "k").Done(success)
 			took(t, l, "k", Cost("tokens", 5000)).Done(success)
-			refusedFor(t, l, ReasonRate, "k", Cost("tokens", 5000)) // the law of tokens holds one back
+			refusedFor(t, l, ReasonRate, "k", Cost("tokens", 5000)) // the controller of tokens holds one back
 			time.Sleep(10 * time.Second)
 			if n := refusedUntil(l, f); n > 200 {
 				t.Errorf("%d requests in 30 s though each answer said to wait for a minute", n)

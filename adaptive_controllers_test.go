@@ -11,8 +11,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// panel is a policy of laws that note their samples and answer what the test sets. It knows the laws by their
-// ceilings.
+// panel is a policy of controllers that note their samples and answer what the test sets. It knows the
+// controllers by their ceilings.
 type panel struct {
 	names   map[float64]string
 	says    map[string]policy.Pace // the zero value: the ceiling
@@ -46,7 +46,7 @@ func (l *panelController) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 	return pace
 }
 
-// last returns the latest sample of a law.
+// last returns the latest sample of a controller.
 func (p *panel) last(t *testing.T, name string) policy.Sample {
 	t.Helper()
 	if len(p.samples[name]) == 0 {
@@ -61,8 +61,8 @@ const (
 	inFlight8 = "slots"
 )
 
-// governing returns a limiter of 2,000 requests and 10,000 tokens a second and of 8 slots, whose laws are a
-// panel.
+// governing returns a limiter of 2,000 requests and 10,000 tokens a second and of 8 slots, whose controllers
+// are a panel.
 func governing(t *testing.T, opts ...Option) (*Limiter, *panel) {
 	t.Helper()
 	p := &panel{
@@ -75,7 +75,7 @@ func governing(t *testing.T, opts ...Option) (*Limiter, *panel) {
 	return limiterOf(t, limit, append(opts, Policy(p), BeyondShare())...), p
 }
 
-// gives hands a law's next answer over, through feedback of a request that is let through.
+// gives hands a controller's next answer over, through feedback of a request that is let through.
 func (p *panel) gives(t *testing.T, l *Limiter, name string, pace policy.Pace) {
 	t.Helper()
 	p.says[name] = pace
@@ -144,7 +144,7 @@ func TestShareIsUnknownUntilThePoolIsReported(t *testing.T) {
 	row(t, "set", func(t *testing.T) {
 		l := open(t)
 		share(t, l, 0)
-		paces(t, l, "k", 5) // where a law starts that knows no share
+		paces(t, l, "k", 5) // where a controller starts that knows no share
 		setReplicas(t, l, 1)
 		share(t, l, 20)
 	})
@@ -169,7 +169,7 @@ func TestShareIsUnknownUntilThePoolIsReported(t *testing.T) {
 	}
 }
 
-// Each law sees what it governs: its quota, its cost, its own hold.
+// Each controller sees what it governs: its quota, its cost, its own hold.
 func TestEachControllerSeesItsOwn(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l, p := governing(t, Replicas(2))
@@ -233,7 +233,8 @@ func TestOnlyControllersArePaced(t *testing.T) {
 	})
 }
 
-// A law of slots sets their number: one more than whole ones, and never more than the limit or the share.
+// A controller of slots sets their number: one more than whole ones, and never more than the limit or the
+// share.
 func TestLearnedSlots(t *testing.T) {
 	for _, c := range []struct {
 		says float64
@@ -291,7 +292,7 @@ func TestAskAboveTheLearnedSlots(t *testing.T) {
 	})
 }
 
-// A replica with no slot stays without, whatever a law says.
+// A replica with no slot stays without, whatever a controller says.
 func TestReplicaWithoutSlotsUnderAController(t *testing.T) {
 	l := limiterOf(t, Limit{InFlight: 1}, Policy(&spyController{start: 50, next: 50}), Replicas(2))
 	refusedFor(t, l, ReasonShare, "k")
@@ -301,7 +302,7 @@ func TestReplicaWithoutSlotsUnderAController(t *testing.T) {
 	refusedFor(t, l, ReasonShare, "k")
 }
 
-// Costs that are put right are put right for the law's bucket as well.
+// Costs that are put right are put right for the controller's bucket as well.
 func TestCorrectRepacesTokens(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l, p := governing(t, Replicas(1))
@@ -363,7 +364,7 @@ func TestLearningCostsOneAllocationAKey(t *testing.T) {
 	}
 }
 
-// A new pool or limit bounds every law again, of keys that have learned and of those that have not.
+// A new pool or limit bounds every controller again, of keys that have learned and of those that have not.
 func TestNewBoundsReachEveryController(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		limit := func(x float64) Limit {

@@ -50,8 +50,8 @@ func TestPauseRefusesNobodyWithTime(t *testing.T) {
 	}
 }
 
-// probing is a limiter with a law that has paused for five seconds, with 2 events or slots a second after
-// that, and a probe each 50 seconds until then.
+// probing is a limiter with a controller that has paused for five seconds, with 2 events or slots a second
+// after that, and a probe each 50 seconds until then.
 func probing(t *testing.T, name string, opts ...Option) (*Limiter, *panel) {
 	t.Helper()
 	l, p := governing(t, append(opts, Replicas(1))...)
@@ -60,7 +60,7 @@ func probing(t *testing.T, name string, opts ...Option) (*Limiter, *panel) {
 	return l, p
 }
 
-// Turns behind a pause are reckoned from its end and the pace that is expected then, not from the time
+// Turns behind a pause are computed from its end and the pace that is expected then, not from the time
 // between two probes.
 func TestTurnsBehindAPause(t *testing.T) {
 	for _, c := range []struct {
@@ -205,7 +205,7 @@ func TestAnswerToAProbe(t *testing.T) {
 	}
 }
 
-// A waiter behind a probe ends with its context, or with MaxWait. The time that it is given is reckoned by
+// A waiter behind a probe ends with its context, or with MaxWait. The time that it is given is computed by
 // the pace that is expected.
 func TestTimeOutsBehindAProbe(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
@@ -241,7 +241,7 @@ func TestProbesGivenBack(t *testing.T) {
 	})
 }
 
-// A law that is forgotten probes no more.
+// A controller that is forgotten probes no more.
 func TestProbesAreForgotten(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l, _ := probing(t, requests)

@@ -19,7 +19,7 @@ type rampVector struct {
 	Pods     int
 	Mode     []any     // its name and its parameters
 	Ask      [][2]*int // how many (null: all there are), and the seconds that pass afterwards
-	Deposit  []int     // given back right after each ask
+	Deposit  []int     // given back right after each call
 	Want     []int
 }
 
@@ -72,7 +72,7 @@ func (v *rampVector) wants() []int {
 	return want
 }
 
-// TestRampVectorsOnALimiter holds that the recorded rows come out of the real buckets too, on a rate that
+// TestRampVectorsOnALimiter checks that the recorded rows come out of the real buckets too, on a rate that
 // saves up as on one of aligned windows.
 func TestRampVectorsOnALimiter(t *testing.T) {
 	var rows []rampVector
@@ -108,7 +108,7 @@ func rampFleet(t *testing.T, r policy.Ramp, opts ...Option) *Limiter {
 	return limiterOf(t, Rates(PerSecond(10)), append(opts, Policy(r))...)
 }
 
-// TestRampKeepsFractions holds that what two replicas cannot share in whole tokens is not lost. Under the
+// TestRampKeepsFractions checks that what two replicas cannot share in whole tokens is not lost. Under the
 // start of one a second each replica admits one every other second, and a few more as the pace rises.
 func TestRampKeepsFractions(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
@@ -128,8 +128,8 @@ func TestRampKeepsFractions(t *testing.T) {
 	})
 }
 
-// TestRampFollowsThePool holds that a change of the pool moves the rate at once, and leaves the ramp where it
-// stands.
+// TestRampFollowsThePool checks that a change of the pool moves the rate at once, and leaves the ramp where
+// it stands.
 func TestRampFollowsThePool(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := rampFleet(t, policy.Ramp{Mode: policy.RampRelaxed, Over: 9 * time.Second})
@@ -152,8 +152,8 @@ func TestRampFollowsThePool(t *testing.T) {
 	})
 }
 
-// TestRampGoBackClimbsSteeply holds that a reader who takes everything once a second leaves nothing over by
-// the law's count, although the pace has risen meanwhile.
+// TestRampGoBackClimbsSteeply checks that a reader who takes everything once a second leaves nothing over by
+// the controller's count, although the pace has risen meanwhile.
 func TestRampGoBackClimbsSteeply(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := rampFleet(t, policy.Ramp{Mode: policy.RampGoBack, Over: 2 * time.Second})
@@ -164,7 +164,7 @@ func TestRampGoBackClimbsSteeply(t *testing.T) {
 	})
 }
 
-// TestRampWakesWaiters holds that a waiter need not wait as long as the first pace would have it.
+// TestRampWakesWaiters checks that a waiter need not wait as long as the first pace would have it.
 func TestRampWakesWaiters(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := rampFleet(t, policy.Ramp{Mode: policy.RampScheduled, Over: 9 * time.Second})
@@ -177,7 +177,7 @@ func TestRampWakesWaiters(t *testing.T) {
 	})
 }
 
-// TestRampIsForgottenWithItsKey holds that a key in use stays where its ramp stands, even without feedback.
+// TestRampIsForgottenWithItsKey checks that a key in use stays where its ramp stands, even without feedback.
 // One that was idle for long starts again.
 func TestRampIsForgottenWithItsKey(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestRampIsForgottenWithItsKey(t *testing.T) {
 	})
 }
 
-// TestRampIsValidated holds that a ramp that makes no sense makes no limiter.
+// TestRampIsValidated checks that a ramp that makes no sense makes no limiter.
 func TestRampIsValidated(t *testing.T) {
 	_, err := New(Rates(PerSecond(1)), Policy(policy.Ramp{Start: 2}))
 	says(t, err, "Policy", "Ramp.Start", "2")

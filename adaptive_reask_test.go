@@ -8,8 +8,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// hourly is a policy whose laws want to be asked again every second, whatever the feedback. It allows one
-// part more of the ceiling each time, and notes its samples.
+// hourly is a policy whose controllers want to be asked again every second, whatever the feedback. It allows
+// one part more of the ceiling each time, and notes its samples.
 type hourly struct {
 	parts   float64
 	samples *[]policy.Sample
@@ -38,8 +38,8 @@ func (l *hourlyController) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 	}
 }
 
-// The first ask starts a law whose pace expires. The first ask after the expiry asks it again, without any
-// feedback. Its sample has what was taken and given back, and whether it has held an ask back.
+// The first call starts a controller whose pace expires. The first call after the expiry asks it again,
+// without any feedback. Its sample has what was taken and given back, and whether it has held a call back.
 func TestControllersAreAskedAgain(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		var samples []policy.Sample
@@ -65,7 +65,7 @@ func TestControllersAreAskedAgain(t *testing.T) {
 	})
 }
 
-// A pace that rises admits a waiter, though no feedback and no other ask comes.
+// A pace that rises admits a waiter, though no feedback and no other call comes.
 func TestWaitersSeeAPaceThatRises(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 100}), Policy(hourly{parts: 100}))
@@ -78,7 +78,7 @@ func TestWaitersSeeAPaceThatRises(t *testing.T) {
 	})
 }
 
-// What such a law knows is forgotten like anything learned, so that the key can go. It begins again
+// What such a controller knows is forgotten like anything learned, so that the key can go. It begins again
 // afterwards.
 func TestAskedControllersAreForgotten(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
@@ -107,8 +107,8 @@ func TestAskedControllersAreForgotten(t *testing.T) {
 	})
 }
 
-// A law that panics when it is asked again is dropped: the caller has nothing to do with it, and no lock is
-// kept.
+// A controller that panics when it is asked again is dropped: the caller has nothing to do with it, and no
+// lock is kept.
 func TestAskedControllerThatPanics(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		panics := false
@@ -141,7 +141,7 @@ func TestDeadlineUnderAPaceThatRises(t *testing.T) {
 	})
 }
 
-// alwaysLate is a law whose pace is out of date when it says it.
+// alwaysLate is a controller whose pace is out of date when it says it.
 type alwaysLate struct{ asked *atomic.Int64 }
 
 func (p alwaysLate) New(uint64) policy.Controller { return p }
@@ -150,7 +150,7 @@ func (p alwaysLate) Next(policy.Sample, policy.Bounds) policy.Pace {
 	return policy.Pace{Rate: 1e-3, Until: 1}
 }
 
-// A law that is always out of date is asked a thousand times a second at most.
+// A controller that is always out of date is asked a thousand times a second at most.
 func TestPaceThatIsAlwaysOutOfDate(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		asked := new(atomic.Int64)
@@ -168,8 +168,8 @@ func TestPaceThatIsAlwaysOutOfDate(t *testing.T) {
 	})
 }
 
-// Check says what TryAcquire would, also under a law with a clock, and neither it nor a look at the keys
-// keeps one.
+// Check says what TryAcquire would, also under a controller with a clock, and neither it nor a look at the
+// keys keeps one.
 func TestLooksUnderAClock(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 100}, Policy(policy.Ramp{Start: .01, Over: 10 * time.Second}))
@@ -190,8 +190,8 @@ func TestLooksUnderAClock(t *testing.T) {
 	})
 }
 
-// A look at a key changes nothing, also where a law is asked again as time goes by: what was missed is made
-// up for.
+// A look at a key changes nothing, also where a controller is called again as time goes by: what was missed
+// is made up for.
 func TestLooksChangeNothing(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		ramp := Policy(policy.Ramp{Start: .1, Over: 10 * time.Second})
@@ -262,7 +262,8 @@ func TestForgottenKeysAreLikeNew(t *testing.T) {
 	}
 }
 
-// A success is dated by what came before it. A correction that has asked the laws again comes before it too.
+// A success is dated by what came before it. A correction that has asked the controllers again comes before
+// it too.
 func TestSamplesOfAControllerAreInOrder(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		var samples []policy.Sample

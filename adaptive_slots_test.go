@@ -18,8 +18,8 @@ func holdsFor(t *testing.T, l *Limiter, d time.Duration) {
 	permit.Done(success)
 }
 
-// A law of slots spaces admissions as well: so many a second as its slots come free if each is held for the
-// usual time.
+// A controller of slots spaces admissions as well: so many a second as its slots come free if each is held
+// for the usual time.
 func TestSlotsArePaced(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l, p := governing(t, Replicas(1))
@@ -124,8 +124,8 @@ func TestSlotsAreNotPacedBeforeASuccess(t *testing.T) {
 	}
 }
 
-// A success is dated by the latest instant of its key, everything else by the clock; no law sees time go
-// back.
+// A success is dated by the latest instant of its key, everything else by the clock; no controller sees time
+// go back.
 func TestHowFeedbackIsDated(t *testing.T) {
 	slow := policy.Feedback{Outcome: policy.Success, RetryAfter: time.Second}
 	for _, c := range []struct {
@@ -191,7 +191,7 @@ func TestSuccessDatedBeforeALook(t *testing.T) {
 	})
 }
 
-// noted is a policy whose law answers what the test sets, at first the ceiling.
+// noted is a policy whose controller answers what the test sets, at first the ceiling.
 type noted struct{ pace policy.Pace }
 
 func (n *noted) New(uint64) policy.Controller { return n }
@@ -224,7 +224,7 @@ func TestSweepsForgetNothingOfWhoIsOut(t *testing.T) {
 	})
 }
 
-// The next ask after ten minutes finds all forgotten, also where it is decided in the shortest way.
+// The next call after ten minutes finds all forgotten, also where it is decided in the shortest way.
 func TestNextAskForgets(t *testing.T) {
 	for _, slots := range []int{0, 8} {
 		row(t, slots, func(t *testing.T) {
@@ -240,13 +240,14 @@ func TestNextAskForgets(t *testing.T) {
 	}
 }
 
-// A law has held back a batch only if it would have let fewer through than the rates and the slots do.
+// A controller has held back a batch only if it would have let fewer through than the rates and the slots
+// do.
 func TestUpToNotesTheControllerThatHeldBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		rate     Rate
-		requests float64 // that the law of requests has room for, and slots
+		requests float64 // that the controller of requests has room for, and slots
 		slots    int
-		paced    []bool // of both laws
+		paced    []bool // of both controllers
 	}{
 		"the window is used up":     {Rate{Events: 1, Per: time.Minute, Aligned: true}, 3, 2, []bool{false, false}},
 		"the law of slots is least": {perSecond(1000, 1000), 9, 2, []bool{false, true}},
@@ -276,7 +277,7 @@ func TestUpToNotesTheControllerThatHeldBack(t *testing.T) {
 	}
 }
 
-// The slots that a law has learned bound also an ask that one bucket could decide on.
+// The slots that a controller has learned bound also a call that one bucket could decide on.
 func TestLearnedSlotsOfPlainAsks(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		p := &panel{

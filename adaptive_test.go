@@ -11,7 +11,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// spyLaw is a policy, and the only law of it, that notes its samples and answers what the test sets.
+// spyController is a policy, and the only controller of it, that notes its samples and answers what the test sets.
 type spyController struct {
 	last  policy.Sample
 	start float64 // 0: the share
@@ -260,7 +260,7 @@ func TestFeedbackKeepsWhatWasLearned(t *testing.T) {
 	})
 }
 
-// A law that answers nonsense to feedback changes nothing.
+// A controller that answers nonsense to feedback changes nothing.
 func TestControllerThatAnswersNonsense(t *testing.T) {
 	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1} {
 		row(t, x, func(t *testing.T) {
@@ -347,7 +347,7 @@ func TestReportKeepsThePermit(t *testing.T) {
 	})
 }
 
-// Under Fixed there is no law for the feedback.
+// Under Fixed there is no controller for the feedback.
 func TestReportUnderFixed(t *testing.T) {
 	l := limiterOf(t, Limit{InFlight: 1})
 	p := took(t, l, "k")
@@ -386,7 +386,7 @@ func TestForgetWakesTheHead(t *testing.T) {
 	})
 }
 
-// A law that panics must not keep the shard's lock.
+// A controller that panics must not keep the shard's lock.
 type panicky struct{}
 
 func (panicky) Next(s policy.Sample, b policy.Bounds) policy.Pace {
@@ -413,7 +413,7 @@ func TestPanickingController(t *testing.T) {
 	l.shard("k").mu.Unlock()
 }
 
-// fragile is a law that cannot bear a change of its bounds.
+// fragile is a controller that cannot bear a change of its bounds.
 type fragile struct{ begun bool }
 
 func (fragile) New(uint64) policy.Controller { return new(fragile) }
@@ -426,7 +426,7 @@ func (f *fragile) Next(s policy.Sample, _ policy.Bounds) policy.Pace {
 	return policy.Pace{Rate: 1}
 }
 
-// A law that panics at a change of the pool is dropped: the next caller has nothing to do with it.
+// A controller that panics at a change of the pool is dropped: the next caller has nothing to do with it.
 func TestControllerThatPanicsAtAChange(t *testing.T) {
 	for name, ask := range map[string]func(*Limiter){
 		"Allow":          func(l *Limiter) { l.Allow("k") },
@@ -440,7 +440,7 @@ func TestControllerThatPanicsAtAChange(t *testing.T) {
 			took(t, l, "k").Done(success)
 			setReplicas(t, l, 2)
 			ask(l)
-			paces(t, l, "k", 1) // where a new law starts
+			paces(t, l, "k", 1) // where a new controller starts
 			if pc := &gateOf(l, "k").ext.learned.pacers[0]; pc.ctrl != nil {
 				t.Error("the law is still there")
 			}
@@ -448,7 +448,7 @@ func TestControllerThatPanicsAtAChange(t *testing.T) {
 	}
 }
 
-// A law that panics at a refusal takes no slot with it.
+// A controller that panics at a refusal takes no slot with it.
 func TestControllerThatPanicsAtDone(t *testing.T) {
 	l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{PerSecond(10)}}, Policy(panickyPolicy{}))
 	p := took(t, l, "k")
@@ -465,7 +465,7 @@ func TestControllerThatPanicsAtDone(t *testing.T) {
 	}
 }
 
-// A policy that has no law for a while crashes no process.
+// A policy that has no controller for a while crashes no process.
 func TestPolicyWithoutControllerAtAChange(t *testing.T) {
 	l := limiterOf(t, rated(perSecond(20, 40)), Policy(fickle{new(int)}))
 	setReplicas(t, l, 2)
@@ -484,7 +484,7 @@ func TestPolicyIsValidated(t *testing.T) {
 	says(t, err, "quotient: Policy", "Ramp.Start", "2")
 }
 
-// An ask and its feedback allocate nothing: what goes to a law stays on the stack.
+// A call and its feedback allocate nothing: what goes to a controller stays on the stack.
 func TestFeedbackAllocatesNothing(t *testing.T) {
 	for _, c := range doneLimits() {
 		for _, f := range []policy.Feedback{success, throttled, {Outcome: policy.Failed}} {
@@ -496,7 +496,7 @@ func TestFeedbackAllocatesNothing(t *testing.T) {
 				}
 				p.Done(f)
 			}
-			once() // the law begins, and the first block of permits is made
+			once() // the controller begins, and the first block of permits is made
 			if n := testing.AllocsPerRun(100, once); n != 0 {
 				t.Errorf("%s, %v: %v allocations", c.name, f.Outcome, n)
 			}

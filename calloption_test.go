@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Failure mode 31: an ask that is not valid, or that can never be admitted, fails at once.
+// Failure mode 31: a call that is not valid, or that can never be admitted, fails at once.
 func TestBadOptionsFailAtOnce(t *testing.T) {
 	limit := Limit{Rates: []Rate{perSecond(10, 5), tokensPerMinute(1000, 500)}, InFlight: 8}
 	for _, c := range []struct {

@@ -71,8 +71,8 @@ func (l *Limiter) endExchange() {
 	x.counts, x.counting = nil, 0
 }
 
-// turn says what this replica uses and wants of each key that is spoken of, and puts in force what follows
-// from what the others say.
+// turn says what this replica uses and wants of each key that is named, and puts in force what follows from
+// what the others say.
 func (l *Limiter) turn(sums Sums) {
 	x := &l.exchange
 	x.mu.Lock()
@@ -112,7 +112,7 @@ func (l *Limiter) turn(sums Sums) {
 	}
 }
 
-// nameKeys has the keys that were held back the most spoken of, as far as there is room for more.
+// nameKeys has the keys that were held back the most named, as far as there is room for more.
 func (l *Limiter) nameKeys(wanted []candidate, now time.Duration) {
 	x := &l.exchange
 	for _, c := range wanted {
@@ -163,8 +163,8 @@ func (l *Limiter) exchangeKey(sums Sums, key string, k *exchanged, pool fairshar
 	sums.Say(textKey+key, k.said)
 }
 
-// lend puts a gate, if there is one, under the part of its limit that follows from the news, and returns what
-// this replica says. The news is fresh until an instant.
+// lend puts a gate, if there is one, under the part of its limit that follows from the reports, and returns
+// what this replica says. The reports are fresh until an instant.
 func (s *shard) lend(
 	g *gate, k *exchanged, seen fairshare.Seen, news fairshare.News, pool fairshare.Pool, fresh time.Duration,
 ) fairshare.Numbers {
@@ -176,7 +176,8 @@ func (s *shard) lend(
 	return said
 }
 
-// speakOfLaw hands a gate's law the news, and returns what this replica says of what the law governs.
+// speakOfController hands a gate's controller the reports, and returns what this replica says of what the
+// controller governs.
 func (s *shard) speakOfLaw(
 	g *gate, news fairshare.News, pool fairshare.Pool, fresh time.Duration,
 ) (said fairshare.Numbers) {
@@ -200,7 +201,7 @@ func (s *shard) speakOfLaw(
 	return said
 }
 
-// fleet puts the sum into the words of a law.
+// fleet puts the sum into the words of a controller.
 func (r *rule) fleet(sum fairshare.Numbers, pool fairshare.Pool) *policy.Fleet {
 	weight := float64(pool.Weight)
 	return &policy.Fleet{
@@ -211,7 +212,7 @@ func (r *rule) fleet(sum fairshare.Numbers, pool fairshare.Pool) *policy.Fleet {
 	}
 }
 
-// inThousandths adds a law's word to what a replica says.
+// inThousandths adds a controller's word to what a replica says.
 func inThousandths(said fairshare.Numbers, w policy.Report) fairshare.Numbers {
 	count := func(x float64) int64 {
 		if !(x > 0) { // a NaN is none either

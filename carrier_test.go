@@ -161,14 +161,14 @@ func TestABusyReplicaBorrowsSlots(t *testing.T) {
 	})
 }
 
-// wordy is a law that says something, and keeps the news that it gets.
+// wordy is a controller that says something, and keeps the reports that it gets.
 type wordy struct {
 	of   *wordyControllers
 	word policy.Report
 	news policy.Fleet
 }
 
-// wordyLaws makes them. Those that have seen an answer are kept: every second one is wanting.
+// wordyControllers makes them. Those that have seen an answer are kept: every second one is wanting.
 type wordyControllers struct{ kept []*wordy }
 
 func (p *wordyControllers) New(uint64) policy.Controller { return &wordy{of: p} }
@@ -205,7 +205,7 @@ func TestControllersGetNewsOfTheFleet(t *testing.T) {
 				t.Errorf("law %d has news %+v, want %+v", i, ctrl.news, want)
 			}
 		}
-		time.Sleep(h.turns / 4) // the news of the latest turn has aged by that
+		time.Sleep(h.turns / 4) // the reports of the latest turn have aged by that
 		s, age := ls[0].Stats(), h.turns+h.turns/4
 		demand := DemandStats{Keys: 1, Named: 1, Age: age, MaxAge: 2 * time.Second, Sent: 1, Received: 2}
 		if s.Demand != demand {

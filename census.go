@@ -18,7 +18,7 @@ type census struct {
 	until  time.Duration // instant.at: until when it stays
 
 	asked bool          // this replica names it
-	busy  bool          // half of the share was used in this window, or an ask was held back
+	busy  bool          // half of the share was used in this window, or a call was held back
 	last  time.Duration // instant.at: when any replica has named it
 
 	used, usedBefore float64 // parts of the limit that this replica used in this window and the one before
@@ -98,7 +98,7 @@ func (l *Limiter) learnOf(sums Sums, text string, k countKey, now time.Duration)
 }
 
 // noteCounted notes a key whose events the fleet should count: half of the share of a window is used, or its
-// rule has held an ask back.
+// rule has held a call back.
 func (s *shard) noteCounted(g *gate, v verdict) {
 	if s.wanted == nil || s.overflow.is(g) {
 		return
@@ -224,7 +224,7 @@ func (l *Limiter) othersSay(sums Sums, c *census) sumNews {
 	return n
 }
 
-// learnCount puts the news in force, unless the window is over. It returns what this replica has to say.
+// learnCount puts the reports in force, unless the window is over. It returns what this replica has to say.
 func (l *Limiter) learnCount(k countKey, c *census, news sumNews, pool Pool) (said Terms) {
 	s, g, r := l.countedGate(k)
 	if r == nil {

@@ -124,7 +124,7 @@ func TestACountTakesAllReplicas(t *testing.T) {
 	})
 }
 
-// An ask above what is left waits for the next window, and owes nothing there.
+// A call above what is left waits for the next window, and owes nothing there.
 func TestALargeAskIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rate := Rate{Events: 400, Per: time.Minute, Aligned: true, Counted: true}

@@ -146,7 +146,7 @@ func (s *shard) follow(next []*setting, limits []namedLimit, at instant) {
 // It counts at once; nil takes the plan off, and its keys come under the limiter's own limit. A limiter can
 // have 64 plans in its life. On an error nothing changes.
 //
-// A plan is a class of keys. An ask names it with Plan, and a key is in the plan of its latest ask. A key
+// A plan is a class of keys. A call names it with Plan, and a key is in the plan of its latest call. A key
 // that changes its plan keeps what it has used: what it takes in one counts in the others that it was in. So
 // it gets no more by changing between plans than under the largest alone. Slots in flight are counted once.
 // What was taken in another plan is not refunded. A limit of its own (Override) goes before any plan.
@@ -247,8 +247,8 @@ const catchUp = 1024
 // to replay.
 const replayBatch = 4
 
-// replayAll brings all gates up to date, so that the list of settings does not grow without end behind a gate
-// that no ask touches.
+// replayAll brings all gates up to date, so that the list of settings does not grow without end behind a
+// gate that no call touches.
 func (l *Limiter) replayAll(s *shard) {
 	s.mu.Lock()
 	all := s.gates()
@@ -271,11 +271,11 @@ func (s *shard) gates() []*gate {
 }
 
 // SetDryRun begins or ends a dry run, to see what a limit would do before it does it. The limiter decides as
-// ever, and admits also what it would have refused or made to wait. Such an ask takes nothing, and no policy
-// learns from it. Stats.DryRunAdmitted counts it by what stood in its way, and one line a second at most is
-// logged. A queue is not played through: callers that wait go at once, and each ask that would have had to
-// wait counts. Asks that are not valid are errors as ever. TryAcquireUpTo takes what there is, and all n only
-// where there is room for nothing.
+// always, and admits also what it would have refused or made to wait. Such a call takes nothing, and no
+// policy learns from it. Stats.DryRunAdmitted counts it by what stood in its way, and one line a second at
+// most is logged. A queue is not played through: callers that wait go at once, and each call that would have
+// had to wait counts. Calls that are not valid are errors as always. TryAcquireUpTo takes what there is, and
+// all n only where there is room for nothing.
 func (l *Limiter) SetDryRun(on bool) {
 	l.mu.Lock()
 	old := l.dry.Swap(on)

@@ -81,7 +81,8 @@ func TestDryRunWhilePoolIsAwaited(t *testing.T) {
 	})
 }
 
-// A dry run decides as ever: TryAcquireUpTo must take what the real one would, not run the bucket into debt.
+// A dry run decides as always: TryAcquireUpTo must take what the real one would, not run the bucket into
+// debt.
 func TestDryRunOfTryAcquireUpToOwesNothing(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		for _, dry := range []bool{false, true} {

@@ -201,7 +201,7 @@ func TestPoolChangesInAWindow(t *testing.T) {
 	})
 }
 
-// It is the same for keys without an ask in this window, or ever.
+// It is the same for keys without a call in this window, or ever.
 func TestPoolChangesInAWindowOfAnUntouchedKey(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(aligned(12, time.Minute)), Replicas(4))
@@ -279,7 +279,7 @@ func TestSameLimitIsNoRaise(t *testing.T) {
 	})
 }
 
-// The same for a joiner's first window.
+// The same for a new replica's first window.
 func TestSameLimitDoesNotOpenAJoiner(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		limit := rated(Rate{Name: "m", Events: 10, Per: time.Minute, Aligned: true})

@@ -12,7 +12,7 @@ type count struct {
 	index  int64         // of the window
 	limit  int64         // of the fleet in this window
 	others int64         // events that the others have admitted, as far as is known here
-	ends   time.Duration // instant.at: from then on the news is too old
+	ends   time.Duration // instant.at: from then on the reports are too old
 	may    int64         // how many events this window allows here
 	back   int64         // events that were given back here since the count began
 	total  int64         // events that were taken here, once the window is over
@@ -29,7 +29,7 @@ func (w *window) close() *count {
 	return w.fleet
 }
 
-// learn has a window know how many events the others have admitted. The news is fresh until an instant.
+// learn has a window know how many events the others have admitted. The reports are fresh until an instant.
 func (w *window) learn(t instant, c *schedule, others int64, ends time.Duration) {
 	if !w.counts() {
 		w.fleet = &count{index: w.index, may: w.quota}
@@ -38,9 +38,9 @@ func (w *window) learn(t instant, c *schedule, others int64, ends time.Duration)
 	w.recount(t, c)
 }
 
-// recount works out what the window allows now. With fresh news that is what the others have left of the
-// limit. Without, it is the share, and no more than what they had left. What was used within that is not owed
-// when it becomes less.
+// recount works out what the window allows now. With fresh reports that is what the others have left of the
+// limit. Without, it is the share, and no more than what they had left. What was used within that is not
+// owed when it becomes less.
 func (w *window) recount(t instant, c *schedule) {
 	f := w.fleet
 	if !w.counts() {

@@ -16,7 +16,7 @@ type exchange struct {
 	keys  map[string]*exchanged // nil while nothing is carried
 	asked int                   // of keys: those that this replica names
 	at    time.Duration         // instant.at: of the latest turn
-	age   time.Duration         // of the oldest news of the latest turn
+	age   time.Duration         // of the oldest reports of the latest turn
 	lent  int                   // of keys: those of which this replica has more than its share
 
 	counts   map[countKey]*census
@@ -86,7 +86,7 @@ func (l *Limiter) totals(weight int) Terms {
 	return t
 }
 
-// exchanged is a key that is spoken of.
+// exchanged is a key that is named.
 type exchanged struct {
 	share fairshare.Share
 	said  Terms
@@ -140,7 +140,7 @@ func sorted(list []candidate) []candidate {
 	return list
 }
 
-// noteWanted notes that a rule has held an ask back which this replica might have room for, did the others
+// noteWanted notes that a rule has held a call back which this replica might have room for, did the others
 // lend it theirs.
 func (s *shard) noteWanted(g *gate, r *rule) {
 	if s.wanted == nil || !r.lends && r.ctrl == noController || s.overflow.is(g) {

@@ -20,8 +20,8 @@
 //
 //   - To ask: [Limiter.TryAcquire] never waits and returns the reason, [Limiter.TryAcquireUpTo] takes what a
 //     batch has room for, and [TryAcquireAll] takes from several limiters or from none. [Do] throttles a
-//     plain function. An ask may have a [Plan], a [Weight], a [Cost] in units of your own and a [Priority].
-//   - To limit: a [Limit] joins up to 16 [Rate]s and slots in flight; an ask takes from all or from none. A
+//     plain function. A call may have a [Plan], a [Weight], a [Cost] in units of your own and a [Priority].
+//   - To limit: a [Limit] joins up to 16 [Rate]s and slots in flight; a call takes from all or from none. A
 //     rate is a token bucket, paced ([Every]), or a counter of aligned windows. [Plans] are classes of keys.
 //     A [Policy] learns from what an upstream answers.
 //   - To operate: a [Registry] holds limiters under names, for the packages admin and metrics. Its Options

@@ -89,8 +89,8 @@ func drawRamp(rt *rapid.T) policy.Ramp {
 	return policy.Ramp{Mode: mode, Start: .2, Over: 5 * time.Second, CoolDown: 2 * time.Second}
 }
 
-// adversary is a policy whose laws answer anything, and the same to the same seed.
-// If it is calm they start at 5.
+// adversary is a policy whose controllers answer anything, and the same to the same seed. If it is calm they
+// start at 5.
 type adversary struct {
 	seed uint64
 	calm bool
@@ -137,8 +137,8 @@ func drawAdversary(t *rapid.T) adversary {
 	return adversary{rapid.Uint64().Draw(t, "adversary"), rapid.Bool().Draw(t, "calm")}
 }
 
-// drawPolicy is Fixed, or a law that answers anything under withinShare.
-// The bounds of the fleet hold under both.
+// drawPolicy is Fixed, or a controller that answers anything under withinShare. The bounds of the fleet hold
+// under both.
 func drawPolicy(t *rapid.T) Option {
 	if rapid.Bool().Draw(t, "fixed") {
 		return Policy(policy.Fixed{})

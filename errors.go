@@ -11,7 +11,7 @@ import (
 // ErrLimited is what every refusal is, by errors.Is.
 var ErrLimited = errors.New("quotient: limited")
 
-// Reason is why an ask was refused. The zero value means admitted.
+// Reason is why a call was refused. The zero value means admitted.
 type Reason uint8
 
 // The reasons.
@@ -26,7 +26,7 @@ const (
 	ReasonDenied            // the limit is Deny
 	ReasonTooLarge          // more than the global burst or the global slots: can never be admitted
 	ReasonKeys              // MaxKeys keys are busy, and the gate that further keys share has no room
-	ReasonBadRequest        // the ask itself is not valid
+	ReasonBadRequest        // the call itself is not valid
 	ReasonPool              // the size of the pool is not known, yet or any more (AwaitPool)
 	numReasons
 )
@@ -44,14 +44,14 @@ func (r Reason) String() string {
 	return "invalid"
 }
 
-// Decision is the answer to an ask that does not wait. It allocates nothing.
+// Decision is the answer to a call that does not wait. It allocates nothing.
 type Decision struct {
 	OK           bool
 	Reason       Reason        // ReasonNone when OK
 	Rule, Unit   string        // as RuleState.Name and Unit; "" where no single rule refused
 	Limit, Share float64       // of that rule, over the fleet and here: events in each Window, or slots
-	Window       time.Duration // of that rule: a rate's Per; a second for a law of events, 0 for slots
-	RetryAfter   time.Duration // when the ask would have its turn if no other came; 0 is "unknown"
+	Window       time.Duration // of that rule: a rate's Per; a second for a controller of events, 0 for slots
+	RetryAfter   time.Duration // when the call would have its turn if no other came; 0 is "unknown"
 
 	bad error // of ReasonBadRequest
 }

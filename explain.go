@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// RuleState is where a key stands under one rule, on this replica. A rate has a Window, a law of the policy
-// has a Pace, and slots have neither. The Limit of a law is the most that it may allow, +Inf without a rate.
-// Its Share is what division would allow, 0 when the size of the pool is unknown. The Share
-// of a counted rate is what this replica may take of the present window. Burst and Left of a law are those of
-// its pace: events that may come at once, or slots.
+// RuleState is where a key stands under one rule, on this replica. A rate has a Window, a controller of the
+// policy has a Pace, and slots have neither. The Limit of a controller is the most that it may allow, +Inf
+// without a rate. Its Share is what division would allow, 0 when the size of the pool is unknown. The Share
+// of a counted rate is what this replica may take of the present window. Burst and Left of a controller are
+// those of its pace: events that may come at once, or slots.
 type RuleState struct {
-	Name         string        // of the rate; "in-flight" for slots, "adaptive" for a law
-	Unit         string        // of the events, "" for requests; "in-flight" for a law of slots
-	Limit, Share float64       // over the fleet and here: events in each Window, or slots; of a law, a second
+	Name         string        // of the rate; "in-flight" for slots, "adaptive" for a controller
+	Unit         string        // of the events, "" for requests; "in-flight" for a controller of slots
+	Limit, Share float64       // of the fleet and here: events per Window, or slots; of a controller, per second
 	Window       time.Duration // of a rate, its Per
 	Burst        float64       // events that may come at once, here; 0 for windows and slots
 	Left         float64       // events, or slots, that are left here; negative: owed
-	Reset        time.Duration // until a rate is full, or in a window with room; until a law ends its pause
-	Pace         float64       // what a law allows, or expects behind a pause: events per second, or slots
-	ForgottenIn  time.Duration // until a law forgets if no feedback comes; 0: nothing has been learned
+	Reset        time.Duration // until a rate is full, or a window has room; until a controller's pause ends
+	Pace         float64       // what a controller allows, or will after a pause: events per second, or slots
+	ForgottenIn  time.Duration // until a controller forgets if no feedback comes; 0: nothing has been learned
 }
 
 // AppendState appends to dst where the key stands under each rule: the rates of its limit in order, the
-// slots, the laws of the policy. It takes nothing and counts nothing. It allocates nothing when dst has room.
-// It appends nothing under a limit that denies, and while AwaitPool waits for the size of the pool. A key
-// that is not remembered stands where it would start.
+// slots, the controllers of the policy. It takes nothing and counts nothing. It allocates nothing when dst
+// has room. It appends nothing under a limit that denies, and while AwaitPool waits for the size of the
+// pool. A key that is not remembered stands where it would start.
 func (l *Limiter) AppendState(dst []RuleState, key string) []RuleState {
 	now := l.arrival() // slots alone need no clock
 	s, h := l.lock(key)
@@ -46,7 +46,7 @@ func (g *gate) seenState(dst []RuleState, now instant) []RuleState {
 }
 
 // StateInto makes Acquire, TryAcquire or Check also say where the key stands behind the decision, so that
-// both agree: *into becomes what AppendState would append to (*into)[:0]. It is left alone when the ask is
+// both agree: *into becomes what AppendState would append to (*into)[:0]. It is left alone when the call is
 // not valid, and when the context had ended before. It costs a fifth of an AppendState.
 func StateInto(into *[]RuleState) CallOption { return CallOption{kind: optionState, into: into} }
 
@@ -98,7 +98,7 @@ func (g *gate) state(dst []RuleState, now instant) []RuleState {
 	return dst
 }
 
-// state fills in what a law has learned.
+// state fills in what a controller has learned.
 func (l *learned) state(x *RuleState, at time.Duration, ctrl int) {
 	x.Pace, x.Window = l.pacers[ctrl].pace, 0
 	if l.due != 0 {
@@ -106,13 +106,13 @@ func (l *learned) state(x *RuleState, at time.Duration, ctrl int) {
 	}
 }
 
-// Explanation is why an ask for a key would be admitted, wait or be refused now: all that the decision goes
+// Explanation is why a call for a key would be admitted, wait or be refused now: all that the decision goes
 // by.
 type Explanation struct {
 	KeyState
 	Remembered bool     // false: a key that would start fresh
 	Overflow   bool     // it shares the gate of the keys for which there is no room
-	DryRun     bool     // all asks are admitted
+	DryRun     bool     // all calls are admitted
 	Limit      Limit    // that holds for the key, over the fleet
 	First      Reason   // what the first of those that wait waits for; ReasonNone when none waits
 	Next       Decision // what Check returns
@@ -120,7 +120,7 @@ type Explanation struct {
 	belief belief // of the pool that the limit is divided by
 }
 
-// Explain returns how an ask for the key would fare now, and why. Without a Plan it is one of the plan that
+// Explain returns how a call for the key would fare now, and why. Without a Plan it is one of the plan that
 // the key is in. Like Check it takes nothing and counts nothing.
 func (l *Limiter) Explain(key string, opts ...CallOption) Explanation {
 	now := l.now()
@@ -216,7 +216,7 @@ func (x RuleState) words() string {
 	return s + "."
 }
 
-// learned is what a law has learned in words.
+// learned is what a controller has learned in words.
 func (x RuleState) learned() string {
 	unit := x.Unit
 	if unit == "" {

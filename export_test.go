@@ -56,7 +56,7 @@ func IsOut(p Permit) bool {
 // shard returns the shard of a key.
 func (l *Limiter) shard(key string) *shard { return l.shardOf(l.hash(key)) }
 
-// WithHash fixes the hash of keys: with it their shards, and the seeds of their laws.
+// WithHash fixes the hash of keys: with it their shards, and the seeds of their controllers.
 func WithHash(hash func(key string) uint64) Option {
 	return func(o *options) error { o.hashKey = hash; return nil }
 }

@@ -74,7 +74,8 @@ func (f *follower) ends(ctx context.Context, err error) {
 }
 
 // fallsBack reports whether there is something to fall back to when hints have grown old: a configured pool,
-// or a law that does without one. The default of one replica is neither, and would be the whole limit.
+// or a controller that does without one. The default of one replica is neither, and would be the whole
+// limit.
 func (o *options) fallsBack() bool { return o.sized || o.learns && o.beyond }
 
 // isSteady reports whether a source reports once, at the start. Such a report does not grow old.

@@ -18,7 +18,7 @@ func TestAwaitPoolNeedsAnEnd(t *testing.T) {
 	}
 }
 
-// TestAwaitPool holds that nothing passes, whatever the limit is made of, before a source or SetPool brings
+// TestAwaitPool checks that nothing passes, whatever the limit is made of, before a source or SetPool brings
 // the size of the pool.
 func TestAwaitPool(t *testing.T) {
 	for _, limit := range []Limit{
@@ -67,7 +67,7 @@ func TestAwaitPool(t *testing.T) {
 	}
 }
 
-// TestAwaitPoolStartsEmpty holds that what was not admitted is not saved up either.
+// TestAwaitPoolStartsEmpty checks that what was not admitted is not saved up either.
 func TestAwaitPoolStartsEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := New(Rates(PerSecond(1000)), Replicas(9), AwaitPool(), StartEmpty(), HintMaxAge(time.Hour))
@@ -88,7 +88,7 @@ func TestAwaitPoolStartsEmpty(t *testing.T) {
 	})
 }
 
-// TestAwaitPoolStartsFull holds that each key begins with its share of the first pool. So does one that was
+// TestAwaitPoolStartsFull checks that each key begins with its share of the first pool. So does one that was
 // asked for before, one with a limit of its own, and one of a plan. What ends a stop brings nothing.
 func TestAwaitPoolStartsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestAwaitPoolStartsFull(t *testing.T) {
 	})
 }
 
-// TestAwaitPoolFallsBack holds that a source which never reports stops no replica for ever.
+// TestAwaitPoolFallsBack checks that a source which never reports stops no replica for ever.
 func TestAwaitPoolFallsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := New(Limit{InFlight: 10}, Replicas(5), AwaitPool(), HintMaxAge(20*time.Second))
@@ -135,7 +135,7 @@ func TestAwaitPoolFallsBack(t *testing.T) {
 	})
 }
 
-// TestAwaitPoolWithoutLimit holds that no caller waits where nothing is to be shared.
+// TestAwaitPoolWithoutLimit checks that no caller waits where nothing is to be shared.
 func TestAwaitPoolWithoutLimit(t *testing.T) {
 	l, err := New(Limit{}, Replicas(9), AwaitPool(), HintMaxAge(time.Minute))
 	if err != nil {
@@ -146,8 +146,8 @@ func TestAwaitPoolWithoutLimit(t *testing.T) {
 	}
 }
 
-// While the pool is awaited no law is asked, so no timer is set for when one wants to be: it would go off
-// again and again.
+// While the pool is awaited no controller is called, so no timer is set for when one wants to be: it would
+// go off again and again.
 func TestNoTimerSpinsWhileThePoolIsAwaited(t *testing.T) {
 	for _, mode := range []policy.RampMode{policy.RampScheduled, policy.RampRelaxed, policy.RampOnlyIfUsed, policy.RampGoBack} {
 		row(t, mode, func(t *testing.T) {
@@ -249,8 +249,8 @@ func TestEndOfATTLDoesNotAwaitAgain(t *testing.T) {
 	})
 }
 
-// TestAwaitPoolDenied holds that a limit that refused everything when the pool became known keeps nothing of
-// the wait: keys begin with the rules of the limit that comes next.
+// TestAwaitPoolDenied checks that a limit that refused everything when the pool became known keeps nothing
+// of the wait: keys begin with the rules of the limit that comes next.
 func TestAwaitPoolDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := Rates(PerHour(1000))

@@ -213,7 +213,8 @@ func TestFollowLogsASourceThatEnds(t *testing.T) {
 	}
 }
 
-// TestLogsThatNoSlotIsLeft holds that a limit of fewer slots than replicas is warned of, whatever brings it.
+// TestLogsThatNoSlotIsLeft checks that a limit of fewer slots than replicas is warned of, whatever brings
+// it.
 func TestLogsThatNoSlotIsLeft(t *testing.T) {
 	few, plan := Limit{InFlight: 20}, Plans(map[string]Limit{"paid": {InFlight: 20}})
 	ten := func(l *Limiter) error { return l.SetPool(Pool{Replicas: 10}, 0) }

@@ -60,11 +60,11 @@ func (v *verdict) final() bool {
 	return v.reason == ReasonDenied || v.reason == ReasonTooLarge || v.reason == ReasonShare
 }
 
-// verdict says that a rule holds an ask back.
+// verdict says that a rule holds a call back.
 func (r *rule) verdict(wait time.Duration) verdict { return verdict{r.reason, int16(r.index), wait} }
 
-// newGate returns a gate for a key with what is left of another one, and nothing else of it. The seed is that
-// of its laws.
+// newGate returns a gate for a key with what is left of another one, and nothing else of it. The seed is
+// that of its controllers.
 func newGate(name string, like *gate, t instant, seed uint64) *gate {
 	g := &gate{name: name, setting: like.setting, first: like.first}
 	x := like.ext
@@ -157,8 +157,8 @@ func (g *gate) resource(r *rule) resource {
 	return &g.first
 }
 
-// admitNow takes n requests where the slots and a single bucket, with laws or without, decide, and have room.
-// It is admit for most asks in most limiters, and nothing that admit would refuse.
+// admitNow takes n requests where the slots and a single bucket, with controllers or without, decide, and
+// have room. It is admit for most asks in most limiters, and nothing that admit would refuse.
 func (g *gate) admitNow(t instant, n int) bool {
 	st := g.setting
 	slots := st.limit.InFlight > 0
@@ -204,7 +204,7 @@ func (g *gate) look(t instant, d *demand) verdict {
 }
 
 // waitBehind returns when d's turn would come behind all that wait in its class and above, as far as time
-// alone decides. Some waiters of lower classes may come first too; a later ask goes before none of the
+// alone decides. Some waiters of lower classes may come first too; a later call goes before none of the
 // others. Rates give a lower bound. When slots that are taken come free is unknown.
 func (g *gate) waitBehind(t instant, d *demand) verdict {
 	st := g.setting
@@ -287,7 +287,7 @@ func (g *gate) age(t instant, d *demand) time.Duration {
 	return least
 }
 
-// mustQueue reports whether an ask of a class must wait behind others. One that need not overtakes all
+// mustQueue reports whether a call of a class must wait behind others. One that need not overtakes all
 // waiters: that is counted (queue.passed), and recheck must follow.
 func (g *gate) mustQueue(class Priority) bool {
 	return g.waited() && !g.ext.queue.canOvertake(class)
@@ -306,14 +306,14 @@ func (g *gate) giveBack(t instant, taken time.Duration, d *demand) {
 	g.noteLatest(t)
 }
 
-// noteLatest dates what comes next for the laws.
+// noteLatest dates what comes next for the controllers.
 func (g *gate) noteLatest(t instant) {
 	if len(g.setting.ctrls) > 0 {
 		g.ext.learned.latest = t.at
 	}
 }
 
-// advance ends what is lent, and brings the laws up to now; p is nil where no ask may start one.
+// advance ends what is lent, and brings the controllers up to now; p is nil where no call may start one.
 func (g *gate) advance(t instant, p policy.Policy) {
 	g.endLoan(t)
 	if len(g.setting.ctrls) > 0 {
@@ -321,8 +321,8 @@ func (g *gate) advance(t instant, p policy.Policy) {
 	}
 }
 
-// noteHeldBack notes that a rule has held an ask back, for its law. For a key that has learned nothing it
-// notes nothing, or an idle key would differ from one never seen.
+// noteHeldBack notes that a rule has held a call back, for its controller. For a key that has learned
+// nothing it notes nothing, or an idle key would differ from one never seen.
 func (g *gate) noteHeldBack(r *rule) {
 	if r.ctrl != noController && g.ext.learned.due != 0 {
 		g.ext.learned.pacers[r.ctrl].heldBack, g.ext.learned.last = true, r.ctrl
@@ -386,8 +386,8 @@ func (s *keySlots) age(instant, *rule) time.Duration              { return never
 func (s *keySlots) state(instant, *rule) state                    { return state{used: int64(s.used)} }
 func (s *keySlots) follow(instant, *rule, *rule)                  {}
 
-// keyLawSlots bounds slots by the whole ones that a law has learned. When nothing is in flight more may be
-// taken, or an ask might wait for ever.
+// keyControllerSlots bounds slots by the whole ones that a controller has learned. When nothing is in flight
+// more may be taken, or a call might wait for ever.
 type keyControllerSlots gate
 
 func (s *keyControllerSlots) until(_ instant, _ *rule, _ time.Duration, _, n float64) time.Duration {
@@ -440,7 +440,7 @@ func (st *setting) decision(v verdict) Decision {
 	return d
 }
 
-// pacerOf returns the pacer of the law that a verdict is of; nil where there is none.
+// pacerOf returns the pacer of the controller that a verdict is of; nil where there is none.
 func (g *gate) pacerOf(v verdict) *pacer {
 	if v.rule == ruleNone || g.setting.rules[v.rule].ctrl == noController {
 		return nil

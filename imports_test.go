@@ -221,7 +221,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestRoomAllows holds that the rows above mean what they say.
+// TestRoomAllows checks that the rows above mean what they say.
 func TestRoomAllows(t *testing.T) {
 	const rapid, redis = "pgregory.net/rapid", "github.com/redis/go-redis/v9"
 	for _, c := range []struct {

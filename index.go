@@ -7,7 +7,7 @@ import (
 )
 
 // index finds gates by the hash of their keys, in a power of two of lines. When they are too few there is a
-// new index, and the gates move there line by line, so that no ask waits for all.
+// new index, and the gates move there line by line, so that no call waits for all.
 type index []line
 
 // line is a cache line of gates, each with a tag: a byte of its key's hash. So a look-up touches a line and

@@ -103,7 +103,7 @@ func TestLineThatManyHadToPass(t *testing.T) {
 	}
 }
 
-// What an ask touches of a shard is on one cache line, and that is on none of another shard's. All tags and
+// What a call touches of a shard is on one cache line, and that is on none of another shard's. All tags and
 // all gates but the last of a line are on one.
 func TestShardsAndCacheLines(t *testing.T) {
 	const cacheLine = 64

@@ -40,7 +40,7 @@ func nameOf(key string) string { name, _, _ := strings.Cut(key, "/"); return nam
 // planOf is the plan of a key.
 func planOf(key string) string { _, plan, _ := strings.Cut(key, "/"); return plan }
 
-// inPlan adds the plan of a key to asks.
+// inPlan adds the plan of a key to calls.
 func inPlan(key string, opts []quotient.CallOption) []quotient.CallOption {
 	return append(slices.Clip(opts), quotient.Plan(planOf(key)))
 }
@@ -252,8 +252,8 @@ func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amo
 	return d
 }
 
-// returns holds what a law gives as the time to come back. That is the rest of its pause and what is missing
-// at its pace, and never the time between two probes.
+// returns holds what a controller gives as the time to come back. That is the rest of its pause and what is
+// missing at its pace, and never the time between two probes.
 func (r *replica) returns(key string, n amounts, d quotient.Decision) {
 	if d.Rule != "adaptive" || d.Reason != quotient.ReasonRate || len(r.calls) > 0 || planOf(key) != "" {
 		return
@@ -262,7 +262,7 @@ func (r *replica) returns(key string, n amounts, d quotient.Decision) {
 		if x.Name != d.Rule || x.Unit != d.Unit || x.Pace == 0 {
 			continue
 		}
-		owed := n[unitIndex(x.Unit)] + 40 // the most that one ask takes
+		owed := n[unitIndex(x.Unit)] + 40 // the most that one call takes
 		if most := x.Reset.Seconds() + owed/x.Pace + 1e-6; d.RetryAfter.Seconds() > most {
 			r.w.broken("replica %d %s: a law of %v a second that pauses for %v gives %v", r.id, key, x.Pace, x.Reset, d.RetryAfter)
 		}
@@ -419,7 +419,7 @@ func (w *world) setPlan(r *replica, plan string, limit quotient.Limit) {
 	w.changes()
 }
 
-// all asks for several keys at once. When one is refused, the others are as if they had not been asked.
+// all calls for several keys at once. When one is refused, the others are as if they had not been asked.
 func (w *world) all(r *replica) {
 	h := r.hook()
 	h.panicOnAdmit = false
@@ -660,7 +660,7 @@ func (w *world) look(r *replica) {
 }
 
 // comeBack asks for something. If the answer has a time to come back it asks again then: the time must be
-// right, if no other ask has come.
+// right, if no other call has come.
 func (w *world) comeBack(r *replica) {
 	key := w.drawKey()
 	opts, n, class := w.drawAsks(r)

@@ -523,7 +523,7 @@ func (r *replica) certain(key string, n amounts) bool {
 	return s < 0 || r.used(key, time.Now())+int(n[0]) <= s
 }
 
-// waitingIsRight holds that no caller waits while the next of its key could be admitted.
+// waitingIsRight checks that no caller waits while the next of its key could be admitted.
 func (r *replica) waitingIsRight() {
 	byKey := map[string][]*call{}
 	for _, c := range r.calls {
@@ -599,8 +599,8 @@ func (r *replica) ordinal(now time.Time, other bool) int {
 	return last.p.Ordinal
 }
 
-// spinsNot holds that timers fire for something: for a waiter, and else now and then, since the windows of a
-// sparse rate are looked at some at a time. Laws want to be asked as often as every millisecond.
+// spinsNot checks that timers fire for something: for a waiter, and else now and then, since the windows of
+// a sparse rate are looked at some at a time. Laws want to be asked as often as every millisecond.
 func (r *replica) spinsNot() {
 	n := quotient.CountsOf(r.l).Fired
 	passed := time.Since(r.judged)

@@ -106,11 +106,11 @@ type profile struct {
 	pers     []int    // of rates, ms
 	bursts   []int    // of rates; 0: the default
 	sleeps   []int    // ms
-	priced   int      // of so many asks one has no cost
+	priced   int      // of so many calls one has no cost
 	slots    int      // of ten limits, how many have slots
 	hooks    bool
 	holds    bool // MaxHold
-	plans    bool // asks of plans
+	plans    bool // calls of plans
 }
 
 var general = [numOps]int{
@@ -296,7 +296,7 @@ func (w *world) drawConfig() config {
 	return c
 }
 
-// lie is a law that answers anything, the same to the same seed.
+// lie is a controller that answers anything, the same to the same seed.
 type lie struct{ seed uint64 }
 
 type lieController struct{ x uint64 }
@@ -585,7 +585,7 @@ func (w *world) holdFleet(key string, rate quotient.Rate, place int) {
 	}
 }
 
-// finish holds that no caller waits for ever.
+// finish checks that no caller waits for ever.
 func (w *world) finish() {
 	w.tell("the end")
 	for _, r := range w.fleet {

@@ -95,7 +95,7 @@ func TestExpireInWakesAWaiter(t *testing.T) {
 	})
 }
 
-// An expired permit is given back when any ask needs it.
+// An expired permit is given back when any call needs it.
 func TestExpiredPermitIsFreeForTryAcquire(t *testing.T) {
 	for name, ask := range map[string]func(*Limiter) bool{
 		"Allow":          func(l *Limiter) bool { return l.Allow("k") },

@@ -6,15 +6,15 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// tally is what a gate counts of a key that the replicas of a pool speak of. It also bounds the time for
+// tally is what a gate counts of a key that the replicas of a pool mention. It also bounds the time for
 // which the gate may use a part of the limit that is larger than its share. The shard's lock guards it.
 type tally struct {
-	ends  time.Duration         // instant.at: of that part, and of the news
-	fleet *policy.Fleet         // what the replicas say of what a law governs
+	ends  time.Duration         // instant.at: of that part, and of the reports
+	fleet *policy.Fleet         // what the replicas say of what a controller governs
 	since time.Duration         // instant.at: from which on is counted
 	taken [1 + maxUnits]float64 // requests, and events of each unit
 	slots int32                 // the most in use at once
-	wants bool                  // what can be lent, or a law, has held an ask back
+	wants bool                  // what can be lent, or a controller, has held a call back
 }
 
 // lend has this replica use a part of the limit where that is more than its share. Bursts stay as they are:
@@ -34,8 +34,8 @@ func (st *setting) lend(part float64) {
 	}
 }
 
-// mayLend prepares the rules of a key that is spoken of: of how fast its buckets may fill at most, and of
-// where a law finds the news.
+// mayLend prepares the rules of a key that is named: of how fast its buckets may fill at most, and of where
+// a controller finds the reports.
 func (st *setting) mayLend(w *own) {
 	if w.tally == nil {
 		return

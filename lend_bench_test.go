@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// speakers is a limiter with so many keys, of which it and another replica speak of the first few.
+// speakers is a limiter with so many keys, of which it and another replica mention the first few.
 func speakers(b *testing.B, keys, few int) (*Limiter, *hubEnd) {
 	h := &hub{turns: 200 * time.Millisecond, said: []map[string]Terms{{}, {}}}
 	l := mustNew(b, Limit{Rates: []Rate{PerSecond(1e9)}}, MaxKeys(1<<21), Replicas(2), Demand(100, time.Second))
@@ -22,7 +22,7 @@ func speakers(b *testing.B, keys, few int) (*Limiter, *hubEnd) {
 	return l, end
 }
 
-// BenchmarkAllowSpoken is an ask for a key that replicas speak of. BenchmarkAllowPlain is one for another.
+// BenchmarkAllowSpoken is a call for a key that replicas mention. BenchmarkAllowPlain is one for another.
 func BenchmarkAllowSpoken(b *testing.B) {
 	l, _ := speakers(b, 1, 1)
 	b.ReportAllocs()

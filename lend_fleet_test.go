@@ -73,7 +73,7 @@ func TestALoanAndPlans(t *testing.T) {
 	})
 }
 
-// A change of the limit, of one key's or of the pool holds at once for what is lent, from the next ask on.
+// A change of the limit, of one key's or of the pool holds at once for what is lent, from the next call on.
 func TestChangesInTheMiddleOfALoan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, ls := pooled(t, 4, Rates(Rate{Events: 1000, Per: time.Second, Burst: 40}))
@@ -173,8 +173,8 @@ func TestARegistryLendsEachOfItsLimiters(t *testing.T) {
 	})
 }
 
-// A law under the share has what is lent as its bounds, and its share again when a loan has ended: also where
-// nothing but answers shows the time.
+// A controller under the share has what is lent as its bounds, and its share again when a loan has ended:
+// also where nothing but answers shows the time.
 func TestControllersUnderAPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := mustNew(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 40}), Replicas(4), Policy(policy.Tracking{}))

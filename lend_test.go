@@ -67,7 +67,7 @@ func TestWaitersGoAtOnceWhereMoreIsLent(t *testing.T) {
 	})
 }
 
-// Nothing runs at the end of a loan, and slots alone read no clock: an ask sees the end all the same.
+// Nothing runs at the end of a loan, and slots alone read no clock: a call sees the end all the same.
 func TestALoanEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p := lendSlots(t)
@@ -99,7 +99,7 @@ func (l *Limiter) admitAll(n int) (got int) {
 	return got
 }
 
-// What an ask was charged too much comes back also when another part was lent meanwhile.
+// What a call was charged too much comes back also when another part was lent meanwhile.
 func TestRefundsOutliveAnotherPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := Rates(Rate{Events: 100, Per: time.Second, Burst: 400, Unit: "tok"})
@@ -209,7 +209,7 @@ func TestALoanKeepsAKey(t *testing.T) {
 	})
 }
 
-// A key is forgiven also where it has slots, and so a law of slots, only as long as they are lent.
+// A key is forgiven also where it has slots, and so a controller of slots, only as long as they are lent.
 func TestResetOfALoan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := Limit{InFlight: 2, Rates: []Rate{{Events: 10, Per: time.Second}}}
@@ -311,7 +311,7 @@ func TestATurnLetsWaitersThrough(t *testing.T) {
 	})
 }
 
-// young is news that claims to be from the future.
+// young claims that its reports are from the future.
 type young struct{ hubEnd }
 
 func (y *young) Sum(key string) (Terms, time.Duration) {

@@ -14,7 +14,7 @@ import (
 )
 
 // Limit is what one key may do over the whole fleet. Every replica enforces its share of it. All parts hold
-// at once: an ask is admitted when each has room, else it takes nothing. The zero value limits nothing.
+// at once: a call is admitted when each has room, else it takes nothing. The zero value limits nothing.
 type Limit struct {
 	// Rates are bounds on events per period, at most 16; none means no such bound.
 	Rates []Rate
@@ -34,7 +34,7 @@ type Rate struct {
 	// A Limiter can count three units besides requests in its life.
 	Unit string
 	// Events per Per, over the fleet: above 0 and at most 1e12, also a second. At least 0.001 when Aligned,
-	// otherwise 0.001 in the longest Duration, 292 years: no ask waits for less.
+	// otherwise 0.001 in the longest Duration, 292 years: no call waits for less.
 	Events float64
 	// Per is the period, 1 ns or longer.
 	Per time.Duration
@@ -44,7 +44,7 @@ type Rate struct {
 	//
 	// 1 makes the rate paced. Replicas that know their ordinal then take turns, so that the fleet's events
 	// are evenly spaced too. Let I be the interval between events. Replica i of N lets one through at each
-	// instant N k I + (i-1) I by the wall clock, or up to I/10 later. An ask that misses its turn waits for
+	// instant N k I + (i-1) I by the wall clock, or up to I/10 later. A call that misses its turn waits for
 	// the next one. Two events are at least .9 I apart, less what the clocks differ, if all replicas believe
 	// in the same pool. Of several paced rates only the slowest takes turns. None does beside an aligned
 	// rate, below 50 ms, which is too short for timers and clocks, or under a policy that learns.
@@ -59,7 +59,7 @@ type Rate struct {
 	// Counted has the fleet's count decide in place of the share, where Demand has a Carrier sum it up. It
 	// takes Aligned. The Events of a window then belong to all replicas together: the first asks take them,
 	// wherever they come. A key waits for the next window when the events known here have reached the limit.
-	// At the start of a window, and without news of all replicas, the share decides. See bound 14 of
+	// At the start of a window, and without reports of all replicas, the share decides. See bound 14 of
 	// docs/bounds.md.
 	Counted bool
 }

@@ -471,7 +471,7 @@ func TestWarnsOfNeedlessRates(t *testing.T) {
 	}
 }
 
-// Without a rate that is needless all asks fare as with it.
+// Without a rate that is needless all calls fare as with it.
 func TestPropertyNeedlessRates(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		b := drawRate(rt, "b")

@@ -29,13 +29,13 @@ type store struct {
 func maxOverrides(maxKeys int) int { return max(1, maxKeys/2) }
 
 // The fewer keys are idle, the longer one looks for them. So asks pay for looks: each for one, and one that
-// finds no room for some more. What is not used is saved for asks that need more. All looks together are
+// finds no room for some more. What is not used is saved for calls that need more. All looks together are
 // never more than have been paid for, also while all keys are busy and new ones come without end.
 const (
-	probes     = 6   // looks that an ask without room pays for
-	maxLooks   = 512 // of one ask: locks are held meanwhile
+	probes     = 6   // looks that a call without room pays for
+	maxLooks   = 512 // of one call: locks are held meanwhile
 	perLook    = 16  // settings that a key has missed cost as much as a look
-	neighbours = 3   // that an ask looks at when its own has no idle key
+	neighbours = 3   // that a call looks at when its own has no idle key
 	maxSwept   = 4   // keys dropped by one sweep
 	longPause  = 256 // asks between sweeps while there is nothing to drop
 	shortPause = 2
@@ -152,8 +152,8 @@ func (s *shard) sweep() {
 	s.left = s.pause
 }
 
-// sweepNext does the same in another shard, each in its turn, which may have no asks of its own. A shard that
-// is in use is left out, so that no two wait for each other.
+// sweepNext does the same in another shard, each in its turn, which may have no calls of its own. A shard
+// that is in use is left out, so that no two wait for each other.
 func (l *Limiter) sweepNext(but *shard) int {
 	s := &l.shards[l.broom.Add(1)&l.mask]
 	if s == but || !s.mu.TryLock() {
@@ -318,7 +318,7 @@ func (s *shard) newKey(hash uint64, key string, now instant) *gate {
 }
 
 // newGate adds a gate for a key, like another one. The key is copied, so that it keeps nothing else alive.
-// Its hash seeds its laws: another one on each replica.
+// Its hash seeds its controllers: another one on each replica.
 func (s *shard) newGate(hash uint64, key string, like *gate, now instant) *gate {
 	g := newGate(strings.Clone(key), like, now, hash)
 	s.add(hash, g)
@@ -348,7 +348,7 @@ func (o *overflow) leave(key string) {
 	}
 }
 
-// overflowed returns the overflow gate for an ask, and makes it if there is none.
+// overflowed returns the overflow gate for a call, and makes it if there is none.
 func (s *shard) overflowed() *gate {
 	s.counts.overflowed++
 	if s.overflow.gate == nil {

@@ -229,7 +229,7 @@ func TestMemoryFallsBack(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		for i := range 200_000 {
-			l.Allow(fmt.Sprint("steady ", i%3)) // most shards have no asks of their own
+			l.Allow(fmt.Sprint("steady ", i%3)) // most shards have no calls of their own
 		}
 		if got := l.Stats().Keys; got > 1000 {
 			t.Errorf("%d keys are remembered a minute later", got)
@@ -363,8 +363,8 @@ func TestNewKeysFindTheIdleOnes(t *testing.T) {
 	}
 }
 
-// Where all keys are busy and new ones come without end, no ask looks at more keys than it may. All together
-// look at no more than the asks have paid for: one a key that is there, and a few for each new one.
+// Where all keys are busy and new ones come without end, no call looks at more keys than it may. All
+// together look at no more than the asks have paid for: one a key that is there, and a few for each new one.
 func TestLooksOfAnAttackAreBounded(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		const keys, asks = 1000, 3000
@@ -435,7 +435,7 @@ func TestLooksAtKeysThatHaveMissedSettings(t *testing.T) {
 	})
 }
 
-// An ask that finds all keys busy, and no idle one for a whole round, saves no looks until there is one.
+// A call that finds all keys busy, and no idle one for a whole round, saves no looks until there is one.
 func TestLooksAreNotSavedInVain(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		const keys = 500
@@ -445,7 +445,7 @@ func TestLooksAreNotSavedInVain(t *testing.T) {
 			l.Allow(fmt.Sprint("new ", i))
 		}
 		for range 10 * longPause {
-			l.Allow("old 7") // pays for looks, as each ask does
+			l.Allow("old 7") // pays for looks, as each call does
 		}
 		if s.saved > 2*probes {
 			t.Errorf("%d looks are saved while all keys are busy", s.saved)
@@ -460,7 +460,7 @@ func TestLooksAreNotSavedInVain(t *testing.T) {
 	})
 }
 
-// Each ask pays for a look, also that of a key which is there: a new key may need them.
+// Each call pays for a look, also that of a key which is there: a new key may need them.
 func TestAsksPayForLooks(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		const keys = 500
@@ -494,7 +494,7 @@ func TestOverrideFindsAnIdleKey(t *testing.T) {
 	})
 }
 
-// BenchmarkNewKeys is what an ask of a new key costs while all keys are busy, as in an attack by keys.
+// BenchmarkNewKeys is what a call of a new key costs while all keys are busy, as in an attack by keys.
 func BenchmarkNewKeys(b *testing.B) {
 	for _, keys := range []int{1000, 100_000} {
 		b.Run(fmt.Sprintf("%d busy keys", keys), func(b *testing.B) {

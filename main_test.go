@@ -75,7 +75,7 @@ func took(t *testing.T, l *Limiter, key string, opts ...CallOption) Permit {
 	return p
 }
 
-// refusedFor fails unless the ask is refused now, for the reason.
+// refusedFor fails unless the call is refused now, for the reason.
 func refusedFor(t *testing.T, l *Limiter, reason Reason, key string, opts ...CallOption) Decision {
 	t.Helper()
 	_, d := l.TryAcquire(key, opts...)
@@ -203,10 +203,10 @@ func (c *call) gaveUp(t *testing.T) {
 	}
 }
 
-// Whether the laws of a test may go beyond the share.
+// Whether the controllers of a test may go beyond the share.
 const withinShare, beyondShare = false, true
 
-// policyOf is Policy, with BeyondShare if laws may go beyond the share.
+// policyOf is Policy, with BeyondShare if controllers may go beyond the share.
 func policyOf(p policy.Policy, beyond bool) Option {
 	if beyond {
 		return together(Policy(p), BeyondShare())
@@ -229,7 +229,7 @@ func together(opts ...Option) Option {
 // refusal is the error for a decision.
 func refusal(key string, d Decision) error { return &LimitedError{Key: key, Decision: d} }
 
-// laws are the rules that are laws of a policy, that of requests first.
+// controllers are the rules that are controllers of a policy, that of requests first.
 func (k KeyState) ctrls() (ctrls []RuleState) {
 	for _, r := range k.Rules {
 		if r.Pace > 0 {
@@ -239,7 +239,7 @@ func (k KeyState) ctrls() (ctrls []RuleState) {
 	return ctrls
 }
 
-// pace is what the law of requests allows, or 0.
+// pace is what the controller of requests allows, or 0.
 func (k KeyState) pace() float64 {
 	for _, ctrl := range k.ctrls() {
 		return ctrl.Pace

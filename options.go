@@ -24,7 +24,7 @@ type options struct {
 	watches              bool // permits have an end or a report
 	policy               policy.Policy
 	learns               bool
-	beyond               bool // laws may go past the share
+	beyond               bool // controllers may go past the share
 	log                  *slog.Logger
 	onWait               func(string, time.Duration)
 	onAdmit              func(string, time.Duration, time.Duration)
@@ -68,7 +68,7 @@ func atLeast[T int | time.Duration](name string, v, least T) error {
 }
 
 // MaxKeys bounds the number of keys that are remembered, 1 to 1<<30; 65,536 by default. Idle keys make room
-// for others; under a policy that learns a key is idle ten minutes after its last ask. While all are busy,
+// for others; under a policy that learns a key is idle ten minutes after its last call. While all are busy,
 // further keys share one gate for each shard: they are limited more than due, never less.
 func MaxKeys(n int) Option {
 	return func(o *options) error {
@@ -98,13 +98,13 @@ func MaxWaiting(perKey, total int) Option {
 }
 
 // MaxHold gives a permit back that was not released after d, and counts it. The slot is free when the next
-// ask needs it. 0, the default, is for ever.
+// call needs it. 0, the default, is for ever.
 func MaxHold(d time.Duration) Option {
 	return func(o *options) error { o.maxHold = d; return atLeast("MaxHold", d, 0) }
 }
 
 // LeakCheck reports each permit that MaxHold or ExpireIn gave back, with the stack of the call that took it.
-// Taking that stack costs about a microsecond an ask. Each report comes in a goroutine of its own.
+// Taking that stack costs about a microsecond a call. Each report comes in a goroutine of its own.
 func LeakCheck(report func(Leak)) Option {
 	return func(o *options) error { o.leakCheck = report; return nil }
 }
@@ -116,17 +116,17 @@ type Leak struct {
 	Stack string // of the call that took it, one function a line
 }
 
-// Policy sets the control laws of the keys. The default is policy.Fixed, which is always at this replica's
-// share. No other goes past the share either, without BeyondShare. A method Validate() error of the policy is
-// asked.
+// Policy sets the controllers of the keys. The default is policy.Fixed, which is always at this replica's
+// share. No other goes past the share either, without BeyondShare. A method Validate() error of the policy
+// is called.
 //
-// Under a policy that learns, a key has one law for its requests and one for each other Unit that rates
-// count, each bounded by the tightest of them. With Limit.InFlight it has one for the slots. A refusal is
-// handed to one law that the request took from. That is the law of the quota nearest its end, or the one that
-// last held an ask back if the feedback has no quotas. All else is handed to all. A key forgets ten minutes
-// after its last feedback, or after a law's pause of up to an hour; a success counts from the latest
-// admission. The policy's New is called for many keys at once. A law that panics at feedback panics in Done
-// and Report; one that panics otherwise is dropped.
+// Under a policy that learns, a key has one controller for its requests and one for each other Unit that
+// rates count, each bounded by the tightest of them. With Limit.InFlight it has one for the slots. A refusal
+// is handed to one controller that the request took from. That is the controller of the quota nearest its
+// end, or the one that last held a call back if the feedback has no quotas. All else is handed to all. A key
+// forgets ten minutes after its last feedback, or after a controller's pause of up to an hour; a success
+// counts from the latest admission. The policy's New is called for many keys at once. A controller that
+// panics at feedback panics in Done and Report; one that panics otherwise is dropped.
 func Policy(p policy.Policy) Option {
 	return func(o *options) error {
 		if p == nil {
@@ -143,13 +143,13 @@ func Policy(p policy.Policy) Option {
 }
 
 // BeyondShare lets a Policy take a replica up to the whole global limit, in rates and in slots, once it has
-// learned that it may. A law starts at the share, and cautiously while the pool is unknown. It is for clients
-// of an upstream that judges for itself and answers 429.
+// learned that it may. A controller starts at the share, and cautiously while the pool is unknown. It is for
+// clients of an upstream that judges for itself and answers 429.
 func BeyondShare() Option {
 	return func(o *options) error { o.beyond = true; return nil }
 }
 
-// Logger receives what an operator should see: changes of limits and pool, refused hints, asks of unknown
+// Logger receives what an operator should see: changes of limits and pool, refused hints, calls of unknown
 // plans. The default discards it. Hints that fail or are refused are one line at once and then one a minute,
 // with their number, and one line when usable hints are back. A limiter that Registry.Limiter makes adds its
 // name as the attribute limiter.
@@ -169,7 +169,7 @@ func OnWait(f func(key string, wait time.Duration)) Option {
 	return func(o *options) error { o.onWait = f; return nil }
 }
 
-// OnAdmit is called when an ask was admitted, with the time since the call and the overhead in it: what
+// OnAdmit is called when a call was admitted, with the time since the call and the overhead in it: what
 // passed since its tokens and slots were free. It runs on the caller's goroutine, without a lock. Several
 // hooks are called in turn; nil is none.
 func OnAdmit(f func(key string, waited, overhead time.Duration)) Option {
@@ -235,13 +235,13 @@ const (
 	maxLearned = 4
 )
 
-// Demand lets the limits of busy keys follow what the replicas want of them, where the source that Follow has
-// is a Carrier. A replica borrows what the others do not use of their shares, in rates and slots. It has its
-// own share at any time. It names at most that many keys, 1 to 10,000, at once: those that it holds back the
-// most. Windows, turns and bursts are divided evenly as ever.
+// Demand lets the limits of busy keys follow what the replicas want of them, where the source that Follow
+// has is a Carrier. A replica borrows what the others do not use of their shares, in rates and slots. It has
+// its own share at any time. It names at most that many keys, 1 to 10,000, at once: those that it holds back
+// the most. Windows, turns and bursts are divided evenly as always.
 //
-// News older than maxAge counts as none, and then the shares hold: see bound 10 of docs/bounds.md. A second
-// or two is right for most; a large fleet takes as long as its news.
+// Reports older than maxAge counts as none, and then the shares hold: see bound 10 of docs/bounds.md. A
+// second or two is right for most; a large fleet takes as long as its reports.
 func Demand(keys int, maxAge time.Duration) Option {
 	return func(o *options) error {
 		if o.spokenKeys, o.newsMaxAge = keys, maxAge; keys > maxSpoken {

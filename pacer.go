@@ -7,38 +7,40 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// pacerBurst is how many seconds of its rate a pacing bucket holds where the law sets nothing, and at least
-// one event. It is enough to even out the jitter of timers, and so little that a new rate shows at once.
+// pacerBurst is how many seconds of its rate a pacing bucket holds where the controller sets nothing, and at
+// least one event. It is enough to even out the jitter of timers, and so little that a new rate shows at
+// once.
 const pacerBurst = 0.1
 
 // heldWeight is what one more request counts in the mean time that requests hold a slot. That is a mean over
 // about 16 requests, which evens out round trips that differ by some factor.
 const heldWeight = 1.0 / 16
 
-// maxPause is the longest for which a law can stop all at once. It is far beyond the windows of most
-// upstreams, and a law that wants more can pause again when the time has passed.
+// maxPause is the longest for which a controller can stop all at once. It is far beyond the windows of most
+// upstreams, and a controller that wants more can pause again when the time has passed.
 const maxPause = time.Hour
 
-// minPace is the shortest time for which a pace holds: a law whose pace has always expired would be asked
-// without end.
+// minPace is the shortest time for which a pace holds: a controller whose pace has always expired would be
+// asked without end.
 const minPace = time.Millisecond
 
-// pacer is the resource of what a law governs: the law, and the bucket that paces it. That is events of one
-// unit, or slots, each of which is taken for as long as a request holds it. See docs/decisions/0020.
+// pacer is the resource of what a controller governs: the controller, and the bucket that paces it. That is
+// events of one unit, or slots, each of which is taken for as long as a request holds it. See
+// docs/decisions/0020.
 type pacer struct {
 	bucket
 	fill                          // of the bucket: what the pace makes of it
-	ctrl        policy.Controller // nil until the first feedback: the pace is then where a law starts
-	pace        float64           // what the law allows: events per second, or slots
+	ctrl        policy.Controller // nil until the first feedback: the pace is then where a controller starts
+	pace        float64           // what the controller allows: events per second, or slots
 	held        float64           // seconds that a request holds a slot, smoothed; 0: unknown; 1 for events
-	taken       float64           // since the law was last asked, less what was given back
+	taken       float64           // since the controller was last asked, less what was given back
 	saved       float64           // seconds of the rate that the bucket holds
 	probe       time.Duration     // single requests pass, one in each; 0: the pace is in force
 	pausedUntil time.Duration     // nothing passes before it; 0: no such instant
-	heldBack    bool              // it has held an ask back since the law was last asked
+	heldBack    bool              // it has held a call back since the controller was last asked
 
-	// expires is when the pace does: the next ask then asks the law. Below 0 it is from the start; 0 is
-	// never.
+	// expires is when the pace does: the next call then asks the controller. Below 0 it is from the start; 0
+	// is never.
 	expires time.Duration
 	// cut is when the bucket was last made smaller, slower or new: what was taken before does not come back.
 	cut time.Duration
@@ -87,7 +89,7 @@ func (p *pacer) observeHeld(seconds float64) {
 	p.held += (seconds - p.held) * heldWeight
 }
 
-// until reckons a turn behind a probe by the pace that is expected then: nothing is known of when the probe
+// until computes a turn behind a probe by the pace that is expected then: nothing is known of when the probe
 // is answered. What passes before is the next probe alone.
 func (p *pacer) until(t instant, _ *rule, from time.Duration, ahead, n float64) time.Duration {
 	paused, has := p.paused(t.at), 1.0
@@ -103,7 +105,7 @@ func (p *pacer) until(t instant, _ *rule, from time.Duration, ahead, n float64) 
 }
 
 // wakes returns in what time the next waiter looks again, whose turn comes after so long as far as is known.
-// A probe's answer wakes it sooner. Nil is no law.
+// A probe's answer wakes it sooner. Nil is no controller.
 func (p *pacer) wakes(at, turn time.Duration) time.Duration {
 	if p != nil && p.probe > 0 && p.paused(at) == 0 {
 		return p.untilHas(at, &p.fill, 1)
@@ -150,7 +152,7 @@ func (p *pacer) age(t instant, _ *rule) time.Duration {
 
 func (p *pacer) state(t instant, _ *rule) state { return state{has: p.has(t.at, &p.fill)} }
 
-// follow hands the law its new bounds, or starts where a law does under them.
+// follow hands the controller its new bounds, or starts where a controller does under them.
 func (p *pacer) follow(t instant, _, r *rule) {
 	if p.ctrl == nil {
 		p.saved, p.expires = r.saved, r.expires
@@ -200,8 +202,8 @@ func (p *pacer) apply(at time.Duration, pace policy.Pace, r *rule) {
 	}
 }
 
-// reask asks the law, whose pace has expired, and starts one where there is none. A full bucket stays full
-// when the pace rises. So a caller that takes everything once a second gets the pace of the second that
+// reask asks the controller, whose pace has expired, and starts one where there is none. A full bucket stays
+// full when the pace rises. So a caller that takes everything once a second gets the pace of the second that
 // begins, not of the one before.
 func (p *pacer) reask(at time.Duration, r *rule, fresh policy.Policy, seed uint64) {
 	p.guard(at, r, func() {
@@ -217,7 +219,7 @@ func (p *pacer) reask(at time.Duration, r *rule, fresh policy.Policy, seed uint6
 	})
 }
 
-// begin starts a law, and reports whether there is one.
+// begin starts a controller, and reports whether there is one.
 func (p *pacer) begin(ctrl policy.Controller, sent, at time.Duration, r *rule) bool {
 	if ctrl == nil {
 		return false
@@ -227,13 +229,13 @@ func (p *pacer) begin(ctrl policy.Controller, sent, at time.Duration, r *rule) b
 	return true
 }
 
-// ask asks the law for its pace, without any feedback.
+// ask asks the controller for its pace, without any feedback.
 func (p *pacer) ask(s policy.Sample, r *rule) {
 	s.Taken = r.governs.taken(p)
 	p.apply(s.Now, p.ctrl.Next(s, r.boundsAt(s.Now)), r)
 }
 
-// guard drops a law that panics where no caller has anything to do with it.
+// guard drops a controller that panics where no caller has anything to do with it.
 func (p *pacer) guard(at time.Duration, r *rule, f func()) {
 	sound := false
 	defer func() {
@@ -246,7 +248,7 @@ func (p *pacer) guard(at time.Duration, r *rule, f func()) {
 	sound = true
 }
 
-// takenSince returns what was taken since the law was last asked, and starts the count again.
+// takenSince returns what was taken since the controller was last asked, and starts the count again.
 func (p *pacer) takenSince() float64 {
 	n := p.taken
 	p.taken = 0
@@ -263,7 +265,7 @@ func (p *pacer) forget(at time.Duration, r *rule) {
 	p.setPace(at, r.start)
 }
 
-// savedFor returns how many seconds' events a law wants saved up.
+// savedFor returns how many seconds' events a controller wants saved up.
 func savedFor(d time.Duration) float64 {
 	if d <= 0 {
 		return pacerBurst
@@ -271,5 +273,5 @@ func savedFor(d time.Duration) float64 {
 	return d.Seconds()
 }
 
-// usable guards against a law that answers nonsense.
+// usable guards against a controller that answers nonsense.
 func usable(x float64) bool { return x > 0 && !math.IsInf(x, 1) }

@@ -15,10 +15,10 @@ func (p *panel) pause(t *testing.T, l *Limiter, name string, rate float64, d tim
 	p.gives(t, l, name, policy.Pace{Rate: rate, NotBefore: since(l) + d})
 }
 
-// slotsOf8 is how many slots a key of a panel may have in flight: what its law has learned, of 8.
+// slotsOf8 is how many slots a key of a panel may have in flight: what its controller has learned, of 8.
 func slotsOf8(g *gate) int { return min(g.ext.learned.slots, g.setting.slots) }
 
-// Nothing passes before the instant that a law names, one request at it, and more at its rate.
+// Nothing passes before the instant that a controller names, one request at it, and more at its rate.
 func TestNotBefore(t *testing.T) {
 	for _, name := range []string{requests, tokens} {
 		row(t, name, func(t *testing.T) {
@@ -59,8 +59,8 @@ func TestNothingAccruesBehindAGate(t *testing.T) {
 	}
 }
 
-// A pause of slots admits no ask, however many are free. After it one passes, and more as the slots come free
-// on average.
+// A pause of slots admits no call, however many are free. After it one passes, and more as the slots come
+// free on average.
 func TestNotBeforeOfSlots(t *testing.T) {
 	for _, rates := range []int{2, 1} { // one is decided in a shorter way
 		row(t, rates, func(t *testing.T) { notBeforeOfSlots(t, rates) })
@@ -149,7 +149,7 @@ func TestGateThatMoves(t *testing.T) {
 	}
 }
 
-// New bounds ask the law again; the pause lasts as long as it answers one.
+// New bounds ask the controller again; the pause lasts as long as it answers one.
 func TestGateUnderNewBounds(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l, p := governing(t, Replicas(1))
@@ -178,7 +178,7 @@ func TestGateIsNotForgotten(t *testing.T) {
 	})
 }
 
-// All laws of a key are forgotten together, and the key can go.
+// All controllers of a key are forgotten together, and the key can go.
 func TestAllControllersAreForgotten(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l, p := governing(t, Replicas(1), MaxKeys(1))
@@ -219,7 +219,8 @@ func TestForgottenSlotsWakeWaiters(t *testing.T) {
 	})
 }
 
-// A law keeps what it has learned through limits that come and go, if it still has something to govern.
+// A controller keeps what it has learned through limits that come and go, if it still has something to
+// govern.
 func TestControllersThroughNewLimits(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l, p := governing(t, Replicas(1))
@@ -270,8 +271,8 @@ func TestKeyFromAGatedOverflow(t *testing.T) {
 	})
 }
 
-// What a request has cost less is set against a debt of the law's bucket, and brings no burst: the bucket has
-// filled by itself meanwhile, or was paused.
+// What a request has cost less is set against a debt of the controller's bucket, and brings no burst: the
+// bucket has filled by itself meanwhile, or was paused.
 func TestRefundsOfAController(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: time.Second, Burst: 1_000_000}),
@@ -298,7 +299,8 @@ func TestRefundsOfAController(t *testing.T) {
 	})
 }
 
-// What has come back by itself is set against a debt of the law's bucket, also where nothing else comes back.
+// What has come back by itself is set against a debt of the controller's bucket, also where nothing else
+// comes back.
 func TestRefundIntoADebtOfAController(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		rate := Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: time.Second, Burst: 1_000_000}
@@ -335,7 +337,7 @@ func TestRefundAfterAGate(t *testing.T) {
 	})
 }
 
-// climbs is a law that allows a hundred times as much after a success.
+// climbs is a controller that allows a hundred times as much after a success.
 type climbs struct{}
 
 func (climbs) New(uint64) policy.Controller { return climbs{} }
@@ -370,7 +372,7 @@ func TestGiveBackAfterForgetting(t *testing.T) {
 	}
 }
 
-// relents is a law whose pace falls to a fifth, or waits for a time, when it is refused.
+// relents is a controller whose pace falls to a fifth, or waits for a time, when it is refused.
 type relents struct{ wait time.Duration }
 
 func (p relents) New(uint64) policy.Controller { return p }
@@ -386,7 +388,8 @@ func (p relents) Next(s policy.Sample, _ policy.Bounds) policy.Pace {
 	return pace
 }
 
-// What was taken before a law stopped its key, or slowed it down, does not come back as a burst after that.
+// What was taken before a controller stopped its key, or slowed it down, does not come back as a burst after
+// that.
 func TestGiveBackAfterRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
 		ctrl relents
@@ -406,7 +409,8 @@ func TestGiveBackAfterRefusals(t *testing.T) {
 	}
 }
 
-// A pause that a law names under new bounds is remembered until it ends, as one that follows feedback.
+// A pause that a controller names under new bounds is remembered until it ends, as one that follows
+// feedback.
 func TestGateUnderNewBoundsIsNotForgotten(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l, p := governing(t, Replicas(1))

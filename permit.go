@@ -45,7 +45,7 @@ func (p Permit) Release() {
 
 // Done hands the key's policy what the upstream said, and releases the permit. Under policy.Fixed it is
 // Release. A success is dated by the key's latest admission or feedback. The clock is read for other
-// outcomes, a time to wait or a quota, and where a law governs slots.
+// outcomes, a time to wait or a quota, and where a controller governs slots.
 func (p Permit) Done(f policy.Feedback) {
 	switch {
 	case p.h == nil:
@@ -57,14 +57,14 @@ func (p Permit) Done(f policy.Feedback) {
 }
 
 // Report hands the key's policy what the upstream said, and keeps the permit: an answer's head comes before
-// its body. Each Report, and a Done after it, is one more answer to the law: end with Release.
+// its body. Each Report, and a Done after it, is one more answer to the controller: end with Release.
 func (p Permit) Report(f policy.Feedback) {
 	if p.h != nil && p.h.s.l.learns {
 		p.report(&f, false)
 	}
 }
 
-// Correct replaces the estimate that Cost gave by what the ask has really cost in a unit. What is more is
+// Correct replaces the estimate that Cost gave by what the call has really cost in a unit. What is more is
 // owed, and repaid before the next admission. What is less is given back at once, as far as the bucket has
 // not been full since. Nothing comes back after the window has ended, or after a change of the limit or the
 // pool. It may be called until the permit is released, each time with the whole cost. It fails, and changes
@@ -84,7 +84,7 @@ func (p Permit) Correct(unit string, used int) error {
 }
 
 // ExpireIn has the permit given back d from now at the latest, in place of MaxHold. Nothing runs at that
-// instant: it is given back when an ask needs it, or Stats is called. A d of 0 or less takes the end off.
+// instant: it is given back when a call needs it, or Stats is called. A d of 0 or less takes the end off.
 func (p Permit) ExpireIn(d time.Duration) {
 	if p.h != nil {
 		p.expireIn(d)
@@ -124,8 +124,8 @@ func (t *permits) grow(s *shard) *holding {
 // out reports whether a permit holds h.
 func (h *holding) out() bool { return h.gen%2 == 1 }
 
-// hold makes the permit of an ask that g has admitted. Only what can be given back or
-// corrected, or is to be learned from, is remembered.
+// hold makes the permit of a call that g has admitted. Only what can be given back or corrected, or is to be
+// learned from, is remembered.
 func (s *shard) hold(g *gate, key string, d *demand, now instant) Permit {
 	if !g.setting.holds && !d.priced && !d.kept {
 		return Permit{}
@@ -203,7 +203,7 @@ func (p Permit) finish() {
 	s.serveAndUnlock(g)
 }
 
-// report hands feedback to the laws of the permit's gate; done also releases it.
+// report hands feedback to the controllers of the permit's gate; done also releases it.
 func (p Permit) report(f *policy.Feedback, done bool) {
 	h, s, fed := p.h, p.h.s, false
 	s.mu.Lock()
@@ -212,7 +212,7 @@ func (p Permit) report(f *policy.Feedback, done bool) {
 		if fed {
 			return
 		}
-		if done && h.gen == p.gen { // a law has panicked, and no other caller can give the slots back
+		if done && h.gen == p.gen { // a controller has panicked, and no other caller can give the slots back
 			s.free(h)
 		}
 		s.mu.Unlock()
@@ -231,7 +231,7 @@ func (p Permit) report(f *policy.Feedback, done bool) {
 	s.serveAndUnlock(g)
 }
 
-// feed hands feedback to the gate's laws.
+// feed hands feedback to the gate's controllers.
 func (s *shard) feed(g *gate, h *holding, f *policy.Feedback) {
 	if f.Outcome == policy.Throttled {
 		s.counts.throttled++

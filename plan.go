@@ -36,7 +36,7 @@ func (s *shard) newest(plan uint8) *setting {
 	return s.plans.list[plan-1].setting
 }
 
-// settingOf returns the setting that an ask of a plan comes under at a gate.
+// settingOf returns the setting that a call of a plan comes under at a gate.
 func (s *shard) settingOf(g *gate, plan uint8) *setting {
 	if st := g.setting; st.overridden() || st.own != nil && st.plan == plan {
 		return st
@@ -67,7 +67,7 @@ func (s *shard) change(g *gate, to uint8, now instant) {
 	next := s.leftIn(g, to, now)
 	st := *next.setting
 	st.at, st.reshaped, st.begins = now, true, false
-	g.apply(&st) // slots and laws go on
+	g.apply(&st) // slots and controllers go on
 	g.setting, g.first = next.setting, next.first
 	if next.ext != nil {
 		g.ext.rest = next.ext.rest

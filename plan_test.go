@@ -13,7 +13,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// admits fails unless so many asks of a plan are admitted at once, and no more.
+// admits fails unless so many calls of a plan are admitted at once, and no more.
 func admits(t *testing.T, l *Limiter, key, plan string, n int) {
 	t.Helper()
 	for i := range n {
@@ -33,7 +33,7 @@ func ofPlans(t *testing.T, opts ...Option) *Limiter {
 	return limiterOf(t, rated(perSecond(1, 5)), append([]Option{Plans(plans)}, opts...)...)
 }
 
-// Each ask comes under the limit of its plan, and without one under the limiter's own.
+// Each call comes under the limit of its plan, and without one under the limiter's own.
 func TestPlans(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := ofPlans(t)
@@ -422,7 +422,7 @@ func TestPlanLooksChangeNothing(t *testing.T) {
 	})
 }
 
-// What a law has learned stays when its key changes plans.
+// What a controller has learned stays when its key changes plans.
 func TestPlansAndControllers(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := ofPlans(t, Policy(policy.AIMD{}))
@@ -474,8 +474,8 @@ func TestPlanStats(t *testing.T) {
 	})
 }
 
-// An ask that names an unknown plan is warned of, whichever verb asks, and at most once a second. Other asks
-// that are not valid are not, nor are mere looks.
+// A call that names an unknown plan is warned of, whichever verb asks, and at most once a second. Other
+// calls that are not valid are not, nor are mere looks.
 func TestUnknownPlanIsWarnedOf(t *testing.T) {
 	long := strings.Repeat("x", 65)
 	for name, ask := range map[string]func(*Limiter, ...CallOption){
@@ -546,7 +546,7 @@ type shardHandler struct {
 func (h *shardHandler) Enabled(context.Context, slog.Level) bool { return true }
 func (h *shardHandler) Handle(context.Context, slog.Record) error {
 	h.lines++
-	time.Sleep(time.Millisecond) // of the bubble: the ask has returned by then, unless it is what logs
+	time.Sleep(time.Millisecond) // of the bubble: the call has returned by then, unless it is what logs
 	for i := range h.l.shards {
 		if !h.l.shards[i].mu.TryLock() {
 			h.locked = true

@@ -10,7 +10,8 @@ import (
 )
 
 // Laws may answer anything and limits may change at will. Each pace is finite, positive and at most at the
-// ceiling of its law. No pause is longer than an hour, and the slots are those of the replica at most.
+// ceiling of its controller. No pause is longer than an hour, and the slots are those of the replica at
+// most.
 func TestPropertyPacesStayInBounds(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		c := rapid.SampledFrom([]bool{withinShare, beyondShare}).Draw(rt, "ceiling")
@@ -72,8 +73,9 @@ func boundedPaces(rt *rapid.T, l *Limiter, g *gate) {
 	}
 }
 
-// No caller waits for ever, whatever laws answer, and all laws are forgotten in the end. An hour is the
-// longest pause; then come ten minutes without feedback, after which a key runs as if it were new.
+// No caller waits for ever, whatever controllers answer, and all controllers are forgotten in the end. An
+// hour is the longest pause; then come ten minutes without feedback, after which a key runs as if it were
+// new.
 func TestPropertyWaitersUnderAnyController(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		l := mustNew(rt, Limit{Rates: []Rate{drawRate(rt, "r")}, InFlight: rapid.IntRange(1, 4).Draw(rt, "slots")},

@@ -40,7 +40,7 @@ func (w *twin) release(i int, f policy.Feedback) {
 
 // twins plays histories on a limiter with room for few keys, and on one that keeps all. If lazy, it plays
 // them on one whose keys are looked at before each step, and on one whose keys are left alone. As long as no
-// ask was decided by an overflow gate both decide the same, with the same times to wait.
+// call was decided by an overflow gate both decide the same, with the same times to wait.
 func twins(t *testing.T, lazy bool) {
 	evicted := uint64(0)
 	property(t, func(rt *rapid.T) {
@@ -159,7 +159,7 @@ func twins(t *testing.T, lazy bool) {
 // Bound 6: eviction is invisible.
 func TestPropertyEvictionIsInvisible(t *testing.T) { twins(t, false) }
 
-// Changes of limit and pool reach a key without asks as if it had been touched at each of them.
+// Changes of limit and pool reach a key without calls as if it had been touched at each of them.
 func TestPropertyLazyIsEager(t *testing.T) { twins(t, true) }
 
 // evictNothing makes the shard keep every key.

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A loan ends at its instant, whether or not an ask comes then. A limiter at which one looks all the time
+// A loan ends at its instant, whether or not a call comes then. A limiter at which one looks all the time
 // decides as one that is left alone.
 func TestPropertyLoansEndLazily(t *testing.T) {
 	property(t, func(t *rapid.T) {
@@ -109,8 +109,8 @@ func (b *borrowers) phase(most int) {
 	}
 }
 
-// Bound 10 of a rate. What is above the rate lasts no longer than news takes, from each onset on. It is no
-// more than the shares of all others.
+// Bound 10 of a rate. What is above the rate lasts no longer than reports takes, from each onset on. It is
+// no more than the shares of all others.
 func TestPropertyBorrowedRate(t *testing.T) {
 	property(t, func(t *rapid.T) {
 		const perSecond, burst = 400, 20
@@ -149,7 +149,7 @@ func (b *borrowers) check(perSecond, burst float64, lasts time.Duration) {
 }
 
 // Bound 10 of slots. Beside the limit no more are in flight than the shares of the others. It is the limit
-// alone when none has begun to want more for as long as news takes, and permits from before are back.
+// alone when none has begun to want more for as long as reports takes, and permits from before are back.
 func TestPropertyBorrowedSlots(t *testing.T) {
 	property(t, func(t *rapid.T) {
 		limit := rapid.IntRange(1, 60).Draw(t, "limit")

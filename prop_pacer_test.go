@@ -10,8 +10,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// diary is an adversary whose laws, which it tells apart by their ceilings, note what they have answered
-// last.
+// diary is an adversary whose controllers, which it tells apart by their ceilings, note what they have
+// answered last.
 type diary struct {
 	adversary
 	answers map[float64]*answer
@@ -38,7 +38,7 @@ func (l diaryController) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 	return pace
 }
 
-// promise is what one law has said, worked out from its answers alone, and what was admitted since.
+// promise is what one controller has said, worked out from its answers alone, and what was admitted since.
 type promise struct {
 	meter
 	ceiling     float64
@@ -76,7 +76,7 @@ func (p *promise) fill() float64 {
 	return min(p.pace/p.held, maxEvents)
 }
 
-// answered notes what a law's answer comes to.
+// answered notes what a controller's answer comes to.
 func (p *promise) answered(a *answer) {
 	at := p.base.Add(a.at)
 	if x := a.pace.Rate; x > 0 && !math.IsInf(x, 1) {
@@ -109,7 +109,7 @@ func (p *promise) admitted(rt *rapid.T, n int) {
 	p.most = max(p.most, float64(n))
 }
 
-// check holds every window against the integral, the burst and the debt of an ask above the burst. For each
+// check holds every window against the integral, the burst and the debt of a call above the burst. For each
 // pause the one comes on top that passes at its end, whatever was owed.
 func (p *promise) check(rt *rapid.T) {
 	for i := range p.events {
@@ -132,9 +132,9 @@ func (p *promise) check(rt *rapid.T) {
 	}
 }
 
-// Whatever laws answer, what is admitted in any window is at most what each of them allows. That is the
-// integral of its rate, or of its slots over the time that they are held, and a burst. In flight are at most
-// its slots and one more.
+// Whatever controllers answer, what is admitted in any window is at most what each of them allows. That is
+// the integral of its rate, or of its slots over the time that they are held, and a burst. In flight are at
+// most its slots and one more.
 func TestPropertyPacersKeepWhatControllersSay(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		d := diary{drawAdversary(rt), map[float64]*answer{}}
@@ -197,7 +197,7 @@ func keptPromises(rt *rapid.T, l *Limiter, d diary, promises []*promise) {
 	}
 }
 
-// answered hands feedback back, and works out what the laws have made of it.
+// answered hands feedback back, and works out what the controllers have made of it.
 func answered(s sent, f policy.Feedback, d diary, promises []*promise) {
 	s.Done(f)
 	for _, p := range promises {
@@ -215,7 +215,7 @@ func answered(s sent, f policy.Feedback, d diary, promises []*promise) {
 	}
 }
 
-// passed notes one admission with all laws that govern something of it.
+// passed notes one admission with all controllers that govern something of it.
 func passed(rt *rapid.T, promises []*promise, weight, cost, used int) {
 	for _, p := range promises {
 		n := weight

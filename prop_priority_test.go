@@ -290,7 +290,7 @@ func TestPropertyOneClassIsFIFO(t *testing.T) {
 				classed.acquire(w, class.Option())
 			}
 			time.Sleep(drawPause(rt) / 10)
-			synctest.Wait() // timers that are due at this very instant come before the ask
+			synctest.Wait() // timers that are due at this very instant come before the call
 		}
 		a, b := plain.all(), classed.all()
 		for _, s := range [][]served{a, b} {

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Bound 2: the fleet admits at most R w + max(B, N) in any window while every replica believes in at least as
-// many as there are. So joiners are announced first and start empty, and leavers are announced last.
+// Bound 2: the fleet admits at most R w + max(B, N) in any window while every replica believes in at least
+// as many as there are. So new replicas are announced first and start empty, and leavers are announced last.
 func TestPropertyFleet(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		rate := drawRate(rt, "r")

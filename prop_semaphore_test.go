@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// fate is what became of an ask.
+// fate is what became of a call.
 type fate string
 
 const (
@@ -22,7 +22,7 @@ const (
 // plainSemaphore is a semaphore without locks and goroutines: the model.
 type plainSemaphore struct {
 	size, used int
-	queue      []int // indices of asks
+	queue      []int // indices of calls
 	asks       []plainAsk
 }
 

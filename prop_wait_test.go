@@ -47,8 +47,8 @@ func (q *turns) all() []served {
 	return out
 }
 
-// Bound 8: first in, first out for each key, whatever the weights: many small asks never
-// starve a large one. And the turns are those that the rate has: at the earliest instant, and not before.
+// Bound 8: first in, first out for each key, whatever the weights: many small calls never starve a large
+// one. And the turns are those that the rate has: at the earliest instant, and not before.
 func TestPropertyFIFO(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		rate := drawRate(rt, "r")

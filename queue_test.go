@@ -117,7 +117,7 @@ func TestLargeLowAskIsNotStarved(t *testing.T) {
 	})
 }
 
-// An ask of a higher class than all who wait takes what is there, or becomes the next at once.
+// A call of a higher class than all who wait takes what is there, or becomes the next at once.
 func TestHigherClassIsNextAtOnce(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 5)))
@@ -131,7 +131,7 @@ func TestHigherClassIsNextAtOnce(t *testing.T) {
 		}
 		high := asking(t, l, "k", Weight(3), PriorityHigh.Option())
 		refusedFor(t, l, ReasonRate, "k")                        // normal, behind high
-		refusedFor(t, l, ReasonRate, "k", PriorityHigh.Option()) // and no ask overtakes within a class
+		refusedFor(t, l, ReasonRate, "k", PriorityHigh.Option()) // and no call overtakes within a class
 		time.Sleep(3 * time.Second)
 		high.admittedAfter(t, 3*time.Second)
 		time.Sleep(5 * time.Second)
@@ -477,7 +477,7 @@ func TestRequeueBehindAHigherClass(t *testing.T) {
 	}
 }
 
-// What an ask has taken is as old as the youngest of the rules that it has taken from, and of no others.
+// What a call has taken is as old as the youngest of the rules that it has taken from, and of no others.
 func TestAgeIsThatOfRulesAskedFor(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		tokens := Rate{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Second, Burst: 10}
@@ -516,7 +516,7 @@ func TestAgeLeavesWindowsOut(t *testing.T) {
 	})
 }
 
-// Slots, learned or not, come back by releases: what an ask has taken of them has no age.
+// Slots, learned or not, come back by releases: what a call has taken of them has no age.
 func TestAgeLeavesSlotsOut(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 50}, policyOf(policy.AIMD{}, false))
@@ -531,7 +531,7 @@ func TestAgeLeavesSlotsOut(t *testing.T) {
 	})
 }
 
-// An ask behind a caller that waits for tokens, and that takes none itself, has no time to come back by.
+// A call behind a caller that waits for tokens, and that takes none itself, has no time to come back by.
 func TestRetryAfterBehindAnotherUnit(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, tokenLimit(1, 1))

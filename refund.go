@@ -2,7 +2,7 @@ package quotient
 
 import "time"
 
-// charged is what a permit has taken and may still give back: requests, and events of each unit. The ask
+// charged is what a permit has taken and may still give back: requests, and events of each unit. The call
 // takes when it is admitted, and a correction when it comes.
 type charged struct {
 	epoch        uint16 // of the gate: what was taken under another limit or pool stays taken

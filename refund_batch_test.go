@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestBatchGivesBack holds that what a reader of batches did not need comes back at once, to each kind of
+// TestBatchGivesBack checks that what a reader of batches did not need comes back at once, to each kind of
 // rule.
 func TestBatchGivesBack(t *testing.T) {
 	second := PerSecond(10)
@@ -37,7 +37,7 @@ func TestBatchGivesBack(t *testing.T) {
 	}
 }
 
-// TestBatchGivesBackToWaiters holds that those who wait get what comes back.
+// TestBatchGivesBackToWaiters checks that those who wait get what comes back.
 func TestBatchGivesBackToWaiters(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Rates(Every(time.Hour)))
@@ -48,7 +48,7 @@ func TestBatchGivesBackToWaiters(t *testing.T) {
 	})
 }
 
-// TestBatchGivesBackRefuses holds that nothing comes back that was not taken, or has come back already.
+// TestBatchGivesBackRefuses checks that nothing comes back that was not taken, or has come back already.
 func TestBatchGivesBackRefuses(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Rates(PerSecond(10)))

@@ -74,8 +74,9 @@ func checkName(name string) error {
 }
 
 // Limiter returns the limiter of that name if it was made with an equal limit, whatever SetLimit has done
-// since. Else it makes one as New does, with the Options and opts. A name that stands for another limit is
-// an error. The opts of the first caller count. The log of the limiter has the name as the attribute limiter.
+// since. Otherwise it makes one as New does, with the Options and opts. A name that stands for another limit
+// is an error. The opts of the first caller count. The log of the limiter has the name as the attribute
+// limiter.
 func (r *Registry) Limiter(name string, limit Limit, opts ...Option) (*Limiter, error) {
 	l, made, err := r.limiter(name, limit, opts)
 	if made && err == nil { // and without the lock: a handler of the log may ask the registry

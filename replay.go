@@ -78,7 +78,7 @@ func (g *gate) reset(t instant, u *gate, seed uint64) {
 		u.begin(&full)
 	}
 	fresh := newGate("", u, t, seed)
-	if st := *g.setting; st.own != nil && !st.overridden() { // slots that are lent may have a law
+	if st := *g.setting; st.own != nil && !st.overridden() { // slots that are lent may have a controller
 		st.at, st.begins, st.reshaped = t, false, !sameShape(fresh.setting, &st)
 		fresh.apply(&st)
 	}
@@ -203,7 +203,7 @@ func (g *gate) least(old *setting, unit string, t instant) (left float64, used b
 	return left, used
 }
 
-// tally returns what is counted of the gate's key; nil for a key that is not spoken of.
+// tally returns what is counted of the gate's key; nil for a key that is not named.
 func (g *gate) tally() *tally {
 	if g.setting.own == nil {
 		return nil

@@ -73,7 +73,7 @@ func TestResetOfAKeyThatHasMissedChanges(t *testing.T) {
 	})
 }
 
-// A joiner starts empty: so does a key that it forgives.
+// A new replica starts empty: so does a key that it forgives.
 func TestResetOnAReplicaThatJoins(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(10, 10)), StartEmpty())
@@ -286,7 +286,7 @@ func TestResetOfAKeyOfTheSameHash(t *testing.T) {
 }
 
 // A reset forgets what was learned, pauses too. What a permit that is out brings back later is learned from
-// as ever, and not for a time long past.
+// as always, and not for a time long past.
 func TestResetForgetsWhatWasLearned(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := learning(t, withinShare)
@@ -309,7 +309,7 @@ func TestResetForgetsWhatWasLearned(t *testing.T) {
 	})
 }
 
-// The law of a key that was forgiven is seeded as that of its gate was.
+// The controller of a key that was forgiven is seeded as that of its gate was.
 func TestResetKeepsTheSeedOfLaws(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := learning(t, withinShare)
@@ -325,7 +325,7 @@ func TestResetKeepsTheSeedOfLaws(t *testing.T) {
 	})
 }
 
-// Slots that a law has learned are those of a key never seen again.
+// Slots that a controller has learned are those of a key never seen again.
 func TestResetForgetsLearnedSlots(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 8}, policyOf(&spyController{start: 8, next: 2}, withinShare))

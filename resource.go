@@ -16,9 +16,9 @@ const (
 	clockNone
 )
 
-// resource is what a key has left of one rule: a token bucket, a window, slots, or what a law governs. A gate
-// has one for each rule of its setting. The rule comes with each call, so that the state stays small. Amounts
-// are events of the rule's unit, or slots.
+// resource is what a key has left of one rule: a token bucket, a window, slots, or what a controller
+// governs. A gate has one for each rule of its setting. The rule comes with each call, so that the state
+// stays small. Amounts are events of the rule's unit, or slots.
 type resource interface {
 	// until returns how long it takes until there is room for n behind ahead others, if nothing else is
 	// taken. It counts from the instant t, and is no less than from. It is 0 for now, and never where waiting
@@ -56,9 +56,9 @@ type state struct {
 // Duration ends.
 const longWait = 30 * 365 * 24 * time.Hour
 
-// saturated converts nanoseconds: those below 0 count as none, and those beyond every Duration as half of the
-// longest. A law may answer a rate so slow that an event is infinitely far away. Then 0 of it is a NaN, and
-// counts as none.
+// saturated converts nanoseconds: those below 0 count as none, and those beyond every Duration as half of
+// the longest. A controller may answer a rate so slow that an event is infinitely far away. Then 0 of it is
+// a NaN, and counts as none.
 func saturated(ns float64) time.Duration {
 	if !(ns > 0) {
 		return 0

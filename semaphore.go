@@ -32,13 +32,13 @@ func (s *slots) give(n int) { s.used -= int32(n) }
 // many goroutines and must not be copied after first use.
 //
 // Waiters are served first in, first out. The head waits until all it asked for is free, and no other
-// overtakes it, so that a large ask is not starved by many small ones. A cancelled waiter leaves no trace.
+// overtakes it, so that a large call is not starved by many small ones. A cancelled waiter leaves no trace.
 // Lowering the size revokes nothing: the debt drains as holders release.
 type Semaphore struct {
 	mu sync.Mutex
 	slots
 	head, tail *semWaiter // the queue, oldest first
-	check      *semWaiter // where refuseBatch goes on, while Resize looks for asks that are too large
+	check      *semWaiter // where refuseBatch goes on, while Resize looks for calls that are too large
 	waiting    int        // in the queue
 	period     uint64     // since the queue was last empty; see semWaiter
 }
@@ -124,8 +124,8 @@ func (s *Semaphore) Release(n int) {
 	s.serveAndUnlock()
 }
 
-// Resize changes the number of slots, 0 to 1<<30. A raise lets waiters through at once. Waiters
-// that ask for more than a lowered size fail at once, unless it is 0: then all wait for the next Resize.
+// Resize changes the number of slots, 0 to 1<<30. A raise lets waiters through at once. Waiters that call
+// for more than a lowered size fail at once, unless it is 0: then all wait for the next Resize.
 func (s *Semaphore) Resize(size int) error {
 	if size < 0 || size > maxInFlight {
 		return fmt.Errorf("quotient: Semaphore size: %d is not between 0 and %d", size, maxInFlight)
@@ -200,8 +200,8 @@ func (s *Semaphore) admitBatch() (first *semWaiter, more bool) {
 	return first, true
 }
 
-// refuseBatch refuses waiters that ask for more than the size, from s.check on. It reports whether there are
-// more to look at.
+// refuseBatch refuses waiters that call for more than the size, from s.check on. It reports whether there
+// are more to look at.
 func (s *Semaphore) refuseBatch() bool {
 	for range semBatch {
 		w := s.check
@@ -221,7 +221,7 @@ func (s *Semaphore) refuseBatch() bool {
 // the bubble of testing/synctest that has made it, which is not allowed.
 type semWaiter struct {
 	next, prev *semWaiter
-	answer     chan bool // holds one: whether the ask was admitted or refused
+	answer     chan bool // holds one: whether the call was admitted or refused
 	n          int
 	queued     bool
 	period     uint64 // in which the channel was made
@@ -232,7 +232,7 @@ var (
 	periods      atomic.Uint64 // of all semaphores, so that each has its own numbers
 )
 
-// enqueue puts an ask for n slots at the end of the queue.
+// enqueue puts a call for n slots at the end of the queue.
 func (s *Semaphore) enqueue(n int) *semWaiter {
 	if s.head == nil {
 		s.period = periods.Add(1)

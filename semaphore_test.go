@@ -119,7 +119,7 @@ func TestSemaphoreServesFirstInFirstOut(t *testing.T) {
 	})
 }
 
-// No ask overtakes the head, so that a large ask is not starved by small ones.
+// No call overtakes the head, so that a large call is not starved by small ones.
 func TestSemaphoreDoesNotStarveTheLarge(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		s := semaphoreOf(t, 4)
@@ -276,7 +276,7 @@ func TestSemaphoreHeadAboveALoweredSizeFailsAtOnce(t *testing.T) {
 	})
 }
 
-// The comment of Resize: waiters that ask for more than a lowered size fail at once, wherever they stand.
+// The comment of Resize: waiters that call for more than a lowered size fail at once, wherever they stand.
 func TestSemaphoreWaiterAboveALoweredSizeFailsAtOnce(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		s := semaphoreOf(t, 4)
@@ -351,7 +351,7 @@ func TestSemaphoreServesUntilNobodyFits(t *testing.T) {
 	}
 }
 
-// A place that is used again must not hold the answer to the ask before: that would admit one more than
+// A place that is used again must not hold the answer to the call before: that would admit one more than
 // there are slots.
 func TestSemaphoreAnswerIsForOneAsk(t *testing.T) {
 	reused := false
@@ -421,7 +421,7 @@ func TestSemaphoreWaiterLeavesWhileResizeLooks(t *testing.T) {
 	}
 }
 
-// An ask that waits allocates nothing while others wait too.
+// A call that waits allocates nothing while others wait too.
 func TestSemaphoreWaitAllocatesNothing(t *testing.T) {
 	s := semaphoreOf(t, 1)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -30,7 +30,7 @@ type setting struct {
 
 	holds      bool     // every permit has something to give back or to learn from
 	slotsOnly  bool     // slots alone decide
-	timesHolds bool     // a law of slots learns from how long they are held
+	timesHolds bool     // a controller of slots learns from how long they are held
 	startEmpty bool     // this replica joined a pool at work: what it has not counted yet starts empty
 	awaiting   bool     // nothing is admitted: the pool is awaited
 	clock      uint32   // that asks need
@@ -41,7 +41,7 @@ type setting struct {
 	base       *setting // the limiter's setting that one of a single key stands beside
 	plan       uint8    // whose setting it is; 0: that of the limiter's own limit
 	planName   string   // "" also for a plan that was taken off
-	special    bool     // an ask must look whether the gate is under the right setting
+	special    bool     // a call must look whether the gate is under the right setting
 	begins     bool     // the first pool is known: nothing was taken before, and each gate begins
 	census     bool     // the fleet's count decides on a rule
 	joins      bool     // this replica joined a pool at work: its windows open with the next one
@@ -56,23 +56,23 @@ type rule struct {
 	kind   kind
 	place  place
 	at     int    // in its place
-	reason Reason // for which it holds an ask back
+	reason Reason // for which it holds a call back
 	timed  bool   // what is taken comes back by time alone; a slot comes back by its release
 	strict bool   // its turns, or its sparse windows, are waited for when all others have room
 	hidden bool   // a part of another rule
 	lends  bool   // replicas may lend each other of it: windows and turns are divided by the clock
 
 	limit, share float64       // events in each window, or slots: over the fleet and here
-	window       time.Duration // of a rate; a second for a law of events
+	window       time.Duration // of a rate; a second for a controller of events
 	fill                       // of the bucket, if it has one
 	most, here   int           // at once, ever: over the fleet and here
-	fastest      float64       // fill.interval if all were lent, of a key that is spoken of; 0 else
+	fastest      float64       // fill.interval if all were lent, of a key that is named; 0 else
 	schedule     *schedule
 	counted      uint64 // tells it apart from others of the fleet; 0: the share decides
 	turn         *turn
 	burst        float64       // that may come at once, here; 0 for windows and slots
 	grace        time.Duration // within which an admitted caller must wake; 0: whenever it likes
-	ctrl         int           // in setting.laws: the law that it is of; noLaw if there is none
+	ctrl         int           // in setting.ctrls: the controller that it is of, or noController
 	ctrlTerms
 }
 
@@ -80,7 +80,7 @@ type rule struct {
 type id struct {
 	name, unit string
 	role       role
-	per        int64 // of a window; or which law
+	per        int64 // of a window; or which controller
 }
 
 // role is the part of a limit that a rule stands for. A name does not show it: a user may give a rate any
@@ -157,7 +157,7 @@ func (b belief) words() string {
 type own struct {
 	o     *options
 	limit *Limit  // nil for that of the setting beside which it stands
-	tally *tally  // nil for a key that replicas do not speak of
+	tally *tally  // nil for a key that replicas do not mention
 	part  float64 // of the limit, for this replica; 0 for its share
 }
 
@@ -335,7 +335,7 @@ func (st *setting) meet() {
 	}
 }
 
-// divisor is the pool that limits are divided by: with BeyondShare only laws go by the true one.
+// divisor is the pool that limits are divided by: with BeyondShare only controllers go by the true one.
 func (o *options) divisor(b belief) Pool {
 	if o.beyond && o.learns && !b.awaits {
 		return Pool{Replicas: 1}

@@ -55,7 +55,7 @@ func TestSlotsOfAFleetAddUp(t *testing.T) {
 	}
 }
 
-// Failure mode 16: a joiner starts empty and fills at its share.
+// Failure mode 16: a new replica starts empty and fills at its share.
 func TestJoinerStartsEmpty(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(8, 40)), Replicas(4), StartEmpty())

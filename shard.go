@@ -22,8 +22,8 @@ type Limiter struct {
 	waiting    atomic.Int64
 	collected  atomic.Uint64 // waiters that were admitted and have returned to their callers
 	overridden atomic.Int64  // keys that have a limit of their own
-	clock      atomic.Uint32 // which clock an ask reads: one of the below
-	dry        atomic.Bool   // no ask is stopped
+	clock      atomic.Uint32 // which clock a call reads: one of the below
+	dry        atomic.Bool   // no call is stopped
 	dryLog     rate.Sometimes
 	planLog    rate.Sometimes
 
@@ -116,7 +116,7 @@ func (l *Limiter) wallNow() instant {
 	return instant{t.Sub(l.base), t.UnixNano()}
 }
 
-// arrival is now for an ask that has come, or the zero instant, which is before every instant of a shard,
+// arrival is now for a call that has come, or the zero instant, which is before every instant of a shard,
 // where no clock is needed.
 func (l *Limiter) arrival() instant {
 	if l.clock.Load() == clockNone {
@@ -146,8 +146,8 @@ type shard struct {
 	overflow  overflow
 	waiting   map[*gate]struct{} // gates with a queue
 
-	// What an ask for a known key touches of a shard is on one cache line, which cores take from each
-	// other. It begins with the last field of the store and ends with the first of the counters.
+	// What a call for a known key touches of a shard is on one cache line, which cores take from each other.
+	// It begins with the last field of the store and ends with the first of the counters.
 	store
 	mu     sync.Mutex
 	left   uint32  // asks until the next sweep
@@ -266,8 +266,8 @@ func (s *shard) current(g *gate, key string, plan uint8) *gate {
 	return g
 }
 
-// touch brings a gate up to now: first the settings, then the laws. It starts no law, and takes no permit
-// back: reclaim comes behind it.
+// touch brings a gate up to now: first the settings, then the controllers. It starts no controller, and
+// takes no permit back: reclaim comes behind it.
 func (s *shard) touch(g *gate, now instant) {
 	g.sync()
 	g.advance(now, nil)
@@ -320,7 +320,7 @@ func (s *shard) try(g *gate, now instant, d *demand) verdict {
 	return v
 }
 
-// countAdmission counts an ask that g has admitted, past those that wait if there are any.
+// countAdmission counts a call that g has admitted, past those that wait if there are any.
 func (s *shard) countAdmission(g *gate) {
 	s.counts.admitted++
 	if g.waited() {
@@ -328,7 +328,7 @@ func (s *shard) countAdmission(g *gate) {
 	}
 }
 
-// stops counts an ask that has been refused, and reports whether it stays refused: a dry run admits it all
+// stops counts a call that has been refused, and reports whether it stays refused: a dry run admits it all
 // the same.
 func (s *shard) stops(v verdict) bool {
 	if s.l.dry.Load() {
@@ -339,7 +339,7 @@ func (s *shard) stops(v verdict) bool {
 	return true
 }
 
-// refuseAsk counts an ask that is not valid, and logs now and then that there are such of an unknown plan.
+// refuseAsk counts a call that is not valid, and logs now and then that there are such of an unknown plan.
 func (s *shard) refuseAsk(err error) {
 	s.counts.refused[ReasonBadRequest]++
 	plan, ok := err.(unknownPlan)
@@ -352,11 +352,11 @@ func (s *shard) refuseAsk(err error) {
 	}
 }
 
-// dryPermit is that of an ask which only a dry run has admitted: there is nothing to give back, and nothing
+// dryPermit is that of a call which only a dry run has admitted: there is nothing to give back, and nothing
 // to correct.
 var dryPermit = Permit{gen: 2}
 
-// admitDry counts an ask that only a dry run admits, and logs now and then that there are such.
+// admitDry counts a call that only a dry run admits, and logs now and then that there are such.
 func (s *shard) admitDry(r Reason) {
 	s.counts.admitted++
 	s.counts.dryRun[r]++
@@ -409,7 +409,7 @@ func (s *shard) decide(g *gate, v verdict) Decision {
 	return g.setting.decision(v)
 }
 
-// dryAdmitted returns how many asks only a dry run has admitted, by what stood in their way.
+// dryAdmitted returns how many calls only a dry run has admitted, by what stood in their way.
 func (l *Limiter) dryAdmitted() map[Reason]uint64 {
 	by := make(map[Reason]uint64)
 	for i := range l.shards {

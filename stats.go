@@ -12,7 +12,7 @@ import (
 // are not of one instant.
 type Stats struct {
 	Version       uint64      // counts SetLimit, SetPlan, Override, Reset, SetDryRun, SetPool, its ends
-	DryRun        bool        // all asks are admitted
+	DryRun        bool        // all calls are admitted
 	Learns        bool        // the policy learns: Permit.Done does more than Release
 	Overrides     int         // keys with a limit of their own
 	Limit         Limit       // over the fleet
@@ -63,9 +63,9 @@ type DemandStats struct {
 	Keys  int           // of which any replica speaks
 	Named int           // of these, by this replica
 	Lent  int           // of these, with more than this replica's share
-	Age   time.Duration // of the oldest news of them; math.MaxInt64 while some is missing
+	Age   time.Duration // of the oldest reports of them; math.MaxInt64 while some is missing
 
-	MaxAge         time.Duration // Demand's: the shares hold while news is older
+	MaxAge         time.Duration // Demand's: the shares hold while reports are older
 	Sent, Received uint64        // bytes of the source that carries it, for all limiters
 }
 
@@ -102,7 +102,7 @@ func (l *Limiter) Stats() Stats {
 	return out
 }
 
-// stats returns the figures of the latest turn. News has aged since then.
+// stats returns the figures of the latest turn. reports have aged since then.
 func (x *exchange) stats(now, maxAge time.Duration) (d DemandStats, f FleetStats) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

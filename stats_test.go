@@ -72,7 +72,7 @@ func TestTryAcquireUpToCountsItsReason(t *testing.T) {
 	}
 }
 
-// The counters of asks tell admissions apart from refusals, also for batches.
+// The counters of calls tell admissions apart from refusals, also for batches.
 func TestTryAcquireUpToCountsAdmissions(t *testing.T) {
 	l := limiterOf(t, rated(perSecond(1, 10)))
 	l.TryAcquireUpTo("k", 7)
@@ -81,7 +81,7 @@ func TestTryAcquireUpToCountsAdmissions(t *testing.T) {
 	}
 }
 
-// A waiter that is refused while its context ends is one ask, and counted once.
+// A waiter that is refused while its context ends is one call, and counted once.
 func TestRefusedAndCancelledIsOneAsk(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		var l *Limiter

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// waitDry admits in a dry run an ask that would have to wait: by what it lacks, or because there is room by
+// waitDry admits in a dry run a call that would have to wait: by what it lacks, or because there is room by
 // now.
 func (s *shard) waitDry(g *gate, key string, d *demand, now instant) Permit {
 	v := s.try(g, now, d)
@@ -41,8 +41,8 @@ func (s *shard) line(
 	return w, turn.wait, nil
 }
 
-// mayWait returns why d must not be queued, if so. Else it has counted d as waiting, and returns the waiter
-// that is to give up its place for it.
+// mayWait returns why d must not be queued, if so. Otherwise it has counted d as waiting, and returns the
+// waiter that is to give up its place for it.
 func (s *shard) mayWait(
 	ctx context.Context, g *gate, d *demand, now instant, turn verdict,
 ) (out *waiter, v verdict) {
@@ -78,7 +78,7 @@ func (s *shard) mayWait(
 	return out, verdict{}
 }
 
-// knows reports whether a turn is known: there is one, and no law wants to be asked before it.
+// knows reports whether a turn is known: there is one, and no controller wants to be asked before it.
 func (g *gate) knows(now instant, turn verdict) bool {
 	p := g.pacerOf(turn)
 	return turn.wait < never && (p == nil || p.expires <= 0 || turn.wait <= p.expires-now.at)
@@ -132,7 +132,7 @@ func (s *shard) recheck(g *gate) {
 	}
 }
 
-// askNow is ask after a look at the clock: an ask for slots alone has read none, and a timer is set from now
+// askNow is ask after a look at the clock: a call for slots alone has read none, and a timer is set from now
 // on.
 func (s *shard) askNow(g *gate) { s.ask(g, s.now()) }
 
@@ -163,8 +163,8 @@ func (s *shard) unarm(g *gate) {
 	}
 }
 
-// serve admits the next for as long as there is room, at most wakeBatch, and reports
-// whether there may be more to do. Else the gate's timer is set for the next.
+// serve admits the next for as long as there is room, at most wakeBatch, and reports whether there may be
+// more to do. Otherwise the gate's timer is set for the next.
 func (s *shard) serve(g *gate, now instant) bool {
 	for range wakeBatch {
 		if !g.waited() {
@@ -208,9 +208,9 @@ func (s *shard) grant(g *gate, w *waiter, now instant) {
 }
 
 // dueAt returns when w, which has just been admitted, could have been. If the timer was late, that is the
-// turn for which it was set; for the waiters behind, it is when what they have taken was there as well. An
-// ask waits for its tokens and slots by the limit's intent. What comes on top, because a timer or the caller
-// was late, is overhead. OnAdmit reports the two separately.
+// turn for which it was set; for the waiters behind, it is when what they have taken was there as well. A
+// call waits for its tokens and slots by the limit's intent. What comes on top, because a timer or the
+// caller was late, is overhead. OnAdmit reports the two separately.
 func (s *shard) dueAt(g *gate, w *waiter, now instant) time.Duration {
 	turn := g.ext.ready
 	if !turn.known || turn.at >= now.at {
@@ -274,7 +274,7 @@ func (s *shard) arm(g *gate, now instant) {
 		if l.due != 0 {
 			at = min(at, l.due) // the rates change then
 		}
-		if first := l.firstExpiry(); first != 0 && !g.setting.awaiting { // else no law is asked
+		if first := l.firstExpiry(); first != 0 && !g.setting.awaiting { // else no controller is called
 			at = min(at, first)
 		}
 	}

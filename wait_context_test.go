@@ -138,7 +138,7 @@ func TestBrokenContextLosesNothing(t *testing.T) {
 	})
 }
 
-// The deadline is asked for under the lock when the turn of an ask is known.
+// The deadline is asked for under the lock when the turn of a call is known.
 func TestBrokenDeadlineLosesNothing(t *testing.T) {
 	for how, fail := range contextFailures {
 		row(t, how, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestBrokenDeadlineLosesNothing(t *testing.T) {
 	}
 }
 
-// An ask that is admitted before its context fails gives back all it took.
+// A call that is admitted before its context fails gives back all it took.
 func TestBrokenContextAfterTheGrant(t *testing.T) {
 	for how, fail := range contextFailures {
 		row(t, how, func(t *testing.T) {

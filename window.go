@@ -156,7 +156,7 @@ func (w *window) roll(t instant, c *schedule) {
 }
 
 // room is how many events are left. What is negative is owed by the windows that follow. That is what was
-// used above the largest quota that the window has had: by a large ask, or a cost that was corrected.
+// used above the largest quota that the window has had: by a large call, or a cost that was corrected.
 func (w *window) room() int64 {
 	may := w.allows()
 	if w.used <= may {
@@ -180,7 +180,7 @@ func (w *window) carry(t instant, k int64, c *schedule) (owed int64, spare bool)
 	return int64(max(0, -left)), left >= 1
 }
 
-// until lets an ask above the quota of a fresh window in, which then owes.
+// until lets a call above the quota of a fresh window in, which then owes.
 func (w *window) until(t instant, r *rule, from time.Duration, ahead, n float64) time.Duration {
 	c, before, wanted := r.schedule, int64(ahead), int64(n)
 	w.roll(t, c)
@@ -277,7 +277,7 @@ func (w *window) follow(t instant, old, r *rule) {
 	}
 	w.requota(old.schedule, r.schedule, r.schedule.index(t.wall))
 	if w.fleet != nil && r.schedule.parts() != old.schedule.parts() {
-		w.fleet.ends = 0 // the news is not of this pool
+		w.fleet.ends = 0 // the reports are not of this pool
 	}
 	w.recount(t, r.schedule)
 }

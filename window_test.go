@@ -161,7 +161,7 @@ func TestWindow(t *testing.T) {
 	for _, a := range []taking{
 		{0, 3, true}, {0.5, 2, true}, {0.9, 1, false}, {0.999, 1, false},
 		{1, 5, true}, {1, 1, false},
-		{7.3, 5, true}, {7.3, 1, false}, // six windows without an ask are lost
+		{7.3, 5, true}, {7.3, 1, false}, // six windows without a call are lost
 		{8, 1, true}, {8, 7, false}, // more than a window has waits for a fresh one
 		{9, 7, true}, {9.5, 1, false}, {10, 3, true}, {10, 1, false}, // and owes
 		{11, 17, true}, {12, 1, false}, {13, 1, false}, {14, 4, false}, {14, 3, true}, {14, 1, false},
@@ -334,7 +334,7 @@ func TestReplicasWithOrdinalsShareAWindowExactly(t *testing.T) {
 	})
 }
 
-// An ask above what a window has for this replica is let in by the next window that is unused, in a fleet of
+// A call above what a window has for this replica is let in by the next window that is unused, in a fleet of
 // any size.
 func TestLargeAskWaitsForOneWindowOnly(t *testing.T) {
 	for _, weight := range []int{2, 50, 63, 64, 65, 70, 100} {
@@ -366,7 +366,7 @@ func TestDebtOfManyWindows(t *testing.T) {
 	})
 }
 
-// A refund of an ask that an earlier window paid for must not enlarge the present one.
+// A refund of a call that an earlier window paid for must not enlarge the present one.
 func TestCorrectionDoesNotReachIntoTheNextWindow(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(Rate{Unit: "tokens", Events: 100, Per: time.Minute, Aligned: true}))
@@ -566,8 +566,8 @@ func TestALowerLimitOwesNothing(t *testing.T) {
 	}
 }
 
-// An ask that does not fit beside what a window has admitted waits for the next one alone, where that has the
-// event which this one keeps.
+// A call that does not fit beside what a window has admitted waits for the next one alone, where that has
+// the event which this one keeps.
 func TestWaitForAKeptEvent(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		limit := rated(Rate{Name: "a", Events: 2, Per: time.Second, Aligned: true},

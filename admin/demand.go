@@ -13,10 +13,10 @@ type DemandState struct {
 	Named int `json:"named"` // of these, by this replica
 	Lent  int `json:"lent"`  // of these, with more than this replica's share
 
-	AgeSeconds    float64 `json:"age_seconds"`     // of the oldest news; 0 while some is missing
+	AgeSeconds    float64 `json:"age_seconds"`     // of the oldest reports; 0 while some is missing
 	Missing       bool    `json:"missing"`         // a replica is not known to have spoken
-	MaxAgeSeconds float64 `json:"max_age_seconds"` // the shares hold while news is older
-	Fresh         bool    `json:"fresh"`           // no news is missing or older; else the shares hold
+	MaxAgeSeconds float64 `json:"max_age_seconds"` // the shares hold while reports are older
+	Fresh         bool    `json:"fresh"`           // no reports are missing or older; else the shares hold
 
 	// Bytes of the source that carries it, since it was made, for all limiters of the process.
 	SentBytes     uint64 `json:"sent_bytes"`

@@ -52,7 +52,8 @@ func TestNewsIsFreshOrNot(t *testing.T) {
 	}
 }
 
-// TestKeysThatBorrowKeepToTheDocument: of a limiter that borrows, all answers are as the document says, before and after the news ends.
+// TestKeysThatBorrowKeepToTheDocument: of a limiter that borrows, all answers are as the document says,
+// before and after the reports end.
 func TestKeysThatBorrowKeepToTheDocument(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, quotient.Replicas(4), quotient.Demand(10, time.Second))

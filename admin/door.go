@@ -68,8 +68,9 @@ func MutualTLS() Option {
 	return func(h *handler) { h.mutual = true }
 }
 
-// BehindAuthentication says that something in front of the handler, a middleware or a proxy, authenticates every request. Requests are
-// then served wherever they come from, forwarded ones too; Host and origin are looked at as ever.
+// BehindAuthentication says that something in front of the handler, a middleware or a proxy, authenticates
+// every request. Requests are then served wherever they come from, forwarded ones too; Host and origin are
+// looked at as always.
 func BehindAuthentication() Option {
 	return func(h *handler) { h.inFront = true }
 }

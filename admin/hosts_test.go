@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestHostIsTheAddressItCameTo holds that a request may name the address of this machine that it came to:
+// TestHostIsTheAddressItCameTo checks that a request may name the address of this machine that it came to:
 // Prometheus asks a pod by its address. It needs credentials then: without, only loopback is served.
 func TestHostIsTheAddressItCameTo(t *testing.T) {
 	l := newLimiter(t)

@@ -27,8 +27,8 @@ type KeyUse struct {
 	Learned    []Learned `json:"learned,omitempty"` // by the policy, as in Explanation; absent without a policy that learns
 }
 
-// Explanation is the answer of GET /explain: where a key stands on this replica, and what its next ask would get. KeyBase64 is as in
-// OverrideState.
+// Explanation is the answer of GET /explain: where a key stands on this replica, and what its next call
+// would get. KeyBase64 is as in OverrideState.
 type Explanation struct {
 	Limiter     string            `json:"limiter"`
 	Key         string            `json:"key"`
@@ -43,10 +43,10 @@ type Explanation struct {
 	Rules       []RuleExplanation `json:"rules"`
 	InFlight    int               `json:"in_flight"`
 	Waiting     int               `json:"waiting"`
-	Next        Decision          `json:"next"`           // what the next ask would get
-	WaitSeconds float64           `json:"wait_seconds"`   // until the next ask's turn, as far as it is known
+	Next        Decision          `json:"next"`           // what the next call would get
+	WaitSeconds float64           `json:"wait_seconds"`   // until the next call's turn, as far as it is known
 	Until       time.Time         `json:"until,omitzero"` // that instant; absent: now, or unknown
-	Learned     []Learned         `json:"learned"`        // by the policy, one for each law
+	Learned     []Learned         `json:"learned"`        // by the policy, one for each controller
 	Text        string            `json:"text"`           // the same in a few lines of English
 }
 
@@ -65,7 +65,7 @@ type RuleExplanation struct {
 	WindowSeconds float64 `json:"window_seconds"`
 }
 
-// Decision is what an ask that does not wait would get.
+// Decision is what a call that does not wait would get.
 type Decision struct {
 	OK                bool    `json:"ok"`
 	Reason            string  `json:"reason"` // "none" when OK
@@ -77,7 +77,7 @@ type Decision struct {
 	Text              string  `json:"text"`                // the same in words
 }
 
-// Learned is what one law of the policy believes.
+// Learned is what one controller of the policy believes.
 type Learned struct {
 	Unit               string  `json:"unit"` // "" for requests, "in-flight" for slots
 	Pace               float64 `json:"pace"`

@@ -122,7 +122,7 @@ func TestLeases(t *testing.T) {
 	})
 }
 
-// TestNoLeases: without a service its routes are not there, and the state does not speak of it.
+// TestNoLeases: without a service its routes are not there, and the state does not mention it.
 func TestNoLeases(t *testing.T) {
 	h := quiet(t, newLimiter(t))
 	for _, r := range []request{get("/leases"), get("/leases?x=1"), goodBreak("a"), {method: "POST", path: "/leases/break", contentType: none}} {

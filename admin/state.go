@@ -189,7 +189,7 @@ func newLimitState(limit quotient.Limit) LimitState {
 	return LimitState{Rates: rates, InFlight: limit.InFlight, Denies: limit.Deny}
 }
 
-// newRuleStates leaves out the laws of a policy.
+// newRuleStates leaves out the controllers of a policy.
 func newRuleStates(rules []quotient.RuleState) []RuleState {
 	states := make([]RuleState, 0, len(rules))
 	for _, r := range rules {
@@ -200,7 +200,7 @@ func newRuleStates(rules []quotient.RuleState) []RuleState {
 	return states
 }
 
-// isLaw reports whether a rule is a law of the policy, and not of the limit.
+// isController reports whether a rule is a controller of the policy, and not of the limit.
 func isController(r quotient.RuleState) bool { return r.Pace > 0 }
 
 func newRuleState(r quotient.RuleState) RuleState {
@@ -214,8 +214,8 @@ func newRuleState(r quotient.RuleState) RuleState {
 	return x
 }
 
-// perSecond is events in each window as events a second. Slots, and what a law allows, have no window, and
-// stay as they are.
+// perSecond is events in each window as events a second. Slots, and what a controller allows, have no
+// window, and stay as they are.
 func perSecond(n float64, window time.Duration) float64 {
 	if window > 0 {
 		n /= window.Seconds()

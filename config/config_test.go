@@ -353,7 +353,7 @@ q.toml:7:15: limiters.api.overrides."a \"b\".c".in-flight: -1 is not between 0 a
 	}
 }
 
-// TestChangesInWordsOfTheFile holds that a rate that goes, and a mode, are logged as the file spells them.
+// TestChangesInWordsOfTheFile checks that a rate that goes, and a mode, are logged as the file spells them.
 func TestChangesInWordsOfTheFile(t *testing.T) {
 	const text = "[limiters.api]\nrates = [{ events = 5, per = \"1s\" }]\n"
 	var log logged

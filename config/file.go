@@ -62,7 +62,7 @@ type Limiter struct {
 	QueuePerKey, Queue int
 	// MaxKeys is quotient.MaxKeys; 65,536 by default.
 	MaxKeys int
-	// Policy is the control law: fixed (the default) or tracking.
+	// Policy is the controller: fixed (the default) or tracking.
 	Policy string
 	// BeyondShare is quotient.BeyondShare: ceiling = "limit". The default is ceiling = "share".
 	BeyondShare bool
@@ -73,7 +73,7 @@ type Limiter struct {
 // Demand is quotient.Demand. It wants a source that carries what replicas say of keys.
 type Demand struct {
 	Keys   int           // that this replica names at once; 100 by default
-	MaxAge time.Duration // of the news; 2 s by default
+	MaxAge time.Duration // of the reports; 2 s by default
 }
 
 // Proxy is the section [proxy].

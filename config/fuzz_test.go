@@ -12,7 +12,7 @@ import (
 	"github.com/quotient-go/quotient/config"
 )
 
-// FuzzParse holds that no text panics, that each error stands at a place of the text, and that what is
+// FuzzParse checks that no text panics, that each error stands at a place of the text, and that what is
 // accepted can be put in force.
 func FuzzParse(f *testing.F) {
 	for _, name := range []string{"testdata/quotient.toml", "testdata/library.toml"} {
@@ -81,7 +81,7 @@ func inside(t *testing.T, text string, err error) {
 	}
 }
 
-// FuzzReload holds that to go from one text to another ends where starting with the other would, or is
+// FuzzReload checks that to go from one text to another ends where starting with the other would, or is
 // refused and changes nothing.
 func FuzzReload(f *testing.F) {
 	f.Add(base, strings.NewReplacer("100", "40", "/x", "/y", "paid", "free", "other", "third").Replace(base))

@@ -210,7 +210,7 @@ func split(pattern string) (method, host, path string) {
 }
 
 // checkOrder notes rules behind one that matches all that they match, and rules that overlap where none is
-// more specific. Else the first that matches is the one that http.ServeMux chooses.
+// more specific. Otherwise the first that matches is the one that http.ServeMux chooses.
 func (f *File) checkOrder(r *report) {
 	mux := http.NewServeMux()
 	depth := 2

@@ -15,7 +15,7 @@ import (
 	"github.com/quotient-go/quotient/lease"
 )
 
-// TestThrottle holds that the file of the other server is read as that reads it.
+// TestThrottle checks that the file of the other server is read as that reads it.
 func TestThrottle(t *testing.T) {
 	f, err := config.ReadAny("testdata/throttle.toml")
 	must(t, err)
@@ -95,7 +95,7 @@ func TestParseAnyTakesBoth(t *testing.T) {
 	}
 }
 
-// TestBoundsOfLeases holds that what this package accepts, package lease does too, and no less.
+// TestBoundsOfLeases checks that what this package accepts, package lease does too, and no less.
 func TestBoundsOfLeases(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"max-peers = 1": true, "max-peers = 1_048_576": true, "max-peers = 1_048_577": false,
@@ -129,8 +129,8 @@ func TestBoundsOfLeases(t *testing.T) {
 	}
 }
 
-// TestThrottleThatComesToBe holds that a file which is absent is empty, that it counts once it is there, and
-// that one which goes away or breaks later changes nothing.
+// TestThrottleThatComesToBe checks that a file which is absent is empty, that it counts once it is there,
+// and that one which goes away or breaks later changes nothing.
 func TestThrottleThatComesToBe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "throttle.toml")
 	f, err := config.ReadThrottle(path)

@@ -44,7 +44,7 @@ func (a admission) Done(f policy.Feedback) {
 		a.own.Done(f)
 		return
 	}
-	defer a.all.Release() // also if a law panics
+	defer a.all.Release() // also if a controller panics
 	for _, p := range a.all {
 		p.Report(f)
 	}

@@ -213,7 +213,7 @@ func TestAlsoLearns(t *testing.T) {
 	}
 }
 
-// touchy is a law that panics for feedback.
+// touchy is a controller that panics for feedback.
 type touchy struct{}
 
 func (touchy) New(uint64) policy.Controller { return touchy{} }

@@ -57,7 +57,7 @@ func inFlight(t testing.TB, l *quotient.Limiter, n int) {
 	}
 }
 
-// spy is a law that keeps the samples of requests, which no rate of these tests bounds.
+// spy is a controller that keeps the samples of requests, which no rate of these tests bounds.
 type spy struct {
 	mu    sync.Mutex
 	heard []policy.Feedback
@@ -74,7 +74,7 @@ func (s *spy) Next(sample policy.Sample, b policy.Bounds) policy.Pace {
 	return policy.Pace{Rate: min(b.Ceiling, 1e6)}
 }
 
-// learned fails unless the law got this sample, once.
+// learned fails unless the controller got this sample, once.
 func (s *spy) learned(t testing.TB, want policy.Feedback) {
 	t.Helper()
 	s.mu.Lock()

@@ -62,7 +62,7 @@ func TestMiddlewareDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// A text that was sent lately is found again; one that is new allocates as much as ever.
+// A text that was sent lately is found again; one that is new allocates as much as always.
 func TestFieldsAllocateTwice(t *testing.T) {
 	used := rates(quotient.Rate{Name: "hour", Events: 1e9, Per: time.Hour, Burst: 1e9}) // each answer is another one
 	for _, set := range []FieldSet{FieldsDraft11, FieldsXRateLimit} {

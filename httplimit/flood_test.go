@@ -145,7 +145,8 @@ func TestOneKeyLeavesRoomForOthers(t *testing.T) {
 	})
 }
 
-// Many keys fill nearly all, never more than that; a request without a body, or with a small one, waits as ever.
+// Many keys fill nearly all, never more than that; a request without a body, or with a small one, waits as
+// always.
 func TestManyKeysStayWithinTheTotal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := serveFlooded(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// FuzzCanonicalPath holds that the form is a fixed point, that it looks as Path
-// documents, and that other spellings of a path lead to the same form.
+// FuzzCanonicalPath checks that the form is a fixed point, that it looks as Path documents, and that other
+// spellings of a path lead to the same form.
 func FuzzCanonicalPath(f *testing.F) {
 	for _, p := range []string{"", "/", "/a/b", "//a/./b/../", "/A;x/%61", "/a/..;/b", "/É/ß\xff", "*", ";"} {
 		f.Add(p)
@@ -79,8 +79,8 @@ func FuzzRetryAfter(f *testing.F) {
 	})
 }
 
-// FuzzForwardedFor holds that the header cannot move the key of a peer that is not trusted. What stands left
-// of the client's address, as that was written by the trusted proxy, cannot either.
+// FuzzForwardedFor checks that the header cannot move the key of a peer that is not trusted. What stands
+// left of the client's address, as that was written by the trusted proxy, cannot either.
 func FuzzForwardedFor(f *testing.F) {
 	for _, v := range []string{"", "9.9.9.9", "6.6.6.6, 10.0.0.1", "unknown", "::ffff:10.0.0.1,", "[2001:db8::1]:80", "10.0.0.1", ",,,", "fe80::1%z"} {
 		f.Add(v)
@@ -112,8 +112,8 @@ func FuzzForwardedFor(f *testing.F) {
 	})
 }
 
-// FuzzRealIP holds that X-Real-IP cannot move the key of a peer that is not trusted, and that no other field is
-// read. Whatever stands in it gives the key of an address.
+// FuzzRealIP checks that X-Real-IP cannot move the key of a peer that is not trusted, and that no other
+// field is read. Whatever stands in it gives the key of an address.
 func FuzzRealIP(f *testing.F) {
 	for _, v := range []string{"", "9.9.9.9", "9.9.9.9, 8.8.8.8", "unknown", "::ffff:10.0.0.1", "[2001:db8::1]:80", "fe80::1%z"} {
 		f.Add(v)
@@ -148,8 +148,8 @@ func isKeyOfAddr(key string) bool {
 	return err == nil && prefix.Bits() == ipv6Bits && prefix == prefix.Masked() && !prefix.Addr().Is4In6()
 }
 
-// FuzzHost holds that the form is a fixed point, of bounded length, the same for servers and clients, and that no
-// spelling of a host gives it another key.
+// FuzzHost checks that the form is a fixed point, of bounded length, the same for servers and clients, and
+// that no spelling of a host gives it another key.
 func FuzzHost(f *testing.F) {
 	for _, h := range []string{"", "example.com", "Example.COM.:443", "h:8080", "h:08080", "[::1]:80", "::1", "a:80:80", "a..", "h::", "É\xff", "]:80", ".:80"} {
 		f.Add(h)
@@ -189,8 +189,8 @@ func FuzzHost(f *testing.F) {
 	})
 }
 
-// FuzzHeader holds that a key comes from the one field alone, is what stands there, has a bounded length, and
-// is no other value's.
+// FuzzHeader checks that a key comes from the one field alone, is what stands there, has a bounded length,
+// and is no other value's.
 func FuzzHeader(f *testing.F) {
 	for _, v := range []string{
 		"", "token", "Token", " a ", "sha256:00", own(long), bound(long),
@@ -266,7 +266,7 @@ func sound(t *testing.T, f policy.Feedback) {
 	}
 }
 
-// FuzzFeedback holds the ranges of what any answer means. It also holds that an answer means the same each
+// FuzzFeedback holds the ranges of what any answer means. It also checks that an answer means the same each
 // time and beside other fields, and that one from a cache says nothing of its own.
 func FuzzFeedback(f *testing.F) {
 	for _, e := range zoo(f) {
@@ -299,7 +299,7 @@ func FuzzFeedback(f *testing.F) {
 var fuzzed policy.Policy = policy.Tracking{}
 
 // FuzzFeedbackToPolicy sends answers, with an empty line between them, through the parser into a policy, for
-// requests and tokens, and holds that its pace stays finite and in bounds.
+// requests and tokens, and checks that its pace stays finite and in bounds.
 func FuzzFeedbackToPolicy(f *testing.F) {
 	all := zoo(f)
 	for i := 0; i+3 <= len(all); i += 3 {
@@ -328,7 +328,7 @@ func FuzzFeedbackToPolicy(f *testing.F) {
 	})
 }
 
-// sampleOf is feedback as the law of one unit sees it.
+// sampleOf is feedback as the controller of one unit sees it.
 func sampleOf(f *policy.Feedback, unit string) policy.Sample {
 	s := policy.Sample{Outcome: f.Outcome, RetryAfter: f.RetryAfter}
 	for _, q := range f.Quotas {

@@ -16,7 +16,7 @@ func panicOf(f func()) (value any) {
 	return nil
 }
 
-// touchy is a policy whose laws panic at feedback.
+// touchy is a policy whose controllers panic at feedback.
 type touchy struct{}
 
 func (touchy) New(uint64) policy.Controller { return touchy{} }
@@ -85,7 +85,7 @@ func TestPanicBeforeTheAdmissionClosesTheRequest(t *testing.T) {
 	}
 }
 
-// A law that panics when the handler has returned does not keep the permit.
+// A controller that panics when the handler has returned does not keep the permit.
 func TestPanicOfAControllerBehindTheHandler(t *testing.T) {
 	l := limiter(t, oneSlot, quotient.Policy(touchy{}))
 	if got := panicOf(func() { ask(Middleware(l, Path())(ok), get(t, "/")) }); got != "a law" {

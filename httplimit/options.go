@@ -73,10 +73,10 @@ func UnreadBodyWait(d time.Duration) Option {
 }
 
 // Drain ends the waits of Wait when ctx ends, which is how a server shuts down. Requests that wait then are
-// answered with 503, and so are those that would have to wait from then on: with Retry-After: 1 and a problem
-// of type temporary-reduced-capacity. Requests that have been admitted go on. New ones for which there is room
-// are still served, until http.Server.Shutdown closes the door: cancel ctx just before that. A request that a
-// limit refuses at once is refused as ever.
+// answered with 503, and so are those that would have to wait from then on: with Retry-After: 1 and a
+// problem of type temporary-reduced-capacity. Requests that have been admitted go on. New ones for which
+// there is room are still served, until http.Server.Shutdown closes the door: cancel ctx just before that. A
+// request that a limit refuses at once is refused as always.
 //
 // Only requests that wait pay for it. It changes nothing without Wait. Drain panics if ctx is nil.
 func Drain(ctx context.Context) Option {

@@ -88,7 +88,7 @@ type sender struct {
 	texts  map[textsKey]*ruleTexts // at most maxRuleTexts
 }
 
-// scratch is what a request needs for its asks, and to tell where its key stands.
+// scratch is what a request needs for its calls, and to tell where its key stands.
 type scratch struct {
 	opts     [mostOptions]quotient.CallOption // the first is StateInto(&rules)
 	rules    []quotient.RuleState             // where the limiter says it
@@ -164,7 +164,8 @@ func (s *sender) send(w http.ResponseWriter, at *scratch, no *refusal) {
 	set(w, xNames, values, false)
 }
 
-// ofLimit leaves out the laws of a policy, which come last: they are no rules that a client has to keep.
+// ofLimit leaves out the controllers of a policy, which come last: they are no rules that a client has to
+// keep.
 func ofLimit(rules []quotient.RuleState) []quotient.RuleState {
 	for n := len(rules); n > 0 && rules[n-1].Pace > 0; n-- {
 		rules = rules[:n-1]

@@ -365,7 +365,7 @@ func TestRefusalBehindIsNoFeedback(t *testing.T) {
 	heard.learned(t, policy.Feedback{Outcome: policy.Failed})
 }
 
-// sink is a law that keeps the quotas of answers.
+// sink is a controller that keeps the quotas of answers.
 type sink struct{ heard []policy.Quota }
 
 func (s *sink) New(uint64) policy.Controller { return s }
@@ -526,7 +526,7 @@ func members(t interface{ Fatalf(string, ...any) }, value, integer string) (name
 	return names
 }
 
-// FuzzQuoted holds that any name becomes one String, from which it can be read again.
+// FuzzQuoted checks that any name becomes one String, from which it can be read again.
 func FuzzQuoted(f *testing.F) {
 	for _, name := range []string{"", "minute", `a"b\c`, "é", "%41", "\x00\x7f\xff", "a\r\nb"} {
 		f.Add(name)

@@ -186,7 +186,7 @@ func (t *Transport) holdFor(resp *http.Response, permit quotient.Permit, feedbac
 	body := &heldBody{ReadCloser: resp.Body, hold: hold{held: admission{own: permit}}}
 	told := false
 	defer func() {
-		if !told { // a law has panicked: the caller gets no answer to close
+		if !told { // a controller has panicked: the caller gets no answer to close
 			_ = body.Close()
 		}
 	}()

@@ -70,7 +70,8 @@ func (t *tracker) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return holdConn(conn, t.held), buffered, nil
 }
 
-// finish tells the policy, and releases the permit unless a connection has it, also when a law panics.
+// finish tells the policy, and releases the permit unless a connection has it, also when a controller
+// panics.
 func (t *tracker) finish() {
 	if !t.hijacked {
 		defer t.held.Release()

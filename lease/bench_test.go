@@ -66,7 +66,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 	}
 }
 
-// TestAllocations holds that nothing but the lock is allocated.
+// TestAllocations checks that nothing but the lock is allocated.
 func TestAllocations(t *testing.T) {
 	table, now := crowd(t, 100)
 	for _, row := range []struct {

@@ -84,8 +84,8 @@ func (l *Lease) Err() error {
 
 // Unlock gives the lock back, and waits until a server has confirmed it, or ctx ends. The peer is removed
 // with its last lock. It may be called again, and then returns the same. It goes on in the background after
-// ctx: for at most Timeout, and as long as the peer has other locks. Else the lock ends by itself within
-// ExpiresIn.
+// ctx: for at most Timeout, and as long as the peer has other locks. Otherwise the lock ends by itself
+// within ExpiresIn.
 //
 // Unlock of a lost Lease returns Err's error: it says that the work was not protected until its end. It then
 // makes one attempt to give back what the server may still keep.

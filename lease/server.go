@@ -117,7 +117,8 @@ func (s *Server) StandBy(leader string) {
 	s.stop(leader)
 }
 
-// Leads reports whether this server grants leases. Else leader is the URL of the one that does, if known.
+// Leads reports whether this server grants leases. Otherwise leader is the URL of the one that does, if
+// known.
 func (s *Server) Leads() (leads bool, leader string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,12 +11,12 @@ const (
 	defaultDecrease = 0.5
 	defaultStep     = 1.0 / 20
 	startUnknown    = 5.0  // events per second to start at when no share is known
-	floorShare      = 0.02 // a rate never falls below this part of the share: probes of a law must go on
+	floorShare      = 0.02 // a rate never falls below this part of the share: probes of a controller must go on
 	floorUnknown    = 0.1  // events per second, the floor when no share is known
 )
 
-// AIMD grows by a constant number of events per second each second and is cut by a factor
-// when the upstream refuses. It is the plain textbook law, here for teaching and for comparison.
+// AIMD grows by a constant number of events per second each second and is cut by a factor when the upstream
+// refuses. It is the plain textbook controller, here for teaching and for comparison.
 //
 // The zero value is ready to use.
 type AIMD struct {
@@ -27,7 +27,7 @@ type AIMD struct {
 	Decrease float64
 }
 
-// New returns a law that starts at the share, or at 5 events per second when none is known.
+// New returns a controller that starts at the share, or at 5 events per second when none is known.
 func (p AIMD) New(uint64) Controller {
 	if !(p.Decrease > 0 && p.Decrease < 1) {
 		p.Decrease = defaultDecrease

@@ -121,7 +121,7 @@ func anySample(t *rapid.T) policy.Sample {
 	}
 }
 
-// Whatever samples a law gets, it answers a rate: finite, positive, and not above the ceiling.
+// Whatever samples a controller gets, it answers a rate: finite, positive, and not above the ceiling.
 func TestPropertyAIMDAnswersARate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctrl := policy.AIMD{Increase: number("increase")(t), Decrease: number("decrease")(t)}.New(1)

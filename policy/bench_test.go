@@ -7,7 +7,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// BenchmarkNext is the price of one success: the law's part of the happy path.
+// BenchmarkNext is the price of one success: the controller's part of the happy path.
 func BenchmarkNext(b *testing.B) {
 	quota := policy.Quota{Limit: 100, Remaining: 40, Reset: time.Second}
 	for _, c := range []struct {

@@ -36,8 +36,8 @@ const (
 	floorKept = 0.5
 )
 
-// blackout is what the law knows about times when nothing is served, as at the end of a fixed
-// window. The first success ends it: what was served since the end of the last one, by the time that took, is the
+// blackout is what the controller knows about times when nothing is served, as at the end of a fixed window.
+// The first success ends it: what was served since the end of the last one, by the time that took, is the
 // rate that would have lasted. Of an incident no more than a window's part of that time counts.
 type blackout struct {
 	firstBad time.Duration // of the refusals since the last success
@@ -108,7 +108,8 @@ func (b *blackout) refusal(t *tracking, s *Sample) bool {
 	return true
 }
 
-// missed is a probe that has not succeeded, whatever became of it; also one whose refusal another law answers for.
+// missed is a probe that has not succeeded, whatever became of it; also one whose refusal another controller
+// answers for.
 func (b *blackout) missed(t *tracking, s *Sample) {
 	if b.dark && s.Sent >= b.until && s.Sent < s.Now { // else it is no answer, but a change of the bounds
 		b.ill = b.ill && s.Outcome != Throttled

@@ -151,7 +151,8 @@ func TestRateAfterABlackout(t *testing.T) {
 	near(t, "31 requests since then", l.probe(policy.Success), 31/(l.now-second))
 }
 
-// Where little was asked for, little was served: that proves little, and the law goes by the rate that it had.
+// Where little was asked for, little was served: that proves little, and the controller goes by the rate
+// that it had.
 func TestLittleDemandProvesLittle(t *testing.T) {
 	l := born(10, policy.RuleFloor)
 	for range 20 {
@@ -220,7 +221,7 @@ func TestRateBehindTheGate(t *testing.T) {
 	}
 }
 
-// A law counts units, and its probes are requests.
+// A controller counts units, and its probes are requests.
 func TestProbesAreRequests(t *testing.T) {
 	for _, cost := range []float64{1, 0.01, 500} {
 		l := born(0, 0)

@@ -6,7 +6,7 @@ const (
 	// chanceOver is the length, in seconds, of the times that are compared.
 	chanceOver = 7.0
 	// chanceLeast and chanceMost bound the part that is refused by chance. Less does no harm; more is for
-	// each law to judge.
+	// each controller to judge.
 	chanceLeast, chanceMost = 0.008, 0.05
 	// chanceBelow is the part of the highest sum below which refusals that follow the rate would have ended.
 	chanceBelow = 0.95

@@ -30,10 +30,11 @@ const (
 	mostFor = 120.0
 )
 
-// company is what the law makes of news of the others. Each law finds the level by its own answers. News only
-// moves rates between replicas, keeping their sum, and shows that the fleet has reached its limit.
+// company is what the controller makes of reports of the others. Each controller finds the level by its own
+// answers. Reports only move rates between replicas, keeping their sum, and show that the fleet has
+// reached its limit.
 type company struct {
-	on                           bool // there is news, and it is of others too
+	on                           bool // there is a report, and it covers others too
 	weight                       float64
 	wanting, rate, used, refused float64 // of the others, as in Fleet
 	crowd                        bool    // the fleet is at its limit
@@ -41,7 +42,7 @@ type company struct {
 	mine                         float64 // own refusals lately
 	mineAt                       time.Duration
 	most                         float64 // that was served in the last minute or so
-	spare                        float64 // seconds since the last answer, of which news has interrupted growth
+	spare                        float64 // seconds since the last answer, of which reports have interrupted growth
 }
 
 // refuse counts an own refusal.
@@ -92,7 +93,7 @@ func (t *tracking) use(now time.Duration) float64 {
 	return max(0, t.answers.delivered(t)) / (1 + max(0, (now-t.now).Seconds())/memory)
 }
 
-// learn takes in news. The part of this replica is taken out: its own state is fresher.
+// learn takes in reports. The part of this replica is taken out: its own state is fresher.
 func (t *tracking) learn(f *Fleet, now time.Duration) {
 	c := &t.company
 	if !f.sound() || f.Weight <= 1 {
@@ -116,7 +117,7 @@ func (t *tracking) learn(f *Fleet, now time.Duration) {
 	}
 }
 
-// join follows news for so many seconds.
+// join follows reports for so many seconds.
 func (t *tracking) join(b *Bounds, now time.Duration, elapsed float64) {
 	t.learn(b.Fleet, now)
 	c := &t.company
@@ -175,9 +176,9 @@ func (t *tracking) pulls(part, in float64, wants bool) bool {
 	return part >= t.rate && in == lendIn
 }
 
-// pull moves the rate to a part, and with it all that the law remembers in units of its part. News alone
-// never brings the rate below the equal part of what this replica was served. Nor does it more than double
-// the rate in a second, unless the limit is known here.
+// pull moves the rate to a part, and with it all that the controller remembers in units of its part. Reports
+// alone never brings the rate below the equal part of what this replica was served. Nor does it more than
+// double the rate in a second, unless the limit is known here.
 func (t *tracking) pull(part, elapsed, in float64, b Bounds) {
 	c := &t.company
 	part = max(part, min(t.rate, c.most/c.weight))
@@ -193,7 +194,7 @@ func (t *tracking) pull(part, elapsed, in float64, b Bounds) {
 	}
 }
 
-// growing is the time that growth accounts for: since the last answer, though news has come in between.
+// growing is the time that growth accounts for: since the last answer, though reports have come in between.
 func (t *tracking) growing(s *Sample, b *Bounds, elapsed float64) float64 {
 	c := &t.company
 	dt := min(elapsed+c.spare, t.longest())

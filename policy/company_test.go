@@ -10,8 +10,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// group is laws that learn at once what the others say, and whose pace always holds requests back. Nothing is
-// refused.
+// group is controllers that learn at once what the others say, and whose pace always holds requests back.
+// Nothing is refused.
 type group struct {
 	ctrls  []policy.Reporter
 	bounds policy.Bounds
@@ -31,7 +31,7 @@ func newGroup(b policy.Bounds, starts ...float64) *group {
 	return g
 }
 
-// news is the sum of all words.
+// reports are the sum of all words.
 func (g *group) news() policy.Fleet {
 	f := policy.Fleet{Weight: float64(len(g.ctrls)), Limit: g.bounds.Share * float64(len(g.ctrls))}
 	for _, ctrl := range g.ctrls {
@@ -46,7 +46,8 @@ func (g *group) news() policy.Fleet {
 	return f
 }
 
-// run lets all go on for a time. Those that are not idle send at their rate, and all have news every 200 ms.
+// run lets all go on for a time. Those that are not idle send at their rate, and all have reports every 200
+// ms.
 func (g *group) run(d time.Duration) {
 	const tick = 10 * time.Millisecond
 	due := make([]float64, len(g.ctrls))
@@ -69,7 +70,7 @@ func (g *group) run(d time.Duration) {
 	}
 }
 
-// Those that want more come to the same rate, and their sum only grows as laws grow.
+// Those that want more come to the same rate, and their sum only grows as controllers grow.
 func TestNewsMakesEqual(t *testing.T) {
 	g := newGroup(policy.Bounds{Ceiling: math.Inf(1)}, 30, 6, 6, 18)
 	g.run(5 * time.Second)
@@ -104,7 +105,7 @@ func TestNewsLends(t *testing.T) {
 	}
 }
 
-// Without news of others the paces are the same, whatever else the news says.
+// Without reports of others the paces are the same, whatever else the reports says.
 func TestPropertyNoNewsChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		seed := rapid.Uint64().Draw(t, "seed")
@@ -122,8 +123,8 @@ func TestPropertyNoNewsChangesNothing(t *testing.T) {
 	})
 }
 
-// Lies do not bring the pace of a law that is served below its part of a hinted limit, or of what it was
-// served.
+// Lies do not bring the pace of a controller that is served below its part of a hinted limit, or of what it
+// was served.
 func TestPropertyLiesLeaveAFloor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weight := float64(rapid.IntRange(2, 50).Draw(t, "weight"))
@@ -150,7 +151,7 @@ func TestPropertyLiesLeaveAFloor(t *testing.T) {
 	})
 }
 
-// What a law says is finite and not negative, whatever it has lived through, at any instant.
+// What a controller says is finite and not negative, whatever it has lived through, at any instant.
 func TestPropertySayIsSound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctrl := policy.Tracking{}.New(rapid.Uint64().Draw(t, "seed")).(policy.Reporter)
@@ -165,7 +166,8 @@ func TestPropertySayIsSound(t *testing.T) {
 	})
 }
 
-// Replicas that claim to want all, and to have nothing, leave a law the equal part of what it was served.
+// Replicas that claim to want all, and to have nothing, leave a controller the equal part of what it was
+// served.
 func TestLiesLeaveAFloor(t *testing.T) {
 	g := newGroup(policy.Bounds{Ceiling: math.Inf(1)}, 50)
 	g.run(20 * time.Second)
@@ -180,7 +182,7 @@ func TestLiesLeaveAFloor(t *testing.T) {
 	}
 }
 
-// When news ends, what was given away by one that was idle comes back to it.
+// When reports end, an idle replica gets back what it gave away.
 func TestNewsThatEndsGivesBack(t *testing.T) {
 	b := policy.Bounds{Ceiling: 40}
 	g := newGroup(b, 30, 30)

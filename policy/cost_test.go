@@ -13,8 +13,8 @@ func (l *life) costing(after, cost float64, o policy.Outcome) float64 {
 	return l.tell(policy.Sample{Outcome: o, Now: at, Sent: at - seconds(rtt), Cost: cost, Paced: true})
 }
 
-// Without a share the law starts at five requests a second, whatever the first of them turns out to cost: tokens, or for slots
-// the seconds that it held one.
+// Without a share the controller starts at five requests a second, whatever the first of them turns out to
+// cost: tokens, or for slots the seconds that it held one.
 func TestFirstCost(t *testing.T) {
 	for _, cost := range []float64{1, 100, 0.2, 2000} {
 		l := born(0, policy.RuleSlowStart)
@@ -28,7 +28,8 @@ func TestFirstCost(t *testing.T) {
 	within(t, "a share is in events already", l.costing(0.1, 100, policy.Success), 200, 201)
 }
 
-// What a request costs decides what is slow: laws of ten requests a second behave the same, whatever these cost.
+// What a request costs decides what is slow: controllers of ten requests a second behave the same, whatever
+// these cost.
 func TestCostsScale(t *testing.T) {
 	one, hundred, slots := born(10, 0), born(1000, 0), born(2, 0)
 	for i := range 1000 {

@@ -7,7 +7,7 @@ import "time"
 const (
 	cutPart     = 0.12 // of the rate, at the reference rate; TCP's half would empty a bucket that is nearly right
 	cutMost     = 0.4
-	cutKept     = 0.4  // of a cut stays: the law returns to what is left of the rest
+	cutKept     = 0.4  // of a cut stays: the controller returns to what is left of the rest
 	slowCutPart = 0.3  // at the end of slow start, which may have overshot by a doubling
 	servedKept  = 0.95 // of what was served lately stays, but not all of the rate
 	servedMost  = 0.97

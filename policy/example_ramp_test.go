@@ -7,8 +7,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// A law joined by hand to a reader of batches: from 10 a second to 50 in eight seconds, as long as at least
-// half is used. It is given up slowly when there are no reads.
+// A controller joined by hand to a reader of batches: from 10 a second to 50 in eight seconds, as long as at
+// least half is used. It is given up slowly when there are no reads.
 func ExampleRamp() {
 	ramp := policy.Ramp{Mode: policy.RampGoBack, Start: 0.2, Over: 8 * time.Second, CoolDown: 2 * time.Second}
 	if err := ramp.Validate(); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// A law joined by hand to another program's client: ten requests a second, answered after 40 ms, at a share
-// of ten. For two seconds everything is refused.
+// A controller joined by hand to another program's client: ten requests a second, answered after 40 ms, at a
+// share of ten. For two seconds everything is refused.
 func ExampleTracking() {
 	ctrl := policy.Tracking{}.New(1)
 	bounds := policy.Bounds{Share: 10, Ceiling: 100}
@@ -39,7 +39,7 @@ func ExampleTracking() {
 	//   24s  success    10.0 requests a second
 }
 
-// Without a limit or a hint a law finds the rate by itself.
+// Without a limit or a hint a controller finds the rate by itself.
 func ExampleTracking_New() {
 	ctrl := policy.Tracking{}.New(1)
 	anything := policy.Bounds{Ceiling: math.Inf(1)}

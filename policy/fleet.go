@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// Fleet is news of the fleet: the sum of the words of all replicas, this one included, about what a law
-// governs. The zero value is no news; a law then goes by its own answers alone. News is given while it is
-// complete and a few seconds old at most, else the zero value is.
+// Fleet is the sum of the reports of all replicas, this one included, about what a controller governs. The zero
+// value means no report; a controller then uses its own answers alone. A controller gets a Fleet only while it
+// is complete and at most a few seconds old.
 //
 // Weights are in units of this replica's own: of equal replicas each counts 1. Rates are in the units of
 // Pace.Rate: events per second, or slots. They are sums over replicas as they are, not in units of anything.
-// A law survives any news, true or not.
+// A controller survives any reports, true or not.
 type Fleet struct {
-	// Weight is of all replicas that are known, this one included: 1 or more, or 0 when there is no news.
+	// Weight is of all known replicas, this one included: 1 or more, or 0 when there is no report.
 	Weight float64
-	// Limit is what Share is a part of, in events per second or slots: Bounds.Share times the number of parts
-	// that it was reckoned with, which may not be Weight. It is 0 when Share is.
+	// Limit is what Share is a part of, in events per second or slots: Bounds.Share times the number of
+	// parts that it was computed with, which may not be Weight. It is 0 when Share is.
 	Limit float64
-	// Wanting is the weight of the replicas that want more than they may have (Word.Wanting), at most Weight.
+	// Wanting is the weight of the replicas that want more than they may have (Report.Wanting), at most Weight.
 	Wanting float64
 	// Rate is the sum of what those allow themselves.
 	Rate float64
@@ -28,17 +28,17 @@ type Fleet struct {
 	Refused float64
 }
 
-// known reports whether there is news. The figures of known news may still be anything.
+// known reports whether there is a report. The figures of a known report may still be anything.
 func (f *Fleet) known() bool { return f != nil && f.Weight >= 1 && f.Weight <= math.MaxFloat64 }
 
-// sound reports whether there is news that can be reckoned with.
+// sound reports whether there is a report that can be computed with.
 func (f *Fleet) sound() bool {
 	return f.known() && f.Weight <= greatestRate && f.Wanting >= 0 && f.Rate >= 0 && f.Used >= 0 && f.Refused >= 0 &&
 		f.Rate+f.Used+f.Refused <= greatestRate
 }
 
-// Word is what a law lets its replica say to the fleet. Others add it up; see Fleet. The zero value says
-// nothing.
+// Report is what a controller lets its replica send to the fleet. Others add it up; see Fleet. The zero value
+// says nothing.
 type Report struct {
 	// Wanting reports whether the pace holds requests back, or the replica uses more than those may that want
 	// more.
@@ -49,8 +49,9 @@ type Report struct {
 	Refused float64
 }
 
-// Speaker is a Law that uses news of the fleet; others are given none. A limiter passes its Word on to the other replicas, about
-// once in each interval. When news has come it calls Next with the outcome Unknown and the new Bounds.
+// Speaker is a Law that uses reports of the fleet; others are given none. A limiter passes its Word on to
+// the other replicas, about once in each interval. When reports have come it calls Next with the outcome
+// Unknown and the new Bounds.
 type Reporter interface {
 	Controller
 	// Say returns what the replica is to pass on at an instant, on the clock of Sample.Now. It changes

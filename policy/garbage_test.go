@@ -30,7 +30,8 @@ func TestClockThatGoesBack(t *testing.T) {
 	near(t, "the cut by a refusal on the new clock", l.refuse(0.1), cut*0.88)
 }
 
-// Numbers that are none are ignored one by one: the rate stays finite and within its bounds, and the law goes on as it was.
+// Numbers that are none are ignored one by one: the rate stays finite and within its bounds, and the
+// controller goes on as it was.
 func TestNumbersThatAreNone(t *testing.T) {
 	for _, x := range odd {
 		for _, s := range []policy.Sample{

@@ -14,7 +14,8 @@ const (
 	ln2                    = 0.693147
 )
 
-// plateau is the rate that the last cut has proven to be near the limit, and how long the law has been there.
+// plateau is the rate that the last cut has proven to be near the limit, and how long the controller has
+// been there.
 type plateau struct {
 	top   float64
 	quiet float64 // seconds of growth since the last cut

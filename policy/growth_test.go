@@ -21,8 +21,8 @@ func TestSlowStart(t *testing.T) {
 	within(t, "with a share there is no slow start", born(10, 0).serveFor(1, 0.05), 10, 10.1)
 }
 
-// A law that has come down to the least rate has nothing to lose, and starts over, with a share or without
-// one.
+// A controller that has come down to the least rate has nothing to lose, and starts over, with a share or
+// without one.
 func TestSlowStartFromTheLeastRate(t *testing.T) {
 	for _, share := range []float64{0, 10} {
 		l := born(share, policy.RuleBlackout)
@@ -36,8 +36,8 @@ func TestSlowStartFromTheLeastRate(t *testing.T) {
 	}
 }
 
-// A limit that others have used up when a law begins says nothing about the rate. Refusals before the first
-// success, and a blackout that begins with them, leave it as it was. Slow start goes on.
+// A limit that others have used up when a controller begins says nothing about the rate. Refusals before the
+// first success, and a blackout that begins with them, leave it as it was. Slow start goes on.
 func TestRefusedBeforeAnythingWasServed(t *testing.T) {
 	for _, share := range []float64{0, 10} {
 		start := born(share, 0).Rate
@@ -57,7 +57,8 @@ func TestRefusedBeforeAnythingWasServed(t *testing.T) {
 	}
 }
 
-// A success that follows closely upon refusals ends the start too, or at a high rate the law would never cut.
+// A success that follows closely upon refusals ends the start too, or at a high rate the controller would
+// never cut.
 func TestFirstSuccessAmongManyRefusals(t *testing.T) {
 	l := born(400, 0)
 	for range 400 {
@@ -69,7 +70,7 @@ func TestFirstSuccessAmongManyRefusals(t *testing.T) {
 	}
 }
 
-// cutAt brings a law without a share to a plateau: many successes, and then one refusal.
+// cutAt brings a controller without a share to a plateau: many successes, and then one refusal.
 func cutAt(t *testing.T, without policy.Rules) (l *life, before float64) {
 	t.Helper()
 	l = born(0, without|policy.RuleSlowStart|policy.RuleServed) // more is served than the rate
@@ -79,7 +80,8 @@ func cutAt(t *testing.T, without policy.Rules) (l *life, before float64) {
 	return l, before
 }
 
-// The law comes back to four tenths of the cut below where it was, rests there, and then grows as the cube of the time.
+// The controller comes back to four tenths of the cut below where it was, rests there, and then grows as the
+// cube of the time.
 func TestReturnRestAndProbe(t *testing.T) {
 	l, before := cutAt(t, 0)
 	top := before * (1 - 0.4*0.12)

@@ -16,8 +16,8 @@ const (
 	drainOver = 3.0
 	// leftOver is the part of a quota that is not counted on.
 	leftOver = 0.04
-	// headroomGain is the growth a second when all is free, by the square of what is, on top of the law's own;
-	// headroomLoss the decline when all is used.
+	// headroomGain is the growth a second when all is free, by the square of what is, on top of the
+	// controller's own; headroomLoss the decline when all is used.
 	headroomGain, headroomLoss = 0.4, 0.4
 	// headroomKept bounds the decline, as a part of the plateau: what lies below is for refusals to decide.
 	headroomKept = 0.8
@@ -35,7 +35,7 @@ const (
 )
 
 // headroom is what fields claim to be left of a quota, and how far they are trusted. They never replace the
-// law: they make its growth faster or slower, as far as they are trusted.
+// controller: they make its growth faster or slower, as far as they are trusted.
 type headroom struct {
 	trust    float64 // from 0 to 1
 	limit    float64
@@ -120,7 +120,7 @@ func (h *headroom) judge(t *tracking) {
 	}
 }
 
-// steer moves the rate by what is free, and by the law's own growth as far as the fields leave it.
+// steer moves the rate by what is free, and by the controller's own growth as far as the fields leave it.
 func (h *headroom) steer(t *tracking, paced bool, dt float64) {
 	if h.free < fullBelow && t.has(RuleDoubt) {
 		h.trust = max(0, h.trust-dt/(fullFor*t.period(t.slowness())))

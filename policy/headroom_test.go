@@ -24,7 +24,7 @@ func draining(used float64) func(float64) policy.Quota {
 	}
 }
 
-// settled is a law at a share of 10, whose plateau is 10 too.
+// settled is a controller at a share of 10, whose plateau is 10 too.
 func settled(without policy.Rules) *life { return born(10, without) }
 
 func TestHeadroom(t *testing.T) {

@@ -12,8 +12,8 @@ const (
 	levelKept, levelBack = 0.9, 0.3
 )
 
-// level is what the law remembers from before a fall. A limit that has fallen may come back, as after an incident.
-// Then the rate returns to the level at once, and not as slowly as it probes.
+// level is what the controller remembers from before a fall. A limit that has fallen may come back, as after
+// an incident. Then the rate returns to the level at once, and not as slowly as it probes.
 type level struct {
 	held float64 // what has been served for a while
 	from float64 // the rate at which a return began; 0: none is on

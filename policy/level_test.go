@@ -6,8 +6,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// healthy is a law without a share that has held ten requests a second for two minutes: one that probes beyond is
-// refused.
+// healthy is a controller without a share that has held ten requests a second for two minutes: one that
+// probes beyond is refused.
 func healthy(without policy.Rules) *life {
 	l := born(0, without|policy.RuleSlowStart)
 	for l.now < 120 {

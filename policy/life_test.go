@@ -8,8 +8,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// life is one law that is given its samples by hand. Times are in seconds, and a request has always been
-// under way for rtt.
+// life is one controller that is given its samples by hand. Times are in seconds, and a request has always
+// been under way for rtt.
 type life struct {
 	policy.Pace
 	ctrl   policy.Controller
@@ -21,7 +21,7 @@ const rtt = 0.05
 
 func seconds(s float64) time.Duration { return time.Duration(math.Round(s * float64(time.Second))) }
 
-// born starts a law without some rules, at a share or, if that is 0, without one.
+// born starts a controller without some rules, at a share or, if that is 0, without one.
 func born(share float64, without policy.Rules) *life {
 	l := &life{ctrl: policy.Tracking{Without: without}.New(1), bounds: policy.Bounds{Share: share, Ceiling: math.Inf(1)}}
 	l.Pace = l.ctrl.Next(policy.Sample{}, l.bounds)
@@ -67,7 +67,7 @@ func (l *life) hint(after, share float64) float64 {
 	return l.tell(policy.Sample{Now: seconds(l.now + after)})
 }
 
-// darken refuses until the law waits for a single probe, at most so often.
+// darken refuses until the controller waits for a single probe, at most so often.
 func (l *life) darken(t *testing.T, every float64) *life {
 	t.Helper()
 	for range 1000 {
@@ -84,7 +84,7 @@ func (l *life) probe(o policy.Outcome) float64 {
 	return l.answer(max(l.NotBefore.Seconds()-l.now, 0)+rtt, o)
 }
 
-// gate is how long the law waits from now on, in seconds.
+// gate is how long the controller waits from now on, in seconds.
 func (l *life) gate() float64 { return l.NotBefore.Seconds() - l.now }
 
 // near fails unless two rates are equal but for rounding.

@@ -6,5 +6,5 @@ import (
 	"go.uber.org/goleak"
 )
 
-// No law starts a goroutine.
+// No controller starts a goroutine.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

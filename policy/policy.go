@@ -1,8 +1,8 @@
-// Package policy holds pure control laws: feedback in, rate out.
+// Package policy holds pure controllers: feedback in, rate out.
 //
-// A law has no clock, no lock and no goroutine. Time is an argument, so a law can be
-// tested, simulated and replayed at any speed. The limiter joins a law to a key's pacing
-// bucket (see adaptive.go in the root package) and calls it with the key's lock held.
+// A controller has no clock, no lock and no goroutine. Time is an argument, so a controller can be tested,
+// simulated and replayed at any speed. The limiter joins a controller to a key's pacing bucket (see
+// adaptive.go in the root package) and calls it with the key's lock held.
 package policy
 
 import (
@@ -66,28 +66,28 @@ type Feedback struct {
 	Quotas [MaxQuotas]Quota
 }
 
-// Sample is one piece of feedback as a law sees it. A law governs one resource: the events of one unit, or
-// the slots in flight.
+// Sample is one piece of feedback as a controller sees it. A controller governs one resource: the events of
+// one unit, or the slots in flight.
 type Sample struct {
 	Outcome    Outcome
 	RetryAfter time.Duration
-	// Quota is what the answer reported about the unit that the law governs.
+	// Quota is what the answer reported about the unit that the controller governs.
 	Quota Quota
-	// Now and Sent are the instants of the answer and of the admission, on a monotonic clock with any origin.
-	// From a Limiter, Now never goes back for a law. All answers are dated by the clock but one: a Success
-	// and no more, where no law governs slots and no pace expires (Pace.Until). It is dated by the key's
-	// latest admission or feedback, which saves reading the clock.
+	// Now and Sent are the instants of the answer and of the admission, on a monotonic clock with any
+	// origin. From a Limiter, Now never goes back for a controller. All answers are dated by the clock but
+	// one: a Success and no more, where no controller governs slots and no pace expires (Pace.Until). It is
+	// dated by the key's latest admission or feedback, which saves reading the clock.
 	Now, Sent time.Duration
-	// Cost is what the request took of what the law governs: events, 1 for a request among requests, or for
-	// slots in flight the seconds that it held them. A rate divided by the cost is
-	// requests per second. 0 or less when it is not known, as for slots when the request did not succeed.
+	// Cost is what the request took of what the controller governs: events, 1 for a request among requests,
+	// or for slots in flight the seconds that it held them. A rate divided by the cost is requests per
+	// second. 0 or less when it is not known, as for slots when the request did not succeed.
 	Cost float64
-	// Taken is what was admitted of what the law governs, less what was given back unused, since the law got
-	// its last sample. It counts events; for slots in flight, the slot-seconds of the request that this
-	// sample is of.
+	// Taken is what was admitted of what the controller governs, less what was given back unused, since the
+	// controller got its last sample. It counts events; for slots in flight, the slot-seconds of the request
+	// that this sample is of.
 	Taken float64
-	// Paced reports whether the law's own pace held requests back since the last sample. A law should only
-	// grow when it did: an unused rate proves nothing.
+	// Paced reports whether the controller's own pace held requests back since the last sample. A controller
+	// should only grow when it did: an unused rate proves nothing.
 	Paced bool
 }
 
@@ -95,18 +95,18 @@ type Sample struct {
 type Bounds struct {
 	// Share is this replica's part of the global limit; 0 when the limit or the pool is not known.
 	Share float64
-	// Ceiling is how far a law may go; +Inf when no limit is known.
+	// Ceiling is how far a controller may go; +Inf when no limit is known.
 	Ceiling float64
-	// Fleet is news of the other replicas; nil is none. It never changes: other news is another Fleet. A law
-	// may ignore it.
+	// Fleet is the sum of the replicas' reports; nil without them. A Fleet never changes: a new report is a new
+	// Fleet. A controller may ignore it.
 	Fleet *Fleet
 }
 
-// Pace is what a law allows from now on.
+// Pace is what a controller allows from now on.
 type Pace struct {
 	// Rate is in events per second, or in slots: finite, positive, and at most Bounds.Ceiling. Behind
-	// NotBefore and probes it is what the law expects to allow. The turns of callers that wait are reckoned
-	// by it.
+	// NotBefore and probes it is what the controller expects to allow. The turns of callers that wait are
+	// computed by it.
 	Rate float64
 	// NotBefore is the instant before which nothing is admitted, on the clock of Sample.Now. At it the bucket
 	// holds one event, which lets one request for one event pass, and further ones follow at Rate, or as
@@ -114,20 +114,20 @@ type Pace struct {
 	// one, and at once while none has. An instant that has passed means now, and one more than an hour ahead
 	// means an hour.
 	NotBefore time.Duration
-	// Until is the instant from which on the pace is out of date, on the clock of Sample.Now. The first ask
-	// at it or later makes the limiter call Next with the outcome Unknown. 0 means that only feedback changes
-	// the pace. A law that gives Until at its start is also started by the first ask of its key, and not by
-	// the first feedback.
+	// Until is the instant from which on the pace is out of date, on the clock of Sample.Now. The first call
+	// at it or later makes the limiter call Next with the outcome Unknown. 0 means that only feedback
+	// changes the pace. A controller that gives Until at its start is also started by the first call of its
+	// key, and not by the first feedback.
 	Until time.Duration
 	// Saved is how long a time's events may be saved up while no request comes: the bucket holds Rate times
-	// Saved, at least one event. 0 means a tenth of a second. Below 0 the law probes: see Probing.
+	// Saved, at least one event. 0 means a tenth of a second. Below 0 the controller probes: see Probing.
 	Saved time.Duration
 }
 
-// Probing returns the pace of a law that has to see an answer before it allows Rate. From NotBefore on single
-// requests pass, whatever they take, one in each so long, until the law gives another pace. 0 or less means
-// no probes, and more than an hour an hour. It takes the place of Saved. No caller is refused because of the
-// time between probes: when one is answered is not known.
+// Probing returns the pace of a controller that has to see an answer before it allows Rate. From NotBefore
+// on single requests pass, whatever they take, one in each so long, until the controller gives another pace.
+// 0 or less means no probes, and more than an hour an hour. It takes the place of Saved. No caller is
+// refused because of the time between probes: when one is answered is not known.
 func (p Pace) Probing(every time.Duration) Pace {
 	p.Saved = -max(0, every)
 	return p
@@ -138,22 +138,21 @@ func (p Pace) Probe() time.Duration { return max(0, -p.Saved) }
 
 // Law is the state of one key under a policy, for the events of one unit or for slots in flight.
 //
-// Next takes one sample and returns the pace from now on. The first call has the outcome
-// Unknown and returns the pace to start at. A law is called by one goroutine at a time.
+// Next takes one sample and returns the pace from now on. The first call has the outcome Unknown and returns
+// the pace to start at. A controller is called by one goroutine at a time.
 type Controller interface {
 	Next(s Sample, b Bounds) Pace
 }
 
-// Policy makes the laws of the keys.
+// Policy makes the controllers of the keys.
 type Policy interface {
-	// New returns a fresh law, or nil when the share itself is the law and nothing is
-	// to be learned; keys then carry no state for it. All that a law does at random follows
-	// from the seed.
+	// New returns a fresh controller, or nil when the share itself is the controller and nothing is to be
+	// learned; keys then carry no state for it. All that a controller does at random follows from the seed.
 	New(seed uint64) Controller
 }
 
 // Fixed is the policy that never learns: every key runs at its share. The zero value is ready.
 type Fixed struct{}
 
-// New returns nil: the share is the law.
+// New returns nil: the share is the controller.
 func (Fixed) New(uint64) Controller { return nil }

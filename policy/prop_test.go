@@ -10,7 +10,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// everyLaw runs a property for the laws of all policies.
+// everyController runs a property for the controllers of all policies.
 func everyController(t *testing.T, property func(t *rapid.T, c contract)) {
 	for _, c := range contracts {
 		t.Run(c.name, func(t *testing.T) {
@@ -19,7 +19,7 @@ func everyController(t *testing.T, property func(t *rapid.T, c contract)) {
 	}
 }
 
-// holds fails when the law has broken a promise.
+// holds fails when the controller has broken a promise.
 func (w *witness) holds(t fataler) {
 	if w.broken != "" {
 		t.Fatalf("%s: %s, at %+v", w.name, w.broken, w.at)
@@ -101,7 +101,7 @@ func garbageBounds(t *rapid.T) policy.Bounds {
 	return policy.Bounds{Share: number("share")(t), Ceiling: number("ceiling")(t), Fleet: garbageFleet(t)}
 }
 
-// garbageFleet is news of any kind, or none.
+// garbageFleet is any report, or nil.
 func garbageFleet(t *rapid.T) *policy.Fleet {
 	if rapid.Bool().Draw(t, "no news") {
 		return nil
@@ -112,8 +112,8 @@ func garbageFleet(t *rapid.T) *policy.Fleet {
 	}
 }
 
-// Whatever samples a law gets it answers with a finite rate, within bounds where there are any. When the
-// nonsense is over it finds back to the limit of its upstream, on a clock that starts again.
+// Whatever samples a controller gets it answers with a finite rate, within bounds where there are any. When
+// the nonsense is over it finds back to the limit of its upstream, on a clock that starts again.
 func TestPropertyGarbageIsSurvived(t *testing.T) {
 	everyController(t, func(t *rapid.T, c contract) {
 		w := c.witness(rapid.Uint64().Draw(t, "seed"))
@@ -132,8 +132,8 @@ func TestPropertyGarbageIsSurvived(t *testing.T) {
 	})
 }
 
-// recovers fails unless the law comes back to the use of an upstream that tells the truth. It has 20 minutes
-// beyond the hour for which a limiter keeps a gate closed at most.
+// recovers fails unless the controller comes back to the use of an upstream that tells the truth. It has 20
+// minutes beyond the hour for which a limiter keeps a gate closed at most.
 func recovers(t *rapid.T, w *witness, seed uint64) {
 	const limit = 20
 	up := newUpstream(t, limit, seed)

@@ -13,7 +13,8 @@ type RampMode uint8
 const (
 	// RampScheduled rises in every second, asked or not.
 	RampScheduled RampMode = iota
-	// RampRelaxed rises once for each second with a call: one that took something, or that the law has held back.
+	// RampRelaxed rises once for each second with a call: one that took something, or that the controller
+	// has held back.
 	RampRelaxed
 	// RampOnlyIfUsed rises once for each second in which at least Threshold of what was allowed was taken and kept.
 	RampOnlyIfUsed
@@ -70,13 +71,14 @@ const rampSlack = 1e-9
 // an operator watches while traffic is moved to it. The rate is a part of Bounds.Ceiling, from Start up to
 // all of it: a change of the pool or of the limit moves the rate, and the part stays.
 //
-// It reads no answers: a 429 changes nothing, and it cannot be combined with a law that reads one. Time
-// counts in whole seconds since the law's first call, which a limiter makes at the first ask of a key; a key
-// that was forgotten starts again. What was given back was not used.
+// It reads no answers: a 429 changes nothing, and it cannot be combined with a controller that reads one.
+// Time counts in whole seconds since the controller's first call, which a limiter makes at the first call of
+// a key; a key that was forgotten starts again. What was given back was not used.
 //
-// A law may also govern slots: the ceiling is then in slots, and what was taken in slot-seconds, known when a request
-// ends. Where requests last longer than a second RampScheduled and RampRelaxed suit better than the modes that look at use.
-// Where there is no ceiling (+Inf) there is nothing to open, and the rate is 1e9 events a second.
+// A controller may also govern slots: the ceiling is then in slots, and what was taken in slot-seconds,
+// known when a request ends. Where requests last longer than a second RampScheduled and RampRelaxed suit
+// better than the modes that look at use. Where there is no ceiling (+Inf) there is nothing to open, and the
+// rate is 1e9 events a second.
 //
 // The zero value is ready, and has no ramp: it is at the ceiling at once. Fields that are out of range have
 // their defaults in New; Validate names them.
@@ -95,8 +97,9 @@ type Ramp struct {
 	Back float64
 	// CoolDown is how long RampGoBack stays without a call before it falls. 0 means 5 s; less than a second, a second.
 	CoolDown time.Duration
-	// Resume is the part of the ceiling where this replica has left off in an earlier life, 0 to 1. The law starts
-	// there, or at Start if that is more; 0 means at Start. For how long it counts is for its keeper to say.
+	// Resume is the part of the ceiling where this replica has left off in an earlier life, 0 to 1. The
+	// controller starts there, or at Start if that is more; 0 means at Start. For how long it counts is for
+	// its keeper to say.
 	Resume float64
 }
 
@@ -124,7 +127,8 @@ func (r Ramp) Validate() error {
 
 func isPart(x float64) bool { return x >= 0 && x <= 1 }
 
-// New returns a law at the foot of the ramp, or where it resumes. There is no chance in it: the seed is not used.
+// New returns a controller at the foot of the ramp, or where it resumes. There is no chance in it: the seed
+// is not used.
 func (r Ramp) New(uint64) Controller {
 	l := &ramp{mode: r.Mode, start: partOr(r.Start, defaultRampStart), threshold: partOr(r.Threshold, defaultThreshold),
 		back: partOr(r.Back, defaultBack), cool: defaultCoolDown.Seconds(), over: max(0, r.Over.Seconds())}
@@ -149,8 +153,8 @@ func partOr(x, otherwise float64) float64 {
 	return otherwise
 }
 
-// ramp is a law. Where it stands is counted in seconds of rising, from 0 to over, because sums of whole
-// seconds are exact.
+// ramp is a controller. Where it stands is counted in seconds of rising, from 0 to over, because sums of
+// whole seconds are exact.
 type ramp struct {
 	mode                   RampMode
 	start, threshold, back float64
@@ -174,9 +178,9 @@ type rampCall struct {
 	whole  float64 // events that were allowed in it
 }
 
-// Next counts what was taken and whether asks were held back, and nothing else. That belongs to the second of
-// the sample before: at the end of each second the law is asked again (see Pace.Until) before anything more
-// is taken.
+// Next counts what was taken and whether asks were held back, and nothing else. That belongs to the second
+// of the sample before: at the end of each second the controller is called again (see Pace.Until) before
+// anything more is taken.
 func (r *ramp) Next(s Sample, b Bounds) Pace {
 	r.note(s)
 	r.tick(s.Now)
@@ -210,8 +214,8 @@ func (r *ramp) tick(now time.Duration) {
 	}
 }
 
-// until is the end of the second. Also at the top the law wants to be asked, or its key would be forgotten while it
-// is in use; not where it has nothing to say.
+// until is the end of the second. Also at the top the controller wants to be asked, or its key would be
+// forgotten while it is in use; not where it has nothing to say.
 func (r *ramp) until() time.Duration {
 	left := time.Second - r.rest
 	switch {

@@ -120,7 +120,7 @@ func given(yes bool, x float64) float64 {
 	return 0
 }
 
-// judgeRamp returns the promise of a pace that is broken, whatever samples the law got.
+// judgeRamp returns the promise of a pace that is broken, whatever samples the controller got.
 func judgeRamp(s policy.Sample, b policy.Bounds, p, twin policy.Pace) string {
 	switch {
 	case p != twin:

@@ -10,7 +10,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// ramped is a law of a Ramp and its pace.
+// ramped is a controller of a Ramp and its pace.
 type ramped struct {
 	policy.Pace
 	ctrl   policy.Controller
@@ -203,7 +203,7 @@ func TestRampModeNames(t *testing.T) {
 	}
 }
 
-// The law is asked again at the end of each of its seconds, which begin with its first call.
+// The controller is called again at the end of each of its seconds, which begin with its first call.
 func TestRampIsAskedAgain(t *testing.T) {
 	l := rampOf(policy.Ramp{Over: 2 * time.Second}, 10)
 	l.ctrl, l.now = policy.Ramp{Over: 2 * time.Second}.New(1), 300*time.Millisecond

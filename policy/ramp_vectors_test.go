@@ -21,7 +21,7 @@ type vector struct {
 	Pods    int
 	Mode    []any     // its name and its parameters
 	Ask     [][2]*int // how many (null: all there are), and the seconds that pass afterwards
-	Deposit []int     // given back right after each ask
+	Deposit []int     // given back right after each call
 	Want    []int
 }
 
@@ -59,9 +59,9 @@ func (v *vector) ramp(t *testing.T) policy.Ramp {
 	return r
 }
 
-// windows is a pool of one-second windows on top of a law. It asks the law again when a second is over and a
-// request comes, as a limiter does. An eager one also gives it a sample of each take and each gift, and of
-// seconds in which nothing has happened.
+// windows is a pool of one-second windows on top of a controller. It asks the controller again when a second
+// is over and a request comes, as a limiter does. An eager one also gives it a sample of each take and each
+// gift, and of seconds in which nothing has happened.
 type windows struct {
 	ctrl    policy.Controller
 	bounds  policy.Bounds
@@ -80,7 +80,7 @@ func newWindows(p policy.Policy, ceiling float64, at time.Duration, eager bool) 
 	return w
 }
 
-// tell is one sample. A law that gets samples of seconds without a request opens no window.
+// tell is one sample. A controller that gets samples of seconds without a request opens no window.
 func (w *windows) tell() {
 	w.sample.Now, w.sample.Sent = w.now, w.now
 	pace := w.ctrl.Next(w.sample, w.bounds)
@@ -136,7 +136,7 @@ func (w *windows) pass(d time.Duration) {
 	}
 }
 
-// play plays a row and returns what each ask got.
+// play plays a row and returns what each call got.
 func (v *vector) play(w *windows) (got []int) {
 	for i, ask := range v.Ask {
 		n := math.MaxInt32
@@ -150,7 +150,8 @@ func (v *vector) play(w *windows) (got []int) {
 	return got
 }
 
-// All rows come out as they stand, whenever the clock began, and however often the law is asked in between.
+// All rows come out as they stand, whenever the clock began, and however often the controller is called in
+// between.
 func TestRampVectors(t *testing.T) {
 	since1970 := 56 * 365 * 24 * time.Hour
 	for i, v := range vectors(t) {
@@ -182,8 +183,8 @@ func TestRampClockStartsAtCreation(t *testing.T) {
 	}
 }
 
-// The second: a deposit never exceeds what was granted. The pool clamps it, and a law that gets more stays
-// sound.
+// The second: a deposit never exceeds what was granted. The pool clamps it, and a controller that gets more
+// stays sound.
 func TestRampDepositIsClamped(t *testing.T) {
 	p := policy.Ramp{Mode: policy.RampGoBack, Start: 0.5, Over: 10 * time.Second}
 	w := newWindows(p, 10, 0, false)

@@ -17,9 +17,9 @@ const (
 	longestPause = 365 * 24 * time.Hour
 )
 
-// retry is what the law makes of Retry-After. An announced pause is a prediction: nothing is served before
-// its end. A request that is served all the same, although it was sent after the refusal, refutes it. A
-// refused probe that was sent before the end, and is given the same end, confirms it.
+// retry is what the controller makes of Retry-After. An announced pause is a prediction: nothing is served
+// before its end. A request that is served all the same, although it was sent after the refusal, refutes it.
+// A refused probe that was sent before the end, and is given the same end, confirms it.
 type retry struct {
 	believed float64       // so many seconds of a pause are waited out at once
 	at, end  time.Duration // of the pause that was announced last; equal when it was judged

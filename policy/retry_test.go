@@ -17,7 +17,7 @@ func (l *life) paused(at, sent float64, pause time.Duration) float64 {
 	return l.gate()
 }
 
-// darkenUntil refuses everything until the law stops, and announces what it is given of the instant.
+// darkenUntil refuses everything until the controller stops, and announces what it is given of the instant.
 func (l *life) darkenUntil(pause func(now float64) time.Duration) *life {
 	for range 100 {
 		if at := l.now + 0.1; l.gate() <= 0 {
@@ -92,8 +92,9 @@ func blackouts(n int, pause func(now float64) time.Duration, between func(l *lif
 	return waits
 }
 
-// A pause that is served before its end was not meant, and the next is believed less: at last the law probes
-// as if nothing were announced. One that was waited out proves nothing, so the next is tested in the middle.
+// A pause that is served before its end was not meant, and the next is believed less: at last the controller
+// probes as if nothing were announced. One that was waited out proves nothing, so the next is tested in the
+// middle.
 func TestRefutedPauses(t *testing.T) {
 	served := func(l *life) { l.serveFor(5, 0.1) }
 	for _, c := range []struct {
@@ -121,7 +122,7 @@ func TestPausesRefutedWithoutABlackout(t *testing.T) {
 	within(t, "the first blackout after ten of them", l.darkenUntil(always(time.Minute)).gate(), 0.3, 1)
 }
 
-// A test that is refused, and names the same end, confirms it: the law waits for that end.
+// A test that is refused, and names the same end, confirms it: the controller waits for that end.
 func TestConfirmedPause(t *testing.T) {
 	l := born(10, 0)
 	l.serveFor(5, 0.1)
@@ -134,8 +135,8 @@ func TestConfirmedPause(t *testing.T) {
 	within(t, "and waited out when confirmed", l.NotBefore.Seconds(), end-0.1, end+4)
 }
 
-// What is waited beyond what the law would have waited by itself does not count against the rate, unless the
-// pause is meant. It is when it is short, or when the fields name the same end.
+// What is waited beyond what the controller would have waited by itself does not count against the rate,
+// unless the pause is meant. It is when it is short, or when the fields name the same end.
 func TestLongPauseCostsNoRate(t *testing.T) {
 	after := func(pause, reset time.Duration) float64 {
 		l := born(10, policy.RuleFloor)

@@ -2,7 +2,7 @@ package policy
 
 import "math"
 
-// The time scale of a law: how long it rests between two probes of the limit.
+// The time scale of a controller: how long it rests between two probes of the limit.
 //
 // Each probe of N clients that share R requests per second costs about one refusal, so that probing every K
 // seconds makes N/(K R) of all requests refusals. Clients that know that they are slow, by their share, therefore probe

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// at is the state of a law at a rate under a hint, with a cost of 1, and one minute of cycle if so.
+// at is the state of a controller at a rate under a hint, with a cost of 1, and one minute of cycle if so.
 func at(rate, hint float64, cycled bool) *tracking {
 	t := &tracking{rate: rate, cost: 1, share: share{hint: hint, patience: 1}}
 	if cycled {

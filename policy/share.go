@@ -10,8 +10,8 @@ const (
 	aboveFrom, aboveTo = 0.95, 2.0
 	// Each probe that fails makes the next come that much later, up to the limit.
 	patienceGrowth, patienceMost = 1.5, 8.0
-	// atFloor is the highest rate, in floors, at which a refusal says something about the floor: above, it may
-	// be the law's own probe. 1.01 leaves one of four clients at three shares for minutes.
+	// atFloor is the highest rate, in floors, at which a refusal says something about the floor: above, it
+	// may be the controller's own probe. 1.01 leaves one of four clients at three shares for minutes.
 	atFloor = 1.03
 	// doubtMost refusals at the floor refute the share, beyond one in 1/doubtPaid answers, which probes of others and
 	// chance explain.
@@ -23,8 +23,8 @@ const (
 	restOfSource = 5 * time.Minute
 )
 
-// share is what the law makes of a hinted share. It is believed until what is seen contradicts it. Then it is as if
-// there were none.
+// share is what the controller makes of a hinted share. It is believed until what is seen contradicts it.
+// Then it is as if there were none.
 type share struct {
 	given    float64 // the last share; 0: none
 	since    time.Duration

@@ -59,7 +59,8 @@ func worth(refused bool) float64 {
 	return -doubtPaid
 }
 
-// answered is a law at a share of a thousand after n answers, one in a millisecond: successes, but for what change does.
+// answered is a controller at a share of a thousand after n answers, one in a millisecond: successes, but
+// for what change does.
 func answered(n int, change func(i int, x *Sample)) *tracking {
 	s := Tracking{}.New(1).(*tracking)
 	b := Bounds{Share: 1000, Ceiling: math.Inf(1)}
@@ -112,7 +113,7 @@ func TestDoubtIsEarned(t *testing.T) {
 	}
 }
 
-// Each failed probe of the share makes the law half as patient again, up to eight times.
+// Each failed probe of the share makes the controller half as patient again, up to eight times.
 func TestPatience(t *testing.T) {
 	s := at(10, 10, false)
 	for i, want := range []float64{1.5, 2.25, 3.375, 5.0625, 7.59375, 8, 8} {

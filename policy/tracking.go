@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Tracking is the law for a client whose upstream judges for itself. It follows the upstream's limit by what
-// each answer says, and needs neither the limit nor the number of clients. Clients that share a limit and all
-// use it settle at equal rates without talking to each other.
+// Tracking is the controller for a client whose upstream judges for itself. It follows the upstream's limit
+// by what each answer says, and needs neither the limit nor the number of clients. Clients that share a
+// limit and all use it settle at equal rates without talking to each other.
 //
 // A refusal cuts the rate by a tenth or so, once for each round trip (cut.go). Success lets it return to just
 // below where it was cut, rest there, and then grow ever faster (growth.go). While few of many are refused it
@@ -72,17 +72,17 @@ const (
 	RuleFutile
 )
 
-// New returns a law that starts at the share, or at 5 requests per second when none is known, and in both cases at most at the
-// ceiling.
+// New returns a controller that starts at the share, or at 5 requests per second when none is known, and in
+// both cases at most at the ceiling.
 func (p Tracking) New(seed uint64) Controller {
 	t := &tracking{without: p.Without, spend: p.Spend}
 	t.random = *rand.NewPCG(seed, 0x9e3779b97f4a7c15) // any constant: the stream is chosen by the seed
 	return t
 }
 
-// The greatest rate, and the least: 20 requests in 1000 seconds, or a fiftieth of the share or of the level. A law that goes
-// lower gets too few answers; one that stays higher makes half of the requests of a thousand clients
-// refusals.
+// The greatest rate, and the least: 20 requests in 1000 seconds, or a fiftieth of the share or of the level.
+// A controller that goes lower gets too few answers; one that stays higher makes half of the requests of a
+// thousand clients refusals.
 const (
 	greatestRate = 1e12
 	leastRate    = 0.02 // requests per second
@@ -93,8 +93,8 @@ const (
 // answer gets no more than one a second.
 const probeUnanswered = 1.0
 
-// coarse is the shortest time between two steps of a law. Successes in between are only counted: at a thousand requests a
-// second nine of ten cost next to nothing, and growth over seconds does not notice.
+// coarse is the shortest time between two steps of a controller. Successes in between are only counted: at a
+// thousand requests a second nine of ten cost next to nothing, and growth over seconds does not notice.
 const coarse = 10 * time.Millisecond
 
 // farAway bounds instants, so that no sum of three of them wraps around.
@@ -103,7 +103,7 @@ const farAway = time.Duration(math.MaxInt64 / 4)
 // longestStep is the longest time, in seconds, that one sample accounts for when requests are frequent.
 const longestStep = 1.0
 
-// tracking is one law. Rates are in units per second (or slots), times in seconds unless they are a
+// tracking is one controller. Rates are in units per second (or slots), times in seconds unless they are a
 // time.Duration.
 type tracking struct {
 	without Rules
@@ -260,8 +260,8 @@ func (t *tracking) pace(b Bounds) Pace {
 	return p.Probing(time.Duration(probe * float64(time.Second)))
 }
 
-// learnCost smooths what a request costs. Without a hint the law starts at so many requests, whatever they cost, and whatever
-// a cheaper first one has cost.
+// learnCost smooths what a request costs. Without a hint the controller starts at so many requests, whatever
+// they cost, and whatever a cheaper first one has cost.
 func (t *tracking) learnCost(cost float64) {
 	if !(cost >= leastShare && cost <= greatestRate) {
 		return
@@ -317,7 +317,7 @@ func (t *tracking) throttled(s *Sample) {
 		t.fields.judge(t)
 		t.cuts.last = s.Now // what was sent before says nothing more
 	case s.Sent < t.cuts.last: // of a congestion that has been answered already
-	case dark || t.fresh: // a limit that others had used up when the law began says nothing about the rate
+	case dark || t.fresh: // a limit that others had used up when the controller began says nothing about the rate
 		t.cuts.last = s.Now
 	default:
 		t.fields.judge(t)

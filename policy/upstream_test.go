@@ -31,8 +31,8 @@ func newUpstream(t fataler, limit float64, seed uint64) *upstream {
 // forgetAfter is how long without feedback a limiter keeps what it has learned, from the end of a gate on.
 const forgetAfter = 10 * time.Minute
 
-// replica is one law and the bucket that it paces, as the limiter does: it holds a tenth of a second, and one
-// request when a gate opens. It cannot send more than 20 times what its upstream serves.
+// replica is one controller and the bucket that it paces, as the limiter does: it holds a tenth of a second,
+// and one request when a gate opens. It cannot send more than 20 times what its upstream serves.
 type replica struct {
 	up           *upstream
 	ctrl         *witness
@@ -51,7 +51,7 @@ type flight struct {
 	outcome             policy.Outcome // Unknown before it has arrived
 }
 
-// join adds a replica whose law gets new bounds.
+// join adds a replica whose controller gets new bounds.
 func (u *upstream) join(ctrl *witness, b policy.Bounds) *replica {
 	r := &replica{up: u, ctrl: ctrl, bounds: b, tokens: u.rng.Float64()}
 	u.replicas = append(u.replicas, r)
@@ -123,7 +123,7 @@ func (r *replica) fly(f *flight, now time.Duration) {
 	}
 }
 
-// learn gives the law a sample. Like the limiter it keeps a gate closed for an hour at most.
+// learn gives the controller a sample. Like the limiter it keeps a gate closed for an hour at most.
 func (r *replica) learn(s policy.Sample) {
 	p := r.ctrl.tell(s, r.bounds)
 	r.rate, r.notBefore = p.Rate, min(p.NotBefore, s.Now+time.Hour)

@@ -7,10 +7,10 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// longestGate is the longest that any law may close a key for at once.
+// longestGate is the longest that any controller may close a key for at once.
 const longestGate = 31 * 24 * time.Hour
 
-// contract is a policy and what it promises beyond what all laws do.
+// contract is a policy and what it promises beyond what all controllers do.
 type contract struct {
 	name   string
 	policy policy.Policy
@@ -20,7 +20,8 @@ type contract struct {
 
 // contracts are the policies that learn. The properties of this package hold for all of them.
 var contracts = []contract{
-	// Halving those alone that happen to be refused is uneven: the textbook law makes no promise of .95.
+	// Halving those alone that happen to be refused is uneven: the textbook controller makes no promise of
+	// .95.
 	{"AIMD", policy.AIMD{}, func(b policy.Bounds) float64 {
 		if b.Share > 0 {
 			return b.Share / 50
@@ -30,7 +31,7 @@ var contracts = []contract{
 	{"Tracking", policy.Tracking{}, func(policy.Bounds) float64 { return 0.02 }, 0.95},
 }
 
-// witness gives a law and its twin the same samples, and notes the first broken promise.
+// witness gives a controller and its twin the same samples, and notes the first broken promise.
 type witness struct {
 	contract
 	ctrl, twin policy.Controller
@@ -49,7 +50,7 @@ func (c contract) witness(seed uint64) *witness {
 	return &witness{contract: c, ctrl: c.policy.New(seed), twin: c.policy.New(seed), round: math.MinInt64}
 }
 
-// tell is one sample, the first of them the one that starts the law.
+// tell is one sample, the first of them the one that starts the controller.
 func (w *witness) tell(s policy.Sample, b policy.Bounds) policy.Pace {
 	pace := w.ctrl.Next(s, b)
 	if w.broken == "" {
@@ -95,7 +96,7 @@ func sane(b policy.Bounds) bool {
 	return (b.Share == 0 || b.Share >= 1e-6) && b.Share <= b.Ceiling && b.Ceiling >= 1e-6 && b.Share <= 1e12
 }
 
-// learn notes what a request costs. A law may count in requests, and its rate then follows the cost.
+// learn notes what a request costs. A controller may count in requests, and its rate then follows the cost.
 func (w *witness) learn(cost float64) {
 	if cost > 0 {
 		w.varies = w.varies || w.cost > 0 && cost != w.cost

@@ -137,7 +137,7 @@ func (p *tab) narrow(where string) {
 	}
 }
 
-// leastContrast is what WCAG 2.2 asks of text (1.4.3, level AA).
+// leastContrast is the contrast that WCAG 2.2 requires of text (1.4.3, level AA).
 const leastContrast = 4.5
 
 // contrast requires it of all text that can be seen.

@@ -17,7 +17,8 @@ import (
 // othersText is the text of the part of a limiter's page about the other replicas.
 const othersText = `document.querySelector("#limiter-api .facts")?.innerText.replace(/\s+/g, " ")`
 
-// together: the page shows what the replicas have done together, what one of them borrows, and that their news has ended.
+// together: the page shows what the replicas have done together, what one of them borrows, and that their
+// reports have ended.
 func together(p *tab) {
 	l, err := quotient.New(quotient.Rates(quotient.PerSecond(400)), quotient.Replicas(4), quotient.Demand(10, 3*time.Second))
 	must(p.t, err)

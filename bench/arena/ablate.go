@@ -20,7 +20,8 @@ With all rules the score is %s.
 
 `
 
-// leastWorth is what a rule must be worth to be kept: a law of fewer rules is the better one at the same score.
+// leastWorth is what a rule must be worth to be kept: a controller of fewer rules is the better one at the
+// same score.
 const leastWorth = .003
 
 // firstReported is the first of the seeds that are not for tuning.

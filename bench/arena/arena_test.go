@@ -256,7 +256,7 @@ func checkPicture(t *testing.T, file string) {
 	}
 }
 
-// forgetful is a policy whose laws do not follow from the seed.
+// forgetful is a policy whose controllers do not follow from the seed.
 type forgetful struct{ begin time.Time }
 
 func (p forgetful) New(uint64) policy.Controller { return p }

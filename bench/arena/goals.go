@@ -8,7 +8,7 @@ import (
 	"github.com/quotient-go/quotient/bench/arena/sim"
 )
 
-// goal is what the adaptive law should reach in a scenario: means over upstreams and fields, or on
+// goal is what the adaptive controller should reach in a scenario: means over upstreams and fields, or on
 // every upstream. A field below zero is no goal.
 type goal struct {
 	scenario                          string

@@ -17,7 +17,7 @@ packet takes 5 to 50 ms. Score and scenarios are those of [results.md](results.m
 gossip stops after two minutes, and what came %s seconds after the start and later is scored.
 `
 
-// gossips prints what news is worth.
+// gossips prints what reports are worth.
 func (g grid) gossips(w io.Writer) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, gossipPreface, g.played(), seedList(g.seeds), digits(sim.LateFrom.Seconds(), 1))

@@ -109,8 +109,8 @@ type liveReplica struct {
 	heard      []said
 }
 
-// liveFleet makes the replicas of a join or a leave. Those of the start begin to look at chance times, joiners one
-// after the other within milliseconds, and leavers go without a word all at once.
+// liveFleet makes the replicas of a join or a leave. Those of the start begin to look at chance times, new
+// replicas one after the other within milliseconds, and leavers go without a word all at once.
 func liveFleet(l live, join bool, seed uint64) []*liveReplica {
 	var all []*liveReplica
 	for id := range liveLarge {
@@ -183,7 +183,7 @@ func (r *liveReplica) believes(t time.Duration) (n int) {
 type liveResult struct {
 	over   float64       // let through beyond the limit
 	unused float64       // not let through though the limit would have
-	late   time.Duration // D: until those who were there before know of the joiners
+	late   time.Duration // D: until those who were there before know of the new replicas
 	right  time.Duration // until all believe the truth
 }
 

@@ -1,5 +1,5 @@
 // Command arena plays many replicas of a client against upstreams that enforce a limit, in virtual time, and
-// compares how well different laws share it when nobody tells them the limit.
+// compares how well different controllers share it when nobody tells them the limit.
 //
 //	go run ./bench/arena                              # everything, a few minutes
 //	go run ./bench/arena -seeds 1 -scenario S5,O4     # some of it
@@ -38,8 +38,8 @@ type config struct {
 	draws      int      // cells of each family; 0: play scenarios
 	only       []string // families; none: all
 	worst      int      // how many of the lowest cells are shown
-	gossip     bool     // compare the library's law with itself with news of the other replicas
-	ablate     bool     // compare the library's law with itself without one rule at a time
+	gossip     bool     // compare the library's controller with itself with reports of the other replicas
+	ablate     bool     // compare the library's controller with itself without one rule at a time
 	plots      string   // directory; "" for no pictures
 	out        string   // file; "" for the standard output
 }

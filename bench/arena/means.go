@@ -30,7 +30,7 @@ change; first without the noise of S12, where 2 %% are refused for no reason, th
 	t.print(b)
 }
 
-// byScenario shows the score, and how far ours is from the best law that was known before.
+// byScenario shows the score, and how far ours is from the best controller that was known before.
 func (g grid) byScenario(b *bytes.Buffer) {
 	t := table{header: append([]string{"scenario"}, g.names()...)}
 	ours, before := g.index(laws.Ours), g.index(laws.Before)

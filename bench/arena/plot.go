@@ -45,7 +45,7 @@ var pictured = []picture{
 	{"O7", sim.TokenBucket, sim.NoFields, []string{laws.Ours}},
 }
 
-// file is its name for one law.
+// file is its name for one controller.
 func (p picture) file(ctrl string) string {
 	return strings.ReplaceAll(strings.Join([]string{p.scenario, p.kind.String(), p.fields.String(), ctrl}, "-"), " ", "") + ".png"
 }
@@ -78,7 +78,7 @@ func (c config) draw(g grid) error {
 	return nil
 }
 
-// drawPicture draws a picture for each of its laws, if its scenario and the law were chosen.
+// drawPicture draws a picture for each of its controllers, if its scenario and the controller were chosen.
 func (c config) drawPicture(p picture) error {
 	for _, s := range c.scenarios {
 		for _, l := range c.contenders {

@@ -14,7 +14,7 @@ all rules less the mean without this one.
 
 `
 
-// columns are what a law is judged by in families.
+// columns are what a controller is judged by in families.
 var columns = []struct {
 	name string
 	of   func(drawn) (sum, n float64)

@@ -23,7 +23,7 @@ const (
 	sipEvery    = countedPer / (countedEach * 16)
 )
 
-// A law is what the fleet may do on one path.
+// A controller is what the fleet may do on one path.
 type ctrl struct {
 	rate   float64 // events a second; 0: there is no such limit
 	burst  int
@@ -33,9 +33,9 @@ type ctrl struct {
 	counted bool // the fleet's count decides
 }
 
-// law is what the fleet may do on a path. Slots leave a remainder when they are divided. Of some eight
-// windows a replica has one for itself, so that one that opens the same window again and again has far too
-// much, or nothing.
+// controller is what the fleet may do on a path. Slots leave a remainder when they are divided. Of some
+// eight windows a replica has one for itself, so that one that opens the same window again and again has far
+// too much, or nothing.
 func (c config) ctrl(s source) ctrl {
 	switch s {
 	case onSlots, onLentSlots:
@@ -64,7 +64,7 @@ func (c config) fallback(s source) int {
 	return 1000
 }
 
-// limit is the law as a limiter takes it.
+// limit is the controller as a limiter takes it.
 func (w ctrl) limit() quotient.Limit {
 	switch {
 	case w.counted:

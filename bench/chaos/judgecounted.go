@@ -8,8 +8,8 @@ import (
 )
 
 // counted judges bound 14, of windows whose limit is E. A replica that has used up its share may go on only
-// while two numbers are within E together. They are what it has admitted, and what the others had by the time
-// of the oldest news that counts. That is so while no replica believes in fewer than there are.
+// while two numbers are within E together. They are what it has admitted, and what the others had by the
+// time of the oldest report that counts. That is so while no replica believes in fewer than there are.
 func (v *verdict) counted(r record, states []state) {
 	p, most := &v.Paths[onCounted], r.ctrl(onCounted).window
 	log := slices.Clone(r.Logs[onCounted])

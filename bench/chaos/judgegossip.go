@@ -80,7 +80,7 @@ func (l *life) first(s source) time.Duration {
 
 // lentGrowths are the times in which more may leave than R w + max(B, N). Those that believe in fewer than
 // there are have more than their shares: bounds 3 and 4. When one begins to use its own share, what others
-// have borrowed of it is theirs for as long as news counts: bound 10. When many meet again, it is all.
+// have borrowed of it is theirs for as long as reports count: bound 10. When many meet again, it is all.
 func (r record) lentGrowths(states []state) []growth {
 	ctrl := r.ctrl(onLent)
 	var all []growth
@@ -156,7 +156,7 @@ func (r record) onsets() []onset {
 	return all
 }
 
-// lentSlots judges bounds 5 and 10: permits that are issued while nothing has changed for as long as news
+// lentSlots judges bounds 5 and 10: permits that are issued while nothing has changed for as long as reports
 // counts never exceed the limit.
 func (v *verdict) lentSlots(r record) {
 	p, most := &v.Paths[onLentSlots], r.ctrl(onLentSlots).slots

@@ -15,7 +15,7 @@ type path struct {
 	limiter *quotient.Limiter
 	clock   upstream.Clock
 	demand  *demand     // nil: there always is some
-	wait    int64       // from the last ask until there was room, in nanoseconds; of load's goroutine
+	wait    int64       // from the last call until there was room, in nanoseconds; of load's goroutine
 	silent  atomic.Bool // the source is not heard
 
 	mu    sync.Mutex // guards what follows

@@ -41,7 +41,7 @@ type quota struct {
 	per   time.Duration
 }
 
-// generous admits everything that a benchmark asks of one key, yet no key that was ever asked is full again
+// generous admits everything that a benchmark requests of one key, yet no key that was ever used is full again
 // before five minutes have passed, so no contender may forget it. An empty bucket fills in 20 years: with
 // centuries, quotient guards against the overflow of x/time/rate and is slower than with any sane limit.
 var generous = quota{burst: 1 << 21, per: 5 * time.Minute}

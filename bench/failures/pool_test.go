@@ -49,7 +49,7 @@ func joinerUnknown(t *testing.T) outcome {
 
 func joinerAnnounced(t *testing.T) outcome {
 	const delay = 5 * time.Second
-	f := newFleet(t, 4, replicas(5)) // all were told before the joiner starts
+	f := newFleet(t, 4, replicas(5)) // all were told before the new replica starts
 	f.run(time.Second, f.members...)
 	sent := f.run(delay, f.members...)
 	f.add(limit(), quotient.StartPool(replicas(5)), quotient.StartEmpty())

@@ -47,20 +47,20 @@ type grant struct {
 // foresight is what clients see later.
 type foresight struct {
 	open      map[place][]porcupine.Operation // asks whose lock was pending when they were answered
-	since     map[place]int64                 // the first ask for a lock that may be there
+	since     map[place]int64                 // the first call for a lock that may be there
 	seen      map[seenLock]bool
 	grants    []grant
 	disturbed func(at place, from, to int64) bool
 }
 
-// foresee gives each ask the token that its lock is seen to have later, so that the model needs no guess. It
-// fails if a lock that was asked for after another was held does not have the greater token.
+// foresee gives each call the token that its lock is seen to have later, so that the model needs no guess.
+// It fails if a lock that was asked for after another was held does not have the greater token.
 func foresee(history []porcupine.Operation) error {
 	slices.SortFunc(history, func(a, b porcupine.Operation) int {
 		if c := cmp.Compare(a.Return, b.Return); c != 0 {
 			return c
 		}
-		return cmp.Compare(in(a).kind, in(b).kind) // an ask, then its wait
+		return cmp.Compare(in(a).kind, in(b).kind) // a call, then its wait
 	})
 	f := &foresight{open: map[place][]porcupine.Operation{}, since: map[place]int64{}, seen: map[seenLock]bool{},
 		disturbed: disturbances(history)}

@@ -26,7 +26,7 @@ func (w *world) do(f *flight) {
 	w.look(in.kind == restore)
 }
 
-// decide ends a request that was blocked. It is two operations: the ask, and its wait.
+// decide ends a request that was blocked. It is two operations: the call, and its wait.
 func (w *world) decide(f *flight) {
 	token, err := w.table.State(f.in.id, names[f.in.semaphore], f.in.count, w.at())
 	out := output{token: token, err: text(err)}

@@ -112,7 +112,7 @@ func (f *faulty) Release(id uint64, name string, now time.Time) error {
 	return f.Table.Release(id, name, now)
 }
 
-// TestFaultsAreFound holds that a table with a fault is refuted, and soon.
+// TestFaultsAreFound checks that a table with a fault is refuted, and soon.
 func TestFaultsAreFound(t *testing.T) {
 	for name, f := range map[string]defects{
 		"a request overtakes": {overtakes: true}, "one more than the maximum": {over: true},
@@ -133,7 +133,7 @@ func TestFaultsAreFound(t *testing.T) {
 	}
 }
 
-// TestNoFaultIsNotFound holds that the wrapper itself is no fault.
+// TestNoFaultIsNotFound checks that the wrapper itself is no fault.
 func TestNoFaultIsNotFound(t *testing.T) {
 	for seed := range uint64(5) {
 		if err := oneHistory(seed, 6, 60, defects{last: new(uint64)}.make, &counts{}); err != nil {
@@ -142,7 +142,7 @@ func TestNoFaultIsNotFound(t *testing.T) {
 	}
 }
 
-// TestTokensRise holds that a token which falls is found, where one lock was held before the next was asked
+// TestTokensRise checks that a token which falls is found, where one lock was held before the next was asked
 // for.
 func TestTokensRise(t *testing.T) {
 	lock := func(id, token uint64, call, ret int64) porcupine.Operation {

@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// TestLedger holds that a lock which two hold, and a token that falls, are found.
+// TestLedger checks that a lock which two hold, and a token that falls, are found.
 func TestLedger(t *testing.T) {
 	for _, c := range []struct {
 		what            string

@@ -11,7 +11,7 @@ const (
 	removePeer
 	expire // the end of a peer's time, where the time of other operations is not known
 	ask
-	wait // the rest of an ask that was blocked
+	wait // the rest of a call that was blocked
 	release
 	breakLock
 	restore
@@ -34,11 +34,11 @@ type input struct {
 	epoch     int // the server that was asked
 	at        int64
 	id        uint64
-	ttl       int64 // of a peer; of an ask that blocks, how long it does at most
+	ttl       int64 // of a peer; of a call that blocks, how long it does at most
 	semaphore int
 	count     int64
-	token     uint64 // of an ask and a wait: what the lock's token will be seen to be; 0: it is never seen
-	blocks    bool   // an ask that is answered only by the wait that follows
+	token     uint64 // of a call and a wait: what the lock's token will be seen to be; 0: it is never seen
+	blocks    bool   // a call that is answered only by the wait that follows
 	locks     [semaphores]lockState
 }
 

@@ -26,7 +26,7 @@ func played(t *testing.T, run func(context.Context) (section, error), timed ...s
 	}
 }
 
-// TestContendersPlay holds that all servers that stand beside the proxy start, pass requests on and end.
+// TestContendersPlay checks that all servers that stand beside the proxy start, pass requests on and end.
 func TestContendersPlay(t *testing.T) {
 	needs(t, "nginx", "haproxy")
 	u, err := serveUpstream(func([]byte) {})

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A crowd is clients that each ask again as soon as they were answered.
+// A crowd is clients that each send the next request as soon as they were answered.
 type crowd struct {
 	addr    string
 	conns   int

@@ -94,7 +94,7 @@ func TestBadFlagsAreNamed(t *testing.T) {
 	}
 }
 
-// TestAFigureThatFailsIsNamed holds that it is no figure, and that the others are measured.
+// TestAFigureThatFailsIsNamed checks that it is no figure, and that the others are measured.
 func TestAFigureThatFailsIsNamed(t *testing.T) {
 	saved := figures
 	defer func() { figures = saved }()
@@ -141,7 +141,7 @@ func TestReportIsWritten(t *testing.T) {
 	}
 }
 
-// TestAKeeperEndsItsServer holds that a server ends with its keeper's input, in order or by force.
+// TestAKeeperEndsItsServer checks that a server ends with its keeper's input, in order or by force.
 func TestAKeeperEndsItsServer(t *testing.T) {
 	var pid, said bytes.Buffer
 	if status := keeperMain([]string{"sleep", "600"}, strings.NewReader(""), &pid, &said); status != 0 ||
@@ -158,7 +158,7 @@ func TestAKeeperEndsItsServer(t *testing.T) {
 	}
 }
 
-// TestAServerThatFailsIsNamed holds that the error has what the server wrote, and that no process is left.
+// TestAServerThatFailsIsNamed checks that the error has what the server wrote, and that no process is left.
 func TestAServerThatFailsIsNamed(t *testing.T) {
 	sh, err := exec.LookPath("sh")
 	if err != nil {

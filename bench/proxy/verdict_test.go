@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// judged holds that no goal is missed on a fine record, and that each spoilt one misses exactly the goal that
-// it is named after.
+// judged checks that no goal is missed on a fine record, and that each spoilt one misses exactly the goal
+// that it is named after.
 func judged[R any](t *testing.T, fine func() R, of func(R) section, spoilt map[string]func(*R)) {
 	t.Helper()
 	if s := of(fine()); s.missed() > 0 {

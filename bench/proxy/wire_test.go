@@ -38,7 +38,7 @@ func TestHeadsAreRead(t *testing.T) {
 	}
 }
 
-// TestClientsAndUpstreams holds that a crowd asks for all paths, and that a client ends with its context
+// TestClientsAndUpstreams checks that a crowd asks for all paths, and that a client ends with its context
 // while it waits.
 func TestClientsAndUpstreams(t *testing.T) {
 	book := newLedger(time.Hour)
@@ -82,7 +82,7 @@ func TestClientsAndUpstreams(t *testing.T) {
 	}
 }
 
-// TestALostRequestIsSeen holds that no crowd is content with a server that hangs up.
+// TestALostRequestIsSeen checks that no crowd is content with a server that hangs up.
 func TestALostRequestIsSeen(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -146,7 +146,7 @@ func TestALedgerKeepsWindowsApart(t *testing.T) {
 	})
 }
 
-// TestAGateKnowsTheOrder holds that requests that come in another order than they were sent in are noticed.
+// TestAGateKnowsTheOrder checks that requests that come in another order than they were sent in are noticed.
 func TestAGateKnowsTheOrder(t *testing.T) {
 	g := newGate()
 	for _, target := range []string{"/a?0", "/b?0", "/a?1", "/b?2", "/b?1"} {
@@ -157,7 +157,7 @@ func TestAGateKnowsTheOrder(t *testing.T) {
 	}
 }
 
-// TestNativeQuantiles holds that what is read of a native histogram is within a bucket of what was put into
+// TestNativeQuantiles checks that what is read of a native histogram is within a bucket of what was put into
 // it.
 func TestNativeQuantiles(t *testing.T) {
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "h", NativeHistogramBucketFactor: 1.1})

@@ -43,7 +43,7 @@ func quiet() *record {
 	return r
 }
 
-// TestVerdict holds that each goal can be missed, and that none is on a quiet record.
+// TestVerdict checks that each goal can be missed, and that none is on a quiet record.
 func TestVerdict(t *testing.T) {
 	r := quiet()
 	for i := range r.goroutines {
@@ -92,8 +92,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestFillingShowsAllSeries holds that the first scrape has the series of things learned, however long it takes the
-// workers to begin.
+// TestFillingShowsAllSeries checks that the first scrape has the series of things learned, however long it
+// takes the workers to begin.
 func TestFillingShowsAllSeries(t *testing.T) {
 	w, err := newWorld(fewestKeys)
 	if err != nil {
@@ -128,7 +128,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestReportIsWritten holds that -out gets what stdout gets; a directory that is not there is an error.
+// TestReportIsWritten checks that -out gets what stdout gets; a directory that is not there is an error.
 func TestReportIsWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "results.md")
 	var out, errs bytes.Buffer

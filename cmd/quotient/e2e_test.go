@@ -62,7 +62,7 @@ func TestItServesWithNoConfiguration(t *testing.T) {
 	}
 }
 
-// TestMetricsAreInTheDocs holds that docs/proxy.md lists the proxy's own metrics, no more and no less.
+// TestMetricsAreInTheDocs checks that docs/proxy.md lists the proxy's own metrics, no more and no less.
 func TestMetricsAreInTheDocs(t *testing.T) {
 	up := hold(t)
 	p := start(t, anywhere(up.URL)...)
@@ -353,7 +353,8 @@ func TestAPoolFromAFile(t *testing.T) {
 	}
 }
 
-// TestTheLogHasOneForm holds that nothing else writes to stderr: the client of a store has a log of its own.
+// TestTheLogHasOneForm checks that nothing else writes to stderr: the client of a store has a log of its
+// own.
 func TestTheLogHasOneForm(t *testing.T) {
 	up := hold(t)
 	p := start(t, anywhere("--pool", "redis://user:opensesame@"+nowhere(t)+"/0", up.URL)...)

@@ -72,7 +72,7 @@ func TestLeasesOfTwoProcesses(t *testing.T) {
 	b.endsAtOnce()
 }
 
-// TestLeasesWithoutEtcd holds that a server whose etcd is away stands by, states why, and ends in order.
+// TestLeasesWithoutEtcd checks that a server whose etcd is away stands by, states why, and ends in order.
 func TestLeasesWithoutEtcd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -90,7 +90,7 @@ func TestLeasesWithoutEtcd(t *testing.T) {
 	p.endsAtOnce()
 }
 
-// TestLeasesEndWhileEtcdHangs holds that a leader ends in time where etcd does not answer any more.
+// TestLeasesEndWhileEtcdHangs checks that a leader ends in time where etcd does not answer any more.
 func TestLeasesEndWhileEtcdHangs(t *testing.T) {
 	t.Parallel()
 	store := etcdtest.Start(t)
@@ -104,7 +104,7 @@ func TestLeasesEndWhileEtcdHangs(t *testing.T) {
 	p.endsAtOnce()
 }
 
-// TestElectionThatCannotBe holds that an election which ends by itself ends the server.
+// TestElectionThatCannotBe checks that an election which ends by itself ends the server.
 func TestElectionThatCannotBe(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -201,7 +201,7 @@ func TestEnvironmentThatMakesNoSense(t *testing.T) {
 	}
 }
 
-// TestBesideAFile holds that a fleet can share one file: what is a replica's own stands beside it.
+// TestBesideAFile checks that a fleet can share one file: what is a replica's own stands beside it.
 func TestBesideAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "quotient.toml")
 	c, err := parsed(t, nil, "u:1", "--replicas", "2")
@@ -246,7 +246,7 @@ func TestBesideAFile(t *testing.T) {
 	}
 }
 
-// TestPrintConfig holds that what is printed is the file that the flags are read through.
+// TestPrintConfig checks that what is printed is the file that the flags are read through.
 func TestPrintConfig(t *testing.T) {
 	var out, errs bytes.Buffer
 	args := []string{"proxy", "--print-config", "--rpm", "60", "--refuse", "--replicas", "3", "--pool", "env:", "localhost:8080"}
@@ -259,7 +259,8 @@ func TestPrintConfig(t *testing.T) {
 	}
 }
 
-// TestEachFlagNamesItsField holds that flagOf names fields that there are: else an error would name the field.
+// TestEachFlagNamesItsField checks that flagOf names fields that there are: else an error would name the
+// field.
 func TestEachFlagNamesItsField(t *testing.T) {
 	c, err := parsed(t, nil, "--pool", "env:", "--replicas", "2", "--ordinal", "1", "--max-wait", "1s", "u:1")
 	if err != nil {

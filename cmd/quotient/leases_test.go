@@ -187,7 +187,7 @@ func TestLeasesFollowTheFile(t *testing.T) {
 	}
 }
 
-// TestLeasesEndAtOnce holds that neither a request that waits nor a client that is slow keeps the program.
+// TestLeasesEndAtOnce checks that neither a request that waits nor a client that is slow keeps the program.
 func TestLeasesEndAtOnce(t *testing.T) {
 	p := startLeases(t, "-s", "A=1", "-c", filepath.Join(t.TempDir(), "absent.toml"))
 	p.wants(p.peer()+"/A", 1, http.StatusOK)
@@ -332,8 +332,8 @@ func TestLeasesBesideAProxy(t *testing.T) {
 	}
 }
 
-// TestLeasesSayThatTheGraceIsShort holds that Go clients last until another server leads: they renew within a
-// third of the grace time, and give up a tenth before its end.
+// TestLeasesSayThatTheGraceIsShort checks that Go clients last until another server leads: they renew within
+// a third of the grace time, and give up a tenth before its end.
 func TestLeasesSayThatTheGraceIsShort(t *testing.T) {
 	for grace, short := range map[time.Duration]bool{0: true, 4 * time.Second: true, 9 * time.Second: false} {
 		l := config.Leases{Semaphores: map[string]lease.Semaphore{"A": {Max: 1}}, Grace: grace}
@@ -345,7 +345,7 @@ func TestLeasesSayThatTheGraceIsShort(t *testing.T) {
 	}
 }
 
-// TestLeasesSayWhatIsSuspicious holds that what is seldom meant is a warning at the start.
+// TestLeasesSayWhatIsSuspicious checks that what is seldom meant is a warning at the start.
 func TestLeasesSayWhatIsSuspicious(t *testing.T) {
 	path := semaphores(t, "A = { max = 1, level = 5 }\nB = { max = 1, level = 5 }\n")
 	p := startLeases(t, "-c", path, "--address", "0.0.0.0")

@@ -84,7 +84,8 @@ func pair(t *testing.T, dir, name string) *config.TLS {
 	return files
 }
 
-// TestServerTLSFollowsItsFiles holds that a certificate is renewed, and that a pair which is half-written is not.
+// TestServerTLSFollowsItsFiles checks that a certificate is renewed, and that a pair which is half-written
+// is not.
 func TestServerTLSFollowsItsFiles(t *testing.T) {
 	dir := t.TempDir()
 	files := pair(t, dir, "old")

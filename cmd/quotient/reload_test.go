@@ -90,8 +90,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestReloadsUnderLoad holds that reloads, every tenth of them of a broken file, lose no request, exceed no limit,
-// forget nothing and leave nothing behind.
+// TestReloadsUnderLoad checks that reloads, every tenth of them of a broken file, lose no request, exceed no
+// limit, forget nothing and leave nothing behind.
 func TestReloadsUnderLoad(t *testing.T) {
 	var up counting
 	upstream := httptest.NewServer(&up)
@@ -149,7 +149,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 	}
 }
 
-// load is clients that ask for / and /once in turn, one request after the other.
+// load is clients that call for / and /once in turn, one request after the other.
 type load struct {
 	stop    context.CancelFunc
 	clients sync.WaitGroup

@@ -237,8 +237,8 @@ func toml(value string) string {
 	return strconv.Quote(value)
 }
 
-// TestDefaultsOfThePage holds that a field with the default of the page means the same as none. It also holds
-// that what is required is.
+// TestDefaultsOfThePage checks that a field with the default of the page means the same as none. It also
+// checks that what is required is.
 func TestDefaultsOfThePage(t *testing.T) {
 	for _, r := range rows(t) {
 		bare, err := with(r.at(), "").parse()
@@ -260,7 +260,7 @@ func TestDefaultsOfThePage(t *testing.T) {
 
 var numbers = regexp.MustCompile(`^([\d,]+) to ([\d,]+|.replicas.)$`)
 
-// TestRangesOfThePage holds that both ends of a range are accepted, and each choice is. What lies beyond is
+// TestRangesOfThePage checks that both ends of a range are accepted, and each choice is. What lies beyond is
 // refused with the name of the field.
 func TestRangesOfThePage(t *testing.T) {
 	checked := 0

@@ -71,7 +71,8 @@ func binary(t *testing.T) string {
 	return made.exe
 }
 
-// TestImageBuilds holds that the image's one command makes a program that needs no library, and that it runs.
+// TestImageBuilds checks that the image's one command makes a program that needs no library, and that it
+// runs.
 func TestImageBuilds(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), binary(t), "version").CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(out), "quotient ") {
@@ -88,7 +89,7 @@ func TestImageBuilds(t *testing.T) {
 	}
 }
 
-// TestImageHoldsLittle holds that the last stage is empty but for the program and certificates, and that it
+// TestImageHoldsLittle checks that the last stage is empty but for the program and certificates, and that it
 // runs as a user that is none of the system's.
 func TestImageHoldsLittle(t *testing.T) {
 	lines := instructions(t)

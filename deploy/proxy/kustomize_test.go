@@ -83,7 +83,8 @@ func build(t *testing.T, dir string) []any {
 	return decodeAll(t, dir, text)
 }
 
-// TestDecodeIsStrict holds that the other tests would notice a field that is misspelt, doubled or misplaced.
+// TestDecodeIsStrict checks that the other tests would notice a field that is misspelt, doubled or
+// misplaced.
 func TestDecodeIsStrict(t *testing.T) {
 	const service = "apiVersion: v1\nkind: Service\nspec:\n  clusterIP: None\n"
 	if _, err := decode([]byte(service)); err != nil {
@@ -101,7 +102,7 @@ func TestDecodeIsStrict(t *testing.T) {
 	}
 }
 
-// TestManifestsOfTheLibrary holds that the manifests of docs/kubernetes.md decode strictly.
+// TestManifestsOfTheLibrary checks that the manifests of docs/kubernetes.md decode strictly.
 func TestManifestsOfTheLibrary(t *testing.T) {
 	files, err := filepath.Glob("../kubernetes/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -192,7 +193,8 @@ func within(part, whole map[string]string) bool {
 	return len(part) > 0
 }
 
-// TestSelectors holds that Services, budget and controller choose the pods, and that DNS lists each of them.
+// TestSelectors checks that Services, budget and controller choose the pods, and that DNS lists each of
+// them.
 func TestSelectors(t *testing.T) {
 	for dir, kind := range variants {
 		d := look(t, dir)

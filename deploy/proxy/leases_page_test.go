@@ -63,7 +63,7 @@ func TestLeaseMetricsOfThePage(t *testing.T) {
 	}
 }
 
-// TestFilesOfTheLeasesPage holds that each file of the page has a name and is well.
+// TestFilesOfTheLeasesPage checks that each file of the page has a name and is well.
 func TestFilesOfTheLeasesPage(t *testing.T) {
 	files := blocksOf(t, leasesPage, "toml")
 	for _, b := range files {

@@ -22,8 +22,8 @@ const (
 // leaseConnections is how many clients a lease server takes, as cmd/quotient has it.
 const leaseConnections = 1 << 16
 
-// lookLeases builds the base of the lease server and returns its Deployment. It holds that the Service chooses
-// its pods, that the file keeps its name, and that there is nothing else.
+// lookLeases builds the base of the lease server and returns its Deployment. It checks that the Service
+// chooses its pods, that the file keeps its name, and that there is nothing else.
 func lookLeases(t *testing.T) *appsv1.Deployment {
 	t.Helper()
 	var d *appsv1.Deployment
@@ -66,7 +66,7 @@ func leasesOf(t *testing.T, path string) *config.Leases {
 	return f.Leases
 }
 
-// TestLeasePodsAgreeWithTheirFile holds that port, probes, arguments and mounts are those of the file.
+// TestLeasePodsAgreeWithTheirFile checks that port, probes, arguments and mounts are those of the file.
 func TestLeasePodsAgreeWithTheirFile(t *testing.T) {
 	pod := lookLeases(t).Spec.Template.Spec
 	c, set := pod.Containers[0], leasesOf(t, leasesBase+"/quotient.toml")
@@ -96,8 +96,8 @@ func TestLeasePodsAgreeWithTheirFile(t *testing.T) {
 	}
 }
 
-// TestLeasePodsTakeOver holds that two pods elect one, that a roll-out ends although one pod is never ready,
-// and that a pod has the time to end.
+// TestLeasePodsTakeOver checks that two pods elect one, that a roll-out ends although one pod is never
+// ready, and that a pod has the time to end.
 func TestLeasePodsTakeOver(t *testing.T) {
 	d := lookLeases(t)
 	set := leasesOf(t, leasesBase+"/quotient.toml")
@@ -119,8 +119,8 @@ func TestLeasePodsTakeOver(t *testing.T) {
 	}
 }
 
-// TestLeaseUnitAgreesWithItsFile holds that the service reads the file that its comment installs, and ends in
-// time.
+// TestLeaseUnitAgreesWithItsFile checks that the service reads the file that its comment installs, and ends
+// in time.
 func TestLeaseUnitAgreesWithItsFile(t *testing.T) {
 	set := settings(read(t, units[1]))
 	want := map[string]string{

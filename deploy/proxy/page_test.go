@@ -55,8 +55,8 @@ func blocksOf(t *testing.T, page, lang string) []block {
 	return found
 }
 
-// TestFilesOfThePage holds that each file on the page is a whole one that is well. The broken one is named in
-// its first line.
+// TestFilesOfThePage checks that each file on the page is a whole one that is well. The broken one is named
+// in its first line.
 func TestFilesOfThePage(t *testing.T) {
 	broken := 0
 	for _, b := range blocks(t, "toml") {

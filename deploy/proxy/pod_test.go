@@ -53,7 +53,7 @@ func portOf(t *testing.T, address string) string {
 	return port
 }
 
-// TestPodsAgreeWithTheirFile holds that ports, probes and mounts are those of the file in the ConfigMap.
+// TestPodsAgreeWithTheirFile checks that ports, probes and mounts are those of the file in the ConfigMap.
 func TestPodsAgreeWithTheirFile(t *testing.T) {
 	for dir := range variants {
 		d := look(t, dir)
@@ -89,8 +89,8 @@ func TestPodsAgreeWithTheirFile(t *testing.T) {
 	}
 }
 
-// TestPool holds that the file counts the pods by a Service that exists. While that is silent, as many count
-// as there may be.
+// TestPool checks that the file counts the pods by a Service that exists. While that is silent, as many
+// count as there may be.
 func TestPool(t *testing.T) {
 	for dir, kind := range variants {
 		d := look(t, dir)
@@ -125,7 +125,7 @@ func sleep(c corev1.Container) time.Duration {
 	return time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
 }
 
-// TestPodsEndInOrder holds that a pod has the time for its hook, and for what the file gives to a shutdown.
+// TestPodsEndInOrder checks that a pod has the time for its hook, and for what the file gives to a shutdown.
 func TestPodsEndInOrder(t *testing.T) {
 	for dir := range variants {
 		d := look(t, dir)
@@ -146,7 +146,7 @@ func TestPodsEndInOrder(t *testing.T) {
 	}
 }
 
-// TestMemory holds that all that may wait and connect fits into the memory of the container.
+// TestMemory checks that all that may wait and connect fits into the memory of the container.
 func TestMemory(t *testing.T) {
 	for dir := range variants {
 		d := look(t, dir)
@@ -174,7 +174,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestSidecar holds that the proxy is a sidecar in front of a service that only the pod reaches.
+// TestSidecar checks that the proxy is a sidecar in front of a service that only the pod reaches.
 func TestSidecar(t *testing.T) {
 	d := look(t, "kustomize/overlays/sidecar")
 	f := d.parse(t, "sidecar")
@@ -190,7 +190,8 @@ func TestSidecar(t *testing.T) {
 	}
 }
 
-// TestUnitAgreesWithItsFile holds that the service gets the time, descriptors and memory that its file needs.
+// TestUnitAgreesWithItsFile checks that the service gets the time, descriptors and memory that its file
+// needs.
 func TestUnitAgreesWithItsFile(t *testing.T) {
 	text, err := os.ReadFile("quotient.toml")
 	if err != nil {

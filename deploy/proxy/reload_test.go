@@ -11,7 +11,7 @@ import (
 	"github.com/quotient-go/quotient/config"
 )
 
-// TestRestartsOfThePage holds that the page marks what a reload refuses, and nothing else, of [pool] and of
+// TestRestartsOfThePage checks that the page marks what a reload refuses, and nothing else, of [pool] and of
 // limiters.
 func TestRestartsOfThePage(t *testing.T) {
 	tried := 0

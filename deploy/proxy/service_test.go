@@ -52,7 +52,7 @@ func verify(t *testing.T, text string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestUnitIsValid holds that systemd understands each line: it warns of others, and goes on.
+// TestUnitIsValid checks that systemd understands each line: it warns of others, and goes on.
 func TestUnitIsValid(t *testing.T) {
 	for _, name := range units {
 		if out, err := verify(t, read(t, name), "verify"); err != nil || out != "" {
@@ -64,8 +64,8 @@ func TestUnitIsValid(t *testing.T) {
 	}
 }
 
-// TestUnitIsClosed holds that the service has little to do harm with. 0 is nothing, 10 is all that root has.
-// What is left is the network.
+// TestUnitIsClosed checks that the service has little to do harm with. 0 is nothing, 10 is all that root
+// has. What is left is the network.
 func TestUnitIsClosed(t *testing.T) {
 	const most = "15" // tenths
 	for _, name := range units {

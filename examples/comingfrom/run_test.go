@@ -78,7 +78,7 @@ func TestWaiting(t *testing.T) {
 			t.Fatal(err)
 		}
 		start := time.Now()
-		for range 5 { // 15 events at 25 a second; the first ask is above the local burst of 2.5, and owes the rest
+		for range 5 { // 15 events at 25 a second; the first call is above the local burst of 2.5, and owes the rest
 			if err := waitForTurn(t.Context(), l); err != nil {
 				t.Fatal(err)
 			}

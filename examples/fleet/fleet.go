@@ -251,7 +251,8 @@ func (f *fleet) join(ctx context.Context) error {
 	return nil
 }
 
-// grown is what it may cost that the last of n replicas knew of a joiner only a time after it was born (bound 3).
+// grown is what it may cost that the last of n replicas knew of a new replica only a time after it was born
+// (bound 3).
 func (f *fleet) grown(born, late time.Duration, n int) growth {
 	return growth{from: born, to: born + late, extra: f.plan.Limit * late.Seconds() * (float64(n)/float64(n-1) - 1)}
 }

@@ -47,8 +47,8 @@ type process struct {
 	err       error // how it ended
 }
 
-// start runs this program again as a replica. Its end, whoever causes it, closes done. News that must not wait are
-// announced to heard.
+// start runs this program again as a replica. Its end, whoever causes it, closes done. Reports that must not
+// wait are announced to heard.
 func start(a assignment, heard chan<- struct{}) (*process, error) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 // soon is the deadline of what must happen without help.
 const soon = 10 * time.Second
 
-// idle is an assignment without an upstream to speak of.
+// idle is an assignment without an upstream to mention.
 func idle() assignment {
 	return assignment{
 		ID: 1, Upstream: "http://127.0.0.1:1/", Limit: 100, Burst: 10, Replicas: 3, Ordinal: 1,

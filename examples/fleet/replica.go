@@ -246,7 +246,7 @@ func watchStalls(ctx context.Context, report func(stall time.Duration)) {
 	}
 }
 
-// count changes the news under the lock.
+// count changes the reports under the lock.
 func (r *replica) count(change func(*message)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -303,7 +303,7 @@ func (r *replica) report(ctx context.Context, out *json.Encoder) error {
 	}
 }
 
-// takeNews returns the news and starts anew.
+// takeNews returns the reports and starts anew.
 func (r *replica) takeNews() message {
 	waiting := r.limiter.Stats().Waiting
 	r.mu.Lock()

@@ -25,8 +25,8 @@ type step struct {
 	burst float64
 }
 
-// A growth is the time in which some replicas knew of a joiner and some did not, and what that
-// may cost once (bound 3). The zero growth costs nothing.
+// A growth is the time in which some replicas knew of a new replica and some did not, and what that may cost
+// once (bound 3). The zero growth costs nothing.
 type growth struct {
 	from, to time.Duration
 	extra    float64

@@ -9,7 +9,7 @@ import (
 // replicaArg is the only argument of a process that is a replica.
 const replicaArg = "replica"
 
-// policies are the control laws by name. The empty name is the limiter's default: the share is a bound.
+// policies are the controllers by name. The empty name is the limiter's default: the share is a bound.
 var policies = map[string]policy.Policy{
 	"tracking": policy.Tracking{},
 	"aimd":     policy.AIMD{},

@@ -30,7 +30,7 @@ func work(ctx context.Context, token uint64) error {
 	return nil
 }
 
-// TestLeasesNightly holds that the function of the page works under a lease, and gives it back.
+// TestLeasesNightly checks that the function of the page works under a lease, and gives it back.
 func TestLeasesNightly(t *testing.T) {
 	server, err := lease.NewServer(lease.Config{Semaphores: map[string]lease.Semaphore{"A": {Max: 1}}}, lease.ServerOptions{})
 	if err != nil {

@@ -109,7 +109,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestBroken holds that the test above can fail.
+// TestBroken checks that the test above can fail.
 func TestBroken(t *testing.T) {
 	const text = "# A `code` title: 1.5 x\n\n## Two\n\n## Two\n\n```\n# not a heading\n```\n"
 	dir := t.TempDir()

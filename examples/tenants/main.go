@@ -2,11 +2,12 @@
 //
 //	go run ./examples/tenants
 //
-// A plan is a class of tenants with one limit for each of them: free, paid, internal. An ask names its plan
-// (Plan), and a plan's limit changes at once for all its tenants (SetPlan). A tenant that changes its plan keeps
-// what it has used. One customer has more than its plan (Override), an abuser nothing (Deny). Where tenants
-// share a backend, those that pay go first, and no tenant starves (Priority). A stricter plan is tried on real
-// traffic before any tenant feels it (dry run), and the operator reads why a tenant is where it is (Explain).
+// A plan is a class of tenants with one limit for each of them: free, paid, internal. A call names its plan
+// (Plan), and a plan's limit changes at once for all its tenants (SetPlan). A tenant that changes its plan
+// keeps what it has used. One customer has more than its plan (Override), an abuser nothing (Deny). Where
+// tenants share a backend, those that pay go first, and no tenant starves (Priority). A stricter plan is
+// tried on real traffic before any tenant feels it (dry run), and the operator reads why a tenant is where
+// it is (Explain).
 //
 // plans.go is the part to copy. It ends by itself at once; the exit status is 1 when one of these does not hold.
 package main
@@ -58,7 +59,7 @@ func showPlans(out io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// admitted asks in a plan until a request is refused, and returns how many were at work by then.
+// admitted calls in a plan until a request is refused, and returns how many were at work by then.
 func admitted(l *quotient.Limiter, tenant, plan string) int {
 	var permits []quotient.Permit
 	for len(permits) < 2*bigAtOnce {

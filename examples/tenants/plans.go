@@ -34,7 +34,7 @@ func request(l *quotient.Limiter, tenant string) (quotient.Permit, quotient.Deci
 	return l.TryAcquire(tenant, quotient.Plan(planOf(tenant)))
 }
 
-// newTenants makes the limiter of all tenants. An ask that names no plan is refused. Plans and overrides are
+// newTenants makes the limiter of all tenants. A call that names no plan is refused. Plans and overrides are
 // set in every replica, from the same configuration.
 func newTenants() (*quotient.Limiter, error) {
 	l, err := quotient.New(quotient.Limit{Deny: true}, quotient.Plans(map[string]quotient.Limit{

@@ -22,7 +22,7 @@ type Source struct {
 	Replicas int            // with the real one: 2 or more
 	Every    time.Duration  // from one turn to the next
 	Others   quotient.Terms // what the limiters of the others have done together, in the order of quotient.FleetStats
-	Age      time.Duration  // of all news, until Silence
+	Age      time.Duration  // of all reports, until Silence
 
 	mu     sync.Mutex
 	silent bool
@@ -42,7 +42,7 @@ func (s *Source) first() chan struct{} {
 	return s.turned
 }
 
-// Silence has all news be missing from now on.
+// Silence has all reports be missing from now on.
 func (s *Source) Silence() { s.mu.Lock(); defer s.mu.Unlock(); s.silent = true }
 
 // Watch reports the pool once, and then calls each turn in each interval.

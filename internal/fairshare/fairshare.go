@@ -1,10 +1,10 @@
-// Package fairshare is the law by which the replicas of a pool divide the limit of a key among those that
-// want it.
+// Package fairshare is the controller by which the replicas of a pool divide the limit of a key among those
+// that want it.
 //
 // Each replica may always use its even share, 1/N, without asking. It may borrow what the others do not use
 // of theirs. For that the replicas say what they use and want of a key. Each learns the sum of what all say.
 // Those that have what they want claim what they use. What is left belongs to those that want more, in equal
-// parts by weight. The law has no clock, no lock and no goroutine.
+// parts by weight. The controller has no clock, no lock and no goroutine.
 //
 // A replica borrows only while all replicas of the pool have said something about the key, and the oldest of
 // it is no older than MaxAge. So a replica that is cut off, or that others are cut off from, is back at its
@@ -23,11 +23,11 @@ type Numbers [6]int64
 // The places in Numbers.
 const (
 	Known   = iota // weight of the replicas that know of the key
-	Asked          // replicas for which others speak of the key
+	Asked          // replicas for which others mention the key
 	Wanting        // weight of those that want more than they have
-	Claim          // what the others use: millionths of the limit, or thousandths of what a law governs
-	Rate           // what laws allow those that want more: thousandths of what they govern
-	Refused        // what laws see refused, in the same unit
+	Claim          // what the others use: millionths of the limit, or thousandths of what a controller governs
+	Rate           // what controllers allow those that want more: thousandths of what they govern
+	Refused        // what controllers see refused, in the same unit
 )
 
 // Millionths are the parts that Claim counts in.
@@ -42,7 +42,7 @@ type Seen struct {
 	Spaced time.Duration // from one event to the next at the even share; 0 for slots
 }
 
-// News is the sum over the fleet, this replica included.
+// reports are the sum over the fleet, this replica included.
 type News struct {
 	Sum Numbers
 	Age time.Duration // of the oldest part of it
@@ -66,9 +66,9 @@ type Share struct {
 	knows  bool
 }
 
-// The constants of the law. A claim rises with use at once, and falls as use does that is smoothed over half
-// a second and over two. Where events are rarer it is over some events. So a pause between two of them is not
-// the end of demand. A claim is a tenth larger than the use that it stands for.
+// The constants of the controller. A claim rises with use at once, and falls as use does that is smoothed
+// over half a second and over two. Where events are rarer it is over some events. So a pause between two of
+// them is not the end of demand. A claim is a tenth larger than the use that it stands for.
 const (
 	fastest  = 500 * time.Millisecond
 	slowest  = 30 * time.Second
@@ -79,8 +79,8 @@ const (
 	steps    = 64          // parts are rounded down to so many steps an octave
 )
 
-// Next returns what the replica says from now on, and the part of the limit that it may use until the news
-// is older than maxAge. The part is 0 for the even share, which needs no news.
+// Next returns what the replica says from now on, and the part of the limit that it may use until the
+// reports are older than maxAge. The part is 0 for the even share, which needs no reports.
 func (s *Share) Next(
 	now time.Duration, seen Seen, news News, pool Pool, maxAge time.Duration,
 ) (own Numbers, part float64) {

@@ -18,7 +18,7 @@ const (
 
 var four = fairshare.Pool{Replicas: 4, Weight: 1}
 
-// others is news in which all four replicas know of the key, and the other three say so much of it.
+// others is a report in which all four replicas know of the key, and the other three say so much of it.
 func others(own fairshare.Numbers, wanting int64, claim float64) fairshare.News {
 	sum := own
 	sum[fairshare.Known] = 4
@@ -239,8 +239,8 @@ func histories(few int) int {
 }
 
 // Bound 10. Words are lost, late, doubled and replayed. Replicas are cut off, starved, paused and begin from
-// the start. Each onset brings at most what the shares of all others are, for as long as news is believed and
-// a turn. Onsets that overlap count once.
+// the start. Each onset brings at most what the shares of all others are, for as long as reports are
+// believed and a turn. Onsets that overlap count once.
 func TestPropertyBound10(t *testing.T) {
 	for seed := range uint64(histories(300)) {
 		f := newFleet(seed, seed%4 == 0)

@@ -8,8 +8,8 @@ import (
 	"github.com/quotient-go/quotient/internal/fairshare"
 )
 
-// fleet is a pool of replicas that share a rate, played tick by tick. Of the law it calls Share.Next alone.
-// What a replica may use, what it has seen and what the network does to its words is worked out here.
+// fleet is a pool of replicas that share a rate, played tick by tick. Of the controller it calls Share.Next
+// alone. What a replica may use, what it has seen and what the network does to its words is worked out here.
 type fleet struct {
 	rng      *rand.Rand
 	rate     float64 // events a second, over the fleet
@@ -143,7 +143,7 @@ func (f *fleet) play(ticks int, script func(i int, r *replica)) {
 	}
 }
 
-// refill adds what comes in a tick. The bucket is full only behind the asks of that tick.
+// refill adds what comes in a tick. The bucket is full only behind the calls of that tick.
 func (r *replica) refill(f *fleet) { r.tokens += f.inForce(r) * f.rate * dt.Seconds() }
 
 // ask has the callers of a replica ask for a tick, and returns what was admitted.
@@ -199,7 +199,7 @@ func (f *fleet) seen(r *replica) fairshare.Seen {
 	return seen
 }
 
-// news is the sum of what a replica has received, and of what it has said itself.
+// reports are the sum of what a replica has received, and of what it has said itself.
 func (f *fleet) news(i int, r *replica) fairshare.News {
 	n := fairshare.News{Sum: r.said}
 	for j, v := range r.views {

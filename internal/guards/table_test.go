@@ -75,7 +75,7 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// TestCommittedTable holds that the table of this module can be read and lists every mode once.
+// TestCommittedTable checks that the table of this module can be read and lists every mode once.
 func TestCommittedTable(t *testing.T) {
 	text, err := os.ReadFile("guards.txt")
 	if err != nil {

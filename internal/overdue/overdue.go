@@ -4,8 +4,8 @@ package overdue
 
 import "github.com/quotient-go/quotient"
 
-// Decision is the decision against an ask that has waited for as long as it may, or whose turn comes later
-// than that. It goes by what the ask waits for now, which Limiter.Check returns. turn is the decision that
+// Decision is the decision against a call that has waited for as long as it may, or whose turn comes later
+// than that. It goes by what the call waits for now, which Limiter.Check returns. turn is the decision that
 // knew the turn, if there is one: its rule and its time count those that wait, and stay.
 func Decision(now, turn quotient.Decision) quotient.Decision {
 	switch {

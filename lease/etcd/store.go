@@ -23,7 +23,7 @@ type candidate struct {
 	revision int64 // that created the key
 }
 
-// store is what a term asks of etcd. Each method but watch returns when its context ends.
+// store is what a term calls of etcd. Each method but watch returns when its context ends.
 type store interface {
 	grant(ctx context.Context, seconds int64) (clientv3.LeaseID, error)
 	// revoke ends a lease with its key. It is no error if there is none.

@@ -58,11 +58,11 @@ type Source struct {
 	// loopback and link-local ones. Where the first of them stands in the sorted list is the ordinal, from 1.
 	// It is 0, not known, while none is listed.
 	//
-	// While none of them is listed, in either family, this replica counts as one more than the list holds. It
-	// is at work, and not in the list yet, or no longer. So say here which address is listed where that is
-	// none of the interfaces', such as one of a host that translates. Else one is counted too many for ever,
-	// which is safe and slow. An empty slice, unlike nil, says that the address is not known: there is no
-	// ordinal, and nothing is added.
+	// While none of them is listed, in either family, this replica counts as one more than the list holds.
+	// It is at work, and not in the list yet, or no longer. So say here which address is listed where that
+	// is none of the interfaces', such as one of a host that translates. Otherwise one is counted too many
+	// for ever, which is safe and slow. An empty slice, unlike nil, says that the address is not known:
+	// there is no ordinal, and nothing is added.
 	Own []netip.Addr
 	// Uncapped believes a list of exactly eight. Without it such a list is taken for one that was cut, since
 	// AWS Cloud Map, which names ECS services, and some resolvers give eight at most. It then counts as eight

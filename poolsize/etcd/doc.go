@@ -55,7 +55,7 @@
 // quotient.HintMaxAge ends it. If all lose the store for longer than an Expiry, each keeps its last good
 // pool.
 //
-// A joiner that finds an empty store counts those who are back by the end of its start. Others may take
+// A new replica that finds an empty store counts those who are back by the end of its start. Others may take
 // longer: a connection that was lost without a word is found dead by DialKeepAliveTime.
 //
 // The store does the work of one check for each replica in each Period, which takes about a microsecond a

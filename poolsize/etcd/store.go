@@ -31,7 +31,7 @@ type page struct {
 	revision int64
 }
 
-// store is what a Source asks of etcd.
+// store is what a Source calls of etcd.
 type store interface {
 	grant(ctx context.Context, seconds int64) (clientv3.LeaseID, error)
 	// renew returns errGone if there is no such lease.

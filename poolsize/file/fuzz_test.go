@@ -9,7 +9,7 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// FuzzParse holds that no content panics. What is accepted is in range, is what encoding/json reads, and
+// FuzzParse checks that no content panics. What is accepted is in range, is what encoding/json reads, and
 // reads back from its plainest form. What is refused comes with a reason in bounded text.
 func FuzzParse(f *testing.F) {
 	f.Add(`{"replicas":5,"ordinal":2,"fixed":true}`)

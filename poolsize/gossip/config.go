@@ -55,9 +55,9 @@ type Config struct {
 	// Probe is the time between two probes of a member, any of them: 50 ms to a minute; 0: 1 s. A
 	// replica that dies without a word is noticed after some five to ten of them.
 	Probe time.Duration
-	// Forget is how long replicas that died without leaving count, if the living are no more than they
-	// are: 100 ms to a day; 0: 10 min. Else a replica that has lost the network to the others would take
-	// all there is.
+	// Forget is how long replicas that died without leaving count, if the living are no more than they are:
+	// 100 ms to a day; 0: 10 min. Otherwise a replica that has lost the network to the others would take all
+	// there is.
 	Forget time.Duration
 	// PacketSize bounds a datagram, in bytes without its UDP and IP headers: 700 to 65,000; 0: 1400.
 	PacketSize int

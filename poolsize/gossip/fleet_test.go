@@ -123,7 +123,7 @@ func TestCost(t *testing.T) {
 		seconds := replicas * took.Seconds()
 		return time.Duration(float64(cpu1-cpu0) / seconds), int64(float64(bytes1-bytes0) / seconds)
 	}
-	<-time.After(time.Second) // news of members ebbs
+	<-time.After(time.Second) // reports of members ebbs
 	idleCPU, idleBytes := measure()
 	p.ask(t, "load 100")
 	<-time.After(time.Second)

@@ -170,8 +170,8 @@ func (l aliases) prune(now time.Time) {
 }
 
 // keepUp has this replica compare its members with those of any other one while sums are not complete.
-// News of members gets lost now and then, and two neighbours whose lists differ do not add up.
-// memberlist itself compares twice a minute.
+// Reports of members gets lost now and then, and two neighbours whose lists differ do not add up. memberlist
+// itself compares twice a minute.
 func (s *session) keepUp(ctx context.Context) {
 	for behind := false; ; {
 		members := s.src.Stats().Members

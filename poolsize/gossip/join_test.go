@@ -145,7 +145,7 @@ func TestParseJoin(t *testing.T) {
 	}
 }
 
-// FuzzJoinFile holds that no content panics, and that each address that is accepted reads back.
+// FuzzJoinFile checks that no content panics, and that each address that is accepted reads back.
 func FuzzJoinFile(f *testing.F) {
 	f.Add("10.0.0.1:7946\nweb-0.web # the first\n\n[::1]:80\n")
 	f.Add("[fe80::1%eth0]:80")

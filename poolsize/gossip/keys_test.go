@@ -184,8 +184,8 @@ func many(n int) string {
 	return b.String()
 }
 
-// FuzzKeys holds that no content panics, that what is accepted can be used, and that an error does not
-// give a key away.
+// FuzzKeys checks that no content panics, that what is accepted can be used, and that an error does not give
+// a key away.
 func FuzzKeys(f *testing.F) {
 	f.Add(key(1, 16))
 	f.Add("# old\n" + key(1, 24) + "\n" + key(2, 32) + " # new\n")

@@ -36,7 +36,7 @@ func TestParseMeta(t *testing.T) {
 	}
 }
 
-// FuzzMeta holds that no meta panics, and that what is read can be written.
+// FuzzMeta checks that no meta panics, and that what is read can be written.
 func FuzzMeta(f *testing.F) {
 	f.Add(meta{id: 7, weight: 2, settled: true}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {

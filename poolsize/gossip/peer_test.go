@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The key file is read while addresses do not answer. Else a replica would miss a key that is dropped.
+// The key file is read while addresses do not answer. Otherwise a replica would miss a key that is dropped.
 func TestKeysAreReadDuringALongRound(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys")
 	write(t, file, key(1, 16))

@@ -17,7 +17,7 @@ import (
 const mostMembers = 100_000
 
 // contest is for how long two replicas of one name that start know each other before one of them goes on. By
-// then news has reached all.
+// then reports have reached all.
 const contest = 10 * slowestGossip
 
 // largestPool is the largest size that a limiter takes.

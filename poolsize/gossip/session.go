@@ -17,9 +17,9 @@ const (
 	// leaveTimeout bounds the time for telling the others that this replica goes.
 	leaveTimeout = time.Second
 	// retransmit is as how often, times the number of digits of the fleet's size, each replica passes
-	// news of a member on. With 4 a fleet of 50 that starts at once has lost some.
+	// reports of a member on. With 4 a fleet of 50 that starts at once has lost some.
 	retransmit = 6
-	// slowestGossip is memberlist's time from one round of news about members to the next, at most.
+	// slowestGossip is memberlist's time from one round of reports about members to the next, at most.
 	slowestGossip = 100 * time.Millisecond
 )
 
@@ -32,7 +32,7 @@ type session struct {
 	ring      *memberlist.Keyring // nil: nothing is encrypted
 	list      *memberlist.Memberlist
 
-	aliases   aliases   // of the joiner
+	aliases   aliases   // of the new replica
 	settled   bool      // it has found out who else there is
 	contested time.Time // since when another replica has its name; zero: there is none
 	changes   int       // of the roster, that the view knows

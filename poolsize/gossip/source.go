@@ -177,7 +177,7 @@ func (s *Source) run(ctx context.Context) {
 	}
 }
 
-// news takes what a Watch has not reported yet.
+// reports takes what a Watch has not reported yet.
 func (s *Source) news(w *watch) (errs []error, p quotient.Pool, version uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -235,7 +235,7 @@ func TestClusterFailover(t *testing.T) {
 				t.Errorf("it took %v from the promotion until all agreed, not at most %v", took, soon)
 			}
 			for i, w := range all {
-				least := olds // they may find the new master before the joiners do
+				least := olds // they may find the new master before the new replicas do
 				if i >= olds {
 					least, before = olds+1, append(before, 0)
 				}

@@ -8,11 +8,12 @@
 // Each replica, called a processor here, syncs once a Period by one script in one round trip. The script
 // records until when the processor counts, and which size it reports. It drops those whose time is over. It
 // answers with the number of the living and the largest size that any of them reports. If all report the
-// number of the living, they agree, and that size counts. Else the largest of what the processor had, what is
-// reported and what lives counts, and each processor syncs again half a Period later and reports the living.
-// So all agree within two periods of a change, give or take the jitter. A fleet that changes all the time
-// agrees never, and then what a processor had counts for one Expiry. A processor that is the first in the
-// store holds its fleet's agreement up for as long as its start takes, which is longer: see Source.Watch.
+// number of the living, they agree, and that size counts. Otherwise the largest of what the processor had,
+// what is reported and what lives counts, and each processor syncs again half a Period later and reports the
+// living. So all agree within two periods of a change, give or take the jitter. A fleet that changes all the
+// time agrees never, and then what a processor had counts for one Expiry. A processor that is the first in
+// the store holds its fleet's agreement up for as long as its start takes, which is longer: see
+// Source.Watch.
 //
 // What is promised:
 //   - A size that is reported to the limiter is never below the number of the living at that sync.

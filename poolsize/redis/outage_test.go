@@ -49,7 +49,7 @@ func olds(t *testing.T, mini *miniredis.Miniredis, cut *away, ids ...string) (al
 func TestJoinerAfterOutage(t *testing.T) {
 	const n = 4
 	for _, row := range []struct {
-		outage time.Duration // until the joiner starts
+		outage time.Duration // until the new replica starts
 		back   time.Duration // after which the others reach the store again
 		want   int
 	}{

@@ -21,15 +21,15 @@ const (
 // measured rate of answers. The SDK's own reads the wall clock and sleeps, which cannot be simulated
 // for hours, so this is a re-implementation; a test drives both through the same refusals and compares.
 //
-// It knows no hint and no Retry-After. The SDK also retries; the arena does not, for anybody. Its bucket
-// is not part of the law: play it with one second of burst (sim.Contender.Burst). That bucket fills
-// slowly before the first refusal switches it on; where it would be less than half full, the law says so with a
-// NotBefore of that instant, which empties the arena's.
+// It knows no hint and no Retry-After. The SDK also retries; the arena does not, for anybody. Its bucket is
+// not part of the controller: play it with one second of burst (sim.Contender.Burst). That bucket fills
+// slowly before the first refusal switches it on; where it would be less than half full, the controller says
+// so with a NotBefore of that instant, which empties the arena's.
 //
 // The zero value is ready to use.
 type AWS struct{}
 
-// New returns a fresh law; the seed is not used.
+// New returns a fresh controller; the seed is not used.
 func (AWS) New(uint64) policy.Controller { return &aws{} }
 
 type aws struct {

@@ -50,7 +50,7 @@ func (c sdk) acquire(t *testing.T) func(bool) {
 	}
 }
 
-// mine is the law behind a bucket of one second, as in the arena.
+// mine is the controller behind a bucket of one second, as in the arena.
 type mine struct {
 	mu     sync.Mutex
 	ctrl   policy.Controller
@@ -66,7 +66,7 @@ func newMine() *mine {
 	return m
 }
 
-// next passes one sample to the law, and puts its rate in force.
+// next passes one sample to the controller, and puts its rate in force.
 func (m *mine) next(s policy.Sample) {
 	m.settle()
 	s.Now = time.Since(m.begin)
@@ -178,14 +178,15 @@ func stories() []story {
 		{"never refused", 20 * s, 5 * time.Millisecond, script(), 0},
 		{"one refusal", 40 * s, 10 * time.Millisecond, script(5 * s), .01},
 		{"refusals", 90 * s, 10 * time.Millisecond, script(5*s, 9*s, 11*s, 30*s, 31*s, 33*s, 70*s), .03},
-		// Refused while the SDK's bucket is a sixth full, which the law cannot say: a few requests, once.
+		// Refused while the SDK's bucket is a sixth full, which the controller cannot say: a few requests,
+		// once.
 		{"early refusal", 60 * s, 10 * time.Millisecond, script(3 * s), .25},
 		{"slow client", 60 * s, 700 * time.Millisecond, script(5*s, 21*s, 22*s, 40*s), .01},
 		{"20/s, then 5/s, then 50/s", 180 * s, 4 * time.Millisecond, bucket(20, 5, 50), .05},
 	}
 }
 
-// TestAWSIsTheSDK drives the real adaptive mode and the law through the same stories, in fake time.
+// TestAWSIsTheSDK drives the real adaptive mode and the controller through the same stories, in fake time.
 func TestAWSIsTheSDK(t *testing.T) {
 	for _, s := range stories() {
 		t.Run(s.name, func(t *testing.T) {

@@ -26,7 +26,7 @@ const (
 // The zero value is ready to use.
 type Cubic struct{}
 
-// New returns a fresh law; the seed is not used.
+// New returns a fresh controller; the seed is not used.
 func (Cubic) New(uint64) policy.Controller { return &cubic{} }
 
 type cubic struct {

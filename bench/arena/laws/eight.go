@@ -8,12 +8,12 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Eight is the best law that was known before the one of this library: eight rules, as the page says that this
-// library was designed from. It is here to be compared with, constants and all. Of its rules the pace is the
-// arena's own, and Retry-After counts in blackouts alone.
+// Eight is the best controller that was known before the one of this library: eight rules, as the page says
+// that this library was designed from. It is here to be compared with, constants and all. Of its rules the
+// pace is the arena's own, and Retry-After counts in blackouts alone.
 type Eight struct{}
 
-// New returns a law that starts at the share, or at 5 events per second.
+// New returns a controller that starts at the share, or at 5 events per second.
 func (Eight) New(seed uint64) policy.Controller {
 	return &eight{random: rand.New(rand.NewPCG(seed, 1)), cutAt: math.MinInt64 / 2}
 }
@@ -38,7 +38,7 @@ const (
 	eightDrain, eightLeastDrain, eightRenewed       = 3.0, 1e-3, .5
 )
 
-// eight is one law.
+// eight is one controller.
 type eight struct {
 	random *rand.Rand
 	now    time.Duration

@@ -1,5 +1,5 @@
-// Package laws holds what the arena compares: the law of this library, and the ways to share a limit
-// that it is measured against.
+// Package controllers holds what the arena compares: the controller of this library, and the ways to share a
+// limit that it is measured against.
 package laws
 
 import (
@@ -14,8 +14,8 @@ import (
 // Names of contenders.
 const (
 	Ours   = "quotient"          // the one that the goals are about
-	News   = "quotient + gossip" // the same with news of the other replicas
-	Stops  = "gossip that stops" // the same with news that stops
+	News   = "quotient + gossip" // the same with reports of the other replicas
+	Stops  = "gossip that stops" // the same with reports that stop
 	Before = "eight rules"       // the best that was known before
 )
 
@@ -30,8 +30,8 @@ func OurPolicy() string { return fmt.Sprintf("%T", ours) }
 //   - oracle: all replicas draw from one bucket that is filled at the upstream's limit of that instant (see
 //     sim.Contender). What it loses is lost to round trips and to windows that shrink.
 //   - coordinated: a coordinator divides the limit that it was configured with, once a second (see WaterFill).
-//   - quotient: the adaptive law of this library, policy.Tracking.
-//   - eight rules: each replica alone, the best law that was known before (see Eight).
+//   - quotient: the adaptive controller of this library, policy.Tracking.
+//   - eight rules: each replica alone, the best controller that was known before (see Eight).
 //   - cubic: each replica alone, growing along the curve of RFC 9438 (see Cubic).
 //   - aimd: each replica alone, policy.AIMD.
 //   - aws: each replica behind the client rate limiter of the AWS SDK's adaptive mode (see AWS).
@@ -53,7 +53,8 @@ func Contenders() []sim.Contender {
 	}
 }
 
-// Gossip returns the law of this library alone, with news of the other replicas, and with news that stops after two minutes.
+// Gossip returns the controller of this library alone, with reports of the other replicas, and with reports
+// that stops after two minutes.
 func Gossip() []sim.Contender {
 	stops := sim.News()
 	stops.Stops = 2 * time.Minute
@@ -74,7 +75,7 @@ type Static struct {
 	Blind bool    // ignore the hint
 }
 
-// New returns the law.
+// New returns the controller.
 func (p Static) New(uint64) policy.Controller { return p }
 
 // Next returns the share or the whole limit, whatever was heard.

@@ -200,7 +200,7 @@ func TestCubicKeepsAnUnusedRate(t *testing.T) {
 	}
 }
 
-// TestSane feeds all laws garbage: rates stay finite, positive and below the ceiling.
+// TestSane feeds all controllers garbage: rates stay finite, positive and below the ceiling.
 func TestSane(t *testing.T) {
 	all := map[string]policy.Policy{"cubic": Cubic{}, "aws": AWS{}, "static": Static{Whole: 5}, "eight": Eight{}, "ours": ours}
 	rapid.Check(t, func(t *rapid.T) {

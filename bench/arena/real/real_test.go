@@ -26,11 +26,11 @@ const (
 	// What Jain's index is at least: .9 where the replicas know their number. Elsewhere the simulation has .73 in the
 	// worst of 20 seeds, and one replica that takes three quarters of all makes .43.
 	equal, lucky = 0.9, 0.6
-	// A replica that stood still for longer makes a run say little about the law.
+	// A replica that stood still for longer makes a run say little about the controller.
 	disturbed = 50 * time.Millisecond
 )
 
-// figures are what is compared, but for fairness: where the law is not always fair, chance decides.
+// figures are what is compared, but for fairness: where the controller is not always fair, chance decides.
 type figures struct {
 	Goodput float64 // served, as a part of the limit
 	Refused float64 // of all requests

@@ -18,7 +18,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// law is what the replicas learn by, here and in the simulation.
+// controller is what the replicas learn by, here and in the simulation.
 var ctrl policy.Policy = policy.Tracking{}
 
 // An assignment tells a replica what to do: one line of JSON on its standard input, whose end is its own.

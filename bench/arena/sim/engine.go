@@ -1,8 +1,9 @@
 // Package sim plays replicas of a client against an upstream that enforces a limit, in virtual time.
 //
-// A run is a list of events in the order of their instants: a request arrives, is let through by the replica's pacing bucket,
-// reaches the upstream, is answered, and the law of the replica hears of it. The laws are the real ones; the pacing buckets do what the
-// library's do, and a test of the arena compares both.
+// A run is a list of events in the order of their instants: a request arrives, is let through by the
+// replica's pacing bucket, reaches the upstream, is answered, and the controller of the replica hears of it.
+// The controllers are the real ones; the pacing buckets do what the library's do, and a test of the arena
+// compares both.
 package sim
 
 import (
@@ -28,7 +29,7 @@ type Contender struct {
 	RatesOnly bool
 	// Deaf: it reads neither Retry-After nor RateLimit fields, so a run is the same whatever the upstream tells.
 	Deaf bool
-	// Gossip passes the words of laws that speak on; nil: each is alone.
+	// Gossip passes the words of controllers that speak on; nil: each is alone.
 	Gossip *Gossip
 	// Burst is how many seconds' events its pacing buckets hold; 0: a tenth, as in the library.
 	Burst float64
@@ -95,7 +96,7 @@ type Run struct {
 	replicas []replica
 	requests []request
 	free     int32
-	slots    bool // the law governs slots
+	slots    bool // the controller governs slots
 	shared   replica
 	turn     int
 	m        *meter
@@ -103,7 +104,7 @@ type Run struct {
 	lie      func(t time.Duration, a *Answer)
 	spared   time.Duration // when a fault last let a request pass
 	whisper  *whisper      // nil: no gossip
-	clock    time.Duration // of a law, against now: its origin is a whole minute of a wall clock that is half a second off at most
+	clock    time.Duration // of a controller, against now: its origin is a whole minute of a wall clock that is half a second off at most
 }
 
 // Play runs scenario s against an upstream, under contender c. The same seed gives the same run. The result has

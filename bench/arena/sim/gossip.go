@@ -9,9 +9,9 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Gossip is how replicas pass on the words of their laws (policy.Speaker). Live replicas form a binary heap:
-// each sends its neighbours, once in an interval, the sum of all words on its own side of that edge. Sums
-// count as long as both ends know the same list of replicas.
+// Gossip is how replicas pass on the words of their controllers (policy.Speaker). Live replicas form a
+// binary heap: each sends its neighbours, once in an interval, the sum of all words on its own side of that
+// edge. Sums count as long as both ends know the same list of replicas.
 type Gossip struct {
 	Interval    time.Duration // of each replica, at a phase of its own
 	Loss        float64       // of packets
@@ -19,14 +19,14 @@ type Gossip struct {
 	Stops       time.Duration // from then on all packets are lost; 0: never
 }
 
-// News is what the goals of gossip are for: five packets a second, one in twenty lost, and 5 to 50 ms to a
-// neighbour.
+// reports are what the goals of gossip are for: five packets a second, one in twenty lost, and 5 to 50 ms to
+// a neighbour.
 func News() *Gossip {
 	return &Gossip{Interval: 200 * time.Millisecond, Loss: .05, Least: 5 * time.Millisecond, Most: 50 * time.Millisecond}
 }
 
 const (
-	freshNews = 5 * time.Second // the age up to which news is given to a law
+	freshNews = 5 * time.Second // the age up to which reports are given to a controller
 	// A change of the replicas is known to each after a time between these.
 	learnLeast, learnMost = 200 * time.Millisecond, time.Second
 )
@@ -73,7 +73,7 @@ type whisper struct {
 	free    int32
 	version int     // of the list
 	live    []int32 // the list; replaced, never changed
-	parts   float64 // that the hint in force was reckoned with
+	parts   float64 // that the hint in force was computed with
 }
 
 func newWhisper(g *Gossip, replicas int, seed uint64) *whisper {
@@ -143,7 +143,7 @@ func (r *Run) word(i int) words {
 	return w
 }
 
-// gossip is one interval of a replica: it sends, and hands its law the news.
+// gossip is one interval of a replica: it sends, and hands its controller the reports.
 func (r *Run) gossip(i int) {
 	w := r.whisper
 	n, p := &w.nodes[i], &r.replicas[i]
@@ -201,7 +201,7 @@ func (r *Run) receive(k int32) {
 	x.next, w.free = w.free, k
 }
 
-// fleet is the news for a replica; nil while it is not complete and fresh.
+// fleet is the reports for a replica; nil while it is not complete and fresh.
 func (r *Run) fleet(n *node, p *replica, all words) *policy.Fleet {
 	if all.count != len(n.list) || r.now-all.oldest > freshNews {
 		return nil
@@ -212,10 +212,10 @@ func (r *Run) fleet(n *node, p *replica, all words) *policy.Fleet {
 	}
 }
 
-// same reports whether news is no other.
+// same reports whether two reports are equal.
 func same(a, b *policy.Fleet) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// inform hands a law that speaks news.
+// inform hands a controller that speaks reports.
 func (r *Run) inform(p *replica, f *policy.Fleet) {
 	if _, speaks := p.ctrl.(policy.Reporter); !speaks || same(f, p.bounds.Fleet) {
 		return
@@ -224,7 +224,7 @@ func (r *Run) inform(p *replica, f *policy.Fleet) {
 	r.obey(p, p.ctrl.Next(policy.Sample{Now: r.now + r.clock, Sent: r.now + r.clock}, p.bounds))
 }
 
-// partsAt is how many parts the hint in force at t was reckoned with: the replicas that ran when it last
+// partsAt is how many parts the hint in force at t was computed with: the replicas that ran when it last
 // changed.
 func (s *Scenario) partsAt(t time.Duration) float64 {
 	when, n := time.Duration(0), 0

@@ -8,7 +8,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// listener is a law that always wants ten, and keeps the news.
+// listener is a controller that always wants ten, and keeps the reports.
 type listener struct {
 	news  policy.Fleet
 	given int // times that it was complete
@@ -68,7 +68,7 @@ func TestGossipSums(t *testing.T) {
 	}
 }
 
-// After gossip stops news ends, once, and for good.
+// When gossip stops, the reports end once and for good.
 func TestGossipStops(t *testing.T) {
 	g := News()
 	g.Stops = 2 * time.Minute
@@ -79,7 +79,7 @@ func TestGossipStops(t *testing.T) {
 	}
 }
 
-// Gossip draws nothing from the stream of the run: a law that ignores it plays as without.
+// Gossip draws nothing from the stream of the run: a controller that ignores it plays as without.
 func TestGossipIsApart(t *testing.T) {
 	deaf := Contender{Policy: func(*Scenario) policy.Policy { return policy.AIMD{} }}
 	gossips := deaf

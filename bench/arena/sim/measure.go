@@ -86,7 +86,7 @@ type Point struct {
 	Limit float64
 }
 
-// Score is the figure by which laws are compared: 1 is best.
+// Score is the figure by which controllers are compared: 1 is best.
 func (r Result) Score() float64 {
 	return min(r.Goodput, 1) * (1 - r.Refused) * (1 - r.Refused) * (.8 + .2*r.Jain)
 }

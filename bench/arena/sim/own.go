@@ -7,7 +7,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Own are scenarios that break laws which hold in those of Given: upstreams that lie, incidents, restarts.
+// Own are scenarios that break controllers which hold in those of Given: upstreams that lie, incidents,
+// restarts.
 func Own() []Scenario {
 	const r, n = rate100, 10
 	right := always(r / n)
@@ -26,8 +27,8 @@ func Own() []Scenario {
 	}
 }
 
-// flapping hurts a law that restores its trust in the hint at each change: discovery that sees
-// half of the pool every other time doubles everybody's share every seven seconds.
+// flapping hurts a controller that restores its trust in the hint at each change: discovery that sees half
+// of the pool every other time doubles everybody's share every seven seconds.
 func flapping() Scenario {
 	const r, n = rate100, 10
 	s := equal("O1", "the hint flaps between 2x and 1/2x every 7 s", r, n, 2*r/n, nil)
@@ -49,7 +50,7 @@ func lying(name, title string, hints []Change, lie func(time.Duration, *Answer))
 	return s
 }
 
-// lieRetryAfter hurts a law that stops for as long as it is told: each 429 costs a minute, or all
+// lieRetryAfter hurts a controller that stops for as long as it is told: each 429 costs a minute, or all
 // that is left of the run; and one that takes "now" at its word and hammers.
 func lieRetryAfter(t time.Duration, a *Answer) {
 	if a.Outcome != policy.Throttled {
@@ -58,8 +59,8 @@ func lieRetryAfter(t time.Duration, a *Answer) {
 	a.RetryAfter = [...]time.Duration{minutes, 0, 365 * 24 * time.Hour, -5 * time.Second}[t/minutes%4]
 }
 
-// lieConstant hurts a law that grows while fields promise headroom: the promise never ends, so
-// only the 429s say no.
+// lieConstant hurts a controller that grows while fields promise headroom: the promise never ends, so only
+// the 429s say no.
 func lieConstant(_ time.Duration, a *Answer) {
 	a.Quota = policy.Quota{Limit: 100, Remaining: 50, Reset: time.Second}
 }
@@ -71,7 +72,7 @@ func lieOtherWindow(t time.Duration, a *Answer) {
 	a.Quota = policy.Quota{Limit: 1e6, Remaining: 1e6 - gone, Reset: time.Hour - t}
 }
 
-// lieOffByTwo hurts a law that aims to leave exactly nothing: two more seem left than are, and the
+// lieOffByTwo hurts a controller that aims to leave exactly nothing: two more seem left than are, and the
 // reset seems two seconds away that is now.
 func lieOffByTwo(_ time.Duration, a *Answer) {
 	if a.Quota.Limit > 0 {
@@ -80,7 +81,8 @@ func lieOffByTwo(_ time.Duration, a *Answer) {
 	}
 }
 
-// incident hurts a law that keeps cutting while all is refused: it comes back from its floor, for minutes.
+// incident hurts a controller that keeps cutting while all is refused: it comes back from its floor, for
+// minutes.
 func incident() Scenario {
 	const r, n = rate100, 10
 	s := equal("O4", "everything is refused for 20 s", r, n, 2*r/n, always(r/n))
@@ -89,7 +91,7 @@ func incident() Scenario {
 	return s
 }
 
-// rolling hurts a law that learns much and forgets it with the process: every ten seconds one replica
+// rolling hurts a controller that learns much and forgets it with the process: every ten seconds one replica
 // leaves with all that it knew, and a fresh one joins a second later.
 func rolling() Scenario {
 	const r, n = rate100, 10
@@ -110,7 +112,8 @@ func rolling() Scenario {
 	return s
 }
 
-// mixed hurts a law whose clock is its round trip: who hears sooner grows sooner, and the far half starves.
+// mixed hurts a controller whose clock is its round trip: who hears sooner grows sooner, and the far half
+// starves.
 func mixed() Scenario {
 	const r, n = rate100, 10
 	s := equal("O6", "half of the replicas 10 ms away, half 400 ms", r, n, 2*r/n, nil)
@@ -123,7 +126,8 @@ func mixed() Scenario {
 	return s
 }
 
-// drifting hurts a law that remembers a plateau: the limit climbs by six tenths in a minute, then drops at once.
+// drifting hurts a controller that remembers a plateau: the limit climbs by six tenths in a minute, then
+// drops at once.
 func drifting() Scenario {
 	const r, n = rate100, 10
 	s := equal("O7", "the limit is a saw-tooth of +-30 % over 60 s", r, n, 2*r/n, always(r/n))
@@ -136,8 +140,8 @@ func drifting() Scenario {
 	return s
 }
 
-// crowd hurts a law that lets an unused rate grow, or forgets it at once: demand is .7 of the limit, and five
-// times that for ten seconds.
+// crowd hurts a controller that lets an unused rate grow, or forgets it at once: demand is .7 of the limit,
+// and five times that for ten seconds.
 func crowd() Scenario {
 	const r, n = rate100, 10
 	from, to := 100*time.Second, 110*time.Second
@@ -152,7 +156,8 @@ func crowd() Scenario {
 	return s
 }
 
-// apart hurts a law whose cuts and growth keep the proportions that they find: nobody knows what the others have.
+// apart hurts a controller whose cuts and growth keep the proportions that they find: nobody knows what the
+// others have.
 func apart() Scenario {
 	const r, n = rate100, 20
 	s := equal("O9", "20 replicas start a factor of 100 apart, no hint", r, n, 10*r/n, nil)

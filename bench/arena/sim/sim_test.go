@@ -9,7 +9,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// part is a policy whose laws run at a part of the share.
+// part is a policy whose controllers run at a part of the share.
 type part float64
 
 func (p part) New(uint64) policy.Controller { return p }

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestNothingIsReadBehindABrokenBody holds that what follows a body that net/http gives up is not taken for a
-// request. net/http goes on with what it has, where the handler did not read that far.
+// TestNothingIsReadBehindABrokenBody checks that what follows a body that net/http gives up is not taken for
+// a request. net/http goes on with what it has, where the handler did not read that far.
 func TestNothingIsReadBehindABrokenBody(t *testing.T) {
 	for name, handler := range map[string]http.HandlerFunc{
 		"unread":       func(http.ResponseWriter, *http.Request) {},
@@ -52,8 +52,8 @@ func flushThenRead(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 }
 
-// TestBrokenBodyIsNoSuccess holds that a request whose body broke is not answered with 200 because a handler, whose
-// context has ended, says nothing.
+// TestBrokenBodyIsNoSuccess checks that a request whose body broke is not answered with 200 because a
+// handler, whose context has ended, says nothing.
 func TestBrokenBodyIsNoSuccess(t *testing.T) {
 	s := serve(t, section(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 	c := dial(t, s.addr)

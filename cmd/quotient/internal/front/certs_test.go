@@ -14,8 +14,8 @@ import (
 	"github.com/quotient-go/quotient/config"
 )
 
-// TestCertificatesAreReadWhole holds that what is half written never counts, that the log says so once, and that a
-// pair counts when two looks have found it.
+// TestCertificatesAreReadWhole checks that what is half written never counts, that the log says so once, and
+// that a pair counts when two looks have found it.
 func TestCertificatesAreReadWhole(t *testing.T) {
 	var log bytes.Buffer
 	dir := t.TempDir()
@@ -64,7 +64,7 @@ func TestCertificatesAreReadWhole(t *testing.T) {
 	}
 }
 
-// TestCertificateChangesUnderway holds that handshakes use what was written a moment ago.
+// TestCertificateChangesUnderway checks that handshakes use what was written a moment ago.
 func TestCertificateChangesUnderway(t *testing.T) {
 	p := &sectionOf{Proxy: section(), kind: "h2"}
 	s := p.serve(t, ok)
@@ -119,7 +119,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestClientCertificates holds that without a certificate of ClientCA no request is served.
+// TestClientCertificates checks that without a certificate of ClientCA no request is served.
 func TestClientCertificates(t *testing.T) {
 	dir := t.TempDir()
 	writePair(t, dir, "server")

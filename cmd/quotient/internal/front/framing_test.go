@@ -29,8 +29,8 @@ func passes(text string, size int) (passed string, ends []int) {
 	return passed, ends
 }
 
-// FuzzFraming holds that it does not matter in which parts the bytes come. And net/http, which reads what is passed
-// on, finds the end of each request where framing does.
+// FuzzFraming checks that it does not matter in which parts the bytes come. And net/http, which reads what
+// is passed on, finds the end of each request where framing does.
 func FuzzFraming(f *testing.F) {
 	for _, row := range smuggling {
 		f.Add(row.sent + canary)

@@ -162,7 +162,8 @@ func TestSmugglingHTTP2(t *testing.T) {
 	}
 }
 
-// TestPrefaceOfHTTP2 holds that HTTP/2 is spoken where the section says so, and by TLS only when it was agreed on.
+// TestPrefaceOfHTTP2 checks that HTTP/2 is spoken where the section says so, and by TLS only when it was
+// agreed on.
 func TestPrefaceOfHTTP2(t *testing.T) {
 	s := serve(t, section(), ok)
 	c := dial(t, s.addr)
@@ -172,7 +173,7 @@ func TestPrefaceOfHTTP2(t *testing.T) {
 	}
 }
 
-// TestRapidReset holds that a client that resets each of its requests at once does not keep others out.
+// TestRapidReset checks that a client that resets each of its requests at once does not keep others out.
 func TestRapidReset(t *testing.T) {
 	var now, most atomic.Int64
 	p := section()
@@ -204,8 +205,8 @@ func TestRapidReset(t *testing.T) {
 	}
 }
 
-// TestFloodsOfHTTP2 holds that others are served beside a connection that sends nothing but frames that cost the
-// server something, and that it ends where it would cost memory.
+// TestFloodsOfHTTP2 checks that others are served beside a connection that sends nothing but frames that
+// cost the server something, and that it ends where it would cost memory.
 func TestFloodsOfHTTP2(t *testing.T) {
 	for name, flood := range map[string]func(c *raw2) error{
 		"CONTINUATION": func(c *raw2) error {

@@ -35,7 +35,7 @@ func v2(t *testing.T, command proxyproto.ProtocolVersionAndCommand) string {
 	return string(text)
 }
 
-// TestProxyProtocol holds that trusted peers must send it, and that it is not read of others.
+// TestProxyProtocol checks that trusted peers must send it, and that it is not read of others.
 func TestProxyProtocol(t *testing.T) {
 	const v1 = "PROXY TCP4 192.0.2.7 192.0.2.8 1234 80\r\n"
 	here := "200 127.0.0.1:"
@@ -82,7 +82,7 @@ func askedWith(t *testing.T, s *running, before string) string {
 	return all[0] + " " + body
 }
 
-// TestProxyProtocolBehindTLS holds that the header stands before the handshake.
+// TestProxyProtocolBehindTLS checks that the header stands before the handshake.
 func TestProxyProtocolBeforeTLS(t *testing.T) {
 	dir := t.TempDir()
 	writePair(t, dir, "server")
@@ -99,7 +99,8 @@ func TestProxyProtocolBeforeTLS(t *testing.T) {
 	}
 }
 
-// TestProxyProtocolIsAwaited holds that a trusted peer that sends nothing loses its connection, and delays no one.
+// TestProxyProtocolIsAwaited checks that a trusted peer that sends nothing loses its connection, and delays
+// no one.
 func TestProxyProtocolIsAwaited(t *testing.T) {
 	p := section()
 	p.Timeouts.ReadHeader = 300 * time.Millisecond
@@ -114,7 +115,7 @@ func TestProxyProtocolIsAwaited(t *testing.T) {
 	}
 }
 
-// TestTrusts holds that an address is looked up as what it is, however the listener spells it.
+// TestTrusts checks that an address is looked up as what it is, however the listener spells it.
 func TestTrusts(t *testing.T) {
 	p := section()
 	p.Trusted = []netip.Prefix{loopback, netip.MustParsePrefix("fe80::/64")}

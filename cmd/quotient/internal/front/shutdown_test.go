@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// TestShutdown holds that waiters are ended first, work in flight is finished and Serve returns nil.
+// TestShutdown checks that waiters are ended first, work in flight is finished and Serve returns nil.
 func TestShutdown(t *testing.T) {
 	each(t, sectionFor(func(*sectionOf) {}), func(t *testing.T, p *sectionOf) {
 		drained, working := make(chan struct{}), make(chan struct{}, 2)
@@ -65,7 +65,7 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// TestShutdownHasAnEnd holds that what does not finish in time is ended: its context, and its connection.
+// TestShutdownHasAnEnd checks that what does not finish in time is ended: its context, and its connection.
 func TestShutdownHasAnEnd(t *testing.T) {
 	each(t, sectionFor(func(p *sectionOf) { p.Timeouts.Shutdown = 200 * time.Millisecond }), func(t *testing.T, p *sectionOf) {
 		working, over := make(chan struct{}), make(chan struct{})
@@ -151,7 +151,8 @@ func TestShutdownEndsUpgradedConnections(t *testing.T) {
 	}
 }
 
-// TestServeOnce holds that a second call closes its listener and says so, and that a broken listener is an error.
+// TestServeOnce checks that a second call closes its listener and says so, and that a broken listener is an
+// error.
 func TestServeOnce(t *testing.T) {
 	s, err := New(section(), ok, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -118,7 +118,7 @@ func TestManyConnections(t *testing.T) {
 	beside.more(t, 20)
 }
 
-// TestPlacesOfThoseAtWork holds that a connection with a request at work is never closed for a new one.
+// TestPlacesOfThoseAtWork checks that a connection with a request at work is never closed for a new one.
 func TestPlacesOfThoseAtWork(t *testing.T) {
 	p := section()
 	p.Max.Connections = 5
@@ -173,8 +173,8 @@ func each(t *testing.T, p func() *sectionOf, test func(t *testing.T, p *sectionO
 	}
 }
 
-// TestSlowBody holds that a body whose next part does not come ends in ErrSlowBody. The client learns it even if the
-// handler, whose context has ended, thinks that it has gone.
+// TestSlowBody checks that a body whose next part does not come ends in ErrSlowBody. The client learns it
+// even if the handler, whose context has ended, thinks that it has gone.
 func TestSlowBody(t *testing.T) {
 	each(t, sectionFor(func(p *sectionOf) { p.Timeouts.ReadBody = 200 * time.Millisecond }), func(t *testing.T, p *sectionOf) {
 		got := make(chan error, 1)
@@ -207,7 +207,7 @@ func TestSlowBody(t *testing.T) {
 	})
 }
 
-// TestDrippingBodies holds that bodies that come a byte at a time delay no other request.
+// TestDrippingBodies checks that bodies that come a byte at a time delay no other request.
 func TestDrippingBodies(t *testing.T) {
 	s := serve(t, section(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -228,7 +228,7 @@ func TestDrippingBodies(t *testing.T) {
 	}
 }
 
-// TestLongBody holds that a body may take longer than the time between two of its parts.
+// TestLongBody checks that a body may take longer than the time between two of its parts.
 func TestLongBody(t *testing.T) {
 	const between = time.Second
 	each(t, sectionFor(func(p *sectionOf) { p.Timeouts.ReadBody = between }), func(t *testing.T, p *sectionOf) {
@@ -256,7 +256,8 @@ func TestLongBody(t *testing.T) {
 	})
 }
 
-// TestWaitIsNotCut holds that no time-out ends a request that waits for its turn, or an answer that is silent.
+// TestWaitIsNotCut checks that no time-out ends a request that waits for its turn, or an answer that is
+// silent.
 func TestWaitIsNotCut(t *testing.T) {
 	const short = 100 * time.Millisecond
 	all := func(p *sectionOf) {
@@ -298,7 +299,7 @@ func TestWaitIsNotCut(t *testing.T) {
 	})
 }
 
-// TestAnswerThatIsNotRead holds that a client that takes nothing of its answer is given up.
+// TestAnswerThatIsNotRead checks that a client that takes nothing of its answer is given up.
 func TestAnswerThatIsNotRead(t *testing.T) {
 	each(t, sectionFor(func(p *sectionOf) { p.Timeouts.Write = 300 * time.Millisecond }), func(t *testing.T, p *sectionOf) {
 		ended := make(chan error, 1)
@@ -336,7 +337,8 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 	})
 }
 
-// TestEarlyAnswer holds that a client that is slow to send a body gets an answer that does not need it at once.
+// TestEarlyAnswer checks that a client that is slow to send a body gets an answer that does not need it at
+// once.
 func TestEarlyAnswer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

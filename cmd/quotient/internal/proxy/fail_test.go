@@ -198,7 +198,7 @@ rates = [{ name = "second", events = 50, per = "1s" }]
 		if row.status == 0 {
 			w = worldBefore(t, tracking+all, nowhere(t))
 		}
-		w.get("/", "X-Well", "1") // from now on the key has a law
+		w.get("/", "X-Well", "1") // from now on the key has a controller
 		before := pace(w)
 		for range 5 {
 			resp, _ := w.get("/")
@@ -224,7 +224,7 @@ rates = [{ name = "second", events = 50, per = "1s" }]
 	}
 }
 
-// outcomes is a policy that notes the outcomes that its laws get.
+// outcomes is a policy that notes the outcomes that its controllers get.
 type outcomes chan policy.Outcome
 
 func (o outcomes) New(uint64) policy.Controller { return o }

@@ -281,7 +281,7 @@ func (n *Node) age(hash uint64) time.Duration {
 }
 
 // side is how many nodes the sums count that are sent over an edge, and when the oldest part of them was
-// true. Without an edge it speaks of all sums known here.
+// true. Without an edge it mentions all sums known here.
 func (n *Node) side(to *edge) (nodes int, origin time.Duration) {
 	nodes, origin = 1, n.now
 	for i := range n.edges {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// quiet is longer than any news takes in the fleets of these tests.
+// quiet is longer than any reports takes in the fleets of these tests.
 const quiet = 15 * time.Second
 
 // wantTotals requires that every node knows the same complete total.

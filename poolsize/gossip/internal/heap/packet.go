@@ -225,7 +225,7 @@ const (
 	ofTotal
 )
 
-// record is the smallest part of a packet: it speaks of one key.
+// record is the smallest part of a packet: it mentions one key.
 type record struct {
 	kind  uint8
 	num   uint64 // the key's number; 0 for none
