@@ -16,7 +16,7 @@ import (
 type RuleState struct {
 	Name         string        // of the rate; "in-flight" for slots, "adaptive" for a controller
 	Unit         string        // of the events, "" for requests; "in-flight" for a controller of slots
-	Limit, Share float64       // of the fleet and here: events per Window, or slots; of a controller, per second
+	Limit, Share float64       // fleet and here: events per Window, or slots; of a controller, per second
 	Window       time.Duration // of a rate, its Per
 	Burst        float64       // events that may come at once, here; 0 for windows and slots
 	Left         float64       // events, or slots, that are left here; negative: owed
