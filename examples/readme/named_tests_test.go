@@ -39,7 +39,8 @@ func TestNamedTestsExist(t *testing.T) {
 	if named < 40 {
 		t.Errorf("%d tests are named, want at least 40", named)
 	}
-	if bounds, err := os.ReadFile(filepath.Join(root, "docs", "bounds.md")); err != nil || bytes.Count(bounds, []byte("`TestProperty")) < 30 {
-		t.Errorf("docs/bounds.md no longer names the properties: %v", err)
+	bounds, err := os.ReadFile(filepath.Join(root, "docs", "bounds.md"))
+	if n := bytes.Count(bounds, []byte("`TestProperty")); err != nil || n < 30 {
+		t.Errorf("docs/bounds.md names %d properties, want at least 30: %v", n, err)
 	}
 }
