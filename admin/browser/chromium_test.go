@@ -39,12 +39,17 @@ func findChromium(t *testing.T) string {
 			return path
 		}
 	}
-	const missing = "chromium is not installed: nothing is known about the page in a browser (apt-get install chromium)"
-	if slices.Contains(strings.Split(os.Getenv(required), ","), "chromium") {
+	lacks(t, "chromium", "chromium is not installed: nothing is known about the page in a browser (apt-get install chromium)")
+	return ""
+}
+
+// lacks skips a test where a program is missing, or fails it where that one is required.
+func lacks(t *testing.T, program, missing string) {
+	t.Helper()
+	if slices.Contains(strings.Split(os.Getenv(required), ","), program) {
 		t.Fatal(missing)
 	}
 	t.Skip(missing)
-	return ""
 }
 
 // startChromium starts a browser that ends with the test, and requires that nothing of it is left then.
