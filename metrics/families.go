@@ -90,7 +90,7 @@ var poolFamilies = []family{
 	newFamily(prometheus.GaugeValue, "quotient_pool_age_seconds",
 		"Time since the last usable report of the replica count; absent before the first.", nil, sendAge),
 	gauge("quotient_pool_until_timestamp_seconds",
-		"Unix time when a replica count that was set for a time ends; 0 if none does.",
+		"When a replica count that was set for a time ends; 0 if none does.",
 		func(r *reading) float64 { return epoch(r.Pool.Until) }),
 	counter("quotient_pool_reports_total", "Usable reports of the replica count.",
 		func(r *reading) uint64 { return r.Pool.Reports }),

@@ -37,7 +37,7 @@ var (
 		"1 if the last load of the configuration file succeeded, else 0: the one before is in force then.",
 		nil, nil)
 	fileLoadedDesc = prometheus.NewDesc("quotient_config_last_load_timestamp_seconds",
-		"Unix time when the configuration in force was read.", nil, nil)
+		"When the configuration in force was read.", nil, nil)
 	fileReloadsDesc = prometheus.NewDesc("quotient_config_reloads_total",
 		"Reloads of the configuration file by outcome: applied, or failed without effect.",
 		[]string{"outcome"}, nil)

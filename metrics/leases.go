@@ -51,7 +51,7 @@ var leaseFamilies = []leaseFamily{
 	leaseGauge("throttle_max", "The most locks of the semaphore that may be held at once.",
 		func(s *lease.SemaphoreStats) float64 { return float64(s.Max) }),
 	leaseGauge("throttle_longest_pending_sec",
-		"How long the first peer in the queue has waited, in seconds.",
+		"How long the first peer in the queue has waited.",
 		func(s *lease.SemaphoreStats) float64 { return s.LongestPending.Seconds() }),
 	leaseCounter("quotient_lease_granted_total", "Locks granted, without those restored.",
 		func(t *lease.Totals) uint64 { return t.Granted }),
@@ -69,7 +69,7 @@ var leaseFamilies = []leaseFamily{
 
 var (
 	leaseMissingDesc = prometheus.NewDesc("throttle_num_404",
-		"Requests for a path or peer that does not exist.", nil, nil)
+		"Requests for an unknown path.", nil, nil)
 	leasePeersDesc = prometheus.NewDesc("quotient_lease_peers", "Peers that the service knows.", nil, nil)
 	leaseLeadsDesc = prometheus.NewDesc("quotient_lease_leads",
 		"1 while this process grants locks, 0 on stand-by.", nil, nil)

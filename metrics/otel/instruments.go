@@ -94,7 +94,7 @@ var instruments = []instrument{
 		"Time since the last usable report of the replica count; absent before the first.",
 		levels, nil, sendAge},
 	single(levels, "quotient.pool.until", "s",
-		"Unix time when a replica count that was set for a time ends; 0 if none does.",
+		"When a replica count that was set for a time ends; 0 if none does.",
 		func(r *reading) float64 { return epoch(r.Pool.Until) }),
 	single(counts, "quotient.pool.reports", "{report}",
 		"Usable reports of the replica count.",
