@@ -107,7 +107,7 @@ func processes(dir string) []string {
 	return found
 }
 
-// A tab is one page of the browser. What the browser complains of is noted.
+// A tab is one page of the browser. It notes the browser's complaints.
 type tab struct {
 	t      *testing.T
 	ctx    context.Context
