@@ -161,15 +161,15 @@ type parts struct{ s *service }
 
 var (
 	upDesc = prometheus.NewDesc("quotient_upstream_up",
-		"1 while an upstream gets requests, 0 while it is out.", []string{"upstream"}, nil)
+		"1 while the upstream receives requests, else 0.", []string{"upstream"}, nil)
 	inFlightDesc = prometheus.NewDesc("quotient_upstream_in_flight",
-		"Requests at an upstream whose answers are not at their ends.", []string{"upstream"}, nil)
+		"Requests sent to the upstream whose responses are not complete.", []string{"upstream"}, nil)
 	openDesc = prometheus.NewDesc("quotient_proxy_connections",
-		"Connections of clients that are open.", nil, nil)
+		"Open client connections.", nil, nil)
 	evictedDesc = prometheus.NewDesc("quotient_proxy_connections_evicted_total",
-		"Idle connections of clients that were closed to make room for others.", nil, nil)
+		"Idle client connections closed to make room for others.", nil, nil)
 	refusedDesc = prometheus.NewDesc("quotient_proxy_connections_refused_total",
-		"Connections of clients for which there was no room.", nil, nil)
+		"Client connections refused because there was no room.", nil, nil)
 )
 
 // Describe sends each metric.

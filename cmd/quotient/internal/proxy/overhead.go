@@ -45,7 +45,7 @@ func newOverhead() *overhead {
 	return &overhead{
 		byRule: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "quotient_proxy_overhead_seconds",
-			Help: "Time from when a request was within its limits to its first byte upstream, less dialling.",
+			Help: "Time that the proxy adds to a request, without intended waiting and dialling.",
 			// From what a limiter takes to what people notice.
 			Buckets: []float64{
 				.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .1, 1,
