@@ -15,8 +15,7 @@ import (
 // A refusal is a *LimitedError. It comes at once when the queue is full, when the turn would come after
 // MaxWait or the context's deadline, or when the call can never be admitted. It comes later when MaxWait has
 // passed, a changed limit refuses the call, or a higher Priority takes its place. When the context ends it
-// fails with ctx.Err(), as if it had never been asked. A call that is not valid fails with an error that
-// names it.
+// fails with ctx.Err() and takes nothing. A call that is not valid fails with an error that names it.
 //
 // On a paced rate of at most one event a second, a caller that wakes later than a tenth of the interval after
 // its turn has lost that turn. It waits again, before all others of its class, three times at most
@@ -144,9 +143,9 @@ func (ps Permits) Done(f policy.Feedback) {
 
 // TryAcquireAll admits all claims now, or none of them: a tenant's rate and a route's slots, for one
 // request. It appends the permits to dst, in order, and returns -1 with a Decision that is OK. Otherwise it
-// returns dst, the claim that was refused, the first in order, and why. What those before it have taken goes
-// back, as that of a waiter that is given up does, and they count as Cancelled. Claims behind it are not
-// asked.
+// returns dst, the claim that was refused, the first in order, and why. Everything that the claims before it
+// took goes back, as for a waiter that gives up, and they count as Cancelled. The claims behind it are not
+// tried.
 func TryAcquireAll(dst Permits, claims ...Claim) (ps Permits, refused int, d Decision) {
 	var room [4]claimed
 	taken := room[:0]
@@ -264,9 +263,9 @@ func (l *Limiter) Check(key string, opts ...CallOption) Decision {
 }
 
 // TryAcquireUpTo admits as many of n requests as there is room for now, as one permit of that weight, and
-// returns how many: for readers of batches. Of calls it takes a Plan, a Priority and Costs. It never waits;
-// 0 comes with the zero Permit, also for an n below 1 and for calls that are not valid. Permit.Correct("",
-// used) gives back what was not needed. Release the permit, also under rates alone.
+// returns how many: for readers of batches. It accepts a Plan, a Priority and Costs. It never waits; 0 comes
+// with the zero Permit, also for an n below 1 and for calls that are not valid. Permit.Correct("", used)
+// gives back what was not needed. Release the permit, also under rates alone.
 func (l *Limiter) TryAcquireUpTo(key string, n int, opts ...CallOption) (Permit, int) {
 	if n < 1 {
 		return Permit{}, 0

@@ -40,7 +40,7 @@ type ctrlTerms struct {
 // slotsID stands for slots in flight, behind all units.
 const slotsID = maxUnits + 1
 
-// startUnknown is the rate, in events per second, that stands in for a start that is none.
+// startUnknown is the rate, in events per second, that a controller starts at where no start is known.
 const startUnknown = 5
 
 // govern adds what the controllers of a key govern: requests always, each unit that a rate counts, and at
@@ -277,12 +277,12 @@ func (l *learned) advance(at time.Duration, st *setting, p policy.Policy) {
 		l.due = max(l.due, l.latest+forgetAfter)
 	}
 	if l.over(at) {
-		l.reask(l.due, st, nil)
+		l.renew(l.due, st, nil)
 		l.forget(st.ctrls)
 		l.resize(st)
 	}
 	if l.expired(at) {
-		l.reask(at, st, p)
+		l.renew(at, st, p)
 	}
 }
 
@@ -291,8 +291,8 @@ func (l *learned) advance(at time.Duration, st *setting, p policy.Policy) {
 // now.
 const maxMissed = 1024
 
-// reask asks the controllers whose pace has expired, once for each time that it did.
-func (l *learned) reask(at time.Duration, st *setting, p policy.Policy) {
+// renew calls the controllers whose pace has expired, once for each expiry.
+func (l *learned) renew(at time.Duration, st *setting, p policy.Policy) {
 	if st.awaiting || st.limit.Deny {
 		return
 	}
@@ -306,7 +306,7 @@ func (l *learned) reask(at time.Duration, st *setting, p policy.Policy) {
 			if pc.ctrl == nil {
 				l.due = max(l.due, at+forgetAfter)
 			}
-			pc.reask(when, r, p, l.seed+r.ctrlID)
+			pc.renew(when, r, p, l.seed+r.ctrlID)
 		}
 	}
 	l.resize(st)
@@ -383,8 +383,8 @@ func (l *learned) resize(st *setting) {
 	l.slots = int(min(st.ctrls[last].bounds.Ceiling, math.Floor(min(l.pacers[last].pace, maxInFlight))+1))
 }
 
-// copyFrom gives l the tokens of another key's pacers, and nothing that they have learned. What is paused
-// there may pass here from now on, one by one.
+// copyFrom gives l the tokens of another key's pacers, and nothing that they have learned. Requests that are
+// paused there may pass here from now on, one by one.
 func (l *learned) copyFrom(o *learned, at time.Duration, st *setting, seed uint64) {
 	l.seed = seed
 	for i, r := range st.ctrls {

@@ -27,8 +27,8 @@ func (b *bucket) has(at time.Duration, f *fill) float64 {
 	return min(f.size, b.tokens+float64(at-b.last)/f.interval)
 }
 
-// takeNow takes n if they are there, and reports whether they were. A deficit shorter than a nanosecond is
-// none.
+// takeNow takes n if they are there, and reports whether they were. A deficit shorter than a nanosecond
+// counts as no deficit.
 func (b *bucket) takeNow(at time.Duration, f *fill, n float64) bool {
 	has := b.has(at, f)
 	if (n-has)*f.interval >= 1 {
@@ -80,7 +80,7 @@ func (b *bucket) upTo(t instant, r *rule, n int) int {
 func (b *bucket) whole(at time.Duration, f *fill, n int) int {
 	most := math.Floor(max(0, b.has(at, f)))
 	if b.untilHas(at, f, most+1) == 0 {
-		most++ // a deficit shorter than a nanosecond is none
+		most++ // a deficit shorter than a nanosecond counts as none
 	}
 	return int(min(float64(n), most))
 }
@@ -105,10 +105,10 @@ func (b *bucket) follow(t instant, old, _ *rule) {
 func (b *bucket) clone() stored { c := *b; return &c }
 
 // costBucket is the bucket of a unit. Its events are costs, which may be corrected later, and then the exact
-// part comes back. Had n events not been taken, the bucket would hold up to n more now, but not what it would
-// have lost by being full meanwhile. That is min(n, the least headroom since they were taken), where headroom
-// is size less tokens. The bucket is a reflected process, and a refund must not bring back its reflection.
-// What was taken under another limit or pool is never refunded.
+// part comes back. Had n events not been taken, the bucket would hold up to n more now, but not what it
+// would have lost by being full meanwhile. That is min(n, the least headroom since they were taken), where
+// headroom is size less tokens. The bucket is a reflected process, and a refund must not bring back its
+// reflection. Events taken under another limit or pool are never refunded.
 type costBucket struct {
 	bucket
 	minima minima // of the headroom
@@ -164,8 +164,8 @@ func (m *minima) note(at time.Duration, room float64) {
 	*m = append(s, minimum{at, room})
 }
 
-// since returns the least headroom that was noted after an instant. What was noted at that very instant was
-// before the take, or is no less than what was taken.
+// since returns the least headroom that was noted after an instant. A note of that very instant was made
+// before the take, or is no less than it.
 func (m minima) since(taken time.Duration) float64 {
 	for _, v := range m {
 		if v.at > taken {

@@ -123,9 +123,9 @@ func indexOf(list []string, s string) int {
 // Priority is the class of a call. It matters where callers wait: Acquire's queues serve higher classes
 // first, and first in, first out within a class. The zero value, PriorityNormal, is the default.
 //
-// No waiter starves. Of any eight admissions of a key while callers wait, at least one goes to the oldest
-// waiter, and all others wait behind it until there is room for it. In a full queue (MaxWaiting) a call takes
-// the place of the youngest waiter of the lowest class, if that is lower. That waiter is refused with
+// No waiter starves. At least one of any eight admissions of a key while callers wait goes to the oldest
+// waiter, and all others wait behind it until there is room for it. In a full queue (MaxWaiting) a call
+// takes the place of the youngest waiter of the lowest class, if that is lower. That waiter is refused with
 // ReasonQueue. A call of a higher class than all waiters is admitted at once where there is room for it.
 type Priority int8
 

@@ -215,7 +215,7 @@ func (r *rule) fleet(sum fairshare.Numbers, pool fairshare.Pool) *policy.Fleet {
 // inThousandths adds a controller's word to what a replica says.
 func inThousandths(said fairshare.Numbers, w policy.Report) fairshare.Numbers {
 	count := func(x float64) int64 {
-		if !(x > 0) { // a NaN is none either
+		if !(x > 0) { // a NaN does not count either
 			return 0
 		}
 		return int64(min(x, maxEvents) * milli)

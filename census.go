@@ -24,7 +24,7 @@ type census struct {
 	used, usedBefore float64 // parts of the limit that this replica used in this window and the one before
 }
 
-// What is summed of a counted key. The first two only grow.
+// These numbers are summed of a counted key. The first two only grow.
 const (
 	countEvents = iota // that were taken in the window
 	countBack          // of them, those that were given back
@@ -60,7 +60,7 @@ func readCount(text string) (k countKey, window int64, ok bool) {
 }
 
 // taken is what the others have taken of a window, net of what they have given back. Both sums only grow.
-// When a replica is gone, or has started again, they fall. What it had taken still counts.
+// When a replica is gone, or has started again, they fall. Its takes still count.
 type taken struct{ events, back, lost int64 }
 
 // see returns the number for a sum. When a replica joins, what was lost may be in it again.
@@ -85,8 +85,8 @@ func (x *exchange) count(k countKey, now time.Duration) *census {
 	return c
 }
 
-// learnOf has this replica count a key that another one names. One that is only counted is on its way out: if
-// replicas learned of it from each other, none would ever forget it.
+// learnOf has this replica count a key that another one names. A key that is only counted is about to go: if
+// replicas learned of it from each other, it would never be forgotten.
 func (l *Limiter) learnOf(sums Sums, text string, k countKey, now time.Duration) {
 	x := &l.exchange
 	if x.counts[k] != nil || len(x.counts)-x.counting >= maxLearned*l.spokenKeys {
@@ -164,7 +164,7 @@ func (l *Limiter) countedRules(key string) (rules []uint64) {
 }
 
 // giveWay has this replica name the key no more that has used the least, and reports whether there was one.
-// A key that is busy does not give way.
+// A busy key keeps its place.
 func (x *exchange) giveWay() bool {
 	var least *census
 	for _, c := range x.counts {

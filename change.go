@@ -149,7 +149,7 @@ func (s *shard) follow(next []*setting, limits []namedLimit, at instant) {
 // A plan is a class of keys. A call names it with Plan, and a key is in the plan of its latest call. A key
 // that changes its plan keeps what it has used: what it takes in one counts in the others that it was in. So
 // it gets no more by changing between plans than under the largest alone. Slots in flight are counted once.
-// What was taken in another plan is not refunded. A limit of its own (Override) goes before any plan.
+// Events taken in another plan are not refunded. A limit of its own (Override) goes before any plan.
 func (l *Limiter) SetPlan(name string, limit *Limit) error {
 	old, err := l.setPlan(name, limit)
 	if err == nil { // and without a lock: a handler may ask for Stats

@@ -39,8 +39,8 @@ func (w *window) learn(t instant, c *schedule, others int64, ends time.Duration)
 }
 
 // recount works out what the window allows now. With fresh reports that is what the others have left of the
-// limit. Without, it is the share, and no more than what they had left. What was used within that is not
-// owed when it becomes less.
+// limit. Without, it is the share, and no more than what they had left. Events used within it are not owed
+// when it shrinks.
 func (w *window) recount(t instant, c *schedule) {
 	f := w.fleet
 	if !w.counts() {

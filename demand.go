@@ -30,15 +30,15 @@ type exchange struct {
 // askedFor is for how long a key that was held back is named: a pause between two bursts is not the end.
 const askedFor = 10 * time.Second
 
-// What is summed goes by texts: a key behind its prefix, what the limiters have done together, and what they
-// count together.
+// Sums have texts as names: a key behind its prefix, the totals of the limiters, and the counts that they
+// share.
 const (
 	textKey    = "k"
 	textTotals = "t"
 	textCount  = "c"
 )
 
-// What is summed under textTotals.
+// These numbers are summed under textTotals.
 const (
 	totalReplicas = iota
 	totalAdmitted
@@ -99,8 +99,8 @@ type exchanged struct {
 // mentions are the keys of a shard that this replica may name.
 type mentions struct{ lent, counted candidates }
 
-// candidates are about the keys of a shard that were held back the most of late. Each has one of a few places
-// by its hash. One that takes the place of another must have been held back more often.
+// candidates are about the keys of a shard that were held back the most of late. Each has one of a few
+// places by its hash. A key that takes the place of another must have been held back more often.
 type candidates [8]candidate
 
 type candidate struct {
@@ -232,8 +232,8 @@ func (g *gate) usage(now instant) fairshare.Seen {
 	return seen
 }
 
-// A key that was held back wants more if it has used so much of what it may. Of a rate some events are too
-// few to tell.
+// A key that was held back wants more if it has used so much of what it may. A few events of a rate prove
+// too little.
 const (
 	mostPart  = 0.8
 	fewEvents = 2

@@ -100,8 +100,8 @@ func (e *LimitedError) Is(target error) bool {
 		e.Reason == ReasonDeadline && target == context.DeadlineExceeded
 }
 
-// endOf is the error of a context that is done. One that has none all the same counts as cancelled: nil would
-// say that the caller holds what it asked for.
+// endOf is the error of a context that is done. A context without an error counts as cancelled all the same:
+// nil would mean that the caller got its permit.
 func endOf(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

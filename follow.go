@@ -21,8 +21,8 @@ func (h *hints) failed(err error) { h.errors++; h.lastError = err.Error() }
 // Nothing is believed unchecked. A failure, or a pool that is out of range, is counted, and the last good
 // pool stays. A larger pool counts at once, a smaller one when no larger one was reported within HoldDown.
 // After HintMaxAge without a usable report the configured pool counts again, or nothing is admitted. An
-// ordinal counts when it is Fixed, or when one HoldDown brought no other report than it and the size. One
-// that is not reported again for a HoldDown counts no more.
+// ordinal counts when it is Fixed, or when one HoldDown brought no other report than it and the size. A
+// report that is not repeated for a HoldDown counts no more.
 //
 // A Carrier also carries what the replicas say of their keys, where the limiter has Demand.
 func (l *Limiter) Follow(ctx context.Context, src Source) error {
@@ -38,11 +38,11 @@ func (l *Limiter) Follow(ctx context.Context, src Source) error {
 	f.begin(followed)
 	err = src.Watch(ctx, func(p Pool, err error) { f.report(&hint{pool: p, err: err, at: time.Now()}) })
 	f.ends(ctx, err)
-	return unasked(ctx, err)
+	return unstopped(ctx, err)
 }
 
-// unasked is the error of a source that ends, if its end was not asked for.
-func unasked(ctx context.Context, err error) error {
+// unstopped is the error of a source that ends before it was stopped.
+func unstopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -312,11 +312,11 @@ func (d *damper) next(now time.Time, holdDown time.Duration) time.Time {
 	return time.Time{}
 }
 
-// SetPool sets the pool, at once and undamped, as an operator wants it. With a ttl above 0 it holds that long
-// against every hint; then what was configured, followed or set before counts again, with the hints that came
-// meanwhile. With 0 it holds until what Follow makes of its source changes: another report, the end of a
-// hold-down, HintMaxAge. The next SetPool ends either. On an error nothing changes, and a pool that is out of
-// range is counted as a rejected hint. The timer of a ttl keeps the limiter alive until then.
+// SetPool sets the pool, at once and undamped, as an operator wants it. If ttl is above 0, it overrides all
+// hints until ttl expires. Then the followed pool applies again, or else the configured one. With 0 it holds
+// until what Follow makes of its source changes: another report, the end of a hold-down, HintMaxAge. The
+// next SetPool ends either. On an error nothing changes, and a pool that is out of range is counted as a
+// rejected hint. The timer of a ttl keeps the limiter alive until then.
 func (l *Limiter) SetPool(p Pool, ttl time.Duration) error {
 	if ttl < 0 {
 		return fmt.Errorf("quotient: SetPool: ttl: %v is below 0", ttl)
@@ -401,7 +401,7 @@ func (l *Limiter) enforce(v belief, source string) (old belief) {
 // now bad must be good for as long before a line calls it good.
 const hintPause = time.Minute
 
-// hintLine is a line for the log; the zero value is none.
+// hintLine is a line for the log; the zero value writes nothing.
 type hintLine struct {
 	level slog.Level
 	text  string
@@ -415,9 +415,9 @@ func (h hintLine) write(log *slog.Logger) {
 	}
 }
 
-// failed takes note of a failure. The first failure of a run is logged at once. So is the first one after the
-// log has called the source good, and the first one of the other kind. All others are counted, for one line a
-// minute of each kind.
+// failed takes note of a failure. The first failure of a run is logged at once. The first one
+// after the log has called the source good, and the first one of the other kind, are logged at once too. All
+// others are counted, for one line a minute of each kind.
 func (h *hintLog) failed(kind hintKind, err error, now time.Time) hintLine {
 	if !h.failing && now.Sub(h.last) >= hintPause {
 		*h = hintLog{began: now}

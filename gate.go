@@ -7,8 +7,8 @@ import (
 )
 
 // gate stands for one key: a resource for each rule of its setting, and the queue in front of them. The
-// shard's lock guards it. A key with one rate and no queue needs these 64 bytes. What most keys never need is
-// behind one pointer.
+// shard's lock guards it. A key with one rate and no queue needs these 64 bytes. The parts that most keys
+// never need are behind one pointer.
 type gate struct {
 	first   bucket     // of the first rate that counts requests
 	setting *setting   // the newest that has been applied
@@ -60,7 +60,7 @@ func (v *verdict) final() bool {
 	return v.reason == ReasonDenied || v.reason == ReasonTooLarge || v.reason == ReasonShare
 }
 
-// verdict says that a rule holds a call back.
+// verdict is the answer of a rule that holds a call back.
 func (r *rule) verdict(wait time.Duration) verdict { return verdict{r.reason, int16(r.index), wait} }
 
 // newGate returns a gate for a key with what is left of another one, and nothing else of it. The seed is
@@ -220,7 +220,7 @@ func (g *gate) waitBehind(t instant, d *demand) verdict {
 	case v.wait > 0:
 		return v
 	case st.limit.InFlight > 0:
-		return st.order[0].verdict(never) // slots are asked first
+		return st.order[0].verdict(never) // slots are tried first
 	}
 	return verdict{ReasonRate, ruleNone, 0}
 }
@@ -287,8 +287,8 @@ func (g *gate) age(t instant, d *demand) time.Duration {
 	return least
 }
 
-// mustQueue reports whether a call of a class must wait behind others. One that need not overtakes all
-// waiters: that is counted (queue.passed), and recheck must follow.
+// mustQueue reports whether a call of a class must wait behind others. A call that need not wait overtakes
+// all waiters: that is counted (queue.passed), and recheck must follow.
 func (g *gate) mustQueue(class Priority) bool {
 	return g.waited() && !g.ext.queue.canOvertake(class)
 }
@@ -411,7 +411,7 @@ func (s *keyControllerSlots) age(instant, *rule) time.Duration              { re
 func (s *keyControllerSlots) state(instant, *rule) state                    { return state{} }
 func (s *keyControllerSlots) follow(instant, *rule, *rule)                  {}
 
-// ahead returns what the waiters of a class and above ask of a unit.
+// ahead returns how much of a unit the waiters of a class and above want.
 func (b *backlog) ahead(unit int, class Priority) (sum float64) {
 	for c := class; c <= PriorityCritical; c++ {
 		sum += float64(b[c-PriorityLow][unit])

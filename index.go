@@ -60,7 +60,7 @@ func (ln *line) swap(old, g *gate, tag uint8) bool {
 	return at >= 0
 }
 
-// Of a hash, the lowest byte chooses the shard. The third is the tag, and the gate keeps the upper five. The
+// The lowest byte of a hash chooses the shard. The third is the tag, and the gate keeps the upper five. The
 // upper half chooses the line too.
 func tagOf(hash uint64) uint8 { return uint8(hash >> 16) }
 

@@ -46,15 +46,15 @@ type Rate struct {
 	// are evenly spaced too. Let I be the interval between events. Replica i of N lets one through at each
 	// instant N k I + (i-1) I by the wall clock, or up to I/10 later. A call that misses its turn waits for
 	// the next one. Two events are at least .9 I apart, less what the clocks differ, if all replicas believe
-	// in the same pool. Of several paced rates only the slowest takes turns. None does beside an aligned
+	// in the same pool. Only the slowest of several paced rates takes turns. None does beside an aligned
 	// rate, below 50 ms, which is too short for timers and clocks, or under a policy that learns.
 	Burst int
 	// NoTurns has each replica of a paced rate keep its own interval, N I, and wait for no turn: the events
 	// of different replicas may coincide.
 	NoTurns bool
-	// Aligned counts windows of Per, at least 1 ms, by the wall clock from the Unix epoch: a minute starts at
-	// the full minute. A replica with less than one event a window has room in some windows only. Of several
-	// such rates all but the one with the longest Per keep an event until it is used.
+	// Aligned counts windows of Per, at least 1 ms, by the wall clock from the Unix epoch: a minute starts
+	// at the full minute. A replica with less than one event a window has room in some windows only. All
+	// such rates but the one with the longest Per keep an event until it is used.
 	Aligned bool
 	// Counted has the fleet's count decide in place of the share, where Demand has a Carrier sum it up. It
 	// takes Aligned. The Events of a window then belong to all replicas together: the first asks take them,

@@ -9,10 +9,10 @@ import (
 // store holds the gates of one shard. Idle gates are dropped, others never. An idle gate is equal to that of
 // a key never seen, so no caller can tell.
 //
-// simplelru keeps their order. Its Add would drop the oldest unasked, so it is made larger than it may ever
-// become, and room is made before adding. A look-up does not move the gate to the front, which would touch
-// three more cache lines: it marks the gate as seen. The search for a key to drop moves seen gates to the
-// front, and so gives them a second chance.
+// simplelru keeps their order. Its Add would drop the oldest entry by itself. So it is made larger than it
+// may ever become, and room is made before adding. A look-up does not move the gate to the front, which
+// would touch three more cache lines: it marks the gate as seen. The search for a key to drop moves seen
+// gates to the front, and so gives them a second chance.
 type store struct {
 	order *simplelru.LRU[*gate, struct{}]
 	max   int
@@ -29,8 +29,8 @@ type store struct {
 func maxOverrides(maxKeys int) int { return max(1, maxKeys/2) }
 
 // The fewer keys are idle, the longer one looks for them. So asks pay for looks: each for one, and one that
-// finds no room for some more. What is not used is saved for calls that need more. All looks together are
-// never more than have been paid for, also while all keys are busy and new ones come without end.
+// finds no room for some more. Unused looks are saved for calls that need more. All looks together are never
+// more than have been paid for, also while all keys are busy and new ones come without end.
 const (
 	probes     = 6   // looks that a call without room pays for
 	maxLooks   = 512 // of one call: locks are held meanwhile
@@ -39,7 +39,7 @@ const (
 	maxSwept   = 4   // keys dropped by one sweep
 	longPause  = 256 // asks between sweeps while there is nothing to drop
 	shortPause = 2
-	coldTicks  = 5   // of ticksAt, about ten seconds: a key that was asked since stays while there is room
+	coldTicks  = 5   // of ticksAt, about ten seconds: a key used since then stays while there is room
 	rebuildAt  = 256 // a store that never held more is not worth rebuilding
 )
 
@@ -174,10 +174,10 @@ func (s *shard) dropCold() int {
 }
 
 // ticksAt returns a coarse clock for gate.seen, in 2^31 ns. It wraps after nine minutes: then a cold gate
-// counts as one that was asked, for ten seconds.
+// counts as recently used, for ten seconds.
 func ticksAt(t instant) uint8 { return uint8(t.at >> 31) }
 
-// cold reports whether the gate is idle and was not asked of late.
+// cold reports whether the gate is idle and has not been used lately.
 func (s *shard) cold(g *gate, now instant) bool {
 	return ticksAt(now)-g.seen >= coldTicks && s.spare(g, now)
 }

@@ -171,7 +171,7 @@ func OnWait(f func(key string, wait time.Duration)) Option {
 
 // OnAdmit is called when a call was admitted, with the time since the call and the overhead in it: what
 // passed since its tokens and slots were free. It runs on the caller's goroutine, without a lock. Several
-// hooks are called in turn; nil is none.
+// hooks are called in turn; nil is ignored.
 func OnAdmit(f func(key string, waited, overhead time.Duration)) Option {
 	return func(o *options) error {
 		if f == nil {
@@ -222,8 +222,8 @@ func HoldDown(d time.Duration) Option {
 
 // HintMaxAge returns to the configured pool when a followed source has reported nothing usable for so long.
 // Under AwaitPool without a configured pool nothing is admitted then, also when Follow has ended. 0, the
-// default, keeps the last good pool for ever. So does a Limiter without either: one replica would be the
-// whole limit. Give it to sources that report again and again, or Env.
+// default, keeps the last good pool for ever. A Limiter with neither a configured pool nor AwaitPool keeps
+// it too: one replica would be the whole limit. Give it to sources that report again and again, or Env.
 func HintMaxAge(d time.Duration) Option {
 	return func(o *options) error { o.hintMaxAge = d; return atLeast("HintMaxAge", d, 0) }
 }

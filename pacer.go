@@ -21,7 +21,7 @@ const heldWeight = 1.0 / 16
 const maxPause = time.Hour
 
 // minPace is the shortest time for which a pace holds: a controller whose pace has always expired would be
-// asked without end.
+// called without end.
 const minPace = time.Millisecond
 
 // pacer is the resource of what a controller governs: the controller, and the bucket that paces it. That is
@@ -90,7 +90,7 @@ func (p *pacer) observeHeld(seconds float64) {
 }
 
 // until computes a turn behind a probe by the pace that is expected then: nothing is known of when the probe
-// is answered. What passes before is the next probe alone.
+// is answered. Only the next probe passes before that.
 func (p *pacer) until(t instant, _ *rule, from time.Duration, ahead, n float64) time.Duration {
 	paused, has := p.paused(t.at), 1.0
 	if paused == 0 {
@@ -202,10 +202,10 @@ func (p *pacer) apply(at time.Duration, pace policy.Pace, r *rule) {
 	}
 }
 
-// reask asks the controller, whose pace has expired, and starts one where there is none. A full bucket stays
-// full when the pace rises. So a caller that takes everything once a second gets the pace of the second that
-// begins, not of the one before.
-func (p *pacer) reask(at time.Duration, r *rule, fresh policy.Policy, seed uint64) {
+// renew calls the controller, whose pace has expired, and starts one where there is none. A full bucket
+// stays full when the pace rises. So a caller that takes everything once a second gets the pace of the
+// second that begins, not of the one before.
+func (p *pacer) renew(at time.Duration, r *rule, fresh policy.Policy, seed uint64) {
 	p.guard(at, r, func() {
 		full := p.ctrl != nil && p.untilHas(at, &p.fill, p.size) == 0
 		if p.ctrl != nil || p.begin(fresh.New(seed), at, at, r) {

@@ -64,9 +64,9 @@ func (p Permit) Report(f policy.Feedback) {
 	}
 }
 
-// Correct replaces the estimate that Cost gave by what the call has really cost in a unit. What is more is
-// owed, and repaid before the next admission. What is less is given back at once, as far as the bucket has
-// not been full since. Nothing comes back after the window has ended, or after a change of the limit or the
+// Correct replaces the estimate that Cost gave by what the call has really cost in a unit. A higher cost is
+// owed, and repaid before the next admission. Of a lower cost the rest is given back at once, as far as the
+// bucket has not been full since. Nothing comes back after the window has ended, or after a change of the limit or the
 // pool. It may be called until the permit is released, each time with the whole cost. It fails, and changes
 // nothing, for a negative cost, an unknown unit and a released permit.
 //
@@ -289,9 +289,8 @@ func (p Permit) correct(unit string, used int) error {
 	return nil
 }
 
-// giveBackAndUnlock gives back all but used of a permit's requests, and their slots. Of the events of rates
-// that part comes back which cannot have been refilled since, and nothing that was taken under another limit
-// or pool.
+// giveBackAndUnlock gives back all but used of a permit's requests, and their slots. A rate gets back the
+// events that cannot have been refilled since. Events taken under another limit or pool do not come back.
 func (s *shard) giveBackAndUnlock(p Permit, used int) error {
 	h := p.h
 	if h.gen != p.gen || used > h.weight {

@@ -6,11 +6,11 @@ import (
 )
 
 // plan is a named limit beside the limiter's own, in one shard: a chain of settings, and the gate of a key
-// never seen. Its place never changes. One that was taken off has the limiter's own limit.
+// never seen. Its place never changes. A plan that was taken off has the limiter's own limit.
 //
-// A key is in the plan of its latest ask, and its gate has what is left of that plan. What is left of the
-// others that it was in is in gates of their own, and all that the key takes counts there too. They stay
-// until the key is idle in all of them.
+// A key is in the plan of its latest call, and its gate has what is left of that plan. The rest of its former
+// plans stays in gates of their own, and all that the key takes counts there too. They stay until the key is
+// idle in all of them.
 type plan struct {
 	setting   *setting // the newest
 	untouched *gate

@@ -16,8 +16,8 @@ type Pool struct {
 	// Ordinal numbers the replicas from 1 to Replicas; 0 when it is not known. A replica of weight w has w
 	// numbers in a row, and this is the first.
 	Ordinal int
-	// Fixed says that no two replicas can hold the same ordinal: it comes from a StatefulSet or the like.
-	// Only then the remainder of a division of slots is handed out, to the lowest ordinals.
+	// Fixed reports whether no two replicas can hold the same ordinal: it comes from a StatefulSet or the
+	// like. Only then the remainder of a division of slots is handed out, to the lowest ordinals.
 	Fixed bool
 	// Weight is as how many replicas this one counts: it gets as many shares. 0 means 1.
 	Weight int
@@ -85,7 +85,7 @@ type Carrier interface {
 	Source
 	// Carry calls turn once in each interval while Watch runs, from one goroutine at a time, until stop is
 	// called. Stop returns when no call runs, and takes back all Terms. The name tells the limiters of a
-	// process apart. One that is in use is an error.
+	// process apart. A name in use is an error.
 	Carry(name string, turn func(Sums)) (stop func(), err error)
 }
 
@@ -102,8 +102,7 @@ type Sums interface {
 	Bytes() (sent, received uint64)
 }
 
-// Terms are what a replica adds to the sum for a key. What they mean is the limiter's affair. None is below
-// 0.
+// Terms are what a replica adds to the sum for a key. The limiter decides what they mean. None is below 0.
 type Terms [6]int64
 
 // Env is the source that reads the environment once: QUOTIENT_REPLICAS, and, if set, QUOTIENT_WEIGHT and

@@ -38,8 +38,7 @@ func (g *gate) charge(t instant, c *charged, unit, n int) {
 }
 
 // discharge gives back n events of a unit that were asked for at an instant. It gives back no more than was
-// taken under the present limit and pool, and has not come back by itself. What was taken last goes back
-// first.
+// taken under the present limit and pool, and has not come back by itself. The latest takes go back first.
 func (g *gate) discharge(t instant, since time.Duration, c *charged, unit, n int) {
 	late := min(n, c.added[unit])
 	early := min(n-late, c.asked[unit])

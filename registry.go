@@ -127,7 +127,7 @@ func (r *Registry) Follow(ctx context.Context, src Source) error {
 	for _, f := range r.all() {
 		f.ends(ctx, err)
 	}
-	return unasked(ctx, err)
+	return unstopped(ctx, err)
 }
 
 // unfollow ends Follow.

@@ -24,7 +24,7 @@ type setting struct {
 	own     *own     // nil for that of all other keys
 	slots   int      // of this replica
 	rules   []rule
-	order   []*rule // in which they are asked
+	order   []*rule // in which they are tried
 	ctrls   []*rule // those that the policy governs
 	limit   Limit
 
@@ -218,7 +218,7 @@ func (o *options) resolve(limit Limit, b belief, units []string, part float64) *
 	return st
 }
 
-// arrange gives each rule its place, and puts the rules in the order in which they are asked. Slots are
+// arrange gives each rule its place, and puts the rules in the order in which they are tried. Slots are
 // first, since no time is known for them, and the strict rate is behind all others.
 func (st *setting) arrange() {
 	rest, first := 0, false

@@ -41,7 +41,7 @@ type Limiter struct {
 	exchange exchange
 }
 
-// namedLimit is a plan's limit. One that is off has none.
+// namedLimit is a plan's limit. A plan that is off has no limit.
 type namedLimit struct {
 	name  string
 	limit Limit
@@ -146,8 +146,8 @@ type shard struct {
 	overflow  overflow
 	waiting   map[*gate]struct{} // gates with a queue
 
-	// What a call for a known key touches of a shard is on one cache line, which cores take from each other.
-	// It begins with the last field of the store and ends with the first of the counters.
+	// A call for a known key touches one cache line of a shard, which cores take from each other. It begins
+	// with the last field of the store and ends with the first of the counters.
 	store
 	mu     sync.Mutex
 	left   uint32  // asks until the next sweep
@@ -398,7 +398,7 @@ func (s *shard) peek(hash uint64, key string, now instant) *gate {
 	return g
 }
 
-// decide puts a verdict into words. What the overflow gate refuses is refused for want of keys.
+// decide puts a verdict into words. A refusal by the overflow gate has the reason ReasonKeys.
 func (s *shard) decide(g *gate, v verdict) Decision {
 	if v.reason == ReasonNone {
 		return Decision{OK: true}

@@ -241,7 +241,7 @@ func (l *Limiter) Keys() iter.Seq[KeyState] {
 
 // Top returns the n hottest keys of this replica: those with the most callers waiting first, then those that
 // have used the most of a rule, then by name. It looks at all keys as Keys does, a million in a third of a
-// second. An n below 1 is none.
+// second. An n below 1 returns none.
 func (l *Limiter) Top(n int) []KeyState {
 	if n < 1 {
 		return nil
@@ -257,8 +257,8 @@ func (l *Limiter) Top(n int) []KeyState {
 	return t
 }
 
-// wanted iterates over the shard's keys that are wanted: a look at one that is not allocates nothing. What
-// wanted is given has no Rules yet.
+// wanted iterates over the shard's keys that are wanted: a look at one that is not allocates nothing. The
+// state that wanted gets has no Rules yet.
 func (l *Limiter) wanted(s *shard, wanted func(KeyState) bool) iter.Seq[KeyState] {
 	return func(yield func(KeyState) bool) {
 		s.mu.Lock()

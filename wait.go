@@ -78,7 +78,7 @@ func (s *shard) mayWait(
 	return out, verdict{}
 }
 
-// knows reports whether a turn is known: there is one, and no controller wants to be asked before it.
+// knows reports whether a turn is known: there is one, and no controller wants to be called before it.
 func (g *gate) knows(now instant, turn verdict) bool {
 	p := g.pacerOf(turn)
 	return turn.wait < never && (p == nil || p.expires <= 0 || turn.wait <= p.expires-now.at)
@@ -116,7 +116,7 @@ func (s *shard) enqueue(g *gate, w *waiter, now instant) {
 	}
 }
 
-// ask serves the queue when another one is its next. What is left to do then is the timer's.
+// ask serves the queue when another one is its next. The timer does the rest.
 func (s *shard) ask(g *gate, now instant) {
 	if s.serve(g, now) && g.waited() {
 		g.ext.ready.at, g.ext.ready.known = s.latest.at, true
@@ -209,7 +209,7 @@ func (s *shard) grant(g *gate, w *waiter, now instant) {
 
 // dueAt returns when w, which has just been admitted, could have been. If the timer was late, that is the
 // turn for which it was set; for the waiters behind, it is when what they have taken was there as well. A
-// call waits for its tokens and slots by the limit's intent. What comes on top, because a timer or the
+// call waits for its tokens and slots by the limit's intent. Any further delay, because a timer or the
 // caller was late, is overhead. OnAdmit reports the two separately.
 func (s *shard) dueAt(g *gate, w *waiter, now instant) time.Duration {
 	turn := g.ext.ready
@@ -259,9 +259,9 @@ func (s *shard) schedule(g *gate, v verdict, now instant) {
 	s.arm(g, now)
 }
 
-// arm sets the gate's one timer to the next instant at which the queue must be asked again. That is the turn
-// of the next waiter, the end of the oldest one's patience, or the end of a permit's time. MaxWait is one
-// value for the limiter, so the patience of the oldest ends first.
+// arm sets the gate's one timer to the next instant at which the queue must be served. That is the turn of
+// the next waiter, the end of the oldest one's patience, or the end of a permit's time. MaxWait is one value
+// for the limiter, so the patience of the oldest ends first.
 func (s *shard) arm(g *gate, now instant) {
 	m, at := g.ext, never
 	if m.ready.known {

@@ -98,7 +98,7 @@ func (c *schedule) sum(k, end int64) float64 {
 // every is how many windows apart those are that an ordinal-less replica with less than
 // one event a window has for its own.
 func (c *schedule) every() int64 {
-	own := c.events * c.weight // thousandths of the fleet's windows: whole says that they are few
+	own := c.events * c.weight // thousandths of the fleet's windows: few, since whole is checked
 	return int64((milli*c.replicas + own - 1) / own)
 }
 
@@ -155,7 +155,7 @@ func (w *window) roll(t instant, c *schedule) {
 	*w = window{index: k, quota: quota, used: owed, opened: t.at, fleet: w.close()}
 }
 
-// room is how many events are left. What is negative is owed by the windows that follow. That is what was
+// room is how many events are left. A negative rest is owed by the windows that follow. That is what was
 // used above the largest quota that the window has had: by a large call, or a cost that was corrected.
 func (w *window) room() int64 {
 	may := w.allows()
@@ -165,8 +165,8 @@ func (w *window) room() int64 {
 	return min(0, max(may, w.within)-w.used)
 }
 
-// carry returns what is taken over into window k: what was used above the quotas of the windows before it, or
-// whether they have left an event. Of windows that a step of the clock has skipped no more count than time
+// carry returns what is taken over into window k: what was used above the quotas of the windows before it,
+// or whether they have left an event. Of windows skipped by a step of the clock, only as many count as time
 // has passed for.
 func (w *window) carry(t instant, k int64, c *schedule) (owed int64, spare bool) {
 	skipped := min(max(0, k-w.index-1), int64(t.at-w.opened)/c.per)
@@ -229,7 +229,7 @@ func (w *window) take(t instant, r *rule, n float64) {
 	w.used += int64(n)
 }
 
-// refund gives back what was admitted in this window. What an earlier window has admitted does not come back.
+// refund gives back what was admitted in this window. Admissions of an earlier window do not come back.
 func (w *window) refund(t instant, taken time.Duration, r *rule, n float64) {
 	if w.roll(t, r.schedule); taken >= w.opened {
 		back := min(w.used, int64(n))
