@@ -27,10 +27,11 @@
 // If-Match does nothing, and answers 412, when another client has changed it since. That holds among the
 // writers of one Handler; a program that calls SetLimit itself is not held up.
 //
-// With ?validate=1 a PUT is checked and changes nothing. The answer is the state as it stands, or the refusal. What
-// only the limiter can refuse, with status 422, is not found.
+// With ?validate=1 a PUT is checked and changes nothing. The answer is the state as it stands, or the
+// refusal. An error that only the limiter can find, with status 422, is not found.
 //
-// State.Process.Replica says which replica answers, and State.May what the caller may do there. See [Replica].
+// State.Process.Replica names the replica that answers, and State.May lists what the caller may do there.
+// See [Replica].
 //
 // Every answer but the page is JSON and is never cached. Durations are seconds. A refusal is an application/problem+json document (RFC 9457);
 // when one field of the request is to blame it has the members "field", "value" and "range". See [Problem].
@@ -47,9 +48,10 @@
 //
 // # What the program adds
 //
-// [File] shows the configuration file, [Tables] whatever else operators should see, [WithLeases] a lease service. [Mount] serves a handler of the
-// program's under the same access rules, such as metrics. [MountOpen] serves one to all, such as health and
-// readiness. What is mounted is not in the OpenAPI document.
+// [File] shows the configuration file, [Tables] whatever else operators should see, [WithLeases] a lease
+// service. [Mount] serves a handler of the program's under the same access rules, such as metrics.
+// [MountOpen] serves one to all, such as health and readiness. Mounted handlers are not in the OpenAPI
+// document.
 //
 // # Listeners
 //
@@ -119,9 +121,9 @@ const shortestInterval = 10 * time.Millisecond
 // Handler is the API of a registry's limiters. It is safe for concurrent use. Mount it at the root of a
 // listener, or under a prefix with http.StripPrefix. New makes it; the zero value answers every request with 500.
 //
-// A Handler starts no goroutine. It keeps a timer that samples the limiters once a second for [History]: while
-// [Handler.Serve] runs, and under other servers until five minutes after the last GET of /state or /events.
-// The samples need about 3 KiB for each limiter.
+// A Handler starts no goroutine. It keeps a timer that samples the limiters once a second for [History]. The
+// timer runs while [Handler.Serve] runs, and under other servers until five minutes after the last GET of
+// /state or /events. The samples need about 3 KiB for each limiter.
 type Handler struct{ api *handler }
 
 // handler is what the routes share.

@@ -178,7 +178,7 @@ type put struct {
 	validate bool
 }
 
-// in adds to a query what is said there.
+// in adds these parameters to a query.
 func (p put) in(query url.Values) url.Values {
 	if p.validate {
 		query.Set("validate", "1")
@@ -189,8 +189,9 @@ func (p put) in(query url.Values) url.Values {
 // IfMatch makes a change only when the limiter is as it was when a state had this ETag. An empty one is no condition.
 func IfMatch(etag string) PutOption { return func(p *put) { p.ifMatch = etag } }
 
-// ValidateOnly checks a change and does not make it: the result is the state as it stands, or the *Problem that
-// the change would have. What only the limiter can refuse, with status 422, is not found. BreakLease refuses it.
+// ValidateOnly checks a change and does not make it: the result is the state as it stands, or the *Problem
+// that the change would have. An error that only the limiter can find, with status 422, is not found.
+// BreakLease refuses it.
 func ValidateOnly() PutOption { return func(p *put) { p.validate = true } }
 
 // SetReplicas sets the pool size, of one limiter or, without a name, of all. A ttl above 0 ends it: the followed or configured size then
@@ -229,8 +230,9 @@ func (c *Client) Override(ctx context.Context, limiter, key string, limit *quoti
 	return c.putOne(ctx, "override", limiter, body, opts)
 }
 
-// Reset forgives a key: it starts fresh, but for its slots in flight, its waiters and its override. A key that is not remembered does so
-// anyway, and that is no error. One that shares a gate, since MaxKeys keys are busy, is refused.
+// Reset forgives a key: it starts fresh, but for its slots in flight, its waiters and its override. A key
+// that is not remembered does so anyway, and that is no error. A key that shares a gate, since MaxKeys keys
+// are busy, is refused.
 func (c *Client) Reset(ctx context.Context, limiter, key string, opts ...PutOption) (LimiterState, error) {
 	return c.putOne(ctx, "reset", limiter, newKeyRequest(key), opts)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Leases returns the semaphores of the lease service, at most top of them, those with most that is pending
-// first: 1 to 1,000. A Problem with status 404 says that there is no such service.
+// first: 1 to 1,000. A Problem with status 404 means that there is no such service.
 func (c *Client) Leases(ctx context.Context, top int) (LeaseState, error) {
 	var s LeaseState
 	err := c.do(ctx, http.MethodGet, "leases", url.Values{"top": {strconv.Itoa(top)}}, nil, "", &s)

@@ -14,7 +14,7 @@ type DemandState struct {
 	Lent  int `json:"lent"`  // of these, with more than this replica's share
 
 	AgeSeconds    float64 `json:"age_seconds"`     // of the oldest reports; 0 while some is missing
-	Missing       bool    `json:"missing"`         // a replica is not known to have spoken
+	Missing       bool    `json:"missing"`         // a replica is not known to have reported
 	MaxAgeSeconds float64 `json:"max_age_seconds"` // the shares hold while reports are older
 	Fresh         bool    `json:"fresh"`           // no reports are missing or older; else the shares hold
 

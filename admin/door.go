@@ -68,9 +68,9 @@ func MutualTLS() Option {
 	return func(h *handler) { h.mutual = true }
 }
 
-// BehindAuthentication says that something in front of the handler, a middleware or a proxy, authenticates
-// every request. Requests are then served wherever they come from, forwarded ones too; Host and origin are
-// looked at as always.
+// BehindAuthentication declares that a middleware or a proxy in front of the handler authenticates every
+// request. Requests are then served wherever they come from, forwarded ones too; Host and origin are looked
+// at as always.
 func BehindAuthentication() Option {
 	return func(h *handler) { h.inFront = true }
 }
@@ -147,8 +147,8 @@ func local(r *http.Request) bool {
 	return addr.Network() == "unix" || loopback(addr.String()) && loopback(r.RemoteAddr)
 }
 
-// forwarded is why a request is not served that says that it has come from elsewhere: the proxy is on this
-// machine, and its client may not be.
+// forwarded is why a request is not served that claims to come from elsewhere: the proxy is on this machine,
+// and its client may not be.
 func forwarded(r *http.Request) *Problem {
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
 		if values := r.Header.Values(name); len(values) > 0 {

@@ -9,7 +9,7 @@ import (
 //
 //	admin.File(func() admin.FileState { return admin.FileState(c.State()) })
 //
-// What the file is broken by stands in Error until a load succeeds: ErrorAt is not before Loaded then.
+// Error names what is wrong with the file until a load succeeds: ErrorAt is not before Loaded then.
 type FileState struct {
 	Path     string    `json:"path"`
 	Loaded   time.Time `json:"loaded"`            // when what is in force was read

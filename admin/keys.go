@@ -60,7 +60,7 @@ type RuleExplanation struct {
 	Ceiling       float64 `json:"ceiling"`        // how far a policy may go
 	Tokens        float64 `json:"tokens"`         // events, or slots, that this replica has left; negative: owed
 	InFlight      float64 `json:"in_flight"`      // slots that the key holds here; 0 for a rate
-	ResetsSeconds float64 `json:"resets_seconds"` // until it is as if nothing had been asked; 0 for slots
+	ResetsSeconds float64 `json:"resets_seconds"` // until it is as if it had never been used; 0 for slots
 	Events        float64 `json:"events"`         // as in RuleState
 	WindowSeconds float64 `json:"window_seconds"`
 }

@@ -82,7 +82,7 @@ type LeaseLock struct {
 	Token      uint64    `json:"token,string"`   // the fencing token; 0: pending
 	Since      time.Time `json:"since"`          // held or pending since
 	AgeSeconds float64   `json:"age_seconds"`    // the handler sets it
-	Expires    time.Time `json:"expires"`        // with its peer, unless that says that it lives
+	Expires    time.Time `json:"expires"`        // with its peer, unless the peer reports that it lives
 	ETag       string    `json:"etag,omitempty"` // of a held lock, for IfMatch; the handler sets it
 }
 

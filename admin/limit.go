@@ -78,7 +78,7 @@ func readLimit(f *form) quotient.Limit {
 	return limit
 }
 
-// readRate reads one rate. What is out of range is left to the limiter to find.
+// readRate reads one rate. The limiter finds values that are out of range.
 func readRate(f *form) quotient.Rate {
 	r := quotient.Rate{Events: f.number("events", ranges["events"]), Per: readPer(f)}
 	if f.has("name") {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Bounds of the connections of Serve. 256 strangers at a time are more than the browsers of any team. One that has
-// its answer and asks for nothing more within five seconds is not about to.
+// Bounds of the connections of Serve. 256 strangers at a time are more than the browsers of any team. A
+// connection that has its answer and sends no request within five seconds is not about to.
 const (
 	maxConns     = 512
 	maxStrangers = 256
@@ -107,8 +107,8 @@ func (p *places) try(conn net.Conn) (entered, evicted bool) {
 	return true, evicted
 }
 
-// least is the connection that is missed least; nil if there is none that could go. Of equal ones it is the one that
-// came first, or is idle for the longest time.
+// least is the connection that is missed least; nil if there is none that could go. Among equals it is the
+// one that came first, or has been idle the longest.
 func (p *places) least() (least *visitor) {
 	lowest := stays
 	for _, c := range p.taken {

@@ -8,7 +8,7 @@ import (
 )
 
 // ErrConflict is what a Problem with status 412 is, by errors.Is: another client has changed the limiter
-// since the state that a write was based on. Of a lease it says that the lock has ended. Read it again and
+// since the state that a write was based on. For a lease it means that the lock has ended. Read it again and
 // decide again.
 var ErrConflict = errors.New("admin: the limiter was changed by another client")
 
@@ -51,7 +51,7 @@ func writeProblem(w http.ResponseWriter, p *Problem) {
 	writeJSON(w, "application/problem+json", p.Status, p)
 }
 
-// writeJSON answers with v. The encoder writes <, > and & as escapes, so that a key that holds markup is none
+// writeJSON answers with v. The encoder writes <, > and & as escapes, so that markup in a key is harmless
 // wherever the answer ends up. A client that has gone away in the meantime is no error.
 func writeJSON(w http.ResponseWriter, contentType string, status int, v any) {
 	body, err := json.MarshalIndent(v, "", "  ")

@@ -126,7 +126,7 @@ func (h *handler) choose(query map[string]string) (map[string]*quotient.Limiter,
 	return map[string]*quotient.Limiter{name: l}, nil
 }
 
-// chooseOne is choose for what is asked of one limiter. A name may be left out when there is no choice.
+// chooseOne is choose for a request about one limiter. A name may be left out when there is no choice.
 func (h *handler) chooseOne(query map[string]string) (map[string]*quotient.Limiter, *Problem) {
 	chosen, bad := h.choose(query)
 	switch {

@@ -34,13 +34,13 @@ var hostname = sync.OnceValue(func() string {
 	return shorten(strings.ToValidUTF8(name, ""), longestReplica)
 })
 
-// What a caller may do, in State.May.
+// The values of State.May: what a caller may do.
 const (
 	mayRead  = "read"
 	mayWrite = "write"
 )
 
-// may is what the caller may do here. What a proxy in front forbids is not known.
+// may is what the caller may do here. The page does not know what a proxy in front forbids.
 func (c caller) may() []string {
 	if c.readOnly {
 		return []string{mayRead}

@@ -24,9 +24,10 @@ const (
 // Listen listens at an address of network "tcp", "tcp4", "tcp6" or "unix". A TCP address must be of the loopback interface unless the handler has a
 // [Token], [MutualTLS] or [BehindAuthentication].
 //
-// A Unix socket is for the user that owns it (mode 0600); one that a process left behind when it died is replaced. Of
-// two processes that listen at one path at the same time one gets an error: a locked file beside the socket (its name
-// and ".lock") sees to that. Both are removed by Close, the socket only if it is still the listener's own.
+// A Unix socket is for the user that owns it (mode 0600); one that a process left behind when it died is
+// replaced. If two processes listen at one path at the same time, one gets an error: a locked file beside
+// the socket (its name and ".lock") makes sure of it. Both are removed by Close, the socket only if it is
+// still the listener's own.
 func (h *Handler) Listen(ctx context.Context, network, addr string) (net.Listener, error) {
 	if h.api == nil {
 		return nil, errZero

@@ -11,9 +11,9 @@ type Table struct {
 	More    int        `json:"more,omitempty"` // rows that are left out here
 }
 
-// Tables shows tables: in GET /state and GET /events as "tables", and on the page. Each answer calls current,
-// which must be safe for concurrent use and return at once; given several times, the tables of all stand in
-// that order. What is shown of them is at most 16 tables of 1,000 rows and 16 columns, 256 bytes of a text,
+// Tables shows tables: in GET /state and GET /events as "tables", and on the page. Each answer calls
+// current, which must be safe for concurrent use and return at once; given several times, the tables of all
+// stand in that order. The page shows at most 16 tables of 1,000 rows and 16 columns, 256 bytes of a text,
 // and 256 KiB in all. Rows beyond are counted in More. A row that is too short for its columns is filled up.
 func Tables(current func() []Table) Option {
 	return func(h *handler) {

@@ -134,8 +134,8 @@ func matches(given []string, tag string) bool {
 	return len(list) == 1 && list[0] == "*" || tag != "" && slices.Contains(list, tag)
 }
 
-// readBody reads the JSON text of a request. One that says that it is too long is not read at all, others up to the bound; the connection
-// then ends.
+// readBody reads the JSON text of a request. A body whose Content-Length is too long is not read at all,
+// others up to the bound; the connection then ends.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *Problem) {
 	contentType := r.Header.Get("Content-Type")
 	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {

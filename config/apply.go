@@ -181,7 +181,7 @@ func (f *File) each(path string, set func(string, *quotient.Limit) error, from, 
 	return steps
 }
 
-// step is a step that sets a limit. Nil is none.
+// step is a step that sets a limit. Nil means nothing to do.
 func (f *File) step(path string, set func(*quotient.Limit) error, was, will *quotient.Limit) step {
 	return step{
 		do: func() error {

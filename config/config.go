@@ -116,12 +116,12 @@ type State struct {
 	Differs  []string // "api: limit": what is not as the file says, since someone has changed it
 }
 
-// New puts a file in force: it makes its limiters in the registry. A name that the registry has already is an
-// error. The limiters have the options of the registry, then those of the file, then LimiterOptions. What
-// Read has checked is checked again, since a program may make or change a File. If f has a Path, Watch
-// follows that file. On an error the registry is as before.
+// New puts a file in force: it makes its limiters in the registry. A name that the registry has already is
+// an error. The limiters have the options of the registry, then those of the file, then LimiterOptions. A
+// File that Read has checked is checked again, since a program may make or change a File. If f has a Path,
+// Watch follows that file. On an error the registry is as before.
 //
-// Of a limiter with mode and max-wait the limiter itself knows nothing: the caller that asks it goes by File.
+// The limiter itself does not know its mode and max-wait: the caller applies them by File.
 func New(f *File, reg *quotient.Registry, opts ...Option) (*Config, error) {
 	if f == nil || reg == nil {
 		return nil, fmt.Errorf("config: New: file %v, registry %v: want both", f, reg)
@@ -163,7 +163,7 @@ func (c *Config) State() State {
 
 // Reload reads the file and puts it in force now, also where it has not changed: parts may look at other
 // files that it names. If the file is broken, all stays as it is, and the error states why. Without a file
-// only the parts are asked again.
+// only the parts are reloaded.
 func (c *Config) Reload() error {
 	if c.path == "" {
 		c.turn.Lock()

@@ -76,7 +76,7 @@ func (c *Config) logChanges(old, f *File) {
 	c.log.Info("file in force", "path", c.path, "changes", len(changes))
 }
 
-// difference is a value that two files do not agree on, in words; "none" is none.
+// difference is a value that two files do not agree on, in words; "none" stands for an absent one.
 type difference struct{ field, old, new string }
 
 // differences lists what two files do not agree on, by field.

@@ -91,15 +91,16 @@
 // # The other file
 //
 // ReadAny and ReadThrottle also take a throttle.toml, the file of the server whose clients a lease server
-// serves. Its semaphores stand in [semaphores], keep-idle is litter_collection_interval there, and nothing has
-// a listen. Beside that it may have grace, max_peers and [election] as above, with underscores. What is not
-// known there, such as [logging], is accepted, and is one of File.Warnings.
+// serves. Its semaphores stand in [semaphores], keep-idle is litter_collection_interval there, and nothing
+// has a listen. Beside that it may have grace, max_peers and [election] as above, with underscores. A key
+// that is not known there, such as [logging], is accepted, and is one of File.Warnings.
 //
 // # What is refused
 //
 // Each mistake is an error, with its place and a hint: an unknown field, a value of another kind or out of
 // range. In [proxy] a rule that is never reached or overlaps with another is one, and a request that no rule
-// matches. So are a limiter that no rule uses, and an override of a key that no request can have.
+// matches. File.Warnings also names a limiter that no rule uses, and an override of a key that no request
+// can have.
 //
 // # What a change does
 //

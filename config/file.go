@@ -29,7 +29,7 @@ type File struct {
 // Pool is the section [pool]: which replicas share the limits.
 type Pool struct {
 	// Source is where the size of the pool comes from: dns:NAME, file:PATH, env:, or a scheme of Sources
-	// with its argument. Empty is none: Replicas is the size then.
+	// with its argument. Empty means no source: Replicas is the size then.
 	Source string
 	// Replicas is the size until the source has reported, and again when it is silent for MaxAge. 1 to
 	// 1,000,000; 1 by default. With a source it is 0 by default: there is no such size, and MaxAge wants
@@ -102,7 +102,7 @@ type Rule struct {
 	Limiter string // name of a limiter; empty when Exempt
 	Key     Key
 	Plan    Plan
-	Exempt  bool // no limiter is asked
+	Exempt  bool // no limiter is called
 	Line    int  // in the file; 0 when there is none
 }
 

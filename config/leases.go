@@ -19,7 +19,7 @@ type Leases struct {
 	// KeepIdle is how long a peer that holds nothing is kept after it has expired; 5 minutes by default. A
 	// throttle.toml calls it litter_collection_interval.
 	KeepIdle time.Duration
-	Grace    time.Duration // after the start, in which locks are only restored; 0, the default, is none
+	Grace    time.Duration // after the start, in which locks are only restored; 0, the default, means no such time
 	MaxPeers int           // 1 to 1,048,576; 100,000 by default
 	Election *Election     // nil: this server stands alone
 
@@ -115,7 +115,7 @@ func (l *Leases) read(v value, dir string) {
 	v.table(known)
 }
 
-// readThrottle takes what a throttle.toml says. What it says of logs has no effect.
+// readThrottle takes what a throttle.toml says. Its settings of logs have no effect.
 func (l *Leases) readThrottle(v value, dir string) {
 	known := l.fields(dir)
 	known["logging"] = func(v value) {

@@ -223,7 +223,7 @@ func (x *indexer) note(in map[string]place, path string, n *unstable.Node) {
 	}
 }
 
-// unmarshal reads a text into tables. What is wrong with it as TOML is noted.
+// unmarshal reads a text into tables. Mistakes in its TOML are noted.
 func unmarshal(r *report, text []byte, l *lines) map[string]any {
 	var all map[string]any
 	err := toml.Unmarshal(bytes.Clone(text), &all)

@@ -28,8 +28,8 @@ func Read(path string) (*File, error) {
 	return f, nil
 }
 
-// readWhole returns what a regular file holds. Of one that is too large it returns the beginning, which Parse
-// refuses.
+// readWhole returns what a regular file holds. For a file that is too large it returns the beginning, which
+// Parse refuses.
 func readWhole(path string) ([]byte, error) {
 	at, err := os.Stat(path)
 	switch {
@@ -65,7 +65,8 @@ func Parse(name string, text []byte) (*File, error) {
 	return f, nil
 }
 
-// parse is what a text says, with all defaults. What is of the wrong kind is noted; nil for what is no TOML.
+// parse is what a text says, with all defaults. A value of the wrong kind is noted; nil for text that is not
+// TOML.
 func parse(r *report, text []byte) *File {
 	all := toTables(r, text)
 	if len(r.errs) > 0 {
@@ -79,7 +80,7 @@ func parse(r *report, text []byte) *File {
 	return f
 }
 
-// toTables reads a text into tables, and finds its places. What is wrong with it as TOML is noted.
+// toTables reads a text into tables, and finds its places. Mistakes in its TOML are noted.
 func toTables(r *report, text []byte) map[string]any {
 	if len(text) > maxFile {
 		r.add(place{1, 1}, "", "", "the file is larger than %d bytes", maxFile)

@@ -339,8 +339,9 @@ func (s shape) matches(o shape, segments []string) bool {
 	return len(s.segments) == len(segments)
 }
 
-// covers returns the patterns that together match all that another does; none if there are no such. One that
-// matches any number of segments is tried with each number up to depth, which is more than any other has.
+// covers returns the patterns that together match all that another does; none if there are no such. A
+// pattern that matches any number of segments is tried with each number up to depth, which is more than any
+// other has.
 func covers(by []shape, o shape, depth int) (found []string) {
 	segments, more := o.segments, 0
 	if o.many {

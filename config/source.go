@@ -15,7 +15,7 @@ import (
 )
 
 // Sources make the sources of the pool's size, by scheme, from what stands behind the colon: "redis" of
-// redis:URL. A source that owns a client closes it when Watch ends. One that is made and not needed is
+// redis:URL. A source that owns a client closes it when Watch ends. A source that is made and not needed is
 // watched once, with a context that has ended.
 type Sources map[string]func(arg string) (quotient.Source, error)
 

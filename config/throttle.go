@@ -8,7 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Names at the top of the two kinds of files. One that has none of them is a throttle.toml if it is empty.
+// Names at the top of the two kinds of files. A file that has none of them is a throttle.toml if it is
+// empty.
 var (
 	ownTables      = []string{"leases", "limiters", "pool", "proxy"}
 	throttleTables = []string{

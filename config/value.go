@@ -45,7 +45,7 @@ func (v value) wrong(want string) {
 	v.r.field(v.path, "%s, not %s", v.kind(), want)
 }
 
-// table hands each value of a table to its field. One that is unknown is an error.
+// table hands each value of a table to its field. An unknown key is an error.
 func (v value) table(known fields) {
 	v.each(func(name string, of value) {
 		if take, ok := known[name]; ok {

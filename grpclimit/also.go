@@ -7,7 +7,7 @@ import (
 
 // Also has each call be admitted by l too, under the key that key names there: a tenant's rate is the
 // interceptor's own limiter, and a method's slots are l. All limiters admit a call or none takes anything
-// (quotient.TryAcquireAll). Several options add up; their limiters are asked in order, behind the
+// (quotient.TryAcquireAll). Several options add up; their limiters are called in order, behind the
 // interceptor's own.
 //
 // A refusal is that of the first limiter that refuses: its reason, its rule and its RetryInfo. A call holds

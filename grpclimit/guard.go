@@ -86,8 +86,8 @@ func (g guard) take(ctx context.Context, key string, opt quotient.CallOption) (q
 	return g.wait(ctx, key, opt)
 }
 
-// wait waits for a permit for maxWait at most. What ends then is not the call's time: the refusal names what
-// is short.
+// wait waits for a permit for maxWait at most. If that ends first, it is not the call's time that is short:
+// the refusal names what is.
 func (g guard) wait(ctx context.Context, key string, opt quotient.CallOption) (quotient.Permit, error) {
 	bounded, cancel := context.WithTimeout(ctx, g.maxWait)
 	defer cancel()

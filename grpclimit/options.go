@@ -8,7 +8,7 @@ import (
 	"github.com/quotient-go/quotient/httplimit"
 )
 
-// Option changes how an interceptor works. Of two that set the same the last one counts.
+// Option changes how an interceptor works. If two set the same, the last one counts.
 type Option func(*guard)
 
 // Forever is for Wait: a call waits until it is admitted or its context ends.
@@ -18,9 +18,9 @@ const Forever = httplimit.Forever
 // it at once, and a client's call waits until its context ends, as with Forever.
 //
 // Calls wait in order of arrival, within their priority. One whose turn is known to come after max, or after
-// the deadline of its context, is refused at once, with the time until that turn. One that has waited for max
-// is refused then. The limiter's MaxWait and MaxWaiting bound all waits too; the shorter bound counts. Under
-// SetDryRun no call waits, and no call of several limiters does: see Also.
+// the deadline of its context, is refused at once, with the time until that turn. A call that has waited for
+// max is refused then. The limiter's MaxWait and MaxWaiting bound all waits too; the shorter bound counts.
+// Under SetDryRun no call waits, and no call of several limiters does: see Also.
 //
 // A refusal because of max has the reason of what the call waits for: quotient.ReasonRate or ReasonInFlight,
 // with that rule, as a call that does not wait. It has quotient.ReasonWait, without a rule, if there is room
@@ -43,9 +43,9 @@ func Wait(max time.Duration) Option {
 	return func(g *guard) { g.maxWait = max }
 }
 
-// PriorityBy gives each call the priority that f returns for it, such as by its method or by what its context
-// holds; without it all are quotient.PriorityNormal. f is called once a call, from many goroutines at a time.
-// What lies beyond the classes counts as the nearest one.
+// PriorityBy gives each call the priority that f returns for it, such as by its method or by what its
+// context holds; without it all are quotient.PriorityNormal. f is called once a call, from many goroutines
+// at a time. Values beyond the classes count as the nearest one.
 //
 // Whom to believe is f's decision. Metadata that a client has sent is no more than its wish: a function that
 // believes a client lets every client be the first. PriorityBy panics if f is nil.

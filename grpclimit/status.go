@@ -93,8 +93,8 @@ func waitOf(limited *quotient.LimitedError) time.Duration {
 	return limited.RetryAfter
 }
 
-// feedbackOf is what the end of a call tells a policy. A refusal by a limiter behind this one says nothing of
-// the upstream, which was not asked.
+// feedbackOf is what the end of a call tells a policy. A refusal by a limiter behind this one proves nothing
+// about the upstream, which was not called.
 func feedbackOf(err error) policy.Feedback {
 	if errors.Is(err, quotient.ErrLimited) {
 		return policy.Feedback{Outcome: policy.Failed}

@@ -13,8 +13,8 @@ import (
 
 // Also has each request be admitted by l too, under the key that key names there: a tenant's rate is the
 // Middleware's own limiter, and a route's slots are l. All limiters admit a request or none takes anything
-// (quotient.TryAcquireAll). Several options add up; their limiters are asked in order, behind the Middleware's
-// own.
+// (quotient.TryAcquireAll). Several options add up; their limiters are called in order, behind the
+// Middleware's own.
 //
 // A refusal is that of the first limiter that refuses: its reason, its rule and its Retry-After. Those before
 // it get back what they gave, and count the request as cancelled. SendFields sends the rules of all limiters as
@@ -161,8 +161,8 @@ func (h *handler) admitBySeveral(
 	return admission{permits[0], s}, nil
 }
 
-// join puts together where the keys of a request stand, in all limiters. What those before the one that
-// refused have said is over, and those behind it were not asked.
+// join puts together where the keys of a request stand, in all limiters. The state that limiters before the
+// refusing one reported is over, and those behind it were not called.
 func (at *scratch) join(s *several, refused int) {
 	s.rules[0] = at.rules
 	for i := range s.claims {

@@ -15,7 +15,7 @@ const mostPerCall = 1 << 40
 
 // PriorityBy gives each request the priority that f returns for it; without it all are
 // quotient.PriorityNormal. f is called once a request, from many goroutines at a time, and must not change
-// the request. What lies beyond the classes counts as the nearest one.
+// the request. Values beyond the classes count as the nearest one.
 //
 // Whom to believe is f's decision. A header that a client has written is no more than its wish: a function
 // that believes a client lets every client be the first. Take what a proxy of yours has set, or what a login
@@ -29,8 +29,8 @@ func PriorityBy(f func(*http.Request) quotient.Priority) Option {
 	})
 }
 
-// WeightBy makes each request count as so many requests, and take so many slots, as f returns for it; without
-// it each counts as one. What is below 1 counts as 1. f is called as that of PriorityBy is.
+// WeightBy makes each request count as so many requests, and take so many slots, as f returns for it;
+// without it each counts as one. Values below 1 count as 1. f is called as that of PriorityBy is.
 //
 // A request of a weight that the limit never allows is answered with 413 and without Retry-After. So bound
 // what a client may choose, and what it must not choose, as for PriorityBy. WeightBy panics if f is nil.
@@ -44,7 +44,7 @@ func WeightBy(f func(*http.Request) int) Option {
 }
 
 // CostBy makes each request cost so many events of a unit as f returns for it, of the rates that count the
-// unit: tokens, bytes, rows. What is below 0 counts as 0. Several options name several units. f is called as
+// unit: tokens, bytes, rows. Values below 0 count as 0. Several options name several units. f is called as
 // that of PriorityBy is. A request that costs more than the limit ever allows is answered as one of such a
 // weight.
 //
@@ -71,9 +71,10 @@ func CostBy(unit string, f func(*http.Request) int) Option {
 	}
 }
 
-// PlanBy makes each request one of the plan that f names (quotient.Limiter.SetPlan), for classes of keys: free,
-// paid. "" is the limiter's own limit. f is called as that of PriorityBy is; whom to believe is the same
-// question. What SendFields says is that of the plan, and a key with a limit of its own (Override) is in none.
+// PlanBy makes each request one of the plan that f names (quotient.Limiter.SetPlan), for classes of keys:
+// free, paid. "" is the limiter's own limit. f is called as that of PriorityBy is; whom to believe is the
+// same question. SendFields reports the numbers of the plan, and a key with a limit of its own (Override) is
+// in none.
 //
 // A request of a plan that the limiter does not have, or has no more, comes under the limiter's own limit: it
 // is neither lost nor without a limit. Stats counts it among Refused too, with quotient.ReasonBadRequest, once

@@ -29,9 +29,9 @@ const noAddr = "(no address)"
 //
 // The address is that of the peer, http.Request.RemoteAddr. X-Forwarded-For is read only if the peer lies in
 // one of the trusted networks. Then all its lines are read as one list from the right, and the first address
-// that is not in a trusted network is the client. What a client wrote into the header itself stands further
-// to the left and is never reached. If an entry is not an address, or the list ends, the last trusted address
-// before it is the key. Without trusted networks the header is ignored.
+// that is not in a trusted network is the client. Addresses that a client wrote into the header itself stand
+// further to the left and are never reached. If an entry is not an address, or the list ends, the last
+// trusted address before it is the key. Without trusted networks the header is ignored.
 //
 // An IPv4 address is its own key, also when written as ::ffff:1.2.3.4. IPv6 addresses share a key with their
 // /64, written as "2001:db8::/64". Zones and ports are dropped. Peers without an IP address share one key.
@@ -54,7 +54,7 @@ type ClientAddrConfig struct {
 	// proxy has put in the place of whatever was there. That address is the client, in a trusted network or
 	// not. A field that is missing, stands twice or is no address is not believed: the key is the peer's.
 	//
-	// Name a field that the proxy always sets. One that it merely passes on is written by the client.
+	// Name a field that the proxy always sets. A field that it merely passes on is written by the client.
 	Header string
 	// IPv4Bits and IPv6Bits are how many bits of an address tell clients apart: 1 to 32, and 1 to 128. 0 is
 	// 32, and 64. With fewer than 32 the key of an IPv4 address is its network, "203.0.113.0/24".

@@ -162,8 +162,8 @@ func takesPort(name string) bool { return strings.HasSuffix(name, "]") || !strin
 func isPort(text string) bool { return strings.Trim(text, "0123456789") == "" }
 
 // The forms of what stands in place of a key. A key that looks like one is replaced too: else a client could
-// send the text of another one's hash, and share its bucket. What a key function of this package returns goes
-// through bound as well, which must not hash it again. So there are two forms, each of its own length.
+// send the text of another one's hash, and share its bucket. The result of a key function of this package
+// goes through bound as well, which must not hash it again. So there are two forms, each of its own length.
 const (
 	ownHash   = "sha256:"     // by a key function of this package
 	boundHash = "sha256:key:" // of what any key function has returned

@@ -31,10 +31,11 @@ import (
 //
 // Clients that leave while their requests wait: net/http notices that a client of HTTP/1 has gone only when
 // the request's body has been read. So before such a request waits, up to 64 KiB of its body are read, to be
-// replayed to the handler. See UnreadBodyWait for longer ones, and for those that do not come. What has come
-// is counted, not what was announced: 64 MiB for one Middleware, of which a key may have as much as it leaves
-// free, one alone half. The first 512 bytes of each body are not counted. A client that has already sent its
-// next request (pipelining) is not noticed either; the max of Wait bounds its wait.
+// replayed to the handler. See UnreadBodyWait for longer ones, and for those that do not come. The bytes
+// that have come count, not those that were announced. One Middleware holds at most 64 MiB. A key may have
+// as much of it as it leaves free: half, if it is alone. The first 512 bytes of each body are not counted. A
+// client that has already sent its next request (pipelining) is not noticed either; the max of Wait bounds
+// its wait.
 //
 // The handler gets the server's own http.ResponseWriter, unless the limiter's policy learns
 // (quotient.Stats.Learns) or the request asks for another protocol (Upgrade or CONNECT). Then it

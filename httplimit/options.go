@@ -11,7 +11,7 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// Option changes how Middleware works. Of two that set the same the last one counts.
+// Option changes how Middleware works. If two set the same, the last one counts.
 type Option func(*middleware)
 
 // defaultStreamLifetime is how long a connection that was taken over may hold its permit. It is longer than a
@@ -29,9 +29,9 @@ const Forever time.Duration = math.MaxInt64
 // at once.
 //
 // Requests wait in order of arrival, within their priority. One whose turn is known to come after max is
-// refused at once, with the time until that turn. One that has waited for max is refused then: with 429, as
-// one that did not wait, or 503 where this replica is still the reason. Its Retry-After counts from the
-// refusal. With Forever a request waits for as long as its client stays.
+// refused at once, with the time until that turn. A request that has waited for max is refused then: with
+// 429, as one that did not wait, or 503 where this replica is still the reason. Its Retry-After counts from
+// the refusal. With Forever a request waits for as long as its client stays.
 //
 // A refusal because of max has the reason of what the request waits for: quotient.ReasonRate or
 // ReasonInFlight, with that rule, as one that does not wait. It has quotient.ReasonWait, without a rule, if
@@ -99,10 +99,10 @@ func OnWaited(f func(r *http.Request, waited, overhead time.Duration)) Option {
 
 // OnRefuse calls f for each request that is refused, to write a body of its own, or only to log or to count.
 //
-// The fields are set before: Retry-After, Cache-Control and those of SendFields. What f writes is sent with
-// the status of the refusal, 429, 503 or 413, unless f calls WriteHeader with another one. If f writes
-// nothing, the problem document follows as without f. The decision names the reason and the rule; its Reason
-// is quotient.ReasonNone where no limit refuses: the client has left, or Drain has begun. The request's body
+// The fields are set before: Retry-After, Cache-Control and those of SendFields. The response of f has the
+// status of the refusal, 429, 503 or 413, unless f calls WriteHeader with another one. If f writes nothing,
+// the problem document follows as without f. The decision names the reason and the rule; its Reason is
+// quotient.ReasonNone where no limit refuses: the client has left, or Drain has begun. The request's body
 // may have been read in part.
 //
 // f is called from many goroutines at a time. It must neither keep the writer nor take the connection over.

@@ -12,7 +12,7 @@ import (
 // Fields names the header fields in which an upstream tells one of its quotas. The names may have any case;
 // an empty name is a field that the upstream does not send.
 //
-// Limit, Remaining and Used hold decimal numbers, of which two give the third. What follows a comma or a
+// Limit, Remaining and Used hold decimal numbers, of which two give the third. The rest after a comma or a
 // semicolon is not read ("100, 100;w=60" is 100). Numbers below 0 count as absent, and so does a limit of 0.
 // Only the first line of a repeated field counts.
 type Fields struct {
@@ -46,9 +46,9 @@ type Profile struct {
 	Suspect []int
 	// Unavailable are statuses of an upstream that cannot serve now, besides 503.
 	Unavailable []int
-	// Quotas are the fields to read. Of several that count the same unit the one that binds first is kept:
-	// the least Remaining/Limit. Of those that are equal it is the one with the longest Reset, and then the
-	// first in this list. The members of RateLimit take part, before this list. Units beyond the first
+	// Quotas are the fields to read. If several count the same unit, the one that binds first is kept: the
+	// least Remaining/Limit. If these are equal, it is the one with the longest Reset, and then the first in
+	// this list. The members of RateLimit take part, before this list. Units beyond the first
 	// policy.MaxQuotas are not kept.
 	Quotas []Fields
 
@@ -63,7 +63,7 @@ type Profile struct {
 // of which nothing is left are renewed, those of RateLimit before all others. A time that comes without what
 // is left counts if no quota is spent. It is at most 24 hours. Answers that are no refusals have none.
 //
-// Of an answer that comes from a cache (Age above 0) only the status counts. A zero now is the present.
+// If an answer comes from a cache (Age above 0), only the status counts. A zero now is the present.
 func (p *Profile) Feedback(status int, h http.Header, now time.Time) (f policy.Feedback, garbage int) {
 	f.Outcome = p.outcome(status)
 	if cached(h) {

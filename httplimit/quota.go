@@ -285,8 +285,8 @@ func inWhole(q *quotient.RuleState) (events, seconds int64) {
 	return whole(limit), max(whole(math.Ceil(window)), 1)
 }
 
-// fleetBurst is the burst over the fleet. One that is divided into parts below 1 is not known: each replica
-// has 1 of it.
+// fleetBurst is the burst over the fleet. A limit that is divided into parts below 1 is not known: each
+// replica has 1 of it.
 func fleetBurst(q *quotient.RuleState) float64 {
 	if q.Burst <= 1 || q.Share <= 0 {
 		return q.Burst
@@ -297,7 +297,7 @@ func fleetBurst(q *quotient.RuleState) float64 {
 // whole rounds down, to what an Integer of structured fields can hold.
 func whole(n float64) int64 { return int64(min(max(n, 0), maxAmount)) }
 
-// secondsUp rounds up to seconds. What is less than 0 is 0.
+// secondsUp rounds up to seconds. Values below 0 count as 0.
 func secondsUp(d time.Duration) int64 {
 	if d <= 0 {
 		return 0

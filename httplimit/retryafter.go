@@ -15,15 +15,15 @@ const maxRetryAfter = 24 * time.Hour
 // RetryAfter reads the Retry-After field of an answer: how long the server asks
 // to wait. It understands
 //
-//   - seconds, whole or decimal ("120", "2.5"); a fraction below a nanosecond is
-//     rounded up, so that the result is never shorter than what was asked;
+//   - seconds, whole or decimal ("120", "2.5"); a fraction below a nanosecond is rounded up, so that the
+//     result is never shorter than the field;
 //   - the three forms of an HTTP date (RFC 9110, 5.6.7). A date is relative to the answer's own Date field,
 //     so that the two clocks need not agree, and to now when that field is missing or wrong. A date in the
 //     past is 0.
 //
-// More than 24 hours count as 24 hours. It reports false for no field, for a negative number and for anything
-// else it cannot read. It also does so for an answer that comes from a cache (Age above 0), which says
-// nothing about the present. Of a repeated field only the first line counts.
+// More than 24 hours count as 24 hours. It reports false for no field, for a negative number and for
+// anything else it cannot read. It also does so for an answer that comes from a cache (Age above 0), which
+// says nothing about the present. Only the first line of a repeated field counts.
 func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	value := strings.Trim(h.Get("Retry-After"), " \t")
 	if value == "" || cached(h) {

@@ -40,22 +40,22 @@ const (
 
 // SendFields makes Middleware tell each client where its key stands, on all its answers. It sets the fields
 // when the request has been admitted or refused, before the handler runs, which may still change them. The
-// limits in the fields are those over the fleet. What is left, and how long it takes until that is all there
-// again, are this replica's part: another replica may give other numbers.
+// limits in the fields are those over the fleet. The remaining requests, and the time until all of them are
+// back, are this replica's part: another replica may give other numbers.
 //
-// The fields hold whole numbers. What may come and what is left are rounded down, and times are rounded up. A
-// rate that whole events and seconds cannot express is sent as one that they can, and that is not above it.
+// The fields hold whole numbers. The numbers of requests are rounded down, and times are rounded up. A rate
+// that whole events and seconds cannot express is sent as one that they can, and that is not above it.
 // SendFields panics for a FieldSet that is not one of the constants.
 //
-// A refusal says that nothing is left of the rule that refuses until Retry-After, or of all rates of requests
-// if no rule in the fields is the reason. No other rule lasts longer than that, also of the Middlewares in
-// front. So a client that goes by the fields waits as long as one that goes by Retry-After. No fields are
-// sent while quotient.AwaitPool waits for the size of the pool: what is left is not known. Nor are any on the
-// refusal of a client that is denied: no other limiter's rules help it.
+// A refusal reports that nothing is left of the rule that refuses until Retry-After, or of all rates of
+// requests if no rule in the fields is the reason. No other rule lasts longer than that, also of the
+// Middlewares in front. So a client that goes by the fields waits as long as one that goes by Retry-After.
+// No fields are sent while quotient.AwaitPool waits for the size of the pool: what is left is not known. Nor
+// are any on the refusal of a client that is denied: no other limiter's rules help it.
 //
 // Where several Middlewares stand one behind the other, each sends its limits. FieldsDraft11 adds a line to
-// each field. Of FieldsXRateLimit the limit with the fewest requests left stays, of equal ones that with the
-// longest reset.
+// each field. FieldsXRateLimit keeps the limit with the fewest requests left, and among equals the one with
+// the longest reset.
 //
 // A handler that passes on the fields of another server, as httputil.ReverseProxy does, adds them to these.
 func SendFields(set FieldSet) Option {
@@ -218,7 +218,7 @@ func lowerResets(h http.Header, most int64) {
 	for i, line := range h["Ratelimit"] {
 		h["Ratelimit"][i] = lowered(line, most)
 	}
-	// What is longer than that is an instant of some other handler.
+	// A longer number is an instant, set by some other handler.
 	if reset, told := numberIn(h["X-Ratelimit-Reset"]); told && reset > most && reset < firstInstant {
 		h["X-Ratelimit-Reset"] = []string{strconv.FormatInt(most, 10)}
 	}

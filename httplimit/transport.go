@@ -154,7 +154,7 @@ func (t *Transport) check() error {
 	return nil
 }
 
-// feedback is what the policy learns from an answer. One that does not learn gets nothing.
+// feedback is what the policy learns from an answer. A limiter that does not learn gets nothing.
 func (t *Transport) feedback(req *http.Request, resp *http.Response) policy.Feedback {
 	if t.once.Do(func() { t.learns = t.Limiter.Stats().Learns }); !t.learns {
 		return policy.Feedback{}

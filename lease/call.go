@@ -124,7 +124,7 @@ func (c *Client) choose(base, at string) {
 	}
 }
 
-// AnswerError is an answer that is none of this interface, or not to what was asked.
+// AnswerError is an answer that is not of this interface, or does not fit the request.
 type AnswerError struct {
 	Status int    // of HTTP
 	Text   string // the first 200 bytes of its body

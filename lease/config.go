@@ -39,7 +39,7 @@ type Config struct {
 	// most 100 years. 0 is DefaultKeepIdle.
 	KeepIdle time.Duration
 	// Grace is the time after the start in which locks are only restored: what is asked for waits until its
-	// end. At most 100 years; 0, the default, is none.
+	// end. At most 100 years; 0, the default, means none.
 	Grace time.Duration
 	// MaxPeers bounds the peers, at most 2^20. 0 is DefaultMaxPeers.
 	MaxPeers int

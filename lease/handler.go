@@ -95,7 +95,7 @@ func find(path string) place {
 	return place{"/peers/{id}/{semaphore}", decode(id), name}
 }
 
-// decode undoes percent-encoding. What is not encoded well stays: net/http lets none of it through.
+// decode undoes percent-encoding. Bad encodings stay: net/http lets none of them through.
 func decode(part string) string {
 	if decoded, err := url.PathUnescape(part); err == nil {
 		return decoded
@@ -179,7 +179,7 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request, _ place) error {
 
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request, _ place) error {
 	if err := s.do(func(*Table, time.Time) error { return nil }); err != nil {
-		answerText(w, http.StatusServiceUnavailable, err.Error()) // no redirect: it is asked itself
+		answerText(w, http.StatusServiceUnavailable, err.Error()) // no redirect: the server itself answers
 		return nil
 	}
 	answerText(w, http.StatusOK, "Ok")

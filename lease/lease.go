@@ -24,18 +24,18 @@ var (
 
 // Lease is a lock that its client keeps alive until Unlock. It is safe for concurrent use.
 //
-// What a Lease does not promise: that nothing else holds the lock. A process that is stopped, or a machine
-// that is suspended, does not see its Lease end, and goes on with what it was at when it wakes. An answer may
-// come late, and clocks may run at different speeds. Where two holders would do harm, send Token with each
-// write, and let the resource refuse a token that is smaller than one it has seen. Leases make two holders
-// rare; only fencing makes the older one harmless.
+// A Lease does not promise that nothing else holds the lock. A process that is stopped, or a machine that is
+// suspended, does not see its Lease end, and goes on with what it was at when it wakes. An answer may come
+// late, and clocks may run at different speeds. Where two holders would do harm, send Token with each write,
+// and let the resource refuse a token that is smaller than one it has seen. Leases make two holders rare;
+// only fencing makes the older one harmless.
 //
 // The client gives a Lease up before the server does. It counts from when the last request that the server
-// answered was sent. Of the monotonic clock and the time of day the one that is ahead counts, because the
-// other may stand still while a machine sleeps. It gives up after ExpiresIn less a tenth, or after the
-// server's grace time less a tenth where that is shorter. A server grants nothing for that time after its
-// start. One without a grace time, as the published one, may grant the lock to another client right after a
-// restart, before this client has restored it.
+// answered was sent. The monotonic clock or the time of day counts, whichever is ahead, because the other
+// may stand still while a machine sleeps. It gives up after ExpiresIn less a tenth, or after the server's
+// grace time less a tenth where that is shorter. A server grants nothing for that time after its start. One
+// without a grace time, as the published one, may grant the lock to another client right after a restart,
+// before this client has restored it.
 //
 // A server restores whatever its clients say they hold. Where a lock was given to another one meanwhile, both
 // hold it then, and the server counts and logs that.
@@ -87,8 +87,8 @@ func (l *Lease) Err() error {
 // ctx: for at most Timeout, and as long as the peer has other locks. Otherwise the lock ends by itself
 // within ExpiresIn.
 //
-// Unlock of a lost Lease returns Err's error: it says that the work was not protected until its end. It then
-// makes one attempt to give back what the server may still keep.
+// Unlock of a lost Lease returns Err's error: the work was not protected until its end. It then makes one
+// attempt to give back what the server may still keep.
 func (l *Lease) Unlock(ctx context.Context) error {
 	s := l.session
 	s.mu.Lock()

@@ -13,7 +13,7 @@ import (
 // sessionKey finds a Client's session in a Lease's context.
 type sessionKey struct{ *Client }
 
-// errOver says that all Leases of a session are unlocked.
+// errOver means that all Leases of a session are unlocked.
 var errOver = errors.New("the session is over")
 
 // session is one peer: its Leases, the lock that it asks for, and what it must give back. A goroutine of its

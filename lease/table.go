@@ -16,7 +16,7 @@ const EndOfTokens = 1 << 63
 // restorable bounds a token that may be restored, and leaves a trillion above it.
 const restorable = EndOfTokens - 1<<40
 
-// within returns k within the bounds of tokens: 0 is none, it says that a lock is pending.
+// within returns k within the bounds of tokens: 0 means that a lock is pending.
 func (k Tokens) within() Tokens { return Tokens{Next: max(k.Next, 1), End: min(k.End, EndOfTokens)} }
 
 func (k Tokens) left() uint64 {

@@ -25,7 +25,7 @@ const (
 	// cycleAlike bounds how unlike two cycles in a row may be that show a window. The first may have begun in its middle.
 	cycleAlike = 2.0
 	// longestWindow is the longest time for which the end of a window refuses everything: a minute, and what
-	// the last probe comes late. What lasts longer is an incident: the rest of it says nothing about the
+	// the last probe comes late. A longer time is an incident: the rest of it proves nothing about the
 	// limit, and growth after it must not be slow. When the upstream says "at once" for ever, that must not
 	// be answered with a request each round trip.
 	longestWindow = 75 * time.Second
@@ -38,7 +38,7 @@ const (
 
 // blackout is what the controller knows about times when nothing is served, as at the end of a fixed window.
 // The first success ends it: what was served since the end of the last one, by the time that took, is the
-// rate that would have lasted. Of an incident no more than a window's part of that time counts.
+// rate that would have lasted. No more than a window's part of an incident's time counts.
 type blackout struct {
 	firstBad time.Duration // of the refusals since the last success
 	bad      bool          // there are any
@@ -143,7 +143,8 @@ func (b *blackout) wait(t *tracking, s *Sample) {
 // incident reports whether nothing has been served for longer than the end of a window would explain.
 func (b *blackout) incident(now time.Duration) bool { return now-b.firstBad > longestWindow }
 
-// clear notes a success of a request that was sent at an instant: what comes late from before the first refusal is none.
+// clear notes a success of a request that was sent at an instant. Late answers to requests from before the
+// first refusal do not count.
 func (b *blackout) clear(sent time.Duration) {
 	if sent >= b.firstBad {
 		b.bad = false

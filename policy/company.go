@@ -163,8 +163,8 @@ func (t *tracking) part(own, limit float64) (part, in float64) {
 	return part, in
 }
 
-// pulls reports whether the rate moves to the part. One that is not wanting rises, so that it can start
-// there, if others are wanting or the limit is known. It falls while others are wanting.
+// pulls reports whether the rate moves to the part. A replica that is not wanting rises, so that it can
+// start there, if others are wanting or the limit is known. It falls while others are wanting.
 func (t *tracking) pulls(part, in float64, wants bool) bool {
 	c := &t.company
 	switch {

@@ -47,7 +47,7 @@ func (t *tracking) cut(now time.Duration) {
 	t.rate = x
 }
 
-// cutSize is the part of the rate that goes. What grows slowly after a blackout must be cut less by
+// cutSize is the part of the rate that goes. A rate that grows slowly after a blackout must be cut less by
 // refusals that mean little there.
 func (t *tracking) cutSize(heavy bool) float64 {
 	u := t.slowness()

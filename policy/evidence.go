@@ -1,6 +1,6 @@
 package policy
 
-// What few refusals prove.
+// A few refusals prove this much.
 const (
 	// prior is how many answers without a refusal are assumed before the first: one refusal in two
 	// answers proves nothing. Any figure from 4 to 16 gives the same score in the arena.

@@ -49,13 +49,12 @@ type Report struct {
 	Refused float64
 }
 
-// Speaker is a Law that uses reports of the fleet; others are given none. A limiter passes its Word on to
-// the other replicas, about once in each interval. When reports have come it calls Next with the outcome
-// Unknown and the new Bounds.
+// Reporter is a Controller that uses reports of the fleet; others are given none. A limiter passes its Word
+// on to the other replicas, about once in each interval. When reports have come it calls Next with the
+// outcome Unknown and the new Bounds.
 type Reporter interface {
 	Controller
 	// Say returns what the replica is to pass on at an instant, on the clock of Sample.Now. It changes
-	// nothing, and is called as Next is: by one goroutine at a time. What was used fades while no feedback
-	// comes.
+	// nothing, and is called as Next is: by one goroutine at a time. The use fades while no feedback comes.
 	Report(now time.Duration) Report
 }

@@ -69,7 +69,7 @@ func (h *headroom) read(t *tracking, s *Sample) bool {
 	return h.claims()
 }
 
-// repeats reports whether a quota is none, or the same as before and no new low.
+// repeats reports whether a quota is unknown, or the same as before and no new low.
 func (h *headroom) repeats(q *Quota) bool {
 	return q.Limit == 0 || q.Limit == h.limit && q.Remaining >= h.min && q.Reset <= leakyReset
 }

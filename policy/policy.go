@@ -13,7 +13,7 @@ import (
 // Outcome is what became of one admitted request.
 type Outcome uint8
 
-// The outcomes. The zero value says that no answer came.
+// The outcomes. The zero value means that no answer came.
 const (
 	// Unknown says nothing about the upstream: only the time or the bounds have changed.
 	Unknown Outcome = iota
@@ -136,7 +136,7 @@ func (p Pace) Probing(every time.Duration) Pace {
 // Probe returns the time between two single requests of a pace that is Probing, else 0.
 func (p Pace) Probe() time.Duration { return max(0, -p.Saved) }
 
-// Law is the state of one key under a policy, for the events of one unit or for slots in flight.
+// Controller is the state of one key under a policy, for the events of one unit or for slots in flight.
 //
 // Next takes one sample and returns the pace from now on. The first call has the outcome Unknown and returns
 // the pace to start at. A controller is called by one goroutine at a time.

@@ -73,7 +73,7 @@ const rampSlack = 1e-9
 //
 // It reads no answers: a 429 changes nothing, and it cannot be combined with a controller that reads one.
 // Time counts in whole seconds since the controller's first call, which a limiter makes at the first call of
-// a key; a key that was forgotten starts again. What was given back was not used.
+// a key; a key that was forgotten starts again. Events that were given back do not count as used.
 //
 // A controller may also govern slots: the ceiling is then in slots, and what was taken in slot-seconds,
 // known when a request ends. Where requests last longer than a second RampScheduled and RampRelaxed suit
@@ -89,8 +89,9 @@ type Ramp struct {
 	Start float64
 	// Over is how long the way from Start to the ceiling takes if every second counts. 0 means that there is no ramp.
 	Over time.Duration
-	// Threshold is the part of what was allowed in a second that has to be used, above 0 and at most 1; 0 means 0.5.
-	// What was allowed counts in whole events: below one event a second each second with a call counts as used.
+	// Threshold is the part of what was allowed in a second that has to be used, above 0 and at most 1; 0
+	// means 0.5. The allowance counts in whole events: below one event a second each second with a call
+	// counts as used.
 	Threshold float64
 	// Back is how much of a second's rise RampGoBack loses for each second without a call past CoolDown, above 0 and
 	// at most 1; 0 means 0.5.
@@ -169,7 +170,7 @@ type ramp struct {
 }
 
 // rampCall is the latest second with a call. All later seconds follow from it, so it does not matter how
-// often a sample says that nothing has happened.
+// often a sample without an answer comes.
 type rampCall struct {
 	any    bool // there was one
 	second int64
@@ -214,8 +215,8 @@ func (r *ramp) tick(now time.Duration) {
 	}
 }
 
-// until is the end of the second. Also at the top the controller wants to be asked, or its key would be
-// forgotten while it is in use; not where it has nothing to say.
+// until is the end of the second. Also at the top the controller wants to be called, or its key would be
+// forgotten while it is in use; not where it has nothing to report.
 func (r *ramp) until() time.Duration {
 	left := time.Second - r.rest
 	switch {

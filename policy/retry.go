@@ -8,7 +8,7 @@ const (
 	// believed, up to believedMost.
 	believedFirst, believedMost = 60.0, 1800.0
 	// testAfter is the least time between probes, in seconds, while pauses are announced that nothing has
-	// confirmed or refuted. What is announced for no longer than that needs no test.
+	// confirmed or refuted. A pause that is announced for no longer than that needs no test.
 	testAfter = 10.0
 	// rounding is how far apart two announcements of the same end may be, and how early an honest one may
 	// end. Each is rounded up to whole seconds, and read up to a second late.

@@ -29,8 +29,8 @@ func (t *tracking) reference() float64 {
 	return max(t.rate, t.share.floor())
 }
 
-// slowness is how much longer than at referenceRate a period is, and a cut larger. Without a hint it is 1. A share
-// that was too high still says that the client is at least so slow.
+// slowness is how much longer than at referenceRate a period is, and a cut larger. Without a hint it is 1. A
+// share that was too high still proves that the client is at least that slow.
 func (t *tracking) slowness() float64 {
 	h := &t.share
 	switch {

@@ -133,7 +133,7 @@ type tracking struct {
 	company  company
 }
 
-// Next implements Law.
+// Next implements Controller.
 func (t *tracking) Next(s Sample, b Bounds) Pace {
 	s.Now, s.Sent = min(max(s.Now, -farAway), farAway), min(max(s.Sent, -farAway), farAway)
 	if t.counts(&s, &b) {

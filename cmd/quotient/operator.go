@@ -22,7 +22,8 @@ import (
 	"github.com/quotient-go/quotient/config"
 )
 
-// operator is the listener for operators: page, API, /metrics, /health and /ready. The zero value is none.
+// operator is the listener for operators: page, API, /metrics, /health and /ready. The zero value means no
+// such listener.
 type operator struct {
 	handler *admin.Handler
 	l       net.Listener

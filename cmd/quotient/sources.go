@@ -26,8 +26,8 @@ import (
 // defaultFleet is the name of the fleet where a URL has none.
 const defaultFleet = "proxy"
 
-// sources are the sources of package config that this program brings besides. Each is asked with all that
-// stands behind the scheme and its colon.
+// sources are the sources of package config that this program brings besides. Each gets all that follows the
+// scheme and its colon.
 func sources() config.Sources {
 	return config.Sources{
 		"redis":  func(arg string) (quotient.Source, error) { return redisSource("redis:" + arg) },

@@ -3,7 +3,7 @@
 //
 // Each replica may always use its even share, 1/N, without asking. It may borrow what the others do not use
 // of theirs. For that the replicas say what they use and want of a key. Each learns the sum of what all say.
-// Those that have what they want claim what they use. What is left belongs to those that want more, in equal
+// Those that have what they want claim what they use. The rest belongs to those that want more, in equal
 // parts by weight. The controller has no clock, no lock and no goroutine.
 //
 // A replica borrows only while all replicas of the pool have said something about the key, and the oldest of
@@ -115,8 +115,8 @@ func (s *Share) Next(
 func (s *Share) Said() Numbers { return s.said }
 
 // level returns what a replica that wants more may use, if the others' parts are known. It also returns how
-// many want more, this one included, for each of the others that do. What one reserves is taken off the level
-// of all, its own included.
+// many want more, this one included, for each of the others that do. The reserve of one is taken off the
+// level of all, its own included.
 func (s *Share) level(news News, pool Pool, maxAge time.Duration) (level, crowd float64, known bool) {
 	if news.Age > maxAge || news.Sum[Known] < int64(pool.Replicas) {
 		return 0, 1, false

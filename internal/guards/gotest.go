@@ -37,9 +37,9 @@ func (t testRun) mustPass() string {
 	return ""
 }
 
-// goTest runs the tests of g, with the files that overlay names when it is not empty.
-// A build must fail twice to count: on a busy machine the go command was once seen to lose a
-// package of the standard library from its cache and to build it without fault a moment later.
+// goTest runs the tests of g, with the files that overlay names when it is not empty. A build must fail
+// twice to count: on a busy machine the go command once lost a package of the standard library from its
+// cache and built it a moment later.
 func (r runner) goTest(ctx context.Context, g guard, overlay string) (testRun, error) {
 	run, err := r.goTestOnce(ctx, g, overlay)
 	if err == nil && run.buildFailed {
@@ -50,7 +50,7 @@ func (r runner) goTest(ctx context.Context, g guard, overlay string) (testRun, e
 
 func (r runner) goTestOnce(ctx context.Context, g guard, overlay string) (testRun, error) {
 	args := []string{"test", "-json", "-vet=off", "-timeout=" + r.timeout.String(), "-run=" + g.test}
-	if overlay != "" { // a property that has missed the change once is asked again, and not its result in the cache
+	if overlay != "" { // a property that has missed the change once is run again, and its cached result is not used
 		args = append(args, "-overlay="+overlay, "-count=1")
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, g.pkg)...)

@@ -62,8 +62,8 @@ func (r runner) patient() runner {
 	return r
 }
 
-// stands reports whether the tests of g have run together with the others, and have passed. If not they are run
-// by themselves, which says why.
+// stands reports whether the tests of g have run together with the others, and have passed. If not they are
+// run by themselves, to find out why.
 func (r runner) stands(g guard) bool {
 	name, err := regexp.Compile(g.test)
 	if err != nil {

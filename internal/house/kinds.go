@@ -15,7 +15,7 @@ import (
 // A rule's kind may be asked for where a setting is worked out, and where a gate follows it.
 var kindFiles = []string{"setting.go", "replay.go"}
 
-// What gives a rule's kind away: these fields of these structs, and this interface.
+// These fields of these structs, and this interface, give a rule's kind away.
 var (
 	kindOwners = []string{"rule", "ration", "resource"}
 	kindFields = []string{"window", "turn", "schedule", "kind"}
@@ -46,7 +46,7 @@ func (l kindTestList) functions() int {
 // kindTests finds, outside of kindFiles,
 //   - type switches on, and assertions of, what has the interface type kindFace;
 //   - comparisons (== and !=, so tests for nil too) and switches of one of kindFields of one of kindOwners;
-//   - the same of a variable that has the type of such a field, where this type is a pointer or a type of the
+//   - It also finds a variable that has the type of such a field, if this type is a pointer or a type of the
 //     package: "w := r.window; w != nil" is found as "r.window != nil" is.
 //
 // It does not find a kind in disguise: a bool of the rule, a comparison of lengths or of Limit's own fields.

@@ -15,7 +15,7 @@ func Decision(now, turn quotient.Decision) quotient.Decision {
 		return now
 	}
 	turn.Reason = now.Reason
-	if turn.Rule != now.Rule || turn.Unit != now.Unit { // slots are asked first; their turns are not known
+	if turn.Rule != now.Rule || turn.Unit != now.Unit { // slots are tried first; their turns are not known
 		turn.Reason = quotient.ReasonRate
 	}
 	return turn

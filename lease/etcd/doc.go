@@ -8,8 +8,8 @@
 //   - At most one server grants at a time. A leader stops by itself before the store may let another one
 //     lead: its term is counted from the instant at which it sent the last renewal that was answered.
 //   - Fencing tokens rise from each leader to the next, as the store's revisions do.
-//   - A leader whose Run ends hands over at once. One that was killed, stopped or cut off is followed after
-//     its TTL, and half a second that the store may take.
+//   - A leader whose Run ends hands over at once. A server that was killed, stopped or cut off is followed
+//     after its TTL, and half a second that the store may take.
 //   - While the store is away, the leader leads until its term is over, and then no server does. All go on by
 //     themselves when it is back.
 //

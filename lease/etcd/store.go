@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// errGone says that the store has no such lease, or no key of this candidacy.
+// errGone means that the store has no such lease, or no key of this candidacy.
 var errGone = errors.New("the lease or the key in etcd is gone")
 
 // candidate is one key of an election.
@@ -34,8 +34,8 @@ type store interface {
 	put(ctx context.Context, c candidate, lease clientv3.LeaseID) (revision int64, err error)
 	// draw puts the candidate's key again, and returns that revision, or errGone.
 	draw(ctx context.Context, c candidate, lease clientv3.LeaseID) (revision int64, err error)
-	// first returns the oldest candidate below the prefix as all members agree on, and the raft term of that,
-	// or errGone if c is none.
+	// first returns the oldest candidate below the prefix as all members agree on, and the raft term of
+	// that. It returns errGone if c is not a candidate.
 	first(ctx context.Context, prefix string, c candidate) (_ candidate, raft uint64, err error)
 	// watch calls changed at its start and after each change below the prefix, until the context ends.
 	watch(ctx context.Context, prefix string, changed func())

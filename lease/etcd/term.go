@@ -35,7 +35,7 @@ type overError struct{ err error }
 func (e *overError) Error() string { return e.err.Error() }
 func (e *overError) Unwrap() error { return e.err }
 
-// errMembers says that a renewal may have come from a member that leads the store no more, and has not
+// errMembers means that a renewal may have come from a member that leads the store no more, and has not
 // noticed.
 var errMembers = errors.New("the members of etcd have elected another leader among them")
 
@@ -91,7 +91,7 @@ func (t *term) run(ctx context.Context) error {
 	}
 }
 
-// begin takes a lease and creates the key. What is left of a candidacy before would stand in front of it.
+// begin takes a lease and creates the key. A rest of a former candidacy would stand in front of it.
 func (t *term) begin(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.e.beat())
 	defer cancel()

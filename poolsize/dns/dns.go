@@ -1,7 +1,7 @@
 // Package dns counts the replicas that a name lists: the addresses of a Kubernetes headless Service,
 // or the targets of the SRV records that Consul, Nomad and Kubernetes serve.
 //
-// What the count is worth depends on how the name is published. A replica that is listed late, such as a pod
+// The worth of the count depends on how the name is published. A replica that is listed late, such as a pod
 // that is not ready yet, is not counted by the others until then, although it already works. A headless
 // Service with publishNotReadyAddresses lists it from its start. It counts itself meanwhile, if it knows its
 // address. Replicas that share an address, such as pods in the network of their host, count once by address:
@@ -61,7 +61,7 @@ type Source struct {
 	// While none of them is listed, in either family, this replica counts as one more than the list holds.
 	// It is at work, and not in the list yet, or no longer. So say here which address is listed where that
 	// is none of the interfaces', such as one of a host that translates. Otherwise one is counted too many
-	// for ever, which is safe and slow. An empty slice, unlike nil, says that the address is not known:
+	// for ever, which is safe and slow. An empty slice, unlike nil, means that the address is not known:
 	// there is no ordinal, and nothing is added.
 	Own []netip.Addr
 	// Uncapped believes a list of exactly eight. Without it such a list is taken for one that was cut, since
@@ -97,10 +97,10 @@ var ErrEight = errors.New("exactly eight answers, where some servers cut longer 
 // never a count. Watch returns the context's error when the context ends, at once, also during a look-up. If a
 // field is out of range it returns an error that says so, and reports nothing.
 //
-// Addresses count once each, ::ffff:10.0.0.1 the same as 10.0.0.1. Of the two families the one with more
-// addresses counts, IPv4 if there are as many, so a replica that has both is one. In a pool where some have
-// only IPv4 and others only IPv6 that is too few: use SRV there. A replica that knows its own addresses and
-// is not listed is counted besides (see Own), but never alone: an empty list stays an error.
+// Addresses count once each, ::ffff:10.0.0.1 the same as 10.0.0.1. The family with more addresses counts,
+// IPv4 if there are as many, so a replica that has both is one. In a pool where some have only IPv4 and
+// others only IPv6 that is too few: use SRV there. A replica that knows its own addresses and is not listed
+// is counted besides (see Own), but never alone: an empty list stays an error.
 //
 // Name must list the replicas. That of a Service with an address of its own, one for all, looks like a list
 // of one that this replica is about to join. Each replica would then count two, however many there are.

@@ -22,7 +22,7 @@ type finding struct {
 	joins  int // 1 when this replica knows its addresses, and none of them is listed
 }
 
-// pool is all that are known to be there. One that joins has no ordinal: place has found none.
+// pool is all that are known to be there. A replica that joins has no ordinal: place has found none.
 func (f finding) pool() quotient.Pool {
 	p := f.listed
 	p.Replicas += f.joins
@@ -47,7 +47,7 @@ func (w *watcher) look(ctx context.Context) (finding, error) {
 	return f, nil
 }
 
-// targets counts SRV records. A record whose target is the root says that there is no such service.
+// targets counts SRV records. A record whose target is the root means that there is no such service.
 func (w *watcher) targets(ctx context.Context) (finding, error) {
 	_, records, err := w.resolver.LookupSRV(ctx, "", "", w.Name)
 	if err != nil {
@@ -167,7 +167,7 @@ func failure(ctx context.Context, op, network string, err error) error {
 	return &net.OpError{Op: op, Net: network, Err: err}
 }
 
-// stream is a connection whose one answer is read whole, and fails unless it says all that was asked.
+// stream is a connection whose one answer is read whole, and fails unless it answers the whole question.
 type stream struct {
 	net.Conn
 	fail   func(error) error
@@ -202,8 +202,8 @@ func (s *stream) receive() ([]byte, error) {
 }
 
 // datagrams is a connection that takes an answer for truncated when it fills the whole buffer: a server that
-// sends more than it was asked to has been cut there. Package net then asks again over TCP. Any other answer
-// that does not say all that was asked becomes a failure of the server, once net has seen whose answer it is.
+// sends more than it was asked to has been cut there. Package net then asks again over TCP. Any other
+// incomplete answer becomes a failure of the server, once net has checked the sender.
 type datagrams struct {
 	net.Conn
 	packets net.PacketConn

@@ -30,7 +30,7 @@ var (
 	errCut       = errors.New("the answer does not hold what it promises")
 )
 
-// truncated reports whether a message says that it was truncated.
+// truncated reports whether a message is marked as truncated.
 func truncated(m []byte) bool { return len(m) > flagsAt && m[flagsAt]&truncationBit != 0 }
 
 // flaw is why a message does not say all that one question asks; nil when it does. Package net would believe the other
@@ -77,7 +77,7 @@ func skipName(m []byte, at int) int {
 	return len(m) + 1
 }
 
-// spoil makes a failure of the server out of an answer that has a flaw. Whose answer it is and what was asked stay.
+// spoil makes a failure of the server out of an answer that has a flaw. The sender and the question stay.
 func spoil(m []byte) {
 	if len(m) < headerSize {
 		return // package net drops it

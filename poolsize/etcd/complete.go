@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What the fields of Source mean when they are zero.
+// The defaults of Source's fields.
 const (
 	defaultPrefix = "quotient"
 	defaultPeriod = time.Second

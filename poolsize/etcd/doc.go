@@ -12,19 +12,20 @@
 // with a watch that hangs, it lists the fleet again. It does so as well after a compaction, and after any
 // failure.
 //
-// What is promised:
+// It promises:
 //   - A replica reports what one revision of the store held, never less than 1, itself among it.
 //   - A new replica reports nothing before its start is over: see Source.Watch. Neither does one that the
 //     store has lost, by an outage longer than its lease or with all data. By then the others are back as
 //     well.
-//   - A replica whose Watch ends deletes its key by revoking its lease. One that was killed counts until
-//     the lease ends: its Expiry after the last renewal and up to half a second. After an election the
+//   - A replica whose Watch ends deletes its key by revoking its lease. A replica that was killed counts
+//     until the lease ends: its Expiry after the last renewal and up to half a second. After an election the
 //     leader gives each lease its whole time once more, so that an outage of the store takes no replica out
 //     of the fleet.
 //   - The store's leader alone decides when a lease ends. The clocks of the replicas do not matter.
 //   - While the store is away each failed try is an error, and no pool is reported. The last good pool
 //     stays, and quotient.HintMaxAge bounds how long.
-//   - What was not renewed for an Expiry, as in a process that was suspended, is not reported.
+//   - A registration that was not renewed for an Expiry, as in a process that was suspended, is not
+//     reported.
 //   - A member may fail or hang while most are there. A command that takes half of its time is tried once
 //     more, which a client of several members does at another one.
 //

@@ -38,8 +38,8 @@ type Source struct {
 // Watch registers a replica and reports the pool, at each look and whenever it changes in between. It takes
 // the replica out of the fleet when the context is done, unless another Watch of this Source goes on. It
 // returns the context's error, after at most one command's time; or at once the first field that is wrong.
-// Every command that fails is reported as an error. So is a registration that the store has lost. Watch then
-// tries again after 100 ms, after twice that and so on, up to Period.
+// Every command that fails is reported as an error. A registration that the store has lost is reported as an
+// error too. Watch then tries again after 100 ms, after twice that and so on, up to Period.
 //
 // Nothing is reported before the start is over. It takes one and a quarter periods and the longest time of a
 // command, which is a second, or half an Expiry if that is less. By then all others that reach the store have

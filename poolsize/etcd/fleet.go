@@ -104,8 +104,7 @@ func (f *fleet) pool() quotient.Pool {
 }
 
 // newest returns the last revision that changed a key that is there. With the number of keys it tells one
-// state of the fleet from all later ones. What is put later has a higher revision, and else there are fewer
-// keys.
+// state of the fleet from all later ones. A later change has a higher revision, or else leaves fewer keys.
 func (f *fleet) newest() (revision int64) {
 	for _, k := range f.keys {
 		revision = max(revision, k.modified)

@@ -76,7 +76,7 @@ func (c *client) grant(ctx context.Context, seconds int64) (clientv3.LeaseID, er
 // then another one is tried.
 //
 // KeepAliveOnce opens one each time. It asks again and again without a pause where a server, or a balancer
-// before it, says at once that it cannot now. What KeepAlive starts goes on until the client is closed.
+// before it, says at once that it cannot now. A KeepAlive goes on until the client is closed.
 func (c *client) renew(ctx context.Context, lease clientv3.LeaseID) error {
 	used := c.alive != nil
 	ttl, err := c.ask(ctx, lease)

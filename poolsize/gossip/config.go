@@ -33,7 +33,8 @@ type Config struct {
 	// Join lists replicas to begin with, "host:port" or "host" with the port of Bind: names or IP addresses.
 	// One of them that lives is enough. The own address may be among them.
 	Join []string
-	// JoinFile names a file of such addresses, one a line, up to 64 KiB. What follows a # does not count.
+	// JoinFile names a file of such addresses, one a line, up to 64 KiB. The rest of a line after a # does
+	// not count.
 	JoinFile string
 	// JoinDNS is a name whose addresses are those of replicas, "name:port" or "name", as of a headless
 	// Service.
@@ -71,7 +72,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// What the fields of Config mean when they are zero.
+// The defaults of Config's fields.
 const (
 	defaultFleet      = "quotient"
 	defaultBind       = ":7946"

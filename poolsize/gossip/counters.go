@@ -11,9 +11,8 @@ import (
 // may be used from many goroutines, also before Watch and after it, when what is added waits for the
 // next one.
 //
-// What a replica has added stays when it leaves or dies, as far as any living one has received it. The
-// sum of a counter that no replica adds to for Config.Expire is forgotten. After a partition both sides
-// add up.
+// The sums of a replica stay when it leaves or dies, as far as any living one has received them. The sum of
+// a counter that no replica adds to for Config.Expire is forgotten. After a partition both sides add up.
 type Counters struct{ n *numbers }
 
 // Counters returns the fleet's counters. All calls return the same ones.

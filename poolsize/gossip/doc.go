@@ -10,10 +10,10 @@
 // # How a replica finds the others
 //
 // It asks any one that lives, and that one knows the rest. Where to ask stands in Config.Join, in a file or
-// in the DNS, such as the name of a headless Service. All of it is read again every ten seconds, and what
-// is no member is asked again, for ever. So new replicas are found, a new list counts without a restart,
-// and two halves of a fleet that lost each other meet again. Each replica should have the whole list: the
-// own address may be in it.
+// in the DNS, such as the name of a headless Service. All of it is read again every ten seconds, and
+// addresses that are not members are tried again, for ever. So new replicas are found, a new list counts
+// without a restart, and two halves of a fleet that lost each other meet again. Each replica should have the
+// whole list: the own address may be in it.
 //
 // A replica reports nothing until one of the addresses has answered. It reports a fleet of one only if no
 // address but its own is listed. So the first one of a fixed list waits for the second, under the limiter's
@@ -22,8 +22,8 @@
 // # What is promised
 //
 //   - A join is known to all within a few hundred milliseconds, and so is a leave.
-//   - A replica that dies without a word counts for five to ten probes more: 5 to 10 s by default. One that
-//     is restarted at its address takes its former place at once.
+//   - A replica that dies without a word counts for five to ten probes more: 5 to 10 s by default. A replica
+//     that is restarted at its address takes its former place at once.
 //   - A part of the fleet that has lost as many replicas as it still has, or more, takes that for a
 //     partition. For ten minutes (Config.Forget) it counts them as before, so that it does not take their
 //     share. It reports an error meanwhile, and has no ordinals. A larger part goes on without the smaller
@@ -58,11 +58,11 @@
 //
 // It can be exchanged while the fleet runs, in three steps. Add the new key as the second line of every
 // file. When all have read it, which takes twice ten seconds, make it the first line. When all have read
-// that, drop the old key. A file counts when two readings in a row agree. One that cannot be read is an
+// that, drop the old key. A file counts when two readings in a row agree. A file that cannot be read is an
 // error, and the keys that were read before stay.
 //
-// Every replica that has the key is trusted in what it reports of members. What one that lies gains of a
-// limit is bounded: see bound 10 of docs/bounds.md.
+// Every replica that has the key is trusted in what it reports of members. The gain of a replica that lies
+// is bounded: see bound 10 of docs/bounds.md.
 //
 // # Limits
 //
@@ -70,7 +70,7 @@
 // part of the fleet the others divide the whole limit. So one share for each that is cut off is too much.
 //
 // A new replica takes the place of one that has died. If half of a fleet dies within Config.Forget without
-// that, the rest keeps its shares for as long, although there would be more for each. Of a fleet of two
-// whose other one was killed, and is not restarted, the survivor has half the limit for ten minutes. Set
-// Forget to less where replicas are often killed and never cut off.
+// that, the rest keeps its shares for as long, although there would be more for each. If one of a fleet of
+// two was killed, and is not restarted, the survivor has half the limit for ten minutes. Set Forget to less
+// where replicas are often killed and never cut off.
 package gossip

@@ -50,9 +50,9 @@ func overhead(fleet string) int { return 1 + 2 + len(label(fleet)) + 1 + 12 + 16
 
 func (n *numbers) now() time.Duration { return time.Since(n.began) }
 
-// partners returns those of sorted members that exchange numbers, and reports whether all members do
-// will. Replicas that start do not yet. Of two with one name only that with the smaller number does. A
-// member of another version that has no number never does.
+// partners returns those of sorted members that exchange numbers, and reports whether all members do will.
+// Replicas that start do not yet. If two have one name, only the one with the smaller number does. A member
+// of another version that has no number never does.
 func partners(members []member) (all []member, complete bool) {
 	complete = true
 	for _, m := range members {
@@ -96,7 +96,7 @@ func (n *numbers) rest() {
 	n.complete = false
 }
 
-// receive takes in a packet. What is wrong with one is counted.
+// receive takes in a packet. Malformed packets are counted.
 func (n *numbers) receive(packet []byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

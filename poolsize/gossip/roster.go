@@ -81,8 +81,8 @@ func (r *roster) admits(full string) bool {
 	return known || len(r.entries) < mostMembers
 }
 
-// put puts a member on, or what is new about it. One that was lost is back. A new one takes the place of the
-// one that was lost first. So a rollout in which replicas do not announce that they leave is no partition.
+// put puts a member on, or what is new about it. A lost member is back. A new one takes the place of the one
+// that was lost first. So a rollout in which replicas do not announce that they leave is no partition.
 func (r *roster) put(full string, m member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,7 +140,7 @@ type view struct {
 	until   time.Time // when the next of them is forgotten
 }
 
-// view returns the members, without those that leave, and forgets those that were lost long ago. Of
+// view returns the members, without those that leave, and forgets those that were lost long ago. Of several
 // members at one address, or with one number, all but the last have been restarted since, although their
 // death is not known yet.
 func (r *roster) view(now time.Time) (v view) {
@@ -234,9 +234,9 @@ func (v view) rival(name string, id uint64) (rival member, ok bool) {
 	return rival, ok
 }
 
-// yields reports whether a replica with that number, while it starts, must give way to another one of
-// its name. One whose start is over goes on. Of two that start, the one with the smaller number does,
-// once both must have known that for long enough.
+// yields reports whether a replica with that number, while it starts, must leave to another one of its name.
+// One whose start is over goes on. If both are starting, the one with the smaller number goes on, once both
+// must have known that for long enough.
 func (m member) yields(rival member, known time.Duration) bool {
 	return rival.settled || rival.id < m.id || known < contest
 }

@@ -30,7 +30,7 @@ type Source struct {
 	readings atomic.Uint64 // of the key file
 	turn     chan struct{} // holds a value while a run begins or ends
 
-	// Of the one goroutine that re-reads the key file.
+	// These fields belong to the one goroutine that re-reads the key file.
 	keys     [][]byte // in use
 	keysSeen [][]byte // at the last reading
 

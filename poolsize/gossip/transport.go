@@ -111,7 +111,7 @@ func (t *transport) close() {
 	t.tcp, t.udp = nil, nil
 }
 
-// setAdvertised finds the address that others use. What the configuration leaves open is that of the
+// setAdvertised finds the address that others use. The defaults of the configuration are those of the
 // sockets.
 func (t *transport) setAdvertised(s *settings) error {
 	host, port := s.advertise.Addr(), s.advertise.Port()

@@ -36,7 +36,7 @@ type slice struct {
 type endpoint struct {
 	target  string // what all endpoints of one replica share; "" when it is not known
 	address string
-	pod     string // the name of the pod; "" when it is none
+	pod     string // the name of the pod; "" when it is not a pod
 	family  discovery.AddressType
 
 	ready, serving, terminating bool
@@ -194,8 +194,8 @@ type tally struct {
 	listed    int
 }
 
-// add takes in an endpoint. One that stands in several slices counts if any of them says so: they change one
-// after the other.
+// add takes in an endpoint. A pod in several slices counts if any of them counts it: they change one after
+// the other.
 func (t *tally) add(e endpoint, counts bool, own string) {
 	t.listed++
 	if e.target == "" {

@@ -19,8 +19,8 @@
 //
 // An endpoint counts once, also if it stands in several slices: for both families of addresses, for several
 // sets of ports, or while it moves from one to another. Endpoints of the same pod have the same UID in their
-// targetRef. Endpoints without a targetRef, in slices that were written by hand, count once by address. Of
-// those, the family with more addresses counts, since a replica may have an address of each.
+// targetRef. Endpoints without a targetRef, in slices that were written by hand, count once by address. The
+// family with more addresses counts, since a replica may have an address of each.
 //
 // # Ordinals
 //
@@ -33,11 +33,11 @@
 //
 // # Failures
 //
-// What the API server refuses, what it does not answer and what is no EndpointSlice is reported as an error,
-// and no count comes from it. The source then lists again, or goes on from where the watch has ended. So no
-// change is lost by a connection that breaks, in the middle of an event or anywhere. An empty list is an
-// error, as it is in poolsize/dns. The pool is reported again every Refresh while the watch stands, also when
-// nothing has changed, so that quotient.HintMaxAge measures how long the API server has been away.
+// An answer that refuses, never comes or is not an EndpointSlice is reported as an error, and no count comes
+// from it. The source then lists again, or goes on from where the watch has ended. So no change is lost by a
+// connection that breaks, in the middle of an event or anywhere. An empty list is an error, as it is in
+// poolsize/dns. The pool is reported again every Refresh while the watch stands, also when nothing has
+// changed, so that quotient.HintMaxAge measures how long the API server has been away.
 //
 // # Permissions
 //

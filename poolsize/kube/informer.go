@@ -89,7 +89,7 @@ func (w *watcher) run(ctx context.Context) {
 	})
 	for pause := first; ctx.Err() == nil; pause = min(2*pause, longest) {
 		began := time.Now()
-		// What it returns has been reported by list or watch.
+		// Its result has been reported by list or watch.
 		r.ListAndWatchWithContext(klog.NewContext(ctx, silent)) //nolint:errcheck // see above
 		if time.Since(began) > longest {
 			pause = first
@@ -285,8 +285,8 @@ func (v *view) run(ctx context.Context) {
 	}
 }
 
-// check reports an event that is a failure. One that holds no slice becomes a failure: the reflector would go
-// on without it, and what it says would be lost.
+// check reports an event that is a failure. An answer that holds no slice becomes a failure: the reflector
+// would go on without it, and its content would be lost.
 func (v *view) check(ctx context.Context, e watch.Event) watch.Event {
 	if _, ok := e.Object.(*discovery.EndpointSlice); !ok && e.Type != watch.Error {
 		e = watch.Event{Type: watch.Error, Object: &meta.Status{

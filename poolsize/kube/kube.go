@@ -27,7 +27,7 @@ type Slices interface {
 // Watches may run at once, each with a watch of its own at the API server.
 type Source struct {
 	// Slices reaches the API server, and the namespace of the Service. Give it a client of one namespace:
-	// slices of two are an error. What the API server sends is trusted to fit into memory.
+	// slices of two are an error. The API server's answers are trusted to fit into memory.
 	Slices Slices
 	// Service is the name of the Service. Slices belong to it by their label kubernetes.io/service-name.
 	Service string
@@ -40,7 +40,7 @@ type Source struct {
 	// is safe and slow. The name also gives the ordinal. If all three are empty the name is not known:
 	// nothing is added then, and there is no ordinal.
 	Pod string
-	// Outside says that this process is none of the Service's pods: nothing is added, and there is no
+	// Outside declares that this process is none of the Service's pods: nothing is added, and there is no
 	// ordinal.
 	Outside bool
 	// ServingOnly leaves out the pods that are neither ready nor serving, but for this one. It is for
@@ -158,7 +158,7 @@ func or(d, zero time.Duration) time.Duration {
 	return d
 }
 
-// pod is the name of this pod; "" when it is none, or not known.
+// pod is the name of this pod; "" when it is not a pod, or not known.
 func (s *Source) pod() string {
 	if s.Outside {
 		return ""

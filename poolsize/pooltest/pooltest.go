@@ -28,8 +28,8 @@ type World struct {
 	// must then report errors, or pools that Pool.Validate refuses, and nothing else. Heal ends both,
 	// and the world is again what it was set to.
 	Break, Garbage, Heal func(t testing.TB)
-	// Once says that the source looks at the world only when Watch begins. After each change Watch
-	// is then ended and called again.
+	// Once declares that the source looks at the world only when Watch begins. After each change Watch is
+	// then ended and called again.
 	Once bool
 	// Within bounds how long the source may take to see a change, and to return when its context
 	// ends. 0 is 20 s. Only a failing test takes that long.
@@ -108,9 +108,9 @@ func missing(field string, is bool) string {
 	return ""
 }
 
-// Run checks a source, each requirement in a test of its own. What the world cannot do is skipped, and
-// says so. Run looks for goroutines that are left behind, so nothing else may start
-// any at the same time: call it from a test that is not parallel.
+// Run checks a source, each requirement in a test of its own. Checks that need more than the world can do
+// are skipped, with a message. Run looks for goroutines that are left behind, so nothing else may start any
+// at the same time: call it from a test that is not parallel.
 func Run(t *testing.T, w World) {
 	t.Helper()
 	if err := w.validate(); err != nil {

@@ -154,7 +154,7 @@ func (s *watch) stop() {
 	}
 }
 
-// changed must be called when the world has changed: a source that looks once is asked again.
+// changed must be called when the world has changed: a source that looks once looks again.
 func (s *watch) changed() {
 	s.t.Helper()
 	if s.w.Once {

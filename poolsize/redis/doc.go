@@ -15,7 +15,7 @@
 // the store holds its fleet's agreement up for as long as its start takes, which is longer: see
 // Source.Watch.
 //
-// What is promised:
+// It promises:
 //   - A size that is reported to the limiter is never below the number of the living at that sync.
 //   - When any processor learns that all agree, no living processor uses less than that size.
 //   - A new processor reports nothing before its second answer. By then the others have had a Period to learn
@@ -32,16 +32,17 @@
 //     that lived at the last sync count for one Expiry from the next one on. So one that starts just then
 //     counts them too. An outage that is longer than an Expiry and a minute is taken for the end of the
 //     fleet.
-//   - What arrives after its processor has given it up changes nothing: a processor that left while the
-//     network swallowed everything is not registered once more when the network heals.
+//   - A write that arrives after its processor has given it up changes nothing: a processor that left while
+//     the network swallowed everything is not registered once more when the network heals.
 //   - While the store is away every failed sync is an error, Follow keeps the last good pool, and quotient.HintMaxAge bounds how long.
 //
 // # Weights
 //
-// A processor with a Source.Weight of w counts as w wherever this page counts processors: in the number of the living, the
-// sizes, the most that a fleet takes in. Its ordinal is the first of w. Take the smallest whole numbers in proportion,
-// such as 2 and 1 for a machine and half of one. Of large weights few get the remainder of a division.
-// Each sync counts the processors of each weight above 1: what that costs goes by how many different weights there are.
+// A processor with a Source.Weight of w counts as w wherever this page counts processors: in the number of
+// the living, the sizes, the most that a fleet takes in. Its ordinal is the first of w. Take the smallest
+// whole numbers in proportion, such as 2 and 1 for a machine and half of one. If weights are large, few
+// processors get the remainder of a division. Each sync counts the processors of each weight above 1: what
+// that costs goes by how many different weights there are.
 //
 // A version of this package without weights counts itself as one and every other processor too. Beside weights it uses the
 // largest size that is reported, which is the sum of the weights a period after a change, so its share is right then. But such a fleet agrees never and
@@ -55,8 +56,8 @@
 // covers that. Deadlines are the old master's instants. If the new one's clock is behind, the dead count for
 // longer by the difference, and if that is more than ten minutes all are forgotten. If it is ahead, a
 // processor whose deadline has passed by it is forgotten until its next sync. If it is ahead by an Expiry
-// those are all of them, and that is an outage again. One that the store has forgotten reports for one Expiry
-// what it remembers, so that one that starts then counts as many.
+// those are all of them, and that is an outage again. A processor that the store has forgotten reports for
+// one Expiry what it remembers, so that one that starts then counts as many.
 //
 // # Cluster
 //
@@ -72,21 +73,21 @@
 //
 // # Limits
 //
-// What the store cannot know does not count. If a failover loses all data, a processor that starts then and
-// reaches the new master before all others counts itself alone after 2.25 periods and a command's time. The
-// others keep their size for one Expiry. One that cannot reach the new master within an Expiry of the first
-// that did is dropped. And until those that cannot reach it yet learn of one that has started meanwhile, the
-// fleet may use one share too many.
+// Processors that the store cannot know do not count. If a failover loses all data, a processor that starts
+// then and reaches the new master before all others counts itself alone after 2.25 periods and a command's
+// time. The others keep their size for one Expiry. A processor that cannot reach the new master within an
+// Expiry of the first that did is dropped. And until those that cannot reach it yet learn of one that has
+// started meanwhile, the fleet may use one share too many.
 //
 // The dead may count for longer, so that shares are too small. Those that died or left in an outage do so for
 // one Expiry after it. A fleet that crashed as a whole does so for one Expiry, if a processor starts within
 // an Expiry and a minute. If the connection of a sync breaks, it may still arrive after the deregistration,
 // within a command's time: then that processor counts for one Expiry.
 //
-// What is not promised: a processor that cannot reach the store, but its upstream, is dropped by the others
-// after its Expiry. So is one that was suspended. Until its next sync it uses the share that it had. Every
-// client that may write the fleet's keys is trusted, though no size beyond 100,000 is believed, and a fleet
-// of 100,000 processors takes in no more.
+// It does not promise this: a processor that cannot reach the store, but its upstream, is dropped by the
+// others after its Expiry. A processor that was suspended is dropped too. Until its next sync it uses the
+// share that it had. Every client that may write the fleet's keys is trusted, though no size beyond 100,000
+// is believed, and a fleet of 100,000 processors takes in no more.
 //
 // # Keys
 //

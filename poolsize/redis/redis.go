@@ -33,8 +33,9 @@ type Source struct {
 	Period time.Duration
 	// Expiry is how long this processor counts after its last sync: two periods to ten minutes; 0: 10 s.
 	Expiry time.Duration
-	// Ceiling, unless nil, is asked at each sync, by Watch's goroutine, which part of its ceiling this processor has reached,
-	// as policy.Ramp counts it: 0 to 1. The store remembers it for Left. Anything else is not stored.
+	// Ceiling, unless nil, is called at each sync, by Watch's goroutine. It returns which part of its
+	// ceiling this processor has reached, as policy.Ramp counts it: 0 to 1. The store remembers it for Left.
+	// Anything else is not stored.
 	Ceiling func() float64
 	// ResumeFor is how long that is remembered: a millisecond to a day; 0: 3 minutes.
 	ResumeFor time.Duration
@@ -93,8 +94,8 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 	}
 }
 
-// pause returns the time until the next sync of a complete source after an answer. What it returns after one that is not for use is longer
-// than the others' pauses with their jitter, so it has none of its own.
+// pause returns the time until the next sync of a complete source after an answer. The pause after a report
+// that is not for use is longer than the others' pauses with their jitter, so it has none of its own.
 func (s *Source) pause(a answer, usable bool) time.Duration {
 	switch {
 	case usable && a.agreed:

@@ -93,7 +93,7 @@ func (c *checker) faultf(format string, args ...any) {
 	c.Faults = append(c.Faults, fmt.Sprintf(format, args...))
 }
 
-// checkRows holds that every file has one row with a floor, and every row its file.
+// checkRows checks that every file has one row with a floor, and every row its file.
 func (c *checker) checkRows(table []File) {
 	for _, f := range table {
 		switch _, twice := c.rows[f.Name]; {

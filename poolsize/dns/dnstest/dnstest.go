@@ -2,8 +2,9 @@
 // answers questions for A, AAAA and SRV records that the test has set, and fails in the ways that real
 // servers fail, on demand.
 //
-// Its answers are honest in size, but for one mode. What does not fit in a datagram (512 bytes, or what the
-// question says by EDNS0, 1,232 at most) is truncated there and whole over TCP.
+// Its answers are honest in size, but for one mode. An answer that does not fit in a datagram is truncated
+// there and whole over TCP. A datagram has 512 bytes, or as many as the question allows by EDNS0, at most
+// 1,232.
 package dnstest
 
 import (

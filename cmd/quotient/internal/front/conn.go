@@ -23,9 +23,10 @@ const (
 	ahead = 1
 )
 
-// conn is one connection as net/http sees it: bytes in the clear, with TLS below where there is TLS. It sets a
-// deadline for each part of a body of HTTP/1, and for each part of an answer. A deadline of the server or of a handler
-// that is earlier stays. What the client sends goes through framing until it is HTTP/2, or upgraded.
+// conn is one connection as net/http sees it: bytes in the clear, with TLS below where there is TLS. It sets
+// a deadline for each part of a body of HTTP/1, and for each part of an answer. A deadline of the server or
+// of a handler that is earlier stays. The client's bytes go through framing until the connection is HTTP/2,
+// or upgraded.
 type conn struct {
 	net.Conn          // raw, or the TLS over it
 	raw      net.Conn // may read a PROXY header
@@ -125,8 +126,8 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// refused is the error of a read after what framing has refused. One that only looks ahead must not fail for the sake
-// of the next request, and must not pass on what comes.
+// refused is the error of a read after what framing has refused. A read that only looks ahead must not fail
+// for the sake of the next request, and must not pass on what comes.
 func (c *conn) refused(p []byte) error {
 	if len(p) > ahead {
 		return c.framing.err

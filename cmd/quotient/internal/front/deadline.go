@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// deadline is that of the reads or the writes of a connection. To set one takes a timer of the runtime, and net/http
-// sets that of reads six times a request. So it is set only where the one that is armed comes later than what is
-// wanted, or has passed. One that comes too early ends nothing: the call goes on until what is wanted.
+// deadline is that of the reads or the writes of a connection. To set one takes a timer of the runtime, and
+// net/http sets that of reads six times a request. So it is set only where the one that is armed comes later
+// than what is wanted, or has passed. A deadline that comes too early ends nothing: the call goes on until
+// the wanted deadline.
 type deadline struct {
 	armed time.Time // at the connection; zero: none
 	spent bool      // it has passed
@@ -46,10 +47,10 @@ func (d *deadline) put(want time.Time, set func(time.Time) error) error {
 	return set(want)
 }
 
-// sooner reports whether a ends a call that b would not have ended yet; zero is none.
+// sooner reports whether a ends a call that b would not have ended yet; zero means no deadline.
 func sooner(a, b time.Time) bool { return !a.IsZero() && (b.IsZero() || a.Before(b)) }
 
-// earlier is the first of two deadlines; zero is none.
+// earlier is the first of two deadlines; zero means no deadline.
 func earlier(a, b time.Time) time.Time {
 	if sooner(b, a) {
 		return b

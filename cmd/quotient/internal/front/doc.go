@@ -1,5 +1,5 @@
-// Package front is the server in front of the proxy's handler. What clients can hold is bounded in number, size and
-// time. What two servers could read in two ways is refused before it is read.
+// Package front is the server in front of the proxy's handler. All that clients can hold is bounded in
+// number, size and time. A request that two servers could read in two ways is refused before it is read.
 //
 // net/http itself bounds the time of heads and of idle connections, the bytes of a head and the streams of an HTTP/2
 // connection. It ends rapid resets and endless CONTINUATION frames. It checks names and values of fields.

@@ -14,7 +14,7 @@ import (
 // line, joins folded lines, drops one of two lengths, and ignores Transfer-Encoding in HTTP/1.0. framing knows where a
 // request ends, so that it also sees the next one. The last byte of a head that is refused is never passed on.
 //
-// Whatever it does not refuse net/http reads as always, with checks of its own.
+// All other requests are read by net/http as always, with checks of its own.
 type framing struct {
 	h2     bool // a connection may begin with the preface of HTTP/2
 	onlyH2 bool // and must

@@ -11,8 +11,8 @@ import (
 
 var errFamily = errors.New("front: the PROXY protocol names an address that is not one of TCP")
 
-// peers has trusted peers say by the PROXY protocol whose connection it is: they must. What others send is not read
-// as that, and is a malformed request.
+// peers has trusted peers say by the PROXY protocol whose connection it is: they must. The first bytes of
+// other peers are not read as that, and are a malformed request.
 func (s *Server) peers(l net.Listener) net.Listener {
 	if !s.proxy.ProxyProtocol {
 		return l

@@ -5,6 +5,6 @@
 // goes to the upstream is the client's own, byte for byte. Only bytes that no URI may hold, such as
 // a quote or a letter that is not ASCII, are percent-encoded. The query goes on as it came.
 //
-// What a client sent about addresses goes on only if it is in a trusted network: Forwarded, X-Forwarded-*
-// and X-Real-IP of others are dropped. X-Forwarded-For, -Host and -Proto are always set.
+// Addresses that a client sent go on only if it is in a trusted network: Forwarded, X-Forwarded-* and
+// X-Real-IP of others are dropped. X-Forwarded-For, -Host and -Proto are always set.
 package proxy

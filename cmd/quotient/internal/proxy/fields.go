@@ -189,8 +189,8 @@ func (w *lateFields) WriteHeader(status int) {
 func (w *lateFields) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // together is one answer of two. Lists of draft 11 are joined. If one of them has another form, the one
-// stays that is more restrictive: it has less left, or as much and for longer. Of two that cannot be
-// compared ours stays.
+// stays that is more restrictive: it has less left, or as much and for longer. If two cannot be compared,
+// ours stays.
 func together(ours, theirs fieldLines) fieldLines {
 	if ours.none(drafts) && theirs.none(drafts) {
 		if joined, ok := join(ours, theirs); ok {
@@ -218,7 +218,7 @@ func standing(lines fieldLines) (left float64, reset time.Duration, known bool) 
 	return 0, 0, false
 }
 
-// join joins lists, and reports whether both are. Of two members with one name the more restrictive one
+// join joins lists, and reports whether both are. If two members have one name, the more restrictive one
 // stays, with its policy.
 func join(ours, theirs fieldLines) (joined fieldLines, ok bool) {
 	var policies, limits [2]httpsfv.List
@@ -306,7 +306,8 @@ func tighter(a, b httpsfv.Member) bool {
 	return left < other || left == other && reset > until
 }
 
-// numbers are what is left, and until when. What is absent is 0 for the second, and everything for the first.
+// numbers are what is left, and until when. An absent value is 0 for the second, and everything for the
+// first.
 func numbers(m httpsfv.Member) (left, reset float64) {
 	left = 1e15
 	item, _ := m.(httpsfv.Item)

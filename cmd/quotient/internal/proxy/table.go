@@ -132,7 +132,7 @@ func keyOf(rule config.Rule, trusted []netip.Prefix) (httplimit.KeyFunc, error) 
 	return nil, fmt.Errorf("%q is no kind", rule.Key.Kind)
 }
 
-// headerPlan reads the plan that a trusted peer has set. Of other peers the field is not read.
+// headerPlan reads the plan that a trusted peer has set. The field is not read from other peers.
 func headerPlan(name string) func(*http.Request) string {
 	return func(r *http.Request) string {
 		if f := flightOf(r); f != nil && f.trusted {
@@ -213,7 +213,7 @@ func (s *spec) equal(o *spec) bool {
 // ServeHTTP is not called: the mux only finds a route.
 func (r *route) ServeHTTP(w http.ResponseWriter, q *http.Request) { r.handler.ServeHTTP(w, q) }
 
-// probe is what the mux is asked with.
+// probe is the request that the mux is called with.
 type probe struct {
 	request http.Request
 	url     url.URL

@@ -14,10 +14,10 @@
 // connection that has been idle for 4 s is closed, and a busy one stays until the server closes it.
 //
 // An upstream is taken out after Unhealthy failures in a row of its checks, or of the connections that
-// requests open, and comes back after Healthy successes of its checks. One that fails its very first check is
-// out at once. An answer to a request, also 500, is no failure. While Watch does not run nothing is taken
-// out, as nothing would bring it back. When all are out a request fails at once with Unavailable, for which
-// the client gets 503 and a Retry-After. There is one exception: a single upstream whose checks only open
-// connections is always tried. The request's own attempt to connect finds out as much as a check, and a
+// requests open, and comes back after Healthy successes of its checks. An upstream that fails its very first
+// check is out at once. An answer to a request, also 500, is no failure. While Watch does not run nothing is
+// taken out, as nothing would bring it back. When all are out a request fails at once with Unavailable, for
+// which the client gets 503 and a Retry-After. There is one exception: a single upstream whose checks only
+// open connections is always tried. The request's own attempt to connect finds out as much as a check, and a
 // refusal by a check that is seconds old would be worse.
 package upstream

@@ -25,8 +25,8 @@ var asIs = []string{"identity"}
 // hasBody reports whether a request has something to send besides its head.
 func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
 
-// onceHTTP1 makes a request without a body one that http.Transport does not send again over HTTP/1.1. What is
-// sent stays the same.
+// onceHTTP1 makes a request without a body one that http.Transport does not send again over HTTP/1.1. The
+// bytes that are sent stay the same.
 func onceHTTP1(req *http.Request) {
 	if hasBody(req) {
 		return
@@ -49,7 +49,7 @@ func hide(h http.Header, name, other string) {
 	}
 }
 
-// guard watches a request without a body where HTTP/2 may be spoken. There an empty body would not stay
+// guard watches a request without a body where HTTP/2 may be in use. There an empty body would not stay
 // unseen, and a request is sent up to eight times. The guard ends the second attempt before anything is
 // written.
 type guard struct {

@@ -20,7 +20,7 @@ const (
 	maxHead = 256 << 10
 	// continueFor is how long a request that expects 100 Continue keeps its body back.
 	continueFor = time.Second
-	// pingAfter is how long a connection of HTTP/2 is silent before it is asked whether it is still there.
+	// pingAfter is how long a connection of HTTP/2 is silent before a ping checks that it is still there.
 	pingAfter = 15 * time.Second
 	// buffers is the size of both buffers of each connection. BenchmarkBuffers compares others: 4 KiB takes a
 	// fifth more time for large bodies, and 32 KiB as much.

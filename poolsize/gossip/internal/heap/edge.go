@@ -11,7 +11,7 @@ import (
 // window is how many packets back an acknowledgement reaches.
 const window = 64
 
-// mostParts is the most packets that one tick sends over one edge. What does not fit waits for the next tick.
+// mostParts is the most packets that one tick sends over one edge. The rest waits for the next tick.
 const mostParts = 16
 
 // edge joins this node to one neighbour.
@@ -20,7 +20,7 @@ type edge struct {
 	peer    Member // none when the ID is 0
 	session uint64 // the peer's, as far as known; 0 before
 
-	// What is sent.
+	// Traffic sent.
 	seq     uint64 // of the last packet sent
 	tick    uint64
 	queue   []*item
@@ -33,7 +33,7 @@ type edge struct {
 	counted int    // nodes of the last tick
 	fell    uint64 // the last tick that counted fewer nodes than the one before
 
-	// What was received.
+	// Traffic received.
 	top    uint64 // the largest number of a packet; 0 before the first
 	got    uint64 // bit i: the packet top-1-i has come too
 	topAt  time.Duration

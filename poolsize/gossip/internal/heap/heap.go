@@ -185,8 +185,7 @@ func (n *Node) Say(key string, t Terms) bool {
 
 // Add adds v, which is positive, to this node's part of a counter. It reports whether the key is kept.
 // Nothing is added when v is not positive, when the key is empty or longer than MaxKeyLength, or when there
-// is no room for it. A counter that gave way to others for want of room begins at zero once there is room
-// again.
+// is no room for it. A counter that was dropped for want of room begins at zero once there is room again.
 func (n *Node) Add(now time.Duration, key string, v int64) bool {
 	n.tell(now)
 	if v <= 0 {

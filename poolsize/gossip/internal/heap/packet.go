@@ -10,8 +10,7 @@ import (
 )
 
 // A packet is a header and sections. The first byte's upper half is the version; a reader refuses another
-// one. What a later release of the same version adds comes as sections of other kinds, which a reader
-// skips.
+// one. A later release of the same version adds sections of other kinds, which a reader skips.
 //
 //	 0     version
 //	 1     flags

@@ -80,7 +80,7 @@ type out struct {
 	removed bool // the peer may have been asked to forget the number
 }
 
-// spoken reports whether any node says something about the key.
+// named reports whether any node has an entry for the key.
 func (en *entry) spoken() bool {
 	return en.own != (Terms{}) || en.in[0] != (Terms{}) || en.in[1] != (Terms{}) || en.in[2] != (Terms{})
 }
@@ -101,7 +101,7 @@ func (n *Node) expired(en *entry, now time.Duration) bool {
 	return en.key.kind == counter && now-en.touched >= n.opt.Expire
 }
 
-// touch notes that a counter was added to at a time. One that has expired meanwhile begins at zero.
+// touch notes that a counter was added to at a time. A counter that has expired meanwhile begins at zero.
 func (n *Node) touch(en *entry, at time.Duration) {
 	if at > en.touched {
 		if n.expired(en, n.now) {
@@ -314,8 +314,8 @@ func (n *Node) markItem(it *item, not *edge) {
 	}
 }
 
-// learn notes the total of another member. What comes from the member itself is
-// right in any case; of what others remember the largest counts.
+// learn notes the total of another member. A value from the member itself is right in any case; among those
+// that others remember the largest counts.
 func (n *Node) learn(en *entry, id uint64, total int64, from *edge) {
 	itself := id == from.peer.ID
 	for _, it := range en.others {
