@@ -121,11 +121,12 @@ export class LimiterView {
     this.look(this.inSight);
   }
 
-  // past takes what the service has sampled before the page was opened: a number for each of the last ages, in seconds.
+  // past takes what the service has sampled while the page was not there: a number for each of the last ages, in seconds.
   past(history, ages, t) {
-    if (this.seen || this.samples.length) return;
     const first = ages.length - history.admitted.length;
-    this.samples = history.admitted.map((admitted, i) => ({
+    if (this.seen || first >= ages.length) return;
+    const before = this.samples.filter((s) => s.t < t - ages[first]);
+    const sampled = history.admitted.map((admitted, i) => ({
       t: t - ages[first + i],
       admitted: { "": admitted },
       refused: Object.fromEntries(Object.entries(history.refused).map(([reason, n]) => [reason, n[i]])),
@@ -133,6 +134,7 @@ export class LimiterView {
       waiting: { "": history.waiting[i] },
       inFlight: { "": history.in_flight[i] },
     }));
+    this.samples = [...before, ...sampled];
   }
 
   // take adds the limiter's state at an instant of the service's clock, in seconds, and what differs from the file.

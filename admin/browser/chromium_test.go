@@ -153,10 +153,14 @@ func (p *tab) size(width, height int64) {
 }
 
 // theme makes the system prefer a theme.
-func (p *tab) theme(name string) {
+func (p *tab) theme(name string) { p.t.Helper(); p.prefer(name, "none") }
+
+// prefer makes the system prefer a theme, and force its colours ("active") or not ("none").
+func (p *tab) prefer(theme, forced string) {
 	p.t.Helper()
 	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
-		{Name: "prefers-color-scheme", Value: name}, {Name: "prefers-reduced-motion", Value: "reduce"},
+		{Name: "prefers-color-scheme", Value: theme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+		{Name: "forced-colors", Value: forced},
 	}})
 }
 
