@@ -33,13 +33,13 @@ func client() *http.Client {
 func counted(ctx context.Context) *quotient.Registry {
 	limiters := &quotient.Registry{Options: []quotient.Option{ // of each limiter of this service
 		quotient.AwaitPool(),             // admit nothing before the first count
-		quotient.Replicas(10),            // be one of ten
-		quotient.HintMaxAge(time.Minute), // when there was no count for a minute
-		quotient.HoldDown(time.Minute),   // longer than DNS answers live
+		quotient.HintMaxAge(time.Minute), // after a minute without a count
+		quotient.Replicas(10),            // assume ten
+		quotient.HoldDown(time.Minute),   // apply a lower count a minute later
 		quotient.Logger(slog.Default()),
 	}}
 	pods := &dns.Source{Name: "api.prod.svc.cluster.local.", Uncapped: true}
-	go limiters.Follow(ctx, pods) // the log says when it fails
+	go limiters.Follow(ctx, pods) // logs failures
 	return limiters
 }
 

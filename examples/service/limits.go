@@ -37,9 +37,9 @@ func limits(api *http.ServeMux, pool []quotient.Option) (*quotient.Registry, htt
 func follows(most int) []quotient.Option {
 	return []quotient.Option{
 		quotient.AwaitPool(),             // admit nothing before the first count
-		quotient.Replicas(most),          // be one of the most
-		quotient.HintMaxAge(time.Minute), // when there was no count for a minute
-		quotient.HoldDown(time.Minute),   // longer than DNS answers live
+		quotient.HintMaxAge(time.Minute), // after a minute without a count
+		quotient.Replicas(most),          // assume the most
+		quotient.HoldDown(time.Minute),   // apply a lower count a minute later
 	}
 }
 
