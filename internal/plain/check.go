@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -35,10 +36,19 @@ const (
 func check(file string, src []byte, columns int) ([]hit, int, error) {
 	var p page
 	var err error
-	if isMarkdown(file) {
+	switch filepath.Ext(file) {
+	case ".md":
 		p = readMarkdown(src)
-	} else if p, err = readGo(file, src); err != nil {
-		return nil, 0, err
+	case ".html":
+		p = readHTML(src)
+	case ".js":
+		p = readJS(src)
+	case ".json":
+		p = readJSON(src)
+	default:
+		if p, err = readGo(file, src); err != nil {
+			return nil, 0, err
+		}
 	}
 	var hits []hit
 	for _, b := range p.blocks {

@@ -28,7 +28,8 @@ var (
 	output      = regexp.MustCompile(`(?i)^ ?(unordered )?output:`)
 )
 
-// readGo returns the comments of a Go file; those of a generated file are not ours, and it returns none.
+// readGo returns the comments of a Go file and, unless it is a test, its strings. It returns none of a
+// generated file, which is not ours.
 func readGo(file string, src []byte) (page, error) {
 	var p page
 	fset := token.NewFileSet()
@@ -51,6 +52,9 @@ func readGo(file string, src []byte) (page, error) {
 			}
 		}
 		g.flush()
+	}
+	if !strings.HasSuffix(file, "_test.go") {
+		p.readStrings(fset, f)
 	}
 	return p, nil
 }

@@ -1,13 +1,20 @@
-// Command plain checks that Go comments and Markdown pages are in plain English. It finds the words and turns
-// of the list in words.go, and sentences of more than 30 words. It also finds sentences that begin with
-// "Who", and clauses with a bare "who" as their subject.
+// Command plain checks that the texts of this repository are in plain English. It reads
+//
+//   - the comments of Go files, and their strings of several words, tests excepted: errors, logs, help
+//   - Markdown pages, with the cells of their tables
+//   - the page for operators: texts and shown attributes of HTML, comments and strings of scripts
+//   - descriptions and titles in JSON: of the API, and of dashboards
+//
+// It finds the words and turns of the list in words.go, and sentences of more than 30 words. It also finds
+// sentences that begin with "Who", and clauses with a bare "who" as their subject. Cells and titles need not be
+// sentences: only the words of the list are looked for there.
 //
 //	go run ./internal/plain [-columns N] [-count] PATH...
 //
-// A path is a file, a directory (its Go and Markdown files), or a directory with /... (all below it). Code
-// blocks, tables, directives, addresses of links, quotations and generated files are not read. With -columns,
-// a line with a comment may not go past column N. With -count, the hits are counted by rule and not listed.
-// The exit status is 1 when there are hits, and 2 when a path cannot be read.
+// A path is a file, a directory (its files of these kinds), or a directory with /... (all below it). Code
+// blocks, directives, addresses of links, quotations and generated files are not read. With -columns, a line
+// with a comment may not go past column N. With -count, the hits are counted by rule and not listed. The exit
+// status is 1 when there are hits, and 2 when a path cannot be read.
 //
 // A comment of the form
 //

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// expand returns the Go and Markdown files that the paths name. A path that names none is an error: a check
+// expand returns the files that the paths name, of the kinds that are read. A path that names none is an error: a check
 // that reads nothing would always pass.
 func expand(paths []string) ([]string, error) {
 	if len(paths) == 0 {
@@ -22,7 +22,7 @@ func expand(paths []string) ([]string, error) {
 			return nil, err
 		}
 		if len(found) == 0 {
-			return nil, fmt.Errorf("%s: no Go or Markdown file", path)
+			return nil, fmt.Errorf("%s: no file that can be read here", path)
 		}
 		files = append(files, found...)
 	}
@@ -48,7 +48,7 @@ func filesOf(path string) ([]string, error) {
 			return err
 		case d.IsDir() && p != dir && (!deep || skipped(name)):
 			return fs.SkipDir
-		case !d.IsDir() && (isGo(name) || isMarkdown(name)):
+		case !d.IsDir() && slices.Contains(kinds, filepath.Ext(name)):
 			files = append(files, p)
 		}
 		return nil
@@ -58,9 +58,8 @@ func filesOf(path string) ([]string, error) {
 
 // skipped reports whether directories of that name hold no text of ours.
 func skipped(name string) bool {
-	return name == "testdata" || name == "vendor" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
+	return name == "testdata" || name == "vendor" || name == "node_modules" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
 }
 
-func isGo(name string) bool { return strings.HasSuffix(name, ".go") }
-
-func isMarkdown(name string) bool { return strings.HasSuffix(name, ".md") }
+// kinds are the files that are read: Go, pages, and the texts of the page for operators and of dashboards.
+var kinds = []string{".go", ".html", ".js", ".json", ".md"}

@@ -142,7 +142,7 @@ var abbreviations = map[string]bool{
 	"e.g.": true, "i.e.": true, "cf.": true, "vs.": true, "resp.": true, "approx.": true,
 }
 
-// words counts the words of a sentence. What has no letter and no digit, such as a slash or a dash, is none.
+// words counts the words of a sentence. A field without a letter or digit, such as a dash, does not count.
 func words(sentence string) int {
 	n := 0
 	for _, field := range strings.Fields(sentence) {

@@ -50,7 +50,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestLongSentence holds the bound, over several lines, and that a span of code is one word.
+// TestLongSentence checks the bound over several lines, and that a span of code is one word.
 func TestLongSentence(t *testing.T) {
 	thirty := strings.TrimSpace(strings.Repeat("word ", 30))
 	for text, want := range map[string]bool{
@@ -69,7 +69,7 @@ func TestLongSentence(t *testing.T) {
 	}
 }
 
-// TestLinesSurviveReplacements holds that a hit behind a link is reported on its own line.
+// TestLinesSurviveReplacements checks that a hit behind a link is reported on its own line.
 func TestLinesSurviveReplacements(t *testing.T) {
 	b := block{lines: []line{
 		{1, "See [the list of all that"},

@@ -62,7 +62,7 @@ func f() {
 `
 	want := []string{
 		"1 nobody", "5 nobody", "7 nobody", "8 nobody", "10 nobody", "12 nobody",
-		"14 nobody", "21 nobody", "26 nobody", "33 nobody",
+		"14 nobody", "21 nobody", "26 nobody", "30 nobody", "33 nobody",
 	}
 	if got := hitsOf(t, "p.go", src, 0); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -75,7 +75,7 @@ func f() {
 	}
 }
 
-// TestParagraphsEndSentences holds that a heading, an item and a paragraph are not joined to one sentence.
+// TestParagraphsEndSentences checks that a heading, an item and a paragraph are not joined to one sentence.
 func TestParagraphsEndSentences(t *testing.T) {
 	text := strings.TrimSpace(strings.Repeat("word ", 16))
 	parts := []string{"# " + text, text, "", "  - " + text, "  - " + text, "", text}

@@ -43,7 +43,7 @@ func say(name, better, pattern, fine string) turn {
 	return t
 }
 
-// begin makes a turn of a whole sentence, from its first word, which is written as it stands here.
+// begin makes a turn of a whole sentence, from its beginning, in the case that is given.
 func begin(name, better, pattern string, notBefore ...string) turn {
 	t := turn{name: name, better: better, pattern: regexp.MustCompile(`^(?:` + pattern + `)$`)}
 	if len(notBefore) > 0 {
@@ -118,13 +118,13 @@ var turns = []turn{
 	say("thereof", `"of it", "so", "from which"`,
 		`thereof|hereof|whence|hence|thence|lest|nought|naught|ere|albeit|therein|wherein|whereof|aught`, ``),
 	say("reckoned", `"computed", "counted"`, `reckon(?:s|ed|ing)?`, ``),
-	say("as ever", `"as always", "unchanged"`, `as ever`, `as ever (?:before|since)|as ever more`),
+	say("as ever", `"as always", "unchanged"`, `as ever`, ``),
 	say("is none", `what it means: "means none", "is not a key"`, `is none`, `there is none|is none of`),
 
 	// The order of a sentence: subject, verb, object.
 	begin("What", `the subject: "values below 1 count as 1", not "what is below 1 counts as 1"`,
 		`What(?:ever)? .*[.:]`),
-	begin("Of", `the subject: "X is the only one of", not "of all that, only X"`, `Of .*`, `course`),
+	begin("Of", `the subject: "X is the only one of", not "of all that, only X"`, `Of .*`, `course`, `returns`),
 	begin("One that", `the noun: "a plan that", not "one that"`, `One (?:that|who|which) .*`),
 	begin("So is", `the subject: "X is too"`, `So (?:is|are|was|were|does|do|did|can|will|would) .*`),
 	begin("Else", `"Otherwise"`, `Else .*`),

@@ -286,7 +286,7 @@ func TestBareWho(t *testing.T) {
 	}
 }
 
-// TestHitNamesTheBetterWord holds that a hit has the place, the text and what to write instead.
+// TestHitNamesTheBetterWord checks that a hit has the place, the text and what to write instead.
 func TestHitNamesTheBetterWord(t *testing.T) {
 	b := block{lines: []line{{7, "A gate that is"}, {8, "open tells whether it is."}}}
 	hits := b.check()
