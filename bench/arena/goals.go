@@ -50,7 +50,7 @@ type verdict struct {
 	round       float64
 }
 
-// met compares what is printed, so that .9796 meets .98 and nobody wonders.
+// met compares the printed values, so that .9796 meets .98 without surprise.
 func (v verdict) met() bool {
 	value := math.Round(v.value/v.round) * v.round
 	if v.least {
@@ -90,8 +90,9 @@ func (g grid) judge(s int, want goal) (list []verdict) {
 	return list
 }
 
-// judgeFall judges how the halving of the limit is followed, which is the change that hurts: on the mean of the upstreams, and on
-// each. In a window of a minute nobody can send the new limit before it ends if that much has been sent already.
+// judgeFall judges how the halving of the limit is followed, which is the change that hurts: on the mean of
+// the upstreams, and on each. In a window of a minute no client can send the new limit before it ends if
+// that much has been sent already.
 func (g grid) judgeFall(s int) (list []verdict) {
 	ours := func(c cell) bool { return c.scenario == s && g.contenders[c.contender].Name == laws.Ours }
 	add := func(what string, m figures) {
@@ -149,8 +150,8 @@ func (g grid) judgeAll() (list []verdict) {
 // given tells the scenarios of the page from our own.
 func (g grid) given(c cell) bool { return g.scenarios[c.scenario].Name[0] != 'O' }
 
-// told tells the runs from which the steady share of 429s with fields is taken: those without 429s that
-// mean nothing.
+// told returns the runs from which the steady share of 429s with fields is taken: those without meaningless
+// 429s.
 func (g grid) told(c cell) bool {
 	return c.fields == sim.AllFields && g.scenarios[c.scenario].Noise == 0
 }

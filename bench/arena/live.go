@@ -22,9 +22,9 @@ var lives = []live{
 	{"redis", time.Second, .1, 10 * time.Second},
 }
 
-// What the scenarios of live sources have in common.
+// The scenarios of live sources have these numbers in common.
 const (
-	liveLimit  = 1000.0 // requests a second over the fleet; everybody wants more
+	liveLimit  = 1000.0 // requests a second over the fleet; all clients want more
 	liveSmall  = 5
 	liveLarge  = 20
 	liveHold   = 30 * time.Second // the library's default hold-down
@@ -55,8 +55,8 @@ type member struct {
 	told     int // what counts for it
 }
 
-// ask is one look of a replica; it is not usable when the others cannot know of the replica yet. Who count themselves are
-// agreed when all report the number of the living; until then the largest counts.
+// ask is one look of a replica; it is not usable when the others cannot know of the replica yet. Replicas
+// that count themselves agree when all report the number of the living; until then the largest counts.
 func (p *platform) ask(id int, now time.Duration) (replicas int, usable, agreed bool) {
 	if p.expiry == 0 {
 		return p.count, true, true
@@ -162,8 +162,8 @@ func playLive(l live, join bool, seed uint64) []*liveReplica {
 	}
 }
 
-// believes is the pool size that counts for a replica, as the library damps it: the largest that was said within the
-// hold-down; 0: it has no share.
+// believes is the pool size that counts for a replica, as the library damps it: the largest report within
+// the hold-down; 0: it has no share.
 func (r *liveReplica) believes(t time.Duration) (n int) {
 	if t >= r.end {
 		return 0

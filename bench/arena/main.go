@@ -1,5 +1,5 @@
-// Command arena plays many replicas of a client against upstreams that enforce a limit, in virtual time, and
-// compares how well different controllers share it when nobody tells them the limit.
+// Command arena plays many replicas of a client against upstreams that enforce a limit, in virtual time. It
+// compares how well different controllers share a limit that no replica knows.
 //
 //	go run ./bench/arena                              # everything, a few minutes
 //	go run ./bench/arena -seeds 1 -scenario S5,O4     # some of it
@@ -8,11 +8,12 @@
 //	go run ./bench/arena -gossip                      # what news of the other replicas is worth
 //	go run ./bench/arena -families 126 -worst 20      # cells drawn at random: lies, hints, incidents, drift
 //
-// Every scenario is played against its upstreams, at three levels of what they tell, with each seed, by each
-// contender; one that does not read what the upstream tells is played once for all levels. The pure policy is
-// played under a simulated clock, not the whole library: four minutes of a thousand replicas take a second. The
-// same seed gives the same run; a part of the runs is played twice to see to it. Laws are tuned on the seeds 1 to 4
-// and reported on 101 to 104. The exit status is 1 for a bad flag and when a run could not be repeated.
+// Every scenario is played by each contender with each seed, against its upstreams, at three levels of
+// feedback. A contender that does not read the feedback is played once for all levels. The pure policy is
+// played under a simulated clock, not the whole library: four minutes of a thousand replicas take a second.
+// The same seed gives the same run; a part of the runs is played twice to see to it. Controllers are tuned
+// on the seeds 1 to 4 and reported on 101 to 104. The exit status is 1 for a bad flag and when a run could
+// not be repeated.
 package main
 
 import (

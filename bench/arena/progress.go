@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// progress tells how far the arena has come: a bar on a terminal, else a line for every tenth.
+// progress shows how far the arena has come: a bar on a terminal, else a line for every tenth.
 type progress struct {
 	mu       sync.Mutex
 	w        io.Writer
@@ -25,7 +25,7 @@ func newProgress(w io.Writer) *progress {
 	return p
 }
 
-// show says that done of all runs have ended. It may be called by several goroutines, in any order.
+// show prints that done of all runs have ended. It may be called by several goroutines, in any order.
 func (p *progress) show(done, all int) {
 	steps := 10
 	if p.terminal {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A budget says how many requests may leave in any window from one instant to another: the area under the rate in it,
-// plus the burst at its start, plus the extra of each growth that it touches.
+// A budget limits how many requests may leave in any window from one instant to another. It is the area
+// under the rate in it, plus the burst at its start, plus the extra of each growth that it touches.
 type budget struct {
 	paces   []pace
 	growths []growth // by their begins
@@ -28,8 +28,8 @@ type pace struct {
 type growth struct {
 	span
 	extra float64
-	// bound3 is R D (N1/N0 - 1) with the extremes of the whole time; the extra takes each instant for itself, and is never
-	// more, but for the bucket of a replica that was stopped.
+	// bound3 is R D (N1/N0 - 1) with the extremes of the whole time. The extra takes each instant for
+	// itself, and is never more, except for the bucket of a replica that was stopped.
 	bound3 float64
 	before float64 // the extras of all before it in its order
 }
@@ -107,8 +107,8 @@ func (w window) broken() bool { return w.excess() > 1e-2 }
 // worst finds, among all windows between two of the departures, the one that comes closest to its budget or exceeds it
 // the most. The departures must be in order of left; without any the window is empty.
 //
-// A window from i to j holds j-i+1 requests, so its excess is a term of j less a term of i, and the best i for every j
-// is a running minimum: one pass finds the worst of all n(n+1)/2 windows.
+// A window from i to j holds j-i+1 requests, so its excess is a term of j less a term of i. The best i for
+// every j is a running minimum: one pass finds the worst of all n(n+1)/2 windows.
 func (b budget) worst(sent []departure) window {
 	opens := openings(sent)
 	found, most := window{Allowed: 1}, math.Inf(-1)

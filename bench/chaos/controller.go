@@ -16,7 +16,7 @@ const (
 	mostHold  = 140 * time.Millisecond
 	// slotCallers are those of one replica that want a permit, more than it has.
 	slotCallers = 6
-	pollEvery   = 10 * time.Millisecond // of who does not wait
+	pollEvery   = 10 * time.Millisecond // of callers that do not wait
 
 	countedPer  = 10 * time.Second // of the rate that the fleet's count decides
 	countedEach = 30               // events of a window, for each replica; one that is busy asks for all
@@ -33,9 +33,9 @@ type ctrl struct {
 	counted bool // the fleet's count decides
 }
 
-// controller is what the fleet may do on a path. Slots leave a remainder when they are divided. Of some
-// eight windows a replica has one for itself, so that one that opens the same window again and again has far
-// too much, or nothing.
+// controller is what the fleet may do on a path. Slots leave a remainder when they are divided. A replica
+// has one of some eight windows for itself, so that a replica that opens the same window again and again has
+// far too much, or nothing.
 func (c config) ctrl(s source) ctrl {
 	switch s {
 	case onSlots, onLentSlots:
@@ -55,8 +55,8 @@ func (c config) ctrl(s source) ctrl {
 	}
 }
 
-// fallback is the pool that counts on a path when its hints are too old: on that of slots more than there
-// ever are, on the others so many that next to nothing is let through, which would be seen.
+// fallback is the pool that counts on a path when its hints are too old. On the path of slots it is more
+// than there ever are. On the others it is so many that next to nothing is admitted, which would be seen.
 func (c config) fallback(s source) int {
 	if s == onSlots || s == onLentSlots {
 		return c.Replicas + 2

@@ -11,12 +11,14 @@ import (
 // may wait for a processor while another one runs.
 const lateness = 50 * time.Millisecond
 
-// departures are the requests of a path in the order in which their limiters let them go, by the replica's clock: on a busy machine it
-// may take long until one is on its way. None of them could have gone earlier than is plausible: a little, and
-// twice the time that its process stood still by itself. A limiter that claims more is not believed.
+// departures are the requests of a path in the order in which their limiters admit them, by the replica's
+// clock: on a busy machine it may take long until one is on its way. None of them could have gone earlier
+// than is plausible: a little, and twice the time that its process stood still by itself. A limiter that
+// claims more is not believed.
 //
-// A process that the run has stopped is another matter. Of what it let go afterwards only one may say that it could have gone before: a turn that came as
-// the process was stopped. The others could all say so, and would hide a bucket that has saved up more than its burst.
+// A process that the run has stopped is another matter. Among the requests admitted afterwards, only one may
+// claim that it could have gone before: a turn that came as the process was stopped. The others could all
+// say so, and would hide a bucket that has saved up more than its burst.
 func (r record) departures(s source) []departure {
 	lives := map[int]*life{}
 	for i := range r.Lives {

@@ -45,7 +45,7 @@ type moment struct {
 	do func() error
 }
 
-// play runs the whole fleet through its faults. Whatever happens, no process of it is left afterwards.
+// play runs the whole fleet through its faults. In any case no process of it is left afterwards.
 func play(ctx context.Context, c config, out io.Writer) (_ record, err error) {
 	f := &fleet{record: record{config: c}, out: out, clock: upstream.NewClock(), rng: rand.New(rand.NewPCG(c.Seed, 2))}
 	life := c.Duration + startWithin + coolDown
@@ -78,8 +78,8 @@ func play(ctx context.Context, c config, out io.Writer) (_ record, err error) {
 	return f.finish(), nil
 }
 
-// prepare makes the world, and meanwhile the program with a wall clock that can be stepped. What this machine
-// cannot do is left out.
+// prepare makes the world, and meanwhile the program with a wall clock that can be stepped. Parts that this
+// machine cannot run are left out.
 func (f *fleet) prepare(ctx context.Context) (err error) {
 	if f.exe, err = os.Executable(); err != nil {
 		return err

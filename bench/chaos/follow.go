@@ -32,7 +32,7 @@ type quiet struct{}
 // Printf says nothing.
 func (quiet) Printf(context.Context, string, ...any) {}
 
-// follow returns the sources, each of which says when it is first heard.
+// follow returns the sources, each of which notes its first report.
 func (r *replica) follow(store, cluster goredis.UniversalClient) [sources]quotient.Source {
 	count := func(client goredis.UniversalClient) quotient.Source {
 		id := strconv.Itoa(r.ID)
@@ -78,7 +78,7 @@ func (n sized) Watch(ctx context.Context, report func(quotient.Pool, error)) err
 	return ctx.Err()
 }
 
-// heard is a source whose path is told when it is first heard.
+// heard is a source whose path is notified of its first report.
 type heard struct {
 	quotient.Source
 	path *path

@@ -29,7 +29,7 @@ type pathVerdict struct {
 	Exact    int           // aligned windows whose total must be exact
 	Silent   int           // silences longer than hints count for
 	Gap      time.Duration // the longest that a replica got nothing; of paths whose clocks are stepped
-	Wrong    time.Duration // for how long somebody was wrong, in all
+	Wrong    time.Duration // for how long a replica was wrong, in all
 }
 
 // A row is what followed on one kind of event for one source.
@@ -43,7 +43,7 @@ type row struct {
 	Bound3     float64         // what bound 3 allows beyond it there
 }
 
-// What a fleet has to do besides holding its bounds: whoever sends nothing exceeds nothing.
+// A fleet has to do more than hold its bounds: a fleet that sends nothing exceeds nothing.
 const (
 	leastUsed  = 0.5  // of the limit, by each path; what faults take from a healthy fleet is some percent
 	mostFailed = 0.01 // of all requests
@@ -172,8 +172,8 @@ func (v *verdict) rates(r record, s source, states []state) {
 	}
 }
 
-// after are departures of a replica, none of which might have left before there was a share: when its process
-// asked is noted a moment before its limiter is asked.
+// after are departures of a replica, none of which might have left before there was a share: the process
+// notes a request a moment before it calls its limiter.
 func (l *life) after(s source, sent []departure) []departure {
 	if len(l.Beliefs[s]) == 0 {
 		return sent
@@ -204,7 +204,7 @@ func (r record) share(l *life, s source) budget {
 	return newBudget(paces, nil)
 }
 
-// beliefs judges whether anybody was wrong for longer than is allowed.
+// beliefs judges whether a replica was wrong for longer than is allowed.
 func (v *verdict) beliefs(s source, states []state) {
 	var open *state // what is wrong without an excuse
 	for _, st := range states {
@@ -226,7 +226,7 @@ func (v *verdict) beliefs(s source, states []state) {
 	}
 }
 
-// wrong notes a time in which somebody was wrong without an excuse.
+// wrong notes a time in which a replica was wrong without an excuse.
 func (v *verdict) wrong(s source, st state) {
 	v.broken("%s: from %.3f s to %.3f s not all of %d replicas agree with the truth, one believes in %d, and no change of the last %v excuses that",
 		s, st.From.Seconds(), st.To.Seconds(), st.Running, st.Least, s.allowed())

@@ -66,8 +66,8 @@ func (v *verdict) countedIn(r record, in span, log []entry, most int) {
 	}
 }
 
-// forgotten reports whether a replica died in a span, and another one came after it. What it had admitted
-// of the window is not told apart then from what the new one brings.
+// forgotten reports whether a replica died in a span, and another one came after it. Its admissions of the
+// window before are not separated then from those of the new one.
 func (r record) forgotten(id int, in span) bool {
 	died := never
 	for i := range r.Lives {

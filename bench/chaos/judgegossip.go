@@ -25,8 +25,8 @@ type gossipVerdict struct {
 	Bytes    float64 // a second, sent by one replica
 }
 
-// What one busy replica has of the limit that has lost nothing to faults: what it may use, and what it does
-// use, where the machine may be late.
+// These numbers are what one busy replica has of a limit that lost nothing to faults. They are its
+// allowance, and its use, where the machine may be late.
 const (
 	leastPart = .97
 	leastCalm = .8
@@ -369,8 +369,8 @@ func (v *verdict) tooFew(r record) {
 	}
 }
 
-// counters judges the fleet's counters after the quiet. All know the same of each. Of those that live it is
-// what they have added.
+// counters judges the fleet's counters after the quiet. All know the same of each. Those that live count by
+// their sums.
 func (v *verdict) counters(r record) {
 	g := &v.Gossip
 	var one *counts
@@ -418,7 +418,7 @@ func (v *verdict) own(r record, one *counts, dead int64) {
 			v.Gossip.Lost += max(0, sent-n)
 		}
 	}
-	// Of those that died the last packet that came may have one count and not the other.
+	// The last packet of those that died may have one count and not the other.
 	if torn := one.Sums[toAll] - sum; max(torn, -torn) > dead*unsent {
 		v.broken("counters: all together have added %d, and the counter of all says %d", sum, one.Sums[toAll])
 	}

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// ask lets callers ask for all that the limiter of a path lets through, until ctx ends: for slots several,
-// which hold what they get; at aligned windows one, which waits in one half of the replicas and polls in the
-// other.
+// ask lets callers request all that the limiter of a path admits, until ctx ends. For slots there are
+// several callers, which hold what they get. At aligned windows there is one, which waits in one half of the
+// replicas and polls in the other.
 func (r *replica) ask(ctx context.Context, p *path, work *sync.WaitGroup) {
 	switch {
 	case p.source == onSlots, p.source == onLentSlots:

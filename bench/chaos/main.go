@@ -7,35 +7,36 @@
 //
 // Each process runs seven limiters, and sends requests for seven paths to one upstream, more than its share
 // of each. The pool size of four of them comes from a file, from DNS, from Redis, and from a Redis Cluster.
-// Three limit other things, by a second DNS server that never fails and tells each its ordinal: permits in
-// flight, aligned windows, and a paced rate whose replicas take turns.
+// Three limit other resources, by a second DNS server that never fails and returns each replica's ordinal:
+// permits in flight, aligned windows, and a paced rate whose replicas take turns.
 //
-// Processes are killed and replaced, or stopped for a while and continued; Redis is restarted, half of the
-// times without its data; DNS fails in every way that a test server can; the file is deleted, half written,
+// Processes are killed and replaced, or stopped for a while and continued. Redis is restarted, half of the
+// times without its data. DNS fails in every way that a test server can. The file is deleted, half written,
 // replaced by a directory, by garbage, and by a symbolic link. The master that has the fleet's keys in the
 // Cluster is killed, its replica is promoted, and the dead one becomes the replica. The sources of permits
-// and of the file say nothing for longer than the hold-down, or than HintMaxAge, while processes come and go.
-// The wall clock of one process, or of all, is stepped by a second to an hour, and back. In ten minutes these
-// are 60, 60, 30, 20, 20, 20, 20 and 20 faults; in less time fewer, but each kind once where time allows.
+// and of the file say nothing for longer than the hold-down, or than HintMaxAge, while processes come and
+// go. The wall clock of one process, or of all, is stepped by a second to an hour, and back. In ten minutes
+// these are 60, 60, 30, 20, 20, 20, 20 and 20 faults; in less time fewer, but each kind once where time
+// allows.
 //
-// These things are judged. No window between two departures may hold more than bounds 2 and 3 allow the
+// These promises are judged. No window between two departures may hold more than bounds 2 and 3 allow the
 // fleet, and bound 1 each replica. Permits in flight keep bound 5, and aligned windows bound 11, by a clock
-// that nobody steps; windows and turns go on. After each change all processes must agree with the truth
-// within the hold-down and two periods of the source (with Redis, and the expiry), and hints that are too old
+// that is never stepped; windows and turns go on. After each change all processes must agree with the truth
+// within the hold-down and two periods of the source (with Redis, and the expiry). Hints that are too old
 // must not count. And no process that ends in order may leave a goroutine behind.
 //
-// A wall clock cannot be stepped from outside of a process, and the library has no seam for it: the program
-// is built once more, with an overlay of the root package (go build -overlay) in which the one place that
+// A wall clock cannot be stepped from outside of a process, and the library has no seam for it. The program
+// is built once more, with an overlay of the root package (go build -overlay). There, the one place that
 // reads the wall clock reads a stepped one. It takes the go command and a checkout; without these, and
 // without redis-server for the Cluster, such faults are left out, and the report says so.
 //
-// With -gossip it is another fleet: its replicas find each other, and lend what they do not use of a rate and of
-// slots. The fleet's count decides a third limit, of aligned windows. All that they say to each other passes a
-// network which loses a tenth of the datagrams, doubles and delays them, and falls into two parts that do not
-// reach each other, or of which one reaches the other. Processes are killed, stopped, and leave; others come, under
-// the same names and addresses or new ones. The busy replicas change. Ten minutes are 30 cycles: of each 12 s are for
-// faults, and 8 s without any, in which one replica has all that there is. The replicas also count together: in
-// the end all must know the same sums.
+// With -gossip it is another fleet: its replicas find each other, and lend what they do not use of a rate
+// and of slots. The fleet's count decides a third limit, of aligned windows. All their messages pass a
+// network which loses a tenth of the datagrams, and doubles and delays others. It falls into two parts that
+// do not reach each other, or of which one reaches the other. Processes are killed, stopped, and leave;
+// others come, under the same names and addresses or new ones. The busy replicas change. Ten minutes are 30
+// cycles: of each 12 s are for faults, and 8 s without any, in which one replica has all that there is. The
+// replicas also count together: in the end all must know the same sums.
 //
 // The exit status is 0 when all of it held, 1 when something did not, and 2 when the run did not come to its end.
 // -believe 4 lets all sources lie, and the verdict fails.

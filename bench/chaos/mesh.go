@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What the network between replicas does to datagrams at any time. Connections are only late.
+// The network between replicas does this to datagrams at any time. Connections are only late.
 const (
 	meshLoss    = .1
 	meshDoubled = .03
@@ -175,8 +175,8 @@ func (m *mesh) connections(to *seat) {
 // longestStream is when a connection ends at the latest: those of gossip take no longer.
 const longestStream = 10 * time.Second
 
-// connect joins a connection to the replica that it is meant for. What comes under a cut is lost, and so is
-// all that follows on that connection.
+// connect joins a connection to the replica that it is meant for. Data under a cut is lost, and so is all
+// that follows on that connection.
 func (m *mesh) connect(c *net.TCPConn, to *seat) {
 	defer c.Close()                                  //nolint:errcheck // nothing is lost
 	_ = c.SetDeadline(time.Now().Add(longestStream)) // it is open

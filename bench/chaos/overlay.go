@@ -27,11 +27,11 @@ var wallSource string
 // stepWall sets WallStep of the root package; nil where it has none.
 var stepWall func(ns int64)
 
-// errNoBuild says that this machine cannot build such a program, which is no fault of it.
+// errNoBuild means that this machine cannot build such a program, which is no fault of it.
 var errNoBuild = errors.New("it takes the go command on the PATH and a checkout")
 
-// buildStepped builds this program anew into dir, with a root package whose limiters read a wall clock that
-// can be stepped, and returns its name. The overlay changes nothing on disk, as with the guards of
+// buildStepped builds this program once more into dir, with a root package whose limiters read a wall clock
+// that can be stepped, and returns its name. The overlay changes nothing on disk, as with the guards of
 // internal/guards. All but the root package and what imports it is in Go's cache.
 func buildStepped(ctx context.Context, dir string) (string, error) {
 	goCommand, err := exec.LookPath("go")

@@ -14,7 +14,7 @@ import (
 
 const (
 	quietFor    = 5 * time.Second // before the counters are compared
-	countWithin = 5 * time.Second // of being asked
+	countWithin = 5 * time.Second // of being queried
 )
 
 // A party is what a fleet that gossips learns from: a mesh, and a file of addresses to join. Only the
@@ -71,7 +71,7 @@ func (p *party) name() string {
 	return fmt.Sprintf("replica-%d", p.names)
 }
 
-// sit opens a seat. One that is new under a split belongs to either part.
+// sit opens a seat. A new replica under a split belongs to either part.
 func (f *fleet) sit() (*seat, error) {
 	p := f.party
 	p.seats++

@@ -16,7 +16,7 @@ type path struct {
 	clock   upstream.Clock
 	demand  *demand     // nil: there always is some
 	wait    int64       // from the last call until there was room, in nanoseconds; of load's goroutine
-	silent  atomic.Bool // the source is not heard
+	silent  atomic.Bool // the source does not report
 
 	mu    sync.Mutex // guards what follows
 	heard int64      // when the source first said something usable; 0: not yet
@@ -50,8 +50,8 @@ func newPath(s source, a assignment, clock upstream.Clock) (*path, error) {
 // admitted is the limiter's OnAdmit, which runs in load's goroutine.
 func (p *path) admitted(_ string, waited, overhead time.Duration) { p.wait = int64(waited - overhead) }
 
-// listen notes since when there is a share: the source has said something usable, and it is in force. What a
-// silent source says is lost.
+// listen notes since when there is a share: the source has said something usable, and it is in force. The
+// report of a silent source is lost.
 func (p *path) listen(report func(quotient.Pool, error)) func(quotient.Pool, error) {
 	return func(pool quotient.Pool, err error) {
 		if p.silent.Load() {

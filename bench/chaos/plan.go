@@ -22,8 +22,8 @@ const (
 	lanes // how many there are
 )
 
-// A fault happens at an instant of the run and lasts for a while: until the process that was killed is replaced, or the
-// one that was stopped goes on, or the source is well again.
+// A fault happens at an instant of the run and lasts for a while. It ends when the killed process is
+// replaced, the stopped one goes on, or the source is well again.
 type fault struct {
 	at, lasts time.Duration
 	lane      lane
@@ -37,7 +37,7 @@ const (
 	leastGap = 3 * time.Second // between two faults of a lane, where there are more than the duration asks for
 )
 
-// plans says how many faults a lane has in ten minutes, of how many kinds, and how long one lasts.
+// plans returns how many faults a lane has in ten minutes, of how many kinds, and how long one lasts.
 var plans = []struct {
 	lane
 	inTenMinutes, kinds int

@@ -125,7 +125,7 @@ func (p *process) note(m message) {
 	}
 }
 
-// known tells whether the replica has a share of every path.
+// known reports whether the replica has a share of every path.
 func (p *process) known() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,7 +145,7 @@ func (p *process) lived() life {
 	return p.life
 }
 
-// ended is how a process ended that was not told to; nil when it is there, or was told.
+// ended is how a process ended that was not ordered to; nil when it is there, or was ordered.
 func (p *process) ended() error {
 	if p.ordered {
 		return nil
@@ -171,7 +171,7 @@ func (p *process) kill() error {
 	return err
 }
 
-// stop ends the process in order. One that does not listen is killed, and that is an error.
+// stop ends the process in order. A process that does not listen is killed, and that is an error.
 func (p *process) stop() error {
 	p.ordered = true
 	_ = p.stdin.Close() // the process may have ended already

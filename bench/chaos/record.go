@@ -22,7 +22,7 @@ func (s span) overlap(o span) time.Duration { return max(0, min(s.To, o.To)-max(
 type life struct {
 	ID      int
 	Born    time.Duration // it began to follow its sources; 0: it never came so far
-	Died    time.Duration // it was killed, or told to end
+	Died    time.Duration // it was killed, or ordered to end
 	Stops   []span        // SIGSTOP to SIGCONT
 	Stalls  []span        // times in which it did not get to run, the stops among them
 	Beliefs [sources][]believed
@@ -31,18 +31,19 @@ type life struct {
 	Listed  []turn          // members, of one that gossips
 	Mutes   [sources][]span // in which the source said nothing; the last one may not have ended
 	Steps   []clockStep     // of its wall clock
-	Counts  *counts         // when it was asked at the end; nil: it was not
+	Counts  *counts         // when it was queried at the end; nil: it was not
 	End     *ending         // nil when it was killed
 }
 
-// A believed is a pool size that a replica holds from an instant on. When that was is not known exactly; the earliest
-// is taken for a smaller size and the latest for a larger one, so that the share is never thought too small.
+// A believed is a pool size that a replica holds from an instant on. The exact time is not known. The
+// earliest is taken for a smaller size and the latest for a larger one, so that the share is never thought
+// too small.
 type believed struct {
 	From     time.Duration
 	Replicas int
 }
 
-// A placed is an ordinal that counts since an instant in a span; 0 is none.
+// A placed is an ordinal that counts since an instant in a span; 0 means no ordinal.
 type placed struct {
 	span
 	Ordinal int
@@ -134,7 +135,7 @@ func (l *life) belief(s source, t time.Duration) int {
 	return n
 }
 
-// runs tells whether it is not stopped.
+// runs reports whether it is not stopped.
 func (l *life) runs(t time.Duration) bool {
 	for _, s := range l.Stops {
 		if s.holds(t) {
@@ -144,7 +145,7 @@ func (l *life) runs(t time.Duration) bool {
 	return true
 }
 
-// A turn is what a source would say from an instant on, if it were asked and well.
+// A turn is what a source would report from an instant on, if it were queried and well.
 type turn struct {
 	At       time.Duration
 	Replicas int
@@ -155,8 +156,8 @@ type event struct {
 	At    time.Duration
 	Kind  string
 	On    [sources]bool
-	Slept time.Duration // how long somebody was stopped who goes on
-	Mend  bool          // the end of a fault: nothing has changed but that the source can be asked
+	Slept time.Duration // how long a process was stopped that goes on
+	Mend  bool          // the end of a fault: nothing has changed but that the source can be queried
 }
 
 // has reports whether there was a path.
@@ -173,7 +174,7 @@ type record struct {
 	Logs   [sources][]entry
 	Lives  []life
 	Truth  [sources][]turn // in order
-	Faults [sources][]span // in which the source could not be asked, or said nothing; by their ends
+	Faults [sources][]span // in which the source could not be queried, or reported nothing; by their ends
 	Events []event         // in order
 	Onsets []onset         // in order
 	Calms  []stretch       // in order

@@ -122,7 +122,7 @@ func (r *replica) silence(s source, silent bool) {
 	r.say(message{Muted: &muted{Source: s, Silent: silent, At: r.clock.Now()}})
 }
 
-// live follows the sources and sends requests until ctx ends. Whatever it has started has ended then.
+// live follows the sources and sends requests until ctx ends. All that it has started has ended then.
 func (r *replica) live(ctx context.Context) error {
 	r.base = &http.Transport{MaxIdleConnsPerHost: 64}
 	defer r.base.CloseIdleConnections()
@@ -150,7 +150,8 @@ func (r *replica) live(ctx context.Context) error {
 	return nil
 }
 
-// lastWords tells which goroutines were left behind, but for those that are to be ignored. It returns the exit status.
+// lastWords returns which goroutines were left behind, but for those that are to be ignored. It returns the
+// exit status.
 func (r *replica) lastWords(ignored ...goleak.Option) int {
 	err := goleak.Find(ignored...)
 	for range leakTries { // a probe of memberlist outlives its end by up to its own time-out

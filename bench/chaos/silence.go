@@ -45,12 +45,12 @@ func (f *fleet) hushAll(x fault) error {
 	return f.mute(list...)
 }
 
-// hushInTurns lets two processes fall silent, one after the other, that stand side by side in the order of
-// addresses: the first one is the last one that has a slot of the remainder. A process before them stands
-// still, so that the platform takes it off its list, and starts another one. Now the ordinal of the first one
-// is the second one's, and counts after a hold-down. Then the second one falls silent, the process goes on
-// and is on the list again, and the first one speaks: the ordinal is its own once more, while the second one
-// still believes to have it.
+// hushInTurns lets two processes fall silent, one after the other, that are neighbours in the order of
+// addresses. The first one is the last one that has a slot of the remainder. A process before them stands
+// still, so that the platform takes it off its list, and starts another one. Now the ordinal of the first
+// one is the second one's, and counts after a hold-down. Then the second one falls silent, the process goes
+// on and is on the list again, and the first one reports. The ordinal is its own once more, while the second
+// one still believes to have it.
 func (f *fleet) hushInTurns(x fault) error {
 	list, n := f.running(), len(f.addrs())
 	slices.SortFunc(list, func(a, b *process) int { return a.addr.Compare(b.addr) })
@@ -77,7 +77,7 @@ func (f *fleet) hushInTurns(x fault) error {
 // goesOnInstead lets a process go on that was stopped at an instant, and kills the one that was started in
 // its stead.
 func (f *fleet) goesOnInstead(p, instead *process, at time.Duration) error {
-	if instead.ordered { // somebody else comes for it
+	if instead.ordered { // another caller takes it
 		instead = f.victim()
 	}
 	f.say("SIGCONT of replica %d, and kill -9 of replica %d", p.id, instead.id)
@@ -88,8 +88,8 @@ func (f *fleet) goesOnInstead(p, instead *process, at time.Duration) error {
 	return errors.Join(f.publish(kindSwap, f.addrs()), f.goOn(p, at))
 }
 
-// mute lets the sources of processes fall silent, and speak says that they speak again. Processes that are
-// gone do not matter.
+// mute lets the sources of processes fall silent, and speak lets them report again. Processes that are gone
+// do not matter.
 func (f *fleet) mute(list ...*process) error { return f.order(command{Mute: hushed}, list) }
 
 func (f *fleet) speak(list ...*process) error {
@@ -114,8 +114,8 @@ func (f *fleet) order(c command, list []*process) error {
 	return nil
 }
 
-// swap kills a process, if it lives still, and starts another one at the same time, behind all others in the
-// order of addresses or before them: the file and DNS say the same number as before.
+// swap kills a process, if it lives still, and starts another one at the same time. The new one is behind
+// all others in the order of addresses or before them: the file and DNS report the same number as before.
 func (f *fleet) swap(p *process, behind bool) error {
 	if p.ordered {
 		return nil

@@ -12,7 +12,7 @@ type inFlight struct {
 	by int
 }
 
-// slots judges bound 5: the permits in flight over all replicas never exceed the limit while all believe in
+// slots judges bound 5. The permits in flight over all replicas never exceed the limit while all believe in
 // as many as there are, or more, once permits issued before the last change are released. So a permit counts
 // unless it was issued in an excuse. The permits of a process that is stopped do not count: it does nothing
 // under them.
@@ -69,9 +69,9 @@ func countInFlight(changes []inFlight, most int) (at time.Duration, worst int, o
 	return at, worst, over
 }
 
-// slotExcuses are the times whose permits do not count for bound 5: while a replica may believe in fewer than
-// there are; a hold-down after each change, when one replica's ordinal ends and another one's begins at the
-// same instant; and as long as a process that was stopped may take to learn that its ordinal is another's.
+// slotExcuses are the times whose permits do not count for bound 5. A replica may believe in fewer than
+// there are. For a hold-down after each change, one replica's ordinal may end as another one's begins. A
+// process that was stopped may take as long to learn that its ordinal is another's.
 func (r record) slotExcuses(states []state) []span {
 	var all []span
 	for _, st := range states {

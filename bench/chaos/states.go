@@ -17,7 +17,7 @@ type state struct {
 	Least   int     // the smallest pool that one of them believes in; 0: none runs
 	Right   bool    // all of them believe the truth
 	Down    bool    // the source is broken
-	Excused bool    // something has changed that need not be known yet, and nobody believes in fewer than there were before
+	Excused bool    // something has changed that need not be known yet, and no replica believes in fewer than there were before
 	Back    float64 // tokens that replicas bring which were stopped until then
 }
 
@@ -99,13 +99,13 @@ func (r record) truth(s source, t time.Duration) (n int) {
 	return n
 }
 
-// within tells whether an instant lies in one of the spans.
+// within reports whether an instant lies in one of the spans.
 func within(spans []span, t time.Duration) bool {
 	return slices.ContainsFunc(spans, func(s span) bool { return s.holds(t) })
 }
 
-// low is the smallest pool that somebody may believe in at an instant: the smallest that there was since the first change
-// that is not learned yet. Without one nothing is small enough.
+// low is the smallest pool that a replica may believe in at an instant: the smallest that there was since
+// the first change that is not learned yet. Without one nothing is small enough.
 func (r record) low(s source, excused []excuse, t time.Duration) int {
 	first := never
 	for _, e := range excused {
@@ -134,9 +134,9 @@ type excuse struct {
 	since time.Duration
 }
 
-// excused are the spans in which a path's replicas may be wrong: after each change until all are right, once everybody can
-// have heard of it, and not for longer than is allowed. A source that breaks and mends without a change excuses nothing:
-// the last good size stays.
+// excused are the spans in which a path's replicas may be wrong: after each change until all are right, once
+// all can know of it, and not for longer than is allowed. A source that breaks and mends without a change
+// excuses nothing: the last good size stays.
 func (r record) excused(s source, states []state) []excuse {
 	var all []excuse
 	for _, e := range r.Events {
@@ -151,7 +151,7 @@ func (r record) excused(s source, states []state) []excuse {
 			}
 		}
 		since := e.At
-		if e.Slept > 0 { // who was stopped knows what was true then, or need not have known it yet
+		if e.Slept > 0 { // a stopped process knows what was true then, or need not have known it yet
 			since -= e.Slept + s.allowed()
 		}
 		all = append(all, excuse{span{e.At, latest}, since})
@@ -159,8 +159,8 @@ func (r record) excused(s source, states []state) []excuse {
 	return all
 }
 
-// learned is when what happened at an instant has been learned, if that takes so long at most; a source that breaks before
-// says so later, and it takes as long once more.
+// learned is when a change at an instant has been learned, if that takes so long at most. A source that
+// breaks before reports it later, and it takes as long once more.
 func (r record) learned(s source, at, takes time.Duration) time.Duration {
 	may := span{at, at + takes + r.slack(s, at)}
 	for _, f := range r.Faults[s] {

@@ -48,7 +48,7 @@ func (f *fleet) addrs() (addrs []netip.Addr) {
 
 // publish tells the file and DNS who is there, and takes note of the change.
 func (f *fleet) publish(kind string, addrs []netip.Addr) error {
-	e := event{At: f.now(), Kind: kind} // before anybody can see it
+	e := event{At: f.now(), Kind: kind} // before any replica can see it
 	for s := range sources {
 		if !s.counted() {
 			f.Truth[s] = append(f.Truth[s], turn{e.At, len(addrs)})
@@ -124,7 +124,7 @@ func (f *fleet) strikeDead(x fault) error {
 	return f.publish(kindKill, f.addrs())
 }
 
-// kill kills a process, which those who count themselves may notice. The others have to be told.
+// kill kills a process, which those who count themselves may notice. The others have to be informed.
 func (f *fleet) kill(p *process) error {
 	if err := p.kill(); err != nil {
 		return err

@@ -17,7 +17,7 @@ const (
 	borrowed = 2 * time.Second  // from then on: it has the limit
 )
 
-// What happens to a fleet that gossips.
+// These events happen to a fleet that gossips.
 const (
 	strokePart   = iota // no part receives anything of the other
 	strokeOneWay        // one part receives what the other sends

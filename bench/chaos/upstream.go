@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// headerStamp is the field of a request that says who sent it, and when.
+// headerStamp is the field of a request that names its sender, and when it was sent.
 const headerStamp = "Chaos-Stamp"
 
 // A stamp is what a replica writes on a request. Instants are nanoseconds of its upstream.Clock.

@@ -10,7 +10,7 @@ import (
 	"github.com/quotient-go/quotient/poolsize/gossip"
 )
 
-// What gossip is set to: a death is noticed soon, and all else as it is by default.
+// Gossip has these settings: a death is noticed soon, and all else has its default.
 const (
 	gossipEvery   = 200 * time.Millisecond
 	gossipProbe   = 200 * time.Millisecond

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// stuckAfter is how long a replica may be let through nothing, where each has a window or a turn of its own
-// every two or four seconds at the latest: what changes meanwhile may cost it one or two.
+// stuckAfter is how long a replica may be admitted nothing, where each has a window or a turn of its own
+// every two or four seconds at the latest: changes meanwhile may cost it one or two.
 const stuckAfter = 10 * time.Second
 
-// windows judges bound 11 by a clock that is never stepped: a replica has its quota of each window, and one
-// window more for each step of its wall clock; and where all agree and no clock was stepped, the fleet's
-// total of each window is exact.
+// windows judges bound 11 by a clock that is never stepped. A replica has its quota of each window, and one
+// window more for each step of its wall clock. Where all agree and no clock was stepped, the fleet's total
+// of each window is exact.
 func (v *verdict) windows(r record) {
 	p, sent := &v.Paths[onWindows], r.departures(onWindows)
 	p.Requests = len(sent)
@@ -43,9 +43,9 @@ func (l *life) steps(in span) (n int) {
 }
 
 // windowShare is what a replica may do, by what it believes. Any span touches as many windows as fit in, and
-// two more; and the quotas of windows that follow each other are the mean, E/n, and less than one event more,
-// in all. Where the sequence of windows breaks, by another pool or a step, there is one such fraction more,
-// and one window, which the step has opened or which was open.
+// two more. The quotas of windows that follow each other are the mean, E/n, and less than one event more, in
+// all. Where the sequence of windows breaks, by another pool or a step, there is one such fraction more, and
+// one window, which the step has opened or which was open.
 func (r record) windowShare(l *life) budget {
 	events := float64(r.ctrl(onWindows).window)
 	paces, breaks := []pace{{}}, []growth{}
@@ -85,8 +85,8 @@ func apart(all []growth) []growth {
 	return out
 }
 
-// exact judges the windows in which nothing has changed since the one before. What left at another time than
-// it was let through does not count.
+// exact judges the windows in which nothing has changed since the one before. Requests that left at another
+// time than they were admitted do not count.
 func (v *verdict) exact(r record) {
 	p, most := &v.Paths[onWindows], r.ctrl(onWindows).window
 	p.Fleet.Allowed = float64(most)
@@ -162,8 +162,8 @@ func (r record) calm() []span {
 	return all
 }
 
-// agreed reports whether all replicas that run believe in as many, each with an ordinal of its own, and
-// whether their wall clocks agree, and by how much these are ahead.
+// agreed reports whether all replicas that run believe in as many, each with an ordinal of its own. It also
+// reports whether their wall clocks agree, and by how much these are ahead.
 func (r record) agreed(t time.Duration) (ahead time.Duration, ok bool) {
 	running, taken := 0, map[int]bool{}
 	for i := range r.Lives {
@@ -186,8 +186,8 @@ func (r record) agreed(t time.Duration) (ahead time.Duration, ok bool) {
 	return ahead, running > 0
 }
 
-// goesOn judges whether windows and turns have stopped for good: whoever runs is let through something once
-// in a while.
+// goesOn judges whether windows and turns have stopped for good: each replica that runs is admitted
+// something once in a while.
 func (v *verdict) goesOn(r record, s source) {
 	sent := r.departures(s)
 	for i := range r.Lives {

@@ -40,7 +40,7 @@ func (s source) gossips() bool { return s >= onLent }
 // has reports whether a fleet has a path.
 func (c config) has(s source) bool { return c.Gossip == s.gossips() }
 
-// What the sources are set to: short, so that much happens in little time.
+// The sources have these settings: short, so that much happens in little time.
 const (
 	holdDown    = 2 * time.Second
 	fileEvery   = 200 * time.Millisecond
@@ -96,7 +96,7 @@ func (a assignment) has(s source) bool {
 	return a.config.has(s) && (s != fromCluster || len(a.Cluster) > 0)
 }
 
-// A command is one further line. A replica answers by a message for each thing that it has done.
+// A command is one further line. A replica answers by a message for each step that it has done.
 type command struct {
 	Mute  []source       `json:",omitempty"` // say nothing from now on
 	Speak []source       `json:",omitempty"` // say again what there is to say
@@ -126,7 +126,7 @@ type belief struct {
 	From, At int64
 }
 
-// A place is an ordinal that counts since an instant between From and At; 0 is none.
+// A place is an ordinal that counts since an instant between From and At; 0 means no ordinal.
 type place struct {
 	Source   source
 	Ordinal  int
@@ -146,7 +146,7 @@ type lent struct {
 	At     int64
 }
 
-// A muted says that a source has fallen silent, or speaks again.
+// A muted reports that a source has fallen silent, or reports again.
 type muted struct {
 	Source source
 	Silent bool

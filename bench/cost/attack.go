@@ -79,7 +79,7 @@ func count(n int, f func() bool) int {
 
 func plus(n int) string { return "+" + strconv.Itoa(n) }
 
-// bounded tells which contenders have a bound on the keys they hold.
+// bounded returns which contenders have a bound on the keys they hold.
 func bounded(name string) string {
 	switch name {
 	case nameQuotient, nameRateInLRU, nameThrottled:

@@ -21,7 +21,7 @@ const (
 )
 
 // slots is a contender that bounds what is in flight. hold takes a slot, waits if it must, calls f (unless
-// it is nil) while it holds the slot and gives it back; it tells whether it got one.
+// it is nil) while it holds the slot and gives it back. It reports whether it got one.
 type slots struct {
 	name string
 	make func(capacity int) (hold func(f func()) bool, err error)
@@ -119,7 +119,7 @@ func makeInFlight(capacity int) (func(func()) bool, error) {
 }
 
 // inflightFigure times taking and giving back a slot that is free. The capacity is above the number of
-// workers, so nobody ever waits.
+// workers, so no worker ever waits.
 func inflightFigure(c config) ([]table, error) {
 	var tables []table
 	for _, workers := range c.cpus {

@@ -69,7 +69,7 @@ func liveFigure(c config) ([]table, error) {
 	return tables, nil
 }
 
-// livePair takes the samples. Whoever goes first in a pair goes second in the next.
+// livePair takes the samples. The first of a pair is the second in the next.
 func livePair(c config, t traffic, workers int) ([]series, error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(workers))
 	pool := quotient.Pool{Replicas: 1}
@@ -100,7 +100,7 @@ func livePair(c config, t traffic, workers int) ([]series, error) {
 	return out, spoke(l, out[1], n)
 }
 
-// spoke fails unless the source was heard before each sample of n operations and now and then within.
+// spoke fails unless the source reported before each sample of n operations and now and then within.
 func spoke(l *quotient.Limiter, with series, n int) error {
 	want := uint64(len(with.samples))
 	for _, s := range with.samples { // a short one may end before the source speaks again
@@ -112,7 +112,8 @@ func spoke(l *quotient.Limiter, with series, n int) error {
 	return nil
 }
 
-// measureFollowing measures while the limiter follows a source, which has been heard before and has ended afterwards.
+// measureFollowing measures while the limiter follows a source, which has reported before and has ended
+// afterwards.
 func measureFollowing(l *quotient.Limiter, pool quotient.Pool, who contender, workers, n int) (sample, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	var following sync.WaitGroup

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// config says how much to measure.
+// config is how much to measure.
 type config struct {
 	rounds int
 	slice  time.Duration // time for each contender in each round

@@ -41,12 +41,12 @@ type quota struct {
 	per   time.Duration
 }
 
-// generous admits everything that a benchmark requests of one key, yet no key that was ever used is full again
-// before five minutes have passed, so no contender may forget it. An empty bucket fills in 20 years: with
-// centuries, quotient guards against the overflow of x/time/rate and is slower than with any sane limit.
+// generous admits all that a benchmark requests of one key. Yet no used key is full again before five
+// minutes have passed, so no contender may forget it. An empty bucket fills in 20 years: with centuries,
+// quotient guards against the overflow of x/time/rate and is slower than with any sane limit.
 var generous = quota{burst: 1 << 21, per: 5 * time.Minute}
 
-// generousTo is generous for so many keys: few of them are asked more often.
+// generousTo is generous for so many keys: a few of them are used more often.
 func generousTo(keys int) quota {
 	return quota{burst: max(generous.burst, 1<<30/keys), per: generous.per}
 }

@@ -22,12 +22,12 @@ const (
 	stallProbes  = 2_000_000 // room for the probes of one round
 )
 
-// stallFigure raises the limit of a key with a crowd of waiters and watches what calls for other keys under
-// the same lock go through meanwhile: nobody may hold a lock that others need for more than a millisecond.
+// stallFigure raises the limit of a key with a crowd of waiters. It watches calls for other keys under the
+// same lock meanwhile: no call may hold a lock that others need for more than a millisecond.
 //
-// What a call waits for the lock comes from the runtime's mutex profile, which ends when the lock is let go.
-// The whole call takes longer: a goroutine that had to wait runs again only behind those of the crowd that
-// are ready before it. Every second probe goes to another limiter, as a control.
+// A call's wait for the lock comes from the runtime's mutex profile, which ends when the lock is let go. The
+// whole call takes longer: a goroutine that had to wait runs again only behind those of the crowd that are
+// ready before it. Every second probe goes to another limiter, as a control.
 func stallFigure(c config) ([]table, error) {
 	n := max(100, stallWaiters/c.scale)
 	t := table{

@@ -44,10 +44,10 @@ func waitersFigure(c config) ([]table, error) {
 	return []table{t}, nil
 }
 
-// crowdVerdicts judges how the cost of a waiter grows with the queue, as a multiple of what a bare goroutine
-// costs in a crowd of the same size: that one grows too, when the crowd no longer fits the caches. Each step
-// may grow 2.5 fold when the queue is a hundred times as long, which is more than a logarithm does (5/3) and
-// far less than a linear search (100).
+// crowdVerdicts judges how the cost of a waiter grows with the queue. The cost is a multiple of what a bare
+// goroutine costs in a crowd of the same size: that one grows too, when the crowd no longer fits the caches.
+// Each step may grow 2.5 fold when the queue is a hundred times as long. That is more than a logarithm does
+// (5/3) and far less than a linear search (100).
 func crowdVerdicts(all []crowdCost, timers int) []verdict {
 	small, big := all[0], all[len(all)-1]
 	growth := func(step string, pick func(crowdCost) float64) verdict {
@@ -108,8 +108,8 @@ func crowdCosts(n, rounds int) (crowdCost, error) {
 // crowd is what one crowd cost, each divided by its size.
 type crowd struct{ queue, leave, heap, stack float64 }
 
-// runCrowd starts n goroutines in wait, until parked says that all block, then calls free and waits until
-// all have left.
+// runCrowd starts n goroutines in wait, until parked reports that all block. Then it calls free and waits
+// until all have left.
 func runCrowd(n int, wait func(), parked func() int, free func()) (crowd, error) {
 	heap0, stack0 := inUse()
 	var wg sync.WaitGroup
@@ -130,8 +130,8 @@ func runCrowd(n int, wait func(), parked func() int, free func()) (crowd, error)
 	return crowd{each(float64(queued)), each(float64(left)), each(heap1 - heap0), each(stack1 - stack0)}, nil
 }
 
-// until polls, since no limiter tells when its queue has reached a length of n; the longer the queue, the
-// less often, so that the polls do not add to what is measured.
+// until polls, since no limiter reports when its queue has reached a length of n. The longer the queue, the
+// less often it polls, so that the polls do not add to the measured time.
 func until(n int, done func() bool) error {
 	pause := 20*time.Microsecond + time.Duration(10*n)
 	for deadline := time.Now().Add(patience); !done(); time.Sleep(pause) {
@@ -257,8 +257,8 @@ func liveTimers() int {
 	return live
 }
 
-// madeByTimer tells whether an object was allocated by a constructor of package time on behalf of the
-// limiter; the harness and the test's own time-out have timers too.
+// madeByTimer reports whether an object was allocated by a constructor of package time on behalf of the
+// limiter. The harness and the test's own time-out have timers too.
 func madeByTimer(stack []uintptr) bool {
 	timer := false
 	frames := runtime.CallersFrames(stack)

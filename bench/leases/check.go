@@ -10,7 +10,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// patience is how long one history may take to check. One that takes longer is unknown.
+// patience is how long one history may take to check. The result of a longer one is unknown.
 const patience = time.Minute
 
 // check checks one history against the model, and that tokens only rise.

@@ -205,7 +205,7 @@ func (c *client) asked(in *input, out *output) {
 	}
 }
 
-// lost is an answer that never came. What was asked for may have been done.
+// lost is an answer that never came. The request may have been carried out.
 func (c *client) lost(in *input) {
 	switch in.kind {
 	case removePeer:

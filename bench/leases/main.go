@@ -168,7 +168,7 @@ func partNames() (all []string) {
 	return all
 }
 
-// measure runs the parts that were asked for. One that fails does not stop the others.
+// measure runs the parts that were asked for. A failure of one does not stop the others.
 func (b *bench) measure(ctx context.Context) ([]section, error) {
 	var all []section
 	var errs []error

@@ -18,7 +18,7 @@ const (
 type rules struct {
 	max, level [semaphores]int64 // max at the start
 	keepIdle   int64
-	grace      int64 // after each restart; 0 is none
+	grace      int64 // after each restart; 0 means none
 }
 
 // A state is the whole service, as a sequential program sees it. It shares no code with package lease.

@@ -27,11 +27,11 @@ var kinds = [...]string{"new_peer", "heartbeat", "remove_peer", "expire", "ask",
 
 func (k kind) String() string { return kinds[k] }
 
-// input is what a client asks for. Of an operation in fake time, at is the instant at which it was done; in
-// real time it is 0, and only the order counts.
+// input is what a client asks for. In fake time, at is the instant at which an operation was done; in real
+// time it is 0, and only the order counts.
 type input struct {
 	kind      kind
-	epoch     int // the server that was asked
+	epoch     int // the server that was called
 	at        int64
 	id        uint64
 	ttl       int64 // of a peer; of a call that blocks, how long it does at most

@@ -15,8 +15,8 @@ const (
 	probeWithin = 300 * time.Millisecond
 )
 
-// probes ask each server for a lock all the time. A lock that is pending says that the server leads, and that
-// its grace time is not over.
+// probes ask each server for a lock all the time. A pending lock proves that the server leads, and that its
+// grace time is not over.
 type probes struct {
 	wg     sync.WaitGroup
 	grants *ledger // the lock of a probe is "held" while it is asked for

@@ -156,7 +156,7 @@ func (w *world) play() error {
 }
 
 // narrow leaves of each operation's interval what lies in the instant at which it was done: the order of
-// instants is known. One that was lost may still follow the end of its server.
+// instants is known. A lock that was lost may still follow the end of its server.
 func (w *world) narrow() {
 	for i := range w.history {
 		op := &w.history[i]

@@ -60,7 +60,7 @@ func (a *act) isSecond(i int) bool {
 	return false
 }
 
-// readActs finds the acts of a recording. What is before the first title belongs to the first act.
+// readActs finds the acts of a recording. Lines before the first title belong to the first act.
 func readActs(lines []line) ([]act, error) {
 	var acts []act
 	for i, l := range lines {

@@ -102,8 +102,8 @@ func escape(text string) string {
 // print writes elements.
 func (d *drawing) print(format string, args ...any) { fmt.Fprintf(&d.body, format, args...) }
 
-// animate gives a class the values that it has from each frame on. What value returns for the last frame is
-// what stands still for readers that want no motion.
+// animate gives a class the values that it has from each frame on. The result of value for the last frame is
+// shown to readers that want no motion.
 func (d *drawing) animate(class string, value func(frame) string) {
 	frames := d.film.Frames
 	last := ""

@@ -17,7 +17,7 @@ import (
 const (
 	bareArg     = "bare"        // the first argument of a bare proxy
 	tracedArg   = "traced"      // one that measures its own overhead
-	overheadURL = "/-/overhead" // what a traced one has measured since it was asked last
+	overheadURL = "/-/overhead" // what a traced one has measured since the last call
 )
 
 // bareMain is a proxy without any limits: httputil.ReverseProxy with the transport of quotient proxy. It

@@ -27,7 +27,7 @@ limiter = "paths"
 in-flight = 1
 `
 
-// A gate is an upstream that holds requests while it is shut, and writes down in which order they came.
+// A gate is an upstream that holds requests while it is closed, and writes down in which order they came.
 type gate struct {
 	mu    sync.Mutex // guards what follows
 	open  chan struct{}

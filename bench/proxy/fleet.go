@@ -96,7 +96,7 @@ func (f *trio) run(ctx context.Context, b *bench) (err error) {
 	return err
 }
 
-// midst waits until a window is neither new nor half over. What is asked first is then admitted and has
+// midst waits until a window is neither new nor half over. The first request is then admitted and has
 // arrived before its end.
 func (f *trio) midst(ctx context.Context) error {
 	now := time.Now()

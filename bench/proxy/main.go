@@ -29,7 +29,7 @@ import (
 	"time"
 )
 
-// bench says how much to measure.
+// bench is how much to measure.
 type bench struct {
 	only     string
 	rounds   int

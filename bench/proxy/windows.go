@@ -24,7 +24,7 @@ func newLedger(window time.Duration) *ledger {
 	return &ledger{window: window, paths: make(map[string]map[int64]int), last: make(map[int64]time.Duration)}
 }
 
-// arrive writes down one request. What stands behind a question mark is not the path's.
+// arrive writes down one request. The part behind a question mark is not the path's.
 func (l *ledger) arrive(target []byte) {
 	path, _, _ := bytes.Cut(target, []byte("?"))
 	now := time.Now()

@@ -1,5 +1,6 @@
-// Command watched shows that being watched costs nothing that grows: a process with three limiters and a million keys is under load, while
-// a scraper asks for /metrics each second and an operator's page is open. The heap, the series of a scrape and the goroutines have to stay as they are.
+// Command watched shows that being watched costs nothing that grows. A process with three limiters and a
+// million keys is under load, while a scraper requests /metrics each second and an operator's page is open.
+// The heap, the series of a scrape and the goroutines have to stay as they are.
 //
 //	go run ./watched -duration 10m              # prints the table and a verdict
 //	go run ./watched -duration 10m -out watched/results.md
@@ -18,7 +19,7 @@ import (
 	"time"
 )
 
-// config says how much to measure.
+// config is how much to measure.
 type config struct {
 	duration time.Duration
 	keys     int

@@ -135,7 +135,8 @@ func most(looks []look) (v float64) {
 // mostGrowth is how much larger the heap may be in the last fifth than in the second: what is noise from collection to collection.
 const mostGrowth = 1.05
 
-// mostExtra is how many goroutines may come and go at an instant: timers that fire, and a connection that is made anew.
+// mostExtra is how many goroutines may come and go at an instant: timers that fire, and a connection that is
+// made again.
 const mostExtra = 8
 
 // mostMore is how many more goroutines there may be at the end: what a connection or a collection has at the instants that make a median.
@@ -163,7 +164,7 @@ func (r *record) verdicts() []verdict {
 	}
 }
 
-// constant tells that all scrapes had the same series.
+// constant reports whether all scrapes had the same series.
 func (r *record) constant() bool {
 	return len(r.first) > 0 && r.strange == 0 && !slices.ContainsFunc(r.series, func(l look) bool { return int(l.v) != len(r.first) })
 }

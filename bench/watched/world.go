@@ -16,7 +16,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// world is the process that is watched: three limiters, and what they are asked.
+// world is the process that is watched: three limiters, and the calls to them.
 type world struct {
 	limiters  quotient.Registry
 	collector *metrics.Collector
@@ -59,8 +59,8 @@ func newWorld(keys int) (*world, error) {
 	return w, nil
 }
 
-// fill asks every limiter for each of its keys once, before the measurement begins: a map that grows is no leak,
-// and the least learned rate is a series only once there is one.
+// fill calls every limiter for each of its keys once, before the measurement begins: a map that grows is no
+// leak, and the least learned rate is a series only once there is one.
 func (w *world) fill() {
 	a := newAsker(w)
 	for i := range w.names {

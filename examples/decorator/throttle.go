@@ -13,7 +13,8 @@ func Waiting[In, Out any](l *quotient.Limiter, key string, f func(context.Contex
 	}
 }
 
-// Skipping returns f throttled for who would rather not call at all than wait: f is called if there is room now, and called tells.
+// Skipping returns f throttled for callers that would rather not call at all than wait: f is called if there
+// is room now, and called reports it.
 func Skipping[In, Out any](l *quotient.Limiter, key string, f func(context.Context, In) (Out, error)) func(context.Context, In) (out Out, called bool, err error) {
 	return func(ctx context.Context, in In) (out Out, called bool, err error) {
 		permit, d := l.TryAcquire(key)

@@ -47,7 +47,7 @@ func (p plan) stretch() time.Duration {
 	return 2
 }
 
-// adaptive is the plan of the adaptive act: nobody joins, nobody is killed, all follow a policy.
+// adaptive is the plan of the adaptive act: no replica joins, none is killed, all follow a policy.
 func (p plan) adaptive() plan {
 	p.Join, p.Kill, p.Duration, p.ctrl, p.Pool = 0, 0, 0, p.Policy, "static"
 	for _, s := range scenes {
@@ -86,7 +86,7 @@ func adaptation(f *fleet) []moment {
 	return append(script, moment{at, nil})
 }
 
-// change begins a scene. The replicas are told what to want, but neither the limit nor how many they are.
+// change begins a scene. The replicas get their demand, but neither the limit nor how many they are.
 func (f *fleet) change(s scene) error {
 	limit := s.Limit * f.plan.Limit
 	now := f.up.Now()

@@ -32,7 +32,7 @@ type fleet struct {
 	begin  time.Duration
 	behind time.Duration // how much later than planned all that is still to come happens
 
-	platform *platform     // what the replicas count themselves with; nil when they are told
+	platform *platform     // what the replicas count themselves with; nil when they get the size
 	changes  []change      // of a pool that is counted, oldest first
 	heard    chan struct{} // a replica believes something new, or has ended
 	stood    atomic.Int64  // the longest that this process stood still, nanoseconds
@@ -44,7 +44,7 @@ type moment struct {
 	do func(context.Context) error
 }
 
-// runFleet runs a script from start to end. Whatever happens, no process of it is left afterwards.
+// runFleet runs a script from start to end. In any case no process of it is left afterwards.
 func runFleet(ctx context.Context, p plan, out *screen, script func(*fleet) []moment) (_ *fleet, err error) {
 	up := upstream.New(upstream.NewClock(), p.Limit, p.Burst+p.Room, p.Tell)
 	f := &fleet{plan: p, out: out, up: up, client: newAdminClient(), most: p.Replicas, heard: make(chan struct{}, 1)}
@@ -189,8 +189,8 @@ func (f *fleet) startOne(n, ordinal int, join bool) (*process, error) {
 	return p, nil
 }
 
-// counts turns the assignment of a replica that is told into that of one that counts. What is configured is the same for all and
-// counts only if the platform falls silent: as many as there will ever be.
+// counts turns the assignment of a replica that gets the size into that of one that counts. The configured
+// size is the same for all and counts only if the platform falls silent: as many as there will ever be.
 func (f *fleet) counts(a *assignment) {
 	a.Pool, a.At = f.plan.Pool, f.platform.at
 	a.Replicas, a.Ordinal = f.plan.Replicas+1, 0
@@ -239,7 +239,7 @@ func (f *fleet) join(ctx context.Context) error {
 	f.most = max(f.most, n)
 	what := fmt.Sprintf("replica %d joins, its bucket empty", p.id)
 	if f.platform != nil {
-		f.behind = max(0, born-f.begin-f.plan.Join) // who starts slowly is noticed no sooner
+		f.behind = max(0, born-f.begin-f.plan.Join) // a replica that starts slowly is noticed no sooner
 		return f.happens(what, change{of: "join", at: born})
 	}
 	news, err := f.announce(ctx, born)
@@ -306,8 +306,8 @@ func (f *fleet) announce(ctx context.Context, changed time.Duration) (announceme
 	return news, errors.Join(errs...)
 }
 
-// changed is the step of a replica that was asked at one instant to be one of n, and had done so
-// at another. In between nobody outside can tell, so the larger share counts.
+// changed is the step of a replica that was ordered at one instant to be one of n, and had done so at
+// another. In between it is not known from outside, so the larger share counts.
 func (f *fleet) changed(p *process, n int, asked, known time.Duration) step {
 	next := f.share(known, n)
 	if next.rate > p.steps[len(p.steps)-1].rate {

@@ -17,7 +17,8 @@ const (
 	followStep   = 50 * time.Millisecond // of the search
 )
 
-// The bounds of the adaptive act. They are generous: a machine that runs other things too stands still now and then.
+// The bounds of the adaptive act. They are generous: a machine that runs other programs too stands still now
+// and then.
 const (
 	mostAfterHalving = 3 * time.Second // as both that follow times stretch, and the most that the scene can show
 	mostAfterReturn  = 6 * time.Second
@@ -36,7 +37,7 @@ func arrived(log []upstream.Arrival, from, to time.Duration) int {
 	return before(to) - before(from)
 }
 
-// near tells whether as much arrived in the window that begins at t as the limit is, give or take.
+// near reports whether as much arrived in the window that begins at t as the limit is, give or take.
 func near(log []upstream.Arrival, t time.Duration, limit float64) bool {
 	used := float64(arrived(log, t, t+followWindow)) / (limit * followWindow.Seconds())
 	return used >= 1-followNear && used <= 1+followNear

@@ -18,13 +18,13 @@ import (
 )
 
 // source is how a replica counts the pool: all that a program has to know of its platform. It is nil for a
-// replica that is told.
+// replica that gets the size.
 func (a assignment) source() quotient.Source {
 	switch a.Pool {
 	case "file":
 		return &file.Source{Path: a.At, Every: fileEvery}
 	case "dns":
-		// A pod has an address of its own and the resolver of its platform; here, both have to be said.
+		// A pod has an address of its own and the resolver of its platform; here, both have to be given.
 		return &dns.Source{Name: fleetName + ".", Refresh: dnsRefresh, Resolver: resolver(a.At), Own: []netip.Addr{address(a.ID)}}
 	case "redis":
 		client := goredis.NewClient(&goredis.Options{Addr: a.At, ContextTimeoutEnabled: true})
@@ -61,7 +61,7 @@ func resolver(address string) *net.Resolver {
 	}}
 }
 
-// closing is a source with a client that is closed when nobody watches any more.
+// closing is a source with a client that is closed when it is watched no more.
 type closing struct {
 	quotient.Source
 	client io.Closer
@@ -87,7 +87,8 @@ func (r *replica) look() {
 	r.count(func(m *message) { m.Beliefs = append(m.Beliefs, b) })
 }
 
-// waits tells whether the replica waits for its first hint: until then the configured pool is not in force.
+// waits reports whether the replica waits for its first hint: until then the configured pool is not in
+// force.
 func (r *replica) waits() bool {
 	return r.limiter.Stats().Pool.Source == "awaited"
 }

@@ -2,24 +2,25 @@
 //
 //	go run ./examples/fleet
 //
-// An upstream holds 100 requests a second and answers 429 beyond that. Three replicas, each a
-// process of its own, want 60 a second each and share the 100 by division alone: no replica
-// talks to another, and none asks a store. After three seconds a fourth joins, after six one is
-// killed; each time the rest are told the new pool size through their admin endpoints.
+// An upstream holds 100 requests a second and answers 429 beyond that. Three replicas, each a process of its
+// own, want 60 a second each and share the 100 by division alone: no replica talks to another, and none asks
+// a store. After three seconds a fourth joins, after six one is killed. Each time the rest get the new pool
+// size through their admin endpoints.
 //
-// With -pool file, dns, redis or gossip each replica counts for itself, every quarter of a second or so: in a file
-// that the platform writes, by the address records of the fleet's name, by signing on in Redis (redis-server if it is installed,
-// else an imitation of it), or by gossip among themselves. The verdict then also says how late the last one noticed the join and the kill, and allows for the
-// time until the join was noticed.
+// With -pool file, dns, redis or gossip each replica counts for itself, every quarter of a second or so. It
+// counts in a file that the platform writes, or by the address records of the fleet's name. Or it signs on
+// in Redis (redis-server if it is installed, else an imitation of it), or gossips. The verdict then also
+// states how late the last one noticed the join and the kill, and allows for the time until the join was
+// noticed.
 //
 // The verdict comes from the upstream's log, not from the limiters: no window between any two
 // requests may hold more than the limit promises.
 //
-// The second act is adaptive. Three new replicas know neither how many they are nor what the upstream
-// takes; all they may do is not to exceed 100 a second each. The upstream halves its limit and later takes
-// that back, and tells nobody; then one replica wants more than everything while the others want
-// next to nothing; then all want the same again. The table shows how fast the fleet followed, and
-// the verdict says whether that was fast enough, with few 429s and little left unused.
+// The second act is adaptive. Three new replicas know neither how many they are nor what the upstream takes;
+// all they may do is not to exceed 100 a second each. The upstream halves its limit and later restores it,
+// both without notice. Then one replica wants more than everything while the others want next to nothing;
+// then all want the same again. The table shows how fast the fleet followed, and the verdict judges whether
+// that was fast enough, with few 429s and little left unused.
 //
 // The exit status is 0 when every promise held, 1 when one was broken, and 2 when the run did not come to
 // its end. -believe 2 breaks the first act, -policy fixed the second.
@@ -110,7 +111,7 @@ type plan struct {
 	Kill     time.Duration
 	Duration time.Duration
 	Pool     string // static, or one of countings
-	Believe  int    // what replicas are told in place of the pool size; 0: the truth
+	Believe  int    // what replicas get in place of the pool size; 0: the truth
 	Color    string
 	Act      string // division, adaptive or both
 	Tell     upstream.Tells
@@ -201,7 +202,7 @@ func (p plan) validate() error {
 	return nil
 }
 
-// told is the pool size that replicas are told when there are n.
+// told is the pool size that replicas get when there are n.
 func (p plan) told(n int) int {
 	if p.Believe > 0 {
 		return p.Believe

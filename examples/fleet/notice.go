@@ -41,7 +41,7 @@ func (f *fleet) say(c change) error {
 	return nil
 }
 
-// happens shows a change that nobody tells the replicas about, and has the platform say what it says.
+// happens shows a change that replicas are not notified of, and lets the platform report what it reports.
 func (f *fleet) happens(what string, c change) error {
 	err := f.say(c)
 	f.out.happening(c.at-f.begin, what, "nobody is told")
@@ -88,7 +88,7 @@ type notice struct {
 	all bool // or else some never have, and their delays last until the next change
 }
 
-// noticed tells who has noticed a change, and when.
+// noticed returns which replicas have noticed a change, and when.
 func (f *fleet) noticed(c change) notice {
 	n := notice{all: true}
 	for _, p := range c.alive {
@@ -142,8 +142,8 @@ func (f *fleet) showNotice() {
 	}
 }
 
-// settle works out, once all replicas have ended and so sent their last reports, what they were entitled to at any
-// time by what they believed, and what the growth of the pool may have cost.
+// settle works out what replicas were entitled to at any time by what they believed, and what the growth of
+// the pool may have cost. It is called once all replicas have ended and so sent their last reports.
 func (f *fleet) settle() {
 	for _, p := range f.all {
 		p.steps = f.entitled(f.beliefs(p))
@@ -169,19 +169,20 @@ func (f *fleet) entitled(beliefs []sighting) []step {
 	return steps
 }
 
-// machine is what a look, a round trip and a wake-up may take beyond the periods when nothing stands still, and the tenth by which
-// some periods are longer than they are on average.
+// machine is what a look, a round trip and a wake-up may take beyond the periods when nothing stands still.
+// It is also the tenth by which some periods are longer than they are on average.
 const machine = 250 * time.Millisecond
 
 // A timeliness is how late a change was noticed, and whether that was in time.
 type timeliness struct {
 	check
-	open bool // it was not noticed, but nobody can say that it was too late
+	open bool // it was not noticed, but it is not known that it was too late
 }
 
-// lateness judges how late each change was noticed. Four times the longest stall are forgiven: one who looks, what
-// answers, and one who puts it in force may all have stood still, and the one who looked at that. What was not noticed when the
-// next change came, although there was time yet, stays open.
+// lateness judges how late each change was noticed. Four times the longest stall are forgiven. The replica
+// that looks, the answering server and the replica that puts it in force may all have stood still, and the
+// observer too. A change that was not noticed when the next one came, although there was time yet, stays
+// open.
 func (f *fleet) lateness(stall time.Duration) []timeliness {
 	how := countings[f.plan.Pool]
 	slack := machine + 4*stall

@@ -37,7 +37,7 @@ const mostReplicas = 7
 // fleetName is what the replicas are called, in the DNS and in Redis. Names under .test never exist (RFC 6761).
 const fleetName = "replicas.fleet.test"
 
-// A counting is a way for replicas to know how many they are without being told by anybody: a value of -pool.
+// A counting is a way for replicas to know how many they are without being notified: a value of -pool.
 type counting struct {
 	start  func() (*platform, error)
 	where  string        // for the reader
@@ -52,8 +52,9 @@ var countings = map[string]counting{
 	"gossip": {start: startGossip, where: "among themselves", period: gossipInterval, expiry: gossipExpiry},
 }
 
-// allowed is how late a change may be noticed by the last replica, on a machine that never stands still. Two periods, since a look
-// may have begun just before the change. A pool that shrinks counts after the hold-down, and in Redis after the expiry of who is gone.
+// allowed is how late a change may be noticed by the last replica, on a machine that never stands still. Two
+// periods, since a look may have begun just before the change. A pool that shrinks counts after the
+// hold-down, and in Redis after the expiry of the lost replica.
 func (c counting) allowed(shrinks bool) time.Duration {
 	if shrinks {
 		return holdDown + 2*c.period + c.expiry
@@ -76,7 +77,7 @@ func (c counting) terms(shrinks bool) string {
 type platform struct {
 	name  string                // for the reader
 	at    string                // where the replicas look: a path, an address
-	say   func(ids []int) error // makes known who is alive; nil: nobody does, and the replicas find out
+	say   func(ids []int) error // makes known which replicas live; nil: the replicas find out
 	close func() error
 }
 
@@ -94,7 +95,7 @@ func startFile() (*platform, error) {
 	}, nil
 }
 
-// replace gives a file another content in one step, so that nobody reads half of it.
+// replace gives a file another content in one step, so that no reader sees half of it.
 func replace(path, content string) error {
 	next := path + ".next"
 	if err := os.WriteFile(next, []byte(content), 0o600); err != nil {
@@ -123,7 +124,8 @@ func startDNS() (*platform, error) {
 // address is the address that a replica has in the DNS.
 func address(id int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, byte(id)}) }
 
-// startRedis is a platform that tells nobody anything. A replica that ends in order signs off; one that is killed expires.
+// startRedis is a platform that notifies no replica. A replica that ends in order signs off; one that is
+// killed expires.
 func startRedis() (*platform, error) {
 	server, err := redistest.Start()
 	if err != nil {
@@ -150,7 +152,7 @@ func startGossip() (*platform, error) {
 	return &platform{name: "each other", at: strings.Join(addresses, ","), close: func() error { return nil }}, nil
 }
 
-// startPlatform starts what the plan's replicas count themselves with; nil when they are told.
+// startPlatform starts what the plan's replicas count themselves with; nil when they get the size.
 func (p plan) startPlatform() (*platform, error) {
 	how, ok := countings[p.Pool]
 	if !ok {
@@ -163,7 +165,7 @@ func (p plan) startPlatform() (*platform, error) {
 	return platform, nil
 }
 
-// validatePool refuses what nobody could judge: a change that is not noticed before the next one.
+// validatePool refuses a run that cannot be judged: a change that is not noticed before the next one.
 func (p plan) validatePool() error {
 	how, counts := countings[p.Pool]
 	if !counts {

@@ -47,8 +47,8 @@ type process struct {
 	err       error // how it ended
 }
 
-// start runs this program again as a replica. Its end, whoever causes it, closes done. Reports that must not
-// wait are announced to heard.
+// start runs this program again as a replica. Its end, for whatever cause, closes done. Reports that must
+// not wait are announced to heard.
 func start(a assignment, heard chan<- struct{}) (*process, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -109,11 +109,11 @@ func (p *process) attend(stdout io.Reader, said *tail) {
 	p.err = err
 }
 
-// call wakes up who listens to heard.
+// call wakes up the listener of heard.
 func (p *process) call() {
 	select {
 	case p.heard <- struct{}{}:
-	default: // it will look anyway, or nobody listens
+	default: // it will look anyway, or there is no listener
 	}
 }
 
@@ -148,7 +148,7 @@ func (p *process) ready(ctx context.Context) (message, error) {
 	}
 }
 
-// ended is the error of a replica that ended although nobody ordered it; nil while it lives.
+// ended is the error of a replica that ended although it was not ordered to; nil while it lives.
 func (p *process) ended() error {
 	select {
 	case <-p.done:
@@ -171,8 +171,8 @@ func (p *process) kill() error {
 	return err
 }
 
-// stop ends the process in order: its input ends, it sends its last report. One that does not
-// listen is killed.
+// stop ends the process in order: its input ends, it sends its last report. A replica that does not listen
+// is killed.
 func (p *process) stop() error {
 	p.ending = true
 	_ = p.stdin.Close() // the process may have ended already

@@ -73,7 +73,7 @@ func (r *replica) obey(ctx context.Context, in *json.Decoder) {
 	}
 }
 
-// serve runs the replica until ctx ends. What calls fail ends it with an error.
+// serve runs the replica until ctx ends. An error of calls ends it.
 func (r *replica) serve(ctx context.Context, fail context.CancelCauseFunc, out *json.Encoder) error {
 	born := r.clock.Now()
 	r.looked = born
@@ -273,9 +273,9 @@ func (s stamp) RoundTrip(req *http.Request) (*http.Response, error) {
 	return s.base.RoundTrip(req)
 }
 
-// leave tells when the request that leaves now does so, and how much earlier it might have. It
-// pairs the next that leaves with the oldest that may: to count requests in windows only the order
-// of instants matters, not who is who.
+// leave returns when the request that leaves now does so, and how much earlier it might have. It pairs the
+// next that leaves with the oldest that may: to count requests in windows only the order of instants
+// matters, not who is who.
 func (r *replica) leave() (sent, late int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -303,7 +303,7 @@ func (r *replica) report(ctx context.Context, out *json.Encoder) error {
 	}
 }
 
-// takeNews returns the reports and starts anew.
+// takeNews returns the reports and starts over.
 func (r *replica) takeNews() message {
 	waiting := r.limiter.Stats().Waiting
 	r.mu.Lock()

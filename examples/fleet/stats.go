@@ -8,8 +8,8 @@ import (
 	"github.com/quotient-go/quotient/examples/fleet/upstream"
 )
 
-// jain is Jain's fairness index of what each one got: 1 when all got the same, 1/n when one got
-// everything. It is 1 for nobody, and when nobody got anything.
+// jain is Jain's fairness index of what each one got: 1 when all got the same, 1/n when one got everything.
+// It is 1 for no clients, and when no client got anything.
 func jain(got []float64) float64 {
 	var sum, squares float64
 	for _, x := range got {

@@ -9,7 +9,7 @@ import (
 	"github.com/quotient-go/quotient/examples/fleet/upstream"
 )
 
-// A budget says how many requests may leave in any window from one instant to another:
+// A budget limits how many requests may leave in any window from one instant to another:
 //
 //	the area under the rate in it, plus the burst at its start,
 //	plus the extra once if it touches the growth of the pool.
@@ -88,9 +88,9 @@ func (b budget) allowed(from, to time.Duration) float64 {
 // worst finds, among all windows between two of the departures, the one that comes closest to its
 // budget or exceeds it the most. The departures must be in order of left, and at least one.
 //
-// A window from i to j holds j-i+1 requests, so its excess is a term of j less a term of i, and the
-// best i for every j is a running minimum: one pass finds the worst of all n(n+1)/2 windows.
-// Windows that open before the growth ends have a minimum of their own, for only they can touch it.
+// A window from i to j holds j-i+1 requests, so its excess is a term of j less a term of i. The best i for
+// every j is a running minimum: one pass finds the worst of all n(n+1)/2 windows. Windows that open before
+// the growth ends have a minimum of their own, for only they can touch it.
 func (b budget) worst(sent []departure) window {
 	type opening struct {
 		i    int
@@ -136,9 +136,9 @@ func openings(sent []departure) []time.Duration {
 	return opens
 }
 
-// believe is the log with nobody later than is plausible: a little, and twice the longest time that
-// the replica's process stood still, as two wake-ups lie between a request and its departure, one
-// of a timer and one of the request itself. A limiter that claims more is not believed.
+// believe is the log with no entry later than is plausible. That is a little, and twice the longest time
+// that the replica's process stood still. Two wake-ups lie between a request and its departure: one of a
+// timer and one of the request itself. A limiter that claims more is not believed.
 func believe(log []upstream.Arrival, stalls map[int]time.Duration) []upstream.Arrival {
 	log = slices.Clone(log)
 	for i, a := range log {

@@ -9,7 +9,7 @@ import (
 	"github.com/quotient-go/quotient/lease"
 )
 
-// service is a lease server that can be restarted. What a server knew is gone then.
+// service is a lease server that can be restarted. The server's state is gone then.
 type service struct {
 	config lease.Config
 	mu     sync.Mutex // guards server

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The limits of the account. A minute of this API lasts a second, so that nobody has to wait for it.
+// The limits of the account. A minute of this API lasts a second, so that a run is short.
 const (
 	minute            = time.Second
 	requestsPerMinute = 100
@@ -23,8 +23,8 @@ const (
 	tokenLatency = 20 * time.Microsecond
 )
 
-// api imitates the API of a language model. Requests and tokens are limited each by a token bucket that holds a
-// minute's worth. What an answer costs is known, and taken, when it is written.
+// api imitates the API of a language model. Requests and tokens are limited each by a token bucket that
+// holds a minute's worth. The cost of an answer is known, and taken, when it is written.
 type api struct {
 	mu               sync.Mutex
 	requests, tokens bucket

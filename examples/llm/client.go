@@ -34,7 +34,7 @@ type client struct {
 	url     string
 }
 
-// errRefused is a 429. Whoever tries again calls complete again, and waits for its turn again.
+// errRefused is a 429. A retry calls complete again, and waits for its turn again.
 var errRefused = errors.New("the API answers 429")
 
 // complete sends one prompt, when its turn has come, and returns the answer. The turn comes when both a
@@ -79,7 +79,7 @@ func (c *client) post(ctx context.Context, p prompt) (*http.Response, error) {
 	return c.http.Do(req)
 }
 
-// prompt is what is asked of the model.
+// prompt is the question to the model.
 type prompt struct {
 	Text      string `json:"prompt"`
 	MaxTokens int    `json:"max_tokens"` // of the answer

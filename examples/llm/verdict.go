@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// What a run claims of the last seconds of each phase.
+// These are a run's claims about the last seconds of each phase.
 const (
 	leastUsed   = 0.85 // of what is scarce
 	mostRefused = 0.05 // of all requests
@@ -51,7 +51,7 @@ func (r result) fairness() float64 {
 	return sum * sum / (float64(len(r.servedTo)) * max(squares, 1))
 }
 
-// held prints a verdict, and tells whether all claims held.
+// held prints a verdict, and reports whether all claims held.
 func (r result) held(out io.Writer) bool {
 	d := r.to.since(r.from)
 	ok := true

@@ -17,11 +17,11 @@ import (
 type client struct {
 	base     http.RoundTripper
 	gate     *quotient.Limiter // what the upstream allows
-	budget   *quotient.Limiter // how much of that may be retries: a part, or an upstream that is ill is asked several times as much
+	budget   *quotient.Limiter // how much of that may be retries: a part, or an upstream that is ill gets several times as many requests
 	attempts int
 }
 
-// Pauses between attempts: the first, and the longest that is chosen without being told.
+// Pauses between attempts: the first, and the longest that is chosen without a hint.
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = 2 * time.Second
@@ -37,7 +37,7 @@ func (c *client) get(ctx context.Context, url string) error {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil || errors.Is(err, quotient.ErrLimited):
-			return err // our own limiter has said no: it is asked again by who still wants the answer, not by a loop
+			return err // our own limiter refused: the caller that still wants the answer tries again, not a loop
 		case attempt == c.attempts:
 			return fmt.Errorf("%w after %d attempts: %w", errGivenUp, attempt, err)
 		case !c.budget.Allow("retries"):

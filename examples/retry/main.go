@@ -2,10 +2,11 @@
 //
 //	go run ./examples/retry
 //
-// An upstream allows 100 requests a second and fails for a second. Every attempt passes the limiter, waits for a pause that is random, longer each
-// time and never shorter than Retry-After, and takes from a budget of retries. Beside it a client whose retries bypass
-// the limiter, as those do that are built into an HTTP client beneath it. client.go is the part to copy. It ends by itself in about six
-// seconds; the exit status is 1 when the upstream saw more than its limit from the first, or when the second does not exceed it.
+// An upstream allows 100 requests a second and fails for a second. Every attempt passes the limiter, waits
+// for a pause that is random, longer each time and never shorter than Retry-After, and takes from a budget
+// of retries. Beside it a client whose retries bypass the limiter, as those do that are built into an HTTP
+// client beneath it. client.go is the part to copy. It ends by itself in about six seconds. The exit status
+// is 1 when the upstream saw more than its limit from the first, or when the second does not exceed it.
 package main
 
 import (
@@ -99,7 +100,7 @@ func newClient(base http.RoundTripper) (*client, error) {
 	return &client{base, gate, budget, 4}, nil
 }
 
-// call lets the callers ask one thing after the other, and returns what became of that.
+// call lets the callers send one request after the other, and returns the results.
 func call(ctx context.Context, c *client, url string) (served, failed int) {
 	var mu sync.Mutex
 	var calling sync.WaitGroup
@@ -138,7 +139,7 @@ func (i impatient) RoundTrip(req *http.Request) (resp *http.Response, err error)
 	return resp, err
 }
 
-// upstream fails from the first second to the second one, and notes when it was asked.
+// upstream fails from the first second to the second one, and notes its requests.
 type upstream struct {
 	mu    sync.Mutex
 	start time.Time
@@ -159,7 +160,7 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// verdict tells how many requests there were, and how many in the worst second.
+// verdict returns how many requests there were, and how many in the worst second.
 func (u *upstream) verdict() (seen, most int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

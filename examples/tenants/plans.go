@@ -9,7 +9,8 @@ const (
 	internal = "internal" // jobs of our own
 )
 
-// What each tenant may do over the fleet: requests at once, and then in an hour; of internal ones, in flight.
+// Each tenant may do this much over the fleet: requests at once, and then in an hour; internal ones, in
+// flight.
 const (
 	freeAtOnce       = 10
 	paidAtOnce       = 100

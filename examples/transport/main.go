@@ -2,9 +2,10 @@
 //
 //	go run ./examples/transport
 //
-// Sixteen goroutines share one http.Client, and so one limiter: httplimit.Transport asks it before each request, and keeps the slot in flight until the
-// body is closed. newClient is the part to copy. It ends by itself in about nine seconds; the exit status is 1 when more requests
-// were in flight than allowed, or when the client that learns was refused often or used too little.
+// Sixteen goroutines share one http.Client, and so one limiter: httplimit.Transport asks it before each
+// request, and keeps the slot in flight until the body is closed. newClient is the part to copy. It ends by
+// itself in about nine seconds. The exit status is 1 when more requests were in flight than allowed, or when
+// the client that learns was refused often or used too little.
 package main
 
 import (
@@ -24,15 +25,16 @@ import (
 )
 
 const (
-	believed  = 400 // requests a second that the client was told
+	believed  = 400 // requests a second that the client is configured with
 	perSecond = 100 // that the upstream allows
 	inFlight  = 8
 	callers   = 16
 	judged    = 3 // seconds at the end
 )
 
-// newClient makes a client whose requests share one limit for each host. Under policy.Fixed that is the limit that was told; a
-// policy that learns starts there, since this is the only replica, and takes it as the most that is ever tried.
+// newClient makes a client whose requests share one limit for each host. Under policy.Fixed that is the
+// configured limit. A policy that learns starts there, since this is the only replica, and takes it as the
+// most that is ever tried.
 func newClient(base http.RoundTripper, p policy.Policy) (*http.Client, error) {
 	limit := quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(believed)}, InFlight: inFlight}
 	limiter, err := quotient.New(limit, quotient.Policy(p), quotient.BeyondShare(), quotient.Replicas(1))

@@ -66,8 +66,8 @@ func (u *upstream) counted() tally {
 	return u.seen
 }
 
-// check returns an error if more was asked at a time than the client may. A server sees the end of its answer a moment later than the
-// client, so that one more a caller is no proof.
+// check returns an error if more requests came at a time than the client may send. A server sees the end of
+// its answer a moment later than the client, so that one more a caller is no proof.
 func (u *upstream) check() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -48,7 +48,7 @@ func run(ctx context.Context, out io.Writer) error {
 	return m.check(took)
 }
 
-// A message is one thing to do.
+// A message is one piece of work.
 type message struct {
 	text     string
 	pictures bool
@@ -114,7 +114,8 @@ func (m *model) end(n int) {
 	m.working -= n
 }
 
-// check holds what was seen to the limits. What workers have in hand may cost more than they thought, and is repaid by who comes next.
+// check holds what was seen to the limits. Work in hand may cost more than estimated, and is repaid by the
+// next worker.
 func (m *model) check(took time.Duration) error {
 	var errs []error
 	if m.answered != messages {

@@ -43,7 +43,7 @@ func (p *pool) work(ctx context.Context, q *queue, m *model) error {
 	var running sync.WaitGroup
 	for i := range workers {
 		running.Go(func() {
-			for msg := range todo { // also after an error: nobody may be left with a message
+			for msg := range todo { // also after an error: no worker may be left with a message
 				errs[i] = errors.Join(errs[i], p.handle(ctx, m, msg))
 			}
 		})

@@ -16,15 +16,16 @@ const (
 	awsFree    = 1e9 // events per second: no limit until the first refusal
 )
 
-// AWS is the client rate limiter of the AWS SDK for Go, adaptive retry mode: unlimited until the first
-// refusal, then a token bucket of one second whose fill rate follows a cubic curve, but never more than twice the
-// measured rate of answers. The SDK's own reads the wall clock and sleeps, which cannot be simulated
-// for hours, so this is a re-implementation; a test drives both through the same refusals and compares.
+// AWS is the client rate limiter of the AWS SDK for Go, adaptive retry mode. It is unlimited until the first
+// refusal. Then it is a token bucket of one second whose fill rate follows a cubic curve, but never more
+// than twice the measured rate of answers. The SDK's own reads the wall clock and sleeps, which cannot be
+// simulated for hours, so this is a re-implementation; a test drives both through the same refusals and
+// compares.
 //
-// It knows no hint and no Retry-After. The SDK also retries; the arena does not, for anybody. Its bucket is
-// not part of the controller: play it with one second of burst (sim.Contender.Burst). That bucket fills
-// slowly before the first refusal switches it on; where it would be less than half full, the controller says
-// so with a NotBefore of that instant, which empties the arena's.
+// It knows no hint and no Retry-After. The SDK also retries; the arena does not, for any controller. Its
+// bucket is not part of the controller: play it with one second of burst (sim.Contender.Burst). That bucket
+// fills slowly before the first refusal switches it on. Where it would be less than half full, the
+// controller returns a NotBefore of that instant, which empties the arena's.
 //
 // The zero value is ready to use.
 type AWS struct{}

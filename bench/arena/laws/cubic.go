@@ -13,11 +13,10 @@ const (
 	cubicC    = 0.4 // events per second, per cubic second
 )
 
-// Cubic is the window growth of RFC 9438 applied to a rate: events per second stand for segments of
-// the window. A refusal cuts to 0.7 and starts W(t) = C (t - K)^3 + Wmax with K = cbrt((Wmax - W)/C); fast
-// convergence (section 4.7) lowers Wmax further when the rate falls short of the last one. One cut for
-// each round of feedback. Growth only while the pace holds requests back (section 5.8), at most by
-// half a second.
+// Cubic is the window growth of RFC 9438 applied to a rate: events per second stand for segments of the
+// window. A refusal cuts to 0.7 and starts W(t) = C (t - K)^3 + Wmax with K = cbrt((Wmax - W)/C). Fast
+// convergence (section 4.7) lowers Wmax further when the rate falls short of the last one. One cut for each
+// round of feedback. Growth only while the pace holds requests back (section 5.8), at most by half a second.
 //
 // Left out is the Reno-friendly region: it counts in windows per round trip, which a rate does not
 // have. It starts at the share, already past slow start; without one at 5 per second, doubling each second until

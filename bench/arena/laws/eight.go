@@ -8,9 +8,9 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Eight is the best controller that was known before the one of this library: eight rules, as the page says
-// that this library was designed from. It is here to be compared with, constants and all. Of its rules the
-// pace is the arena's own, and Retry-After counts in blackouts alone.
+// Eight is the best controller known before the one of this library: eight rules, as on the page from which
+// this library was designed. It is here to be compared with, constants and all. Its pace is the arena's own,
+// and Retry-After counts in blackouts alone.
 type Eight struct{}
 
 // New returns a controller that starts at the share, or at 5 events per second.
@@ -73,7 +73,7 @@ type eight struct {
 	measured     bool
 }
 
-// Next implements policy.Law.
+// Next implements policy.Controller.
 func (l *eight) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 	if l.rate == 0 {
 		l.begin(s.Now, b.Share)
@@ -244,7 +244,7 @@ func (l *eight) rise(x, dt float64) {
 	l.rate = max(l.rate, min(x, l.rate*math.Pow(2, dt/eightDouble), l.rate*math.Pow(2, eightStep)))
 }
 
-// steers sets the rate by what fields tell, and says whether it did.
+// steers sets the rate by the fields, and reports whether it did.
 func (l *eight) steers(s *policy.Sample, dt float64) bool {
 	q := s.Quota
 	if l.limit != q.Limit {
@@ -281,7 +281,7 @@ func (l *eight) lowest(q policy.Quota, now time.Duration) {
 	}
 }
 
-// drain judges by how fast all together use the quota up, and tells whether that is known.
+// drain judges by how fast all together use the quota up, and reports whether that is known.
 func (l *eight) drain(q policy.Quota, now time.Duration) bool {
 	switch took := (now - l.leftAt).Seconds(); {
 	case q.Remaining > l.left+eightRenewed:

@@ -28,7 +28,7 @@ func OurPolicy() string { return fmt.Sprintf("%T", ours) }
 // Contenders returns all contenders, best informed first:
 //
 //   - oracle: all replicas draw from one bucket that is filled at the upstream's limit of that instant (see
-//     sim.Contender). What it loses is lost to round trips and to windows that shrink.
+//     sim.Contender). Its losses are due to round trips and to windows that shrink.
 //   - coordinated: a coordinator divides the limit that it was configured with, once a second (see WaterFill).
 //   - quotient: the adaptive controller of this library, policy.Tracking.
 //   - eight rules: each replica alone, the best controller that was known before (see Eight).
@@ -78,7 +78,7 @@ type Static struct {
 // New returns the controller.
 func (p Static) New(uint64) policy.Controller { return p }
 
-// Next returns the share or the whole limit, whatever was heard.
+// Next returns the share or the whole limit, whatever the sample.
 func (p Static) Next(_ policy.Sample, b policy.Bounds) policy.Pace {
 	if b.Share > 0 && !p.Blind {
 		return policy.Pace{Rate: min(b.Share, b.Ceiling)}
@@ -86,9 +86,9 @@ func (p Static) Next(_ policy.Sample, b policy.Bounds) policy.Pace {
 	return policy.Pace{Rate: min(p.Whole, b.Ceiling)}
 }
 
-// WaterFill divides a limit in proportion to what each replica wants. Where all want more than there
-// is, a want counts only up to the water level: the level at which the limit is just used up. So
-// nobody gets more by wanting more than that, and what the modest leave goes to the others.
+// WaterFill divides a limit in proportion to what each replica wants. Where all want more than there is, a
+// want counts only up to the water level: the level at which the limit is just used up. So no client gets
+// more by wanting more than that, and the others get what the modest leave.
 func WaterFill(limit float64, wants, rates []float64) {
 	level := level(limit, wants)
 	sum := 0.0

@@ -1,8 +1,8 @@
 // Package sim plays replicas of a client against an upstream that enforces a limit, in virtual time.
 //
-// A run is a list of events in the order of their instants: a request arrives, is let through by the
-// replica's pacing bucket, reaches the upstream, is answered, and the controller of the replica hears of it.
-// The controllers are the real ones; the pacing buckets do what the library's do, and a test of the arena
+// A run is a list of events in the order of their instants. A request arrives, passes the replica's pacing
+// bucket, reaches the upstream and is answered, and the controller of the replica gets the answer. The
+// controllers are the real ones; the pacing buckets do what the library's do, and a test of the arena
 // compares both.
 package sim
 
@@ -17,11 +17,12 @@ import (
 // Contender is a way to share a limit.
 type Contender struct {
 	Name string
-	// Policy paces each replica alone; nil for a shared bucket. It is told what it may know of the scenario.
+	// Policy paces each replica alone; nil for a shared bucket. It gets all that it may know of the
+	// scenario.
 	Policy func(s *Scenario) policy.Policy
-	// Shared: all replicas draw from one bucket that is filled at the upstream's limit of that instant, and at slotsPace of it
-	// where slots are limited. No better way to use what can be known is known; it knows neither how long a round
-	// trip will take nor what is used up of a window that shrinks.
+	// Shared: all replicas draw from one bucket that is filled at the upstream's limit of that instant, and
+	// at slotsPace of it where slots are limited. No better way to use this knowledge is known. It knows
+	// neither how long a round trip will take nor how much is used up of a window that shrinks.
 	Shared bool
 	// Coordinate sets the rates of all replicas once a second, from what each wants; nil: each acts alone.
 	Coordinate func(limit float64, wants, rates []float64)

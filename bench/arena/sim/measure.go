@@ -317,7 +317,7 @@ func (m *mean) add(x float64) { m.sum, m.n = m.sum+x, m.n+1 }
 
 func (m *mean) value() float64 { return m.sum / max(1, m.n) }
 
-// near tells whether what was sent in three seconds from t on is within a tenth of what could be served.
+// near reports whether the requests of three seconds from t on are within a tenth of what could be served.
 func (m *meter) near(t int) bool {
 	sent := float64(m.sentBy[t]+m.sentBy[t+1]+m.sentBy[t+2]) / 3
 	at := time.Duration(t) * time.Second

@@ -28,7 +28,7 @@ func Own() []Scenario {
 }
 
 // flapping hurts a controller that restores its trust in the hint at each change: discovery that sees half
-// of the pool every other time doubles everybody's share every seven seconds.
+// of the pool every other time doubles each share every seven seconds.
 func flapping() Scenario {
 	const r, n = rate100, 10
 	s := equal("O1", "the hint flaps between 2x and 1/2x every 7 s", r, n, 2*r/n, nil)
@@ -50,8 +50,8 @@ func lying(name, title string, hints []Change, lie func(time.Duration, *Answer))
 	return s
 }
 
-// lieRetryAfter hurts a controller that stops for as long as it is told: each 429 costs a minute, or all
-// that is left of the run; and one that takes "now" at its word and hammers.
+// lieRetryAfter hurts a controller that stops for as long as the answer demands: each 429 costs a minute, or
+// the rest of the run. It also hurts one that takes "now" literally and hammers.
 func lieRetryAfter(t time.Duration, a *Answer) {
 	if a.Outcome != policy.Throttled {
 		return
@@ -65,8 +65,8 @@ func lieConstant(_ time.Duration, a *Answer) {
 	a.Quota = policy.Quota{Limit: 100, Remaining: 50, Reset: time.Second}
 }
 
-// lieOtherWindow hurts as lieConstant does, slower: the fields tell of a quota of a million an hour
-// that never runs out, while another one refuses.
+// lieOtherWindow hurts as lieConstant does, slower: the fields report a quota of a million an hour that
+// never runs out, while another one refuses.
 func lieOtherWindow(t time.Duration, a *Answer) {
 	gone := t.Seconds() * rate100
 	a.Quota = policy.Quota{Limit: 1e6, Remaining: 1e6 - gone, Reset: time.Hour - t}
@@ -91,8 +91,8 @@ func incident() Scenario {
 	return s
 }
 
-// rolling hurts a controller that learns much and forgets it with the process: every ten seconds one replica
-// leaves with all that it knew, and a fresh one joins a second later.
+// rolling hurts a controller that learns much and forgets it with the process. Every ten seconds one replica
+// leaves with its knowledge, and a fresh one joins a second later.
 func rolling() Scenario {
 	const r, n = rate100, 10
 	s := equal("O5", "rolling restart: one replica every 10 s", r, 2*n, 2*r/n, nil)
@@ -112,7 +112,7 @@ func rolling() Scenario {
 	return s
 }
 
-// mixed hurts a controller whose clock is its round trip: who hears sooner grows sooner, and the far half
+// mixed hurts a controller whose clock is its round trip: the near half grows sooner, and the far half
 // starves.
 func mixed() Scenario {
 	const r, n = rate100, 10
@@ -156,8 +156,8 @@ func crowd() Scenario {
 	return s
 }
 
-// apart hurts a controller whose cuts and growth keep the proportions that they find: nobody knows what the
-// others have.
+// apart hurts a controller whose cuts and growth keep the proportions that they find: no replica knows what
+// the others have.
 func apart() Scenario {
 	const r, n = rate100, 20
 	s := equal("O9", "20 replicas start a factor of 100 apart, no hint", r, n, 10*r/n, nil)

@@ -81,7 +81,7 @@ func (r *Run) serve(i int) {
 	}
 }
 
-// waiting tells whether somebody waits, after those have gone who waited too long.
+// waiting reports whether a request waits, after those that waited too long have gone.
 func (p *replica) waiting(r *Run) bool {
 	for p.head < len(p.queue) && p.queue[p.head] < r.now-maxWait {
 		p.head++

@@ -6,13 +6,13 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Scenario is a story: who wants how much when, and what the upstream allows.
-// Rates are in events per second, times count from the start of the run.
+// Scenario defines how much each client wants and when, and what the upstream allows. Rates are in events
+// per second, times count from the start of the run.
 type Scenario struct {
 	Name, Title string
 	Replicas    int
 	Length      time.Duration
-	// Limit is the upstream's at the start; Limits are its changes, which nobody announces.
+	// Limit is the upstream's at the start; Limits are its changes, which are not announced.
 	Limit  float64
 	Limits []Change
 	// Demand is what replica i wants at time t, and never more than Most.
@@ -20,9 +20,9 @@ type Scenario struct {
 	Most   func(i int) float64
 	// Joins and Leaves tell when replica i lives; nil: always.
 	Joins, Leaves func(i int) time.Duration
-	// Hints are the shares that replicas are told, from an instant on; none: no hint.
+	// Hints are the shares that replicas get, from an instant on; none: no hint.
 	Hints []Change
-	// Start is a share that replica i is told when it joins, and that is taken back at once: where it comes
+	// Start is a share that replica i gets when it joins, and that is taken back at once: where it comes
 	// from; nil: nothing.
 	Start func(i int) float64
 	// Noise is the part of the answers that are 429 for no reason.
@@ -234,7 +234,7 @@ func (s *Scenario) life(i int) (from, to time.Duration) {
 	return from, to
 }
 
-// Live tells whether replica i runs at t.
+// Live reports whether replica i runs at t.
 func (s *Scenario) Live(i int, t time.Duration) bool {
 	from, to := s.life(i)
 	return from <= t && t < to

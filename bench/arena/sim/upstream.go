@@ -10,7 +10,7 @@ import (
 // Fields is what an upstream tells in its answers.
 type Fields uint8
 
-// What an upstream tells.
+// An upstream's answers carry these fields.
 const (
 	NoFields   Fields = iota // a bare 429
 	RetryAfter               // 429 with Retry-After in whole seconds

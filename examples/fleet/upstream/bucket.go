@@ -40,7 +40,7 @@ func (b *bucket) take(now time.Duration) bool {
 	return true
 }
 
-// wait is how long it is until there are n tokens, if nobody takes one; 0 if there are.
+// wait is how long it is until there are n tokens, if none is taken; 0 if there are.
 func (b *bucket) wait(n float64) time.Duration {
 	return time.Duration(max(0, n-b.tokens) / b.rate * float64(time.Second))
 }

@@ -2,9 +2,9 @@ package upstream
 
 import "time"
 
-// A Clock tells the wall time that all processes on one machine share, and never jumps: it reads
-// the wall clock once and counts on from there with the monotonic clock. It is safe for use by many
-// goroutines; make one with NewClock.
+// A Clock returns the wall time that all processes on one machine share, and never jumps. It reads the wall
+// clock once and counts on from there with the monotonic clock. It is safe for use by many goroutines; make
+// one with NewClock.
 type Clock struct{ base time.Time }
 
 // NewClock returns a clock that agrees with the wall clock now.

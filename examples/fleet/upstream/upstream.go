@@ -1,5 +1,5 @@
-// Package upstream is an API with a limit, for clients to learn from: a token bucket behind HTTP whose limit can
-// change while it runs, and a log of everything that reached it.
+// Package upstream is an API with a limit, for clients to learn from. It is a token bucket behind HTTP whose
+// limit can change while it runs, and a log of everything that reached it.
 package upstream
 
 import (
@@ -17,7 +17,7 @@ import (
 // retry-after, fields.
 type Tells uint8
 
-// What an upstream tells.
+// An upstream's answers carry these fields.
 const (
 	Nothing    Tells = iota // a bare 429
 	RetryAfter              // 429 with Retry-After, in whole seconds
@@ -34,7 +34,7 @@ func (t Tells) MarshalText() ([]byte, error) {
 	return []byte(tells[t]), nil
 }
 
-// UnmarshalText reads the text. What it cannot read leaves t as it was.
+// UnmarshalText reads the text. A body that it cannot read leaves t as it was.
 func (t *Tells) UnmarshalText(text []byte) error {
 	i := slices.Index(tells, string(text))
 	if i < 0 {
@@ -85,7 +85,7 @@ func New(c Clock, limit float64, burst int, t Tells) *Upstream {
 	return &Upstream{clock: c, start: c.Now(), tells: t, bucket: newBucket(limit, burst)}
 }
 
-// SetLimit changes the limit now, and announces it to nobody. Both are above 0.
+// SetLimit changes the limit now, without notice. Both are above 0.
 func (u *Upstream) SetLimit(limit float64, burst int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -114,7 +114,8 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// arrive takes a token, writes the log and what is told in one step, so that the log is in order of arrival.
+// arrive takes a token, and writes the log and the answer in one step, so that the log is in order of
+// arrival.
 func (u *Upstream) arrive(h http.Header, a Arrival) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
