@@ -20,7 +20,8 @@ FILES        ?= bucket.go,gate.go,lru.go,queue.go,refund.go,replay.go,semaphore.
 CHAOS        ?= 10m
 BENCHFLAGS   ?=
 HOUSE        ?=
-PLAIN        ?= README.md docs/leases.md docs/adaptive.md docs/adaptive-controller.md ./lease/... ./policy ./internal/waited ./internal/overdue ./httplimit/... ./ginlimit ./echolimit ./echolimit-v4 ./grpclimit ./poolsize/... ./admin/... ./metrics/... ./config ./internal/plain ./cmd/... ./deploy/...
+PAGES        := *.md docs/*.md $(filter-out docs/decisions/%,$(wildcard */README.md */*/README.md))
+PLAIN        ?= $(PAGES) ./lease/... ./policy ./internal/waited ./internal/overdue ./httplimit/... ./ginlimit ./echolimit ./echolimit-v4 ./grpclimit ./poolsize/... ./admin/... ./metrics/... ./config ./internal/plain ./cmd/... ./deploy/...
 CROSS        ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
 
 # ST1005 is off: an error that names a field spells it as Go does, with a capital.
