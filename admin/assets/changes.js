@@ -1,66 +1,71 @@
-// The changes that an operator can make: what each asks for, sends and shows for confirmation.
+// The changes that an operator can make: the fields of each, what it sends and what it shows for confirmation. Each holds on this replica.
 import { el, exact, number, limitText, rateText, duration } from "./dom.js";
-import { field, numeric, textual, select, choice, checkbox, numberOf } from "./fields.js";
+import { field, numeric, textual, select, choice, checkbox, numberOf, atMost } from "./fields.js";
 import { change } from "./dialog.js";
 import { get, named } from "./api.js";
+import { here } from "./replica.js";
 
-// replicas changes the pool size, of the limiter of that name or, where it is "", of all.
-export function replicas(name, done) {
+const longestKey = 4096; // bytes
+const longestName = 128; // bytes of a rate's name or unit
+
+// replicas changes the replica count that some limiters use, by name. all are those of the process.
+export function replicas(names, all, done) {
+  const label = (list) => (list.length === all.length && all.length > 1 ? "all limiters" : list.join(", "));
   change({
-    title: "Change replicas",
-    about: "Every key's share follows at once.",
+    title: `Change the replica count of ${names.length > 3 && names.length < all.length ? `${names.length} limiters` : label(names)} ${here()}`,
+    about: "This replica divides each limit by it, at once. Other replicas keep theirs.",
     query: {},
     done,
     edit({ limiters }) {
-      const names = Object.keys(limiters).sort();
-      const first = limiters[name || names[0]].pool;
-      const whose = select([["", "All limiters"], ...names.map((n) => [n, n])], name);
-      const count = numeric(first.replicas);
-      const weight = numeric(first.weight > 1 ? first.weight : "");
-      const ordinal = numeric(first.ordinal || "");
-      const minutes = numeric("");
+      const there = Object.keys(limiters).sort();
+      const mine = names.filter((n) => there.includes(n));
+      const lists = [mine, there, ...there.map((n) => [n])].filter((list, i, every) => list.length > 0 && every.findIndex((other) => other.join() === list.join()) === i);
+      const first = limiters[lists[0][0]].pool;
+      const whose = select(lists.map((list, i) => [String(i), label(list)]), "0");
+      const most = 1_000_000;
+      const count = numeric(first.replicas, { whole: true, low: 1, high: most });
+      const total = () => (Number.isInteger(numberOf(count)) ? Math.max(1, numberOf(count)) : most);
+      const weight = numeric(first.weight > 1 ? first.weight : "", { whole: true, low: 1, high: total, optional: true });
+      const last = () => Math.max(1, total() - (Number.isInteger(numberOf(weight)) ? numberOf(weight) : 1) + 1);
+      const ordinal = numeric(first.ordinal || "", { whole: true, low: 1, high: last, optional: true });
+      const minutes = numeric("", { low: 0.001, high: 525_600, optional: true });
       const nodes = [
         field("limiter", "For", whose),
-        field("replicas", "Replicas", count, "Live processes that share the limits, each by its weight."),
+        field("replicas", "Replicas", count, "Running processes that share the limits, each by its weight."),
         field("weight", "This one counts as", weight, "Optional: its weight, 1 to replicas. Empty: 1."),
         field("ordinal", "This is replica number", ordinal, "Optional: 1 to replicas, the first of its weight. Empty: unknown."),
-        field("ttl_seconds", "For how many minutes", minutes, "Optional. Afterwards the size that is followed or configured counts again."),
+        field("ttl_seconds", "For how many minutes", minutes, "Optional. Afterwards the followed or configured count is used again."),
       ];
-      const collect = () => poolChange(limiters, whose.value, numberOf(count), numberOf(weight), numberOf(ordinal), numberOf(minutes));
-      return { nodes: names.length > 1 ? nodes : nodes.slice(1), focus: count, collect };
+      const collect = () => poolChange(limiters, lists[Number(whose.value)], label(lists[Number(whose.value)]), numberOf(count), numberOf(weight), numberOf(ordinal), numberOf(minutes));
+      return { nodes: lists.length > 1 ? nodes : nodes.slice(1), focus: count, collect };
     },
   });
 }
 
-function poolChange(limiters, name, count, weight, ordinal, minutes) {
-  const names = name === "" ? Object.keys(limiters).sort() : [name];
+function poolChange(limiters, names, label, count, weight, ordinal, minutes) {
   const pools = names.map((n) => limiters[n].pool);
-  const seconds = typeof minutes === "number" ? minutes * 60 : minutes;
+  const seconds = minutes === undefined ? undefined : minutes * 60;
   const listed = (texts) => [...new Set(texts)].join(", ");
   return {
     path: "replicas",
     targets: names.map((n) => ({ limiter: n, etag: limiters[n].etag })),
     body: { replicas: count, weight, ordinal, ttl_seconds: seconds },
     rows: [
-      ["Limiters", name || "all", name || "all"],
-      ["Replicas", listed(pools.map((p) => exact(p.replicas))), shown(count)],
-      ["Counts as", listed(pools.map((p) => exact(p.weight))), weight === undefined ? "1" : shown(weight)],
-      ["This is replica", listed(pools.map((p) => (p.ordinal ? exact(p.ordinal) : "unknown"))), ordinal ? shown(ordinal) : "unknown"],
-      ["Said by", listed(pools.map((p) => p.source)), seconds ? `an operator, for ${typeof seconds === "number" ? duration(seconds) : seconds}` : "an operator, until it is changed"],
+      ["Limiters", label, label],
+      ["Replicas", listed(pools.map((p) => exact(p.replicas))), exact(count)],
+      ["Counts as", listed(pools.map((p) => exact(p.weight))), exact(weight ?? 1)],
+      ["This is replica", listed(pools.map((p) => (p.ordinal ? exact(p.ordinal) : "unknown"))), ordinal ? exact(ordinal) : "unknown"],
+      ["Source", listed(pools.map((p) => p.source)), seconds ? `an operator, for ${duration(seconds)}` : "an operator, until it is changed"],
     ],
-    done: `Replicas set to ${shown(count)}.`,
+    done: `Replica count of ${label} set to ${exact(count)}.`,
   };
-}
-
-function shown(value) {
-  return typeof value === "number" ? exact(value) : value === undefined ? "nothing" : String(value);
 }
 
 // limit changes the limit of a limiter.
 export function limit(name, done) {
   change({
-    title: "Change the limit",
-    about: `Of limiter ${name}: what one key may do over the whole fleet.`,
+    title: `Change the limit of ${name} ${here()}`,
+    about: "What one key may do over all replicas together. Other replicas keep their limit until it is changed there too.",
     query: { limiter: name },
     done,
     edit(seen) {
@@ -76,8 +81,8 @@ export function limit(name, done) {
 // plan sets, changes or takes off a plan's limit. which is its name, "" where the operator has yet to name it.
 export function plan(name, which, done) {
   change({
-    title: which === "" ? "Add a plan" : "Change a plan",
-    about: `In limiter ${name}: what each key of the plan may do over the whole fleet, in place of the limiter's limit.`,
+    title: `${which === "" ? "Add a plan to" : `Change plan ${which} of`} ${name} ${here()}`,
+    about: "What each key of the plan may do over all replicas together, in place of the limiter's limit.",
     query: { limiter: name },
     done,
     edit(seen) {
@@ -86,7 +91,7 @@ export function plan(name, which, done) {
       const options = [["limit", "Limit"], ["deny", "Deny everything"]];
       if (old) options.push(["remove", "Remove the plan"]);
       const editor = limitEditor(old ?? state.limit, options, old?.denies ? "deny" : "limit");
-      const box = textual(which);
+      const box = textual(which, (text) => (/^[a-z0-9._-]{1,64}$/.test(text) ? "" : "Enter 1 to 64 of a-z, 0-9, dot, underscore and hyphen."));
       box.readOnly = which !== "";
       const collect = () => planChange(name, state, box.value, editor.value());
       return { nodes: [field("plan", "Plan", box), ...editor.nodes], collect };
@@ -97,8 +102,8 @@ export function plan(name, which, done) {
 // removePlan takes a plan off.
 export function removePlan(name, which, done) {
   change({
-    title: "Remove a plan",
-    about: `In limiter ${name}: the keys of plan ${which} come under the limiter's own limit. Asks that still name the plan are refused.`,
+    title: `Remove plan ${which} of ${name} ${here()}`,
+    about: "The keys of the plan come under the limiter's own limit. Requests that still name the plan are refused.",
     query: { limiter: name },
     done,
     edit(seen) {
@@ -137,8 +142,8 @@ async function ownLimit(name, key) {
 // override sets, changes or takes off one key's own limit. key, { key, key_base64 }, is null where the operator has yet to name it.
 export function override(name, key, done) {
   change({
-    title: key === null ? "Override a key" : "Change an override",
-    about: `In limiter ${name}: a limit for one key, in place of the limiter's.`,
+    title: `${key === null ? "Override a key" : "Change an override"} of ${name} ${here()}`,
+    about: "A limit for one key, in place of the limiter's.",
     query: { limiter: name },
     done,
     async edit(seen) {
@@ -147,7 +152,7 @@ export function override(name, key, done) {
       const options = [["limit", "Its own limit"], ["deny", "Deny everything"]];
       if (old) options.push(["remove", "Remove the override"]);
       const editor = limitEditor(old ?? state.limit, options, old?.denies ? "deny" : "limit");
-      const box = textual(key === null ? "" : key.key);
+      const box = textual(key === null ? "" : key.key, atMost(longestKey));
       if (key !== null) box.readOnly = true;
       const collect = async () => {
         const value = editor.value();
@@ -162,8 +167,8 @@ export function override(name, key, done) {
 // remove takes a key's override off.
 export function remove(name, key, done) {
   change({
-    title: "Remove an override",
-    about: `In limiter ${name}, for key ${key.key}: the limiter's own limit holds again.`,
+    title: `Remove an override of ${name} ${here()}`,
+    about: `Key ${key.key} comes under the limiter's own limit again.`,
     query: { limiter: name },
     done,
     edit(seen) {
@@ -186,8 +191,8 @@ function overrideChange(name, etag, key, old, value) {
 // reset forgives a key: it starts fresh. There is nothing to fill in.
 export function reset(name, key, done) {
   change({
-    title: "Reset a key",
-    about: `In limiter ${name}, on this replica: the key starts fresh. Its requests in flight, those that wait and its own limit stay.`,
+    title: `Reset a key of ${name} ${here()}`,
+    about: "The key starts fresh. Its requests in flight, those that wait and its own limit stay.",
     query: { limiter: name },
     done,
     edit(seen) {
@@ -218,15 +223,15 @@ function resetRows(about) {
     ...rates,
     ...learned,
     ["In flight", exact(about.in_flight), exact(about.in_flight)],
-    ["Waiting", waiting, about.remembered && about.waiting > 0 ? "those go for whom there is room then" : waiting],
+    ["Waiting", waiting, about.remembered && about.waiting > 0 ? "those that fit then are admitted" : waiting],
   ];
 }
 
 // dryRun turns dry run on or off.
 export function dryRun(name, on, done) {
   change({
-    title: on ? "Turn dry run on" : "Turn dry run off",
-    about: on ? `Limiter ${name} then decides and counts, but admits everything.` : `Limiter ${name} then refuses again what is beyond its limit.`,
+    title: `Turn dry run ${on ? "on" : "off"} for ${name} ${here()}`,
+    about: on ? "The limiter then decides and counts, but admits everything." : "The limiter then refuses again what is beyond its limit.",
     query: { limiter: name },
     done,
     edit(seen) {
@@ -247,7 +252,7 @@ function limitRows(old, now) {
     rows.push([`Rate ${i + 1}`, text(old.rates[i]), text(now.rates[i])]);
   }
   const slots = (n) => (n ? exact(n) : "no bound");
-  rows.push(["In flight", slots(old.in_flight), typeof now.in_flight === "string" ? now.in_flight : slots(now.in_flight)]);
+  rows.push(["In flight", slots(old.in_flight), slots(now.in_flight)]);
   return rows;
 }
 
@@ -256,7 +261,7 @@ function limitEditor(old, options, chosen) {
   let kind = chosen;
   const rates = [];
   const list = el("div", { class: "rates" });
-  const slots = numeric(old.in_flight || "");
+  const slots = numeric(old.in_flight || "", { whole: true, low: 0, high: 2 ** 30, optional: true });
   const renumber = () => rates.forEach((rate, i) => rate.number(i));
   const add = (values) => {
     const rate = rateEditor(values, () => {
@@ -271,7 +276,7 @@ function limitEditor(old, options, chosen) {
     return rate;
   };
   const more = el("button", { type: "button", text: "Add a rate", onclick: () => add({ per_seconds: 1 }).focus() });
-  const details = el("div", { class: "own", hidden: kind !== "limit" }, list, more, field("in_flight", "In flight", slots, "Most requests at a time, over the fleet. Empty: no bound."));
+  const details = el("div", { class: "own", hidden: kind !== "limit" }, list, more, field("in_flight", "In flight", slots, "Most requests at a time, over all replicas. Empty: no bound."));
   const radios = choice("kind", "What holds", options, kind, (value) => {
     kind = value;
     details.hidden = kind !== "limit";
@@ -288,14 +293,14 @@ function limitEditor(old, options, chosen) {
 // rateEditor makes the fields of one rate.
 function rateEditor(old, onRemove) {
   const controls = {
-    events: numeric(old.events),
-    per_seconds: numeric(old.per_seconds),
-    burst: numeric(old.burst || ""),
-    name: textual(old.name),
-    unit: textual(old.unit),
+    events: numeric(old.events, { above: 0, high: 1e12 }),
+    per_seconds: numeric(old.per_seconds, { low: 1e-9, high: 9.2e9 }),
+    burst: numeric(old.burst || "", { whole: true, low: 0, high: 2 ** 40, optional: true }),
+    name: textual(old.name, atMost(longestName)),
+    unit: textual(old.unit, atMost(longestName)),
   };
   const aligned = checkbox("aligned", "Aligned to the wall clock", old.aligned);
-  const counted = checkbox("counted", "Counted over the fleet (aligned only)", old.counted);
+  const counted = checkbox("counted", "Counted over all replicas (aligned only)", old.counted);
   const turns = checkbox("no_turns", "No turns between replicas", old.no_turns);
   const legend = el("legend");
   const removeButton = el("button", { type: "button", class: "quiet", text: "Remove", onclick: onRemove });

@@ -1,7 +1,8 @@
 // The one dialog of the page: a change in two steps (fill in, confirm), or a text to read.
 import { el, table } from "./dom.js";
-import { get, put } from "./api.js";
-import { showFieldError, clearFieldErrors } from "./fields.js";
+import { get, put, validate } from "./api.js";
+import { showFieldError, clearFieldErrors, validFields } from "./fields.js";
+import { here } from "./replica.js";
 
 const dialog = document.getElementById("dialog");
 const form = document.getElementById("dialog-form");
@@ -51,15 +52,15 @@ function warn(message, extra) {
   alertBox.replaceChildren(...(message === null ? [] : [el("p", { text: message }), ...(extra ? [extra] : [])]));
 }
 
-function button(text, onclick, kind = "") {
-  return el("button", { type: "button", class: kind, text, onclick });
+function button(text, onclick, kind = "", writes = false) {
+  return el("button", { type: "button", class: kind, text, onclick, "data-writes": writes });
 }
 
 const cancel = () => button("Cancel", () => dialog.close());
 
-// read opens the dialog with something to read; load returns its nodes, and is asked again by Refresh.
+// read opens the dialog with something to read. load returns its nodes; Refresh calls it again. extra are buttons that lead to changes.
 export async function read(heading, load, extra = []) {
-  const mine = open(heading, "");
+  const mine = open(heading, `As it stands ${here()}.`);
   onSubmit = () => dialog.close();
   const refresh = async () => {
     try {
@@ -71,7 +72,7 @@ export async function read(heading, load, extra = []) {
       if (mine === visit) warn(explain(problem));
     }
   };
-  actions.replaceChildren(...extra.map(([text, act]) => button(text, () => instead(act))), button("Refresh", refresh), el("button", { class: "primary", text: "Close" }));
+  actions.replaceChildren(...extra.map(([text, act]) => button(text, () => instead(act), "", true)), button("Refresh", refresh), el("button", { class: "primary", text: "Close" }));
   title.focus();
   await refresh();
 }
@@ -84,7 +85,7 @@ export function instead(act) {
 
 // change opens the dialog for a change:
 //   title, about  what is changed
-//   query         whose state the operator sees, for GET state, or GET of what from names
+//   query         the limiter whose state the operator sees, for GET state, or GET of what from names
 //   edit(seen)    a promise, or not, of { nodes, focus, collect } of the form's fields; collect returns, or promises, { path, targets, body, rows, done }, and a method that is not PUT;
 //                 targets are { limiter, etag } with the tag of what the operator saw, and no limiter where it is not about one; rows are [what, old, new]. Without nodes there is nothing to fill in, and the confirmation comes first.
 export async function change(spec) {
@@ -100,21 +101,32 @@ async function start(spec, mine) {
     if (mine !== visit) return;
     const editor = await spec.edit(seen);
     if (mine !== visit) return;
-    if (editor.nodes) edit(spec, editor, mine);
-    else await confirm(spec, editor, mine);
+    if (editor.nodes) {
+      edit(spec, editor, mine);
+      return;
+    }
+    const wanted = await editor.collect();
+    if (mine === visit) confirm(spec, editor, mine, wanted);
   } catch (problem) {
     if (mine === visit) warn(explain(problem), button("Try again", () => start(spec, mine)));
   }
 }
 
 function edit(spec, editor, mine) {
-  show(spec.title, spec.about, editor.nodes, [cancel(), el("button", { class: "primary", text: "Review change" })]);
+  const review = el("button", { class: "primary", text: "Review change" });
+  show(spec.title, spec.about, editor.nodes, [cancel(), review]);
   onSubmit = async () => {
     clearFieldErrors(body);
+    if (review.disabled || !validFields(body)) return;
+    review.disabled = true;
     try {
-      await confirm(spec, editor, mine);
+      const wanted = await editor.collect();
+      await judge(wanted);
+      if (mine === visit) confirm(spec, editor, mine, wanted);
     } catch (problem) {
       if (mine === visit) failed(spec, editor, mine, problem, "");
+    } finally {
+      review.disabled = false;
     }
   };
   const first = editor.focus ?? body.querySelector('input[type="text"]:not([readonly])');
@@ -122,10 +134,13 @@ function edit(spec, editor, mine) {
   first.select();
 }
 
-// confirm shows what would change, old beside new, and sends it when the operator says so.
-async function confirm(spec, editor, mine) {
-  const wanted = await editor.collect();
-  if (mine !== visit) return;
+// judge throws what the service finds wrong with a change. What is wrong for one limiter is wrong for all.
+async function judge({ path, targets: [{ limiter }], body: sent }) {
+  await validate(path, limiter === undefined ? {} : { limiter }, sent);
+}
+
+// confirm shows what would change, old beside new. Apply sends it.
+function confirm(spec, editor, mine, wanted) {
   const back = editor.nodes ? button("Back", () => edit(spec, editor, mine)) : cancel();
   const apply = el("button", { class: "primary", text: "Apply change" });
   show(`Confirm: ${spec.title}`, spec.about, [comparison(wanted.rows)], [back, apply]);
@@ -166,7 +181,7 @@ function failed(spec, editor, mine, problem, changed) {
   if (problem.status === 412) {
     actions.replaceChildren(cancel());
     const reload = button("Reload", () => start(spec, mine), "primary");
-    warn(`Somebody else changed it after you had opened this dialog. ${changed} Reload to see the values of now.`, reload);
+    warn(`Another client changed it after you opened this dialog. ${changed} Reload to see the present values.`, reload);
     reload.focus();
     return;
   }
@@ -197,7 +212,7 @@ function sentence(problem) {
 // explain says why a request failed, with the field's name.
 function explain(problem) {
   if (problem.status === undefined) return "The service cannot be reached.";
-  if (problem.status === 401) return "The service wants a token. Close this dialog and enter one.";
+  if (problem.status === 401) return "The service needs a token.";
   const name = problem.problem?.field;
   return name ? `${name}: ${sentence(problem.problem)}` : `${problem.message}.`;
 }

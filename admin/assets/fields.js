@@ -1,5 +1,5 @@
 // Fields of a form: each with a label, a hint and room for an error that is tied to it.
-import { el, newID } from "./dom.js";
+import { el, newID, exact } from "./dom.js";
 
 // field makes a labelled control. name is the path of the field in the request, which errors are matched against.
 export function field(name, label, control, hint = "") {
@@ -17,12 +17,56 @@ export function field(name, label, control, hint = "") {
   );
 }
 
-export function numeric(value) {
-  return el("input", { type: "text", inputmode: "decimal", autocomplete: "off", value: value ?? "" });
+// checks are by control: each returns what is wrong with what stands there, "" for nothing.
+const checks = new WeakMap();
+
+// numeric makes a field for a number. bounds are { low, high }, both allowed, and { above } in place of low, where it is not; whole numbers
+// only with whole; empty only with optional. A bound may be a function.
+export function numeric(value, bounds) {
+  const control = el("input", { type: "text", inputmode: "decimal", autocomplete: "off", value: value ?? "" });
+  checks.set(control, () => (fits(numberOf(control), bounds) ? "" : wanted(bounds)));
+  return control;
 }
 
-export function textual(value) {
-  return el("input", { type: "text", autocomplete: "off", autocapitalize: "off", spellcheck: "false", value: value ?? "" });
+const now = (bound) => (typeof bound === "function" ? bound() : bound);
+
+function fits(n, { low, high, above, whole, optional }) {
+  if (n === undefined) return Boolean(optional);
+  if (typeof n !== "number" || (whole && !Number.isInteger(n))) return false;
+  return n <= now(high) && (above === undefined ? n >= now(low) : n > now(above));
+}
+
+function wanted({ low, high, above, whole, optional }) {
+  const kind = whole ? "a whole number" : "a number";
+  const range = above === undefined ? `from ${exact(now(low))} to ${exact(now(high))}` : `above ${exact(now(above))}, at most ${exact(now(high))}`;
+  return `Enter ${kind} ${range}${optional ? ", or leave it empty" : ""}.`;
+}
+
+// textual makes a field for a text. check, which may be left out, returns what is wrong with one.
+export function textual(value, check) {
+  const control = el("input", { type: "text", autocomplete: "off", autocapitalize: "off", spellcheck: "false", value: value ?? "" });
+  if (check) checks.set(control, () => check(control.value));
+  return control;
+}
+
+// atMost is a check of a text's length, in bytes.
+export function atMost(bytes) {
+  return (text) => (new TextEncoder().encode(text).length <= bytes ? "" : `Enter at most ${exact(bytes)} bytes.`);
+}
+
+// validFields reports whether all fields hold what they should. What is wrong is said at each field, and the first of those has the focus.
+export function validFields(root) {
+  const bad = [...root.querySelectorAll("input")].filter((control) => !control.closest("[hidden]") && sayWrong(control, checks.get(control)?.() ?? ""));
+  bad[0]?.focus();
+  return bad.length === 0;
+}
+
+// sayWrong puts a message next to a field. It reports whether there is one.
+function sayWrong(control, message) {
+  if (message === "") return false;
+  document.getElementById(`${control.id}-error`).textContent = message;
+  control.setAttribute("aria-invalid", "true");
+  return true;
 }
 
 // select makes a list to choose from; options are [value, label].
@@ -47,9 +91,9 @@ export function checkbox(name, label, checked) {
   return { input, node: el("label", { class: "option" }, input, el("span", { text: label })) };
 }
 
-// numberOf returns what stands in a control as a number, or as it is where it is none: the service then says what it wants. Commas are
-// taken out only where they stand between groups of three digits: "1,5" is no number, and surely not 15.
-// Nothing at all is undefined, which leaves the field out of the request.
+// numberOf returns what stands in a control as a number, or as it is where it is none. Commas are taken out only
+// where they stand between groups of three digits: "1,5" is no number, and surely not 15. Nothing at all is undefined, which leaves the field
+// out of the request.
 export function numberOf(control) {
   const text = control.value.trim();
   if (text === "") return undefined;
@@ -62,15 +106,13 @@ function plain(path) {
   return path.toLowerCase().replace(/^limit\./, "").replaceAll("_", "");
 }
 
-// showFieldError puts a message next to the field with that path and moves there. It tells whether there is one.
+// showFieldError puts a message next to the field with that path and moves there. It reports whether there is such a field.
 export function showFieldError(root, path, message) {
   const wanted = plain(path ?? "");
   const controls = [...root.querySelectorAll("[data-field]")];
   const control = controls.find((c) => plain(c.dataset.field) === wanted) ?? controls.find((c) => plain(c.dataset.field).endsWith(`.${wanted}`));
-  const error = control && document.getElementById(`${control.id}-error`);
-  if (!error) return false;
-  error.textContent = message;
-  control.setAttribute("aria-invalid", "true");
+  if (!control || !document.getElementById(`${control.id}-error`)) return false;
+  sayWrong(control, message);
   control.focus();
   return true;
 }

@@ -1,8 +1,8 @@
-// The pool that the limiters believe in.
+// The replica count that each limiter of this process uses.
 import { el, setText, exact, duration } from "./dom.js";
 import { replicas } from "./changes.js";
 
-// showFleet shows the pool, once for all limiters that believe the same.
+// showFleet shows the replica count, once for all limiters that use the same. It comes from the same source for those.
 const pools = new Map(); // tiles by what is believed
 export function showFleet({ limiters, time }, notice) {
   document.getElementById("fleet").hidden = Object.keys(limiters).length === 0;
@@ -27,10 +27,10 @@ const sources = {
   configured: "configured",
   set: "an operator",
   followed: "followed",
-  awaited: "awaited: nothing is admitted",
+  awaited: "not known yet: nothing is admitted",
 };
 
-// poolTile shows one belief about the pool.
+// poolTile shows one replica count and the limiters that use it.
 function poolTile(notice) {
   const size = el("span", { class: "size" });
   const unit = el("span", { class: "of" });
@@ -38,9 +38,8 @@ function poolTile(notice) {
   const facts = el("dl", { class: "facts" });
   const error = el("p", { class: "pool-error" });
   let names = [];
-  let all = [];
-  const ask = () => replicas(names.length === 1 ? names[0] : "", notice);
-  const act = el("button", { type: "button", text: "Change replicas", onclick: ask });
+  let all = []; // limiters of the process
+  const act = el("button", { type: "button", "data-writes": true, text: "Change replicas", onclick: () => replicas(names, all, notice) });
   const node = el("div", { class: "pool" }, el("div", { class: "big" }, el("p", {}, size, unit), whose), facts, error, act);
   const fact = new Map();
   const put = (name, value) => {
@@ -54,7 +53,7 @@ function poolTile(notice) {
   };
   const show = (limiters, of, every, now) => {
     names = of;
-    all = every;
+    all = every.toSorted();
     const each = of.map((name) => limiters[name].pool);
     const pool = each[0];
     setText(size, exact(pool.replicas));
@@ -63,10 +62,10 @@ function poolTile(notice) {
     const weight = pool.weight > 1 ? `, counts as ${exact(pool.weight)}` : "";
     put("This one", (pool.ordinal ? `number ${exact(pool.ordinal)}` : "number unknown") + weight);
     put("Source", sources[pool.source] ?? pool.source);
-    put("Last heard", pool.age_seconds >= 1 ? `${duration(pool.age_seconds)} ago` : pool.age_seconds > 0 ? "just now" : "");
+    put("Last report", pool.age_seconds >= 1 ? `${duration(pool.age_seconds)} ago` : pool.age_seconds > 0 ? "just now" : "");
     put("Ends", pool.until ? untilText(pool.until, now) : "");
     const errors = each.reduce((sum, p) => sum + p.errors + p.rejected, 0);
-    put("Bad hints", errors > 0 ? exact(errors) : "");
+    put("Bad reports", errors > 0 ? exact(errors) : "");
     const last = each.map((p) => p.last_error).find((text) => text) ?? "";
     setText(error, last ? `Last error: ${last}` : "");
     error.hidden = last === "";

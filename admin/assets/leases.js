@@ -1,9 +1,10 @@
-// The lease service: its semaphores, asked for every two seconds while they can be seen, who holds one, and
+// The lease service: its semaphores, read every two seconds while they can be seen, the holders of each, and
 // the way to break a lease.
 import { el, setText, table, number, exact, duration } from "./dom.js";
 import { get, Refused } from "./api.js";
 import { read, change, instead } from "./dialog.js";
 import { field, textual } from "./fields.js";
+import { here } from "./replica.js";
 
 const pause = 2000;
 const shownAtMost = 100; // semaphores on the page, and locks of each kind in the dialog
@@ -92,7 +93,7 @@ function line(s) {
 // isolated keeps the direction of a name's letters from the rest of a sentence.
 const isolated = (name) => `\u2068${name}\u2069`;
 
-// locks shows who holds a semaphore and who waits for it.
+// locks shows the holders of a semaphore and the peers that wait for it.
 function locks(semaphore) {
   read(`Semaphore ${semaphore}`, async () => {
     const seen = await get("leases", { semaphore, top: shownAtMost });
@@ -111,7 +112,7 @@ function list(title, age, of, now, onBreak) {
     el("td", { text: exact(lock.count) }),
     el("td", { text: duration(lock.age_seconds) }),
     el("td", { text: duration(Math.max(0, (Date.parse(lock.expires) - now) / 1000)) }),
-    el("td", { class: "acts" }, onBreak ? el("button", { type: "button", class: "small", text: "Break", "aria-label": `Break the lease of peer ${lock.peer}`, onclick: () => onBreak(lock) }) : null));
+    el("td", { class: "acts" }, onBreak ? el("button", { type: "button", "data-writes": true, class: "small", text: "Break", "aria-label": `Break the lease of peer ${lock.peer}`, onclick: () => onBreak(lock) }) : null));
   const heading = el("h3", { text: of.length < shownAtMost ? title : `${title}: the oldest ${number(shownAtMost)}` });
   if (of.length === 0) return [heading, el("p", { class: "empty", text: "None." })];
   return [heading, table(`${title}, oldest first`, ["Peer", "Count", age, "Expires in", ""], el("tbody", {}, ...of.map(row)))];
@@ -120,8 +121,8 @@ function list(title, age, of, now, onBreak) {
 // breakLease takes a lock from its holder. There is nothing to fill in.
 function breakLease(semaphore, { peer, etag }) {
   change({
-    title: "Break a lease",
-    about: `Peer ${peer} loses its lock and learns so at its next heartbeat. Until then it may still use what the lock is for. Semaphore: ${isolated(semaphore)}`,
+    title: `Break a lease ${here()}`,
+    about: `Peer ${peer} loses its lock, and learns of it at its next heartbeat. Until then it may still use what the lock is for. Semaphore: ${isolated(semaphore)}`,
     from: "leases",
     query: { semaphore, top: 1000 },
     done,

@@ -48,7 +48,7 @@ export class LimiterView {
   build() {
     const id = `limiter-${this.name}`;
     const { name, done } = this;
-    const button = (text, onclick, kind = "") => el("button", { type: "button", class: kind, text, onclick });
+    const button = (text, onclick, kind = "") => el("button", { type: "button", "data-writes": true, class: kind, text, onclick });
     this.fold = el("button", { type: "button", class: "fold", "aria-controls": `${id}-body`, onclick: () => this.choose(!this.open) }, chevron(), el("span", { text: name }));
     this.badges = {
       dry: badge("Dry run", "dry", "Everything is admitted"),
@@ -78,7 +78,7 @@ export class LimiterView {
     this.overrideNote = el("p", { class: "empty" });
     this.overrideTable = table("Overrides: keys with a limit of their own", overrideColumns, this.overrides, { cards: true });
     const ruleTable = table("Rules of the limit, of all replicas and on this one", ruleColumns, this.rules, { cards: true });
-    const add = el("button", { type: "button", class: "small add", text: "Add a plan", onclick: () => changes.plan(this.name, "", this.done) });
+    const add = el("button", { type: "button", "data-writes": true, class: "small add", text: "Add a plan", onclick: () => changes.plan(this.name, "", this.done) });
     this.graphs = el("div", { class: "charts" }, ...Object.values(this.charts).map((c) => c.node));
     this.numbers = el("div", { class: "tiles" }, ...Object.values(this.tiles).map((t) => t.node));
     return [
@@ -283,7 +283,7 @@ export class LimiterView {
   }
 
   planLine({ name, limit, rules }) {
-    const act = (text, run) => el("button", { type: "button", class: "small", text, "aria-label": `${text} the plan ${name}`, onclick: run });
+    const act = (text, run) => el("button", { type: "button", "data-writes": true, class: "small", text, "aria-label": `${text} the plan ${name}`, onclick: run });
     return labelled(planColumns, el("tr", {},
       el("th", { scope: "row", class: "key", text: name }),
       el("td", { text: limitText(limit) }),
@@ -306,7 +306,7 @@ export class LimiterView {
 
   overrideLine(one) {
     const { key, limit } = one;
-    const act = (text, run) => el("button", { type: "button", class: "small", text, "aria-label": `${text} the override of ${key}`, onclick: run });
+    const act = (text, run) => el("button", { type: "button", "data-writes": true, class: "small", text, "aria-label": `${text} the override of ${key}`, onclick: run });
     return labelled(overrideColumns, el("tr", {},
       el("th", { scope: "row", class: "key", text: key === "" ? "(empty key)" : key }),
       el("td", { text: limitText(limit) }),

@@ -1,6 +1,7 @@
 // The page: keeps the stream of states going and shows what it says.
 import { setText, duration } from "./dom.js";
-import { events, setToken } from "./api.js";
+import { events, get, setToken, keepToken, forgetToken, doors } from "./api.js";
+import { know, replicaName } from "./replica.js";
 import { showLimiters, gap, restart } from "./limiters.js";
 import { showFleet } from "./fleet.js";
 import { showFile } from "./file.js";
@@ -59,6 +60,7 @@ function alive() {
   link("live", "Live");
   at("banner").hidden = true;
   document.body.classList.remove("stale");
+  at("forget").hidden = !keepToken();
   setText(at("status"), again ? "Connected again. The numbers are live." : "Connected. The numbers are live.");
   if (again) notice("Connected again.");
 }
@@ -76,18 +78,37 @@ function lost(why) {
   setText(at("banner-text"), why);
 }
 
+// The token can be forgotten. Then nothing is left on the page.
+let stream = null; // the abort controller of what is being read
+at("forget").addEventListener("click", () => {
+  forgetToken();
+  location.reload();
+});
+doors.addEventListener("locked", ({ detail }) => stream?.abort(detail));
+
+// catchUp shows the state with what the service has kept of the last two minutes. The stream has no history.
+const slowest = 30_000; // milliseconds that the answer may take
+async function catchUp(abort) {
+  const first = await get("state", { history: 1 }, AbortSignal.any([abort.signal, AbortSignal.timeout(slowest)]));
+  know(first);
+  show(first);
+}
+
 // keepConnected reads one stream after the other. A stream that the service ends is opened again at once; one that breaks, after a pause that
 // doubles from one second to fifteen, with a fifth of chance so that many pages do not come back together.
 async function keepConnected() {
   for (;;) {
     const abort = new AbortController();
     const begun = performance.now();
+    stream = abort;
     try {
+      await catchUp(abort);
       await events(take, abort);
       if (performance.now() - begun > 5000) continue;
       await pause("The service ended the stream.");
     } catch (problem) {
-      if (problem.status === 401) await askForToken();
+      stream = null;
+      if (problem.status === 401) await askForToken(problem.sent !== "");
       else await pause(reason(problem));
     }
   }
@@ -117,14 +138,13 @@ async function pause(why) {
   setText(at("banner-text"), "Trying again now.");
 }
 
-// askForToken resolves when the operator has given a token. Without one there is nothing to show.
-let refusedBefore = false;
-async function askForToken() {
+// askForToken resolves when the operator has given a token. Without one there is nothing to show. again: there was one, which the service
+// did not accept.
+async function askForToken(again) {
   const dialog = at("token-dialog");
   link("lost", "Locked");
-  tokenError(refusedBefore ? "The service did not accept this token." : "");
+  tokenError(again ? "The service did not accept this token." : "");
   at("token").value = "";
-  refusedBefore = true;
   dialog.showModal();
   at("token").focus();
   dialog.onclose = () => dialog.showModal(); // Escape leads nowhere: there is nothing to see without a token
@@ -148,9 +168,13 @@ function tokenError(text) {
   at("token").setAttribute("aria-invalid", String(text !== ""));
 }
 
-// take shows a state.
+// take shows a state of the stream.
 function take(next) {
-  refusedBefore = false;
+  show(next);
+  alive();
+}
+
+function show(next) {
   const before = state;
   state = next;
   if (next.process.started !== process) {
@@ -163,12 +187,12 @@ function take(next) {
   showTables(next);
   showLeases(next, notice);
   showLimiters(next, t, showFile(next), notice);
-  alive();
 }
 
 function showProcess({ process: about }, t) {
   const up = t - Date.parse(about.started) / 1000;
   const version = about.version && about.version !== "(devel)" ? `${about.version} · ` : "";
+  setText(at("replica"), replicaName());
   setText(at("process"), `${version}${about.go} · up ${duration(Math.max(1, up))}`);
 }
 

@@ -1,4 +1,4 @@
-// What a limiter and those of its name on other replicas say to each other: totals of the fleet, keys that are spoken of, the age of the news.
+// What the limiters of one name report to each other: totals of all replicas, keys that are short, the age of the reports.
 import { el, setText, exact, number } from "./dom.js";
 
 const span = 10; // seconds over which rates are taken
@@ -32,15 +32,15 @@ export class Together {
     this.node.hidden = !demand;
     this.badge.hidden = !demand || demand.fresh;
     if (!demand) return;
-    setText(this.badge, demand.missing ? "News is missing: the shares hold" : "News is old: the shares hold");
+    setText(this.badge, demand.missing ? "Reports are missing: each replica keeps to its share" : "Reports are old: each replica keeps to its share");
     this.put("Admitted", this.both("admitted"));
     this.put("Refused", this.both("refused"));
     this.put("In flight", `${exact(state.in_flight)} here, ${total(fleet, fleet.in_flight)}`);
     this.put("Waiting", `${exact(state.waiting)} here, ${total(fleet, fleet.waiting)}`);
     this.put("Counted", `${exact(fleet.replicas)} of ${exact(pool.replicas)} replicas`);
-    this.put("Keys spoken of", demand.keys > 0 ? `${exact(demand.keys)}, ${exact(demand.named)} named here` : "none is short");
+    this.put("Keys reported", demand.keys > 0 ? `${exact(demand.keys)}, ${exact(demand.named)} by this replica` : "none is short");
     this.put("Borrowed here", demand.lent === 1 ? "of 1 key" : `of ${exact(demand.lent)} keys`);
-    this.put("Oldest news", `${demand.missing ? "missing" : `${number(demand.age_seconds)} s`}, at most ${exact(demand.max_age_seconds)} s`);
+    this.put("Oldest report", `${demand.missing ? "missing" : `${number(demand.age_seconds)} s`}, at most ${exact(demand.max_age_seconds)} s`);
     this.put("Traffic of all limiters", `${this.bytes("sent_bytes")} out, ${this.bytes("received_bytes")} in`);
   }
 
@@ -56,9 +56,9 @@ export class Together {
   both(name) {
     const last = this.seen.at(-1);
     const other = this.seen.findLastIndex(({ fleet }) => fleet.missing || fleet.replicas !== last.fleet.replicas);
-    const same = this.seen.slice(other + 1); // a replica that comes or goes brings or takes its counts, which is no rate
+    const same = this.seen.slice(other + 1); // the counts of a replica come and go with it, which is no rate
     const words = (n) => (n === null ? "–" : `${number(n)}/s`);
-    const fleet = last.fleet.missing ? "of the fleet unknown" : `fleet ${words(rate(same, (s) => s.fleet[name]))}`;
+    const fleet = last.fleet.missing ? "all replicas unknown" : `all replicas ${words(rate(same, (s) => s.fleet[name]))}`;
     return `${words(rate(this.seen, (s) => s.own[name]))} here, ${fleet}`;
   }
 
@@ -76,5 +76,5 @@ function rate(seen, figure) {
 }
 
 function total(fleet, n) {
-  return fleet.missing ? "of the fleet unknown" : `fleet ${exact(n)}`;
+  return fleet.missing ? "all replicas unknown" : `all replicas ${exact(n)}`;
 }

@@ -92,7 +92,7 @@ func leases(p *tab) {
 	p.until("it is confirmed first", compared+`?.includes("holds 2, for 5 min")`)
 	l.set(leaseToken + 1)
 	p.click("dialog[open]", "Apply change")
-	p.until("another lease stays", dialog+`?.includes("Somebody else changed it")`)
+	p.until("another lease stays", dialog+`?.includes("Another client changed it")`)
 	p.click("dialog[open]", "Reload")
 	p.until("it is gone", dialog+`?.includes("does not hold this lock any more")`)
 	p.click("dialog[open]", "Cancel")

@@ -44,7 +44,7 @@ func (p *tab) choose(label, option string) {
 	p.t.Helper()
 	list := fmt.Sprintf(`[...document.querySelectorAll("dialog[open] label")].find((l) => l.textContent === %q)?.control`, label)
 	p.until("there is a list "+label, list)
-	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf("{ const list = %s; list.value = %q; }", list, option)))
+	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf("{ const list = %s; list.selectedIndex = [...list.options].findIndex((o) => o.textContent === %q); }", list, option)))
 }
 
 // pick picks the radio button with that label.

@@ -124,7 +124,7 @@ func replicasByKeyboard(p *tab, s *service) {
 		p.poll("the pool is of 5", func() bool { return l.Stats().Pool.Pool == quotient.Pool{Replicas: 5, Ordinal: 2} })
 	}
 	p.until("the page shows it", `document.querySelector(".pool .size").textContent === "5" && document.querySelector(".pool").innerText.includes("an operator")`)
-	p.until("it says so", `document.getElementById("notice").textContent === "Replicas set to 5."`)
+	p.until("it says so", `document.getElementById("notice").textContent === "Replica count of all limiters set to 5."`)
 }
 
 func replicasForAWhile(p *tab, s *service) {
@@ -133,25 +133,22 @@ func replicasForAWhile(p *tab, s *service) {
 	p.enter("Replicas", "4")
 	p.enter("For how many minutes", "ten")
 	p.press(kb.Enter)
-	p.click("dialog[open]", "Apply change")
 	p.until("the error is next to the field", `document.activeElement.dataset.field === "ttl_seconds" && document.activeElement.getAttribute("aria-invalid") === "true" &&
-		document.activeElement.getAttribute("aria-describedby").split(" ").some((id) => document.getElementById(id).textContent.includes("got \"ten\""))`)
+		document.activeElement.getAttribute("aria-describedby").split(" ").some((id) => document.getElementById(id).textContent.startsWith("Enter a number from 0.001"))`)
 	p.enter("For how many minutes", "10")
 	p.press(kb.Enter)
 	p.click("dialog[open]", "Apply change")
-	p.poll("the operator's word ends", func() bool { return !s.jobs.Stats().Pool.Until.IsZero() && s.jobs.Stats().Pool.Replicas == 4 })
+	p.poll("the operator's count ends", func() bool { return !s.jobs.Stats().Pool.Until.IsZero() && s.jobs.Stats().Pool.Replicas == 4 })
 	p.until("the page says when", `[...document.querySelectorAll(".pool")].some((pool) => pool.innerText.includes("Ends") && pool.innerText.includes("in 9 min"))`)
 	p.until("pools that differ stand apart", `document.querySelectorAll(".pool").length === 2`)
 	must(p.t, s.jobs.SetPool(quotient.Pool{Replicas: 3, Ordinal: 2}, 0))
-	p.calm("answer 400", "network error: Failed to load resource") // the word that was no number
 }
 
 func changeLimit(p *tab, s *service) {
 	p.click("#limiter-api", "Change limit")
 	p.enter("Events", "0")
 	p.press(kb.Enter)
-	p.click("dialog[open]", "Apply change")
-	p.until("the error is next to the field", `document.activeElement.dataset.field === "rates[0].events" && document.getElementById(document.activeElement.id + "-error").textContent.startsWith("0 is not above 0")`)
+	p.until("the error is next to the field", `document.activeElement.dataset.field === "rates[0].events" && document.getElementById(document.activeElement.id + "-error").textContent.startsWith("Enter a number above 0")`)
 	if got := s.api.Stats().Limit.Rates[0].Events; got != 300 {
 		p.t.Errorf("a limit that was refused is in force: %v", got)
 	}
@@ -173,7 +170,6 @@ func changeLimit(p *tab, s *service) {
 	p.poll("there is another rate", func() bool {
 		return len(s.search.Stats().Limit.Rates) == 2 && s.search.Stats().Limit.Rates[1].Events == 2000
 	})
-	p.calm("answer 400", "network error: Failed to load resource")
 }
 
 func changeOverride(p *tab, s *service) {
@@ -236,7 +232,7 @@ func conflict(p *tab, s *service) {
 	must(p.t, s.api.SetLimit(other))
 	p.press(kb.Enter)
 	p.click("dialog[open]", "Apply change")
-	p.until("the conflict is said", `document.querySelector("dialog[open] [role=alert]")?.innerText.includes("Somebody else changed it") && document.activeElement.textContent === "Reload"`)
+	p.until("the conflict is said", `document.querySelector("dialog[open] [role=alert]")?.innerText.includes("Another client changed it") && document.activeElement.textContent === "Reload"`)
 	if got := s.api.Stats().Limit.Rates[0].Events; got != 360 {
 		p.t.Errorf("the other's change is lost: %v", got)
 	}
@@ -328,8 +324,8 @@ func tokenFlow(t *testing.T, p *tab) {
 	p.click("#limiter-api", "Turn dry run on")
 	p.click("dialog[open]", "Apply change")
 	p.poll("the token counts for changes", func() bool { return s.api.Stats().DryRun })
-	if value[bool](p, fmt.Sprintf(`JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href]).includes(%q)`, secret)) {
-		t.Error("the token is kept outside memory")
+	if value[bool](p, fmt.Sprintf(`JSON.stringify([{...localStorage}, document.cookie, location.href]).includes(%q)`, secret)) {
+		t.Error("the token is kept outside the tab")
 	}
 	p.calm("answer 401", "network error: Failed to load resource")
 }

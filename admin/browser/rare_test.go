@@ -151,12 +151,10 @@ func plans(p *tab) {
 	p.enter("Events", "600")
 	p.enter("Burst", "900")
 	p.press(kb.Enter)
-	p.until("old and new are shown", compared+`?.match(/Plan Paid unchanged Limit no such plan → .*600 \/ s/)`)
-	p.click("dialog[open]", "Apply change")
-	p.until("the error is next to the field", `document.activeElement.dataset.field === "plan" && document.getElementById(document.activeElement.id + "-error").textContent.includes('got "Paid"')`)
+	p.until("the error is next to the field", `document.activeElement.dataset.field === "plan" && document.getElementById(document.activeElement.id + "-error").textContent.startsWith("Enter 1 to 64 of a-z")`)
 	p.enter("Plan", "paid")
 	p.press(kb.Enter)
-	p.until("it is to be confirmed", compared)
+	p.until("old and new are shown", compared+`?.match(/Plan paid unchanged Limit no such plan → .*600 \/ s/)`)
 	if got := limit("paid"); got != "none" {
 		p.t.Errorf("without a confirmation there is a plan of %s", got)
 	}
@@ -181,7 +179,7 @@ func plans(p *tab) {
 	p.click("dialog[open]", "Apply change")
 	p.poll("it is off", func() bool { return limit("paid") == "none" })
 	p.until("the page shows it", part+`.innerText.includes("No plan:") && `+badges+` === ""`)
-	p.calm("answer 400", "network error: Failed to load resource")
+	p.calm()
 }
 
 // keysThatAreNoText: each has a line of its own, is explained, and loses its override and no other's.
@@ -224,7 +222,7 @@ func closedWhileSending(p *tab) {
 	deny := quotient.Limit{Deny: true}
 	must(p.t, l.Override("x", &deny)) // another client
 	p.leaveAfter()
-	p.until("the refusal is said", `document.getElementById("notice").innerText.match(/^Turn dry run on: failed\. .*Nothing was changed by you\.$/)`)
+	p.until("the refusal is said", `document.getElementById("notice").innerText.match(/^Turn dry run on for api on this replica .*: failed\. .*Nothing was changed by you\.$/)`)
 	if l.Stats().DryRun {
 		p.t.Error("it was made")
 	}
@@ -240,7 +238,7 @@ func closedBetweenChanges(p *tab) {
 	p.click("dialog[open]", "Review change")
 	p.until("it is to be confirmed", compared)
 	p.leaveAfter()
-	p.until("it is said what was changed", `document.getElementById("notice").innerText === "Change replicas: stopped. Changed already: a."`)
+	p.until("it is said what was changed", `document.getElementById("notice").innerText.match(/^Change the replica count of all limiters on this replica .*: stopped\. Changed already: a\.$/)`)
 	for name, l := range reg.All() {
 		if got := l.Stats().Pool.Replicas; (got == 9) != (name == "a") {
 			p.t.Errorf("%s has %d replicas", name, got)
@@ -255,13 +253,12 @@ func decimalComma(p *tab) {
 	p.click("#limiter-api", "Change limit")
 	p.enter("Events", "1,5")
 	p.press(kb.Enter)
-	p.click("dialog[open]", "Apply change")
-	p.until("the error is next to the field", `document.activeElement.dataset.field === "rates[0].events" && document.getElementById(document.activeElement.id + "-error").textContent.includes('got "1,5"')`)
+	p.until("the error is next to the field", `document.activeElement.dataset.field === "rates[0].events" && document.getElementById(document.activeElement.id + "-error").textContent.startsWith("Enter a number")`)
 	p.enter("Events", "1,500.5")
 	p.press(kb.Enter)
 	p.click("dialog[open]", "Apply change")
 	p.poll("thousands may be set apart", func() bool { return l.Stats().Limit.Rates[0].Events == 1500.5 })
-	p.calm("answer 400", "network error: Failed to load resource")
+	p.calm()
 }
 
 func removedLimiter(p *tab) {
@@ -272,7 +269,6 @@ func removedLimiter(p *tab) {
 	reg.Remove("other")
 	p.until("the limiter is gone", `!document.getElementById("limiter-other")`)
 	p.click("dialog[open]", "Review change")
-	p.click("dialog[open]", "Apply change")
 	p.until("it is said", `document.querySelector("#dialog-alert").innerText.includes("There is no limiter of that name")`)
 	p.calm("answer 404", "network error: Failed to load resource")
 }

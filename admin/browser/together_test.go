@@ -38,7 +38,7 @@ func together(p *tab) {
 	group.Go(func() {
 		every(ctx, time.Millisecond, func(int) { l.Allow("busy") })
 	})
-	p.until("the numbers are there", othersText+`.match(/Admitted [1-9]\d*(\.\d)?\/s here, fleet [1-9]\d*(\.\d)?\/s Refused .* here, fleet .* In flight 0 here, fleet 20 Waiting 0 here, fleet 6 Counted 4 of 4 replicas Keys spoken of 1, 1 named here Borrowed here of 1 key Oldest news .* s, at most 3 s Traffic of all limiters \d.* out, [\d.]+ KiB\/s in/)`)
+	p.until("the numbers are there", othersText+`.match(/Admitted [1-9]\d*(\.\d)?\/s here, all replicas [1-9]\d*(\.\d)?\/s Refused .* here, all replicas .* In flight 0 here, all replicas 20 Waiting 0 here, all replicas 6 Counted 4 of 4 replicas Keys reported 1, 1 by this replica Borrowed here of 1 key Oldest report .* s, at most 3 s Traffic of all limiters \d.* out, [\d.]+ KiB\/s in/)`)
 	p.until("the key has more than its share", `document.querySelector("#limiter-api tbody .key .badge")?.textContent.match(/^(9\d(\.\d)?|100) % of the limit, share 25 %$/)`)
 	const badge = `[...document.querySelectorAll("#limiter-api .title .badge")].filter((b) => !b.hidden).map((b) => b.textContent).join()`
 	p.until("nothing warns", badge+` === ""`)
@@ -53,15 +53,15 @@ func together(p *tab) {
 	}
 
 	src.Silence()
-	p.until("the badge warns", badge+` === "News is missing: the shares hold"`)
+	p.until("the badge warns", badge+` === "Reports are missing: each replica keeps to its share"`)
 	for _, theme := range []string{"light", "dark"} {
 		p.theme(theme)
-		p.contrast("no news, " + theme)
+		p.contrast("no reports, " + theme)
 	}
 	p.size(360, 900)
-	p.narrow("no news")
+	p.narrow("no reports")
 	p.until("the key is back at its share", `document.querySelector("#limiter-api tbody .key") && !document.querySelector("#limiter-api tbody .key .badge")`)
-	p.until("totals are unknown", othersText+`.match(/here, of the fleet unknown .* Oldest news missing/)`)
+	p.until("totals are unknown", othersText+`.match(/here, all replicas unknown .* Oldest report missing/)`)
 	cancel()
 	p.until("nothing is shown any more", `document.querySelector("#limiter-api .facts").closest(".part").hidden && `+badge+` === ""`)
 	p.calm()

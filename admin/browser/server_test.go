@@ -1,0 +1,356 @@
+package browser
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/admin"
+)
+
+// TestPageAndItsServer looks at what the page knows of the one process that it speaks to.
+func TestPageAndItsServer(t *testing.T) {
+	browser := startChromium(t)
+	for name, test := range map[string]func(p *tab){
+		"the replica has a name":         replicaHasAName,
+		"the replica has a hostile name": replicaHasAHostileName,
+		"a group's replicas":             replicasOfAGroup,
+		"what a reader sees":             whatAReaderSees,
+		"a reload keeps the token":       reloadKeepsTheToken,
+		"storage is forbidden":           storageIsForbidden,
+		"the token is revoked":           tokenIsRevoked,
+		"two minutes come with the load": historyComesWithTheLoad,
+		"under a prefix":                 underAPrefix,
+		"numbers that make no sense":     senselessNumbers,
+		"what only the server finds":     whatOnlyTheServerFinds,
+	} {
+		t.Run(name, func(t *testing.T) { test(openTab(t, browser, "")) })
+	}
+}
+
+const dialogTitle = `document.querySelector("dialog[open] h2")?.textContent.replace(/[\u2068\u2069]/g, "")`
+
+// replicaHasAName: title, header and the title of each dialog name it.
+func replicaHasAName(p *tab) {
+	l := p.alone(admin.Replica("pod-7"))
+	rate := quotient.Rates(quotient.PerSecond(30))
+	must(p.t, l.Override("k", &rate))
+	must(p.t, l.SetPlan("paid", &rate))
+	l.Allow("k")
+	p.until("the title names it", `document.title === "pod-7 · quotient"`)
+	p.until("the header names it", `document.querySelector("header #replica").innerText === "pod-7"`)
+	p.until("there is an override", `document.querySelector('#limiter-api button[aria-label="Remove the override of k"]')`)
+	p.until("no heading speaks of the fleet", `![...document.querySelectorAll("h2")].some((h) => /fleet/i.test(h.textContent))`)
+	p.until("the keys are there", `document.querySelector('#limiter-api button[aria-label="Explain k"]')`)
+	for button, title := range map[string]string{
+		"Change limit":             "Change the limit of api",
+		"Change replicas":          "Change the replica count of api",
+		"Add a plan":               "Add a plan to api",
+		"Change the plan paid":     "Change plan paid of api",
+		"Override a key":           "Override a key of api",
+		"Change the override of k": "Change an override of api",
+		"Turn dry run on":          "Confirm: Turn dry run on for api",
+		"Remove the plan paid":     "Confirm: Remove plan paid of api",
+		"Remove the override of k": "Confirm: Remove an override of api",
+	} {
+		p.click("main", button)
+		p.until(button+" names it", fmt.Sprintf(`%s === %q`, dialogTitle, title+" on this replica (pod-7)"))
+		p.press(kb.Escape)
+	}
+	p.click("main", "Explain k")
+	p.until("so does what is to be read", `document.getElementById("dialog-about").textContent.includes("pod-7")`)
+	p.click("dialog[open]", "Reset this key")
+	p.until("a reset names it", dialogTitle+` === "Confirm: Reset a key of api on this replica (pod-7)"`)
+	p.press(kb.Escape)
+	p.size(360, 800)
+	p.narrow("a named replica")
+	p.until("the phone names it", `document.querySelector("header #replica").checkVisibility()`)
+	p.calm()
+}
+
+// replicaHasAHostileName: it is text, and long ones do not make the page wider.
+func replicaHasAHostileName(p *tab) {
+	name := hostile + strings.Repeat("x", 200)
+	p.alone(admin.Replica(name))
+	p.until("the header has the name", fmt.Sprintf(`document.querySelector("header #replica").textContent === %q && !document.querySelector("main img")`, name))
+	for _, width := range []int64{360, 1440} {
+		p.size(width, 800)
+		if over := value[int](p, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
+			p.t.Errorf("at %d px the page is %d px too wide", width, over)
+		}
+	}
+	p.calm()
+}
+
+// replicasOfAGroup: the button of a card changes the limiters of the card, and no other.
+func replicasOfAGroup(p *tab) {
+	reg := p.idle([]string{"a", "b", "c", "d"})
+	for _, name := range []string{"c", "d"} {
+		l, _ := reg.Get(name)
+		must(p.t, l.SetPool(quotient.Pool{Replicas: 8, Ordinal: 5}, 0))
+	}
+	p.open()
+	p.until("there are two cards", `document.querySelectorAll(".pool").length === 2`)
+	p.do(chromedp.Evaluate[chromedp.Void](`[...document.querySelectorAll(".pool")].find((n) => n.innerText.includes("c, d")).querySelector("button").click()`))
+	p.until("the dialog is of that card", dialogTitle+`?.startsWith("Change the replica count of c, d on this replica") && document.activeElement.value === "8"`)
+	p.until("its limiters are chosen, and others can be", `[...document.querySelector("dialog[open] select").options].map((o) => o.textContent).join("; ") === "c, d; all limiters; a; b; c; d" && document.querySelector("dialog[open] select").selectedIndex === 0`)
+	p.enter("Replicas", "9")
+	p.click("dialog[open]", "Review change")
+	p.until("old and new are shown", compared+`?.match(/Limiters c, d unchanged Replicas 8 → 9/)`)
+	p.click("dialog[open]", "Apply change")
+	p.until("it is said", `document.getElementById("notice").textContent === "Replica count of c, d set to 9."`)
+	for name, want := range map[string]int{"a": 3, "b": 3, "c": 9, "d": 9} {
+		l, _ := reg.Get(name)
+		if got := l.Stats().Pool.Replicas; got != want {
+			p.t.Errorf("%s has %d replicas, want %d", name, got, want)
+		}
+	}
+	p.calm()
+}
+
+const secret, readerSecret = "not-a-secret-0123456789", "reads-only-0123456789"
+
+// unlock gives the page a token.
+func (p *tab) unlock(token string) {
+	p.t.Helper()
+	p.until("a token is wanted", `document.querySelector("#token-dialog[open]") && document.activeElement.id === "token"`)
+	p.do(chromedp.KeyEvent(token), chromedp.KeyEvent(kb.Enter))
+	p.until("the page is live", `document.getElementById("link").dataset.state === "live" && !document.querySelector("dialog[open]")`)
+}
+
+// whatAReaderSees: no button that leads to a change, and a word why. A token that may write has them all.
+func whatAReaderSees(p *tab) {
+	reg := p.idle([]string{"api"}, admin.Replica("pod-7"), admin.Token(secret), admin.ReadOnlyToken(readerSecret))
+	l, _ := reg.Get("api")
+	rate := quotient.Rates(quotient.PerSecond(30))
+	must(p.t, l.Override("k", &rate))
+	must(p.t, l.SetPlan("paid", &rate))
+	l.Allow("k")
+	p.do(chromedp.Navigate(p.origin))
+	p.unlock(readerSecret)
+	const shown = `[...document.querySelectorAll("main button, dialog[open] button")].filter((b) => b.checkVisibility()).map((b) => b.getAttribute("aria-label") ?? b.textContent)`
+	const writes = shown + `.filter((t) => /change|override a|override this|reset|remove|add|dry run|break/i.test(t)).join()`
+	p.until("the key is there", shown+`.includes("Explain k")`)
+	p.until("nothing can be changed", writes+` === ""`)
+	p.until("the page says so", `document.querySelector("header .reads").checkVisibility()`)
+	p.click("main", "Explain k")
+	p.until("it can be read", `document.querySelector("dialog[open] pre")`)
+	p.until("nothing can be changed from there", writes+` === ""`)
+	p.press(kb.Escape)
+	p.size(360, 800)
+	p.narrow("a reader")
+	p.contrast("a reader")
+	p.size(1440, 900)
+	p.click("header", "Forget the token")
+	p.unlock(secret)
+	p.until("a writer can change things", `!document.querySelector("header .reads").checkVisibility() && `+shown+`.includes("Change limit") && `+shown+`.includes("Change replicas")`)
+	p.calm("answer 401", "network error: Failed to load resource")
+}
+
+// reloadKeepsTheToken: in the tab's session storage and nowhere else, until it is forgotten.
+func reloadKeepsTheToken(p *tab) {
+	p.idle([]string{"api"}, admin.Token(secret))
+	p.do(chromedp.Navigate(p.origin))
+	p.until("nothing is to be forgotten", `document.getElementById("forget").hidden`)
+	p.unlock(secret)
+	p.calm("answer 401", "network error: Failed to load resource")
+	p.open()
+	p.until("no token is wanted", `!document.querySelector("dialog[open]")`)
+	p.calm()
+	if value[bool](p, fmt.Sprintf(`JSON.stringify([{...localStorage}, document.cookie, location.href]).includes(%q)`, secret)) {
+		p.t.Error("the token is kept outside the tab")
+	}
+	p.size(360, 800)
+	p.narrow("a token that can be forgotten")
+	p.click("header", "Forget the token")
+	p.until("it is wanted again", `document.querySelector("#token-dialog[open]")`)
+	p.until("nothing of the service is left", `sessionStorage.length === 0 && document.querySelectorAll("section.limiter").length === 0 && document.getElementById("token-error").textContent === ""`)
+	p.calm("answer 401", "network error: Failed to load resource")
+}
+
+// storageIsForbidden: the page works, and a reload wants the token again.
+func storageIsForbidden(p *tab) {
+	p.idle([]string{"api"}, admin.Token(secret))
+	script := `for (const name of ["sessionStorage", "localStorage"]) Object.defineProperty(window, name, { get() { throw new DOMException("forbidden", "SecurityError"); } });`
+	call(p, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
+	p.do(chromedp.Navigate(p.origin))
+	p.unlock(secret)
+	p.click("#limiter-api", "Turn dry run on")
+	p.until("changes can be made", compared)
+	p.do(chromedp.Navigate(p.origin))
+	p.unlock(secret)
+	p.click("header", "Forget the token")
+	p.until("it can be forgotten", `document.querySelector("#token-dialog[open]")`)
+	p.calm("answer 401", "network error: Failed to load resource")
+}
+
+// tokenIsRevoked: a token that the service no longer takes is removed from the tab, and another one is wanted at once.
+func tokenIsRevoked(p *tab) {
+	var reg quotient.Registry
+	must(p.t, reg.Add("api", limiter(p.t, quotient.Rates(quotient.PerSecond(300)))))
+	var s service
+	s.mount(p.t, &reg, admin.Token(secret))
+	p.origin = s.url()
+	p.do(chromedp.Navigate(p.origin))
+	p.unlock(secret)
+	s.stop()
+	const other = "another-one-0123456789"
+	handler, err := admin.New(&reg, admin.Token(other))
+	must(p.t, err)
+	s.handler = handler
+	s.serve(p.t)
+	p.until("another is wanted, and the old one is gone", `document.querySelector("#token-dialog[open]") && document.getElementById("token-error").textContent.includes("did not accept") && sessionStorage.length === 0`)
+	p.unlock(other)
+	p.until("the new one is kept", `Object.values({...sessionStorage}).join() === "`+other+`"`)
+	p.calm("answer 401", "Failed to load resource")
+}
+
+// historyComesWithTheLoad: a page that is opened late shows what was before it.
+func historyComesWithTheLoad(p *tab) {
+	reg := p.idle([]string{"api"}, admin.EventsEvery(9_000_000_000))
+	l, _ := reg.Get("api")
+	for range 50 {
+		l.Allow("k")
+	}
+	p.open() // the service has taken samples since it listens
+	const line = `document.querySelector("#limiter-api path.line")?.getAttribute("d") ?? ""`
+	p.poll("the line is longer with each load", func() bool {
+		p.open()
+		p.until("there is a chart", `document.querySelector("#limiter-api .chart")`)
+		return value[int](p, `(`+line+`).split("L").length`) > 2
+	})
+	p.until("what was admitted before is on it", `document.querySelector("#limiter-api .chart svg").getAttribute("aria-label").match(/highest (4\d|50)/)`)
+	p.calm()
+}
+
+// underAPrefix: behind a reverse proxy that serves it below a path, everything is found.
+func underAPrefix(p *tab) {
+	const prefix = "/ops/quotient/"
+	var reg quotient.Registry
+	l := limiter(p.t, quotient.Rates(quotient.PerSecond(300)))
+	must(p.t, reg.Add("api", l))
+	var s service
+	s.mount(p.t, &reg, admin.Token(secret), admin.Replica("pod-7"))
+	target, err := url.Parse(s.url())
+	must(p.t, err)
+	proxy := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(target)
+		r.SetXForwarded()
+	}}
+	mux := http.NewServeMux()
+	mux.Handle(prefix, http.StripPrefix(strings.TrimSuffix(prefix, "/"), proxy))
+	front := httptest.NewServer(mux)
+	p.t.Cleanup(func() { front.CloseClientConnections(); front.Close() }) // the tab is open until later
+	p.origin = front.URL + prefix
+	p.do(chromedp.Navigate(p.origin))
+	p.unlock(secret)
+	l.Allow("k")
+	p.until("the keys are there", `document.querySelector('#limiter-api button[aria-label="Explain k"]')`)
+	p.until("so is the icon", `document.querySelector("header img").naturalWidth > 0`)
+	p.click("#limiter-api", "Explain k")
+	p.until("a key is explained", `document.querySelector("dialog[open] pre")`)
+	p.press(kb.Escape)
+	p.click("#limiter-api", "Change limit")
+	p.enter("Events", "450")
+	p.click("dialog[open]", "Review change")
+	p.click("dialog[open]", "Apply change")
+	p.poll("the limit is in force", func() bool { return l.Stats().Limit.Rates[0].Events == 450 })
+	p.until("the token is of this path", `Object.keys({...sessionStorage}).join() === "quotient-token `+prefix+`"`)
+	p.open()
+	p.until("a reload keeps the token", `!document.querySelector("dialog[open]")`)
+	p.calm("answer 401", "network error: Failed to load resource") // before there was a token; and nothing outside the prefix
+}
+
+// senselessNumbers: no dialog goes on to its review with a field that is empty, no number, negative or huge.
+func senselessNumbers(p *tab) {
+	l := p.alone()
+	rate := quotient.Rates(quotient.PerSecond(30))
+	must(p.t, l.SetPlan("paid", &rate))
+	must(p.t, l.Override("k", &rate))
+	before := l.Stats().Version
+	senseless := []string{"", "NaN", "-5", "1e99", "Infinity", "ten"}
+	numbers := map[string]bool{"Events": false, "Per seconds": false, "Burst": true, "In flight": true} // true: may be empty
+	dialogs := map[string]map[string]bool{
+		"Change replicas":          {"Replicas": false, "This one counts as": true, "This is replica number": true, "For how many minutes": true},
+		"Change limit":             numbers,
+		"Change the plan paid":     numbers,
+		"Change the override of k": numbers,
+	}
+	p.until("there is an override", `document.querySelector('#limiter-api button[aria-label="Change the override of k"]')`)
+	for button, fields := range dialogs {
+		p.click("main", button)
+		for label, optional := range fields {
+			old := p.held(label)
+			for _, text := range senseless {
+				if text == "" && optional {
+					continue
+				}
+				p.put(label, text)
+				p.press(kb.Enter)
+				p.until(fmt.Sprintf("%s: %s %q is refused at the field", button, label, text), fmt.Sprintf(`!%s && %s === document.activeElement &&
+					document.activeElement.getAttribute("aria-invalid") === "true" && /^Enter a (whole )?number .*\.$/.test(document.getElementById(document.activeElement.id + "-error").textContent)`, compared, fieldOf(label)))
+			}
+			p.put(label, old)
+		}
+		p.press(kb.Enter)
+		p.until(button+" can be reviewed with what was there", compared)
+		if text := value[string](p, compared); strings.Contains(text, "NaN") {
+			p.t.Errorf("%s: the review has %q", button, text)
+		}
+		p.press(kb.Escape)
+	}
+	if got := l.Stats().Version; got != before {
+		p.t.Errorf("something was changed: version %d after %d", got, before)
+	}
+	p.calm()
+}
+
+// fieldOf is the field with a label in the open dialog.
+func fieldOf(label string) string {
+	return fmt.Sprintf(`[...document.querySelectorAll("dialog[open] label")].find((l) => l.textContent === %q)?.control`, label)
+}
+
+// held is what a field holds.
+func (p *tab) held(label string) string {
+	p.t.Helper()
+	p.until("there is a field "+label, fieldOf(label))
+	return value[string](p, fieldOf(label)+".value")
+}
+
+// put puts a text, which may be empty, into a field that keeps the focus.
+func (p *tab) put(label, text string) {
+	p.t.Helper()
+	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{ const field = %s; field.value = %q; field.focus(); }`, fieldOf(label), text)))
+}
+
+// whatOnlyTheServerFinds is found before the review too, and several wrong fields are named at a time.
+func whatOnlyTheServerFinds(p *tab) {
+	l := p.alone()
+	before := l.Stats().Version
+	p.click("#limiter-api", "Change limit")
+	p.put("Events", "1e12")
+	p.put("Per seconds", "1e-6")
+	p.press(kb.Enter)
+	p.until("the server's reason is at the field", `document.activeElement.dataset.field === "rates[0].events" && document.activeElement.getAttribute("aria-invalid") === "true" && document.getElementById(document.activeElement.id + "-error").textContent !== ""`)
+	p.calm("answer 400", "network error: Failed to load resource")
+	p.put("Per seconds", "x")
+	p.put("Burst", "1.5")
+	p.put("Events", "-1")
+	p.press(kb.Enter)
+	p.until("each wrong field has its message, and the first has the focus", `[...document.querySelectorAll("dialog[open] [aria-invalid]")].map((n) => n.dataset.field).join() === "rates[0].events,rates[0].per_seconds,rates[0].burst" && document.activeElement.dataset.field === "rates[0].events"`)
+	p.pick("Deny everything")
+	p.press(kb.Enter)
+	p.until("fields that are not shown do not count", compared+`?.includes("deny everything")`)
+	if got := l.Stats().Version; got != before {
+		p.t.Errorf("something was changed: version %d after %d", got, before)
+	}
+	p.calm()
+}
