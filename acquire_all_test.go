@@ -54,7 +54,7 @@ func TestTryAcquireAll(t *testing.T) {
 	})
 }
 
-// What was taken goes back to a caller that waits for it.
+// The events taken go back to a caller that waits for them.
 func TestTryAcquireAllWakesWaiters(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		slots, denied := limiterOf(t, Limit{InFlight: 1}), limiterOf(t, Limit{Deny: true})

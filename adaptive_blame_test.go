@@ -93,7 +93,8 @@ func TestPacedIsEachControllersOwn(t *testing.T) {
 	}
 }
 
-// What held back before the first feedback is not noted: the key may have been dropped and made again since.
+// A rule that held back before the first feedback is not noted: the key may have been dropped and made again
+// since.
 func TestNothingIsNotedBeforeTheFirstFeedback(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l, p := governing(t, Replicas(1))
@@ -111,7 +112,7 @@ func TestNothingIsNotedBeforeTheFirstFeedback(t *testing.T) {
 	})
 }
 
-// fickle makes a controller where it is asked whether it learns, and none for the keys.
+// fickle makes a controller when New checks whether it learns, and none for the keys.
 type fickle struct{ asked *int }
 
 func (f fickle) New(uint64) policy.Controller {

@@ -328,7 +328,7 @@ func TestCorrectRepacesTokens(t *testing.T) {
 	})
 }
 
-// Laws differ by limiter, by key and by what they govern, in what they do at random.
+// Controllers differ by limiter, by key and by what they govern, in what they do at random.
 func TestSeedsOfTheControllers(t *testing.T) {
 	seen := map[uint64]bool{}
 	for range 4 {

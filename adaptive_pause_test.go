@@ -222,8 +222,8 @@ func TestTimeOutsBehindAProbe(t *testing.T) {
 	})
 }
 
-// A probe that is given up unused lets the next one go at once. One that is corrected after its answer gives
-// nothing back: it has taken no more than one event.
+// A probe that is given up unused lets the next one go at once. A permit that is corrected after its answer
+// gives nothing back: it has taken no more than one event.
 func TestProbesGivenBack(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l, p := probing(t, requests)
@@ -255,7 +255,7 @@ func TestProbesAreForgotten(t *testing.T) {
 	})
 }
 
-// A Probe below 0 is none, and one above an hour is an hour.
+// A Probe below 0 means no probes, and one above an hour is an hour.
 func TestProbeOutOfRange(t *testing.T) {
 	for probe, want := range map[time.Duration]time.Duration{-time.Second: 0, 1: 1, 2 * time.Hour: time.Hour} {
 		row(t, probe, func(t *testing.T) {

@@ -178,7 +178,7 @@ func TestRampWakesWaiters(t *testing.T) {
 }
 
 // TestRampIsForgottenWithItsKey checks that a key in use stays where its ramp stands, even without feedback.
-// One that was idle for long starts again.
+// A key that was idle for long starts again.
 func TestRampIsForgottenWithItsKey(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := rampFleet(t, policy.Ramp{Mode: policy.RampRelaxed, Over: time.Second})

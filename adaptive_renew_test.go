@@ -8,8 +8,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// hourly is a policy whose controllers want to be asked again every second, whatever the feedback. It allows
-// one part more of the ceiling each time, and notes its samples.
+// hourly is a policy whose controllers want to be called again every second, whatever the feedback. It
+// allows one part more of the ceiling each time, and notes its samples.
 type hourly struct {
 	parts   float64
 	samples *[]policy.Sample
@@ -78,7 +78,7 @@ func TestWaitersSeeAPaceThatRises(t *testing.T) {
 	})
 }
 
-// What such a controller knows is forgotten like anything learned, so that the key can go. It begins again
+// Such a controller's knowledge is forgotten like anything learned, so that the key can go. It begins again
 // afterwards.
 func TestAskedControllersAreForgotten(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestAskedControllersAreForgotten(t *testing.T) {
 	})
 }
 
-// A controller that panics when it is asked again is dropped: the caller has nothing to do with it, and no
+// A controller that panics when it is called again is dropped: the caller has nothing to do with it, and no
 // lock is kept.
 func TestAskedControllerThatPanics(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
@@ -150,7 +150,7 @@ func (p alwaysLate) Next(policy.Sample, policy.Bounds) policy.Pace {
 	return policy.Pace{Rate: 1e-3, Until: 1}
 }
 
-// A controller that is always out of date is asked a thousand times a second at most.
+// A controller that is always out of date is called at most a thousand times a second.
 func TestPaceThatIsAlwaysOutOfDate(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		asked := new(atomic.Int64)

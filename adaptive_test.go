@@ -86,7 +86,7 @@ func TestPolicyStartsAtTheShare(t *testing.T) {
 	}
 }
 
-// What a key has used of its pace counts as what it has used of its limit does.
+// A key's use of its pace counts as its use of its limit does.
 func TestPaceIsUsed(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := learning(t, beyondShare)
@@ -216,7 +216,7 @@ func TestPoolChangesMoveAKeysBounds(t *testing.T) {
 	})
 }
 
-// What a key has learned is not dropped with it, for ten minutes.
+// A key that has learned is not dropped for ten minutes.
 func TestLearnedKeysStay(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := learning(t, beyondShare, MaxKeys(1))

@@ -98,7 +98,7 @@ func TestBucketTake(t *testing.T) {
 }
 
 // A caller that waits as long as until says is admitted, and not before. Two nanoseconds are allowed for
-// rounding: a deficit shorter than one is none.
+// rounding: a deficit shorter than one counts as none.
 func TestBucketUntilIsExact(t *testing.T) {
 	for _, c := range []struct{ perSecond, burst, drained, n float64 }{
 		{10, 2, 2, 1}, {3, 7, 7, 5}, {0.7, 1, 1, 1}, {1e6, 10, 10, 10}, {1.0 / 3600, 1, 1, 1},
@@ -154,7 +154,7 @@ func TestBucketUntilNever(t *testing.T) {
 	}
 }
 
-// What was taken at this very instant comes back, to the size and no further.
+// Events taken at this very instant come back, to the size and no further.
 func TestBucketRefund(t *testing.T) {
 	for _, c := range []struct{ taken, owed, refunded, left float64 }{
 		{taken: 2, refunded: 1, left: 4},
@@ -180,7 +180,7 @@ func TestBucketRefund(t *testing.T) {
 	}
 }
 
-// Of what was taken some time ago comes back what cannot have been refilled since.
+// Events taken some time ago come back as far as they cannot have been refilled since.
 func TestBucketRefundOfWhatWasTakenLongAgo(t *testing.T) {
 	for _, c := range []struct{ after, refunded, left float64 }{
 		{0, 4, 5}, {1, 4, 5}, {1, 1, 2}, {1, 2, 3}, {3, 4, 5}, {3, 3, 4}, {4, 4, 5}, {9, 4, 5},
@@ -231,7 +231,7 @@ func TestBucketUpTo(t *testing.T) {
 	}{
 		{1, 3, 0, 9, 3}, {1, 3, 0, 2, 2}, {1, 3.999, 0, 9, 3}, {1, 3, 0.001, 9, 2},
 		{1, 3, 2.5, 9, 0}, {1, 3, 9, 9, 0},
-		{1e6, 3, 0.0009, 9, 3}, {1e6, 3, 0.0011, 9, 2}, // a deficit shorter than a nanosecond is none
+		{1e6, 3, 0.0009, 9, 3}, {1e6, 3, 0.0011, 9, 2}, // a deficit shorter than a nanosecond counts as none
 	} {
 		r := fills(c.perSecond, c.burst)
 		b := fullBucket(r)

@@ -84,7 +84,7 @@ func TestCountText(t *testing.T) {
 	}
 }
 
-// What a replica has taken counts on after it is gone, or has started again.
+// The takes of a replica count on after it is gone, or has started again.
 func TestACountOutlivesItsReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rate := Rate{Events: 400, Per: time.Minute, Aligned: true, Counted: true}
@@ -173,7 +173,7 @@ func TestACountInTwoPlans(t *testing.T) {
 	})
 }
 
-// What comes back may be taken again, by any replica.
+// Events that come back may be taken again, by any replica.
 func TestACountTakesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rate := Rate{Unit: "tokens", Events: 400, Per: time.Minute, Aligned: true, Counted: true}
@@ -223,7 +223,7 @@ func TestACountEnds(t *testing.T) {
 	})
 }
 
-// More keys than may be named: those that have used the least give way.
+// If there are more keys than may be named, those that have used the least are dropped.
 func TestTheLeastCountedGiveWay(t *testing.T) {
 	x := &exchange{counts: map[countKey]*census{}}
 	for i, name := range []string{"a", "b", "c"} {
@@ -237,7 +237,7 @@ func TestTheLeastCountedGiveWay(t *testing.T) {
 	}
 }
 
-// What is taken at the end of a window is reported after it: at others that window may still go on.
+// Events taken at the end of a window are reported after it: at others that window may still go on.
 func TestTheLastOfAWindowIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rate := Rate{Events: 400, Per: time.Minute, Aligned: true, Counted: true}
@@ -259,7 +259,7 @@ func TestTheLastOfAWindowIsCounted(t *testing.T) {
 	})
 }
 
-// What a replica gave back in its earlier life is not taken off what it takes in the next.
+// Events that a replica gave back in its earlier life are not taken off its takes in the next.
 func TestWhatIsLostOfACount(t *testing.T) {
 	for _, row := range []struct {
 		name   string

@@ -108,9 +108,9 @@ func TestRateOfANewUnitStartsFull(t *testing.T) {
 	})
 }
 
-// A rule that stays keeps its own state wherever it moves to, also from the first place. What another rule of
-// its unit has admitted is not taken from it. A change of its size counts as it does for a rule that stands
-// still.
+// A rule that stays keeps its own state wherever it moves to, also from the first place. Admissions by
+// another rule of its unit are not taken from it. A change of its size counts as it does for a rule that
+// stands still.
 func TestRulesThatMoveKeepTheirState(t *testing.T) {
 	bucket := Rate{Name: "bucket", Events: 10, Per: time.Hour, Burst: 10}
 	window := Rate{Name: "window", Events: 20, Per: time.Hour, Aligned: true}
@@ -416,7 +416,7 @@ func TestChangesWhileInUse(t *testing.T) {
 	})
 }
 
-// What a window owes stays owed under another name, or as a bucket.
+// The debt of a window stays under another name, or as a bucket.
 func TestRenamedWindowKeepsItsDebt(t *testing.T) {
 	window := Rate{Name: "w", Unit: "tokens", Events: 100, Per: time.Minute, Aligned: true}
 	for name, next := range map[string]Rate{

@@ -109,7 +109,7 @@ func TestNumbersInWords(t *testing.T) {
 	}
 }
 
-// What a decision says must be what the limiter holds: rule, limit, share, time.
+// A decision must match what the limiter holds: rule, limit, share, time.
 func TestDecisionSaysWhatRefused(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{Rates: []Rate{perSecond(8, 4), {Name: "slow", Events: 40, Per: 20 * time.Second, Burst: 40}}, InFlight: 9},

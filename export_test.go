@@ -2,7 +2,7 @@ package quotient
 
 import "time"
 
-// What TestPropertyEverything, which stands outside the package, needs to see or to set of it.
+// TestPropertyEverything, which is outside the package, needs to see or to set these.
 
 // WithPhase fixes which sparse windows are a replica's own while it knows no ordinal.
 func WithPhase(phase int64) Option {

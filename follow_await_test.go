@@ -54,7 +54,7 @@ func TestAwaitPool(t *testing.T) {
 			}
 			got := make(chan error)
 			go func() {
-				p, err := l.Acquire(t.Context(), "k", Weight(2)) // also a weight above the share that is none yet
+				p, err := l.Acquire(t.Context(), "k", Weight(2)) // also a weight above the share that is not known yet
 				p.Release()
 				got <- err
 			}()
@@ -88,8 +88,9 @@ func TestAwaitPoolStartsEmpty(t *testing.T) {
 	})
 }
 
-// TestAwaitPoolStartsFull checks that each key begins with its share of the first pool. So does one that was
-// asked for before, one with a limit of its own, and one of a plan. What ends a stop brings nothing.
+// TestAwaitPoolStartsFull checks that each key begins with its share of the first pool. A call from before
+// the stop goes on too, and so do a key with a limit of its own and one of a plan. The end of a stop brings
+// no burst.
 func TestAwaitPoolStartsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, Rates(PerHour(1000)), AwaitPool(), HintMaxAge(time.Minute),

@@ -97,7 +97,7 @@ func TestWaitersWaitThroughAStop(t *testing.T) {
 	})
 }
 
-// What was not admitted in a stop is not saved up.
+// Events not admitted in a stop are not saved up.
 func TestStopStartsEmpty(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(100, 100)), AwaitPool(), HintMaxAge(time.Minute))
@@ -179,7 +179,7 @@ func TestStopGoesByTheLastHint(t *testing.T) {
 	})
 }
 
-// What a source says once does not grow old, however often it is followed.
+// A single report of a source does not grow old, however often it is followed.
 func TestStopSparesASteadySource(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		t.Setenv(envReplicas, "2")

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// spoken is a source that says what a test makes it say.
+// scripted is a source that reports what a test makes it report.
 type spoken struct {
 	report func(Pool, error)
 	ended  chan error // what Follow returned
@@ -357,8 +357,8 @@ func TestOrdinalThatHasGrownOld(t *testing.T) {
 	}
 }
 
-// The only report of a source that reports once does not grow old. What is known is not given up for a pool
-// that was not configured.
+// The only report of a source that reports once does not grow old. A known pool is not given up for one that
+// was not configured.
 func TestWhatDoesNotGrowOld(t *testing.T) {
 	says5 := Pool{Replicas: 5, Ordinal: 2, Fixed: true}
 	t.Setenv("QUOTIENT_REPLICAS", "5")

@@ -107,7 +107,7 @@ var rooms = []room{
 		why:     "its own module, so that only those who read a file carry its parser; heavy sources are handed to it"},
 	{dir: "deploy/proxy", own: []string{".", "config", "lease"},
 		outside: []string{"k8s.io", "sigs.k8s.io", "github.com/prometheus-operator"},
-		why: "its own module: only the tests of manifests know the types of Kubernetes and kustomize"},
+		why:     "its own module: only the tests of manifests know the types of Kubernetes and kustomize"},
 	{dir: "cmd/quotient/...", own: []string{"..."}, not: []string{"bench", "internal"}, outside: []string{"..."},
 		tests: []string{"internal/etcdtest"},
 		why:   "the command joins all the rooms; its own module, so that its dependencies stay with it"},

@@ -103,8 +103,8 @@ func TestLineThatManyHadToPass(t *testing.T) {
 	}
 }
 
-// What a call touches of a shard is on one cache line, and that is on none of another shard's. All tags and
-// all gates but the last of a line are on one.
+// A call touches one cache line of a shard, and that line has nothing of another shard. All tags and all
+// gates but the last of a line are on one.
 func TestShardsAndCacheLines(t *testing.T) {
 	const cacheLine = 64
 	for _, keys := range []int{1, 2048, 5000, 65536, 1 << 20} {

@@ -9,7 +9,7 @@ import (
 // The judge's reading of what is lent: a part of a key's limit, in place of a share that is smaller, until an
 // instant. Bursts, windows and turns stay as they are.
 
-// loan is a part of the limit of a key on one replica. The zero value is none.
+// loan is a part of the limit of a key on one replica. The zero value means no loan.
 type loan struct {
 	part float64
 	ends time.Time

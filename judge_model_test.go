@@ -333,8 +333,8 @@ func (r *ruleLevel) keepWindow(o *ruleLevel, m *model) {
 	r.quota = min(r.quota, q)
 }
 
-// windowLeft is what is left of a window; below 0 what the next ones owe. What was within the quota of its
-// time is not owed when that is cut.
+// windowLeft is what is left of a window; below 0 what the next ones owe. Events within the quota of their
+// time are not owed when the quota is cut.
 func (r *ruleLevel) windowLeft() float64 {
 	if r.used <= r.quota {
 		return r.quota - r.used
@@ -398,8 +398,8 @@ func (m *model) pass(to time.Time) {
 	}
 }
 
-// open opens a window. What is owed is taken over, and where a window keeps what it allows an event that was
-// not used.
+// open opens a window. A debt is taken over, and so is, where a window keeps its room, an event that was not
+// used.
 func (r *ruleLevel) open(k, phase int64) {
 	left := r.windowLeft()
 	r.index, r.used, r.quota, r.within = k, max(0, -left), r.quotaOf(k, phase), 0
@@ -408,8 +408,8 @@ func (r *ruleLevel) open(k, phase int64) {
 	}
 }
 
-// stepClock sets the wall clock. A step opens one window at most. What that allows may be used at any time
-// from then on, since a window that is in use goes on for a while. Another one comes of the phase, which has
+// stepClock sets the wall clock. A step opens one window at most. That room may be used at any time from
+// then on, since a window that is in use goes on for a while. Another one comes of the phase, which has
 // changed: one of the windows that real time has room for may begin sooner by the limiter's count.
 func (m *model) stepClock(offset time.Duration) {
 	m.step = offset
@@ -426,7 +426,7 @@ func (m *model) stepClock(offset time.Duration) {
 	}
 }
 
-// lacks is the first rule that has no room for n; "" when all have. What is close is room for the generous
+// lacks is the first rule that has no room for n; "" when all have. A close case is room for the generous
 // model, and none for the other.
 func (m *model) lacks(n amounts) string {
 	for i := range m.rules {

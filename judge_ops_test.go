@@ -351,8 +351,8 @@ func (w *world) permit(o op, r *replica, i int) {
 	}
 }
 
-// correct tells the true cost of a permit. What is more is taken now; what is less comes off what was taken
-// last, first.
+// correct tells the true cost of a permit. A higher cost is taken now; a lower cost comes off the latest
+// takes first.
 func (w *world) correct(r *replica, h *held) {
 	u := w.drawUnit()
 	used := pick(w.T, 0, 15, "cost")
@@ -419,7 +419,7 @@ func (w *world) setPlan(r *replica, plan string, limit quotient.Limit) {
 	w.changes()
 }
 
-// all calls for several keys at once. When one is refused, the others are as if they had not been asked.
+// all calls for several keys at once. When one is refused, the others are as if they had not been called.
 func (w *world) all(r *replica) {
 	h := r.hook()
 	h.panicOnAdmit = false

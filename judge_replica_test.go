@@ -16,7 +16,7 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// What the judge knows of one replica, and how it judges what that replica does.
+// The judge's knowledge of one replica, and its judgement of what that replica does.
 
 // replica is one limiter and what the judge knows of it.
 type replica struct {
@@ -428,8 +428,8 @@ func (r *replica) forbids(m *model, key string, n amounts, at time.Time) string 
 	return ""
 }
 
-// mostSlots is the slots that a key has in the model, or in the largest of its plans; -1 without a bound. Of
-// two callers that go at one instant in different plans either may be the first.
+// mostSlots is the slots that a key has in the model, or in the largest of its plans; -1 without a bound. If
+// two callers go at one instant in different plans, either may be the first.
 func (r *replica) mostSlots(m *model, key string) int {
 	most := m.slots(r.conf.atLeastOne)
 	for name, k := range r.keys {
@@ -600,7 +600,7 @@ func (r *replica) ordinal(now time.Time, other bool) int {
 }
 
 // spinsNot checks that timers fire for something: for a waiter, and else now and then, since the windows of
-// a sparse rate are looked at some at a time. Laws want to be asked as often as every millisecond.
+// a sparse rate are looked at some at a time. Controllers want to be called as often as every millisecond.
 func (r *replica) spinsNot() {
 	n := quotient.CountsOf(r.l).Fired
 	passed := time.Since(r.judged)

@@ -474,7 +474,7 @@ func (w *world) judge() {
 }
 
 // slotsOfTheFleet is bound 5. While no replica believes in fewer replicas than there are, the parts of the
-// slots add up to the limit at most. So do the slots held by permits that are younger than the last change.
+// slots add up to the limit at most. The slots held by permits that are younger than the last change do too.
 func (w *world) slotsOfTheFleet() {
 	limit := w.fleet[0].limit
 	if w.lied || w.plans || limit.Deny || limit.InFlight == 0 || !w.agrees() {
@@ -533,9 +533,9 @@ func (w *world) agrees() bool {
 	return true
 }
 
-// fleetAdmitted is bound 2, and holds while no replica believes in fewer than there are. What the fleet then
-// admits in any window is at most the rate times the window and max(burst, replicas). What is owed of single
-// asks that were larger than a replica's bucket comes on top.
+// fleetAdmitted is bound 2, and holds while no replica believes in fewer than there are. The fleet then
+// admits in any window at most the rate times the window and max(burst, replicas). The debt of single calls
+// that were larger than a replica's bucket comes on top.
 func (w *world) fleetAdmitted(r *replica, key string, t *taking, n, due amounts) {
 	limit := r.limit
 	if w.plans || !w.agrees() || r.dry || r.overrides() > 0 {

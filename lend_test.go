@@ -99,7 +99,7 @@ func (l *Limiter) admitAll(n int) (got int) {
 	return got
 }
 
-// What a call was charged too much comes back also when another part was lent meanwhile.
+// An overcharged call gets the rest back also when another part was lent meanwhile.
 func TestRefundsOutliveAnotherPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := Rates(Rate{Events: 100, Per: time.Second, Burst: 400, Unit: "tok"})
@@ -130,7 +130,7 @@ func TestRefundsOutliveAnotherPart(t *testing.T) {
 	})
 }
 
-// What has come back by itself does not come back again, whatever part was lent meanwhile.
+// Events that have come back by themselves do not come back again, whatever part was lent meanwhile.
 func TestRefundsAfterTheBucketWasFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := mustNew(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 400, Unit: "tok"}), Replicas(4))
@@ -172,7 +172,7 @@ func (l *Limiter) seenOf(key string) fairshare.Seen {
 	return s.seen(g, hash, s.now(), 0)
 }
 
-// What is used through a gate that keys share is not known, and so all of the share is claimed.
+// The use through a gate that keys share is not known, and so all of the share is claimed.
 func TestKeysWithoutAGateOfTheirOwn(t *testing.T) {
 	l := mustNew(t, Limit{InFlight: 4}, MaxKeys(1), Demand(1, time.Second))
 	if seen := l.seenOf("k"); seen.Span == 0 {

@@ -270,7 +270,7 @@ func sane(t *testing.T, l *Limiter) {
 	}
 }
 
-// What would come within a nanosecond counts as there, since a Duration cannot say less.
+// An event due within a nanosecond counts as there, since a Duration cannot be shorter.
 func TestLargestRates(t *testing.T) {
 	for _, c := range []struct {
 		events float64
@@ -367,7 +367,7 @@ func TestDenyRefusesAll(t *testing.T) {
 	})
 }
 
-// What stands beside Deny would say that something is let through.
+// A rule beside Deny would mean that some calls are admitted.
 func TestDenyStandsAlone(t *testing.T) {
 	l := limiterOf(t, rated(PerSecond(1)))
 	for _, limit := range []Limit{{Deny: true, InFlight: 5}, {Deny: true, Rates: []Rate{PerSecond(1)}}} {

@@ -151,7 +151,8 @@ func TestOverflowBringsNoFreshBurst(t *testing.T) {
 	})
 }
 
-// What can never be admitted is refused for that, and not for want of room, where a key has no room either.
+// A call that can never be admitted is refused for that, and not for want of room, where a key has no room
+// either.
 func TestOverflowRefusesWhatNeverFits(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 5)}, InFlight: 4}, MaxKeys(1), Replicas(2))

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// farEnd is a replica of two. What the other one says comes late.
+// farEnd is a replica of two. The report of the other one comes late.
 type farEnd struct {
 	said  map[string]Terms
 	other []map[string]Terms // oldest first

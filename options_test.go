@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What an operator should see is one line each in the log, with old and new values.
+// The log has one line for each fact that an operator should see, with old and new values.
 func TestLogger(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		var log strings.Builder

@@ -111,7 +111,7 @@ func TestOverrideOfSlots(t *testing.T) {
 	})
 }
 
-// What was taken under another limit is not given back under this one, wherever the limit came from.
+// Events taken under another limit are not given back under this one, wherever the limit came from.
 func TestOverrideGivesNothingBackThatItDidNotTake(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(10, 10)))

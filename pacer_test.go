@@ -271,8 +271,8 @@ func TestKeyFromAGatedOverflow(t *testing.T) {
 	})
 }
 
-// What a request has cost less is set against a debt of the controller's bucket, and brings no burst: the
-// bucket has filled by itself meanwhile, or was paused.
+// A lower cost is set against a debt of the controller's bucket, and brings no burst: the bucket has filled
+// by itself meanwhile, or was paused.
 func TestRefundsOfAController(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: time.Second, Burst: 1_000_000}),
@@ -299,8 +299,8 @@ func TestRefundsOfAController(t *testing.T) {
 	})
 }
 
-// What has come back by itself is set against a debt of the controller's bucket, also where nothing else
-// comes back.
+// Events that have come back by themselves are set against a debt of the controller's bucket, also where
+// nothing else comes back.
 func TestRefundIntoADebtOfAController(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		rate := Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: time.Second, Burst: 1_000_000}
@@ -388,7 +388,7 @@ func (p relents) Next(s policy.Sample, _ policy.Bounds) policy.Pace {
 	return pace
 }
 
-// What was taken before a controller stopped its key, or slowed it down, does not come back as a burst after
+// Events taken before a controller stopped its key, or slowed it down, do not come back as a burst after
 // that.
 func TestGiveBackAfterRefusals(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -65,10 +65,10 @@ func (p Permit) Report(f policy.Feedback) {
 }
 
 // Correct replaces the estimate that Cost gave by what the call has really cost in a unit. A higher cost is
-// owed, and repaid before the next admission. Of a lower cost the rest is given back at once, as far as the
-// bucket has not been full since. Nothing comes back after the window has ended, or after a change of the limit or the
-// pool. It may be called until the permit is released, each time with the whole cost. It fails, and changes
-// nothing, for a negative cost, an unknown unit and a released permit.
+// owed, and repaid before the next admission. If the cost is lower, the rest is given back at once, as far
+// as the bucket has not been full since. Nothing comes back after the window has ended, or after a change of
+// the limit or the pool. It may be called until the permit is released, each time with the whole cost. It
+// fails, and changes nothing, for a negative cost, an unknown unit and a released permit.
 //
 // The unit "" are the requests of the permit, which can only become fewer, and their slots. It takes a permit
 // that is remembered: one of TryAcquireUpTo, or any under an in-flight limit or a policy that learns.

@@ -83,7 +83,7 @@ func TestStalePermitOfLongAgo(t *testing.T) {
 	}
 }
 
-// What a permit was taken for says nothing of the next one in the same place.
+// The reason for which a permit was taken does not affect the next one in the same place.
 func TestPermitsLeaveNothingBehind(t *testing.T) {
 	limit := Limit{Rates: []Rate{perSecond(1e6, 1e6), tokensPerMinute(600, 600)}, InFlight: 10}
 	for _, c := range []struct {

@@ -60,8 +60,8 @@ func TestPlans(t *testing.T) {
 	})
 }
 
-// A plan's limit changes at once for all its keys, and for those that wait. What is taken off leaves the
-// limiter's own limit.
+// A plan's limit changes at once for all its keys, and for those that wait. A plan that is taken off leaves
+// the limiter's own limit.
 func TestSetPlan(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := ofPlans(t)
@@ -267,8 +267,8 @@ func TestThirdPlanCountsAll(t *testing.T) {
 	})
 }
 
-// What was taken in a plan, and has come back there, is not taken off it again because another plan still
-// misses it.
+// Events taken in a plan that have come back there are not taken off it again because another plan still
+// misses them.
 func TestPlansDoNotEcho(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		daily := Plans(map[string]Limit{"fast": rated(perSecond(10, 5)), "daily": rated(Rate{Events: 5, Per: 24 * time.Hour})})
@@ -422,7 +422,7 @@ func TestPlanLooksChangeNothing(t *testing.T) {
 	})
 }
 
-// What a controller has learned stays when its key changes plans.
+// A controller's knowledge stays when its key changes plans.
 func TestPlansAndControllers(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := ofPlans(t, Policy(policy.AIMD{}))

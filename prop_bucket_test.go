@@ -68,8 +68,8 @@ func (p *peer) follow(perSecond float64, size int) {
 	p.lim.SetBurstAt(p.time(), size)
 }
 
-// take asks both for n thousandths. They answer alike, but where the deficit of the one is shorter than a
-// nanosecond, which is none, and that of the other is not, by no more than rounding.
+// take asks both for n thousandths. They answer alike, with one exception. The deficit of the one may be
+// shorter than a nanosecond, which counts as none, and that of the other longer by no more than rounding.
 func (p *peer) take(rt *rapid.T, n int) {
 	events, size := float64(n)/milli, p.lim.Burst()
 	has := p.lim.TokensAt(p.time()) / milli
@@ -197,9 +197,9 @@ func (m *naive) refund(s *spending, n float64) {
 	s.n -= n
 }
 
-// What comes back to a cost bucket is the least of what is given back and of the headroom at any time since
-// it was taken. The bucket keeps the minima of the headroom alone. It is exact as long as there are not too
-// many of them, and else it gives back less, never more.
+// A cost bucket gets back the lesser of what is given back and of the headroom at any time since it was
+// taken. The bucket keeps the minima of the headroom alone. It is exact as long as there are not too many of
+// them, and else it gives back less, never more.
 func TestPropertyMinimaAreThoseOfAllHeadrooms(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		drawRule := func() *rule { return fills(drawLog(rt, "rate", 1e-2, 1e6), drawLog(rt, "size", 1, 1000)) }

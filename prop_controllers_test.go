@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Laws may answer anything and limits may change at will. Each pace is finite, positive and at most at the
-// ceiling of its controller. No pause is longer than an hour, and the slots are those of the replica at
-// most.
+// Controllers may answer anything and limits may change at will. Each pace is finite, positive and at most
+// at the ceiling of its controller. No pause is longer than an hour, and the slots are those of the replica
+// at most.
 func TestPropertyPacesStayInBounds(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		c := rapid.SampledFrom([]bool{withinShare, beyondShare}).Draw(rt, "ceiling")

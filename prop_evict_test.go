@@ -9,7 +9,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// twin is two limiters that are asked the same: one has room for few keys, one for all.
+// twin is two limiters that get the same calls: one has room for few keys, one for all.
 type twin struct {
 	few, all *Limiter
 	permits  [][2]Permit

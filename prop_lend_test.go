@@ -109,8 +109,8 @@ func (b *borrowers) phase(most int) {
 	}
 }
 
-// Bound 10 of a rate. What is above the rate lasts no longer than reports takes, from each onset on. It is
-// no more than the shares of all others.
+// Bound 10 of a rate. A rate above the limit lasts no longer than reports take, from each onset on. It is no
+// more than the shares of all others.
 func TestPropertyBorrowedRate(t *testing.T) {
 	property(t, func(t *rapid.T) {
 		const perSecond, burst = 400, 20

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// An override is SetLimit for one key. Whatever happens, the key fares as in a limiter that has the limit as
-// its own, and every other key as in one without the override.
+// An override is SetLimit for one key. The key always fares as in a limiter that has the limit as its own,
+// and every other key as in one without the override.
 func TestPropertyOverride(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		// Not Deny: under it a bucket goes on filling by the rate before it, which is another one for the key

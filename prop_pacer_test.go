@@ -132,9 +132,9 @@ func (p *promise) check(rt *rapid.T) {
 	}
 }
 
-// Whatever controllers answer, what is admitted in any window is at most what each of them allows. That is
-// the integral of its rate, or of its slots over the time that they are held, and a burst. In flight are at
-// most its slots and one more.
+// Whatever controllers answer, any window admits at most what each of them allows. That is the integral of
+// its rate, or of its slots over the time that they are held, and a burst. In flight are at most its slots
+// and one more.
 func TestPropertyPacersKeepWhatControllersSay(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		d := diary{drawAdversary(rt), map[float64]*answer{}}

@@ -74,8 +74,8 @@ func (e *entering) fate() fate {
 	return fate(e.err.Error())
 }
 
-// A semaphore does what a plain model does, ask by ask: first in, first out, whatever is asked, cancelled,
-// released and resized.
+// A semaphore does what a plain model does, call by call: first in, first out, whatever is requested,
+// cancelled, released and resized.
 func TestPropertySemaphore(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		size := rapid.IntRange(0, 5).Draw(rt, "size")

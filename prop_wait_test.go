@@ -115,7 +115,7 @@ func TestPropertyRaiseAndCut(t *testing.T) {
 
 func seconds(s float64) time.Duration { return time.Duration(math.Ceil(s * float64(time.Second))) }
 
-// Bound 7, cancels: a waiter that was given up leaves the limiter as if it had never asked.
+// Bound 7, cancels: a waiter that was given up leaves the limiter as if it had never called.
 func TestPropertyCancelLeavesNoTrace(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		limit := Limit{Rates: []Rate{drawRate(rt, "r")}, InFlight: rapid.IntRange(0, 3).Draw(rt, "in flight")}

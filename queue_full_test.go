@@ -83,7 +83,7 @@ func TestFullQueueGivesUpTheLowest(t *testing.T) {
 	}
 }
 
-// When all queues together are full only those of the same key give way.
+// When all queues together are full, only those of the same key are displaced.
 func TestFullInTotalGivesUpItsOwn(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(Every(time.Second)), MaxWaiting(100, 3))
@@ -134,7 +134,7 @@ func TestFullOverflowGateGivesUpTheLowest(t *testing.T) {
 	})
 }
 
-// The one with its turn may be pushed out too; the next is asked at once.
+// The one with its turn may be pushed out too; the next is tried at once.
 func TestPushedOutNextWakesTheNext(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 100)), MaxWaiting(2, 100))
@@ -144,7 +144,7 @@ func TestPushedOutNextWakesTheNext(t *testing.T) {
 		g := gateOf(l, "k")
 		g.ext.queue.passed = trickle - 1
 		time.Sleep(49 * time.Second)
-		setLimit(t, l, rated(perSecond(1, 100))) // the low one is asked, and stays the next
+		setLimit(t, l, rated(perSecond(1, 100))) // the low one is tried, and stays the next
 		high2 := asking(t, l, "k", PriorityHigh.Option())
 		low.refusedAfter(t, 49*time.Second, ReasonQueue)
 		time.Sleep(2 * time.Second)
@@ -153,8 +153,8 @@ func TestPushedOutNextWakesTheNext(t *testing.T) {
 	})
 }
 
-// What the timer has left undone, and one that gives way brings to light, is done at once: more than one
-// batch of it.
+// Work that the timer has left undone, and that a displaced waiter brings to light, is done at once: more
+// than one batch of it.
 func TestManyAreServedAfterAPushOut(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		const n = 3 * wakeBatch

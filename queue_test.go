@@ -425,7 +425,7 @@ func TestOvertakerThatReclaimsWakesWhoWaits(t *testing.T) {
 	})
 }
 
-// A turn comes behind what those ahead ask of a rate's own unit, whatever they ask of the others.
+// A turn comes behind those ahead of it in a rate's own unit, whatever they take of the others.
 func TestTurnsByUnit(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(100, 100), Rate{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Second, Burst: 4}))
@@ -477,7 +477,7 @@ func TestRequeueBehindAHigherClass(t *testing.T) {
 	}
 }
 
-// What a call has taken is as old as the youngest of the rules that it has taken from, and of no others.
+// The take of a call is as old as the youngest of the rules that it has taken from, and of no others.
 func TestAgeIsThatOfRulesAskedFor(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		tokens := Rate{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Second, Burst: 10}

@@ -73,7 +73,7 @@ func TestHeadroomOfManyPermits(t *testing.T) {
 	})
 }
 
-// No more minima are kept than there is room for. What is left of the oldest is never above the truth.
+// No more minima are kept than there is room for. The rest of the oldest is never above the truth.
 func TestMinimaAreFew(t *testing.T) {
 	var m minima
 	for i := range 3 * maxMinima {
@@ -89,8 +89,7 @@ func TestMinimaAreFew(t *testing.T) {
 	}
 }
 
-// What was taken is refunded exactly as if it had never been taken, whatever is taken and refunded in
-// between.
+// A take is refunded exactly as if it had never been made, whatever is taken and refunded in between.
 func TestPropertyCorrectIsReplay(t *testing.T) {
 	type taking struct {
 		at time.Time
@@ -165,7 +164,7 @@ func TestReclaimKeepsWhatLimitsRefunds(t *testing.T) {
 	}
 }
 
-// What was added by corrections while no rule counted the unit is not given back to a rule that comes later.
+// Events added by corrections while no rule counted the unit are not given back to a rule that comes later.
 func TestCorrectWhileNothingCounts(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		limit := tokenLimit(1, 100)
@@ -264,7 +263,7 @@ func TestCorrect(t *testing.T) {
 	}
 }
 
-// A refund never leaves a key better off than one that has never asked, or forgetting it would show.
+// A refund never leaves a key better off than one that was never used, or forgetting it would show.
 func TestRefundAfterTheSizeWasLowered(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(tokensPerMinute(60, 10)))
@@ -278,7 +277,7 @@ func TestRefundAfterTheSizeWasLowered(t *testing.T) {
 	})
 }
 
-// What was taken at the very instant at which the limiter was made has its date too.
+// A take at the very instant at which the limiter was made has its date too.
 func TestCorrectFromTheFirstInstant(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		limit := tokenLimit(1, 10)
@@ -311,7 +310,7 @@ func TestCorrectRefuses(t *testing.T) {
 	})
 }
 
-// What is owed is repaid before the next admission, and what is given back lets waiters in.
+// A debt is repaid before the next admission, and events that are given back let waiters in.
 func TestCorrectMovesWaiters(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(tokensPerMinute(60, 100)))

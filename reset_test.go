@@ -33,7 +33,7 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// What is not remembered has nothing to forgive, and is not remembered for it.
+// A key that is not remembered has nothing to forgive, and is not remembered for it.
 func TestResetOfAKeyNeverSeen(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 5)))
@@ -60,7 +60,7 @@ func TestResetAfterAChangeOfTheLimit(t *testing.T) {
 	})
 }
 
-// A gate follows changes when it is touched. One that was not touched since follows them first.
+// A gate follows changes when it is touched. A key that was not touched since follows them first.
 func TestResetOfAKeyThatHasMissedChanges(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(100, 10)))
@@ -140,8 +140,8 @@ func TestResetServesWaiters(t *testing.T) {
 	})
 }
 
-// A waiter that a reset has let through, and that gives up, returns what it took. One that was let through
-// before the reset does not.
+// A waiter that a reset has let through, and that gives up, returns what it took. A call admitted before the
+// reset does not.
 func TestResetAndWaitersThatGiveUp(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 2)))
@@ -285,8 +285,8 @@ func TestResetOfAKeyOfTheSameHash(t *testing.T) {
 	})
 }
 
-// A reset forgets what was learned, pauses too. What a permit that is out brings back later is learned from
-// as always, and not for a time long past.
+// A reset forgets what was learned, pauses too. A permit that is out brings back feedback later; it is
+// learned from as always, and not for a time long past.
 func TestResetForgetsWhatWasLearned(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := learning(t, withinShare)
@@ -341,7 +341,7 @@ func TestResetForgetsLearnedSlots(t *testing.T) {
 	})
 }
 
-// What was taken before a reset was forgiven: it does not come back too.
+// Events taken before a reset were forgiven: they do not come back too.
 func TestResetAndCorrect(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(tokensPerMinute(60, 20)))

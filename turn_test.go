@@ -332,7 +332,7 @@ func TestTurnsThatNeverMeet(t *testing.T) {
 	}
 }
 
-// What is corrected under turns does not bring back what has come back by itself.
+// A correction under turns does not bring back what has come back by itself.
 func TestTurnIsNotTakenTwice(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Rates(Rate{Name: "t", Unit: "tokens", Events: 1, Per: time.Second, Burst: 1}), StartPool(Pool{Replicas: 2, Ordinal: 1}))

@@ -223,8 +223,8 @@ type endless struct{ context.Context }
 
 func (endless) Err() error { return nil }
 
-// What is given up is an error, also where the context has none: or the caller would believe that it holds
-// something.
+// A waiter that is given up gets an error, also where the context has none: or the caller would believe that
+// it holds a permit.
 func TestContextWithoutAnError(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		inner, cancel := context.WithCancel(t.Context())

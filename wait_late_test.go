@@ -282,7 +282,7 @@ func TestLostTurnGivesItsSlotsBack(t *testing.T) {
 	}
 }
 
-// What happens to a waiter meanwhile happens to one that has lost its turn.
+// All that happens to a waiter meanwhile happens to one that has lost its turn.
 func TestLateCallersAreWaiters(t *testing.T) {
 	jobs := Limit{Rates: []Rate{{Name: "jobs", Unit: "jobs", Events: 1, Per: 2 * time.Second, Burst: 1}}, InFlight: 4}
 	cut := jobs

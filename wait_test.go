@@ -186,7 +186,7 @@ func TestOnWait(t *testing.T) {
 	})
 }
 
-// Panics of the hook belong to the caller; the limiter is as if it had not been asked.
+// Panics of the hook belong to the caller; the limiter is as if it had not been called.
 func TestPanicInOnWaitLeavesNoTrace(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 1}, OnWait(func(string, time.Duration) { panic("hook") }))
@@ -326,7 +326,7 @@ func TestCutRepacesWaiters(t *testing.T) {
 	})
 }
 
-// What a cut makes impossible is refused, with the reason.
+// A waiter that a cut makes impossible is refused, with the reason.
 func TestCutRefusesTheHead(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -351,7 +351,7 @@ func TestCutRefusesTheHead(t *testing.T) {
 	}
 }
 
-// So is what stands in the middle of a queue, however long, and those before and behind it stay.
+// A waiter in the middle of a queue, however long, is refused too, and those before and behind it stay.
 func TestCutRefusesWhereverTheyStand(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 4})

@@ -166,8 +166,8 @@ func (w *window) room() int64 {
 }
 
 // carry returns what is taken over into window k: what was used above the quotas of the windows before it,
-// or whether they have left an event. Of windows skipped by a step of the clock, only as many count as time
-// has passed for.
+// or whether they have left an event. If a step of the clock has skipped windows, only as many of them count
+// as time has passed for.
 func (w *window) carry(t instant, k int64, c *schedule) (owed int64, spare bool) {
 	skipped := min(max(0, k-w.index-1), int64(t.at-w.opened)/c.per)
 	if w.room() == 0 && skipped == 0 {

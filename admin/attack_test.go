@@ -170,7 +170,7 @@ func TestAttackHostsAndOrigins(t *testing.T) {
 		"0.0.0.0", "0", "0x7f000001", "2130706433", "127.1", "0177.0.0.1", "[::]", "[::2]", "[fe80::1]:80", "[::ffff:10.0.0.1]", "192.168.0.1", "10.0.0.7:9090", "169.254.169.254",
 		"metadata.google.internal", "[::1", "::1]:x:y", ":", "ｌocalhost", "loc\u0430lhost", "[::1%eth0]",
 	}
-	allowedAnyway := []string{"localhost:"} // an empty port is none
+	allowedAnyway := []string{"localhost:"} // an empty port means no port
 	headers := []http.Header{
 		{"Origin": {"http://evil.example"}}, {"Origin": {"null"}}, {"Origin": {"https://127.0.0.1:9091"}}, {"Origin": {"http://localhost:9090"}}, {"Origin": {"file://"}},
 		{"Origin": {"http://127.0.0.1:9090.evil.example"}}, {"Origin": {"http://127.0.0.1:9090@evil.example"}}, {"Origin": {"http://evil.example#127.0.0.1:9090"}},
@@ -272,8 +272,9 @@ func (b *blanks) Read(p []byte) (int, error) {
 	return int(n), nil
 }
 
-// TestAttackGigabyteBodies: of a body of 1 GB no more than the bound is read, whether its length is announced
-// or not. Of one that is refused for another reason no more is read than net/http reads to keep a connection.
+// TestAttackGigabyteBodies: of a body of 1 GB no more than the bound is read, whether its length is
+// announced or not. If a request is refused for another reason, no more of it is read than net/http reads to
+// keep a connection.
 func TestAttackGigabyteBodies(t *testing.T) {
 	const gigabyte, head, drain = 1 << 30, 16 << 10, 512 << 10
 	tests := []struct {
@@ -338,7 +339,7 @@ func TestAttackGigabyteBodies(t *testing.T) {
 	}
 }
 
-// TestAttackMarkup: a key that is markup is none in any answer, and no answer can be taken for a page.
+// TestAttackMarkup: markup in a key is escaped in every answer, and no answer can be read as a page.
 func TestAttackMarkup(t *testing.T) {
 	const key = `<script>alert(1)</script>&<!--`
 	l := newLimiter(t)

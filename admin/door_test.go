@@ -192,7 +192,8 @@ func TestFailuresAreLoggedOnceASecond(t *testing.T) {
 	})
 }
 
-// TestForwardedRequests: without credentials a request that says that it has come from elsewhere is not served, though the proxy is here.
+// TestForwardedRequests: without credentials a request that claims to come from elsewhere is not served,
+// though the proxy is here.
 func TestForwardedRequests(t *testing.T) {
 	c := readContract(t)
 	for _, name := range []string{"X-Forwarded-For", "Forwarded", "Via", "X-Real-Ip"} {

@@ -85,7 +85,7 @@ func TestPageHasNoOtherFiles(t *testing.T) {
 	}
 }
 
-// TestPageNeedsNoToken: the page is what asks for the token. What it shows is not served without.
+// TestPageNeedsNoToken: the page is what asks for the token. Its content is not served without a token.
 func TestPageNeedsNoToken(t *testing.T) {
 	h := quiet(t, newLimiter(t), Token("0123456789abcdef"))
 	for path := range pageFiles() {

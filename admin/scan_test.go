@@ -75,7 +75,7 @@ func TestScansAreOneAtATime(t *testing.T) {
 	})
 }
 
-// TestScansAreForgotten: whatever is asked, few answers are kept.
+// TestScansAreForgotten: whatever is requested, few answers are kept.
 func TestScansAreForgotten(t *testing.T) {
 	l := newLimiter(t)
 	h := quiet(t, l).(*Handler)

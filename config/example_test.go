@@ -12,7 +12,7 @@ import (
 	"github.com/quotient-go/quotient/config"
 )
 
-// A program reads its limits from a file and follows it. What the file says of plans and waits is in File.
+// A program reads its limits from a file and follows it. File has what the file sets of plans and waits.
 func Example() {
 	f, err := config.Read("testdata/library.toml")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// What our server refuses is what our client's policy learns from.
+// A refusal by our server is what our client's policy learns from.
 func TestRefusalsAreFeedback(t *testing.T) {
 	server := limiter(t, once)
 	l, heard := learning(t)
@@ -202,7 +202,7 @@ func TestErrorsEndTheStream(t *testing.T) {
 	idle(t, l)
 }
 
-// What gRPC itself refuses for its size is no complaint about the rate, on whichever side.
+// A refusal by gRPC itself for the size of a message is no complaint about the rate, on whichever side.
 func TestTooLargeIsNoThrottle(t *testing.T) {
 	large := &pb.SimpleRequest{Payload: &pb.Payload{Body: make([]byte, 100)}}
 	for name, c := range map[string]struct {
@@ -222,7 +222,7 @@ func TestTooLargeIsNoThrottle(t *testing.T) {
 	}
 }
 
-// A refusal by another limiter of this client: no upstream was asked.
+// A refusal by another limiter of this client: no upstream was called.
 func TestRefusalBehindIsNoThrottle(t *testing.T) {
 	outer, heard := learning(t)
 	inner := limiter(t, quotient.Limit{Deny: true})

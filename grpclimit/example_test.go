@@ -41,7 +41,7 @@ func ExampleUnaryServer() {
 	}
 	limit := grpclimit.UnaryServer(l, grpclimit.FullMethod())
 
-	// What gRPC does with a call:
+	// gRPC does this with a call:
 	info := &grpc.UnaryServerInfo{FullMethod: "/shop.Items/Get"}
 	handler := func(context.Context, any) (any, error) { return "item", nil }
 	for range 2 {
@@ -71,7 +71,7 @@ func ExampleRefused() {
 }
 
 func ExampleClient() {
-	// The server is the judge; the policy learns from its refusals how fast it may be asked.
+	// The server is the judge; the policy learns from its refusals how fast it may send.
 	l, err := quotient.New(
 		quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}, InFlight: 20},
 		quotient.Policy(policy.Tracking{}), quotient.BeyondShare(),
@@ -84,7 +84,7 @@ func ExampleClient() {
 	// Output: 2 options for grpc.NewClient
 }
 
-// What docs/cookbook.md shows.
+// The snippet of docs/cookbook.md.
 
 func tenantServer() *grpc.Server {
 	perTenant := quotient.Rate{Name: "tenant", Events: 50, Per: time.Second, Burst: 10}

@@ -50,7 +50,7 @@ func TestQueueOfAShortWait(t *testing.T) {
 	})
 }
 
-// Of a client that asks ten times as often as it may, all calls that are sent have their answers in time if
+// A client sends ten times as many calls as it may. All calls that are sent have their answers in time if
 // Wait leaves the time for them.
 func TestWaitBelowTheTimeout(t *testing.T) {
 	insecurely := grpc.WithTransportCredentials(insecure.NewCredentials())

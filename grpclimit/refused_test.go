@@ -87,7 +87,7 @@ func TestRefusedHereAndThere(t *testing.T) {
 	}
 }
 
-// What a server of another version, or none of ours, may send.
+// A server of another version, or not of ours, may send these.
 func TestRefusedByStrangers(t *testing.T) {
 	rate := quotient.Decision{Reason: quotient.ReasonRate}
 	with := func(change func(*quotient.Decision)) quotient.Decision {

@@ -163,7 +163,7 @@ func TestWaitForThePool(t *testing.T) {
 	})
 }
 
-// What a call waited for may be there at the instant at which its wait ends.
+// The permit that a call waited for may be there at the instant at which its wait ends.
 func TestRoomAtTheEndOfAWait(t *testing.T) {
 	g := newGuard("UnaryServer", limiter(t, oneSlot), FullMethod(), time.Minute, nil)
 	want := quotient.Decision{Reason: quotient.ReasonWait}

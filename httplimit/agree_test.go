@@ -243,7 +243,7 @@ func TestNoMoreIsLeftThanTheQuota(t *testing.T) {
 	})
 }
 
-// What a Middleware in front has said of its own limit lasts no longer than the refusal of one behind it.
+// The fields of a Middleware in front about its own limit last no longer than the refusal of one behind it.
 func TestFieldsInFrontAgreeWithARefusalBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		front := limiter(t, rates(quotient.Rate{Name: "hour", Events: 100, Per: time.Hour, Burst: 100}))

@@ -318,8 +318,7 @@ type hijackable struct {
 
 func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.conn, nil, nil }
 
-// What a request says of its answer when its connection has been closed already concerns no request that came
-// since.
+// A late report about the answer of a closed connection concerns no request that came since.
 func TestAlsoKeepsPermitsApart(t *testing.T) {
 	own, heard := learning(t)
 	other, heardToo := learning(t)

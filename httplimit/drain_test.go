@@ -54,7 +54,8 @@ func TestDrainEndsWaits(t *testing.T) {
 	}
 }
 
-// What is admitted goes on, what has room is served, and what would have to wait is sent away at once.
+// An admitted request goes on, one that has room is served, and one that would have to wait is sent away at
+// once.
 func TestDrainLeavesTheRestAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, drain := context.WithCancel(t.Context())

@@ -79,8 +79,8 @@ func FuzzRetryAfter(f *testing.F) {
 	})
 }
 
-// FuzzForwardedFor checks that the header cannot move the key of a peer that is not trusted. What stands
-// left of the client's address, as that was written by the trusted proxy, cannot either.
+// FuzzForwardedFor checks that the header cannot move the key of a peer that is not trusted. The part left
+// of the client's address, as that was written by the trusted proxy, cannot either.
 func FuzzForwardedFor(f *testing.F) {
 	for _, v := range []string{"", "9.9.9.9", "6.6.6.6, 10.0.0.1", "unknown", "::ffff:10.0.0.1,", "[2001:db8::1]:80", "10.0.0.1", ",,,", "fe80::1%z"} {
 		f.Add(v)

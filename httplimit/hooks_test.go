@@ -28,7 +28,7 @@ func (touchy) Next(sample policy.Sample, b policy.Bounds) policy.Pace {
 	return policy.Pace{Rate: min(b.Ceiling, 1e6)}
 }
 
-// What an answer holds is given back when the caller never gets to see it, and the panic is the hook's.
+// The permit of an answer is given back when the caller never gets to see it, and the panic is the hook's.
 func TestPanicAfterTheAnswerClosesIt(t *testing.T) {
 	learner, heard := learning(t)
 	for name, tt := range map[string]struct {

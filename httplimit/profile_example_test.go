@@ -8,7 +8,7 @@ import (
 	"github.com/quotient-go/quotient/httplimit"
 )
 
-// What an answer says can be handed to a permit by hand, for clients that have no http.RoundTripper.
+// The feedback of an answer can be handed to a permit by hand, for clients that have no http.RoundTripper.
 func ExampleProfile_Feedback() {
 	h := http.Header{}
 	h.Set("X-RateLimit-Limit-Tokens", "150000")

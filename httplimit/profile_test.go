@@ -74,7 +74,7 @@ func TestProfileOfYourOwn(t *testing.T) {
 	}
 }
 
-// What the draft calls a list is parsed up to 4 KiB and 16 members; a plain field up to 256 bytes.
+// A list by the draft is parsed up to 4 KiB and 16 members; a plain field up to 256 bytes.
 func TestLongFields(t *testing.T) {
 	p := &Profile{Quotas: []Fields{family("X")}}
 	pad := func(value string, n int) string { return value + strings.Repeat(" ", n-len(value)) }

@@ -176,7 +176,7 @@ func TestFieldsOfManyLimits(t *testing.T) {
 	}
 }
 
-// What a handler does with the fields of its answer stays with that answer.
+// A handler's changes to the fields of its answer stay with that answer.
 func TestFieldsOfOneAnswerAreItsOwn(t *testing.T) {
 	for _, set := range []FieldSet{FieldsDraft11, FieldsXRateLimit} {
 		l := limiter(t, rates(quotient.PerMinute(100)))
@@ -287,7 +287,7 @@ func TestXRateLimitTellsTheFewestRequests(t *testing.T) {
 	})
 }
 
-// Of two Middlewares both tell their limits, and X-RateLimit-* the one with fewer requests left.
+// Two Middlewares both send their limits, and X-RateLimit-* is the one with fewer requests left.
 func TestFieldsOfTwoMiddlewares(t *testing.T) {
 	few := rates(quotient.Rate{Name: "few", Events: 10, Per: time.Minute, Burst: 10})
 	many := rates(quotient.Rate{Name: "many", Events: 1000, Per: time.Second})
@@ -421,7 +421,7 @@ func TestFieldsAreNoFeedback(t *testing.T) {
 	}
 }
 
-// What Middleware sends is what Transport understands from a host that it does not know.
+// Transport understands what Middleware sends, from a host that it does not know.
 func TestFieldsRoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, set := range []FieldSet{FieldsDraft11, FieldsXRateLimit} {
@@ -475,8 +475,8 @@ func TestRulesInWhole(t *testing.T) {
 	}
 }
 
-// Whatever the rules are called and hold, the fields are lists of Strings with Integers, no name stands twice, and the two
-// fields belong together.
+// Whatever the rules are called and hold, the fields are lists of Strings with Integers, no name stands
+// twice, and the two fields belong together.
 func TestFieldsAreStructured(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		quotas := make([]quotient.RuleState, rapid.IntRange(0, 17).Draw(t, "rules"))

@@ -124,7 +124,7 @@ func TestInformationalAnswersAndTrailers(t *testing.T) {
 	})
 }
 
-// What a handler finds out about its writer is the same with the wrapper.
+// A handler finds the same capabilities of its writer with the wrapper.
 func TestAbilitiesOfRealWriters(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *httptest.Server, _ *quotient.Limiter, wrapped bool, set func(http.HandlerFunc)) {
 		set(func(w http.ResponseWriter, r *http.Request) {

@@ -70,7 +70,7 @@ func TestWaitEndsWithTheTurn(t *testing.T) {
 	}
 }
 
-// What is over is the limit's patience and not the client's: 429 with a time to come back.
+// The limit's patience is over, and not the client's: 429 with a time to come back.
 func TestWaitEndsWithMax(t *testing.T) {
 	for name := range waitingRequests(t) {
 		synctest.Test(t, func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestClientLeavesABoundedWait(t *testing.T) {
 	}
 }
 
-// Of two bounds the shorter one counts.
+// The shorter one of two bounds counts.
 func TestShorterBoundOfAWait(t *testing.T) {
 	patient := func(d time.Duration) []quotient.Option { return []quotient.Option{quotient.MaxWait(d)} }
 	tests := []struct {

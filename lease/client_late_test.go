@@ -32,7 +32,7 @@ func TestClientCountsFromSending(t *testing.T) {
 	})
 }
 
-// A lock that an old server granted is none at the one that the peer was restored to meanwhile.
+// A lock that an old server granted does not exist at the one that the peer was restored to meanwhile.
 func TestClientGrantOfAnOldServer(t *testing.T) {
 	config := mutex("A", "B")
 	config.Semaphores["A"] = Semaphore{Max: 1, Level: 1}

@@ -353,7 +353,7 @@ func TestClientTextError(t *testing.T) {
 	}
 }
 
-// What a server sends is never more than an error.
+// A server's answer is never more than an error.
 func FuzzClientAnswer(f *testing.F) {
 	f.Add(400, "Unknown peer", "30000ms", "7", "a%20b")
 	f.Add(409, (&LevelError{0, 1}).Error(), "5m", "", "%")

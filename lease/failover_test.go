@@ -60,7 +60,7 @@ func TestClientFailover(t *testing.T) {
 	}
 }
 
-// Of many servers all but the last one hang. A heartbeat tries them all before the lease ends.
+// All but the last one of many servers hang. A heartbeat tries them all before the lease ends.
 func TestClientFindsTheLastServer(t *testing.T) {
 	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
 		c := w.client()

@@ -44,7 +44,7 @@ func (p *pair) do(t testing.TB) {
 	}
 }
 
-// What a pair allocates is mostly what outlives it or goes to net/http: the lock, the body, the header's value.
+// The allocations of a pair mostly outlive it or go to net/http: the lock, the body, the header's value.
 func TestAcquireAndReleaseAllocateLittle(t *testing.T) {
 	p := newPair(t)
 	if n := testing.AllocsPerRun(1000, func() { p.do(t) }); n > 8 {

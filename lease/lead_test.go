@@ -97,7 +97,7 @@ func asleep(at time.Time, d time.Duration) time.Time {
 	return at
 }
 
-// A machine that sleeps may stop its monotonic clock. The time of day then says that an instant has passed.
+// A machine that sleeps may stop its monotonic clock. By the time of day an instant has then passed.
 func TestPassed(t *testing.T) {
 	at := time.Now().Add(time.Minute)
 	for _, row := range []struct {

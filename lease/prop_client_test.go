@@ -146,7 +146,7 @@ func (p *clientPlay) act(act clientAct) {
 	}
 }
 
-// breaks is an operator who breaks locks. What a client believes of them afterwards does not count.
+// breaks is an operator who breaks locks. A client's belief about them afterwards does not count.
 func (p *clientPlay) breaks() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -84,7 +84,7 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// Laws of different seeds do not probe at the same instants.
+// Controllers of different seeds do not probe at the same instants.
 func TestSeedsSpreadProbes(t *testing.T) {
 	seen := map[float64]bool{}
 	for seed := range uint64(20) {
@@ -121,7 +121,7 @@ func TestTwoRefusalsAreNoBlackout(t *testing.T) {
 	}
 }
 
-// What was sent before the gate opened says nothing about the probe.
+// A request sent before the gate opened proves nothing about the probe.
 func TestLateRefusalIsNoProbe(t *testing.T) {
 	l := born(10, 0)
 	l.darken(t, 0.1)
@@ -134,8 +134,8 @@ func TestLateRefusalIsNoProbe(t *testing.T) {
 	}
 }
 
-// What was served since the last blackout, by the time that it took, is the rate after it. With all that a
-// window of ten seconds serves, one cycle is enough.
+// The requests served since the last blackout, divided by the time that they took, are the rate after it.
+// With all that a window of ten seconds serves, one cycle is enough.
 func TestRateAfterABlackout(t *testing.T) {
 	l := born(10, policy.RuleFloor)
 	l.serveFor(4, 0.1)

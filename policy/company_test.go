@@ -86,7 +86,7 @@ func TestNewsMakesEqual(t *testing.T) {
 	}
 }
 
-// What others do not use of a limit is lent at once, and is given back when they want it.
+// The part of a limit that others do not use is lent at once, and is given back when they want it.
 func TestNewsLends(t *testing.T) {
 	b := policy.Bounds{Share: 10, Ceiling: 1000}
 	g := newGroup(b, 10, 10, 10, 10)
@@ -151,7 +151,7 @@ func TestPropertyLiesLeaveAFloor(t *testing.T) {
 	})
 }
 
-// What a controller says is finite and not negative, whatever it has lived through, at any instant.
+// A controller's report is finite and not negative, whatever it has lived through, at any instant.
 func TestPropertySayIsSound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctrl := policy.Tracking{}.New(rapid.Uint64().Draw(t, "seed")).(policy.Reporter)

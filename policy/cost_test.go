@@ -28,7 +28,7 @@ func TestFirstCost(t *testing.T) {
 	within(t, "a share is in events already", l.costing(0.1, 100, policy.Success), 200, 201)
 }
 
-// What a request costs decides what is slow: controllers of ten requests a second behave the same, whatever
+// The cost of requests decides what is slow: controllers of ten requests a second behave the same, whatever
 // these cost.
 func TestCostsScale(t *testing.T) {
 	one, hundred, slots := born(10, 0), born(1000, 0), born(2, 0)
@@ -44,7 +44,7 @@ func TestCostsScale(t *testing.T) {
 	}
 }
 
-// A cost that is none leaves the last one in force.
+// An invalid cost leaves the last one in force.
 func TestCostsThatAreNone(t *testing.T) {
 	for _, cost := range []float64{0, -1, math.NaN(), math.Inf(1), 1e13, 1e-10} {
 		l := born(0, policy.RuleSlowStart)

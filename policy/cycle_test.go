@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A cycle is kept for three of its lengths. One of more than three minutes, or after more refusals than the end of a window of a
-// minute explains, is none.
+// A cycle is kept for three of its lengths. A pause of more than three minutes, or after more refusals than
+// the end of a window of a minute explains, is not a cycle.
 func TestCycleIsKept(t *testing.T) {
 	for _, c := range []struct {
 		took, dark time.Duration
@@ -34,7 +34,7 @@ func TestCycleIsKept(t *testing.T) {
 	}
 }
 
-// One cycle is none: only a second one that is alike shows a window.
+// A single cycle proves nothing: only a second one that is alike shows a window.
 func TestCycleIsSeenTwice(t *testing.T) {
 	for _, c := range []struct{ before, want float64 }{{0, 0}, {9, 0}, {11, 20}, {39, 20}, {41, 0}} {
 		s := at(10, 0, false)
@@ -48,7 +48,8 @@ func TestCycleIsSeenTwice(t *testing.T) {
 	}
 }
 
-// Of an incident no more than a window's part counts: 100 that were served in 25 seconds before it are one a second.
+// No more than a window's part of an incident counts: 100 that were served in 25 seconds before it are one a
+// second.
 func TestIncidentCountsAsAWindow(t *testing.T) {
 	s := at(10, 0, false)
 	b := &s.blackout

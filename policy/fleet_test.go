@@ -10,7 +10,7 @@ import (
 // Interface: the controller speaks.
 var _ policy.Reporter = policy.Tracking{}.New(1).(policy.Reporter)
 
-// What a controller says is its pace while that holds requests back, and then what was used, which fades.
+// A controller reports its pace while that holds requests back, and then its use, which fades.
 func TestSay(t *testing.T) {
 	ctrl := policy.Tracking{}.New(1).(policy.Reporter)
 	b := policy.Bounds{Share: 10, Ceiling: 100}

@@ -87,7 +87,7 @@ func TestLimitThatChanges(t *testing.T) {
 	within(t, "3 s after it", l.quoted(2.1, 0.1, twice), grown*1.06, grown*1.5)
 }
 
-// What is claimed to be full for ever, and never refuses, is believed ever less: growth comes back.
+// A quota that claims to be full for ever, and never refuses, is believed ever less: growth comes back.
 func TestFullIsNotBelievedForEver(t *testing.T) {
 	l := settled(policy.RuleFloor)
 	within(t, "nothing is left for 10 s", l.quoted(10, 0.1, leaky(0)), 8.5, 9.2)

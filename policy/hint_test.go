@@ -6,8 +6,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// A hint changes no rate at once. What is below its floor is there in two seconds, or as long as it takes to double in
-// two; what is above it stays until it is refused.
+// A hint changes no rate at once. A rate below its floor is there in two seconds, or as long as it takes to
+// double in two; one above it stays until it is refused.
 func TestHintsThatChange(t *testing.T) {
 	for _, c := range []struct{ share, least, most float64 }{{20, 19.5, 20}, {40, 21, 21.5}, {5, 10, 10.1}, {0, 10, 10.1}} {
 		l := born(10, 0)

@@ -112,7 +112,7 @@ func garbageFleet(t *rapid.T) *policy.Fleet {
 	}
 }
 
-// Whatever samples a controller gets it answers with a finite rate, within bounds where there are any. When
+// Whatever samples a controller gets, it answers with a finite rate, within bounds where there are any. When
 // the nonsense is over it finds back to the limit of its upstream, on a clock that starts again.
 func TestPropertyGarbageIsSurvived(t *testing.T) {
 	everyController(t, func(t *rapid.T, c contract) {

@@ -219,7 +219,8 @@ func TestRampIsAskedAgain(t *testing.T) {
 	}
 }
 
-// A change of the pool moves the rate and leaves the part. What was used is judged by what was allowed when it was taken.
+// A change of the pool moves the rate and leaves the part. The use is judged by the allowance of the time
+// when it was taken.
 func TestRampFollowsThePool(t *testing.T) {
 	l := rampOf(policy.Ramp{Mode: policy.RampOnlyIfUsed, Start: 0.5, Over: 10 * time.Second}, 20)
 	l.second(10, false)
@@ -251,7 +252,8 @@ func TestRampHearsNoAnswers(t *testing.T) {
 	}
 }
 
-// What was taken counts in any order within its second. More given back than was taken, as of earlier seconds, is nothing.
+// The takes of one second count in any order. More given back than was taken, as of earlier seconds, is
+// nothing.
 func TestRampAddsUpASecond(t *testing.T) {
 	for _, c := range []struct {
 		taken []float64

@@ -87,7 +87,7 @@ func (w *windows) tell() {
 	w.rate, w.until, w.sample = pace.Rate, pace.Until, policy.Sample{}
 }
 
-// open begins a window. What the last one has left over is lost.
+// open begins a window. The rest of the last one is lost.
 func (w *windows) open() {
 	w.tell()
 	w.left, w.granted = int(math.Floor(w.rate*(1+1e-9))), 0

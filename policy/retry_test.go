@@ -43,7 +43,7 @@ func until(end float64) func(float64) time.Duration {
 }
 
 // A Retry-After counts in a blackout alone, and is waited out up to a minute; up to a tenth later, never
-// earlier. One that proves to be meant is waited out up to half an hour.
+// earlier. A Retry-After that proves true is waited out up to half an hour.
 func TestRetryAfter(t *testing.T) {
 	if l := born(10, 0); l.paused(1, 0.95, time.Minute) > 0 {
 		t.Error("one refusal shuts the gate")
@@ -93,8 +93,8 @@ func blackouts(n int, pause func(now float64) time.Duration, between func(l *lif
 }
 
 // A pause that is served before its end was not meant, and the next is believed less: at last the controller
-// probes as if nothing were announced. One that was waited out proves nothing, so the next is tested in the
-// middle.
+// probes as if nothing were announced. A Retry-After that was waited out proves nothing, so the next is
+// tested in the middle.
 func TestRefutedPauses(t *testing.T) {
 	served := func(l *life) { l.serveFor(5, 0.1) }
 	for _, c := range []struct {
@@ -112,7 +112,8 @@ func TestRefutedPauses(t *testing.T) {
 	}
 }
 
-// What is served between refusals, before what they announce has ended, refutes it before the first blackout.
+// Requests served between refusals, before the announced time has ended, refute it before the first
+// blackout.
 func TestPausesRefutedWithoutABlackout(t *testing.T) {
 	l := born(10, 0)
 	for range 10 {
@@ -135,8 +136,8 @@ func TestConfirmedPause(t *testing.T) {
 	within(t, "and waited out when confirmed", l.NotBefore.Seconds(), end-0.1, end+4)
 }
 
-// What is waited beyond what the controller would have waited by itself does not count against the rate,
-// unless the pause is meant. It is when it is short, or when the fields name the same end.
+// A wait beyond the controller's own does not count against the rate, unless the pause is meant. It is when
+// it is short, or when the fields name the same end.
 func TestLongPauseCostsNoRate(t *testing.T) {
 	after := func(pause, reset time.Duration) float64 {
 		l := born(10, policy.RuleFloor)

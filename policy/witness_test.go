@@ -125,7 +125,7 @@ func (w *witness) ends(s policy.Sample) bool {
 	return s.Sent >= w.round && (s.Outcome == policy.Success || s.Outcome == policy.Unavailable)
 }
 
-// lifetime is the longest that a clock runs. Laws need not tell instants apart that lie beyond it.
+// lifetime is the longest that a clock runs. Controllers need not distinguish instants beyond it.
 const lifetime = 70 * 365 * 24 * time.Hour
 
 // turn begins a round at a refusal, unless that was of a request sent before the last one began, and ends it.

@@ -126,8 +126,8 @@ func TestMeans(t *testing.T) {
 	}
 }
 
-// TestJudgesTheFall: the halving of S5 is judged apart from the doubling, on every upstream and on the mean of all that can be
-// followed at once; and N1 by its score.
+// TestJudgesTheFall: the halving of S5 is judged separately from the doubling, on every upstream and on the
+// mean of all that can be followed at once; and N1 by its score.
 func TestJudgesTheFall(t *testing.T) {
 	g := grid{config: config{contenders: []sim.Contender{{Name: laws.Ours}}}}
 	for _, s := range sim.Given() {
@@ -294,7 +294,7 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestPicturesExist: what is drawn can be played, by somebody, and has a file of its own.
+// TestPicturesExist: a picture can be played, by some contender, and has a file of its own.
 func TestPicturesExist(t *testing.T) {
 	all := append(sim.Given(), sim.Own()...)
 	files := map[string]bool{}

@@ -137,7 +137,7 @@ func (g grid) judgeAll() (list []verdict) {
 			verdict{"mean score", m.score, .95, true, .001},
 			verdict{"mean score, no worse than the page's law", m.score, .916, true, .001})
 	}
-	if m := g.mean(func(c cell) bool { return ours(c) && g.told(c) }); m.runs > 0 {
+	if m := g.mean(func(c cell) bool { return ours(c) && g.calm(c) }); m.runs > 0 {
 		list = append(list, verdict{"steady 429 % with fields", m.steady * 100, .3, false, .01},
 			verdict{"steady 429 % with fields, at most", m.steady * 100, .5, false, .01})
 	}
@@ -150,9 +150,9 @@ func (g grid) judgeAll() (list []verdict) {
 // given tells the scenarios of the page from our own.
 func (g grid) given(c cell) bool { return g.scenarios[c.scenario].Name[0] != 'O' }
 
-// told returns the runs from which the steady share of 429s with fields is taken: those without meaningless
+// calm returns the runs from which the steady share of 429s with fields is taken: those without meaningless
 // 429s.
-func (g grid) told(c cell) bool {
+func (g grid) calm(c cell) bool {
 	return c.fields == sim.AllFields && g.scenarios[c.scenario].Noise == 0
 }
 

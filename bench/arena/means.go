@@ -15,7 +15,7 @@ func (g grid) summary(b *bytes.Buffer) {
 		mine := func(c cell) bool { return c.contender == l && g.given(c) }
 		m := g.meanOfFamilies(mine)
 		own := g.meanOfFamilies(func(c cell) bool { return c.contender == l && !g.given(c) })
-		told := g.mean(func(c cell) bool { return mine(c) && g.told(c) })
+		told := g.mean(func(c cell) bool { return mine(c) && g.calm(c) })
 		noisy := g.mean(func(c cell) bool { return mine(c) && c.fields == sim.AllFields })
 		t.add(ctrl.Name, m.show(m.score, .001), m.show(m.refused*100, .1), told.show(told.steady*100, .01),
 			noisy.show(noisy.steady*100, .01), own.show(own.score, .001))
@@ -101,7 +101,7 @@ func (g grid) steadyByUpstream(b *bytes.Buffer) {
 	for s := range g.scenarios {
 		row(g.scenarios[s].Name, func(c cell) bool { return c.scenario == s })
 	}
-	row("mean of given, without S12", func(c cell) bool { return g.given(c) && g.told(c) })
+	row("mean of given, without S12", func(c cell) bool { return g.given(c) && g.calm(c) })
 	fmt.Fprintf(b, "\n## Steady 429 %% of %s with fields\n\n", laws.Ours)
 	t.print(b)
 }

@@ -12,7 +12,7 @@ import (
 const lateness = 50 * time.Millisecond
 
 // departures are the requests of a path in the order in which their limiters admit them, by the replica's
-// clock: on a busy machine it may take long until one is on its way. None of them could have gone earlier
+// clock. On a busy machine it may take long until one is on its way. None of them could have gone earlier
 // than is plausible: a little, and twice the time that its process stood still by itself. A limiter that
 // claims more is not believed.
 //

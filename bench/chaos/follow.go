@@ -47,7 +47,7 @@ func (r *replica) follow(store, cluster goredis.UniversalClient) [sources]quotie
 		if r.Believe > 0 {
 			list[s] = sized(r.Believe)
 		}
-		list[s] = heard{list[s], r.paths[s]}
+		list[s] = notifying{list[s], r.paths[s]}
 	}
 	return list
 }
@@ -78,13 +78,13 @@ func (n sized) Watch(ctx context.Context, report func(quotient.Pool, error)) err
 	return ctx.Err()
 }
 
-// heard is a source whose path is notified of its first report.
-type heard struct {
+// notifying is a source that notifies its path of the first report.
+type notifying struct {
 	quotient.Source
 	path *path
 }
 
 // Watch is the source's, with a report that passes the path.
-func (h heard) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
+func (h notifying) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
 	return h.Source.Watch(ctx, h.path.listen(report))
 }

@@ -270,7 +270,7 @@ func TestWhatIsLeftOutIsSaid(t *testing.T) {
 	}
 }
 
-// TestCommands: what a replica is told it does, and says so.
+// TestCommands: a replica does what it is ordered to, and reports it.
 func TestCommands(t *testing.T) {
 	var said bytes.Buffer
 	r := &replica{clock: upstream.NewClock(), out: json.NewEncoder(&said)}

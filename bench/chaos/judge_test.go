@@ -36,8 +36,8 @@ func calmFor(length time.Duration) record {
 	return r
 }
 
-// usual is what one of four replicas does on a path: 25 requests a second, or one or two slots all the time,
-// or one aligned window in four, or one turn in 400 ms.
+// usual is what one of four replicas does on a path. It sends 25 requests a second, or holds one or two
+// slots all the time, or has one aligned window in four, or one turn in 400 ms.
 func (r *record) usual(s source, id int) (log []entry) {
 	first, gap := time.Duration(0), 40*ms
 	switch s {

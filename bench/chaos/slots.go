@@ -12,10 +12,10 @@ type inFlight struct {
 	by int
 }
 
-// slots judges bound 5. The permits in flight over all replicas never exceed the limit while all believe in
-// as many as there are, or more, once permits issued before the last change are released. So a permit counts
-// unless it was issued in an excuse. The permits of a process that is stopped do not count: it does nothing
-// under them.
+// slots judges bound 5. While all believe in as many as there are, or more, the permits in flight over all
+// replicas never exceed the limit. Permits issued before the last change count until they are released. So a
+// permit counts unless it was issued in an excuse. The permits of a process that is stopped do not count: it
+// does nothing under them.
 func (v *verdict) slots(r record, states []state) {
 	p, most := &v.Paths[onSlots], r.ctrl(onSlots).slots
 	var changes []inFlight

@@ -134,9 +134,9 @@ type excuse struct {
 	since time.Duration
 }
 
-// excused are the spans in which a path's replicas may be wrong: after each change until all are right, once
-// all can know of it, and not for longer than is allowed. A source that breaks and mends without a change
-// excuses nothing: the last good size stays.
+// excused are the spans in which a path's replicas may be wrong. A span follows each change until all are
+// right, once all can know of it, and not for longer than is allowed. A source that breaks and mends without
+// a change excuses nothing: the last good size stays.
 func (r record) excused(s source, states []state) []excuse {
 	var all []excuse
 	for _, e := range r.Events {

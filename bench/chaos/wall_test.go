@@ -34,8 +34,8 @@ func TestSteppedClock(t *testing.T) {
 	}
 }
 
-// TestOverlayWantsOneClock: a limiter that reads the wall clock elsewhere would not be stepped, which must be
-// said.
+// TestOverlayWantsOneClock: a limiter that reads the wall clock elsewhere would not be stepped, which must
+// be reported.
 func TestOverlayWantsOneClock(t *testing.T) {
 	for text, ok := range map[string]bool{"": false, clockReading: true, clockReading + "\n" + clockReading: false} {
 		root, dir := t.TempDir(), t.TempDir()

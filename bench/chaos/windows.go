@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// stuckAfter is how long a replica may be admitted nothing, where each has a window or a turn of its own
-// every two or four seconds at the latest: changes meanwhile may cost it one or two.
+// stuckAfter is how long a replica may be admitted nothing. Each has a window or a turn of its own every two
+// or four seconds at the latest, and changes meanwhile may cost it one or two.
 const stuckAfter = 10 * time.Second
 
 // windows judges bound 11 by a clock that is never stepped. A replica has its quota of each window, and one

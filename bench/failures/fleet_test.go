@@ -88,7 +88,7 @@ func takeAll(who []*quotient.Limiter) (n int) {
 	return n
 }
 
-// demand lets each replica be asked at a rate of its own, per second.
+// demand sends each replica requests at a rate of its own, per second.
 func (f *fleet) demand(d time.Duration, perSecond ...float64) (sum int) {
 	due := make([]float64, len(perSecond))
 	for range d / tick {
@@ -117,7 +117,7 @@ func (f *fleet) over(n int) float64 {
 	return max(0, worst-float64(max(burst, n)))
 }
 
-// lost is the part of the limit that was not used, of a time in which everybody wanted more.
+// lost is the part of the limit that was not used, of a time in which all replicas wanted more.
 func lost(sent int, d time.Duration) float64 { return 1 - float64(sent)/(perSecond*d.Seconds()) }
 
 // A platform is a source that says what a row tells it to.
@@ -137,7 +137,8 @@ func (p platform) Watch(ctx context.Context, report func(quotient.Pool, error)) 
 	}
 }
 
-// follow lets these replicas hear one platform each; say tells all of them the same. It ends with the test.
+// follow lets each of these replicas follow a platform; say reports the same to all of them. It ends with
+// the test.
 func (f *fleet) follow(who ...*quotient.Limiter) (say func(what any)) {
 	var all []platform
 	ctx, stop := context.WithCancel(f.t.Context())

@@ -101,7 +101,7 @@ func latePermits(t *testing.T) outcome {
 	return outcome{over: f.over(4), most: perSecond / 4 * pause.Seconds(), promise: "R/N x delay"}
 }
 
-// A dry run decides and counts, and stops nobody: what is asked is what leaves.
+// A dry run decides and counts, and stops no request: all that come leave.
 func dryRun(t *testing.T) outcome {
 	const lasts, asked = 10 * time.Second, 2 * perSecond
 	f := newFleet(t, 4, replicas(4))

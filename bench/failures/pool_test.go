@@ -49,7 +49,7 @@ func joinerUnknown(t *testing.T) outcome {
 
 func joinerAnnounced(t *testing.T) outcome {
 	const delay = 5 * time.Second
-	f := newFleet(t, 4, replicas(5)) // all were told before the new replica starts
+	f := newFleet(t, 4, replicas(5)) // all were informed before the new replica starts
 	f.run(time.Second, f.members...)
 	sent := f.run(delay, f.members...)
 	f.add(limit(), quotient.StartPool(replicas(5)), quotient.StartEmpty())
@@ -124,8 +124,8 @@ func stopped(t *testing.T) outcome {
 	return outcome{over: f.over(4), promise: "2", lost: lost(sent, pause), during: pause}
 }
 
-// A replica that stands still for longer than a store's expiry and the hold-down has left; then it goes on as one of four, one period before the
-// others hear of it.
+// A replica that stands still for longer than a store's expiry and the hold-down has left. Then it goes on
+// as one of four, one period before the others learn of it.
 func stoppedForLong(t *testing.T) outcome {
 	const expiry, holdDown, period = 10 * time.Second, 30 * time.Second, time.Second
 	f := newFleet(t, 4, replicas(4))

@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// needs skips the test unless the program is installed. One that QUOTIENT_REQUIRE names, with commas, must
-// be.
+// needs skips the test unless the program is installed. A program that QUOTIENT_REQUIRE names, with commas,
+// must be there.
 func needs(t *testing.T, program string) {
 	t.Helper()
 	_, err := exec.LookPath(program)

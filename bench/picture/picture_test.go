@@ -106,8 +106,8 @@ func (all values) at(percent float64) string {
 	return value
 }
 
-// The replay takes as long as its acts at their paces and the pauses after them, in all of its animations.
-// What stands still without motion is its last frame.
+// The replay takes as long as its acts at their paces and the pauses after them, in all of its animations. A
+// picture without motion shows its last frame.
 func TestReplayTakesTheSum(t *testing.T) {
 	root, f := drawn(t, sample())
 	frames, rest, seconds := animations(t, root)

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A command is recorded if it succeeds. One that breaks a promise makes no picture, nor one that prints
+// A command is recorded if it succeeds. A run that breaks a promise makes no picture, nor one that prints
 // without end.
 func TestRecord(t *testing.T) {
 	ends := map[string]string{"good": "", "bad": "exit status 1", "endless": "more than 400 lines"}
@@ -79,7 +79,7 @@ func TestLinesHaveTheTimeOfTheirEnd(t *testing.T) {
 	}
 }
 
-// What is written is read back the same.
+// A written record is read back the same.
 func TestCast(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.cast")
 	want := sample()

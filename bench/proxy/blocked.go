@@ -41,8 +41,8 @@ func newGate() *gate {
 	return g
 }
 
-// shut lets requests wait from now on, and forgets the order.
-func (g *gate) shut() {
+// pause lets requests wait from now on, and forgets the order.
+func (g *gate) pause() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.open, g.order = make(chan struct{}), make(map[string][]int)
@@ -166,7 +166,7 @@ func (r *held) release(ctx context.Context, s *server, g *gate, holders, crowd [
 	if r.before, err = s.weigh(ctx); err != nil {
 		return err
 	}
-	g.shut()
+	g.pause()
 	if err := queue(ctx, s, g, holders, crowd); err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (r *held) release(ctx context.Context, s *server, g *gate, holders, crowd [
 
 // abandon blocks all again and has them leave.
 func (r *held) abandon(ctx context.Context, s *server, g *gate, holders, crowd []*client) error {
-	g.shut()
+	g.pause()
 	if err := queue(ctx, s, g, holders, crowd); err != nil {
 		return err
 	}

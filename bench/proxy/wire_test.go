@@ -64,7 +64,7 @@ func TestClientsAndUpstreams(t *testing.T) {
 		len(got.took) != arrived || got.rate() <= 0 {
 		t.Errorf("%v, %d keys, %d of %d arrived", err, got.keys, arrived, got.asked)
 	}
-	g.shut()
+	g.pause()
 	ctx, leave := context.WithCancel(t.Context())
 	done := make(chan seen)
 	go func() { done <- crowd{addr: u.addr, conns: 3, paths: all, abandon: true}.run(ctx) }()

@@ -73,7 +73,7 @@ func TestVerdict(t *testing.T) {
 		"at least 80 event": func(r *record) { r.events = 79 },
 		"a table":           func(r *record) { r.tables = 0 },
 		"heap":              func(r *record) { r.heap = nil },
-		"heap of the last":  func(r *record) { r.heap = r.heap[:80] }, // nobody has looked at the end
+		"heap of the last":  func(r *record) { r.heap = r.heap[:80] }, // no look was taken at the end
 		"An error":          func(r *record) { r.err = errors.New("broken") },
 	} {
 		r := quiet()
@@ -92,7 +92,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestFillingShowsAllSeries checks that the first scrape has the series of things learned, however long it
+// TestFillingShowsAllSeries checks that the first scrape has the series of learned rates, however long it
 // takes the workers to begin.
 func TestFillingShowsAllSeries(t *testing.T) {
 	w, err := newWorld(fewestKeys)

@@ -59,7 +59,7 @@ func newWorld(keys int) (*world, error) {
 	return w, nil
 }
 
-// fill calls every limiter for each of its keys once, before the measurement begins: a map that grows is no
+// fill calls every limiter for each of its keys once, before the measurement begins. A map that grows is no
 // leak, and the least learned rate is a series only once there is one.
 func (w *world) fill() {
 	a := newAsker(w)

@@ -41,7 +41,8 @@ func (c *counting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "well")
 }
 
-// changing is the n-th file. What it changes is nothing that /once or the slots depend on. Every tenth is broken.
+// changing is the n-th file. Its change touches nothing that /once or the slots depend on. Every tenth is
+// broken.
 func changing(n int, upstream string) string {
 	more := ""
 	if n%10 == 9 {

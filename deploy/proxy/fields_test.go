@@ -260,8 +260,8 @@ func TestDefaultsOfThePage(t *testing.T) {
 
 var numbers = regexp.MustCompile(`^([\d,]+) to ([\d,]+|.replicas.)$`)
 
-// TestRangesOfThePage checks that both ends of a range are accepted, and each choice is. What lies beyond is
-// refused with the name of the field.
+// TestRangesOfThePage checks that both ends of a range are accepted, and each choice is. A field beyond them
+// is refused by name.
 func TestRangesOfThePage(t *testing.T) {
 	checked := 0
 	for _, r := range rows(t) {

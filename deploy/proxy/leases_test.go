@@ -13,7 +13,7 @@ import (
 	"github.com/quotient-go/quotient/config"
 )
 
-// What runs the lease server.
+// These manifests run the lease server.
 const (
 	leasesBase = "../leases/kustomize/base"
 	leasesFile = "../leases/quotient.toml"

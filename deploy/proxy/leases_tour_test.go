@@ -81,7 +81,8 @@ func leasesFolder(t *testing.T, moved *strings.Replacer) string {
 	return dir
 }
 
-// prelude is what a shell needs so that it can go on where a reader would look and wait. What listens has 20 s.
+// prelude is what a shell needs so that it can go on where a reader would look and wait. A listener has 20
+// s.
 const prelude = `
 trap 'kill -9 $(jobs -p) 2>/dev/null' EXIT
 curl() { command curl -m 15 "$@"; }

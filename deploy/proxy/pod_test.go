@@ -17,7 +17,7 @@ import (
 	"github.com/quotient-go/quotient/config"
 )
 
-// What holds memory, at most: a request that waits, and a connection that is idle.
+// At most these hold memory: a request that waits, and a connection that is idle.
 const (
 	blockedCost    = 40 << 10
 	connectionCost = 20 << 10

@@ -65,7 +65,7 @@ func TestUnitIsValid(t *testing.T) {
 }
 
 // TestUnitIsClosed checks that the service has little to do harm with. 0 is nothing, 10 is all that root
-// has. What is left is the network.
+// has. Only the network is left.
 func TestUnitIsClosed(t *testing.T) {
 	const most = "15" // tenths
 	for _, name := range units {

@@ -34,7 +34,7 @@ type fleet struct {
 
 	platform *platform     // what the replicas count themselves with; nil when they get the size
 	changes  []change      // of a pool that is counted, oldest first
-	heard    chan struct{} // a replica believes something new, or has ended
+	urgent    chan struct{} // a replica believes something new, or has ended
 	stood    atomic.Int64  // the longest that this process stood still, nanoseconds
 }
 
@@ -47,7 +47,7 @@ type moment struct {
 // runFleet runs a script from start to end. In any case no process of it is left afterwards.
 func runFleet(ctx context.Context, p plan, out *screen, script func(*fleet) []moment) (_ *fleet, err error) {
 	up := upstream.New(upstream.NewClock(), p.Limit, p.Burst+p.Room, p.Tell)
-	f := &fleet{plan: p, out: out, up: up, client: newAdminClient(), most: p.Replicas, heard: make(chan struct{}, 1)}
+	f := &fleet{plan: p, out: out, up: up, client: newAdminClient(), most: p.Replicas, urgent: make(chan struct{}, 1)}
 	if f.platform, err = p.startPlatform(); err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (f *fleet) play(ctx context.Context, script []moment) error {
 			return errors.New("interrupted")
 		case <-lines.C:
 			n = f.catchUp(n)
-		case <-f.heard:
+		case <-f.urgent:
 			n = f.catchUp(n)
 			f.showNotice()
 		case <-due.C:
@@ -171,7 +171,7 @@ func (f *fleet) startAll(ctx context.Context) error {
 
 // startOne starts the next replica as one of n.
 func (f *fleet) startOne(n, ordinal int, join bool) (*process, error) {
-	told := f.plan.told(n)
+	told := f.plan.announced(n)
 	a := assignment{
 		ID: len(f.all) + 1, Upstream: f.url,
 		Limit: f.plan.Limit, Burst: f.plan.Burst, Replicas: told, Ordinal: min(ordinal, told), Join: join, Policy: f.plan.ctrl,
@@ -180,7 +180,7 @@ func (f *fleet) startOne(n, ordinal int, join bool) (*process, error) {
 	if f.platform != nil {
 		f.counts(&a)
 	}
-	p, err := start(a, f.heard)
+	p, err := start(a, f.urgent)
 	if err != nil {
 		return nil, err
 	}
@@ -289,7 +289,7 @@ type announcement struct {
 func (f *fleet) announce(ctx context.Context, changed time.Duration) (announcement, error) {
 	alive := f.alive()
 	n := len(alive)
-	told := f.plan.told(n)
+	told := f.plan.announced(n)
 	news := announcement{ids: make([]int, n), delays: make([]time.Duration, n)}
 	errs := make([]error, n)
 	var telling sync.WaitGroup

@@ -202,8 +202,8 @@ func (p plan) validate() error {
 	return nil
 }
 
-// told is the pool size that replicas get when there are n.
-func (p plan) told(n int) int {
+// announced is the pool size that replicas get when there are n.
+func (p plan) announced(n int) int {
 	if p.Believe > 0 {
 		return p.Believe
 	}

@@ -116,8 +116,8 @@ func TestAFleetHoldsItsLimit(t *testing.T) {
 
 var phaseRow = regexp.MustCompile(`(?m)^ +(\d) +[\d.]+ – +[\d.]+ s +([\d.]+) % +([\d.]+) % +([\d.]+)$`)
 
-// badPhases reads the table of phases and says what is not as it should be: demand exceeds the
-// limit all the time, so nearly all of it must be used, nearly nothing refused, everybody treated alike.
+// badPhases reads the table of phases and returns what is not as it should be. Demand exceeds the limit all
+// the time, so nearly all of it must be used, nearly nothing refused, and all replicas treated alike.
 func badPhases(t *testing.T, out string) (bad []string) {
 	t.Helper()
 	rows := phaseRow.FindAllStringSubmatch(out, -1)

@@ -58,7 +58,7 @@ func (f *fleet) gather(ctx context.Context) error {
 	}
 	for !f.noticed(f.changes[0]).all {
 		select {
-		case <-f.heard:
+		case <-f.urgent:
 		case <-ctx.Done():
 			return fmt.Errorf("the replicas did not find each other: %w", ctx.Err())
 		}

@@ -123,10 +123,10 @@ func countedRun(pool string) []string {
 		"-limit", "50", "-burst", "6", "-want", "30"}
 }
 
-// TestAFleetCounts plays each way to count, at first all at the same time: their fleets have nothing in
-// common but the machine, and that is too much for it now and then. Such a run may leave it open whether all
-// was noticed in time, and a replica that loses the processor between two readings of a clock is accused of
-// some milliseconds. So what is missing in a run is looked for twice more, one fleet at a time.
+// TestAFleetCounts plays each way to count, at first all at the same time: their fleets have only the
+// machine in common, and that is too much for it now and then. Such a run may leave it open whether all was
+// noticed in time. A replica that loses the processor between two readings of a clock is blamed for some
+// milliseconds. So what is missing in a run is looked for twice more, one fleet at a time.
 func TestAFleetCounts(t *testing.T) {
 	plays := map[string]func() []string{"a platform that falls silent": func() []string { return silence(t) }}
 	for pool := range countings {

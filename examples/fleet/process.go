@@ -31,7 +31,7 @@ type process struct {
 	hello chan message    // gets the first message
 	done  chan struct{}   // closed when the process has ended and was waited for
 	admin string          // set once hello was received
-	heard chan<- struct{} // gets something, if there is room, when the process believes something new or has ended
+	urgent chan<- struct{} // gets something, if there is room, when the process believes something new or has ended
 	steps []step          // what its share was, and since when
 
 	ending bool // its end was ordered: owned by the fleet
@@ -48,8 +48,8 @@ type process struct {
 }
 
 // start runs this program again as a replica. Its end, for whatever cause, closes done. Reports that must
-// not wait are announced to heard.
-func start(a assignment, heard chan<- struct{}) (*process, error) {
+// not wait are announced to urgent.
+func start(a assignment, urgent chan<- struct{}) (*process, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func start(a assignment, heard chan<- struct{}) (*process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	p := &process{id: a.ID, cmd: cmd, stdin: stdin, hello: make(chan message, 1), done: make(chan struct{}), heard: heard}
+	p := &process{id: a.ID, cmd: cmd, stdin: stdin, hello: make(chan message, 1), done: make(chan struct{}), urgent: urgent}
 	go p.attend(stdout, said)
 	if _, err := stdin.Write(append(order, '\n')); err != nil {
 		return nil, errors.Join(fmt.Errorf("replica %d: %w", a.ID, err), p.stop())
@@ -109,10 +109,10 @@ func (p *process) attend(stdout io.Reader, said *tail) {
 	p.err = err
 }
 
-// call wakes up the listener of heard.
+// call wakes up the listener of urgent.
 func (p *process) call() {
 	select {
-	case p.heard <- struct{}{}:
+	case p.urgent <- struct{}{}:
 	default: // it will look anyway, or there is no listener
 	}
 }

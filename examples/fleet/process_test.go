@@ -181,7 +181,7 @@ func TestTellAfterAPause(t *testing.T) {
 	serving.Wait()
 }
 
-// newUp is the upstream of a fleet that nobody starts.
+// newUp is the upstream of a fleet that is not started.
 func newUp(p plan) *upstream.Upstream {
 	return upstream.New(upstream.NewClock(), p.Limit, p.Burst, upstream.Nothing)
 }
@@ -207,7 +207,7 @@ func TestAReplicaThatEndedLate(t *testing.T) {
 	}
 }
 
-// parentMain starts a replica, says where it is, and does nothing until it is killed.
+// parentMain starts a replica, prints where it is, and does nothing until it is killed.
 func parentMain() int {
 	p, err := start(idle(), nil)
 	if err != nil {
@@ -258,7 +258,7 @@ func TestAReplicaDoesNotOutliveItsParent(t *testing.T) {
 	}
 }
 
-// answers reports whether somebody listens at a TCP address.
+// answers reports whether a server listens at a TCP address.
 func answers(address string) bool {
 	conn, err := net.Dial("tcp", address)
 	if err == nil {

@@ -15,7 +15,7 @@ import (
 const barCells = 20
 
 // badStall is how long a process may stand still before the figures reflect the machine more than the
-// limiter: in that time the fleet saves up as much as the default burst.
+// limiter. In that time the fleet saves up as much as the default burst.
 const badStall = 100 * time.Millisecond
 
 // glyphs and colors tell replicas apart: glyphs without colour, colours on a terminal.

@@ -131,7 +131,7 @@ func (s *sender) send(t *rapid.T, now time.Duration, sent []departure) []departu
 	return append(sent, slices.Repeat([]departure{{now, now + late}}, n)...)
 }
 
-// accuse fails the test if the budget accuses what was sent.
+// accuse fails the test if the requests exceed the budget.
 func accuse(t *rapid.T, b budget, sent []departure) {
 	if len(sent) == 0 {
 		return
@@ -142,7 +142,7 @@ func accuse(t *rapid.T, b budget, sent []departure) {
 	}
 }
 
-// TestPropertyCorrectReplica: a bucket never exceeds its own budget, whatever it is asked.
+// TestPropertyCorrectReplica: a bucket never exceeds its own budget, whatever the requests.
 func TestPropertyCorrectReplica(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := anyBudget(t)
@@ -164,8 +164,8 @@ func TestPropertyCorrectReplica(t *testing.T) {
 	})
 }
 
-// TestPropertyCorrectFleet: replicas that divide the limit, one of which joins with an empty
-// bucket while the others do not know of it yet, keep bounds 2 and 3 whatever they are asked.
+// TestPropertyCorrectFleet: replicas divide the limit, and one of them joins with an empty bucket while the
+// others do not know of it yet. They keep bounds 2 and 3 whatever the requests.
 func TestPropertyCorrectFleet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const rate = 100.0

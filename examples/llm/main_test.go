@@ -57,7 +57,7 @@ func (n *network) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// inMemory runs the command on a clock that moves when everybody waits.
+// inMemory runs the command on a clock that moves when all goroutines wait.
 func inMemory(t *testing.T, adaptive bool) (status int, out string) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork()
@@ -70,7 +70,7 @@ func inMemory(t *testing.T, adaptive bool) (status int, out string) {
 	return status, out
 }
 
-// TestClientsAdaptToBoth is the command's own claim: clients that were told nothing use up what is scarce.
+// TestClientsAdaptToBoth is the command's own claim: clients without any hint use up what is scarce.
 func TestClientsAdaptToBoth(t *testing.T) {
 	status, out := inMemory(t, true)
 	if status != exitHeld || strings.Count(out, "held ") != 6 || strings.Contains(out, "BROKEN") {
@@ -180,7 +180,7 @@ func TestAPITellsItsLimits(t *testing.T) {
 	})
 }
 
-// TestClientPutsTheCostRight: a prompt's estimate of 200 tokens is replaced by what the answer says that it was.
+// TestClientPutsTheCostRight: a prompt's estimate of 200 tokens is replaced by the cost in the answer.
 func TestClientPutsTheCostRight(t *testing.T) {
 	for _, used := range []int{50, 500} {
 		synctest.Test(t, func(t *testing.T) { // the buckets do not fill meanwhile

@@ -61,7 +61,7 @@ func TestStrangersCannotChooseTheirAddress(t *testing.T) {
 	}
 }
 
-// An export waits for the one before it; after drain nobody waits, and who is admitted still finishes.
+// An export waits for the one before it; after drain no request waits, and admitted ones still finish.
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := newService()

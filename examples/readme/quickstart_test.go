@@ -18,8 +18,8 @@ func sameButTime(a, b string) bool {
 	return lasted.ReplaceAllString(a, "1s") == lasted.ReplaceAllString(b, "1s")
 }
 
-// newModules returns a folder with a clone of the repository in it, and the environment of a new module there.
-// What has been downloaded before is not downloaded again.
+// newModules returns a folder with a clone of the repository in it, and the environment of a new module
+// there. Modules that have been downloaded before are not downloaded again.
 func newModules(t *testing.T) (dir string, env []string) {
 	t.Helper()
 	here, err := filepath.Abs(root)

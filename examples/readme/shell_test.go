@@ -45,7 +45,7 @@ func blocks(text string) (all []block) {
 	return all
 }
 
-// A typed is one command of a page, with what the page says that it prints.
+// A typed is one command of a page, with the output that the page shows.
 type typed struct{ command, prints string }
 
 // commands returns the commands of a block of shell: each line of "sh", each line after "$ " of "console". A

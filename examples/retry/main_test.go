@@ -98,7 +98,7 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// A limiter that refuses is not asked again in a loop, and a context that ends ends a pause.
+// A limiter that refuses is not called again in a loop, and a context that ends ends a pause.
 func TestGetStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &answers{statuses: []int{503}, retryAfter: "3600"}

@@ -26,7 +26,8 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// What the queue did not have is not lost: the reader gets its 500 a second although every third batch is half empty.
+// Messages that the queue did not have are not lost: the reader gets its 500 a second although every third
+// batch is half empty.
 func TestUnusedComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, err := newPool()

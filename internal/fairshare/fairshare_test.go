@@ -68,7 +68,7 @@ func TestWhatOneMayBorrow(t *testing.T) {
 	}
 }
 
-// One that was just held back raises nothing before the others can know of it.
+// A replica that was just held back raises nothing before the others can know of it.
 func TestANewcomerWaitsForItsNews(t *testing.T) {
 	var s fairshare.Share
 	wants := fairshare.Seen{Used: .25, Wants: true, Span: turn}
@@ -81,8 +81,8 @@ func TestANewcomerWaitsForItsNews(t *testing.T) {
 	}
 }
 
-// One that borrows falls at once when others want more, also while it has just begun to want more again. It
-// wants more for a second after it was last held back.
+// A replica that borrows falls at once when others want more, also while it has just begun to want more
+// again. It wants more for a second after it was last held back.
 func TestABorrowerGivesWay(t *testing.T) {
 	var s fairshare.Share
 	now, wanting := time.Duration(0), int64(0)
@@ -144,8 +144,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// Rare events are measured over the time of some before anything is lent of the share.
-// What is not used at all is not claimed for ever: a claim of a millionth would cost the others a whole slot.
+// Rare events are measured over the time of some before anything is lent of the share. An unused share is
+// not claimed for ever: a claim of a millionth would cost the others a whole slot.
 func TestAClaimEnds(t *testing.T) {
 	var s fairshare.Share
 	own := fairshare.Numbers{}
@@ -200,8 +200,8 @@ func TestSlotsThatMustDrain(t *testing.T) {
 	}
 }
 
-// What others say may be anything: none has less than its share, nor more than the limit, nor says what is no
-// number of its own.
+// The reports of others may be anything. None has less than its share, nor more than the limit, nor reports
+// an invalid number of its own.
 func TestForgedNews(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 10))
 	wild := func() int64 {

@@ -8,8 +8,9 @@ import (
 	"github.com/quotient-go/quotient/internal/fairshare"
 )
 
-// fleet is a pool of replicas that share a rate, played tick by tick. Of the controller it calls Share.Next
-// alone. What a replica may use, what it has seen and what the network does to its words is worked out here.
+// fleet is a pool of replicas that share a rate, played tick by tick. It calls Share.Next alone of the
+// controller. A replica's allowance, its knowledge and the fate of its reports in the network are worked out
+// here.
 type fleet struct {
 	rng      *rand.Rand
 	rate     float64 // events a second, over the fleet

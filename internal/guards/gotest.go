@@ -38,8 +38,8 @@ func (t testRun) mustPass() string {
 }
 
 // goTest runs the tests of g, with the files that overlay names when it is not empty. A build must fail
-// twice to count: on a busy machine the go command once lost a package of the standard library from its
-// cache and built it a moment later.
+// twice to count. On a busy machine the go command once lost a package of the standard library from its
+// cache, and built it a moment later.
 func (r runner) goTest(ctx context.Context, g guard, overlay string) (testRun, error) {
 	run, err := r.goTestOnce(ctx, g, overlay)
 	if err == nil && run.buildFailed {

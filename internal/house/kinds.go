@@ -47,7 +47,7 @@ func (l kindTestList) functions() int {
 //   - type switches on, and assertions of, what has the interface type kindFace;
 //   - comparisons (== and !=, so tests for nil too) and switches of one of kindFields of one of kindOwners;
 //   - It also finds a variable that has the type of such a field, if this type is a pointer or a type of the
-//     package: "w := r.window; w != nil" is found as "r.window != nil" is.
+//     package. So "w := r.window; w != nil" is found as "r.window != nil" is.
 //
 // It does not find a kind in disguise: a bool of the rule, a comparison of lengths or of Limit's own fields.
 func kindTests(p *floors.Package) kindTestList {

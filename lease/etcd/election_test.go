@@ -10,9 +10,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// What is wrong with an Election is an error that names field and value.
+// A wrong field of an Election is an error that names field and value.
 func TestRunNamesFieldAndValue(t *testing.T) {
-	c := clientAt(t, "127.0.0.1:1") // which is not asked
+	c := clientAt(t, "127.0.0.1:1") // which is not called
 	long := strings.Repeat("x", 201)
 	for _, row := range []struct {
 		change func(*Election)

@@ -133,7 +133,7 @@ func TestRealStoreFails(t *testing.T) {
 	}
 }
 
-// Of three members of the store the leader hangs. At most one server leads meanwhile, and one does after.
+// The leader of three members of the store hangs. At most one server leads meanwhile, and one does after.
 func TestRealMemberHangs(t *testing.T) {
 	t.Parallel()
 	members, j := etcdtest.Cluster(t, 3), newJudge()

@@ -512,15 +512,16 @@ func TestPauseIsJittered(t *testing.T) {
 	})
 }
 
-// A look-up ends at Timeout at the latest, and the next one begins a pause later: there is one at a time. A server has
-// a quarter of Timeout. One that is dialed for longer, whatever its context says, does not hold the look-up up.
+// A look-up ends at Timeout at the latest, and the next one begins a pause later: there is one at a time. A
+// server has a quarter of Timeout. A connection that is dialed for longer, whatever its context, does not
+// delay the look-up.
 func TestTimeoutBoundsALookUp(t *testing.T) {
 	const part = defaultTimeout / 4
 	rows := []struct {
 		dialing     time.Duration // however long it may take
 		least, most time.Duration // for a look-up
 	}{
-		{0, part, defaultTimeout}, // as the context says; resolv.conf sets how many servers are asked how often
+		{0, part, defaultTimeout}, // within the bounds of the context; resolv.conf sets how many servers are queried how often
 		{3 * defaultTimeout, defaultTimeout, defaultTimeout},
 	}
 	for _, r := range rows {

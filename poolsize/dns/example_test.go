@@ -13,8 +13,8 @@ import (
 	"github.com/quotient-go/quotient/poolsize/dns/dnstest"
 )
 
-// A limiter that follows a headless Service of Kubernetes. The server stands in for the cluster's; without
-// Resolver the machine's name servers are asked, and without Own the machine's addresses count as this
+// A limiter that follows a headless Service of Kubernetes. The server stands in for the cluster's. Without
+// Resolver the machine's name servers are used, and without Own the machine's addresses count as this
 // replica's.
 func Example() {
 	s, err := dnstest.New()

@@ -165,7 +165,7 @@ func TestHalfAnswers(t *testing.T) {
 			})
 		}
 	}
-	// What follows is not taken for an answer over UDP: forged ones would be, too.
+	// A later datagram is not read as an answer over UDP: forged ones would be, too.
 	believes(t, s, false, changing(s, "tcp", typeAAAA, bare), 0)
 	believes(t, s, false, changing(s, "tcp", typeAAAA, gone), 0)
 }
@@ -192,7 +192,7 @@ func believes(t *testing.T, s *dnstest.Server, srv bool, r *net.Resolver, want i
 	says(t, watching(t, src), quotient.Pool{Replicas: want})
 }
 
-// One connection can be made, and no other: the family that was asked over it is not all there is.
+// One connection can be made, and no other: the family that was queried over it is not all there is.
 func TestHalfTheConnections(t *testing.T) {
 	s := server(t)
 	s.Set(name, append(run("10.0.0.1", 3), run("fd00::1", 3)...)...)

@@ -43,8 +43,8 @@ func TestFlawOfACode(t *testing.T) {
 	}
 }
 
-// FuzzFlaw holds: no message panics; one that is cut has a flaw if it had one before. One that was spoiled is
-// a failure of the server, with its id, its flags and its question, and no record.
+// FuzzFlaw holds: no message panics; one that is cut has a flaw if it had one before. A message that was
+// spoiled is a failure of the server, with its id, its flags and its question, and no record.
 func FuzzFlaw(f *testing.F) {
 	f.Add(answer(2))
 	f.Fuzz(func(t *testing.T, m []byte) {

@@ -10,9 +10,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// What is wrong with a Source is an error that names field and value, and the zero values are good.
+// A wrong field of a Source is an error that names field and value, and the zero values are good.
 func TestCompleteNamesFieldAndValue(t *testing.T) {
-	c := clientAt(t, "127.0.0.1:1") // which is not asked
+	c := clientAt(t, "127.0.0.1:1") // which is not called
 	long := strings.Repeat("x", 201)
 	for _, row := range []struct {
 		change func(*Source)

@@ -31,7 +31,7 @@ func plain(store map[string]*mvccpb.KeyValue, own string) (p quotient.Pool, newe
 	return quotient.Pool{Replicas: len(replicas), Ordinal: i + 1}, newest
 }
 
-// Whatever happens to the keys, what is known of them is what a count from the beginning finds.
+// Whatever happens to the keys, the known state of them is what a count from the beginning finds.
 func TestPropertyFleet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const own = "p/m"

@@ -99,8 +99,8 @@ func TestRenewAsksOnce(t *testing.T) {
 	}
 }
 
-// Renewals share a stream, since each new one may cost the store the check of a password. One that has ended,
-// or whose answer is late, is replaced.
+// Renewals share a stream, since each new one may cost the store the check of a password. A stream that has
+// ended, or whose answer is late, is replaced.
 func TestRenewalsShareAStream(t *testing.T) {
 	b := &busy{renews: 3}
 	c := b.serve(t)

@@ -186,8 +186,8 @@ func TestLostRegistration(t *testing.T) {
 	}
 }
 
-// Failure mode 20: no replica reaches the store for longer than the leases last. One that starts when they do
-// again is the first. None believes in a smaller pool meanwhile.
+// Failure mode 20: no replica reaches the store for longer than the leases last. A replica that starts when
+// they do again is the first. None believes in a smaller pool meanwhile.
 func TestOutageOutlastsTheLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		world := newWorld()

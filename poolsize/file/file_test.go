@@ -164,7 +164,7 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// What is wrong with the file is reported at each poll, and the limiter keeps the last good pool.
+// A mistake in the file is reported at each poll, and the limiter keeps the last good pool.
 func TestWhatIsNoPool(t *testing.T) {
 	absent := func(t testing.TB, path string) { must(t, os.RemoveAll(path)) }
 	rows := []struct {

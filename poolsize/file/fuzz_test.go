@@ -9,8 +9,8 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// FuzzParse checks that no content panics. What is accepted is in range, is what encoding/json reads, and
-// reads back from its plainest form. What is refused comes with a reason in bounded text.
+// FuzzParse checks that no content panics. An accepted file is in range, is what encoding/json reads, and
+// reads back from its plainest form. A refused file comes with a reason in bounded text.
 func FuzzParse(f *testing.F) {
 	f.Add(`{"replicas":5,"ordinal":2,"fixed":true}`)
 	f.Add(`{"weight":2,"replicas":5,"ordinal":4}`)

@@ -97,7 +97,7 @@ func TestPortIsTaken(t *testing.T) {
 	b.wants(t, 1, 1)
 }
 
-// What memberlist logs goes to the logger, at level debug, or nowhere.
+// The logs of memberlist go to the logger, at level debug, or nowhere.
 func TestLogger(t *testing.T) {
 	var out bytes.Buffer
 	c := config("a")

@@ -40,7 +40,7 @@ func totals(t testing.TB, all []*watched, key string, n int64) {
 	}
 }
 
-// What any replica adds all know, also what it has added before it began, and after it has gone.
+// All know what any replica adds, also what it has added before it began, and after it has gone.
 func TestCounters(t *testing.T) {
 	early := source(t, config("early"))
 	if !early.Counters().Add("k", 1000) {
@@ -75,7 +75,7 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// What a limiter says is summed for the limiters of its name, for as long as it says it.
+// A limiter's report is summed for the limiters of its name, for as long as it reports.
 func TestCarry(t *testing.T) {
 	all := fleet(t, 3)
 	type heard struct {

@@ -37,7 +37,7 @@ func Example() {
 	// 1 replica
 }
 
-// Replicas count together what each of them has seen. What was added before Watch counts as well.
+// Replicas count together what each of them has seen. Events added before Watch count as well.
 func ExampleSource_Counters() {
 	source, err := gossip.New(gossip.Config{Bind: "127.0.0.1:0", Interval: 10 * time.Millisecond})
 	if err != nil {

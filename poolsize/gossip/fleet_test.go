@@ -100,8 +100,8 @@ func TestProcesses(t *testing.T) {
 	spread(t, rest, "all", 0, 1, processes*(processes+1)/2+2)
 }
 
-// What gossip costs a replica of a fleet of 50, which encrypts: processor time and bytes. First it is idle.
-// Then there are 100 keys, of which every replica says something else in each interval. All run in one
+// Gossip costs a replica of a fleet of 50, which encrypts, this much: processor time and bytes. First it is
+// idle. Then there are 100 keys, of which every replica says something else in each interval. All run in one
 // process, so that the machine's other work weighs less.
 func TestCost(t *testing.T) {
 	if testing.Short() || racing {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Replicas find each other by one of them, and each knows its place. One that leaves is missed at once.
+// Replicas find each other by one of them, and each knows its place. A replica that leaves is missed at
+// once.
 func TestFleet(t *testing.T) {
 	b := start(t, config("b"))
 	b.wants(t, 1, 1)

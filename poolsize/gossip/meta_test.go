@@ -9,7 +9,7 @@ func address64(id uint64) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(id)}), 7946)
 }
 
-// What a later version says besides is skipped, and what it says otherwise counts as one replica.
+// A later version's additions are skipped, and its unreadable messages count as one replica.
 func TestParseMeta(t *testing.T) {
 	m := meta{id: 0x0102030405060708, weight: 300, settled: true}
 	for _, row := range []struct {

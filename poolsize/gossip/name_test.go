@@ -22,7 +22,7 @@ func (w *watched) saysTaken(t *testing.T, name, rival string) {
 	})
 }
 
-// Of two replicas with one name the earlier goes on. The later one reports no pool, but an error that names
+// If two replicas have one name, the earlier goes on. The later one reports no pool, but an error that names
 // both addresses, until the earlier one has gone.
 func TestDuplicateName(t *testing.T) {
 	a := start(t, config("a"))
@@ -130,8 +130,8 @@ func TestCutOff(t *testing.T) {
 	a.until(t, "the sums are complete", func() bool { return a.Stats().Age < never })
 }
 
-// What dies and is replaced, one after the other, is no partition, whether the new one comes before the old
-// one goes or after it. What leaves in order never is one.
+// Replicas that die and are replaced, one after the other, are no partition, whether the new one comes
+// before the old one goes or after it. Replicas that leave in order never are a partition.
 func TestRolloutIsNoPartition(t *testing.T) {
 	now := time.Now()
 	name := func(i int) string { return fmt.Sprint("m", i) }

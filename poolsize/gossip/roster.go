@@ -140,9 +140,9 @@ type view struct {
 	until   time.Time // when the next of them is forgotten
 }
 
-// view returns the members, without those that leave, and forgets those that were lost long ago. Of several
-// members at one address, or with one number, all but the last have been restarted since, although their
-// death is not known yet.
+// view returns the members, without those that leave, and forgets those that were lost long ago. If several
+// members have one address, or one number, all but the last have been restarted since, although their death
+// is not known yet.
 func (r *roster) view(now time.Time) (v view) {
 	r.mu.Lock()
 	entries := slices.Collect(maps.Values(r.entries))

@@ -45,7 +45,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 }
 
-// Shutdown closes what is open, ends what waits, and may be called again. What comes later fails.
+// Shutdown closes what is open, ends what waits, and may be called again. A later write fails.
 func TestShutdown(t *testing.T) {
 	tr := listening(t)
 	other := listening(t)

@@ -37,8 +37,9 @@ func (s saying) join(t *testing.T, name, at string) (leave func()) {
 	}
 }
 
-// Two versions stand side by side. What a later one adds is skipped. A replica whose meta cannot be
-// read is one of the fleet, and the sums are not complete without it. One that says nothing is no replica.
+// Two versions stand side by side. The additions of a later version are skipped. A replica whose meta cannot
+// be read is one of the fleet, and the sums are not complete without it. A member that sends nothing is no
+// replica.
 func TestVersions(t *testing.T) {
 	a := start(t, config("a"))
 	a.wants(t, 1, 1)

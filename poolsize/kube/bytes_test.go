@@ -36,7 +36,7 @@ func like(n int) *discovery.EndpointSlice {
 	return s
 }
 
-// What a pool of 100 costs the API server: the first list, and each change. docs/pool-size.md has the
+// A pool of 100 costs the API server this much: the first list, and each change. docs/pool-size.md has the
 // figures.
 func TestBytesOfAPoolOf100(t *testing.T) {
 	for contentType, most := range map[string]int{runtime.ContentTypeProtobuf: 24 << 10, runtime.ContentTypeJSON: 44 << 10} {

@@ -38,7 +38,7 @@ func ipv6(s *discovery.EndpointSlice) *discovery.EndpointSlice {
 	return s
 }
 
-// Which of ready, serving and terminating count. Of two pods the first serves.
+// Which of ready, serving and terminating count. The first of two pods serves.
 func TestConditionsThatCount(t *testing.T) {
 	no := false
 	unset := pod("api-b", "")
@@ -238,7 +238,7 @@ func TestTooManyEndpoints(t *testing.T) {
 	}
 }
 
-// What is kept of a slice is what counts of it.
+// The part of a slice that counts is kept.
 func TestKeepsNoMoreThanItNeeds(t *testing.T) {
 	node, zone := strings.Repeat("n", 200), "z"
 	e := pod("api-a", "serving")

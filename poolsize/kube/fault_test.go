@@ -146,8 +146,8 @@ var faults = []fault{
 	}, false, "", 0},
 }
 
-// garbage is what does harm in one of the two encodings only. What JSON refuses at once, protobuf takes for
-// the length of an event that does not come.
+// garbage is what does harm in one of the two encodings only. A text that JSON refuses at once is, for
+// protobuf, the length of an event that does not come.
 var garbage = map[string]fault{
 	runtime.ContentTypeJSON: {"an event is garbage", func(a *api, _ *pipes) {
 		a.fault(nil, instead("<html>\n", false))

@@ -225,7 +225,7 @@ func TestStatefulSet(t *testing.T) {
 	})
 }
 
-// Fields that make no sense are errors that name them, and nothing is asked or reported.
+// Fields that make no sense are errors that name them, and no request or report is made.
 func TestValidation(t *testing.T) {
 	slices := fakeOf(t).EndpointSlices("prod")
 	for _, row := range []struct {
@@ -264,7 +264,7 @@ func TestInClusterElsewhere(t *testing.T) {
 	}
 }
 
-// What InCluster makes speaks protobuf, in the pod's namespace, and reads statuses in JSON.
+// The client of InCluster uses protobuf, in the pod's namespace, and reads statuses in JSON.
 func TestInClusterClient(t *testing.T) {
 	t.Setenv("HOSTNAME", "")
 	t.Setenv("POD_NAME", "")

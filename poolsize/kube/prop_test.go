@@ -29,8 +29,8 @@ func (a *api) oracle() int {
 	return len(slices.Compact(pods))
 }
 
-// What is reported is what the server has held, in that order, through any sequence of changes and faults.
-// When all is well again it is what the server holds.
+// The reports are what the server has held, in that order, through any sequence of changes and faults. When
+// all is well again it is what the server holds.
 func TestPropertyHistory(t *testing.T) {
 	t.Setenv("HOSTNAME", "")
 	t.Setenv("POD_NAME", "")

@@ -32,7 +32,7 @@
 //     that lived at the last sync count for one Expiry from the next one on. So one that starts just then
 //     counts them too. An outage that is longer than an Expiry and a minute is taken for the end of the
 //     fleet.
-//   - A write that arrives after its processor has given it up changes nothing: a processor that left while
+//   - A write that arrives after its processor has given it up changes nothing. A processor that left while
 //     the network swallowed everything is not registered once more when the network heals.
 //   - While the store is away every failed sync is an error, Follow keeps the last good pool, and quotient.HintMaxAge bounds how long.
 //

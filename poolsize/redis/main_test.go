@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	}
 	redis.SetLogger(&logging.VoidLogger{}) // the client's own words about servers that tests have killed
 
-	// What the client dials ends up to a second after it is closed.
+	// The client's dials end up to a second after it is closed.
 	const pool = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool)."
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(pool+"tryDial"), goleak.IgnoreAnyFunction(pool+"dialConn"))
 }

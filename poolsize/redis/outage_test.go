@@ -89,8 +89,8 @@ func TestJoinerAfterOutage(t *testing.T) {
 	}
 }
 
-// Failure mode 20: the store has lost its data, and one processor is back before another starts. What the
-// first one remembers counts for both, for one expiry in which the others can come back.
+// Failure mode 20: the store has lost its data, and one processor is back before another starts. The first
+// one's memory counts for both, for one expiry in which the others can come back.
 func TestJoinerAfterOneIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := miniredis.NewMiniRedis()

@@ -301,9 +301,9 @@ func (s *sent) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// Failure mode 20: the store's clock alone decides. What a processor sends is the same whatever its clock
-// says, but for the store's own time. A store 200 s ahead or behind of the processors, or processors that are
-// so of each other, change nothing.
+// Failure mode 20: the store's clock alone decides. A processor sends the same whatever its clock shows, but
+// for the store's own time. A store 200 s ahead or behind of the processors, or processors that are so of
+// each other, change nothing.
 func TestClockOfAClient(t *testing.T) {
 	for _, skew := range []time.Duration{-200 * time.Second, 0, 200 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {

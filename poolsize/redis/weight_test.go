@@ -86,8 +86,8 @@ func (o older) sync(t *testing.T, size int) answer {
 	return answer{}
 }
 
-// Beside processors of a version without weights, whose script knows nothing of them, all use their sum. What one
-// of those drops goes from the weights too.
+// Beside processors of a version without weights, whose script knows nothing of them, all use their sum. The
+// weight of a dropped processor goes too.
 func TestVersionWithoutWeights(t *testing.T) {
 	c := clientOf(t, start(t), nil)
 	s, err := heavy(c, "new", 3).complete()
@@ -142,8 +142,8 @@ func TestPauseOfALoneWeight(t *testing.T) {
 	}
 }
 
-// Weights that were lost come back with the next syncs, and no processor believes in fewer meanwhile. What is no
-// weight, or of no processor, goes.
+// Weights that were lost come back with the next syncs, and no processor believes in fewer meanwhile. A
+// field that is not a weight, or not of a processor, goes.
 func TestSpoiltWeights(t *testing.T) {
 	srv := start(t)
 	c := clientOf(t, srv, nil)

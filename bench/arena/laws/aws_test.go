@@ -20,12 +20,12 @@ func (throttling) ErrorCode() string { return "ThrottlingException" }
 
 // client admits one request after the other.
 type client interface {
-	// acquire waits for the admission of one request and returns what to tell of its answer.
+	// acquire waits for the admission of one request and returns what its answer is reported to.
 	acquire(t *testing.T) (answered func(throttled bool))
 }
 
-// sdk is the real thing. It is asked every millisecond instead of being let sleep: a wait that it rounds to
-// nothing makes it ask again at the same instant, which on a clock that stands still is forever.
+// sdk is the original. It is called every millisecond instead of being let sleep. A wait that it rounds to
+// nothing makes it try again at the same instant, which on a clock that stands still is forever.
 type sdk struct{ *retry.AdaptiveMode }
 
 func newSDK() client {
@@ -111,7 +111,7 @@ type story struct {
 	name    string
 	length  time.Duration
 	between time.Duration // at least, between two requests
-	// refuses tells what becomes of a request that reaches the upstream at t.
+	// refuses returns what becomes of a request that reaches the upstream at t.
 	refuses func() func(t time.Duration) bool
 	// apart is how far five seconds may differ.
 	apart float64
@@ -205,8 +205,8 @@ func TestAWSIsTheSDK(t *testing.T) {
 	}
 }
 
-// apart is by how much the requests of five seconds differ from the SDK's, which may be a second early or late: the
-// curve ends in a cliff, and when it comes hangs on single requests.
+// apart is by how much the requests of five seconds differ from the SDK's, which may be a second early or
+// late. The curve ends in a cliff, and its time depends on single requests.
 func apart(theirs []float64, y float64, i int) float64 {
 	least := math.Inf(1)
 	for _, from := range []int{i - 1, i, i + 1} {

@@ -73,10 +73,10 @@ func TestScores(t *testing.T) {
 		{"S1", "static", .97, 1},
 		{"S1", "coordinated", .97, 1},
 		{"S1", "no hint static", .15, .45}, // twice the limit is sent, half refused: 1 x .5 x .5
-		{"S5", "oracle", .75, 1},           // a minute's window that shrinks is overdrawn, whoever paces
+		{"S5", "oracle", .75, 1},           // a minute's window that shrinks is overdrawn by any pacing
 		{"S5", "static", .5, .8},
 		{"S2", "coordinated", .9, 1},
-		{"S2", "static", .1, .4}, // a tenth of the limit serves who wants nine
+		{"S2", "static", .1, .4}, // a tenth of the limit serves a client that wants nine
 		{"S14", "static", .97, 1},
 		{"O4", "oracle", .98, 1},
 		{"N1b", "oracle", .98, 1},

@@ -24,7 +24,7 @@ type process struct {
 	err    error // how it ended; read it once done is closed
 }
 
-// start starts a process that is ended with the test. What it says goes to stdout, unless that is nil.
+// start starts a process that is ended with the test. Its output goes to stdout, unless that is nil.
 func start(t *testing.T, stdout io.Writer, args ...string) *process {
 	t.Helper()
 	exe, err := os.Executable()
@@ -84,7 +84,7 @@ func keeperMain(server []string, in io.Reader, stderr io.Writer) int {
 
 func killed(cmd *exec.Cmd) bool { return !cmd.ProcessState.Exited() }
 
-// TestAKeeperEndsItsServer: whoever starts a server by a keeper leaves none behind.
+// TestAKeeperEndsItsServer: a server that was started by a keeper is not left behind.
 func TestAKeeperEndsItsServer(t *testing.T) {
 	var said bytes.Buffer
 	if status := keeperMain([]string{"sleep", "600"}, strings.NewReader(""), &said); status != 0 || said.Len() > 0 {

@@ -23,8 +23,8 @@ const (
 	warmUp    = 20 * time.Second // at the start, which is not counted
 	tolerance = 0.03
 	attempts  = 3
-	// What Jain's index is at least: .9 where the replicas know their number. Elsewhere the simulation has .73 in the
-	// worst of 20 seeds, and one replica that takes three quarters of all makes .43.
+	// Jain's index is at least this: .9 where the replicas know their number. Elsewhere the simulation has
+	// .73 in the worst of 20 seeds, and one replica that takes three quarters of all makes .43.
 	equal, lucky = 0.9, 0.6
 	// A replica that stood still for longer makes a run say little about the controller.
 	disturbed = 50 * time.Millisecond

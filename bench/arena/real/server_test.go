@@ -44,7 +44,7 @@ type answer struct {
 
 func (a answer) served() bool { return a.status == http.StatusOK || a.status == http.StatusNoContent }
 
-// A server is an upstream that can be asked once, at its end, what it has answered since the start of a run.
+// A server is an upstream that can be queried once, at its end, for its answers since the start of a run.
 type server struct {
 	url     string
 	speaks  string // the host as whose its answers are read; "" for its own

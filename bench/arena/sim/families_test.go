@@ -127,7 +127,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// What is judged of an incident is taken from the counts by second and by replica.
+// An incident is judged by the counts by second and by replica.
 func TestWantsAreCounted(t *testing.T) {
 	r := Result{Served: make([]int, 240), Refusals: make([]int, 240), Sent: make([]int, 240), shares: make([][]float64, 24)}
 	for i := range r.Served {

@@ -52,7 +52,7 @@ func listen(t *testing.T, name string, g *Gossip) (all []*listener) {
 	return nil
 }
 
-// What all say is summed exactly, by each, though one packet of twenty is lost.
+// All reports are summed exactly, by each, though one packet of twenty is lost.
 func TestGossipSums(t *testing.T) {
 	for name, n := range map[string]float64{"S1": 10, "S6": 50, "S3": 20} {
 		all := listen(t, name, News())

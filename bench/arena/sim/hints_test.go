@@ -7,8 +7,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Four equal clients of 100 requests a second that are given 1.5 to 4 times their share are served equally after two
-// minutes: nine tenths in each run, and more in the mean.
+// Four equal clients of 100 requests a second start with 1.5 to 4 times their share. After two minutes they
+// are served equally: nine tenths in each run, and more in the mean.
 func TestHintTooHighLeavesClientsEqual(t *testing.T) {
 	const seeds = 20
 	for _, kind := range []Kind{TokenBucket, GCRA} {

@@ -40,8 +40,8 @@ func TestBucket(t *testing.T) {
 	}
 }
 
-// TestPropertyBucket: what it lets through stays within its limit in every window, and it refuses nobody
-// who waited for as long as it said.
+// TestPropertyBucket: the admitted requests stay within its limit in every window, and it refuses no client
+// that waited for the given time.
 func TestPropertyBucket(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := rapid.Float64Range(1, 200).Draw(t, "rate")

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzAnswer holds: no message panics; an answer has the question's id, says that it is an answer, and fits.
-// A question that was read stands in it unchanged, and its name can be written again.
+// FuzzAnswer checks that no message panics, and that an answer has the question's id, is marked as an
+// answer, and fits. A question that was read stands in it unchanged, and its name can be written again.
 func FuzzAnswer(f *testing.F) {
 	s := &Server{names: map[string]records{}}
 	s.Set("web.test", append(run("10.0.0.1", 100), netip.MustParseAddr("::1"))...)

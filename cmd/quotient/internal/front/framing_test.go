@@ -38,7 +38,7 @@ func FuzzFraming(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		passed, ends := passes(text, 1)
 		for _, size := range []int{2, 7, max(1, len(text))} {
-			// Of a request line that is refused more or less may have gone, but never its end.
+			// More or less of a request line that is refused may have gone, but never its end.
 			other, _ := passes(text, size)
 			a, b := strings.LastIndexByte(passed, '\n'), strings.LastIndexByte(other, '\n')
 			if passed[:a+1] != other[:b+1] {

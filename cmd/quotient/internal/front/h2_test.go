@@ -85,7 +85,7 @@ func head2(method, path string, more ...string) []string {
 	return append([]string{":method", method, ":scheme", "http", ":authority", "h", ":path", path}, more...)
 }
 
-// TestSmugglingHTTP2 is the table for HTTP/2. What reaches the upstream there is HTTP/1.1.
+// TestSmugglingHTTP2 is the table for HTTP/2. The requests that reach the upstream there are HTTP/1.1.
 func TestSmugglingHTTP2(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -162,7 +162,7 @@ func TestSmugglingHTTP2(t *testing.T) {
 	}
 }
 
-// TestPrefaceOfHTTP2 checks that HTTP/2 is spoken where the section says so, and by TLS only when it was
+// TestPrefaceOfHTTP2 checks that HTTP/2 is used where the section enables it, and by TLS only when it was
 // agreed on.
 func TestPrefaceOfHTTP2(t *testing.T) {
 	s := serve(t, section(), ok)

@@ -141,8 +141,8 @@ func TestUpgradesPass(t *testing.T) {
 	}
 }
 
-// TestUpgradeIsNotGranted: an upstream that switches to another protocol than was asked for, or unasked, is
-// broken. Its connection is closed.
+// TestUpgradeIsNotGranted: an upstream that switches to another protocol than was requested, or without a
+// request, is broken. Its connection is closed.
 func TestUpgradeIsNotGranted(t *testing.T) {
 	const switches = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"
 	both(t, func(t *testing.T, setUp ...func(*httptest.Server)) {

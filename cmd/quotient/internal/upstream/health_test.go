@@ -17,8 +17,8 @@ import (
 // quick are checks for tests with real servers.
 var quick = config.Health{Every: 5 * time.Millisecond, Timeout: patience, Unhealthy: 3, Healthy: 2}
 
-// What takes an upstream out and brings it back, event by event: c and C are checks that fail and succeed, d
-// and D attempts of requests to connect. The second line says after which it is healthy.
+// These events take an upstream out and bring it back: c and C are checks that fail and succeed, d and D
+// attempts of requests to connect. The second line says after which it is healthy.
 func TestTransitions(t *testing.T) {
 	for _, row := range []struct{ name, events, healthy, log string }{
 		{"never answered", "cccCC", "....Y", "out back"},
@@ -270,7 +270,7 @@ func TestOneWatch(t *testing.T) {
 	watch(t, p)() // and again
 }
 
-// The connections of checks prove that TLS works, and HTTP/2 where it is spoken.
+// The connections of checks prove that TLS works, and HTTP/2 where it is used.
 func TestChecksOfEachScheme(t *testing.T) {
 	handler := func(http.ResponseWriter, *http.Request) {}
 	secure, roots := h2(t, true, handler)

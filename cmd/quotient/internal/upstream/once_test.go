@@ -212,7 +212,7 @@ func resetting(ctx context.Context, l net.Listener, streams *atomic.Int32, answe
 	}
 }
 
-// What keeps a request from being sent twice does not show: the upstream gets the same bytes as from a bare
+// The guard against sending a request twice does not show: the upstream gets the same bytes as from a bare
 // transport, but for the spelling of three fields.
 func TestSentAsItIs(t *testing.T) {
 	l, heads := listen(t), make(chan string, 1)

@@ -106,7 +106,8 @@ func TestRemovedDrains(t *testing.T) {
 	want(t, "states", len(p.State()), 1)
 }
 
-// One that comes back while it leaves has its count, and the settings of connections that are in force then.
+// An upstream that comes back while it leaves has its count, and the settings of connections that are in
+// force then.
 func TestComesBack(t *testing.T) {
 	free := make(chan struct{})
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -194,7 +195,7 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// What cannot be is an error that names field and value, and all stays as it was.
+// An impossible setting is an error that names field and value, and all stays as it was.
 func TestSetRefuses(t *testing.T) {
 	p := poolOf(t, nil, "http://a")
 	many, b := make([]*url.URL, maxUpstreams+1), parse(t, "http://b")

@@ -60,7 +60,8 @@ func TestNoTermsBelowZero(t *testing.T) {
 	}
 }
 
-// The first packet of a tick cannot have a number below 1. One that says so must not keep later ticks out.
+// The first packet of a tick cannot have a number below 1. A packet with such a tick must not keep later
+// ticks out.
 func TestPartBeforeTheFirstPacket(t *testing.T) {
 	to, packet := forge(t, func(h *header) { h.seq, h.part, h.parts, h.nodes = 1, 3, 4, 0 }, nil)
 	if err := to.Receive(5*time.Second, packet); err == nil {

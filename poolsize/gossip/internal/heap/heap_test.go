@@ -89,7 +89,7 @@ func TestPartition(t *testing.T) {
 }
 
 // TestExpire: a counter that is not added to is dropped everywhere at its time, however often the list
-// changes. One that is added to on one node lives on all.
+// changes. A key that is added to on one node lives on all.
 func TestExpire(t *testing.T) {
 	f := newFleet(t, 5, Options{Expire: time.Minute})
 	ps := f.many(15)
