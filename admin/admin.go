@@ -46,6 +46,15 @@
 // that they were forwarded (X-Forwarded-For, Forwarded, X-Real-IP, Via) are refused without; a proxy that
 // says nothing looks like a browser.
 //
+// # The page and its token
+//
+// The page asks for a token when the handler requires one, and sends it with each request. The tab keeps it in
+// its session storage, under the path of the page. So a reload keeps it, and of the other tabs only a duplicate
+// has it. It is removed when the tab is closed, when a request gets 401, and by "Forget the token". Scripts of
+// the same origin can read it: do not serve other people's pages on the host and port of this one. Where a
+// browser forbids storage the token lasts until the next load. With a [ReadOnlyToken] the page has no buttons
+// for changes.
+//
 // # What the program adds
 //
 // [File] shows the configuration file, [Tables] whatever else operators should see, [WithLeases] a lease

@@ -154,7 +154,8 @@ func forwarded(r *http.Request) *Problem {
 		if values := r.Header.Values(name); len(values) > 0 {
 			return &Problem{
 				Status: http.StatusForbidden,
-				Detail: "a proxy has forwarded this request, and nothing here says who asks: a token, client certificates or BehindAuthentication is needed",
+				Detail: "a proxy has forwarded this request, so its caller is not known: " +
+					"a token, client certificates or BehindAuthentication is needed",
 				Field:  name, Value: clip(values[0]), Range: "no such header field",
 			}
 		}

@@ -140,7 +140,8 @@ func (r *recorder) look() {
 func (t *track) add(place uint64, s quotient.Stats) {
 	t.admitted[place] = grown(s.Admitted, t.old.Admitted)
 	t.throttled[place] = grown(s.Throttled, t.old.Throttled)
-	t.waiting[place], t.inFlight[place] = grown(uint64(max(0, s.Waiting)), 0), grown(uint64(max(0, s.InFlight)), 0)
+	t.waiting[place] = grown(uint64(max(0, s.Waiting)), 0)
+	t.inFlight[place] = grown(uint64(max(0, s.InFlight)), 0)
 	for reason, n := range s.Refused {
 		if t.refused[reason] == nil {
 			t.refused[reason] = new(series)
@@ -192,14 +193,15 @@ func (r *recorder) first(now time.Time) uint64 {
 
 func (r *recorder) ofLimiter(t *track, first uint64) LimiterHistory {
 	h := LimiterHistory{
-		Admitted: r.rates(&t.admitted, first), Throttled: r.rates(&t.throttled, first), Refused: make(map[string][]float64, len(t.refused)),
-		Waiting: []uint32{}, InFlight: []uint32{},
+		Admitted: r.rates(&t.admitted, first), Throttled: r.rates(&t.throttled, first),
+		Refused: make(map[string][]float64, len(t.refused)), Waiting: []uint32{}, InFlight: []uint32{},
 	}
 	for reason, counts := range t.refused {
 		h.Refused[reason.String()] = r.rates(counts, first)
 	}
 	for i := first; i <= r.ticks; i++ {
-		h.Waiting, h.InFlight = append(h.Waiting, t.waiting[i%mostSamples]), append(h.InFlight, t.inFlight[i%mostSamples])
+		h.Waiting = append(h.Waiting, t.waiting[i%mostSamples])
+		h.InFlight = append(h.InFlight, t.inFlight[i%mostSamples])
 	}
 	return h
 }

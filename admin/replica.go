@@ -18,20 +18,26 @@ const longestReplica = 253
 func Replica(name string) Option {
 	return func(h *handler) {
 		h.replica = name
-		unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
-		if name == "" || len(name) > longestReplica || !utf8.ValidString(name) || strings.ContainsFunc(name, unprintable) {
-			h.errs = append(h.errs, fmt.Errorf("admin: Replica: name: %q is not 1 to %d bytes of printable UTF-8", clip(name), longestReplica))
+		if !printable(name) {
+			h.errs = append(h.errs, fmt.Errorf(
+				"admin: Replica: name: %q is not 1 to %d bytes of printable UTF-8", clip(name), longestReplica))
 		}
 	}
+}
+
+// printable reports whether a replica can have the name.
+func printable(name string) bool {
+	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+	return name != "" && len(name) <= longestReplica && utf8.ValidString(name) && !strings.ContainsFunc(name, unprintable)
 }
 
 // hostname is the name of the host, "" where it has none that can be shown.
 var hostname = sync.OnceValue(func() string {
 	name, err := os.Hostname()
-	if err != nil {
+	if err != nil || !printable(name) {
 		return ""
 	}
-	return shorten(strings.ToValidUTF8(name, ""), longestReplica)
+	return name
 })
 
 // The values of State.May: what a caller may do.

@@ -141,7 +141,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *Problem) {
 	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {
 		return nil, &Problem{
 			Status: http.StatusUnsupportedMediaType,
-			Detail: "the body is not said to be JSON",
+			Detail: "the Content-Type is not application/json",
 			Field:  "Content-Type", Value: clip(contentType), Range: "application/json",
 		}
 	}

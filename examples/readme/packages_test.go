@@ -21,6 +21,7 @@ var packagePages = []string{
 	"poolsize", "poolsize/dns", "poolsize/file", "poolsize/redis", "poolsize/etcd", "poolsize/kube",
 	"poolsize/gossip", "poolsize/pooltest", "lease", "lease/etcd", "config", "cmd/quotient", "policy",
 	"httplimit", "ginlimit", "echolimit", "echolimit-v4", "grpclimit", "examples",
+	"admin",
 }
 
 var (
