@@ -12,9 +12,8 @@ const preamble = `# Failure modes
 <!-- Generated from internal/guards/guards.txt by make docs. Edit that file. -->
 
 Each failure was seen in a rate limiter, a proxy or a library that people run. A guard is code that prevents
-one, and has a test. ` + "`make guards`" + ` removes each guard in turn and requires that its test fails. The
-last columns count the guards and name the packages of their tests.
-[guards.txt](../internal/guards/guards.txt) lists both.
+one, and has a test. ` + "`make guards`" + ` removes each guard in turn and requires that its test fails.
+[guards.txt](../internal/guards/guards.txt) lists guards and tests.
 `
 
 const header = "| | failure | what quotient must do | guards | tests in |\n| --- | --- | --- | --- | --- |\n"
