@@ -3,8 +3,8 @@ import { el, svg, setText, number, newID, words } from "./dom.js";
 
 const span = 120; // seconds
 const width = 320;
-const height = 96;
-const top = 6; // room above the highest value
+const height = 104;
+const top = 18; // room above the highest value, for its number
 const speakEvery = 5000; // milliseconds between two texts for screen readers
 
 // Chart shows one or several series over time, stacked. Each sample is { t, values }, with t in seconds and values by name.

@@ -22,11 +22,12 @@ export class HotKeys {
     this.note = el("p", { class: "empty", text: "No key yet." });
     this.table = table("Hottest keys: most waiting first, then most used up", [], this.body, { cards: true });
     this.head = this.table.querySelector("thead");
+    this.table.classList.add("keys");
     this.table.hidden = true;
     const key = textual("");
     const form = el("form", { class: "ask", onsubmit: (event) => { event.preventDefault(); this.explain({ key: key.value }); } },
-      field("key", "Any key", key), el("button", { text: "Explain" }));
-    this.node = el("div", { class: "part" }, el("h3", { text: "Hottest keys" }), this.table, this.note, form);
+      field("key", "Any key", key), el("button", { class: "small", text: "Explain" }));
+    this.node = el("div", { class: "part" }, el("div", { class: "part-head" }, el("h3", { text: "Hottest keys" }), form), this.table, this.note);
   }
 
   look(inSight) {

@@ -29,7 +29,7 @@ export class LimiterView {
     this.shownPlans = "";
     this.shownOverrides = "";
     this.inSight = false;
-    this.tiles = { waiting: tile("Waiting"), inFlight: tile("In flight"), used: tile("Hottest key uses"), keys: tile("Keys") };
+    this.tiles = { waiting: tile("Waiting"), inFlight: tile("In flight"), used: tile("Hottest key"), keys: tile("Keys") };
     this.charts = {
       admitted: new Chart("Admitted", "per second", "good"),
       refused: new Chart("Refused", "per second", "bad"),
@@ -256,7 +256,7 @@ export class LimiterView {
   showUse(use) {
     setText(this.tiles.used.value, use === null ? "–" : `${Math.round(use.used * 100)} %`);
     const pace = use?.learned?.find((l) => l.used >= use.used);
-    setText(this.tiles.used.note, use === null ? "no key yet" : pace ? `of its pace of ${paceText(pace)}` : "of its share");
+    setText(this.tiles.used.note, use === null ? "no key yet" : pace ? `of its pace of ${paceText(pace)} used` : "of its share used");
   }
 
   drawRules() {

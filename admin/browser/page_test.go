@@ -330,8 +330,6 @@ func tokenFlow(t *testing.T, p *tab) {
 	p.calm("answer 401", "network error: Failed to load resource")
 }
 
-const largestPicture = 300 << 10 // bytes
-
 // pictures leaves pictures of the page, phone and desktop, light and dark, where the flag says.
 func pictures(p *tab, s *service) {
 	if *screenshots == "" {
