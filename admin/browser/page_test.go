@@ -3,12 +3,9 @@ package browser
 import (
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/quotient-go/quotient"
@@ -51,8 +48,8 @@ func TestPage(t *testing.T) {
 	for _, step := range steps {
 		run(step.name, step.test)
 	}
-	first.show() // its charts have grown meanwhile
-	pictures(first, s)
+	first.show()
+	first.until("its charts have grown meanwhile", `document.querySelector("#limiter-api .chart path.line").getAttribute("d").split("L").length > 20`)
 	first.calm()
 	run("connection lost and found", lostAndFound)
 	t.Run("from none to fifty", func(t *testing.T) { fromNoneToFifty(t, openTab(t, browser, "")) })
@@ -328,29 +325,4 @@ func tokenFlow(t *testing.T, p *tab) {
 		t.Error("the token is kept outside the tab")
 	}
 	p.calm("answer 401", "network error: Failed to load resource")
-}
-
-// pictures leaves pictures of the page, phone and desktop, light and dark, where the flag says.
-func pictures(p *tab, s *service) {
-	if *screenshots == "" {
-		return
-	}
-	for _, l := range []*quotient.Limiter{s.api, s.jobs, s.search} {
-		must(p.t, l.SetPool(quotient.Pool{Replicas: 3, Ordinal: 2}, 0))
-	}
-	p.until("all believe the same again", `document.querySelectorAll(".pool").length === 1`)
-	p.until("keys are shown", `document.querySelector("#limiter-api .acts button[aria-label^=Explain]")`)
-	p.until("there is traffic", `document.querySelector("#limiter-api .charts .value").textContent.match(/^[1-9]\d\d/)`)
-	for _, theme := range []string{"light", "dark"} {
-		p.theme(theme)
-		for name, size := range map[string][2]int64{"desktop": {1440, 900}, "phone": {390, 844}} {
-			p.size(size[0], size[1])
-			p.do(chromedp.Evaluate[chromedp.Void](`new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))`, chromedp.EvalAwaitPromise))
-			picture := call(p, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: "png"}).Data
-			if len(picture) > largestPicture {
-				p.t.Errorf("the picture %s-%s has %d bytes, more than %d", name, theme, len(picture), largestPicture)
-			}
-			must(p.t, os.WriteFile(filepath.Join(*screenshots, fmt.Sprintf("page-%s-%s.png", name, theme)), picture, 0o644)) // #nosec G306 -- a picture for all readers
-		}
-	}
 }

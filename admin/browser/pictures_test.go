@@ -20,10 +20,11 @@ import (
 
 const (
 	largestPicture = 400 << 10 // bytes
-	history        = 15 * time.Second
+	history        = 2 * time.Minute
 )
 
 // TestPictures leaves pictures of the page, phone and desktop, light and dark, where the flag wants them. It waits until the charts are full.
+// The font is that of the system; the pictures of the documentation were taken with Inter.
 func TestPictures(t *testing.T) {
 	if *screenshots == "" {
 		t.Skip("no directory for pictures: run make browser")
@@ -37,8 +38,8 @@ func TestPictures(t *testing.T) {
 	<-full.C
 	for _, theme := range []string{"light", "dark"} {
 		p.theme(theme)
-		p.shot("page-desktop-"+theme, 1440, 2200, 1)
-		p.shot("page-phone-"+theme, phoneWide, 2600, 1)
+		p.shot("page-desktop-"+theme, 1440, 1590, 1)
+		p.shot("page-phone-"+theme, phoneWide, phoneTall, 2)
 	}
 	p.calm()
 }
@@ -86,7 +87,7 @@ func startFleetOfPictures(t *testing.T) *service {
 	search := add("search", rate("queries", 1200, 300), quotient.Policy(policy.AIMD{}))
 
 	s := new(service)
-	s.mount(t, &reg, admin.EventsEvery(time.Second))
+	s.mount(t, &reg, admin.EventsEvery(time.Second), admin.Replica("api-7d4b9-x2kqf"))
 	ctx, cancel := context.WithTimeout(context.Background(), 2*history)
 	var group sync.WaitGroup
 	t.Cleanup(func() { cancel(); group.Wait() })

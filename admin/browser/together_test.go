@@ -3,13 +3,9 @@ package browser
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
-	"github.com/chromedp/cdproto/page"
-	"github.com/chromedp/chromedp"
 	"github.com/quotient-go/quotient"
 	"github.com/quotient-go/quotient/internal/carried"
 )
@@ -46,12 +42,6 @@ func together(p *tab) {
 		p.size(width, 900)
 		p.narrow(fmt.Sprintf("what is borrowed, %d px", width))
 	}
-	if *screenshots != "" {
-		p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#limiter-api .facts").scrollIntoView({ block: "center" })`))
-		picture := call(p, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: "png"}).Data
-		must(p.t, os.WriteFile(filepath.Join(*screenshots, "page-together.png"), picture, 0o644)) // #nosec G306 -- a picture for all readers
-	}
-
 	src.Silence()
 	p.until("the badge warns", badge+` === "Reports are missing: each replica keeps to its share"`)
 	for _, theme := range []string{"light", "dark"} {
