@@ -182,12 +182,12 @@ func (e Explanation) String() string {
 func (e Explanation) verdict() string {
 	n := e.Next
 	if n.OK {
-		return "the next ask is admitted at once"
+		return "the next request is admitted at once"
 	}
-	text := "the next ask has to wait"
+	text := "the next request has to wait"
 	switch n.Reason {
 	case ReasonDenied, ReasonTooLarge, ReasonShare, ReasonBadRequest:
-		text = "the next ask is refused"
+		text = "the next request is refused"
 	}
 	text += " (" + n.Reason.String()
 	if n.Rule != "" {

@@ -26,7 +26,7 @@ func TestExplain(t *testing.T) {
 		if e.Remembered || e.Overridden || !e.Next.OK || e.Next.RetryAfter != 0 || len(e.Rules) != 3 {
 			t.Errorf("%+v", e)
 		}
-		explained(t, e, `"k": the next ask is admitted at once`, "second: 10 per 1s", "2 replicas, ordinal 1", "start fresh")
+		explained(t, e, `"k": the next request is admitted at once`, "second: 10 per 1s", "2 replicas, ordinal 1", "start fresh")
 		if l.Stats().Keys != 0 {
 			t.Error("an explanation has made a key")
 		}

@@ -156,7 +156,7 @@ func forwarded(r *http.Request) *Problem {
 				Status: http.StatusForbidden,
 				Detail: "a proxy has forwarded this request, so its caller is not known: " +
 					"a token, client certificates or BehindAuthentication is needed",
-				Field:  name, Value: clip(values[0]), Range: "no such header field",
+				Field: name, Value: clip(values[0]), Range: "no such header field",
 			}
 		}
 	}
