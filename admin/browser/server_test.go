@@ -130,7 +130,11 @@ func (p *tab) unlock(token string) {
 func (p *tab) forget() {
 	p.t.Helper()
 	p.until("the token can be forgotten", `document.getElementById("forget").checkVisibility()`)
-	p.do(chromedp.Evaluate[chromedp.Void](`setTimeout(() => document.getElementById("forget").click())`))
+	p.do(chromedp.Evaluate[chromedp.Void](`{ window.old = true; setTimeout(() => document.getElementById("forget").click()); }`))
+	p.poll("the page has loaded itself again", func() bool {
+		again, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool](`window.old === undefined && document.readyState === "complete"`))
+		return again && err == nil // an error: it is between two documents
+	})
 }
 
 // whatAReaderSees: no button that leads to a change, and a word why. A token that may write has them all.
