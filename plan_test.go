@@ -509,7 +509,7 @@ func TestUnknownPlanIsWarnedOf(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			ask(l, Plan(long), Weight(1))
 			synctest.Wait()
-			const text = "WARN an ask names a plan that the limiter does not have limiter=api plan="
+			const text = "WARN a call names a plan that the limiter does not have limiter=api plan="
 			log.wrote(t, "0s "+text+"gold", "1s "+text+long[:64]+"…")
 			if n := l.Stats().Refused[ReasonBadRequest]; n != 7 {
 				t.Errorf("%s: %d are refused, want 7", name, n)

@@ -346,7 +346,7 @@ func (s *shard) refuseAsk(err error) {
 	if l := s.l; ok {
 		l.planLog.Do(func() {
 			time.AfterFunc(0, func() { // a lock is held here
-				l.log.Warn("an ask names a plan that the limiter does not have", "plan", string(plan))
+				l.log.Warn("a call names a plan that the limiter does not have", "plan", string(plan))
 			})
 		})
 	}

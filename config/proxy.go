@@ -124,7 +124,7 @@ func (p *Proxy) readRule(v value) {
 	}
 	for _, name := range []string{"key", "plan", "limiter"} {
 		if rule.Exempt && v.has(name) {
-			v.r.field(inner(v.path, name), "it stands beside exempt = true: no limiter is asked")
+			v.r.field(inner(v.path, name), "it stands beside exempt = true: no limiter is used")
 		}
 	}
 	p.Rules = append(p.Rules, rule)

@@ -18,7 +18,7 @@ type guard struct {
 	maxWait  time.Duration                // 0: a call does not wait; Forever: as long as its context lasts
 	priority func(Call) quotient.Priority // nil: all are normal
 	also     []other                      // limiters beside limiter
-	except   []func(Call) bool            // calls that no limiter is asked for
+	except   []func(Call) bool            // calls that no limiter is used for
 }
 
 // newGuard returns a guard whose calls wait for maxWait unless an option says otherwise. Calls of several

@@ -51,7 +51,7 @@ func crowded(limit quotient.Limit) func(t *testing.T) *quotient.Limiter {
 var both = quotient.Limit{Rates: hourly.Rates, InFlight: 1}
 
 const (
-	usedUp  = `What the limit "hour" allows is used up. Try again in `
+	usedUp  = `The quota of the limit "hour" is used up. Try again in `
 	served  = "As many requests as may be are being served. Try again in 1 second."
 	tooLate = "The request would have to wait for longer than it may. Try again in "
 	reduced = "The service can take no more requests for the moment. Try again in "

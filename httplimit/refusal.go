@@ -119,7 +119,7 @@ func (no *refusal) detail() string {
 	case quotient.ReasonTooLarge:
 		return fmt.Sprintf("The request is larger than %s ever allows. A smaller request may pass.", no.ruleName())
 	case quotient.ReasonRate:
-		text = fmt.Sprintf("What %s allows is used up.", no.ruleName())
+		text = fmt.Sprintf("The quota of %s is used up.", no.ruleName())
 	case quotient.ReasonInFlight:
 		text = "As many requests as may be are being served."
 	case quotient.ReasonQueue:

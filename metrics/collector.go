@@ -50,8 +50,6 @@ func New(reg *quotient.Registry) *Collector {
 // Of returns a collector over one limiter. Name is what Registry.Add accepts; another name, or a nil
 // limiter, is an error. The collector has no histograms: see Observe. A prometheus.Registerer accepts one
 // collector of Of or New. For a second limiter add both to a quotient.Registry and use New.
-//
-//plain:ok the name of the function
 func Of(name string, l *quotient.Limiter) (*Collector, error) {
 	reg := new(quotient.Registry)
 	if err := reg.Add(name, l); err != nil {

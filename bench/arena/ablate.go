@@ -12,8 +12,8 @@ import (
 const ablationPreface = `# What each rule is worth
 
 policy.Tracking with all its rules, and without one of them at a time: %d runs in virtual time, seeds %s.
-Laws are tuned on the seeds 1 to 4; 101 to 104 were never tuned on. Worth is the score with all rules less the score
-without this one: a negative figure says that the law is better without it. Means are over all scenarios, given and own,
+Controllers are tuned on the seeds 1 to 4; 101 to 104 were never tuned on. Worth is the score with all rules less the score
+without this one: a negative figure means that the controller is better without it. Means are over all scenarios, given and own,
 each of which weighs the same (S9a and S9b together as one).
 
 With all rules the score is %s.

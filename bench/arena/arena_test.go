@@ -127,7 +127,7 @@ func TestMeans(t *testing.T) {
 }
 
 // TestJudgesTheFall: the halving of S5 is judged separately from the doubling, on every upstream and on the
-// mean of all that can be followed at once; and N1 by its score.
+// mean of all that can be followed at once. N1 is judged by its score.
 func TestJudgesTheFall(t *testing.T) {
 	g := grid{config: config{contenders: []sim.Contender{{Name: laws.Ours}}}}
 	for _, s := range sim.Given() {

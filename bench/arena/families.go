@@ -14,7 +14,7 @@ import (
 
 const familiesPreface = `# Families of scenarios
 
-Cells drawn at random: %d of each family, with the seeds %s. Laws are tuned on the seeds 1 to 4; the others are reported.
+Cells drawn at random: %d of each family, with the seeds %s. Controllers are tuned on the seeds 1 to 4; the others are reported.
 *Beside* is the score of the same cell with nothing reported, or without a hint. *Kept* is the mean score
 by the mean beside it. A goal *holds* in a part of the cells.
 

@@ -135,7 +135,7 @@ func (g grid) judgeAll() (list []verdict) {
 	if m := g.meanOfFamilies(ours); m.runs > 0 {
 		list = append(list,
 			verdict{"mean score", m.score, .95, true, .001},
-			verdict{"mean score, no worse than the page's law", m.score, .916, true, .001})
+			verdict{"mean score, no worse than the page's controller", m.score, .916, true, .001})
 	}
 	if m := g.mean(func(c cell) bool { return ours(c) && g.calm(c) }); m.runs > 0 {
 		list = append(list, verdict{"steady 429 % with fields", m.steady * 100, .3, false, .01},

@@ -11,7 +11,7 @@ import (
 
 const gossipPreface = `# Gossip
 
-The law of the library alone, and with news of the other replicas: %d runs in virtual time, seeds %s.
+The controller of the library alone, and with reports from other replicas: %d runs in virtual time, seeds %s.
 Each replica sends five packets a second to each neighbour of a binary heap. One of twenty is lost, and a
 packet takes 5 to 50 ms. Score and scenarios are those of [results.md](results.md). In the last three columns
 gossip stops after two minutes, and what came %s seconds after the start and later is scored.

@@ -241,7 +241,7 @@ func liveTable(b *bytes.Buffer, seeds []uint64) {
 	fmt.Fprintf(b, `
 ## Live sources
 
-%.0f/s over the fleet, everybody wants more. The pool grows from %d to %d, or %d of %d go without a word. Sources look as
+%.0f/s over the fleet, all want more. The pool grows from %d to %d, or %d of %d go without a word. Sources look as
 often as they do by default, the hold-down is %v. Each figure is the worst of the seeds %s. Over and unused are
 requests; bound 3 is that of the same run. Right: from the change until all believe the truth; allowed are two periods, jitter included,
 down after the hold-down, and after the expiry where replicas count themselves.

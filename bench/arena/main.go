@@ -120,8 +120,8 @@ func parse(args []string, stderr io.Writer) (c config, err error) {
 	f.IntVar(&c.draws, "families", 0, "how many cells of each family to draw for each seed, in place of scenarios")
 	only := f.String("family", "", "comma-separated families: lies, hints, incidents, drift; empty for all")
 	f.IntVar(&c.worst, "worst", 0, "how many of the lowest cells of families to show")
-	f.BoolVar(&c.ablate, "ablate", false, "show what each rule of the library's law is worth, in place of the contenders")
-	f.BoolVar(&c.gossip, "gossip", false, "show what news of the other replicas is worth, in place of the contenders")
+	f.BoolVar(&c.ablate, "ablate", false, "show what each rule of the library's controller is worth, in place of the contenders")
+	f.BoolVar(&c.gossip, "gossip", false, "show what reports from other replicas are worth, in place of the contenders")
 	f.StringVar(&c.plots, "plot", "", "directory to write pictures to; empty for none")
 	f.StringVar(&c.out, "o", "", "file to write the report to; empty for the standard output")
 	if err := f.Parse(args); err != nil {

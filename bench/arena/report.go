@@ -14,17 +14,17 @@ import (
 const preface = `# Arena
 
 Many replicas, each deciding alone, against an upstream that enforces a limit: %d runs in virtual time, seeds %s.
-The contender quotient is %s. Laws are tuned on the seeds 1 to 4; what is reported is played on 101 to 104.
+The contender quotient is %s. Controllers are tuned on the seeds 1 to 4; what is reported is played on 101 to 104.
 
-The contender oracle is no law, but the best known use of what can be known: one bucket for all replicas, filled at the
-limit that the upstream has at that instant, and at .9 of it where slots are limited. Where the limit falls within a window of a
-minute (S5, O7) it goes on at the new limit though the window may be used up already: it is overdrawn there, and can be
-beaten by a law that stops. The contender eight rules is the best law that was known before quotient's.
+The contender oracle is no controller, but the best known use of full knowledge. It is one bucket for all replicas, filled
+at the limit that the upstream has at that instant, and at .9 of it where slots are limited. Where the limit falls within a
+window of a minute (S5, O7) it goes on at the new limit. The window may be used up already: it is overdrawn there, and can be
+beaten by a controller that stops. The contender eight rules is the best controller that was known before quotient's.
 
 score = min(goodput, 1) x (1 - 429 share)^2 x (0.8 + 0.2 Jain). Goodput is what was served as a part of what could
-have been. Figures are means over upstreams, fields and seeds; a contender that does not read what the upstream
-tells is played once for all levels of fields. Convergence and overshoot are only measured where a scenario has a
-change to follow. Waits end after 5 s, so that is what p99 says where demand exceeds the limit.
+have been. Figures are means over upstreams, fields and seeds; a contender that does not read the fields
+is played once for all levels of them. Convergence and overshoot are only measured where a scenario has a
+change to follow. Waits end after 5 s, so p99 is that long where demand exceeds the limit.
 `
 
 // report prints all tables as markdown.

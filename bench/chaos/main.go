@@ -122,7 +122,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	f.Float64Var(&c.Limit, "limit", 200, "`requests` a second over the fleet, on each of the first four paths; 1 to 500")
 	f.IntVar(&c.Burst, "burst", 8, "`requests` at once over the fleet, 1 to 500")
 	f.IntVar(&c.Believe, "believe", 0, "let all sources say that the pool has this many `replicas`, whatever is true (0: the truth)")
-	f.BoolVar(&c.Gossip, "gossip", false, "let a fleet that gossips break, by partitions among other things")
+	f.BoolVar(&c.Gossip, "gossip", false, "let a fleet that gossips break, by partitions and more")
 	f.StringVar(&c.Out, "o", "", "`file` to write the report to, besides")
 	if err := f.Parse(args); err != nil {
 		return c, err

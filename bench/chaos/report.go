@@ -110,13 +110,13 @@ func (v verdict) others(b *strings.Builder, r record) {
 
 // late prints how soon all agreed after what, and what it cost.
 func (v verdict) late(b *strings.Builder, r record) {
-	b.WriteString("\n## How soon all agree with the truth\n\nSuperseded: something else changed before all did, or the source broke, and the time began anew. Over: the most that\nleft in a window around a time in which somebody believed in too few, beyond R w + max(B, N); bound 3 allows that much for\nthis time alone. The window may hold more such times: the bounds above count them all.\n\n")
+	b.WriteString("\n## How soon all agree with the truth\n\nSuperseded: something else changed before all did, or the source broke, and the time began again. Over: the most that\nleft beyond R w + max(B, N) in a window around a time in which a replica believed in too few. Bound 3 allows that much for\nthis time alone. The window may hold more such times: the bounds above count them all.\n\n")
 	v.table(b)
 	for s, p := range v.Paths {
 		if !r.has(source(s)) {
 			continue
 		}
-		fmt.Fprintf(b, "\n%s: somebody was wrong for %.1f s in all.", source(s), p.Wrong.Seconds())
+		fmt.Fprintf(b, "\n%s: a replica was wrong for %.1f s in all.", source(s), p.Wrong.Seconds())
 	}
 	b.WriteString("\n")
 }

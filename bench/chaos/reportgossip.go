@@ -12,13 +12,13 @@ func (v verdict) gossipText(b *strings.Builder, r record) {
 	say("# Chaos with gossip\n")
 	say("%d processes for %v, seed %d: a rate of %v/s with a burst of %d over the fleet, and %d slots. The busy replicas change.",
 		r.Replicas, r.Duration, r.Seed, r.ctrl(onLent).rate, r.ctrl(onLent).burst, r.ctrl(onLentSlots).slots)
-	say("News every %v, and none that is older than %v counts. Probes every %v. Hold-down %v.",
+	say("Reports every %v, and none that is older than %v counts. Probes every %v. Hold-down %v.",
 		gossipEvery, newsMaxAge, gossipProbe, holdDown)
 	say("\n%d partitions, %d that go one way only, %d times kill -9 and a new process, %d times SIGSTOP and SIGCONT,",
 		r.Struck[strokePart], r.Struck[strokeOneWay], r.Struck[strokeKill], r.Struck[strokeStop])
 	say("%d that leave in order, %d changes of the busy replicas.", r.Struck[strokeLeave], r.Struck[strokeLoad]+r.Struck[strokeCalm])
 	m := r.Mesh
-	say("Of %d datagrams %.1f %% were lost by chance, %.1f %% came twice, %.1f %% were stopped by a partition; all were %v to %v late.",
+	say("%d datagrams: %.1f %% were lost by chance, %.1f %% came twice, %.1f %% were stopped by a partition; all were %v to %v late.",
 		m.Sent, percent(m.Lost, m.Sent), percent(m.Doubled, m.Sent), percent(m.Cut, m.Sent), leastLate, mostLate)
 	v.gossipBounds(say, r)
 	g := v.Gossip
@@ -54,10 +54,10 @@ func (v verdict) gossipBounds(say func(string, ...any), r record) {
 	say("Rate: %d requests. Bounds 2, 3, 4 and 10, the worst of all windows: %d left in %.3f s, %.2f allowed.",
 		p.Requests, p.Fleet.Sent, p.Fleet.length().Seconds(), p.Fleet.Allowed)
 	say("The most beyond R w + max(B, N) in any window: %.1f, in %.3f s from %.3f s.", g.Over, g.OverAt.length().Seconds(), g.OverAt.From.Seconds())
-	say("Slots: %d permits. In %.0f s, in which nothing had changed for as long as news counts: at most %d in flight, %.0f allowed.",
+	say("Slots: %d permits. In %.0f s, in which nothing had changed for as long as reports count: at most %d in flight, %.0f allowed.",
 		slots.Requests, g.Checked.Seconds(), slots.Fleet.Sent, slots.Fleet.Allowed)
 	say("At any time: at most %d.", g.Most)
 	say("Counted windows of %v: %d requests in %d of them, at most %d in one, where the limit is %d. Bound 14 allows more where",
 		countedPer, v.Paths[onCounted].Requests, g.Windows, g.Worst, r.ctrl(onCounted).window)
-	say("several are busy: what the others admit until news of it is there.")
+	say("several are busy: what the others admit until reports of it are there.")
 }

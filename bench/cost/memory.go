@@ -44,9 +44,9 @@ func memoryFigure(c config) ([]table, error) {
 func memoryTable(peers []maker, all []weighed, n, asks int) table {
 	t := table{
 		title: fmt.Sprintf("Memory, %d live keys of %d bytes, one rate", n, keyLen),
-		note: fmt.Sprintf("Heap in use after a collection, key strings included. Then nobody asks for two periods, "+
+		note: fmt.Sprintf("Heap in use after a collection, key strings included. Then no call comes for two periods, "+
 			"so that all keys are idle, %d more calls go to %d other keys, and the heap is weighed again. Those that "+
-			"forget by time were told to forget after %s.", asks, trafficKeys, restPer),
+			"forget by time were set to forget after %s.", asks, trafficKeys, restPer),
 		header: []string{"contender", "bytes a key", "remains", "of it"},
 	}
 	for i, m := range peers {

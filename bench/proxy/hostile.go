@@ -225,11 +225,11 @@ func (r attacked) section() section {
 	s := section{
 		title: fmt.Sprintf("%d hostile paths", r.asked),
 		note: fmt.Sprintf(
-			"%d connections ask for distinct paths as fast as they are answered, %s a second, while %d "+
-				"good paths are asked for once a second each; %d of 10 are within their limit. Times are in "+
+			"%d connections request distinct paths as fast as they are answered, %s a second, and %d "+
+				"good paths are requested once a second each. %d of 10 are within their limit. Times are in "+
 				"µs, of good requests that were admitted. max-keys is %d; %d keys were evicted. %d keys "+
-				"take %s MiB in a limiter of this limit. Of the proxy's memory its program is no part, "+
-				"which the system reads from a file: with it, it had %s MiB before and %s MiB at most.",
+				"take %s MiB in a limiter of this limit. The proxy's memory does not include its program, "+
+				"which the system reads from a file. With it, it had %s MiB before and %s MiB at most.",
 			hostileConns, number(r.rate), goodPaths, goodLimit, hostileKeys, r.evicted,
 			hostileKeys, number(mib(r.bound)), number(mib(r.before.resident)), number(mib(r.peak))),
 		header: []string{"beside", "good requests", "p50", "p99"},

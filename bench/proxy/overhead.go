@@ -151,7 +151,7 @@ func (r costs) section() section {
 		title: "Overhead",
 		note: fmt.Sprintf(
 			"From the later of a request's arrival and the instant its tokens and slots were free, to the "+
-				"first byte to the upstream, less dialling; in µs. Within limits: %d connections that ask "+
+				"first byte to the upstream, less dialling; in µs. Within limits: %d connections that send requests "+
 				"every %v. Woken: %d paths with 20 a second each, by the clock, and %d clients each that "+
 				"wait. The limiter alone is quotient_overhead_seconds of the same requests in the same "+
 				"process, the proxy is quotient_proxy_overhead_seconds. The bare ReverseProxy is measured "+

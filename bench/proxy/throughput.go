@@ -177,8 +177,8 @@ func (r raced) section() section {
 			fmt.Sprintf("%.3f (%.3f to %.3f)", speed.middle, speed.least, speed.most), speed.middle >= 0.97},
 		verdict{"p99, at most 1.1 of the bare ReverseProxy", fmt.Sprintf("%.3f (%.3f to %.3f)", slow.middle,
 			slow.least, slow.most), slow.middle > 0 && slow.middle <= 1.1},
-		exactly("requests at the upstream, as many as were asked", r.arrived, asked),
-		exactly("admitted, as many as quotient proxy was asked", r.admitted, ours.asked),
+		exactly("requests at the upstream, as many as were sent", r.arrived, asked),
+		exactly("admitted, as many as quotient proxy received", r.admitted, ours.asked),
 		exactly("keys that quotient proxy remembers", r.remembered, r.keys),
 	)
 }

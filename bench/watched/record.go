@@ -171,7 +171,7 @@ func (r *record) constant() bool {
 
 // report writes what was seen as markdown, and returns whether all goals are met.
 func (r *record) report(w io.Writer) bool {
-	fmt.Fprintf(w, "# Watched\n\nThree limiters under load for %v, %d distinct keys, a scrape of /metrics every %v, and an\noperator's page open that reads the events and asks for the 20 hottest keys every %v.\n", r.duration, r.config.keys, r.scrape, keysEvery)
+	fmt.Fprintf(w, "# Watched\n\nThree limiters under load for %v, %d distinct keys, a scrape of /metrics every %v, and an\noperator's page open. The page reads the events, and the 20 hottest keys every %v.\n", r.duration, r.config.keys, r.scrape, keysEvery)
 	fmt.Fprintf(w, "%s, %d processors. Written by `go run ./watched -duration %v -out watched/results.md` in bench/.\n\n", runtime.Version(), runtime.GOMAXPROCS(0), r.duration)
 	fmt.Fprintf(w, "| fifth | live heap, MB | series | goroutines | scrape, ms |\n| --- | --- | --- | --- | --- |\n")
 	for i := range 5 {

@@ -19,7 +19,7 @@ type checkCmd struct {
 
 // Help shows an example.
 func (checkCmd) Help() string {
-	return `Nothing is started, and no upstream is asked. It exits 1 if something is wrong.
+	return `Nothing is started, and no upstream is called. It exits 1 if something is wrong.
 
 Examples:
 
@@ -123,7 +123,7 @@ type completionCmd struct {
 
 // Help shows an example for each shell.
 func (completionCmd) Help() string {
-	return `The script asks the program for what may come next: it need not be made anew after an update.
+	return `The script asks the program for what may come next: it need not be made again after an update.
 
 Examples:
 

@@ -40,7 +40,7 @@ type proxyCmd struct {
 
 // helps are the lines of --help.
 var helps = kong.Vars{
-	"help_upstream": "What stands behind the proxy: host:port, or a URL of http, https or h2c without a path. " +
+	"help_upstream": "The upstream of the proxy: host:port, or a URL of http, https or h2c without a path. " +
 		"Several share the load.",
 	"help_listen": "Address of the proxy (127.0.0.1:4040).",
 	"help_admin":  "Address of the operator's page, metrics, /health and /ready (127.0.0.1:4041); off for none.",

@@ -111,7 +111,7 @@ func etcdConfig(text string) (c clientv3.Config, fleet string, err error) {
 	}
 	for host := range strings.SplitSeq(strings.TrimSuffix(authority, "/"), ",") {
 		if host == "" || strings.Contains(host, "/") {
-			return c, "", fmt.Errorf("%s: the host %q is none", wantEtcd, host)
+			return c, "", fmt.Errorf("%s: the host %q is not valid", wantEtcd, host)
 		}
 		c.Endpoints = append(c.Endpoints, scheme+host)
 	}

@@ -34,7 +34,7 @@ type fleet struct {
 
 	platform *platform     // what the replicas count themselves with; nil when they get the size
 	changes  []change      // of a pool that is counted, oldest first
-	urgent    chan struct{} // a replica believes something new, or has ended
+	urgent   chan struct{} // a replica believes something new, or has ended
 	stood    atomic.Int64  // the longest that this process stood still, nanoseconds
 }
 

@@ -131,7 +131,7 @@ func parsePlan(args []string, stderr io.Writer) (plan, error) {
 	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "fleet: several processes share one limit, by division or by what they are answered; the upstream's log says how well.")
+		fmt.Fprintln(stderr, "fleet: several processes share one limit, by division or by the answers they get; the upstream's log shows how well.")
 		fmt.Fprintln(stderr, "Exit status: 0 every promise held, 1 one was broken, 2 the run did not come to its end.")
 		flags.PrintDefaults()
 	}
@@ -158,9 +158,9 @@ func (p *plan) flags(flags *flag.FlagSet) {
 	flags.IntVar(&p.Replicas, "replicas", 3, "`processes` at the start, 1 to 6")
 	flags.DurationVar(&p.Join, "join", 3*time.Second, "one more replica joins after this `time`; 0 is never")
 	flags.DurationVar(&p.Kill, "kill", 6*time.Second, "one replica is killed after this `time`; 0 is never")
-	flags.DurationVar(&p.Duration, "duration", 0, "`time` that the act of division takes; 0 is 9s, or 12s where nobody tells the replicas how many they are")
-	flags.StringVar(&p.Pool, "pool", "static", "`how` the replicas know how many they are in the act of division: static (they are told), file, dns, redis, gossip (they count)")
-	flags.IntVar(&p.Believe, "believe", 0, "tell every replica that the pool has this many `replicas`, whatever is true; only in the act of division, and with -pool static; try 1 and see the verdict fail (0: tell the truth)")
+	flags.DurationVar(&p.Duration, "duration", 0, "`time` that the act of division takes; 0 is 9s, or 12s where the replicas count themselves")
+	flags.StringVar(&p.Pool, "pool", "static", "`how` the replicas know how many they are in the act of division: static (it is set), file, dns, redis, gossip (they count)")
+	flags.IntVar(&p.Believe, "believe", 0, "give every replica this number of `replicas`, true or not, with -pool static and without -policy; try 1 and see the verdict fail (0: the truth)")
 	flags.StringVar(&p.Act, "act", "both", "`which` act to play: division, adaptive, or both, one after the other")
 	flags.TextVar(&p.Tell, "tell", upstream.Fields, "`what` the upstream says about its limit: nothing (a bare 429), retry-after, fields (also RateLimit in every answer)")
 	flags.StringVar(&p.Policy, "policy", "tracking", "`law` of the adaptive act: tracking, aimd or fixed; try fixed, which learns nothing, and see the verdict fail")

@@ -123,8 +123,8 @@ func countedRun(pool string) []string {
 		"-limit", "50", "-burst", "6", "-want", "30"}
 }
 
-// TestAFleetCounts plays each way to count, at first all at the same time: their fleets have only the
-// machine in common, and that is too much for it now and then. Such a run may leave it open whether all was
+// TestAFleetCounts plays each way to count, at first all at the same time. Their fleets have only the
+// machine in common, which is too much for it now and then. Such a run may leave it open whether all was
 // noticed in time. A replica that loses the processor between two readings of a clock is blamed for some
 // milliseconds. So what is missing in a run is looked for twice more, one fleet at a time.
 func TestAFleetCounts(t *testing.T) {

@@ -175,10 +175,10 @@ func (p plan) validatePool() error {
 		return nil
 	}
 	if p.Believe > 0 {
-		return fmt.Errorf("-believe: %d, but under -pool %s nobody tells the replicas anything", p.Believe, p.Pool)
+		return fmt.Errorf("-believe: %d, but under -pool %s the replicas count themselves", p.Believe, p.Pool)
 	}
 	if p.Act == "adaptive" {
-		return errors.New("-pool: in the adaptive act nobody counts: the replicas do not know how many they are")
+		return errors.New("-pool: in the adaptive act the replicas do not count: they do not know how many they are")
 	}
 	end := p.Duration
 	for _, change := range []struct {

@@ -25,14 +25,14 @@ const (
 
 // A process is a replica, seen from its parent.
 type process struct {
-	id    int
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	hello chan message    // gets the first message
-	done  chan struct{}   // closed when the process has ended and was waited for
-	admin string          // set once hello was received
+	id     int
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	hello  chan message    // gets the first message
+	done   chan struct{}   // closed when the process has ended and was waited for
+	admin  string          // set once hello was received
 	urgent chan<- struct{} // gets something, if there is room, when the process believes something new or has ended
-	steps []step          // what its share was, and since when
+	steps  []step          // what its share was, and since when
 
 	ending bool // its end was ordered: owned by the fleet
 

@@ -81,7 +81,7 @@ func (s *screen) head() {
 	p := s.plan
 	title, how := "One limit, no store.", "They never talk to each other: each decides alone, by limit / replicas."
 	if c, counts := countings[p.Pool]; counts {
-		title, how = "One limit, and nobody who tells.", fmt.Sprintf("Each decides alone, by limit / replicas, and counts those %s every %v.", c.where, c.period)
+		title, how = "One limit, and replicas that count themselves.", fmt.Sprintf("Each decides alone, by limit / replicas, and counts those %s every %v.", c.where, c.period)
 	}
 	s.print("\n%s %d processes want %g requests a second each from an upstream that takes %g in all.\n%s\n\n     ",
 		s.bold(title), p.Replicas, p.Want, p.Limit, how)
@@ -195,7 +195,7 @@ func (s *screen) ruling(r ruling) {
 	b := r.Fleet
 	s.print("  Allowed in w seconds: %g w + %g (the burst)", s.plan.Limit, b.steps[0].burst)
 	if b.growth.extra > 0 {
-		s.print(" + %.2f (once: the joiner was unknown for %s)", b.growth.extra, short(b.growth.to-b.growth.from))
+		s.print(" + %.2f (once: the new replica was unknown for %s)", b.growth.extra, short(b.growth.to-b.growth.from))
 	}
 	s.print(".\n  w counts from when the first request might have left: up to %s before it was woken up.\n", short(r.Late))
 	s.stall(r.Stall, "Goodput and 429s suffer, the bounds must not.")

@@ -131,8 +131,8 @@ func (s *sender) send(t *rapid.T, now time.Duration, sent []departure) []departu
 	return append(sent, slices.Repeat([]departure{{now, now + late}}, n)...)
 }
 
-// accuse fails the test if the requests exceed the budget.
-func accuse(t *rapid.T, b budget, sent []departure) {
+// blame fails the test if the requests exceed the budget.
+func blame(t *rapid.T, b budget, sent []departure) {
 	if len(sent) == 0 {
 		return
 	}
@@ -160,7 +160,7 @@ func TestPropertyCorrectReplica(t *testing.T) {
 			}
 			sent = s.send(t, now, sent)
 		}
-		accuse(t, b, sent)
+		blame(t, b, sent)
 	})
 }
 
@@ -200,7 +200,7 @@ func TestPropertyCorrectFleet(t *testing.T) {
 				sent = s.send(t, now, sent)
 			}
 		}
-		accuse(t, b, sent)
+		blame(t, b, sent)
 	})
 }
 

@@ -80,7 +80,7 @@ func run(ctx context.Context, listener net.Listener, base http.RoundTripper, ada
 		fmt.Fprintln(stderr, "llm:", err)
 		return exitFailed
 	}
-	fmt.Fprintf(stdout, "%d clients share %d requests and %d tokens a second. Nobody told them how many they are.\n", clients, requestsPerMinute, tokensPerMinute)
+	fmt.Fprintf(stdout, "%d clients share %d requests and %d tokens a second. They do not know how many they are.\n", clients, requestsPerMinute, tokensPerMinute)
 	status := exitHeld
 	for _, p := range phases {
 		r, err := p.play(ctx, upstream, fleet, stdout)

@@ -55,7 +55,7 @@ func showPlans(out io.Writer) error {
 		errs = append(errs, wants(c.tenant, got, c.want))
 		fmt.Fprintf(out, "%d admitted at once. %s\n", got, indented(l.Explain(c.tenant).String()))
 	}
-	errs = append(errs, wants("an ask without a plan", admitted(l, "small.example", ""), 0))
+	errs = append(errs, wants("a call without a plan", admitted(l, "small.example", ""), 0))
 	return errors.Join(errs...)
 }
 

@@ -30,7 +30,7 @@ func run(args []string, out io.Writer) error {
 	dir := fs.String("dir", ".", "`directory` of the module's root")
 	check := fs.Bool("check", false, "fail when a figure is above its bound")
 	list := fs.Bool("list", false, "name the places")
-	update := fs.Bool("update", false, "write the list of references that run up anew")
+	update := fs.Bool("update", false, "write the list of references that run up again")
 	grow := fs.Bool("grow", false, "let -update write a longer list")
 	if err := fs.Parse(args); err != nil {
 		return err

@@ -109,7 +109,7 @@ var turns = []turn{
 	say("lets by", `"admits"`, `lets? by|letting by|lets? (?:him|her|it|them|one|this|that) by`, ``),
 	say("comes for it", `"takes its permit", "wakes"`,
 		`com(?:e|es|ing) for (?:it|them|him)|came for (?:it|them|him)`, ``),
-	say("house", `"package", "program"`, `house`, ``),
+	say("house", `"package", "program"`, `house`, `Command house`),
 	say("shut", `"paused", "closed"`, `shut`, `shuts? down|shutting down|shut off`),
 
 	// Words that are old, or say nothing.
@@ -123,7 +123,7 @@ var turns = []turn{
 
 	// The order of a sentence: subject, verb, object.
 	begin("What", `the subject: "values below 1 count as 1", not "what is below 1 counts as 1"`,
-		`What(?:ever)? .*[.:]`),
+		`What .*[.:]|Whatever [^,]*[.:]`),
 	begin("Of", `the subject: "X is the only one of", not "of all that, only X"`, `Of .*`, `course`, `returns`),
 	begin("One that", `the noun: "a plan that", not "one that"`, `One (?:that|who|which) .*`),
 	begin("So is", `the subject: "X is too"`, `So (?:is|are|was|were|does|do|did|can|will|would) .*`),

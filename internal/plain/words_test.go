@@ -135,7 +135,7 @@ var turnRows = map[string]struct{ found, fine []string }{
 			"What runs by itself is one timer for each key.",
 			"Whatever a client sends is checked: all of it.",
 		},
-		[]string{"What can go wrong", "What does it cost?", "Values below 1 count as 1.", "It returns what is left."},
+		[]string{"Whatever fails, the key stays.", "What can go wrong", "What does it cost?", "Values below 1 count as 1.", "It returns what is left."},
 	},
 	"Of": {
 		[]string{"Of several paced rates only the slowest takes turns.", "Of one that is refused no more is read."},

@@ -97,7 +97,7 @@ func parseKey(text []byte) (key any, methods []string, err error) {
 			return key, []string{"ES512"}, nil
 		}
 	}
-	return nil, nil, fmt.Errorf("a key of type %T is none for tokens", key)
+	return nil, nil, fmt.Errorf("a key of type %T cannot verify tokens", key)
 }
 
 // plan reads the plan of a request from a claim of its bearer token. Without a token that is valid now, and
