@@ -60,7 +60,7 @@ func (v verdict) faults(b *strings.Builder, r record) {
 			counts[f.lane]++
 		}
 	}
-	fmt.Fprintf(b, "\n%d times kill -9 and a new process, %d times SIGSTOP and SIGCONT, %d restarts of Redis, %d DNS failures, %d file faults,\n",
+	fmt.Fprintf(b, "\n%d times kill -9 and a new process, %d times SIGSTOP and SIGCONT, %d restarts of Redis, %d DNS failures, %d file faults.\n",
 		counts[laneKill], counts[laneStop], counts[laneRedis], counts[laneDNS], counts[laneFile])
 	fmt.Fprintf(b, "%d failovers of the Redis Cluster, %d silences, %d wall clocks stepped and stepped back.\n",
 		counts[laneCluster], counts[laneSilence], counts[laneClock])

@@ -14,7 +14,7 @@ func (v verdict) gossipText(b *strings.Builder, r record) {
 		r.Replicas, r.Duration, r.Seed, r.ctrl(onLent).rate, r.ctrl(onLent).burst, r.ctrl(onLentSlots).slots)
 	say("Reports every %v, and none that is older than %v counts. Probes every %v. Hold-down %v.",
 		gossipEvery, newsMaxAge, gossipProbe, holdDown)
-	say("\n%d partitions, %d that go one way only, %d times kill -9 and a new process, %d times SIGSTOP and SIGCONT,",
+	say("\n%d partitions, %d that go one way only, %d times kill -9 and a new process, %d times SIGSTOP and SIGCONT.",
 		r.Struck[strokePart], r.Struck[strokeOneWay], r.Struck[strokeKill], r.Struck[strokeStop])
 	say("%d that leave in order, %d changes of the busy replicas.", r.Struck[strokeLeave], r.Struck[strokeLoad]+r.Struck[strokeCalm])
 	m := r.Mesh

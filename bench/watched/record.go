@@ -178,7 +178,7 @@ func (r *record) report(w io.Writer) bool {
 		fmt.Fprintf(w, "| %d | %.2f | %.0f | %.0f | %.1f |\n", i+1, median(r.fifth(r.heap, i))/1e6, median(r.fifth(r.series, i)),
 			median(r.fifth(r.goroutines, i)), 1000*median(r.fifth(r.took, i)))
 	}
-	fmt.Fprintf(w, "\nMedians. %d asks, %.0f a second with the filling before; a scrape has %d bytes; %d events of %d bytes\nand %d tables of the hottest keys on the page.\n\n",
+	fmt.Fprintf(w, "\nMedians. %d calls, %.0f a second with the filling before; a scrape has %d bytes; %d events of %d bytes\nand %d tables of the hottest keys on the page.\n\n",
 		r.asks, float64(r.asks)/r.duration.Seconds(), r.size, r.events, r.eventBytes/max(1, r.events), r.tables)
 	all := true
 	for _, v := range r.verdicts() {
