@@ -11,7 +11,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// spyController is a policy, and the only controller of it, that notes its samples and answers what the test sets.
+// spyController is a policy, and the only controller of it. It notes its samples and answers what the test
+// sets.
 type spyController struct {
 	last  policy.Sample
 	start float64 // 0: the share

@@ -51,10 +51,10 @@ func TestThroughputIsJudged(t *testing.T) {
 			r.contenders[0].p99 = []time.Duration{2300, 3400,
 				4000}
 		},
-		"as many as were asked":         func(r *raced) { r.arrived-- },
-		"as many as quotient proxy was": func(r *raced) { r.admitted-- },
-		"remembers":                     func(r *raced) { r.remembered = 1 },
-		"nginx: distinct paths":         func(r *raced) { r.contenders[2].keys = 999 },
+		"as many as were sent":               func(r *raced) { r.arrived-- },
+		"as many as quotient proxy received": func(r *raced) { r.admitted-- },
+		"remembers":                          func(r *raced) { r.remembered = 1 },
+		"nginx: distinct paths":              func(r *raced) { r.contenders[2].keys = 999 },
 	})
 	if s := (raced{}).section(); s.missed() == 0 {
 		t.Error("nothing was measured, and nothing is missed")
