@@ -65,7 +65,7 @@ function poolChange(limiters, names, label, count, weight, ordinal, minutes) {
 export function limit(name, done) {
   change({
     title: `Change the limit of ${name} ${here()}`,
-    about: "What one key may do over all replicas together. Other replicas keep their limit until it is changed there too.",
+    about: "The limit of one key over all replicas together. Other replicas keep their limit until it is changed there too.",
     query: { limiter: name },
     done,
     edit(seen) {
@@ -82,7 +82,7 @@ export function limit(name, done) {
 export function plan(name, which, done) {
   change({
     title: `${which === "" ? "Add a plan to" : `Change plan ${which} of`} ${name} ${here()}`,
-    about: "What each key of the plan may do over all replicas together, in place of the limiter's limit.",
+    about: "The limit of each key of the plan over all replicas together, in place of the limiter's own.",
     query: { limiter: name },
     done,
     edit(seen) {
@@ -209,7 +209,7 @@ export function reset(name, key, done) {
   });
 }
 
-// resetRows says where a key stands, and what of that a reset changes.
+// resetRows shows the state of a key, and what a reset changes of it.
 function resetRows(about) {
   const fresh = (old) => (about.remembered ? "as of a key never seen" : old);
   const rates = about.rules.slice(0, about.limit.rates.length).map((rule) => {

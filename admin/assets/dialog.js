@@ -134,7 +134,7 @@ function edit(spec, editor, mine) {
   first.select();
 }
 
-// judge throws what the service finds wrong with a change. What is wrong for one limiter is wrong for all.
+// judge throws what the service finds wrong with a change. A mistake for one limiter is one for all.
 async function judge({ path, targets: [{ limiter }], body: sent }) {
   await validate(path, limiter === undefined ? {} : { limiter }, sent);
 }
@@ -209,7 +209,7 @@ function sentence(problem) {
   return `${detail[0].toUpperCase()}${detail.slice(1)}${got}.${want}`;
 }
 
-// explain says why a request failed, with the field's name.
+// explain states why a request failed, with the field's name.
 function explain(problem) {
   if (problem.status === undefined) return "The service cannot be reached.";
   if (problem.status === 401) return "The service needs a token.";

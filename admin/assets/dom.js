@@ -2,7 +2,7 @@
 
 const svgSpace = "http://www.w3.org/2000/svg";
 
-// el makes an element. Of props, "on…" are listeners, "class", "text" and "data" are what they say, the rest are attributes;
+// el makes an element. The props "on…" are listeners, "class", "text" and "data" have their usual sense, the rest are attributes;
 // an attribute of null or false is left out, of true is empty.
 export function el(name, props = {}, ...children) {
   return fill(document.createElement(name), props, children);

@@ -54,7 +54,7 @@ export function atMost(bytes) {
   return (text) => (new TextEncoder().encode(text).length <= bytes ? "" : `Enter at most ${exact(bytes)} bytes.`);
 }
 
-// validFields reports whether all fields hold what they should. What is wrong is said at each field, and the first of those has the focus.
+// validFields reports whether all fields hold what they should. Each wrong field shows its mistake, and the first of them has the focus.
 export function validFields(root) {
   const bad = [...root.querySelectorAll("input")].filter((control) => !control.closest("[hidden]") && sayWrong(control, checks.get(control)?.() ?? ""));
   bad[0]?.focus();
@@ -91,7 +91,7 @@ export function checkbox(name, label, checked) {
   return { input, node: el("label", { class: "option" }, input, el("span", { text: label })) };
 }
 
-// numberOf returns what stands in a control as a number, or as it is where it is none. Commas are taken out only
+// numberOf returns the content of a control as a number, or unchanged if it is not a number. Commas are taken out only
 // where they stand between groups of three digits: "1,5" is no number, and surely not 15. Nothing at all is undefined, which leaves the field
 // out of the request.
 export function numberOf(control) {

@@ -25,7 +25,7 @@ export function showFile({ file, limiters, time }) {
   fact("Failures", exact(file.failures));
   fact("Changed by hand", file.differs.length > 0 ? exact(file.differs.length) + (file.differs.length === 1 ? " limiter" : " limiters") : "");
   fact("Last error, mended since", !failed && file.error !== "" ? file.error : "");
-  setText(headline, failed ? `The file is broken: the last load failed ${when(file.error_at ?? time, now)}. What was in force before still is.` : "");
+  setText(headline, failed ? `The file is broken: the last load failed ${when(file.error_at ?? time, now)}. The settings from before are still in force.` : "");
   setText(trouble, failed ? file.error : "");
   broken.hidden = !failed;
   const differs = byLimiter(file.differs);

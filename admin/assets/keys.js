@@ -9,7 +9,7 @@ const pause = 3000;
 const hovers = matchMedia("(hover: hover)");
 
 export class HotKeys {
-  // onUse is called with the hottest key, or null, whenever there is news.
+  // onUse is called with the hottest key, or null, whenever it changes.
   constructor(limiter, done, onUse) {
     this.limiter = limiter;
     this.done = done;
@@ -54,7 +54,7 @@ export class HotKeys {
       this.onUse(keys.length ? keys.reduce((a, b) => (b.used > a.used ? b : a)) : null);
       this.show(keys);
     } catch {
-      // The stream says when the service cannot be reached; the keys stay as they were.
+      // The stream reports when the service cannot be reached; the keys stay as they were.
     } finally {
       this.asking = false;
     }

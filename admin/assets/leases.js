@@ -22,7 +22,7 @@ let timer = null;
 let asking = false;
 let done = () => {};
 
-// showLeases shows the section where the state says that there are leases, and keeps it fresh. notice says what has been done.
+// showLeases shows the section if the state has leases, and keeps it fresh. notice shows what has been done.
 export function showLeases({ leases }, notice) {
   done = (text) => { notice(text); refresh(); };
   section.hidden = !leases;
@@ -43,7 +43,7 @@ async function refresh() {
   try {
     show(await get("leases", { top: shownAtMost }));
   } catch {
-    // The stream says when the service cannot be reached; the numbers stay as they were.
+    // The stream reports when the service cannot be reached; the numbers stay as they were.
   } finally {
     asking = false;
   }

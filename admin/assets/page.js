@@ -33,7 +33,7 @@ at("theme").addEventListener("click", () => {
 });
 showTheme();
 
-// What has been done is said for some seconds.
+// The latest change is shown for some seconds.
 let noticeTimer = 0;
 function notice(text) {
   clearTimeout(noticeTimer);
@@ -94,8 +94,8 @@ async function catchUp(abort) {
   show(first);
 }
 
-// keepConnected reads one stream after the other. A stream that the service ends is opened again at once; one that breaks, after a pause that
-// doubles from one second to fifteen, with a fifth of chance so that many pages do not come back together.
+// keepConnected reads one stream after the other. A stream that the service ends is opened again at once. A broken one
+// is opened after a pause, which doubles from one second to fifteen, with a fifth of chance so that many pages do not come back together.
 async function keepConnected() {
   for (;;) {
     const abort = new AbortController();

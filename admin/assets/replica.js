@@ -1,4 +1,4 @@
-// What the page knows of the process that it speaks to: its name, and what the operator may do there.
+// The process that the page is connected to: its name, and what the operator may do there.
 
 let name = "";
 

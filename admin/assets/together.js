@@ -1,4 +1,4 @@
-// What the limiters of one name report to each other: totals of all replicas, keys that are short, the age of the reports.
+// The limiters of one name report this to each other: totals of all replicas, keys that are short, the age of the reports.
 import { el, setText, exact, number } from "./dom.js";
 
 const span = 10; // seconds over which rates are taken

@@ -32,7 +32,7 @@ func brokenFile(p *tab) {
 	broken.Error = "quotient.toml:3:7: limiters.api.rate: unknown field (did you mean rates?)\nquotient.toml:9:1: " + hostile
 	broken.Differs = []string{"api: limit, override /" + strings.Repeat("x", 400), "gone: dry run"}
 	now.Store(&broken)
-	p.until("it is said that it is broken", panel+`.match(/Failures 2 .*The file is broken: the last load failed \d+ s ago, at .*\. What was in force before still is\. quotient\.toml:3:7: limiters\.api\.rate: unknown field/)`)
+	p.until("it is said that it is broken", panel+`.match(/Failures 2 .*The file is broken: the last load failed \d+ s ago, at .*\. The settings from before are still in force\. quotient\.toml:3:7: limiters\.api\.rate: unknown field/)`)
 	p.until("the error is text", fmt.Sprintf(`%s.querySelector("[role=alert]").innerText.endsWith(%q)`, red, hostile))
 	p.until("it is red", `getComputedStyle(`+red+`).color === getComputedStyle(Object.assign(document.body.appendChild(document.createElement("p")), { className: "error" })).color`)
 	p.until("the limiter is marked", marks("api")+`.innerText.startsWith("Differs from the file: limit, override /xx") && !`+marks("other")+`.checkVisibility()`)

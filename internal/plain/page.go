@@ -73,13 +73,14 @@ func readJSON(src []byte) page {
 	return p
 }
 
-// readJS returns the comments and the strings of a script. A value within a string stands as one word.
+// readJS returns the comments and the strings of a script. A value within a string stands as one word. An
+// indented line of a comment is code.
 func readJS(src []byte) page {
 	var p page
 	var open []line
 	flush := func() { p.sentence(open); open = nil }
 	for i, text := range strings.Split(string(src), "\n") {
-		if m := jsComment.FindStringSubmatch(text); m != nil {
+		if m := jsComment.FindStringSubmatch(text); m != nil && !strings.HasPrefix(m[1], "  ") {
 			open = append(open, line{i + 1, m[1]})
 			continue
 		}
