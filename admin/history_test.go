@@ -226,6 +226,8 @@ func TestHistoryOfLimitersThatComeAndGo(t *testing.T) {
 		reg.Remove("a")
 		reg.Remove("b")
 		time.Sleep(time.Second)
+		h.api.samples.mu.Lock()
+		defer h.api.samples.mu.Unlock()
 		if n := len(h.api.samples.of); n != 0 {
 			t.Errorf("%d limiters that are gone are kept", n)
 		}

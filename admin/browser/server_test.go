@@ -2,11 +2,13 @@ package browser
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/chromedp/cdproto/page"
@@ -27,6 +29,7 @@ func TestPageAndItsServer(t *testing.T) {
 		"a reload keeps the token":       reloadKeepsTheToken,
 		"storage is forbidden":           storageIsForbidden,
 		"the token is revoked":           tokenIsRevoked,
+		"the token is revoked meanwhile": tokenIsRevokedMeanwhile,
 		"two minutes come with the load": historyComesWithTheLoad,
 		"under a prefix":                 underAPrefix,
 		"numbers that make no sense":     senselessNumbers,
@@ -222,6 +225,38 @@ func tokenIsRevoked(p *tab) {
 	p.unlock(other)
 	p.until("the new one is kept", `Object.values({...sessionStorage}).join() === "`+other+`"`)
 	p.calm("answer 401", "Failed to load resource")
+}
+
+// tokenIsRevokedMeanwhile: when a change is refused for its token, another one is wanted at once, though the stream goes on. What was filled in
+// is still there then.
+func tokenIsRevokedMeanwhile(p *tab) {
+	var reg quotient.Registry
+	l := limiter(p.t, quotient.Rates(quotient.PerSecond(300)))
+	must(p.t, reg.Add("api", l))
+	const other = "another-one-0123456789"
+	var now atomic.Pointer[admin.Handler]
+	serve := func(token string) {
+		h, err := admin.New(&reg, admin.Token(token), admin.Logger(slog.New(slog.DiscardHandler)))
+		must(p.t, err)
+		now.Store(h)
+	}
+	serve(secret)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { now.Load().ServeHTTP(w, r) }))
+	p.t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
+	p.origin = front.URL + "/"
+	p.do(chromedp.Navigate(p.origin))
+	p.unlock(secret)
+	p.click("#limiter-api", "Change limit")
+	p.enter("Events", "450")
+	serve(other)
+	p.click("dialog[open]", "Review change")
+	p.until("another token is wanted", `document.querySelector("#token-dialog[open]") && document.activeElement.id === "token"`)
+	p.do(chromedp.KeyEvent(other), chromedp.KeyEvent(kb.Enter))
+	p.until("the page is live", `document.getElementById("link").dataset.state === "live" && !document.querySelector("#token-dialog[open]")`)
+	p.until("the change is still there", fieldOf("Events")+`?.value === "450"`)
+	p.click("#dialog[open]", "Review change")
+	p.until("it is to be confirmed", compared)
+	p.calm("answer 401", "network error: Failed to load resource")
 }
 
 // historyComesWithTheLoad: a page that is opened late shows what was before it.
