@@ -28,6 +28,8 @@ func TestList(t *testing.T) {
 		"a key that learns":             aKeyThatLearns,
 		"four calm limiters on a phone": fourOnAPhone,
 		"no limiter":                    noLimiter,
+		"trouble of a minute":           troubleOfAMinute,
+		"history is trouble":            historyIsTrouble,
 	} {
 		t.Run(name, func(t *testing.T) { test(openTab(t, browser, "")) })
 	}
