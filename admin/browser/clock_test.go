@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/quotient-go/quotient/admin"
@@ -18,6 +19,7 @@ type staged struct {
 	state  admin.State
 	begins time.Time
 	frames chan []byte
+	latest atomic.Pointer[[]byte] // what GET /state answers
 }
 
 // stage makes staged states of one second a step for limiters of these names.
@@ -33,7 +35,7 @@ func (p *tab) stage(names ...string) *staged {
 	must(p.t, err)
 	mux := http.NewServeMux()
 	mux.Handle("/", &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(service) }})
-	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(s.at(0)) })
+	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(*s.latest.Load()) })
 	mux.HandleFunc("GET /events", s.stream)
 	server := httptest.NewServer(mux)
 	p.t.Cleanup(server.Close)
@@ -54,7 +56,9 @@ func (s *staged) at(second float64) []byte {
 func (s *staged) send(second float64) {
 	s.p.t.Helper()
 	s.state.Process.Version = fmt.Sprintf("of-second-%v", second)
-	s.frames <- fmt.Appendf(nil, "event: state\ndata: %s\n\n", s.at(second))
+	text := s.at(second)
+	s.latest.Store(&text)
+	s.frames <- fmt.Appendf(nil, "event: state\ndata: %s\n\n", text)
 }
 
 // show sends it, and waits until the page shows it.
