@@ -58,18 +58,21 @@ func TestHistoryIsOfTheLastTwoMinutes(t *testing.T) {
 			t.Errorf("ages are %v", got.AgeSeconds)
 		}
 		api := got.Limiters["api"]
-		if !slices.Equal(api.Admitted, []float64{4, 10, 0}) || !slices.Equal(api.Refused["rate"], []float64{0, 2, 0}) ||
+		if !slices.Equal(api.Admitted, []float64{4, 10, 0}) ||
+			!slices.Equal(api.Refused["rate"], []float64{0, 2, 0}) ||
 			!slices.Equal(api.InFlight, []uint32{0, 0, 0}) || !slices.Equal(api.Waiting, []uint32{0, 0, 0}) {
 			t.Errorf("the samples are %+v", api)
 		}
 		permit.Release()
 		time.Sleep(117 * time.Second)
-		if got := historyOf(t, h); len(got.AgeSeconds) != 120 || got.AgeSeconds[0] != 119.5 || got.Limiters["api"].Admitted[0] != 4 {
+		got = historyOf(t, h)
+		if len(got.AgeSeconds) != 120 || got.AgeSeconds[0] != 119.5 || got.Limiters["api"].Admitted[0] != 4 {
 			t.Errorf("after two minutes: %d samples, the oldest of %v s", len(got.AgeSeconds), got.AgeSeconds[0])
 		}
 		time.Sleep(time.Second)
 		if got := historyOf(t, h); len(got.AgeSeconds) != 120 || got.Limiters["api"].Admitted[0] != 10 {
-			t.Errorf("a second later: %d samples, the oldest with %v", len(got.AgeSeconds), got.Limiters["api"].Admitted[0])
+			oldest := got.Limiters["api"].Admitted[0]
+			t.Errorf("a second later: %d samples, the oldest with %v", len(got.AgeSeconds), oldest)
 		}
 	})
 }
@@ -99,7 +102,8 @@ func TestHistoryHasLevels(t *testing.T) {
 	})
 }
 
-// TestHistoryStartsAndEnds: with the first reader, and five minutes after the last one; while Serve runs, without any.
+// TestHistoryStartsAndEnds: with the first reader, and five minutes after the last one; while Serve runs,
+// without any.
 func TestHistoryStartsAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reg quotient.Registry
@@ -192,8 +196,8 @@ func TestStreamsKeepTheHistory(t *testing.T) {
 	})
 }
 
-// TestHistoryOfLimitersThatComeAndGo: a new limiter has fewer samples, one of the same name starts afresh, and
-// one that is gone leaves nothing.
+// TestHistoryOfLimitersThatComeAndGo: a new limiter has fewer samples, also one of an old name, and one that
+// is gone leaves nothing.
 func TestHistoryOfLimitersThatComeAndGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reg quotient.Registry
@@ -289,11 +293,13 @@ func TestClientsHistory(t *testing.T) {
 	if err != nil || s.History == nil || len(s.History.Limiters) != 2 {
 		t.Errorf("%+v, %v", s.History, err)
 	}
-	if s, err = c.State(t.Context()); err != nil || s.History != nil || !slices.Equal(s.May, []string{"read", "write"}) {
+	s, err = c.State(t.Context())
+	if err != nil || s.History != nil || !slices.Equal(s.May, []string{"read", "write"}) {
 		t.Errorf("history %+v, may %q, %v", s.History, s.May, err)
 	}
 	before := api.Stats().Version
-	if _, err := c.SetDryRun(t.Context(), "api", true, ValidateOnly()); err != nil || api.Stats().Version != before {
+	_, err = c.SetDryRun(t.Context(), "api", true, ValidateOnly())
+	if err != nil || api.Stats().Version != before {
 		t.Errorf("validated: %v, version %d after %d", err, api.Stats().Version, before)
 	}
 }

@@ -21,12 +21,14 @@ func TestStateNamesTheReplica(t *testing.T) {
 		t.Errorf("the replica is %q, want %q", got, host)
 	}
 	for _, name := range []string{"pod-7", "ä", strings.Repeat("x", 253), "rack 3 / 7"} {
-		if got := decode[State](t, get("/state").send(quiet(t, newLimiter(t), Replica(name)))).Process.Replica; got != name {
-			t.Errorf("the replica is %q, want %q", got, name)
+		s := decode[State](t, get("/state").send(quiet(t, newLimiter(t), Replica(name))))
+		if s.Process.Replica != name {
+			t.Errorf("the replica is %q, want %q", s.Process.Replica, name)
 		}
 	}
 	for _, name := range []string{"", strings.Repeat("x", 254), "a\nb", "\x80", "\u202epod"} {
-		if _, err := New(new(quotient.Registry), Replica(name)); err == nil || !strings.Contains(err.Error(), "Replica: name: ") {
+		_, err := New(new(quotient.Registry), Replica(name))
+		if err == nil || !strings.Contains(err.Error(), "Replica: name: ") {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
@@ -62,7 +64,7 @@ func TestStateSaysWhatTheCallerMay(t *testing.T) {
 	}
 }
 
-// TestValidate: the answer is that of the change, or its refusal, and nothing has changed and nothing is logged.
+// TestValidate: the answer is that of the change, or its refusal, and nothing has changed or is logged.
 func TestValidate(t *testing.T) {
 	c := readContract(t)
 	for _, tt := range []struct {
@@ -91,8 +93,10 @@ func TestValidate(t *testing.T) {
 		}
 		rec := req.send(h)
 		documented(t, c, tt.path, "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
-		if rec.Code != tt.want || l.Stats().Version != before || l.Stats().Pool.Source != "configured" || lines.Len() > 0 {
-			t.Errorf("%s %s: %d, want %d; version %d after %d, log %q", tt.path, tt.body, rec.Code, tt.want, l.Stats().Version, before, lines.String())
+		now := l.Stats()
+		if rec.Code != tt.want || now.Version != before || now.Pool.Source != "configured" || lines.Len() > 0 {
+			t.Errorf("%s %s: %d, want %d; version %d after %d, log %q",
+				tt.path, tt.body, rec.Code, tt.want, now.Version, before, lines.String())
 		}
 		req.path = tt.path + "?validate=yes"
 		if rec := req.send(h); rec.Code != 400 || l.Stats().Version != before {
