@@ -15,8 +15,8 @@ import (
 	"github.com/quotient-go/quotient/admin"
 )
 
-// TestPageIsAccessible runs the rules of axe-core over the page: in both themes, wide and on a phone, with each kind of dialog, and without a
-// limiter.
+// TestPageIsAccessible runs the rules of axe-core over the page: in both themes, wide and on a phone, with
+// each kind of dialog, and without a limiter.
 func TestPageIsAccessible(t *testing.T) {
 	browser := startChromium(t)
 	rules := axeCore(t)
@@ -91,7 +91,8 @@ func (p *tab) accessible(where string) {
 	}
 }
 
-// axeCore returns the script of axe-core in the version of axe/package.json. npm fetches it where it is not there yet.
+// axeCore returns the script of axe-core in the version of axe/package.json. npm fetches it where it is not
+// there yet.
 func axeCore(t *testing.T) string {
 	t.Helper()
 	const folder = "axe"

@@ -7,8 +7,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// TestForcedColours: where the system forces its colours, backgrounds are gone. Charts, badges, the focus and what is disabled can be seen all the
-// same, in light and dark.
+// TestForcedColours: where the system forces its colours, backgrounds are gone. Charts, badges, the focus
+// and what is disabled can be seen all the same, in light and dark.
 func TestForcedColours(t *testing.T) {
 	browser := startChromium(t)
 	s := startService(t)
@@ -30,7 +30,8 @@ func TestForcedColours(t *testing.T) {
 	}
 }
 
-// cannotBeSeen lists what has no colour of its own against what lies behind it. In forced colours that is the canvas.
+// cannotBeSeen lists what has no colour of its own against what lies behind it. In forced colours that is
+// the canvas.
 const cannotBeSeen = `(() => {
 	const colour = (name) => {
 		const probe = Object.assign(document.body.appendChild(document.createElement("i")), { className: "probe" });

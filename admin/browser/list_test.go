@@ -112,7 +112,8 @@ func nothingJumps(p *tab) {
 	p.calm()
 }
 
-// openAndClosed: a button opens and closes a limiter; the choice is kept for the tab, whatever becomes of the limiter.
+// openAndClosed: a button opens and closes a limiter; the choice is kept for the tab, whatever becomes of
+// the limiter.
 func openAndClosed(p *tab) {
 	reg := p.idle([]string{"a", "b", "c"})
 	p.open()

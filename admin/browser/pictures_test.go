@@ -23,8 +23,9 @@ const (
 	history        = 2 * time.Minute
 )
 
-// TestPictures leaves pictures of the page, phone and desktop, light and dark, where the flag wants them. It waits until the charts are full.
-// The font is that of the system; the pictures of the documentation were taken with Inter.
+// TestPictures leaves pictures of the page, phone and desktop, light and dark, where the flag wants them. It
+// waits until the charts are full. The font is that of the system; the pictures of the documentation were
+// taken with Inter.
 func TestPictures(t *testing.T) {
 	if *screenshots == "" {
 		t.Skip("no directory for pictures: run make browser")
@@ -110,7 +111,8 @@ func startFleetOfPictures(t *testing.T) *service {
 	return s
 }
 
-// apiTraffic is 200 requests a second of some organisations. The one on the free plan has more than it may, for a while in each minute.
+// apiTraffic is 200 requests a second of some organisations. The one on the free plan has more than it may,
+// for a while in each minute.
 func apiTraffic(ctx context.Context, group *sync.WaitGroup, api *quotient.Limiter, i int) {
 	key, plan := "org-"+[]string{"acme", "globex", "partner", "initech", "hooli", "acme"}[i%6], "paid"
 	if swing(i, 6000, 0) < float64(i%7)/9 {
