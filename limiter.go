@@ -59,8 +59,9 @@ func build(limit Limit, opts []Option) (*Limiter, error) {
 	}
 	o.watches = o.maxHold > 0 || o.leakCheck != nil
 	if o.awaits && o.hintMaxAge == 0 {
-		return nil, errors.New("quotient: AwaitPool: it requires a HintMaxAge above 0. The pool of Replicas or StartPool " +
-			"counts after that time without a hint. Without such a pool, nothing is admitted then")
+		return nil, errors.New("quotient: AwaitPool: it requires a HintMaxAge above 0. " +
+			"The pool of Replicas or StartPool counts after that time without a hint. " +
+			"Without such a pool, nothing is admitted then")
 	}
 	units, err := learnUnits(nil, limit)
 	if err != nil {
