@@ -254,8 +254,7 @@ func tokenIsRevoked(p *tab) {
 }
 
 // tokenIsRevokedMeanwhile: when a change is refused for its token, another one is wanted at once, though
-// the stream goes on. What was filled in
-// is still there then.
+// the stream goes on. The fields of the dialog keep their values.
 func tokenIsRevokedMeanwhile(p *tab) {
 	var reg quotient.Registry
 	l := limiter(p.t, quotient.Rates(quotient.PerSecond(300)))
