@@ -10,16 +10,16 @@ import (
 )
 
 // Acquire admits the call, waiting for its turn if it must. Waiters of a key are served first in, first out
-// within their Priority, by whatever limit and pool hold when their turn comes.
+// within their Priority, by the limit and pool in force when their turn comes.
 //
 // A refusal is a *LimitedError. It comes at once when the queue is full, when the turn would come after
 // MaxWait or the context's deadline, or when the call can never be admitted. It comes later when MaxWait has
 // passed, a changed limit refuses the call, or a higher Priority takes its place. When the context ends it
-// fails with ctx.Err() and takes nothing. A call that is not valid fails with an error that names it.
+// fails with ctx.Err() and takes nothing. A call that is not valid fails with an error that names the option
+// and its value.
 //
-// On a paced rate of at most one event a second, a caller that wakes later than a tenth of the interval after
-// its turn has lost that turn. It waits again, before all others of its class, three times at most
-// (Stats.Expired).
+// On paced rates of one event per second or slower, a turn expires if its caller wakes more than a tenth of
+// the interval late. The caller is requeued at the head of its class, at most three times (Stats.Expired).
 func (l *Limiter) Acquire(ctx context.Context, key string, opts ...CallOption) (Permit, error) {
 	if err := ctx.Err(); err != nil {
 		return Permit{}, err
@@ -82,9 +82,8 @@ func (l *Limiter) Allow(key string) bool {
 	return ok
 }
 
-// TryAcquire admits the call now or not at all: it never waits, and overtakes only a lower Priority. For a
-// key that is remembered it allocates nothing, but for a block of 64 permits when more are out than ever
-// before.
+// TryAcquire admits the call now or not at all: it never waits, and overtakes only a lower Priority. It
+// allocates nothing for a remembered key, except a block of 64 permits when more are out than ever before.
 func (l *Limiter) TryAcquire(key string, opts ...CallOption) (Permit, Decision) {
 	arrived := l.arrival()
 	s, hash := l.lock(key)
@@ -142,10 +141,10 @@ func (ps Permits) Done(f policy.Feedback) {
 }
 
 // TryAcquireAll admits all claims now, or none of them: a tenant's rate and a route's slots, for one
-// request. It appends the permits to dst, in order, and returns -1 with a Decision that is OK. Otherwise it
-// returns dst, the claim that was refused, the first in order, and why. Everything that the claims before it
-// took goes back, as for a waiter that gives up, and they count as Cancelled. The claims behind it are not
-// tried.
+// request. If all are admitted, it appends the permits to dst, in order, and returns -1 with a Decision that
+// is OK. Otherwise it returns dst, the index of the first refused claim, and why. Everything that the claims
+// before it took goes back, as for a waiter that gives up, and they count as Cancelled. The claims behind it
+// are not tried.
 func TryAcquireAll(dst Permits, claims ...Claim) (ps Permits, refused int, d Decision) {
 	var room [4]claimed
 	taken := room[:0]
@@ -263,9 +262,9 @@ func (l *Limiter) Check(key string, opts ...CallOption) Decision {
 }
 
 // TryAcquireUpTo admits as many of n requests as there is room for now, as one permit of that weight, and
-// returns how many: for readers of batches. It accepts a Plan, a Priority and Costs. It never waits; 0 comes
-// with the zero Permit, also for an n below 1 and for calls that are not valid. Permit.Correct("", used)
-// gives back what was not needed. Release the permit, also under rates alone.
+// returns how many: for readers of batches. It accepts a Plan, a Priority and Costs. It never waits. 0 comes
+// with the zero Permit, also if n is below 1 or the call is not valid. Permit.Correct("", used) gives back
+// what was not needed. Release the permit, also under rates alone.
 func (l *Limiter) TryAcquireUpTo(key string, n int, opts ...CallOption) (Permit, int) {
 	if n < 1 {
 		return Permit{}, 0

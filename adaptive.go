@@ -248,7 +248,7 @@ func (p *pacer) observe(f *policy.Feedback, u *usage, at time.Duration, r *rule,
 
 // blame returns the controller that gets a refusal, one of those that the request has taken from: an
 // upstream answers "429" and not for want of what. If the feedback has quotas, it is the controller whose
-// quota is the nearest to its end. Otherwise it is the one that last held asks back, since it was probing,
+// quota is the nearest to its end. Otherwise it is the one that last held calls back, since it was probing,
 // or else the controller of requests. A controller that the request has taken nothing from could not hold
 // the next one back. See docs/decisions/0020.
 func (l *learned) blame(f *policy.Feedback, u *usage, ctrls []*rule) int {

@@ -34,7 +34,7 @@ func TestRefusalsAreAttributed(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
-		held   []string // the controllers that held asks back, in this order
+		held   []string // the controllers that held calls back, in this order
 		quotas [4]policy.Quota
 		want   string
 	}{

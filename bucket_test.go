@@ -374,7 +374,7 @@ func TestCreditAfterSuspend(t *testing.T) {
 	})
 }
 
-// A wall clock that is set forward or back gives and takes nothing, also where asks read it.
+// A wall clock that is set forward or back gives and takes nothing, also where calls read it.
 func TestCreditAfterClockStep(t *testing.T) {
 	beside := Rate{Name: "w", Events: 1e6, Per: 1000 * time.Hour, Aligned: true}
 	for name, rates := range map[string][]Rate{

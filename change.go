@@ -9,8 +9,7 @@ import (
 
 // SetLimit changes the limit, over the fleet, at once. Waiters that the new limit admits go at once, the
 // others are paced by it; what was taken stays taken. Rates keep their state by Name and Unit, and a new one
-// starts with what the old ones would still let through: no change brings tokens. On an error nothing
-// changes.
+// starts with what the old ones would still admit: no change brings tokens. On an error nothing changes.
 func (l *Limiter) SetLimit(limit Limit) error {
 	old, err := l.setLimit(limit.clone())
 	if err == nil { // and without a lock: a handler may ask for Stats
@@ -142,9 +141,9 @@ func (s *shard) follow(next []*setting, limits []namedLimit, at instant) {
 	}
 }
 
-// SetPlan gives the plan of a name, as of a Registry's limiters, a limit over the fleet for each of its keys.
-// It counts at once; nil takes the plan off, and its keys come under the limiter's own limit. A limiter can
-// have 64 plans in its life. On an error nothing changes.
+// SetPlan gives the plan of that name a limit over the fleet, for each of its keys. Names follow the rules
+// of Registry.Add. It counts at once; nil takes the plan off, and its keys come under the limiter's own
+// limit. A limiter can have 64 plans in its life. On an error nothing changes.
 //
 // A plan is a class of keys. A call names it with Plan, and a key is in the plan of its latest call. A key
 // that changes its plan keeps what it has used: what it takes in one counts in the others that it was in. So
@@ -271,11 +270,11 @@ func (s *shard) gates() []*gate {
 }
 
 // SetDryRun begins or ends a dry run, to see what a limit would do before it does it. The limiter decides as
-// always, and admits also what it would have refused or made to wait. Such a call takes nothing, and no
-// policy learns from it. Stats.DryRunAdmitted counts it by what stood in its way, and one line a second at
-// most is logged. A queue is not played through: callers that wait go at once, and each call that would have
-// had to wait counts. Calls that are not valid are errors as always. TryAcquireUpTo takes what there is, and
-// all n only where there is room for nothing.
+// always, and also admits calls that it would have refused or made to wait. Such a call takes nothing, and
+// no policy learns from it. Stats.DryRunAdmitted counts it by what stood in its way, and one line a second
+// at most is logged. Queues are not simulated: waiting callers go at once, and each call that would have
+// waited counts. Calls that are not valid are errors as always. TryAcquireUpTo takes what there is room for,
+// and all n only if there is room for none.
 func (l *Limiter) SetDryRun(on bool) {
 	l.mu.Lock()
 	old := l.dry.Swap(on)

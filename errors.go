@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ErrLimited is what every refusal is, by errors.Is.
+// ErrLimited matches every refusal with errors.Is, except ReasonBadRequest.
 var ErrLimited = errors.New("quotient: limited")
 
 // Reason is why a call was refused. The zero value means admitted.
@@ -79,8 +79,9 @@ func (d Decision) String() string {
 	return s
 }
 
-// LimitedError is a refusal: a Decision that is not OK, for a key. errors.Is(err, ErrLimited) holds but for
-// ReasonBadRequest, and for ReasonDeadline also errors.Is(err, context.DeadlineExceeded).
+// LimitedError is a refusal: a Decision that is not OK, for a key. errors.Is(err, ErrLimited) is true for
+// all reasons but ReasonBadRequest. For ReasonDeadline errors.Is(err, context.DeadlineExceeded) is true as
+// well.
 type LimitedError struct {
 	Key string
 	Decision

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// RuleState is where a key stands under one rule, on this replica. A rate has a Window, a controller of the
+// RuleState is the state of a key under one rule, on this replica. A rate has a Window, a controller of the
 // policy has a Pace, and slots have neither. The Limit of a controller is the most that it may allow, +Inf
-// without a rate. Its Share is what division would allow, 0 when the size of the pool is unknown. The Share
-// of a counted rate is what this replica may take of the present window. Burst and Left of a controller are
-// those of its pace: events that may come at once, or slots.
+// without a rate. Its Share is the limit divided by the pool, 0 when the size of the pool is unknown. The
+// Share of a counted rate is what this replica may take of the present window. Burst and Left of a
+// controller are those of its pace: events that may come at once, or slots.
 type RuleState struct {
 	Name         string        // of the rate; "in-flight" for slots, "adaptive" for a controller
 	Unit         string        // of the events, "" for requests; "in-flight" for a controller of slots
@@ -25,10 +25,10 @@ type RuleState struct {
 	ForgottenIn  time.Duration // until a controller forgets if no feedback comes; 0: nothing has been learned
 }
 
-// AppendState appends to dst where the key stands under each rule: the rates of its limit in order, the
+// AppendState appends to dst the state of the key under each rule: the rates of its limit in order, the
 // slots, the controllers of the policy. It takes nothing and counts nothing. It allocates nothing when dst
 // has room. It appends nothing under a limit that denies, and while AwaitPool waits for the size of the
-// pool. A key that is not remembered stands where it would start.
+// pool. A key that is not remembered has the state that it would start with.
 func (l *Limiter) AppendState(dst []RuleState, key string) []RuleState {
 	now := l.arrival() // slots alone need no clock
 	s, h := l.lock(key)
@@ -45,12 +45,12 @@ func (g *gate) seenState(dst []RuleState, now instant) []RuleState {
 	return g.state(dst, now)
 }
 
-// StateInto makes Acquire, TryAcquire or Check also say where the key stands behind the decision, so that
-// both agree: *into becomes what AppendState would append to (*into)[:0]. It is left alone when the call is
-// not valid, and when the context had ended before. It costs a fifth of an AppendState.
+// StateInto makes Acquire, TryAcquire or Check also return the state of the key on which the decision is
+// based. *into becomes what AppendState would append to (*into)[:0]. It stays unchanged if the call is not
+// valid, or if the context had ended before. It costs a fifth of an AppendState.
 func StateInto(into *[]RuleState) CallOption { return CallOption{kind: optionState, into: into} }
 
-// tell puts where the gate stands where asks want it.
+// tell puts where the gate stands where calls want it.
 func (g *gate) tell(opts []CallOption, now instant) {
 	for _, a := range opts {
 		if a.into != nil {
@@ -106,15 +106,15 @@ func (l *learned) state(x *RuleState, at time.Duration, ctrl int) {
 	}
 }
 
-// Explanation is why a call for a key would be admitted, wait or be refused now: all that the decision goes
-// by.
+// Explanation is why a call for a key would be admitted, wait or be refused now: all that the decision
+// depends on.
 type Explanation struct {
 	KeyState
 	Remembered bool     // false: a key that would start fresh
 	Overflow   bool     // it shares the gate of the keys for which there is no room
 	DryRun     bool     // all calls are admitted
 	Limit      Limit    // that holds for the key, over the fleet
-	First      Reason   // what the first of those that wait waits for; ReasonNone when none waits
+	First      Reason   // why the first waiter of the key waits; ReasonNone when there is none
 	Next       Decision // what Check returns
 
 	belief belief // of the pool that the limit is divided by

@@ -15,16 +15,16 @@ func (h *hints) reject(err error) { h.rejected++; h.lastError = err.Error() }
 
 func (h *hints) failed(err error) { h.errors++; h.lastError = err.Error() }
 
-// Follow puts in force what a source reports about the pool, until the context is done. It returns nil then,
-// and the source's error if the source ends before. Run it in a goroutine of your own; one Follow at a time.
+// Follow applies a source's reports on the pool, until the context is done. It returns nil then, and the
+// source's error if the source ends before. Run it in a goroutine of your own; one Follow at a time.
 //
-// Nothing is believed unchecked. A failure, or a pool that is out of range, is counted, and the last good
-// pool stays. A larger pool counts at once, a smaller one when no larger one was reported within HoldDown.
-// After HintMaxAge without a usable report the configured pool counts again, or nothing is admitted. An
-// ordinal counts when it is Fixed, or when one HoldDown brought no other report than it and the size. A
-// report that is not repeated for a HoldDown counts no more.
+// Every report is checked. A failure, or a pool that is out of range, is counted, and the last good pool
+// stays. A larger pool counts at once, a smaller one when no larger one was reported within HoldDown. After
+// HintMaxAge without a usable report the configured pool counts again, or nothing is admitted. An ordinal
+// counts when it is Fixed, or when one HoldDown brought no other report than it and the size. A report that
+// is not repeated for a HoldDown counts no more.
 //
-// A Carrier also carries what the replicas say of their keys, where the limiter has Demand.
+// If the limiter has Demand, a Carrier also carries the replicas' reports on their keys.
 func (l *Limiter) Follow(ctx context.Context, src Source) error {
 	if src == nil {
 		return errors.New("quotient: Follow: source: nil")
@@ -313,9 +313,9 @@ func (d *damper) next(now time.Time, holdDown time.Duration) time.Time {
 }
 
 // SetPool sets the pool, at once and undamped, as an operator wants it. If ttl is above 0, it overrides all
-// hints until ttl expires. Then the followed pool applies again, or else the configured one. With 0 it holds
-// until what Follow makes of its source changes: another report, the end of a hold-down, HintMaxAge. The
-// next SetPool ends either. On an error nothing changes, and a pool that is out of range is counted as a
+// hints until ttl expires. Then the followed pool applies again, or else the configured one. If ttl is 0, it
+// applies until Follow has a change: another report, the end of a hold-down, HintMaxAge. The next SetPool
+// replaces it in any case. On an error nothing changes, and a pool that is out of range is counted as a
 // rejected hint. The timer of a ttl keeps the limiter alive until then.
 func (l *Limiter) SetPool(p Pool, ttl time.Duration) error {
 	if ttl < 0 {

@@ -17,7 +17,7 @@ func stopping(t *testing.T, opts ...Option) (*Limiter, *bytes.Buffer) {
 	return limiterOf(t, Limit{InFlight: 4}, opts...), log
 }
 
-// stopped fails unless nothing is admitted and the limiter states why, or, with false, unless asks are.
+// stopped fails unless nothing is admitted and the limiter states why, or, with false, unless calls are.
 func stopped(t *testing.T, l *Limiter, want bool) {
 	t.Helper()
 	synctest.Wait()

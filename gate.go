@@ -158,7 +158,7 @@ func (g *gate) resource(r *rule) resource {
 }
 
 // admitNow takes n requests where the slots and a single bucket, with controllers or without, decide, and
-// have room. It is admit for most asks in most limiters, and nothing that admit would refuse.
+// have room. It is admit for most calls in most limiters, and nothing that admit would refuse.
 func (g *gate) admitNow(t instant, n int) bool {
 	st := g.setting
 	slots := st.limit.InFlight > 0

@@ -45,7 +45,7 @@ func inPlan(key string, opts []quotient.CallOption) []quotient.CallOption {
 	return append(slices.Clip(opts), quotient.Plan(planOf(key)))
 }
 
-// drawUnit is the index of a unit that asks name.
+// drawUnit is the index of a unit that calls use.
 func (w *world) drawUnit() int {
 	if w.chance(8, "another unit") {
 		return 2
@@ -91,7 +91,7 @@ func (w *world) drawLimit(label string) quotient.Limit {
 	return limit
 }
 
-// asks are a call's, and what they come to.
+// drawAsks draws the options of a call, and their sum.
 func (w *world) drawAsks(r *replica) (opts []quotient.CallOption, n amounts, class quotient.Priority) {
 	n[0] = 1
 	if w.chance(3, "weighted") {

@@ -100,7 +100,7 @@ type profile struct {
 	ctrls    bool     // also policies that learn
 	windows  int      // of ten rates, how many are aligned
 	paced    int      // of ten rates, how many are paced
-	costs    bool     // asks with costs
+	costs    bool     // calls with costs
 	units    []string // of rates
 	rates    int      // at most
 	pers     []int    // of rates, ms

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Turns, asks, changes and looks at once, for the race detector and for deadlocks. At the end what is counted
+// Turns, calls, changes and looks at once, for the race detector and for deadlocks. At the end the counts
 // must add up.
 func TestTurnsAgainstEverything(t *testing.T) {
 	h := &hub{turns: time.Millisecond, said: []map[string]Terms{{}, {}}}

@@ -18,9 +18,9 @@ import (
 type Limit struct {
 	// Rates are bounds on events per period, at most 16; none means no such bound.
 	Rates []Rate
-	// InFlight is the number of slots for admitted and unreleased asks, 0 to 1<<30; 0 means no such bound.
+	// InFlight is the number of slots for admitted and unreleased calls, 0 to 1<<30; 0 means no such bound.
 	InFlight int
-	// Deny refuses everything. Nothing may stand beside it.
+	// Deny refuses everything. It excludes Rates and InFlight.
 	Deny bool
 }
 
@@ -33,34 +33,34 @@ type Rate struct {
 	// Unit is what is counted: "" are requests (see Weight), anything else is asked for with Cost.
 	// A Limiter can count three units besides requests in its life.
 	Unit string
-	// Events per Per, over the fleet: above 0 and at most 1e12, also a second. At least 0.001 when Aligned,
-	// otherwise 0.001 in the longest Duration, 292 years: no call waits for less.
+	// Events per Per, over the fleet: above 0 and at most 1e12, also a second. The least is 0.001 if
+	// Aligned, otherwise 0.001 in the longest Duration, 292 years.
 	Events float64
 	// Per is the period, 1 ns or longer.
 	Per time.Duration
 	// Burst is how many events may come at once, over the fleet: 0 to 1<<40. 0 means Events, at least 1. An
 	// aligned rate has none. A full bucket admits the burst and its refill in its first Per: that may be
-	// twice Events. Against an upstream that counts windows name a smaller Burst, or use Aligned.
+	// twice Events. Against an upstream that counts windows, set a smaller Burst, or use Aligned.
 	//
 	// 1 makes the rate paced. Replicas that know their ordinal then take turns, so that the fleet's events
-	// are evenly spaced too. Let I be the interval between events. Replica i of N lets one through at each
-	// instant N k I + (i-1) I by the wall clock, or up to I/10 later. A call that misses its turn waits for
-	// the next one. Two events are at least .9 I apart, less what the clocks differ, if all replicas believe
-	// in the same pool. Only the slowest of several paced rates takes turns. None does beside an aligned
+	// are evenly spaced too. Let I be the interval between events. Replica i of N admits one at each instant
+	// N k I + (i-1) I by the wall clock, or up to I/10 later. A call that misses its turn waits for the next
+	// one. Two events are at least .9 I apart, less what the clocks differ, if all replicas believe in the
+	// same pool. Only the slowest of several paced rates uses turns. There are no turns beside an aligned
 	// rate, below 50 ms, which is too short for timers and clocks, or under a policy that learns.
 	Burst int
-	// NoTurns has each replica of a paced rate keep its own interval, N I, and wait for no turn: the events
-	// of different replicas may coincide.
+	// NoTurns switches turns off: each replica of a paced rate keeps its own interval, N I, and events of
+	// different replicas may coincide.
 	NoTurns bool
 	// Aligned counts windows of Per, at least 1 ms, by the wall clock from the Unix epoch: a minute starts
 	// at the full minute. A replica with less than one event a window has room in some windows only. All
 	// such rates but the one with the longest Per keep an event until it is used.
 	Aligned bool
-	// Counted has the fleet's count decide in place of the share, where Demand has a Carrier sum it up. It
-	// takes Aligned. The Events of a window then belong to all replicas together: the first asks take them,
-	// wherever they come. A key waits for the next window when the events known here have reached the limit.
-	// At the start of a window, and without reports of all replicas, the share decides. See bound 14 of
-	// docs/bounds.md.
+	// Counted lets the fleet's count decide in place of the share, if Demand has a Carrier that sums it up.
+	// It requires Aligned. The Events of a window then belong to all replicas together: the first calls take
+	// them, on any replica. A key waits for the next window when the events known here have reached the
+	// limit. At the start of a window, and without reports of all replicas, the share decides. See bound 14
+	// of docs/bounds.md.
 	Counted bool
 }
 
@@ -85,8 +85,8 @@ func Rates(rates ...Rate) Limit { return Limit{Rates: rates} }
 // milli is the number of parts that an event has in a schedule, so that its arithmetic is exact.
 const milli = 1000
 
-// PerSecond is a rate of so many requests a second, all of which may come at once. With what is refilled
-// meanwhile that is up to twice as many in the first second (see Rate.Burst). Its name is "second".
+// PerSecond is a rate of so many requests a second, all of which may come at once. With the refill
+// meanwhile, the first second may have up to twice as many (see Rate.Burst). Its name is "second".
 func PerSecond(events float64) Rate {
 	return Rate{Name: "second", Events: events, Per: time.Second}
 }
@@ -106,8 +106,8 @@ func Every(interval time.Duration) Rate {
 	return Rate{Name: "interval", Events: 1, Per: interval, Burst: 1}
 }
 
-// FromRate is the rate of a rate.Limiter of x/time/rate, now for the whole fleet: limit events a second, with
-// a burst. Limits that are rate.Inf, 0 or below, and bursts below 1, are out of range here: New refuses them.
+// FromRate is the rate of a rate.Limiter of x/time/rate, now for the whole fleet: limit events a second,
+// with a burst. New refuses limits that are rate.Inf, 0 or below, and bursts below 1.
 func FromRate(limit rate.Limit, burst int) Rate {
 	if burst == 0 {
 		burst = -1 // it admits nothing there, and would be Events here

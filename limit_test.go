@@ -276,7 +276,7 @@ func TestLargestRates(t *testing.T) {
 		events float64
 		burst  int
 		weight int // that is let through at once
-		early  int // asks that come within the nanosecond
+		early  int // calls that come within the nanosecond
 	}{
 		{1e9, 0, 1e9, 0},
 		{1e12, 0, 1e12, 999},

@@ -28,7 +28,7 @@ func New(limit Limit, opts ...Option) (*Limiter, error) {
 }
 
 // Must returns l, and panics if err is not nil: Must(New(...)), or Must(registry.Limiter(...)). It is for
-// limits that stand in the program, where an error is a mistake in it.
+// limits that are constants of the program, where an error is a bug.
 func Must(l *Limiter, err error) *Limiter {
 	if err != nil {
 		panic(err)

@@ -17,8 +17,8 @@ type store struct {
 	order *simplelru.LRU[*gate, struct{}]
 	max   int
 	peak  int    // gates since the store was last rebuilt
-	pause uint32 // asks from one sweep to the next
-	saved int    // looks for an idle key that asks have paid for and that were not used; see earn
+	pause uint32 // calls from one sweep to the next
+	saved int    // looks for an idle key that calls have paid for and that were not used; see earn
 	vain  int    // looks since one was found
 	old   index  // has the gates that are not in index yet
 	moved int    // lines of old that have been moved
@@ -28,7 +28,7 @@ type store struct {
 // maxOverrides is how many keys may have a limit of their own beside so many keys.
 func maxOverrides(maxKeys int) int { return max(1, maxKeys/2) }
 
-// The fewer keys are idle, the longer one looks for them. So asks pay for looks: each for one, and one that
+// The fewer keys are idle, the longer one looks for them. So calls pay for looks: each for one, and one that
 // finds no room for some more. Unused looks are saved for calls that need more. All looks together are never
 // more than have been paid for, also while all keys are busy and new ones come without end.
 const (
@@ -37,7 +37,7 @@ const (
 	perLook    = 16  // settings that a key has missed cost as much as a look
 	neighbours = 3   // that a call looks at when its own has no idle key
 	maxSwept   = 4   // keys dropped by one sweep
-	longPause  = 256 // asks between sweeps while there is nothing to drop
+	longPause  = 256 // calls between sweeps while there is nothing to drop
 	shortPause = 2
 	coldTicks  = 5   // of ticksAt, about ten seconds: a key used since then stays while there is room
 	rebuildAt  = 256 // a store that never held more is not worth rebuilding

@@ -365,7 +365,7 @@ func TestNewKeysFindTheIdleOnes(t *testing.T) {
 }
 
 // Where all keys are busy and new ones come without end, no call looks at more keys than it may. All
-// together look at no more than the asks have paid for: one a key that is there, and a few for each new one.
+// together look at no more than the calls have paid for: one a key that is there, and a few for each new one.
 func TestLooksOfAnAttackAreBounded(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		const keys, asks = 1000, 3000
@@ -483,7 +483,7 @@ func TestAsksPayForLooks(t *testing.T) {
 	})
 }
 
-// An operator who gives a key a limit of its own does not depend on what asks have paid for.
+// An operator who gives a key a limit of its own does not depend on what calls have paid for.
 func TestOverrideFindsAnIdleKey(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := crowdedBy(t, 500, 99)

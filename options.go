@@ -11,7 +11,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Option sets up a new Limiter. New reports the first that is out of range.
+// Option sets up a new Limiter. New returns an error for the first that is out of range.
 type Option func(*options) error
 
 type options struct {
@@ -69,7 +69,7 @@ func atLeast[T int | time.Duration](name string, v, least T) error {
 
 // MaxKeys bounds the number of keys that are remembered, 1 to 1<<30; 65,536 by default. Idle keys make room
 // for others; under a policy that learns a key is idle ten minutes after its last call. While all are busy,
-// further keys share one gate for each shard: they are limited more than due, never less.
+// further keys share one gate for each shard: they get less than their limit, never more.
 func MaxKeys(n int) Option {
 	return func(o *options) error {
 		o.maxKeys = n
@@ -86,9 +86,9 @@ func MaxWait(d time.Duration) Option {
 	return func(o *options) error { o.maxWait = d; return atLeast("MaxWait", d, 0) }
 }
 
-// MaxWaiting bounds how many callers wait, for one key and in total: 10,000 and 100,000 by default, each 0 or
-// more. Others are refused at once, unless they displace a lower Priority. A caller that has lost a turn
-// waits beyond it.
+// MaxWaiting bounds how many callers wait, for one key and in total: 10,000 and 100,000 by default, each 0
+// or more. Others are refused at once, unless they displace a lower Priority. A caller whose turn expired
+// waits beyond this bound.
 func MaxWaiting(perKey, total int) Option {
 	return func(o *options) error {
 		o.perKey, o.total = perKey, total
@@ -117,16 +117,16 @@ type Leak struct {
 }
 
 // Policy sets the controllers of the keys. The default is policy.Fixed, which is always at this replica's
-// share. No other goes past the share either, without BeyondShare. A method Validate() error of the policy
-// is called.
+// share. Without BeyondShare no other policy goes past the share either. A method Validate() error of the
+// policy is called.
 //
 // Under a policy that learns, a key has one controller for its requests and one for each other Unit that
 // rates count, each bounded by the tightest of them. With Limit.InFlight it has one for the slots. A refusal
 // is handed to one controller that the request took from. That is the controller of the quota nearest its
-// end, or the one that last held a call back if the feedback has no quotas. All else is handed to all. A key
-// forgets ten minutes after its last feedback, or after a controller's pause of up to an hour; a success
-// counts from the latest admission. The policy's New is called for many keys at once. A controller that
-// panics at feedback panics in Done and Report; one that panics otherwise is dropped.
+// end, or the one that last held a call back if the feedback has no quotas. All controllers get all other
+// feedback. A key forgets ten minutes after its last feedback, or after a controller's pause of up to an
+// hour; a success counts from the latest admission. The policy's New is called for many keys at once. A
+// controller that panics at feedback panics in Done and Report; one that panics otherwise is dropped.
 func Policy(p policy.Policy) Option {
 	return func(o *options) error {
 		if p == nil {
@@ -169,9 +169,9 @@ func OnWait(f func(key string, wait time.Duration)) Option {
 	return func(o *options) error { o.onWait = f; return nil }
 }
 
-// OnAdmit is called when a call was admitted, with the time since the call and the overhead in it: what
-// passed since its tokens and slots were free. It runs on the caller's goroutine, without a lock. Several
-// hooks are called in turn; nil is ignored.
+// OnAdmit is called when a call was admitted, with the time since the call and the overhead in it: the time
+// since its tokens and slots were free. It runs on the caller's goroutine, without a lock. Several hooks are
+// called in turn; nil is ignored.
 func OnAdmit(f func(key string, waited, overhead time.Duration)) Option {
 	return func(o *options) error {
 		if f == nil {
@@ -193,23 +193,23 @@ func OnAdmit(f func(key string, waited, overhead time.Duration)) Option {
 func Replicas(n int) Option { return StartPool(Pool{Replicas: n}) }
 
 // StartPool sets the configured pool. It counts until SetPool or Follow brings another, and again when hints
-// have grown older than HintMaxAge. The default is one replica, which BeyondShare takes for an unknown pool.
+// have grown older than HintMaxAge. The default is one replica, which BeyondShare treats as an unknown pool.
 func StartPool(p Pool) Option {
 	return func(o *options) error { o.pool, o.sized = p, true; return p.validate() }
 }
 
-// StartEmpty makes buckets start empty and fill at this replica's share, so that joining a pool which is at
-// work already brings no burst. One of 1,000 an hour takes an hour to fill: such a rate wants a small Burst.
+// StartEmpty makes buckets start empty and fill at this replica's share, so that a new replica of a busy
+// pool brings no burst. A bucket of 1,000 an hour takes an hour to fill: give such a rate a small Burst.
 func StartEmpty() Option {
 	return func(o *options) error { o.startEmpty = true; return nil }
 }
 
 // AwaitPool admits nothing until SetPool or Follow brings a pool. Callers wait as they do for a slot, or are
 // refused with ReasonPool. Then each key begins with its share of that pool, and aligned windows open with
-// the next one. When nothing usable has come for HintMaxAge since the first Follow began, the configured pool
-// counts while one runs. Without a configured pool nothing is admitted until a hint comes, nor whenever the
-// last one is older than HintMaxAge: what a network split cuts off from its source stops. New wants a
-// HintMaxAge.
+// the next one. When nothing usable has come for HintMaxAge since the first Follow began, the configured
+// pool counts while one runs. Without a configured pool nothing is admitted until a hint comes, nor while
+// the last one is older than HintMaxAge. A replica that a network split cuts off from its source then stops.
+// New requires a HintMaxAge.
 func AwaitPool() Option {
 	return func(o *options) error { o.awaits = true; return nil }
 }
@@ -220,10 +220,10 @@ func HoldDown(d time.Duration) Option {
 	return func(o *options) error { o.holdDown = d; return atLeast("HoldDown", d, 0) }
 }
 
-// HintMaxAge returns to the configured pool when a followed source has reported nothing usable for so long.
-// Under AwaitPool without a configured pool nothing is admitted then, also when Follow has ended. 0, the
-// default, keeps the last good pool for ever. A Limiter with neither a configured pool nor AwaitPool keeps
-// it too: one replica would be the whole limit. Give it to sources that report again and again, or Env.
+// HintMaxAge returns to the configured pool when a followed source has reported nothing usable for d. Under
+// AwaitPool without a configured pool nothing is admitted then, also when Follow has ended. 0, the default,
+// keeps the last good pool for ever. A Limiter with neither a configured pool nor AwaitPool keeps it too:
+// one replica would be the whole limit. Give it to sources that report again and again, or Env.
 func HintMaxAge(d time.Duration) Option {
 	return func(o *options) error { o.hintMaxAge = d; return atLeast("HintMaxAge", d, 0) }
 }
@@ -235,13 +235,13 @@ const (
 	maxLearned = 4
 )
 
-// Demand lets the limits of busy keys follow what the replicas want of them, where the source that Follow
-// has is a Carrier. A replica borrows what the others do not use of their shares, in rates and slots. It has
-// its own share at any time. It names at most that many keys, 1 to 10,000, at once: those that it holds back
-// the most. Windows, turns and bursts are divided evenly as always.
+// Demand lets the limits of busy keys follow the demand of the replicas, if the source of Follow is a
+// Carrier. A replica borrows what the others do not use of their shares, in rates and slots. It has its own
+// share at any time. It names at most that many keys, 1 to 10,000, at once: those that it holds back the
+// most. Windows, turns and bursts are divided evenly as always.
 //
-// Reports older than maxAge counts as none, and then the shares hold: see bound 10 of docs/bounds.md. A
-// second or two is right for most; a large fleet takes as long as its reports.
+// Reports older than maxAge do not count, and then the shares hold: see bound 10 of docs/bounds.md. A second
+// or two is right for most; a large fleet needs as long as its reports take.
 func Demand(keys int, maxAge time.Duration) Option {
 	return func(o *options) error {
 		if o.spokenKeys, o.newsMaxAge = keys, maxAge; keys > maxSpoken {
@@ -252,8 +252,8 @@ func Demand(keys int, maxAge time.Duration) Option {
 	}
 }
 
-// AtLeastOne gives every replica one slot when Limit.InFlight is smaller than the pool: as many as there are
-// replicas may then be in flight. By default the limit holds, and replicas without a slot refuse with
+// AtLeastOne gives every replica one slot when Limit.InFlight is smaller than the pool: the fleet may then
+// hold as many slots as it has replicas. By default the limit holds, and replicas without a slot refuse with
 // ReasonShare.
 func AtLeastOne() Option {
 	return func(o *options) error { o.atLeastOne = true; return nil }
@@ -264,8 +264,8 @@ func Plans(plans map[string]Limit) Option {
 	return func(o *options) error { o.plans = maps.Clone(plans); return nil }
 }
 
-// Named is the option that f returns for the name of the limiter. It belongs into Registry.Options, or into a
-// call of Registry.Limiter: New gives no name, and refuses it.
+// Named is the option that f returns for the name of the limiter. It is for Registry.Options and
+// Registry.Limiter: New has no name, and refuses it.
 func Named(f func(name string) Option) Option {
 	return func(o *options) error {
 		if o.name == "" {

@@ -8,12 +8,12 @@ import (
 )
 
 // Override gives one key a limit of its own, over the fleet, in place of the limiter's; nil takes it off
-// again. It counts at once, and like SetLimit it brings no tokens. It holds on this replica only. On an error
-// nothing changes.
+// again. It counts at once, and like SetLimit it brings no tokens. It applies to this replica only. On an
+// error nothing changes.
 //
-// A key with a limit of its own is remembered until that is taken off, beside MaxKeys; there may be MaxKeys /
-// 2, at least one. A key that waits or holds permits through the gate which keys without room share can only
-// be denied.
+// A key with a limit of its own is remembered until that is taken off, and does not count against MaxKeys.
+// There may be MaxKeys / 2 such keys, at least one. A key with waiters or permits in the overflow gate can
+// only be denied.
 func (l *Limiter) Override(key string, limit *Limit) error {
 	old, err := l.override(key, limit)
 	if err == nil { // and without a lock: a handler may ask for Stats
@@ -131,7 +131,7 @@ func (o *overrides) count(limit Limit, sign int) {
 	}
 }
 
-// clocks reports whether asks under the limit need a clock, and whether they need the wall clock.
+// clocks reports whether calls under the limit need a clock, and whether they need the wall clock.
 func (l Limit) clocks() (clock, wall bool) {
 	for _, r := range l.Rates {
 		wall = wall || r.Aligned || r.Burst == 1
@@ -139,8 +139,8 @@ func (l Limit) clocks() (clock, wall bool) {
 	return len(l.Rates) > 0, wall
 }
 
-// clockOf returns which clock asks need under the next settings, those that stay where there is none, and the
-// limits of single keys.
+// clockOf returns which clock calls need. It depends on the next settings, those that stay where there is
+// none, and the limits of single keys.
 func (l *Limiter) clockOf(next []*setting) uint32 {
 	clock, wall := l.overrides.clocks > 0, l.overrides.walls > 0
 	for plan := range len(l.plans) + 1 {
@@ -236,10 +236,11 @@ func (l *Limiter) Overrides() map[string]Limit {
 	return all
 }
 
-// Reset forgives a key, and reports whether it is remembered: it stands as one never seen, its debts and what
-// a policy has learned of it gone. A limit of its own stays, and is full. Permits that are out keep their
-// slots, and give back nothing else. Waiters stay in order, and go at once where there is room. It holds on
-// this replica only. A key that shares the gate of keys without room is not forgiven: the others would be.
+// Reset forgives a key, and reports whether it is remembered: it becomes as one never seen, without debts
+// and without what a policy has learned of it. A limit of its own stays, and is full. Permits that are out
+// keep their slots, and give back nothing else. Waiters stay in order, and go at once where there is room.
+// It applies to this replica only. A key that shares the overflow gate is not forgiven, because the others
+// of that gate would be too.
 func (l *Limiter) Reset(key string) bool {
 	known := l.reset(key)
 	if known { // and without a lock: a handler may ask for Stats

@@ -11,8 +11,8 @@ import (
 // Whichever copy is released first counts; Stats.DoubleReleases counts any further release, which does
 // nothing.
 //
-// A permit that has nothing to give back (no in-flight limit, no Cost, no policy that learns, and not of
-// TryAcquireUpTo) is the zero value. Its methods do nothing. Methods are safe for concurrent use.
+// A permit with nothing to give back is the zero value: no in-flight limit, no Cost, no policy that learns,
+// and not of TryAcquireUpTo. Its methods do nothing. Methods are safe for concurrent use.
 type Permit struct {
 	h   *holding
 	gen uint64 // that of h while this holds it
@@ -43,9 +43,9 @@ func (p Permit) Release() {
 	}
 }
 
-// Done hands the key's policy what the upstream said, and releases the permit. Under policy.Fixed it is
-// Release. A success is dated by the key's latest admission or feedback. The clock is read for other
-// outcomes, a time to wait or a quota, and where a controller governs slots.
+// Done gives the upstream's feedback to the key's policy, and releases the permit. Under policy.Fixed it is
+// Release. A success has the time of the key's latest admission or feedback. The clock is read for other
+// outcomes, for feedback with a time to wait or a quota, and where a controller governs slots.
 func (p Permit) Done(f policy.Feedback) {
 	switch {
 	case p.h == nil:
@@ -56,8 +56,9 @@ func (p Permit) Done(f policy.Feedback) {
 	}
 }
 
-// Report hands the key's policy what the upstream said, and keeps the permit: an answer's head comes before
-// its body. Each Report, and a Done after it, is one more answer to the controller: end with Release.
+// Report gives the upstream's feedback to the key's policy, and keeps the permit: an answer's head comes
+// before its body. The controller counts each Report, and a Done after it, as one more answer: end with
+// Release.
 func (p Permit) Report(f policy.Feedback) {
 	if p.h != nil && p.h.s.l.learns {
 		p.report(&f, false)
@@ -70,8 +71,9 @@ func (p Permit) Report(f policy.Feedback) {
 // the limit or the pool. It may be called until the permit is released, each time with the whole cost. It
 // fails, and changes nothing, for a negative cost, an unknown unit and a released permit.
 //
-// The unit "" are the requests of the permit, which can only become fewer, and their slots. It takes a permit
-// that is remembered: one of TryAcquireUpTo, or any under an in-flight limit or a policy that learns.
+// The unit "" stands for the requests of the permit, which can only become fewer, and their slots. It
+// requires a permit that is remembered: one of TryAcquireUpTo, or any under an in-flight limit or a policy
+// that learns.
 func (p Permit) Correct(unit string, used int) error {
 	if p == dryPermit {
 		return nil
@@ -83,8 +85,9 @@ func (p Permit) Correct(unit string, used int) error {
 	return p.correct(unit, used)
 }
 
-// ExpireIn has the permit given back d from now at the latest, in place of MaxHold. Nothing runs at that
-// instant: it is given back when a call needs it, or Stats is called. A d of 0 or less takes the end off.
+// ExpireIn gives the permit back d from now at the latest, in place of MaxHold. Nothing runs at that
+// instant: it is given back when a call needs it, or Stats is called. If d is 0 or less, the permit does not
+// expire.
 func (p Permit) ExpireIn(d time.Duration) {
 	if p.h != nil {
 		p.expireIn(d)

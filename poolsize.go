@@ -17,9 +17,9 @@ type Pool struct {
 	// numbers in a row, and this is the first.
 	Ordinal int
 	// Fixed reports whether no two replicas can hold the same ordinal: it comes from a StatefulSet or the
-	// like. Only then the remainder of a division of slots is handed out, to the lowest ordinals.
+	// like. Only then is the remainder of a division of slots given out, to the lowest ordinals.
 	Fixed bool
-	// Weight is as how many replicas this one counts: it gets as many shares. 0 means 1.
+	// Weight is the number of shares that this replica gets, as if it were that many replicas. 0 means 1.
 	Weight int
 }
 
@@ -79,8 +79,8 @@ type Source interface {
 	Watch(ctx context.Context, report func(Pool, error)) error
 }
 
-// Carrier is a Source that also sums up, over the pool, what the replicas say of their keys. With Demand,
-// Follow has it do so for the limiter.
+// Carrier is a Source that also sums up, over the pool, the replicas' reports on their keys. Follow uses it
+// so for a limiter with Demand.
 type Carrier interface {
 	Source
 	// Carry calls turn once in each interval while Watch runs, from one goroutine at a time, until stop is
@@ -89,11 +89,12 @@ type Carrier interface {
 	Carry(name string, turn func(Sums)) (stop func(), err error)
 }
 
-// Sums are what the replicas of a pool say of the keys of a limiter, for the time of one turn.
+// Sums are the reports of a pool's replicas on the keys of a limiter. They are valid during one call of
+// turn.
 type Sums interface {
-	// Say sets what this replica says of a key from now on. The zero Terms take it back.
+	// Say sets this replica's report on a key from now on. The zero Terms withdraw it.
 	Say(key string, own Terms)
-	// Keys iterates over the keys of which any replica says something, as far as is known here.
+	// Keys iterates over the keys that any replica reports on, as far as is known here.
 	Keys() iter.Seq[string]
 	// Sum returns the sum over all replicas, this one included, and the age of the oldest part of it. That is
 	// math.MaxInt64 while a part is missing.
@@ -147,9 +148,10 @@ func envPool() (Pool, error) {
 	return p, p.validate()
 }
 
-// FixedOrdinal is src, which counts the replicas, for a replica whose ordinal, 1 or more, is its own for
-// good: a StatefulSet's pod index and one. Where src reports a weight, as many from the ordinal on are its
-// own. Pools too small for the ordinal, as in a restart, are reported without one.
+// FixedOrdinal is src, which counts the replicas, with the ordinal of this replica, 1 or more. No other
+// replica may ever have it: for example a StatefulSet's pod index plus one. If src reports a weight w, the
+// replica has w ordinals, and this is the first. Pools too small for the ordinal, as in a restart, are
+// reported without one.
 func FixedOrdinal(ordinal int, src Source) Source { return numbered{ordinal, src} }
 
 type numbered struct {

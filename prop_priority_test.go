@@ -304,7 +304,7 @@ func TestPropertyOneClassIsFIFO(t *testing.T) {
 	})
 }
 
-// acquire is ask with any asks.
+// acquire is ask with any options.
 func (q *turns) acquire(opts ...CallOption) {
 	who := q.sent
 	q.sent++

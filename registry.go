@@ -11,9 +11,9 @@ import (
 )
 
 // Registry holds the limiters of one process under names, for one admin handler and one metrics collector.
-// The same rule asked for in two places is one limiter, and not twice the limit. The caller owns it; there is
-// no global one. The zero value is empty and ready; do not copy it after its first use. All methods are safe
-// for concurrent use.
+// Two places that request the same name share one limiter, and not twice the limit. The caller owns the
+// registry; there is no global one. The zero value is empty and ready; do not copy it after its first use.
+// All methods are safe for concurrent use.
 type Registry struct {
 	// Options are those of each limiter that Registry.Limiter makes, before its own. Set them first.
 	Options []Option
@@ -74,8 +74,8 @@ func checkName(name string) error {
 }
 
 // Limiter returns the limiter of that name if it was made with an equal limit, whatever SetLimit has done
-// since. Otherwise it makes one as New does, with the Options and opts. A name that stands for another limit
-// is an error. The opts of the first caller count. The log of the limiter has the name as the attribute
+// since. Otherwise it makes one as New does, with the Options and opts. A name in use with another limit is
+// an error. The opts of the first caller count. The log of the limiter has the name as the attribute
 // limiter.
 func (r *Registry) Limiter(name string, limit Limit, opts ...Option) (*Limiter, error) {
 	l, made, err := r.limiter(name, limit, opts)
@@ -107,10 +107,10 @@ func (r *Registry) limiter(name string, limit Limit, opts []Option) (l *Limiter,
 	return l, true, nil
 }
 
-// Follow puts in force in every limiter what a source reports, as Limiter.Follow does in one, until the
-// context is done. It returns nil then, and the source's error if the source ends before. It begins with the
-// latest usable report where a limiter comes later. Run it in a goroutine of your own; one Follow at a time,
-// here and of each limiter.
+// Follow applies a source's reports to every limiter, as Limiter.Follow does to one, until the context is
+// done. It returns nil then, and the source's error if the source ends before. A limiter that comes later
+// begins with the latest usable report. Run it in a goroutine of your own; one Follow at a time, here and of
+// each limiter.
 func (r *Registry) Follow(ctx context.Context, src Source) error {
 	r.mu.Lock()
 	if src == nil || r.source != nil {
@@ -218,8 +218,9 @@ func (r *Registry) All() iter.Seq2[string, *Limiter] {
 	}
 }
 
-// Ready is for a readiness probe. It returns an error that names a limiter that refuses requests because it
-// waits for the size of its pool (AwaitPool), and nil if there is none. In a dry run none does.
+// Ready is for a readiness probe. It returns an error that names a limiter which refuses requests because it
+// waits for the size of its pool (AwaitPool). It returns nil if there is none. A limiter in a dry run
+// refuses none.
 func (r *Registry) Ready() error {
 	for name, l := range r.All() {
 		if l.waitsForPool() && !l.dry.Load() {
@@ -229,8 +230,8 @@ func (r *Registry) Ready() error {
 	return nil
 }
 
-// Remove takes a limiter out; a caller that has it goes on using it, with the pool that it has. A name that
-// is not there is no error.
+// Remove takes a limiter out of the registry. A caller that has it may go on using it, with its present
+// pool. A name that is not there is no error.
 func (r *Registry) Remove(name string) {
 	r.mu.Lock()
 	l := r.limiters[name].limiter

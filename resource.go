@@ -8,7 +8,7 @@ type instant struct {
 	wall int64         // nanoseconds since the Unix epoch, by the wall clock; it may step
 }
 
-// The clocks that asks read. Without an aligned rate the monotonic clock is enough, at little more than half
+// The clocks that calls read. Without an aligned rate the monotonic clock is enough, at little more than half
 // the price of both. Slots alone need no clock at all unless a caller has to wait.
 const (
 	clockMonotonic uint32 = iota

@@ -31,7 +31,7 @@ func (s *slots) give(n int) { s.used -= int32(n) }
 // process. The zero value is ready and has no slots: every Acquire waits until Resize. It is safe for use by
 // many goroutines and must not be copied after first use.
 //
-// Waiters are served first in, first out. The head waits until all it asked for is free, and no other
+// Waiters are served first in, first out. The head waits until all its slots are free, and no other
 // overtakes it, so that a large call is not starved by many small ones. A cancelled waiter leaves no trace.
 // Lowering the size revokes nothing: the debt drains as holders release.
 type Semaphore struct {
@@ -111,8 +111,8 @@ func (s *Semaphore) TryAcquire(n int) bool {
 	return n >= 1 && s.head == nil && s.take(n)
 }
 
-// Release gives n slots back. It panics when more are released than are held: that is a
-// programmer's error which would otherwise raise the limit silently.
+// Release gives n slots back. It panics when more are released than are held: that is a programming error
+// which would otherwise raise the limit silently.
 func (s *Semaphore) Release(n int) {
 	s.mu.Lock()
 	if n < 0 || n > int(s.used) {
@@ -124,8 +124,8 @@ func (s *Semaphore) Release(n int) {
 	s.serveAndUnlock()
 }
 
-// Resize changes the number of slots, 0 to 1<<30. A raise lets waiters through at once. Waiters that call
-// for more than a lowered size fail at once, unless it is 0: then all wait for the next Resize.
+// Resize changes the number of slots, 0 to 1<<30. A raise admits waiters at once. Waiters that want more
+// than a lowered size fail at once, unless it is 0: then all wait for the next Resize.
 func (s *Semaphore) Resize(size int) error {
 	if size < 0 || size > maxInFlight {
 		return fmt.Errorf("quotient: Semaphore size: %d is not between 0 and %d", size, maxInFlight)

@@ -451,7 +451,7 @@ func TestSemaphoreWaitAllocatesNothing(t *testing.T) {
 	wg.Wait()
 }
 
-// However asks, cancellations and changes of the size meet, never more is held than the largest size, and
+// However calls, cancellations and changes of the size meet, never more is held than the largest size, and
 // no slot is lost.
 func TestSemaphoreUnderStress(t *testing.T) {
 	const largest = 4

@@ -33,7 +33,7 @@ type setting struct {
 	timesHolds bool     // a controller of slots learns from how long they are held
 	startEmpty bool     // this replica joined a pool at work: what it has not counted yet starts empty
 	awaiting   bool     // nothing is admitted: the pool is awaited
-	clock      uint32   // that asks need
+	clock      uint32   // that calls need
 	reshaped   bool     // rules, or their places in a gate, are not those of the setting before
 	serial     uint32   // counts the settings
 	belief     belief   // in the pool that it was worked out for

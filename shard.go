@@ -125,7 +125,7 @@ func (l *Limiter) arrival() instant {
 	return l.now()
 }
 
-// clockFor returns which clock asks need under st.
+// clockFor returns which clock calls need under st.
 func (o *options) clockFor(st *setting) uint32 {
 	if st.clock == clockNone && (o.maxHold > 0 || o.leakCheck != nil || o.onAdmit != nil) {
 		return clockMonotonic
@@ -150,7 +150,7 @@ type shard struct {
 	// with the last field of the store and ends with the first of the counters.
 	store
 	mu     sync.Mutex
-	left   uint32  // asks until the next sweep
+	left   uint32  // calls until the next sweep
 	latest instant // that was acted on
 	counts counters
 

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Stats is what a limiter has done since it was made, and where it stands. The numbers of different shards
-// are not of one instant.
+// Stats are a limiter's counts since it was made, and its present state. The numbers of different shards are
+// not of one instant.
 type Stats struct {
 	Version       uint64      // counts SetLimit, SetPlan, Override, Reset, SetDryRun, SetPool, its ends
 	DryRun        bool        // all calls are admitted
@@ -25,16 +25,16 @@ type Stats struct {
 	Waiting       int // callers in queues
 	InFlight      int // weight of the permits that are out and have something to give back
 
-	Admitted       uint64            // asks
-	Refused        map[Reason]uint64 // asks, by reason; reasons that never occurred are absent
-	Waited         uint64            // asks that were queued
+	Admitted       uint64            // calls
+	Refused        map[Reason]uint64 // calls, by reason; reasons that never occurred are absent
+	Waited         uint64            // calls that were queued
 	Cancelled      uint64            // waiters whose context ended, and claims that TryAcquireAll gave back
 	Evicted        uint64            // idle keys that were dropped
-	Overflowed     uint64            // asks decided by an overflow gate, because MaxKeys keys were busy
+	Overflowed     uint64            // calls decided by an overflow gate, because MaxKeys keys were busy
 	DoubleReleases uint64            // releases of a permit that was released, or given back by time, before
 	Reclaimed      uint64            // permits given back by time
 	Expired        uint64            // turns of a paced rate that were lost: the caller woke too late
-	DryRunAdmitted map[Reason]uint64 // asks that only a dry run has admitted, by what stood in the way
+	DryRunAdmitted map[Reason]uint64 // calls that only a dry run has admitted, by what stood in the way
 	Throttled      uint64            // feedback that was policy.Throttled; 0 under policy.Fixed
 }
 
@@ -57,10 +57,9 @@ type PoolStats struct {
 	LastError string
 }
 
-// DemandStats is what the replicas say of keys: see Demand. It is zero while no source carries it; MaxAge is
-// not while one does.
+// DemandStats describes the replicas' reports on keys: see Demand. It is zero while no source carries them.
 type DemandStats struct {
-	Keys  int           // of which any replica speaks
+	Keys  int           // that any replica reports on
 	Named int           // of these, by this replica
 	Lent  int           // of these, with more than this replica's share
 	Age   time.Duration // of the oldest reports of them; math.MaxInt64 while some is missing
@@ -69,8 +68,8 @@ type DemandStats struct {
 	Sent, Received uint64        // bytes of the source that carries it, for all limiters
 }
 
-// FleetStats is what the limiters of this name have done together, as far as their replicas live. It is zero
-// while no source carries what they say.
+// FleetStats are the sums over the limiters of this name on all live replicas. It is zero while no source
+// carries their reports.
 type FleetStats struct {
 	Replicas          int // that the sum is of, by weight
 	Admitted, Refused uint64
@@ -214,7 +213,7 @@ func (s *shard) reclaimBlock(block *[permitBlock]holding) (gates []*gate) {
 	return gates
 }
 
-// KeyState is where one key stands on this replica.
+// KeyState is the state of one key on this replica.
 type KeyState struct {
 	Key               string
 	Plan              string      // that it is in; "" for the limiter's own limit

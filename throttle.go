@@ -11,8 +11,9 @@ import (
 
 // Do runs fn when the key's turn has come, and returns what it returns. It waits and fails as Acquire does;
 // fn is then not called. With MaxWaiting(0, …) it tries again, with jittered back-off, until it is admitted
-// or the context ends. The permit is released also when fn panics. The policy is given nil as policy.Success
-// and an error as policy.Failed, unless one in its chain has a method Feedback() policy.Feedback.
+// or the context ends. The permit is released also when fn panics. For the policy a nil error is
+// policy.Success, and any other error policy.Failed, unless an error in its chain has a method Feedback()
+// policy.Feedback.
 func Do[T any](ctx context.Context, l *Limiter, key string, fn func(context.Context) (T, error)) (T, error) {
 	p, err := l.persist(ctx, key)
 	if err != nil {

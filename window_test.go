@@ -383,7 +383,7 @@ func TestCorrectionDoesNotReachIntoTheNextWindow(t *testing.T) {
 }
 
 // A limit that gets its first aligned rate long after the start goes by the wall clock of then. The clock may
-// have been set since the limiter was made, and asks have not read it.
+// have been set since the limiter was made, and calls have not read it.
 func TestFirstAlignedRateReadsTheWallClock(t *testing.T) {
 	for _, step := range []time.Duration{1000 * time.Hour, -1000 * time.Hour} {
 		row(t, step, func(t *testing.T) {

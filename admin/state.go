@@ -58,7 +58,7 @@ type LimiterState struct {
 	ETag           string            `json:"etag"`             // for If-Match: stands for the configuration, not for the counters
 	Version        uint64            `json:"version"`          // counts the changes of configuration, and resets of keys
 	DryRun         bool              `json:"dry_run"`          // everything is admitted
-	DryRunAdmitted map[string]uint64 `json:"dry_run_admitted"` // asks that only the dry run admitted, by the reason of the refusal that it spared them
+	DryRunAdmitted map[string]uint64 `json:"dry_run_admitted"` // calls that only the dry run admitted, by the reason of the refusal that it spared them
 	Expired        uint64            `json:"expired"`          // turns that were lost
 	OverrideCount  int               `json:"override_count"`
 	Overrides      []OverrideState   `json:"overrides"` // the first 1,000 by key

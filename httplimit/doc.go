@@ -17,10 +17,11 @@
 // A policy that learns reads an answer's fields: Retry-After, RateLimit, and those that GitHub, OpenAI and
 // others send in its place. ProfileFor lists the hosts that are known, and a Profile describes one more.
 //
-// Middleware tells its own clients where they stand with SendFields. WeightBy and CostBy say what a request
-// counts as, PlanBy of which plan it is, Also by which limiters it must be admitted besides. OnRefuse writes, logs or counts refusals, and Drain ends the waits when a server shuts down.
-// Around is Middleware for frameworks whose handlers are no http.Handler. The modules ginlimit, echolimit
-// (v5), echolimit-v4 and grpclimit, beside this package, are for those of gin, echo and gRPC.
+// With SendFields, Middleware sends its own clients their limits in RateLimit fields. WeightBy and CostBy
+// set what a request counts as, and PlanBy its plan. Also adds further limiters that must admit it. OnRefuse
+// writes, logs or counts refusals, and Drain ends the waits when a server shuts down. Around is Middleware
+// for frameworks whose handlers are no http.Handler. The modules ginlimit, echolimit (v5), echolimit-v4 and
+// grpclimit are for gin, echo and gRPC.
 //
 // Nothing here starts a goroutine, and nothing retries.
 package httplimit

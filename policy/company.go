@@ -61,7 +61,7 @@ func (c *company) over(use float64) bool {
 // many reports whether so many are wanting that their share must be too low if none is refused.
 func (c *company) many() bool { return c.on && !c.crowd && c.wanting+1 >= halfWant*c.weight }
 
-// Say implements Speaker.
+// Report implements Reporter.
 func (t *tracking) Report(now time.Duration) Report {
 	if t.rate == 0 {
 		return Report{}

@@ -9,16 +9,16 @@ import (
 // value means no report; a controller then uses its own answers alone. A controller gets a Fleet only while it
 // is complete and at most a few seconds old.
 //
-// Weights are in units of this replica's own: of equal replicas each counts 1. Rates are in the units of
-// Pace.Rate: events per second, or slots. They are sums over replicas as they are, not in units of anything.
-// A controller survives any reports, true or not.
+// Weights are in units of this replica's own: each of equal replicas counts 1. Rates are in the units of
+// Pace.Rate: events per second, or slots. They are plain sums over the replicas. A controller survives any
+// reports, true or not.
 type Fleet struct {
 	// Weight is of all known replicas, this one included: 1 or more, or 0 when there is no report.
 	Weight float64
 	// Limit is what Share is a part of, in events per second or slots: Bounds.Share times the number of
 	// parts that it was computed with, which may not be Weight. It is 0 when Share is.
 	Limit float64
-	// Wanting is the weight of the replicas that want more than they may have (Report.Wanting), at most Weight.
+	// Wanting is the weight of the replicas that want more than they have (Report.Wanting), at most Weight.
 	Wanting float64
 	// Rate is the sum of what those allow themselves.
 	Rate float64
@@ -37,11 +37,11 @@ func (f *Fleet) sound() bool {
 		f.Rate+f.Used+f.Refused <= greatestRate
 }
 
-// Report is what a controller lets its replica send to the fleet. Others add it up; see Fleet. The zero value
-// says nothing.
+// Report is what a controller lets its replica send to the fleet. The sum of all reports is a Fleet. The
+// zero value reports no use.
 type Report struct {
-	// Wanting reports whether the pace holds requests back, or the replica uses more than those may that want
-	// more.
+	// Wanting reports whether the pace holds requests back, or the replica uses more than the replicas that
+	// want more may use.
 	Wanting bool
 	// Rate is what the replica allows itself if it is Wanting, else what it uses: finite, 0 or more.
 	Rate float64
@@ -49,12 +49,12 @@ type Report struct {
 	Refused float64
 }
 
-// Reporter is a Controller that uses reports of the fleet; others are given none. A limiter passes its Word
-// on to the other replicas, about once in each interval. When reports have come it calls Next with the
-// outcome Unknown and the new Bounds.
+// Reporter is a Controller that uses reports of the fleet; others get none. A limiter passes its Report on
+// to the other replicas, about once in each interval. When reports have come it calls Next with the outcome
+// Unknown and the new Bounds.
 type Reporter interface {
 	Controller
-	// Say returns what the replica is to pass on at an instant, on the clock of Sample.Now. It changes
+	// Report returns what the replica is to pass on at an instant, on the clock of Sample.Now. It changes
 	// nothing, and is called as Next is: by one goroutine at a time. The use fades while no feedback comes.
 	Report(now time.Duration) Report
 }

@@ -15,13 +15,13 @@ type Outcome uint8
 
 // The outcomes. The zero value means that no answer came.
 const (
-	// Unknown says nothing about the upstream: only the time or the bounds have changed.
+	// Unknown is no answer of the upstream: only the time or the bounds have changed.
 	Unknown Outcome = iota
 	// Success is any answer that does not complain about the rate.
 	Success
 	// Throttled is a refusal for the rate: HTTP 429, RESOURCE_EXHAUSTED.
 	Throttled
-	// Unavailable is an upstream that cannot serve now: HTTP 503. It says nothing about the limit.
+	// Unavailable is an upstream that cannot serve now: HTTP 503. It proves nothing about the limit.
 	Unavailable
 	// Failed is a request without an answer: a broken connection, a time-out, a cancelled context.
 	Failed
@@ -36,8 +36,8 @@ func (o Outcome) String() string {
 	return "invalid"
 }
 
-// Quota is what an upstream said about one of its quotas, in RateLimit fields or the like. The
-// zero value says nothing.
+// Quota is an upstream's report on one of its quotas, in RateLimit fields or the like. The zero value means
+// no report.
 type Quota struct {
 	// Unit is what is counted: "" for requests, or the Unit of a rate, such as "tokens".
 	Unit string
@@ -49,7 +49,7 @@ type Quota struct {
 	Reset time.Duration
 }
 
-// Known reports whether the quota holds what can be used: a positive limit, and what is left of it.
+// Known reports whether the quota can be used: it has a positive limit, and what is left of it.
 func (q Quota) Known() bool {
 	return q.Limit > 0 && q.Limit <= math.MaxFloat64 && q.Remaining >= 0 && q.Remaining <= math.MaxFloat64
 }
@@ -57,12 +57,13 @@ func (q Quota) Known() bool {
 // MaxQuotas is how many quotas one piece of feedback holds: requests and tokens, in and out, are four.
 const MaxQuotas = 4
 
-// Feedback is what the upstream said about one admitted request. The zero value says nothing.
+// Feedback is the upstream's answer to one admitted request, as far as it concerns limits. The zero value
+// means no answer.
 type Feedback struct {
 	Outcome Outcome
-	// RetryAfter is how long the upstream asked to wait; 0 when it did not say.
+	// RetryAfter is the wait that the upstream demands; 0 if it gave none.
 	RetryAfter time.Duration
-	// Quotas are what it said about its quotas, one for each unit at most; those that are not Known are ignored.
+	// Quotas are its reported quotas, at most one for each unit; those that are not Known are ignored.
 	Quotas [MaxQuotas]Quota
 }
 
@@ -119,21 +120,21 @@ type Pace struct {
 	// changes the pace. A controller that gives Until at its start is also started by the first call of its
 	// key, and not by the first feedback.
 	Until time.Duration
-	// Saved is how long a time's events may be saved up while no request comes: the bucket holds Rate times
+	// Saved is the time whose events may be saved up while no request comes: the bucket holds Rate times
 	// Saved, at least one event. 0 means a tenth of a second. Below 0 the controller probes: see Probing.
 	Saved time.Duration
 }
 
 // Probing returns the pace of a controller that has to see an answer before it allows Rate. From NotBefore
-// on single requests pass, whatever they take, one in each so long, until the controller gives another pace.
-// 0 or less means no probes, and more than an hour an hour. It takes the place of Saved. No caller is
-// refused because of the time between probes: when one is answered is not known.
+// on single requests pass, one in each period of every, whatever they cost, until the controller gives
+// another pace. 0 or less means no probes, and more than an hour an hour. It takes the place of Saved. No
+// caller is refused because of the time between probes: when one is answered is not known.
 func (p Pace) Probing(every time.Duration) Pace {
 	p.Saved = -max(0, every)
 	return p
 }
 
-// Probe returns the time between two single requests of a pace that is Probing, else 0.
+// Probe returns the time between two probes of a pace that is Probing, and 0 for any other.
 func (p Pace) Probe() time.Duration { return max(0, -p.Saved) }
 
 // Controller is the state of one key under a policy, for the events of one unit or for slots in flight.
@@ -146,13 +147,13 @@ type Controller interface {
 
 // Policy makes the controllers of the keys.
 type Policy interface {
-	// New returns a fresh controller, or nil when the share itself is the controller and nothing is to be
-	// learned; keys then carry no state for it. All that a controller does at random follows from the seed.
+	// New returns a fresh controller, or nil when every key runs at its share and nothing is to be learned;
+	// keys then carry no state for it. All that a controller does at random follows from the seed.
 	New(seed uint64) Controller
 }
 
 // Fixed is the policy that never learns: every key runs at its share. The zero value is ready.
 type Fixed struct{}
 
-// New returns nil: the share is the controller.
+// New returns nil: every key runs at its share.
 func (Fixed) New(uint64) Controller { return nil }

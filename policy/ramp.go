@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// RampMode says what a Ramp rises by.
+// RampMode is what a Ramp rises by.
 type RampMode uint8
 
 // The modes. The zero value rises by the clock alone.
 const (
-	// RampScheduled rises in every second, asked or not.
+	// RampScheduled rises in every second, with calls or without.
 	RampScheduled RampMode = iota
 	// RampRelaxed rises once for each second with a call: one that took something, or that the controller
 	// has held back.
@@ -33,7 +33,7 @@ func (m RampMode) String() string {
 	return "invalid"
 }
 
-// MarshalText returns the mode's name, or an error that tells the number of a mode that there is not.
+// MarshalText returns the mode's name, or an error with the number if there is no such mode.
 func (m RampMode) MarshalText() ([]byte, error) {
 	if int(m) < len(rampModes) {
 		return []byte(rampModes[m]), nil
@@ -83,7 +83,7 @@ const rampSlack = 1e-9
 // The zero value is ready, and has no ramp: it is at the ceiling at once. Fields that are out of range have
 // their defaults in New; Validate names them.
 type Ramp struct {
-	// Mode says what the ramp rises by.
+	// Mode is what the ramp rises by.
 	Mode RampMode
 	// Start is the part of the ceiling to start at, and the least later on: above 0, at most 1. 0 means 0.01.
 	Start float64
@@ -98,9 +98,9 @@ type Ramp struct {
 	Back float64
 	// CoolDown is how long RampGoBack stays without a call before it falls. 0 means 5 s; less than a second, a second.
 	CoolDown time.Duration
-	// Resume is the part of the ceiling where this replica has left off in an earlier life, 0 to 1. The
-	// controller starts there, or at Start if that is more; 0 means at Start. For how long it counts is for
-	// its keeper to say.
+	// Resume is the part of the ceiling that this replica had reached before a restart, 0 to 1. The
+	// controller starts there, or at Start if that is more; 0 means at Start. The program that stores it
+	// decides for how long it counts.
 	Resume float64
 }
 
@@ -179,7 +179,7 @@ type rampCall struct {
 	whole  float64 // events that were allowed in it
 }
 
-// Next counts what was taken and whether asks were held back, and nothing else. That belongs to the second
+// Next counts what was taken and whether calls were held back, and nothing else. That belongs to the second
 // of the sample before: at the end of each second the controller is called again (see Pace.Until) before
 // anything more is taken.
 func (r *ramp) Next(s Sample, b Bounds) Pace {

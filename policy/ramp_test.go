@@ -26,7 +26,7 @@ func rampOf(p policy.Policy, ceiling float64) *ramped {
 
 func (r *ramped) tell(s policy.Sample) { s.Now = r.now; r.Pace = r.ctrl.Next(s, r.bounds) }
 
-// second is one second in which so much is taken, and asks were held back or not. The rate is then that of the next one.
+// second is one second in which so much is taken, and calls were held back or not. The rate is then that of the next one.
 func (r *ramped) second(taken float64, paced bool) {
 	r.now += time.Second
 	r.tell(policy.Sample{Taken: taken, Paced: paced})

@@ -7,15 +7,16 @@ import (
 )
 
 // Tracking is the controller for a client whose upstream judges for itself. It follows the upstream's limit
-// by what each answer says, and needs neither the limit nor the number of clients. Clients that share a
-// limit and all use it settle at equal rates without talking to each other.
+// by the answers, and needs neither the limit nor the number of clients. Clients that share a limit and all
+// use it settle at equal rates without talking to each other.
 //
-// A refusal cuts the rate by a tenth or so, once for each round trip (cut.go). Success lets it return to just
-// below where it was cut, rest there, and then grow ever faster (growth.go). While few of many are refused it
-// does not go below the share that was hinted (share.go). When nothing but refusals comes, single probes find
-// the end, and what was served since the last time gives the rate for the next (blackout.go). RateLimit
-// fields make growth faster or slower, as far as refusals confirm them (headroom.go). docs/adaptive-controller.md has the whole picture
-// and the figures, docs/adaptive.md what a user needs.
+// A refusal cuts the rate by a tenth or so, once for each round trip (cut.go). Success lets it return to
+// just below where it was cut, rest there, and then grow ever faster (growth.go). While few of many are
+// refused it does not go below the share that was hinted (share.go). When only refusals come, single probes
+// find the end of them. The requests served since the last such time give the rate for the next
+// (blackout.go). RateLimit fields make growth faster or slower, as far as refusals confirm them
+// (headroom.go). docs/adaptive-controller.md has the whole picture and the figures, docs/adaptive.md what a
+// user needs.
 //
 // The zero value is ready to use.
 type Tracking struct {
@@ -25,14 +26,15 @@ type Tracking struct {
 	Without Rules
 }
 
-// Spend is how a long quota is used: one whose reset is more than five minutes away, as RateLimit fields tell it.
+// Spend is how a long quota is used: one whose reset, by its RateLimit fields, is more than five minutes
+// away.
 type Spend uint8
 
 // The ways to use a long quota.
 const (
-	// SpendFast uses it as fast as the upstream's other limits allow, and slows down when it would last for less than ten
-	// seconds. When it is used up the key waits for its reset. It is the default, and what a client of GitHub wants. Work that
-	// is asked for is done at once, and most clients never use their hour's quota up.
+	// SpendFast uses it as fast as the upstream's other limits allow, and slows down when it would last for
+	// less than ten seconds. When it is used up the key waits for its reset. It is the default, and right
+	// for a client of GitHub: requests go at once, and most clients never use their hour's quota up.
 	SpendFast Spend = iota
 	// SpendEvenly spreads what is left evenly until the reset. It is right for work that never ends, such as a crawler's. The
 	// fields of a long quota are then believed without a test.

@@ -46,7 +46,7 @@ type grant struct {
 
 // foresight is what clients see later.
 type foresight struct {
-	open      map[place][]porcupine.Operation // asks whose lock was pending when they were answered
+	open      map[place][]porcupine.Operation // calls whose lock was pending when they were answered
 	since     map[place]int64                 // the first call for a lock that may be there
 	seen      map[seenLock]bool
 	grants    []grant
@@ -97,7 +97,7 @@ func (f *foresight) take(op porcupine.Operation, at place) {
 	}
 }
 
-// granted gives the asks before their token, back to where something may have taken the lock away.
+// granted gives the calls before their token, back to where something may have taken the lock away.
 func (f *foresight) granted(op porcupine.Operation, at place, token uint64) {
 	in(op).token = token
 	for _, before := range slices.Backward(f.open[at]) {

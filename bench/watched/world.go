@@ -31,7 +31,7 @@ type world struct {
 const (
 	keyHeader     = "X-Tenant"
 	upstreams     = 20
-	batch         = 500                  // asks between two breaths of a worker
+	batch         = 500                  // calls between two breaths of a worker
 	breath        = 5 * time.Millisecond // so a worker asks at most 100,000 times a second and leaves room on a small machine
 	workers       = 2
 	roomyMaxKeys  = 1_250_000 // with room for uneven shards

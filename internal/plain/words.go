@@ -94,7 +94,7 @@ var turns = []turn{
 		`(?:an?|the|each|every|any|one|no|next|this|that|such|which|another|other|first|last|single|new|large|small|`+
 			`whose|per|its|of|plain|later?|waiting) ask(?:['’]s)?|`+
 			`(?:of|all|no|by|for|its|their|these|those|more|other|many|few|some|\d+|between|whose|with|without|per|`+
-			`from|to|after|before|admitted|large|small|plain|late|new|waiting|two|three) asks|asks? of`,
+			`from|to|after|before|admitted|unreleased|first|large|small|plain|late|new|waiting|two|three) asks|asks? of`,
 		`(?:each|every|any|one|which|that|and) asks of|no more than (?:it|they) asks? of|(?:caller|client)s? ask of`),
 	say("law", `"controller", or "policy" for the type`, `laws?(?:['’]s)?`,
 		`(?:Little|Amdahl|Moore|Goodhart)['’]s laws?|laws? of large numbers|power laws?`),

@@ -9,7 +9,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Gossip is how replicas pass on the words of their controllers (policy.Speaker). Live replicas form a
+// Gossip is how replicas pass on the reports of their controllers (policy.Reporter). Live replicas form a
 // binary heap: each sends its neighbours, once in an interval, the sum of all words on its own side of that
 // edge. Sums count as long as both ends know the same list of replicas.
 type Gossip struct {
