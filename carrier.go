@@ -22,7 +22,7 @@ func (f *follower) carry(src Source, name string) error {
 		return nil
 	}
 	if !f.l.beginExchange() {
-		return errors.New("quotient: Follow: source: another one carries what this limiter says")
+		return errors.New("quotient: Follow: source: another source already carries this limiter's reports")
 	}
 	end, err := c.Carry(name, f.l.turn)
 	if err != nil {

@@ -77,7 +77,7 @@ func removeDead(ctx context.Context, path string) error {
 		return fmt.Errorf("admin: Listen: %w", err)
 	}
 	if info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("admin: Listen: %s is there, and no socket", path)
+		return fmt.Errorf("admin: Listen: %s exists and is not a socket", path)
 	}
 	dialer := net.Dialer{Timeout: time.Second}
 	conn, err := dialer.DialContext(ctx, "unix", path)

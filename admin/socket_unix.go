@@ -47,7 +47,7 @@ func lockFile(f *os.File, path string) (bool, error) {
 		return false, fmt.Errorf("admin: Listen: %w", err)
 	}
 	if !own.Mode().IsRegular() || own.Size() > 0 {
-		return false, fmt.Errorf("admin: Listen: %s is there, and not the lock of a socket", f.Name())
+		return false, fmt.Errorf("admin: Listen: %s exists and is not the lock of a socket", f.Name())
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {

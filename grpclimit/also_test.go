@@ -305,12 +305,12 @@ func TestAlsoPanicsForWhatCannotBeMeant(t *testing.T) {
 	l := limiter(t, oneSlot)
 	also := Also(l, FullMethod())
 	for want, mistake := range map[string]func(){
-		"Also: the limiter is nil":              func() { Also(nil, FullMethod()) },
-		"Also: the key function is nil":         func() { Also(l, nil) },
-		"UnaryServer: Wait stands beside Also":  func() { Server(l, FullMethod(), also, Wait(Forever)) },
-		"StreamServer: Wait stands beside Also": func() { StreamServer(l, FullMethod(), Wait(1), also) },
-		"UnaryClient: Wait stands beside Also":  func() { Client(l, FullMethod(), Wait(Forever), also) },
-		"StreamClient: Wait stands beside Also": func() { StreamClient(l, FullMethod(), also, Wait(1)) },
+		"Also: the limiter is nil":                       func() { Also(nil, FullMethod()) },
+		"Also: the key function is nil":                  func() { Also(l, nil) },
+		"UnaryServer: Wait and Also exclude each other":  func() { Server(l, FullMethod(), also, Wait(Forever)) },
+		"StreamServer: Wait and Also exclude each other": func() { StreamServer(l, FullMethod(), Wait(1), also) },
+		"UnaryClient: Wait and Also exclude each other":  func() { Client(l, FullMethod(), Wait(Forever), also) },
+		"StreamClient: Wait and Also exclude each other": func() { StreamClient(l, FullMethod(), also, Wait(1)) },
 	} {
 		if text := fmt.Sprint(panicOf(mistake)); !strings.Contains(text, want) {
 			t.Errorf("panic %q, want %q in it", text, want)

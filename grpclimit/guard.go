@@ -36,7 +36,7 @@ func newGuard(name string, l *quotient.Limiter, key KeyFunc, maxWait time.Durati
 	}
 	switch {
 	case g.maxWait > 0 && len(g.also) > 0:
-		panic("grpclimit: " + name + ": Wait stands beside Also: calls of several limiters do not wait")
+		panic("grpclimit: " + name + ": Wait and Also exclude each other: calls of several limiters do not wait")
 	case g.maxWait == 0:
 		g.maxWait = maxWait
 	}

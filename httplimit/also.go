@@ -11,16 +11,16 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Also has each request be admitted by l too, under the key that key names there: a tenant's rate is the
+// Also requires that l admits each request too, under the key that key returns: a tenant's rate is the
 // Middleware's own limiter, and a route's slots are l. All limiters admit a request or none takes anything
 // (quotient.TryAcquireAll). Several options add up; their limiters are called in order, behind the
 // Middleware's own.
 //
-// A refusal is that of the first limiter that refuses: its reason, its rule and its Retry-After. Those before
-// it get back what they gave, and count the request as cancelled. SendFields sends the rules of all limiters as
-// if they were those of one, in order: give them names that differ. PriorityBy, WeightBy, CostBy, PlanBy and
-// PermitFrom concern the Middleware's own limiter; of the others a request takes one. Policies that learn get
-// the feedback of a request in each of the limiters.
+// A refusal is that of the first limiter that refuses: its reason, its rule and its Retry-After. The
+// limiters before it take back their permits, and count the request as cancelled. SendFields sends the rules
+// of all limiters in order, as if they were one limiter's: give them different names. PriorityBy, WeightBy,
+// CostBy, PlanBy and PermitFrom concern the Middleware's own limiter; a request counts as one in the others.
+// Policies that learn get the feedback of a request in each of the limiters.
 //
 // Requests do not wait: Middleware panics if Wait stands beside Also. Also panics if l or key is nil.
 func Also(l *quotient.Limiter, key KeyFunc) Option {

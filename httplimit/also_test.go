@@ -290,8 +290,8 @@ func TestAlsoPanicsForWhatCannotBeMeant(t *testing.T) {
 	l := limiter(t, slots(1))
 	for want, f := range map[string]func(){
 		"limiter is nil": func() { Also(nil, Path()) }, "key function is nil": func() { Also(l, nil) },
-		"Middleware: Wait stands beside Also": func() { Middleware(l, Path(), Wait(time.Second), Also(l, Path())) },
-		"Around: Wait stands beside Also":     func() { Around(l, Also(l, Path()), Wait(Forever)) },
+		"Middleware: Wait and Also exclude each other": func() { Middleware(l, Path(), Wait(time.Second), Also(l, Path())) },
+		"Around: Wait and Also exclude each other":     func() { Around(l, Also(l, Path()), Wait(Forever)) },
 	} {
 		if said, _ := panicOf(f).(string); !strings.Contains(said, want) {
 			t.Errorf("panic %q, want one that says %q", said, want)

@@ -55,7 +55,7 @@ func WeightBy(f func(*http.Request) int) Option {
 // until then: each request would be a mistake.
 func CostBy(unit string, f func(*http.Request) int) Option {
 	if unit == "" {
-		panic("httplimit: CostBy: the unit is empty: that of requests is WeightBy's")
+		panic("httplimit: CostBy: the unit is empty: use WeightBy for requests")
 	}
 	if f == nil {
 		panic(fmt.Sprintf("httplimit: CostBy(%q): the function is nil", unit))
@@ -139,9 +139,9 @@ const mostOptions = 7
 
 type permitKey struct{}
 
-// PermitFrom returns the permit of a request that a Middleware with CostBy has admitted, for its Correct: the
-// context is that of the request that the handler gets. Without CostBy there is none. Where several such
-// Middlewares stand one behind the other, it is the innermost one's. The Middleware releases it.
+// PermitFrom returns the permit of a request that a Middleware with CostBy has admitted, to call Correct.
+// ctx is the context of the handler's request. Without CostBy there is no permit. If several such
+// Middlewares are nested, it is the innermost one's. The Middleware releases it.
 func PermitFrom(ctx context.Context) (quotient.Permit, bool) {
 	p, ok := ctx.Value(permitKey{}).(quotient.Permit)
 	return p, ok

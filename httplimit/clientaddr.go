@@ -45,25 +45,24 @@ func ClientAddr(trusted ...netip.Prefix) KeyFunc {
 
 // ClientAddrConfig is a ClientAddr with settings. The zero value is ClientAddr without trusted networks.
 type ClientAddrConfig struct {
-	// Trusted are the networks of proxies that are believed.
+	// Trusted are the networks of trusted proxies.
 	Trusted []netip.Prefix
-	// Header is the one field that is read of a trusted peer's request; no other is. Empty is
-	// X-Forwarded-For.
+	// Header is the only field that is read from a trusted peer's request. Empty means X-Forwarded-For.
 	//
-	// Any other field, such as X-Real-IP or CF-Connecting-IP, has one address, which the nearest trusted
-	// proxy has put in the place of whatever was there. That address is the client, in a trusted network or
-	// not. A field that is missing, stands twice or is no address is not believed: the key is the peer's.
+	// Any other field, such as X-Real-IP or CF-Connecting-IP, has one address, with which the nearest
+	// trusted proxy has replaced any other. That address is the client, in a trusted network or not. If the
+	// field is missing, comes twice or is not an address, the key is the peer's address.
 	//
 	// Name a field that the proxy always sets. A field that it merely passes on is written by the client.
 	Header string
-	// IPv4Bits and IPv6Bits are how many bits of an address tell clients apart: 1 to 32, and 1 to 128. 0 is
-	// 32, and 64. With fewer than 32 the key of an IPv4 address is its network, "203.0.113.0/24".
+	// IPv4Bits and IPv6Bits are how many bits of an address distinguish clients: 1 to 32, and 1 to 128. 0
+	// means 32, and 64. With fewer than 32 the key of an IPv4 address is its network, "203.0.113.0/24".
 	IPv4Bits, IPv6Bits int
 }
 
-// KeyFunc returns the key function, or an error that names the field that makes no sense. That is bits out of
-// range, or a network that is not valid. It is also a Header that is no name of a field, that no Trusted network
-// sends, or Forwarded, which is no list of addresses.
+// KeyFunc returns the key function, or an error that names the first wrong field: bits out of range, a
+// network that is not valid, or a Header. A Header is wrong if it is not the name of a field, if no network
+// is Trusted, or if it is Forwarded, which is not a list of addresses.
 func (c ClientAddrConfig) KeyFunc() (KeyFunc, error) {
 	const name = "httplimit: ClientAddrConfig."
 	if c.IPv4Bits < 0 || c.IPv4Bits > 32 {
@@ -74,17 +73,17 @@ func (c ClientAddrConfig) KeyFunc() (KeyFunc, error) {
 	}
 	for i, p := range c.Trusted {
 		if !p.IsValid() {
-			return nil, fmt.Errorf(name+"Trusted[%d]: %v is no network", i, p)
+			return nil, fmt.Errorf(name+"Trusted[%d]: %v is not a valid network", i, p)
 		}
 	}
 	header := textproto.CanonicalMIMEHeaderKey(cmp.Or(c.Header, forwardedFor))
 	switch {
 	case !isField(header):
-		return nil, fmt.Errorf(name+"Header: %q is no field", c.Header)
+		return nil, fmt.Errorf(name+"Header: %q is not the name of a header field", c.Header)
 	case header == "Forwarded":
-		return nil, errors.New(name + "Header: Forwarded has another form than a list of addresses")
+		return nil, errors.New(name + "Header: Forwarded is not a list of addresses, and is not supported")
 	case c.Header != "" && len(c.Trusted) == 0:
-		return nil, fmt.Errorf(name+"Header: %q is read of Trusted networks, and there are none", c.Header)
+		return nil, fmt.Errorf(name+"Header: %q is read only from Trusted networks, and there are none", c.Header)
 	}
 	return clientAddr{
 		trusted: unmapAll(c.Trusted), header: header,

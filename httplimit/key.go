@@ -54,13 +54,11 @@ func Header(name string) KeyFunc {
 	}
 }
 
-// Host returns a KeyFunc that limits by host: the Host header of a request to a
-// server, the URL's host of a request that a client sends. A request that a server
-// has received stays one when it is passed on, as httputil.ReverseProxy does: for
-// its Transport leave Transport.Key nil. Letters are lowered,
-// dots at the end, as of a full name, and the default ports 80 and 443 are dropped,
-// other ports are kept. A port is of digits. "Example.com.", "example.com:80" and "example.com" are
-// one key.
+// Host returns a KeyFunc that limits by host: the Host header of a request to a server, the URL's host of a
+// request that a client sends. A request that a server has received stays one when it is passed on, as
+// httputil.ReverseProxy does: for its Transport leave Transport.Key nil. Letters are lowered, dots at the
+// end, as of a full name, and the default ports 80 and 443 are dropped, other ports are kept. A port
+// consists of digits. "Example.com.", "example.com:80" and "example.com" are one key.
 //
 // On a server the client chooses this header. Use it only where unknown hosts
 // are turned away before. Hosts of more than 256 bytes are hashed.

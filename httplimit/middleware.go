@@ -17,21 +17,21 @@ import (
 // has returned or panicked, exactly once.
 //
 // A request that is over the limit is refused at once. With the option Wait it waits for its turn, in order
-// of arrival. A request that is turned away gets 429. It gets 503 if not its rate but this replica is the
-// reason. That is a share smaller than one request, no room for a new key, or a pool that is not known yet.
-// It is also the end of the request's context while it waits, or of Drain's. It gets 413 if it asks for more
+// of arrival. A request that is turned away gets 429. It gets 503 if the reason is this replica and not the
+// rate. Its share may be smaller than one request, it may have no room for a new key, or its pool may not be
+// known yet. It also gets 503 if its context, or Drain's, ends while it waits. It gets 413 if it is larger
 // than the limit ever allows (WeightBy, CostBy). All carry Retry-After in whole seconds, at least 1, unless
 // no waiting helps (413, quotient.Limit.Deny). They also carry Cache-Control: no-store, and a body of type
 // application/problem+json (RFC 9457). Its detail is a sentence for a person, violated-policies names the
-// rule, and retry-after-seconds repeats Retry-After; the key stands nowhere. See OnRefuse for a body of your
+// rule, and retry-after-seconds repeats Retry-After. The key is not in it. See OnRefuse for a body of your
 // own.
 //
-// PriorityBy, WeightBy, CostBy and PlanBy say what a request asks for. With Also it must be admitted by other
-// limiters too: by all, or none takes anything.
+// PriorityBy, WeightBy, CostBy and PlanBy set the options of a request's call. With Also other limiters must
+// admit it too: all do, or none takes anything.
 //
 // Clients that leave while their requests wait: net/http notices that a client of HTTP/1 has gone only when
-// the request's body has been read. So before such a request waits, up to 64 KiB of its body are read, to be
-// replayed to the handler. See UnreadBodyWait for longer ones, and for those that do not come. The bytes
+// the request's body has been read. So before such a request waits, up to 64 KiB of its body are read; the
+// handler reads them later. See UnreadBodyWait for longer ones, and for those that do not come. The bytes
 // that have come count, not those that were announced. One Middleware holds at most 64 MiB. A key may have
 // as much of it as it leaves free: half, if it is alone. The first 512 bytes of each body are not counted. A
 // client that has already sent its next request (pipelining) is not noticed either; the max of Wait bounds
@@ -46,12 +46,12 @@ import (
 // any answer counts as policy.Failed. A connection that is hijacked through it counts as policy.Success, and
 // holds its permit until it is closed, or for StreamLifetime at most.
 //
-// Middlewares may stand one behind the other. A policy does not learn from what another one says, in front of
-// it or behind it: a request that one behind it turned away counts as policy.Failed.
+// Middlewares may be nested. A policy does not learn from the answers of another Middleware: a request that
+// an inner one refused counts as policy.Failed.
 //
-// The handler that comes out is safe for use by many goroutines.
-// Middleware panics if l or key is nil, if CostBy names a unit that l does not know, and if Wait stands beside
-// Also. The function that it returns panics if the handler is nil.
+// The returned handler is safe for use by many goroutines. Middleware panics if l or key is nil, if CostBy
+// names a unit that l does not know, and if Wait is combined with Also. The function that it returns panics
+// if the handler is nil.
 func Middleware(l *quotient.Limiter, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
 	m := newMiddleware("Middleware", l, opts)
 	if key == nil {
@@ -71,8 +71,8 @@ func Middleware(l *quotient.Limiter, key KeyFunc, opts ...Option) func(http.Hand
 // function returns; if it was not called, the request has been answered with a refusal. A key of more than
 // 256 bytes is hashed.
 //
-// The function that comes out is safe for use by many goroutines. Make it once: how much of bodies
-// is buffered counts for each. Around panics if l is nil.
+// The returned function is safe for use by many goroutines. Make it once: each has its own bound on buffered
+// bodies. Around panics if l is nil.
 func Around(l *quotient.Limiter, opts ...Option) func(w http.ResponseWriter, r *http.Request, key string, next http.Handler) {
 	m := newMiddleware("Around", l, opts)
 	return func(w http.ResponseWriter, r *http.Request, key string, next http.Handler) {
@@ -100,7 +100,7 @@ func newMiddleware(name string, l *quotient.Limiter, opts []Option) *middleware 
 		m.feedback = m.feedback || o.limiter.Stats().Learns
 	}
 	if m.maxWait > 0 && len(m.also) > 0 {
-		panic("httplimit: " + name + ": Wait stands beside Also: requests of several limiters do not wait")
+		panic("httplimit: " + name + ": Wait and Also exclude each other: requests of several limiters do not wait")
 	}
 	return m
 }

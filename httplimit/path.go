@@ -21,16 +21,15 @@ import (
 // "/a/b", "//a/./b/", "/%61/b", "/a;x=1/b", "/x/../a/b" and "/A/b" are all
 // "/a/b". The query is no part of it.
 //
-// The form is coarser than what most servers tell apart: two resources whose
-// paths differ in case alone share a quota. It is meant for keys and for
-// matching rules, not for serving files. A path that is canonical already costs
-// no allocation. One of more than 256 bytes is hashed.
+// The form is coarser than the paths of most servers: two resources whose paths differ in case alone share a
+// quota. It is meant for keys and for matching rules, not for serving files. A path that is canonical
+// already costs no allocation. One of more than 256 bytes is hashed.
 func Path() KeyFunc {
 	return func(r *http.Request) string { return own(canonicalPath(r.URL.Path)) }
 }
 
-// CanonicalPath returns the form that Path documents, of a path whose percent-encoding is undone, such as
-// url.URL.Path. It is for matching rules: whatever its length, it is not hashed.
+// CanonicalPath returns the form that Path documents. The argument is a decoded path, such as url.URL.Path.
+// It is for matching rules: the result is never hashed.
 func CanonicalPath(p string) string { return canonicalPath(p) }
 
 // canonicalPath is the form that Path documents, of a path whose

@@ -9,8 +9,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Fields names the header fields in which an upstream tells one of its quotas. The names may have any case;
-// an empty name is a field that the upstream does not send.
+// Fields names the header fields in which an upstream reports one of its quotas. The names may have any
+// case; an empty name is a field that the upstream does not send.
 //
 // Limit, Remaining and Used hold decimal numbers, of which two give the third. The rest after a comma or a
 // semicolon is not read ("100, 100;w=60" is 100). Numbers below 0 count as absent, and so does a limit of 0.
@@ -20,14 +20,14 @@ type Fields struct {
 	Unit string
 	// Limit is the whole quota, Remaining what is left of it.
 	Limit, Remaining string
-	// Used is what is gone of it, also with the limit, as in "32/40".
+	// Used is how much of it is used up, also with the limit, as in "32/40".
 	Used string
 	// Reset is when the quota is renewed or full again. It may be a number: above 1e11 milliseconds since
 	// 1970, from 1e9 on seconds since 1970, less is seconds from now. It may also be a Go duration (6m0s), a
 	// time of RFC 3339, with or without seconds, or an HTTP date. Instants are relative to the answer's Date
 	// where it has one. More than 31 days count as 31.
 	Reset string
-	// ResetAfter is the same in seconds from now. It goes before Reset.
+	// ResetAfter is the same in seconds from now. It takes precedence over Reset.
 	ResetAfter string
 }
 

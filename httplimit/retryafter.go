@@ -12,8 +12,7 @@ import (
 // attack, and would stop a key for good.
 const maxRetryAfter = 24 * time.Hour
 
-// RetryAfter reads the Retry-After field of an answer: how long the server asks
-// to wait. It understands
+// RetryAfter reads the Retry-After field of an answer: the wait that the server demands. It understands
 //
 //   - seconds, whole or decimal ("120", "2.5"); a fraction below a nanosecond is rounded up, so that the
 //     result is never shorter than the field;
@@ -22,8 +21,8 @@ const maxRetryAfter = 24 * time.Hour
 //     past is 0.
 //
 // More than 24 hours count as 24 hours. It reports false for no field, for a negative number and for
-// anything else it cannot read. It also does so for an answer that comes from a cache (Age above 0), which
-// says nothing about the present. Only the first line of a repeated field counts.
+// anything else it cannot read. It also does so for an answer from a cache (Age above 0), which is not about
+// the present. Only the first line of a repeated field counts.
 func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	value := strings.Trim(h.Get("Retry-After"), " \t")
 	if value == "" || cached(h) {

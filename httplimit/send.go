@@ -11,7 +11,8 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// FieldSet names the header fields in which Middleware tells a client where it stands. See SendFields.
+// FieldSet names the header fields in which Middleware sends a client its limit and what is left of it. See
+// SendFields.
 type FieldSet uint8
 
 const (
