@@ -29,18 +29,9 @@ export class LimiterView {
     this.shownPlans = "";
     this.shownOverrides = "";
     this.inSight = false;
-    this.tiles = { waiting: tile("Waiting"), inFlight: tile("In flight"), used: tile("Hottest key"), keys: tile("Keys") };
-    this.charts = {
-      admitted: new Chart("Admitted", "per second", "good"),
-      refused: new Chart("Refused", "per second", "bad"),
-      waiting: new Chart("Waiting", "callers", "plain"),
-      inFlight: new Chart("In flight", "requests", "plain"),
-      throttled: new Chart("Upstream 429s", "per second", "bad"),
-    };
     this.figures = { inFlight: figure("in flight"), waiting: figure("waiting"), refused: figure("refused"), admitted: figure("admitted") };
     this.spark = new Spark();
     this.together = new Together();
-    this.keys = new HotKeys(name, done, (use) => this.showUse(use));
     this.build();
     this.unfold(choice === true);
   }
@@ -65,10 +56,21 @@ export class LimiterView {
       el("header", {},
         el("div", { class: "title" }, el("h2", { id: `${id}-title` }, this.fold), ...Object.values(this.badges), this.together.badge),
         this.line, this.buttons),
-      (this.body = el("div", { id: `${id}-body`, class: "body" }, ...this.content())));
+      (this.body = el("div", { id: `${id}-body`, class: "body" })));
   }
 
-  content() {
+  // fill makes what a limiter opens to, when it first does: there may be a thousand of them.
+  fill() {
+    this.filled = true;
+    this.tiles = { waiting: tile("Waiting"), inFlight: tile("In flight"), used: tile("Hottest key"), keys: tile("Keys") };
+    this.charts = {
+      admitted: new Chart("Admitted", "per second", "good"),
+      refused: new Chart("Refused", "per second", "bad"),
+      waiting: new Chart("Waiting", "callers", "plain"),
+      inFlight: new Chart("In flight", "requests", "plain"),
+      throttled: new Chart("Upstream 429s", "per second", "bad"),
+    };
+    this.keys = new HotKeys(this.name, this.done, (use) => this.showUse(use));
     this.mark = el("p", { class: "differs", hidden: true });
     this.rules = el("tbody");
     this.plans = el("tbody");
@@ -81,7 +83,7 @@ export class LimiterView {
     const add = el("button", { type: "button", "data-writes": true, class: "small add", text: "Add a plan", onclick: () => changes.plan(this.name, "", this.done) });
     this.graphs = el("div", { class: "charts" }, ...Object.values(this.charts).map((c) => c.node));
     this.numbers = el("div", { class: "tiles" }, ...Object.values(this.tiles).map((t) => t.node));
-    return [
+    this.body.append(
       this.mark,
       this.numbers,
       this.graphs,
@@ -89,13 +91,13 @@ export class LimiterView {
       el("div", { class: "pair" }, part("Rules", ruleTable), part("Plans", this.planTable, this.planNote, add)),
       this.keys.node,
       part("Overrides", this.overrideTable, this.overrideNote),
-    ];
+    );
   }
 
   // look notes whether the view can be seen; only then it draws and requests keys.
   look(inSight) {
     this.inSight = inSight;
-    this.keys.look(inSight && this.open);
+    this.keys?.look(inSight && this.open);
     if (inSight && this.state) this.draw();
   }
 
@@ -114,6 +116,10 @@ export class LimiterView {
 
   unfold(open) {
     this.open = open;
+    if (open && !this.filled) {
+      this.fill();
+      if (this.state) this.layOut();
+    }
     this.fold.setAttribute("aria-expanded", String(open));
     this.body.hidden = !open;
     this.buttons.hidden = !open;
@@ -143,7 +149,6 @@ export class LimiterView {
     const before = this.seen;
     this.state = state;
     this.together.take(state, t);
-    this.keys.share = state.pool.weight / state.pool.replicas;
     this.seen = { t, admitted: state.admitted, throttled: state.throttled, refused: state.refused };
     if (before && t - before.t > 0.2) this.samples.push({ t, ...rates(before, this.seen, state) });
     else if (before) this.seen = before; // too close for a rate: it is counted with the next one
@@ -197,18 +202,20 @@ export class LimiterView {
   layOut() {
     const { state, badges } = this;
     const can = this.can();
-    this.keys.can = { ...can, learned: state.learns };
     for (const [name, { node }] of Object.entries(this.figures)) node.classList.toggle("never", !can[name]);
-    for (const [name, { node }] of Object.entries(this.charts)) node.hidden = !can[name];
-    this.graphs.dataset.count = String(Object.values(can).filter(Boolean).length);
-    this.tiles.waiting.node.hidden = !can.waiting;
-    this.tiles.inFlight.node.hidden = !can.inFlight;
-    this.numbers.dataset.count = String(2 + Number(can.waiting) + Number(can.inFlight));
     badges.dry.hidden = !state.dry_run;
     badges.denies.hidden = !state.limit.denies;
     badges.differs.hidden = this.differs === "";
     badges.learning.hidden = !state.learns;
     this.together.draw(state);
+    if (!this.filled) return;
+    this.keys.can = { ...can, learned: state.learns };
+    this.keys.share = state.pool.weight / state.pool.replicas;
+    for (const [name, { node }] of Object.entries(this.charts)) node.hidden = !can[name];
+    this.graphs.dataset.count = String(Object.values(can).filter(Boolean).length);
+    this.tiles.waiting.node.hidden = !can.waiting;
+    this.tiles.inFlight.node.hidden = !can.inFlight;
+    this.numbers.dataset.count = String(2 + Number(can.waiting) + Number(can.inFlight));
   }
 
   draw() {

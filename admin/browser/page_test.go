@@ -57,6 +57,7 @@ func TestPage(t *testing.T) {
 }
 
 func numbersMove(p *tab, s *service) {
+	p.until("trouble has opened all three", `document.querySelectorAll("section.limiter .chart").length === 15`)
 	for _, chart := range []string{"Admitted", "Refused", "In flight"} {
 		drawn := fmt.Sprintf(`[...document.querySelectorAll("#limiter-api .chart")].find((c) => c.querySelector(".name").textContent === %q)`, chart)
 		p.until("there is a line for "+chart, drawn+`.querySelector("path.line")?.getAttribute("d").includes("L")`)
