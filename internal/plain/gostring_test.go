@@ -21,7 +21,7 @@ func f() {
 	panic("p: the limit " + name +
 		" is read by nobody")
 	log.Warn("nobody")
-	_ = "<b>markup that nobody reads</b>"
+	_ = "<b>this is markup that nobody ever reads</b>"
 	_ = map[string]int{"it was said that nobody reads": 1}
 	return ~
 The first line, for nobody.
@@ -74,11 +74,12 @@ func TestScript(t *testing.T) {
 	const src = `// A comment for nobody.
 //   nobody(reads, what) is indented here
 const a = "a text that nobody reads"; // and here nobody looks
-const b = a / 2, c = /"nobody reads this one'/.test(a) / 1;
+const b = a / 2, c = /"nobody reads this one text'/.test(a) / 1;
 /* nobody "reads this one either" */
 f(~the key ${k ? ~x~ : "y"} is read
 by nobody, they say~, 'nobody');
 const d = "x.nobody { color: red }";
+const e = ~one two three ${k ? ~x~ : nobody} four five six seven~;
 `
 	want := []string{"1 nobody", "3 nobody", "6 nobody"}
 	if got := hitsOf(t, "p.js", strings.ReplaceAll(src, "~", "`"), 0); !slices.Equal(got, want) {
