@@ -5,7 +5,7 @@
 //	GET /state       what the limiters are doing now; ?history=1: and did in the last two minutes
 //	GET /events      the state once a second, as server-sent events
 //	GET /keys?top=20 the hottest keys
-//	GET /explain?key=K where one key stands, and what its next request would get; &plan=paid: in that plan
+//	GET /explain?key=K the state of one key, and the answer to its next request; &plan=paid: in that plan
 //	PUT /replicas    {"replicas":4,"ordinal":2,"ttl_seconds":600}: the pool, for ten minutes; "weight" too
 //	PUT /limit       {"rates":[{"events":100,"per_seconds":1}],"in_flight":10}
 //	PUT /plan        {"plan":"paid","limit":{...}}: the limit of a plan; null takes it off

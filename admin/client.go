@@ -153,7 +153,7 @@ type ExplainOption func(url.Values)
 // that the key is in.
 func InPlan(name string) ExplainOption { return func(query url.Values) { query.Set("plan", name) } }
 
-// Explain returns where a key stands.
+// Explain returns the state of a key.
 func (c *Client) Explain(ctx context.Context, limiter, key string, opts ...ExplainOption) (Explanation, error) {
 	query := named(limiter)
 	for _, opt := range opts {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// FileState is where the file stands that says what is limited. The State of package config converts to it:
+// FileState is the state of the file that configures the limits. The State of package config converts to it:
 //
 //	admin.File(func() admin.FileState { return admin.FileState(c.State()) })
 //

@@ -12,7 +12,7 @@ type Keys struct {
 	Keys    []KeyUse `json:"keys"` // the hottest first: most waiting, then most used up
 }
 
-// KeyUse is where one key stands on this replica. KeyBase64 is as in OverrideState.
+// KeyUse is the state of one key on this replica. KeyBase64 is as in OverrideState.
 type KeyUse struct {
 	Key        string    `json:"key"`
 	KeyBase64  []byte    `json:"key_base64,omitempty"`

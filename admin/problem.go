@@ -25,7 +25,7 @@ type Problem struct {
 	Range  string `json:"range,omitempty"`
 }
 
-// Error says what was wrong in one line.
+// Error describes the mistake in one line.
 func (p *Problem) Error() string {
 	text := p.Detail
 	if p.Field != "" {

@@ -34,7 +34,7 @@ type Process struct {
 	Version string    `json:"version"` // of the program's main module; "(devel)" or "" when it was not built from a version
 }
 
-// LimiterState is where one limiter stands. See quotient.Stats for what is counted.
+// LimiterState is the state of one limiter. See quotient.Stats for what is counted.
 type LimiterState struct {
 	Limit          LimitState        `json:"limit"` // over the fleet
 	Rules          []RuleState       `json:"rules"` // of the limit, with this replica's share

@@ -105,7 +105,7 @@ type Config struct {
 	watching bool
 }
 
-// State is where a Config stands.
+// State is the state of a Config.
 type State struct {
 	Path     string
 	Loaded   time.Time // when the file in force was put in force
@@ -151,7 +151,7 @@ func (c *Config) File() *File {
 	return c.file
 }
 
-// State is where c stands. It looks at every limiter. Where an operator has given a key a limit, it looks at
+// State returns the state of c. It looks at every limiter. Where an operator has given a key a limit, it looks at
 // all keys of that limiter, once for each change.
 func (c *Config) State() State {
 	c.mu.Lock()

@@ -137,7 +137,7 @@ func spelt(kind, arg string) string {
 	return kind + ":" + arg
 }
 
-// PlanKind is where the plan of a request stands.
+// PlanKind is a part of a request that may name its plan.
 type PlanKind string
 
 // The kinds of plans, as the file spells them, each with an argument: plan = "header:X-Plan".
@@ -147,7 +147,7 @@ const (
 	PlanClaim  PlanKind = "claim"  // a claim of the bearer token, a JWT that JWT.KeyFile verifies
 )
 
-// Plan is where the plan of a request stands.
+// Plan is the part of a request that names its plan.
 type Plan struct {
 	Kind PlanKind
 	Arg  string

@@ -15,7 +15,7 @@ import (
 // concerns the interceptor's own limiter.
 //
 // Calls do not wait: a client's call too is refused at once. The function that takes the options panics if
-// Wait stands beside Also. Also panics if l or key is nil.
+// Wait comes with Also. Also panics if l or key is nil.
 func Also(l *quotient.Limiter, key KeyFunc) Option {
 	if l == nil {
 		panic("grpclimit: Also: the limiter is nil")

@@ -12,7 +12,7 @@ import (
 // interceptors, chained behind those that are there. Those that are passed to grpc.NewServer before them run
 // outside of the limit, those that are passed after them inside. Except lets single methods pass.
 //
-// Server panics if l or key is nil, or if Wait stands beside Also.
+// Server panics if l or key is nil, or if Wait comes with Also.
 func Server(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(UnaryServer(l, key, opts...)),
@@ -21,7 +21,7 @@ func Server(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.ServerOptio
 }
 
 // UnaryServer returns an interceptor that puts l in front of a server's unary methods. It is safe for use by
-// many goroutines. UnaryServer panics if l or key is nil, or if Wait stands beside Also.
+// many goroutines. UnaryServer panics if l or key is nil, or if Wait comes with Also.
 func UnaryServer(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.UnaryServerInterceptor {
 	g := newGuard("UnaryServer", l, key, 0, opts)
 	return func(
@@ -37,7 +37,7 @@ func UnaryServer(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.UnarySer
 
 // StreamServer returns an interceptor that puts l in front of a server's streaming methods: a stream takes
 // one permit, whatever is sent over it. It is safe for use by many goroutines. StreamServer panics if l or
-// key is nil, or if Wait stands beside Also.
+// key is nil, or if Wait comes with Also.
 func StreamServer(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.StreamServerInterceptor {
 	g := newGuard("StreamServer", l, key, 0, opts)
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {

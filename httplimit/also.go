@@ -22,7 +22,7 @@ import (
 // CostBy, PlanBy and PermitFrom concern the Middleware's own limiter; a request counts as one in the others.
 // Policies that learn get the feedback of a request in each of the limiters.
 //
-// Requests do not wait: Middleware panics if Wait stands beside Also. Also panics if l or key is nil.
+// Requests do not wait: Middleware panics if Wait comes with Also. Also panics if l or key is nil.
 func Also(l *quotient.Limiter, key KeyFunc) Option {
 	if l == nil {
 		panic("httplimit: Also: the limiter is nil")
