@@ -24,7 +24,7 @@ type proxyCmd struct {
 	Refuse   bool          `xor:"wait" help:"${help_refuse}"`
 	MaxWait  time.Duration `xor:"wait" placeholder:"D" help:"${help_max_wait}"`
 	MaxKeys  int           `default:"65536" placeholder:"N" help:"${help_max_keys}"`
-	Policy   string        `enum:"fixed,tracking" default:"fixed" placeholder:"LAW" help:"${help_policy}"`
+	Policy   string        `enum:"fixed,tracking" default:"fixed" placeholder:"NAME" help:"${help_policy}"`
 
 	Replicas int    `env:"QUOTIENT_REPLICAS" placeholder:"N" help:"${help_replicas}"`
 	Ordinal  int    `placeholder:"N" help:"${help_ordinal}"`

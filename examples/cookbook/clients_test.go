@@ -56,7 +56,7 @@ func prompt(ctx context.Context, limiter *quotient.Limiter, text string, send co
 func onSchedule(ctx context.Context, c *lease.Client, job func(context.Context, uint64) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	giveUp := time.AfterFunc(time.Second, cancel) // Lock then returns context.Canceled: another replica has it
+	giveUp := time.AfterFunc(time.Second, cancel) // then Lock fails: it is held, or no server answers
 	held, err := c.Lock(ctx, "nightly", 1)
 	if err != nil {
 		return err

@@ -247,7 +247,7 @@ func (f *fleet) join(ctx context.Context) error {
 		return err
 	}
 	f.growth = f.grown(born, slices.Max(news.delays), n)
-	f.out.event(born-f.begin, what, "told", news)
+	f.out.event(born-f.begin, what, "notified", news)
 	return nil
 }
 
@@ -275,7 +275,7 @@ func (f *fleet) killOne(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.out.event(at-f.begin, what, "told", news)
+	f.out.event(at-f.begin, what, "notified", news)
 	return nil
 }
 

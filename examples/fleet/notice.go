@@ -44,7 +44,7 @@ func (f *fleet) say(c change) error {
 // happens shows a change that replicas are not notified of, and lets the platform report what it reports.
 func (f *fleet) happens(what string, c change) error {
 	err := f.say(c)
-	f.out.happening(c.at-f.begin, what, "nobody is told")
+	f.out.happening(c.at-f.begin, what, "no replica is notified")
 	return err
 }
 

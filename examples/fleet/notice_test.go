@@ -170,7 +170,7 @@ func counts(t *testing.T, pool string) (missing []string) {
 		t.Errorf("-pool %s: exit status %d\n%s", pool, status, stdout.String())
 	}
 	for _, want := range []string{
-		"3 replicas know how many they are", "replica 4 joins, its bucket empty; nobody is told", "all know of the join; noticed: ",
+		"3 replicas know how many they are", "replica 4 joins, its bucket empty; no replica is notified", "all know of the join; noticed: ",
 		"replica 2 is killed", "all know of the kill; noticed: ", "held    the fleet", "held    replica 4",
 		"held    join", "held    kill", "Every bound held.",
 	} {

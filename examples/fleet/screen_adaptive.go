@@ -8,7 +8,7 @@ import (
 // adaptiveHead prints what the adaptive act is about.
 func (s *screen) adaptiveHead() {
 	p := s.plan
-	s.print("\n%s The upstream changes its limit and announces nothing (it tells: %s).\n",
+	s.print("\n%s The upstream changes its limit and announces nothing (its answers carry: %s).\n",
 		s.bold("A limit that moves."), tellsText(p))
 	s.print("%d processes want %g requests a second each and learn it from their own answers (policy %s).\n\n     ",
 		p.Replicas, p.Want, p.ctrl)

@@ -77,7 +77,7 @@ func TestColorOnlyWhenAsked(t *testing.T) {
 		s, out := testScreen(tt.color)
 		s.head()
 		s.line(1, []cell{{second{50, 1}, 12, true}}, 100)
-		s.event(time.Second, "replica 3 joins", "told", announcement{ids: []int{1}, delays: []time.Duration{ms}})
+		s.event(time.Second, "replica 3 joins", "notified", announcement{ids: []int{1}, delays: []time.Duration{ms}})
 		s.adaptiveHead()
 		s.outcome(outcome{Scenes: []followUp{{}}, Checks: []check{{Held: true}}})
 		s.summary(summary{Phases: []result{{}}})

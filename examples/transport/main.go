@@ -89,7 +89,7 @@ func run(ctx context.Context, out io.Writer, base http.RoundTripper, url string,
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "told %d/s, %d/s allowed: %s\n", believed, perSecond, fixed)
+	fmt.Fprintf(out, "configured %d/s, %d/s allowed: %s\n", believed, perSecond, fixed)
 	learned, err := play(ctx, base, url, u, policy.Tracking{}, 3*time.Second)
 	if err != nil {
 		return err

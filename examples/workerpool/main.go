@@ -42,7 +42,7 @@ func run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	took := time.Since(start)
-	fmt.Fprintf(out, "%d messages in %d batches, %d asked for and given back\n", m.answered, q.batches, p.unused)
+	fmt.Fprintf(out, "%d messages in %d batches, %d taken and given back\n", m.answered, q.batches, p.unused)
 	fmt.Fprintf(out, "%d tokens in %v, %d a second and %d at once allowed\n", m.tokens, took.Round(time.Millisecond), tokensPerSecond, tokensAtOnce)
 	fmt.Fprintf(out, "at most %d of %d units of work at a time\n", m.most, weightInFlight)
 	return m.check(took)
