@@ -1,5 +1,5 @@
 // The changes that an operator can make: the fields of each, what it sends and what it shows for confirmation. Each holds on this replica.
-import { el, exact, number, limitText, rateText, duration } from "./dom.js";
+import { el, exact, number, limitText, rateText, duration, several, isolated } from "./dom.js";
 import { field, numeric, textual, select, choice, checkbox, numberOf, atMost } from "./fields.js";
 import { change } from "./dialog.js";
 import { get, named } from "./api.js";
@@ -7,10 +7,11 @@ import { here } from "./replica.js";
 
 const longestKey = 4096; // bytes
 const longestName = 128; // bytes of a rate's name or unit
+const everyOne = "all limiters";
 
 // replicas changes the replica count that some limiters use, by name. all are those of the process.
 export function replicas(names, all, done) {
-  const label = (list) => (list.length === all.length && all.length > 1 ? "all limiters" : list.join(", "));
+  const label = (list) => (list.length === all.length && all.length > 1 ? everyOne : several(list));
   change({
     title: `Change the replica count of ${names.length > 3 && names.length < all.length ? `${names.length} limiters` : label(names)} ${here()}`,
     about: "This replica divides each limit by it, at once. Other replicas keep theirs.",
@@ -19,7 +20,7 @@ export function replicas(names, all, done) {
     edit({ limiters }) {
       const there = Object.keys(limiters).sort();
       const mine = names.filter((n) => there.includes(n));
-      const lists = [mine, there, ...there.map((n) => [n])].filter((list, i, every) => list.length > 0 && every.findIndex((other) => other.join() === list.join()) === i);
+      const lists = [mine, there, ...there.map((n) => [n])].filter(unlike());
       const first = limiters[lists[0][0]].pool;
       const whose = select(lists.map((list, i) => [String(i), label(list)]), "0");
       const most = 1_000_000;
@@ -42,20 +43,27 @@ export function replicas(names, all, done) {
   });
 }
 
+// unlike returns a filter that leaves out empty lists, and those that came before.
+function unlike() {
+  const seen = new Set([""]);
+  return (list) => seen.size < seen.add(list.join()).size;
+}
+
 function poolChange(limiters, names, label, count, weight, ordinal, minutes) {
   const pools = names.map((n) => limiters[n].pool);
   const seconds = minutes === undefined ? undefined : minutes * 60;
+  const whose = label === everyOne ? label : names.join(", "); // the review has them all
   const listed = (texts) => [...new Set(texts)].join(", ");
   return {
     path: "replicas",
     targets: names.map((n) => ({ limiter: n, etag: limiters[n].etag })),
     body: { replicas: count, weight, ordinal, ttl_seconds: seconds },
     rows: [
-      ["Limiters", label, label],
+      ["Limiters", whose, whose],
       ["Replicas", listed(pools.map((p) => exact(p.replicas))), exact(count)],
       ["Counts as", listed(pools.map((p) => exact(p.weight))), exact(weight ?? 1)],
       ["This is replica", listed(pools.map((p) => (p.ordinal ? exact(p.ordinal) : "unknown"))), ordinal ? exact(ordinal) : "unknown"],
-      ["Source", listed(pools.map((p) => p.source)), seconds ? `an operator, for ${duration(seconds)}` : "an operator, until it is changed"],
+      ["Source", listed(pools.map((p) => p.source)), seconds ? `an operator, for ${exact(minutes)} min` : "an operator, until it is changed"],
     ],
     done: `Replica count of ${label} set to ${exact(count)}.`,
   };
@@ -168,7 +176,7 @@ export function override(name, key, done) {
 export function remove(name, key, done) {
   change({
     title: `Remove an override of ${name} ${here()}`,
-    about: `Key ${key.key} comes under the limiter's own limit again.`,
+    about: `Key ${isolated(key.key)} comes under the limiter's own limit again.`,
     query: { limiter: name },
     done,
     edit(seen) {
@@ -184,7 +192,7 @@ function overrideChange(name, etag, key, old, value) {
     targets: [{ limiter: name, etag }],
     body: { ...named(key), limit: value },
     rows: [["Key", key.key, key.key], ...ownRows(old, value, limitText)],
-    done: value ? `Override of ${key.key} set.` : `Override of ${key.key} removed.`,
+    done: value ? `Override of ${isolated(key.key)} set.` : `Override of ${isolated(key.key)} removed.`,
   };
 }
 
@@ -202,7 +210,7 @@ export function reset(name, key, done) {
         targets: [{ limiter: name, etag }],
         body: named(key),
         rows: [["Key", key.key, key.key], ...resetRows(await get("explain", { limiter: name, ...named(key) }))],
-        done: `Key ${key.key} starts fresh.`,
+        done: `Key ${isolated(key.key)} starts fresh.`,
       });
       return { collect };
     },

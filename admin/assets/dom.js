@@ -44,9 +44,26 @@ export function number(n) {
   return new Intl.NumberFormat("en", { maximumFractionDigits: digits }).format(n);
 }
 
+// pace writes events a second or a period: three an hour are 0.00083 a second, and not 0.
+function pace(n) {
+  return n > 0 && n < 1e-3 ? String(Number(n.toPrecision(2))) : number(n);
+}
+
 // exact writes a number as an operator typed it, with separators.
 export function exact(n) {
+  if (n !== 0 && Math.abs(n) < 1e-3) return String(n);
   return new Intl.NumberFormat("en", { maximumFractionDigits: 9 }).format(n);
+}
+
+// isolated keeps the direction of a name's letters from the rest of a sentence.
+export function isolated(name) {
+  return `\u2068${name}\u2069`;
+}
+
+// several writes names, the first dozen of many.
+export function several(names) {
+  const most = 12;
+  return names.length <= most ? names.join(", ") : `${names.slice(0, most).join(", ")} and ${exact(names.length - most)} more`;
 }
 
 // duration writes seconds in the largest unit that keeps them readable.
@@ -80,12 +97,12 @@ export function ruleText(rule) {
   const unit = rule.unit ? ` ${rule.unit}` : "";
   if (!rule.window_seconds) return { limit: `${exact(rule.limit)} slots`, share: `${exact(rule.share)} slots` };
   const per = `${unit}/${period(rule.window_seconds)}`;
-  return { limit: exact(rule.events) + per, share: number(rule.share * rule.window_seconds) + per };
+  return { limit: exact(rule.events) + per, share: pace(rule.share * rule.window_seconds) + per };
 }
 
 // paceText writes what a policy has learned: a pace, or a number of slots.
-export function paceText({ unit, pace }) {
-  return unit === "in-flight" ? `${number(pace)} slots` : `${number(pace)}${unit ? ` ${unit}` : ""}/s`;
+export function paceText({ unit, pace: learned }) {
+  return unit === "in-flight" ? `${number(learned)} slots` : `${pace(learned)}${unit ? ` ${unit}` : ""}/s`;
 }
 
 export function limitText(limit) {

@@ -29,7 +29,7 @@ export function showFile({ file, limiters, time }) {
   setText(trouble, failed ? file.error : "");
   broken.hidden = !failed;
   const differs = byLimiter(file.differs);
-  const gone = [...differs.keys()].filter((name) => !(name in limiters));
+  const gone = [...differs.keys()].filter((name) => !Object.hasOwn(limiters, name));
   setText(others, gone.length > 0 ? `Differs from the file: ${gone.map((name) => `${name} (${differs.get(name)})`).join(", ")}` : "");
   others.hidden = gone.length === 0;
   return differs;

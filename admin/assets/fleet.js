@@ -1,5 +1,5 @@
 // The replica count that each limiter of this process uses.
-import { el, setText, exact, duration } from "./dom.js";
+import { el, setText, exact, duration, several } from "./dom.js";
 import { replicas } from "./changes.js";
 
 // showFleet shows the replica count, once for all limiters that use the same. It comes from the same source for those.
@@ -10,7 +10,8 @@ export function showFleet({ limiters, time }, notice) {
   for (const name of Object.keys(limiters).sort()) {
     const { pool } = limiters[name];
     const belief = JSON.stringify([pool.replicas, pool.weight, pool.ordinal, pool.source, pool.until ?? ""]);
-    groups.set(belief, [...(groups.get(belief) ?? []), name]);
+    if (!groups.has(belief)) groups.set(belief, []);
+    groups.get(belief).push(name);
   }
   const all = Object.keys(limiters);
   const beliefs = [...groups.keys()];
@@ -58,7 +59,7 @@ function poolTile(notice) {
     const pool = each[0];
     setText(size, exact(pool.replicas));
     setText(unit, pool.replicas === 1 ? " replica" : " replicas");
-    setText(whose, of.length === every.length ? (every.length === 1 ? `limiter ${every[0]}` : "all limiters") : of.join(", "));
+    setText(whose, of.length === every.length ? (every.length === 1 ? `limiter ${every[0]}` : "all limiters") : several(of));
     const weight = pool.weight > 1 ? `, counts as ${exact(pool.weight)}` : "";
     put("This one", (pool.ordinal ? `number ${exact(pool.ordinal)}` : "number unknown") + weight);
     put("Source", sources[pool.source] ?? pool.source);

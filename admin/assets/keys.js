@@ -105,7 +105,7 @@ export class HotKeys {
 }
 
 function name(key) {
-  return el("span", { text: key === "" ? "(empty key)" : key });
+  return el("bdi", { text: key === "" ? "(empty key)" : key });
 }
 
 // badge says what limit a key has, "" for the limiter's.

@@ -1,6 +1,6 @@
 // The lease service: its semaphores, read every two seconds while they can be seen, the holders of each, and
 // the way to break a lease.
-import { el, setText, table, number, exact, duration } from "./dom.js";
+import { el, setText, table, number, exact, duration, isolated } from "./dom.js";
 import { get, Refused } from "./api.js";
 import { read, change, instead } from "./dialog.js";
 import { field, textual } from "./fields.js";
@@ -89,9 +89,6 @@ function line(s) {
     el("td", { text: exact(s.level) }),
     el("td", { class: "acts" }, el("button", { type: "button", class: "small", text: "Holders", "aria-label": `Holders of ${s.name}`, onclick: () => locks(s.name) })));
 }
-
-// isolated keeps the direction of a name's letters from the rest of a sentence.
-const isolated = (name) => `\u2068${name}\u2069`;
 
 // locks shows the holders of a semaphore and the peers that wait for it.
 function locks(semaphore) {

@@ -40,7 +40,7 @@ export class LimiterView {
     const id = `limiter-${this.name}`;
     const { name, done } = this;
     const button = (text, onclick, kind = "") => el("button", { type: "button", "data-writes": true, class: kind, text, onclick });
-    this.fold = el("button", { type: "button", class: "fold", "aria-controls": `${id}-body`, onclick: () => this.choose(!this.open) }, chevron(), el("span", { text: name }));
+    this.fold = el("button", { type: "button", class: "fold", "aria-controls": `body-${name}`, onclick: () => this.choose(!this.open) }, chevron(), el("span", { text: name }));
     this.badges = {
       dry: badge("Dry run", "dry", "Everything is admitted"),
       denies: badge("Denies everything", "denies"),
@@ -52,11 +52,11 @@ export class LimiterView {
       button("Override a key", () => changes.override(name, null, done)),
       (this.dryButton = button("Turn dry run on", () => changes.dryRun(name, !this.state.dry_run, done))));
     this.line = el("div", { class: "figures" }, this.spark.node, ...Object.values(this.figures).map((f) => f.node));
-    this.node = el("section", { id, class: "limiter", tabindex: "-1", "aria-labelledby": `${id}-title` },
+    this.node = el("section", { id, class: "limiter", tabindex: "-1", "aria-labelledby": `title-${name}` },
       el("header", {},
-        el("div", { class: "title" }, el("h2", { id: `${id}-title` }, this.fold), ...Object.values(this.badges), this.together.badge),
+        el("div", { class: "title" }, el("h2", { id: `title-${name}` }, this.fold), ...Object.values(this.badges), this.together.badge),
         this.line, this.buttons),
-      (this.body = el("div", { id: `${id}-body`, class: "body" })));
+      (this.body = el("div", { id: `body-${name}`, class: "body" })));
   }
 
   // fill makes what a limiter opens to, when it first does: there may be a thousand of them.
@@ -108,9 +108,9 @@ export class LimiterView {
     this.unfold(open);
   }
 
-  // settle opens a limiter in trouble, or one that is alone, and closes others, unless the operator has chosen.
-  settle(alone) {
-    const open = this.choice ?? (alone || this.trouble < calm);
+  // settle opens a limiter in trouble that is one of the first, or one that is alone, and closes others, unless the operator has chosen.
+  settle(alone, first) {
+    const open = this.choice ?? (alone || (first && this.trouble < calm));
     if (open !== this.open) this.unfold(open);
   }
 
@@ -315,7 +315,7 @@ export class LimiterView {
     const { key, limit } = one;
     const act = (text, run) => el("button", { type: "button", "data-writes": true, class: "small", text, "aria-label": `${text} the override of ${key}`, onclick: run });
     return labelled(overrideColumns, el("tr", {},
-      el("th", { scope: "row", class: "key", text: key === "" ? "(empty key)" : key }),
+      el("th", { scope: "row", class: "key" }, el("bdi", { text: key === "" ? "(empty key)" : key })),
       el("td", { text: limitText(limit) }),
       el("td", { class: "acts" },
         act("Change", () => changes.override(this.name, one, this.done)),

@@ -11,6 +11,7 @@ let notice = () => {};
 // Only what can be seen draws and requests keys.
 const sight = new IntersectionObserver((entries) => {
   for (const entry of entries) {
+    if (views.get(entry.target.view.name) !== entry.target.view) continue; // it was dropped meanwhile
     entry.target.view.visible = entry.isIntersecting;
     entry.target.view.look(entry.isIntersecting && !document.hidden);
   }
@@ -26,12 +27,12 @@ export function showLimiters({ limiters, leases, history }, t, differs, say) {
   const fresh = views.size === 0;
   const changed = match(names);
   for (const name of names) {
-    if (history?.limiters[name]) views.get(name).past(history.limiters[name], history.age_seconds, t);
+    if (history && Object.hasOwn(history.limiters, name)) views.get(name).past(history.limiters[name], history.age_seconds, t);
     views.get(name).take(limiters[name], t, differs.get(name) ?? "");
   }
   arrange(fresh || !held());
   if (changed) choose();
-  at("bar").hidden = names.length < 2;
+  at("bar").hidden = names.length < 2 && filter.value === ""; // a filter must be seen to be cleared
   at("none").hidden = names.length > 0 || Boolean(leases);
 }
 
@@ -76,14 +77,15 @@ function held() {
   return list.matches(":focus-within") || (pointed && list.matches(":hover"));
 }
 
-// arrange puts limiters in trouble first, by the kind of trouble and then by name, and folds those that are calm. A limiter that is alone stays
-// open.
+// arrange puts limiters in trouble first, by the kind of trouble and then by name. The first of them open, and those that are calm fold. A
+// limiter that is alone stays open.
+const mostOpened = 20; // without the operator: a thousand open ones would stop the browser
 function arrange(free) {
   const sorted = [...views.values()].sort((a, b) => a.trouble - b.trouble || (a.name < b.name ? -1 : 1));
   const moved = sorted.some((view, i) => list.children[i] !== view.node);
   at("held").hidden = free || !moved;
   if (!free) return;
-  for (const view of sorted) view.settle(views.size === 1);
+  for (const [i, view] of sorted.entries()) view.settle(views.size === 1, i < mostOpened);
   if (!moved) return;
   sorted.forEach((view, i) => {
     if (list.children[i] !== view.node) list.insertBefore(view.node, list.children[i]);

@@ -11,6 +11,7 @@ import { showLeases } from "./leases.js";
 const at = (id) => document.getElementById(id);
 let state = null;
 let process = ""; // when the service's process started
+let streamed = false; // the state is one of the stream
 
 // Theme: what the system says, until the operator chooses.
 const themes = ["system", "light", "dark"];
@@ -90,7 +91,8 @@ doors.addEventListener("locked", ({ detail }) => stream?.abort(detail));
 const slowest = 30_000; // milliseconds that the answer may take
 async function catchUp(abort) {
   const first = await get("state", { history: 1 }, AbortSignal.any([abort.signal, AbortSignal.timeout(slowest)]));
-  know(first);
+  if (steppedBack(first)) restart();
+  streamed = false;
   show(first);
 }
 
@@ -115,8 +117,9 @@ async function keepConnected() {
 }
 
 function reason(problem) {
-  if (problem.status === 503) return "The service has too many pages open.";
-  if (problem.status !== undefined) return `The service refused: ${problem.message}.`;
+  if (problem.problem?.field === "streams") return "The service has too many pages open.";
+  if (problem.problem?.detail) return `The service refused: ${problem.message}.`;
+  if (problem.status !== undefined) return `The answer has the status ${problem.status}: a proxy may be in the way.`;
   return "The service cannot be reached.";
 }
 
@@ -170,12 +173,20 @@ function tokenError(text) {
 
 // take shows a state of the stream.
 function take(next) {
+  if (streamed && steppedBack(next)) restart(); // the first of a stream may be older than the state before it
+  streamed = true;
   show(next);
   alive();
 }
 
+// steppedBack reports whether the service's clock was set back. The samples so far would lie in the future.
+function steppedBack(next) {
+  return state !== null && Date.parse(next.time) < Date.parse(state.time);
+}
+
 function show(next) {
   const before = state;
+  know(next); // a load balancer may lead the stream to another replica than the request before
   state = next;
   if (next.process.started !== process) {
     if (before) restart();

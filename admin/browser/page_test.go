@@ -204,7 +204,7 @@ func resetKey(p *tab, s *service) {
 		p.t.Error("it was forgiven before the operator said so")
 	}
 	p.click("dialog[open]", "Apply change")
-	p.until("the page says so", `!document.querySelector("dialog[open]") && document.body.innerText.includes("Key debtor starts fresh.")`)
+	p.until("the page says so", `!document.querySelector("dialog[open]") && document.body.innerText.includes("Key \u2068debtor\u2069 starts fresh.")`)
 	if !s.api.Check("debtor", quotient.Weight(3)).OK {
 		p.t.Errorf("the key stands at %v", s.api.Explain("debtor"))
 	}
