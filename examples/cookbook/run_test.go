@@ -176,11 +176,12 @@ var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "hello")
 })
 
-// Each key gets this replica's quarter of the burst of ten, and one key's refusals are not another's.
+// Each key gets this replica's quarter of the burst of ten, and one key's refusals are not another's. Requests
+// without a key share one limit.
 func TestEachKey(t *testing.T) {
 	fake(t, "keys", func(t *testing.T) {
 		h := made[http.Handler](t)(limitEachKey(hello))
-		for _, key := range []string{"a", "b"} {
+		for _, key := range []string{"a", "b", ""} {
 			for n, want := range []int{200, 200, 429} {
 				if got := get(h, http.MethodGet, key, "").Code; got != want {
 					t.Errorf("request %d of %s: %d, want %d", n+1, key, got, want)

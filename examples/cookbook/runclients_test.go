@@ -15,6 +15,11 @@ import (
 	"github.com/quotient-go/quotient/lease"
 )
 
+// A broken transport reaches nothing.
+type broken struct{}
+
+func (broken) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New("no route") }
+
 // An upstream answers in memory.
 type upstream func(*http.Request) *http.Response
 
@@ -245,6 +250,14 @@ func TestOnSchedule(t *testing.T) {
 	}
 	if ran != 2 {
 		t.Errorf("the job ran %d times, want 2", ran)
+	}
+	nowhere := &lease.Client{URLs: []string{"http://lease.invalid"}, HTTP: &http.Client{Transport: broken{}}}
+	err = onSchedule(t.Context(), nowhere, func(context.Context, uint64) error {
+		t.Error("the job runs without a server")
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("without a server: %v", err)
 	}
 	for start := time.Now(); server.Stats().Peers > 0; time.Sleep(time.Millisecond) { // clients leave in the background
 		if time.Since(start) > 20*time.Second {
