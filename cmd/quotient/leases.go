@@ -59,8 +59,8 @@ var leaseHelps = kong.Vars{
 
 // Help shows an example.
 func (leasesCmd) Help() string {
-	return `A process asks for a lock before it uses what is scarce, and gives it back. The lock
-of one that is gone ends by itself. THROTTLE_LOG sets what is logged: ERROR, WARN (the
+	return `A process locks a semaphore before it uses something scarce, and unlocks it afterwards. If
+the process dies, its lock expires. THROTTLE_LOG sets what is logged: ERROR, WARN (the
 default), INFO, DEBUG or TRACE.
 
 Examples:
