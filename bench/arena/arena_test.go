@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/quotient-go/quotient/bench/arena/laws"
+	"github.com/quotient-go/quotient/bench/arena/contenders"
 	"github.com/quotient-go/quotient/bench/arena/sim"
 	"github.com/quotient-go/quotient/policy"
 )
@@ -106,7 +106,7 @@ func made() grid {
 	for _, name := range []string{"S9a", "S9b", "S1"} {
 		g.scenarios = append(g.scenarios, sim.Scenario{Name: name})
 	}
-	g.contenders = []sim.Contender{{Name: laws.Ours}}
+	g.contenders = []sim.Contender{{Name: contenders.Ours}}
 	for i, score := range []float64{.2, .4, .9} {
 		g.cells = append(g.cells, cell{scenario: i, figures: figures{runs: 1, score: score, goodput: score}})
 	}
@@ -129,7 +129,7 @@ func TestMeans(t *testing.T) {
 // TestJudgesTheFall: the halving of S5 is judged separately from the doubling, on every upstream and on the
 // mean of all that can be followed at once. N1 is judged by its score.
 func TestJudgesTheFall(t *testing.T) {
-	g := grid{config: config{contenders: []sim.Contender{{Name: laws.Ours}}}}
+	g := grid{config: config{contenders: []sim.Contender{{Name: contenders.Ours}}}}
 	for _, s := range sim.Given() {
 		if s.Name == "S5" || s.Name == "N1a" {
 			g.scenarios = append(g.scenarios, s)
@@ -161,7 +161,7 @@ func TestJudgesTheFall(t *testing.T) {
 
 // TestAblation: what a rule is worth is the score with it less the score without, on the parts of the cells as well.
 func TestAblation(t *testing.T) {
-	g := grid{config: config{seeds: []uint64{1, 101}, contenders: []sim.Contender{{Name: laws.Ours}, {Name: "light"}, {Name: "heavy"}}}}
+	g := grid{config: config{seeds: []uint64{1, 101}, contenders: []sim.Contender{{Name: contenders.Ours}, {Name: "light"}, {Name: "heavy"}}}}
 	for _, name := range []string{"S1", "O1"} {
 		g.scenarios = append(g.scenarios, sim.Scenario{Name: name})
 	}
@@ -190,7 +190,7 @@ func TestAblation(t *testing.T) {
 // TestAblationTakesEachRuleOut: all rules have a run without them, and no two runs are without the same.
 func TestAblationTakesEachRuleOut(t *testing.T) {
 	seen := policy.Rules(0)
-	for i, c := range laws.Ablation() {
+	for i, c := range contenders.Ablation() {
 		p, ok := c.Policy(nil).(policy.Tracking)
 		if !ok || i == 0 && p.Without != 0 || i > 0 && (p.Without == 0 || seen&p.Without != 0) {
 			t.Errorf("%s: %+v", c.Name, p)
@@ -304,7 +304,7 @@ func TestPicturesExist(t *testing.T) {
 			t.Errorf("nothing to draw for %+v", p)
 		}
 		for _, ctrl := range p.laws {
-			if !slices.ContainsFunc(laws.Contenders(), func(c sim.Contender) bool { return c.Name == ctrl }) || files[p.file(ctrl)] {
+			if !slices.ContainsFunc(contenders.Contenders(), func(c sim.Contender) bool { return c.Name == ctrl }) || files[p.file(ctrl)] {
 				t.Errorf("%s: twice, or of nobody", p.file(ctrl))
 			}
 			files[p.file(ctrl)] = true

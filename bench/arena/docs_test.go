@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quotient-go/quotient/bench/arena/laws"
+	"github.com/quotient-go/quotient/bench/arena/contenders"
 )
 
 const docsPage = "../../docs/adaptive-controller.md"
@@ -20,7 +20,7 @@ func TestDocsSayWhatWasMeasured(t *testing.T) {
 	if !found {
 		t.Fatal("results.md has no means")
 	}
-	for _, c := range laws.Contenders() {
+	for _, c := range contenders.Contenders() {
 		x := row(summary, c.Name) // score, 429 %, steady, with S12, own
 		if len(x) != 5 {
 			t.Errorf("results.md has %q for %s", x, c.Name)
@@ -55,7 +55,7 @@ func TestDocsHaveTheScenarios(t *testing.T) {
 // TestDocsHaveTheRules: what each rule is worth is that of ablation.md and worths.md, rounded.
 func TestDocsHaveTheRules(t *testing.T) {
 	text, scenarios, cells := file(t, docsPage), file(t, "ablation.md"), file(t, "worths.md")
-	for _, c := range laws.Ablation()[1:] {
+	for _, c := range contenders.Ablation()[1:] {
 		name := c.Name
 		rule := regexp.MustCompile(`(?m)^\| ` + name + `(?: \([^)]*\))? \| (\S+) \| (\S+) \|`)
 		in := rule.FindStringSubmatch(text)

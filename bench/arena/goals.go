@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/quotient-go/quotient/bench/arena/laws"
+	"github.com/quotient-go/quotient/bench/arena/contenders"
 	"github.com/quotient-go/quotient/bench/arena/sim"
 )
 
@@ -76,7 +76,7 @@ func (g grid) verdicts() []verdict {
 }
 
 func (g grid) judge(s int, want goal) (list []verdict) {
-	ours := func(c cell) bool { return c.scenario == s && g.contenders[c.contender].Name == laws.Ours }
+	ours := func(c cell) bool { return c.scenario == s && g.contenders[c.contender].Name == contenders.Ours }
 	if !want.each {
 		return want.verdicts(want.scenario, g.mean(ours))
 	}
@@ -94,7 +94,7 @@ func (g grid) judge(s int, want goal) (list []verdict) {
 // the upstreams, and on each. In a window of a minute no client can send the new limit before it ends if
 // that much has been sent already.
 func (g grid) judgeFall(s int) (list []verdict) {
-	ours := func(c cell) bool { return c.scenario == s && g.contenders[c.contender].Name == laws.Ours }
+	ours := func(c cell) bool { return c.scenario == s && g.contenders[c.contender].Name == contenders.Ours }
 	add := func(what string, m figures) {
 		if m.runs > 0 {
 			list = append(list, verdict{"S5 halving s, " + what, m.fell, 6, false, .1}, verdict{"S5 overshoot, " + what, m.overshoot, 1.5, false, .01})
@@ -131,7 +131,7 @@ func (want goal) verdicts(name string, f figures) (list []verdict) {
 
 // judgeAll judges the means over all scenarios of the page.
 func (g grid) judgeAll() (list []verdict) {
-	ours := func(c cell) bool { return g.given(c) && g.contenders[c.contender].Name == laws.Ours }
+	ours := func(c cell) bool { return g.given(c) && g.contenders[c.contender].Name == contenders.Ours }
 	if m := g.meanOfFamilies(ours); m.runs > 0 {
 		list = append(list,
 			verdict{"mean score", m.score, .95, true, .001},

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/quotient-go/quotient/bench/arena/laws"
+	"github.com/quotient-go/quotient/bench/arena/contenders"
 	"github.com/quotient-go/quotient/bench/arena/sim"
 )
 
@@ -37,7 +37,7 @@ func (g grid) gossips(w io.Writer) error {
 		by := func(name string) figures {
 			return g.meanOfFamilies(func(c cell) bool { return g.given(c) == part.given && g.contenders[c.contender].Name == name })
 		}
-		if by(laws.Ours).runs > 0 {
+		if by(contenders.Ours).runs > 0 {
 			t.add(g.gossipRow(part.name, by)...)
 		}
 	}
@@ -49,7 +49,7 @@ func (g grid) gossips(w io.Writer) error {
 
 // gossipRow is one row, of the figures by contender.
 func (g grid) gossipRow(name string, by func(contender string) figures) []string {
-	alone, news, stops := by(laws.Ours), by(laws.News), by(laws.Stops)
+	alone, news, stops := by(contenders.Ours), by(contenders.Gossiping), by(contenders.Stops)
 	return []string{
 		name, digits(alone.score, .001), digits(news.score, .001), fmt.Sprintf("%+.3f", news.score-alone.score),
 		digits(news.goodput, .001), digits(news.refused*100, .1), digits(news.jain, .01), digits(news.converged, .1),

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/quotient-go/quotient"
-	"github.com/quotient-go/quotient/bench/arena/laws"
+	"github.com/quotient-go/quotient/bench/arena/contenders"
 	"github.com/quotient-go/quotient/bench/arena/sim"
 	"github.com/quotient-go/quotient/httplimit"
 	"github.com/quotient-go/quotient/policy"
@@ -75,7 +75,7 @@ func scenarioNamed(t *testing.T, name string) sim.Scenario {
 // simulated is the mean of the arena's figures over some seeds, and how many requests could have been served.
 func simulated(t *testing.T, s sim.Scenario, kind sim.Kind, fields sim.Fields) (goodput, refused, useful float64) {
 	t.Helper()
-	ours, err := choose("contender", laws.Ours, laws.Contenders(), func(c sim.Contender, n string) bool { return c.Name == n })
+	ours, err := choose("contender", contenders.Ours, contenders.Contenders(), func(c sim.Contender, n string) bool { return c.Name == n })
 	if err != nil {
 		t.Fatal(err)
 	}

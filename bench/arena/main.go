@@ -27,7 +27,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quotient-go/quotient/bench/arena/laws"
+	"github.com/quotient-go/quotient/bench/arena/contenders"
 	"github.com/quotient-go/quotient/bench/arena/sim"
 )
 
@@ -116,7 +116,7 @@ func parse(args []string, stderr io.Writer) (c config, err error) {
 	f.SetOutput(stderr)
 	seeds := f.String("seeds", "101-104", "seeds, such as 1,2 or 101-104")
 	scenarios := f.String("scenario", "", "comma-separated scenarios, such as S1,S9,O4; empty for all")
-	contenders := f.String("contender", "", "comma-separated contenders; empty for all")
+	chosen := f.String("contender", "", "comma-separated contenders; empty for all")
 	f.IntVar(&c.draws, "families", 0, "how many cells of each family to draw for each seed, in place of scenarios")
 	only := f.String("family", "", "comma-separated families: lies, hints, incidents, drift; empty for all")
 	f.IntVar(&c.worst, "worst", 0, "how many of the lowest cells of families to show")
@@ -143,26 +143,26 @@ func parse(args []string, stderr io.Writer) (c config, err error) {
 		return c, err
 	}
 	if c.ablate || c.gossip {
-		return c.special(*contenders)
+		return c.special(*chosen)
 	}
-	c.contenders, err = choose("contender", *contenders, laws.Contenders(),
+	c.contenders, err = choose("contender", *chosen, contenders.Contenders(),
 		func(l sim.Contender, name string) bool { return l.Name == name })
 	return c, err
 }
 
 // special chooses the contenders of -ablate and of -gossip.
-func (c config) special(contenders string) (config, error) {
+func (c config) special(chosen string) (config, error) {
 	switch {
 	case c.ablate && c.gossip:
 		return c, errors.New("-ablate and -gossip: choose one")
-	case contenders != "" || c.plots != "":
+	case chosen != "" || c.plots != "":
 		return c, errors.New("-ablate and -gossip have contenders of their own and draw nothing: leave -contender and -plot out")
 	case c.gossip && c.draws > 0:
 		return c, errors.New("-gossip plays scenarios: leave -families out")
 	}
-	c.contenders = laws.Gossip()
+	c.contenders = contenders.Gossip()
 	if c.ablate {
-		c.contenders = laws.Ablation()
+		c.contenders = contenders.Ablation()
 	}
 	return c, nil
 }

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
-	"github.com/quotient-go/quotient/bench/arena/laws"
+	"github.com/quotient-go/quotient/bench/arena/contenders"
 	"github.com/quotient-go/quotient/bench/arena/sim"
 )
 
@@ -33,9 +33,9 @@ change; first without the noise of S12, where 2 %% are refused for no reason, th
 // byScenario shows the score, and how far ours is from the best controller that was known before.
 func (g grid) byScenario(b *bytes.Buffer) {
 	t := table{header: append([]string{"scenario"}, g.names()...)}
-	ours, before := g.index(laws.Ours), g.index(laws.Before)
+	ours, before := g.index(contenders.Ours), g.index(contenders.Before)
 	if ours >= 0 && before >= 0 {
-		t.header = append(t.header, "gain over "+laws.Before)
+		t.header = append(t.header, "gain over "+contenders.Before)
 	}
 	for s := range g.scenarios {
 		row := []string{g.scenarios[s].Name}
@@ -80,7 +80,7 @@ func (g grid) byUpstream(b *bytes.Buffer, title string, fits func(cell) bool) {
 
 // steadyByUpstream shows where ours is refused in calm times although fields tell all.
 func (g grid) steadyByUpstream(b *bytes.Buffer) {
-	l := g.index(laws.Ours)
+	l := g.index(contenders.Ours)
 	if l < 0 {
 		return
 	}
@@ -102,7 +102,7 @@ func (g grid) steadyByUpstream(b *bytes.Buffer) {
 		row(g.scenarios[s].Name, func(c cell) bool { return c.scenario == s })
 	}
 	row("mean of given, without S12", func(c cell) bool { return g.given(c) && g.calm(c) })
-	fmt.Fprintf(b, "\n## Steady 429 %% of %s with fields\n\n", laws.Ours)
+	fmt.Fprintf(b, "\n## Steady 429 %% of %s with fields\n\n", contenders.Ours)
 	t.print(b)
 }
 

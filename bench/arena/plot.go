@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quotient-go/quotient/bench/arena/laws"
+	"github.com/quotient-go/quotient/bench/arena/contenders"
 	"github.com/quotient-go/quotient/bench/arena/sim"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -34,15 +34,15 @@ type picture struct {
 
 // pictured are those that docs/adaptive-controller.md shows, and where else much happens.
 var pictured = []picture{
-	{"S5", sim.TokenBucket, sim.NoFields, []string{laws.Ours, "aws"}},
-	{"S8", sim.TokenBucket, sim.NoFields, []string{laws.Ours}},
-	{"S13", sim.TokenBucket, sim.NoFields, []string{laws.Ours}},
-	{"N1b", sim.TokenBucket, sim.NoFields, []string{laws.Ours}},
-	{"N1b", sim.TokenBucket, sim.AllFields, []string{laws.Ours}},
-	{"N1b", sim.Window60, sim.NoFields, []string{laws.Ours}},
-	{"N1b", sim.Window60, sim.AllFields, []string{laws.Ours}},
-	{"O4", sim.TokenBucket, sim.NoFields, []string{laws.Ours}},
-	{"O7", sim.TokenBucket, sim.NoFields, []string{laws.Ours}},
+	{"S5", sim.TokenBucket, sim.NoFields, []string{contenders.Ours, "aws"}},
+	{"S8", sim.TokenBucket, sim.NoFields, []string{contenders.Ours}},
+	{"S13", sim.TokenBucket, sim.NoFields, []string{contenders.Ours}},
+	{"N1b", sim.TokenBucket, sim.NoFields, []string{contenders.Ours}},
+	{"N1b", sim.TokenBucket, sim.AllFields, []string{contenders.Ours}},
+	{"N1b", sim.Window60, sim.NoFields, []string{contenders.Ours}},
+	{"N1b", sim.Window60, sim.AllFields, []string{contenders.Ours}},
+	{"O4", sim.TokenBucket, sim.NoFields, []string{contenders.Ours}},
+	{"O7", sim.TokenBucket, sim.NoFields, []string{contenders.Ours}},
 }
 
 // file is its name for one controller.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/quotient-go/quotient/bench/arena/laws"
+	"github.com/quotient-go/quotient/bench/arena/contenders"
 )
 
 const preface = `# Arena
@@ -30,7 +30,7 @@ change to follow. Waits end after 5 s, so p99 is that long where demand exceeds 
 // report prints all tables as markdown.
 func (g grid) report(w io.Writer) error {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, preface, g.played(), seedList(g.seeds), laws.OurPolicy())
+	fmt.Fprintf(&b, preface, g.played(), seedList(g.seeds), contenders.OurPolicy())
 	g.summary(&b)
 	g.byScenario(&b)
 	g.byUpstream(&b, "Score by upstream and by what it tells", func(cell) bool { return true })

@@ -42,8 +42,8 @@ type Seen struct {
 	Spaced time.Duration // from one event to the next at the even share; 0 for slots
 }
 
-// reports are the sum over the fleet, this replica included.
-type News struct {
+// Reports are the sum over the fleet, this replica included.
+type Reports struct {
 	Sum Numbers
 	Age time.Duration // of the oldest part of it
 }
@@ -82,7 +82,7 @@ const (
 // Next returns what the replica says from now on, and the part of the limit that it may use until the
 // reports are older than maxAge. The part is 0 for the even share, which needs no reports.
 func (s *Share) Next(
-	now time.Duration, seen Seen, news News, pool Pool, maxAge time.Duration,
+	now time.Duration, seen Seen, news Reports, pool Pool, maxAge time.Duration,
 ) (own Numbers, part float64) {
 	s.measure(now, seen)
 	fair := float64(pool.Weight) / float64(pool.Replicas)
@@ -117,7 +117,7 @@ func (s *Share) Said() Numbers { return s.said }
 // level returns what a replica that wants more may use, if the others' parts are known. It also returns how
 // many want more, this one included, for each of the others that do. The reserve of one is taken off the
 // level of all, its own included.
-func (s *Share) level(news News, pool Pool, maxAge time.Duration) (level, crowd float64, known bool) {
+func (s *Share) level(news Reports, pool Pool, maxAge time.Duration) (level, crowd float64, known bool) {
 	if news.Age > maxAge || news.Sum[Known] < int64(pool.Replicas) {
 		return 0, 1, false
 	}

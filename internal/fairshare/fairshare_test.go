@@ -19,12 +19,12 @@ const (
 var four = fairshare.Pool{Replicas: 4, Weight: 1}
 
 // others is a report in which all four replicas know of the key, and the other three say so much of it.
-func others(own fairshare.Numbers, wanting int64, claim float64) fairshare.News {
+func others(own fairshare.Numbers, wanting int64, claim float64) fairshare.Reports {
 	sum := own
 	sum[fairshare.Known] = 4
 	sum[fairshare.Wanting] += wanting
 	sum[fairshare.Claim] += int64(claim * fairshare.Millionths)
-	return fairshare.News{Sum: sum, Age: turn}
+	return fairshare.Reports{Sum: sum, Age: turn}
 }
 
 func TestWhatOneMayBorrow(t *testing.T) {
@@ -33,7 +33,7 @@ func TestWhatOneMayBorrow(t *testing.T) {
 		name    string
 		wanting int64
 		claim   float64
-		alter   func(*fairshare.News)
+		alter   func(*fairshare.Reports)
 		want    float64
 	}{
 		{name: "all of it", want: 1},
@@ -43,10 +43,10 @@ func TestWhatOneMayBorrow(t *testing.T) {
 		{name: "no more than the share", wanting: 3},
 		{name: "all is in use", claim: .75},
 		{name: "more than all is in use", claim: 3},
-		{name: "news is old", alter: func(n *fairshare.News) { n.Age = maxAge + 1 }},
-		{name: "a part is missing", alter: func(n *fairshare.News) { n.Age = math.MaxInt64 }},
-		{name: "one does not know the key", alter: func(n *fairshare.News) { n.Sum[fairshare.Known] = 3 }},
-		{name: "sums below 0", alter: func(n *fairshare.News) {
+		{name: "news is old", alter: func(n *fairshare.Reports) { n.Age = maxAge + 1 }},
+		{name: "a part is missing", alter: func(n *fairshare.Reports) { n.Age = math.MaxInt64 }},
+		{name: "one does not know the key", alter: func(n *fairshare.Reports) { n.Sum[fairshare.Known] = 3 }},
+		{name: "sums below 0", alter: func(n *fairshare.Reports) {
 			n.Sum[fairshare.Claim], n.Sum[fairshare.Wanting] = math.MinInt64/2, math.MinInt64/2
 		}, want: 1},
 	} {
@@ -212,7 +212,7 @@ func TestForgedNews(t *testing.T) {
 		var s fairshare.Share
 		pool := fairshare.Pool{Replicas: 1 + rng.IntN(12), Weight: 1}
 		for now := turn; now < 10*turn; now += turn {
-			news := fairshare.News{Age: time.Duration(wild())}
+			news := fairshare.Reports{Age: time.Duration(wild())}
 			for i := range news.Sum {
 				news.Sum[i] = wild()
 			}

@@ -201,8 +201,8 @@ func (f *fleet) seen(r *replica) fairshare.Seen {
 }
 
 // reports are the sum of what a replica has received, and of what it has said itself.
-func (f *fleet) news(i int, r *replica) fairshare.News {
-	n := fairshare.News{Sum: r.said}
+func (f *fleet) news(i int, r *replica) fairshare.Reports {
+	n := fairshare.Reports{Sum: r.said}
 	for j, v := range r.views {
 		switch {
 		case j == i:

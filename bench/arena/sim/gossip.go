@@ -19,9 +19,9 @@ type Gossip struct {
 	Stops       time.Duration // from then on all packets are lost; 0: never
 }
 
-// reports are what the goals of gossip are for: five packets a second, one in twenty lost, and 5 to 50 ms to
+// Gossiping is what the goals of gossip are for: five packets a second, one in twenty lost, and 5 to 50 ms to
 // a neighbour.
-func News() *Gossip {
+func Gossiping() *Gossip {
 	return &Gossip{Interval: 200 * time.Millisecond, Loss: .05, Least: 5 * time.Millisecond, Most: 50 * time.Millisecond}
 }
 

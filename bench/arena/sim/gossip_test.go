@@ -55,7 +55,7 @@ func listen(t *testing.T, name string, g *Gossip) (all []*listener) {
 // All reports are summed exactly, by each, though one packet of twenty is lost.
 func TestGossipSums(t *testing.T) {
 	for name, n := range map[string]float64{"S1": 10, "S6": 50, "S3": 20} {
-		all := listen(t, name, News())
+		all := listen(t, name, Gossiping())
 		if len(all) != int(n) {
 			t.Errorf("%s: %d laws", name, len(all))
 		}
@@ -70,7 +70,7 @@ func TestGossipSums(t *testing.T) {
 
 // When gossip stops, the reports end once and for good.
 func TestGossipStops(t *testing.T) {
-	g := News()
+	g := Gossiping()
 	g.Stops = 2 * time.Minute
 	for i, l := range listen(t, "S1", g) {
 		if l.given == 0 || l.lost != 1 || l.news != (policy.Fleet{}) {
@@ -83,7 +83,7 @@ func TestGossipStops(t *testing.T) {
 func TestGossipIsApart(t *testing.T) {
 	deaf := Contender{Policy: func(*Scenario) policy.Policy { return policy.AIMD{} }}
 	gossips := deaf
-	gossips.Gossip = News()
+	gossips.Gossip = Gossiping()
 	for _, s := range Given()[:2] {
 		a, b := Play(s, GCRA, AllFields, deaf, 3, 0), Play(s, GCRA, AllFields, gossips, 3, 0)
 		if !reflect.DeepEqual(a, b) {

@@ -1,6 +1,6 @@
-// Package controllers holds what the arena compares: the controller of this library, and the ways to share a
+// Package contenders holds what the arena compares: the controller of this library, and the ways to share a
 // limit that it is measured against.
-package laws
+package contenders
 
 import (
 	"fmt"
@@ -13,10 +13,10 @@ import (
 
 // Names of contenders.
 const (
-	Ours   = "quotient"          // the one that the goals are about
-	News   = "quotient + gossip" // the same with reports of the other replicas
-	Stops  = "gossip that stops" // the same with reports that stop
-	Before = "eight rules"       // the best that was known before
+	Ours      = "quotient"          // the one that the goals are about
+	Gossiping = "quotient + gossip" // the same with reports of the other replicas
+	Stops     = "gossip that stops" // the same with reports that stop
+	Before    = "eight rules"       // the best that was known before
 )
 
 // ours is the policy behind it.
@@ -56,11 +56,11 @@ func Contenders() []sim.Contender {
 // Gossip returns the controller of this library alone, with reports of the other replicas, and with reports
 // that stops after two minutes.
 func Gossip() []sim.Contender {
-	stops := sim.News()
+	stops := sim.Gossiping()
 	stops.Stops = 2 * time.Minute
 	return []sim.Contender{
 		{Name: Ours, Policy: the(ours)},
-		{Name: News, Policy: the(ours), Gossip: sim.News()},
+		{Name: Gossiping, Policy: the(ours), Gossip: sim.Gossiping()},
 		{Name: Stops, Policy: the(ours), Gossip: stops},
 	}
 }

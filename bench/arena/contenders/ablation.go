@@ -1,4 +1,4 @@
-package laws
+package contenders
 
 import (
 	"github.com/quotient-go/quotient/bench/arena/sim"

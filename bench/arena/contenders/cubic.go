@@ -1,4 +1,4 @@
-package laws
+package contenders
 
 import (
 	"math"
