@@ -116,15 +116,26 @@ func (f *form) wrong(name, detail, wanted string) {
 
 // whole reads a whole number from low to high.
 func (f *form) whole(name string, low, high int) int {
+	wanted := fmt.Sprintf("a whole number from %d to %d", low, high)
+	n := f.anyWhole(name, wanted)
+	if n < low || n > high {
+		f.wrong(name, "out of range", wanted)
+		return 0
+	}
+	return n
+}
+
+// anyWhole reads a whole number of which the caller checks the range.
+func (f *form) anyWhole(name, wanted string) int {
 	n, err := strconv.Atoi(string(f.values[name]))
-	if err == nil && n >= low && n <= high {
+	if err == nil {
 		return n
 	}
 	detail := "not a whole number"
-	if err == nil || strings.Trim(string(f.values[name]), "-0123456789") == "" {
+	if strings.Trim(string(f.values[name]), "-0123456789") == "" {
 		detail = "out of range"
 	}
-	f.wrong(name, detail, fmt.Sprintf("a whole number from %d to %d", low, high))
+	f.wrong(name, detail, wanted)
 	return 0
 }
 

@@ -31,6 +31,7 @@ var ranges = map[string]string{
 	"events":      "a number above 0 and at most 1e12, a second from 1.1e-13 to 1e12; at least 0.001 when aligned",
 	"per_seconds": "a number of seconds from 1e-9 to 9.2e9; at least 0.001 when aligned",
 	"burst":       "a whole number from 0 to 1099511627776; 0 when aligned",
+	"counted":     "true when aligned, else false",
 }
 
 func parseLimit(body []byte) (change, *Problem) {
@@ -59,7 +60,7 @@ func readLimit(f *form) quotient.Limit {
 		if f.has("rates") && len(f.list("rates", mostRates, rateFields...)) > 0 {
 			f.wrong("rates", other, "nothing beside deny")
 		}
-		if f.has("in_flight") && f.whole("in_flight", math.MinInt, math.MaxInt) != 0 {
+		if f.has("in_flight") && f.anyWhole("in_flight", ranges["in_flight"]) != 0 {
 			f.wrong("in_flight", other, "nothing beside deny")
 		}
 		return quotient.Limit{Deny: true}
@@ -70,7 +71,7 @@ func readLimit(f *form) quotient.Limit {
 		limit.Rates = append(limit.Rates, readRate(&rates[i]))
 	}
 	if f.has("in_flight") {
-		limit.InFlight = f.whole("in_flight", math.MinInt, math.MaxInt)
+		limit.InFlight = f.anyWhole("in_flight", ranges["in_flight"])
 	}
 	if f.problem() == nil {
 		blame(f, rates, limit.Validate())
@@ -88,7 +89,7 @@ func readRate(f *form) quotient.Rate {
 		r.Unit = f.text("unit", longestName)
 	}
 	if f.has("burst") {
-		r.Burst = f.whole("burst", math.MinInt, math.MaxInt)
+		r.Burst = f.anyWhole("burst", ranges["burst"])
 	}
 	if f.has("aligned") {
 		r.Aligned = f.truth("aligned")
@@ -115,10 +116,10 @@ func readPer(f *form) time.Duration {
 func toDuration(seconds float64) time.Duration { return time.Duration(math.Round(seconds * 1e9)) }
 
 // place is the start of an error of Limit.Validate: which field of which rate.
-var place = regexp.MustCompile(`^quotient: Limit\.(InFlight|Rates)(?:\[(\d+)\]\.(Events|Per|Burst|Name|Unit))?: `)
+var place = regexp.MustCompile(`^quotient: Limit\.(InFlight|Rates)(?:\[(\d+)\]\.(Events|Per|Burst|Counted|Name|Unit))?: `)
 
 var jsonNames = map[string]string{
-	"InFlight": "in_flight", "Rates": "rates", "Events": "events", "Per": "per_seconds", "Burst": "burst", "Name": "name", "Unit": "unit",
+	"InFlight": "in_flight", "Rates": "rates", "Events": "events", "Per": "per_seconds", "Burst": "burst", "Counted": "counted", "Name": "name", "Unit": "unit",
 }
 
 // blame notes an error of Limit.Validate under the JSON name of its field, with what was sent there.

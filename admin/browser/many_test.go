@@ -29,6 +29,7 @@ func TestPageUnderStress(t *testing.T) {
 		"a proxy's answers":          proxysAnswers,
 		"small and odd numbers":      smallNumbers,
 		"a key from right to left":   rightToLeft,
+		"a pod's longest name":       longestName,
 	} {
 		t.Run(name, func(t *testing.T) { test(openTab(t, browser, "")) })
 	}
@@ -193,5 +194,19 @@ func rightToLeft(p *tab) {
 	p.until("keys stand apart from their badges", `[...document.querySelectorAll("#limiter-api th.key bdi")].filter((n) => n.textContent.includes("\u202E")).length === 2`)
 	p.click("#limiter-api", "Remove the override of "+key)
 	p.until("and from a sentence", `document.getElementById("dialog-about").textContent.includes("\u2068\u202Ekey\u2069 comes")`)
+	p.calm()
+}
+
+// longestName: the end of a pod's name tells it from its siblings, so the header has all of it.
+func longestName(p *tab) {
+	p.alone(admin.Replica("checkout-and-payment-gateway-for-europe-west-deploy-7f9c8d6b5-x2x4z"[4:]))
+	const cut = `(() => { const n = document.getElementById("replica"); return n.scrollHeight > n.clientHeight + 1 || n.scrollWidth > n.clientWidth + 1; })()`
+	for _, width := range []int64{320, 360, 768, 1440} {
+		p.size(width, 800)
+		if value[bool](p, cut) {
+			p.t.Errorf("at %d px the name is cut", width)
+		}
+		p.narrow(fmt.Sprintf("a long name, %d px", width))
+	}
 	p.calm()
 }
