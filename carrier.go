@@ -145,7 +145,7 @@ func (l *Limiter) exchangeKey(sums Sums, key string, k *exchanged, pool fairshar
 	news := fairshare.Reports{Sum: fairshare.Numbers(sum), Age: age}
 	var said fairshare.Numbers
 	if fresh := now.at + max(0, l.newsMaxAge-age); l.learns && l.beyond {
-		said = s.speakOfLaw(g, news, pool, fresh)
+		said = s.speakOfController(g, news, pool, fresh)
 	} else {
 		said = s.lend(g, k, seen, news, pool, fresh)
 	}
@@ -166,7 +166,8 @@ func (l *Limiter) exchangeKey(sums Sums, key string, k *exchanged, pool fairshar
 // lend puts a gate, if there is one, under the part of its limit that follows from the reports, and returns
 // what this replica says. The reports are fresh until an instant.
 func (s *shard) lend(
-	g *gate, k *exchanged, seen fairshare.Seen, news fairshare.Reports, pool fairshare.Pool, fresh time.Duration,
+	g *gate, k *exchanged, seen fairshare.Seen, news fairshare.Reports, pool fairshare.Pool,
+	fresh time.Duration,
 ) fairshare.Numbers {
 	said, part := k.share.Next(k.at, seen, news, pool, s.l.newsMaxAge)
 	if k.lent = part > 0; g != nil {
@@ -178,7 +179,7 @@ func (s *shard) lend(
 
 // speakOfController hands a gate's controller the reports, and returns what this replica says of what the
 // controller governs.
-func (s *shard) speakOfLaw(
+func (s *shard) speakOfController(
 	g *gate, news fairshare.Reports, pool fairshare.Pool, fresh time.Duration,
 ) (said fairshare.Numbers) {
 	said[fairshare.Known] = int64(pool.Weight)

@@ -229,7 +229,7 @@ func together(opts ...Option) Option {
 // refusal is the error for a decision.
 func refusal(key string, d Decision) error { return &LimitedError{Key: key, Decision: d} }
 
-// controllers are the rules that are controllers of a policy, that of requests first.
+// ctrls are the rules that are controllers of a policy, that of requests first.
 func (k KeyState) ctrls() (ctrls []RuleState) {
 	for _, r := range k.Rules {
 		if r.Pace > 0 {

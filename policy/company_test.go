@@ -31,8 +31,8 @@ func newGroup(b policy.Bounds, starts ...float64) *group {
 	return g
 }
 
-// reports are the sum of all words.
-func (g *group) news() policy.Fleet {
+// reports are the sum of all reports.
+func (g *group) reports() policy.Fleet {
 	f := policy.Fleet{Weight: float64(len(g.ctrls)), Limit: g.bounds.Share * float64(len(g.ctrls))}
 	for _, ctrl := range g.ctrls {
 		w := ctrl.Report(g.now)
@@ -54,7 +54,7 @@ func (g *group) run(d time.Duration) {
 	for end := g.now + d; g.now < end; {
 		g.now += tick
 		b := g.bounds
-		f := g.news()
+		f := g.reports()
 		if b.Fleet = &f; g.now%(200*time.Millisecond) == 0 {
 			for i, ctrl := range g.ctrls {
 				g.rates[i] = ctrl.Next(policy.Sample{Now: g.now, Sent: g.now}, b).Rate

@@ -33,7 +33,7 @@ type ctrl struct {
 	counted bool // the fleet's count decides
 }
 
-// controller is what the fleet may do on a path. Slots leave a remainder when they are divided. A replica
+// ctrl is what the fleet may do on a path. Slots leave a remainder when they are divided. A replica
 // has one of some eight windows for itself, so that a replica that opens the same window again and again has
 // far too much, or nothing.
 func (c config) ctrl(s source) ctrl {

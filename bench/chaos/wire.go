@@ -31,7 +31,7 @@ var sourceNames = [sources]string{"file", "dns", "redis", "cluster", "slots", "w
 
 func (s source) String() string { return sourceNames[s] }
 
-// counts reports whether replicas count themselves there.
+// counted reports whether replicas count themselves there.
 func (s source) counted() bool { return s == fromRedis || s == fromCluster || s.gossips() }
 
 // gossips reports whether a path is of a fleet that gossips.

@@ -168,7 +168,7 @@ func (f *fleet) ask(r *replica) (admitted float64) {
 // turn is what a replica's limiter does once in each interval.
 func (f *fleet) turn(i int, r *replica) {
 	r.next = f.tick + int(f.turns/dt)
-	now, seen, news := f.clock(r), f.seen(r), f.news(i, r)
+	now, seen, news := f.clock(r), f.seen(r), f.reports(i, r)
 	pool := fairshare.Pool{Replicas: f.all, Weight: r.weight}
 	said, part := r.share.Next(now, seen, news, pool, f.maxAge)
 	if said[fairshare.Wanting] > 0 && r.said[fairshare.Wanting] == 0 {
@@ -201,7 +201,7 @@ func (f *fleet) seen(r *replica) fairshare.Seen {
 }
 
 // reports are the sum of what a replica has received, and of what it has said itself.
-func (f *fleet) news(i int, r *replica) fairshare.Reports {
+func (f *fleet) reports(i int, r *replica) fairshare.Reports {
 	n := fairshare.Reports{Sum: r.said}
 	for j, v := range r.views {
 		switch {

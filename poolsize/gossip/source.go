@@ -108,7 +108,7 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 		case <-again.C:
 			seen = 0
 		}
-		errs, p, version := s.news(w)
+		errs, p, version := s.unreported(w)
 		for _, err := range errs {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -177,8 +177,8 @@ func (s *Source) run(ctx context.Context) {
 	}
 }
 
-// reports takes what a Watch has not reported yet.
-func (s *Source) news(w *watch) (errs []error, p quotient.Pool, version uint64) {
+// unreported takes what a Watch has not reported yet.
+func (s *Source) unreported(w *watch) (errs []error, p quotient.Pool, version uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	errs, w.errs = w.errs, nil

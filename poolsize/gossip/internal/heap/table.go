@@ -80,7 +80,7 @@ type out struct {
 	removed bool // the peer may have been asked to forget the number
 }
 
-// named reports whether any node has an entry for the key.
+// spoken reports whether any node has an entry for the key.
 func (en *entry) spoken() bool {
 	return en.own != (Terms{}) || en.in[0] != (Terms{}) || en.in[1] != (Terms{}) || en.in[2] != (Terms{})
 }
