@@ -208,7 +208,7 @@ func (n *Node) Add(now time.Duration, key string, v int64) bool {
 func (n *Node) Keys() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for k, en := range n.table {
-			if k.kind == gauge && en.spoken() && !yield(k.text) {
+			if k.kind == gauge && en.named() && !yield(k.text) {
 				return
 			}
 		}

@@ -80,8 +80,8 @@ type out struct {
 	removed bool // the peer may have been asked to forget the number
 }
 
-// spoken reports whether any node has an entry for the key.
-func (en *entry) spoken() bool {
+// named reports whether any node has an entry for the key.
+func (en *entry) named() bool {
 	return en.own != (Terms{}) || en.in[0] != (Terms{}) || en.in[1] != (Terms{}) || en.in[2] != (Terms{})
 }
 
@@ -147,7 +147,7 @@ func (n *Node) sweep() {
 // drop takes an entry out of the table when nothing is left to send, to receive or to remember of it.
 func (n *Node) drop(en *entry) {
 	lives := en.key.kind == counter && !n.expired(en, n.now)
-	if en.gone || lives || len(en.others) > 0 || en.spoken() {
+	if en.gone || lives || len(en.others) > 0 || en.named() {
 		return
 	}
 	for i := range en.out {
