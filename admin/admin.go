@@ -132,7 +132,7 @@ const shortestInterval = 10 * time.Millisecond
 //
 // A Handler starts no goroutine. It keeps a timer that samples the limiters once a second for [History]. The
 // timer runs while [Handler.Serve] runs, and under other servers until five minutes after the last GET of
-// /state or /events. The samples need about 3 KiB for each limiter.
+// /state or /events. The samples need about 4 KiB for each limiter.
 type Handler struct{ api *handler }
 
 // handler is what the routes share.

@@ -35,7 +35,7 @@ type LimiterHistory struct {
 }
 
 // recorder samples all limiters of a registry once a second, by a timer, while a Serve runs or a client has
-// read lately. The zero value with a registry is ready. It needs about 3 KiB for each limiter.
+// read lately. The zero value with a registry is ready. It needs about 4 KiB for each limiter.
 type recorder struct {
 	reg *quotient.Registry
 
