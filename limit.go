@@ -124,7 +124,8 @@ func (l Limit) Validate() error {
 		return fmt.Errorf("quotient: Limit.Rates: %d are more than %d", len(l.Rates), maxRates)
 	}
 	if l.Deny && (len(l.Rates) > 0 || l.InFlight > 0) {
-		return fmt.Errorf("quotient: Limit.Deny: true excludes rates and slots, but %d rates and %d slots are set",
+		return fmt.Errorf(
+			"quotient: Limit.Deny: true excludes rates and slots, but %d rates and %d slots are set",
 			len(l.Rates), l.InFlight)
 	}
 	seen := make(map[[2]string]int, len(l.Rates))

@@ -143,7 +143,8 @@ func (p *pacer) upTo(t instant, _ *rule, n int) int {
 }
 
 func (p *pacer) left(t instant, _ *rule) (events, of float64, full time.Duration) {
-	return p.has(t.at, &p.fill), p.size, p.paused(t.at)
+	paused := p.paused(t.at) // first: the end of a pause sets what is left
+	return p.has(t.at, &p.fill), p.size, paused
 }
 
 func (p *pacer) age(t instant, _ *rule) time.Duration {

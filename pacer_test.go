@@ -424,3 +424,14 @@ func TestGateUnderNewBoundsIsNotForgotten(t *testing.T) {
 		took(t, l, "k")
 	})
 }
+
+// The end of a pause counts at the first look at what is left, and not at the second.
+func TestLeftAfterAPause(t *testing.T) {
+	p := pacer{fill: fill{interval: float64(time.Hour), size: 1}, pausedUntil: time.Second}
+	for range 2 {
+		left, of, paused := p.left(instant{at: 2 * time.Second}, nil)
+		if left < 1 || of != 1 || paused != 0 {
+			t.Errorf("left %v of %v, paused for %v", left, of, paused)
+		}
+	}
+}
