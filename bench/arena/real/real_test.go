@@ -104,6 +104,9 @@ func fleetServer(t *testing.T, d duel) server {
 func TestRealHTTPIsAsSimulated(t *testing.T) {
 	for _, d := range duels {
 		t.Run(d.name, func(t *testing.T) {
+			if underRace && d.length > length {
+				t.Skip("more than a minute: not under the race detector, which plays the shorter ones")
+			}
 			t.Parallel()
 			simulated, spread := d.simulate()
 			for n := 1; ; n++ {

@@ -1,0 +1,6 @@
+//go:build !race
+
+package real
+
+// underRace reports whether the race detector is on.
+const underRace = false
