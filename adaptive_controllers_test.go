@@ -338,7 +338,7 @@ func TestSeedsOfTheControllers(t *testing.T) {
 			took(t, l, key(i)).Done(success)
 		}
 		if len(p.seeds) != 150 {
-			t.Fatalf("%d laws for 50 keys", len(p.seeds))
+			t.Fatalf("%d controllers for 50 keys", len(p.seeds))
 		}
 		for _, seed := range p.seeds {
 			if seen[seed] {

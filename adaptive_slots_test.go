@@ -271,7 +271,7 @@ func TestUpToNotesTheControllerThatHeldBack(t *testing.T) {
 				paced = append(paced, x.pacers[i].heldBack)
 			}
 			if !slices.Equal(paced, c.paced) {
-				t.Errorf("the laws held back: %v, want %v", paced, c.paced)
+				t.Errorf("the controllers held back: %v, want %v", paced, c.paced)
 			}
 		})
 	}

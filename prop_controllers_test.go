@@ -54,7 +54,7 @@ func TestPropertyPacesStayInBounds(t *testing.T) {
 func boundedPaces(rt *rapid.T, l *Limiter, g *gate) {
 	st, m := g.setting, g.ext.learned
 	if len(m.pacers) != len(st.ctrls) {
-		rt.Fatalf("%d pacers, %d laws", len(m.pacers), len(st.ctrls))
+		rt.Fatalf("%d pacers, %d controllers", len(m.pacers), len(st.ctrls))
 	}
 	if st.limit.InFlight > 0 && st.slots > 0 && (m.slots > st.slots || m.slots < 1) {
 		rt.Fatalf("%d slots of %d", m.slots, st.slots)

@@ -232,7 +232,7 @@ func TestTurnsByClass(t *testing.T) {
 		{"LNHC", 'H', 3 * time.Second},
 		{"LNHC", 'C', 2 * time.Second},
 	} {
-		for name, opts := range map[string][]Option{"fixed": nil, "laws": {Policy(policy.AIMD{})}} {
+		for name, opts := range map[string][]Option{"fixed": nil, "controllers": {Policy(policy.AIMD{})}} {
 			row(t, fmt.Sprint(c.queue, string(c.ask), name), func(t *testing.T) {
 				l := limiterOf(t, rated(Every(time.Second)), opts...)
 				wants(t, l, "k", 1)

@@ -39,9 +39,11 @@ func (h *handler) getState(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	s := h.newState(chosen)
+	var s State
 	if whole {
 		s = h.wholeState()
+	} else {
+		s = h.newState(chosen)
 	}
 	if history {
 		s.History = h.samples.history(s.Time, s.Limiters)

@@ -94,7 +94,7 @@ func TestSeedsSpreadProbes(t *testing.T) {
 		seen[l.gate()] = true
 	}
 	if len(seen) < 20 {
-		t.Errorf("20 laws have %d first probes", len(seen))
+		t.Errorf("20 controllers have %d first probes", len(seen))
 	}
 }
 

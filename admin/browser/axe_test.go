@@ -13,6 +13,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/internal/needed"
 )
 
 // TestPageIsAccessible runs the rules of axe-core over the page: in both themes, wide and on a phone, with
@@ -121,14 +122,14 @@ func fetch(t *testing.T, folder string) {
 	const unknown = "nothing is known about the page's accessibility"
 	npm, err := exec.LookPath("npm")
 	if err != nil {
-		lacks(t, "npm", "npm is not installed: "+unknown+" (apt-get install npm)")
+		needed.Without(t, "npm", "npm is not installed: "+unknown+" (apt-get install npm)")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, npm, "ci")
 	cmd.Dir = folder
 	if out, err := cmd.CombinedOutput(); err != nil {
-		lacks(t, "npm", fmt.Sprintf("npm ci cannot get axe-core, perhaps for want of a network: %s: %v\n%s", unknown, err, out))
+		needed.Without(t, "npm", fmt.Sprintf("npm ci cannot get axe-core, perhaps for want of a network: %s: %v\n%s", unknown, err, out))
 	}
 }
 

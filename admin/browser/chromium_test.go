@@ -19,14 +19,11 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/quotient-go/quotient/internal/needed"
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// required is the environment variable that lists, with commas, what must be there: a test fails without it
-// rather than be skipped.
-const required = "QUOTIENT_REQUIRE"
 
 // patience is how long a test waits for anything on a page.
 const patience = 10 * time.Second
@@ -39,17 +36,8 @@ func findChromium(t *testing.T) string {
 			return path
 		}
 	}
-	lacks(t, "chromium", "chromium is not installed: nothing is known about the page in a browser (apt-get install chromium)")
+	needed.Without(t, "chromium", "chromium is not installed: nothing is known about the page in a browser (apt-get install chromium)")
 	return ""
-}
-
-// lacks skips a test where a program is missing, or fails it where that one is required.
-func lacks(t *testing.T, program, missing string) {
-	t.Helper()
-	if slices.Contains(strings.Split(os.Getenv(required), ","), program) {
-		t.Fatal(missing)
-	}
-	t.Skip(missing)
 }
 
 // startChromium starts a browser that ends with the test, and requires that nothing of it is left then.

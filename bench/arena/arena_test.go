@@ -300,12 +300,12 @@ func TestPicturesExist(t *testing.T) {
 	files := map[string]bool{}
 	for _, p := range pictured {
 		i := slices.IndexFunc(all, func(s sim.Scenario) bool { return s.Name == p.scenario })
-		if i < 0 || !slices.Contains(all[i].AllKinds(), p.kind) || len(p.laws) == 0 {
+		if i < 0 || !slices.Contains(all[i].AllKinds(), p.kind) || len(p.drawn) == 0 {
 			t.Errorf("nothing to draw for %+v", p)
 		}
-		for _, ctrl := range p.laws {
+		for _, ctrl := range p.drawn {
 			if !slices.ContainsFunc(contenders.Contenders(), func(c sim.Contender) bool { return c.Name == ctrl }) || files[p.file(ctrl)] {
-				t.Errorf("%s: twice, or of nobody", p.file(ctrl))
+				t.Errorf("%s: drawn twice, or by no contender", p.file(ctrl))
 			}
 			files[p.file(ctrl)] = true
 		}

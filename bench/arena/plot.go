@@ -29,7 +29,7 @@ type picture struct {
 	scenario string
 	kind     sim.Kind
 	fields   sim.Fields
-	laws     []string
+	drawn    []string
 }
 
 // pictured are those that docs/adaptive-controller.md shows, and where else much happens.
@@ -82,7 +82,7 @@ func (c config) draw(g grid) error {
 func (c config) drawPicture(p picture) error {
 	for _, s := range c.scenarios {
 		for _, l := range c.contenders {
-			if s.Name != p.scenario || !slices.Contains(p.laws, l.Name) {
+			if s.Name != p.scenario || !slices.Contains(p.drawn, l.Name) {
 				continue
 			}
 			file := filepath.Join(c.plots, p.file(l.Name))

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/internal/needed"
 	"github.com/quotient-go/quotient/lease"
 	"github.com/quotient-go/quotient/metrics"
 )
@@ -95,17 +96,13 @@ func TestAlertsAreComplete(t *testing.T) {
 // firing matches a case of rules_test.yaml that expects one alert to fire.
 const firing = `(?m)alertstate="firing".*\n +eval_time: \w+\n +exp_samples:\n +- \{labels: '\{alertname="(\w+)"\}', value: 1\}$`
 
-// promtool runs promtool and returns what it prints. Without promtool it skips the test, or fails it where
-// the environment variable QUOTIENT_REQUIRE, a list with commas, contains promtool.
+// promtool runs promtool and returns what it prints.
 func promtool(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
 	exe, err := exec.LookPath("promtool")
 	if err != nil {
-		const missing = "promtool is not installed: the alert rules are not tested (apt-get install prometheus)"
-		if slices.Contains(strings.Split(os.Getenv("QUOTIENT_REQUIRE"), ","), "promtool") {
-			t.Fatal(missing)
-		}
-		t.Skip(missing)
+		needed.Without(t, "promtool",
+			"promtool is not installed: the alert rules are not tested (apt-get install prometheus)")
 	}
 	cmd := exec.CommandContext(t.Context(), exe, args...)
 	cmd.Dir, cmd.Stdin = rulesDir, strings.NewReader(stdin)

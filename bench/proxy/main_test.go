@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/quotient-go/quotient/internal/needed"
 )
 
 // TestMain lets the test program be what it starts: a keeper, or a bare proxy.
@@ -59,20 +61,12 @@ func program(t *testing.T) string {
 	return built.file
 }
 
-// required is the environment variable that lists, with commas, what must be there: a test fails without it
-// rather than be skipped.
-const required = "QUOTIENT_REQUIRE"
-
 // needs skips the test unless these programs are installed.
 func needs(t *testing.T, programs ...string) {
 	t.Helper()
 	for _, program := range programs {
-		_, err := find(program)
-		switch {
-		case err != nil && strings.Contains(","+os.Getenv(required)+",", ","+program+","):
-			t.Fatal(err)
-		case err != nil:
-			t.Skip(err)
+		if _, err := find(program); err != nil {
+			needed.Without(t, program, err.Error())
 		}
 	}
 }

@@ -4,14 +4,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-)
 
-// required is the environment variable that lists, with commas, what must be there: a test fails without it
-// rather than be skipped.
-const required = "QUOTIENT_REQUIRE"
+	"github.com/quotient-go/quotient/internal/needed"
+)
 
 // analyze is the program that checks units.
 const analyze = "systemd-analyze"
@@ -34,11 +31,7 @@ func verify(t *testing.T, text string, args ...string) (string, error) {
 	t.Helper()
 	exe, err := exec.LookPath(analyze)
 	if err != nil {
-		const missing = analyze + " is not installed: nothing is known about the unit (apt-get install systemd)"
-		if slices.Contains(strings.Split(os.Getenv(required), ","), analyze) {
-			t.Fatal(missing)
-		}
-		t.Skip(missing)
+		needed.Without(t, analyze, analyze+" is not installed: nothing is known about the unit (apt-get install systemd)")
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -275,7 +275,7 @@ func (s stamp) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // leave returns when the request that leaves now does so, and how much earlier it might have. It pairs the
 // next that leaves with the oldest that may: to count requests in windows only the order of instants
-// matters, not who is who.
+// matters, not which request has which.
 func (r *replica) leave() (sent, late int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

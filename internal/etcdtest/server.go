@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/quotient-go/quotient/internal/needed"
 )
 
 // patience bounds every wait for a server.
@@ -45,11 +47,7 @@ func Require(t testing.TB) {
 	if _, err := exec.LookPath("etcd"); err == nil {
 		return
 	}
-	const text = "etcd is not installed: nothing is known about a real store (apt-get install etcd-server)"
-	if strings.Contains(","+os.Getenv("QUOTIENT_REQUIRE")+",", ",etcd,") {
-		t.Fatal(text)
-	}
-	t.Skip(text)
+	needed.Without(t, "etcd", "etcd is not installed: nothing is known about a real store (apt-get install etcd-server)")
 }
 
 // Start returns a server that serves, and ends with the test. It calls Require.

@@ -7,15 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-)
 
-// required is the environment variable that lists, with commas, what must be there: a test fails without it
-// rather than be skipped.
-const required = "QUOTIENT_REQUIRE"
+	"github.com/quotient-go/quotient/internal/needed"
+)
 
 // find returns the path of a server, which Debian keeps outside of the PATH of users. It skips the test where
 // there is none.
@@ -27,11 +24,7 @@ func find(t *testing.T, name string) string {
 		}
 	}
 	const text = "%[1]s is not installed: nothing is known about that upstream (apt-get install %[1]s)"
-	missing := fmt.Sprintf(text, name)
-	if slices.Contains(strings.Split(os.Getenv(required), ","), name) {
-		t.Fatal(missing)
-	}
-	t.Skip(missing)
+	needed.Without(t, name, fmt.Sprintf(text, name))
 	return ""
 }
 

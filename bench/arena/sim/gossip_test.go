@@ -57,7 +57,7 @@ func TestGossipSums(t *testing.T) {
 	for name, n := range map[string]float64{"S1": 10, "S6": 50, "S3": 20} {
 		all := listen(t, name, Gossiping())
 		if len(all) != int(n) {
-			t.Errorf("%s: %d laws", name, len(all))
+			t.Errorf("%s: %d controllers", name, len(all))
 		}
 		for i, l := range all {
 			want := policy.Fleet{Weight: n, Wanting: n, Rate: 10 * n, Refused: n, Limit: l.news.Limit}

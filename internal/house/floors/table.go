@@ -56,7 +56,7 @@ var Root = read(`
   rules   turn.go      the time slot that a replica has of a slow rate
   rules   semaphore.go slots
   rules   pacer.go     the bucket of a rate that is learned
-  rules   adaptive.go  the laws of a key
+  rules   adaptive.go  the controllers of a key
 
   words   limit.go     what a program asks for: Limit and Rate
   words   calloption.go what a call takes, and its class

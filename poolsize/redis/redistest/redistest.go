@@ -15,17 +15,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/quotient-go/quotient/internal/needed"
 )
 
 // ErrNoServer is returned by Start when only a real redis-server will do, and there is none.
 var ErrNoServer = errors.New("redistest: redis-server is not on the PATH")
-
-// required is the environment variable that lists what must be there.
-const required = "QUOTIENT_REQUIRE"
 
 // Server is a Redis server that a test owns. Its methods may be called from many goroutines. It ends with Close, and
 // also when this process ends in whatever way.
@@ -47,7 +44,7 @@ func Start(config ...string) (*Server, error) {
 	if err == nil {
 		return startReal(exe, config)
 	}
-	if len(config) > 0 || strings.Contains(","+os.Getenv(required)+",", ",redis-server,") {
+	if len(config) > 0 || needed.Listed("redis-server") {
 		return nil, ErrNoServer
 	}
 	mini, err := miniredis.Run()

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/quotient-go/quotient/internal/needed"
 )
 
 // childArg makes the test binary a process that starts a server and waits to be killed.
@@ -176,11 +178,11 @@ func TestConfiguration(t *testing.T) {
 
 func TestWithoutRedisServer(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	t.Setenv(required, "nginx,redis-server")
+	t.Setenv(needed.Variable, "nginx,redis-server")
 	if _, err := Start(); !errors.Is(err, ErrNoServer) {
 		t.Errorf("required: %v", err)
 	}
-	t.Setenv(required, "nginx")
+	t.Setenv(needed.Variable, "nginx")
 	if _, err := Start("--port", "1"); !errors.Is(err, ErrNoServer) {
 		t.Errorf("configured: %v", err)
 	}
