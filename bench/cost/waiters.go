@@ -216,12 +216,12 @@ func checkEnding(s quotient.Stats, n int, how ending) error {
 	return nil
 }
 
-// countTimers queues n callers behind an empty bucket and counts the timers that exist meanwhile: live
-// heap objects made by time.NewTimer, time.AfterFunc or time.NewTicker, from an exact memory profile.
+// countTimers queues n callers behind an empty bucket and counts the timers that are made meanwhile: heap
+// objects from time.NewTimer, time.AfterFunc or time.NewTicker, in an exact memory profile.
 func countTimers(n int) (int, error) {
 	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
 	runtime.MemProfileRate = 1
-	before := liveTimers()
+	before := timersMade()
 	l, err := quotient.New(quotient.Rates(quotient.Every(time.Hour)), quotient.MaxWaiting(n, n))
 	if err != nil {
 		return 0, err
@@ -234,7 +234,7 @@ func countTimers(n int) (int, error) {
 	defer cancel()
 	made := 0
 	_, err = runCrowd(n, func() { _, _ = l.Acquire(ctx, key) }, func() int { return l.Stats().Waiting }, func() {
-		made = liveTimers() - before
+		made = timersMade() - before
 		cancel()
 	})
 	if err == nil && made < 1 {
@@ -243,27 +243,31 @@ func countTimers(n int) (int, error) {
 	return made, err
 }
 
-func liveTimers() int {
+func timersMade() int {
 	runtime.GC()
 	runtime.GC() // a profile shows the state before the last collection but one
 	records := make([]runtime.MemProfileRecord, 1<<16)
-	n, _ := runtime.MemProfile(records, false)
-	live := 0
+	n, _ := runtime.MemProfile(records, true)
+	made := 0
 	for _, r := range records[:min(n, len(records))] {
 		if madeByTimer(r.Stack()) {
-			live += int(r.InUseObjects())
+			made += int(r.AllocObjects) // not those in use: a timer of before may be garbage by now
 		}
 	}
-	return live
+	return made
 }
 
 // madeByTimer reports whether an object was allocated by a constructor of package time on behalf of the
-// limiter. The harness and the test's own time-out have timers too.
+// limiter. The harness and the test's own time-out have timers too, and the runtime's heap of timers, which
+// grows in the constructor's name, is no timer.
 func madeByTimer(stack []uintptr) bool {
 	timer := false
 	frames := runtime.CallersFrames(stack)
 	for {
 		f, more := frames.Next()
+		if strings.HasPrefix(f.Function, "runtime.(*timers)") {
+			return false
+		}
 		if strings.HasPrefix(f.Function, "time.NewTimer") || strings.HasPrefix(f.Function, "time.AfterFunc") ||
 			strings.HasPrefix(f.Function, "time.NewTicker") || strings.HasPrefix(f.Function, "time.newTimer") {
 			timer = true

@@ -194,6 +194,7 @@ func (d *drills) drill(ctx context.Context, c *cluster) {
 	if ctx.Err() == nil && !errors.Is(held.Err(), lease.ErrCutOff) {
 		d.late++
 	}
+	net.cut.Store(false) // what the session still sends is answered, and outlives no test
 	giveUp, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Millisecond)
 	defer cancel()
 	_ = held.Unlock(giveUp) // its error is that it is lost
