@@ -21,11 +21,11 @@ CHAOS        ?= 10m
 BENCHFLAGS   ?=
 HOUSE        ?=
 PAGES        := *.md docs/*.md $(filter-out docs/decisions/%,$(wildcard */README.md */*/README.md))
-PLAIN        ?= CHANGELOG.md CONTRIBUTING.md README.md SECURITY.md ./...
+PLAIN        ?= CHANGELOG.md CONTRIBUTING.md README.md SECURITY.md .ci/run ./...
 CROSS        ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
 
 # ST1005 is off: an error that names a field spells it as Go does, with a capital.
-# Linters are pinned in tools/go.mod. -modfile and a workspace do not go together, hence GOWORK=off.
+# Linters are pinned in tools/go.mod. GOWORK=off: -modfile does not work in a workspace.
 TOOL     = GOWORK=off go tool -modfile="$(CURDIR)/tools/go.mod"
 MODULES  = $$(go list -m -f '{{.Dir}}')
 FUZZING  = $$(grep -rnoE --include='*_test.go' --exclude-dir=testdata '^func Fuzz[A-Za-z0-9_]*' . || true)
@@ -100,14 +100,14 @@ cover: ## require COVER_MIN (90) percent coverage of each package in COVER
 fleet: ## run the example fleet
 	go run ./examples/fleet
 
-picture: ## record the example fleet and draw docs/pictures/fleet.svg anew, about a minute; on a machine that is idle
+picture: ## record the example fleet and draw docs/pictures/fleet.svg again, about a minute, on an idle machine
 	go run ./bench/picture
 
 chaos: ## run a fleet under faults for CHAOS (10m): processes, sources, a Redis Cluster, wall clocks; and one that gossips
 	go run ./bench/chaos -duration $(CHAOS)
 	go run ./bench/chaos -duration $(CHAOS) -gossip
 
-browser: ## test the operator's page in chromium, and take its pictures anew
+browser: ## test the operator's page in chromium, and take its pictures again
 	QUOTIENT_REQUIRE=chromium,npm go test -count=1 ./admin/browser -args -screenshots="$(CURDIR)/docs/pictures"
 
 cross: ## build the command for each platform of CROSS, without C

@@ -36,14 +36,17 @@ const (
 func check(file string, src []byte, columns int) ([]hit, int, error) {
 	var p page
 	var err error
-	switch filepath.Ext(file) {
-	case ".md":
+	mark, ext := commentMark(file), filepath.Ext(file)
+	switch {
+	case mark != "":
+		p = readComments(src, mark)
+	case ext == ".md":
 		p = readMarkdown(src)
-	case ".html":
+	case ext == ".html":
 		p = readHTML(src)
-	case ".js":
+	case ext == ".js":
 		p = readJS(src)
-	case ".json":
+	case ext == ".json":
 		p = readJSON(src)
 	default:
 		if p, err = readGo(file, src); err != nil {

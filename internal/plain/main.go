@@ -4,6 +4,8 @@
 //   - Markdown pages, with the cells of their tables
 //   - the page for operators: texts and shown attributes of HTML, comments and strings of scripts
 //   - descriptions and titles in JSON: of the API, and of dashboards
+//   - the comments of YAML, TOML, units of systemd, shell, Lua, CSS, Makefiles and Dockerfiles
+//   - summaries and descriptions in YAML: of alerts
 //
 // It finds the words and turns of the list in words.go, and sentences of more than 30 words. It also finds
 // sentences that begin with "Who", and clauses with a bare "who" as their subject. Cells and titles need not be

@@ -26,15 +26,15 @@ func tree(t *testing.T, files map[string]string) string {
 
 func TestExpand(t *testing.T) {
 	dir := tree(t, map[string]string{
-		"a.go": "", "a.md": "", "a.txt": "", "sub/b.go": "", "sub/testdata/c.go": "",
+		"a.go": "", "a.md": "", "a.txt": "", "sub/b.go": "", "sub/Makefile": "", "sub/c.yaml": "", "sub/testdata/c.go": "",
 		".git/d.md": "", "_old/e.go": "", "empty/f.txt": "",
 	})
 	for _, c := range []struct {
 		paths, want []string
 	}{
 		{[]string{""}, []string{"a.go", "a.md"}},
-		{[]string{"/..."}, []string{"a.go", "a.md", "sub/b.go"}},
-		{[]string{"/a.go", "/sub", ""}, []string{"a.go", "a.md", "sub/b.go"}},
+		{[]string{"/..."}, []string{"a.go", "a.md", "sub/Makefile", "sub/b.go", "sub/c.yaml"}},
+		{[]string{"/a.go", "/sub", ""}, []string{"a.go", "a.md", "sub/Makefile", "sub/b.go", "sub/c.yaml"}},
 		{[]string{"/a.txt"}, []string{"a.txt"}},
 		{[]string{"/empty"}, nil},
 		{[]string{"/missing"}, nil},

@@ -48,7 +48,7 @@ func filesOf(path string) ([]string, error) {
 			return err
 		case d.IsDir() && p != dir && (!deep || skipped(name)):
 			return fs.SkipDir
-		case !d.IsDir() && slices.Contains(kinds, filepath.Ext(name)):
+		case !d.IsDir() && (slices.Contains(kinds, filepath.Ext(name)) || commentMark(name) != ""):
 			files = append(files, p)
 		}
 		return nil
@@ -61,5 +61,6 @@ func skipped(name string) bool {
 	return name == "testdata" || name == "vendor" || name == "node_modules" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
 }
 
-// kinds are the files that are read: Go, pages, and the texts of the page for operators and of dashboards.
+// kinds are the files that are read for more than their comments: Go, pages, and the texts of the page for
+// operators and of dashboards.
 var kinds = []string{".go", ".html", ".js", ".json", ".md"}

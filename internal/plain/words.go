@@ -109,7 +109,7 @@ var turns = []turn{
 	say("lets by", `"admits"`, `lets? by|letting by|lets? (?:him|her|it|them|one|this|that) by`, ``),
 	say("comes for it", `"takes its permit", "wakes"`,
 		`com(?:e|es|ing) for (?:it|them|him)|came for (?:it|them|him)`, ``),
-	say("house", `"package", "program"`, `house`, `Command house`),
+	say("house", `"package", "program"`, `house`, `Command house|HOUSE=-\w+`),
 	say("shut", `"paused", "closed"`, `shut`, `shuts? down|shutting down|shut off`),
 
 	// Words that are old, or say nothing.

@@ -1,24 +1,40 @@
--- One sync of one processor, or its deregistration. Lengths of time are in milliseconds, and instants are this server's own.
+-- One sync of one processor, or its deregistration. Times are in milliseconds, by the clock of this server.
 --
 -- KEYS: the deadlines, the sizes and the silence of the fleet, what this processor leaves behind, the weights of the fleet.
--- ARGV: the processor, the size it reports (0: it leaves), its expiry, the longest expiry of any processor, the most processors,
---       how long silent sets are kept, what the processor leaves behind ('' for nothing), how long that is kept, the longest
---       outage, when this was sent as far as the processor knows, how long it waits for an answer, its weight.
--- Answer: had the processor's time not passed, do all agree, the largest size reported, the number of the living by their
---       weights, that of those before the processor if all agree (else -1), now. Now alone: nothing was done, send it again.
+-- ARGV:
+-- 1. the processor
+-- 2. the size that it reports; 0: it leaves
+-- 3. its expiry
+-- 4. the longest expiry of any processor
+-- 5. the most processors
+-- 6. how long sets without a sync are kept
+-- 7. the part of the ceiling that the processor leaves behind; '': none
+-- 8. how long that is kept
+-- 9. the longest outage
+-- 10. the server's time when this was sent, as far as the processor knows it
+-- 11. how long the processor waits for an answer
+-- 12. its weight
+--
+-- The answer is the server's time alone if nothing was done: send it again. Otherwise it has six numbers:
+-- 1. 1 if the processor was registered and its time had not passed
+-- 2. 1 if all agree
+-- 3. the largest size reported
+-- 4. the sum of the weights of the living
+-- 5. the sum of the weights of those before the processor if all agree, otherwise -1
+-- 6. the server's time
 local deadlines, sizes, silence, left, weights = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local me, size, expiry = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local longest, most, kept, outage = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[9])
 local sent, patience, weight = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
--- Whoever counts as more than one has an entry in the weights: its weight in four digits, and its name. So those of one
--- weight stand together, in the order of the names.
+-- A processor of a weight above 1 has an entry in the weights: its weight in four digits, and its name. So the entries
+-- of one weight are neighbours, in the order of the names.
 local entry = string.format('%04d', weight) .. me
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
--- What a network has held back until the processor had given it up may come from one that has left since. Whoever is still there,
--- and knew this server's time wrongly or not at all, learns it and sends again.
+-- The network may have delayed this call for longer than the processor waits. By now the processor may have left. If
+-- it is still there, and had the wrong time or none, it learns this server's time and sends the call again.
 if math.abs(now - sent) > patience then
   return { now }
 end
@@ -36,7 +52,7 @@ local function drop(from, to)
   end
 end
 
--- weighed returns what the weights of processors add to their number: of all, or of those whose names come before one.
+-- weighed returns what weights above 1 add to the number of processors: of all, or of those with names before one name.
 local classes = {}
 local function weighed(before)
   local sum = 0
@@ -60,22 +76,22 @@ if size == 0 then
   return { 0, 0, 0, 0, -1, now }
 end
 
--- If none has synced for half an expiry, none could: this server was away, or has just become the master. Whoever lived
--- at the last sync then counts for an expiry from now on, in which it can come back.
+-- If no processor has synced for half an expiry, none could: this server was away, or has just become the master. Each
+-- one that lived at the last sync then counts for an expiry from now on, and can come back.
 local last, began, till = string.match(redis.call('GET', silence) or '', '^(%d+) (%d+) (%d+)$')
 last, began, till = tonumber(last) or now, tonumber(began) or 0, tonumber(till) or 0
 if last < now - expiry / 2 and last >= now - expiry - outage then
   began, till = last, now + expiry
 end
-local alive = now -- whoever's deadline is before that is dropped
+local alive = now -- processors with an earlier deadline are dropped
 if now < till and till <= now + longest then
   alive = math.min(now, began)
 end
 drop('-inf', string.format('(%.0f', alive))
-drop(string.format('(%.0f', now + longest), '+inf') -- nobody can have set that: this server's clock has gone back
+drop(string.format('(%.0f', now + longest), '+inf') -- no processor can have set that: this server's clock has gone back
 
--- Entries of those that are gone go too. A version of this script without weights drops processors and not their entries:
--- each sync looks after one of them.
+-- The entries of dropped processors are removed too. A version of this script without weights drops processors and not
+-- their entries: so each sync checks one entry.
 local heavy = redis.call('ZCARD', weights)
 if heavy > 0 then
   local e = redis.call('ZRANGE', weights, now % heavy, now % heavy)[1]
@@ -88,7 +104,7 @@ while first do
   local w = string.sub(first, 1, 4)
   classes[#classes + 1] = w
   local n = redis.call('ZLEXCOUNT', weights, '[' .. w, '(' .. string.format('%04d', w + 1))
-  at = at + math.max(n, 1) -- what is no weight may have none
+  at = at + math.max(n, 1) -- an entry that does not begin with a weight is in no range
   first = redis.call('ZRANGE', weights, at, at)[1]
 end
 for _, w in ipairs(classes) do
@@ -110,7 +126,7 @@ if weight > 1 then
 end
 local count = redis.call('ZCARD', deadlines)
 local living = count + extra
-if redis.call('ZCARD', sizes) > count then -- deadlines were lost, or sizes are of nobody: all report again
+if redis.call('ZCARD', sizes) > count then -- deadlines were lost, or a size has no processor: all report again
   redis.call('DEL', sizes)
   redis.call('ZADD', sizes, size, me)
 end
