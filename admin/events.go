@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"compress/flate"
 	"errors"
 	"fmt"
 	"net/http"
@@ -26,7 +27,8 @@ const (
 type streams struct {
 	mu      sync.Mutex
 	open    int
-	frame   []byte // the newest event, shared by all streams
+	frame   text          // the newest event, shared by all streams; empty for none
+	packer  *flate.Writer // of the events; nil while no client wants them compressed
 	at      time.Time
 	id      uint64
 	closing map[*http.Server]chan struct{} // closed by its Shutdown
@@ -43,31 +45,41 @@ func (s *streams) enter() bool {
 	return true
 }
 
-// leave gives the place back. The last stream leaves no event in memory.
+// leave gives the place back. The last stream leaves neither an event nor the compressor in memory.
 func (s *streams) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open--; s.open == 0 {
-		s.frame = nil
+		s.frame, s.packer = text{}, nil
 	}
 }
 
-// next is the event to send now: the newest one if it is younger than fresh, else a new one made of what encode returns.
-// So the cost of encoding hardly depends on the number of streams. The caller must not change it.
-func (s *streams) next(fresh time.Duration, encode func() ([]byte, error)) ([]byte, error) {
+// next is the event to send now: the newest one if it is younger than fresh, else a new one made of what encode returns. packed: in both
+// forms. So the cost of encoding hardly depends on the number of streams. The caller must not change it.
+func (s *streams) next(fresh time.Duration, packed bool, encode func() ([]byte, error)) (text, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.frame != nil && time.Since(s.at) < fresh {
-		return s.frame, nil
+	if s.frame.plain == nil || time.Since(s.at) >= fresh {
+		data, err := encode()
+		if err != nil {
+			return text{}, err
+		}
+		s.id++
+		s.at = time.Now()
+		s.frame = text{plain: fmt.Appendf(nil, "event: state\nid: %d\ndata: %s\n\n", s.id, data)}
 	}
-	data, err := encode()
-	if err != nil {
-		return nil, err
+	if packed && s.frame.packed == nil {
+		s.compress(&s.frame)
 	}
-	s.id++
-	s.at = time.Now()
-	s.frame = fmt.Appendf(nil, "event: state\nid: %d\ndata: %s\n\n", s.id, data)
 	return s.frame, nil
+}
+
+// compress packs t. Call it with s.mu held.
+func (s *streams) compress(t *text) {
+	if s.packer == nil {
+		s.packer = newDeflater()
+	}
+	t.compress(s.packer)
 }
 
 // closed returns a channel that is closed when the server that serves r begins to shut down. Shutdown waits
@@ -127,19 +139,19 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	defer h.streams.leave()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // a reverse proxy would hold events back
-	out := http.NewResponseController(w)
+	to := newSink(w, r)
 	// The server's ReadTimeout bounds the request; it would end the stream too.
-	if err := ignoreUnsupported(out.SetReadDeadline(time.Time{})); err != nil {
+	if err := ignoreUnsupported(to.out.SetReadDeadline(time.Time{})); err != nil {
 		return
 	}
-	if err := h.send(w, out, fmt.Appendf(nil, "retry: %d\n\n", retryMillis)); err != nil {
+	if err := to.send(h.note(to, fmt.Sprintf("retry: %d\n\n", retryMillis))); err != nil {
 		return
 	}
-	h.stream(w, r, out)
+	h.stream(r, to)
 }
 
 // stream sends events until one of its ends.
-func (h *handler) stream(w http.ResponseWriter, r *http.Request, out *http.ResponseController) {
+func (h *handler) stream(r *http.Request, to *sink) {
 	tick := time.NewTicker(h.every)
 	defer tick.Stop()
 	life := time.NewTimer(streamLife)
@@ -147,42 +159,95 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, out *http.Respo
 	quiet := time.NewTimer(lifeSign)
 	defer quiet.Stop()
 	closed := h.streams.closed(r)
-	for text := h.frame(); text != nil && h.send(w, out, text) == nil; {
+	for t := h.frame(to); t.plain != nil && to.send(t) == nil; {
 		quiet.Reset(lifeSign)
 		select {
 		case <-tick.C:
-			text = h.frame()
+			t = h.frame(to)
 		case <-quiet.C:
-			text = []byte(":\n\n") // a comment: nothing to those who listen
+			t = h.note(to, ":\n\n") // a comment: nothing to those who listen
 		case <-r.Context().Done():
 			return
 		case <-closed:
+			to.end()
 			return
 		case <-life.C:
+			to.end()
 			return
 		}
 	}
 }
 
-// frame is the event to send now, nil when the state could not be encoded: a defect.
-func (h *handler) frame() []byte {
+// frame is the event to send now, empty when the state could not be encoded: a defect.
+func (h *handler) frame(to *sink) text {
 	h.samples.seen()
-	frame, err := h.streams.next(h.every/2, h.stateJSON)
+	frame, err := h.streams.next(h.every/2, to.packed, h.stateJSON)
 	if err != nil {
 		h.log.Error("quotient: encoding the state for an event stream", "error", err)
 	}
 	return frame
 }
 
-// send writes text and flushes it, within writePatience where the connection has deadlines.
-func (h *handler) send(w http.ResponseWriter, out *http.ResponseController, text []byte) error {
-	if err := ignoreUnsupported(out.SetWriteDeadline(time.Now().Add(writePatience))); err != nil {
+// note is a short text for one stream.
+func (h *handler) note(to *sink, words string) text {
+	t := text{plain: []byte(words)}
+	if to.packed {
+		h.streams.mu.Lock()
+		defer h.streams.mu.Unlock()
+		h.streams.compress(&t)
+	}
+	return t
+}
+
+// A sink is the client's end of a stream.
+type sink struct {
+	w      http.ResponseWriter
+	out    *http.ResponseController
+	packed bool    // the client accepts gzip
+	head   string  // to be sent before anything else
+	sum    gzipSum // of what was sent
+}
+
+// newSink sets the header fields of the encoding.
+func newSink(w http.ResponseWriter, r *http.Request) *sink {
+	to := &sink{w: w, out: http.NewResponseController(w), packed: takesGzip(r)}
+	if to.packed {
+		w.Header().Set("Content-Encoding", "gzip")
+		to.head = gzipHead
+	}
+	return to
+}
+
+// send writes a text and flushes it, within writePatience where the connection has deadlines.
+func (to *sink) send(t text) error {
+	if !to.packed {
+		return to.write(t.plain)
+	}
+	to.sum.add(t.plain)
+	return to.write(t.packed)
+}
+
+// end ends a compressed stream as the format has it. A client that has gone is no error.
+func (to *sink) end() {
+	if to.packed {
+		_ = to.write(to.sum.end())
+	}
+}
+
+func (to *sink) write(bytes []byte) error {
+	if err := ignoreUnsupported(to.out.SetWriteDeadline(time.Now().Add(writePatience))); err != nil {
 		return err
 	}
-	if _, err := w.Write(text); err != nil {
+	if to.head != "" {
+		if _, err := to.w.Write([]byte(to.head)); err != nil {
+			return err
+		}
+		to.head = ""
+	}
+	if _, err := to.w.Write(bytes); err != nil {
 		return err
 	}
-	return out.Flush()
+	return to.out.Flush()
 }
 
 // ignoreUnsupported drops the error of a ResponseWriter that has no deadlines, such as one of a test.

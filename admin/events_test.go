@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bufio"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -75,12 +76,15 @@ type follower struct {
 }
 
 // dial asks for the events and reads the head of the answer.
-func (s *streaming) dial() *follower {
+func (s *streaming) dial() *follower { return s.dialWith("") }
+
+// dialWith is dial with more header fields.
+func (s *streaming) dialWith(fields string) *follower {
 	s.t.Helper()
 	here, there := net.Pipe()
 	s.t.Cleanup(func() { _ = here.Close() })
 	s.pipes.conns <- there
-	if _, err := fmt.Fprint(here, "GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"); err != nil {
+	if _, err := fmt.Fprint(here, "GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n"+fields+"\r\n"); err != nil {
 		s.t.Fatal(err)
 	}
 	answer, err := http.ReadResponse(bufio.NewReader(here), nil)
@@ -90,7 +94,14 @@ func (s *streaming) dial() *follower {
 	if want := "text/event-stream"; answer.StatusCode == http.StatusOK && answer.Header.Get("Content-Type") != want {
 		s.t.Errorf("the events are %q, want %q", answer.Header.Get("Content-Type"), want)
 	}
-	return &follower{here, answer.StatusCode, bufio.NewReader(answer.Body)}
+	if answer.Header.Get("Content-Encoding") == "" {
+		return &follower{here, answer.StatusCode, bufio.NewReader(answer.Body)}
+	}
+	z, err := gzip.NewReader(answer.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return &follower{here, answer.StatusCode, bufio.NewReader(z)}
 }
 
 // block reads up to an empty line.
@@ -220,8 +231,8 @@ func TestEventsAreEncodedOnce(t *testing.T) {
 		}
 		_ = s.srv.Close()
 		synctest.Wait()
-		if s.open() != 0 || s.h.streams.frame != nil {
-			t.Errorf("%d streams and %d bytes are left", s.open(), len(s.h.streams.frame))
+		if s.open() != 0 || s.h.streams.frame.plain != nil {
+			t.Errorf("%d streams and %d bytes are left", s.open(), len(s.h.streams.frame.plain))
 		}
 	})
 }

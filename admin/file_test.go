@@ -126,9 +126,9 @@ func TestEventsShowTheFile(t *testing.T) {
 		return FileState{Failures: failures}
 	})).(*Handler)
 	for i := range uint64(2) {
-		frame, err := h.api.streams.next(0, h.api.stateJSON)
-		if err != nil || !strings.Contains(string(frame), fmt.Sprintf(`"file":{"path":"","loaded":"0001-01-01T00:00:00Z","reloads":0,"failures":%d,`, i+1)) {
-			t.Errorf("event %d: %s, %v", i+1, frame, err)
+		frame, err := h.api.streams.next(0, false, h.api.stateJSON)
+		if err != nil || !strings.Contains(string(frame.plain), fmt.Sprintf(`"file":{"path":"","loaded":"0001-01-01T00:00:00Z","reloads":0,"failures":%d,`, i+1)) {
+			t.Errorf("event %d: %s, %v", i+1, frame.plain, err)
 		}
 	}
 }

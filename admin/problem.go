@@ -55,18 +55,18 @@ func writeProblem(w http.ResponseWriter, p *Problem) {
 // wherever the answer ends up. A client that has gone away in the meantime is no error.
 func writeJSON(w http.ResponseWriter, contentType string, status int, v any) {
 	body, err := json.MarshalIndent(v, "", "  ")
-	writeBody(w, contentType, status, body, err)
+	writeBody(w, contentType, status, append(body, '\n'), err)
 }
 
 // writeBody answers with a body, unless it could not be encoded.
 func writeBody(w http.ResponseWriter, contentType string, status int, body []byte, err error) {
 	if err != nil {
 		contentType, status = "application/problem+json", http.StatusInternalServerError
-		body = []byte(`{"title":"Internal Server Error","status":500,"detail":"the answer could not be encoded"}`)
+		body = []byte(`{"title":"Internal Server Error","status":500,"detail":"the answer could not be encoded"}` + "\n")
 	}
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n'))
+	_, _ = w.Write(body)
 }
 
 // maxValue bounds what is repeated of a bad request: enough to recognise it by.

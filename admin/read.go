@@ -66,23 +66,26 @@ func flagOf(query map[string]string, name string) (bool, *Problem) {
 func (h *handler) answerState(w http.ResponseWriter, r *http.Request, s State) {
 	who, _ := h.identify(r, false)
 	s.May = who.may()
-	writeState(w, s)
+	writeState(w, r, s)
 }
 
-// writeState answers with s; the state of one limiter has its tag. A history is hundreds of numbers for each
-// limiter: they are not put on lines of their own.
-func writeState(w http.ResponseWriter, s State) {
+// writeState answers with s, compressed where the client accepts it; the state of one limiter has its tag. A
+// history is hundreds of numbers for each limiter: they are not put on lines of their own.
+func writeState(w http.ResponseWriter, r *http.Request, s State) {
 	if len(s.Limiters) == 1 {
 		for _, l := range s.Limiters {
 			w.Header().Set("ETag", l.ETag)
 		}
 	}
+	encode := func(v any) ([]byte, error) { return json.MarshalIndent(v, "", "  ") }
 	if s.History != nil {
-		body, err := json.Marshal(s)
-		writeBody(w, "application/json", http.StatusOK, body, err)
-		return
+		encode = json.Marshal
 	}
-	writeJSON(w, "application/json", http.StatusOK, s)
+	body, err := encode(s)
+	if err == nil {
+		body = pack(w, r, append(body, '\n'))
+	}
+	writeBody(w, "application/json", http.StatusOK, body, err)
 }
 
 // stateJSON is the answer of GET /state for all limiters, on one line, but for May: all streams share it.

@@ -1,0 +1,170 @@
+package admin
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-go/quotient"
+)
+
+// fleetSize is how many limiters the tests of compression have, and busy how many of them have traffic.
+const fleetSize, busy = 1000, 10
+
+// leastGain is by what factor compression makes the state of such a process shorter, at least.
+const leastGain = 5
+
+func bigFleet(t *testing.T) *quotient.Registry {
+	t.Helper()
+	var reg quotient.Registry
+	for i := range fleetSize {
+		l, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(float64(100 + i)), quotient.PerHour(1e6)}, InFlight: 10 + i%7},
+			quotient.MaxKeys(16))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := reg.Add(fmt.Sprintf("limiter-%04d", i), l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &reg
+}
+
+// traffic uses the first limiters, each in another measure.
+func traffic(reg *quotient.Registry) {
+	i := 0
+	for _, l := range reg.All() {
+		for range 7*i + 3 {
+			l.Allow("k")
+		}
+		if i++; i == busy {
+			return
+		}
+	}
+}
+
+// TestEventsOfAFleetAreShort counts the bytes of each event of a large process, plain and compressed.
+func TestEventsOfAFleetAreShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := bigFleet(t)
+		h, err := New(reg, BehindAuthentication())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 5 {
+			time.Sleep(time.Second)
+			traffic(reg)
+			frame, err := h.api.streams.next(0, true, h.api.stateJSON)
+			if err != nil || len(frame.packed) == 0 || len(frame.packed)*leastGain > len(frame.plain) {
+				t.Errorf("event %d: %d bytes, compressed %d: %v", i, len(frame.plain), len(frame.packed), err)
+			}
+			t.Logf("event %d: %d bytes, compressed %d", i, len(frame.plain), len(frame.packed))
+		}
+	})
+}
+
+// TestStateIsCompressed: the same state, in a fraction of the bytes, for those that accept it. Others get it plain.
+func TestStateIsCompressed(t *testing.T) {
+	reg := bigFleet(t)
+	h, err := New(reg, BehindAuthentication())
+	if err != nil {
+		t.Fatal(err)
+	}
+	traffic(reg)
+	for _, path := range []string{"/state", "/state?history=1"} {
+		long := get(path).send(h).Body.Len()
+		for accept, packed := range map[string]bool{
+			"": false, "gzip": true, "br, GZIP;q=0.5": true, "deflate": false, "gzip;q=0": false, "gzip; q=0.0, br": false, "*": false, "xgzip": false, "gzip;q=x": false,
+		} {
+			req := get(path)
+			req.header = http.Header{"Accept-Encoding": {accept}}
+			rec := req.send(h)
+			if rec.Code != 200 || (rec.Header().Get("Content-Encoding") == "gzip") != packed {
+				t.Errorf("%s for %q: %d, %v", path, accept, rec.Code, rec.Header())
+			}
+			if !packed {
+				continue
+			}
+			if rec.Body.Len()*leastGain > long {
+				t.Errorf("%s for %q: %d bytes of %d", path, accept, rec.Body.Len(), long)
+			}
+			t.Logf("%s: %d bytes, compressed %d", path, long, rec.Body.Len())
+			z, err := gzip.NewReader(rec.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plain, err := io.ReadAll(z)
+			if err != nil || len(plain) < long*9/10 {
+				t.Errorf("%s for %q: %d bytes of %d: %v", path, accept, len(plain), long, err)
+			}
+		}
+	}
+	short := get("/state?limiter=limiter-0001")
+	short.header = http.Header{"Accept-Encoding": {"gzip"}}
+	if rec := short.send(h); rec.Header().Get("Content-Encoding") != "" {
+		t.Errorf("%d bytes are compressed", rec.Body.Len())
+	}
+}
+
+// TestEventsAreCompressed: each event can be read when it comes, compressed or not, whenever its client has come. A stream that the service
+// ends is whole.
+func TestEventsAreCompressed(t *testing.T) {
+	const accept = "Accept-Encoding: gzip\r\n"
+	synctest.Test(t, func(t *testing.T) {
+		s := startStreaming(t)
+		streams := []*follower{s.dialWith(accept), s.dial()}
+		for id := 1; id <= 30; id++ {
+			if id == 20 { // the newest event is what it begins with
+				late := s.dialWith(accept)
+				late.first(t)
+				late.state(t, id-1)
+				streams = append(streams, late)
+			}
+			for i, f := range streams {
+				if id == 1 {
+					f.first(t)
+				}
+				if at := f.state(t, id).Time.Sub(s.begun); at != time.Duration(id-1)*time.Second || time.Since(s.begun) != at {
+					t.Fatalf("event %d of stream %d has the state of %v, after %v", id, i, at, time.Since(s.begun))
+				}
+			}
+		}
+		ended := make(chan error)
+		go func() { ended <- s.srv.Shutdown(context.Background()) }()
+		for i, f := range streams {
+			if rest, err := io.ReadAll(f.body); err != nil {
+				t.Errorf("stream %d ends with %d bytes, %v", i, len(rest), err)
+			}
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if s.open() != 0 || s.h.streams.frame.plain != nil || s.h.streams.packer != nil {
+			t.Errorf("%d streams, or their memory, are left", s.open())
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s := startStreaming(t, EventsEvery(time.Minute))
+		f := s.dialWith(accept)
+		f.first(t)
+		f.state(t, 1)
+		for range 20 {
+			before := time.Now()
+			lines, err := f.block()
+			if err != nil || lines[0] != ":" || time.Since(before) != lifeSign {
+				t.Fatalf("%q after %v: %v", lines, time.Since(before), err)
+			}
+		}
+		_ = s.srv.Close()
+		if _, err := io.ReadAll(f.body); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("a stream that broke ends with %v", err)
+		}
+	})
+}
