@@ -31,9 +31,9 @@ func client() *http.Client {
 }
 
 func counted(ctx context.Context) *quotient.Registry {
-	limiters := &quotient.Registry{Options: []quotient.Option{ // of each limiter of this service
+	limiters := &quotient.Registry{Options: []quotient.Option{
 		quotient.AwaitPool(),             // admit nothing before the first count
-		quotient.HintMaxAge(time.Minute), // after a minute without a count
+		quotient.HintMaxAge(time.Minute), // when no count has come for a minute,
 		quotient.Replicas(10),            // assume ten
 		quotient.HoldDown(time.Minute),   // apply a lower count a minute later
 		quotient.Logger(slog.Default()),

@@ -37,7 +37,7 @@ func limits(api *http.ServeMux, pool []quotient.Option) (*quotient.Registry, htt
 func follows(most int) []quotient.Option {
 	return []quotient.Option{
 		quotient.AwaitPool(),             // admit nothing before the first count
-		quotient.HintMaxAge(time.Minute), // after a minute without a count
+		quotient.HintMaxAge(time.Minute), // when no count has come for a minute,
 		quotient.Replicas(most),          // assume the most
 		quotient.HoldDown(time.Minute),   // apply a lower count a minute later
 	}
