@@ -25,7 +25,8 @@ func TestTryAcquireAll(t *testing.T) {
 			held = append(held, ps)
 		}
 		for range 9 {
-			if ps, refused, d := TryAcquireAll(nil, claims...); d.Reason != ReasonInFlight || refused != 1 || ps != nil {
+			if ps, refused, d := TryAcquireAll(nil, claims...); d.Reason != ReasonInFlight || refused != 1 ||
+				ps != nil {
 				t.Fatalf("%v %d %+v", ps, refused, d)
 			}
 		}
@@ -45,7 +46,8 @@ func TestTryAcquireAll(t *testing.T) {
 		if ps, refused, d := TryAcquireAll(held[0]); !d.OK || refused != -1 || len(ps) != 2 {
 			t.Errorf("%v %d %+v", ps, refused, d)
 		}
-		_, refused, d := TryAcquireAll(nil, Claim{tenants, "b", nil}, Claim{tenants, "b", []CallOption{Weight(0)}})
+		_, refused, d := TryAcquireAll(nil, Claim{tenants, "b", nil},
+			Claim{tenants, "b", []CallOption{Weight(0)}})
 		says(t, &LimitedError{Key: "b", Decision: d}, "Weight")
 		if refused != 1 {
 			t.Error(refused)
@@ -99,7 +101,8 @@ func TestTryAcquireAllInADryRun(t *testing.T) {
 func TestTryAcquireAllWhoseHookPanics(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		slots := limiterOf(t, Limit{InFlight: 9})
-		hooked := limiterOf(t, Limit{InFlight: 9}, OnAdmit(func(string, time.Duration, time.Duration) { panic("hook") }))
+		hooked := limiterOf(t, Limit{InFlight: 9},
+			OnAdmit(func(string, time.Duration, time.Duration) { panic("hook") }))
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -174,7 +177,8 @@ func TestPropertyTryAcquireAll(t *testing.T) {
 			for i := range all {
 				opts := []CallOption{Weight(rapid.IntRange(1, 3).Draw(rt, "weight"))}
 				key := rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "key")
-				claims, twin = append(claims, Claim{all[i], key, opts}), append(twin, Claim{twins[i], key, opts})
+				claims, twin = append(claims, Claim{all[i], key, opts}),
+					append(twin, Claim{twins[i], key, opts})
 			}
 			want := -1
 			for i, c := range twin {

@@ -20,7 +20,8 @@ func TestTryAcquireUpTo(t *testing.T) {
 		{"less than nothing", rated(perSecond(1, 10)), -5, 0},
 		{"no limit", Limit{}, 99, 99},
 		{"slots", Limit{InFlight: 3}, 5, 3},
-		{"the tightest", Limit{Rates: []Rate{perSecond(1, 10), {Name: "b", Events: 4, Per: time.Second}}, InFlight: 6}, 9, 4},
+		{"the tightest", Limit{Rates: []Rate{perSecond(1, 10), {Name: "b", Events: 4, Per: time.Second}},
+			InFlight: 6}, 9, 4},
 		{"another unit does not count", rated(perSecond(1, 10), tokensPerMinute(1, 1)), 5, 5},
 		{"a window", rated(Rate{Events: 4, Per: time.Second, Aligned: true}), 9, 4},
 		{"denied", Limit{Deny: true}, 5, 0},
@@ -60,7 +61,11 @@ func TestAllowNeedsASlot(t *testing.T) {
 
 func TestAllRatesOrNone(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 10), tokensPerMinute(60, 100), {Name: "w", Events: 3, Per: time.Minute, Aligned: true}}, InFlight: 2})
+		l := limiterOf(t, Limit{Rates: []Rate{
+			perSecond(1, 10),
+			tokensPerMinute(60, 100),
+			{Name: "w", Events: 3, Per: time.Minute, Aligned: true},
+		}, InFlight: 2})
 		unchanged := func(reason Reason, rule string, opts ...CallOption) {
 			t.Helper()
 			before, inFlight := tokensOf(t, l, "k"), l.Stats().InFlight
@@ -133,7 +138,8 @@ func TestCheckAnswersAsTryAcquire(t *testing.T) {
 		opts  []CallOption
 	}{
 		{"room", rated(perSecond(1, 5)), nil, nil},
-		{"no room", rated(perSecond(1, 5)), func(t *testing.T, l *Limiter) { took(t, l, "k", Weight(5)) }, []CallOption{Weight(2)}},
+		{"no room", rated(perSecond(1, 5)), func(t *testing.T, l *Limiter) { took(t, l, "k", Weight(5)) },
+			[]CallOption{Weight(2)}},
 		{"too large", rated(perSecond(1, 5)), nil, []CallOption{Weight(6)}},
 		{"not valid", rated(perSecond(1, 5)), nil, []CallOption{Weight(-6)}},
 		{"denied", Limit{Deny: true}, nil, nil},
@@ -150,7 +156,10 @@ func TestCheckAnswersAsTryAcquire(t *testing.T) {
 			took(t, l, "k", Weight(4))
 			asking(t, l, "k", Weight(3))
 		}, nil},
-		{"too many keys", Limit{InFlight: 1}, func(t *testing.T, l *Limiter) { took(t, l, "busy"); took(t, l, "late") }, nil},
+		{"too many keys", Limit{InFlight: 1}, func(t *testing.T, l *Limiter) {
+			took(t, l, "busy")
+			took(t, l, "late")
+		}, nil},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			l := limiterOf(t, c.limit, MaxKeys(1))
@@ -159,7 +168,8 @@ func TestCheckAnswersAsTryAcquire(t *testing.T) {
 			}
 			before := l.Stats()
 			first, second := l.Check("k", c.opts...), l.Check("k", c.opts...)
-			if after := l.Stats(); after.Admitted != before.Admitted || after.InFlight != before.InFlight || len(after.Refused) != len(before.Refused) {
+			if after := l.Stats(); after.Admitted != before.Admitted || after.InFlight != before.InFlight ||
+				len(after.Refused) != len(before.Refused) {
 				t.Errorf("Check counted or took something: %+v became %+v", before, after)
 			}
 			_, answer := l.TryAcquire("k", c.opts...)

@@ -17,7 +17,8 @@ func holdsBack(t *testing.T, l *Limiter, p *panel, name string) {
 	if name == inFlight8 { // one more than learned is in flight
 		keep = append(keep, took(t, l, "k", Cost("tokens", 1)))
 	}
-	if d := refusedFor(t, l, l.Check("k", Cost("tokens", 1)).Reason, "k", Cost("tokens", 1)); d.Rule != ctrlRule {
+	if d := refusedFor(t, l, l.Check("k", Cost("tokens", 1)).Reason, "k",
+		Cost("tokens", 1)); d.Rule != ctrlRule {
 		t.Fatalf("refused by %q, want the law of %s", d.Rule, name)
 	}
 	for _, permit := range keep {
@@ -43,12 +44,16 @@ func TestRefusalsAreAttributed(t *testing.T) {
 		{"slots that held back", []string{inFlight8}, [4]policy.Quota{}, inFlight8},
 		{"who held back last", []string{inFlight8, tokens, requests}, [4]policy.Quota{}, requests},
 		{"who held back last of two", []string{requests, inFlight8}, [4]policy.Quota{}, inFlight8},
-		{"the quota that is the nearest to its end", nil, [4]policy.Quota{q("", 100, 50), q("tokens", 10_000, 900)}, tokens},
-		{"whoever held back", []string{tokens}, [4]policy.Quota{q("tokens", 1000, 1000), q("", 100, 1)}, requests},
+		{"the quota that is the nearest to its end", nil,
+			[4]policy.Quota{q("", 100, 50), q("tokens", 10_000, 900)}, tokens},
+		{"whoever held back", []string{tokens}, [4]policy.Quota{q("tokens", 1000, 1000), q("", 100, 1)},
+			requests},
 		{"the only quota", []string{inFlight8}, [4]policy.Quota{3: q("tokens", 1000, 1000)}, tokens},
-		{"requests of two that are at their end", nil, [4]policy.Quota{q("tokens", 1000, 0), q("", 100, 0)}, requests},
+		{"requests of two that are at their end", nil, [4]policy.Quota{q("tokens", 1000, 0), q("", 100, 0)},
+			requests},
 		{"quotas of what is not governed", []string{tokens}, [4]policy.Quota{q("bytes", 10, 0)}, tokens},
-		{"quotas that are none", []string{tokens}, [4]policy.Quota{q("", -1, 0), q("", 10, math.NaN()), q("", math.Inf(1), 1)}, tokens},
+		{"quotas that are none", []string{tokens},
+			[4]policy.Quota{q("", -1, 0), q("", 10, math.NaN()), q("", math.Inf(1), 1)}, tokens},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			l, p := governing(t, Replicas(1))
@@ -151,7 +156,8 @@ func TestFiveControllers(t *testing.T) {
 }
 
 func requestsAndTokens(t testing.TB, p policy.Policy) *Limiter {
-	return limiterOf(t, rated(perSecond(100, 100), Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: time.Second, Burst: 100_000}),
+	return limiterOf(t, rated(perSecond(100, 100),
+		Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: time.Second, Burst: 100_000}),
 		Policy(p), BeyondShare(), Replicas(1))
 }
 
@@ -170,7 +176,8 @@ func refusedUntil(l *Limiter, f policy.Feedback) (n int) {
 // says of tokens.
 func TestRefusalOfWhatWasTaken(t *testing.T) {
 	spent := policy.Feedback{Outcome: policy.Throttled, RetryAfter: time.Minute, Quotas: [4]policy.Quota{
-		{Limit: 6000, Remaining: 5000, Reset: time.Second}, {Unit: "tokens", Limit: 60000, Reset: time.Minute},
+		{Limit: 6000, Remaining: 5000, Reset: time.Second},
+		{Unit: "tokens", Limit: 60000, Reset: time.Minute},
 	}}
 	for name, f := range map[string]policy.Feedback{
 		"quotas": spent, "held back last": {Outcome: policy.Throttled, RetryAfter: time.Minute},

@@ -67,10 +67,12 @@ func governing(t *testing.T, opts ...Option) (*Limiter, *panel) {
 	t.Helper()
 	p := &panel{
 		names: map[float64]string{2000: requests, 10_000: tokens, 8: inFlight8},
-		says:  map[string]policy.Pace{}, samples: map[string][]policy.Sample{}, bounds: map[string]policy.Bounds{},
+		says:  map[string]policy.Pace{}, samples: map[string][]policy.Sample{},
+		bounds: map[string]policy.Bounds{},
 	}
 	limit := Limit{InFlight: 8, Rates: []Rate{
-		perSecond(2000, 4000), {Name: "tokens", Unit: "tokens", Events: 10_000, Per: time.Second, Burst: 100_000},
+		perSecond(2000, 4000),
+		{Name: "tokens", Unit: "tokens", Events: 10_000, Per: time.Second, Burst: 100_000},
 	}}
 	return limiterOf(t, limit, append(opts, Policy(p), BeyondShare())...), p
 }
@@ -86,8 +88,10 @@ func since(l *Limiter) time.Duration { return time.Since(l.base) }
 
 func TestBoundsOfTheControllers(t *testing.T) {
 	limit := Limit{InFlight: 9, Rates: []Rate{
-		perSecond(20, 40), {Name: "hour", Events: 3600, Per: time.Hour}, {Name: "window", Unit: "tokens", Events: 600, Per: time.Minute, Aligned: true},
-		{Name: "bytes", Unit: "bytes", Events: 500, Per: time.Second}, {Name: "more bytes", Unit: "bytes", Events: 100, Per: time.Second},
+		perSecond(20, 40), {Name: "hour", Events: 3600, Per: time.Hour},
+		{Name: "window", Unit: "tokens", Events: 600, Per: time.Minute, Aligned: true},
+		{Name: "bytes", Unit: "bytes", Events: 500, Per: time.Second},
+		{Name: "more bytes", Unit: "bytes", Events: 100, Per: time.Second},
 	}}
 	two, inf := Replicas(2), math.Inf(1)
 	type b = policy.Bounds
@@ -98,13 +102,23 @@ func TestBoundsOfTheControllers(t *testing.T) {
 		opts    []Option
 		want    []b // requests, tokens, bytes, slots
 	}{
-		{"shares", limit, withinShare, []Option{two}, []b{{Share: 0.5, Ceiling: 0.5}, {Share: 5, Ceiling: 5}, {Share: 50, Ceiling: 50}, {Share: 4.5, Ceiling: 4}}},
-		{"the limit", limit, beyondShare, []Option{two}, []b{{Share: 0.5, Ceiling: 1}, {Share: 5, Ceiling: 10}, {Share: 50, Ceiling: 100}, {Share: 4.5, Ceiling: 9}}},
-		{"the remainder", limit, withinShare, []Option{StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true})}, []b{{Share: 0.5, Ceiling: 0.5}, {Share: 5, Ceiling: 5}, {Share: 50, Ceiling: 50}, {Share: 4.5, Ceiling: 5}}},
-		{"no pool was reported: the limit", limit, beyondShare, nil, []b{{Ceiling: 1}, {Ceiling: 10}, {Ceiling: 100}, {Ceiling: 9}}},
-		{"no pool was reported: shares", limit, withinShare, nil, []b{{Share: 1, Ceiling: 1}, {Share: 10, Ceiling: 10}, {Share: 100, Ceiling: 100}, {Share: 9, Ceiling: 9}}},
+		{"shares", limit, withinShare, []Option{two},
+			[]b{{Share: 0.5, Ceiling: 0.5}, {Share: 5, Ceiling: 5}, {Share: 50, Ceiling: 50},
+				{Share: 4.5, Ceiling: 4}}},
+		{"the limit", limit, beyondShare, []Option{two},
+			[]b{{Share: 0.5, Ceiling: 1}, {Share: 5, Ceiling: 10}, {Share: 50, Ceiling: 100},
+				{Share: 4.5, Ceiling: 9}}},
+		{"the remainder", limit, withinShare, []Option{StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true})},
+			[]b{{Share: 0.5, Ceiling: 0.5}, {Share: 5, Ceiling: 5}, {Share: 50, Ceiling: 50},
+				{Share: 4.5, Ceiling: 5}}},
+		{"no pool was reported: the limit", limit, beyondShare, nil,
+			[]b{{Ceiling: 1}, {Ceiling: 10}, {Ceiling: 100}, {Ceiling: 9}}},
+		{"no pool was reported: shares", limit, withinShare, nil,
+			[]b{{Share: 1, Ceiling: 1}, {Share: 10, Ceiling: 10}, {Share: 100, Ceiling: 100},
+				{Share: 9, Ceiling: 9}}},
 		{"no slot", Limit{InFlight: 1}, withinShare, []Option{two}, []b{{Ceiling: inf}}},
-		{"at least one", Limit{InFlight: 1}, withinShare, []Option{two, AtLeastOne()}, []b{{Ceiling: inf}, {Share: 0.5, Ceiling: 1}}},
+		{"at least one", Limit{InFlight: 1}, withinShare, []Option{two, AtLeastOne()},
+			[]b{{Ceiling: inf}, {Share: 0.5, Ceiling: 1}}},
 		{"no limit", Limit{}, beyondShare, nil, []b{{Ceiling: inf}}},
 		{"Fixed", limit, beyondShare, []Option{two, Policy(policy.Fixed{}), BeyondShare()}, nil},
 	} {
@@ -182,9 +196,10 @@ func TestEachControllerSeesItsOwn(t *testing.T) {
 		q := func(unit string, limit, left float64) policy.Quota {
 			return policy.Quota{Unit: unit, Limit: limit, Remaining: left, Reset: time.Minute}
 		}
-		permit.Done(policy.Feedback{Outcome: policy.Unavailable, RetryAfter: 3 * time.Second, Quotas: [4]policy.Quota{
-			q("bytes", 9, 9), q("tokens", 0, 5), q("tokens", 1000, 50), q("", 20, 1),
-		}})
+		permit.Done(policy.Feedback{Outcome: policy.Unavailable, RetryAfter: 3 * time.Second,
+			Quotas: [4]policy.Quota{
+				q("bytes", 9, 9), q("tokens", 0, 5), q("tokens", 1000, 50), q("", 20, 1),
+			}})
 		for name, want := range map[string]policy.Sample{
 			requests:  {Cost: 2, Taken: 2, Quota: q("", 20, 1)},
 			tokens:    {Cost: 200, Taken: 200, Quota: q("tokens", 1000, 50)},
@@ -239,7 +254,8 @@ func TestLearnedSlots(t *testing.T) {
 	for _, c := range []struct {
 		says float64
 		want int
-	}{{3, 4}, {3.99, 4}, {1, 2}, {0.99, 1}, {0.2, 1}, {1e-300, 1}, {7, 8}, {7.5, 8}, {8, 8}, {1e9, 8}, {math.MaxFloat64, 8}, {math.NaN(), 8}, {-3, 8}, {math.Inf(1), 8}} {
+	}{{3, 4}, {3.99, 4}, {1, 2}, {0.99, 1}, {0.2, 1}, {1e-300, 1}, {7, 8}, {7.5, 8}, {8, 8}, {1e9, 8},
+		{math.MaxFloat64, 8}, {math.NaN(), 8}, {-3, 8}, {math.Inf(1), 8}} {
 		row(t, c.says, func(t *testing.T) {
 			l, p := governing(t, Replicas(2))
 			p.gives(t, l, inFlight8, policy.Pace{Rate: c.says})
@@ -351,7 +367,12 @@ func TestSeedsOfTheControllers(t *testing.T) {
 
 // A key of a limit without slots and units costs at most one allocation more under a policy that learns.
 func TestLearningCostsOneAllocationAKey(t *testing.T) {
-	for _, limit := range []Limit{rated(perSecond(5, 5)), {InFlight: 5}, {Rates: []Rate{perSecond(5, 5)}, InFlight: 5}, {Rates: []Rate{tokensPerMinute(60, 60)}, InFlight: 5}} {
+	for _, limit := range []Limit{
+		rated(perSecond(5, 5)),
+		{InFlight: 5},
+		{Rates: []Rate{perSecond(5, 5)}, InFlight: 5},
+		{Rates: []Rate{tokensPerMinute(60, 60)}, InFlight: 5},
+	} {
 		allocs := func(p policy.Policy) float64 {
 			l := limiterOf(t, limit, Policy(p))
 			l.shards[0].start(l, l.shards[0].setting)
@@ -368,7 +389,10 @@ func TestLearningCostsOneAllocationAKey(t *testing.T) {
 func TestNewBoundsReachEveryController(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		limit := func(x float64) Limit {
-			return Limit{InFlight: int(8 * x), Rates: []Rate{perSecond(2000*x, 4000), {Name: "tokens", Unit: "tokens", Events: 10_000 * x, Per: time.Second}}}
+			return Limit{InFlight: int(8 * x), Rates: []Rate{
+				perSecond(2000*x, 4000),
+				{Name: "tokens", Unit: "tokens", Events: 10_000 * x, Per: time.Second},
+			}}
 		}
 		l := limiterOf(t, limit(1), Policy(policy.AIMD{}), Replicas(1))
 		out := took(t, l, "learned")

@@ -14,7 +14,8 @@ import (
 // whose time-out is before it is refused at once, and gets the end of the pause.
 func TestPauseRefusesNobodyWithTime(t *testing.T) {
 	for name, limit := range map[string]Limit{
-		"requests": rated(perSecond(100, 100)), "slots": {InFlight: 8}, "both": {Rates: []Rate{perSecond(100, 100)}, InFlight: 8},
+		"requests": rated(perSecond(100, 100)), "slots": {InFlight: 8},
+		"both": {Rates: []Rate{perSecond(100, 100)}, InFlight: 8},
 	} {
 		row(t, name, func(t *testing.T) {
 			l := limiterOf(t, limit, Policy(policy.Tracking{}), BeyondShare())
@@ -64,12 +65,13 @@ func probing(t *testing.T, name string, opts ...Option) (*Limiter, *panel) {
 // between two probes.
 func TestTurnsBehindAPause(t *testing.T) {
 	for _, c := range []struct {
-		ahead    int           // callers that wait
-		slept    time.Duration // since the pause began
-		out      bool          // then a probe is sent
-		weight   int
-		turn     time.Duration // known then
-		deadline bool          // a caller whose time ends just before is refused, not when nothing else is known
+		ahead  int           // callers that wait
+		slept  time.Duration // since the pause began
+		out    bool          // then a probe is sent
+		weight int
+		turn   time.Duration // known then
+		// a caller whose time ends just before is refused, not when nothing else is known
+		deadline bool
 	}{
 		{0, 0, false, 1, 5 * time.Second, true},
 		{0, 3 * time.Second, false, 1, 2 * time.Second, true},
@@ -97,7 +99,8 @@ func TestTurnsBehindAPause(t *testing.T) {
 				if d := l.Explain("k", opts...).Next; d.RetryAfter != c.turn {
 					t.Errorf("Explain: %v, want a retry after %v", d, c.turn)
 				}
-				late := askingUntil(t, l, c.turn-time.Millisecond, "k", opts...).refusedAfter(t, 0, ReasonDeadline)
+				late := askingUntil(t, l, c.turn-time.Millisecond, "k", opts...).refusedAfter(t, 0,
+					ReasonDeadline)
 				if late.RetryAfter != c.turn {
 					t.Errorf("refused with %v, want a retry after %v", late, c.turn)
 				}
@@ -120,7 +123,8 @@ func TestMaxWaitBehindAPause(t *testing.T) {
 					asking(t, l, "k", Cost("tokens", 1)).waits(t)
 				}
 				want := 5*time.Second + time.Duration(c.waits)*500*time.Millisecond
-				if e := asking(t, l, "k", Cost("tokens", 1)).refusedAfter(t, 0, ReasonWait); e.RetryAfter != want {
+				if e := asking(t, l, "k", Cost("tokens", 1)).refusedAfter(t, 0,
+					ReasonWait); e.RetryAfter != want {
 					t.Errorf("refused with %v, want a retry after %v", e, want)
 				}
 			})
@@ -153,7 +157,11 @@ func TestSingleProbes(t *testing.T) {
 			time.Sleep(time.Minute)
 			b.admittedAfter(t, 55*time.Second)
 			c.admittedAfter(t, 105*time.Second)
-			refusedFor(t, l, map[string]Reason{requests: ReasonRate, tokens: ReasonRate, inFlight8: ReasonInFlight}[name], "k", opts...)
+			refusedFor(t, l, map[string]Reason{
+				requests:  ReasonRate,
+				tokens:    ReasonRate,
+				inFlight8: ReasonInFlight,
+			}[name], "k", opts...)
 			time.Sleep(50 * time.Second)
 			a.permit.Release()
 			if name != tokens { // of which a batch takes none
@@ -171,12 +179,17 @@ func TestAnswerToAProbe(t *testing.T) {
 		next policy.Pace // NotBefore counts from the probe's answer, a second after the end of the pause
 		want []time.Duration
 	}{
-		"faster":        {policy.Pace{Rate: 4}, []time.Duration{5 * s, 6*s + 245*time.Millisecond, 6*s + 495*time.Millisecond, 6*s + 745*time.Millisecond}},
-		"another pause": {policy.Pace{Rate: 2, NotBefore: 7 * s}.Probing(3 * s), []time.Duration{5 * s, 13 * s, 16 * s, 19 * s}},
-		"a paced pause": {policy.Pace{Rate: 2, NotBefore: 7 * s}, []time.Duration{5 * s, 13 * s, 13*s + s/2, 14 * s}},
+		"faster": {policy.Pace{Rate: 4},
+			[]time.Duration{5 * s, 6*s + 245*time.Millisecond, 6*s + 495*time.Millisecond,
+				6*s + 745*time.Millisecond}},
+		"another pause": {policy.Pace{Rate: 2, NotBefore: 7 * s}.Probing(3 * s),
+			[]time.Duration{5 * s, 13 * s, 16 * s, 19 * s}},
+		"a paced pause": {policy.Pace{Rate: 2, NotBefore: 7 * s},
+			[]time.Duration{5 * s, 13 * s, 13*s + s/2, 14 * s}},
 		"sooner": {
 			policy.Pace{Rate: 2}.Probing(2 * s),
-			[]time.Duration{5 * s, 7*s + 960*time.Millisecond, 9*s + 960*time.Millisecond, 11*s + 960*time.Millisecond},
+			[]time.Duration{5 * s, 7*s + 960*time.Millisecond, 9*s + 960*time.Millisecond,
+				11*s + 960*time.Millisecond},
 		},
 	} {
 		row(t, name, func(t *testing.T) {
@@ -198,7 +211,8 @@ func TestAnswerToAProbe(t *testing.T) {
 					t.Fatalf("call %d waits, want it admitted after %v", i, want)
 				}
 				if d := calls[i].took - want; calls[i].err != nil || d < -s/50 || d > s/50 {
-					t.Errorf("call %d: %v after %v, want it admitted after %v", i, calls[i].err, calls[i].took, want)
+					t.Errorf("call %d: %v after %v, want it admitted after %v", i, calls[i].err,
+						calls[i].took, want)
 				}
 			}
 		})
@@ -216,7 +230,8 @@ func TestTimeOutsBehindAProbe(t *testing.T) {
 		if !short.ended() || !errors.Is(short.err, context.DeadlineExceeded) || short.took != 8*time.Second {
 			t.Errorf("ended after %v with %v, want its deadline", short.took, short.err)
 		}
-		if e := long.refusedAfter(t, 20*time.Second, ReasonWait); e.RetryAfter <= 0 || e.RetryAfter > time.Second {
+		if e := long.refusedAfter(t, 20*time.Second, ReasonWait); e.RetryAfter <= 0 ||
+			e.RetryAfter > time.Second {
 			t.Errorf("%v, want a retry after half a second at most", e)
 		}
 	})
@@ -257,7 +272,11 @@ func TestProbesAreForgotten(t *testing.T) {
 
 // A Probe below 0 means no probes, and one above an hour is an hour.
 func TestProbeOutOfRange(t *testing.T) {
-	for probe, want := range map[time.Duration]time.Duration{-time.Second: 0, 1: 1, 2 * time.Hour: time.Hour} {
+	for probe, want := range map[time.Duration]time.Duration{
+		-time.Second:  0,
+		1:             1,
+		2 * time.Hour: time.Hour,
+	} {
 		row(t, probe, func(t *testing.T) {
 			l, p := governing(t, Replicas(1))
 			p.gives(t, l, requests, policy.Pace{Rate: 100}.Probing(probe))

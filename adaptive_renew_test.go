@@ -43,7 +43,8 @@ func (l *hourlyController) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 func TestControllersAreAskedAgain(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		var samples []policy.Sample
-		l := limiterOf(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 100}), Policy(hourly{parts: 10, samples: &samples}))
+		l := limiterOf(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 100}),
+			Policy(hourly{parts: 10, samples: &samples}))
 		time.Sleep(1500 * time.Millisecond)
 		p := upTo(t, l, "k", 100, 10) // an untouched key has saved up a second's events at the start
 		upTo(t, l, "k", 1, 0)
@@ -82,7 +83,8 @@ func TestWaitersSeeAPaceThatRises(t *testing.T) {
 // afterwards.
 func TestAskedControllersAreForgotten(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 100}), Policy(hourly{parts: 10}), MaxKeys(1))
+		l := limiterOf(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 100}), Policy(hourly{parts: 10}),
+			MaxKeys(1))
 		for range 20 {
 			l.Allow("k")
 			time.Sleep(time.Second)
@@ -112,7 +114,8 @@ func TestAskedControllersAreForgotten(t *testing.T) {
 func TestAskedControllerThatPanics(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		panics := false
-		l := limiterOf(t, Rates(Rate{Events: 10, Per: time.Second, Burst: 10}), Policy(hourly{parts: 1, panics: &panics}))
+		l := limiterOf(t, Rates(Rate{Events: 10, Per: time.Second, Burst: 10}),
+			Policy(hourly{parts: 1, panics: &panics}))
 		l.Allow("k")
 		panics = true
 		time.Sleep(2 * time.Second)
@@ -222,8 +225,9 @@ func TestForgottenKeysAreLikeNew(t *testing.T) {
 		ramp policy.Ramp
 		join bool
 	}{
-		"what was taken": {PerSecond(100), policy.Ramp{Mode: policy.RampOnlyIfUsed, Start: .1, Over: 10 * time.Second}, false},
-		"what is left":   {PerHour(6), policy.Ramp{Start: .1, Over: 10 * time.Second}, true},
+		"what was taken": {PerSecond(100),
+			policy.Ramp{Mode: policy.RampOnlyIfUsed, Start: .1, Over: 10 * time.Second}, false},
+		"what is left": {PerHour(6), policy.Ramp{Start: .1, Over: 10 * time.Second}, true},
 	} {
 		row(t, name, func(t *testing.T) {
 			var answers [2]Decision
@@ -273,7 +277,8 @@ func TestSamplesOfAControllerAreInOrder(t *testing.T) {
 		time.Sleep(time.Second)
 		correct(t, p, 3)
 		p.Done(success)
-		if last := samples[len(samples)-1]; last.Outcome != policy.Success || last.Now != 2500*time.Millisecond {
+		if last := samples[len(samples)-1]; last.Outcome != policy.Success ||
+			last.Now != 2500*time.Millisecond {
 			t.Errorf("the success is dated %v, want the correction at 2.5s: %+v", last.Now, samples)
 		}
 	})
@@ -293,7 +298,8 @@ func TestLookBetweenAdmissionAndSuccess(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			for i, x := range left.Explain("k").Rules {
 				if got := looked.Explain("k").Rules[i].Pace; got != x.Pace {
-					t.Fatalf("a key that is looked at gets %v a second, one that is left alone %v", got, x.Pace)
+					t.Fatalf("a key that is looked at gets %v a second, one that is left alone %v",
+						got, x.Pace)
 				}
 			}
 		}

@@ -36,7 +36,8 @@ func TestSlotsArePaced(t *testing.T) {
 		}
 		askingUntil(t, l, 199*time.Millisecond, "k").refusedAfter(t, 0, ReasonDeadline)
 		second, third, fourth := asking(t, l, "k"), asking(t, l, "k"), asking(t, l, "k")
-		askingUntil(t, l, 700*time.Millisecond, "k").refusedAfter(t, 0, ReasonDeadline) // its turn is in 800 ms
+		// its turn is in 800 ms
+		askingUntil(t, l, 700*time.Millisecond, "k").refusedAfter(t, 0, ReasonDeadline)
 		time.Sleep(500 * time.Millisecond)
 		first.Done(success)
 		time.Sleep(500 * time.Millisecond)
@@ -69,7 +70,9 @@ func TestHeldSlots(t *testing.T) {
 		{"one", []reported{ok(time.Second)}, 1},
 		{"a sixteenth of the second", []reported{ok(time.Second), ok(3 * time.Second)}, 1.125},
 		{"weights", []reported{{success, time.Second, 2}, {success, 3 * time.Second, 2}}, 1.125},
-		{"what failed", []reported{ok(time.Second), {throttled, time.Millisecond, 1}, {policy.Feedback{Outcome: policy.Failed}, time.Minute, 1}, {policy.Feedback{}, time.Minute, 1}}, 1},
+		{"what failed", []reported{ok(time.Second), {throttled, time.Millisecond, 1},
+			{policy.Feedback{Outcome: policy.Failed}, time.Minute, 1},
+			{policy.Feedback{}, time.Minute, 1}}, 1},
 		{"no time at all", []reported{ok(0), ok(time.Second)}, 1},
 	} {
 		row(t, c.name, func(t *testing.T) {
@@ -104,7 +107,10 @@ func TestHeldSlots(t *testing.T) {
 
 // Before the first success only the number of slots counts.
 func TestSlotsAreNotPacedBeforeASuccess(t *testing.T) {
-	for name, opt := range map[string]Option{"start": Replicas(1), "join": together(Replicas(1), StartEmpty())} {
+	for name, opt := range map[string]Option{
+		"start": Replicas(1),
+		"join":  together(Replicas(1), StartEmpty()),
+	} {
 		row(t, name, func(t *testing.T) {
 			l, p := governing(t, opt)
 			time.Sleep(time.Second)
@@ -135,11 +141,16 @@ func TestHowFeedbackIsDated(t *testing.T) {
 		want time.Duration
 	}{
 		{"success", success, nil, time.Second},
-		{"success with quotas", policy.Feedback{Outcome: policy.Success, Quotas: [4]policy.Quota{{Limit: 10, Remaining: 1}}}, nil, 3 * time.Second},
-		{"success after an admission", success, func(t *testing.T, l *Limiter) { took(t, l, "k") }, 2 * time.Second},
-		{"success after other feedback", success, func(t *testing.T, l *Limiter) { took(t, l, "k").Done(throttled) }, 2 * time.Second},
-		{"success after a change", success, func(t *testing.T, l *Limiter) { setReplicas(t, l, 3) }, 2 * time.Second},
-		{"success after that of another key", success, func(t *testing.T, l *Limiter) { took(t, l, "other").Done(throttled) }, time.Second},
+		{"success with quotas", policy.Feedback{Outcome: policy.Success,
+			Quotas: [4]policy.Quota{{Limit: 10, Remaining: 1}}}, nil, 3 * time.Second},
+		{"success after an admission", success, func(t *testing.T, l *Limiter) { took(t, l, "k") },
+			2 * time.Second},
+		{"success after other feedback", success,
+			func(t *testing.T, l *Limiter) { took(t, l, "k").Done(throttled) }, 2 * time.Second},
+		{"success after a change", success, func(t *testing.T, l *Limiter) { setReplicas(t, l, 3) },
+			2 * time.Second},
+		{"success after that of another key", success,
+			func(t *testing.T, l *Limiter) { took(t, l, "other").Done(throttled) }, time.Second},
 		{"a time to wait", slow, nil, 3 * time.Second},
 		{"throttled", throttled, nil, 3 * time.Second},
 		{"unavailable", policy.Feedback{Outcome: policy.Unavailable}, nil, 3 * time.Second},
@@ -152,7 +163,8 @@ func TestHowFeedbackIsDated(t *testing.T) {
 					names: map[float64]string{2000: requests, 8: inFlight8}, says: map[string]policy.Pace{},
 					samples: map[string][]policy.Sample{}, bounds: map[string]policy.Bounds{},
 				}
-				l := limiterOf(t, Limit{Rates: []Rate{perSecond(2000, 4000)}, InFlight: slots}, Policy(p), BeyondShare(), few)
+				l := limiterOf(t, Limit{Rates: []Rate{perSecond(2000, 4000)}, InFlight: slots}, Policy(p),
+					BeyondShare(), few)
 				time.Sleep(time.Second)
 				permit := took(t, l, "k")
 				time.Sleep(time.Second)
@@ -165,7 +177,8 @@ func TestHowFeedbackIsDated(t *testing.T) {
 				if slots > 0 {
 					want = 3 * time.Second
 				}
-				if s := p.last(t, requests); s.Now != want || s.Sent != time.Second || s.Outcome != c.f.Outcome {
+				if s := p.last(t, requests); s.Now != want || s.Sent != time.Second ||
+					s.Outcome != c.f.Outcome {
 					t.Errorf("got %+v, want it dated %v", s, want)
 				}
 			})
@@ -228,7 +241,8 @@ func TestSweepsForgetNothingOfWhoIsOut(t *testing.T) {
 func TestNextAskForgets(t *testing.T) {
 	for _, slots := range []int{0, 8} {
 		row(t, slots, func(t *testing.T) {
-			l := limiterOf(t, Limit{Rates: []Rate{perSecond(1000, 1000)}, InFlight: slots}, Policy(policy.AIMD{}))
+			l := limiterOf(t, Limit{Rates: []Rate{perSecond(1000, 1000)}, InFlight: slots},
+				Policy(policy.AIMD{}))
 			took(t, l, "k") // and kept: no sweep drops the key
 			sends(t, l, "k", throttled)
 			time.Sleep(forgetAfter + time.Second)
@@ -249,7 +263,8 @@ func TestUpToNotesTheControllerThatHeldBack(t *testing.T) {
 		slots    int
 		paced    []bool // of both controllers
 	}{
-		"the window is used up":     {Rate{Events: 1, Per: time.Minute, Aligned: true}, 3, 2, []bool{false, false}},
+		"the window is used up": {Rate{Events: 1, Per: time.Minute, Aligned: true}, 3, 2,
+			[]bool{false, false}},
 		"the law of slots is least": {perSecond(1000, 1000), 9, 2, []bool{false, true}},
 		"that of requests first":    {perSecond(1000, 1000), 3, 2, []bool{true, true}},
 		"that of requests alone":    {perSecond(1000, 1000), 3, 8, []bool{true, false}},
@@ -285,7 +300,8 @@ func TestLearnedSlotsOfPlainAsks(t *testing.T) {
 			says:    map[string]policy.Pace{inFlight8: {Rate: 1}},
 			samples: map[string][]policy.Sample{}, bounds: map[string]policy.Bounds{},
 		}
-		l := limiterOf(t, Limit{InFlight: 8, Rates: []Rate{perSecond(2000, 4000)}}, Replicas(1), Policy(p), BeyondShare())
+		l := limiterOf(t, Limit{InFlight: 8, Rates: []Rate{perSecond(2000, 4000)}}, Replicas(1), Policy(p),
+			BeyondShare())
 		took(t, l, "k").Done(success)
 		first := took(t, l, "k")
 		took(t, l, "k")

@@ -70,7 +70,12 @@ func TestStartAgainstAnEmptyBucket(t *testing.T) {
 		owes             float64 // for 10 ms each
 		seconds, atLeast int
 	}{{0, 3, 40}, {5, 3, 35}, {50, 3, 20}, {5, 10, 500}, {100, 10, 400}, {200, 10, 225}} {
-		for name, limit := range map[string]Limit{"rate": both(0), "slots": {InFlight: 20}, "both": both(20), "few slots": both(6)} {
+		for name, limit := range map[string]Limit{
+			"rate":      both(0),
+			"slots":     {InFlight: 20},
+			"both":      both(20),
+			"few slots": both(6),
+		} {
 			row(t, fmt.Sprint(name, c), func(t *testing.T) {
 				u := starts(t, limit, c.owes, c.seconds)
 				if u.served < c.atLeast || u.refused > u.served/10+8 {

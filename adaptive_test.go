@@ -178,7 +178,8 @@ func TestRateGrowsForReadersOfBatches(t *testing.T) {
 		}
 		for ks := range l.Keys() {
 			if ks.pace() <= 5.1 {
-				t.Errorf("after 5 s of batches that were cut short the rate is %v, want it to grow", ks.pace())
+				t.Errorf("after 5 s of batches that were cut short the rate is %v, want it to grow",
+					ks.pace())
 			}
 		}
 	})
@@ -265,7 +266,8 @@ func TestFeedbackKeepsWhatWasLearned(t *testing.T) {
 func TestControllerThatAnswersNonsense(t *testing.T) {
 	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1} {
 		row(t, x, func(t *testing.T) {
-			l := limiterOf(t, rated(perSecond(20, 40)), Policy(&spyController{next: x}), BeyondShare(), Replicas(2))
+			l := limiterOf(t, rated(perSecond(20, 40)), Policy(&spyController{next: x}), BeyondShare(),
+				Replicas(2))
 			for range 5 {
 				sends(t, l, "k", success)
 			}
@@ -342,7 +344,8 @@ func TestReportKeepsThePermit(t *testing.T) {
 		p.Done(throttled)
 		paces(t, l, "k", 5)
 		if st := l.Stats(); st.InFlight != 0 || st.Throttled != 1 || st.DoubleReleases != 1 {
-			t.Errorf("in flight %d, throttled %d, double releases %d", st.InFlight, st.Throttled, st.DoubleReleases)
+			t.Errorf("in flight %d, throttled %d, double releases %d", st.InFlight, st.Throttled,
+				st.DoubleReleases)
 		}
 		Permit{}.Report(throttled)
 	})
@@ -361,7 +364,8 @@ func TestReportUnderFixed(t *testing.T) {
 // A learned rate that is forgotten after 10 minutes must wake the head.
 func TestForgetWakesTheHead(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Rate{Name: "r", Events: 1, Per: time.Minute, Burst: 20}), Policy(policy.AIMD{Decrease: 0.02}))
+		l := limiterOf(t, rated(Rate{Name: "r", Events: 1, Per: time.Minute, Burst: 20}),
+			Policy(policy.AIMD{Decrease: 0.02}))
 		p := took(t, l, "k")
 		time.Sleep(time.Second)
 		p.Done(policy.Feedback{Outcome: policy.Throttled}) // one in 50 min from now on
@@ -374,7 +378,8 @@ func TestForgetWakesTheHead(t *testing.T) {
 		w := asking(t, l, "k")
 		time.Sleep(12 * time.Minute)
 		if !w.ended() {
-			t.Errorf("still queued 12 min after the last feedback; it was forgotten after 10, and the rate is one a minute again: %v/s", learned())
+			t.Errorf("still queued 12 min after the last feedback; it was forgotten after 10, and the rate "+
+				"is one a minute again: %v/s", learned())
 			for d := range 60 {
 				if time.Sleep(time.Minute); w.ended() {
 					t.Logf("admitted only %d min later", d+1)

@@ -257,7 +257,8 @@ func TestBucketTimes(t *testing.T) {
 		perSecond, burst, taken float64
 		full, age               time.Duration
 	}{
-		{1, 5, 0, 0, 5 * time.Second}, {1, 5, 2, 2 * time.Second, 3 * time.Second}, {1, 5, 9, 9 * time.Second, 0},
+		{1, 5, 0, 0, 5 * time.Second}, {1, 5, 2, 2 * time.Second, 3 * time.Second},
+		{1, 5, 9, 9 * time.Second, 0},
 		{1e-13, 5, 5, 1 << 62, 0}, {1e-13, 5, 0, 0, 1 << 62}, // longer than any Duration
 		{0, 5, 5, 1 << 62, 0}, {0, 5, 0, 0, 1 << 62}, // it does not fill
 	} {
@@ -284,7 +285,8 @@ func TestBucketCloneIsEqualAndApart(t *testing.T) {
 		c := b.clone()
 		for _, at := range []float64{0.2, 0.5, 9} {
 			if b.state(sec(at), r) != c.state(sec(at), r) {
-				t.Errorf("%s at %v s: %+v and its copy %+v", name, at, b.state(sec(at), r), c.state(sec(at), r))
+				t.Errorf("%s at %v s: %+v and its copy %+v", name, at, b.state(sec(at), r),
+					c.state(sec(at), r))
 			}
 		}
 		c.take(sec(0.2), r, 1)

@@ -76,7 +76,8 @@ func TestCountText(t *testing.T) {
 		}
 	}
 	ids := []uint64{
-		countedID(id{name: "a", unit: "b"}), countedID(id{name: "ab"}), countedID(id{unit: "ab"}), countedID(id{name: "a", unit: "b", per: 1}),
+		countedID(id{name: "a", unit: "b"}), countedID(id{name: "ab"}), countedID(id{unit: "ab"}),
+		countedID(id{name: "a", unit: "b", per: 1}),
 	}
 	slices.Sort(ids)
 	if len(slices.Compact(ids)) != 4 {
@@ -144,7 +145,8 @@ func TestALargeAskIsCounted(t *testing.T) {
 			t.Errorf("eleven of ten: %v; ten: %v", d, last)
 		}
 		begun := time.Now()
-		if _, err := ls[1].Acquire(t.Context(), "k", Weight(300)); err != nil || time.Since(begun) < 50*time.Second {
+		if _, err := ls[1].Acquire(t.Context(), "k", Weight(300)); err != nil ||
+			time.Since(begun) < 50*time.Second {
 			t.Errorf("300 of the next window came after %v, %v", time.Since(begun), err)
 		}
 		time.Sleep(2 * time.Second)
@@ -232,7 +234,8 @@ func TestTheLeastCountedGiveWay(t *testing.T) {
 		x.name(c, 3)
 	}
 	x.name(x.count(countKey{1, "d"}, 0), 3)
-	if x.counting != 3 || !x.giveWay() || x.counts[countKey{1, "b"}].asked || !x.giveWay() || x.giveWay() || x.counting != 1 {
+	if x.counting != 3 || !x.giveWay() || x.counts[countKey{1, "b"}].asked || !x.giveWay() || x.giveWay() ||
+		x.counting != 1 {
 		t.Errorf("%d are named", x.counting)
 	}
 }

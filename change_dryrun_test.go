@@ -34,7 +34,8 @@ func TestDryRun(t *testing.T) {
 		asking(t, l, "k").admittedAfter(t, 0)
 		refusedFor(t, l, ReasonBadRequest, "k", Weight(-1))
 		s := l.Stats()
-		if !s.DryRun || !l.Stats().DryRun || s.DryRunAdmitted[ReasonInFlight] != 12 || s.DryRunAdmitted[ReasonDenied] != 2 {
+		if !s.DryRun || !l.Stats().DryRun || s.DryRunAdmitted[ReasonInFlight] != 12 ||
+			s.DryRunAdmitted[ReasonDenied] != 2 {
 			t.Errorf("%+v", s)
 		}
 		if len(s.Refused) != 1 || s.Admitted != 15 {
@@ -108,7 +109,10 @@ func TestCancelledDryAdmissionIsNotCounted(t *testing.T) {
 		var l *Limiter
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		l = limiterOf(t, Limit{InFlight: 1}, OnWait(func(string, time.Duration) { l.SetDryRun(true); panic("hook") }))
+		l = limiterOf(t, Limit{InFlight: 1}, OnWait(func(string, time.Duration) {
+			l.SetDryRun(true)
+			panic("hook")
+		}))
 		took(t, l, "k")
 		func() {
 			defer func() { _ = recover() }()
@@ -116,7 +120,8 @@ func TestCancelledDryAdmissionIsNotCounted(t *testing.T) {
 		}()
 		s := l.Stats()
 		if s.Admitted != 1 || s.Cancelled != 1 || len(s.DryRunAdmitted) != 0 {
-			t.Errorf("admitted %d, cancelled %d, of them by the dry run %v", s.Admitted, s.Cancelled, s.DryRunAdmitted)
+			t.Errorf("admitted %d, cancelled %d, of them by the dry run %v", s.Admitted, s.Cancelled,
+				s.DryRunAdmitted)
 		}
 	})
 }

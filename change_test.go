@@ -35,14 +35,19 @@ func TestChangesBringNoTokens(t *testing.T) {
 		{"up and down and up", rated(five), []Limit{rated(ten), rated(five), rated(ten)}, 0},
 		{"a renamed rate", rated(five), []Limit{rated(named("new", five))}, 0},
 		{"an added rate", rated(five), []Limit{rated(five, named("new", ten))}, 0},
-		{"an added rate, then the old one goes", rated(five), []Limit{rated(five, named("new", ten)), rated(named("new", ten))}, 0},
+		{"an added rate, then the old one goes", rated(five),
+			[]Limit{rated(five, named("new", ten)), rated(named("new", ten))}, 0},
 		{"another place", rated(five, named("b", ten)), []Limit{rated(named("b", ten), five)}, 0},
 		{"a removed rate leaves the other", rated(five, named("b", ten)), []Limit{rated(named("b", ten))}, 5},
 		{"slots come", rated(five), []Limit{{Rates: []Rate{five}, InFlight: 3}}, 0},
-		{"a window of another length", rated(aligned(5, time.Minute)), []Limit{rated(aligned(5, time.Hour))}, 0},
-		{"a renamed window", rated(aligned(5, time.Minute)), []Limit{rated(named("v", aligned(5, time.Minute)))}, 0},
-		{"a raised window counts at once", rated(aligned(5, time.Minute)), []Limit{rated(aligned(8, time.Minute))}, 3},
-		{"up and down again", rated(aligned(5, time.Minute)), []Limit{rated(aligned(8, time.Minute)), rated(aligned(5, time.Minute))}, 0},
+		{"a window of another length", rated(aligned(5, time.Minute)),
+			[]Limit{rated(aligned(5, time.Hour))}, 0},
+		{"a renamed window", rated(aligned(5, time.Minute)),
+			[]Limit{rated(named("v", aligned(5, time.Minute)))}, 0},
+		{"a raised window counts at once", rated(aligned(5, time.Minute)),
+			[]Limit{rated(aligned(8, time.Minute))}, 3},
+		{"up and down again", rated(aligned(5, time.Minute)),
+			[]Limit{rated(aligned(8, time.Minute)), rated(aligned(5, time.Minute))}, 0},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			l := limiterOf(t, c.from)
@@ -125,14 +130,18 @@ func TestRulesThatMoveKeepTheirState(t *testing.T) {
 		{"a bucket moves back", []Rate{bucket, other}, []Rate{other, bucket}, []float64{2, 7}},
 		{"a bucket moves to the front", []Rate{other, bucket}, []Rate{bucket, other}, []float64{7, 2}},
 		{"a bucket moves back and grows", []Rate{bucket, other}, []Rate{other, larger}, []float64{2, 7}},
-		{"a bucket moves behind a new rule", []Rate{bucket, other}, []Rate{PerHour(3600e3), other, bucket}, []float64{2, 2, 7}},
+		{"a bucket moves behind a new rule", []Rate{bucket, other}, []Rate{PerHour(3600e3), other, bucket},
+			[]float64{2, 2, 7}},
 		{"a window moves back", []Rate{window, other}, []Rate{other, window}, []float64{2, 17}},
 		{"a window moves to the front", []Rate{other, window}, []Rate{window, other}, []float64{17, 2}},
 		{"a window moves back and grows", []Rate{window, other}, []Rate{other, wider}, []float64{2, 27}},
-		{"a window moves to the front and grows", []Rate{other, window}, []Rate{wider, other}, []float64{27, 2}},
+		{"a window moves to the front and grows", []Rate{other, window}, []Rate{wider, other},
+			[]float64{27, 2}},
 		{"a window stays and grows", []Rate{window, other}, []Rate{wider, other}, []float64{27, 2}},
-		{"a window and a bucket change places", []Rate{window, bucket}, []Rate{bucket, window}, []float64{7, 17}},
-		{"two windows change places", []Rate{window, {Name: "day", Events: 8, Per: 24 * time.Hour, Aligned: true}},
+		{"a window and a bucket change places", []Rate{window, bucket}, []Rate{bucket, window},
+			[]float64{7, 17}},
+		{"two windows change places",
+			[]Rate{window, {Name: "day", Events: 8, Per: 24 * time.Hour, Aligned: true}},
 			[]Rate{{Name: "day", Events: 9, Per: 24 * time.Hour, Aligned: true}, wider}, []float64{6, 27}},
 	} {
 		row(t, c.name, func(t *testing.T) {
@@ -149,7 +158,8 @@ func TestRulesThatMoveKeepTheirState(t *testing.T) {
 
 // A setting is stricter where some who wait may have to be refused for good, whatever place the rule has.
 func TestStricterSettings(t *testing.T) {
-	a, b := Rate{Name: "a", Events: 1, Per: time.Second, Burst: 10}, Rate{Name: "b", Events: 1, Per: time.Second, Burst: 20}
+	a, b := Rate{Name: "a", Events: 1, Per: time.Second, Burst: 10},
+		Rate{Name: "b", Events: 1, Per: time.Second, Burst: 20}
 	lower, slower := a, a
 	lower.Burst, slower.Events = 9, .5
 	for _, c := range []struct {
@@ -302,15 +312,22 @@ func TestJoinerWithLateLimit(t *testing.T) {
 // A key that is touched after many changes is exactly where one is that followed each.
 func TestLazyEqualsEager(t *testing.T) {
 	limits := []Limit{
-		rated(perSecond(3, 10)), rated(perSecond(7, 3)), rated(named("b", perSecond(5, 20)), perSecond(3, 10)),
-		rated(perSecond(100, 1000), tokensPerMinute(60, 10)), rated(aligned(10, time.Second)), rated(aligned(7.5, time.Second), perSecond(3, 10)),
+		rated(perSecond(3, 10)), rated(perSecond(7, 3)),
+		rated(named("b", perSecond(5, 20)), perSecond(3, 10)),
+		rated(perSecond(100, 1000), tokensPerMinute(60, 10)), rated(aligned(10, time.Second)),
+		rated(aligned(7.5, time.Second), perSecond(3, 10)),
 		{Rates: []Rate{perSecond(1.0/3, 7)}, InFlight: 5}, {InFlight: 9},
 	}
 	for seed := range uint64(40) {
 		row(t, seed, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 1))
 			start := Pool{Replicas: 3, Ordinal: 2, Fixed: true}
-			opts := [][]Option{{StartPool(start)}, {StartPool(start), StartEmpty()}, {StartPool(start), Policy(policy.AIMD{})}, {StartPool(start), StartEmpty(), Policy(policy.AIMD{}), BeyondShare()}}[seed%4]
+			opts := [][]Option{
+				{StartPool(start)},
+				{StartPool(start), StartEmpty()},
+				{StartPool(start), Policy(policy.AIMD{})},
+				{StartPool(start), StartEmpty(), Policy(policy.AIMD{}), BeyondShare()},
+			}[seed%4]
 			opts = append(opts, MaxKeys(1000)) // one shard
 			eager, lazy := limiterOf(t, limits[0], opts...), limiterOf(t, limits[0], opts...)
 			lazy.phase = eager.phase
@@ -410,7 +427,8 @@ func TestChangesWhileInUse(t *testing.T) {
 		setLimit(t, l, Limit{InFlight: 100})
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if st := l.Stats(); st.Waiting != 0 || st.InFlight != 0 || st.DoubleReleases != 0 || st.Limit.InFlight != 100 {
+		if st := l.Stats(); st.Waiting != 0 || st.InFlight != 0 || st.DoubleReleases != 0 ||
+			st.Limit.InFlight != 100 {
 			t.Errorf("got %+v", st)
 		}
 	})
@@ -452,7 +470,8 @@ func TestRulesThatComeAndGoBringNoTokens(t *testing.T) {
 	}{
 		{"two buckets", []Limit{rated(a), rated(a, b), rated(b), rated(b, a)}, 10},
 		{"a bucket and a window", []Limit{rated(a), rated(a, window), rated(window), rated(window, a)}, 5},
-		{"two windows", []Limit{rated(window), rated(window, named("v", window)), rated(named("v", window)), rated(named("v", window), window)}, 5},
+		{"two windows", []Limit{rated(window), rated(window, named("v", window)), rated(named("v", window)),
+			rated(named("v", window), window)}, 5},
 		{"a bucket and no", []Limit{rated(a), Limit{Deny: true}}, 5},
 		{"two buckets and no", []Limit{rated(a), Limit{Deny: true}, rated(b), Limit{Deny: true}}, 10},
 		{"other units between", []Limit{rated(a, tokensPerMinute(60, 60)), rated(a)}, 5},

@@ -124,8 +124,10 @@ func TestDroppingAllIdleKeysIsInvisible(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		opts []Option
-	}{{"plain", nil}, {"join", []Option{Replicas(2), StartEmpty()}}, {"aimd", []Option{Policy(policy.AIMD{})}},
-		{"aimdlimit", []Option{Policy(policy.AIMD{}), BeyondShare(), Replicas(3), StartEmpty()}}, {"hold", []Option{MaxHold(time.Second)}}} {
+	}{{"plain", nil}, {"join", []Option{Replicas(2), StartEmpty()}},
+		{"aimd", []Option{Policy(policy.AIMD{})}},
+		{"aimdlimit", []Option{Policy(policy.AIMD{}), BeyondShare(), Replicas(3), StartEmpty()}},
+		{"hold", []Option{MaxHold(time.Second)}}} {
 		t.Run(c.name, func(t *testing.T) {
 			for seed := range uint64(30) {
 				runDiff(t, seed, 300, c.opts...)

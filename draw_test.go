@@ -78,7 +78,8 @@ func drawFeedback(t *rapid.T) policy.Feedback {
 	if rapid.Bool().Draw(t, "quota") {
 		f.Quotas[rapid.IntRange(0, 3).Draw(t, "which quota")] = policy.Quota{
 			Unit: rapid.SampledFrom([]string{"", "tokens", "other"}).Draw(t, "unit"), Limit: 10,
-			Remaining: rapid.SampledFrom([]float64{0, 3, 10, -1, math.NaN(), math.Inf(1)}).Draw(t, "remaining"),
+			Remaining: rapid.SampledFrom([]float64{0, 3, 10, -1, math.NaN(), math.Inf(1)}).Draw(t,
+				"remaining"),
 		}
 	}
 	return f
@@ -128,7 +129,8 @@ func (l *adversaryController) Next(s policy.Sample, b policy.Bounds) policy.Pace
 	case 0:
 		p = p.Probing(time.Microsecond + time.Duration(math.Exp(math.Log(1e10)*l.Float64())))
 	case 1:
-		p = p.Probing([]time.Duration{math.MinInt64, -1, time.Microsecond, time.Hour, math.MaxInt64}[l.IntN(5)])
+		p = p.Probing([]time.Duration{math.MinInt64, -1, time.Microsecond, time.Hour,
+			math.MaxInt64}[l.IntN(5)])
 	}
 	return p
 }
@@ -156,14 +158,16 @@ type mix struct {
 // mixedLimits are limits of every shape over the same few rates, for tests that go from one to another.
 func mixedLimits(m mix) []Limit {
 	tok := Rate{Name: "tokens", Unit: m.unit, Events: 20 * m.speed, Per: time.Second, Burst: 60}
-	al := Rate{Name: "al", Events: m.window, Per: time.Duration(float64(5*time.Second) / m.speed), Aligned: true}
+	al := Rate{Name: "al", Events: m.window, Per: time.Duration(float64(5*time.Second) / m.speed),
+		Aligned: true}
 	al2 := al
 	al2.Events = m.later
 	s := Rate{Name: "s", Events: 3 * m.speed, Per: time.Second, Burst: 10}
 	s2 := Rate{Name: "s2", Events: 2 * m.speed, Per: time.Second, Burst: 3}
 	return []Limit{
-		{Rates: []Rate{tok, s}, InFlight: 3}, {Rates: []Rate{s, tok, al}, InFlight: 6}, {Rates: []Rate{al, tok}},
-		{InFlight: 2}, Limit{Deny: true}, {}, {Rates: []Rate{s2, s}, InFlight: 4}, {Rates: []Rate{tok, al2}, InFlight: 1},
-		{Rates: []Rate{s}}, {Rates: []Rate{s2}, InFlight: 9},
+		{Rates: []Rate{tok, s}, InFlight: 3}, {Rates: []Rate{s, tok, al}, InFlight: 6},
+		{Rates: []Rate{al, tok}},
+		{InFlight: 2}, Limit{Deny: true}, {}, {Rates: []Rate{s2, s}, InFlight: 4},
+		{Rates: []Rate{tok, al2}, InFlight: 1}, {Rates: []Rate{s}}, {Rates: []Rate{s2}, InFlight: 9},
 	}
 }

@@ -79,7 +79,8 @@ func (f fleet) Watch(ctx context.Context, report func(quotient.Pool, error)) err
 
 // A limiter follows a source of the replica count until the context ends.
 func ExampleLimiter_Follow() {
-	l := limited(quotient.Rates(quotient.PerSecond(100)), quotient.AwaitPool(), quotient.HintMaxAge(time.Minute))
+	l := limited(quotient.Rates(quotient.PerSecond(100)), quotient.AwaitPool(),
+		quotient.HintMaxAge(time.Minute))
 	ctx, cancel := context.WithCancel(context.Background())
 	followed := make(chan error)
 	go func() { followed <- l.Follow(ctx, fleet(5)) }()
@@ -145,7 +146,8 @@ func ExampleLimiter_Explain() {
 
 // The error of a refused request carries the decision.
 func ExampleLimitedError() {
-	l := limited(quotient.Rates(quotient.Rate{Events: 1, Per: time.Hour, Burst: 1}), quotient.MaxWait(time.Second))
+	l := limited(quotient.Rates(quotient.Rate{Events: 1, Per: time.Hour, Burst: 1}),
+		quotient.MaxWait(time.Second))
 	l.Allow("mail")
 	_, err := l.Acquire(context.Background(), "mail") // its turn is an hour away
 	var refused *quotient.LimitedError

@@ -126,7 +126,11 @@ func ExampleWeight() {
 // All rates must have room, or nothing is taken from any.
 func ExampleLimit() {
 	l := limited(quotient.Limit{
-		Rates:    []quotient.Rate{quotient.PerSecond(100), quotient.PerHour(1000), {Name: "day", Events: 2, Per: 24 * time.Hour}},
+		Rates: []quotient.Rate{
+			quotient.PerSecond(100),
+			quotient.PerHour(1000),
+			{Name: "day", Events: 2, Per: 24 * time.Hour},
+		},
 		InFlight: 10,
 	})
 	for range 3 {
@@ -201,8 +205,8 @@ func ExampleLimiter_SetLimit() {
 
 // A policy that learns from what the upstream answers.
 func ExamplePolicy() {
-	l := limited(quotient.Rates(quotient.PerSecond(100)), quotient.Policy(policy.AIMD{}), quotient.BeyondShare(),
-		quotient.Replicas(10))
+	l := limited(quotient.Rates(quotient.PerSecond(100)), quotient.Policy(policy.AIMD{}),
+		quotient.BeyondShare(), quotient.Replicas(10))
 	p, _ := l.TryAcquire("api.example.com")
 	p.Done(policy.Feedback{Outcome: policy.Throttled})
 	for k := range l.Keys() {

@@ -20,13 +20,16 @@ func explained(t *testing.T, e Explanation, words ...string) {
 
 func TestExplain(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(10, 10), {Name: "w", Events: 100, Per: time.Minute, Aligned: true}}, InFlight: 8},
+		l := limiterOf(t,
+			Limit{Rates: []Rate{perSecond(10, 10), {Name: "w", Events: 100, Per: time.Minute, Aligned: true}},
+				InFlight: 8},
 			StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
 		e := l.Explain("k")
 		if e.Remembered || e.Overridden || !e.Next.OK || e.Next.RetryAfter != 0 || len(e.Rules) != 3 {
 			t.Errorf("%+v", e)
 		}
-		explained(t, e, `"k": the next request is admitted at once`, "second: 10 per 1s", "2 replicas, ordinal 1", "start fresh")
+		explained(t, e, `"k": the next request is admitted at once`, "second: 10 per 1s",
+			"2 replicas, ordinal 1", "start fresh")
 		if l.Stats().Keys != 0 {
 			t.Error("an explanation has made a key")
 		}
@@ -35,13 +38,15 @@ func TestExplain(t *testing.T) {
 		}
 		waiter := asking(t, l, "k")
 		e = l.Explain("k")
-		if e.First != ReasonInFlight || e.InFlight != 4 || e.Waiting != 1 || e.Rules[2].Left != 0 || !e.Remembered || e.Next != l.Check("k") {
+		if e.First != ReasonInFlight || e.InFlight != 4 || e.Waiting != 1 || e.Rules[2].Left != 0 ||
+			!e.Remembered || e.Next != l.Check("k") {
 			t.Errorf("%+v", e)
 		}
 		if r := e.Rules[1]; r.Left != 46 || r.Reset != time.Minute || r.Share != 50 {
 			t.Errorf("%+v", r)
 		}
-		explained(t, e, "has to wait (rate", "4 in flight, 1 waiting, the first of them for: in_flight.", "w: share 50 of 100 per 1m, 46 left, full in 1m0s")
+		explained(t, e, "has to wait (rate", "4 in flight, 1 waiting, the first of them for: in_flight.",
+			"w: share 50 of 100 per 1m, 46 left, full in 1m0s")
 		setLimit(t, l, rated(perSecond(10, 10)))
 		waiter.admittedAfter(t, 0)
 		l.Allow("k")
@@ -50,7 +55,8 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 		explained(t, e, "has to wait (rate, rule second) for 600ms, until 00:00:00")
-		if e := l.Explain("k", Weight(0)); e.Next.Reason != ReasonBadRequest || !strings.Contains(refusal("k", e.Next).Error(), "Weight") {
+		if e := l.Explain("k", Weight(0)); e.Next.Reason != ReasonBadRequest ||
+			!strings.Contains(refusal("k", e.Next).Error(), "Weight") {
 			t.Errorf("%+v", e)
 		}
 		explained(t, l.Explain("k", Weight(1000)), "is refused (too_large, rule second)")
@@ -82,10 +88,12 @@ func TestExplainWhatWasLearned(t *testing.T) {
 		l := limiterOf(t, Limit{Rates: []Rate{perSecond(100, 100)}, InFlight: 10}, Replicas(4),
 			Policy(policy.Tracking{}), BeyondShare())
 		e := l.Explain("k")
-		if len(e.ctrls()) != 2 || e.ctrls()[0].Share != 25 || e.ctrls()[0].Limit != 100 || e.ctrls()[0].ForgottenIn != 0 {
+		if len(e.ctrls()) != 2 || e.ctrls()[0].Share != 25 || e.ctrls()[0].Limit != 100 ||
+			e.ctrls()[0].ForgottenIn != 0 {
 			t.Errorf("%+v", e.ctrls())
 		}
-		explained(t, e, "The policy allows requests", "nothing has been learned yet", "The policy allows in-flight")
+		explained(t, e, "The policy allows requests", "nothing has been learned yet",
+			"The policy allows in-flight")
 		took(t, l, "k").Done(policy.Feedback{Outcome: policy.Success})
 		e = l.Explain("k")
 		if e.ctrls()[0].ForgottenIn != forgetAfter {
@@ -110,7 +118,8 @@ func TestNextIsWhatTryAcquireSays(t *testing.T) {
 		check := l.Check("k")
 		_, d := l.TryAcquire("k")
 		if e.Next.Reason != d.Reason || e.Next.RetryAfter != d.RetryAfter {
-			t.Errorf("Next %v %v, Check %v %v, TryAcquire %v %v", e.Next.Reason, e.Next.RetryAfter, check.Reason, check.RetryAfter, d.Reason, d.RetryAfter)
+			t.Errorf("Next %v %v, Check %v %v, TryAcquire %v %v", e.Next.Reason, e.Next.RetryAfter,
+				check.Reason, check.RetryAfter, d.Reason, d.RetryAfter)
 		}
 		c.cancel()
 		synctest.Wait()

@@ -54,7 +54,8 @@ func TestAwaitPool(t *testing.T) {
 			}
 			got := make(chan error)
 			go func() {
-				p, err := l.Acquire(t.Context(), "k", Weight(2)) // also a weight above the share that is not known yet
+				// also a weight above the share that is not known yet
+				p, err := l.Acquire(t.Context(), "k", Weight(2))
 				p.Release()
 				got <- err
 			}()
@@ -150,10 +151,12 @@ func TestAwaitPoolWithoutLimit(t *testing.T) {
 // While the pool is awaited no controller is called, so no timer is set for when one wants to be: it would
 // go off again and again.
 func TestNoTimerSpinsWhileThePoolIsAwaited(t *testing.T) {
-	for _, mode := range []policy.RampMode{policy.RampScheduled, policy.RampRelaxed, policy.RampOnlyIfUsed, policy.RampGoBack} {
+	for _, mode := range []policy.RampMode{policy.RampScheduled, policy.RampRelaxed, policy.RampOnlyIfUsed,
+		policy.RampGoBack} {
 		row(t, mode, func(t *testing.T) {
 			ramp := policy.Ramp{Mode: mode, Start: .2, Over: 5 * time.Second, CoolDown: 2 * time.Second}
-			l := limiterOf(t, Limit{InFlight: 1}, Policy(ramp), BeyondShare(), AwaitPool(), HintMaxAge(time.Second), Replicas(2))
+			l := limiterOf(t, Limit{InFlight: 1}, Policy(ramp), BeyondShare(), AwaitPool(),
+				HintMaxAge(time.Second), Replicas(2))
 			must(t, l.SetPool(Pool{Replicas: 1}, 10*time.Second))
 			time.Sleep(time.Second)
 			took(t, l, "k")

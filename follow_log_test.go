@@ -147,7 +147,8 @@ func TestHintFailuresAreDamped(t *testing.T) {
 		"for long": {many("F", 150) + "G",
 			saying("0s F 1", "1m0s F 60", "2m0s F 60", "2m30s back 150 2m30s")},
 		"of both kinds": {"FRRF" + many("FR", 60) + "G",
-			saying("0s F 1", "1s R 1", "1m0s F 30", "1m1s R 30", "2m0s F 30", "2m1s R 30", "2m4s back 124 2m4s")},
+			saying("0s F 1", "1s R 1", "1m0s F 30", "1m1s R 30", "2m0s F 30", "2m1s R 30",
+				"2m4s back 124 2m4s")},
 		"again, much later": {"F" + many("G", 99) + "FG",
 			saying("0s F 1", "1s back 1 1s", "1m40s F 1", "1m41s back 1 1s")},
 		"a relapse": {"FGF" + many("G", 70), saying("0s F 1", "1s back 1 1s", "2s F 1", "1m2s back 2 3s")},
@@ -187,7 +188,8 @@ type lookingHandler struct {
 func (h lookingHandler) Enabled(context.Context, slog.Level) bool { return true }
 func (h lookingHandler) Handle(context.Context, slog.Record) error {
 	if (*h.l) != nil && !(*h.l).mu.TryLock() {
-		panic("Limiter.mu is held while the user's handler runs: l.Stats() or l.Stats().Pool.Pool here hangs for ever")
+		panic("Limiter.mu is held while the user's handler runs: l.Stats() or l.Stats().Pool.Pool here " +
+			"hangs for ever")
 	}
 	(*h.l).mu.Unlock()
 	return nil
@@ -208,7 +210,8 @@ func TestLogHandlerMayLook(t *testing.T) {
 func TestFollowLogsASourceThatEnds(t *testing.T) {
 	var log strings.Builder
 	l := limiterOf(t, Limit{}, Logger(slog.New(slog.NewTextHandler(&log, nil))))
-	if l.Follow(t.Context(), FixedOrdinal(0, steady(Pool{Replicas: 3}))) == nil || !strings.Contains(log.String(), "FixedOrdinal") {
+	if l.Follow(t.Context(), FixedOrdinal(0, steady(Pool{Replicas: 3}))) == nil ||
+		!strings.Contains(log.String(), "FixedOrdinal") {
 		t.Errorf("the log says %q", log.String())
 	}
 }
@@ -233,9 +236,12 @@ func TestLogsThatNoSlotIsLeft(t *testing.T) {
 		"of a plan":      {Rates(PerSecond(1)), []Option{plan}, many, "plan=paid in_flight=20"},
 		"the pool comes": {few, []Option{AwaitPool(), HintMaxAge(time.Hour)}, many, "in_flight=20"},
 		"from the start": {few, []Option{Replicas(21)}, func(*Limiter) error { return nil }, "in_flight=20"},
-		"a limit":        {Limit{}, []Option{Replicas(21)}, func(l *Limiter) error { return l.SetLimit(few) }, "in_flight=20"},
-		"a plan":         {Limit{}, []Option{Replicas(21)}, func(l *Limiter) error { return l.SetPlan("p", &few) }, "plan=p in_flight=20"},
-		"awaited":        {few, []Option{AwaitPool(), HintMaxAge(time.Hour)}, func(*Limiter) error { return nil }, ""},
+		"a limit": {Limit{}, []Option{Replicas(21)}, func(l *Limiter) error { return l.SetLimit(few) },
+			"in_flight=20"},
+		"a plan": {Limit{}, []Option{Replicas(21)},
+			func(l *Limiter) error { return l.SetPlan("p", &few) }, "plan=p in_flight=20"},
+		"awaited": {few, []Option{AwaitPool(), HintMaxAge(time.Hour)},
+			func(*Limiter) error { return nil }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log strings.Builder

@@ -114,7 +114,8 @@ func TestEndOfATTLIsNotTheWholeLimit(t *testing.T) {
 		}
 		time.Sleep(time.Minute + time.Second)
 		if p := l.Stats().Pool.Pool; p.Replicas == 1 {
-			t.Errorf("pool of %d replicas: SetPool set 10, and 20 for a time, and nothing is configured", p.Replicas)
+			t.Errorf("pool of %d replicas: SetPool set 10, and 20 for a time, and nothing is configured",
+				p.Replicas)
 		}
 	})
 }

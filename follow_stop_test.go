@@ -27,12 +27,15 @@ func stopped(t *testing.T, l *Limiter, want bool) {
 	words := l.Explain("probe").String()
 	if !want {
 		if !d.OK || source == "awaited" || strings.Contains(words, "not known") {
-			t.Errorf("%v: refused for %v, source %s, %s", time.Now().Format(time.TimeOnly), d.Reason, source, words)
+			t.Errorf("%v: refused for %v, source %s, %s", time.Now().Format(time.TimeOnly), d.Reason,
+				source, words)
 		}
 		return
 	}
-	if d.OK || d.Reason != ReasonPool || d.RetryAfter != 0 || source != "awaited" || !strings.Contains(words, "the pool is not known") {
-		t.Errorf("%v: OK %v, refused for %v, source %s, %s", time.Now().Format(time.TimeOnly), d.OK, d.Reason, source, words)
+	if d.OK || d.Reason != ReasonPool || d.RetryAfter != 0 || source != "awaited" ||
+		!strings.Contains(words, "the pool is not known") {
+		t.Errorf("%v: OK %v, refused for %v, source %s, %s", time.Now().Format(time.TimeOnly), d.OK, d.Reason,
+			source, words)
 	}
 }
 

@@ -84,9 +84,12 @@ func TestFollowDamps(t *testing.T) {
 		{"grows at once", []report{{0, 4, 4}, {1, 8, 8}, {2, 9, 9}}},
 		{"shrinks after the hold-down", []report{{0, 8, 8}, {10, 4, 8}, {39, 0, 8}, {40, 0, 4}, {100, 0, 4}}},
 		{"the first report counts at once", []report{{0, 2, 2}}},
-		{"shrinks in steps", []report{{0, 8, 8}, {5, 6, 8}, {10, 3, 8}, {34, 0, 8}, {35, 0, 6}, {39, 0, 6}, {40, 0, 3}}},
-		{"reported again and again", []report{{0, 8, 8}, {10, 4, 8}, {20, 4, 8}, {30, 4, 8}, {39, 4, 8}, {40, 0, 4}}},
-		{"flaps", []report{{0, 8, 8}, {10, 4, 8}, {20, 8, 8}, {30, 4, 8}, {40, 8, 8}, {50, 4, 8}, {79, 0, 8}, {80, 0, 4}}},
+		{"shrinks in steps", []report{{0, 8, 8}, {5, 6, 8}, {10, 3, 8}, {34, 0, 8}, {35, 0, 6}, {39, 0, 6},
+			{40, 0, 3}}},
+		{"reported again and again",
+			[]report{{0, 8, 8}, {10, 4, 8}, {20, 4, 8}, {30, 4, 8}, {39, 4, 8}, {40, 0, 4}}},
+		{"flaps", []report{{0, 8, 8}, {10, 4, 8}, {20, 8, 8}, {30, 4, 8}, {40, 8, 8}, {50, 4, 8}, {79, 0, 8},
+			{80, 0, 4}}},
 		{"a dip that ends", []report{{0, 8, 8}, {10, 4, 8}, {11, 8, 8}, {60, 0, 8}}},
 		{"grows while it shrinks", []report{{0, 8, 8}, {10, 4, 8}, {20, 6, 8}, {40, 0, 6}, {100, 0, 6}}},
 		{"grows beyond while it shrinks", []report{{0, 8, 8}, {10, 4, 8}, {20, 9, 9}, {60, 0, 9}}},
@@ -159,7 +162,8 @@ func TestFollowKeepsTheLastGoodPool(t *testing.T) {
 		counted(t, l, 4)
 		wants(t, l, "k", 2)
 		st := l.Stats().Pool
-		if st.Reports != 1 || st.Rejected != 4 || st.Errors != 1 || st.LastError != "the network is down" || st.Age != time.Hour {
+		if st.Reports != 1 || st.Rejected != 4 || st.Errors != 1 || st.LastError != "the network is down" ||
+			st.Age != time.Hour {
 			t.Errorf("got %+v", st)
 		}
 		src.cancel()
@@ -320,7 +324,10 @@ func TestFollowAgainKeepsTheHoldDown(t *testing.T) {
 // while the others change places round it. They hold each ordinal once, and the limits too, whatever the
 // middle one still believes.
 func TestOrdinalThatHasGrownOld(t *testing.T) {
-	for name, limit := range map[string]Limit{"slots": {InFlight: 4}, "windows": {Rates: []Rate{{Events: 10, Per: time.Second, Aligned: true}}}} {
+	for name, limit := range map[string]Limit{
+		"slots":   {InFlight: 4},
+		"windows": {Rates: []Rate{{Events: 10, Per: time.Second, Aligned: true}}},
+	} {
 		for reports := range 40 {
 			row(t, name, func(t *testing.T) {
 				var fleet []*Limiter
@@ -363,7 +370,11 @@ func TestWhatDoesNotGrowOld(t *testing.T) {
 	says5 := Pool{Replicas: 5, Ordinal: 2, Fixed: true}
 	t.Setenv("QUOTIENT_REPLICAS", "5")
 	t.Setenv("QUOTIENT_ORDINAL", "1")
-	for name, src := range map[string]Source{"static": steady(says5), "env": Env(), "numbered": FixedOrdinal(2, steady(Pool{Replicas: 5}))} {
+	for name, src := range map[string]Source{
+		"static":   steady(says5),
+		"env":      Env(),
+		"numbered": FixedOrdinal(2, steady(Pool{Replicas: 5})),
+	} {
 		row(t, name, func(t *testing.T) {
 			l := limiterOf(t, Rates(PerSecond(100)), Replicas(9), AwaitPool(), HintMaxAge(time.Minute))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)

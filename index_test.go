@@ -16,7 +16,8 @@ func TestPropertyStore(t *testing.T) {
 		bits := rapid.SampledFrom([]uint64{
 			0x3 << 16, 0xff << 16, 0xff << 24, 0x7 << 32, 0xffff << 48, 0xff00_0003_0000_0000, math.MaxUint64,
 		}).Draw(rt, "bits of the hash")
-		keys, less := rapid.IntRange(1, 900).Draw(rt, "keys"), rapid.SliceOfN(rapid.IntRange(0, 9), 3, 3).Draw(rt, "tenths dropped")
+		keys, less := rapid.IntRange(1, 900).Draw(rt, "keys"),
+			rapid.SliceOfN(rapid.IntRange(0, 9), 3, 3).Draw(rt, "tenths dropped")
 		st, held := newStore(1000), map[uint64]*gate{}
 		steps := rapid.IntRange(1, 1500).Draw(rt, "steps")
 		for step := range steps {
@@ -62,7 +63,8 @@ func (ix index) gates(t *rapid.T, exact bool) (n int) {
 		}
 	}
 	for at := range ix {
-		if got := int(ix[at].passed()); got < passed[at] && got < math.MaxUint8 || exact && got > passed[at] && got < math.MaxUint8 {
+		if got := int(ix[at].passed()); got < passed[at] && got < math.MaxUint8 ||
+			exact && got > passed[at] && got < math.MaxUint8 {
 			t.Fatalf("line %d counts %d gates that have passed, want %d", at, got, passed[at])
 		}
 	}
@@ -118,7 +120,8 @@ func TestShardsAndCacheLines(t *testing.T) {
 		}
 	}
 	var s shard
-	if rest := unsafe.Offsetof(s.permits) + unsafe.Sizeof(s.permits); unsafe.Sizeof(s)%cacheLine != 0 || rest > unsafe.Sizeof(s) {
+	if rest := unsafe.Offsetof(s.permits) + unsafe.Sizeof(s.permits); unsafe.Sizeof(s)%cacheLine != 0 ||
+		rest > unsafe.Sizeof(s) {
 		t.Errorf("a shard has %d bytes", unsafe.Sizeof(s))
 	}
 	for n := 1; n <= 1<<12; n *= 2 {

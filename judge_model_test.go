@@ -220,7 +220,8 @@ func (m *model) keep() {
 
 // share is a rate's part of this replica.
 func (m *model) share(rate quotient.Rate, i int) ruleLevel {
-	r := ruleLevel{rate: rate, name: rate.Name, of: m.pool.Replicas, ordinal: m.pool.Ordinal, weight: max(1, m.pool.Weight)}
+	r := ruleLevel{rate: rate, name: rate.Name, of: m.pool.Replicas, ordinal: m.pool.Ordinal,
+		weight: max(1, m.pool.Weight)}
 	if m.ceiling {
 		r.of, r.ordinal, r.weight = 1, 0, 1
 	}
@@ -261,7 +262,8 @@ func (m *model) turnsAt(rates []quotient.Rate, i int) bool {
 		if r.Aligned {
 			return false
 		}
-		if r.Burst == 1 && !r.NoTurns && every(r) > .04999 && (slowest < 0 || every(r) > every(rates[slowest])) {
+		if r.Burst == 1 && !r.NoTurns && every(r) > .04999 &&
+			(slowest < 0 || every(r) > every(rates[slowest])) {
 			slowest = j
 		}
 	}
@@ -270,7 +272,8 @@ func (m *model) turnsAt(rates []quotient.Rate, i int) bool {
 
 // same reports whether two rules are one, so that its state stays.
 func (r *ruleLevel) same(o *ruleLevel) bool {
-	return r.name == o.name && r.rate.Unit == o.rate.Unit && r.rate.Aligned == o.rate.Aligned && (!r.rate.Aligned || r.rate.Per == o.rate.Per)
+	return r.name == o.name && r.rate.Unit == o.rate.Unit && r.rate.Aligned == o.rate.Aligned &&
+		(!r.rate.Aligned || r.rate.Per == o.rate.Per)
 }
 
 // start is how a new rule starts: with the least that the rules of its unit would still admit, and full where

@@ -81,7 +81,9 @@ func (w *world) drawLimit(label string) quotient.Limit {
 	var limit quotient.Limit
 	for i := range pick(w.T, 0, w.rates, label+" rates") {
 		r := w.drawRate(fmt.Sprint(label, " ", i))
-		if !slices.ContainsFunc(limit.Rates, func(o quotient.Rate) bool { return o.Name == r.Name && o.Unit == r.Unit }) {
+		if !slices.ContainsFunc(limit.Rates, func(o quotient.Rate) bool {
+			return o.Name == r.Name && o.Unit == r.Unit
+		}) {
 			limit.Rates = append(limit.Rates, r)
 		}
 	}
@@ -200,7 +202,8 @@ func (w *world) allow(r *replica) {
 	switch {
 	case !ok && p == nil:
 		r.counts.refused++
-		r.refused(key, amounts{1}, &quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate}})
+		r.refused(key, amounts{1},
+			&quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate}})
 	case r.dry && quotient.CountsOf(r.l).Dry > dry:
 		r.counts.admitted++
 		r.counts.dry++
@@ -220,18 +223,21 @@ func (w *world) try(r *replica) {
 	}
 }
 
-func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amounts, class quotient.Priority) quotient.Decision {
+func (w *world) tryFor(r *replica, key string, opts []quotient.CallOption, n amounts,
+	class quotient.Priority) quotient.Decision {
 	var p quotient.Permit
 	var d quotient.Decision
 	before, opts := quotient.CountsOf(r.l).Dry, inPlan(key, opts)
 	said := []quotient.RuleState{{Name: "nothing yet"}}
-	// AppendState is of the plan that a key is in, if it is remembered, and what makes room serves waiters too.
+	// AppendState is of the plan that a key is in, if it is remembered, and what makes room serves waiters
+	// too.
 	if !w.plans && len(r.calls) == 0 && w.chance(4, "state") {
 		opts = append(opts, quotient.StateInto(&said))
 	}
 	panicked := guarded(func() { p, d = r.l.TryAcquire(nameOf(key), opts...) })
 	w.tell("replica %d %s: TryAcquire %v class %v: %v %v", r.id, key, n, class, d, panicked)
-	if told := len(said) == 0 || said[0].Name != "nothing yet"; told && panicked == nil && r.hook() == (hook{}) {
+	if told := len(said) == 0 || said[0].Name != "nothing yet"; told && panicked == nil &&
+		r.hook() == (hook{}) {
 		if now := r.l.AppendState(nil, nameOf(key)); !slices.Equal(now, said) {
 			w.broken("replica %d %s: StateInto said %+v, AppendState %+v", r.id, key, said, now)
 		}
@@ -264,7 +270,8 @@ func (r *replica) returns(key string, n amounts, d quotient.Decision) {
 		}
 		owed := n[unitIndex(x.Unit)] + 40 // the most that one call takes
 		if most := x.Reset.Seconds() + owed/x.Pace + 1e-6; d.RetryAfter.Seconds() > most {
-			r.w.broken("replica %d %s: a law of %v a second that pauses for %v gives %v", r.id, key, x.Pace, x.Reset, d.RetryAfter)
+			r.w.broken("replica %d %s: a law of %v a second that pauses for %v gives %v", r.id, key, x.Pace,
+				x.Reset, d.RetryAfter)
 		}
 	}
 }
@@ -285,7 +292,8 @@ func (w *world) upTo(r *replica) {
 	w.tell("replica %d %s: TryAcquireUpTo %d: %d", r.id, key, most, n)
 	if n == 0 {
 		r.counts.refused++
-		r.refused(key, amounts{1}, &quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate}})
+		r.refused(key, amounts{1},
+			&quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate}})
 		return
 	}
 	r.keep(r.admitted(key, amounts{float64(n)}, p, time.Now(), false, false))
@@ -296,10 +304,12 @@ func (w *world) acquire(r *replica) {
 	opts, n, class := w.drawAsks(r)
 	ctx, cancel := context.WithCancel(context.Background())
 	if w.chance(3, "deadline") {
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(pick(w.T, 1, 9000, "deadline ms"))*time.Millisecond+11)
+		ctx, cancel = context.WithTimeout(ctx,
+			time.Duration(pick(w.T, 1, 9000, "deadline ms"))*time.Millisecond+11)
 	}
 	w.seq++
-	c := &call{began: time.Now(), key: key, n: n, class: class, cancel: cancel, seq: w.seq, slow: r.conf.hooked && r.hook() != hook{}}
+	c := &call{began: time.Now(), key: key, n: n, class: class, cancel: cancel, seq: w.seq,
+		slow: r.conf.hooked && r.hook() != hook{}}
 	r.calls = append(r.calls, c)
 	w.tell("replica %d %s: call %d: Acquire %v class %v", r.id, key, c.seq, n, class)
 	go func() {
@@ -571,7 +581,16 @@ func (w *world) hint(o op, r *replica) {
 		p.Replicas = max(p.Ordinal+r.weight-1, pick(w.T, 1, 9, "lie"))
 		w.report(r, p)
 	case opGarbage:
-		bad := among(w.T, []quotient.Pool{{}, {Replicas: -3}, {Replicas: 1 << 40}, {Replicas: 2, Ordinal: 3}, {Replicas: 2, Ordinal: -1}, {Replicas: 2, Weight: 3}, {Replicas: 2, Weight: -1}, {Replicas: 4, Ordinal: 4, Weight: 2}}, "garbage")
+		bad := among(w.T, []quotient.Pool{
+			{},
+			{Replicas: -3},
+			{Replicas: 1 << 40},
+			{Replicas: 2, Ordinal: 3},
+			{Replicas: 2, Ordinal: -1},
+			{Replicas: 2, Weight: 3},
+			{Replicas: 2, Weight: -1},
+			{Replicas: 4, Ordinal: 4, Weight: 2},
+		}, "garbage")
 		before := r.l.Stats().Pool
 		w.tell("replica %d gets %+v", r.id, bad)
 		var err error
@@ -654,7 +673,8 @@ func (w *world) look(r *replica) {
 	r.l.Top(3)
 	for range r.l.Keys() {
 	}
-	if after := r.l.Check(name, opts...); !r.conf.learns && quotient.CountsOf(r.l).Overflowed == 0 && in(before) != in(after) {
+	if after := r.l.Check(name, opts...); !r.conf.learns && quotient.CountsOf(r.l).Overflowed == 0 &&
+		in(before) != in(after) {
 		w.broken("replica %d %s: a look has made of %+v %+v", r.id, key, before, after)
 	}
 }
@@ -668,7 +688,8 @@ func (w *world) comeBack(r *replica) {
 	if hi, _ := r.key(key).upToNow(); hi.loan.part > 0 {
 		return // it may end meanwhile
 	}
-	if d.OK || d.RetryAfter == 0 || d.RetryAfter > time.Hour || d.Reason != quotient.ReasonRate || !r.exact || r.stepped || len(r.calls) > 0 || quotient.CountsOf(r.l).Overflowed > 0 {
+	if d.OK || d.RetryAfter == 0 || d.RetryAfter > time.Hour || d.Reason != quotient.ReasonRate || !r.exact ||
+		r.stepped || len(r.calls) > 0 || quotient.CountsOf(r.l).Overflowed > 0 {
 		return
 	}
 	pool := r.poolings
@@ -676,8 +697,10 @@ func (w *world) comeBack(r *replica) {
 	time.Sleep(d.RetryAfter)
 	synctest.Wait()
 	w.judge()
-	if again := w.tryFor(r, key, opts, n, class); !again.OK && again.Reason == quotient.ReasonRate && again.RetryAfter > time.Microsecond && pool == r.poolings {
-		w.broken("replica %d %s: asked to come back after %v, and refused then: %+v", r.id, key, d.RetryAfter, again)
+	if again := w.tryFor(r, key, opts, n, class); !again.OK && again.Reason == quotient.ReasonRate &&
+		again.RetryAfter > time.Microsecond && pool == r.poolings {
+		w.broken("replica %d %s: asked to come back after %v, and refused then: %+v", r.id, key,
+			d.RetryAfter, again)
 	}
 }
 
@@ -688,7 +711,8 @@ func (w *world) setHook(r *replica) {
 	var h hook
 	switch pick(w.T, 0, 4, "hook") {
 	case 0, 1:
-		h.sleepOnWait = among(w.T, []time.Duration{40 * time.Millisecond, time.Second, 5 * time.Second}, "slow")
+		h.sleepOnWait = among(w.T, []time.Duration{40 * time.Millisecond, time.Second, 5 * time.Second},
+			"slow")
 	case 2:
 		h.panicOnAdmit = true
 	case 3:

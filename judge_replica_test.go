@@ -182,7 +182,10 @@ func (h listener) WithAttrs([]slog.Attr) slog.Handler { return h }
 
 // Handle is slog.Handler's.
 func (h listener) Handle(_ context.Context, rec slog.Record) error {
-	news := map[string]string{"pool changed": "new", "pool not known: nothing is admitted": "last"}[rec.Message]
+	news := map[string]string{
+		"pool changed":                        "new",
+		"pool not known: nothing is admitted": "last",
+	}[rec.Message]
 	rec.Attrs(func(a slog.Attr) bool {
 		if a.Key == news {
 			h.r.pooled(a.Value.Any().(quotient.Pool))
@@ -320,7 +323,8 @@ func (r *replica) collect() {
 // returned judges a call that has ended.
 func (r *replica) returned(c *call) {
 	w := r.w
-	w.tell("replica %d %s: Acquire of %v in class %v ended at %v: %v %v", r.id, c.key, c.n, c.class, c.at.Format("04:05.000000000"), c.err, c.panic)
+	w.tell("replica %d %s: Acquire of %v in class %v ended at %v: %v %v", r.id, c.key, c.n, c.class,
+		c.at.Format("04:05.000000000"), c.err, c.panic)
 	switch {
 	case c.panic == "OnWait":
 		r.counts.cancelled++
@@ -354,7 +358,8 @@ func (r *replica) inOrder(c *call) {
 	}
 	for _, o := range r.calls {
 		if nameOf(o.key) == nameOf(c.key) && o.class == c.class && o.seq < c.seq {
-			r.w.broken("bound 8: replica %d %s: call %d was admitted before call %d of its class, which came first", r.id, c.key, c.seq, o.seq)
+			r.w.broken("bound 8: replica %d %s: call %d was admitted before call %d of its class, "+
+				"which came first", r.id, c.key, c.seq, o.seq)
 		}
 	}
 }
@@ -417,13 +422,16 @@ func (r *replica) admitted(key string, n amounts, p quotient.Permit, at time.Tim
 func (r *replica) forbids(m *model, key string, n amounts, at time.Time) string {
 	limit := m.limit()
 	if limit.Deny || m.awaiting && (len(limit.Rates) > 0 || limit.InFlight > 0) {
-		return fmt.Sprintf("replica %d %s: admitted, but the limit is %s and the pool awaited is %v", r.id, key, describe(limit), m.awaiting)
+		return fmt.Sprintf("replica %d %s: admitted, but the limit is %s and the pool awaited is %v", r.id,
+			key, describe(limit), m.awaiting)
 	}
 	if rule := m.lacks(n); rule != "" {
-		return fmt.Sprintf("bound 1: replica %d %s: %v admitted, but %s has no room: %+v", r.id, key, n, rule, m.rules)
+		return fmt.Sprintf("bound 1: replica %d %s: %v admitted, but %s has no room: %+v", r.id, key, n,
+			rule, m.rules)
 	}
 	if s, used := r.mostSlots(m, key), r.used(key, at); s >= 0 && used+int(n[0]) > s {
-		return fmt.Sprintf("bound 5: replica %d %s: %v slots taken beside %d, of %d", r.id, key, n[0], used, s)
+		return fmt.Sprintf("bound 5: replica %d %s: %v slots taken beside %d, of %d", r.id, key,
+			n[0], used, s)
 	}
 	return ""
 }
@@ -467,7 +475,8 @@ func (r *replica) refused(key string, n amounts, err error) {
 		return
 	}
 	switch limited.Reason {
-	case quotient.ReasonTooLarge, quotient.ReasonShare, quotient.ReasonDenied, quotient.ReasonPool, quotient.ReasonBadRequest:
+	case quotient.ReasonTooLarge, quotient.ReasonShare, quotient.ReasonDenied, quotient.ReasonPool,
+		quotient.ReasonBadRequest:
 		return
 	}
 	for _, c := range r.calls {
@@ -476,7 +485,8 @@ func (r *replica) refused(key string, n amounts, err error) {
 		}
 	}
 	if r.certain(key, n) {
-		r.w.broken("replica %d %s: %v refused though there is room: %v: %+v", r.id, key, n, err, r.key(key).lo.rules)
+		r.w.broken("replica %d %s: %v refused though there is room: %v: %+v", r.id, key, n, err,
+			r.key(key).lo.rules)
 	}
 }
 
@@ -496,7 +506,8 @@ func (r *replica) inOtherPlans(key string) bool {
 
 // certain reports whether there is room for n for certain.
 func (r *replica) certain(key string, n amounts) bool {
-	if n := quotient.CountsOf(r.l); !r.exact || r.stepped || r.dry || r.awaiting || n.Overflowed+n.Expired > 0 {
+	if n := quotient.CountsOf(r.l); !r.exact || r.stepped || r.dry || r.awaiting ||
+		n.Overflowed+n.Expired > 0 {
 		return false
 	}
 	if r.inOtherPlans(key) {
@@ -538,7 +549,8 @@ func (r *replica) waitingIsRight() {
 			all = all && r.certain(c.key, c.n)
 		}
 		if all {
-			r.w.broken("bound 7: replica %d %s: %d wait though there is room for each: %v: %+v", r.id, key, len(calls), calls[0].n, r.key(key).lo.rules)
+			r.w.broken("bound 7: replica %d %s: %d wait though there is room for each: %v: %+v", r.id, key,
+				len(calls), calls[0].n, r.key(key).lo.rules)
 		}
 	}
 }
@@ -551,8 +563,10 @@ func (r *replica) believesIsRight() {
 	}
 	now, parts := time.Now(), 0.0
 	if r.conf.stops && !r.words {
-		if old := len(r.seen) == 0 || now.Sub(r.seen[len(r.seen)-1].at) >= r.conf.hintMaxAge; old != r.awaiting {
-			r.w.broken("replica %d awaits the pool: %v, and its hints have grown old: %v: %+v", r.id, r.awaiting, old, r.seen)
+		if old := len(r.seen) == 0 ||
+			now.Sub(r.seen[len(r.seen)-1].at) >= r.conf.hintMaxAge; old != r.awaiting {
+			r.w.broken("replica %d awaits the pool: %v, and its hints have grown old: %v: %+v", r.id,
+				r.awaiting, old, r.seen)
 		}
 	}
 	if r.words || len(r.seen) == 0 || r.conf.hintMaxAge > 0 {
@@ -564,11 +578,14 @@ func (r *replica) believesIsRight() {
 		}
 	}
 	last := r.seen[len(r.seen)-1].p
-	if most := int(math.Ceil(parts*float64(max(1, last.Weight)) - 1e-9)); p.Replicas != most || p.Weight != last.Weight {
-		r.w.broken("replica %d believes in %+v, and the smallest share within the hold-down is that of one in %d: %+v", r.id, p, most, r.seen)
+	if most := int(math.Ceil(parts*float64(max(1, last.Weight)) - 1e-9)); p.Replicas != most ||
+		p.Weight != last.Weight {
+		r.w.broken("replica %d believes in %+v, and the smallest share within the hold-down is that of "+
+			"one in %d: %+v", r.id, p, most, r.seen)
 	}
 	if want := r.ordinal(now, shares(last) < parts-1e-9); p.Fixed && want == 0 {
-		r.w.broken("bound 5: replica %d holds ordinal %d for fixed, which was not reported again and again for one hold-down: %+v", r.id, p.Ordinal, r.seen)
+		r.w.broken("bound 5: replica %d holds ordinal %d for fixed, which was not reported again and again "+
+			"for one hold-down: %+v", r.id, p.Ordinal, r.seen)
 	}
 }
 
@@ -609,7 +626,8 @@ func (r *replica) spinsNot() {
 		most += uint64(passed / time.Millisecond)
 	}
 	if n-r.fired > most {
-		r.w.broken("replica %d: timers have fired %d times in %v, in which %d calls ended", r.id, n-r.fired, passed, r.served)
+		r.w.broken("replica %d: timers have fired %d times in %v, in which %d calls ended", r.id, n-r.fired,
+			passed, r.served)
 	}
 	r.fired, r.judged, r.served = n, time.Now(), 0
 }
@@ -636,7 +654,8 @@ func (r *replica) countsAreRight() {
 	got := fmt.Sprint(s.Admitted, refused+s.Cancelled, dry, s.InFlight)
 	want := fmt.Sprint(r.counts.admitted, r.counts.refused+r.counts.cancelled, r.counts.dry, inFlight)
 	if !r.slow() && !r.blurred && got != want {
-		r.w.broken("replica %d: counts admitted, refused or cancelled, admitted in a dry run, in flight: %s, want %s", r.id, got, want)
+		r.w.broken("replica %d: counts admitted, refused or cancelled, admitted in a dry run, in flight: "+
+			"%s, want %s", r.id, got, want)
 	}
 	if !r.slow() && s.Waiting != len(r.calls) {
 		r.w.broken("replica %d: counts %d waiting, and %d wait", r.id, s.Waiting, len(r.calls))

@@ -45,7 +45,8 @@ func watchdog(profile string) (done func()) {
 	const patience = 20 * time.Second
 	t := time.AfterFunc(patience, func() {
 		buf := make([]byte, 1<<20)
-		fmt.Fprintf(os.Stderr, "a history of profile %s takes over %v: a timer fires again and again\n%s\n", profile, patience, buf[:runtime.Stack(buf, true)])
+		fmt.Fprintf(os.Stderr, "a history of profile %s takes over %v: a timer fires again and again\n%s\n",
+			profile, patience, buf[:runtime.Stack(buf, true)])
 		os.Exit(2)
 	})
 	return func() { t.Stop() }
@@ -114,9 +115,12 @@ type profile struct {
 }
 
 var general = [numOps]int{
-	opAllow: 4, opTry: 10, opUpTo: 6, opAcquire: 10, opSleep: 16, opRelease: 10, opReport: 2, opCorrect: 5, opCorrectRequests: 4, opExpire: 2,
-	opLimit: 3, opOverride: 2, opDeny: 1, opReset: 2, opDryRun: 1, opPool: 2, opPoolFor: 1, opTell: 3, opGarbage: 1, opLie: 1, opClock: 1,
-	opCancel: 3, opJoin: 1, opLeave: 1, opSilence: 1, opForget: 1, opLook: 2, opComeBack: 2, opHook: 1, opAll: 3, opLend: 6,
+	opAllow: 4, opTry: 10, opUpTo: 6, opAcquire: 10, opSleep: 16, opRelease: 10, opReport: 2, opCorrect: 5,
+	opCorrectRequests: 4, opExpire: 2,
+	opLimit: 3, opOverride: 2, opDeny: 1, opReset: 2, opDryRun: 1, opPool: 2, opPoolFor: 1, opTell: 3,
+	opGarbage: 1, opLie: 1, opClock: 1,
+	opCancel: 3, opJoin: 1, opLeave: 1, opSilence: 1, opForget: 1, opLook: 2, opComeBack: 2, opHook: 1,
+	opAll: 3, opLend: 6,
 }
 
 // with is general with other weights.
@@ -136,36 +140,55 @@ var (
 )
 
 var profiles = map[string]profile{
-	"general": {weights: general, keys: 4, replicas: 4, maxKeys: 6, steps: 60, ctrls: true, windows: 3, paced: 2, costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 3, slots: 5, hooks: true, holds: true},
+	"general": {weights: general, keys: 4, replicas: 4, maxKeys: 6, steps: 60, ctrls: true, windows: 3,
+		paced: 2, costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2,
+		rates: 3, slots: 5, hooks: true, holds: true},
 	"costs": {
 		weights: with(map[op]int{
-			opTry: 25, opUpTo: 10, opCorrect: 30, opCorrectRequests: 15, opSleep: 20, opExpire: 5, opRelease: 8, opAcquire: 3, opTell: 0, opLie: 0, opClock: 0,
-			opJoin: 0, opLeave: 0, opSilence: 1, opAllow: 1, opPool: 1, opPoolFor: 0, opLimit: 2, opOverride: 1, opDeny: 0, opDryRun: 0, opGarbage: 0, opLook: 0,
-		}), keys: 1, replicas: 1, maxKeys: 8, steps: 60, windows: 1, costs: true, units: []string{"tok", "tok", "tok", ""}, pers: []int{10_000}, bursts: []int{10}, sleeps: []int{1, 500, 2000, 7000, 9000}, priced: 9, rates: 1, slots: 2, holds: true,
+			opTry: 25, opUpTo: 10, opCorrect: 30, opCorrectRequests: 15, opSleep: 20, opExpire: 5,
+			opRelease: 8, opAcquire: 3, opTell: 0, opLie: 0, opClock: 0,
+			opJoin: 0, opLeave: 0, opSilence: 1, opAllow: 1, opPool: 1, opPoolFor: 0, opLimit: 2,
+			opOverride: 1, opDeny: 0, opDryRun: 0, opGarbage: 0, opLook: 0,
+		}), keys: 1, replicas: 1, maxKeys: 8, steps: 60, windows: 1, costs: true,
+		units: []string{"tok", "tok", "tok", ""}, pers: []int{10_000}, bursts: []int{10},
+		sleeps: []int{1, 500, 2000, 7000, 9000}, priced: 9, rates: 1, slots: 2, holds: true,
 	},
 	"holds": {
 		weights: with(map[op]int{
-			opTry: 30, opUpTo: 0, opAllow: 0, opCorrect: 20, opCorrectRequests: 0, opSleep: 30, opExpire: 5, opRelease: 8, opAcquire: 3, opTell: 0,
-			opLie: 0, opClock: 0, opJoin: 0, opLeave: 0, opSilence: 0, opForget: 0, opPool: 0, opPoolFor: 0, opLimit: 1, opOverride: 0, opDeny: 0,
+			opTry: 30, opUpTo: 0, opAllow: 0, opCorrect: 20, opCorrectRequests: 0, opSleep: 30, opExpire: 5,
+			opRelease: 8, opAcquire: 3, opTell: 0,
+			opLie: 0, opClock: 0, opJoin: 0, opLeave: 0, opSilence: 0, opForget: 0, opPool: 0, opPoolFor: 0,
+			opLimit: 1, opOverride: 0, opDeny: 0,
 			opDryRun: 0, opGarbage: 0, opLook: 0, opHook: 0, opCancel: 1,
-		}), keys: 1, replicas: 1, maxKeys: 8, steps: 60, costs: true, units: []string{"tok"}, pers: slow, bursts: []int{5, 10},
+		}), keys: 1, replicas: 1, maxKeys: 8, steps: 60, costs: true, units: []string{"tok"}, pers: slow,
+		bursts: []int{5, 10},
 		sleeps: []int{1, 300, 1000, 2000}, priced: 9, rates: 1, slots: 2, holds: true,
 	},
 	"limits": {
-		weights: with(map[op]int{opAcquire: 30, opCancel: 15, opLimit: 12, opOverride: 6, opDeny: 1, opHook: 12, opSleep: 20, opTell: 0, opLie: 0, opSilence: 0, opDryRun: 0, opGarbage: 0, opForget: 0, opAllow: 1, opJoin: 0, opClock: 0}),
-		keys:    1, replicas: 1, maxKeys: 8, steps: 50, windows: 2, paced: 2, units: []string{"", "", "", "tok"}, costs: true, pers: []int{1000, 60_000}, bursts: []int{1, 10}, sleeps: []int{1, 50, 333, 1000}, priced: 2, rates: 1, slots: 7, hooks: true,
+		weights: with(map[op]int{opAcquire: 30, opCancel: 15, opLimit: 12, opOverride: 6, opDeny: 1,
+			opHook: 12, opSleep: 20, opTell: 0, opLie: 0, opSilence: 0, opDryRun: 0, opGarbage: 0,
+			opForget: 0, opAllow: 1, opJoin: 0, opClock: 0}),
+		keys: 1, replicas: 1, maxKeys: 8, steps: 50, windows: 2, paced: 2,
+		units: []string{"", "", "", "tok"}, costs: true, pers: []int{1000, 60_000}, bursts: []int{1, 10},
+		sleeps: []int{1, 50, 333, 1000}, priced: 2, rates: 1, slots: 7, hooks: true,
 	},
 	"clocks": {
-		weights: with(map[op]int{opClock: 12, opSleep: 30, opAllow: 10, opTry: 15, opAcquire: 12, opTell: 1, opPool: 3, opLie: 0, opUpTo: 8}),
-		keys:    1, replicas: 3, maxKeys: 8, steps: 60, windows: 8, paced: 3, costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 3, slots: 2,
+		weights: with(map[op]int{opClock: 12, opSleep: 30, opAllow: 10, opTry: 15, opAcquire: 12, opTell: 1,
+			opPool: 3, opLie: 0, opUpTo: 8}),
+		keys: 1, replicas: 3, maxKeys: 8, steps: 60, windows: 8, paced: 3, costs: true, units: mixed,
+		pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 3, slots: 2,
 	},
 	"hints": {
-		weights: with(map[op]int{opTell: 25, opSilence: 10, opJoin: 5, opLeave: 5, opGarbage: 4, opLie: 3, opPool: 1, opSleep: 25, opTry: 20, opRelease: 15, opCorrect: 0}),
-		keys:    1, replicas: 6, maxKeys: 8, steps: 70, units: requests, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 2, slots: 9, ctrls: true,
+		weights: with(map[op]int{opTell: 25, opSilence: 10, opJoin: 5, opLeave: 5, opGarbage: 4, opLie: 3,
+			opPool: 1, opSleep: 25, opTry: 20, opRelease: 15, opCorrect: 0}),
+		keys: 1, replicas: 6, maxKeys: 8, steps: 70, units: requests, pers: fast, bursts: anyBurst,
+		sleeps: anySleep, priced: 2, rates: 2, slots: 9, ctrls: true,
 	},
 	"keys": {
-		weights: with(map[op]int{opTry: 25, opAcquire: 12, opOverride: 5, opDeny: 3, opForget: 2, opSleep: 20, opLook: 5, opTell: 0}),
-		keys:    6, replicas: 1, maxKeys: 3, steps: 70, windows: 2, paced: 1, costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 3, slots: 5, ctrls: true,
+		weights: with(map[op]int{opTry: 25, opAcquire: 12, opOverride: 5, opDeny: 3, opForget: 2, opSleep: 20,
+			opLook: 5, opTell: 0}),
+		keys: 6, replicas: 1, maxKeys: 3, steps: 70, windows: 2, paced: 1, costs: true, units: mixed,
+		pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 3, slots: 5, ctrls: true,
 	},
 }
 
@@ -177,8 +200,11 @@ var planNames = []string{"", "gold", "tin"}
 
 func init() {
 	profiles["plans"] = profile{
-		weights: with(map[op]int{opPlan: 8, opOverride: 0, opDeny: 0, opTry: 25, opAcquire: 20, opTell: 5, opLie: 1, opJoin: 2, opLeave: 2, opAll: 6}),
-		plans:   true, keys: 3, replicas: 3, maxKeys: 6, steps: 70, windows: 3, paced: 1, costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 2, slots: 4, ctrls: true, holds: true, hooks: true,
+		weights: with(map[op]int{opPlan: 8, opOverride: 0, opDeny: 0, opTry: 25, opAcquire: 20, opTell: 5,
+			opLie: 1, opJoin: 2, opLeave: 2, opAll: 6}),
+		plans: true, keys: 3, replicas: 3, maxKeys: 6, steps: 70, windows: 3, paced: 1, costs: true,
+		units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 2, slots: 4,
+		ctrls: true, holds: true, hooks: true,
 	}
 }
 
@@ -230,7 +256,8 @@ func newWorld(t *rapid.T, p profile) *world {
 	c := w.drawConfig()
 	before := 0
 	for _, weight := range weights {
-		w.start(limit, c, quotient.Pool{Replicas: n, Ordinal: before + 1, Fixed: w.fixed, Weight: plain(weight)}, false)
+		w.start(limit, c, quotient.Pool{Replicas: n, Ordinal: before + 1, Fixed: w.fixed,
+			Weight: plain(weight)}, false)
 		before += weight
 	}
 	return w
@@ -324,18 +351,23 @@ func (l *lieController) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 }
 
 func (w *world) drawPolicy() policy.Policy {
-	ramp := policy.Ramp{Mode: policy.RampMode(pick(w.T, 0, 3, "ramp")), Start: .2, Over: 5 * time.Second, CoolDown: 2 * time.Second}
-	return among(w.T, []policy.Policy{policy.AIMD{}, policy.Tracking{}, policy.Tracking{Spend: policy.SpendEvenly}, ramp, lie{7}, lie{8}}, "policy")
+	ramp := policy.Ramp{Mode: policy.RampMode(pick(w.T, 0, 3, "ramp")), Start: .2, Over: 5 * time.Second,
+		CoolDown: 2 * time.Second}
+	return among(w.T, []policy.Policy{policy.AIMD{}, policy.Tracking{},
+		policy.Tracking{Spend: policy.SpendEvenly}, ramp, lie{7}, lie{8}}, "policy")
 }
 
 // start adds a replica to the fleet.
 func (w *world) start(limit quotient.Limit, c config, p quotient.Pool, joins bool) *replica {
 	c.joins = joins || pick(w.T, 0, 3, "joins") == 0
-	r := &replica{w: w, id: w.born, conf: c, keys: map[string]*keyState{}, pool: p, weight: max(1, p.Weight), first: p.Ordinal, awaiting: c.awaits, limit: limit, done: make(chan *call, 1000), exact: !c.learns}
+	r := &replica{w: w, id: w.born, conf: c, keys: map[string]*keyState{}, pool: p, weight: max(1, p.Weight),
+		first: p.Ordinal, awaiting: c.awaits, limit: limit, done: make(chan *call, 1000), exact: !c.learns}
 	w.born++
 	opts := []quotient.Option{
-		quotient.MaxKeys(c.maxKeys), quotient.MaxWait(c.maxWait), quotient.MaxWaiting(c.perKey, c.total), quotient.MaxHold(c.maxHold),
-		quotient.HoldDown(c.holdDown), quotient.HintMaxAge(c.hintMaxAge), quotient.WithPhase(3), quotient.WithHash(judgeHash),
+		quotient.MaxKeys(c.maxKeys), quotient.MaxWait(c.maxWait), quotient.MaxWaiting(c.perKey, c.total),
+		quotient.MaxHold(c.maxHold),
+		quotient.HoldDown(c.holdDown), quotient.HintMaxAge(c.hintMaxAge), quotient.WithPhase(3),
+		quotient.WithHash(judgeHash),
 		quotient.WithWallClock(r.clock.at),
 		quotient.Logger(slog.New(listener{slog.DiscardHandler, r})),
 	}
@@ -526,7 +558,8 @@ func (w *world) agrees() bool {
 		return false
 	}
 	for _, r := range w.fleet {
-		if r.conf.ceiling || describe(r.limit) != describe(w.fleet[0].limit) || !r.awaiting && (r.pool.Replicas < w.total() || r.pool.Weight > r.weight) {
+		if r.conf.ceiling || describe(r.limit) != describe(w.fleet[0].limit) ||
+			!r.awaiting && (r.pool.Replicas < w.total() || r.pool.Weight > r.weight) {
 			return false
 		}
 	}
@@ -579,7 +612,8 @@ func (w *world) holdFleet(key string, rate quotient.Rate, place int) {
 			}
 			passed := w.events[last].t.at.Sub(e.t.at)
 			if most := perSecond*passed.Seconds() + burst + debt + slack; i <= place && sum > most {
-				w.broken("bound 2: %s, %+v: the fleet has admitted %.3f in %v, of %.3f", key, rate, sum, passed, most)
+				w.broken("bound 2: %s, %+v: the fleet has admitted %.3f in %v, of %.3f", key, rate, sum,
+					passed, most)
 			}
 		}
 	}
@@ -620,7 +654,8 @@ func (w *world) finish() {
 		if !r.conf.learns && len(r.calls) > 0 {
 			c := r.calls[0]
 			e := r.l.Explain(nameOf(c.key))
-			w.broken("bound 7: replica %d %s: %d wait for ever, the first for %v: %s", r.id, c.key, len(r.calls), c.n, strings.ReplaceAll(e.String(), "\n", " "))
+			w.broken("bound 7: replica %d %s: %d wait for ever, the first for %v: %s", r.id, c.key,
+				len(r.calls), c.n, strings.ReplaceAll(e.String(), "\n", " "))
 		}
 		r.fired = quotient.CountsOf(r.l).Fired
 		w.setLimit(r, quotient.Limit{})

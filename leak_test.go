@@ -53,7 +53,8 @@ func TestExpireIn(t *testing.T) {
 		{"in place of nothing", 0, []time.Duration{10 * time.Second}, 10 * time.Second},
 		{"later than MaxHold", time.Second, []time.Duration{10 * time.Second}, 10 * time.Second},
 		{"sooner than MaxHold", time.Minute, []time.Duration{10 * time.Second}, 10 * time.Second},
-		{"the last one counts", 0, []time.Duration{time.Second, time.Minute, 10 * time.Second}, 10 * time.Second},
+		{"the last one counts", 0, []time.Duration{time.Second, time.Minute, 10 * time.Second},
+			10 * time.Second},
 		{"0 takes the end off", time.Minute, []time.Duration{time.Second, 0}, 0},
 		{"so does less", 0, []time.Duration{time.Second, -time.Second}, 0},
 	} {
@@ -160,7 +161,8 @@ func TestLeakCheckNamesWhoTookThePermit(t *testing.T) {
 		if leak.Key != "leaky" || leak.Held != 90*time.Second {
 			t.Errorf("got key %q held for %v", leak.Key, leak.Held)
 		}
-		if first, _, _ := strings.Cut(leak.Stack, "\n"); !strings.Contains(first, "takesAndForgets") || !strings.Contains(first, "leak_test.go:") {
+		if first, _, _ := strings.Cut(leak.Stack, "\n"); !strings.Contains(first, "takesAndForgets") ||
+			!strings.Contains(first, "leak_test.go:") {
 			t.Errorf("the stack begins with %q", first)
 		}
 	})
@@ -208,7 +210,8 @@ func TestExpiredPermitDoesNotKeepTheTimerBusy(t *testing.T) {
 		took(t, l, "k")
 		c := asking(t, l, "k")
 		defer c.cancel()
-		time.Sleep(time.Hour) // a timer that fires at once again and again would stop the clock after a minute
+		// a timer that fires at once again and again would stop the clock after a minute
+		time.Sleep(time.Hour)
 		c.admittedAfter(t, time.Hour)
 	})
 }
@@ -239,7 +242,9 @@ func TestExpiredPermitAndATurnThatIsUnknown(t *testing.T) {
 // MaxHold must bound what is remembered of permits that are never released, also if Stats is never called.
 func TestMaxHoldBoundsMemory(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: time.Second, Burst: 1000}), MaxHold(time.Second))
+		l := limiterOf(t,
+			rated(Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: time.Second, Burst: 1000}),
+			MaxHold(time.Second))
 		for range 100 {
 			for range 1000 {
 				took(t, l, "k", Cost("tokens", 1))

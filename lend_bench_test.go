@@ -8,7 +8,8 @@ import (
 // speakers is a limiter with so many keys, of which it and another replica mention the first few.
 func speakers(b *testing.B, keys, few int) (*Limiter, *hubEnd) {
 	h := &hub{turns: 200 * time.Millisecond, said: []map[string]Terms{{}, {}}}
-	l := mustNew(b, Limit{Rates: []Rate{PerSecond(1e9)}}, MaxKeys(1<<21), Replicas(2), Demand(100, time.Second))
+	l := mustNew(b, Limit{Rates: []Rate{PerSecond(1e9)}}, MaxKeys(1<<21), Replicas(2),
+		Demand(100, time.Second))
 	l.beginExchange()
 	for i := range keys {
 		l.Allow(key(i))

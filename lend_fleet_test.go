@@ -28,7 +28,8 @@ func takeFor(d time.Duration, l *Limiter, opts ...CallOption) (got int) {
 func TestSeveralRatesAreLent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, ls := pooled(t, 4, Rates(
-			Rate{Events: 1000, Per: time.Second, Burst: 40}, Rate{Name: "minute", Events: 600_000, Per: time.Minute, Burst: 400},
+			Rate{Events: 1000, Per: time.Second, Burst: 40},
+			Rate{Name: "minute", Events: 600_000, Per: time.Minute, Burst: 400},
 			Rate{Events: 4000, Per: time.Second, Burst: 400, Unit: "tok"}))
 		takeFor(2*time.Second, ls[0], Cost("tok", 8))
 		within(t, "by tokens", 485, 500, takeFor(time.Second, ls[0], Cost("tok", 8)))
@@ -46,7 +47,10 @@ func TestPacedRatesAndWindows(t *testing.T) {
 		takeFor(2*time.Second, ls[0])
 		within(t, "paced", 96, 100, takeFor(time.Second, ls[0]))
 	})
-	for _, r := range []Rate{{Events: 100, Per: time.Second, Aligned: true}, {Events: 10, Per: time.Second, Burst: 1}} {
+	for _, r := range []Rate{
+		{Events: 100, Per: time.Second, Aligned: true},
+		{Events: 10, Per: time.Second, Burst: 1},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := mustNew(t, Rates(r), StartPool(Pool{Replicas: 4, Ordinal: 1, Fixed: true}))
 			l.Allow("k")
@@ -61,7 +65,8 @@ func TestPacedRatesAndWindows(t *testing.T) {
 func TestALoanAndPlans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gold := Rates(Rate{Events: 2000, Per: time.Second, Burst: 40})
-		_, ls := pooled(t, 4, Rates(Rate{Events: 1000, Per: time.Second, Burst: 40}), Plans(map[string]Limit{"gold": gold}))
+		_, ls := pooled(t, 4, Rates(Rate{Events: 1000, Per: time.Second, Burst: 40}),
+			Plans(map[string]Limit{"gold": gold}))
 		takeFor(2100*time.Millisecond, ls[0]) // between two turns
 		if got := takeFor(time.Millisecond, ls[0], Plan("gold")); gateOf(ls[0], "k").part() != 0 || got > 20 {
 			t.Error("the loan is that of another plan", got)
@@ -102,7 +107,8 @@ func TestChangesInTheMiddleOfALoan(t *testing.T) {
 // A pool that is awaited lends once it is known.
 func TestAwaitedPoolsLend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, ls := pooled(t, 2, Rates(Rate{Events: 1000, Per: time.Second, Burst: 40}), AwaitPool(), HintMaxAge(time.Hour))
+		_, ls := pooled(t, 2, Rates(Rate{Events: 1000, Per: time.Second, Burst: 40}), AwaitPool(),
+			HintMaxAge(time.Hour))
 		takeFor(2*time.Second, ls[0])
 		within(t, "one of two", 970, 1000, takeFor(time.Second, ls[0]))
 	})
@@ -177,7 +183,8 @@ func TestARegistryLendsEachOfItsLimiters(t *testing.T) {
 // also where nothing but answers shows the time.
 func TestControllersUnderAPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := mustNew(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 40}), Replicas(4), Policy(policy.Tracking{}))
+		l := mustNew(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 40}), Replicas(4),
+			Policy(policy.Tracking{}))
 		p, _ := l.TryAcquire("k")
 		bounds := func() float64 { return gateOf(l, "k").setting.ctrls[0].bounds.Ceiling }
 		Lend(l, "k", .5, time.Second)

@@ -241,7 +241,8 @@ func TestACarrierThatRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := mustNew(t, Rates(PerSecond(10)), Demand(1, time.Second))
 		h := &hub{turns: time.Second, said: []map[string]Terms{{}}}
-		if err := l.Follow(t.Context(), &refusing{hubEnd{hub: h}}); err == nil || err.Error() != "quotient: Follow: source: not today" {
+		if err := l.Follow(t.Context(), &refusing{hubEnd{hub: h}}); err == nil ||
+			err.Error() != "quotient: Follow: source: not today" {
 			t.Error(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -265,8 +266,10 @@ func TestACarrierThatRefuses(t *testing.T) {
 func TestFollowEndsAndBeginsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hub{turns: 200 * time.Millisecond, said: []map[string]Terms{{}, {}}}
-		l := mustNew(t, Rates(Rate{Events: 1000, Per: time.Second, Burst: 40}), Replicas(2), Demand(4, 2*time.Second))
-		other := mustNew(t, Rates(Rate{Events: 1000, Per: time.Second, Burst: 40}), Replicas(2), Demand(4, 2*time.Second))
+		l := mustNew(t, Rates(Rate{Events: 1000, Per: time.Second, Burst: 40}), Replicas(2),
+			Demand(4, 2*time.Second))
+		other := mustNew(t, Rates(Rate{Events: 1000, Per: time.Second, Burst: 40}), Replicas(2),
+			Demand(4, 2*time.Second))
 		go func() { _ = other.Follow(t.Context(), &hubEnd{hub: h, replica: 1}) }()
 		for i := range 3 {
 			ctx, cancel := context.WithCancel(t.Context())

@@ -34,7 +34,8 @@ func TestValidateAccepts(t *testing.T) {
 		rated(Rate{Events: 1, Per: time.Second, Burst: maxBurst}),
 		rated(Rate{Events: 1, Per: time.Millisecond, Aligned: true}),
 		rated(Rate{Events: 1, Per: time.Second}, Rate{Events: 1, Per: time.Second}),
-		rated(Rate{Name: "a", Events: 1, Per: time.Second}, Rate{Name: "a", Unit: "tokens", Events: 1, Per: time.Second}),
+		rated(Rate{Name: "a", Events: 1, Per: time.Second},
+			Rate{Name: "a", Unit: "tokens", Events: 1, Per: time.Second}),
 	} {
 		if err := limit.Validate(); err != nil {
 			t.Errorf("%+v: %v", limit, err)
@@ -72,10 +73,12 @@ var badLimits = []struct {
 	{rated(PerSecond(5e-324)), "Rates[0].Events", "5e-324 per 1s"}, // a millionth of it underflows to 0
 	{rated(Rate{Events: 5e-324, Per: math.MaxInt64}), "Rates[0].Events", "5e-324 per 2562047h47m16.8"},
 	{rated(Rate{Events: 0.00099999, Per: math.MaxInt64}), "Rates[0].Events", "0.00099999 per 2562047h"},
-	{rated(PerSecond(1), Rate{Unit: "x", Events: 1e-300, Per: time.Nanosecond}), "Rates[1].Events", "1e-300 per 1ns"},
+	{rated(PerSecond(1), Rate{Unit: "x", Events: 1e-300, Per: time.Nanosecond}), "Rates[1].Events",
+		"1e-300 per 1ns"},
 	{rated(Rate{Events: 1e-13, Per: time.Second, Burst: 1}), "Rates[0].Events", "1e-13 per 1s"},
 	{rated(PerSecond(1), PerSecond(2)), "Rates[1].Name", `"second"`},
-	{rated(Rate{Name: "rate 2", Events: 1, Per: time.Hour}, Rate{Events: 1, Per: time.Hour}), "Rates[1].Name", `"rate 2"`},
+	{rated(Rate{Name: "rate 2", Events: 1, Per: time.Hour}, Rate{Events: 1, Per: time.Hour}), "Rates[1].Name",
+		`"rate 2"`},
 }
 
 func TestValidateNamesFieldAndValue(t *testing.T) {
@@ -262,7 +265,8 @@ func sane(t *testing.T, l *Limiter) {
 			t.Errorf("quota: left %v, full in %v", q.Left, q.Reset)
 		}
 	}
-	if r := e.Rules[0]; e.Next.RetryAfter < 0 || r.Reset < 0 || math.IsNaN(r.Left) || r.Left < 1 && r.Reset == 0 {
+	if r := e.Rules[0]; e.Next.RetryAfter < 0 || r.Reset < 0 || math.IsNaN(r.Left) ||
+		r.Left < 1 && r.Reset == 0 {
 		t.Errorf("wait %v, left %v, full in %v", e.Next.RetryAfter, r.Left, r.Reset)
 	}
 	if d := l.Check("k"); d.RetryAfter < 0 {
@@ -440,13 +444,17 @@ func TestWarnsOfNeedlessRates(t *testing.T) {
 		{[]Rate{second, Every(100 * time.Millisecond)}, "second"},
 		{[]Rate{second, window(609, time.Minute)}, ""},
 		{[]Rate{second, window(610, time.Minute)}, "window"},
-		{[]Rate{second, window(610.5, time.Minute), {Name: "free", Unit: "tok", Events: 1, Per: 1}}, "window"},
+		{[]Rate{second, window(610.5, time.Minute), {Name: "free", Unit: "tok", Events: 1, Per: 1}},
+			"window"},
 		{[]Rate{window(5, time.Second), second}, "second"},
 		{[]Rate{window(5.1, time.Second), second}, ""},
-		{[]Rate{window(100, time.Minute), {Name: "hours", Events: 6000, Per: time.Hour, Aligned: true}}, "hours"},
+		{[]Rate{window(100, time.Minute), {Name: "hours", Events: 6000, Per: time.Hour, Aligned: true}},
+			"hours"},
 		{[]Rate{window(100, time.Minute), {Name: "hours", Events: 5999, Per: time.Hour, Aligned: true}}, ""},
-		{[]Rate{window(10, 7*time.Second), {Name: "odd", Events: 34, Per: 10 * time.Second, Aligned: true}}, ""},
-		{[]Rate{window(10, 7*time.Second), {Name: "odd", Events: 35, Per: 10 * time.Second, Aligned: true}}, "odd"},
+		{[]Rate{window(10, 7*time.Second), {Name: "odd", Events: 34, Per: 10 * time.Second, Aligned: true}},
+			""},
+		{[]Rate{window(10, 7*time.Second), {Name: "odd", Events: 35, Per: 10 * time.Second, Aligned: true}},
+			"odd"},
 	} {
 		row(t, fmt.Sprint(c.rates), func(t *testing.T) {
 			var text strings.Builder

@@ -49,16 +49,26 @@ func TestWhatKeepsAKey(t *testing.T) {
 	}{
 		{"nothing", rated(perSecond(1, 5)), func(*testing.T, *Limiter) {}, false},
 		{"a token missing", rated(perSecond(1, 5)), func(t *testing.T, l *Limiter) { took(t, l, "k") }, true},
-		{"a bucket that is full again", rated(perSecond(100, 5)), func(t *testing.T, l *Limiter) { took(t, l, "k"); time.Sleep(time.Second) }, false},
-		{"the second bucket", rated(perSecond(100, 5), PerHour(1)), func(t *testing.T, l *Limiter) { took(t, l, "k"); time.Sleep(time.Second) }, true},
-		{"a window", rated(Rate{Events: 5, Per: time.Hour, Aligned: true}), func(t *testing.T, l *Limiter) { took(t, l, "k") }, true},
-		{"a window that is over", rated(Rate{Events: 5, Per: time.Hour, Aligned: true}), func(t *testing.T, l *Limiter) { took(t, l, "k"); time.Sleep(time.Hour) }, false},
-		{"a permit", Limit{InFlight: 1}, func(t *testing.T, l *Limiter) { took(t, l, "k") }, true},
-		{"a permit that was released", Limit{InFlight: 1}, func(t *testing.T, l *Limiter) { took(t, l, "k").Release() }, false},
-		{"a permit of a cost", rated(perSecond(100, 5), tokensPerMinute(60, 5)), func(t *testing.T, l *Limiter) {
-			took(t, l, "k", Cost("tokens", 5)) // it may be corrected
-			time.Sleep(time.Minute)
+		{"a bucket that is full again", rated(perSecond(100, 5)), func(t *testing.T, l *Limiter) {
+			took(t, l, "k")
+			time.Sleep(time.Second)
+		}, false},
+		{"the second bucket", rated(perSecond(100, 5), PerHour(1)), func(t *testing.T, l *Limiter) {
+			took(t, l, "k")
+			time.Sleep(time.Second)
 		}, true},
+		{"a window", rated(Rate{Events: 5, Per: time.Hour, Aligned: true}),
+			func(t *testing.T, l *Limiter) { took(t, l, "k") }, true},
+		{"a window that is over", rated(Rate{Events: 5, Per: time.Hour, Aligned: true}),
+			func(t *testing.T, l *Limiter) { took(t, l, "k"); time.Sleep(time.Hour) }, false},
+		{"a permit", Limit{InFlight: 1}, func(t *testing.T, l *Limiter) { took(t, l, "k") }, true},
+		{"a permit that was released", Limit{InFlight: 1},
+			func(t *testing.T, l *Limiter) { took(t, l, "k").Release() }, false},
+		{"a permit of a cost", rated(perSecond(100, 5), tokensPerMinute(60, 5)),
+			func(t *testing.T, l *Limiter) {
+				took(t, l, "k", Cost("tokens", 5)) // it may be corrected
+				time.Sleep(time.Minute)
+			}, true},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			l := limiterOf(t, c.limit, MaxKeys(1))

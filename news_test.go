@@ -49,7 +49,8 @@ func TestCountedKeysAreForgotten(t *testing.T) {
 		ends := make([]*farEnd, 2)
 		ls := make([]*Limiter, 2)
 		for i := range ends {
-			ends[i] = &farEnd{said: map[string]Terms{}, other: make([]map[string]Terms, late), late: late * turns}
+			ends[i] = &farEnd{said: map[string]Terms{}, other: make([]map[string]Terms, late),
+				late: late * turns}
 			ls[i] = mustNew(t, Rates(rate), Replicas(2), Demand(10, 2*time.Second))
 			ls[i].beginExchange()
 		}

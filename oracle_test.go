@@ -105,7 +105,8 @@ func inspect(t *testing.T, l *Limiter, step int, op string) {
 			if w.next == nil || w.next.d.class != w.d.class {
 				last[class] = w
 			}
-			if w.next != nil && (w.next.d.class > w.d.class || w.next.d.class == w.d.class && w.next.older(w)) {
+			if w.next != nil &&
+				(w.next.d.class > w.d.class || w.next.d.class == w.d.class && w.next.older(w)) {
 				t.Errorf("step %d %s: %s is not in order", step, op, k)
 			}
 			if oldest == nil || w.older(oldest) {
@@ -122,7 +123,8 @@ func inspect(t *testing.T, l *Limiter, step int, op string) {
 			t.Errorf("step %d %s: %s is stale with a queue", step, op, k)
 		}
 		if last != m.queue.last || oldest != m.queue.oldest() || m.queue.passed >= trickle {
-			t.Errorf("step %d %s: %s: the ends of the classes are wrong, or %d have passed", step, op, k, m.queue.passed)
+			t.Errorf("step %d %s: %s: the ends of the classes are wrong, or %d have passed", step, op, k,
+				m.queue.passed)
 		}
 		v := g.look(now, &m.queue.next().d)
 		if v.wait < never {
@@ -195,7 +197,8 @@ func runOracle(t *testing.T, seed uint64, steps int, opts ...Option) {
 				op = "acquire"
 				ctx, cancel := context.WithCancel(t.Context())
 				if r.IntN(3) == 0 {
-					ctx, cancel = context.WithTimeout(t.Context(), time.Duration(r.IntN(5000))*time.Millisecond)
+					ctx, cancel = context.WithTimeout(t.Context(),
+						time.Duration(r.IntN(5000))*time.Millisecond)
 				}
 				c := &outcall{cancel: cancel}
 				calls = append(calls, c)
@@ -235,11 +238,13 @@ func runOracle(t *testing.T, seed uint64, steps int, opts ...Option) {
 				case 2:
 					op = "report"
 					p.Report(policy.Feedback{Outcome: policy.Outcome(r.IntN(5)), Quotas: [4]policy.Quota{
-						{Limit: float64(r.IntN(3)), Remaining: 1}, {Unit: "tokens", Limit: 9, Remaining: float64(r.IntN(9))},
+						{Limit: float64(r.IntN(3)), Remaining: 1},
+						{Unit: "tokens", Limit: 9, Remaining: float64(r.IntN(9))},
 					}})
 				case 3:
 					op = "done"
-					p.Done(policy.Feedback{Outcome: policy.Outcome(r.IntN(5)), RetryAfter: time.Duration(r.IntN(2)*r.IntN(5000)) * time.Millisecond})
+					p.Done(policy.Feedback{Outcome: policy.Outcome(r.IntN(5)),
+						RetryAfter: time.Duration(r.IntN(2)*r.IntN(5000)) * time.Millisecond})
 					ps[i] = ps[len(ps)-1]
 					ps = ps[:len(ps)-1]
 				default:
@@ -302,7 +307,8 @@ func TestStateAfterEveryStep(t *testing.T) {
 		runOracle(t, seed, 600, policyOf(policy.Tracking{}, []bool{withinShare, beyondShare}[seed%2]))
 		runOracle(t, seed, 600, MaxHold(2*time.Second), Policy(policy.AIMD{}))
 		runOracle(t, seed, 600, Policy(policy.AIMD{Decrease: 0.1}), BeyondShare(), MaxWait(20*time.Second))
-		runOracle(t, seed, 600, policyOf(adversary{seed, true}, []bool{withinShare, beyondShare}[seed%2]), MaxHold(5*time.Second))
+		runOracle(t, seed, 600, policyOf(adversary{seed, true}, []bool{withinShare, beyondShare}[seed%2]),
+			MaxHold(5*time.Second))
 		if t.Failed() {
 			return
 		}

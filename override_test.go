@@ -185,7 +185,9 @@ func TestOverrideErrors(t *testing.T) {
 	}{
 		{Limit{InFlight: -1}, []string{"Override", "Limit.InFlight", "-1"}},
 		{rated(Rate{Events: -5, Per: time.Second}), []string{"Rates[0]", "Events", "-5"}},
-		{rated(Rate{Unit: "a", Name: "a", Events: 1, Per: 1}, Rate{Unit: "b", Events: 1, Per: 1}, Rate{Unit: "c", Events: 1, Per: 1}, Rate{Unit: "d", Events: 1, Per: 1}), []string{"Rates[3].Unit", `"d"`}},
+		{rated(Rate{Unit: "a", Name: "a", Events: 1, Per: 1}, Rate{Unit: "b", Events: 1, Per: 1},
+			Rate{Unit: "c", Events: 1, Per: 1}, Rate{Unit: "d", Events: 1, Per: 1}),
+			[]string{"Rates[3].Unit", `"d"`}},
 	} {
 		version := l.Stats().Version
 		says(t, l.Override("k", &c.limit), c.words...)
@@ -296,7 +298,8 @@ func TestOverriddenKeysStandBesideMaxKeys(t *testing.T) {
 			l.TryAcquire(key(i))
 		}
 		if s := l.Stats(); s.Overflowed != 0 || s.Admitted != 4 {
-			t.Errorf("%d of 4 keys admitted, %d asks overflowed (MaxKeys 4, %d keys)", s.Admitted, s.Overflowed, s.Keys)
+			t.Errorf("%d of 4 keys admitted, %d asks overflowed (MaxKeys 4, %d keys)", s.Admitted,
+				s.Overflowed, s.Keys)
 		}
 	})
 }

@@ -25,10 +25,12 @@ func TestNotBefore(t *testing.T) {
 			l, p := governing(t, Replicas(1))
 			time.Sleep(time.Minute)
 			p.pause(t, l, name, 10, 5*time.Second)
-			if d := refusedFor(t, l, ReasonRate, "k", Cost("tokens", 1)); d.RetryAfter != 5*time.Second || d.Rule != ctrlRule {
+			if d := refusedFor(t, l, ReasonRate, "k", Cost("tokens", 1)); d.RetryAfter != 5*time.Second ||
+				d.Rule != ctrlRule {
 				t.Errorf("refused with %+v, want to wait 5 s for a law", d)
 			}
-			a, b, c := asking(t, l, "k", Cost("tokens", 1)), asking(t, l, "k", Cost("tokens", 1)), asking(t, l, "k", Cost("tokens", 1))
+			a, b, c := asking(t, l, "k", Cost("tokens", 1)), asking(t, l, "k", Cost("tokens", 1)),
+				asking(t, l, "k", Cost("tokens", 1))
 			time.Sleep(5*time.Second - 1)
 			a.waits(t)
 			time.Sleep(time.Second)
@@ -44,7 +46,14 @@ func TestNothingAccruesBehindAGate(t *testing.T) {
 	for _, c := range []struct {
 		after time.Duration // the end of the gate
 		want  int
-	}{{-1, 0}, {0, 1}, {9 * time.Millisecond, 1}, {10 * time.Millisecond, 2}, {50 * time.Millisecond, 6}, {time.Minute, 10}} {
+	}{
+		{-1, 0},
+		{0, 1},
+		{9 * time.Millisecond, 1},
+		{10 * time.Millisecond, 2},
+		{50 * time.Millisecond, 6},
+		{time.Minute, 10},
+	} {
 		row(t, c.after, func(t *testing.T) {
 			l, p := governing(t, Replicas(1))
 			setLimit(t, l, rated(perSecond(2000, 4000)))
@@ -98,8 +107,10 @@ func TestNotBeforeOutOfRange(t *testing.T) {
 		notBefore time.Duration
 		want      time.Duration
 	}{
-		{"now", time.Minute, 0}, {"past", time.Second, 0}, {"never was", -time.Second, 0}, {"long past", math.MinInt64, 0},
-		{"an hour", 61 * time.Minute, time.Hour}, {"two hours", 2 * time.Hour, time.Hour}, {"never", math.MaxInt64, time.Hour},
+		{"now", time.Minute, 0}, {"past", time.Second, 0}, {"never was", -time.Second, 0},
+		{"long past", math.MinInt64, 0},
+		{"an hour", 61 * time.Minute, time.Hour}, {"two hours", 2 * time.Hour, time.Hour},
+		{"never", math.MaxInt64, time.Hour},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			l, p := governing(t, Replicas(1))
@@ -131,7 +142,8 @@ func TestGateThatMoves(t *testing.T) {
 		{"the same", policy.Pace{Rate: 100, NotBefore: 10 * time.Second}, 9 * time.Second},
 		{"sooner", policy.Pace{Rate: 100, NotBefore: 5 * time.Second}, 4 * time.Second},
 		{"later", policy.Pace{Rate: 100, NotBefore: 20 * time.Second}, 19 * time.Second},
-		{"nonsense is not heeded", policy.Pace{Rate: math.NaN(), NotBefore: 20 * time.Second}, 9 * time.Second},
+		{"nonsense is not heeded", policy.Pace{Rate: math.NaN(), NotBefore: 20 * time.Second},
+			9 * time.Second},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			l, p := governing(t, Replicas(1))
@@ -195,7 +207,8 @@ func TestAllControllersAreForgotten(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		paces(t, l, "k", 2000)
 		for i, pc := range g.ext.learned.pacers {
-			if r := g.setting.ctrls[i]; pc.ctrl != nil || pc.pace != r.start || pc.heldBack || slotsOf8(g) != 8 {
+			if r := g.setting.ctrls[i]; pc.ctrl != nil || pc.pace != r.start || pc.heldBack ||
+				slotsOf8(g) != 8 {
 				t.Errorf("law %d: %+v, %d slots", i, pc, slotsOf8(g))
 			}
 		}
@@ -258,7 +271,8 @@ func TestKeyFromAGatedOverflow(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l, p := governing(t, Replicas(1), MaxKeys(1))
 		busy := took(t, l, "busy")
-		p.says[requests], p.says[inFlight8] = policy.Pace{Rate: 50, NotBefore: time.Minute}, policy.Pace{Rate: 1}
+		p.says[requests], p.says[inFlight8] = policy.Pace{Rate: 50, NotBefore: time.Minute},
+			policy.Pace{Rate: 1}
 		took(t, l, "late").Done(success)
 		busy.Release()
 		time.Sleep(time.Second)
@@ -275,7 +289,8 @@ func TestKeyFromAGatedOverflow(t *testing.T) {
 // by itself meanwhile, or was paused.
 func TestRefundsOfAController(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: time.Second, Burst: 1_000_000}),
+		l := limiterOf(t,
+			rated(Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: time.Second, Burst: 1_000_000}),
 			Policy(&spyController{next: 100, start: 100}), BeyondShare(), Replicas(1))
 		took(t, l, "k", Cost("tokens", 1)).Done(success)
 		time.Sleep(time.Second)
@@ -304,7 +319,8 @@ func TestRefundsOfAController(t *testing.T) {
 func TestRefundIntoADebtOfAController(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		rate := Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: time.Second, Burst: 1_000_000}
-		l := limiterOf(t, rated(rate), policyOf(&spyController{next: 100, start: 100}, beyondShare), StartPool(Pool{Replicas: 1}))
+		l := limiterOf(t, rated(rate), policyOf(&spyController{next: 100, start: 100}, beyondShare),
+			StartPool(Pool{Replicas: 1}))
 		took(t, l, "k", Cost("tokens", 1)).Done(success)
 		time.Sleep(time.Second)
 		early := took(t, l, "k", Cost("tokens", 10)) // all that a tenth of a second brings
@@ -315,7 +331,8 @@ func TestRefundIntoADebtOfAController(t *testing.T) {
 			wait time.Duration
 		}{{10, 500}, {4, 440}, {0, 400}} {
 			corrects(t, early, c.used)
-			if d := refusedFor(t, l, ReasonRate, "k", Cost("tokens", 10)); d.RetryAfter != c.wait*time.Millisecond {
+			if d := refusedFor(t, l, ReasonRate, "k", Cost("tokens", 10)); d.RetryAfter != c.wait*
+				time.Millisecond {
 				t.Errorf("%d of ten used: retry after %v, want %d ms", c.used, d.RetryAfter, c.wait)
 			}
 		}

@@ -114,7 +114,8 @@ func TestPermitsLeaveNothingBehind(t *testing.T) {
 			p.Release()
 			left := *p.h
 			left.s, left.gen, left.next = nil, 0, nil
-			left.weight, left.slots, left.epoch, left.since, left.place = 0, 0, 0, 0, 0 // each taking sets them
+			// each taking sets them
+			left.weight, left.slots, left.epoch, left.since, left.place = 0, 0, 0, 0, 0
 			if !reflect.DeepEqual(left, holding{}) {
 				t.Errorf("left behind: %+v", left)
 			}
@@ -200,7 +201,8 @@ func TestCancelOfAGrantedWaiter(t *testing.T) {
 		}
 		inFlight(t, l, 0)
 		if st := l.Stats(); st.Admitted != 0 || st.Cancelled != 1 || st.Waiting != 0 {
-			t.Errorf("admitted %d, cancelled %d, waiting %d, want 0, 1, 0", st.Admitted, st.Cancelled, st.Waiting)
+			t.Errorf("admitted %d, cancelled %d, waiting %d, want 0, 1, 0", st.Admitted, st.Cancelled,
+				st.Waiting)
 		}
 	})
 }

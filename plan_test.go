@@ -47,7 +47,8 @@ func TestPlans(t *testing.T) {
 			t.Errorf("TryAcquireUpTo without a plan: %d", n)
 		}
 		for _, k := range slices.Collect(l.Keys()) {
-			if want := map[string]string{"a": "free", "b": "paid", "c": "", "d": "free", "e": ""}[k.Key]; k.Plan != want {
+			if want := map[string]string{"a": "free", "b": "paid", "c": "", "d": "free",
+				"e": ""}[k.Key]; k.Plan != want {
 				t.Errorf("%s is in %q, want %q", k.Key, k.Plan, want)
 			}
 		}
@@ -182,7 +183,9 @@ func TestPlansKeepWhatIsUsed(t *testing.T) {
 	tokens := func(burst int) Limit {
 		return rated(Rate{Name: "t", Unit: "tok", Events: 1, Per: time.Second, Burst: burst})
 	}
-	window := func(n float64) Limit { return rated(Rate{Name: "w", Events: n, Per: time.Minute, Aligned: true}) }
+	window := func(n float64) Limit {
+		return rated(Rate{Name: "w", Events: n, Per: time.Minute, Aligned: true})
+	}
 	for _, c := range []struct {
 		name        string
 		free, paid  Limit
@@ -207,8 +210,12 @@ func TestPlansKeepWhatIsUsed(t *testing.T) {
 				l.Allow("other") // so that free would be forgotten
 			}
 		}, 10, 6},
-		{"slots", slots(3), slots(5), func(t *testing.T, l *Limiter) { upTo(t, l, "k", 2, 2, Plan("paid")) }, 1, 2},
-		{"windows", window(10), window(100), func(t *testing.T, l *Limiter) { upTo(t, l, "k", 95, 95, Plan("paid")) }, 5, 0},
+		{"slots", slots(3), slots(5), func(t *testing.T, l *Limiter) {
+			upTo(t, l, "k", 2, 2, Plan("paid"))
+		}, 1, 2},
+		{"windows", window(10), window(100), func(t *testing.T, l *Limiter) {
+			upTo(t, l, "k", 95, 95, Plan("paid"))
+		}, 5, 0},
 		{"a correction", tokens(10), tokens(100), func(t *testing.T, l *Limiter) {
 			p, _ := l.TryAcquire("k", Plan("paid"), Cost("tok", 1))
 			must(t, p.Correct("tok", 95))
@@ -259,7 +266,8 @@ func TestPlansKeepWhatIsUsed(t *testing.T) {
 // A plan that is new to a key counts what the key has taken in all that it was in.
 func TestThirdPlanCountsAll(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 3)), Plans(map[string]Limit{"a": rated(perSecond(1, 2)), "b": rated(perSecond(1, 3))}))
+		l := limiterOf(t, rated(perSecond(1, 3)),
+			Plans(map[string]Limit{"a": rated(perSecond(1, 2)), "b": rated(perSecond(1, 3))}))
 		upTo(t, l, "k", 1, 1)
 		upTo(t, l, "k", 1, 1, Plan("a"))
 		upTo(t, l, "k", 9, 1, Plan("b"))
@@ -271,7 +279,10 @@ func TestThirdPlanCountsAll(t *testing.T) {
 // misses them.
 func TestPlansDoNotEcho(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		daily := Plans(map[string]Limit{"fast": rated(perSecond(10, 5)), "daily": rated(Rate{Events: 5, Per: 24 * time.Hour})})
+		daily := Plans(map[string]Limit{
+			"fast":  rated(perSecond(10, 5)),
+			"daily": rated(Rate{Events: 5, Per: 24 * time.Hour}),
+		})
 		l := limiterOf(t, rated(perSecond(1, 1)), daily)
 		for range 5 {
 			upTo(t, l, "k", 9, 5, Plan("fast"))
@@ -291,7 +302,8 @@ func TestPlanAndOverride(t *testing.T) {
 		own := rated(Rate{Name: "own", Events: 1, Per: time.Hour, Burst: 1000})
 		must(t, l.Override("k", &own))
 		upTo(t, l, "k", 20, 10, Plan("free"))
-		if e := l.Explain("k", Plan("paid")); !e.Overridden || e.Plan != "" || e.Limit.Rates[0].Name != "own" {
+		if e := l.Explain("k", Plan("paid")); !e.Overridden || e.Plan != "" ||
+			e.Limit.Rates[0].Name != "own" {
 			t.Errorf("%+v", e)
 		}
 		must(t, l.Override("k", nil))
@@ -436,7 +448,8 @@ func TestPlansAndControllers(t *testing.T) {
 		}
 		paid := l.Explain("k").Rules
 		free := l.Explain("k", Plan("free")).Rules
-		if a, b := paid[1], free[1]; a.ForgottenIn == 0 || a.ForgottenIn != b.ForgottenIn || a.Pace != b.Pace || a.Pace >= 1 {
+		if a, b := paid[1], free[1]; a.ForgottenIn == 0 || a.ForgottenIn != b.ForgottenIn ||
+			a.Pace != b.Pace || a.Pace >= 1 {
 			t.Errorf("%+v in one plan, %+v in the other", a, b)
 		}
 	})
@@ -462,7 +475,8 @@ func TestPlanStats(t *testing.T) {
 		l := ofPlans(t, Logger(slog.New(log)), Replicas(2))
 		log.wrote(t)
 		list := l.Stats().Plans
-		if len(list) != 2 || list[0].Name != "free" || list[1].Name != "paid" || list[1].Rules[0].Left != 50 ||
+		if len(list) != 2 || list[0].Name != "free" || list[1].Name != "paid" ||
+			list[1].Rules[0].Left != 50 ||
 			list[0].Limit.Rates[0].Burst != 10 || l.Stats().Version != 0 {
 			t.Errorf("%+v", list)
 		}
@@ -479,7 +493,9 @@ func TestPlanStats(t *testing.T) {
 func TestUnknownPlanIsWarnedOf(t *testing.T) {
 	long := strings.Repeat("x", 65)
 	for name, ask := range map[string]func(*Limiter, ...CallOption){
-		"Acquire":       func(l *Limiter, opts ...CallOption) { _, _ = l.Acquire(context.Background(), "k", opts...) },
+		"Acquire": func(l *Limiter, opts ...CallOption) {
+			_, _ = l.Acquire(context.Background(), "k", opts...)
+		},
 		"TryAcquire":    func(l *Limiter, opts ...CallOption) { l.TryAcquire("k", opts...) },
 		"TryAcquireAll": func(l *Limiter, opts ...CallOption) { TryAcquireAll(nil, Claim{l, "k", opts}) },
 		"TryAcquireUpTo": func(l *Limiter, opts ...CallOption) {

@@ -100,7 +100,11 @@ func TestEnv(t *testing.T) {
 			if !weighted {
 				weight = "-"
 			}
-			for name, v := range map[string]string{envReplicas: c.replicas, envOrdinal: ordinal, envWeight: weight} {
+			for name, v := range map[string]string{
+				envReplicas: c.replicas,
+				envOrdinal:  ordinal,
+				envWeight:   weight,
+			} {
 				if v != "-" {
 					t.Setenv(name, v)
 				}

@@ -202,7 +202,9 @@ func (m *naive) refund(s *spending, n float64) {
 // them, and else it gives back less, never more.
 func TestPropertyMinimaAreThoseOfAllHeadrooms(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		drawRule := func() *rule { return fills(drawLog(rt, "rate", 1e-2, 1e6), drawLog(rt, "size", 1, 1000)) }
+		drawRule := func() *rule {
+			return fills(drawLog(rt, "rate", 1e-2, 1e6), drawLog(rt, "size", 1, 1000))
+		}
 		r, now := drawRule(), dawn
 		m := &naive{r: r, tokens: r.size, last: now.at}
 		b := &costBucket{bucket: *fullBucket(r)}
@@ -222,7 +224,8 @@ func TestPropertyMinimaAreThoseOfAllHeadrooms(t *testing.T) {
 			case what == 0:
 				next := drawRule()
 				b.follow(now, m.r, next)
-				m.r, m.rooms, m.spendings = next, nil, nil // what was taken under another rule never comes back
+				// what was taken under another rule never comes back
+				m.r, m.rooms, m.spendings = next, nil, nil
 				m.tokens, _, _ = b.left(now, next)
 				exact = true
 				if len(b.minima) > 0 {

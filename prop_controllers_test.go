@@ -38,7 +38,8 @@ func TestPropertyPacesStayInBounds(t *testing.T) {
 					permits = permits[:n-1]
 				}
 			default:
-				if p, d := l.TryAcquire(key(rapid.IntRange(0, 2).Draw(rt, "key")), Weight(rapid.IntRange(1, 3).Draw(rt, "weight"))); d.OK {
+				if p, d := l.TryAcquire(key(rapid.IntRange(0, 2).Draw(rt, "key")),
+					Weight(rapid.IntRange(1, 3).Draw(rt, "weight"))); d.OK {
 					permits = append(permits, p)
 				}
 			}
@@ -78,16 +79,19 @@ func boundedPaces(rt *rapid.T, l *Limiter, g *gate) {
 // new.
 func TestPropertyWaitersUnderAnyController(t *testing.T) {
 	property(t, func(rt *rapid.T) {
-		l := mustNew(rt, Limit{Rates: []Rate{drawRate(rt, "r")}, InFlight: rapid.IntRange(1, 4).Draw(rt, "slots")},
+		l := mustNew(rt, Limit{Rates: []Rate{drawRate(rt, "r")},
+			InFlight: rapid.IntRange(1, 4).Draw(rt, "slots")},
 			Policy(adversary{rapid.Uint64().Draw(rt, "adversary"), true}), BeyondShare(), few)
 		var wait []chan struct{}
 		for range rapid.IntRange(1, 12).Draw(rt, "callers") {
 			done := make(chan struct{})
 			wait = append(wait, done)
-			hold, f, weight := drawPause(rt), drawFeedback(rt), rapid.IntRange(1, l.Stats().Limit.InFlight).Draw(rt, "weight")
+			hold, f, weight := drawPause(rt), drawFeedback(rt),
+				rapid.IntRange(1, l.Stats().Limit.InFlight).Draw(rt, "weight")
 			go func() {
 				defer close(done)
-				p, err := l.Acquire(context.Background(), "k", Weight(min(weight, int(l.Stats().Limit.Rates[0].burst()))))
+				p, err := l.Acquire(context.Background(), "k",
+					Weight(min(weight, int(l.Stats().Limit.Rates[0].burst()))))
 				if err != nil {
 					rt.Errorf("not admitted: %v", err)
 				}
@@ -101,7 +105,8 @@ func TestPropertyWaitersUnderAnyController(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		for ks := range l.Keys() {
 			k := ks.Key
-			if start := l.shards[0].setting.ctrls[0].start; ks.pace() != start || ks.InFlight != 0 || ks.Waiting != 0 {
+			if start := l.shards[0].setting.ctrls[0].start; ks.pace() != start || ks.InFlight != 0 ||
+				ks.Waiting != 0 {
 				rt.Fatalf("%s: %+v, want a pace of %v and no caller", k, ks, start)
 			}
 		}

@@ -122,7 +122,8 @@ func (e *countedEnd) start() {
 	e.life++
 	e.said, e.views, e.mail = map[string]Terms{}, make([]countedView, len(e.fleet.ends)), nil
 	wall := WithWallClock(func(t time.Time) int64 { return t.Add(e.offset).UnixNano() })
-	e.l = mustNew(e.fleet.rt, Rates(e.fleet.rate), Replicas(len(e.fleet.ends)), Demand(4, e.fleet.maxAge), few, wall)
+	e.l = mustNew(e.fleet.rt, Rates(e.fleet.rate), Replicas(len(e.fleet.ends)), Demand(4, e.fleet.maxAge),
+		few, wall)
 	e.l.beginExchange()
 }
 
@@ -171,7 +172,8 @@ func (e *countedEnd) check(k int64, n int) {
 		}
 	}
 	if own > max(1, limit/replicas) && own > n && known > limit {
-		e.fleet.rt.Fatalf("replica %d took %d, and has %d of %d by %d replicas; all others together had %d: %v",
+		e.fleet.rt.Fatalf("replica %d took %d, and has %d of %d by %d replicas; all others "+
+			"together had %d: %v",
 			e.id, n, own, limit, replicas, known-own, e.fleet.of(k))
 	}
 }
@@ -180,7 +182,8 @@ func (e *countedEnd) check(k int64, n int) {
 func (f *countedFleet) of(k int64) (list []string) {
 	for _, v := range f.log {
 		if v.window == k {
-			list = append(list, fmt.Sprintf("%v ago: %d of life %d takes %d (%v)", time.Since(v.at), v.replica, v.life, v.n, v.sure))
+			list = append(list, fmt.Sprintf("%v ago: %d of life %d takes %d (%v)", time.Since(v.at),
+				v.replica, v.life, v.n, v.sure))
 		}
 	}
 	return append(list, fmt.Sprintf("news counts for %v", f.maxAge))
@@ -252,7 +255,8 @@ func (f *countedFleet) checkTotals() {
 	}
 	for k, n := range total {
 		if n > max(int(f.rate.Events), len(f.ends))+most[k] {
-			f.rt.Fatalf("window %d: %d of %v admitted, %d in twice maxAge: %v", k, n, f.rate.Events, most[k], f.of(k))
+			f.rt.Fatalf("window %d: %d of %v admitted, %d in twice maxAge: %v", k, n, f.rate.Events,
+				most[k], f.of(k))
 		}
 	}
 }

@@ -66,7 +66,8 @@ func twins(t *testing.T, lazy bool) {
 		if rapid.Bool().Draw(rt, "one") {
 			opts = append(opts, AtLeastOne())
 		}
-		w := twin{few: mustNew(rt, limit, append(opts, MaxKeys(n))...), all: mustNew(rt, limit, append(opts, MaxKeys(1000))...)}
+		w := twin{few: mustNew(rt, limit, append(opts, MaxKeys(n))...),
+			all: mustNew(rt, limit, append(opts, MaxKeys(1000))...)}
 		w.all.seed = w.few.seed
 		w.all.shards[0].evictNothing()
 		if lazy {

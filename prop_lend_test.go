@@ -14,7 +14,8 @@ import (
 func TestPropertyLoansEndLazily(t *testing.T) {
 	property(t, func(t *rapid.T) {
 		limit := Limit{Rates: []Rate{
-			{Events: float64(rapid.IntRange(1, 50).Draw(t, "events")), Per: time.Second, Burst: rapid.IntRange(2, 40).Draw(t, "burst")},
+			{Events: float64(rapid.IntRange(1, 50).Draw(t, "events")), Per: time.Second,
+				Burst: rapid.IntRange(2, 40).Draw(t, "burst")},
 			{Events: 200, Per: time.Minute, Burst: 20, Unit: "tok"},
 		}, InFlight: rapid.IntRange(0, 9).Draw(t, "slots")}
 		replicas := Replicas(rapid.IntRange(1, 6).Draw(t, "replicas"))
@@ -31,7 +32,8 @@ func TestPropertyLoansEndLazily(t *testing.T) {
 				}
 				held[0], held[1] = append(held[0], a), append(held[1], b)
 			case 3:
-				part, lasts := float64(n)/9, time.Duration(rapid.IntRange(1, 4000).Draw(t, "ms"))*time.Millisecond
+				part, lasts := float64(n)/9,
+					time.Duration(rapid.IntRange(1, 4000).Draw(t, "ms"))*time.Millisecond
 				Lend(lazy, "k", part, lasts)
 				Lend(eager, "k", part, lasts)
 			case 4:

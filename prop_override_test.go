@@ -98,7 +98,8 @@ func TestPropertyDryRun(t *testing.T) {
 					permits = permits[1:]
 				}
 			default:
-				k, opt := key(rapid.IntRange(0, 2).Draw(rt, "key")), Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
+				k, opt := key(rapid.IntRange(0, 2).Draw(rt, "key")),
+					Weight(rapid.IntRange(1, 4).Draw(rt, "weight"))
 				p, _ := real.TryAcquire(k, opt)
 				q, d := dry.TryAcquire(k, opt)
 				if !d.OK {
@@ -110,7 +111,8 @@ func TestPropertyDryRun(t *testing.T) {
 		want, got := real.Stats(), dry.Stats()
 		for r := range numReasons {
 			if want.Refused[r] != got.DryRunAdmitted[r] || got.Refused[r] != 0 {
-				rt.Fatalf("%v: %d refused, but %d counted and %d refused in a dry run", r, want.Refused[r], got.DryRunAdmitted[r], got.Refused[r])
+				rt.Fatalf("%v: %d refused, but %d counted and %d refused in a dry run", r, want.Refused[r],
+					got.DryRunAdmitted[r], got.Refused[r])
 			}
 		}
 		if want.InFlight != got.InFlight {

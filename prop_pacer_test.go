@@ -100,7 +100,8 @@ func (p *promise) admitted(rt *rapid.T, n int) {
 		return
 	}
 	if time.Now().Before(p.pausedUntil) {
-		rt.Fatalf("ceiling %v: admitted %v before the instant of its law", p.ceiling, time.Until(p.pausedUntil))
+		rt.Fatalf("ceiling %v: admitted %v before the instant of its law", p.ceiling,
+			time.Until(p.pausedUntil))
 	}
 	if p.probe > 0 {
 		n = 1
@@ -139,15 +140,18 @@ func TestPropertyPacersKeepWhatControllersSay(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		d := diary{drawAdversary(rt), map[float64]*answer{}}
 		limit := Limit{InFlight: rapid.SampledFrom([]int{0, 3, 12}).Draw(rt, "slots"), Rates: []Rate{
-			{Name: "r", Events: 40, Per: time.Second, Burst: 1e6}, {Name: "t", Unit: "tokens", Events: 100, Per: time.Second, Burst: 1e6},
+			{Name: "r", Events: 40, Per: time.Second, Burst: 1e6},
+			{Name: "t", Unit: "tokens", Events: 100, Per: time.Second, Burst: 1e6},
 		}}
 		if rapid.Bool().Draw(rt, "requests alone") {
 			limit.Rates = limit.Rates[:1]
 		}
-		l := mustNew(rt, limit, Policy(d), BeyondShare(), few, WithHash(func(string) uint64 { return 1 }), WithPhase(1))
+		l := mustNew(rt, limit, Policy(d), BeyondShare(), few, WithHash(func(string) uint64 { return 1 }),
+			WithPhase(1))
 		promises := make([]*promise, 0, 3)
 		for _, ls := range l.shards[0].setting.ctrls {
-			p := &promise{ceiling: ls.bounds.Ceiling, slots: ls.ctrlID == slotsID, pace: ls.start, base: l.base}
+			p := &promise{ceiling: ls.bounds.Ceiling, slots: ls.ctrlID == slotsID, pace: ls.start,
+				base: l.base}
 			p.from(time.Now(), p.fill())
 			promises = append(promises, p)
 		}

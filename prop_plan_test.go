@@ -46,7 +46,8 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 			plans[name], names = small(name), append(names, name)
 		}
 		n := rapid.IntRange(1, 3).Draw(rt, "replicas")
-		opts := []Option{Plans(plans), Replicas(n), MaxKeys(rapid.IntRange(1, 3).Draw(rt, "keys")), drawPolicy(rt)}
+		opts := []Option{Plans(plans), Replicas(n), MaxKeys(rapid.IntRange(1, 3).Draw(rt, "keys")),
+			drawPolicy(rt)}
 		l := mustNew(rt, small("own"), opts...)
 		ctx, cancel := context.WithCancel(context.Background())
 		defer synctest.Wait()
@@ -66,7 +67,8 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 			meters[key].add(weight)
 		}
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			key, plan := among(rt, []string{"a", "a", "a", "b", "c", "d"}, "key"), Plan(among(rt, names, "plan"))
+			key, plan := among(rt, []string{"a", "a", "a", "b", "c", "d"}, "key"),
+				Plan(among(rt, names, "plan"))
 			what := rapid.IntRange(0, 9).Draw(rt, "what")
 			if !changes {
 				what = min(what, 8) % 6
@@ -98,7 +100,8 @@ func TestPropertyPlansBringNoMore(t *testing.T) {
 				limit := small("changed")
 				must(rt, l.SetPlan(among(rt, names[1:], "changed plan"), &limit))
 			default:
-				time.Sleep(rapid.SampledFrom([]time.Duration{1, large.Per / 10, large.Per, 20 * large.Per, 30 * time.Second, drawPause(rt)}).Draw(rt, "pause"))
+				time.Sleep(rapid.SampledFrom([]time.Duration{1, large.Per / 10, large.Per, 20 * large.Per,
+					30 * time.Second, drawPause(rt)}).Draw(rt, "pause"))
 			}
 			synctest.Wait()
 			mu.Lock()

@@ -97,7 +97,8 @@ func TestPropertyQueueOfClasses(t *testing.T) {
 				}
 			}
 			if q.len != len(ref.waiting) || int(q.passed) != ref.passed {
-				rt.Fatalf("%d wait and %d have passed, want %d and %d", q.len, q.passed, len(ref.waiting), ref.passed)
+				rt.Fatalf("%d wait and %d have passed, want %d and %d", q.len, q.passed, len(ref.waiting),
+					ref.passed)
 			}
 		}
 	})
@@ -158,7 +159,8 @@ func (a *arrivals) passes(turns int) {
 		select {
 		case got := <-a.done:
 			if got.who != a.waiting[i].who || got.err != nil {
-				a.Fatalf("the turn went to %d with %v, want %d of %+v", got.who, got.err, a.waiting[i].who, a.waiting)
+				a.Fatalf("the turn went to %d with %v, want %d of %+v", got.who, got.err, a.waiting[i].who,
+					a.waiting)
 			}
 		default:
 			a.Fatalf("no caller was admitted, want %d", a.waiting[i].who)
@@ -244,7 +246,8 @@ func TestPropertyLowIsNotStarved(t *testing.T) {
 		for {
 			switch rapid.IntRange(0, 3).Draw(rt, "what") {
 			case 0:
-				l.TryAcquire("k", Weight(rapid.IntRange(1, burst).Draw(rt, "weight")), PriorityCritical.Option())
+				l.TryAcquire("k", Weight(rapid.IntRange(1, burst).Draw(rt, "weight")),
+					PriorityCritical.Option())
 			case 1:
 				l.Allow("k")
 			case 2:
@@ -274,7 +277,8 @@ func TestPropertyOneClassIsFIFO(t *testing.T) {
 		rate := drawRate(rt, "r")
 		rate.Burst = rapid.IntRange(1, 9).Draw(rt, "burst")
 		limit, class := rated(rate), drawClass(rt)
-		opts := []Option{few, MaxWaiting(rapid.IntRange(0, 9).Draw(rt, "most"), 100), MaxWait(time.Duration(rapid.IntRange(0, 9).Draw(rt, "patience")) * time.Second)}
+		opts := []Option{few, MaxWaiting(rapid.IntRange(0, 9).Draw(rt, "most"), 100),
+			MaxWait(time.Duration(rapid.IntRange(0, 9).Draw(rt, "patience")) * time.Second)}
 		plain, classed := newTurns(mustNew(rt, limit, opts...)), newTurns(mustNew(rt, limit, opts...))
 		for range rapid.IntRange(1, 30).Draw(rt, "asks") {
 			w := Weight(rapid.IntRange(1, rate.Burst).Draw(rt, "weight"))
@@ -297,8 +301,10 @@ func TestPropertyOneClassIsFIFO(t *testing.T) {
 			slices.SortFunc(s, func(x, y served) int { return x.who - y.who })
 		}
 		for i := range a {
-			if a[i].who != b[i].who || a[i].at.Sub(b[i].at).Abs() > time.Microsecond || fmt.Sprint(a[i].err) != fmt.Sprint(b[i].err) {
-				rt.Fatalf("%d ended at %v with %v without a class, at %v with %v in one", i, a[i].at, a[i].err, b[i].at, b[i].err)
+			if a[i].who != b[i].who || a[i].at.Sub(b[i].at).Abs() > time.Microsecond ||
+				fmt.Sprint(a[i].err) != fmt.Sprint(b[i].err) {
+				rt.Fatalf("%d ended at %v with %v without a class, at %v with %v in one", i, a[i].at,
+					a[i].err, b[i].at, b[i].err)
 			}
 		}
 	})

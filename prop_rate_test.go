@@ -124,7 +124,8 @@ func TestPropertyAligned(t *testing.T) {
 				}
 			}
 		}
-		c := schedule{per: int64(time.Minute), events: uint64(thousandths(rate.Events)), replicas: 1, ordinal: 1, weight: 1}
+		c := schedule{per: int64(time.Minute), events: uint64(thousandths(rate.Events)), replicas: 1,
+			ordinal: 1, weight: 1}
 		for k, got := range taken {
 			switch {
 			case ordered && int64(got) != c.quota(k):

@@ -88,8 +88,10 @@ func TestPropertyFIFO(t *testing.T) {
 // what the bucket then holds, as if the waiters had always waited under it.
 func TestPropertyRaiseAndCut(t *testing.T) {
 	property(t, func(rt *rapid.T) {
-		before := Rate{Name: "r", Events: float64(rapid.IntRange(1, 50).Draw(rt, "before")), Per: time.Second, Burst: 1}
-		after := Rate{Name: "r", Events: float64(rapid.IntRange(1, 100000).Draw(rt, "after")), Per: time.Second, Burst: 1}
+		before := Rate{Name: "r", Events: float64(rapid.IntRange(1, 50).Draw(rt, "before")),
+			Per: time.Second, Burst: 1}
+		after := Rate{Name: "r", Events: float64(rapid.IntRange(1, 100000).Draw(rt, "after")),
+			Per: time.Second, Burst: 1}
 		n := rapid.IntRange(1, 30).Draw(rt, "waiters")
 		l := mustNew(rt, Rates(before), few)
 		q := newTurns(l)

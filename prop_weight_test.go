@@ -53,17 +53,21 @@ func TestPropertyWeights(t *testing.T) {
 }
 
 func weighsBuckets(rt *rapid.T, fleet []Pool) {
-	rate := Rate{Events: float64(rapid.IntRange(1, 1000).Draw(rt, "events")), Per: time.Second, Burst: rapid.IntRange(2, 500).Draw(rt, "burst")}
+	rate := Rate{Events: float64(rapid.IntRange(1, 1000).Draw(rt, "events")), Per: time.Second,
+		Burst: rapid.IntRange(2, 500).Draw(rt, "burst")}
 	perSecond, most, share := 0.0, 0.0, 0.0
 	for _, p := range fleet {
 		x, one := ruleOf(rate, p), ruleOf(rate, p.singles()[0])
 		perSecond, most, share = perSecond+1e9/x.interval, most+x.size, share+x.share
-		if w := float64(p.Weight); math.Abs(x.interval*w/one.interval-1) > 1e-12 || x.size < one.size || x.size > one.size*w*(1+1e-12) {
-			rt.Fatalf("%+v: an event every %v ns, and %v at once; one replica %v, %v", p, x.interval, x.size, one.interval, one.size)
+		if w := float64(p.Weight); math.Abs(x.interval*w/one.interval-1) > 1e-12 || x.size < one.size ||
+			x.size > one.size*w*(1+1e-12) {
+			rt.Fatalf("%+v: an event every %v ns, and %v at once; one replica %v, %v", p, x.interval, x.size,
+				one.interval, one.size)
 		}
 	}
 	bound := math.Max(float64(rate.Burst), float64(fleet[0].Replicas))
-	if most > bound*(1+1e-9) || math.Abs(perSecond/rate.Events-1) > 1e-9 || math.Abs(share/rate.Events-1) > 1e-9 {
+	if most > bound*(1+1e-9) || math.Abs(perSecond/rate.Events-1) > 1e-9 ||
+		math.Abs(share/rate.Events-1) > 1e-9 {
 		rt.Fatalf("%+v: %v a second, share %v, %v at once, of %+v", fleet, perSecond, share, most, rate)
 	}
 }
@@ -79,7 +83,8 @@ func weighsSlots(rt *rapid.T, fleet []Pool) {
 		}
 		own, least := o.slots(global, p), o.slots(global, p.without())
 		if own != sum || least > own {
-			rt.Fatalf("%+v: %d of %d slots, %d without an ordinal; its singles have %d", p, own, global, least, sum)
+			rt.Fatalf("%+v: %d of %d slots, %d without an ordinal; its singles have %d", p, own, global,
+				least, sum)
 		}
 		larger := p
 		if larger.Replicas += rapid.IntRange(0, 9).Draw(rt, "more"); o.slots(global, larger) > own {
@@ -96,7 +101,8 @@ func weighsSlots(rt *rapid.T, fleet []Pool) {
 }
 
 func weighsWindows(rt *rapid.T, fleet []Pool) {
-	rate := Rate{Events: float64(rapid.IntRange(1, 40_000).Draw(rt, "thousandths")) / 1000, Per: time.Second, Aligned: true}
+	rate := Rate{Events: float64(rapid.IntRange(1, 40_000).Draw(rt, "thousandths")) / 1000, Per: time.Second,
+		Aligned: true}
 	k := rapid.OneOf(rapid.Int64Range(-5000, 5000), rapid.Int64Range(1<<40, 1<<41)).Draw(rt, "window")
 	exact, least := int64(0), int64(0)
 	for _, p := range fleet {
@@ -107,7 +113,8 @@ func weighsWindows(rt *rapid.T, fleet []Pool) {
 			sum, mean = sum+single.quota(k), mean+single.mean()
 		}
 		if got := c.quota(k); got != sum || math.Abs(c.mean()/mean-1) > 1e-9 || got == 0 && !c.sparse() {
-			rt.Fatalf("%+v: %d in window %d, mean %v, sparse %v; its singles have %d, %v", p, got, k, c.mean(), c.sparse(), sum, mean)
+			rt.Fatalf("%+v: %d in window %d, mean %v, sparse %v; its singles have %d, %v", p, got, k,
+				c.mean(), c.sparse(), sum, mean)
 		}
 		exact += sum
 		n := rapid.Int64Range(0, 60).Draw(rt, "windows")
@@ -120,7 +127,8 @@ func weighsWindows(rt *rapid.T, fleet []Pool) {
 				all, none = all+float64(q), none || q == 0
 			}
 			if got := s.sum(k, k+n); got != all || none && !s.sparse() {
-				rt.Fatalf("%+v: %v from window %d on in %d, want %v; sparse %v", s, got, k, n, all, s.sparse())
+				rt.Fatalf("%+v: %v from window %d on in %d, want %v; sparse %v", s, got, k, n, all,
+					s.sparse())
 			}
 		}
 	}
@@ -137,8 +145,10 @@ func weighsWindows(rt *rapid.T, fleet []Pool) {
 func TestWeightsAtTheEdges(t *testing.T) {
 	big0 := func(n int64) *big.Int { return big.NewInt(n) }
 	for _, p := range []Pool{
-		{Replicas: maxReplicas, Ordinal: 1, Weight: maxReplicas}, {Replicas: maxReplicas, Ordinal: 2, Weight: maxReplicas - 1},
-		{Replicas: maxReplicas, Ordinal: 500_000, Weight: 300_001}, {Replicas: 999_983, Ordinal: 1, Weight: 2}, {Replicas: 7, Ordinal: 3, Weight: 4},
+		{Replicas: maxReplicas, Ordinal: 1, Weight: maxReplicas},
+		{Replicas: maxReplicas, Ordinal: 2, Weight: maxReplicas - 1},
+		{Replicas: maxReplicas, Ordinal: 500_000, Weight: 300_001},
+		{Replicas: 999_983, Ordinal: 1, Weight: 2}, {Replicas: 7, Ordinal: 3, Weight: 4},
 	} {
 		for _, events := range []float64{maxEvents, 999_999_999_999.999, 1, .001, 1e6 + .5} {
 			c := ruleOf(Rate{Events: events, Per: time.Hour, Aligned: true}, p).schedule
@@ -160,11 +170,13 @@ func TestWeightsAtTheEdges(t *testing.T) {
 					t.Errorf("%+v, %v events: %d in window %d, want %v", p, events, got, k, want)
 				}
 			}
-			if got, want := c.sum(0, 1000*int64(p.Replicas)), float64(c.events)*float64(p.Weight); math.Abs(got/want-1) > 1e-12 {
+			if got, want := c.sum(0, 1000*int64(p.Replicas)),
+				float64(c.events)*float64(p.Weight); math.Abs(got/want-1) > 1e-12 {
 				t.Errorf("%+v, %v events: %v in a cycle, want %v", p, events, got, want)
 			}
 			c = ruleOf(Rate{Events: events, Per: time.Hour, Aligned: true}, p.without()).schedule
-			if q, mean := float64(c.quota(5)), c.mean(); q < 0 || q > max(1, mean*(1+1e-12)) || q < mean*(1-1e-12)-1 {
+			if q, mean := float64(c.quota(5)), c.mean(); q < 0 || q > max(1, mean*(1+1e-12)) ||
+				q < mean*(1-1e-12)-1 {
 				t.Errorf("%+v, %v events: %v without an ordinal, mean %v", p, events, q, c.mean())
 			}
 		}
@@ -223,8 +235,10 @@ func TestFollowDampsWeights(t *testing.T) {
 			says  Pool
 			share float64
 		}{
-			{0, Pool{Replicas: 4, Weight: 2}, 60}, {1, Pool{Replicas: 4, Weight: 1}, 30}, {1, Pool{Replicas: 4, Weight: 3}, 30},
-			{29, Pool{}, 30}, {1, Pool{}, 90}, {1, Pool{Replicas: 8, Weight: 6}, 90}, {1, Pool{Replicas: 8, Weight: 1}, 15},
+			{0, Pool{Replicas: 4, Weight: 2}, 60}, {1, Pool{Replicas: 4, Weight: 1}, 30},
+			{1, Pool{Replicas: 4, Weight: 3}, 30},
+			{29, Pool{}, 30}, {1, Pool{}, 90}, {1, Pool{Replicas: 8, Weight: 6}, 90},
+			{1, Pool{Replicas: 8, Weight: 1}, 15},
 			{1, Pool{Replicas: 2, Weight: 1}, 15}, {29, Pool{Replicas: 3, Weight: 1}, 15}, {1, Pool{}, 40},
 		} {
 			time.Sleep(c.after * time.Second)
@@ -243,10 +257,12 @@ func TestFollowDampsWeights(t *testing.T) {
 // was, without an ordinal.
 func TestShareOfBeforeThatIsTiny(t *testing.T) {
 	p := Pool{Replicas: 10, Weight: 9, Ordinal: 2, Fixed: true}
-	if got, want := p.withShareOf(Pool{Replicas: 900_000, Weight: 3, Ordinal: 7}), (Pool{Replicas: 900_000, Weight: 3}); got != want {
+	if got, want := p.withShareOf(Pool{Replicas: 900_000, Weight: 3, Ordinal: 7}),
+		(Pool{Replicas: 900_000, Weight: 3}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got, want := p.withShareOf(Pool{Replicas: 100_000}), (Pool{Replicas: 900_000, Weight: 9, Ordinal: 2, Fixed: true}); got != want {
+	if got, want := p.withShareOf(Pool{Replicas: 100_000}),
+		(Pool{Replicas: 900_000, Weight: 9, Ordinal: 2, Fixed: true}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -167,18 +167,23 @@ func TestOvertakenAreServedAllTheSame(t *testing.T) {
 		past  func(*testing.T, *Limiter)
 		want  time.Duration
 	}{
-		{"Allow under slots", Limit{Rates: []Rate{perSecond(1, 3)}, InFlight: 3}, func(t *testing.T, l *Limiter) { l.Allow("k") }, 4 * time.Second},
-		{"TryAcquire", rated(perSecond(1, 3)), func(t *testing.T, l *Limiter) { took(t, l, "k") }, 4 * time.Second},
+		{"Allow under slots", Limit{Rates: []Rate{perSecond(1, 3)}, InFlight: 3},
+			func(t *testing.T, l *Limiter) { l.Allow("k") }, 4 * time.Second},
+		{"TryAcquire", rated(perSecond(1, 3)), func(t *testing.T, l *Limiter) { took(t, l, "k") },
+			4 * time.Second},
 		{"TryAcquireUpTo", rated(perSecond(1, 3)), func(t *testing.T, l *Limiter) {
 			if _, n := l.TryAcquireUpTo("k", 9); n != 2 {
 				t.Errorf("got %d, want what is there", n)
 			}
 		}, 5 * time.Second},
-		{"Acquire", rated(perSecond(1, 3)), func(t *testing.T, l *Limiter) { asking(t, l, "k").admittedAfter(t, 0) }, 4 * time.Second},
+		{"Acquire", rated(perSecond(1, 3)), func(t *testing.T, l *Limiter) {
+			asking(t, l, "k").admittedAfter(t, 0)
+		}, 4 * time.Second},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			var overhead atomic.Int64
-			l := limiterOf(t, c.limit, OnAdmit(func(_ string, _, o time.Duration) { overhead.Store(int64(o)) }))
+			l := limiterOf(t, c.limit,
+				OnAdmit(func(_ string, _, o time.Duration) { overhead.Store(int64(o)) }))
 			wants(t, l, "k", 3)
 			low := asking(t, l, "k", Weight(3), PriorityLow.Option())
 			time.Sleep(2 * time.Second)
@@ -240,7 +245,8 @@ func TestTurnsByClass(t *testing.T) {
 					w.waits(t)
 				}
 				_, d := l.TryAcquire("k", classOf(c.ask).Option())
-				if check := l.Check("k", classOf(c.ask).Option()); d.RetryAfter != c.want || check.RetryAfter != c.want {
+				if check := l.Check("k", classOf(c.ask).Option()); d.RetryAfter != c.want ||
+					check.RetryAfter != c.want {
 					t.Errorf("got %v and %v, want %v", d.RetryAfter, check.RetryAfter, c.want)
 				}
 				askingUntil(t, l, c.want-1, "k", classOf(c.ask).Option()).refusedAfter(t, 0, ReasonDeadline)
@@ -277,7 +283,12 @@ func TestCutAndCancelInEveryClass(t *testing.T) {
 }
 
 func TestPriorityNames(t *testing.T) {
-	for want, name := range map[Priority]string{PriorityLow: "low", PriorityNormal: "normal", PriorityHigh: "high", PriorityCritical: "critical"} {
+	for want, name := range map[Priority]string{
+		PriorityLow:      "low",
+		PriorityNormal:   "normal",
+		PriorityHigh:     "high",
+		PriorityCritical: "critical",
+	} {
 		if got := want.String(); got != name {
 			t.Errorf("%q is spelt %q", name, got)
 		}
@@ -290,7 +301,8 @@ func TestPriorityNames(t *testing.T) {
 func TestPriorityOfACall(t *testing.T) {
 	l := limiterOf(t, Limit{})
 	for _, p := range []Priority{-128, -2, 3, 127} {
-		says(t, refusal("k", refusedFor(t, l, ReasonBadRequest, "k", p.Option())), "Priority", fmt.Sprint(int(p)))
+		says(t, refusal("k", refusedFor(t, l, ReasonBadRequest, "k", p.Option())), "Priority",
+			fmt.Sprint(int(p)))
 		_, err := l.Acquire(t.Context(), "k", p.Option())
 		says(t, err, "Priority", fmt.Sprint(int(p)))
 	}
@@ -372,7 +384,8 @@ func TestOvertakenUntilItIsNext(t *testing.T) {
 // The seventh overtaker makes the oldest next, but no timer asks it: the one that is set is that of the head.
 func TestSeventhOvertakerWakesTheOldest(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(100, 100), Rate{Name: "tok", Unit: "tokens", Events: 1, Per: time.Hour, Burst: 1}))
+		l := limiterOf(t, rated(perSecond(100, 100),
+			Rate{Name: "tok", Unit: "tokens", Events: 1, Per: time.Hour, Burst: 1}))
 		took(t, l, "k", Weight(100), Cost("tokens", 1)) // all is empty
 		low := asking(t, l, "k", PriorityLow.Option())  // would be served in 10 ms
 		normal := asking(t, l, "k", Cost("tokens", 1))  // goes before it, and waits an hour for a token
@@ -418,7 +431,8 @@ func TestOvertakerThatReclaimsWakesWhoWaits(t *testing.T) {
 		p.ExpireIn(time.Hour)
 		time.Sleep(30 * time.Minute)
 		if !waiter.ended() {
-			t.Errorf("2 slots are free; the waiter still waits %v later (%+v)", time.Since(start), l.Explain("k").Rules)
+			t.Errorf("2 slots are free; the waiter still waits %v later (%+v)", time.Since(start),
+				l.Explain("k").Rules)
 		}
 		waiter.cancel()
 		synctest.Wait()
@@ -428,7 +442,8 @@ func TestOvertakerThatReclaimsWakesWhoWaits(t *testing.T) {
 // A turn comes behind those ahead of it in a rate's own unit, whatever they take of the others.
 func TestTurnsByUnit(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(100, 100), Rate{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Second, Burst: 4}))
+		l := limiterOf(t, rated(perSecond(100, 100),
+			Rate{Name: "tokens", Unit: "tokens", Events: 1, Per: time.Second, Burst: 4}))
 		took(t, l, "k", Cost("tokens", 4))
 		asking(t, l, "k", Weight(50), Cost("tokens", 3))
 		asking(t, l, "k", Cost("tokens", 2)).waits(t)
@@ -467,7 +482,8 @@ func TestLooksForTheHopelessAreShort(t *testing.T) {
 // Those that have lost their turn stand behind all higher classes, and among themselves by age.
 func TestRequeueBehindAHigherClass(t *testing.T) {
 	var q queue
-	high, older, newer := newWaiter(demand{weight: 1, class: PriorityHigh}), newWaiter(oneRequest), newWaiter(oneRequest)
+	high, older, newer := newWaiter(demand{weight: 1, class: PriorityHigh}), newWaiter(oneRequest),
+		newWaiter(oneRequest)
 	older.since, newer.since = 1, 2
 	q.push(high)
 	q.requeue(older)
@@ -505,7 +521,8 @@ func TestAgeIsThatOfRulesAskedFor(t *testing.T) {
 // The events of a window have no age.
 func TestAgeLeavesWindowsOut(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(10, 10), Rate{Name: "minute", Events: 100, Per: time.Minute, Aligned: true}))
+		l := limiterOf(t,
+			rated(perSecond(10, 10), Rate{Name: "minute", Events: 100, Per: time.Minute, Aligned: true}))
 		took(t, l, "k")
 		s, g := l.shard("k"), gateOf(l, "k")
 		s.mu.Lock()

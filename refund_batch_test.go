@@ -97,7 +97,10 @@ func TestGiveBackOfBillions(t *testing.T) {
 
 // Any permit under an in-flight limit gives back to the rates too.
 func TestPlainPermitGivesBackToRates(t *testing.T) {
-	for name, rate := range map[string]Rate{"bucket": PerSecond(10), "window": {Events: 10, Per: time.Second, Aligned: true}} {
+	for name, rate := range map[string]Rate{
+		"bucket": PerSecond(10),
+		"window": {Events: 10, Per: time.Second, Aligned: true},
+	} {
 		row(t, name, func(t *testing.T) {
 			l := limiterOf(t, Limit{Rates: []Rate{rate}, InFlight: 20})
 			time.Sleep(10 * time.Second)

@@ -82,7 +82,8 @@ func TestMinimaAreFew(t *testing.T) {
 			t.Fatalf("%d minima", len(m))
 		}
 		for taken := -1; taken < i; taken++ {
-			if got := m.since(time.Duration(taken)); got > float64(taken+1) || taken == i-1 && got != float64(i) {
+			if got := m.since(time.Duration(taken)); got > float64(taken+1) ||
+				taken == i-1 && got != float64(i) {
 				t.Fatalf("the least after %d of %d: %v", taken, i, got)
 			}
 		}
@@ -192,8 +193,10 @@ func TestCancelledUnderAnotherLimit(t *testing.T) {
 		"an override on and off": {fast, func(l *Limiter) error {
 			return errors.Join(l.Override("k", &slow), l.Override("k", nil), l.SetLimit(slow))
 		}},
-		"an override that stays":     {fast, func(l *Limiter) error { return l.Override("k", &slow) }},
-		"an override and back to it": {slow, func(l *Limiter) error { return errors.Join(l.Override("k", &fast), l.Override("k", nil)) }},
+		"an override that stays": {fast, func(l *Limiter) error { return l.Override("k", &slow) }},
+		"an override and back to it": {slow, func(l *Limiter) error {
+			return errors.Join(l.Override("k", &fast), l.Override("k", nil))
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			gaveUp := 0
@@ -342,7 +345,8 @@ func TestCorrectOfACostOfNothing(t *testing.T) {
 // Correct gives tokens back to a bucket that has refilled since.
 func TestCorrectAfterRefill(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Rate{Name: "tokens", Unit: "tokens", Events: 10, Per: time.Second, Burst: 1000}))
+		l := limiterOf(t,
+			rated(Rate{Name: "tokens", Unit: "tokens", Events: 10, Per: time.Second, Burst: 1000}))
 		var held []Permit
 		for range 10 {
 			held = append(held, took(t, l, "k", Cost("tokens", 1000)))

@@ -213,7 +213,8 @@ func TestResetKeepsTurns(t *testing.T) {
 func TestResetOfAnOverriddenKey(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(10, 10)), StartEmpty())
-		override(t, l, "k", ptr(Limit{Rates: []Rate{perSecond(10, 30), tokensPerMinute(60, 9)}, InFlight: 40}))
+		override(t, l, "k",
+			ptr(Limit{Rates: []Rate{perSecond(10, 30), tokensPerMinute(60, 9)}, InFlight: 40}))
 		resets(t, l, "k")
 		took(t, l, "k", Weight(30), Cost("tokens", 9)).Release()
 		refusedFor(t, l, ReasonRate, "k")
@@ -384,7 +385,8 @@ func TestResetAndCorrectOfRequests(t *testing.T) {
 // A key that was forgiven equals one never seen, and is dropped as soon as nothing of it is out.
 func TestResetAndEviction(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{{Events: 1, Per: time.Hour, Burst: 2}}, InFlight: 2}, MaxKeys(1))
+		l := limiterOf(t, Limit{Rates: []Rate{{Events: 1, Per: time.Hour, Burst: 2}}, InFlight: 2},
+			MaxKeys(1))
 		p := took(t, l, "k")
 		resets(t, l, "k")
 		refusedFor(t, l, ReasonTooLarge, "other", Weight(3)) // looks for room

@@ -78,7 +78,16 @@ func TestSemaphoreIsWeighted(t *testing.T) {
 		n    int
 		ok   bool
 		held int
-	}{{3, true, 3}, {3, false, 3}, {2, true, 5}, {1, false, 5}, {0, false, 5}, {-1, false, 5}, {math.MaxInt, false, 5}, {math.MinInt, false, 5}} {
+	}{
+		{3, true, 3},
+		{3, false, 3},
+		{2, true, 5},
+		{1, false, 5},
+		{0, false, 5},
+		{-1, false, 5},
+		{math.MaxInt, false, 5},
+		{math.MinInt, false, 5},
+	} {
 		if got := s.TryAcquire(c.n); got != c.ok {
 			t.Errorf("TryAcquire(%d): %v, want %v", c.n, got, c.ok)
 		}

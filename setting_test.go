@@ -44,7 +44,8 @@ func TestSlotsOfAFleetAddUp(t *testing.T) {
 		for _, replicas := range []int{1, 2, 3, 7, 10, 64} {
 			sum := 0
 			for i := range replicas {
-				l := limiterOf(t, Limit{InFlight: global}, MaxKeys(1), StartPool(Pool{Replicas: replicas, Ordinal: i + 1, Fixed: true}))
+				l := limiterOf(t, Limit{InFlight: global}, MaxKeys(1),
+					StartPool(Pool{Replicas: replicas, Ordinal: i + 1, Fixed: true}))
 				_, n := l.TryAcquireUpTo("k", global)
 				sum += n
 			}

@@ -14,12 +14,16 @@ import (
 
 func TestStatsCountAsks(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(4, 2), {Name: "w", Events: 100, Per: time.Minute, Aligned: true}}, InFlight: 3}, Replicas(2))
+		l := limiterOf(t, Limit{Rates: []Rate{
+			perSecond(4, 2),
+			{Name: "w", Events: 100, Per: time.Minute, Aligned: true},
+		}, InFlight: 3}, Replicas(2))
 		took(t, l, "a")
 		wants(t, l, "b", 1)
 		c := asking(t, l, "b", Weight(1))
 		st := l.Stats()
-		if st.Admitted != 2 || st.Refused[ReasonRate] != 1 || st.Waited != 1 || st.Waiting != 1 || st.Keys != 2 || st.InFlight != 1 {
+		if st.Admitted != 2 || st.Refused[ReasonRate] != 1 || st.Waited != 1 || st.Waiting != 1 ||
+			st.Keys != 2 || st.InFlight != 1 {
 			t.Errorf("got %+v", st)
 		}
 		want := []RuleState{
@@ -57,7 +61,11 @@ func TestKeysMayBeLeftEarly(t *testing.T) {
 }
 
 func TestTryAcquireUpToCountsItsReason(t *testing.T) {
-	for reason, limit := range map[Reason]Limit{ReasonDenied: Limit{Deny: true}, ReasonInFlight: {InFlight: 1}, ReasonRate: rated(PerHour(1))} {
+	for reason, limit := range map[Reason]Limit{
+		ReasonDenied:   Limit{Deny: true},
+		ReasonInFlight: {InFlight: 1},
+		ReasonRate:     rated(PerHour(1)),
+	} {
 		row(t, reason, func(t *testing.T) {
 			l := limiterOf(t, limit)
 			l.TryAcquire("k")
@@ -100,7 +108,8 @@ func TestRefusedAndCancelledIsOneAsk(t *testing.T) {
 			n += r
 		}
 		if n != 2 {
-			t.Errorf("2 asks, %d counted: admitted %d, cancelled %d, refused %v", n, s.Admitted, s.Cancelled, s.Refused)
+			t.Errorf("2 asks, %d counted: admitted %d, cancelled %d, refused %v", n, s.Admitted, s.Cancelled,
+				s.Refused)
 		}
 	})
 }
@@ -164,12 +173,16 @@ func TestTop(t *testing.T) {
 
 func TestAppendState(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(10, 20), {Name: "w", Events: 60, Per: time.Minute, Aligned: true}}, InFlight: 4}, Replicas(2))
+		l := limiterOf(t, Limit{Rates: []Rate{
+			perSecond(10, 20),
+			{Name: "w", Events: 60, Per: time.Minute, Aligned: true},
+		}, InFlight: 4}, Replicas(2))
 		time.Sleep(15 * time.Second)
 		took(t, l, "k")
 		l.Allow("k")
 		want := []RuleState{
-			{Name: "second", Limit: 10, Share: 5, Window: time.Second, Burst: 10, Left: 8, Reset: 400 * time.Millisecond},
+			{Name: "second", Limit: 10, Share: 5, Window: time.Second, Burst: 10, Left: 8,
+				Reset: 400 * time.Millisecond},
 			{Name: "w", Limit: 60, Share: 30, Window: time.Minute, Left: 28, Reset: 45 * time.Second},
 			{Name: "in-flight", Limit: 4, Share: 2, Left: 1},
 		}
@@ -195,7 +208,8 @@ func TestAppendState(t *testing.T) {
 func TestAppendStateSaysNothingWithoutAPool(t *testing.T) {
 	l := limiterOf(t, rated(perSecond(10, 20)), AwaitPool(), HintMaxAge(time.Minute), Replicas(4))
 	into := []RuleState{{Name: "old"}}
-	if d := refusedFor(t, l, ReasonPool, "k", StateInto(&into)); len(into) != 0 || len(l.AppendState(nil, "k")) != 0 {
+	if d := refusedFor(t, l, ReasonPool, "k", StateInto(&into)); len(into) != 0 ||
+		len(l.AppendState(nil, "k")) != 0 {
 		t.Errorf("%v beside %v", into, d)
 	}
 	if len(l.Stats().Rules) != 1 {

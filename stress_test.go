@@ -98,7 +98,8 @@ func (x *stress) one(r *rand.Rand) {
 		if err == nil {
 			x.in(i, w)
 			x.finish(r, p, i, w)
-		} else if !errors.Is(err, ErrLimited) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		} else if !errors.Is(err, ErrLimited) && !errors.Is(err, context.Canceled) &&
+			!errors.Is(err, context.DeadlineExceeded) {
 			panic(err)
 		}
 		cancel()
@@ -158,7 +159,9 @@ func (x *stress) check(t *testing.T) {
 			if !s.spare(g, later) {
 				t.Errorf("%s is not idle: held %d used %d more %+v", g.name, g.held, g.used, g.ext)
 			}
-			if g.ext != nil && (g.ext.timer != nil || g.ext.queue.len != 0 || g.ext.backlog != nil || len(g.ext.expiring) != 0) {
+			if g.ext != nil &&
+				(g.ext.timer != nil || g.ext.queue.len != 0 || g.ext.backlog != nil ||
+					len(g.ext.expiring) != 0) {
 				t.Errorf("%s left: %+v", g.name, g.ext)
 			}
 		}
@@ -170,7 +173,8 @@ func (x *stress) check(t *testing.T) {
 		out := 0
 		for _, b := range s.permits.blocks {
 			for j := range b {
-				if b[j].out() || b[j].end != 0 || b[j].named || b[j].key != "" || b[j].stack != nil || b[j].costs != [maxUnits]int{} {
+				if b[j].out() || b[j].end != 0 || b[j].named || b[j].key != "" || b[j].stack != nil ||
+					b[j].costs != [maxUnits]int{} {
 					out++
 				}
 			}
@@ -244,15 +248,20 @@ func configs() map[string]func(t testing.TB) *stress {
 		}
 	}
 	return map[string]func(t testing.TB) *stress{
-		"all":       mk(&stress{keys: 50, expire: true, limits: fastLimits()}, MaxHold(3*time.Millisecond), Policy(policy.AIMD{}), MaxWait(2*time.Millisecond), LeakCheck(func(Leak) {})),
-		"nolaw":     mk(&stress{keys: 50, expire: true, limits: fastLimits()}, MaxHold(3*time.Millisecond)),
-		"ceiling":   mk(&stress{keys: 50, limits: fastLimits()}, Policy(policy.AIMD{}), BeyondShare(), Replicas(2), StartEmpty()),
+		"all": mk(&stress{keys: 50, expire: true, limits: fastLimits()}, MaxHold(3*time.Millisecond),
+			Policy(policy.AIMD{}), MaxWait(2*time.Millisecond), LeakCheck(func(Leak) {})),
+		"nolaw": mk(&stress{keys: 50, expire: true, limits: fastLimits()}, MaxHold(3*time.Millisecond)),
+		"ceiling": mk(&stress{keys: 50, limits: fastLimits()}, Policy(policy.AIMD{}), BeyondShare(),
+			Replicas(2), StartEmpty()),
 		"adversary": mk(&stress{keys: 50, limits: fastLimits()}, Policy(adversary{7, true}), BeyondShare()),
 		"fixed":     mk(&stress{keys: 50, limits: fixedLimits(4), fixed: 4}),
 		"slots":     mk(&stress{keys: 50, limits: []Limit{{InFlight: 4}}, fixed: 4}),
-		"slotsexp":  mk(&stress{keys: 50, expire: true, limits: []Limit{{InFlight: 4}, {InFlight: 2}}}, MaxHold(3*time.Millisecond)),
-		"slotsexp2": mk(&stress{keys: 50, limits: []Limit{{InFlight: 4}, {InFlight: 2}, Limit{Deny: true}, {}}}),
-		"shards":    mk(&stress{keys: 6000, expire: true, limits: fastLimits()}, MaxKeys(4096), MaxHold(3*time.Millisecond)),
+		"slotsexp": mk(&stress{keys: 50, expire: true, limits: []Limit{{InFlight: 4}, {InFlight: 2}}},
+			MaxHold(3*time.Millisecond)),
+		"slotsexp2": mk(&stress{keys: 50,
+			limits: []Limit{{InFlight: 4}, {InFlight: 2}, Limit{Deny: true}, {}}}),
+		"shards": mk(&stress{keys: 6000, expire: true, limits: fastLimits()}, MaxKeys(4096),
+			MaxHold(3*time.Millisecond)),
 	}
 }
 

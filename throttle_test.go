@@ -39,7 +39,9 @@ func TestDoWaitsForItsTurn(t *testing.T) {
 		l := limiterOf(t, rated(Every(3*time.Second)))
 		start := time.Now()
 		for i := range 4 {
-			at, err := Do(t.Context(), l, "k", func(context.Context) (time.Duration, error) { return time.Since(start), nil })
+			at, err := Do(t.Context(), l, "k", func(context.Context) (time.Duration, error) {
+				return time.Since(start), nil
+			})
 			if want := time.Duration(3*i) * time.Second; at != want || err != nil {
 				t.Errorf("call %d ran after %v with %v, want %v", i, at, err, want)
 			}
@@ -57,7 +59,8 @@ func TestDoDoesNotCallWhenRefused(t *testing.T) {
 	}{
 		{"denied", Limit{Deny: true}, nil, time.Hour, ErrLimited},
 		{"beyond the deadline", rated(Every(time.Hour)), nil, time.Minute, context.DeadlineExceeded},
-		{"beyond the deadline, without a queue", rated(Every(time.Hour)), []Option{MaxWaiting(0, 0)}, time.Minute, context.DeadlineExceeded},
+		{"beyond the deadline, without a queue", rated(Every(time.Hour)), []Option{MaxWaiting(0, 0)},
+			time.Minute, context.DeadlineExceeded},
 		{"too late", rated(Every(time.Hour)), []Option{MaxWait(time.Minute)}, 2 * time.Hour, ErrLimited},
 		{"denied, without a queue", Limit{Deny: true}, []Option{MaxWaiting(0, 0)}, time.Hour, ErrLimited},
 	} {
@@ -85,7 +88,8 @@ func TestDoReleasesWhenItsFunctionPanics(t *testing.T) {
 				t.Error("the panic does not reach the caller")
 			}
 		}()
-		Do(t.Context(), l, "k", func(context.Context) (int, error) { panic("fn") }) //nolint:errcheck // it panics
+		//nolint:errcheck // it panics
+		Do(t.Context(), l, "k", func(context.Context) (int, error) { panic("fn") })
 	}()
 	inFlight(t, l, 0)
 	took(t, l, "k")
@@ -101,7 +105,8 @@ func TestDoHandsFeedbackToThePolicy(t *testing.T) {
 		{"no error", nil, policy.Feedback{Outcome: policy.Success}},
 		{"an error that says nothing", errors.New("x"), policy.Feedback{Outcome: policy.Failed}},
 		{"one that does", throttled, policy.Feedback(throttled)},
-		{"deep in its chain", fmt.Errorf("a: %w", fmt.Errorf("b: %w", throttled)), policy.Feedback(throttled)},
+		{"deep in its chain", fmt.Errorf("a: %w", fmt.Errorf("b: %w", throttled)),
+			policy.Feedback(throttled)},
 		{"beside others", errors.Join(errors.New("x"), throttled), policy.Feedback(throttled)},
 		{"the context", context.Canceled, policy.Feedback{Outcome: policy.Failed}},
 	} {
@@ -121,7 +126,8 @@ func TestDoHandsFeedbackToThePolicy(t *testing.T) {
 			if c.err == nil {
 				now = time.Second // a success is dated by the admission
 			}
-			if got.Outcome != c.want.Outcome || got.RetryAfter != c.want.RetryAfter || got.Sent != time.Second || got.Now != now {
+			if got.Outcome != c.want.Outcome || got.RetryAfter != c.want.RetryAfter ||
+				got.Sent != time.Second || got.Now != now {
 				t.Errorf("the law got %+v, want %+v", got, c.want)
 			}
 		})
@@ -133,7 +139,8 @@ func TestDoReportsAPanicAsAFailure(t *testing.T) {
 	l := limiterOf(t, rated(perSecond(5, 5)), Policy(ctrl))
 	func() {
 		defer func() { _ = recover() }()
-		Do(t.Context(), l, "k", func(context.Context) (int, error) { panic("fn") }) //nolint:errcheck // it panics
+		//nolint:errcheck // it panics
+		Do(t.Context(), l, "k", func(context.Context) (int, error) { panic("fn") })
 	}()
 	if got := ctrl.last.Outcome; got != policy.Failed {
 		t.Errorf("the law got %v", got)
@@ -147,7 +154,8 @@ func TestPessimisticCallers(t *testing.T) {
 		l := limiterOf(t, rated(Every(3*time.Second)), MaxWaiting(0, 0))
 		start, ran := time.Now(), make(chan time.Duration, callers)
 		for range callers {
-			go Do(t.Context(), l, "k", func(context.Context) (int, error) { //nolint:errcheck // that it ran is noted
+			//nolint:errcheck // that it ran is noted
+			go Do(t.Context(), l, "k", func(context.Context) (int, error) {
 				ran <- time.Since(start)
 				return 0, nil
 			})

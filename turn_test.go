@@ -197,7 +197,13 @@ func TestTurnsThroughPoolChanges(t *testing.T) {
 		var changing sync.WaitGroup
 		defer changing.Wait()
 		changing.Go(func() {
-			pools := []Pool{{Replicas: 4, Ordinal: 3}, {Replicas: 4, Ordinal: 1}, {Replicas: 4}, {Replicas: 5, Ordinal: 2}, {Replicas: 4, Ordinal: 4}}
+			pools := []Pool{
+				{Replicas: 4, Ordinal: 3},
+				{Replicas: 4, Ordinal: 1},
+				{Replicas: 4},
+				{Replicas: 5, Ordinal: 2},
+				{Replicas: 4, Ordinal: 4},
+			}
 			for i := 0; ctx.Err() == nil; i++ {
 				time.Sleep(time.Duration(700+i*131%900) * time.Millisecond)
 				must(t, l.SetPool(pools[i%len(pools)], 0))
@@ -241,11 +247,14 @@ func TestPropertyTurns(t *testing.T) {
 				p.Release()
 				all = append(all, sent{time.Now(), who})
 			} else if rapid.Bool().Draw(rt, "waits") {
-				time.Sleep(d.RetryAfter + time.Duration(rapid.Int64Range(0, int64(interval)/8).Draw(rt, "late")))
+				time.Sleep(d.RetryAfter +
+					time.Duration(rapid.Int64Range(0, int64(interval)/8).Draw(rt, "late")))
 			}
 			time.Sleep(time.Duration(rapid.Int64Range(0, int64(interval)).Draw(rt, "pause")))
 		}
-		slices.SortStableFunc(all, func(a, b sent) int { return cmp.Compare(a.at.UnixNano(), b.at.UnixNano()) })
+		slices.SortStableFunc(all, func(a, b sent) int {
+			return cmp.Compare(a.at.UnixNano(), b.at.UnixNano())
+		})
 		last := map[int]time.Time{}
 		for i, s := range all {
 			if i > 0 && s.at.Sub(all[i-1].at) < interval*9/10-skew-1 {
@@ -272,7 +281,8 @@ func TestPropertyNoTurnIsLost(t *testing.T) {
 		start := time.Now().Add(l.Check("k").RetryAfter)
 		for k := range rapid.IntRange(2, 20).Draw(rt, "turns") {
 			turn := start.Add(time.Duration(k) * time.Duration(n) * interval)
-			time.Sleep(time.Until(turn.Add(time.Duration(rapid.Int64Range(0, int64(interval)/10).Draw(rt, "late")))))
+			time.Sleep(
+				time.Until(turn.Add(time.Duration(rapid.Int64Range(0, int64(interval)/10).Draw(rt, "late")))))
 			if !l.Allow("k") {
 				rt.Fatalf("turn %d is lost: %+v", k, l.Check("k"))
 			}
@@ -296,7 +306,8 @@ func TestTurnsAndAClockThatSteps(t *testing.T) {
 				t.Errorf("another one after step %d", i)
 			}
 		}
-		time.Sleep(1400 * time.Millisecond) // 3.9 s since the first: from a turn's end to the next one's start
+		// 3.9 s since the first: from a turn's end to the next one's start
+		time.Sleep(1400 * time.Millisecond)
 		turn.start = time.Now().UnixNano() % turn.cycle
 		if !l.Allow("k") {
 			t.Error("refused in its next turn")
@@ -312,9 +323,14 @@ func TestTurnsThatNeverMeet(t *testing.T) {
 		pool  Pool
 		step  time.Duration // a hundred of them are long enough
 	}{
-		"two paced rates": {[]Rate{{Name: "second", Events: 1, Per: time.Second, Burst: 1}, {Name: "minute", Events: 30, Per: time.Minute, Burst: 1}}, Pool{Replicas: 3, Ordinal: 2}, time.Second},
-		"beside windows":  {[]Rate{Every(100 * time.Millisecond), {Name: "w", Events: 10, Per: time.Second, Aligned: true}}, Pool{Replicas: 20, Ordinal: 1}, time.Second},
-		"for decades":     {[]Rate{Every(365 * 24 * time.Hour)}, Pool{Replicas: 40, Ordinal: 1}, 365 * 24 * time.Hour},
+		"two paced rates": {[]Rate{{Name: "second", Events: 1, Per: time.Second, Burst: 1},
+			{Name: "minute", Events: 30, Per: time.Minute, Burst: 1}}, Pool{Replicas: 3, Ordinal: 2},
+			time.Second},
+		"beside windows": {[]Rate{Every(100 * time.Millisecond),
+			{Name: "w", Events: 10, Per: time.Second, Aligned: true}}, Pool{Replicas: 20, Ordinal: 1},
+			time.Second},
+		"for decades": {[]Rate{Every(365 * 24 * time.Hour)}, Pool{Replicas: 40, Ordinal: 1},
+			365 * 24 * time.Hour},
 	} {
 		row(t, name, func(t *testing.T) {
 			l := limiterOf(t, Limit{Rates: c.rates}, StartPool(c.pool), StartEmpty())
@@ -335,7 +351,8 @@ func TestTurnsThatNeverMeet(t *testing.T) {
 // A correction under turns does not bring back what has come back by itself.
 func TestTurnIsNotTakenTwice(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Rates(Rate{Name: "t", Unit: "tokens", Events: 1, Per: time.Second, Burst: 1}), StartPool(Pool{Replicas: 2, Ordinal: 1}))
+		l := limiterOf(t, Rates(Rate{Name: "t", Unit: "tokens", Events: 1, Per: time.Second, Burst: 1}),
+			StartPool(Pool{Replicas: 2, Ordinal: 1}))
 		a := took(t, l, "k", Cost("tokens", 1))
 		time.Sleep(2 * time.Second)
 		took(t, l, "k", Cost("tokens", 1))
@@ -350,7 +367,10 @@ func TestTurnIsNotTakenTwice(t *testing.T) {
 // closes.
 func TestTurnThatClosesWhenOthersHaveRoom(t *testing.T) {
 	paced := Rate{Name: "paced", Unit: "tokens", Events: 1, Per: 10 * time.Second, Burst: 1}
-	for name, limit := range map[string]Limit{"first": rated(paced, perSecond(2, 2)), "last": rated(perSecond(2, 2), paced)} {
+	for name, limit := range map[string]Limit{
+		"first": rated(paced, perSecond(2, 2)),
+		"last":  rated(perSecond(2, 2), paced),
+	} {
 		row(t, name, func(t *testing.T) {
 			l := limiterOf(t, limit, StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
 			took(t, l, "k") // the bucket is full again in a second, when the turn of a second closes
@@ -367,7 +387,8 @@ func TestTurnThatClosesWhenOthersHaveRoom(t *testing.T) {
 func TestTurnBehindASlowerRate(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		slower := Rate{Name: "slower", Events: 1, Per: 10 * time.Second, Burst: 2}
-		l := limiterOf(t, rated(Every(5*time.Second), slower), StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
+		l := limiterOf(t, rated(Every(5*time.Second), slower),
+			StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
 		took(t, l, "k")
 		for i := range 4 {
 			turn := time.Duration(i+1) * 20 * time.Second
@@ -384,7 +405,8 @@ func TestTurnBehindASlowerRate(t *testing.T) {
 func TestTurnBehindOneThatIsOpen(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		paced := Rate{Name: "paced", Unit: "tokens", Events: 1, Per: 5 * time.Second, Burst: 1}
-		l := limiterOf(t, rated(paced, perSecond(10, 2)), StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
+		l := limiterOf(t, rated(paced, perSecond(10, 2)),
+			StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
 		time.Sleep(100 * time.Millisecond)
 		took(t, l, "k") // the bucket has another request in 200 ms
 		first := asking(t, l, "k", Cost("tokens", 1))

@@ -68,7 +68,8 @@ func TestPropertyTurnsOfWeights(t *testing.T) {
 				p.Release()
 				all, own[who] = append(all, time.Now()), append(own[who], time.Now())
 			} else if rapid.Bool().Draw(rt, "waits") {
-				time.Sleep(d.RetryAfter + time.Duration(rapid.Int64Range(0, int64(interval)/8).Draw(rt, "late")))
+				time.Sleep(d.RetryAfter +
+					time.Duration(rapid.Int64Range(0, int64(interval)/8).Draw(rt, "late")))
 			}
 			time.Sleep(time.Duration(rapid.Int64Range(0, int64(interval)).Draw(rt, "pause")))
 		}
@@ -95,7 +96,8 @@ func TestPropertyNoTurnOfAWeightIsLost(t *testing.T) {
 		p.Ordinal = rapid.IntRange(1, n-p.Weight+1).Draw(rt, "ordinal")
 		l := mustNew(rt, Rates(Every(interval)), StartPool(p))
 		cycle := time.Duration(n) * interval
-		start := time.Now().Add(-time.Duration(time.Now().UnixNano()) % cycle) // cycles count from the Unix epoch
+		// cycles count from the Unix epoch
+		start := time.Now().Add(-time.Duration(time.Now().UnixNano()) % cycle)
 		start = start.Add(time.Duration(p.Ordinal-1) * interval)
 		for start.Before(time.Now()) {
 			start = start.Add(cycle)
@@ -105,7 +107,9 @@ func TestPropertyNoTurnOfAWeightIsLost(t *testing.T) {
 				continue
 			}
 			turn := start.Add(time.Duration(k/p.Weight)*cycle + time.Duration(k%p.Weight)*interval)
-			time.Sleep(time.Until(turn.Add(1 + time.Duration(rapid.Int64Range(0, int64(interval)/10-2).Draw(rt, "late")))))
+			time.Sleep(
+				time.Until(turn.Add(1 +
+					time.Duration(rapid.Int64Range(0, int64(interval)/10-2).Draw(rt, "late")))))
 			if !l.Allow("k") {
 				rt.Fatalf("turn %d is lost: %+v", k, l.Check("k"))
 			}

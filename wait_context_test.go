@@ -50,7 +50,8 @@ type brokenCall struct {
 }
 
 // underBroken starts a call whose context fails at the nth call of a method.
-func underBroken(t *testing.T, parent context.Context, method string, nth int, fail func(), call callee) *brokenCall {
+func underBroken(t *testing.T, parent context.Context, method string, nth int, fail func(),
+	call callee) *brokenCall {
 	t.Helper()
 	inner, cancel := context.WithCancel(t.Context())
 	if parent != nil {
@@ -92,7 +93,8 @@ var contextCalls = []struct {
 
 // forEachContextFailure runs a test for each call that a waiter makes of its context, and each way in which
 // that may fail.
-func forEachContextFailure(t *testing.T, test func(t *testing.T, how string, start func(callee) *brokenCall)) {
+func forEachContextFailure(t *testing.T,
+	test func(t *testing.T, how string, start func(callee) *brokenCall)) {
 	t.Helper()
 	for how, fail := range contextFailures {
 		for _, c := range contextCalls {

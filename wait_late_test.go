@@ -34,7 +34,8 @@ func TestDueOfEachWaiterOfALateTimer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(t *testing.T) {
 				got := make(chan time.Duration, 10)
-				l := limiterOf(t, limit, OnAdmit(func(_ string, _, overhead time.Duration) { got <- overhead }))
+				l := limiterOf(t, limit,
+					OnAdmit(func(_ string, _, overhead time.Duration) { got <- overhead }))
 				took(t, l, "k", Weight(10))
 				<-got
 				for range 5 {
@@ -98,14 +99,12 @@ func TestALostTurnIsOverhead(t *testing.T) {
 		type times struct{ waited, overhead time.Duration }
 		got := make(chan times, 10)
 		first := true
-		l, err := New(Rates(Every(5*time.Second)),
-			OnWait(func(string, time.Duration) {
-				if first {
-					first = false
-					time.Sleep(7 * time.Second)
-				}
-			}),
-			OnAdmit(func(_ string, waited, overhead time.Duration) { got <- times{waited, overhead} }))
+		l, err := New(Rates(Every(5*time.Second)), OnWait(func(string, time.Duration) {
+			if first {
+				first = false
+				time.Sleep(7 * time.Second)
+			}
+		}), OnAdmit(func(_ string, waited, overhead time.Duration) { got <- times{waited, overhead} }))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +115,8 @@ func TestALostTurnIsOverhead(t *testing.T) {
 		}
 		<-got
 		if d := <-got; d.waited != 10*time.Second || d.overhead != 5*time.Second || l.Stats().Expired != 1 {
-			t.Errorf("%v of %v are overhead, %d turns lost; want 5 s of 10 s, and one", d.overhead, d.waited, l.Stats().Expired)
+			t.Errorf("%v of %v are overhead, %d turns lost; want 5 s of 10 s, and one", d.overhead, d.waited,
+				l.Stats().Expired)
 		}
 	})
 }
@@ -176,10 +176,15 @@ func TestLateCallersLoseTheirTurn(t *testing.T) {
 		{"a short interval", rated(Every(time.Second - 1)), nil, 1900 * ms, 1900 * ms, 0},
 		{"a burst", rated(perSecond(1, 2)), []CallOption{Weight(2)}, 2900 * ms, 2900 * ms, 0},
 		{"a window", rated(Rate{Events: 1, Per: time.Second, Aligned: true}), nil, 1900 * ms, 1900 * ms, 0},
-		{"without turns", rated(Rate{Events: 1, Per: time.Second, Burst: 1, NoTurns: true}), nil, 1200 * ms, 2 * time.Second, 1},
-		{"of the shortest interval", rated(Every(time.Second), Rate{Events: 1, Per: 2 * time.Second, Burst: 1}), nil, 2150 * ms, 4 * time.Second, 1},
-		{"of the shortest interval, in any order", rated(Rate{Events: 1, Per: 2 * time.Second, Burst: 1}, Every(time.Second)), nil, 2150 * ms, 4 * time.Second, 1},
-		{"nothing of the paced rate", rated(jobs, perSecond(1, 2)), []CallOption{Weight(2)}, 2900 * ms, 2900 * ms, 0},
+		{"without turns", rated(Rate{Events: 1, Per: time.Second, Burst: 1, NoTurns: true}), nil, 1200 * ms,
+			2 * time.Second, 1},
+		{"of the shortest interval",
+			rated(Every(time.Second), Rate{Events: 1, Per: 2 * time.Second, Burst: 1}), nil, 2150 * ms,
+			4 * time.Second, 1}, {"of the shortest interval, in any order",
+			rated(Rate{Events: 1, Per: 2 * time.Second, Burst: 1}, Every(time.Second)), nil, 2150 * ms,
+			4 * time.Second, 1},
+		{"nothing of the paced rate", rated(jobs, perSecond(1, 2)), []CallOption{Weight(2)}, 2900 * ms,
+			2900 * ms, 0},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			var hooks atomic.Int32
@@ -188,8 +193,10 @@ func TestLateCallersLoseTheirTurn(t *testing.T) {
 			got := sleeping(t, l, "k", naps(c.nap), c.opts...)
 			time.Sleep(c.want + time.Hour)
 			got.admittedAfter(t, c.want)
-			if st := l.Stats(); st.Expired != c.expired || st.Admitted != 2 || st.Waited != 1 || st.Waiting != 0 || hooks.Load() != 2 {
-				t.Errorf("expired %d, admitted %d, waited %d, waiting %d; OnAdmit called %d times", st.Expired, st.Admitted, st.Waited, st.Waiting, hooks.Load())
+			if st := l.Stats(); st.Expired != c.expired || st.Admitted != 2 || st.Waited != 1 ||
+				st.Waiting != 0 || hooks.Load() != 2 {
+				t.Errorf("expired %d, admitted %d, waited %d, waiting %d; OnAdmit called %d times",
+					st.Expired, st.Admitted, st.Waited, st.Waiting, hooks.Load())
 			}
 		})
 	}
@@ -259,7 +266,10 @@ func TestLostTurnOfAFleet(t *testing.T) {
 // Its slots come back while it waits, and a permit that was given back by time meanwhile is not given back
 // twice.
 func TestLostTurnGivesItsSlotsBack(t *testing.T) {
-	for name, opts := range map[string][]Option{"plain": nil, "given back by time": {MaxHold(200 * ms), LeakCheck(func(Leak) {})}} {
+	for name, opts := range map[string][]Option{
+		"plain":              nil,
+		"given back by time": {MaxHold(200 * ms), LeakCheck(func(Leak) {})},
+	} {
 		row(t, name, func(t *testing.T) {
 			l := limiterOf(t, Limit{Rates: []Rate{Every(time.Second)}, InFlight: 1}, opts...)
 			took(t, l, "k").Release()
@@ -284,7 +294,8 @@ func TestLostTurnGivesItsSlotsBack(t *testing.T) {
 
 // All that happens to a waiter meanwhile happens to one that has lost its turn.
 func TestLateCallersAreWaiters(t *testing.T) {
-	jobs := Limit{Rates: []Rate{{Name: "jobs", Unit: "jobs", Events: 1, Per: 2 * time.Second, Burst: 1}}, InFlight: 4}
+	jobs := Limit{Rates: []Rate{{Name: "jobs", Unit: "jobs", Events: 1, Per: 2 * time.Second, Burst: 1}},
+		InFlight: 4}
 	cut := jobs
 	cut.InFlight = 2
 	for _, c := range []struct {
@@ -294,11 +305,17 @@ func TestLateCallersAreWaiters(t *testing.T) {
 		want time.Duration
 		why  Reason // none: the call's context has ended
 	}{
-		{"the context ends", func(_ *testing.T, _ *Limiter, c *call) { c.cancel() }, 3 * time.Second, 3 * time.Second, ReasonNone},
-		{"deny", func(t *testing.T, l *Limiter, _ *call) { setLimit(t, l, Limit{Deny: true}) }, 3 * time.Second, 3 * time.Second, ReasonDenied},
-		{"deny before it wakes", func(t *testing.T, l *Limiter, _ *call) { setLimit(t, l, Limit{Deny: true}) }, 2200 * ms, 2500 * ms, ReasonDenied},
-		{"a cut", func(t *testing.T, l *Limiter, _ *call) { setLimit(t, l, cut) }, 3 * time.Second, 3 * time.Second, ReasonTooLarge},
-		{"a cut before it wakes", func(t *testing.T, l *Limiter, _ *call) { setLimit(t, l, cut) }, 2200 * ms, 2500 * ms, ReasonTooLarge},
+		{"the context ends", func(_ *testing.T, _ *Limiter, c *call) { c.cancel() }, 3 * time.Second,
+			3 * time.Second, ReasonNone},
+		{"deny", func(t *testing.T, l *Limiter, _ *call) { setLimit(t, l, Limit{Deny: true}) },
+			3 * time.Second, 3 * time.Second, ReasonDenied},
+		{"deny before it wakes", func(t *testing.T, l *Limiter, _ *call) {
+			setLimit(t, l, Limit{Deny: true})
+		}, 2200 * ms, 2500 * ms, ReasonDenied},
+		{"a cut", func(t *testing.T, l *Limiter, _ *call) { setLimit(t, l, cut) }, 3 * time.Second,
+			3 * time.Second, ReasonTooLarge},
+		{"a cut before it wakes", func(t *testing.T, l *Limiter, _ *call) { setLimit(t, l, cut) }, 2200 * ms,
+			2500 * ms, ReasonTooLarge},
 		{"one that takes its place", func(t *testing.T, l *Limiter, _ *call) {
 			asking(t, l, "k", Cost("jobs", 1), PriorityHigh.Option()).waits(t)
 		}, 2700 * ms, 2700 * ms, ReasonQueue},

@@ -56,7 +56,8 @@ func TestTurnBeyondTheDeadlineFailsAtOnce(t *testing.T) {
 		l := limiterOf(t, rated(Every(10*time.Second)), Replicas(2))
 		wants(t, l, "k", 1)
 		c := askingUntil(t, l, 19*time.Second, "k")
-		want := LimitedError{Key: "k", Decision: Decision{Rule: "interval", Reason: ReasonDeadline, Limit: 1, Share: .5, Window: 10 * time.Second, RetryAfter: 20 * time.Second}}
+		want := LimitedError{Key: "k", Decision: Decision{Rule: "interval", Reason: ReasonDeadline, Limit: 1,
+			Share: .5, Window: 10 * time.Second, RetryAfter: 20 * time.Second}}
 		if got := c.refusedAfter(t, 0, ReasonDeadline); *got != want {
 			t.Errorf("got %+v, want %+v", *got, want)
 		}
@@ -228,7 +229,8 @@ func TestOnAdmit(t *testing.T) {
 		l.Allow("other")              // is refused,
 		l.TryAcquireUpTo("other", 1)  // this too,
 		l.TryAcquireUpTo("fourth", 9) // and this takes what is left
-		if want := []string{"k 0s 0s", "k 3s 0s", "other 0s 0s", "third 0s 0s", "fourth 0s 0s", "fourth 0s 0s"}; !slices.Equal(got, want) {
+		if want := []string{"k 0s 0s", "k 3s 0s", "other 0s 0s", "third 0s 0s", "fourth 0s 0s",
+			"fourth 0s 0s"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	})
@@ -236,7 +238,8 @@ func TestOnAdmit(t *testing.T) {
 
 // OnAdmit that panics loses the permit.
 func TestPanickingOnAdmit(t *testing.T) {
-	l := limiterOf(t, Limit{InFlight: 1}, OnAdmit(func(string, time.Duration, time.Duration) { panic("hook") }))
+	l := limiterOf(t, Limit{InFlight: 1},
+		OnAdmit(func(string, time.Duration, time.Duration) { panic("hook") }))
 	func() {
 		defer func() { _ = recover() }()
 		_, _ = l.Acquire(t.Context(), "k")
@@ -283,9 +286,12 @@ func TestRaiseWakesWaiters(t *testing.T) {
 			setLimit(t, l, Limit{Rates: []Rate{perSecond(1e12, 1000)}, InFlight: 2_000_000})
 			time.Sleep(time.Microsecond)
 		},
-		"no rate":     func(t *testing.T, l *Limiter) { setLimit(t, l, Limit{InFlight: 2_000_000}) },
-		"no limit":    func(t *testing.T, l *Limiter) { setLimit(t, l, Limit{}) },
-		"fewer peers": func(t *testing.T, l *Limiter) { setReplicas(t, l, 1); time.Sleep(10 * time.Millisecond) },
+		"no rate":  func(t *testing.T, l *Limiter) { setLimit(t, l, Limit{InFlight: 2_000_000}) },
+		"no limit": func(t *testing.T, l *Limiter) { setLimit(t, l, Limit{}) },
+		"fewer peers": func(t *testing.T, l *Limiter) {
+			setReplicas(t, l, 1)
+			time.Sleep(10 * time.Millisecond)
+		},
 	} {
 		row(t, name, func(t *testing.T) {
 			l := limiterOf(t, Limit{Rates: []Rate{perSecond(1e6, 1000)}, InFlight: 1999}, Replicas(1000))
@@ -333,7 +339,8 @@ func TestCutRefusesTheHead(t *testing.T) {
 		cut    func(*testing.T, *Limiter)
 		reason Reason
 	}{
-		{"slots of the fleet", func(t *testing.T, l *Limiter) { setLimit(t, l, Limit{InFlight: 2}) }, ReasonTooLarge},
+		{"slots of the fleet", func(t *testing.T, l *Limiter) { setLimit(t, l, Limit{InFlight: 2}) },
+			ReasonTooLarge},
 		{"slots of this replica", func(t *testing.T, l *Limiter) { setReplicas(t, l, 2) }, ReasonShare},
 		{"burst", func(t *testing.T, l *Limiter) { setLimit(t, l, rated(perSecond(1, 2))) }, ReasonTooLarge},
 		{"all", func(t *testing.T, l *Limiter) { setLimit(t, l, Limit{Deny: true}) }, ReasonDenied},
@@ -467,7 +474,8 @@ func TestCancelInTheMiddleMovesThoseBehind(t *testing.T) {
 // window.
 func TestAlignedTurnBehindASlot(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		limit := Limit{InFlight: 1, Rates: []Rate{{Name: "day", Events: 1000, Per: 24 * time.Hour, Aligned: true}}}
+		limit := Limit{InFlight: 1,
+			Rates: []Rate{{Name: "day", Events: 1000, Per: 24 * time.Hour, Aligned: true}}}
 		l := limiterOf(t, limit, MaxWait(time.Minute))
 		p := took(t, l, "k")
 		a := asking(t, l, "k")

@@ -27,9 +27,11 @@ func total(events uint64, k int64) int64 {
 
 // Bound 11: with ordinals the fleet's total is exact in each single window.
 func TestQuotasAddUpExactly(t *testing.T) {
-	for _, events := range []uint64{1, 7, 333, 999, 1000, 1001, 2500, 3333, 10_000, 100_000, 123_457, 1_000_000_007, 1e15} {
+	for _, events := range []uint64{1, 7, 333, 999, 1000, 1001, 2500, 3333, 10_000, 100_000, 123_457,
+		1_000_000_007, 1e15} {
 		for _, replicas := range []uint64{1, 2, 3, 7, 10, 64, 333} {
-			for _, k := range []int64{0, 1, 2, 3, 999, 1000, 63_939_132, 1 << 50, -1, -17, math.MaxInt64 - 1, math.MinInt64 + 1} {
+			for _, k := range []int64{0, 1, 2, 3, 999, 1000, 63_939_132, 1 << 50, -1, -17, math.MaxInt64 - 1,
+				math.MinInt64 + 1} {
 				sum := int64(0)
 				for i := range replicas {
 					c := schedule{per: 1, events: events, replicas: replicas, ordinal: i + 1, weight: 1}
@@ -40,7 +42,8 @@ func TestQuotasAddUpExactly(t *testing.T) {
 					sum += q
 				}
 				if want := total(events, k); sum != want {
-					t.Errorf("%d thousandths, %d replicas, window %d: the sum is %d, want %d", events, replicas, k, sum, want)
+					t.Errorf("%d thousandths, %d replicas, window %d: the sum is %d, want %d", events,
+						replicas, k, sum, want)
 				}
 			}
 		}
@@ -77,8 +80,11 @@ func TestQuotaWithoutOrdinalRoundsDown(t *testing.T) {
 
 func TestScheduleSumIsTheLoop(t *testing.T) {
 	for _, c := range []schedule{
-		{events: 2500, replicas: 1, weight: 1, ordinal: 1}, {events: 2500, replicas: 3, weight: 1, ordinal: 2}, {events: 100_000, replicas: 7, weight: 1, ordinal: 7},
-		{events: 300, replicas: 2, weight: 1, ordinal: 1}, {events: 100_000, replicas: 7, weight: 1}, {events: 300, replicas: 2, weight: 1, phase: 5}, {events: 1, replicas: 1, weight: 1},
+		{events: 2500, replicas: 1, weight: 1, ordinal: 1},
+		{events: 2500, replicas: 3, weight: 1, ordinal: 2},
+		{events: 100_000, replicas: 7, weight: 1, ordinal: 7},
+		{events: 300, replicas: 2, weight: 1, ordinal: 1}, {events: 100_000, replicas: 7, weight: 1},
+		{events: 300, replicas: 2, weight: 1, phase: 5}, {events: 1, replicas: 1, weight: 1},
 	} {
 		for _, from := range []int64{-3000, -1, 0, 5, 999, 123_456} {
 			want := 0.0
@@ -176,7 +182,8 @@ func TestWindow(t *testing.T) {
 // Bound 11: a step of the wall clock opens at most one window, and a step back opens none at once.
 func TestClockStepOpensOneWindow(t *testing.T) {
 	for step, most := range map[time.Duration]int64{
-		time.Second: 5, time.Hour: 5, 10_000 * time.Hour: 5, -time.Second: 0, -time.Hour: 0, -10_000 * time.Hour: 0,
+		time.Second: 5, time.Hour: 5, 10_000 * time.Hour: 5, -time.Second: 0, -time.Hour: 0,
+		-10_000 * time.Hour: 0,
 	} {
 		now := realNow()
 		w := opened(now, fiveASecond)
@@ -286,7 +293,8 @@ func TestAlignedWaitsEndAtTheWindowsStart(t *testing.T) {
 
 func TestFractionsCarryOverWindows(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Rate{Events: 2.5, Per: time.Second, Aligned: true}), StartPool(Pool{Replicas: 1, Ordinal: 1, Fixed: true}))
+		l := limiterOf(t, rated(Rate{Events: 2.5, Per: time.Second, Aligned: true}),
+			StartPool(Pool{Replicas: 1, Ordinal: 1, Fixed: true}))
 		n := 0
 		for range 100 {
 			for l.Allow("k") {
@@ -303,7 +311,8 @@ func TestFractionsCarryOverWindows(t *testing.T) {
 // A window may hold more than the global burst when fractions add up; a batch reader gets what there is.
 func TestUpToOfAWindowWithACarriedEvent(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Rate{Events: 2.5, Per: time.Second, Aligned: true}), StartPool(Pool{Replicas: 1, Ordinal: 1, Fixed: true}))
+		l := limiterOf(t, rated(Rate{Events: 2.5, Per: time.Second, Aligned: true}),
+			StartPool(Pool{Replicas: 1, Ordinal: 1, Fixed: true}))
 		for i := range 4 {
 			if _, n := l.TryAcquireUpTo("k", 10); n < 2 {
 				t.Errorf("window %d: a batch of %d, want at least 2", i, n)
@@ -317,7 +326,8 @@ func TestReplicasWithOrdinalsShareAWindowExactly(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		var fleet []*Limiter
 		for i := range 7 {
-			fleet = append(fleet, limiterOf(t, rated(Rate{Events: 10, Per: time.Minute, Aligned: true}), StartPool(Pool{Replicas: 7, Ordinal: i + 1, Fixed: true})))
+			fleet = append(fleet, limiterOf(t, rated(Rate{Events: 10, Per: time.Minute, Aligned: true}),
+				StartPool(Pool{Replicas: 7, Ordinal: i + 1, Fixed: true})))
 		}
 		for window := range 10 {
 			n := 0
@@ -440,7 +450,8 @@ func TestSparseWindowsMeet(t *testing.T) {
 			cycle := time.Duration(60 / other.Events * float64(other.Per))
 			var calls []*call
 			for i := range 60 {
-				l := limiterOf(t, rated(second, other), StartPool(Pool{Replicas: 60, Ordinal: i + 1}), StartEmpty())
+				l := limiterOf(t, rated(second, other), StartPool(Pool{Replicas: 60, Ordinal: i + 1}),
+					StartEmpty())
 				calls = append(calls, asking(t, l, "k", Cost("tokens", 1)))
 			}
 			time.Sleep(2 * max(cycle, time.Minute))
@@ -503,9 +514,10 @@ func TestSparseWindowKeepsItsEventInALargerPool(t *testing.T) {
 func TestComeBackWhenAllAreOpen(t *testing.T) {
 	bucket := Rate{Name: "bucket", Events: 1, Per: 7 * time.Second, Burst: 2}
 	for name, limit := range map[string]Limit{
-		"a sparse window":    rated(bucket, Rate{Name: "w", Events: 1, Per: time.Second, Aligned: true}),
-		"two sparse windows": rated(bucket, Rate{Name: "v", Events: 1, Per: time.Second, Aligned: true}, Rate{Name: "w", Events: .7, Per: 3 * time.Second, Aligned: true}),
-		"a turn":             rated(bucket, Every(time.Second)),
+		"a sparse window": rated(bucket, Rate{Name: "w", Events: 1, Per: time.Second, Aligned: true}),
+		"two sparse windows": rated(bucket, Rate{Name: "v", Events: 1, Per: time.Second, Aligned: true},
+			Rate{Name: "w", Events: .7, Per: 3 * time.Second, Aligned: true}),
+		"a turn": rated(bucket, Every(time.Second)),
 	} {
 		for ordinal := 1; ordinal <= 5; ordinal++ {
 			row(t, []any{name, ordinal}, func(t *testing.T) {
@@ -538,7 +550,8 @@ func TestAnotherRateChangesNoWindow(t *testing.T) {
 			before := touch()
 			must(t, l.SetLimit(Rates(window(2), PerMinute(100))))
 			if after := touch(); before != 1 || after != before {
-				t.Errorf("phase %d: %v left, after the change of another rate %v, want 1", phase, before, after)
+				t.Errorf("phase %d: %v left, after the change of another rate %v, want 1", phase,
+					before, after)
 			}
 			time.Sleep(time.Second) // the other phase's window
 		}

@@ -113,16 +113,19 @@ in-flight = 4
 `
 
 func TestNew(t *testing.T) {
-	s := start(t, base+"dry-run = true\nqueue = 7\nmax-keys = 99\n", config.LimiterOptions(quotient.MaxKeys(50)))
+	s := start(t, base+"dry-run = true\nqueue = 7\nmax-keys = 99\n",
+		config.LimiterOptions(quotient.MaxKeys(50)))
 	api, other := s.limiter(t, "api").Stats(), s.limiter(t, "other").Stats()
-	if api.Pool.Replicas != 4 || api.Limit.String() != "second: 100 per 1s" || api.DryRun || api.MaxKeys != 50 ||
+	if api.Pool.Replicas != 4 || api.Limit.String() != "second: 100 per 1s" || api.DryRun ||
+		api.MaxKeys != 50 ||
 		len(api.Plans) != 1 || !s.limiter(t, "api").Explain("/x").Limit.Deny {
 		t.Errorf("api: %+v", api)
 	}
 	if !other.DryRun || other.MaxKeys != 50 {
 		t.Errorf("other: %+v", other)
 	}
-	if st := s.State(); st.Path != s.path || st.Loaded.IsZero() || st.Reloads != 0 || st.Failures != 0 || st.Differs != nil {
+	if st := s.State(); st.Path != s.path || st.Loaded.IsZero() || st.Reloads != 0 || st.Failures != 0 ||
+		st.Differs != nil {
 		t.Errorf("%+v", st)
 	}
 	if f := s.File(); f.Path != s.path || f.Limiters["other"].Queue != 7 {
@@ -142,8 +145,10 @@ func TestNewIsWhole(t *testing.T) {
 		"q.toml:9:11: limiters.other: the registry has a limiter of that name that is not the file's": nil,
 		"nope": {config.With(part{prepare: func(*config.File) error { return nope }})},
 		"none": {config.Adjust(func(*config.File) error { return errors.New("none") })},
-		"q.toml:2:12: pool.replicas: 0 is not between 1 and 1000000": {config.Adjust(func(f *config.File) error { f.Pool.Replicas = 0; return nil })},
-		"q.toml:3:11: limiters.api: quotient: MaxKeys: 0 is below 1": {config.LimiterOptions(quotient.MaxKeys(0))},
+		"q.toml:2:12: pool.replicas: 0 is not between 1 and 1000000": {
+			config.Adjust(func(f *config.File) error { f.Pool.Replicas = 0; return nil })},
+		"q.toml:3:11: limiters.api: quotient: MaxKeys: 0 is below 1": {
+			config.LimiterOptions(quotient.MaxKeys(0))},
 		"config: Logger: nil":                        {config.Logger(nil)},
 		"config: With: nil":                          {config.With(nil)},
 		"config: Adjust: nil":                        {config.Adjust(nil)},
@@ -176,9 +181,11 @@ func TestReload(t *testing.T) {
 		api.Allow("/a")
 	}
 	before := api.Stats().Admitted
-	must(t, s.change(t, strings.NewReplacer("events = 100", "events = 40", "/x", "/y", "in-flight = 8", "in-flight = 9",
+	must(t, s.change(t, strings.NewReplacer("events = 100", "events = 40", "/x", "/y", "in-flight = 8",
+		"in-flight = 9",
 		"[limiters.other]", "[limiters.third]", "replicas = 4", "replicas = 2").Replace(base)))
-	if now := s.limiter(t, "api"); now != api || now.Stats().Admitted != before || now.Stats().Limit.Rates[0].Events != 40 {
+	if now := s.limiter(t, "api"); now != api || now.Stats().Admitted != before ||
+		now.Stats().Limit.Rates[0].Events != 40 {
 		t.Errorf("%+v", now.Stats())
 	}
 	if s.limiter(t, "third").Stats().Pool.Replicas != 2 || api.Stats().Pool.Replicas != 2 {
@@ -219,7 +226,8 @@ func TestBrokenFile(t *testing.T) {
 	if st.Failures != 1 || st.Error != want || st.ErrorAt.IsZero() || st.Reloads != 0 || s.File() != old {
 		t.Errorf("%+v", st)
 	}
-	if line := log.take(); !strings.HasPrefix(line, `level=ERROR msg="file refused: the old one stays in force"`) ||
+	if line := log.take(); !strings.HasPrefix(line,
+		`level=ERROR msg="file refused: the old one stays in force"`) ||
 		strings.Count(line, "\n") != 1 {
 		t.Error(line)
 	}
@@ -235,8 +243,7 @@ func TestBrokenFile(t *testing.T) {
 // TestReloadIsWhole: when a part, or a limiter, cannot follow, nothing changes at all.
 func TestReloadIsWhole(t *testing.T) {
 	commits, fails := 0, false
-	s := start(t, base,
-		config.With(part{commit: func(*config.File) { commits++ }}),
+	s := start(t, base, config.With(part{commit: func(*config.File) { commits++ }}),
 		config.With(part{prepare: func(*config.File) error {
 			if fails {
 				return errors.New("it cannot")
@@ -247,7 +254,8 @@ func TestReloadIsWhole(t *testing.T) {
 	must(t, api.Override("/held", &quotient.Limit{InFlight: 3}))
 	keys := []string{"/x", "/y", "/held", "k"}
 	before := states(s.reg, keys)
-	changed := strings.NewReplacer("events = 100", "events = 40", "/x", "/y", "[limiters.other]\nin-flight = 4", "[limiters.new]\ndeny = true",
+	changed := strings.NewReplacer("events = 100", "events = 40", "/x", "/y",
+		"[limiters.other]\nin-flight = 4", "[limiters.new]\ndeny = true",
 		"plans.paid", "plans.free").Replace(base)
 	refused := func(text, want string) {
 		t.Helper()
@@ -279,8 +287,10 @@ func TestFixedSettings(t *testing.T) {
 		"limiters.other.queue-per-key": base + "queue-per-key = 5\n",
 		"limiters.other.policy":        base + "policy = \"tracking\"\n",
 		"pool.hold-down":               strings.Replace(base, "[pool]", "[pool]\nhold-down = \"1s\"", 1),
-		"pool.max-age":                 strings.Replace(base, "[pool]", "[pool]\nsource = \"env:\"\nmax-age = \"1s\"", 1),
-		"pool.replicas":                strings.Replace(base, "[pool]\nreplicas = 4", "[pool]\nsource = \"env:\"\nreplicas = 5", 1),
+		"pool.max-age": strings.Replace(base, "[pool]",
+			"[pool]\nsource = \"env:\"\nmax-age = \"1s\"", 1),
+		"pool.replicas": strings.Replace(base, "[pool]\nreplicas = 4",
+			"[pool]\nsource = \"env:\"\nreplicas = 5", 1),
 	} {
 		want := field + ": it is fixed while the limiter is in force (restart to change it)"
 		if err := s.change(t, text); err == nil || !strings.HasSuffix(err.Error(), want) {
@@ -383,7 +393,8 @@ rates = [
 	for _, r := range f.Limiters["api"].Limit.Rates {
 		names = append(names, r.Name)
 	}
-	if want := []string{"second", "minute", "", "hour", "day", "10s", "second", ""}; !slices.Equal(names, want) {
+	if want := []string{"second", "minute", "", "hour", "day", "10s", "second",
+		""}; !slices.Equal(names, want) {
 		t.Errorf("%q, want %q", names, want)
 	}
 }

@@ -23,7 +23,10 @@ const lends = "[pool]\nsource = \"gossip:\"\nhold-down = \"0s\"\n[limiters.api]\
 
 // TestDemand: a limiter with demand has what the source carries, by default and as the file says.
 func TestDemand(t *testing.T) {
-	for text, maxAge := range map[string]time.Duration{"demand = {}": 2 * time.Second, "demand = { max-age = \"5s\" }": 5 * time.Second} {
+	for text, maxAge := range map[string]time.Duration{
+		"demand = {}":                   2 * time.Second,
+		"demand = { max-age = \"5s\" }": 5 * time.Second,
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			a := adjust(t, lends+text+"\n[limiters.plain]\nin-flight = 1\n", gossips())
 			ctx, cancel := context.WithCancel(t.Context())
@@ -42,8 +45,8 @@ func TestDemand(t *testing.T) {
 	}
 }
 
-// TestDemandWantsACarrier: a source that does not carry what replicas say is refused beside demand, at the start, later, and in a limiter
-// that comes later.
+// TestDemandWantsACarrier: a source that does not carry what replicas say is refused beside demand, at the
+// start, later, and in a limiter that comes later.
 func TestDemandWantsACarrier(t *testing.T) {
 	const want = "limiters.api.demand: the pool.source does not carry what replicas say (such as gossip)"
 	f, err := config.Parse("q.toml", []byte(strings.Replace(lends, "gossip:", "env:", 1)+"demand = {}\n"))
@@ -53,14 +56,16 @@ func TestDemandWantsACarrier(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		a := adjust(t, lends+"demand = {}\n", gossips())
-		if err := a.change(t, strings.Replace(lends, "gossip:", "env:", 1)); err == nil || !strings.HasSuffix(err.Error(), want) {
+		if err := a.change(t, strings.Replace(lends, "gossip:", "env:", 1)); err == nil ||
+			!strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 		must(t, a.change(t, lends))
 	})
 	s := start(t, base, gossips())
 	late := strings.Replace(base, "[pool]", "[pool]\nsource = \"env:\"", 1)
-	if err := s.change(t, late+"[limiters.late]\nin-flight = 1\ndemand = {}\n"); err == nil || !strings.Contains(err.Error(), "limiters.late.demand") {
+	if err := s.change(t, late+"[limiters.late]\nin-flight = 1\ndemand = {}\n"); err == nil ||
+		!strings.Contains(err.Error(), "limiters.late.demand") {
 		t.Errorf("a limiter that comes late: %v", err)
 	}
 }
@@ -69,12 +74,16 @@ func TestDemandWantsACarrier(t *testing.T) {
 func TestDemandIsFixed(t *testing.T) {
 	gossip := strings.Replace(base, "[pool]", "[pool]\nsource = \"gossip:\"", 1)
 	s := start(t, gossip+"demand = { keys = 5 }\n", gossips())
-	for _, text := range []string{gossip, gossip + "demand = { keys = 6 }\n", gossip + "demand = { keys = 5, max-age = \"1s\" }\n"} {
-		if err := s.change(t, text); err == nil || !strings.HasSuffix(err.Error(), "limiters.other.demand: it is fixed while the limiter is in force (restart to change it)") {
+	for _, text := range []string{gossip, gossip + "demand = { keys = 6 }\n",
+		gossip + "demand = { keys = 5, max-age = \"1s\" }\n"} {
+		if err := s.change(t, text); err == nil ||
+			!strings.HasSuffix(err.Error(),
+				"limiters.other.demand: it is fixed while the limiter is in force (restart to change it)") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	must(t, s.change(t, gossip+"demand = { keys = 5 }\n[limiters.late]\nin-flight = 1\ndemand = { keys = 7 }\n"))
+	must(t,
+		s.change(t, gossip+"demand = { keys = 5 }\n[limiters.late]\nin-flight = 1\ndemand = { keys = 7 }\n"))
 	if d := s.File().Limiters["late"].Demand; d == nil || d.Keys != 7 {
 		t.Errorf("late: %+v", d)
 	}

@@ -20,13 +20,15 @@ func TestDocumentedFile(t *testing.T) {
 		}
 	}
 	f, err := config.Parse("q.toml", []byte(text.String()))
-	if f != nil || err == nil || strings.Count(err.Error(), "\n") != 0 || !strings.Contains(err.Error(), `rates[3].unit: "tokens"`) {
+	if f != nil || err == nil || strings.Count(err.Error(), "\n") != 0 ||
+		!strings.Contains(err.Error(), `rates[3].unit: "tokens"`) {
 		t.Fatalf("%v", err)
 	}
 	for field := range strings.SplitSeq(encode(&config.File{
 		Limiters: map[string]config.Limiter{"a": {}},
-		Proxy:    &config.Proxy{TLS: &config.TLS{}, JWT: &config.JWT{}, Admin: config.Admin{TLS: &config.TLS{}}},
-		Leases:   &config.Leases{Election: &config.Election{}},
+		Proxy: &config.Proxy{TLS: &config.TLS{}, JWT: &config.JWT{},
+			Admin: config.Admin{TLS: &config.TLS{}}},
+		Leases: &config.Leases{Election: &config.Election{}},
 	}, true), "\n") {
 		name, _, ok := strings.Cut(field, " = ")
 		if ok && !strings.Contains(text.String(), name) {

@@ -15,7 +15,8 @@ import (
 // drawFile draws a valid file; with proxy it may have a section [proxy].
 func drawFile(t *rapid.T, proxy bool) *config.File {
 	f := &config.File{Pool: drawPool(t), Limiters: make(map[string]config.Limiter)}
-	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b.c", "d_e", "f-0"}), 1, 3, rapid.ID).
+	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b.c", "d_e", "f-0"}), 1, 3,
+		rapid.ID).
 		Draw(t, "limiters") {
 		f.Limiters[name] = drawLimiter(t, proxy)
 	}
@@ -32,7 +33,8 @@ func drawFile(t *rapid.T, proxy bool) *config.File {
 func drawDemand(t *rapid.T, f *config.File) {
 	if l, ok := f.Limiters["a"]; ok && f.Pool.Source != "" && rapid.Bool().Draw(t, "demand") {
 		l.Demand = &config.Demand{
-			Keys: rapid.IntRange(1, 10_000).Draw(t, "keys"), MaxAge: drawDuration(t, time.Millisecond, time.Hour),
+			Keys:   rapid.IntRange(1, 10_000).Draw(t, "keys"),
+			MaxAge: drawDuration(t, time.Millisecond, time.Hour),
 		}
 		f.Limiters["a"] = l
 	}
@@ -43,9 +45,11 @@ func drawLeases(t *rapid.T) *config.Leases {
 	l := &config.Leases{
 		Listen:     rapid.SampledFrom([]string{"127.0.0.1:8000", "a.test:80", "[::1]:0"}).Draw(t, "listen"),
 		Semaphores: make(map[string]lease.Semaphore),
-		KeepIdle:   drawDuration(t, 0, time.Hour), Grace: drawDuration(t, 0, time.Hour), MaxPeers: int(n(1 << 20)),
+		KeepIdle:   drawDuration(t, 0, time.Hour), Grace: drawDuration(t, 0, time.Hour),
+		MaxPeers: int(n(1 << 20)),
 	}
-	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"A", "/&", "is_acquired", "ä b.c", `"\n`}), 0, 3, rapid.ID).
+	for _, name := range rapid.SliceOfNDistinct(
+		rapid.SampledFrom([]string{"A", "/&", "is_acquired", "ä b.c", `"\n`}), 0, 3, rapid.ID).
 		Draw(t, "semaphores") {
 		l.Semaphores[name] = lease.Semaphore{Max: n(lease.MaxCount), Level: n(1 << 31)}
 	}
@@ -53,7 +57,8 @@ func drawLeases(t *rapid.T) *config.Leases {
 		l.Election = &config.Election{
 			Endpoints: []string{"10.0.0.5:2379", "https://a.test:2379"},
 			URL:       rapid.SampledFrom([]string{"", "http://10.0.0.7:8000"}).Draw(t, "url"),
-			Name:      "jobs", TTL: time.Duration(n(1000)+1) * time.Second, User: "me", PasswordFile: "password",
+			Name:      "jobs", TTL: time.Duration(n(1000)+1) * time.Second, User: "me",
+			PasswordFile: "password",
 		}
 	}
 	return l
@@ -65,7 +70,8 @@ func drawPool(t *rapid.T) config.Pool {
 		HoldDown: drawDuration(t, 0, time.Hour),
 	}
 	if rapid.Bool().Draw(t, "source") {
-		p.Source = rapid.SampledFrom([]string{"dns:web.test.", "file:replicas.json", "env:", "redis:redis://a/0"}).Draw(t, "source")
+		p.Source = rapid.SampledFrom([]string{"dns:web.test.", "file:replicas.json", "env:",
+			"redis:redis://a/0"}).Draw(t, "source")
 		p.Await = rapid.Bool().Draw(t, "await")
 		p.MaxAge = drawDuration(t, time.Second, time.Hour)
 		p.Replicas *= rapid.IntRange(0, 1).Draw(t, "sized")
@@ -87,8 +93,9 @@ func drawDuration(t *rapid.T, least, most time.Duration) time.Duration {
 func drawLimiter(t *rapid.T, proxy bool) config.Limiter {
 	l := config.Limiter{
 		Limit: drawLimit(t), DryRun: rapid.Bool().Draw(t, "dry run"), Refuse: rapid.Bool().Draw(t, "refuse"),
-		QueuePerKey: rapid.IntRange(0, 1000).Draw(t, "per key"), Queue: rapid.IntRange(0, 1000).Draw(t, "queue"),
-		MaxKeys: rapid.IntRange(10, 1<<20).Draw(t, "max keys"), Policy: "fixed",
+		QueuePerKey: rapid.IntRange(0, 1000).Draw(t, "per key"),
+		Queue:       rapid.IntRange(0, 1000).Draw(t, "queue"),
+		MaxKeys:     rapid.IntRange(10, 1<<20).Draw(t, "max keys"), Policy: "fixed",
 		Plans: drawLimits(t, "free", "paid", "x.y"), Overrides: drawLimits(t, "/", "/a b", `/"q"`, "/é/\\"),
 	}
 	if !l.Refuse && rapid.Bool().Draw(t, "bounded") {
@@ -129,7 +136,8 @@ func drawLimit(t *rapid.T) (l quotient.Limit) {
 
 func drawRate(t *rapid.T, i int) quotient.Rate {
 	r := quotient.Rate{
-		Events: rapid.Float64Range(0.001, 1e6).Draw(t, "events"), Per: drawDuration(t, time.Second, time.Hour),
+		Events:  rapid.Float64Range(0.001, 1e6).Draw(t, "events"),
+		Per:     drawDuration(t, time.Second, time.Hour),
 		Aligned: rapid.Bool().Draw(t, "aligned"), NoTurns: rapid.Bool().Draw(t, "no turns"),
 	}
 	if rapid.Bool().Draw(t, "whole") {
@@ -151,29 +159,36 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 		Listen: rapid.SampledFrom([]string{"127.0.0.1:4040", ":80", "[::1]:0"}).Draw(t, "listen"),
 		Fields: rapid.SampledFrom([]string{"draft-11", "x-ratelimit", "off"}).Draw(t, "fields"),
 		H2C:    rapid.Bool().Draw(t, "h2c"),
-		Health: config.Health{Path: "/healthz?a=%20", Every: d(), Timeout: d(), Unhealthy: n(1, 9), Healthy: n(1, 9)},
+		Health: config.Health{Path: "/healthz?a=%20", Every: d(), Timeout: d(), Unhealthy: n(1, 9),
+			Healthy: n(1, 9)},
 		Timeouts: config.Timeouts{
-			ReadHeader: d(), ReadBody: d(), Write: d(), Idle: d(), Dial: d(), ResponseHeader: d(), Stream: d(), Shutdown: d(),
+			ReadHeader: d(), ReadBody: d(), Write: d(), Idle: d(), Dial: d(), ResponseHeader: d(),
+			Stream: d(), Shutdown: d(),
 		},
 		Max: config.Max{
-			HeaderBytes: n(1<<10, 1<<20), BodyBytes: int64(n(0, 1<<30)), Connections: n(1, 1e6), Streams: n(1, 1000), Upstream: n(0, 9),
+			HeaderBytes: n(1<<10, 1<<20), BodyBytes: int64(n(0, 1<<30)), Connections: n(1, 1e6),
+			Streams: n(1, 1000), Upstream: n(0, 9),
 		},
-		Admin: config.Admin{Listen: rapid.SampledFrom([]string{"127.0.0.1:4041", "off", "unix:admin.sock"}).Draw(t, "admin")},
+		Admin: config.Admin{Listen: rapid.SampledFrom([]string{"127.0.0.1:4041", "off", "unix:admin.sock"}).
+			Draw(t, "admin")},
 	}
 	for i := range n(1, 3) {
 		p.Upstreams = append(p.Upstreams, &url.URL{
-			Scheme: rapid.SampledFrom([]string{"http", "https", "h2c"}).Draw(t, "scheme"), Host: fmt.Sprintf("a%d.test:80", i),
+			Scheme: rapid.SampledFrom([]string{"http", "https", "h2c"}).Draw(t, "scheme"),
+			Host:   fmt.Sprintf("a%d.test:80", i),
 		})
 	}
 	if rapid.Bool().Draw(t, "trusted") {
-		p.Trusted = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")}
+		p.Trusted = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"),
+			netip.MustParsePrefix("2001:db8::/32")}
 		p.ProxyProtocol = rapid.Bool().Draw(t, "proxy protocol")
 	}
 	if rapid.Bool().Draw(t, "tls") {
 		p.TLS = &config.TLS{Cert: "cert.pem", Key: "key.pem", ClientCA: "ca.pem"}
 		p.JWT = &config.JWT{KeyFile: "jwt.pem", Issuer: "us", Audience: "them"}
 		p.Admin.TLS = &config.TLS{Cert: "a.pem", Key: "b.pem"}
-		p.Admin.TokenFile, p.Admin.ReadOnlyTokenFile, p.Admin.Hosts = "token", "readers", []string{"a.test", "b.test"}
+		p.Admin.TokenFile, p.Admin.ReadOnlyTokenFile, p.Admin.Hosts = "token", "readers",
+			[]string{"a.test", "b.test"}
 	}
 	drawRules(t, f, p)
 	return p
@@ -182,11 +197,13 @@ func drawProxy(t *rapid.T, f *config.File) *config.Proxy {
 // drawRules draws a rule for each limiter, and a last one that is exempt.
 func drawRules(t *rapid.T, f *config.File, p *config.Proxy) {
 	keys := []config.Key{
-		{Kind: config.KeyPath}, {Kind: config.KeyClient}, {Kind: config.KeyHost}, {Kind: config.KeyHeader, Arg: "X-Key"},
+		{Kind: config.KeyPath}, {Kind: config.KeyClient}, {Kind: config.KeyHost},
+		{Kind: config.KeyHeader, Arg: "X-Key"},
 	}
 	for name := range f.Limiters {
 		r := config.Rule{
-			Pattern: "GET a.test/" + name + "/{x}/y%20z/", Limiter: name, Key: rapid.SampledFrom(keys).Draw(t, "key"),
+			Pattern: "GET a.test/" + name + "/{x}/y%20z/", Limiter: name,
+			Key: rapid.SampledFrom(keys).Draw(t, "key"),
 		}
 		if len(f.Limiters[name].Overrides) > 0 {
 			r.Key = keys[3] // which may be anything

@@ -105,7 +105,10 @@ func (e *encoder) limiter(path string, l config.Limiter) {
 	if l.Demand != nil {
 		fmt.Fprintf(e, "demand = { keys = %d, max-age = %s }\n", l.Demand.Keys, literal(l.Demand.MaxAge))
 	}
-	for kind, limits := range map[string]map[string]quotient.Limit{"plans": l.Plans, "overrides": l.Overrides} {
+	for kind, limits := range map[string]map[string]quotient.Limit{
+		"plans":     l.Plans,
+		"overrides": l.Overrides,
+	} {
 		for name, limit := range limits {
 			e.table(path + "." + kind + "." + quoted(name))
 			e.limit(limit)
@@ -118,8 +121,8 @@ func (e *encoder) limit(l quotient.Limit) {
 	e.set("deny", l.Deny, false)
 	var rates []string
 	for _, r := range l.Rates {
-		one := fmt.Sprintf("name = %s, unit = %s, events = %s, per = %s", literal(r.Name), literal(r.Unit), literal(r.Events),
-			literal(r.Per))
+		one := fmt.Sprintf("name = %s, unit = %s, events = %s, per = %s", literal(r.Name), literal(r.Unit),
+			literal(r.Events), literal(r.Per))
 		switch {
 		case r.Burst == 1 && e.full:
 			one += ", paced = true"

@@ -58,7 +58,8 @@ func TestReadOfNoFile(t *testing.T) {
 		}
 	}
 	large := write(t, filepath.Join(dir, "large.toml"), strings.Repeat("# a comment\n", 1<<17))
-	if _, err := config.Read(large); err == nil || err.Error() != large+":1:1: the file is larger than 1048576 bytes" {
+	if _, err := config.Read(large); err == nil ||
+		err.Error() != large+":1:1: the file is larger than 1048576 bytes" {
 		t.Error(err)
 	}
 }
@@ -77,13 +78,17 @@ func TestBounds(t *testing.T) {
 		{strings.Repeat("a = 1\n", 30_000), "q.toml:1:1: more than 20,000 keys and values"},
 		{"a = " + strings.Repeat("[", 20_000), "nested more than the maximum of 10000 levels deep"},
 		{"[limiters.a]\nrates = [" + strings.Repeat(rate, 17) + "]", "limiters.a.rates: 17 are more than 16"},
-		{"[proxy]\nupstreams = [" + strings.Repeat(`"http://a",`, 101) + "]", "proxy.upstreams: 101 are more than 100"},
+		{"[proxy]\nupstreams = [" + strings.Repeat(`"http://a",`, 101) + "]",
+			"proxy.upstreams: 101 are more than 100"},
 		{limiters.String(), "q.toml:1:2: limiters: 1001 are more than 1000"},
 		{plans.String(), "limiters.a.plans: 1001 are more than 64"},
-		{overrides.String(), "limiters.a.overrides: 1001 are more than 1000: at most 1,000, and half of max-keys"},
+		{overrides.String(), "limiters.a.overrides: 1001 are more than 1000: at most 1,000, and half " +
+			"of max-keys"},
 		{rules.String(), "proxy.rules: 1001 are more than 1000"},
-		{"[limiters.a]\noverrides." + strings.Repeat("k", 5000) + ".deny = true", "a key of 5000 bytes is longer than 4096"},
-		{"[[proxy.rules]]\npattern = \"/" + strings.Repeat("p", 2000) + "\"", "pattern: 2001 bytes are more than 256"},
+		{"[limiters.a]\noverrides." + strings.Repeat("k", 5000) + ".deny = true",
+			"a key of 5000 bytes is longer than 4096"},
+		{"[[proxy.rules]]\npattern = \"/" + strings.Repeat("p", 2000) + "\"",
+			"pattern: 2001 bytes are more than 256"},
 	} {
 		if got := wrong(t, c.text); !strings.Contains(got, c.want) {
 			t.Errorf("%.60s: %.200s, want %s", c.text, got, c.want)

@@ -74,7 +74,8 @@ func inside(t *testing.T, text string, err error) {
 	}
 	lines := strings.Split(text, "\n")
 	for _, e := range all {
-		if e.Line < 1 || e.Line > len(lines) || e.Column < 1 || e.Column > utf8.RuneCountInString(lines[e.Line-1])+1 ||
+		if e.Line < 1 || e.Line > len(lines) || e.Column < 1 ||
+			e.Column > utf8.RuneCountInString(lines[e.Line-1])+1 ||
 			e.File != "q.toml" || e.Text == "" {
 			t.Fatalf("%q: %+v", text, e)
 		}

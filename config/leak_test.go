@@ -22,7 +22,8 @@ func TestThousandReloads(t *testing.T) {
 		keys[i] = fmt.Sprint("/", i)
 	}
 	reload := func(i int) {
-		next := fmt.Sprintf("%s[limiters.n%d]\ndeny = true\n[limiters.api.plans.p%d]\nin-flight = %d\n", text(i%7+1), i%5, i%3, i%11+1)
+		next := fmt.Sprintf("%s[limiters.n%d]\ndeny = true\n[limiters.api.plans.p%d]\nin-flight = %d\n",
+			text(i%7+1), i%5, i%3, i%11+1)
 		broken := i%10 == 9
 		if broken {
 			next = strings.Replace(next, "deny", "dney", 1)

@@ -43,7 +43,8 @@ func matches(pattern string, r request) bool {
 	}
 	i := strings.IndexByte(rest, '/')
 	host, path := rest[:i], rest[i:]
-	if method != "" && method != r.method && !(method == "GET" && r.method == "HEAD") || host != "" && host != r.host {
+	if method != "" && method != r.method && !(method == "GET" && r.method == "HEAD") ||
+		host != "" && host != r.host {
 		return false
 	}
 	if path == "/{$}" {
@@ -135,8 +136,10 @@ func agree(t *rapid.T, patterns []string, all []request) {
 		i := first(patterns, r)
 		reached[i] = true
 		h, chosen := mux.Handler(&http.Request{Method: r.method, Host: r.host, URL: &url.URL{Path: r.path}})
-		if _, ours := h.(http.HandlerFunc); !ours { // the root of a subtree, whose path no other pattern names
-			if !matches(chosen, request{r.method, r.host, r.path + "/"}) && !matches(chosen, request{r.method, r.host, r.path + "/zz"}) {
+		// the root of a subtree, whose path no other pattern names
+		if _, ours := h.(http.HandlerFunc); !ours {
+			if !matches(chosen, request{r.method, r.host, r.path + "/"}) &&
+				!matches(chosen, request{r.method, r.host, r.path + "/zz"}) {
 				t.Fatalf("%q of %q: http.ServeMux redirects to %q", r, patterns, chosen)
 			}
 			reached[slices.Index(patterns, chosen)] = true

@@ -185,7 +185,8 @@ func TestSourceThatIsNotNeeded(t *testing.T) {
 		if n := p["a"].closedUnasked.Load(); n != 1 {
 			t.Errorf("a was closed %d times, want once", n)
 		}
-		if err := a.change(t, strings.Replace(source("x"), "replicas", "ordinal = 2\nreplicas", 1)); err == nil ||
+		if err := a.change(t, strings.Replace(source("x"), "replicas", "ordinal = 2\nreplicas", 1)); err ==
+			nil ||
 			err.Error() != "q.toml:2:10: pool.source: there is no pool x" {
 			t.Error(err)
 		}
@@ -201,7 +202,9 @@ func TestUnknownScheme(t *testing.T) {
 	f, err := config.Parse("q.toml", []byte(strings.Replace(source("x"), "test:", "tset:", 1)))
 	must(t, err)
 	_, err = config.New(f, &quotient.Registry{}, pools{}.option())
-	if err == nil || err.Error() != `q.toml:2:10: pool.source: "tset" is not one of dns, env, file, test (did you mean test?)` {
+	if err == nil ||
+		err.Error() !=
+			`q.toml:2:10: pool.source: "tset" is not one of dns, env, file, test (did you mean test?)` {
 		t.Error(err)
 	}
 }
@@ -209,7 +212,8 @@ func TestUnknownScheme(t *testing.T) {
 // TestBuiltInSources: dns, file and env need no option, and env takes no argument.
 func TestBuiltInSources(t *testing.T) {
 	for spec, want := range map[string]string{
-		"dns:web.test.?uncapped": "", "file:replicas": "", "env:": "", "env:x": `q.toml:2:10: pool.source: "x" behind env: it takes no argument`,
+		"dns:web.test.?uncapped": "", "file:replicas": "", "env:": "",
+		"env:x": `q.toml:2:10: pool.source: "x" behind env: it takes no argument`,
 	} {
 		f, err := config.Parse("q.toml", []byte(strings.Replace(source("x"), "test:x", spec, 1)))
 		must(t, err)
@@ -226,7 +230,8 @@ func TestBuiltInSources(t *testing.T) {
 // TestFixedOrdinal: the ordinal of the file goes with what the source counts.
 func TestFixedOrdinal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := adjust(t, strings.Replace(source("a"), "replicas", "ordinal = 3\nreplicas", 1), pools{"a": {size: 10}}.option())
+		a := adjust(t, strings.Replace(source("a"), "replicas", "ordinal = 3\nreplicas", 1),
+			pools{"a": {size: 10}}.option())
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- a.Watch(ctx) }()
@@ -255,9 +260,12 @@ func TestSecretsAreNotLogged(t *testing.T) {
 	}
 	var log logged
 	p := &pool{size: 1}
-	redis := config.WithSources(config.Sources{"redis": func(string) (quotient.Source, error) { return p, nil }})
+	redis := config.WithSources(config.Sources{"redis": func(string) (quotient.Source, error) {
+		return p, nil
+	}})
 	with := func(host string) string {
-		return "[pool]\nsource = \"redis://user:secret@" + host + "\"\nreplicas = 4\n[limiters.api]\nin-flight = 100\n"
+		return "[pool]\nsource = \"redis://user:secret@" + host +
+			"\"\nreplicas = 4\n[limiters.api]\nin-flight = 100\n"
 	}
 	s := start(t, with("a"), config.Logger(log.logger()), redis)
 	must(t, s.change(t, with("b")))

@@ -28,7 +28,8 @@ func TestThrottle(t *testing.T) {
 	if got := f.Leases.Config(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if e := f.Leases.Election; e == nil || e.TTL != 5*time.Second || e.PasswordFile != filepath.Join("testdata", "password") {
+	if e := f.Leases.Election; e == nil || e.TTL != 5*time.Second ||
+		e.PasswordFile != filepath.Join("testdata", "password") {
 		t.Errorf("the election is %+v", e)
 	}
 	wants := []string{
@@ -53,21 +54,24 @@ func TestThrottle(t *testing.T) {
 
 func TestThrottleThatMakesNoSense(t *testing.T) {
 	for text, want := range map[string]string{
-		"[semaphores]\nA = 0":                                      "q.toml:2:5: semaphores.A: 0 is not between 1 and 1099511627776",
-		"[semaphores]\nA = { max = -1 }":                           "q.toml:2:13: semaphores.A.max: -1 is not",
-		"[semaphores]\nA = \"1\"":                                  "q.toml:2:5: semaphores.A: text, not a whole number",
-		"[semaphores.A]\nlevel = 1":                                "q.toml:1:13: semaphores.A.max: it is missing",
-		"litter_collection_interval = \"5\"":                       "litter_collection_interval: \"5\" is no duration",
-		"litter_collection_interval = 5":                           "litter_collection_interval: a whole number, not a duration",
-		"max_peers = 0":                                            "max_peers: 0 is not between",
-		"grace = \"-1s\"":                                          "grace: -1s is not between",
+		"[semaphores]\nA = 0":            "q.toml:2:5: semaphores.A: 0 is not between 1 and 1099511627776",
+		"[semaphores]\nA = { max = -1 }": "q.toml:2:13: semaphores.A.max: -1 is not",
+		"[semaphores]\nA = \"1\"":        "q.toml:2:5: semaphores.A: text, not a whole number",
+		"[semaphores.A]\nlevel = 1":      "q.toml:1:13: semaphores.A.max: it is missing",
+		"litter_collection_interval = \"5\"": "litter_collection_interval: \"5\" is " +
+			"no duration",
+		"litter_collection_interval = 5": "litter_collection_interval: a whole number, not a duration",
+		"max_peers = 0":                  "max_peers: 0 is not between",
+		"grace = \"-1s\"":                "grace: -1s is not between",
 		"[election]\nendpoints = [\"a:1\"]\npassword_file = \"p\"": "election.user: it is missing",
-		"[semaphores":                                              "q.toml:1:11",
-		"[semaphore]\nA = 1":                                       "semaphore: unknown field", // of a file of ours
-		"[leases]\n[semaphores]\nA = 1":                            "q.toml:2:2: semaphores: unknown field",
-		"[limiters.api]\nin-flight = 1\nmax_peers = 1":             "limiters.api.max_peers: unknown field",
+		"[semaphores": "q.toml:1:11",
+		// of a file of ours
+		"[semaphore]\nA = 1":                           "semaphore: unknown field",
+		"[leases]\n[semaphores]\nA = 1":                "q.toml:2:2: semaphores: unknown field",
+		"[limiters.api]\nin-flight = 1\nmax_peers = 1": "limiters.api.max_peers: unknown field",
 	} {
-		if f, err := config.ParseAny("q.toml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if f, err := config.ParseAny("q.toml", []byte(text)); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v; want %s", text, f, err, want)
 		}
 	}
@@ -89,7 +93,8 @@ func TestParseAnyTakesBoth(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 			continue
 		}
-		if got := f.Leases; (got == nil) != (semaphores < 0) || got != nil && len(got.Semaphores) != semaphores {
+		if got := f.Leases; (got == nil) != (semaphores < 0) ||
+			got != nil && len(got.Semaphores) != semaphores {
 			t.Errorf("%q: %+v, want %d semaphores", text, got, semaphores)
 		}
 	}
@@ -135,7 +140,8 @@ func TestThrottleThatComesToBe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "throttle.toml")
 	f, err := config.ReadThrottle(path)
 	must(t, err)
-	if len(f.Leases.Semaphores) != 0 || len(f.Warnings) != 1 || !strings.Contains(f.Warnings[0].Error(), "there is no such file") {
+	if len(f.Leases.Semaphores) != 0 || len(f.Warnings) != 1 ||
+		!strings.Contains(f.Warnings[0].Error(), "there is no such file") {
 		t.Fatalf("got %+v, warnings %v", f.Leases, f.Warnings)
 	}
 	puts, log := make(chan int64, 10), &logged{}

@@ -34,7 +34,8 @@ func followFile(t *testing.T, path string, set func(*config.Config)) *followed {
 	t.Helper()
 	f, err := config.Read(path)
 	must(t, err)
-	w := &followed{t: t, reg: &quotient.Registry{}, puts: make(chan int, 10_000), log: &logged{}, done: make(chan error, 1)}
+	w := &followed{t: t, reg: &quotient.Registry{}, puts: make(chan int, 10_000), log: &logged{},
+		done: make(chan error, 1)}
 	w.Config, err = config.New(f, w.reg, config.Logger(w.log.logger()), config.With(part{
 		commit: func(f *config.File) { w.puts <- f.Limiters["api"].Limit.InFlight },
 	}))
@@ -192,7 +193,8 @@ func TestWatchBroken(t *testing.T) {
 	w := followFile(t, path, nil)
 	write(t, path, text(-1))
 	st := w.failures(1)
-	if !strings.Contains(st.Error, ":2:13: limiters.api.in-flight: -1 is not between") || w.File().Limiters["api"].Limit.InFlight != 1 {
+	if !strings.Contains(st.Error, ":2:13: limiters.api.in-flight: -1 is not between") ||
+		w.File().Limiters["api"].Limit.InFlight != 1 {
 		t.Errorf("%+v", st)
 	}
 	write(t, path, text(-2))

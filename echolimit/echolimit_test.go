@@ -90,7 +90,8 @@ func idle(t testing.TB, l *quotient.Limiter) {
 		permit.Release()
 	}
 	if s := l.Stats(); s.InFlight != 0 || s.Waiting != 0 || s.DoubleReleases != 0 {
-		t.Errorf("in flight %d, waiting %d, double releases %d; want none", s.InFlight, s.Waiting, s.DoubleReleases)
+		t.Errorf("in flight %d, waiting %d, double releases %d; want none", s.InFlight, s.Waiting,
+			s.DoubleReleases)
 	}
 }
 
@@ -129,12 +130,15 @@ func TestRefusal(t *testing.T) {
 	router.GET("/items/:id", func(c *echo.Context) error { served++; return c.String(http.StatusOK, "item") })
 	url, client := serve(t, router)
 	resp, text := get(t, client, url+"/items/1")
-	if resp.StatusCode != 200 || text != "item" || resp.Header.Get("RateLimit-Policy") != `"interval";q=1;w=3600` {
+	if resp.StatusCode != 200 || text != "item" ||
+		resp.Header.Get("RateLimit-Policy") != `"interval";q=1;w=3600` {
 		t.Errorf("status %d, body %q, fields %v", resp.StatusCode, text, resp.Header)
 	}
 	resp, text = get(t, client, url+"/items/2")
-	if resp.StatusCode != 429 || !strings.Contains(text, `"violated-policies":["interval"]`) || resp.Header.Get("Retry-After") != "3600" ||
-		resp.Header.Get("Content-Type") != "application/problem+json" || resp.Header.Get("RateLimit") != `"interval";r=0;t=3600` {
+	if resp.StatusCode != 429 || !strings.Contains(text, `"violated-policies":["interval"]`) ||
+		resp.Header.Get("Retry-After") != "3600" ||
+		resp.Header.Get("Content-Type") != "application/problem+json" ||
+		resp.Header.Get("RateLimit") != `"interval";r=0;t=3600` {
 		t.Errorf("status %d, body %q, fields %v", resp.StatusCode, text, resp.Header)
 	}
 	if served != 1 || !slices.Equal(seen, []int{200, 429}) {
@@ -152,7 +156,8 @@ func TestKeys(t *testing.T) {
 	byToken := echolimit.Middleware(l, echolimit.Request(httplimit.Header("Token")))
 	router.PUT("/items/:id", nothing, byToken)
 	for _, r := range []struct{ method, path string }{
-		{"GET", "/items/1"}, {"GET", "/items/2"}, {"GET", "/nothing/1"}, {"GET", "/nothing/2"}, {"MADEUP", "/items/1"}, {"MADEUP2", "/items/1"}, {"PUT", "/items/1"},
+		{"GET", "/items/1"}, {"GET", "/items/2"}, {"GET", "/nothing/1"}, {"GET", "/nothing/2"},
+		{"MADEUP", "/items/1"}, {"MADEUP2", "/items/1"}, {"PUT", "/items/1"},
 	} {
 		req := httptest.NewRequest(r.method, r.path, nil)
 		req.Header.Set("Token", "abc")
@@ -164,7 +169,8 @@ func TestKeys(t *testing.T) {
 		keys = append(keys, key)
 	}
 	slices.Sort(keys)
-	if want := []string{"(unmatched)", "GET /items/:id", "OTHER /items/:id", "PUT /items/:id", "abc"}; !slices.Equal(keys, want) {
+	if want := []string{"(unmatched)", "GET /items/:id", "OTHER /items/:id", "PUT /items/:id",
+		"abc"}; !slices.Equal(keys, want) {
 		t.Errorf("keys %q, want %q", keys, want)
 	}
 }
@@ -173,7 +179,8 @@ func TestPanicReleasesOnce(t *testing.T) {
 	for name, l := range learners(t) {
 		t.Run(name, func(t *testing.T) {
 			router := newEcho()
-			router.Use(middleware.Recover(), echolimit.Middleware(l, echolimit.Route(), httplimit.Wait(httplimit.Forever)))
+			router.Use(middleware.Recover(),
+				echolimit.Middleware(l, echolimit.Route(), httplimit.Wait(httplimit.Forever)))
 			router.GET("/", func(*echo.Context) error { panic("a bug") })
 			for range 2 {
 				w := httptest.NewRecorder()
@@ -258,7 +265,10 @@ func TestFeedback(t *testing.T) {
 			_ = c.String(200, "fine")
 			return tooMany
 		}, 0, 200},
-		"flushed": {func(c *echo.Context) error { c.Response().(http.Flusher).Flush(); return tooMany }, 0, 200},
+		"flushed": {func(c *echo.Context) error {
+			c.Response().(http.Flusher).Flush()
+			return tooMany
+		}, 0, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for kind, l := range learners(t) {
@@ -358,7 +368,10 @@ func TestMistakesPanicAtOnce(t *testing.T) {
 func TestOneErrorOneAnswer(t *testing.T) {
 	for kind, l := range learners(t) {
 		router, called, seen := newEcho(), 0, 0
-		router.HTTPErrorHandler = func(c *echo.Context, _ error) { called++; _ = c.String(http.StatusBadGateway, "sorry") }
+		router.HTTPErrorHandler = func(c *echo.Context, _ error) {
+			called++
+			_ = c.String(http.StatusBadGateway, "sorry")
+		}
 		router.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
 			return func(c *echo.Context) error {
 				err := next(c)
@@ -366,7 +379,8 @@ func TestOneErrorOneAnswer(t *testing.T) {
 				return err
 			}
 		})
-		router.GET("/", func(*echo.Context) error { return io.ErrUnexpectedEOF }, echolimit.Middleware(l, echolimit.Route()))
+		router.GET("/", func(*echo.Context) error { return io.ErrUnexpectedEOF },
+			echolimit.Middleware(l, echolimit.Route()))
 		w := httptest.NewRecorder()
 		router.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 		if called != 1 || w.Code != http.StatusBadGateway || w.Body.String() != "sorry" {
@@ -400,7 +414,9 @@ func TestWriterOfAnotherMiddleware(t *testing.T) {
 			}
 		}, echolimit.Middleware(l, echolimit.Route()))
 		router.GET("/", func(c *echo.Context) error { return c.String(http.StatusOK, "fine") })
-		router.GET("/error", func(*echo.Context) error { return echo.NewHTTPError(http.StatusConflict, "no") })
+		router.GET("/error", func(*echo.Context) error {
+			return echo.NewHTTPError(http.StatusConflict, "no")
+		})
 		for path, want := range map[string]int{"/": http.StatusOK, "/error": http.StatusConflict} {
 			w := httptest.NewRecorder()
 			router.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
@@ -414,7 +430,8 @@ func TestWriterOfAnotherMiddleware(t *testing.T) {
 
 // The handlers get the request that carries the permit, and put its cost right.
 func TestPermitFrom(t *testing.T) {
-	l := limiter(t, quotient.Rates(quotient.Rate{Name: "tokens", Unit: "tokens", Events: 100, Per: time.Hour, Burst: 100}))
+	l := limiter(t, quotient.Rates(quotient.Rate{Name: "tokens", Unit: "tokens", Events: 100, Per: time.Hour,
+		Burst: 100}))
 	sixty := httplimit.CostBy("tokens", func(*http.Request) int { return 60 })
 	e := echo.New()
 	e.Use(echolimit.Middleware(l, func(*echo.Context) string { return "k" }, sixty))

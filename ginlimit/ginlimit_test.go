@@ -90,7 +90,8 @@ func idle(t testing.TB, l *quotient.Limiter) {
 		permit.Release()
 	}
 	if s := l.Stats(); s.InFlight != 0 || s.Waiting != 0 || s.DoubleReleases != 0 {
-		t.Errorf("in flight %d, waiting %d, double releases %d; want none", s.InFlight, s.Waiting, s.DoubleReleases)
+		t.Errorf("in flight %d, waiting %d, double releases %d; want none", s.InFlight, s.Waiting,
+			s.DoubleReleases)
 	}
 }
 
@@ -104,12 +105,15 @@ func TestRefusal(t *testing.T) {
 	router.GET("/items/:id", func(c *gin.Context) { served++; c.String(http.StatusOK, "item") })
 	url, client := serve(t, router)
 	resp, text := get(t, client, url+"/items/1")
-	if resp.StatusCode != 200 || text != "item" || resp.Header.Get("RateLimit-Policy") != `"interval";q=1;w=3600` {
+	if resp.StatusCode != 200 || text != "item" ||
+		resp.Header.Get("RateLimit-Policy") != `"interval";q=1;w=3600` {
 		t.Errorf("status %d, body %q, fields %v", resp.StatusCode, text, resp.Header)
 	}
 	resp, text = get(t, client, url+"/items/2")
-	if resp.StatusCode != 429 || !strings.Contains(text, `"violated-policies":["interval"]`) || resp.Header.Get("Retry-After") != "3600" ||
-		resp.Header.Get("Content-Type") != "application/problem+json" || resp.Header.Get("RateLimit") != `"interval";r=0;t=3600` {
+	if resp.StatusCode != 429 || !strings.Contains(text, `"violated-policies":["interval"]`) ||
+		resp.Header.Get("Retry-After") != "3600" ||
+		resp.Header.Get("Content-Type") != "application/problem+json" ||
+		resp.Header.Get("RateLimit") != `"interval";r=0;t=3600` {
 		t.Errorf("status %d, body %q, fields %v", resp.StatusCode, text, resp.Header)
 	}
 	if served != 1 || !slices.Equal(seen, []int{200, 429}) {
@@ -125,7 +129,8 @@ func TestKeys(t *testing.T) {
 	byToken := ginlimit.Middleware(l, ginlimit.Request(httplimit.Header("Token")))
 	router.PUT("/items/:id", byToken, func(c *gin.Context) {})
 	for _, r := range []struct{ method, path string }{
-		{"GET", "/items/1"}, {"GET", "/items/2"}, {"GET", "/nothing/1"}, {"GET", "/nothing/2"}, {"MADEUP", "/items/1"}, {"PUT", "/items/1"},
+		{"GET", "/items/1"}, {"GET", "/items/2"}, {"GET", "/nothing/1"}, {"GET", "/nothing/2"},
+		{"MADEUP", "/items/1"}, {"PUT", "/items/1"},
 	} {
 		req := httptest.NewRequest(r.method, r.path, nil)
 		req.Header.Set("Token", "abc")
@@ -146,7 +151,8 @@ func TestPanicReleasesOnce(t *testing.T) {
 	for name, l := range learners(t) {
 		t.Run(name, func(t *testing.T) {
 			router := gin.New()
-			router.Use(gin.Recovery(), ginlimit.Middleware(l, ginlimit.Route(), httplimit.Wait(httplimit.Forever)))
+			router.Use(gin.Recovery(),
+				ginlimit.Middleware(l, ginlimit.Route(), httplimit.Wait(httplimit.Forever)))
 			router.GET("/", func(*gin.Context) { panic("a bug") })
 			for range 2 {
 				w := httptest.NewRecorder()
@@ -193,9 +199,10 @@ func TestBodyOfAWaitingRequest(t *testing.T) {
 	for name, l := range learners(t, onWait) {
 		t.Run(name, func(t *testing.T) {
 			router := gin.New()
-			router.POST("/", ginlimit.Middleware(l, ginlimit.Route(), httplimit.Wait(httplimit.Forever)), func(c *gin.Context) {
-				_, _ = io.Copy(c.Writer, c.Request.Body)
-			})
+			router.POST("/", ginlimit.Middleware(l, ginlimit.Route(), httplimit.Wait(httplimit.Forever)),
+				func(c *gin.Context) {
+					_, _ = io.Copy(c.Writer, c.Request.Body)
+				})
 			url, client := serve(t, router)
 			held, _ := l.TryAcquire("POST /")
 			go func() { <-waits; held.Release() }()
@@ -244,7 +251,10 @@ func TestFeedback(t *testing.T) {
 // A connection that is taken over holds the permit until it is closed.
 func TestHijack(t *testing.T) {
 	for name, take := range map[string]func(gin.ResponseWriter) (io.Closer, error){
-		"direct": func(w gin.ResponseWriter) (io.Closer, error) { conn, _, err := w.Hijack(); return conn, err },
+		"direct": func(w gin.ResponseWriter) (io.Closer, error) {
+			conn, _, err := w.Hijack()
+			return conn, err
+		},
 		"controller": func(w gin.ResponseWriter) (io.Closer, error) {
 			rc := http.NewResponseController(w)
 			if err := rc.SetReadDeadline(time.Now().Add(soon)); err != nil {
@@ -313,7 +323,8 @@ type odd struct {
 func TestWriterOfAnotherMiddleware(t *testing.T) {
 	for kind, l := range learners(t) {
 		router := gin.New()
-		router.Use(func(c *gin.Context) { c.Writer = odd{c.Writer, nil} }, ginlimit.Middleware(l, ginlimit.Route()))
+		router.Use(func(c *gin.Context) { c.Writer = odd{c.Writer, nil} },
+			ginlimit.Middleware(l, ginlimit.Route()))
 		router.GET("/", func(c *gin.Context) { c.String(http.StatusAccepted, "fine") })
 		w := httptest.NewRecorder()
 		router.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
@@ -326,7 +337,8 @@ func TestWriterOfAnotherMiddleware(t *testing.T) {
 
 // The handlers get the request that carries the permit, and put its cost right.
 func TestPermitFrom(t *testing.T) {
-	l := limiter(t, quotient.Rates(quotient.Rate{Name: "tokens", Unit: "tokens", Events: 100, Per: time.Hour, Burst: 100}))
+	l := limiter(t, quotient.Rates(quotient.Rate{Name: "tokens", Unit: "tokens", Events: 100, Per: time.Hour,
+		Burst: 100}))
 	sixty := httplimit.CostBy("tokens", func(*http.Request) int { return 60 })
 	e := gin.New()
 	e.Use(ginlimit.Middleware(l, func(*gin.Context) string { return "k" }, sixty))

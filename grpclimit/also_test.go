@@ -99,7 +99,8 @@ func TestAlso(t *testing.T) {
 		t.Run(end, func(t *testing.T) {
 			tenants, methods := limiter(t, calls("tenant", 3)), limiter(t, oneSlot)
 			users := limiter(t, calls("user", 2))
-			client := ends(t, tenants, Metadata("tenant"), Also(methods, FullMethod()), Also(users, Metadata("user")))[end]
+			client := ends(t, tenants, Metadata("tenant"), Also(methods, FullMethod()),
+				Also(users, Metadata("user")))[end]
 			as := func(tenant, user string) context.Context {
 				return metadata.AppendToOutgoingContext(deadline(t), "tenant", tenant, "user", user)
 			}
@@ -149,13 +150,16 @@ func TestAlsoDoesNotWait(t *testing.T) {
 			want string
 		}{{func(Call) string { return "o" }, "hour", "o"}, {long, "", ""}, {long, "hour", "sha256:"}} {
 			start, also := time.Now(), Also(other, tt.key)
-			sent := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil }
+			sent := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+				return nil
+			}
 			err := UnaryClient(own, FullMethod(), also)(t.Context(), "m", nil, nil, conn, sent)
 			var limited *quotient.LimitedError
 			if tt.rule == "" && err == nil {
 				continue
 			}
-			if !errors.As(err, &limited) || limited.Rule != tt.rule || !strings.HasPrefix(limited.Key, tt.want) || time.Since(start) != 0 {
+			if !errors.As(err, &limited) || limited.Rule != tt.rule ||
+				!strings.HasPrefix(limited.Key, tt.want) || time.Since(start) != 0 {
 				t.Errorf("%v after %v, want a refusal of %q at once", err, time.Since(start), tt.want)
 			}
 		}
@@ -199,7 +203,10 @@ func TestAlsoLearns(t *testing.T) {
 			}
 			err := unary
 			if kind == "stream" {
-				err = func(ctx context.Context, c pb.TestServiceClient) error { _, err := duplex(ctx, c); return err }
+				err = func(ctx context.Context, c pb.TestServiceClient) error {
+					_, err := duplex(ctx, c)
+					return err
+				}
 			}
 			if got := err(deadline(t), client); status.Code(got) != exhausted {
 				t.Errorf("%s, %s: %v", end, kind, got)
@@ -233,7 +240,8 @@ func TestAlsoWhenSomethingPanics(t *testing.T) {
 	quiet := func() *quotient.Limiter { return limiter(t, oneSlot) }
 	ctrl := func() *quotient.Limiter { return limiter(t, oneSlot, quotient.Policy(touchy{})) }
 	hook := func() *quotient.Limiter {
-		return limiter(t, oneSlot, quotient.OnAdmit(func(string, time.Duration, time.Duration) { panic("a hook") }))
+		return limiter(t, oneSlot,
+			quotient.OnAdmit(func(string, time.Duration, time.Duration) { panic("a hook") }))
 	}
 	unary := func(handler grpc.UnaryHandler) func(*quotient.Limiter, Option) {
 		return func(own *quotient.Limiter, also Option) {
@@ -251,12 +259,13 @@ func TestAlsoWhenSomethingPanics(t *testing.T) {
 		"own hook":   {hook, quiet, unary(fine), "a hook"},
 		"other hook": {quiet, hook, unary(fine), "a hook"},
 		"of a stream": {quiet, quiet, func(own *quotient.Limiter, also Option) {
-			_ = StreamServer(own, FullMethod(), also)(nil, contextOnly{ctx: t.Context()}, &grpc.StreamServerInfo{},
-				func(any, grpc.ServerStream) error { panic("a bug") })
+			_ = StreamServer(own, FullMethod(), also)(nil, contextOnly{ctx: t.Context()},
+				&grpc.StreamServerInfo{}, func(any, grpc.ServerStream) error { panic("a bug") })
 		}, "a bug"},
 		"of a client's stream": {quiet, quiet, func(own *quotient.Limiter, also Option) {
 			_, _ = StreamClient(own, FullMethod(), also)(t.Context(), &grpc.StreamDesc{}, conn, "m",
-				func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+				func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string,
+					...grpc.CallOption) (grpc.ClientStream, error) {
 					panic("a bug")
 				})
 		}, "a bug"},
@@ -305,12 +314,20 @@ func TestAlsoPanicsForWhatCannotBeMeant(t *testing.T) {
 	l := limiter(t, oneSlot)
 	also := Also(l, FullMethod())
 	for want, mistake := range map[string]func(){
-		"Also: the limiter is nil":                       func() { Also(nil, FullMethod()) },
-		"Also: the key function is nil":                  func() { Also(l, nil) },
-		"UnaryServer: Wait and Also exclude each other":  func() { Server(l, FullMethod(), also, Wait(Forever)) },
-		"StreamServer: Wait and Also exclude each other": func() { StreamServer(l, FullMethod(), Wait(1), also) },
-		"UnaryClient: Wait and Also exclude each other":  func() { Client(l, FullMethod(), Wait(Forever), also) },
-		"StreamClient: Wait and Also exclude each other": func() { StreamClient(l, FullMethod(), also, Wait(1)) },
+		"Also: the limiter is nil":      func() { Also(nil, FullMethod()) },
+		"Also: the key function is nil": func() { Also(l, nil) },
+		"UnaryServer: Wait and Also exclude each other": func() {
+			Server(l, FullMethod(), also, Wait(Forever))
+		},
+		"StreamServer: Wait and Also exclude each other": func() {
+			StreamServer(l, FullMethod(), Wait(1), also)
+		},
+		"UnaryClient: Wait and Also exclude each other": func() {
+			Client(l, FullMethod(), Wait(Forever), also)
+		},
+		"StreamClient: Wait and Also exclude each other": func() {
+			StreamClient(l, FullMethod(), also, Wait(1))
+		},
 	} {
 		if text := fmt.Sprint(panicOf(mistake)); !strings.Contains(text, want) {
 			t.Errorf("panic %q, want %q in it", text, want)
@@ -342,7 +359,8 @@ func panicOf(f func()) (got any) {
 
 // nowhere is a client's connection that is never used.
 func nowhere(t *testing.T) *grpc.ClientConn {
-	conn, err := grpc.NewClient("passthrough:///nowhere", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("passthrough:///nowhere",
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}

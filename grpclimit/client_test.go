@@ -39,12 +39,14 @@ func TestRefusalsAreFeedback(t *testing.T) {
 // A call that the client's own limiter refuses is not sent.
 func TestClientRefuses(t *testing.T) {
 	l := limiter(t, quotient.Limit{Deny: true})
-	client := connect(t, &service{unary: func(context.Context) error { panic("sent") }}, nil, Client(l, Target())...)
+	client := connect(t, &service{unary: func(context.Context) error { panic("sent") }}, nil,
+		Client(l, Target())...)
 	_, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{})
 	if status.Code(err) != codes.ResourceExhausted || !errors.Is(err, quotient.ErrLimited) {
 		t.Errorf("unary: %v", err)
 	}
-	if _, err = client.FullDuplexCall(deadline(t)); status.Code(err) != codes.ResourceExhausted || !errors.Is(err, quotient.ErrLimited) {
+	if _, err = client.FullDuplexCall(deadline(t)); status.Code(err) != codes.ResourceExhausted ||
+		!errors.Is(err, quotient.ErrLimited) {
 		t.Errorf("stream: %v", err)
 	}
 }
@@ -65,11 +67,13 @@ func TestClientStreamsHoldTheirPermit(t *testing.T) {
 			}
 			_, _ = s.Recv() // is no second end
 		}, fine},
-		{"refused in the end", with(codes.ResourceExhausted, time.Minute), func(_ *testing.T, s pb.TestService_FullDuplexCallClient, _ func()) {
-			_ = s.CloseSend()
-			_, _ = s.Recv()
-		}, policy.Feedback{Outcome: policy.Throttled, RetryAfter: time.Minute}},
-		{"cancelled and forgotten", nil, func(_ *testing.T, _ pb.TestService_FullDuplexCallClient, cancel func()) { cancel() }, failed},
+		{"refused in the end", with(codes.ResourceExhausted, time.Minute),
+			func(_ *testing.T, s pb.TestService_FullDuplexCallClient, _ func()) {
+				_ = s.CloseSend()
+				_, _ = s.Recv()
+			}, policy.Feedback{Outcome: policy.Throttled, RetryAfter: time.Minute}},
+		{"cancelled and forgotten", nil,
+			func(_ *testing.T, _ pb.TestService_FullDuplexCallClient, cancel func()) { cancel() }, failed},
 		{"cancelled and read", nil, func(_ *testing.T, s pb.TestService_FullDuplexCallClient, cancel func()) {
 			cancel()
 			_, _ = s.Recv()
@@ -153,13 +157,15 @@ func TestErrorsEndTheStream(t *testing.T) {
 	gone := status.Error(codes.Unavailable, "gone")
 	unavailable := policy.Feedback{Outcome: policy.Unavailable}
 	open := func(l *quotient.Limiter, s grpc.ClientStream, err error) (grpc.ClientStream, error) {
-		conn, dialErr := grpc.NewClient("passthrough:///nowhere", grpc.WithTransportCredentials(insecure.NewCredentials()))
+		conn, dialErr := grpc.NewClient("passthrough:///nowhere",
+			grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if dialErr != nil {
 			t.Fatal(dialErr)
 		}
 		defer func() { _ = conn.Close() }()
 		return StreamClient(l, FullMethod())(t.Context(), &grpc.StreamDesc{ServerStreams: true}, conn, "m",
-			func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+			func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string,
+				...grpc.CallOption) (grpc.ClientStream, error) {
 				if s == nil && err == nil {
 					panic("a bug")
 				}
@@ -226,8 +232,10 @@ func TestTooLargeIsNoThrottle(t *testing.T) {
 func TestRefusalBehindIsNoThrottle(t *testing.T) {
 	outer, heard := learning(t)
 	inner := limiter(t, quotient.Limit{Deny: true})
-	client := connect(t, &service{}, nil, grpc.WithChainUnaryInterceptor(UnaryClient(outer, FullMethod()), UnaryClient(inner, FullMethod())))
-	if _, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{}); status.Code(err) != codes.ResourceExhausted {
+	client := connect(t, &service{}, nil,
+		grpc.WithChainUnaryInterceptor(UnaryClient(outer, FullMethod()), UnaryClient(inner, FullMethod())))
+	if _, err := client.UnaryCall(deadline(t),
+		&pb.SimpleRequest{}); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("the inner refusal came as %v", err)
 	}
 	idle(t, outer)

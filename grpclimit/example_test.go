@@ -54,7 +54,8 @@ func ExampleUnaryServer() {
 }
 
 func ExampleRefused() {
-	l := quotient.Must(quotient.New(quotient.Rates(quotient.Rate{Name: "tenant", Events: 8, Per: time.Hour, Burst: 1})))
+	l := quotient.Must(
+		quotient.New(quotient.Rates(quotient.Rate{Name: "tenant", Events: 8, Per: time.Hour, Burst: 1})))
 	limit := grpclimit.UnaryServer(l, grpclimit.Metadata("x-tenant"))
 	info := &grpc.UnaryServerInfo{FullMethod: "/shop.Items/Get"}
 	handler := func(context.Context, any) (any, error) { return "item", nil }
@@ -139,8 +140,11 @@ func serve(t *testing.T, server *grpc.Server, connect dialer, options ...grpc.Di
 	healthpb.RegisterHealthServer(server, health.NewServer())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(l) }()
-	conn, err := connect("passthrough:///memory", append(options, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))...)
+	conn, err := connect("passthrough:///memory",
+		append(options, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+				return l.DialContext(ctx)
+			}))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,8 @@ func TestExcept(t *testing.T) {
 		"no such":     {[]Option{except("/p.S/M")}, false, false},
 		"by metadata": {[]Option{inside}, true, true},
 		"with Wait":   {[]Option{Wait(Forever), except(unaryCall)}, true, false},
-		"with Also":   {[]Option{Also(limiter(t, quotient.Limit{Deny: true}), FullMethod()), except(unaryCall)}, true, false},
+		"with Also": {[]Option{Also(limiter(t, quotient.Limit{Deny: true}), FullMethod()),
+			except(unaryCall)}, true, false},
 	} {
 		for _, end := range []string{"server", "client"} {
 			l := limiter(t, quotient.Limit{Deny: true})

@@ -45,7 +45,8 @@ func idle(t testing.TB, l *quotient.Limiter) {
 		runtime.Gosched()
 	}
 	if s := l.Stats(); s.InFlight != 0 || s.Waiting != 0 || s.DoubleReleases != 0 {
-		t.Errorf("in flight %d, waiting %d, double releases %d; want none", s.InFlight, s.Waiting, s.DoubleReleases)
+		t.Errorf("in flight %d, waiting %d, double releases %d; want none", s.InFlight, s.Waiting,
+			s.DoubleReleases)
 	}
 }
 
@@ -115,7 +116,8 @@ func (s *service) StreamingInputCall(stream pb.TestService_StreamingInputCallSer
 }
 
 // connect runs a server in memory and returns a client of it.
-func connect(t testing.TB, s *service, server []grpc.ServerOption, client ...grpc.DialOption) pb.TestServiceClient {
+func connect(t testing.TB, s *service, server []grpc.ServerOption,
+	client ...grpc.DialOption) pb.TestServiceClient {
 	t.Helper()
 	l := bufconn.Listen(1 << 16)
 	srv := grpc.NewServer(server...)
@@ -123,7 +125,9 @@ func connect(t testing.TB, s *service, server []grpc.ServerOption, client ...grp
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(l) }()
 	client = append(client, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return l.DialContext(ctx)
+		}))
 	conn, err := grpc.NewClient("passthrough:///memory", client...)
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,8 @@ func (bad) GRPCStatus() *status.Status { panic("a status") }
 
 // The permit of a stream is given back also when the error that ends it, another interceptor's, panics.
 func TestPanicOfAnErrorEndsTheStream(t *testing.T) {
-	conn, err := grpc.NewClient("passthrough:///nowhere", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("passthrough:///nowhere",
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +31,8 @@ func TestPanicOfAnErrorEndsTheStream(t *testing.T) {
 	} {
 		l, heard := learning(t)
 		s, err := StreamClient(l, FullMethod())(t.Context(), &grpc.StreamDesc{ServerStreams: true}, conn, "m",
-			func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+			func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string,
+				...grpc.CallOption) (grpc.ClientStream, error) {
 				return receiver{broken{err: bad{}}}, nil
 			})
 		if err != nil {

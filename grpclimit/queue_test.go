@@ -21,11 +21,14 @@ func twenty(t *testing.T) *quotient.Limiter {
 	return l
 }
 
-// The queue of a rate holds max x rate / replicas calls, and none of a low class behind as many of a high one.
+// The queue of a rate holds max x rate / replicas calls, and none of a low class behind as many of a high
+// one.
 func TestQueueOfAShortWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := twenty(t)
-		class := func(p quotient.Priority) Option { return PriorityBy(func(Call) quotient.Priority { return p }) }
+		class := func(p quotient.Priority) Option {
+			return PriorityBy(func(Call) quotient.Priority { return p })
+		}
 		wait, start := Wait(210*time.Millisecond), time.Now() // 200 ms would end at the second turn
 		for range 2 {
 			go func() {
@@ -37,7 +40,8 @@ func TestQueueOfAShortWait(t *testing.T) {
 		}
 		for _, p := range []quotient.Priority{quotient.PriorityHigh, quotient.PriorityLow} {
 			d, _ := Refused(call(t.Context(), l, wait, class(p)))
-			if d.Reason != quotient.ReasonRate || d.RetryAfter.Round(time.Millisecond) != 300*time.Millisecond {
+			if d.Reason != quotient.ReasonRate ||
+				d.RetryAfter.Round(time.Millisecond) != 300*time.Millisecond {
 				t.Errorf("class %d behind two: %+v, want a turn in 300ms", p, d)
 			}
 		}
@@ -62,7 +66,8 @@ func TestWaitBelowTheTimeout(t *testing.T) {
 	run := func(opts ...Option) (int64, int64) {
 		var sent, inTime atomic.Int64
 		synctest.Test(t, func(t *testing.T) {
-			answer := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+			answer := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn,
+				_ ...grpc.CallOption) error {
 				sent.Add(1)
 				select {
 				case <-time.After(80 * time.Millisecond):

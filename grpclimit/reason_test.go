@@ -54,13 +54,18 @@ var shortages = []shortage{
 	{"rate behind waiters", short(2, hourly), 0, reason(quotient.ReasonRate, "hour", 3*time.Hour), 0},
 	{"rate, and all slots", short(0, both), 0, reason(quotient.ReasonRate, "hour", time.Hour), 0},
 	{"slots", short(0, oneSlot), 0, reason(quotient.ReasonInFlight, "in-flight", 0), time.Minute},
-	{"slots behind waiters", short(2, oneSlot), 0, reason(quotient.ReasonInFlight, "in-flight", 0), time.Minute},
+	{"slots behind waiters", short(2, oneSlot), 0, reason(quotient.ReasonInFlight, "in-flight", 0),
+		time.Minute},
 	{"keys, known", crowded(hourly), 0, reason(quotient.ReasonKeys, "hour", time.Hour), 0},
 	{"keys", crowded(oneSlot), 0, reason(quotient.ReasonKeys, "in-flight", 0), time.Minute},
-	{"the call's own deadline", short(0, hourly), time.Second, reason(quotient.ReasonDeadline, "hour", time.Hour), 0},
-	{"the limiter's bound, known", short(0, hourly, quotient.MaxWait(time.Second)), 0, reason(quotient.ReasonWait, "hour", time.Hour), 0},
-	{"the limiter's bound", short(0, oneSlot, quotient.MaxWait(time.Second)), 0, reason(quotient.ReasonWait, "in-flight", 0), time.Second},
-	{"a full queue", short(1, oneSlot, quotient.MaxWaiting(1, 1)), 0, reason(quotient.ReasonQueue, "in-flight", 0), 0},
+	{"the call's own deadline", short(0, hourly), time.Second,
+		reason(quotient.ReasonDeadline, "hour", time.Hour), 0},
+	{"the limiter's bound, known", short(0, hourly, quotient.MaxWait(time.Second)), 0,
+		reason(quotient.ReasonWait, "hour", time.Hour), 0},
+	{"the limiter's bound", short(0, oneSlot, quotient.MaxWait(time.Second)), 0,
+		reason(quotient.ReasonWait, "in-flight", 0), time.Second},
+	{"a full queue", short(1, oneSlot, quotient.MaxWaiting(1, 1)), 0,
+		reason(quotient.ReasonQueue, "in-flight", 0), 0},
 }
 
 func reason(r quotient.Reason, rule string, wait time.Duration) quotient.Decision {
@@ -84,7 +89,8 @@ func TestReasonAfterAWait(t *testing.T) {
 					t.Fatalf("%v after %v, want a refusal after %v", err, time.Since(start), tt.after)
 				}
 				got := limited.Decision
-				if got.Reason != tt.want.Reason || got.Rule != tt.want.Rule || got.RetryAfter.Round(time.Second) != tt.want.RetryAfter {
+				if got.Reason != tt.want.Reason || got.Rule != tt.want.Rule ||
+					got.RetryAfter.Round(time.Second) != tt.want.RetryAfter {
 					t.Errorf("%+v\nwant %+v", got, tt.want)
 				}
 				rule, wait := detailsOf(err)

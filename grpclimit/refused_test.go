@@ -59,9 +59,11 @@ func TestRefusedHereAndThere(t *testing.T) {
 		want time.Duration
 	}{
 		{rate, rate.RetryAfter},
-		{quotient.Decision{Reason: quotient.ReasonInFlight, Rule: "in-flight", Limit: 5, Share: 2}, unknownWait},
+		{quotient.Decision{Reason: quotient.ReasonInFlight, Rule: "in-flight", Limit: 5, Share: 2},
+			unknownWait},
 		{quotient.Decision{Reason: quotient.ReasonShare, Rule: "in-flight", Limit: 1}, unknownWait},
-		{quotient.Decision{Reason: quotient.ReasonKeys, Rule: "hour", Limit: 1, Share: 1, Window: time.Hour}, unknownWait},
+		{quotient.Decision{Reason: quotient.ReasonKeys, Rule: "hour", Limit: 1, Share: 1, Window: time.Hour},
+			unknownWait},
 		{quotient.Decision{Reason: quotient.ReasonPool}, unknownWait},
 		{quotient.Decision{Reason: quotient.ReasonQueue}, unknownWait},
 		{quotient.Decision{Reason: quotient.ReasonWait}, unknownWait},
@@ -74,7 +76,8 @@ func TestRefusedHereAndThere(t *testing.T) {
 		there := status.Convert(here).Err()
 		tt.d.RetryAfter = tt.want
 		for end, err := range map[string]error{
-			"here": here, "there": there, "wrapped here": fmt.Errorf("get: %w", here), "wrapped there": fmt.Errorf("get: %w", there),
+			"here": here, "there": there, "wrapped here": fmt.Errorf("get: %w", here),
+			"wrapped there": fmt.Errorf("get: %w", there),
 		} {
 			want := tt.d
 			if strings.HasSuffix(end, "there") {
@@ -102,23 +105,32 @@ func TestRefusedByStrangers(t *testing.T) {
 		details []protoadapt.MessageV1
 		want    quotient.Decision // of no reason: unknown
 	}{
-		"whole":             {[]protoadapt.MessageV1{ofRate(), ruled("r")}, whole},
-		"in another order":  {[]protoadapt.MessageV1{again(time.Second), ruled("r"), ofRate()}, with(func(d *quotient.Decision) { d.RetryAfter = time.Second })},
-		"beside others":     {[]protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: "X", Domain: "googleapis.com"}, &errdetails.Help{}, ofRate(), ruled("r")}, whole},
-		"two refusals":      {[]protoadapt.MessageV1{ofRate(), ruled("r", "s"), &errdetails.ErrorInfo{Reason: "KEYS", Domain: Domain}, ruled("q")}, whole},
-		"no rule":           {[]protoadapt.MessageV1{ofRate()}, rate},
-		"no violation":      {[]protoadapt.MessageV1{ofRate(), ruled()}, rate},
-		"an empty one":      {[]protoadapt.MessageV1{ofRate(), ruled("", "r")}, whole},
-		"a new reason":      {[]protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: "MOON", Domain: Domain}, again(time.Second)}, quotient.Decision{RetryAfter: time.Second}},
-		"no reason":         {[]protoadapt.MessageV1{&errdetails.ErrorInfo{Domain: Domain}}, quotient.Decision{}},
-		"the reason none":   {[]protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: "NONE", Domain: Domain}}, quotient.Decision{}},
-		"invalid":           {[]protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: "INVALID", Domain: Domain}}, quotient.Decision{}},
-		"a long wait":       {[]protoadapt.MessageV1{ofRate(), ruled("r"), again(1000 * time.Hour)}, with(func(d *quotient.Decision) { d.RetryAfter = maxRetryAfter })},
+		"whole": {[]protoadapt.MessageV1{ofRate(), ruled("r")}, whole},
+		"in another order": {[]protoadapt.MessageV1{again(time.Second), ruled("r"), ofRate()},
+			with(func(d *quotient.Decision) { d.RetryAfter = time.Second })},
+		"beside others": {[]protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: "X",
+			Domain: "googleapis.com"}, &errdetails.Help{}, ofRate(), ruled("r")}, whole},
+		"two refusals": {[]protoadapt.MessageV1{ofRate(), ruled("r", "s"),
+			&errdetails.ErrorInfo{Reason: "KEYS", Domain: Domain}, ruled("q")}, whole},
+		"no rule":      {[]protoadapt.MessageV1{ofRate()}, rate},
+		"no violation": {[]protoadapt.MessageV1{ofRate(), ruled()}, rate},
+		"an empty one": {[]protoadapt.MessageV1{ofRate(), ruled("", "r")}, whole},
+		"a new reason": {[]protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: "MOON", Domain: Domain},
+			again(time.Second)}, quotient.Decision{RetryAfter: time.Second}},
+		"no reason": {[]protoadapt.MessageV1{&errdetails.ErrorInfo{Domain: Domain}}, quotient.Decision{}},
+		"the reason none": {[]protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: "NONE", Domain: Domain}},
+			quotient.Decision{}},
+		"invalid": {[]protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: "INVALID",
+			Domain: Domain}}, quotient.Decision{}},
+		"a long wait": {[]protoadapt.MessageV1{ofRate(), ruled("r"), again(1000 * time.Hour)},
+			with(func(d *quotient.Decision) { d.RetryAfter = maxRetryAfter })},
 		"a wait before now": {[]protoadapt.MessageV1{ofRate(), ruled("r"), again(-time.Hour)}, whole},
 		"a wait that is none": {
-			[]protoadapt.MessageV1{ofRate(), ruled("r"), &errdetails.RetryInfo{RetryDelay: &durationpb.Duration{Seconds: 1 << 62}}}, whole,
+			[]protoadapt.MessageV1{ofRate(), ruled("r"),
+				&errdetails.RetryInfo{RetryDelay: &durationpb.Duration{Seconds: 1 << 62}}}, whole,
 		},
-		"a forged line": {[]protoadapt.MessageV1{ofRate(), ruled("r\n2026 level=ERROR \x1b[31m\u202e")}, with(func(d *quotient.Decision) { d.Rule = "r2026 level=ERROR [31m" })},
+		"a forged line": {[]protoadapt.MessageV1{ofRate(), ruled("r\n2026 level=ERROR \x1b[31m\u202e")},
+			with(func(d *quotient.Decision) { d.Rule = "r2026 level=ERROR [31m" })},
 		"long texts": {
 			[]protoadapt.MessageV1{ofRate(), ruled("x" + strings.Repeat("ü", 1000))},
 			with(func(d *quotient.Decision) {
@@ -137,11 +149,12 @@ func TestRefusedByStrangers(t *testing.T) {
 func TestNotRefused(t *testing.T) {
 	var none *quotient.LimitedError
 	for name, err := range map[string]error{
-		"nil":               nil,
-		"no refusal":        none,
-		"another error":     errors.New("the limit is reached: rate"),
-		"no details":        status.Error(codes.ResourceExhausted, "the limit is reached: rate"),
-		"another domain":    received(t, codes.ResourceExhausted, &errdetails.ErrorInfo{Reason: "RATE", Domain: "example.com"}, ruled("r"), again(1)),
+		"nil":           nil,
+		"no refusal":    none,
+		"another error": errors.New("the limit is reached: rate"),
+		"no details":    status.Error(codes.ResourceExhausted, "the limit is reached: rate"),
+		"another domain": received(t, codes.ResourceExhausted,
+			&errdetails.ErrorInfo{Reason: "RATE", Domain: "example.com"}, ruled("r"), again(1)),
 		"without ErrorInfo": received(t, codes.ResourceExhausted, ruled("r"), again(1)),
 	} {
 		if d, ok := Refused(err); ok || d != (quotient.Decision{}) {
@@ -168,16 +181,19 @@ func TestRefusedOverAConnection(t *testing.T) {
 	}
 }
 
-// Not even an interceptor in front that wraps the refusal sends the key: gRPC makes the error's text the message.
+// Not even an interceptor in front that wraps the refusal sends the key: gRPC makes the error's text the
+// message.
 func TestKeyIsNotSent(t *testing.T) {
-	wraps := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	wraps := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
+		next grpc.UnaryHandler) (any, error) {
 		if _, err := next(ctx, req); err != nil {
 			return nil, fmt.Errorf("in front: %w", err)
 		}
 		return nil, nil
 	}
 	key := func(Call) string { return "a secret" }
-	options := append([]grpc.ServerOption{grpc.ChainUnaryInterceptor(wraps)}, Server(limiter(t, quotient.Limit{Deny: true}), key)...)
+	options := append([]grpc.ServerOption{grpc.ChainUnaryInterceptor(wraps)},
+		Server(limiter(t, quotient.Limit{Deny: true}), key)...)
 	err := unary(deadline(t), connect(t, &service{}, options))
 	if d, ok := Refused(err); !ok || d.Reason != quotient.ReasonDenied {
 		t.Errorf("%v: %+v, %v", err, d, ok)
@@ -200,7 +216,8 @@ func FuzzRefused(f *testing.F) {
 			}
 			return
 		}
-		if d.OK || d.Limit != 0 || d.Share != 0 || d.Window != 0 || d.Unit != "" || d.RetryAfter < 0 || d.RetryAfter > 24*time.Hour || d.Reason.String() == "invalid" {
+		if d.OK || d.Limit != 0 || d.Share != 0 || d.Window != 0 || d.Unit != "" || d.RetryAfter < 0 ||
+			d.RetryAfter > 24*time.Hour || d.Reason.String() == "invalid" {
 			t.Fatalf("%+v", d)
 		}
 		if !utf8.ValidString(d.Rule) || len(d.Rule) > 128 || strings.ContainsFunc(d.Rule, unicode.IsControl) {
@@ -218,7 +235,9 @@ func FuzzRefused(f *testing.F) {
 // A server may pass on the refusal of another one.
 func TestRefusedBehindTheServer(t *testing.T) {
 	far := connect(t, &service{}, Server(limiter(t, quotient.Limit{Deny: true}), FullMethod()))
-	near := &service{duplex: func(pb.TestService_FullDuplexCallServer) error { return unary(deadline(t), far) }}
+	near := &service{duplex: func(pb.TestService_FullDuplexCallServer) error {
+		return unary(deadline(t), far)
+	}}
 	_, err := duplex(deadline(t), connect(t, near, nil))
 	if d, ok := Refused(err); !ok || d.Reason != quotient.ReasonDenied {
 		t.Errorf("%v: %+v, %v", err, d, ok)

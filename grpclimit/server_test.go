@@ -61,7 +61,8 @@ func TestServerRefuses(t *testing.T) {
 		}
 		err := ask()
 		rule, wait := detailsOf(err)
-		if status.Code(err) != codes.ResourceExhausted || rule != "interval" || wait < 59*time.Minute || wait > time.Hour {
+		if status.Code(err) != codes.ResourceExhausted || rule != "interval" || wait < 59*time.Minute ||
+			wait > time.Hour {
 			t.Errorf("%s: %v with rule %q and a wait of %v", name, err, rule, wait)
 		}
 	}
@@ -77,29 +78,47 @@ func TestStatusOfARefusal(t *testing.T) {
 		rule string
 		wait time.Duration
 	}{
-		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate, Rule: "minute", RetryAfter: 1500 * time.Millisecond}}, codes.ResourceExhausted, "minute", 1500 * time.Millisecond},
-		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonInFlight, Rule: "in-flight"}}, codes.ResourceExhausted, "in-flight", unknownWait},
-		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonQueue, Rule: "minute", RetryAfter: time.Hour}}, codes.ResourceExhausted, "minute", time.Hour},
-		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonWait, Rule: "minute", RetryAfter: time.Hour}}, codes.ResourceExhausted, "minute", time.Hour},
-		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonDeadline, Rule: "minute", RetryAfter: time.Hour}}, codes.ResourceExhausted, "minute", time.Hour},
-		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonDenied}}, codes.ResourceExhausted, "", 0},
-		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonTooLarge, Rule: "minute"}}, codes.ResourceExhausted, "minute", 0},
-		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonShare, Rule: "in-flight"}}, codes.Unavailable, "in-flight", unknownWait},
-		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonKeys}}, codes.Unavailable, "", unknownWait},
-		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonKeys, Rule: "minute", RetryAfter: time.Hour}}, codes.Unavailable, "minute", time.Hour},
-		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonPool}}, codes.Unavailable, "", unknownWait},
-		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonBadRequest}}, codes.ResourceExhausted, "", 0},
-		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate, Rule: "minute", Unit: "\xff", RetryAfter: 1}}, codes.ResourceExhausted, "minute", 1},
-		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate, Rule: "not \xff UTF-8", RetryAfter: time.Second}}, codes.ResourceExhausted, "not \uFFFD UTF-8", time.Second},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate, Rule: "minute",
+			RetryAfter: 1500 * time.Millisecond}}, codes.ResourceExhausted, "minute",
+			1500 * time.Millisecond},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonInFlight,
+			Rule: "in-flight"}}, codes.ResourceExhausted, "in-flight", unknownWait},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonQueue, Rule: "minute",
+			RetryAfter: time.Hour}}, codes.ResourceExhausted, "minute", time.Hour},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonWait, Rule: "minute",
+			RetryAfter: time.Hour}}, codes.ResourceExhausted, "minute", time.Hour},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonDeadline, Rule: "minute",
+			RetryAfter: time.Hour}}, codes.ResourceExhausted, "minute", time.Hour},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonDenied}},
+			codes.ResourceExhausted, "", 0},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonTooLarge, Rule: "minute"}},
+			codes.ResourceExhausted, "minute", 0},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonShare, Rule: "in-flight"}},
+			codes.Unavailable, "in-flight", unknownWait},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonKeys}}, codes.Unavailable,
+			"", unknownWait},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonKeys, Rule: "minute",
+			RetryAfter: time.Hour}}, codes.Unavailable, "minute", time.Hour},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonPool}}, codes.Unavailable,
+			"", unknownWait},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonBadRequest}},
+			codes.ResourceExhausted, "", 0},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate, Rule: "minute",
+			Unit: "\xff", RetryAfter: 1}}, codes.ResourceExhausted, "minute", 1},
+		{quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate,
+			Rule: "not \xff UTF-8", RetryAfter: time.Second}}, codes.ResourceExhausted, "not \uFFFD UTF-8",
+			time.Second},
 	} {
 		tt.err.Key = "a secret"
 		err := errorOf(fmt.Errorf("wrapped: %w", &tt.err))
 		rule, wait := detailsOf(err)
 		if status.Code(err) != tt.code || rule != tt.rule || wait != tt.wait {
-			t.Errorf("%v: %v with rule %q and a wait of %v; want %v, %q, %v", tt.err.Reason, err, rule, wait, tt.code, tt.rule, tt.wait)
+			t.Errorf("%v: %v with rule %q and a wait of %v; want %v, %q, %v", tt.err.Reason, err, rule, wait,
+				tt.code, tt.rule, tt.wait)
 		}
 		var limited *quotient.LimitedError
-		if !errors.As(err, &limited) || limited != &tt.err || errors.Is(err, quotient.ErrLimited) != (tt.err.Reason != quotient.ReasonBadRequest) {
+		if !errors.As(err, &limited) || limited != &tt.err ||
+			errors.Is(err, quotient.ErrLimited) != (tt.err.Reason != quotient.ReasonBadRequest) {
 			t.Errorf("%v: the limiter's error is not in %v", tt.err.Reason, err)
 		}
 		s := status.Convert(err)
@@ -142,10 +161,12 @@ func TestServerPanicReleasesOnce(t *testing.T) {
 	l, heard := learning(t)
 	for name, ask := range map[string]func(){
 		"unary": func() {
-			_, _ = UnaryServer(l, FullMethod())(t.Context(), nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { panic("a bug") })
+			_, _ = UnaryServer(l, FullMethod())(t.Context(), nil, &grpc.UnaryServerInfo{},
+				func(context.Context, any) (any, error) { panic("a bug") })
 		},
 		"stream": func() {
-			_ = StreamServer(l, FullMethod())(nil, contextOnly{ctx: t.Context()}, &grpc.StreamServerInfo{}, func(any, grpc.ServerStream) error { panic("a bug") })
+			_ = StreamServer(l, FullMethod())(nil, contextOnly{ctx: t.Context()}, &grpc.StreamServerInfo{},
+				func(any, grpc.ServerStream) error { panic("a bug") })
 		},
 	} {
 		func() {
@@ -214,7 +235,8 @@ func TestServerStreamHoldsThePermit(t *testing.T) {
 
 // with is a status with a time to wait.
 func with(code codes.Code, wait time.Duration, message ...string) error {
-	s, err := status.New(code, strings.Join(message, "")).WithDetails(&errdetails.ErrorInfo{}, &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
+	s, err := status.New(code, strings.Join(message, "")).WithDetails(&errdetails.ErrorInfo{},
+		&errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
 	if err != nil {
 		panic(err)
 	}
@@ -234,22 +256,31 @@ func TestFeedback(t *testing.T) {
 		{status.Error(codes.Canceled, ""), policy.Feedback{Outcome: policy.Failed}},
 		{status.Error(codes.DeadlineExceeded, ""), policy.Feedback{Outcome: policy.Failed}},
 		{status.Error(codes.ResourceExhausted, ""), policy.Feedback{Outcome: throttled}},
-		{with(codes.ResourceExhausted, 1500*time.Millisecond), policy.Feedback{Outcome: throttled, RetryAfter: 1500 * time.Millisecond}},
+		{with(codes.ResourceExhausted, 1500*time.Millisecond),
+			policy.Feedback{Outcome: throttled, RetryAfter: 1500 * time.Millisecond}},
 		{with(codes.ResourceExhausted, -time.Second), policy.Feedback{Outcome: throttled}},
-		{with(codes.ResourceExhausted, 1000*time.Hour), policy.Feedback{Outcome: throttled, RetryAfter: maxRetryAfter}},
+		{with(codes.ResourceExhausted, 1000*time.Hour),
+			policy.Feedback{Outcome: throttled, RetryAfter: maxRetryAfter}},
 		{context.DeadlineExceeded, policy.Feedback{Outcome: policy.Failed}},
 		{fmt.Errorf("the handler: %w", context.Canceled), policy.Feedback{Outcome: policy.Failed}},
-		{&quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate}}, policy.Feedback{Outcome: policy.Failed}},
-		{status.Error(codes.ResourceExhausted, "trying to send message larger than max (104 vs. 10)"), policy.Feedback{Outcome: policy.Success}},
-		{status.Error(codes.ResourceExhausted, "grpc: received message after decompression larger than max 10"), policy.Feedback{Outcome: policy.Success}},
-		{with(codes.ResourceExhausted, time.Minute, "message larger than max"), policy.Feedback{Outcome: throttled, RetryAfter: time.Minute}},
-		{with(codes.Unavailable, time.Minute), policy.Feedback{Outcome: unavailable, RetryAfter: time.Minute}},
+		{&quotient.LimitedError{Decision: quotient.Decision{Reason: quotient.ReasonRate}},
+			policy.Feedback{Outcome: policy.Failed}},
+		{status.Error(codes.ResourceExhausted, "trying to send message larger than max (104 vs. 10)"),
+			policy.Feedback{Outcome: policy.Success}},
+		{status.Error(codes.ResourceExhausted,
+			"grpc: received message after decompression larger than max 10"),
+			policy.Feedback{Outcome: policy.Success}},
+		{with(codes.ResourceExhausted, time.Minute, "message larger than max"),
+			policy.Feedback{Outcome: throttled, RetryAfter: time.Minute}},
+		{with(codes.Unavailable, time.Minute),
+			policy.Feedback{Outcome: unavailable, RetryAfter: time.Minute}},
 	} {
 		if got := feedbackOf(tt.err); got != tt.want {
 			t.Errorf("%v: %+v, want %+v", tt.err, got, tt.want)
 		}
 	}
-	bad, err := status.New(codes.ResourceExhausted, "").WithDetails(&errdetails.RetryInfo{RetryDelay: &durationpb.Duration{Seconds: 1 << 62}})
+	bad, err := status.New(codes.ResourceExhausted,
+		"").WithDetails(&errdetails.RetryInfo{RetryDelay: &durationpb.Duration{Seconds: 1 << 62}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,8 +291,11 @@ func TestFeedback(t *testing.T) {
 
 func TestServerFeedback(t *testing.T) {
 	l, heard := learning(t)
-	client := connect(t, &service{unary: func(context.Context) error { return with(codes.ResourceExhausted, time.Minute) }}, Server(l, FullMethod()))
-	if _, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{}); status.Code(err) != codes.ResourceExhausted {
+	client := connect(t, &service{unary: func(context.Context) error {
+		return with(codes.ResourceExhausted, time.Minute)
+	}}, Server(l, FullMethod()))
+	if _, err := client.UnaryCall(deadline(t),
+		&pb.SimpleRequest{}); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("the handler's own error came as %v", err)
 	}
 	idle(t, l)
@@ -308,7 +342,8 @@ func TestKeys(t *testing.T) {
 func TestKeysOfCalls(t *testing.T) {
 	server, behindIt := limiter(t, oneSlot), limiter(t, oneSlot)
 	long := strings.Repeat("x", 1000)
-	client := connect(t, &service{}, Server(server, FullMethod()), Client(behindIt, func(c Call) string { return c.Target + long })...)
+	client := connect(t, &service{}, Server(server, FullMethod()),
+		Client(behindIt, func(c Call) string { return c.Target + long })...)
 	if _, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{}); err != nil {
 		t.Fatal(err)
 	}

@@ -101,11 +101,13 @@ func agrees(t *rapid.T, limit quotient.Limit, replicas int, w *httptest.Response
 		if want := r.Events / r.Per.Seconds(); per > want*(1+1e-9) {
 			t.Fatalf("%+v is sent as %+v, %v a second and not %v", r, x, per, want)
 		}
-		if wholeRate := r.Events == math.Trunc(r.Events) && r.Per%time.Second == 0; wholeRate && float64(r.Burst) <= r.Events &&
+		if wholeRate := r.Events == math.Trunc(r.Events) && r.Per%time.Second == 0; wholeRate &&
+			float64(r.Burst) <= r.Events &&
 			(float64(x.q) != r.Events || x.w != int64(r.Per/time.Second)) {
 			t.Fatalf("%+v is sent as %+v", r, x)
 		}
-		if part := r.Burst / replicas; part > 1 && float64(r.Burst) > r.Events*max(1, float64(time.Second)/float64(r.Per)) && x.q != int64(r.Burst) {
+		if part := r.Burst / replicas; part > 1 &&
+			float64(r.Burst) > r.Events*max(1, float64(time.Second)/float64(r.Per)) && x.q != int64(r.Burst) {
 			t.Fatalf("%+v is sent as %+v: its burst is another", r, x)
 		}
 	}
@@ -113,7 +115,8 @@ func agrees(t *rapid.T, limit quotient.Limit, replicas int, w *httptest.Response
 }
 
 // understood fails unless our own client takes the fields for what they say.
-func understood(t *rapid.T, limit quotient.Limit, w *httptest.ResponseRecorder, now map[string]member, retry int64) {
+func understood(t *rapid.T, limit quotient.Limit, w *httptest.ResponseRecorder, now map[string]member,
+	retry int64) {
 	heard, garbage := anyUpstream.Feedback(w.Code, w.Header(), time.Time{})
 	if garbage != 0 {
 		t.Fatalf("%d pieces of garbage in %v", garbage, w.Header())
@@ -126,7 +129,8 @@ func understood(t *rapid.T, limit quotient.Limit, w *httptest.ResponseRecorder, 
 	}
 	got := heard.Quotas[0]
 	for _, r := range limit.Rates {
-		if x := now[r.Name]; got.Limit == float64(x.q) && got.Remaining == float64(x.r) && got.Reset == inSeconds(float64(x.t)) {
+		if x := now[r.Name]; got.Limit == float64(x.q) && got.Remaining == float64(x.r) &&
+			got.Reset == inSeconds(float64(x.t)) {
 			return
 		}
 	}
@@ -187,13 +191,15 @@ func TestPropertyFieldsAgree(t *testing.T) {
 				}
 				r, _ := http.NewRequest(http.MethodGet, "/", nil)
 				r.Header.Set("Key", key)
-				switch rapid.SampledFrom([]string{"draft", "draft", "x", "use", "wait", "hold", "release"}).Draw(t, "step") {
+				switch rapid.SampledFrom([]string{"draft", "draft", "x", "use", "wait", "hold", "release"}).
+					Draw(t, "step") {
 				case "use":
 					for range rapid.SampledFrom([]int{2, 10, 300}).Draw(t, "asks") {
 						l.Allow(key)
 					}
 				case "wait":
-					time.Sleep(time.Duration(rapid.SampledFrom([]float64{1e7, 3e8, 1e9, 7e9, 1e11}).Draw(t, "pause")))
+					time.Sleep(time.Duration(rapid.SampledFrom([]float64{1e7, 3e8, 1e9, 7e9, 1e11}).Draw(t,
+						"pause")))
 				case "hold":
 					r.Header.Set("Hold", "yes")
 					go handlers[FieldsDraft11].ServeHTTP(httptest.NewRecorder(), r)
@@ -256,9 +262,11 @@ func TestFieldsInFrontAgreeWithARefusalBehind(t *testing.T) {
 			outer := Middleware(front, Path(), SendFields(set))
 			w := ask(outer(Middleware(behind, Path())(ok)), get(t, "/"))
 			if set == FieldsXRateLimit {
-				want = fmt.Sprintf("X-RateLimit-Limit: 100\nX-RateLimit-Remaining: %s\nX-RateLimit-Reset: 5", w.Header().Get("X-RateLimit-Remaining"))
+				want = fmt.Sprintf("X-RateLimit-Limit: 100\nX-RateLimit-Remaining: %s\nX-RateLimit-Reset: 5",
+					w.Header().Get("X-RateLimit-Remaining"))
 			} else {
-				want = fmt.Sprintf("RateLimit-Policy: \"hour\";q=100;w=3600\nRateLimit: \"hour\";r=%d;t=5", int(front.AppendState(nil, "/")[0].Left))
+				want = fmt.Sprintf("RateLimit-Policy: \"hour\";q=100;w=3600\nRateLimit: \"hour\";r=%d;t=5",
+					int(front.AppendState(nil, "/")[0].Left))
 			}
 			if got := fieldsOf(w.Header()); w.Code != 429 || got != want {
 				t.Errorf("status %d, fields\n%s\nwant 429 and\n%s", w.Code, got, want)
@@ -269,9 +277,13 @@ func TestFieldsInFrontAgreeWithARefusalBehind(t *testing.T) {
 			}
 		}
 	})
-	h := http.Header{"Ratelimit": {`"a";r=1;t=60, x;r=2`, "not a list;;"}, "X-Ratelimit-Reset": {"1700000000"}}
+	h := http.Header{
+		"Ratelimit":         {`"a";r=1;t=60, x;r=2`, "not a list;;"},
+		"X-Ratelimit-Reset": {"1700000000"},
+	}
 	lowerResets(h, 5)
-	if got := fmt.Sprint(h); got != `map[Ratelimit:["a";r=1;t=5, x;r=2 not a list;;] X-Ratelimit-Reset:[1700000000]]` {
+	if got := fmt.Sprint(h); got !=
+		`map[Ratelimit:["a";r=1;t=5, x;r=2 not a list;;] X-Ratelimit-Reset:[1700000000]]` {
 		t.Error(got)
 	}
 }

@@ -64,10 +64,12 @@ func TestAlso(t *testing.T) {
 			}
 			idle(t, routes)
 		}
-		if a, x, y := leftOf(tenants, "a"), leftOf(hourly, "x"), leftOf(hourly, "y"); a != 0 || x != 0 || y != 1 {
+		if a, x, y := leftOf(tenants, "a"), leftOf(hourly, "x"), leftOf(hourly, "y"); a != 0 ||
+			x != 0 || y != 1 {
 			t.Errorf("%v, %v, %v are left, want 0, 0, 1", a, x, y)
 		}
-		if s := tenants.Stats(); s.Admitted != 4 || s.Cancelled != 5 { // four within handlers, and one of the hour
+		// four within handlers, and one of the hour
+		if s := tenants.Stats(); s.Admitted != 4 || s.Cancelled != 5 {
 			t.Errorf("%d admitted, %d cancelled; want 4, 5", s.Admitted, s.Cancelled)
 		}
 	})
@@ -84,9 +86,12 @@ func TestFieldsOfSeveralLimiters(t *testing.T) {
 	for _, set := range []FieldSet{FieldsDraft11, FieldsXRateLimit} {
 		synctest.Test(t, func(t *testing.T) {
 			calls := quotient.Rate{Name: "minute", Unit: "calls", Events: 60, Per: time.Minute, Burst: 60}
-			first, second := limiter(t, minutely(9)), limiter(t, rates(calls, quotient.Rate{Name: "hour", Events: 2, Per: time.Hour, Burst: 2}))
-			third, fourth := limiter(t, quotient.Limit{Rates: minutely(2).Rates, InFlight: 9}), limiter(t, minutely(4))
-			h := Middleware(first, Constant("k"), SendFields(set), Also(second, query("a")), Also(third, query("b")), Also(fourth, Constant("k")))(ok)
+			first, second := limiter(t, minutely(9)),
+				limiter(t, rates(calls, quotient.Rate{Name: "hour", Events: 2, Per: time.Hour, Burst: 2}))
+			third, fourth := limiter(t, quotient.Limit{Rates: minutely(2).Rates, InFlight: 9}),
+				limiter(t, minutely(4))
+			h := Middleware(first, Constant("k"), SendFields(set), Also(second, query("a")),
+				Also(third, query("b")), Also(fourth, Constant("k")))(ok)
 			for _, tt := range []row{
 				{"a=1&b=1", 204, `"minute";r=8;t=7, "minute/calls";r=60;t=0, "hour";r=1;t=1800, "minute/";r=1;t=30, "in-flight";r=8`, "2 1 1800"},
 				{"a=1&b=2", 204, `"minute";r=7;t=14, "minute/calls";r=60;t=0, "hour";r=0;t=3600, "minute/";r=1;t=30, "in-flight";r=8`, "2 0 3600"},
@@ -94,13 +99,15 @@ func TestFieldsOfSeveralLimiters(t *testing.T) {
 				{"a=2&b=1", 204, `"minute";r=6;t=20, "minute/calls";r=60;t=0, "hour";r=1;t=1800, "minute/";r=0;t=60, "in-flight";r=8`, "2 0 60"},
 				{"a=3&b=1", 429, `"minute";r=6;t=20, "minute/calls";r=60;t=0, "hour";r=2;t=0, "minute/";r=0;t=30, "in-flight";r=9`, "2 0 30"},
 				{"a=2&b=5", 204, `"minute";r=5;t=27, "minute/calls";r=60;t=0, "hour";r=0;t=3600, "minute/";r=1;t=30, "in-flight";r=8`, "2 0 3600"},
-				// The fourth limiter's minute is one too many for the draft. So nothing is left of any rate of requests.
+				// The fourth limiter's minute is one too many for the draft. So nothing is left of any rate
+				// of requests.
 				{"a=4&b=6", 429, `"minute";r=0;t=15, "minute/calls";r=60;t=0, "hour";r=0;t=15, "minute/";r=0;t=15, "in-flight";r=9`, "4 0 15"},
 			} {
 				w := ask(h, get(t, "/?"+tt.user))
 				got, want := w.Header().Get("RateLimit"), tt.draft
 				if set == FieldsXRateLimit {
-					got = strings.Join([]string{w.Header().Get("X-RateLimit-Limit"), w.Header().Get("X-RateLimit-Remaining"), w.Header().Get("X-RateLimit-Reset")}, " ")
+					got = strings.Join([]string{w.Header().Get("X-RateLimit-Limit"),
+						w.Header().Get("X-RateLimit-Remaining"), w.Header().Get("X-RateLimit-Reset")}, " ")
 					want = tt.x
 				}
 				if w.Code != tt.status || got != want {
@@ -118,11 +125,14 @@ func TestFieldsOfSeveralLimiters(t *testing.T) {
 // Plans, weights, costs and classes are those of the Middleware's own limiter.
 func TestAlsoBesideOtherOptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limit := rates(quotient.Rate{Name: "minute", Events: 5, Per: time.Minute, Burst: 5}, quotient.Rate{Unit: "rows", Events: 100, Per: time.Minute, Burst: 100})
+		limit := rates(quotient.Rate{Name: "minute", Events: 5, Per: time.Minute, Burst: 5},
+			quotient.Rate{Unit: "rows", Events: 100, Per: time.Minute, Burst: 100})
 		own := limiter(t, minutely(2), quotient.Plans(map[string]quotient.Limit{"paid": limit}))
 		others := limiter(t, minutely(9))
-		h := Middleware(own, Constant("k"), Also(others, Constant("o")), PlanBy(query("plan")), WeightBy(number("weight")),
-			CostBy("rows", number("rows")), PriorityBy(func(*http.Request) quotient.Priority { return quotient.PriorityHigh }))(
+		h := Middleware(own, Constant("k"), Also(others, Constant("o")), PlanBy(query("plan")),
+			WeightBy(number("weight")),
+			CostBy("rows", number("rows")),
+			PriorityBy(func(*http.Request) quotient.Priority { return quotient.PriorityHigh }))(
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if p, told := PermitFrom(r.Context()); !told || p.Correct("rows", 1) != nil {
 					t.Error("no permit")
@@ -133,7 +143,8 @@ func TestAlsoBesideOtherOptions(t *testing.T) {
 			query  string
 			status int
 		}{
-			{"plan=paid&weight=4&rows=60", 204}, {"plan=paid&weight=2", 429}, {"plan=paid&rows=100", 429}, {"plan=paid", 204}, {"plan=gold", 204}, {"", 204}, {"", 429},
+			{"plan=paid&weight=4&rows=60", 204}, {"plan=paid&weight=2", 429}, {"plan=paid&rows=100", 429},
+			{"plan=paid", 204}, {"plan=gold", 204}, {"", 204}, {"", 429},
 		} {
 			if tt.query == "plan=gold" {
 				time.Sleep(time.Hour)
@@ -181,7 +192,8 @@ func TestAlsoWhenSomethingPanics(t *testing.T) {
 	bad := func(*http.Request) string { panic("boom") }
 	touched := func() *quotient.Limiter { return limiter(t, slots(3), quotient.Policy(touchy{})) }
 	hooked := func() *quotient.Limiter {
-		return limiter(t, slots(3), quotient.OnAdmit(func(string, time.Duration, time.Duration) { panic("boom") }))
+		return limiter(t, slots(3),
+			quotient.OnAdmit(func(string, time.Duration, time.Duration) { panic("boom") }))
 	}
 	quiet := func() *quotient.Limiter { return limiter(t, slots(3)) }
 	for name, tt := range map[string]struct {
@@ -215,7 +227,8 @@ func TestAlsoHoldsStreams(t *testing.T) {
 		own, other := limiter(t, slots(2)), limiter(t, slots(2))
 		conns := make(chan net.Conn, 3)
 		closes := false
-		n := serve(t, Middleware(own, Path(), Also(other, Path()), StreamLifetime(time.Minute))(http.HandlerFunc(
+		n := serve(t, Middleware(own, Path(), Also(other, Path()),
+			StreamLifetime(time.Minute))(http.HandlerFunc(
 			func(w http.ResponseWriter, _ *http.Request) {
 				conn, _, err := http.NewResponseController(w).Hijack()
 				if err != nil {
@@ -281,7 +294,8 @@ func TestAlsoFromManyGoroutines(t *testing.T) {
 	}
 	idle(t, own)
 	idle(t, other)
-	if a, b := own.Stats(), other.Stats(); a.Admitted != b.Admitted || a.Cancelled != b.Refused[quotient.ReasonInFlight] {
+	if a, b := own.Stats(), other.Stats(); a.Admitted != b.Admitted ||
+		a.Cancelled != b.Refused[quotient.ReasonInFlight] {
 		t.Errorf("%+v\n%+v", a, b)
 	}
 }
@@ -290,8 +304,10 @@ func TestAlsoPanicsForWhatCannotBeMeant(t *testing.T) {
 	l := limiter(t, slots(1))
 	for want, f := range map[string]func(){
 		"limiter is nil": func() { Also(nil, Path()) }, "key function is nil": func() { Also(l, nil) },
-		"Middleware: Wait and Also exclude each other": func() { Middleware(l, Path(), Wait(time.Second), Also(l, Path())) },
-		"Around: Wait and Also exclude each other":     func() { Around(l, Also(l, Path()), Wait(Forever)) },
+		"Middleware: Wait and Also exclude each other": func() {
+			Middleware(l, Path(), Wait(time.Second), Also(l, Path()))
+		},
+		"Around: Wait and Also exclude each other": func() { Around(l, Also(l, Path()), Wait(Forever)) },
 	} {
 		if said, _ := panicOf(f).(string); !strings.Contains(said, want) {
 			t.Errorf("panic %q, want one that says %q", said, want)
@@ -324,7 +340,8 @@ func TestAlsoKeepsPermitsApart(t *testing.T) {
 	other, heardToo := learning(t)
 	began, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	var h http.Handler
-	h = Middleware(own, Path(), Also(other, Path()))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h = Middleware(own, Path(),
+		Also(other, Path()))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
 			close(began)
 			<-end

@@ -11,7 +11,8 @@ import (
 )
 
 // plenty is a limit with a rate and slots that no benchmark reaches.
-var plenty = quotient.Limit{Rates: []quotient.Rate{{Events: 1e12, Per: 1e9, Burst: 1 << 30}}, InFlight: 1 << 20}
+var plenty = quotient.Limit{Rates: []quotient.Rate{{Events: 1e12, Per: 1e9, Burst: 1 << 30}},
+	InFlight: 1 << 20}
 
 // noWriter is an http.ResponseWriter that does nothing.
 type noWriter struct{ header http.Header }
@@ -44,7 +45,13 @@ func roundTrip(t testing.TB, rt http.RoundTripper, req *http.Request) {
 }
 
 func TestMiddlewareDoesNotAllocate(t *testing.T) {
-	keys := map[string]KeyFunc{"path": Path(), "address": ClientAddr(), "header": Header("Token"), "host": Host(), "constant": Constant("k")}
+	keys := map[string]KeyFunc{
+		"path":     Path(),
+		"address":  ClientAddr(),
+		"header":   Header("Token"),
+		"host":     Host(),
+		"constant": Constant("k"),
+	}
 	get, post := get(t, "/items/42"), post(t, newBody("text"))
 	get.RemoteAddr, post.RemoteAddr = "203.0.113.7:5678", "203.0.113.7:5678"
 	for name, key := range keys {
@@ -64,7 +71,8 @@ func TestMiddlewareDoesNotAllocate(t *testing.T) {
 
 // A text that was sent lately is found again; one that is new allocates as much as always.
 func TestFieldsAllocateTwice(t *testing.T) {
-	used := rates(quotient.Rate{Name: "hour", Events: 1e9, Per: time.Hour, Burst: 1e9}) // each answer is another one
+	// each answer is another one
+	used := rates(quotient.Rate{Name: "hour", Events: 1e9, Per: time.Hour, Burst: 1e9})
 	for _, set := range []FieldSet{FieldsDraft11, FieldsXRateLimit} {
 		for most, limit := range map[float64]quotient.Limit{0: plenty, 2: used} {
 			l := limiter(t, limit)
@@ -112,7 +120,9 @@ func targets(b *testing.B) []*http.Request {
 
 func BenchmarkMiddleware(b *testing.B) {
 	rate := quotient.Limit{Rates: plenty.Rates}
-	both := quotient.Limit{Rates: append([]quotient.Rate{{Name: "hour", Events: 1e12, Per: time.Hour, Burst: 1 << 30}}, plenty.Rates...)}
+	both := quotient.Limit{
+		Rates: append([]quotient.Rate{{Name: "hour", Events: 1e12, Per: time.Hour, Burst: 1 << 30}},
+			plenty.Rates...)}
 	learner := limiter(b, plenty, quotient.Policy(deaf{}))
 	urgent := func(*http.Request) quotient.Priority { return quotient.PriorityHigh }
 	paid := PlanBy(func(*http.Request) string { return "paid" })
@@ -130,12 +140,18 @@ func BenchmarkMiddleware(b *testing.B) {
 		{"rate+slots", Middleware(limiter(b, plenty), Path())(nothing)},
 		{"rate,priority", Middleware(limiter(b, rate), Path(), PriorityBy(urgent))(nothing)},
 		{"rate,plan", Middleware(limiter(b, rate, plans), Path(), paid)(nothing)},
-		{"rate,also=slots", Middleware(limiter(b, rate), Path(), Also(limiter(b, slots), Constant("route")))(nothing)},
-		{"rate,also=slots,fields=draft-11", Middleware(limiter(b, rate), Path(), Also(limiter(b, slots), Constant("route")), SendFields(FieldsDraft11))(nothing)},
+		{"rate,also=slots",
+			Middleware(limiter(b, rate), Path(), Also(limiter(b, slots), Constant("route")))(nothing)},
+		{"rate,also=slots,fields=draft-11",
+			Middleware(limiter(b, rate), Path(), Also(limiter(b, slots), Constant("route")),
+				SendFields(FieldsDraft11))(nothing)},
 		{"rate,fields=draft-11", Middleware(limiter(b, rate), Path(), SendFields(FieldsDraft11))(nothing)},
-		{"rate,fields=x-ratelimit", Middleware(limiter(b, rate), Path(), SendFields(FieldsXRateLimit))(nothing)},
-		{"rate+slots,fields=draft-11", Middleware(limiter(b, plenty), Path(), SendFields(FieldsDraft11))(nothing)},
-		{"rate+rate,fields=draft-11", Middleware(limiter(b, both), Path(), SendFields(FieldsDraft11))(nothing)},
+		{"rate,fields=x-ratelimit",
+			Middleware(limiter(b, rate), Path(), SendFields(FieldsXRateLimit))(nothing)},
+		{"rate+slots,fields=draft-11",
+			Middleware(limiter(b, plenty), Path(), SendFields(FieldsDraft11))(nothing)},
+		{"rate+rate,fields=draft-11",
+			Middleware(limiter(b, both), Path(), SendFields(FieldsDraft11))(nothing)},
 		{"feedback", Middleware(learner, Path())(nothing)},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
@@ -152,12 +168,15 @@ func BenchmarkMiddleware(b *testing.B) {
 	}
 }
 
-// BenchmarkFieldsBesideNone takes turns with and without fields, so that a busy machine slows both, and each answer
-// has a header of its own, as in net/http. It reports how many times the one costs the other.
+// BenchmarkFieldsBesideNone takes turns with and without fields, so that a busy machine slows both, and each
+// answer has a header of its own, as in net/http. It reports how many times the one costs the other.
 func BenchmarkFieldsBesideNone(b *testing.B) {
 	slots := quotient.Limit{Rates: plenty.Rates, InFlight: 1 << 20}
 	for _, limit := range []quotient.Limit{{Rates: plenty.Rates}, slots} {
-		for set, name := range map[FieldSet]string{FieldsDraft11: "draft-11", FieldsXRateLimit: "x-ratelimit"} {
+		for set, name := range map[FieldSet]string{
+			FieldsDraft11:    "draft-11",
+			FieldsXRateLimit: "x-ratelimit",
+		} {
 			b.Run(name+"/"+strconv.Itoa(limit.InFlight), func(b *testing.B) {
 				requests := targets(b)
 				least := [2]time.Duration{time.Hour, time.Hour}
@@ -190,7 +209,8 @@ func BenchmarkFieldsOfManyLimits(b *testing.B) {
 		b.Run(strconv.Itoa(limits), func(b *testing.B) {
 			l := limiter(b, plenty)
 			for i, r := range requests[:limits] {
-				own := quotient.Rates(quotient.Rate{Name: "minute", Events: 1e9 + float64(i), Per: time.Second})
+				own := quotient.Rates(quotient.Rate{Name: "minute", Events: 1e9 + float64(i),
+					Per: time.Second})
 				if err := l.Override(Path()(r), &own); err != nil {
 					b.Fatal(err)
 				}
@@ -241,10 +261,13 @@ func BenchmarkPath(b *testing.B) {
 // usualHeader is what an answer has without a word about limits.
 func usualHeader() http.Header {
 	return fields(
-		"Date", "Sat, 21 Nov 2026 16:00:00 GMT", "Content-Type", "application/json; charset=utf-8", "Content-Length", "1234",
-		"Connection", "keep-alive", "Cache-Control", "private, max-age=0", "Etag", `"abc"`, "Vary", "Accept", "Server", "nginx",
+		"Date", "Sat, 21 Nov 2026 16:00:00 GMT", "Content-Type", "application/json; charset=utf-8",
+		"Content-Length", "1234",
+		"Connection", "keep-alive", "Cache-Control", "private, max-age=0", "Etag", `"abc"`, "Vary", "Accept",
+		"Server", "nginx",
 		"X-Request-Id", "0123456789abcdef", "X-Frame-Options", "DENY", "X-Content-Type-Options", "nosniff",
-		"Strict-Transport-Security", "max-age=31536000", "Content-Security-Policy", "default-src 'none'", "Referrer-Policy", "no-referrer",
+		"Strict-Transport-Security", "max-age=31536000", "Content-Security-Policy", "default-src 'none'",
+		"Referrer-Policy", "no-referrer",
 		"Access-Control-Allow-Origin", "*", "Via", "1.1 proxy",
 	)
 }
@@ -260,12 +283,18 @@ func BenchmarkFeedback(b *testing.B) {
 		{"nothing/github", "api.github.com", 200, nil},
 		{"nothing/openai", "api.openai.com", 200, nil},
 		{"nothing/slack", "slack.com", 200, nil},
-		{"epoch", "api.github.com", 200, []string{"X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "1795276830"}},
+		{"epoch", "api.github.com", 200,
+			[]string{"X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "4999", "X-RateLimit-Reset",
+				"1795276830"}},
 		{"durations", "api.openai.com", 200, []string{
-			"X-RateLimit-Limit-Requests", "60", "X-RateLimit-Remaining-Requests", "59", "X-RateLimit-Reset-Requests", "1s",
-			"X-RateLimit-Limit-Tokens", "60000", "X-RateLimit-Remaining-Tokens", "59000", "X-RateLimit-Reset-Tokens", "6m0s"}},
-		{"any", "example.com", 200, []string{"X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "50", "X-RateLimit-Reset", "30"}},
-		{"list", "example.com", 200, []string{"RateLimit-Policy", `"minute";q=100;w=60`, "RateLimit", `"minute";r=50;t=30`}},
+			"X-RateLimit-Limit-Requests", "60", "X-RateLimit-Remaining-Requests", "59",
+			"X-RateLimit-Reset-Requests", "1s",
+			"X-RateLimit-Limit-Tokens", "60000", "X-RateLimit-Remaining-Tokens", "59000",
+			"X-RateLimit-Reset-Tokens", "6m0s"}},
+		{"any", "example.com", 200,
+			[]string{"X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "50", "X-RateLimit-Reset", "30"}},
+		{"list", "example.com", 200,
+			[]string{"RateLimit-Policy", `"minute";q=100;w=60`, "RateLimit", `"minute";r=50;t=30`}},
 		{"dictionary", "example.com", 200, []string{"RateLimit", "limit=100, remaining=50, reset=5"}},
 		{"refusal", "example.com", 429, []string{"Retry-After", "30"}},
 	} {

@@ -37,7 +37,8 @@ type gated struct {
 
 func serveGated(t *testing.T, opts ...Option) *gated {
 	g := &gated{limiter: limiter(t, oneSlot), bodies: make(chan string, 10)}
-	h := Middleware(g.limiter, Constant("k"), append([]Option{Wait(Forever)}, opts...)...)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	h := Middleware(g.limiter, Constant("k"), append([]Option{Wait(Forever)},
+		opts...)...)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		text, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Errorf("reading the body: %v", err)
@@ -109,7 +110,13 @@ func TestLeavingClientIsNoticed(t *testing.T) {
 }
 
 func TestBodyIsReplayed(t *testing.T) {
-	for name, text := range map[string]string{"empty": "", "small": "text", "64 KiB": long[1:], "longer": long, "1 MiB": strings.Repeat("abcdefgh", 1<<17)} {
+	for name, text := range map[string]string{
+		"empty":  "",
+		"small":  "text",
+		"64 KiB": long[1:],
+		"longer": long,
+		"1 MiB":  strings.Repeat("abcdefgh", 1<<17),
+	} {
 		for framing, raw := range map[string]string{"chunked": chunked(text), "sized": sized(text)} {
 			t.Run(name+" "+framing, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -133,7 +140,11 @@ func TestBodyIsReplayed(t *testing.T) {
 
 func TestWaitWithAnUnreadBodyIsBounded(t *testing.T) {
 	expect := head + "Expect: 100-Continue\r\nContent-Length: 4\r\n\r\n"
-	for name, raw := range map[string]string{"chunked": chunked(long), "sized": sized(long), "expect": expect} {
+	for name, raw := range map[string]string{
+		"chunked": chunked(long),
+		"sized":   sized(long),
+		"expect":  expect,
+	} {
 		for _, bound := range []time.Duration{defaultUnreadBodyWait, time.Minute} {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -141,12 +152,14 @@ func TestWaitWithAnUnreadBodyIsBounded(t *testing.T) {
 					start := time.Now()
 					resp := answer(t, g.send(t, raw))
 					if resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "1" {
-						t.Errorf("status %d, Retry-After %q; want 429, 1", resp.StatusCode, resp.Header.Get("Retry-After"))
+						t.Errorf("status %d, Retry-After %q; want 429, 1", resp.StatusCode,
+							resp.Header.Get("Retry-After"))
 					}
 					if waited := time.Since(start); waited != bound {
 						t.Errorf("refused after %v, want %v", waited, bound)
 					}
-					if text := readAll(t, resp.Body); !strings.Contains(text, `"violated-policies":["in-flight"]`) {
+					if text := readAll(t, resp.Body); !strings.Contains(text,
+						`"violated-policies":["in-flight"]`) {
 						t.Errorf("body %s does not name the rule", text)
 					}
 					g.permit.Release()
@@ -185,8 +198,10 @@ func TestAllBuffersTogetherAreBounded(t *testing.T) {
 		g.m.bodies.all = taken
 		fits := g.send(t, sized(long[:uncounted]))
 		start := time.Now()
-		if resp := answer(t, g.send(t, sized(long[:2*uncounted]))); resp.StatusCode != 429 || time.Since(start) != defaultUnreadBodyWait {
-			t.Errorf("status %d after %v, want 429 after %v", resp.StatusCode, time.Since(start), defaultUnreadBodyWait)
+		if resp := answer(t, g.send(t, sized(long[:2*uncounted]))); resp.StatusCode != 429 ||
+			time.Since(start) != defaultUnreadBodyWait {
+			t.Errorf("status %d after %v, want 429 after %v", resp.StatusCode, time.Since(start),
+				defaultUnreadBodyWait)
 		}
 		g.waiting(t, 1)
 		g.permit.Release()
@@ -211,7 +226,8 @@ func TestNoMoreIsReadThanIsAnnounced(t *testing.T) {
 		read := buffer{room: &m.bodies, key: "k"}
 		read.read(httptest.NewRecorder(), r, time.Now().Add(soon), nil)
 		if most := max(announced+1-uncounted, 0); m.bodies.all != most || read.complete || read.late {
-			t.Errorf("%d bytes are set aside, complete %v, late %v; want %d", m.bodies.all, read.complete, read.late, most)
+			t.Errorf("%d bytes are set aside, complete %v, late %v; want %d", m.bodies.all, read.complete,
+				read.late, most)
 		}
 		if left := len(readAll(t, b)); left != len(long)-announced-1 {
 			t.Errorf("%d of %d bytes are left, want all but %d", left, len(long), announced+1)
@@ -258,7 +274,8 @@ func TestWhoWaitsWasRead(t *testing.T) {
 	for range 200 {
 		synctest.Test(t, func(t *testing.T) {
 			l, over := limiter(t, oneSlot), make(chan bool)
-			h := Middleware(l, Path(), Wait(Forever))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
+			h := Middleware(l, Path(),
+				Wait(Forever))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
 			bodies := make([]*body, 16)
 			for i := range bodies {
 				bodies[i] = newBody("text")
@@ -305,7 +322,8 @@ func TestErrorOfTheBodyIsReplayed(t *testing.T) {
 		permit, _ := l.TryAcquire("/")
 		time.AfterFunc(time.Second, permit.Release)
 		read := ""
-		h := Middleware(l, Path(), Wait(Forever))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		h := Middleware(l, Path(),
+			Wait(Forever))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			text, err := io.ReadAll(r.Body)
 			if read = string(text); !errors.Is(err, iotest.ErrTimeout) {
 				t.Errorf("error %v, want %v", err, iotest.ErrTimeout)
@@ -326,8 +344,10 @@ func TestWaitWithABrokenBodyIsBounded(t *testing.T) {
 		l := limiter(t, oneSlot)
 		permit, _ := l.TryAcquire("/")
 		start := time.Now()
-		if w := ask(Middleware(l, Path(), Wait(Forever))(ok), post(t, brokenBody())); w.Code != 429 || time.Since(start) != defaultUnreadBodyWait {
-			t.Errorf("status %d after %v, want 429 after %v", w.Code, time.Since(start), defaultUnreadBodyWait)
+		if w := ask(Middleware(l, Path(), Wait(Forever))(ok), post(t, brokenBody())); w.Code != 429 ||
+			time.Since(start) != defaultUnreadBodyWait {
+			t.Errorf("status %d after %v, want 429 after %v", w.Code, time.Since(start),
+				defaultUnreadBodyWait)
 		}
 		permit.Release()
 		idle(t, l)
@@ -362,7 +382,8 @@ func TestBodyOfHTTP2IsLeftAlone(t *testing.T) {
 		b := newBody(long)
 		r := post(t, b)
 		r.ProtoMajor = 2
-		if w := ask(Middleware(l, Path(), Wait(Forever))(ok), r); w.Code != 204 || r.Body != io.ReadCloser(b) || len(readAll(t, b)) != len(long) {
+		if w := ask(Middleware(l, Path(), Wait(Forever))(ok), r); w.Code != 204 ||
+			r.Body != io.ReadCloser(b) || len(readAll(t, b)) != len(long) {
 			t.Errorf("status %d, want 204 and the whole body", w.Code)
 		}
 		idle(t, l)

@@ -53,16 +53,22 @@ func TestWeightsAndCosts(t *testing.T) {
 			for _, unread := range []bool{false, true} {
 				synctest.Test(t, func(t *testing.T) {
 					l, during := limiter(t, priced), all
-					h := Middleware(l, Path(), append(wait, WeightBy(number("weight")), CostBy("tokens", number("tokens")),
-						CostBy("bytes", func(*http.Request) int { return 5 }), CostBy("bytes", number("bytes")))...)(
-						http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { during = left(l, "/"); ok(w, r) }))
+					h := Middleware(l, Path(),
+						append(wait, WeightBy(number("weight")), CostBy("tokens", number("tokens")),
+							CostBy("bytes", func(*http.Request) int { return 5 }),
+							CostBy("bytes", number("bytes")))...)(
+						http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+							during = left(l, "/")
+							ok(w, r)
+						}))
 					r := get(t, "/?"+tt.query)
 					if unread {
 						r.Method, r.Body, r.ContentLength = "POST", newBody("text"), -1
 					}
 					w := ask(h, r)
 					if w.Code != tt.status || during != tt.during {
-						t.Errorf("%s: status %d and %v left, want %d and %v", tt.query, w.Code, during, tt.status, tt.during)
+						t.Errorf("%s: status %d and %v left, want %d and %v", tt.query, w.Code, during,
+							tt.status, tt.during)
 					}
 					if tt.violated != "" {
 						checkRefusal(t, w, 413, "", []string{tt.violated})
@@ -95,7 +101,8 @@ func TestFieldsOfCosts(t *testing.T) {
 		} {
 			w := ask(h, get(t, "/?tokens="+tt.tokens))
 			if got := fieldsOf(w.Header()); w.Code != tt.status || got != policies+tt.want {
-				t.Errorf("%s tokens: status %d,\n%s\nwant %d,\n%s", tt.tokens, w.Code, got, tt.status, policies+tt.want)
+				t.Errorf("%s tokens: status %d,\n%s\nwant %d,\n%s", tt.tokens, w.Code, got, tt.status,
+					policies+tt.want)
 			}
 		}
 	})
@@ -106,7 +113,8 @@ func TestPermitFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, upgrade := range map[string]string{"plain": "", "upgrade": "x"} {
 			l := limiter(t, priced)
-			h := Middleware(l, Path(), CostBy("tokens", number("tokens")))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			h := Middleware(l, Path(), CostBy("tokens",
+				number("tokens")))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				p, ok := PermitFrom(r.Context())
 				if !ok {
 					t.Error("no permit")
@@ -125,7 +133,8 @@ func TestPermitFrom(t *testing.T) {
 			}
 			idle(t, l)
 		}
-		h := Middleware(limiter(t, priced), Path())(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		h := Middleware(limiter(t, priced),
+			Path())(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if _, ok := PermitFrom(r.Context()); ok {
 				t.Error("a permit without CostBy")
 			}
@@ -143,7 +152,8 @@ func TestOptionsPanicForWhatCannotBeMeant(t *testing.T) {
 	var none context.Context
 	l := limiter(t, priced)
 	for want, f := range map[string]func(){
-		"OnRefuse": func() { OnRefuse(nil) }, "PlanBy": func() { PlanBy(nil) }, "WeightBy": func() { WeightBy(nil) }, "Drain": func() { Drain(none) },
+		"OnRefuse": func() { OnRefuse(nil) }, "PlanBy": func() { PlanBy(nil) },
+		"WeightBy": func() { WeightBy(nil) }, "Drain": func() { Drain(none) },
 		`CostBy("tokens")`: func() { CostBy("tokens", nil) }, "the unit is empty": func() { CostBy("", one) },
 		`CostBy("rows")`: func() { Middleware(l, Path(), CostBy("rows", one)) },
 	} {
@@ -164,7 +174,9 @@ func TestOptionsPanicForWhatCannotBeMeant(t *testing.T) {
 }
 
 func TestWeightsDoNotAllocate(t *testing.T) {
-	limit := quotient.Limit{Rates: append([]quotient.Rate{{Unit: "tokens", Events: 1e12, Per: 1e9, Burst: 1 << 30}}, plenty.Rates...), InFlight: 1 << 20}
+	limit := quotient.Limit{
+		Rates: append([]quotient.Rate{{Unit: "tokens", Events: 1e12, Per: 1e9, Burst: 1 << 30}},
+			plenty.Rates...), InFlight: 1 << 20}
 	two := func(*http.Request) int { return 2 }
 	h := Middleware(limiter(t, limit), Path(), WeightBy(two))(nothing)
 	priced := Middleware(limiter(t, limit), Path(), WeightBy(two), CostBy("tokens", two))(nothing)
@@ -172,7 +184,8 @@ func TestWeightsDoNotAllocate(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() { h.ServeHTTP(noWriter{}, r) }); n != 0 {
 		t.Errorf("%v allocations a request, want 0", n)
 	}
-	if n := testing.AllocsPerRun(1000, func() { priced.ServeHTTP(noWriter{}, r) }); n > 3 { // the permit, its context, the request
+	// the permit, its context, the request
+	if n := testing.AllocsPerRun(1000, func() { priced.ServeHTTP(noWriter{}, r) }); n > 3 {
 		t.Errorf("%v allocations a request with a cost, want at most 3", n)
 	}
 }

@@ -175,12 +175,16 @@ func TestClientAddrByXRealIP(t *testing.T) {
 		{"10.0.0.1:5", []string{"9.9.9.9", "8.8.8.8"}, "10.0.0.1"}, // which one the proxy wrote is not known
 		{"@", []string{"9.9.9.9"}, noAddr},
 	} {
-		r := &http.Request{RemoteAddr: tt.peer, Header: http.Header{"X-Real-Ip": tt.lines, "X-Forwarded-For": {"6.6.6.6"}}}
+		r := &http.Request{RemoteAddr: tt.peer, Header: http.Header{
+			"X-Real-Ip":       tt.lines,
+			"X-Forwarded-For": {"6.6.6.6"},
+		}}
 		if got := key(r); got != tt.want {
 			t.Errorf("peer %q, X-Real-IP %q: key %q, want %q", tt.peer, tt.lines, got, tt.want)
 		}
 	}
-	r := &http.Request{RemoteAddr: "10.0.0.1:5", Header: http.Header{"X-Real-Ip": {"6.6.6.6"}, "X-Forwarded-For": {"9.9.9.9"}}}
+	r := &http.Request{RemoteAddr: "10.0.0.1:5",
+		Header: http.Header{"X-Real-Ip": {"6.6.6.6"}, "X-Forwarded-For": {"9.9.9.9"}}}
 	if got := keyFunc(t, ClientAddrConfig{Trusted: trusted, Header: "X-Forwarded-For"})(r); got != "9.9.9.9" {
 		t.Errorf("key %q: X-Real-IP was read beside X-Forwarded-For", got)
 	}

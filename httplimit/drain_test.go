@@ -20,16 +20,20 @@ func toldToGo(t *testing.T, resp *http.Response) {
 	if err := json.Unmarshal([]byte(readAll(t, resp.Body)), &p); err != nil {
 		t.Fatal(err)
 	}
-	if resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "1" || p.Type != reducedCapacity || p.RetryAfter != 1 || len(p.Violated) > 0 {
-		t.Errorf("status %d, Retry-After %q, %+v; want 503, 1 and %s", resp.StatusCode, resp.Header.Get("Retry-After"), p, reducedCapacity)
+	if resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "1" || p.Type != reducedCapacity ||
+		p.RetryAfter != 1 || len(p.Violated) > 0 {
+		t.Errorf("status %d, Retry-After %q, %+v; want 503, 1 and %s", resp.StatusCode,
+			resp.Header.Get("Retry-After"), p, reducedCapacity)
 	}
 }
 
 // Whatever its body and however long it may wait, a request that waits is answered when draining begins.
 func TestDrainEndsWaits(t *testing.T) {
 	for name, raw := range map[string]string{
-		"GET": "GET / HTTP/1.1\r\nHost: h\r\n\r\n", "small POST": sized("text"), "large POST": sized(long), "chunked POST": chunked("text"),
-		"POST that does not come": head + "Content-Length: 4\r\n\r\nte", "POST that is asked for": head + "Expect: 100-continue\r\nContent-Length: 4\r\n\r\n",
+		"GET": "GET / HTTP/1.1\r\nHost: h\r\n\r\n", "small POST": sized("text"), "large POST": sized(long),
+		"chunked POST":            chunked("text"),
+		"POST that does not come": head + "Content-Length: 4\r\n\r\nte",
+		"POST that is asked for":  head + "Expect: 100-continue\r\nContent-Length: 4\r\n\r\n",
 	} {
 		for _, wait := range []time.Duration{Forever, time.Hour} {
 			t.Run(name, func(t *testing.T) {
@@ -61,7 +65,8 @@ func TestDrainLeavesTheRestAlone(t *testing.T) {
 		ctx, drain := context.WithCancel(t.Context())
 		l := limiter(t, oneSlot)
 		release, served := make(chan struct{}), 0
-		h := Middleware(l, Constant("k"), Wait(time.Hour), Drain(ctx))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		h := Middleware(l, Constant("k"), Wait(time.Hour),
+			Drain(ctx))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/held" {
 				<-release
 			}
@@ -110,7 +115,8 @@ func TestDrainIsForWaits(t *testing.T) {
 			want  int
 		}{
 			{oneSlot, nil, 429}, {quotient.Limit{Deny: true}, []Option{Wait(Forever)}, 429},
-			{rates(quotient.Every(time.Hour)), []Option{Wait(time.Second)}, 429}, {oneSlot, []Option{Wait(Forever)}, 503},
+			{rates(quotient.Every(time.Hour)), []Option{Wait(time.Second)}, 429},
+			{oneSlot, []Option{Wait(Forever)}, 503},
 		} {
 			for _, r := range []*http.Request{get(t, "/"), post(t, newBody("text"))} {
 				l := limiter(t, tt.limit)
@@ -129,7 +135,9 @@ func TestDrainBesideLeavingClients(t *testing.T) {
 		l := limiter(t, oneSlot)
 		held, _ := l.TryAcquire("k")
 		var why []quotient.Decision
-		note := OnRefuse(func(_ http.ResponseWriter, _ *http.Request, d quotient.Decision) { why = append(why, d) })
+		note := OnRefuse(func(_ http.ResponseWriter, _ *http.Request, d quotient.Decision) {
+			why = append(why, d)
+		})
 		h := Middleware(l, Constant("k"), Wait(Forever), Drain(context.Background()), note)(ok)
 		ctx, leave := context.WithCancel(t.Context())
 		done := make(chan int)
@@ -165,14 +173,16 @@ func TestOnRefuse(t *testing.T) {
 		status            int
 		body, contentType string
 	}{
-		{"nothing", func(http.ResponseWriter) {}, 429, `"retry-after-seconds":60`, "application/problem+json"},
+		{"nothing", func(http.ResponseWriter) {}, 429, `"retry-after-seconds":60`,
+			"application/problem+json"},
 		{"a body", func(w http.ResponseWriter) { _, _ = w.Write([]byte("slow down")) }, 429, "slow down", ""},
 		{"a type", func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "text/x")
 			_, _ = w.Write([]byte("slow down"))
 		}, 429, "slow down", "text/x"},
 		{"a status", func(w http.ResponseWriter) { w.WriteHeader(420) }, 420, "", ""},
-		{"a hint first", func(w http.ResponseWriter) { w.WriteHeader(103) }, 429, `"retry-after-seconds":60`, "application/problem+json"},
+		{"a hint first", func(w http.ResponseWriter) { w.WriteHeader(103) }, 429, `"retry-after-seconds":60`,
+			"application/problem+json"},
 		{"a flush", func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }, 429, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -181,7 +191,8 @@ func TestOnRefuse(t *testing.T) {
 				h := refusedOnce(t, func(w http.ResponseWriter, r *http.Request, d quotient.Decision) {
 					got = d
 					h := w.Header()
-					if h.Get("Retry-After") != "60" || h.Get("Cache-Control") != "no-store" || h.Get("RateLimit") != `"minute";r=0;t=60` {
+					if h.Get("Retry-After") != "60" || h.Get("Cache-Control") != "no-store" ||
+						h.Get("RateLimit") != `"minute";r=0;t=60` {
 						t.Errorf("the hook sees %v", h)
 					}
 					if r.URL.Path != "/x" {
@@ -194,7 +205,8 @@ func TestOnRefuse(t *testing.T) {
 					t.Fatal(err)
 				}
 				text := readAll(t, resp.Body)
-				if resp.StatusCode != tt.status || !strings.Contains(text, tt.body) || tt.body == "" && text != "" {
+				if resp.StatusCode != tt.status || !strings.Contains(text, tt.body) ||
+					tt.body == "" && text != "" {
 					t.Errorf("status %d, body %q", resp.StatusCode, text)
 				}
 				if tt.contentType != "" && resp.Header.Get("Content-Type") != tt.contentType {
@@ -203,7 +215,8 @@ func TestOnRefuse(t *testing.T) {
 				if resp.Header.Get("Retry-After") != "60" || resp.Header.Get("RateLimit") == "" {
 					t.Errorf("the client gets %v", resp.Header)
 				}
-				if want := "refused: rate (minute: share 1 of 1 per 1m), retry after 1m0s"; got.String() != want {
+				if want := "refused: rate (minute: share 1 of 1 per 1m), " +
+					"retry after 1m0s"; got.String() != want {
 					t.Errorf("decision %v, want %s", got, want)
 				}
 				_ = resp.Body.Close()
@@ -216,9 +229,10 @@ func TestOnRefuse(t *testing.T) {
 func TestOnRefuseThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, oneSlot)
-		h := Middleware(l, Constant("k"), Wait(time.Second), SendFields(FieldsDraft11), OnRefuse(func(http.ResponseWriter, *http.Request, quotient.Decision) {
-			panic(http.ErrAbortHandler)
-		}))(ok)
+		h := Middleware(l, Constant("k"), Wait(time.Second), SendFields(FieldsDraft11),
+			OnRefuse(func(http.ResponseWriter, *http.Request, quotient.Decision) {
+				panic(http.ErrAbortHandler)
+			}))(ok)
 		held, _ := l.TryAcquire("k")
 		for _, r := range []*http.Request{get(t, "/"), post(t, newBody("text"))} {
 			func() {
@@ -242,7 +256,8 @@ func TestOnRefuseThatPanics(t *testing.T) {
 func TestDetailOfEveryReason(t *testing.T) {
 	seen := map[string]bool{}
 	for reason := quotient.ReasonNone; reason <= quotient.ReasonPool; reason++ {
-		d := quotient.Decision{Reason: reason, Rule: "minute", Unit: "tokens", Limit: 777, Share: 888, Window: time.Minute, RetryAfter: 3 * time.Second}
+		d := quotient.Decision{Reason: reason, Rule: "minute", Unit: "tokens", Limit: 777, Share: 888,
+			Window: time.Minute, RetryAfter: 3 * time.Second}
 		text := refusalOf(d).detail()
 		if strings.Contains(text, "777") || strings.Contains(text, "888") || !strings.HasSuffix(text, ".") {
 			t.Errorf("%v: %s", reason, text)
@@ -262,9 +277,12 @@ func TestDetailOfEveryReason(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		`The quota of the limit "minute" of tokens is used up. Try again in 3 seconds.`, "Too many requests are waiting already. Try again in 3 seconds.",
-		"Requests of this client are refused. Trying again does not help.", "As many requests as may be are being served. Try again in 3 seconds.",
-		"The request would have to wait for longer than it may. Try again in 3 seconds.", "The service can take no more requests for the moment. Try again in 3 seconds.",
+		`The quota of the limit "minute" of tokens is used up. Try again in 3 seconds.`,
+		"Too many requests are waiting already. Try again in 3 seconds.",
+		"Requests of this client are refused. Trying again does not help.",
+		"As many requests as may be are being served. Try again in 3 seconds.",
+		"The request would have to wait for longer than it may. Try again in 3 seconds.",
+		"The service can take no more requests for the moment. Try again in 3 seconds.",
 		`The request is larger than the limit "minute" of tokens ever allows. A smaller request may pass.`,
 	} {
 		if !seen[want] {

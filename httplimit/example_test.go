@@ -45,8 +45,8 @@ func ExampleMiddleware() {
 	// /other 404 ""
 }
 
-// A request over the limit waits for its turn, for a second at most. Here that is the second of two, which come
-// at once under a limit of one each 50 ms.
+// A request over the limit waits for its turn, for a second at most. Here that is the second of two, which
+// come at once under a limit of one each 50 ms.
 func ExampleWait() {
 	limiter, err := quotient.New(quotient.Rates(quotient.Every(50 * time.Millisecond)))
 	if err != nil {
@@ -68,10 +68,13 @@ func ExampleWait() {
 // Every request of the client waits for its turn: here one each 10 ms, and no
 // more than 4 at a time.
 func ExampleTransport() {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "hello")
+	}))
 	defer server.Close()
 
-	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.Every(10 * time.Millisecond)}, InFlight: 4})
+	limiter, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.Every(10 * time.Millisecond)},
+		InFlight: 4})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -126,7 +129,8 @@ func ExampleTransport_retry() {
 }
 
 // getWithRetry asks up to most times.
-func getWithRetry(ctx context.Context, client *http.Client, url string, most int) (text string, attempt int, err error) {
+func getWithRetry(ctx context.Context, client *http.Client, url string, most int) (text string, attempt int,
+	err error) {
 	for attempt = 1; attempt <= most; attempt++ {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
@@ -185,11 +189,15 @@ func ExamplePattern() {
 
 // Each answer shows a client where it stands.
 func ExampleSendFields() {
-	l, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{{Name: "minute", Events: 100, Per: time.Minute, Burst: 100}}, InFlight: 10})
+	l, err := quotient.New(
+		quotient.Limit{Rates: []quotient.Rate{{Name: "minute", Events: 100, Per: time.Minute, Burst: 100}},
+			InFlight: 10})
 	if err != nil {
 		panic(err)
 	}
-	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "hello")
+	})
 	h := httplimit.Middleware(l, httplimit.ClientAddr(), httplimit.SendFields(httplimit.FieldsDraft11))(hello)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))

@@ -26,7 +26,8 @@ type flooded struct {
 
 func serveFlooded(t *testing.T) *flooded {
 	f := &flooded{limiter: limiter(t, oneSlot), permits: map[string]quotient.Permit{}}
-	h := Middleware(f.limiter, Header("Key"), Wait(Forever))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := Middleware(f.limiter, Header("Key"),
+		Wait(Forever))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(w, r.Body)
 	}))
 	f.m = h.(*handler).middleware
@@ -46,7 +47,8 @@ func (f *flooded) post(t *testing.T, key string, announced int, text string) net
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	go func() {
-		_, _ = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: h\r\nKey: %s\r\nContent-Length: %d\r\n\r\n%s", key, announced, text)
+		_, _ = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: h\r\nKey: %s\r\nContent-Length: %d\r\n\r\n%s", key,
+			announced, text)
 	}()
 	return c
 }
@@ -91,11 +93,12 @@ func (f *flooded) over(t *testing.T) {
 	}
 }
 
-// Requests that announce bodies and send none take no other client's right to wait, and are refused when their bodies
-// do not come.
+// Requests that announce bodies and send none take no other client's right to wait, and are refused when
+// their bodies do not come.
 func TestAnnouncedBodiesAreNotCounted(t *testing.T) {
 	for name, key := range map[string]func(i int) string{
-		"one key": func(int) string { return "flood" }, "many keys": func(i int) string { return fmt.Sprint("flood", i) },
+		"one key":   func(int) string { return "flood" },
+		"many keys": func(i int) string { return fmt.Sprint("flood", i) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -111,7 +114,8 @@ func TestAnnouncedBodiesAreNotCounted(t *testing.T) {
 				time.Sleep(defaultUnreadBodyWait)
 				for _, c := range conns {
 					if resp := answer(t, c); resp.StatusCode != 429 || !resp.Close {
-						t.Fatalf("a body that does not come: status %d, closing %v; want 429 and the end", resp.StatusCode, resp.Close)
+						t.Fatalf("a body that does not come: status %d, closing %v; want 429 and the end",
+							resp.StatusCode, resp.Close)
 					}
 				}
 				time.Sleep(time.Hour)
@@ -123,8 +127,8 @@ func TestAnnouncedBodiesAreNotCounted(t *testing.T) {
 	}
 }
 
-// One key that sends nearly whole bodies fills half of the room, and no more; another client still may wait as long as
-// it takes.
+// One key that sends nearly whole bodies fills half of the room, and no more; another client still may wait
+// as long as it takes.
 func TestOneKeyLeavesRoomForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := serveFlooded(t)
@@ -214,7 +218,8 @@ func TestSlowBodyAndWaitAreBoundedTogether(t *testing.T) {
 		start := time.Now()
 		c := f.post(t, "slow", len(long), long) // too long to be read before the wait
 		if resp := answer(t, c); resp.StatusCode != 429 || time.Since(start) != defaultUnreadBodyWait {
-			t.Errorf("status %d after %v, want 429 after %v", resp.StatusCode, time.Since(start), defaultUnreadBodyWait)
+			t.Errorf("status %d after %v, want 429 after %v", resp.StatusCode, time.Since(start),
+				defaultUnreadBodyWait)
 		}
 		start = time.Now()
 		f.permits["chunked"], _ = f.limiter.TryAcquire("chunked")
@@ -224,18 +229,21 @@ func TestSlowBodyAndWaitAreBoundedTogether(t *testing.T) {
 		}
 		defer c.Close()
 		go func() {
-			_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nKey: chunked\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
+			_, _ = io.WriteString(c,
+				"POST / HTTP/1.1\r\nHost: h\r\nKey: chunked\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
 			time.Sleep(6 * time.Second)
 			_, _ = fmt.Fprintf(c, "%x\r\n%s\r\n0\r\n\r\n", len(long), long)
 		}()
 		if resp := answer(t, c); resp.StatusCode != 429 || time.Since(start) != defaultUnreadBodyWait {
-			t.Errorf("status %d after %v, want 429 after %v", resp.StatusCode, time.Since(start), defaultUnreadBodyWait)
+			t.Errorf("status %d after %v, want 429 after %v", resp.StatusCode, time.Since(start),
+				defaultUnreadBodyWait)
 		}
 		f.over(t)
 	})
 }
 
-// A body that comes late, but in time, has not lost anything: the deadlines of the connection are as they were.
+// A body that comes late, but in time, has not lost anything: the deadlines of the connection are as they
+// were.
 func TestSlowBodyIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := serveFlooded(t)

@@ -26,7 +26,8 @@ func FuzzCanonicalPath(f *testing.F) {
 		if again := canonicalPath(want); again != want {
 			t.Fatalf("%q becomes %q becomes %q", p, want, again)
 		}
-		if want[0] != '/' || strings.Contains(want, "//") || strings.ContainsAny(want, ";") || len(want) > 1 && strings.HasSuffix(want, "/") {
+		if want[0] != '/' || strings.Contains(want, "//") || strings.ContainsAny(want, ";") ||
+			len(want) > 1 && strings.HasSuffix(want, "/") {
 			t.Fatalf("%q becomes %q, which is not canonical", p, want)
 		}
 		for segment := range strings.SplitSeq(want, "/") {
@@ -34,7 +35,8 @@ func FuzzCanonicalPath(f *testing.F) {
 				t.Fatalf("%q becomes %q, with a dot segment", p, want)
 			}
 		}
-		for _, v := range []string{"/" + p, p + "/", p + "/.", "/./" + p, p + "/x/..", p + ";v=1", "/../" + p, strings.ReplaceAll(p, "/", "//"), strings.ReplaceAll(p, "/", "/./")} {
+		for _, v := range []string{"/" + p, p + "/", p + "/.", "/./" + p, p + "/x/..", p + ";v=1", "/../" + p,
+			strings.ReplaceAll(p, "/", "//"), strings.ReplaceAll(p, "/", "/./")} {
 			if got := canonicalPath(v); got != want {
 				t.Fatalf("%q becomes %q, but its variant %q becomes %q", p, want, v, got)
 			}
@@ -53,7 +55,8 @@ func FuzzCanonicalPath(f *testing.F) {
 // everything else.
 func FuzzRetryAfter(f *testing.F) {
 	const date = "Sun, 06 Nov 1994 08:49:37 GMT"
-	for _, v := range []string{"", "0", "120", "2.5", "1.0000000001", "-1", "9223372037", "1e9", "Sun, 06 Nov 1994 08:51:07 GMT", "Fri, 31 Dec 9999 23:59:59 GMT", "soon"} {
+	for _, v := range []string{"", "0", "120", "2.5", "1.0000000001", "-1", "9223372037", "1e9",
+		"Sun, 06 Nov 1994 08:51:07 GMT", "Fri, 31 Dec 9999 23:59:59 GMT", "soon"} {
 		f.Add(v, date, "")
 	}
 	f.Add("1", "", "7")
@@ -82,7 +85,8 @@ func FuzzRetryAfter(f *testing.F) {
 // FuzzForwardedFor checks that the header cannot move the key of a peer that is not trusted. The part left
 // of the client's address, as that was written by the trusted proxy, cannot either.
 func FuzzForwardedFor(f *testing.F) {
-	for _, v := range []string{"", "9.9.9.9", "6.6.6.6, 10.0.0.1", "unknown", "::ffff:10.0.0.1,", "[2001:db8::1]:80", "10.0.0.1", ",,,", "fe80::1%z"} {
+	for _, v := range []string{"", "9.9.9.9", "6.6.6.6, 10.0.0.1", "unknown", "::ffff:10.0.0.1,",
+		"[2001:db8::1]:80", "10.0.0.1", ",,,", "fe80::1%z"} {
 		f.Add(v)
 	}
 	trusted := prefixes("10.0.0.0/8", "fd00::/8")
@@ -115,7 +119,8 @@ func FuzzForwardedFor(f *testing.F) {
 // FuzzRealIP checks that X-Real-IP cannot move the key of a peer that is not trusted, and that no other
 // field is read. Any text in it gives the key of an address.
 func FuzzRealIP(f *testing.F) {
-	for _, v := range []string{"", "9.9.9.9", "9.9.9.9, 8.8.8.8", "unknown", "::ffff:10.0.0.1", "[2001:db8::1]:80", "fe80::1%z"} {
+	for _, v := range []string{"", "9.9.9.9", "9.9.9.9, 8.8.8.8", "unknown", "::ffff:10.0.0.1",
+		"[2001:db8::1]:80", "fe80::1%z"} {
 		f.Add(v)
 	}
 	key := keyFunc(f, ClientAddrConfig{Trusted: prefixes("10.0.0.0/8", "fd00::/8"), Header: "X-Real-IP"})
@@ -127,7 +132,8 @@ func FuzzRealIP(f *testing.F) {
 		if got := ask("203.0.113.9:1", header); got != "203.0.113.9" {
 			t.Fatalf("a stranger's header %q moved its key to %q", header, got)
 		}
-		for _, got := range []string{ask("10.0.0.1:1"), ask("10.0.0.1:1", header, "203.0.113.9"), ask("10.0.0.1:1", "203.0.113.9", header)} {
+		for _, got := range []string{ask("10.0.0.1:1"), ask("10.0.0.1:1", header, "203.0.113.9"),
+			ask("10.0.0.1:1", "203.0.113.9", header)} {
 			if got != "10.0.0.1" {
 				t.Fatalf("%q gives the key %q, want the peer's", header, got)
 			}
@@ -151,7 +157,8 @@ func isKeyOfAddr(key string) bool {
 // FuzzHost checks that the form is a fixed point, of bounded length, the same for servers and clients, and
 // that no spelling of a host gives it another key.
 func FuzzHost(f *testing.F) {
-	for _, h := range []string{"", "example.com", "Example.COM.:443", "h:8080", "h:08080", "[::1]:80", "::1", "a:80:80", "a..", "h::", "É\xff", "]:80", ".:80"} {
+	for _, h := range []string{"", "example.com", "Example.COM.:443", "h:8080", "h:08080", "[::1]:80", "::1",
+		"a:80:80", "a..", "h::", "É\xff", "]:80", ".:80"} {
 		f.Add(h)
 	}
 	key := Host()
@@ -307,7 +314,8 @@ func FuzzFeedbackToPolicy(f *testing.F) {
 		for _, e := range all[i : i+3] {
 			answers = append(answers, lines(e.header))
 		}
-		f.Add(uint64(i), all[i].host, uint16(all[i].status), int64(i)*int64(time.Second), strings.Join(answers, "\n"))
+		f.Add(uint64(i), all[i].host, uint16(all[i].status), int64(i)*int64(time.Second),
+			strings.Join(answers, "\n"))
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, host string, statuses uint16, step int64, text string) {
 		bounds := policy.Bounds{Share: float64(seed%1000) / 10, Ceiling: 1 + float64(seed%10_000)}

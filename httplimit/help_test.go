@@ -34,7 +34,8 @@ var oneSlot = quotient.Limit{InFlight: 1}
 func idle(t testing.TB, l *quotient.Limiter) {
 	t.Helper()
 	if s := l.Stats(); s.InFlight != 0 || s.Waiting != 0 || s.DoubleReleases != 0 {
-		t.Errorf("in flight %d, waiting %d, double releases %d; want none", s.InFlight, s.Waiting, s.DoubleReleases)
+		t.Errorf("in flight %d, waiting %d, double releases %d; want none", s.InFlight, s.Waiting,
+			s.DoubleReleases)
 	}
 }
 
@@ -59,7 +60,8 @@ func (s *spy) Next(sample policy.Sample, b policy.Bounds) policy.Pace {
 	defer s.mu.Unlock()
 	if sample.Outcome != policy.Unknown && math.IsInf(b.Ceiling, 1) {
 		s.heard = append(s.heard, policy.Feedback{
-			Outcome: sample.Outcome, RetryAfter: sample.RetryAfter, Quotas: [policy.MaxQuotas]policy.Quota{sample.Quota},
+			Outcome: sample.Outcome, RetryAfter: sample.RetryAfter,
+			Quotas: [policy.MaxQuotas]policy.Quota{sample.Quota},
 		})
 	}
 	return policy.Pace{Rate: min(b.Ceiling, 1e6)}

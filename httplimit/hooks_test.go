@@ -62,7 +62,8 @@ func TestPanicAfterAnAnswerWithoutABody(t *testing.T) {
 			t.Errorf("panic with %v, want that of the law", got)
 		}
 		idle(t, l)
-		rt := &Transport{Base: answers(200, b), Limiter: l, Profile: func(string) *Profile { panic("a profile") }}
+		rt := &Transport{Base: answers(200, b), Limiter: l,
+			Profile: func(string) *Profile { panic("a profile") }}
 		if got := panicOf(func() { trip(t, rt) }); got == nil {
 			t.Error("no panic")
 		}
@@ -78,8 +79,10 @@ func TestPanicBeforeTheAdmissionClosesTheRequest(t *testing.T) {
 	} {
 		rt.Limiter, rt.Base = limiter(t, oneSlot), answers(200, nil)
 		b := newBody("text")
-		if got := panicOf(func() { _, _ = rt.RoundTrip(request(t, "http://h/", b)) }); got != name || b.closed != 1 {
-			t.Errorf("%s: panic with %v, the request's body was closed %d times, want once", name, got, b.closed)
+		if got := panicOf(func() { _, _ = rt.RoundTrip(request(t, "http://h/", b)) }); got != name ||
+			b.closed != 1 {
+			t.Errorf("%s: panic with %v, the request's body was closed %d times, want once", name,
+				got, b.closed)
 		}
 		idle(t, rt.Limiter)
 	}

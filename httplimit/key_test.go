@@ -22,7 +22,8 @@ func get(t testing.TB, target string) *http.Request {
 	if err != nil {
 		t.Fatalf("target %q: %v", target, err)
 	}
-	return &http.Request{Method: "GET", URL: u, RequestURI: target, Host: "example.com", Header: http.Header{}, ProtoMajor: 1}
+	return &http.Request{Method: "GET", URL: u, RequestURI: target, Host: "example.com",
+		Header: http.Header{}, ProtoMajor: 1}
 }
 
 func TestPath(t *testing.T) {
@@ -33,8 +34,8 @@ func TestPath(t *testing.T) {
 		{"/./a/b", "/a/b"}, {"/a/./b", "/a/b"}, {"/a/b/.", "/a/b"}, {"/%2e/a/b", "/a/b"},
 		{"/x/../a/b", "/a/b"}, {"/../a/b", "/a/b"}, {"/a/x/..;y/b", "/a/b"}, {"/a/x/%2E%2e/b", "/a/b"},
 		{"/%61/b", "/a/b"}, {"/a%2Fb", "/a/b"}, {"/A/b", "/a/b"}, {"/%41/B", "/a/b"},
-		{"/a;x=1/b", "/a/b"}, {"/a/b;x=1", "/a/b"}, {"/a/b;x=1;y=2", "/a/b"}, {"/a%3Bx/b", "/a/b"}, {"/;x/a/b", "/a/b"},
-		{"/a/b?c=d", "/a/b"},
+		{"/a;x=1/b", "/a/b"}, {"/a/b;x=1", "/a/b"}, {"/a/b;x=1;y=2", "/a/b"}, {"/a%3Bx/b", "/a/b"},
+		{"/;x/a/b", "/a/b"}, {"/a/b?c=d", "/a/b"},
 		{"/a/..b", "/a/..b"}, {"/.a/b.", "/.a/b."}, {"/...", "/..."},
 		{"/%C3%89", "/é"}, {"/é", "/é"}, {"/%ff", "/\ufffd"}, {"/\u212a", "/k"}, {"/İ", "/i"},
 		{"/%2561", "/%61"}, // undone once
@@ -67,7 +68,8 @@ func TestPathVariantsShareOneKey(t *testing.T) {
 		want := "/" + strings.Join(segments, "/")
 		var target strings.Builder
 		for _, segment := range segments {
-			target.WriteString(rapid.SampledFrom([]string{"/", "//", "/./", "/x/../", "/;p/", "/%2e/", "/x/..;p/"}).Draw(t, "slash"))
+			target.WriteString(rapid.SampledFrom([]string{"/", "//", "/./", "/x/../", "/;p/", "/%2e/",
+				"/x/..;p/"}).Draw(t, "slash"))
 			target.WriteString(variant(t, segment))
 			target.WriteString(rapid.SampledFrom([]string{"", ";", ";p=1", "%3Bp"}).Draw(t, "parameter"))
 		}
@@ -111,7 +113,8 @@ func percent(s string) string {
 func TestHost(t *testing.T) {
 	tests := []struct{ host, want string }{
 		{"example.com", "example.com"}, {"EXAMPLE.com", "example.com"}, {"example.com.", "example.com"},
-		{"example.com:80", "example.com"}, {"example.com:443", "example.com"}, {"example.com.:80", "example.com"},
+		{"example.com:80", "example.com"}, {"example.com:443", "example.com"},
+		{"example.com.:80", "example.com"},
 		{"example.com:", "example.com"}, {"example.com:0443", "example.com"},
 		{"example.com:8080", "example.com:8080"}, {"example.com:08080", "example.com:8080"},
 		{"[::1]", "[::1]"}, {"[::1]:80", "[::1]"}, {"[2001:DB8::1]:8443", "[2001:db8::1]:8443"},
@@ -145,7 +148,8 @@ func TestKeyBehindAReverseProxy(t *testing.T) {
 		"Host kept": func(p *httputil.ProxyRequest) { p.SetURL(upstream); p.Out.Host = p.In.Host },
 	} {
 		l := limiter(t, quotient.Rates(quotient.Every(time.Hour)))
-		ask(&httputil.ReverseProxy{Rewrite: rewrite, Transport: &Transport{Base: newNoBase(), Limiter: l}}, get(t, "/"))
+		ask(&httputil.ReverseProxy{Rewrite: rewrite, Transport: &Transport{Base: newNoBase(), Limiter: l}},
+			get(t, "/"))
 		keys := []string{}
 		for state := range l.Keys() {
 			key := state.Key
@@ -196,12 +200,16 @@ func TestKeysAreBounded(t *testing.T) {
 // key is hashed.
 func TestLongKeyAndItsHashAreTwoKeys(t *testing.T) {
 	ways := map[string]func(r *http.Request) string{
-		"Header":                      Header("Token"),
-		"Header and Middleware":       func(r *http.Request) string { return keyOfMiddleware(t, Header("Token"), r) },
-		"own function, Middleware":    func(r *http.Request) string { return keyOfMiddleware(t, token, r) },
-		"own function, Around":        func(r *http.Request) string { return keyOfAround(t, token(r), r) },
-		"own function, Transport":     func(r *http.Request) string { return keyOfTransport(t, token, r) },
-		"Header and Transport":        func(r *http.Request) string { return keyOfTransport(t, Header("Token"), r) },
+		"Header": Header("Token"),
+		"Header and Middleware": func(r *http.Request) string {
+			return keyOfMiddleware(t, Header("Token"), r)
+		},
+		"own function, Middleware": func(r *http.Request) string { return keyOfMiddleware(t, token, r) },
+		"own function, Around":     func(r *http.Request) string { return keyOfAround(t, token(r), r) },
+		"own function, Transport":  func(r *http.Request) string { return keyOfTransport(t, token, r) },
+		"Header and Transport": func(r *http.Request) string {
+			return keyOfTransport(t, Header("Token"), r)
+		},
 		"Constant, as grpclimit does": func(r *http.Request) string { return Constant(token(r))(nil) },
 	}
 	for name, way := range ways {
@@ -263,7 +271,8 @@ func keyOfTransport(t *testing.T, f KeyFunc, r *http.Request) string {
 
 func TestPattern(t *testing.T) {
 	mux := http.NewServeMux()
-	for _, p := range []string{"/items/{id}", "GET /users/{name}", "POST  /users/{name}", "h.example/x", "/tree/", "/one/{x}/", "GET\t/tab", "/{$}"} {
+	for _, p := range []string{"/items/{id}", "GET /users/{name}", "POST  /users/{name}", "h.example/x",
+		"/tree/", "/one/{x}/", "GET\t/tab", "/{$}"} {
 		mux.HandleFunc(p, func(http.ResponseWriter, *http.Request) {})
 	}
 	tests := []struct{ method, host, target, want, withMethod string }{
@@ -297,7 +306,8 @@ func TestPattern(t *testing.T) {
 			t.Errorf("Pattern of %s %s%s = %q, want %q", tt.method, tt.host, tt.target, got, tt.want)
 		}
 		if got := MethodPattern(mux)(r); got != tt.withMethod {
-			t.Errorf("MethodPattern of %s %s%s = %q, want %q", tt.method, tt.host, tt.target, got, tt.withMethod)
+			t.Errorf("MethodPattern of %s %s%s = %q, want %q", tt.method, tt.host, tt.target, got,
+				tt.withMethod)
 		}
 	}
 }

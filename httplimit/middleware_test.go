@@ -16,7 +16,9 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusNoContent)
+})
 
 // ask sends one request to a handler and returns the answer.
 func ask(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
@@ -38,13 +40,17 @@ func TestRefusals(t *testing.T) {
 		violated   []string
 	}{
 		{"rate", minute, nil, 0, 429, "60", []string{"minute"}},
-		{"rate, queue full", hour, []quotient.Option{quotient.MaxWaiting(0, 0)}, Forever, 429, "3600", []string{"hour"}},
-		{"rate, wait too long", hour, []quotient.Option{quotient.MaxWait(time.Minute)}, Forever, 429, "3600", []string{"hour"}},
+		{"rate, queue full", hour, []quotient.Option{quotient.MaxWaiting(0, 0)}, Forever, 429, "3600",
+			[]string{"hour"}},
+		{"rate, wait too long", hour, []quotient.Option{quotient.MaxWait(time.Minute)}, Forever, 429, "3600",
+			[]string{"hour"}},
 		{"rate, bounded wait too long", hour, nil, time.Minute, 429, "3600", []string{"hour"}},
 		{"in flight", oneSlot, nil, 0, 429, "1", []string{"in-flight"}},
 		{"share", oneSlot, []quotient.Option{quotient.Replicas(2)}, 0, 503, "1", []string{"in-flight"}},
-		{"share, waiting", oneSlot, []quotient.Option{quotient.Replicas(2)}, Forever, 503, "1", []string{"in-flight"}},
-		{"share, bounded wait", oneSlot, []quotient.Option{quotient.Replicas(2)}, time.Minute, 503, "1", []string{"in-flight"}},
+		{"share, waiting", oneSlot, []quotient.Option{quotient.Replicas(2)}, Forever, 503, "1",
+			[]string{"in-flight"}},
+		{"share, bounded wait", oneSlot, []quotient.Option{quotient.Replicas(2)}, time.Minute, 503, "1",
+			[]string{"in-flight"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -62,7 +68,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func checkRefusal(t *testing.T, w *httptest.ResponseRecorder, status int, retryAfter string, violated []string) {
+func checkRefusal(t *testing.T, w *httptest.ResponseRecorder, status int, retryAfter string,
+	violated []string) {
 	t.Helper()
 	h := w.Result().Header
 	if w.Code != status || h.Get("Retry-After") != retryAfter {
@@ -106,7 +113,8 @@ func TestDeniedIsRefusedAtOnce(t *testing.T) {
 			l := limiter(t, quotient.Limit{Deny: true})
 			w := ask(Middleware(l, Path(), opts...)(ok), r)
 			if w.Code != 429 || w.Header().Get("Retry-After") != "" { // no waiting helps
-				t.Errorf("status %d, Retry-After %q; want 429 and none", w.Code, w.Header().Get("Retry-After"))
+				t.Errorf("status %d, Retry-After %q; want 429 and none", w.Code,
+					w.Header().Get("Retry-After"))
 			}
 		}
 	}
@@ -132,7 +140,8 @@ func TestStatusOfEveryReason(t *testing.T) {
 
 func TestRetryAfterIsRoundedUp(t *testing.T) {
 	for d, want := range map[time.Duration]int64{
-		-1: 1, 0: 1, 1: 1, time.Second: 1, time.Second + 1: 2, 2*time.Second - 1: 2, time.Hour: 3600, 1<<63 - 1: 9223372037,
+		-1: 1, 0: 1, 1: 1, time.Second: 1, time.Second + 1: 2, 2*time.Second - 1: 2, time.Hour: 3600,
+		1<<63 - 1: 9223372037,
 	} {
 		if got := wholeSeconds(d); got != want {
 			t.Errorf("%v is sent as %d, want %d", d, got, want)
@@ -205,7 +214,9 @@ func TestRequestsWaitForTheirTurn(t *testing.T) {
 
 func TestLongKeysOfACustomFunctionAreHashed(t *testing.T) {
 	l := limiter(t, oneSlot)
-	h := Middleware(l, func(*http.Request) string { return long })(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	h := Middleware(l, func(*http.Request) string {
+		return long
+	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		for state := range l.Keys() {
 			key := state.Key
 			if key != bound(long) {
@@ -221,7 +232,8 @@ func TestPanicReleasesOnce(t *testing.T) {
 	learner, heard := learning(t)
 	for _, l := range []*quotient.Limiter{limiter(t, oneSlot), learner} {
 		for _, value := range []any{http.ErrAbortHandler, "a bug"} {
-			h := Middleware(l, Path())(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(value) }))
+			h := Middleware(l,
+				Path())(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(value) }))
 			func() {
 				defer func() {
 					if got := recover(); got != value {
@@ -245,10 +257,14 @@ func TestHandlersAnswerIsFeedback(t *testing.T) {
 		want   policy.Feedback
 	}{
 		{"nothing", func(http.ResponseWriter) {}, policy.Feedback{Outcome: policy.Success}},
-		{"body", func(w http.ResponseWriter) { _, _ = w.Write([]byte("x")) }, policy.Feedback{Outcome: policy.Success}},
-		{"not found", func(w http.ResponseWriter) { w.WriteHeader(404) }, policy.Feedback{Outcome: policy.Success}},
-		{"server error", func(w http.ResponseWriter) { w.WriteHeader(500) }, policy.Feedback{Outcome: policy.Success}},
-		{"429", func(w http.ResponseWriter) { w.WriteHeader(429) }, policy.Feedback{Outcome: policy.Throttled}},
+		{"body", func(w http.ResponseWriter) { _, _ = w.Write([]byte("x")) },
+			policy.Feedback{Outcome: policy.Success}},
+		{"not found", func(w http.ResponseWriter) { w.WriteHeader(404) },
+			policy.Feedback{Outcome: policy.Success}},
+		{"server error", func(w http.ResponseWriter) { w.WriteHeader(500) },
+			policy.Feedback{Outcome: policy.Success}},
+		{"429", func(w http.ResponseWriter) { w.WriteHeader(429) },
+			policy.Feedback{Outcome: policy.Throttled}},
 		{"429 with a time", func(w http.ResponseWriter) {
 			w.Header().Set("Retry-After", "7")
 			w.WriteHeader(429)
@@ -272,7 +288,8 @@ func TestHandlersAnswerIsFeedback(t *testing.T) {
 		{"101", func(w http.ResponseWriter) { w.WriteHeader(101) }, policy.Feedback{Outcome: policy.Success}},
 	}
 	for _, tt := range tests {
-		h := Middleware(l, Path())(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { tt.handle(w) }))
+		h := Middleware(l,
+			Path())(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { tt.handle(w) }))
 		t.Run(tt.name, func(t *testing.T) {
 			ask(h, get(t, "/"))
 			heard.learned(t, tt.want)

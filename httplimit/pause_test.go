@@ -30,7 +30,8 @@ func (u recovers) RoundTrip(*http.Request) (*http.Response, error) {
 // before is refused at once, and gets the end of the pause.
 func TestTransportWaitsForAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := quotient.New(quotient.Rates(quotient.PerSecond(100)), quotient.Policy(policy.Tracking{}), quotient.BeyondShare())
+		l, err := quotient.New(quotient.Rates(quotient.PerSecond(100)), quotient.Policy(policy.Tracking{}),
+			quotient.BeyondShare())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +56,8 @@ func TestTransportWaitsForAPause(t *testing.T) {
 			time.Sleep(500 * time.Millisecond)
 		}
 		var limited *quotient.LimitedError
-		if err := get(3 * time.Second); !errors.As(err, &limited) || limited.Reason != quotient.ReasonDeadline ||
+		if err := get(3 * time.Second); !errors.As(err, &limited) ||
+			limited.Reason != quotient.ReasonDeadline ||
 			limited.RetryAfter < 4*time.Second || limited.RetryAfter > 6*time.Second {
 			t.Errorf("%v, want to be refused at once until the end of the pause", err)
 		}

@@ -17,7 +17,8 @@ func minutely(n float64) quotient.Limit {
 
 // planned returns a limiter with two plans beside its own limit.
 func planned(t testing.TB) *quotient.Limiter {
-	return limiter(t, minutely(2), quotient.Plans(map[string]quotient.Limit{"free": minutely(3), "paid": minutely(5)}))
+	return limiter(t, minutely(2),
+		quotient.Plans(map[string]quotient.Limit{"free": minutely(3), "paid": minutely(5)}))
 }
 
 // query is what a request says of itself, for tests in which a client chooses.
@@ -41,7 +42,8 @@ func TestPlanBy(t *testing.T) {
 		for _, fields := range []bool{false, true} {
 			for _, wait := range []bool{false, true} {
 				for _, unread := range []bool{false, true} {
-					opts := []Option{PlanBy(func(*http.Request) string { return "none" }), PlanBy(query("plan"))}
+					opts := []Option{PlanBy(func(*http.Request) string { return "none" }),
+						PlanBy(query("plan"))}
 					if fields {
 						opts = append(opts, SendFields(FieldsDraft11))
 					}
@@ -49,7 +51,8 @@ func TestPlanBy(t *testing.T) {
 						opts = append(opts, Wait(time.Second)) // in which none has its turn
 					}
 					synctest.Test(t, func(t *testing.T) {
-						checkPlan(t, opts, tt.plan, unread, tt.served, tt.unknown, map[bool]string{true: tt.fields}[fields])
+						checkPlan(t, opts, tt.plan, unread, tt.served, tt.unknown,
+							map[bool]string{true: tt.fields}[fields])
 					})
 				}
 			}
@@ -57,7 +60,8 @@ func TestPlanBy(t *testing.T) {
 	}
 }
 
-func checkPlan(t *testing.T, opts []Option, plan string, unread bool, served int, unknown bool, fields string) {
+func checkPlan(t *testing.T, opts []Option, plan string, unread bool, served int, unknown bool,
+	fields string) {
 	l := planned(t)
 	h := Middleware(l, Path(), opts...)(ok)
 	for i := range served + 2 {
@@ -72,7 +76,8 @@ func checkPlan(t *testing.T, opts []Option, plan string, unread bool, served int
 		if got := fieldsOf(w.Header()); i == 0 && got != fields {
 			t.Errorf("%q: fields\n%s\nwant\n%s", plan, got, fields)
 		}
-		if body := w.Body.String(); w.Code == 429 && !strings.Contains(body, `"violated-policies":["minute"]`) {
+		if body := w.Body.String(); w.Code == 429 &&
+			!strings.Contains(body, `"violated-policies":["minute"]`) {
 			t.Errorf("%q: %s", plan, body)
 		}
 	}
@@ -91,7 +96,8 @@ func TestPlansThatChange(t *testing.T) {
 		says := func(target string, status int, fields string) {
 			t.Helper()
 			w := ask(h, get(t, target))
-			if got := w.Header().Get("RateLimit-Policy") + " " + w.Header().Get("RateLimit"); w.Code != status || got != fields {
+			if got := w.Header().Get("RateLimit-Policy") + " " +
+				w.Header().Get("RateLimit"); w.Code != status || got != fields {
 				t.Errorf("%s: %d %s, want %d %s", target, w.Code, got, status, fields)
 			}
 		}

@@ -28,7 +28,8 @@ func ExampleProfile_Feedback() {
 func ExampleProfile() {
 	credits := &httplimit.Profile{
 		Throttled: []int{420},
-		Quotas:    []httplimit.Fields{{Unit: "credits", Used: "X-Credits", ResetAfter: "X-Credits-Renewed-In"}},
+		Quotas: []httplimit.Fields{{Unit: "credits", Used: "X-Credits",
+			ResetAfter: "X-Credits-Renewed-In"}},
 	}
 	transport := &httplimit.Transport{Profile: func(host string) *httplimit.Profile {
 		switch host {

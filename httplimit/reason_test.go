@@ -59,17 +59,29 @@ const (
 
 // shortages are all that a request which may wait for a minute can be refused for.
 var shortages = []shortage{
-	{"rate", short(0, hourly), 0, reason(quotient.ReasonRate, "hour", time.Hour), 0, usedUp + "3600 seconds.", "3600"},
-	{"rate behind waiters", short(2, hourly), 0, reason(quotient.ReasonRate, "hour", 3*time.Hour), 0, usedUp + "10800 seconds.", "10800"},
-	{"rate, and all slots", short(0, both), 0, reason(quotient.ReasonRate, "hour", time.Hour), 0, usedUp + "3600 seconds.", "3600"},
-	{"slots", short(0, oneSlot), 0, reason(quotient.ReasonInFlight, "in-flight", 0), time.Minute, served, "1"},
-	{"slots behind waiters", short(2, oneSlot), 0, reason(quotient.ReasonInFlight, "in-flight", 0), time.Minute, served, "1"},
-	{"keys, known", crowded(hourly), 0, reason(quotient.ReasonKeys, "hour", time.Hour), 0, reduced + "3600 seconds.", "3600"},
-	{"keys", crowded(oneSlot), 0, reason(quotient.ReasonKeys, "in-flight", 0), time.Minute, reduced + "1 second.", "1"},
-	{"the request's own deadline", short(0, hourly), time.Second, reason(quotient.ReasonDeadline, "hour", time.Hour), 0, tooLate + "3600 seconds.", "3600"},
-	{"a full queue", short(1, oneSlot, quotient.MaxWaiting(1, 1)), 0, reason(quotient.ReasonQueue, "in-flight", 0), 0, "Too many requests are waiting already. Try again in 1 second.", "1"},
-	{"the limiter's bound, known", short(0, hourly, quotient.MaxWait(time.Second)), 0, reason(quotient.ReasonWait, "hour", time.Hour), 0, tooLate + "3600 seconds.", "3600"},
-	{"the limiter's bound", short(0, oneSlot, quotient.MaxWait(time.Second)), 0, reason(quotient.ReasonWait, "in-flight", 0), time.Second, tooLate + "1 second.", "1"},
+	{"rate", short(0, hourly), 0, reason(quotient.ReasonRate, "hour", time.Hour), 0,
+		usedUp + "3600 seconds.", "3600"},
+	{"rate behind waiters", short(2, hourly), 0, reason(quotient.ReasonRate, "hour", 3*time.Hour), 0,
+		usedUp + "10800 seconds.", "10800"},
+	{"rate, and all slots", short(0, both), 0, reason(quotient.ReasonRate, "hour", time.Hour), 0,
+		usedUp + "3600 seconds.", "3600"},
+	{"slots", short(0, oneSlot), 0, reason(quotient.ReasonInFlight, "in-flight", 0), time.Minute,
+		served, "1"},
+	{"slots behind waiters", short(2, oneSlot), 0, reason(quotient.ReasonInFlight, "in-flight", 0),
+		time.Minute, served, "1"},
+	{"keys, known", crowded(hourly), 0, reason(quotient.ReasonKeys, "hour", time.Hour), 0,
+		reduced + "3600 seconds.", "3600"},
+	{"keys", crowded(oneSlot), 0, reason(quotient.ReasonKeys, "in-flight", 0), time.Minute,
+		reduced + "1 second.", "1"},
+	{"the request's own deadline", short(0, hourly), time.Second,
+		reason(quotient.ReasonDeadline, "hour", time.Hour), 0, tooLate + "3600 seconds.", "3600"},
+	{"a full queue", short(1, oneSlot, quotient.MaxWaiting(1, 1)), 0,
+		reason(quotient.ReasonQueue, "in-flight", 0), 0,
+		"Too many requests are waiting already. Try again in 1 second.", "1"},
+	{"the limiter's bound, known", short(0, hourly, quotient.MaxWait(time.Second)), 0,
+		reason(quotient.ReasonWait, "hour", time.Hour), 0, tooLate + "3600 seconds.", "3600"},
+	{"the limiter's bound", short(0, oneSlot, quotient.MaxWait(time.Second)), 0,
+		reason(quotient.ReasonWait, "in-flight", 0), time.Second, tooLate + "1 second.", "1"},
 }
 
 func reason(r quotient.Reason, rule string, wait time.Duration) quotient.Decision {
@@ -102,11 +114,13 @@ func refusedFor(t *testing.T, tt shortage, method string) {
 	if waited := time.Since(start); waited != tt.after {
 		t.Errorf("refused after %v, want %v", waited, tt.after)
 	}
-	if got.Reason != tt.want.Reason || got.Rule != tt.want.Rule || got.RetryAfter.Round(time.Second) != tt.want.RetryAfter {
+	if got.Reason != tt.want.Reason || got.Rule != tt.want.Rule ||
+		got.RetryAfter.Round(time.Second) != tt.want.RetryAfter {
 		t.Errorf("%+v\nwant %+v", got, tt.want)
 	}
 	checkRefusal(t, w, statusOf(tt.want.Reason), tt.retryAfter, []string{tt.want.Rule})
-	if text := w.Body.String(); !strings.Contains(strings.ReplaceAll(text, `\"`, `"`), `"detail":"`+tt.detail+`"`) {
+	if text := w.Body.String(); !strings.Contains(strings.ReplaceAll(text, `\"`, `"`),
+		`"detail":"`+tt.detail+`"`) {
 		t.Errorf("the body is %s\nwant %s", text, tt.detail)
 	}
 	agreesWith := fmt.Sprintf(`%q;r=0;t=%s`, tt.want.Rule, tt.retryAfter)

@@ -27,7 +27,8 @@ func rates(r ...quotient.Rate) quotient.Limit { return quotient.Limit{Rates: r} 
 // fieldsOf is what an answer says in the fields of a set, one after the other.
 func fieldsOf(h http.Header) string {
 	var out []string
-	for _, name := range []string{"RateLimit-Policy", "RateLimit", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"} {
+	for _, name := range []string{"RateLimit-Policy", "RateLimit", "X-RateLimit-Limit",
+		"X-RateLimit-Remaining", "X-RateLimit-Reset"} {
 		for _, value := range h.Values(name) {
 			out = append(out, name+": "+value)
 		}
@@ -50,20 +51,27 @@ func TestFields(t *testing.T) {
 		{"a large burst", rates(quotient.Rate{Name: "minute", Events: 100, Per: time.Minute, Burst: 250}),
 			`RateLimit-Policy: "minute";q=250;w=150` + "\n" + `RateLimit: "minute";r=249;t=1`,
 			"X-RateLimit-Limit: 250\nX-RateLimit-Remaining: 249\nX-RateLimit-Reset: 1"},
-		{"rate", rates(minute), `RateLimit-Policy: "minute";q=100;w=60` + "\n" + `RateLimit: "minute";r=49;t=1`,
+		{"rate", rates(minute), `RateLimit-Policy: "minute";q=100;w=60` + "\n" +
+			`RateLimit: "minute";r=49;t=1`,
 			"X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 49\nX-RateLimit-Reset: 1"},
-		{"rates", rates(hour, minute),
-			`RateLimit-Policy: "hour";q=1000;w=3600, "minute";q=100;w=60` + "\n" + `RateLimit: "hour";r=999;t=4, "minute";r=49;t=1`,
+		{"rates", rates(hour, minute), `RateLimit-Policy: "hour";q=1000;w=3600, "minute";q=100;w=60` + "\n" +
+			`RateLimit: "hour";r=999;t=4, "minute";r=49;t=1`,
 			"X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 49\nX-RateLimit-Reset: 1"},
-		{"slots", quotient.Limit{InFlight: 10}, `RateLimit-Policy: "in-flight";q=10;qu="concurrent-requests"` + "\n" + `RateLimit: "in-flight";r=9`, ""},
+		{"slots", quotient.Limit{InFlight: 10},
+			`RateLimit-Policy: "in-flight";q=10;qu="concurrent-requests"` + "\n" +
+				`RateLimit: "in-flight";r=9`, ""},
 		{"rate and slots", quotient.Limit{Rates: []quotient.Rate{minute}, InFlight: 10},
-			`RateLimit-Policy: "minute";q=100;w=60, "in-flight";q=10;qu="concurrent-requests"` + "\n" + `RateLimit: "minute";r=49;t=1, "in-flight";r=9`,
+			`RateLimit-Policy: "minute";q=100;w=60, "in-flight";q=10;qu="concurrent-requests"` + "\n" +
+				`RateLimit: "minute";r=49;t=1, "in-flight";r=9`,
 			"X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 49\nX-RateLimit-Reset: 1"},
 		{"one name, two units", rates(minute, tokens),
-			`RateLimit-Policy: "minute";q=100;w=60, "minute/tokens";q=500;w=60;qu="tokens"` + "\n" + `RateLimit: "minute";r=49;t=1, "minute/tokens";r=500;t=0`,
+			`RateLimit-Policy: "minute";q=100;w=60, "minute/tokens";q=500;w=60;qu="tokens"` + "\n" +
+				`RateLimit: "minute";r=49;t=1, "minute/tokens";r=500;t=0`,
 			"X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 49\nX-RateLimit-Reset: 1"},
-		{"tokens alone", rates(tokens), `RateLimit-Policy: "minute";q=500;w=60;qu="tokens"` + "\n" + `RateLimit: "minute";r=500;t=0`, ""},
-		{"no name", rates(quotient.Rate{Events: 2, Per: time.Second}), `RateLimit-Policy: "rate 1";q=2;w=1` + "\n" + `RateLimit: "rate 1";r=1;t=1`,
+		{"tokens alone", rates(tokens), `RateLimit-Policy: "minute";q=500;w=60;qu="tokens"` + "\n" +
+			`RateLimit: "minute";r=500;t=0`, ""},
+		{"no name", rates(quotient.Rate{Events: 2, Per: time.Second}),
+			`RateLimit-Policy: "rate 1";q=2;w=1` + "\n" + `RateLimit: "rate 1";r=1;t=1`,
 			"X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 1\nX-RateLimit-Reset: 1"},
 		// The bubble starts at midnight, a full hour: the window of 90 s is 90 s old at its end.
 		{"aligned", rates(aligned), `RateLimit-Policy: "a";q=10;w=90` + "\n" + `RateLimit: "a";r=9;t=90`,
@@ -71,21 +79,28 @@ func TestFields(t *testing.T) {
 		{"quotes", rates(quotient.Rate{Name: `a"\é%`, Events: 2, Per: time.Second}),
 			`RateLimit-Policy: "a\"\\%C3%A9%25";q=2;w=1` + "\n" + `RateLimit: "a\"\\%C3%A9%25";r=1;t=1`,
 			"X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 1\nX-RateLimit-Reset: 1"},
-		{"a long name", rates(quotient.Rate{Name: strings.Repeat("x", maxName+1), Events: 2, Per: time.Second}, minute),
+		{"a long name",
+			rates(quotient.Rate{Name: strings.Repeat("x", maxName+1), Events: 2, Per: time.Second}, minute),
 			`RateLimit-Policy: "minute";q=100;w=60` + "\n" + `RateLimit: "minute";r=49;t=1`,
 			"X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 1\nX-RateLimit-Reset: 1"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			for set, want := range map[FieldSet]string{FieldsOff: "", FieldsDraft11: tt.draft, FieldsXRateLimit: tt.x} {
+			for set, want := range map[FieldSet]string{
+				FieldsOff:        "",
+				FieldsDraft11:    tt.draft,
+				FieldsXRateLimit: tt.x,
+			} {
 				synctest.Test(t, func(t *testing.T) {
 					got := "not served"
-					h := Middleware(limiter(t, tt.limit), Path(), SendFields(set))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					h := Middleware(limiter(t, tt.limit), Path(),
+						SendFields(set))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 						got = fieldsOf(w.Header())
 					}))
 					w := ask(h, get(t, "/"))
 					if w.Code == 200 && got != want || fieldsOf(w.Header()) != want {
-						t.Errorf("set %d: the handler sees\n%s\nand the client\n%s\nwant\n%s", set, got, fieldsOf(w.Header()), want)
+						t.Errorf("set %d: the handler sees\n%s\nand the client\n%s\nwant\n%s", set, got,
+							fieldsOf(w.Header()), want)
 					}
 				})
 			}
@@ -96,10 +111,12 @@ func TestFields(t *testing.T) {
 // Limits are sent as those of the fleet, and what is left as this replica's.
 func TestFieldsOfAShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, quotient.Limit{Rates: []quotient.Rate{{Name: "minute", Events: 100, Per: time.Minute, Burst: 100}}, InFlight: 8},
+		l := limiter(t, quotient.Limit{Rates: []quotient.Rate{{Name: "minute", Events: 100, Per: time.Minute,
+			Burst: 100}}, InFlight: 8},
 			quotient.Replicas(4))
 		w := ask(Middleware(l, Path(), SendFields(FieldsDraft11))(ok), get(t, "/"))
-		want := `RateLimit-Policy: "minute";q=100;w=60, "in-flight";q=8;qu="concurrent-requests"` + "\n" + `RateLimit: "minute";r=24;t=3, "in-flight";r=1`
+		want := `RateLimit-Policy: "minute";q=100;w=60, "in-flight";q=8;qu="concurrent-requests"` + "\n" +
+			`RateLimit: "minute";r=24;t=3, "in-flight";r=1`
 		if got := fieldsOf(w.Header()); got != want {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
 		}
@@ -109,14 +126,16 @@ func TestFieldsOfAShare(t *testing.T) {
 // A refusal carries the fields too, after a wait with an unread body as well.
 func TestFieldsOfRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, rates(quotient.Rate{Name: "minute", Events: 1, Per: time.Minute, Burst: 1}), quotient.MaxWait(time.Second))
+		l := limiter(t, rates(quotient.Rate{Name: "minute", Events: 1, Per: time.Minute, Burst: 1}),
+			quotient.MaxWait(time.Second))
 		want := `RateLimit-Policy: "minute";q=1;w=60` + "\n" + `RateLimit: "minute";r=0;t=60`
 		l.TryAcquire("/")
 		for _, opts := range [][]Option{nil, {Wait(time.Hour)}, {Wait(Forever)}} {
 			h := Middleware(l, Path(), append(opts, SendFields(FieldsDraft11))...)(ok)
 			for _, r := range []*http.Request{get(t, "/"), post(t, newBody("text"))} {
 				if w := ask(h, r); w.Code != 429 || fieldsOf(w.Header()) != want {
-					t.Errorf("%s: status %d, fields\n%s\nwant 429 and\n%s", r.Method, w.Code, fieldsOf(w.Header()), want)
+					t.Errorf("%s: status %d, fields\n%s\nwant 429 and\n%s", r.Method, w.Code,
+						fieldsOf(w.Header()), want)
 				}
 			}
 		}
@@ -161,7 +180,8 @@ func TestFieldsOfManyLimits(t *testing.T) {
 	few := &sender{set: FieldsDraft11}
 	made := map[*ruleTexts]bool{}
 	for i := range 3 * maxRuleTexts {
-		made[few.textsOf([]quotient.RuleState{{Name: "minute", Limit: float64(i % maxRuleTexts), Window: time.Minute}})] = true
+		made[few.textsOf([]quotient.RuleState{{Name: "minute", Limit: float64(i % maxRuleTexts),
+			Window: time.Minute}})] = true
 	}
 	if len(made) != maxRuleTexts {
 		t.Errorf("%d texts are made for %d limits in turn", len(made), maxRuleTexts)
@@ -181,7 +201,8 @@ func TestFieldsOfOneAnswerAreItsOwn(t *testing.T) {
 	for _, set := range []FieldSet{FieldsDraft11, FieldsXRateLimit} {
 		l := limiter(t, rates(quotient.PerMinute(100)))
 		first := ""
-		h := Middleware(l, Constant("k"), SendFields(set))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := Middleware(l, Constant("k"),
+			SendFields(set))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if got := fieldsOf(w.Header()); first == "" {
 				first = got
 			} else if strings.Contains(got, "spoiled") {
@@ -211,19 +232,25 @@ func TestFieldsAgreeWithTheRefusal(t *testing.T) {
 		draft string
 		x     string
 	}{
-		{"a turn to come", rates(quotient.Every(time.Minute)), []quotient.Option{quotient.StartPool(quotient.Pool{Replicas: 4, Ordinal: 3})}, 0,
+		{"a turn to come", rates(quotient.Every(time.Minute)),
+			[]quotient.Option{quotient.StartPool(quotient.Pool{Replicas: 4, Ordinal: 3})}, 0,
 			`RateLimit-Policy: "interval";q=1;w=60` + "\n" + `RateLimit: "interval";r=0;t=120`,
 			"X-RateLimit-Limit: 1\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 120"},
 		{"used up", rates(quotient.Rate{Name: "s", Events: 1, Per: time.Second, Burst: 2}), nil, 2,
 			`RateLimit-Policy: "s";q=2;w=2` + "\n" + `RateLimit: "s";r=0;t=1`,
 			"X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1"},
 		{"one of two used up", rates(quotient.Every(time.Second), quotient.PerHour(3600)), nil, 1,
-			`RateLimit-Policy: "interval";q=1;w=1, "hour";q=3600;w=3600` + "\n" + `RateLimit: "interval";r=0;t=1, "hour";r=`, "X-RateLimit-Limit: 1\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1"},
-		{"no slot here", quotient.Limit{Rates: []quotient.Rate{second}, InFlight: 2}, []quotient.Option{quotient.Replicas(4)}, 0,
-			`RateLimit-Policy: "second";q=100;w=1, "in-flight";q=2;qu="concurrent-requests"` + "\n" + `RateLimit: "second";r=25;t=0, "in-flight";r=0`,
+			`RateLimit-Policy: "interval";q=1;w=1, "hour";q=3600;w=3600` + "\n" +
+				`RateLimit: "interval";r=0;t=1, "hour";r=`,
+			"X-RateLimit-Limit: 1\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1"},
+		{"no slot here", quotient.Limit{Rates: []quotient.Rate{second}, InFlight: 2},
+			[]quotient.Option{quotient.Replicas(4)}, 0,
+			`RateLimit-Policy: "second";q=100;w=1, "in-flight";q=2;qu="concurrent-requests"` + "\n" +
+				`RateLimit: "second";r=25;t=0, "in-flight";r=0`,
 			"X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1"},
-		{"no word on the pool", rates(second), []quotient.Option{quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.Replicas(4)}, 0,
-			"", ""},
+		{"no word on the pool", rates(second),
+			[]quotient.Option{quotient.AwaitPool(), quotient.HintMaxAge(time.Minute), quotient.Replicas(4)},
+			0, "", ""},
 	}
 	for _, tt := range tests {
 		for set, want := range map[FieldSet]string{FieldsDraft11: tt.draft, FieldsXRateLimit: tt.x} {
@@ -233,7 +260,8 @@ func TestFieldsAgreeWithTheRefusal(t *testing.T) {
 					l.Allow("/")
 				}
 				w := ask(Middleware(l, Path(), SendFields(set))(ok), get(t, "/"))
-				if got := fieldsOf(w.Header()); w.Code < 429 || !strings.HasPrefix(got, want) || want == "" && got != "" {
+				if got := fieldsOf(w.Header()); w.Code < 429 || !strings.HasPrefix(got, want) ||
+					want == "" && got != "" {
 					t.Errorf("%s: status %d,\n%s\nwant\n%s", tt.name, w.Code, got, want)
 				}
 			})
@@ -244,8 +272,10 @@ func TestFieldsAgreeWithTheRefusal(t *testing.T) {
 // While an upstream's Retry-After holds all requests back, nothing is left although the rate is not used up.
 func TestFieldsOfAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, served := limiter(t, rates(quotient.PerSecond(100)), quotient.Policy(policy.Tracking{}), quotient.BeyondShare()), 0
-		h := Middleware(l, Path(), SendFields(FieldsDraft11))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		l, served := limiter(t, rates(quotient.PerSecond(100)), quotient.Policy(policy.Tracking{}),
+			quotient.BeyondShare()), 0
+		h := Middleware(l, Path(),
+			SendFields(FieldsDraft11))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			served++
 			w.Header().Set("Retry-After", "60")
 			w.WriteHeader(http.StatusTooManyRequests)
@@ -253,7 +283,8 @@ func TestFieldsOfAPause(t *testing.T) {
 		for asked := 1; asked <= 20; asked++ {
 			w := ask(h, get(t, "/"))
 			if served < asked {
-				if want := `"second";r=0;t=` + w.Header().Get("Retry-After"); w.Header().Get("RateLimit") != want {
+				if want := `"second";r=0;t=` +
+					w.Header().Get("Retry-After"); w.Header().Get("RateLimit") != want {
 					t.Errorf("RateLimit %s, want %s", w.Header().Get("RateLimit"), want)
 				}
 				return
@@ -267,7 +298,8 @@ func TestFieldsOfAPause(t *testing.T) {
 // A rule that has the smaller part left may still be the one that lasts longer.
 func TestXRateLimitTellsTheFewestRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, rates(quotient.PerMinute(6000), quotient.Rate{Name: "hour", Events: 1000, Per: time.Hour, Aligned: true}))
+		l := limiter(t, rates(quotient.PerMinute(6000),
+			quotient.Rate{Name: "hour", Events: 1000, Per: time.Hour, Aligned: true}))
 		h := Middleware(l, Path(), SendFields(FieldsXRateLimit))(ok)
 		for range 979 {
 			ask(h, get(t, "/"))
@@ -297,7 +329,8 @@ func TestFieldsOfTwoMiddlewares(t *testing.T) {
 		set          FieldSet
 		want         string
 	}{
-		{few, many, FieldsDraft11, `RateLimit-Policy: "few";q=10;w=60` + "\n" + `RateLimit-Policy: "many";q=1000;w=1` + "\n" +
+		{few, many, FieldsDraft11, `RateLimit-Policy: "few";q=10;w=60` + "\n" +
+			`RateLimit-Policy: "many";q=1000;w=1` + "\n" +
 			`RateLimit: "few";r=9;t=6` + "\n" + `RateLimit: "many";r=999;t=1`},
 		{few, many, FieldsXRateLimit, fewest},
 		{many, few, FieldsXRateLimit, fewest},
@@ -345,8 +378,10 @@ func TestMiddlewaresDoNotLearnFromEachOther(t *testing.T) {
 					t.Errorf("%d lines reach the client, want 2", n)
 				}
 			}
-			if want := []policy.Quota{{}, foreign}; !slices.Equal(outer.heard, want) || !slices.Equal(inner.heard, want) {
-				t.Errorf("set %d: the outer policy got %+v, the inner one %+v; want %+v", set, outer.heard, inner.heard, want)
+			if want := []policy.Quota{{}, foreign}; !slices.Equal(outer.heard, want) ||
+				!slices.Equal(inner.heard, want) {
+				t.Errorf("set %d: the outer policy got %+v, the inner one %+v; want %+v", set, outer.heard,
+					inner.heard, want)
 			}
 		}
 	}
@@ -408,10 +443,12 @@ func TestFieldsAreNoFeedback(t *testing.T) {
 			s := &sink{}
 			limit := quotient.Rates(quotient.PerMinute(6e7))
 			l := limiter(t, limit, quotient.Policy(s))
-			w := ask(Middleware(l, Path(), SendFields(tt.set))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w := ask(Middleware(l, Path(),
+				SendFields(tt.set))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				tt.handle(w.Header())
 			})), get(t, "/"))
-			if n := max(len(w.Header().Values("RateLimit")), len(w.Header().Values("X-RateLimit-Limit"))); n != tt.lines {
+			if n := max(len(w.Header().Values("RateLimit")),
+				len(w.Header().Values("X-RateLimit-Limit"))); n != tt.lines {
 				t.Errorf("%d lines are left, want %d", n, tt.lines)
 			}
 			if !slices.Equal(s.heard, []policy.Quota{tt.want}) {
@@ -425,7 +462,9 @@ func TestFieldsAreNoFeedback(t *testing.T) {
 func TestFieldsRoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, set := range []FieldSet{FieldsDraft11, FieldsXRateLimit} {
-			server := limiter(t, quotient.Limit{Rates: []quotient.Rate{{Name: "mi\"nute é", Events: 100, Per: time.Minute, Burst: 100}}, InFlight: 5})
+			server := limiter(t,
+				quotient.Limit{Rates: []quotient.Rate{{Name: "mi\"nute é", Events: 100, Per: time.Minute,
+					Burst: 100}}, InFlight: 5})
 			n := serve(t, Middleware(server, Path(), SendFields(set))(ok))
 			l, heard := learning(t)
 			tr := &Transport{Base: &http.Transport{DialContext: n.dial, DisableKeepAlives: true}, Limiter: l}
@@ -436,7 +475,8 @@ func TestFieldsRoundTrip(t *testing.T) {
 				}
 				_ = resp.Body.Close()
 				want := policy.Feedback{Outcome: policy.Success}
-				want.Quotas[0] = policy.Quota{Limit: 100, Remaining: left, Reset: time.Duration(math.Ceil((100-left)*.6)) * time.Second}
+				want.Quotas[0] = policy.Quota{Limit: 100, Remaining: left,
+					Reset: time.Duration(math.Ceil((100-left)*.6)) * time.Second}
 				heard.learned(t, want)
 			}
 			if tr.Garbage() != 0 {
@@ -453,14 +493,18 @@ func TestRulesInWhole(t *testing.T) {
 		window          time.Duration
 		events, seconds int64
 	}{
-		{100, time.Minute, 100, 60}, {1.9, time.Second, 1, 1}, {0.3, time.Second, 1, 4}, {0.001, time.Hour, 1, 3_600_000},
-		{10, 100 * time.Millisecond, 100, 1}, {0.05, 100 * time.Millisecond, 1, 2}, {10, 1500 * time.Millisecond, 10, 2},
-		{1e12, time.Second, 1e12, 1}, {1e12, 1e6 * time.Hour, 1e12, 3_600_000_000}, {1e3, time.Nanosecond, 1e12 - 1, 1},
+		{100, time.Minute, 100, 60}, {1.9, time.Second, 1, 1}, {0.3, time.Second, 1, 4},
+		{0.001, time.Hour, 1, 3_600_000},
+		{10, 100 * time.Millisecond, 100, 1}, {0.05, 100 * time.Millisecond, 1, 2},
+		{10, 1500 * time.Millisecond, 10, 2},
+		{1e12, time.Second, 1e12, 1}, {1e12, 1e6 * time.Hour, 1e12, 3_600_000_000},
+		{1e3, time.Nanosecond, 1e12 - 1, 1},
 		{1e-300, math.MaxInt64, 1, maxAmount}, {8, 0, 8, 0}, {1 << 30, 0, 1 << 30, 0},
 	} {
 		events, seconds := inWhole(&quotient.RuleState{Limit: tt.limit, Window: tt.window})
 		if events != tt.events || seconds != tt.seconds {
-			t.Errorf("%v in %v: %d in %d s, want %d in %d s", tt.limit, tt.window, events, seconds, tt.events, tt.seconds)
+			t.Errorf("%v in %v: %d in %d s, want %d in %d s", tt.limit, tt.window, events, seconds, tt.events,
+				tt.seconds)
 		}
 	}
 	for n, want := range map[float64]int64{-1: 0, 0.9: 0, 1e15: maxAmount, math.Inf(1): maxAmount} {
@@ -468,7 +512,8 @@ func TestRulesInWhole(t *testing.T) {
 			t.Errorf("%v is sent as %d, want %d", n, got, want)
 		}
 	}
-	for d, want := range map[time.Duration]int64{-time.Hour: 0, 0: 0, 1: 1, time.Second: 1, time.Second + 1: 2, math.MaxInt64: 9223372037} {
+	for d, want := range map[time.Duration]int64{-time.Hour: 0, 0: 0, 1: 1, time.Second: 1,
+		time.Second + 1: 2, math.MaxInt64: 9223372037} {
 		if got := secondsUp(d); got != want {
 			t.Errorf("%v is sent as %d, want %d", d, got, want)
 		}
@@ -482,8 +527,11 @@ func TestFieldsAreStructured(t *testing.T) {
 		quotas := make([]quotient.RuleState, rapid.IntRange(0, 17).Draw(t, "rules"))
 		for i := range quotas {
 			quotas[i] = quotient.RuleState{
-				Name:   rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"minute", "minute/tokens", "in-flight", `"\`, "é%\x00\xff", strings.Repeat("%", 50)})).Draw(t, "name"),
-				Unit:   rapid.SampledFrom([]string{"", "tokens", `"`, "ü", strings.Repeat("u", 100)}).Draw(t, "unit"),
+				Name: rapid.OneOf(rapid.String(),
+					rapid.SampledFrom([]string{"minute", "minute/tokens", "in-flight", `"\`, "é%\x00\xff",
+						strings.Repeat("%", 50)})).Draw(t, "name"),
+				Unit: rapid.SampledFrom([]string{"", "tokens", `"`, "ü", strings.Repeat("u", 100)}).Draw(t,
+					"unit"),
 				Limit:  rapid.Float64Range(1e-3, 1e12).Draw(t, "limit"),
 				Window: time.Duration(rapid.Int64Min(0).Draw(t, "window")),
 				Left:   rapid.Float64Range(0, math.MaxFloat64).Draw(t, "left"),
@@ -503,7 +551,8 @@ func TestFieldsAreStructured(t *testing.T) {
 		if !slices.Equal(policies, now) {
 			t.Fatalf("policies %q, members %q", policies, now)
 		}
-		if distinct := slices.Compact(slices.Sorted(slices.Values(policies))); len(distinct) != len(policies) {
+		if distinct := slices.Compact(slices.Sorted(slices.Values(policies))); len(distinct) !=
+			len(policies) {
 			t.Fatalf("a name stands twice in %q", policies)
 		}
 	})

@@ -23,7 +23,8 @@ import (
 
 // eachServer runs a test over real connections: HTTP/1.1 and HTTP/2, with and
 // without a policy that makes Middleware wrap the writer.
-func eachServer(t *testing.T, test func(t *testing.T, s *httptest.Server, l *quotient.Limiter, wrapped bool, set func(http.HandlerFunc))) {
+func eachServer(t *testing.T, test func(t *testing.T, s *httptest.Server, l *quotient.Limiter, wrapped bool,
+	set func(http.HandlerFunc))) {
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		for _, wrapped := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s wrapped=%v", proto, wrapped), func(t *testing.T) {
@@ -32,7 +33,8 @@ func eachServer(t *testing.T, test func(t *testing.T, s *httptest.Server, l *quo
 					l, heard = learning(t)
 				}
 				var next http.HandlerFunc
-				s := httptest.NewUnstartedServer(Middleware(l, Path())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next(w, r) })))
+				s := httptest.NewUnstartedServer(Middleware(l,
+					Path())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next(w, r) })))
 				s.EnableHTTP2 = proto == "HTTP/2.0"
 				s.StartTLS()
 				defer s.Close()
@@ -65,7 +67,8 @@ func exchange(t *testing.T, s *httptest.Server, trace *httptrace.ClientTrace) *h
 }
 
 func TestFlushReachesTheClient(t *testing.T) {
-	eachServer(t, func(t *testing.T, s *httptest.Server, l *quotient.Limiter, _ bool, set func(http.HandlerFunc)) {
+	eachServer(t, func(t *testing.T, s *httptest.Server, l *quotient.Limiter, _ bool,
+		set func(http.HandlerFunc)) {
 		read := make(chan string)
 		set(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "first")
@@ -95,23 +98,26 @@ func TestFlushReachesTheClient(t *testing.T) {
 }
 
 func TestInformationalAnswersAndTrailers(t *testing.T) {
-	eachServer(t, func(t *testing.T, s *httptest.Server, _ *quotient.Limiter, _ bool, set func(http.HandlerFunc)) {
+	eachServer(t, func(t *testing.T, s *httptest.Server, _ *quotient.Limiter, _ bool,
+		set func(http.HandlerFunc)) {
 		set(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Trailer", "Declared")
 			w.Header().Set("Link", "</style.css>")
 			w.WriteHeader(http.StatusEarlyHints)
 			w.WriteHeader(http.StatusAccepted)
-			if _, err := io.Copy(w, strings.NewReader("text")); err != nil { // through ReadFrom where there is one
+			// through ReadFrom where there is one
+			if _, err := io.Copy(w, strings.NewReader("text")); err != nil {
 				t.Errorf("copy: %v", err)
 			}
 			w.Header().Set("Declared", "a")
 			w.Header().Set(http.TrailerPrefix+"Later", "b")
 		})
 		var hints []int
-		resp := exchange(t, s, &httptrace.ClientTrace{Got1xxResponse: func(code int, _ textproto.MIMEHeader) error {
-			hints = append(hints, code)
-			return nil
-		}})
+		resp := exchange(t, s,
+			&httptrace.ClientTrace{Got1xxResponse: func(code int, _ textproto.MIMEHeader) error {
+				hints = append(hints, code)
+				return nil
+			}})
 		if text := readAll(t, resp.Body); resp.StatusCode != 202 || text != "text" {
 			t.Errorf("status %d, body %q; want 202, text", resp.StatusCode, text)
 		}
@@ -126,7 +132,8 @@ func TestInformationalAnswersAndTrailers(t *testing.T) {
 
 // A handler finds the same capabilities of its writer with the wrapper.
 func TestAbilitiesOfRealWriters(t *testing.T) {
-	eachServer(t, func(t *testing.T, s *httptest.Server, _ *quotient.Limiter, wrapped bool, set func(http.HandlerFunc)) {
+	eachServer(t, func(t *testing.T, s *httptest.Server, _ *quotient.Limiter, wrapped bool,
+		set func(http.HandlerFunc)) {
 		set(func(w http.ResponseWriter, r *http.Request) {
 			inner := w
 			if wrapped {
@@ -162,7 +169,8 @@ func echo(t *testing.T) http.HandlerFunc {
 		}
 		go func() {
 			defer conn.Close()
-			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			_, _ = io.WriteString(conn,
+				"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 			_, _ = io.Copy(conn, buffered)
 		}()
 	}
@@ -174,7 +182,10 @@ const upgradeHead = "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade
 func TestHijackOnAServer(t *testing.T) {
 	learner := func(t *testing.T) *quotient.Limiter { l, _ := learning(t); return l }
 	fixed := func(t *testing.T) *quotient.Limiter { return limiter(t, oneSlot) }
-	for name, make := range map[string]func(*testing.T) *quotient.Limiter{"fixed": fixed, "learning": learner} {
+	for name, make := range map[string]func(*testing.T) *quotient.Limiter{
+		"fixed":    fixed,
+		"learning": learner,
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := make(t)

@@ -134,12 +134,16 @@ func TestAnswersAreFeedback(t *testing.T) {
 		{404, nil, policy.Feedback{Outcome: policy.Success}},
 		{500, nil, policy.Feedback{Outcome: policy.Success}},
 		{429, nil, policy.Feedback{Outcome: policy.Throttled}},
-		{429, []string{"Retry-After", "5"}, policy.Feedback{Outcome: policy.Throttled, RetryAfter: 5 * time.Second}},
-		{429, []string{"Retry-After", later, "Date", date}, policy.Feedback{Outcome: policy.Throttled, RetryAfter: 10 * time.Second}},
-		{429, []string{"Retry-After", "9223372037"}, policy.Feedback{Outcome: policy.Throttled, RetryAfter: 24 * time.Hour}},
+		{429, []string{"Retry-After", "5"},
+			policy.Feedback{Outcome: policy.Throttled, RetryAfter: 5 * time.Second}},
+		{429, []string{"Retry-After", later, "Date", date},
+			policy.Feedback{Outcome: policy.Throttled, RetryAfter: 10 * time.Second}},
+		{429, []string{"Retry-After", "9223372037"},
+			policy.Feedback{Outcome: policy.Throttled, RetryAfter: 24 * time.Hour}},
 		{429, []string{"Retry-After", "-5"}, policy.Feedback{Outcome: policy.Throttled}},
 		{429, []string{"Retry-After", "5", "Age", "1"}, policy.Feedback{Outcome: policy.Throttled}},
-		{503, []string{"Retry-After", "5"}, policy.Feedback{Outcome: policy.Unavailable, RetryAfter: 5 * time.Second}},
+		{503, []string{"Retry-After", "5"},
+			policy.Feedback{Outcome: policy.Unavailable, RetryAfter: 5 * time.Second}},
 	}
 	for _, tt := range tests {
 		l, heard := learning(t)
@@ -153,7 +157,8 @@ func TestAnswersAreFeedback(t *testing.T) {
 func TestErrorOfTheBaseReleases(t *testing.T) {
 	l, heard := learning(t)
 	broken := errors.New("broken")
-	tr := &Transport{Limiter: l, Base: base(func(*http.Request) (*http.Response, error) { return nil, broken })}
+	tr := &Transport{Limiter: l,
+		Base: base(func(*http.Request) (*http.Response, error) { return nil, broken })}
 	if resp, err := tr.RoundTrip(request(t, "http://h/", nil)); resp != nil || !errors.Is(err, broken) {
 		t.Errorf("%v, %v; want no response and %v", resp, err, broken)
 	}
@@ -193,11 +198,14 @@ func TestRefusedRequestsAreClosedAndNotSent(t *testing.T) {
 		is   error
 	}{
 		{"limited", &Transport{Limiter: full}, t.Context(), "", quotient.ErrLimited},
-		{"denied", &Transport{Limiter: limiter(t, quotient.Limit{Deny: true})}, t.Context(), "", quotient.ErrLimited},
+		{"denied", &Transport{Limiter: limiter(t, quotient.Limit{Deny: true})}, t.Context(), "",
+			quotient.ErrLimited},
 		{"context", &Transport{Limiter: limiter(t, oneSlot)}, ended, "", context.Canceled},
 		{"nil limiter", &Transport{}, t.Context(), "Transport.Limiter is nil", nil},
-		{"body time-out", &Transport{Limiter: full, BodyTimeout: -1}, t.Context(), "Transport.BodyTimeout is -1ns", nil},
-		{"stream lifetime", &Transport{Limiter: full, StreamLifetime: -1}, t.Context(), "Transport.StreamLifetime is -1ns", nil},
+		{"body time-out", &Transport{Limiter: full, BodyTimeout: -1}, t.Context(),
+			"Transport.BodyTimeout is -1ns", nil},
+		{"stream lifetime", &Transport{Limiter: full, StreamLifetime: -1}, t.Context(),
+			"Transport.StreamLifetime is -1ns", nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -207,7 +215,8 @@ func TestRefusedRequestsAreClosedAndNotSent(t *testing.T) {
 			})
 			b := newBody("text")
 			resp, err := tt.tr.RoundTrip(request(t, "http://h/", b).WithContext(tt.ctx))
-			if resp != nil || err == nil || !strings.Contains(err.Error(), tt.want) || tt.is != nil && !errors.Is(err, tt.is) {
+			if resp != nil || err == nil || !strings.Contains(err.Error(), tt.want) ||
+				tt.is != nil && !errors.Is(err, tt.is) {
 				t.Errorf("response %v, error %v; want none, and %q %v", resp, err, tt.want, tt.is)
 			}
 			if b.closed != 1 {
@@ -233,7 +242,8 @@ func TestTheRequestIsNotChanged(t *testing.T) {
 	if _, err := tr.RoundTrip(req); err != nil {
 		t.Fatal(err)
 	}
-	if req.URL != before.URL || req.URL.String() != "http://h:80/a?b=c" || req.Body != before.Body || !maps.EqualFunc(req.Header, header, func(a, b []string) bool { return a[0] == b[0] }) {
+	if req.URL != before.URL || req.URL.String() != "http://h:80/a?b=c" || req.Body != before.Body ||
+		!maps.EqualFunc(req.Header, header, func(a, b []string) bool { return a[0] == b[0] }) {
 		t.Errorf("the request was changed: %v", req)
 	}
 }
@@ -261,7 +271,8 @@ func TestKeyOfTransport(t *testing.T) {
 // A body that is neither read nor closed gives its permit back in time.
 func TestForgottenBodies(t *testing.T) {
 	stream := func(given time.Duration, status int, fields ...string) *Transport {
-		return &Transport{BodyTimeout: time.Second, StreamLifetime: given, Base: answers(status, duplex{newBody("x"), io.Discard}, fields...)}
+		return &Transport{BodyTimeout: time.Second, StreamLifetime: given,
+			Base: answers(status, duplex{newBody("x"), io.Discard}, fields...)}
 	}
 	tests := []struct {
 		name string
@@ -270,9 +281,11 @@ func TestForgottenBodies(t *testing.T) {
 	}{
 		{"default", &Transport{Base: answers(200, newBody("x"))}, 5 * time.Minute},
 		{"given", &Transport{BodyTimeout: time.Second, Base: answers(200, newBody("x"))}, time.Second},
-		{"no stream", &Transport{StreamLifetime: time.Second, Base: answers(200, newBody("x"), "Content-Type", "text/event-streams")}, 5 * time.Minute},
+		{"no stream", &Transport{StreamLifetime: time.Second,
+			Base: answers(200, newBody("x"), "Content-Type", "text/event-streams")}, 5 * time.Minute},
 		{"events", stream(0, 200, "Content-Type", "text/event-stream"), time.Hour},
-		{"events, given", stream(time.Minute, 200, "Content-Type", "Text/Event-Stream ; charset=utf-8"), time.Minute},
+		{"events, given", stream(time.Minute, 200, "Content-Type", "Text/Event-Stream ; charset=utf-8"),
+			time.Minute},
 		{"101", stream(0, 101), time.Hour},
 		{"101, given", stream(time.Minute, 101), time.Minute},
 	}
@@ -346,7 +359,8 @@ func TestBodyOf101IsADuplex(t *testing.T) {
 
 func TestRequestsOfAClientWaitForTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := &Transport{Base: answers(200, http.NoBody), Limiter: limiter(t, quotient.Rates(quotient.Every(time.Second)))}
+		tr := &Transport{Base: answers(200, http.NoBody),
+			Limiter: limiter(t, quotient.Rates(quotient.Every(time.Second)))}
 		start := time.Now()
 		for range 4 {
 			trip(t, tr)

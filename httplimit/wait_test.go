@@ -261,7 +261,8 @@ func TestDecisionsAfterAWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &handler{middleware: newMiddleware("Middleware", limiter(t, hourly), nil)}
 		waited := quotient.Decision{}
-		if got, want := h.overdue("k", nil, waited), (quotient.Decision{Reason: quotient.ReasonWait}); got != want {
+		if got, want := h.overdue("k", nil, waited),
+			(quotient.Decision{Reason: quotient.ReasonWait}); got != want {
 			t.Errorf("room by now: %+v, want %+v", got, want)
 		}
 		h.limiter.TryAcquire("k")

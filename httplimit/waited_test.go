@@ -20,9 +20,10 @@ func TestOnWaited(t *testing.T) {
 		l := limiter(t, oneSlot)
 		var got []string
 		work := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(3 * time.Second) })
-		h := Middleware(l, Constant("k"), Wait(Forever), OnWaited(func(r *http.Request, waited, overhead time.Duration) {
-			got = append(got, fmt.Sprint(r.URL.Path, " ", waited, " ", overhead))
-		}))(work)
+		h := Middleware(l, Constant("k"), Wait(Forever),
+			OnWaited(func(r *http.Request, waited, overhead time.Duration) {
+				got = append(got, fmt.Sprint(r.URL.Path, " ", waited, " ", overhead))
+			}))(work)
 		for _, path := range []string{"/1", "/2"} {
 			go h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil))
 			synctest.Wait()
@@ -44,7 +45,8 @@ func TestOnWaited(t *testing.T) {
 		go h.ServeHTTP(httptest.NewRecorder(), slow)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if want := []string{"/5 4s 0s"}; !slices.Equal(got, want) { // the slot was free before the body was there
+		// the slot was free before the body was there
+		if want := []string{"/5 4s 0s"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		idle(t, l)
@@ -56,13 +58,15 @@ func TestOnWaitedThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, oneSlot)
 		work := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) })
-		h := Middleware(l, Constant("k"), Wait(Forever), OnWaited(func(*http.Request, time.Duration, time.Duration) { panic("a hook") }))(work)
+		h := Middleware(l, Constant("k"), Wait(Forever),
+			OnWaited(func(*http.Request, time.Duration, time.Duration) { panic("a hook") }))(work)
 		go h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 		synctest.Wait()
 		for _, body := range []io.Reader{nil, &slowBody{2 * time.Second}} {
 			r := httptest.NewRequest(http.MethodPost, "/", body)
 			if body != nil {
-				go Middleware(l, Constant("k"))(work).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+				go Middleware(l, Constant("k"))(work).ServeHTTP(httptest.NewRecorder(),
+					httptest.NewRequest(http.MethodGet, "/", nil))
 				synctest.Wait()
 				r.ContentLength = 4
 			}

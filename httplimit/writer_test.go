@@ -47,7 +47,9 @@ func TestWriterIsPassedThroughUnwrapped(t *testing.T) {
 	}
 	learner, _ := learning(t)
 	Middleware(learner, Path())(next).ServeHTTP(w, get(t, "/"))
-	if unwrapped := got.(interface{ Unwrap() http.ResponseWriter }).Unwrap(); unwrapped != http.ResponseWriter(w) {
+	if unwrapped := got.(interface {
+		Unwrap() http.ResponseWriter
+	}).Unwrap(); unwrapped != http.ResponseWriter(w) {
 		t.Errorf("Unwrap leads to a %T, want the server's own writer", unwrapped)
 	}
 }
@@ -87,7 +89,8 @@ func TestWrapperPassesCallsOn(t *testing.T) {
 		w.(http.Flusher).Flush()
 		control := http.NewResponseController(w)
 		for name, err := range map[string]error{
-			"Flush": control.Flush(), "Push": w.(http.Pusher).Push("/", nil), "Hijack": second(control.Hijack()),
+			"Flush": control.Flush(), "Push": w.(http.Pusher).Push("/", nil),
+			"Hijack": second(control.Hijack()),
 		} {
 			if !errors.Is(err, broken) {
 				t.Errorf("%s: error %v, want that of the writer", name, err)
@@ -99,7 +102,9 @@ func TestWrapperPassesCallsOn(t *testing.T) {
 		w.Header().Set("Trailer", "x")
 	}))
 	h.ServeHTTP(inner, get(t, "/"))
-	if got := strings.Join(inner.calls, " "); strings.Count(got, "flush") != 2 || !strings.Contains(got, "push") || !strings.Contains(got, "hijack") || !strings.Contains(got, "deadline") {
+	if got := strings.Join(inner.calls, " "); strings.Count(got, "flush") != 2 ||
+		!strings.Contains(got, "push") || !strings.Contains(got, "hijack") ||
+		!strings.Contains(got, "deadline") {
 		t.Errorf("the writer was called for %q", got)
 	}
 	if inner.Body.String() != "text" || inner.Header().Get("Trailer") != "x" {

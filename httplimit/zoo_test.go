@@ -79,7 +79,11 @@ func parseExhibit(line string) (e exhibit, err error) {
 }
 
 // outcomes are the words that an expectation starts with.
-var outcomes = map[string]policy.Outcome{"success": policy.Success, "throttled": policy.Throttled, "unavailable": policy.Unavailable}
+var outcomes = map[string]policy.Outcome{
+	"success":     policy.Success,
+	"throttled":   policy.Throttled,
+	"unavailable": policy.Unavailable,
+}
 
 func parseWant(text string) (f policy.Feedback, garbage int, err error) {
 	words := strings.Fields(text)
@@ -141,7 +145,8 @@ func TestZoo(t *testing.T) {
 	for _, e := range all {
 		got, garbage := ProfileFor(e.host).Feedback(e.status, e.header, zooTime)
 		if got != e.want || garbage != e.garbage {
-			t.Errorf("%s: %s %d %v:\n got %+v, garbage %d\nwant %+v, garbage %d", e.place, e.host, e.status, e.header, got, garbage, e.want, e.garbage)
+			t.Errorf("%s: %s %d %v:\n got %+v, garbage %d\nwant %+v, garbage %d", e.place, e.host, e.status,
+				e.header, got, garbage, e.want, e.garbage)
 		}
 		what := fmt.Sprint(e.host, e.status, e.header)
 		if before, twice := seen[what]; twice {

@@ -83,7 +83,9 @@ func TestClientGrantWithoutContact(t *testing.T) {
 		})
 		g := lockingOf(t.Context(), w.client(), "A")
 		time.Sleep(time.Minute)
-		if err := s.do(func(t *Table, now time.Time) error { return t.Release(other, "A", now) }); err != nil {
+		if err := s.do(func(t *Table, now time.Time) error {
+			return t.Release(other, "A", now)
+		}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)

@@ -15,7 +15,9 @@ import (
 func (w *world) through(f func(out http.ResponseWriter, r *http.Request) bool) {
 	w.net.mu.Lock()
 	defer w.net.mu.Unlock()
-	w.net.hosts["a"] = &struct{ http.Handler }{http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+	w.net.hosts["a"] = &struct {
+		http.Handler
+	}{http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		if !f(out, r) {
 			w.servers["a"].ServeHTTP(out, r)
 		}
@@ -37,7 +39,8 @@ func TestClientAnotherAnswer(t *testing.T) {
 			defer cancel()
 			_, err := w.client().Lock(ctx, "A", 1)
 			synctest.Wait() // the peer is removed
-			if odd := (*AnswerError)(nil); !errors.As(err, &odd) || odd.Status != http.StatusOK || odd.Text != body {
+			if odd := (*AnswerError)(nil); !errors.As(err, &odd) || odd.Status != http.StatusOK ||
+				odd.Text != body {
 				t.Errorf("%q: %v", body, err)
 			}
 		})

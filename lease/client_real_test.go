@@ -82,7 +82,9 @@ func TestClientOfAPlainServer(t *testing.T) {
 	inWorld(t, mutex("A"), func(t *testing.T, w *world) {
 		s := w.servers["a"]
 		var restored sync.Map
-		w.net.hosts["plain"] = &struct{ http.Handler }{http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		w.net.hosts["plain"] = &struct {
+			http.Handler
+		}{http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 			rec := httptest.NewRecorder()
 			if r.URL.Path == "/restore" {
 				body := new(strings.Builder)

@@ -72,7 +72,8 @@ func TestClientRestores(t *testing.T) {
 		for range 3 {
 			s := w.start("a", ServerOptions{})
 			time.Sleep(config.Grace)
-			if tokens, pending := holders(t, s, "A"); len(tokens) != 1 || tokens[0] != inner.Token() || pending != 1 {
+			if tokens, pending := holders(t, s, "A"); len(tokens) != 1 || tokens[0] != inner.Token() ||
+				pending != 1 {
 				t.Errorf("A is held with %d and %d wait, want %d and 1", tokens, pending, inner.Token())
 			}
 			if n, _ := holders(t, s, "B"); len(n) != 1 || n[0] != outer.Token() {
@@ -367,7 +368,11 @@ func FuzzClientAnswer(f *testing.F) {
 		} else if strings.TrimSpace(text) != err.Error() || temporary(err) {
 			t.Errorf("%q is %v", text, err)
 		}
-		a := reply{header: http.Header{"Lease-Grace": {grace}, "Fencing-Token": {token}, "Lease-Broken": {broken}}}
+		a := reply{header: http.Header{
+			"Lease-Grace":   {grace},
+			"Fencing-Token": {token},
+			"Lease-Broken":  {broken},
+		}}
 		if a.grace() < 0 || len(a.broken()) > 1 || a.token() > 0 && a.header.Get("Fencing-Token") == "" {
 			t.Errorf("grace %v, broken %q, token %d", a.grace(), a.broken(), a.token())
 		}
@@ -383,7 +388,8 @@ func TestClientFields(t *testing.T) {
 		{&Client{URLs: make([]string, 17)}, "Client.URLs has 17"},
 		{&Client{URLs: []string{"http://a", "a:8000"}}, "Client.URLs[1]"},
 		{&Client{URLs: []string{"http://a/?x=1"}}, "Client.URLs[0]"},
-		{&Client{URLs: []string{"http://a"}, ExpiresIn: time.Millisecond}, "Client.ExpiresIn is 1ms, want 100ms"},
+		{&Client{URLs: []string{"http://a"}, ExpiresIn: time.Millisecond},
+			"Client.ExpiresIn is 1ms, want 100ms"},
 		{&Client{URLs: []string{"http://a"}, BlockFor: -1}, "Client.BlockFor is -1ns"},
 		{&Client{URLs: []string{"http://a"}, Timeout: 2 * time.Hour}, "Client.Timeout is 2h0m0s"},
 	} {

@@ -48,7 +48,8 @@ func (r *run) restart() {
 
 // again is the line that asks again for the lock which is pending.
 func (c *client) again(status int) string {
-	return fmt.Sprintf("PUT /peers/%d/%s %s -> %d %d", c.Peer, url.PathEscape(c.waits), c.count, status, c.Peer)
+	return fmt.Sprintf("PUT /peers/%d/%s %s -> %d %d", c.Peer, url.PathEscape(c.waits), c.count,
+		status, c.Peer)
 }
 
 // peer returns the client of a peer, which may be new.
@@ -56,7 +57,8 @@ func (c *clients) peer(id uint64) *client {
 	if i := slices.IndexFunc(*c, func(c *client) bool { return c.Peer == id }); i >= 0 {
 		return (*c)[i]
 	}
-	*c = append(*c, &client{Peer: id, ExpiresIn: "5m", Acquired: map[string]int64{}, Tokens: map[string]uint64{}})
+	*c = append(*c, &client{Peer: id, ExpiresIn: "5m", Acquired: map[string]int64{},
+		Tokens: map[string]uint64{}})
 	return (*c)[len(*c)-1]
 }
 

@@ -27,7 +27,8 @@ var routeScripts = []script{
 		PUT /peers/1/A/B 1 -> 404 ~<!DOCTYPE html>.*
 		GET /peers/1/is_acquired/ -> 404 ~<!DOCTYPE html>.*`},
 	{name: "404 for doubled slashes", lines: `GET //health -> 404 ~<!DOCTYPE html>.*`},
-	{name: "404 where an encoded slash would make another place", lines: `GET /peers%2F -> 404 ~<!DOCTYPE html>.*`},
+	{name: "404 where an encoded slash would make another place",
+		lines: `GET /peers%2F -> 404 ~<!DOCTYPE html>.*`},
 	{name: "404 for other case", lines: `GET /Health -> 404 ~<!DOCTYPE html>.*`},
 	{name: "404 for metrics where there are none", lines: `GET /metrics -> 404 ~<!DOCTYPE html>.*`},
 	{name: "405 for a place that is only read", lines: `
@@ -163,7 +164,8 @@ var routeScripts = []script{
 	{name: "remainder of an unknown semaphore", lines: `
 		GET /remainder?semaphore=X -> 400 Unknown semaphore
 		header Content-Type: text/plain; charset=utf-8`},
-	{name: "remainder of a name without characters", lines: `GET /remainder?semaphore= -> 400 Unknown semaphore`},
+	{name: "remainder of a name without characters",
+		lines: `GET /remainder?semaphore= -> 400 Unknown semaphore`},
 	{name: "remainder without a name", lines: `
 		GET /remainder -> 400 The parameter semaphore is missing.
 		GET /remainder? -> 400 The parameter semaphore is missing.

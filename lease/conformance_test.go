@@ -29,9 +29,9 @@ import (
 //	go      asks in the background; the answer must come before the next "join", or the end
 //	until   asks again until the answer is as wanted
 //
-// "peer N" restores a peer without locks that expires in 5 minutes. "$x = " before a request names its answer.
-// "header NAME: VALUE" checks the last answer. "sleep D" lets time pass, and makes the script one that is run
-// in fake time only.
+// "peer N" restores a peer without locks that expires in 5 minutes. "$x = " before a request names its
+// answer. "header NAME: VALUE" checks the last answer. "sleep D" lets time pass, and makes the script one
+// that is run in fake time only.
 type script struct {
 	name  string
 	once  bool // restarted only before the first line: what is tested does not survive a restart
@@ -229,7 +229,8 @@ func (r *run) read(line string) question {
 	}
 	q.method, line, _ = strings.Cut(line, " ")
 	q.target, q.body, _ = strings.Cut(line, " ")
-	if size, err := strconv.Atoi(strings.TrimPrefix(q.body, "@")); err == nil && strings.HasPrefix(q.body, "@") {
+	if size, err := strconv.Atoi(strings.TrimPrefix(q.body, "@")); err == nil &&
+		strings.HasPrefix(q.body, "@") {
 		q.body = "1" + strings.Repeat(" ", size-1)
 	}
 	if q.contentType == "" && q.body != "" {

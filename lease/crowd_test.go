@@ -38,7 +38,8 @@ func TestNeverMoreThanTheMaximum(t *testing.T) {
 			t.Errorf("%d locks were held, want one for each of %d peers at least", c.grants, peers)
 		}
 		if st := s.Stats().Semaphores[0]; st.Acquired != 0 || st.Pending != 0 || len(s.blocked) != 0 {
-			t.Errorf("in the end %d are held, %d pending, %d blocked", st.Acquired, st.Pending, len(s.blocked))
+			t.Errorf("in the end %d are held, %d pending, %d blocked", st.Acquired, st.Pending,
+				len(s.blocked))
 		}
 	})
 }

@@ -24,7 +24,8 @@ func FuzzRestore(f *testing.F) {
 			held += a.Acquired
 		}
 		if w.Code != http.StatusOK {
-			if st.Peers != 0 || held != 0 || w.Code != 400 && w.Code != 409 && w.Code != 413 && w.Code != 422 {
+			if st.Peers != 0 || held != 0 || w.Code != 400 && w.Code != 409 && w.Code != 413 &&
+				w.Code != 422 {
 				t.Fatalf("%q: %d %s, %d peers hold %d", body, w.Code, w.Body, st.Peers, held)
 			}
 			return
@@ -80,7 +81,8 @@ func FuzzPath(f *testing.F) {
 		if name == "" || len(name) > 1024 {
 			name = "A"
 		}
-		s := served(t, lease.Config{Semaphores: map[string]lease.Semaphore{name: {Max: 1}}}, lease.ServerOptions{})
+		s := served(t, lease.Config{Semaphores: map[string]lease.Semaphore{name: {Max: 1}}},
+			lease.ServerOptions{})
 		sent(s, "POST", "/restore", restoreOne)
 		if u, err := url.ParseRequestURI(path); err == nil {
 			r := httptest.NewRequest("GET", "/", strings.NewReader("1"))

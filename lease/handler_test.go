@@ -74,7 +74,8 @@ func TestStandByRedirects(t *testing.T) {
 			}
 			want = `{"title":"Temporary Redirect","status":307,` +
 				`"detail":"lease: this server is on stand-by, the leader is ` + leader + `"}` + "\n"
-			if got = w.Body.String(); got != want || w.Header().Get("Content-Type") != "application/problem+json" {
+			if got = w.Body.String(); got != want ||
+				w.Header().Get("Content-Type") != "application/problem+json" {
 				t.Errorf("%s %s: body %s", r.method, r.target, got)
 			}
 		}
@@ -142,7 +143,8 @@ func TestGraceServesOnlyRestores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := served(t, lease.Config{Grace: 30 * time.Second}, lease.ServerOptions{})
 		sent(s, "POST", "/restore", restoreOne)
-		if w := sent(s, "POST", "/restore", `{"expires_in":"5m","peer_id":2,"acquired":{"High":1}}`); w.Code != 200 {
+		if w := sent(s, "POST", "/restore",
+			`{"expires_in":"5m","peer_id":2,"acquired":{"High":1}}`); w.Code != 200 {
 			t.Errorf("restore: %d %s", w.Code, w.Body)
 		}
 		if w := sent(s, "PUT", "/peers/1/A?block_for=29999ms", "1"); w.Code != 202 {
@@ -242,7 +244,8 @@ func TestBodyThatBreaksOff(t *testing.T) {
 	req := httptest.NewRequest("PUT", "/peers/1/A", body)
 	req.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
-	if s.ServeHTTP(w, req); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "broke off") {
+	if s.ServeHTTP(w, req); w.Code != http.StatusBadRequest ||
+		!strings.Contains(w.Body.String(), "broke off") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

@@ -19,7 +19,8 @@ func TestSelfFencing(t *testing.T) {
 		{"Stats", func(s *Server) bool { return s.Stats().Leads }},
 		{"TokensLeft", func(s *Server) bool { return s.TokensLeft() > 0 }},
 		{"acquire", func(s *Server) bool {
-			_, err := s.acquire(context.Background(), ask{peer: 1, semaphore: "A", count: 1, expiresIn: unchanged})
+			_, err := s.acquire(context.Background(),
+				ask{peer: 1, semaphore: "A", count: 1, expiresIn: unchanged})
 			return err == nil
 		}},
 		{"Extend", func(s *Server) bool { return s.Extend(time.Time{}) == nil }},

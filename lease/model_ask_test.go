@@ -42,7 +42,8 @@ func (m *model) acquire(id uint64, name string, count int64, now time.Time) stri
 }
 
 func never(count, most int64) string {
-	return fmt.Sprintf("Lock can never be acquired. Lock asks for count %d yet full count is only %d.", count, most)
+	return fmt.Sprintf("Lock can never be acquired. Lock asks for count %d yet full count is only %d.",
+		count, most)
 }
 
 func (m *model) lowest(id uint64) (level int64, any bool) {
@@ -71,7 +72,8 @@ func (m *model) tooLarge(id uint64, name string, count int64) string {
 		if most := m.sem(name).max; count > most {
 			return never(count, most)
 		}
-		return fmt.Sprintf("Lock count can only shrink. The lock has count %d, asked for is %d.", l.count, count)
+		return fmt.Sprintf("Lock count can only shrink. The lock has count %d, asked for is %d.",
+			l.count, count)
 	}
 	return ""
 }

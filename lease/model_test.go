@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// model is a Table again, without haste: lists that are searched from end to end. It uses nothing of Table. Its
-// steps return what is expected, as text.
+// model is a Table again, without haste: lists that are searched from end to end. It uses nothing of Table.
+// Its steps return what is expected, as text.
 type model struct {
 	sems       []modelSem // by name
 	peers      []modelPeer
@@ -188,7 +188,8 @@ func (m *model) advance(now time.Time) {
 				if m.busy(p.id) != busy || m.due(p).After(now) {
 					continue
 				}
-				if first == nil || p.expires.Before(first.expires) || p.expires.Equal(first.expires) && p.id < first.id {
+				if first == nil || p.expires.Before(first.expires) || p.expires.Equal(first.expires) &&
+					p.id < first.id {
 					first = &m.peers[i]
 				}
 			}

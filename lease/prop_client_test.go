@@ -51,7 +51,8 @@ func drawClientScript(rt *rapid.T) (s clientScript) {
 	s.seeds = rapid.SliceOfN(rapid.Uint64(), 2, 6).Draw(rt, "seeds")
 	for range rapid.IntRange(1, 40).Draw(rt, "acts") {
 		s.acts = append(s.acts, clientAct{
-			what: rapid.IntRange(0, 9).Draw(rt, "what"), client: rapid.IntRange(0, len(s.seeds)-1).Draw(rt, "client"),
+			what:     rapid.IntRange(0, 9).Draw(rt, "what"),
+			client:   rapid.IntRange(0, len(s.seeds)-1).Draw(rt, "client"),
 			server:   rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "server"),
 			fault:    rapid.SampledFrom([]fault{works, works, slow, down, mute, frozen}).Draw(rt, "fault"),
 			election: seconds(0, 5, "election"), pause: seconds(0, 8, "pause"),
@@ -100,8 +101,12 @@ func newClientPlay(t *testing.T, s clientScript) *clientPlay {
 		max: map[string]int64{"one": 1, "three": 3, "low": 2},
 	}
 	p.world = newWorld(t, Config{
-		Semaphores: map[string]Semaphore{"one": {Max: 1, Level: 2}, "three": {Max: 3, Level: 2}, "low": {Max: 2}},
-		Grace:      s.grace,
+		Semaphores: map[string]Semaphore{
+			"one":   {Max: 1, Level: 2},
+			"three": {Max: 3, Level: 2},
+			"low":   {Max: 2},
+		},
+		Grace: s.grace,
 	})
 	_, b := p.world.pair()
 	b.StandBy("") // a redirect would lead around the cuts
@@ -126,7 +131,8 @@ func (p *clientPlay) lead(name string) {
 	p.world.servers[p.leader].StandBy("")
 	p.tokens++
 	p.leader = name
-	if err := p.world.servers[name].Lead(Tokens{p.tokens << 40, (p.tokens + 1) << 40}, time.Time{}); err != nil {
+	if err := p.world.servers[name].Lead(Tokens{p.tokens << 40, (p.tokens + 1) << 40},
+		time.Time{}); err != nil {
 		p.world.t.Error(err)
 	}
 }
@@ -220,7 +226,8 @@ func (p *clientPlay) check() {
 	}
 	for name, sum := range sums {
 		if sum > p.max[name] {
-			p.wrong = append(p.wrong, fmt.Sprintf("%d of %q are held, at most %d may", sum, name, p.max[name]))
+			p.wrong = append(p.wrong,
+				fmt.Sprintf("%d of %q are held, at most %d may", sum, name, p.max[name]))
 		}
 	}
 }

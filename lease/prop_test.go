@@ -37,8 +37,10 @@ func TestPropertyTable(t *testing.T) {
 			w.same("ok", w.table.AddPeer(id+1, time.Minute, w.now), w.model.addPeer(id+1, time.Minute, w.now))
 		}
 		steps := map[string]func(*rapid.T){
-			"": w.compare, "acquire": w.acquire, "acquire2": w.acquire, "acquire3": w.acquire, "release": w.release,
-			"peer": w.peer, "heartbeat": w.heartbeat, "heartbeat2": w.heartbeat, "remove": w.remove, "restore": w.restore, "break": w.breakLock,
+			"": w.compare, "acquire": w.acquire, "acquire2": w.acquire, "acquire3": w.acquire,
+			"release": w.release,
+			"peer":    w.peer, "heartbeat": w.heartbeat, "heartbeat2": w.heartbeat, "remove": w.remove,
+			"restore": w.restore, "break": w.breakLock,
 			"configure": w.configure, "tokens": w.tokens, "time": w.time, "ask": w.ask, "expiry": w.expiry,
 		}
 		for range 3 { // longer histories
@@ -196,8 +198,8 @@ func (w *twins) time(*rapid.T) {
 // then is the first step at a new instant: each does by itself what is due.
 func (w *twins) then() {
 	steps := []func(*rapid.T){
-		w.acquire, w.release, w.peer, w.heartbeat, w.remove, w.restore, w.breakLock, w.configure, w.tokens, w.ask,
-		func(*rapid.T) { w.table.Advance(w.now); w.model.advance(w.now) },
+		w.acquire, w.release, w.peer, w.heartbeat, w.remove, w.restore, w.breakLock, w.configure,
+		w.tokens, w.ask, func(*rapid.T) { w.table.Advance(w.now); w.model.advance(w.now) },
 	}
 	rapid.SampledFrom(steps).Draw(w.T, "then")(w.T)
 }
@@ -301,8 +303,8 @@ func (w *twins) compareStats() {
 func flat(s SemaphoreStats) []any {
 	n := s.Totals
 	return []any{
-		s.Name, s.Max, s.Level, s.Gone, s.Acquired, s.Pending, s.Holders, s.Waiters, s.LongestPending, n.Granted, n.Released,
-		n.Expired, n.Broken, n.Restored, n.Beyond, n.Wait.Count, n.Hold.Count,
+		s.Name, s.Max, s.Level, s.Gone, s.Acquired, s.Pending, s.Holders, s.Waiters, s.LongestPending,
+		n.Granted, n.Released, n.Expired, n.Broken, n.Restored, n.Beyond, n.Wait.Count, n.Hold.Count,
 		fmt.Sprintf("%.3f %.3f", n.Wait.Sum, n.Hold.Sum),
 	}
 }

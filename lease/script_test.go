@@ -153,7 +153,8 @@ func (p *play) look(name, what string) string {
 	for _, s := range p.table.Stats(p.now) {
 		if s.Name == name {
 			return fmt.Sprintf("granted %d released %d expired %d broken %d restored %d beyond %d",
-				s.Totals.Granted, s.Totals.Released, s.Totals.Expired, s.Totals.Broken, s.Totals.Restored, s.Totals.Beyond)
+				s.Totals.Granted, s.Totals.Released, s.Totals.Expired, s.Totals.Broken, s.Totals.Restored,
+				s.Totals.Beyond)
 		}
 	}
 	return "gone"

@@ -57,7 +57,8 @@ type blockedAsk struct {
 }
 
 // blocks starts an acquire and returns once it waits or has ended.
-func blocks(t *testing.T, s *Server, id uint64, name string, count int64, blockFor time.Duration) *blockedAsk {
+func blocks(t *testing.T, s *Server, id uint64, name string, count int64,
+	blockFor time.Duration) *blockedAsk {
 	ctx, cancel := context.WithCancel(t.Context())
 	b := &blockedAsk{done: make(chan struct{}), cancel: cancel}
 	go func() {
@@ -119,7 +120,8 @@ func TestBlockedAskEnds(t *testing.T) {
 		{"holder removed", func(t *testing.T, s *Server, _ *blockedAsk) {
 			must(t, s.do(func(t *Table, now time.Time) error { t.RemovePeer(1, now); return nil }))
 		}, 0, "held"},
-		{"holder shrinks", func(t *testing.T, s *Server, _ *blockedAsk) { takes(t, s, 1, "A", 1) }, 0, "held"},
+		{"holder shrinks", func(t *testing.T, s *Server, _ *blockedAsk) { takes(t, s, 1, "A", 1) },
+			0, "held"},
 		{"broken", func(t *testing.T, s *Server, _ *blockedAsk) {
 			token := takes(t, s, 1, "A", 3)
 			broken, err := s.Break(1, "A", token)
@@ -137,7 +139,8 @@ func TestBlockedAskEnds(t *testing.T) {
 		{"semaphore gone", func(t *testing.T, s *Server, _ *blockedAsk) {
 			must(t, s.Configure(settings(t, "B=1")))
 		}, 0, "Unknown semaphore"},
-		{"given back", func(t *testing.T, s *Server, _ *blockedAsk) { giveBack(t, s, 2, "A") }, 0, "No such lock is held."},
+		{"given back", func(t *testing.T, s *Server, _ *blockedAsk) { giveBack(t, s, 2, "A") }, 0,
+			"No such lock is held."},
 		{"peer expires", func(t *testing.T, s *Server, _ *blockedAsk) {
 			beat(t, s, 2, time.Minute)
 		}, time.Minute, "Unknown peer"},
@@ -153,7 +156,8 @@ func TestBlockedAskEnds(t *testing.T) {
 			must(t, s.Extend(time.Now().Add(20*time.Second)))
 			must(t, s.Extend(time.Time{}))
 		}, never, "waits"},
-		{"closed", func(_ *testing.T, s *Server, _ *blockedAsk) { s.Close() }, 0, "lease: the server is closed"},
+		{"closed", func(_ *testing.T, s *Server, _ *blockedAsk) { s.Close() }, 0,
+			"lease: the server is closed"},
 		{"cancelled", func(_ *testing.T, _ *Server, b *blockedAsk) { b.cancel() }, 0, "waits"},
 		{"nothing happens", func(*testing.T, *Server, *blockedAsk) {}, never, "waits"},
 	} {
@@ -340,7 +344,8 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 			t.Errorf("the blocked request is %q", b.outcome())
 		}
 		for name, err := range map[string]error{
-			"Lead": s.Lead(Tokens{1, 2}, time.Time{}), "Extend": s.Extend(time.Time{}), "AddTokens": s.AddTokens(Tokens{}),
+			"Lead": s.Lead(Tokens{1, 2}, time.Time{}), "Extend": s.Extend(time.Time{}),
+			"AddTokens": s.AddTokens(Tokens{}),
 		} {
 			if !errors.Is(err, ErrClosed) {
 				t.Errorf("%s: error %v, want %v", name, err, ErrClosed)

@@ -115,10 +115,13 @@ func TestRefusals(t *testing.T) {
 func TestLevels(t *testing.T) {
 	violated := "Lock hierachy violation. This may deadlock. The current lock level is %H the\n" +
 		"        requested lock level was %A."
-	says := func(held, asked string) string { return strings.NewReplacer("%H", held, "%A", asked).Replace(violated) }
+	says := func(held, asked string) string {
+		return strings.NewReplacer("%H", held, "%A", asked).Replace(violated)
+	}
 	for _, row := range []struct{ holds, asks, want string }{
 		{"C", "B", "held"}, {"C", "A", "held"}, {"B", "A", "held"},
-		{"A", "B", says("0", "1")}, {"A", "A2", says("0", "0")}, {"B", "C", says("1", "2")}, {"B", "B2", says("1", "1")},
+		{"A", "B", says("0", "1")}, {"A", "A2", says("0", "0")}, {"B", "C", says("1", "2")},
+		{"B", "B2", says("1", "1")},
 	} {
 		t.Run(row.holds+row.asks, func(t *testing.T) {
 			table, now := tableOf(t, "A=1 A2=1 B=1/1 B2=1/1 C=1/2", 1)
@@ -358,7 +361,8 @@ func TestLocksAreBounded(t *testing.T) {
 	} {
 		held, pending, ok := table.Locks("A", row.most, now)
 		if !ok || len(held) != row.held || len(pending) != row.pending {
-			t.Errorf("most %d: %d held, %d pending, want %d and %d", row.most, len(held), len(pending), row.held, row.pending)
+			t.Errorf("most %d: %d held, %d pending, want %d and %d", row.most, len(held), len(pending),
+				row.held, row.pending)
 		}
 	}
 	if _, _, ok := table.Locks("B", 1, now); ok {

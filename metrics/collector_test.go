@@ -64,7 +64,8 @@ func busy(t testing.TB) *metrics.Collector {
 	c := metrics.New(&reg)
 	limit := perSecond("second", 10)
 	limit.InFlight = 2
-	l := must(reg.Limiter("api", limit, c.Observe(), quotient.Policy(policy.AIMD{}), quotient.Demand(10, time.Minute)))
+	l := must(reg.Limiter("api", limit, c.Observe(), quotient.Policy(policy.AIMD{}),
+		quotient.Demand(10, time.Minute)))
 	follow(t, l, &carried.Source{Replicas: 2, Every: time.Second, Others: quotient.Terms{1}})
 	if err := l.SetPool(quotient.Pool{Replicas: 2, Ordinal: 1}, 0); err != nil {
 		t.Fatal(err)
@@ -162,7 +163,8 @@ quotient_weight{limiter="api"} 1
 func TestPlans(t *testing.T) {
 	denied := quotient.Limit{Deny: true}
 	free := perSecond("second", 10)
-	paid := quotient.Limit{InFlight: 4, Rates: []quotient.Rate{{Name: "second", Events: 1000, Per: time.Second}}}
+	paid := quotient.Limit{InFlight: 4,
+		Rates: []quotient.Rate{{Name: "second", Events: 1000, Per: time.Second}}}
 	ownRate := []string{`rate "" second global 8`, `rate "" second share 4`}
 	for _, tt := range []struct {
 		name  string
@@ -173,7 +175,9 @@ func TestPlans(t *testing.T) {
 	}{
 		{"no plan", perSecond("second", 8), nil, nil, append([]string{`denies "" 0`}, ownRate...)},
 		{"Deny in place of a rate", perSecond("second", 8), map[string]quotient.Limit{"free": free},
-			func(l *quotient.Limiter) error { return errors.Join(l.SetLimit(denied), l.SetPlan("free", &denied)) },
+			func(l *quotient.Limiter) error {
+				return errors.Join(l.SetLimit(denied), l.SetPlan("free", &denied))
+			},
 			[]string{`denies "" 1`, `denies "free" 1`}},
 		{"no plan, Deny", denied, nil, nil, []string{`denies "" 1`}},
 		{"Deny beside plans", denied, map[string]quotient.Limit{"free": free, "paid": paid}, nil, []string{
@@ -187,7 +191,8 @@ func TestPlans(t *testing.T) {
 		{"a plan without a rule", perSecond("second", 8), map[string]quotient.Limit{"free": {}}, nil,
 			append([]string{`denies "" 0`, `denies "free" 0`}, ownRate...)},
 		{"a plan that is taken off", perSecond("second", 8), map[string]quotient.Limit{"free": free},
-			func(l *quotient.Limiter) error { return l.SetPlan("free", nil) }, append([]string{`denies "" 0`}, ownRate...)},
+			func(l *quotient.Limiter) error { return l.SetPlan("free", nil) },
+			append([]string{`denies "" 0`}, ownRate...)},
 	} {
 		l := must(quotient.New(tt.own, quotient.Replicas(2), quotient.Plans(tt.plans)))
 		if tt.set != nil {
@@ -226,7 +231,8 @@ func limitsIn(lines []string) (short []string) {
 
 // TestSeriesCount holds what the page says of how many series there are.
 func TestSeriesCount(t *testing.T) {
-	limit := quotient.Limit{InFlight: 8, Rates: []quotient.Rate{quotient.PerSecond(10), quotient.PerMinute(100)}}
+	limit := quotient.Limit{InFlight: 8,
+		Rates: []quotient.Rate{quotient.PerSecond(10), quotient.PerMinute(100)}}
 	var reg quotient.Registry
 	c := metrics.New(&reg)
 	l := must(reg.Limiter("api", limit, c.Observe()))
@@ -250,7 +256,8 @@ func TestSeriesCount(t *testing.T) {
 	pooled, _ := count()
 	page := strings.Join(strings.Fields(string(must(os.ReadFile("../docs/metrics.md")))), " ")
 	for _, want := range []string{
-		fmt.Sprintf("A limiter with two rates and slots has %d series, %d of them its histograms", all, histograms),
+		fmt.Sprintf("A limiter with two rates and slots has %d series, %d of them its histograms", all,
+			histograms),
 		fmt.Sprintf("Each plan with two rates and slots has %d more", planned-all),
 		fmt.Sprintf("a pool that is set or followed %d", pooled-planned),
 	} {
@@ -264,7 +271,8 @@ func TestSeriesCount(t *testing.T) {
 func TestNoAgeBeforeTheFirstWord(t *testing.T) {
 	l := must(quotient.New(perSecond("x", 1)))
 	aged := func() bool {
-		return slices.ContainsFunc(scrape(t, must(metrics.Of("api", l))), func(s string) bool { return strings.HasPrefix(s, "quotient_pool_age_seconds") })
+		return slices.ContainsFunc(scrape(t, must(metrics.Of("api", l))),
+			func(s string) bool { return strings.HasPrefix(s, "quotient_pool_age_seconds") })
 	}
 	if aged() {
 		t.Error("an age, and no source has reported anything")
@@ -300,10 +308,13 @@ func TestPage(t *testing.T) {
 			labels = append(labels, p.GetName())
 		}
 		slices.Sort(labels)
-		live[f.GetName()] = fmt.Sprintf("%s {%s} %s", strings.ToLower(f.GetType().String()), strings.Join(labels, ","), f.GetHelp())
+		live[f.GetName()] = fmt.Sprintf("%s {%s} %s", strings.ToLower(f.GetType().String()),
+			strings.Join(labels, ","), f.GetHelp())
 	}
 	page := map[string]string{}
-	row := regexp.MustCompile("(?m)^\\| `((?:quotient|throttle)_[a-z0-9_]+)` \\| (\\w+) \\| ([a-z_, ]+) \\| [^|]+ \\| ([^|]+) \\|$")
+	row := regexp.MustCompile("(?m)^\\| `((?:quotient|throttle)_[a-z0-9_]+)` \\| (\\w+) \\| " +
+		"([a-z_, ]+) \\| " +
+		"[^|]+ \\| ([^|]+) \\|$")
 	for _, m := range row.FindAllStringSubmatch(string(must(os.ReadFile("../docs/metrics.md"))), -1) {
 		labels := strings.Split(strings.TrimPrefix(m[3], "none"), ", ")
 		slices.Sort(labels)
@@ -353,7 +364,8 @@ func TestARenamedRuleIsAnotherSeries(t *testing.T) {
 	l := must(quotient.New(perSecond("old", 1)))
 	c := must(metrics.Of("api", l))
 	named := func(rule string) bool {
-		return slices.ContainsFunc(scrape(t, c), func(s string) bool { return strings.Contains(s, `rule="`+rule+`"`) })
+		return slices.ContainsFunc(scrape(t, c),
+			func(s string) bool { return strings.Contains(s, `rule="`+rule+`"`) })
 	}
 	if !named("old") || named("new") {
 		t.Fatal("before")
@@ -389,8 +401,11 @@ func TestAwkwardRuleNames(t *testing.T) {
 
 func TestPropertyAnyRuleNamesScrape(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		short := rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]byte("a\xff\xc3\xa9 #2")), 1, 3), func(b []byte) string { return string(b) })
-		names := rapid.SliceOfNDistinct(rapid.OneOf(short, rapid.Map(rapid.SliceOfN(rapid.Byte(), 1, 200), func(b []byte) string { return string(b) })), 1, 16, rapid.ID).Draw(t, "names")
+		short := rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]byte("a\xff\xc3\xa9 #2")), 1, 3),
+			func(b []byte) string { return string(b) })
+		names := rapid.SliceOfNDistinct(rapid.OneOf(short,
+			rapid.Map(rapid.SliceOfN(rapid.Byte(), 1, 200), func(b []byte) string { return string(b) })), 1,
+			16, rapid.ID).Draw(t, "names")
 		checkRules(t, names)
 	})
 }
@@ -419,12 +434,13 @@ func checkRules(t interface{ Fatalf(string, ...any) }, names []string) {
 	}
 }
 
-// TestTrafficAddsNoSeries compares the number of series before and after requests for many keys, with and without
-// room for them.
+// TestTrafficAddsNoSeries compares the number of series before and after requests for many keys, with and
+// without room for them.
 func TestTrafficAddsNoSeries(t *testing.T) {
 	var reg quotient.Registry
 	c := metrics.New(&reg)
-	l := must(reg.Limiter("api", perSecond("x", 1e-3), c.Observe(), quotient.MaxKeys(900), quotient.Policy(policy.AIMD{})))
+	l := must(reg.Limiter("api", perSecond("x", 1e-3), c.Observe(), quotient.MaxKeys(900),
+		quotient.Policy(policy.AIMD{})))
 	l.Allow("first") // the least rate over keys wants a key
 	before := len(scrape(t, c))
 	for i := range 20_000 {
@@ -451,7 +467,8 @@ func TestLearnedRate(t *testing.T) {
 		l := must(quotient.New(perSecond("x", 100), quotient.Policy(policy.AIMD{}), quotient.MaxKeys(5000)))
 		c := must(metrics.Of("up", l))
 		if now := scrape(t, c); slices.ContainsFunc(now, func(s string) bool {
-			return strings.HasPrefix(s, "quotient_adaptive_requests_per_second{") && strings.Contains(s, "min")
+			return strings.HasPrefix(s, "quotient_adaptive_requests_per_second{") &&
+				strings.Contains(s, "min")
 		}) {
 			t.Errorf("the least of no keys: %q", now)
 		}
@@ -467,14 +484,17 @@ func TestLearnedRate(t *testing.T) {
 			}
 		}
 		for over, v := range map[string]float64{"sum": want, "min": least} {
-			if line := fmt.Sprintf(`quotient_adaptive_requests_per_second{limiter="up",over_keys="%s"} %v`, over, v); v == 0 || !slices.Contains(scrape(t, c), line) {
+			if line := fmt.Sprintf(`quotient_adaptive_requests_per_second{limiter="up",over_keys="%s"} %v`,
+				over, v); v == 0 || !slices.Contains(scrape(t, c), line) {
 				t.Errorf("no %s", line)
 			}
 		}
 		for i := range 1500 {
 			l.Allow(fmt.Sprint(i))
 		}
-		if slices.ContainsFunc(scrape(t, c), func(s string) bool { return strings.HasPrefix(s, "quotient_adaptive_requests_per_second") }) {
+		if slices.ContainsFunc(scrape(t, c), func(s string) bool {
+			return strings.HasPrefix(s, "quotient_adaptive_requests_per_second")
+		}) {
 			t.Error("a scrape has looked at more than 1,000 keys")
 		}
 	})
@@ -508,7 +528,9 @@ func BenchmarkScrape(b *testing.B) {
 	c := metrics.New(&reg)
 	for i := range 100 {
 		name := fmt.Sprintf("limiter-%d", i)
-		l := must(reg.Limiter(name, quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(10), quotient.PerMinute(100)}, InFlight: 10}, c.Observe()))
+		l := must(reg.Limiter(name,
+			quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(10), quotient.PerMinute(100)},
+				InFlight: 10}, c.Observe()))
 		for k := range 1000 {
 			l.Allow(fmt.Sprint(k))
 		}

@@ -18,7 +18,8 @@ import (
 // nothing is carried any more.
 func TestDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := must(quotient.New(perSecond("second", 400), quotient.Replicas(4), quotient.Demand(10, time.Second)))
+		l := must(quotient.New(perSecond("second", 400), quotient.Replicas(4),
+			quotient.Demand(10, time.Second)))
 		expect := func(when, want string) {
 			t.Helper()
 			got := slices.DeleteFunc(scrape(t, must(metrics.Of("api", l))), func(s string) bool {
@@ -29,7 +30,8 @@ func TestDemand(t *testing.T) {
 			}
 		}
 		expect("before anything is carried", "")
-		src := &carried.Source{Replicas: 4, Every: 100 * time.Millisecond, Age: 250 * time.Millisecond, Others: quotient.Terms{3, 1000, 7, 5, 9}}
+		src := &carried.Source{Replicas: 4, Every: 100 * time.Millisecond, Age: 250 * time.Millisecond,
+			Others: quotient.Terms{3, 1000, 7, 5, 9}}
 		stop := follow(t, l, src)
 		for range 2000 {
 			l.Allow("k")

@@ -61,13 +61,15 @@ func ExampleOf() {
 // File shows the file that the limiters are configured by, beside them.
 func ExampleFile() {
 	state := func() metrics.FileState { // in a program: metrics.FileState(config.State())
-		return metrics.FileState{Loaded: time.Unix(1e9, 0), Reloads: 3, Differs: []string{"api: limit, override /x"}}
+		return metrics.FileState{Loaded: time.Unix(1e9, 0), Reloads: 3,
+			Differs: []string{"api: limit, override /x"}}
 	}
 	prom := prometheus.NewRegistry()
 	prom.MustRegister(metrics.New(new(quotient.Registry)), metrics.File(state))
 
 	w := httptest.NewRecorder()
-	promhttp.HandlerFor(prom, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	promhttp.HandlerFor(prom, promhttp.HandlerOpts{}).ServeHTTP(w,
+		httptest.NewRequest("GET", "/metrics", nil))
 	for line := range strings.Lines(w.Body.String()) {
 		if strings.HasPrefix(line, "quotient_config_") {
 			fmt.Print(line)
@@ -94,7 +96,8 @@ func ExampleNewLeases() {
 	prom.MustRegister(metrics.NewLeases(server.Stats))
 
 	w := httptest.NewRecorder()
-	promhttp.HandlerFor(prom, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	promhttp.HandlerFor(prom, promhttp.HandlerOpts{}).ServeHTTP(w,
+		httptest.NewRequest("GET", "/metrics", nil))
 	for line := range strings.Lines(w.Body.String()) {
 		if strings.HasPrefix(line, "throttle_") || strings.HasPrefix(line, "quotient_lease_leads") {
 			fmt.Print(line)

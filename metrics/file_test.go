@@ -30,18 +30,25 @@ func TestFile(t *testing.T) {
 		state configState
 		want  []string // successful, loaded, applied, failed, differs
 	}{
-		"never loaded":   {configState{}, []string{"1", "0", "0", "0", "0"}},
-		"well":           {configState{Path: "/a", Loaded: loaded, Reloads: 3}, []string{"1", "1.0000000005e+09", "3", "0", "0"}},
-		"broken":         {configState{Loaded: loaded, Failures: 2, Error: "line 3", ErrorAt: loaded.Add(time.Second)}, []string{"0", "1.0000000005e+09", "0", "2", "0"}},
-		"broken at once": {configState{Loaded: loaded, Failures: 1, Error: "line 3", ErrorAt: loaded}, []string{"0", "1.0000000005e+09", "0", "1", "0"}},
-		"mended":         {configState{Loaded: loaded, Reloads: 1, Failures: 1, Error: "line 3", ErrorAt: loaded.Add(-time.Second)}, []string{"1", "1.0000000005e+09", "1", "1", "0"}},
-		"by hand": {configState{Loaded: loaded, Differs: []string{"api: limit", "jobs: dry run, override a: b", "api: plan paid"}},
+		"never loaded": {configState{}, []string{"1", "0", "0", "0", "0"}},
+		"well": {configState{Path: "/a", Loaded: loaded, Reloads: 3},
+			[]string{"1", "1.0000000005e+09", "3", "0", "0"}},
+		"broken": {configState{Loaded: loaded, Failures: 2, Error: "line 3",
+			ErrorAt: loaded.Add(time.Second)}, []string{"0", "1.0000000005e+09", "0", "2", "0"}},
+		"broken at once": {configState{Loaded: loaded, Failures: 1, Error: "line 3", ErrorAt: loaded},
+			[]string{"0", "1.0000000005e+09", "0", "1", "0"}},
+		"mended": {configState{Loaded: loaded, Reloads: 1, Failures: 1, Error: "line 3",
+			ErrorAt: loaded.Add(-time.Second)}, []string{"1", "1.0000000005e+09", "1", "1", "0"}},
+		"by hand": {configState{Loaded: loaded,
+			Differs: []string{"api: limit", "jobs: dry run, override a: b", "api: plan paid"}},
 			[]string{"1", "1.0000000005e+09", "0", "0", "2"}},
 	} {
 		got := scrape(t, fileOf(tt.state))
 		want := []string{
-			"quotient_config_last_reload_successful " + tt.want[0], "quotient_config_last_load_timestamp_seconds " + tt.want[1],
-			`quotient_config_reloads_total{outcome="applied"} ` + tt.want[2], `quotient_config_reloads_total{outcome="failed"} ` + tt.want[3],
+			"quotient_config_last_reload_successful " + tt.want[0],
+			"quotient_config_last_load_timestamp_seconds " + tt.want[1],
+			`quotient_config_reloads_total{outcome="applied"} ` + tt.want[2],
+			`quotient_config_reloads_total{outcome="failed"} ` + tt.want[3],
 			"quotient_config_differs " + tt.want[4],
 		}
 		slices.Sort(got)

@@ -20,7 +20,8 @@ var leaseStart = time.Unix(1e9, 0)
 // held 1 for 10 s. One waits for 2 since the tenth second. B is not used.
 func leaseTable(t testing.TB) *lease.Table {
 	t.Helper()
-	c := lease.Config{Semaphores: map[string]lease.Semaphore{"A": {Max: 3}, "B": {Max: 1}}, Grace: 5 * time.Second}
+	c := lease.Config{Semaphores: map[string]lease.Semaphore{"A": {Max: 3}, "B": {Max: 1}},
+		Grace: 5 * time.Second}
 	table := must(lease.NewTable(c, lease.Tokens{Next: 1, End: 100}, leaseStart))
 	at := func(seconds int) time.Time { return leaseStart.Add(time.Duration(seconds) * time.Second) }
 	for id := range uint64(3) {
@@ -42,7 +43,8 @@ func leaseTable(t testing.TB) *lease.Table {
 func leasesOf(table *lease.Table) prometheus.Collector {
 	return metrics.NewLeases(func() lease.Stats {
 		now := leaseStart.Add(30 * time.Second)
-		return lease.Stats{Leads: true, Peers: len(table.Peers(now)), Missing: 7, Semaphores: table.Stats(now)}
+		return lease.Stats{Leads: true, Peers: len(table.Peers(now)), Missing: 7,
+			Semaphores: table.Stats(now)}
 	})
 }
 
@@ -103,14 +105,17 @@ throttle_pending{semaphore="A"} 2
 func TestLeaseTotals(t *testing.T) {
 	totals := lease.Totals{Granted: 1, Released: 2, Expired: 3, Broken: 4, Restored: 5, Beyond: 6}
 	got := scrape(t, metrics.NewLeases(func() lease.Stats {
-		return lease.Stats{Grace: 1500 * time.Millisecond, Semaphores: []lease.SemaphoreStats{{Name: "A", Totals: totals}}}
+		return lease.Stats{Grace: 1500 * time.Millisecond,
+			Semaphores: []lease.SemaphoreStats{{Name: "A", Totals: totals}}}
 	}))
 	for i, name := range []string{"granted", "released", "expired", "broken", "restored", "beyond"} {
-		if want := fmt.Sprintf(`quotient_lease_%s_total{semaphore="A"} %d`, name, i+1); !slices.Contains(got, want) {
+		if want := fmt.Sprintf(`quotient_lease_%s_total{semaphore="A"} %d`, name,
+			i+1); !slices.Contains(got, want) {
 			t.Errorf("no %s in %q", want, got)
 		}
 	}
-	if !slices.Contains(got, "quotient_lease_grace_seconds 1.5") || !slices.Contains(got, "quotient_lease_leads 0") {
+	if !slices.Contains(got, "quotient_lease_grace_seconds 1.5") ||
+		!slices.Contains(got, "quotient_lease_leads 0") {
 		t.Errorf("got %q", got)
 	}
 }
@@ -127,10 +132,12 @@ func TestLeaseSeries(t *testing.T) {
 	}
 	none, one := of(), of("A")
 	page := strings.Join(strings.Fields(string(must(os.ReadFile("../docs/metrics.md")))), " ")
-	if want := fmt.Sprintf("A semaphore has %d series, 22 of them its histograms, and the service %d.", one-none, none); !strings.Contains(page, want) {
+	if want := fmt.Sprintf("A semaphore has %d series, 22 of them its histograms, and the service %d.",
+		one-none, none); !strings.Contains(page, want) {
 		t.Errorf("the page does not say: %s", want)
 	}
-	awkward := []string{"<b>", "\x00", "a\nb", "a\"b\\", "\u202e", "\xff", "\xfe", "\ufffd", strings.Repeat("n", 1024)}
+	awkward := []string{"<b>", "\x00", "a\nb", "a\"b\\", "\u202e", "\xff", "\xfe", "\ufffd",
+		strings.Repeat("n", 1024)}
 	if got, want := of(awkward...), none+len(awkward)*(one-none); got != want {
 		t.Errorf("%d series of awkward names, want %d", got, want)
 	}

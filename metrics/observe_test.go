@@ -117,8 +117,11 @@ func TestIntendedWaitingIsNoOverhead(t *testing.T) {
 // TestOnlyLatenessIsOverhead: the token is there after five seconds, and the caller looks after seven.
 func TestOnlyLatenessIsOverhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		unpaced := quotient.Rates(quotient.Rate{Events: 1, Per: 5 * time.Second, Burst: 2}) // a turn of a paced limit would be lost
-		c, l := observed(unpaced, quotient.OnWait(func(string, time.Duration) { time.Sleep(7 * time.Second) }))
+		// a turn of a paced limit would be lost
+		unpaced := quotient.Rates(quotient.Rate{Events: 1, Per: 5 * time.Second, Burst: 2})
+		c, l := observed(unpaced, quotient.OnWait(func(string, time.Duration) {
+			time.Sleep(7 * time.Second)
+		}))
 		must(l.Acquire(t.Context(), "k", quotient.Weight(2)))
 		must(l.Acquire(t.Context(), "k"))
 		expect(t, c, 2, 7, 2)
@@ -214,7 +217,8 @@ func TestPropertyInTimeIsNoOverhead(t *testing.T) {
 
 func drawLimit(t *rapid.T, slots int) quotient.Limit {
 	return quotient.Limit{InFlight: slots, Rates: []quotient.Rate{{
-		Name: "x", Events: rapid.Float64Range(0.5, 20).Draw(t, "rate"), Per: time.Second, Burst: rapid.IntRange(1, 5).Draw(t, "burst"),
+		Name: "x", Events: rapid.Float64Range(0.5, 20).Draw(t, "rate"), Per: time.Second,
+		Burst: rapid.IntRange(1, 5).Draw(t, "burst"),
 	}}}
 }
 
@@ -263,7 +267,8 @@ func (c slowContext) Deadline() (time.Time, bool) {
 // TestABusyLockIsOverhead is in real time: the token of a waiter comes after 20 ms, and the lock is free
 // after 80.
 func TestABusyLockIsOverhead(t *testing.T) {
-	c, l := observed(quotient.Rates(quotient.Rate{Name: "x", Events: 1, Per: 20 * time.Millisecond, Burst: 1}), quotient.MaxKeys(1))
+	c, l := observed(quotient.Rates(quotient.Rate{Name: "x", Events: 1, Per: 20 * time.Millisecond,
+		Burst: 1}), quotient.MaxKeys(1))
 	began := time.Now()
 	l.Allow("k")
 	queued, done := make(chan bool), make(chan bool)
@@ -345,9 +350,9 @@ func TestObservingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkObserve measures the same requests without and with the histograms, in turns of 200 so that both meet
-// the same noise. It reports the medians: the nanoseconds of a request, and how many times as long one takes
-// that is observed.
+// BenchmarkObserve measures the same requests without and with the histograms, in turns of 200 so that both
+// meet the same noise. It reports the medians: the nanoseconds of a request, and how many times as long one
+// takes that is observed.
 func BenchmarkObserve(b *testing.B) {
 	limit := quotient.Rates(quotient.Rate{Events: 1e9, Per: time.Second})
 	_, on := observed(limit)

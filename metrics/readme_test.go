@@ -14,7 +14,8 @@ func TestPagesShowWhatCompiles(t *testing.T) {
 		examples += string(must(os.ReadFile(name)))
 	}
 	for name, want := range map[string]int{"README.md": 1, "otel/README.md": 1, "../docs/metrics.md": 2} {
-		blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(must(os.ReadFile(name))), -1)
+		blocks := regexp.MustCompile("(?s)```go\n(.*?)```").
+			FindAllStringSubmatch(string(must(os.ReadFile(name))), -1)
 		if len(blocks) != want {
 			t.Errorf("%s: %d Go blocks, want %d", name, len(blocks), want)
 		}

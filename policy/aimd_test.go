@@ -33,44 +33,57 @@ func TestAIMD(t *testing.T) {
 		bounds policy.Bounds
 		rows   []answered
 	}{
-		{"starts at the share", policy.AIMD{}, policy.Bounds{Share: 20, Ceiling: 100}, []answered{{unknown, 0, 0, false, 20}}},
-		{"starts at 5 where no share is known", policy.AIMD{}, policy.Bounds{Ceiling: inf}, []answered{{unknown, 0, 0, false, 5}}},
-		{"never above the ceiling", policy.AIMD{}, policy.Bounds{Ceiling: 3}, []answered{{unknown, 0, 0, false, 3}}},
-		{"halves and climbs by a twentieth of the share", policy.AIMD{}, policy.Bounds{Share: 20, Ceiling: 40}, []answered{
-			{unknown, 0, 0, false, 20}, {throttled, 1, 0.5, false, 10},
-			{success, 2, 1.5, true, 11}, {success, 2.5, 2, true, 11.5},
-		}},
+		{"starts at the share", policy.AIMD{}, policy.Bounds{Share: 20, Ceiling: 100},
+			[]answered{{unknown, 0, 0, false, 20}}},
+		{"starts at 5 where no share is known", policy.AIMD{}, policy.Bounds{Ceiling: inf},
+			[]answered{{unknown, 0, 0, false, 5}}},
+		{"never above the ceiling", policy.AIMD{}, policy.Bounds{Ceiling: 3},
+			[]answered{{unknown, 0, 0, false, 3}}},
+		{"halves and climbs by a twentieth of the share", policy.AIMD{},
+			policy.Bounds{Share: 20, Ceiling: 40}, []answered{
+				{unknown, 0, 0, false, 20}, {throttled, 1, 0.5, false, 10},
+				{success, 2, 1.5, true, 11}, {success, 2.5, 2, true, 11.5},
+			}},
 		{"grows only when it held back", policy.AIMD{}, policy.Bounds{Share: 20, Ceiling: 40}, []answered{
-			{unknown, 0, 0, false, 20}, {success, 1, 0, false, 20}, {success, 2, 0, true, 21}, {success, 3, 0, false, 21},
+			{unknown, 0, 0, false, 20}, {success, 1, 0, false, 20}, {success, 2, 0, true, 21},
+			{success, 3, 0, false, 21},
 		}},
 		{"grows to the ceiling", policy.AIMD{Increase: 30}, policy.Bounds{Share: 20, Ceiling: 40}, []answered{
 			{unknown, 0, 0, false, 20}, {success, 0.5, 0, true, 35}, {success, 1, 0, true, 40},
 		}},
-		{"a pause brings one second's growth", policy.AIMD{Increase: 2}, policy.Bounds{Share: 20, Ceiling: 400}, []answered{
-			{unknown, 0, 0, false, 20}, {success, 3600, 0, true, 22},
-		}},
+		{"a pause brings one second's growth", policy.AIMD{Increase: 2},
+			policy.Bounds{Share: 20, Ceiling: 400}, []answered{
+				{unknown, 0, 0, false, 20}, {success, 3600, 0, true, 22},
+			}},
 		{"grows by one where no share is known", policy.AIMD{}, policy.Bounds{Ceiling: inf}, []answered{
 			{unknown, 0, 0, false, 5}, {success, 1, 0, true, 6},
 		}},
-		{"its own factors", policy.AIMD{Increase: 4, Decrease: 0.75}, policy.Bounds{Share: 20, Ceiling: 40}, []answered{
-			{unknown, 0, 0, false, 20}, {throttled, 1, 0.5, false, 15}, {success, 1.5, 1, true, 17},
-		}},
-		{"factors that are none", policy.AIMD{Increase: inf, Decrease: math.NaN()}, policy.Bounds{Share: 20, Ceiling: 40}, []answered{
-			{unknown, 0, 0, false, 20}, {throttled, 1, 0.5, false, 10}, {success, 2, 1, true, 11},
-		}},
+		{"its own factors", policy.AIMD{Increase: 4, Decrease: 0.75}, policy.Bounds{Share: 20, Ceiling: 40},
+			[]answered{
+				{unknown, 0, 0, false, 20}, {throttled, 1, 0.5, false, 15}, {success, 1.5, 1, true, 17},
+			}},
+		{"factors that are none", policy.AIMD{Increase: inf, Decrease: math.NaN()},
+			policy.Bounds{Share: 20, Ceiling: 40}, []answered{
+				{unknown, 0, 0, false, 20}, {throttled, 1, 0.5, false, 10}, {success, 2, 1, true, 11},
+			}},
 		{"one cut for one round", policy.AIMD{}, policy.Bounds{Share: 20, Ceiling: 40}, []answered{
 			{unknown, 0, 0, false, 20}, {throttled, 1, 0.5, false, 10},
 			{throttled, 1.1, 0.6, false, 10}, {throttled, 1.2, 0.9, false, 10}, {throttled, 2, 1.5, false, 5},
 		}},
-		{"other outcomes say nothing of the rate", policy.AIMD{}, policy.Bounds{Share: 20, Ceiling: 40}, []answered{
-			{unknown, 0, 0, false, 20}, {policy.Unavailable, 1, 0, true, 20}, {policy.Failed, 2, 0, true, 20}, {9, 3, 0, true, 20},
-		}},
-		{"never below a fiftieth of the share", policy.AIMD{Decrease: 0.01}, policy.Bounds{Share: 20, Ceiling: 40}, []answered{
-			{unknown, 0, 0, false, 20}, {throttled, 1, 0.5, false, 0.4}, {throttled, 2, 1.5, false, 0.4},
-		}},
-		{"never below a tenth where no share is known", policy.AIMD{Decrease: 0.01}, policy.Bounds{Ceiling: inf}, []answered{
-			{unknown, 0, 0, false, 5}, {throttled, 1, 0.5, false, 0.1}, {throttled, 2, 1.5, false, 0.1},
-		}},
+		{"other outcomes say nothing of the rate", policy.AIMD{}, policy.Bounds{Share: 20, Ceiling: 40},
+			[]answered{
+				{unknown, 0, 0, false, 20}, {policy.Unavailable, 1, 0, true, 20},
+				{policy.Failed, 2, 0, true, 20},
+				{9, 3, 0, true, 20},
+			}},
+		{"never below a fiftieth of the share", policy.AIMD{Decrease: 0.01},
+			policy.Bounds{Share: 20, Ceiling: 40}, []answered{
+				{unknown, 0, 0, false, 20}, {throttled, 1, 0.5, false, 0.4}, {throttled, 2, 1.5, false, 0.4},
+			}},
+		{"never below a tenth where no share is known", policy.AIMD{Decrease: 0.01},
+			policy.Bounds{Ceiling: inf}, []answered{
+				{unknown, 0, 0, false, 5}, {throttled, 1, 0.5, false, 0.1}, {throttled, 2, 1.5, false, 0.1},
+			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctrl := c.ctrl.New(1)
@@ -89,7 +102,8 @@ func TestAIMDUnderNewBounds(t *testing.T) {
 	for _, c := range []struct{ share, ceiling, want float64 }{
 		{20, 20, 20}, {5, 5, 5}, {20, 20, 5}, {1000, 1000, 20}, {20, 20, 20},
 	} {
-		if got := ctrl.Next(policy.Sample{}, policy.Bounds{Share: c.share, Ceiling: c.ceiling}).Rate; got != c.want {
+		if got := ctrl.Next(policy.Sample{},
+			policy.Bounds{Share: c.share, Ceiling: c.ceiling}).Rate; got != c.want {
 			t.Errorf("%+v: got %v", c, got)
 		}
 	}
@@ -115,8 +129,9 @@ func number(name string) func(*rapid.T) float64 {
 func anySample(t *rapid.T) policy.Sample {
 	instant := rapid.OneOf(rapid.Int64(), rapid.Int64Range(0, int64(time.Minute)))
 	return policy.Sample{
-		Outcome: policy.Outcome(rapid.Uint8Range(0, 6).Draw(t, "outcome")), RetryAfter: time.Duration(rapid.Int64().Draw(t, "retry")),
-		Now: time.Duration(instant.Draw(t, "now")), Sent: time.Duration(instant.Draw(t, "sent")),
+		Outcome:    policy.Outcome(rapid.Uint8Range(0, 6).Draw(t, "outcome")),
+		RetryAfter: time.Duration(rapid.Int64().Draw(t, "retry")),
+		Now:        time.Duration(instant.Draw(t, "now")), Sent: time.Duration(instant.Draw(t, "sent")),
 		Paced: rapid.Bool().Draw(t, "paced"),
 	}
 }
@@ -162,7 +177,8 @@ func TestPropertyAIMDFloorAndGrowth(t *testing.T) {
 	})
 }
 
-// Failure mode 25: however many refusals come, those of requests that were sent before a cut do not cut again.
+// Failure mode 25: however many refusals come, those of requests that were sent before a cut do not cut
+// again.
 func TestPropertyAIMDCutsOncePerRound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := policy.Bounds{Share: 1000, Ceiling: 1000}
@@ -190,7 +206,8 @@ func ExampleAIMD() {
 	fmt.Println("start:", ctrl.Next(policy.Sample{}, bounds).Rate)
 	refused := policy.Sample{Outcome: policy.Throttled, Now: time.Second, Sent: 900 * time.Millisecond}
 	fmt.Println("after a 429:", ctrl.Next(refused, bounds).Rate)
-	served := policy.Sample{Outcome: policy.Success, Now: 2 * time.Second, Sent: 1900 * time.Millisecond, Paced: true}
+	served := policy.Sample{Outcome: policy.Success, Now: 2 * time.Second, Sent: 1900 * time.Millisecond,
+		Paced: true}
 	fmt.Println("a second later:", ctrl.Next(served, bounds).Rate)
 	// Output:
 	// start: 10

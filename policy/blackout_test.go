@@ -8,7 +8,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Nothing but refusals is a blackout after 0.4 seconds, or after two intervals between requests if those are longer.
+// Nothing but refusals is a blackout after 0.4 seconds, or after two intervals between requests if those are
+// longer.
 func TestBlackoutBegins(t *testing.T) {
 	for _, c := range []struct{ share, every, after float64 }{
 		{100, 0.1, 0.5}, {10, 0.1, 0.5}, {10, 0.4, 0.8}, {1, 0.5, 2.5}, {0.5, 1, 5}, {0.1, 4, 24},
@@ -24,7 +25,8 @@ func TestNoBlackout(t *testing.T) {
 	l := born(10, 0)
 	l.refuse(0.1)
 	for range 100 { // sent before the first refusal, answered later and later
-		l.tell(policy.Sample{Outcome: policy.Throttled, Now: seconds(l.now + 0.1), Sent: seconds(0.05), Cost: 1})
+		l.tell(policy.Sample{Outcome: policy.Throttled, Now: seconds(l.now + 0.1),
+			Sent: seconds(0.05), Cost: 1})
 	}
 	if l.NotBefore != 0 {
 		t.Error("refusals of what was sent before the first are a blackout")
@@ -45,8 +47,8 @@ func TestNoBlackout(t *testing.T) {
 	}
 }
 
-// A late success of what was sent before the first refusal does not interrupt the refusals, and one of what was sent
-// before the last does not end the blackout.
+// A late success of what was sent before the first refusal does not interrupt the refusals, and one of what
+// was sent before the last does not end the blackout.
 func TestLateSuccess(t *testing.T) {
 	l := born(10, 0)
 	for range 12 {
@@ -57,7 +59,8 @@ func TestLateSuccess(t *testing.T) {
 		t.Fatal("successes from before the refusals keep a blackout from beginning")
 	}
 	gated := l.Pace
-	l.tell(policy.Sample{Outcome: policy.Success, Now: seconds(l.now + 0.1), Sent: seconds(0.1), Cost: 1, Paced: true})
+	l.tell(policy.Sample{Outcome: policy.Success, Now: seconds(l.now + 0.1), Sent: seconds(0.1), Cost: 1,
+		Paced: true})
 	if l.Pace != gated {
 		t.Errorf("a success from before the blackout changes %+v to %+v", gated, l.Pace)
 	}
@@ -66,7 +69,8 @@ func TestLateSuccess(t *testing.T) {
 	}
 }
 
-// Probes come after half a second and then twice as long each time, up to ten seconds, and a quarter of that sooner or later.
+// Probes come after half a second and then twice as long each time, up to ten seconds, and a quarter of that
+// sooner or later.
 func TestProbes(t *testing.T) {
 	for _, outcome := range []policy.Outcome{policy.Throttled, policy.Unavailable, policy.Failed} {
 		l := born(10, 0)
@@ -188,7 +192,8 @@ func TestFloorAfterABlackout(t *testing.T) {
 	within(t, "and four seconds later", l.serveFor(4, 0.1), rate, rate*1.1)
 }
 
-// gainAfterBlackout is the growth in so many seconds after a second blackout that ended 20 seconds after the first.
+// gainAfterBlackout is the growth in so many seconds after a second blackout that ended 20 seconds after the
+// first.
 func gainAfterBlackout(t *testing.T, length float64, without policy.Rules) float64 {
 	t.Helper()
 	l := born(0, without|policy.RuleSlowStart|policy.RuleServed)
@@ -227,7 +232,8 @@ func TestProbesAreRequests(t *testing.T) {
 		l := born(0, 0)
 		for range 20 {
 			at := seconds(l.now + 1)
-			l.tell(policy.Sample{Outcome: policy.Throttled, Now: at, Sent: at - seconds(rtt), Cost: cost, Paced: true})
+			l.tell(policy.Sample{Outcome: policy.Throttled, Now: at, Sent: at - seconds(rtt), Cost: cost,
+				Paced: true})
 		}
 		near(t, fmt.Sprintf("the time between probes at a cost of %v", cost), l.Probe().Seconds(), 50)
 	}

@@ -63,7 +63,8 @@ func (g *group) run(d time.Duration) {
 		for i, ctrl := range g.ctrls {
 			if due[i] += g.rates[i] * tick.Seconds(); due[i] >= 1 && !g.idle[i] {
 				due[i]--
-				s := policy.Sample{Outcome: policy.Success, Now: g.now, Sent: g.now - tick, Cost: 1, Paced: true}
+				s := policy.Sample{Outcome: policy.Success, Now: g.now, Sent: g.now - tick, Cost: 1,
+					Paced: true}
 				g.rates[i] = ctrl.Next(s, b).Rate
 			}
 		}
@@ -143,7 +144,8 @@ func TestPropertyLiesLeaveAFloor(t *testing.T) {
 				lie.Fleet = new(policy.Fleet)
 			}
 			lie.Fleet.Weight, lie.Fleet.Limit = weight, b.Share
-			p := g.ctrls[0].Next(policy.Sample{Outcome: policy.Success, Now: g.now, Sent: g.now, Cost: 1, Paced: true}, lie)
+			p := g.ctrls[0].Next(policy.Sample{Outcome: policy.Success, Now: g.now, Sent: g.now, Cost: 1,
+				Paced: true}, lie)
 			if !(p.Rate >= .98*floor) || p.Rate > 1e12 {
 				t.Fatalf("after %v lies bring it to %v, below %v", g.now, p.Rate, floor)
 			}
@@ -159,7 +161,8 @@ func TestPropertySayIsSound(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "samples") {
 			ctrl.Next(garbage(t), garbageBounds(t))
 			at := time.Duration(rapid.Int64().Draw(t, "at"))
-			if w := ctrl.Report(at); !(w.Rate >= 0 && w.Rate <= math.MaxFloat64 && w.Refused >= 0 && w.Refused <= math.MaxFloat64) {
+			if w := ctrl.Report(at); !(w.Rate >= 0 && w.Rate <= math.MaxFloat64 && w.Refused >= 0 &&
+				w.Refused <= math.MaxFloat64) {
 				t.Fatalf("it says %+v", w)
 			}
 		}

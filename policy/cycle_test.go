@@ -39,7 +39,8 @@ func TestCycleIsSeenTwice(t *testing.T) {
 	for _, c := range []struct{ before, want float64 }{{0, 0}, {9, 0}, {11, 20}, {39, 20}, {41, 0}} {
 		s := at(10, 0, false)
 		b := &s.blackout
-		b.began, b.firstBad, b.proven, b.served, b.took = time.Hour, time.Hour+15*time.Second, farAway, 1, c.before
+		b.began, b.firstBad, b.proven, b.served, b.took = time.Hour, time.Hour+15*time.Second, farAway,
+			1, c.before
 		end := time.Hour + 20*time.Second
 		b.end(s, &Sample{Now: end})
 		if got := b.cycleAt(end); got != c.want {

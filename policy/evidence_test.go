@@ -8,7 +8,8 @@ func TestHeavy(t *testing.T) {
 		answers, refusals int
 		heavy             bool
 	}{
-		{1, 1, false}, {2, 2, true}, {8, 1, false}, {8, 2, true}, {100, 12, false}, {100, 13, true}, {0, 0, false},
+		{1, 1, false}, {2, 2, true}, {8, 1, false}, {8, 2, true}, {100, 12, false}, {100, 13, true},
+		{0, 0, false},
 	} {
 		var e evidence
 		for i := range c.answers {

@@ -15,12 +15,14 @@ func ExampleTracking() {
 	bounds := policy.Bounds{Share: 10, Ceiling: 100}
 	pace := ctrl.Next(policy.Sample{}, bounds) // where it starts
 	const interval = 100 * time.Millisecond
-	for now := interval; now <= 24*time.Second; now = max(now+interval, pace.NotBefore.Truncate(interval)+interval) {
+	for now := interval; now <= 24*time.Second; now = max(now+interval,
+		pace.NotBefore.Truncate(interval)+interval) {
 		o := policy.Success
 		if now >= 16*time.Second && now < 18*time.Second {
 			o = policy.Throttled
 		}
-		pace = ctrl.Next(policy.Sample{Outcome: o, Now: now, Sent: now - 40*time.Millisecond, Cost: 1, Paced: true}, bounds)
+		pace = ctrl.Next(policy.Sample{Outcome: o, Now: now, Sent: now - 40*time.Millisecond, Cost: 1,
+			Paced: true}, bounds)
 		switch wait := pace.NotBefore - now; {
 		case wait > 0:
 			fmt.Printf("%5v  %-9v  one request in %v\n", now, o, wait.Round(interval))

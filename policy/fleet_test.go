@@ -22,7 +22,8 @@ func TestSay(t *testing.T) {
 	var p policy.Pace
 	for range 100 {
 		now += 100 * time.Millisecond
-		p = ctrl.Next(policy.Sample{Outcome: policy.Success, Now: now, Sent: now - 50*time.Millisecond, Cost: 1, Paced: true}, b)
+		p = ctrl.Next(policy.Sample{Outcome: policy.Success, Now: now, Sent: now - 50*time.Millisecond,
+			Cost: 1, Paced: true}, b)
 	}
 	if w := ctrl.Report(now); !w.Wanting || w.Rate != p.Rate || w.Refused != 0 {
 		t.Errorf("held back at a pace of %v it says %+v", p.Rate, w)

@@ -35,17 +35,18 @@ func (u *upstream) total(d time.Duration) (sent, served int) {
 	return sent, served
 }
 
-// When everything is refused for long, single probes go on at a positive rate; a minute after the upstream is back its limit
-// is used again.
+// When everything is refused for long, single probes go on at a positive rate; a minute after the upstream is
+// back its limit is used again.
 func TestRefusedForEver(t *testing.T) {
 	const limit = 50
 	for _, n := range []int{1, 5} {
 		for _, hint := range []bool{false, true} {
 			for _, used := range []time.Duration{time.Minute, 10 * time.Minute} {
 				for _, dark := range []time.Duration{2 * time.Minute, 10 * time.Minute, 30 * time.Minute} {
-					t.Run(fmt.Sprintf("%d replicas, hint %v, %v after %v", n, hint, dark, used), func(t *testing.T) {
-						recoversFrom(t, fleet(t, n, limit, hint, used), n, limit, dark)
-					})
+					t.Run(fmt.Sprintf("%d replicas, hint %v, %v after %v", n, hint, dark, used),
+						func(t *testing.T) {
+							recoversFrom(t, fleet(t, n, limit, hint, used), n, limit, dark)
+						})
 				}
 			}
 		}
@@ -80,7 +81,8 @@ func askFor(share float64, retryAfter time.Duration) (asked int) {
 			next = max(l.now, l.NotBefore.Seconds())
 		}
 		l.tell(policy.Sample{
-			Outcome: policy.Throttled, Now: seconds(next + rtt), Sent: seconds(next), Cost: 1, Paced: true, RetryAfter: retryAfter,
+			Outcome: policy.Throttled, Now: seconds(next + rtt), Sent: seconds(next), Cost: 1, Paced: true,
+			RetryAfter: retryAfter,
 		})
 		if l.now > 300 {
 			asked++
@@ -95,7 +97,8 @@ func TestAnIncidentIsNotHammered(t *testing.T) {
 	for _, share := range []float64{0.02, 0.05, 1, 10, 1000} {
 		for _, retryAfter := range []time.Duration{0, time.Millisecond, time.Second} {
 			got := float64(askFor(share, retryAfter)) / 3300
-			within(t, fmt.Sprintf("requests a second at a share of %v and a Retry-After of %v", share, retryAfter), got, 0.01, min(0.105, share*1.1))
+			within(t, fmt.Sprintf("requests a second at a share of %v and a Retry-After of %v", share,
+				retryAfter), got, 0.01, min(0.105, share*1.1))
 		}
 	}
 }

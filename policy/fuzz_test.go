@@ -22,9 +22,11 @@ func (p *tape) next() byte {
 }
 
 // odd are the numbers that controllers are most likely to stumble over.
-var odd = []float64{0, math.NaN(), math.Inf(1), math.Inf(-1), -1, math.MaxFloat64, -math.MaxFloat64, math.SmallestNonzeroFloat64}
+var odd = []float64{0, math.NaN(), math.Inf(1), math.Inf(-1), -1, math.MaxFloat64, -math.MaxFloat64,
+	math.SmallestNonzeroFloat64}
 
-// number takes one byte for an odd number, and two for others: from 1e-9 to 1e15, in even steps of the logarithm.
+// number takes one byte for an odd number, and two for others: from 1e-9 to 1e15, in even steps of the
+// logarithm.
 func (p *tape) number() float64 {
 	b := p.next()
 	if int(b) < len(odd) {
@@ -72,8 +74,8 @@ var tapes = []string{
 	"\x00\x02\xff\x00\x09\xfe\x00\x09\x0a\x0a\xff\x5a\xfd\x05\xff\x01\x02\x03",
 }
 
-// FuzzController holds for all policies what every controller promises (see witness.judge), for any samples and
-// bounds.
+// FuzzController holds for all policies what every controller promises (see witness.judge), for any samples
+// and bounds.
 func FuzzController(f *testing.F) {
 	for _, t := range tapes {
 		f.Add(uint64(1), []byte(t))
@@ -129,6 +131,7 @@ func FuzzNews(f *testing.F) {
 // newsy is bounds with reports.
 func (p *tape) newsy() policy.Bounds {
 	return policy.Bounds{Share: p.number(), Ceiling: p.number(), Fleet: &policy.Fleet{
-		Weight: 1 + p.number(), Limit: p.number(), Wanting: p.number(), Rate: p.number(), Used: p.number(), Refused: p.number(),
+		Weight: 1 + p.number(), Limit: p.number(), Wanting: p.number(), Rate: p.number(), Used: p.number(),
+		Refused: p.number(),
 	}}
 }

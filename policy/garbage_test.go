@@ -36,12 +36,20 @@ func TestNumbersThatAreNone(t *testing.T) {
 	for _, x := range odd {
 		for _, s := range []policy.Sample{
 			{Outcome: policy.Success, Paced: true, Cost: x},
-			{Outcome: policy.Success, Paced: true, Cost: 1, Quota: policy.Quota{Limit: x, Remaining: 5, Reset: time.Second}},
-			{Outcome: policy.Success, Paced: true, Cost: 1, Quota: policy.Quota{Limit: 10, Remaining: x, Reset: math.MinInt64}},
+			{Outcome: policy.Success, Paced: true, Cost: 1,
+				Quota: policy.Quota{Limit: x, Remaining: 5, Reset: time.Second}},
+			{Outcome: policy.Success, Paced: true, Cost: 1,
+				Quota: policy.Quota{Limit: 10, Remaining: x, Reset: math.MinInt64}},
 			{Outcome: policy.Throttled, Cost: x, RetryAfter: math.MinInt64},
-			{Outcome: policy.Throttled, Cost: 1, RetryAfter: math.MaxInt64, Quota: policy.Quota{Limit: x, Remaining: x, Reset: -1}},
+			{Outcome: policy.Throttled, Cost: 1, RetryAfter: math.MaxInt64,
+				Quota: policy.Quota{Limit: x, Remaining: x, Reset: -1}},
 		} {
-			for _, b := range []policy.Bounds{{Share: 10, Ceiling: x}, {Share: x, Ceiling: 10}, {Share: x, Ceiling: x}, {Ceiling: math.Inf(1)}} {
+			for _, b := range []policy.Bounds{
+				{Share: 10, Ceiling: x},
+				{Share: x, Ceiling: 10},
+				{Share: x, Ceiling: x},
+				{Ceiling: math.Inf(1)},
+			} {
 				l := born(10, 0)
 				l.bounds = b
 				for range 50 {
@@ -60,7 +68,8 @@ func TestNumbersThatAreNone(t *testing.T) {
 func TestInstantsAtTheEndsOfTime(t *testing.T) {
 	for _, o := range []policy.Outcome{policy.Success, policy.Throttled, policy.Failed} {
 		l := born(10, 0)
-		for _, at := range []time.Duration{math.MaxInt64, math.MinInt64, 0, math.MinInt64, math.MaxInt64, math.MaxInt64} {
+		for _, at := range []time.Duration{math.MaxInt64, math.MinInt64, 0, math.MinInt64, math.MaxInt64,
+			math.MaxInt64} {
 			l.tell(policy.Sample{Outcome: o, Now: at, Sent: -at, Cost: 1, RetryAfter: math.MaxInt64})
 			within(t, "at the ends of time", l.Rate, 0.02, 100)
 		}

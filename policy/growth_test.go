@@ -121,14 +121,16 @@ func TestGrowsOnlyWhenPaced(t *testing.T) {
 	within(t, "after twenty in which requests were", l.serveFor(20, 0.1), 11, 100)
 }
 
-// A success that follows within ten milliseconds is only counted. The next step grows if any of them was paced.
+// A success that follows within ten milliseconds is only counted. The next step grows if any of them was
+// paced.
 func TestStepsAreCoarse(t *testing.T) {
 	one, many := born(10, 0), born(10, 0)
 	one.serveFor(20, 0.01)
 	for i := range 20_000 {
 		at := seconds(many.now + 0.001)
 		before := many.Rate
-		many.tell(policy.Sample{Outcome: policy.Success, Now: at, Sent: at - seconds(rtt), Cost: 1, Paced: i%10 == 3})
+		many.tell(policy.Sample{Outcome: policy.Success, Now: at, Sent: at - seconds(rtt), Cost: 1,
+			Paced: i%10 == 3})
 		if i%10 != 0 && many.Rate != before {
 			t.Fatalf("the rate grows at %v", at)
 		}
@@ -151,7 +153,8 @@ func TestOneCutForOneRound(t *testing.T) {
 	l, _ := cutAt(t, 0)
 	cut, at := l.Rate, seconds(l.now)
 	for i := range 10 {
-		late := policy.Sample{Outcome: policy.Throttled, Now: at + seconds(0.02*float64(i+1)), Sent: at - 1, Cost: 1, Paced: true}
+		late := policy.Sample{Outcome: policy.Throttled, Now: at + seconds(0.02*float64(i+1)), Sent: at - 1,
+			Cost: 1, Paced: true}
 		if i%2 == 1 {
 			late.Outcome = policy.Success
 		}

@@ -44,17 +44,21 @@ func TestHeadroom(t *testing.T) {
 		{"used just up", 15, draining(10), 9, 11},
 		{"used up twice as fast", 15, draining(20), 7.9, 8.1}, // not below .8 of the plateau
 		{"used up ten times as fast", 15, draining(100), 7.9, 8.1},
-		{"too coarse", 5, func(float64) policy.Quota { return policy.Quota{Limit: 4, Remaining: 0, Reset: time.Second} }, 10, 10.3},
+		{"too coarse", 5, func(float64) policy.Quota {
+			return policy.Quota{Limit: 4, Remaining: 0, Reset: time.Second}
+		}, 10, 10.3},
 		{"too far away", 5, func(float64) policy.Quota {
 			return policy.Quota{Limit: 1e6, Remaining: 1, Reset: 25 * time.Hour}
 		}, 10, 10.3},
-		{"no reset", 5, func(float64) policy.Quota { return policy.Quota{Limit: 100, Remaining: 50} }, 11.4, 16},
+		{"no reset", 5, func(float64) policy.Quota { return policy.Quota{Limit: 100, Remaining: 50} },
+			11.4, 16},
 		{"garbage", 5, func(float64) policy.Quota {
 			return policy.Quota{Limit: math.NaN(), Remaining: math.Inf(1), Reset: -1}
 		}, 10, 10.3},
 	} {
 		within(t, c.name, settled(0).quoted(c.length, 0.1, c.quota), c.least, c.most)
-		within(t, c.name+", without the rule", settled(policy.RuleHeadroom).quoted(min(c.length, 5), 0.1, c.quota), 10, 10.3)
+		within(t, c.name+", without the rule",
+			settled(policy.RuleHeadroom).quoted(min(c.length, 5), 0.1, c.quota), 10, 10.3)
 	}
 }
 
@@ -82,7 +86,9 @@ func TestLimitThatChanges(t *testing.T) {
 	l := settled(0)
 	l.quoted(3, 0.1, leaky(0.5))
 	grown := l.Rate
-	twice := func(float64) policy.Quota { return policy.Quota{Limit: 200, Remaining: 100, Reset: time.Second} }
+	twice := func(float64) policy.Quota {
+		return policy.Quota{Limit: 200, Remaining: 100, Reset: time.Second}
+	}
 	within(t, "0.9 s after the change", l.quoted(0.9, 0.1, twice), grown, grown*1.02)
 	within(t, "3 s after it", l.quoted(2.1, 0.1, twice), grown*1.06, grown*1.5)
 }
@@ -130,7 +136,8 @@ func TestTrust(t *testing.T) {
 // Slow start goes on, whatever the fields claim: only refusals end it.
 func TestFieldsInSlowStart(t *testing.T) {
 	for _, left := range []float64{0, 0.2, 0.5} {
-		near(t, "four seconds of slow start", born(0, 0).quoted(4, 0.1, leaky(left)), born(0, 0).serveFor(4, 0.1))
+		near(t, "four seconds of slow start", born(0, 0).quoted(4, 0.1, leaky(left)),
+			born(0, 0).serveFor(4, 0.1))
 	}
 }
 

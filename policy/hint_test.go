@@ -9,7 +9,9 @@ import (
 // A hint changes no rate at once. A rate below its floor is there in two seconds, or as long as it takes to
 // double in two; one above it stays until it is refused.
 func TestHintsThatChange(t *testing.T) {
-	for _, c := range []struct{ share, least, most float64 }{{20, 19.5, 20}, {40, 21, 21.5}, {5, 10, 10.1}, {0, 10, 10.1}} {
+	for _, c := range []struct {
+		share, least, most float64
+	}{{20, 19.5, 20}, {40, 21, 21.5}, {5, 10, 10.1}, {0, 10, 10.1}} {
 		l := born(10, 0)
 		near(t, "the rate at once", l.hint(20, c.share), 10)
 		within(t, "2.2 seconds later", l.serveFor(2.2, 0.05), c.least, c.most)
@@ -40,7 +42,8 @@ func TestHintInABlackout(t *testing.T) {
 	}
 	near(t, "after it, the floor: what was served was under another share", l.probe(policy.Success), 19.8)
 
-	l = born(10, 0) // the hint comes while refusals do, and the blackout that they become does not take it back
+	// the hint comes while refusals do, and the blackout that they become does not take it back
+	l = born(10, 0)
 	l.serveFor(10, 0.1)
 	l.refuse(0.1)
 	l.hint(0.01, 5)

@@ -58,7 +58,8 @@ func TestReturnThatIsRefused(t *testing.T) {
 	}
 }
 
-// While half of all requests are refused whatever the rate, a trial ends the cuts, and growth goes as far as the level.
+// While half of all requests are refused whatever the rate, a trial ends the cuts, and growth goes as far as
+// the level.
 func TestCutsThatChangeNothing(t *testing.T) {
 	l := healthy(0)
 	l.brownout(55)

@@ -23,7 +23,8 @@ func seconds(s float64) time.Duration { return time.Duration(math.Round(s * floa
 
 // born starts a controller without some rules, at a share or, if that is 0, without one.
 func born(share float64, without policy.Rules) *life {
-	l := &life{ctrl: policy.Tracking{Without: without}.New(1), bounds: policy.Bounds{Share: share, Ceiling: math.Inf(1)}}
+	l := &life{ctrl: policy.Tracking{Without: without}.New(1),
+		bounds: policy.Bounds{Share: share, Ceiling: math.Inf(1)}}
 	l.Pace = l.ctrl.Next(policy.Sample{}, l.bounds)
 	return l
 }
@@ -56,7 +57,8 @@ func (l *life) serveFor(length, every float64) float64 {
 func (l *life) quoted(length, every float64, quota func(now float64) policy.Quota) float64 {
 	for range int(math.Round(length / every)) {
 		at := seconds(l.now + every)
-		l.tell(policy.Sample{Outcome: policy.Success, Now: at, Sent: at - seconds(rtt), Cost: 1, Paced: true, Quota: quota(at.Seconds())})
+		l.tell(policy.Sample{Outcome: policy.Success, Now: at, Sent: at - seconds(rtt), Cost: 1, Paced: true,
+			Quota: quota(at.Seconds())})
 	}
 	return l.Rate
 }

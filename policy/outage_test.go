@@ -6,7 +6,8 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// In an outage there is at most one probe a second on the mean, whatever the outcome, and the rate is as before after it.
+// In an outage there is at most one probe a second on the mean, whatever the outcome, and the rate is as
+// before after it.
 func TestOutage(t *testing.T) {
 	for _, o := range []policy.Outcome{policy.Unavailable, policy.Failed} {
 		l := born(10, 0)

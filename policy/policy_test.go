@@ -45,7 +45,8 @@ func TestProbing(t *testing.T) {
 		0: 0, -time.Second: 0, math.MinInt64: 0, 1: 1, time.Second: time.Second, math.MaxInt64: math.MaxInt64,
 	} {
 		p := policy.Pace{Rate: 3, NotBefore: 5, Until: 7, Saved: time.Second}.Probing(every)
-		if want := (policy.Pace{Rate: 3, NotBefore: 5, Until: 7, Saved: -want}); p != want || p.Probe() != -want.Saved {
+		if want := (policy.Pace{Rate: 3, NotBefore: 5, Until: 7, Saved: -want}); p != want ||
+			p.Probe() != -want.Saved {
 			t.Errorf("Probing(%v): %+v, a probe in %v, want %+v", every, p, p.Probe(), want)
 		}
 	}

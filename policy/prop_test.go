@@ -50,14 +50,17 @@ func saneQuota(t *rapid.T) policy.Quota {
 	}
 }
 
-// later is a sample that follows one at now, of a request that was sent at any time before it. All requests cost the same.
+// later is a sample that follows one at now, of a request that was sent at any time before it. All requests
+// cost the same.
 func later(t *rapid.T, now time.Duration, cost float64) policy.Sample {
 	now += time.Duration(math.Exp(rapid.Float64Range(7, 26).Draw(t, "ln ns later"))) // 1 µs to 3 minutes
 	return policy.Sample{
 		Outcome:    policy.Outcome(rapid.IntRange(0, 4).Draw(t, "outcome")),
 		RetryAfter: time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "retry")),
-		Quota:      saneQuota(t), Now: now, Sent: time.Duration(rapid.Int64Range(0, int64(now)).Draw(t, "sent")),
-		Cost: cost * float64(rapid.IntRange(0, 1).Draw(t, "cost known")), Paced: rapid.IntRange(0, 3).Draw(t, "paced") > 0,
+		Quota:      saneQuota(t), Now: now,
+		Sent:  time.Duration(rapid.Int64Range(0, int64(now)).Draw(t, "sent")),
+		Cost:  cost * float64(rapid.IntRange(0, 1).Draw(t, "cost known")),
+		Paced: rapid.IntRange(0, 3).Draw(t, "paced") > 0,
 	}
 }
 
@@ -79,10 +82,13 @@ func TestPropertySaneSamples(t *testing.T) {
 	})
 }
 
-// garbage is a sample without any sense: NaN, infinite and negative numbers, absurd times, a clock that jumps.
+// garbage is a sample without any sense: NaN, infinite and negative numbers, absurd times, a clock that
+// jumps.
 func garbage(t *rapid.T) policy.Sample {
 	span := func(name string) time.Duration {
-		return time.Duration(rapid.OneOf(rapid.Int64(), rapid.SampledFrom([]int64{0, -1, math.MaxInt64, math.MinInt64}), rapid.Int64Range(0, int64(time.Minute))).Draw(t, name))
+		return time.Duration(rapid.OneOf(rapid.Int64(),
+			rapid.SampledFrom([]int64{0, -1, math.MaxInt64, math.MinInt64}),
+			rapid.Int64Range(0, int64(time.Minute))).Draw(t, name))
 	}
 	return policy.Sample{
 		Outcome: policy.Outcome(rapid.Uint8Range(0, 6).Draw(t, "outcome")), RetryAfter: span("retry"),
@@ -153,12 +159,14 @@ func recovers(t *rapid.T, w *witness, seed uint64) {
 	r.ctrl.holds(t)
 	served := float64(r.served-before) / 60
 	if refused := 1 - float64(r.served-before)/float64(r.sent-sent); served < limit/2 || refused > 0.25 {
-		t.Fatalf("%s: 20 minutes after the last nonsense it uses %.3g of %d a second at a rate of %.3g, and %.0f %% are refused",
+		t.Fatalf("%s: 20 minutes after the last nonsense it uses %.3g of %d a second at a rate of %.3g, and "+
+			"%.0f %% are refused",
 			w.name, served, limit, r.rate, 100*refused)
 	}
 }
 
-// spread is how far apart the rates are at which equal replicas start: so many times below and above the fair one.
+// spread is how far apart the rates are at which equal replicas start: so many times below and above the fair
+// one.
 const spread = 10
 
 // Equal replicas come within a minute to rates that are equal over the five that follow. That holds whatever
@@ -177,7 +185,8 @@ func TestEqualReplicasBecomeEqual(t *testing.T) {
 					j := afterAMinute(t, c, b, n, limit, seed)
 					worst, mean = min(worst, j), mean+j/seeds
 				}
-				t.Logf("Jain's index of %d replicas over five minutes after the first: %.3f, at worst %.3f of %d runs", n, mean, worst, seeds)
+				t.Logf("Jain's index of %d replicas over five minutes after the first: %.3f, at worst "+
+					"%.3f of %d runs", n, mean, worst, seeds)
 				if mean < c.jain || worst < c.jain-0.03 {
 					t.Errorf("Jain's index is %.3f, at worst %.3f, want %.2f or more", mean, worst, c.jain)
 				}

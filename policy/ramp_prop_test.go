@@ -17,9 +17,11 @@ func anyRamp(t *rapid.T) policy.Ramp {
 		return rapid.OneOf(rapid.Float64Range(0, 1), rapid.SampledFrom([]float64{0, 1})).Draw(t, name)
 	}
 	r := policy.Ramp{
-		Mode: policy.RampMode(rapid.IntRange(0, 3).Draw(t, "mode")), Start: part("start"), Threshold: part("threshold"),
-		Over: time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "over")), Back: part("back"),
-		CoolDown: time.Duration(rapid.Int64Range(0, int64(10*time.Second)).Draw(t, "cool-down")), Resume: part("resume"),
+		Mode: policy.RampMode(rapid.IntRange(0, 3).Draw(t, "mode")), Start: part("start"),
+		Threshold: part("threshold"),
+		Over:      time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "over")), Back: part("back"),
+		CoolDown: time.Duration(rapid.Int64Range(0, int64(10*time.Second)).Draw(t, "cool-down")),
+		Resume:   part("resume"),
 	}
 	if err := r.Validate(); err != nil {
 		t.Fatal(err)
@@ -50,7 +52,8 @@ func acts(t *rapid.T) []act {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) act {
 		return act{
 			float64(rapid.IntRange(-2, 12).Draw(t, "taken")), rapid.Bool().Draw(t, "paced"),
-			time.Duration(rapid.Int64Range(0, int64(8*time.Second)).Draw(t, "after")), rapid.IntRange(0, 3).Draw(t, "extra"),
+			time.Duration(rapid.Int64Range(0, int64(8*time.Second)).Draw(t, "after")),
+			rapid.IntRange(0, 3).Draw(t, "extra"),
 		}
 	}), 1, 40).Draw(t, "acts")
 }
@@ -151,8 +154,8 @@ func FuzzRamp(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p := tape(data)
-		r := policy.Ramp{Mode: policy.RampMode(p.next() % 5), Start: p.number(), Over: p.span(), Threshold: p.number(),
-			Back: p.number(), CoolDown: p.span(), Resume: p.number()}
+		r := policy.Ramp{Mode: policy.RampMode(p.next() % 5), Start: p.number(), Over: p.span(),
+			Threshold: p.number(), Back: p.number(), CoolDown: p.span(), Resume: p.number()}
 		ctrl, twin := r.New(1), r.New(2)
 		s, b := policy.Sample{}, policy.Bounds{Ceiling: p.number()}
 		for len(p) > 0 {

@@ -26,7 +26,8 @@ func rampOf(p policy.Policy, ceiling float64) *ramped {
 
 func (r *ramped) tell(s policy.Sample) { s.Now = r.now; r.Pace = r.ctrl.Next(s, r.bounds) }
 
-// second is one second in which so much is taken, and calls were held back or not. The rate is then that of the next one.
+// second is one second in which so much is taken, and calls were held back or not. The rate is then that of
+// the next one.
 func (r *ramped) second(taken float64, paced bool) {
 	r.now += time.Second
 	r.tell(policy.Sample{Taken: taken, Paced: paced})
@@ -49,7 +50,8 @@ func TestRampModes(t *testing.T) {
 		{policy.RampOnlyIfUsed, "fhlpwwwwwfff", "1 2 2 2 2 2 2 2 2 3 4 5"},
 		{policy.RampGoBack, "fhlpw", "1 2 1 0 0"},
 		{policy.RampGoBack, "ffffffwwwwwwwwf", "1 2 3 4 5 6 6 6 6 6 4.5 4 3.5 3 4"},
-		{policy.RampGoBack, "fffffflwwwwwwwwwwwwwwf", "1 2 3 4 5 6 5 5 5 5 5 4.5 4 3.5 3 2.5 2 1.5 1 0.5 0 1"},
+		{policy.RampGoBack, "fffffflwwwwwwwwwwwwwwf",
+			"1 2 3 4 5 6 5 5 5 5 5 4.5 4 3.5 3 2.5 2 1.5 1 0.5 0 1"},
 		{policy.RampGoBack, "fffffffffffflff", "1 2 3 4 5 6 7 8 9 10 10 10 9 10 10"},
 		{policy.RampRelaxed, "ffffffffffff", "1 2 3 4 5 6 7 8 9 10 10 10"},
 	} {
@@ -76,7 +78,8 @@ func TestRampModes(t *testing.T) {
 	}
 }
 
-// Where whole events are rarer than seconds each second with a call counts as used, whether there was an event in it or not.
+// Where whole events are rarer than seconds each second with a call counts as used, whether there was an
+// event in it or not.
 func TestRampFractions(t *testing.T) {
 	for _, c := range []struct {
 		ceiling, taken float64
@@ -87,11 +90,13 @@ func TestRampFractions(t *testing.T) {
 		{3, 1, true, 1}, {3, 0, true, 0}, // from 1.5: one whole event
 		{11, 4, true, 0}, {11, 5, false, 1}, // from 5.5
 	} {
-		l := rampOf(policy.Ramp{Mode: policy.RampOnlyIfUsed, Start: 0.5, Over: 5 * time.Second, Threshold: 1}, c.ceiling)
+		l := rampOf(policy.Ramp{Mode: policy.RampOnlyIfUsed, Start: 0.5, Over: 5 * time.Second, Threshold: 1},
+			c.ceiling)
 		l.second(c.taken, c.paced)
 		near(t, "part", l.Rate/c.ceiling, 0.5+c.rise/10)
 	}
-	l := rampOf(policy.Ramp{Mode: policy.RampOnlyIfUsed, Start: 0.3, Over: 5 * time.Second, Threshold: 1}, 100)
+	l := rampOf(policy.Ramp{Mode: policy.RampOnlyIfUsed, Start: 0.3, Over: 5 * time.Second, Threshold: 1},
+		100)
 	l.second(30, false)
 	l.second(43, false)
 	near(t, "43 of 44, which is a little less in floating point", l.Rate, 44)
@@ -114,7 +119,8 @@ func TestRampResumes(t *testing.T) {
 		{policy.RampGoBack, 0.5, 7, 0.5, 0.5}, // no part at all
 		{policy.RampGoBack, 0.5, math.NaN(), 0.5, 0.5},
 	} {
-		p := policy.Ramp{Mode: c.mode, Start: c.start, Over: 10 * time.Second, Back: 1, CoolDown: time.Second, Resume: c.resume}
+		p := policy.Ramp{Mode: c.mode, Start: c.start, Over: 10 * time.Second, Back: 1, CoolDown: time.Second,
+			Resume: c.resume}
 		l := rampOf(p, 100)
 		near(t, "the beginning", l.Rate, 100*c.first)
 		l.wait(2 * time.Second)
@@ -131,7 +137,8 @@ func TestRampDefaults(t *testing.T) {
 		t.Errorf("the pace of a ramp over less than nothing is %+v", l.Pace)
 	}
 	near(t, "an hour's ramp", rampOf(policy.Ramp{Over: time.Hour}, 100).Rate, 1)
-	bad := policy.Ramp{Mode: 9, Start: 2, Over: 10 * time.Second, Threshold: -1, Back: math.NaN(), CoolDown: -1, Resume: math.Inf(1)}
+	bad := policy.Ramp{Mode: 9, Start: 2, Over: 10 * time.Second, Threshold: -1, Back: math.NaN(),
+		CoolDown: -1, Resume: math.Inf(1)}
 	l := rampOf(bad, 100)
 	near(t, "a start that is none", l.Rate, 1)
 	l.wait(5 * time.Second)
@@ -153,7 +160,8 @@ func TestRampDefaults(t *testing.T) {
 }
 
 func TestRampValidateNamesFieldAndValue(t *testing.T) {
-	good := policy.Ramp{Mode: policy.RampGoBack, Start: 1, Over: time.Second, Threshold: 1, Back: 1, CoolDown: time.Second, Resume: 1}
+	good := policy.Ramp{Mode: policy.RampGoBack, Start: 1, Over: time.Second, Threshold: 1, Back: 1,
+		CoolDown: time.Second, Resume: 1}
 	for _, r := range []policy.Ramp{{}, good} {
 		if err := r.Validate(); err != nil {
 			t.Error(err)
@@ -197,7 +205,8 @@ func TestRampModeNames(t *testing.T) {
 	}
 	mode := policy.RampRelaxed
 	for _, s := range []string{"", "Relaxed", "relaxed ", "resume", "invalid", strings.Repeat("x", 1<<20)} {
-		if err := mode.UnmarshalText([]byte(s)); err == nil || mode != policy.RampRelaxed || len(err.Error()) > 200 {
+		if err := mode.UnmarshalText([]byte(s)); err == nil || mode != policy.RampRelaxed ||
+			len(err.Error()) > 200 {
 			t.Errorf("%.20q: mode %v, %v", s, mode, err)
 		}
 	}
@@ -207,7 +216,9 @@ func TestRampModeNames(t *testing.T) {
 func TestRampIsAskedAgain(t *testing.T) {
 	l := rampOf(policy.Ramp{Over: 2 * time.Second}, 10)
 	l.ctrl, l.now = policy.Ramp{Over: 2 * time.Second}.New(1), 300*time.Millisecond
-	for _, c := range []struct{ at, until float64 }{{0.3, 1.3}, {0.3, 1.3}, {1.2, 1.3}, {1.3, 2.3}, {2, 2.3}, {9.9, 10.3}} {
+	for _, c := range []struct {
+		at, until float64
+	}{{0.3, 1.3}, {0.3, 1.3}, {1.2, 1.3}, {1.3, 2.3}, {2, 2.3}, {9.9, 10.3}} {
 		l.now = seconds(c.at)
 		l.tell(policy.Sample{})
 		if l.Until != seconds(c.until) || l.Saved != time.Second || l.NotBefore != 0 {
@@ -259,9 +270,10 @@ func TestRampAddsUpASecond(t *testing.T) {
 		taken []float64
 		want  float64
 	}{
-		{[]float64{5}, 11}, {[]float64{4}, 10}, {[]float64{2, 2, 1}, 11}, {[]float64{8, -3}, 11}, {[]float64{8, -4}, 10},
-		{[]float64{2, -100, 5}, 11}, {[]float64{-100, 5}, 11}, {[]float64{5, math.NaN()}, 10}, {[]float64{math.Inf(1)}, 11},
-		{[]float64{math.Inf(1), math.Inf(-1), 5}, 10},
+		{[]float64{5}, 11}, {[]float64{4}, 10}, {[]float64{2, 2, 1}, 11}, {[]float64{8, -3}, 11},
+		{[]float64{8, -4}, 10},
+		{[]float64{2, -100, 5}, 11}, {[]float64{-100, 5}, 11}, {[]float64{5, math.NaN()}, 10},
+		{[]float64{math.Inf(1)}, 11}, {[]float64{math.Inf(1), math.Inf(-1), 5}, 10},
 	} {
 		l := rampOf(policy.Ramp{Mode: policy.RampOnlyIfUsed, Start: 0.5, Over: 10 * time.Second}, 20)
 		for _, x := range c.taken {

@@ -75,7 +75,8 @@ type windows struct {
 }
 
 func newWindows(p policy.Policy, ceiling float64, at time.Duration, eager bool) *windows {
-	w := &windows{ctrl: p.New(1), bounds: policy.Bounds{Share: ceiling, Ceiling: ceiling}, eager: eager, now: at}
+	w := &windows{ctrl: p.New(1), bounds: policy.Bounds{Share: ceiling, Ceiling: ceiling},
+		eager: eager, now: at}
 	w.open()
 	return w
 }
@@ -167,8 +168,8 @@ func TestRampVectors(t *testing.T) {
 	}
 }
 
-// The first deviation from the original: the clock starts at creation. With a clock that counts from 1970 `scheduled`
-// was at the maximum at once.
+// The first deviation from the original: the clock starts at creation. With a clock that counts from 1970
+// `scheduled` was at the maximum at once.
 func TestRampClockStartsAtCreation(t *testing.T) {
 	v := vector{Max: 20, Min: 10, Ramp: 10, Pods: 2, Mode: []any{"scheduled"}}
 	for _, at := range []time.Duration{0, time.Hour, 56 * 365 * 24 * time.Hour} {

@@ -12,7 +12,8 @@ import (
 // paused is a refusal that announces a pause, of a request that was sent at an instant.
 func (l *life) paused(at, sent float64, pause time.Duration) float64 {
 	l.tell(policy.Sample{
-		Outcome: policy.Throttled, Now: seconds(at), Sent: seconds(sent), Cost: 1, Paced: true, RetryAfter: pause,
+		Outcome: policy.Throttled, Now: seconds(at), Sent: seconds(sent), Cost: 1, Paced: true,
+		RetryAfter: pause,
 	})
 	return l.gate()
 }
@@ -146,7 +147,8 @@ func TestLongPauseCostsNoRate(t *testing.T) {
 		for at := 0.0; l.gate() <= 0 && at < 30; {
 			at = l.now + 0.1
 			l.tell(policy.Sample{
-				Outcome: policy.Throttled, Now: seconds(at), Sent: seconds(at - rtt), Cost: 1, Paced: true, RetryAfter: pause, Quota: q,
+				Outcome: policy.Throttled, Now: seconds(at), Sent: seconds(at - rtt), Cost: 1, Paced: true,
+				RetryAfter: pause, Quota: q,
 			})
 		}
 		return l.probe(policy.Success)

@@ -42,12 +42,13 @@ var rules = []struct {
 		}
 		return l.gate() > 0
 	}},
-	{"restore", policy.RuleRestore, policy.RuleBlackout | policy.RuleFloor, func(t *testing.T, without policy.Rules) bool {
-		l := born(10, without)
-		l.serveFor(8, 0.1)
-		l.darken(t, 0.1)
-		return l.probe(policy.Success) > 9.8
-	}},
+	{"restore", policy.RuleRestore, policy.RuleBlackout | policy.RuleFloor,
+		func(t *testing.T, without policy.Rules) bool {
+			l := born(10, without)
+			l.serveFor(8, 0.1)
+			l.darken(t, 0.1)
+			return l.probe(policy.Success) > 9.8
+		}},
 	{"cycle", policy.RuleCycle, policy.RuleBlackout, func(t *testing.T, without policy.Rules) bool {
 		return gainAfterBlackout(t, 12, without) < 1.03
 	}},

@@ -24,7 +24,8 @@ func TestTimeScale(t *testing.T) {
 
 		reference, period float64
 	}{
-		{10, 0, false, 10, 8}, {0.1, 0, false, 0.1, 8}, {1e6, 0, false, 1e6, 8}, // all the same without a hint
+		// all the same without a hint
+		{10, 0, false, 10, 8}, {0.1, 0, false, 0.1, 8}, {1e6, 0, false, 1e6, 8},
 		{10, 10, false, 10, 8}, {40, 40, false, 40, 4}, {2.5, 2.5, false, 2.5, 16},
 		{5, 10, false, 9.9, 8},                                      // below the share the floor counts
 		{40, 10, false, 20, 8},                                      // above it the mean
@@ -42,7 +43,9 @@ func TestTimeScale(t *testing.T) {
 }
 
 func TestPatienceIsForProbesOfTheShare(t *testing.T) {
-	for _, c := range []struct{ rate, want float64 }{{9, 1}, {9.49, 1}, {9.5, 4}, {10, 4}, {19.99, 4}, {20, 1}, {40, 1}} {
+	for _, c := range []struct {
+		rate, want float64
+	}{{9, 1}, {9.49, 1}, {9.5, 4}, {10, 4}, {19.99, 4}, {20, 1}, {40, 1}} {
 		s := at(c.rate, 10, false)
 		plain := s.period(s.slowness())
 		s.share.patience = 4
@@ -52,7 +55,8 @@ func TestPatienceIsForProbesOfTheShare(t *testing.T) {
 	}
 }
 
-// A slow client that was never refused probes a period of eight seconds sooner, but not sooner than at ten requests a second.
+// A slow client that was never refused probes a period of eight seconds sooner, but not sooner than at ten
+// requests a second.
 func TestPeriodUntilRefused(t *testing.T) {
 	for _, c := range []struct{ hint, want float64 }{{40, 4}, {10, 8}, {2.5, 8}, {0.1, 72}} {
 		s := at(c.hint, c.hint, false)

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// A floor without doubt holds, and leaves what is below it already where it is. A cut below one in doubt refutes the
-// share as too high.
+// A floor without doubt holds, and leaves what is below it already where it is. A cut below one in doubt
+// refutes the share as too high.
 func TestFloorHolds(t *testing.T) {
 	const low = 10 * floorOfShare
 	for _, c := range []struct {
 		from, to, doubt, want, hint, tooHigh float64
 	}{
-		{12, 11, 0, 11, 10, 0}, {12, 9, 0, low, 10, 0}, {low, 9, 0, low, 10, 0}, {8, 7, 0, 8, 10, 0}, {12, 9, 3.95, low, 10, 0},
-		{12, 11, 4, 11, 10, 0}, {12, 9.8, 4, 9.8, 0, 10}, {8, 7, 4, 7, 0, 10},
+		{12, 11, 0, 11, 10, 0}, {12, 9, 0, low, 10, 0}, {low, 9, 0, low, 10, 0}, {8, 7, 0, 8, 10, 0},
+		{12, 9, 3.95, low, 10, 0}, {12, 11, 4, 11, 10, 0}, {12, 9.8, 4, 9.8, 0, 10}, {8, 7, 4, 7, 0, 10},
 	} {
 		f := share{given: 10, hint: 10, doubt: c.doubt}
 		if got := f.hold(c.from, c.to); got != c.want || f.hint != c.hint || f.tooHigh != c.tooHigh {
@@ -82,7 +82,8 @@ func TestCountedSuccessesWeigh(t *testing.T) {
 		}
 	})
 	if s.share.doubt > 2 || s.share.hint != 1000 {
-		t.Errorf("3 %% of refusals at a thousand a second leave a doubt of %v, and a hint of %v", s.share.doubt, s.share.hint)
+		t.Errorf("3 %% of refusals at a thousand a second leave a doubt of %v, and a hint of %v",
+			s.share.doubt, s.share.hint)
 	}
 }
 
@@ -174,6 +175,7 @@ func TestPauseIsRefutedAtAHighRate(t *testing.T) {
 		}
 	})
 	if s.retry.believed > 1 {
-		t.Errorf("a hundred announced hours in which requests were served leave %v s that are believed", s.retry.believed)
+		t.Errorf("a hundred announced hours in which requests were served leave %v s that are believed",
+			s.retry.believed)
 	}
 }

@@ -11,7 +11,8 @@ import (
 // step is the resolution of simulated time.
 const step = 5 * time.Millisecond
 
-// upstream is a token bucket of one second, and the replicas that have always one more request for it. Time is simulated.
+// upstream is a token bucket of one second, and the replicas that have always one more request for it. Time
+// is simulated.
 type upstream struct {
 	t        fataler
 	limit    float64 // requests a second

@@ -15,7 +15,8 @@ type contract struct {
 	name   string
 	policy policy.Policy
 	floor  func(policy.Bounds) float64 // the least rate under sane bounds, if the ceiling allows it
-	jain   float64                     // fairness of 20 equal replicas after a minute, at least; in the mean of several runs
+	// fairness of 20 equal replicas after a minute, at least; in the mean of several runs
+	jain float64
 }
 
 // contracts are the policies that learn. The properties of this package hold for all of them.

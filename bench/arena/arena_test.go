@@ -29,7 +29,8 @@ func TestParseSeeds(t *testing.T) {
 		{"1,3", []uint64{1, 3}},
 		{"101-104", []uint64{101, 102, 103, 104}},
 		{"7, 1-2", []uint64{7, 1, 2}},
-		{"", nil}, {"x", nil}, {"-1", nil}, {"3-1", nil}, {"1-", nil}, {"1,,2", nil}, {"1-100000", nil}, {"99999999999999999999", nil},
+		{"", nil}, {"x", nil}, {"-1", nil}, {"3-1", nil}, {"1-", nil}, {"1,,2", nil}, {"1-100000", nil},
+		{"99999999999999999999", nil},
 	} {
 		got, err := parseSeeds(row.in)
 		if !slices.Equal(got, row.want) || (err != nil) != (row.want == nil) {
@@ -40,7 +41,8 @@ func TestParseSeeds(t *testing.T) {
 
 func TestBadFlags(t *testing.T) {
 	for _, args := range [][]string{
-		{"-nonsense"}, {"-seeds", "x"}, {"-scenario", "S99"}, {"-scenario", "S1,,S2"}, {"-contender", "nobody"}, {"left over"},
+		{"-nonsense"}, {"-seeds", "x"}, {"-scenario", "S99"}, {"-scenario", "S1,,S2"},
+		{"-contender", "nobody"}, {"left over"},
 		{"-ablate", "-contender", "quotient"}, {"-ablate", "-plot", "here"},
 	} {
 		var out, err bytes.Buffer
@@ -51,7 +53,8 @@ func TestBadFlags(t *testing.T) {
 }
 
 func TestFamilies(t *testing.T) {
-	for name, want := range map[string]string{"S9a": "S9", "S9b": "S9", "S10": "S10", "O3c": "O3", "N1b": "N1", "O4": "O4"} {
+	for name, want := range map[string]string{"S9a": "S9", "S9b": "S9", "S10": "S10", "O3c": "O3",
+		"N1b": "N1", "O4": "O4"} {
 		if got := family(name); got != want {
 			t.Errorf("%s: %s", name, got)
 		}
@@ -149,9 +152,12 @@ func TestJudgesTheFall(t *testing.T) {
 		met[v.what] = v.met()
 	}
 	for what, want := range map[string]bool{
-		"S5 convergence s": false, "S5 halving s, all but window 60s": true, "S5 overshoot, all but window 60s": true,
-		"S5 halving s, log 10s": true, "S5 halving s, window 60s (not before its window ends)": false,
-		"S5 overshoot, window 60s (not before its window ends)": false, "N1a bucket score": false, "N1a window 60s score": true,
+		"S5 convergence s": false, "S5 halving s, all but window 60s": true,
+		"S5 overshoot, all but window 60s":                      true,
+		"S5 halving s, log 10s":                                 true,
+		"S5 halving s, window 60s (not before its window ends)": false,
+		"S5 overshoot, window 60s (not before its window ends)": false, "N1a bucket score": false,
+		"N1a window 60s score": true,
 	} {
 		if got, ok := met[what]; !ok || got != want {
 			t.Errorf("%s: judged %v, met %v; want met %v", what, ok, got, want)
@@ -159,21 +165,25 @@ func TestJudgesTheFall(t *testing.T) {
 	}
 }
 
-// TestAblation: what a rule is worth is the score with it less the score without, on the parts of the cells as well.
+// TestAblation: what a rule is worth is the score with it less the score without, on the parts of the cells
+// as well.
 func TestAblation(t *testing.T) {
-	g := grid{config: config{seeds: []uint64{1, 101}, contenders: []sim.Contender{{Name: contenders.Ours}, {Name: "light"}, {Name: "heavy"}}}}
+	g := grid{config: config{seeds: []uint64{1, 101},
+		contenders: []sim.Contender{{Name: contenders.Ours}, {Name: "light"}, {Name: "heavy"}}}}
 	for _, name := range []string{"S1", "O1"} {
 		g.scenarios = append(g.scenarios, sim.Scenario{Name: name})
 	}
 	for l, scores := range [][2]float64{{.9, .8}, {.9, .799}, {.7, .8}} {
 		for s, score := range scores {
 			for _, seed := range g.seeds {
-				g.cells = append(g.cells, cell{scenario: s, contender: l, seed: seed, like: -1, figures: figures{runs: 1, score: score}})
+				g.cells = append(g.cells, cell{scenario: s, contender: l, seed: seed, like: -1,
+					figures: figures{runs: 1, score: score}})
 			}
 		}
 	}
 	heavy := g.worthOf(2)
-	if math.Abs(heavy.all-.1) > 1e-9 || heavy.given != "+0.2000" || heavy.own != "+0.0000" || heavy.tuning != "+0.1000" ||
+	if math.Abs(heavy.all-.1) > 1e-9 || heavy.given != "+0.2000" || heavy.own != "+0.0000" ||
+		heavy.tuning != "+0.1000" ||
 		heavy.fresh != "+0.1000" || heavy.mostIn != "S1" || heavy.leastIn != "O1" {
 		t.Errorf("%+v", heavy)
 	}
@@ -182,7 +192,8 @@ func TestAblation(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := b.String()
-	if !strings.Contains(text, "Worth less than 0.003: light.\n") || strings.Index(text, "| heavy") > strings.Index(text, "| light") {
+	if !strings.Contains(text, "Worth less than 0.003: light.\n") ||
+		strings.Index(text, "| heavy") > strings.Index(text, "| light") {
 		t.Error(text)
 	}
 }
@@ -205,11 +216,13 @@ func TestAblationTakesEachRuleOut(t *testing.T) {
 // TestReport plays a part of the arena twice, with pictures, and reads what it wrote.
 func TestReport(t *testing.T) {
 	if underRace {
-		t.Skip("80 runs of a simulation that shares nothing: minutes under the race detector, and nothing for it to find")
+		t.Skip("80 runs of a simulation that shares nothing: minutes under the race detector, and nothing " +
+			"for it to find")
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "results.md")
-	args := []string{"-seeds", "1", "-scenario", "N1b,O4", "-contender", "oracle,quotient", "-plot", filepath.Join(dir, "plots")}
+	args := []string{"-seeds", "1", "-scenario", "N1b,O4", "-contender", "oracle,quotient", "-plot",
+		filepath.Join(dir, "plots")}
 	var out, progress, nothing bytes.Buffer
 	if status := run(args, &out, &progress); status != 0 {
 		t.Fatalf("status %d: %s", status, progress.String())
@@ -221,12 +234,14 @@ func TestReport(t *testing.T) {
 	if err != nil || string(saved) != out.String() {
 		t.Errorf("the report to a file is another one: %v", err)
 	}
-	for _, text := range []string{"40 runs", "seeds 1.", "## N1b: one client alone, no hint", "## O4: ", "- N1b gcra goodput: ", "| oracle "} {
+	for _, text := range []string{"40 runs", "seeds 1.", "## N1b: one client alone, no hint", "## O4: ",
+		"- N1b gcra goodput: ", "| oracle "} {
 		if !strings.Contains(out.String(), text) {
 			t.Errorf("no %q in the report:\n%s", text, out.String())
 		}
 	}
-	for _, name := range []string{"score", "N1b-bucket-none-quotient", "N1b-window60s-fields-quotient", "O4-bucket-none-quotient"} {
+	for _, name := range []string{"score", "N1b-bucket-none-quotient", "N1b-window60s-fields-quotient",
+		"O4-bucket-none-quotient"} {
 		checkPicture(t, filepath.Join(dir, "plots", name+".png"))
 	}
 }
@@ -252,7 +267,8 @@ func checkPicture(t *testing.T, file string) {
 		t.Fatal(err)
 	}
 	if len(colours) < 3 || info.Size() > 100_000 {
-		t.Errorf("%s shows nothing, or has too many bytes: %d colours, %d bytes", file, len(colours), info.Size())
+		t.Errorf("%s shows nothing, or has too many bytes: %d colours, %d bytes", file, len(colours),
+			info.Size())
 	}
 }
 
@@ -269,8 +285,10 @@ func TestUnrepeatableRunsAreFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.contenders[0] = sim.Contender{Name: "dice", Policy: func(*sim.Scenario) policy.Policy { return forgetful{time.Now()} }}
-	if _, err = c.grid().play(newProgress(&bytes.Buffer{})); err == nil || !strings.Contains(err.Error(), "two different runs") {
+	c.contenders[0] = sim.Contender{Name: "dice",
+		Policy: func(*sim.Scenario) policy.Policy { return forgetful{time.Now()} }}
+	if _, err = c.grid().play(newProgress(&bytes.Buffer{})); err == nil ||
+		!strings.Contains(err.Error(), "two different runs") {
 		t.Errorf("a law that reads the clock went unnoticed: %v", err)
 	}
 }
@@ -304,7 +322,8 @@ func TestPicturesExist(t *testing.T) {
 			t.Errorf("nothing to draw for %+v", p)
 		}
 		for _, ctrl := range p.drawn {
-			if !slices.ContainsFunc(contenders.Contenders(), func(c sim.Contender) bool { return c.Name == ctrl }) || files[p.file(ctrl)] {
+			if !slices.ContainsFunc(contenders.Contenders(),
+				func(c sim.Contender) bool { return c.Name == ctrl }) || files[p.file(ctrl)] {
 				t.Errorf("%s: drawn twice, or by no contender", p.file(ctrl))
 			}
 			files[p.file(ctrl)] = true

@@ -45,7 +45,8 @@ func TestDocsHaveTheScenarios(t *testing.T) {
 		t.Errorf("%s has %d scenarios, want at least 12", docsPage, len(rows))
 	}
 	for _, r := range rows {
-		x := row(scores, r[1]) // oracle, coordinated, quotient, eight rules, cubic, aimd, aws, static, the whole
+		// oracle, coordinated, quotient, eight rules, cubic, aimd, aws, static, the whole
+		x := row(scores, r[1])
 		if len(x) < 8 || r[2] != short(x[2]) || r[3] != short(x[7]) {
 			t.Errorf("%s has %s and %s for %s, results.md %q", docsPage, r[2], r[3], r[1], x)
 		}

@@ -20,8 +20,9 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// The arena plays the pure policy, because that is more than twenty times as fast as the library. This test plays some of its
-// cells with the library: a Limiter and a Transport for each replica, against the same upstreams, in fake time.
+// The arena plays the pure policy, because that is more than twenty times as fast as the library. This test
+// plays some of its cells with the library: a Limiter and a Transport for each replica, against the same
+// upstreams, in fake time.
 
 const playedFor = 2 * time.Minute // of the scenario's four
 
@@ -57,7 +58,8 @@ func TestLibraryIsAsSimulated(t *testing.T) {
 			got, share := float64(f.served)/useful, float64(f.refused)/float64(f.served+f.refused)
 			t.Logf("library: goodput %.3f, 429s %.4f; simulated: %.3f, %.4f", got, share, goodput, refused)
 			if !(math.Abs(got-goodput) <= row.near && math.Abs(share-refused) <= row.near) {
-				t.Errorf("library: goodput %.3f, 429s %.4f; simulated: %.3f, %.4f", got, share, goodput, refused)
+				t.Errorf("library: goodput %.3f, 429s %.4f; simulated: %.3f, %.4f", got, share,
+					goodput, refused)
 			}
 		})
 	}
@@ -65,7 +67,8 @@ func TestLibraryIsAsSimulated(t *testing.T) {
 
 func scenarioNamed(t *testing.T, name string) sim.Scenario {
 	t.Helper()
-	list, err := choose("scenario", name, append(sim.Given(), sim.Own()...), func(s sim.Scenario, n string) bool { return s.Name == n })
+	list, err := choose("scenario", name, append(sim.Given(), sim.Own()...),
+		func(s sim.Scenario, n string) bool { return s.Name == n })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,9 +76,11 @@ func scenarioNamed(t *testing.T, name string) sim.Scenario {
 }
 
 // simulated is the mean of the arena's figures over some seeds, and how many requests could have been served.
-func simulated(t *testing.T, s sim.Scenario, kind sim.Kind, fields sim.Fields) (goodput, refused, useful float64) {
+func simulated(t *testing.T, s sim.Scenario, kind sim.Kind,
+	fields sim.Fields) (goodput, refused, useful float64) {
 	t.Helper()
-	ours, err := choose("contender", contenders.Ours, contenders.Contenders(), func(c sim.Contender, n string) bool { return c.Name == n })
+	ours, err := choose("contender", contenders.Ours, contenders.Contenders(),
+		func(c sim.Contender, n string) bool { return c.Name == n })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +111,8 @@ type fleet struct {
 
 func newFleet(t *testing.T, s *sim.Scenario, kind sim.Kind, fields sim.Fields, pool int) *fleet {
 	f := &fleet{s: s, begin: time.Now(), up: sim.NewUpstream(kind, fields, s.Limit, 0)}
-	options := []quotient.Option{quotient.Policy(policy.Tracking{}), quotient.BeyondShare(), quotient.MaxWait(5 * time.Second)}
+	options := []quotient.Option{quotient.Policy(policy.Tracking{}), quotient.BeyondShare(),
+		quotient.MaxWait(5 * time.Second)}
 	if pool > 0 {
 		options = append(options, quotient.Replicas(pool))
 	}
@@ -167,7 +173,8 @@ func (f *fleet) RoundTrip(req *http.Request) (*http.Response, error) {
 	time.Sleep(way)
 	status, said := f.serve()
 	time.Sleep(way)
-	return &http.Response{StatusCode: status, Header: header(said), Body: http.NoBody, Request: req, ProtoMajor: 1, ProtoMinor: 1}, nil
+	return &http.Response{StatusCode: status, Header: header(said), Body: http.NoBody, Request: req,
+		ProtoMajor: 1, ProtoMinor: 1}, nil
 }
 
 // serve is what happens at the upstream, which is counted until the end of the scenario.
@@ -175,7 +182,8 @@ func (f *fleet) serve() (status int, said policy.Feedback) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Since(f.begin)
-	ok := !slices.ContainsFunc(f.s.Faults, func(x sim.Fault) bool { return x.From <= now && now < x.To }) && f.up.Admit(now)
+	ok := !slices.ContainsFunc(f.s.Faults, func(x sim.Fault) bool { return x.From <= now && now < x.To }) &&
+		f.up.Admit(now)
 	status = http.StatusOK
 	if !ok {
 		status = http.StatusTooManyRequests

@@ -35,9 +35,9 @@ func TestResultsShowLiveSources(t *testing.T) {
 	}
 }
 
-// TestLibraryFollowsAsSimulated plays one join and one leave of each source with the library: twenty limiters, each of
-// which follows a source that asks the same platform at the same times. Pools must change as they do in the
-// simulation, and what is let through must be the sum of the shares, but for the bursts.
+// TestLibraryFollowsAsSimulated plays one join and one leave of each source with the library: twenty
+// limiters, each of which follows a source that asks the same platform at the same times. Pools must change
+// as they do in the simulation, and what is let through must be the sum of the shares, but for the bursts.
 func TestLibraryFollowsAsSimulated(t *testing.T) {
 	for _, l := range lives {
 		for _, join := range []bool{true, false} {
@@ -98,7 +98,8 @@ func (run *liveRun) replica(t *testing.T, r *liveReplica) *quotient.Limiter {
 	rate := quotient.PerSecond(liveLimit)
 	rate.Burst = liveLarge
 	limiter, err := quotient.New(quotient.Rates(rate),
-		quotient.Replicas(1000), quotient.AwaitPool(), quotient.HintMaxAge(time.Hour), quotient.HoldDown(liveHold),
+		quotient.Replicas(1000), quotient.AwaitPool(), quotient.HintMaxAge(time.Hour),
+		quotient.HoldDown(liveHold),
 		quotient.MaxKeys(1)) // one shard, since Stats is read each millisecond
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +146,8 @@ func followLive(t *testing.T, l live, join bool, seed uint64, want liveResult) {
 	run.mu.Lock()
 	defer run.mu.Unlock()
 	sent, shares := float64(run.sent), liveLimit*(liveEnd-liveChange).Seconds()+want.over-want.unused
-	if t.Logf("right after %v, %.0f let through; the shares are %.0f", right, sent, shares); math.Abs(sent-shares) > 2*liveLarge {
+	if t.Logf("right after %v, %.0f let through; the shares are %.0f", right, sent,
+		shares); math.Abs(sent-shares) > 2*liveLarge {
 		t.Errorf("%.0f let through, the shares are %.0f", sent, shares)
 	}
 }

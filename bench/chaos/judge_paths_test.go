@@ -47,18 +47,36 @@ func TestJudgeSlots(t *testing.T) {
 				r.holds(4, at, at+100*ms)
 			}
 		}, []string{tooMany + "3.000 s, 7 allowed, and too many for 2.000 s in all"}},
-		{"before an ordinal may be another's", func(r *record) { r.happened(onSlots, 5*sec); r.holds(4, 6900*ms, 6950*ms) },
-			[]string{tooMany}},
-		{"as it may be another's", func(r *record) { r.happened(onSlots, 5*sec); r.holds(4, 7050*ms, 7300*ms) }, nil},
-		{"when it is another's", func(r *record) { r.happened(onSlots, 5*sec); r.holds(4, 7200*ms, 7300*ms) }, []string{tooMany}},
+		{"before an ordinal may be another's", func(r *record) {
+			r.happened(onSlots, 5*sec)
+			r.holds(4, 6900*ms, 6950*ms)
+		}, []string{tooMany}},
+		{"as it may be another's", func(r *record) {
+			r.happened(onSlots, 5*sec)
+			r.holds(4, 7050*ms, 7300*ms)
+		}, nil},
+		{"when it is another's", func(r *record) {
+			r.happened(onSlots, 5*sec)
+			r.holds(4, 7200*ms, 7300*ms)
+		}, []string{tooMany}},
 		{"a join seen late", func(r *record) { joinedSlots(r, 400*ms); r.holds(5, 5200*ms, 6*sec) }, nil},
-		{"a join that was seen", func(r *record) { joinedSlots(r, 400*ms); r.holds(5, 5700*ms, 6*sec) }, []string{tooMany}},
-		{"a join seen later than allowed", func(r *record) { joinedSlots(r, 4*sec); r.holds(5, 8500*ms, 9*sec) },
-			[]string{tooMany, "slots: from 7.700 s to 9.000 s not all of 5"}},
-		{"under a permit that a stopped process has", func(r *record) { stoppedSlots(r); r.Lives[0].Stops = []span{{2 * sec, 4 * sec}} }, nil},
+		{"a join that was seen", func(r *record) {
+			joinedSlots(r, 400*ms)
+			r.holds(5, 5700*ms, 6*sec)
+		}, []string{tooMany}},
+		{"a join seen later than allowed", func(r *record) {
+			joinedSlots(r, 4*sec)
+			r.holds(5, 8500*ms, 9*sec)
+		}, []string{tooMany, "slots: from 7.700 s to 9.000 s not all of 5"}},
+		{"under a permit that a stopped process has", func(r *record) {
+			stoppedSlots(r)
+			r.Lives[0].Stops = []span{{2 * sec, 4 * sec}}
+		}, nil},
 		{"under one that runs", stoppedSlots, []string{"bound 5, slots: 9 in flight"}},
-		{"fewer than half", func(r *record) { r.silence(onSlots, 1, span{0, never}); r.silence(onSlots, 2, span{0, never}) },
-			[]string{"slots: 42.9 % of the limit was used"}},
+		{"fewer than half", func(r *record) {
+			r.silence(onSlots, 1, span{0, never})
+			r.silence(onSlots, 2, span{0, never})
+		}, []string{"slots: 42.9 % of the limit was used"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := calm()
@@ -116,9 +134,14 @@ func TestJudgeSilence(t *testing.T) {
 			r.Lives[1].believes(onSlots, 6, 3*sec, 3*sec)
 			r.hush(2, span{-2 * sec, 4 * sec})
 		}, []string{"slots: from 6.700 s to 10.000 s"}},
-		{"a join meanwhile, learned when it is over", func(r *record) { joined(r, 3*sec); r.hush(1, span{4 * sec, 7900 * ms}) }, nil},
-		{"a join meanwhile, learned too late", func(r *record) { joined(r, 4*sec); r.hush(1, span{4 * sec, 5900 * ms}) },
-			[]string{"bounds 2 and 3, file", "file: from"}},
+		{"a join meanwhile, learned when it is over", func(r *record) {
+			joined(r, 3*sec)
+			r.hush(1, span{4 * sec, 7900 * ms})
+		}, nil},
+		{"a join meanwhile, learned too late", func(r *record) {
+			joined(r, 4*sec)
+			r.hush(1, span{4 * sec, 5900 * ms})
+		}, []string{"bounds 2 and 3, file", "file: from"}},
 		{"fewer than there were", func(r *record) {
 			r.Lives[1].believes(fromFile, 3, 5*sec, 5*sec)
 			r.Lives[1].believes(fromFile, 4, 6*sec, 6*sec)
@@ -143,11 +166,13 @@ func TestJudgeFailover(t *testing.T) {
 		{4, 6 * sec, nil},
 		{5, 8 * sec, nil},
 		{1, 6 * sec, []string{"bounds 2 and 3, cluster",
-			"cluster: from 5.500 s to 6.000 s not all of 4 replicas agree with the truth, one believes in 1"}},
+			"cluster: from 5.500 s to 6.000 s not all of 4 replicas agree with the truth, one " +
+				"believes in 1"}},
 	} {
 		r := calm()
 		r.Faults[fromCluster] = []span{{3 * sec, 5 * sec}}
-		r.Events = []event{{At: 5 * sec, Kind: kindFailover, Mend: true, On: [sources]bool{fromCluster: true}}}
+		r.Events = []event{{At: 5 * sec, Kind: kindFailover, Mend: true,
+			On: [sources]bool{fromCluster: true}}}
 		if c.n == 5 { // one of five has died
 			r.Truth[fromCluster] = []turn{{0, 5}, {4 * sec, 4}}
 			r.Events = slices.Insert(r.Events, 0, event{At: 4 * sec, Kind: kindKill, On: counting})
@@ -171,17 +196,24 @@ func TestJudgeFailover(t *testing.T) {
 
 // TestJudgeWindows is about bound 11: four replicas share one event in each window, in turns.
 func TestJudgeWindows(t *testing.T) {
-	again := func(r *record) { r.send(onWindows, 2, 5500*ms, 8*sec, windowPer) } // the quota of one window in each
+	// the quota of one window in each
+	again := func(r *record) { r.send(onWindows, 2, 5500*ms, 8*sec, windowPer) }
 	for _, c := range []struct {
 		name   string
 		change func(*record)
 		want   []string
 	}{
 		{"one more than there is", func(r *record) { r.send(onWindows, 2, 5260*ms, 5261*ms, ms) },
-			[]string{"bound 11, windows, replica 2", "bound 11, windows: 2 left from 5.250 s to 5.500 s, 1.00 allowed"}},
-		{"a step opens one", func(r *record) { r.steps(2, 5*sec, -time.Hour); r.send(onWindows, 2, 5010*ms, 5011*ms, ms) }, nil},
-		{"and no two", func(r *record) { r.steps(2, 5*sec, -time.Hour); r.send(onWindows, 2, 5010*ms, 5012*ms, ms) },
-			[]string{"5.250 s, 7.75 allowed, with one window more for each of 1 steps of its clock"}},
+			[]string{"bound 11, windows, replica 2",
+				"bound 11, windows: 2 left from 5.250 s to 5.500 s, 1.00 allowed"}},
+		{"a step opens one", func(r *record) {
+			r.steps(2, 5*sec, -time.Hour)
+			r.send(onWindows, 2, 5010*ms, 5011*ms, ms)
+		}, nil},
+		{"and no two", func(r *record) {
+			r.steps(2, 5*sec, -time.Hour)
+			r.send(onWindows, 2, 5010*ms, 5012*ms, ms)
+		}, []string{"5.250 s, 7.75 allowed, with one window more for each of 1 steps of its clock"}},
 		{"two steps open two", func(r *record) {
 			r.steps(2, 5*sec, -time.Hour)
 			r.steps(2, 5100*ms, 0)
@@ -192,14 +224,20 @@ func TestJudgeWindows(t *testing.T) {
 		{"another's step", func(r *record) { r.steps(3, 5*sec, -time.Hour); again(r) },
 			[]string{"bound 11, windows, replica 2"}},
 		{"two in one window", func(r *record) { shifted(r, 0) }, []string{"bound 11, windows: 2 left"}},
-		{"two in one window whose clocks differ", func(r *record) { shifted(r, 0); r.steps(3, 0, windowPer) }, nil},
+		{"two in one window whose clocks differ", func(r *record) {
+			shifted(r, 0)
+			r.steps(3, 0, windowPer)
+		}, nil},
 		{"two in one window whose clocks were stepped alike", func(r *record) {
 			shifted(r, 0)
 			for id := 1; id <= 4; id++ {
 				r.steps(id, 0, time.Hour)
 			}
 		}, []string{"bound 11, windows: 2 left"}},
-		{"two with one ordinal", func(r *record) { shifted(r, 0); r.Lives[2].Places[onWindows][0].Ordinal = 2 }, nil},
+		{"two with one ordinal", func(r *record) {
+			shifted(r, 0)
+			r.Lives[2].Places[onWindows][0].Ordinal = 2
+		}, nil},
 		{"that left in one window, but could before", func(r *record) { shifted(r, windowPer-10*ms) }, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -230,9 +268,11 @@ func TestJudgeGoesOn(t *testing.T) {
 			want   []string
 		}{
 			{span{5 * sec, 13 * sec}, func(*life) {}, nil},
-			{span{5 * sec, 16 * sec}, func(*life) {}, []string{s.String() + ": replica 4 got nothing from 4."}},
-			{span{15 * sec, never}, func(l *life) { l.Steps = []clockStep{{span{15 * sec, 15 * sec}, -time.Hour}} },
-				[]string{"to 30.000 s, believes in 4, its clock is ahead by -1h0m0s"}},
+			{span{5 * sec, 16 * sec}, func(*life) {},
+				[]string{s.String() + ": replica 4 got nothing from 4."}},
+			{span{15 * sec, never}, func(l *life) {
+				l.Steps = []clockStep{{span{15 * sec, 15 * sec}, -time.Hour}}
+			}, []string{"to 30.000 s, believes in 4, its clock is ahead by -1h0m0s"}},
 			{span{5 * sec, 16 * sec}, func(l *life) { l.Stops = []span{{6 * sec, 10 * sec}} }, nil},
 			{span{15 * sec, never}, func(l *life) { l.Died = 20 * sec }, nil},
 		} {
@@ -258,7 +298,8 @@ func TestWhatIsLeftOutIsSaid(t *testing.T) {
 	finds(t, v, nil)
 	text := v.text(r)
 	for _, want := range []string{
-		"There is no Redis Cluster: no server.", "Failovers were left out: no server.", "0 wall clocks stepped",
+		"There is no Redis Cluster: no server.", "Failovers were left out: no server.",
+		"0 wall clocks stepped",
 		"left out: it takes the go command",
 	} {
 		if !strings.Contains(text, want) {
@@ -284,7 +325,9 @@ func TestCommands(t *testing.T) {
 	var ahead atomicStep
 	t.Cleanup(func() { stepWall = nil })
 	stepWall = ahead.set
-	r.obey(json.NewDecoder(strings.NewReader(`{"Mute":[0,4,3,-1,99]} {"Speak":[0]} {"Step":-3600000000000} broken`)))
+	r.obey(
+		json.NewDecoder(
+			strings.NewReader(`{"Mute":[0,4,3,-1,99]} {"Speak":[0]} {"Step":-3600000000000} broken`)))
 	if !r.paths[onSlots].silent.Load() || r.paths[fromFile].silent.Load() || ahead.ns != -int64(time.Hour) {
 		t.Errorf("slots are silent: %v, the file: %v, the clock is ahead by %d",
 			r.paths[onSlots].silent.Load(), r.paths[fromFile].silent.Load(), ahead.ns)

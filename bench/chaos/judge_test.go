@@ -70,7 +70,8 @@ func (r *record) send(s source, id int, from, to, gap time.Duration) {
 
 // silence takes requests of a replica out of a path.
 func (r *record) silence(s source, id int, in span) {
-	r.Logs[s] = slices.DeleteFunc(r.Logs[s], func(e entry) bool { return int(e.Replica) == id && in.holds(e.Sent) })
+	r.Logs[s] = slices.DeleteFunc(r.Logs[s],
+		func(e entry) bool { return int(e.Replica) == id && in.holds(e.Sent) })
 }
 
 func (r *record) changed(s source, at time.Duration, n int) {
@@ -134,9 +135,11 @@ func TestJudge(t *testing.T) {
 				r.silence(fromDNS, id, span{sec / 10, never})
 			}
 		}, []string{"dns: 1.2 % of the limit"}},
-		{"nobody is answered", func(r *record) { r.Lives[0].End = &ending{Failed: 1_000_000, LastError: "refused"} },
-			[]string{"1000000 requests of "}},
-		{"a leak", func(r *record) { r.Lives[1].End = &ending{Leak: "goroutine 7"} }, []string{"replica 2 leaks: goroutine 7"}},
+		{"nobody is answered", func(r *record) {
+			r.Lives[0].End = &ending{Failed: 1_000_000, LastError: "refused"}
+		}, []string{"1000000 requests of "}},
+		{"a leak", func(r *record) { r.Lives[1].End = &ending{Leak: "goroutine 7"} },
+			[]string{"replica 2 leaks: goroutine 7"}},
 		{"no last words", func(r *record) { r.Lives[1].End = nil }, []string{"replica 2 did not say"}},
 		{"killed", func(r *record) {
 			r.Lives[1].End, r.Lives[1].Died = nil, 9*sec
@@ -146,8 +149,10 @@ func TestJudge(t *testing.T) {
 			}
 		}, nil},
 		{"a join seen late", func(r *record) { joined(r, 400*ms) }, nil},
-		{"a join seen later than allowed", func(r *record) { joined(r, 4*sec) }, []string{"bounds 2 and 3, file", "file: from"}},
-		{"a smaller pool than there is, out of nowhere", func(r *record) { r.Lives[3].believes(fromFile, 3, 5*sec, 5*sec) },
+		{"a join seen later than allowed", func(r *record) { joined(r, 4*sec) },
+			[]string{"bounds 2 and 3, file", "file: from"}},
+		{"a smaller pool than there is, out of nowhere",
+			func(r *record) { r.Lives[3].believes(fromFile, 3, 5*sec, 5*sec) },
 			[]string{"file: from 5.000 s to 10.000 s not all of 4"}},
 		{"a broken source does not excuse a smaller pool", func(r *record) {
 			r.Lives[3].believes(fromFile, 3, 5*sec, 5*sec)
@@ -167,7 +172,8 @@ func TestJudge(t *testing.T) {
 		}, nil},
 		{"nothing excuses fewer than there were", func(r *record) {
 			joined(r, 400*ms)
-			r.Lives[0].Beliefs[fromFile] = slices.Insert(r.Lives[0].Beliefs[fromFile], 1, believed{5*sec + 100*ms, 3})
+			r.Lives[0].Beliefs[fromFile] = slices.Insert(r.Lives[0].Beliefs[fromFile], 1,
+				believed{5*sec + 100*ms, 3})
 		}, []string{"bounds 2 and 3, file", "file: from 5.100 s to 5.400 s"}},
 		{"but not for ever", func(r *record) {
 			r.Faults[fromFile] = []span{{4 * sec, 5*sec + ms}}
@@ -205,11 +211,12 @@ func TestJudgeStops(t *testing.T) {
 		{"goes on with its bucket", []entry{sentAt(1, to)}, nil},
 		{"what was on its way", []entry{{1, to, 5*sec - 10*ms, 5*sec - 10*ms}, sentAt(1, to)}, nil},
 		{"one turn that came as it was stopped", []entry{{1, to, to, 5*sec - 10*ms}, sentAt(1, to)}, nil},
-		{"a burst", []entry{sentAt(1, to), sentAt(1, to+ms)}, []string{"bounds 2 and 3, file", "bound 1, file, replica 1"}},
-		{"a burst that says it was late", []entry{
-			{1, to, to, 5 * sec}, {1, to, to, 5500 * ms}, {1, to, to, 6 * sec}, {1, to, to, 6500 * ms}, {1, to, to, 7 * sec},
-		},
+		{"a burst", []entry{sentAt(1, to), sentAt(1, to+ms)},
 			[]string{"bounds 2 and 3, file", "bound 1, file, replica 1"}},
+		{"a burst that says it was late", []entry{
+			{1, to, to, 5 * sec}, {1, to, to, 5500 * ms}, {1, to, to, 6 * sec}, {1, to, to, 6500 * ms},
+			{1, to, to, 7 * sec},
+		}, []string{"bounds 2 and 3, file", "bound 1, file, replica 1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := calm()
@@ -225,7 +232,8 @@ func TestJudgeStops(t *testing.T) {
 	}
 }
 
-// TestJudgeComesBack: a replica that others have given up comes back with a full bucket, and they notice 400 ms later.
+// TestJudgeComesBack: a replica that others have given up comes back with a full bucket, and they notice 400
+// ms later.
 func TestJudgeComesBack(t *testing.T) {
 	for late, want := range map[time.Duration][]string{
 		400 * ms:  nil,
@@ -248,9 +256,13 @@ func TestJudgeComesBack(t *testing.T) {
 	}
 }
 
-// TestJudgeOldNews: a replica that was stopped while the pool grew goes on with what it knew, for two periods.
+// TestJudgeOldNews: a replica that was stopped while the pool grew goes on with what it knew, for two
+// periods.
 func TestJudgeOldNews(t *testing.T) {
-	for late, want := range map[time.Duration][]string{300 * ms: nil, 2600 * ms: {"file: from 9.550 s to 9.600 s"}} {
+	for late, want := range map[time.Duration][]string{
+		300 * ms:  nil,
+		2600 * ms: {"file: from 9.550 s to 9.600 s"},
+	} {
 		r := calm()
 		r.Truth[fromFile] = []turn{{0, 4}, {3 * sec, 3}, {5 * sec, 4}}
 		r.happened(fromFile, 3*sec)
@@ -284,7 +296,8 @@ func TestRowsTellWhatFollowed(t *testing.T) {
 		}
 	}
 	v.broken("a leg")
-	if text := v.text(r); !strings.Contains(text, "1 promises were BROKEN") || !strings.Contains(text, "- a leg") {
+	if text := v.text(r); !strings.Contains(text, "1 promises were BROKEN") ||
+		!strings.Contains(text, "- a leg") {
 		t.Error(text)
 	}
 }
@@ -292,10 +305,13 @@ func TestRowsTellWhatFollowed(t *testing.T) {
 // TestPropertyWorst holds the one pass against all windows.
 func TestPropertyWorst(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		instant := rapid.Custom(func(t *rapid.T) time.Duration { return time.Duration(rapid.IntRange(0, 10_000).Draw(t, "ms")) * ms })
+		instant := rapid.Custom(func(t *rapid.T) time.Duration {
+			return time.Duration(rapid.IntRange(0, 10_000).Draw(t, "ms")) * ms
+		})
 		var paces []pace
 		for _, at := range slices.Sorted(slices.Values(rapid.SliceOfN(instant, 0, 4).Draw(t, "paces"))) {
-			paces = append(paces, pace{from: at, rate: rapid.Float64Range(0, 50).Draw(t, "rate"), burst: rapid.Float64Range(0, 10).Draw(t, "burst")})
+			paces = append(paces, pace{from: at, rate: rapid.Float64Range(0, 50).Draw(t, "rate"),
+				burst: rapid.Float64Range(0, 10).Draw(t, "burst")})
 		}
 		paces = append([]pace{{rate: 10, burst: 3}}, paces...)
 		var growths []growth
@@ -307,7 +323,8 @@ func TestPropertyWorst(t *testing.T) {
 		b := newBudget(paces, growths)
 		var sent []departure
 		for _, left := range slices.Sorted(slices.Values(rapid.SliceOfN(instant, 1, 30).Draw(t, "left"))) {
-			sent = append(sent, departure{may: left - time.Duration(rapid.IntRange(0, 500).Draw(t, "late"))*ms, left: left})
+			sent = append(sent,
+				departure{may: left - time.Duration(rapid.IntRange(0, 500).Draw(t, "late"))*ms, left: left})
 		}
 		most, opens := math.Inf(-1), openings(sent)
 		for i := range sent {
@@ -348,7 +365,8 @@ func TestBeliefsAreTakenOnTheSafeSide(t *testing.T) {
 	l.believes(fromDNS, 4, 1*sec, 2*sec)
 	l.believes(fromDNS, 5, 3*sec, 4*sec) // a smaller share: at the latest
 	l.believes(fromDNS, 3, 5*sec, 6*sec) // a larger one: at the earliest
-	for at, want := range map[time.Duration]int{0: 0, 1 * sec: 4, 3500 * ms: 4, 4 * sec: 5, 5 * sec: 3, 8 * sec: 3, 9 * sec: 0} {
+	for at, want := range map[time.Duration]int{0: 0, 1 * sec: 4, 3500 * ms: 4, 4 * sec: 5, 5 * sec: 3,
+		8 * sec: 3, 9 * sec: 0} {
 		if got := l.belief(fromDNS, at); got != want {
 			t.Errorf("at %v: %d, want %d", at, got, want)
 		}

@@ -8,7 +8,8 @@ import (
 // calmGossip is a run of forty seconds of four replicas that gossip. The first one alone is busy, and has all
 // there is from 12 s on.
 func calmGossip() record {
-	r := record{config: config{Duration: 40 * sec, Replicas: 4, Limit: 200, Burst: 4, Gossip: true}, Length: 40 * sec}
+	r := record{config: config{Duration: 40 * sec, Replicas: 4, Limit: 200, Burst: 4, Gossip: true},
+		Length: 40 * sec}
 	total := int64(0)
 	for t := 12 * sec; t < r.Length; t += 10 * ms {
 		r.Logs[onLent] = append(r.Logs[onLent], sentAt(1, t))
@@ -84,13 +85,16 @@ func TestJudgeGossip(t *testing.T) {
 			r.Faults[onLent] = []span{{25500 * ms, 30 * sec}}
 			r.parted(26*sec, 30*sec)
 		}, []string{"in the stretch", "lent: from 26.000 s to 30.000 s one of 4 believes in 2"}},
-		{"no parts", func(r *record) { r.parted(26*sec, 30*sec) }, []string{"in the stretch", "lent: from 26.000 s"}},
+		{"no parts", func(r *record) { r.parted(26*sec, 30*sec) },
+			[]string{"in the stretch", "lent: from 26.000 s"}},
 		{"a slot too many", func(r *record) {
-			r.Logs[onLentSlots] = append(r.Logs[onLentSlots], entry{2, 30*sec + 60*ms, 30*sec + 10*ms, 30*sec + 10*ms})
+			r.Logs[onLentSlots] = append(r.Logs[onLentSlots],
+				entry{2, 30*sec + 60*ms, 30*sec + 10*ms, 30*sec + 10*ms})
 		}, []string{"bound 5, lent-slots: 8 in flight at 30.010 s, 7 allowed"}},
 		{"a slot too many as something begins", func(r *record) {
 			r.Onsets = append(r.Onsets, onset{29 * sec, 2})
-			r.Logs[onLentSlots] = append(r.Logs[onLentSlots], entry{2, 30*sec + 60*ms, 30*sec + 10*ms, 30*sec + 10*ms})
+			r.Logs[onLentSlots] = append(r.Logs[onLentSlots],
+				entry{2, 30*sec + 60*ms, 30*sec + 10*ms, 30*sec + 10*ms})
 		}, nil},
 		{"more than the window", func(r *record) { r.send(onCounted, 2, 19*sec, 19*sec+31*ms, ms) },
 			[]string{"bound 14, counted: replica 2 has admitted 31 at 19.030 s"}},
@@ -103,8 +107,10 @@ func TestJudgeGossip(t *testing.T) {
 			[]string{`counters: replica 3 says 2799 of "of-1", another one 2800`}},
 		{"a count too low", func(r *record) { r.Lives[0].Counts.Added++ },
 			[]string{"counters: all say that replica 1 has added 2800, and it says 2801"}},
-		{"no count", func(r *record) { r.Lives[3].Counts = nil }, []string{"replica 4 did not say what it knows"}},
-		{"one that is gone", func(r *record) { r.Lives[3].Died = 39 * sec }, []string{"3 replicas are there in the end, not 4"}},
+		{"no count", func(r *record) { r.Lives[3].Counts = nil },
+			[]string{"replica 4 did not say what it knows"}},
+		{"one that is gone", func(r *record) { r.Lives[3].Died = 39 * sec },
+			[]string{"3 replicas are there in the end, not 4"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := calmGossip()

@@ -23,12 +23,15 @@ func TestMain(m *testing.M) {
 
 func TestBadFlagsAreNamed(t *testing.T) {
 	for args, want := range map[string]string{
-		"-duration 9s": "-duration: 9s", "-duration 2h": "-duration: 2h", "-replicas 2": "-replicas: 2", "-replicas 17": "-replicas: 17",
-		"-limit NaN": "-limit: NaN", "-limit 501": "-limit: 501", "-burst 0": "-burst: 0", "-believe -1": "-believe: -1",
-		"more": `unexpected argument "more"`, "-nothing": "not defined: -nothing",
+		"-duration 9s": "-duration: 9s", "-duration 2h": "-duration: 2h", "-replicas 2": "-replicas: 2",
+		"-replicas 17": "-replicas: 17",
+		"-limit NaN":   "-limit: NaN", "-limit 501": "-limit: 501", "-burst 0": "-burst: 0",
+		"-believe -1": "-believe: -1",
+		"more":        `unexpected argument "more"`, "-nothing": "not defined: -nothing",
 	} {
 		var stdout, stderr bytes.Buffer
-		if got := run(t.Context(), strings.Fields(args), &stdout, &stderr); got != exitFailed || !strings.Contains(stderr.String(), want) {
+		if got := run(t.Context(), strings.Fields(args), &stdout, &stderr); got != exitFailed ||
+			!strings.Contains(stderr.String(), want) {
 			t.Errorf("%s: exit status %d, said %q, want %q", args, got, stderr.String(), want)
 		}
 	}
@@ -59,11 +62,13 @@ func TestSchedule(t *testing.T) {
 			if count != c.want {
 				t.Fatalf("%v, seed %d: %v, want %v", c.duration, seed, count, c.want)
 			}
-			all := 2 + 2 + len(redisKinds) + len(dnsKinds) + len(fileKinds) + 1 + len(silenceKinds) + len(clockKinds)
+			all := 2 + 2 + len(redisKinds) + len(dnsKinds) + len(fileKinds) + 1 + len(silenceKinds) +
+				len(clockKinds)
 			if c.duration >= time.Minute && len(kinds) != all {
 				t.Fatalf("%v, seed %d: %d kinds", c.duration, seed, len(kinds))
 			}
-			if again := schedule(config{Duration: c.duration, Seed: seed}); !reflect.DeepEqual(again, faults) {
+			if again := schedule(config{Duration: c.duration, Seed: seed}); !reflect.DeepEqual(again,
+				faults) {
 				t.Fatalf("seed %d gives two schedules", seed)
 			}
 		}
@@ -99,7 +104,8 @@ func TestAFleetUnderFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Everything held.", "8 processes ended in order, 0 of them left", "kill -9 | redis | 2"} {
+	for _, want := range []string{"Everything held.", "8 processes ended in order, 0 of them left",
+		"kill -9 | redis | 2"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
@@ -109,7 +115,8 @@ func TestAFleetUnderFaults(t *testing.T) {
 	}
 	const failover = "redis cluster: kill -9 of the master"
 	for _, want := range []string{
-		"kill -9 of replica", "SIGSTOP of replica", "redis ", "dns ", "file ", failover, "silence ", "wall clock of ",
+		"kill -9 of replica", "SIGSTOP of replica", "redis ", "dns ", "file ", failover, "silence ",
+		"wall clock of ",
 	} {
 		if want == failover && strings.Contains(string(text), "There is no Redis Cluster") {
 			continue
@@ -120,14 +127,16 @@ func TestAFleetUnderFaults(t *testing.T) {
 	}
 }
 
-// TestAFleetThatBelievesWrong is the proof that the verdict can fail. In so short a run the replicas of Redis, where the pool
-// grows one by one at the start, have an excuse.
+// TestAFleetThatBelievesWrong is the proof that the verdict can fail. In so short a run the replicas of
+// Redis, where the pool grows one by one at the start, have an excuse.
 func TestAFleetThatBelievesWrong(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	if got := run(t.Context(), []string{"-duration", "10s", "-believe", "4"}, &stdout, &stderr); got != exitBroken {
+	if got := run(t.Context(), []string{"-duration", "10s", "-believe", "4"}, &stdout,
+		&stderr); got != exitBroken {
 		t.Fatalf("exit status %d\n%s%s", got, stdout.String(), stderr.String())
 	}
-	for _, want := range []string{"bounds 2 and 3, file", "bounds 2 and 3, dns", "- file: from", "- dns: from", "replicas agree with the truth, one believes in 4"} {
+	for _, want := range []string{"bounds 2 and 3, file", "bounds 2 and 3, dns", "- file: from",
+		"- dns: from", "replicas agree with the truth, one believes in 4"} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("no %q in\n%s", want, stdout.String())
 		}
@@ -146,7 +155,8 @@ func TestALeakIsTold(t *testing.T) {
 		r.lastWords(goleak.IgnoreAnyFunction("testing.tRunner"), goleak.IgnoreAnyFunction("testing.(*T).Run"))
 		close(end)
 		var m message
-		if err := json.Unmarshal(said.Bytes(), &m); err != nil || m.End == nil || strings.Contains(m.End.Leak, "TestALeakIsTold") != leaks {
+		if err := json.Unmarshal(said.Bytes(), &m); err != nil || m.End == nil ||
+			strings.Contains(m.End.Leak, "TestALeakIsTold") != leaks {
 			t.Errorf("leaks %v: %v, %s", leaks, err, said.Bytes())
 		}
 	}
@@ -156,7 +166,8 @@ func TestAnInterruptEndsEverything(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var stdout, stderr bytes.Buffer
-	if got := run(ctx, []string{"-duration", "10s"}, &stdout, &stderr); got != exitFailed || !strings.Contains(stderr.String(), "interrupted") {
+	if got := run(ctx, []string{"-duration", "10s"}, &stdout, &stderr); got != exitFailed ||
+		!strings.Contains(stderr.String(), "interrupted") {
 		t.Errorf("exit status %d\n%s%s", got, stdout.String(), stderr.String())
 	}
 }

@@ -145,7 +145,8 @@ func TestAFleetThatGossips(t *testing.T) {
 		t.Fatalf("exit status %d\n%s%s", got, stdout.String(), stderr.String())
 	}
 	for _, want := range []string{
-		"s  kill -9 of replica", "s  SIGSTOP of replica", "do not reach each other", "the partition heals", "Everything held.",
+		"s  kill -9 of replica", "s  SIGSTOP of replica", "do not reach each other", "the partition heals",
+		"Everything held.",
 		"1 partitions, 0 that go one way only, 2 times kill -9", "8 processes ended in order, 0 of them left",
 	} {
 		if !strings.Contains(stdout.String(), want) {

@@ -45,7 +45,8 @@ func TestRaceRefusesRefusals(t *testing.T) {
 	third := contender{name: "admits two of three", run: func(_, n int) int {
 		return count(n, func() bool { calls++; return calls%3 != 0 })
 	}}
-	if _, err := race(small(), 1, []contender{third}); err == nil || !strings.Contains(err.Error(), third.name) {
+	if _, err := race(small(), 1, []contender{third}); err == nil ||
+		!strings.Contains(err.Error(), third.name) {
 		t.Errorf("race = %v, want an error that names the contender", err)
 	}
 }
@@ -112,7 +113,8 @@ func TestWeigh(t *testing.T) {
 		if err := w.weighLive(m, n); err != nil {
 			t.Errorf("%s: %v", m.name, err)
 		} else if w.live < keyLen || w.live > 1000 {
-			t.Errorf("%s: %v bytes a key, more than the key's %d and less than 1000 are plausible", m.name, w.live, keyLen)
+			t.Errorf("%s: %v bytes a key, more than the key's %d and less than 1000 are plausible", m.name,
+				w.live, keyLen)
 		}
 	}
 }
@@ -133,7 +135,8 @@ func TestCrowd(t *testing.T) {
 func TestFigures(t *testing.T) {
 	for _, f := range figures() {
 		if f.name == "memory" || f.name == "fairness" {
-			continue // these take their time on any scale; TestWeigh and TestSlotContendersBound have their pieces
+			// these take their time on any scale; TestWeigh and TestSlotContendersBound have their pieces
+			continue
 		}
 		tables, err := f.run(small())
 		if err != nil {

@@ -65,7 +65,8 @@ func live(t *testing.T) (prometheus.Gatherer, func()) {
 	c := metrics.New(&limiters)
 	prom := prometheus.NewRegistry()
 	loaded := time.Now()
-	prom.MustRegister(c, metrics.File(func() metrics.FileState { return metrics.FileState{Loaded: loaded} }), leases(t))
+	prom.MustRegister(c, metrics.File(func() metrics.FileState { return metrics.FileState{Loaded: loaded} }),
+		leases(t))
 	return prom, traffic(t, &limiters, c)
 }
 
@@ -88,7 +89,8 @@ func liveScrapes(t *testing.T) *scrapes {
 func leases(t *testing.T) prometheus.Collector {
 	t.Helper()
 	start := time.Now()
-	table, err := lease.NewTable(lease.Config{Semaphores: map[string]lease.Semaphore{"A": {Max: 1}}}, lease.ClockTokens(start), start)
+	table, err := lease.NewTable(lease.Config{Semaphores: map[string]lease.Semaphore{"A": {Max: 1}}},
+		lease.ClockTokens(start), start)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,11 +109,16 @@ func leases(t *testing.T) prometheus.Collector {
 // traffic makes the limiters and returns what they do between two scrapes.
 func traffic(t *testing.T, reg *quotient.Registry, c *metrics.Collector) func() {
 	t.Helper()
-	limit := quotient.Limit{InFlight: 8, Rates: []quotient.Rate{{Name: "second", Events: 1e-3, Per: time.Second, Burst: 8}}}
+	limit := quotient.Limit{InFlight: 8,
+		Rates: []quotient.Rate{{Name: "second", Events: 1e-3, Per: time.Second, Burst: 8}}}
 	api, err := reg.Limiter("api", limit, c.Observe(), quotient.MaxKeys(2))
-	up, err2 := reg.Limiter("up", quotient.Limit{InFlight: 1, Rates: []quotient.Rate{quotient.PerSecond(1e6)}}, c.Observe(), quotient.Policy(policy.AIMD{}), quotient.Demand(10, time.Hour))
-	paid := quotient.Limit{InFlight: 16, Rates: []quotient.Rate{{Name: "second", Events: 1, Per: time.Second, Burst: 8}}}
-	err3 := errors.Join(api.SetPool(quotient.Pool{Replicas: 4, Ordinal: 1}, time.Hour), api.SetPlan("paid", &paid))
+	up, err2 := reg.Limiter("up",
+		quotient.Limit{InFlight: 1, Rates: []quotient.Rate{quotient.PerSecond(1e6)}}, c.Observe(),
+		quotient.Policy(policy.AIMD{}), quotient.Demand(10, time.Hour))
+	paid := quotient.Limit{InFlight: 16,
+		Rates: []quotient.Rate{{Name: "second", Events: 1, Per: time.Second, Burst: 8}}}
+	err3 := errors.Join(api.SetPool(quotient.Pool{Replicas: 4, Ordinal: 1}, time.Hour),
+		api.SetPlan("paid", &paid))
 	if err := errors.Join(err, err2, err3); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +160,8 @@ func (s *scrapes) scrape(t *testing.T, url, instance string) {
 		t.Fatal(res.Status, err)
 	}
 	for _, f := range families {
-		vector, err := expfmt.ExtractSamples(&expfmt.DecodeOptions{Timestamp: model.TimeFromUnixNano(s.last.UnixNano())}, f)
+		vector, err := expfmt.ExtractSamples(
+			&expfmt.DecodeOptions{Timestamp: model.TimeFromUnixNano(s.last.UnixNano())}, f)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,7 +226,9 @@ func (s *scrapes) Querier(_, _ int64) (storage.Querier, error) {
 func (s *scrapes) find(_ bool, _ *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
 	var found []storage.Series
 	for _, one := range s.series {
-		if !slices.ContainsFunc(ms, func(m *labels.Matcher) bool { return !m.Matches(one.labels.Get(m.Name)) }) {
+		if !slices.ContainsFunc(ms, func(m *labels.Matcher) bool {
+			return !m.Matches(one.labels.Get(m.Name))
+		}) {
 			found = append(found, storage.NewListSeries(one.labels, one.points))
 		}
 	}

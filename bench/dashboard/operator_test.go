@@ -18,10 +18,12 @@ func TestOperatorsDoNotBreakTheScrape(t *testing.T) {
 		return quotient.Rate{Name: name, Unit: unit, Events: 1, Per: 1e9}
 	}
 	tests := map[string]quotient.Limit{
-		"a rate called as the slots":  {Rates: []quotient.Rate{one("", "in-flight")}, InFlight: 3},
-		"a unit called as the slots":  {Rates: []quotient.Rate{one("in-flight", "")}, InFlight: 3},
-		"a unit called slots":         {Rates: []quotient.Rate{one("slots", "second"), one("", "")}, InFlight: 3},
-		"a unit called requests":      {Rates: []quotient.Rate{one("requests", "a"), one("", "a")}, InFlight: 3},
+		"a rate called as the slots": {Rates: []quotient.Rate{one("", "in-flight")}, InFlight: 3},
+		"a unit called as the slots": {Rates: []quotient.Rate{one("in-flight", "")}, InFlight: 3},
+		"a unit called slots": {Rates: []quotient.Rate{one("slots", "second"), one("", "")},
+			InFlight: 3},
+		"a unit called requests": {Rates: []quotient.Rate{one("requests", "a"), one("", "a")},
+			InFlight: 3},
 		"control characters":          {Rates: []quotient.Rate{one("", "\x00"), one("", "a\nb")}},
 		"a name that another implies": {Rates: []quotient.Rate{one("", "second"), {Events: 2, Per: 2e9}}},
 	}

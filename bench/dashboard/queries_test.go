@@ -123,7 +123,8 @@ func TestQueriesNameWhatExists(t *testing.T) {
 func TestUnknownFindsWhatIsWrong(t *testing.T) {
 	live := liveScrapes(t)
 	for _, expr := range []string{
-		"quotient_nothing", `quotient_keys{key="a"}`, "sum by (path) (quotient_keys)", `rate(quotient_requests_total{limiters="a"}[1m])`,
+		"quotient_nothing", `quotient_keys{key="a"}`, "sum by (path) (quotient_keys)",
+		`rate(quotient_requests_total{limiters="a"}[1m])`,
 	} {
 		e, err := promParser.ParseExpr(expr)
 		if err != nil || len(unknown(e, live)) == 0 {
@@ -173,8 +174,10 @@ func TestDashboardShowsEveryMetric(t *testing.T) {
 		t.Errorf("variables %s", got)
 	}
 	for i, p := range b.Panels {
-		if p.Type != "row" && (p.Description == "" || p.Datasource.UID != "${datasource}" || len(p.Targets) == 0) {
-			t.Errorf("%s: description %q, source %q, %d queries", p.Title, p.Description, p.Datasource.UID, len(p.Targets))
+		if p.Type != "row" &&
+			(p.Description == "" || p.Datasource.UID != "${datasource}" || len(p.Targets) == 0) {
+			t.Errorf("%s: description %q, source %q, %d queries", p.Title, p.Description, p.Datasource.UID,
+				len(p.Targets))
 		}
 		for _, target := range p.Targets {
 			if target.Datasource.UID != "${datasource}" {
@@ -182,7 +185,8 @@ func TestDashboardShowsEveryMetric(t *testing.T) {
 			}
 		}
 		for _, o := range b.Panels[:i] {
-			if g, h := p.GridPos, o.GridPos; g.X < h.X+h.W && h.X < g.X+g.W && g.Y < h.Y+h.H && h.Y < g.Y+g.H {
+			if g, h := p.GridPos, o.GridPos; g.X < h.X+h.W && h.X < g.X+g.W && g.Y < h.Y+h.H &&
+				h.Y < g.Y+g.H {
 				t.Errorf("%s and %s overlap", p.Title, o.Title)
 			}
 		}
@@ -220,7 +224,8 @@ func TestDashboardKeepsPlansApart(t *testing.T) {
 				of = append(of, s.Metric.Get("plan"))
 			}
 		}
-		if slices.Sort(of); !slices.Equal(slices.Compact(of), []string{"", "paid"}) || !strings.Contains(q.legend, "{{plan}}") {
+		if slices.Sort(of); !slices.Equal(slices.Compact(of), []string{"", "paid"}) ||
+			!strings.Contains(q.legend, "{{plan}}") {
 			t.Errorf("%s: %s: of the plans %q, with the legend %s", q.where, q.expr, of, q.legend)
 		}
 	}

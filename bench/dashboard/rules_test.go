@@ -30,7 +30,8 @@ const rulesDir = "../../deploy/prometheus"
 func alertRules(t *testing.T) (all []rulefmt.Rule) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	groups, errs := rulefmt.ParseFile(filepath.Join(rulesDir, "rules.yaml"), false, model.UTF8Validation, promParser, log)
+	groups, errs := rulefmt.ParseFile(filepath.Join(rulesDir, "rules.yaml"), false, model.UTF8Validation,
+		promParser, log)
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}
@@ -75,7 +76,8 @@ func TestAlertsAreComplete(t *testing.T) {
 			t.Errorf("%s: the runbook is %q, want %q", r.Alert, r.Annotations["runbook_url"], want)
 		}
 	}
-	for _, m := range regexp.MustCompile(`(?m)^### (\w+)$`).FindAllStringSubmatch(read(t, "../../docs/alerts.md"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^### (\w+)$`).
+		FindAllStringSubmatch(read(t, "../../docs/alerts.md"), -1) {
 		sections = append(sections, m[1])
 	}
 	tests := read(t, filepath.Join(rulesDir, "rules_test.yaml"))
@@ -130,7 +132,8 @@ func TestPromtoolFindsNothingInAScrape(t *testing.T) {
 			t.Errorf("promtool: %s", line)
 		}
 	}
-	if out, err := promtool(t, "# HELP a_seconds_total x\n# TYPE a_seconds_total gauge\na_seconds_total 1\n", "check", "metrics"); err == nil {
+	if out, err := promtool(t, "# HELP a_seconds_total x\n# TYPE a_seconds_total gauge\na_seconds_total 1\n",
+		"check", "metrics"); err == nil {
 		t.Errorf("promtool accepts a gauge named as a counter: %s", out)
 	}
 }
@@ -139,7 +142,8 @@ func TestPromtoolFindsNothingInAScrape(t *testing.T) {
 func members(t *testing.T, believed int) (all []prometheus.Gatherer) {
 	t.Helper()
 	start := time.Now()
-	table, err := lease.NewTable(lease.Config{Semaphores: map[string]lease.Semaphore{"A": {Max: 1}}}, lease.ClockTokens(start), start)
+	table, err := lease.NewTable(lease.Config{Semaphores: map[string]lease.Semaphore{"A": {Max: 1}}},
+		lease.ClockTokens(start), start)
 	if err != nil {
 		t.Fatal(err)
 	}

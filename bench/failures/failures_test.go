@@ -71,7 +71,8 @@ func TestFailures(t *testing.T) {
 			}
 			onPage(t, page, f.id, o)
 		})
-		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s |\n", f.id, f.what, o.overText(), o.mostText(), o.lostText())
+		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s |\n", f.id, f.what, o.overText(), o.mostText(),
+			o.lostText())
 	}
 	compare(t, out.Bytes())
 }
@@ -99,7 +100,8 @@ func compare(t *testing.T, measured []byte) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(committed, measured) {
-		t.Errorf("%s is not what is measured; go test ./bench/failures -update writes it:\n%s", resultsFile, measured)
+		t.Errorf("%s is not what is measured; go test ./bench/failures -update writes it:\n%s",
+			resultsFile, measured)
 	}
 }
 

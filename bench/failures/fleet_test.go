@@ -1,8 +1,9 @@
-// Package failures measures what each failure of docs/what-can-go-wrong.md costs: how much more a fleet admits than its limit, and
-// how much less. Real limiters run in fake time, so that the figures are the same in every run and on every machine.
+// Package failures measures what each failure of docs/what-can-go-wrong.md costs: how much more a fleet
+// admits than its limit, and how much less. Real limiters run in fake time, so that the figures are the same
+// in every run and on every machine.
 //
-//	go test ./bench/failures            # fails when results.md or the page is not what is measured, or a promise is broken
-//	go test ./bench/failures -update    # writes results.md anew
+//	go test ./bench/failures            # fails on a broken promise, or when a page is not what is measured
+//	go test ./bench/failures -update    # writes results.md again
 package failures
 
 import (
@@ -107,7 +108,8 @@ func (f *fleet) demand(d time.Duration, perSecond ...float64) (sum int) {
 	return sum
 }
 
-// over is how many requests the worst of all windows held above the rate and the larger of burst and replicas: bound 2.
+// over is how many requests the worst of all windows held above the rate and the larger of burst and
+// replicas: bound 2.
 func (f *fleet) over(n int) float64 {
 	worst, here := 0.0, 0.0
 	for _, sent := range f.sent {

@@ -43,10 +43,11 @@ func restartJoins(t *testing.T) outcome {
 	return outcome{over: restarts(t, quotient.StartEmpty()), promise: "2"}
 }
 
-// attack asks 20 new keys a millisecond of a limiter with room for a thousand, while one old and one new key are
-// asked for all they get. It returns what these two got in three seconds.
+// attack asks 20 new keys a millisecond of a limiter with room for a thousand, while one old and one new key
+// are asked for all they get. It returns what these two got in three seconds.
 func attack(t *testing.T) (old, fresh int) {
-	l, err := quotient.New(quotient.Rates(quotient.Rate{Events: 10, Per: time.Second, Burst: 10}), quotient.MaxKeys(1000))
+	l, err := quotient.New(quotient.Rates(quotient.Rate{Events: 10, Per: time.Second, Burst: 10}),
+		quotient.MaxKeys(1000))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,16 +77,19 @@ func attack(t *testing.T) (old, fresh int) {
 // A key that was there before an attack: 10 at once and 30 in three seconds.
 func attackOld(t *testing.T) outcome {
 	old, _ := attack(t)
-	return outcome{over: max(0, float64(old-40)), promise: "1, 6", lost: max(0, 1-float64(old)/40), during: 3 * time.Second}
+	return outcome{over: max(0, float64(old-40)), promise: "1, 6", lost: max(0, 1-float64(old)/40),
+		during: 3 * time.Second}
 }
 
 // A key that comes during an attack: 10 at once and 20 in two seconds.
 func attackFresh(t *testing.T) outcome {
 	_, fresh := attack(t)
-	return outcome{over: max(0, float64(fresh-30)), promise: "1, 6", lost: max(0, 1-float64(fresh)/30), during: 2 * time.Second}
+	return outcome{over: max(0, float64(fresh-30)), promise: "1, 6", lost: max(0, 1-float64(fresh)/30),
+		during: 2 * time.Second}
 }
 
-// One of four replicas keeps what it was admitted for a second, and sends it all then. No limiter can see that.
+// One of four replicas keeps what it was admitted for a second, and sends it all then. No limiter can see
+// that.
 func latePermits(t *testing.T) outcome {
 	const pause = time.Second
 	f := newFleet(t, 4, replicas(4))
@@ -113,7 +117,8 @@ func dryRun(t *testing.T) outcome {
 	for _, l := range f.members {
 		counted += l.Stats().DryRunAdmitted[quotient.ReasonRate]
 	}
-	if over := (asked - perSecond) * lasts.Seconds(); float64(counted) < over-burst || float64(counted) > over {
+	if over := (asked - perSecond) * lasts.Seconds(); float64(counted) < over-burst ||
+		float64(counted) > over {
 		t.Errorf("%d were counted as admitted only by the dry run", counted)
 	}
 	return outcome{over: f.over(4), most: (asked - perSecond) * lasts.Seconds(), promise: "none"}

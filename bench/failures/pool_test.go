@@ -26,7 +26,8 @@ func countTooLow(t *testing.T) outcome {
 	f.run(time.Second, f.members...)
 	f.add(limit(), quotient.StartPool(replicas(4)), quotient.StartEmpty())
 	sent := f.run(minute, f.members...)
-	return outcome{over: f.over(5), most: late(minute, 4, 5), promise: "3", lost: lost(sent, minute), during: minute}
+	return outcome{over: f.over(5), most: late(minute, 4, 5), promise: "3", lost: lost(sent, minute),
+		during: minute}
 }
 
 func countTooHigh(t *testing.T) outcome {
@@ -44,7 +45,8 @@ func joinerUnknown(t *testing.T) outcome {
 	sent := f.run(delay, f.members...)
 	f.believe(5, f.members...)
 	f.run(minute, f.members...)
-	return outcome{over: f.over(5), most: late(delay, 4, 5), promise: "3", lost: lost(sent, delay), during: delay}
+	return outcome{over: f.over(5), most: late(delay, 4, 5), promise: "3", lost: lost(sent, delay),
+		during: delay}
 }
 
 func joinerAnnounced(t *testing.T) outcome {
@@ -81,14 +83,16 @@ func split(t *testing.T) outcome {
 		t.Errorf("%.1f above the limit during the hold-down", over)
 	}
 	sent := f.run(after, f.members...)
-	return outcome{over: f.over(4), most: late(after, 2, 4), promise: "4", lost: lost(sent, after), during: after}
+	return outcome{over: f.over(4), most: late(after, 2, 4), promise: "4", lost: lost(sent, after),
+		during: after}
 }
 
 func sourceDown(t *testing.T) outcome {
 	f := newFleet(t, 4, replicas(9))
 	say := f.follow(f.members...)
 	say(replicas(4))
-	f.run(time.Second, f.members...) // a larger configured pool fell at once: nothing had been followed before
+	// a larger configured pool fell at once: nothing had been followed before
+	f.run(time.Second, f.members...)
 	say(errors.New("no such host"))
 	sent := f.run(10*minute, f.members...)
 	return outcome{over: f.over(4), promise: "2", lost: lost(sent, 10*minute), during: 10 * minute}
@@ -140,5 +144,6 @@ func stoppedForLong(t *testing.T) outcome {
 	f.run(period, f.members...)
 	say(replicas(4))
 	f.run(minute, f.members...)
-	return outcome{over: f.over(4), most: late(period, 3, 4), promise: "3", lost: lost(sent, expiry+holdDown), during: expiry + holdDown}
+	return outcome{over: f.over(4), most: late(period, 3, 4), promise: "3", lost: lost(sent, expiry+holdDown),
+		during: expiry + holdDown}
 }

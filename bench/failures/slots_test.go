@@ -26,7 +26,8 @@ type request struct {
 func slots(t *testing.T, g int, pool func(i int) quotient.Pool, opts ...quotient.Option) []*quotient.Limiter {
 	f := &fleet{t: t}
 	for i := range 4 {
-		f.add(quotient.Limit{InFlight: g}, append([]quotient.Option{quotient.StartPool(pool(i + 1))}, opts...)...)
+		f.add(quotient.Limit{InFlight: g},
+			append([]quotient.Option{quotient.StartPool(pool(i + 1))}, opts...)...)
 	}
 	return f.members
 }
@@ -35,7 +36,8 @@ func unnumbered(int) quotient.Pool { return replicas(4) }
 
 func numbered(i int) quotient.Pool { return quotient.Pool{Replicas: 4, Ordinal: i, Fixed: true} }
 
-// run works for so long. It returns how many requests were being worked on at the most, and how many on average.
+// run works for so long. It returns how many requests were being worked on at the most, and how many on
+// average.
 func (w *work) run(d time.Duration) (most int, mean float64) {
 	sum := 0
 	for range d / tick {
@@ -104,14 +106,16 @@ func slowRate(t *testing.T) outcome {
 	if sent > 60 {
 		t.Errorf("%d in a minute", sent)
 	}
-	return outcome{over: max(0, float64(first-1)), most: 3, promise: "2", lost: max(0, 1-float64(sent)/60), during: minute}
+	return outcome{over: max(0, float64(first-1)), most: 3, promise: "2", lost: max(0, 1-float64(sent)/60),
+		during: minute}
 }
 
 // leaky loses every 50th permit of 40 slots, each of which is held for a tenth of a second.
 func leaky(t *testing.T, opts ...quotient.Option) outcome {
 	w := work{members: slots(t, 40, unnumbered, opts...), takes: 100 * time.Millisecond, leaks: 50}
 	most, mean := w.run(minute)
-	return outcome{over: float64(max(0, most-40)), unit: "slots", promise: "5", lost: 1 - mean/40, during: minute}
+	return outcome{over: float64(max(0, most-40)), unit: "slots", promise: "5", lost: 1 - mean/40,
+		during: minute}
 }
 
 func leaks(t *testing.T) outcome { return leaky(t) }
@@ -122,5 +126,6 @@ func leaksReclaimed(t *testing.T) outcome { return leaky(t, quotient.MaxHold(tim
 func holdTooShort(t *testing.T) outcome {
 	w := work{members: slots(t, 40, unnumbered, quotient.MaxHold(10*time.Second)), takes: 20 * time.Second}
 	most, mean := w.run(minute)
-	return outcome{over: float64(max(0, most-40)), most: 40, unit: "slots", promise: "slots x work/MaxHold", lost: max(0, 1-mean/40), during: minute}
+	return outcome{over: float64(max(0, most-40)), most: 40, unit: "slots", promise: "slots x work/MaxHold",
+		lost: max(0, 1-mean/40), during: minute}
 }

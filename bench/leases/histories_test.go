@@ -29,8 +29,10 @@ type faulty struct {
 }
 
 type defects struct {
-	overtakes, over, expiresLate, expiresEarly, forgetsWaiters, repeatsTokens, ignoresGrace, loses, grows bool
-	last                                                                                                  *uint64
+	overtakes, over, expiresLate, expiresEarly, forgetsWaiters bool
+	repeatsTokens, ignoresGrace, loses, grows                  bool
+
+	last *uint64
 }
 
 func (f defects) make(c lease.Config, tokens lease.Tokens, now time.Time) (table, error) {
@@ -146,8 +148,8 @@ func TestNoFaultIsNotFound(t *testing.T) {
 // for.
 func TestTokensRise(t *testing.T) {
 	lock := func(id, token uint64, call, ret int64) porcupine.Operation {
-		return porcupine.Operation{Input: &input{kind: ask, id: id}, Output: &output{token: token}, Call: call,
-			Return: ret}
+		return porcupine.Operation{Input: &input{kind: ask, id: id}, Output: &output{token: token},
+			Call: call, Return: ret}
 	}
 	for _, c := range []struct {
 		what string
@@ -158,7 +160,8 @@ func TestTokensRise(t *testing.T) {
 		{"falling", []porcupine.Operation{lock(1, 6, 1, 2), lock(2, 5, 3, 4)}, false},
 		{"the same twice", []porcupine.Operation{lock(1, 6, 1, 2), lock(2, 6, 3, 4)}, false},
 		{"at once", []porcupine.Operation{lock(1, 6, 1, 4), lock(2, 5, 2, 3)}, true},
-		{"the same lock again", []porcupine.Operation{lock(1, 5, 1, 2), lock(2, 6, 3, 4), lock(1, 5, 5, 6)}, true},
+		{"the same lock again", []porcupine.Operation{lock(1, 5, 1, 2), lock(2, 6, 3, 4), lock(1, 5, 5, 6)},
+			true},
 	} {
 		if err := foresee(c.ops); (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.what, err)

@@ -21,8 +21,8 @@ func TestLedger(t *testing.T) {
 		l := newLedger(c.most, 0)
 		l.all = c.all
 		if l.tooMany() != c.tooMany || l.fallen() != c.fallen {
-			t.Errorf("%s: %d at once and %d fallen, want %d and %d", c.what, l.tooMany(), l.fallen(), c.tooMany,
-				c.fallen)
+			t.Errorf("%s: %d at once and %d fallen, want %d and %d", c.what, l.tooMany(), l.fallen(),
+				c.tooMany, c.fallen)
 		}
 	}
 }

@@ -20,7 +20,8 @@ func sample() *recording {
 	}
 	second := func(n, a, b int) string {
 		return fmt.Sprintf("%3d s  \x1b[36m%4d\x1b[0m\x1b[2m   16\x1b[0m\x1b[2m   0\x1b[0m"+
-			"  \x1b[33m%4d\x1b[0m   17   0   \x1b[1m%4d\x1b[0m    0  \x1b[36m█\x1b[0m\x1b[36m█\x1b[0m\x1b[33m█\x1b[0m│", n, a, b, a+b)
+			"  \x1b[33m%4d\x1b[0m   17   0   \x1b[1m%4d\x1b[0m    0  "+
+			"\x1b[36m█\x1b[0m\x1b[36m█\x1b[0m\x1b[33m█\x1b[0m│", n, a, b, a+b)
 	}
 	heads := []string{
 		"       \x1b[36m█ replica 1  \x1b[0m  \x1b[33m█ replica 2  \x1b[0m   \x1b[1m    fleet\x1b[0m",
@@ -31,9 +32,8 @@ func sample() *recording {
 	say(0, heads...)
 	say(1000*time.Millisecond, second(1, 60, 50))
 	say(1500*time.Millisecond, "\x1b[1m── 1.0 s  replica 2 is killed (pid 7)\x1b[0m; told: 1 in 4.32 ms")
-	say(2000*time.Millisecond,
-		"  2 s  \x1b[36m 100\x1b[0m\x1b[2m   16\x1b[0m\x1b[2m   0\x1b[0m"+
-			"  \x1b[2m    ·        \x1b[0m   \x1b[1m 100\x1b[0m    0  █│")
+	say(2000*time.Millisecond, "  2 s  \x1b[36m 100\x1b[0m\x1b[2m   16\x1b[0m\x1b[2m   0\x1b[0m"+
+		"  \x1b[2m    ·        \x1b[0m   \x1b[1m 100\x1b[0m    0  █│")
 	say(2010*time.Millisecond, "", "\x1b[2m  dim over", "  two lines\x1b[0m",
 		"\x1b[1;32mEvery bound held.\x1b[0m", "")
 	say(2100*time.Millisecond, "", "\x1b[1mA limit that moves.\x1b[0m The upstream changes its limit.",
@@ -76,7 +76,8 @@ func (n node) each(visit func(node)) {
 // all are the nodes of a kind, with a class if one is named.
 func (n node) all(kind, class string) (found []node) {
 	n.each(func(c node) {
-		if c.XMLName.Local == kind && (class == "" || slices.Contains(strings.Fields(c.attr("class")), class)) {
+		if c.XMLName.Local == kind &&
+			(class == "" || slices.Contains(strings.Fields(c.attr("class")), class)) {
 			found = append(found, c)
 		}
 	})

@@ -68,7 +68,8 @@ type values map[float64]string
 var (
 	keyframes = regexp.MustCompile(`@keyframes (\S+) \{((?: [0-9.]+% \{ [^}]* \})+) \}`)
 	keyframe  = regexp.MustCompile(`([0-9.]+)% \{ ([^}]*) \}`)
-	played    = regexp.MustCompile(`(?m)^\.(\S+) \{ ([^;{}]*); animation: (\S+) ([0-9.]+)s step-end infinite \}$`)
+	played    = regexp.MustCompile(
+		`(?m)^\.(\S+) \{ ([^;{}]*); animation: (\S+) ([0-9.]+)s step-end infinite \}$`)
 )
 
 // animations are those of each class, what stands still without them, and how long they take.

@@ -19,11 +19,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestBadFlagsAreNamed(t *testing.T) {
 	for args, want := range map[string]string{
-		"-duration 9s": "-duration: 9s", "-duration 3h": "-duration: 3h", "-keys 9999": "-keys: 9999", "-keys 1000001": "-keys: 1000001",
-		"more": `unexpected argument "more"`, "-nothing": "not defined: -nothing",
+		"-duration 9s": "-duration: 9s", "-duration 3h": "-duration: 3h", "-keys 9999": "-keys: 9999",
+		"-keys 1000001": "-keys: 1000001",
+		"more":          `unexpected argument "more"`, "-nothing": "not defined: -nothing",
 	} {
 		var out, errs bytes.Buffer
-		if code := command(strings.Fields(args), &out, &errs); code != 2 || !strings.Contains(errs.String(), want) || out.Len() > 0 {
+		if code := command(strings.Fields(args), &out, &errs); code != 2 ||
+			!strings.Contains(errs.String(), want) || out.Len() > 0 {
 			t.Errorf("%s: %d %q", args, code, errs.String())
 		}
 	}
@@ -31,8 +33,8 @@ func TestBadFlagsAreNamed(t *testing.T) {
 
 // quiet is a record of 100 seconds in which nothing grows.
 func quiet() *record {
-	r := &record{config: config{duration: 100 * time.Second, keys: 10, scrape: time.Second}, first: map[string]bool{"a": true, "b": true},
-		distinct: 10, keys: 10, events: 100, tables: 1}
+	r := &record{config: config{duration: 100 * time.Second, keys: 10, scrape: time.Second},
+		first: map[string]bool{"a": true, "b": true}, distinct: 10, keys: 10, events: 100, tables: 1}
 	for i := range 100 {
 		at := time.Duration(i) * time.Second
 		r.heap = append(r.heap, look{at, 100e6})
@@ -82,7 +84,8 @@ func TestVerdict(t *testing.T) {
 		met := r.report(&out)
 		missed := 0
 		for line := range strings.Lines(out.String()) {
-			if strings.Contains(line, name) && (strings.Contains(line, "MISSED") || strings.Contains(line, "broken")) {
+			if strings.Contains(line, name) &&
+				(strings.Contains(line, "MISSED") || strings.Contains(line, "broken")) {
 				missed++
 			}
 		}
@@ -106,24 +109,31 @@ func TestFillingShowsAllSeries(t *testing.T) {
 	}
 	defer s.stop()
 	series, _, err := s.scrape(t.Context())
-	if err != nil || !slices.Contains(series, `quotient_adaptive_requests_per_second{limiter="upstream",over_keys="min"}`) {
+	if err != nil ||
+		!slices.Contains(series,
+			`quotient_adaptive_requests_per_second{limiter="upstream",over_keys="min"}`) {
 		t.Error(err, series)
 	}
 }
 
 // TestRun is a short run with few keys: too short to judge the heap, and otherwise whole.
 func TestRun(t *testing.T) {
-	r, err := run(context.Background(), config{duration: 2 * time.Second, keys: fewestKeys, scrape: 50 * time.Millisecond, sample: 100 * time.Millisecond})
+	r, err := run(context.Background(),
+		config{duration: 2 * time.Second, keys: fewestKeys, scrape: 50 * time.Millisecond,
+			sample: 100 * time.Millisecond})
 	if err != nil || r.err != nil {
 		t.Fatal(err, r)
 	}
-	if !r.constant() || r.distinct != fewestKeys || r.keys != fewestKeys || r.events == 0 || r.tables == 0 || r.failed > 0 || r.succeeded < 5 || r.asks < 2*fewestKeys {
+	if !r.constant() || r.distinct != fewestKeys || r.keys != fewestKeys || r.events == 0 || r.tables == 0 ||
+		r.failed > 0 || r.succeeded < 5 || r.asks < 2*fewestKeys {
 		var out bytes.Buffer
 		r.report(&out)
 		t.Error(out.String())
 	}
 	series := fmt.Sprint(r.first)
-	if !strings.Contains(series, `quotient_adaptive_requests_per_second{limiter="upstream"`) || !strings.Contains(series, `quotient_overhead_seconds_bucket{limiter="api"`) || strings.Contains(series, "tenant-") {
+	if !strings.Contains(series, `quotient_adaptive_requests_per_second{limiter="upstream"`) ||
+		!strings.Contains(series, `quotient_overhead_seconds_bucket{limiter="api"`) ||
+		strings.Contains(series, "tenant-") {
 		t.Error(series)
 	}
 }

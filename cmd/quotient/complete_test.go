@@ -14,7 +14,8 @@ import (
 func completed(t *testing.T, words ...string) []string {
 	t.Helper()
 	var out, err bytes.Buffer
-	if code := run(t.Context(), append([]string{"complete", "--"}, words...), streams{&out, &err}); code != exitOK {
+	if code := run(t.Context(), append([]string{"complete", "--"}, words...),
+		streams{&out, &err}); code != exitOK {
 		t.Fatalf("complete %q exits %d: %s", words, code, &err)
 	}
 	var all []string
@@ -67,8 +68,8 @@ func TestComplete(t *testing.T) {
 func TestCompleteKnowsEveryFlag(t *testing.T) {
 	all := completed(t, "proxy", "--")
 	for _, name := range []string{
-		"help", "listen", "admin", "config", "replicas", "ordinal", "rpm", "inflight", "policy", "max-keys", "max-wait", "refuse",
-		"pool", "demo", "demo-for", "log", "print-config",
+		"help", "listen", "admin", "config", "replicas", "ordinal", "rpm", "inflight", "policy", "max-keys",
+		"max-wait", "refuse", "pool", "demo", "demo-for", "log", "print-config",
 	} {
 		if !slices.Contains(all, "--"+name) {
 			t.Errorf("--%s is missing in %q", name, all)

@@ -30,7 +30,8 @@ func TestItServesWithNoConfiguration(t *testing.T) {
 	p.logged("pool")
 	s := p.state()
 	l := s.Limiters[limiterName]
-	if len(l.Limit.Rates) != 1 || !l.Limit.Rates[0].Aligned || l.Limit.Rates[0].Events != 100 || l.Limit.InFlight != 100 || l.Admitted != 1 {
+	if len(l.Limit.Rates) != 1 || !l.Limit.Rates[0].Aligned || l.Limit.Rates[0].Events != 100 ||
+		l.Limit.InFlight != 100 || l.Admitted != 1 {
 		t.Errorf("got %+v", l)
 	}
 	if s.File != nil {
@@ -40,7 +41,8 @@ func TestItServesWithNoConfiguration(t *testing.T) {
 	for _, table := range s.Tables {
 		titles = append(titles, table.Title)
 	}
-	if got := strings.Join(titles, ", "); got != "Overhead of requests within their limits, Upstreams, Connections of clients" {
+	if got := strings.Join(titles, ", "); got != "Overhead of requests within their limits, Upstreams, "+
+		"Connections of clients" {
 		t.Errorf("the page shows %s", got)
 	}
 	if a := get(t, p.page); a.status != http.StatusOK || !strings.Contains(a.body, "<html") {
@@ -184,7 +186,9 @@ func TestItReadsTheFileAgain(t *testing.T) {
 	written(t, path, up.URL, 2, "")
 	p.signal(syscall.SIGHUP)
 	up.arrived(t)
-	p.until("well again", func(s admin.State) bool { return s.File.Error == "" && s.Limiters["api"].Limit.InFlight == 2 })
+	p.until("well again", func(s admin.State) bool {
+		return s.File.Error == "" && s.Limiters["api"].Limit.InFlight == 2
+	})
 	up.release()
 	for _, c := range []<-chan answer{first, second} {
 		if a := <-c; a.status != http.StatusOK {
@@ -260,7 +264,9 @@ func TestASecondSignalEndsItAtOnce(t *testing.T) {
 	}()
 	up.arrived(t)
 	p.signal(syscall.SIGTERM)
-	p.untilGot("it is not ready any more", func() bool { return get(t, p.page+"ready").status == http.StatusServiceUnavailable })
+	p.untilGot("it is not ready any more", func() bool {
+		return get(t, p.page+"ready").status == http.StatusServiceUnavailable
+	})
 	p.signal(syscall.SIGTERM)
 	if code := p.wait(); code != -1 {
 		t.Errorf("exit %d, want the signal", code)
@@ -285,7 +291,8 @@ func TestReadyTurnsWithTheUpstream(t *testing.T) {
 	addr := up.Listener.Addr().String()
 	up.Close()
 	p.untilGot("not ready", func() bool { return get(t, p.page+"ready").body == "no upstream is healthy\n" })
-	if a := get(t, p.url+"/x"); a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" {
+	if a := get(t, p.url+"/x"); a.status != http.StatusServiceUnavailable ||
+		a.header.Get("Retry-After") == "" {
 		t.Errorf("without an upstream: %v", a)
 	}
 	l, err := net.Listen("tcp", addr)
@@ -335,7 +342,9 @@ func TestAPoolFromAFile(t *testing.T) {
 		t.Errorf("before the first count /ready is %v", a)
 	}
 	blocked := later(t, p.url+"/x")
-	p.until("it waits for the first count", func(s admin.State) bool { return s.Limiters[limiterName].Waiting == 1 })
+	p.until("it waits for the first count", func(s admin.State) bool {
+		return s.Limiters[limiterName].Waiting == 1
+	})
 	renamed(t, size, "4")
 	p.until("one of four", func(s admin.State) bool {
 		l := s.Limiters[limiterName]
@@ -380,15 +389,18 @@ func TestAnAddressThatIsTaken(t *testing.T) {
 		{l.Addr().String(), "127.0.0.1:0", "proxy.listen"},
 		{"127.0.0.1:0", l.Addr().String(), "proxy.admin.listen"},
 	} {
-		out, err := program(t, "proxy", "--listen", c.listen, "--admin", c.admin, "localhost:1").CombinedOutput()
-		if err == nil || !bytes.Contains(out, []byte(c.want)) || !bytes.Contains(out, []byte("address already in use")) {
+		out, err := program(t, "proxy", "--listen", c.listen, "--admin", c.admin,
+			"localhost:1").CombinedOutput()
+		if err == nil || !bytes.Contains(out, []byte(c.want)) ||
+			!bytes.Contains(out, []byte("address already in use")) {
 			t.Errorf("got %v: %s", err, out)
 		}
 	}
 }
 
 func TestDemo(t *testing.T) {
-	cmd := program(t, "proxy", "--demo", "--demo-for", "2s", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	cmd := program(t, "proxy", "--demo", "--demo-for", "2s", "--listen", "127.0.0.1:0", "--admin",
+		"127.0.0.1:0")
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {

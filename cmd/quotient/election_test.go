@@ -20,12 +20,15 @@ import (
 	"github.com/quotient-go/quotient/lease"
 )
 
-// TestLeasesOfTwoProcesses elects one of two, and kills it: the other serves what was held, with newer tokens.
+// TestLeasesOfTwoProcesses elects one of two, and kills it: the other serves what was held, with newer
+// tokens.
 func TestLeasesOfTwoProcesses(t *testing.T) {
 	t.Parallel()
 	store := etcdtest.Start(t)
 	path := filepath.Join(t.TempDir(), "throttle.toml")
-	renamed(t, path, fmt.Sprintf("grace = \"4s\"\nsemaphores.A = 1\nelection = { endpoints = [%q], ttl = \"2s\" }\n", store.Addr()))
+	renamed(t, path,
+		fmt.Sprintf("grace = \"4s\"\nsemaphores.A = 1\nelection = { endpoints = [%q], ttl = \"2s\" }\n",
+			store.Addr()))
 	a := startLeases(t, "-c", path, "--grace", "0s") // nothing is to be restored yet
 	a.untilGot("the first leads", func() bool { return get(t, a.url+"/ready").status == http.StatusOK })
 	b := startLeases(t, "-c", path)
@@ -34,7 +37,10 @@ func TestLeasesOfTwoProcesses(t *testing.T) {
 		sent = b.ask(http.MethodGet, "/remainder?semaphore=A", "")
 		return sent.status == http.StatusOK // the client follows the redirect
 	})
-	for path, want := range map[string]int{"/ready": http.StatusServiceUnavailable, "/health": http.StatusOK} {
+	for path, want := range map[string]int{
+		"/ready":  http.StatusServiceUnavailable,
+		"/health": http.StatusOK,
+	} {
 		if got := get(t, b.url+path); got.status != want {
 			t.Errorf("%s of a stand-by: %v, want %d", path, got, want)
 		}
@@ -45,7 +51,8 @@ func TestLeasesOfTwoProcesses(t *testing.T) {
 	transport := new(http.Transport)
 	defer transport.CloseIdleConnections()
 	c := &lease.Client{
-		URLs: []string{b.url, a.url}, HTTP: &http.Client{Transport: transport}, ExpiresIn: 9 * time.Second, BlockFor: time.Second,
+		URLs: []string{b.url, a.url}, HTTP: &http.Client{Transport: transport}, ExpiresIn: 9 * time.Second,
+		BlockFor: time.Second,
 	}
 	held, err := c.Lock(ctx, "A", 1)
 	if err != nil {
@@ -131,10 +138,12 @@ func TestElectionConfig(t *testing.T) {
 	c, err := electionConfig(&config.Election{
 		Endpoints: []string{"a:1", "https://b:2/"}, User: "me", PasswordFile: password,
 	})
-	if err != nil || strings.Join(c.Endpoints, " ") != "http://a:1 https://b:2" || c.Username != "me" || c.Password != "opensesame" {
+	if err != nil || strings.Join(c.Endpoints, " ") != "http://a:1 https://b:2" || c.Username != "me" ||
+		c.Password != "opensesame" {
 		t.Errorf("got %+v, %v", c, err)
 	}
-	if _, err := electionConfig(&config.Election{PasswordFile: "nosuch"}); err == nil || !strings.Contains(err.Error(), "nosuch") {
+	if _, err := electionConfig(&config.Election{PasswordFile: "nosuch"}); err == nil ||
+		!strings.Contains(err.Error(), "nosuch") {
 		t.Errorf("got %v", err)
 	}
 }

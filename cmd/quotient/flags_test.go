@@ -60,7 +60,9 @@ func TestFlagsMakeAFile(t *testing.T) {
 		"the limits": {"u:1", nil, func(_ *config.File, l *config.Limiter) bool {
 			return len(l.Limit.Rates) == 1 && l.Limit.Rates[0] == perMinute(100) && l.Limit.InFlight == 100
 		}},
-		"waits for ever": {"u:1", nil, func(_ *config.File, l *config.Limiter) bool { return !l.Refuse && l.MaxWait == 0 }},
+		"waits for ever": {"u:1", nil, func(_ *config.File, l *config.Limiter) bool {
+			return !l.Refuse && l.MaxWait == 0
+		}},
 		"fixed, below the share": {"u:1", nil, func(_ *config.File, l *config.Limiter) bool {
 			return l.Policy == "fixed" && !l.BeyondShare
 		}},
@@ -74,38 +76,60 @@ func TestFlagsMakeAFile(t *testing.T) {
 		"alone": {"u:1", nil, func(f *config.File, _ *config.Limiter) bool {
 			return f.Pool.Replicas == 1 && f.Pool.Source == "" && f.Pool.Ordinal == 0
 		}},
-		"no file to follow": {"u:1", nil, func(f *config.File, _ *config.Limiter) bool { return f.Path == "" }},
+		"no file to follow": {"u:1", nil,
+			func(f *config.File, _ *config.Limiter) bool { return f.Path == "" }},
 		"upstreams": {"u:1 https://v h2c://w:2", nil, func(f *config.File, _ *config.Limiter) bool {
 			ups := f.Proxy.Upstreams
-			return len(ups) == 3 && ups[0].String() == "http://u:1" && ups[1].String() == "https://v" && ups[2].Scheme == "h2c"
+			return len(ups) == 3 && ups[0].String() == "http://u:1" && ups[1].String() == "https://v" &&
+				ups[2].Scheme == "h2c"
 		}},
-		"--rpm":          {"--rpm 7 u:1", nil, func(_ *config.File, l *config.Limiter) bool { return l.Limit.Rates[0] == perMinute(7) }},
-		"--rpm 0":        {"--rpm 0 u:1", nil, func(_ *config.File, l *config.Limiter) bool { return len(l.Limit.Rates) == 0 }},
-		"--inflight":     {"--inflight 7 u:1", nil, func(_ *config.File, l *config.Limiter) bool { return l.Limit.InFlight == 7 }},
-		"--inflight 0":   {"--inflight 0 u:1", nil, func(_ *config.File, l *config.Limiter) bool { return l.Limit.InFlight == 0 }},
-		"--refuse":       {"--refuse u:1", nil, func(_ *config.File, l *config.Limiter) bool { return l.Refuse }},
-		"--max-wait":     {"--max-wait 90s u:1", nil, func(_ *config.File, l *config.Limiter) bool { return l.MaxWait == 90*time.Second }},
-		"--max-keys":     {"--max-keys 9 u:1", nil, func(_ *config.File, l *config.Limiter) bool { return l.MaxKeys == 9 }},
-		"--policy":       {"--policy tracking u:1", nil, func(_ *config.File, l *config.Limiter) bool { return l.Policy == "tracking" }},
-		"--admin off":    {"--admin off u:1", nil, func(f *config.File, _ *config.Limiter) bool { return f.Proxy.Admin.Listen == "off" }},
-		"--listen":       {"--listen :80 u:1", nil, func(f *config.File, _ *config.Limiter) bool { return f.Proxy.Listen == ":80" }},
-		"--replicas":     {"--replicas 3 u:1", nil, func(f *config.File, _ *config.Limiter) bool { return f.Pool.Replicas == 3 }},
-		"--ordinal":      {"--replicas 3 --ordinal 2 u:1", nil, func(f *config.File, _ *config.Limiter) bool { return f.Pool.Ordinal == 2 }},
-		"env: listen":    {"u:1", map[string]string{"QUOTIENT_LISTEN": ":81"}, func(f *config.File, _ *config.Limiter) bool { return f.Proxy.Listen == ":81" }},
-		"env: replicas":  {"u:1", map[string]string{"QUOTIENT_REPLICAS": "5"}, func(f *config.File, _ *config.Limiter) bool { return f.Pool.Replicas == 5 }},
-		"flags go first": {"--replicas 4 u:1", map[string]string{"QUOTIENT_REPLICAS": "5"}, func(f *config.File, _ *config.Limiter) bool { return f.Pool.Replicas == 4 }},
-		"env: a pod's index": {"--replicas 3 u:1", map[string]string{"QUOTIENT_ORDINAL": "0"}, func(f *config.File, _ *config.Limiter) bool {
-			return f.Pool.Ordinal == 1
+		"--rpm": {"--rpm 7 u:1", nil, func(_ *config.File, l *config.Limiter) bool {
+			return l.Limit.Rates[0] == perMinute(7)
 		}},
+		"--rpm 0": {"--rpm 0 u:1", nil, func(_ *config.File, l *config.Limiter) bool {
+			return len(l.Limit.Rates) == 0
+		}},
+		"--inflight": {"--inflight 7 u:1", nil,
+			func(_ *config.File, l *config.Limiter) bool { return l.Limit.InFlight == 7 }},
+		"--inflight 0": {"--inflight 0 u:1", nil,
+			func(_ *config.File, l *config.Limiter) bool { return l.Limit.InFlight == 0 }},
+		"--refuse": {"--refuse u:1", nil, func(_ *config.File, l *config.Limiter) bool { return l.Refuse }},
+		"--max-wait": {"--max-wait 90s u:1", nil,
+			func(_ *config.File, l *config.Limiter) bool { return l.MaxWait == 90*time.Second }},
+		"--max-keys": {"--max-keys 9 u:1", nil,
+			func(_ *config.File, l *config.Limiter) bool { return l.MaxKeys == 9 }},
+		"--policy": {"--policy tracking u:1", nil,
+			func(_ *config.File, l *config.Limiter) bool { return l.Policy == "tracking" }},
+		"--admin off": {"--admin off u:1", nil,
+			func(f *config.File, _ *config.Limiter) bool { return f.Proxy.Admin.Listen == "off" }},
+		"--listen": {"--listen :80 u:1", nil,
+			func(f *config.File, _ *config.Limiter) bool { return f.Proxy.Listen == ":80" }},
+		"--replicas": {"--replicas 3 u:1", nil,
+			func(f *config.File, _ *config.Limiter) bool { return f.Pool.Replicas == 3 }},
+		"--ordinal": {"--replicas 3 --ordinal 2 u:1", nil,
+			func(f *config.File, _ *config.Limiter) bool { return f.Pool.Ordinal == 2 }},
+		"env: listen": {"u:1", map[string]string{"QUOTIENT_LISTEN": ":81"},
+			func(f *config.File, _ *config.Limiter) bool { return f.Proxy.Listen == ":81" }},
+		"env: replicas": {"u:1", map[string]string{"QUOTIENT_REPLICAS": "5"},
+			func(f *config.File, _ *config.Limiter) bool { return f.Pool.Replicas == 5 }},
+		"flags go first": {"--replicas 4 u:1", map[string]string{"QUOTIENT_REPLICAS": "5"},
+			func(f *config.File, _ *config.Limiter) bool { return f.Pool.Replicas == 4 }},
+		"env: a pod's index": {"--replicas 3 u:1", map[string]string{"QUOTIENT_ORDINAL": "0"},
+			func(f *config.File, _ *config.Limiter) bool {
+				return f.Pool.Ordinal == 1
+			}},
 		"--pool, no way back": {"--pool dns:p. u:1", nil, func(f *config.File, _ *config.Limiter) bool {
-			return f.Pool.Source == "dns:p." && f.Pool.Await && f.Pool.Replicas == 0 && f.Pool.MaxAge > 1000*time.Hour
+			return f.Pool.Source == "dns:p." && f.Pool.Await && f.Pool.Replicas == 0 &&
+				f.Pool.MaxAge > 1000*time.Hour
 		}},
-		"--pool and --replicas": {"--pool redis://h:1/0 --replicas 6 u:1", nil, func(f *config.File, _ *config.Limiter) bool {
-			return f.Pool.Await && f.Pool.Replicas == 6 && f.Pool.MaxAge == time.Minute
-		}},
-		"text that TOML would escape": {`--pool file:/a'b"c\d u:1`, nil, func(f *config.File, _ *config.Limiter) bool {
-			return f.Pool.Source == `file:/a'b"c\d`
-		}},
+		"--pool and --replicas": {"--pool redis://h:1/0 --replicas 6 u:1", nil,
+			func(f *config.File, _ *config.Limiter) bool {
+				return f.Pool.Await && f.Pool.Replicas == 6 && f.Pool.MaxAge == time.Minute
+			}},
+		"text that TOML would escape": {`--pool file:/a'b"c\d u:1`, nil,
+			func(f *config.File, _ *config.Limiter) bool {
+				return f.Pool.Source == `file:/a'b"c\d`
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := fileOf(t, c.env, strings.Fields(c.args)...)
@@ -185,16 +209,21 @@ func TestEnvironmentThatMakesNoSense(t *testing.T) {
 		args string
 		want string
 	}{
-		"an ordinal below 0":    {map[string]string{"QUOTIENT_ORDINAL": "-1"}, "u:1", `QUOTIENT_ORDINAL is "-1"`},
-		"an ordinal in words":   {map[string]string{"QUOTIENT_ORDINAL": "one"}, "u:1", `QUOTIENT_ORDINAL is "one"`},
-		"an ordinal, empty":     {map[string]string{"QUOTIENT_ORDINAL": ""}, "u:1", `QUOTIENT_ORDINAL is ""`},
-		"an ordinal beyond":     {map[string]string{"QUOTIENT_ORDINAL": "3"}, "--replicas 3 u:1", `QUOTIENT_ORDINAL is "3", want less than`},
-		"replicas in words":     {map[string]string{"QUOTIENT_REPLICAS": "many"}, "u:1", "QUOTIENT_REPLICAS"},
-		"no replicas":           {map[string]string{"QUOTIENT_REPLICAS": "0"}, "u:1", "QUOTIENT_REPLICAS is 0"},
-		"an address and a file": {map[string]string{"QUOTIENT_LISTEN": ":1"}, "--config f", "QUOTIENT_LISTEN does not go with --config"},
+		"an ordinal below 0": {map[string]string{"QUOTIENT_ORDINAL": "-1"}, "u:1",
+			`QUOTIENT_ORDINAL is "-1"`},
+		"an ordinal in words": {map[string]string{"QUOTIENT_ORDINAL": "one"}, "u:1",
+			`QUOTIENT_ORDINAL is "one"`},
+		"an ordinal, empty": {map[string]string{"QUOTIENT_ORDINAL": ""}, "u:1", `QUOTIENT_ORDINAL is ""`},
+		"an ordinal beyond": {map[string]string{"QUOTIENT_ORDINAL": "3"}, "--replicas 3 u:1",
+			`QUOTIENT_ORDINAL is "3", want less than`},
+		"replicas in words": {map[string]string{"QUOTIENT_REPLICAS": "many"}, "u:1", "QUOTIENT_REPLICAS"},
+		"no replicas":       {map[string]string{"QUOTIENT_REPLICAS": "0"}, "u:1", "QUOTIENT_REPLICAS is 0"},
+		"an address and a file": {map[string]string{"QUOTIENT_LISTEN": ":1"}, "--config f",
+			"QUOTIENT_LISTEN does not go with --config"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := parsed(t, c.env, strings.Fields(c.args)...); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := parsed(t, c.env, strings.Fields(c.args)...); err == nil ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
@@ -220,10 +249,11 @@ func TestBesideAFile(t *testing.T) {
 		args              []string
 		replicas, ordinal int
 	}{
-		"nothing":                    {nil, nil, 2, 0},
-		"an ordinal":                 {nil, []string{"--ordinal", "2"}, 2, 2},
-		"a pod's index":              {map[string]string{"QUOTIENT_ORDINAL": "1"}, nil, 2, 2},
-		"replicas":                   {nil, []string{"--replicas", "5", "--ordinal", "4", "--log", "json"}, 5, 4},
+		"nothing":       {nil, nil, 2, 0},
+		"an ordinal":    {nil, []string{"--ordinal", "2"}, 2, 2},
+		"a pod's index": {map[string]string{"QUOTIENT_ORDINAL": "1"}, nil, 2, 2},
+		"replicas": {nil,
+			[]string{"--replicas", "5", "--ordinal", "4", "--log", "json"}, 5, 4},
 		"the environment's replicas": {map[string]string{"QUOTIENT_REPLICAS": "7"}, nil, 7, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -249,7 +279,8 @@ func TestBesideAFile(t *testing.T) {
 // TestPrintConfig checks that what is printed is the file that the flags are read through.
 func TestPrintConfig(t *testing.T) {
 	var out, errs bytes.Buffer
-	args := []string{"proxy", "--print-config", "--rpm", "60", "--refuse", "--replicas", "3", "--pool", "env:", "localhost:8080"}
+	args := []string{"proxy", "--print-config", "--rpm", "60", "--refuse", "--replicas", "3", "--pool",
+		"env:", "localhost:8080"}
 	if code := run(t.Context(), args, streams{&out, &errs}); code != exitOK {
 		t.Fatalf("exit %d: %s", code, &errs)
 	}

@@ -40,7 +40,8 @@ func TestHelp(t *testing.T) {
 				t.Fatalf("exit %d: %s", code, &errs)
 			}
 			golden(t, "help"+strings.TrimSuffix("-"+command, "-")+".txt", out.Bytes())
-			if command != "" && !strings.Contains(out.String(), "\n    "+"quotient "+command) && command != "completion" {
+			if command != "" && !strings.Contains(out.String(), "\n    "+"quotient "+command) &&
+				command != "completion" {
 				t.Error("there is no example")
 			}
 		})
@@ -61,14 +62,18 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		{"check", exitUsage, "<file>"},
 		{"check testdata/nosuch.toml", exitFailed, "nosuch.toml"},
 		{"check testdata/broken.toml", exitFailed, "testdata/broken.toml:3:1: limiters.api.rate"},
-		{"check testdata/nosource.toml", exitFailed, "testdata/nosource.toml:2:10: pool.source: \"reddis\" is not one of"},
+		{"check testdata/nosource.toml", exitFailed,
+			"testdata/nosource.toml:2:10: pool.source: \"reddis\" is not one of"},
 		{"proxy --config testdata/broken.toml", exitFailed, "testdata/broken.toml:3:1: limiters.api.rate"},
 		{"proxy --config testdata/noproxy.toml", exitFailed, "[proxy] is missing"},
 		{"completion tcsh", exitUsage, "bash"},
-		{"check testdata/throttle.toml", exitFailed, "testdata/throttle.toml:2:5: semaphores.A: 0 is not between 1"},
-		{"leases -c testdata/throttle.toml", exitFailed, "testdata/throttle.toml:2:5: semaphores.A: 0 is not between 1"},
+		{"check testdata/throttle.toml", exitFailed,
+			"testdata/throttle.toml:2:5: semaphores.A: 0 is not between 1"},
+		{"leases -c testdata/throttle.toml", exitFailed,
+			"testdata/throttle.toml:2:5: semaphores.A: 0 is not between 1"},
 		{"leases -c testdata/broken.toml", exitFailed, "testdata/broken.toml:3:1: limiters.api.rate"},
-		{"leases -c testdata/noproxy.toml", exitFailed, "testdata/noproxy.toml: the section [leases] is missing"},
+		{"leases -c testdata/noproxy.toml", exitFailed,
+			"testdata/noproxy.toml: the section [leases] is missing"},
 		{"leases -c testdata", exitFailed, "it is no regular file"},
 		{"leases --port 65536", exitUsage, "--port is 65536, want 0 to 65535"},
 		{"leases --address a/b", exitUsage, "--address: \"a/b\" is no host"},
@@ -106,7 +111,8 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 
 func TestCheckPraises(t *testing.T) {
 	var out, errs bytes.Buffer
-	if code := run(t.Context(), []string{"check", "testdata/print-config.toml"}, streams{&out, &errs}); code != exitOK {
+	if code := run(t.Context(), []string{"check", "testdata/print-config.toml"},
+		streams{&out, &errs}); code != exitOK {
 		t.Fatalf("exit %d: %s", code, &errs)
 	}
 	if !strings.HasSuffix(out.String(), "print-config.toml: well: 1 limiter, 1 rule\n") {
@@ -120,21 +126,24 @@ func TestCheckPraisesLeases(t *testing.T) {
 	if code := run(t.Context(), args, streams{&out, &errs}); code != exitOK {
 		t.Fatalf("exit %d: %s", code, &errs)
 	}
-	if !strings.HasSuffix(out.String(), "throttle.toml: well: 4 semaphores\n") || strings.Count(errs.String(), "\n") != 4 {
+	if !strings.HasSuffix(out.String(), "throttle.toml: well: 4 semaphores\n") ||
+		strings.Count(errs.String(), "\n") != 4 {
 		t.Errorf("got %q, %q", &out, &errs)
 	}
 }
 
 func TestLevelsOfTheLog(t *testing.T) {
 	for text, want := range map[string]slog.Level{
-		"": slog.LevelWarn, "error": slog.LevelError, "WARN": slog.LevelWarn, "INFO": slog.LevelInfo, "TRACE": slog.LevelDebug,
+		"": slog.LevelWarn, "error": slog.LevelError, "WARN": slog.LevelWarn, "INFO": slog.LevelInfo,
+		"TRACE": slog.LevelDebug,
 	} {
 		got, err := levelOf(func(string) (string, bool) { return text, true })
 		if err != nil || got != want {
 			t.Errorf("%s: %v, %v, want %v", text, got, err, want)
 		}
 	}
-	if _, err := levelOf(func(string) (string, bool) { return "loud", true }); err == nil || !strings.Contains(err.Error(), "loud") {
+	if _, err := levelOf(func(string) (string, bool) { return "loud", true }); err == nil ||
+		!strings.Contains(err.Error(), "loud") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -145,7 +154,8 @@ func TestVersion(t *testing.T) {
 		if code := run(t.Context(), []string{arg}, streams{&out, &errs}); code != exitOK {
 			t.Fatalf("%s: exit %d: %s", arg, code, &errs)
 		}
-		if fields := strings.Fields(out.String()); len(fields) < 4 || fields[0] != "quotient" || !strings.Contains(fields[len(fields)-1], "/") {
+		if fields := strings.Fields(out.String()); len(fields) < 4 || fields[0] != "quotient" ||
+			!strings.Contains(fields[len(fields)-1], "/") {
 			t.Errorf("%s: got %q", arg, &out)
 		}
 	}

@@ -45,8 +45,8 @@ func adminOf(t *testing.T, log io.Writer) (
 	return s, c, func(method, path, body string) answer { return ask(t, method, clients.URL+path, body) }
 }
 
-// TestOperatorBreaksALease: of a hundred operators who break one lease one does. The next in the queue has it then,
-// and its old holder finds out at its heartbeat.
+// TestOperatorBreaksALease: of a hundred operators who break one lease one does. The next in the queue has it
+// then, and its old holder finds out at its heartbeat.
 func TestOperatorBreaksALease(t *testing.T) {
 	var log bytes.Buffer
 	_, c, ask := adminOf(t, &log)
@@ -61,11 +61,13 @@ func TestOperatorBreaksALease(t *testing.T) {
 	if err != nil || len(state.Semaphores) != 1 || !state.Leads || state.Peers != 2 {
 		t.Fatalf("%+v, %v", state, err)
 	}
-	if s := state.Semaphores[0]; s.Name != "A" || s.Max != 2 || s.Level != 1 || s.Acquired != 2 || s.Pending != 1 || s.Holders != 1 || s.Waiters != 1 {
+	if s := state.Semaphores[0]; s.Name != "A" || s.Max != 2 || s.Level != 1 || s.Acquired != 2 ||
+		s.Pending != 1 || s.Holders != 1 || s.Waiters != 1 {
 		t.Errorf("semaphore %+v", s)
 	}
 	locks, err := c.LeaseLocks(ctx, "A", 10)
-	if err != nil || len(locks.Held) != 1 || len(locks.Pending) != 1 || strconv.FormatUint(locks.Held[0].Peer, 10) != holder {
+	if err != nil || len(locks.Held) != 1 || len(locks.Pending) != 1 ||
+		strconv.FormatUint(locks.Held[0].Peer, 10) != holder {
 		t.Fatalf("%+v, %v", locks, err)
 	}
 	old := locks.Held[0]
@@ -85,7 +87,8 @@ func TestOperatorBreaksALease(t *testing.T) {
 	if n := strings.Count(log.String(), "lease broken by an operator"); broke.Load() != 1 || n != 1 {
 		t.Errorf("%d of a hundred broke it, %d lines: %s", broke.Load(), n, &log)
 	}
-	if locks, err = c.LeaseLocks(ctx, "A", 10); err != nil || len(locks.Held) != 1 || strconv.FormatUint(locks.Held[0].Peer, 10) != waiter || locks.Held[0].Token <= old.Token {
+	if locks, err = c.LeaseLocks(ctx, "A", 10); err != nil || len(locks.Held) != 1 ||
+		strconv.FormatUint(locks.Held[0].Peer, 10) != waiter || locks.Held[0].Token <= old.Token {
 		t.Errorf("afterwards %+v, %v", locks, err)
 	}
 	if a := ask("PUT", "/peers/"+holder, `{"expires_in":"5m"}`); a.header.Get("Lease-Broken") != "A" {
@@ -98,7 +101,8 @@ func TestLeaseAdminErrors(t *testing.T) {
 	s, c, ask := adminOf(t, io.Discard)
 	ctx := t.Context()
 	var peer uint64
-	if err := json.Unmarshal([]byte(ask("POST", "/new_peer", `{"expires_in":"5m"}`).body), &peer); err != nil {
+	if err := json.Unmarshal([]byte(ask("POST", "/new_peer", `{"expires_in":"5m"}`).body),
+		&peer); err != nil {
 		t.Fatal(err)
 	}
 	status := func(err error) int {
@@ -117,12 +121,19 @@ func TestLeaseAdminErrors(t *testing.T) {
 	for name, tt := range map[string]struct {
 		err  error
 		want int
-	}{"unknown semaphore": {unknown, 404}, "holds nothing": {idle, 412}, "unknown peer": {stranger, 412}, "list on stand-by": {list, 503}, "break on stand-by": {late, 503}} {
+	}{
+		"unknown semaphore": {unknown, 404},
+		"holds nothing":     {idle, 412},
+		"unknown peer":      {stranger, 412},
+		"list on stand-by":  {list, 503},
+		"break on stand-by": {late, 503},
+	} {
 		if got := status(tt.err); got != tt.want {
 			t.Errorf("%s: %d, want %d", name, got, tt.want)
 		}
 	}
-	if state, err := c.Leases(ctx, 1); err != nil || state.Leads || state.Leader != "http://10.0.0.7:8000" || len(state.Semaphores) != 0 {
+	if state, err := c.Leases(ctx, 1); err != nil || state.Leads || state.Leader != "http://10.0.0.7:8000" ||
+		len(state.Semaphores) != 0 {
 		t.Errorf("on stand-by %+v, %v", state, err)
 	}
 }

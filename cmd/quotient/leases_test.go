@@ -97,7 +97,8 @@ func TestLeasesAreServed(t *testing.T) {
 	p.wants(second+"/my%20gpu", 3, http.StatusConflict)
 	body := get(t, p.url+"/metrics").body
 	for _, line := range []string{
-		`throttle_acquired{semaphore="A"} 1`, `throttle_pending{semaphore="A"} 1`, `throttle_max{semaphore="my gpu"} 2`,
+		`throttle_acquired{semaphore="A"} 1`, `throttle_pending{semaphore="A"} 1`,
+		`throttle_max{semaphore="my gpu"} 2`,
 		"throttle_num_404 0", "quotient_config_last_reload_successful 1", "go_goroutines ",
 	} {
 		if !strings.Contains(body, "\n"+line) {
@@ -124,7 +125,8 @@ func TestLeasesOfAllNames(t *testing.T) {
 	}
 	p.mu.Unlock()
 	for _, name := range []string{"a|b^[c]", "%2F&", "is_acquired", "%C3%A4%20%3F"} {
-		line := p.raw("PUT " + p.peer() + "/" + name + "? HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n" +
+		line := p.raw("PUT " + p.peer() + "/" + name +
+			"? HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n" +
 			"Content-Length: 1\r\nConnection: close\r\n\r\n1")
 		if line != "HTTP/1.1 200 OK" {
 			t.Errorf("%s: %s", name, line)
@@ -163,7 +165,8 @@ func TestLeasesFollowTheFile(t *testing.T) {
 
 	renamed(t, path, "[semaphores]\nA = 0\n")
 	p.signal(syscall.SIGHUP)
-	if line := p.logged("file refused"); !strings.Contains(line["error"].(string), "throttle.toml:2:5: semaphores.A: 0 is not") {
+	if line := p.logged("file refused"); !strings.Contains(line["error"].(string),
+		"throttle.toml:2:5: semaphores.A: 0 is not") {
 		t.Errorf("the log has %v", line)
 	}
 	renamed(t, path, "[election]\nendpoints = [\"a:1\"]\n")
@@ -181,7 +184,9 @@ func TestLeasesFollowTheFile(t *testing.T) {
 	}
 	p.wants(p.peer()+"/B", 1, http.StatusOK)
 	renamed(t, path, "[semaphores]\nA = 1\n")
-	p.untilGot("the lower maximum", func() bool { return get(t, p.url+"/remainder?semaphore=A").body == "-1" })
+	p.untilGot("the lower maximum", func() bool {
+		return get(t, p.url+"/remainder?semaphore=A").body == "-1"
+	})
 	if a := p.wants(p.peer()+"/B", 1, http.StatusBadRequest); a.body != "Unknown semaphore" {
 		t.Errorf("got %v", a)
 	}
@@ -198,7 +203,8 @@ func TestLeasesEndAtOnce(t *testing.T) {
 		go func() { answers <- p.ask(http.MethodPut, peer+"/A?block_for=1h", "1") }()
 	}
 	p.waiting("A", waiters)
-	for _, sent := range []string{"", "PUT /peers/1/A HTTP/1.1\r\nHost: a\r\n", "POST /new_peer HTTP/1.1\r\nHost: a\r\nContent-Length: 30\r\n\r\n{"} {
+	for _, sent := range []string{"", "PUT /peers/1/A HTTP/1.1\r\nHost: a\r\n",
+		"POST /new_peer HTTP/1.1\r\nHost: a\r\nContent-Length: 30\r\n\r\n{"} {
 		c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
 		if err != nil {
 			t.Fatal(err)
@@ -226,7 +232,8 @@ func TestLeasesAreRestored(t *testing.T) {
 	transport := new(http.Transport)
 	defer transport.CloseIdleConnections()
 	c := &lease.Client{
-		URLs: []string{p.url}, HTTP: &http.Client{Transport: transport}, ExpiresIn: 6 * time.Second, BlockFor: time.Second,
+		URLs: []string{p.url}, HTTP: &http.Client{Transport: transport}, ExpiresIn: 6 * time.Second,
+		BlockFor: time.Second,
 	}
 	held, err := c.Lock(ctx, "A", 1)
 	if err != nil {
@@ -324,7 +331,8 @@ func TestLeasesBesideAProxy(t *testing.T) {
 	written(t, path, up.URL, 1, "")
 	p.signal(syscall.SIGHUP)
 	p.until("refused", func(s admin.State) bool {
-		return strings.Contains(s.File.Error, "leases: the section is missing: to stop serving takes a restart")
+		return strings.Contains(s.File.Error,
+			"leases: the section is missing: to stop serving takes a restart")
 	})
 	p.signal(syscall.SIGTERM)
 	if code := p.wait(); code != exitOK {
@@ -354,8 +362,10 @@ func TestLeasesSayWhatIsSuspicious(t *testing.T) {
 	p = startLeases(t, "-c", filepath.Join(filepath.Dir(path), "absent.toml"))
 	p.logged(filepath.Join(filepath.Dir(path), "absent.toml") + ": there is no such file")
 	p.logged("there are no semaphores")
-	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "absent.toml"), []byte("[semaphores]\nA = 1\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "absent.toml"), []byte("[semaphores]\nA = 1\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.untilGot("the file that came is read", func() bool { return get(t, p.url+"/remainder?semaphore=A").body == "1" })
+	p.untilGot("the file that came is read",
+		func() bool { return get(t, p.url+"/remainder?semaphore=A").body == "1" })
 }

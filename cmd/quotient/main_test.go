@@ -9,8 +9,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// asProgram is the environment variable that makes a test's binary the program itself. So what is tested has the
-// race detector, and the files that a guard has changed.
+// asProgram is the environment variable that makes a test's binary the program itself. So what is tested has
+// the race detector, and the files that a guard has changed.
 const asProgram = "QUOTIENT_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {

@@ -46,13 +46,16 @@ func TestReadTokens(t *testing.T) {
 }
 
 func TestAccess(t *testing.T) {
-	if _, err := access(config.Admin{TokenFile: "nosuch"}, "proxy.admin"); err == nil || !strings.Contains(err.Error(), "proxy.admin.token-file") {
+	if _, err := access(config.Admin{TokenFile: "nosuch"}, "proxy.admin"); err == nil ||
+		!strings.Contains(err.Error(), "proxy.admin.token-file") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := access(config.Admin{ReadOnlyTokenFile: "nosuch"}, "proxy.admin"); err == nil || !strings.Contains(err.Error(), "proxy.admin.read-only-token-file") {
+	if _, err := access(config.Admin{ReadOnlyTokenFile: "nosuch"}, "proxy.admin"); err == nil ||
+		!strings.Contains(err.Error(), "proxy.admin.read-only-token-file") {
 		t.Errorf("got %v", err)
 	}
-	if opts, err := access(config.Admin{TLS: &config.TLS{ClientCA: "ca"}, Hosts: []string{"ops"}}, "proxy.admin"); err != nil || len(opts) != 2 {
+	if opts, err := access(config.Admin{TLS: &config.TLS{ClientCA: "ca"}, Hosts: []string{"ops"}},
+		"proxy.admin"); err != nil || len(opts) != 2 {
 		t.Errorf("got %d options, %v", len(opts), err)
 	}
 }
@@ -64,7 +67,8 @@ func pair(t *testing.T, dir, name string) *config.TLS {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotAfter: time.Now().Add(time.Hour)}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{name},
+		NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -142,9 +146,13 @@ func TestSuspicious(t *testing.T) {
 	f := &config.File{
 		Pool: config.Pool{Replicas: 3},
 		Limiters: map[string]config.Limiter{
-			"dry": {DryRun: true}, "few": {Limit: quotient.Limit{InFlight: 2}}, "well": {Limit: quotient.Limit{InFlight: 3}},
+			"dry": {DryRun: true}, "few": {Limit: quotient.Limit{InFlight: 2}},
+			"well": {Limit: quotient.Limit{InFlight: 3}},
 		},
-		Proxy: &config.Proxy{Listen: "127.0.0.1:1", Upstreams: []*url.URL{{Scheme: "http", Host: "127.0.0.1:1"}, {Scheme: "http", Host: "127.0.0.1:2"}}},
+		Proxy: &config.Proxy{Listen: "127.0.0.1:1", Upstreams: []*url.URL{
+			{Scheme: "http", Host: "127.0.0.1:1"},
+			{Scheme: "http", Host: "127.0.0.1:2"},
+		}},
 	}
 	want := "limiter dry is in a dry run: everything is admitted\n" +
 		"limiter few has 2 slots for 3 replicas: some refuse everything\n" +

@@ -146,7 +146,8 @@ func TestReloadsUnderLoad(t *testing.T) {
 	}
 	// Watch may have seen a change before Reload did.
 	if f := s.conf.State(); f.Failures < reloads/10 || f.Error != "" {
-		t.Errorf("%d failures, want at least %d; the last error is %q, want none", f.Failures, reloads/10, f.Error)
+		t.Errorf("%d failures, want at least %d; the last error is %q, want none", f.Failures,
+			reloads/10, f.Error)
 	}
 }
 

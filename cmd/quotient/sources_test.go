@@ -57,7 +57,8 @@ func stopped(t *testing.T, src quotient.Source) {
 func TestSecretsOfSourcesAreNotShown(t *testing.T) {
 	const secret = "opensesame"
 	for scheme, arg := range map[string]string{
-		"redis": "//u:" + secret + "@h:port/0", "rediss": "//u:" + secret + "@h:1/zero", "etcd": "//u:" + secret + "@a:1/x",
+		"redis": "//u:" + secret + "@h:port/0", "rediss": "//u:" + secret + "@h:1/zero",
+		"etcd": "//u:" + secret + "@a:1/x",
 	} {
 		if _, err := sources()[scheme](arg); err == nil || strings.Contains(err.Error(), secret) {
 			t.Errorf("%s: got %v", scheme, err)

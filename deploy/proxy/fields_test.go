@@ -124,8 +124,8 @@ type file map[string]string
 
 // order is how the sections of a file follow each other, with the brackets that they have.
 var order = []string{
-	"[pool]", "[limiters.api]", "[limiters.api.demand]", "[[limiters.api.rates]]", "[proxy]", "[[proxy.rules]]",
-	"[proxy.tls]", "[proxy.jwt]",
+	"[pool]", "[limiters.api]", "[limiters.api.demand]", "[[limiters.api.rates]]", "[proxy]",
+	"[[proxy.rules]]", "[proxy.tls]", "[proxy.jwt]",
 	"[proxy.health]", "[proxy.timeouts]", "[proxy.max]", "[proxy.admin]",
 	"[leases]", "[leases.semaphores.api]", "[leases.election]",
 }
@@ -193,7 +193,8 @@ func (f file) text() string {
 		section := strings.Trim(brackets, "[]")
 		var lines []string
 		for at, value := range f {
-			if name, ok := strings.CutPrefix(at, section+"."); ok && !strings.Contains(name, ".") && value != "" {
+			if name, ok := strings.CutPrefix(at, section+"."); ok && !strings.Contains(name, ".") &&
+				value != "" {
 				lines = append(lines, name+" = "+value+"\n")
 			}
 		}
@@ -249,7 +250,8 @@ func TestDefaultsOfThePage(t *testing.T) {
 			}
 		case err != nil:
 			t.Errorf("%s is required: %v", r.at(), err)
-		case slices.Contains([]string{"none", "requests", "from `per", "from `listen"}, r.value): // no value spells it
+		// no value spells it
+		case slices.Contains([]string{"none", "requests", "from `per", "from `listen"}, r.value):
 		default:
 			if set, err := with(r.at(), value).parse(); err != nil || !same(bare, set) {
 				t.Errorf("%s = %s is not the default: %v", r.at(), value, err)
@@ -312,7 +314,8 @@ func ends(r row) (good, bad []string) {
 		return []string{fmt.Sprint(a), fmt.Sprint(b)}, []string{fmt.Sprint(a - 1), fmt.Sprint(b + 1), `"1"`}
 	case two:
 		a, b := long(low), long(high)
-		return []string{quoted(a), quoted(((a + b) / 2).Truncate(time.Second)), quoted(b)}, []string{quoted(a - 1), quoted(b + 1), "1"}
+		return []string{quoted(a), quoted(((a + b) / 2).Truncate(time.Second)), quoted(b)},
+			[]string{quoted(a - 1), quoted(b + 1), "1"}
 	}
 	return nil, nil
 }

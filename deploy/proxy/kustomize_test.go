@@ -265,7 +265,8 @@ func checkRestricted(t *testing.T, dir string, pod corev1.PodSpec) {
 		}
 		for _, m := range c.VolumeMounts {
 			if !m.ReadOnly || m.SubPath != "" {
-				t.Errorf("%s: %s mounts %s, read-only %v, sub-path %q", dir, c.Name, m.Name, m.ReadOnly, m.SubPath)
+				t.Errorf("%s: %s mounts %s, read-only %v, sub-path %q", dir, c.Name, m.Name, m.ReadOnly,
+					m.SubPath)
 			}
 		}
 	}

@@ -22,7 +22,8 @@ func TestLeaseFlagsOfThePage(t *testing.T) {
 	}
 	says := map[string]string{}
 	_, help, _ = strings.Cut(help, "\nFlags:\n")
-	parts := regexp.MustCompile(`(?m)^ {2,6}(?:-[a-z], )?(--[a-z-]+)(?:=\S+)? `).FindAllStringSubmatchIndex(help, -1)
+	parts := regexp.MustCompile(`(?m)^ {2,6}(?:-[a-z], )?(--[a-z-]+)(?:=\S+)? `).
+		FindAllStringSubmatchIndex(help, -1)
 	for i, at := range parts {
 		end := len(help)
 		if i+1 < len(parts) {
@@ -34,7 +35,8 @@ func TestLeaseFlagsOfThePage(t *testing.T) {
 	for _, m := range flagRow.FindAllStringSubmatch(read(t, leasesPage), -1) {
 		name, value := m[1], strings.Trim(m[2], "`")
 		text, ok := says[name]
-		if named := value != "none" && !strings.HasPrefix(value, "from "); !ok || named && !strings.Contains(text, value) {
+		if named := value != "none" && !strings.HasPrefix(value, "from "); !ok ||
+			named && !strings.Contains(text, value) {
 			t.Errorf("the page has %s with the default %s, the program says %q", name, value, text)
 		}
 		delete(says, name)

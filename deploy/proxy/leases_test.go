@@ -35,7 +35,8 @@ func lookLeases(t *testing.T) *appsv1.Deployment {
 		case *corev1.Service:
 			service = o
 		case *corev1.ConfigMap:
-			if o.Name != "quotient-leases" || o.Data["quotient.toml"] != read(t, leasesBase+"/quotient.toml") {
+			if o.Name != "quotient-leases" ||
+				o.Data["quotient.toml"] != read(t, leasesBase+"/quotient.toml") {
 				t.Errorf("the ConfigMap is %q: %v", o.Name, o.Data)
 			}
 		default:
@@ -102,11 +103,13 @@ func TestLeasePodsTakeOver(t *testing.T) {
 	d := lookLeases(t)
 	set := leasesOf(t, leasesBase+"/quotient.toml")
 	if set.Election == nil || len(set.Election.Endpoints) == 0 || set.Grace <= set.Election.TTL {
-		t.Errorf("grace %v, election %+v: a holder cannot restore before a waiter comes", set.Grace, set.Election)
+		t.Errorf("grace %v, election %+v: a holder cannot restore before a waiter comes", set.Grace,
+			set.Election)
 	}
 	replicas, roll := *d.Spec.Replicas, d.Spec.Strategy.RollingUpdate
 	if replicas != 2 || roll.MaxUnavailable.IntVal < replicas || roll.MaxSurge.IntVal < replicas {
-		t.Errorf("%d replicas, of which %v may be missing and %v be added", replicas, roll.MaxUnavailable, roll.MaxSurge)
+		t.Errorf("%d replicas, of which %v may be missing and %v be added", replicas, roll.MaxUnavailable,
+			roll.MaxSurge)
 	}
 	pod := d.Spec.Template.Spec
 	memory := pod.Containers[0].Resources.Limits.Memory().Value()

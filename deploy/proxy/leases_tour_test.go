@@ -116,14 +116,17 @@ func play(t *testing.T, dir string, typed []command, moved *strings.Replacer) []
 	defer cancel()
 	shell := exec.CommandContext(ctx, "bash", "-c", script)
 	shell.Dir, shell.WaitDelay = dir, 5*time.Second
-	shell.Cancel = func() error { return shell.Process.Signal(syscall.SIGTERM) } // it ends what it has started
-	shell.Env = append(os.Environ(), "PATH="+filepath.Dir(binary(t))+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	// it ends what it has started
+	shell.Cancel = func() error { return shell.Process.Signal(syscall.SIGTERM) }
+	shell.Env = append(os.Environ(), "PATH="+filepath.Dir(binary(t))+string(filepath.ListSeparator)+
+		os.Getenv("PATH"))
 	var out, log bytes.Buffer
 	shell.Stdout, shell.Stderr = &out, &log
 	err := shell.Run()
 	printed := strings.Split(out.String(), mark)
 	if len(printed) != len(typed)+1 {
-		t.Fatalf("%v: %d of %d commands have ended: %s%s", err, len(printed)-1, len(typed), out.String(), log.String())
+		t.Fatalf("%v: %d of %d commands have ended: %s%s", err, len(printed)-1, len(typed), out.String(),
+			log.String())
 	}
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -78,7 +78,8 @@ func TestPodMonitorOfLeases(t *testing.T) {
 		found = true
 		number := port(d.Spec.Template.Spec.Containers[0], *m.Spec.PodMetricsEndpoints[0].Port)
 		if !within(m.Spec.Selector.MatchLabels, d.Spec.Template.Labels) || number != "8000" {
-			t.Errorf("the selector is %v, the labels are %v, port %s", m.Spec.Selector, d.Spec.Template.Labels, number)
+			t.Errorf("the selector is %v, the labels are %v, port %s", m.Spec.Selector,
+				d.Spec.Template.Labels, number)
 		}
 	}
 	if !found {

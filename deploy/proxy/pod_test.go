@@ -106,7 +106,9 @@ func TestPool(t *testing.T) {
 		if p.HoldDown < 40*time.Second {
 			t.Errorf("%s: a hold-down of %v is no longer than answers of DNS live", dir, p.HoldDown)
 		}
-		i := slices.IndexFunc(d.quotient.Env, func(e corev1.EnvVar) bool { return e.Name == "QUOTIENT_ORDINAL" })
+		i := slices.IndexFunc(d.quotient.Env, func(e corev1.EnvVar) bool {
+			return e.Name == "QUOTIENT_ORDINAL"
+		})
 		if (i >= 0) != (kind == "StatefulSet") {
 			t.Errorf("%s: an ordinal %v, in a %s", dir, i >= 0, kind)
 		}
@@ -140,7 +142,8 @@ func TestPodsEndInOrder(t *testing.T) {
 		}
 		for name, l := range f.Limiters {
 			if stays := sleep(d.pod.Containers[0]); d.sidecar && (l.MaxWait == 0 || l.MaxWait > stays) {
-				t.Errorf("%s: requests of %s wait for %v, the service stays for %v", dir, name, l.MaxWait, stays)
+				t.Errorf("%s: requests of %s wait for %v, the service stays for %v", dir, name,
+					l.MaxWait, stays)
 			}
 		}
 	}

@@ -19,7 +19,11 @@ func TestProbesReachTheProgram(t *testing.T) {
 		"0.0.0.0:4040", listen, "0.0.0.0:4041", admin, "http://api:8080", "http://"+admin,
 		"dns:quotient-replicas?uncapped", "file:replicas", "/etc/quotient-admin/token", "token",
 	).Replace(read(t, "kustomize/base/quotient.toml"))
-	for name, text := range map[string]string{"quotient.toml": text, "replicas": "3\n", "token": token + "\n"} {
+	for name, text := range map[string]string{
+		"quotient.toml": text,
+		"replicas":      "3\n",
+		"token":         token + "\n",
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +47,8 @@ func TestProbesReachTheProgram(t *testing.T) {
 			c.want = http.StatusForbidden
 		}
 		if got := ask(t, admin, c.path, c.token, "10.1.2.3:4041"); got != c.want {
-			t.Errorf("%s by an address of a translator, with the token %q: %d, want %d", c.path, c.token, got, c.want)
+			t.Errorf("%s by an address of a translator, with the token %q: %d, want %d", c.path, c.token,
+				got, c.want)
 		}
 	}
 }

@@ -31,7 +31,8 @@ func verify(t *testing.T, text string, args ...string) (string, error) {
 	t.Helper()
 	exe, err := exec.LookPath(analyze)
 	if err != nil {
-		needed.Without(t, analyze, analyze+" is not installed: nothing is known about the unit (apt-get install systemd)")
+		needed.Without(t, analyze, analyze+" is not installed: nothing is known about the unit (apt-get "+
+			"install systemd)")
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -72,7 +73,8 @@ func TestUnitIsClosed(t *testing.T) {
 	if open == text {
 		t.Fatal("the unit sets no CapabilityBoundingSet")
 	}
-	if _, err := verify(t, open, "security", "--offline=true", "--no-pager", "--threshold="+most); err == nil {
+	if _, err := verify(t, open, "security", "--offline=true", "--no-pager",
+		"--threshold="+most); err == nil {
 		t.Error("a service with all capabilities is as closed")
 	}
 }

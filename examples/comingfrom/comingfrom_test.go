@@ -1,4 +1,5 @@
-// Package comingfrom holds the code of docs/coming-from.md, to the letter, and shows that it does what the page says.
+// Package comingfrom holds the code of docs/coming-from.md, to the letter, and shows that it does what the
+// page says.
 package comingfrom
 
 import (
@@ -54,7 +55,8 @@ func fromGoLimiter() (*quotient.Limiter, error) {
 		return nil, err
 	}
 	more := quotient.Rates(quotient.Rate{Name: "more", Events: 100, Per: time.Minute})
-	return limiter, limiter.Override("big customer", &more) // store.Set(ctx, "big customer", 100, time.Minute)
+	// store.Set(ctx, "big customer", 100, time.Minute)
+	return limiter, limiter.Override("big customer", &more)
 }
 
 func take(limiter *quotient.Limiter, key string) (ok bool, retryAfter time.Duration) {
@@ -118,7 +120,8 @@ func get(ctx context.Context, l *quotient.Limiter, f func(context.Context) (stri
 }
 
 func fromGubernator() (*quotient.Limiter, error) {
-	return quotient.New(quotient.Rates(quotient.PerSecond(10)), quotient.Replicas(4)) // TryAcquire("account:1")
+	// TryAcquire("account:1")
+	return quotient.New(quotient.Rates(quotient.PerSecond(10)), quotient.Replicas(4))
 }
 
 func fromNginx(next http.Handler) (http.Handler, error) {

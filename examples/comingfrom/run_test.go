@@ -78,7 +78,8 @@ func TestWaiting(t *testing.T) {
 			t.Fatal(err)
 		}
 		start := time.Now()
-		for range 5 { // 15 events at 25 a second; the first call is above the local burst of 2.5, and owes the rest
+		// 15 events at 25 a second; the first call is above the local burst of 2.5, and owes the rest
+		for range 5 {
 			if err := waitForTurn(t.Context(), l); err != nil {
 				t.Fatal(err)
 			}
@@ -153,7 +154,9 @@ func TestCaddyWindow(t *testing.T) {
 // One address has five requests in flight at nginx, and here.
 func TestNginxConnections(t *testing.T) {
 	inFakeTime(t, "in flight", func(t *testing.T) {
-		h, err := fromNginx(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }))
+		h, err := fromNginx(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			time.Sleep(time.Second)
+		}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,7 +29,8 @@ func github(base http.RoundTripper) *http.Client {
 func openAI() (*quotient.Limiter, error) {
 	requests := quotient.Rate{Name: "requests", Events: 500, Per: time.Minute}
 	used := quotient.Rate{Name: "tokens", Unit: "tokens", Events: 30_000, Per: time.Minute}
-	return quotient.New(quotient.Rates(requests, used), quotient.Policy(policy.Tracking{}), quotient.BeyondShare())
+	return quotient.New(quotient.Rates(requests, used), quotient.Policy(policy.Tracking{}),
+		quotient.BeyondShare())
 }
 
 // A completion sends a text to the API, and returns the answer and how many tokens it used.
@@ -63,7 +64,8 @@ func onSchedule(ctx context.Context, c *lease.Client, job func(context.Context, 
 	}
 	giveUp.Stop()
 	defer func() { _ = held.Unlock(context.WithoutCancel(ctx)) }()
-	return job(held.Context(), held.Token()) // send the token with each write; the context ends with the lease
+	// send the token with each write; the context ends with the lease
+	return job(held.Context(), held.Token())
 }
 
 func retry(ctx context.Context, budget *quotient.Limiter, attempt func() (time.Duration, error)) error {

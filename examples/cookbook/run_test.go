@@ -176,8 +176,8 @@ var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "hello")
 })
 
-// Each key gets this replica's quarter of the burst of ten, and one key's refusals are not another's. Requests
-// without a key share one limit.
+// Each key gets this replica's quarter of the burst of ten, and one key's refusals are not another's.
+// Requests without a key share one limit.
 func TestEachKey(t *testing.T) {
 	fake(t, "keys", func(t *testing.T) {
 		h := made[http.Handler](t)(limitEachKey(hello))
@@ -269,7 +269,8 @@ func TestTenantsAndRoutes(t *testing.T) {
 		}
 		var held quotient.Permits
 		for range 20 {
-			p, d := routes.TryAcquire(httplimit.Pattern(mux)(httptest.NewRequest(http.MethodGet, "/reports", nil)))
+			p, d := routes.TryAcquire(httplimit.Pattern(mux)(httptest.NewRequest(http.MethodGet,
+				"/reports", nil)))
 			if !d.OK {
 				t.Fatal(d)
 			}
@@ -321,7 +322,8 @@ func TestPriorities(t *testing.T) {
 	})
 }
 
-// Five attempts for one account, however it is spelled, then one a minute. Each address has 20 for all accounts.
+// Five attempts for one account, however it is spelled, then one a minute. Each address has 20 for all
+// accounts.
 func TestLogin(t *testing.T) {
 	fake(t, "login", func(t *testing.T) {
 		addresses, accounts, err := loginLimits()

@@ -196,7 +196,8 @@ func TestOpenAI(t *testing.T) {
 		status := 200
 		during := func(d time.Duration) (sent int) {
 			for end := time.Now().Add(d); time.Now().Before(end); {
-				err := prompt(t.Context(), l, "hello", func(context.Context, string) (*http.Response, int, error) {
+				err := prompt(t.Context(), l, "hello", func(context.Context, string) (*http.Response,
+					int, error) {
 					time.Sleep(10 * time.Millisecond)
 					sent++
 					return answer(status), 700, nil
@@ -259,7 +260,8 @@ func TestOnSchedule(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("without a server: %v", err)
 	}
-	for start := time.Now(); server.Stats().Peers > 0; time.Sleep(time.Millisecond) { // clients leave in the background
+	// clients leave in the background
+	for start := time.Now(); server.Stats().Peers > 0; time.Sleep(time.Millisecond) {
 		if time.Since(start) > 20*time.Second {
 			t.Fatalf("%d clients are left", server.Stats().Peers)
 		}

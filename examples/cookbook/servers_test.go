@@ -47,7 +47,8 @@ func payingFirst(limiter *quotient.Limiter, pays func(*http.Request) bool, api h
 		}
 		return quotient.PriorityNormal
 	})
-	return httplimit.Middleware(limiter, httplimit.Constant("api"), first, httplimit.Wait(httplimit.Forever))(api)
+	return httplimit.Middleware(limiter, httplimit.Constant("api"), first,
+		httplimit.Wait(httplimit.Forever))(api)
 }
 
 func tenantLimits() (tenants, routes *quotient.Limiter, err error) {

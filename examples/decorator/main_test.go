@@ -28,9 +28,11 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// Workers that know their ordinals take turns: two calls of the pool are nine tenths of an interval apart at the least.
+// Workers that know their ordinals take turns: two calls of the pool are nine tenths of an interval apart at
+// the least.
 func TestCallsAreSpaced(t *testing.T) {
-	for name, work := range map[string]func(context.Context, *quotient.Limiter, *api){"wait": wait, "skip": skip} {
+	for name, work := range map[string]func(context.Context, *quotient.Limiter, *api){"wait": wait,
+		"skip": skip} {
 		synctest.Test(t, func(t *testing.T) {
 			var a api
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

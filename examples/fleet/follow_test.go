@@ -54,7 +54,8 @@ func TestFollowed(t *testing.T) {
 		{"just too much", logOf(flow{1, 10, 20, 56, 0}), false, 0, 1.12},
 		{"just too little", logOf(flow{1, 10, 20, 44, 0}), false, 0, 0.88},
 		{"too late to be sure", logOf(flow{1, 10, 17.3, 100, 0}, flow{1, 17.3, 20, 50, 0}), false, 0, 2},
-		{"only passing by", logOf(flow{1, 10, 13, 20, 0}, flow{1, 13, 15, 50, 0}, flow{1, 15, 20, 90, 0}), false, 0, 1.8},
+		{"only passing by", logOf(flow{1, 10, 13, 20, 0}, flow{1, 13, 15, 50, 0}, flow{1, 15, 20, 90, 0}),
+			false, 0, 1.8},
 		{"nothing sent", nil, false, 0, 0},
 	} {
 		took, ok := followed(row.log, ph)
@@ -78,7 +79,8 @@ func phasesOf(p plan) (all []phase) {
 	return all
 }
 
-// TestEveryCheckCanFail: a fleet that does all as it should is content, and each fault breaks the checks that it should.
+// TestEveryCheckCanFail: a fleet that does all as it should is content, and each fault breaks the checks that
+// it should.
 func TestEveryCheckCanFail(t *testing.T) {
 	// Scenes change after 4, 10, 19 and 27 s, and the last one ends after 30.
 	start, half, back := flow{1, 0, 4, 100, 0}, flow{1, 4, 10, 25, 1}, flow{1, 10, 19, 50, 0}
@@ -90,11 +92,15 @@ func TestEveryCheckCanFail(t *testing.T) {
 		broken string
 	}{
 		{"as it should be", logOf(start, half, half2, back, back2, busy, last), ""},
-		{"never cuts", logOf(start, flow{1, 4, 10, 25, 25}, flow{2, 4, 10, 25, 25}, back, back2, busy, last), "the limit halves, overshoot, 429s"},
+		{"never cuts", logOf(start, flow{1, 4, 10, 25, 25}, flow{2, 4, 10, 25, 25}, back, back2, busy, last),
+			"the limit halves, overshoot, 429s"},
 		{"never climbs", logOf(start, half, half2, flow{1, 10, 19, 50, 0}, busy, last), "the limit is back"},
-		{"never climbs at all", logOf(start, half, half2, flow{1, 10, 30, 40, 0}), "the limit is back, the busy one, goodput"},
-		{"the wrong one is busy", logOf(start, half, half2, back, back2, flow{2, 19, 27, 95, 0}, last), "the busy one"},
-		{"one takes all", logOf(start, flow{1, 4, 10, 49, 0}, flow{2, 4, 10, 1, 0}, back, back2, busy, last), "fairness"},
+		{"never climbs at all", logOf(start, half, half2, flow{1, 10, 30, 40, 0}),
+			"the limit is back, the busy one, goodput"},
+		{"the wrong one is busy", logOf(start, half, half2, back, back2, flow{2, 19, 27, 95, 0}, last),
+			"the busy one"},
+		{"one takes all", logOf(start, flow{1, 4, 10, 49, 0}, flow{2, 4, 10, 1, 0}, back, back2, busy, last),
+			"fairness"},
 		{"nothing at all", nil, "the limit halves, the limit is back, the busy one, goodput"},
 	} {
 		o := judge(row.log, phasesOf(plan{Limit: 100, Tell: upstream.Fields}), 1)
@@ -128,7 +134,8 @@ func TestAReplicaObeys(t *testing.T) {
 	srv := httptest.NewServer(up)
 	defer srv.Close()
 	a := idle()
-	a.Upstream, a.Limit, a.Burst, a.Patience, a.Want, a.Policy = srv.URL, 5000, 5000, time.Second, 0.01, "aimd"
+	a.Upstream, a.Limit, a.Burst, a.Patience, a.Want, a.Policy = srv.URL, 5000, 5000, time.Second,
+		0.01, "aimd"
 	p := startReady(t, a)
 	if err := p.order(order{Want: 500}); err != nil {
 		t.Fatal(err)
@@ -155,7 +162,8 @@ func adaptiveRun(more ...string) (status int, said string) {
 	return status, stdout.String() + stderr.String()
 }
 
-// TestAFleetFollows plays the adaptive act. The machine has its part in it: one good run in three is asked for.
+// TestAFleetFollows plays the adaptive act. The machine has its part in it: one good run in three is asked
+// for.
 func TestAFleetFollows(t *testing.T) {
 	t.Parallel()
 	for range 3 {
@@ -163,7 +171,8 @@ func TestAFleetFollows(t *testing.T) {
 		if status == exitFailed {
 			t.Fatal(said)
 		}
-		if status == exitHeld && strings.Contains(said, "The fleet followed.") && strings.Count(said, "held  ") == 7 {
+		if status == exitHeld && strings.Contains(said, "The fleet followed.") &&
+			strings.Count(said, "held  ") == 7 {
 			return
 		}
 		t.Log(said)
@@ -178,7 +187,8 @@ func TestAFleetThatDoesNotLearnIsCaught(t *testing.T) {
 	if status != exitBroken {
 		t.Errorf("exit status %d, want %d", status, exitBroken)
 	}
-	for _, want := range []string{"BROKEN  the limit halves", "BROKEN  the limit is back", "BROKEN  429s", "did NOT follow"} {
+	for _, want := range []string{"BROKEN  the limit halves", "BROKEN  the limit is back", "BROKEN  429s",
+		"did NOT follow"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("no %q in\n%s", want, said)
 		}

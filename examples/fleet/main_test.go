@@ -57,7 +57,8 @@ func TestBadFlagsAreNamed(t *testing.T) {
 		{"-pool file -kill 8700ms", "-kill: 8.7s is too close to what comes next, at 12s: it may take 3.4s"},
 		{"-pool dns -kill 8600ms", "-kill: 8.6s is too close to what comes next, at 12s: it may take 3.5s"},
 		{"-pool redis -kill 7600ms", "-kill: 7.6s is too close to what comes next, at 12s: it may take 4.5s"},
-		{"-pool gossip -kill 6700ms", "-kill: 6.7s is too close to what comes next, at 12s: it may take 5.4s"},
+		{"-pool gossip -kill 6700ms", "-kill: 6.7s is too close to what comes next, at 12s: it " +
+			"may take 5.4s"},
 		{"more", `unexpected argument "more"`},
 		{"-unknown", "not defined: -unknown"},
 	}
@@ -77,7 +78,8 @@ func TestHelpDocumentsEveryFlag(t *testing.T) {
 	if got := run(context.Background(), []string{"-h"}, &stdout, &stderr); got != exitHeld {
 		t.Errorf("-h: exit status %d", got)
 	}
-	for _, name := range []string{"limit", "burst", "room", "want", "replicas", "join", "kill", "duration", "pool", "believe", "act", "tell", "policy", "color"} {
+	for _, name := range []string{"limit", "burst", "room", "want", "replicas", "join", "kill", "duration",
+		"pool", "believe", "act", "tell", "policy", "color"} {
 		if !strings.Contains(stderr.String(), "  -"+name+" ") {
 			t.Errorf("-h does not say what -%s is", name)
 		}
@@ -100,7 +102,8 @@ func TestAFleetHoldsItsLimit(t *testing.T) {
 		if status != exitHeld {
 			t.Fatalf("exit status %d, want %d\n%s%s", status, exitHeld, stdout.String(), stderr.String())
 		}
-		for _, want := range []string{"replica 4 joins", "replica 2 is killed", "held    the fleet", "held    replica 4", "Every bound held."} {
+		for _, want := range []string{"replica 4 joins", "replica 2 is killed", "held    the fleet",
+			"held    replica 4", "Every bound held."} {
 			if !strings.Contains(stdout.String(), want) {
 				t.Errorf("no %q in\n%s", want, stdout.String())
 			}
@@ -193,7 +196,8 @@ func TestAnInterruptEndsEverything(t *testing.T) {
 // TestTheProgramItself builds the command and interrupts it with a signal.
 func TestTheProgramItself(t *testing.T) {
 	exe := t.TempDir() + "/fleet"
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", exe, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", exe,
+		".").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

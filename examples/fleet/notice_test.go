@@ -60,9 +60,17 @@ func counted(pool string, join, kill time.Duration) *fleet {
 	zero := f.up.Since(0)
 	at := func(d time.Duration) int64 { return int64(d - zero) }
 	second := time.Second
-	all := []belief{{2, at(0), at(5 * ms)}, {3, at(second), at(second + 5*ms)}, {2, at(3 * second), at(3*second + 2100*ms)}}
+	all := []belief{
+		{2, at(0), at(5 * ms)},
+		{3, at(second), at(second + 5*ms)},
+		{2, at(3 * second), at(3*second + 2100*ms)},
+	}
 	late := []belief{all[0], {3, at(second), at(second + join)}, {2, at(3 * second), at(3*second + kill)}}
-	f.all = []*process{{id: 1, beliefs: all}, {id: 2, beliefs: late}, {id: 3, beliefs: []belief{{3, at(second), at(second + 5*ms)}}}}
+	f.all = []*process{
+		{id: 1, beliefs: all},
+		{id: 2, beliefs: late},
+		{id: 3, beliefs: []belief{{3, at(second), at(second + 5*ms)}}},
+	}
 	f.changes = []change{
 		{of: "join", at: second, said: second + 20*ms, until: 3 * second, alive: f.all},
 		{of: "kill", at: 3 * second, said: 3 * second, until: 8 * second, alive: f.all[:2], shrink: true},
@@ -100,7 +108,8 @@ func TestLateness(t *testing.T) {
 			}
 		}
 		if got := strings.Join(broken, " "); got != tt.broken {
-			t.Errorf("%s, %v and %v late, stall %v: broken %q, want %q", tt.pool, tt.join, tt.kill, tt.stall, got, tt.broken)
+			t.Errorf("%s, %v and %v late, stall %v: broken %q, want %q", tt.pool, tt.join, tt.kill, tt.stall,
+				got, tt.broken)
 		}
 	}
 }
@@ -170,7 +179,8 @@ func counts(t *testing.T, pool string) (missing []string) {
 		t.Errorf("-pool %s: exit status %d\n%s", pool, status, stdout.String())
 	}
 	for _, want := range []string{
-		"3 replicas know how many they are", "replica 4 joins, its bucket empty; no replica is notified", "all know of the join; noticed: ",
+		"3 replicas know how many they are", "replica 4 joins, its bucket empty; no replica is notified",
+		"all know of the join; noticed: ",
 		"replica 2 is killed", "all know of the kill; noticed: ", "held    the fleet", "held    replica 4",
 		"held    join", "held    kill", "Every bound held.",
 	} {
@@ -186,7 +196,8 @@ func counts(t *testing.T, pool string) (missing []string) {
 
 // silence is the proof that the verdict can fail: the platform falls silent before the join.
 func silence(t *testing.T) (missing []string) {
-	p, err := parsePlan([]string{"-pool", "file", "-join", "500ms", "-kill", "0", "-duration", "4s"}, io.Discard)
+	p, err := parsePlan([]string{"-pool", "file", "-join", "500ms", "-kill", "0", "-duration", "4s"},
+		io.Discard)
 	if err != nil {
 		t.Error(err)
 		return nil
@@ -201,7 +212,8 @@ func silence(t *testing.T) (missing []string) {
 		return nil
 	}
 	r := f.ruling()
-	if len(r.Lateness) != 1 || r.Lateness[0].Held != r.Lateness[0].open || !strings.Contains(r.Lateness[0].Found, "not noticed") {
+	if len(r.Lateness) != 1 || r.Lateness[0].Held != r.Lateness[0].open ||
+		!strings.Contains(r.Lateness[0].Found, "not noticed") {
 		t.Errorf("a join that nobody heard of: %+v", r.Lateness)
 	}
 	if g, end := f.growth, f.changes[0].until; g.to != end || end != f.phases[1].To {
@@ -219,13 +231,15 @@ func silence(t *testing.T) (missing []string) {
 // TestASlowJoinDelaysTheRest: what comes after it keeps its distance, and its lines are printed.
 func TestASlowJoinDelaysTheRest(t *testing.T) {
 	p := plan{Limit: 100, Burst: 1, Replicas: 1, Duration: 5 * time.Second}
-	f := &fleet{plan: p, out: newScreen(io.Discard, p), up: newUp(p), begin: -time.Minute, phases: []phase{{Limit: 100}}}
+	f := &fleet{plan: p, out: newScreen(io.Discard, p), up: newUp(p), begin: -time.Minute,
+		phases: []phase{{Limit: 100}}}
 	f.behind = 2 * time.Second
 	if next := f.catchUp(3); next != 8 {
 		t.Errorf("the next line is %d, want 8", next)
 	}
 	now := f.up.Now()
-	if left, most := f.until(moment{at: 5 * time.Second}), -53*time.Second-now; left > most || left < most-soon {
+	if left, most := f.until(moment{at: 5 * time.Second}), -53*time.Second-now; left > most ||
+		left < most-soon {
 		t.Errorf("%v until the end, want %v", left, most)
 	}
 }

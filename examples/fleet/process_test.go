@@ -190,7 +190,8 @@ func newUp(p plan) *upstream.Upstream {
 func TestNoLineIsLost(t *testing.T) {
 	var out bytes.Buffer
 	plan := plan{Limit: 100, Burst: 1, Replicas: 1, Duration: 5 * time.Second}
-	f := &fleet{plan: plan, out: newScreen(&out, plan), up: newUp(plan), begin: -time.Minute, phases: []phase{{Limit: 100}}}
+	f := &fleet{plan: plan, out: newScreen(&out, plan), up: newUp(plan), begin: -time.Minute,
+		phases: []phase{{Limit: 100}}}
 	if next := f.catchUp(3); next != 6 || strings.Count(out.String(), "\n") != 3 {
 		t.Errorf("the next line is %d after\n%s", next, out.String())
 	}
@@ -201,8 +202,10 @@ func TestAReplicaThatEndedLate(t *testing.T) {
 	ended := &process{id: 1, done: make(chan struct{})}
 	close(ended.done)
 	plan := plan{Limit: 100, Burst: 1, Replicas: 1, Duration: 10 * ms}
-	f := &fleet{plan: plan, out: newScreen(io.Discard, plan), up: newUp(plan), all: []*process{ended}, phases: []phase{{}}}
-	if err := f.play(t.Context(), division(f)); err == nil || !strings.Contains(err.Error(), "ended by itself") {
+	f := &fleet{plan: plan, out: newScreen(io.Discard, plan), up: newUp(plan), all: []*process{ended},
+		phases: []phase{{}}}
+	if err := f.play(t.Context(), division(f)); err == nil ||
+		!strings.Contains(err.Error(), "ended by itself") {
 		t.Errorf("play: %v", err)
 	}
 }
@@ -282,7 +285,8 @@ func TestAJoinerStartsEmpty(t *testing.T) {
 	for _, pool := range []string{"", "file"} {
 		for _, joins := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				r := replica{assignment: assignment{Pool: pool, Join: joins, Limit: 50, Burst: 6, Replicas: 4, Ordinal: 4}}
+				r := replica{assignment: assignment{Pool: pool, Join: joins, Limit: 50, Burst: 6, Replicas: 4,
+					Ordinal: 4}}
 				if err := r.makeLimiter(); err != nil {
 					t.Fatal(err)
 				}

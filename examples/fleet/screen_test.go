@@ -45,7 +45,13 @@ func TestColumnsAlign(t *testing.T) {
 
 func TestBarStopsAtTwiceTheLimit(t *testing.T) {
 	s, _ := testScreen("never")
-	for _, tt := range []struct{ sent, cells int }{{0, barCells}, {50, barCells}, {100, barCells}, {140, 28}, {1000, 2 * barCells}} {
+	for _, tt := range []struct{ sent, cells int }{
+		{0, barCells},
+		{50, barCells},
+		{100, barCells},
+		{140, 28},
+		{1000, 2 * barCells},
+	} {
 		bar := s.bar([]cell{{second: second{Sent: tt.sent}}}, 100)
 		if got := utf8.RuneCountInString(bar); got != tt.cells+1 {
 			t.Errorf("%d sent: bar of %d, want %d: %s", tt.sent, got, tt.cells+1, bar)
@@ -77,7 +83,8 @@ func TestColorOnlyWhenAsked(t *testing.T) {
 		s, out := testScreen(tt.color)
 		s.head()
 		s.line(1, []cell{{second{50, 1}, 12, true}}, 100)
-		s.event(time.Second, "replica 3 joins", "notified", announcement{ids: []int{1}, delays: []time.Duration{ms}})
+		s.event(time.Second, "replica 3 joins", "notified",
+			announcement{ids: []int{1}, delays: []time.Duration{ms}})
 		s.adaptiveHead()
 		s.outcome(outcome{Scenes: []followUp{{}}, Checks: []check{{Held: true}}})
 		s.summary(summary{Phases: []result{{}}})
@@ -95,7 +102,8 @@ func TestRulingSaysWhichWindowBroke(t *testing.T) {
 		Verdicts: []verdict{{Of: "the fleet", Bound: "2, 3", Worst: bad, Judged: true}},
 		Requests: 100, Fleet: flat(100, 10), Begin: time.Second,
 	})
-	for _, want := range []string{"5,050 windows", "BROKEN", "the fleet", "2.000 –   2.500 s", "62 sent, 60.0 allowed", "A bound was BROKEN."} {
+	for _, want := range []string{"5,050 windows", "BROKEN", "the fleet", "2.000 –   2.500 s",
+		"62 sent, 60.0 allowed", "A bound was BROKEN."} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the ruling lacks %q:\n%s", want, out)
 		}
@@ -107,7 +115,8 @@ func TestShort(t *testing.T) {
 		d    time.Duration
 		want string
 	}{
-		{0, "0 µs"}, {83, "0.083 µs"}, {1500, "1.5 µs"}, {2345678, "2.35 ms"}, {250 * ms, "250 ms"}, {1500 * ms, "1.50 s"},
+		{0, "0 µs"}, {83, "0.083 µs"}, {1500, "1.5 µs"}, {2345678, "2.35 ms"}, {250 * ms, "250 ms"},
+		{1500 * ms, "1.50 s"},
 	} {
 		if got := short(tt.d); got != tt.want {
 			t.Errorf("short(%d) = %q, want %q", tt.d, got, tt.want)

@@ -18,7 +18,11 @@ const ms = time.Millisecond
 func flat(rate, burst float64) budget { return budget{steps: []step{{rate: rate, burst: burst}}} }
 
 func TestAllowed(t *testing.T) {
-	shrunk := budget{steps: []step{{rate: 10, burst: 4}, {from: time.Second, rate: 5, burst: 2}, {from: 3 * time.Second, rate: 20, burst: 8}}}
+	shrunk := budget{steps: []step{
+		{rate: 10, burst: 4},
+		{from: time.Second, rate: 5, burst: 2},
+		{from: 3 * time.Second, rate: 20, burst: 8},
+	}}
 	grown := flat(100, 10)
 	grown.growth = growth{from: 200 * ms, to: 300 * ms, extra: 3}
 	tests := []struct {
@@ -54,7 +58,8 @@ func anyBudget(t *rapid.T) budget {
 	var b budget
 	from := time.Duration(0)
 	for range rapid.IntRange(1, 3).Draw(t, "steps") {
-		b.steps = append(b.steps, step{from: from, rate: amount.Draw(t, "rate"), burst: amount.Draw(t, "burst")})
+		b.steps = append(b.steps,
+			step{from: from, rate: amount.Draw(t, "rate"), burst: amount.Draw(t, "burst")})
 		from += time.Duration(rapid.IntRange(0, 3000).Draw(t, "step")) * ms
 	}
 	if rapid.Bool().Draw(t, "grows") {
@@ -153,7 +158,8 @@ func TestPropertyCorrectReplica(t *testing.T) {
 		s := &sender{rate: b.steps[0].rate, size: b.steps[0].burst, tokens: b.steps[0].burst}
 		var sent []departure
 		next := 1
-		for now := time.Duration(0); now < 6*time.Second; now += time.Duration(rapid.IntRange(1, 400).Draw(t, "gap")) * ms {
+		for now := time.Duration(0); now < 6*
+			time.Second; now += time.Duration(rapid.IntRange(1, 400).Draw(t, "gap")) * ms {
 			for next < len(b.steps) && b.steps[next].from <= now {
 				s.set(b.steps[next].from, b.steps[next].rate, b.steps[next].burst)
 				next++
@@ -181,10 +187,12 @@ func TestPropertyCorrectFleet(t *testing.T) {
 			senders[i] = &sender{rate: r, size: b, tokens: b}
 		}
 		b := flat(rate, max(burst, float64(n+1)))
-		b.growth = growth{from: born, to: known, extra: rate * (known - born).Seconds() * (float64(n+1)/float64(n) - 1)}
+		b.growth = growth{from: born, to: known,
+			extra: rate * (known - born).Seconds() * (float64(n+1)/float64(n) - 1)}
 		var sent []departure
 		told := false
-		for now := time.Duration(0); now < 3*time.Second; now += time.Duration(rapid.IntRange(1, 150).Draw(t, "gap")) * ms {
+		for now := time.Duration(0); now < 3*
+			time.Second; now += time.Duration(rapid.IntRange(1, 150).Draw(t, "gap")) * ms {
 			if now >= born && len(senders) == n {
 				r, b := share(n + 1)
 				senders = append(senders, &sender{rate: r, size: b, last: born})
@@ -270,9 +278,11 @@ func TestLatenessIsBelievedOnlyWhenPlausible(t *testing.T) {
 		{2, 6, 10 * ms, false},
 		{2, 7, 20 * ms, true},
 	} {
-		log := slices.Repeat([]upstream.Arrival{{Replica: tt.replica, Sent: time.Second, Late: tt.late}}, tt.n)
+		log := slices.Repeat([]upstream.Arrival{{Replica: tt.replica, Sent: time.Second, Late: tt.late}},
+			tt.n)
 		if w := b.worst(departures(believe(log, stalls), anyone)); w.broken() != tt.broken {
-			t.Errorf("replica %d, %d at once, %v late: broken %v, want %v: %+v", tt.replica, tt.n, tt.late, w.broken(), tt.broken, w)
+			t.Errorf("replica %d, %d at once, %v late: broken %v, want %v: %+v", tt.replica, tt.n, tt.late,
+				w.broken(), tt.broken, w)
 		}
 		if log[0].Late != tt.late {
 			t.Errorf("believe changed the log")
@@ -290,7 +300,8 @@ func TestDeparturesPickAndOrder(t *testing.T) {
 		name      string
 		got, want []departure
 	}{
-		{"all", departures(log, anyone), []departure{{10 * ms, 10 * ms}, {19 * ms, 20 * ms}, {25 * ms, 30 * ms}}},
+		{"all", departures(log, anyone),
+			[]departure{{10 * ms, 10 * ms}, {19 * ms, 20 * ms}, {25 * ms, 30 * ms}}},
 		{"one replica's", departures(log, from(1)), []departure{{19 * ms, 20 * ms}, {25 * ms, 30 * ms}}},
 		{"nobody's", departures(log, from(3)), nil},
 		{"arrivals", onArrival(log), together(31*ms, 32*ms, 33*ms)},

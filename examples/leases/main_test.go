@@ -42,7 +42,8 @@ func TestRun(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 		said := out.String()
-		for _, want := range []string{"it was restored", "Ben notices: lease: lost", "a newer holder has written"} {
+		for _, want := range []string{"it was restored", "Ben notices: lease: lost",
+			"a newer holder has written"} {
 			if !strings.Contains(said, want) {
 				t.Errorf("%q is missing in\n%s", want, said)
 			}

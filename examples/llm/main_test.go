@@ -71,8 +71,8 @@ func inMemory(t *testing.T, adaptive bool) (status int, out string) {
 }
 
 // TestClientsAdaptToBoth is the command's own claim: clients without any hint use up what is scarce. Nine
-// seconds from a cold start are short for fairness: about one run in fifteen ends while a client is still near
-// its least rate. So that claim must hold in most of five runs, and the others in each.
+// seconds from a cold start are short for fairness: about one run in fifteen ends while a client is still
+// near its least rate. So that claim must hold in most of five runs, and the others in each.
 func TestClientsAdaptToBoth(t *testing.T) {
 	const runs = 5
 	unfair := 0
@@ -118,15 +118,19 @@ func TestVerdict(t *testing.T) {
 	}{
 		{"all held", "requests", tally{Served: 95 * judged, Refused: judged, Tokens: 1000}, fair, ""},
 		{"tokens held", "tokens", tally{Served: 10, Tokens: 19_000 * judged}, fair, ""},
-		{"too little", "requests", tally{Served: 80 * judged, Tokens: 20_000 * judged}, fair, "BROKEN  requests used: 80.0 %"},
-		{"too few tokens", "tokens", tally{Served: 100 * judged, Tokens: 16_000 * judged}, fair, "BROKEN  tokens used: 80.0 %"},
+		{"too little", "requests", tally{Served: 80 * judged, Tokens: 20_000 * judged}, fair,
+			"BROKEN  requests used: 80.0 %"},
+		{"too few tokens", "tokens", tally{Served: 100 * judged, Tokens: 16_000 * judged}, fair,
+			"BROKEN  tokens used: 80.0 %"},
 		{"refused", "requests", tally{Served: 90, Refused: 10}, fair, "BROKEN  refused with 429: 10.0 %"},
-		{"one has all", "tokens", tally{Served: 10, Tokens: 19_000 * judged}, []float64{40, 0, 0, 0}, "BROKEN  fairness between the clients: 25.0 %"},
+		{"one has all", "tokens", tally{Served: 10, Tokens: 19_000 * judged}, []float64{40, 0, 0, 0},
+			"BROKEN  fairness between the clients: 25.0 %"},
 		{"nothing", "requests", tally{}, make([]float64, 4), "BROKEN  fairness"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out bytes.Buffer
-			r := result{phase: phase{scarce: c.scarce}, to: c.got, servedFrom: make([]float64, 4), servedTo: c.served}
+			r := result{phase: phase{scarce: c.scarce}, to: c.got, servedFrom: make([]float64, 4),
+				servedTo: c.served}
 			held := r.held(&out)
 			if held != (c.want == "") || !strings.Contains(out.String(), c.want) {
 				t.Errorf("held %v\n%s", held, out.String())
@@ -184,10 +188,13 @@ func TestAPITellsItsLimits(t *testing.T) {
 		}
 		long := `{"prompt":"` + strings.Repeat("text", 2000) + `","max_tokens":0}`
 		says(ask(long), http.StatusOK,
-			"x-ratelimit-limit-requests", "100", "x-ratelimit-remaining-requests", "100", "x-ratelimit-reset-requests", "0s",
-			"x-ratelimit-limit-tokens", "20000", "x-ratelimit-remaining-tokens", "18400", "x-ratelimit-reset-tokens", "80ms")
+			"x-ratelimit-limit-requests", "100", "x-ratelimit-remaining-requests", "100",
+			"x-ratelimit-reset-requests", "0s",
+			"x-ratelimit-limit-tokens", "20000", "x-ratelimit-remaining-tokens", "18400",
+			"x-ratelimit-reset-tokens", "80ms")
 		upstream.charge(22_000) // more than there is
-		says(ask(long), http.StatusTooManyRequests, "x-ratelimit-remaining-tokens", "0", "x-ratelimit-reset-tokens", "1.18s", "Retry-After", "")
+		says(ask(long), http.StatusTooManyRequests, "x-ratelimit-remaining-tokens", "0",
+			"x-ratelimit-reset-tokens", "1.18s", "Retry-After", "")
 		says(ask(long), http.StatusTooManyRequests, "Retry-After", "")
 		says(ask(long), http.StatusTooManyRequests, "Retry-After", "1")
 		time.Sleep(2 * minute)
@@ -215,7 +222,11 @@ func TestClientPutsTheCostRight(t *testing.T) {
 }
 
 func TestClientTellsRefusalsFromErrors(t *testing.T) {
-	for status, refused := range map[int]bool{http.StatusTooManyRequests: true, http.StatusBadRequest: false, http.StatusOK: false} {
+	for status, refused := range map[int]bool{
+		http.StatusTooManyRequests: true,
+		http.StatusBadRequest:      false,
+		http.StatusOK:              false,
+	} {
 		c := clientOf(t, status, "{")
 		_, err := c.complete(t.Context(), prompt{"text", 1})
 		if err == nil || errors.Is(err, errRefused) != refused {

@@ -41,7 +41,8 @@ func TestStrangersCannotChooseTheirAddress(t *testing.T) {
 		served  int
 	}{
 		{nil, clientBurst},
-		{[]netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, 3 * clientBurst}, // httptest's peer is 192.0.2.1
+		// httptest's peer is 192.0.2.1
+		{[]netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, 3 * clientBurst},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s, err := newService(c.proxies...)
@@ -50,7 +51,8 @@ func TestStrangersCannotChooseTheirAddress(t *testing.T) {
 			}
 			served := 0
 			for i := range 3 * clientBurst {
-				if ask(s, t.Context(), "/items/1", netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}).String()).Code == http.StatusOK {
+				if ask(s, t.Context(), "/items/1",
+					netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}).String()).Code == http.StatusOK {
 					served++
 				}
 			}
@@ -75,7 +77,8 @@ func TestDrain(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 		s.drain()
-		if code := <-codes; code != http.StatusServiceUnavailable || time.Since(start) != 100*time.Millisecond {
+		if code := <-codes; code != http.StatusServiceUnavailable ||
+			time.Since(start) != 100*time.Millisecond {
 			t.Errorf("%d after %v for who waited", code, time.Since(start))
 		}
 		if code := <-codes; code != http.StatusOK || time.Since(start) != 500*time.Millisecond {

@@ -25,7 +25,8 @@ func follow(most quotient.Limit, spend policy.Spend) *http.Client {
 }
 
 func gitHub() *http.Client { // 15 a second are 900 points a minute
-	return follow(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(15)}, InFlight: 100}, policy.SpendFast)
+	return follow(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(15)}, InFlight: 100},
+		policy.SpendFast)
 }
 
 func openAI() *http.Client {
@@ -33,7 +34,8 @@ func openAI() *http.Client {
 }
 
 func stripe() *http.Client { // InFlight: its limit of requests at once is not published
-	return follow(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}, InFlight: 20}, policy.SpendFast)
+	return follow(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(100)}, InFlight: 20},
+		policy.SpendFast)
 }
 
 func apiGateway() *http.Client {
@@ -81,7 +83,8 @@ func TestAdaptiveRecipes(t *testing.T) {
 type answers func() int
 
 func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: a(), Header: http.Header{}, Request: r, Body: io.NopCloser(strings.NewReader(""))}, nil
+	return &http.Response{StatusCode: a(), Header: http.Header{}, Request: r,
+		Body: io.NopCloser(strings.NewReader(""))}, nil
 }
 
 // The page for users stays short, and has no codes of scenarios.

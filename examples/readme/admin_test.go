@@ -107,8 +107,8 @@ func certificate(t *testing.T, dir, name string, parent *tls.Certificate) *tls.C
 	return &pair
 }
 
-// adminServers serves the limiters in the three ways of docs/admin.md. It returns what replaces the addresses of
-// the page.
+// adminServers serves the limiters in the three ways of docs/admin.md. It returns what replaces the addresses
+// of the page.
 func adminServers(t *testing.T, dir string, limiters *quotient.Registry) *strings.Replacer {
 	t.Helper()
 	t.Setenv("ADMIN_TOKEN", "an-admin-token-0123456789")
@@ -132,11 +132,13 @@ func adminServers(t *testing.T, dir string, limiters *quotient.Registry) *string
 	certificate(t, dir, "operator", ca)
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.Leaf)
-	config := &tls.Config{Certificates: []tls.Certificate{*own}, ClientCAs: pool, MinVersion: tls.VersionTLS13}
+	config := &tls.Config{Certificates: []tls.Certificate{*own}, ClientCAs: pool,
+		MinVersion: tls.VersionTLS13}
 	background(t, func(ctx context.Context) error { return serveTLS(ctx, certified, secure, config) })
 	awaitListener(t, plain)
 	awaitListener(t, secure)
-	return strings.NewReplacer("localhost:9091", plain, "localhost:9443", secure, "/run/api/admin.sock", socket)
+	return strings.NewReplacer("localhost:9091", plain, "localhost:9443", secure,
+		"/run/api/admin.sock", socket)
 }
 
 // Every command of docs/admin.md is run against a real server, and does what the page says.
@@ -181,14 +183,18 @@ func TestAdminPage(t *testing.T) {
 			_, taken := l.TryAcquireUpTo("big.example", 50)
 			expect("requests of the customer", taken, 50)
 		},
-		"Reset a key":                            func() { expect("left", l.Explain("big.example").Rules[0].Left, 500.0) },
+		"Reset a key": func() {
+			expect("left", l.Explain("big.example").Rules[0].Left, 500.0)
+		},
 		"Try a limit without refusing (dry run)": func() { expect("dry run", l.Stats().DryRun, true) },
 		"Set the replica count for a while": func() {
 			expect("replicas", l.Stats().Pool.Replicas, 4)
 			expect("for some minutes", time.Until(l.Stats().Pool.Until).Round(time.Minute), 10*time.Minute)
 			expect("admitted", l.Allow("big.example"), true)
 		},
-		"Explain a key":         func() { holds("/explain?limiter=api&key=big.example", `"overridden": true`) },
+		"Explain a key": func() {
+			holds("/explain?limiter=api&key=big.example", `"overridden": true`)
+		},
 		"List the hottest keys": func() { holds("/keys?limiter=api&top=20", `"big.example"`) },
 		"Where it listens":      nothing,
 		"A Unix socket":         nothing,

@@ -14,7 +14,8 @@ import (
 
 // The functions of docs/kubernetes.md, to the letter.
 
-func serve(ctx context.Context, server *http.Server, l net.Listener, drain func(), listed, grace time.Duration) error {
+func serve(ctx context.Context, server *http.Server, l net.Listener, drain func(),
+	listed, grace time.Duration) error {
 	done := make(chan error, 1)
 	go func() {
 		<-ctx.Done()       // SIGTERM, by signal.NotifyContext
@@ -46,7 +47,8 @@ func TestKubernetesServe(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	drained := false
-	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { cancel() })}
+	server := &http.Server{ReadHeaderTimeout: time.Second,
+		Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { cancel() })}
 	ended := make(chan error)
 	go func() {
 		ended <- serve(ctx, server, l, func() { drained = true }, time.Millisecond, 5*time.Second)

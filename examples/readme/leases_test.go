@@ -32,7 +32,8 @@ func work(ctx context.Context, token uint64) error {
 
 // TestLeasesNightly checks that the function of the page works under a lease, and gives it back.
 func TestLeasesNightly(t *testing.T) {
-	server, err := lease.NewServer(lease.Config{Semaphores: map[string]lease.Semaphore{"A": {Max: 1}}}, lease.ServerOptions{})
+	server, err := lease.NewServer(lease.Config{Semaphores: map[string]lease.Semaphore{"A": {Max: 1}}},
+		lease.ServerOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,8 @@ func TestLeasesNightly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if st := server.Stats(); st.Semaphores[0].Totals.Granted != 2 || st.Semaphores[0].Acquired != 0 || st.Peers != 0 {
+	if st := server.Stats(); st.Semaphores[0].Totals.Granted != 2 || st.Semaphores[0].Acquired != 0 ||
+		st.Peers != 0 {
 		t.Errorf("the server has %+v", st)
 	}
 }

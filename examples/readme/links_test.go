@@ -29,7 +29,8 @@ func page(text string) string { return fence.ReplaceAllString(text, "") }
 func anchors(text string) map[string]bool {
 	all := map[string]bool{}
 	for _, m := range heading.FindAllStringSubmatch(page(text), -1) {
-		title := link.ReplaceAllStringFunc(m[1], func(l string) string { return l[strings.Index(l, "[")+1 : strings.Index(l, "]")] })
+		title := link.ReplaceAllStringFunc(m[1],
+			func(l string) string { return l[strings.Index(l, "[")+1 : strings.Index(l, "]")] })
 		slug := strings.ReplaceAll(noSlug.ReplaceAllString(strings.ToLower(title), ""), " ", "-")
 		name := slug
 		for n := 1; all[name]; n++ {
@@ -117,7 +118,8 @@ func TestBroken(t *testing.T) {
 		t.Fatal(err)
 	}
 	for to, good := range map[string]bool{
-		"#a-code-title-15-x": true, "#two": true, "a.md#two-1": true, "a.md": true, "https://example.com/none": true, "../x/a.md": false,
+		"#a-code-title-15-x": true, "#two": true, "a.md#two-1": true, "a.md": true,
+		"https://example.com/none": true, "../x/a.md": false,
 		"#two-2": false, "#not-a-heading": false, "b.md": false, "b.md#two": false, "#Two": false,
 	} {
 		if why := broken(os.DirFS(dir), "a.md", to); (why == "") != good {

@@ -51,7 +51,8 @@ func TestQuickstart(t *testing.T) {
 			first, _, _ := strings.Cut(b.text, "\n")
 			name, ok := strings.CutPrefix(first, "// ")
 			if b.language != "go" || !ok || filepath.Ext(name) != ".go" {
-				t.Fatalf("a block of %q that begins with %q: want Go with the name of a file", b.language, first)
+				t.Fatalf("a block of %q that begins with %q: want Go with the name of a file",
+					b.language, first)
 			}
 			file := filepath.Join(dir, "tour", name)
 			if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {

@@ -23,8 +23,8 @@ var snippets = map[string]int{
 // runAsPrograms are pages whose Go blocks are whole programs; a test writes, builds and runs them.
 var runAsPrograms = map[string]bool{"docs/quickstart.md": true}
 
-// Every Go block of every page stands, but for its indentation, in a file that the compiler sees. A block that
-// shows another library is marked as such: its fence says "go before".
+// Every Go block of every page stands, but for its indentation, in a file that the compiler sees. A block
+// that shows another library is marked as such: its fence says "go before".
 func TestSnippetsCompile(t *testing.T) {
 	compiled := bare(goSources(t))
 	found := map[string]int{}

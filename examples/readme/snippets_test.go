@@ -122,7 +122,8 @@ func (silent) Watch(ctx context.Context, _ func(quotient.Pool, error)) error {
 
 // The limiters of the README wait for their first count, and give up waiting after a minute.
 func TestReadmeCounts(t *testing.T) {
-	_, _ = net.DefaultResolver.LookupHost(t.Context(), "localhost") // else its semaphore belongs to the bubble
+	// else its semaphore belongs to the bubble
+	_, _ = net.DefaultResolver.LookupHost(t.Context(), "localhost")
 	synctest.Test(t, func(t *testing.T) {
 		ended, end := context.WithCancel(t.Context())
 		end() // nothing here may leave the machine
@@ -155,7 +156,8 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: u.status, Body: http.NoBody, Request: r}, nil
 }
 
-// The client of the README starts far below the limit, goes up while it is served, and down when it is refused.
+// The client of the README starts far below the limit, goes up while it is served, and down when it is
+// refused.
 func TestReadmeClientFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := client()
@@ -177,7 +179,8 @@ func TestReadmeClientFollows(t *testing.T) {
 		most := in(1, http.StatusOK)
 		in(1, http.StatusTooManyRequests)
 		if after := in(1, http.StatusOK); before > 10 || most < 50 || most > 101 || after > most/2 {
-			t.Errorf("%d in the first second, %d at the top, %d after a second of refusals", before, most, after)
+			t.Errorf("%d in the first second, %d at the top, %d after a second of refusals", before,
+				most, after)
 		}
 	})
 }

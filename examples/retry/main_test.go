@@ -74,7 +74,8 @@ func TestGet(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := cl.budget.SetLimit(quotient.Rates(quotient.Rate{Events: 1, Per: time.Hour, Burst: c.budget})); err != nil {
+				if err := cl.budget.SetLimit(
+					quotient.Rates(quotient.Rate{Events: 1, Per: time.Hour, Burst: c.budget})); err != nil {
 					t.Fatal(err)
 				}
 				if c.budget > 1 {
@@ -88,7 +89,8 @@ func TestGet(t *testing.T) {
 					t.Errorf("got %v, want %v", err, c.want)
 				}
 				if len(a.asked) != c.attempts || time.Since(start) < c.atLeast {
-					t.Errorf("%d attempts in %v, want %d in at least %v", len(a.asked), time.Since(start), c.attempts, c.atLeast)
+					t.Errorf("%d attempts in %v, want %d in at least %v", len(a.asked), time.Since(start),
+						c.attempts, c.atLeast)
 				}
 				if got := cl.gate.Stats().Admitted; got != uint64(c.attempts) {
 					t.Errorf("%d of %d attempts passed the limiter", got, c.attempts)
@@ -123,7 +125,8 @@ func TestGetStops(t *testing.T) {
 func TestOverLoopback(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := loopback(ctx, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "nothing was served") {
+	if err := loopback(ctx, &bytes.Buffer{}); err == nil ||
+		!strings.Contains(err.Error(), "nothing was served") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -78,7 +78,8 @@ func answers(t *testing.T, url string, want int) {
 	t.Fatalf("%s: %d, want %d", url, last, want)
 }
 
-// The service is not ready before the first count, then has half of each limit, and shows it in metrics and on the page.
+// The service is not ready before the first count, then has half of each limit, and shows it in metrics and
+// on the page.
 func TestService(t *testing.T) {
 	addr, operator, pods := free(t), free(t), make(counted)
 	ctx, stop := context.WithCancel(t.Context())
@@ -87,7 +88,8 @@ func TestService(t *testing.T) {
 	go func() { ended <- run(ctx, c) }()
 	url := "http://" + addr
 	answers(t, url+"/ready", 503)
-	if status, _, body := get(t, url+"/hello", "X-API-Key", "key-of-ann"); status != 503 || !strings.Contains(body, "reduced-capacity") {
+	if status, _, body := get(t, url+"/hello", "X-API-Key", "key-of-ann"); status != 503 ||
+		!strings.Contains(body, "reduced-capacity") {
 		t.Errorf("before the first count: %d %s", status, body)
 	}
 	pods <- quotient.Pool{Replicas: 2}
@@ -106,17 +108,24 @@ func TestService(t *testing.T) {
 	if served < 5 || served > 7 {
 		t.Errorf("%d of ann's requests served, want 5 or little more", served)
 	}
-	for key, want := range map[string]int{"key-of-bob": 200, "key-of-eve": 429, "key-of-mallory": 401, "": 401} {
+	for key, want := range map[string]int{
+		"key-of-bob":     200,
+		"key-of-eve":     429,
+		"key-of-mallory": 401,
+		"":               401,
+	} {
 		status, header, body := get(t, url+"/hello", "X-API-Key", key)
 		if status != want || (header.Get("RateLimit") != "") != (want == 200) {
 			t.Errorf("%q: %d %s, %s, want %d", key, status, header.Get("RateLimit"), body, want)
 		}
 	}
-	if _, _, body := get(t, url+"/metrics"); !strings.Contains(body, `quotient_replicas{limiter="tenants",source="followed"} 2`) {
+	if _, _, body := get(t, url+"/metrics"); !strings.Contains(body,
+		`quotient_replicas{limiter="tenants",source="followed"} 2`) {
 		t.Errorf("metrics: %s", body)
 	}
 	for secret, want := range map[string]int{token: 200, "another-token-xyz": 401} {
-		if status, _, body := get(t, "http://"+operator+"/state", "Authorization", "Bearer "+secret); status != want {
+		if status, _, body := get(t, "http://"+operator+"/state", "Authorization",
+			"Bearer "+secret); status != want {
 			t.Errorf("the page with %q: %d %s, want %d", secret, status, body, want)
 		}
 	}

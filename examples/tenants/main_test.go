@@ -20,9 +20,12 @@ func TestRun(t *testing.T) {
 			t.Errorf("%v\n%s", err, out.String())
 		}
 		for _, want := range []string{
-			"10 admitted at once. \"small.example\"", "(plan free)", "100 admitted at once. \"shop.example\"", "(plan paid)",
-			"25 admitted at once. \"reports\"", "(plan internal)", "300 admitted at once. \"big.example\"", "(its own)",
-			"0 admitted at once. \"abuser.example\"", "free to paid: 10, then 90 more, and back in free 0; paid halved: 50",
+			"10 admitted at once. \"small.example\"", "(plan free)", "100 admitted at once. \"shop.example\"",
+			"(plan paid)",
+			"25 admitted at once. \"reports\"", "(plan internal)", "300 admitted at once. \"big.example\"",
+			"(its own)",
+			"0 admitted at once. \"abuser.example\"",
+			"free to paid: 10, then 90 more, and back in free 0; paid halved: 50",
 			"dry run: 10 of 10 admitted, 5 of them",
 		} {
 			if !strings.Contains(out.String(), want) {
@@ -33,7 +36,14 @@ func TestRun(t *testing.T) {
 }
 
 func TestCheckOrder(t *testing.T) {
-	for order, want := range map[string]bool{"pppppfffff": true, "ppfpppffff": true, "fpfppppfff": false, "fffffppppp": false, "ppppp": false, "": false} {
+	for order, want := range map[string]bool{
+		"pppppfffff": true,
+		"ppfpppffff": true,
+		"fpfppppfff": false,
+		"fffffppppp": false,
+		"ppppp":      false,
+		"":           false,
+	} {
 		if err := checkOrder(order); (err == nil) != want {
 			t.Errorf("%q: %v", order, err)
 		}

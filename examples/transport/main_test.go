@@ -83,7 +83,8 @@ func TestBodyHoldsItsSlot(t *testing.T) {
 	})
 }
 
-// The fixed client is served over a real network. The time is over before the one that learns begins, and it is judged for that.
+// The fixed client is served over a real network. The time is over before the one that learns begins, and it
+// is judged for that.
 func TestOverLoopback(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()

@@ -20,7 +20,8 @@ func TestRun(t *testing.T) {
 		if err := run(t.Context(), &out); err != nil {
 			t.Error(err)
 		}
-		if !strings.HasPrefix(out.String(), "600 messages") || strings.Contains(out.String(), "  0 taken and given back") {
+		if !strings.HasPrefix(out.String(), "600 messages") ||
+			strings.Contains(out.String(), "  0 taken and given back") {
 			t.Error(out.String())
 		}
 	})

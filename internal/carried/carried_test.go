@@ -25,7 +25,8 @@ func TestTheRealReplicaBorrows(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		s := l.Stats()
-		if s.Demand.Lent != 1 || s.Fleet.Replicas != 4 || s.Fleet.Admitted <= 750 || s.Demand.Received != 3*s.Demand.Sent {
+		if s.Demand.Lent != 1 || s.Fleet.Replicas != 4 || s.Fleet.Admitted <= 750 ||
+			s.Demand.Received != 3*s.Demand.Sent {
 			t.Errorf("stats: %+v, %+v", s.Demand, s.Fleet)
 		}
 		if part := l.Top(1)[0].Part; part < 0.9 {

@@ -165,7 +165,8 @@ func TestAClaimEnds(t *testing.T) {
 func TestRareEvents(t *testing.T) {
 	var s fairshare.Share
 	for now := turn; now <= 3*time.Second; now += turn {
-		own, _ := s.Next(now, fairshare.Seen{Span: turn, Spaced: time.Second}, others(s.Said(), 0, 0), four, maxAge)
+		own, _ := s.Next(now, fairshare.Seen{Span: turn, Spaced: time.Second}, others(s.Said(), 0, 0),
+			four, maxAge)
 		if want := now < 3*time.Second; (own[fairshare.Claim] > 0) != want {
 			t.Errorf("after %v it claims %v", now, own[fairshare.Claim])
 		}
@@ -193,9 +194,11 @@ func TestSlotsThatMustDrain(t *testing.T) {
 			own, _ = s.Next(now, seen, others(own, c.wanting, 0), four, maxAge)
 		}
 		w := float64(max(1, c.wanting))
-		level := (1 - float64(own[fairshare.Claim])/fairshare.Millionths) / (w + float64(own[fairshare.Wanting]))
+		level := (1 - float64(own[fairshare.Claim])/fairshare.Millionths) /
+			(w + float64(own[fairshare.Wanting]))
 		if rest := level * w; math.Abs(rest-c.rest) > 1e-5 {
-			t.Errorf("%v held, %d others want more: they may have %v, want %v", c.held, c.wanting, rest, c.rest)
+			t.Errorf("%v held, %d others want more: they may have %v, want %v", c.held, c.wanting,
+				rest, c.rest)
 		}
 	}
 }
@@ -216,7 +219,8 @@ func TestForgedNews(t *testing.T) {
 			for i := range news.Sum {
 				news.Sum[i] = wild()
 			}
-			seen := fairshare.Seen{Used: 2 * rng.Float64(), Held: rng.Float64(), Wants: rng.IntN(2) == 0, Span: turn}
+			seen := fairshare.Seen{Used: 2 * rng.Float64(), Held: rng.Float64(), Wants: rng.IntN(2) == 0,
+				Span: turn}
 			own, part := s.Next(now, seen, news, pool, maxAge)
 			fair := 1 / float64(pool.Replicas)
 			if part != 0 && !(part > fair && part <= 1) {

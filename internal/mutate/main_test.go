@@ -102,7 +102,8 @@ func play(t *testing.T, args ...string) (string, error) {
 	t.Setenv("GOWORK", "off")
 	t.Setenv("GOFLAGS", "")
 	var out bytes.Buffer
-	err := run(t.Context(), append([]string{"-dir", filepath.Join("testdata", "fixture"), "-files", "count.go"}, args...), &out)
+	err := run(t.Context(),
+		append([]string{"-dir", filepath.Join("testdata", "fixture"), "-files", "count.go"}, args...), &out)
 	return out.String(), err
 }
 
@@ -115,7 +116,8 @@ func TestRun(t *testing.T) {
 	for _, want := range []string{
 		"count.go:11 return: killed TestCountTo",
 		"count.go:8 removal: timed out TestCountTo (2s)",
-		"SURVIVED count.go:15 operator\n  - func loose(n int) bool { return n < 3 }\n  + func loose(n int) bool { return n <= 3 }\n",
+		"SURVIVED count.go:15 operator\n  - func loose(n int) bool { return n < 3 }\n  + func loose(n int) " +
+			"bool { return n <= 3 }\n",
 		"SURVIVED count.go:15 return\n",
 	} {
 		if !strings.Contains(out, want) {

@@ -13,7 +13,8 @@ func (r *result) Fatal(...any) { r.ended += "failed" }
 func (r *result) Skip(...any)  { r.ended += "skipped" }
 
 func TestListed(t *testing.T) {
-	for list, want := range map[string]bool{"": false, "npm": true, "etcd,npm": true, "npm-check": false, "npm,etcd": true} {
+	for list, want := range map[string]bool{"": false, "npm": true, "etcd,npm": true, "npm-check": false,
+		"npm,etcd": true} {
 		t.Setenv(Variable, list)
 		if got := Listed("npm"); got != want {
 			t.Errorf("%q: listed %v, want %v", list, got, want)

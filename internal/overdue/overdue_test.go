@@ -18,13 +18,16 @@ func TestDecision(t *testing.T) {
 	tokens := minute(quotient.ReasonRate, time.Second)
 	tokens.Unit = "tokens"
 	for name, tt := range map[string]struct{ now, turn, want quotient.Decision }{
-		"room by now":            {quotient.Decision{OK: true}, turn, quotient.Decision{Reason: quotient.ReasonWait}},
-		"no turn was known":      {slots, quotient.Decision{}, slots},
-		"the turn's rule":        {minute(quotient.ReasonRate, time.Second), turn, minute(quotient.ReasonRate, time.Hour)},
-		"slots are short too":    {slots, turn, minute(quotient.ReasonRate, time.Hour)},
-		"another unit is short":  {tokens, turn, minute(quotient.ReasonRate, time.Hour)},
-		"this replica's fault":   {pool, turn, pool},
-		"denied since it waited": {quotient.Decision{Reason: quotient.ReasonDenied}, turn, quotient.Decision{Reason: quotient.ReasonDenied}},
+		"room by now": {quotient.Decision{OK: true}, turn,
+			quotient.Decision{Reason: quotient.ReasonWait}},
+		"no turn was known": {slots, quotient.Decision{}, slots},
+		"the turn's rule": {minute(quotient.ReasonRate, time.Second), turn,
+			minute(quotient.ReasonRate, time.Hour)},
+		"slots are short too":   {slots, turn, minute(quotient.ReasonRate, time.Hour)},
+		"another unit is short": {tokens, turn, minute(quotient.ReasonRate, time.Hour)},
+		"this replica's fault":  {pool, turn, pool},
+		"denied since it waited": {quotient.Decision{Reason: quotient.ReasonDenied}, turn,
+			quotient.Decision{Reason: quotient.ReasonDenied}},
 	} {
 		if got := overdue.Decision(tt.now, tt.turn); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)

@@ -32,7 +32,8 @@ The first line, for nobody.
 ~
 }
 `
-	want := []string{"6 nobody", "9 nobody", "13 nobody", "16 nobody", "16 was said", "18 nobody", "22 nobody"}
+	want := []string{"6 nobody", "9 nobody", "13 nobody", "16 nobody", "16 was said", "18 nobody",
+		"22 nobody"}
 	got := hitsOf(t, "p.go", strings.ReplaceAll(src, "~", "`"), 0)
 	slices.Sort(got)
 	slices.Sort(want)

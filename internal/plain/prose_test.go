@@ -63,7 +63,8 @@ func TestLongSentence(t *testing.T) {
 		first, second, _ := strings.Cut(text, " ")
 		b := block{lines: []line{{3, first}, {4, second}}}
 		hits := b.check()
-		if got := len(hits) == 1 && hits[0].rule == ruleLong && hits[0].line == 3; got != want || len(hits) > 1 {
+		if got := len(hits) == 1 && hits[0].rule == ruleLong && hits[0].line == 3; got != want ||
+			len(hits) > 1 {
 			t.Errorf("%q: hits %+v, want one: %v", text, hits, want)
 		}
 	}

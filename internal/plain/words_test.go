@@ -107,7 +107,8 @@ var turnRows = map[string]struct{ found, fine []string }{
 			"An ask that waits.", "The next ask's turn.", "All asks are admitted.", "Between two asks.",
 			"It takes 3 asks of tokens.",
 		},
-		[]string{"A client that asks again.", "It reads the token and asks for one.", "A task of it.", "Callers ask."},
+		[]string{"A client that asks again.", "It reads the token and asks for one.", "A task of it.",
+			"Callers ask."},
 	},
 	"law": {
 		[]string{"A law learns.", "The law's rate.", "Control laws."},
@@ -135,10 +136,12 @@ var turnRows = map[string]struct{ found, fine []string }{
 			"What runs by itself is one timer for each key.",
 			"Whatever a client sends is checked: all of it.",
 		},
-		[]string{"Whatever fails, the key stays.", "What can go wrong", "What does it cost?", "Values below 1 count as 1.", "It returns what is left."},
+		[]string{"Whatever fails, the key stays.", "What can go wrong", "What does it cost?",
+			"Values below 1 count as 1.", "It returns what is left."},
 	},
 	"Of": {
-		[]string{"Of several paced rates only the slowest takes turns.", "Of one that is refused no more is read."},
+		[]string{"Of several paced rates only the slowest takes turns.",
+			"Of one that is refused no more is read."},
 		[]string{"Of course it is bounded.", "Only the slowest of several rates takes turns."},
 	},
 	"One that": {
@@ -293,7 +296,8 @@ func TestHitNamesTheBetterWord(t *testing.T) {
 	if len(hits) != 1 {
 		t.Fatalf("got %+v", hits)
 	}
-	if h := hits[0]; h.line != 8 || h.rule != "tells whether" || !strings.Contains(h.text, "reports whether") {
+	if h := hits[0]; h.line != 8 || h.rule != "tells whether" ||
+		!strings.Contains(h.text, "reports whether") {
 		t.Errorf("got %+v", h)
 	}
 }

@@ -85,7 +85,8 @@ func newInstalled(t *testing.T) *installed {
 	// -trimpath and no C, as make cross builds: so packages of others are built once for both.
 	in.env = []string{"GOWORK=off", "GOFLAGS=-mod=mod -modcacherw -trimpath", "CGO_ENABLED=0", "GOSUMDB=off",
 		"GOPRIVATE=", "GONOPROXY=", "GOBIN=" + filepath.Join(dir, "bin"),
-		"GOMODCACHE=" + filepath.Join(dir, "modules"), "GOPROXY=" + proxyIn(r.cache) + "," + proxyIn(others) + ",off"}
+		"GOMODCACHE=" + filepath.Join(dir, "modules"),
+		"GOPROXY=" + proxyIn(r.cache) + "," + proxyIn(others) + ",off"}
 	return in
 }
 

@@ -20,7 +20,8 @@ func TestRunNamesFieldAndValue(t *testing.T) {
 	}{
 		{func(*Election) {}, ""},
 		{func(e *Election) { e.Client = nil }, "Election.Client is nil"},
-		{func(e *Election) { e.Client = clientv3.NewCtxClient(t.Context()) }, "Election.Client is nil, or has no connection"},
+		{func(e *Election) { e.Client = clientv3.NewCtxClient(t.Context()) },
+			"Election.Client is nil, or has no connection"},
 		{func(e *Election) { e.Server = nil }, "Election.Server is nil"},
 		{func(e *Election) { e.Name = "" }, `Election.Name is "" of 0 bytes, want 1 to 200`},
 		{func(e *Election) { e.Name = "a/b" }, `Election.Name is "a/b"`},
@@ -38,14 +39,18 @@ func TestRunNamesFieldAndValue(t *testing.T) {
 		{func(e *Election) { e.URL = "http://a/?b" }, "want no user, query or fragment"},
 		{func(e *Election) { e.URL = "http://a/#" }, "want no user, query or fragment"},
 		{func(e *Election) { e.URL = "http://a:b@c" }, "want no user, query or fragment"},
-		{func(e *Election) { e.URL = "http://a\n" }, `Election.URL is "http://a\n": net/url: invalid control character in URL`},
-		{func(e *Election) { e.URL = "http://a/" + strings.Repeat("x", 2000) }, "it has 2009 bytes, want at most 2000"},
+		{func(e *Election) { e.URL = "http://a\n" },
+			`Election.URL is "http://a\n": net/url: invalid control character in URL`},
+		{func(e *Election) { e.URL = "http://a/" + strings.Repeat("x", 2000) },
+			"it has 2009 bytes, want at most 2000"},
 		{func(e *Election) { e.URL = "https://[::1]:8000/locks" }, ""},
 	} {
-		e := &Election{Client: c, Server: newJudge().server(t, "a"), URL: "http://a", Name: "locks", TTL: 2 * time.Second}
+		e := &Election{Client: c, Server: newJudge().server(t, "a"), URL: "http://a", Name: "locks",
+			TTL: 2 * time.Second}
 		row.change(e)
 		_, err := e.complete()
-		if row.wants == "" && err != nil || row.wants != "" && (err == nil || !strings.Contains(err.Error(), row.wants)) {
+		if row.wants == "" && err != nil || row.wants != "" &&
+			(err == nil || !strings.Contains(err.Error(), row.wants)) {
 			t.Errorf("got %v, want %q", err, row.wants)
 		}
 		if row.wants != "" {
@@ -58,7 +63,8 @@ func TestRunNamesFieldAndValue(t *testing.T) {
 
 // The zero TTL is the default one, and the Election itself stays as it was.
 func TestDefaults(t *testing.T) {
-	e := &Election{Client: clientAt(t, "127.0.0.1:1"), Server: newJudge().server(t, "a"), URL: "http://a", Name: "locks"}
+	e := &Election{Client: clientAt(t, "127.0.0.1:1"), Server: newJudge().server(t, "a"), URL: "http://a",
+		Name: "locks"}
 	c, err := e.complete()
 	must(t, err)
 	if c.TTL != DefaultTTL || c.Log == nil || e.TTL != 0 || e.Log != nil {

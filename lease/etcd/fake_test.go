@@ -186,7 +186,8 @@ func (r *reach) draw(ctx context.Context, c candidate, id clientv3.LeaseID) (rev
 	})
 }
 
-func (r *reach) first(ctx context.Context, prefix string, c candidate) (first candidate, raft uint64, err error) {
+func (r *reach) first(ctx context.Context, prefix string, c candidate) (first candidate, raft uint64,
+	err error) {
 	return first, raft, r.call(ctx, "first", func() error {
 		raft = r.raft
 		if r.keys[c.key].revision != c.revision {

@@ -74,7 +74,8 @@ func (j *judge) set(f func()) {
 func (j *judge) alone(d *judged) {
 	for _, o := range j.servers {
 		if o != d && o.leads() && d.leads() {
-			j.wrong = append(j.wrong, fmt.Sprintf("%s leads, and %s for another %v", d.name, o.name, time.Until(o.until)))
+			j.wrong = append(j.wrong,
+				fmt.Sprintf("%s leads, and %s for another %v", d.name, o.name, time.Until(o.until)))
 		}
 	}
 }

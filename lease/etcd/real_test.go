@@ -27,7 +27,8 @@ type real struct {
 func stand(t *testing.T, j *judge, name string, addrs ...string) *real {
 	t.Helper()
 	r := &real{judged: j.server(t, name), ended: make(chan error, 1)}
-	e := &Election{Client: clientAt(t, addrs...), Server: r.judged, URL: "http://" + name, Name: "locks", TTL: ttl}
+	e := &Election{Client: clientAt(t, addrs...), Server: r.judged, URL: "http://" + name,
+		Name: "locks", TTL: ttl}
 	var ctx context.Context
 	ctx, r.cancel = context.WithCancel(t.Context())
 	go func() { r.ended <- e.Run(ctx) }()
@@ -111,8 +112,10 @@ func TestRealCutOff(t *testing.T) {
 // The store is killed, or hangs. No server leads after the TTL, and one does when the store is back.
 func TestRealStoreFails(t *testing.T) {
 	for name, row := range map[string]struct{ end, back func(*etcdtest.Server) }{
-		"killed": {func(s *etcdtest.Server) { s.End(syscall.SIGKILL) }, func(s *etcdtest.Server) { s.Restart(false) }},
-		"hangs":  {func(s *etcdtest.Server) { s.Signal(syscall.SIGSTOP) }, func(s *etcdtest.Server) { s.Signal(syscall.SIGCONT) }},
+		"killed": {func(s *etcdtest.Server) { s.End(syscall.SIGKILL) },
+			func(s *etcdtest.Server) { s.Restart(false) }},
+		"hangs": {func(s *etcdtest.Server) { s.Signal(syscall.SIGSTOP) },
+			func(s *etcdtest.Server) { s.Signal(syscall.SIGCONT) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -251,8 +251,8 @@ func TestDeletedKey(t *testing.T) {
 	})
 }
 
-// Failure mode 33: more tokens are drawn when half of them are used. They rise, also to those of a leader that
-// stood before they were drawn.
+// Failure mode 33: more tokens are drawn when half of them are used. They rise, also to those of a leader
+// that stood before they were drawn.
 func TestMoreTokens(t *testing.T) {
 	play(t, func(t *testing.T, _ *world, j *judge, a, b, _ *running) {
 		for _, row := range []struct {
@@ -291,7 +291,8 @@ func TestUnfit(t *testing.T) {
 func TestForeignValue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, j := newWorld(), newJudge()
-		w.keys["quotient-leases/locks/0"] = entry{candidate{"quotient-leases/locks/0", "javascript:alert()", 1}, 0}
+		w.keys["quotient-leases/locks/0"] = entry{candidate{"quotient-leases/locks/0",
+			"javascript:alert()", 1}, 0}
 		w.keys["quotient-leases/lock/0"] = entry{candidate{"quotient-leases/lock/0", "http://x", 0}, 0}
 		a := w.join(t, j, "a")
 		time.Sleep(time.Minute)

@@ -131,7 +131,8 @@ func TestPage(t *testing.T) {
 		got := map[string][]float64{}
 		page := string(must(os.ReadFile("../../docs/metrics.md")))
 		labels := labelsOf(page)
-		row := regexp.MustCompile("(?m)^\\| `(quotient\\.[a-z_.]+)` \\| ([a-z -]+) \\| ([^|]+) \\| `(quotient_[a-z_]+)` \\|$")
+		row := regexp.MustCompile("(?m)^\\| `(quotient\\.[a-z_.]+)` \\| ([a-z -]+) \\| ([^|]+) \\| " +
+			"`(quotient_[a-z_]+)` \\|$")
 		for _, m := range row.FindAllStringSubmatch(page, -1) {
 			s, ok := live[m[1]]
 			if !ok {
@@ -193,15 +194,18 @@ func helpOf(t *testing.T, c prometheus.Collector) map[string]string {
 func history(t *testing.T, reg *quotient.Registry, opts ...quotient.Option) {
 	t.Helper()
 	limit := quotient.Limit{InFlight: 6, Rates: []quotient.Rate{
-		{Name: "a\xff", Events: 20, Per: time.Second, Burst: 8}, {Name: "a\xfe", Events: 30, Per: time.Second},
+		{Name: "a\xff", Events: 20, Per: time.Second, Burst: 8},
+		{Name: "a\xfe", Events: 30, Per: time.Second},
 		{Name: "tokens", Unit: "tokens", Events: 100, Per: time.Second},
 	}}
 	plans := map[string]quotient.Limit{"free": {Deny: true}, "paid": {InFlight: 9, Rates: limit.Rates[:2]}}
-	opts = append(opts, quotient.Policy(policy.AIMD{}), quotient.MaxHold(time.Minute), quotient.Plans(plans), quotient.Demand(10, time.Hour))
+	opts = append(opts, quotient.Policy(policy.AIMD{}), quotient.MaxHold(time.Minute), quotient.Plans(plans),
+		quotient.Demand(10, time.Hour))
 	l := must(reg.Limiter("api", limit, opts...))
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(func() { cancel(); synctest.Wait() })
-	src := &carried.Source{Replicas: 4, Every: time.Second, Age: time.Second, Others: quotient.Terms{3, 1000, 7, 5, 9}}
+	src := &carried.Source{Replicas: 4, Every: time.Second, Age: time.Second,
+		Others: quotient.Terms{3, 1000, 7, 5, 9}}
 	go func() { _ = l.Follow(ctx, src) }()
 	<-src.Turned()
 	if err := l.SetPool(quotient.Pool{Replicas: 2, Ordinal: 1}, time.Hour); err != nil {
@@ -217,7 +221,8 @@ func history(t *testing.T, reg *quotient.Registry, opts ...quotient.Option) {
 		_, _ = l.TryAcquire("k") // some are refused, and none is released
 	}
 	own := quotient.Limit{Deny: true}
-	if err := errors.Join(l.Override("z", &own), l.SetPool(quotient.Pool{Replicas: 3}, time.Hour)); err != nil {
+	if err := errors.Join(l.Override("z", &own),
+		l.SetPool(quotient.Pool{Replicas: 3}, time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	l.SetDryRun(true)
@@ -232,7 +237,8 @@ func TestPlans(t *testing.T) {
 	reader := sdk.NewManualReader()
 	must(otel.Register(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"), &reg))
 	two := quotient.Limit{InFlight: 4, Rates: []quotient.Rate{quotient.PerSecond(10)}}
-	must(reg.Limiter("api", quotient.Limit{Deny: true}, quotient.Replicas(2), quotient.Plans(map[string]quotient.Limit{"paid": two})))
+	must(reg.Limiter("api", quotient.Limit{Deny: true}, quotient.Replicas(2),
+		quotient.Plans(map[string]quotient.Limit{"paid": two})))
 	var rm metricdata.ResourceMetrics
 	if err := reader.Collect(t.Context(), &rm); err != nil {
 		t.Fatal(err)
@@ -245,7 +251,8 @@ func TestPlans(t *testing.T) {
 		for _, p := range m.Data.(metricdata.Gauge[float64]).DataPoints {
 			plan, ok := p.Attributes.Value("quotient.plan")
 			scope, _ := p.Attributes.Value("quotient.scope")
-			got[m.Name] = append(got[m.Name], fmt.Sprintf("%q %t %s %v", plan.AsString(), ok, scope.AsString(), p.Value))
+			got[m.Name] = append(got[m.Name],
+				fmt.Sprintf("%q %t %s %v", plan.AsString(), ok, scope.AsString(), p.Value))
 		}
 		slices.Sort(got[m.Name])
 	}
@@ -267,7 +274,8 @@ func TestLimitersComeAndGo(t *testing.T) {
 	reader := sdk.NewManualReader()
 	registration := must(otel.Register(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"), &reg))
 	shown := func() int {
-		return len(collect(t, reader)["quotient.keys"].values) + len(collect(t, reader)["quotient.key.count"].values)
+		return len(collect(t, reader)["quotient.keys"].values) +
+			len(collect(t, reader)["quotient.key.count"].values)
 	}
 	if shown() != 0 {
 		t.Fatal("there is no limiter yet")
@@ -299,21 +307,25 @@ func (m refusing) no(name string) error {
 	return nil
 }
 
-func (m refusing) Float64ObservableCounter(n string, _ ...metric.Float64ObservableCounterOption) (metric.Float64ObservableCounter, error) {
+func (m refusing) Float64ObservableCounter(n string,
+	_ ...metric.Float64ObservableCounterOption) (metric.Float64ObservableCounter, error) {
 	return noop.Float64ObservableCounter{}, m.no(n)
 }
 
-func (m refusing) Float64ObservableGauge(n string, _ ...metric.Float64ObservableGaugeOption) (metric.Float64ObservableGauge, error) {
+func (m refusing) Float64ObservableGauge(n string,
+	_ ...metric.Float64ObservableGaugeOption) (metric.Float64ObservableGauge, error) {
 	return noop.Float64ObservableGauge{}, m.no(n)
 }
 
-func (m refusing) Float64Histogram(n string, _ ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
+func (m refusing) Float64Histogram(n string,
+	_ ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
 	return noop.Float64Histogram{}, m.no(n)
 }
 
 func TestErrorsNameTheInstrument(t *testing.T) {
 	for _, name := range []string{"quotient.requests", "quotient.pool.age", "quotient.limiter.count"} {
-		if _, err := otel.Register(refusing{name: name}, new(quotient.Registry)); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := otel.Register(refusing{name: name}, new(quotient.Registry)); err == nil ||
+			!strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -338,12 +350,15 @@ func TestOverheadInFakeTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reader := sdk.NewManualReader()
 		observe := must(otel.Observe(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test")))
-		unpaced := quotient.Rates(quotient.Rate{Events: 1, Per: 5 * time.Second, Burst: 2}) // a turn of a paced limit would be lost
-		l := must(new(quotient.Registry).Limiter("api", unpaced, observe, quotient.OnWait(func(string, time.Duration) { time.Sleep(7 * time.Second) })))
+		// a turn of a paced limit would be lost
+		unpaced := quotient.Rates(quotient.Rate{Events: 1, Per: 5 * time.Second, Burst: 2})
+		l := must(new(quotient.Registry).Limiter("api", unpaced, observe,
+			quotient.OnWait(func(string, time.Duration) { time.Sleep(7 * time.Second) })))
 		must(l.Acquire(t.Context(), "k", quotient.Weight(2)))
 		must(l.Acquire(t.Context(), "k"))
 		all := collect(t, reader)
-		if got := fmt.Sprint(all["quotient.wait.duration"].values, all["quotient.overhead.duration"].values); got != "[2 7] [2 2]" {
+		if got := fmt.Sprint(all["quotient.wait.duration"].values,
+			all["quotient.overhead.duration"].values); got != "[2 7] [2 2]" {
 			t.Errorf("got %s", got)
 		}
 	})
@@ -352,14 +367,16 @@ func TestOverheadInFakeTime(t *testing.T) {
 // TestRecordingAllocatesNothing checks it for requests within the limit, with the SDK behind the meter.
 func TestRecordingAllocatesNothing(t *testing.T) {
 	observe := must(otel.Observe(sdk.NewMeterProvider(sdk.WithReader(sdk.NewManualReader())).Meter("test")))
-	l := must(new(quotient.Registry).Limiter("api", quotient.Rates(quotient.Rate{Events: 1e9, Per: time.Second}), observe))
+	l := must(new(quotient.Registry).Limiter("api",
+		quotient.Rates(quotient.Rate{Events: 1e9, Per: time.Second}), observe))
 	if n := testing.AllocsPerRun(1000, func() { l.Allow("k") }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
 
 func Example() {
-	provider := sdk.NewMeterProvider(sdk.WithReader(sdk.NewManualReader())) // a real program has a reader that exports
+	// a real program has a reader that exports
+	provider := sdk.NewMeterProvider(sdk.WithReader(sdk.NewManualReader()))
 	meter := provider.Meter("github.com/quotient-go/quotient")
 	var limiters quotient.Registry
 	registration, err := otel.Register(meter, &limiters)

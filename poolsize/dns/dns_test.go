@@ -21,7 +21,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Package net keeps channels of its first look-up for all others. That must not be one in a bubble of synctest.
+	// Package net keeps channels of its first look-up for all others. That must not be one in a bubble of
+	// synctest.
 	nowhere := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("nowhere") }
 	(&net.Resolver{PreferGo: true, Dial: nowhere}).LookupNetIP(context.Background(), "ip", name)
 	goleak.VerifyTestMain(m)
@@ -76,7 +77,8 @@ func targets(s string) []*net.SRV {
 
 // source asks the server quickly, and leaves time for a busy machine to answer.
 func source(s *dnstest.Server) *Source {
-	return &Source{Name: name, Refresh: leastRefresh, Timeout: patience, Resolver: s.Resolver(), Own: []netip.Addr{}}
+	return &Source{Name: name, Refresh: leastRefresh, Timeout: patience, Resolver: s.Resolver(),
+		Own: []netip.Addr{}}
 }
 
 // report is one report of a source.
@@ -88,7 +90,9 @@ type report struct {
 // watching calls Watch until the test ends, and returns what is reported.
 func watching(t *testing.T, s *Source) <-chan report {
 	t.Helper()
-	return through(t, func(ctx context.Context, report func(quotient.Pool, error)) error { return s.Watch(ctx, report) })
+	return through(t, func(ctx context.Context, report func(quotient.Pool, error)) error {
+		return s.Watch(ctx, report)
+	})
 }
 
 func through(t *testing.T, watch func(context.Context, func(quotient.Pool, error)) error) <-chan report {
@@ -127,7 +131,8 @@ func receive[T any](t *testing.T, c <-chan T) T {
 func fails(t *testing.T, reports <-chan report, words string) {
 	t.Helper()
 	r := receive(t, reports)
-	if r.err == nil || !strings.Contains(r.err.Error(), name) || !strings.Contains(r.err.Error(), words) || r.pool != (quotient.Pool{}) {
+	if r.err == nil || !strings.Contains(r.err.Error(), name) || !strings.Contains(r.err.Error(), words) ||
+		r.pool != (quotient.Pool{}) {
 		t.Errorf("reported %+v, %v; want an error that says %s and %q", r.pool, r.err, name, words)
 	}
 }
@@ -231,8 +236,10 @@ func TestFailuresKeepTheLastGoodPool(t *testing.T) {
 		mode dnstest.Mode
 		says string
 	}{
-		{dnstest.NXDomain, "no such host"}, {dnstest.Empty, "no such host"}, {dnstest.ServFail, "misbehaving"},
-		{dnstest.ServFailAAAA, "misbehaving"}, {dnstest.Truncated, "truncated"}, {dnstest.Garbage, "misbehaving"},
+		{dnstest.NXDomain, "no such host"}, {dnstest.Empty, "no such host"},
+		{dnstest.ServFail, "misbehaving"},
+		{dnstest.ServFailAAAA, "misbehaving"}, {dnstest.Truncated, "truncated"},
+		{dnstest.Garbage, "misbehaving"},
 		{dnstest.Silent, "i/o timeout"},
 	}
 	for _, srv := range []bool{false, true} {
@@ -321,7 +328,8 @@ func until(t *testing.T, reports <-chan report, want quotient.Pool) {
 		select {
 		case last = <-reports:
 		case <-deadline:
-			t.Fatalf("%+v was not reported within %v; the last report is %+v, %v", want, patience, last.pool, last.err)
+			t.Fatalf("%+v was not reported within %v; the last report is %+v, %v", want, patience,
+				last.pool, last.err)
 		}
 	}
 }
@@ -349,7 +357,8 @@ func TestExactlyEight(t *testing.T) {
 	for range 3 { // at each look-up
 		says(t, reports, quotient.Pool{Replicas: 8})
 		r := receive(t, reports)
-		if !errors.Is(r.err, ErrEight) || !strings.Contains(r.err.Error(), name) || !strings.Contains(r.err.Error(), "Uncapped") {
+		if !errors.Is(r.err, ErrEight) || !strings.Contains(r.err.Error(), name) ||
+			!strings.Contains(r.err.Error(), "Uncapped") {
 			t.Errorf("reported %+v, %v", r.pool, r.err)
 		}
 	}
@@ -476,7 +485,9 @@ func TestFieldsAreChecked(t *testing.T) {
 		{Source{Name: name, Own: make([]netip.Addr, 1)}, "Source.Own[0]: invalid IP"},
 	}
 	for _, r := range rows {
-		err := r.src.Watch(t.Context(), func(p quotient.Pool, err error) { t.Errorf("reported %v, %v", p, err) })
+		err := r.src.Watch(t.Context(), func(p quotient.Pool, err error) {
+			t.Errorf("reported %v, %v", p, err)
+		})
 		if err == nil || !strings.Contains(err.Error(), r.says) {
 			t.Errorf("%+v: %v, want one that says %q", r.src, err, r.says)
 		}
@@ -485,9 +496,10 @@ func TestFieldsAreChecked(t *testing.T) {
 
 // dialing is a source in fake time whose network is a function.
 func dialing(dial func(context.Context) error) *Source {
-	return &Source{Name: name, Resolver: &net.Resolver{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return nil, dial(ctx)
-	}}}
+	return &Source{Name: name,
+		Resolver: &net.Resolver{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return nil, dial(ctx)
+		}}}
 }
 
 // The first look-up comes at once, the others 4.5 to 5.5 s after each other, not all alike.
@@ -521,7 +533,8 @@ func TestTimeoutBoundsALookUp(t *testing.T) {
 		dialing     time.Duration // however long it may take
 		least, most time.Duration // for a look-up
 	}{
-		{0, part, defaultTimeout}, // within the bounds of the context; resolv.conf sets how many servers are queried how often
+		// within the bounds of the context; resolv.conf sets how many servers are queried how often
+		{0, part, defaultTimeout},
 		{3 * defaultTimeout, defaultTimeout, defaultTimeout},
 	}
 	for _, r := range rows {

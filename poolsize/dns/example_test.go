@@ -57,12 +57,12 @@ func ExampleSource_Watch() {
 		return
 	}
 	defer s.Close()
-	s.Set("web.test",
-		netip.MustParseAddr("10.0.0.10"), netip.MustParseAddr("10.0.0.11"),
+	s.Set("web.test", netip.MustParseAddr("10.0.0.10"), netip.MustParseAddr("10.0.0.11"),
 		netip.MustParseAddr("10.0.0.12"), netip.MustParseAddr("10.0.0.13"))
 
 	ctx, cancel := context.WithCancel(context.Background())
-	src := dns.Source{Name: "web.test.", Resolver: s.Resolver(), Own: []netip.Addr{netip.MustParseAddr("10.0.0.11")}}
+	src := dns.Source{Name: "web.test.", Resolver: s.Resolver(),
+		Own: []netip.Addr{netip.MustParseAddr("10.0.0.11")}}
 	err = src.Watch(ctx, func(p quotient.Pool, err error) {
 		fmt.Println(p.Replicas, p.Ordinal, err)
 		cancel()

@@ -128,8 +128,8 @@ func changing(s *dnstest.Server, over string, asked int, c change) *net.Resolver
 	}}
 }
 
-// A part of the answers is no list: neither a part of one message, nor the answer for one family while the other
-// family's is an error.
+// A part of the answers is no list: neither a part of one message, nor the answer for one family while the
+// other family's is an error.
 func TestHalfAnswers(t *testing.T) {
 	rows := []struct {
 		what   string
@@ -222,7 +222,8 @@ func TestSecondServerIsAsked(t *testing.T) {
 			var dialed atomic.Int32
 			src := source(well)
 			src.SRV, src.Timeout = srv, 800*time.Millisecond
-			src.Resolver = &net.Resolver{Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			src.Resolver = &net.Resolver{Dial: func(ctx context.Context,
+				network, _ string) (net.Conn, error) {
 				addr := well.Addr()
 				if dialed.Add(1) <= first {
 					addr = dead.Addr()

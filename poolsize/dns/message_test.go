@@ -15,7 +15,8 @@ func answer(records int) []byte {
 	return m
 }
 
-// An answer that lacks its last byte, or any number of bytes, has a flaw; more bytes than it promises are none.
+// An answer that lacks its last byte, or any number of bytes, has a flaw; more bytes than it promises are
+// none.
 func TestFlawOfACutAnswer(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 300} {
 		whole := answer(n)
@@ -60,7 +61,8 @@ func FuzzFlaw(f *testing.F) {
 		if !bytes.Equal(m[:codeAt], was[:codeAt]) || !bytes.Equal(m[headerSize:], was[headerSize:]) {
 			t.Fatalf("%x becomes %x", was, m)
 		}
-		if m[codeAt]&codeBits != serverFailure || flaw(m) == nil || !bytes.Equal(m[questionsAt:headerSize], []byte{0, 1, 0, 0, 0, 0, 0, 0}) {
+		if m[codeAt]&codeBits != serverFailure || flaw(m) == nil ||
+			!bytes.Equal(m[questionsAt:headerSize], []byte{0, 1, 0, 0, 0, 0, 0, 0}) {
 			t.Fatalf("spoiled: %x", m)
 		}
 	})

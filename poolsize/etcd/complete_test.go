@@ -20,7 +20,8 @@ func TestCompleteNamesFieldAndValue(t *testing.T) {
 	}{
 		{func(*Source) {}, ""},
 		{func(s *Source) { s.Client = nil }, "Source.Client: nil"},
-		{func(s *Source) { s.Client = clientv3.NewCtxClient(t.Context()) }, "Source.Client: it has no connection"},
+		{func(s *Source) { s.Client = clientv3.NewCtxClient(t.Context()) },
+			"Source.Client: it has no connection"},
 		{func(s *Source) { s.Fleet = "" }, `Source.Fleet: "" has 0 bytes, not 1 to 200`},
 		{func(s *Source) { s.Fleet = long }, "has 201 bytes"},
 		{func(s *Source) { s.Fleet = "a/b" }, `Source.Fleet: "a/b" has a slash`},
@@ -32,13 +33,15 @@ func TestCompleteNamesFieldAndValue(t *testing.T) {
 		{func(s *Source) { s.Period = -1 }, "Source.Period: -1ns"},
 		{func(s *Source) { s.Period = 6 * time.Second }, "Source.Expiry: 10s is not between 12s and 10m0s"},
 		{func(s *Source) { s.Expiry = 11 * time.Minute }, "Source.Expiry: 11m0s"},
-		{func(s *Source) { s.Expiry = 2500 * time.Millisecond }, "Source.Expiry: 2.5s is no whole number of seconds"},
+		{func(s *Source) { s.Expiry = 2500 * time.Millisecond },
+			"Source.Expiry: 2.5s is no whole number of seconds"},
 		{func(s *Source) { s.Expiry = 2 * time.Second }, ""},
 	} {
 		s := &Source{Client: c, Fleet: "f"}
 		row.change(s)
 		_, err := s.complete()
-		if row.says == "" && err != nil || row.says != "" && (err == nil || !strings.Contains(err.Error(), row.says)) {
+		if row.says == "" && err != nil || row.says != "" &&
+			(err == nil || !strings.Contains(err.Error(), row.says)) {
 			t.Errorf("got %v, want %q", err, row.says)
 		}
 		if row.says != "" {

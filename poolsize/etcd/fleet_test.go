@@ -51,7 +51,8 @@ func TestPropertyFleet(t *testing.T) {
 					continue
 				}
 				lease := rapid.SampledFrom([]int64{0, 7, 8}).Draw(t, "lease")
-				kv := &mvccpb.KeyValue{Key: []byte(name), Lease: lease, CreateRevision: revision, ModRevision: revision}
+				kv := &mvccpb.KeyValue{Key: []byte(name), Lease: lease, CreateRevision: revision,
+					ModRevision: revision}
 				if old := store[name]; old != nil {
 					kv.CreateRevision = old.CreateRevision
 				}
@@ -62,7 +63,8 @@ func TestPropertyFleet(t *testing.T) {
 			want, newest := plain(store, own)
 			present := store[own] != nil && store[own].Lease == 7
 			if got := f.pool(); f.present() != present || present && got != want {
-				t.Fatalf("revision %d: present %v, %+v; want %v, %+v", revision, f.present(), got, present, want)
+				t.Fatalf("revision %d: present %v, %+v; want %v, %+v", revision, f.present(), got,
+					present, want)
 			}
 			if f.newest() != newest || len(f.keys) != len(store) {
 				t.Fatalf("revision %d: %d keys, the newest %d; want %d, %d",

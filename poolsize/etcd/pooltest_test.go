@@ -20,7 +20,8 @@ type crowd struct {
 // set lets n replicas in, and the others out.
 func (c *crowd) set(t testing.TB, n int) {
 	for ; c.in < n; c.in++ {
-		_, err := c.client.Put(t.Context(), fmt.Sprint("quotient/f/other", c.in), value, clientv3.WithLease(c.lease))
+		_, err := c.client.Put(t.Context(), fmt.Sprint("quotient/f/other", c.in), value,
+			clientv3.WithLease(c.lease))
 		must(t, err)
 	}
 	for ; c.in > n; c.in-- {

@@ -96,7 +96,8 @@ func TestStoreAway(t *testing.T) {
 	for end := time.Now().Add(2 * expiry); time.Now().Before(end); {
 		a.fails(t)
 	}
-	if pools, errs := a.since(before); len(pools) > 0 || !strings.Contains(errs[0].err.Error(), "poolsize/etcd: ") {
+	if pools, errs := a.since(before); len(pools) > 0 ||
+		!strings.Contains(errs[0].err.Error(), "poolsize/etcd: ") {
 		t.Errorf("a store that is away was believed: %+v, %v", a.last(), errs[0].err)
 	}
 	t.Log(a.lastError())
@@ -305,7 +306,8 @@ func TestLargeFleet(t *testing.T) {
 	for made := 0; made < n; {
 		var ops []clientv3.Op
 		for ; made < n && len(ops) < 128; made++ {
-			ops = append(ops, clientv3.OpPut(fmt.Sprint("quotient/f/", made), value, clientv3.WithLease(lease.ID)))
+			ops = append(ops, clientv3.OpPut(fmt.Sprint("quotient/f/", made), value,
+				clientv3.WithLease(lease.ID)))
 		}
 		_, err := c.Txn(t.Context()).Then(ops...).Commit()
 		must(t, err)

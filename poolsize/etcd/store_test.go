@@ -38,7 +38,8 @@ func (b *busy) Watch(s etcdserverpb.Watch_WatchServer) error {
 		if _, err := s.Recv(); err != nil {
 			return err
 		}
-		if err := s.Send(&etcdserverpb.WatchResponse{Header: header, Created: true, WatchId: id}); err != nil {
+		if err := s.Send(&etcdserverpb.WatchResponse{Header: header, Created: true, WatchId: id}); err !=
+			nil {
 			return err
 		}
 	}
@@ -118,7 +119,8 @@ func TestRenewalsShareAStream(t *testing.T) {
 		}
 		b.asked.Store(0)
 		if err := c.renew(ctx, lease); !errors.Is(err, want) || b.streams.Load() != streams {
-			t.Errorf("lease %d: %v, want %v; %d streams, want %d", lease, err, want, b.streams.Load(), streams)
+			t.Errorf("lease %d: %v, want %v; %d streams, want %d", lease, err, want,
+				b.streams.Load(), streams)
 		}
 	}
 	renew(5, nil, 1)

@@ -38,7 +38,8 @@ func TestStartTakes(t *testing.T) {
 			began := time.Now()
 			w := r.begin(t, s)
 			w.until(t, "a report", func() bool { return w.count() > 0 })
-			if got := time.Since(began); got != row.want || w.last() != (quotient.Pool{Replicas: 1, Ordinal: 1}) {
+			if got := time.Since(began); got != row.want ||
+				w.last() != (quotient.Pool{Replicas: 1, Ordinal: 1}) {
 				t.Errorf("%+v: after %v %+v, %v", row, got, w.last(), w.lastError())
 			}
 		})
@@ -175,7 +176,8 @@ func TestLostRegistration(t *testing.T) {
 			joins, _ := world.join(t, "new")
 			time.Sleep(8 * time.Second)
 			for i, w := range append(all, joins) {
-				if n := w.least(before * min(1, 5-i)); i < 5 && n < 5 || i == 5 && n < 6 || w.last().Replicas != 6 {
+				if n := w.least(before * min(1, 5-i)); i < 5 && n < 5 || i == 5 && n < 6 ||
+					w.last().Replicas != 6 {
 					t.Errorf("%s: replica %d reports %d, at last %+v", name, i, n, w.last())
 				}
 				if _, errs := w.since(0); i < 5 && (len(errs) != 1 || !errors.Is(errs[0].err, errGone)) {
@@ -213,7 +215,8 @@ func TestOutageOutlastsTheLeases(t *testing.T) {
 		}
 		time.Sleep(8 * time.Second)
 		for i, w := range append(all, joins) {
-			if n := w.least(before * min(1, 5-i)); i < 5 && n < 5 || i == 5 && n < 6 || w.last().Replicas != 6 {
+			if n := w.least(before * min(1, 5-i)); i < 5 && n < 5 || i == 5 && n < 6 ||
+				w.last().Replicas != 6 {
 				t.Errorf("replica %d reports %d, at last %+v", i, n, w.last())
 			}
 		}

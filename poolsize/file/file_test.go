@@ -140,7 +140,8 @@ func TestReportsAtEachPoll(t *testing.T) {
 			reports := w.pass(20 * every)
 			w.say(reports, 20, quotient.Pool{Replicas: 5})
 			for i, r := range reports {
-				if at, want := r.at.Sub(start), min(50*time.Millisecond, every/2)+time.Duration(i)*every; at != want {
+				if at, want := r.at.Sub(start),
+					min(50*time.Millisecond, every/2)+time.Duration(i)*every; at != want {
 					t.Errorf("every %v: report %d after %v, want %v", every, i, at, want)
 				}
 			}
@@ -173,14 +174,28 @@ func TestWhatIsNoPool(t *testing.T) {
 		says string
 	}{
 		{"deleted", absent, "no such file"},
-		{"a directory in its place", func(t testing.TB, path string) { absent(t, path); must(t, os.Mkdir(path, 0o700)) }, "no regular file: d"},
-		{"a link to nothing", func(t testing.TB, path string) { absent(t, path); must(t, os.Symlink("nothing", path)) }, "no such file"},
-		{"a link to itself", func(t testing.TB, path string) { absent(t, path); must(t, os.Symlink(path, path)) }, "too many levels"},
-		{"a device", func(t testing.TB, path string) { absent(t, path); must(t, os.Symlink(os.DevNull, path)) }, "no regular file: D"},
+		{"a directory in its place", func(t testing.TB, path string) {
+			absent(t, path)
+			must(t, os.Mkdir(path, 0o700))
+		}, "no regular file: d"},
+		{"a link to nothing", func(t testing.TB, path string) {
+			absent(t, path)
+			must(t, os.Symlink("nothing", path))
+		}, "no such file"},
+		{"a link to itself", func(t testing.TB, path string) {
+			absent(t, path)
+			must(t, os.Symlink(path, path))
+		}, "too many levels"},
+		{"a device", func(t testing.TB, path string) {
+			absent(t, path)
+			must(t, os.Symlink(os.DevNull, path))
+		}, "no regular file: D"},
 		{"empty", func(t testing.TB, path string) { write(t, path, "") }, "empty"},
 		{"white space", func(t testing.TB, path string) { write(t, path, " \n\t") }, "empty"},
-		{"4 KiB and one", func(t testing.TB, path string) { write(t, path, "5"+strings.Repeat(" ", 4096)) }, "larger than 4096 bytes"},
-		{"1 MiB", func(t testing.TB, path string) { write(t, path, strings.Repeat("5", 1<<20)) }, "larger than 4096 bytes"},
+		{"4 KiB and one", func(t testing.TB, path string) { write(t, path, "5"+strings.Repeat(" ", 4096)) },
+			"larger than 4096 bytes"},
+		{"1 MiB", func(t testing.TB, path string) { write(t, path, strings.Repeat("5", 1<<20)) },
+			"larger than 4096 bytes"},
 		{"0", func(t testing.TB, path string) { write(t, path, "0") }, "Replicas: 0"},
 		{"garbage", func(t testing.TB, path string) { write(t, path, "x\x00\xff") }, "no whole number"},
 		{"no permission", func(t testing.TB, path string) {
@@ -246,7 +261,8 @@ func halfWritten(t *rapid.T) {
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "pool")
 	write(t, path, "77")
-	w := watch(t, Source{Path: path, Every: rapid.SampledFrom([]time.Duration{0, 100 * time.Millisecond, time.Minute}).Draw(t, "every")})
+	w := watch(t, Source{Path: path,
+		Every: rapid.SampledFrom([]time.Duration{0, 100 * time.Millisecond, time.Minute}).Draw(t, "every")})
 	content := rapid.SampledFrom([]string{"123456", "12\n", `{"replicas":12}`, "12345 "}).Draw(t, "content")
 	want, err := parse(content)
 	must(t, err)
@@ -263,7 +279,8 @@ func halfWritten(t *rapid.T) {
 	w.stop()
 	reports := w.take()
 	for _, r := range reports {
-		if r.err == nil && r.pool.Replicas != 77 && r.pool != want || r.err != nil && !strings.Contains(r.err.Error(), "changing") {
+		if r.err == nil && r.pool.Replicas != 77 && r.pool != want ||
+			r.err != nil && !strings.Contains(r.err.Error(), "changing") {
 			t.Fatalf("%q: reported %+v, %v", content, r.pool, r.err)
 		}
 	}
@@ -348,7 +365,9 @@ func TestFieldsAreChecked(t *testing.T) {
 		{Source{Path: "pool", Every: 25 * time.Hour}, "Source.Every: 25h"},
 	}
 	for _, r := range rows {
-		err := r.src.Watch(t.Context(), func(p quotient.Pool, err error) { t.Errorf("reported %v, %v", p, err) })
+		err := r.src.Watch(t.Context(), func(p quotient.Pool, err error) {
+			t.Errorf("reported %v, %v", p, err)
+		})
 		if err == nil || !strings.Contains(err.Error(), r.says) {
 			t.Errorf("%+v: %v, want one that says %q", r.src, err, r.says)
 		}
@@ -382,7 +401,8 @@ func TestParse(t *testing.T) {
 		{`{"replicas":5,"ordinal":0,"fixed":false}`, quotient.Pool{Replicas: 5}, ""},
 		{`{"replicas":5,"weight":1}`, quotient.Pool{Replicas: 5, Weight: 1}, ""},
 		{`{"weight":5,"replicas":5,"ordinal":1}`, quotient.Pool{Replicas: 5, Ordinal: 1, Weight: 5}, ""},
-		{`{"weight":2,"replicas":5,"ordinal":4,"fixed":true}`, quotient.Pool{Replicas: 5, Ordinal: 4, Fixed: true, Weight: 2}, ""},
+		{`{"weight":2,"replicas":5,"ordinal":4,"fixed":true}`,
+			quotient.Pool{Replicas: 5, Ordinal: 4, Fixed: true, Weight: 2}, ""},
 		{`{"replicas":5,"ordinal":5,"fixed":true}`, quotient.Pool{Replicas: 5, Ordinal: 5, Fixed: true}, ""},
 		{"", quotient.Pool{}, "empty"},
 		{"0", quotient.Pool{}, "Replicas: 0"},
@@ -429,7 +449,8 @@ func TestParse(t *testing.T) {
 	}
 	for _, r := range rows {
 		got, err := parse(r.content)
-		if got != r.want || (err != nil) != (r.says != "") || err != nil && !strings.Contains(err.Error(), r.says) {
+		if got != r.want || (err != nil) != (r.says != "") ||
+			err != nil && !strings.Contains(err.Error(), r.says) {
 			t.Errorf("%q: %+v, %v; want %+v, %q", r.content, got, err, r.want, r.says)
 		}
 	}

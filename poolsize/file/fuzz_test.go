@@ -22,7 +22,8 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if _, bad := quotient.New(quotient.Limit{}, quotient.StartPool(p)); bad != nil || p.Fixed && p.Ordinal == 0 {
+		if _, bad := quotient.New(quotient.Limit{}, quotient.StartPool(p)); bad != nil ||
+			p.Fixed && p.Ordinal == 0 {
 			t.Fatalf("accepted %+v: %v", p, bad)
 		}
 		loose := quotient.Pool{}
@@ -36,7 +37,8 @@ func FuzzParse(f *testing.F) {
 		}
 		plain := fmt.Sprintf(`{"replicas":%d,"ordinal":%d,"fixed":%v}`, p.Replicas, p.Ordinal, p.Fixed)
 		if p.Weight > 0 {
-			plain = fmt.Sprintf(`{"replicas":%d,"weight":%d,"ordinal":%d,"fixed":%v}`, p.Replicas, p.Weight, p.Ordinal, p.Fixed)
+			plain = fmt.Sprintf(`{"replicas":%d,"weight":%d,"ordinal":%d,"fixed":%v}`, p.Replicas, p.Weight,
+				p.Ordinal, p.Fixed)
 		}
 		if again, err := parse(plain); err != nil || again != p {
 			t.Fatalf("%s reads back as %+v, %v", plain, again, err)

@@ -18,16 +18,19 @@ func TestConfigNamesFieldAndValue(t *testing.T) {
 	write(t, bad, "secret")
 	loopback := func(c Config) Config { c.Bind = "127.0.0.1:0"; return c }
 	for says, c := range map[string]Config{
-		`Config.Bind: "here" is not host:port`:                  {Bind: "here"},
-		`Config.Bind: "web:80" is no address`:                   {Bind: "web:80"},
-		`Config.Bind: "127.0.0.1:65536" is no address`:          {Bind: "127.0.0.1:65536"},
-		`Config.Bind: "[fe80::1%eth0]:80" is no address`:        {Bind: "[fe80::1%eth0]:80"},
-		`Config.Advertise: "web" is no address`:                 loopback(Config{Advertise: "web"}),
-		`Config.Advertise: "0.0.0.0:1" is no address`:           loopback(Config{Advertise: "0.0.0.0:1"}),
-		`Config.Advertise: ":1" is no address`:                  loopback(Config{Advertise: ":1"}),
-		`Config.Fleet: "fffffffff`:                              loopback(Config{Fleet: strings.Repeat("f", 101)}),
-		`Config.Name: "nnnnnnnnn`:                               loopback(Config{Name: strings.Repeat("n", 201)}),
-		`Config.Join[1]: "a:b:c" is no address`:                 loopback(Config{Join: []string{"a", "a:b:c"}}),
+		`Config.Bind: "here" is not host:port`:           {Bind: "here"},
+		`Config.Bind: "web:80" is no address`:            {Bind: "web:80"},
+		`Config.Bind: "127.0.0.1:65536" is no address`:   {Bind: "127.0.0.1:65536"},
+		`Config.Bind: "[fe80::1%eth0]:80" is no address`: {Bind: "[fe80::1%eth0]:80"},
+		`Config.Advertise: "web" is no address`:          loopback(Config{Advertise: "web"}),
+		`Config.Advertise: "0.0.0.0:1" is no address`:    loopback(Config{Advertise: "0.0.0.0:1"}),
+		`Config.Advertise: ":1" is no address`:           loopback(Config{Advertise: ":1"}),
+		`Config.Fleet: "fffffffff`: loopback(
+			Config{Fleet: strings.Repeat("f", 101)}),
+		`Config.Name: "nnnnnnnnn`: loopback(
+			Config{Name: strings.Repeat("n", 201)}),
+		`Config.Join[1]: "a:b:c" is no address`: loopback(
+			Config{Join: []string{"a", "a:b:c"}}),
 		`Config.Join: 1001 addresses are more than 1000`:        loopback(Config{Join: make([]string, 1001)}),
 		`Config.JoinDNS: ":80" is no name`:                      loopback(Config{JoinDNS: ":80"}),
 		`Config.Interval: 1ms is not between 10ms and 10s`:      loopback(Config{Interval: time.Millisecond}),
@@ -107,7 +110,8 @@ func TestLogger(t *testing.T) {
 	b.wants(t, 2, 2)
 	b.leave(t)
 	a.leave(t)
-	if text := out.String(); !strings.Contains(text, "level=DEBUG") || !strings.Contains(text, "memberlist") ||
+	if text := out.String(); !strings.Contains(text, "level=DEBUG") ||
+		!strings.Contains(text, "memberlist") ||
 		strings.Contains(text, "level=INFO") {
 		t.Errorf("logged %q", text)
 	}

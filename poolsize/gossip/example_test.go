@@ -57,7 +57,8 @@ func ExampleSource_Counters() {
 
 func talk(ctx context.Context) (*quotient.Limiter, error) {
 	fleet, err := gossip.New(gossip.Config{
-		Bind: ":7946", JoinDNS: "api-headless.prod.svc.cluster.local.:7946", KeyFile: "/etc/quotient/gossip.key",
+		Bind: ":7946", JoinDNS: "api-headless.prod.svc.cluster.local.:7946",
+		KeyFile: "/etc/quotient/gossip.key",
 	})
 	if err != nil {
 		return nil, err

@@ -19,7 +19,8 @@ const (
 // each other when it returns.
 func crowd(t *testing.T, n int) (all []*process) {
 	t.Helper()
-	c := Config{Name: "r", Bind: "127.0.0.1:0", KeyFile: filepath.Join(t.TempDir(), "keys"), Rejoin: rejoin, Probe: 3 * probe}
+	c := Config{Name: "r", Bind: "127.0.0.1:0", KeyFile: filepath.Join(t.TempDir(), "keys"), Rejoin: rejoin,
+		Probe: 3 * probe}
 	write(t, c.KeyFile, key(1, 32))
 	for i := range n {
 		c.Name = fmt.Sprintf("r%02d-", i)

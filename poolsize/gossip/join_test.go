@@ -110,7 +110,8 @@ func TestMeetsItself(t *testing.T) {
 func TestAliasesEnd(t *testing.T) {
 	own, other, now := address64(1), address64(2), time.Now()
 	l := aliases{own: {true, now.Add(time.Minute)}, other: {false, now.Add(time.Second)}}
-	if !l.isOwn(own) || l.isOwn(other) || l.has(own) || !l.has(other) || l.has(address64(3)) || l.isOwn(address64(3)) {
+	if !l.isOwn(own) || l.isOwn(other) || l.has(own) || !l.has(other) || l.has(address64(3)) ||
+		l.isOwn(address64(3)) {
 		t.Error("it mixes them up")
 	}
 	l.prune(now.Add(time.Second))
@@ -126,7 +127,8 @@ func TestParseJoin(t *testing.T) {
 		says    string
 	}{
 		{"", "[]", ""},
-		{"10.0.0.1:7946\n10.0.0.2 # two\n# three\n[::1]:80\n::1\nweb-0.web", "[{10.0.0.1 7946} {10.0.0.2 0} {::1 80} {::1 0} {web-0.web 0}]", ""},
+		{"10.0.0.1:7946\n10.0.0.2 # two\n# three\n[::1]:80\n::1\nweb-0.web",
+			"[{10.0.0.1 7946} {10.0.0.2 0} {::1 80} {::1 0} {web-0.web 0}]", ""},
 		{"[::1]\n", "[{::1 0}]", ""},
 		{"a\nb c\n", "", "line 2: host"},
 		{":80", "", "line 1: a host of 0 bytes"},

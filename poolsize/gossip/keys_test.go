@@ -62,7 +62,8 @@ func TestKeyRotation(t *testing.T) {
 	write(t, files[0], "garbage")
 	all[0].until(t, "an error names the file", func() bool {
 		err := all[0].lastError()
-		return err != nil && strings.Contains(err.Error(), files[0]) && !strings.Contains(err.Error(), "garbage")
+		return err != nil && strings.Contains(err.Error(), files[0]) &&
+			!strings.Contains(err.Error(), "garbage")
 	})
 	all[1].Counters().Add("k", 1)
 	totals(t, all, "k", total+1)
@@ -112,8 +113,8 @@ func TestHalfAKey(t *testing.T) {
 		content string
 		first   string
 	}{
-		{whole, whole}, {other[:32], whole}, {other, whole}, {other, other}, {whole[:32], other}, {other, other},
-		{other + "\n" + whole, other}, {other + "\n" + whole, other},
+		{whole, whole}, {other[:32], whole}, {other, whole}, {other, other}, {whole[:32], other},
+		{other, other}, {other + "\n" + whole, other}, {other + "\n" + whole, other},
 	} {
 		write(t, file, step.content)
 		must(t, s.rereadKeys(ring))
@@ -169,7 +170,8 @@ func TestParseKeys(t *testing.T) {
 		{many(17), 0, "line 17: there are more than 16 keys"},
 	} {
 		keys, err := parseKeys(row.content)
-		if len(keys) != row.keys || (err == nil) != (row.says == "") || err != nil && !strings.Contains(err.Error(), row.says) {
+		if len(keys) != row.keys || (err == nil) != (row.says == "") ||
+			err != nil && !strings.Contains(err.Error(), row.says) {
 			t.Errorf("%q: %d keys, %v", row.content, len(keys), err)
 		}
 	}

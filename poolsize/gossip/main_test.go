@@ -42,7 +42,8 @@ func must(t testing.TB, err error) {
 
 // config is one of a replica at test speed, on a free port of loopback.
 func config(name string, join ...string) Config {
-	return Config{Name: name, Bind: "127.0.0.1:0", Join: join, Interval: interval, Rejoin: rejoin, Probe: probe}
+	return Config{Name: name, Bind: "127.0.0.1:0", Join: join, Interval: interval, Rejoin: rejoin,
+		Probe: probe}
 }
 
 func source(t testing.TB, c Config) *Source {

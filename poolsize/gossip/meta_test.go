@@ -56,7 +56,8 @@ func FuzzMeta(f *testing.F) {
 
 func TestBaseName(t *testing.T) {
 	for full, want := range map[string]string{
-		"a#0123456789abcdef": "a", "a#b#0123456789abcdef": "a#b", "#0123456789abcdef": "", "a": "", "a#1": "", "": "",
+		"a#0123456789abcdef": "a", "a#b#0123456789abcdef": "a#b", "#0123456789abcdef": "", "a": "",
+		"a#1": "", "": "",
 	} {
 		if got, ok := baseName(full); got != want || ok != (want != "") {
 			t.Errorf("%q: %q, %v", full, got, ok)

@@ -15,10 +15,11 @@ func TestKeysAreReadDuringALongRound(t *testing.T) {
 	write(t, file, key(1, 16))
 	c := config("a", "a.test:1", "b.test:1", "c.test:1", "d.test:1", "e.test:1")
 	c.KeyFile = file
-	c.Resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}}
+	c.Resolver = &net.Resolver{PreferGo: true,
+		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}
 	began := time.Now()
 	w := start(t, c)
 	w.address(t)
@@ -34,7 +35,9 @@ func TestKeysAreReadDuringALongRound(t *testing.T) {
 
 // The sums lack what a replica adds that has another one's name, so they are not complete.
 func TestPartnersOfOneName(t *testing.T) {
-	one := func(name string, id uint64) member { return member{name: name, meta: meta{id: id, settled: true}} }
+	one := func(name string, id uint64) member {
+		return member{name: name, meta: meta{id: id, settled: true}}
+	}
 	all, complete := partners([]member{one("a", 1), one("b", 2), one("b", 3)})
 	if len(all) != 2 || all[1].id != 2 || complete {
 		t.Errorf("%v exchange numbers, complete: %v", all, complete)

@@ -78,20 +78,28 @@ func TestCountsOnce(t *testing.T) {
 		slices []*discovery.EndpointSlice
 		want   int
 	}{
-		{"both families", []*discovery.EndpointSlice{sliceOf("4", pods(3)...), ipv6(sliceOf("6", pods(3)...))}, 3},
+		{"both families", []*discovery.EndpointSlice{sliceOf("4", pods(3)...),
+			ipv6(sliceOf("6", pods(3)...))}, 3},
 		{"ports", []*discovery.EndpointSlice{sliceOf("http", pods(3)...), sliceOf("grpc", pods(2)...)}, 3},
 		{"ends in the slice that is behind", []*discovery.EndpointSlice{
-			sliceOf("a", pod("api-a", "ended")), sliceOf("b", pod("api-a", "serving"), pod("api-b", "serving"))}, 2},
+			sliceOf("a", pod("api-a", "ended")),
+			sliceOf("b", pod("api-a", "serving"), pod("api-b", "serving"))}, 2},
 		{"the same, the other way round", []*discovery.EndpointSlice{
-			sliceOf("a", pod("api-a", "serving"), pod("api-b", "serving")), sliceOf("b", pod("api-a", "ended"))}, 2},
+			sliceOf("a", pod("api-a", "serving"), pod("api-b", "serving")),
+			sliceOf("b", pod("api-a", "ended"))}, 2},
 		{"one name, two pods", []*discovery.EndpointSlice{sliceOf("a", pod("api-a", "ending"), renamed)}, 2},
-		{"names where there is no UID", []*discovery.EndpointSlice{sliceOf("a", nameless), sliceOf("b", nameless)}, 1},
+		{"names where there is no UID",
+			[]*discovery.EndpointSlice{sliceOf("a", nameless), sliceOf("b", nameless)}, 1},
 		{"addresses", []*discovery.EndpointSlice{
-			sliceOf("a", bare("10.0.0.1", "10.0.0.2")...), sliceOf("b", bare("10.0.0.2", "::ffff:10.0.0.1")...)}, 2},
+			sliceOf("a", bare("10.0.0.1", "10.0.0.2")...),
+			sliceOf("b", bare("10.0.0.2", "::ffff:10.0.0.1")...)}, 2},
 		{"addresses of both families", []*discovery.EndpointSlice{
-			sliceOf("4", bare("10.0.0.1", "10.0.0.2")...), ipv6(sliceOf("6", bare("fd00::1", "fd00::2", "fd00:0::2", "fd00::3")...))}, 3},
-		{"pods and addresses", []*discovery.EndpointSlice{sliceOf("a", pods(2)...), sliceOf("b", bare("10.0.0.1")...)}, 3},
-		{"no address at all", []*discovery.EndpointSlice{sliceOf("a", discovery.Endpoint{}, discovery.Endpoint{})}, 1},
+			sliceOf("4", bare("10.0.0.1", "10.0.0.2")...),
+			ipv6(sliceOf("6", bare("fd00::1", "fd00::2", "fd00:0::2", "fd00::3")...))}, 3},
+		{"pods and addresses",
+			[]*discovery.EndpointSlice{sliceOf("a", pods(2)...), sliceOf("b", bare("10.0.0.1")...)}, 3},
+		{"no address at all",
+			[]*discovery.EndpointSlice{sliceOf("a", discovery.Endpoint{}, discovery.Endpoint{})}, 1},
 	} {
 		for range 20 { // slices are counted in any order
 			if p, err := poolOf(&census{}, row.slices...); err != nil || p.Replicas != row.want {
@@ -115,15 +123,21 @@ func TestCountsItself(t *testing.T) {
 		{"it is not listed", "api-c", false, serves, 3, ""},
 		{"its name is not known", "", false, serves, 2, ""},
 		{"it is listed, and starts", "api-c", false, append(serves, pod("api-c", "starting")), 3, ""},
-		{"it starts, where only those that serve count", "api-c", true, append(serves, pod("api-c", "starting")), 3, ""},
+		{"it starts, where only those that serve count", "api-c", true,
+			append(serves, pod("api-c", "starting")), 3, ""},
 		{"it ends, and serves no more", "api-c", false, append(serves, pod("api-c", "ended")), 3, ""},
-		{"it alone starts, where only those that serve count", "api-c", true, []discovery.Endpoint{pod("api-c", "starting")}, 1, ""},
+		{"it alone starts, where only those that serve count", "api-c", true,
+			[]discovery.Endpoint{pod("api-c", "starting")}, 1, ""},
 		{"nothing is listed", "api-c", false, nil, 0, "no endpoints"},
-		{"nothing that counts, nor this one, is listed", "api-c", true, []discovery.Endpoint{pod("api-a", "starting")}, 0, "none of 1 endpoints counts"},
-		{"only those that have ended", "", false, []discovery.Endpoint{pod("api-a", "ended"), pod("api-b", "ended")}, 0, "none of 2 endpoints counts"},
+		{"nothing that counts, nor this one, is listed", "api-c", true,
+			[]discovery.Endpoint{pod("api-a", "starting")}, 0, "none of 1 endpoints counts"},
+		{"only those that have ended", "", false,
+			[]discovery.Endpoint{pod("api-a", "ended"), pod("api-b", "ended")}, 0,
+			"none of 2 endpoints counts"},
 	} {
 		p, err := poolOf(&census{own: row.own, servingOnly: row.only}, sliceOf("a", row.endpoints...))
-		if p.Replicas != row.want || (err == nil) != (row.says == "") || err != nil && !strings.Contains(err.Error(), row.says) {
+		if p.Replicas != row.want || (err == nil) != (row.says == "") ||
+			err != nil && !strings.Contains(err.Error(), row.says) {
 			t.Errorf("%s: %v, %v; want %d replicas, %q", row.name, p, err, row.want, row.says)
 		}
 	}
@@ -150,31 +164,45 @@ func TestOrdinals(t *testing.T) {
 		endpoints []discovery.Endpoint
 		want      quotient.Pool
 	}{
-		{"a StatefulSet", "web-2", named("web-0", "web-1", "web-2"), quotient.Pool{Replicas: 3, Ordinal: 3, Fixed: true}},
-		{"its first pod", "web-0", named("web-0", "web-1"), quotient.Pool{Replicas: 2, Ordinal: 1, Fixed: true}},
-		{"pods that others of the set have not joined yet", "web-2", named("web-1", "web-2"), quotient.Pool{Replicas: 2}},
-		{"it starts, and the names prove it", "web-1", append(named("web-0"), pod("web-1", "starting")), quotient.Pool{Replicas: 2, Ordinal: 2, Fixed: true}},
-		{"it is not listed: the name may be a machine's", "web-1", named("web-0", "web-2"), quotient.Pool{Replicas: 3}},
+		{"a StatefulSet", "web-2", named("web-0", "web-1", "web-2"),
+			quotient.Pool{Replicas: 3, Ordinal: 3, Fixed: true}},
+		{"its first pod", "web-0", named("web-0", "web-1"),
+			quotient.Pool{Replicas: 2, Ordinal: 1, Fixed: true}},
+		{"pods that others of the set have not joined yet", "web-2", named("web-1", "web-2"),
+			quotient.Pool{Replicas: 2}},
+		{"it starts, and the names prove it", "web-1", append(named("web-0"), pod("web-1", "starting")),
+			quotient.Pool{Replicas: 2, Ordinal: 2, Fixed: true}},
+		{"it is not listed: the name may be a machine's", "web-1", named("web-0", "web-2"),
+			quotient.Pool{Replicas: 3}},
 		{"two sets", "web-1", named("web-0", "web-1", "new-1"), quotient.Pool{Replicas: 3, Ordinal: 3}},
-		{"another set's pod that starts", "web-0", append(named("web-0", "web-1"), pod("new-0", "starting")), quotient.Pool{Replicas: 3, Ordinal: 2}},
-		{"another set's pod that has ended", "web-0", append(named("web-0"), pod("new-0", "ended")), quotient.Pool{Replicas: 1, Ordinal: 1}},
-		{"an address beside", "web-0", append(named("web-0"), bare("10.0.0.9")...), quotient.Pool{Replicas: 2}},
+		{"another set's pod that starts", "web-0", append(named("web-0", "web-1"), pod("new-0", "starting")),
+			quotient.Pool{Replicas: 3, Ordinal: 2}},
+		{"another set's pod that has ended", "web-0", append(named("web-0"), pod("new-0", "ended")),
+			quotient.Pool{Replicas: 1, Ordinal: 1}},
+		{"an address beside", "web-0", append(named("web-0"), bare("10.0.0.9")...),
+			quotient.Pool{Replicas: 2}},
 		{"what is no pod", "web-0", append(named("web-0"), nobodys), quotient.Pool{Replicas: 2, Ordinal: 1}},
 		{"a leading zero", "web-01", named("web-00", "web-01"), quotient.Pool{Replicas: 2, Ordinal: 2}},
-		{"a number that is none", "web-1e0", named("web-0e0", "web-1e0"), quotient.Pool{Replicas: 2, Ordinal: 2}},
-		{"a number beyond int", "web-99999999999999999999", named("web-99999999999999999999"), quotient.Pool{Replicas: 1, Ordinal: 1}},
+		{"a number that is none", "web-1e0", named("web-0e0", "web-1e0"),
+			quotient.Pool{Replicas: 2, Ordinal: 2}},
+		{"a number beyond int", "web-99999999999999999999", named("web-99999999999999999999"),
+			quotient.Pool{Replicas: 1, Ordinal: 1}},
 		{"no name before the number", "-1", named("-0", "-1"), quotient.Pool{Replicas: 2, Ordinal: 2}},
-		{"a ReplicaSet's name by chance", "web-24567", named("web-24567", "web-98765"), quotient.Pool{Replicas: 2}},
-		{"a Deployment: the place of the UID", "api-5d-b", named("api-5d-a", "api-5d-c", "api-5d-b"), quotient.Pool{Replicas: 3, Ordinal: 2}},
+		{"a ReplicaSet's name by chance", "web-24567", named("web-24567", "web-98765"),
+			quotient.Pool{Replicas: 2}},
+		{"a Deployment: the place of the UID", "api-5d-b", named("api-5d-a", "api-5d-c", "api-5d-b"),
+			quotient.Pool{Replicas: 3, Ordinal: 2}},
 		{"the name is not known", "", named("web-0", "web-1"), quotient.Pool{Replicas: 2}},
 	} {
-		if p, err := poolOf(&census{own: row.own}, sliceOf("a", row.endpoints...)); err != nil || p != row.want {
+		if p, err := poolOf(&census{own: row.own}, sliceOf("a", row.endpoints...)); err != nil ||
+			p != row.want {
 			t.Errorf("%s: %+v, %v; want %+v", row.name, p, err, row.want)
 		}
 	}
 	// Others do not count one that starts, so it has no place among them.
 	c := &census{own: "api-b", servingOnly: true}
-	if p, err := poolOf(c, sliceOf("a", pod("api-a", "serving"), pod("api-b", "starting"))); err != nil || p != (quotient.Pool{Replicas: 2}) {
+	if p, err := poolOf(c, sliceOf("a", pod("api-a", "serving"), pod("api-b", "starting"))); err != nil ||
+		p != (quotient.Pool{Replicas: 2}) {
 		t.Errorf("one that counts for itself alone: %+v, %v; want no ordinal", p, err)
 	}
 }
@@ -183,7 +211,8 @@ func TestOrdinals(t *testing.T) {
 func TestSlicesOfOthers(t *testing.T) {
 	test := sliceOf("a", pods(2)...)
 	test.Namespace = "test"
-	if p, err := poolOf(&census{}, sliceOf("a", pods(3)...), test); err == nil || !strings.Contains(err.Error(), "two namespaces, prod and test") {
+	if p, err := poolOf(&census{}, sliceOf("a", pods(3)...), test); err == nil ||
+		!strings.Contains(err.Error(), "two namespaces, prod and test") {
 		t.Errorf("two namespaces: %v, %v; want an error", p, err)
 	}
 	c := &census{}
@@ -200,7 +229,8 @@ func TestSlicesOfOthers(t *testing.T) {
 	}
 	c.Update(other) //nolint:errcheck // always nil
 	if f.pool.Replicas != 3 || len(c.slices) != 1 || c.endpoints != 3 {
-		t.Errorf("a slice that is another Service's now: %+v with %d slices, %d endpoints; want 3 replicas", f, len(c.slices), c.endpoints)
+		t.Errorf("a slice that is another Service's now: %+v with %d slices, %d endpoints; want 3 replicas",
+			f, len(c.slices), c.endpoints)
 	}
 }
 
@@ -231,7 +261,8 @@ func TestTooManyEndpoints(t *testing.T) {
 		t.Errorf("the next list: %v, %v; want 1000 replicas", p, err)
 	}
 	for i := range maxEndpoints + 1 {
-		c.take(&discovery.EndpointSlice{ObjectMeta: meta.ObjectMeta{Name: fmt.Sprint("empty", i), Labels: full.Labels}})
+		c.take(&discovery.EndpointSlice{ObjectMeta: meta.ObjectMeta{Name: fmt.Sprint("empty", i),
+			Labels: full.Labels}})
 	}
 	if len(c.slices) != maxEndpoints || !c.cut {
 		t.Errorf("%d slices are kept, want %d", len(c.slices), maxEndpoints)
@@ -244,7 +275,8 @@ func TestKeepsNoMoreThanItNeeds(t *testing.T) {
 	e := pod("api-a", "serving")
 	e.NodeName, e.Zone = &node, &zone
 	got := endpoints(sliceOf("a", e))[0]
-	want := endpoint{target: "uid-api-a", address: e.Addresses[0], pod: "api-a", family: discovery.AddressTypeIPv4, ready: true, serving: true}
+	want := endpoint{target: "uid-api-a", address: e.Addresses[0], pod: "api-a",
+		family: discovery.AddressTypeIPv4, ready: true, serving: true}
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -27,7 +27,8 @@ type codec struct {
 
 func codecFor(r *http.Request) codec {
 	if strings.Contains(r.Header.Get("Accept"), runtime.ContentTypeProtobuf) {
-		return codec{runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf + ";stream=watch", protobufOf, protobufEvent}
+		return codec{runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf + ";stream=watch", protobufOf,
+			protobufEvent}
 	}
 	return codec{runtime.ContentTypeJSON, runtime.ContentTypeJSON, jsonOf, jsonEvent}
 }

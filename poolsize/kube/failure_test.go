@@ -60,7 +60,8 @@ func TestForbidden(t *testing.T) {
 					continue
 				}
 				failed++
-				for _, want := range []string{"kube: Service api: " + verb, "so it is", "a Role must allow list and watch of endpointslices"} {
+				for _, want := range []string{"kube: Service api: " + verb, "so it is",
+					"a Role must allow list and watch of endpointslices"} {
 					if !strings.Contains(f.err.Error(), want) {
 						t.Errorf("%v, want %q", f.err, want)
 					}
@@ -131,7 +132,8 @@ func TestNoAnswerIsNoReport(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		got := r.take()
-		if len(got) == 0 || got[0].err == nil || !strings.Contains(got[0].err.Error(), "watch: no answer within 2m0s") {
+		if len(got) == 0 || got[0].err == nil ||
+			!strings.Contains(got[0].err.Error(), "watch: no answer within 2m0s") {
 			t.Errorf("then: %v, want errors", got)
 		}
 	})
@@ -167,11 +169,13 @@ func TestFirstList(t *testing.T) {
 // The end comes at once, whatever the source waits for.
 func TestEndsAtOnce(t *testing.T) {
 	for name, begin := range map[string]func(a *api){
-		"all is well":              func(*api) {},
-		"a list is not answered":   func(a *api) { a.fault(hang(true, false), nil) },
-		"a watch is not answered":  func(a *api) { a.fault(hang(false, true), nil) },
-		"it waits after a failure": func(a *api) { a.fault(refuse(true, true, 500, meta.StatusReasonInternalError), nil) },
-		"a list is garbage":        func(a *api) { a.fault(write(true, true, "[]"), nil) },
+		"all is well":             func(*api) {},
+		"a list is not answered":  func(a *api) { a.fault(hang(true, false), nil) },
+		"a watch is not answered": func(a *api) { a.fault(hang(false, true), nil) },
+		"it waits after a failure": func(a *api) {
+			a.fault(refuse(true, true, 500, meta.StatusReasonInternalError), nil)
+		},
+		"a list is garbage": func(a *api) { a.fault(write(true, true, "[]"), nil) },
 	} {
 		bubble(t, func(t *testing.T, a *api, _ *pipes, s *Source) {
 			a.set(3)
@@ -219,7 +223,8 @@ func TestListOfAForgottenVersion(t *testing.T) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if len(a.versions) != 3 || a.versions[1] == "" || a.versions[2] != "" {
-			t.Errorf("lists of the versions %q, want the newest, the last one, and the newest again", a.versions)
+			t.Errorf("lists of the versions %q, want the newest, the last one, and the newest again",
+				a.versions)
 		}
 	})
 }
@@ -245,7 +250,8 @@ func TestFlappingWatchProvesNothing(t *testing.T) {
 			case <-time.After(2 * time.Second):
 			case <-r.Context().Done():
 			}
-			w.Write(c.event(watch.Error, statusOf(429, meta.StatusReasonTooManyRequests, "too many"))) //nolint:errcheck // the client's
+			//nolint:errcheck // the client's
+			w.Write(c.event(watch.Error, statusOf(429, meta.StatusReasonTooManyRequests, "too many")))
 			return true
 		}, nil)
 		a.kick()

@@ -16,7 +16,8 @@ import (
 )
 
 // refuse answers lists, watches or both with a status.
-func refuse(list, watch bool, code int, reason meta.StatusReason) func(http.ResponseWriter, *http.Request, bool) bool {
+func refuse(list, watch bool, code int, reason meta.StatusReason) func(http.ResponseWriter, *http.Request,
+	bool) bool {
 	return func(w http.ResponseWriter, _ *http.Request, watches bool) bool {
 		if watches && !watch || !watches && !list {
 			return false
@@ -88,7 +89,8 @@ var faults = []fault{
 	{"all watches end", func(a *api, _ *pipes) { a.kick() }, true, "", 0},
 	{"410 as a status", func(a *api, _ *pipes) { a.forget() }, false, "", 0},
 	{"410 as an event", func(a *api, _ *pipes) { a.goneEvents = true; a.forget() }, false, "", 0},
-	{"a connection is cut in the middle of an event", func(a *api, _ *pipes) { a.fault(nil, once(1)) }, true, "", 0},
+	{"a connection is cut in the middle of an event", func(a *api, _ *pipes) { a.fault(nil, once(1)) },
+		true, "", 0},
 	{"a connection is cut before an event", func(a *api, _ *pipes) { a.fault(nil, once(0)) }, true, "", 0},
 	{"each connection is cut in the middle of an event", func(a *api, _ *pipes) {
 		a.fault(nil, func(_ codec, _ watch.EventType, b []byte) ([]byte, bool) { return b[:len(b)/2], true })
@@ -96,7 +98,8 @@ var faults = []fault{
 	{"the watch sends nothing", func(a *api, _ *pipes) { a.silence() }, true, "", defaultSilence},
 	{"an event holds something else", func(a *api, _ *pipes) {
 		a.fault(nil, func(c codec, kind watch.EventType, _ []byte) ([]byte, bool) {
-			l := &discovery.EndpointSliceList{TypeMeta: meta.TypeMeta{Kind: "EndpointSliceList", APIVersion: "discovery.k8s.io/v1"}}
+			l := &discovery.EndpointSliceList{TypeMeta: meta.TypeMeta{Kind: "EndpointSliceList",
+				APIVersion: "discovery.k8s.io/v1"}}
 			l.ResourceVersion = "999999"
 			return c.event(kind, l), false
 		})
@@ -113,7 +116,10 @@ var faults = []fault{
 		a.fault(nil, failing(429, meta.StatusReasonTooManyRequests, "too many"))
 	}, true, "too many", 0},
 	{"no connection", func(_ *api, net *pipes) { net.refuse(true) }, true, "connection refused", 0},
-	{"connections break before any answer", func(a *api, _ *pipes) { a.fault(abort, nil); a.kick() }, false, "ended before anything came", 0},
+	{"connections break before any answer", func(a *api, _ *pipes) {
+		a.fault(abort, nil)
+		a.kick()
+	}, false, "ended before anything came", 0},
 	{"watches fail with 500", func(a *api, _ *pipes) {
 		a.fault(refuse(false, true, 500, meta.StatusReasonInternalError), nil)
 		a.kick()
@@ -126,15 +132,30 @@ var faults = []fault{
 		a.fault(refuse(false, true, 429, meta.StatusReasonTooManyRequests), nil)
 		a.kick()
 	}, true, "so it is", 0},
-	{"lists are garbage", func(a *api, _ *pipes) { a.fault(write(true, false, `{"items": "seven"}`), nil); a.forget() }, false, "list: ", 0},
-	{"lists are pages", func(a *api, _ *pipes) { a.fault(write(true, false, "<html>Sign in</html>"), nil); a.forget() }, false, "list: ", 0},
-	{"lists are empty objects", func(a *api, _ *pipes) { a.fault(write(true, false, "{}"), nil); a.forget() }, false, "no resourceVersion", 0},
+	{"lists are garbage", func(a *api, _ *pipes) {
+		a.fault(write(true, false, `{"items": "seven"}`), nil)
+		a.forget()
+	}, false, "list: ", 0},
+	{"lists are pages", func(a *api, _ *pipes) {
+		a.fault(write(true, false, "<html>Sign in</html>"), nil)
+		a.forget()
+	}, false, "list: ", 0},
+	{"lists are empty objects", func(a *api, _ *pipes) {
+		a.fault(write(true, false, "{}"), nil)
+		a.forget()
+	}, false, "no resourceVersion", 0},
 	{"lists break off", func(a *api, _ *pipes) {
 		a.fault(write(true, false, `{"kind":"EndpointSliceList","apiVersion":"discovery.k8s.io/v1","metadata":{"resourceVersion":"999"},"items":[`), nil)
 		a.forget()
 	}, false, "list: ", 0},
-	{"lists are not answered", func(a *api, _ *pipes) { a.fault(hang(true, false), nil); a.forget() }, false, "list: no answer within 30s", longestList},
-	{"watches are not answered", func(a *api, _ *pipes) { a.fault(hang(false, true), nil); a.kick() }, false, "watch: no answer within 2m0s", defaultSilence},
+	{"lists are not answered", func(a *api, _ *pipes) {
+		a.fault(hang(true, false), nil)
+		a.forget()
+	}, false, "list: no answer within 30s", longestList},
+	{"watches are not answered", func(a *api, _ *pipes) {
+		a.fault(hang(false, true), nil)
+		a.kick()
+	}, false, "watch: no answer within 2m0s", defaultSilence},
 	{"lists are slow", func(a *api, _ *pipes) {
 		a.fault(func(_ http.ResponseWriter, _ *http.Request, watches bool) bool {
 			if !watches {
@@ -153,7 +174,10 @@ var garbage = map[string]fault{
 		a.fault(nil, instead("<html>\n", false))
 	}, false, "unable to decode an event", 0},
 	runtime.ContentTypeProtobuf: {"an event is garbage", func(a *api, _ *pipes) {
-		a.fault(nil, func(codec, watch.EventType, []byte) ([]byte, bool) { a.silence(); return []byte("<html>\n"), false })
+		a.fault(nil, func(codec, watch.EventType, []byte) ([]byte, bool) {
+			a.silence()
+			return []byte("<html>\n"), false
+		})
 	}, false, "", defaultSilence},
 }
 
@@ -162,7 +186,8 @@ func TestFaultsLoseNothing(t *testing.T) {
 	for _, contentType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
 		for _, f := range append(faults, garbage[contentType]) {
 			t.Run(contentType+"/"+f.name, func(t *testing.T) {
-				bubbleOf(t, contentType, func(t *testing.T, a *api, net *pipes, s *Source) { f.play(t, a, net, s) })
+				bubbleOf(t, contentType,
+					func(t *testing.T, a *api, net *pipes, s *Source) { f.play(t, a, net, s) })
 			})
 		}
 	}

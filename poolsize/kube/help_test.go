@@ -62,9 +62,11 @@ func pod(name, state string) discovery.Endpoint {
 	return discovery.Endpoint{
 		Addresses: []string{fmt.Sprintf("10.%d.%d.%d", sum>>16&255, sum>>8&255, sum&255)},
 		Conditions: discovery.EndpointConditions{
-			Ready: is("serving", "ready"), Serving: is("serving", "ending"), Terminating: is("ending", "ended"),
+			Ready: is("serving", "ready"), Serving: is("serving", "ending"),
+			Terminating: is("ending", "ended"),
 		},
-		TargetRef: &core.ObjectReference{Kind: "Pod", Namespace: "prod", Name: name, UID: types.UID("uid-" + name)},
+		TargetRef: &core.ObjectReference{Kind: "Pod", Namespace: "prod", Name: name,
+			UID: types.UID("uid-" + name)},
 	}
 }
 
@@ -90,10 +92,12 @@ func (a *api) set(n int) {
 
 // clientAt returns the part of a clientset that knows EndpointSlices, over a transport. It speaks protobuf
 // unless contentType says otherwise.
-func clientAt(t tester, host string, transport http.RoundTripper, contentType string) *typed.DiscoveryV1Client {
+func clientAt(t tester, host string, transport http.RoundTripper,
+	contentType string) *typed.DiscoveryV1Client {
 	t.Helper()
 	c, err := typed.NewForConfig(&rest.Config{
-		Host: host, Transport: transport, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: contentType},
+		Host: host, Transport: transport, QPS: -1,
+		ContentConfig: rest.ContentConfig{ContentType: contentType},
 	})
 	if err != nil {
 		t.Fatal(err)

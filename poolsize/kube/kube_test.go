@@ -51,8 +51,11 @@ func poolTest(t *testing.T, version string) {
 		Source: func(testing.TB) quotient.Source {
 			return &Source{Slices: slices, Service: "api", Pod: own, Refresh: 20 * time.Millisecond}
 		},
-		Set:     func(_ testing.TB, n int) { a.set(n) },
-		Break:   func(testing.TB) { a.fault(refuse(true, true, 500, meta.StatusReasonInternalError), nil); a.kick() },
+		Set: func(_ testing.TB, n int) { a.set(n) },
+		Break: func(testing.TB) {
+			a.fault(refuse(true, true, 500, meta.StatusReasonInternalError), nil)
+			a.kick()
+		},
 		Garbage: func(testing.TB) { a.fault(write(true, true, `{"items": "seven"}`), nil); a.kick() },
 		Heal:    func(testing.TB) { a.fault(nil, nil) },
 		Ignore: []goleak.Option{ // the client's and the server's connections stay open for the next request
@@ -237,13 +240,18 @@ func TestValidation(t *testing.T) {
 		{Source{Slices: slices, Service: "a,b"}, `kube: Source.Service: "a,b": `},
 		{Source{Slices: slices, Service: strings.Repeat("a", 64)}, "kube: Source.Service: "},
 		{Source{Slices: slices, Service: "api", Pod: "A_b"}, `kube: Source.Pod: "A_b": `},
-		{Source{Slices: slices, Service: "api", Pod: "api-a", Outside: true}, `kube: Source.Pod: "api-a", but Outside is set`},
-		{Source{Slices: slices, Service: "api", Refresh: 9 * time.Millisecond}, "kube: Source.Refresh: 9ms is not between 10ms and 24h0m0s"},
+		{Source{Slices: slices, Service: "api", Pod: "api-a", Outside: true},
+			`kube: Source.Pod: "api-a", but Outside is set`},
+		{Source{Slices: slices, Service: "api", Refresh: 9 * time.Millisecond},
+			"kube: Source.Refresh: 9ms is not between 10ms and 24h0m0s"},
 		{Source{Slices: slices, Service: "api", Refresh: -1}, "kube: Source.Refresh: -1ns"},
-		{Source{Slices: slices, Service: "api", Silence: 999 * time.Millisecond}, "kube: Source.Silence: 999ms is not between 1s and 24h0m0s"},
+		{Source{Slices: slices, Service: "api", Silence: 999 * time.Millisecond},
+			"kube: Source.Silence: 999ms is not between 1s and 24h0m0s"},
 		{Source{Slices: slices, Service: "api", Silence: 25 * time.Hour}, "kube: Source.Silence: 25h0m0s"},
 	} {
-		err := row.s.Watch(t.Context(), func(p quotient.Pool, err error) { t.Errorf("reported %v, %v", p, err) })
+		err := row.s.Watch(t.Context(), func(p quotient.Pool, err error) {
+			t.Errorf("reported %v, %v", p, err)
+		})
 		if err == nil || !strings.HasPrefix(err.Error(), row.says) {
 			t.Errorf("%v, want %q", err, row.says)
 		}
@@ -251,7 +259,8 @@ func TestValidation(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	s := Source{Slices: slices, Service: "api"}
-	if err := s.Watch(ended, func(quotient.Pool, error) { t.Error("reported") }); !errors.Is(err, context.Canceled) {
+	if err := s.Watch(ended, func(quotient.Pool, error) { t.Error("reported") }); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("in a context that has ended: %v", err)
 	}
 }

@@ -52,11 +52,13 @@ func history(t *rapid.T) {
 		a.put(sliceOf(fmt.Sprint(rapid.IntRange(0, 2).Draw(t, "slice")), list...))
 		note()
 	}
-	contentType := rapid.SampledFrom([]string{"application/json", "application/vnd.kubernetes.protobuf"}).Draw(t, "encoding")
+	contentType := rapid.SampledFrom([]string{"application/json", "application/vnd.kubernetes.protobuf"}).
+		Draw(t, "encoding")
 	for range rapid.IntRange(0, 3).Draw(t, "before") {
 		put()
 	}
-	s := &Source{Slices: clientAt(t, "http://kube", transport, contentType).EndpointSlices("prod"), Service: "api"}
+	s := &Source{Slices: clientAt(t, "http://kube", transport, contentType).EndpointSlices("prod"),
+		Service: "api"}
 	r := follow(t, s)
 	steps := map[string]func(){
 		"put":      put,
@@ -73,9 +75,13 @@ func history(t *rapid.T) {
 		"500":      func() { a.fault(refuse(true, true, 500, meta.StatusReasonInternalError), nil) },
 		"429":      func() { a.fault(refuse(false, true, 429, meta.StatusReasonTooManyRequests), nil) },
 		"garbage":  func() { a.fault(write(true, false, `{"items": "seven"}`), nil) },
-		"hang":     func() { a.fault(hang(rapid.Bool().Draw(t, "lists"), rapid.Bool().Draw(t, "watches")), nil) },
-		"heal":     func() { a.fault(nil, nil); net.refuse(false) },
-		"wait":     func() { time.Sleep(time.Duration(rapid.IntRange(0, 100).Draw(t, "seconds")) * time.Second) },
+		"hang": func() {
+			a.fault(hang(rapid.Bool().Draw(t, "lists"), rapid.Bool().Draw(t, "watches")), nil)
+		},
+		"heal": func() { a.fault(nil, nil); net.refuse(false) },
+		"wait": func() {
+			time.Sleep(time.Duration(rapid.IntRange(0, 100).Draw(t, "seconds")) * time.Second)
+		},
 	}
 	names := []string{"put", "put", "put", "wait", "wait", "heal"}
 	for n := range steps {
@@ -101,12 +107,14 @@ func inOrder(t *rapid.T, all []said, history []int) {
 	at := 0
 	for _, s := range all {
 		n := s.pool.Replicas
-		if s.err != nil && !strings.Contains(s.err.Error(), "no endpoints") && !strings.Contains(s.err.Error(), "none of") {
+		if s.err != nil && !strings.Contains(s.err.Error(), "no endpoints") &&
+			!strings.Contains(s.err.Error(), "none of") {
 			continue // a failure to see them
 		}
 		i := slices.Index(history[at:], n)
 		if i < 0 {
-			t.Fatalf("%d replicas after %v, %v: the server held %v, and what is left of that is %v: %v", n, s.at, s.err, history, history[at:], all)
+			t.Fatalf("%d replicas after %v, %v: the server held %v, and what is left of that is %v: %v", n,
+				s.at, s.err, history, history[at:], all)
 		}
 		at += i
 	}

@@ -214,7 +214,8 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request, matches func(*discov
 	w.Header().Set("Content-Type", c.streamType)
 	flush(w)
 	if gone {
-		b := c.event(watch.Error, statusOf(http.StatusGone, meta.StatusReasonExpired, "too old resource version"))
+		b := c.event(watch.Error,
+			statusOf(http.StatusGone, meta.StatusReasonExpired, "too old resource version"))
 		w.Write(b) //nolint:errcheck // the client's
 		return
 	}
@@ -256,7 +257,8 @@ func (e entry) kind(matches func(*discovery.EndpointSlice) bool) (watch.EventTyp
 	is, was := matches(e.is), matches(e.was)
 	switch {
 	case e.is == nil && e.was == nil:
-		b := &discovery.EndpointSlice{TypeMeta: meta.TypeMeta{Kind: "EndpointSlice", APIVersion: "discovery.k8s.io/v1"}}
+		b := &discovery.EndpointSlice{TypeMeta: meta.TypeMeta{Kind: "EndpointSlice",
+			APIVersion: "discovery.k8s.io/v1"}}
 		b.ResourceVersion = strconv.FormatInt(e.version, 10)
 		return watch.Bookmark, b
 	case is && was:

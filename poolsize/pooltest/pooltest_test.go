@@ -27,11 +27,15 @@ type model struct {
 	watches int
 	one     sync.Mutex // held by the Watch that may work, for blocksSecond
 
-	leaks, late, twice, guesses, ignoresContext, hangsBroken, forgives, keepsQuiet, frozen, trusts, invalid bool
-	weight                                                                                                  int
-	returns                                                                                                 error // in place of the context's
-	onlyOnce, blocksSecond, refusesSecond, refusesBoth                                                      bool
-	released                                                                                                chan struct{} // ends what a fault has left behind
+	leaks, late, twice, guesses, ignoresContext, hangsBroken bool
+	forgives, keepsQuiet, frozen, trusts, invalid            bool
+
+	weight int
+	// in place of the context's
+	returns                                            error
+	onlyOnce, blocksSecond, refusesSecond, refusesBoth bool
+	// ends what a fault has left behind
+	released chan struct{}
 }
 
 var errBroken, errBusy = errors.New("broken"), errors.New("busy")

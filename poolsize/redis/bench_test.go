@@ -18,7 +18,8 @@ func BenchmarkSync(b *testing.B) {
 			must(b, c.FlushAll(b.Context()).Err())
 			zs := make([]redis.Z, n)
 			for i := range zs {
-				zs[i] = redis.Z{Score: float64(time.Now().Add(longestExpiry - time.Minute).UnixMilli()), Member: fmt.Sprint(i)}
+				zs[i] = redis.Z{Score: float64(time.Now().Add(longestExpiry - time.Minute).UnixMilli()),
+					Member: fmt.Sprint(i)}
 			}
 			for part := range slices.Chunk(zs, 10_000) {
 				must(b, c.ZAdd(b.Context(), "{quotient:f}:deadlines", part...).Err())

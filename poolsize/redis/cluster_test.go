@@ -18,7 +18,8 @@ const slots = 16384
 
 // startCluster returns the masters of a Cluster, each of which has the same part of the slots, and a client
 // of each.
-func startCluster(t *testing.T, masters int, config ...string) (nodes []*redistest.Server, admins []*redis.Client) {
+func startCluster(t *testing.T, masters int, config ...string) (nodes []*redistest.Server,
+	admins []*redis.Client) {
 	t.Helper()
 	ctx := t.Context()
 	for i := range masters {

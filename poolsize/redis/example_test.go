@@ -51,7 +51,8 @@ func ExampleSource_Left() {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close() //nolint:errcheck // nothing is lost
 
-	before := &poolredis.Source{Client: client, Fleet: "web", ID: "web-0", Ceiling: func() float64 { return .75 }}
+	before := &poolredis.Source{Client: client, Fleet: "web", ID: "web-0",
+		Ceiling: func() float64 { return .75 }}
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	before.Watch(ctx, func(quotient.Pool, error) {}) //nolint:errcheck // the context's end

@@ -156,7 +156,8 @@ func TestLateIsRefused(t *testing.T) {
 		late    time.Duration
 		refused bool
 	}{
-		{0, false}, {900 * time.Millisecond, false}, {3 * time.Second, true}, {time.Hour, true}, {-3 * time.Second, true},
+		{0, false}, {900 * time.Millisecond, false}, {3 * time.Second, true}, {time.Hour, true},
+		{-3 * time.Second, true},
 	} {
 		for _, size := range []int{3, leaving} {
 			mini.FlushAll()
@@ -170,7 +171,8 @@ func TestLateIsRefused(t *testing.T) {
 			mini.SetTime(now.Add(row.late))
 			v, err := st.run(t.Context(), size, ".5")
 			must(t, err)
-			if refused := len(v) == 1; refused != row.refused || v[len(v)-1] != now.Add(row.late).UnixMilli() {
+			if refused := len(v) == 1; refused != row.refused ||
+				v[len(v)-1] != now.Add(row.late).UnixMilli() {
 				t.Errorf("size %d, late by %v: got %v", size, row.late, v)
 			}
 			if same := state() == before; same != row.refused {

@@ -37,7 +37,8 @@ func TestMain(m *testing.M) {
 
 	// The client's dials end up to a second after it is closed.
 	const pool = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool)."
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(pool+"tryDial"), goleak.IgnoreAnyFunction(pool+"dialConn"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(pool+"tryDial"),
+		goleak.IgnoreAnyFunction(pool+"dialConn"))
 }
 
 // Periods for tests in real time: short, and still an expiry that a busy machine does not miss by chance.
@@ -56,7 +57,8 @@ func child(addr string) {
 		io.Copy(io.Discard, os.Stdin) //nolint:errcheck // it ends with its parent
 		cancel()
 	}()
-	s.Watch(ctx, func(p quotient.Pool, err error) { fmt.Println(p.Replicas, err) }) //nolint:errcheck // the context's end
+	//nolint:errcheck // the context's end
+	s.Watch(ctx, func(p quotient.Pool, err error) { fmt.Println(p.Replicas, err) })
 }
 
 // startChild returns a process that is one processor, when it has learned of the fleet.
@@ -107,7 +109,8 @@ func start(t testing.TB, config ...string) *redistest.Server {
 func needReal(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
-		needed.Without(t, "redis-server", "redis-server is not installed: nothing is known about a real one (apt-get install redis-server)")
+		needed.Without(t, "redis-server",
+			"redis-server is not installed: nothing is known about a real one (apt-get install redis-server)")
 	}
 }
 
@@ -126,13 +129,15 @@ func clientOf(t testing.TB, s *redistest.Server, o *redis.Options) *redis.Client
 	return c
 }
 
-// pipeAddr is where clients with a dialer of their own seem to dial. A name would be looked up, which a bubble cannot do.
+// pipeAddr is where clients with a dialer of their own seem to dial. A name would be looked up, which a
+// bubble cannot do.
 const pipeAddr = "127.0.0.1:6379"
 
 // pipeClient returns a client of miniredis without a network between them.
 func pipeClient(t testing.TB, mini *miniredis.Miniredis) *redis.Client {
 	t.Helper()
-	c := redis.NewClient(&redis.Options{Addr: pipeAddr, Dialer: func(context.Context, string, string) (net.Conn, error) { return mini.Dial() }})
+	c := redis.NewClient(&redis.Options{Addr: pipeAddr,
+		Dialer: func(context.Context, string, string) (net.Conn, error) { return mini.Dial() }})
 	t.Cleanup(func() { must(t, c.Close()) })
 	return c
 }
@@ -236,7 +241,8 @@ func (w *watched) until(t testing.TB, what string, holds func() bool) {
 		case <-w.more:
 		case <-timeout:
 			pools, errs := w.counts()
-			t.Fatalf("%s: not after %v; %d pools, the last %+v; %d errors, %v", what, patience, pools, w.last(), errs, w.lastError())
+			t.Fatalf("%s: not after %v; %d pools, the last %+v; %d errors, %v", what, patience, pools,
+				w.last(), errs, w.lastError())
 		}
 	}
 }
@@ -253,7 +259,8 @@ func (w *watched) lastError() error {
 // wants waits for a pool of n in which this processor has an ordinal, which only an agreement gives.
 func (w *watched) wants(t testing.TB, n, ordinal int) {
 	t.Helper()
-	w.until(t, fmt.Sprintf("%d of %d", ordinal, n), func() bool { return w.last() == quotient.Pool{Replicas: n, Ordinal: ordinal} })
+	w.until(t, fmt.Sprintf("%d of %d", ordinal, n),
+		func() bool { return w.last() == quotient.Pool{Replicas: n, Ordinal: ordinal} })
 }
 
 // goesOn waits for six pools more.

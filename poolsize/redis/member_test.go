@@ -36,31 +36,38 @@ func TestMember(t *testing.T) {
 		{"joins where a larger size is reported", []row{
 			{0, fresh(differs(9, 4)), 9, 0, 4}, {1, differs(4, 4), 9, 0, 4}, {2, agrees(4, 0), 4, 1, 4}}},
 		{"sees another join", []row{
-			{0, fresh(differs(3, 3)), 3, 0, 3}, {1, agrees(3, 2), 3, 3, 3}, {2, differs(3, 4), 4, 0, 4}, {3, agrees(4, 2), 4, 3, 4}}},
+			{0, fresh(differs(3, 3)), 3, 0, 3}, {1, agrees(3, 2), 3, 3, 3}, {2, differs(3, 4), 4, 0, 4},
+			{3, agrees(4, 2), 4, 3, 4}}},
 		{"three to one", []row{
-			{0, fresh(differs(3, 3)), 3, 0, 3}, {1, agrees(3, 0), 3, 1, 3}, {12, differs(3, 1), 3, 0, 1}, {13, agrees(1, 0), 1, 1, 1}}},
+			{0, fresh(differs(3, 3)), 3, 0, 3}, {1, agrees(3, 0), 3, 1, 3}, {12, differs(3, 1), 3, 0, 1},
+			{13, agrees(1, 0), 1, 1, 1}}},
 		{"what it had counts for one expiry of a disagreement", []row{
-			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(9, 0), 9, 1, 9}, {2, differs(8, 7), 9, 0, 7}, {11, differs(8, 7), 9, 0, 7}, {12, differs(8, 7), 8, 0, 7},
+			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(9, 0), 9, 1, 9}, {2, differs(8, 7), 9, 0, 7},
+			{11, differs(8, 7), 9, 0, 7}, {12, differs(8, 7), 8, 0, 7},
 			{13, differs(7, 8), 8, 0, 8}, {14, differs(7, 6), 7, 0, 6}}},
 		{"a new disagreement keeps it anew", []row{
-			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, differs(9, 8), 9, 0, 8}, {2, agrees(8, 1), 8, 2, 8}, {20, differs(8, 7), 8, 0, 7}, {29, differs(7, 7), 8, 0, 7},
-			{30, agrees(7, 1), 7, 2, 7}}},
+			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, differs(9, 8), 9, 0, 8}, {2, agrees(8, 1), 8, 2, 8},
+			{20, differs(8, 7), 8, 0, 7}, {29, differs(7, 7), 8, 0, 7}, {30, agrees(7, 1), 7, 2, 7}}},
 		{"a store that has forgotten all is not believed for one expiry", []row{
-			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, fresh(differs(5, 1)), 5, 0, 5}, {3, differs(5, 1), 5, 0, 5},
+			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, fresh(differs(5, 1)), 5, 0, 5},
+			{3, differs(5, 1), 5, 0, 5},
 			{11, differs(5, 1), 5, 0, 5}, {12, differs(5, 1), 5, 0, 1}, {13, agrees(1, 0), 1, 1, 1}}},
 		{"all are back before", []row{
-			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, fresh(differs(5, 1)), 5, 0, 5}, {3, differs(5, 5), 5, 0, 5}, {4, agrees(5, 1), 5, 2, 5}}},
+			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, fresh(differs(5, 1)), 5, 0, 5},
+			{3, differs(5, 5), 5, 0, 5}, {4, agrees(5, 1), 5, 2, 5}}},
 		{"forgotten twice", []row{
-			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, fresh(differs(5, 1)), 5, 0, 5}, {9, fresh(differs(5, 1)), 5, 0, 5},
+			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, fresh(differs(5, 1)), 5, 0, 5},
+			{9, fresh(differs(5, 1)), 5, 0, 5},
 			{18, differs(5, 1), 5, 0, 5}, {19, differs(5, 1), 5, 0, 1}, {20, agrees(1, 0), 1, 1, 1}}},
 		{"more than before while the store has forgotten", []row{
-			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, fresh(differs(7, 1)), 7, 0, 7}, {3, agrees(8, 1), 8, 2, 8}}},
+			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, fresh(differs(7, 1)), 7, 0, 7},
+			{3, agrees(8, 1), 8, 2, 8}}},
 		{"a missed sync may hide that the store has forgotten all", []row{
-			{0, fresh(differs(5, 5)), 5, 0, 5}, {1, agrees(5, 1), 5, 2, 5}, {2, missed, 5, 0, 5}, {3, agrees(1, 0), 5, 0, 1},
-			{11, agrees(1, 0), 5, 0, 1}, {12, agrees(1, 0), 1, 1, 1}}},
+			{0, fresh(differs(5, 5)), 5, 0, 5}, {1, agrees(5, 1), 5, 2, 5}, {2, missed, 5, 0, 5},
+			{3, agrees(1, 0), 5, 0, 1}, {11, agrees(1, 0), 5, 0, 1}, {12, agrees(1, 0), 1, 1, 1}}},
 		{"each missed sync may", []row{
-			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, missed, 5, 0, 5}, {9, missed, 5, 0, 5},
-			{18, agrees(1, 0), 5, 0, 1}, {19, agrees(1, 0), 1, 1, 1}}},
+			{0, fresh(agrees(1, 0)), 1, 1, 1}, {1, agrees(5, 1), 5, 2, 5}, {2, missed, 5, 0, 5},
+			{9, missed, 5, 0, 5}, {18, agrees(1, 0), 5, 0, 1}, {19, agrees(1, 0), 1, 1, 1}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, start := newMember(10*time.Second, 1), time.Now()
@@ -85,13 +92,15 @@ func TestMember(t *testing.T) {
 	}
 }
 
-// Nothing is for use before the second answer of a store that has not forgotten, or may not have forgotten, the first.
+// Nothing is for use before the second answer of a store that has not forgotten, or may not have forgotten,
+// the first.
 func TestMemberStarts(t *testing.T) {
 	heavy := newMember(10*time.Second, 3)
 	if heavy.report != 3 {
 		t.Errorf("a weight of three reports %d at first", heavy.report)
 	}
-	if p, _ := heavy.learn(agrees(7, 2), time.Now()); p != (quotient.Pool{Replicas: 7, Ordinal: 3, Weight: 3}) {
+	if p, _ := heavy.learn(agrees(7, 2),
+		time.Now()); p != (quotient.Pool{Replicas: 7, Ordinal: 3, Weight: 3}) {
 		t.Errorf("a weight of three counts %+v", p)
 	}
 	for _, c := range []struct {
@@ -101,10 +110,12 @@ func TestMemberStarts(t *testing.T) {
 	}{
 		{"first", []answer{fresh(agrees(1, 0)), agrees(1, 0), agrees(1, 0)}, "nyy"},
 		{"known already, as if watched twice", []answer{agrees(1, 0), agrees(1, 0)}, "ny"},
-		{"forgotten after the first", []answer{fresh(agrees(1, 0)), fresh(agrees(1, 0)), fresh(agrees(1, 0)), agrees(1, 0)}, "nnny"},
+		{"forgotten after the first",
+			[]answer{fresh(agrees(1, 0)), fresh(agrees(1, 0)), fresh(agrees(1, 0)), agrees(1, 0)}, "nnny"},
 		{"missed after the first", []answer{fresh(agrees(5, 0)), missed, agrees(1, 0), agrees(5, 0)}, "n-ny"},
 		{"missed before", []answer{missed, fresh(agrees(1, 0)), agrees(1, 0)}, "-ny"},
-		{"forgotten later", []answer{fresh(agrees(1, 0)), agrees(1, 0), fresh(agrees(1, 0)), missed, fresh(agrees(1, 0))}, "nyy-y"},
+		{"forgotten later", []answer{fresh(agrees(1, 0)), agrees(1, 0), fresh(agrees(1, 0)), missed,
+			fresh(agrees(1, 0))}, "nyy-y"},
 	} {
 		m := newMember(10*time.Second, 1)
 		for i, a := range c.answers {

@@ -23,7 +23,8 @@ type model struct {
 }
 
 func newModel() model {
-	return model{deadlines: map[string]int64{}, sizes: map[string]int64{}, weights: map[string]int{}, entries: map[string]int{}}
+	return model{deadlines: map[string]int64{}, sizes: map[string]int64{}, weights: map[string]int{},
+		entries: map[string]int{}}
 }
 
 // counted is as how many processors those of the names count.
@@ -35,7 +36,8 @@ func (m *model) counted(names []string) (n int) {
 }
 
 func (m *model) sync(now int64, me string, weight int, size int64, expiry time.Duration) answer {
-	if e := expiry.Milliseconds(); m.last > 0 && m.last < now-e/2 && m.last >= now-e-longestOutage.Milliseconds() {
+	if e := expiry.Milliseconds(); m.last > 0 && m.last < now-e/2 &&
+		m.last >= now-e-longestOutage.Milliseconds() {
 		m.began, m.till = m.last, now+e
 	}
 	m.last = now
@@ -140,7 +142,8 @@ func (w *world) tick(d time.Duration) {
 func (w *world) sync(p *processor, heard bool) {
 	w.tick(time.Millisecond)
 	report := p.report
-	want := w.model.sync(w.now.Add(w.skew).UnixMilli(), p.processor, p.store.weight, int64(report), p.expiry())
+	want := w.model.sync(w.now.Add(w.skew).UnixMilli(), p.processor, p.store.weight, int64(report),
+		p.expiry())
 	got, err := p.sync(context.Background(), report, "")
 	if err != nil || got != want {
 		w.t.Fatalf("the script answers %+v, %v; the model %+v", got, err, want)
@@ -162,9 +165,11 @@ func (w *world) learn(p *processor, a answer) {
 		p.back = w.now
 	}
 	if usable && !used && p.entry != before {
-		w.t.Fatalf("%s begins to use %+v, and has not heard before that the fleet knows of it", p.processor, pool)
+		w.t.Fatalf("%s begins to use %+v, and has not heard before that the fleet knows of it",
+			p.processor, pool)
 	}
-	if pool.Replicas < a.living || max(1, pool.Weight) != p.store.weight || pool.Ordinal < 0 || pool.Ordinal+p.store.weight-1 > pool.Replicas {
+	if pool.Replicas < a.living || max(1, pool.Weight) != p.store.weight || pool.Ordinal < 0 ||
+		pool.Ordinal+p.store.weight-1 > pool.Replicas {
 		w.t.Fatalf("%s counts %+v where %d live", p.processor, pool, a.living)
 	}
 	for id, q := range w.live {
@@ -211,16 +216,19 @@ func (w *world) settles() {
 			w.sync(w.live[id], true)
 		}
 	}
-	ranked := slices.SortedFunc(maps.Values(w.live), func(a, b *processor) int { return cmp.Compare(a.processor, b.processor) })
+	ranked := slices.SortedFunc(maps.Values(w.live),
+		func(a, b *processor) int { return cmp.Compare(a.processor, b.processor) })
 	total, before := 0, 0
 	for _, p := range ranked {
 		total += p.store.weight
 	}
 	for _, p := range ranked {
 		w.tick(time.Millisecond)
-		a := w.model.sync(w.now.Add(w.skew).UnixMilli(), p.processor, p.store.weight, int64(p.report), p.expiry())
+		a := w.model.sync(w.now.Add(w.skew).UnixMilli(), p.processor, p.store.weight, int64(p.report),
+			p.expiry())
 		if pool, _ := p.learn(a, w.now); pool.Replicas != total || pool.Ordinal != before+1 {
-			w.t.Fatalf("after %d rounds %s counts %+v, want %d of %d", rounds, p.processor, pool, before+1, total)
+			w.t.Fatalf("after %d rounds %s counts %+v, want %d of %d", rounds, p.processor, pool,
+				before+1, total)
 		}
 		before += p.store.weight
 	}
@@ -234,8 +242,7 @@ func TestPropertyConsensus(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		mini.FlushAll()
 		s := Source{Client: client, Fleet: "f", Expiry: modelExpiry}
-		w := &world{t: t, mini: mini, live: map[string]*processor{}, now: time.Now(),
-			model: newModel(),
+		w := &world{t: t, mini: mini, live: map[string]*processor{}, now: time.Now(), model: newModel(),
 			new: func(id string, weight int) *store {
 				heavy := Source{Client: s.Client, Fleet: s.Fleet, Expiry: s.Expiry, Weight: weight}
 				c, err := heavy.complete()
@@ -285,7 +292,9 @@ func TestPropertyConsensus(t *testing.T) {
 					delete(w.live, p.processor)
 				}
 			},
-			"time":  func(t *rapid.T) { w.tick(time.Duration(rapid.IntRange(1, 4000).Draw(t, "ms")) * time.Millisecond) },
+			"time": func(t *rapid.T) {
+				w.tick(time.Duration(rapid.IntRange(1, 4000).Draw(t, "ms")) * time.Millisecond)
+			},
 			"stall": func(*rapid.T) { w.tick(modelExpiry + time.Second) },
 			"wipe":  func(*rapid.T) { w.wipe() },
 			"wipe, and the answer that would say so is lost": func(*rapid.T) {

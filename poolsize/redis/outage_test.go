@@ -196,7 +196,8 @@ func TestMapIsAskedForAfterAFailure(t *testing.T) {
 			asked int
 			takes time.Duration
 		}{
-			{false, 0, 0}, {false, 0, 0}, {true, 0, 0}, {true, 1, time.Second}, {false, 2, time.Second}, {false, 2, 0},
+			{false, 0, 0}, {false, 0, 0}, {true, 0, 0}, {true, 1, time.Second}, {false, 2, time.Second},
+			{false, 2, 0},
 		} {
 			cut.Store(row.away)
 			began := time.Now()
@@ -204,7 +205,8 @@ func TestMapIsAskedForAfterAFailure(t *testing.T) {
 				t.Errorf("sync %d: %v", i, err)
 			}
 			if took := time.Since(began); client.asked != row.asked || took != row.takes {
-				t.Errorf("sync %d took %v, and the map was asked for %d times by then, want %d", i, took, client.asked, row.asked)
+				t.Errorf("sync %d took %v, and the map was asked for %d times by then, want %d", i, took,
+					client.asked, row.asked)
 			}
 		}
 	})

@@ -76,13 +76,17 @@ func conforms(t *testing.T, weight int) {
 			s.Weight = weight
 			return s
 		},
-		Weight:  weight,
-		Set:     func(t testing.TB, n int) { others.set(t, n-weight) },
-		Break:   func(t testing.TB) { must(t, srv.Stop()) },
-		Garbage: func(t testing.TB) { must(t, client.Set(t.Context(), "{quotient:f}:sizes", "garbage", 0).Err()) },
+		Weight: weight,
+		Set:    func(t testing.TB, n int) { others.set(t, n-weight) },
+		Break:  func(t testing.TB) { must(t, srv.Stop()) },
+		Garbage: func(t testing.TB) {
+			must(t, client.Set(t.Context(), "{quotient:f}:sizes", "garbage", 0).Err())
+		},
 		Heal: func(t testing.TB) {
 			must(t, srv.Restart(false))
-			wait(t, "the garbage is gone", func() bool { return client.Del(t.Context(), "{quotient:f}:sizes").Err() == nil })
+			wait(t, "the garbage is gone", func() bool {
+				return client.Del(t.Context(), "{quotient:f}:sizes").Err() == nil
+			})
 		},
 	})
 }

@@ -47,7 +47,9 @@ func documentedACL(t *testing.T) (rights, cluster []string) {
 	}
 	text, besides, _ := strings.Cut(text, "and for a Cluster")
 	besides, _, _ = strings.Cut(besides, "besides")
-	return strings.Fields(text), strings.FieldsFunc(besides, func(r rune) bool { return !strings.ContainsRune("+|abcdefghijklmnopqrstuvwxyz", r) })
+	return strings.Fields(text), strings.FieldsFunc(besides, func(r rune) bool {
+		return !strings.ContainsRune("+|abcdefghijklmnopqrstuvwxyz", r)
+	})
 }
 
 // allow makes the documented user.
@@ -136,15 +138,20 @@ func TestTLS(t *testing.T) {
 	port := freePort(t)
 	start(t, "--tls-port", port, "--tls-cert-file", cert+".crt", "--tls-key-file", cert+".key",
 		"--tls-ca-cert-file", cert+".crt", "--tls-auth-clients", "no")
-	secure := &redis.Options{Addr: "127.0.0.1:" + port, TLSConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	secure := &redis.Options{Addr: "127.0.0.1:" + port,
+		TLSConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
 	agreeOn(t, clientOf(t, nil, secure), clientOf(t, nil, secure))
-	stranger := watch(t, source(clientOf(t, nil, &redis.Options{Addr: secure.Addr, TLSConfig: &tls.Config{}}), "c")) //nolint:gosec // the least
-	for range 10 {                                                                                                   // on a busy machine the handshake may take longer than a sync may
+	//nolint:gosec // the least
+	stranger := watch(t,
+		source(clientOf(t, nil, &redis.Options{Addr: secure.Addr, TLSConfig: &tls.Config{}}), "c"))
+	// on a busy machine the handshake may take longer than a sync may
+	for range 10 {
 		if stranger.fails(t); strings.Contains(stranger.lastError().Error(), "certificate") {
 			break
 		}
 	}
-	if pools, _ := stranger.counts(); pools > 0 || !strings.Contains(stranger.lastError().Error(), "certificate") {
+	if pools, _ := stranger.counts(); pools > 0 ||
+		!strings.Contains(stranger.lastError().Error(), "certificate") {
 		t.Errorf("without the authority: %d pools, %v", pools, stranger.lastError())
 	}
 }
@@ -154,7 +161,8 @@ func certificate(t *testing.T) (string, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour),
+		NotAfter:    time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
 	must(t, err)
@@ -163,7 +171,8 @@ func certificate(t *testing.T) (string, *x509.CertPool) {
 	base := filepath.Join(t.TempDir(), "redis")
 	crt := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	must(t, os.WriteFile(base+".crt", crt, 0o600))
-	must(t, os.WriteFile(base+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+	must(t,
+		os.WriteFile(base+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(crt)
 	return base, pool
@@ -186,12 +195,16 @@ func TestSentinel(t *testing.T) {
 	t.Parallel()
 	needReal(t)
 	master := start(t)
-	replica := start(t, "--replicaof", "127.0.0.1 "+fmt.Sprint(master.Port()), "--repl-diskless-sync-delay", "0")
+	replica := start(t, "--replicaof", "127.0.0.1 "+fmt.Sprint(master.Port()),
+		"--repl-diskless-sync-delay", "0")
 	sentinel := start(t, "--sentinel").Addr()
 	knows := redis.NewSentinelClient(&redis.Options{Addr: sentinel})
 	t.Cleanup(func() { must(t, knows.Close()) })
 	must(t, knows.Monitor(t.Context(), "main", "127.0.0.1", fmt.Sprint(master.Port()), "1").Err())
-	for option, value := range map[string]string{"down-after-milliseconds": "500", "failover-timeout": "5000"} {
+	for option, value := range map[string]string{
+		"down-after-milliseconds": "500",
+		"failover-timeout":        "5000",
+	} {
 		must(t, knows.Set(t.Context(), "main", option, value).Err())
 	}
 	wait(t, "Sentinel knows the replica", func() bool {
@@ -199,7 +212,8 @@ func TestSentinel(t *testing.T) {
 		return err == nil && len(r) == 1 && r[0]["master-link-status"] == "ok"
 	})
 	client := func() redis.UniversalClient {
-		c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "main", SentinelAddrs: []string{sentinel}, ContextTimeoutEnabled: true})
+		c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "main",
+			SentinelAddrs: []string{sentinel}, ContextTimeoutEnabled: true})
 		t.Cleanup(func() { must(t, c.Close()) })
 		return c
 	}

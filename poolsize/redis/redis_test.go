@@ -61,8 +61,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// A processor that is stopped past its expiry is dropped. When it goes on it counts at once, and believes in no
-// smaller pool than it had.
+// A processor that is stopped past its expiry is dropped. When it goes on it counts at once, and believes in
+// no smaller pool than it had.
 func TestStoppedProcess(t *testing.T) {
 	t.Parallel()
 	srv := start(t)
@@ -216,7 +216,8 @@ func TestOneIDTwice(t *testing.T) {
 	ws := []*watched{watch(t, s), watch(t, s), watch(t, source(c, "a"))}
 	ws[0].until(t, "two count", func() bool {
 		a, b, other := ws[0].last(), ws[1].last(), ws[2].last()
-		return a == b && a.Replicas == 2 && other.Replicas == 2 && a.Ordinal > 0 && a.Ordinal+other.Ordinal == 3
+		return a == b && a.Replicas == 2 && other.Replicas == 2 && a.Ordinal > 0 &&
+			a.Ordinal+other.Ordinal == 3
 	})
 	want := ws[2].last()
 	before, _ := ws[2].counts()
@@ -328,7 +329,8 @@ func TestClockOfAClient(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 			if len(hook.args) != 2*20+2 {
-				t.Errorf("%d syncs were seen, want two of each second and one more of each processor", len(hook.args))
+				t.Errorf("%d syncs were seen, want two of each second and one more of each processor",
+					len(hook.args))
 			}
 			for i, got := range hook.args {
 				if want := hook.args[i/2%2*2]; i < 4 && got != want || i >= 4 && got != hook.args[i%2*2] {
@@ -348,7 +350,8 @@ func TestClockOfAClient(t *testing.T) {
 	}
 }
 
-// When the store's clock jumps, the dead count for ten minutes longer at most, and the living are never too few.
+// When the store's clock jumps, the dead count for ten minutes longer at most, and the living are never too
+// few.
 func TestClockOfTheStore(t *testing.T) {
 	for _, row := range []struct {
 		jump      time.Duration
@@ -359,7 +362,8 @@ func TestClockOfTheStore(t *testing.T) {
 		{-5 * time.Minute, false, 5*time.Minute + modelExpiry},
 		{-longestExpiry - modelExpiry, true, 0},
 		{-365 * 24 * time.Hour, true, 0},
-		{30 * time.Second, true, 2*time.Second + modelExpiry - 1}, // for which it takes the jump for a time without it
+		// for which it takes the jump for a time without it
+		{30 * time.Second, true, 2*time.Second + modelExpiry - 1},
 		{time.Hour, true, 0},
 		{365 * 24 * time.Hour, true, 0},
 	} {
@@ -424,7 +428,8 @@ func TestPauses(t *testing.T) {
 		if err != context.Canceled {
 			t.Errorf("Watch returned %v", err)
 		}
-		// 100, 200, 400, 800 ms, then the period; at 3.5 s a sync that is not for use, and the start of a lone processor
+		// 100, 200, 400, 800 ms, then the period; at 3.5 s a sync that is not for use, and the start of a
+		// lone processor
 		want := []float64{0, .1, .3, .7, 1.5, 2.5, 6.75, 7.75}
 		for i, d := range at {
 			if s := d.Seconds(); math.Abs(s-want[i]) > .1*want[i] {
@@ -454,7 +459,8 @@ func TestResume(t *testing.T) {
 		defer mini.Close()
 		mini.ClockTTL(true)
 		part := 0.
-		s := &Source{Client: pipeClient(t, mini), Fleet: "f", ID: "a", Ceiling: func() float64 { return part }, ResumeFor: time.Minute}
+		s := &Source{Client: pipeClient(t, mini), Fleet: "f", ID: "a",
+			Ceiling: func() float64 { return part }, ResumeFor: time.Minute}
 		left := func(want float64) {
 			t.Helper()
 			if got, err := s.Left(t.Context()); err != nil || got != want {
@@ -506,7 +512,8 @@ func TestKeysExpire(t *testing.T) {
 		must(t, err)
 		_, err = s.store("a").sync(t.Context(), 1, ".5")
 		must(t, err)
-		if keys := mini.Keys(); len(keys) != 4 || slices.ContainsFunc(keys, func(k string) bool { return !strings.HasPrefix(k, "{quotient:f}:") }) {
+		if keys := mini.Keys(); len(keys) != 4 ||
+			slices.ContainsFunc(keys, func(k string) bool { return !strings.HasPrefix(k, "{quotient:f}:") }) {
 			t.Errorf("keys %q", keys)
 		}
 		time.Sleep(11 * time.Minute) // as the package's page says
@@ -549,7 +556,8 @@ func TestFullFleet(t *testing.T) {
 	for weight, want := range map[int]string{11: "FULL 100000", 10: ""} {
 		heavy := s.store("heavy")
 		heavy.weight, heavy.patience = weight, st.patience
-		if _, err := heavy.sync(t.Context(), 1, ""); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if _, err := heavy.sync(t.Context(), 1, ""); (err == nil) != (want == "") ||
+			err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("a weight of %d where there is room for ten: %v", weight, err)
 		}
 		heavy.leave(t.Context(), "")
@@ -557,7 +565,8 @@ func TestFullFleet(t *testing.T) {
 	must(t, c.Del(t.Context(), st.deadlines, st.sizes).Err())
 	fill(now.Add(-time.Second), 2500)
 	for _, want := range []int{1501, 501, 1, 1} {
-		if got, err := st.sync(t.Context(), 1, ""); err != nil || got.living != want || got.agreed != (want == 1) {
+		if got, err := st.sync(t.Context(), 1, ""); err != nil || got.living != want ||
+			got.agreed != (want == 1) {
 			t.Errorf("got %+v, %v, want %d living", got, err, want)
 		}
 	}
@@ -573,7 +582,8 @@ func TestSourceIsChecked(t *testing.T) {
 		{func(s *Source) { s.Client = nil }, []string{"Client", "nil"}},
 		{func(s *Source) { s.Fleet = "" }, []string{"Fleet", `""`}},
 		{func(s *Source) { s.Fleet = "a}b" }, []string{"Fleet", "a}b", "{}:"}},
-		{func(s *Source) { s.Fleet = "b:c" }, []string{"Fleet", "b:c", "{}:"}}, // with the prefix a it would be c with the prefix a:b
+		// with the prefix a it would be c with the prefix a:b
+		{func(s *Source) { s.Fleet = "b:c" }, []string{"Fleet", "b:c", "{}:"}},
 		{func(s *Source) { s.Fleet = strings.Repeat("x", 201) }, []string{"Fleet", "201"}},
 		{func(s *Source) { s.Prefix = "{p" }, []string{"Prefix", "{p", "{}"}},
 		{func(s *Source) { s.ID = strings.Repeat("x", 201) }, []string{"ID", "201"}},
@@ -599,7 +609,8 @@ func TestSourceIsChecked(t *testing.T) {
 	good := &Source{Client: c, Fleet: "f"}
 	got, err := good.complete()
 	must(t, err)
-	if got.ID == "" || got.Prefix != "quotient" || got.Period != time.Second || got.Expiry != 10*time.Second || got.ResumeFor != 3*time.Minute {
+	if got.ID == "" || got.Prefix != "quotient" || got.Period != time.Second ||
+		got.Expiry != 10*time.Second || got.ResumeFor != 3*time.Minute {
 		t.Errorf("got %+v", got)
 	}
 	if !reflect.DeepEqual(good, &Source{Client: c, Fleet: "f"}) {
@@ -634,13 +645,15 @@ func (s says) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 
 // An answer that is not ours is an error.
 func TestStrangeAnswer(t *testing.T) {
-	for _, answer := range []any{nil, "x", int64(1), []any{}, []any{int64(1), int64(1)}, []any{"a", "b", "c", "d", "e"}} {
+	for _, answer := range []any{nil, "x", int64(1), []any{}, []any{int64(1), int64(1)},
+		[]any{"a", "b", "c", "d", "e"}} {
 		c := redis.NewClient(&redis.Options{})
 		defer c.Close() //nolint:errcheck // it has not been used
 		c.AddHook(says{answer})
 		s, err := source(c, "a").complete()
 		must(t, err)
-		if got, err := s.store("a").sync(t.Context(), 1, ""); err == nil || !strings.Contains(err.Error(), "{quotient:f}:deadlines") {
+		if got, err := s.store("a").sync(t.Context(), 1, ""); err == nil ||
+			!strings.Contains(err.Error(), "{quotient:f}:deadlines") {
 			t.Errorf("%v: got %+v, %v", answer, got, err)
 		}
 	}
@@ -657,11 +670,12 @@ func TestDoneContext(t *testing.T) {
 // Failure mode 20: a store that takes everything in and never answers holds a command for a second.
 func TestCommandIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := redis.NewClient(&redis.Options{Addr: pipeAddr, ContextTimeoutEnabled: true, Dialer: func(context.Context, string, string) (net.Conn, error) {
-			here, there := net.Pipe()
-			go io.Copy(io.Discard, there) //nolint:errcheck // until the client closes its end
-			return here, nil
-		}})
+		c := redis.NewClient(&redis.Options{Addr: pipeAddr, ContextTimeoutEnabled: true,
+			Dialer: func(context.Context, string, string) (net.Conn, error) {
+				here, there := net.Pipe()
+				go io.Copy(io.Discard, there) //nolint:errcheck // until the client closes its end
+				return here, nil
+			}})
 		defer c.Close() //nolint:errcheck // nothing is lost
 		s := &Source{Client: c, Fleet: "f", ID: "a"}
 		full, err := s.complete()

@@ -13,7 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// hangs is a hook under which, once armed, the next script of a client is held until its time is over, and does not reach the store.
+// hangs is a hook under which, once armed, the next script of a client is held until its time is over, and
+// does not reach the store.
 type hangs struct{ armed atomic.Bool }
 
 func (h *hangs) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -31,12 +32,15 @@ func (h *hangs) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 // fleetIn starts processors at different times, and returns them when they have agreed.
-func fleetIn(t *testing.T, mini *miniredis.Miniredis, n int, period, expiry time.Duration) (all []*watched, hooks []*hangs) {
+func fleetIn(t *testing.T, mini *miniredis.Miniredis, n int, period, expiry time.Duration) (all []*watched,
+	hooks []*hangs) {
 	t.Helper()
 	for i := range n {
 		client, h := pipeClient(t, mini), &hangs{}
 		client.AddHook(h)
-		all = append(all, watch(t, &Source{Client: client, Fleet: "f", ID: fmt.Sprint("old", i), Period: period, Expiry: expiry}))
+		all = append(all,
+			watch(t, &Source{Client: client, Fleet: "f", ID: fmt.Sprint("old", i), Period: period,
+				Expiry: expiry}))
 		hooks = append(hooks, h)
 		time.Sleep(period * 137 / 1000)
 	}
@@ -55,7 +59,12 @@ func TestJoinerAfterLoss(t *testing.T) {
 	for _, row := range []struct {
 		hang           bool
 		period, expiry time.Duration
-	}{{false, time.Second, 10 * time.Second}, {true, time.Second, 10 * time.Second}, {true, 50 * time.Millisecond, 2 * time.Second}, {false, time.Second, 2 * time.Second}} {
+	}{
+		{false, time.Second, 10 * time.Second},
+		{true, time.Second, 10 * time.Second},
+		{true, 50 * time.Millisecond, 2 * time.Second},
+		{false, time.Second, 2 * time.Second},
+	} {
 		for phase := range 10 {
 			synctest.Test(t, func(t *testing.T) {
 				mini := miniredis.NewMiniRedis()
@@ -66,7 +75,8 @@ func TestJoinerAfterLoss(t *testing.T) {
 				for _, h := range hooks {
 					h.armed.Store(row.hang)
 				}
-				w := watch(t, &Source{Client: pipeClient(t, mini), Fleet: "f", ID: "new", Period: row.period, Expiry: row.expiry})
+				w := watch(t, &Source{Client: pipeClient(t, mini), Fleet: "f", ID: "new", Period: row.period,
+					Expiry: row.expiry})
 				w.until(t, "a report", func() bool { n, _ := w.counts(); return n > 0 })
 				if n := w.least(0); n != olds+1 {
 					t.Errorf("%+v, phase %d: the joiner counts %d of %d", row, phase, n, olds+1)
@@ -95,7 +105,8 @@ func TestStartTakes(t *testing.T) {
 			defer mini.Close()
 			fleetIn(t, mini, row.others, row.period, row.expiry)
 			began := time.Now()
-			w := watch(t, &Source{Client: pipeClient(t, mini), Fleet: "f", ID: "new", Period: row.period, Expiry: row.expiry})
+			w := watch(t, &Source{Client: pipeClient(t, mini), Fleet: "f", ID: "new", Period: row.period,
+				Expiry: row.expiry})
 			w.until(t, "a report", func() bool { n, _ := w.counts(); return n > 0 })
 			if got := time.Since(began); got != row.want || w.last().Replicas != row.others+1 {
 				t.Errorf("%+v: after %v %+v", row, got, w.last())

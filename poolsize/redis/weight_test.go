@@ -73,8 +73,10 @@ type older struct{ *store }
 func (o older) sync(t *testing.T, size int) answer {
 	t.Helper()
 	for range 2 {
-		v, err := redis.NewScript(before).Run(t.Context(), o.client, []string{o.deadlines, o.sizes, o.silence, o.left}, o.processor, size,
-			o.expiry.Milliseconds(), longestExpiry.Milliseconds(), mostProcessors, silence.Milliseconds(), "", o.keep.Milliseconds(),
+		v, err := redis.NewScript(before).Run(t.Context(), o.client,
+			[]string{o.deadlines, o.sizes, o.silence, o.left}, o.processor, size,
+			o.expiry.Milliseconds(), longestExpiry.Milliseconds(), mostProcessors, silence.Milliseconds(), "",
+			o.keep.Milliseconds(),
 			longestOutage.Milliseconds(), o.now, o.patience.Milliseconds()).Int64Slice()
 		must(t, err)
 		o.now = v[len(v)-1]

@@ -102,7 +102,10 @@ func (m *mine) acquire(*testing.T) func(bool) {
 	return func(throttled bool) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.next(policy.Sample{Outcome: map[bool]policy.Outcome{false: policy.Success, true: policy.Throttled}[throttled]})
+		m.next(policy.Sample{Outcome: map[bool]policy.Outcome{
+			false: policy.Success,
+			true:  policy.Throttled,
+		}[throttled]})
 	}
 }
 

@@ -149,10 +149,12 @@ func TestCubicCurve(t *testing.T) {
 		t.Fatalf("starts at %v", x)
 	}
 	now := time.Second
-	if x := ctrl.Next(policy.Sample{Outcome: policy.Throttled, Now: now, Sent: now}, b).Rate; math.Abs(x-70) > 1e-9 {
+	if x := ctrl.Next(policy.Sample{Outcome: policy.Throttled, Now: now, Sent: now},
+		b).Rate; math.Abs(x-70) > 1e-9 {
 		t.Fatalf("cut to %v", x)
 	}
-	if x := ctrl.Next(policy.Sample{Outcome: policy.Throttled, Now: now, Sent: now - 1}, b).Rate; math.Abs(x-70) > 1e-9 {
+	if x := ctrl.Next(policy.Sample{Outcome: policy.Throttled, Now: now, Sent: now - 1},
+		b).Rate; math.Abs(x-70) > 1e-9 {
 		t.Fatalf("cut twice for one round, to %v", x)
 	}
 	k := math.Cbrt(share * .3 / .4)
@@ -181,7 +183,8 @@ func TestCubicMakesRoom(t *testing.T) {
 	// Wmax is 70 (1 + .7) / 2, reached after K.
 	k := math.Cbrt((59.5 - 49) / .4)
 	for dt := .1; dt < k; dt += .1 {
-		x = ctrl.Next(policy.Sample{Outcome: policy.Success, Now: 2*time.Second + time.Duration(dt*1e9), Paced: true}, b).Rate
+		x = ctrl.Next(policy.Sample{Outcome: policy.Success, Now: 2*time.Second + time.Duration(dt*1e9),
+			Paced: true}, b).Rate
 	}
 	if math.Abs(x-59.5) > .1 {
 		t.Errorf("after K: %v, want 59.5", x)
@@ -202,7 +205,13 @@ func TestCubicKeepsAnUnusedRate(t *testing.T) {
 
 // TestSane feeds all controllers garbage: rates stay finite, positive and below the ceiling.
 func TestSane(t *testing.T) {
-	all := map[string]policy.Policy{"cubic": Cubic{}, "aws": AWS{}, "static": Static{Whole: 5}, "eight": Eight{}, "ours": ours}
+	all := map[string]policy.Policy{
+		"cubic":  Cubic{},
+		"aws":    AWS{},
+		"static": Static{Whole: 5},
+		"eight":  Eight{},
+		"ours":   ours,
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		ceiling := rapid.Float64Range(.5, 1e6).Draw(t, "ceiling")
 		b := policy.Bounds{Share: rapid.Float64Range(0, ceiling).Draw(t, "share"), Ceiling: ceiling}

@@ -7,9 +7,9 @@ import (
 	"github.com/quotient-go/quotient/bench/arena/sim"
 )
 
-// TestEightIsTheOldController: these are the scores, with seed 1, of the controller that was written when the page
-// was, before it was rewritten here. They change with a scenario or an upstream, too; then what was known
-// before is no longer known.
+// TestEightIsTheOldController: these are the scores, with seed 1, of the controller that was written when the
+// page was, before it was rewritten here. They change with a scenario or an upstream, too; then what was
+// known before is no longer known.
 func TestEightIsTheOldController(t *testing.T) {
 	for _, row := range []struct {
 		scenario string

@@ -22,15 +22,18 @@ func TestSpend(t *testing.T) {
 		begins, hour, ends         bounds // served in the first 5 minutes, in 59 minutes, in the last 3
 		refusals, refusalsInMinute bounds
 	}{
-		{"fast", policy.SpendFast, bounds{4500, 5000}, bounds{5000, 5000}, bounds{2400, 3700}, bounds{0, 150}, bounds{0, 40}},
-		{"evenly", policy.SpendEvenly, bounds{350, 650}, bounds{4750, 5000}, bounds{200, 300}, bounds{0, 10}, bounds{0, 10}},
+		{"fast", policy.SpendFast, bounds{4500, 5000}, bounds{5000, 5000}, bounds{2400, 3700}, bounds{0, 150},
+			bounds{0, 40}},
+		{"evenly", policy.SpendEvenly, bounds{350, 650}, bounds{4750, 5000}, bounds{200, 300}, bounds{0, 10},
+			bounds{0, 10}},
 	} {
 		for seed := range uint64(5) {
 			ctrl := the(policy.Tracking{Spend: c.spend})
 			r := sim.Play(s, sim.GitHub, sim.AllFields, sim.Contender{Policy: ctrl}, seed, 0)
 			worst := 0
 			for from := range 64 {
-				worst = max(worst, count(r.Refusals, time.Duration(from)*time.Minute, time.Duration(from+1)*time.Minute))
+				worst = max(worst, count(r.Refusals, time.Duration(from)*time.Minute,
+					time.Duration(from+1)*time.Minute))
 			}
 			for _, x := range []struct {
 				what string
@@ -45,7 +48,8 @@ func TestSpend(t *testing.T) {
 			} {
 				t.Logf("%s, seed %d: %d %s", c.name, seed, x.got, x.what)
 				if x.got < x.want.least || x.got > x.want.most {
-					t.Errorf("%s, seed %d: %d %s, want %d to %d", c.name, seed, x.got, x.what, x.want.least, x.want.most)
+					t.Errorf("%s, seed %d: %d %s, want %d to %d", c.name, seed, x.got, x.what, x.want.least,
+						x.want.most)
 				}
 			}
 		}

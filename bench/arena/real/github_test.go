@@ -21,8 +21,8 @@ const (
 	githubHost  = "api.github.com"
 )
 
-// github answers as GitHub's API does. Every answer says what is left of an hour's quota. A secondary limit, which
-// holds a second's requests, refuses with Retry-After and 403 or 429; no field says anything of it.
+// github answers as GitHub's API does. Every answer says what is left of an hour's quota. A secondary limit,
+// which holds a second's requests, refuses with Retry-After and 403 or 429; no field says anything of it.
 type github struct {
 	origin, reset time.Time
 
@@ -98,7 +98,8 @@ func (g *github) judge(h http.Header, now time.Time) int {
 // TestGitHub reads the answers as a client does.
 func TestGitHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(2 * 365 * 24 * time.Hour) // fake time begins in 2000, when instants still looked like spans
+		// fake time begins in 2000, when instants still looked like spans
+		time.Sleep(2 * 365 * 24 * time.Hour)
 		g := newGitHub()
 		ask := func() policy.Feedback {
 			req, rec := httptest.NewRequest("GET", "/", nil), httptest.NewRecorder()

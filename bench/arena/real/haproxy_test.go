@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// haproxyConf is the whole configuration of HAProxy. It answers for itself. %rt is how many requests came before
-// the one of the line.
+// haproxyConf is the whole configuration of HAProxy. It answers for itself. %rt is how many requests came
+// before the one of the line.
 const haproxyConf = `
 global
   nbthread 1
@@ -27,8 +27,8 @@ frontend all
   http-request return status 200
 `
 
-// haproxyServer refuses a client that asks more often than the limit, by a stick-table, which also counts what it
-// refuses.
+// haproxyServer refuses a client that asks more often than the limit, by a stick-table, which also counts
+// what it refuses.
 func haproxyServer(t *testing.T, d duel) server {
 	exe := find(t, "haproxy")
 	return launch(t, time.Millisecond, func(dir string, port int) []string {

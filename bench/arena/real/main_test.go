@@ -1,4 +1,5 @@
-// Package real holds what the simulation says against real HTTP: processes, sockets, and an upstream that is not ours.
+// Package real holds what the simulation says against real HTTP: processes, sockets, and an upstream that is
+// not ours.
 package real
 
 import (
@@ -25,7 +26,8 @@ func TestMain(m *testing.M) {
 			os.Exit(keeperMain(os.Args[2:], os.Stdin, os.Stderr))
 		}
 	}
-	// The runs wait for time and not for processors: six at once keep half of one busy. A flag still goes before.
+	// The runs wait for time and not for processors: six at once keep half of one busy. A flag still goes
+	// before.
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}

@@ -87,7 +87,8 @@ func killed(cmd *exec.Cmd) bool { return !cmd.ProcessState.Exited() }
 // TestAKeeperEndsItsServer: a server that was started by a keeper is not left behind.
 func TestAKeeperEndsItsServer(t *testing.T) {
 	var said bytes.Buffer
-	if status := keeperMain([]string{"sleep", "600"}, strings.NewReader(""), &said); status != 0 || said.Len() > 0 {
+	if status := keeperMain([]string{"sleep", "600"}, strings.NewReader(""), &said); status != 0 ||
+		said.Len() > 0 {
 		t.Errorf("status %d: %s", status, said.String())
 	}
 	open, input := io.Pipe()

@@ -81,7 +81,8 @@ func (d duel) made(served, refused int, jain float64) figures {
 	}
 }
 
-// fleetServer is the upstream of examples/fleet with a burst of one second, as the simulated token bucket has.
+// fleetServer is the upstream of examples/fleet with a burst of one second, as the simulated token bucket
+// has.
 func fleetServer(t *testing.T, d duel) server {
 	origin := time.Now()
 	up := upstream.New(upstream.NewClock(), float64(d.limit), d.limit, upstream.Fields)
@@ -99,8 +100,8 @@ func fleetServer(t *testing.T, d duel) server {
 	}}
 }
 
-// TestRealHTTPIsAsSimulated plays four replicas in processes of their own against real upstreams, and the same in
-// the simulation.
+// TestRealHTTPIsAsSimulated plays four replicas in processes of their own against real upstreams, and the
+// same in the simulation.
 func TestRealHTTPIsAsSimulated(t *testing.T) {
 	for _, d := range duels {
 		t.Run(d.name, func(t *testing.T) {
@@ -118,7 +119,8 @@ func TestRealHTTPIsAsSimulated(t *testing.T) {
 				case got.near(simulated) && got.Jain >= d.fair:
 					return
 				case stall < disturbed || n == attempts:
-					t.Fatalf("real: %v; simulated: %v; more than %v apart, or less fair than %v", got, simulated, tolerance, d.fair)
+					t.Fatalf("real: %v; simulated: %v; more than %v apart, or less fair than %v", got,
+						simulated, tolerance, d.fair)
 				}
 			}
 		})
@@ -134,7 +136,8 @@ func TestFigures(t *testing.T) {
 		{d.length - 1, 429, 4}, {d.length - 1, 403, 4},
 		{d.length, 200, 4},
 	}
-	if f := d.count(t, all); f.Refused != 0.4 || math.Abs(f.Goodput-3./50/(d.length-warmUp).Seconds()) > 1e-12 {
+	if f := d.count(t, all); f.Refused != 0.4 ||
+		math.Abs(f.Goodput-3./50/(d.length-warmUp).Seconds()) > 1e-12 {
 		t.Errorf("%+v", f)
 	}
 	if j := d.jain(all); j != 1./replicas {
@@ -198,8 +201,8 @@ func (d duel) scenario() sim.Scenario {
 	return s
 }
 
-// play runs the replicas against the real upstream. It returns what was answered, and how long one of them stood
-// still.
+// play runs the replicas against the real upstream. It returns what was answered, and how long one of them
+// stood still.
 func (d duel) play(t *testing.T) (all []answer, stall time.Duration) {
 	t.Helper()
 	srv := d.real(t, d)

@@ -44,10 +44,10 @@ type server struct {
 	answers func(begin time.Time) []answer
 }
 
-// launch starts a server on a port of the loopback interface. prepare writes its configuration into a folder and
-// returns its command line. The port is looked for first, so another program may take it meanwhile: it is tried
-// again. The server writes its log, and nothing else, on its standard output or error, and is ended to read it.
-// unit is that of its instants.
+// launch starts a server on a port of the loopback interface. prepare writes its configuration into a folder
+// and returns its command line. The port is looked for first, so another program may take it meanwhile: it is
+// tried again. The server writes its log, and nothing else, on its standard output or error, and is ended to
+// read it. unit is that of its instants.
 func launch(t *testing.T, unit time.Duration, prepare func(dir string, port int) (command []string)) server {
 	t.Helper()
 	for range 3 {
@@ -103,8 +103,8 @@ func serves(p *process, port int) bool {
 	}
 }
 
-// logged reads a log: in each line an instant since 1970, a status, a replica, and possibly how many requests came
-// before.
+// logged reads a log: in each line an instant since 1970, a status, a replica, and possibly how many requests
+// came before.
 func logged(t *testing.T, log string, begin time.Time, unit time.Duration) (all []answer) {
 	t.Helper()
 	for line := range strings.Lines(log) {

@@ -21,7 +21,8 @@ func TestFamiliesAreDrawnBySeed(t *testing.T) {
 	kin, moved := map[string]int{}, 0
 	for i := range one {
 		a, b := &one[i], &same[i]
-		if a.Seed != b.Seed || a.Kind != b.Kind || a.Fields != b.Fields || a.Scenario.Limit != b.Scenario.Limit {
+		if a.Seed != b.Seed || a.Kind != b.Kind || a.Fields != b.Fields ||
+			a.Scenario.Limit != b.Scenario.Limit {
 			t.Fatalf("cell %d: %v and %v", i, a, b)
 		}
 		if other[i].Seed != a.Seed {
@@ -29,7 +30,8 @@ func TestFamiliesAreDrawnBySeed(t *testing.T) {
 		}
 		kin[a.Family+": "+a.Kin]++
 		if i%10 == 0 {
-			r, again := Play(a.Scenario, a.Kind, a.Fields, tracking, a.Seed, 0), Play(b.Scenario, b.Kind, b.Fields, tracking, b.Seed, 0)
+			r, again := Play(a.Scenario, a.Kind, a.Fields, tracking, a.Seed, 0),
+				Play(b.Scenario, b.Kind, b.Fields, tracking, b.Seed, 0)
 			if !reflect.DeepEqual(r, again) {
 				t.Errorf("%s, %s: two runs differ", a.Family, a.Kin)
 			}
@@ -46,7 +48,8 @@ func TestFamiliesAreDrawnBySeed(t *testing.T) {
 // A lie changes what is reported and never what is admitted, and beside it nothing is reported.
 func TestLiesAreLies(t *testing.T) {
 	for _, c := range Families(len(liars), 3)[:len(liars)] {
-		if b := c.Beside; b.Fields != NoFields || b.Scenario.Lie != nil || b.Kind != c.Kind || b.Seed != c.Seed {
+		if b := c.Beside; b.Fields != NoFields || b.Scenario.Lie != nil || b.Kind != c.Kind ||
+			b.Seed != c.Seed {
 			t.Errorf("%s: beside it %+v", c.Kin, b)
 		}
 		lie, changed := c.Scenario.Lie(), false
@@ -95,7 +98,8 @@ func TestTwoLimitsAndGitHub(t *testing.T) {
 			admitted++
 		}
 	}
-	if f := hub.Answer(59*time.Minute, false); admitted != 2500 || f.Quotas[0].Limit != 2500 || f.RetryAfter != time.Minute {
+	if f := hub.Answer(59*time.Minute, false); admitted != 2500 || f.Quotas[0].Limit != 2500 ||
+		f.RetryAfter != time.Minute {
 		t.Errorf("an hour: %d admitted, %+v", admitted, f)
 	}
 }
@@ -113,7 +117,8 @@ func TestFaults(t *testing.T) {
 		s := equal("", "", 1000, 1, 10, always(10))
 		c.fault.From, c.fault.To = minutes, 2*minutes
 		s.Faults = []Fault{c.fault}
-		r := Play(s, TokenBucket, NoFields, Contender{Policy: func(*Scenario) policy.Policy { return policy.Fixed{} }}, 1, 0)
+		r := Play(s, TokenBucket, NoFields,
+			Contender{Policy: func(*Scenario) policy.Policy { return policy.Fixed{} }}, 1, 0)
 		sent, served := sum(r.Sent[60:120]), sum(r.Served[60:120])
 		if part := float64(served) / float64(sent); part < c.least || part > c.most {
 			t.Errorf("%+v: %d of %d served", c.fault, served, sent)
@@ -129,7 +134,8 @@ func TestFaults(t *testing.T) {
 
 // An incident is judged by the counts by second and by replica.
 func TestWantsAreCounted(t *testing.T) {
-	r := Result{Served: make([]int, 240), Refusals: make([]int, 240), Sent: make([]int, 240), shares: make([][]float64, 24)}
+	r := Result{Served: make([]int, 240), Refusals: make([]int, 240), Sent: make([]int, 240),
+		shares: make([][]float64, 24)}
 	for i := range r.Served {
 		r.Served[i], r.Refusals[i] = 10, 0
 		if i >= 100 && i < 130 {
@@ -144,11 +150,12 @@ func TestWantsAreCounted(t *testing.T) {
 	}
 	s := Scenario{}
 	for what, got := range map[string][2]float64{
-		"used":                {r.Used(10*time.Second, 20*time.Second, 20), .5},
-		"fair":                {r.Fair(0, 2*time.Minute), 1},
-		"unfair":              {r.Fair(2*time.Minute, 4*time.Minute), .5},
-		"the worst minute":    {r.WorstMinute(&s), 1. / 3},
-		"a minute of a fault": {r.WorstMinute(&Scenario{Faults: []Fault{{From: 90 * time.Second, To: 130 * time.Second}}}), 0},
+		"used":             {r.Used(10*time.Second, 20*time.Second, 20), .5},
+		"fair":             {r.Fair(0, 2*time.Minute), 1},
+		"unfair":           {r.Fair(2*time.Minute, 4*time.Minute), .5},
+		"the worst minute": {r.WorstMinute(&s), 1. / 3},
+		"a minute of a fault": {
+			r.WorstMinute(&Scenario{Faults: []Fault{{From: 90 * time.Second, To: 130 * time.Second}}}), 0},
 	} {
 		if math.Abs(got[0]-got[1]) > 1e-9 {
 			t.Errorf("%s: %v, want %v", what, got[0], got[1])

@@ -74,7 +74,8 @@ func TestGossipStops(t *testing.T) {
 	g.Stops = 2 * time.Minute
 	for i, l := range listen(t, "S1", g) {
 		if l.given == 0 || l.lost != 1 || l.news != (policy.Fleet{}) {
-			t.Errorf("replica %d had news %d times, lost it %d times, and has %+v", i, l.given, l.lost, l.news)
+			t.Errorf("replica %d had news %d times, lost it %d times, and has %+v", i, l.given,
+				l.lost, l.news)
 		}
 	}
 }

@@ -69,7 +69,8 @@ func TestTraceChangesNothing(t *testing.T) {
 		}
 		for k, x := range p.Rates {
 			// A replica joins within 50 ms of its time.
-			if live := s.Live(k, p.At-50*time.Millisecond) && s.Live(k, p.At); live && x <= 0 && p.At > time.Second {
+			if live := s.Live(k, p.At-50*time.Millisecond) && s.Live(k, p.At); live && x <= 0 &&
+				p.At > time.Second {
 				t.Fatalf("at %v replica %d runs at %v", p.At, k, x)
 			}
 			if !s.Live(k, p.At-1) && !s.Live(k, p.At) && x != 0 {
@@ -79,13 +80,15 @@ func TestTraceChangesNothing(t *testing.T) {
 	}
 }
 
-// TestPaceIsKept: over any run, no more is sent than the paces allow, and no more served than the upstream does.
+// TestPaceIsKept: over any run, no more is sent than the paces allow, and no more served than the upstream
+// does.
 func TestPaceIsKept(t *testing.T) {
 	for _, p := range []float64{.5, 1, 3} {
 		s := find(t, "S1")
 		res := Play(s, TokenBucket, NoFields, pacing(part(p)), 3, 0)
 		seconds := s.Length.Seconds()
-		if sent := float64(sum(res.Sent)); sent > p*100*seconds+10*max(1, p) || sent < .97*min(p*100, 200)*seconds {
+		if sent := float64(sum(res.Sent)); sent > p*100*seconds+10*max(1, p) ||
+			sent < .97*min(p*100, 200)*seconds {
 			t.Errorf("%v of the share: %v sent in %v s", p, sent, seconds)
 		}
 		if served := float64(sum(res.Served)); served > 100*seconds+100 {
@@ -149,13 +152,15 @@ func TestMeterConverges(t *testing.T) {
 		}
 		var res Result
 		m.follows(&res)
-		if res.Converged != row.took || res.Fell != row.took || res.Rose != 0 || math.Abs(res.Overshoot-row.overshoot) > 1e-9 {
+		if res.Converged != row.took || res.Fell != row.took || res.Rose != 0 ||
+			math.Abs(res.Overshoot-row.overshoot) > 1e-9 {
 			t.Errorf("%s: %+v; want %v s and %v", row.name, res, row.took, row.overshoot)
 		}
 	}
 }
 
-// TestMeterTellsFallFromRise: the limit halves at 60 s and is followed after 4 s, and doubles at 120 s, followed after 10 s.
+// TestMeterTellsFallFromRise: the limit halves at 60 s and is followed after 4 s, and doubles at 120 s,
+// followed after 10 s.
 func TestMeterTellsFallFromRise(t *testing.T) {
 	s := equal("T", "", 100, 2, 100, nil)
 	s.Length = 3 * time.Minute
@@ -178,11 +183,13 @@ func TestMeterTellsFallFromRise(t *testing.T) {
 func TestMeterSteady(t *testing.T) {
 	s := equal("T", "", 100, 2, 100, nil)
 	s.Changes = []time.Duration{2 * time.Minute}
-	s.Faults = []Fault{{From: 3 * time.Minute, To: 3*time.Minute + 10*time.Second, Part: 1, Outcome: policy.Throttled}}
+	s.Faults = []Fault{{From: 3 * time.Minute, To: 3*time.Minute + 10*time.Second, Part: 1,
+		Outcome: policy.Throttled}}
 	for _, row := range []struct {
 		second int
 		counts bool
-	}{{10, false}, {59, false}, {60, true}, {119, true}, {120, false}, {139, false}, {140, true}, {180, false}, {209, false}, {210, true}} {
+	}{{10, false}, {59, false}, {60, true}, {119, true}, {120, false}, {139, false}, {140, true},
+		{180, false}, {209, false}, {210, true}} {
 		m := newMeter(&s, 0)
 		m.refusedBy[row.second] = 1
 		m.servedBy[70] = 3
@@ -267,7 +274,8 @@ func TestRollingRestartKeepsTen(t *testing.T) {
 }
 
 func TestLies(t *testing.T) {
-	refused := Answer{Outcome: policy.Throttled, RetryAfter: time.Second, Quota: policy.Quota{Limit: 100, Remaining: 0, Reset: time.Second}}
+	refused := Answer{Outcome: policy.Throttled, RetryAfter: time.Second,
+		Quota: policy.Quota{Limit: 100, Remaining: 0, Reset: time.Second}}
 	for _, row := range []struct {
 		name string
 		lie  func(time.Duration, *Answer)
@@ -276,11 +284,15 @@ func TestLies(t *testing.T) {
 	}{
 		{"a minute", lieRetryAfter, 0, func(a Answer) bool { return a.RetryAfter == time.Minute }},
 		{"none", lieRetryAfter, 60 * time.Second, func(a Answer) bool { return a.RetryAfter == 0 }},
-		{"a year", lieRetryAfter, 120 * time.Second, func(a Answer) bool { return a.RetryAfter > 1000*time.Hour }},
+		{"a year", lieRetryAfter, 120 * time.Second,
+			func(a Answer) bool { return a.RetryAfter > 1000*time.Hour }},
 		{"negative", lieRetryAfter, 180 * time.Second, func(a Answer) bool { return a.RetryAfter < 0 }},
 		{"half", lieConstant, 0, func(a Answer) bool { return a.Quota.Remaining == 50 }},
-		{"another quota", lieOtherWindow, time.Minute, func(a Answer) bool { return a.Quota.Remaining == 994000 && a.Quota.Reset == 59*time.Minute }},
-		{"off by two", lieOffByTwo, 0, func(a Answer) bool { return a.Quota.Remaining == 2 && a.Quota.Reset == 3*time.Second }},
+		{"another quota", lieOtherWindow, time.Minute,
+			func(a Answer) bool { return a.Quota.Remaining == 994000 && a.Quota.Reset == 59*time.Minute }},
+		{"off by two", lieOffByTwo, 0, func(a Answer) bool {
+			return a.Quota.Remaining == 2 && a.Quota.Reset == 3*time.Second
+		}},
 	} {
 		a := refused
 		row.lie(row.at, &a)

@@ -24,7 +24,8 @@ func reference(u *Upstream, admitted []time.Duration, now time.Duration) float64
 	switch u.kind {
 	case Window1, Window60:
 		window := func(t time.Duration) int64 { return int64((t + u.phase) / u.per()) }
-		return math.Floor(u.limit*u.per().Seconds()) - count(func(a time.Duration) bool { return window(a) == window(now) })
+		return math.Floor(u.limit*u.per().Seconds()) -
+			count(func(a time.Duration) bool { return window(a) == window(now) })
 	case SlidingLog:
 		return math.Floor(u.limit*10) - count(func(a time.Duration) bool { return a > now-10*time.Second })
 	case Concurrency:
@@ -44,7 +45,8 @@ func TestUpstreamsKeepTheirLimit(t *testing.T) {
 		t.Run(kind.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				limit := rapid.Float64Range(.5, 60).Draw(t, "limit")
-				u := NewUpstream(kind, AllFields, limit, time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "phase")))
+				u := NewUpstream(kind, AllFields, limit,
+					time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "phase")))
 				longest := 2 / limit * float64(time.Second)
 				if rapid.Bool().Draw(t, "pauses") {
 					longest *= 30
@@ -61,7 +63,8 @@ func TestUpstreamsKeepTheirLimit(t *testing.T) {
 					left := reference(u, admitted, now)
 					got := u.Admit(now)
 					if math.Abs(left-1) > 1e-6 && got != (left >= 1) {
-						t.Fatalf("at %v admitted: %v, but %v were left; limit %v, before it: %v", now, got, left, limit, admitted)
+						t.Fatalf("at %v admitted: %v, but %v were left; limit %v, before it: %v", now, got,
+							left, limit, admitted)
 					}
 					if got {
 						admitted = append(admitted, now)
@@ -133,7 +136,8 @@ func TestFieldsTellTheTruth(t *testing.T) {
 					}
 				}
 				f := u.Answer(now, false)
-				if f.Outcome != policy.Throttled || f.RetryAfter < time.Second || f.RetryAfter%time.Second != 0 {
+				if f.Outcome != policy.Throttled || f.RetryAfter < time.Second ||
+					f.RetryAfter%time.Second != 0 {
 					t.Fatalf("refused with %+v", f)
 				}
 				if !u.Admit(now + f.RetryAfter) {
@@ -181,7 +185,8 @@ func TestHeapOrders(t *testing.T) {
 				out[e]++
 				last = e.at
 			} else {
-				e := event{at: max(0, last) + time.Duration(rapid.Int64Range(0, 20).Draw(t, "at")), who: int32(i)}
+				e := event{at: max(0, last) + time.Duration(rapid.Int64Range(0, 20).Draw(t, "at")),
+					who: int32(i)}
 				in[e]++
 				h.push(e)
 			}

@@ -35,7 +35,8 @@ func TestBucket(t *testing.T) {
 	} {
 		ok, wait := b.take(row.now), b.wait(1)
 		if ok != row.ok || (wait-row.wait).Abs() > time.Microsecond {
-			t.Errorf("row %d: take(%v) = %v, then wait %v, want %v, %v", i, row.now, ok, wait, row.ok, row.wait)
+			t.Errorf("row %d: take(%v) = %v, then wait %v, want %v, %v", i, row.now, ok, wait,
+				row.ok, row.wait)
 		}
 	}
 }
@@ -48,7 +49,8 @@ func TestPropertyBucket(t *testing.T) {
 		burst := rapid.IntRange(1, 30).Draw(t, "burst")
 		b := newBucket(rate, burst)
 		var accepted []time.Duration
-		for now := time.Duration(0); now < 5*time.Second; now += time.Duration(rapid.IntRange(0, 200).Draw(t, "gap")) * ms {
+		for now := time.Duration(0); now < 5*
+			time.Second; now += time.Duration(rapid.IntRange(0, 200).Draw(t, "gap")) * ms {
 			if !b.take(now) {
 				wait := b.wait(1)
 				now += wait + time.Microsecond
@@ -60,7 +62,8 @@ func TestPropertyBucket(t *testing.T) {
 		}
 		for i := range accepted {
 			for j := i; j < len(accepted); j++ {
-				if allowed := (accepted[j]-accepted[i]).Seconds()*rate + float64(burst); float64(j-i+1) > allowed+1e-6 {
+				if allowed := (accepted[j]-accepted[i]).Seconds()*rate +
+					float64(burst); float64(j-i+1) > allowed+1e-6 {
 					t.Fatalf("%d from %v to %v, %v allowed", j-i+1, accepted[i], accepted[j], allowed)
 				}
 			}
@@ -126,7 +129,8 @@ func TestWhatIsTold(t *testing.T) {
 				if i == 0 && (f.Outcome != policy.Success || f.Quotas[0] != row.first) {
 					t.Errorf("%v: first %+v", row.tells, f)
 				}
-				if i == 10 && (f.Outcome != policy.Throttled || f.Quotas[0] != row.last || f.RetryAfter != row.retry) {
+				if i == 10 &&
+					(f.Outcome != policy.Throttled || f.Quotas[0] != row.last || f.RetryAfter != row.retry) {
 					t.Errorf("%v: last %+v", row.tells, f)
 				}
 			}

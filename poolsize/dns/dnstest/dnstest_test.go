@@ -76,7 +76,8 @@ func TestAddresses(t *testing.T) {
 
 func TestBothFamilies(t *testing.T) {
 	s := started(t)
-	s.Set("web.test", netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("::ffff:10.0.0.2"), netip.MustParseAddr("2001:db8::1"))
+	s.Set("web.test", netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("::ffff:10.0.0.2"),
+		netip.MustParseAddr("2001:db8::1"))
 	for network, want := range map[string]int{"ip": 3, "ip4": 1} { // the one in IPv6 form is an AAAA record
 		got, err := s.Resolver().LookupNetIP(patient(t), network, "web.test.")
 		if err != nil || len(got) != want {
@@ -89,7 +90,8 @@ func TestSRV(t *testing.T) {
 	s := started(t)
 	var want []*net.SRV
 	for i := range 60 {
-		want = append(want, &net.SRV{Target: fmt.Sprintf("pod-%02d.web.test.", i), Port: uint16(8000 + i), Priority: uint16(i), Weight: 5})
+		want = append(want, &net.SRV{Target: fmt.Sprintf("pod-%02d.web.test.", i), Port: uint16(8000 + i),
+			Priority: uint16(i), Weight: 5})
 	}
 	s.SetSRV("_http._tcp.web.test", want...)
 	_, got, err := s.Resolver().LookupSRV(patient(t), "http", "tcp", "web.test.")
@@ -141,7 +143,8 @@ func TestModes(t *testing.T) {
 				t.Errorf("%v, %v", got, err)
 			}
 			s.Fail(Healthy)
-			if got, err := s.Resolver().LookupNetIP(patient(t), "ip4", "web.test."); err != nil || len(got) != 4 {
+			if got, err := s.Resolver().LookupNetIP(patient(t), "ip4", "web.test."); err != nil ||
+				len(got) != 4 {
 				t.Errorf("healed: %v, %v", got, err)
 			}
 		})
@@ -214,7 +217,8 @@ func TestOversized(t *testing.T) {
 	s.Set("web.test", run("10.0.0.1", 1000)...)
 	s.Fail(Oversized)
 	m := s.answer(ask("web.test", typeA, 1232), false)
-	if n := binary.BigEndian.Uint16(m[6:]); len(m) < 16000 || n != 1000 || binary.BigEndian.Uint16(m[2:])&flagTruncated != 0 {
+	if n := binary.BigEndian.Uint16(m[6:]); len(m) < 16000 || n != 1000 ||
+		binary.BigEndian.Uint16(m[2:])&flagTruncated != 0 {
 		t.Errorf("%d bytes, %d records", len(m), n)
 	}
 }
@@ -225,7 +229,8 @@ func TestTruncatedOverTCPToo(t *testing.T) {
 	s.Fail(Truncated)
 	for _, stream := range []bool{false, true} {
 		m := s.answer(ask("web.test", typeA, 0), stream)
-		if flags, n := binary.BigEndian.Uint16(m[2:]), binary.BigEndian.Uint16(m[6:]); flags&flagTruncated == 0 || n != 3 {
+		if flags, n := binary.BigEndian.Uint16(m[2:]),
+			binary.BigEndian.Uint16(m[6:]); flags&flagTruncated == 0 || n != 3 {
 			t.Errorf("stream %v: flags %04x, %d records", stream, flags, n)
 		}
 	}
@@ -248,7 +253,9 @@ func TestMalformedQuestions(t *testing.T) {
 		{"two questions", with(5, 2), true},
 		{"another opcode", with(2, 0x11), true},
 		{"a pointer", with(12, 0xc0), true},
-		{"a name of 300 bytes", append(append(slices.Clone(good[:12]), []byte(strings.Repeat("\x01a", 150))...), 0, 0, 1, 0, 1), true},
+		{"a name of 300 bytes",
+			append(append(slices.Clone(good[:12]), []byte(strings.Repeat("\x01a", 150))...), 0, 0, 1, 0, 1),
+			true},
 	}
 	for _, r := range rows {
 		m := s.answer(r.m, false)

@@ -24,7 +24,8 @@ func FuzzAnswer(f *testing.F) {
 			return
 		}
 		limit := limit(q, s.mode, stream)
-		if len(a) < headerSize || len(a) > limit || a[2]&0x80 == 0 || binary.BigEndian.Uint16(a) != binary.BigEndian.Uint16(m) {
+		if len(a) < headerSize || len(a) > limit || a[2]&0x80 == 0 ||
+			binary.BigEndian.Uint16(a) != binary.BigEndian.Uint16(m) {
 			t.Fatalf("answer %x to %x, limit %d", a, m, limit)
 		}
 		if err != nil {
@@ -33,7 +34,8 @@ func FuzzAnswer(f *testing.F) {
 			}
 			return
 		}
-		if got := a[headerSize : headerSize+len(q.raw)]; string(got) != string(q.raw) || q.size < minDatagram || q.size > maxDatagram {
+		if got := a[headerSize : headerSize+len(q.raw)]; string(got) != string(q.raw) ||
+			q.size < minDatagram || q.size > maxDatagram {
 			t.Fatalf("question %x comes back as %x, size %d", q.raw, got, q.size)
 		}
 	})

@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 
 func child() {
 	hangUp := make(chan os.Signal, 1)
-	signal.Notify(hangUp, syscall.SIGHUP) // or it would be ignored where the parent of the tests ignores it, say under nohup
+	// or it would be ignored where the parent of the tests ignores it, say under nohup
+	signal.Notify(hangUp, syscall.SIGHUP)
 	go func() {
 		<-hangUp
 		os.Exit(1)
@@ -171,7 +172,8 @@ func TestConfiguration(t *testing.T) {
 	must(t, err)
 	wants(t, s, "PING", "-NOAUTH Authentication required.")
 	must(t, s.Close())
-	if _, err := Start("--no-such-thing", "yes"); err == nil || !strings.Contains(err.Error(), "no-such-thing") {
+	if _, err := Start("--no-such-thing", "yes"); err == nil ||
+		!strings.Contains(err.Error(), "no-such-thing") {
 		t.Errorf("a wrong configuration: %v", err)
 	}
 }

@@ -55,7 +55,9 @@ func flushThenRead(w http.ResponseWriter, r *http.Request) {
 // TestBrokenBodyIsNoSuccess checks that a request whose body broke is not answered with 200 because a
 // handler, whose context has ended, says nothing.
 func TestBrokenBodyIsNoSuccess(t *testing.T) {
-	s := serve(t, section(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	s := serve(t, section(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+	}))
 	c := dial(t, s.addr)
 	send(t, c, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n")
 	if text, _ := io.ReadAll(c); !strings.HasPrefix(string(text), "HTTP/1.1 400 ") {

@@ -69,7 +69,8 @@ func TestCertificateChangesUnderway(t *testing.T) {
 	p := &sectionOf{Proxy: section(), kind: "h2"}
 	s := p.serve(t, ok)
 	named := func() string {
-		c, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // loopback
+		//nolint:gosec // loopback
+		c, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,10 +96,15 @@ func TestTLS(t *testing.T) {
 		}
 		text, _ := io.ReadAll(r.Body)
 		r.Body.Close()
-		if want := map[bool]string{true: "HTTP/2.0 true", false: "HTTP/1.1 true"}[kind == "h2"]; string(text) != want {
+		if want := map[bool]string{
+			true:  "HTTP/2.0 true",
+			false: "HTTP/1.1 true",
+		}[kind == "h2"]; string(text) != want {
 			t.Errorf("%s: %s, want %s", kind, text, want)
 		}
-		old := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11} //nolint:gosec // refused
+		//nolint:gosec // refused
+		old := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10,
+			MaxVersion: tls.VersionTLS11}
 		if _, err := tls.Dial("tcp", s.addr, old); err == nil {
 			t.Error("TLS 1.1 is spoken")
 		}
@@ -107,7 +113,9 @@ func TestTLS(t *testing.T) {
 		if text, _ := io.ReadAll(c); strings.Contains(string(text), "200") {
 			t.Errorf("without TLS the answer is %q", text)
 		}
-		agreed, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // loopback
+		//nolint:gosec // loopback
+		agreed, err := tls.Dial("tcp", s.addr,
+			&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +134,8 @@ func TestClientCertificates(t *testing.T) {
 	cert, key := makePair(t, "client")
 	writeFile(t, filepath.Join(dir, "ca.pem"), cert)
 	p := section()
-	p.TLS = &config.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), ClientCA: filepath.Join(dir, "ca.pem")}
+	p.TLS = &config.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"),
+		ClientCA: filepath.Join(dir, "ca.pem")}
 	s := serve(t, p, ok)
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
@@ -141,7 +150,9 @@ func TestClientCertificates(t *testing.T) {
 		certs []tls.Certificate
 		want  bool
 	}{{nil, false}, {[]tls.Certificate{stranger}, false}, {[]tls.Certificate{pair}, true}} {
-		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: c.certs}} //nolint:gosec // loopback
+		//nolint:gosec // loopback
+		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true,
+			Certificates: c.certs}}
 		r, err := (&http.Client{Transport: transport, Timeout: patience}).Get("https://" + s.addr)
 		if (err == nil) != c.want {
 			t.Errorf("%d certificates: %v", len(c.certs), err)

@@ -141,7 +141,8 @@ func TestFewDeadlinesAreSet(t *testing.T) {
 			_ = c.SetReadDeadline(time.Time{})
 		}
 		if raw.reads > 2*requests || raw.writes > 1 {
-			t.Errorf("%d deadlines of reads and %d of writes were set for %d requests", raw.reads, raw.writes, requests)
+			t.Errorf("%d deadlines of reads and %d of writes were set for %d requests", raw.reads,
+				raw.writes, requests)
 		}
 	})
 }

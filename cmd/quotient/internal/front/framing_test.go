@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// passes returns what framing passes on of a text that comes in parts of some size, and the places where a request
-// ends.
+// passes returns what framing passes on of a text that comes in parts of some size, and the places where a
+// request ends.
 func passes(text string, size int) (passed string, ends []int) {
 	var f framing
 	for part := range slices.Chunk([]byte(text), size) {
@@ -59,7 +59,8 @@ func FuzzFraming(f *testing.F) {
 				return
 			}
 			if end := len(passed) - under.Len() - in.Buffered(); !slices.Contains(ends, end) {
-				t.Fatalf("net/http takes %q for a request; framing finds ends at %v, not at %d", passed[:end], ends, end)
+				t.Fatalf("net/http takes %q for a request; framing finds ends at %v, not at %d", passed[:end],
+					ends, end)
 			}
 		}
 	})
@@ -67,7 +68,8 @@ func FuzzFraming(f *testing.F) {
 
 // TestHappyPathAllocatesNothing holds for a request without a body that comes in one piece.
 func TestHappyPathAllocatesNothing(t *testing.T) {
-	head := []byte("GET /a/b?c=d HTTP/1.1\r\nHost: h\r\nUser-Agent: x\r\nAccept: */*\r\nAccept-Encoding: gzip\r\nX-Y: z\r\n\r\n")
+	head := []byte("GET /a/b?c=d HTTP/1.1\r\nHost: h\r\nUser-Agent: x\r\nAccept: */*\r\n" +
+		"Accept-Encoding: gzip\r\nX-Y: z\r\n\r\n")
 	var f framing
 	if n := testing.AllocsPerRun(100, func() {
 		n := len(head)
@@ -78,7 +80,12 @@ func TestHappyPathAllocatesNothing(t *testing.T) {
 		t.Errorf("framing allocates %v times", n)
 	}
 	r := httptest.NewRequest("GET", "/a/b?c=d", nil)
-	r.Header = http.Header{"User-Agent": {"x"}, "Accept": {"*/*"}, "Accept-Encoding": {"gzip"}, "Connection": {"keep-alive"}}
+	r.Header = http.Header{
+		"User-Agent":      {"x"},
+		"Accept":          {"*/*"},
+		"Accept-Encoding": {"gzip"},
+		"Connection":      {"keep-alive"},
+	}
 	if n := testing.AllocsPerRun(100, func() {
 		if status, why := refusal(r, false); status != 0 {
 			t.Fatal(why)
@@ -89,7 +96,8 @@ func TestHappyPathAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkFraming(b *testing.B) {
-	head := []byte("GET /a/b?c=d HTTP/1.1\r\nHost: h\r\nUser-Agent: x\r\nAccept: */*\r\nAccept-Encoding: gzip\r\nX-Y: z\r\n\r\n")
+	head := []byte("GET /a/b?c=d HTTP/1.1\r\nHost: h\r\nUser-Agent: x\r\nAccept: */*\r\n" +
+		"Accept-Encoding: gzip\r\nX-Y: z\r\n\r\n")
 	var f framing
 	b.SetBytes(int64(len(head)))
 	b.ReportAllocs()

@@ -53,7 +53,8 @@ func (c *raw2) headers(pairs ...string) []byte {
 }
 
 func (c *raw2) request(stream uint32, end bool, pairs ...string) error {
-	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.headers(pairs...), EndStream: end, EndHeaders: true})
+	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.headers(pairs...),
+		EndStream: end, EndHeaders: true})
 }
 
 // result waits for what becomes of a stream: a status, "reset", "goaway" or "closed".
@@ -95,28 +96,36 @@ func TestSmugglingHTTP2(t *testing.T) {
 		result string
 		by     string
 	}{
-		{name: "plain", sent: head2("GET", "/a?b"), want: "GET /a?b HTTP/1.1\r\nHost: h\r\n\r\n", result: "200"},
+		{name: "plain", sent: head2("GET", "/a?b"), want: "GET /a?b HTTP/1.1\r\nHost: h\r\n\r\n",
+			result: "200"},
 		{name: "length", sent: head2("POST", "/a", "content-length", "2"), body: "xy", result: "200",
 			want: "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nxy"},
 		{name: "no length", sent: head2("POST", "/a"), body: "xy", result: "200",
 			want: "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nxy\r\n0\r\n\r\n"},
-		{name: "length too small", sent: head2("POST", "/a", "content-length", "1"), body: "xy", result: "reset", by: "net/http"},
-		{name: "length too large", sent: head2("POST", "/a", "content-length", "3"), body: "xy", result: "502", by: "net/http"},
-		{name: "two lengths", sent: head2("POST", "/a", "content-length", "2", "content-length", "3"), body: "xy", result: "400"},
+		{name: "length too small", sent: head2("POST", "/a", "content-length", "1"), body: "xy",
+			result: "reset", by: "net/http"},
+		{name: "length too large", sent: head2("POST", "/a", "content-length", "3"), body: "xy",
+			result: "502", by: "net/http"},
+		{name: "two lengths", sent: head2("POST", "/a", "content-length", "2", "content-length", "3"),
+			body: "xy", result: "400"},
 		{name: "length that is no number", sent: head2("POST", "/a", "content-length", "x"), result: "400"},
-		{name: "Transfer-Encoding", sent: head2("POST", "/a", "transfer-encoding", "chunked"), body: "0\r\n\r\n", result: "400", by: "net/http"},
+		{name: "Transfer-Encoding", sent: head2("POST", "/a", "transfer-encoding", "chunked"),
+			body: "0\r\n\r\n", result: "400", by: "net/http"},
 		{name: "TE", sent: head2("GET", "/a", "te", "gzip"), result: "400", by: "net/http"},
 		{name: "Connection", sent: head2("GET", "/a", "connection", "close"), result: "400", by: "net/http"},
 		{name: "Upgrade", sent: head2("GET", "/a", "upgrade", "h2c"), result: "400", by: "net/http"},
 		{name: "Keep-Alive", sent: head2("GET", "/a", "keep-alive", "1"), result: "400", by: "net/http"},
 		{name: "name in capitals", sent: head2("GET", "/a", "X-Y", "z"), result: "reset", by: "net/http"},
-		{name: "line end in a name", sent: head2("GET", "/a", "x: y\r\nz", "z"), result: "reset", by: "net/http"},
-		{name: "line end in a value", sent: head2("GET", "/a", "x", "y\r\nContent-Length: 5"), result: "reset", by: "net/http"},
+		{name: "line end in a name", sent: head2("GET", "/a", "x: y\r\nz", "z"), result: "reset",
+			by: "net/http"},
+		{name: "line end in a value", sent: head2("GET", "/a", "x", "y\r\nContent-Length: 5"),
+			result: "reset", by: "net/http"},
 		{name: "colon in a name", sent: head2("GET", "/a", "x:y", "z"), result: "reset", by: "net/http"},
 		{name: "underscore", sent: head2("POST", "/a", "content_length", "5"), result: "400"},
 		{name: "space in the path", sent: head2("GET", "/a b"), result: "400"},
 		{name: "version in the query", sent: head2("GET", "/a? HTTP/1.0"), result: "400"},
-		{name: "line end in the path", sent: head2("GET", "/a HTTP/1.1\r\nHost: i\r\n\r\n"), result: "reset", by: "net/http"},
+		{name: "line end in the path", sent: head2("GET", "/a HTTP/1.1\r\nHost: i\r\n\r\n"), result: "reset",
+			by: "net/http"},
 		{name: "path without a slash", sent: head2("GET", "a"), result: "reset", by: "net/http"},
 		{name: "asterisk", sent: head2("GET", "*"), result: "400"},
 		{name: "fragment", sent: head2("GET", "/a#b"), result: "400"},
@@ -124,16 +133,27 @@ func TestSmugglingHTTP2(t *testing.T) {
 		{name: "PRI", sent: head2("PRI", "/a"), result: "400"},
 		{name: "CONNECT", sent: []string{":method", "CONNECT", ":authority", "h:80"}, result: "405"},
 		{name: "another Host", sent: head2("GET", "/a", "host", "i"), result: "400"},
-		{name: "the same Host", sent: head2("GET", "/a", "host", "h"), want: "GET /a HTTP/1.1\r\nHost: h\r\n\r\n", result: "200"},
+		{name: "the same Host", sent: head2("GET", "/a", "host", "h"),
+			want: "GET /a HTTP/1.1\r\nHost: h\r\n\r\n", result: "200"},
 		{name: "two paths", sent: head2("GET", "/a", ":path", "/b"), result: "reset", by: "net/http"},
 		{name: "two methods", sent: head2("GET", "/a", ":method", "POST"), result: "reset", by: "net/http"},
 		{name: "unknown pseudo field", sent: head2("GET", "/a", ":x", "y"), result: "reset", by: "net/http"},
-		{name: "pseudo field after a field", sent: []string{":method", "GET", "x", "y", ":scheme", "http", ":path", "/a"}, result: "reset", by: "net/http"},
-		{name: "no path", sent: []string{":method", "GET", ":scheme", "http"}, result: "reset", by: "net/http"},
-		{name: "user in the authority", sent: []string{":method", "GET", ":scheme", "http", ":authority", "u@h", ":path", "/a"}, result: "reset", by: "net/http"},
-		{name: "path in the authority", sent: []string{":method", "GET", ":scheme", "http", ":authority", "h/b", ":path", "/a"}, result: "400"},
-		{name: "space in the authority", sent: []string{":method", "GET", ":scheme", "http", ":authority", "h b", ":path", "/a"}, result: "400"},
-		{name: "too many fields", sent: head2("GET", "/a", slices.Repeat([]string{"x", "y"}, maxFields+1)...), result: "431"},
+		{name: "pseudo field after a field",
+			sent: []string{":method", "GET", "x", "y", ":scheme", "http", ":path", "/a"}, result: "reset",
+			by: "net/http"},
+		{name: "no path", sent: []string{":method", "GET", ":scheme", "http"}, result: "reset",
+			by: "net/http"},
+		{name: "user in the authority",
+			sent:   []string{":method", "GET", ":scheme", "http", ":authority", "u@h", ":path", "/a"},
+			result: "reset", by: "net/http"},
+		{name: "path in the authority",
+			sent:   []string{":method", "GET", ":scheme", "http", ":authority", "h/b", ":path", "/a"},
+			result: "400"},
+		{name: "space in the authority",
+			sent:   []string{":method", "GET", ":scheme", "http", ":authority", "h b", ":path", "/a"},
+			result: "400"},
+		{name: "too many fields", sent: head2("GET", "/a", slices.Repeat([]string{"x", "y"}, maxFields+1)...),
+			result: "431"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			u := record(t)
@@ -194,7 +214,8 @@ func TestRapidReset(t *testing.T) {
 		c := dial2(t, s)
 		go func() { _, _ = io.Copy(io.Discard, c.conn) }()
 		for i := range uint32(resets) {
-			if c.request(2*i+1, true, head2("GET", "/bad")...) != nil || c.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
+			if c.request(2*i+1, true, head2("GET", "/bad")...) != nil ||
+				c.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
 				break // the server has had enough
 			}
 		}
@@ -211,7 +232,8 @@ func TestFloodsOfHTTP2(t *testing.T) {
 	for name, flood := range map[string]func(c *raw2) error{
 		"CONTINUATION": func(c *raw2) error {
 			field := c.headers("x", strings.Repeat("y", 1000))
-			if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.headers(head2("GET", "/")...)}); err != nil {
+			if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1,
+				BlockFragment: c.headers(head2("GET", "/")...)}); err != nil {
 				return err
 			}
 			for range continuations {

@@ -24,8 +24,8 @@ func section() *config.Proxy {
 	return &config.Proxy{
 		Listen: "127.0.0.1:0",
 		Timeouts: config.Timeouts{
-			ReadHeader: 10 * time.Second, ReadBody: 10 * time.Second, Write: 10 * time.Second, Idle: time.Minute,
-			Stream: time.Minute, Shutdown: 10 * time.Second,
+			ReadHeader: 10 * time.Second, ReadBody: 10 * time.Second, Write: 10 * time.Second,
+			Idle: time.Minute, Stream: time.Minute, Shutdown: 10 * time.Second,
 		},
 		Max: config.Max{HeaderBytes: 64 << 10, Connections: 1000, Streams: 100},
 	}

@@ -61,7 +61,8 @@ func TestProxyProtocol(t *testing.T) {
 			p := section()
 			p.ProxyProtocol, p.Trusted = true, []netip.Prefix{c.trusted}
 			s := serve(t, p, seenPeer)
-			if got := askedWith(t, s, c.sent); c.want == "" && strings.HasPrefix(got, "200") || !strings.HasPrefix(got, c.want) {
+			if got := askedWith(t, s, c.sent); c.want == "" && strings.HasPrefix(got, "200") ||
+				!strings.HasPrefix(got, c.want) {
 				t.Errorf("the answer is %q, want %q", got, c.want)
 			}
 		})
@@ -148,24 +149,35 @@ func TestPrepare(t *testing.T) {
 	s := serve(t, p, ok)
 	for want, change := range map[string]func(p *config.Proxy){
 		"proxy.listen: ": func(p *config.Proxy) { p.Listen = "127.0.0.1:1" },
-		"proxy.proxy-protocol: false takes a restart":         func(p *config.Proxy) { p.ProxyProtocol = false },
-		"proxy.h2c: true takes a restart, false is in force":  func(p *config.Proxy) { p.H2C = true },
-		"proxy.tls: false takes a restart":                    func(p *config.Proxy) { p.TLS = nil },
-		"proxy.timeouts.read-header: 1s takes a restart, 10s": func(p *config.Proxy) { p.Timeouts.ReadHeader = time.Second },
-		"proxy.timeouts.idle: ":                               func(p *config.Proxy) { p.Timeouts.Idle++ },
-		"proxy.max.header-bytes: ":                            func(p *config.Proxy) { p.Max.HeaderBytes++ },
-		"proxy.max.streams: ":                                 func(p *config.Proxy) { p.Max.Streams++ },
-		"proxy.max.connections: 0 is not above 0":             func(p *config.Proxy) { p.Max.Connections = 0 },
-		"proxy.timeouts.write: -1ns is not above 0":           func(p *config.Proxy) { p.Timeouts.Write = -1 },
-		"proxy.proxy-protocol: no peer may send it":           func(p *config.Proxy) { p.Trusted = nil },
-		"proxy.tls.key: open ":                                func(p *config.Proxy) { p.TLS = &config.TLS{Cert: p.TLS.Cert, Key: dir + "/none"} },
+		"proxy.proxy-protocol: false takes a restart": func(p *config.Proxy) {
+			p.ProxyProtocol = false
+		},
+		"proxy.h2c: true takes a restart, false is in force": func(p *config.Proxy) { p.H2C = true },
+		"proxy.tls: false takes a restart":                   func(p *config.Proxy) { p.TLS = nil },
+		"proxy.timeouts.read-header: 1s takes a restart, 10s": func(p *config.Proxy) {
+			p.Timeouts.ReadHeader = time.Second
+		},
+		"proxy.timeouts.idle: ":    func(p *config.Proxy) { p.Timeouts.Idle++ },
+		"proxy.max.header-bytes: ": func(p *config.Proxy) { p.Max.HeaderBytes++ },
+		"proxy.max.streams: ":      func(p *config.Proxy) { p.Max.Streams++ },
+		"proxy.max.connections: 0 is not above 0": func(p *config.Proxy) {
+			p.Max.Connections = 0
+		},
+		"proxy.timeouts.write: -1ns is not above 0": func(p *config.Proxy) {
+			p.Timeouts.Write = -1
+		},
+		"proxy.proxy-protocol: no peer may send it": func(p *config.Proxy) { p.Trusted = nil },
+		"proxy.tls.key: open ": func(p *config.Proxy) {
+			p.TLS = &config.TLS{Cert: p.TLS.Cert, Key: dir + "/none"}
+		},
 		"proxy.tls.client-ca: ": func(p *config.Proxy) {
 			p.TLS = &config.TLS{Cert: p.TLS.Cert, Key: p.TLS.Key, ClientCA: p.TLS.Key}
 		},
 	} {
 		changed := *p
 		change(&changed)
-		if _, err := s.Prepare(&config.File{Proxy: &changed}); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := s.Prepare(&config.File{Proxy: &changed}); err == nil ||
+			!strings.HasPrefix(err.Error(), want) {
 			t.Errorf("Prepare() = %v, want %s", err, want)
 		}
 	}

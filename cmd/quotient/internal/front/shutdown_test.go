@@ -67,7 +67,9 @@ func TestShutdown(t *testing.T) {
 
 // TestShutdownHasAnEnd checks that what does not finish in time is ended: its context, and its connection.
 func TestShutdownHasAnEnd(t *testing.T) {
-	each(t, sectionFor(func(p *sectionOf) { p.Timeouts.Shutdown = 200 * time.Millisecond }), func(t *testing.T, p *sectionOf) {
+	each(t, sectionFor(func(p *sectionOf) {
+		p.Timeouts.Shutdown = 200 * time.Millisecond
+	}), func(t *testing.T, p *sectionOf) {
 		working, over := make(chan struct{}), make(chan struct{})
 		s := p.serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			close(working)
@@ -75,7 +77,8 @@ func TestShutdownHasAnEnd(t *testing.T) {
 			close(over)
 		}))
 		go func() {
-			r, _ := http.NewRequest("POST", p.url(s)+"/", strings.NewReader("unread")) // net/http does not see it go
+			// net/http does not see it go
+			r, _ := http.NewRequest("POST", p.url(s)+"/", strings.NewReader("unread"))
 			if answer, err := p.client(t).Do(r); err == nil {
 				answer.Body.Close()
 			}
@@ -102,7 +105,8 @@ func upgraded(t *testing.T, p *sectionOf) (*running, net.Conn) {
 			return
 		}
 		defer conn.Close()
-		_, _ = text.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		_, _ = text.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n" +
+			"Upgrade: echo\r\n\r\n")
 		_ = text.Flush()
 		_, _ = io.Copy(conn, text)
 	}))
@@ -160,11 +164,13 @@ func TestServeOnce(t *testing.T) {
 	}
 	l, _ := net.Listen("tcp", "127.0.0.1:0")
 	l.Close()
-	if err := s.Serve(context.Background(), l); err == nil || !strings.HasPrefix(err.Error(), "front: Serve: ") {
+	if err := s.Serve(context.Background(), l); err == nil ||
+		!strings.HasPrefix(err.Error(), "front: Serve: ") {
 		t.Errorf("Serve() = %v", err)
 	}
 	l, _ = net.Listen("tcp", "127.0.0.1:0")
-	if err := s.Serve(context.Background(), l); err == nil || !strings.Contains(err.Error(), errServed.Error()) {
+	if err := s.Serve(context.Background(), l); err == nil ||
+		!strings.Contains(err.Error(), errServed.Error()) {
 		t.Errorf("Serve() = %v", err)
 	}
 	if _, err := net.Dial("tcp", l.Addr().String()); err == nil {

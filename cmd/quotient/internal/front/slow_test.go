@@ -123,7 +123,10 @@ func TestPlacesOfThoseAtWork(t *testing.T) {
 	p := section()
 	p.Max.Connections = 5
 	free := make(chan struct{})
-	s := serve(t, p, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { <-free; fmt.Fprint(w, "ok") }))
+	s := serve(t, p, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		<-free
+		fmt.Fprint(w, "ok")
+	}))
 	var conns []net.Conn
 	for range 5 {
 		c := dial(t, s.addr)
@@ -176,7 +179,9 @@ func each(t *testing.T, p func() *sectionOf, test func(t *testing.T, p *sectionO
 // TestSlowBody checks that a body whose next part does not come ends in ErrSlowBody. The client learns it
 // even if the handler, whose context has ended, thinks that it has gone.
 func TestSlowBody(t *testing.T) {
-	each(t, sectionFor(func(p *sectionOf) { p.Timeouts.ReadBody = 200 * time.Millisecond }), func(t *testing.T, p *sectionOf) {
+	each(t, sectionFor(func(p *sectionOf) {
+		p.Timeouts.ReadBody = 200 * time.Millisecond
+	}), func(t *testing.T, p *sectionOf) {
 		got := make(chan error, 1)
 		s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_ = http.NewResponseController(w).EnableFullDuplex()
@@ -231,7 +236,9 @@ func TestDrippingBodies(t *testing.T) {
 // TestLongBody checks that a body may take longer than the time between two of its parts.
 func TestLongBody(t *testing.T) {
 	const between = time.Second
-	each(t, sectionFor(func(p *sectionOf) { p.Timeouts.ReadBody = between }), func(t *testing.T, p *sectionOf) {
+	each(t, sectionFor(func(p *sectionOf) {
+		p.Timeouts.ReadBody = between
+	}), func(t *testing.T, p *sectionOf) {
 		t.Parallel()
 		s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			n, err := io.Copy(io.Discard, r.Body)
@@ -284,7 +291,11 @@ func TestWaitIsNotCut(t *testing.T) {
 				wait()
 			}
 		}))
-		for _, way := range []struct{ method, path, body string }{{"GET", "/", ""}, {"POST", "/read", "x"}, {"POST", "/unread", "x"}} {
+		for _, way := range []struct{ method, path, body string }{
+			{"GET", "/", ""},
+			{"POST", "/read", "x"},
+			{"POST", "/unread", "x"},
+		} {
 			r, _ := http.NewRequest(way.method, p.url(s)+way.path, strings.NewReader(way.body))
 			answer, err := p.client(t).Do(r)
 			if err != nil {
@@ -301,7 +312,9 @@ func TestWaitIsNotCut(t *testing.T) {
 
 // TestAnswerThatIsNotRead checks that a client that takes nothing of its answer is given up.
 func TestAnswerThatIsNotRead(t *testing.T) {
-	each(t, sectionFor(func(p *sectionOf) { p.Timeouts.Write = 300 * time.Millisecond }), func(t *testing.T, p *sectionOf) {
+	each(t, sectionFor(func(p *sectionOf) {
+		p.Timeouts.Write = 300 * time.Millisecond
+	}), func(t *testing.T, p *sectionOf) {
 		ended := make(chan error, 1)
 		s := p.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/good" {

@@ -90,6 +90,8 @@ func (u *recorder) proxy(t *testing.T) http.Handler {
 			r.Out.Host, r.Out.URL.RawQuery = r.In.Host, r.In.URL.RawQuery
 			r.Out.Trailer = r.In.Trailer
 		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
+			w.WriteHeader(http.StatusBadGateway)
+		},
 	}
 }

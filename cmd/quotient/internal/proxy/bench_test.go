@@ -43,7 +43,8 @@ func BenchmarkProxyBesideBare(b *testing.B) {
 		Transport: quick{}, BufferPool: buffers{},
 	}
 	limited := func(fields string) http.Handler {
-		f, err := config.Parse("test.toml", []byte("[proxy]\nupstreams = [\"http://up\"]\nfields = \""+fields+"\"\n"+loose+all))
+		f, err := config.Parse("test.toml",
+			[]byte("[proxy]\nupstreams = [\"http://up\"]\nfields = \""+fields+"\"\n"+loose+all))
 		must(b, err)
 		reg := new(quotient.Registry)
 		p := New(reg, quick{}, nil)

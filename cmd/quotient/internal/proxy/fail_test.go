@@ -37,7 +37,8 @@ func wantProblem(t testing.TB, what string, resp *http.Response, body string, st
 		t.Errorf("%s: the body is %q: %v", what, body, err)
 	}
 	want(t, what+": status in the body", p.Status, status)
-	if p.Detail == "" || p.Title == "" || strings.Contains(body, "127.0.0.1") || strings.Contains(body, "dial") {
+	if p.Detail == "" || p.Title == "" || strings.Contains(body, "127.0.0.1") ||
+		strings.Contains(body, "dial") {
 		t.Errorf("%s: the body is %q", what, body)
 	}
 }
@@ -88,12 +89,13 @@ func TestFailures(t *testing.T) {
 	want(t, "Ratelimit", resp.Header.Get("Ratelimit"), `"hour";r=99;t=36`)
 
 	stop := make(chan struct{})
-	w = newWorld(t, hundred+all+"[proxy.timeouts]\nresponse-header = \"20ms\"\n", func(_ http.ResponseWriter, r *http.Request) {
-		select {
-		case <-stop:
-		case <-r.Context().Done():
-		}
-	})
+	w = newWorld(t, hundred+all+"[proxy.timeouts]\nresponse-header = \"20ms\"\n",
+		func(_ http.ResponseWriter, r *http.Request) {
+			select {
+			case <-stop:
+			case <-r.Context().Done():
+			}
+		})
 	defer close(stop)
 	resp, body = w.get("/")
 	wantProblem(t, "late", resp, body, http.StatusGatewayTimeout)
@@ -118,7 +120,8 @@ func TestFailuresAreLoggedOnceASecond(t *testing.T) {
 // TestNoEmptyAnswer: a request that was given up is not answered with an empty 200.
 func TestNoEmptyAnswer(t *testing.T) {
 	w := newWorld(t, loose+all, ok)
-	for _, err := range []error{context.Canceled, &upstream.Error{Kind: upstream.Gone, Err: context.Canceled}} {
+	for _, err := range []error{context.Canceled,
+		&upstream.Error{Kind: upstream.Gone, Err: context.Canceled}} {
 		w.proxy.ups = failing{err}
 		resp, body := w.get("/")
 		wantProblem(t, "given up", resp, body, http.StatusServiceUnavailable)
@@ -134,11 +137,12 @@ func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, 
 func TestBodiesAreCapped(t *testing.T) {
 	read := make(chan error, 10)
 	var asked atomic.Int64
-	w := newWorld(t, loose+all+"[proxy.max]\nbody-bytes = 100_000\n", func(_ http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
-		_, err := io.Copy(io.Discard, r.Body)
-		read <- err
-	})
+	w := newWorld(t, loose+all+"[proxy.max]\nbody-bytes = 100_000\n",
+		func(_ http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			_, err := io.Copy(io.Discard, r.Body)
+			read <- err
+		})
 	post := func(n int, announced bool) (*http.Response, string) {
 		var body io.Reader = strings.NewReader(strings.Repeat("a", n))
 		if !announced {
@@ -182,7 +186,8 @@ rates = [{ name = "second", events = 50, per = "1s" }]
 	}{
 		{what: "429", status: 429, header: "Retry-After: 1", slower: true},
 		{what: "503", status: 503, header: "Retry-After: 30"},
-		{what: "503 with fields", status: 503, header: "Retry-After: 30\nRatelimit: limit=100, remaining=0, reset=30"},
+		{what: "503 with fields", status: 503,
+			header: "Retry-After: 30\nRatelimit: limit=100, remaining=0, reset=30"},
 		{what: "no upstream"},
 	} {
 		up := func(w http.ResponseWriter, r *http.Request) {
@@ -266,11 +271,13 @@ func TestOutcomes(t *testing.T) {
 		{nowhere(t), "/200", 0, policy.Failed},
 	} {
 		noted := make(outcomes, 10)
-		w := worldWith(t, hundred+all+"[proxy.max]\nbody-bytes = 100_000\n[proxy.timeouts]\nresponse-header = \"20ms\"\n", row.url,
+		w := worldWith(t, hundred+all+"[proxy.max]\nbody-bytes = 100_000\n[proxy.timeouts]\nresponse-header "+
+			"= \"20ms\"\n", row.url,
 			quotient.Policy(noted))
 		req := w.ask(http.MethodGet, row.path, nil)
 		if row.body > 0 {
-			req = w.ask(http.MethodPost, row.path, io.MultiReader(strings.NewReader(strings.Repeat("a", row.body))))
+			req = w.ask(http.MethodPost, row.path,
+				io.MultiReader(strings.NewReader(strings.Repeat("a", row.body))))
 		}
 		w.do(req)
 		want(t, "outcome of "+row.path, event(t, noted), row.want)

@@ -39,28 +39,41 @@ func TestFieldsAreOneAnswer(t *testing.T) {
 			"Ratelimit: \"minute\";r=50;t=30\nRatelimit: \"day\";r=1;t=9\n" +
 				"Ratelimit-Policy: \"minute\";q=100;w=60\nRatelimit-Policy: \"day\";q=9;w=86400"},
 		{"names as tokens are joined", draft, "Ratelimit: day;r=1;t=9",
-			"Ratelimit: \"minute\";r=50;t=30\nRatelimit: day;r=1;t=9\nRatelimit-Policy: \"minute\";q=100;w=60"},
-		{"of one name theirs has less left", draft, "Ratelimit: \"minute\";r=4;t=9\nRatelimit-Policy: \"minute\";q=10;w=60",
+			"Ratelimit: \"minute\";r=50;t=30\nRatelimit: day;r=1;t=9\nRatelimit-Policy: " +
+				"\"minute\";q=100;w=60"},
+		{"of one name theirs has less left", draft,
+			"Ratelimit: \"minute\";r=4;t=9\nRatelimit-Policy: \"minute\";q=10;w=60",
 			"Ratelimit: \"minute\";r=4;t=9\nRatelimit-Policy: \"minute\";q=10;w=60"},
-		{"of one name ours has less left", draft, "Ratelimit: \"minute\";r=51;t=99\nRatelimit-Policy: \"minute\";q=300;w=60",
-			draft},
-		{"of one name theirs lasts longer", draft, "Ratelimit: \"minute\";r=50;t=31\nRatelimit-Policy: \"minute\";q=300;w=60",
+		{"of one name ours has less left", draft,
+			"Ratelimit: \"minute\";r=51;t=99\nRatelimit-Policy: \"minute\";q=300;w=60", draft},
+		{"of one name theirs lasts longer", draft,
+			"Ratelimit: \"minute\";r=50;t=31\nRatelimit-Policy: \"minute\";q=300;w=60",
 			"Ratelimit: \"minute\";r=50;t=31\nRatelimit-Policy: \"minute\";q=300;w=60"},
-		{"of one name, beside others", draft, "Ratelimit: \"minute\";r=4;t=9, \"day\";r=7\nRatelimit-Policy: \"minute\";q=10;w=60, \"day\";q=9;w=86400",
-			"Ratelimit: \"minute\";r=4;t=9, \"day\";r=7\nRatelimit-Policy: \"minute\";q=10;w=60, \"day\";q=9;w=86400"},
+		{"of one name, beside others", draft,
+			"Ratelimit: \"minute\";r=4;t=9, \"day\";r=7\nRatelimit-Policy: \"minute\";q=10;w=60, " +
+				"\"day\";q=9;w=86400",
+			"Ratelimit: \"minute\";r=4;t=9, \"day\";r=7\nRatelimit-Policy: \"minute\";q=10;w=60, " +
+				"\"day\";q=9;w=86400"},
 		{"a policy alone of one name", draft, "Ratelimit-Policy: \"minute\";q=10;w=60", draft},
-		{"draft 07 has less left", draft, "Ratelimit: limit=100, remaining=4, reset=9\nRatelimit-Policy: 100;w=60",
+		{"draft 07 has less left", draft,
+			"Ratelimit: limit=100, remaining=4, reset=9\nRatelimit-Policy: 100;w=60",
 			"Ratelimit: limit=100, remaining=4, reset=9\nRatelimit-Policy: 100;w=60"},
-		{"draft 07 has more left", draft, "Ratelimit: limit=100, remaining=51, reset=99\nRatelimit-Policy: 100;w=60", draft},
+		{"draft 07 has more left", draft,
+			"Ratelimit: limit=100, remaining=51, reset=99\nRatelimit-Policy: 100;w=60", draft},
 		{"draft 07 lasts longer", draft, "Ratelimit: limit=100, remaining=50, reset=31",
 			"Ratelimit: limit=100, remaining=50, reset=31"},
-		{"single fields have less left", draft, "X-Ratelimit-Limit: 100\nX-Ratelimit-Remaining: 4\nX-Ratelimit-Reset: 9",
+		{"single fields have less left", draft,
+			"X-Ratelimit-Limit: 100\nX-Ratelimit-Remaining: 4\nX-Ratelimit-Reset: 9",
 			"X-Ratelimit-Limit: 100\nX-Ratelimit-Remaining: 4\nX-Ratelimit-Reset: 9"},
-		{"single fields have more left", draft, "Ratelimit-Limit: 100\nRatelimit-Remaining: 51\nRatelimit-Reset: 9", draft},
-		{"ours are single, theirs have less left", x, "X-Ratelimit-Limit: 9\nX-Ratelimit-Remaining: 4\nX-Ratelimit-Reset: 9",
+		{"single fields have more left", draft,
+			"Ratelimit-Limit: 100\nRatelimit-Remaining: 51\nRatelimit-Reset: 9", draft},
+		{"ours are single, theirs have less left", x,
+			"X-Ratelimit-Limit: 9\nX-Ratelimit-Remaining: 4\nX-Ratelimit-Reset: 9",
 			"X-Ratelimit-Limit: 9\nX-Ratelimit-Remaining: 4\nX-Ratelimit-Reset: 9"},
-		{"ours are single, theirs have more left", x, "X-Ratelimit-Limit: 99\nX-Ratelimit-Remaining: 60\nX-Ratelimit-Reset: 9", x},
-		{"ours are single, theirs a list with less left", x, "Ratelimit: \"day\";r=1;t=9\nRatelimit-Policy: \"day\";q=9;w=86400",
+		{"ours are single, theirs have more left", x,
+			"X-Ratelimit-Limit: 99\nX-Ratelimit-Remaining: 60\nX-Ratelimit-Reset: 9", x},
+		{"ours are single, theirs a list with less left", x,
+			"Ratelimit: \"day\";r=1;t=9\nRatelimit-Policy: \"day\";q=9;w=86400",
 			"Ratelimit: \"day\";r=1;t=9\nRatelimit-Policy: \"day\";q=9;w=86400"},
 		{"theirs cannot be read", draft, "Ratelimit: ((\nRatelimit-Policy: \"a\"", draft},
 		{"theirs says nothing of what is left", draft, "X-Ratelimit-Limit: 100", draft},
@@ -103,8 +116,10 @@ func TestFieldsReachTheClient(t *testing.T) {
 			{"/single", `X-Ratelimit-Limit: 500|X-Ratelimit-Remaining: 400`, `"hour";r=99;t=36`},
 		} {
 			resp, _ := w.get(row.path, "X-Fields", row.sent)
-			want(t, policy+": Ratelimit of "+row.path, strings.Join(resp.Header["Ratelimit"], " & "), row.limit)
-			want(t, policy+": X-Ratelimit-Remaining of "+row.path, resp.Header.Get("X-Ratelimit-Remaining"), "")
+			want(t, policy+": Ratelimit of "+row.path, strings.Join(resp.Header["Ratelimit"], " & "),
+				row.limit)
+			want(t, policy+": X-Ratelimit-Remaining of "+row.path,
+				resp.Header.Get("X-Ratelimit-Remaining"), "")
 		}
 	}
 }

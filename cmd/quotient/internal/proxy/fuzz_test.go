@@ -11,11 +11,12 @@ import (
 	"github.com/quotient-go/quotient/httplimit"
 )
 
-// FuzzTarget: what goes upstream is the target of the client but for bytes that no URI may hold, and it has the
-// same key there.
+// FuzzTarget: what goes upstream is the target of the client but for bytes that no URI may hold, and it has
+// the same key there.
 func FuzzTarget(f *testing.F) {
 	for _, target := range []string{
-		"/", "//", "/a%2Fb\"", "/A/../b;x=1", "/a?b#c", "/\xff", "/%zz", "http://h/a|b", "http://h?c", "//h/{", "/[",
+		"/", "//", "/a%2Fb\"", "/A/../b;x=1", "/a?b#c", "/\xff", "/%zz", "http://h/a|b", "http://h?c",
+		"//h/{", "/[",
 	} {
 		f.Add(target)
 	}
@@ -47,7 +48,9 @@ func FuzzTarget(f *testing.F) {
 			t.Errorf("%q goes on as %q", target, sent)
 		}
 		path, _, _ := strings.Cut(target, "?")
-		if target[0] == '/' && !strings.ContainsFunc(path, func(c rune) bool { return c > '~' || !mayStand(byte(c)) }) && sent != target {
+		if target[0] == '/' &&
+			!strings.ContainsFunc(path, func(c rune) bool { return c > '~' || !mayStand(byte(c)) }) &&
+			sent != target {
 			t.Errorf("%q goes on as %q", target, sent)
 		}
 	})
@@ -61,7 +64,11 @@ func FuzzTogether(f *testing.F) {
 	f.Add("((", "a", "x")
 	f.Fuzz(func(t *testing.T, limit, policy, remaining string) {
 		theirs := make(http.Header)
-		for name, value := range map[string]string{"Ratelimit": limit, "Ratelimit-Policy": policy, "X-Ratelimit-Remaining": remaining} {
+		for name, value := range map[string]string{
+			"Ratelimit":             limit,
+			"Ratelimit-Policy":      policy,
+			"X-Ratelimit-Remaining": remaining,
+		} {
 			if value != "" {
 				theirs.Set(name, value)
 			}
@@ -72,7 +79,8 @@ func FuzzTogether(f *testing.F) {
 		joined.set(got)
 		list, err := httpsfv.UnmarshalList(got["Ratelimit"])
 		single := len(got["X-Ratelimit-Remaining"]) > 0
-		if err == nil && single && len(list) > 0 && contains(list, "minute") && len(theirs["Ratelimit"]) == 0 {
+		if err == nil && single && len(list) > 0 && contains(list, "minute") &&
+			len(theirs["Ratelimit"]) == 0 {
 			t.Errorf("of %v two forms are left: %v", theirs, got)
 		}
 		if len(got["Ratelimit"]) == 0 && !single {

@@ -72,7 +72,8 @@ func worldWith(t testing.TB, text, address string, opts ...quotient.Option) *wor
 	return start(t, text, address, opts, nil)
 }
 
-func start(t testing.TB, text, address string, opts []quotient.Option, setUp []func(*httptest.Server)) *world {
+func start(t testing.TB, text, address string, opts []quotient.Option,
+	setUp []func(*httptest.Server)) *world {
 	t.Helper()
 	w := &world{t: t, reg: new(quotient.Registry)}
 	if !strings.Contains(text, "[proxy]") {

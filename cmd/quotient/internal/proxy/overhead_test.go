@@ -45,7 +45,8 @@ func TestQuantilesAreClose(t *testing.T) {
 // TestStepsHaveNoGap: each number is in one step, whose middle is close to it.
 func TestStepsHaveNoGap(t *testing.T) {
 	last := -1
-	for _, n := range []uint64{0, 1, 15, 16, 17, 31, 32, 33, 34, 63, 64, 1000, 1 << 20, 1<<20 + 1<<15, 1<<62 + 5, math.MaxInt64} {
+	for _, n := range []uint64{0, 1, 15, 16, 17, 31, 32, 33, 34, 63, 64, 1000, 1 << 20, 1<<20 + 1<<15,
+		1<<62 + 5, math.MaxInt64} {
 		step := stepOf(n)
 		if step < last {
 			t.Errorf("step of %d is %d, below the one before", n, step)
@@ -64,7 +65,8 @@ func TestStepsHaveNoGap(t *testing.T) {
 
 // TestOverheadIsNoWait: what a request waits for its turn is no overhead, and neither is dialling.
 func TestOverheadIsNoWait(t *testing.T) {
-	w := newWorld(t, "[limiters.all]\nrates = [{ events = 5, per = \"1s\", burst = 1, no-turns = true }]\n"+all, ok)
+	w := newWorld(t, "[limiters.all]\nrates = [{ events = 5, per = \"1s\", burst = 1, no-turns "+
+		"= true }]\n"+all, ok)
 	start := time.Now()
 	for range 4 {
 		resp, _ := w.get("/")

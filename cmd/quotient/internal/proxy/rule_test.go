@@ -34,9 +34,12 @@ func TestKeys(t *testing.T) {
 		{"path", ask{"/a"}, ask{"/b"}, false},
 		{"pattern", ask{"/a"}, ask{"/b"}, true},
 		{"client", ask{"/a"}, ask{"/b"}, true},
-		{"client", ask{"/a", "X-Forwarded-For", "192.0.2.1"}, ask{"/a", "X-Forwarded-For", "192.0.2.2"}, false},
-		{"client", ask{"/a", "X-Forwarded-For", "192.0.2.1"}, ask{"/a", "X-Forwarded-For", "192.0.2.7, ::ffff:192.0.2.1"}, true},
-		{"client", ask{"/a", "X-Forwarded-For", "2001:db8::1"}, ask{"/a", "X-Forwarded-For", "2001:db8::2"}, true},
+		{"client", ask{"/a", "X-Forwarded-For", "192.0.2.1"},
+			ask{"/a", "X-Forwarded-For", "192.0.2.2"}, false},
+		{"client", ask{"/a", "X-Forwarded-For", "192.0.2.1"},
+			ask{"/a", "X-Forwarded-For", "192.0.2.7, ::ffff:192.0.2.1"}, true},
+		{"client", ask{"/a", "X-Forwarded-For", "2001:db8::1"},
+			ask{"/a", "X-Forwarded-For", "2001:db8::2"}, true},
 		{"host", ask{"/a", "Host", "a.host"}, ask{"/a", "Host", "A.host.:80"}, true},
 		{"host", ask{"/a", "Host", "a.host"}, ask{"/a", "Host", "b.host"}, false},
 		{"header:X-API-Key", ask{"/a", "X-Api-Key", "1"}, ask{"/b", "X-Api-Key", "1"}, true},
@@ -48,7 +51,8 @@ func TestKeys(t *testing.T) {
 		resp, _ := w.get(row.first[0], row.first[1:]...)
 		want(t, "status of the first", resp.StatusCode, 200)
 		resp, _ = w.get(row.second[0], row.second[1:]...)
-		want(t, fmt.Sprint(row.key, row.first, row.second, " share a quota"), resp.StatusCode == 429, row.shared)
+		want(t, fmt.Sprint(row.key, row.first, row.second, " share a quota"), resp.StatusCode == 429,
+			row.shared)
 	}
 }
 
@@ -72,13 +76,16 @@ func TestPlanOfAHeader(t *testing.T) {
 		trusted, plan string
 		second        int
 	}{
-		{"127.0.0.0/8", "paid", 200}, {"127.0.0.0/8", "unknown", 429}, {"127.0.0.0/8", "", 429}, {"10.0.0.0/8", "paid", 429},
+		{"127.0.0.0/8", "paid", 200}, {"127.0.0.0/8", "unknown", 429}, {"127.0.0.0/8", "", 429},
+		{"10.0.0.0/8", "paid", 429},
 	} {
-		w := newWorld(t, fmt.Sprintf("[proxy]\nupstreams = [\"UPSTREAM\"]\ntrusted = [%q]\n", row.trusted)+strict+paid+all+
+		w := newWorld(t, fmt.Sprintf("[proxy]\nupstreams = [\"UPSTREAM\"]\ntrusted = [%q]\n", row.trusted)+
+			strict+paid+all+
 			"plan = \"header:X-Plan\"\n", ok)
 		w.get("/", "X-Plan", row.plan)
 		resp, _ := w.get("/", "X-Plan", row.plan)
-		want(t, fmt.Sprintf("second of plan %q, %s is trusted,", row.plan, row.trusted), resp.StatusCode, row.second)
+		want(t, fmt.Sprintf("second of plan %q, %s is trusted,", row.plan, row.trusted), resp.StatusCode,
+			row.second)
 	}
 }
 
@@ -125,27 +132,35 @@ func TestPlanOfAClaim(t *testing.T) {
 		lines []string
 		want  string
 	}{
-		"valid":              {[]string{"Bearer " + valid}, "paid"},
-		"lower case":         {[]string{"bearer  " + valid}, "paid"},
-		"no token":           {nil, ""},
-		"another scheme":     {[]string{"Basic " + valid}, ""},
-		"two lines":          {[]string{"Bearer " + valid, "Bearer " + valid}, ""},
-		"another key":        {[]string{"Bearer " + sign(jwt.SigningMethodES256, other, claims())}, ""},
-		"no algorithm":       {[]string{"Bearer " + sign(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, claims())}, ""},
-		"key as a secret":    {[]string{"Bearer " + sign(jwt.SigningMethodHS256, text, claims())}, ""},
-		"expired":            {[]string{"Bearer " + sign(jwt.SigningMethodES256, own, claims("exp", now.Add(-time.Minute).Unix()))}, ""},
-		"not yet":            {[]string{"Bearer " + sign(jwt.SigningMethodES256, own, claims("nbf", now.Add(time.Minute).Unix()))}, ""},
-		"another issuer":     {[]string{"Bearer " + sign(jwt.SigningMethodES256, own, claims("iss", "them"))}, ""},
-		"another audience":   {[]string{"Bearer " + sign(jwt.SigningMethodES256, own, claims("aud", "them"))}, ""},
-		"no such claim":      {[]string{"Bearer " + sign(jwt.SigningMethodES256, own, claims("plan", nil))}, ""},
-		"claim is a number":  {[]string{"Bearer " + sign(jwt.SigningMethodES256, own, claims("plan", 7))}, ""},
-		"claim is very long": {[]string{"Bearer " + sign(jwt.SigningMethodES256, own, claims("plan", strings.Repeat("a", 65)))}, ""},
-		"cut off":            {[]string{"Bearer " + valid[:len(valid)-2]}, ""},
+		"valid":          {[]string{"Bearer " + valid}, "paid"},
+		"lower case":     {[]string{"bearer  " + valid}, "paid"},
+		"no token":       {nil, ""},
+		"another scheme": {[]string{"Basic " + valid}, ""},
+		"two lines":      {[]string{"Bearer " + valid, "Bearer " + valid}, ""},
+		"another key":    {[]string{"Bearer " + sign(jwt.SigningMethodES256, other, claims())}, ""},
+		"no algorithm": {[]string{"Bearer " +
+			sign(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, claims())}, ""},
+		"key as a secret": {[]string{"Bearer " + sign(jwt.SigningMethodHS256, text, claims())}, ""},
+		"expired": {[]string{"Bearer " +
+			sign(jwt.SigningMethodES256, own, claims("exp", now.Add(-time.Minute).Unix()))}, ""},
+		"not yet": {[]string{"Bearer " +
+			sign(jwt.SigningMethodES256, own, claims("nbf", now.Add(time.Minute).Unix()))}, ""},
+		"another issuer": {[]string{"Bearer " + sign(jwt.SigningMethodES256, own, claims("iss", "them"))},
+			""},
+		"another audience": {[]string{"Bearer " + sign(jwt.SigningMethodES256, own, claims("aud", "them"))},
+			""},
+		"no such claim": {[]string{"Bearer " + sign(jwt.SigningMethodES256, own, claims("plan", nil))}, ""},
+		"claim is a number": {[]string{"Bearer " + sign(jwt.SigningMethodES256, own, claims("plan", 7))},
+			""},
+		"claim is very long": {[]string{"Bearer " +
+			sign(jwt.SigningMethodES256, own, claims("plan", strings.Repeat("a", 65)))}, ""},
+		"cut off": {[]string{"Bearer " + valid[:len(valid)-2]}, ""},
 	} {
 		r := &http.Request{Header: http.Header{"Authorization": row.lines}}
 		want(t, "plan: "+what, plan(r), row.want)
 	}
-	w := newWorld(t, strict+paid+all+"plan = \"claim:plan\"\n"+fmt.Sprintf("[proxy.jwt]\nkey-file = %q\n", name), ok)
+	w := newWorld(t, strict+paid+all+"plan = \"claim:plan\"\n"+
+		fmt.Sprintf("[proxy.jwt]\nkey-file = %q\n", name), ok)
 	for range 3 {
 		resp, _ := w.get("/", "Authorization", "Bearer "+valid)
 		want(t, "status", resp.StatusCode, 200)
@@ -167,12 +182,14 @@ func TestKeyFiles(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for text, wanted := range map[string]string{
-		"": "there is no PEM block", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n": "want PUBLIC KEY",
-		strings.Repeat("a", maxKeyFile+1): "longer than 65536 bytes",
+		"": "there is no PEM block",
+		"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n": "want PUBLIC KEY",
+		strings.Repeat("a", maxKeyFile+1):                                "longer than 65536 bytes",
 	} {
 		name := filepath.Join(dir, "key.pem")
 		must(t, os.WriteFile(name, []byte(text), 0o600))
-		if _, err := readVerification(config.JWT{KeyFile: name}); err == nil || !strings.Contains(err.Error(), wanted) {
+		if _, err := readVerification(config.JWT{KeyFile: name}); err == nil ||
+			!strings.Contains(err.Error(), wanted) {
 			t.Errorf("the error is %v, want one with %q", err, wanted)
 		}
 	}

@@ -109,7 +109,8 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		panic(err)
 	}
 	defer c.Close()
-	_, _ = buffered.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	_, _ = buffered.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n" +
+		"Upgrade: echo\r\n\r\n")
 	_ = buffered.Flush()
 	_, _ = io.Copy(c, buffered)
 }
@@ -117,9 +118,11 @@ func echo(w http.ResponseWriter, r *http.Request) {
 // TestUpgradesPass: bytes go both ways, and the slot is held until the connection ends.
 func TestUpgradesPass(t *testing.T) {
 	for _, policy := range []string{"fixed", "tracking"} {
-		w := newWorld(t, "[limiters.all]\nin-flight = 1\nmode = \"refuse\"\npolicy = \""+policy+"\"\n"+all, echo)
+		w := newWorld(t, "[limiters.all]\nin-flight = 1\nmode = \"refuse\"\npolicy = \""+policy+"\"\n"+
+			all, echo)
 		c := w.dial()
-		_, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		_, err := io.WriteString(c,
+			"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 		must(t, err)
 		r := bufio.NewReader(c)
 		resp, err := http.ReadResponse(r, nil)
@@ -150,9 +153,10 @@ func TestUpgradeIsNotGranted(t *testing.T) {
 			answer string
 			header []string // over HTTP/1
 		}{
-			"another protocol": {switches + "Upgrade: other\r\n\r\n", []string{"Connection", "Upgrade", "Upgrade", "echo"}},
-			"unasked":          {switches + "Upgrade: other\r\n\r\n", nil},
-			"none":             {switches + "\r\n", nil},
+			"another protocol": {switches + "Upgrade: other\r\n\r\n",
+				[]string{"Connection", "Upgrade", "Upgrade", "echo"}},
+			"unasked": {switches + "Upgrade: other\r\n\r\n", nil},
+			"none":    {switches + "\r\n", nil},
 		} {
 			wrong, _ := breaking(t, tt.answer)
 			w := worldBefore(t, loose+all, wrong, setUp...)

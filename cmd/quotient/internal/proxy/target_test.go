@@ -59,8 +59,8 @@ pattern = "/"
 limiter = "loose"
 `
 	for _, paths := range [][]string{
-		{"/api/a", "/API/a", "//api//a", "/api/./a", "/x/../api/a", "/api/a/", "/%61pi/a", "/api%2Fa", "/api;x=1/a;y",
-			"/api/%2e/a", "/api/b/%2e%2e/a", "http://other/api/a", "/api/a?b", "/API/A"},
+		{"/api/a", "/API/a", "//api//a", "/api/./a", "/x/../api/a", "/api/a/", "/%61pi/a", "/api%2Fa",
+			"/api;x=1/a;y", "/api/%2e/a", "/api/b/%2e%2e/a", "http://other/api/a", "/api/a?b", "/API/A"},
 		{"/api", "/api/", "/api//", "/API;x"},
 	} {
 		w := newWorld(t, file, ok)
@@ -117,10 +117,11 @@ func TestHopByHop(t *testing.T) {
 		w.Header().Set("Keep-Alive", "timeout=5")
 		w.Header().Set("X-End", "1")
 	})
-	resp, _ := w.get("/", "Connection", "X-Mine, close", "X-Mine", "1", "Keep-Alive", "1", "Te", "trailers, gzip",
-		"Proxy-Authorization", "secret", "Proxy-Connection", "keep-alive", "X-Stays", "1")
+	resp, _ := w.get("/", "Connection", "X-Mine, close", "X-Mine", "1", "Keep-Alive", "1", "Te",
+		"trailers, gzip", "Proxy-Authorization", "secret", "Proxy-Connection", "keep-alive", "X-Stays", "1")
 	header := event(t, got)
-	for _, name := range []string{"X-Mine", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "Connection"} {
+	for _, name := range []string{"X-Mine", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection",
+		"Connection"} {
 		if header[name] != nil {
 			t.Errorf("%s went on: %q", name, header[name])
 		}
@@ -133,15 +134,18 @@ func TestHopByHop(t *testing.T) {
 
 // TestForwarded: what a client says of addresses counts only from a trusted network.
 func TestForwarded(t *testing.T) {
-	sent := []string{"X-Forwarded-For", "192.0.2.1", "X-Forwarded-For", "192.0.2.2", "X-Forwarded-Proto", "https",
-		"X-Forwarded-Host", "first.host", "X-Forwarded-Port", "444", "X-Real-Ip", "192.0.2.9", "Forwarded", "for=192.0.2.1"}
+	sent := []string{"X-Forwarded-For", "192.0.2.1", "X-Forwarded-For", "192.0.2.2",
+		"X-Forwarded-Proto", "https",
+		"X-Forwarded-Host", "first.host", "X-Forwarded-Port", "444", "X-Real-Ip", "192.0.2.9", "Forwarded",
+		"for=192.0.2.1"}
 	for _, row := range []struct {
 		trusted string
 		sent    []string
 		want    map[string]string
 	}{
 		{`["127.0.0.0/8"]`, sent, map[string]string{
-			"X-Forwarded-For": "192.0.2.1, 192.0.2.2, 127.0.0.1", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "first.host",
+			"X-Forwarded-For": "192.0.2.1, 192.0.2.2, 127.0.0.1", "X-Forwarded-Proto": "https",
+			"X-Forwarded-Host": "first.host",
 			"X-Forwarded-Port": "444", "X-Real-Ip": "192.0.2.9", "Forwarded": "for=192.0.2.1, for=127.0.0.1",
 		}},
 		{`["10.0.0.0/8"]`, sent, map[string]string{
@@ -149,13 +153,16 @@ func TestForwarded(t *testing.T) {
 			"X-Forwarded-Port": "", "X-Real-Ip": "", "Forwarded": "",
 		}},
 		{`["127.0.0.0/8"]`, nil, map[string]string{
-			"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Proto": "http", "X-Forwarded-Host": "the.host", "Forwarded": "",
+			"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Proto": "http", "X-Forwarded-Host": "the.host",
+			"Forwarded": "",
 		}},
 		{`[]`, sent, map[string]string{"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": "the.host"}},
 		// CGI and its heirs have one variable for both spellings.
-		{`[]`, []string{"X_Forwarded_For", "192.0.2.1", "X-Forwarded_Proto", "https", "X_real-ip", "192.0.2.9", "x_y", "z"},
+		{`[]`, []string{"X_Forwarded_For", "192.0.2.1", "X-Forwarded_Proto", "https", "X_real-ip",
+			"192.0.2.9", "x_y", "z"},
 			map[string]string{
-				"X-Forwarded-For": "127.0.0.1", "X_forwarded_for": "", "X-Forwarded_proto": "", "X_real-Ip": "", "X_y": "z",
+				"X-Forwarded-For": "127.0.0.1", "X_forwarded_for": "", "X-Forwarded_proto": "",
+				"X_real-Ip": "", "X_y": "z",
 			}},
 	} {
 		got, hosts := make(chan http.Header, 1), make(chan string, 1)

@@ -278,7 +278,8 @@ func (wholeBuffer) ReadFrom(io.Reader) (int64, error) {
 	return 0, errors.New("copied through a buffer")
 }
 
-// The empty body that stands for none costs no buffer: http.Transport would make one of 32 KiB for each request.
+// The empty body that stands for none costs no buffer: http.Transport would make one of 32 KiB for each
+// request.
 func TestAnEmptyBodyCostsNoBuffer(t *testing.T) {
 	req := ask(t, http.MethodGet, "/", "")
 	out, _ := prepare(req, target{"http", "localhost"})

@@ -81,7 +81,8 @@ func TestBytes(t *testing.T) {
 	} {
 		small, smallMean := perSecond(t, 15, w.traffic)
 		big, bigMean := perSecond(t, large, w.traffic)
-		t.Logf("%s, bytes/s of the busiest node: %.0f at N = 15, %.0f at N = %d (%+.1f %%); mean of nodes with three edges: %.0f, %.0f (%+.1f %%)",
+		t.Logf("%s, bytes/s of the busiest node: %.0f at N = 15, %.0f at N = %d (%+.1f %%); mean of nodes "+
+			"with three edges: %.0f, %.0f (%+.1f %%)",
 			w.name, small, big, large, 100*(big/small-1), smallMean, bigMean, 100*(bigMean/smallMean-1))
 		if max(small, big) > w.most {
 			t.Errorf("%s: %.0f bytes/s, more than %.0f", w.name, max(small, big), w.most)

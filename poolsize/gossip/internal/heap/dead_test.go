@@ -19,7 +19,8 @@ func TestPropertyDeadCount(t *testing.T) {
 		for range rapid.IntRange(1, 5).Draw(t, "deaths") {
 			ps := f.alive()
 			for range rapid.IntRange(0, 60).Draw(t, "adds") {
-				key, p, v := fmt.Sprint("a/long/key", f.rand.IntN(60)), ps[f.rand.IntN(len(ps))], f.rand.Int64N(9)+1
+				key, p, v := fmt.Sprint("a/long/key", f.rand.IntN(60)), ps[f.rand.IntN(len(ps))],
+					f.rand.Int64N(9)+1
 				p.Add(f.clock(p), key, v)
 				added[key] += v
 			}
@@ -36,7 +37,8 @@ func TestPropertyDeadCount(t *testing.T) {
 			}
 			ms := list(f.alive())
 			for _, p := range f.alive() {
-				f.after(time.Duration(f.rand.Int64N(int64(3*time.Second))), func() { p.SetMembers(f.clock(p), ms) })
+				f.after(time.Duration(f.rand.Int64N(int64(3*time.Second))),
+					func() { p.SetMembers(f.clock(p), ms) })
 			}
 			for range 200 {
 				f.run(50 * time.Millisecond)
@@ -44,7 +46,8 @@ func TestPropertyDeadCount(t *testing.T) {
 					key := fmt.Sprint("a/long/key", f.rand.IntN(60))
 					got, age := p.Total(f.clock(p), key)
 					if len(p.members) > 1 && age != Never && got != added[key] {
-						t.Fatalf("%s: %s is %d at the age of %v, want %d", p.self.Name, key, got, age, added[key])
+						t.Fatalf("%s: %s is %d at the age of %v, want %d", p.self.Name, key, got, age,
+							added[key])
 					}
 				}
 			}

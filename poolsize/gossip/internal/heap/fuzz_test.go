@@ -70,7 +70,8 @@ func FuzzReceive(f *testing.F) {
 			_ = a.Receive(now, append(h.append(nil), p[fixedSize:]...))
 			h.seq++
 			body := p[fixedSize:min(len(p), math.MaxUint16)]
-			_ = a.Receive(now, append(append(h.append(nil), records, byte(len(body)), byte(len(body)>>8)), body...))
+			_ = a.Receive(now,
+				append(append(h.append(nil), records, byte(len(body)), byte(len(body)>>8)), body...))
 		}
 		a.bounded(t)
 		for range 3 {
@@ -150,7 +151,8 @@ func TestReceiveRefuses(t *testing.T) {
 		}
 	}
 	after := a.Stats(0)
-	if after.Late-before.Late+after.OtherList-before.OtherList != uint64(len(packets)) || after.Age != before.Age {
+	if after.Late-before.Late+after.OtherList-before.OtherList != uint64(len(packets)) ||
+		after.Age != before.Age {
 		t.Errorf("%d packets that came before: %+v, then %+v", len(packets), before, after)
 	}
 	strange := b.Stats(0).Strange

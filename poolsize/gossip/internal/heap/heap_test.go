@@ -139,7 +139,8 @@ func TestJoinsAndLeaves(t *testing.T) {
 			ps = append(ps[:at:at], ps[at+1:]...)
 		}
 		for _, p := range ps { // one learns of it after the other
-			f.after(time.Duration(f.rand.Int64N(int64(time.Second))), func() { p.SetMembers(f.clock(p), list(ps)) })
+			f.after(time.Duration(f.rand.Int64N(int64(time.Second))),
+				func() { p.SetMembers(f.clock(p), list(ps)) })
 		}
 		most := int64(len(ps)) + 1
 		f.until(10*time.Second, func() bool {
@@ -147,7 +148,8 @@ func TestJoinsAndLeaves(t *testing.T) {
 				if len(p.members) == 1 {
 					continue // it knows of no other yet
 				}
-				if sum, age := p.Sum(f.clock(p), "nodes"); age != Never && (sum[0] > most || sum[0] < most-2) {
+				if sum, age := p.Sum(f.clock(p), "nodes"); age != Never &&
+					(sum[0] > most || sum[0] < most-2) {
 					t.Fatalf("round %d: %s counts %d of %d", round, p.self.Name, sum[0], len(ps))
 				}
 			}
@@ -220,7 +222,8 @@ func TestKeysThatAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	long := strings.Repeat("x", MaxKeyLength+1)
-	if n.Say("", Terms{1}) || n.Say(long, Terms{1}) || n.Add(0, long, 1) || n.Add(0, "k", 0) || n.Add(0, "k", -3) {
+	if n.Say("", Terms{1}) || n.Say(long, Terms{1}) || n.Add(0, long, 1) || n.Add(0, "k", 0) ||
+		n.Add(0, "k", -3) {
 		t.Error("accepted")
 	}
 	for _, key := range []string{"", long} {

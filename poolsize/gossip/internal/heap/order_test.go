@@ -61,7 +61,8 @@ func TestLatePacket(t *testing.T) {
 	b.Say("x", Terms{1})
 	late := b.post(11 * time.Second)
 	a.take(t, 31*time.Second, late)
-	if sum, age := a.Sum(31*time.Second, "x"); sum != (Terms{1}) || age < 20*time.Second || age > 21*time.Second {
+	if sum, age := a.Sum(31*time.Second, "x"); sum != (Terms{1}) || age < 20*time.Second ||
+		age > 21*time.Second {
 		t.Errorf("%v at the age of %v, want some 20s", sum, age)
 	}
 }

@@ -78,7 +78,8 @@ func (m *model) act(t *rapid.T, f *fleet) {
 	id := p.self.ID
 	key := fmt.Sprintf("key/with/a/long/name/%d", f.rand.IntN(40))
 	switch op := rapid.SampledFrom([]string{
-		"say", "say", "add", "add", "add", "burst", "run", "run", "kill", "start", "split", "heal", "flap", "weather",
+		"say", "say", "add", "add", "add", "burst", "run", "run", "kill", "start", "split", "heal", "flap",
+		"weather",
 	}).Draw(t, "op"); op {
 	case "say":
 		v := Terms{f.rand.Int64N(3), 0, 0, f.rand.Int64N(1e12), 0, f.rand.Int64N(2)}
@@ -208,7 +209,8 @@ func TestPropertyNothingLivesForever(t *testing.T) {
 			}
 			for i := range p.edges {
 				if e := &p.edges[i]; len(e.queue) > 0 || len(e.free) != e.last {
-					t.Fatalf("%s: an edge has %d to send, and %d of %d numbers are free", p.self.Name, len(e.queue), len(e.free), e.last)
+					t.Fatalf("%s: an edge has %d to send, and %d of %d numbers are free", p.self.Name,
+						len(e.queue), len(e.free), e.last)
 				}
 			}
 		}
@@ -221,7 +223,9 @@ func TestPropertyAge(t *testing.T) {
 		f := drawFleet(t, Options{})
 		ps := f.alive()
 		keys := rapid.SampledFrom([]int{1, 10, 60, 200}).Draw(t, "keys")
-		value := func(id uint64, at time.Duration) int64 { return int64(at/(100*time.Millisecond)) + int64(id) }
+		value := func(id uint64, at time.Duration) int64 {
+			return int64(at/(100*time.Millisecond)) + int64(id)
+		}
 		var say func()
 		start := f.now
 		say = func() {
@@ -255,7 +259,8 @@ func TestPropertyAge(t *testing.T) {
 						most += value(o.self.ID, f.now)
 					}
 					if sum[0] < least || sum[0] > most {
-						t.Fatalf("%s: %s is %d at the age of %v, not in %d to %d", p.self.Name, key, sum[0], age, least, most)
+						t.Fatalf("%s: %s is %d at the age of %v, not in %d to %d", p.self.Name, key, sum[0],
+							age, least, most)
 					}
 				}
 			}

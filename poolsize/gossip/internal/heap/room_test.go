@@ -12,7 +12,8 @@ import (
 // complete is exact. Once there is room again, all sums are complete.
 func TestPropertyRoom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := newFleet(t, rapid.Uint64().Draw(t, "seed"), Options{Expire: 10 * time.Second, PacketSize: MinPacketSize})
+		f := newFleet(t, rapid.Uint64().Draw(t, "seed"),
+			Options{Expire: 10 * time.Second, PacketSize: MinPacketSize})
 		least := 1 << 20
 		for i := range rapid.IntRange(1, 9).Draw(t, "nodes") {
 			f.opt.MaxKeys = rapid.IntRange(4, 60).Draw(t, "MaxKeys")
