@@ -1,11 +1,12 @@
-// Package dns counts the replicas that a name lists: the addresses of a Kubernetes headless Service,
-// or the targets of the SRV records that Consul, Nomad and Kubernetes serve.
+// Package dns counts the replicas that a DNS name lists. The list holds the addresses of a Kubernetes
+// headless Service, or the targets of the SRV records that Consul, Nomad and Kubernetes serve.
 //
-// The worth of the count depends on how the name is published. A replica that is listed late, such as a pod
-// that is not ready yet, is not counted by the others until then, although it already works. A headless
-// Service with publishNotReadyAddresses lists it from its start. It counts itself meanwhile, if it knows its
-// address. Replicas that share an address, such as pods in the network of their host, count once by address:
-// count them by SRV, where each has a port of its own.
+// The count is as good as the list. A replica that DNS lists late works before the others count it: a pod
+// that is not ready yet is an example. Set publishNotReadyAddresses on the headless Service, which lists a
+// pod from its start. A replica that knows its own address counts itself meanwhile.
+//
+// Replicas that share an address, such as pods in the network of their host, count as one. Count them by
+// SRV, where each has a port of its own.
 package dns
 
 import (
@@ -20,56 +21,65 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// Source is a quotient.Source that looks a name up again and again. Set its fields before the first Watch
-// and leave them be; then any number of Watches may run at once. Look-ups are those of Go's own
-// resolver. Bounds are what a DNS message holds: 64 KiB, some 4,000 addresses.
+// Source is a quotient.Source that looks up a name again and again. Set its fields before the first Watch,
+// and do not change them afterwards. Then any number of Watches may run at once. The resolver is Go's own.
+// One look-up returns at most what a DNS message holds: 64 KiB, some 4,000 addresses.
 //
-// A limiter that follows a Source should have a quotient.HoldDown longer than Refresh and the time that DNS
-// servers keep the answers together. An ordinal counts as fixed once it has not changed for one HoldDown, and
-// until then every replica must have learned of a change.
+// A limiter that follows a Source should have a quotient.HoldDown longer than the sum of Refresh and the
+// time that DNS servers cache an answer. An ordinal counts as fixed once it has not changed for one
+// HoldDown. Every replica must have learned of a change by then.
 type Source struct {
 	// Name is a host name, or with SRV the full name of a service, such as
-	// _http._tcp.web.default.svc.cluster.local. (with the dot). An address is no name.
+	// _http._tcp.web.default.svc.cluster.local. (with the dot). An IP address is an error.
 	//
-	// It should end with a dot. Without one the machine's search list is tried, in Kubernetes before the name
-	// itself when that has fewer than five dots (ndots:5). A wildcard in one of its domains may answer with a
-	// list of one, and a server that refuses one of its names fails the look-up. Also, the machine's hosts
-	// file comes first, and an entry there wins: a container whose own host name is Name finds itself alone.
-	// With the dot an entry for a name of one part, such as "web.", is passed over. One for a name of more
-	// parts, such as "web.test.", is not: have none there. SRV does without the hosts file.
+	// Name should end with a dot. Without the dot the resolver tries the machine's search list. In
+	// Kubernetes it tries the list before the name itself if the name has fewer than five dots (ndots:5). A
+	// wildcard in one of the search domains may then answer with a list of one. A server that refuses one
+	// of the names fails the look-up.
+	//
+	// The machine's hosts file comes before DNS: a container whose own host name is Name counts itself
+	// alone. With the dot the resolver skips an entry for a name of one part, such as "web.". It does not
+	// skip an entry for a name of more parts, such as "web.test.": remove such an entry. SRV does not read
+	// the hosts file.
 	Name string
-	// SRV counts the distinct pairs of target and port that Name's SRV records list. They tell no ordinal,
-	// nor whether this replica is among them, so nothing is added.
+	// SRV counts the distinct pairs of target and port in the SRV records of Name. There is no ordinal
+	// then. This replica is not added to the list, since the records do not show whether it is in it.
 	SRV bool
-	// Refresh is the pause between look-ups, give or take a tenth, so that replicas that start together do
-	// not ask together. It is 10 ms to 24 h; 0 is 5 s, which is how long CoreDNS lets answers of Kubernetes
-	// be kept.
+	// Refresh is the pause between look-ups: 10 ms to 24 h; 0 means 5 s, the time for which CoreDNS lets
+	// clients cache answers of Kubernetes. Each pause varies by up to a tenth, so that replicas that start
+	// together do not query together.
 	Refresh time.Duration
-	// Timeout bounds one look-up, all its questions together: 1 ms to 24 h; 0 is 2 s. A server that has not
-	// answered a question after a quarter of it is given up for the next one, or asked once more. So a
-	// look-up without an answer may fail before Timeout.
+	// Timeout bounds one look-up with all its queries: 1 ms to 24 h; 0 means 2 s. If a server has not
+	// answered a query after a quarter of Timeout, the resolver tries the next server or repeats the query.
+	// So a look-up without an answer may fail before Timeout.
 	Timeout time.Duration
-	// Resolver says by its Dial whom to ask; nil, or without Dial: the machine's name servers. Its other
-	// fields do not count. A look-up asks for both families of addresses. It fails when no server answers for
-	// one of them, whether they fail, refuse, or send a part of the answer: half a list may be all that came.
-	// That there is no such name, or no address of a family, is an answer.
-	Resolver *net.Resolver
-	// Own are the addresses of this replica; nil: those of its interfaces at each look-up, but for
-	// loopback and link-local ones. Where the first of them stands in the sorted list is the ordinal, from 1.
-	// It is 0, not known, while none is listed.
+	// Resolver chooses the name servers by its Dial. Nil, or a Resolver without Dial, means those of the
+	// machine. Its other fields have no effect.
 	//
-	// While none of them is listed, in either family, this replica counts as one more than the list holds.
-	// It is at work, and not in the list yet, or no longer. So say here which address is listed where that
-	// is none of the interfaces', such as one of a host that translates. Otherwise one is counted too many
-	// for ever, which is safe and slow. An empty slice, unlike nil, means that the address is not known:
-	// there is no ordinal, and nothing is added.
+	// A look-up queries both families of addresses. It fails when no server answers for one of them: each
+	// fails, refuses, or sends only a part of its answer. The other family alone may be half of the list.
+	// An answer that the name does not exist, or has no address of a family, is no failure.
+	Resolver *net.Resolver
+	// Own are the addresses of this replica. Nil means those of its interfaces at each look-up, without
+	// loopback and link-local ones. The ordinal is the position of the first listed one in the sorted list,
+	// from 1. It is 0, not known, while none is listed.
+	//
+	// While none of them is listed, in either family, the count is one more than the list holds: this
+	// replica runs, and is not listed yet or no longer. If the listed address is not one of the
+	// interfaces', for example behind NAT, set it here. Otherwise the count stays one too high, which is
+	// safe and makes shares smaller.
+	//
+	// An empty slice, unlike nil, means that the address is not known. There is no ordinal then, and
+	// nothing is added to the list.
 	Own []netip.Addr
-	// Uncapped believes a list of exactly eight. Without it such a list is taken for one that was cut, since
-	// AWS Cloud Map, which names ECS services, and some resolvers give eight at most. It then counts as eight
-	// (nine, if this replica is not among them) or as the last other count, whichever is larger. It has no
-	// ordinal, and is reported as ErrEight besides, at each look-up. So a fleet that shrinks to exactly eight
-	// counts as what it was before as long as it has eight. Set Uncapped where DNS lists all, as CoreDNS does
-	// in Kubernetes.
+	// Uncapped accepts a list of exactly eight. Set it where DNS lists every replica, as CoreDNS does in
+	// Kubernetes.
+	//
+	// Some resolvers return at most eight addresses, and so does AWS Cloud Map, which names ECS services.
+	// So without Uncapped a list of eight counts as one that was cut. The count is then eight (nine, if
+	// this replica is not in the list) or the last other count, whichever is larger. There is no ordinal,
+	// and each look-up also reports ErrEight. A fleet that shrinks to exactly eight keeps its earlier count
+	// for as long as it has eight.
 	Uncapped bool
 }
 
@@ -92,18 +102,18 @@ const capped = 8
 // ErrEight is reported for each list of exactly eight, unless Uncapped is set.
 var ErrEight = errors.New("exactly eight answers, where some servers cut longer lists: set Uncapped if yours does not")
 
-// Watch looks Name up at once and then after each Refresh, and reports what it finds, one look-up after the
-// other. No answer, a failed or refused look-up, a truncated or cut answer and an empty list are errors that name Name,
-// never a count. Watch returns the context's error when the context ends, at once, also during a look-up. If a
-// field is out of range it returns an error that says so, and reports nothing.
+// Watch looks up Name at once and then after each Refresh, and reports each result. Only one look-up runs
+// at a time. A missing, refused, truncated or incomplete answer and an empty list are errors that contain
+// Name, and never a count. When the context ends, Watch returns the context's error at once, also during a
+// look-up. If a field is out of range, Watch reports nothing and returns an error that names the field.
 //
-// Addresses count once each, ::ffff:10.0.0.1 the same as 10.0.0.1. The family with more addresses counts,
-// IPv4 if there are as many, so a replica that has both is one. In a pool where some have only IPv4 and
-// others only IPv6 that is too few: use SRV there. A replica that knows its own addresses and is not listed
-// is counted besides (see Own), but never alone: an empty list stays an error.
+// Each address counts once; ::ffff:10.0.0.1 equals 10.0.0.1. The family with more addresses counts, and
+// IPv4 if both have as many. So a replica with an address of each family is one replica. If some replicas
+// have only IPv4 and others only IPv6 the count is too low: use SRV there. A replica that knows its
+// addresses and is not listed is added (see Own), but not to an empty list.
 //
-// Name must list the replicas. That of a Service with an address of its own, one for all, looks like a list
-// of one that this replica is about to join. Each replica would then count two, however many there are.
+// Name must list the replicas. A Service with one address for all of them looks like a list of one that
+// does not hold this replica. Each replica would then count two, whatever the size of the fleet.
 func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
 	if err := s.validate(); err != nil {
 		return err

@@ -16,34 +16,38 @@ import (
 type Source struct {
 	// Client reaches the store. The caller closes it. The package's page names the options that it should have.
 	Client *clientv3.Client
-	// Fleet names those that share the limits, in 1 to 200 bytes without slashes. Fleets know nothing of each
-	// other.
+	// Fleet names the replicas that share the limits, in 1 to 200 bytes without slashes. Replicas of
+	// different fleets do not count each other.
 	Fleet string
-	// Prefix begins all keys, in at most 200 bytes; "": quotient.
+	// Prefix begins all keys, in at most 200 bytes; "" means quotient.
 	Prefix string
-	// ID names this replica for those who read the keys, in at most 200 bytes without slashes; "": the host's
-	// name. Two Sources with one ID still count as two.
+	// ID names this replica in its key, for readers of the keys, in at most 200 bytes without slashes; ""
+	// means the host's name. Two Sources with one ID still count as two.
 	ID string
-	// Period is the time from one look at the store to the next, give or take a tenth: a millisecond or more;
-	// 0: 1 s. Changes come by themselves in between.
+	// Period is the time from one check of the store to the next, give or take a tenth: a millisecond or
+	// more; 0 means 1 s. Changes arrive in between, without a check.
 	Period time.Duration
-	// Expiry is how long this replica counts after it has renewed its lease last: two periods to ten minutes,
-	// in whole seconds; 0: 10 s. The store raises what is too short for it, by default to 2 s.
+	// Expiry is how long this replica counts after the last renewal of its lease: two periods to ten
+	// minutes, in whole seconds; 0 means 10 s. The store raises an Expiry below its own minimum, which is 2
+	// s by default.
 	Expiry time.Duration
 
 	once sync.Once
 	here *registration // of this process, shared by all Watches
 }
 
-// Watch registers a replica and reports the pool, at each look and whenever it changes in between. It takes
-// the replica out of the fleet when the context is done, unless another Watch of this Source goes on. It
-// returns the context's error, after at most one command's time; or at once the first field that is wrong.
-// Every command that fails is reported as an error. A registration that the store has lost is reported as an
-// error too. Watch then tries again after 100 ms, after twice that and so on, up to Period.
+// Watch registers a replica and reports the pool, at each check and at each change in between. When the
+// context ends, it removes the replica from the fleet, unless another Watch of this Source is running. It
+// then returns the context's error, after at most the time of one command. If a field is wrong, Watch
+// returns at once an error that names the first such field.
 //
-// Nothing is reported before the start is over. It takes one and a quarter periods and the longest time of a
-// command, which is a second, or half an Expiry if that is less. By then all others that reach the store have
-// looked again, and are back if the store had lost them. A replica that the store has lost starts again.
+// Every failed command is reported as an error, and so is a registration that the store has lost. Watch
+// then tries again after 100 ms. The pause doubles with each further failure, up to Period.
+//
+// Nothing is reported before the start is over. The start takes one and a quarter periods and the longest
+// time of a command, which is a second, or half an Expiry if that is less. By then all others that reach
+// the store have checked it again, and are back if the store had lost them. A replica that the store has
+// lost starts again.
 func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
 	c, err := s.complete()
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package file reads the size of the pool from a file, such as one that a ConfigMap or an agent on
-// the machine keeps.
+// Package file reads the number of replicas from a file that a ConfigMap or an agent on the machine writes.
 package file
 
 import (
@@ -11,29 +10,32 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// Source is a quotient.Source that reads a file again and again. Set its fields before the first
-// Watch and leave them be; then any number of Watches may run at once.
+// Source is a quotient.Source that reads a file again and again. Set its fields before the first Watch, and
+// do not change them afterwards. Then any number of Watches may run at once.
 //
 // The file holds a whole number, or JSON:
 //
 //	{"replicas": 5, "weight": 2, "ordinal": 2, "fixed": true}
 //
-// weight and ordinal, from 1, and fixed, as in quotient.Pool, may be left out. They are for a file that each replica has for itself:
-// in one that all share, such as a ConfigMap, all would hold the same ordinal. White space around either form
-// does not count. All else is refused whole: more than 4 KiB, a sign or a leading zero, an unknown
-// name, a name twice, something after the end.
+// The fields are those of quotient.Pool. Only replicas is required. The others are for a file that each
+// replica has for itself: a file that all share, such as a ConfigMap, would give all of them one ordinal.
+// White space around the number or the object is ignored.
 //
-// A content counts when two reads in a row have seen the same file with it, at least 50 ms apart, or half of
-// Every if that is less. So a file that is half-written, for no longer than that, is not believed. A program
-// that writes more slowly writes JSON, which is refused until it is whole, or another file that is then
-// renamed. Renaming is always safe, and the symbolic links that Kubernetes swaps are.
+// Anything else is an error, and nothing of the file counts: more than 4 KiB, a sign, a leading zero, an
+// unknown or repeated field, or text after the end.
+//
+// A content counts once two reads in a row have found it in the same file. The reads are at least 50 ms
+// apart, or half of Every if that is less. So a file that is half-written for no longer than that does not
+// count. A program that writes more slowly should write JSON, which is an error until it is complete, or
+// write another file and rename it. Renaming is always safe, and so are the symbolic links that Kubernetes
+// swaps.
 type Source struct {
-	// Path names the file, or a symbolic link to it. It must be a regular file: anything else is an error,
-	// and nothing is waited for. No more is read than the size that the file says it has. So the kernel's
-	// pseudo-files (below /proc, a kernel log), which say 0, are empty, whatever a read would give. A file
-	// system that does not answer (a network's, whose server is gone) holds Watch up until it does.
+	// Path names a regular file, or a symbolic link to one. Anything else is an error. Watch does not read
+	// beyond the size that the file system reports. So pseudo-files of the kernel, such as those in /proc,
+	// have size 0 and count as empty. A file system that does not answer, such as one of a dead server,
+	// blocks Watch until it does.
 	Path string
-	// Every is the time between reads: 10 ms to 24 h; 0 is 1 s.
+	// Every is the time between reads: 10 ms to 24 h; 0 means 1 s.
 	Every time.Duration
 }
 
@@ -46,9 +48,10 @@ const (
 )
 
 // Watch reads the file at once and then at each Every, and reports the pool that it holds at each read. A
-// file that is absent, unreadable, not whole or out of range, or that keeps changing for as long as Every, is
-// never a pool. It is reported as an error that names it, once each Every. Watch returns the context's error
-// when the context ends. If a field is out of range it returns an error that says so, and reports nothing.
+// file that is absent, unreadable, incomplete or out of range, or that keeps changing for as long as Every,
+// is never a pool. Watch reports an error that names the file, once each Every. It returns the context's
+// error when the context ends. If a field is out of range, Watch reports nothing and returns an error that
+// names the field.
 func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
 	if err := s.validate(); err != nil {
 		return err

@@ -16,9 +16,9 @@ import (
 // with it.
 const longestCarrier = 64
 
-// Carry calls turn once in each Config.Interval while a Watch runs and its start is over, until stop.
-// Both are as in quotient.Carrier. The name has at most 64 bytes without a zero byte. Keys may have 254
-// bytes together with it: terms of a longer one are not summed. Stop must not be called from turn.
+// Carry calls turn once in each Config.Interval while a Watch runs and its start is over, until stop. Both
+// are as in quotient.Carrier. The name has at most 64 bytes without a zero byte. The name and a key have at
+// most 254 bytes together: terms of a longer key are not summed. turn must not call stop.
 func (s *Source) Carry(name string, turn func(quotient.Sums)) (stop func(), err error) {
 	if len(name) > longestCarrier || strings.Contains(name, "\x00") {
 		return nil, fmt.Errorf("gossip: Carry: name: %.40q has %d bytes, not at most %d, or a zero byte",

@@ -13,62 +13,61 @@ import (
 	"time"
 )
 
-// Config is what a replica gossips with. All fields may be zero, but an address that others can reach
-// needs a KeyFile.
+// Config holds the settings of a Source. All fields may be zero, but an address that others can reach needs
+// a KeyFile.
 type Config struct {
-	// Fleet names those that share the limits, in at most 100 bytes; "": quotient. Replicas of other fleets
-	// are refused, even with the same key. It is not secret.
+	// Fleet names the replicas that share the limits, in at most 100 bytes; "" means quotient. Replicas of
+	// other fleets are refused, even with the same key. The name is not secret.
 	Fleet string
-	// Name is what the others call this replica, in at most 200 bytes. No two may have the same one at a
-	// time. The order of the names gives the ordinals. "": the host's name and the port of Bind, or a
-	// random word in place of port 0.
+	// Name is this replica's name, in at most 200 bytes. It must be unique in the fleet. The order of the
+	// names gives the ordinals. "" means the host's name and the port of Bind, or a random word in place of
+	// port 0.
 	Name string
-	// Bind is the address to listen on, "host:port", for UDP and TCP both: a firewall must let both in. The
-	// host is an IP address or localhost; an empty one means all interfaces. "": ":7946". With port 0 the
-	// kernel finds one that is free. Connections to others come from that host too, from any port.
+	// Bind is the address to listen on, "host:port", for both UDP and TCP. The host is an IP address or
+	// localhost; without a host it means all interfaces. "" means ":7946". With port 0 the kernel chooses a
+	// free port. Connections to others come from that host too, from any port.
 	Bind string
-	// Advertise is the address that the others use, if it is another one: "host" or "host:port". "": that of
-	// Bind; where Bind means all interfaces the host's first global address, IPv4 before IPv6.
+	// Advertise is the address that the others use, "host" or "host:port", if it differs from Bind. ""
+	// means Bind. If Bind means all interfaces, it means the host's first global address, IPv4 before IPv6.
 	Advertise string
-	// Join lists replicas to begin with, "host:port" or "host" with the port of Bind: names or IP addresses.
-	// One of them that lives is enough. The own address may be among them.
+	// Join lists replicas to contact first, "host:port" or "host" with the port of Bind: names or IP
+	// addresses. One live replica among them is enough. The own address may be in the list.
 	Join []string
-	// JoinFile names a file of such addresses, one a line, up to 64 KiB. The rest of a line after a # does
-	// not count.
+	// JoinFile names a file of such addresses, one a line, up to 64 KiB. The rest of a line after a # is a
+	// comment.
 	JoinFile string
 	// JoinDNS is a name whose addresses are those of replicas, "name:port" or "name", as of a headless
 	// Service.
 	JoinDNS string
 	// Resolver looks names up; nil: net.DefaultResolver.
 	Resolver *net.Resolver
-	// Rejoin is the pause between two looks at Join, JoinFile, JoinDNS and KeyFile, give or take a
-	// tenth: 10 ms to an hour; 0: 10 s. They go on for as long as Watch runs. Addresses that are no
-	// members are tried at each look. So new replicas are found, and two halves of a fleet that lost
+	// Rejoin is the pause between two reads of Join, JoinFile, JoinDNS and KeyFile, give or take a tenth:
+	// 10 ms to an hour; 0 means 10 s. The reads continue for as long as Watch runs, and each one contacts
+	// the addresses that are not members. So new replicas are found, and two halves of a fleet that lost
 	// each other meet again.
 	Rejoin time.Duration
-	// KeyFile names a file of one to 16 keys in base64, one a line, each of 16, 24 or 32 bytes. What
-	// follows a
-	// # does not count. The first one encrypts, and all decrypt. Without it nothing is encrypted, which only
-	// loopback addresses may do.
+	// KeyFile names a file of one to 16 keys in base64, one a line, each of 16, 24 or 32 bytes. The rest of
+	// a line after a # is a comment. The first key encrypts, and all decrypt. Without a file nothing is
+	// encrypted, which is allowed only for loopback addresses.
 	KeyFile string
-	// Interval is the time from one packet to the next for each neighbour: 10 ms to 10 s; 0: 200 ms.
+	// Interval is the time from one packet to the next for each neighbour: 10 ms to 10 s; 0 means 200 ms.
 	Interval time.Duration
-	// Probe is the time between two probes of a member, any of them: 50 ms to a minute; 0: 1 s. A
-	// replica that dies without a word is noticed after some five to ten of them.
+	// Probe is the time between two probes of this replica, each of one member: 50 ms to a minute; 0 means
+	// 1 s. A replica that dies without leaving is noticed after some five to ten probes.
 	Probe time.Duration
 	// Forget is how long replicas that died without leaving count, if the living are no more than they are:
-	// 100 ms to a day; 0: 10 min. Otherwise a replica that has lost the network to the others would take all
-	// there is.
+	// 100 ms to a day; 0 means 10 min. Otherwise a replica that has lost the network to the others would
+	// take the whole limit.
 	Forget time.Duration
-	// PacketSize bounds a datagram, in bytes without its UDP and IP headers: 700 to 65,000; 0: 1400.
+	// PacketSize bounds a datagram, in bytes without its UDP and IP headers: 700 to 65,000; 0 means 1400.
 	PacketSize int
-	// MaxKeys bounds the keys that have numbers, of all replicas together: 1 to 65,536; 0: 4,096.
+	// MaxKeys bounds the keys that have numbers, of all replicas together: 1 to 65,536; 0 means 4,096.
 	MaxKeys int
-	// Expire is how long a counter stays that no replica adds to: a second to 30 days; 0: an hour.
+	// Expire is how long a counter stays that no replica adds to: a second to 30 days; 0 means an hour.
 	Expire time.Duration
-	// Weight is as how many replicas this one counts: 1 to 1,000; 0: 1.
+	// Weight is the number of replicas that this one counts as: 1 to 1,000; 0 means 1.
 	Weight int
-	// Logger gets what memberlist logs, at level debug; nil: nothing is logged.
+	// Logger receives the log of memberlist, at level debug. Nil means no log.
 	Logger *slog.Logger
 }
 

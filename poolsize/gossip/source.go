@@ -20,7 +20,7 @@ const (
 	mostPending = 8
 )
 
-// Source is one replica of a fleet, and counts all of them. Make it with New. It may be used from many
+// Source is one replica of a fleet, and counts all of them. New makes it. It may be used from many
 // goroutines, and watched several times, also at once: that is still one replica.
 type Source struct {
 	c        *settings
@@ -46,8 +46,8 @@ type Source struct {
 	hasEnded chan struct{}
 }
 
-// New returns a replica that does not gossip yet: Watch does. It reads the key file. The error names the
-// field that is wrong.
+// New returns a replica that reads the key file now and gossips once Watch is called. An error names the
+// wrong field.
 func New(c Config) (*Source, error) {
 	id := rand.Uint64()
 	for id == 0 {
@@ -79,16 +79,17 @@ func (w *watch) rouse() {
 }
 
 // Watch gossips, and reports the live members: at each change, and again every second. The ordinal is this
-// replica's place among their names. Watch returns the context's error when the context is done, after this
-// replica has left the fleet, which takes a second at most. A probe that waits for a member that does not
-// answer ends by itself, four times Config.Probe later at most.
+// replica's position in the order of their names. When the context ends, Watch takes this replica out of
+// the fleet, which takes a second at most, and returns the context's error. A running probe of a member
+// that does not answer ends later, after at most four times Config.Probe.
 //
-// Nothing is reported before the start is over. It ends when one of the addresses to join has answered,
-// or a replica has joined this one, or no address but the own one is written down. Until then, each try
-// that fails is an error.
+// Nothing is reported before the start is over. The start ends when one of the addresses to join has
+// answered, when another replica has joined this one, or when no address except its own is listed. Until
+// then each failed attempt is an error.
 //
-// Other errors come beside the pools. Sockets cannot be opened, another replica has the name, or a file
-// cannot be read. A host cannot be looked up, or none of the addresses answers. All of that is tried again.
+// Later errors are reported between the pools. Sockets cannot be opened, another replica has the name, a
+// file cannot be read, a host cannot be looked up, or none of the addresses answers. Watch tries again
+// after each of them.
 func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
 	select {
 	case <-ctx.Done():

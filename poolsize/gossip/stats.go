@@ -2,35 +2,35 @@ package gossip
 
 import "time"
 
-// Stats is what a replica knows of itself at one instant.
+// Stats is the state of this replica at one instant.
 type Stats struct {
-	// Name is what the others call this replica.
+	// Name is the name of this replica.
 	Name string
-	// Address is what it advertises, "host:port"; "" while it does not listen.
+	// Address is the address that it advertises, "host:port"; "" while it does not listen.
 	Address string
 	// Members are the live replicas, this one included; 0 before the start is over.
 	Members int
 	// Age is how old the oldest part of the fleet's sums is; math.MaxInt64 while a part is missing.
 	Age time.Duration
-	// Diameter is how many packets one after the other bring a number from one end of the fleet to the
-	// other.
+	// Diameter is the number of packets, one after the other, that bring a number from one end of the fleet
+	// to the other.
 	Diameter int
-	// Keys are those that have numbers.
+	// Keys is the number of keys that have numbers.
 	Keys int
 	// Sent and Received count the bytes of all packets and streams, membership included, without the headers
 	// of UDP, TCP and IP.
 	Sent, Received uint64
 	// PacketsSent and PacketsReceived count UDP packets.
 	PacketsSent, PacketsReceived uint64
-	// Refused counts the packets of numbers that were not taken in. They were garbage or of another version,
-	// or came from one that is no neighbour, as for an instant after each change of the fleet.
+	// Refused counts the packets of numbers that were dropped. They were malformed or of another version,
+	// or their sender is no neighbour, as for an instant after each change of the fleet.
 	Refused uint64
-	// Errors counts what Watch has reported as an error, and LastError is the last one; nil: none.
+	// Errors counts the errors that Watch has reported. LastError is the last one, or nil.
 	Errors    uint64
 	LastError error
 }
 
-// Stats returns what this replica knows of itself now.
+// Stats returns the state of this replica now.
 func (s *Source) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()

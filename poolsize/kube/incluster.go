@@ -17,10 +17,11 @@ import (
 // namespaceFile is where the kubelet writes the namespace of a pod.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// InCluster returns a Source of a Service in the namespace of this pod, by the pod's ServiceAccount. It
-// speaks protobuf, and it knows EndpointSlices alone: a program without a clientset of its own does not link
-// the types of all of Kubernetes. Outside of a cluster it is an error. The other fields of the Source may be
-// set before its first Watch.
+// InCluster returns a Source of a Service in the namespace of this pod, with the pod's ServiceAccount. It
+// returns an error outside of a cluster. The other fields of the Source may be set before its first Watch.
+//
+// It uses protobuf and includes only the types of EndpointSlices. So a program without a clientset of its
+// own does not link the types of all of Kubernetes.
 func InCluster(service string) (*Source, error) {
 	config, err := rest.InClusterConfig()
 	if err != nil {

@@ -23,39 +23,40 @@ type Slices interface {
 }
 
 // Source is a quotient.Source that counts the endpoints of a Service. Slices and Service must be set; the
-// other fields may be zero. Set the fields before the first Watch and leave them be. Then any number of
-// Watches may run at once, each with a watch of its own at the API server.
+// other fields may be zero. Set the fields before the first Watch, and do not change them afterwards. Then
+// any number of Watches may run at once, each with its own watch at the API server.
 type Source struct {
-	// Slices reaches the API server, and the namespace of the Service. Give it a client of one namespace:
-	// slices of two are an error. The API server's answers are trusted to fit into memory.
+	// Slices is the client of the Service's namespace. It must be limited to that namespace: slices of two
+	// namespaces are an error. The source trusts the API server's answers to fit into memory.
 	Slices Slices
-	// Service is the name of the Service. Slices belong to it by their label kubernetes.io/service-name.
+	// Service is the name of the Service. A slice belongs to it by the label kubernetes.io/service-name.
 	Service string
-	// Pod is the name of this pod; "": what POD_NAME holds, or else HOSTNAME, when Watch begins. Set POD_NAME
-	// from metadata.name. HOSTNAME is another name where the pod has a host name of its own, or its host's
-	// network, or a name of more than 63 characters.
+	// Pod is the name of this pod. "" means the variable POD_NAME, or HOSTNAME without that, when Watch
+	// begins. Set POD_NAME from metadata.name. HOSTNAME differs from the pod's name if the pod sets a host
+	// name, uses its host's network, or has a name of more than 63 characters.
 	//
-	// While no endpoint is the pod of that name, this replica counts as one more than the slices hold. It is
-	// at work, and not listed yet, or no longer. So with a wrong name one is counted too many for ever, which
-	// is safe and slow. The name also gives the ordinal. If all three are empty the name is not known:
-	// nothing is added then, and there is no ordinal.
+	// While no endpoint is the pod of that name, the count is one more than the slices hold: this replica
+	// runs, and is not listed yet or no longer. So with a wrong name the count stays one too high, which is
+	// safe and makes shares smaller. The ordinal depends on the name too. If all three are empty the name
+	// is not known. There is no ordinal then, and nothing is added to the count.
 	Pod string
-	// Outside declares that this process is none of the Service's pods: nothing is added, and there is no
-	// ordinal.
+	// Outside declares that this process is not one of the Service's pods. It adds nothing to the count
+	// then, and has no ordinal.
 	Outside bool
-	// ServingOnly leaves out the pods that are neither ready nor serving, but for this one. It is for
-	// replicas that do nothing but what the Service sends them. Those that call others by themselves, such as
-	// workers, count too few with it: a pod sends requests before it is ready.
+	// ServingOnly leaves out the pods that are neither ready nor serving, except this one. It is for
+	// replicas that act only on requests from the Service. Other replicas, such as workers, send requests
+	// before they are ready: with ServingOnly they count too few.
 	ServingOnly bool
-	// Refresh is how often the pool is reported while nothing changes: 10 ms to 24 h; 0 is 5 s. It costs the
-	// API server nothing. A limiter's HoldDown and HintMaxAge should be longer. After a failure the source
-	// tries again after a fifth of it, after twice that and so on, up to twice Refresh, and up to twice as
-	// long by chance.
+	// Refresh is how often Watch repeats the pool while nothing changes: 10 ms to 24 h; 0 means 5 s. It
+	// costs the API server nothing. A limiter's HoldDown and HintMaxAge should be longer.
+	//
+	// After a failure the source tries again after a fifth of Refresh. The pause doubles with each further
+	// failure, up to twice Refresh. Each pause is up to twice as long, by chance.
 	Refresh time.Duration
-	// Silence is how long the API server may send nothing, neither a change nor a bookmark: 1 s to 24 h; 0 is
-	// 2 min. Then the watch is begun again, from where it was. API servers send a bookmark about once a
-	// minute. If a connection dies without a sign, the last pool is reported that much longer. A list has as
-	// long for its answer, but 30 s at most.
+	// Silence is how long the API server may send neither a change nor a bookmark: 1 s to 24 h; 0 means 2
+	// min. After that the source begins the watch again, from where it was. API servers send a bookmark
+	// about once a minute. If a connection fails without a sign, the last pool is repeated for up to
+	// Silence more. The answer to a list may take as long, but 30 s at most.
 	Silence time.Duration
 }
 
@@ -70,13 +71,15 @@ const (
 )
 
 // Watch lists and watches the slices of Service until the context ends. It reports nothing before the first
-// list is there, and then the pool after each change and every Refresh. A list or a watch that fails is an
-// error, as is a Service without an endpoint that counts. Watch returns the context's error when the context
-// ends, once the requests that run have ended with it, and leaves no goroutine of its own. If a field is out
-// of range it returns an error that names it, and reports nothing.
+// list has arrived, and then the pool after each change and every Refresh. A list or a watch that fails is
+// an error, and so is a Service without an endpoint that counts.
 //
-// A refusal for lack of permission names the verbs that the Role must allow. Errors wrap those of client-go,
-// so that k8s.io/apimachinery/pkg/api/errors knows them.
+// When the context ends, Watch returns the context's error as soon as its running requests have ended. It
+// leaves no goroutine of its own. If a field is out of range, Watch reports nothing and returns an error
+// that names the field.
+//
+// An error for lack of permission names the verbs that the Role must allow. Errors wrap those of client-go,
+// for k8s.io/apimachinery/pkg/api/errors.
 func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
 	if err := s.validate(); err != nil {
 		return err

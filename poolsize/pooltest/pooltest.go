@@ -1,6 +1,6 @@
-// Package pooltest is what every quotient.Source must do, as a test that any implementation can
-// call. It watches the source alone and through a Limiter that follows it, while the test changes
-// and breaks the world that the source looks at.
+// Package pooltest is a conformance test for any quotient.Source. It watches the source alone, and through
+// a Limiter that follows it. Meanwhile the test changes and breaks what the source reads, such as a file or
+// a store: its world.
 package pooltest
 
 import (
@@ -13,26 +13,28 @@ import (
 	"go.uber.org/goleak"
 )
 
-// World is a source together with the means to change what it sees. The functions are called from the
-// goroutine of the test.
+// World is a source together with functions that change what it reads. They are called from the goroutine
+// of the test.
 type World struct {
-	// Source returns a source that looks at the world. It must not be nil.
+	// Source returns a source that reads the world. It must not be nil.
 	Source func(t testing.TB) quotient.Source
-	// Set makes the world one of n live replicas, 2 to 7, this one included, each counted by its weight. Nil: the world is always of Size.
+	// Set sets the number of live replicas to n, 2 to 7, this one included, each counted by its weight. Nil
+	// means that the world always has Size replicas.
 	Set func(t testing.TB, n int)
-	// Weight is as how many of them this one counts, 1 or 2, which the source must report: 0 is 1.
+	// Weight is the number of replicas that this one counts as, 1 or 2, which the source must report. 0
+	// means 1.
 	Weight int
 	// Size is the number of replicas of a world without Set.
 	Size int
-	// Break makes the world fail, and Garbage makes it say what is no size; nil: it cannot. The source
-	// must then report errors, or pools that Pool.Validate refuses, and nothing else. Heal ends both,
-	// and the world is again what it was set to.
+	// Break makes the world fail, and Garbage gives it contents that are no size; nil means that it cannot.
+	// The source must then report errors, or pools that Pool.Validate refuses, and nothing else. Heal ends
+	// both and restores the number of replicas.
 	Break, Garbage, Heal func(t testing.TB)
-	// Once declares that the source looks at the world only when Watch begins. After each change Watch is
-	// then ended and called again.
+	// Once declares that the source reads the world only when Watch begins. After each change the test then
+	// ends Watch and calls it again.
 	Once bool
-	// Within bounds how long the source may take to see a change, and to return when its context
-	// ends. 0 is 20 s. Only a failing test takes that long.
+	// Within bounds how long the source may take to report a change, and to return when its context ends. 0
+	// means 20 s. Only a failing test takes that long.
 	Within time.Duration
 	// Ignore names goroutines that may outlive Watch, such as those of a server in the same process.
 	// Those that run when the first Watch has ended are ignored anyway.
@@ -108,9 +110,9 @@ func missing(field string, is bool) string {
 	return ""
 }
 
-// Run checks a source, each requirement in a test of its own. Checks that need more than the world can do
-// are skipped, with a message. Run looks for goroutines that are left behind, so nothing else may start any
-// at the same time: call it from a test that is not parallel.
+// Run checks a source, each requirement in a test of its own. It skips a check that needs more than the
+// world can do, with a message. Run looks for goroutines that are left behind, so no other test may start
+// any meanwhile: call it from a test that is not parallel.
 func Run(t *testing.T, w World) {
 	t.Helper()
 	if err := w.validate(); err != nil {

@@ -11,33 +11,38 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Source counts the processors of a fleet in Redis, and is one of them. Client and Fleet must be set; the other fields may
-// be zero. It may be used from many goroutines, and watched several times, also at once: that is still one processor. Do not
-// copy it, or change its fields, once it is in use.
+// Source counts the replicas of a fleet in Redis, and is one of them. The package's page calls them
+// processors. Client and Fleet must be set; the other fields may be zero. It may be used from many
+// goroutines, and watched several times, also at once: that is still one processor. Do not copy it, or
+// change its fields, once it is in use.
 type Source struct {
-	// Client reaches one server, a Sentinel's master or a Cluster. The caller closes it. Set ContextTimeoutEnabled in its options:
-	// then no command takes longer than a second, or half an Expiry. Otherwise a store that hangs holds Watch for
-	// the client's own time-outs.
+	// Client reaches one server, a Sentinel's master or a Cluster. The caller closes it. Set
+	// ContextTimeoutEnabled in its options: then no command takes longer than a second, or half an Expiry
+	// if that is less. Otherwise a store that hangs blocks Watch for the client's own time-outs.
 	Client redis.UniversalClient
-	// Fleet names those that share the limits, in 1 to 200 bytes without braces or colons. Fleets know nothing of each other.
+	// Fleet names the processors that share the limits, in 1 to 200 bytes without braces or colons.
+	// Processors of different fleets do not count each other.
 	Fleet string
-	// Prefix begins all keys, in at most 200 bytes without braces; "": quotient.
+	// Prefix begins all keys, in at most 200 bytes without braces; "" means quotient.
 	Prefix string
-	// ID names this processor in at most 200 bytes; "": the host's name. Ordinals go by the order of the IDs, and Left
-	// by the ID. Two Sources with one ID still count as two.
+	// ID names this processor in at most 200 bytes; "" means the host's name. The order of the IDs gives
+	// the ordinals, and Left finds an earlier processor by its ID. Two Sources with one ID still count as
+	// two.
 	ID string
-	// Weight is as how many processors this one counts, 1 to 1,000: it gets as many shares (quotient.Pool.Weight). 0 is 1.
+	// Weight is the number of processors that this one counts as, 1 to 1,000: it gets as many shares
+	// (quotient.Pool.Weight). 0 means 1.
 	Weight int
-	// Period is the time from one sync to the next, give or take a tenth: a millisecond or more; 0: 1 s. While the fleet disagrees it is
-	// half of that.
+	// Period is the time from one sync to the next, give or take a tenth: a millisecond or more; 0 means 1
+	// s. It is halved while the fleet disagrees.
 	Period time.Duration
-	// Expiry is how long this processor counts after its last sync: two periods to ten minutes; 0: 10 s.
+	// Expiry is how long this processor counts after its last sync: two periods to ten minutes; 0 means 10
+	// s.
 	Expiry time.Duration
-	// Ceiling, unless nil, is called at each sync, by Watch's goroutine. It returns which part of its
-	// ceiling this processor has reached, as policy.Ramp counts it: 0 to 1. The store remembers it for Left.
-	// Anything else is not stored.
+	// Ceiling, unless nil, is called at each sync, by Watch's goroutine. It returns the part of its ceiling
+	// that this processor has reached, as policy.Ramp counts it: 0 to 1. The store keeps it for Left. A
+	// value out of that range is not stored.
 	Ceiling func() float64
-	// ResumeFor is how long that is remembered: a millisecond to a day; 0: 3 minutes.
+	// ResumeFor is how long the store keeps the value of Ceiling: a millisecond to a day; 0 means 3 minutes.
 	ResumeFor time.Duration
 
 	once    sync.Once
@@ -45,16 +50,17 @@ type Source struct {
 	watches atomic.Int64 // that run
 }
 
-// Watch registers a processor and reports the pool at each sync. It takes the processor out of the fleet when
-// the context is done, unless another Watch of this Source goes on. It returns the context's error, after at
-// most two commands' time; or at once the first field that is wrong. Every sync that fails is reported as an
-// error. Watch then tries again after 100 ms, after twice that and so on, up to Period.
+// Watch registers a processor and reports the pool at each sync. When the context ends, it removes the
+// processor from the fleet, unless another Watch of this Source is running. It then returns the context's
+// error, after at most the time of two commands. If a field is wrong, Watch returns at once an error that
+// names the first such field. It reports every failed sync as an error, and tries again after 100 ms. The
+// pause doubles with each further failure, up to Period.
 //
-// The first report comes with the second sync, so that the fleet knows of the processor before it uses its
-// share: 1.25 periods after the first. A processor that finds itself alone waits longer, since the store may
-// just have lost its data: by then all others are back. It waits for 2.25 periods and the longest time of a
-// command: a second, or half an Expiry if that is less. It never waits longer than an Expiry less half a
-// period. If the second sync fails, or the store has forgotten the first, that start begins again.
+// The first report comes with the second sync, 1.25 periods after the first, so that the fleet knows of the
+// processor before it uses its share. A processor that finds itself alone waits longer, since the store may
+// just have lost its data. It waits for 2.25 periods and the longest time of a command: a second, or half
+// an Expiry if that is less. By then all others are back. It never waits longer than an Expiry less half a
+// period. If the second sync fails, or the store has forgotten the first, the start begins again.
 func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
 	c, err := s.complete()
 	if err != nil {
@@ -109,8 +115,9 @@ func (s *Source) pause(a answer, usable bool) time.Duration {
 	return min(2*s.Period+s.Period/4+s.patience(), s.Expiry-s.Period/2)
 }
 
-// Left returns what Ceiling said last before an earlier processor of this ID ended, if that is not longer ago than
-// ResumeFor, else 0: both are right for policy.Ramp's Resume. A processor that still runs has left it too.
+// Left returns the last value of Ceiling before an earlier processor of this ID ended. It returns 0 if that
+// is longer ago than ResumeFor. Both suit policy.Ramp's Resume. A processor that is still running counts as
+// an earlier one too.
 func (s *Source) Left(ctx context.Context) (float64, error) {
 	c, err := s.complete()
 	if err != nil {
