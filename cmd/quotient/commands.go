@@ -19,7 +19,7 @@ type checkCmd struct {
 
 // Help shows an example.
 func (checkCmd) Help() string {
-	return `Nothing is started, and no upstream is called. It exits 1 if something is wrong.
+	return `It starts nothing and calls no upstream. The exit code is 1 if the file has an error.
 
 Examples:
 
@@ -50,7 +50,7 @@ func (c checkCmd) Run(s streams) error {
 	if f.Leases != nil {
 		has = append(has, count(len(f.Leases.Semaphores), "semaphore"))
 	}
-	_, err = fmt.Fprintf(s.out, "%s: well: %s\n", c.File, strings.Join(has, ", "))
+	_, err = fmt.Fprintf(s.out, "%s: ok: %s\n", c.File, strings.Join(has, ", "))
 	return err
 }
 
@@ -123,7 +123,7 @@ type completionCmd struct {
 
 // Help shows an example for each shell.
 func (completionCmd) Help() string {
-	return `The script asks the program for what may come next: it need not be made again after an update.
+	return `The script calls the program for each completion, so it stays valid after an update.
 
 Examples:
 

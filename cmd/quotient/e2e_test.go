@@ -215,7 +215,7 @@ func TestAFileThatNeedsARestart(t *testing.T) {
 	written(t, path, up.URL, 7, `hosts = ["ops.example"]`+"\n")
 	p.signal(syscall.SIGHUP)
 	p.until("refused", func(s admin.State) bool {
-		return strings.Contains(s.File.Error, "proxy.admin: a change takes a restart")
+		return strings.Contains(s.File.Error, "proxy.admin: a change requires a restart")
 	})
 	if n := p.state().Limiters["api"].Limit.InFlight; n != 1 {
 		t.Errorf("%d slots: half of the file is in force", n)

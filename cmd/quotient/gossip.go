@@ -57,10 +57,10 @@ func gossipParameter(c *gossip.Config, name string, values []string) (err error)
 	case "interval":
 		c.Interval, err = time.ParseDuration(value)
 	default:
-		err = errors.New("it is not known; there are join, join-file, join-dns, key-file, fleet, name, advertise and interval")
+		err = errors.New("it is not one of join, join-file, join-dns, key-file, fleet, name, advertise and interval")
 	}
 	if err == nil && len(values) > 1 {
-		err = errors.New("it comes twice")
+		err = errors.New("it is given twice")
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %s=%s: %w", wantGossip, name, value, err)

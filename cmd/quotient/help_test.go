@@ -83,7 +83,7 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		{"leases -s A=x", exitUsage, "--semaphore is \"A=x\""},
 		{"leases -s A=0", exitUsage, "--semaphore A=0: 0 is not between 1"},
 		{"leases -s A=1 -s A=2", exitUsage, "\"A\" is given twice"},
-		{"leases --advertise http://a", exitUsage, "--advertise goes with --election"},
+		{"leases --advertise http://a", exitUsage, "--advertise requires --election"},
 		{"leases --election a:1 --address 0.0.0.0", exitUsage, "--advertise: it is missing"},
 		// An empty variable gives an empty flag.
 		{"leases --election= --port 0 --admin 0.0.0.0:0", exitUsage, "--election is empty"},
@@ -91,7 +91,7 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		{"leases --election a:1 --advertise= --admin 0.0.0.0:0", exitUsage, "--advertise is empty"},
 		{"leases --election a", exitUsage, "--election: \"a\" is no host:port"},
 		{"leases --election a:1 --advertise a", exitUsage, "--advertise: \"a\" is no URL"},
-		{"leases --admin-token-file f", exitUsage, "--admin-token-file goes with --admin"},
+		{"leases --admin-token-file f", exitUsage, "--admin-token-file requires --admin"},
 		{"leases --port 0 --admin 0.0.0.0:0", exitFailed, "loopback"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestCheckPraises(t *testing.T) {
 		streams{&out, &errs}); code != exitOK {
 		t.Fatalf("exit %d: %s", code, &errs)
 	}
-	if !strings.HasSuffix(out.String(), "print-config.toml: well: 1 limiter, 1 rule\n") {
+	if !strings.HasSuffix(out.String(), "print-config.toml: ok: 1 limiter, 1 rule\n") {
 		t.Errorf("got %q", &out)
 	}
 }
@@ -126,7 +126,7 @@ func TestCheckPraisesLeases(t *testing.T) {
 	if code := run(t.Context(), args, streams{&out, &errs}); code != exitOK {
 		t.Fatalf("exit %d: %s", code, &errs)
 	}
-	if !strings.HasSuffix(out.String(), "throttle.toml: well: 4 semaphores\n") ||
+	if !strings.HasSuffix(out.String(), "throttle.toml: ok: 4 semaphores\n") ||
 		strings.Count(errs.String(), "\n") != 4 {
 		t.Errorf("got %q, %q", &out, &errs)
 	}

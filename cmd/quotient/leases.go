@@ -42,26 +42,25 @@ type leasesCmd struct {
 
 // leaseHelps are the lines of quotient leases --help.
 var leaseHelps = kong.Vars{
-	"help_address": "Address to listen at (127.0.0.1). Leases know no passwords: let none but clients reach it.",
+	"help_address": "Address to listen at (127.0.0.1). There is no authentication: let only clients reach it.",
 	"help_port":    "Port to listen at (8000).",
 	"help_configuration": "A throttle.toml, or a file with a section [leases] (throttle.toml). " +
 		"It is read again when it changes.",
-	"help_semaphore": "A semaphore and how many may hold it, beside those of the file. May be given again.",
+	"help_semaphore": "A semaphore and how many may hold it, in addition to those of the file. Repeatable.",
 	"help_grace": "Time after the start in which locks are only restored, such as 30s (0s). " +
-		"Others wait for its end.",
-	"help_election": "Servers of etcd: of all processes that name them one serves, and the others stand by.",
-	"help_advertise": "URL at which clients reach this process, for those that stand by (http:// and what it " +
-		"listens to).",
-	"help_leases_admin": "Address of the operator's page, metrics, /health and /ready; off, the default, " +
-		"for none.",
-	"help_admin_token_file": "File of tokens, one a line, that callers of --admin need.",
+		"New locks wait until it ends.",
+	"help_election": "Servers of etcd. One of the processes that name them serves, the others stand by.",
+	"help_advertise": "URL at which clients reach this process. Those on stand-by send clients to it " +
+		"(http:// and what it listens to).",
+	"help_leases_admin":     "Address of the operator's page, metrics, /health and /ready, or off (the default).",
+	"help_admin_token_file": "File of tokens, one per line. Callers of --admin need one of them.",
 }
 
 // Help shows an example.
 func (leasesCmd) Help() string {
 	return `A process locks a semaphore before it uses something scarce, and unlocks it afterwards. If
-the process dies, its lock expires. THROTTLE_LOG sets what is logged: ERROR, WARN (the
-default), INFO, DEBUG or TRACE.
+the process dies, its lock expires. THROTTLE_LOG sets the level of the log: ERROR, WARN
+(the default), INFO, DEBUG or TRACE.
 
 Examples:
 
@@ -107,7 +106,7 @@ func (c *leasesCmd) complete(g given, env func(string) (string, bool)) (err erro
 		return usagef("--advertise is empty, want a URL")
 	}
 	if c.AdminTokenFile != "" && c.Admin == "off" {
-		return usagef("--admin-token-file goes with --admin")
+		return usagef("--admin-token-file requires --admin")
 	}
 	c.more = make(map[string]lease.Semaphore)
 	for _, text := range c.Semaphore {
@@ -179,7 +178,7 @@ func (c *leasesCmd) adjust(f *config.File) error {
 	}
 	if c.Advertise != "" {
 		if l.Election == nil {
-			return usagef("--advertise goes with --election")
+			return usagef("--advertise requires --election")
 		}
 		l.Election.URL = c.Advertise
 	}

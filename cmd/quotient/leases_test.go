@@ -174,7 +174,7 @@ func TestLeasesFollowTheFile(t *testing.T) {
 	p.untilGot("another election is refused", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return strings.Contains(fmt.Sprint(p.log), "leases.election: a change takes a restart")
+		return strings.Contains(fmt.Sprint(p.log), "leases.election: a change requires a restart")
 	})
 	p.waiting("A", 1)
 
@@ -332,7 +332,7 @@ func TestLeasesBesideAProxy(t *testing.T) {
 	p.signal(syscall.SIGHUP)
 	p.until("refused", func(s admin.State) bool {
 		return strings.Contains(s.File.Error,
-			"leases: the section is missing: to stop serving takes a restart")
+			"leases: the section is missing: removing it requires a restart")
 	})
 	p.signal(syscall.SIGTERM)
 	if code := p.wait(); code != exitOK {

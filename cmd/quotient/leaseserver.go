@@ -99,11 +99,11 @@ func (s *leaseServer) Prepare(f *config.File) (commit func(), err error) {
 	l := f.Leases
 	switch {
 	case l == nil:
-		return nil, errors.New("leases: the section is missing: to stop serving takes a restart")
+		return nil, errors.New("leases: the section is missing: removing it requires a restart")
 	case l.Listen != s.opened.Listen:
-		return nil, fmt.Errorf("leases.listen: %s takes a restart, %s is in force", l.Listen, s.opened.Listen)
+		return nil, fmt.Errorf("leases.listen: %s requires a restart, %s is in force", l.Listen, s.opened.Listen)
 	case !reflect.DeepEqual(l.Election, s.opened.Election):
-		return nil, errors.New("leases.election: a change takes a restart")
+		return nil, errors.New("leases.election: a change requires a restart")
 	}
 	c := l.Config()
 	if err := c.Validate(); err != nil {
@@ -188,7 +188,7 @@ type noLeases struct{}
 // Prepare refuses a file with leases.
 func (noLeases) Prepare(f *config.File) (commit func(), err error) {
 	if f.Leases != nil {
-		return nil, errors.New("leases: the section is new: to begin serving takes a restart")
+		return nil, errors.New("leases: the section is new: adding it requires a restart")
 	}
 	return nil, nil
 }

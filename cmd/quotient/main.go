@@ -37,14 +37,14 @@ type streams struct{ out, err io.Writer }
 type cli struct {
 	Proxy      proxyCmd      `cmd:"" help:"Limit the requests to one or more upstreams."`
 	Leases     leasesCmd     `cmd:"" help:"Serve semaphores whose locks are leases."`
-	Check      checkCmd      `cmd:"" help:"Read a configuration file and say what is wrong with it."`
+	Check      checkCmd      `cmd:"" help:"Check a configuration file, and print its errors."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for a shell."`
 	Complete   completeCmd   `cmd:"" hidden:"" passthrough:""`
 }
 
-const about = "Requests are limited over a fleet of proxies, and no store stands on a request's path. " +
-	"Leases are semaphores for processes of several machines."
+const about = "Limit requests over a fleet of proxies, without a store on a request's path, and serve " +
+	"semaphores to processes on several machines."
 
 // newParser returns the parser of the command line into c. Help is printed to s.out and ends in exit.
 func newParser(c *cli, s streams, exit func(int)) (*kong.Kong, error) {

@@ -193,10 +193,10 @@ type fixedAdmin config.Admin
 // Prepare refuses a file that changes it.
 func (a fixedAdmin) Prepare(f *config.File) (commit func(), err error) {
 	if f.Proxy == nil {
-		return nil, errors.New("proxy: the section is missing: to stop serving takes a restart")
+		return nil, errors.New("proxy: the section is missing: removing it requires a restart")
 	}
 	if !reflect.DeepEqual(config.Admin(a), f.Proxy.Admin) {
-		return nil, errors.New("proxy.admin: a change takes a restart")
+		return nil, errors.New("proxy.admin: a change requires a restart")
 	}
 	return nil, nil
 }

@@ -41,34 +41,34 @@ type proxyCmd struct {
 // helps are the lines of --help.
 var helps = kong.Vars{
 	"help_upstream": "The upstream of the proxy: host:port, or a URL of http, https or h2c without a path. " +
-		"Several share the load.",
+		"Several upstreams share the load.",
 	"help_listen": "Address of the proxy (127.0.0.1:4040).",
 	"help_admin":  "Address of the operator's page, metrics, /health and /ready (127.0.0.1:4041); off for none.",
 	"help_rpm": "Requests started in each minute of the clock, for each path over the fleet (100); " +
 		"0 for no such limit.",
 	"help_inflight": "Requests in flight, for each path over the fleet (100); 0 for no such limit.",
-	"help_refuse":   "Answer 429 at once where a request would have to wait.",
-	"help_max_wait": "Longest wait, such as 5s. By default a request waits as long as its client.",
-	"help_max_keys": "Paths that are remembered (65536).",
-	"help_policy":   "fixed, the default, or tracking, which slows down when the upstream answers 429.",
+	"help_refuse":   "Answer 429 at once instead of letting a request wait.",
+	"help_max_wait": "Longest wait, such as 5s. By default a request waits until its client gives up.",
+	"help_max_keys": "Most paths whose state is kept (65536).",
+	"help_policy":   "fixed (the default), or tracking, which slows down when the upstream answers 429.",
 	"help_replicas": "Proxies that share the limits (1).",
-	"help_ordinal": "Number of this proxy among them, from 1: limits are then divided without a remainder. " +
-		"The environment's QUOTIENT_ORDINAL, a pod's index, counts from 0.",
-	"help_pool": "Follow the number of proxies: dns:NAME, file:PATH, redis:URL, etcd:URL, kube:SERVICE, " +
-		"gossip:ADDRESS or env:. Nothing is admitted before its first answer. When it is silent for a minute --replicas counts, " +
-		"if it was given, else the last answer.",
+	"help_ordinal": "Number of this proxy among all, from 1: limits are then divided without a remainder. " +
+		"The variable QUOTIENT_ORDINAL, a pod's index, counts from 0.",
+	"help_pool": "Source of the number of proxies: dns:NAME, file:PATH, redis:URL, etcd:URL, kube:SERVICE, " +
+		"gossip:ADDRESS or env:. Nothing is admitted before its first report. After a minute without a report " +
+		"--replicas applies if it is given, otherwise the last report.",
 	"help_config": "Read everything from a file, and again when it changes. " +
-		"Only --ordinal, --replicas and --log may stand beside.",
-	"help_print_config": "Print the file that equals the flags, and exit.",
-	"help_log":          "Form of the log on stderr: text, the default, or json.",
-	"help_demo":         "Bring an upstream and some load, for a first look.",
+		"Only --ordinal, --replicas and --log may accompany it.",
+	"help_print_config": "Print the configuration file that equals the flags, and exit.",
+	"help_log":          "Format of the log on stderr: text (the default) or json.",
+	"help_demo":         "Serve a built-in upstream under built-in load, for a first look.",
 	"help_demo_for":     "End the demo after this time (10m).",
 }
 
 // Help shows an example.
 func (proxyCmd) Help() string {
 	return `Each path gets 100 requests in each minute of the clock and 100 in flight, over all
-replicas. Others wait.
+replicas. Further requests wait.
 
 Examples:
 
@@ -135,17 +135,17 @@ func (c *proxyCmd) complete(g given, env func(string) (string, bool)) error {
 	case c.Config != "":
 		return c.completeFile(g)
 	case c.Demo && len(c.Upstreams) > 0:
-		return usagef("--demo brings an upstream of its own: leave %s out", c.Upstreams[0])
+		return usagef("--demo has an upstream of its own: remove %s", c.Upstreams[0])
 	case c.Demo && c.DemoFor <= 0:
 		return usagef("--demo-for is %v, want more than 0", c.DemoFor)
 	case g["demo-for"] != "" && !c.Demo:
-		return usagef("--demo-for goes with --demo")
+		return usagef("--demo-for requires --demo")
 	case !c.Demo && len(c.Upstreams) == 0:
 		return usagef("an upstream is missing, such as quotient proxy localhost:8080; or --config FILE; or --demo")
 	case c.RPM == 0 && c.Inflight == 0:
 		return usagef("--rpm and --inflight are both 0: nothing would be limited")
 	case g["max-wait"] != "" && c.MaxWait <= 0:
-		return usagef("--max-wait is %v, want more than 0; --refuse is for no wait at all", c.MaxWait)
+		return usagef("--max-wait is %v, want more than 0; use --refuse for no wait", c.MaxWait)
 	}
 	for i, u := range c.Upstreams {
 		if port := strings.TrimPrefix(u, ":"); isNumber(port) {
@@ -192,11 +192,11 @@ func (c *proxyCmd) completeOrdinal(g given, env func(string) (string, bool)) err
 // completeFile refuses what would stand against the file.
 func (c *proxyCmd) completeFile(g given) error {
 	if len(c.Upstreams) > 0 {
-		return usagef("%s does not go with --config: name it in the file's proxy.upstreams", c.Upstreams[0])
+		return usagef("%s does not go with --config: write it into proxy.upstreams of the file", c.Upstreams[0])
 	}
 	for _, name := range sortedKeys(g) {
 		if !slices.Contains(beside, name) {
-			return usagef("%s does not go with --config: say it in the file", g[name])
+			return usagef("%s does not go with --config: write it into the file", g[name])
 		}
 	}
 	return nil

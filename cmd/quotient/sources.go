@@ -132,7 +132,7 @@ func etcdQuery(query string) (scheme, fleet string, err error) {
 			scheme = "https://"
 		case name == "tls" && value == "false":
 		default:
-			return "", "", fmt.Errorf("%s: %s=%s is not known; there are fleet and tls=true", wantEtcd, name, value)
+			return "", "", fmt.Errorf("%s: %s=%s is neither fleet nor tls=true", wantEtcd, name, value)
 		}
 	}
 	return scheme, cmp.Or(q.Get("fleet"), defaultFleet), nil

@@ -108,7 +108,7 @@ func (s *Server) put(p *config.Proxy) {
 func (s *Server) Prepare(f *config.File) (commit func(), err error) {
 	p := f.Proxy
 	if p == nil {
-		return nil, errors.New("proxy: the section is missing: to stop serving takes a restart")
+		return nil, errors.New("proxy: the section is missing: removing it requires a restart")
 	}
 	for _, c := range []struct {
 		field    string
@@ -124,7 +124,7 @@ func (s *Server) Prepare(f *config.File) (commit func(), err error) {
 		{"max.streams", s.proxy.Max.Streams, p.Max.Streams},
 	} {
 		if c.old != c.new {
-			return nil, fmt.Errorf("proxy.%s: %v takes a restart, %v is in force", c.field, c.new, c.old)
+			return nil, fmt.Errorf("proxy.%s: %v requires a restart, %v is in force", c.field, c.new, c.old)
 		}
 	}
 	if err := s.check(p); err != nil {

@@ -149,12 +149,12 @@ func TestPrepare(t *testing.T) {
 	s := serve(t, p, ok)
 	for want, change := range map[string]func(p *config.Proxy){
 		"proxy.listen: ": func(p *config.Proxy) { p.Listen = "127.0.0.1:1" },
-		"proxy.proxy-protocol: false takes a restart": func(p *config.Proxy) {
+		"proxy.proxy-protocol: false requires a restart": func(p *config.Proxy) {
 			p.ProxyProtocol = false
 		},
-		"proxy.h2c: true takes a restart, false is in force": func(p *config.Proxy) { p.H2C = true },
-		"proxy.tls: false takes a restart":                   func(p *config.Proxy) { p.TLS = nil },
-		"proxy.timeouts.read-header: 1s takes a restart, 10s": func(p *config.Proxy) {
+		"proxy.h2c: true requires a restart, false is in force": func(p *config.Proxy) { p.H2C = true },
+		"proxy.tls: false requires a restart":                   func(p *config.Proxy) { p.TLS = nil },
+		"proxy.timeouts.read-header: 1s requires a restart, 10s": func(p *config.Proxy) {
 			p.Timeouts.ReadHeader = time.Second
 		},
 		"proxy.timeouts.idle: ":    func(p *config.Proxy) { p.Timeouts.Idle++ },

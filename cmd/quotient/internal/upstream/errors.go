@@ -13,7 +13,7 @@ import (
 var ErrNoUpstream = errors.New("no upstream is healthy")
 
 // errOnce is why a request that was sent is not sent again.
-var errOnce = errors.New("the connection broke after the request was sent, and it is not sent twice")
+var errOnce = errors.New("the connection broke after the request was sent, and it is not sent again")
 
 // Kind is what went wrong with a request, as its client should learn it.
 type Kind int
