@@ -12,19 +12,21 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// Part is what follows the file beside the limiters, such as a proxy. A reload is whole or not at all: first
-// every part prepares, and only if none fails, and the limiters can be set, the parts commit.
+// Part is a part of the program that follows the file beside the limiters, such as a proxy. A reload applies
+// the whole file or nothing of it. First every part prepares. If none fails, and the limiters can be set, the
+// parts commit.
 type Part interface {
-	// Prepare checks a file and makes what it needs, without changing what is in force. Commit puts that in
-	// force, and must not fail. It is not called if another part has failed. The limiters of the file are in
+	// Prepare checks a file and prepares its change, without changing what is in force. commit makes the
+	// change, and must not fail. It is not called if another part has failed. The limiters of the file are in
 	// the registry when commit is called, and not before.
 	Prepare(f *File) (commit func(), err error)
 }
 
-// Option sets up a Config.
+// Option is a setting of New.
 type Option func(*Config) error
 
-// WithSources adds sources of the pool's size, by scheme. Those for dns, file and env are built in.
+// WithSources adds sources of the pool's size, by scheme. Those for dns, file and env are built in. An empty
+// scheme or a nil function is an error of New.
 func WithSources(s Sources) Option {
 	return func(c *Config) error {
 		for scheme, source := range s {
@@ -37,7 +39,7 @@ func WithSources(s Sources) Option {
 	}
 }
 
-// Logger is where changes and broken files are logged. The default is nowhere.
+// Logger sets the log of changes and broken files. Without it nothing is logged. A nil Logger is an error of New.
 func Logger(l *slog.Logger) Option {
 	return func(c *Config) error {
 		if l == nil {
@@ -48,7 +50,7 @@ func Logger(l *slog.Logger) Option {
 	}
 }
 
-// With adds a part that follows the file.
+// With adds a part that follows the file. A nil Part is an error of New.
 func With(p Part) Option {
 	return func(c *Config) error {
 		if p == nil {
@@ -59,8 +61,8 @@ func With(p Part) Option {
 	}
 }
 
-// Adjust has f change each file after it was read, and before it is checked again: for flags of a command
-// that go before the file. An error of f refuses the file.
+// Adjust calls f to change each file after it was read, and before it is checked again. It is for flags of a
+// command that take precedence over the file. An error of f refuses the file. A nil f is an error of New.
 func Adjust(f func(*File) error) Option {
 	return func(c *Config) error {
 		if f == nil {
@@ -71,13 +73,13 @@ func Adjust(f func(*File) error) Option {
 	}
 }
 
-// LimiterOptions are options of each limiter of the file, after those that the file gives.
+// LimiterOptions adds options to each limiter of the file, after the options from the file.
 func LimiterOptions(opts ...quotient.Option) Option {
 	return func(c *Config) error { c.options = append(c.options, opts...); return nil }
 }
 
-// Config is a file in force: its limiters are in a registry, and follow it. All methods are safe for
-// concurrent use.
+// Config keeps the limiters of a file in a registry, and applies the changes of the file to them. New makes
+// it. All methods are safe for concurrent use.
 type Config struct {
 	reg     *quotient.Registry
 	log     *slog.Logger
@@ -108,20 +110,20 @@ type Config struct {
 // State is the state of a Config.
 type State struct {
 	Path     string
-	Loaded   time.Time // when the file in force was put in force
-	Reloads  uint64    // that were put in force after the first
+	Loaded   time.Time // when the file in force was applied
+	Reloads  uint64    // that were applied, without the first load
 	Failures uint64    // files that were refused, or could not be read
-	Error    string    // of the last one, if it was newer than Loaded
-	ErrorAt  time.Time
-	Differs  []string // "api: limit": what is not as the file says, since someone has changed it
+	Error    string    // of the last failure, if it was after Loaded
+	ErrorAt  time.Time // when the last failure was
+	Differs  []string  // settings that an operator has changed and that differ from the file, such as "api: limit"
 }
 
-// New puts a file in force: it makes its limiters in the registry. A name that the registry has already is
-// an error. The limiters have the options of the registry, then those of the file, then LimiterOptions. A
-// File that Read has checked is checked again, since a program may make or change a File. If f has a Path,
-// Watch follows that file. On an error the registry is as before.
+// New makes the limiters of f in the registry. A name that the registry already has is an error. The
+// limiters have the options of the registry, then those of the file, then LimiterOptions. New checks f
+// again, since a program may make or change a File. If f has a Path, Watch follows that file. After an
+// error the registry is unchanged.
 //
-// The limiter itself does not know its mode and max-wait: the caller applies them by File.
+// A limiter does not contain its mode and max-wait: the caller applies them, from File.
 func New(f *File, reg *quotient.Registry, opts ...Option) (*Config, error) {
 	if f == nil || reg == nil {
 		return nil, fmt.Errorf("config: New: file %v, registry %v: want both", f, reg)
@@ -144,15 +146,15 @@ func New(f *File, reg *quotient.Registry, opts ...Option) (*Config, error) {
 	return c, nil
 }
 
-// File is the file in force.
+// File returns the file in force.
 func (c *Config) File() *File {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.file
 }
 
-// State returns the state of c. It looks at every limiter. Where an operator has given a key a limit, it looks at
-// all keys of that limiter, once for each change.
+// State returns the state of c. It reads every limiter. If an operator has set a limit for a key, it also
+// reads all keys of that limiter, once for each change.
 func (c *Config) State() State {
 	c.mu.Lock()
 	s, f := c.state, c.file
@@ -161,9 +163,9 @@ func (c *Config) State() State {
 	return s
 }
 
-// Reload reads the file and puts it in force now, also where it has not changed: parts may look at other
-// files that it names. If the file is broken, all stays as it is, and the error states why. Without a file
-// only the parts are reloaded.
+// Reload reads the file and applies it now, even if it has not changed: parts may read other files that it
+// names. If the file has an error, nothing changes, and Reload returns the error. If f had no Path, Reload
+// reloads only the parts.
 func (c *Config) Reload() error {
 	if c.path == "" {
 		c.turn.Lock()

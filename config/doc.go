@@ -1,14 +1,14 @@
-// Package config reads what is limited from a file, in TOML, and puts it in force: for `quotient proxy`, and
-// for programs that embed the library.
+// Package config makes limiters from a TOML file and follows its changes. `quotient proxy` uses it, and so can
+// programs that embed the library.
 //
-// Read reads a file and checks it, New makes its limiters in a quotient.Registry, and Config.Watch follows
-// the file. A file:
+// Read reads a file and checks it. New makes the file's limiters in a quotient.Registry. Config.Watch follows
+// the file and applies each change. A file:
 //
-//	[pool]                         # which replicas share the limits
+//	[pool]                         # the replicas that share the limits
 //	source = "dns:api.prod.svc."   # or file:PATH, env:, another of WithSources; none: replicas is the size
 //	replicas = 4                   # until the source has reported, and when it is silent for max-age
 //	ordinal = 0                    # the number of this replica, from 1; 0: not known
-//	weight = 1                     # as how many replicas this one counts; without a source
+//	weight = 1                     # the number of replicas that this one counts as; only without a source
 //	hold-down = "1m"               # before a smaller pool counts
 //	max-age = "5m"                 # 0s: the last size stays for ever
 //	await = false                  # admit nothing before the source has reported
@@ -29,7 +29,7 @@
 //	policy = "fixed"               # or "tracking": follow the upstream's answers
 //	ceiling = "share"              # or "limit": tracking may go up to the whole limit
 //	dry-run = false
-//	demand = { keys = 100, max-age = "2s" } # lend shares; wants a source that carries what replicas say
+//	demand = { keys = 100, max-age = "2s" } # lend shares; needs a source that carries reports between replicas
 //
 //	[limiters.api.plans.paid]      # a limit for a class of keys
 //	in-flight = 500
@@ -40,17 +40,17 @@
 //	[proxy]                        # only quotient proxy reads it
 //	listen = "127.0.0.1:4040"
 //	upstreams = ["http://127.0.0.1:8080"] # http, https or h2c
-//	fields = "draft-11"            # of answers; or "x-ratelimit", "off"
-//	trusted = ["10.0.0.0/8"]       # whose forwarded addresses are believed
+//	fields = "draft-11"            # the RateLimit fields of answers; or "x-ratelimit", "off"
+//	trusted = ["10.0.0.0/8"]       # proxies in front, whose forwarded addresses count
 //	proxy-protocol = false
 //	h2c = false
 //
-//	[[proxy.rules]]                # in order; each request comes under the first that matches
-//	pattern = "GET /assets/"       # as http.ServeMux has it, for canonical paths
+//	[[proxy.rules]]                # in order; the first one that matches a request counts
+//	pattern = "GET /assets/"       # in the syntax of http.ServeMux, for canonical paths
 //	exempt = true
 //
 //	[[proxy.rules]]
-//	pattern = "/"                  # the last one matches all
+//	pattern = "/"                  # it matches all requests
 //	limiter = "api"
 //	key = "path"                   # or pattern, client, host, header:NAME, constant:KEY
 //	plan = "header:X-Plan"         # or claim:NAME, with [proxy.jwt]
@@ -68,46 +68,48 @@
 //	[proxy.admin]                  # listen, token-file, read-only-token-file, hosts, [proxy.admin.tls]
 //	listen = "127.0.0.1:4041"
 //
-//	[leases]                       # semaphores as a service: quotient leases, or quotient proxy beside its own
+//	[leases]                       # a lease server, for quotient leases, or for quotient proxy in the same process
 //	listen = "127.0.0.1:8000"
-//	keep-idle = "5min"             # how long a peer that holds nothing is kept after it has expired
-//	grace = "0s"                   # after the start, in which locks are only restored
+//	keep-idle = "5min"             # how long an expired peer without locks is kept
+//	grace = "0s"                   # for this long after the start locks are only restored
 //	max-peers = 100_000
-//	[leases.semaphores]            # how many may hold each at once
+//	[leases.semaphores]            # the maximum of each
 //	A = 42
-//	B = { max = 4, level = 1 }     # a peer that holds a lock may ask only for those of lower levels
-//	[leases.election]              # several servers, of which one serves
+//	B = { max = 4, level = 1 }     # a peer that holds a lock may acquire only lower levels
+//	[leases.election]              # several servers, of which one leads
 //	endpoints = ["10.0.0.5:2379"]  # of etcd
-//	url = "http://10.0.0.7:8000"   # at which clients reach this one; by default http:// and listen
+//	url = "http://10.0.0.7:8000"   # the address of this server for clients; by default http:// and listen
 //	name = "leases"
 //	ttl = "10s"
 //	user = "quotient"              # of etcd, with password-file
 //	password-file = "password"
 //
-// Durations are text with units. In [leases] they may also be as in "1h 30m" and "2days". Names of files are relative to the file's folder. A rate without a name is
-// named by its period: second, minute, hour, day, 10s. A second one of the same name and unit is named by its
-// position, and loses its state when that changes.
+// Durations are strings with units. In [leases] forms such as "1h 30m" and "2days" are valid too. Names of
+// files are relative to the file's folder. A rate without a name is named by its period: second, minute, hour,
+// day, 10s. A second rate of the same name and unit is named by its position, and loses its state when the
+// position changes.
 //
-// # The other file
+// # The file throttle.toml
 //
-// ReadAny and ReadThrottle also take a throttle.toml, the file of the server whose clients a lease server
-// serves. Its semaphores stand in [semaphores], keep-idle is litter_collection_interval there, and nothing
-// has a listen. Beside that it may have grace, max_peers and [election] as above, with underscores. A key
-// that is not known there, such as [logging], is accepted, and is one of File.Warnings.
+// ReadAny and ReadThrottle also read a throttle.toml, the file of the throttle service. Its semaphores are in
+// [semaphores], keep-idle is litter_collection_interval, and there is no listen. It may also have grace,
+// max_peers and [election] as above, with underscores. An unknown key, such as [logging], is one of
+// File.Warnings and no error.
 //
-// # What is refused
+// # Errors
 //
-// Each mistake is an error, with its place and a hint: an unknown field, a value of another kind or out of
-// range. In [proxy] a rule that is never reached or overlaps with another is one, and a request that no rule
-// matches. File.Warnings also names a limiter that no rule uses, and an override of a key that no request
-// can have.
+// Each mistake is an error with its position and a hint: an unknown field, a value of another type, or a value
+// out of range. In [proxy] it is an error if a rule is never reached, if two rules overlap, or if no rule
+// matches a request. File.Warnings also names a limiter that no rule uses, and an override of a key that no
+// request can have.
 //
-// # What a change does
+// # Changes of the file
 //
-// A reload is whole or not at all. A limiter whose section has changed is set to what the section says: its
-// limit, its plans, its overrides and its dry run. It keeps its keys, their state, and its waiters. One whose
-// section has not changed is not touched: what an operator has changed by hand stays, and State names it. A
-// limiter that has left the file leaves the registry. Size of queues, number of keys, policy, ceiling,
-// demand, hold-down, max-age and await of a limiter in force do not change: such a file is refused, and wants
-// a restart.
+// A reload applies the whole file or nothing of it. A limiter whose section has changed gets the limit, the
+// plans, the overrides and the dry run of the section. It keeps its keys, their state, and its waiters. A
+// limiter whose section has not changed keeps what an operator has changed by hand, and State names the
+// difference. A limiter that is no longer in the file leaves the registry.
+//
+// Some settings of a limiter in force cannot change: the sizes of its queues, its number of keys, policy,
+// ceiling, demand, hold-down, max-age and await. A file that changes one of them is refused; restart instead.
 package config

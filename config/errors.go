@@ -7,16 +7,17 @@ import (
 	"strings"
 )
 
-// Error is one mistake in a file, at its place.
+// Error is one mistake in a file, with its position.
 type Error struct {
 	File         string // as Read or Parse was given it; empty for a File that a program made
 	Line, Column int    // from 1, in characters; 0 where there is no text
-	Field        string // limiters.api.rates[0].events; empty for what is no TOML
+	Field        string // limiters.api.rates[0].events; empty for a mistake in the TOML syntax
 	Text         string // what is wrong
 	Hint         string // what to do about it; may be empty
 }
 
-// Error is the error on one line: "q.toml:3:1: limiters.api.rate: unknown field (did you mean rates?)".
+// Error returns the mistake on one line: "q.toml:3:1: limiters.api.rate: unknown field (did you mean
+// rates?)".
 func (e Error) Error() string {
 	var b strings.Builder
 	switch {
@@ -35,10 +36,10 @@ func (e Error) Error() string {
 	return b.String()
 }
 
-// Errors is all that is wrong in a file, in the order of its text: 20 at most, and at least one.
+// Errors lists the mistakes in a file, in the order of its text: at least one, at most 20.
 type Errors []Error
 
-// Error is the errors, one a line.
+// Error returns the mistakes, one a line.
 func (e Errors) Error() string {
 	lines := make([]string, len(e))
 	for i, one := range e {

@@ -9,15 +9,15 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// File is a configuration file that was read whole and found valid, with every default filled in. It is a
-// value to look at: changing it changes nothing.
+// File is a valid configuration file, with every default filled in. A change of it has no effect on a Config
+// that was made from it.
 type File struct {
 	Path     string
 	Pool     Pool
 	Limiters map[string]Limiter // by name, at most 1,000
 	Proxy    *Proxy             // nil without a section [proxy]
 	Leases   *Leases            // nil without a section [leases]
-	Warnings Errors             // what was accepted and has no effect, in the order of the text
+	Warnings Errors             // settings without an effect, in the order of the text
 
 	name   string            // in errors
 	places *places           // nil for one that a program made
@@ -26,24 +26,25 @@ type File struct {
 	absent bool              // ReadThrottle has found no file
 }
 
-// Pool is the section [pool]: which replicas share the limits.
+// Pool is the section [pool]: the replicas that share the limits.
 type Pool struct {
-	// Source is where the size of the pool comes from: dns:NAME, file:PATH, env:, or a scheme of Sources
-	// with its argument. Empty means no source: Replicas is the size then.
+	// Source is the source of the pool's size: dns:NAME, file:PATH, env:, or a scheme of Sources with its
+	// argument. Empty means no source: Replicas is the size then.
 	Source string
-	// Replicas is the size until the source has reported, and again when it is silent for MaxAge. 1 to
-	// 1,000,000; 1 by default. With a source it is 0 by default: there is no such size, and MaxAge wants
-	// Await.
+	// Replicas is the size until the source has reported, and again once it has been silent for MaxAge: 1 to
+	// 1,000,000. Without a source the default is 1. With a source the default is 0, which means no such size;
+	// MaxAge then needs Await.
 	Replicas int
-	// Ordinal numbers this replica for good, from 1; 0, the default, is not known.
+	// Ordinal is the fixed number of this replica, from 1. 0, the default, means that it is not known.
 	Ordinal int
-	// Weight is as how many replicas this one counts; 1 by default, and always with a source, which knows.
+	// Weight is the number of replicas that this one counts as; 1 by default. With a source it is always 1,
+	// since the source reports the weight.
 	Weight int
 	// HoldDown is quotient.HoldDown; 1 minute by default.
 	HoldDown time.Duration
 	// MaxAge is quotient.HintMaxAge; 0, the default, keeps the last size for ever.
 	MaxAge time.Duration
-	// Await is quotient.AwaitPool: nothing is admitted until the source has reported. It wants a MaxAge.
+	// Await is quotient.AwaitPool: nothing is admitted until the source has reported. It needs a MaxAge.
 	Await bool
 }
 
@@ -53,12 +54,12 @@ type Limiter struct {
 	Plans     map[string]quotient.Limit // [limiters.NAME.plans.PLAN]
 	Overrides map[string]quotient.Limit // [limiters.NAME.overrides.KEY], at most 1,000
 	DryRun    bool
-	// Refuse turns a request away at once where it would have to wait: mode = "refuse". The default is
-	// mode = "wait".
+	// Refuse refuses a request at once that would have to wait: mode = "refuse". The default is mode = "wait".
 	Refuse bool
-	// MaxWait bounds a wait; 0, the default, is as long as the client stays. Only with mode = "wait".
+	// MaxWait bounds a wait; 0, the default, means as long as the client stays. Only with mode = "wait".
 	MaxWait time.Duration
-	// QueuePerKey and Queue bound how many wait, for one key and in all; 10,000 and 100,000 by default.
+	// QueuePerKey and Queue bound how many requests wait, for one key and in all; 10,000 and 100,000 by
+	// default.
 	QueuePerKey, Queue int
 	// MaxKeys is quotient.MaxKeys; 65,536 by default.
 	MaxKeys int
@@ -66,13 +67,13 @@ type Limiter struct {
 	Policy string
 	// BeyondShare is quotient.BeyondShare: ceiling = "limit". The default is ceiling = "share".
 	BeyondShare bool
-	// Demand is [limiters.NAME.demand]: replicas lend each other what they do not use. Nil: they do not.
+	// Demand is [limiters.NAME.demand]: replicas lend each other unused shares. Nil means that they do not.
 	Demand *Demand
 }
 
-// Demand is quotient.Demand. It wants a source that carries what replicas say of keys.
+// Demand is quotient.Demand. It needs a source that is a quotient.Carrier.
 type Demand struct {
-	Keys   int           // that this replica names at once; 100 by default
+	Keys   int           // the most keys that this replica reports at once; 100 by default
 	MaxAge time.Duration // of the reports; 2 s by default
 }
 
@@ -81,7 +82,7 @@ type Proxy struct {
 	Listen    string     // host:port; 127.0.0.1:4040 by default
 	Upstreams []*url.URL // http, https or h2c URLs without a path; one at least
 	Rules     []Rule     // in order: the first that matches a request counts; every request matches one
-	Fields    string     // of our answers: draft-11 (the default), x-ratelimit or off
+	Fields    string     // the RateLimit fields of answers: draft-11 (the default), x-ratelimit or off
 	Trusted   []netip.Prefix
 	// ProxyProtocol reads the PROXY protocol, versions 1 and 2, of trusted peers, which must send it.
 	ProxyProtocol bool
@@ -95,8 +96,8 @@ type Proxy struct {
 }
 
 // Rule is one of [[proxy.rules]]. Patterns match canonical paths, which have no slash at the end. As in
-// http.ServeMux, a pattern such as "/api/" also matches "/api" where no other pattern names that path. A file
-// in which the first rule that matches would be another one than http.ServeMux chooses is refused.
+// http.ServeMux, a pattern such as "/api/" also matches "/api" where no other pattern names that path. It is an
+// error if the first rule that matches is not the one that http.ServeMux would choose.
 type Rule struct {
 	Pattern string // in the syntax of http.ServeMux; its literals are in lower case, as canonical paths are
 	Limiter string // name of a limiter; empty when Exempt
@@ -106,10 +107,10 @@ type Rule struct {
 	Line    int  // in the file; 0 when there is none
 }
 
-// KeyKind is what requests of a rule are told apart by.
+// KeyKind is the kind of a Key.
 type KeyKind string
 
-// The kinds of keys, as the file spells them. KeyHeader and KeyConstant stand with an argument:
+// The kinds of keys, as the file spells them. KeyHeader and KeyConstant have an argument:
 // key = "header:X-API-Key".
 const (
 	KeyPath     KeyKind = "path"     // the canonical path, the default: httplimit.Path
@@ -120,13 +121,13 @@ const (
 	KeyConstant KeyKind = "constant" // httplimit.Constant
 )
 
-// Key is what requests of a rule are told apart by.
+// Key is the part of a request that a rule limits by.
 type Key struct {
 	Kind KeyKind
-	Arg  string // of KeyHeader the field's name, of KeyConstant the key
+	Arg  string // the field's name with KeyHeader, the key with KeyConstant
 }
 
-// String is the key as the file spells it.
+// String returns the key as the file spells it.
 func (k Key) String() string { return spelt(string(k.Kind), k.Arg) }
 
 // spelt is a kind with its argument, if it has one.
@@ -143,7 +144,7 @@ type PlanKind string
 // The kinds of plans, as the file spells them, each with an argument: plan = "header:X-Plan".
 const (
 	PlanNone   PlanKind = ""       // the limiter's own limit
-	PlanHeader PlanKind = "header" // a field that a trusted peer has set; of other peers it is not read
+	PlanHeader PlanKind = "header" // a header field that a trusted peer has set; other peers' fields are ignored
 	PlanClaim  PlanKind = "claim"  // a claim of the bearer token, a JWT that JWT.KeyFile verifies
 )
 
@@ -153,13 +154,13 @@ type Plan struct {
 	Arg  string
 }
 
-// String is the plan as the file spells it; "" for none.
+// String returns the plan as the file spells it; "" for none.
 func (p Plan) String() string { return spelt(string(p.Kind), p.Arg) }
 
 // TLS is [proxy.tls] or [proxy.admin.tls]: the files are read again when they change.
 type TLS struct {
 	Cert, Key string // PEM files
-	ClientCA  string // PEM file; clients must have a certificate of it. Empty: they need none
+	ClientCA  string // PEM file; clients need a certificate signed by it. Empty: they need none
 }
 
 // JWT is [proxy.jwt]: the key that verifies bearer tokens. It is read again with the file.
@@ -169,9 +170,9 @@ type JWT struct {
 	Audience string // that a token must name; empty: any
 }
 
-// Health is [proxy.health]: how upstreams are looked after.
+// Health is [proxy.health]: how the proxy checks its upstreams.
 type Health struct {
-	Path      string        // asked with GET: 2xx and 3xx are well; by default a connection that opens is
+	Path      string        // of a GET: 2xx and 3xx are healthy; empty: an accepted connection is
 	Every     time.Duration // 5 s by default
 	Timeout   time.Duration // 2 s by default
 	Unhealthy int           // failures in a row, 3 by default
@@ -190,13 +191,13 @@ type Timeouts struct {
 	Shutdown       time.Duration // from the signal to the end, 20 s
 }
 
-// Max is [proxy.max]: what clients can hold at most.
+// Max is [proxy.max]: the bounds of what clients can use.
 type Max struct {
-	HeaderBytes int   // of one request's head, 64 KiB by default
-	BodyBytes   int64 // of one request's body, 0, the default, for any
-	Connections int   // of clients, 20,000 by default
-	Streams     int   // of one HTTP/2 connection, 250 by default
-	Upstream    int   // connections to one upstream, 0, the default, for any
+	HeaderBytes int   // of one request's head; 64 KiB by default
+	BodyBytes   int64 // of one request's body; 0, the default, means no bound
+	Connections int   // of clients; 20,000 by default
+	Streams     int   // of one HTTP/2 connection; 250 by default
+	Upstream    int   // connections to one upstream; 0, the default, means no bound
 }
 
 // Admin is [proxy.admin].

@@ -11,17 +11,17 @@ import (
 	"github.com/quotient-go/quotient/lease"
 )
 
-// Leases is the section [leases], or the whole of a throttle.toml: semaphores as a service.
+// Leases is the section [leases], or the whole of a throttle.toml: the settings of a lease server.
 type Leases struct {
 	Listen string // host:port; 127.0.0.1:8000 by default, and always in a throttle.toml
 	// Semaphores are lease.Config.Semaphores: A = 42, or A = { max = 42, level = 1 }.
 	Semaphores map[string]lease.Semaphore
-	// KeepIdle is how long a peer that holds nothing is kept after it has expired; 5 minutes by default. A
-	// throttle.toml calls it litter_collection_interval.
+	// KeepIdle is how long an expired peer without locks is kept; 5 minutes by default. A throttle.toml calls
+	// it litter_collection_interval.
 	KeepIdle time.Duration
-	Grace    time.Duration // after the start, in which locks are only restored; 0, the default, means no such time
+	Grace    time.Duration // for this long after the start locks are only restored; 0 by default
 	MaxPeers int           // 1 to 1,048,576; 100,000 by default
-	Election *Election     // nil: this server stands alone
+	Election *Election     // nil: this is the only server
 
 	throttle bool // it is a throttle.toml, which spells its fields in its own way
 }
@@ -29,11 +29,11 @@ type Leases struct {
 // Election is the section [leases.election]: several servers, of which one leads.
 type Election struct {
 	Endpoints    []string      // of etcd: host:port, or http or https URLs; one at least
-	URL          string        // at which clients reach this server; by default http:// and what it listens to
-	Name         string        // that the servers share; "leases" by default
-	TTL          time.Duration // without contact until another one leads: whole seconds from 2, 10 by default
+	URL          string        // of this server, for clients; by default http:// and the address of Listen
+	Name         string        // all servers of the election share it; "leases" by default
+	TTL          time.Duration // without contact to etcd until another server leads: whole seconds, 2 s to 1 h; 10 s by default
 	User         string        // of etcd; empty: none
-	PasswordFile string        // with the user's password
+	PasswordFile string        // a file with the user's password
 }
 
 // Defaults of an Election.
@@ -59,7 +59,7 @@ func defaultLeases() *Leases {
 	}
 }
 
-// Config is what a lease server takes.
+// Config returns the configuration for a lease.Server.
 func (l *Leases) Config() lease.Config {
 	c := lease.Config{
 		Semaphores: maps.Clone(l.Semaphores), KeepIdle: l.KeepIdle, Grace: l.Grace, MaxPeers: l.MaxPeers,

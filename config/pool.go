@@ -77,7 +77,7 @@ func span(r *report, path string, d, least, most time.Duration) {
 	}
 }
 
-// Redacted is Source for logs: without what stands before an @ in it, a password.
+// Redacted returns Source for logs, without the text before an @, such as a password.
 func (p Pool) Redacted() string {
 	scheme, rest, _ := strings.Cut(p.Source, ":")
 	at := strings.LastIndexByte(rest, '@')

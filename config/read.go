@@ -13,8 +13,8 @@ import (
 // maxFile bounds a file, in bytes.
 const maxFile = 1 << 20
 
-// Read reads a file of at most 1 MiB and checks it. The error is Errors when its text is at fault: all that
-// is wrong with it. Names of files in it are relative to its folder.
+// Read reads a file of at most 1 MiB and checks it. If the text has mistakes, the error is an Errors with all
+// of them, up to 20. Names of files in it are relative to its folder.
 func Read(path string) (*File, error) {
 	text, err := readWhole(path)
 	if err != nil {
@@ -50,7 +50,8 @@ func readWhole(path string) ([]byte, error) {
 	return text, nil
 }
 
-// Parse is Read for a text, which name stands for in errors. The File has no Path: it is not followed.
+// Parse is Read for a text. Errors have the name as their file. The File has no Path: Config.Watch does not
+// follow it.
 func Parse(name string, text []byte) (*File, error) {
 	r := &report{name: name}
 	f := parse(r, bytes.Clone(text))

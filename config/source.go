@@ -14,9 +14,9 @@ import (
 	"github.com/quotient-go/quotient/poolsize/file"
 )
 
-// Sources make the sources of the pool's size, by scheme, from what stands behind the colon: "redis" of
-// redis:URL. A source that owns a client closes it when Watch ends. A source that is made and not needed is
-// watched once, with a context that has ended.
+// Sources makes the sources of the pool's size, by scheme. The function of the scheme "redis" gets the URL of
+// redis:URL. A source that owns a client must close it when its Watch ends. If a source is made and not needed,
+// its Watch is called once, with a context that has ended.
 type Sources map[string]func(arg string) (quotient.Source, error)
 
 // builtIn are the sources that need nothing but the standard library.

@@ -17,9 +17,9 @@ var (
 	}
 )
 
-// ReadAny is Read that takes a throttle.toml too: a file with semaphores at its top and with none of our
-// sections. It is read as the program reads it that it was written for. A field that is unknown there is no
-// error, but one of File.Warnings.
+// ReadAny is Read for a file that may also be a throttle.toml: one with semaphores at its top and none of
+// our sections. Such a file is read as the throttle service reads it. An unknown field of it is one of
+// File.Warnings and no error.
 func ReadAny(path string) (*File, error) {
 	text, err := readWhole(path)
 	if err != nil {
@@ -33,8 +33,8 @@ func ReadAny(path string) (*File, error) {
 	return f, nil
 }
 
-// ReadThrottle is ReadAny for a lease server: a file that does not exist is an empty throttle.toml, and one
-// of File.Warnings. When it comes to be, Config.Watch puts it in force.
+// ReadThrottle is ReadAny for a lease server. A file that does not exist is read as an empty throttle.toml,
+// with one of File.Warnings. Once the file exists, Config.Watch applies it.
 func ReadThrottle(path string) (*File, error) {
 	f, err := ReadAny(path)
 	if !errors.Is(err, fs.ErrNotExist) {

@@ -26,11 +26,14 @@ const (
 // errChanging is what is wrong with a file that is never twice the same.
 var errChanging = errors.New("config: the file keeps changing")
 
-// Watch follows the file and the source of the pool's size until the context ends, and returns nil then. A
-// file that changes is put in force whole, or refused, logged and counted, and the old one stays. It counts
-// when it has not changed for 50 ms: a program that writes more slowly writes another file and renames that.
-// The symbolic links that Kubernetes swaps are followed. In case the system sends no events, as for a
-// network's files, Watch looks by itself each 10 s. One Watch may run at a time.
+// Watch follows the file and the source of the pool's size until the context ends, and then returns nil. It
+// applies a changed file as a whole. If the file is refused, Watch logs and counts that, and the old file stays
+// in force.
+//
+// A change counts once the file has stayed the same for 50 ms. A program that writes more slowly should write
+// another file and rename it. Watch follows the symbolic links that Kubernetes swaps. It also reads the file
+// every 10 s, since some systems send no events, such as network file systems. A second Watch at the same time
+// is an error.
 func (c *Config) Watch(ctx context.Context) error {
 	c.mu.Lock()
 	if c.watching {
