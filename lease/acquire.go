@@ -193,9 +193,9 @@ func (t *Table) drop(l *lock) {
 	t.place(l.peer)
 }
 
-// Acquired reports whether the peer waits for nothing. It fails with ErrUnknownPeer. Where a configuration
-// has dropped what the peer waited for, it fails as State does, until the peer asks for a lock or releases
-// that one.
+// Acquired reports whether the peer has no pending lock. It fails with ErrUnknownPeer. If a configuration
+// has dropped the pending lock, it fails as State does, until the peer acquires another lock or releases
+// the dropped one.
 func (t *Table) Acquired(id uint64, now time.Time) (bool, error) {
 	t.Advance(now)
 	p := t.peers[id]

@@ -27,27 +27,27 @@ const (
 	maxURLs      = 16
 )
 
-// Client asks a lease service for locks. It is safe for concurrent use. Its fields must not change, and it
-// must not be copied, once it is used. It needs no Close: nothing runs but for a Lock that waits, and for
-// Leases until they are unlocked or lost.
+// Client acquires locks from a lease service. It is safe for concurrent use. Do not change its fields, or
+// copy it, once it is in use. It needs no Close: it runs only while a Lock waits, and for each Lease until
+// that is unlocked or lost.
 //
-// It works with every server of this HTTP interface. Fencing tokens and the grace time are headers that
-// only ours sends.
+// It works with every server of this HTTP interface. Only a Server of this package sends fencing tokens and
+// its grace time, in headers.
 type Client struct {
-	// URLs are where the servers are, 1 to 16. A client goes to the one that answered last, and to the next
-	// one where that fails or is on stand-by. It follows a stand-by's redirect to the leader.
+	// URLs are the addresses of the servers, 1 to 16. A client uses the server that answered last. If that
+	// fails or is on stand-by, it tries the next one. It follows a stand-by's redirect to the leader.
 	URLs []string
 	// HTTP sends the requests; nil is http.DefaultClient. Its own Timeout should be above BlockFor.
 	HTTP *http.Client
-	// ExpiresIn is how long the server keeps a lock without a word from its holder, 100 ms to 100 years.
-	// 0 is DefaultExpiresIn. The client renews it at about a third of that time, or of the server's grace
-	// time where that is shorter.
+	// ExpiresIn is how long the server keeps a lock without a heartbeat of its holder, 100 ms to 100 years.
+	// 0 means DefaultExpiresIn. The client sends a heartbeat about three times in that time, or in the
+	// server's grace time if that is shorter.
 	ExpiresIn time.Duration
-	// BlockFor is how long one request of a Lock waits at the server, 1 ms to 1 h. 0 is DefaultBlockFor.
+	// BlockFor is how long one request of a Lock waits at the server, 1 ms to 1 h. 0 means DefaultBlockFor.
 	BlockFor time.Duration
-	// Timeout is how long a request may take beyond its BlockFor, 1 ms to 1 h. 0 is DefaultTimeout.
+	// Timeout is how long a request may take beyond its BlockFor, 1 ms to 1 h. 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Log gets what goes wrong meanwhile; nil: nothing is logged.
+	// Log receives failed requests, restored and lost locks. Nil means no log.
 	Log *slog.Logger
 
 	random func() float64 // tests put their own here; nil: math/rand/v2
@@ -56,19 +56,21 @@ type Client struct {
 	prefer string // base of the URL that answered last; guarded by mu
 }
 
-// Lock waits until it holds count of the semaphore called name, and returns the Lease. Unlock it in the end.
+// Lock waits until it holds count of the semaphore called name, and returns the Lease. Call its Unlock at
+// the end.
 //
-// When ctx ends first, Lock returns its error and gives its place in the queue back, in the background for at
-// most Timeout. Network errors and servers that are not ready are tried again while ctx lasts, so give it an
-// end. Lease.Context derives from ctx.
+// If ctx ends first, Lock returns ctx's error. It gives up its place in the queue in the background, for at
+// most Timeout. Lock tries again after network errors, and while servers are not ready, until ctx ends. So
+// give ctx a deadline. Lease.Context derives from ctx.
 //
-// A ctx that derives from a Lease's Context asks for one more lock of the same peer. The server then refuses
-// a lock that is not below the lowest level held, because its wait might be a deadlock. Such a peer waits for
-// one lock at a time: a second one is ErrAlreadyPending. A lock that the peer has is ErrAlreadyHeld.
+// If ctx derives from the Context of a Lease, Lock acquires one more lock for the same peer. The server
+// then refuses a lock that is not below the lowest level held, because its wait might be a deadlock. Such a
+// peer waits for one lock at a time: a second one is ErrAlreadyPending. A lock that the peer already holds
+// is ErrAlreadyHeld.
 //
-// Other errors are ErrUnknownSemaphore, a CountError, a NeverError, a LevelError and an AnswerError. ErrLost
-// is that of a peer which was lost meanwhile. A field of the Client that makes no sense is an error with its
-// name.
+// Other errors are ErrUnknownSemaphore, a CountError, a NeverError, a LevelError and an AnswerError. The
+// error is ErrLost if the peer was lost meanwhile. An invalid field of the Client is an error that names
+// the field.
 func (c *Client) Lock(ctx context.Context, name string, count int64) (*Lease, error) {
 	if err := c.check(); err != nil {
 		return nil, err

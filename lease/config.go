@@ -26,22 +26,22 @@ const (
 	maxListed     = 10_000 // locks that Locks returns, each of those held and pending
 )
 
-// Semaphore is how many may hold at once.
+// Semaphore is the maximum and the level of one semaphore.
 type Semaphore struct {
 	Max   int64 // 1 to MaxCount
-	Level int64 // 0 to 2^31: a peer that holds a lock may ask only for semaphores of lower levels
+	Level int64 // 0 to 2^31: a peer that holds a lock may acquire only semaphores of lower levels
 }
 
-// Config is what a Table serves. The zero value serves no semaphore.
+// Config is the configuration of a Table. The zero value has no semaphore.
 type Config struct {
 	Semaphores map[string]Semaphore // by name, at most 10,000; a name has 1 to 1,024 bytes
-	// KeepIdle is how long a peer that holds nothing and waits for nothing is kept after it has expired, at
-	// most 100 years. 0 is DefaultKeepIdle.
+	// KeepIdle is how long an expired peer without locks is kept, at most 100 years. 0 means
+	// DefaultKeepIdle.
 	KeepIdle time.Duration
-	// Grace is the time after the start in which locks are only restored: what is asked for waits until its
-	// end. At most 100 years; 0, the default, means none.
+	// Grace is the time after the start in which locks are only restored: a new lock waits until its end.
+	// It is at most 100 years; 0, the default, means none.
 	Grace time.Duration
-	// MaxPeers bounds the peers, at most 2^20. 0 is DefaultMaxPeers.
+	// MaxPeers bounds the peers, at most 2^20. 0 means DefaultMaxPeers.
 	MaxPeers int
 }
 

@@ -1,10 +1,10 @@
-// Package lease is semaphores as a service. Systems of several processes ask for permission before they use
-// a resource. A permission is a lease: it ends by itself when its holder is gone.
+// Package lease provides semaphores as a service, for processes on several machines. A process acquires a
+// lock before it uses a resource. The lock is a lease: it expires when its holder is gone.
 //
-// A [Table] is the state: peers, their locks, the queue of each semaphore. It is pure: time is an argument,
-// and it starts nothing. A [Server] puts one Table behind a lock and a timer and serves it over HTTP. A
-// [Client] holds leases on a Server, with a heartbeat, and restores them after the server's restart.
+// A Server serves a Table over HTTP. A Client holds leases on a Server, renews them with heartbeats, and
+// restores them after a restart of the server. A Table is the state: the peers, their locks, and the queue
+// of each semaphore. It is pure: time is an argument, and it starts nothing.
 //
-// Nothing is kept on disk and nothing is replicated. The holders know what they hold, and restore it on a
+// Nothing is stored on disk and nothing is replicated. The holders know their locks, and restore them on a
 // new server.
 package lease

@@ -12,33 +12,33 @@ var (
 	// ErrLost is the error of a Lease that is lost. It wraps the reason: ErrCutOff, ErrBroken, or the answer
 	// of a server that refused to restore it.
 	ErrLost = errors.New("lease: lost")
-	// ErrCutOff is the reason where the client had no contact with a server for too long.
+	// ErrCutOff is the reason if the client had no contact with a server for too long.
 	ErrCutOff = errors.New("no contact with the server")
-	// ErrBroken is the reason where an operator broke the lock.
+	// ErrBroken is the reason if an operator broke the lock.
 	ErrBroken = errors.New("an operator broke the lock")
-	// ErrAlreadyHeld refuses a lock that the same peer holds.
+	// ErrAlreadyHeld is the error of a lock that the same peer already holds.
 	ErrAlreadyHeld = errors.New("this peer holds the lock already")
 
 	errUnlocked = fmt.Errorf("lease: unlocked: %w", context.Canceled)
 )
 
-// Lease is a lock that its client keeps alive until Unlock. It is safe for concurrent use.
+// Lease is a lock that its client renews until Unlock. It is safe for concurrent use.
 //
-// A Lease does not promise that nothing else holds the lock. A process that is stopped, or a machine that is
-// suspended, does not see its Lease end, and goes on with what it was at when it wakes. An answer may come
-// late, and clocks may run at different speeds. Where two holders would do harm, send Token with each write,
-// and let the resource refuse a token that is smaller than one it has seen. Leases make two holders rare;
-// only fencing makes the older one harmless.
+// A Lease does not guarantee that no other client holds the lock. A process that is stopped, or a machine
+// that is suspended, does not notice the end of its Lease, and continues its work when it wakes. An answer
+// may be late, and clocks may run at different speeds. If two holders would do harm, send Token with each
+// write, and let the resource refuse a token that is smaller than one it has seen. Leases make two holders
+// rare. Only fencing tokens make the older holder harmless.
 //
-// The client gives a Lease up before the server does. It counts from when the last request that the server
-// answered was sent. The monotonic clock or the time of day counts, whichever is ahead, because the other
-// may stand still while a machine sleeps. It gives up after ExpiresIn less a tenth, or after the server's
-// grace time less a tenth where that is shorter. A server grants nothing for that time after its start. One
-// without a grace time, as the published one, may grant the lock to another client right after a restart,
-// before this client has restored it.
+// The client gives up a Lease before the server does. It measures the time since it sent the last request
+// that the server answered. It uses the monotonic clock or the time of day, whichever has advanced more,
+// because one of them may stop while a machine sleeps. It gives up after nine tenths of ExpiresIn, or of
+// the server's grace time if that is shorter. A server grants nothing in the grace time after its start. A
+// server without a grace time, such as the published throttle server, may grant the lock to another client
+// right after a restart, before this client has restored it.
 //
-// A server restores whatever its clients say they hold. Where a lock was given to another one meanwhile, both
-// hold it then, and the server counts and logs that.
+// A server restores every lock that a client reports. If the lock was granted to another client meanwhile,
+// both hold it, and the server counts and logs that.
 type Lease struct {
 	session *session
 	name    string
@@ -60,20 +60,21 @@ func (l *Lease) Name() string { return l.name }
 // Count returns the lock's count.
 func (l *Lease) Count() int64 { return l.count }
 
-// Token returns the fencing token: a grant that came later has a larger one. It is 0 where the server gives
-// none. It stays the same when the Lease is restored.
+// Token returns the fencing token: a later grant has a larger one. It is 0 if the server sends none. It
+// stays the same when the Lease is restored.
 func (l *Lease) Token() uint64 { return l.token }
 
-// Context returns a context that derives from that of Lock and ends when the Lease is lost or unlocked. Its
-// cause is then Err's error. A Lock under it asks for one more lock of the same peer.
+// Context returns a context that derives from that of Lock. It ends when the Lease is lost or unlocked.
+// When the Lease is lost, its cause is the error of Err. A Lock with this context acquires one more lock
+// for the same peer.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Lost returns a channel that is closed when the Lease is lost. It stays open after Unlock.
 func (l *Lease) Lost() <-chan struct{} { return l.lost }
 
-// Err returns nil while the Lease is held and after it was unlocked. Once it is lost, errors.Is finds ErrLost
-// and the reason in it. Err looks at the clock itself, so that it is right also just after a process was
-// stopped, before Lost is closed. Call it before what must not be done without the Lease.
+// Err returns nil while the Lease is held and after it was unlocked. Once the Lease is lost, errors.Is
+// finds ErrLost and the reason in the error. Err reads the clock itself. So it is correct even just after a
+// process was stopped, before Lost is closed. Call it before work that needs the Lease.
 func (l *Lease) Err() error {
 	s := l.session
 	s.mu.Lock()
@@ -82,13 +83,14 @@ func (l *Lease) Err() error {
 	return l.err
 }
 
-// Unlock gives the lock back, and waits until a server has confirmed it, or ctx ends. The peer is removed
-// with its last lock. It may be called again, and then returns the same. It goes on in the background after
-// ctx: for at most Timeout, and as long as the peer has other locks. Otherwise the lock ends by itself
-// within ExpiresIn.
+// Unlock gives back the lock, and waits until a server has confirmed that or ctx ends. The last lock of a
+// peer also removes the peer. A further call returns the same.
 //
-// Unlock of a lost Lease returns Err's error: the work was not protected until its end. It then makes one
-// attempt to give back what the server may still keep.
+// If ctx ends first, Unlock continues in the background: as long as the peer has other locks, and for at
+// most Timeout if this was the last one. If that fails, the lock expires within ExpiresIn.
+//
+// Unlock of a lost Lease returns the error of Err, since the work was not protected until its end. It then
+// makes one attempt to give back the lock that the server may still hold for the peer.
 func (l *Lease) Unlock(ctx context.Context) error {
 	s := l.session
 	s.mu.Lock()

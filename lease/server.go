@@ -26,7 +26,8 @@ func (e *StandByError) Error() string {
 	return "lease: this server is on stand-by, the leader is " + e.Leader
 }
 
-// ServerOptions are what a Server takes beside its Config. The zero value serves.
+// ServerOptions are the options of NewServer beside a Config. The zero value is a server that leads,
+// without a log.
 type ServerOptions struct {
 	StandBy bool         // start without a Table, until Lead
 	Version string       // of GET /version; empty: "unknown"
@@ -34,8 +35,8 @@ type ServerOptions struct {
 	Log     *slog.Logger // nil: nothing is logged
 }
 
-// Server serves one Table over HTTP. It starts no goroutine: one timer does what is due. It comes from
-// NewServer and is safe for concurrent use. Close it in the end.
+// Server serves one Table over HTTP. It starts no goroutine: one timer does what is due. NewServer makes
+// it. It is safe for concurrent use. Call Close at the end.
 type Server struct {
 	options ServerOptions
 
@@ -80,10 +81,10 @@ func NewServer(c Config, o ServerOptions) (*Server, error) {
 	return s, nil
 }
 
-// Lead makes this server the one that grants, with these tokens and a Table without peers, whose grace time
-// starts now. It leads until StandBy is called, or until the given instant passes without Extend; zero is
-// for good. So a process that was stopped longer than its election lasts grants nothing when it goes on.
-// The tokens must be above all that any server gave before. It fails with ErrClosed.
+// Lead makes this server the leader, with these tokens and a Table without peers, whose grace time starts
+// now. The server leads until StandBy is called, or until the given time passes without Extend; zero means
+// for good. So a process that was stopped for longer than its election lasts grants nothing when it
+// continues. The tokens must be above all tokens that any server has given. It fails with ErrClosed.
 func (s *Server) Lead(tokens Tokens, until time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,8 +102,8 @@ func (s *Server) Lead(tokens Tokens, until time.Time) error {
 	return nil
 }
 
-// Extend makes a server that leads do so until then; zero is for good. It is too late where the time before
-// has passed: the error is a StandByError. After Close it is ErrClosed.
+// Extend extends the lead of this server until the given time; zero means for good. If the server does not
+// lead, or its time has passed, the error is a StandByError. After Close it is ErrClosed.
 func (s *Server) Extend(until time.Time) error {
 	return s.do(func(*Table, time.Time) error {
 		s.until = until
@@ -110,7 +111,8 @@ func (s *Server) Extend(until time.Time) error {
 	})
 }
 
-// StandBy makes this server forget all peers and send its clients to the leader, a URL; empty is not known.
+// StandBy makes this server drop all peers and redirect its clients to the leader, a URL. An empty URL
+// means that the leader is not known.
 func (s *Server) StandBy(leader string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

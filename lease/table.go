@@ -6,11 +6,11 @@ import (
 )
 
 // Tokens are the fencing tokens that a Table may give: Next, Next+1 and so on below End. A token is given
-// once, and a later grant has a larger one. They say which of two holders is the newer. Without a token left
+// once, and a later grant has a larger one. So the larger token is that of the newer holder. Without tokens
 // nothing is granted, until AddTokens. The zero value has none.
 type Tokens struct{ Next, End uint64 }
 
-// EndOfTokens is above every token: each fits into a signed integer.
+// EndOfTokens is above every token. So each token fits into a signed integer.
 const EndOfTokens = 1 << 63
 
 // restorable bounds a token that may be restored, and leaves a trillion above it.
@@ -26,17 +26,17 @@ func (k Tokens) left() uint64 {
 	return k.End - k.Next
 }
 
-// ClockTokens are the tokens of a server that stands alone. They start at now in nanoseconds, so that those
-// given after a restart are above those given before. Where the clock was set back meanwhile, they are above
-// all that is restored.
+// ClockTokens returns the tokens of a server without an election. They start at now in nanoseconds, so that
+// tokens after a restart are above those before. If the clock was set back meanwhile, they are above all
+// tokens that are restored.
 func ClockTokens(now time.Time) Tokens {
 	return Tokens{Next: uint64(max(now.UnixNano(), 1)), End: EndOfTokens}
 }
 
-// Table is peers, their locks and the queue of each semaphore. Methods that may change it take the time,
-// which must not run backwards; what is due by then happens first. A step takes O(log n) of the peers, but
-// for those that say otherwise. Call Changed after each. A Table comes from NewTable, and is not safe for
-// concurrent use.
+// Table holds the peers, their locks and the queue of each semaphore. Methods that may change it take the
+// time, which must not run backwards. They first do what is due by then. A method takes O(log n) of the
+// peers, unless its documentation names another cost. Call Changed after each method. NewTable makes a
+// Table. It is not safe for concurrent use.
 type Table struct {
 	config     Config
 	semaphores map[string]*semaphore
@@ -47,7 +47,7 @@ type Table struct {
 	changed    []uint64
 }
 
-// NewTable returns a Table without peers, whose grace time starts now. An error names a field of c and its
+// NewTable returns a Table without peers. Its grace time starts now. An error names a field of c and its
 // value.
 func NewTable(c Config, tokens Tokens, now time.Time) (*Table, error) {
 	if err := c.Validate(); err != nil {
@@ -63,10 +63,12 @@ func NewTable(c Config, tokens Tokens, now time.Time) (*Table, error) {
 	return t, nil
 }
 
-// Configure puts another configuration in force. A lower maximum drains: holders keep what they have, and a
-// pending lock that can never be granted is dropped. A higher one serves the queue at once. A semaphore that
-// is gone is unknown to all but its holders. A Grace that changes counts from the next start. After an error,
-// which names a field of c and its value, the old one stays. It takes O(n) of the semaphores and the queues.
+// Configure replaces the configuration. With a lower maximum, holders keep their locks, and a pending lock
+// that can never be granted is dropped. With a higher maximum the queue is served at once. A removed
+// semaphore is unknown to all but its holders. A changed Grace applies from the next start.
+//
+// After an error, which names a field of c and its value, the old configuration stays. Configure takes O(n)
+// of the semaphores and the queues.
 func (t *Table) Configure(c Config, now time.Time) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -118,8 +120,8 @@ func (t *Table) forget(s *semaphore) {
 	}
 }
 
-// AddTokens continues with newer tokens; those left of the present ones are lost. Older ones than those in
-// use change nothing, and neither do none. It takes O(n) of the semaphores.
+// AddTokens continues with newer tokens; the unused present ones are lost. Tokens below those in use, or
+// none, change nothing. It takes O(n) of the semaphores.
 func (t *Table) AddTokens(more Tokens, now time.Time) {
 	t.Advance(now)
 	if more = more.within(); more.left() == 0 || more.Next < t.tokens.Next {
@@ -164,8 +166,8 @@ func (t *Table) Next() time.Time {
 }
 
 // Changed returns the peers whose pending lock was granted or dropped since the last call, and those that
-// are gone; a peer may stand there twice. The slice is valid until the next call of a method. Without calls
-// it grows.
+// were removed. A peer may be in it twice. The slice is valid until the next call of a method. Without
+// calls of Changed it grows.
 func (t *Table) Changed() []uint64 {
 	ids := t.changed
 	t.changed = t.changed[:0]

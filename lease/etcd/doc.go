@@ -1,37 +1,38 @@
-// Package etcd elects which of several lease servers leads, over etcd. An [Election] stands for one server:
-// it makes that one lead, with fencing tokens above those of all leaders before, or sends its clients to the
-// one that does. No lease is kept in etcd: holders restore theirs with the next leader. The tests run with
-// etcd 3.4.23, as Debian 12 has it, and client 3.6.
+// Package etcd elects the leader of several lease servers with etcd. An Election takes part for one server.
+// It makes that server lead, with fencing tokens above those of all leaders before, or redirects its
+// clients to the leader. No lease is stored in etcd: holders restore their leases at the next leader. The
+// tests run with etcd 3.4.23, the version in Debian 12, and client 3.6.
 //
 // # What is promised
 //
-//   - At most one server grants at a time. A leader stops by itself before the store may let another one
-//     lead: its term is counted from the instant at which it sent the last renewal that was answered.
+//   - At most one server grants leases at a time. A leader stops by itself before the store may let another
+//     one lead. Its term counts from the time at which it sent the last renewal that was answered.
 //   - Fencing tokens rise from each leader to the next, as the store's revisions do.
-//   - A leader whose Run ends hands over at once. A server that was killed, stopped or cut off is followed
-//     after its TTL, and half a second that the store may take.
-//   - While the store is away, the leader leads until its term is over, and then no server does. All go on by
-//     themselves when it is back.
+//   - A leader whose Run ends hands over at once. If a server was killed, stopped or cut off, another one
+//     leads after its TTL and half a second that the store may take.
+//   - While the store is away, the leader leads until its term is over, and then no server does. All
+//     continue by themselves when the store is back.
 //
-// # What is not
+// # What is not promised
 //
-// A machine that is suspended as a whole stops the clock by which terms are counted on Linux. A lease.Server
-// looks at the time of day too, and grants nothing once that is past its term. Where the time of day stood
-// still or was set back as well, it leads until it next asks the store, a quarter of the TTL later at most. A
-// process that is stopped stops neither clock. A holder may be suspended too: only fencing tokens help there.
+// On Linux, the clock that counts a term stops while the whole machine is suspended. A lease.Server also
+// reads the time of day, and grants nothing once that is past its term. If the time of day stopped or was
+// set back as well, the server leads until its next call to the store, at most a quarter of the TTL later.
+// If only the process is stopped, both clocks run on. A holder may be suspended too: only fencing tokens
+// help there.
 //
-// The clocks need not agree, but must run at one speed: a tenth of the TTL is left for what they do not.
+// The clocks need not agree, but must run at one speed. A tenth of the TTL is the margin for differences.
 //
 // A store that has lost its data begins with small revisions, and so with small tokens. A server that has
-// seen larger ones does not lead any more, and logs why.
+// seen larger tokens leads no more, and logs the reason.
 //
 // # The client
 //
-// The program makes the client, sets its options and closes it. Two of them matter here:
+// The program makes the client, sets its options and closes it. Two of the options matter here:
 //
 //	clientv3.Config{
 //		Endpoints:            []string{"https://a:2379", "https://b:2379", "https://c:2379"}, // all members
-//		DialKeepAliveTime:    10 * time.Second, // or a connection into a black hole holds for minutes
+//		DialKeepAliveTime:    10 * time.Second, // without it a dead connection is found after minutes
 //		DialKeepAliveTimeout: 3 * time.Second,
 //	}
 //
@@ -39,7 +40,8 @@
 //
 //	quotient-leases/locks/694d9a2c1f0e8a05    https://a.example:8000
 //
-// The election's name, and the lease in etcd. The oldest key leads. The election package of etcd's own client
-// and etcdctl keep theirs in the same way, so "etcdctl elect -l quotient-leases/locks" shows the leader.
-// Every client that may write these keys is trusted.
+// A key has the election's name, and the lease in etcd. Its value is the server's URL. The server with the
+// oldest key leads. The election package of etcd's own client uses such keys too, and so does etcdctl:
+// "etcdctl elect -l quotient-leases/locks" shows the leader. Every client that may write these keys is
+// trusted.
 package etcd

@@ -34,36 +34,38 @@ const (
 	farewell = 600 * time.Millisecond
 )
 
-// Server is what an Election leads: a *lease.Server.
+// Server is the server that an Election makes the leader: a *lease.Server.
 type Server interface {
-	// Lead makes the server lead until then, unless Extend is called before.
+	// Lead makes the server lead until the given time. Extend extends that.
 	Lead(tokens lease.Tokens, until time.Time) error
 	Extend(until time.Time) error
-	// StandBy makes the server send its clients to the leader's URL; empty: not known.
+	// StandBy makes the server redirect its clients to the leader's URL; empty: not known.
 	StandBy(leader string)
 	AddTokens(more lease.Tokens) error
 	TokensLeft() uint64
 }
 
-// Election makes one server of several lead. All must use the same Name and TTL.
+// Election makes one of several servers the leader. All must use the same Name and TTL.
 type Election struct {
 	Client *clientv3.Client // of the store; Run does not close it
 	Server Server           // it is on stand-by until Run makes it lead
-	// URL is where clients reach this server: http or https, a host, and no query, at most 2,000 bytes.
+	// URL is the address of this server for clients: http or https, a host, and no query, at most 2,000
+	// bytes.
 	URL string
-	// Name is the election's, 1 to 200 bytes without a slash.
+	// Name is the name of the election, 1 to 200 bytes without a slash.
 	Name string
-	// TTL is how long a leader without contact to the store leads, less a tenth: whole seconds, 2 s to 1 h.
-	// 0 is DefaultTTL.
+	// TTL is how long a leader leads without contact to the store, less a tenth: whole seconds, 2 s to 1 h.
+	// 0 means DefaultTTL.
 	TTL time.Duration
 	Log *slog.Logger // nil: nothing is logged
 }
 
-// Run stands for the election until the context ends. Then it gives up what it has, within a second, and
-// returns the context's error. The server is on stand-by when Run returns.
+// Run takes part in the election until the context ends. Then it gives up its lead or its candidacy, within
+// a second, and returns the context's error. The server is on stand-by when Run returns.
 //
-// Fields that make no sense are an error at once that names field and value, and so is a Server that cannot
-// lead. Failures of the store are logged, and tried again. Run may be called again, but once at a time.
+// A wrong field is an error at once, which names field and value. A Server that cannot lead is an error
+// too. Run logs failures of the store and tries again. Run may be called again, but not while another Run
+// of the Election is running.
 func (e *Election) Run(ctx context.Context) error {
 	c, err := e.complete()
 	if err != nil {
