@@ -83,7 +83,7 @@ func newDemand(opts []CallOption, units, plans []string) (demand, error) {
 		default:
 			i := indexOf(units, a.unit)
 			if i < 0 {
-				return d, fmt.Errorf("quotient: Cost unit: no rate has ever counted %q here", a.unit)
+				return d, fmt.Errorf("quotient: Cost: unit: no rate of the limiter has counted %q", a.unit)
 			}
 			if a.n < 0 || a.n > maxAmount-d.costs[i] {
 				return d, fmt.Errorf("quotient: Cost(%q): %d is not between 0 and %d", a.unit, a.n, maxAmount)

@@ -25,9 +25,9 @@ const (
 	ReasonDeadline          // the turn lies beyond the context's deadline
 	ReasonDenied            // the limit is Deny
 	ReasonTooLarge          // more than the global burst or the global slots: can never be admitted
-	ReasonKeys              // MaxKeys keys are busy, and the gate that further keys share has no room
+	ReasonKeys              // MaxKeys keys are busy, and the limit that further keys share has no room
 	ReasonBadRequest        // the call itself is not valid
-	ReasonPool              // the size of the pool is not known, yet or any more (AwaitPool)
+	ReasonPool              // the replica count is not known yet, or no longer (AwaitPool)
 	numReasons
 )
 

@@ -171,9 +171,9 @@ func (e Explanation) String() string {
 	b.WriteString(".")
 	switch {
 	case e.Overflow:
-		b.WriteString(" MaxKeys keys are busy: it shares a gate with others.")
+		b.WriteString(" MaxKeys keys are busy: the key shares one limit with others.")
 	case !e.Remembered:
-		b.WriteString(" Nothing is remembered of it: it would start fresh.")
+		b.WriteString(" No state is kept for the key: it would start as a new one.")
 	}
 	return b.String()
 }
@@ -222,7 +222,7 @@ func (x RuleState) learned() string {
 	if unit == "" {
 		unit = "requests"
 	}
-	s := "The policy allows " + unit + " " + digits(x.Pace)
+	s := "The policy allows " + digits(x.Pace) + " " + unit
 	if unit != inFlightRule {
 		s += " a second"
 	}

@@ -29,7 +29,7 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 		explained(t, e, `"k": the next request is admitted at once`, "second: 10 per 1s",
-			"2 replicas, ordinal 1", "start fresh")
+			"2 replicas, ordinal 1", "start as a new one")
 		if l.Stats().Keys != 0 {
 			t.Error("an explanation has made a key")
 		}
@@ -79,7 +79,7 @@ func TestExplainOverflow(t *testing.T) {
 		if !e.Overflow || e.Next.Reason != ReasonKeys {
 			t.Errorf("%+v", e)
 		}
-		explained(t, e, "shares a gate with others", "(keys")
+		explained(t, e, "shares one limit with others", "(keys")
 	})
 }
 
@@ -92,8 +92,8 @@ func TestExplainWhatWasLearned(t *testing.T) {
 			e.ctrls()[0].ForgottenIn != 0 {
 			t.Errorf("%+v", e.ctrls())
 		}
-		explained(t, e, "The policy allows requests", "nothing has been learned yet",
-			"The policy allows in-flight")
+		explained(t, e, "The policy allows 25 requests a second (share 25", "nothing has been learned yet",
+			"The policy allows 2.5 in-flight (share 2.5")
 		took(t, l, "k").Done(policy.Feedback{Outcome: policy.Success})
 		e = l.Explain("k")
 		if e.ctrls()[0].ForgottenIn != forgetAfter {

@@ -33,7 +33,7 @@ func stopped(t *testing.T, l *Limiter, want bool) {
 		return
 	}
 	if d.OK || d.Reason != ReasonPool || d.RetryAfter != 0 || source != "awaited" ||
-		!strings.Contains(words, "the pool is not known") {
+		!strings.Contains(words, "the replica count is not known") {
 		t.Errorf("%v: OK %v, refused for %v, source %s, %s", time.Now().Format(time.TimeOnly), d.OK, d.Reason,
 			source, words)
 	}

@@ -64,8 +64,8 @@ func (l *Limiter) admitOverride(key string, limit Limit, had bool) error {
 			"half of MaxKeys", clip(key), n)
 	}
 	if !limit.Deny && l.overflows(key) {
-		return fmt.Errorf("quotient: Override: %q waits or holds permits in the gate "+
-			"that keys without room share: it can only be denied now", clip(key))
+		return fmt.Errorf("quotient: Override: MaxKeys keys are busy, and %q has waiters or permits "+
+			"under the limit that further keys share: it can only be denied now", clip(key))
 	}
 	if !l.roomFor(key) {
 		return fmt.Errorf("quotient: Override: no room for %q: MaxKeys keys are busy, "+

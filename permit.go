@@ -80,7 +80,7 @@ func (p Permit) Correct(unit string, used int) error {
 	}
 	if p.h == nil {
 		return fmt.Errorf(
-			"quotient: Permit.Correct: the permit was taken without a Cost, and remembers nothing")
+			"quotient: Permit.Correct: the permit was taken without a Cost, so it cannot be corrected")
 	}
 	return p.correct(unit, used)
 }
@@ -271,7 +271,7 @@ func (p Permit) correct(unit string, used int) error {
 		if released {
 			return fmt.Errorf("quotient: Permit.Correct(%q): the permit is released", unit)
 		}
-		return fmt.Errorf("quotient: Permit.Correct: no rate has ever counted %q here", unit)
+		return fmt.Errorf("quotient: Permit.Correct: unit: no rate of the limiter has counted %q", unit)
 	}
 	g, now := h.gate, s.now()
 	s.touch(g, now)

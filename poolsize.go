@@ -40,8 +40,8 @@ func (p Pool) validate() error {
 			p.Ordinal, p.Replicas)
 	}
 	if !p.holds(p.Ordinal) {
-		return fmt.Errorf("quotient: Pool.Ordinal: %d of %d replicas is not followed by enough for weight %d",
-			p.Ordinal, p.Replicas, p.Weight)
+		return fmt.Errorf("quotient: Pool.Ordinal: %d is too high for weight %d of %d replicas",
+			p.Ordinal, p.Weight, p.Replicas)
 	}
 	return nil
 }

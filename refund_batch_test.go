@@ -76,7 +76,7 @@ func TestBatchGivesBackRefuses(t *testing.T) {
 		}
 		correct(t, q, 0)
 		has(t, l, "k", 0) // it was taken under another limit
-		says(t, Permit{}.Correct("", 0), "Correct", "remembers nothing")
+		says(t, Permit{}.Correct("", 0), "Correct", "cannot be corrected")
 	})
 }
 

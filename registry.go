@@ -115,7 +115,7 @@ func (r *Registry) Follow(ctx context.Context, src Source) error {
 	r.mu.Lock()
 	if src == nil || r.source != nil {
 		defer r.mu.Unlock()
-		return fmt.Errorf("quotient: Registry.Follow: source: %v, while %v is followed", src, r.source)
+		return fmt.Errorf("quotient: Registry.Follow: source: %v (followed already: %v)", src, r.source)
 	}
 	r.source, r.followers = src, make(map[*Limiter]*follower)
 	r.mu.Unlock()
@@ -224,7 +224,7 @@ func (r *Registry) All() iter.Seq2[string, *Limiter] {
 func (r *Registry) Ready() error {
 	for name, l := range r.All() {
 		if l.waitsForPool() && !l.dry.Load() {
-			return fmt.Errorf("quotient: limiter %q waits for the size of its pool", name)
+			return fmt.Errorf("quotient: limiter %q waits for its replica count", name)
 		}
 	}
 	return nil

@@ -136,7 +136,7 @@ type belief struct {
 // words returns the pool in words.
 func (b belief) words() string {
 	if b.awaits {
-		return "the pool is not known"
+		return "the replica count is not known"
 	}
 	s := fmt.Sprintf("%d replicas", b.pool.Replicas)
 	if b.pool.Replicas == 1 {
