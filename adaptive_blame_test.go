@@ -28,7 +28,7 @@ func holdsBack(t *testing.T, l *Limiter, p *panel, name string) {
 	time.Sleep(10 * time.Second)
 }
 
-// A refusal is handed to one controller; the others see only that time has passed.
+// A refusal is attributed to one controller; the others see only that time has passed.
 func TestRefusalsAreAttributed(t *testing.T) {
 	q := func(unit string, limit, left float64) policy.Quota {
 		return policy.Quota{Unit: unit, Limit: limit, Remaining: left}

@@ -122,8 +122,8 @@ type Leak struct {
 //
 // Under a policy that learns, a key has one controller for its requests and one for each other Unit that
 // rates count, each bounded by the tightest of them. With Limit.InFlight it has one for the slots. A refusal
-// is handed to one controller that the request took from. That is the controller of the quota nearest its
-// end, or the one that last held a call back if the feedback has no quotas. All controllers get all other
+// is attributed to one controller that the request took from: the one whose reported quota is closest to
+// exhaustion, otherwise the one that most recently delayed a request. All controllers get all other
 // feedback. A key forgets ten minutes after its last feedback, or after a controller's pause of up to an
 // hour; a success counts from the latest admission. The policy's New is called for many keys at once. A
 // controller that panics at feedback panics in Done and Report; one that panics otherwise is dropped.
