@@ -45,8 +45,11 @@ func documentedACL(t *testing.T) (rights, cluster []string) {
 	if !ok {
 		t.Fatal("the page names no ACL")
 	}
-	text, besides, _ := strings.Cut(text, "and for a Cluster")
-	besides, _, _ = strings.Cut(besides, "besides")
+	text, besides, ok := strings.Cut(text, "A Cluster also needs")
+	if !ok {
+		t.Fatal("the page names no rights for a Cluster")
+	}
+	besides, _, _ = strings.Cut(besides, ":")
 	return strings.Fields(text), strings.FieldsFunc(besides, func(r rune) bool {
 		return !strings.ContainsRune("+|abcdefghijklmnopqrstuvwxyz", r)
 	})
