@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,7 +41,11 @@ func TestRun(t *testing.T) {
 			"type Limiter struct{ A int }\n\nfunc New() *Limiter { return nil }\n",
 		"bucket.go": "package house\n\nfunc (l *Limiter) refill() { l.A++ }\n",
 		"x_test.go": "package house\n\n// " + strings.Repeat("é", 108) + "\n",
-		list:        floors.Header,
+		"deep/y_test.go": "package deep\n\n// " + strings.Repeat("x", 108) +
+			strings.Repeat("\n", 449),
+		"deep/z_test.go":          "package deep\n" + strings.Repeat("\n", 449),
+		"deep/testdata/v_test.go": "package v\n\n// " + strings.Repeat("x", 108) + strings.Repeat("\n", 449),
+		list:                      floors.Header,
 	})
 	var out bytes.Buffer
 	if err := run([]string{"-dir", dir}, &out); err != nil {
@@ -48,15 +53,16 @@ func TestRun(t *testing.T) {
 	}
 	for _, want := range []string{"2  files ", "9  lines\n", "5  lines of code ", "2  functions\n",
 		"2  lines of code on the floors gate", "1  files on the floors gate", "1  lines of the longest",
-		"0  lines over 110 columns ", "1  lines over 110 columns in its tests", "2  exported names",
+		"0  lines over 110 columns ", "2  lines over 110 columns in tests", "1  test files over 450 lines",
+		"2  exported names",
 		"1  exported fields", "2  references that run up, undefended", "1  pairs of files"} {
 		if !strings.Contains(out.String(), "  "+want) {
 			t.Errorf("%q is not in\n%s", want, out.String())
 		}
 	}
 	err := run([]string{"-dir", dir, "-check"}, &out)
-	if err == nil || !strings.Contains(err.Error(), "1 figures") {
-		t.Errorf("-check with two references that run up: got %v", err)
+	if err == nil || !strings.Contains(err.Error(), "3 figures") {
+		t.Errorf("-check with two references that run up, wide lines and a long file: got %v", err)
 	}
 	if err := run([]string{"-dir", dir, "-update"}, &out); err == nil {
 		t.Error("-update let the list grow")
@@ -130,9 +136,19 @@ func TestCodeLines(t *testing.T) {
 
 func TestWideLines(t *testing.T) {
 	fits, wide := "\t//"+strings.Repeat("é", 104), "\t//"+strings.Repeat("é", 105)
-	got := wideLines("a.go", []byte(fits+"\n"+wide+"\n"+fits+"\r\n"+wide))
+	got := wideLines("a.go", []byte(fits+"\n"+wide+"\n"+fits+"\r\n"+wide+"\n"+wide), map[int]bool{5: true})
 	if want := []string{"a.go:2: 111 columns", "a.go:4: 111 columns"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestRawLines finds the raw strings that cannot be wrapped, and no other.
+func TestRawLines(t *testing.T) {
+	fits, wide := "`"+strings.Repeat("é", 99)+"`", "`"+strings.Repeat("é", 100)+"`"
+	src := "package p\n\nvar (\n\ta = " + fits + "\n\tb = " + wide + "\n\tc = `one\ntwo`\n\td = \"" +
+		wide + "\"\n)\n"
+	if got, want := rawLines([]byte(src)), (map[int]bool{5: true, 6: true, 7: true}); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

@@ -32,7 +32,8 @@ grace = "30s"   # for nobody
 fleet: ## run it for nobody
 `, []string{"2 nobody", "2 Of", "3 nobody"}},
 		{".ci/run", "#!/bin/nobody has it\n# Whoever runs it.\n", []string{"2 whoever"}},
-		{"a.lua", "-- Nobody has it.\nlocal a = 1 -- nobody has it\nlocal b = '-- nobody'\n", []string{"1 nobody", "2 nobody"}},
+		{"a.lua", "-- Nobody has it.\nlocal a = 1 -- nobody has it\nlocal b = '-- nobody'\n",
+			[]string{"1 nobody", "2 nobody"}},
 		{"a.css", `/* It is for nobody. */ a { content: "nobody is here" }
 /*
  * The first line,
@@ -49,7 +50,8 @@ fleet: ## run it for nobody
 // TestLongComment checks that a comment is one text over its lines, and that an empty one ends a paragraph.
 func TestLongComment(t *testing.T) {
 	const ten = "# one two three four five six seven eight nine ten\n"
-	if got := hitsOf(t, "a.sh", ten+ten+ten+"# eleven\n", 0); !slices.Equal(got, []string{"1 long sentence"}) {
+	if got := hitsOf(t, "a.sh", ten+ten+ten+"# eleven\n", 0); !slices.Equal(got,
+		[]string{"1 long sentence"}) {
 		t.Errorf("one paragraph: %q", got)
 	}
 	if got := hitsOf(t, "a.sh", ten+ten+"#\n"+ten+"true\n"+ten+ten, 0); got != nil {

@@ -26,8 +26,8 @@ func tree(t *testing.T, files map[string]string) string {
 
 func TestExpand(t *testing.T) {
 	dir := tree(t, map[string]string{
-		"a.go": "", "a.md": "", "a.txt": "", "sub/b.go": "", "sub/Makefile": "", "sub/c.yaml": "", "sub/testdata/c.go": "",
-		".git/d.md": "", "_old/e.go": "", "empty/f.txt": "",
+		"a.go": "", "a.md": "", "a.txt": "", "sub/b.go": "", "sub/Makefile": "", "sub/c.yaml": "",
+		"sub/testdata/c.go": "", ".git/d.md": "", "_old/e.go": "", "empty/f.txt": "",
 	})
 	for _, c := range []struct {
 		paths, want []string
