@@ -1,10 +1,12 @@
-// Command decorator throttles a plain function that a pool of workers calls: at most one call every n seconds, over all of them.
+// Command decorator throttles a plain function that a pool of workers calls: at most one call every n
+// seconds, over all workers.
 //
 //	go run ./examples/decorator
 //
-// Each worker has a limiter of its own, as if it were a process of its own, and knows its ordinal. First all of them wait for their turns, then all of
-// them skip what they may not do now, and try again a little later. throttle.go is the part to copy. It ends by itself
-// after four seconds; the exit status is 1 when there were more calls than one every interval.
+// Each worker has a limiter of its own, as a separate process would have, and knows its ordinal. First all
+// workers wait for their turns. Then they skip calls for which there is no room, and try again a little
+// later. throttle.go is the part to copy. The program ends by itself after four seconds. The exit status is 1
+// when there were more calls than one per interval.
 package main
 
 import (

@@ -3,9 +3,9 @@
 //	go run ./examples/leases
 //
 // The server is restarted while a client holds the lock, and the client restores it. Then a client is cut off
-// from the server. It notices before its lease ends, but a part of it goes on and writes late. The store refuses
-// that, because a newer holder has written: store.go is the part to copy. It ends by itself in about five
-// seconds; the exit status is 1 when what it shows does not hold.
+// from the server. It notices that before its lease ends, but a part of it continues and writes late. The
+// store refuses the write, because a newer holder has written. store.go is the part to copy. The program ends
+// by itself in about five seconds. The exit status is 1 when one of these does not hold.
 package main
 
 import (

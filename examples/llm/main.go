@@ -3,14 +3,15 @@
 //
 //	go run ./examples/llm
 //
-// The API allows an account so many requests and so many tokens a minute, tells in each answer what is left,
-// and answers 429 beyond that. The cost of an answer is known only afterwards. Four clients, each with a
-// limiter of its own as if it were a process of its own, use the account to the full. First they send many
-// small requests, so that requests run out before tokens. Then they send few large ones, so that tokens do.
-// client.go is the part to copy.
+// The API allows an account a number of requests and a number of tokens a minute. Each answer reports what is
+// left, and the API answers 429 beyond that. The cost of an answer is known only afterwards. Four clients use
+// the account to the full, each with a limiter of its own, as separate processes would have. First they send
+// many small requests, so that requests run out before tokens. Then they send few large ones, so that tokens
+// run out first. client.go is the part to copy.
 //
-// It ends by itself after 18 seconds and uses no network but the loopback. The exit status is 0 when the clients
-// used what was scarce, were seldom refused and shared it fairly; 1 when they did not; 2 when the run failed.
+// The program ends by itself after 18 seconds and uses only the loopback network. The exit status is 0 when
+// the clients used what was scarce, were seldom refused and shared it fairly; 1 when they did not; 2 when the
+// run failed.
 package main
 
 import (

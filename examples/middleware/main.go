@@ -2,9 +2,10 @@
 //
 //	go run ./examples/middleware
 //
-// A client over its limit is refused with 429, and every answer tells it where it stands (RateLimit fields). A request over its route's limit
-// waits. The health endpoint stands outside of both. On shutdown those that wait are answered with 503 at once, and those that are being
-// served are finished. server.go is the part to copy. It ends by itself in a second; the exit status is 1 when one of these does not hold.
+// A client over its limit is refused with 429, and every answer has RateLimit fields. A request over its
+// route's limit waits. The health endpoint has no limit. On shutdown waiting requests get 503 at once, and
+// admitted requests are finished. server.go is the part to copy. The program ends by itself in about a second.
+// The exit status is 1 when one of these does not hold.
 package main
 
 import (

@@ -1,12 +1,12 @@
-// Command retry shows a client that tries again without asking for more than it may.
+// Command retry shows a client that retries and still stays within its limit.
 //
 //	go run ./examples/retry
 //
-// An upstream allows 100 requests a second and fails for a second. Every attempt passes the limiter, waits
-// for a pause that is random, longer each time and never shorter than Retry-After, and takes from a budget
-// of retries. Beside it a client whose retries bypass the limiter, as those do that are built into an HTTP
-// client beneath it. client.go is the part to copy. It ends by itself in about six seconds. The exit status
-// is 1 when the upstream saw more than its limit from the first, or when the second does not exceed it.
+// An upstream allows 100 requests a second and fails for a second. Every attempt passes the limiter and takes
+// from a budget of retries. The pause before it is random, grows, and is never shorter than Retry-After. A
+// second client shows the opposite: its retries bypass the limiter, as those built into an HTTP client do.
+// client.go is the part to copy. The program ends by itself in about six seconds. The exit status is 1 when
+// the first client exceeded the upstream's limit, or when the second did not.
 package main
 
 import (

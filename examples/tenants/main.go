@@ -4,12 +4,12 @@
 //
 // A plan is a class of tenants with one limit for each of them: free, paid, internal. A call names its plan
 // (Plan), and a plan's limit changes at once for all its tenants (SetPlan). A tenant that changes its plan
-// keeps what it has used. One customer has more than its plan (Override), an abuser nothing (Deny). Where
-// tenants share a backend, those that pay go first, and no tenant starves (Priority). A stricter plan is
-// tried on real traffic before any tenant feels it (dry run), and the operator reads why a tenant is where
-// it is (Explain).
+// keeps what it has used. One customer has more than its plan (Override), and an abuser is refused (Deny).
+// Where tenants share a backend, paying ones go first, and no tenant starves (Priority). A stricter plan is
+// tried on real traffic before it refuses any request (dry run). Explain shows why a tenant waits.
 //
-// plans.go is the part to copy. It ends by itself at once; the exit status is 1 when one of these does not hold.
+// plans.go is the part to copy. The program ends by itself at once. The exit status is 1 when one of these
+// does not hold.
 package main
 
 import (

@@ -1,11 +1,12 @@
-// Command transport shows a client of an upstream that answers 429, first with a limit that is too high, then with one that it finds by itself.
+// Command transport shows a client of an upstream that answers 429, first with a limit that is too high,
+// then with a limit that it learns.
 //
 //	go run ./examples/transport
 //
-// Sixteen goroutines share one http.Client, and so one limiter: httplimit.Transport asks it before each
-// request, and keeps the slot in flight until the body is closed. newClient is the part to copy. It ends by
-// itself in about nine seconds. The exit status is 1 when more requests were in flight than allowed, or when
-// the client that learns was refused often or used too little.
+// Sixteen goroutines share one http.Client, and so one limiter. httplimit.Transport acquires a permit before
+// each request, and keeps its slot until the body is closed. newClient is the part to copy. The program ends
+// by itself in about nine seconds. The exit status is 1 when more requests were in flight than allowed, or
+// when the learning client was refused often or used too little.
 package main
 
 import (
