@@ -158,7 +158,7 @@ func longDuration(into *time.Duration) func(value) {
 		const hint = `with a unit: "30s", "5min", "1h 30m"`
 		s, ok := v.is.(string)
 		if !ok {
-			v.r.hinted(v.path, "in quotes, "+hint, "%s, not a duration", v.kind())
+			v.r.hinted(v.path, "in quotes, "+hint, "got %s, want a duration", v.kind())
 			return
 		}
 		d, err := lease.ParseDuration(s)
@@ -203,7 +203,7 @@ func (l *Leases) check(r *report) {
 func (l *Leases) checkElection(r *report) {
 	e, at := l.Election, func(field string) string { return l.at("election." + field) }
 	if len(e.Endpoints) == 0 {
-		r.hinted(at("endpoints"), `as ["127.0.0.1:2379"]`, "there are none")
+		r.hinted(at("endpoints"), `as ["127.0.0.1:2379"]`, "none is given")
 	}
 	for i, endpoint := range e.Endpoints {
 		if place := element(at("endpoints"), i); !strings.Contains(endpoint, "://") {

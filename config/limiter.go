@@ -148,7 +148,7 @@ func readRate(v value) (rate quotient.Rate) {
 	case paced && rate.Aligned:
 		v.r.field(at, "true beside aligned: a window has no pace")
 	case paced && v.has("burst") && rate.Burst != 1:
-		v.r.field(at, "true beside a burst of %d: what is paced has a burst of 1", rate.Burst)
+		v.r.field(at, "true beside a burst of %d: a paced rate has a burst of 1", rate.Burst)
 	case paced:
 		rate.Burst = 1
 	}
@@ -170,7 +170,7 @@ func (f *File) checkLimiters(r *report) {
 	switch n := len(f.Limiters); {
 	case n == 0 && f.Leases != nil && f.Proxy == nil:
 	case n == 0:
-		r.hinted("limiters", "a section [limiters.NAME] says what is limited", "there are none")
+		r.hinted("limiters", "add a section [limiters.NAME]", "none is given")
 	case n > maxLimiters:
 		r.field("limiters", "%d are more than %d", n, maxLimiters)
 		return
@@ -196,7 +196,7 @@ func (f *File) checkDemand(r *report, path string, d *Demand) {
 	between(r, inner(path, "keys"), d.Keys, 1, maxSpoken)
 	span(r, inner(path, "max-age"), d.MaxAge, time.Millisecond, longest)
 	if f.Pool.Source == "" {
-		r.hinted(path, "such as gossip", "it wants a pool.source that carries what replicas say")
+		r.hinted(path, "such as gossip", "it needs a pool.source that carries reports between replicas")
 	}
 }
 
@@ -214,7 +214,7 @@ func (l Limiter) check(r *report, path string) {
 		r.field(at, `%v beside mode = "refuse": nothing waits`, l.MaxWait)
 	}
 	if l.BeyondShare && l.Policy == policyFixed {
-		r.hinted(inner(path, "ceiling"), `it wants policy = "tracking"`,
+		r.hinted(inner(path, "ceiling"), `set policy = "tracking"`,
 			`"limit" beside a policy that learns nothing`)
 	}
 	if sameLimit(l.Limit, quotient.Limit{}) && len(l.Plans)+len(l.Overrides) == 0 && l.Policy == policyFixed {

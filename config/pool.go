@@ -49,17 +49,17 @@ func (p Pool) checkSource(r *report) {
 	case p.Source == "":
 		for name, set := range map[string]bool{"await": p.Await, "max-age": p.MaxAge > 0} {
 			if set {
-				r.field(inner("pool", name), "it wants a source")
+				r.field(inner("pool", name), "it needs a source")
 			}
 		}
 		return
 	case !ok:
 		r.hinted("pool.source", `as "dns:NAME", "file:PATH" or "env:"`, "%s has no scheme", clip(p.Source))
 	case (scheme == "dns" || scheme == "file") && arg == "":
-		r.field("pool.source", "%s names nothing", clip(p.Source))
+		r.field("pool.source", "%s has nothing behind the colon", clip(p.Source))
 	}
 	if p.Weight != 1 {
-		r.field("pool.weight", "%d beside a source, which says what counts", p.Weight)
+		r.field("pool.weight", "%d beside a source, which reports the weight", p.Weight)
 	}
 	switch {
 	case p.Await && p.MaxAge == 0:

@@ -124,7 +124,7 @@ func (p *Proxy) readRule(v value) {
 	}
 	for _, name := range []string{"key", "plan", "limiter"} {
 		if rule.Exempt && v.has(name) {
-			v.r.field(inner(v.path, name), "it stands beside exempt = true: no limiter is used")
+			v.r.field(inner(v.path, name), "it is set beside exempt = true: no limiter is used")
 		}
 	}
 	p.Rules = append(p.Rules, rule)
@@ -135,7 +135,7 @@ func (f *File) checkProxy(r *report) {
 	checkListen(r, "proxy.listen", p.Listen)
 	oneOf(r, "proxy.fields", p.Fields, fieldSets...)
 	if len(p.Upstreams) == 0 {
-		r.hinted("proxy.upstreams", `as ["http://127.0.0.1:8080"]`, "there are none")
+		r.hinted("proxy.upstreams", `as ["http://127.0.0.1:8080"]`, "none is given")
 	}
 	seen := map[string]bool{}
 	for i, u := range p.Upstreams {
@@ -146,12 +146,12 @@ func (f *File) checkProxy(r *report) {
 		}
 		place := strings.ToLower(strings.TrimSuffix(u.String(), "/"))
 		if checkUpstream(r, at, u); seen[place] {
-			r.field(at, "%s stands here twice", clip(u.Redacted()))
+			r.field(at, "%s is in the list twice", clip(u.Redacted()))
 		}
 		seen[place] = true
 	}
 	if p.ProxyProtocol && len(p.Trusted) == 0 {
-		r.field("proxy.proxy-protocol", "true without trusted networks: any client could say who it is")
+		r.field("proxy.proxy-protocol", "true without trusted networks: any client could claim any address")
 	}
 	checkTLS(r, "proxy.tls", p.TLS)
 	if p.JWT != nil && p.JWT.KeyFile == "" {
@@ -207,7 +207,7 @@ func (a Admin) check(r *report) {
 	checkTLS(r, "proxy.admin.tls", a.TLS)
 	if path, ok := strings.CutPrefix(a.Listen, "unix:"); ok {
 		if path == "" {
-			r.field("proxy.admin.listen", "%s names no socket", clip(a.Listen))
+			r.field("proxy.admin.listen", "%s has no path of a socket", clip(a.Listen))
 		}
 		return
 	}

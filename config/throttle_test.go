@@ -56,11 +56,11 @@ func TestThrottleThatMakesNoSense(t *testing.T) {
 	for text, want := range map[string]string{
 		"[semaphores]\nA = 0":            "q.toml:2:5: semaphores.A: 0 is not between 1 and 1099511627776",
 		"[semaphores]\nA = { max = -1 }": "q.toml:2:13: semaphores.A.max: -1 is not",
-		"[semaphores]\nA = \"1\"":        "q.toml:2:5: semaphores.A: text, not a whole number",
+		"[semaphores]\nA = \"1\"":        "q.toml:2:5: semaphores.A: got text, want a whole number",
 		"[semaphores.A]\nlevel = 1":      "q.toml:1:13: semaphores.A.max: it is missing",
 		"litter_collection_interval = \"5\"": "litter_collection_interval: \"5\" is " +
 			"no duration",
-		"litter_collection_interval = 5": "litter_collection_interval: a whole number, not a duration",
+		"litter_collection_interval = 5": "litter_collection_interval: got a whole number, want a duration",
 		"max_peers = 0":                  "max_peers: 0 is not between",
 		"grace = \"-1s\"":                "grace: -1s is not between",
 		"[election]\nendpoints = [\"a:1\"]\npassword_file = \"p\"": "election.user: it is missing",

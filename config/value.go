@@ -42,7 +42,7 @@ func (v value) kind() string {
 
 // wrong notes that a value is of another kind.
 func (v value) wrong(want string) {
-	v.r.field(v.path, "%s, not %s", v.kind(), want)
+	v.r.field(v.path, "got %s, want %s", v.kind(), want)
 }
 
 // table hands each value of a table to its field. An unknown key is an error.
@@ -181,7 +181,7 @@ func duration(into *time.Duration) func(value) {
 	return func(v value) {
 		s, ok := v.is.(string)
 		if !ok {
-			v.r.hinted(v.path, `in quotes, with a unit: "30s", "1m30s", "1h"`, "%s, not a duration", v.kind())
+			v.r.hinted(v.path, `in quotes, with a unit: "30s", "1m30s", "1h"`, "got %s, want a duration", v.kind())
 			return
 		}
 		d, err := time.ParseDuration(s)
