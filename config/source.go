@@ -155,7 +155,7 @@ func (c *Config) followSource(ctx context.Context) {
 	for had := false; ctx.Err() == nil; {
 		src, err := c.nextSource()
 		if err != nil {
-			c.log.Error("no source of the pool's size", "error", err)
+			c.log.Error("the source of the pool's size cannot be made", "error", err)
 		}
 		if had && src == nil && err == nil {
 			c.backToFile()

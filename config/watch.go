@@ -99,7 +99,7 @@ type watcher struct {
 func (c *Config) newWatcher() *watcher {
 	fs, err := c.notify()
 	if err != nil {
-		c.log.Warn("no events of files: the file is looked at now and then", "every", c.every, "error", err)
+		c.log.Warn("the system sends no file events: the file is read at intervals", "every", c.every, "error", err)
 		return &watcher{}
 	}
 	return &watcher{fs: fs, dirs: make(map[string]bool)}

@@ -45,7 +45,7 @@ func (c *Client) do(ctx context.Context, q call) (a reply, err error) {
 		if err == nil || !temporary(err) || ctx.Err() != nil {
 			return a, err
 		}
-		c.log().Debug("lease: a server does not serve", "server", i, "err", err)
+		c.log().Debug("lease: a request to a server failed", "server", i, "err", err)
 	}
 	return a, err
 }

@@ -187,7 +187,7 @@ func (s *Server) stop(leader string) {
 // current returns the Table that is good now, or nil. The caller holds the lock.
 func (s *Server) current(now time.Time) *Table {
 	if s.table != nil && !s.until.IsZero() && passed(s.until, now) {
-		s.options.Log.Warn("lease: leads no more, the time of its election has passed", "until", s.until)
+		s.options.Log.Warn("lease: this server leads no more: its time has passed", "until", s.until)
 		s.stop("")
 	}
 	return s.table

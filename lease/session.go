@@ -67,7 +67,7 @@ func (c *Client) open(ctx context.Context, name string) (*session, error) {
 		if ctx.Err() != nil || !sleep(ctx, pause.next(c)) {
 			return nil, cancelled(ctx, err)
 		}
-		c.log().Warn("lease: no server serves", "err", err)
+		c.log().Warn("lease: requests to all servers failed, trying again", "err", err)
 	}
 }
 

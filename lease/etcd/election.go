@@ -99,7 +99,7 @@ func (e *Election) run(ctx context.Context, st store) error {
 		if failures > 0 {
 			level = slog.LevelDebug
 		}
-		e.Log.Log(ctx, level, "lease election: this server has no part in it, and tries again",
+		e.Log.Log(ctx, level, "lease election: this server takes no part, trying again",
 			"election", e.Name, "led", t.leads, "error", err)
 		pause(ctx, jittered(min(firstPause<<min(failures, 10), longestPause)))
 		failures++

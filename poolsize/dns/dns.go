@@ -139,7 +139,7 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 // validate reports the first field that is out of range.
 func (s *Source) validate() error {
 	if s.Name == "" {
-		return errors.New(`dns: Source.Name: ""`)
+		return errors.New(`dns: Source.Name: "" names no host`)
 	}
 	if _, err := netip.ParseAddr(s.Name); err == nil {
 		return fmt.Errorf("dns: Source.Name: %q is an address", s.Name)

@@ -13,7 +13,7 @@ import (
 
 var (
 	// errAgain ends a session that knows less than the store does, which is no failure.
-	errAgain = errors.New("poolsize/etcd: what is known of the fleet is not up to date")
+	errAgain = errors.New("poolsize/etcd: the known state of the fleet is outdated")
 	// errGone means that the store has no such lease, or no key of this replica with it.
 	errGone = errors.New("gone from the store, registering again")
 )

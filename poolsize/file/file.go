@@ -75,7 +75,7 @@ func (s *Source) Watch(ctx context.Context, report func(quotient.Pool, error)) e
 // validate reports the first field that is out of range.
 func (s *Source) validate() error {
 	if s.Path == "" {
-		return errors.New(`file: Source.Path: ""`)
+		return errors.New(`file: Source.Path: "" names no file`)
 	}
 	if s.Every != 0 && (s.Every < leastEvery || s.Every > mostEvery) {
 		return fmt.Errorf("file: Source.Every: %v is not between %v and %v", s.Every, leastEvery, mostEvery)
