@@ -15,11 +15,10 @@ const mostPerCall = 1 << 40
 
 // PriorityBy gives each request the priority that f returns for it; without it all are
 // quotient.PriorityNormal. f is called once a request, from many goroutines at a time, and must not change
-// the request. Values beyond the classes count as the nearest one.
+// the request. Values out of range count as the nearest priority.
 //
-// Whom to believe is f's decision. A header that a client has written is no more than its wish: a function
-// that believes a client lets every client be the first. Take what a proxy of yours has set, or what a login
-// has shown. PriorityBy panics if f is nil.
+// f must not trust clients. If it returns what a client writes into a header, every client can be first.
+// Use a header that your own proxy sets, or the result of a login. PriorityBy panics if f is nil.
 func PriorityBy(f func(*http.Request) quotient.Priority) Option {
 	if f == nil {
 		panic("httplimit: PriorityBy: the function is nil")
@@ -29,11 +28,11 @@ func PriorityBy(f func(*http.Request) quotient.Priority) Option {
 	})
 }
 
-// WeightBy makes each request count as so many requests, and take so many slots, as f returns for it;
-// without it each counts as one. Values below 1 count as 1. f is called as that of PriorityBy is.
+// WeightBy makes each request count as several requests and take as many slots: the number that f returns
+// for it. Without it each counts as one. Values below 1 count as 1. f is called as that of PriorityBy is.
 //
-// A request of a weight that the limit never allows is answered with 413 and without Retry-After. So bound
-// what a client may choose, and what it must not choose, as for PriorityBy. WeightBy panics if f is nil.
+// A request whose weight the limit never allows is answered with 413 and without Retry-After. So f must
+// bound a weight that a client may choose. WeightBy panics if f is nil.
 func WeightBy(f func(*http.Request) int) Option {
 	if f == nil {
 		panic("httplimit: WeightBy: the function is nil")
@@ -43,16 +42,16 @@ func WeightBy(f func(*http.Request) int) Option {
 	})
 }
 
-// CostBy makes each request cost so many events of a unit as f returns for it, of the rates that count the
-// unit: tokens, bytes, rows. Values below 0 count as 0. Several options name several units. f is called as
-// that of PriorityBy is. A request that costs more than the limit ever allows is answered as one of such a
-// weight.
+// CostBy makes each request cost the number of events that f returns for it, in all rates that count the
+// unit: tokens, bytes, rows. Values below 0 count as 0. Several options may name several units. f is called
+// as that of PriorityBy is. A request that costs more than the limit ever allows is answered with 413, as
+// with WeightBy.
 //
-// The cost may be an estimate. A handler that knows better puts it right with the Correct of PermitFrom,
-// before it returns.
+// The cost may be an estimate. A handler that learns the real cost calls Correct on the permit of
+// PermitFrom, before it returns.
 //
-// CostBy panics if unit is empty or f is nil, and Middleware if no rate of the limiter has counted the unit
-// until then: each request would be a mistake.
+// CostBy panics if unit is empty or f is nil. Middleware panics if no rate of the limiter has counted the
+// unit until then, since every request would be an error.
 func CostBy(unit string, f func(*http.Request) int) Option {
 	if unit == "" {
 		panic("httplimit: CostBy: the unit is empty: use WeightBy for requests")
@@ -71,14 +70,14 @@ func CostBy(unit string, f func(*http.Request) int) Option {
 	}
 }
 
-// PlanBy makes each request one of the plan that f names (quotient.Limiter.SetPlan), for classes of keys:
-// free, paid. "" is the limiter's own limit. f is called as that of PriorityBy is; whom to believe is the
-// same question. SendFields reports the numbers of the plan, and a key with a limit of its own (Override) is
-// in none.
+// PlanBy puts each request into the plan that f names (quotient.Limiter.SetPlan), for classes of keys such
+// as free and paid. "" means the limiter's own limit. f is called as that of PriorityBy is, and must not
+// trust clients either. SendFields reports the numbers of the plan. A key with a limit of its own
+// (Override) is in no plan.
 //
-// A request of a plan that the limiter does not have, or has no more, comes under the limiter's own limit: it
-// is neither lost nor without a limit. Stats counts it among Refused too, with quotient.ReasonBadRequest, once
-// or twice. So let the limiter's own limit be the one for strangers. PlanBy panics if f is nil.
+// A request of a plan that the limiter does not have, or no longer has, comes under the limiter's own
+// limit. Stats also counts it among Refused, with quotient.ReasonBadRequest, once or twice. So make the
+// limiter's own limit the one for unknown clients. PlanBy panics if f is nil.
 func PlanBy(f func(*http.Request) string) Option {
 	if f == nil {
 		panic("httplimit: PlanBy: the function is nil")

@@ -12,39 +12,44 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Middleware returns a function that puts l in front of a handler. A request
-// takes one permit of the key that key names, and gives it back when the handler
-// has returned or panicked, exactly once.
+// Middleware returns a function that puts l in front of a handler. A request takes one permit of the key
+// that key returns, and releases it when the handler has returned or panicked, exactly once.
 //
 // A request that is over the limit is refused at once. With the option Wait it waits for its turn, in order
-// of arrival. A request that is turned away gets 429. It gets 503 if the reason is this replica and not the
-// rate. Its share may be smaller than one request, it may have no room for a new key, or its pool may not be
-// known yet. It also gets 503 if its context, or Drain's, ends while it waits. It gets 413 if it is larger
-// than the limit ever allows (WeightBy, CostBy). All carry Retry-After in whole seconds, at least 1, unless
-// no waiting helps (413, quotient.Limit.Deny). They also carry Cache-Control: no-store, and a body of type
-// application/problem+json (RFC 9457). Its detail is a sentence for a person, violated-policies names the
-// rule, and retry-after-seconds repeats Retry-After. The key is not in it. See OnRefuse for a body of your
-// own.
+// of arrival. The status of a refusal is
 //
-// PriorityBy, WeightBy, CostBy and PlanBy set the options of a request's call. With Also other limiters must
-// admit it too: all do, or none takes anything.
+//   - 429 as a rule;
+//   - 503 if the reason is this replica and not the rate: its share is smaller than one request, it has no
+//     room for a new key, or it does not know its pool yet;
+//   - 503 if the request's context, or that of Drain, ends while the request waits;
+//   - 413 if the request is larger than the limit ever allows (WeightBy, CostBy).
 //
-// Clients that leave while their requests wait: net/http notices that a client of HTTP/1 has gone only when
-// the request's body has been read. So before such a request waits, up to 64 KiB of its body are read; the
-// handler reads them later. See UnreadBodyWait for longer ones, and for those that do not come. The bytes
-// that have come count, not those that were announced. One Middleware holds at most 64 MiB. A key may have
-// as much of it as it leaves free: half, if it is alone. The first 512 bytes of each body are not counted. A
-// client that has already sent its next request (pipelining) is not noticed either; the max of Wait bounds
-// its wait.
+// A refusal has Retry-After in whole seconds, at least 1, unless waiting does not help (413,
+// quotient.Limit.Deny). It has Cache-Control: no-store and a body of type application/problem+json (RFC
+// 9457). The detail is a sentence for a person, violated-policies names the rule, and retry-after-seconds
+// repeats Retry-After. It does not contain the key. OnRefuse can replace the body.
+//
+// PriorityBy, WeightBy, CostBy and PlanBy set the options of a request's call. With Also other limiters
+// must admit it too: either all admit it, or none takes anything.
+//
+// Clients may leave while their requests wait. With HTTP/1, net/http notices that only after the request's
+// body has been read. So Middleware reads up to 64 KiB of the body before such a request waits, and the
+// handler reads those bytes later. See UnreadBodyWait for longer bodies, and for those that do not arrive.
+// Only bytes that have arrived count. One Middleware buffers at most 64 MiB. A key may buffer as much as it
+// leaves free: half, if it is the only key. The first 512 bytes of each body are not counted. Also,
+// net/http does not notice that a client has gone which has already sent its next request (pipelining). The
+// max of Wait bounds the wait of such a request.
 //
 // The handler gets the server's own http.ResponseWriter, unless the limiter's policy learns
-// (quotient.Stats.Learns) or the request asks for another protocol (Upgrade or CONNECT). Then it
-// gets a wrapper with Unwrap and with exactly those of http.Flusher, http.Hijacker, http.Pusher and
-// io.ReaderFrom that the original has; http.ResponseController works as before. Through it a policy learns of
-// the handler's own 429 and 503, and of the Retry-After and RateLimit fields of its answers, when the handler
-// has returned. They are read as ProfileFor reads those of an unknown host (see CountGarbage). A panic before
-// any answer counts as policy.Failed. A connection that is hijacked through it counts as policy.Success, and
-// holds its permit until it is closed, or for StreamLifetime at most.
+// (quotient.Stats.Learns) or the request asks for another protocol (Upgrade or CONNECT). Then it gets a
+// wrapper with Unwrap. The wrapper implements http.Flusher, http.Hijacker, http.Pusher and io.ReaderFrom
+// exactly if the original does; http.ResponseController works as before.
+//
+// With the wrapper a policy learns from the handler's own 429 and 503, and from the Retry-After and
+// RateLimit fields of its answers, when the handler has returned. They are read as ProfileFor reads those
+// of an unknown host (see CountGarbage). A panic before any answer counts as policy.Failed. A hijacked
+// connection counts as policy.Success. It holds its permit until it is closed, or for StreamLifetime at
+// most.
 //
 // Middlewares may be nested. A policy does not learn from the answers of another Middleware: a request that
 // an inner one refused counts as policy.Failed.

@@ -61,22 +61,27 @@ func StreamLifetime(d time.Duration) Option {
 	return func(m *middleware) { m.streamLifetime = d }
 }
 
-// UnreadBodyWait caps how long a request waits if its client's leaving cannot be noticed, 10 s by default.
-// That is so over HTTP/1 with four kinds of body. One is longer than 64 KiB. One the client sends only when
-// asked to (Expect: 100-continue). One finds no room because other bodies are buffered (see Middleware). And
-// one does not come: the time until it is there counts. After that the request is refused, and at once if its
-// turn is known to come later. If a part of the body is missing then, the connection is closed. It changes
-// nothing without Wait, whose max it does not lengthen. UnreadBodyWait panics if d is not above 0.
+// UnreadBodyWait caps how long a request waits if Middleware cannot notice that its client has left, 10 s
+// by default. Over HTTP/1 that is so if the request's body
+//
+//   - is longer than 64 KiB,
+//   - is sent only on demand (Expect: 100-continue),
+//   - has no room because other bodies are buffered (see Middleware), or
+//   - has not arrived; the time until it arrives counts.
+//
+// After that time the request is refused. It is refused at once if its turn is known to come later. If a
+// part of the body is missing then, the connection is closed. UnreadBodyWait changes nothing without Wait,
+// and does not extend its max. It panics if d is not above 0.
 func UnreadBodyWait(d time.Duration) Option {
 	mustBePositive("UnreadBodyWait", d)
 	return func(m *middleware) { m.unreadBodyWait = d }
 }
 
-// Drain ends the waits of Wait when ctx ends, which is how a server shuts down. Requests that wait then are
-// answered with 503, and so are those that would have to wait from then on: with Retry-After: 1 and a
-// problem of type temporary-reduced-capacity. Requests that have been admitted go on. New ones for which
-// there is room are still served, until http.Server.Shutdown closes the door: cancel ctx just before that. A
-// request that a limit refuses at once is refused as always.
+// Drain ends the waits of Wait when ctx ends, for the shutdown of a server. Waiting requests are then
+// answered with 503, and so are later ones that would have to wait: with Retry-After: 1 and a problem of
+// type temporary-reduced-capacity. Admitted requests continue. New requests for which there is room are
+// still served until http.Server.Shutdown: cancel ctx just before that. A request that a limit refuses at
+// once is refused as always.
 //
 // Only requests that wait pay for it. It changes nothing without Wait. Drain panics if ctx is nil.
 func Drain(ctx context.Context) Option {
@@ -86,10 +91,10 @@ func Drain(ctx context.Context) Option {
 	return func(m *middleware) { m.drain = ctx }
 }
 
-// OnWaited calls f for each request that is admitted after a wait, before the handler runs. It gets how long
-// the request waited, and how much of that was overhead: what passed since its tokens and slots were free. The
-// time in which a body was read (UnreadBodyWait) is no overhead. f is called from many goroutines at a time.
-// It changes nothing without Wait. OnWaited panics if f is nil.
+// OnWaited calls f for each request that is admitted after a wait, before the handler runs. waited is how
+// long the request waited. overhead is the part of that after its tokens and slots were free. The time in
+// which a body was read (UnreadBodyWait) is no overhead. f is called from many goroutines at a time.
+// OnWaited changes nothing without Wait. It panics if f is nil.
 func OnWaited(f func(r *http.Request, waited, overhead time.Duration)) Option {
 	if f == nil {
 		panic("httplimit: OnWaited: the function is nil")
@@ -97,16 +102,16 @@ func OnWaited(f func(r *http.Request, waited, overhead time.Duration)) Option {
 	return func(m *middleware) { m.onWaited = f }
 }
 
-// OnRefuse calls f for each request that is refused, to write a body of its own, or only to log or to count.
+// OnRefuse calls f for each request that is refused, to write another body, to log or to count.
 //
-// The fields are set before: Retry-After, Cache-Control and those of SendFields. The response of f has the
-// status of the refusal, 429, 503 or 413, unless f calls WriteHeader with another one. If f writes nothing,
-// the problem document follows as without f. The decision names the reason and the rule; its Reason is
+// Retry-After, Cache-Control and the fields of SendFields are set before. The response has the status of
+// the refusal, 429, 503 or 413, unless f calls WriteHeader with another one. If f writes nothing, the
+// problem document follows as without f. The decision names the reason and the rule. Its Reason is
 // quotient.ReasonNone where no limit refuses: the client has left, or Drain has begun. The request's body
 // may have been read in part.
 //
-// f is called from many goroutines at a time. It must neither keep the writer nor take the connection over.
-// If it panics, so does Middleware; no permit is held. OnRefuse panics if f is nil.
+// f is called from many goroutines at a time. It must neither keep the writer nor hijack the connection. If
+// it panics, so does Middleware; no permit is held. OnRefuse panics if f is nil.
 func OnRefuse(f func(w http.ResponseWriter, r *http.Request, d quotient.Decision)) Option {
 	if f == nil {
 		panic("httplimit: OnRefuse: the function is nil")

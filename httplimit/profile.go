@@ -10,60 +10,61 @@ import (
 )
 
 // Fields names the header fields in which an upstream reports one of its quotas. The names may have any
-// case; an empty name is a field that the upstream does not send.
+// case. An empty name is a field that the upstream does not send.
 //
-// Limit, Remaining and Used hold decimal numbers, of which two give the third. The rest after a comma or a
-// semicolon is not read ("100, 100;w=60" is 100). Numbers below 0 count as absent, and so does a limit of 0.
+// Limit, Remaining and Used hold decimal numbers; two of them give the third. The text after a comma or a
+// semicolon is ignored ("100, 100;w=60" is 100). Numbers below 0 count as absent, and so does a limit of 0.
 // Only the first line of a repeated field counts.
 type Fields struct {
 	// Unit is what the quota counts: "" for requests, or the Unit of a rate of the limit, such as "tokens".
 	Unit string
-	// Limit is the whole quota, Remaining what is left of it.
+	// Limit is the whole quota. Remaining is the rest of it.
 	Limit, Remaining string
-	// Used is how much of it is used up, also with the limit, as in "32/40".
+	// Used is the used part of it, also with the limit, as in "32/40".
 	Used string
-	// Reset is when the quota is renewed or full again. It may be a number: above 1e11 milliseconds since
-	// 1970, from 1e9 on seconds since 1970, less is seconds from now. It may also be a Go duration (6m0s), a
-	// time of RFC 3339, with or without seconds, or an HTTP date. Instants are relative to the answer's Date
-	// where it has one. More than 31 days count as 31.
+	// Reset is when the quota is renewed or full again. A number above 1e11 is milliseconds since 1970,
+	// from 1e9 on seconds since 1970, and a smaller one seconds from now. A text may be a Go duration
+	// (6m0s), a time of RFC 3339, with or without seconds, or an HTTP date. Times are relative to the
+	// answer's Date if it has one. More than 31 days count as 31.
 	Reset string
 	// ResetAfter is the same in seconds from now. It takes precedence over Reset.
 	ResetAfter string
 }
 
-// Profile describes how one upstream states its limits: which statuses refuse a request for the rate, and
-// which fields hold quotas. All profiles read 429 as policy.Throttled, 503 as policy.Unavailable, and
-// Retry-After (see RetryAfter). They also read the fields RateLimit and RateLimit-Policy: the draft of the
-// IETF's working group httpapi, versions 07 to 11, parameters r or a, and t or w.
+// Profile describes how one upstream reports its limits: the statuses that refuse a request for the rate,
+// and the fields that hold quotas. All profiles read 429 as policy.Throttled, 503 as policy.Unavailable,
+// and Retry-After (see RetryAfter). They also read the fields RateLimit and RateLimit-Policy of the IETF's
+// httpapi draft, versions 07 to 11, with the parameters r or a, and t or w.
 //
-// The zero value is ready and reads just that. A Profile is safe for use by many goroutines; it must not be
-// changed or copied once it is used.
+// The zero value is ready and reads only these. A Profile is safe for use by many goroutines. Do not change
+// or copy it once it is used.
 type Profile struct {
 	// Throttled are statuses that refuse a request for the rate, besides 429.
 	Throttled []int
-	// Suspect are statuses that do so only if the answer says it, by Retry-After or by a quota of which
-	// nothing is left. GitHub's 403 is one.
+	// Suspect are statuses that refuse for the rate only with a Retry-After or with a spent quota. GitHub's
+	// 403 is one.
 	Suspect []int
 	// Unavailable are statuses of an upstream that cannot serve now, besides 503.
 	Unavailable []int
-	// Quotas are the fields to read. If several count the same unit, the one that binds first is kept: the
-	// least Remaining/Limit. If these are equal, it is the one with the longest Reset, and then the first in
-	// this list. The members of RateLimit take part, before this list. Units beyond the first
-	// policy.MaxQuotas are not kept.
+	// Quotas are the fields to read. If several count the same unit, the first one to bind is kept: the one
+	// with the least Remaining/Limit. If these are equal, it is the one with the longest Reset, and then
+	// the first in this list. The members of RateLimit count too, as if they were at the front of the list.
+	// Units beyond the first policy.MaxQuotas are dropped.
 	Quotas []Fields
 
 	once sync.Once
 	rows []Fields // Quotas with canonical names
 }
 
-// Feedback is what an answer with this status and these fields tells a policy, and how many of its
-// fields and parameters were garbage. Garbage is ignored, and the rest of the answer counts.
+// Feedback returns the feedback for a policy from an answer with this status and these fields. garbage is
+// the number of its fields and parameters that could not be read. They are ignored, and the rest of the
+// answer counts.
 //
-// A refusal's RetryAfter comes from Retry-After. If there is none, it is how long it takes until all quotas
-// of which nothing is left are renewed, those of RateLimit before all others. A time that comes without what
-// is left counts if no quota is spent. It is at most 24 hours. Answers that are no refusals have none.
+// A refusal's RetryAfter comes from Retry-After. Without that field it is the time until all spent quotas
+// are renewed, those of RateLimit before all others. A time without a number of remaining requests counts
+// if no quota is spent. RetryAfter is at most 24 hours. Answers that are no refusals have none.
 //
-// If an answer comes from a cache (Age above 0), only the status counts. A zero now is the present.
+// If an answer comes from a cache (Age above 0), only the status counts. A zero now means the present.
 func (p *Profile) Feedback(status int, h http.Header, now time.Time) (f policy.Feedback, garbage int) {
 	f.Outcome = p.outcome(status)
 	if cached(h) {

@@ -11,7 +11,7 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// FieldSet names the header fields in which Middleware sends a client its limit and what is left of it. See
+// FieldSet selects the header fields in which Middleware sends a client its limit and the rest of it. See
 // SendFields.
 type FieldSet uint8
 
@@ -39,26 +39,27 @@ const (
 	FieldsXRateLimit
 )
 
-// SendFields makes Middleware tell each client where its key stands, on all its answers. It sets the fields
-// when the request has been admitted or refused, before the handler runs, which may still change them. The
-// limits in the fields are those over the fleet. The remaining requests, and the time until all of them are
-// back, are this replica's part: another replica may give other numbers.
+// SendFields makes Middleware send each client the limit and the rest of its key, on all answers. It sets
+// the fields when the request has been admitted or refused, before the handler runs. The handler may still
+// change them. The limits in the fields are those over the fleet. The remaining requests, and the time
+// until all of them are back, are this replica's part: another replica may send other numbers.
 //
-// The fields hold whole numbers. The numbers of requests are rounded down, and times are rounded up. A rate
+// The fields hold whole numbers. Numbers of requests are rounded down, and times are rounded up. A rate
 // that whole events and seconds cannot express is sent as one that they can, and that is not above it.
 // SendFields panics for a FieldSet that is not one of the constants.
 //
-// A refusal reports that nothing is left of the rule that refuses until Retry-After, or of all rates of
-// requests if no rule in the fields is the reason. No other rule lasts longer than that, also of the
-// Middlewares in front. So a client that goes by the fields waits as long as one that goes by Retry-After.
-// No fields are sent while quotient.AwaitPool waits for the size of the pool: what is left is not known. Nor
-// are any on the refusal of a client that is denied: no other limiter's rules help it.
+// On a refusal, the rule that refuses has nothing left until Retry-After. If the rule is not in the fields,
+// all rates of requests have nothing left. No other rule, of this Middleware or of those in front, has a
+// later reset. So a client that obeys the fields waits as long as one that obeys Retry-After.
 //
-// Where several Middlewares stand one behind the other, each sends its limits. FieldsDraft11 adds a line to
-// each field. FieldsXRateLimit keeps the limit with the fewest requests left, and among equals the one with
-// the longest reset.
+// No fields are sent while quotient.AwaitPool waits for the size of the pool, since the rest is not known.
+// The refusal of a client that is denied has none either, since other limiters' rules do not help it.
 //
-// A handler that passes on the fields of another server, as httputil.ReverseProxy does, adds them to these.
+// If several Middlewares are nested, each sends its limits. FieldsDraft11 adds a line to each field.
+// FieldsXRateLimit keeps the limit with the fewest requests left, and among equals the one with the longest
+// reset.
+//
+// A handler that forwards the fields of another server, as httputil.ReverseProxy does, adds them to these.
 func SendFields(set FieldSet) Option {
 	if set > FieldsXRateLimit {
 		panic("httplimit: SendFields: " + strconv.Itoa(int(set)) + " is not one of the sets")

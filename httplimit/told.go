@@ -21,10 +21,10 @@ func standing(h http.Header) (lines []line) {
 	return lines
 }
 
-// NoAnswer marks an answer that does not come from the upstream, and from which nothing can be learned:
-// policies count the request as policy.Failed. It is for a handler that passes requests on, and writes an
-// error of its own when no answer came. w is the writer that the handler got from a Middleware, or one with
-// Unwrap. Call it before WriteHeader. It changes nothing where no policy learns.
+// NoAnswer marks an answer that does not come from the upstream: policies count the request as
+// policy.Failed, and learn nothing from the answer. Call it in a handler that forwards requests and writes
+// its own error because no answer came, before WriteHeader. w is the writer that the handler got from a
+// Middleware, or one with Unwrap. It changes nothing if no policy learns.
 func NoAnswer(w http.ResponseWriter) { trackers(w, (*tracker).refuse) }
 
 // trackers calls f for each tracker that a writer writes to: those of the Middlewares in front.

@@ -18,50 +18,51 @@ import (
 // download, an end to those that were forgotten.
 const defaultBodyTimeout = 5 * time.Minute
 
-// Transport is an http.RoundTripper that asks a limiter before each request. It
-// is safe for use by many goroutines; its fields must not change once it is used.
-// The zero value refuses all requests: Limiter must be set.
+// Transport is an http.RoundTripper that takes a permit from a limiter before each request. It is safe for
+// use by many goroutines; its fields must not change once it is used. The zero value refuses all requests:
+// Limiter must be set.
 //
-// A request waits for its permit as long as its context lasts and the limiter's MaxWait and MaxWaiting allow;
-// http.Client.Timeout ends it too. One whose turn is known to come after the end of these is refused at once
-// (quotient.ReasonDeadline). If a request is refused, RoundTrip returns the limiter's error (errors.Is
-// quotient.ErrLimited) or the context's, the request is not sent and its body is closed. Transport changes
-// neither the request nor its headers, and never sends a request twice: one that is sent again passes the
-// limiter again.
+// A request waits for its permit as long as its context lasts and the limiter's MaxWait and MaxWaiting
+// allow; http.Client.Timeout ends the wait too. A request whose turn is known to come later than that is
+// refused at once (quotient.ReasonDeadline). For a refused request RoundTrip returns the limiter's error
+// (errors.Is quotient.ErrLimited) or the context's. The request is not sent, and its body is closed.
+// Transport changes neither the request nor its headers, and never repeats a request. A caller that repeats
+// a request needs another permit.
 //
 // The permit is held until the answer's body is at its end, fails or is closed. So a slot in flight is free
-// only when the upstream's work is done. A body that is neither read nor closed gives its permit back after
+// only when the upstream's work is done. A body that is neither read nor closed releases its permit after
 // BodyTimeout.
 //
-// A policy that learns gets every answer as soon as its head is there. 429 is policy.Throttled and 503
-// policy.Unavailable, both with Retry-After. Every other answer is policy.Success, also if its body fails
-// later. All of them come with what the answer's fields say about quotas. Profile.Feedback documents what is
-// read, and ProfileFor what differs from host to host. A request without an answer, also one that was
-// cancelled, is policy.Failed. Where the upstream is the judge of the limit, give the limiter such a policy
-// and quotient.BeyondShare. Where it counts windows, a rate without Burst is too much: a full bucket and its
-// refill are up to twice the limit in the first period. Name a smaller Burst, or use Aligned.
+// A policy that learns gets every answer as soon as its head has arrived. 429 is policy.Throttled and 503
+// policy.Unavailable, both with Retry-After. Every other answer is policy.Success, even if its body fails
+// later. All of them include the quotas in the answer's fields. Profile.Feedback documents how they are
+// read, and ProfileFor the differences between hosts. A request without an answer, such as a cancelled one,
+// is policy.Failed.
+//
+// If the upstream enforces the limit, give the limiter such a policy and quotient.BeyondShare. If the
+// upstream counts windows, a rate without Burst exceeds the limit: a full bucket and its refill are up to
+// twice the limit in the first period. Set a smaller Burst, or Aligned.
 type Transport struct {
 	// Base sends the requests that were admitted. Nil is http.DefaultTransport.
 	Base http.RoundTripper
 	// Limiter admits the requests. With nil every RoundTrip fails.
 	Limiter *quotient.Limiter
-	// Key names what a request is limited by. Nil is the host of its URL, spelled as
-	// Host does, also for a request that a reverse proxy passes on.
+	// Key returns the key that a request is limited by. Nil means the host of its URL, spelled as Host
+	// does, also for a request that a reverse proxy forwards.
 	Key KeyFunc
-	// Priority returns the priority of a request. Nil is quotient.PriorityNormal for all; one that is no class fails the request. A request that is made for
-	// another one, as by a reverse proxy, has no right to more than its sender: see PriorityBy.
+	// Priority returns the priority of a request. Nil means quotient.PriorityNormal for all. A value that
+	// is no priority fails the request. If the request is sent for a client, as by a reverse proxy, do not
+	// trust that client: see PriorityBy.
 	Priority func(*http.Request) quotient.Priority
-	// BodyTimeout caps how long an answer holds its permit after its headers
-	// have arrived. 0 is 5 minutes. Below 0 every RoundTrip fails. The body stays
-	// readable afterwards.
+	// BodyTimeout caps how long an answer holds its permit after its headers have arrived. 0 means 5
+	// minutes. If it is below 0 every RoundTrip fails. The body stays readable afterwards.
 	BodyTimeout time.Duration
-	// StreamLifetime takes the place of BodyTimeout for answers that are meant to
-	// last: 101 Switching Protocols and text/event-stream. 0 is 1 hour. Below 0
-	// every RoundTrip fails.
+	// StreamLifetime replaces BodyTimeout for long answers: 101 Switching Protocols and text/event-stream.
+	// 0 means 1 hour. If it is below 0 every RoundTrip fails.
 	StreamLifetime time.Duration
-	// Profile returns how the answers of a host are read, spelled as Host does. It is called for each answer
-	// that a policy learns from, from many goroutines. Nil, and a nil result, mean ProfileFor. If it panics
-	// the answer is closed and its permit given back, and the panic goes on.
+	// Profile returns how to read the answers of a host, spelled as Host does. It is called for each answer
+	// that a policy learns from, from many goroutines. Nil, and a nil result, mean ProfileFor. If it
+	// panics, RoundTrip closes the answer, releases the permit and panics too.
 	Profile func(host string) *Profile
 
 	garbage atomic.Uint64
@@ -69,8 +70,8 @@ type Transport struct {
 	learns  bool // the limiter's policy does; set by once
 }
 
-// Garbage is how many fields and parameters about limits could not be read so far, in the answers that a
-// policy learned from. They were ignored.
+// Garbage returns the number of fields and parameters about limits that could not be read, in all answers
+// that a policy learned from. They were ignored.
 func (t *Transport) Garbage() uint64 { return t.garbage.Load() }
 
 // RoundTrip sends one request when the limiter admits it. Its errors are those of

@@ -2,8 +2,8 @@ package httplimit
 
 import "strings"
 
-// ProfileFor returns the profile of the upstream with this host, in any spelling, also with a port. These and the
-// hosts below them are known:
+// ProfileFor returns the profile of the upstream with this host, in any spelling, with or without a port.
+// It knows these hosts and their subdomains:
 //
 //	github.com, ghe.com                        403 may be a refusal
 //	gitlab.com
@@ -16,10 +16,10 @@ import "strings"
 //	slack.com
 //	stripe.com
 //
-// Every other host gets a profile that reads all the families of fields of the hosts above but
-// Shopify's, also with their X-Rate-Limit spelling and for several windows (X-RateLimit-Remaining-Minute,
-// X-RateLimit-Remaining-Tokens-Day). A host of yours that speaks as one of these gets its profile by
-// Transport.Profile.
+// Every other host gets a profile that reads all the families of fields of the hosts above except
+// Shopify's. It reads them also with the X-Rate-Limit spelling and for several windows
+// (X-RateLimit-Remaining-Minute, X-RateLimit-Remaining-Tokens-Day). If a host of yours sends the fields of
+// one of these hosts, set that host's profile by Transport.Profile.
 func ProfileFor(host string) *Profile {
 	return profileOf(canonicalHost(host))
 }
