@@ -11,7 +11,7 @@ import (
 // others are paced by it; what was taken stays taken. Rates keep their state by Name and Unit, and a new one
 // starts with what the old ones would still admit: no change brings tokens. On an error nothing changes.
 func (l *Limiter) SetLimit(limit Limit) error {
-	old, err := l.setLimit(limit.clone())
+	old, err := l.setLimit(limit.clone(), false)
 	if err == nil { // and without a lock: a handler may ask for Stats
 		l.log.Info("limit set", "old", old, "new", limit)
 		limit.warn(l.log)
@@ -20,11 +20,12 @@ func (l *Limiter) SetLimit(limit Limit) error {
 	return err
 }
 
-func (l *Limiter) setLimit(limit Limit) (old Limit, err error) {
+// setLimit is SetLimit without its log. With try it only returns the error.
+func (l *Limiter) setLimit(limit Limit, try bool) (old Limit, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	units, err := learnUnits(l.units, limit)
-	if err != nil {
+	if err != nil || try {
 		return Limit{}, err
 	}
 	l.units = units
@@ -150,7 +151,7 @@ func (s *shard) follow(next []*setting, limits []namedLimit, at instant) {
 // it gets no more by changing between plans than under the largest alone. Slots in flight are counted once.
 // Events taken in another plan are not refunded. A limit of its own (Override) goes before any plan.
 func (l *Limiter) SetPlan(name string, limit *Limit) error {
-	old, err := l.setPlan(name, limit)
+	old, err := l.setPlan(name, limit, false)
 	if err == nil { // and without a lock: a handler may ask for Stats
 		l.log.Info("plan set", "plan", name, "old", old, "new", limit)
 		if limit != nil {
@@ -161,7 +162,8 @@ func (l *Limiter) SetPlan(name string, limit *Limit) error {
 	return err
 }
 
-func (l *Limiter) setPlan(name string, limit *Limit) (old *Limit, err error) {
+// setPlan is SetPlan without its log. With try it only returns the error.
+func (l *Limiter) setPlan(name string, limit *Limit, try bool) (old *Limit, err error) {
 	if !isName(name) {
 		return nil, fmt.Errorf("quotient: SetPlan: name: %q is not %s", clip(name), namesAre)
 	}
@@ -171,27 +173,27 @@ func (l *Limiter) setPlan(name string, limit *Limit) (old *Limit, err error) {
 	if i >= 0 && !l.plans[i].off {
 		old = &l.plans[i].limit
 	}
-	p := namedLimit{name: strings.Clone(name), off: limit == nil}
+	p, units := namedLimit{name: strings.Clone(name), off: limit == nil}, l.units
 	switch {
 	case limit == nil && old == nil:
 		return nil, nil
+	case i < 0 && len(l.plans) == maxPlans:
+		return nil, fmt.Errorf("quotient: SetPlan: %q would be one more than %d plans", name, maxPlans)
 	case limit != nil:
-		units, err := learnUnits(l.units, *limit)
-		if err != nil {
+		if units, err = learnUnits(units, *limit); err != nil {
 			return nil, fmt.Errorf("quotient: SetPlan: %w", err)
 		}
-		l.units, p.limit = units, limit.clone()
+		p.limit = limit.clone()
 	}
-	if i < 0 && len(l.plans) == maxPlans {
-		return nil, fmt.Errorf("quotient: SetPlan: %q would be one more than %d plans", name, maxPlans)
+	if try {
+		return nil, nil
 	}
 	plans := slices.Clone(l.plans) // old points into the list
 	if i < 0 {
-		plans = append(plans, p)
-	} else {
-		plans[i] = p
+		i, plans = len(plans), append(plans, p)
 	}
-	l.plans = plans
+	plans[i] = p
+	l.plans, l.units = plans, units
 	l.version++
 	l.publish(l.newest().limit)
 	return old, nil

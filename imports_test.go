@@ -29,7 +29,7 @@ type room struct {
 // rooms holds every directory with Go files. A directory that is not here fails the test: say
 // first what it may know, and why.
 var rooms = []room{
-	{dir: ".", own: []string{"policy", "internal/fairshare", "internal/waited"},
+	{dir: ".", own: []string{"policy", "internal/fairshare", "internal/waited", "internal/trial"},
 		outside: []string{"golang.org/x/time/rate", "github.com/hashicorp/golang-lru/v2/simplelru"},
 		tests:   []string{"internal/house/floors"},
 		why: "whoever imports the limiter gets the token maths and the LRU list, and no client of " +
@@ -60,12 +60,14 @@ var rooms = []room{
 	{dir: "internal/waited",
 		why: "what the limiter tells an adapter of one request, by its context; no name of the " +
 			"limiter's API"},
+	{dir: "internal/trial",
+		why: "what the limiter would answer to a change, for package admin; no name of the limiter's API"},
 	{dir: "internal/overdue", own: []string{"."},
 		why: "one answer of all adapters to a wait that has ended; it knows no protocol"},
 	{dir: "admin/browser", own: []string{".", "policy", "admin", "httplimit"},
 		tests: []string{"internal/carried", "internal/needed"}, outside: []string{"github.com/chromedp"},
 		why: "its own module: only the page's test drives a browser"},
-	{dir: "admin/...", own: []string{".", "admin"}, tests: []string{"internal/carried"},
+	{dir: "admin/...", own: []string{".", "admin", "internal/trial"}, tests: []string{"internal/carried"},
 		why: "an operator's page reads and sets a Limiter, whatever stands in front of it"},
 	{dir: "examples/fleet/...", own: []string{"..."}, not: []string{"bench", "internal"},
 		outside: []string{"github.com/redis/go-redis/v9"},

@@ -90,7 +90,7 @@ func build(limit Limit, opts []Option) (*Limiter, error) {
 func (l *Limiter) setPlans(plans map[string]Limit) error {
 	for _, name := range slices.Sorted(maps.Keys(plans)) {
 		limit := plans[name]
-		if _, err := l.setPlan(name, &limit); err != nil {
+		if _, err := l.setPlan(name, &limit, false); err != nil {
 			return err
 		}
 	}

@@ -5,7 +5,13 @@ import (
 	"maps"
 	"math"
 	"strings"
+
+	"github.com/quotient-go/quotient/internal/trial"
 )
+
+func init() {
+	trial.Limit, trial.Plan, trial.Override = (*Limiter).setLimit, (*Limiter).setPlan, (*Limiter).override
+}
 
 // Override gives one key a limit of its own, over the fleet, in place of the limiter's; nil takes it off
 // again. It counts at once, and like SetLimit it brings no tokens. It applies to this replica only. On an
@@ -15,7 +21,7 @@ import (
 // There may be MaxKeys / 2 such keys, at least one. A key with waiters or permits in the overflow gate can
 // only be denied.
 func (l *Limiter) Override(key string, limit *Limit) error {
-	old, err := l.override(key, limit)
+	old, err := l.override(key, limit, false)
 	if err == nil { // and without a lock: a handler may ask for Stats
 		l.log.Info("override set", "key", key, "old", old, "new", limit)
 		if limit != nil {
@@ -25,7 +31,8 @@ func (l *Limiter) Override(key string, limit *Limit) error {
 	return err
 }
 
-func (l *Limiter) override(key string, limit *Limit) (old *Limit, err error) {
+// override is Override without its log. With try it only returns the error.
+func (l *Limiter) override(key string, limit *Limit, try bool) (old *Limit, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	was, had := l.overrides.limits[key]
@@ -33,7 +40,7 @@ func (l *Limiter) override(key string, limit *Limit) (old *Limit, err error) {
 		old = &was
 	}
 	switch {
-	case limit == nil && !had:
+	case limit == nil && (try || !had):
 		return nil, nil
 	case limit == nil:
 		l.overrides.remove(key)
@@ -41,7 +48,7 @@ func (l *Limiter) override(key string, limit *Limit) (old *Limit, err error) {
 		l.place(key, nil)
 	default:
 		mine := limit.clone()
-		if err := l.admitOverride(key, mine, had); err != nil {
+		if err := l.admitOverride(key, mine, had, try); err != nil || try {
 			return nil, err
 		}
 		l.overrides.remove(key)
@@ -53,8 +60,8 @@ func (l *Limiter) override(key string, limit *Limit) (old *Limit, err error) {
 	return old, nil
 }
 
-// admitOverride checks the limit and that there is room for one more, and makes its units known.
-func (l *Limiter) admitOverride(key string, limit Limit, had bool) error {
+// admitOverride checks the limit and that there is room for one more. Without try it makes the units known.
+func (l *Limiter) admitOverride(key string, limit Limit, had, try bool) error {
 	units, err := learnUnits(l.units, limit)
 	if err != nil {
 		return fmt.Errorf("quotient: Override: %w", err)
@@ -71,7 +78,7 @@ func (l *Limiter) admitOverride(key string, limit Limit, had bool) error {
 		return fmt.Errorf("quotient: Override: no room for %q: MaxKeys keys are busy, "+
 			"and half as many that have had a limit of their own", clip(key))
 	}
-	if len(units) > len(l.units) {
+	if !try && len(units) > len(l.units) {
 		l.units = units
 		l.publish(l.newest().limit)
 	}

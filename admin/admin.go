@@ -28,7 +28,7 @@
 // writers of one Handler; a program that calls SetLimit itself is not held up.
 //
 // With ?validate=1 a PUT is checked and changes nothing. The answer is the state as it stands, or the
-// refusal. An error that only the limiter can find, with status 422, is not found.
+// refusal that the change would have now, also one with 412 or 422.
 //
 // State.Process.Replica names the replica that answers, and State.May lists what the caller may do there.
 // See [Replica].

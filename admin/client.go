@@ -190,8 +190,7 @@ func (p put) in(query url.Values) url.Values {
 func IfMatch(etag string) PutOption { return func(p *put) { p.ifMatch = etag } }
 
 // ValidateOnly checks a change and does not make it: the result is the state as it stands, or the *Problem
-// that the change would have. An error that only the limiter can find, with status 422, is not found.
-// BreakLease refuses it.
+// that the change would have now. BreakLease refuses it.
 func ValidateOnly() PutOption { return func(p *put) { p.validate = true } }
 
 // SetReplicas sets the pool size, of one limiter or, without a name, of all. A ttl above 0 ends it: the followed or configured size then

@@ -68,7 +68,7 @@ type gzipSum struct{ crc, size uint32 }
 
 func (s *gzipSum) add(plain []byte) {
 	s.crc = crc32.Update(s.crc, crc32.IEEETable, plain)
-	s.size += uint32(len(plain)) //nolint:gosec // modulo 1<<32, as the format has it
+	s.size += uint32(len(plain)) // modulo 1<<32, as the format has it
 }
 
 // end returns the end of the stream: an empty last block, and the sum.

@@ -39,6 +39,7 @@ func parseLimit(body []byte) (change, *Problem) {
 	return change{
 		what: "limit set", field: "rates", show: showLimit,
 		apply: func(l *quotient.Limiter) error { return l.SetLimit(limit) },
+		try:   func(l *quotient.Limiter) error { return tryLimit(l, limit) },
 	}, bad
 }
 

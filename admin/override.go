@@ -16,7 +16,7 @@ type override struct {
 
 func parseOverride(body []byte) (change, *Problem) {
 	v, bad := readOverride(body)
-	return change{what: "override set", field: "key", show: v.show, apply: v.apply}, bad
+	return change{what: "override set", field: "key", show: v.show, apply: v.apply, try: v.try}, bad
 }
 
 // readOverride reads {"key":"K","limit":{...}}; the limit may be null: none. Both must be there; "key_base64" may stand in place of "key".

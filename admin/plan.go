@@ -30,7 +30,7 @@ type namedPlan struct {
 
 func parsePlan(body []byte) (change, *Problem) {
 	v, bad := readPlan(body)
-	return change{what: "plan set", field: "plan", value: v.name, show: v.show, apply: v.apply}, bad
+	return change{what: "plan set", field: "plan", value: v.name, show: v.show, apply: v.apply, try: v.try}, bad
 }
 
 const (

@@ -14,7 +14,7 @@ type keyReset struct{ key string }
 
 func parseReset(body []byte) (change, *Problem) {
 	v, bad := readReset(body)
-	return change{what: "key reset", field: "key", show: v.show, apply: v.apply}, bad
+	return change{what: "key reset", field: "key", show: v.show, apply: v.apply, try: v.try}, bad
 }
 
 // readReset reads {"key":"K"}; "key_base64" may stand in place of "key".
@@ -30,7 +30,17 @@ func readReset(body []byte) (keyReset, *Problem) {
 // apply leaves a key as it is that is not remembered, for it starts fresh when it comes. A key that shares a gate does not.
 func (v keyReset) apply(l *quotient.Limiter) error {
 	if !l.Reset(v.key) && l.Explain(v.key).Overflow {
-		return errors.New("MaxKeys keys are busy: this one shares a gate, and the others would start fresh with it")
+		return errShares
+	}
+	return nil
+}
+
+var errShares = errors.New("MaxKeys keys are busy: this one shares a gate, and the others would start fresh with it")
+
+// try returns the error that apply would return, and changes nothing.
+func (v keyReset) try(l *quotient.Limiter) error {
+	if e := l.Explain(v.key); !e.Remembered && e.Overflow {
+		return errShares
 	}
 	return nil
 }

@@ -27,7 +27,8 @@ type change struct {
 	value string // that it has; "" for one that the answer leaves out
 	all   bool   // it is for all limiters when none is named
 	show  func(l *quotient.Limiter) slog.Value
-	apply func(l *quotient.Limiter) error // nil: the change is only validated
+	apply func(l *quotient.Limiter) error
+	try   func(l *quotient.Limiter) error // returns what apply would, and changes nothing; nil when apply cannot fail
 }
 
 // putter is the route that writes what parse makes of a body.
@@ -53,10 +54,11 @@ func putter(parse func(body []byte) (change, *Problem)) func(*handler, http.Resp
 			writeProblem(w, bad)
 			return
 		}
+		act := h.commit
 		if validate {
-			c.apply = nil
+			act = try
 		}
-		s, bad := h.commit(r, c, query)
+		s, bad := h.on(r, c, query, act)
 		if bad != nil {
 			writeProblem(w, bad)
 			return
@@ -65,9 +67,9 @@ func putter(parse func(body []byte) (change, *Problem)) func(*handler, http.Resp
 	}
 }
 
-// commit makes the change, if it has one to apply, unless the limiter is not in the state that the writer has seen. The lock is held from the comparison to the state
-// that is answered, so the tag in the answer is that of the change.
-func (h *handler) commit(r *http.Request, c change, query map[string]string) (State, *Problem) {
+// on chooses the limiters of a change and acts on each, unless one is not in the state that the writer has seen. The lock is held from the
+// comparison to the state that is answered, so the tag in the answer is that of the change.
+func (h *handler) on(r *http.Request, c change, query map[string]string, act action) (State, *Problem) {
 	h.writing.Lock()
 	defer h.writing.Unlock()
 	choose := h.chooseOne
@@ -84,20 +86,35 @@ func (h *handler) commit(r *http.Request, c change, query map[string]string) (St
 	if bad := precondition(r.Header.Values("If-Match"), h.tagOf(chosen)); bad != nil {
 		return State{}, bad
 	}
-	if c.apply == nil {
-		return h.newState(chosen), nil
-	}
-	who, _ := h.identify(r, false)
 	for _, name := range slices.Sorted(maps.Keys(chosen)) {
-		l := chosen[name]
-		old := c.show(l)
-		if err := c.apply(l); err != nil {
+		if err := act(r, c, name, chosen[name]); err != nil {
 			return State{}, refusedBy(name, c, err)
 		}
-		h.log.Info("quotient: "+c.what+" by an operator", "limiter", name,
-			slog.Attr{Key: "old", Value: old}, slog.Attr{Key: "new", Value: c.show(l)}, "from", r.RemoteAddr, "by", who.name)
 	}
 	return h.newState(chosen), nil
+}
+
+// An action is what is done with a change for a limiter.
+type action func(r *http.Request, c change, name string, l *quotient.Limiter) error
+
+// try only finds out whether the limiter would take the change.
+func try(_ *http.Request, c change, _ string, l *quotient.Limiter) error {
+	if c.try == nil {
+		return nil
+	}
+	return c.try(l)
+}
+
+// commit makes the change.
+func (h *handler) commit(r *http.Request, c change, name string, l *quotient.Limiter) error {
+	old := c.show(l)
+	if err := c.apply(l); err != nil {
+		return err
+	}
+	who, _ := h.identify(r, false)
+	h.log.Info("quotient: "+c.what+" by an operator", "limiter", name,
+		slog.Attr{Key: "old", Value: old}, slog.Attr{Key: "new", Value: c.show(l)}, "from", r.RemoteAddr, "by", who.name)
+	return nil
 }
 
 // refusedBy is the answer when a limiter does not take a change that is in range: it has learned three units,

@@ -78,9 +78,9 @@ export async function put(path, query, body, etag, method = "PUT") {
   return (await answer(path, query, extra, { method, body: JSON.stringify(body) })).json();
 }
 
-// validate throws what the service would refuse a change for, and changes nothing.
-export async function validate(path, query, body) {
-  const extra = { "Content-Type": "application/json" };
+// validate throws what the service would refuse a change for, and changes nothing. etag is the one of what the operator saw.
+export async function validate(path, query, body, etag) {
+  const extra = { "Content-Type": "application/json", "If-Match": etag };
   await answer(path, { ...query, validate: 1 }, extra, { method: "PUT", body: JSON.stringify(body) });
 }
 

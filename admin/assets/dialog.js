@@ -106,6 +106,7 @@ async function start(spec, mine) {
       return;
     }
     const wanted = await editor.collect();
+    await judge(wanted, mine);
     if (mine === visit) confirm(spec, editor, mine, wanted);
   } catch (problem) {
     if (mine === visit) warn(explain(problem), button("Try again", () => start(spec, mine)));
@@ -121,7 +122,7 @@ function edit(spec, editor, mine) {
     review.disabled = true;
     try {
       const wanted = await editor.collect();
-      await judge(wanted);
+      await judge(wanted, mine);
       if (mine === visit) confirm(spec, editor, mine, wanted);
     } catch (problem) {
       if (mine === visit) failed(spec, editor, mine, problem, "");
@@ -134,9 +135,13 @@ function edit(spec, editor, mine) {
   first.select();
 }
 
-// judge throws what the service finds wrong with a change. A mistake for one limiter is one for all.
-async function judge({ path, targets: [{ limiter }], body: sent }) {
-  await validate(path, limiter === undefined ? {} : { limiter }, sent);
+// judge throws what the service would refuse a change for now, limiter by limiter. A method other than PUT cannot be judged.
+async function judge({ path, method, targets, body: sent }, mine) {
+  if (method) return;
+  for (const { limiter, etag } of targets) {
+    if (mine !== visit) return;
+    await validate(path, limiter === undefined ? {} : { limiter }, sent, etag);
+  }
 }
 
 // confirm shows what would change, old beside new. Apply sends it.
@@ -181,7 +186,7 @@ function failed(spec, editor, mine, problem, changed) {
   if (problem.status === 412) {
     actions.replaceChildren(cancel());
     const reload = button("Reload", () => start(spec, mine), "primary");
-    warn(`Another client changed it after you opened this dialog. ${changed} Reload to see the present values.`, reload);
+    warn(["Another client changed it after you opened this dialog.", changed, "Reload to see the present values."].filter(Boolean).join(" "), reload);
     reload.focus();
     return;
   }

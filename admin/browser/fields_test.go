@@ -3,6 +3,7 @@ package browser
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -111,4 +112,35 @@ func whatOnlyTheServerFinds(p *tab) {
 		p.t.Errorf("something was changed: version %d after %d", got, before)
 	}
 	p.calm()
+}
+
+// whatOnlyTheLimiterFinds is said by the review too, also where there is nothing to fill in.
+func whatOnlyTheLimiterFinds(p *tab) {
+	reg := p.idle(nil)
+	l := limiter(p.t, quotient.Limit{InFlight: 30}, quotient.MaxKeys(1))
+	must(p.t, reg.Add("api", l))
+	for i := range 3 {
+		must(p.t, l.SetLimit(quotient.Rates(quotient.Rate{Unit: fmt.Sprint("unit", i), Events: 9, Per: time.Second})))
+	}
+	must(p.t, l.SetLimit(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(300)}, InFlight: 30}))
+	for _, key := range []string{"busy", "k"} {
+		permit, _ := l.TryAcquire(key)
+		p.t.Cleanup(permit.Release)
+	}
+	before := l.Stats().Version
+	p.open()
+	p.click("#limiter-api", "Change limit")
+	p.enter("Unit", "fourth")
+	p.press(kb.Enter)
+	p.until("a fourth unit is refused", `document.querySelector("dialog[open] [role=alert]")?.innerText
+		.includes("one more than the 3 units") && document.querySelector("dialog[open] input")`)
+	p.press(kb.Escape)
+	p.explainKey("k")
+	p.click("dialog[open]", "Reset this key")
+	p.until("a key that shares a gate is not reset", `document.querySelector("dialog[open] [role=alert]")?.innerText
+		.includes("shares a gate") && !document.querySelector("dialog[open] .compare")`)
+	if got := l.Stats().Version; got != before {
+		p.t.Errorf("something was changed: version %d after %d", got, before)
+	}
+	p.calm("answer 422", "network error: Failed to load resource")
 }

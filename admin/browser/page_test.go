@@ -222,20 +222,35 @@ func changeDryRun(p *tab, s *service) {
 	}
 }
 
+// conflict: that another client was faster is said by the review, or else when the change is applied.
 func conflict(p *tab, s *service) {
+	const said = `document.querySelector("dialog[open] [role=alert]")?.innerText.includes("Another client changed it") &&
+		document.activeElement.textContent === "Reload"`
+	faster := func(events float64) {
+		other := s.api.Stats().Limit
+		other.Rates[0].Events = events
+		must(p.t, s.api.SetLimit(other))
+	}
+	shows := func(events string) {
+		p.press(kb.Enter)
+		p.until("the values of now are shown", fmt.Sprintf(`document.querySelector('dialog[open] [data-field="rates[0].events"]')?.value === %q`, events))
+	}
 	p.click("#limiter-api", "Change limit")
 	p.enter("Events", "500")
-	other := s.api.Stats().Limit
-	other.Rates[0].Events = 360
-	must(p.t, s.api.SetLimit(other))
+	faster(360)
 	p.press(kb.Enter)
+	p.until("the review says it", said)
+	shows("360")
+	p.enter("Events", "500")
+	p.press(kb.Enter)
+	p.until("it is to be confirmed", compared)
+	faster(370)
 	p.click("dialog[open]", "Apply change")
-	p.until("the conflict is said", `document.querySelector("dialog[open] [role=alert]")?.innerText.includes("Another client changed it") && document.activeElement.textContent === "Reload"`)
-	if got := s.api.Stats().Limit.Rates[0].Events; got != 360 {
+	p.until("the conflict is said", said)
+	if got := s.api.Stats().Limit.Rates[0].Events; got != 370 {
 		p.t.Errorf("the other's change is lost: %v", got)
 	}
-	p.press(kb.Enter)
-	p.until("the values of now are shown", `document.querySelector('dialog[open] [data-field="rates[0].events"]')?.value === "360"`)
+	shows("370")
 	p.enter("Events", "330")
 	p.press(kb.Enter)
 	p.click("dialog[open]", "Apply change")

@@ -34,6 +34,7 @@ func TestPageAndItsServer(t *testing.T) {
 		"under a prefix":                 underAPrefix,
 		"numbers that make no sense":     senselessNumbers,
 		"what only the server finds":     whatOnlyTheServerFinds,
+		"what only the limiter finds":    whatOnlyTheLimiterFinds,
 	} {
 		t.Run(name, func(t *testing.T) { test(openTab(t, browser, "")) })
 	}

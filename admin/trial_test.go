@@ -1,0 +1,170 @@
+package admin
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/quotient-go/quotient"
+)
+
+func inUnit(unit string) quotient.Limit {
+	return quotient.Rates(quotient.Rate{Unit: unit, Events: 5, Per: 1e9})
+}
+
+// trialStates make limiters that refuse some changes.
+var trialStates = map[string]func(t *testing.T) *quotient.Limiter{
+	"fresh": func(t *testing.T) *quotient.Limiter { return newLimiter(t) },
+	"three units": func(t *testing.T) *quotient.Limiter {
+		l := newLimiter(t)
+		must(t, l.SetLimit(quotient.Limit{Rates: slices.Concat(inUnit("a").Rates, inUnit("b").Rates, inUnit("c").Rates)}))
+		return l
+	},
+	"64 plans": func(t *testing.T) *quotient.Limiter {
+		l := newLimiter(t)
+		for i := range 64 {
+			must(t, l.SetPlan(fmt.Sprint("plan-", i), &quotient.Limit{Deny: true}))
+		}
+		must(t, l.SetPlan("plan-1", nil))
+		return l
+	},
+	"all overrides": func(t *testing.T) *quotient.Limiter {
+		l := newLimiter(t, quotient.MaxKeys(2))
+		must(t, l.Override("k", &quotient.Limit{InFlight: 3}))
+		return l
+	},
+	"a shared gate": func(t *testing.T) *quotient.Limiter {
+		l := newLimiter(t, quotient.MaxKeys(1))
+		must(t, l.SetLimit(quotient.Limit{InFlight: 5}))
+		hold(t, l, "busy")
+		hold(t, l, "k")
+		return l
+	},
+	"no room": func(t *testing.T) *quotient.Limiter {
+		l := newLimiter(t, quotient.MaxKeys(2))
+		for _, key := range []string{"a", "b", "c"} {
+			must(t, l.Override(key, &quotient.Limit{InFlight: 3}))
+			hold(t, l, key)
+			must(t, l.Override(key, nil))
+		}
+		return l
+	},
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hold keeps a key busy until the test ends.
+func hold(t *testing.T, l *quotient.Limiter, key string) {
+	t.Helper()
+	p, d := l.TryAcquire(key)
+	if !d.OK {
+		t.Fatal(key, d)
+	}
+	t.Cleanup(p.Release)
+}
+
+const (
+	oneUnit = `{"rates":[{"unit":"new","events":5,"per_seconds":1}]}`
+	known   = `{"rates":[{"unit":"a","events":5,"per_seconds":1}],"in_flight":2}`
+)
+
+// trialRequests are changes, by path.
+var trialRequests = map[string][]string{
+	"/limit": {oneUnit, known, `{"deny":true}`, `{"rates":[{"events":-1,"per_seconds":1}]}`},
+	"/plan": {
+		`{"plan":"new","limit":` + oneUnit + `}`, `{"plan":"new","limit":` + known + `}`, `{"plan":"plan-1","limit":` + known + `}`,
+		`{"plan":"plan-2","limit":` + oneUnit + `}`, `{"plan":"plan-2","limit":null}`, `{"plan":"new","limit":null}`, `{"plan":"?","limit":null}`,
+	},
+	"/override": {
+		`{"key":"k","limit":` + oneUnit + `}`, `{"key":"k","limit":` + known + `}`, `{"key":"k","limit":{"deny":true}}`, `{"key":"k","limit":null}`,
+		`{"key":"new","limit":` + known + `}`, `{"key":"new","limit":null}`, `{"key":"new"}`,
+	},
+	"/reset":    {`{"key":"k"}`, `{"key":"new"}`, `{}`},
+	"/dry-run":  {`{"dry_run":true}`, `{"dry_run":false}`, `{}`},
+	"/replicas": {`{"replicas":4,"ordinal":2}`, `{"replicas":1}`, `{"replicas":0}`, `{"replicas":4,"ttl_seconds":9}`},
+}
+
+// wantRefused is how many of the changes each state refuses with 422.
+var wantRefused = map[string]int{"fresh": 0, "three units": 4, "64 plans": 2, "all overrides": 1, "a shared gate": 4, "no room": 4}
+
+// TestTrialIsTheChange: with validate=1 each PUT has the status and the problem that it has without, on a limiter in the same state, and
+// changes nothing.
+func TestTrialIsTheChange(t *testing.T) {
+	for name, state := range trialStates {
+		refused := 0
+		for path, bodies := range trialRequests {
+			for _, body := range bodies {
+				for _, tag := range []string{"", "right", `"wrong"`} {
+					t.Run(fmt.Sprint(name, path, body, tag), func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) {
+							if status := tryAndChange(t, state(t), path, body, tag); status == http.StatusUnprocessableEntity && tag == "" {
+								refused++
+							}
+						})
+					})
+				}
+			}
+		}
+		if refused != wantRefused[name] {
+			t.Errorf("%s: %d changes are refused, want %d", name, refused, wantRefused[name])
+		}
+	}
+}
+
+// tryAndChange validates a change and then makes it, and returns the status of both.
+func tryAndChange(t *testing.T, l *quotient.Limiter, path, body, tag string) int {
+	t.Helper()
+	h := quiet(t, l)
+	if tag == "right" {
+		tag = get("/state").send(h).Header().Get("ETag")
+	}
+	send := func(path string) (int, Problem) {
+		req := request{method: "PUT", path: path, body: body, header: http.Header{}}
+		if tag != "" {
+			req.header.Set("If-Match", tag)
+		}
+		rec := req.send(h)
+		if rec.Code == http.StatusOK {
+			return rec.Code, Problem{}
+		}
+		return rec.Code, decode[Problem](t, rec)
+	}
+	type sight struct {
+		stats     quotient.Stats
+		overrides map[string]quotient.Limit
+		k         quotient.Explanation
+	}
+	look := func() sight { return sight{l.Stats(), maps.Clone(l.Overrides()), l.Explain("k")} }
+	before := look()
+	status, bad := send(path + "?validate=1")
+	if after := look(); !reflect.DeepEqual(after, before) {
+		t.Errorf("validation changes\n%+v to\n%+v", before, after)
+	}
+	if changed, problem := send(path); changed != status || problem != bad {
+		t.Errorf("validated: %d %+v\nchanged: %d %+v", status, bad, changed, problem)
+	}
+	return status
+}
+
+// TestTrialLearnsNoUnit: a unit that was only tried does not count as one of the three.
+func TestTrialLearnsNoUnit(t *testing.T) {
+	l := newLimiter(t)
+	h := quiet(t, l)
+	for i := range 4 {
+		limit := fmt.Sprintf(`{"rates":[{"unit":"unit-%d","events":5,"per_seconds":1}]}`, i)
+		for path, body := range map[string]string{"/limit": limit, "/plan": `{"plan":"p","limit":` + limit + `}`, "/override": `{"key":"k","limit":` + limit + `}`} {
+			if rec := (request{method: "PUT", path: path + "?validate=1", body: body}).send(h); rec.Code != http.StatusOK {
+				t.Errorf("%s %s: %d %s", path, body, rec.Code, rec.Body)
+			}
+		}
+	}
+}
