@@ -10,17 +10,17 @@ import (
 	"github.com/quotient-go/quotient/httplimit"
 )
 
-// KeyFunc names what a request is limited by, as httplimit.KeyFunc does for an http.Request. Keys of more
-// than 256 bytes are hashed.
+// KeyFunc returns the key that a request is limited by, as httplimit.KeyFunc does for an http.Request. Keys
+// of more than 256 bytes are hashed.
 type KeyFunc func(*echo.Context) string
 
 // unmatched is the key of all requests that no route takes, as in httplimit.
 const unmatched = "(unmatched)"
 
-// Route returns a KeyFunc that limits by method and route, such as "GET /items/:id", whatever stands in the
-// parameters. All requests that no route takes share one key, and so do all under echo.Echo.Pre, which comes
-// before the routes. Methods that are not in RFC 9110 or RFC 5789 count as one, "OTHER": echo names the route
-// also for a method that it does not take.
+// Route returns a KeyFunc that limits by method and route, such as "GET /items/:id", for all values of the
+// parameters. All requests without a route share one key. So do all requests under echo.Echo.Pre, which
+// runs before the routes. Methods that are not in RFC 9110 or RFC 5789 count as one, "OTHER", since echo
+// also returns the route for a method that the route does not accept.
 func Route() KeyFunc {
 	return func(c *echo.Context) string {
 		if c.Path() == "" {
@@ -32,8 +32,8 @@ func Route() KeyFunc {
 
 var methodPattern = httplimit.MethodPattern(nil)
 
-// Request returns a KeyFunc that limits by what key makes of the http.Request, such as httplimit.ClientAddr.
-// For routes use Route, which names the method too. Request panics if key is nil.
+// Request returns a KeyFunc that limits by the key of the http.Request, with a function such as
+// httplimit.ClientAddr. For routes use Route, which includes the method. Request panics if key is nil.
 func Request(key httplimit.KeyFunc) KeyFunc {
 	if key == nil {
 		panic("echolimit: Request: the key function is nil")
@@ -41,18 +41,18 @@ func Request(key httplimit.KeyFunc) KeyFunc {
 	return func(c *echo.Context) string { return key(c.Request()) }
 }
 
-// Middleware puts l in front of a handler: of one route, of a group, or, by echo.Echo.Use, of all. A request
-// that is refused is answered, no error is returned, and the handler is not called; what stands in front of
-// the limiter sees the status in the echo.Response. The permit is given back when the handler has returned or
+// Middleware puts l in front of a handler: of one route, of a group, or, by echo.Echo.Use, of all. It
+// answers a refused request, returns no error, and does not call the handler. Middleware in front of the
+// limiter sees the status in the echo.Response. The permit is released when the handler has returned or
 // panicked.
 //
-// An error of the handler is returned as it is. Where the limiter's policy learns, or the request asks for
-// another protocol, the handler sees another http.ResponseWriter, which echo.UnwrapResponse knows. Its error
-// is then answered (echo.Echo.HTTPErrorHandler) and not returned, unless an answer has begun: the policy
-// learns from the answer, and echo's error handler is to answer once. A logging middleware in front sees the
-// status that was sent, and one that is to see the error stands behind the limiter.
+// An error of the handler is returned unchanged, with one exception: the limiter's policy learns, or the
+// request asks for another protocol. The handler then sees another http.ResponseWriter, which
+// echo.UnwrapResponse knows. Its error is answered (echo.Echo.HTTPErrorHandler) and not returned, unless an
+// answer has begun. The policy learns from that answer, and echo's error handler must answer only once. A
+// logging middleware in front sees the status that was sent. To see the error, put it behind the limiter.
 //
-// The handlers that come out are safe for use by many goroutines. Middleware panics if l or key is nil.
+// The returned handlers are safe for use by many goroutines. Middleware panics if l or key is nil.
 func Middleware(l *quotient.Limiter, key KeyFunc, opts ...httplimit.Option) echo.MiddlewareFunc {
 	serve := httplimit.Around(l, opts...)
 	if key == nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/quotient-go/quotient/httplimit"
 )
 
-// KeyFunc names what a request is limited by, as httplimit.KeyFunc does for an http.Request. Keys of more
-// than 256 bytes are hashed.
+// KeyFunc returns the key that a request is limited by, as httplimit.KeyFunc does for an http.Request. Keys
+// of more than 256 bytes are hashed.
 type KeyFunc func(*gin.Context) string
 
 // unmatched is the key of all requests that no route takes, as in httplimit.
 const unmatched = "(unmatched)"
 
-// Route returns a KeyFunc that limits by method and route, such as "GET /items/:id", whatever stands in the
-// parameters. All requests that no route takes share one key.
+// Route returns a KeyFunc that limits by method and route, such as "GET /items/:id", for all values of the
+// parameters. All requests without a route share one key.
 func Route() KeyFunc {
 	return func(c *gin.Context) string {
 		if c.FullPath() == "" {
@@ -28,8 +28,9 @@ func Route() KeyFunc {
 	}
 }
 
-// Request returns a KeyFunc that limits by what key makes of the http.Request, such as httplimit.ClientAddr.
-// The pattern of net/http's own ServeMux is none of gin's: use Route for that. Request panics if key is nil.
+// Request returns a KeyFunc that limits by the key of the http.Request, with a function such as
+// httplimit.ClientAddr. httplimit.Pattern knows only the routes of net/http's ServeMux: use Route for those
+// of gin. Request panics if key is nil.
 func Request(key httplimit.KeyFunc) KeyFunc {
 	if key == nil {
 		panic("ginlimit: Request: the key function is nil")
@@ -37,12 +38,12 @@ func Request(key httplimit.KeyFunc) KeyFunc {
 	return func(c *gin.Context) string { return key(c.Request) }
 }
 
-// Middleware returns a handler that puts l in front of those that come after it: of one route, of a group,
-// or, by gin.Engine.Use, of all. A request that is refused is answered, and the chain is aborted: what comes
-// after is not called, and what came before sees the status. The permit is given back when the handlers have
-// returned or panicked.
+// Middleware returns a handler that puts l in front of the handlers after it: of one route, of a group, or,
+// by gin.Engine.Use, of all. It answers a refused request and aborts the chain: later handlers are not
+// called, and earlier ones see the status. The permit is released when the handlers have returned or
+// panicked.
 //
-// Where the limiter's policy learns, or the request asks for another protocol, the handlers see another
+// If the limiter's policy learns, or the request asks for another protocol, the handlers see another
 // gin.ResponseWriter in gin.Context.Writer. It has the methods of the original one.
 //
 // The handler is safe for use by many goroutines. Middleware panics if l or key is nil.

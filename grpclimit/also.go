@@ -5,17 +5,17 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// Also has each call be admitted by l too, under the key that key names there: a tenant's rate is the
-// interceptor's own limiter, and a method's slots are l. All limiters admit a call or none takes anything
-// (quotient.TryAcquireAll). Several options add up; their limiters are called in order, behind the
+// Also requires that l admits each call too, under the key that key returns. For example, a tenant's rate
+// is the interceptor's own limiter, and a method's slots are l. All limiters admit a call or none takes
+// anything (quotient.TryAcquireAll). Several options add up; their limiters are called in order, after the
 // interceptor's own.
 //
 // A refusal is that of the first limiter that refuses: its reason, its rule and its RetryInfo. A call holds
 // the permits of all limiters until it is over, and all policies that learn get its feedback. PriorityBy
-// concerns the interceptor's own limiter.
+// applies to the interceptor's own limiter.
 //
 // Calls do not wait: a client's call too is refused at once. The function that takes the options panics if
-// Wait comes with Also. Also panics if l or key is nil.
+// Wait is combined with Also. Also panics if l or key is nil.
 func Also(l *quotient.Limiter, key KeyFunc) Option {
 	if l == nil {
 		panic("grpclimit: Also: the limiter is nil")

@@ -14,12 +14,12 @@ import (
 )
 
 // Client returns the options that make all calls and streams of a client wait for l, as UnaryClient and
-// StreamClient do: both interceptors, chained behind those that are there. Those that are passed to
-// grpc.NewClient before them run outside of the limit, those that are passed after them inside.
+// StreamClient do. Both interceptors are chained behind the existing ones. Interceptors that are passed to
+// grpc.NewClient before them run outside the limit, and later ones inside it.
 //
-// A call that waits nearly until its deadline is sent too late for an answer: set Wait well below the
-// timeouts of the calls, as UnaryClient explains. Client panics if l or key is nil, or if Wait stands beside
-// Also.
+// A call that waits nearly until its deadline is sent too late for an answer. So set Wait well below the
+// timeouts of the calls, as UnaryClient explains. Client panics if l or key is nil, or if Wait is combined
+// with Also.
 func Client(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(UnaryClient(l, key, opts...)),
@@ -27,17 +27,18 @@ func Client(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.DialOption 
 	}
 }
 
-// UnaryClient returns an interceptor that makes a client's unary calls wait for l before they are sent, until
-// their contexts end or for the max of Wait. With Also they do not wait: what is over a limit is refused at
-// once. Where the server is the judge of the limit, give l a policy that learns, and quotient.BeyondShare.
+// UnaryClient returns an interceptor that makes a client's unary calls wait for l before they are sent,
+// until their contexts end or for the max of Wait. With Also they do not wait: a call that is over a limit
+// is refused at once. If the server enforces the limit, give l a policy that learns, and
+// quotient.BeyondShare.
 //
 // A call whose turn is known to come after its deadline is refused at once: codes.ResourceExhausted, with
-// quotient.ReasonDeadline. One whose turn comes just before its deadline is sent, and has no time left for
-// its answer. A client that asks for more than it may has many of its calls end so, and each takes from the
-// rate. So set Wait below the timeouts of the calls, by as much as an answer takes:
-// Wait(200*time.Millisecond) for 300.
+// quotient.ReasonDeadline. A call whose turn comes just before its deadline is sent, and has no time left
+// for its answer. Many calls of a client that exceeds its limit end so, and each uses a part of the rate.
+// So set Wait below the timeouts of the calls, by the time that an answer takes: Wait(200*time.Millisecond)
+// for a timeout of 300 ms.
 //
-// It is safe for use by many goroutines. UnaryClient panics if l or key is nil, or if Wait stands beside
+// It is safe for use by many goroutines. UnaryClient panics if l or key is nil, or if Wait is combined with
 // Also.
 func UnaryClient(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.UnaryClientInterceptor {
 	g := newGuard("UnaryClient", l, key, Forever, opts)
@@ -52,13 +53,14 @@ func UnaryClient(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.UnaryCli
 }
 
 // StreamClient returns an interceptor that makes a client's streams wait for l before they are opened, as
-// UnaryClient does. A stream holds its permit until it is over. It is over when Header, SendMsg or RecvMsg
-// has failed (io.EOF of SendMsg is for RecvMsg to explain), or when the context has ended. A method that does
-// not stream answers is over when its only answer has come. gRPC wants one of these of every stream;
-// quotient.MaxHold gives the permits of forgotten ones back.
+// UnaryClient does. A stream holds its permit until it is over. That is so when Header, SendMsg or RecvMsg
+// has failed, or when the context has ended. io.EOF of SendMsg does not end it, since RecvMsg then returns
+// the reason. A method that does not stream answers is over when its only answer has arrived. gRPC itself
+// requires each stream to end in one of these ways. quotient.MaxHold reclaims the permits of forgotten
+// streams.
 //
-// It is safe for use by many goroutines. StreamClient panics if l or key is nil, or if Wait stands
-// beside Also.
+// It is safe for use by many goroutines. StreamClient panics if l or key is nil, or if Wait is combined
+// with Also.
 func StreamClient(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.StreamClientInterceptor {
 	g := newGuard("StreamClient", l, key, Forever, opts)
 	return func(

@@ -10,30 +10,30 @@ import (
 	"github.com/quotient-go/quotient/httplimit"
 )
 
-// Call is a call that asks for its permit.
+// Call is a call before its permit.
 type Call struct {
 	Context context.Context // of the call
 	Method  string          // in full, as in /package.Service/Method
 	Target  string          // what a client was made to connect to; empty on a server
 }
 
-// KeyFunc names what a call is limited by. Calls with equal keys share one quota, so a key must not hold
-// anything that a client can vary for free. It is called once a call, from many goroutines at a time. A key
-// of more than 256 bytes is replaced by its SHA-256.
+// KeyFunc returns the key that a call is limited by. Calls with equal keys share one quota, so a key must
+// not contain anything that a client can vary for free. It is called once a call, from many goroutines at a
+// time. A key of more than 256 bytes is replaced by its SHA-256.
 type KeyFunc func(Call) string
 
 // FullMethod returns a KeyFunc that limits by the full name of the method. On a server with an
-// UnknownServiceHandler clients choose it.
+// UnknownServiceHandler clients choose that name.
 func FullMethod() KeyFunc { return func(c Call) string { return c.Method } }
 
 // Target returns a KeyFunc that limits by the target of the client's connection, such as "dns:///host:443".
 // On a server all calls share the key "".
 func Target() KeyFunc { return func(c Call) string { return c.Target } }
 
-// Metadata returns a KeyFunc that limits by the first value of a metadata key, whose case does not matter. On
-// a server that is what came, on a client what is sent. Calls without it share the key "" with those that
-// send it empty. A client chooses the value: use it behind something that has checked it, or a client has as
-// many quotas as it can invent values.
+// Metadata returns a KeyFunc that limits by the first value of a metadata key, whose case does not matter.
+// On a server that is the incoming metadata, on a client the outgoing. Calls without it share the key ""
+// with those that send it empty. A client chooses the value: use it behind a check of the value, or a
+// client has as many quotas as it can invent values.
 func Metadata(name string) KeyFunc {
 	return func(c Call) string {
 		var values []string
@@ -50,8 +50,8 @@ func Metadata(name string) KeyFunc {
 }
 
 // Peer returns a KeyFunc that limits a server's calls by the client's address, as httplimit.ClientAddr does
-// without trusted networks: IPv6 addresses share a key with their /64. Behind a proxy that is the proxy's.
-// Calls without a peer that has an IP address share one key, as all do on a client.
+// without trusted networks: IPv6 addresses share a key with their /64. Behind a proxy it is the proxy's
+// address. Calls without a peer that has an IP address share one key. On a client all calls do.
 func Peer() KeyFunc {
 	clientAddr := httplimit.ClientAddr()
 	return func(c Call) string {

@@ -12,16 +12,16 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// Refused reports whether err is a refusal by a limiter of quotient, and returns the decision. The limiter is
-// one of this process, or one of the server, whose status says so. A server may also pass on the refusal of
-// another one. nil is no refusal.
+// Refused reports whether err is a refusal by a limiter of quotient, and returns the decision. The limiter
+// may be in this process, or in the server whose status err holds. A server may also forward the refusal of
+// another server. A nil err is no refusal.
 //
-// RetryAfter is when to come again: a second where that is not known, as for slots, and 0 where waiting does
-// not help or the server names no time. That of a server is 24 hours at most. Reason is quotient.ReasonNone
-// if the server has a reason that this version does not know.
+// RetryAfter is the time until a retry: a second if that is not known, as for slots, and 0 if waiting does
+// not help or the server names no time. From a server it is 24 hours at most. Reason is quotient.ReasonNone
+// if this version does not know the server's reason.
 //
-// A server says Reason, Rule and RetryAfter, and no numbers of the rule. Its Rule is empty where no single
-// one refused, is cut after 128 bytes, and has no control characters.
+// A server reports Reason, Rule and RetryAfter, and no numbers of the rule. Its Rule is empty if no single
+// rule refused, is cut after 128 bytes, and has no control characters.
 func Refused(err error) (d quotient.Decision, ok bool) {
 	if limited, ok := errors.AsType[*quotient.LimitedError](err); ok {
 		if limited == nil {

@@ -8,11 +8,11 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// Server returns the options that put l in front of all methods of a server, unary and streaming: both
-// interceptors, chained behind those that are there. Those that are passed to grpc.NewServer before them run
-// outside of the limit, those that are passed after them inside. Except lets single methods pass.
+// Server returns the options that put l in front of all methods of a server, unary and streaming. Both
+// interceptors are chained behind the existing ones. Interceptors that are passed to grpc.NewServer before
+// them run outside the limit, and later ones inside it. Except lets single methods pass.
 //
-// Server panics if l or key is nil, or if Wait comes with Also.
+// Server panics if l or key is nil, or if Wait is combined with Also.
 func Server(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(UnaryServer(l, key, opts...)),
@@ -20,8 +20,8 @@ func Server(l *quotient.Limiter, key KeyFunc, opts ...Option) []grpc.ServerOptio
 	}
 }
 
-// UnaryServer returns an interceptor that puts l in front of a server's unary methods. It is safe for use by
-// many goroutines. UnaryServer panics if l or key is nil, or if Wait comes with Also.
+// UnaryServer returns an interceptor that puts l in front of a server's unary methods. It is safe for use
+// by many goroutines. UnaryServer panics if l or key is nil, or if Wait is combined with Also.
 func UnaryServer(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.UnaryServerInterceptor {
 	g := newGuard("UnaryServer", l, key, 0, opts)
 	return func(
@@ -35,9 +35,9 @@ func UnaryServer(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.UnarySer
 	}
 }
 
-// StreamServer returns an interceptor that puts l in front of a server's streaming methods: a stream takes
+// StreamServer returns an interceptor that puts l in front of a server's streaming methods. A stream takes
 // one permit, whatever is sent over it. It is safe for use by many goroutines. StreamServer panics if l or
-// key is nil, or if Wait comes with Also.
+// key is nil, or if Wait is combined with Also.
 func StreamServer(l *quotient.Limiter, key KeyFunc, opts ...Option) grpc.StreamServerInterceptor {
 	g := newGuard("StreamServer", l, key, 0, opts)
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {

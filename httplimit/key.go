@@ -9,14 +9,13 @@ import (
 	"strings"
 )
 
-// KeyFunc names what a request is limited by. Requests with equal keys share
-// one quota, so a key must not hold anything that a client can vary for free.
-// It is called once a request, from many goroutines at a time, and must not
-// change the request.
+// KeyFunc returns the key that a request is limited by. Requests with equal keys share one quota, so a key
+// must not contain anything that a client can vary for free. It is called once a request, from many
+// goroutines at a time, and must not change the request.
 //
-// Middleware and Transport accept keys of any length. One of more than 256 bytes is replaced by its SHA-256,
-// as the key functions of this package do, and so is one that looks like such a hash. So no key is equal to
-// another one's hash.
+// Middleware and Transport accept keys of any length. A key of more than 256 bytes is replaced by its
+// SHA-256, as the key functions of this package do. A key that looks like such a hash is replaced too. So
+// no key equals the hash of another key.
 type KeyFunc func(*http.Request) string
 
 // maxKey is the longest key, in bytes, that is kept as it is. A longer one is

@@ -19,8 +19,8 @@ import (
 // of arrival. The status of a refusal is
 //
 //   - 429 as a rule;
-//   - 503 if the reason is this replica and not the rate: its share is smaller than one request, it has no
-//     room for a new key, or it does not know its pool yet;
+//   - 503 if this replica's share is smaller than one request, if it has no room for a new key, or if it
+//     does not know its pool yet;
 //   - 503 if the request's context, or that of Drain, ends while the request waits;
 //   - 413 if the request is larger than the limit ever allows (WeightBy, CostBy).
 //
