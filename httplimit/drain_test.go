@@ -280,9 +280,9 @@ func TestDetailOfEveryReason(t *testing.T) {
 		`The quota of the limit "minute" of tokens is used up. Try again in 3 seconds.`,
 		"Too many requests are waiting already. Try again in 3 seconds.",
 		"Requests of this client are refused. Trying again does not help.",
-		"As many requests as may be are being served. Try again in 3 seconds.",
-		"The request would have to wait for longer than it may. Try again in 3 seconds.",
-		"The service can take no more requests for the moment. Try again in 3 seconds.",
+		"The limit of concurrent requests is reached. Try again in 3 seconds.",
+		"The request would have to wait longer than allowed. Try again in 3 seconds.",
+		"The service can accept no more requests for the moment. Try again in 3 seconds.",
 		`The request is larger than the limit "minute" of tokens ever allows. A smaller request may pass.`,
 	} {
 		if !seen[want] {

@@ -52,9 +52,9 @@ var both = quotient.Limit{Rates: hourly.Rates, InFlight: 1}
 
 const (
 	usedUp  = `The quota of the limit "hour" is used up. Try again in `
-	served  = "As many requests as may be are being served. Try again in 1 second."
-	tooLate = "The request would have to wait for longer than it may. Try again in "
-	reduced = "The service can take no more requests for the moment. Try again in "
+	served  = "The limit of concurrent requests is reached. Try again in 1 second."
+	tooLate = "The request would have to wait longer than allowed. Try again in "
+	reduced = "The service can accept no more requests for the moment. Try again in "
 )
 
 // shortages are all that a request which may wait for a minute can be refused for.

@@ -112,7 +112,7 @@ func (no *refusal) body() []byte {
 // detail is what has happened in a sentence or two. It names the rule, and neither the key nor the numbers of
 // the limit.
 func (no *refusal) detail() string {
-	text := "The service can take no more requests for the moment."
+	text := "The service can accept no more requests for the moment."
 	switch no.Reason {
 	case quotient.ReasonDenied:
 		return "Requests of this client are refused. Trying again does not help."
@@ -121,11 +121,11 @@ func (no *refusal) detail() string {
 	case quotient.ReasonRate:
 		text = fmt.Sprintf("The quota of %s is used up.", no.ruleName())
 	case quotient.ReasonInFlight:
-		text = "As many requests as may be are being served."
+		text = "The limit of concurrent requests is reached."
 	case quotient.ReasonQueue:
 		text = "Too many requests are waiting already."
 	case quotient.ReasonWait, quotient.ReasonDeadline:
-		text = "The request would have to wait for longer than it may."
+		text = "The request would have to wait longer than allowed."
 	}
 	seconds := no.seconds()
 	if seconds == 1 {

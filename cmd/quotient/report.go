@@ -35,7 +35,7 @@ func (s *service) reportStart() {
 	}
 	for _, name := range sortedKeys(f.Limiters) {
 		l := f.Limiters[name]
-		s.log.Info("limiter", "name", name, "limit", l.Limit.String(), "over", modeOf(l), "plans", len(l.Plans),
+		s.log.Info("limiter", "name", name, "limit", l.Limit.String(), "over_limit", modeOf(l), "plans", len(l.Plans),
 			"policy", l.Policy)
 	}
 	replicas := strconv.Itoa(f.Pool.Replicas)
