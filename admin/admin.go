@@ -1,72 +1,79 @@
-// Package admin is the operator's side of the limiters of one process: a JSON API over HTTP, a page that uses it, and a Go [Client].
+// Package admin lets operators observe and change the limiters of one process: a JSON API over HTTP, a page
+// that uses it, and a Go [Client].
 //
-//	GET /            the page, and what it needs under /assets/
+//	GET /            the page, with its files under /assets/
 //	GET /openapi.json the API in OpenAPI 3.1: fields, ranges, examples
-//	GET /state       what the limiters are doing now; ?history=1: and did in the last two minutes
+//	GET /state       the current state of the limiters; ?history=1 adds the last two minutes
 //	GET /events      the state once a second, as server-sent events
 //	GET /keys?top=20 the hottest keys
 //	GET /explain?key=K the state of one key, and the answer to its next request; &plan=paid: in that plan
 //	PUT /replicas    {"replicas":4,"ordinal":2,"ttl_seconds":600}: the pool, for ten minutes; "weight" too
 //	PUT /limit       {"rates":[{"events":100,"per_seconds":1}],"in_flight":10}
-//	PUT /plan        {"plan":"paid","limit":{...}}: the limit of a plan; null takes it off
-//	PUT /override    {"key":"K","limit":{...}}: the limit of one key; null takes it off
+//	PUT /plan        {"plan":"paid","limit":{...}}: the limit of a plan; null removes it
+//	PUT /override    {"key":"K","limit":{...}}: the limit of one key; null removes it
 //	PUT /reset       {"key":"K"}: the key starts fresh
 //	PUT /dry-run     {"dry_run":true}
-//	GET /leases      the semaphores of a lease service; ?semaphore=A: its holders and those that wait
+//	GET /leases      the semaphores of a lease service; ?semaphore=A: its holders and waiters
 //	POST /leases/break {"semaphore":"A","peer":"42","token":"7"}: take a lock from its holder
 //
 // The body of a write is JSON, and its Content-Type must be application/json:
 //
 //	curl -X PUT -H 'Content-Type: application/json' -d '{"replicas":4}' localhost:9091/replicas
 //
-// A key that is not UTF-8 has "key_base64" beside "key" in answers, and is asked for with key_base64 in place of key.
+// If a key is not UTF-8, answers have "key_base64" beside "key", and requests have key_base64 in place of
+// key.
 //
-// ?limiter=NAME chooses one of several limiters; it may be left out when there is one, and PUT /replicas and
-// GET /state without it mean all. Every PUT replaces what it names as a whole and answers with the new state.
-// A state of one limiter has an ETag, which stands for its configuration and not for its counters. A PUT with
-// If-Match does nothing, and answers 412, when another client has changed it since. That holds among the
-// writers of one Handler; a program that calls SetLimit itself is not held up.
+// ?limiter=NAME selects one of several limiters. It may be absent if there is only one. PUT /replicas and
+// GET /state without it apply to all. Every PUT replaces what it names as a whole and answers with the new
+// state.
 //
-// With ?validate=1 a PUT is checked and changes nothing. The answer is the state as it stands, or the
-// refusal that the change would have now, also one with 412 or 422.
+// The state of one limiter has an ETag, which depends on its configuration and not on its counters. A PUT
+// with If-Match changes nothing and answers 412 if another client has changed the configuration since. That
+// covers the writers of one Handler; a program that calls SetLimit itself is not checked.
 //
-// State.Process.Replica names the replica that answers, and State.May lists what the caller may do there.
-// See [Replica].
+// With ?validate=1 a PUT changes nothing. The answer is the present state, or the refusal that the change
+// would get now, including 412 and 422.
 //
-// Every answer but the page is JSON and is never cached. Durations are seconds. A refusal is an application/problem+json document (RFC 9457);
-// when one field of the request is to blame it has the members "field", "value" and "range". See [Problem].
+// State.Process.Replica is the name of the replica that answers, and State.May lists what the caller may do
+// there. See [Replica].
+//
+// Every answer except the page is JSON and is never cached. Durations are in seconds. A refusal is an
+// application/problem+json document (RFC 9457). If one field of the request is wrong, it has the members
+// "field", "value" and "range". See [Problem].
 //
 // # Access
 //
-// Without a [Token] or [MutualTLS] only connections over the loopback interface or a Unix socket are served.
-// Such a listener leaves two ways open to web pages in a browser on the same machine, and the handler closes
-// both. Only requests whose Host is the loopback interface or named with [AllowHosts] are answered: a rebound
-// DNS name is not. With credentials the address that the connection came to is another such host. Neither reads nor writes may come from a page of another origin. A reverse proxy on the
-// same machine looks like the machine itself: give the handler a token when there is one. Requests that say
-// that they were forwarded (X-Forwarded-For, Forwarded, X-Real-IP, Via) are refused without; a proxy that
-// says nothing looks like a browser.
+// Without a [Token] or [MutualTLS] the handler serves only connections over the loopback interface or a
+// Unix socket. A web page in a browser on the same machine could reach such a listener in two ways, and the
+// handler closes both. It answers only requests whose Host is the loopback interface or named with
+// [AllowHosts], so a rebound DNS name has no effect. With credentials the address of the connection is
+// allowed too. A page of another origin can neither read nor write.
+//
+// A reverse proxy on the same machine looks like the machine itself: give the handler a token if there is
+// one. Without a token it refuses requests with a header of a proxy (X-Forwarded-For, Forwarded, X-Real-IP,
+// Via). A proxy that adds none looks like a browser.
 //
 // # The page and its token
 //
-// The page asks for a token when the handler requires one, and sends it with each request. The tab keeps it in
-// its session storage, under the path of the page. So a reload keeps it, and of the other tabs only a duplicate
-// has it. It is removed when the tab is closed, when a request gets 401, and by "Forget the token". Scripts of
-// the same origin can read it: do not serve other people's pages on the host and port of this one. Where a
-// browser forbids storage the token lasts until the next load. With a [ReadOnlyToken] the page has no buttons
-// for changes.
+// The page asks for a token when the handler requires one, and sends it with each request. The tab keeps it
+// in its session storage, under the path of the page. So a reload keeps it, and no other tab has it except
+// a duplicate. It is removed when the tab is closed, when a request gets 401, and by "Forget the token".
+// Scripts of the same origin can read it: do not serve other people's pages on the host and port of this
+// one. If a browser forbids storage, the token lasts until the next load. With a [ReadOnlyToken] the page
+// has no buttons for changes.
 //
 // # What the program adds
 //
-// [File] shows the configuration file, [Tables] whatever else operators should see, [WithLeases] a lease
-// service. [Mount] serves a handler of the program's under the same access rules, such as metrics.
-// [MountOpen] serves one to all, such as health and readiness. Mounted handlers are not in the OpenAPI
-// document.
+// [File] shows the configuration file, [Tables] shows tables of your own, and [WithLeases] shows a lease
+// service. [Mount] serves another handler of the program with the same access rules, such as metrics.
+// [MountOpen] serves one to all clients, such as health and readiness. Mounted handlers are not in the
+// OpenAPI document.
 //
 // # Listeners
 //
-// [Handler.Listen] and [Handler.Serve] are a listener and a server with time-outs. A program with an
-// http.Server of its own sets at least its ReadHeaderTimeout and ReadTimeout, and bounds its connections:
-// there strangers can take all of them.
+// [Handler.Listen] and [Handler.Serve] provide a listener and a server with time-outs. If you use an
+// http.Server of your own, set at least its ReadHeaderTimeout and ReadTimeout, and bound its connections:
+// otherwise clients without credentials can occupy all of them.
 package admin
 
 import (
@@ -84,14 +91,16 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// An Option changes what New makes. New reports those that make no sense.
+// An Option changes what New makes. New returns an error for an invalid one.
 type Option func(*handler)
 
-// AllowHosts lets the handler also answer requests for these hosts, on any port. A host is a name
-// or an address without a port; case and a dot at the end do not matter. New refuses what no request can match: an empty host, a port, a
-// scheme, a wildcard, letters beyond ASCII (browsers send the xn-- form).
-// Loopback hosts (localhost, 127.0.0.0/8, ::1) are always allowed. With a [Token] or [MutualTLS] so is the
-// address that the connection came to: Prometheus asks a pod by its address.
+// AllowHosts lets the handler also answer requests for these hosts, on any port. A host is a name or an
+// address without a port; case and a dot at the end do not matter. New returns an error for a host that no
+// request can have. Examples are an empty host, a port, a scheme, a wildcard, and letters beyond ASCII
+// (browsers send the xn-- form).
+//
+// Loopback hosts (localhost, 127.0.0.0/8, ::1) are always allowed. With a [Token] or [MutualTLS] the
+// address of the connection is allowed too, since Prometheus uses the address of a pod.
 func AllowHosts(hosts ...string) Option {
 	return func(h *handler) {
 		for _, host := range hosts {
@@ -165,7 +174,8 @@ type handler struct {
 	writing sync.Mutex // one change at a time: what If-Match was compared with is what is changed, and logged old values form a chain
 }
 
-// New returns the API of the limiters in reg, which must not be nil; limiters that are added or removed later come and go.
+// New returns the API of the limiters in reg, which must not be nil. It follows limiters that are added to
+// reg or removed later.
 func New(reg *quotient.Registry, opts ...Option) (*Handler, error) {
 	if reg == nil {
 		return nil, errors.New("admin: New: registry: nil")

@@ -24,8 +24,9 @@ const (
 	maxAnswer     = 64 << 20         // bytes; the state of a thousand limiters with a thousand overrides each has more, but no process has those
 )
 
-// Client speaks to a Handler. It is safe for concurrent use. Its methods return a *Problem when the handler refuses, which is ErrConflict
-// by errors.Is when an IfMatch did not hold. An empty limiter means the only one there is, or all where a method says so.
+// Client calls a Handler. It is safe for concurrent use. Its methods return a *Problem when the handler
+// refuses, which is ErrConflict by errors.Is if an IfMatch did not hold. An empty limiter means the only
+// one, or all where a method's documentation permits that.
 type Client struct {
 	base  string
 	token string
@@ -38,8 +39,8 @@ type ClientOption func(*Client)
 // BearerToken sends the token with each request.
 func BearerToken(secret string) ClientOption { return func(c *Client) { c.token = secret } }
 
-// HTTPClient sends requests with a copy of a client of the caller's, for client certificates and the like. It replaces the time-out of 30 s,
-// and does not go together with a unix URL. Redirections are not followed, whatever the client says.
+// HTTPClient sends requests with a copy of the caller's client, for client certificates for example. It
+// replaces the time-out of 30 s. It cannot be combined with a unix URL. The copy follows no redirects.
 func HTTPClient(client *http.Client) ClientOption { return func(c *Client) { c.http = client } }
 
 // NewClient returns a client of the handler at a URL such as "http://127.0.0.1:9090", "https://ops.example/admin", or
@@ -90,7 +91,7 @@ func overSocket(path string) *http.Client {
 	}
 }
 
-// Close closes connections that are idle.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // State returns the state of all limiters.
@@ -146,11 +147,11 @@ func (c *Client) Keys(ctx context.Context, limiter string, top int) (Keys, error
 	return k, err
 }
 
-// An ExplainOption changes what Client.Explain asks.
+// An ExplainOption changes a call of Client.Explain.
 type ExplainOption func(url.Values)
 
-// InPlan asks how the key would fare in a plan: "" for the limiter's own limit. Without it that is the plan
-// that the key is in.
+// InPlan explains the key as if it were in this plan: "" is the limiter's own limit. Without it the plan is
+// the one that the key is in.
 func InPlan(name string) ExplainOption { return func(query url.Values) { query.Set("plan", name) } }
 
 // Explain returns the state of a key.
@@ -186,15 +187,16 @@ func (p put) in(query url.Values) url.Values {
 	return query
 }
 
-// IfMatch makes a change only when the limiter is as it was when a state had this ETag. An empty one is no condition.
+// IfMatch makes a change only if the limiter still is as in the state that had this ETag. An empty ETag is
+// no condition.
 func IfMatch(etag string) PutOption { return func(p *put) { p.ifMatch = etag } }
 
-// ValidateOnly checks a change and does not make it: the result is the state as it stands, or the *Problem
-// that the change would have now. BreakLease refuses it.
+// ValidateOnly checks a change and does not make it. The result is the present state, or the *Problem that
+// the change would get now. BreakLease returns an error for it.
 func ValidateOnly() PutOption { return func(p *put) { p.validate = true } }
 
-// SetReplicas sets the pool size, of one limiter or, without a name, of all. A ttl above 0 ends it: the followed or configured size then
-// counts again. 0 is for good. Pool.Fixed is not sent.
+// SetReplicas sets the pool of one limiter or, without a name, of all. A ttl above 0 ends it: after that
+// the followed or configured pool counts again. A ttl of 0 means for good. Pool.Fixed is not sent.
 func (c *Client) SetReplicas(ctx context.Context, limiter string, p quotient.Pool, ttl time.Duration, opts ...PutOption) (State, error) {
 	body := struct {
 		Replicas   int     `json:"replicas"`
@@ -210,8 +212,8 @@ func (c *Client) SetLimit(ctx context.Context, limiter string, limit quotient.Li
 	return c.putOne(ctx, "limit", limiter, newLimitRequest(limit), opts)
 }
 
-// SetPlan gives the plan of a name a limit for each of its keys; nil takes the plan off. It is what SetPlan of
-// quotient.Limiter does.
+// SetPlan gives the plan a limit for each of its keys; nil removes the plan. It calls SetPlan of the
+// quotient.Limiter.
 func (c *Client) SetPlan(ctx context.Context, limiter, plan string, limit *quotient.Limit, opts ...PutOption) (LimiterState, error) {
 	body := struct {
 		Plan  string        `json:"plan"`
@@ -220,7 +222,7 @@ func (c *Client) SetPlan(ctx context.Context, limiter, plan string, limit *quoti
 	return c.putOne(ctx, "plan", limiter, body, opts)
 }
 
-// Override gives a key a limit of its own; nil takes it off.
+// Override gives a key a limit of its own; nil removes it.
 func (c *Client) Override(ctx context.Context, limiter, key string, limit *quotient.Limit, opts ...PutOption) (LimiterState, error) {
 	body := struct {
 		keyRequest
@@ -229,9 +231,9 @@ func (c *Client) Override(ctx context.Context, limiter, key string, limit *quoti
 	return c.putOne(ctx, "override", limiter, body, opts)
 }
 
-// Reset forgives a key: it starts fresh, but for its slots in flight, its waiters and its override. A key
-// that is not remembered does so anyway, and that is no error. A key that shares a gate, since MaxKeys keys
-// are busy, is refused.
+// Reset makes a key start fresh, but for its slots in flight, its waiters and its override. It is no error
+// if the key is not remembered, since such a key starts fresh anyway. A key that shares a gate, since
+// MaxKeys keys are busy, is refused.
 func (c *Client) Reset(ctx context.Context, limiter, key string, opts ...PutOption) (LimiterState, error) {
 	return c.putOne(ctx, "reset", limiter, newKeyRequest(key), opts)
 }

@@ -9,16 +9,16 @@ import (
 	"strconv"
 )
 
-// Leases returns the semaphores of the lease service, at most top of them, those with most that is pending
-// first: 1 to 1,000. A Problem with status 404 means that there is no such service.
+// Leases returns the semaphores of the lease service, at most top of them, 1 to 1,000, those with the most
+// pending first. A Problem with status 404 means that there is no lease service.
 func (c *Client) Leases(ctx context.Context, top int) (LeaseState, error) {
 	var s LeaseState
 	err := c.do(ctx, http.MethodGet, "leases", url.Values{"top": {strconv.Itoa(top)}}, nil, "", &s)
 	return s, err
 }
 
-// LeaseLocks returns the oldest locks of a semaphore, at most top that are held and top that are pending: 1
-// to 1,000.
+// LeaseLocks returns the oldest locks of a semaphore: at most top held ones and top pending ones, 1 to
+// 1,000.
 func (c *Client) LeaseLocks(ctx context.Context, semaphore string, top int) (LeaseLocks, error) {
 	var s LeaseLocks
 	query := url.Values{"semaphore": {semaphore}, "top": {strconv.Itoa(top)}}
@@ -26,8 +26,8 @@ func (c *Client) LeaseLocks(ctx context.Context, semaphore string, top int) (Lea
 	return s, err
 }
 
-// BreakLease takes a held lock from its peer, and returns it as it was. The token is the lock's: the error is
-// ErrConflict where the peer holds it no more.
+// BreakLease takes a held lock from its peer, and returns the lock as it was. The token is that of the
+// lock. The error is ErrConflict if the peer no longer holds it.
 func (c *Client) BreakLease(ctx context.Context, semaphore string, peer, token uint64, opts ...PutOption) (
 	LeaseLock, error,
 ) {

@@ -7,18 +7,18 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// DemandState is what the replicas say of the limiter's keys: see quotient.Demand.
+// DemandState is the state of the reports between replicas on the limiter's keys: see quotient.Demand.
 type DemandState struct {
-	Keys  int `json:"keys"`  // of which any replica speaks
-	Named int `json:"named"` // of these, by this replica
-	Lent  int `json:"lent"`  // of these, with more than this replica's share
+	Keys  int `json:"keys"`  // that any replica reports
+	Named int `json:"named"` // of these, reported by this replica
+	Lent  int `json:"lent"`  // of these, those of which this replica has more than its share
 
 	AgeSeconds    float64 `json:"age_seconds"`     // of the oldest reports; 0 while some is missing
 	Missing       bool    `json:"missing"`         // a replica is not known to have reported
 	MaxAgeSeconds float64 `json:"max_age_seconds"` // the shares hold while reports are older
 	Fresh         bool    `json:"fresh"`           // no reports are missing or older; else the shares hold
 
-	// Bytes of the source that carries it, since it was made, for all limiters of the process.
+	// Bytes of the source that carries the reports, since it was made, for all limiters of the process.
 	SentBytes     uint64 `json:"sent_bytes"`
 	ReceivedBytes uint64 `json:"received_bytes"`
 }
@@ -26,7 +26,7 @@ type DemandState struct {
 // FleetState is what the limiters of this name have done together, each since it was made. The numbers fall
 // when a replica goes.
 type FleetState struct {
-	Replicas int    `json:"replicas"` // that the numbers are of, each by its weight
+	Replicas int    `json:"replicas"` // whose numbers are included, each by its weight
 	Admitted uint64 `json:"admitted"`
 	Refused  uint64 `json:"refused"`
 	Waiting  int    `json:"waiting"`

@@ -22,12 +22,14 @@ type token struct {
 	readOnly bool
 }
 
-// Token asks for one of these bearer tokens ("Authorization: Bearer ..."), wherever a request comes from; 401 without. A token is 16 bytes
-// or more of letters, digits and -._~+/=; make it of at least 16 random bytes. Several let an old one live on for a while. In the log they
-// are "token 1", "token 2" and so on, in the order of the options. None may be one of [ReadOnlyToken] too. The page's files and the OpenAPI document are served without: they hold no data.
+// Token requires one of these bearer tokens ("Authorization: Bearer ...") for every request, also from the
+// loopback interface; 401 without. A token is 16 bytes or more of letters, digits and -._~+/=; make it from
+// at least 16 random bytes. With several tokens an old one can remain valid for a while. The log calls them
+// "token 1", "token 2" and so on, in the order of the options. None may be one of [ReadOnlyToken] too. The
+// page's files and the OpenAPI document need no token: they contain no data.
 func Token(secrets ...string) Option { return tokens(false, secrets) }
 
-// ReadOnlyToken is Token for those who may look and not change anything: a write is answered with 403.
+// ReadOnlyToken is Token for clients that may read and not write: a write is answered with 403.
 func ReadOnlyToken(secrets ...string) Option { return tokens(true, secrets) }
 
 func tokens(readOnly bool, secrets []string) Option {
@@ -62,15 +64,16 @@ func (h *handler) contradictions() error {
 
 const tokenBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/="
 
-// MutualTLS asks for a client certificate that the server's tls.Config has verified (ClientCAs, and ClientAuth VerifyClientCertIfGiven or
-// stricter); 401 without. With Token, one of the two is enough. The certificate's subject stands in the log.
+// MutualTLS requires a client certificate that the server's tls.Config has verified (ClientCAs, and
+// ClientAuth VerifyClientCertIfGiven or stricter); 401 without. With Token too, one of the two is enough.
+// The log has the certificate's subject.
 func MutualTLS() Option {
 	return func(h *handler) { h.mutual = true }
 }
 
 // BehindAuthentication declares that a middleware or a proxy in front of the handler authenticates every
-// request. Requests are then served wherever they come from, forwarded ones too; Host and origin are looked
-// at as always.
+// request. The handler then serves requests from any address, forwarded ones too. It checks Host and origin
+// as always.
 func BehindAuthentication() Option {
 	return func(h *handler) { h.inFront = true }
 }

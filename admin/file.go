@@ -9,15 +9,15 @@ import (
 //
 //	admin.File(func() admin.FileState { return admin.FileState(c.State()) })
 //
-// Error names what is wrong with the file until a load succeeds: ErrorAt is not before Loaded then.
+// While the file has an error, ErrorAt is not before Loaded. Error stays until a load succeeds.
 type FileState struct {
 	Path     string    `json:"path"`
-	Loaded   time.Time `json:"loaded"`            // when what is in force was read
+	Loaded   time.Time `json:"loaded"`            // when the configuration in force was read
 	Reloads  uint64    `json:"reloads"`           // that were applied
 	Failures uint64    `json:"failures"`          // reloads that changed nothing
 	Error    string    `json:"error"`             // of the last failure
-	ErrorAt  time.Time `json:"error_at,omitzero"` // when that was
-	Differs  []string  `json:"differs"`           // what operators changed by hand, "api: limit, override /x"
+	ErrorAt  time.Time `json:"error_at,omitzero"` // when the last failure was
+	Differs  []string  `json:"differs"`           // changes by operators, such as "api: limit, override /x"
 }
 
 // File shows the file that the limiters are configured by: in GET /state and GET /events as "file", and on

@@ -16,29 +16,29 @@ type Keys struct {
 type KeyUse struct {
 	Key        string    `json:"key"`
 	KeyBase64  []byte    `json:"key_base64,omitempty"`
-	Plan       string    `json:"plan"` // that it is in; "" for the limiter's own limit
+	Plan       string    `json:"plan"` // of the key; "" for the limiter's own limit
 	Used       float64   `json:"used"` // 0 to 1: of the fullest of its rules
 	Waiting    int       `json:"waiting"`
 	InFlight   int       `json:"in_flight"`
 	Tokens     []float64 `json:"tokens"` // events that each rate has left here; negative: owed
 	Rate       float64   `json:"rate"`   // events a second, as the policy paces; 0 where none does
 	Overridden bool      `json:"overridden"`
-	Part       float64   `json:"part,omitempty"`    // of the limit, that this replica has borrowed in place of its share; absent: the share
+	Part       float64   `json:"part,omitempty"`    // of the limit: what this replica has in place of its share; absent: the share
 	Learned    []Learned `json:"learned,omitempty"` // by the policy, as in Explanation; absent without a policy that learns
 }
 
-// Explanation is the answer of GET /explain: where a key stands on this replica, and what its next call
-// would get. KeyBase64 is as in OverrideState.
+// Explanation is the answer of GET /explain: the state of a key on this replica, and the answer to its next
+// call. KeyBase64 is as in OverrideState.
 type Explanation struct {
 	Limiter     string            `json:"limiter"`
 	Key         string            `json:"key"`
 	KeyBase64   []byte            `json:"key_base64,omitempty"`
-	Plan        string            `json:"plan"`       // it is in, or that was asked for; "": the limiter's own limit
+	Plan        string            `json:"plan"`       // of the key, or of the request; "": the limiter's own limit
 	Remembered  bool              `json:"remembered"` // false: a key that would start fresh
 	Overridden  bool              `json:"overridden"`
 	Overflow    bool              `json:"overflow"` // it shares a gate, since MaxKeys keys are busy
 	DryRun      bool              `json:"dry_run"`
-	Limit       LimitState        `json:"limit"` // that holds for the key, over the fleet
+	Limit       LimitState        `json:"limit"` // of the key, over the fleet
 	Pool        PoolState         `json:"pool"`
 	Rules       []RuleExplanation `json:"rules"`
 	InFlight    int               `json:"in_flight"`
@@ -50,7 +50,7 @@ type Explanation struct {
 	Text        string            `json:"text"`           // the same in a few lines of English
 }
 
-// RuleExplanation is one rule of the limit as it stands for a key.
+// RuleExplanation is the state of one rule of the limit for a key.
 type RuleExplanation struct {
 	Name          string  `json:"name"`
 	Unit          string  `json:"unit"`
@@ -60,7 +60,7 @@ type RuleExplanation struct {
 	Ceiling       float64 `json:"ceiling"`        // how far a policy may go
 	Tokens        float64 `json:"tokens"`         // events, or slots, that this replica has left; negative: owed
 	InFlight      float64 `json:"in_flight"`      // slots that the key holds here; 0 for a rate
-	ResetsSeconds float64 `json:"resets_seconds"` // until it is as if it had never been used; 0 for slots
+	ResetsSeconds float64 `json:"resets_seconds"` // until the rule is as before its first use; 0 for slots
 	Events        float64 `json:"events"`         // as in RuleState
 	WindowSeconds float64 `json:"window_seconds"`
 }
@@ -69,7 +69,7 @@ type RuleExplanation struct {
 type Decision struct {
 	OK                bool    `json:"ok"`
 	Reason            string  `json:"reason"` // "none" when OK
-	Rule              string  `json:"rule"`   // that refuses
+	Rule              string  `json:"rule"`   // the one that refuses
 	Limit             float64 `json:"limit"`  // of that rule
 	Share             float64 `json:"share"`
 	RetryAfterSeconds float64 `json:"retry_after_seconds"` // 0: unknown
@@ -77,7 +77,7 @@ type Decision struct {
 	Text              string  `json:"text"`                // the same in words
 }
 
-// Learned is what one controller of the policy believes.
+// Learned is the state of one controller of the policy.
 type Learned struct {
 	Unit               string  `json:"unit"` // "" for requests, "in-flight" for slots
 	Pace               float64 `json:"pace"`

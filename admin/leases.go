@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// Leases is a lease service, as operators see it. All methods must be safe for concurrent use and return at
-// once. Names of semaphores are UTF-8.
+// Leases is a lease service, for operators. All methods must be safe for concurrent use and return at once.
+// Names of semaphores are UTF-8.
 type Leases interface {
 	// Leases returns every semaphore, in any order.
 	Leases() LeaseState
-	// Locks returns the oldest locks of a semaphore, at most so many that are held and so many that are
-	// pending. It fails with ErrNoSemaphore. Any other error is answered with 503.
+	// Locks returns the oldest locks of a semaphore, at most most held and most pending ones. It fails with
+	// ErrNoSemaphore. Any other error is answered with 503.
 	Locks(semaphore string, most int) (held, pending []LeaseLock, err error)
 	// Break takes a held lock away from its peer and returns it as it was. It fails with ErrNotHeld where the
 	// peer does not hold a lock of that token, and changes nothing then. Any other error is answered with 503.
@@ -35,10 +35,10 @@ var (
 type LeaseState struct {
 	Time         time.Time   `json:"time"`          // of the answer; the handler sets it
 	Leads        bool        `json:"leads"`         // false on a stand-by
-	Leader       string      `json:"leader"`        // URL of the one that leads, on a stand-by that knows it
-	GraceSeconds float64     `json:"grace_seconds"` // how much of the time is left in which locks are only restored
+	Leader       string      `json:"leader"`        // URL of the leader, on a stand-by that knows it
+	GraceSeconds float64     `json:"grace_seconds"` // the rest of the grace time, in which locks are only restored
 	Peers        int         `json:"peers"`
-	Semaphores   []Semaphore `json:"semaphores"`     // in an answer: those with most that is pending first
+	Semaphores   []Semaphore `json:"semaphores"`     // in an answer: those with the most pending first
 	More         int         `json:"more,omitempty"` // semaphores that are left out here; the handler sets it
 }
 
@@ -82,7 +82,7 @@ type LeaseLock struct {
 	Token      uint64    `json:"token,string"`   // the fencing token; 0: pending
 	Since      time.Time `json:"since"`          // held or pending since
 	AgeSeconds float64   `json:"age_seconds"`    // the handler sets it
-	Expires    time.Time `json:"expires"`        // with its peer, unless the peer reports that it lives
+	Expires    time.Time `json:"expires"`        // with its peer, unless the peer sends a heartbeat
 	ETag       string    `json:"etag,omitempty"` // of a held lock, for IfMatch; the handler sets it
 }
 

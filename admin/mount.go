@@ -24,9 +24,9 @@ const (
 // of its own. Under [Handler.Serve] an answer takes 30 seconds at most.
 func Mount(path string, what http.Handler) Option { return mounted(path, what, false) }
 
-// MountOpen is Mount for what all may ask for, without credentials, wherever a request comes from and
-// whatever its Host is: a kubelet's probe of a pod's address. The answer should be no secret, and cost next
-// to nothing. A connection on which nothing else is asked for is a stranger's: see [Handler.Serve].
+// MountOpen is Mount without access rules: any client may request the path, without credentials, from any
+// address and with any Host. It is for probes of a pod's address by a kubelet. The answer should not be
+// secret, and should cost almost nothing. Such a request does not make a client known: see [Handler.Serve].
 //
 //	admin.MountOpen("/ready", ready)
 func MountOpen(path string, what http.Handler) Option { return mounted(path, what, true) }

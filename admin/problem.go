@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// ErrConflict is what a Problem with status 412 is, by errors.Is: another client has changed the limiter
-// since the state that a write was based on. For a lease it means that the lock has ended. Read it again and
-// decide again.
+// ErrConflict is the error of a Problem with status 412, by errors.Is. Another client has changed the
+// limiter since the state that the write was based on. For a lease it means that the lock has ended. Read
+// the state again and decide again.
 var ErrConflict = errors.New("admin: the limiter was changed by another client")
 
 // A Problem is a refusal after RFC 9457. The handler sends it, and a Client returns it as *Problem. Field

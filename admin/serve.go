@@ -21,13 +21,12 @@ const (
 	maxHeader     = 64 << 10
 )
 
-// Listen listens at an address of network "tcp", "tcp4", "tcp6" or "unix". A TCP address must be of the loopback interface unless the handler has a
-// [Token], [MutualTLS] or [BehindAuthentication].
+// Listen listens at an address of network "tcp", "tcp4", "tcp6" or "unix". A TCP address must be of the
+// loopback interface unless the handler has a [Token], [MutualTLS] or [BehindAuthentication].
 //
-// A Unix socket is for the user that owns it (mode 0600); one that a process left behind when it died is
-// replaced. If two processes listen at one path at the same time, one gets an error: a locked file beside
-// the socket (its name and ".lock") makes sure of it. Both are removed by Close, the socket only if it is
-// still the listener's own.
+// Only the owner of a Unix socket can use it (mode 0600). Listen replaces the socket of a process that has
+// died. If two processes listen at one path, one gets an error: a locked file beside the socket (its name
+// and ".lock") ensures that. Close removes both, the socket only if it is still that of the listener.
 func (h *Handler) Listen(ctx context.Context, network, addr string) (net.Listener, error) {
 	if h.api == nil {
 		return nil, errZero
@@ -59,17 +58,16 @@ func (h *Handler) fits(addr net.Addr) error {
 	return fmt.Errorf("admin: Listen: address: %s is not the loopback interface: Token, MutualTLS or BehindAuthentication is needed", addr)
 }
 
-// Serve serves the handler at l, which may be one of tls.NewListener, until ctx ends; it then stops within five
-// seconds, closes l and returns nil. It refuses the listeners that Listen would, and has time-outs for everything.
+// Serve serves the handler at l, which may be a listener of tls.NewListener, until ctx ends. It then stops
+// within five seconds, closes l and returns nil. It refuses the listeners that Listen would refuse, and
+// sets all time-outs. While it runs it samples the limiters once a second, for [History].
 //
-// While it runs the limiters are sampled once a second, for [History].
-//
-// It serves at most 512 connections at a time, at most 256 of them of strangers. A stranger's connection is
-// one on which no request has been served but for the page's files, the OpenAPI document and what is mounted
-// with [MountOpen]. That is so with credentials and without, where every client that may ask for data is known as soon as it does. A stranger
-// is never in an operator's way: one that is idle is closed after five seconds. When there is no place for a
-// new connection that of a stranger is made free, an idle one first, else the one that came first. A
-// connection on which a caller was known keeps its place, and may be idle for two minutes.
+// It serves at most 512 connections at a time, and at most 256 of unknown clients. A client is known once
+// its connection has served a request that needs access. Requests for the page's files, the OpenAPI
+// document and handlers of [MountOpen] do not count. An idle connection of an unknown client is closed
+// after five seconds. If there is no place for a new connection, one of an unknown client is closed: an
+// idle one first, otherwise the oldest. A connection of a known client keeps its place, and may be idle for
+// two minutes.
 func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 	if err := h.fits(l.Addr()); err != nil {
 		return errors.Join(err, l.Close())
@@ -77,9 +75,9 @@ func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 	return h.serve(ctx, newPlaces(l))
 }
 
-// ListenAndServe is Listen and Serve in one: it serves at a TCP address, such as "127.0.0.1:9091", until ctx
-// ends, and returns nil then. It returns an error at once if it cannot listen there, or must not without
-// credentials.
+// ListenAndServe calls Listen and Serve for a TCP address such as "127.0.0.1:9091". It returns nil when ctx
+// ends. It returns an error at once if it cannot listen there, or if the address needs credentials that the
+// handler does not have.
 func (h *Handler) ListenAndServe(ctx context.Context, addr string) error {
 	l, err := h.Listen(ctx, "tcp", addr)
 	if err != nil && ctx.Err() != nil { // while a name was looked up

@@ -21,12 +21,12 @@ type State struct {
 
 	File   *FileState `json:"file,omitempty"`   // of GET /state without a limiter, and of GET /events; absent without the option File
 	Tables []Table    `json:"tables,omitempty"` // the same, of Tables
-	Leases bool       `json:"leases,omitempty"` // GET /leases has something: see WithLeases
+	Leases bool       `json:"leases,omitempty"` // there is a lease service for GET /leases: see WithLeases
 
 	History *History `json:"history,omitempty"` // of GET /state?history=1
 }
 
-// Process is what the limiters run in.
+// Process describes the process of the limiters.
 type Process struct {
 	Replica string    `json:"replica"` // its name: see the option Replica
 	Started time.Time `json:"started"`
@@ -55,20 +55,21 @@ type LimiterState struct {
 	Throttled      uint64            `json:"throttled"`
 	Learns         bool              `json:"learns"` // the policy learns from the upstream's answers
 
-	ETag           string            `json:"etag"`             // for If-Match: stands for the configuration, not for the counters
+	ETag           string            `json:"etag"`             // for If-Match: it depends on the configuration, not on the counters
 	Version        uint64            `json:"version"`          // counts the changes of configuration, and resets of keys
 	DryRun         bool              `json:"dry_run"`          // everything is admitted
-	DryRunAdmitted map[string]uint64 `json:"dry_run_admitted"` // calls that only the dry run admitted, by the reason of the refusal that it spared them
-	Expired        uint64            `json:"expired"`          // turns that were lost
+	DryRunAdmitted map[string]uint64 `json:"dry_run_admitted"` // calls that only the dry run admitted, by the reason for which they would be refused
+	Expired        uint64            `json:"expired"`          // turns that expired
 	OverrideCount  int               `json:"override_count"`
 	Overrides      []OverrideState   `json:"overrides"` // the first 1,000 by key
 
-	Demand *DemandState `json:"demand,omitempty"` // absent while nothing is carried between the replicas
+	Demand *DemandState `json:"demand,omitempty"` // absent while the source carries no reports between replicas
 	Fleet  *FleetState  `json:"fleet,omitempty"`  // the same
 }
 
-// OverrideState is a key with a limit of its own. Over HTTP a key that is not UTF-8 has replacement characters in Key; KeyBase64 is the key
-// itself then, and else nil. In what a Client returns Key is always the key itself.
+// OverrideState is a key with a limit of its own. Over HTTP, if a key is not UTF-8, Key has replacement
+// characters and KeyBase64 is the key itself. Otherwise KeyBase64 is nil. A Client always returns the key
+// itself in Key.
 type OverrideState struct {
 	Key       string     `json:"key"`
 	KeyBase64 []byte     `json:"key_base64,omitempty"`
@@ -114,10 +115,10 @@ type RuleState struct {
 	WindowSeconds float64 `json:"window_seconds"` // of a rate; 0 for slots
 }
 
-// PoolState is the pool in force and how it came to be.
+// PoolState is the pool in force and its origin.
 type PoolState struct {
 	Replicas   int       `json:"replicas"` // each by its weight
-	Weight     int       `json:"weight"`   // as how many of them this one counts, 1 or more
+	Weight     int       `json:"weight"`   // the number of them that this one counts as, 1 or more
 	Ordinal    int       `json:"ordinal"`  // 0 for unknown
 	Fixed      bool      `json:"fixed"`
 	Source     string    `json:"source"` // configured, set, followed or awaited

@@ -17,9 +17,9 @@ type KeyFunc func(echo.Context) string
 const unmatched = "(unmatched)"
 
 // Route returns a KeyFunc that limits by method and route, such as "GET /items/:id", for all values of the
-// parameters. All requests without a route share one key. So do all requests under echo.Echo.Pre, which
-// runs before the routes. Methods that are not in RFC 9110 or RFC 5789 count as one, "OTHER", since echo
-// also returns the route for a method that the route does not accept.
+// parameters. All requests without a route share one key. All requests under echo.Echo.Pre share it too,
+// since that runs before the routes. Methods that are not in RFC 9110 or RFC 5789 count as one, "OTHER",
+// since echo also returns the route for a method that the route does not accept.
 func Route() KeyFunc {
 	return func(c echo.Context) string {
 		if c.Path() == "" {
