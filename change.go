@@ -143,7 +143,7 @@ func (s *shard) follow(next []*setting, limits []namedLimit, at instant) {
 }
 
 // SetPlan gives the plan of that name a limit over the fleet, for each of its keys. Names follow the rules
-// of Registry.Add. It counts at once; nil takes the plan off, and its keys come under the limiter's own
+// of Registry.Add. It applies at once; nil removes the plan, and its keys come under the limiter's own
 // limit. A limiter can have 64 plans in its life. On an error nothing changes.
 //
 // A plan is a class of keys. A call names it with Plan, and a key is in the plan of its latest call. A key

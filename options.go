@@ -144,7 +144,7 @@ func Policy(p policy.Policy) Option {
 
 // BeyondShare lets a Policy take a replica up to the whole global limit, in rates and in slots, once it has
 // learned that it may. A controller starts at the share, and cautiously while the pool is unknown. It is for
-// clients of an upstream that judges for itself and answers 429.
+// clients of an upstream that enforces a limit itself and answers 429.
 func BeyondShare() Option {
 	return func(o *options) error { o.beyond = true; return nil }
 }
@@ -223,7 +223,7 @@ func HoldDown(d time.Duration) Option {
 // HintMaxAge returns to the configured pool when a followed source has reported nothing usable for d. Under
 // AwaitPool without a configured pool nothing is admitted then, also when Follow has ended. 0, the default,
 // keeps the last good pool for ever. A Limiter with neither a configured pool nor AwaitPool keeps it too:
-// one replica would be the whole limit. Give it to sources that report again and again, or Env.
+// one replica would be the whole limit. Give it to sources that report repeatedly, or Env.
 func HintMaxAge(d time.Duration) Option {
 	return func(o *options) error { o.hintMaxAge = d; return atLeast("HintMaxAge", d, 0) }
 }

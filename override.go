@@ -13,11 +13,11 @@ func init() {
 	trial.Limit, trial.Plan, trial.Override = (*Limiter).setLimit, (*Limiter).setPlan, (*Limiter).override
 }
 
-// Override gives one key a limit of its own, over the fleet, in place of the limiter's; nil takes it off
-// again. It counts at once, and like SetLimit it brings no tokens. It applies to this replica only. On an
-// error nothing changes.
+// Override gives one key a limit of its own, over the fleet, in place of the limiter's; nil removes it. It
+// applies at once, and like SetLimit it brings no tokens. It applies to this replica only. On an error
+// nothing changes.
 //
-// A key with a limit of its own is remembered until that is taken off, and does not count against MaxKeys.
+// A key with a limit of its own is remembered until that is removed, and does not count against MaxKeys.
 // There may be MaxKeys / 2 such keys, at least one. A key with waiters or permits in the overflow gate can
 // only be denied.
 func (l *Limiter) Override(key string, limit *Limit) error {

@@ -72,9 +72,9 @@ func (p Pool) withShareOf(q Pool) Pool {
 	return p
 }
 
-// Source is an outside opinion on the pool. Watch reports each pool that it sees, and each failure to see
-// one, until the context is done, and returns the context's error. It leaves no goroutine behind, and calls
-// report from one goroutine at a time.
+// Source reports the pool as it is seen from outside. Watch reports each pool that it sees, and each failure
+// to see one, until the context is done, and returns the context's error. It leaves no goroutine behind, and
+// calls report from one goroutine at a time.
 type Source interface {
 	Watch(ctx context.Context, report func(Pool, error)) error
 }

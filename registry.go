@@ -219,8 +219,8 @@ func (r *Registry) All() iter.Seq2[string, *Limiter] {
 }
 
 // Ready is for a readiness probe. It returns an error that names a limiter which refuses requests because it
-// waits for the size of its pool (AwaitPool). It returns nil if there is none. A limiter in a dry run
-// refuses none.
+// waits for its replica count (AwaitPool). It returns nil if there is none. A limiter in a dry run refuses
+// none.
 func (r *Registry) Ready() error {
 	for name, l := range r.All() {
 		if l.waitsForPool() && !l.dry.Load() {
