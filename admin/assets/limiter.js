@@ -8,7 +8,7 @@ import * as changes from "./changes.js";
 const span = 120; // seconds that are kept
 const most = 600; // samples that are kept, whatever the interval
 const lately = 60; // seconds for which trouble counts
-const calm = 4; // trouble of a limiter without any
+export const calm = 4; // trouble of a limiter without any
 
 const ruleColumns = ["Rule", "Limit", "Share here", "Burst here"]; // the limit is of all replicas
 const planColumns = ["Plan", "Limit", "Share here", ""];

@@ -1,6 +1,6 @@
 // The list of limiters: those in trouble first, those that are calm as one line each, and a filter by name.
 import { el, setText, exact } from "./dom.js";
-import { LimiterView } from "./limiter.js";
+import { LimiterView, calm } from "./limiter.js";
 
 const at = (id) => document.getElementById(id);
 const list = at("limiters");
@@ -70,12 +70,29 @@ function match(names) {
   return changed;
 }
 
-// held reports whether the pointer or the focus is in a limiter: then none may move, open or close by itself. A finger leaves no pointer behind.
+// held reports whether the pointer or the focus is in a limiter, or on the button that leads to one: then none may move, open or close by
+// itself. A finger leaves no pointer behind.
 let pointed = false;
 list.addEventListener("pointerover", ({ pointerType }) => { pointed = pointerType !== "touch"; });
 function held() {
-  return list.matches(":focus-within") || (pointed && list.matches(":hover"));
+  return list.matches(":focus-within") || unseen.matches(":focus, :hover") || (pointed && list.matches(":hover"));
 }
+
+// unseen leads to the limiters in trouble that would be higher up if the order were not kept, and that cannot be seen.
+const unseen = at("unseen").firstElementChild;
+let missed = [];
+function showUnseen(sorted) {
+  const place = new Map([...list.children].map((node, i) => [node, i]));
+  missed = sorted.filter((view, i) => view.trouble < calm && place.get(view.node) > i && !view.node.hidden && !view.visible);
+  unseen.hidden = missed.length === 0;
+  const who = missed.length === 1 ? `limiter ${missed[0].name} is` : `${exact(missed.length)} limiters are`;
+  if (missed.length > 0) setText(unseen, `Out of sight: ${who} in trouble`);
+}
+unseen.addEventListener("click", () => {
+  const [{ node }] = missed;
+  node.scrollIntoView({ block: "center" });
+  node.focus({ preventScroll: true });
+});
 
 // arrange puts limiters in trouble first, by the kind of trouble and then by name. The first of them open, and those that are calm fold. A
 // limiter that is alone stays open.
@@ -84,6 +101,7 @@ function arrange(free) {
   const sorted = [...views.values()].sort((a, b) => a.trouble - b.trouble || (a.name < b.name ? -1 : 1));
   const moved = sorted.some((view, i) => list.children[i] !== view.node);
   at("held").hidden = free || !moved;
+  showUnseen(free || !moved ? [] : sorted);
   if (!free) return;
   for (const [i, view] of sorted.entries()) view.settle(views.size === 1, i < mostOpened);
   if (!moved) return;

@@ -22,6 +22,7 @@ func TestList(t *testing.T) {
 	for name, test := range map[string]func(p *tab){
 		"trouble first":                 troubleFirst,
 		"nothing jumps":                 nothingJumps,
+		"trouble out of sight":          troubleOutOfSight,
 		"open and closed":               openAndClosed,
 		"filter":                        filterByName,
 		"charts that can have values":   chartsThatCanHaveValues,
@@ -109,6 +110,40 @@ func nothingJumps(p *tab) {
 	p.until("the order is kept for the pointer", order+` === "b,a,c" && !document.getElementById("held").hidden`)
 	move(1, 1)
 	p.until("the order follows again", order+` === "b,c,a"`)
+	p.calm()
+}
+
+// troubleOutOfSight: while the order is kept, a button leads to new trouble that cannot be seen, and moves nothing.
+func troubleOutOfSight(p *tab) {
+	reg := p.idle(names(60))
+	p.open()
+	refuse := func(name string) { l, _ := reg.Get(name); drained(l, "k") }
+	const (
+		unseen = `document.querySelector("#unseen button")`
+		top    = `document.querySelector("#limiter-l-000 .fold").getBoundingClientRect().top`
+	)
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#limiter-l-000 .fold").focus()`))
+	before := value[float64](p, top)
+	refuse("l-050")
+	p.until("one is named", unseen+`.checkVisibility() && `+unseen+`.textContent === "Out of sight: limiter l-050 is in trouble"`)
+	refuse("l-001") // in sight
+	refuse("l-055")
+	p.until("more are counted", unseen+`.textContent === "Out of sight: 2 limiters are in trouble"`)
+	if now := value[float64](p, top); now != before {
+		p.t.Errorf("the list has moved from %v to %v", before, now)
+	}
+	p.do(chromedp.Evaluate[chromedp.Void](axeCore(p.t)))
+	p.accessible("trouble out of sight")
+	p.do(chromedp.Evaluate[chromedp.Void](unseen + `.focus()`))
+	p.until("the order is kept for the button", `!document.getElementById("held").hidden`)
+	p.press(kb.Enter)
+	p.until("the first of them has the focus, and can be seen", `document.activeElement.id === "limiter-l-050" &&
+		document.activeElement.getBoundingClientRect().bottom < innerHeight`)
+	p.until("what can be seen is not counted", unseen+`.textContent === "Out of sight: limiter l-001 is in trouble"`)
+	p.click("main", "Out of sight: limiter l-001 is in trouble")
+	p.until("it leads up too", `document.activeElement.id === "limiter-l-001"`)
+	p.do(chromedp.Evaluate[chromedp.Void](`document.activeElement.blur()`))
+	p.until("the order follows", order+`.startsWith("l-001,l-050,l-055,l-000,")`)
 	p.calm()
 }
 
