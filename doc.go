@@ -34,10 +34,10 @@
 //
 // # What is promised
 //
-// If no replica counts too few replicas, the fleet admits in any window at most the rate times the window,
-// plus the larger of the burst and the number of replicas. A key is forgotten only when that makes no
-// difference. A raised limit admits waiters at once, a lowered one paces those that wait already. A waiter
-// whose context ends leaves no trace. docs/bounds.md has all promises and their tests.
+// In any window the fleet admits at most the rate times the window, plus the larger of the burst and the
+// number of replicas. This requires that no replica counts too few replicas. A key is forgotten only when
+// that makes no difference. A raised limit admits waiters at once, a lowered one paces those that wait
+// already. A waiter whose context ends leaves no trace. docs/bounds.md has all promises and their tests.
 //
 // A Limiter needs no closing and starts no goroutine, except for a report of LeakCheck and for a line in the
 // log of a dry run. It uses one timer per key with waiters, one per Follow and one per SetPool with a ttl.
