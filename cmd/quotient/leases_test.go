@@ -65,13 +65,15 @@ func (p *process) wants(path string, count, status int) answer {
 	return a
 }
 
-// endsAtOnce sends SIGTERM, and requires that the process ends well within a second.
+// endsAtOnce sends SIGTERM, and requires that the process ends without waiting for anyone. That takes a second
+// at most. The bound is wider, for a busy machine.
 func (p *process) endsAtOnce() {
 	p.t.Helper()
 	began := time.Now()
 	p.signal(syscall.SIGTERM)
-	if code := p.wait(); code != exitOK || time.Since(began) > time.Second {
-		p.t.Errorf("exit %d after %v, want 0 within 1 s", code, time.Since(began))
+	if code := p.wait(); code != exitOK || time.Since(began) > 5*time.Second {
+		p.t.Errorf("exit %d after %v, want 0 within 1 s, and 5 s where much else runs", code,
+			time.Since(began))
 	}
 }
 

@@ -206,7 +206,8 @@ func (h *holding) arrived(t *testing.T) {
 	}
 }
 
-// nowhere is an address of the loopback interface where nothing listens.
+// nowhere is an address of the loopback interface where nothing listens. A connection has its port until the
+// test ends.
 func nowhere(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -214,5 +215,15 @@ func nowhere(t *testing.T) string {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	return l.Addr().String()
+	near, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = near.Close() })
+	far, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = far.Close() })
+	return near.LocalAddr().String()
 }

@@ -83,6 +83,7 @@ type reach struct {
 	down  error         // what each command fails by
 	deaf  bool          // its watch says nothing
 	hangs string        // this command hangs once, until its context ends
+	ever  bool          // it hangs each time
 	stale uint64        // the raft term of the member that renews; 0: as it is
 	stops chan struct{} // the process stands still after a command, until this is closed
 	after string        // that command; empty: any
@@ -96,7 +97,7 @@ func (r *reach) call(ctx context.Context, name string, f func() error) (err erro
 	r.mu.Lock()
 	r.asked = append(r.asked, name)
 	down, hang := r.down, r.hangs == name
-	if hang {
+	if hang && !r.ever {
 		r.hangs = ""
 	}
 	if !hang && down == nil {

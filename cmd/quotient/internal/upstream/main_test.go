@@ -175,11 +175,26 @@ func watch(t testing.TB, p *Pool) (stop func()) {
 	return stop
 }
 
-// nowhere is an address at which no server listens.
+// nowhere is an address at which no server listens. A connection has its port until the test ends.
 func nowhere(t testing.TB) string {
+	t.Helper()
+	addr, free := reserved(t)
+	t.Cleanup(free)
+	return addr
+}
+
+// reserved is an address whose port a connection has, so that nothing listens there until it is freed.
+func reserved(t testing.TB) (addr string, free func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer l.Close()
-	return l.Addr().String()
+	near, err := net.Dial("tcp", l.Addr().String())
+	must(t, err)
+	far, err := l.Accept()
+	must(t, err)
+	return near.LocalAddr().String(), func() {
+		_ = near.(*net.TCPConn).SetLinger(0) // the port is free at once
+		_, _ = near.Close(), far.Close()
+	}
 }
