@@ -222,7 +222,7 @@ func changeDryRun(p *tab, s *service) {
 	}
 }
 
-// conflict: that another client was faster is said by the review, or else when the change is applied.
+// conflict: the review reports that another client was faster, or else Apply does.
 func conflict(p *tab, s *service) {
 	const said = `document.querySelector("dialog[open] [role=alert]")?.innerText.includes("Another client changed it") &&
 		document.activeElement.textContent === "Reload"`
