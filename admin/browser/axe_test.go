@@ -31,9 +31,7 @@ func TestPageIsAccessible(t *testing.T) {
 				p.open()
 				p.do(chromedp.Evaluate[chromedp.Void](rules))
 				withDialogs(p)
-				var none service
-				none.mount(t, p.idle(nil))
-				p.origin = none.url()
+				p.idle(nil)
 				p.open()
 				p.do(chromedp.Evaluate[chromedp.Void](rules))
 				p.accessible("no limiter")

@@ -3,9 +3,6 @@ package browser
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +16,6 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
-	"github.com/quotient-go/quotient/internal/needed"
 	"go.uber.org/goleak"
 )
 
@@ -27,73 +23,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for anything on a page.
 const patience = 10 * time.Second
-
-// findChromium returns Chromium, and skips the test where there is none.
-func findChromium(t *testing.T) string {
-	t.Helper()
-	for _, name := range []string{"chromium", "/usr/bin/chromium", "chromium-browser"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	needed.Without(t, "chromium", "chromium is not installed: nothing is known about the page in a browser (apt-get install chromium)")
-	return ""
-}
-
-// startChromium starts a browser that ends with the test, and requires that nothing of it is left then.
-func startChromium(t *testing.T) context.Context {
-	t.Helper()
-	if underRace {
-		t.Skip("the page is tested without the race detector; what it talks to is tested with it in package admin")
-	}
-	exe, dir := findChromium(t), t.TempDir()
-	opts := append(chromedp.DefaultExecAllocatorOptions[:], // headless, quiet, no shared memory
-		chromedp.ExecPath(exe), chromedp.UserDataDir(dir), chromedp.DisableGPU,
-		chromedp.Flag("disable-component-update", true), chromedp.Flag("lang", "en-GB"),
-	)
-	if os.Getuid() == 0 {
-		opts = append(opts, chromedp.NoSandbox)
-	}
-	alloc, stop := chromedp.NewExecAllocator(context.Background(), opts...)
-	ctx, leave := chromedp.NewContext(alloc)
-	t.Cleanup(func() {
-		if err := chromedp.Cancel(ctx); err != nil {
-			t.Log("closing chromium:", err)
-		}
-		leave()
-		stop()
-		waitForEnd(t, dir)
-	})
-	must(t, chromedp.Do(ctx))
-	return ctx
-}
-
-// waitForEnd waits until no process mentions the browser's directory on its command line.
-func waitForEnd(t *testing.T, dir string) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	look := time.NewTicker(20 * time.Millisecond)
-	defer look.Stop()
-	for left := processes(dir); len(left) > 0; left = processes(dir) {
-		if time.Now().After(deadline) {
-			t.Errorf("processes of chromium are left: %v", left)
-			return
-		}
-		<-look.C
-	}
-}
-
-// processes are the ids of those with dir on their command line, where there is a /proc.
-func processes(dir string) []string {
-	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	var found []string
-	for _, file := range files {
-		if line, err := os.ReadFile(filepath.Clean(file)); err == nil && strings.Contains(string(line), dir) {
-			found = append(found, filepath.Base(filepath.Dir(file)))
-		}
-	}
-	return found
-}
 
 // A tab is one page of the browser. It notes the browser's complaints.
 type tab struct {
@@ -103,20 +32,6 @@ type tab struct {
 
 	mu         sync.Mutex
 	complaints []string
-}
-
-// openTab opens a tab that is closed with the test. Nothing is loaded yet.
-func openTab(t *testing.T, browser context.Context, origin string) *tab {
-	t.Helper()
-	ctx, closeTab := chromedp.NewContext(browser)
-	t.Cleanup(closeTab)
-	p := &tab{t: t, origin: origin}
-	must(t, chromedp.Listen(ctx, p.note))
-	p.ctx = ctx
-	call(p, network.Enable, network.EnableParams{})
-	p.size(1440, 900)
-	p.show()
-	return p
 }
 
 // show brings the tab to the front: the page rests while it cannot be seen.

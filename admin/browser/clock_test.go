@@ -4,9 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -31,16 +28,11 @@ func (p *tab) stage(names ...string) *staged {
 	must(p.t, err)
 	defer answer.Body.Close()
 	must(p.t, json.NewDecoder(answer.Body).Decode(&s.state))
-	service, err := url.Parse(p.origin)
-	must(p.t, err)
-	mux := http.NewServeMux()
-	mux.Handle("/", &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(service) }})
-	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(*s.latest.Load()) })
-	mux.HandleFunc("GET /events", s.stream)
-	server := httptest.NewServer(mux)
-	p.t.Cleanup(server.Close)
+	p.behind(map[string]http.HandlerFunc{
+		"GET /state":  func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(*s.latest.Load()) },
+		"GET /events": s.stream,
+	})
 	p.t.Cleanup(func() { close(s.frames) })
-	p.origin = server.URL + "/"
 	return s
 }
 

@@ -2,9 +2,7 @@ package browser
 
 import (
 	"context"
-	"log/slog"
 	"math"
-	"net"
 	"strconv"
 	"sync"
 	"testing"
@@ -54,17 +52,6 @@ func startService(t *testing.T, opts ...admin.Option) *service {
 	return s
 }
 
-// mount starts to serve a registry's limiters, until the test ends.
-func (s *service) mount(t *testing.T, reg *quotient.Registry, opts ...admin.Option) {
-	t.Helper()
-	opts = append([]admin.Option{admin.EventsEvery(250 * time.Millisecond), admin.Logger(slog.New(slog.DiscardHandler))}, opts...)
-	handler, err := admin.New(reg, opts...)
-	must(t, err)
-	s.handler, s.addr = handler, "127.0.0.1:0"
-	s.serve(t)
-	t.Cleanup(func() { s.stop() })
-}
-
 func limiter(t *testing.T, limit quotient.Limit, opts ...quotient.Option) *quotient.Limiter {
 	t.Helper()
 	opts = append(opts, quotient.StartPool(quotient.Pool{Replicas: 3, Ordinal: 2}))
@@ -84,28 +71,6 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
-
-// serve starts the server at s.addr; s.stop ends it and waits for its end.
-func (s *service) serve(t *testing.T) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	l, err := s.handler.Listen(ctx, "tcp", s.addr)
-	if err != nil {
-		cancel()
-		t.Fatal(err)
-	}
-	s.addr = l.Addr().(*net.TCPAddr).String()
-	ended := make(chan error, 1)
-	go func() { ended <- s.handler.Serve(ctx, l) }()
-	s.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func (s *service) url() string { return "http://" + s.addr + "/" }
 
 // load asks the limiters until the test ends.
 func (s *service) load(t *testing.T) {

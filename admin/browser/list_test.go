@@ -18,8 +18,7 @@ import (
 
 // TestList looks at the list of limiters: its order, what is open, the filter, and what is left out.
 func TestList(t *testing.T) {
-	browser := startChromium(t)
-	for name, test := range map[string]func(p *tab){
+	inChromium(t, map[string]func(p *tab){
 		"trouble first":                 troubleFirst,
 		"nothing jumps":                 nothingJumps,
 		"trouble out of sight":          troubleOutOfSight,
@@ -31,9 +30,7 @@ func TestList(t *testing.T) {
 		"no limiter":                    noLimiter,
 		"trouble of a minute":           troubleOfAMinute,
 		"history is trouble":            historyIsTrouble,
-	} {
-		t.Run(name, func(t *testing.T) { test(openTab(t, browser, "")) })
-	}
+	})
 }
 
 const (
@@ -212,9 +209,7 @@ func chartsThatCanHaveValues(p *tab) {
 		l.Allow("k")
 		must(p.t, reg.Add(name, l))
 	}
-	var s service
-	s.mount(p.t, &reg)
-	p.origin = s.url()
+	p.serve(&reg)
 	p.open()
 	see := func(limiter, charts, columns string) {
 		p.unfold(limiter)

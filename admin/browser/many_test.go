@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"testing"
 	"time"
 
@@ -18,8 +15,7 @@ import (
 
 // TestPageUnderStress looks at the page with many limiters, odd names, odd clocks and odd servers.
 func TestPageUnderStress(t *testing.T) {
-	browser := startChromium(t)
-	for name, test := range map[string]func(p *tab){
+	inChromium(t, map[string]func(p *tab){
 		"a thousand limiters":        aThousand,
 		"many in trouble":            manyInTrouble,
 		"odd names":                  oddNames,
@@ -30,9 +26,7 @@ func TestPageUnderStress(t *testing.T) {
 		"small and odd numbers":      smallNumbers,
 		"a key from right to left":   rightToLeft,
 		"a pod's longest name":       longestName,
-	} {
-		t.Run(name, func(t *testing.T) { test(openTab(t, browser, "")) })
-	}
+	})
 }
 
 // names are n names of limiters.
@@ -52,9 +46,7 @@ func aThousand(p *tab) {
 	for _, name := range names(1000) {
 		must(p.t, reg.Add(name, limiter(p.t, quotient.Rates(quotient.PerSecond(300)), quotient.MaxKeys(16))))
 	}
-	var s service
-	s.mount(p.t, &reg, admin.EventsEvery(time.Second))
-	p.origin = s.url()
+	p.serve(&reg, admin.EventsEvery(time.Second))
 	p.open()
 	if got := value[int](p, `document.querySelectorAll("*").length`); got > mostElements {
 		p.t.Errorf("the page has %d elements, more than %d", got, mostElements)
@@ -148,18 +140,10 @@ func streamOfAnother(p *tab) {
 // proxysAnswers: the page does not take a proxy's word for the service's.
 func proxysAnswers(p *tab) {
 	p.idle([]string{"api"})
-	service, err := url.Parse(p.origin)
-	must(p.t, err)
-	status, body := http.StatusServiceUnavailable, "no healthy upstream"
-	mux := http.NewServeMux()
-	mux.Handle("/", &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(service) }})
-	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, body)
-	})
-	server := httptest.NewServer(mux)
-	p.t.Cleanup(server.Close)
-	p.origin = server.URL
+	p.behind(map[string]http.HandlerFunc{"GET /state": func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, "no healthy upstream")
+	}})
 	p.do(chromedp.Navigate(p.origin))
 	p.until("the proxy's answer is shown", `document.getElementById("banner-text").textContent.startsWith("The answer has the status 503")`)
 	p.calm("answer 503", "network error: Failed to load resource")

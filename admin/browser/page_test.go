@@ -300,9 +300,7 @@ func lostAndFound(p *tab, s *service) {
 // fromNoneToFifty adds limiters while the page is open, and takes one away.
 func fromNoneToFifty(t *testing.T, p *tab) {
 	var reg quotient.Registry
-	var s service
-	s.mount(t, &reg)
-	p.origin = s.url()
+	p.serve(&reg)
 	p.open()
 	p.until("it says that there is none", `document.querySelector("main").innerText.includes("No limiter yet")`)
 	for i := range 50 {

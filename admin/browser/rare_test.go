@@ -14,8 +14,7 @@ import (
 
 // TestPageInRareCases looks at the page where few operators get, each time of an idle service of its own.
 func TestPageInRareCases(t *testing.T) {
-	browser := startChromium(t)
-	for name, test := range map[string]func(p *tab){
+	inChromium(t, map[string]func(p *tab){
 		"events far apart":                  eventsFarApart,
 		"tokens that cannot be one":         tokensThatCannotBeOne,
 		"override beyond the shown":         overrideBeyondTheShown,
@@ -30,9 +29,7 @@ func TestPageInRareCases(t *testing.T) {
 		"closed between two changes":        closedBetweenChanges,
 		"decimal comma":                     decimalComma,
 		"limiter removed behind its dialog": removedLimiter,
-	} {
-		t.Run(name, func(t *testing.T) { test(openTab(t, browser, "")) })
-	}
+	})
 }
 
 // idle starts a service of limiters of 300 a second with these names, and makes it the tab's.
@@ -42,9 +39,7 @@ func (p *tab) idle(names []string, opts ...admin.Option) *quotient.Registry {
 	for _, name := range names {
 		must(p.t, reg.Add(name, limiter(p.t, quotient.Rates(quotient.PerSecond(300)), quotient.MaxKeys(10_000))))
 	}
-	var s service
-	s.mount(p.t, reg, opts...)
-	p.origin = s.url()
+	p.serve(reg, opts...)
 	return reg
 }
 

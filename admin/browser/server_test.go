@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"strings"
@@ -20,8 +19,7 @@ import (
 
 // TestPageAndItsServer looks at what the page knows of the one process that it speaks to.
 func TestPageAndItsServer(t *testing.T) {
-	browser := startChromium(t)
-	for name, test := range map[string]func(p *tab){
+	inChromium(t, map[string]func(p *tab){
 		"the replica has a name":         replicaHasAName,
 		"the replica has a hostile name": replicaHasAHostileName,
 		"a group's replicas":             replicasOfAGroup,
@@ -35,9 +33,7 @@ func TestPageAndItsServer(t *testing.T) {
 		"numbers that make no sense":     senselessNumbers,
 		"what only the server finds":     whatOnlyTheServerFinds,
 		"what only the limiter finds":    whatOnlyTheLimiterFinds,
-	} {
-		t.Run(name, func(t *testing.T) { test(openTab(t, browser, "")) })
-	}
+	})
 }
 
 const dialogTitle = `document.querySelector("dialog[open] h2")?.textContent.replace(/[\u2068\u2069]/g, "")`
@@ -235,9 +231,7 @@ func storageIsForbidden(p *tab) {
 func tokenIsRevoked(p *tab) {
 	var reg quotient.Registry
 	must(p.t, reg.Add("api", limiter(p.t, quotient.Rates(quotient.PerSecond(300)))))
-	var s service
-	s.mount(p.t, &reg, admin.Token(secret))
-	p.origin = s.url()
+	s := p.serve(&reg, admin.Token(secret))
 	p.do(chromedp.Navigate(p.origin))
 	p.unlock(secret)
 	s.stop()
@@ -269,9 +263,7 @@ func tokenIsRevokedMeanwhile(p *tab) {
 	}
 	serve(secret)
 	current := func(w http.ResponseWriter, r *http.Request) { now.Load().ServeHTTP(w, r) }
-	front := httptest.NewServer(http.HandlerFunc(current))
-	p.t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
-	p.origin = front.URL + "/"
+	p.origin = startServer(p.t, http.HandlerFunc(current)) + "/"
 	p.do(chromedp.Navigate(p.origin))
 	p.unlock(secret)
 	p.click("#limiter-api", "Change limit")
@@ -314,9 +306,8 @@ func underAPrefix(p *tab) {
 	var reg quotient.Registry
 	l := limiter(p.t, quotient.Rates(quotient.PerSecond(300)))
 	must(p.t, reg.Add("api", l))
-	var s service
-	s.mount(p.t, &reg, admin.Token(secret), admin.Replica("pod-7"))
-	target, err := url.Parse(s.url())
+	p.serve(&reg, admin.Token(secret), admin.Replica("pod-7"))
+	target, err := url.Parse(p.origin)
 	must(p.t, err)
 	proxy := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(target)
@@ -324,9 +315,7 @@ func underAPrefix(p *tab) {
 	}}
 	mux := http.NewServeMux()
 	mux.Handle(prefix, http.StripPrefix(strings.TrimSuffix(prefix, "/"), proxy))
-	front := httptest.NewServer(mux)
-	p.t.Cleanup(func() { front.CloseClientConnections(); front.Close() }) // the tab is open until later
-	p.origin = front.URL + prefix
+	p.origin = startServer(p.t, mux) + prefix
 	p.do(chromedp.Navigate(p.origin))
 	p.unlock(secret)
 	l.Allow("k")

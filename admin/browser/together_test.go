@@ -20,9 +20,7 @@ func together(p *tab) {
 	must(p.t, err)
 	reg := new(quotient.Registry)
 	must(p.t, reg.Add("api", l))
-	var s service
-	s.mount(p.t, reg)
-	p.origin = s.url()
+	p.serve(reg)
 	p.open()
 	p.until("nothing is shown of others while there are none", `document.querySelector("#limiter-api .facts").closest(".part").hidden`)
 

@@ -1,0 +1,182 @@
+package browser
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+	"github.com/quotient-go/quotient"
+	"github.com/quotient-go/quotient/admin"
+	"github.com/quotient-go/quotient/internal/needed"
+)
+
+// inChromium runs tests by name, each in a tab of its own of one browser. Nothing is loaded there yet.
+func inChromium(t *testing.T, tests map[string]func(p *tab)) {
+	t.Helper()
+	browser := startChromium(t)
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) { test(openTab(t, browser, "")) })
+	}
+}
+
+// findChromium returns Chromium, and skips the test where there is none.
+func findChromium(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"chromium", "/usr/bin/chromium", "chromium-browser"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	needed.Without(t, "chromium",
+		"chromium is not installed: nothing is known about the page in a browser (apt-get install chromium)")
+	return ""
+}
+
+// startChromium starts a browser that ends with the test, and requires that nothing of it is left then.
+func startChromium(t *testing.T) context.Context {
+	t.Helper()
+	if underRace {
+		t.Skip("the page is tested without the race detector; what it talks to is tested with it in package admin")
+	}
+	exe, dir := findChromium(t), t.TempDir()
+	opts := append(chromedp.DefaultExecAllocatorOptions[:], // headless, quiet, no shared memory
+		chromedp.ExecPath(exe), chromedp.UserDataDir(dir), chromedp.DisableGPU,
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("lang", "en-GB"),
+	)
+	if os.Getuid() == 0 {
+		opts = append(opts, chromedp.NoSandbox)
+	}
+	alloc, stop := chromedp.NewExecAllocator(context.Background(), opts...)
+	ctx, leave := chromedp.NewContext(alloc)
+	t.Cleanup(func() {
+		if err := chromedp.Cancel(ctx); err != nil {
+			t.Log("closing chromium:", err)
+		}
+		leave()
+		stop()
+		waitForEnd(t, dir)
+	})
+	must(t, chromedp.Do(ctx))
+	return ctx
+}
+
+// waitForEnd waits until no process mentions the browser's directory on its command line.
+func waitForEnd(t *testing.T, dir string) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for left := processes(dir); len(left) > 0; left = processes(dir) {
+		if time.Now().After(deadline) {
+			t.Errorf("processes of chromium are left: %v", left)
+			return
+		}
+		<-look.C
+	}
+}
+
+// processes are the ids of those with dir on their command line, where there is a /proc.
+func processes(dir string) []string {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	var found []string
+	for _, file := range files {
+		if line, err := os.ReadFile(filepath.Clean(file)); err == nil && strings.Contains(string(line), dir) {
+			found = append(found, filepath.Base(filepath.Dir(file)))
+		}
+	}
+	return found
+}
+
+// openTab opens a tab that is closed with the test. Nothing is loaded yet.
+func openTab(t *testing.T, browser context.Context, origin string) *tab {
+	t.Helper()
+	ctx, closeTab := chromedp.NewContext(browser)
+	t.Cleanup(closeTab)
+	p := &tab{t: t, origin: origin}
+	must(t, chromedp.Listen(ctx, p.note))
+	p.ctx = ctx
+	call(p, network.Enable, network.EnableParams{})
+	p.size(1440, 900)
+	p.show()
+	return p
+}
+
+// mount starts to serve a registry's limiters, until the test ends.
+func (s *service) mount(t *testing.T, reg *quotient.Registry, opts ...admin.Option) {
+	t.Helper()
+	opts = append([]admin.Option{
+		admin.EventsEvery(250 * time.Millisecond), admin.Logger(slog.New(slog.DiscardHandler)),
+	}, opts...)
+	handler, err := admin.New(reg, opts...)
+	must(t, err)
+	s.handler, s.addr = handler, "127.0.0.1:0"
+	s.serve(t)
+	t.Cleanup(func() { s.stop() })
+}
+
+// serve starts the server at s.addr; s.stop ends it and waits for its end.
+func (s *service) serve(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	l, err := s.handler.Listen(ctx, "tcp", s.addr)
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	s.addr = l.Addr().(*net.TCPAddr).String()
+	ended := make(chan error, 1)
+	go func() { ended <- s.handler.Serve(ctx, l) }()
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (s *service) url() string { return "http://" + s.addr + "/" }
+
+// serve serves a page of limiters until the test ends, and makes it the origin of the tab.
+func (p *tab) serve(reg *quotient.Registry, opts ...admin.Option) *service {
+	p.t.Helper()
+	s := new(service)
+	s.mount(p.t, reg, opts...)
+	p.origin = s.url()
+	return s
+}
+
+// behind makes a server in front of the tab's origin the new one: it answers itself what routes has, and
+// forwards the rest.
+func (p *tab) behind(routes map[string]http.HandlerFunc) {
+	p.t.Helper()
+	service, err := url.Parse(p.origin)
+	must(p.t, err)
+	mux := http.NewServeMux()
+	mux.Handle("/", &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(service) }})
+	for pattern, handler := range routes {
+		mux.HandleFunc(pattern, handler)
+	}
+	p.origin = startServer(p.t, mux) + "/"
+}
+
+// startServer starts a server that ends with the test, with the streams of tabs that are open until later. It
+// returns its address.
+func startServer(t *testing.T, handler http.Handler) string {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	return server.URL
+}
