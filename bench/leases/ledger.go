@@ -18,9 +18,9 @@ import (
 
 // holding is a lock as its holder believed in it.
 type holding struct {
-	token    uint64
-	from, to time.Duration // since the start of the ledger
-	lost     bool
+	token            uint64
+	called, from, to time.Duration // since the start of the ledger; from is when Lock had returned
+	lost             bool
 }
 
 // ledger is what all holders of one semaphore wrote down.
@@ -65,19 +65,24 @@ func (l *ledger) tooMany() (n int) {
 	return n
 }
 
-// fallen is how often a lock that was got after another had ended has no greater token.
+// fallen is how often a lock that was surely granted after another has no greater token. Where one may hold,
+// that is a lock that began after another's end. Else it is one whose Lock was called after another's had
+// returned: a lock that was granted early may be noticed late.
 func (l *ledger) fallen() (n int) {
+	start := func(h holding) time.Duration { return h.called }
+	end := func(h holding) time.Duration { return h.from }
+	if l.most == 1 {
+		start, end = end, func(h holding) time.Duration { return h.to }
+	}
 	starts, ends := slices.Clone(l.all), slices.Clone(l.all)
-	slices.SortFunc(starts, func(a, b holding) int { return cmp.Compare(a.from, b.from) })
-	slices.SortFunc(ends, func(a, b holding) int { return cmp.Compare(a.to, b.to) })
+	slices.SortFunc(starts, func(a, b holding) int { return cmp.Compare(start(a), start(b)) })
+	slices.SortFunc(ends, func(a, b holding) int { return cmp.Compare(end(a), end(b)) })
 	newest, next := uint64(0), 0
 	for _, h := range starts {
-		for ; next < len(ends) && ends[next].to < h.from; next++ {
+		for ; next < len(ends) && end(ends[next]) < start(h); next++ {
 			newest = max(newest, ends[next].token)
 		}
-		if h.token <= newest {
-			n++
-		}
+		n += asBit(h.token <= newest)
 	}
 	return n
 }
@@ -104,11 +109,11 @@ func (l *ledger) survived(instants []time.Time, after time.Duration) (n int) {
 // worker locks and unlocks until ctx ends.
 func (l *ledger) worker(ctx context.Context, i int, c *lease.Client, name string, rng *rand.Rand) {
 	for ctx.Err() == nil {
-		began := time.Now()
+		called := l.now()
 		held, err := c.Lock(ctx, name, 1)
-		waited := time.Since(began)
+		from := l.now()
 		l.mu.Lock()
-		l.longest = max(l.longest, waited)
+		l.longest = max(l.longest, from-called)
 		if err != nil && ctx.Err() == nil {
 			l.errs[err.Error()]++
 		}
@@ -116,12 +121,12 @@ func (l *ledger) worker(ctx context.Context, i int, c *lease.Client, name string
 		if err != nil {
 			continue
 		}
-		from := l.now()
 		d := time.Duration(1+rng.IntN(20)) * time.Millisecond
 		if rng.IntN(8) == 0 {
 			d = l.long
 		}
-		h := l.hold(held, from, d)
+		h := l.hold(held, d)
+		h.called, h.from = called, from
 		l.mu.Lock()
 		l.all = append(l.all, h)
 		l.got[i] = from
@@ -137,8 +142,8 @@ func (l *ledger) worker(ctx context.Context, i int, c *lease.Client, name string
 }
 
 // hold holds a lease for a while, or until it is lost.
-func (l *ledger) hold(held *lease.Lease, from, d time.Duration) holding {
-	h := holding{token: held.Token(), from: from}
+func (l *ledger) hold(held *lease.Lease, d time.Duration) holding {
+	h := holding{token: held.Token()}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

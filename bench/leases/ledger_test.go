@@ -15,6 +15,10 @@ func TestLedger(t *testing.T) {
 		{"at one instant", 1, []holding{{token: 1, from: 0, to: 5}, {token: 2, from: 5, to: 9}}, 0, 0},
 		{"both at once", 1, []holding{{token: 1, from: 0, to: 6}, {token: 2, from: 5, to: 9}}, 1, 0},
 		{"two may", 2, []holding{{token: 1, from: 0, to: 6}, {token: 2, from: 5, to: 9}}, 0, 0},
+		{"noticed late", 2, []holding{{token: 1, called: 0, from: 7, to: 9}, {token: 2, called: 1, from: 3, to: 5}},
+			0, 0},
+		{"the token of two falls", 2, []holding{{token: 2, called: 0, from: 1, to: 9},
+			{token: 1, called: 2, from: 3, to: 5}}, 0, 1},
 		{"the token falls", 1, []holding{{token: 2, from: 0, to: 5}, {token: 1, from: 6, to: 9}}, 0, 1},
 		{"the same token", 1, []holding{{token: 2, from: 0, to: 5}, {token: 2, from: 6, to: 9}}, 0, 1},
 	} {

@@ -74,7 +74,7 @@ func (p *probes) saw(s sight, call time.Duration, token uint64) {
 	defer p.seen.Unlock()
 	p.leads = append(p.leads, s)
 	if s.granted {
-		p.grants.all = append(p.grants.all, holding{token: token, from: call, to: s.at})
+		p.grants.all = append(p.grants.all, holding{token: token, called: call, from: s.at, to: s.at})
 	}
 }
 
