@@ -65,8 +65,8 @@ func (p *process) wants(path string, count, status int) answer {
 	return a
 }
 
-// endsAtOnce sends SIGTERM, and requires that the process ends without waiting for anyone. That takes a second
-// at most. The bound is wider, for a busy machine.
+// endsAtOnce sends SIGTERM, and requires that the process ends without waiting for anyone. That takes a
+// second at most. The bound is wider, for a busy machine.
 func (p *process) endsAtOnce() {
 	p.t.Helper()
 	began := time.Now()

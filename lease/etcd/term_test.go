@@ -72,8 +72,8 @@ func TestEndHandsOver(t *testing.T) {
 	})
 }
 
-// mostOfEnd is the longest that Run goes on after its context's end. A server needs the rest of a second for its
-// callers.
+// mostOfEnd is the longest that Run goes on after its context's end. A server needs the rest of a second for
+// its callers.
 const mostOfEnd = 600 * time.Millisecond
 
 // Failure mode 41: Run returns a second after its context's end at the latest, whatever the store does.
