@@ -145,7 +145,7 @@ func TestWatchConfigMap(t *testing.T) {
 // TestWatchHalfWritten: a file that is being written is not believed, also where what is there is valid.
 func TestWatchHalfWritten(t *testing.T) {
 	path := write(t, filepath.Join(t.TempDir(), "q.toml"), text(1))
-	w := followFile(t, path, func(c *config.Config) { c.Settle(200 * time.Millisecond) })
+	w := followFile(t, path, func(c *config.Config) { c.Settle(600 * time.Millisecond) })
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
 	must(t, err)
 	defer file.Close()
@@ -168,12 +168,12 @@ func TestWatchHalfWritten(t *testing.T) {
 // TestReloadHalfWritten: Reload waits for the end of a file that is being written.
 func TestReloadHalfWritten(t *testing.T) {
 	s := start(t, text(1))
-	s.Settle(200 * time.Millisecond)
+	s.Settle(600 * time.Millisecond)
 	must(t, os.WriteFile(s.path, []byte(text(2)), 0o600))
 	done := make(chan error, 1)
 	go func() { done <- s.Reload() }()
 	for range 20 {
-		time.Sleep(20 * time.Millisecond) // the writer is slow
+		time.Sleep(50 * time.Millisecond) // the writer is slow
 		file, err := os.OpenFile(s.path, os.O_WRONLY|os.O_APPEND, 0)
 		must(t, err)
 		_, err = file.WriteString("# more\n")

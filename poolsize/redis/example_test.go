@@ -53,9 +53,9 @@ func ExampleSource_Left() {
 
 	before := &poolredis.Source{Client: client, Fleet: "web", ID: "web-0",
 		Ceiling: func() float64 { return .75 }}
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	before.Watch(ctx, func(quotient.Pool, error) {}) //nolint:errcheck // the context's end
+	before.Watch(ctx, func(quotient.Pool, error) { cancel() }) //nolint:errcheck // the context's end
 
 	after := &poolredis.Source{Client: client, Fleet: "web", ID: "web-0"}
 	fmt.Println(after.Left(context.Background())) // for policy.Ramp's Resume
