@@ -114,7 +114,7 @@ func whatOnlyTheServerFinds(p *tab) {
 	p.calm()
 }
 
-// whatOnlyTheLimiterFinds is said by the review too, also where there is nothing to fill in.
+// whatOnlyTheLimiterFinds: the review shows it too, also where there is nothing to fill in.
 func whatOnlyTheLimiterFinds(p *tab) {
 	reg := p.idle(nil)
 	l := limiter(p.t, quotient.Limit{InFlight: 30}, quotient.MaxKeys(1))

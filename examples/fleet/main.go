@@ -130,8 +130,8 @@ func parsePlan(args []string, stderr io.Writer) (plan, error) {
 	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "fleet: several processes share one limit, by division or by the answers they get; the upstream's log shows how well.")
-		fmt.Fprintln(stderr, "Exit status: 0 every promise held, 1 one was broken, 2 the run did not come to its end.")
+		fmt.Fprintln(stderr, "fleet: several processes share one limit, by division or by learning it; the upstream's log shows how well.")
+		fmt.Fprintln(stderr, "Exit status: 0 every promise held, 1 one was broken, 2 the run failed.")
 		flags.PrintDefaults()
 	}
 	p.flags(flags)
@@ -150,19 +150,19 @@ func parsePlan(args []string, stderr io.Writer) (plan, error) {
 
 // flags defines what the command line may say.
 func (p *plan) flags(flags *flag.FlagSet) {
-	flags.Float64Var(&p.Limit, "limit", 100, "`requests` a second that the fleet may send; the upstream enforces the same, until it changes its mind in the adaptive act")
+	flags.Float64Var(&p.Limit, "limit", 100, "`requests` a second that the fleet may send; the upstream enforces the same limit, and changes it in the adaptive act")
 	flags.IntVar(&p.Burst, "burst", 10, "`requests` that the fleet may send at once")
-	flags.IntVar(&p.Room, "room", 10, "`requests` of burst that the upstream grants beyond -burst: what leaves evenly may arrive bunched")
+	flags.IntVar(&p.Room, "room", 10, "`requests` of burst that the upstream allows beyond -burst: requests that leave evenly may arrive together")
 	flags.Float64Var(&p.Want, "want", 60, "`requests` a second that each replica wants to send")
 	flags.IntVar(&p.Replicas, "replicas", 3, "`processes` at the start, 1 to 6")
 	flags.DurationVar(&p.Join, "join", 3*time.Second, "one more replica joins after this `time`; 0 is never")
 	flags.DurationVar(&p.Kill, "kill", 6*time.Second, "one replica is killed after this `time`; 0 is never")
 	flags.DurationVar(&p.Duration, "duration", 0, "`time` that the act of division takes; 0 is 9s, or 12s where the replicas count themselves")
-	flags.StringVar(&p.Pool, "pool", "static", "`how` the replicas know how many they are in the act of division: static (it is set), file, dns, redis, gossip (they count)")
-	flags.IntVar(&p.Believe, "believe", 0, "give every replica this number of `replicas`, true or not, with -pool static and without -policy; try 1 and see the verdict fail (0: the truth)")
+	flags.StringVar(&p.Pool, "pool", "static", "`how` the replicas learn the replica count in the act of division: static (it is set), file, dns, redis, gossip (they count)")
+	flags.IntVar(&p.Believe, "believe", 0, "set this number of `replicas` on each replica, right or wrong, with -pool static and without -policy; with 1 the verdict fails (0: the right number)")
 	flags.StringVar(&p.Act, "act", "both", "`which` act to play: division, adaptive, or both, one after the other")
-	flags.TextVar(&p.Tell, "tell", upstream.Fields, "`what` the upstream says about its limit: nothing (a bare 429), retry-after, fields (also RateLimit in every answer)")
-	flags.StringVar(&p.Policy, "policy", "tracking", "`law` of the adaptive act: tracking, aimd or fixed; try fixed, which learns nothing, and see the verdict fail")
+	flags.TextVar(&p.Tell, "tell", upstream.Fields, "`what` the upstream reports about its limit: nothing (a bare 429), retry-after, fields (also RateLimit in every answer)")
+	flags.StringVar(&p.Policy, "policy", "tracking", "`policy` of the adaptive act: tracking, aimd or fixed; with fixed, which learns nothing, the verdict fails")
 	flags.StringVar(&p.Color, "color", "auto", "`when` to use colour: auto (on a terminal, unless NO_COLOR is set), always, never")
 }
 
