@@ -122,10 +122,12 @@ func TestPutReplicasCountsAtOnce(t *testing.T) {
 			t.Errorf("%s: pool is %+v, want %+v", tt.body, got, tt.want)
 		}
 		answer := decode[State](t, rec).Limiters["api"]
-		if answer.Pool.Replicas != tt.want.Replicas || answer.Pool.Ordinal != tt.want.Ordinal || answer.Pool.Weight != max(1, tt.want.Weight) {
+		if answer.Pool.Replicas != tt.want.Replicas || answer.Pool.Ordinal != tt.want.Ordinal ||
+			answer.Pool.Weight != max(1, tt.want.Weight) {
 			t.Errorf("%s: answered pool %+v, want %+v", tt.body, answer.Pool, tt.want)
 		}
-		if want := 100 * float64(max(1, tt.want.Weight)) / float64(tt.want.Replicas); !near(answer.Rules[0].Share, want) {
+		if want := 100 * float64(max(1, tt.want.Weight)) /
+			float64(tt.want.Replicas); !near(answer.Rules[0].Share, want) {
 			t.Errorf("%s: answered share %v, want %v", tt.body, answer.Rules[0].Share, want)
 		}
 	}
@@ -151,34 +153,63 @@ func TestRefusals(t *testing.T) {
 		{"no colon", putReplicas(`{"replicas" 4}`), 400, Problem{Field: "body", Value: `{"replicas" 4}`}},
 		{"comma", putReplicas(`{"replicas":4,}`), 400, Problem{Field: "body", Value: `{"replicas":4,}`}},
 		{"trailing", putReplicas(`{"replicas":4} x`), 400, Problem{Field: "body", Value: `{"replicas":4} x`}},
-		{"two", putReplicas(`{"replicas":4}{"replicas":5}`), 400, Problem{Field: "body", Value: `{"replicas":4}{"replicas":5}`}},
+		{"two", putReplicas(`{"replicas":4}{"replicas":5}`), 400,
+			Problem{Field: "body", Value: `{"replicas":4}{"replicas":5}`}},
 		{"name no string", putReplicas(`{4:4}`), 400, Problem{Field: "body", Value: `{4:4}`}},
 		{"long", putReplicas(`"` + long), 400, Problem{Field: "body", Value: `"` + long[:maxValue-1] + "…"}},
-		{"unknown", putReplicas(`{"replicas":4,"shards":2}`), 400, Problem{Field: "shards", Range: "replicas, weight, ordinal, ttl_seconds"}},
-		{"other case", putReplicas(`{"Replicas":4}`), 400, Problem{Field: "Replicas", Range: "replicas, weight, ordinal, ttl_seconds"}},
+		{"unknown", putReplicas(`{"replicas":4,"shards":2}`), 400,
+			Problem{Field: "shards", Range: "replicas, weight, ordinal, ttl_seconds"}},
+		{"other case", putReplicas(`{"Replicas":4}`), 400,
+			Problem{Field: "Replicas", Range: "replicas, weight, ordinal, ttl_seconds"}},
 		{"twice", putReplicas(`{"replicas":4,"replicas":5}`), 400, Problem{Field: "replicas", Range: "once"}},
-		{"missing", putReplicas(`{"ordinal":1}`), 400, Problem{Field: "replicas", Range: "a whole number from 1 to 1000000"}},
-		{"nothing", putReplicas(`{}`), 400, Problem{Field: "replicas", Range: "a whole number from 1 to 1000000"}},
-		{"zero", putReplicas(`{"replicas":0}`), 400, Problem{Field: "replicas", Value: "0", Range: "a whole number from 1 to 1000000"}},
-		{"negative", putReplicas(`{"replicas":-1}`), 400, Problem{Field: "replicas", Value: "-1", Range: "a whole number from 1 to 1000000"}},
-		{"huge", putReplicas(`{"replicas":1000001}`), 400, Problem{Field: "replicas", Value: "1000001", Range: "a whole number from 1 to 1000000"}},
-		{"beyond int", putReplicas(`{"replicas":9223372036854775808}`), 400, Problem{Field: "replicas", Value: "9223372036854775808", Range: "a whole number from 1 to 1000000"}},
-		{"fraction", putReplicas(`{"replicas":4.5}`), 400, Problem{Field: "replicas", Value: "4.5", Range: "a whole number from 1 to 1000000"}},
-		{"exponent", putReplicas(`{"replicas":4e0}`), 400, Problem{Field: "replicas", Value: "4e0", Range: "a whole number from 1 to 1000000"}},
-		{"text", putReplicas(`{"replicas":"4"}`), 400, Problem{Field: "replicas", Value: `"4"`, Range: "a whole number from 1 to 1000000"}},
-		{"null value", putReplicas(`{"replicas":null}`), 400, Problem{Field: "replicas", Value: "null", Range: "a whole number from 1 to 1000000"}},
-		{"object", putReplicas(`{"replicas":{"a":1}}`), 400, Problem{Field: "replicas", Value: `{"a":1}`, Range: "a whole number from 1 to 1000000"}},
-		{"ordinal high", putReplicas(`{"replicas":4,"ordinal":5}`), 400, Problem{Field: "ordinal", Value: "5", Range: "a whole number from 0 to 4"}},
-		{"ordinal low", putReplicas(`{"replicas":4,"ordinal":-1}`), 400, Problem{Field: "ordinal", Value: "-1", Range: "a whole number from 0 to 4"}},
-		{"ordinal null", putReplicas(`{"replicas":4,"ordinal":null}`), 400, Problem{Field: "ordinal", Value: "null", Range: "a whole number from 0 to 4"}},
-		{"form", request{method: "PUT", path: "/replicas", contentType: "application/x-www-form-urlencoded", body: `{"replicas":4}`}, 415, Problem{Field: "Content-Type", Value: "application/x-www-form-urlencoded", Range: "application/json"}},
-		{"simple type", request{method: "PUT", path: "/replicas", contentType: "text/plain", body: `{"replicas":4}`}, 415, Problem{Field: "Content-Type", Value: "text/plain", Range: "application/json"}},
-		{"bad type", request{method: "PUT", path: "/replicas", contentType: ";", body: `{"replicas":4}`}, 415, Problem{Field: "Content-Type", Value: ";", Range: "application/json"}},
-		{"no type", request{method: "PUT", path: "/replicas", contentType: none, body: `{"replicas":4}`}, 415, Problem{Field: "Content-Type", Range: "application/json"}},
-		{"too large", putReplicas(`{"replicas":4}` + strings.Repeat(" ", maxBody)), 413, Problem{Field: "body", Range: "at most 65536 bytes"}},
-		{"POST", request{method: "POST", path: "/replicas", body: `{"replicas":4}`}, 405, Problem{Field: "method", Value: "POST", Range: "PUT"}},
-		{"GET replicas", request{method: "GET", path: "/replicas"}, 405, Problem{Field: "method", Value: "GET", Range: "PUT"}},
-		{"PUT state", request{method: "PUT", path: "/state"}, 405, Problem{Field: "method", Value: "PUT", Range: "GET, HEAD"}},
+		{"missing", putReplicas(`{"ordinal":1}`), 400,
+			Problem{Field: "replicas", Range: "a whole number from 1 to 1000000"}},
+		{"nothing", putReplicas(`{}`), 400,
+			Problem{Field: "replicas", Range: "a whole number from 1 to 1000000"}},
+		{"zero", putReplicas(`{"replicas":0}`), 400,
+			Problem{Field: "replicas", Value: "0", Range: "a whole number from 1 to 1000000"}},
+		{"negative", putReplicas(`{"replicas":-1}`), 400,
+			Problem{Field: "replicas", Value: "-1", Range: "a whole number from 1 to 1000000"}},
+		{"huge", putReplicas(`{"replicas":1000001}`), 400,
+			Problem{Field: "replicas", Value: "1000001", Range: "a whole number from 1 to 1000000"}},
+		{"beyond int", putReplicas(`{"replicas":9223372036854775808}`), 400,
+			Problem{Field: "replicas", Value: "9223372036854775808",
+				Range: "a whole number from 1 to 1000000"}},
+		{"fraction", putReplicas(`{"replicas":4.5}`), 400,
+			Problem{Field: "replicas", Value: "4.5", Range: "a whole number from 1 to 1000000"}},
+		{"exponent", putReplicas(`{"replicas":4e0}`), 400,
+			Problem{Field: "replicas", Value: "4e0", Range: "a whole number from 1 to 1000000"}},
+		{"text", putReplicas(`{"replicas":"4"}`), 400,
+			Problem{Field: "replicas", Value: `"4"`, Range: "a whole number from 1 to 1000000"}},
+		{"null value", putReplicas(`{"replicas":null}`), 400,
+			Problem{Field: "replicas", Value: "null", Range: "a whole number from 1 to 1000000"}},
+		{"object", putReplicas(`{"replicas":{"a":1}}`), 400,
+			Problem{Field: "replicas", Value: `{"a":1}`, Range: "a whole number from 1 to 1000000"}},
+		{"ordinal high", putReplicas(`{"replicas":4,"ordinal":5}`), 400,
+			Problem{Field: "ordinal", Value: "5", Range: "a whole number from 0 to 4"}},
+		{"ordinal low", putReplicas(`{"replicas":4,"ordinal":-1}`), 400,
+			Problem{Field: "ordinal", Value: "-1", Range: "a whole number from 0 to 4"}},
+		{"ordinal null", putReplicas(`{"replicas":4,"ordinal":null}`), 400,
+			Problem{Field: "ordinal", Value: "null", Range: "a whole number from 0 to 4"}},
+		{"form", request{method: "PUT", path: "/replicas", contentType: "application/x-www-form-urlencoded",
+			body: `{"replicas":4}`}, 415,
+			Problem{Field: "Content-Type", Value: "application/x-www-form-urlencoded",
+				Range: "application/json"}},
+		{"simple type", request{method: "PUT", path: "/replicas", contentType: "text/plain",
+			body: `{"replicas":4}`}, 415,
+			Problem{Field: "Content-Type", Value: "text/plain", Range: "application/json"}},
+		{"bad type", request{method: "PUT", path: "/replicas", contentType: ";", body: `{"replicas":4}`}, 415,
+			Problem{Field: "Content-Type", Value: ";", Range: "application/json"}},
+		{"no type", request{method: "PUT", path: "/replicas", contentType: none, body: `{"replicas":4}`}, 415,
+			Problem{Field: "Content-Type", Range: "application/json"}},
+		{"too large", putReplicas(`{"replicas":4}` + strings.Repeat(" ", maxBody)), 413,
+			Problem{Field: "body", Range: "at most 65536 bytes"}},
+		{"POST", request{method: "POST", path: "/replicas", body: `{"replicas":4}`}, 405,
+			Problem{Field: "method", Value: "POST", Range: "PUT"}},
+		{"GET replicas", request{method: "GET", path: "/replicas"}, 405,
+			Problem{Field: "method", Value: "GET", Range: "PUT"}},
+		{"PUT state", request{method: "PUT", path: "/state"}, 405,
+			Problem{Field: "method", Value: "PUT", Range: "GET, HEAD"}},
 		{"other path", request{method: "GET", path: "/other"}, 404, Problem{Field: "path", Value: "/other"}},
 	}
 	for _, tt := range tests {
@@ -189,7 +220,8 @@ func TestRefusals(t *testing.T) {
 			if rec.Code != tt.status || got.Status != tt.status {
 				t.Errorf("status %d, in the body %d, want %d", rec.Code, got.Status, tt.status)
 			}
-			if got.Field != tt.want.Field || tt.want.Value != "" && got.Value != tt.want.Value || tt.want.Range != "" && got.Range != tt.want.Range {
+			if got.Field != tt.want.Field || tt.want.Value != "" && got.Value != tt.want.Value ||
+				tt.want.Range != "" && got.Range != tt.want.Range {
 				t.Errorf("problem %+v, want %+v", got, tt.want)
 			}
 			if got.Detail == "" || got.Title != http.StatusText(tt.status) {
@@ -240,7 +272,8 @@ func TestHosts(t *testing.T) {
 			t.Errorf("Host %q: status %d, want %d", tt.host, rec.Code, tt.want)
 		}
 	}
-	if rec := (request{method: "GET", path: "/state", host: "ops.example"}).send(quiet(t, l)); rec.Code != 403 {
+	if rec := (request{method: "GET", path: "/state", host: "ops.example"}).send(quiet(t, l)); rec.Code !=
+		403 {
 		t.Errorf("a host that no option names: status %d, want 403", rec.Code)
 	}
 }
@@ -285,9 +318,11 @@ func TestCrossOriginWritesAreRefused(t *testing.T) {
 // Also under a prefix no other spelling of a path is redirected.
 func TestOtherSpellingsAreNotFound(t *testing.T) {
 	h := http.StripPrefix("/admin", quiet(t, newLimiter(t)))
-	for _, path := range []string{"/admin", "/admin//", "/admin//state", "/admin/./state", "/admin/x/../state", "/admin/state/"} {
+	for _, path := range []string{"/admin", "/admin//", "/admin//state", "/admin/./state",
+		"/admin/x/../state", "/admin/state/"} {
 		rec := request{method: "GET", path: path}.send(h)
-		if got := decode[Problem](t, rec); rec.Code != 404 || got.Field != "path" || rec.Header().Get("Location") != "" {
+		if got := decode[Problem](t, rec); rec.Code != 404 || got.Field != "path" ||
+			rec.Header().Get("Location") != "" {
 			t.Errorf("%s: status %d, %+v, Location %q", path, rec.Code, got, rec.Header().Get("Location"))
 		}
 	}
@@ -299,11 +334,13 @@ func TestOtherSpellingsAreNotFound(t *testing.T) {
 func TestStateAnswer(t *testing.T) {
 	l := newLimiter(t, quotient.StartPool(quotient.Pool{Replicas: 4, Ordinal: 3}))
 	rec := request{method: "GET", path: "/state"}.send(quiet(t, l))
-	if rec.Code != 200 || rec.Header().Get("Content-Type") != "application/json" || rec.Header().Get("Cache-Control") != "no-store" {
+	if rec.Code != 200 || rec.Header().Get("Content-Type") != "application/json" ||
+		rec.Header().Get("Cache-Control") != "no-store" {
 		t.Errorf("status %d, fields %v", rec.Code, rec.Header())
 	}
 	got := decode[State](t, rec).Limiters["api"]
-	if got.Pool.Replicas != 4 || got.Pool.Ordinal != 3 || got.Limit.Rates[0].Events != 100 || got.Limit.Rates[0].PerSeconds != 1 || !near(got.Rules[0].Share, 25) {
+	if got.Pool.Replicas != 4 || got.Pool.Ordinal != 3 || got.Limit.Rates[0].Events != 100 ||
+		got.Limit.Rates[0].PerSeconds != 1 || !near(got.Rules[0].Share, 25) {
 		t.Errorf("state %+v", got)
 	}
 	if rec := (request{method: "HEAD", path: "/state"}).send(quiet(t, l)); rec.Code != 200 {
@@ -324,7 +361,8 @@ func TestChangesAreLogged(t *testing.T) {
 	if !strings.Contains(out.String(), want) {
 		t.Errorf("logged %q, want it to have %q", out.String(), want)
 	}
-	if mount(t, l, Logger(nil)).(*Handler).api.log == nil { // nil is slog.Default, not a panic at the first change
+	// nil is slog.Default, not a panic at the first change
+	if mount(t, l, Logger(nil)).(*Handler).api.log == nil {
 		t.Error("no log")
 	}
 }
@@ -350,7 +388,8 @@ func TestOverTheNetwork(t *testing.T) {
 		}
 		return resp.StatusCode
 	}
-	if got := send(strings.NewReader(`{"replicas":5,"ordinal":5}`)); got != 200 || l.Stats().Pool.Replicas != 5 {
+	if got := send(strings.NewReader(`{"replicas":5,"ordinal":5}`)); got != 200 ||
+		l.Stats().Pool.Replicas != 5 {
 		t.Errorf("status %d, pool %+v", got, l.Stats().Pool.Pool)
 	}
 	if got := send(strings.NewReader(strings.Repeat(" ", maxBody+1))); got != 413 {

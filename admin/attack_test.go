@@ -22,8 +22,10 @@ type badBody struct{ path, body, field string }
 // wrong values for each type, as JSON; all of them are bad for a field of that type whatever its range.
 var (
 	notNumbers = []string{`null`, `true`, `"4"`, `""`, `[]`, `{}`, `[4]`, `{"a":1}`, `1e400`, `-1e400`}
-	notWholes  = append([]string{`1.5`, `4e0`, `-1`, `9223372036854775808`, `-9223372036854775809`, `1` + strings.Repeat("0", 400)}, notNumbers...)
-	notStrings = []string{`null`, `true`, `4`, `[]`, `{}`, `["a"]`, `"\ud800"`, `"\udc00x"`, `"\ud800\ud800"`, `"a\\\ud83d"`}
+	notWholes  = append([]string{`1.5`, `4e0`, `-1`, `9223372036854775808`, `-9223372036854775809`,
+		`1` + strings.Repeat("0", 400)}, notNumbers...)
+	notStrings = []string{`null`, `true`, `4`, `[]`, `{}`, `["a"]`, `"\ud800"`, `"\udc00x"`, `"\ud800\ud800"`,
+		`"a\\\ud83d"`}
 	notTruths  = []string{`null`, `0`, `1`, `"true"`, `""`, `[]`, `{}`}
 	notLists   = []string{`null`, `true`, `4`, `"[]"`, `{}`}
 	notObjects = []string{`null`, `true`, `4`, `"{}"`, `[]`}
@@ -39,16 +41,23 @@ var fields = []struct {
 }{
 	{"/replicas", `{"replicas":%s}`, "replicas", slices.Concat(notWholes, []string{`0`, `1000001`})},
 	{"/replicas", `{"replicas":4,"ordinal":%s}`, "ordinal", slices.Concat(notWholes, []string{`5`})},
-	{"/replicas", `{"replicas":4,"weight":2,"ordinal":%s}`, "ordinal", slices.Concat(notWholes, []string{`4`})},
+	{"/replicas", `{"replicas":4,"weight":2,"ordinal":%s}`, "ordinal",
+		slices.Concat(notWholes, []string{`4`})},
 	{"/replicas", `{"replicas":4,"weight":%s}`, "weight", slices.Concat(notWholes, []string{`0`, `5`})},
-	{"/replicas", `{"replicas":4,"ttl_seconds":%s}`, "ttl_seconds", slices.Concat(notNumbers, []string{`0`, `-1`, `0.0001`, `31536001`, `1e300`})},
+	{"/replicas", `{"replicas":4,"ttl_seconds":%s}`, "ttl_seconds",
+		slices.Concat(notNumbers, []string{`0`, `-1`, `0.0001`, `31536001`, `1e300`})},
 	{"/limit", `{"rates":%s}`, "rates", notLists},
 	{"/limit", `{"rates":[{"events":1,"per_seconds":1},%s]}`, "rates[1]", notObjects},
-	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"burst":1},{"name":"b","events":%s,"per_seconds":1}]}`, "rates[1].events", slices.Concat(notNumbers, tooSlow, []string{`0`, `-1`, `1.1e12`, `1e308`})},
-	{"/limit", `{"rates":[{"events":1,"per_seconds":%s}]}`, "rates[0].per_seconds", slices.Concat(notNumbers, []string{`0`, `-1`, `1e-10`, `9.3e9`, `-9.3e9`, `1e308`})},
-	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"burst":%s}]}`, "rates[0].burst", slices.Concat(notWholes, []string{`1099511627777`})},
-	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"name":%s}]}`, "rates[0].name", slices.Concat(notStrings, []string{`"` + strings.Repeat("n", 129) + `"`})},
-	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"unit":%s}]}`, "rates[0].unit", slices.Concat(notStrings, []string{`"` + strings.Repeat("é", 65) + `"`})},
+	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"burst":1},{"name":"b","events":%s,"per_seconds":1}]}`,
+		"rates[1].events", slices.Concat(notNumbers, tooSlow, []string{`0`, `-1`, `1.1e12`, `1e308`})},
+	{"/limit", `{"rates":[{"events":1,"per_seconds":%s}]}`, "rates[0].per_seconds",
+		slices.Concat(notNumbers, []string{`0`, `-1`, `1e-10`, `9.3e9`, `-9.3e9`, `1e308`})},
+	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"burst":%s}]}`, "rates[0].burst",
+		slices.Concat(notWholes, []string{`1099511627777`})},
+	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"name":%s}]}`, "rates[0].name",
+		slices.Concat(notStrings, []string{`"` + strings.Repeat("n", 129) + `"`})},
+	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"unit":%s}]}`, "rates[0].unit",
+		slices.Concat(notStrings, []string{`"` + strings.Repeat("é", 65) + `"`})},
 	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"aligned":%s}]}`, "rates[0].aligned", notTruths},
 	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"no_turns":%s}]}`, "rates[0].no_turns", notTruths},
 	{"/limit", `{"rates":[],"in_flight":%s}`, "in_flight", slices.Concat(notWholes, []string{`1073741825`})},
@@ -59,51 +68,75 @@ var fields = []struct {
 	{"/plan", `{"plan":"paid","limit":%s}`, "limit", notObjects[1:]},
 	{"/plan", `{"plan":"paid","limit":{"rates":%s}}`, "limit.rates", notLists},
 	{"/plan", `{"plan":"paid","limit":{"rates":[],"in_flight":%s}}`, "limit.in_flight", notWholes},
-	{"/override", `{"key":%s,"limit":{"deny":true}}`, "key", slices.Concat(notStrings, []string{`"` + strings.Repeat("k", 4097) + `"`})},
+	{"/override", `{"key":%s,"limit":{"deny":true}}`, "key",
+		slices.Concat(notStrings, []string{`"` + strings.Repeat("k", 4097) + `"`})},
 	{"/override", `{"key":"K","limit":%s}`, "limit", notObjects[1:]},
 	{"/override", `{"key":"K","limit":{"rates":%s}}`, "limit.rates", notLists},
-	{"/override", `{"key":"K","limit":{"rates":[{"events":%s,"per_seconds":1}]}}`, "limit.rates[0].events", slices.Concat(notNumbers, tooSlow)},
+	{"/override", `{"key":"K","limit":{"rates":[{"events":%s,"per_seconds":1}]}}`, "limit.rates[0].events",
+		slices.Concat(notNumbers, tooSlow)},
 	{"/override", `{"key":"K","limit":{"rates":[],"in_flight":%s}}`, "limit.in_flight", notWholes},
-	{"/reset", `{"key":%s}`, "key", slices.Concat(notStrings, []string{`"` + strings.Repeat("k", 4097) + `"`})},
+	{"/reset", `{"key":%s}`, "key",
+		slices.Concat(notStrings, []string{`"` + strings.Repeat("k", 4097) + `"`})},
 	{"/dry-run", `{"dry_run":%s}`, "dry_run", notTruths},
 }
 
 // oddBodies are bad as a whole, or by their names.
 var oddBodies = []badBody{
-	{"/replicas", `{"replicas":4,"replicas":4}`, "replicas"}, {"/replicas", `{"replicas":4,"\u0072eplicas":5}`, "replicas"},
-	{"/replicas", `{"REPLICAS":4}`, "REPLICAS"}, {"/replicas", `{"replica\u017f":4}`, "replicaſ"}, {"/replicas", `{"":4}`, `""`},
+	{"/replicas", `{"replicas":4,"replicas":4}`, "replicas"},
+	{"/replicas", `{"replicas":4,"\u0072eplicas":5}`, "replicas"},
+	{"/replicas", `{"REPLICAS":4}`, "REPLICAS"}, {"/replicas", `{"replica\u017f":4}`, "replicaſ"},
+	{"/replicas", `{"":4}`, `""`},
 	{"/replicas", `{"replicas":4,"__proto__":{}}`, "__proto__"}, {"/replicas", `{"ordinal":1}`, "replicas"},
 	{"/replicas", `{"replicas":4,"` + strings.Repeat("x", 1000) + `":1}`, strings.Repeat("x", 64) + "…"},
-	{"/limit", `{}`, "rates"}, {"/limit", `{"in_flight":3}`, "rates"}, {"/limit", `{"deny":false}`, "rates"}, {"/limit", `{"denies":true}`, "denies"},
+	{"/limit", `{}`, "rates"}, {"/limit", `{"in_flight":3}`, "rates"}, {"/limit", `{"deny":false}`, "rates"},
+	{"/limit", `{"denies":true}`, "denies"},
 	{"/limit", `{"rates":[],"rates":[]}`, "rates"}, {"/limit", `{"deny":true,"deny":true}`, "deny"},
-	{"/limit", `{"rates":[{}]}`, "rates[0].events"}, {"/limit", `{"rates":[{"events":1}]}`, "rates[0].per_seconds"},
-	{"/limit", `{"rates":[{"per_seconds":1}]}`, "rates[0].events"}, {"/limit", `{"rates":[{"events":1,"events":1,"per_seconds":1}]}`, "rates[0].events"},
-	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"Burst":1}]}`, "rates[0].Burst"}, {"/limit", `{"rates":[{"events":1,"per_seconds":1,"per":1}]}`, "rates[0].per"},
+	{"/limit", `{"rates":[{}]}`, "rates[0].events"},
+	{"/limit", `{"rates":[{"events":1}]}`, "rates[0].per_seconds"},
+	{"/limit", `{"rates":[{"per_seconds":1}]}`, "rates[0].events"},
+	{"/limit", `{"rates":[{"events":1,"events":1,"per_seconds":1}]}`, "rates[0].events"},
+	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"Burst":1}]}`, "rates[0].Burst"},
+	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"per":1}]}`, "rates[0].per"},
 	{"/limit", `{"rates":[{"events":1,"per_seconds":1,"aligned":true,"burst":2}]}`, "rates[0].burst"},
 	{"/limit", `{"rates":[{"events":0.0001,"per_seconds":1,"aligned":true}]}`, "rates[0].events"},
 	{"/limit", `{"rates":[{"events":1,"per_seconds":0.0001,"aligned":true}]}`, "rates[0].per_seconds"},
 	{"/limit", `{"rates":[{"events":1e6,"per_seconds":1e-7}]}`, "rates[0].events"},
-	{"/limit", `{"rates":[{"name":"a","events":1,"per_seconds":1},{"name":"a","events":2,"per_seconds":1}]}`, "rates[1].name"},
-	{"/limit", `{"rates":[{"events":1,"per_seconds":1},{"name":"rate 1","events":2,"per_seconds":1}]}`, "rates[1].name"},
-	{"/limit", `{"rates":[` + strings.Repeat(`{"events":1,"per_seconds":1},`, 16) + `{"events":1,"per_seconds":1}]}`, "rates"},
-	{"/limit", `{"deny":true,"rates":[{"events":1,"per_seconds":1}]}`, "rates"}, {"/limit", `{"deny":true,"in_flight":1}`, "in_flight"},
+	{"/limit", `{"rates":[{"name":"a","events":1,"per_seconds":1},{"name":"a","events":2,"per_seconds":1}]}`,
+		"rates[1].name"},
+	{"/limit", `{"rates":[{"events":1,"per_seconds":1},{"name":"rate 1","events":2,"per_seconds":1}]}`,
+		"rates[1].name"},
+	{"/limit", `{"rates":[` + strings.Repeat(`{"events":1,"per_seconds":1},`, 16) +
+		`{"events":1,"per_seconds":1}]}`, "rates"},
+	{"/limit", `{"deny":true,"rates":[{"events":1,"per_seconds":1}]}`, "rates"},
+	{"/limit", `{"deny":true,"in_flight":1}`, "in_flight"},
 	{"/plan", `{}`, "plan"}, {"/plan", `{"limit":null}`, "plan"}, {"/plan", `{"plan":"paid"}`, "limit"},
-	{"/plan", `{"plan":"paid","limit":{}}`, "limit.rates"}, {"/plan", `{"plan":"paid","name":"paid","limit":null}`, "name"},
-	{"/plan", `{"plan":"paid","plan":"free","limit":null}`, "plan"}, {"/plan", `{"plan":"paid","limit":null,"limit":{"deny":true}}`, "limit"},
+	{"/plan", `{"plan":"paid","limit":{}}`, "limit.rates"},
+	{"/plan", `{"plan":"paid","name":"paid","limit":null}`, "name"},
+	{"/plan", `{"plan":"paid","plan":"free","limit":null}`, "plan"},
+	{"/plan", `{"plan":"paid","limit":null,"limit":{"deny":true}}`, "limit"},
 	{"/override", `{"key":"K"}`, "limit"}, {"/override", `{"limit":null}`, "key"}, {"/override", `{}`, "key"},
-	{"/override", `{"key":"K","limit":{}}`, "limit.rates"}, {"/override", `{"key":"K","limit":{"key":"K"}}`, "limit.key"},
+	{"/override", `{"key":"K","limit":{}}`, "limit.rates"},
+	{"/override", `{"key":"K","limit":{"key":"K"}}`, "limit.key"},
 	{"/override", `{"key":"K","limit":null,"limit":{"deny":true}}`, "limit"},
-	{"/override", `{"key":"K","limit":{"rates":[{"events":1,"per_seconds":0}]}}`, "limit.rates[0].per_seconds"},
-	{"/reset", `{}`, "key"}, {"/reset", `{"key":"K","key":"K"}`, "key"}, {"/reset", `{"key":"K","limit":null}`, "limit"},
-	{"/dry-run", `{}`, "dry_run"}, {"/dry-run", `{"dry_run":true,"dry_run":false}`, "dry_run"}, {"/dry-run", `{"dryRun":true}`, "dryRun"},
+	{"/override", `{"key":"K","limit":{"rates":[{"events":1,"per_seconds":0}]}}`,
+		"limit.rates[0].per_seconds"},
+	{"/reset", `{}`, "key"}, {"/reset", `{"key":"K","key":"K"}`, "key"},
+	{"/reset", `{"key":"K","limit":null}`, "limit"},
+	{"/dry-run", `{}`, "dry_run"}, {"/dry-run", `{"dry_run":true,"dry_run":false}`, "dry_run"},
+	{"/dry-run", `{"dryRun":true}`, "dryRun"},
 }
 
 // noJSON are bad bodies for every route: "body" is to blame.
 var noJSON = []string{
-	``, ` `, `null`, `true`, `4`, `"{}"`, `[]`, `[{}]`, `{`, `}`, `{]`, `{"replicas"}`, `{"replicas":}`, `{"replicas" 4}`, `{"replicas":4,}`, `{,}`, `{replicas:4}`,
-	`{'replicas':4}`, `{"replicas":4}x`, `{"replicas":4} {}`, `{"replicas":4}` + "\x00", "\xef\xbb\xbf{}", "{\"\xff\":4}", `{"replicas":"` + "\xc3\x28" + `"}`,
-	`{"replicas":0x4}`, `{"replicas":04}`, `{"replicas":+4}`, `{"replicas":.5}`, `{"replicas":4.}`, `{"replicas":NaN}`, `{"replicas":Infinity}`, `{"replicas":"\x41"}`,
-	`{"replicas":"` + "\n" + `"}`, `{"a":` + strings.Repeat(`[`, 9), strings.Repeat(`{"a":`, 9) + `1` + strings.Repeat(`}`, 9), strings.Repeat(`[`, 30000), `{"replicas":4} // four`, "replicas=4",
+	``, ` `, `null`, `true`, `4`, `"{}"`, `[]`, `[{}]`, `{`, `}`, `{]`, `{"replicas"}`, `{"replicas":}`,
+	`{"replicas" 4}`, `{"replicas":4,}`, `{,}`, `{replicas:4}`,
+	`{'replicas':4}`, `{"replicas":4}x`, `{"replicas":4} {}`, `{"replicas":4}` + "\x00", "\xef\xbb\xbf{}",
+	"{\"\xff\":4}", `{"replicas":"` + "\xc3\x28" + `"}`,
+	`{"replicas":0x4}`, `{"replicas":04}`, `{"replicas":+4}`, `{"replicas":.5}`, `{"replicas":4.}`,
+	`{"replicas":NaN}`, `{"replicas":Infinity}`, `{"replicas":"\x41"}`,
+	`{"replicas":"` + "\n" + `"}`, `{"a":` + strings.Repeat(`[`, 9),
+	strings.Repeat(`{"a":`, 9) + `1` + strings.Repeat(`}`, 9), strings.Repeat(`[`, 30000),
+	`{"replicas":4} // four`, "replicas=4",
 }
 
 func badBodies() []badBody {
@@ -134,7 +167,8 @@ type configuration struct {
 }
 
 func configurationOf(l *quotient.Limiter) configuration {
-	return configuration{l.Stats().Version, l.Stats().Limit, l.Stats().Pool.Pool, l.Stats().Plans, l.Overrides(), l.Stats().DryRun}
+	return configuration{l.Stats().Version, l.Stats().Limit, l.Stats().Pool.Pool, l.Stats().Plans,
+		l.Overrides(), l.Stats().DryRun}
 }
 
 func TestAttackBodies(t *testing.T) {
@@ -165,16 +199,23 @@ func TestAttackBodies(t *testing.T) {
 
 func TestAttackHostsAndOrigins(t *testing.T) {
 	hosts := []string{
-		"evil.example", "evil.example:9090", "localhost.evil.example", "127.0.0.1.evil.example", "localhost:9090.evil.example", "localhost@evil.example",
-		"evil.example#localhost", "evil.example/127.0.0.1", "xlocalhost", "localhostx", "local host", "localhost:", ".localhost", "localhost..", "127.0.0.1x", "128.0.0.1",
-		"0.0.0.0", "0", "0x7f000001", "2130706433", "127.1", "0177.0.0.1", "[::]", "[::2]", "[fe80::1]:80", "[::ffff:10.0.0.1]", "192.168.0.1", "10.0.0.7:9090", "169.254.169.254",
+		"evil.example", "evil.example:9090", "localhost.evil.example", "127.0.0.1.evil.example",
+		"localhost:9090.evil.example", "localhost@evil.example",
+		"evil.example#localhost", "evil.example/127.0.0.1", "xlocalhost", "localhostx", "local host",
+		"localhost:", ".localhost", "localhost..", "127.0.0.1x", "128.0.0.1",
+		"0.0.0.0", "0", "0x7f000001", "2130706433", "127.1", "0177.0.0.1", "[::]", "[::2]", "[fe80::1]:80",
+		"[::ffff:10.0.0.1]", "192.168.0.1", "10.0.0.7:9090", "169.254.169.254",
 		"metadata.google.internal", "[::1", "::1]:x:y", ":", "ｌocalhost", "loc\u0430lhost", "[::1%eth0]",
 	}
 	allowedAnyway := []string{"localhost:"} // an empty port means no port
 	headers := []http.Header{
-		{"Origin": {"http://evil.example"}}, {"Origin": {"null"}}, {"Origin": {"https://127.0.0.1:9091"}}, {"Origin": {"http://localhost:9090"}}, {"Origin": {"file://"}},
-		{"Origin": {"http://127.0.0.1:9090.evil.example"}}, {"Origin": {"http://127.0.0.1:9090@evil.example"}}, {"Origin": {"http://evil.example#127.0.0.1:9090"}},
-		{"Sec-Fetch-Site": {"cross-site"}}, {"Sec-Fetch-Site": {"same-site"}}, {"Sec-Fetch-Site": {"CROSS-SITE"}}, {"Sec-Fetch-Site": {"garbage"}},
+		{"Origin": {"http://evil.example"}}, {"Origin": {"null"}}, {"Origin": {"https://127.0.0.1:9091"}},
+		{"Origin": {"http://localhost:9090"}}, {"Origin": {"file://"}},
+		{"Origin": {"http://127.0.0.1:9090.evil.example"}},
+		{"Origin": {"http://127.0.0.1:9090@evil.example"}},
+		{"Origin": {"http://evil.example#127.0.0.1:9090"}},
+		{"Sec-Fetch-Site": {"cross-site"}}, {"Sec-Fetch-Site": {"same-site"}},
+		{"Sec-Fetch-Site": {"CROSS-SITE"}}, {"Sec-Fetch-Site": {"garbage"}},
 		{"Sec-Fetch-Site": {"cross-site"}, "Origin": {"http://127.0.0.1:9090"}},
 	}
 	if len(hosts)+len(headers) < 40 {
@@ -194,7 +235,8 @@ func TestAttackHostsAndOrigins(t *testing.T) {
 			t.Errorf("%+v: %d %+v", req, rec.Code, got)
 		}
 	}
-	data := []string{"/state", "/events", "/keys", "/explain?key=K"} // in this order: a stream that is let in would not end
+	// in this order: a stream that is let in would not end
+	data := []string{"/state", "/events", "/keys", "/explain?key=K"}
 	for _, host := range hosts {
 		if slices.Contains(allowedAnyway, host) {
 			continue
@@ -221,11 +263,16 @@ func TestAttackQueries(t *testing.T) {
 		path, field string
 		status      int
 	}{
-		{"/state?x=1", "x", 400}, {"/state?limiter=api&limiter=api", "limiter", 400}, {"/state?limiter=%zz", "query", 400}, {"/state?a;b", "query", 400},
-		{"/state?limiter=", "limiter", 404}, {"/state?limiter=API", "limiter", 404}, {"/state?limiter=" + strings.Repeat("a", 9999), "limiter", 404},
-		{"/keys?top=", "top", 400}, {"/keys?top=0", "top", 400}, {"/keys?top=-1", "top", 400}, {"/keys?top=1001", "top", 400}, {"/keys?top=1e2", "top", 400},
-		{"/keys?top=99999999999999999999", "top", 400}, {"/keys?top=1&top=2", "top", 400}, {"/keys?key=K", "key", 400},
-		{"/explain", "key", 400}, {"/explain?key=" + strings.Repeat("k", 4097), "key", 400}, {"/explain?key=K&limiter=none", "limiter", 404}, {"/explain?Key=K", "Key", 400},
+		{"/state?x=1", "x", 400}, {"/state?limiter=api&limiter=api", "limiter", 400},
+		{"/state?limiter=%zz", "query", 400}, {"/state?a;b", "query", 400},
+		{"/state?limiter=", "limiter", 404}, {"/state?limiter=API", "limiter", 404},
+		{"/state?limiter=" + strings.Repeat("a", 9999), "limiter", 404},
+		{"/keys?top=", "top", 400}, {"/keys?top=0", "top", 400}, {"/keys?top=-1", "top", 400},
+		{"/keys?top=1001", "top", 400}, {"/keys?top=1e2", "top", 400},
+		{"/keys?top=99999999999999999999", "top", 400}, {"/keys?top=1&top=2", "top", 400},
+		{"/keys?key=K", "key", 400},
+		{"/explain", "key", 400}, {"/explain?key=" + strings.Repeat("k", 4097), "key", 400},
+		{"/explain?key=K&limiter=none", "limiter", 404}, {"/explain?Key=K", "Key", 400},
 	}
 	h := quiet(t, newLimiter(t))
 	for _, tt := range tests {
@@ -328,7 +375,8 @@ func TestAttackGigabyteBodies(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := read.Load(); resp.StatusCode != tt.status || n > int64(tt.most) {
-				t.Errorf("status %d after %d bytes, want %d after at most %d", resp.StatusCode, n, tt.status, tt.most)
+				t.Errorf("status %d after %d bytes, want %d after at most %d", resp.StatusCode, n,
+					tt.status, tt.most)
 			} else {
 				t.Logf("%d bytes read", n)
 			}
@@ -344,12 +392,15 @@ func TestAttackMarkup(t *testing.T) {
 	const key = `<script>alert(1)</script>&<!--`
 	l := newLimiter(t)
 	l.Allow(key)
-	if err := l.Override(key, &quotient.Limit{Rates: []quotient.Rate{{Name: "<b>", Events: 1, Per: 1e9}}}); err != nil {
+	if err := l.Override(key,
+		&quotient.Limit{Rates: []quotient.Rate{{Name: "<b>", Events: 1, Per: 1e9}}}); err != nil {
 		t.Fatal(err)
 	}
 	h := quiet(t, l)
 	seen := 0
-	for _, path := range []string{"/state", "/keys", "/explain?key=%3Cscript%3Ealert(1)%3C%2Fscript%3E%26%3C!--", "/%3Cscript%3E", "/state?%3Cscript%3E", "/keys?top=%3Cb%3E", "/state?limiter=%3Cb%3E"} {
+	for _, path := range []string{"/state", "/keys",
+		"/explain?key=%3Cscript%3Ealert(1)%3C%2Fscript%3E%26%3C!--", "/%3Cscript%3E", "/state?%3Cscript%3E",
+		"/keys?top=%3Cb%3E", "/state?limiter=%3Cb%3E"} {
 		rec := request{method: "GET", path: path}.send(h)
 		if bytes.ContainsAny(rec.Body.Bytes(), "<>&") {
 			t.Errorf("%s: %s", path, rec.Body)
@@ -357,7 +408,9 @@ func TestAttackMarkup(t *testing.T) {
 		if strings.Contains(rec.Body.String(), `\u003c`) {
 			seen++
 		}
-		if rec.Header().Get("X-Content-Type-Options") != "nosniff" || rec.Header().Get("Cache-Control") != "no-store" || !strings.HasSuffix(rec.Header().Get("Content-Type"), "json") {
+		if rec.Header().Get("X-Content-Type-Options") != "nosniff" ||
+			rec.Header().Get("Cache-Control") != "no-store" ||
+			!strings.HasSuffix(rec.Header().Get("Content-Type"), "json") {
 			t.Errorf("%s: fields %v", path, rec.Header())
 		}
 	}

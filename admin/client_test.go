@@ -34,7 +34,8 @@ func serving(t *testing.T, h *Handler, l net.Listener) {
 	})
 }
 
-// TestClientOverEveryTransport calls every method of the client, over TCP with a token and over a Unix socket.
+// TestClientOverEveryTransport calls every method of the client, over TCP with a token and over a Unix
+// socket.
 func TestClientOverEveryTransport(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "q.sock")
 	for _, tt := range []struct {
@@ -55,7 +56,8 @@ func TestClientOverEveryTransport(t *testing.T) {
 			base := "http://" + l.Addr().String()
 			if tt.network == "unix" {
 				base = "unix://" + socket
-				if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 || info.Mode().Type() != fs.ModeSocket {
+				if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 ||
+					info.Mode().Type() != fs.ModeSocket {
 					t.Errorf("socket %v, %v", info, err)
 				}
 			}
@@ -77,41 +79,49 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 	ctx := t.Context()
 	api.Allow("K")
 	s, err := c.State(ctx)
-	if err != nil || len(s.Limiters) != 2 || s.Process.Go == "" || s.Time.IsZero() || s.Process.Started.IsZero() {
+	if err != nil || len(s.Limiters) != 2 || s.Process.Go == "" || s.Time.IsZero() ||
+		s.Process.Started.IsZero() {
 		t.Errorf("state %+v, %v", s, err)
 	}
 	seen, err := c.Limiter(ctx, "api")
 	if err != nil || !reflect.DeepEqual(seen.Limit, s.Limiters["api"].Limit) || seen.ETag == "" {
 		t.Errorf("limiter %+v, %v", seen, err)
 	}
-	if k, err := c.Keys(ctx, "api", 5); err != nil || len(k.Keys) != 1 || k.Keys[0].Key != "K" || len(k.Keys[0].Tokens) != 1 {
+	if k, err := c.Keys(ctx, "api", 5); err != nil || len(k.Keys) != 1 || k.Keys[0].Key != "K" ||
+		len(k.Keys[0].Tokens) != 1 {
 		t.Errorf("keys %+v, %v", k, err)
 	}
-	if e, err := c.Explain(ctx, "api", "K"); err != nil || !e.Remembered || !e.Next.OK || len(e.Rules) != 1 || e.Text == "" {
+	if e, err := c.Explain(ctx, "api", "K"); err != nil || !e.Remembered || !e.Next.OK || len(e.Rules) != 1 ||
+		e.Text == "" {
 		t.Errorf("explanation %+v, %v", e, err)
 	}
-	limit := quotient.Limit{Rates: []quotient.Rate{{Name: "a", Unit: "b", Events: 2, Per: 1500 * time.Millisecond, Burst: 3, NoTurns: true}}, InFlight: 7}
+	limit := quotient.Limit{Rates: []quotient.Rate{{Name: "a", Unit: "b", Events: 2,
+		Per: 1500 * time.Millisecond, Burst: 3, NoTurns: true}}, InFlight: 7}
 	next, err := c.SetLimit(ctx, "api", limit, IfMatch(seen.ETag))
 	if err != nil || !reflect.DeepEqual(api.Stats().Limit, limit) || next.ETag == seen.ETag {
 		t.Errorf("SetLimit: %+v, %v", next, err)
 	}
 	paid := quotient.Limit{InFlight: 5}
-	if next, err = c.SetPlan(ctx, "api", "paid", &paid, IfMatch(next.ETag)); err != nil || len(next.Plans) != 1 || next.Plans[0].Limit.InFlight != 5 {
+	if next, err = c.SetPlan(ctx, "api", "paid", &paid, IfMatch(next.ETag)); err != nil ||
+		len(next.Plans) != 1 || next.Plans[0].Limit.InFlight != 5 {
 		t.Errorf("SetPlan: %+v, %v", next, err)
 	}
 	deny := quotient.Limit{Deny: true}
-	if next, err = c.Override(ctx, "api", "K", &deny, IfMatch(next.ETag)); err != nil || !api.Overrides()["K"].Deny {
+	if next, err = c.Override(ctx, "api", "K", &deny, IfMatch(next.ETag)); err != nil ||
+		!api.Overrides()["K"].Deny {
 		t.Errorf("Override: %+v, %v", next, err)
 	}
 	if next, err = c.SetDryRun(ctx, "api", true, IfMatch(next.ETag)); err != nil || !api.Stats().DryRun {
 		t.Errorf("SetDryRun: %+v, %v", next, err)
 	}
 	pool := quotient.Pool{Replicas: 4, Ordinal: 2, Weight: 3}
-	if s, err := c.SetReplicas(ctx, "api", pool, time.Minute, IfMatch(next.ETag)); err != nil || api.Stats().Pool.Pool != pool || s.Limiters["api"].Pool.Until.IsZero() {
+	if s, err := c.SetReplicas(ctx, "api", pool, time.Minute, IfMatch(next.ETag)); err != nil ||
+		api.Stats().Pool.Pool != pool || s.Limiters["api"].Pool.Until.IsZero() {
 		t.Errorf("SetReplicas: %+v, %v", s, err)
 	}
 	_, err = c.SetLimit(ctx, "api", limit, IfMatch(next.ETag))
-	if p := (*Problem)(nil); !errors.Is(err, ErrConflict) || !errors.As(err, &p) || p.Status != 412 || p.Field != "If-Match" {
+	if p := (*Problem)(nil); !errors.Is(err, ErrConflict) || !errors.As(err, &p) || p.Status != 412 ||
+		p.Field != "If-Match" {
 		t.Errorf("a lost race: %v", err)
 	}
 	version := api.Stats().Version
@@ -122,7 +132,8 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 		t.Errorf("Override off: %v", err)
 	}
 	var p *Problem
-	if _, err = c.SetLimit(ctx, "api", quotient.Limit{InFlight: -1}); !errors.As(err, &p) || p.Field != "in_flight" || p.Value != "-1" || p.Range == "" || errors.Is(err, ErrConflict) {
+	if _, err = c.SetLimit(ctx, "api", quotient.Limit{InFlight: -1}); !errors.As(err, &p) ||
+		p.Field != "in_flight" || p.Value != "-1" || p.Range == "" || errors.Is(err, ErrConflict) {
 		t.Errorf("a bad limit: %v", err)
 	}
 	if _, err = c.Limiter(ctx, ""); err == nil {
@@ -139,7 +150,8 @@ func everyMethod(t *testing.T, c *Client, api *quotient.Limiter) {
 }
 
 func TestBadClientURLs(t *testing.T) {
-	for _, u := range []string{"", "127.0.0.1:9090", "ftp://x", "http://", "unix://", "unix://host/path", "http://x?y", "http://x/?", "http://x#y", "http://u:p@x", "http://\x00"} {
+	for _, u := range []string{"", "127.0.0.1:9090", "ftp://x", "http://", "unix://", "unix://host/path",
+		"http://x?y", "http://x/?", "http://x#y", "http://u:p@x", "http://\x00"} {
 		if c, err := NewClient(u); err == nil {
 			t.Errorf("%q: %+v", u, c)
 		}
@@ -156,7 +168,9 @@ func TestClientOfSomethingElse(t *testing.T) {
 		"a failure": func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, strings.Repeat("x", 1<<20), http.StatusBadGateway)
 		},
-		"a redirection": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) },
+		"a redirection": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusFound)
+		},
 		"a lie": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(500)
@@ -181,7 +195,8 @@ func TestClientOfSomethingElse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.State(t.Context()); err == nil || len(err.Error()) > 1000 || errors.Is(err, ErrConflict) {
+		if _, err := c.State(t.Context()); err == nil || len(err.Error()) > 1000 ||
+			errors.Is(err, ErrConflict) {
 			t.Errorf("%s: %v", name, err)
 		}
 		c.Close()
@@ -190,7 +205,8 @@ func TestClientOfSomethingElse(t *testing.T) {
 	}
 }
 
-// TestListenOffLoopback: nothing is served to other machines without credentials, neither by Listen nor by Serve.
+// TestListenOffLoopback: nothing is served to other machines without credentials, neither by Listen nor by
+// Serve.
 func TestListenOffLoopback(t *testing.T) {
 	bare, _, _ := two(t)
 	for _, addr := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
@@ -267,9 +283,12 @@ func TestServeEnds(t *testing.T) {
 // TestTokensFollowNoRedirection: also with a client of the caller's, which stays as it is.
 func TestTokensFollowNoRedirection(t *testing.T) {
 	asked := make(chan string, 10)
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Header.Get("Authorization") }))
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- r.Header.Get("Authorization")
+	}))
 	defer elsewhere.Close()
-	front := httptest.NewTLSServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect)) // out of TLS, to another port
+	// out of TLS, to another port
+	front := httptest.NewTLSServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
 	defer front.Close()
 	theirs := front.Client()
 	c, err := NewClient(front.URL, BearerToken(secret), HTTPClient(theirs))
@@ -278,7 +297,8 @@ func TestTokensFollowNoRedirection(t *testing.T) {
 	}
 	defer c.Close()
 	var p *Problem
-	if _, err := c.SetDryRun(t.Context(), "api", true); !errors.As(err, &p) || p.Status != http.StatusTemporaryRedirect || len(asked) != 0 {
+	if _, err := c.SetDryRun(t.Context(), "api", true); !errors.As(err, &p) ||
+		p.Status != http.StatusTemporaryRedirect || len(asked) != 0 {
 		t.Errorf("%v, and %d requests went elsewhere", err, len(asked))
 	}
 	if theirs.CheckRedirect != nil {
@@ -301,10 +321,12 @@ func TestClientOfBinaryKeys(t *testing.T) {
 	for i, key := range keys {
 		api.Allow(key)
 		s, err := c.Override(t.Context(), "api", key, &deny)
-		if _, has := api.Overrides()[key]; err != nil || !has || len(s.Overrides) != i+1 || s.OverrideCount != i+1 {
+		if _, has := api.Overrides()[key]; err != nil || !has || len(s.Overrides) != i+1 ||
+			s.OverrideCount != i+1 {
 			t.Errorf("%q: %+v, %v", key, s, err)
 		}
-		if e, err := c.Explain(t.Context(), "api", key); err != nil || e.Key != key || !e.Overridden || (e.KeyBase64 != nil) == utf8.ValidString(key) {
+		if e, err := c.Explain(t.Context(), "api", key); err != nil || e.Key != key || !e.Overridden ||
+			(e.KeyBase64 != nil) == utf8.ValidString(key) {
 			t.Errorf("%q is explained as %q %v: %v", key, e.Key, e.Overridden, err)
 		}
 	}
@@ -318,7 +340,8 @@ func TestClientOfBinaryKeys(t *testing.T) {
 		}
 	}
 	s, err := c.Limiter(t.Context(), "api")
-	if all, err2 := c.State(t.Context()); err != nil || err2 != nil || !reflect.DeepEqual(all.Limiters["api"].Overrides, s.Overrides) {
+	if all, err2 := c.State(t.Context()); err != nil || err2 != nil ||
+		!reflect.DeepEqual(all.Limiters["api"].Overrides, s.Overrides) {
 		t.Errorf("%v, %v", err, err2)
 	}
 	for _, o := range s.Overrides {

@@ -15,8 +15,10 @@ import (
 
 func TestStateOfWhatIsCarriedHasStableNames(t *testing.T) {
 	got, err := json.Marshal(newLimiterState(quotient.Stats{
-		Demand: quotient.DemandStats{Keys: 5, Named: 4, Lent: 3, Age: 400 * time.Millisecond, MaxAge: 2 * time.Second, Sent: 6, Received: 7},
-		Fleet:  quotient.FleetStats{Replicas: 4, Admitted: 9, Refused: 8, Waiting: 7, InFlight: 6, Age: 300 * time.Millisecond},
+		Demand: quotient.DemandStats{Keys: 5, Named: 4, Lent: 3, Age: 400 * time.Millisecond,
+			MaxAge: 2 * time.Second, Sent: 6, Received: 7},
+		Fleet: quotient.FleetStats{Replicas: 4, Admitted: 9, Refused: 8, Waiting: 7, InFlight: 6,
+			Age: 300 * time.Millisecond},
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -44,9 +46,11 @@ func TestNewsIsFreshOrNot(t *testing.T) {
 		{second, never, 0, true, false},
 	} {
 		l := newLimiterState(quotient.Stats{
-			Demand: quotient.DemandStats{Age: c.keys, MaxAge: 2 * second}, Fleet: quotient.FleetStats{Age: c.totals},
+			Demand: quotient.DemandStats{Age: c.keys, MaxAge: 2 * second},
+			Fleet:  quotient.FleetStats{Age: c.totals},
 		})
-		if d := l.Demand; d.AgeSeconds != c.seconds || d.Missing != c.missing || d.Fresh != c.fresh || l.Fleet.Missing != (c.totals == never) {
+		if d := l.Demand; d.AgeSeconds != c.seconds || d.Missing != c.missing || d.Fresh != c.fresh ||
+			l.Fleet.Missing != (c.totals == never) {
 			t.Errorf("%+v: got %+v, %+v", c, d, l.Fleet)
 		}
 	}
@@ -79,7 +83,8 @@ func TestKeysThatBorrowKeepToTheDocument(t *testing.T) {
 		}
 		s, keys := look()
 		api := s.Limiters["api"]
-		if d := api.Demand; d == nil || d.Lent != 1 || !d.Fresh || d.ReceivedBytes != 3*d.SentBytes || keys.Keys[0].Part < 0.9 {
+		if d := api.Demand; d == nil || d.Lent != 1 || !d.Fresh || d.ReceivedBytes != 3*d.SentBytes ||
+			keys.Keys[0].Part < 0.9 {
 			t.Errorf("it borrows: %+v, %+v", d, keys)
 		}
 		if f := api.Fleet; f == nil || f.Replicas != 4 || f.Admitted < 750+200 {
@@ -87,7 +92,8 @@ func TestKeysThatBorrowKeepToTheDocument(t *testing.T) {
 		}
 		src.Silence()
 		time.Sleep(3 * time.Second)
-		if s, keys = look(); s.Limiters["api"].Demand.Fresh || !s.Limiters["api"].Fleet.Missing || keys.Keys[0].Part != 0 {
+		if s, keys = look(); s.Limiters["api"].Demand.Fresh || !s.Limiters["api"].Fleet.Missing ||
+			keys.Keys[0].Part != 0 {
 			t.Errorf("without news: %+v, %+v", s.Limiters["api"].Demand, keys)
 		}
 		cancel()

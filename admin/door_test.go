@@ -52,19 +52,29 @@ func TestTokens(t *testing.T) {
 			if rec.Code != tt.read {
 				t.Errorf("%q: GET %s: %d, want %d", tt.authorization, path, rec.Code, tt.read)
 			}
-			if challenge := rec.Header().Get("WWW-Authenticate"); (rec.Code == 401) != strings.HasPrefix(challenge, "Bearer") {
+			if challenge := rec.Header().Get("WWW-Authenticate"); (rec.Code == 401) !=
+				strings.HasPrefix(challenge, "Bearer") {
 				t.Errorf("%q: %d with WWW-Authenticate %q", tt.authorization, rec.Code, challenge)
 			}
-			documented(t, c, strings.TrimSuffix(path, "?key=K"), "GET", rec.Code, rec.Header(), rec.Body.Bytes())
+			documented(t, c, strings.TrimSuffix(path, "?key=K"), "GET", rec.Code, rec.Header(),
+				rec.Body.Bytes())
 		}
 		before := l.Stats().Version
-		rec := request{method: "PUT", path: "/dry-run", body: fmt.Sprintf(`{"dry_run":%v}`, !l.Stats().DryRun), header: header}.send(h)
+		rec := request{method: "PUT", path: "/dry-run",
+			body: fmt.Sprintf(`{"dry_run":%v}`, !l.Stats().DryRun), header: header}.send(h)
 		if rec.Code != tt.write || (l.Stats().Version != before) != (tt.write == 200) {
-			t.Errorf("%q: PUT: %d with version %d after %d, want %d", tt.authorization, rec.Code, l.Stats().Version, before, tt.write)
+			t.Errorf("%q: PUT: %d with version %d after %d, want %d", tt.authorization, rec.Code,
+				l.Stats().Version, before, tt.write)
 		}
 		documented(t, c, "/dry-run", "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
 	}
-	for path, want := range map[string]int{"/": 200, "/openapi.json": 200, "/assets/none": 404, "/events": 401, "/none": 401} {
+	for path, want := range map[string]int{
+		"/":             200,
+		"/openapi.json": 200,
+		"/assets/none":  404,
+		"/events":       401,
+		"/none":         401,
+	} {
 		if rec := (request{method: "GET", path: path}).send(h); rec.Code != want {
 			t.Errorf("without a token: GET %s: %d, want %d", path, rec.Code, want)
 		}
@@ -72,8 +82,11 @@ func TestTokens(t *testing.T) {
 }
 
 func TestBadTokens(t *testing.T) {
-	for _, opt := range []Option{Token(), Token(""), Token("0123456789abcde"), Token(secret, "short"), Token("0123456789 abcdef"), Token("0123456789abcdef\n"), Token("0123456789abcdé"), ReadOnlyToken("short")} {
-		if h, err := New(new(quotient.Registry), opt); err == nil || h != nil || strings.Contains(err.Error(), "0123") {
+	for _, opt := range []Option{Token(), Token(""), Token("0123456789abcde"), Token(secret, "short"),
+		Token("0123456789 abcdef"), Token("0123456789abcdef\n"), Token("0123456789abcdé"),
+		ReadOnlyToken("short")} {
+		if h, err := New(new(quotient.Registry), opt); err == nil || h != nil ||
+			strings.Contains(err.Error(), "0123") {
 			t.Errorf("handler %v, error %v", h, err)
 		}
 	}
@@ -146,7 +159,8 @@ func TestWithoutCredentials(t *testing.T) {
 		{nil, "127.0.0.1:5", 403},
 	}
 	c := readContract(t)
-	send := func(h http.Handler, local net.Addr, remote string, header http.Header) *httptest.ResponseRecorder {
+	send := func(h http.Handler, local net.Addr, remote string,
+		header http.Header) *httptest.ResponseRecorder {
 		req := overLoopback(httptest.NewRequest("GET", "/state", nil))
 		req = req.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, local))
 		req.RemoteAddr, req.Header = remote, header
@@ -160,10 +174,12 @@ func TestWithoutCredentials(t *testing.T) {
 			t.Errorf("at %v from %q: %d, want %d", tt.local, tt.remote, rec.Code, tt.want)
 		}
 		documented(t, c, "/state", "GET", rec.Code, rec.Header(), rec.Body.Bytes())
-		if rec := send(quiet(t, newLimiter(t), BehindAuthentication()), tt.local, tt.remote, http.Header{}); rec.Code != 200 {
+		if rec := send(quiet(t, newLimiter(t), BehindAuthentication()), tt.local, tt.remote,
+			http.Header{}); rec.Code != 200 {
 			t.Errorf("at %v from %q, behind authentication: %d", tt.local, tt.remote, rec.Code)
 		}
-		if rec := send(quiet(t, newLimiter(t), Token(secret)), tt.local, tt.remote, http.Header{"Authorization": {"Bearer " + secret}}); rec.Code != 200 {
+		if rec := send(quiet(t, newLimiter(t), Token(secret)), tt.local, tt.remote,
+			http.Header{"Authorization": {"Bearer " + secret}}); rec.Code != 200 {
 			t.Errorf("at %v from %q, with a token: %d", tt.local, tt.remote, rec.Code)
 		}
 	}
@@ -176,17 +192,20 @@ func TestFailuresAreLoggedOnceASecond(t *testing.T) {
 		h := mount(t, newLimiter(t), Token(secret), Logger(slog.New(slog.NewTextHandler(&out, nil))))
 		try := func(n int) {
 			for range n {
-				request{method: "GET", path: "/state", header: http.Header{"Authorization": {"Bearer wrong-secret-of-somebody"}}}.send(h)
+				request{method: "GET", path: "/state",
+					header: http.Header{"Authorization": {"Bearer wrong-secret-of-somebody"}}}.send(h)
 			}
 		}
 		try(1000)
-		if n := strings.Count(out.String(), "\n"); n != 1 || !strings.Contains(out.String(), "refused_since_last_line=1\n") {
+		if n := strings.Count(out.String(), "\n"); n != 1 ||
+			!strings.Contains(out.String(), "refused_since_last_line=1\n") {
 			t.Errorf("%d lines: %.300s", n, out.String())
 		}
 		out.Reset()
 		time.Sleep(time.Second)
 		try(1)
-		if !strings.Contains(out.String(), "refused_since_last_line=1000\n") || strings.Contains(out.String(), "wrong-secret") {
+		if !strings.Contains(out.String(), "refused_since_last_line=1000\n") ||
+			strings.Contains(out.String(), "wrong-secret") {
 			t.Errorf("logged %s", out.String())
 		}
 	})
@@ -221,7 +240,8 @@ func TestForwardedRequests(t *testing.T) {
 	}
 }
 
-// TestRefusalsAtTheDoorAreLogged: each with why, and who it was as far as that is known; and they end the connection.
+// TestRefusalsAtTheDoorAreLogged: each with why, and who it was as far as that is known; and they end the
+// connection.
 func TestRefusalsAtTheDoorAreLogged(t *testing.T) {
 	write := request{method: "PUT", path: "/dry-run", body: `{"dry_run":true}`}
 	with := func(r request, name, value string) request { r.header = http.Header{name: {value}}; return r }
@@ -234,14 +254,16 @@ func TestRefusalsAtTheDoorAreLogged(t *testing.T) {
 		code  int
 		wants []string
 	}{
-		{with(write, "Authorization", "Bearer "+looker), 403, []string{`by="token 2"`, "for reading only", "path=/dry-run"}},
+		{with(write, "Authorization", "Bearer "+looker), 403,
+			[]string{`by="token 2"`, "for reading only", "path=/dry-run"}},
 		{foreign, 403, []string{"this host is not served", "host=evil.example"}},
 		{crossSite, 403, []string{`by="token 1"`, "another origin"}},
 		{write, 401, []string{"credentials are missing"}},
 	}
 	for _, tt := range tests {
 		var out bytes.Buffer
-		rec := tt.req.send(mount(t, newLimiter(t), Token(secret), ReadOnlyToken(looker), Logger(slog.New(slog.NewTextHandler(&out, nil)))))
+		rec := tt.req.send(mount(t, newLimiter(t), Token(secret), ReadOnlyToken(looker),
+			Logger(slog.New(slog.NewTextHandler(&out, nil)))))
 		for _, want := range tt.wants {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("logged %s, want %s", out.String(), want)
@@ -259,15 +281,20 @@ func TestBadOptions(t *testing.T) {
 		"token": {ReadOnlyToken(secret), Token(other, secret)},
 		"nil":   {Token(secret), nil},
 	}
-	for _, host := range []string{"", ".", "ops.example:9090", "https://ops.example", "*.example", "ops.example/admin", "ops example", "[::1]:80", "bücher.example"} {
+	for _, host := range []string{"", ".", "ops.example:9090", "https://ops.example", "*.example",
+		"ops.example/admin", "ops example", "[::1]:80", "bücher.example"} {
 		tests["AllowHosts "+host] = []Option{AllowHosts(host)}
 	}
 	for name, opts := range tests {
-		if h, err := New(new(quotient.Registry), opts...); err == nil || h != nil || strings.Contains(err.Error(), secret) {
+		if h, err := New(new(quotient.Registry), opts...); err == nil || h != nil ||
+			strings.Contains(err.Error(), secret) {
 			t.Errorf("%s: handler %v, error %v", name, h, err)
 		}
 	}
-	for _, opts := range [][]Option{{Token(secret, secret)}, {AllowHosts("ops.example", "Ops_1.example.", "10.0.0.7", "2001:db8::1", "[2001:db8::2]")}} {
+	for _, opts := range [][]Option{
+		{Token(secret, secret)},
+		{AllowHosts("ops.example", "Ops_1.example.", "10.0.0.7", "2001:db8::1", "[2001:db8::2]")},
+	} {
 		if _, err := New(new(quotient.Registry), opts...); err != nil {
 			t.Error(err)
 		}
@@ -280,7 +307,8 @@ func TestBadOptions(t *testing.T) {
 // TestZeroHandler answers, and does not listen.
 func TestZeroHandler(t *testing.T) {
 	var h Handler
-	if rec := get("/state").send(&h); rec.Code != http.StatusInternalServerError || decode[Problem](t, rec).Detail == "" {
+	if rec := get("/state").send(&h); rec.Code != http.StatusInternalServerError ||
+		decode[Problem](t, rec).Detail == "" {
 		t.Errorf("%d", rec.Code)
 	}
 	if l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0"); err == nil {

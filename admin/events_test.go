@@ -61,7 +61,8 @@ func startStreaming(t *testing.T, opts ...Option) *streaming {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &streaming{t: t, h: h.api, pipes: &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}, begun: time.Now()}
+	s := &streaming{t: t, h: h.api, pipes: &pipes{conns: make(chan net.Conn), closed: make(chan struct{})},
+		begun: time.Now()}
 	s.srv = &http.Server{Handler: h, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second}
 	go func() { _ = s.srv.Serve(s.pipes) }()
 	t.Cleanup(func() { _ = s.srv.Close() })
@@ -91,7 +92,8 @@ func (s *streaming) dialWith(fields string) *follower {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if want := "text/event-stream"; answer.StatusCode == http.StatusOK && answer.Header.Get("Content-Type") != want {
+	if want := "text/event-stream"; answer.StatusCode == http.StatusOK &&
+		answer.Header.Get("Content-Type") != want {
 		s.t.Errorf("the events are %q, want %q", answer.Header.Get("Content-Type"), want)
 	}
 	if answer.Header.Get("Content-Encoding") == "" {
@@ -162,7 +164,8 @@ func (s *streaming) open() int {
 	return s.h.streams.open
 }
 
-// TestEventsComeInTime: one at once, then one each interval, with the state of that moment, though the server's own time-outs are shorter.
+// TestEventsComeInTime: one at once, then one each interval, with the state of that moment, though the
+// server's own time-outs are shorter.
 func TestEventsComeInTime(t *testing.T) {
 	for _, every := range []time.Duration{time.Second, 100 * time.Millisecond, time.Minute} {
 		t.Run(every.String(), func(t *testing.T) {
@@ -173,8 +176,10 @@ func TestEventsComeInTime(t *testing.T) {
 				f.first(t)
 				for i := range 9 {
 					got := f.state(t, i+1)
-					if at := time.Since(s.begun); at != time.Duration(i)*every || got.Time.Sub(s.begun) != at {
-						t.Errorf("event %d came after %v, with the state of %v", i+1, at, got.Time.Sub(s.begun))
+					if at := time.Since(s.begun); at != time.Duration(i)*every ||
+						got.Time.Sub(s.begun) != at {
+						t.Errorf("event %d came after %v, with the state of %v", i+1, at,
+							got.Time.Sub(s.begun))
 					}
 					if n := got.Limiters["api"].Admitted; n != uint64(i) {
 						t.Errorf("event %d says that %d were admitted, want %d", i+1, n, i)
@@ -205,8 +210,8 @@ func TestEventsAreTheState(t *testing.T) {
 	})
 }
 
-// TestEventsAreEncodedOnce: however many follow, a state is encoded once for each interval; one stream too many is refused; and nothing is kept when all
-// are gone.
+// TestEventsAreEncodedOnce: however many follow, a state is encoded once for each interval; one stream too
+// many is refused; and nothing is kept when all are gone.
 func TestEventsAreEncodedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startStreaming(t)
@@ -237,7 +242,8 @@ func TestEventsAreEncodedOnce(t *testing.T) {
 	})
 }
 
-// TestEventsDoNotWaitForTheSlow: a client that does not read loses its stream after writePatience; the others do not notice.
+// TestEventsDoNotWaitForTheSlow: a client that does not read loses its stream after writePatience; the others
+// do not notice.
 func TestEventsDoNotWaitForTheSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startStreaming(t)
@@ -301,11 +307,14 @@ func TestEventsEnd(t *testing.T) {
 	}
 }
 
-// TestEventsOfSeveralServers: a handler may be served by several servers; the end of one ends its streams alone.
+// TestEventsOfSeveralServers: a handler may be served by several servers; the end of one ends its streams
+// alone.
 func TestEventsOfSeveralServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one := startStreaming(t)
-		two := &streaming{t: t, h: one.h, pipes: &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}, srv: &http.Server{Handler: &Handler{one.h}}}
+		two := &streaming{t: t, h: one.h,
+			pipes: &pipes{conns: make(chan net.Conn), closed: make(chan struct{})},
+			srv:   &http.Server{Handler: &Handler{one.h}}}
 		go func() { _ = two.srv.Serve(two.pipes) }()
 		t.Cleanup(func() { _ = two.srv.Close() })
 		first, second := one.dial(), two.dial()
@@ -326,7 +335,8 @@ func TestEventsOfSeveralServers(t *testing.T) {
 	})
 }
 
-// TestEventsAreNeverSilent: however far apart events are, something comes every two seconds; where they are close together, nothing else does.
+// TestEventsAreNeverSilent: however far apart events are, something comes every two seconds; where they are
+// close together, nothing else does.
 func TestEventsAreNeverSilent(t *testing.T) {
 	for every, want := range map[time.Duration]string{time.Minute: ":", time.Second: "event: state"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -357,8 +367,8 @@ func TestEventsReadTheQuery(t *testing.T) {
 	}
 }
 
-// TestEventsHaveNoBody: a body that is announced and never sent holds neither a place nor the connection. The server would wait for it before
-// the first event, when the read deadline is gone.
+// TestEventsHaveNoBody: a body that is announced and never sent holds neither a place nor the connection. The
+// server would wait for it before the first event, when the read deadline is gone.
 func TestEventsHaveNoBody(t *testing.T) {
 	h, _, _ := two(t)
 	l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -383,7 +393,8 @@ func TestEventsHaveNoBody(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, ended := io.Copy(io.Discard, answer.Body)
-		if _, err := in.ReadByte(); answer.StatusCode != http.StatusBadRequest || !answer.Close || ended != nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		if _, err := in.ReadByte(); answer.StatusCode != http.StatusBadRequest || !answer.Close ||
+			ended != nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%q: %d, close %v, %v, then %v", head, answer.StatusCode, answer.Close, ended, err)
 		}
 		_ = conn.Close()

@@ -29,9 +29,14 @@ func ExampleMountOpen() {
 		}
 		_, _ = io.WriteString(w, "ready")
 	}
-	metrics := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "quotient_limiters 1") } // promhttp's
-	page, err := admin.New(&limiters, admin.Token("secret-0123456789"), admin.Logger(slog.New(slog.DiscardHandler)),
-		admin.Mount("/metrics", http.HandlerFunc(metrics)), admin.MountOpen("/ready", http.HandlerFunc(ready)))
+	// promhttp's
+	metrics := func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "quotient_limiters 1")
+	}
+	page, err := admin.New(&limiters, admin.Token("secret-0123456789"),
+		admin.Logger(slog.New(slog.DiscardHandler)),
+		admin.Mount("/metrics", http.HandlerFunc(metrics)),
+		admin.MountOpen("/ready", http.HandlerFunc(ready)))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -60,8 +65,10 @@ func ExampleFile() {
 	var limiters quotient.Registry
 	state := func() admin.FileState { // in a program: admin.FileState(config.State())
 		return admin.FileState{
-			Path: "quotient.toml", Loaded: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Reloads: 1, Failures: 1,
-			Error: "quotient.toml:3:7: limiters.api.rate: unknown field (did you mean rates?)", ErrorAt: time.Date(2026, 1, 2, 4, 0, 0, 0, time.UTC),
+			Path: "quotient.toml", Loaded: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Reloads: 1,
+			Failures: 1,
+			Error:    "quotient.toml:3:7: limiters.api.rate: unknown field (did you mean rates?)",
+			ErrorAt:  time.Date(2026, 1, 2, 4, 0, 0, 0, time.UTC),
 		}
 	}
 	upstreams := func() []admin.Table {
@@ -70,7 +77,8 @@ func ExampleFile() {
 			Rows: [][]string{{"http://10.0.0.1:8080", "healthy", "12"}},
 		}}
 	}
-	page, err := admin.New(&limiters, admin.File(state), admin.Tables(upstreams), admin.Logger(slog.New(slog.DiscardHandler)))
+	page, err := admin.New(&limiters, admin.File(state), admin.Tables(upstreams),
+		admin.Logger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -78,7 +78,8 @@ func ExampleClient() {
 	if _, err := limiters.Limiter("api", quotient.Rates(quotient.PerSecond(100))); err != nil {
 		log.Fatal(err)
 	}
-	handler, err := admin.New(&limiters, admin.Token("secret-0123456789"), admin.Logger(slog.New(slog.DiscardHandler)))
+	handler, err := admin.New(&limiters, admin.Token("secret-0123456789"),
+		admin.Logger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		log.Fatal(err)
 	}

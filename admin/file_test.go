@@ -27,7 +27,8 @@ type configState struct {
 func brokenFile() FileState {
 	return FileState(configState{
 		Path: "/etc/quotient.toml", Loaded: time.Unix(1e9, 0).UTC(), Reloads: 3, Failures: 2,
-		Error: "quotient.toml:3:7: limiters.api.rate: unknown field (did you mean rates?)", ErrorAt: time.Unix(1e9+60, 0).UTC(),
+		Error:   "quotient.toml:3:7: limiters.api.rate: unknown field (did you mean rates?)",
+		ErrorAt: time.Unix(1e9+60, 0).UTC(),
 		Differs: []string{"api: limit, override /x"},
 	})
 }
@@ -39,7 +40,8 @@ func TestFileAndTablesHaveStableNames(t *testing.T) {
 		`"differs":["api: limit, override /x"]}` +
 		`[{"title":"Upstreams","columns":["URL","State"],"rows":[["http://a","well"]],"more":4}]`
 	h := quiet(t, newLimiter(t), File(brokenFile), Tables(func() []Table {
-		return []Table{{Title: "Upstreams", Columns: []string{"URL", "State"}, Rows: [][]string{{"http://a", "well"}}, More: 4}}
+		return []Table{{Title: "Upstreams", Columns: []string{"URL", "State"},
+			Rows: [][]string{{"http://a", "well"}}, More: 4}}
 	}))
 	rec := get("/state").send(h)
 	documented(t, readContract(t), "/state", "GET", rec.Code, rec.Header(), rec.Body.Bytes())
@@ -70,11 +72,12 @@ func TestFileIsOfTheWholeState(t *testing.T) {
 		path                string
 		file, table, tagged bool
 	}{
-		"both":           {[]Option{File(brokenFile), Tables(table)}, "/state", true, true, false},
-		"the file":       {[]Option{File(brokenFile)}, "/state", true, false, false},
-		"the tables":     {[]Option{Tables(table)}, "/state", false, true, false},
-		"neither":        {nil, "/state", false, false, true},
-		"of one limiter": {[]Option{File(brokenFile), Tables(table)}, "/state?limiter=api", false, false, true},
+		"both":       {[]Option{File(brokenFile), Tables(table)}, "/state", true, true, false},
+		"the file":   {[]Option{File(brokenFile)}, "/state", true, false, false},
+		"the tables": {[]Option{Tables(table)}, "/state", false, true, false},
+		"neither":    {nil, "/state", false, false, true},
+		"of one limiter": {[]Option{File(brokenFile), Tables(table)}, "/state?limiter=api", false,
+			false, true},
 	} {
 		h := quiet(t, l, tt.opts...)
 		rec := get(tt.path).send(h)
@@ -100,7 +103,9 @@ func TestFileIsBounded(t *testing.T) {
 		differs[i] = fmt.Sprintf("limiter-%d: %s", i, strings.Repeat("ä", 5000))
 	}
 	long := strings.Repeat("x", 1<<20)
-	h := quiet(t, newLimiter(t), File(func() FileState { return FileState{Path: long, Error: long, Differs: differs} }))
+	h := quiet(t, newLimiter(t), File(func() FileState {
+		return FileState{Path: long, Error: long, Differs: differs}
+	}))
 	f := decode[State](t, get("/state").send(h)).File
 	if len(f.Path) > longestText+3 || len(f.Error) > longestText+3 || len(f.Differs) != mostDiffers {
 		t.Errorf("a path of %d bytes, an error of %d, %d lines", len(f.Path), len(f.Error), len(f.Differs))
@@ -113,7 +118,9 @@ func TestFileIsBounded(t *testing.T) {
 	if len(differs[0]) < longestText*2 {
 		t.Error("the program's own lines were changed")
 	}
-	if none := decode[State](t, get("/state").send(quiet(t, newLimiter(t), File(func() FileState { return FileState{} })))); none.File.Differs == nil {
+	if none := decode[State](t, get("/state").send(quiet(t, newLimiter(t), File(func() FileState {
+		return FileState{}
+	})))); none.File.Differs == nil {
 		t.Error("null where a list belongs")
 	}
 }
@@ -127,7 +134,9 @@ func TestEventsShowTheFile(t *testing.T) {
 	})).(*Handler)
 	for i := range uint64(2) {
 		frame, err := h.api.streams.next(0, false, h.api.stateJSON)
-		if err != nil || !strings.Contains(string(frame.plain), fmt.Sprintf(`"file":{"path":"","loaded":"0001-01-01T00:00:00Z","reloads":0,"failures":%d,`, i+1)) {
+		if err != nil || !strings.Contains(string(frame.plain),
+			fmt.Sprintf(`"file":{"path":"","loaded":"0001-01-01T00:00:00Z","reloads":0,"failures":%d,`,
+				i+1)) {
 			t.Errorf("event %d: %s, %v", i+1, frame.plain, err)
 		}
 	}
@@ -144,15 +153,21 @@ func TestTablesAreBounded(t *testing.T) {
 		shown, more      int // rows of the first table
 		shownLast, mored int // of the last table
 	}{
-		"one that fits":     {[]Table{{Columns: []string{"a", "b"}, Rows: rows(7, "1", "2")}}, 1, 2, 2, 7, 0, 7, 0},
-		"many":              {slices.Repeat([]Table{{Columns: []string{"a"}, Rows: rows(1, "1")}}, 20), 16, 1, 1, 1, 0, 1, 0},
-		"long":              {[]Table{{Columns: []string{"a"}, Rows: rows(1500, "1"), More: 5}}, 1, 1, 1, 1000, 505, 1000, 505},
-		"wide":              {[]Table{{Columns: wide, Rows: rows(1, wide...)}}, 1, 16, 16, 1, 0, 1, 0},
-		"short rows":        {[]Table{{Columns: []string{"a", "b", "c"}, Rows: rows(2, "1")}}, 1, 3, 3, 2, 0, 2, 0},
-		"rows too long":     {[]Table{{Columns: []string{"a"}, Rows: rows(2, "1", "2", "3")}}, 1, 1, 1, 2, 0, 2, 0},
-		"no columns":        {[]Table{{Rows: rows(2, "1")}}, 1, 0, 0, 2, 0, 2, 0},
-		"long cells":        {[]Table{{Columns: []string{"a"}, Rows: rows(2, long)}}, 1, 1, 1, 2, 0, 2, 0},
-		"too much in all":   {slices.Repeat([]Table{{Title: long, Columns: []string{long}, Rows: rows(1000, long)}}, 3), 3, 1, 1, 1000, 0, 0, 1000},
+		"one that fits": {[]Table{{Columns: []string{"a", "b"}, Rows: rows(7, "1", "2")}}, 1, 2, 2,
+			7, 0, 7, 0},
+		"many": {slices.Repeat([]Table{{Columns: []string{"a"}, Rows: rows(1, "1")}}, 20), 16, 1,
+			1, 1, 0, 1, 0},
+		"long": {[]Table{{Columns: []string{"a"}, Rows: rows(1500, "1"), More: 5}}, 1, 1, 1,
+			1000, 505, 1000, 505},
+		"wide":       {[]Table{{Columns: wide, Rows: rows(1, wide...)}}, 1, 16, 16, 1, 0, 1, 0},
+		"short rows": {[]Table{{Columns: []string{"a", "b", "c"}, Rows: rows(2, "1")}}, 1, 3, 3, 2, 0, 2, 0},
+		"rows too long": {[]Table{{Columns: []string{"a"}, Rows: rows(2, "1", "2", "3")}}, 1, 1, 1,
+			2, 0, 2, 0},
+		"no columns": {[]Table{{Rows: rows(2, "1")}}, 1, 0, 0, 2, 0, 2, 0},
+		"long cells": {[]Table{{Columns: []string{"a"}, Rows: rows(2, long)}}, 1, 1, 1, 2, 0, 2, 0},
+		"too much in all": {
+			slices.Repeat([]Table{{Title: long, Columns: []string{long}, Rows: rows(1000, long)}}, 3), 3, 1,
+			1, 1000, 0, 0, 1000},
 		"less than nothing": {[]Table{{Columns: []string{"a"}, More: -3}}, 1, 1, -1, 0, 0, 0, 0},
 		"none":              {nil, 0, 0, 0, 0, 0, 0, 0},
 	} {
@@ -169,11 +184,14 @@ func TestTablesAreBounded(t *testing.T) {
 			continue
 		}
 		first, last := got[0], got[len(got)-1]
-		if len(first.Columns) != tt.columns || len(first.Rows) != tt.shown || first.More != tt.more || len(last.Rows) != tt.shownLast || last.More != tt.mored {
-			t.Errorf("%s: %d columns, %d rows and %d more; last %d and %d", name, len(first.Columns), len(first.Rows), first.More, len(last.Rows), last.More)
+		if len(first.Columns) != tt.columns || len(first.Rows) != tt.shown || first.More != tt.more ||
+			len(last.Rows) != tt.shownLast || last.More != tt.mored {
+			t.Errorf("%s: %d columns, %d rows and %d more; last %d and %d", name, len(first.Columns),
+				len(first.Rows), first.More, len(last.Rows), last.More)
 		}
 		for _, row := range first.Rows {
-			if len(row) != tt.row || slices.ContainsFunc(row, func(cell string) bool { return len(cell) > longestCell+3 }) {
+			if len(row) != tt.row ||
+				slices.ContainsFunc(row, func(cell string) bool { return len(cell) > longestCell+3 }) {
 				t.Fatalf("%s: a row of %d cells: %q", name, len(row), row)
 			}
 		}
@@ -191,7 +209,8 @@ func TestTablesStandInOrder(t *testing.T) {
 		})
 	}
 	var got []string
-	for _, table := range decode[State](t, get("/state").send(quiet(t, newLimiter(t), of("a", "b"), of(), of("c")))).Tables {
+	for _, table := range decode[State](t,
+		get("/state").send(quiet(t, newLimiter(t), of("a", "b"), of(), of("c")))).Tables {
 		got = append(got, table.Title)
 	}
 	if want := []string{"a", "b", "c"}; !slices.Equal(got, want) {
@@ -200,7 +219,10 @@ func TestTablesStandInOrder(t *testing.T) {
 }
 
 func TestNothingToShowIsRefused(t *testing.T) {
-	for name, opt := range map[string]Option{"admin: File: state: nil": File(nil), "admin: Tables: current: nil": Tables(nil)} {
+	for name, opt := range map[string]Option{
+		"admin: File: state: nil":     File(nil),
+		"admin: Tables: current: nil": Tables(nil),
+	} {
 		if _, err := New(new(quotient.Registry), opt); err == nil || err.Error() != name {
 			t.Errorf("error %v, want %s", err, name)
 		}

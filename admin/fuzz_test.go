@@ -45,12 +45,14 @@ func FuzzReplicas(f *testing.F) {
 			Replicas, Ordinal, Weight int
 			TTL                       *float64 `json:"ttl_seconds"`
 		}
-		if err := json.Unmarshal(body, &loose); err != nil || loose.Replicas != p.Replicas || loose.Ordinal != p.Ordinal || loose.Weight != p.Weight || (loose.TTL != nil) != (v.ttl > 0) {
+		if err := json.Unmarshal(body, &loose); err != nil || loose.Replicas != p.Replicas ||
+			loose.Ordinal != p.Ordinal || loose.Weight != p.Weight || (loose.TTL != nil) != (v.ttl > 0) {
 			t.Fatalf("encoding/json reads %+v (%v), readReplicas %+v", loose, err, v)
 		}
 		canonical := fmt.Sprintf(`{"replicas":%d,"ordinal":%d}`, p.Replicas, p.Ordinal)
 		if p.Weight > 0 {
-			canonical = fmt.Sprintf(`{"replicas":%d,"weight":%d,"ordinal":%d}`, p.Replicas, p.Weight, p.Ordinal)
+			canonical = fmt.Sprintf(`{"replicas":%d,"weight":%d,"ordinal":%d}`, p.Replicas, p.Weight,
+				p.Ordinal)
 		}
 		if again, bad := readReplicas([]byte(canonical)); bad != nil || again.pool != p {
 			t.Fatalf("%s reads back as %+v, %v", canonical, again, bad)
@@ -58,8 +60,8 @@ func FuzzReplicas(f *testing.F) {
 	})
 }
 
-// FuzzLimit holds: no body panics; what is accepted the limiter accepts too, and it reads back as the same limit from what the client
-// would send of it.
+// FuzzLimit holds: no body panics; what is accepted the limiter accepts too, and it reads back as the same
+// limit from what the client would send of it.
 func FuzzLimit(f *testing.F) {
 	f.Add([]byte(`{"rates":[{"name":"a","unit":"b","events":1.5,"per_seconds":0.25,"burst":3,"aligned":false,"no_turns":true}],"in_flight":2,"deny":false}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -86,7 +88,8 @@ func FuzzLimit(f *testing.F) {
 	})
 }
 
-// sameLimit compares limits; a period may have lost the nanoseconds that a float64 of seconds has no room for.
+// sameLimit compares limits; a period may have lost the nanoseconds that a float64 of seconds has no room
+// for.
 func sameLimit(t *testing.T, a, b quotient.Limit) {
 	t.Helper()
 	if len(a.Rates) != len(b.Rates) {
@@ -103,8 +106,8 @@ func sameLimit(t *testing.T, a, b quotient.Limit) {
 	}
 }
 
-// FuzzOverride holds: no body panics; what is accepted has one key, as it was sent, of any bytes only in base64, and a limit that the limiter
-// accepts.
+// FuzzOverride holds: no body panics; what is accepted has one key, as it was sent, of any bytes only in
+// base64, and a limit that the limiter accepts.
 func FuzzOverride(f *testing.F) {
 	f.Add([]byte(`{"key":"K","limit":{"deny":true}}`))
 	f.Add([]byte(`{"key":"\ud83d\ude00","limit":null}`))
@@ -128,10 +131,12 @@ func FuzzOverride(f *testing.F) {
 		if text {
 			key = *loose.Key
 		}
-		if err != nil || text == (loose.KeyBase64 != nil) || key != v.key || (loose.Limit != nil) != (v.limit != nil) {
+		if err != nil || text == (loose.KeyBase64 != nil) || key != v.key ||
+			(loose.Limit != nil) != (v.limit != nil) {
 			t.Fatalf("encoding/json reads %+v (%v), readOverride %+v", loose, err, v)
 		}
-		if text && !utf8.ValidString(v.key) || len(v.key) > longestKey || v.limit != nil && v.limit.Validate() != nil {
+		if text && !utf8.ValidString(v.key) || len(v.key) > longestKey ||
+			v.limit != nil && v.limit.Validate() != nil {
 			t.Fatalf("accepted %+v", v)
 		}
 	})
@@ -155,7 +160,8 @@ func FuzzPlan(f *testing.F) {
 			Plan  string
 			Limit *struct{}
 		}
-		if err := json.Unmarshal(body, &loose); err != nil || loose.Plan != v.name || (loose.Limit != nil) != (v.limit != nil) {
+		if err := json.Unmarshal(body, &loose); err != nil || loose.Plan != v.name ||
+			(loose.Limit != nil) != (v.limit != nil) {
 			t.Fatalf("encoding/json reads %+v (%v), readPlan %+v", loose, err, v)
 		}
 		var units []string // that no other one may be added to
@@ -191,7 +197,8 @@ func FuzzReset(f *testing.F) {
 			err = errors.Join(err, json.Unmarshal(body, &loose))
 			key = string(loose["key_base64"])
 		}
-		if err != nil || len(text) != 1 || key != v.key || !coded && !utf8.ValidString(v.key) || len(v.key) > longestKey {
+		if err != nil || len(text) != 1 || key != v.key || !coded && !utf8.ValidString(v.key) ||
+			len(v.key) > longestKey {
 			t.Fatalf("encoding/json reads %q (%v), readReset %+v", text, err, v)
 		}
 	})
@@ -217,7 +224,8 @@ func FuzzDryRun(f *testing.F) {
 }
 
 func TestClipKeepsCharactersWhole(t *testing.T) {
-	for _, s := range []string{"", "short", strings.Repeat("é", maxValue), "x" + strings.Repeat("界", maxValue)} {
+	for _, s := range []string{"", "short", strings.Repeat("é", maxValue),
+		"x" + strings.Repeat("界", maxValue)} {
 		got := clip(s)
 		if !utf8.ValidString(got) || len(got) > maxValue+len("…") {
 			t.Errorf("clip(%q) = %q", s, got)

@@ -24,7 +24,8 @@ func bigFleet(t *testing.T) *quotient.Registry {
 	t.Helper()
 	var reg quotient.Registry
 	for i := range fleetSize {
-		l, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(float64(100 + i)), quotient.PerHour(1e6)}, InFlight: 10 + i%7},
+		l, err := quotient.New(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(float64(100 + i)),
+			quotient.PerHour(1e6)}, InFlight: 10 + i%7},
 			quotient.MaxKeys(16))
 		if err != nil {
 			t.Fatal(err)
@@ -69,7 +70,8 @@ func TestEventsOfAFleetAreShort(t *testing.T) {
 	})
 }
 
-// TestStateIsCompressed: the same state, in a fraction of the bytes, for those that accept it. Others get it plain.
+// TestStateIsCompressed: the same state, in a fraction of the bytes, for those that accept it. Others get it
+// plain.
 func TestStateIsCompressed(t *testing.T) {
 	reg := bigFleet(t)
 	h, err := New(reg, BehindAuthentication())
@@ -80,7 +82,8 @@ func TestStateIsCompressed(t *testing.T) {
 	for _, path := range []string{"/state", "/state?history=1"} {
 		long := get(path).send(h).Body.Len()
 		for accept, packed := range map[string]bool{
-			"": false, "gzip": true, "br, GZIP;q=0.5": true, "deflate": false, "gzip;q=0": false, "gzip; q=0.0, br": false, "*": false, "xgzip": false, "gzip;q=x": false,
+			"": false, "gzip": true, "br, GZIP;q=0.5": true, "deflate": false, "gzip;q=0": false,
+			"gzip; q=0.0, br": false, "*": false, "xgzip": false, "gzip;q=x": false,
 		} {
 			req := get(path)
 			req.header = http.Header{"Accept-Encoding": {accept}}
@@ -112,8 +115,8 @@ func TestStateIsCompressed(t *testing.T) {
 	}
 }
 
-// TestEventsAreCompressed: each event can be read when it comes, compressed or not, whenever its client has come. A stream that the service
-// ends is whole.
+// TestEventsAreCompressed: each event can be read when it comes, compressed or not, whenever its client has
+// come. A stream that the service ends is whole.
 func TestEventsAreCompressed(t *testing.T) {
 	const accept = "Accept-Encoding: gzip\r\n"
 	synctest.Test(t, func(t *testing.T) {
@@ -130,8 +133,10 @@ func TestEventsAreCompressed(t *testing.T) {
 				if id == 1 {
 					f.first(t)
 				}
-				if at := f.state(t, id).Time.Sub(s.begun); at != time.Duration(id-1)*time.Second || time.Since(s.begun) != at {
-					t.Fatalf("event %d of stream %d has the state of %v, after %v", id, i, at, time.Since(s.begun))
+				if at := f.state(t, id).Time.Sub(s.begun); at != time.Duration(id-1)*time.Second ||
+					time.Since(s.begun) != at {
+					t.Fatalf("event %d of stream %d has the state of %v, after %v", id, i, at,
+						time.Since(s.begun))
 				}
 			}
 		}

@@ -67,7 +67,8 @@ func TestHistoryIsOfTheLastTwoMinutes(t *testing.T) {
 		time.Sleep(117 * time.Second)
 		got = historyOf(t, h)
 		if len(got.AgeSeconds) != 120 || got.AgeSeconds[0] != 119.5 || got.Limiters["api"].Admitted[0] != 4 {
-			t.Errorf("after two minutes: %d samples, the oldest of %v s", len(got.AgeSeconds), got.AgeSeconds[0])
+			t.Errorf("after two minutes: %d samples, the oldest of %v s", len(got.AgeSeconds),
+				got.AgeSeconds[0])
 		}
 		time.Sleep(time.Second)
 		if got := historyOf(t, h); len(got.AgeSeconds) != 120 || got.Limiters["api"].Admitted[0] != 10 {
@@ -309,7 +310,8 @@ func TestHistoryOfAThousand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reg quotient.Registry
 		for i := range 1000 {
-			if err := reg.Add(fmt.Sprintf("limiter-%03d", i), newLimiter(t, quotient.MaxKeys(16))); err != nil {
+			if err := reg.Add(fmt.Sprintf("limiter-%03d", i),
+				newLimiter(t, quotient.MaxKeys(16))); err != nil {
 				t.Fatal(err)
 			}
 		}

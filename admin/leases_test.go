@@ -38,7 +38,8 @@ func newLeases(names ...string) *fakeLeases {
 	f := &fakeLeases{held: make(map[string]LeaseLock)}
 	for _, name := range names {
 		f.semaphores = append(f.semaphores, Semaphore{Name: name, Max: 3, Acquired: 2, Holders: 1})
-		f.held[name] = LeaseLock{Peer: bigPeer, Count: 2, Token: bigToken, Since: time.Now(), Expires: time.Now().Add(time.Minute)}
+		f.held[name] = LeaseLock{Peer: bigPeer, Count: 2, Token: bigToken, Since: time.Now(),
+			Expires: time.Now().Add(time.Minute)}
 	}
 	return f
 }
@@ -78,7 +79,8 @@ func breakBody(semaphore, peer, token string) string {
 
 // goodBreak takes the lock of a fakeLeases.
 func goodBreak(semaphore string) request {
-	return request{method: "POST", path: "/leases/break", body: breakBody(semaphore, fmt.Sprint(uint64(bigPeer)), fmt.Sprint(bigToken))}
+	return request{method: "POST", path: "/leases/break",
+		body: breakBody(semaphore, fmt.Sprint(uint64(bigPeer)), fmt.Sprint(bigToken))}
 }
 
 // sendLeases asks, and holds the answer to the document.
@@ -95,14 +97,17 @@ func TestLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newLeases("b", "a", "c")
 		f.semaphores[2].Pending, f.semaphores[2].Waiters = 1, 1
-		f.semaphores[0].Totals = LeaseTotals{Granted: 1, Released: 2, Expired: 3, Broken: 4, Restored: 5, Beyond: 6}
+		f.semaphores[0].Totals = LeaseTotals{Granted: 1, Released: 2, Expired: 3, Broken: 4, Restored: 5,
+			Beyond: 6}
 		h := quiet(t, newLimiter(t), WithLeases(f))
 		time.Sleep(5 * time.Second)
 		got := decode[LeaseState](t, sendLeases(t, h, get("/leases")))
-		if len(got.Semaphores) != 3 || got.Semaphores[0].Name+got.Semaphores[1].Name+got.Semaphores[2].Name != "cab" {
+		if len(got.Semaphores) != 3 ||
+			got.Semaphores[0].Name+got.Semaphores[1].Name+got.Semaphores[2].Name != "cab" {
 			t.Errorf("semaphores %+v", got.Semaphores)
 		}
-		if !got.Leads || got.Peers != 4 || got.GraceSeconds != 1.5 || got.More != 0 || !got.Time.Equal(time.Now()) || got.Semaphores[2].Totals != f.semaphores[0].Totals {
+		if !got.Leads || got.Peers != 4 || got.GraceSeconds != 1.5 || got.More != 0 ||
+			!got.Time.Equal(time.Now()) || got.Semaphores[2].Totals != f.semaphores[0].Totals {
 			t.Errorf("got %+v", got)
 		}
 		rec := sendLeases(t, h, get("/leases?semaphore=a&top=2"))
@@ -110,7 +115,8 @@ func TestLeases(t *testing.T) {
 			t.Errorf("no %s in %s", want, rec.Body)
 		}
 		one := decode[LeaseLocks](t, rec)
-		if len(one.Held) != 2 || f.most != 2 || one.Held[0].AgeSeconds != 5 || one.Held[0].ETag == "" || one.Held[0].Peer != bigPeer || one.Held[0].Token != bigToken {
+		if len(one.Held) != 2 || f.most != 2 || one.Held[0].AgeSeconds != 5 || one.Held[0].ETag == "" ||
+			one.Held[0].Peer != bigPeer || one.Held[0].Token != bigToken {
 			t.Errorf("got %+v, asked for %d", one, f.most)
 		}
 		if len(one.Pending) != 1 || one.Pending[0].ETag != "" {
@@ -125,8 +131,14 @@ func TestLeases(t *testing.T) {
 // TestNoLeases: without a service its routes are not there, and the state does not mention it.
 func TestNoLeases(t *testing.T) {
 	h := quiet(t, newLimiter(t))
-	for _, r := range []request{get("/leases"), get("/leases?x=1"), goodBreak("a"), {method: "POST", path: "/leases/break", contentType: none}} {
-		if rec := sendLeases(t, h, r); rec.Code != 404 || rec.Header().Get("Content-Type") != "application/problem+json" {
+	for _, r := range []request{
+		get("/leases"),
+		get("/leases?x=1"),
+		goodBreak("a"),
+		{method: "POST", path: "/leases/break", contentType: none},
+	} {
+		if rec := sendLeases(t, h, r); rec.Code != 404 ||
+			rec.Header().Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s: %d %s", r.path, rec.Code, rec.Body)
 		}
 	}
@@ -138,11 +150,13 @@ func TestNoLeases(t *testing.T) {
 	}
 }
 
-// TestBreakLease: one lock, once, and what was taken is in the answer and, with the operator's token, in the log.
+// TestBreakLease: one lock, once, and what was taken is in the answer and, with the operator's token, in the
+// log.
 func TestBreakLease(t *testing.T) {
 	var out bytes.Buffer
 	f := newLeases("a\u202e<b>")
-	h := mount(t, newLimiter(t), WithLeases(f), Token(secret), Logger(slog.New(slog.NewTextHandler(&out, nil))))
+	h := mount(t, newLimiter(t), WithLeases(f), Token(secret),
+		Logger(slog.New(slog.NewTextHandler(&out, nil))))
 	r := goodBreak("a\u202e<b>")
 	r.header = http.Header{"Authorization": {"Bearer " + secret}}
 	old := decode[LeaseLock](t, sendLeases(t, h, r))
@@ -151,7 +165,8 @@ func TestBreakLease(t *testing.T) {
 	}
 	line := out.String()
 	for _, want := range []string{
-		"lease broken by an operator", `\\u202e`, fmt.Sprint("old.peer=", uint64(bigPeer)), "old.count=2", fmt.Sprint("old.token=", bigToken), "old.since=", "old.expires=",
+		"lease broken by an operator", `\\u202e`, fmt.Sprint("old.peer=", uint64(bigPeer)), "old.count=2",
+		fmt.Sprint("old.token=", bigToken), "old.since=", "old.expires=",
 		"new=none", `by="token 1"`, "from=127.0.0.1:50000",
 	} {
 		if !strings.Contains(line, want) {
@@ -160,7 +175,8 @@ func TestBreakLease(t *testing.T) {
 	}
 	out.Reset()
 	again := decode[Problem](t, sendLeases(t, h, r))
-	if again.Status != 412 || again.Field != "token" || f.breaks != 1 || strings.Contains(out.String(), "broken") {
+	if again.Status != 412 || again.Field != "token" || f.breaks != 1 ||
+		strings.Contains(out.String(), "broken") {
 		t.Errorf("again: %+v, log %s", again, &out)
 	}
 }
@@ -173,7 +189,8 @@ func TestBreakLeaseIfMatch(t *testing.T) {
 		return decode[LeaseLocks](t, get("/leases?semaphore="+name).send(h)).Held[0].ETag
 	}
 	good := tagOf(h, "a")
-	for _, tag := range []string{tagOf(h, "b"), strings.Replace(good, "6\"", "5\"", 1), tagOf(quiet(t, newLimiter(t), WithLeases(f)), "a"), "W/" + good, "", `"*"`} {
+	for _, tag := range []string{tagOf(h, "b"), strings.Replace(good, "6\"", "5\"", 1),
+		tagOf(quiet(t, newLimiter(t), WithLeases(f)), "a"), "W/" + good, "", `"*"`} {
 		r := goodBreak("a")
 		r.header = http.Header{"If-Match": {tag}}
 		if p := decode[Problem](t, sendLeases(t, h, r)); p.Status != 412 || p.Field != "If-Match" {
@@ -192,23 +209,28 @@ func TestBreakLeaseIfMatch(t *testing.T) {
 	}
 }
 
-// TestAttackLeaseBodies: what is not exactly a break of one lock breaks none, and the answer is a short reason.
+// TestAttackLeaseBodies: what is not exactly a break of one lock breaks none, and the answer is a short
+// reason.
 func TestAttackLeaseBodies(t *testing.T) {
 	f := newLeases("a")
 	h := quiet(t, newLimiter(t), WithLeases(f))
 	whole := `{"semaphore":"a","peer":"16045690984503098046","token":"1767323045000000006"}`
 	bad := []badBody{
-		{body: `{}`, field: "semaphore"}, {body: `{"semaphore":"a"}`, field: "peer"}, {body: `{"semaphore":"a","peer":"1"}`, field: "token"},
-		{body: strings.Replace(whole, "}", `,"force":true}`, 1), field: "force"}, {body: strings.Replace(whole, "}", `,"peer":"1"}`, 1), field: "peer"},
+		{body: `{}`, field: "semaphore"}, {body: `{"semaphore":"a"}`, field: "peer"},
+		{body: `{"semaphore":"a","peer":"1"}`, field: "token"},
+		{body: strings.Replace(whole, "}", `,"force":true}`, 1), field: "force"},
+		{body: strings.Replace(whole, "}", `,"peer":"1"}`, 1), field: "peer"},
 		{body: strings.Replace(whole, "peer", "Peer", 1), field: "Peer"},
 	}
 	for _, v := range append([]string{`"` + strings.Repeat("s", 1025) + `"`}, notStrings...) {
 		bad = append(bad, badBody{body: strings.Replace(whole, `"a"`, v, 1), field: "semaphore"})
 	}
 	for _, v := range append([]string{
-		`16045690984503098046`, `""`, `"x"`, `"01"`, `"+1"`, `"-1"`, `"1.0"`, `"1e3"`, `" 1"`, `"0x1"`, `"1_000"`, `"18446744073709551616"`, `"١"`, `"` + strings.Repeat("9", 1000) + `"`,
+		`16045690984503098046`, `""`, `"x"`, `"01"`, `"+1"`, `"-1"`, `"1.0"`, `"1e3"`, `" 1"`, `"0x1"`,
+		`"1_000"`, `"18446744073709551616"`, `"١"`, `"` + strings.Repeat("9", 1000) + `"`,
 	}, notStrings...) {
-		bad = append(bad, badBody{body: strings.Replace(whole, `"16045690984503098046"`, v, 1), field: "peer"},
+		bad = append(bad, badBody{body: strings.Replace(whole, `"16045690984503098046"`, v, 1),
+			field: "peer"},
 			badBody{body: strings.Replace(whole, `"1767323045000000006"`, v, 1), field: "token"})
 	}
 	bad = append(bad, badBody{body: strings.Replace(whole, "1767323045000000006", "0", 1), field: "token"})
@@ -218,7 +240,8 @@ func TestAttackLeaseBodies(t *testing.T) {
 	for _, b := range bad {
 		rec := sendLeases(t, h, request{method: "POST", path: "/leases/break", body: b.body})
 		size := rec.Body.Len()
-		if p := decode[Problem](t, rec); p.Status != 400 || p.Field != b.field || p.Range == "" || size > 2000 {
+		if p := decode[Problem](t, rec); p.Status != 400 || p.Field != b.field || p.Range == "" ||
+			size > 2000 {
 			t.Errorf("%.100q: %+v in %d bytes, want field %q", b.body, p, size, b.field)
 		}
 	}
@@ -245,32 +268,40 @@ func TestAttackLeaseRequests(t *testing.T) {
 		status int
 		field  string
 	}{
-		"host, read":           {open, hosted(get("/leases")), 403, "Host"},
-		"host, write":          {open, hosted(broken), 403, "Host"},
-		"origin, read":         {open, with(get("/leases"), "Origin", "http://evil.example"), 403, "Origin"},
-		"origin, write":        {open, with(broken, "Origin", "http://evil.example"), 403, "Origin"},
-		"site":                 {open, with(broken, "Sec-Fetch-Site", "cross-site"), 403, "Sec-Fetch-Site"},
-		"forwarded":            {open, with(broken, "X-Forwarded-For", "10.0.0.1"), 403, "X-Forwarded-For"},
-		"no token, read":       {locked, get("/leases"), 401, "Authorization"},
-		"no token, write":      {locked, broken, 401, "Authorization"},
-		"a token for reading":  {locked, with(broken, "Authorization", "Bearer looks-0123456789"), 403, "Authorization"},
-		"a form":               {open, typed(broken, "application/x-www-form-urlencoded"), 415, "Content-Type"},
-		"text":                 {open, typed(broken, "text/plain"), 415, "Content-Type"},
-		"no type":              {open, typed(broken, none), 415, "Content-Type"},
-		"PUT":                  {open, request{method: "PUT", path: "/leases/break", body: broken.body}, 405, "method"},
-		"GET":                  {open, get("/leases/break"), 405, "method"},
-		"POST":                 {open, request{method: "POST", path: "/leases", body: broken.body}, 405, "method"},
-		"a parameter of break": {open, request{method: "POST", path: "/leases/break?semaphore=a", body: broken.body}, 400, "semaphore"},
-		"another parameter":    {open, get("/leases?limiter=api"), 400, "limiter"},
-		"twice":                {open, get("/leases?semaphore=a&semaphore=a"), 400, "semaphore"},
-		"top":                  {open, get("/leases?top=1001"), 400, "top"},
-		"top of one":           {open, get("/leases?semaphore=a&top=0"), 400, "top"},
-		"no such semaphore":    {open, get("/leases?semaphore=" + url.QueryEscape("<b>\x00\u202e")), 404, "semaphore"},
-		"an empty name":        {open, get("/leases?semaphore="), 404, "semaphore"},
-		"a long name":          {open, get("/leases?semaphore=" + strings.Repeat("s", 9999)), 404, "semaphore"},
-		"too large":            {open, request{method: "POST", path: "/leases/break", body: broken.body + strings.Repeat(" ", maxBody)}, 413, "body"},
-		"another peer":         {open, request{method: "POST", path: "/leases/break", body: breakBody("a", "1", fmt.Sprint(bigToken))}, 412, "token"},
-		"an older token":       {open, request{method: "POST", path: "/leases/break", body: breakBody("a", fmt.Sprint(uint64(bigPeer)), "1")}, 412, "token"},
+		"host, read":      {open, hosted(get("/leases")), 403, "Host"},
+		"host, write":     {open, hosted(broken), 403, "Host"},
+		"origin, read":    {open, with(get("/leases"), "Origin", "http://evil.example"), 403, "Origin"},
+		"origin, write":   {open, with(broken, "Origin", "http://evil.example"), 403, "Origin"},
+		"site":            {open, with(broken, "Sec-Fetch-Site", "cross-site"), 403, "Sec-Fetch-Site"},
+		"forwarded":       {open, with(broken, "X-Forwarded-For", "10.0.0.1"), 403, "X-Forwarded-For"},
+		"no token, read":  {locked, get("/leases"), 401, "Authorization"},
+		"no token, write": {locked, broken, 401, "Authorization"},
+		"a token for reading": {locked, with(broken, "Authorization", "Bearer looks-0123456789"), 403,
+			"Authorization"},
+		"a form":  {open, typed(broken, "application/x-www-form-urlencoded"), 415, "Content-Type"},
+		"text":    {open, typed(broken, "text/plain"), 415, "Content-Type"},
+		"no type": {open, typed(broken, none), 415, "Content-Type"},
+		"PUT":     {open, request{method: "PUT", path: "/leases/break", body: broken.body}, 405, "method"},
+		"GET":     {open, get("/leases/break"), 405, "method"},
+		"POST":    {open, request{method: "POST", path: "/leases", body: broken.body}, 405, "method"},
+		"a parameter of break": {open,
+			request{method: "POST", path: "/leases/break?semaphore=a", body: broken.body}, 400, "semaphore"},
+		"another parameter": {open, get("/leases?limiter=api"), 400, "limiter"},
+		"twice":             {open, get("/leases?semaphore=a&semaphore=a"), 400, "semaphore"},
+		"top":               {open, get("/leases?top=1001"), 400, "top"},
+		"top of one":        {open, get("/leases?semaphore=a&top=0"), 400, "top"},
+		"no such semaphore": {open, get("/leases?semaphore=" + url.QueryEscape("<b>\x00\u202e")), 404,
+			"semaphore"},
+		"an empty name": {open, get("/leases?semaphore="), 404, "semaphore"},
+		"a long name":   {open, get("/leases?semaphore=" + strings.Repeat("s", 9999)), 404, "semaphore"},
+		"too large": {open,
+			request{method: "POST", path: "/leases/break", body: broken.body + strings.Repeat(" ", maxBody)},
+			413, "body"},
+		"another peer": {open,
+			request{method: "POST", path: "/leases/break", body: breakBody("a", "1", fmt.Sprint(bigToken))},
+			412, "token"},
+		"an older token": {open, request{method: "POST", path: "/leases/break",
+			body: breakBody("a", fmt.Sprint(uint64(bigPeer)), "1")}, 412, "token"},
 	} {
 		rec := sendLeases(t, tt.h, tt.r)
 		size := rec.Body.Len()
@@ -303,7 +334,8 @@ func TestAttackGigabyteBreak(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != 413 || read.Load() > maxBody+16<<10 {
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != 413 ||
+		read.Load() > maxBody+16<<10 {
 		t.Errorf("status %d after %d bytes, %v", resp.StatusCode, read.Load(), err)
 	}
 }
@@ -366,19 +398,22 @@ func TestClientOfLeases(t *testing.T) {
 	if _, err := c.BreakLease(ctx, "a b&c", lock.Peer, lock.Token-1); !errors.Is(err, ErrConflict) {
 		t.Errorf("an older token: %v", err)
 	}
-	if _, err := c.BreakLease(ctx, "a b&c", lock.Peer, lock.Token, IfMatch(`"x"`)); !errors.Is(err, ErrConflict) {
+	if _, err := c.BreakLease(ctx, "a b&c", lock.Peer, lock.Token, IfMatch(`"x"`)); !errors.Is(err,
+		ErrConflict) {
 		t.Errorf("another tag: %v", err)
 	}
-	if _, err := c.BreakLease(ctx, "a b&c", lock.Peer, lock.Token, ValidateOnly()); err == nil || f.breaks != 0 {
+	if _, err := c.BreakLease(ctx, "a b&c", lock.Peer, lock.Token, ValidateOnly()); err == nil ||
+		f.breaks != 0 {
 		t.Errorf("a lease that was only to be validated: %v, %d broken", err, f.breaks)
 	}
-	if old, err := c.BreakLease(ctx, "a b&c", lock.Peer, lock.Token, IfMatch(lock.ETag)); err != nil || old.Count != 2 || f.breaks != 1 {
+	if old, err := c.BreakLease(ctx, "a b&c", lock.Peer, lock.Token, IfMatch(lock.ETag)); err != nil ||
+		old.Count != 2 || f.breaks != 1 {
 		t.Errorf("%+v, %v", old, err)
 	}
 }
 
-// FuzzBreak holds: no body panics; what is accepted is one lock, as encoding/json reads it; what is refused comes
-// with a reason in bounded text.
+// FuzzBreak holds: no body panics; what is accepted is one lock, as encoding/json reads it; what is refused
+// comes with a reason in bounded text.
 func FuzzBreak(f *testing.F) {
 	f.Add([]byte(goodBreak("a").body))
 	f.Add([]byte(`{"semaphore":"\ud83d\ude00","peer":"0","token":"18446744073709551615"}`))
@@ -396,7 +431,8 @@ func FuzzBreak(f *testing.F) {
 			Peer      uint64 `json:",string"`
 			Token     uint64 `json:",string"`
 		}
-		if err := json.Unmarshal(body, &loose); err != nil || loose.Semaphore != v.semaphore || loose.Peer != v.peer || loose.Token != v.token || v.token == 0 {
+		if err := json.Unmarshal(body, &loose); err != nil || loose.Semaphore != v.semaphore ||
+			loose.Peer != v.peer || loose.Token != v.token || v.token == 0 {
 			t.Fatalf("encoding/json reads %+v (%v), readLeaseBreak %+v", loose, err, v)
 		}
 	})

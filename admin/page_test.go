@@ -21,12 +21,15 @@ func TestPageIsServed(t *testing.T) {
 	h := quiet(t, newLimiter(t))
 	for _, tt := range tests {
 		rec := get(tt.path).send(h)
-		if rec.Code != http.StatusOK || rec.Header().Get("Content-Type") != tt.contentType || !strings.Contains(rec.Body.String(), tt.has) {
+		if rec.Code != http.StatusOK || rec.Header().Get("Content-Type") != tt.contentType ||
+			!strings.Contains(rec.Body.String(), tt.has) {
 			t.Errorf("%s: %d %q without %q", tt.path, rec.Code, rec.Header().Get("Content-Type"), tt.has)
 		}
 		head := request{method: "HEAD", path: tt.path, contentType: none}.send(h)
-		if head.Code != http.StatusOK || head.Body.Len() != 0 || head.Header().Get("ETag") != rec.Header().Get("ETag") {
-			t.Errorf("HEAD %s: %d, %d bytes, tag %q", tt.path, head.Code, head.Body.Len(), head.Header().Get("ETag"))
+		if head.Code != http.StatusOK || head.Body.Len() != 0 ||
+			head.Header().Get("ETag") != rec.Header().Get("ETag") {
+			t.Errorf("HEAD %s: %d, %d bytes, tag %q", tt.path, head.Code, head.Body.Len(),
+				head.Header().Get("ETag"))
 		}
 	}
 }
@@ -39,8 +42,10 @@ func TestPageHeaders(t *testing.T) {
 		"X-Frame-Options":              "DENY",
 		"Cross-Origin-Opener-Policy":   "same-origin",
 		"Cross-Origin-Resource-Policy": "same-origin",
-		"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; " +
-			"form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+		"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src " +
+			"'self'; connect-src 'self'; base-uri 'none'; " +
+			"form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; " +
+			"trusted-types 'none'",
 	}
 	h := quiet(t, newLimiter(t))
 	for path := range pageFiles() {
@@ -77,7 +82,8 @@ func TestPageIsRevalidated(t *testing.T) {
 
 func TestPageHasNoOtherFiles(t *testing.T) {
 	h := quiet(t, newLimiter(t))
-	for _, path := range []string{"/assets", "/assets/", "/assets/index.html", "/assets/none.js", "/assets/../page.go", "/assets//page.js", "/assets/page.js/"} {
+	for _, path := range []string{"/assets", "/assets/", "/assets/index.html", "/assets/none.js",
+		"/assets/../page.go", "/assets//page.js", "/assets/page.js/"} {
 		rec := get(path).send(h)
 		if rec.Code != http.StatusNotFound || rec.Header().Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s: %d %s", path, rec.Code, rec.Header().Get("Content-Type"))
@@ -144,8 +150,9 @@ func TestPageIsComplete(t *testing.T) {
 // they do not get that far. Text that becomes markup is not used at all: any client may choose keys.
 func TestPageHasNothingForbidden(t *testing.T) {
 	forbidden := map[string]*regexp.Regexp{
-		"inline code":       regexp.MustCompile(`(?i)<[^>]* (style|on[a-z]+)=|<script>|<style|javascript:`),
-		"text as markup":    regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment`),
+		"inline code": regexp.MustCompile(`(?i)<[^>]* (style|on[a-z]+)=|<script>|<style|javascript:`),
+		"text as markup": regexp.MustCompile(
+			`innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment`),
 		"text as code":      regexp.MustCompile(`\beval\(|new Function|setTimeout\("|setAttribute\("style"`),
 		"a foreign address": regexp.MustCompile(`(?i)(https?:)?//[a-z0-9-]+\.[a-z]`),
 	}

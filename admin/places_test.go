@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,8 +18,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// soon is how long what needs no waiting may take on a busy machine. It is shorter than each time-out of Serve, so
-// that what passes did not wait for one.
+// soon is how long what needs no waiting may take on a busy machine. It is shorter than each time-out of
+// Serve, so that what passes did not wait for one.
 const soon = headerTimeout - time.Second
 
 // crowd is so many connections of strangers to addr, each of which does the same and stays.
@@ -69,7 +68,8 @@ func says(text string, answered bool) func(net.Conn) {
 	}
 }
 
-// askState asks for the state within soon, and reports whether that went over a connection that was open before.
+// askState asks for the state within soon, and reports whether that went over a connection that was open
+// before.
 func askState(t *testing.T, c *Client) (reused bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
@@ -119,8 +119,8 @@ func (p *places) become(t *testing.T, open, known int) {
 
 const manyStrangers = 2000
 
-// TestStrangersDoNotKeepOperatorsOut: whatever 2,000 strangers do, an operator is served at once, and one who was
-// there before still is.
+// TestStrangersDoNotKeepOperatorsOut: whatever 2,000 strangers do, an operator is served at once, and one who
+// was there before still is.
 func TestStrangersDoNotKeepOperatorsOut(t *testing.T) {
 	certificate, trusted := selfSigned(t, "server")
 	hello := []byte{22, 3, 1, 2, 0} // the head of a TLS record whose rest never comes
@@ -128,26 +128,31 @@ func TestStrangersDoNotKeepOperatorsOut(t *testing.T) {
 		tls bool
 		act func(net.Conn)
 	}{
-		"asks for a public asset": {false, says("GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n", true)},
-		"asks for what is open":   {false, says("GET /ready HTTP/1.1\r\nHost: 10.1.2.3\r\n\r\n", true)},
-		"asks, and does not read": {false, says(strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n", 50), false)},
-		"is refused":              {false, says("GET /state HTTP/1.1\r\nHost: localhost\r\n\r\n", true)},
-		"says nothing":            {false, says("", false)},
-		"never ends its head":     {false, says("GET / HTTP/1.1\r\nHost: localhost\r\nX", false)},
-		"never sends its body":    {false, says("GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n", false)},
-		"no handshake":            {true, says("", false)},
-		"half a handshake":        {true, says(string(hello), false)},
+		"asks for a public asset": {false,
+			says("GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n", true)},
+		"asks for what is open": {false, says("GET /ready HTTP/1.1\r\nHost: 10.1.2.3\r\n\r\n", true)},
+		"asks, and does not read": {false,
+			says(strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n", 50), false)},
+		"is refused":          {false, says("GET /state HTTP/1.1\r\nHost: localhost\r\n\r\n", true)},
+		"says nothing":        {false, says("", false)},
+		"never ends its head": {false, says("GET / HTTP/1.1\r\nHost: localhost\r\nX", false)},
+		"never sends its body": {false,
+			says("GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n", false)},
+		"no handshake":     {true, says("", false)},
+		"half a handshake": {true, says(string(hello), false)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
-			h, _, _ := two(t, Token(secret), MountOpen("/ready", says200("ready")), Logger(slog.New(slog.DiscardHandler)))
+			h, _, _ := two(t, Token(secret), MountOpen("/ready", says200("ready")),
+				Logger(slog.New(slog.DiscardHandler)))
 			l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
 			}
 			addr, base := l.Addr().String(), "http://"+l.Addr().String()
 			if tt.tls {
-				l, base = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate}}), "https://"+addr
+				l, base = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate}}),
+					"https://"+addr
 			}
 			all := newPlaces(l)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -193,26 +198,36 @@ func TestStrangersAreIdleForShort(t *testing.T) {
 		h2     bool
 		want   time.Duration
 	}{
-		"public":                        {[]Option{Token(secret)}, "", []string{"/openapi.json", "/"}, false, strangerIdle},
-		"public, HTTP/2":                {[]Option{Token(secret)}, "", []string{"/openapi.json", "/"}, true, strangerIdle},
+		"public": {[]Option{Token(secret)}, "", []string{"/openapi.json", "/"}, false, strangerIdle},
+		"public, HTTP/2": {[]Option{Token(secret)}, "", []string{"/openapi.json", "/"}, true,
+			strangerIdle},
 		"public, and there is no token": {nil, "", []string{"/openapi.json", "/"}, false, strangerIdle},
-		"data":                          {[]Option{Token(secret)}, secret, []string{"/state"}, false, idleTimeout},
-		"data, HTTP/2":                  {[]Option{Token(secret)}, secret, []string{"/state"}, true, idleTimeout + time.Second}, // after GOAWAY
-		"data, and there is no token":   {nil, "", []string{"/state"}, false, idleTimeout},
-		"public, with the token":        {[]Option{Token(secret)}, secret, []string{"/openapi.json"}, false, idleTimeout},
-		"data, and then public":         {[]Option{Token(secret)}, secret, []string{"/state", "/"}, false, idleTimeout},
-		"open":                          {[]Option{Token(secret)}, "", []string{"/ready"}, false, strangerIdle},
-		"open, with the token":          {[]Option{Token(secret)}, secret, []string{"/ready"}, false, strangerIdle},
-		"open, and there is no token":   {nil, "", []string{"/ready"}, false, strangerIdle},
-		"mounted":                       {[]Option{Token(secret)}, secret, []string{"/metrics", "/ready"}, false, idleTimeout},
+		"data": {[]Option{Token(secret)}, secret, []string{"/state"}, false,
+			idleTimeout},
+		// after GOAWAY
+		"data, HTTP/2": {[]Option{Token(secret)}, secret, []string{"/state"}, true,
+			idleTimeout + time.Second},
+		"data, and there is no token": {nil, "", []string{"/state"}, false, idleTimeout},
+		"public, with the token": {[]Option{Token(secret)}, secret, []string{"/openapi.json"}, false,
+			idleTimeout},
+		"data, and then public": {[]Option{Token(secret)}, secret, []string{"/state", "/"}, false,
+			idleTimeout},
+		"open": {[]Option{Token(secret)}, "", []string{"/ready"}, false, strangerIdle},
+		"open, with the token": {[]Option{Token(secret)}, secret, []string{"/ready"}, false,
+			strangerIdle},
+		"open, and there is no token": {nil, "", []string{"/ready"}, false, strangerIdle},
+		"mounted": {[]Option{Token(secret)}, secret, []string{"/metrics", "/ready"},
+			false, idleTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h, _, _ := two(t, append(tt.opts, MountOpen("/ready", says200("ready")), Mount("/metrics", says200("metrics")))...)
+				h, _, _ := two(t, append(tt.opts, MountOpen("/ready", says200("ready")),
+					Mount("/metrics", says200("metrics")))...)
 				inner := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
 				var l net.Listener = inner
 				if tt.h2 {
-					l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"}})
+					l = tls.NewListener(l,
+						&tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"}})
 				}
 				all := newPlaces(l)
 				ctx, cancel := context.WithCancel(t.Context())
@@ -220,7 +235,8 @@ func TestStrangersAreIdleForShort(t *testing.T) {
 				go func() { served <- h.serve(ctx, all) }()
 				dialed, ended := 0, make(chan time.Time, 9)
 				transport := &http.Transport{
-					ForceAttemptHTTP2: tt.h2, TLSClientConfig: &tls.Config{RootCAs: trusted, Time: func() time.Time { return now }},
+					ForceAttemptHTTP2: tt.h2,
+					TLSClientConfig:   &tls.Config{RootCAs: trusted, Time: func() time.Time { return now }},
 					DialContext: func(context.Context, string, string) (net.Conn, error) {
 						here, there := net.Pipe()
 						dialed++
@@ -235,7 +251,8 @@ func TestStrangersAreIdleForShort(t *testing.T) {
 					ask(t, transport, map[bool]string{false: "http", true: "https"}[tt.h2], path, tt.secret)
 				}
 				if idle := (<-ended).Sub(last); idle != tt.want || dialed != 1 {
-					t.Errorf("%d connections were dialed, and the last was idle for %v, want one for %v", dialed, idle, tt.want)
+					t.Errorf("%d connections were dialed, and the last was idle for %v, want one for %v",
+						dialed, idle, tt.want)
 				}
 				synctest.Wait()
 				if open, known := all.counts(); open != 0 || known != 0 {
@@ -269,117 +286,8 @@ func ask(t *testing.T, rt http.RoundTripper, scheme, path, secret string) {
 	_ = resp.Body.Close()
 }
 
-// loopbackConn is a connection in memory that seems to have come over the loopback interface.
-type loopbackConn struct{ net.Conn }
-
-func (loopbackConn) LocalAddr() net.Addr  { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9090} }
-func (loopbackConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 5} }
-
-// watched reports when the other end has closed it.
-type watched struct {
-	net.Conn
-	ended chan time.Time
-}
-
-func (w watched) Read(p []byte) (int, error) {
-	n, err := w.Conn.Read(p)
-	if err != nil {
-		w.end()
-	}
-	return n, err
-}
-
-// Close is what a client does when the server asks it to leave.
-func (w watched) Close() error {
-	w.end()
-	return w.Conn.Close()
-}
-
-func (w watched) end() {
-	select {
-	case w.ended <- time.Now():
-	default:
-	}
-}
-
-// TestWhoIsMissedLeast: the order in which connections are closed for others, and that known callers keep their places.
-func TestWhoIsMissedLeast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPlaces(&pipes{conns: make(chan net.Conn), closed: make(chan struct{})})
-		evicted := 0
-		p.evicted = func() { evicted++ }
-		var conns []net.Conn
-		ends := func(conn net.Conn) bool { // as the server says of one that was closed
-			_, stays := p.taken[conn]
-			if !stays {
-				p.follow(conn, http.StateClosed)
-			}
-			return !stays
-		}
-		come := func(known, idle bool) *visitor {
-			t.Helper()
-			time.Sleep(time.Millisecond)
-			conn, there := net.Pipe()
-			t.Cleanup(func() { _ = there.Close() })
-			entered := p.enter(conn)
-			conns = slices.DeleteFunc(conns, ends)
-			if !entered && !p.enter(conn) {
-				t.Fatal("no place")
-			}
-			conns = append(conns, conn)
-			c := p.taken[conn]
-			if p.follow(conn, http.StateActive); known {
-				req, _ := http.NewRequestWithContext(p.remember(t.Context(), conn), http.MethodGet, "/", nil)
-				welcome(req)
-			}
-			if idle {
-				p.follow(conn, http.StateIdle)
-			}
-			return c
-		}
-		goes := func(c *visitor, what string) {
-			t.Helper()
-			before := evicted
-			come(false, false)
-			if p.taken[c.conn] == c || evicted != before+1 {
-				t.Errorf("%s stays, and %d were closed", what, evicted-before)
-			}
-		}
-		oldest := come(false, false)
-		early, late := come(false, true), come(false, true)
-		p.follow(early.conn, http.StateActive)
-		time.Sleep(time.Millisecond)
-		p.follow(early.conn, http.StateIdle) // now it is idle for a shorter time
-		for range maxStrangers - 3 {
-			come(false, false)
-		}
-		goes(late, "the stranger that is idle for the longest time")
-		goes(early, "the other idle one")
-		goes(oldest, "the first of those that are at work")
-		first := come(true, true) // drives a stranger out before it is known
-		for range maxConns {
-			come(true, true)
-		}
-		if p.taken[first.conn] == first || p.known > maxConns {
-			t.Errorf("of %d known callers the first stays", p.known)
-		}
-		for range 2 * maxConns {
-			come(false, false)
-		}
-		if p.known != maxConns-maxStrangers {
-			t.Errorf("strangers leave %d places to known callers that are idle, want %d", p.known, maxConns-maxStrangers)
-		}
-		for conn := range p.taken {
-			p.follow(conn, http.StateClosed)
-		}
-		if p.open != 0 || len(p.taken) != 0 || p.known != 0 {
-			t.Errorf("%d are left, %d known", p.open, p.known)
-		}
-	})
-}
-
-// TestFullOfKnownCallers: when all places have known callers that are at work the next one waits until one of them is
-// idle or gone, and Close ends that wait.
+// TestFullOfKnownCallers: when all places have known callers that are at work the next one waits until one of
+// them is idle or gone, and Close ends that wait.
 func TestFullOfKnownCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
@@ -421,7 +329,8 @@ func TestFullOfKnownCallers(t *testing.T) {
 		waits()
 		p.follow(conns[0], http.StateClosed)
 		conns = append(conns, <-accepted)
-		req, _ := http.NewRequestWithContext(p.remember(t.Context(), conns[maxConns]), http.MethodGet, "/", nil)
+		req, _ := http.NewRequestWithContext(p.remember(t.Context(), conns[maxConns]),
+			http.MethodGet, "/", nil)
 		welcome(req)
 		dial()
 		waits()
@@ -429,7 +338,8 @@ func TestFullOfKnownCallers(t *testing.T) {
 		waits()                            // until it has ended
 		p.follow(conns[1], http.StateClosed)
 		<-accepted
-		if _, err := conns[1].Read(make([]byte, 1)); err == nil || len(p.taken) != maxConns || p.open != maxConns {
+		if _, err := conns[1].Read(make([]byte, 1)); err == nil || len(p.taken) != maxConns ||
+			p.open != maxConns {
 			t.Errorf("%v: %d places of %d connections", err, len(p.taken), p.open)
 		}
 		for _, c := range p.taken {

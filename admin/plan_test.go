@@ -95,7 +95,8 @@ func TestPlanOfAKey(t *testing.T) {
 	}{
 		{"K", nil, "paid", 9}, {"K", []ExplainOption{InPlan("free")}, "free", 2},
 		{"K", []ExplainOption{InPlan("")}, "", 0}, {"other", nil, "", 0},
-		{"never seen", []ExplainOption{InPlan("free")}, "free", 2}, {"own", []ExplainOption{InPlan("free")}, "", 7},
+		{"never seen", []ExplainOption{InPlan("free")}, "free", 2},
+		{"own", []ExplainOption{InPlan("free")}, "", 7},
 		{"\x80", []ExplainOption{InPlan("paid")}, "paid", 9},
 	} {
 		e, err := c.Explain(t.Context(), "", tt.key, tt.opts...)
@@ -158,7 +159,8 @@ func TestPlansThatALimiterDoesNotTake(t *testing.T) {
 // TestPlanNames: what the handler takes for a name, and nothing else, a limiter takes too.
 func TestPlanNames(t *testing.T) {
 	names := []string{
-		"", "paid", "Paid", "0.a_b-c", " a", "a ", "a\n", "ä", "a/b", strings.Repeat("p", 64), strings.Repeat("p", 65), "\x80",
+		"", "paid", "Paid", "0.a_b-c", " a", "a ", "a\n", "ä", "a/b", strings.Repeat("p", 64),
+		strings.Repeat("p", 65), "\x80",
 	}
 	for c := range byte(128) {
 		names = append(names, string(c))
@@ -177,7 +179,8 @@ func TestReadersCannotSetPlans(t *testing.T) {
 	h := quiet(t, api, Token(secret), ReadOnlyToken(looker))
 	for token, want := range map[string]int{looker: 403, secret: 200} {
 		header := http.Header{"Authorization": {"Bearer " + token}}
-		for _, body := range []string{`{"plan":"paid","limit":{"deny":true}}`, `{"plan":"free","limit":null}`} {
+		for _, body := range []string{`{"plan":"paid","limit":{"deny":true}}`,
+			`{"plan":"free","limit":null}`} {
 			before := api.Stats().Version
 			rec := request{method: "PUT", path: "/plan", body: body, header: header}.send(h)
 			if rec.Code != want || (api.Stats().Version != before) != (want == 200) {

@@ -85,7 +85,8 @@ func TestResetOfAKeyThatSharesAGate(t *testing.T) {
 	}
 	rec := request{method: "PUT", path: "/reset", body: `{"key":"late"}`}.send(h)
 	documented(t, readContract(t), "/reset", "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
-	if p := decode[Problem](t, rec); p.Status != 422 || p.Field != "key" || !strings.Contains(p.Detail, "shares a gate") {
+	if p := decode[Problem](t, rec); p.Status != 422 || p.Field != "key" ||
+		!strings.Contains(p.Detail, "shares a gate") {
 		t.Errorf("%d %+v", rec.Code, p)
 	}
 	if api.Stats().Version != 0 || api.Check("late").OK {
@@ -98,7 +99,8 @@ func TestReadersCannotReset(t *testing.T) {
 	api := scarce(t)
 	h := quiet(t, api, Token(secret), ReadOnlyToken(looker))
 	useUp(t, api, "K")
-	reset := request{method: "PUT", path: "/reset", body: `{"key":"K"}`, header: http.Header{"Authorization": {"Bearer " + looker}}}
+	reset := request{method: "PUT", path: "/reset", body: `{"key":"K"}`,
+		header: http.Header{"Authorization": {"Bearer " + looker}}}
 	if rec := reset.send(h); rec.Code != 403 || api.Check("K").OK {
 		t.Errorf("%d %s", rec.Code, rec.Body)
 	}

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestScansAreShared: within a second all who ask the same get the same answer, and only then is there another look.
+// TestScansAreShared: within a second all who ask the same get the same answer, and only then is there
+// another look.
 func TestScansAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t)
@@ -35,7 +36,8 @@ func TestScansAreShared(t *testing.T) {
 	})
 }
 
-// TestScansAreOneAtATime: while one is under way the others wait, and leave when their clients do; no scan is made for those.
+// TestScansAreOneAtATime: while one is under way the others wait, and leave when their clients do; no scan is
+// made for those.
 func TestScansAreOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t)
@@ -80,7 +82,8 @@ func TestScansAreForgotten(t *testing.T) {
 	l := newLimiter(t)
 	h := quiet(t, l).(*Handler)
 	for i := range 100 {
-		if rec := get(fmt.Sprintf("/keys?top=%d", i+1)).send(h); rec.Code != http.StatusOK || len(h.api.scans.done) > mostScans {
+		if rec := get(fmt.Sprintf("/keys?top=%d", i+1)).send(h); rec.Code != http.StatusOK ||
+			len(h.api.scans.done) > mostScans {
 			t.Fatalf("%d, %d answers are kept", rec.Code, len(h.api.scans.done))
 		}
 	}

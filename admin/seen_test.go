@@ -9,7 +9,8 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// TestTagsAreNotReused: a limiter that takes the name and the memory of one that was removed has other tags, and the removed ones are forgotten.
+// TestTagsAreNotReused: a limiter that takes the name and the memory of one that was removed has other tags,
+// and the removed ones are forgotten.
 func TestTagsAreNotReused(t *testing.T) {
 	var reg quotient.Registry
 	h, err := New(&reg)
@@ -26,7 +27,8 @@ func TestTagsAreNotReused(t *testing.T) {
 		}
 		tag := decode[State](t, get("/state").send(h)).Limiters["api"].ETag
 		if first, again := tags[tag]; again {
-			rec := request{method: "PUT", path: "/dry-run", body: `{"dry_run":true}`, header: http.Header{"If-Match": {tag}}}.send(h)
+			rec := request{method: "PUT", path: "/dry-run", body: `{"dry_run":true}`,
+				header: http.Header{"If-Match": {tag}}}.send(h)
 			t.Fatalf("limiter %d has the tag %s of limiter %d: %d", i, tag, first, rec.Code)
 		}
 		tags[tag] = i
@@ -42,7 +44,8 @@ func TestTagsAreNotReused(t *testing.T) {
 	}
 }
 
-// TestStatesDoNotCostAllOverrides: as long as nothing is changed, a state costs what it shows and not what there is; a change shows at once.
+// TestStatesDoNotCostAllOverrides: as long as nothing is changed, a state costs what it shows and not what
+// there is; a change shows at once.
 func TestStatesDoNotCostAllOverrides(t *testing.T) {
 	l := newLimiter(t, quotient.MaxKeys(100_000))
 	limit := quotient.Rates(quotient.PerSecond(5))
@@ -65,13 +68,15 @@ func TestStatesDoNotCostAllOverrides(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := h.api.newState(limiters).Limiters["api"]
-	if s.OverrideCount != 20_001 || len(s.Overrides) != mostOverrides || s.Overrides[0].Key != "a" || s.Overrides[0].Limit.Rates[0].Events != 6 || s.Overrides[999].Key != "customer-00998" {
+	if s.OverrideCount != 20_001 || len(s.Overrides) != mostOverrides || s.Overrides[0].Key != "a" ||
+		s.Overrides[0].Limit.Rates[0].Events != 6 || s.Overrides[999].Key != "customer-00998" {
 		t.Errorf("%d overrides, %d shown, the first %+v", s.OverrideCount, len(s.Overrides), s.Overrides[0])
 	}
 	if err := l.Override("a", nil); err != nil {
 		t.Fatal(err)
 	}
-	if s := h.api.newState(limiters).Limiters["api"]; s.OverrideCount != 20_000 || s.Overrides[0].Key != "customer-00000" {
+	if s := h.api.newState(limiters).Limiters["api"]; s.OverrideCount != 20_000 ||
+		s.Overrides[0].Key != "customer-00000" {
 		t.Errorf("%d overrides, the first %+v", s.OverrideCount, s.Overrides[0])
 	}
 }

@@ -131,7 +131,8 @@ func TestSocketOfAnotherStays(t *testing.T) {
 	reachable(t, path)
 	_ = l.Close() // a second time
 	reachable(t, path)
-	if _, err := h.Listen(t.Context(), "unix", path); err == nil || !strings.Contains(err.Error(), "another process listens at "+path) {
+	if _, err := h.Listen(t.Context(), "unix", path); err == nil ||
+		!strings.Contains(err.Error(), "another process listens at "+path) {
 		t.Errorf("Listen where another program listens: %v", err)
 	}
 	if left, _ := filepath.Glob(path + ".*"); len(left) > 0 {
@@ -165,8 +166,8 @@ func TestLockThatWasRemoved(t *testing.T) {
 	}
 }
 
-// TestLockOfTheDead: a lock file that a process left behind when it died holds up none that come later, and what is
-// no lock file is not touched.
+// TestLockOfTheDead: a lock file that a process left behind when it died holds up none that come later, and
+// what is no lock file is not touched.
 func TestLockOfTheDead(t *testing.T) {
 	h, _, _ := two(t)
 	path := filepath.Join(t.TempDir(), "q.sock")
@@ -199,7 +200,8 @@ func TestLockOfTheDead(t *testing.T) {
 		t.Errorf("it has made a file elsewhere: %v", err)
 	}
 	for _, bad := range []string{"", "@abstract"} {
-		if l, err := h.Listen(t.Context(), "unix", bad); err == nil || !strings.Contains(err.Error(), "address") {
+		if l, err := h.Listen(t.Context(), "unix", bad); err == nil ||
+			!strings.Contains(err.Error(), "address") {
 			t.Errorf("%q: %v, %v", bad, l, err)
 		}
 	}

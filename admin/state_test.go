@@ -13,22 +13,28 @@ import (
 func TestStateHasStableNames(t *testing.T) {
 	full := quotient.Stats{
 		Limit: quotient.Limit{
-			Rates:    []quotient.Rate{{Name: "minute", Unit: "tokens", Events: 90, Per: time.Minute, Burst: 9, Aligned: true, Counted: true, NoTurns: true}},
+			Rates: []quotient.Rate{{Name: "minute", Unit: "tokens", Events: 90, Per: time.Minute, Burst: 9,
+				Aligned: true, Counted: true, NoTurns: true}},
 			InFlight: 8,
 		},
-		Rules: []quotient.RuleState{{Name: "minute", Unit: "tokens", Limit: 90, Share: 30, Window: time.Minute, Burst: 3}},
+		Rules: []quotient.RuleState{{Name: "minute", Unit: "tokens", Limit: 90, Share: 30,
+			Window: time.Minute, Burst: 3}},
 		Plans: []quotient.PlanStats{{
 			Name: "free", Limit: quotient.Limit{InFlight: 18},
-			Rules: []quotient.RuleState{{Name: "in-flight", Limit: 18, Share: 6, Left: 6}, {Name: "adaptive", Pace: 4}},
+			Rules: []quotient.RuleState{{Name: "in-flight", Limit: 18, Share: 6, Left: 6},
+				{Name: "adaptive", Pace: 4}},
 		}},
 		Pool: quotient.PoolStats{
 			Pool:   quotient.Pool{Replicas: 3, Ordinal: 2, Fixed: true},
-			Source: "file", Age: 1500 * time.Millisecond, Reports: 4, Errors: 5, Rejected: 6, LastError: "no such file", Until: time.Unix(1e9, 0).UTC(),
+			Source: "file", Age: 1500 * time.Millisecond, Reports: 4, Errors: 5, Rejected: 6,
+			LastError: "no such file", Until: time.Unix(1e9, 0).UTC(),
 		},
 		Keys: 1, MaxKeys: 2, Waiting: 3, InFlight: 4, Admitted: 5,
 		Refused: map[quotient.Reason]uint64{quotient.ReasonRate: 6},
-		Waited:  7, Cancelled: 8, Evicted: 9, Overflowed: 10, DoubleReleases: 11, Reclaimed: 12, Throttled: 13, Learns: true,
-		Version: 14, DryRun: true, DryRunAdmitted: map[quotient.Reason]uint64{quotient.ReasonRate: 15}, Expired: 16, Overrides: 17,
+		Waited:  7, Cancelled: 8, Evicted: 9, Overflowed: 10, DoubleReleases: 11, Reclaimed: 12,
+		Throttled: 13, Learns: true,
+		Version: 14, DryRun: true, DryRunAdmitted: map[quotient.Reason]uint64{quotient.ReasonRate: 15},
+		Expired: 16, Overrides: 17,
 	}
 	const want = `{"limit":{"rates":[{"name":"minute","unit":"tokens","events":90,"per_seconds":60,"burst":9,"aligned":true,"counted":true,"no_turns":true}],"in_flight":8,"denies":false},` +
 		`"rules":[{"name":"minute","unit":"tokens","limit":1.5,"share":0.5,"burst":3,"events":90,"window_seconds":60}],` +
@@ -48,7 +54,8 @@ func TestStateHasStableNames(t *testing.T) {
 
 // A limit that refuses everything has no rates either.
 func TestDenyIsNotNoLimit(t *testing.T) {
-	if !newLimiterState(quotient.Stats{Limit: quotient.Limit{Deny: true}}).Limit.Denies || newLimiterState(quotient.Stats{}).Limit.Denies {
+	if !newLimiterState(quotient.Stats{Limit: quotient.Limit{Deny: true}}).Limit.Denies ||
+		newLimiterState(quotient.Stats{}).Limit.Denies {
 		t.Error("the state does not tell Deny from no limit")
 	}
 }

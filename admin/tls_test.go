@@ -27,9 +27,11 @@ func selfSigned(t *testing.T, name string) (tls.Certificate, *x509.CertPool) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
@@ -62,7 +64,8 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// TestMutualTLS goes through Serve and a TLS listener: a client with the right certificate is served and named in the log.
+// TestMutualTLS goes through Serve and a TLS listener: a client with the right certificate is served and
+// named in the log.
 func TestMutualTLS(t *testing.T) {
 	server, trusted := selfSigned(t, "server")
 	operator, operators := selfSigned(t, "operator")
@@ -73,9 +76,12 @@ func TestMutualTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serving(t, h, tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{server}, ClientCAs: operators, ClientAuth: tls.VerifyClientCertIfGiven}))
+	serving(t, h,
+		tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{server}, ClientCAs: operators,
+			ClientAuth: tls.VerifyClientCertIfGiven}))
 	connect := func(certificates ...tls.Certificate) error {
-		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted, Certificates: certificates}}
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted,
+			Certificates: certificates}}
 		c, err := NewClient("https://"+l.Addr().String(), HTTPClient(&http.Client{Transport: transport}))
 		if err != nil {
 			t.Fatal(err)
@@ -84,7 +90,8 @@ func TestMutualTLS(t *testing.T) {
 		_, err = c.SetDryRun(t.Context(), "api", true)
 		return err
 	}
-	if err := connect(operator); err != nil || !strings.Contains(out.String(), `by="certificate CN=operator"`) {
+	if err := connect(operator); err != nil ||
+		!strings.Contains(out.String(), `by="certificate CN=operator"`) {
 		t.Errorf("the operator: %v, logged %s", err, out.String())
 	}
 	var p *Problem

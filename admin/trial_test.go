@@ -21,7 +21,8 @@ var trialStates = map[string]func(t *testing.T) *quotient.Limiter{
 	"fresh": func(t *testing.T) *quotient.Limiter { return newLimiter(t) },
 	"three units": func(t *testing.T) *quotient.Limiter {
 		l := newLimiter(t)
-		must(t, l.SetLimit(quotient.Limit{Rates: slices.Concat(inUnit("a").Rates, inUnit("b").Rates, inUnit("c").Rates)}))
+		must(t, l.SetLimit(quotient.Limit{Rates: slices.Concat(inUnit("a").Rates, inUnit("b").Rates,
+			inUnit("c").Rates)}))
 		return l
 	},
 	"64 plans": func(t *testing.T) *quotient.Limiter {
@@ -81,23 +82,34 @@ const (
 var trialRequests = map[string][]string{
 	"/limit": {oneUnit, known, `{"deny":true}`, `{"rates":[{"events":-1,"per_seconds":1}]}`},
 	"/plan": {
-		`{"plan":"new","limit":` + oneUnit + `}`, `{"plan":"new","limit":` + known + `}`, `{"plan":"plan-1","limit":` + known + `}`,
-		`{"plan":"plan-2","limit":` + oneUnit + `}`, `{"plan":"plan-2","limit":null}`, `{"plan":"new","limit":null}`, `{"plan":"?","limit":null}`,
+		`{"plan":"new","limit":` + oneUnit + `}`, `{"plan":"new","limit":` + known + `}`,
+		`{"plan":"plan-1","limit":` + known + `}`,
+		`{"plan":"plan-2","limit":` + oneUnit + `}`, `{"plan":"plan-2","limit":null}`,
+		`{"plan":"new","limit":null}`, `{"plan":"?","limit":null}`,
 	},
 	"/override": {
-		`{"key":"k","limit":` + oneUnit + `}`, `{"key":"k","limit":` + known + `}`, `{"key":"k","limit":{"deny":true}}`, `{"key":"k","limit":null}`,
+		`{"key":"k","limit":` + oneUnit + `}`, `{"key":"k","limit":` + known + `}`,
+		`{"key":"k","limit":{"deny":true}}`, `{"key":"k","limit":null}`,
 		`{"key":"new","limit":` + known + `}`, `{"key":"new","limit":null}`, `{"key":"new"}`,
 	},
-	"/reset":    {`{"key":"k"}`, `{"key":"new"}`, `{}`},
-	"/dry-run":  {`{"dry_run":true}`, `{"dry_run":false}`, `{}`},
-	"/replicas": {`{"replicas":4,"ordinal":2}`, `{"replicas":1}`, `{"replicas":0}`, `{"replicas":4,"ttl_seconds":9}`},
+	"/reset":   {`{"key":"k"}`, `{"key":"new"}`, `{}`},
+	"/dry-run": {`{"dry_run":true}`, `{"dry_run":false}`, `{}`},
+	"/replicas": {`{"replicas":4,"ordinal":2}`, `{"replicas":1}`, `{"replicas":0}`,
+		`{"replicas":4,"ttl_seconds":9}`},
 }
 
 // wantRefused is how many of the changes each state refuses with 422.
-var wantRefused = map[string]int{"fresh": 0, "three units": 4, "64 plans": 2, "all overrides": 1, "a shared gate": 4, "no room": 4}
+var wantRefused = map[string]int{
+	"fresh":         0,
+	"three units":   4,
+	"64 plans":      2,
+	"all overrides": 1,
+	"a shared gate": 4,
+	"no room":       4,
+}
 
-// TestTrialIsTheChange: with validate=1 each PUT has the status and the problem that it has without, on a limiter in the same state, and
-// changes nothing.
+// TestTrialIsTheChange: with validate=1 each PUT has the status and the problem that it has without, on a
+// limiter in the same state, and changes nothing.
 func TestTrialIsTheChange(t *testing.T) {
 	for name, state := range trialStates {
 		refused := 0
@@ -106,7 +118,8 @@ func TestTrialIsTheChange(t *testing.T) {
 				for _, tag := range []string{"", "right", `"wrong"`} {
 					t.Run(fmt.Sprint(name, path, body, tag), func(t *testing.T) {
 						synctest.Test(t, func(t *testing.T) {
-							if status := tryAndChange(t, state(t), path, body, tag); status == http.StatusUnprocessableEntity && tag == "" {
+							if status := tryAndChange(t, state(t), path, body,
+								tag); status == http.StatusUnprocessableEntity && tag == "" {
 								refused++
 							}
 						})
@@ -161,8 +174,13 @@ func TestTrialLearnsNoUnit(t *testing.T) {
 	h := quiet(t, l)
 	for i := range 4 {
 		limit := fmt.Sprintf(`{"rates":[{"unit":"unit-%d","events":5,"per_seconds":1}]}`, i)
-		for path, body := range map[string]string{"/limit": limit, "/plan": `{"plan":"p","limit":` + limit + `}`, "/override": `{"key":"k","limit":` + limit + `}`} {
-			if rec := (request{method: "PUT", path: path + "?validate=1", body: body}).send(h); rec.Code != http.StatusOK {
+		for path, body := range map[string]string{
+			"/limit":    limit,
+			"/plan":     `{"plan":"p","limit":` + limit + `}`,
+			"/override": `{"key":"k","limit":` + limit + `}`,
+		} {
+			if rec := (request{method: "PUT", path: path + "?validate=1", body: body}).send(h); rec.Code !=
+				http.StatusOK {
 				t.Errorf("%s %s: %d %s", path, body, rec.Code, rec.Body)
 			}
 		}

@@ -46,17 +46,21 @@ func TestChangesTakeEffect(t *testing.T) {
 			t.Fatalf("%s %s: %d %s", path, body, rec.Code, rec.Body)
 		}
 		s := decode[State](t, rec)
-		if one := len(s.Limiters) == 1; one != (rec.Header().Get("ETag") != "") || one && rec.Header().Get("ETag") != s.Limiters["api"].ETag {
+		if one := len(s.Limiters) == 1; one != (rec.Header().Get("ETag") != "") ||
+			one && rec.Header().Get("ETag") != s.Limiters["api"].ETag {
 			t.Errorf("%s: ETag %q of %d limiters", path, rec.Header().Get("ETag"), len(s.Limiters))
 		}
 		return s
 	}
 	s := put("/limit?limiter=api", `{"rates":[{"name":"m","unit":"tokens","events":2.5,"per_seconds":60,"burst":7,"no_turns":true},{"events":9,"per_seconds":0.25}],"in_flight":4}`)
 	got := api.Stats().Limit
-	if len(got.Rates) != 2 || got.Rates[0] != (quotient.Rate{Name: "m", Unit: "tokens", Events: 2.5, Per: time.Minute, Burst: 7, NoTurns: true}) || got.Rates[1].Per != 250*time.Millisecond || got.InFlight != 4 {
+	if len(got.Rates) != 2 ||
+		got.Rates[0] != (quotient.Rate{Name: "m", Unit: "tokens", Events: 2.5, Per: time.Minute, Burst: 7,
+			NoTurns: true}) || got.Rates[1].Per != 250*time.Millisecond || got.InFlight != 4 {
 		t.Errorf("limit %+v", got)
 	}
-	if l := s.Limiters["api"]; l.Version != 1 || l.Limit.InFlight != 4 || !l.Limit.Rates[0].NoTurns || len(s.Limiters) != 1 {
+	if l := s.Limiters["api"]; l.Version != 1 || l.Limit.InFlight != 4 || !l.Limit.Rates[0].NoTurns ||
+		len(s.Limiters) != 1 {
 		t.Errorf("answer %+v", s)
 	}
 	put("/limit?limiter=api", `{"deny":true,"rates":[],"in_flight":0}`)
@@ -64,17 +68,21 @@ func TestChangesTakeEffect(t *testing.T) {
 		t.Error("deny")
 	}
 	s = put("/override?limiter=api", `{"key":"\ud83d\ude00","limit":{"rates":[],"in_flight":2}}`)
-	if o := api.Overrides(); len(o) != 1 || o["😀"].InFlight != 2 || s.Limiters["api"].OverrideCount != 1 || s.Limiters["api"].Overrides[0].Key != "😀" || s.Limiters["api"].Overrides[0].Limit.InFlight != 2 {
+	if o := api.Overrides(); len(o) != 1 || o["😀"].InFlight != 2 || s.Limiters["api"].OverrideCount != 1 ||
+		s.Limiters["api"].Overrides[0].Key != "😀" || s.Limiters["api"].Overrides[0].Limit.InFlight != 2 {
 		t.Errorf("overrides %+v, answer %+v", o, s)
 	}
 	put("/override?limiter=api", `{"key":"😀","limit":null}`)
-	if put("/dry-run?limiter=api", `{"dry_run":true}`); len(api.Overrides()) != 0 || !api.Stats().DryRun || tenants.Stats().DryRun {
+	if put("/dry-run?limiter=api", `{"dry_run":true}`); len(api.Overrides()) != 0 || !api.Stats().DryRun ||
+		tenants.Stats().DryRun {
 		t.Errorf("overrides %v, dry run %v %v", api.Overrides(), api.Stats().DryRun, tenants.Stats().DryRun)
 	}
-	if s = put("/replicas", `{"replicas":5}`); len(s.Limiters) != 2 || api.Stats().Pool.Replicas != 5 || tenants.Stats().Pool.Replicas != 5 {
+	if s = put("/replicas", `{"replicas":5}`); len(s.Limiters) != 2 || api.Stats().Pool.Replicas != 5 ||
+		tenants.Stats().Pool.Replicas != 5 {
 		t.Errorf("pools %v %v", api.Stats().Pool.Pool, tenants.Stats().Pool.Pool)
 	}
-	if put("/replicas?limiter=api", `{"replicas":6}`); api.Stats().Pool.Replicas != 6 || tenants.Stats().Pool.Replicas != 5 {
+	if put("/replicas?limiter=api", `{"replicas":6}`); api.Stats().Pool.Replicas != 6 ||
+		tenants.Stats().Pool.Replicas != 5 {
 		t.Errorf("pools %v %v", api.Stats().Pool.Pool, tenants.Stats().Pool.Pool)
 	}
 }
@@ -103,23 +111,33 @@ func TestWhichLimiter(t *testing.T) {
 		method, path, body string
 		status             int
 	}{
-		{"PUT", "/limit", `{"deny":true}`, 400}, {"PUT", "/override", `{"key":"K","limit":null}`, 400}, {"PUT", "/dry-run", `{"dry_run":true}`, 400},
-		{"PUT", "/plan", `{"plan":"paid","limit":null}`, 400}, {"PUT", "/plan?limiter=none", `{"plan":"paid","limit":null}`, 404},
+		{"PUT", "/limit", `{"deny":true}`, 400}, {"PUT", "/override", `{"key":"K","limit":null}`, 400},
+		{"PUT", "/dry-run", `{"dry_run":true}`, 400},
+		{"PUT", "/plan", `{"plan":"paid","limit":null}`, 400},
+		{"PUT", "/plan?limiter=none", `{"plan":"paid","limit":null}`, 404},
 		{"PUT", "/reset", `{"key":"K"}`, 400}, {"PUT", "/reset?limiter=none", `{"key":"K"}`, 404},
-		{"GET", "/keys", ``, 400}, {"GET", "/explain?key=K", ``, 400}, {"PUT", "/limit?limiter=none", `{"deny":true}`, 404}, {"PUT", "/replicas?limiter=none", `{"replicas":3}`, 404},
+		{"GET", "/keys", ``, 400}, {"GET", "/explain?key=K", ``, 400},
+		{"PUT", "/limit?limiter=none", `{"deny":true}`, 404},
+		{"PUT", "/replicas?limiter=none", `{"replicas":3}`, 404},
 		{"GET", "/state?limiter=none", ``, 404},
 	}
 	for _, tt := range tests {
 		rec := request{method: tt.method, path: tt.path, body: tt.body}.send(h)
-		if got := decode[Problem](t, rec); rec.Code != tt.status || got.Field != "limiter" || got.Range != "api, tenants" {
+		if got := decode[Problem](t, rec); rec.Code != tt.status || got.Field != "limiter" ||
+			got.Range != "api, tenants" {
 			t.Errorf("%s %s: %d %+v", tt.method, tt.path, rec.Code, got)
 		}
 	}
 	if api.Stats().Version+tenants.Stats().Version != 0 {
 		t.Error("something was changed")
 	}
-	none := &Handler{api: &handler{reg: new(quotient.Registry), origin: http.NewCrossOriginProtection(), log: slog.New(slog.DiscardHandler)}}
-	for _, req := range []request{putReplicas(`{"replicas":3}`), {method: "PUT", path: "/limit", body: `{"deny":true}`}, {method: "GET", path: "/keys"}} {
+	none := &Handler{api: &handler{reg: new(quotient.Registry), origin: http.NewCrossOriginProtection(),
+		log: slog.New(slog.DiscardHandler)}}
+	for _, req := range []request{
+		putReplicas(`{"replicas":3}`),
+		{method: "PUT", path: "/limit", body: `{"deny":true}`},
+		{method: "GET", path: "/keys"},
+	} {
 		if rec := req.send(none); rec.Code != 404 || decode[Problem](t, rec).Field != "limiter" {
 			t.Errorf("%s without a limiter: %d", req.path, rec.Code)
 		}
@@ -131,7 +149,8 @@ func TestWhichLimiter(t *testing.T) {
 		}
 	}
 	none.api.reg = &many
-	if got := decode[Problem](t, request{method: "GET", path: "/state?limiter=x"}.send(none)); strings.Count(got.Range, ", ") != 20 || !strings.HasSuffix(got.Range, "…") {
+	if got := decode[Problem](t, request{method: "GET", path: "/state?limiter=x"}.send(none)); strings.Count(
+		got.Range, ", ") != 20 || !strings.HasSuffix(got.Range, "…") {
 		t.Errorf("names %q", got.Range)
 	}
 }
@@ -149,10 +168,14 @@ func TestConditions(t *testing.T) {
 		ifMatch []string
 		want    int
 	}{
-		{"?limiter=api", nil, 200}, {"?limiter=api", []string{tag}, 200}, {"?limiter=api", []string{"*"}, 200}, {"?limiter=api", []string{`"a", *`}, 412}, {"?limiter=api", []string{`"a"`, "*"}, 412}, {"?limiter=api", []string{`"a", "b" ,` + tag}, 200},
+		{"?limiter=api", nil, 200}, {"?limiter=api", []string{tag}, 200},
+		{"?limiter=api", []string{"*"}, 200}, {"?limiter=api", []string{`"a", *`}, 412},
+		{"?limiter=api", []string{`"a"`, "*"}, 412}, {"?limiter=api", []string{`"a", "b" ,` + tag}, 200},
 		{"?limiter=api", []string{`"a"`, tag}, 200}, {"", nil, 200}, {"", []string{"*"}, 200},
-		{"?limiter=api", []string{""}, 412}, {"?limiter=api", []string{`"a"`}, 412}, {"?limiter=api", []string{"W/" + tag}, 412}, {"?limiter=api", []string{strings.Trim(tag, `"`)}, 412},
-		{"?limiter=tenants", []string{tag}, 412}, {"?limiter=api", []string{tagFor(h, "api", tenants)}, 412}, {"", []string{tag}, 412}, {"", []string{""}, 412},
+		{"?limiter=api", []string{""}, 412}, {"?limiter=api", []string{`"a"`}, 412},
+		{"?limiter=api", []string{"W/" + tag}, 412}, {"?limiter=api", []string{strings.Trim(tag, `"`)}, 412},
+		{"?limiter=tenants", []string{tag}, 412}, {"?limiter=api", []string{tagFor(h, "api", tenants)}, 412},
+		{"", []string{tag}, 412}, {"", []string{""}, 412},
 	}
 	c := readContract(t)
 	for _, tt := range tests {
@@ -169,10 +192,13 @@ func TestConditions(t *testing.T) {
 			header["If-Match"] = []string{"W/" + old}
 		}
 		before := api.Stats().Version + tenants.Stats().Version
-		rec := request{method: "PUT", path: "/replicas" + tt.path, body: fmt.Sprintf(`{"replicas":%d}`, before+2), header: header}.send(h)
+		rec := request{method: "PUT", path: "/replicas" + tt.path,
+			body: fmt.Sprintf(`{"replicas":%d}`, before+2), header: header}.send(h)
 		documented(t, c, "/replicas", "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
-		if rec.Code != tt.want || (api.Stats().Version+tenants.Stats().Version != before) != (tt.want == 200) {
-			t.Errorf("%s %q: %d and version %d after %d, want %d", tt.path, given, rec.Code, api.Stats().Version+tenants.Stats().Version, before, tt.want)
+		if rec.Code != tt.want ||
+			(api.Stats().Version+tenants.Stats().Version != before) != (tt.want == 200) {
+			t.Errorf("%s %q: %d and version %d after %d, want %d", tt.path, given, rec.Code,
+				api.Stats().Version+tenants.Stats().Version, before, tt.want)
 		}
 		if rec.Code == 412 && decode[Problem](t, rec).Field != "If-Match" {
 			t.Errorf("%s %q: %s", tt.path, given, rec.Body)
@@ -180,16 +206,21 @@ func TestConditions(t *testing.T) {
 	}
 	old := tagFor(h, "api", api)
 	for given, want := range map[string]int{old: 304, `"x", ` + old: 304, "*": 304, `"x"`: 200, "": 200} {
-		rec := request{method: "GET", path: "/state?limiter=api", header: http.Header{"If-None-Match": {given}}}.send(h)
+		rec := request{method: "GET", path: "/state?limiter=api",
+			header: http.Header{"If-None-Match": {given}}}.send(h)
 		if rec.Code != want || rec.Header().Get("ETag") != old {
-			t.Errorf("If-None-Match %s: %d with ETag %s, want %d", given, rec.Code, rec.Header().Get("ETag"), want)
+			t.Errorf("If-None-Match %s: %d with ETag %s, want %d", given, rec.Code,
+				rec.Header().Get("ETag"), want)
 		}
 	}
-	if rec := (request{method: "GET", path: "/state", header: http.Header{"If-None-Match": {"*"}}}).send(h); rec.Code != 200 || rec.Header().Get("ETag") != "" {
+	if rec := (request{method: "GET", path: "/state", header: http.Header{"If-None-Match": {"*"}}}).send(
+		h); rec.Code != 200 || rec.Header().Get("ETag") != "" {
 		t.Errorf("all limiters: %d with ETag %q", rec.Code, rec.Header().Get("ETag"))
 	}
 	other, _, _ := two(t)
-	if tagFor(h, "api", api) == tagFor(h, "api", tenants) || tagFor(h, "api", api) == tagFor(h, "other", api) || tagFor(h, "api", api) == tagFor(other, "api", api) {
+	if tagFor(h, "api", api) == tagFor(h, "api", tenants) ||
+		tagFor(h, "api", api) == tagFor(h, "other", api) ||
+		tagFor(h, "api", api) == tagFor(other, "api", api) {
 		t.Error("another limiter has the same tag")
 	}
 }
@@ -198,13 +229,16 @@ func TestConditions(t *testing.T) {
 func TestWhatALimiterDoesNotTake(t *testing.T) {
 	h, _, tenants := two(t)
 	c := readContract(t)
-	units := `{"rates":[` + strings.Repeat(`{"unit":"%d","events":1,"per_seconds":1},`, 3) + `{"unit":"d","events":1,"per_seconds":1}]}`
+	units := `{"rates":[` + strings.Repeat(`{"unit":"%d","events":1,"per_seconds":1},`, 3) +
+		`{"unit":"d","events":1,"per_seconds":1}]}`
 	for _, tt := range []struct {
 		path, body, field string
 		want              int
 	}{
-		{"/override", `{"key":"a","limit":{"deny":true}}`, "", 200}, {"/override", `{"key":"b","limit":{"deny":true}}`, "", 200},
-		{"/override", `{"key":"c","limit":{"deny":true}}`, "key", 422}, {"/limit", fmt.Sprintf(units, 1, 2, 3), "rates", 422},
+		{"/override", `{"key":"a","limit":{"deny":true}}`, "", 200},
+		{"/override", `{"key":"b","limit":{"deny":true}}`, "", 200},
+		{"/override", `{"key":"c","limit":{"deny":true}}`, "key", 422},
+		{"/limit", fmt.Sprintf(units, 1, 2, 3), "rates", 422},
 	} {
 		rec := request{method: "PUT", path: tt.path + "?limiter=tenants", body: tt.body}.send(h)
 		documented(t, c, tt.path, "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
@@ -231,7 +265,8 @@ func TestEveryChangeIsLogged(t *testing.T) {
 	for _, tt := range tests {
 		out.Reset()
 		header := http.Header{"Authorization": {"Bearer " + secret}}
-		if rec := (request{method: "PUT", path: tt.path, body: tt.body, header: header}).send(h); rec.Code != 200 {
+		if rec := (request{method: "PUT", path: tt.path, body: tt.body, header: header}).send(h); rec.Code !=
+			200 {
 			t.Errorf("%s: %d %s", tt.path, rec.Code, rec.Body)
 		}
 		want := " limiter=api " + tt.want + ` from=127.0.0.1:50000 by="token 1"` + "\n"
@@ -243,18 +278,25 @@ func TestEveryChangeIsLogged(t *testing.T) {
 
 // TestNoNumberIsBeyondJSON: NaN and infinity become numbers, also where the root package has them.
 func TestNoNumberIsBeyondJSON(t *testing.T) {
-	for x, want := range map[float64]float64{math.Inf(1): math.MaxFloat64, math.Inf(-1): -math.MaxFloat64, 1.5: 1.5, 0: 0} {
+	for x, want := range map[float64]float64{
+		math.Inf(1):  math.MaxFloat64,
+		math.Inf(-1): -math.MaxFloat64,
+		1.5:          1.5,
+		0:            0,
+	} {
 		if got := finite(x); got != want {
 			t.Errorf("finite(%v) = %v", x, got)
 		}
 	}
 	e := newExplanation("api", quotient.Explanation{
 		KeyState: quotient.KeyState{Rules: []quotient.RuleState{
-			{Left: math.Inf(-1), Share: math.NaN()}, {Pace: math.Inf(1), Share: math.NaN(), Limit: math.Inf(1)},
+			{Left: math.Inf(-1), Share: math.NaN()},
+			{Pace: math.Inf(1), Share: math.NaN(), Limit: math.Inf(1)},
 		}},
 		Next: quotient.Decision{Limit: math.Inf(1), Share: math.NaN()},
 	}, quotient.PoolStats{})
-	if l := e.Learned[0]; l.Pace != math.MaxFloat64 || l.Share != 0 || l.Ceiling != math.MaxFloat64 || e.Rules[0].Tokens != -math.MaxFloat64 || e.Next.Share != 0 {
+	if l := e.Learned[0]; l.Pace != math.MaxFloat64 || l.Share != 0 || l.Ceiling != math.MaxFloat64 ||
+		e.Rules[0].Tokens != -math.MaxFloat64 || e.Next.Share != 0 {
 		t.Errorf("%+v", e)
 	}
 	k := newKeys("api", []quotient.KeyState{{Used: math.NaN(), Rules: []quotient.RuleState{
@@ -268,10 +310,13 @@ func TestNoNumberIsBeyondJSON(t *testing.T) {
 // TestDenyBesideNothing: what deny stands beside is compared as values, however they are written.
 func TestDenyBesideNothing(t *testing.T) {
 	for body, want := range map[string]int{
-		`{"deny":true,"rates":[ ],"in_flight":-0}`: 200, `{"deny":true,"rates":[]}`: 200, `{"deny":true,"in_flight":0}`: 200,
-		`{"deny":true,"rates":[{"events":1,"per_seconds":1}]}`: 400, `{"deny":true,"in_flight":1}`: 400, `{"deny":true,"rates":{}}`: 400, `{"deny":true,"in_flight":"0"}`: 400,
+		`{"deny":true,"rates":[ ],"in_flight":-0}`: 200, `{"deny":true,"rates":[]}`: 200,
+		`{"deny":true,"in_flight":0}`:                          200,
+		`{"deny":true,"rates":[{"events":1,"per_seconds":1}]}`: 400, `{"deny":true,"in_flight":1}`: 400,
+		`{"deny":true,"rates":{}}`: 400, `{"deny":true,"in_flight":"0"}`: 400,
 	} {
-		if rec := (request{method: "PUT", path: "/limit", body: body}).send(quiet(t, newLimiter(t))); rec.Code != want {
+		if rec := (request{method: "PUT", path: "/limit", body: body}).send(quiet(t,
+			newLimiter(t))); rec.Code != want {
 			t.Errorf("%s: %d %s", body, rec.Code, rec.Body)
 		}
 	}
@@ -285,15 +330,20 @@ func TestKeysInBase64(t *testing.T) {
 		key, query string
 		want       int
 	}{
-		{`"key_base64":"gA=="`, "key_base64=gA==", 200}, {`"key_base64":"` + long + `"`, "key_base64=" + url.QueryEscape(long), 200}, {`"key_base64":""`, "key_base64=", 200},
-		{`"key_base64":"gA"`, "key_base64=gA", 400}, {`"key_base64":"gB=="`, "key_base64=gB==", 400}, {`"key_base64":"gA==\n"`, "key_base64=gA==%0A", 400},
-		{`"key_base64":"` + tooLong + `"`, "key_base64=" + url.QueryEscape(tooLong), 400}, {`"key_base64":"-_=="`, "key_base64=-_==", 400},
+		{`"key_base64":"gA=="`, "key_base64=gA==", 200},
+		{`"key_base64":"` + long + `"`, "key_base64=" + url.QueryEscape(long), 200},
+		{`"key_base64":""`, "key_base64=", 200},
+		{`"key_base64":"gA"`, "key_base64=gA", 400}, {`"key_base64":"gB=="`, "key_base64=gB==", 400},
+		{`"key_base64":"gA==\n"`, "key_base64=gA==%0A", 400},
+		{`"key_base64":"` + tooLong + `"`, "key_base64=" + url.QueryEscape(tooLong), 400},
+		{`"key_base64":"-_=="`, "key_base64=-_==", 400},
 		{`"key":"K","key_base64":"gA=="`, "key=K&key_base64=gA==", 400},
 	}
 	for _, tt := range tests {
 		l := newLimiter(t)
 		h := quiet(t, l)
-		put := request{method: "PUT", path: "/override", body: `{` + tt.key + `,"limit":{"deny":true}}`}.send(h)
+		put := request{method: "PUT", path: "/override",
+			body: `{` + tt.key + `,"limit":{"deny":true}}`}.send(h)
 		if put.Code != tt.want || len(l.Overrides()) != map[int]int{200: 1}[tt.want] {
 			t.Errorf("%.40s: %d %s", tt.key, put.Code, put.Body)
 		}
@@ -301,7 +351,8 @@ func TestKeysInBase64(t *testing.T) {
 		if explained.Code != tt.want || tt.want == 200 && !decode[Explanation](t, explained).Overridden {
 			t.Errorf("%.40s: %d %s", tt.query, explained.Code, explained.Body)
 		}
-		if tt.want == 400 && (decode[Problem](t, put).Field != "key_base64" || decode[Problem](t, explained).Range == "") {
+		if tt.want == 400 &&
+			(decode[Problem](t, put).Field != "key_base64" || decode[Problem](t, explained).Range == "") {
 			t.Errorf("%.40s: %s %s", tt.key, put.Body, explained.Body)
 		}
 	}

@@ -15,8 +15,9 @@ import (
 // write is a change that went through: from which tag to which.
 type write struct{ from, to string }
 
-// TestAttackConcurrentWriters: of a thousand writers who have seen the same state one wins. Then all add one to the limit
-// again and again, each on top of what it has read: those that get through form one chain, and no addition is lost.
+// TestAttackConcurrentWriters: of a thousand writers who have seen the same state one wins. Then all add one
+// to the limit again and again, each on top of what it has read: those that get through form one chain, and
+// no addition is lost.
 func TestAttackConcurrentWriters(t *testing.T) {
 	const writers, rounds = 1000, 2
 	l := newLimiter(t)
@@ -71,7 +72,8 @@ func TestAttackConcurrentWriters(t *testing.T) {
 	last := chain(t, first.ETag, won)
 	end, err := c.Limiter(t.Context(), "api")
 	if err != nil || end.ETag != last || end.Version != first.Version+uint64(len(won)) {
-		t.Errorf("at the end %s version %d (%v), want %s and %d more than %d", end.ETag, end.Version, err, last, len(won), first.Version)
+		t.Errorf("at the end %s version %d (%v), want %s and %d more than %d", end.ETag, end.Version, err,
+			last, len(won), first.Version)
 	}
 	if want := first.Limit.Rates[0].Events + float64(len(won)); end.Limit.Rates[0].Events != want {
 		t.Errorf("the limit is %v after %d additions, want %v", end.Limit.Rates[0].Events, len(won), want)
@@ -89,7 +91,8 @@ func together(n int, f func()) {
 	all.Wait()
 }
 
-// chain follows the writes from the first tag, and fails unless each has one successor and all are on the way.
+// chain follows the writes from the first tag, and fails unless each has one successor and all are on the
+// way.
 func chain(t *testing.T, tag string, writes []write) string {
 	t.Helper()
 	next := make(map[string]string)
@@ -125,7 +128,8 @@ func TestOneChangeAtATime(t *testing.T) {
 		show:  func(*quotient.Limiter) slog.Value { alone(); return slog.Value{} },
 		apply: func(l *quotient.Limiter) error { alone(); l.SetDryRun(true); return nil },
 	}
-	if _, bad := h.on(overLoopback(httptest.NewRequest("PUT", "/dry-run", nil)), c, nil, h.commit); bad != nil || looks != 3 {
+	if _, bad := h.on(overLoopback(httptest.NewRequest("PUT", "/dry-run", nil)), c, nil,
+		h.commit); bad != nil || looks != 3 {
 		t.Errorf("%v after %d looks", bad, looks)
 	}
 }

@@ -23,7 +23,10 @@ func TestPageIsAccessible(t *testing.T) {
 	rules := axeCore(t)
 	s := startService(t)
 	for _, theme := range []string{"light", "dark"} {
-		for device, size := range map[string][2]int64{"desktop": {1440, 900}, "phone": {phoneWide, phoneTall}} {
+		for device, size := range map[string][2]int64{
+			"desktop": {1440, 900},
+			"phone":   {phoneWide, phoneTall},
+		} {
 			t.Run(theme+" "+device, func(t *testing.T) {
 				p := openTab(t, browser, s.url())
 				p.size(size[0], size[1])
@@ -45,11 +48,13 @@ func TestPageIsAccessible(t *testing.T) {
 func withDialogs(p *tab) {
 	p.until("keys are shown", `document.querySelector("#limiter-api .acts button[aria-label^=Explain]")`)
 	p.accessible("page")
-	for _, button := range []string{"Change limit", "Override a key", "Turn dry run on", "Add a plan", "Explain tenant-gold"} {
+	for _, button := range []string{"Change limit", "Override a key", "Turn dry run on", "Add a plan",
+		"Explain tenant-gold"} {
 		p.click("#limiter-api", button)
 		p.until("the dialog is filled", `document.querySelector("#dialog-body").children.length > 0`)
 		p.accessible(button)
-		p.click("dialog[open]", map[bool]string{true: "Close", false: "Cancel"}[strings.HasPrefix(button, "Explain")])
+		p.click("dialog[open]",
+			map[bool]string{true: "Close", false: "Cancel"}[strings.HasPrefix(button, "Explain")])
 		p.until("the dialog is closed", `!document.querySelector("dialog[open]")`)
 	}
 	p.click("#limiter-api", "api")
@@ -77,7 +82,8 @@ func (p *tab) accessible(where string) {
 		Passed int       `json:"passed"`
 		Broken []finding `json:"broken"`
 	}
-	got, err := chromedp.Run(p.ctx, chromedp.Evaluate[findings](`axe.run(document, { resultTypes: ["violations"] }).then(({ violations, passes }) => ({
+	got, err := chromedp.Run(p.ctx, chromedp.Evaluate[findings](
+		`axe.run(document, { resultTypes: ["violations"] }).then(({ violations, passes }) => ({
 		passed: passes.length,
 		broken: violations.map(({ id, help, nodes }) => ({ rule: id, help, nodes: nodes.slice(0, 5).map((n) => n.html.slice(0, 160)) })),
 	}))`, chromedp.EvalAwaitPromise))
@@ -127,7 +133,9 @@ func fetch(t *testing.T, folder string) {
 	cmd := exec.CommandContext(ctx, npm, "ci")
 	cmd.Dir = folder
 	if out, err := cmd.CombinedOutput(); err != nil {
-		needed.Without(t, "npm", fmt.Sprintf("npm ci cannot get axe-core, perhaps for want of a network: %s: %v\n%s", unknown, err, out))
+		needed.Without(t, "npm",
+			fmt.Sprintf("npm ci cannot get axe-core, perhaps for want of a network: %s: %v\n%s", unknown,
+				err, out))
 	}
 }
 

@@ -100,13 +100,16 @@ func (p *tab) note(event any) {
 	p.complaints = append(p.complaints, text)
 }
 
-// calm requires that the browser has complained of nothing but what contains one of the expected texts, and of each of those; it then forgets.
+// calm requires that the browser has complained of nothing but what contains one of the expected texts, and
+// of each of those; it then forgets.
 func (p *tab) calm(expected ...string) {
 	p.t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, want := range expected {
-		if !slices.ContainsFunc(p.complaints, func(text string) bool { return strings.Contains(text, want) }) {
+		if !slices.ContainsFunc(p.complaints, func(text string) bool {
+			return strings.Contains(text, want)
+		}) {
 			p.t.Errorf("the browser did not complain of %q", want)
 		}
 	}
@@ -152,7 +155,8 @@ func (p *tab) poll(what string, is func() bool) {
 	defer look.Stop()
 	for !is() {
 		if time.Now().After(deadline) {
-			p.t.Fatalf("it never came to be that %s; the page says:\n%s", what, value[string](p, `(document.querySelector("dialog[open]") ?? document.body).innerText.slice(0, 3000)`))
+			p.t.Fatalf("it never came to be that %s; the page says:\n%s", what, value[string](p,
+				`(document.querySelector("dialog[open]") ?? document.body).innerText.slice(0, 3000)`))
 		}
 		<-look.C
 	}
@@ -177,7 +181,9 @@ func (p *tab) click(within, name string) {
 // enter puts text into the field with that label in the open dialog, in place of what stands there.
 func (p *tab) enter(label, text string) {
 	p.t.Helper()
-	field := fmt.Sprintf(`[...document.querySelectorAll("dialog[open] label")].find((l) => l.textContent === %q)?.control`, label)
+	field := fmt.Sprintf(
+		`[...document.querySelectorAll("dialog[open] label")].find((l) => l.textContent === %q)?.control`,
+		label)
 	p.until("there is a field "+label, field)
 	p.do(chromedp.Evaluate[chromedp.Void](field+".focus(); "+field+".select()"), chromedp.KeyEvent(text))
 }

@@ -57,7 +57,8 @@ func (s *staged) send(second float64) {
 func (s *staged) show(second float64) {
 	s.p.t.Helper()
 	s.send(second)
-	s.p.until(fmt.Sprintf("second %v is shown", second), fmt.Sprintf(`document.getElementById("process").textContent.startsWith("of-second-%v ")`, second))
+	s.p.until(fmt.Sprintf("second %v is shown", second),
+		fmt.Sprintf(`document.getElementById("process").textContent.startsWith("of-second-%v ")`, second))
 }
 
 func (s *staged) stream(w http.ResponseWriter, r *http.Request) {
@@ -107,10 +108,12 @@ func troubleOfAMinute(p *tab) {
 // historyIsTrouble: what happened before the page was opened counts, at its first look.
 func historyIsTrouble(p *tab) {
 	s := p.stage("a", "b")
-	s.state.History = &admin.History{AgeSeconds: []float64{70, 30}, Limiters: map[string]admin.LimiterHistory{}}
+	s.state.History = &admin.History{AgeSeconds: []float64{70, 30},
+		Limiters: map[string]admin.LimiterHistory{}}
 	for name, refused := range map[string][]float64{"a": {9, 0}, "b": {0, 9}} {
 		s.state.History.Limiters[name] = admin.LimiterHistory{
-			Admitted: []float64{1, 2}, Throttled: []float64{0, 0}, Refused: map[string][]float64{"rate": refused},
+			Admitted: []float64{1, 2}, Throttled: []float64{0, 0},
+			Refused: map[string][]float64{"rate": refused},
 			Waiting: []uint32{0, 0}, InFlight: []uint32{0, 0},
 		}
 	}

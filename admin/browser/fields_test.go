@@ -21,7 +21,8 @@ func senselessNumbers(p *tab) {
 	// true: it may be empty
 	numbers := map[string]bool{"Events": false, "Per seconds": false, "Burst": true, "In flight": true}
 	replicas := map[string]bool{
-		"Replicas": false, "This one counts as": true, "This is replica number": true, "For how many minutes": true,
+		"Replicas": false, "This one counts as": true, "This is replica number": true,
+		"For how many minutes": true,
 	}
 	dialogs := map[string]map[string]bool{
 		"Change replicas":          replicas,
@@ -41,7 +42,8 @@ func senselessNumbers(p *tab) {
 				}
 				p.put(label, text)
 				p.press(kb.Enter)
-				p.until(fmt.Sprintf("%s: %s %q is refused at the field", button, label, text), fmt.Sprintf(`!%s &&
+				p.until(fmt.Sprintf("%s: %s %q is refused at the field", button, label, text),
+					fmt.Sprintf(`!%s &&
 					%s === document.activeElement &&
 					document.activeElement.getAttribute("aria-invalid") === "true" &&
 					/^Enter a (whole )?number .*\.$/.test(%s)`, compared, fieldOf(label), focusedError))
@@ -120,7 +122,8 @@ func whatOnlyTheLimiterFinds(p *tab) {
 	l := limiter(p.t, quotient.Limit{InFlight: 30}, quotient.MaxKeys(1))
 	must(p.t, reg.Add("api", l))
 	for i := range 3 {
-		must(p.t, l.SetLimit(quotient.Rates(quotient.Rate{Unit: fmt.Sprint("unit", i), Events: 9, Per: time.Second})))
+		must(p.t, l.SetLimit(quotient.Rates(quotient.Rate{Unit: fmt.Sprint("unit", i), Events: 9,
+			Per: time.Second})))
 	}
 	must(p.t, l.SetLimit(quotient.Limit{Rates: []quotient.Rate{quotient.PerSecond(300)}, InFlight: 30}))
 	for _, key := range []string{"busy", "k"} {
@@ -137,7 +140,8 @@ func whatOnlyTheLimiterFinds(p *tab) {
 	p.press(kb.Escape)
 	p.explainKey("k")
 	p.click("dialog[open]", "Reset this key")
-	p.until("a key that shares a gate is not reset", `document.querySelector("dialog[open] [role=alert]")?.innerText
+	p.until("a key that shares a gate is not reset",
+		`document.querySelector("dialog[open] [role=alert]")?.innerText
 		.includes("shares a gate") && !document.querySelector("dialog[open] .compare")`)
 	if got := l.Stats().Version; got != before {
 		p.t.Errorf("something was changed: version %d after %d", got, before)

@@ -31,9 +31,12 @@ type service struct {
 func startService(t *testing.T, opts ...admin.Option) *service {
 	t.Helper()
 	s := &service{
-		api:    limiter(t, quotient.Limit{Rates: []quotient.Rate{named("requests", quotient.PerSecond(300), 60)}, InFlight: 40}),
-		jobs:   limiter(t, quotient.Rates(named("starts", quotient.PerMinute(3600), 6)), quotient.MaxWaiting(9, 20)),
-		search: limiter(t, quotient.Rates(named("queries", quotient.PerSecond(90), 30)), quotient.Policy(policy.AIMD{})),
+		api: limiter(t, quotient.Limit{Rates: []quotient.Rate{named("requests", quotient.PerSecond(300), 60)},
+			InFlight: 40}),
+		jobs: limiter(t, quotient.Rates(named("starts", quotient.PerMinute(3600), 6)),
+			quotient.MaxWaiting(9, 20)),
+		search: limiter(t, quotient.Rates(named("queries", quotient.PerSecond(90), 30)),
+			quotient.Policy(policy.AIMD{})),
 	}
 	var reg quotient.Registry
 	for name, l := range map[string]*quotient.Limiter{"api": s.api, "jobs": s.jobs, "search": s.search} {

@@ -19,8 +19,10 @@ func TestForcedColours(t *testing.T) {
 			p.prefer(theme, "active")
 			p.open()
 			p.until("colours are forced", `matchMedia("(forced-colors: active)").matches`)
-			p.until("there are charts", `document.querySelector("#limiter-api .chart path.line")?.getAttribute("d").includes("L")`)
-			p.until("keys are shown", `document.querySelector("#limiter-api .acts button[aria-label^=Explain]")`)
+			p.until("there are charts",
+				`document.querySelector("#limiter-api .chart path.line")?.getAttribute("d").includes("L")`)
+			p.until("keys are shown",
+				`document.querySelector("#limiter-api .acts button[aria-label^=Explain]")`)
 			for _, what := range value[[]string](p, cannotBeSeen) {
 				t.Errorf("it cannot be seen: %s", what)
 			}
@@ -73,8 +75,10 @@ const cannotBeSeen = `(() => {
 func disabledCanBeSeen(p *tab) {
 	p.click("#limiter-api", "Change limit")
 	p.until("the form is there", `document.querySelector("dialog[open] .rates")`)
-	p.until("the dialog has an edge", `getComputedStyle(document.getElementById("dialog")).borderTopStyle === "solid"`)
-	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("dialog[open] footer .primary").disabled = true`))
+	p.until("the dialog has an edge",
+		`getComputedStyle(document.getElementById("dialog")).borderTopStyle === "solid"`)
+	p.do(chromedp.Evaluate[chromedp.Void](
+		`document.querySelector("dialog[open] footer .primary").disabled = true`))
 	p.until("a disabled button is grey, at full strength", `(() => {
 		const probe = document.body.appendChild(document.createElement("i"));
 		probe.style.color = "GrayText";
@@ -83,7 +87,8 @@ func disabledCanBeSeen(p *tab) {
 		const s = getComputedStyle(document.querySelector("dialog[open] footer .primary"));
 		return s.color === grey && s.borderTopColor === grey && s.opacity === "1";
 	})()`)
-	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("dialog[open] input[type=text]").setAttribute("aria-invalid", "true")`))
+	p.do(chromedp.Evaluate[chromedp.Void](
+		`document.querySelector("dialog[open] input[type=text]").setAttribute("aria-invalid", "true")`))
 	p.until("a field with an error differs from others", `parseFloat(getComputedStyle(document.querySelector('dialog[open] [aria-invalid="true"]')).borderTopWidth) >= 3`)
 	p.press(kb.Escape)
 }

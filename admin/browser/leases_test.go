@@ -8,9 +8,11 @@ import (
 	"github.com/quotient-go/quotient/admin"
 )
 
-const leasePeer, leaseToken = 16045690984503098046, 1767323045000000006 // beyond what a number of JavaScript can be
+// beyond what a number of JavaScript can be
+const leasePeer, leaseToken = 16045690984503098046, 1767323045000000006
 
-// leasesOf is a lease service in which one peer holds the semaphore with a hostile name, and one waits for it.
+// leasesOf is a lease service in which one peer holds the semaphore with a hostile name, and one waits for
+// it.
 type leasesOf struct {
 	mu      sync.Mutex
 	token   uint64 // of the holder; 0: there is none
@@ -31,7 +33,8 @@ func (l *leasesOf) Locks(semaphore string, _ int) (held, pending []admin.LeaseLo
 	if semaphore != hostile {
 		return nil, nil, admin.ErrNoSemaphore
 	}
-	lock := admin.LeaseLock{Peer: leasePeer, Count: 2, Token: l.token, Since: l.started, Expires: time.Now().Add(time.Minute)}
+	lock := admin.LeaseLock{Peer: leasePeer, Count: 2, Token: l.token, Since: l.started,
+		Expires: time.Now().Add(time.Minute)}
 	waiter := lock
 	waiter.Peer, waiter.Token = 7, 0
 	if l.token == 0 {
@@ -61,16 +64,21 @@ func (l *leasesOf) set(token uint64) {
 // lease that is another one by then stays.
 func leases(p *tab) {
 	l := &leasesOf{token: leaseToken, started: time.Now().Add(-5 * time.Minute)}
-	l.semas = []admin.Semaphore{{Name: hostile, Max: 3, Acquired: 2, Holders: 1, Pending: 2, Waiters: 1, LongestPendingSeconds: 250}}
+	l.semas = []admin.Semaphore{{Name: hostile, Max: 3, Acquired: 2, Holders: 1, Pending: 2, Waiters: 1,
+		LongestPendingSeconds: 250}}
 	for i := range 10_000 {
 		l.semas = append(l.semas, admin.Semaphore{Name: fmt.Sprintf("s%05d", i), Max: 1})
 	}
 	p.idle(nil, admin.WithLeases(l))
 	p.open()
 	const panel = `document.getElementById("leases").innerText.replace(/\s+/g, " ")`
-	p.until("the state of the service is shown", panel+`.includes("This process grants leases Peers 2 Semaphores 10,001")`)
-	p.until("names are text", fmt.Sprintf(`%s.includes(%q) && !document.querySelector("#leases img, #leases script")`, panel, hostile))
-	p.until("the rows are bounded", `document.querySelectorAll("#leases tbody tr").length === 100 && `+panel+`.includes("9,901 more semaphores are not shown.")`)
+	p.until("the state of the service is shown",
+		panel+`.includes("This process grants leases Peers 2 Semaphores 10,001")`)
+	p.until("names are text",
+		fmt.Sprintf(`%s.includes(%q) && !document.querySelector("#leases img, #leases script")`,
+			panel, hostile))
+	p.until("the rows are bounded", `document.querySelectorAll("#leases tbody tr").length === 100 && `+panel+
+		`.includes("9,901 more semaphores are not shown.")`)
 	p.until("the one that is waited for stands first", `document.querySelector("#leases tbody tr").innerText.replace(/\s+/g, " ").includes("2 of 3 1 2 1 4 min 0")`)
 	for _, theme := range []string{"light", "dark"} {
 		p.theme(theme)
@@ -84,7 +92,9 @@ func leases(p *tab) {
 	const dialog = `document.querySelector("dialog[open]")?.innerText.replace(/\s+/g, " ")`
 	locks := func() {
 		p.click("#leases", "Holders of "+hostile)
-		p.until("holder and waiter are shown", fmt.Sprintf(`%s?.includes("%d token %d 2 5 min") && %[1]s.includes("Waiters, oldest first Peer")`, dialog, uint64(leasePeer), leaseToken))
+		p.until("holder and waiter are shown",
+			fmt.Sprintf(`%s?.includes("%d token %d 2 5 min") && %[1]s.includes("Waiters, oldest first Peer")`,
+				dialog, uint64(leasePeer), leaseToken))
 	}
 	breaks := fmt.Sprintf("Break the lease of peer %d", uint64(leasePeer))
 	locks()
@@ -104,7 +114,9 @@ func leases(p *tab) {
 	p.until("it is confirmed", compared)
 	p.names("breaking a lease", "dialog")
 	p.click("dialog[open]", "Apply change")
-	p.until("it is broken", fmt.Sprintf(`document.getElementById("notice").textContent === "The lease of peer %d is broken."`, uint64(leasePeer)))
+	p.until("it is broken",
+		fmt.Sprintf(`document.getElementById("notice").textContent === "The lease of peer %d is broken."`,
+			uint64(leasePeer)))
 	if l.mu.Lock(); l.broken != 1 {
 		p.t.Errorf("%d leases were broken", l.broken)
 	}

@@ -55,10 +55,12 @@ func (p *tab) waits(l *quotient.Limiter, callers int) {
 }
 
 func troubleFirst(p *tab) {
-	lent, err := quotient.New(quotient.Rates(quotient.PerSecond(400)), quotient.Replicas(4), quotient.Demand(10, time.Second))
+	lent, err := quotient.New(quotient.Rates(quotient.PerSecond(400)), quotient.Replicas(4),
+		quotient.Demand(10, time.Second))
 	must(p.t, err)
 	file := admin.FileState{Path: "quotient.toml", Loaded: time.Now(), Differs: []string{"c-differs: limit"}}
-	reg := p.idle([]string{"a-calm", "c-differs", "d-dry", "e-refuses"}, admin.File(func() admin.FileState { return file }))
+	reg := p.idle([]string{"a-calm", "c-differs", "d-dry", "e-refuses"},
+		admin.File(func() admin.FileState { return file }))
 	queue := limiter(p.t, quotient.Limit{InFlight: 3})
 	must(p.t, reg.Add("f-waits", queue))
 	must(p.t, reg.Add("b-stale", lent))
@@ -87,30 +89,35 @@ func nothingJumps(p *tab) {
 	reg := p.idle([]string{"a", "b", "c"})
 	p.open()
 	refuse := func(name string) { l, _ := reg.Get(name); drained(l, "k") }
-	kept := fmt.Sprintf(`%s === "a,b,c" && %s === "" && !document.getElementById("held").hidden`, order, unfolded)
+	kept := fmt.Sprintf(`%s === "a,b,c" && %s === "" && !document.getElementById("held").hidden`,
+		order, unfolded)
 	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#limiter-a .fold").focus()`))
 	refuse("b")
 	p.until("the order is kept for the focus", kept)
 	p.do(chromedp.Evaluate[chromedp.Void](`document.activeElement.blur()`))
-	p.until("the order follows", order+` === "b,a,c" && `+unfolded+` === "b" && document.getElementById("held").hidden`)
+	p.until("the order follows", order+` === "b,a,c" && `+unfolded+
+		` === "b" && document.getElementById("held").hidden`)
 
 	p.scroll("a")
 	at := value[[]float64](p, `(() => { const r = document.querySelector("#limiter-a header").getBoundingClientRect(); return [r.x + 300, r.y + 20]; })()`)
 	move := func(x, y float64) {
-		call(p, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseMoved, X: x, Y: y})
+		call(p, input.DispatchMouseEvent,
+			input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseMoved, X: x, Y: y})
 	}
 	move(at[0], at[1])
 	p.until("the pointer is there", `document.getElementById("limiters").matches(":hover")`)
 	l, _ := reg.Get("a")
 	l.SetDryRun(true)
 	refuse("c")
-	p.until("the order is kept for the pointer", order+` === "b,a,c" && !document.getElementById("held").hidden`)
+	p.until("the order is kept for the pointer",
+		order+` === "b,a,c" && !document.getElementById("held").hidden`)
 	move(1, 1)
 	p.until("the order follows again", order+` === "b,c,a"`)
 	p.calm()
 }
 
-// troubleOutOfSight: while the order is kept, a button leads to new trouble that cannot be seen, and moves nothing.
+// troubleOutOfSight: while the order is kept, a button leads to new trouble that cannot be seen, and moves
+// nothing.
 func troubleOutOfSight(p *tab) {
 	reg := p.idle(names(60))
 	p.open()
@@ -122,7 +129,8 @@ func troubleOutOfSight(p *tab) {
 	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#limiter-l-000 .fold").focus()`))
 	before := value[float64](p, top)
 	refuse("l-050")
-	p.until("one is named", unseen+`.checkVisibility() && `+unseen+`.textContent === "Out of sight: limiter l-050 is in trouble"`)
+	p.until("one is named", unseen+`.checkVisibility() && `+unseen+
+		`.textContent === "Out of sight: limiter l-050 is in trouble"`)
 	refuse("l-001") // in sight
 	refuse("l-055")
 	p.until("more are counted", unseen+`.textContent === "Out of sight: 2 limiters are in trouble"`)
@@ -134,9 +142,11 @@ func troubleOutOfSight(p *tab) {
 	p.do(chromedp.Evaluate[chromedp.Void](unseen + `.focus()`))
 	p.until("the order is kept for the button", `!document.getElementById("held").hidden`)
 	p.press(kb.Enter)
-	p.until("the first of them has the focus, and can be seen", `document.activeElement.id === "limiter-l-050" &&
+	p.until("the first of them has the focus, and can be seen",
+		`document.activeElement.id === "limiter-l-050" &&
 		document.activeElement.getBoundingClientRect().bottom < innerHeight`)
-	p.until("what can be seen is not counted", unseen+`.textContent === "Out of sight: limiter l-001 is in trouble"`)
+	p.until("what can be seen is not counted",
+		unseen+`.textContent === "Out of sight: limiter l-001 is in trouble"`)
 	p.click("main", "Out of sight: limiter l-001 is in trouble")
 	p.until("it leads up too", `document.activeElement.id === "limiter-l-001"`)
 	p.do(chromedp.Evaluate[chromedp.Void](`document.activeElement.blur()`))
@@ -152,8 +162,10 @@ func openAndClosed(p *tab) {
 	p.until("all are closed", unfolded+` === ""`)
 	p.tabTo("b")
 	p.press(kb.Enter)
-	p.until("one is open", unfolded+` === "b" && document.activeElement.getAttribute("aria-expanded") === "true"`)
-	p.until("the button names what it opens", `document.getElementById(document.activeElement.getAttribute("aria-controls")).checkVisibility()`)
+	p.until("one is open",
+		unfolded+` === "b" && document.activeElement.getAttribute("aria-expanded") === "true"`)
+	p.until("the button names what it opens",
+		`document.getElementById(document.activeElement.getAttribute("aria-controls")).checkVisibility()`)
 	l, _ := reg.Get("a")
 	drained(l, "k")
 	p.do(chromedp.Evaluate[chromedp.Void](`document.activeElement.blur()`))
@@ -166,15 +178,19 @@ func openAndClosed(p *tab) {
 
 	p.idle([]string{"alone"})
 	p.open()
-	p.until("one that is alone is open", unfolded+` === "alone" && !document.getElementById("bar").checkVisibility()`)
+	p.until("one that is alone is open",
+		unfolded+` === "alone" && !document.getElementById("bar").checkVisibility()`)
 	p.calm()
 }
 
 // slash strikes a key as a keyboard does: its character follows unless the page has taken the stroke.
 func (p *tab) slash() {
 	p.t.Helper()
-	call(p, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: "/", Code: "Slash", Text: "/"})
-	call(p, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyUp, Key: "/", Code: "Slash"})
+	call(p, input.DispatchKeyEvent,
+		input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: "/", Code: "Slash",
+			Text: "/"})
+	call(p, input.DispatchKeyEvent,
+		input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyUp, Key: "/", Code: "Slash"})
 }
 
 func filterByName(p *tab) {
@@ -182,9 +198,11 @@ func filterByName(p *tab) {
 	p.open()
 	p.until("all are there", `document.getElementById("count").innerText === "3 of 3"`)
 	p.slash()
-	p.until("the filter has the focus", `document.activeElement.id === "filter" && document.activeElement.value === ""`)
+	p.until("the filter has the focus",
+		`document.activeElement.id === "filter" && document.activeElement.value === ""`)
 	p.press("A", "p", "i")
-	p.until("names are matched", order+` === "api,rapid" && document.getElementById("count").innerText === "2 of 3"`)
+	p.until("names are matched",
+		order+` === "api,rapid" && document.getElementById("count").innerText === "2 of 3"`)
 	p.press("/")
 	p.until("a stroke is text in the field", `document.activeElement.value === "Api/"`)
 	p.until("none is left", order+` === "" && document.getElementById("nothing").checkVisibility()`)
@@ -203,7 +221,8 @@ func chartsThatCanHaveValues(p *tab) {
 	var reg quotient.Registry
 	queue := limiter(p.t, quotient.Limit{InFlight: 3})
 	for name, l := range map[string]*quotient.Limiter{
-		"rate": limiter(p.t, quotient.Rates(quotient.PerSecond(300))), "slots": queue, "open": limiter(p.t, quotient.Limit{}),
+		"rate": limiter(p.t, quotient.Rates(quotient.PerSecond(300))), "slots": queue,
+		"open":   limiter(p.t, quotient.Limit{}),
 		"learns": limiter(p.t, quotient.Rates(quotient.PerSecond(300)), quotient.Policy(policy.AIMD{})),
 	} {
 		l.Allow("k")
@@ -246,14 +265,17 @@ func aKeyThatLearns(p *tab) {
 	permit.Done(policy.Feedback{Outcome: policy.Throttled}) // 30 a second become 15
 	p.open()
 	const row = `[...document.querySelectorAll("#limiter-api tr")].find((n) => n.cells[0]?.innerText.startsWith("slow"))`
-	p.until("the key has its pace", row+`?.innerText.replace(/\s+/g, " ").match(/slow learning .*15\/s \d+ % used/)`)
+	p.until("the key has its pace",
+		row+`?.innerText.replace(/\s+/g, " ").match(/slow learning .*15\/s \d+ % used/)`)
 	p.until("another has nothing learned", `[...document.querySelectorAll("#limiter-api tr")].find((n) => n.cells[0]?.innerText.startsWith("fresh"))?.innerText.includes("learning") === false`)
-	p.until("the limiter has the badge", `document.querySelector("#limiter-api .title").innerText.includes("Learning")`)
+	p.until("the limiter has the badge",
+		`document.querySelector("#limiter-api .title").innerText.includes("Learning")`)
 	ctx, cancel := context.WithTimeout(context.Background(), loadEnds)
 	var group sync.WaitGroup
 	p.t.Cleanup(func() { cancel(); group.Wait() })
 	group.Go(func() { every(ctx, 5*time.Millisecond, func(int) { drained(l, "slow") }) })
-	p.until("its use is of its pace", `document.querySelector("#limiter-api .tiles").innerText.includes("of its pace of 15/s")`)
+	p.until("its use is of its pace",
+		`document.querySelector("#limiter-api .tiles").innerText.includes("of its pace of 15/s")`)
 	p.explainKey("slow")
 	p.until("what is learned is explained", `[...document.querySelectorAll("dialog[open] table")].some((n) => n.innerText.replace(/\s+/g, " ").match(/Pace Used At most Forgotten 15\/s \d+ % 30\/s in \d+ min/))`)
 	p.calm()
@@ -297,13 +319,15 @@ func fourOnAPhone(p *tab) {
 func noLimiter(p *tab) {
 	reg := p.idle(nil)
 	p.open()
-	p.until("it says what to do", `document.getElementById("none").innerText.includes('limiters.Add("api", api)')`)
+	p.until("it says what to do",
+		`document.getElementById("none").innerText.includes('limiters.Add("api", api)')`)
 	p.until("it links the documentation", `document.querySelector("#none a").href.endsWith("/docs")`)
 	for _, width := range []int64{360, 1440} {
 		p.size(width, 800)
 		p.narrow("no limiter")
 	}
 	must(p.t, reg.Add("api", limiter(p.t, quotient.Limit{})))
-	p.until("it goes with the first limiter", `!document.getElementById("none").checkVisibility() && `+order+` === "api"`)
+	p.until("it goes with the first limiter",
+		`!document.getElementById("none").checkVisibility() && `+order+` === "api"`)
 	p.calm()
 }

@@ -13,7 +13,8 @@ import (
 // scroll brings a limiter into sight.
 func (p *tab) scroll(limiter string) {
 	p.t.Helper()
-	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`document.getElementById("limiter-%s").scrollIntoView()`, limiter)))
+	p.do(chromedp.Evaluate[chromedp.Void](
+		fmt.Sprintf(`document.getElementById("limiter-%s").scrollIntoView()`, limiter)))
 }
 
 // unfold opens a limiter by hand, unless it is open.
@@ -21,7 +22,8 @@ func (p *tab) unfold(limiter string) {
 	p.t.Helper()
 	fold := fmt.Sprintf(`document.querySelector("#limiter-%s .fold")`, limiter)
 	p.until("there is "+limiter, fold)
-	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`if (%s.getAttribute("aria-expanded") === "false") %[1]s.click()`, fold)))
+	p.do(chromedp.Evaluate[chromedp.Void](
+		fmt.Sprintf(`if (%s.getAttribute("aria-expanded") === "false") %[1]s.click()`, fold)))
 }
 
 // tabTo presses Tab until the button of that name has the focus.
@@ -29,7 +31,8 @@ func (p *tab) tabTo(name string) {
 	p.t.Helper()
 	for range 60 {
 		p.press(kb.Tab)
-		if value[string](p, `document.activeElement.matches("button") ? document.activeElement.textContent : ""`) == name {
+		if value[string](p,
+			`document.activeElement.matches("button") ? document.activeElement.textContent : ""`) == name {
 			if !value[bool](p, `document.activeElement.matches(":focus-visible") && getComputedStyle(document.activeElement).outlineStyle === "solid"`) {
 				p.t.Errorf("the focus on %q cannot be seen", name)
 			}
@@ -42,9 +45,12 @@ func (p *tab) tabTo(name string) {
 // choose chooses in the list with that label.
 func (p *tab) choose(label, option string) {
 	p.t.Helper()
-	list := fmt.Sprintf(`[...document.querySelectorAll("dialog[open] label")].find((l) => l.textContent === %q)?.control`, label)
+	list := fmt.Sprintf(
+		`[...document.querySelectorAll("dialog[open] label")].find((l) => l.textContent === %q)?.control`,
+		label)
 	p.until("there is a list "+label, list)
-	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf("{ const list = %s; list.selectedIndex = [...list.options].findIndex((o) => o.textContent === %q); }", list, option)))
+	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf("{ const list = %s; list.selectedIndex = "+
+		"[...list.options].findIndex((o) => o.textContent === %q); }", list, option)))
 }
 
 // pick picks the radio button with that label.
@@ -56,21 +62,26 @@ func (p *tab) pick(label string) {
 }
 
 // withNames are the roles that say nothing to a listener without a name.
-var withNames = []string{"button", "textbox", "checkbox", "radio", "combobox", "link", "image", "img", "dialog", "alertdialog", "region", "navigation", "table", "figure", "meter", "group", "heading"}
+var withNames = []string{"button", "textbox", "checkbox", "radio", "combobox", "link", "image", "img",
+	"dialog", "alertdialog", "region", "navigation", "table", "figure", "meter", "group", "heading"}
 
 // everythingHasAName asks the browser for what it tells a screen reader, of the page and of each dialog.
 func everythingHasAName(p *tab, _ *service) {
 	p.scroll("api")
 	p.until("keys are shown", `document.querySelector("#limiter-api .acts button[aria-label^=Explain]")`)
-	p.names("the page", "main", "banner", "search", "searchbox", "status", "button", "link", "region", "heading", "table", "columnheader", "rowheader", "figure", "textbox")
+	p.names("the page", "main", "banner", "search", "searchbox", "status", "button", "link", "region",
+		"heading", "table", "columnheader", "rowheader", "figure", "textbox")
 	for button, roles := range map[string][]string{
-		"Change limit": {"dialog", "textbox", "radio", "checkbox", "button"}, "Override a key": {"dialog", "textbox", "radio"},
-		"Turn dry run on": {"dialog", "table", "button"}, "Explain tenant-gold": {"dialog", "table", "button"},
+		"Change limit":        {"dialog", "textbox", "radio", "checkbox", "button"},
+		"Override a key":      {"dialog", "textbox", "radio"},
+		"Turn dry run on":     {"dialog", "table", "button"},
+		"Explain tenant-gold": {"dialog", "table", "button"},
 	} {
 		p.click("#limiter-api", button)
 		p.until("the dialog is filled", `document.querySelector("#dialog-body").children.length > 0`)
 		p.names(button, roles...)
-		p.click("dialog[open]", map[bool]string{true: "Close", false: "Cancel"}[strings.HasPrefix(button, "Explain")])
+		p.click("dialog[open]",
+			map[bool]string{true: "Close", false: "Cancel"}[strings.HasPrefix(button, "Explain")])
 		p.until("the dialog is closed", `!document.querySelector("dialog[open]")`)
 	}
 }
@@ -100,7 +111,8 @@ func (p *tab) names(where string, roles ...string) {
 	}
 }
 
-// looks checks what a person would see: enough contrast in both themes, and nothing that is wider than a small phone.
+// looks checks what a person would see: enough contrast in both themes, and nothing that is wider than a
+// small phone.
 func looks(p *tab, _ *service) {
 	p.scroll("api")
 	p.until("keys are shown", `document.querySelector("#limiter-api .acts button[aria-label^=Explain]")`)
@@ -118,7 +130,8 @@ func looks(p *tab, _ *service) {
 			p.until("the dialog is filled", `document.querySelector("#dialog-body").children.length > 0`)
 			p.contrast(button + ", " + theme)
 			p.narrow(button)
-			p.click("dialog[open]", map[bool]string{true: "Close", false: "Cancel"}[strings.HasPrefix(button, "Explain")])
+			p.click("dialog[open]",
+				map[bool]string{true: "Close", false: "Cancel"}[strings.HasPrefix(button, "Explain")])
 		}
 	}
 }
@@ -129,7 +142,8 @@ func (p *tab) narrow(where string) {
 	if over := value[int](p, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
 		p.t.Errorf("%s: %d px too wide", where, over)
 	}
-	for _, cut := range value[[]string](p, `[...document.querySelectorAll(".brand, h1, h2, h3, p, dd, dt, button, .chart span, label, .option, legend")]
+	for _, cut := range value[[]string](p,
+		`[...document.querySelectorAll(".brand, h1, h2, h3, p, dd, dt, button, .chart span, label, .option, legend")]
 		.filter((e) => e.checkVisibility() && !e.closest(".scroll") && getComputedStyle(e).clipPath === "none")
 		.filter((e) => e.getBoundingClientRect().right > innerWidth + 1 || e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== "inline")
 		.map((e) => e.textContent.slice(0, 60))`) {
@@ -158,8 +172,8 @@ func (p *tab) contrast(where string) {
 	}
 }
 
-// contrastScript computes the contrast of each text with what lies behind it: colours of the elements around it, one over the other, with their
-// opacity.
+// contrastScript computes the contrast of each text with what lies behind it: colours of the elements around
+// it, one over the other, with their opacity.
 const contrastScript = `(() => {
 	const box = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
 	const rgba = (colour) => {

@@ -53,7 +53,8 @@ func aThousand(p *tab) {
 	}
 	p.slash()
 	p.press("9", "9", "9")
-	p.until("one is found", order+` === "l-999" && document.getElementById("count").innerText === "1 of 1,000"`)
+	p.until("one is found",
+		order+` === "l-999" && document.getElementById("count").innerText === "1 of 1,000"`)
 	p.unfold("l-999")
 	p.until("it has its charts", `document.querySelector("#limiter-l-999 .chart").checkVisibility()`)
 	for name, l := range reg.All() {
@@ -71,7 +72,8 @@ func manyInTrouble(p *tab) {
 		l.SetDryRun(true)
 	}
 	p.open()
-	p.until("the first twenty are open", order+`.startsWith("l-000,l-001") && `+unfolded+`.split(",").length === 20`)
+	p.until("the first twenty are open",
+		order+`.startsWith("l-000,l-001") && `+unfolded+`.split(",").length === 20`)
 	p.calm()
 }
 
@@ -115,7 +117,8 @@ func clockSetBack(p *tab) {
 	}
 	admit(10, 5)
 	admit(11, 7)
-	p.until("the rate is of the new time", `document.querySelector("#limiter-a .chart .value").textContent === "7"`)
+	p.until("the rate is of the new time",
+		`document.querySelector("#limiter-a .chart .value").textContent === "7"`)
 	admit(12, 8)
 	const line = `document.querySelector("#limiter-a .chart path.line").getAttribute("d")`
 	p.until("only samples of the new time are drawn", line+`.split(",").length === 3`)
@@ -128,10 +131,12 @@ func streamOfAnother(p *tab) {
 	s.state.Process.Replica = "pod-a"
 	s.send(0)
 	p.open()
-	p.until("it is the first", `document.getElementById("replica").textContent === "pod-a" && document.title.startsWith("pod-a ")`)
+	p.until("it is the first",
+		`document.getElementById("replica").textContent === "pod-a" && document.title.startsWith("pod-a ")`)
 	s.state.Process.Replica = "pod-b"
 	s.show(1)
-	if !value[bool](p, `document.getElementById("replica").textContent === "pod-b" && document.title.startsWith("pod-b ")`) {
+	if !value[bool](p,
+		`document.getElementById("replica").textContent === "pod-b" && document.title.startsWith("pod-b ")`) {
 		p.t.Error("the page names the other replica")
 	}
 	p.calm()
@@ -145,7 +150,8 @@ func proxysAnswers(p *tab) {
 		_, _ = io.WriteString(w, "no healthy upstream")
 	}})
 	p.do(chromedp.Navigate(p.origin))
-	p.until("the proxy's answer is shown", `document.getElementById("banner-text").textContent.startsWith("The answer has the status 503")`)
+	p.until("the proxy's answer is shown",
+		`document.getElementById("banner-text").textContent.startsWith("The answer has the status 503")`)
 	p.calm("answer 503", "network error: Failed to load resource")
 }
 
@@ -164,7 +170,8 @@ func smallNumbers(p *tab) {
 	p.press(kb.Escape)
 	must(p.t, l.SetPool(quotient.Pool{Replicas: 10_000}, 0))
 	must(p.t, l.SetLimit(quotient.Rates(quotient.PerSecond(3))))
-	p.until("nor is a small share", `document.querySelector("#limiter-api .pair table").innerText.includes("0.0003/s")`)
+	p.until("nor is a small share",
+		`document.querySelector("#limiter-api .pair table").innerText.includes("0.0003/s")`)
 	p.calm()
 }
 
@@ -177,7 +184,8 @@ func rightToLeft(p *tab) {
 	l.Allow(key)
 	p.until("keys stand apart from their badges", `[...document.querySelectorAll("#limiter-api th.key bdi")].filter((n) => n.textContent.includes("\u202E")).length === 2`)
 	p.click("#limiter-api", "Remove the override of "+key)
-	p.until("and from a sentence", `document.getElementById("dialog-about").textContent.includes("\u2068\u202Ekey\u2069 comes")`)
+	p.until("and from a sentence",
+		`document.getElementById("dialog-about").textContent.includes("\u2068\u202Ekey\u2069 comes")`)
 	p.calm()
 }
 

@@ -49,7 +49,8 @@ func TestPage(t *testing.T) {
 		run(step.name, step.test)
 	}
 	first.show()
-	first.until("its charts have grown meanwhile", `document.querySelector("#limiter-api .chart path.line").getAttribute("d").split("L").length > 20`)
+	first.until("its charts have grown meanwhile",
+		`document.querySelector("#limiter-api .chart path.line").getAttribute("d").split("L").length > 20`)
 	first.calm()
 	run("connection lost and found", lostAndFound)
 	t.Run("from none to fifty", func(t *testing.T) { fromNoneToFifty(t, openTab(t, browser, "")) })
@@ -57,19 +58,25 @@ func TestPage(t *testing.T) {
 }
 
 func numbersMove(p *tab, s *service) {
-	p.until("trouble has opened all three", `document.querySelectorAll("section.limiter .chart").length === 15`)
+	p.until("trouble has opened all three",
+		`document.querySelectorAll("section.limiter .chart").length === 15`)
 	for _, chart := range []string{"Admitted", "Refused", "In flight"} {
 		drawn := fmt.Sprintf(`[...document.querySelectorAll("#limiter-api .chart")].find((c) => c.querySelector(".name").textContent === %q)`, chart)
-		p.until("there is a line for "+chart, drawn+`.querySelector("path.line")?.getAttribute("d").includes("L")`)
+		p.until("there is a line for "+chart,
+			drawn+`.querySelector("path.line")?.getAttribute("d").includes("L")`)
 		before := value[string](p, drawn+`.querySelector("path.line").getAttribute("d")`)
-		p.until(chart+" moves", fmt.Sprintf(`%s.querySelector("path.line").getAttribute("d") !== %q`, drawn, before))
+		p.until(chart+" moves",
+			fmt.Sprintf(`%s.querySelector("path.line").getAttribute("d") !== %q`, drawn, before))
 		p.until(chart+" has a value", drawn+`.querySelector(".value").textContent.match(/[1-9]/)`)
-		p.until(chart+" has a text", fmt.Sprintf(`%s.querySelector("svg").getAttribute("aria-label").startsWith(%q)`, drawn, chart+", last 2 minutes: now "))
+		p.until(chart+" has a text",
+			fmt.Sprintf(`%s.querySelector("svg").getAttribute("aria-label").startsWith(%q)`, drawn,
+				chart+", last 2 minutes: now "))
 	}
 	p.until("the reasons of refusals are named", `["rate", "denied"].every((r) => document.querySelector("#limiter-api .charts").innerText.includes(r))`)
 	p.scroll("jobs")
 	p.until("callers wait", `Number(document.querySelector("#limiter-jobs .figure").textContent) > 0`)
-	p.until("the queue is full", `document.querySelector("#limiter-jobs .charts").innerText.includes("queue full")`)
+	p.until("the queue is full",
+		`document.querySelector("#limiter-jobs .charts").innerText.includes("queue full")`)
 	p.scroll("search")
 	p.until("upstream answers 429", `[...document.querySelectorAll("#limiter-search .chart")].at(-1).querySelector("svg").getAttribute("aria-label").match(/highest [1-9]/)`)
 	if s.search.Stats().Throttled == 0 {
@@ -84,16 +91,19 @@ func hostileKeysAreText(p *tab, _ *service) {
 	p.scroll("api")
 	row := fmt.Sprintf(`[...document.querySelectorAll("#limiter-api table.keys th, #limiter-api .key")].some((th) => th.innerText.startsWith(%q))`, hostile)
 	p.until("the hostile key is in the table", row)
-	p.until("it is explained", `(document.querySelector('#limiter-api button[aria-label="Explain tenant-gold"]'))`)
+	p.until("it is explained",
+		`(document.querySelector('#limiter-api button[aria-label="Explain tenant-gold"]'))`)
 	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{
 		const box = document.querySelector("#limiter-api .ask input");
 		box.value = %q;
 		box.form.requestSubmit();
 	}`, hostile)))
 	p.until("the dialog explains the key", fmt.Sprintf(`document.querySelector("dialog[open] h2").textContent === "Key " + %q && document.querySelector("dialog[open] pre")?.textContent.includes("requests")`, hostile))
-	p.until("its rules are shown", `document.querySelector("dialog[open] tbody")?.innerText.includes("requests")`)
+	p.until("its rules are shown",
+		`document.querySelector("dialog[open] tbody")?.innerText.includes("requests")`)
 	p.click("dialog[open]", "Override this key")
-	p.until("an override is offered", fmt.Sprintf(`document.querySelector('dialog[open] [data-field="key"]')?.value === %q`, hostile))
+	p.until("an override is offered",
+		fmt.Sprintf(`document.querySelector('dialog[open] [data-field="key"]')?.value === %q`, hostile))
 	p.press(kb.Escape)
 	p.until("the dialog is closed", `!document.querySelector("dialog[open]")`)
 	if n := value[int](p, `document.querySelectorAll("main img, dialog img").length`); n != 0 {
@@ -107,7 +117,8 @@ func replicasByKeyboard(p *tab, s *service) {
 	p.press(kb.Enter)
 	p.until("the dialog is open", `document.activeElement.dataset.field === "replicas"`)
 	p.press(kb.Escape)
-	p.until("the focus is back", `!document.querySelector("dialog[open]") && document.activeElement.textContent === "Change replicas"`)
+	p.until("the focus is back",
+		`!document.querySelector("dialog[open]") && document.activeElement.textContent === "Change replicas"`)
 	p.press(kb.Enter)
 	p.until("the dialog is open again", `document.activeElement.dataset.field === "replicas"`)
 	p.do(chromedp.KeyEvent("5"), chromedp.KeyEvent(kb.Enter))
@@ -119,10 +130,13 @@ func replicasByKeyboard(p *tab, s *service) {
 	p.tabTo("Apply change")
 	p.press(kb.Enter)
 	for _, l := range []*quotient.Limiter{s.api, s.jobs, s.search} {
-		p.poll("the pool is of 5", func() bool { return l.Stats().Pool.Pool == quotient.Pool{Replicas: 5, Ordinal: 2} })
+		p.poll("the pool is of 5", func() bool {
+			return l.Stats().Pool.Pool == quotient.Pool{Replicas: 5, Ordinal: 2}
+		})
 	}
 	p.until("the page shows it", `document.querySelector(".pool .size").textContent === "5" && document.querySelector(".pool").innerText.includes("an operator")`)
-	p.until("it says so", `document.getElementById("notice").textContent === "Replica count of all limiters set to 5."`)
+	p.until("it says so",
+		`document.getElementById("notice").textContent === "Replica count of all limiters set to 5."`)
 }
 
 func replicasForAWhile(p *tab, s *service) {
@@ -131,12 +145,15 @@ func replicasForAWhile(p *tab, s *service) {
 	p.enter("Replicas", "4")
 	p.enter("For how many minutes", "ten")
 	p.press(kb.Enter)
-	p.until("the error is next to the field", `document.activeElement.dataset.field === "ttl_seconds" && document.activeElement.getAttribute("aria-invalid") === "true" &&
+	p.until("the error is next to the field",
+		`document.activeElement.dataset.field === "ttl_seconds" && document.activeElement.getAttribute("aria-invalid") === "true" &&
 		document.activeElement.getAttribute("aria-describedby").split(" ").some((id) => document.getElementById(id).textContent.startsWith("Enter a number from 0.001"))`)
 	p.enter("For how many minutes", "10")
 	p.press(kb.Enter)
 	p.click("dialog[open]", "Apply change")
-	p.poll("the operator's count ends", func() bool { return !s.jobs.Stats().Pool.Until.IsZero() && s.jobs.Stats().Pool.Replicas == 4 })
+	p.poll("the operator's count ends", func() bool {
+		return !s.jobs.Stats().Pool.Until.IsZero() && s.jobs.Stats().Pool.Replicas == 4
+	})
 	p.until("the page says when", `[...document.querySelectorAll(".pool")].some((pool) => pool.innerText.includes("Ends") && pool.innerText.includes("in 9 min"))`)
 	p.until("pools that differ stand apart", `document.querySelectorAll(".pool").length === 2`)
 	must(p.t, s.jobs.SetPool(quotient.Pool{Replicas: 3, Ordinal: 2}, 0))
@@ -177,7 +194,10 @@ func changeOverride(p *tab, s *service) {
 	p.enter("Events", "12")
 	p.press(kb.Enter)
 	p.click("dialog[open]", "Apply change")
-	p.poll("the key has its own limit", func() bool { l, ok := own(hostile); return ok && l.Rates[0].Events == 12 })
+	p.poll("the key has its own limit", func() bool {
+		l, ok := own(hostile)
+		return ok && l.Rates[0].Events == 12
+	})
 	p.click("#limiter-api", "Change the override of "+hostile)
 	p.pick("Deny everything")
 	p.press(kb.Enter)
@@ -185,10 +205,12 @@ func changeOverride(p *tab, s *service) {
 	p.click("dialog[open]", "Apply change")
 	p.poll("the key is denied", func() bool { l, ok := own(hostile); return ok && l.Deny })
 	p.click("#limiter-api", "Remove the override of "+hostile)
-	p.until("old and new are shown", `document.querySelector("dialog[open] tbody")?.innerText.includes("the limiter's own")`)
+	p.until("old and new are shown",
+		`document.querySelector("dialog[open] tbody")?.innerText.includes("the limiter's own")`)
 	p.click("dialog[open]", "Apply change")
 	p.poll("the key has the limiter's limit", func() bool { _, ok := own(hostile); return !ok })
-	p.until("the page shows it", `!document.querySelector("#limiter-api").innerText.includes("Remove the override of <img")`)
+	p.until("the page shows it",
+		`!document.querySelector("#limiter-api").innerText.includes("Remove the override of <img")`)
 }
 
 // resetKey forgives a key: the operator sees where it stands, and what that changes.
@@ -215,10 +237,13 @@ func changeDryRun(p *tab, s *service) {
 	for _, on := range []bool{true, false} {
 		words := map[bool]string{true: "on", false: "off"}
 		p.click("#limiter-api", "Turn dry run "+words[on])
-		p.until("old and new are shown", fmt.Sprintf(`document.querySelector("dialog[open] strong")?.textContent.startsWith(%q)`, words[on]))
+		p.until("old and new are shown",
+			fmt.Sprintf(`document.querySelector("dialog[open] strong")?.textContent.startsWith(%q)`,
+				words[on]))
 		p.click("dialog[open]", "Apply change")
 		p.poll("dry run is "+words[on], func() bool { return s.api.Stats().DryRun == on })
-		p.until("the badge follows", fmt.Sprintf(`document.querySelector("#limiter-api .dry").hidden !== %v`, on))
+		p.until("the badge follows",
+			fmt.Sprintf(`document.querySelector("#limiter-api .dry").hidden !== %v`, on))
 	}
 }
 
@@ -233,7 +258,9 @@ func conflict(p *tab, s *service) {
 	}
 	shows := func(events string) {
 		p.press(kb.Enter)
-		p.until("the values of now are shown", fmt.Sprintf(`document.querySelector('dialog[open] [data-field="rates[0].events"]')?.value === %q`, events))
+		p.until("the values of now are shown",
+			fmt.Sprintf(`document.querySelector('dialog[open] [data-field="rates[0].events"]')?.value === %q`,
+				events))
 	}
 	p.click("#limiter-api", "Change limit")
 	p.enter("Events", "500")
@@ -269,7 +296,9 @@ func themeIsRemembered(p *tab, _ *service) {
 		p.until("the theme has changed", fmt.Sprintf("%s === %q", ground, want))
 	}
 	p.open()
-	p.until("the theme is remembered", fmt.Sprintf("%s === %q && document.getElementById('theme').textContent === 'Theme: dark'", ground, dark))
+	p.until("the theme is remembered",
+		fmt.Sprintf("%s === %q && document.getElementById('theme').textContent === 'Theme: dark'",
+			ground, dark))
 	p.click("header", "Theme: dark")
 	if light == dark {
 		p.t.Errorf("light and dark are both %s", light)
@@ -278,9 +307,11 @@ func themeIsRemembered(p *tab, _ *service) {
 
 func lostAndFound(p *tab, s *service) {
 	p.until("the page is live", `document.getElementById("link-text").textContent === "Live"`)
-	p.until("there is a line to have a gap", `document.querySelector("#limiter-api .chart path.line")?.getAttribute("d").includes("L")`)
+	p.until("there is a line to have a gap",
+		`document.querySelector("#limiter-api .chart path.line")?.getAttribute("d").includes("L")`)
 	s.stop()
-	p.until("the loss is shown", `document.body.classList.contains("stale") && !document.getElementById("banner").hidden`)
+	p.until("the loss is shown",
+		`document.body.classList.contains("stale") && !document.getElementById("banner").hidden`)
 	p.until("it is said", `document.getElementById("status").textContent.startsWith("Connection lost.")`)
 	p.until("the next attempt is announced", `document.getElementById("banner-text").textContent.match(/cannot be reached.*Trying again in \d+ s\./)`)
 	for _, theme := range []string{"light", "dark"} {
@@ -291,9 +322,12 @@ func lostAndFound(p *tab, s *service) {
 	p.narrow("lost")
 	s.serve(p.t)
 	p.click("#banner", "Retry now")
-	p.until("it is live again", `!document.body.classList.contains("stale") && document.getElementById("banner").hidden`)
+	p.until("it is live again",
+		`!document.body.classList.contains("stale") && document.getElementById("banner").hidden`)
 	p.until("it is said", `document.getElementById("status").textContent.startsWith("Connected again.")`)
-	p.until("numbers move again", `document.querySelector("#limiter-api .chart path.line")?.getAttribute("d").split("M").length > 2`) // the gap
+	// the gap
+	p.until("numbers move again",
+		`document.querySelector("#limiter-api .chart path.line")?.getAttribute("d").split("M").length > 2`)
 	p.calm("loading failed", "net::ERR_CONNECTION_REFUSED")
 }
 
@@ -302,7 +336,8 @@ func fromNoneToFifty(t *testing.T, p *tab) {
 	var reg quotient.Registry
 	p.serve(&reg)
 	p.open()
-	p.until("it says that there is none", `document.querySelector("main").innerText.includes("No limiter yet")`)
+	p.until("it says that there is none",
+		`document.querySelector("main").innerText.includes("No limiter yet")`)
 	for i := range 50 {
 		must(t, reg.Add(fmt.Sprintf("limiter-%02d", i), limiter(t, quotient.Limit{InFlight: 1 + i})))
 	}
@@ -310,7 +345,8 @@ func fromNoneToFifty(t *testing.T, p *tab) {
 	p.unfold("limiter-00")
 	p.unfold("limiter-49")
 	p.until("the last one is shown", `document.querySelector("#limiter-limiter-49 table").innerText.includes("50 slots") || document.querySelector("#limiter-limiter-49").scrollIntoView()`)
-	p.until("what cannot be seen is not drawn", `document.querySelector("#limiter-limiter-49 .figure").textContent !== "–"`)
+	p.until("what cannot be seen is not drawn",
+		`document.querySelector("#limiter-limiter-49 .figure").textContent !== "–"`)
 	for _, width := range []int64{360, 1440} {
 		p.size(width, 800)
 		p.narrow("fifty limiters")
@@ -325,17 +361,22 @@ func tokenFlow(t *testing.T, p *tab) {
 	s := startService(t, admin.Token(secret))
 	p.origin = s.url()
 	p.do(chromedp.Navigate(p.origin))
-	p.until("a token is asked for", `document.querySelector("#token-dialog[open]") && document.activeElement.id === "token"`)
+	p.until("a token is asked for",
+		`document.querySelector("#token-dialog[open]") && document.activeElement.id === "token"`)
 	p.press(kb.Escape)
 	p.until("there is no way round", `document.querySelector("#token-dialog[open]")`)
 	p.do(chromedp.KeyEvent("a-wrong-one-0123456789"), chromedp.KeyEvent(kb.Enter))
-	p.until("a wrong one is refused", `document.getElementById("token-error").textContent.includes("did not accept")`)
+	p.until("a wrong one is refused",
+		`document.getElementById("token-error").textContent.includes("did not accept")`)
 	p.do(chromedp.KeyEvent(secret), chromedp.KeyEvent(kb.Enter))
-	p.until("the page is live", `document.getElementById("link").dataset.state === "live" && !document.querySelector("dialog[open]")`)
+	p.until("the page is live",
+		`document.getElementById("link").dataset.state === "live" && !document.querySelector("dialog[open]")`)
 	p.click("#limiter-api", "Turn dry run on")
 	p.click("dialog[open]", "Apply change")
 	p.poll("the token counts for changes", func() bool { return s.api.Stats().DryRun })
-	if value[bool](p, fmt.Sprintf(`JSON.stringify([{...localStorage}, document.cookie, location.href]).includes(%q)`, secret)) {
+	if value[bool](p,
+		fmt.Sprintf(`JSON.stringify([{...localStorage}, document.cookie, location.href]).includes(%q)`,
+			secret)) {
 		t.Error("the token is kept outside the tab")
 	}
 	p.calm("answer 401", "network error: Failed to load resource")

@@ -59,7 +59,8 @@ func (p *tab) shot(name string, width, height int64, scale float64) {
 	if len(picture) > largestPicture {
 		p.t.Errorf("the picture %s has %d bytes, more than %d", name, len(picture), largestPicture)
 	}
-	must(p.t, os.WriteFile(filepath.Join(*screenshots, name+".png"), picture, 0o644)) // #nosec G306 -- a picture for all readers
+	// #nosec G306 -- a picture for all readers
+	must(p.t, os.WriteFile(filepath.Join(*screenshots, name+".png"), picture, 0o644))
 }
 
 // startFleetOfPictures starts a service with one limiter that refuses some requests, and four that are calm.
@@ -67,7 +68,8 @@ func startFleetOfPictures(t *testing.T) *service {
 	t.Helper()
 	var reg quotient.Registry
 	add := func(name string, limit quotient.Limit, opts ...quotient.Option) *quotient.Limiter {
-		l, err := quotient.New(limit, append(opts, quotient.StartPool(quotient.Pool{Replicas: 12, Ordinal: 5}))...)
+		l, err := quotient.New(limit,
+			append(opts, quotient.StartPool(quotient.Pool{Replicas: 12, Ordinal: 5}))...)
 		must(t, err)
 		must(t, reg.Add(name, l))
 		return l
@@ -83,7 +85,10 @@ func startFleetOfPictures(t *testing.T) *service {
 	must(t, api.SetPlan("free", &free))
 	must(t, api.SetPlan("paid", &paid))
 	must(t, api.Override("org-partner", &partner))
-	calm := map[string]*quotient.Limiter{"checkout": add("checkout", rate("orders", 1800, 600)), "webhooks": add("webhooks", rate("calls", 3600, 900))}
+	calm := map[string]*quotient.Limiter{
+		"checkout": add("checkout", rate("orders", 1800, 600)),
+		"webhooks": add("webhooks", rate("calls", 3600, 900)),
+	}
 	exports := add("exports", quotient.Limit{InFlight: 240})
 	search := add("search", rate("queries", 1200, 300), quotient.Policy(policy.AIMD{}))
 

@@ -37,7 +37,8 @@ func (p *tab) idle(names []string, opts ...admin.Option) *quotient.Registry {
 	p.t.Helper()
 	reg := new(quotient.Registry)
 	for _, name := range names {
-		must(p.t, reg.Add(name, limiter(p.t, quotient.Rates(quotient.PerSecond(300)), quotient.MaxKeys(10_000))))
+		must(p.t,
+			reg.Add(name, limiter(p.t, quotient.Rates(quotient.PerSecond(300)), quotient.MaxKeys(10_000))))
 	}
 	p.serve(reg, opts...)
 	return reg
@@ -60,14 +61,16 @@ func eventsFarApart(p *tab) {
 	}`))
 	l.SetDryRun(true)
 	p.until("the page's patience has ended", `performance.now() - begun > 8600`)
-	p.until("the next state has come", `window.lost || document.querySelector("#limiter-api .dry").checkVisibility()`)
+	p.until("the next state has come",
+		`window.lost || document.querySelector("#limiter-api .dry").checkVisibility()`)
 	if value[bool](p, `Boolean(window.lost)`) {
 		p.t.Error("the service is well, and the page said that the connection was lost")
 	}
 	p.calm()
 }
 
-// tokensThatCannotBeOne: what cannot be sent in a header field is refused at once, and can be corrected; space around a token is none of it.
+// tokensThatCannotBeOne: what cannot be sent in a header field is refused at once, and can be corrected;
+// space around a token is none of it.
 func tokensThatCannotBeOne(p *tab) {
 	const secret = "not-a-secret-0123456789"
 	p.idle([]string{"api"}, admin.Token(secret))
@@ -76,17 +79,21 @@ func tokensThatCannotBeOne(p *tab) {
 		return fmt.Sprintf(`document.querySelector("#token-dialog[open]") && document.getElementById("token").getAttribute("aria-invalid") === "%v" && (document.getElementById("token-error").textContent !== "") === %v`, want, want)
 	}
 	submit := func(text string) {
-		p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`document.getElementById("token").value = %q`, text)), chromedp.KeyEvent(kb.Enter))
+		p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`document.getElementById("token").value = %q`,
+			text)), chromedp.KeyEvent(kb.Enter))
 	}
 	p.until("a token is asked for", invalid(false))
 	for _, text := range []string{secret + "\u200b", "not-a-secret-…", "", "two words"} {
 		submit(text)
-		p.until("it is asked for again", invalid(true)+` && document.getElementById("token-error").textContent.startsWith("A token has letters")`)
+		p.until("it is asked for again", invalid(true)+
+			` && document.getElementById("token-error").textContent.startsWith("A token has letters")`)
 	}
 	submit("a-wrong-one-0123456789")
-	p.until("a wrong one is refused", invalid(true)+` && document.getElementById("token-error").textContent.includes("did not accept")`)
+	p.until("a wrong one is refused",
+		invalid(true)+` && document.getElementById("token-error").textContent.includes("did not accept")`)
 	submit("  " + secret + " ")
-	p.until("the page is live", `document.getElementById("link").dataset.state === "live" && !document.querySelector("dialog[open]")`)
+	p.until("the page is live",
+		`document.getElementById("link").dataset.state === "live" && !document.querySelector("dialog[open]")`)
 	p.calm("answer 401", "network error: Failed to load resource")
 }
 
@@ -103,7 +110,8 @@ func (p *tab) explainKey(key string) {
 	p.until("the key is explained", `document.querySelector("dialog[open] pre")`)
 }
 
-// overrideBeyondTheShown: an override that the state does not show is known all the same, by whichever way the operator comes to its key.
+// overrideBeyondTheShown: an override that the state does not show is known all the same, by whichever way
+// the operator comes to its key.
 func overrideBeyondTheShown(p *tab) {
 	l := p.alone()
 	own := quotient.Rates(quotient.PerSecond(7))
@@ -123,7 +131,10 @@ func overrideBeyondTheShown(p *tab) {
 	p.click("dialog[open]", "Review change")
 	p.until("the old limit is shown again", compared+`?.includes("7 / s → second: 8 / s")`)
 	p.click("dialog[open]", "Apply change")
-	p.poll("it is set", func() bool { o := l.Overrides()["k01000"]; return len(o.Rates) == 1 && o.Rates[0].Events == 8 })
+	p.poll("it is set", func() bool {
+		o := l.Overrides()["k01000"]
+		return len(o.Rates) == 1 && o.Rates[0].Events == 8
+	})
 	p.calm()
 }
 
@@ -131,7 +142,8 @@ func overrideBeyondTheShown(p *tab) {
 func plans(p *tab) {
 	l := p.alone()
 	const part = `[...document.querySelectorAll("#limiter-api .part")].find((n) => n.querySelector("h3").textContent === "Plans")`
-	p.until("it is said that there is none", part+`.innerText.includes("No plan:") && !`+part+`.querySelector("table").checkVisibility()`)
+	p.until("it is said that there is none",
+		part+`.innerText.includes("No plan:") && !`+part+`.querySelector("table").checkVisibility()`)
 	p.until("they stand between rules and keys", `[...document.querySelectorAll("#limiter-api h3")].filter((n) => n.checkVisibility()).map((n) => n.textContent).join() === "Rules,Plans,Hottest keys,Overrides"`)
 	limit := func(name string) string {
 		for _, plan := range l.Stats().Plans {
@@ -149,24 +161,28 @@ func plans(p *tab) {
 	p.until("the error is next to the field", `document.activeElement.dataset.field === "plan" && document.getElementById(document.activeElement.id + "-error").textContent.startsWith("Enter 1 to 64 of a-z")`)
 	p.enter("Plan", "paid")
 	p.press(kb.Enter)
-	p.until("old and new are shown", compared+`?.match(/Plan paid unchanged Limit no such plan → .*600 \/ s/)`)
+	p.until("old and new are shown",
+		compared+`?.match(/Plan paid unchanged Limit no such plan → .*600 \/ s/)`)
 	if got := limit("paid"); got != "none" {
 		p.t.Errorf("without a confirmation there is a plan of %s", got)
 	}
 	p.click("dialog[open]", "Apply change")
-	p.until("it is listed, with this replica's third", part+`.innerText.replace(/\s+/g, " ").match(/paid 600 \/ s \(burst 900\) 200\/s/)`)
+	p.until("it is listed, with this replica's third",
+		part+`.innerText.replace(/\s+/g, " ").match(/paid 600 \/ s \(burst 900\) 200\/s/)`)
 	l.TryAcquire("customer", quotient.Plan("paid"))
 	l.TryAcquire("other")
 	const badges = `[...document.querySelectorAll("#limiter-api th.key .badge")].map((n) => n.parentElement.innerText.replace(/\s+/g, " ")).join()`
 	p.until("the key has a badge", badges+` === "customer paid"`)
 	p.explainKey("customer")
-	p.until("its plan is named", `document.querySelector("dialog[open] pre").innerText.includes("(plan paid)")`)
+	p.until("its plan is named",
+		`document.querySelector("dialog[open] pre").innerText.includes("(plan paid)")`)
 	p.press(kb.Escape)
 	p.click("#limiter-api", "Change the plan paid")
 	p.until("its limit is there", `document.querySelector('dialog[open] [data-field="rates[0].events"]')?.value === "600" && document.querySelector('dialog[open] [data-field="plan"]').readOnly`)
 	p.enter("Events", "450")
 	p.press(kb.Enter)
-	p.until("old and new are shown", compared+`?.match(/Plan paid unchanged .*600 \/ s \(burst 900\) → .*450 \/ s \(burst 900\)/)`)
+	p.until("old and new are shown",
+		compared+`?.match(/Plan paid unchanged .*600 \/ s \(burst 900\) → .*450 \/ s \(burst 900\)/)`)
 	p.click("dialog[open]", "Apply change")
 	p.poll("it has changed", func() bool { return strings.Contains(limit("paid"), "450") })
 	p.click("#limiter-api", "Remove the plan paid")
@@ -185,7 +201,8 @@ func keysThatAreNoText(p *tab) {
 		must(p.t, l.Override(key, &deny))
 		l.Allow(key)
 	}
-	p.until("there are two", `document.querySelectorAll('#limiter-api button[aria-label^="Remove the override"]').length === 2`)
+	p.until("there are two",
+		`document.querySelectorAll('#limiter-api button[aria-label^="Remove the override"]').length === 2`)
 	p.click("#limiter-api", "Remove the override of \uFFFD")
 	p.until("the old limit is shown", compared+`?.includes("deny everything → the limiter's own")`)
 	p.click("dialog[open]", "Apply change")
@@ -196,7 +213,8 @@ func keysThatAreNoText(p *tab) {
 	const overridden = `[...document.querySelectorAll('#limiter-api button[aria-label^="Explain "]')].filter((b) => b.closest("tr").innerText.includes("override"))`
 	p.until("one of the hottest keys has a limit of its own", overridden+".length === 1")
 	p.do(chromedp.Evaluate[chromedp.Void](overridden + "[0].click()"))
-	p.until("its own limit is explained", `document.querySelector("dialog[open] pre")?.innerText.startsWith("\"\\x81\"")`)
+	p.until("its own limit is explained",
+		`document.querySelector("dialog[open] pre")?.innerText.startsWith("\"\\x81\"")`)
 	p.calm()
 }
 
@@ -264,6 +282,7 @@ func removedLimiter(p *tab) {
 	reg.Remove("other")
 	p.until("the limiter is gone", `!document.getElementById("limiter-other")`)
 	p.click("dialog[open]", "Review change")
-	p.until("it is said", `document.querySelector("#dialog-alert").innerText.includes("There is no limiter of that name")`)
+	p.until("it is said",
+		`document.querySelector("#dialog-alert").innerText.includes("There is no limiter of that name")`)
 	p.calm("answer 404", "network error: Failed to load resource")
 }

@@ -49,7 +49,8 @@ func findChromium(t *testing.T) string {
 func startChromium(t *testing.T) context.Context {
 	t.Helper()
 	if underRace {
-		t.Skip("the page is tested without the race detector; what it talks to is tested with it in package admin")
+		t.Skip("the page is tested without the race detector; what it talks to is tested with it in " +
+			"package admin")
 	}
 	exe, dir := findChromium(t), t.TempDir()
 	opts := append(chromedp.DefaultExecAllocatorOptions[:], // headless, quiet, no shared memory

@@ -16,15 +16,18 @@ const othersText = `document.querySelector("#limiter-api .facts")?.innerText.rep
 // together: the page shows what the replicas have done together, what one of them borrows, and that their
 // reports have ended.
 func together(p *tab) {
-	l, err := quotient.New(quotient.Rates(quotient.PerSecond(400)), quotient.Replicas(4), quotient.Demand(10, 3*time.Second))
+	l, err := quotient.New(quotient.Rates(quotient.PerSecond(400)), quotient.Replicas(4),
+		quotient.Demand(10, 3*time.Second))
 	must(p.t, err)
 	reg := new(quotient.Registry)
 	must(p.t, reg.Add("api", l))
 	p.serve(reg)
 	p.open()
-	p.until("nothing is shown of others while there are none", `document.querySelector("#limiter-api .facts").closest(".part").hidden`)
+	p.until("nothing is shown of others while there are none",
+		`document.querySelector("#limiter-api .facts").closest(".part").hidden`)
 
-	src := &carried.Source{Replicas: 4, Every: 100 * time.Millisecond, Others: quotient.Terms{3, 5000, 70, 6, 20}}
+	src := &carried.Source{Replicas: 4, Every: 100 * time.Millisecond,
+		Others: quotient.Terms{3, 5000, 70, 6, 20}}
 	ctx, cancel := context.WithTimeout(context.Background(), loadEnds)
 	var group sync.WaitGroup
 	p.t.Cleanup(func() { cancel(); group.Wait() })
@@ -51,6 +54,7 @@ func together(p *tab) {
 	p.until("the key is back at its share", `document.querySelector("#limiter-api tbody .key") && !document.querySelector("#limiter-api tbody .key .badge")`)
 	p.until("totals are unknown", othersText+`.match(/here, all replicas unknown .* Oldest report missing/)`)
 	cancel()
-	p.until("nothing is shown any more", `document.querySelector("#limiter-api .facts").closest(".part").hidden && `+badge+` === ""`)
+	p.until("nothing is shown any more",
+		`document.querySelector("#limiter-api .facts").closest(".part").hidden && `+badge+` === ""`)
 	p.calm()
 }
