@@ -1,6 +1,6 @@
 // The one dialog of the page: a change in two steps (fill in, confirm), or a text to read.
 import { el, table } from "./dom.js";
-import { get, put, validate } from "./api.js";
+import { get, put, validate, Refused } from "./api.js";
 import { showFieldError, clearFieldErrors, validFields } from "./fields.js";
 import { here } from "./replica.js";
 
@@ -106,7 +106,7 @@ async function start(spec, mine) {
       return;
     }
     const wanted = await editor.collect();
-    await judge(wanted, mine);
+    await judge(wanted);
     if (mine === visit) confirm(spec, editor, mine, wanted);
   } catch (problem) {
     if (mine === visit) warn(explain(problem), button("Try again", () => start(spec, mine)));
@@ -122,7 +122,7 @@ function edit(spec, editor, mine) {
     review.disabled = true;
     try {
       const wanted = await editor.collect();
-      await judge(wanted, mine);
+      await judge(wanted);
       if (mine === visit) confirm(spec, editor, mine, wanted);
     } catch (problem) {
       if (mine === visit) failed(spec, editor, mine, problem, "");
@@ -135,13 +135,15 @@ function edit(spec, editor, mine) {
   first.select();
 }
 
-// judge throws what the service would refuse a change for now, limiter by limiter. A method other than PUT cannot be judged.
-async function judge({ path, method, targets, body: sent }, mine) {
+// judge throws what the service would refuse a change for now. A mistake for one limiter is one for all, but each may have changed since. A
+// method other than PUT cannot be judged.
+async function judge({ path, method, targets, body: sent }) {
   if (method) return;
-  for (const { limiter, etag } of targets) {
-    if (mine !== visit) return;
-    await validate(path, limiter === undefined ? {} : { limiter }, sent, etag);
-  }
+  const [{ limiter, etag }] = targets;
+  await validate(path, limiter === undefined ? {} : { limiter }, sent, etag);
+  if (targets.length === 1) return;
+  const { limiters } = await get("state");
+  if (targets.some((one) => limiters[one.limiter]?.etag !== one.etag)) throw new Refused(412, {});
 }
 
 // confirm shows what would change, old beside new. Apply sends it.

@@ -112,6 +112,13 @@ func replicasOfAGroup(p *tab) {
 		`[...document.querySelector("dialog[open] select").options].map((o) => o.textContent).join("; ") ===
 			"c, d; all limiters; a; b; c; d" && document.querySelector("dialog[open] select").selectedIndex === 0`)
 	p.enter("Replicas", "9")
+	last, _ := reg.Get("d")
+	last.SetDryRun(true)
+	p.click("dialog[open]", "Review change")
+	p.until("the review finds that one of them has changed",
+		`document.querySelector("dialog[open] [role=alert]")?.innerText.includes("Another client changed it")`)
+	p.click("dialog[open]", "Reload")
+	p.enter("Replicas", "9")
 	p.click("dialog[open]", "Review change")
 	p.until("old and new are shown", compared+`?.match(/Limiters c, d unchanged Replicas 8 → 9/)`)
 	p.click("dialog[open]", "Apply change")
