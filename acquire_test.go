@@ -88,7 +88,7 @@ func TestAllRatesOrNone(t *testing.T) {
 }
 
 // A call above the local burst but not above the global one waits for a full bucket and then owes the rest.
-func TestAskAboveTheLocalBurst(t *testing.T) {
+func TestCallAboveTheLocalBurst(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(4, 40)), Replicas(4)) // here 1 a second, burst 10
 		refusedFor(t, l, ReasonTooLarge, "k", Weight(41))

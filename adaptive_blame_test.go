@@ -19,7 +19,7 @@ func holdsBack(t *testing.T, l *Limiter, p *panel, name string) {
 	}
 	if d := refusedFor(t, l, l.Check("k", Cost("tokens", 1)).Reason, "k",
 		Cost("tokens", 1)); d.Rule != ctrlRule {
-		t.Fatalf("refused by %q, want the law of %s", d.Rule, name)
+		t.Fatalf("refused by %q, want the controller of %s", d.Rule, name)
 	}
 	for _, permit := range keep {
 		permit.Release()
@@ -105,7 +105,7 @@ func TestNothingIsNotedBeforeTheFirstFeedback(t *testing.T) {
 		l, p := governing(t, Replicas(1))
 		permit := took(t, l, "k", Cost("tokens", 1000))
 		if d := refusedFor(t, l, ReasonRate, "k", Cost("tokens", 1000)); d.Rule != ctrlRule {
-			t.Fatalf("refused by %q, want a law", d.Rule)
+			t.Fatalf("refused by %q, want a controller", d.Rule)
 		}
 		permit.Done(throttled)
 		if s := p.last(t, requests); s.Outcome != policy.Throttled {
@@ -149,7 +149,7 @@ func TestFiveControllers(t *testing.T) {
 		took(t, l, "k", Cost("b", 10)).Done(f)
 		for i, want := range []float64{2000, 1000, 500, 1000, 8} {
 			if got := gateOf(l, "k").ext.learned.pacers[i].pace; got != want {
-				t.Errorf("law %d: %v, want %v", i, got, want)
+				t.Errorf("controller %d: %v, want %v", i, got, want)
 			}
 		}
 	})

@@ -50,7 +50,7 @@ func (l *panelController) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 func (p *panel) last(t *testing.T, name string) policy.Sample {
 	t.Helper()
 	if len(p.samples[name]) == 0 {
-		t.Fatalf("the law of %s has got nothing", name)
+		t.Fatalf("the controller of %s has got nothing", name)
 	}
 	return p.samples[name][len(p.samples[name])-1]
 }
@@ -228,7 +228,7 @@ func TestOnlyControllersArePaced(t *testing.T) {
 		refusedFor(t, l, ReasonInFlight, "k") // all 8 of the limit
 		held[0].Done(success)
 		if p.last(t, inFlight8).Paced {
-			t.Error("the slots of the limit count as the law's")
+			t.Error("the slots of the limit count as the controller's")
 		}
 		p.says[inFlight8] = policy.Pace{Rate: 3}
 		held[1].Done(success)
@@ -239,7 +239,7 @@ func TestOnlyControllersArePaced(t *testing.T) {
 		}
 		d := refusedFor(t, l, ReasonInFlight, "k")
 		if d.Rule != ctrlRule || d.Limit != 8 || d.Share != 8 {
-			t.Errorf("got %+v, want the rule of a law", d)
+			t.Errorf("got %+v, want the rule of a controller", d)
 		}
 		held[3].Done(success)
 		if !p.last(t, inFlight8).Paced {
@@ -293,7 +293,7 @@ func TestLearnedSlotsThatGrowWakeWaiters(t *testing.T) {
 
 // More than the learned slots, but not than the limit, passes when nothing is in flight: it would wait for
 // ever else.
-func TestAskAboveTheLearnedSlots(t *testing.T) {
+func TestCallAboveTheLearnedSlots(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l, p := governing(t, Replicas(1))
 		p.gives(t, l, inFlight8, policy.Pace{Rate: 2})
@@ -406,7 +406,7 @@ func TestNewBoundsReachEveryController(t *testing.T) {
 				g := gateOf(l, k)
 				for i, want := range []float64{2000 * x, 10_000 * x, 8 * x} {
 					if got := g.ext.learned.pacers[i].pace; got != want {
-						t.Errorf("key %q, law %d: a pace of %v, want %v", k, i, got, want)
+						t.Errorf("key %q, controller %d: a pace of %v, want %v", k, i, got, want)
 					}
 				}
 				if want, got := max(1, int(8*x)), min(g.ext.learned.slots, g.setting.slots); got != want {

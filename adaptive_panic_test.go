@@ -12,7 +12,7 @@ type panicky struct{}
 
 func (panicky) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 	if s.Outcome == policy.Throttled {
-		panic("law")
+		panic("controller")
 	}
 	return policy.Pace{Rate: 1}
 }
@@ -63,7 +63,7 @@ func TestControllerThatPanicsAtAChange(t *testing.T) {
 			ask(l)
 			paces(t, l, "k", 1) // where a new controller starts
 			if pc := &gateOf(l, "k").ext.learned.pacers[0]; pc.ctrl != nil {
-				t.Error("the law is still there")
+				t.Error("the controller is still there")
 			}
 		})
 	}

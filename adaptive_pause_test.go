@@ -12,7 +12,7 @@ import (
 
 // Callers whose time-out is far behind the end of a pause that the upstream has announced wait for it. One
 // whose time-out is before it is refused at once, and gets the end of the pause.
-func TestPauseRefusesNobodyWithTime(t *testing.T) {
+func TestPauseRefusesNoCallerWithTime(t *testing.T) {
 	for name, limit := range map[string]Limit{
 		"requests": rated(perSecond(100, 100)), "slots": {InFlight: 8},
 		"both": {Rates: []Rate{perSecond(100, 100)}, InFlight: 8},
@@ -27,7 +27,7 @@ func TestPauseRefusesNobodyWithTime(t *testing.T) {
 			end := gateOf(l, "k").ext.learned.pacers[0].pausedUntil
 			wait := end - since(l)
 			if wait < 5*time.Second || wait > 6*time.Second {
-				t.Fatalf("the law pauses for %v", wait)
+				t.Fatalf("the controller pauses for %v", wait)
 			}
 			early := askingUntil(t, l, 4*time.Second, "k").refusedAfter(t, 0, ReasonDeadline)
 			if early.RetryAfter != wait {

@@ -40,7 +40,7 @@ func (l *hourlyController) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 
 // The first call starts a controller whose pace expires. The first call after the expiry asks it again,
 // without any feedback. Its sample has what was taken and given back, and whether it has held a call back.
-func TestControllersAreAskedAgain(t *testing.T) {
+func TestControllersAreConsultedAgain(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		var samples []policy.Sample
 		l := limiterOf(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 100}),
@@ -81,7 +81,7 @@ func TestWaitersSeeAPaceThatRises(t *testing.T) {
 
 // Such a controller's knowledge is forgotten like anything learned, so that the key can go. It begins again
 // afterwards.
-func TestAskedControllersAreForgotten(t *testing.T) {
+func TestConsultedControllersAreForgotten(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Rates(Rate{Events: 100, Per: time.Second, Burst: 100}), Policy(hourly{parts: 10}),
 			MaxKeys(1))
@@ -111,7 +111,7 @@ func TestAskedControllersAreForgotten(t *testing.T) {
 
 // A controller that panics when it is called again is dropped: the caller has nothing to do with it, and no
 // lock is kept.
-func TestAskedControllerThatPanics(t *testing.T) {
+func TestConsultedControllerThatPanics(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		panics := false
 		l := limiterOf(t, Rates(Rate{Events: 10, Per: time.Second, Burst: 10}),

@@ -29,7 +29,7 @@ func TestSlotsArePaced(t *testing.T) {
 		first := took(t, l, "k")
 		d := refusedFor(t, l, ReasonInFlight, "k")
 		if d.RetryAfter != 200*time.Millisecond || d.Rule != ctrlRule || d.Limit != 8 {
-			t.Errorf("refused with %+v, want to wait 200 ms for a law", d)
+			t.Errorf("refused with %+v, want to wait 200 ms for a controller", d)
 		}
 		if d := l.Check("k", Cost("tokens", 1)); d.RetryAfter != 200*time.Millisecond {
 			t.Errorf("a look: %+v", d)
@@ -45,7 +45,7 @@ func TestSlotsArePaced(t *testing.T) {
 		third.admittedAfter(t, 400*time.Millisecond)
 		fourth.admittedAfter(t, 600*time.Millisecond)
 		if s := p.last(t, inFlight8); !s.Paced || s.Cost != 0.5 {
-			t.Errorf("the law got %+v, want that it held back and half a slot second", s)
+			t.Errorf("the controller got %+v, want that it held back and half a slot second", s)
 		}
 		if s := p.last(t, requests); s.Paced {
 			t.Error("requests count as held back by the slots")
@@ -238,7 +238,7 @@ func TestSweepsForgetNothingOfWhoIsOut(t *testing.T) {
 }
 
 // The next call after ten minutes finds all forgotten, also where it is decided in the shortest way.
-func TestNextAskForgets(t *testing.T) {
+func TestNextCallForgets(t *testing.T) {
 	for _, slots := range []int{0, 8} {
 		row(t, slots, func(t *testing.T) {
 			l := limiterOf(t, Limit{Rates: []Rate{perSecond(1000, 1000)}, InFlight: slots},
@@ -265,10 +265,10 @@ func TestUpToNotesTheControllerThatHeldBack(t *testing.T) {
 	}{
 		"the window is used up": {Rate{Events: 1, Per: time.Minute, Aligned: true}, 3, 2,
 			[]bool{false, false}},
-		"the law of slots is least": {perSecond(1000, 1000), 9, 2, []bool{false, true}},
-		"that of requests first":    {perSecond(1000, 1000), 3, 2, []bool{true, true}},
-		"that of requests alone":    {perSecond(1000, 1000), 3, 8, []bool{true, false}},
-		"none of them":              {perSecond(1000, 1000), 9, 8, []bool{false, false}},
+		"the controller of slots is least": {perSecond(1000, 1000), 9, 2, []bool{false, true}},
+		"that of requests first":           {perSecond(1000, 1000), 3, 2, []bool{true, true}},
+		"that of requests alone":           {perSecond(1000, 1000), 3, 8, []bool{true, false}},
+		"none of them":                     {perSecond(1000, 1000), 9, 8, []bool{false, false}},
 	} {
 		row(t, name, func(t *testing.T) {
 			l := limiterOf(t, Limit{Rates: []Rate{c.rate}, InFlight: 10}, Policy(policy.AIMD{}))
@@ -293,7 +293,7 @@ func TestUpToNotesTheControllerThatHeldBack(t *testing.T) {
 }
 
 // The slots that a controller has learned bound also a call that one bucket could decide on.
-func TestLearnedSlotsOfPlainAsks(t *testing.T) {
+func TestLearnedSlotsOfPlainCalls(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		p := &panel{
 			names:   map[float64]string{2000: requests, 8: inFlight8},
@@ -308,7 +308,7 @@ func TestLearnedSlotsOfPlainAsks(t *testing.T) {
 		time.Sleep(time.Second)
 		refusedFor(t, l, ReasonInFlight, "k")
 		if d := l.Check("k"); d.OK || d.Rule != ctrlRule {
-			t.Errorf("a look: %+v, want the rule of a law", d)
+			t.Errorf("a look: %+v, want the rule of a controller", d)
 		}
 		first.Release()
 		took(t, l, "k")

@@ -52,7 +52,7 @@ func TestBadOptionsFailAtOnce(t *testing.T) {
 	}
 }
 
-func TestAsksAddUp(t *testing.T) {
+func TestOptionsOfACallAddUp(t *testing.T) {
 	for _, c := range []struct {
 		name             string
 		opts             []CallOption

@@ -186,7 +186,7 @@ func (w *wordy) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 
 func (w *wordy) Report(time.Duration) policy.Report { return w.word }
 
-func TestControllersGetNewsOfTheFleet(t *testing.T) {
+func TestControllersGetReportsOfTheFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &wordyControllers{}
 		h, ls := pooled(t, 2, Rates(PerSecond(1000)), BeyondShare(), Policy(p))
@@ -202,7 +202,7 @@ func TestControllersGetNewsOfTheFleet(t *testing.T) {
 		want := policy.Fleet{Weight: 2, Limit: 1000, Wanting: 1, Rate: 7, Used: 7, Refused: 3}
 		for i, ctrl := range p.kept {
 			if ctrl.news != want {
-				t.Errorf("law %d has news %+v, want %+v", i, ctrl.news, want)
+				t.Errorf("controller %d has news %+v, want %+v", i, ctrl.news, want)
 			}
 		}
 		time.Sleep(h.turns / 4) // the reports of the latest turn have aged by that
@@ -221,7 +221,7 @@ func TestControllersGetNewsOfTheFleet(t *testing.T) {
 		synctest.Wait()
 		for i, ctrl := range p.kept {
 			if ctrl.news != (policy.Fleet{}) {
-				t.Errorf("without news law %d has %+v", i, ctrl.news)
+				t.Errorf("without news controller %d has %+v", i, ctrl.news)
 			}
 		}
 		if s := ls[0].Stats(); s.Demand.Age != math.MaxInt64 || s.Fleet.Age != math.MaxInt64 {

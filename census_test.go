@@ -126,7 +126,7 @@ func TestACountTakesAllReplicas(t *testing.T) {
 }
 
 // A call above what is left waits for the next window, and owes nothing there.
-func TestALargeAskIsCounted(t *testing.T) {
+func TestALargeCallIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rate := Rate{Events: 400, Per: time.Minute, Aligned: true, Counted: true}
 		_, ls := pooled(t, 4, Rates(rate))

@@ -287,7 +287,7 @@ func TestSameLimitIsNoRaise(t *testing.T) {
 }
 
 // The same for a new replica's first window.
-func TestSameLimitDoesNotOpenAJoiner(t *testing.T) {
+func TestSameLimitDoesNotOpenANewReplica(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		limit := rated(Rate{Name: "m", Events: 10, Per: time.Minute, Aligned: true})
 		a := limiterOf(t, limit, Replicas(2), StartEmpty())
@@ -298,7 +298,7 @@ func TestSameLimitDoesNotOpenAJoiner(t *testing.T) {
 }
 
 // StartEmpty with a limit that comes later.
-func TestJoinerWithLateLimit(t *testing.T) {
+func TestNewReplicaWithLateLimit(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{Deny: true}, Replicas(2), StartEmpty())
 		setLimit(t, l, rated(perSecond(10, 10)))

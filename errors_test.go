@@ -116,7 +116,7 @@ func TestNumbersInWords(t *testing.T) {
 }
 
 // A decision must match what the limiter holds: rule, limit, share, time.
-func TestDecisionSaysWhatRefused(t *testing.T) {
+func TestDecisionNamesWhatRefused(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{Rates: []Rate{
 			perSecond(8, 4),

@@ -109,7 +109,7 @@ func TestExplainWhatWasLearned(t *testing.T) {
 }
 
 // Explanation.Next is "what the ask would get from TryAcquire now".
-func TestNextIsWhatTryAcquireSays(t *testing.T) {
+func TestNextIsWhatTryAcquireReturns(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 1)}, InFlight: 1})
 		took(t, l, "k")

@@ -121,7 +121,7 @@ func TestEndOfATTLIsNotTheWholeLimit(t *testing.T) {
 }
 
 // A pool that SetPool has set counts at once, and until the source reports something new.
-func TestSetPoolStaysUntilTheSourceSaysSomethingNew(t *testing.T) {
+func TestSetPoolStaysUntilTheSourceReportsSomethingNew(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{})
 		src := following(t, l)

@@ -35,7 +35,7 @@ var rooms = []room{
 		why: "whoever imports the limiter gets the token maths and the LRU list, and no client of " +
 			"any service"},
 	{dir: "policy",
-		why: "a control law is a pure function of feedback; it knows no clock, no lock and none of " +
+		why: "a control controller is a pure function of feedback; it knows no clock, no lock and none of " +
 			"its callers"},
 	{dir: "ginlimit", own: []string{".", "policy", "httplimit"},
 		outside: []string{"github.com/gin-gonic/gin"},

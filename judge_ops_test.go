@@ -221,7 +221,7 @@ func (r *replica) returns(key string, n amounts, d quotient.Decision) {
 		}
 		owed := n[unitIndex(x.Unit)] + 40 // the most that one call takes
 		if most := x.Reset.Seconds() + owed/x.Pace + 1e-6; d.RetryAfter.Seconds() > most {
-			r.w.broken("replica %d %s: a law of %v a second that pauses for %v gives %v", r.id, key, x.Pace,
+			r.w.broken("replica %d %s: a rate of %v a second that pauses for %v gives %v", r.id, key, x.Pace,
 				x.Reset, d.RetryAfter)
 		}
 	}

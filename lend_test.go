@@ -224,7 +224,7 @@ func TestResetOfALoan(t *testing.T) {
 		Lend(l, "k", 1, time.Second)
 		l.Reset("k")
 		l.Explain("k")
-		within(t, "slots, as many as the law dares", 1, 2, l.admitAll(5))
+		within(t, "slots, as many as the controller dares", 1, 2, l.admitAll(5))
 		time.Sleep(2 * time.Second)
 		l.Reset("k")
 		l.Explain("k")
@@ -322,7 +322,7 @@ func (y *young) Sum(key string) (Terms, time.Duration) {
 	return sum, -time.Hour
 }
 
-func TestNewsOfTheFuture(t *testing.T) {
+func TestReportsOfTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hub{turns: time.Second, said: []map[string]Terms{{}, {textKey + "k": {1, 1}}}}
 		l := mustNew(t, Limit{InFlight: 4}, Replicas(2), Demand(1, time.Second))

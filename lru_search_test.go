@@ -152,7 +152,7 @@ func TestLooksAreNotSavedInVain(t *testing.T) {
 }
 
 // Each call pays for a look, also that of a key which is there: a new key may need them.
-func TestAsksPayForLooks(t *testing.T) {
+func TestCallsPayForLooks(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		const keys = 500
 		l := crowdedBy(t, keys, 99)

@@ -26,7 +26,7 @@ func TestNotBefore(t *testing.T) {
 			p.pause(t, l, name, 10, 5*time.Second)
 			if d := refusedFor(t, l, ReasonRate, "k", Cost("tokens", 1)); d.RetryAfter != 5*time.Second ||
 				d.Rule != ctrlRule {
-				t.Errorf("refused with %+v, want to wait 5 s for a law", d)
+				t.Errorf("refused with %+v, want to wait 5 s for a controller", d)
 			}
 			a, b, c := asking(t, l, "k", Cost("tokens", 1)), asking(t, l, "k", Cost("tokens", 1)),
 				asking(t, l, "k", Cost("tokens", 1))
@@ -82,7 +82,7 @@ func notBeforeOfSlots(t *testing.T, rates int) {
 	p.pause(t, l, inFlight8, 2, 5*time.Second)
 	setLimit(t, l, Limit{Rates: limit.Rates[:rates], InFlight: 8})
 	if d := refusedFor(t, l, ReasonInFlight, "k"); d.RetryAfter != 5*time.Second || d.Rule != ctrlRule {
-		t.Errorf("refused with %+v, want to wait 5 s for a law", d)
+		t.Errorf("refused with %+v, want to wait 5 s for a controller", d)
 	}
 	if _, n := l.TryAcquireUpTo("k", 9); n != 0 {
 		t.Errorf("%d slots at once", n)
@@ -208,7 +208,7 @@ func TestAllControllersAreForgotten(t *testing.T) {
 		for i, pc := range g.ext.learned.pacers {
 			if r := g.setting.ctrls[i]; pc.ctrl != nil || pc.pace != r.start || pc.heldBack ||
 				slotsOf8(g) != 8 {
-				t.Errorf("law %d: %+v, %d slots", i, pc, slotsOf8(g))
+				t.Errorf("controller %d: %+v, %d slots", i, pc, slotsOf8(g))
 			}
 		}
 		time.Sleep(time.Second)
@@ -248,7 +248,7 @@ func TestControllersThroughNewLimits(t *testing.T) {
 			g := gateOf(l, "k")
 			for i, pc := range g.ext.learned.pacers {
 				if pc.pace != want[i] {
-					t.Errorf("law %d of %d: %v, want %v", i, len(want), pc.pace, want[i])
+					t.Errorf("controller %d of %d: %v, want %v", i, len(want), pc.pace, want[i])
 				}
 			}
 		}

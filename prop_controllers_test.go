@@ -63,13 +63,13 @@ func boundedPaces(rt *rapid.T, l *Limiter, g *gate) {
 	for i := range m.pacers {
 		p, most := &m.pacers[i], st.ctrls[i].bounds.Ceiling
 		if !(p.pace > 0 && p.pace <= most && p.pace <= maxEvents) {
-			rt.Fatalf("law %d: a pace of %v, ceiling %v", i, p.pace, most)
+			rt.Fatalf("controller %d: a pace of %v, ceiling %v", i, p.pace, most)
 		}
 		if has := p.has(since(l), &p.fill); has > p.size || math.IsNaN(has) || math.IsInf(has, -1) {
-			rt.Fatalf("law %d: %v events in a bucket of %v", i, has, p.size)
+			rt.Fatalf("controller %d: %v events in a bucket of %v", i, has, p.size)
 		}
 		if p.pausedUntil > since(l)+time.Hour || p.pausedUntil != 0 && m.due < p.pausedUntil {
-			rt.Fatalf("law %d: paused until %v, now is %v", i, p.pausedUntil, since(l))
+			rt.Fatalf("controller %d: paused until %v, now is %v", i, p.pausedUntil, since(l))
 		}
 	}
 }

@@ -100,7 +100,7 @@ func (p *promise) admitted(rt *rapid.T, n int) {
 		return
 	}
 	if time.Now().Before(p.pausedUntil) {
-		rt.Fatalf("ceiling %v: admitted %v before the instant of its law", p.ceiling,
+		rt.Fatalf("ceiling %v: admitted %v before the instant of its controller", p.ceiling,
 			time.Until(p.pausedUntil))
 	}
 	if p.probe > 0 {
@@ -136,7 +136,7 @@ func (p *promise) check(rt *rapid.T) {
 // Whatever controllers answer, any window admits at most what each of them allows. That is the integral of
 // its rate, or of its slots over the time that they are held, and a burst. In flight are at most its slots
 // and one more.
-func TestPropertyPacersKeepWhatControllersSay(t *testing.T) {
+func TestPropertyPacersKeepWhatControllersReturn(t *testing.T) {
 	property(t, func(rt *rapid.T) {
 		d := diary{drawAdversary(rt), map[float64]*answer{}}
 		limit := Limit{InFlight: rapid.SampledFrom([]int{0, 3, 12}).Draw(rt, "slots"), Rates: []Rate{

@@ -268,7 +268,7 @@ func TestShareOfBeforeThatIsTiny(t *testing.T) {
 }
 
 // Explain says as how many replicas this one counts.
-func TestExplainTellsTheWeight(t *testing.T) {
+func TestExplainReportsTheWeight(t *testing.T) {
 	l := limiterOf(t, Limit{InFlight: 10}, StartPool(Pool{Replicas: 10, Ordinal: 4, Weight: 3}))
 	for _, c := range []string{"10 replicas, of which this one is 3, ordinal 4", "share 3 of 10"} {
 		says(t, &LimitedError{Key: l.Explain("k").String()}, c)

@@ -103,7 +103,7 @@ func TestFullInTotalGivesUpItsOwn(t *testing.T) {
 }
 
 // A caller that would be refused anyway pushes no waiter out.
-func TestNobodyGivesWayForNothing(t *testing.T) {
+func TestNoWaiterIsDisplacedForNothing(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 5)), MaxWaiting(1, 1))
 		took(t, l, "k", Weight(5))

@@ -95,7 +95,7 @@ func TestTrickleGoesByAge(t *testing.T) {
 }
 
 // Failure mode 32: one that asks for much stays chosen until it is admitted, whatever comes.
-func TestLargeLowAskIsNotStarved(t *testing.T) {
+func TestLargeLowCallIsNotStarved(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(1, 20)))
 		took(t, l, "k", Weight(20))
@@ -140,7 +140,7 @@ func TestHigherClassIsNextAtOnce(t *testing.T) {
 }
 
 // A caller that asks for less does not overtake one of its class or above that asks for more.
-func TestNobodyOvertakesBecauseOfSize(t *testing.T) {
+func TestNoWaiterOvertakesBecauseOfSize(t *testing.T) {
 	for _, class := range "LNHC" {
 		row(t, string(class), func(t *testing.T) {
 			l := limiterOf(t, rated(perSecond(1, 5)))

@@ -311,7 +311,7 @@ func TestResetForgetsWhatWasLearned(t *testing.T) {
 }
 
 // The controller of a key that was forgiven is seeded as that of its gate was.
-func TestResetKeepsTheSeedOfLaws(t *testing.T) {
+func TestResetKeepsTheSeedOfControllers(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := learning(t, withinShare)
 		sends(t, l, "k", success)

@@ -263,7 +263,7 @@ func TestSemaphoreServesManyAtOnce(t *testing.T) {
 
 // admitBatch reports whether there may be more to do: only when it has admitted as many as it may under one
 // lock.
-func TestSemaphoreServesUntilNobodyFits(t *testing.T) {
+func TestSemaphoreServesUntilNoneFits(t *testing.T) {
 	s := new(Semaphore)
 	batch := func() (n int, more bool) {
 		first, more := s.admitBatch()
@@ -288,7 +288,7 @@ func TestSemaphoreServesUntilNobodyFits(t *testing.T) {
 
 // A place that is used again must not hold the answer to the call before: that would admit one more than
 // there are slots.
-func TestSemaphoreAnswerIsForOneAsk(t *testing.T) {
+func TestSemaphoreAnswerIsForOneCall(t *testing.T) {
 	reused := false
 	for range 100 { // a sync.Pool may lose a place
 		s := semaphoreOf(t, 1)

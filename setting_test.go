@@ -57,7 +57,7 @@ func TestSlotsOfAFleetAddUp(t *testing.T) {
 }
 
 // Failure mode 16: a new replica starts empty and fills at its share.
-func TestJoinerStartsEmpty(t *testing.T) {
+func TestNewReplicaStartsEmpty(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(perSecond(8, 40)), Replicas(4), StartEmpty())
 		wants(t, l, "k", 0)
@@ -69,7 +69,7 @@ func TestJoinerStartsEmpty(t *testing.T) {
 	})
 }
 
-func TestJoinerWaitsForTheNextWindow(t *testing.T) {
+func TestNewReplicaWaitsForTheNextWindow(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(Rate{Events: 8, Per: time.Minute, Aligned: true}), Replicas(4), StartEmpty())
 		wants(t, l, "k", 0)

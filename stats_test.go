@@ -12,7 +12,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-func TestStatsCountAsks(t *testing.T) {
+func TestStatsCountCalls(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{Rates: []Rate{
 			perSecond(4, 2),
@@ -90,7 +90,7 @@ func TestTryAcquireUpToCountsAdmissions(t *testing.T) {
 }
 
 // A waiter that is refused while its context ends is one call, and counted once.
-func TestRefusedAndCancelledIsOneAsk(t *testing.T) {
+func TestRefusedAndCancelledIsOneCall(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		var l *Limiter
 		l = limiterOf(t, Limit{InFlight: 1}, OnWait(func(string, time.Duration) {
@@ -205,7 +205,7 @@ func TestAppendState(t *testing.T) {
 }
 
 // While the pool is awaited it is not known what is left; Stats still lists the rules.
-func TestAppendStateSaysNothingWithoutAPool(t *testing.T) {
+func TestAppendStateAddsNothingWithoutAPool(t *testing.T) {
 	l := limiterOf(t, rated(perSecond(10, 20)), AwaitPool(), HintMaxAge(time.Minute), Replicas(4))
 	into := []RuleState{{Name: "old"}}
 	if d := refusedFor(t, l, ReasonPool, "k", StateInto(&into)); len(into) != 0 ||

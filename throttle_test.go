@@ -128,7 +128,7 @@ func TestDoHandsFeedbackToThePolicy(t *testing.T) {
 			}
 			if got.Outcome != c.want.Outcome || got.RetryAfter != c.want.RetryAfter ||
 				got.Sent != time.Second || got.Now != now {
-				t.Errorf("the law got %+v, want %+v", got, c.want)
+				t.Errorf("the controller got %+v, want %+v", got, c.want)
 			}
 		})
 	}
@@ -143,7 +143,7 @@ func TestDoReportsAPanicAsAFailure(t *testing.T) {
 		Do(t.Context(), l, "k", func(context.Context) (int, error) { panic("fn") })
 	}()
 	if got := ctrl.last.Outcome; got != policy.Failed {
-		t.Errorf("the law got %v", got)
+		t.Errorf("the controller got %v", got)
 	}
 }
 

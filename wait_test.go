@@ -28,7 +28,7 @@ func TestAcquireServesFirstInFirstOut(t *testing.T) {
 }
 
 // Failure mode 32: small calls do not starve a large one, and TryAcquire overtakes no waiter.
-func TestNobodyOvertakes(t *testing.T) {
+func TestNoWaiterOvertakes(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, Limit{InFlight: 4})
 		p := took(t, l, "k")

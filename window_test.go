@@ -252,7 +252,7 @@ func TestReplicasWithOrdinalsShareAWindowExactly(t *testing.T) {
 
 // A call above what a window has for this replica is let in by the next window that is unused, in a fleet of
 // any size.
-func TestLargeAskWaitsForOneWindowOnly(t *testing.T) {
+func TestLargeCallWaitsForOneWindowOnly(t *testing.T) {
 	for _, weight := range []int{2, 50, 63, 64, 65, 70, 100} {
 		row(t, weight, func(t *testing.T) {
 			l := limiterOf(t, rated(Rate{Events: 100, Per: time.Minute, Aligned: true}), Replicas(100))

@@ -30,7 +30,7 @@ func TestStateOfWhatIsCarriedHasStableNames(t *testing.T) {
 	}
 }
 
-func TestNewsIsFreshOrNot(t *testing.T) {
+func TestReportsAreFreshOrNot(t *testing.T) {
 	const second, never = time.Second, time.Duration(math.MaxInt64)
 	for _, c := range []struct {
 		keys, totals time.Duration

@@ -34,8 +34,8 @@ func TestStateNamesTheReplica(t *testing.T) {
 	}
 }
 
-// TestStateSaysWhatTheCallerMay: in answers to reads and to writes.
-func TestStateSaysWhatTheCallerMay(t *testing.T) {
+// TestStateListsWhatTheCallerMay: in answers to reads and to writes.
+func TestStateListsWhatTheCallerMay(t *testing.T) {
 	const reader = "reader-0123456789"
 	guarded := quiet(t, newLimiter(t), Token(secret), ReadOnlyToken(reader))
 	open := quiet(t, newLimiter(t))

@@ -227,7 +227,7 @@ func (touchy) New(uint64) policy.Controller { return touchy{} }
 
 func (touchy) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 	if s.Outcome != policy.Unknown {
-		panic("a law")
+		panic("touchy")
 	}
 	return policy.Pace{Rate: min(b.Ceiling, 1e6)}
 }
@@ -253,11 +253,11 @@ func TestAlsoWhenSomethingPanics(t *testing.T) {
 		run        func(own *quotient.Limiter, also Option)
 		want       string
 	}{
-		"handler":    {quiet, quiet, unary(bug), "a bug"},
-		"own law":    {ctrl, quiet, unary(fine), "a law"},
-		"other law":  {quiet, ctrl, unary(fine), "a law"},
-		"own hook":   {hook, quiet, unary(fine), "a hook"},
-		"other hook": {quiet, hook, unary(fine), "a hook"},
+		"handler":          {quiet, quiet, unary(bug), "a bug"},
+		"own controller":   {ctrl, quiet, unary(fine), "touchy"},
+		"other controller": {quiet, ctrl, unary(fine), "touchy"},
+		"own hook":         {hook, quiet, unary(fine), "a hook"},
+		"other hook":       {quiet, hook, unary(fine), "a hook"},
 		"of a stream": {quiet, quiet, func(own *quotient.Limiter, also Option) {
 			_ = StreamServer(own, FullMethod(), also)(nil, contextOnly{ctx: t.Context()},
 				&grpc.StreamServerInfo{}, func(any, grpc.ServerStream) error { panic("a bug") })

@@ -61,7 +61,7 @@ func TestExcept(t *testing.T) {
 
 // A call outside of the limits takes nothing, teaches nothing, and none of the other functions is asked for
 // it.
-func TestExceptAsksNothing(t *testing.T) {
+func TestExceptCallsNoLimiter(t *testing.T) {
 	for _, end := range []string{"server", "client"} {
 		l, heard := learning(t)
 		never := func(Call) string { t.Error("the key was asked for"); return "" }

@@ -203,8 +203,10 @@ func TestAlsoWhenSomethingPanics(t *testing.T) {
 		want       any
 	}{
 		"handler": {quiet, quiet, Path(), boom, "boom"}, "key": {quiet, quiet, bad, ok, "boom"},
-		"own law": {touched, quiet, Path(), ok, "a law"}, "other law": {quiet, touched, Path(), ok, "a law"},
-		"own hook": {hooked, quiet, Path(), ok, "boom"}, "other hook": {quiet, hooked, Path(), ok, "boom"},
+		"own controller":   {touched, quiet, Path(), ok, "touchy"},
+		"other controller": {quiet, touched, Path(), ok, "touchy"},
+		"own hook":         {hooked, quiet, Path(), ok, "boom"},
+		"other hook":       {quiet, hooked, Path(), ok, "boom"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			own, other := tt.own(), tt.other()

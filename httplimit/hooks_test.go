@@ -23,7 +23,7 @@ func (touchy) New(uint64) policy.Controller { return touchy{} }
 
 func (touchy) Next(sample policy.Sample, b policy.Bounds) policy.Pace {
 	if sample.Outcome != policy.Unknown {
-		panic("a law")
+		panic("touchy")
 	}
 	return policy.Pace{Rate: min(b.Ceiling, 1e6)}
 }
@@ -36,8 +36,8 @@ func TestPanicAfterTheAnswerClosesIt(t *testing.T) {
 		profile func(string) *Profile
 		want    string
 	}{
-		"profile": {learner, func(string) *Profile { panic("a profile") }, "a profile"},
-		"law":     {limiter(t, oneSlot, quotient.Policy(touchy{})), nil, "a law"},
+		"profile":    {learner, func(string) *Profile { panic("a profile") }, "a profile"},
+		"controller": {limiter(t, oneSlot, quotient.Policy(touchy{})), nil, "touchy"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBody("text")
@@ -58,8 +58,9 @@ func TestPanicAfterTheAnswerClosesIt(t *testing.T) {
 func TestPanicAfterAnAnswerWithoutABody(t *testing.T) {
 	for _, b := range []io.ReadCloser{nil, http.NoBody} {
 		l := limiter(t, oneSlot, quotient.Policy(touchy{}))
-		if got := panicOf(func() { trip(t, &Transport{Base: answers(200, b), Limiter: l}) }); got != "a law" {
-			t.Errorf("panic with %v, want that of the law", got)
+		got := panicOf(func() { trip(t, &Transport{Base: answers(200, b), Limiter: l}) })
+		if got != "touchy" {
+			t.Errorf("panic with %v, want that of the controller", got)
 		}
 		idle(t, l)
 		rt := &Transport{Base: answers(200, b), Limiter: l,
@@ -91,8 +92,8 @@ func TestPanicBeforeTheAdmissionClosesTheRequest(t *testing.T) {
 // A controller that panics when the handler has returned does not keep the permit.
 func TestPanicOfAControllerBehindTheHandler(t *testing.T) {
 	l := limiter(t, oneSlot, quotient.Policy(touchy{}))
-	if got := panicOf(func() { ask(Middleware(l, Path())(ok), get(t, "/")) }); got != "a law" {
-		t.Errorf("panic with %v, want that of the law", got)
+	if got := panicOf(func() { ask(Middleware(l, Path())(ok), get(t, "/")) }); got != "touchy" {
+		t.Errorf("panic with %v, want that of the controller", got)
 	}
 	idle(t, l)
 }

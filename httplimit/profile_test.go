@@ -189,7 +189,7 @@ func TestFeedbackDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func TestTransportTellsQuotas(t *testing.T) {
+func TestTransportReportsQuotas(t *testing.T) {
 	quota := policy.Quota{Limit: 60, Remaining: 12, Reset: 30 * time.Second}
 	mine := &Profile{Throttled: []int{499}, Quotas: []Fields{family("mine")}}
 	hosts := map[string]*Profile{"mine.example": mine, "git.example:8080": ProfileFor("github.com")}

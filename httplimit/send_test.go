@@ -288,7 +288,7 @@ func TestFieldsOfAPause(t *testing.T) {
 }
 
 // A rule that has the smaller part left may still be the one that lasts longer.
-func TestXRateLimitTellsTheFewestRequests(t *testing.T) {
+func TestXRateLimitSendsTheFewestRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, rates(quotient.PerMinute(6000),
 			quotient.Rate{Name: "hour", Events: 1000, Per: time.Hour, Aligned: true}))

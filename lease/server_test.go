@@ -104,8 +104,8 @@ func beat(t *testing.T, s *Server, id uint64, expiresIn time.Duration) {
 	}))
 }
 
-// TestBlockedAskEnds has one row for all that ends a blocked request, at the instant.
-func TestBlockedAskEnds(t *testing.T) {
+// TestBlockedRequestEnds has one row for all that ends a blocked request, at the instant.
+func TestBlockedRequestEnds(t *testing.T) {
 	const never = maxBlockFor
 	for _, row := range []struct {
 		name  string
@@ -189,7 +189,7 @@ func TestBlockedAskEnds(t *testing.T) {
 	}
 }
 
-func TestAskMovesTheExpiry(t *testing.T) {
+func TestRequestMovesTheExpiry(t *testing.T) {
 	for _, expiresIn := range []time.Duration{0, time.Second, time.Hour - 1} {
 		inServer(t, "A=1", func(t *testing.T, s *Server) {
 			token, err := s.acquire(t.Context(), ask{peer: 1, semaphore: "A", count: 1, expiresIn: expiresIn})
@@ -206,7 +206,7 @@ func TestAskMovesTheExpiry(t *testing.T) {
 	}
 }
 
-func TestBlockedAskKeepsItsPlace(t *testing.T) {
+func TestBlockedRequestKeepsItsPlace(t *testing.T) {
 	inServer(t, "A=1", func(t *testing.T, s *Server) {
 		takes(t, s, 1, "A", 1)
 		second := blocks(t, s, 2, "A", 1, time.Minute)
@@ -239,7 +239,7 @@ func TestDecidedAtTheLastInstant(t *testing.T) {
 	})
 }
 
-func TestBlockedAsksOfOnePeerAreBounded(t *testing.T) {
+func TestBlockedRequestsOfOnePeerAreBounded(t *testing.T) {
 	inServer(t, "A=1", func(t *testing.T, s *Server) {
 		takes(t, s, 1, "A", 1)
 		var all []*blockedAsk

@@ -265,8 +265,8 @@ func TestSeriesCount(t *testing.T) {
 	}
 }
 
-// TestNoAgeBeforeTheFirstWord: an age of 0 would say that a source has just reported.
-func TestNoAgeBeforeTheFirstWord(t *testing.T) {
+// TestNoAgeBeforeTheFirstReport: an age of 0 would say that a source has just reported.
+func TestNoAgeBeforeTheFirstReport(t *testing.T) {
 	l := must(quotient.New(perSecond("x", 1)))
 	aged := func() bool {
 		return slices.ContainsFunc(scrape(t, must(metrics.Of("api", l))),

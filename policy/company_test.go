@@ -72,7 +72,7 @@ func (g *group) run(d time.Duration) {
 }
 
 // Those that want more come to the same rate, and their sum only grows as controllers grow.
-func TestNewsMakesEqual(t *testing.T) {
+func TestReportsMakeEqual(t *testing.T) {
 	g := newGroup(policy.Bounds{Ceiling: math.Inf(1)}, 30, 6, 6, 18)
 	g.run(5 * time.Second)
 	sum := 0.0
@@ -88,7 +88,7 @@ func TestNewsMakesEqual(t *testing.T) {
 }
 
 // The part of a limit that others do not use is lent at once, and is given back when they want it.
-func TestNewsLends(t *testing.T) {
+func TestReportsLend(t *testing.T) {
 	b := policy.Bounds{Share: 10, Ceiling: 1000}
 	g := newGroup(b, 10, 10, 10, 10)
 	for i := 1; i < 4; i++ {
@@ -107,7 +107,7 @@ func TestNewsLends(t *testing.T) {
 }
 
 // Without reports of others the paces are the same, whatever else the reports says.
-func TestPropertyNoNewsChangesNothing(t *testing.T) {
+func TestPropertyNoReportChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		seed := rapid.Uint64().Draw(t, "seed")
 		plain, told := policy.Tracking{}.New(seed), policy.Tracking{}.New(seed)
@@ -181,12 +181,12 @@ func TestLiesLeaveAFloor(t *testing.T) {
 		least = min(least, g.ctrls[0].Next(policy.Sample{Now: g.now, Sent: g.now}, lie).Rate)
 	}
 	if least < 50/10*.8 || least > 10 {
-		t.Errorf("nine liars bring a law that was served 50 a second down to %.2f", least)
+		t.Errorf("nine liars bring a controller that was served 50 a second down to %.2f", least)
 	}
 }
 
 // When reports end, an idle replica gets back what it gave away.
-func TestNewsThatEndsGivesBack(t *testing.T) {
+func TestReportsThatEndGiveBack(t *testing.T) {
 	b := policy.Bounds{Ceiling: 40}
 	g := newGroup(b, 30, 30)
 	g.run(10 * time.Second)

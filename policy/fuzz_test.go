@@ -107,8 +107,8 @@ func FuzzController(f *testing.F) {
 	})
 }
 
-// FuzzNews is FuzzController with reports in all bounds, true or not.
-func FuzzNews(f *testing.F) {
+// FuzzReports is FuzzController with reports in all bounds, true or not.
+func FuzzReports(f *testing.F) {
 	for _, t := range tapes {
 		f.Add(uint64(1), []byte(t))
 	}

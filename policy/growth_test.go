@@ -139,7 +139,7 @@ func TestStepsAreCoarse(t *testing.T) {
 }
 
 // No other outcome raises a rate, nor lowers it.
-func TestOutcomesThatSayNothing(t *testing.T) {
+func TestOutcomesWithoutInformation(t *testing.T) {
 	for _, o := range []policy.Outcome{policy.Unknown, 9} {
 		l := born(10, 0)
 		for range 100 {

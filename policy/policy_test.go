@@ -20,7 +20,7 @@ func TestOutcomeNames(t *testing.T) {
 	}
 }
 
-func TestZeroFeedbackSaysNothing(t *testing.T) {
+func TestZeroFeedbackIsNoInformation(t *testing.T) {
 	if f := (policy.Feedback{}); f.Outcome != policy.Unknown || f.RetryAfter != 0 {
 		t.Errorf("got %+v", f)
 	}
@@ -28,7 +28,7 @@ func TestZeroFeedbackSaysNothing(t *testing.T) {
 
 func TestFixedLearnsNothing(t *testing.T) {
 	if ctrl := (policy.Fixed{}).New(1); ctrl != nil {
-		t.Errorf("got the law %v", ctrl)
+		t.Errorf("got the controller %v", ctrl)
 	}
 }
 

@@ -213,7 +213,7 @@ func TestRampModeNames(t *testing.T) {
 }
 
 // The controller is called again at the end of each of its seconds, which begin with its first call.
-func TestRampIsAskedAgain(t *testing.T) {
+func TestRampIsConsultedAgain(t *testing.T) {
 	l := rampOf(policy.Ramp{Over: 2 * time.Second}, 10)
 	l.ctrl, l.now = policy.Ramp{Over: 2 * time.Second}.New(1), 300*time.Millisecond
 	for _, c := range []struct {

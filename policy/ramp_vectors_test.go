@@ -179,7 +179,7 @@ func TestRampClockStartsAtCreation(t *testing.T) {
 			w.pass(3 * time.Second)
 		}
 		if want := "5 6 8 9 "; got != want {
-			t.Errorf("a law made at %v grants %s, want %s", at, got, want)
+			t.Errorf("a controller made at %v grants %s, want %s", at, got, want)
 		}
 	}
 }

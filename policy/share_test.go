@@ -24,7 +24,7 @@ func TestFloorHolds(t *testing.T) {
 }
 
 // A share that was too high keeps a slow client slow, and makes none faster.
-func TestShareThatIsTooHighTellsOfSlowness(t *testing.T) {
+func TestShareThatIsTooHighShowsSlowness(t *testing.T) {
 	s := at(.1, .1, false)
 	want := s.slowAt(.1)
 	s.share.doubt = doubtMost

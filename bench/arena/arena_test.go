@@ -289,7 +289,7 @@ func TestUnrepeatableRunsAreFound(t *testing.T) {
 		Policy: func(*sim.Scenario) policy.Policy { return forgetful{time.Now()} }}
 	if _, err = c.grid().play(newProgress(&bytes.Buffer{})); err == nil ||
 		!strings.Contains(err.Error(), "two different runs") {
-		t.Errorf("a law that reads the clock went unnoticed: %v", err)
+		t.Errorf("a controller that reads the clock went unnoticed: %v", err)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 
 const docsPage = "../../docs/adaptive-controller.md"
 
-// TestDocsSayWhatWasMeasured: the table of contenders on the page has the figures of results.md.
-func TestDocsSayWhatWasMeasured(t *testing.T) {
+// TestDocsStateWhatWasMeasured: the table of contenders on the page has the figures of results.md.
+func TestDocsStateWhatWasMeasured(t *testing.T) {
 	text, results := file(t, docsPage), file(t, "results.md")
 	_, summary, found := strings.Cut(results, "## Mean over scenarios")
 	if !found {

@@ -256,9 +256,9 @@ func TestJudgeComesBack(t *testing.T) {
 	}
 }
 
-// TestJudgeOldNews: a replica that was stopped while the pool grew goes on with what it knew, for two
+// TestJudgeOldReports: a replica that was stopped while the pool grew goes on with what it knew, for two
 // periods.
-func TestJudgeOldNews(t *testing.T) {
+func TestJudgeOldReports(t *testing.T) {
 	for late, want := range map[time.Duration][]string{
 		300 * ms:  nil,
 		2600 * ms: {"file: from 9.550 s to 9.600 s"},
@@ -278,7 +278,7 @@ func TestJudgeOldNews(t *testing.T) {
 	}
 }
 
-func TestRowsTellWhatFollowed(t *testing.T) {
+func TestRowsHoldWhatFollowed(t *testing.T) {
 	r := calm()
 	joined(&r, 400*ms)
 	v := judge(r)

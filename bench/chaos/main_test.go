@@ -143,8 +143,8 @@ func TestAFleetThatBelievesWrong(t *testing.T) {
 	}
 }
 
-// TestALeakIsTold: a replica looks for what it leaves behind, and finds it.
-func TestALeakIsTold(t *testing.T) {
+// TestALeakIsReported: a replica looks for what it leaves behind, and finds it.
+func TestALeakIsReported(t *testing.T) {
 	for _, leaks := range []bool{false, true} {
 		var said bytes.Buffer
 		r := &replica{out: json.NewEncoder(&said)}
@@ -156,7 +156,7 @@ func TestALeakIsTold(t *testing.T) {
 		close(end)
 		var m message
 		if err := json.Unmarshal(said.Bytes(), &m); err != nil || m.End == nil ||
-			strings.Contains(m.End.Leak, "TestALeakIsTold") != leaks {
+			strings.Contains(m.End.Leak, "TestALeakIsReported") != leaks {
 			t.Errorf("leaks %v: %v, %s", leaks, err, said.Bytes())
 		}
 	}

@@ -37,7 +37,7 @@ func countTooHigh(t *testing.T) outcome {
 	return outcome{over: f.over(4), promise: "2", lost: lost(sent, minute), during: minute}
 }
 
-func joinerUnknown(t *testing.T) outcome {
+func newReplicaUnknown(t *testing.T) outcome {
 	const delay = 5 * time.Second
 	f := newFleet(t, 4, replicas(4))
 	f.run(time.Second, f.members...)
@@ -49,7 +49,7 @@ func joinerUnknown(t *testing.T) outcome {
 		during: delay}
 }
 
-func joinerAnnounced(t *testing.T) outcome {
+func newReplicaAnnounced(t *testing.T) outcome {
 	const delay = 5 * time.Second
 	f := newFleet(t, 4, replicas(5)) // all were informed before the new replica starts
 	f.run(time.Second, f.members...)

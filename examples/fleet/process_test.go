@@ -281,7 +281,7 @@ func TestTailKeepsTheEnd(t *testing.T) {
 }
 
 // A replica that joins starts with an empty bucket, also where it counts the others first.
-func TestAJoinerStartsEmpty(t *testing.T) {
+func TestANewReplicaStartsEmpty(t *testing.T) {
 	for _, pool := range []string{"", "file"} {
 		for _, joins := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {

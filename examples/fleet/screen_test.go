@@ -75,7 +75,7 @@ func TestTheMarkMovesWithTheLimit(t *testing.T) {
 	}
 }
 
-func TestColorOnlyWhenAsked(t *testing.T) {
+func TestColorOnlyOnDemand(t *testing.T) {
 	for _, tt := range []struct {
 		color string
 		want  bool
@@ -95,7 +95,7 @@ func TestColorOnlyWhenAsked(t *testing.T) {
 	}
 }
 
-func TestRulingSaysWhichWindowBroke(t *testing.T) {
+func TestRulingNamesTheBrokenWindow(t *testing.T) {
 	s, out := testScreen("never")
 	bad := window{From: 3 * time.Second, To: 3500 * ms, Sent: 62, Allowed: 60}
 	s.ruling(ruling{

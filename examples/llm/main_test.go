@@ -166,8 +166,8 @@ func (c *cutOff) Write(p []byte) (int, error) {
 	return c.Buffer.Write(p)
 }
 
-// TestAPITellsItsLimits holds the fields of an answer and of a refusal, and that an answer's cost counts.
-func TestAPITellsItsLimits(t *testing.T) {
+// TestAPIReportsItsLimits holds the fields of an answer and of a refusal, and that an answer's cost counts.
+func TestAPIReportsItsLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upstream := newAPI()
 		ask := func(body string) *httptest.ResponseRecorder {

@@ -69,7 +69,7 @@ func TestWhatOneMayBorrow(t *testing.T) {
 }
 
 // A replica that was just held back raises nothing before the others can know of it.
-func TestANewcomerWaitsForItsNews(t *testing.T) {
+func TestANewcomerWaitsForItsReports(t *testing.T) {
 	var s fairshare.Share
 	wants := fairshare.Seen{Used: .25, Wants: true, Span: turn}
 	for i, want := range []float64{0, 0, 1} {
@@ -205,7 +205,7 @@ func TestSlotsThatMustDrain(t *testing.T) {
 
 // The reports of others may be anything. None has less than its share, nor more than the limit, nor reports
 // an invalid number of its own.
-func TestForgedNews(t *testing.T) {
+func TestForgedReports(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 10))
 	wild := func() int64 {
 		some := rng.Int64N(4e6)

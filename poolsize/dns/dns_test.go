@@ -231,7 +231,7 @@ func TestLongLists(t *testing.T) {
 // A replica that is not listed yet counts itself, which makes eight of seven, and nine of eight; whether a
 // list was cut follows from what is listed. A replica that does not know its address adds nothing, nor does
 // one that counts SRV records.
-func TestJoinerCountsItself(t *testing.T) {
+func TestNewReplicaCountsItself(t *testing.T) {
 	s := server(t)
 	src := source(s)
 	src.Own = addrs("10.1.0.1")

@@ -208,7 +208,7 @@ func TestHalfTheConnections(t *testing.T) {
 }
 
 // The first server that a look-up asks is dead, and the second one, or the second attempt, is well.
-func TestSecondServerIsAsked(t *testing.T) {
+func TestSecondServerIsQueried(t *testing.T) {
 	for _, srv := range []bool{false, true} {
 		t.Run(fmt.Sprint("srv ", srv), func(t *testing.T) {
 			dead, well := server(t), server(t)

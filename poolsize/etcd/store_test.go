@@ -89,7 +89,7 @@ func (b *busy) serve(t *testing.T) *client {
 }
 
 // Failure mode 20: a renewal that is refused is not asked for again without a pause.
-func TestRenewAsksOnce(t *testing.T) {
+func TestRenewCallsOnce(t *testing.T) {
 	b := &busy{}
 	c := b.serve(t)
 	if err := c.renew(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "no upstream") {

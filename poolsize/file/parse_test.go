@@ -78,7 +78,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestErrorsCanBeTold(t *testing.T) {
+func TestErrorsAreDistinct(t *testing.T) {
 	if _, err := read(fresh(t)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v is not %v", err, os.ErrNotExist)
 	}

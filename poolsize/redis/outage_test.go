@@ -46,7 +46,7 @@ func olds(t *testing.T, mini *miniredis.Miniredis, cut *away, ids ...string) (al
 // Failure mode 20: no processor could reach the store for longer than an expiry, as in a failover, and one
 // that starts then is the first to reach it. It counts those whom the store still knows, for one expiry in
 // which they can come back, if the store was not silent for too long.
-func TestJoinerAfterOutage(t *testing.T) {
+func TestNewReplicaAfterOutage(t *testing.T) {
 	const n = 4
 	for _, row := range []struct {
 		outage time.Duration // until the new replica starts
@@ -91,7 +91,7 @@ func TestJoinerAfterOutage(t *testing.T) {
 
 // Failure mode 20: the store has lost its data, and one processor is back before another starts. The first
 // one's memory counts for both, for one expiry in which the others can come back.
-func TestJoinerAfterOneIsBack(t *testing.T) {
+func TestNewReplicaAfterOneIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := miniredis.NewMiniRedis()
 		defer mini.Close()
@@ -182,7 +182,7 @@ func (c *clustered) ForEachMaster(ctx context.Context, _ func(context.Context, *
 // Failure mode 20: before a sync that follows a failed one, and only then, a Cluster's client finds out again
 // which node serves the keys. That takes no longer than a command, and the sync is tried whatever comes of
 // it.
-func TestMapIsAskedForAfterAFailure(t *testing.T) {
+func TestMapIsReloadedAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini := miniredis.NewMiniRedis()
 		defer mini.Close()

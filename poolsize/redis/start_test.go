@@ -54,7 +54,7 @@ func fleetIn(t *testing.T, mini *miniredis.Miniredis, n int, period, expiry time
 // Failure mode 20: a processor that starts just after the store has lost its data does not take those that
 // are back already for all. That holds also if the others' next commands hang, for Follow could not know that
 // they are more.
-func TestJoinerAfterLoss(t *testing.T) {
+func TestNewReplicaAfterLoss(t *testing.T) {
 	const olds = 4
 	for _, row := range []struct {
 		hang           bool

@@ -200,9 +200,9 @@ func TestAWSIsTheSDK(t *testing.T) {
 			for i := 1; i+6 <= len(ours); i++ {
 				worst = max(worst, apart(theirs, total(ours[i:i+5]), i))
 			}
-			t.Logf("admitted: SDK %.0f, law %.0f; five seconds differ by at most %.1f %%", a, b, worst*100)
+			t.Logf("admitted: SDK %.0f, policy %.0f; five seconds differ by at most %.1f %%", a, b, worst*100)
 			if math.Abs(a-b) > .01*a || worst > s.apart {
-				t.Errorf("the law is not the SDK's")
+				t.Errorf("the controller is not the SDK's")
 			}
 		})
 	}

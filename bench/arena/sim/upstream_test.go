@@ -109,9 +109,9 @@ func TestUpstreamsByHand(t *testing.T) {
 	}
 }
 
-// TestFieldsTellTheTruth: as many as remain are admitted at once and no more, and a client that waits for
+// TestFieldsAreTrue: as many as remain are admitted at once and no more, and a client that waits for
 // Retry-After is admitted.
-func TestFieldsTellTheTruth(t *testing.T) {
+func TestFieldsAreTrue(t *testing.T) {
 	// A quota below one counts as none.
 	for kind, least := range map[Kind]float64{
 		TokenBucket: .05, GCRA: .05, Window1: 1, Window60: .02, SlidingLog: .1, StickTable: 1,

@@ -105,8 +105,8 @@ func TestUpstreamAnswersAndLogs(t *testing.T) {
 	})
 }
 
-// TestWhatIsTold reads the answers as a client does.
-func TestWhatIsTold(t *testing.T) {
+// TestWhatIsReported reads the answers as a client does.
+func TestWhatIsReported(t *testing.T) {
 	full := policy.Quota{Limit: 10, Remaining: 9, Reset: time.Second}
 	empty := policy.Quota{Limit: 10, Remaining: 0, Reset: 2 * time.Second}
 	for _, row := range []struct {
