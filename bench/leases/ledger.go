@@ -66,7 +66,7 @@ func (l *ledger) tooMany() (n int) {
 }
 
 // fallen is how often a lock that was surely granted after another has no greater token. Where one may hold,
-// that is a lock that began after another's end. Else it is one whose Lock was called after another's had
+// that is a lock that began after another's end. Otherwise it is one whose Lock was called after another's had
 // returned: a lock that was granted early may be noticed late.
 func (l *ledger) fallen() (n int) {
 	start := func(h holding) time.Duration { return h.called }

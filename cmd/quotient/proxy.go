@@ -141,7 +141,8 @@ func (c *proxyCmd) complete(g given, env func(string) (string, bool)) error {
 	case g["demo-for"] != "" && !c.Demo:
 		return usagef("--demo-for requires --demo")
 	case !c.Demo && len(c.Upstreams) == 0:
-		return usagef("an upstream is missing, such as quotient proxy localhost:8080; or --config FILE; or --demo")
+		return usagef("an upstream is missing: " +
+			"want for example quotient proxy localhost:8080, or --config FILE, or --demo")
 	case c.RPM == 0 && c.Inflight == 0:
 		return usagef("--rpm and --inflight are both 0: nothing would be limited")
 	case g["max-wait"] != "" && c.MaxWait <= 0:
@@ -192,7 +193,8 @@ func (c *proxyCmd) completeOrdinal(g given, env func(string) (string, bool)) err
 // completeFile refuses what would stand against the file.
 func (c *proxyCmd) completeFile(g given) error {
 	if len(c.Upstreams) > 0 {
-		return usagef("%s does not go with --config: write it into proxy.upstreams of the file", c.Upstreams[0])
+		return usagef("%s does not go with --config: write it into proxy.upstreams of the file",
+			c.Upstreams[0])
 	}
 	for _, name := range sortedKeys(g) {
 		if !slices.Contains(beside, name) {
