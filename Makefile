@@ -52,7 +52,7 @@ lint: ## check format, go vet, the linters of tools/go.mod, and that the modules
 	  GOWORK=off go mod tidy -diff; \
 	done
 
-house: ## print the figures of the root package beside their bounds (HOUSE=-check or HOUSE=-list)
+house: ## print the figures of the root package and of the tests beside their bounds (HOUSE=-check or HOUSE=-list)
 	go run ./internal/house $(HOUSE)
 
 plain: ## check that the comments here and in PLAIN are in plain English

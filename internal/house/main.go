@@ -1,5 +1,6 @@
 // Command house prints figures of the root package: its size, the references that run against its floors,
-// and what it exports. Run it in the root of the module.
+// and what it exports. It also counts wide lines and long files among the tests of all modules. Run it in the
+// root of the module.
 //
 //	house            print the figures beside their bounds
 //	house -check     exit 1 when a figure is above its bound
