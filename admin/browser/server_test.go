@@ -122,7 +122,8 @@ func replicasOfAGroup(p *tab) {
 	p.click("dialog[open]", "Review change")
 	p.until("old and new are shown", compared+`?.match(/Limiters c, d unchanged Replicas 8 → 9/)`)
 	p.click("dialog[open]", "Apply change")
-	p.until("it is said", `document.getElementById("notice").textContent === "Replica count of c, d set to 9."`)
+	p.until("it is said",
+		`document.getElementById("notice").textContent === "Replica count of c, d set to 9."`)
 	for name, want := range map[string]int{"a": 3, "b": 3, "c": 9, "d": 9} {
 		l, _ := reg.Get(name)
 		if got := l.Stats().Pool.Replicas; got != want {
@@ -202,7 +203,8 @@ func reloadKeepsTheToken(p *tab) {
 	p.until("no token is wanted", `!document.querySelector("dialog[open]")`)
 	p.calm()
 	if value[bool](p,
-		fmt.Sprintf(`JSON.stringify([{...localStorage}, document.cookie, location.href]).includes(%q)`, secret)) {
+		fmt.Sprintf(`JSON.stringify([{...localStorage}, document.cookie, location.href]).includes(%q)`,
+			secret)) {
 		p.t.Error("the token is kept outside the tab")
 	}
 	p.size(360, 800)
@@ -221,7 +223,8 @@ func storageIsForbidden(p *tab) {
 	script := `for (const name of ["sessionStorage", "localStorage"]) {
 		Object.defineProperty(window, name, { get() { throw new DOMException("forbidden", "SecurityError"); } });
 	}`
-	call(p, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
+	call(p, page.AddScriptToEvaluateOnNewDocument,
+		page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
 	p.do(chromedp.Navigate(p.origin))
 	p.unlock(secret)
 	p.click("#limiter-api", "Turn dry run on")
@@ -298,7 +301,8 @@ func historyComesWithTheLoad(p *tab) {
 	const line = `document.querySelector("#limiter-api .chart path.line")?.getAttribute("d") ?? ""`
 	p.poll("the line is longer with each load", func() bool {
 		l.Allow("k")
-		p.open() // the service has taken samples since it listens; the stream has but one state in nine seconds
+		// the service has taken samples since it listens; the stream has but one state in nine seconds
+		p.open()
 		p.until("there is a chart", `document.querySelector("#limiter-api .chart")`)
 		return value[int](p, `(`+line+`).split("L").length`) > 2
 	})
