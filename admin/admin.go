@@ -137,7 +137,8 @@ func EventsEvery(d time.Duration) Option {
 const shortestInterval = 10 * time.Millisecond
 
 // Handler is the API of a registry's limiters. It is safe for concurrent use. Mount it at the root of a
-// listener, or under a prefix with http.StripPrefix. New makes it; the zero value answers every request with 500.
+// listener, or under a prefix with http.StripPrefix. New makes it; the zero value answers every request with
+// 500.
 //
 // A Handler starts no goroutine. It keeps a timer that samples the limiters once a second for [History]. The
 // timer runs while [Handler.Serve] runs, and under other servers until five minutes after the last GET of
@@ -221,9 +222,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.api.route(w, r, rt)
 }
 
-// allowed reports whether a request's Host names the loopback interface, a configured host or, where there are
-// credentials, the address that the connection came to. Only the literal name and literal addresses count: to
-// look a name up would be to trust the very DNS answer that an attacker controls.
+// allowed reports whether a request's Host names the loopback interface, a configured host or, where there
+// are credentials, the address that the connection came to. Only the literal name and literal addresses
+// count: to look a name up would be to trust the very DNS answer that an attacker controls.
 func (h *handler) allowed(r *http.Request) bool {
 	host := r.Host
 	if name, port, err := net.SplitHostPort(host); err == nil {

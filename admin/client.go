@@ -43,8 +43,8 @@ func BearerToken(secret string) ClientOption { return func(c *Client) { c.token 
 // replaces the time-out of 30 s. It cannot be combined with a unix URL. The copy follows no redirects.
 func HTTPClient(client *http.Client) ClientOption { return func(c *Client) { c.http = client } }
 
-// NewClient returns a client of the handler at a URL such as "http://127.0.0.1:9090", "https://ops.example/admin", or
-// "unix:///run/quotient.sock" for one that is at the root of a Unix socket.
+// NewClient returns a client of the handler at a URL such as "http://127.0.0.1:9090",
+// "https://ops.example/admin", or "unix:///run/quotient.sock" for one that is at the root of a Unix socket.
 func NewClient(baseURL string, opts ...ClientOption) (*Client, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 // shortestToken is the least number of bytes of a token: 16 random ones are beyond guessing.
 const shortestToken = 16
 
-// token is a bearer token by its hash, so that neither its length nor its bytes show in how long a comparison takes.
+// token is a bearer token by its hash, so that neither its length nor its bytes show in how long a comparison
+// takes.
 type token struct {
 	label    string // for the log
 	sum      [sha256.Size]byte
@@ -84,7 +85,8 @@ type caller struct {
 	readOnly bool
 }
 
-// identify finds out who asks, and whether they may. Public resources are served to all where there are tokens.
+// identify finds out who asks, and whether they may. Public resources are served to all where there are
+// tokens.
 func (h *handler) identify(r *http.Request, public bool) (caller, *Problem) {
 	who, known := h.authenticate(r)
 	switch {
@@ -171,7 +173,8 @@ func loopback(hostport string) bool {
 	return err == nil && addr.Addr().Unmap().IsLoopback()
 }
 
-// refuse answers a request that may not pass the door, and counts it. The connection ends: strangers must not hold the places of operators.
+// refuse answers a request that may not pass the door, and counts it. The connection ends: strangers must not
+// hold the places of operators.
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, who caller, p *Problem) {
 	if n := h.failed.add(time.Now()); n > 0 {
 		h.log.Warn("quotient: admin request refused at the door", "status", p.Status, "because", p.Detail, "from", r.RemoteAddr, "by", who.name,
@@ -191,7 +194,8 @@ type failures struct {
 	since int       // then
 }
 
-// add counts one, and returns how many there were since the last line when it is time for another one, else 0.
+// add counts one, and returns how many there were since the last line when it is time for another one, else
+// 0.
 func (f *failures) add(now time.Time) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,14 +10,17 @@ import (
 )
 
 const (
-	// maxStreams is how many event streams may be open at a time: some browsers for each operator of a large team.
+	// maxStreams is how many event streams may be open at a time: some browsers for each operator of a large
+	// team.
 	maxStreams = 64
-	// writePatience is how long one event may take to reach the client's kernel. A page that is behind by that much is not read any more.
+	// writePatience is how long one event may take to reach the client's kernel. A page that is behind by
+	// that much is not read any more.
 	writePatience = 5 * time.Second
 	// streamLife bounds a stream, so that none outlives for long a Shutdown that it was not notified of. The
 	// page connects again.
 	streamLife = 10 * time.Minute
-	// lifeSign is the longest silence of a stream, however far apart events are: the page takes a longer one for the loss of the connection.
+	// lifeSign is the longest silence of a stream, however far apart events are: the page takes a longer one
+	// for the loss of the connection.
 	lifeSign = 2 * time.Second
 	// retryMillis is when a client should connect again.
 	retryMillis = 2000
@@ -54,8 +57,9 @@ func (s *streams) leave() {
 	}
 }
 
-// next is the event to send now: the newest one if it is younger than fresh, else a new one made of what encode returns. packed: in both
-// forms. So the cost of encoding hardly depends on the number of streams. The caller must not change it.
+// next is the event to send now: the newest one if it is younger than fresh, else a new one made of what
+// encode returns. With packed it has both forms. So the cost of encoding hardly depends on the number of streams. The
+// caller must not change it.
 func (s *streams) next(fresh time.Duration, packed bool, encode func() ([]byte, error)) (text, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,9 +117,10 @@ func (s *streams) shutdown(srv *http.Server) {
 	}
 }
 
-// events is a stream of server-sent events: the state, now and after each interval. It ends with the request, with the
-// server's Shutdown, after streamLife, or when the client does not read for writePatience. It runs in the request's
-// own goroutine and starts none. A request with a body is refused: the server would read it before the first event, with no deadline left.
+// events is a stream of server-sent events: the state, now and after each interval. It ends with the request,
+// with the server's Shutdown, after streamLife, or when the client does not read for writePatience. It runs
+// in the request's own goroutine and starts none. A request with a body is refused: the server would read it
+// before the first event, with no deadline left.
 func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	if _, bad := queryOf(r); bad != nil {
 		writeProblem(w, bad)

@@ -26,7 +26,8 @@ type form struct {
 	bad    **Problem // shared by all objects of a body
 }
 
-// readForm reads a body that is one object with no other fields than names. An example says what is wanted where there is no object.
+// readForm reads a body that is one object with no other fields than names. An example says what is wanted
+// where there is no object.
 func readForm(body []byte, example string, names ...string) form {
 	f := form{bad: new(*Problem)}
 	malformed := func(detail string) form {
@@ -185,7 +186,8 @@ func (f *form) text(name string, most int) string {
 	return s
 }
 
-// halfPair reports whether a JSON string escapes one half of a surrogate pair without the other. The decoder would make it another character.
+// halfPair reports whether a JSON string escapes one half of a surrogate pair without the other. The decoder
+// would make it another character.
 func halfPair(raw string) bool {
 	for i := 0; i+1 < len(raw); i++ {
 		if raw[i] != '\\' {

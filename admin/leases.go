@@ -21,7 +21,8 @@ type Leases interface {
 	// ErrNoSemaphore. Any other error is answered with 503.
 	Locks(semaphore string, most int) (held, pending []LeaseLock, err error)
 	// Break takes a held lock away from its peer and returns it as it was. It fails with ErrNotHeld where the
-	// peer does not hold a lock of that token, and changes nothing then. Any other error is answered with 503.
+	// peer does not hold a lock of that token, and changes nothing then. Any other error is answered with
+	// 503.
 	Break(peer uint64, semaphore string, token uint64) (LeaseLock, error)
 }
 

@@ -53,8 +53,8 @@ func readLimitBody(body []byte) (quotient.Limit, *Problem) {
 	return limit, nil
 }
 
-// readLimit reads the fields of a limit. "rates" must be there, though it may be empty: a body without it is more likely a mistake than
-// the wish to lift every limit. A limit that denies has nothing else.
+// readLimit reads the fields of a limit. "rates" must be there, though it may be empty: a body without it is
+// more likely a mistake than the wish to lift every limit. A limit that denies has nothing else.
 func readLimit(f *form) quotient.Limit {
 	if f.has("deny") && f.truth("deny") {
 		const other = "a limit that denies everything has no other bound"

@@ -19,7 +19,8 @@ func parseOverride(body []byte) (change, *Problem) {
 	return change{what: "override set", field: "key", show: v.show, apply: v.apply, try: v.try}, bad
 }
 
-// readOverride reads {"key":"K","limit":{...}}; the limit may be null: none. Both must be there; "key_base64" may stand in place of "key".
+// readOverride reads {"key":"K","limit":{...}}; the limit may be null: none. Both must be there; "key_base64"
+// may stand in place of "key".
 func readOverride(body []byte) (override, *Problem) {
 	f := readForm(body, `{"key":"K","limit":{"rates":[{"events":100,"per_seconds":1}]}}`, "key", "key_base64", "limit")
 	v := override{key: readKey(&f)}

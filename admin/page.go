@@ -56,8 +56,8 @@ func readPage() map[string]pageFile {
 	return files
 }
 
-// page serves the operator's page and its assets. They hold no secret, so a browser gets them without a token; the page
-// then asks for one.
+// page serves the operator's page and its assets. They hold no secret, so a browser gets them without a
+// token; the page then asks for one.
 func (h *handler) page(w http.ResponseWriter, r *http.Request) {
 	file, found := pageFiles()[r.URL.Path]
 	if !found {

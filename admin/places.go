@@ -18,10 +18,10 @@ const (
 	sendBuffer   = 64 << 10 // bytes that the kernel keeps for one that does not read; by itself it takes megabytes
 )
 
-// places is a listener with so many connections at a time. A connection is a stranger's until a request on it has
-// passed the door to something that is not public. When there is no place for a new one, the one that is missed
-// least is closed. It does not wrap connections, since a server looks at their type for TLS; the server says what
-// becomes of them.
+// places is a listener with so many connections at a time. A connection is a stranger's until a request on it
+// has passed the door to something that is not public. When there is no place for a new one, the one that is
+// missed least is closed. It does not wrap connections, since a server looks at their type for TLS; the
+// server says what becomes of them.
 type places struct {
 	net.Listener
 	closed  chan struct{}
@@ -121,8 +121,8 @@ func (p *places) least() (least *visitor) {
 
 const stays = 3
 
-// rank is by how much a connection is missed, up to stays. Strangers never drive known callers out of the places that
-// those have for themselves.
+// rank is by how much a connection is missed, up to stays. Strangers never drive known callers out of the
+// places that those have for themselves.
 func (p *places) rank(c *visitor) int {
 	switch {
 	case c.idle && !c.known:
@@ -179,7 +179,8 @@ func (c *visitor) stay() {
 	}
 }
 
-// rest notes that a connection is idle. A stranger's is closed soon; the server's IdleTimeout is for the others.
+// rest notes that a connection is idle. A stranger's is closed soon; the server's IdleTimeout is for the
+// others.
 func (c *visitor) rest() {
 	c.idle, c.since = true, time.Now()
 	if !c.known {
@@ -196,8 +197,8 @@ func (p *places) remember(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, visitorKey{}, p.taken[conn])
 }
 
-// welcome notes that the caller at the other end of a request's connection is known. It does nothing under a server
-// of the caller's own.
+// welcome notes that the caller at the other end of a request's connection is known. It does nothing under a
+// server of the caller's own.
 func welcome(r *http.Request) {
 	c, _ := r.Context().Value(visitorKey{}).(*visitor)
 	if c == nil {
@@ -214,7 +215,8 @@ func welcome(r *http.Request) {
 // cut closes a connection without a farewell, which a peer that reads nothing could delay.
 func cut(conn net.Conn) { _ = bare(conn).Close() }
 
-// reset is cut, and what has not been sent is dropped: the kernel would keep it for a peer that reads nothing.
+// reset is cut, and what has not been sent is dropped: the kernel would keep it for a peer that reads
+// nothing.
 func reset(conn net.Conn) {
 	if tcp, ok := bare(conn).(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)

@@ -27,8 +27,9 @@ func parseReplicas(body []byte) (change, *Problem) {
 	return change{what: "pool size set", field: "replicas", all: true, show: showPool, apply: v.apply}, bad
 }
 
-// readReplicas reads {"replicas":4,"weight":2,"ordinal":2,"ttl_seconds":600}. "ordinal" may be left out or 0: unknown; without
-// "weight" this replica counts as one, whatever it counted as before; without "ttl_seconds" it is for good.
+// readReplicas reads {"replicas":4,"weight":2,"ordinal":2,"ttl_seconds":600}. "ordinal" may be left out or 0:
+// unknown; without "weight" this replica counts as one, whatever it counted as before; without "ttl_seconds"
+// it is for good.
 func readReplicas(body []byte) (replicas, *Problem) {
 	f := readForm(body, `{"replicas":4,"ordinal":2}`, "replicas", "weight", "ordinal", "ttl_seconds")
 	var v replicas

@@ -27,7 +27,8 @@ func readReset(body []byte) (keyReset, *Problem) {
 	return v, nil
 }
 
-// apply leaves a key as it is that is not remembered, for it starts fresh when it comes. A key that shares a gate does not.
+// apply leaves a key as it is that is not remembered, for it starts fresh when it comes. A key that shares a
+// gate does not.
 func (v keyReset) apply(l *quotient.Limiter) error {
 	if !l.Reset(v.key) && l.Explain(v.key).Overflow {
 		return errShares

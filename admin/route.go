@@ -62,7 +62,8 @@ func among(routes []route, path string) *route {
 	return nil
 }
 
-// route asks who it is, where from and for what, in this order, and then serves. The route is nil where there is none.
+// route asks who it is, where from and for what, in this order, and then serves. The route is nil where there
+// is none.
 func (h *handler) route(w http.ResponseWriter, r *http.Request, rt *route) {
 	who, bad := h.identify(r, rt != nil && rt.public)
 	if bad != nil {

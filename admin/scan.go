@@ -11,11 +11,13 @@ import (
 const (
 	// scanFresh is how long the answer of a scan also serves others who ask the same.
 	scanFresh = time.Second
-	// mostScans is how many answers are kept. Some operators look at some limiters, all with the page's number of keys.
+	// mostScans is how many answers are kept. Some operators look at some limiters, all with the page's
+	// number of keys.
 	mostScans = 16
 )
 
-// scans are the looks at all keys of a limiter that GET /keys takes: one at a time, so that no number of clients slows the limiters down.
+// scans are the looks at all keys of a limiter that GET /keys takes: one at a time, so that no number of
+// clients slows the limiters down.
 type scans struct {
 	place chan struct{} // full while one is under way; what follows belongs to the goroutine that has put something in
 	done  map[scan]found
@@ -35,8 +37,8 @@ type found struct {
 
 func newScans() scans { return scans{make(chan struct{}, 1), make(map[scan]found)} }
 
-// top is l.Top(n), not older than scanFresh. It fails only with the context, while it waits for another scan. The caller must not change
-// the list.
+// top is l.Top(n), not older than scanFresh. It fails only with the context, while it waits for another scan.
+// The caller must not change the list.
 func (s *scans) top(ctx context.Context, number uint64, l *quotient.Limiter, n int) ([]quotient.KeyState, error) {
 	select {
 	case s.place <- struct{}{}:

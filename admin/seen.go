@@ -11,11 +11,13 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// mostOverrides is how many overrides a state shows. A limiter may have as many as half its keys, and the state is sent once a second.
+// mostOverrides is how many overrides a state shows. A limiter may have as many as half its keys, and the
+// state is sent once a second.
 const mostOverrides = 1000
 
-// seen is what a handler remembers of the limiters that it has shown. It keeps none of them alive: weak pointers of two limiters differ
-// even when the second one was made where the first one had been. The zero value is ready.
+// seen is what a handler remembers of the limiters that it has shown. It keeps none of them alive: weak
+// pointers of two limiters differ even when the second one was made where the first one had been. The zero
+// value is ready.
 type seen struct {
 	mu   sync.Mutex
 	last uint64 // number given
@@ -53,9 +55,9 @@ func (s *seen) number(l *quotient.Limiter) uint64 {
 	return s.at(l).number
 }
 
-// overridesOf returns the first overrides of l by key, and how many there are. It looks at all of them only when the
-// configuration has changed. The version was read before: a change in between makes the list newer than its version,
-// and it is read again. The caller must not change the list.
+// overridesOf returns the first overrides of l by key, and how many there are. It looks at all of them only
+// when the configuration has changed. The version was read before: a change in between makes the list newer
+// than its version, and it is read again. The caller must not change the list.
 func (s *seen) overridesOf(l *quotient.Limiter, version uint64) ([]OverrideState, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// ownerOnly sets a socket's mode before it has a name. Linux then gives the file that mode, so there is no instant at which others
-// could connect; elsewhere the mode is set when the file is there.
+// ownerOnly sets a socket's mode before it has a name. Linux then gives the file that mode, so there is no
+// instant at which others could connect; elsewhere the mode is set when the file is there.
 func ownerOnly(_, _ string, raw syscall.RawConn) error {
 	return raw.Control(func(fd uintptr) { _ = syscall.Fchmod(int(fd), 0o600) })
 }
@@ -39,8 +39,8 @@ func lockPath(ctx context.Context, path string) (unlock func() error, err error)
 	return nil, fmt.Errorf("admin: Listen: %w", ctx.Err())
 }
 
-// lockFile locks the lock file of a path. It reports false if the process that had the lock has removed the file in
-// the meantime.
+// lockFile locks the lock file of a path. It reports false if the process that had the lock has removed the
+// file in the meantime.
 func lockFile(f *os.File, path string) (bool, error) {
 	own, err := f.Stat()
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// State is the answer of GET /state and of every PUT. The JSON names of it and of its parts are a promise: they are
-// added to, never changed. Rates and shares are in events a second, durations in seconds; no number is NaN or infinite.
+// State is the answer of GET /state and of every PUT. The JSON names of it and of its parts are a promise:
+// they are added to, never changed. Rates and shares are in events a second, durations in seconds; no number
+// is NaN or infinite.
 type State struct {
 	Time     time.Time               `json:"time"`          // of the answer
 	May      []string                `json:"may,omitempty"` // what the caller may do: "read", "write"; absent in GET /events
@@ -156,8 +157,8 @@ func (h *handler) wholeState() State {
 	return s
 }
 
-// stateOfLimiter reads the overrides last: a change in between makes the tag older than they are, and a write that
-// relies on it fails.
+// stateOfLimiter reads the overrides last: a change in between makes the tag older than they are, and a write
+// that relies on it fails.
 func (h *handler) stateOfLimiter(name string, l *quotient.Limiter) LimiterState {
 	s := newLimiterState(l.Stats())
 	s.ETag = h.etag(name, l, s.Version)

@@ -5,7 +5,8 @@ import (
 	"github.com/quotient-go/quotient/internal/trial"
 )
 
-// The changes of a limiter, of which it may refuse some. The last argument makes a trial of each: see package trial.
+// The changes of a limiter, of which it may refuse some. The last argument makes a trial of each: see package
+// trial.
 var (
 	changeLimit    = trial.Limit.(func(*quotient.Limiter, quotient.Limit, bool) (quotient.Limit, error))
 	changePlan     = trial.Plan.(func(*quotient.Limiter, string, *quotient.Limit, bool) (*quotient.Limit, error))

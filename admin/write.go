@@ -67,8 +67,9 @@ func putter(parse func(body []byte) (change, *Problem)) func(*handler, http.Resp
 	}
 }
 
-// on chooses the limiters of a change and acts on each, unless one is not in the state that the writer has seen. The lock is held from the
-// comparison to the state that is answered, so the tag in the answer is that of the change.
+// on chooses the limiters of a change and acts on each, unless one is not in the state that the writer has
+// seen. The lock is held from the comparison to the state that is answered, so the tag in the answer is that
+// of the change.
 func (h *handler) on(r *http.Request, c change, query map[string]string, act action) (State, *Problem) {
 	h.writing.Lock()
 	defer h.writing.Unlock()
@@ -141,8 +142,8 @@ func precondition(given []string, tag string) *Problem {
 	return bad
 }
 
-// matches reports whether a list of tags has the tag. "*" stands for any, but only alone: in a list it is no tag. A weak tag never matches:
-// none is sent.
+// matches reports whether a list of tags has the tag. "*" stands for any, but only alone: in a list it is no
+// tag. A weak tag never matches: none is sent.
 func matches(given []string, tag string) bool {
 	list := strings.Split(strings.Join(given, ","), ",")
 	for i := range list {
@@ -185,7 +186,8 @@ func tooLarge(w http.ResponseWriter, sent string) *Problem {
 	}
 }
 
-// hangUp reads nothing more of a body that went over the bound. The server would read some of the rest, in the hope of its end.
+// hangUp reads nothing more of a body that went over the bound. The server would read some of the rest, in
+// the hope of its end.
 func hangUp(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // a recorder of a test has no connection
 }
