@@ -110,7 +110,7 @@ func ExampleCost() {
 	// 59 requests, 8500 tokens left
 }
 
-// A call that stands for several requests says so.
+// One call stands for several requests.
 func ExampleWeight() {
 	l := limited(quotient.Rates(quotient.Rate{Events: 10, Per: time.Hour, Burst: 10}))
 	for range 3 {

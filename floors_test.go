@@ -24,7 +24,7 @@ func TestFloors(t *testing.T) {
 }
 
 // TestLocked holds what the comment of shard says: its methods find the lock taken, and only those whose name
-// says so leave it given back.
+// ends in AndUnlock release it.
 func TestLocked(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil || len(files) == 0 {

@@ -155,7 +155,7 @@ func (s breaking) Watch(_ context.Context, report func(Pool, error)) error {
 	return errors.New("broken")
 }
 
-// When a source breaks each limiter says so in its log, and another source may be followed.
+// When a source breaks each limiter logs that, and another source may be followed.
 func TestRegistryFollowBreaks(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		log := recording()

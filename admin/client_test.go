@@ -267,7 +267,7 @@ func TestSocketsLeftBehind(t *testing.T) {
 	}
 }
 
-// TestServeEnds: Serve returns when its listener fails, and says so.
+// TestServeEnds: Serve returns an error when its listener fails.
 func TestServeEnds(t *testing.T) {
 	h, _, _ := two(t)
 	l, err := h.Listen(t.Context(), "tcp", "127.0.0.1:0")

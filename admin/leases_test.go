@@ -362,7 +362,7 @@ func TestManySemaphores(t *testing.T) {
 	}
 }
 
-// TestLeasesOnStandBy: the state says so, and what needs the table is unavailable.
+// TestLeasesOnStandBy: the state reports the stand-by, and requests that need the table are unavailable.
 func TestLeasesOnStandBy(t *testing.T) {
 	f := newLeases("a")
 	f.err = errors.New("this server is on stand-by")

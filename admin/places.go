@@ -86,7 +86,7 @@ func (p *places) enter(conn net.Conn) bool {
 	return entered
 }
 
-// try makes room and takes it. A connection that is closed for another has ended when the server says so.
+// try makes room and takes it. A connection that is closed for another has ended when the server reports that.
 func (p *places) try(conn net.Conn) (entered, evicted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

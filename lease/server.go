@@ -193,8 +193,8 @@ func (s *Server) current(now time.Time) *Table {
 	return s.table
 }
 
-// passed reports whether the instant has come. It has where one of both clocks says so: the monotonic one
-// of a machine may stand still while the machine sleeps, and the other one may be set back.
+// passed reports whether the instant has come by one of two clocks. The monotonic one of a machine may stop
+// while the machine sleeps, and the other one may be set back.
 func passed(at, now time.Time) bool { return !now.Before(at) || !now.Round(0).Before(at.Round(0)) }
 
 // do calls f with the Table and the time, under the lock. It fails with a StandByError and ErrClosed.

@@ -164,7 +164,7 @@ func (c *cluster) says(ctx context.Context, i int, what ...string) bool {
 	return true
 }
 
-// master is the node that has the fleet's keys; not ok: none says so, or both do.
+// master is the node that has the fleet's keys; not ok: none reports to have them, or both do.
 func (c *cluster) master(ctx context.Context) (_ int, ok bool) {
 	first, second := c.says(ctx, pair[0], "role:master"), c.says(ctx, pair[1], "role:master")
 	if second {

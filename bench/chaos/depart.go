@@ -18,7 +18,7 @@ const lateness = 50 * time.Millisecond
 //
 // A process that the run has stopped is another matter. Among the requests admitted afterwards, only one may
 // claim that it could have gone before: a turn that came as the process was stopped. The others could all
-// say so, and would hide a bucket that has saved up more than its burst.
+// claim that, and would hide a bucket that has saved up more than its burst.
 func (r record) departures(s source) []departure {
 	lives := map[int]*life{}
 	for i := range r.Lives {

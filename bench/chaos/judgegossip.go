@@ -17,7 +17,7 @@ type gossipVerdict struct {
 	Healed   []time.Duration // from the end of a partition until all agreed again
 	Unhealed int             // of them, those in which something else came before
 	Counted  int             // events of the fleet's counter
-	Agreed   int             // replicas that say so
+	Agreed   int             // replicas that report this number
 	Keys     int
 	Lost     int64   // events of those that were killed, which no living replica has received
 	Windows  int     // counted ones

@@ -28,7 +28,7 @@
 // A wall clock cannot be stepped from outside of a process, and the library has no seam for it. The program
 // is built once more, with an overlay of the root package (go build -overlay). There, the one place that
 // reads the wall clock reads a stepped one. It takes the go command and a checkout; without these, and
-// without redis-server for the Cluster, such faults are left out, and the report says so.
+// without redis-server for the Cluster, such faults are left out, and the report names them.
 //
 // With -gossip it is another fleet: its replicas find each other, and lend what they do not use of a rate
 // and of slots. The fleet's count decides a third limit, of aligned windows. All their messages pass a

@@ -269,7 +269,7 @@ func TestLeasesOfAFileOfOurs(t *testing.T) {
 	p.wants(p.peer()+"/A", 1, http.StatusOK)
 }
 
-// TestLeasesForOperators breaks a lease on the operator's page, which says so in the log at any level.
+// TestLeasesForOperators breaks a lease on the operator's page. The log has a line for that at any level.
 func TestLeasesForOperators(t *testing.T) {
 	p := startLeases(t, "-s", "A=1", "--admin", "127.0.0.1:0")
 	p.page = p.logged("operator's page")["url"].(string)

@@ -147,7 +147,7 @@ func badPhases(t *testing.T, out string) (bad []string) {
 }
 
 // TestAWrongPoolSizeIsCaught: replicas that each believe to be alone exceed the limit, and the
-// verdict says so. This is the proof that the verdict can fail.
+// verdict reports it. This is the proof that the verdict can fail.
 func TestAWrongPoolSizeIsCaught(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	status := run(context.Background(), shortRun("-believe", "1"), &stdout, &stderr)

@@ -99,7 +99,7 @@ func TestClientsAdaptToBoth(t *testing.T) {
 }
 
 // TestWithoutLearningTheClaimsBreak: clients that each keep the limits of the account are refused three
-// times of four, and the verdict says so. This is the proof that it can fail.
+// times of four, and the verdict reports it. This is the proof that it can fail.
 func TestWithoutLearningTheClaimsBreak(t *testing.T) {
 	status, out := inMemory(t, false)
 	if status != exitBroken || strings.Count(out, "BROKEN  refused with 429") != 2 {

@@ -39,7 +39,7 @@ func serveAdmin(ctx context.Context, limiters *quotient.Registry, addr string) e
 	return page.ListenAndServe(ctx, addr) // "127.0.0.1:9091"
 }
 
-// A server ends in order: it goes on while it is listed, then drains, then ends, and says so.
+// A server ends in order: it goes on while it is listed, then drains, then ends without an error.
 func TestKubernetesServe(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -65,6 +65,8 @@ var turns = []turn{
 	say("told", `"reported", "given", "informed", "notified"`, `told`, `told apart|told from`),
 	say("says when", `"reports when", "states why", "means that", "declares that"`,
 		`says (?:when|why|how|which|where|who|whether|that)`, `says (?:when|how|which|where) to`),
+	say("says so", `"reports it", "states that", "names the field"`,
+		`says? so`, `says? so (?:much|many)`),
 	say("was said", `"was reported", "is stated"`, `(?:is|are|was|were|been|be|as|not|last|once) said`, ``),
 	say("hears", `"receives", "learns of", "reads"`, `hears?|heard|hearing`, ``),
 	say("heeds", `"applies", "obeys", "follows"`, `heed(?:s|ed|ing)?`, ``),

@@ -37,7 +37,11 @@ var turnRows = map[string]struct{ found, fine []string }{
 			"judge says which promise is broken.",
 			"BehindAuthentication says that a proxy is in front.",
 		},
-		[]string{"The answer says when to come back.", "The value says so."},
+		[]string{"The answer says when to come back."},
+	},
+	"says so": {
+		[]string{"An error says so.", "It returns an error that says so, and reports nothing.", "All others say so."},
+		[]string{"It returns an error that names the field.", "They say so much of it.", "It is, so to say, so."},
 	},
 	"was said": {
 		[]string{"0 when it was not said.", "What was said about the pool.", "Nothing larger has been said."},

@@ -56,7 +56,7 @@ func (m *member) learn(a answer, now time.Time) (p quotient.Pool, usable bool) {
 	return p, usable
 }
 
-// missed takes in that a sync has failed. It may have reached a store that had forgotten all, and the next answer would not say so.
+// missed takes in that a sync has failed. It may have reached a store that had forgotten all, and the next answer would not show that.
 func (m *member) missed(now time.Time) {
 	if m.used {
 		m.lost, m.keep = true, now.Add(m.expiry)

@@ -119,7 +119,7 @@ const (
 	flagTruncated = 0x0200
 )
 
-// message writes the answer. Records that do not fit are left out, and the message says so.
+// message writes the answer. Records that do not fit are left out, and the message has the mark of a truncated one.
 func (a reply) message() []byte {
 	room := a.limit - headerSize - len(a.q.raw) - optSize
 	var body []byte

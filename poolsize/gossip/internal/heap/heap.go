@@ -23,7 +23,7 @@ import (
 	"time"
 )
 
-// Terms are the numbers that a node says about a key. None is below 0, and a packet that says so is refused:
+// Terms are the numbers that a node says about a key. None is below 0, and a packet with a negative number is refused:
 // it would take away what others say. Sums stop at the end of int64 and do not wrap round.
 type Terms [6]int64
 
