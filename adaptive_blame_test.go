@@ -17,8 +17,8 @@ func holdsBack(t *testing.T, l *Limiter, p *panel, name string) {
 	if name == inFlight8 { // one more than learned is in flight
 		keep = append(keep, took(t, l, "k", Cost("tokens", 1)))
 	}
-	if d := refusedFor(t, l, l.Check("k", Cost("tokens", 1)).Reason, "k",
-		Cost("tokens", 1)); d.Rule != ctrlRule {
+	d := refusedFor(t, l, l.Check("k", Cost("tokens", 1)).Reason, "k", Cost("tokens", 1))
+	if d.Rule != ctrlRule {
 		t.Fatalf("refused by %q, want the controller of %s", d.Rule, name)
 	}
 	for _, permit := range keep {

@@ -123,8 +123,8 @@ func TestMaxWaitBehindAPause(t *testing.T) {
 					asking(t, l, "k", Cost("tokens", 1)).waits(t)
 				}
 				want := 5*time.Second + time.Duration(c.waits)*500*time.Millisecond
-				if e := asking(t, l, "k", Cost("tokens", 1)).refusedAfter(t, 0,
-					ReasonWait); e.RetryAfter != want {
+				e := asking(t, l, "k", Cost("tokens", 1)).refusedAfter(t, 0, ReasonWait)
+				if e.RetryAfter != want {
 					t.Errorf("refused with %v, want a retry after %v", e, want)
 				}
 			})

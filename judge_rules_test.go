@@ -170,8 +170,8 @@ func (r *replica) believesIsRight() {
 	}
 	now, parts := time.Now(), 0.0
 	if r.conf.stops && !r.words {
-		if old := len(r.seen) == 0 ||
-			now.Sub(r.seen[len(r.seen)-1].at) >= r.conf.hintMaxAge; old != r.awaiting {
+		old := len(r.seen) == 0 || now.Sub(r.seen[len(r.seen)-1].at) >= r.conf.hintMaxAge
+		if old != r.awaiting {
 			r.w.broken("replica %d awaits the pool: %v, and its hints have grown old: %v: %+v", r.id,
 				r.awaiting, old, r.seen)
 		}

@@ -47,8 +47,8 @@ func TestPlans(t *testing.T) {
 			t.Errorf("TryAcquireUpTo without a plan: %d", n)
 		}
 		for _, k := range slices.Collect(l.Keys()) {
-			if want := map[string]string{"a": "free", "b": "paid", "c": "", "d": "free",
-				"e": ""}[k.Key]; k.Plan != want {
+			want := map[string]string{"a": "free", "b": "paid", "c": "", "d": "free", "e": ""}[k.Key]
+			if k.Plan != want {
 				t.Errorf("%s is in %q, want %q", k.Key, k.Plan, want)
 			}
 		}

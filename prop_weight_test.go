@@ -170,8 +170,8 @@ func TestWeightsAtTheEdges(t *testing.T) {
 					t.Errorf("%+v, %v events: %d in window %d, want %v", p, events, got, k, want)
 				}
 			}
-			if got, want := c.sum(0, 1000*int64(p.Replicas)),
-				float64(c.events)*float64(p.Weight); math.Abs(got/want-1) > 1e-12 {
+			got, want := c.sum(0, 1000*int64(p.Replicas)), float64(c.events)*float64(p.Weight)
+			if math.Abs(got/want-1) > 1e-12 {
 				t.Errorf("%+v, %v events: %v in a cycle, want %v", p, events, got, want)
 			}
 			c = ruleOf(Rate{Events: events, Per: time.Hour, Aligned: true}, p.without()).schedule
@@ -261,8 +261,9 @@ func TestShareOfBeforeThatIsTiny(t *testing.T) {
 		(Pool{Replicas: 900_000, Weight: 3}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got, want := p.withShareOf(Pool{Replicas: 100_000}),
-		(Pool{Replicas: 900_000, Weight: 9, Ordinal: 2, Fixed: true}); got != want {
+	got, want := p.withShareOf(Pool{Replicas: 100_000}),
+		(Pool{Replicas: 900_000, Weight: 9, Ordinal: 2, Fixed: true})
+	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -73,8 +73,8 @@ func TestOnAdmit(t *testing.T) {
 		l.Allow("other")              // is refused,
 		l.TryAcquireUpTo("other", 1)  // this too,
 		l.TryAcquireUpTo("fourth", 9) // and this takes what is left
-		if want := []string{"k 0s 0s", "k 3s 0s", "other 0s 0s", "third 0s 0s", "fourth 0s 0s",
-			"fourth 0s 0s"}; !slices.Equal(got, want) {
+		want := []string{"k 0s 0s", "k 3s 0s", "other 0s 0s", "third 0s 0s", "fourth 0s 0s", "fourth 0s 0s"}
+		if !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	})

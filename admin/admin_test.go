@@ -126,8 +126,8 @@ func TestPutReplicasCountsAtOnce(t *testing.T) {
 			answer.Pool.Weight != max(1, tt.want.Weight) {
 			t.Errorf("%s: answered pool %+v, want %+v", tt.body, answer.Pool, tt.want)
 		}
-		if want := 100 * float64(max(1, tt.want.Weight)) /
-			float64(tt.want.Replicas); !near(answer.Rules[0].Share, want) {
+		want := 100 * float64(max(1, tt.want.Weight)) / float64(tt.want.Replicas)
+		if !near(answer.Rules[0].Share, want) {
 			t.Errorf("%s: answered share %v, want %v", tt.body, answer.Rules[0].Share, want)
 		}
 	}
@@ -272,8 +272,8 @@ func TestHosts(t *testing.T) {
 			t.Errorf("Host %q: status %d, want %d", tt.host, rec.Code, tt.want)
 		}
 	}
-	if rec := (request{method: "GET", path: "/state", host: "ops.example"}).send(quiet(t, l)); rec.Code !=
-		403 {
+	rec := (request{method: "GET", path: "/state", host: "ops.example"}).send(quiet(t, l))
+	if rec.Code != 403 {
 		t.Errorf("a host that no option names: status %d, want 403", rec.Code)
 	}
 }

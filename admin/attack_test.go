@@ -392,8 +392,8 @@ func TestAttackMarkup(t *testing.T) {
 	const key = `<script>alert(1)</script>&<!--`
 	l := newLimiter(t)
 	l.Allow(key)
-	if err := l.Override(key,
-		&quotient.Limit{Rates: []quotient.Rate{{Name: "<b>", Events: 1, Per: 1e9}}}); err != nil {
+	err := l.Override(key, &quotient.Limit{Rates: []quotient.Rate{{Name: "<b>", Events: 1, Per: 1e9}}})
+	if err != nil {
 		t.Fatal(err)
 	}
 	h := quiet(t, l)

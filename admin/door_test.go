@@ -52,8 +52,8 @@ func TestTokens(t *testing.T) {
 			if rec.Code != tt.read {
 				t.Errorf("%q: GET %s: %d, want %d", tt.authorization, path, rec.Code, tt.read)
 			}
-			if challenge := rec.Header().Get("WWW-Authenticate"); (rec.Code == 401) !=
-				strings.HasPrefix(challenge, "Bearer") {
+			challenge := rec.Header().Get("WWW-Authenticate")
+			if (rec.Code == 401) != strings.HasPrefix(challenge, "Bearer") {
 				t.Errorf("%q: %d with WWW-Authenticate %q", tt.authorization, rec.Code, challenge)
 			}
 			documented(t, c, strings.TrimSuffix(path, "?key=K"), "GET", rec.Code, rec.Header(),

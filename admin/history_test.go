@@ -310,8 +310,8 @@ func TestHistoryOfAThousand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reg quotient.Registry
 		for i := range 1000 {
-			if err := reg.Add(fmt.Sprintf("limiter-%03d", i),
-				newLimiter(t, quotient.MaxKeys(16))); err != nil {
+			err := reg.Add(fmt.Sprintf("limiter-%03d", i), newLimiter(t, quotient.MaxKeys(16)))
+			if err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -108,8 +108,8 @@ func TestMountsAreForReading(t *testing.T) {
 	}
 	for _, path := range []string{"/metrics/", "/metrics/x", "/metric", "/Metrics", "/debug", "/debugs",
 		"/ready/", "/readyz", "/ready/../state", "//ready", "/live"} {
-		if rec := (request{method: "GET", path: path, header: header}).send(h); rec.Code !=
-			http.StatusNotFound {
+		rec := (request{method: "GET", path: path, header: header}).send(h)
+		if rec.Code != http.StatusNotFound {
 			t.Errorf("%s: %d, want 404", path, rec.Code)
 		}
 	}
@@ -162,8 +162,8 @@ func TestMountsThatCannotBe(t *testing.T) {
 		slices.Concat(many[:16], []Option{File(brokenFile)})...); err != nil {
 		t.Errorf("16 mounts: %v", err)
 	}
-	if _, err := New(new(quotient.Registry), Mount("/debug", serves),
-		Mount("/debugger", serves)); err != nil {
+	_, err := New(new(quotient.Registry), Mount("/debug", serves), Mount("/debugger", serves))
+	if err != nil {
 		t.Errorf("two names of which one begins as the other: %v", err)
 	}
 }

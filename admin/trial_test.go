@@ -118,8 +118,8 @@ func TestTrialIsTheChange(t *testing.T) {
 				for _, tag := range []string{"", "right", `"wrong"`} {
 					t.Run(fmt.Sprint(name, path, body, tag), func(t *testing.T) {
 						synctest.Test(t, func(t *testing.T) {
-							if status := tryAndChange(t, state(t), path, body,
-								tag); status == http.StatusUnprocessableEntity && tag == "" {
+							status := tryAndChange(t, state(t), path, body, tag)
+							if status == http.StatusUnprocessableEntity && tag == "" {
 								refused++
 							}
 						})
@@ -179,8 +179,8 @@ func TestTrialLearnsNoUnit(t *testing.T) {
 			"/plan":     `{"plan":"p","limit":` + limit + `}`,
 			"/override": `{"key":"k","limit":` + limit + `}`,
 		} {
-			if rec := (request{method: "PUT", path: path + "?validate=1", body: body}).send(h); rec.Code !=
-				http.StatusOK {
+			rec := (request{method: "PUT", path: path + "?validate=1", body: body}).send(h)
+			if rec.Code != http.StatusOK {
 				t.Errorf("%s %s: %d %s", path, body, rec.Code, rec.Body)
 			}
 		}

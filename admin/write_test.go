@@ -213,8 +213,8 @@ func TestConditions(t *testing.T) {
 				rec.Header().Get("ETag"), want)
 		}
 	}
-	if rec := (request{method: "GET", path: "/state", header: http.Header{"If-None-Match": {"*"}}}).send(
-		h); rec.Code != 200 || rec.Header().Get("ETag") != "" {
+	rec := (request{method: "GET", path: "/state", header: http.Header{"If-None-Match": {"*"}}}).send(h)
+	if rec.Code != 200 || rec.Header().Get("ETag") != "" {
 		t.Errorf("all limiters: %d with ETag %q", rec.Code, rec.Header().Get("ETag"))
 	}
 	other, _, _ := two(t)
@@ -265,8 +265,8 @@ func TestEveryChangeIsLogged(t *testing.T) {
 	for _, tt := range tests {
 		out.Reset()
 		header := http.Header{"Authorization": {"Bearer " + secret}}
-		if rec := (request{method: "PUT", path: tt.path, body: tt.body, header: header}).send(h); rec.Code !=
-			200 {
+		rec := (request{method: "PUT", path: tt.path, body: tt.body, header: header}).send(h)
+		if rec.Code != 200 {
 			t.Errorf("%s: %d %s", tt.path, rec.Code, rec.Body)
 		}
 		want := " limiter=api " + tt.want + ` from=127.0.0.1:50000 by="token 1"` + "\n"
@@ -315,8 +315,8 @@ func TestDenyBesideNothing(t *testing.T) {
 		`{"deny":true,"rates":[{"events":1,"per_seconds":1}]}`: 400, `{"deny":true,"in_flight":1}`: 400,
 		`{"deny":true,"rates":{}}`: 400, `{"deny":true,"in_flight":"0"}`: 400,
 	} {
-		if rec := (request{method: "PUT", path: "/limit", body: body}).send(quiet(t,
-			newLimiter(t))); rec.Code != want {
+		rec := (request{method: "PUT", path: "/limit", body: body}).send(quiet(t, newLimiter(t)))
+		if rec.Code != want {
 			t.Errorf("%s: %d %s", body, rec.Code, rec.Body)
 		}
 	}

@@ -128,8 +128,8 @@ func TestOneChangeAtATime(t *testing.T) {
 		show:  func(*quotient.Limiter) slog.Value { alone(); return slog.Value{} },
 		apply: func(l *quotient.Limiter) error { alone(); l.SetDryRun(true); return nil },
 	}
-	if _, bad := h.on(overLoopback(httptest.NewRequest("PUT", "/dry-run", nil)), c, nil,
-		h.commit); bad != nil || looks != 3 {
+	_, bad := h.on(overLoopback(httptest.NewRequest("PUT", "/dry-run", nil)), c, nil, h.commit)
+	if bad != nil || looks != 3 {
 		t.Errorf("%v after %d looks", bad, looks)
 	}
 }

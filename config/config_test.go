@@ -393,8 +393,8 @@ rates = [
 	for _, r := range f.Limiters["api"].Limit.Rates {
 		names = append(names, r.Name)
 	}
-	if want := []string{"second", "minute", "", "hour", "day", "10s", "second",
-		""}; !slices.Equal(names, want) {
+	want := []string{"second", "minute", "", "hour", "day", "10s", "second", ""}
+	if !slices.Equal(names, want) {
 		t.Errorf("%q, want %q", names, want)
 	}
 }

@@ -185,9 +185,8 @@ func TestSourceThatIsNotNeeded(t *testing.T) {
 		if n := p["a"].closedUnasked.Load(); n != 1 {
 			t.Errorf("a was closed %d times, want once", n)
 		}
-		if err := a.change(t, strings.Replace(source("x"), "replicas", "ordinal = 2\nreplicas", 1)); err ==
-			nil ||
-			err.Error() != "q.toml:2:10: pool.source: there is no pool x" {
+		err := a.change(t, strings.Replace(source("x"), "replicas", "ordinal = 2\nreplicas", 1))
+		if err == nil || err.Error() != "q.toml:2:10: pool.source: there is no pool x" {
 			t.Error(err)
 		}
 		must(t, a.change(t, source("")))

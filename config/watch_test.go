@@ -238,7 +238,7 @@ func TestWatchWithoutEvents(t *testing.T) {
 	w := followFile(t, path, func(c *config.Config) { c.WithoutEvents(10 * time.Millisecond) })
 	write(t, path, text(2))
 	w.want(2)
-	if line := w.log.take(); !strings.Contains(line, "no events of files") {
+	if line := w.log.take(); !strings.Contains(line, "no file events") {
 		t.Error(line)
 	}
 }

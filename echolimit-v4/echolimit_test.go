@@ -155,8 +155,8 @@ func TestKeys(t *testing.T) {
 		keys = append(keys, key)
 	}
 	slices.Sort(keys)
-	if want := []string{"(unmatched)", "GET /items/:id", "OTHER /items/:id", "PUT /items/:id",
-		"abc"}; !slices.Equal(keys, want) {
+	want := []string{"(unmatched)", "GET /items/:id", "OTHER /items/:id", "PUT /items/:id", "abc"}
+	if !slices.Equal(keys, want) {
 		t.Errorf("keys %q, want %q", keys, want)
 	}
 }

@@ -234,8 +234,8 @@ func TestRefusalBehindIsNoThrottle(t *testing.T) {
 	inner := limiter(t, quotient.Limit{Deny: true})
 	client := connect(t, &service{}, nil,
 		grpc.WithChainUnaryInterceptor(UnaryClient(outer, FullMethod()), UnaryClient(inner, FullMethod())))
-	if _, err := client.UnaryCall(deadline(t),
-		&pb.SimpleRequest{}); status.Code(err) != codes.ResourceExhausted {
+	_, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{})
+	if status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("the inner refusal came as %v", err)
 	}
 	idle(t, outer)

@@ -294,8 +294,8 @@ func TestServerFeedback(t *testing.T) {
 	client := connect(t, &service{unary: func(context.Context) error {
 		return with(codes.ResourceExhausted, time.Minute)
 	}}, Server(l, FullMethod()))
-	if _, err := client.UnaryCall(deadline(t),
-		&pb.SimpleRequest{}); status.Code(err) != codes.ResourceExhausted {
+	_, err := client.UnaryCall(deadline(t), &pb.SimpleRequest{})
+	if status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("the handler's own error came as %v", err)
 	}
 	idle(t, l)

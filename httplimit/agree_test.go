@@ -282,8 +282,8 @@ func TestFieldsInFrontAgreeWithARefusalBehind(t *testing.T) {
 		"X-Ratelimit-Reset": {"1700000000"},
 	}
 	lowerResets(h, 5)
-	if got := fmt.Sprint(h); got !=
-		`map[Ratelimit:["a";r=1;t=5, x;r=2 not a list;;] X-Ratelimit-Reset:[1700000000]]` {
+	got := fmt.Sprint(h)
+	if got != `map[Ratelimit:["a";r=1;t=5, x;r=2 not a list;;] X-Ratelimit-Reset:[1700000000]]` {
 		t.Error(got)
 	}
 }

@@ -215,8 +215,8 @@ func TestOnRefuse(t *testing.T) {
 				if resp.Header.Get("Retry-After") != "60" || resp.Header.Get("RateLimit") == "" {
 					t.Errorf("the client gets %v", resp.Header)
 				}
-				if want := "refused: rate (minute: share 1 of 1 per 1m), " +
-					"retry after 1m0s"; got.String() != want {
+				want := "refused: rate (minute: share 1 of 1 per 1m), " + "retry after 1m0s"
+				if got.String() != want {
 					t.Errorf("decision %v, want %s", got, want)
 				}
 				_ = resp.Body.Close()

@@ -96,8 +96,8 @@ func TestPlansThatChange(t *testing.T) {
 		says := func(target string, status int, fields string) {
 			t.Helper()
 			w := ask(h, get(t, target))
-			if got := w.Header().Get("RateLimit-Policy") + " " +
-				w.Header().Get("RateLimit"); w.Code != status || got != fields {
+			got := w.Header().Get("RateLimit-Policy") + " " + w.Header().Get("RateLimit")
+			if w.Code != status || got != fields {
 				t.Errorf("%s: %d %s, want %d %s", target, w.Code, got, status, fields)
 			}
 		}

@@ -108,8 +108,8 @@ func TestFieldsAreNoFeedback(t *testing.T) {
 				SendFields(tt.set))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				tt.handle(w.Header())
 			})), get(t, "/"))
-			if n := max(len(w.Header().Values("RateLimit")),
-				len(w.Header().Values("X-RateLimit-Limit"))); n != tt.lines {
+			n := max(len(w.Header().Values("RateLimit")), len(w.Header().Values("X-RateLimit-Limit")))
+			if n != tt.lines {
 				t.Errorf("%d lines are left, want %d", n, tt.lines)
 			}
 			if !slices.Equal(s.heard, []policy.Quota{tt.want}) {

@@ -110,8 +110,8 @@ func TestFieldsAreStructured(t *testing.T) {
 		if !slices.Equal(policies, now) {
 			t.Fatalf("policies %q, members %q", policies, now)
 		}
-		if distinct := slices.Compact(slices.Sorted(slices.Values(policies))); len(distinct) !=
-			len(policies) {
+		distinct := slices.Compact(slices.Sorted(slices.Values(policies)))
+		if len(distinct) != len(policies) {
 			t.Fatalf("a name stands twice in %q", policies)
 		}
 	})

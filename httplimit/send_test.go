@@ -275,8 +275,8 @@ func TestFieldsOfAPause(t *testing.T) {
 		for asked := 1; asked <= 20; asked++ {
 			w := ask(h, get(t, "/"))
 			if served < asked {
-				if want := `"second";r=0;t=` +
-					w.Header().Get("Retry-After"); w.Header().Get("RateLimit") != want {
+				want := `"second";r=0;t=` + w.Header().Get("Retry-After")
+				if w.Header().Get("RateLimit") != want {
 					t.Errorf("RateLimit %s, want %s", w.Header().Get("RateLimit"), want)
 				}
 				return

@@ -47,9 +47,8 @@ func TestWriterIsPassedThroughUnwrapped(t *testing.T) {
 	}
 	learner, _ := learning(t)
 	Middleware(learner, Path())(next).ServeHTTP(w, get(t, "/"))
-	if unwrapped := got.(interface {
-		Unwrap() http.ResponseWriter
-	}).Unwrap(); unwrapped != http.ResponseWriter(w) {
+	unwrapped := got.(interface{ Unwrap() http.ResponseWriter }).Unwrap()
+	if unwrapped != http.ResponseWriter(w) {
 		t.Errorf("Unwrap leads to a %T, want the server's own writer", unwrapped)
 	}
 }

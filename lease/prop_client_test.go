@@ -131,8 +131,8 @@ func (p *clientPlay) lead(name string) {
 	p.world.servers[p.leader].StandBy("")
 	p.tokens++
 	p.leader = name
-	if err := p.world.servers[name].Lead(Tokens{p.tokens << 40, (p.tokens + 1) << 40},
-		time.Time{}); err != nil {
+	err := p.world.servers[name].Lead(Tokens{p.tokens << 40, (p.tokens + 1) << 40}, time.Time{})
+	if err != nil {
 		p.world.t.Error(err)
 	}
 }

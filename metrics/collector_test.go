@@ -357,8 +357,9 @@ func TestLearnedRate(t *testing.T) {
 			}
 		}
 		for over, v := range map[string]float64{"sum": want, "min": least} {
-			if line := fmt.Sprintf(`quotient_adaptive_requests_per_second{limiter="up",over_keys="%s"} %v`,
-				over, v); v == 0 || !slices.Contains(scrape(t, c), line) {
+			line := fmt.Sprintf(`quotient_adaptive_requests_per_second{limiter="up",over_keys="%s"} %v`, over,
+				v)
+			if v == 0 || !slices.Contains(scrape(t, c), line) {
 				t.Errorf("no %s", line)
 			}
 		}

@@ -109,8 +109,8 @@ func TestLeaseTotals(t *testing.T) {
 			Semaphores: []lease.SemaphoreStats{{Name: "A", Totals: totals}}}
 	}))
 	for i, name := range []string{"granted", "released", "expired", "broken", "restored", "beyond"} {
-		if want := fmt.Sprintf(`quotient_lease_%s_total{semaphore="A"} %d`, name,
-			i+1); !slices.Contains(got, want) {
+		want := fmt.Sprintf(`quotient_lease_%s_total{semaphore="A"} %d`, name, i+1)
+		if !slices.Contains(got, want) {
 			t.Errorf("no %s in %q", want, got)
 		}
 	}

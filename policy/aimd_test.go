@@ -102,8 +102,8 @@ func TestAIMDUnderNewBounds(t *testing.T) {
 	for _, c := range []struct{ share, ceiling, want float64 }{
 		{20, 20, 20}, {5, 5, 5}, {20, 20, 5}, {1000, 1000, 20}, {20, 20, 20},
 	} {
-		if got := ctrl.Next(policy.Sample{},
-			policy.Bounds{Share: c.share, Ceiling: c.ceiling}).Rate; got != c.want {
+		got := ctrl.Next(policy.Sample{}, policy.Bounds{Share: c.share, Ceiling: c.ceiling}).Rate
+		if got != c.want {
 			t.Errorf("%+v: got %v", c, got)
 		}
 	}

@@ -131,8 +131,8 @@ func TestAFleetUnderFaults(t *testing.T) {
 // Redis, where the pool grows one by one at the start, have an excuse.
 func TestAFleetThatBelievesWrong(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	if got := run(t.Context(), []string{"-duration", "10s", "-believe", "4"}, &stdout,
-		&stderr); got != exitBroken {
+	got := run(t.Context(), []string{"-duration", "10s", "-believe", "4"}, &stdout, &stderr)
+	if got != exitBroken {
 		t.Fatalf("exit status %d\n%s%s", got, stdout.String(), stderr.String())
 	}
 	for _, want := range []string{"bounds 2 and 3, file", "bounds 2 and 3, dns", "- file: from",

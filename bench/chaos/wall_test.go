@@ -23,8 +23,8 @@ func TestSteppedClock(t *testing.T) {
 			if got.UnixNano() != real.UnixNano()+int64(by) {
 				t.Errorf("%d, %v: %v is stepped to %v", i, by, real, got)
 			}
-			if monotonic := strings.Contains(real.String(),
-				" m="); monotonic != strings.Contains(got.String(), " m=") {
+			monotonic := strings.Contains(real.String(), " m=")
+			if monotonic != strings.Contains(got.String(), " m=") {
 				t.Errorf("%d, %v: %v is stepped to %v", i, by, real, got)
 			} else if monotonic &&
 				(got.Sub(real) != 0 || got.Sub(before) != real.Sub(before) || got.After(real)) {

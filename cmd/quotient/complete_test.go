@@ -14,8 +14,8 @@ import (
 func completed(t *testing.T, words ...string) []string {
 	t.Helper()
 	var out, err bytes.Buffer
-	if code := run(t.Context(), append([]string{"complete", "--"}, words...),
-		streams{&out, &err}); code != exitOK {
+	code := run(t.Context(), append([]string{"complete", "--"}, words...), streams{&out, &err})
+	if code != exitOK {
 		t.Fatalf("complete %q exits %d: %s", words, code, &err)
 	}
 	var all []string

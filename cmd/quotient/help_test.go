@@ -111,8 +111,8 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 
 func TestCheckPraises(t *testing.T) {
 	var out, errs bytes.Buffer
-	if code := run(t.Context(), []string{"check", "testdata/print-config.toml"},
-		streams{&out, &errs}); code != exitOK {
+	code := run(t.Context(), []string{"check", "testdata/print-config.toml"}, streams{&out, &errs})
+	if code != exitOK {
 		t.Fatalf("exit %d: %s", code, &errs)
 	}
 	if !strings.HasSuffix(out.String(), "print-config.toml: ok: 1 limiter, 1 rule\n") {

@@ -364,8 +364,9 @@ func TestLeasesSayWhatIsSuspicious(t *testing.T) {
 	p = startLeases(t, "-c", filepath.Join(filepath.Dir(path), "absent.toml"))
 	p.logged(filepath.Join(filepath.Dir(path), "absent.toml") + ": there is no such file")
 	p.logged("there are no semaphores")
-	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "absent.toml"), []byte("[semaphores]\nA = 1\n"),
-		0o600); err != nil {
+	err := os.WriteFile(filepath.Join(filepath.Dir(path), "absent.toml"),
+		[]byte("[semaphores]\nA = 1\n"), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	p.untilGot("the file that came is read",

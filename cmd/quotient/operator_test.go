@@ -54,8 +54,8 @@ func TestAccess(t *testing.T) {
 		!strings.Contains(err.Error(), "proxy.admin.read-only-token-file") {
 		t.Errorf("got %v", err)
 	}
-	if opts, err := access(config.Admin{TLS: &config.TLS{ClientCA: "ca"}, Hosts: []string{"ops"}},
-		"proxy.admin"); err != nil || len(opts) != 2 {
+	opts, err := access(config.Admin{TLS: &config.TLS{ClientCA: "ca"}, Hosts: []string{"ops"}}, "proxy.admin")
+	if err != nil || len(opts) != 2 {
 		t.Errorf("got %d options, %v", len(opts), err)
 	}
 }

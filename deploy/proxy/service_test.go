@@ -73,8 +73,8 @@ func TestUnitIsClosed(t *testing.T) {
 	if open == text {
 		t.Fatal("the unit sets no CapabilityBoundingSet")
 	}
-	if _, err := verify(t, open, "security", "--offline=true", "--no-pager",
-		"--threshold="+most); err == nil {
+	_, err := verify(t, open, "security", "--offline=true", "--no-pager", "--threshold="+most)
+	if err == nil {
 		t.Error("a service with all capabilities is as closed")
 	}
 }

@@ -124,8 +124,8 @@ func TestService(t *testing.T) {
 		t.Errorf("metrics: %s", body)
 	}
 	for secret, want := range map[string]int{token: 200, "another-token-xyz": 401} {
-		if status, _, body := get(t, "http://"+operator+"/state", "Authorization",
-			"Bearer "+secret); status != want {
+		status, _, body := get(t, "http://"+operator+"/state", "Authorization", "Bearer "+secret)
+		if status != want {
 			t.Errorf("the page with %q: %d %s, want %d", secret, status, body, want)
 		}
 	}

@@ -221,8 +221,8 @@ func history(t *testing.T, reg *quotient.Registry, opts ...quotient.Option) {
 		_, _ = l.TryAcquire("k") // some are refused, and none is released
 	}
 	own := quotient.Limit{Deny: true}
-	if err := errors.Join(l.Override("z", &own),
-		l.SetPool(quotient.Pool{Replicas: 3}, time.Hour)); err != nil {
+	err := errors.Join(l.Override("z", &own), l.SetPool(quotient.Pool{Replicas: 3}, time.Hour))
+	if err != nil {
 		t.Fatal(err)
 	}
 	l.SetDryRun(true)
@@ -357,8 +357,8 @@ func TestOverheadInFakeTime(t *testing.T) {
 		must(l.Acquire(t.Context(), "k", quotient.Weight(2)))
 		must(l.Acquire(t.Context(), "k"))
 		all := collect(t, reader)
-		if got := fmt.Sprint(all["quotient.wait.duration"].values,
-			all["quotient.overhead.duration"].values); got != "[2 7] [2 2]" {
+		got := fmt.Sprint(all["quotient.wait.duration"].values, all["quotient.overhead.duration"].values)
+		if got != "[2 7] [2 2]" {
 			t.Errorf("got %s", got)
 		}
 	})

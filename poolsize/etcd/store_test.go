@@ -38,8 +38,8 @@ func (b *busy) Watch(s etcdserverpb.Watch_WatchServer) error {
 		if _, err := s.Recv(); err != nil {
 			return err
 		}
-		if err := s.Send(&etcdserverpb.WatchResponse{Header: header, Created: true, WatchId: id}); err !=
-			nil {
+		err := s.Send(&etcdserverpb.WatchResponse{Header: header, Created: true, WatchId: id})
+		if err != nil {
 			return err
 		}
 	}

@@ -139,8 +139,8 @@ func TestReportsAtEachPoll(t *testing.T) {
 			reports := w.pass(20 * every)
 			w.say(reports, 20, quotient.Pool{Replicas: 5})
 			for i, r := range reports {
-				if at, want := r.at.Sub(start),
-					min(50*time.Millisecond, every/2)+time.Duration(i)*every; at != want {
+				at, want := r.at.Sub(start), min(50*time.Millisecond, every/2)+time.Duration(i)*every
+				if at != want {
 					t.Errorf("every %v: report %d after %v, want %v", every, i, at, want)
 				}
 			}

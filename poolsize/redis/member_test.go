@@ -99,8 +99,8 @@ func TestMemberStarts(t *testing.T) {
 	if heavy.report != 3 {
 		t.Errorf("a weight of three reports %d at first", heavy.report)
 	}
-	if p, _ := heavy.learn(agrees(7, 2),
-		time.Now()); p != (quotient.Pool{Replicas: 7, Ordinal: 3, Weight: 3}) {
+	p, _ := heavy.learn(agrees(7, 2), time.Now())
+	if p != (quotient.Pool{Replicas: 7, Ordinal: 3, Weight: 3}) {
 		t.Errorf("a weight of three counts %+v", p)
 	}
 	for _, c := range []struct {

@@ -62,8 +62,8 @@ func TestPropertyBucket(t *testing.T) {
 		}
 		for i := range accepted {
 			for j := i; j < len(accepted); j++ {
-				if allowed := (accepted[j]-accepted[i]).Seconds()*rate +
-					float64(burst); float64(j-i+1) > allowed+1e-6 {
+				allowed := (accepted[j]-accepted[i]).Seconds()*rate + float64(burst)
+				if float64(j-i+1) > allowed+1e-6 {
 					t.Fatalf("%d from %v to %v, %v allowed", j-i+1, accepted[i], accepted[j], allowed)
 				}
 			}

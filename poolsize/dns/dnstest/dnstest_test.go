@@ -229,8 +229,8 @@ func TestTruncatedOverTCPToo(t *testing.T) {
 	s.Fail(Truncated)
 	for _, stream := range []bool{false, true} {
 		m := s.answer(ask("web.test", typeA, 0), stream)
-		if flags, n := binary.BigEndian.Uint16(m[2:]),
-			binary.BigEndian.Uint16(m[6:]); flags&flagTruncated == 0 || n != 3 {
+		flags, n := binary.BigEndian.Uint16(m[2:]), binary.BigEndian.Uint16(m[6:])
+		if flags&flagTruncated == 0 || n != 3 {
 			t.Errorf("stream %v: flags %04x, %d records", stream, flags, n)
 		}
 	}

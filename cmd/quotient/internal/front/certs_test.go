@@ -96,10 +96,8 @@ func TestTLS(t *testing.T) {
 		}
 		text, _ := io.ReadAll(r.Body)
 		r.Body.Close()
-		if want := map[bool]string{
-			true:  "HTTP/2.0 true",
-			false: "HTTP/1.1 true",
-		}[kind == "h2"]; string(text) != want {
+		want := map[bool]string{true: "HTTP/2.0 true", false: "HTTP/1.1 true"}[kind == "h2"]
+		if string(text) != want {
 			t.Errorf("%s: %s, want %s", kind, text, want)
 		}
 		//nolint:gosec // refused
