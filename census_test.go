@@ -141,7 +141,7 @@ func TestALargeCallIsCounted(t *testing.T) {
 		}
 		_, d := ls[1].TryAcquire("k", Weight(11))
 		_, last := ls[1].TryAcquire("k", Weight(10))
-		if d.OK || !last.OK {
+		if d.OK || d.Share != 10 || !last.OK {
 			t.Errorf("eleven of ten: %v; ten: %v", d, last)
 		}
 		begun := time.Now()

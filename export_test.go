@@ -53,6 +53,20 @@ func IsOut(p Permit) bool {
 	return p.h.gen == p.gen
 }
 
+// Report has a counted rule of a key know what the others have admitted in the present window, as a turn of
+// sums would. The reports are fresh for a while. It returns false when there is no such rule, or no room for
+// the key.
+func Report(l *Limiter, key string, r Rate, others int64, lasts time.Duration) bool {
+	s, g, x := l.countedGate(countKey{countedID(id{name: r.Name, unit: r.Unit, per: int64(r.Per)}), key})
+	if x == nil {
+		s.mu.Unlock()
+		return false
+	}
+	g.windowOf(x).learn(s.latest, x.schedule, others, s.latest.at+lasts)
+	s.serveAndUnlock(g)
+	return true
+}
+
 // shard returns the shard of a key.
 func (l *Limiter) shard(key string) *shard { return l.shardOf(l.hash(key)) }
 

@@ -427,23 +427,18 @@ func (b *backlog) add(d *demand, sign int) {
 	}
 }
 
-// decision puts a verdict into words, under the setting that it was made under.
-func (st *setting) decision(v verdict) Decision {
-	d := Decision{Reason: v.reason}
+// decision puts a verdict into words. The share of a counted rule is what its window allows now.
+func (g *gate) decision(t instant, v verdict) Decision {
+	d, st := Decision{Reason: v.reason}, g.setting
 	if v.wait < never {
 		d.RetryAfter = v.wait
 	}
 	if i := int(v.rule); i != ruleNone && i < len(st.rules) {
 		r := &st.rules[i]
 		d.Rule, d.Unit, d.Limit, d.Share, d.Window = r.name, r.unit, r.limit, r.share, r.window
+		if r.counted != 0 {
+			_, d.Share, _ = g.resource(r).left(t, r)
+		}
 	}
 	return d
-}
-
-// pacerOf returns the pacer of the controller that a verdict is of; nil where there is none.
-func (g *gate) pacerOf(v verdict) *pacer {
-	if v.rule == ruleNone || g.setting.rules[v.rule].ctrl == noController {
-		return nil
-	}
-	return &g.ext.learned.pacers[g.setting.rules[v.rule].ctrl]
 }

@@ -41,6 +41,8 @@ type ruleLevel struct {
 	used      float64
 	keeps     bool    // of an event that was not used
 	within    float64 // of used, what was within the quota of its time
+	count     count   // what is known of the others in this window, if the rate is counted
+	gross     float64 // of used, with what was given back
 	credit    float64 // of the windows that steps of the clock have opened
 	loose     float64 // what a turn may be early by
 }
@@ -78,6 +80,7 @@ type item struct {
 	step     *time.Duration
 	took     *taking
 	loan     *loan
+	count    *count
 	never    []item // the key is forgiven: the history of a key never seen
 }
 
@@ -100,6 +103,9 @@ func (m *model) play(it item) {
 	case it.loan != nil:
 		m.loan = *it.loan
 		m.lend()
+		return
+	case it.count != nil:
+		m.report(*it.count)
 		return
 	case it.never != nil:
 		m.forgive(it.never)
@@ -136,6 +142,7 @@ func (m *model) forgive(never []item) {
 	for i := range m.rules {
 		r := &m.rules[i]
 		r.tokens, r.raw, r.used, r.credit, r.within = r.size, r.size, 0, 0, 0
+		r.count, r.gross = count{}, 0
 		if r.rate.Aligned {
 			r.index = m.windowAt(r)
 			r.quota = r.quotaOf(r.index, m.phase)
@@ -152,8 +159,10 @@ func (m *model) take(t *taking) {
 		r := &m.rules[i]
 		if r.rate.Aligned {
 			r.used += n[unitIndex(r.rate.Unit)]
-			extra := min(r.credit, max(0, r.used-r.quota))
+			extra := min(r.credit, max(0, r.used-r.allows(m.at)))
 			r.used, r.credit = r.used-extra, r.credit-extra
+			r.gross += t.gross[unitIndex(r.rate.Unit)]
+			r.mark(m)
 		} else {
 			r.tokens -= n[unitIndex(r.rate.Unit)]
 			r.raw = r.tokens
@@ -290,7 +299,7 @@ func (m *model) start(r *ruleLevel, old []ruleLevel) {
 			continue // a step may have opened a window in which nothing was used
 		}
 		if o.rate.Aligned {
-			left, used = min(left, o.windowLeft()), used || o.used > 0
+			left, used = min(left, o.windowLeft(m.at)), used || o.used > 0
 			continue
 		}
 		full := o.size
@@ -306,6 +315,7 @@ func (m *model) start(r *ruleLevel, old []ruleLevel) {
 		switch {
 		case used:
 			r.used = max(0, r.quota-math.Floor(left+1e-9))
+			r.gross = r.used
 		case empty:
 			r.quota = 0
 		}
@@ -332,10 +342,10 @@ func (m *model) pass(to time.Time) {
 		}
 		k := m.windowAt(r)
 		if k-r.index > 10_000 { // all is repaid by then
-			r.used, r.quota, r.index = 0, 1, k-10
+			r.used, r.quota, r.index, r.count = 0, 1, k-10, count{}
 		}
 		for r.index < k {
-			r.open(r.index+1, m.phase)
+			r.open(r.index+1, m)
 		}
 	}
 }
@@ -350,8 +360,8 @@ func (m *model) lacks(n amounts) string {
 			continue
 		}
 		if r.rate.Aligned {
-			room := r.quota + r.credit
-			if r.used+want > room+1e-6 && !((r.used <= 0 || r.credit > 0) && room > 0 && want > r.quota) {
+			room, fresh := r.allows(m.at)+r.credit, r.used <= 0 && !r.count.known
+			if r.used+want > room+1e-6 && !((fresh || r.credit > 0) && room > 0 && want > r.quota) {
 				return r.name
 			}
 			continue

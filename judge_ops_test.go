@@ -125,6 +125,8 @@ func (w *world) step(o op) {
 		w.all(r)
 	case opLend:
 		w.lend(r)
+	case opCount:
+		w.count(r)
 	}
 }
 
@@ -300,6 +302,7 @@ func (w *world) permit(o op, r *replica, i int) {
 			h.t.net[0] = min(h.t.net[0], float64(used))
 			h.slots, h.weight = min(h.slots, used), used
 			r.key(h.key).again()
+			w.takeAgain(r, h.key, 0)
 		}
 	case opExpire:
 		in := time.Duration(pick(w.T, -1, 4, "expire in")) * time.Second
@@ -344,6 +347,20 @@ func (w *world) correct(r *replica, h *held) {
 	}
 	h.t.net[u] = max(0, h.t.net[u]+more)
 	k.again()
+	w.takeAgain(r, h.key, u)
+}
+
+// takeAgain has calls take what has come back, and what should not have.
+func (w *world) takeAgain(r *replica, key string, unit int) {
+	if w.windows < 10 || !coin(w.T, "take again") {
+		return
+	}
+	n, opts := amounts{1}, []quotient.CallOption(nil)
+	if unit > 0 {
+		n[unit], opts = 1, append(opts, quotient.Cost(units[unit], 1))
+	}
+	for times := 12; times > 0 && w.tryFor(r, key, opts, n, 0).OK; times-- {
+	}
 }
 
 // all calls for several keys at once. When one is refused, the others are as if they had not been called.
@@ -409,8 +426,8 @@ func (w *world) comeBack(r *replica) {
 	key := w.drawKey()
 	opts, n, class := w.drawAsks(r)
 	d := w.tryFor(r, key, opts, n, class)
-	if hi, _ := r.key(key).upToNow(); hi.loan.part > 0 {
-		return // it may end meanwhile
+	if hi, _ := r.key(key).upToNow(); hi.loan.part > 0 || hi.counts() {
+		return // it may end meanwhile, and the next window may be the replica's alone
 	}
 	if d.OK || d.RetryAfter == 0 || d.RetryAfter > time.Hour || d.Reason != quotient.ReasonRate || !r.exact ||
 		r.stepped || len(r.calls) > 0 || quotient.CountsOf(r.l).Overflowed > 0 {

@@ -38,6 +38,7 @@ const (
 	opPlan
 	opAll
 	opLend
+	opCount
 	numOps
 )
 
@@ -50,6 +51,7 @@ type profile struct {
 	steps    int
 	ctrls    bool     // also policies that learn
 	windows  int      // of ten rates, how many are aligned
+	counted  int      // of ten aligned rates, how many are counted
 	paced    int      // of ten rates, how many are paced
 	costs    bool     // calls with costs
 	units    []string // of rates
@@ -70,7 +72,7 @@ var general = [numOps]int{
 	opLimit: 3, opOverride: 2, opDeny: 1, opReset: 2, opDryRun: 1, opPool: 2, opPoolFor: 1, opTell: 3,
 	opGarbage: 1, opLie: 1, opClock: 1,
 	opCancel: 3, opJoin: 1, opLeave: 1, opSilence: 1, opForget: 1, opLook: 2, opComeBack: 2, opHook: 1,
-	opAll: 3, opLend: 6,
+	opAll: 3, opLend: 6, opCount: 3,
 }
 
 // with is general with other weights.
@@ -91,7 +93,7 @@ var (
 
 var profiles = map[string]profile{
 	"general": {weights: general, keys: 4, replicas: 4, maxKeys: 6, steps: 60, ctrls: true, windows: 3,
-		paced: 2, costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2,
+		counted: 4, paced: 2, costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2,
 		rates: 3, slots: 5, hooks: true, holds: true},
 	"costs": {
 		weights: with(map[op]int{
@@ -118,15 +120,15 @@ var profiles = map[string]profile{
 		weights: with(map[op]int{opAcquire: 30, opCancel: 15, opLimit: 12, opOverride: 6, opDeny: 1,
 			opHook: 12, opSleep: 20, opTell: 0, opLie: 0, opSilence: 0, opDryRun: 0, opGarbage: 0,
 			opForget: 0, opAllow: 1, opJoin: 0, opClock: 0}),
-		keys: 1, replicas: 1, maxKeys: 8, steps: 50, windows: 2, paced: 2,
+		keys: 1, replicas: 1, maxKeys: 8, steps: 50, windows: 2, counted: 4, paced: 2,
 		units: []string{"", "", "", "tok"}, costs: true, pers: []int{1000, 60_000}, bursts: []int{1, 10},
 		sleeps: []int{1, 50, 333, 1000}, priced: 2, rates: 1, slots: 7, hooks: true,
 	},
 	"clocks": {
 		weights: with(map[op]int{opClock: 12, opSleep: 30, opAllow: 10, opTry: 15, opAcquire: 12, opTell: 1,
 			opPool: 3, opLie: 0, opUpTo: 8}),
-		keys: 1, replicas: 3, maxKeys: 8, steps: 60, windows: 8, paced: 3, costs: true, units: mixed,
-		pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 3, slots: 2,
+		keys: 1, replicas: 3, maxKeys: 8, steps: 60, windows: 8, counted: 4, paced: 3, costs: true,
+		units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 3, slots: 2,
 	},
 	"hints": {
 		weights: with(map[op]int{opTell: 25, opSilence: 10, opJoin: 5, opLeave: 5, opGarbage: 4, opLie: 3,
@@ -134,15 +136,27 @@ var profiles = map[string]profile{
 		keys: 1, replicas: 6, maxKeys: 8, steps: 70, units: requests, pers: fast, bursts: anyBurst,
 		sleeps: anySleep, priced: 2, rates: 2, slots: 9, ctrls: true,
 	},
+	"counted": {
+		weights: with(map[op]int{
+			opCount: 20, opTry: 30, opUpTo: 10, opAcquire: 8, opCorrect: 20, opCorrectRequests: 10,
+			opSleep: 30, opRelease: 4, opExpire: 0, opLimit: 4, opPool: 2,
+			opPoolFor: 0, opOverride: 1, opDeny: 0, opDryRun: 0, opGarbage: 0, opLook: 1, opJoin: 0,
+			opLeave: 0, opTell: 1, opLie: 0, opClock: 0, opForget: 0,
+		}), keys: 2, replicas: 2, maxKeys: 2, steps: 60, windows: 10, counted: 7, costs: true,
+		units: []string{"", "", "tok"}, sleeps: []int{1, 100, 333, 1000, 2500, 6000}, priced: 3, rates: 2,
+		slots: 1,
+	},
 	"keys": {
 		weights: with(map[op]int{opTry: 25, opAcquire: 12, opOverride: 5, opDeny: 3, opForget: 2, opSleep: 20,
 			opLook: 5, opTell: 0}),
-		keys: 6, replicas: 1, maxKeys: 3, steps: 70, windows: 2, paced: 1, costs: true, units: mixed,
-		pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 3, slots: 5, ctrls: true,
+		keys: 6, replicas: 1, maxKeys: 3, steps: 70, windows: 2, counted: 4, paced: 1, costs: true,
+		units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 3, slots: 5, ctrls: true,
 	},
 }
 
-var profileNames = []string{"general", "costs", "holds", "limits", "clocks", "hints", "keys", "plans"}
+var profileNames = []string{
+	"general", "costs", "holds", "limits", "clocks", "hints", "keys", "plans", "counted",
+}
 
 // planNames are those of a profile with plans; "" is the limiter's own limit. A limit of a key's own begins
 // with what is left of the plan that the key is in, which the models do not follow.
@@ -152,8 +166,8 @@ func init() {
 	profiles["plans"] = profile{
 		weights: with(map[op]int{opPlan: 8, opOverride: 0, opDeny: 0, opTry: 25, opAcquire: 20, opTell: 5,
 			opLie: 1, opJoin: 2, opLeave: 2, opAll: 6}),
-		plans: true, keys: 3, replicas: 3, maxKeys: 6, steps: 70, windows: 3, paced: 1, costs: true,
-		units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 2, slots: 4,
+		plans: true, keys: 3, replicas: 3, maxKeys: 6, steps: 70, windows: 3, counted: 4, paced: 1,
+		costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 2, slots: 4,
 		ctrls: true, holds: true, hooks: true,
 	}
 }

@@ -32,8 +32,9 @@ func (w *world) drawRate(label string) quotient.Rate {
 	switch {
 	case kind < w.windows:
 		r.Aligned = true
-		r.Events = float64(among(t, []int{2, 10, 15, 20, 35, 100}, label+" tenths")) / 10
+		r.Events = w.drawEvents(label)
 		r.Per = time.Duration(among(t, []int{1, 5, 10, 60}, label+" per")) * time.Second
+		r.Counted = w.counted > 0 && pick(t, 0, 9, label+" counted") < w.counted
 	case kind < w.windows+w.paced:
 		r.Events, r.Burst = 1, 1
 		r.Per = time.Duration(among(t, []int{30, 100, 1000, 5000}, label+" per")) * time.Millisecond
@@ -64,6 +65,9 @@ func (w *world) drawLimit(label string) quotient.Limit {
 
 func (w *world) limit(r *replica) {
 	limit := w.drawLimit("limit")
+	if w.counted > 0 && coin(w.T, "only other windows") {
+		limit = w.otherWindows(r.limit)
+	}
 	if w.chance(10, "deny") {
 		limit = quotient.Limit{Deny: true}
 	}

@@ -22,7 +22,7 @@ import (
 var onlyProfile = flag.String("judge.profile", "", "play only this profile of TestPropertyEverything")
 
 // TestPropertyEverything plays histories that mix all calls of a limiter, on a fleet in fake time. After each
-// step it holds bounds 1, 2, 5, 6, 7, 8 and 11 by models of its own (judge_model_test.go), and counters and
+// step it holds bounds 1, 2, 5, 6, 7, 8, 11 and 14 by models of its own (judge_model_test.go), and counters and
 // queues by counting itself. No caller waits for ever, and no timer fires without work.
 func TestPropertyEverything(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -30,11 +30,14 @@ func TestPropertyEverything(t *testing.T) {
 		if *onlyProfile != "" {
 			names = []string{*onlyProfile}
 		}
-		profile := among(rt, names, "profile")
-		done := watchdog(profile)
-		defer done()
-		rapid.SyncTest(rt, func(rt *rapid.T) { newWorld(rt, profiles[profile]).play() })
+		playProfile(rt, among(rt, names, "profile"))
 	})
+}
+
+func playProfile(rt *rapid.T, profile string) {
+	done := watchdog(profile)
+	defer done()
+	rapid.SyncTest(rt, func(rt *rapid.T) { newWorld(rt, profiles[profile]).play() })
 }
 
 // watchdog ends the test when a history takes so long that a timer must be spinning: in fake time nothing

@@ -8,7 +8,10 @@ import (
 // keepWindow carries a window over a change: what the limit has gained counts at once, a share that has grown
 // because the pool shrank from the next window on.
 func (r *ruleLevel) keepWindow(o *ruleLevel, m *model) {
+	o.mark(m)
 	r.index, r.used, r.quota, r.credit, r.within = o.index, o.used, o.quota, o.credit, o.within
+	r.keepCount(o)
+	defer r.mark(m)
 	k := m.windowAt(r)
 	q := r.quotaOf(k, m.phase)
 	if r.rate.Events > o.rate.Events {
@@ -24,11 +27,12 @@ func (r *ruleLevel) keepWindow(o *ruleLevel, m *model) {
 
 // windowLeft is what is left of a window; below 0 what the next ones owe. Events within the quota of their
 // time are not owed when the quota is cut.
-func (r *ruleLevel) windowLeft() float64 {
-	if r.used <= r.quota {
-		return r.quota - r.used
+func (r *ruleLevel) windowLeft(at time.Time) float64 {
+	may := r.allows(at)
+	if r.used <= may {
+		return may - r.used
 	}
-	return min(0, max(r.quota, r.within)-r.used)
+	return min(0, max(may, r.within)-r.used)
 }
 
 // quotaOf is what a replica may do in a window. With an ordinal fractions carry over, so that the fleet's
@@ -68,10 +72,11 @@ func (m *model) windowAt(r *ruleLevel) int64 {
 
 // open opens a window. A debt is taken over, and so is, where a window keeps its room, an event that was not
 // used.
-func (r *ruleLevel) open(k, phase int64) {
-	left := r.windowLeft()
-	r.index, r.used, r.quota, r.within = k, max(0, -left), r.quotaOf(k, phase), 0
-	if r.keeps && left >= 1 {
+func (r *ruleLevel) open(k int64, m *model) {
+	left, spare := r.windowLeft(m.at), r.quota-r.used // of the fleet's events none is kept
+	r.index, r.used, r.quota, r.within = k, max(0, -left), r.quotaOf(k, m.phase), 0
+	r.count, r.gross = count{}, r.used
+	if r.keeps && min(left, spare) >= 1 {
 		r.quota = max(r.quota, 1)
 	}
 }
@@ -87,9 +92,12 @@ func (m *model) stepClock(offset time.Duration) {
 			continue
 		}
 		if k := m.windowAt(r); k != r.index {
-			r.used, r.within = r.quota-r.windowLeft(), 0 // only what is owed is taken over
-			r.index, r.quota = k, max(r.quota, r.quotaOf(k, m.phase))
+			r.used, r.within = r.quota-min(r.quota, r.windowLeft(m.at)), 0 // only what is owed is taken over
+			r.index, r.quota, r.gross = k, max(r.quota, r.quotaOf(k, m.phase)), r.used
 			r.credit += 2 * float64(r.weight) * math.Ceil(r.rate.Events/float64(r.of))
+			if r.count = (count{}); r.rate.Counted { // both windows may be known to be the replica's alone
+				r.credit += 2 * math.Ceil(r.rate.Events)
+			}
 		}
 	}
 }

@@ -406,7 +406,7 @@ func (s *shard) decide(g *gate, v verdict) Decision {
 	if s.overflow.is(g) && !v.final() {
 		v.reason = ReasonKeys
 	}
-	return g.setting.decision(v)
+	return g.decision(s.latest, v)
 }
 
 // dryAdmitted returns how many calls only a dry run has admitted, by what stood in their way.

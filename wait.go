@@ -26,7 +26,7 @@ func (s *shard) line(
 	out, v := s.mayWait(ctx, g, &d, now, turn)
 	if v.reason != ReasonNone {
 		s.counts.refused[v.reason]++
-		return nil, 0, &LimitedError{key, g.setting.decision(v)}
+		return nil, 0, &LimitedError{key, g.decision(s.latest, v)}
 	}
 	w := newWaiter(d)
 	w.key, w.since = key, now.at
@@ -225,7 +225,7 @@ func (s *shard) dueAt(g *gate, w *waiter, now instant) time.Duration {
 
 func (s *shard) refuse(g *gate, w *waiter, v verdict) {
 	s.counts.refused[v.reason]++
-	w.refused = g.setting.decision(v)
+	w.refused = g.decision(s.latest, v)
 	s.dequeue(g, w)
 	w.ready <- struct{}{}
 }
@@ -236,7 +236,7 @@ func (s *shard) preempt(g *gate, w *waiter, r Reason, now instant) {
 	v := g.waitBehind(now, &w.d)
 	v.reason = r
 	s.counts.refused[r]++
-	w.refused = g.setting.decision(v)
+	w.refused = g.decision(s.latest, v)
 	w.ready <- struct{}{}
 }
 
@@ -361,4 +361,12 @@ func (s *shard) requeueAndUnlock(w *waiter) (*gate, *waiter) {
 	}
 	s.serveAndUnlock(g)
 	return g, n
+}
+
+// pacerOf returns the pacer of the controller that a verdict is of; nil where there is none.
+func (g *gate) pacerOf(v verdict) *pacer {
+	if v.rule == ruleNone || g.setting.rules[v.rule].ctrl == noController {
+		return nil
+	}
+	return &g.ext.learned.pacers[g.setting.rules[v.rule].ctrl]
 }

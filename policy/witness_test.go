@@ -41,14 +41,16 @@ type witness struct {
 	now        time.Duration // of the last sample
 	round      time.Duration // when the round of feedback began
 	open       bool          // no answer to a request sent since then has come
-	cost       float64       // of a request; 0: not yet known
-	varies     bool          // the cost does
-	broken     string        // what was broken
+	stopped    time.Duration // when it began to probe
+	probing    bool
+	cost       float64 // of a request; 0: not yet known
+	varies     bool    // the cost does
+	broken     string  // what was broken
 	at         policy.Sample
 }
 
 func (c contract) witness(seed uint64) *witness {
-	return &witness{contract: c, ctrl: c.policy.New(seed), twin: c.policy.New(seed), round: math.MinInt64}
+	return &witness{contract: c, ctrl: c.policy.New(seed), twin: c.policy.New(seed), round: math.MinInt64, stopped: math.MinInt64}
 }
 
 // tell is one sample, the first of them the one that starts the controller.
@@ -59,6 +61,10 @@ func (w *witness) tell(s policy.Sample, b policy.Bounds) policy.Pace {
 		w.broken = w.judge(s, b, pace, w.twin.Next(s, b))
 	}
 	w.turn(s)
+	if was := w.probing; !was && pace.Probe() > 0 {
+		w.stopped = s.Now
+	}
+	w.probing = pace.Probe() > 0
 	w.learn(s.Cost)
 	w.bounds, w.rate = b, w.allowed(pace)
 	return pace
@@ -129,17 +135,18 @@ func (w *witness) ends(s policy.Sample) bool {
 // lifetime is the longest that a clock runs. Controllers need not distinguish instants beyond it.
 const lifetime = 70 * 365 * 24 * time.Hour
 
-// turn begins a round at a refusal, unless that was of a request sent before the last one began, and ends it.
-// Where time goes back, it cannot be known what was sent before what.
+// turn begins a round at a refusal, and ends it. A refusal of a request that was sent before the last round
+// began, or before the controller stopped to probe, says nothing new. Where time goes back, it cannot be known
+// what was sent before what.
 func (w *witness) turn(s policy.Sample) {
 	absurd := s.Now < -lifetime || s.Now > lifetime
 	if s.Now < w.now || absurd {
-		w.round, w.open = math.MinInt64, false
+		w.round, w.stopped, w.open = math.MinInt64, math.MinInt64, false
 	}
 	w.now = s.Now
 	switch {
 	case absurd:
-	case s.Outcome == policy.Throttled && s.Sent >= w.round:
+	case s.Outcome == policy.Throttled && s.Sent >= max(w.round, w.stopped):
 		w.round, w.open = s.Now, true
 	case w.ends(s):
 		w.open = false
