@@ -10,7 +10,6 @@ import (
 // A window that opens knows nothing, and is divided. The shard's lock guards it.
 type count struct {
 	index  int64         // of the window
-	limit  int64         // of the fleet in this window
 	others int64         // events that the others have admitted, as far as is known here
 	ends   time.Duration // instant.at: from then on the reports are too old
 	may    int64         // how many events this window allows here
@@ -48,8 +47,7 @@ func (w *window) recount(t instant, c *schedule) {
 	}
 	w.within = max(w.within, min(w.used, f.may))
 	whole := c.fleet()
-	f.limit = whole.quota(w.index)
-	if f.may = max(0, f.limit-f.others); t.at >= f.ends {
+	if f.may = max(0, whole.quota(w.index)-f.others); t.at >= f.ends {
 		f.may = min(f.may, w.quota)
 	}
 	w.within = max(w.within, min(w.used, f.may))

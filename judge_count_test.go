@@ -10,7 +10,7 @@ import (
 	"github.com/quotient-go/quotient"
 )
 
-// TestJudgeOfCountedWindows plays more of the histories of TestPropertyEverything in which windows are counted.
+// TestJudgeOfCountedWindows plays more histories of TestPropertyEverything with counted windows.
 func TestJudgeOfCountedWindows(t *testing.T) {
 	for range 12 {
 		rapid.Check(t, func(rt *rapid.T) { playProfile(rt, "counted") })

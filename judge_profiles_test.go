@@ -93,8 +93,8 @@ var (
 
 var profiles = map[string]profile{
 	"general": {weights: general, keys: 4, replicas: 4, maxKeys: 6, steps: 60, ctrls: true, windows: 3,
-		counted: 4, paced: 2, costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2,
-		rates: 3, slots: 5, hooks: true, holds: true},
+		counted: 4, paced: 2, costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep,
+		priced: 2, rates: 3, slots: 5, hooks: true, holds: true},
 	"costs": {
 		weights: with(map[op]int{
 			opTry: 25, opUpTo: 10, opCorrect: 30, opCorrectRequests: 15, opSleep: 20, opExpire: 5,
@@ -150,7 +150,8 @@ var profiles = map[string]profile{
 		weights: with(map[op]int{opTry: 25, opAcquire: 12, opOverride: 5, opDeny: 3, opForget: 2, opSleep: 20,
 			opLook: 5, opTell: 0}),
 		keys: 6, replicas: 1, maxKeys: 3, steps: 70, windows: 2, counted: 4, paced: 1, costs: true,
-		units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 3, slots: 5, ctrls: true,
+		units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 3, slots: 5,
+		ctrls: true,
 	},
 }
 
@@ -167,7 +168,7 @@ func init() {
 		weights: with(map[op]int{opPlan: 8, opOverride: 0, opDeny: 0, opTry: 25, opAcquire: 20, opTell: 5,
 			opLie: 1, opJoin: 2, opLeave: 2, opAll: 6}),
 		plans: true, keys: 3, replicas: 3, maxKeys: 6, steps: 70, windows: 3, counted: 4, paced: 1,
-		costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 2, slots: 4,
-		ctrls: true, holds: true, hooks: true,
+		costs: true, units: mixed, pers: fast, bursts: anyBurst, sleeps: anySleep, priced: 2, rates: 2,
+		slots: 4, ctrls: true, holds: true, hooks: true,
 	}
 }

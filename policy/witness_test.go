@@ -50,7 +50,9 @@ type witness struct {
 }
 
 func (c contract) witness(seed uint64) *witness {
-	return &witness{contract: c, ctrl: c.policy.New(seed), twin: c.policy.New(seed), round: math.MinInt64, stopped: math.MinInt64}
+	w := &witness{contract: c, ctrl: c.policy.New(seed), twin: c.policy.New(seed)}
+	w.round, w.stopped = math.MinInt64, math.MinInt64
+	return w
 }
 
 // tell is one sample, the first of them the one that starts the controller.
@@ -61,7 +63,7 @@ func (w *witness) tell(s policy.Sample, b policy.Bounds) policy.Pace {
 		w.broken = w.judge(s, b, pace, w.twin.Next(s, b))
 	}
 	w.turn(s)
-	if was := w.probing; !was && pace.Probe() > 0 {
+	if !w.probing && pace.Probe() > 0 {
 		w.stopped = s.Now
 	}
 	w.probing = pace.Probe() > 0
@@ -136,8 +138,8 @@ func (w *witness) ends(s policy.Sample) bool {
 const lifetime = 70 * 365 * 24 * time.Hour
 
 // turn begins a round at a refusal, and ends it. A refusal of a request that was sent before the last round
-// began, or before the controller stopped to probe, says nothing new. Where time goes back, it cannot be known
-// what was sent before what.
+// began, or before the controller stopped to probe, says nothing new. Where time goes back, it cannot be
+// known what was sent before what.
 func (w *witness) turn(s policy.Sample) {
 	absurd := s.Now < -lifetime || s.Now > lifetime
 	if s.Now < w.now || absurd {
