@@ -59,7 +59,8 @@ func acts(t *rapid.T) []act {
 }
 
 // The rate is a part of the ceiling from Start to all of it. A ramp without falls loses a rise only when the
-// events that it rose by are given back. Without a call none rises after the first second, but for the clock's.
+// events that it rose by are given back. Without a call none rises after the first second, but for the
+// clock's.
 func TestPropertyRampStaysOnItsSlope(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := anyRamp(t)
