@@ -36,7 +36,8 @@ func (v keyReset) apply(l *quotient.Limiter) error {
 	return nil
 }
 
-var errShares = errors.New("MaxKeys keys are busy: this one shares a gate, and the others would start fresh with it")
+var errShares = errors.New("MaxKeys keys are busy: the key shares one limit with others, " +
+	"which would start fresh with it")
 
 // try returns the error that apply would return, and changes nothing.
 func (v keyReset) try(l *quotient.Limiter) error {

@@ -86,7 +86,7 @@ func TestResetOfAKeyThatSharesAGate(t *testing.T) {
 	rec := request{method: "PUT", path: "/reset", body: `{"key":"late"}`}.send(h)
 	documented(t, readContract(t), "/reset", "PUT", rec.Code, rec.Header(), rec.Body.Bytes())
 	if p := decode[Problem](t, rec); p.Status != 422 || p.Field != "key" ||
-		!strings.Contains(p.Detail, "shares a gate") {
+		!strings.Contains(p.Detail, "shares one limit") {
 		t.Errorf("%d %+v", rec.Code, p)
 	}
 	if api.Stats().Version != 0 || api.Check("late").OK {

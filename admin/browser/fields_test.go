@@ -140,9 +140,9 @@ func whatOnlyTheLimiterFinds(p *tab) {
 	p.press(kb.Escape)
 	p.explainKey("k")
 	p.click("dialog[open]", "Reset this key")
-	p.until("a key that shares a gate is not reset",
+	p.until("a key that shares one limit with others is not reset",
 		`document.querySelector("dialog[open] [role=alert]")?.innerText
-		.includes("shares a gate") && !document.querySelector("dialog[open] .compare")`)
+		.includes("shares one limit") && !document.querySelector("dialog[open] .compare")`)
 	if got := l.Stats().Version; got != before {
 		p.t.Errorf("something was changed: version %d after %d", got, before)
 	}
