@@ -31,7 +31,7 @@ func (b *bucket) holds(t *testing.T, at float64, r *rule, n float64) {
 	}
 }
 
-// takes takes n as a gate does, and reports whether they were let through: at once, or at the instant of until.
+// takes takes n as a gate does, and reports whether they pass, at once or at the instant of until.
 func (b *bucket) takes(t *testing.T, now instant, r *rule, n float64) bool {
 	t.Helper()
 	wait := b.until(now, r, 0, 0, n)

@@ -108,7 +108,7 @@ func TestFieldsOfCosts(t *testing.T) {
 	})
 }
 
-// A handler that knows the real cost of a request corrects the permit, through whatever the writer is wrapped in.
+// A handler that knows the real cost of a request corrects the permit, also through wrapped writers.
 func TestPermitFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, upgrade := range map[string]string{"plain": "", "upgrade": "x"} {

@@ -173,7 +173,7 @@ func TestRareEvents(t *testing.T) {
 	}
 }
 
-// Slots that others may have are only there once they are free: a replica that has more than its part reports it.
+// Slots for others are there once they are free: a replica that has more than its part reports it.
 func TestSlotsThatMustDrain(t *testing.T) {
 	for _, c := range []struct {
 		held    float64

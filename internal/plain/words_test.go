@@ -40,8 +40,8 @@ var turnRows = map[string]struct{ found, fine []string }{
 		[]string{"The answer says when to come back."},
 	},
 	"says so": {
-		[]string{"An error says so.", "It returns an error that says so, and reports nothing.", "All others say so."},
-		[]string{"It returns an error that names the field.", "They say so much of it.", "It is, so to say, so."},
+		[]string{"An error says so.", "It returns an error that says so.", "All others say so."},
+		[]string{"It returns an error that names the field.", "They say so much of it."},
 	},
 	"was said": {
 		[]string{"0 when it was not said.", "What was said about the pool.", "Nothing larger has been said."},

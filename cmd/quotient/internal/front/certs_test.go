@@ -14,7 +14,7 @@ import (
 	"github.com/quotient-go/quotient/config"
 )
 
-// TestCertificatesAreReadWhole checks that what is half written never counts, that the log reports it once, and
+// TestCertificatesAreReadWhole checks that what is half written never counts and is logged once, and
 // that a pair counts when two looks have found it.
 func TestCertificatesAreReadWhole(t *testing.T) {
 	var log bytes.Buffer

@@ -155,8 +155,8 @@ func TestShutdownEndsUpgradedConnections(t *testing.T) {
 	}
 }
 
-// TestServeOnce checks that a second call closes its listener and returns an error, and that a broken listener
-// is an error.
+// TestServeOnce checks that a second call closes its listener and returns an error. A broken listener is an
+// error too.
 func TestServeOnce(t *testing.T) {
 	s, err := New(section(), ok, slog.New(slog.DiscardHandler))
 	if err != nil {
