@@ -58,8 +58,8 @@ func (s *streams) leave() {
 }
 
 // next is the event to send now: the newest one if it is younger than fresh, else a new one made of what
-// encode returns. With packed it has both forms. So the cost of encoding hardly depends on the number of streams. The
-// caller must not change it.
+// encode returns. With packed it has both forms. So the cost of encoding hardly depends on the number of
+// streams. The caller must not change it.
 func (s *streams) next(fresh time.Duration, packed bool, encode func() ([]byte, error)) (text, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -118,6 +118,7 @@ func replicasOfAGroup(p *tab) {
 	p.until("the review finds that one of them has changed",
 		`document.querySelector("dialog[open] [role=alert]")?.innerText.includes("Another client changed it")`)
 	p.click("dialog[open]", "Reload")
+	p.until("the values are there again", fieldOf("Replicas")+`?.value === "8"`)
 	p.enter("Replicas", "9")
 	p.click("dialog[open]", "Review change")
 	p.until("old and new are shown", compared+`?.match(/Limiters c, d unchanged Replicas 8 → 9/)`)
