@@ -255,7 +255,7 @@ func sameLimit(a, b quotient.Limit) bool {
 	return a.InFlight == b.InFlight && a.Deny == b.Deny && slices.Equal(a.Rates, b.Rates)
 }
 
-// sameLimiter reports whether two sections say the same.
+// sameLimiter reports whether two sections are equal.
 func sameLimiter(a, b Limiter) bool {
 	return sameLimit(a.Limit, b.Limit) && maps.EqualFunc(a.Plans, b.Plans, sameLimit) &&
 		maps.EqualFunc(a.Overrides, b.Overrides, sameLimit) && a.DryRun == b.DryRun &&

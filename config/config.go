@@ -97,7 +97,7 @@ type Config struct {
 	limiters map[string]*held
 	tried    [sha256.Size]byte // the text that was put in force, or refused, last
 	absent   bool              // there was no file at the start, and none has come to be
-	carries  bool              // the source of the file in force carries what replicas say
+	carries  bool              // the source of the file in force carries reports between replicas
 
 	mu       sync.Mutex // guards what follows
 	file     *File

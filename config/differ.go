@@ -203,7 +203,7 @@ type compared struct {
 	what    string
 }
 
-// differs lists what is not as the file says.
+// differs lists the differences from the file.
 func (c *Config) differs(f *File) (all []string) {
 	c.mu.Lock()
 	before := c.compared

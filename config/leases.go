@@ -108,14 +108,14 @@ func (l *Leases) fields(dir string) fields {
 	return named
 }
 
-// read takes what [leases] says.
+// read reads [leases].
 func (l *Leases) read(v value, dir string) {
 	known := l.fields(dir)
 	known["listen"] = text(&l.Listen)
 	v.table(known)
 }
 
-// readThrottle takes what a throttle.toml says. Its settings of logs have no effect.
+// readThrottle reads a throttle.toml. Its settings of logs have no effect.
 func (l *Leases) readThrottle(v value, dir string) {
 	known := l.fields(dir)
 	known["logging"] = func(v value) {

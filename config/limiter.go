@@ -34,7 +34,7 @@ func defaultLimiter() Limiter {
 	return Limiter{QueuePerKey: 10_000, Queue: 100_000, MaxKeys: 1 << 16, Policy: policyFixed}
 }
 
-// read takes what the tables of a file say. Names of files are relative to dir.
+// read reads the tables of a file. Names of files are relative to dir.
 func (f *File) read(v value, dir string) {
 	v.table(fields{
 		"pool":     func(v value) { f.Pool.read(v, dir) },
@@ -58,7 +58,7 @@ func (f *File) readLimiters(v value) {
 	})
 }
 
-// read takes what [limiters.NAME] says.
+// read reads [limiters.NAME].
 func (l *Limiter) read(v value) {
 	known := limitFields(&l.Limit)
 	maps.Copy(known, fields{
@@ -117,7 +117,7 @@ func sameName(name, unit string) func(quotient.Rate) bool {
 	return func(r quotient.Rate) bool { return r.Name == name && r.Unit == unit }
 }
 
-// readLimits takes what [limiters.NAME.plans] or [limiters.NAME.overrides] says.
+// readLimits reads [limiters.NAME.plans] or [limiters.NAME.overrides].
 func readLimits(v value) map[string]quotient.Limit {
 	limits := make(map[string]quotient.Limit)
 	v.each(func(name string, of value) {
@@ -131,7 +131,7 @@ func readLimits(v value) map[string]quotient.Limit {
 	return limits
 }
 
-// readRate takes what an element of rates says.
+// readRate reads an element of rates.
 func readRate(v value) (rate quotient.Rate) {
 	var paced bool
 	v.table(fields{

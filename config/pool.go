@@ -9,7 +9,7 @@ const maxReplicas = 1_000_000
 
 func defaultPool() Pool { return Pool{Weight: 1, HoldDown: time.Minute} }
 
-// read takes what [pool] says.
+// read reads [pool].
 func (p *Pool) read(v value, dir string) {
 	v.table(fields{
 		"source":    text(&p.Source),

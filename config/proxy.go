@@ -37,7 +37,7 @@ func defaultProxy() *Proxy {
 	}
 }
 
-// read takes what [proxy] says.
+// read reads [proxy].
 func (p *Proxy) read(v value, dir string) {
 	v.table(fields{
 		"listen":         text(&p.Listen),

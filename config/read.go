@@ -66,7 +66,7 @@ func Parse(name string, text []byte) (*File, error) {
 	return f, nil
 }
 
-// parse is what a text says, with all defaults. A value of the wrong kind is noted; nil for text that is not
+// parse returns the settings of a text, with all defaults. A value of the wrong kind is noted; nil for text that is not
 // TOML.
 func parse(r *report, text []byte) *File {
 	all := toTables(r, text)

@@ -47,7 +47,7 @@ func (p Pool) size() quotient.Pool {
 func (p Pool) sameSource(q Pool) bool { return p.Source == q.Source && p.Ordinal == q.Ordinal }
 
 // sourceOf makes the source of a file, if it is another than before; nil otherwise. It reports whether the
-// source carries what replicas say.
+// source carries reports between replicas.
 func (c *Config) sourceOf(old, f *File) (src quotient.Source, carries bool, err error) {
 	if f.Pool.Source == "" {
 		return nil, false, nil
@@ -69,7 +69,7 @@ func (c *Config) sourceOf(old, f *File) (src quotient.Source, carries bool, err 
 	return src, carries, nil
 }
 
-// source makes the source of a file, and reports whether it carries what replicas say.
+// source makes the source of a file, and reports whether it carries reports between replicas.
 func (c *Config) source(f *File) (src quotient.Source, carries bool, err error) {
 	scheme, arg, _ := strings.Cut(f.Pool.Source, ":")
 	open, ok := c.sources[scheme]

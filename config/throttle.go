@@ -86,7 +86,7 @@ func isThrottle(text []byte) bool {
 	return len(r.errs) == 0 && !has(ownTables) && (len(all) == 0 || has(throttleTables))
 }
 
-// parseThrottle is what a throttle.toml says, with all defaults; nil for what is no TOML.
+// parseThrottle returns the settings of a throttle.toml, with all defaults; nil for what is no TOML.
 func parseThrottle(r *report, text []byte) *File {
 	all := toTables(r, text)
 	if len(r.errs) > 0 {

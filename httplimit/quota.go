@@ -20,7 +20,7 @@ const (
 	maxRuleTexts = 256
 )
 
-// ruleTexts is what the fields say of the rules of one limit.
+// ruleTexts is the content of the fields of the rules of one limit.
 type ruleTexts struct {
 	quotas []quotient.RuleState // but for Left and Reset
 	policy string               // "" if there is nothing to send

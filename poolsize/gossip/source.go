@@ -217,7 +217,7 @@ func (s *Source) fail(err error) {
 	}
 }
 
-// rereadKeys installs what the key file says, if two readings in a row have found the same. Half of a key
+// rereadKeys installs the keys of the key file, if two readings in a row have found the same. Half of a key
 // that is being written might pass for a shorter one.
 func (s *Source) rereadKeys(ring *memberlist.Keyring) error {
 	if ring == nil {

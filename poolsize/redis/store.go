@@ -52,7 +52,7 @@ type store struct {
 	at        time.Time     // when that was
 }
 
-// answer is what the store says in one sync.
+// answer is the answer of the store to one sync.
 type answer struct {
 	known   bool // the processor had not been forgotten, and its time had not passed
 	agreed  bool // all of the living report their number
