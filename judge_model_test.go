@@ -65,6 +65,7 @@ type model struct {
 	known    bool // the pool was known once
 	step     time.Duration
 	loan     loan
+	lent     bool // ever
 	rules    []ruleLevel
 }
 
@@ -101,7 +102,7 @@ func (m *model) play(it item) {
 		m.stepClock(*it.step)
 		return
 	case it.loan != nil:
-		m.loan = *it.loan
+		m.loan, m.lent = *it.loan, true
 		m.lend()
 		return
 	case it.count != nil:

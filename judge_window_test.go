@@ -83,7 +83,8 @@ func (r *ruleLevel) open(k int64, m *model) {
 
 // stepClock sets the wall clock. A step opens one window at most. That room may be used at any time from
 // then on, since a window that is in use goes on for a while. Another one comes of the phase, which has
-// changed: one of the windows that real time has room for may begin sooner by the limiter's count.
+// changed: one of the windows that real time has room for may begin sooner by the limiter's count. Once a
+// part was lent, a step within a window counts too: the end of the loan may be dated by the clock as set.
 func (m *model) stepClock(offset time.Duration) {
 	m.step = offset
 	for i := range m.rules {
@@ -91,7 +92,7 @@ func (m *model) stepClock(offset time.Duration) {
 		if !r.rate.Aligned {
 			continue
 		}
-		if k := m.windowAt(r); k != r.index {
+		if k := m.windowAt(r); k != r.index || m.lent {
 			r.used, r.within = r.quota-min(r.quota, r.windowLeft(m.at)), 0 // only what is owed is taken over
 			r.index, r.quota, r.gross = k, max(r.quota, r.quotaOf(k, m.phase)), r.used
 			r.credit += 2 * float64(r.weight) * math.Ceil(r.rate.Events/float64(r.of))
