@@ -87,7 +87,7 @@ func TestNotOutWithoutWatch(t *testing.T) {
 // An upstream that does not answer at start is reported once, in one line, and gets no requests until it
 // answers.
 func TestDoesNotAnswerAtStart(t *testing.T) {
-	addr, free := reserved(t)
+	addr := nowhere(t)
 	up := named(t, "up")
 	log, lines := events()
 	p := poolOf(t, log, "http://"+addr, up.URL)
@@ -97,7 +97,6 @@ func TestDoesNotAnswerAtStart(t *testing.T) {
 	for range 5 {
 		want(t, "the answer", get(t, p, "/"), "up")
 	}
-	free()
 	l, err := net.Listen("tcp", addr)
 	must(t, err)
 	late := http.Server{Handler: saying("late")}
@@ -144,12 +143,11 @@ func TestCheckWithPath(t *testing.T) {
 
 // A single upstream whose checks only connect is tried although it is out.
 func TestSingleIsTried(t *testing.T) {
-	addr, free := reserved(t)
+	addr := nowhere(t)
 	log, lines := events()
 	p := poolOf(t, log, "http://"+addr)
 	watch(t, p)
 	want(t, "the line", event(t, lines), "WARN upstream does not answer url=http://"+addr+" tried=true")
-	free()
 	l, err := net.Listen("tcp", addr)
 	must(t, err)
 	s := http.Server{Handler: saying("up")}

@@ -3,8 +3,10 @@ package upstream
 import (
 	"context"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -175,26 +177,17 @@ func watch(t testing.TB, p *Pool) (stop func()) {
 	return stop
 }
 
-// nowhere is an address at which no server listens. A connection has its port until the test ends.
+// nowhere is an address at which no server listens. Its port is below those that the system hands out, so that
+// a test can listen there later.
 func nowhere(t testing.TB) string {
 	t.Helper()
-	addr, free := reserved(t)
-	t.Cleanup(free)
-	return addr
-}
-
-// reserved is an address whose port a connection has, so that nothing listens there until it is freed.
-func reserved(t testing.TB) (addr string, free func()) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	near, err := net.Dial("tcp", l.Addr().String())
-	must(t, err)
-	far, err := l.Accept()
-	must(t, err)
-	return near.LocalAddr().String(), func() {
-		_ = near.(*net.TCPConn).SetLinger(0) // the port is free at once
-		_, _ = near.Close(), far.Close()
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(10_000)))
+		if err == nil {
+			must(t, l.Close())
+			return l.Addr().String()
+		}
 	}
+	t.Fatal("no port is free")
+	return ""
 }
