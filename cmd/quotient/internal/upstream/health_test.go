@@ -246,6 +246,7 @@ func TestTimesOfChecks(t *testing.T) {
 		if len(different) < 9 {
 			t.Fatalf("the gaps are %v", different)
 		}
+		synctest.Wait() // the check of the last dial has ended
 		hang.Store(true)
 		for range 3 {
 			last = <-dials
