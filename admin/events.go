@@ -31,7 +31,7 @@ type streams struct {
 	mu      sync.Mutex
 	open    int
 	frame   text          // the newest event, shared by all streams; empty for none
-	packer  *flate.Writer // of the events; nil while no client wants them compressed
+	packer  *flate.Writer // of the events; nil until a client wants them compressed
 	at      time.Time
 	id      uint64
 	closing map[*http.Server]chan struct{} // closed by its Shutdown

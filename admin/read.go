@@ -69,8 +69,8 @@ func (h *handler) answerState(w http.ResponseWriter, r *http.Request, s State) {
 	writeState(w, r, s)
 }
 
-// writeState answers with s, compressed where the client accepts it; the state of one limiter has its tag. A
-// history is hundreds of numbers for each limiter: they are not put on lines of their own.
+// writeState answers with s, compressed if it is long and the client accepts that; the state of one limiter
+// has its tag. A history is hundreds of numbers for each limiter: they are not put on lines of their own.
 func writeState(w http.ResponseWriter, r *http.Request, s State) {
 	if len(s.Limiters) == 1 {
 		for _, l := range s.Limiters {
