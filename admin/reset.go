@@ -41,7 +41,7 @@ var errShares = errors.New("MaxKeys keys are busy: the key shares one limit with
 
 // try returns the error that apply would return, and changes nothing.
 func (v keyReset) try(l *quotient.Limiter) error {
-	if e := l.Explain(v.key); !e.Remembered && e.Overflow {
+	if l.Explain(v.key).Overflow {
 		return errShares
 	}
 	return nil
