@@ -139,7 +139,7 @@ func New(f *File, reg *quotient.Registry, opts ...Option) (*Config, error) {
 			return nil, err
 		}
 	}
-	if err := c.put(f); err != nil {
+	if err := c.put(f.clone()); err != nil { // Reload uses it again
 		return nil, err
 	}
 	c.tried, c.absent = f.sum, f.absent
@@ -164,8 +164,8 @@ func (c *Config) State() State {
 }
 
 // Reload reads the file and applies it now, even if it has not changed: parts may read other files that it
-// names. If the file has an error, nothing changes, and Reload returns the error. If f had no Path, Reload
-// reloads only the parts.
+// names. If the file has an error, nothing changes, and Reload returns the error. If the file that New got had
+// no Path, Reload applies that file again, after the functions of Adjust.
 func (c *Config) Reload() error {
 	if c.path == "" {
 		c.turn.Lock()

@@ -407,3 +407,22 @@ func TestAdjust(t *testing.T) {
 		t.Errorf("%d replicas, want 9", n)
 	}
 }
+
+// TestFileIsACopy: a program that changes its file after New changes nothing, also when a file without a path
+// is applied again.
+func TestFileIsACopy(t *testing.T) {
+	f, err := config.Parse("q.toml", []byte(base))
+	must(t, err)
+	var reg quotient.Registry
+	c, err := config.New(f, &reg)
+	must(t, err)
+	l, _ := reg.Get("api")
+	before := l.Stats().Limit
+	changed := f.Limiters["api"]
+	changed.Limit = quotient.Limit{Deny: true}
+	f.Limiters["api"] = changed
+	must(t, c.Reload())
+	if after := l.Stats().Limit; !reflect.DeepEqual(after, before) {
+		t.Errorf("the limit is %v, want %v", after, before)
+	}
+}
