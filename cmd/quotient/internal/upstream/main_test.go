@@ -177,8 +177,8 @@ func watch(t testing.TB, p *Pool) (stop func()) {
 	return stop
 }
 
-// nowhere is an address at which no server listens. Its port is below those that the system hands out, so that
-// a test can listen there later.
+// nowhere is an address at which no server listens. Its port is below those that the system hands out, so
+// that a test can listen there later.
 func nowhere(t testing.TB) string {
 	t.Helper()
 	for range 100 {
