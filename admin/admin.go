@@ -31,8 +31,9 @@
 // with If-Match changes nothing and answers 412 if another client has changed the configuration since. That
 // covers the writers of one Handler; a program that calls SetLimit itself is not checked.
 //
-// With ?validate=1 a PUT changes nothing. The answer is the present state, or the refusal that the change
-// would get now, including 412 and 422.
+// With ?validate=1 a PUT changes no setting. The answer is the present state, or the refusal that the change
+// would get now, including 412 and 422. To find room for an override, the limiter may evict an idle key, as
+// it would for the change.
 //
 // State.Process.Replica is the name of the replica that answers, and State.May lists what the caller may do
 // there. See [Replica].

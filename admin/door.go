@@ -85,8 +85,8 @@ type caller struct {
 	readOnly bool
 }
 
-// identify finds out who asks, and whether they may. Public resources are served to all where there are
-// tokens.
+// identify returns the caller, or a Problem if the caller may not send the request. Where there are tokens,
+// public resources are served to all.
 func (h *handler) identify(r *http.Request, public bool) (caller, *Problem) {
 	who, known := h.authenticate(r)
 	switch {

@@ -25,7 +25,7 @@ func (v namedPlan) try(l *quotient.Limiter) error {
 	return err
 }
 
-// try returns the error that apply would return, and changes nothing.
+// try returns the error that apply would return. To find room it may evict an idle key, as apply would.
 func (v override) try(l *quotient.Limiter) error {
 	_, err := changeOverride(l, v.key, v.limit, true)
 	return err

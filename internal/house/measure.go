@@ -133,21 +133,29 @@ func (m *measured) measureDoc(dir string) error {
 
 // codeLines counts the lines that hold a token.
 func codeLines(src []byte) int {
+	lines := map[int]bool{}
+	eachToken(src, func(line int, tok token.Token, text string) {
+		if tok == token.SEMICOLON && text == "\n" {
+			return // not written, but inferred
+		}
+		for i := range strings.Count(text, "\n") + 1 {
+			lines[line+i] = true
+		}
+	})
+	return len(lines)
+}
+
+// eachToken calls f for each token, with the line on which it begins.
+func eachToken(src []byte, f func(line int, tok token.Token, text string)) {
 	file := token.NewFileSet().AddFile("", -1, len(src))
 	var s scanner.Scanner
 	s.Init(file, src, nil, 0)
-	lines := map[int]bool{}
 	for {
 		pos, tok, text := s.Scan()
 		if tok == token.EOF {
-			return len(lines)
+			return
 		}
-		if tok == token.SEMICOLON && text == "\n" {
-			continue // not written, but inferred
-		}
-		for i := range strings.Count(text, "\n") + 1 {
-			lines[file.Line(pos)+i] = true
-		}
+		f(file.Line(pos), tok, text)
 	}
 }
 

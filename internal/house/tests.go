@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"go/scanner"
 	"go/token"
 	"io/fs"
 	"os"
@@ -42,28 +41,19 @@ func (m *measured) measureTests(dir string) error {
 
 // rawLines finds the lines of raw strings that have more than one line, or no room on a line of their own.
 func rawLines(src []byte) map[int]bool {
-	file := token.NewFileSet().AddFile("", -1, len(src))
-	var s scanner.Scanner
-	s.Init(file, src, nil, 0)
-	lines := map[int]bool{}
-	for {
-		pos, tok, text := s.Scan()
-		if tok == token.EOF {
-			return lines
-		}
+	written, lines := strings.Split(string(src), "\n"), map[int]bool{}
+	eachToken(src, func(line int, tok token.Token, text string) {
 		if tok != token.STRING || text[0] != '`' {
-			continue
+			return
 		}
-		line, more := file.Line(pos), strings.Count(text, "\n")
-		indent := 0
-		for src[file.Offset(file.LineStart(line))+indent] == '\t' {
-			indent++
-		}
+		own, more := written[line-1], strings.Count(text, "\n")
+		indent := len(own) - len(strings.TrimLeft(own, "\t"))
 		if more == 0 && 4*(indent+1)+utf8.RuneCountInString(text)+len(",") <= columns {
-			continue
+			return
 		}
 		for i := range more + 1 {
 			lines[line+i] = true
 		}
-	}
+	})
+	return lines
 }
