@@ -14,23 +14,18 @@ COVER_MIN    ?= 90
 ONLY         ?=
 VERSION      ?=
 PART         ?= 1/1
-MUTANTS      ?= 200
-MUTATE_DONE  ?=
-FILES        ?= bucket.go,gate.go,lru.go,queue.go,refund.go,replay.go,semaphore.go,window.go
 CHAOS        ?= 10m
 BENCHFLAGS   ?=
-HOUSE        ?=
-PAGES        := *.md docs/*.md $(filter-out docs/decisions/%,$(wildcard */README.md */*/README.md))
-PLAIN        ?= CHANGELOG.md CONTRIBUTING.md README.md SECURITY.md .ci/run ./...
 CROSS        ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
 
 # ST1005 is off: an error that names a field spells it as Go does, with a capital.
 # Linters are pinned in tools/go.mod. GOWORK=off: -modfile does not work in a workspace.
 TOOL     = GOWORK=off go tool -modfile="$(CURDIR)/tools/go.mod"
 MODULES  = $$(go list -m -f '{{.Dir}}')
+PUBLISHED = . $(filter-out admin/browser bench bench/% deploy/% examples/% tools %/fixture,$(shell git ls-files '*/go.mod' | xargs dirname))
 FUZZING  = $$(grep -rnoE --include='*_test.go' --exclude-dir=testdata '^func Fuzz[A-Za-z0-9_]*' . || true)
 
-.PHONY: help test race lint house plain fuzz soak guards mutate bench proxy leases cover fleet picture chaos browser cross docs stale release release-check ci
+.PHONY: help test race lint fuzz soak guards mutate bench proxy leases cover fleet chaos browser cross docs stale published release release-check ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -52,13 +47,6 @@ lint: ## check format, go vet, the linters of tools/go.mod, and that the modules
 	  GOWORK=off go mod tidy -diff; \
 	done
 
-house: ## print the figures of the root package and of the tests beside their bounds (HOUSE=-check or HOUSE=-list)
-	go run ./internal/house $(HOUSE)
-
-plain: ## check that the comments here and in PLAIN are in plain English
-	go run ./internal/plain -columns 110 *.go
-	go run ./internal/plain $(PLAIN)
-
 fuzz: ## fuzz each target for FUZZTIME (30s)
 	@targets="$(FUZZING)"; [ -n "$$targets" ] || { echo "no fuzz target found"; exit 1; }; \
 	while IFS=: read -r file _ func; do \
@@ -78,8 +66,10 @@ soak: ## run the properties with RAPID_CHECKS (1000000) checks each (SEED=1 PART
 guards: ## take out each guard of the failure modes and require that its test fails (ONLY=3,34a PART=1/4)
 	go run ./internal/guards -only='$(ONLY)' -part='$(PART)'
 
-mutate: ## change MUTANTS (200) random places of the FILES of the root, one at a time, and count what tests notice (SEED=1 MUTATE_DONE=)
-	go run ./internal/mutate -files '$(FILES)' -n $(MUTANTS) -seed $(SEED) -done '$(MUTATE_DONE)'
+mutate: ## change the pure packages in one place at a time, and print what their tests do not notice (gremlins)
+	$(TOOL) gremlins unleash ./policy
+	$(TOOL) gremlins unleash ./internal/fairshare
+	cd poolsize/gossip && $(TOOL) gremlins unleash ./internal/heap
 
 bench: ## measure the cost beside other limiters, about ten minutes (BENCHFLAGS=)
 	go run ./bench/cost $(BENCHFLAGS)
@@ -100,9 +90,6 @@ cover: ## require COVER_MIN (90) percent coverage of each package in COVER
 fleet: ## run the example fleet
 	go run ./examples/fleet
 
-picture: ## record the example fleet and draw docs/pictures/fleet.svg again, about a minute, on an idle machine
-	go run ./bench/picture
-
 chaos: ## run a fleet under faults for CHAOS (10m): processes, sources, a Redis Cluster, wall clocks; and one that gossips
 	go run ./bench/chaos -duration $(CHAOS)
 	go run ./bench/chaos -duration $(CHAOS) -gossip
@@ -122,11 +109,30 @@ docs: ## write docs/failure-modes.md
 stale: ## check that docs/failure-modes.md is what make docs writes
 	go run ./internal/guards -stale docs/failure-modes.md
 
+# A user's build ignores replace lines, and go install refuses them: so the tagged commit has none. It is not
+# merged, since main would then require its own past versions.
 release: ## tag VERSION of every published module, on a commit off main; it pushes nothing (VERSION=v0.1.0)
-	@go run ./internal/release '$(VERSION)'
+	@[[ '$(VERSION)' =~ ^v[01](\.(0|[1-9][0-9]*)){2}$$ ]] || { echo "VERSION is '$(VERSION)', want one like v0.1.0"; exit 1; }
+	@[ "$$(git rev-parse --abbrev-ref HEAD)" = main ] || { echo "the branch is not main"; exit 1; }
+	@[ -z "$$(git status --porcelain)" ] || { echo "files are not committed"; exit 1; }
+	@! git tag --list | grep -E '(^|/)$(subst .,\.,$(VERSION))$$' || { echo "that tag exists"; exit 1; }
+	@grep -qF '## [$(VERSION:v%=%)]' CHANGELOG.md || { echo "CHANGELOG.md has no section [$(VERSION:v%=%)]"; exit 1; }
+	@git switch --quiet --detach; trap 'git switch --quiet --force main' EXIT; \
+	for dir in $(PUBLISHED); do \
+	  sed -i -E '/quotient-go.* => /d; s#(quotient-go/quotient[^ ]*) v0\.0\.0[^ ]*#\1 $(VERSION)#' $$dir/go.mod; \
+	  go mod edit -fmt $$dir/go.mod; \
+	done; \
+	git commit --quiet --allow-empty --all --message='Release $(VERSION)'; tags=; \
+	for dir in $(PUBLISHED); do \
+	  tag=$$dir/$(VERSION); tag=$${tag#./}; tags+=" $$tag"; git tag --annotate --message="$$tag" "$$tag"; \
+	done; \
+	echo "Look at the commit with git show $(VERSION), and publish it with"; echo "  git push --atomic origin$$tags"
 
-release-check: ## make a release in a clone, and install and run each of its modules from its tags, about a minute
-	go test -count=1 -run='^TestReleaseInstalls$$' ./internal/release -args -install
+published: # print the folders of the published modules, for tools/installs.sh
+	@echo $(PUBLISHED)
+
+release-check: ## install and run each published module from a release in a clone, about a minute
+	tools/installs.sh
 
 ci: ## run everything that must pass before a merge
 	.ci/run

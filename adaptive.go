@@ -250,7 +250,7 @@ func (p *pacer) observe(f *policy.Feedback, u *usage, at time.Duration, r *rule,
 // upstream answers "429" and not for want of what. If the feedback has quotas, it is the controller whose
 // quota is the nearest to its end. Otherwise it is the one that last held calls back, since it was probing,
 // or else the controller of requests. A controller that the request has taken nothing from could not hold
-// the next one back. See docs/decisions/0020.
+// the next one back. See docs/decisions.md, 20.
 func (l *learned) blame(f *policy.Feedback, u *usage, ctrls []*rule) int {
 	nearest, least := -1, 0.0
 	for i, r := range ctrls {

@@ -10,7 +10,7 @@ import (
 // fills and how many it holds is the rule's (fill), so that a key keeps two words for it. The shard's lock
 // guards it, and instants never go back. The zero value is empty.
 //
-// Its arithmetic is that of golang.org/x/time/rate, in events: see docs/decisions/0037.
+// Its arithmetic is that of golang.org/x/time/rate, in events: see docs/decisions.md, 37.
 type bucket struct {
 	tokens float64       // at the instant last; negative: owed
 	last   time.Duration // instant.at

@@ -8,7 +8,7 @@ type CallOption struct {
 	unit string
 	n    int
 	kind optionKind
-	into *[]RuleState //floor: an option carries where a look at the key is written to
+	into *[]RuleState
 }
 
 // optionKind is what a CallOption changes.

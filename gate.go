@@ -31,8 +31,8 @@ type extension struct {
 	backlog  *backlog    // what the queue asks for; nil while it is empty
 	timer    *time.Timer // serves the next; the only timer a gate has
 	ready    ready
-	blocked  Reason        // what the next waits for
-	expiring []*holding    //floor: permits that are given back by time stand on the list of their gate
+	blocked  Reason // what the next waits for
+	expiring []*holding
 	nextEnd  time.Duration // the earliest of their ends: instant.at
 }
 

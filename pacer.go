@@ -26,7 +26,7 @@ const minPace = time.Millisecond
 
 // pacer is the resource of what a controller governs: the controller, and the bucket that paces it. That is
 // events of one unit, or slots, each of which is taken for as long as a request holds it. See
-// docs/decisions/0020.
+// docs/decisions.md, 20.
 type pacer struct {
 	bucket
 	fill                          // of the bucket: what the pace makes of it

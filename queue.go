@@ -9,7 +9,7 @@ type waiter struct {
 	ready      chan struct{} // holds one: sent to exactly once, when admitted or refused
 	key        string
 	d          demand
-	permit     Permit       //floor: an admission leaves its permit with the waiter
+	permit     Permit
 	refused    Decision     // why it was refused; zero when admitted
 	stack      *[16]uintptr // of the caller, for LeakCheck
 	// Each an instant.at: when it was queued, could have been admitted, and was.

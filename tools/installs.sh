@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Shows that users can install quotient: a module that knows nothing of this repository gets, builds and runs
+# every package of each published module, from a file-system proxy of a release of the last commit, and once
+# more from the checkout with the lines that the README gives for go.mod. Modules of others come from this
+# machine's module cache, and those that it lacks from GOPROXY.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=github.com/quotient-go/quotient
+version=v0.1.0
+checkout=$PWD
+cache=$(go env GOMODCACHE) proxies=$(go env GOPROXY)
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+git clone --quiet --no-tags . "$dir/repo"
+cd "$dir/repo"
+git config user.name "A Test"
+git config user.email test@example.com
+grep -qF "## [${version#v}]" CHANGELOG.md || sed -i "s/^## Unreleased.*\|^## \[Unreleased\].*/## [${version#v}]/" CHANGELOG.md
+git commit --quiet --allow-empty --all --message="Changelog"
+make --no-print-directory release VERSION="$version"
+read -ra modules <<<"$(make --no-print-directory published)"
+
+# The proxy is what the go command makes of the tags.
+export GOWORK=off GOFLAGS="-mod=mod -modcacherw -trimpath" GONOSUMDB=$root CGO_ENABLED=0
+for module in "${modules[@]}"; do
+  path=$root/$module
+  GOMODCACHE=$dir/tags GONOPROXY=$root GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=url.file://$dir/repo.insteadOf \
+    GIT_CONFIG_VALUE_0=https://$root GIT_ALLOW_PROTOCOL=file go mod download "${path%/.}@$version"
+  if git show "$version:./$module/go.mod" | grep -n '=>'; then
+    echo "$module: go.mod replaces a module: go install would refuse it"
+    exit 1
+  fi
+done
+export GOMODCACHE=$dir/modules GOBIN=$dir/bin
+export GOPROXY=file://$dir/tags/cache/download,file://$cache/cache/download,$proxies
+
+# program PATTERN writes a program here that imports all packages of PATTERN that users may import.
+program() {
+  local package packages
+  packages=$(go list -f '{{if and .GoFiles (ne .Name "main")}}{{.ImportPath}}{{end}}' "$1" | grep -vE '/internal(/|$)') || return 1
+  {
+    echo "package main"
+    for package in $packages; do echo "import _ \"$package\""; done
+    echo 'func main() { println("ran") }'
+  } >main.go
+}
+
+lines=$(awk '/^require github.com/ { inside = 1 } /^```/ { inside = 0 } inside' "$checkout/README.md")
+for module in "${modules[@]}"; do
+  path=$root/$module
+  mkdir -p "$dir/user/$module" "$dir/neighbour/$module"
+
+  cd "$dir/user/$module"
+  printf 'module user\n\ngo 1.26.0\n' >go.mod
+  go get "${path%/.}@$version" 2>"$dir/log" || { cat "$dir/log"; exit 1; }
+  if program "${path%/.}/..."; then
+    go build -o program . && ./program 2>/dev/null
+  fi
+  echo "from the proxy: $module"
+
+  [[ $module != . && $module != cmd/* ]] || continue # the README's lines are for packages to import
+  cd "$dir/neighbour/$module"
+  printf 'module user\n\ngo 1.26.0\n\n%s\n' "$lines" | sed "s#poolsize/redis#$module#g; s#\.\./quotient#$checkout#g" >go.mod
+  cp "$dir/user/$module/main.go" .
+  go build -o program . && ./program 2>/dev/null
+  echo "with the README's lines: $module"
+done
+go install "$root/cmd/quotient@$version"
+"$GOBIN/quotient" --version | grep -F "quotient $version "
