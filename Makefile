@@ -22,10 +22,10 @@ CROSS        ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
 # Linters are pinned in tools/go.mod. GOWORK=off: -modfile does not work in a workspace.
 TOOL     = GOWORK=off go tool -modfile="$(CURDIR)/tools/go.mod"
 MODULES  = $$(go list -m -f '{{.Dir}}')
-PUBLISHED = . $(filter-out admin/browser bench bench/% deploy/% examples/% tools %/fixture,$(shell git ls-files '*/go.mod' | xargs dirname))
+PUBLISHED = . $(filter-out admin/browser bench bench/% deploy/% examples/% tools,$(shell git ls-files '*/go.mod' | xargs dirname))
 FUZZING  = $$(grep -rnoE --include='*_test.go' --exclude-dir=testdata '^func Fuzz[A-Za-z0-9_]*' . || true)
 
-.PHONY: help test race lint fuzz soak guards mutate bench proxy leases cover fleet chaos browser cross docs stale published release release-check ci
+.PHONY: help test race lint fuzz soak guards mutate bench proxy leases cover fleet chaos browser cross published release release-check ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -63,8 +63,8 @@ soak: ## run the properties with RAPID_CHECKS (1000000) checks each (SEED=1 PART
 	go test -run='$(PROPERTIES)' -timeout=$(SOAK_TIMEOUT) . -rapid.checks=$$checks $${seeded:-}; \
 	[ -z '$(SOAK_DONE)' ] || echo "$$line: ok, $$checks checks each" >> '$(SOAK_DONE)'
 
-guards: ## take out each guard of the failure modes and require that its test fails (ONLY=3,34a PART=1/4)
-	go run ./internal/guards -only='$(ONLY)' -part='$(PART)'
+guards: ## take out each guard of failure modes and bounds, and require that its test fails (ONLY=3,34a,B2)
+	go run ./internal/guards -only='$(ONLY)'
 
 mutate: ## change the pure packages in one place at a time, and print what their tests do not notice (gremlins)
 	$(TOOL) gremlins unleash ./policy
@@ -102,12 +102,6 @@ cross: ## build the command for each platform of CROSS, without C
 	  echo "build ./cmd/quotient: $$platform"; \
 	  CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -trimpath -o /dev/null ./cmd/quotient; \
 	done
-
-docs: ## write docs/failure-modes.md
-	go run ./internal/guards -docs docs/failure-modes.md
-
-stale: ## check that docs/failure-modes.md is what make docs writes
-	go run ./internal/guards -stale docs/failure-modes.md
 
 # A user's build ignores replace lines, and go install refuses them: so the tagged commit has none. It is not
 # merged, since main would then require its own past versions.

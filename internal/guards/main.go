@@ -1,158 +1,152 @@
-// Command guards shows that every failure mode is held by a test.
+// Command guards shows that failure modes and bounds are held by tests. The table in table.go names code that
+// guards against a failure, and the test that must notice when it is gone. Each guard is taken out in turn, and
+// its test must fail. The checkout stays as it is: the go command reads the altered file by its -overlay flag.
 //
-// The table guards.txt names, for each failure mode, the lines of code that guard against it and
-// the test that must notice when they are gone. For each row the command runs the test as the code
-// stands, where it must pass, then once more with the guard taken out, where it must fail. Nothing
-// in the checkout is changed: the go command reads the altered file through its -overlay flag.
-//
-//	guards                   run all guards, print a table, exit 1 unless all hold
-//	guards -only 3,34a       only those failure modes
-//	guards -part 1/3         only every third guard, beginning with the first
-//	guards -docs FILE        write the page of failure modes from the same table
-//	guards -stale FILE       exit 1 when that page is not what -docs would write
+//	go run ./internal/guards             all guards
+//	go run ./internal/guards -only 3,34a the guards of these failure modes (docs/failure-modes.md) or bounds (B2)
 package main
 
 import (
-	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 )
+
+// guard is code that holds a failure mode or a bound, and the test that must fail without it.
+type guard struct {
+	mode    string // of docs/failure-modes.md, or B and the number of a bound of docs/bounds.md
+	file    string // relative to the module of the working directory
+	test    string // package, a space, and the expression for -run
+	find    string // text that stands once in file
+	replace string // what to put there instead; the result must build
+}
+
+// patience is how long a test may take without its guard: without some, a caller waits for ever.
+const patience = 15 * time.Second
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "guards:", err)
+	only := flag.String("only", "", "check the guards of these failure `modes`, separated by commas")
+	flag.Parse()
+	bad, checked := 0, 0
+	for g, err := range checkAll(ctx, ".", pick(guards, *only)) {
+		checked++
+		if err != nil {
+			bad++
+			fmt.Printf("mode %s, %s, %s: %v\n", g.mode, g.file, g.test, err)
+		}
+	}
+	fmt.Printf("%d of %d guards hold\n", checked-bad, checked)
+	if bad > 0 || checked == 0 {
 		os.Exit(1)
 	}
 }
 
-// config is what the command line says.
-type config struct {
-	runner
-	table, only, docs, stale string
-	part, parts              int // of every parts guards the part-th is checked
-	parallel                 int
+// pick returns the guards of some modes, all of them for an empty list.
+func pick(all []guard, only string) []guard {
+	modes := strings.Split(only, ",")
+	return slices.DeleteFunc(slices.Clone(all), func(g guard) bool {
+		return only != "" && !slices.Contains(modes, g.mode)
+	})
 }
 
-func parseFlags(args []string) (config, error) {
-	var c config
-	fs := flag.NewFlagSet("guards", flag.ContinueOnError)
-	fs.StringVar(&c.dir, "dir", ".", "`directory` of the module that is tested")
-	fs.StringVar(&c.table, "table", "internal/guards/guards.txt", "`file` that holds the table")
-	fs.StringVar(&c.only, "only", "", "failure `modes` to run, separated by commas (default all)")
-	fs.StringVar(&c.docs, "docs", "", "write the page of failure modes to this `file`, run nothing")
-	fs.StringVar(&c.stale, "stale", "", "fail when this `file` is not the page that -docs writes, run nothing")
-	fs.DurationVar(&c.timeout, "timeout", 15*time.Second, "time-out of one test run")
-	fs.Func("part", "`K/N`: check only every N-th guard, beginning with the K-th (default all)", c.setPart)
-	fs.IntVar(&c.parallel, "parallel", runtime.NumCPU()+1, "guards checked at the same time; some wait for time-outs")
-	if err := fs.Parse(args); err != nil {
-		return c, err
+// checkAll checks the guards in the module in dir, a few at a time, since some wait for the end of patience.
+func checkAll(ctx context.Context, dir string, guards []guard) func(yield func(guard, error) bool) {
+	return func(yield func(guard, error) bool) {
+		results := make([]chan error, len(guards))
+		slots := make(chan struct{}, runtime.NumCPU()+1)
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		for i := range guards {
+			results[i] = make(chan error, 1)
+			wg.Go(func() {
+				slots <- struct{}{}
+				results[i] <- check(ctx, dir, guards[i])
+				<-slots
+			})
+		}
+		for i, g := range guards {
+			if !yield(g, <-results[i]) {
+				return
+			}
+		}
 	}
-	if c.parallel < 1 {
-		return c, fmt.Errorf("-parallel %d: must be at least 1", c.parallel)
-	}
-	if fs.NArg() > 0 {
-		return c, fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	}
-	return c, nil
 }
 
-// setPart reads K/N.
-func (c *config) setPart(s string) error {
-	if n, err := fmt.Sscanf(s, "%d/%d", &c.part, &c.parts); err != nil || n != 2 || c.part < 1 || c.part > c.parts {
-		return fmt.Errorf("%q is not K/N with K from 1 to N", s)
-	}
-	return nil
-}
-
-func run(ctx context.Context, args []string, out io.Writer) error {
-	c, err := parseFlags(args)
+// check returns an error unless the test of g runs and fails without the guard. That the test passes with it is
+// shown by go test. A busy machine may end a property early, so a test that passes is run a second time.
+func check(ctx context.Context, dir string, g guard) error {
+	overlay, err := takeOut(dir, g)
 	if err != nil {
 		return err
 	}
-	text, err := os.ReadFile(c.table)
-	if err != nil {
-		return err
-	}
-	modes, err := parse(string(text))
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.table, err)
+	defer os.RemoveAll(filepath.Dir(overlay))
+	var out string
+	for range 2 {
+		out, err = goTest(ctx, dir, g.test, overlay)
+		if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if strings.Contains(out, "\n--- FAIL: ") || strings.Contains(out, "panic: ") {
+			return nil
+		}
 	}
 	switch {
-	case c.docs != "":
-		return os.WriteFile(c.docs, page(modes), 0o644)
-	case c.stale != "":
-		return checkPage(c.stale, modes)
+	case err != nil:
+		return fmt.Errorf("does not build without the guard: %s", out)
+	case strings.Contains(out, "no tests to run"):
+		return errors.New("no test ran")
 	}
-	return checkGuards(ctx, c, modes, out)
+	return errors.New("the test passes without the guard")
 }
 
-func checkPage(file string, modes []mode) error {
-	have, err := os.ReadFile(file)
+// goTest runs a test and returns what it printed. A failing property writes no file into the checkout.
+func goTest(ctx context.Context, dir, test, overlay string) (string, error) {
+	pkg, run, _ := strings.Cut(test, " ")
+	cmd := exec.CommandContext(ctx, "go", "test", "-v", "-vet=off", "-count=1", "-timeout="+patience.String(),
+		"-overlay="+overlay, "-run="+run, pkg)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "RAPID_NOFAILFILE=1", "RAPID_SHRINKTIME=1s")
+	cmd.WaitDelay = 5 * time.Second
+	out, err := cmd.CombinedOutput()
+	return "\n" + string(out), err
+}
+
+// takeOut writes the file of g without its guard, and an overlay that puts it in the place of the real one.
+// Both are alone in a folder. It returns the overlay's name.
+func takeOut(dir string, g guard) (string, error) {
+	file, err := filepath.Abs(filepath.Join(dir, g.file))
 	if err != nil {
-		return err
+		return "", err
 	}
-	if !bytes.Equal(have, page(modes)) {
-		return fmt.Errorf("%s is stale: run make docs", file)
-	}
-	return nil
-}
-
-func checkGuards(ctx context.Context, c config, modes []mode, out io.Writer) error {
-	modes, err := pick(modes, c.only)
+	source, err := os.ReadFile(file)
 	if err != nil {
-		return err
+		return "", err
 	}
-	var guards []guard
-	var without []string
-	for _, m := range modes {
-		guards = append(guards, m.guards...)
-		if len(m.guards) == 0 {
-			without = append(without, m.id)
-		}
+	if n := strings.Count(string(source), g.find); n != 1 {
+		return "", fmt.Errorf("the text of the guard stands %d times in the file, not once", n)
 	}
-	guards = c.ofPart(guards)
-	results := c.checkAll(ctx, guards, c.parallel)
-	printTable(out, results)
-	if len(without) > 0 {
-		fmt.Fprintln(out, "modes without a guard:", strings.Join(without, ", "))
+	folder, err := os.MkdirTemp("", "guards")
+	if err != nil {
+		return "", err
 	}
-	return verdict(results)
-}
-
-// ofPart returns the guards that are to be checked.
-func (c *config) ofPart(guards []guard) []guard {
-	if c.parts == 0 {
-		return guards
-	}
-	var some []guard
-	for i := c.part - 1; i < len(guards); i += c.parts {
-		some = append(some, guards[i])
-	}
-	return some
-}
-
-// verdict returns an error unless there are results and every one of them holds.
-func verdict(results []result) error {
-	if len(results) == 0 {
-		return fmt.Errorf("no guard was checked")
-	}
-	bad := 0
-	for _, r := range results {
-		if r.outcome != holds {
-			bad++
-		}
-	}
-	if bad > 0 {
-		return fmt.Errorf("%d of %d guards do not hold", bad, len(results))
-	}
-	return nil
+	without, overlay := filepath.Join(folder, filepath.Base(file)), filepath.Join(folder, "overlay.json")
+	spec, err := json.Marshal(map[string]any{"Replace": map[string]string{file: without}})
+	patched := strings.Replace(string(source), g.find, g.replace, 1)
+	return overlay, errors.Join(err, os.WriteFile(without, []byte(patched), 0o600), os.WriteFile(overlay, spec, 0o600))
 }

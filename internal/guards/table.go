@@ -1,189 +1,184 @@
 package main
 
-import (
-	"fmt"
-	"regexp"
-	"slices"
-	"strings"
-)
-
-// mode is one failure mode: what goes wrong elsewhere, what must happen here.
-type mode struct {
-	section, id, title, must string
-	guards                   []guard
-}
-
-// guard is a place in the code that holds a failure mode, and the test that notices its absence.
-type guard struct {
-	mode          string // id of the failure mode
-	file          string // relative to the module
-	find, replace string // find stands exactly once in file
-	pkg, test     string // package as go test takes it, regular expression for -run
-}
-
-// Keys of the table. Each stands at the start of a line. A find or replace goes on over the
-// following lines until the next key; the others are one line.
-const (
-	keySection = "section"
-	keyMode    = "mode"
-	keyMust    = "must"
-	keyGuard   = "guard"
-	keyPackage = "package"
-	keyTest    = "test"
-	keyFind    = "find"
-	keyReplace = "replace"
-)
-
-var keyLine = regexp.MustCompile(`^(section|mode|must|guard|package|test|find|replace):(.*)$`)
-
-// parser reads the table line by line.
-type parser struct {
-	section string
-	modes   []mode
-	text    *string // the find or replace that goes on, or nil
-	seen    map[string]bool
-}
-
-// parse reads a table and checks that every mode and guard in it is complete.
-func parse(text string) ([]mode, error) {
-	p := parser{seen: map[string]bool{}}
-	for i, line := range strings.Split(text, "\n") {
-		if err := p.line(line); err != nil {
-			return nil, fmt.Errorf("line %d: %w", i+1, err)
-		}
+// guards are one or two for each failure mode and bound, of the kind that gremlins cannot take out.
+var guards = []guard{
+	{"1", "limit.go", ". ^TestValidateNamesFieldAndValue$",
+		`	case !(r.Events > 0 && r.Events <= maxEvents):`, `	case r.Events <= 0 || r.Events > maxEvents:`},
+	{"2", "lru.go", ". ^TestWhatKeepsAKey$",
+		`	if g.held != 0 || g.used != 0 || g.setting.overridden() {`, `	if g.used != 0 || g.setting.overridden() {`},
+	{"2", "lru.go", ". ^TestEvictedKeyStartsAnew$",
+		`	if !st.index.displace(g) {
+		st.old.displace(g)
+	}`, ""},
+	{"3", "change.go", ". ^TestRaiseWakesWaiters$",
+		`		gates = append(gates, g)`, `		_ = g`},
+	{"4", "window.go", ". ^TestALowerLimitOwesNothing$",
+		`	w.within = max(w.within, min(w.used, w.quota))`, ""},
+	{"5", "wait.go", ". ^TestCancelOfAGrantedWaiter$",
+		`		g.giveBack(now, taken, d)`, ""},
+	{"5", "bucket.go", ". ^TestHeadroomComesBackOnce$",
+		`		b.minima.lower(taken, back)`, ""},
+	{"6", "shard.go", ". ^TestTimestampsOutOfOrder$",
+		`	if now.at > s.latest.at {`, `	if true {`},
+	{"7", "limiter.go", ". ^TestClockIsMonotonic$",
+		"base: time.Now(),", "base: time.Now().Round(0),"},
+	{"8", "window.go", ". ^(TestWeightsAtTheEdges|TestPropertyWeights)$",
+		`	return (eachThen-each)*int64(c.weight) + moreThen - more`, `	return (eachThen-each)*int64(c.weight) + max(moreThen, more)`},
+	{"9", "lru.go", ". ^TestMemoryFallsBack$",
+		`	for n < maxSwept && `, `	for n < 0 && `},
+	{"9", "lru.go", ". ^TestLooksAtKeysThatHaveMissedSettings$",
+		`			cost += s.missed(g) / perLook`, ""},
+	{"10", "httplimit/path.go", "./httplimit ^TestPathVariantsShareOneKey$",
+		`		segment, _, _ = strings.Cut(segment, ";")`, ""},
+	{"11", "httplimit/clientaddr.go", "./httplimit ^TestClientAddr$",
+		`		for more := true; more && c.trusts(addr); {`, `		for more := true; more; {`},
+	{"12", "config/value.go", "./config ^TestMappedNetworks$",
+		`	if p.Addr().Is4In6() && p.Bits() >= 96 {`, `	if p.Addr().Is4In6() && p.Bits() >= 96 && false {`},
+	{"13", "metrics/rules.go", "./metrics ^(TestAwkwardRuleNames|TestPropertyAnyRuleNamesScrape)$",
+		`	return strings.ToValidUTF8(name[:min(len(name), longestLabel)], "\uFFFD")`, `	_ = strings.ToValidUTF8
+	return name`},
+	{"14", "follow.go", ". ^TestHintFailuresAreDamped$",
+		`	if h.failing && !k.last.IsZero() && now.Sub(k.last) < hintPause {`, `	if h.failures == 0 {`},
+	{"14", "limiter.go", ". ^TestNameIsLogged$",
+		`		o.log = o.log.With("limiter", o.name)`, ""},
+	{"15", "follow.go", ". ^TestFollowDamps$",
+		`		if o.smaller(p) && now.Sub(o.until) < holdDown {`, `		if o.Replicas < 0 {`},
+	{"16", "replay.go", ". ^(TestNewReplicaStartsEmpty|TestPropertyFleet)$",
+		`		start = 0`, `		_ = st`},
+	{"17", "setting.go", ". ^(TestSlotsAreDivided|TestSlotsOfAFleetAddUp)$",
+		`	if pool.Fixed && pool.Ordinal > 0 {`, `	if pool.Ordinal > 0 {`},
+	{"18", "poolsize/gossip/config.go", "./poolsize/gossip ^TestNoKeyNoGossip$",
+		`	if !s.bind.Addr().IsLoopback() {`, `	if s.bind.Port() == 7946 {`},
+	{"19", "poolsize/gossip/session.go", "./poolsize/gossip ^TestJoinFile$",
+		`		pause := x.src.c.Rejoin`, `		pause := time.Hour`},
+	{"19a", "poolsize/gossip/internal/heap/receive.go", "./poolsize/gossip/internal/heap ^TestReceiveRefuses$",
+		`	if h.session < e.session || h.yours != 0 && h.yours != n.session || e.seen(h.seq) {`, `	if h.session < e.session || h.yours != 0 && h.yours != n.session {`},
+	{"19b", "replay.go", ". ^TestALoanEndsByItself$",
+		`	if old == nil || old.part == 0 || t.at < old.tally.ends {`, `	if old == nil || old.part >= 0 {`},
+	{"19b", "demand.go", ". ^TestReportsOfTheFuture$",
+		`	n.age = max(0, n.age)`, ""},
+	{"19c", "census.go", ". ^TestACountTakesAllReplicas$",
+		"c.known+int64(pool.weight()) >= int64(pool.Replicas)", "true"},
+	{"20", "poolsize/redis/member.go", "./poolsize/redis ^TestMember$",
+		`	case m.heard && !a.known: // all that live will be back before they would have expired`, `	case m.heard && !a.known && a.living == 0:`},
+	{"20", "poolsize/redis/member.go", "./poolsize/redis ^(TestMember|TestPropertyConsensus)$",
+		`		told = max(told, m.size)`, ""},
+	{"20a", "stats.go", ". ^TestControllersGetReportsOfTheFleet$",
+		"Age: older(x.age, now-x.at),", "Age: x.age,"},
+	{"21", "poolsize/dns/dns.go", "./poolsize/dns ^TestExactlyEight$",
+		`	case found.listed.Replicas == capped && !w.Uncapped:`, `	case p.Replicas < 0:`},
+	{"22", "poolsize/file/file.go", "./poolsize/file ^TestPropertyHalfWritten$",
+		`	if err == nil && !now.same(w.seen) {`, `	if err == nil && w.changing > 0 && !now.same(w.seen) {`},
+	{"22", "config/watch.go", "./config ^TestWatchConfigMap$",
+		`		dirs[filepath.Dir(link)] = true`, ""},
+	{"22a", "poolsize/kube/informer.go", "./poolsize/kube ^(TestFirstList)$",
+		`	if opts.ResourceVersion == "0" {`, `	if false {`},
+	{"22b", "poolsize/kube/census.go", "./poolsize/kube ^(TestConditionsThatCount)$",
+		"e.ready || e.serving ||", "e.ready ||"},
+	{"23", "httplimit/retryafter.go", "./httplimit ^TestRetryAfter$",
+		`	if err != nil || seconds >= int64(maxRetryAfter/time.Second) {`, `	if err != nil {`},
+	{"24", "policy/tracking.go", ". ^TestStartAgainstAnEmptyBucket$",
+		`	case dark || t.fresh:`, `	case dark:`},
+	{"24", "pacer.go", ". ^(TestControllerThatAnswersNonsense|TestPropertyPacesStayInBounds)$",
+		`	if !usable(x) {
+		x, pace.NotBefore, probe = p.pace, p.pausedUntil, p.probe
+	}`, ""},
+	{"25", "adaptive.go", ". ^TestRefusalsAreAttributed$",
+		"blamed < 0 || blamed == i)", "blamed < len(ctrls))"},
+	{"26", "pacer.go", ". ^(TestSingleProbes|TestPropertyPacersKeepWhatControllersReturn)$",
+		`		f = fill{interval: float64(p.probe), size: 1}`, ""},
+	{"26", "pacer.go", ". ^TestSingleProbes$",
+		`		n = min(n, 1)`, ""},
+	{"27", "permit.go", ". ^TestReleaseCountsOnce$",
+		`	if h.gen != p.gen {
+		s.counts.doubleReleases++`, `	if h.gen < p.gen {
+		s.counts.doubleReleases++`},
+	{"27", "leak.go", ". ^TestExpireInWakesAWaiter$",
+		`			s.arm(h.gate, s.latest)`, ""},
+	{"28", "httplimit/transport.go", "./httplimit ^TestPermitIsHeldUntilTheBodyEnds$",
+		`	if err != nil {
+		b.hold.end()
+	}`, ""},
+	{"29", "httplimit/writer.go", "./httplimit ^TestHijackedConnectionHoldsItsPermit$",
+		`	t.hijacked = true`, ""},
+	{"30", "lease/acquire.go", "./lease ^TestChangedConfiguration$",
+		`	if l := p.refused; l != nil {
+		return false, t.missing(l.semaphore.name, l.count)
+	}`, ""},
+	{"31", "httplimit/calloptions.go", "./httplimit ^TestWeightsAndCosts$",
+		`		return quotient.Weight(min(max(f(r), 1), mostPerCall))`, `		return quotient.Weight(f(r))`},
+	{"32", "wait.go", ". ^(TestCancelledHeadWakesTheNext)$",
+		`		s.undo(g, w.epoch, w.granted, &w.d, w.permit)
+		s.counts.cancelled++
 	}
-	for i := range p.modes {
-		if err := p.modes[i].finish(); err != nil {
-			return nil, err
-		}
+	s.serveAndUnlock(g)`, `		s.undo(g, w.epoch, w.granted, &w.d, w.permit)
+		s.counts.cancelled++
 	}
-	if len(p.modes) == 0 {
-		return nil, fmt.Errorf("no failure mode in the table")
-	}
-	return p.modes, nil
-}
-
-func (p *parser) line(line string) error {
-	if strings.HasPrefix(line, "#") {
-		return nil
-	}
-	m := keyLine.FindStringSubmatch(line)
-	switch {
-	case m != nil:
-		return p.field(m[1], strings.TrimSpace(m[2]))
-	case p.text != nil:
-		*p.text += line + "\n"
-		return nil
-	case strings.TrimSpace(line) == "":
-		return nil
-	}
-	return fmt.Errorf("%q is neither a key nor part of a find or replace", line)
-}
-
-func (p *parser) field(key, value string) error {
-	p.text = nil
-	switch key {
-	case keySection:
-		p.section = value
-		return nil
-	case keyMode:
-		return p.startMode(value)
-	}
-	if len(p.modes) == 0 {
-		return fmt.Errorf("%s: stands before the first mode", key)
-	}
-	m := &p.modes[len(p.modes)-1]
-	switch key {
-	case keyMust:
-		return setOnce(key, &m.must, value)
-	case keyGuard:
-		m.guards = append(m.guards, guard{mode: m.id, file: value})
-		return nil
-	}
-	if len(m.guards) == 0 {
-		return fmt.Errorf("%s: stands before the first guard of mode %s", key, m.id)
-	}
-	return p.guardField(&m.guards[len(m.guards)-1], key, value)
-}
-
-func (p *parser) guardField(g *guard, key, value string) error {
-	switch key {
-	case keyPackage:
-		return setOnce(key, &g.pkg, value)
-	case keyTest:
-		return setOnce(key, &g.test, value)
-	}
-	text := &g.find
-	if key == keyReplace {
-		text = &g.replace
-	}
-	if value != "" {
-		return fmt.Errorf("%s: the text starts on the next line", key)
-	}
-	if *text != "" {
-		return fmt.Errorf("%s: given twice", key)
-	}
-	p.text = text
-	return nil
-}
-
-func setOnce(key string, field *string, value string) error {
-	if *field != "" {
-		return fmt.Errorf("%s: given twice", key)
-	}
-	*field = value
-	return nil
-}
-
-func (p *parser) startMode(value string) error {
-	id, title, _ := strings.Cut(value, " ")
-	if id == "" || title == "" {
-		return fmt.Errorf("mode: %q is not a number and a title", value)
-	}
-	if p.seen[id] {
-		return fmt.Errorf("mode: %s is there twice", id)
-	}
-	p.seen[id] = true
-	p.modes = append(p.modes, mode{section: p.section, id: id, title: title})
-	return nil
-}
-
-// finish checks that nothing is missing and cuts empty lines around the texts.
-func (m *mode) finish() error {
-	if m.must == "" {
-		return fmt.Errorf("mode %s: must is missing", m.id)
-	}
-	for i := range m.guards {
-		g := &m.guards[i]
-		g.find = strings.Trim(g.find, "\n")
-		g.replace = strings.Trim(g.replace, "\n")
-		for _, f := range [][2]string{{keyGuard, g.file}, {keyPackage, g.pkg}, {keyTest, g.test}, {keyFind, g.find}} {
-			if f[1] == "" {
-				return fmt.Errorf("mode %s, guard %d: %s is missing", m.id, i+1, f[0])
-			}
-		}
-		if strings.Contains(g.pkg, "...") {
-			return fmt.Errorf("mode %s, guard %d: package: %q is not one package", m.id, i+1, g.pkg)
-		}
-		if _, err := regexp.Compile(g.test); err != nil {
-			return fmt.Errorf("mode %s, guard %d: test: %w", m.id, i+1, err)
-		}
-	}
-	return nil
-}
-
-// pick returns the modes whose ids are listed, separated by commas; all of them for an empty list.
-func pick(modes []mode, only string) ([]mode, error) {
-	if only == "" {
-		return modes, nil
-	}
-	var picked []mode
-	for id := range strings.SplitSeq(only, ",") {
-		i := slices.IndexFunc(modes, func(m mode) bool { return m.id == strings.TrimSpace(id) })
-		if i < 0 {
-			return nil, fmt.Errorf("-only: there is no mode %q", id)
-		}
-		picked = append(picked, modes[i])
-	}
-	return picked, nil
+	s.mu.Unlock()`},
+	{"32", "setting.go", ". ^TestSparseWindowsMeet$",
+		`		r.schedule.keeps = true`, ""},
+	{"33", "cmd/quotient/leaseserver.go", "./cmd/quotient ^TestLeasesFollowTheFile$",
+		`	case !reflect.DeepEqual(l.Election, s.opened.Election):`, `	case false && reflect.DeepEqual(l.Election, s.opened.Election):`},
+	{"33", "lease/restore.go", "./lease ^(TestRestore|TestPropertyTable)$",
+		`	beyond = append(beyond, l.semaphore.name)`, ""},
+	{"34", "httplimit/transport.go", "./httplimit ^TestRefusedRequestsAreClosedAndNotSent$",
+		`			_ = req.Body.Close() // the caller gets the refusal`, ""},
+	{"34a", "httplimit/middleware.go", "./httplimit ^TestLeavingClientIsNoticed$",
+		`	if hidesLeaving(r) {`, `	if hidesLeaving(r) && h.maxWait < 0 {`},
+	{"35", "httplimit/refusal.go", "./httplimit ^TestOnRefuse$",
+		`	w.written = w.written || status >= 200`, `	w.written = true`},
+	{"36", "cmd/quotient/internal/upstream/once.go", "./cmd/quotient/internal/upstream ^TestSentOnce$",
+		`		req.Body, req.TransferEncoding = empty{}, asIs`, `		_ = asIs`},
+	{"36", "cmd/quotient/internal/upstream/once.go", "./cmd/quotient/internal/upstream ^TestGuardCloses$",
+		`		_ = c.Close() // HTTP/1.1 does not, and this connection is of this request alone`, ""},
+	{"37", "httplimit/wait.go", "./httplimit ^TestDrainEndsWaits$",
+		`	if p.drain != nil && p.stop == nil {`, `	if p.drain != nil && p.stop == nil && p.most < 0 {`},
+	{"38", "pacer.go", ". ^(TestTurnsBehindAPause|TestPauseRefusesNoCallerWithTime|TestMaxWaitBehindAPause)$",
+		`		d = max(1, min(d, f.in(ahead+min(n, f.size)-has)))`, `		_ = f`},
+	{"38", "httplimit/quota.go", "./httplimit ^TestPropertyFieldsAgree$",
+		`		now[i].reset = min(now[i].reset, until)`, ""},
+	{"39", "admin/admin.go", "./admin ^(TestHosts|TestNoHost)$",
+		`	if !h.api.allowed(r) {`, `	if false {`},
+	{"39", "admin/route.go", "./admin ^TestAttackHostsAndOrigins$",
+		`	as.Method = http.MethodPut`, ""},
+	{"40", "cmd/quotient/leases.go", "./cmd/quotient ^TestCommandLinesThatMakeNoSense$",
+		`	case g["election"] != "" && len(c.Election) == 0:`, `	case false:`},
+	{"40", "cmd/quotient/leaseserver.go", "./cmd/quotient ^TestLeasesSayWhatIsSuspicious$",
+		`	for _, w := range f.Warnings {
+		lines = append(lines, w.Error())
+	}`, ""},
+	{"41", "lease/etcd/election.go", "./lease/etcd ^TestEndIsBounded$",
+		`	farewell = 600 * time.Millisecond`, `	farewell = time.Second`},
+	{"41", "follow.go", ". ^TestFollowEndsWithItsContext$",
+		`	f.ended = true`, ""},
+	{"B1", "lru.go", ". ^(TestOverflowBringsNoFreshBurst|TestPropertyOverflow)$",
+		`		} else if like = o.gate; o.has(key) {`, `		} else if o.has(key) {`},
+	{"B2", "setting.go", ". ^(TestBurstIsDividedInFractions|TestPropertyFleet)$",
+		"size: max(1, r.burst()/n)}", "size: max(1, r.burst())}"},
+	{"B3", "bucket.go", ". ^TestPropertyLateScaleUp$",
+		`	b.tokens, b.last = b.has(t.at, &old.fill), t.at`, `	b.tokens, b.last = old.size, t.at`},
+	{"B4", "follow.go", ". ^(TestPropertyDamping|TestPropertySplit)$",
+		`		p, source = f.damp.pool(now, f.l.holdDown), "followed"`, `		p, source = f.damp.last, "followed"`},
+	{"B5", "semaphore.go", ". ^(TestSemaphoreResize|TestLimitChangesUnderPermits|TestSetLimit.*|TestPropertyInFlight)$",
+		"func (s *slots) free() int { return int(s.size) - int(s.used) }", "func (s *slots) free() int { return max(1, int(s.size)-int(s.used)) }"},
+	{"B6", "gate.go", ". ^(TestLearnedKeysStay|TestPropertyEvictionIsInvisible)$",
+		" || len(st.ctrls) > 0 && g.ext.learned.due != 0 {", " {"},
+	{"B7", "replay.go", ". ^(TestCutRepacesWaiters|TestPropertyRaiseAndCut)$",
+		`	for g.setting.next != nil {`, `	for g.setting == nil {`},
+	{"B8", "queue.go", ". ^TestPropertyQueueOfClasses$",
+		"return w.since < o.since || w.since == o.since && int32(w.order-o.order) < 0", "return w.since < o.since"},
+	{"B9", "poolsize.go", ". ^(TestPropertyRefusedHint|TestSetPoolRefuses)$",
+		`	if p.Replicas < 1 || p.Replicas > `, `	if p.Replicas == 1+`},
+	{"B10", "internal/fairshare/fairshare.go", "./internal/fairshare ^TestPropertyBound10$",
+		"min(s.claim(fair), have, most)", "min(s.claim(fair), have)"},
+	{"B11", "setting.go", ". ^TestPropertyWeights$",
+		"global%pool.Replicas-before), w)", "global%pool.Replicas-before), 1)"},
+	{"B12", "plan.go", ". ^(TestPlansKeepWhatIsUsed|TestPropertyPlansBringNoMore)$",
+		`	if g.ext != nil && len(g.ext.plans) > 0 || !left.idle(now, u) {`, `	if left.idle(now, u) {`},
+	{"B13", "acquire.go", ". ^TestPropertyTryAcquireAll$",
+		`				taken[j].undo()
+`, `				_ = j
+`},
+	{"B14", "counted.go", ". ^TestPropertyCounted$",
+		"; t.at >= f.ends {", "; false {"},
 }
