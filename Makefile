@@ -14,6 +14,7 @@ COVER_MIN    ?= 90
 ONLY         ?=
 VERSION      ?=
 PART         ?= 1/1
+ROUNDS       ?= 6
 CHAOS        ?= 10m
 BENCHFLAGS   ?=
 CROSS        ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
@@ -71,8 +72,14 @@ mutate: ## change the pure packages in one place at a time, and print what their
 	$(TOOL) gremlins unleash ./internal/fairshare
 	cd poolsize/gossip && $(TOOL) gremlins unleash ./internal/heap
 
-bench: ## measure the cost beside other limiters, about ten minutes (BENCHFLAGS=)
-	go run ./bench/cost $(BENCHFLAGS)
+bench: ## measure the cost beside other limiters, ROUNDS (6) times in turn, about five minutes; benchstat compares
+	@out=$$(mktemp -d); trap 'rm -rf "$$out"' EXIT; cd bench && go test -c -o "$$out/cost.test" ./cost && cd ..; \
+	for round in $$(seq $(ROUNDS)); do \
+	  "$$out/cost.test" -test.run='^$$' -test.bench='Allow|Following|Middleware|Transport|InFlight' -test.benchtime=50ms -test.cpu=1,2; \
+	  "$$out/cost.test" -test.run='^$$' -test.bench='Memory' -test.benchtime=1000000x; \
+	  "$$out/cost.test" -test.run='^$$' -test.bench='Attack|Waiters|Stall' -test.benchtime=1x; \
+	done >"$$out/rounds"; \
+	$(TOOL) benchstat -filter '-.name:Following' -col /who "$$out/rounds"; $(TOOL) benchstat -filter .name:Following -col /source "$$out/rounds"
 
 proxy: ## measure quotient proxy beside a bare ReverseProxy, nginx and HAProxy, about 15 minutes (BENCHFLAGS=)
 	go run ./bench/proxy $(BENCHFLAGS)

@@ -1,198 +1,428 @@
-package main
+package cost
 
 import (
+	"context"
 	"errors"
-	"strings"
+	"net/http"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/quotient-go/quotient"
 )
 
-// small is enough to see that a figure measures what it says.
-func small() config {
-	return config{rounds: 2, slice: time.Millisecond, cpus: []int{1, 2}, scale: 100}
+// Each benchmark fails unless every operation was admitted: a refusal means that something else was measured.
+// Run them with make bench, which lets all contenders take turns and has benchstat compare them.
+
+// patterns are which keys are asked for, and how often.
+var patterns = []struct {
+	name string
+	keys int
+	made func(int) (traffic, error)
+}{
+	{"keys=1", 1, uniform}, {"keys=100", 100, uniform}, {"keys=100k-zipf", 100_000, zipf}, {"keys=1M-zipf", 1_000_000, zipf},
 }
 
-func TestKeysAreDistinct(t *testing.T) {
-	for _, ac := range allowCases {
-		keys := max(1, ac.keys/10)
-		tr, err := ac.traffic(keys)
+// BenchmarkAllow times one decision for one key. All keys are held, and none is idle.
+func BenchmarkAllow(b *testing.B) {
+	for _, p := range patterns {
+		t, err := p.made(p.keys)
 		if err != nil {
-			t.Fatal(err)
+			b.Fatal(err)
 		}
-		if len(tr.keys) != keys || len(tr.keys[0]) != keyLen {
-			t.Errorf("%s: %d keys of %d bytes", ac.name, len(tr.keys), len(tr.keys[0]))
-		}
-		visited := make(map[string]bool)
-		v := &tr.visitors(1)[0]
-		v.run(func(k string) bool { visited[k] = true; return true }, drawn)
-		if len(visited) != tr.distinct || tr.distinct < len(tr.keys)/4 {
-			t.Errorf("%s: visited %d keys, said %d, of %d", ac.name, len(visited), tr.distinct, len(tr.keys))
-		}
-	}
-}
-
-func TestCheckKeysRefuses(t *testing.T) {
-	key := makeKey("k-", 1)
-	for _, bad := range [][]string{{""}, {key, key}, {key, key + "x"}} {
-		if checkKeys(bad) == nil {
-			t.Errorf("checkKeys(%q) = nil, want an error", bad)
-		}
-	}
-}
-
-func TestRaceRefusesRefusals(t *testing.T) {
-	calls := 0
-	third := contender{name: "admits two of three", run: func(_, n int) int {
-		return count(n, func() bool { calls++; return calls%3 != 0 })
-	}}
-	if _, err := race(small(), 1, []contender{third}); err == nil ||
-		!strings.Contains(err.Error(), third.name) {
-		t.Errorf("race = %v, want an error that names the contender", err)
-	}
-}
-
-func TestRaceRunsTheCheck(t *testing.T) {
-	bad := errors.New("holds too little")
-	who := contender{name: "x", run: func(_, n int) int { return n }, check: func() error { return bad }}
-	if _, err := race(small(), 1, []contender{who}); !errors.Is(err, bad) {
-		t.Errorf("race = %v, want %v", err, bad)
-	}
-}
-
-func TestKeyedContendersEnforce(t *testing.T) {
-	for _, m := range keyedPeers() {
-		k, err := m.make(quota{burst: 5, per: time.Hour}, 1000, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, key := range makeKeys("tenant-", 10) {
-			if got := count(20, func() bool { return k.allow(key) }); got != 5 {
-				t.Errorf("%s: %d of 20 admitted for %s, want 5", m.name, got, key)
+		b.Run(p.name, func(b *testing.B) {
+			for _, m := range append(keyedPeers(), keylessPeers()...) {
+				k, err := m.make(generousTo(p.keys), max(65536, 2*p.keys))
+				if err == nil {
+					err = k.fill(t.keys)
+				}
+				if err != nil {
+					b.Fatalf("%s: %v", m.name, err)
+				}
+				b.Run("who="+m.name, func(b *testing.B) {
+					parallel(b, func(next func() bool) (refused int) { return t.visit(next, k.allow) })
+					if err := k.holds(p.keys); err != nil {
+						b.Fatal(err)
+					}
+				})
+				if k.close != nil {
+					k.close()
+				}
 			}
-		}
-		if err := k.holds(10); err != nil {
-			t.Errorf("%s: %v", m.name, err)
-		}
-		if k.close != nil {
-			k.close()
+		})
+	}
+}
+
+// BenchmarkFollowing times the same while the limiter follows a source that reports every 5 ms, twenty times as
+// often as the quickest real one, and without.
+func BenchmarkFollowing(b *testing.B) {
+	t, err := uniform(1000)
+	if err != nil {
+		b.Fatal(err)
+	}
+	l := quotient.Must(quotient.New(generousLimit()))
+	for _, key := range t.keys {
+		l.Allow(key)
+	}
+	run := func(b *testing.B) {
+		parallel(b, func(next func() bool) int { return t.visit(next, l.Allow) })
+	}
+	b.Run("source=none", run)
+	b.Run("source=live", func(b *testing.B) {
+		ctx, stop := context.WithCancel(b.Context())
+		var following sync.WaitGroup
+		reported := make(chan struct{}, 1)
+		following.Go(func() { _ = l.Follow(ctx, everyTick{reported}) })
+		<-reported
+		run(b)
+		stop()
+		following.Wait()
+	})
+}
+
+// everyTick is a source that always reports one replica. It tells when the first report is in force.
+type everyTick struct{ reported chan<- struct{} }
+
+func (s everyTick) Watch(ctx context.Context, report func(quotient.Pool, error)) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	report(quotient.Pool{Replicas: 1}, nil)
+	s.reported <- struct{}{}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			report(quotient.Pool{Replicas: 1}, nil)
 		}
 	}
 }
 
-func TestSlotContendersBound(t *testing.T) {
-	for _, s := range slotPeers() {
-		got, err := fight(s, 20*time.Millisecond) // fails above the capacity
-		if err != nil {
-			t.Error(err)
-		} else if got.spread < 1 || got.ns <= 0 {
-			t.Errorf("%s: %+v", s.name, got)
-		}
+// parallel runs a body in as many goroutines as there are processors.
+func parallel(b *testing.B, body func(next func() bool) (refused int)) {
+	b.Helper()
+	b.ReportAllocs()
+	b.ResetTimer()
+	var refused atomic.Int64
+	b.RunParallel(func(pb *testing.PB) { refused.Add(int64(body(pb.Next))) })
+	if n := refused.Load(); n > 0 {
+		b.Fatalf("%d of %d operations were refused", n, b.N)
 	}
 }
 
-func TestAttack(t *testing.T) {
+// BenchmarkMemory reports the heap bytes of a live key with its name. One iteration is one key: use
+// -benchtime=1000000x.
+func BenchmarkMemory(b *testing.B) {
 	for _, m := range keyedPeers() {
-		for _, hostile := range []int{attackKeys, 4 * attackKeys} {
-			beyond, err := attack(m, hostile)
+		b.Run("who="+m.name, func(b *testing.B) {
+			before := heap()
+			k, err := m.make(quota{burst: 1, per: generous.per}, max(1024, 2*b.N))
 			if err != nil {
-				t.Fatal(err)
+				b.Fatal(err)
 			}
-			// A plain LRU must fall for it, or the attack proves nothing.
-			fooled := m.name == nameRateInLRU || m.name == nameThrottled
-			if want := (attackVisits - 1) * attackBurst; fooled && beyond != want || !fooled && beyond != 0 {
-				t.Errorf("%s, %d hostile keys: +%d (a plain LRU gives +%d)", m.name, hostile, beyond, want)
+			for i := range b.N {
+				if !k.allow(makeKey("tenant-", i)) {
+					b.Fatalf("key %d was refused at its first visit", i)
+				}
 			}
-		}
+			b.StopTimer()
+			b.ReportMetric((heap()-before)/float64(b.N), "bytes/key")
+			if k.allow(makeKey("tenant-", b.N-1)) {
+				b.Fatal("a drained key was admitted again: it was not live")
+			}
+			if k.close != nil {
+				k.close()
+			}
+		})
 	}
 }
 
-func TestWeigh(t *testing.T) {
-	const n = 20_000
+// heap returns the bytes in use after full collections: finalizers run after the first, and what they let go is
+// found later.
+func heap() float64 {
+	for range 3 {
+		runtime.GC()
+		time.Sleep(5 * time.Millisecond)
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
+}
+
+// BenchmarkAttack reports how many requests for a drained key are admitted beyond its burst. The client sends
+// requests for as many other keys as the limiter may hold between its visits.
+func BenchmarkAttack(b *testing.B) {
 	for _, m := range keyedPeers() {
-		var w weighed
-		if err := w.weighLive(m, n); err != nil {
-			t.Errorf("%s: %v", m.name, err)
-		} else if w.live < keyLen || w.live > 1000 {
-			t.Errorf("%s: %v bytes a key, more than the key's %d and less than 1000 are plausible", m.name,
-				w.live, keyLen)
-		}
+		b.Run("who="+m.name, func(b *testing.B) {
+			for range b.N {
+				beyond, err := attack(m, attackKeys)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(float64(beyond), "beyond")
+			}
+		})
 	}
 }
 
-func TestCrowd(t *testing.T) {
-	for _, how := range []ending{wakeByRaise, wakeByCancel} {
-		if _, err := quotientCrowd(500, how); err != nil {
-			t.Errorf("ending %d: %v", how, err)
+const (
+	attackKeys   = 1024 // bound on the keys held
+	attackBurst  = 10   // events that the drained key may have: nothing refills within the run
+	attackVisits = 50
+)
+
+func attack(m maker, hostile int) (beyond int, err error) {
+	k, err := m.make(quota{burst: attackBurst, per: time.Hour}, attackKeys)
+	if err != nil {
+		return 0, err
+	}
+	if k.close != nil {
+		defer k.close()
+	}
+	victim, others, admitted := makeKey("victim-", 0), makeKeys("hostile-", hostile), 0
+	for range attackVisits {
+		for range 2 * attackBurst {
+			if k.allow(victim) {
+				admitted++
+			}
+		}
+		for _, o := range others {
+			k.allow(o)
 		}
 	}
-	if n, err := countTimers(500); n != 1 || err != nil {
-		t.Errorf("%d timers for 500 waiters (%v), want 1", n, err)
+	if admitted < attackBurst {
+		return 0, errors.New("the burst was not admitted")
 	}
+	return admitted - attackBurst, nil
 }
 
-// TestFigures runs the timed figures on a small scale. Their goals are not judged here: times need a
-// quiet machine and more rounds.
-func TestFigures(t *testing.T) {
-	for _, f := range figures() {
-		if f.name == "memory" || f.name == "fairness" {
-			// these take their time on any scale; TestWeigh and TestSlotContendersBound have their pieces
-			continue
-		}
-		tables, err := f.run(small())
-		if err != nil {
-			t.Errorf("%s: %v", f.name, err)
-			continue
-		}
-		for _, tb := range tables {
-			var b strings.Builder
-			tb.print(&b)
-			if len(tb.rows) == 0 || len(tb.verdicts) == 0 || !strings.Contains(b.String(), tb.rows[0][0]) {
-				t.Errorf("%s: incomplete table\n%s", f.name, &b)
+// TestAttack shows that the attack works on a plain LRU, and does not on quotient.
+func TestAttack(t *testing.T) {
+	for name, want := range map[string]int{"time-rate-in-golang-lru": 490, "quotient": 0} {
+		i := slices.IndexFunc(keyedPeers(), func(m maker) bool { return m.name == name })
+		for _, hostile := range []int{attackKeys, 4 * attackKeys} {
+			if got, err := attack(keyedPeers()[i], hostile); err != nil || got != want {
+				t.Errorf("%s, %d keys: %d beyond the burst (%v), want %d", name, hostile, got, err, want)
 			}
 		}
 	}
 }
 
-func TestVerdicts(t *testing.T) {
-	all := []series{
-		{"a", []sample{{100, 0}, {300, 0}, {200, 0}}},
-		{"b", []sample{{50, 2}, {100, 2}, {100, 2}}},
+// BenchmarkMiddleware times middlewares on a writer that does nothing. Every request reaches the handler.
+func BenchmarkMiddleware(b *testing.B) {
+	peers, err := middlewarePeers()
+	if err != nil {
+		b.Fatal(err)
 	}
-	for _, tt := range []struct {
-		goal goal
-		want float64
-		met  bool
-	}{
-		{goal{"a", "b", times, 2}, 2, true}, // the median of 2, 3 and 2
-		{goal{"a", "b", times, 1.9}, 2, false},
-		{goal{"a", "", nanos, 200}, 200, true},
-		{goal{"a", "b", nanos, 99}, 100, false},
-		{goal{"b", "a", allocsEach, 2}, 2, true},
-		{goal{"b", "", allocsEach, 1}, 2, false},
-	} {
-		if v := tt.goal.judge(all); v.value != tt.want || v.met() != tt.met {
-			t.Errorf("%+v: %+v", tt.goal, v)
+	for _, p := range peers {
+		h := p.it(http.HandlerFunc(serve))
+		b.Run("who="+p.name, func(b *testing.B) {
+			all, err := requests()
+			if err != nil {
+				b.Fatal(err)
+			}
+			parallel(b, func(next func() bool) (refused int) {
+				w, n := nopWriter{header: http.Header{}}, 0
+				for ; next(); n++ {
+					h.ServeHTTP(&w, all[n%httpKeys])
+					clear(w.header) // as a server would
+				}
+				return n - w.served
+			})
+		})
+	}
+}
+
+// BenchmarkTransport times a RoundTripper that does nothing, with and without a limit. Bodies are closed.
+func BenchmarkTransport(b *testing.B) {
+	peers, err := transportPeers()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, p := range peers {
+		b.Run("who="+p.name, func(b *testing.B) {
+			all, err := requests()
+			if err != nil {
+				b.Fatal(err)
+			}
+			parallel(b, func(next func() bool) (refused int) {
+				for n := 0; next(); n++ {
+					resp, err := p.it.RoundTrip(all[n%httpKeys])
+					if err != nil || resp.Body.Close() != nil || resp.StatusCode != http.StatusOK {
+						refused++
+					}
+				}
+				return refused
+			})
+		})
+	}
+}
+
+// BenchmarkInFlight times taking a slot and giving it back: free=yes where no caller waits, free=no where 64
+// callers use 8 slots, and a holder yields the processor while it holds its slot.
+func BenchmarkInFlight(b *testing.B) {
+	for _, c := range []struct {
+		name              string
+		capacity, callers int // callers for each processor
+		hold              func()
+	}{{"free=yes", 1024, 1, func() {}}, {"free=no", 8, 64, runtime.Gosched}} {
+		b.Run(c.name, func(b *testing.B) {
+			for _, p := range slotPeers() {
+				s, err := p.it(c.capacity)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.Run("who="+p.name, func(b *testing.B) {
+					b.SetParallelism(c.callers)
+					parallel(b, func(next func() bool) (refused int) {
+						for next() {
+							if !s.take() {
+								refused++
+							}
+							c.hold()
+							s.give()
+						}
+						return refused
+					})
+				})
+			}
+			l := quotient.Must(quotient.New(quotient.Limit{InFlight: c.capacity}))
+			b.Run("who=quotient-limiter", func(b *testing.B) {
+				b.SetParallelism(c.callers)
+				parallel(b, func(next func() bool) (refused int) {
+					for next() {
+						permit, err := l.Acquire(b.Context(), "tenant")
+						if err != nil {
+							refused++
+						}
+						c.hold()
+						permit.Release()
+					}
+					return refused
+				})
+			})
+		})
+	}
+}
+
+// BenchmarkWaiters reports what each of 10,000 callers that wait for one key costs to queue and to wake. Beside
+// it, the same callers block on a bare channel.
+func BenchmarkWaiters(b *testing.B) {
+	const n = 10_000
+	b.Run("who=quotient", func(b *testing.B) {
+		for range b.N {
+			l := quotient.Must(quotient.New(quotient.Limit{InFlight: 1}, quotient.MaxWaiting(n, n)))
+			first, _ := l.TryAcquire("tenant")
+			wait := func() { _, _ = l.Acquire(b.Context(), "tenant") }
+			crowd(b, n, wait, func() int { return l.Stats().Waiting },
+				func() { _ = l.SetLimit(quotient.Limit{InFlight: n + 1}) })
+			if s := l.Stats(); s.InFlight != n+1 || s.Cancelled != 0 {
+				b.Fatalf("%d in flight, %d cancelled", s.InFlight, s.Cancelled)
+			}
+			first.Release()
 		}
+	})
+	b.Run("who=channel", func(b *testing.B) {
+		for range b.N {
+			gate := make(chan struct{})
+			var waiting atomic.Int64
+			crowd(b, n, func() { waiting.Add(1); <-gate }, func() int { return int(waiting.Load()) }, func() { close(gate) })
+		}
+	})
+}
+
+// crowd starts n callers, lets them go when all wait, and reports what each cost.
+func crowd(b *testing.B, n int, wait func(), waiting func() int, free func()) {
+	var callers sync.WaitGroup
+	start := time.Now()
+	for range n {
+		callers.Go(wait)
 	}
+	for waiting() < n {
+		time.Sleep(time.Duration(10 * n)) // seldom, so that looking costs little
+	}
+	b.ReportMetric(float64(time.Since(start))/float64(n), "ns/queue")
+	start = time.Now()
+	free()
+	callers.Wait()
+	b.ReportMetric(float64(time.Since(start))/float64(n), "ns/wake")
+}
+
+// BenchmarkStall reports how long calls for other keys take while 100,000 waiters are woken. All keys share one
+// lock, since MaxKeys is so low. A call that arrives at a random moment takes longer than p99.9 once in a thousand.
+func BenchmarkStall(b *testing.B) {
+	const n = 100_000
+	for range b.N {
+		l := quotient.Must(quotient.New(quotient.Limit{InFlight: 1}, quotient.MaxKeys(1000), quotient.MaxWaiting(n, n)))
+		first, _ := l.TryAcquire("tenant")
+		var took []time.Duration
+		crowd(b, n, func() { _, _ = l.Acquire(b.Context(), "tenant") }, func() int { return l.Stats().Waiting }, func() {
+			var raised atomic.Bool
+			var raise sync.WaitGroup
+			raise.Go(func() { _ = l.SetLimit(quotient.Limit{InFlight: n + 1}); raised.Store(true) })
+			for !raised.Load() || l.Stats().Waiting > 0 {
+				start := time.Now()
+				permit, _ := l.TryAcquire("other")
+				permit.Release()
+				took = append(took, time.Since(start))
+			}
+			raise.Wait()
+		})
+		first.Release()
+		slices.Sort(took)
+		b.ReportMetric(timeQuantile(took, .001).Seconds()*1000, "ms-p99.9")
+		b.ReportMetric(took[len(took)-1].Seconds()*1000, "ms-max")
+	}
+}
+
+// timeQuantile returns the wait that a call arriving at a random moment exceeds with probability beyond. A prober
+// that is stuck sends no further probes, so a wait of d stands for all arrivals within d. The waits are sorted.
+func timeQuantile(waits []time.Duration, beyond float64) time.Duration {
+	total := time.Duration(0)
+	for _, d := range waits {
+		total += d
+	}
+	budget := beyond * float64(total)
+	for i := len(waits) - 1; i > 0; i-- {
+		longer := float64(len(waits) - i) // waits at least as long as this one
+		if step := longer * float64(waits[i]-waits[i-1]); step < budget {
+			budget -= step
+			continue
+		}
+		return waits[i] - time.Duration(budget/longer)
+	}
+	return waits[0]
 }
 
 // TestTimeQuantile: of two seconds, one is spent in one long wait, one in a thousand short ones.
 func TestTimeQuantile(t *testing.T) {
-	waits := make([]time.Duration, 1000, 1001)
-	for i := range waits {
-		waits[i] = time.Millisecond
-	}
-	waits = append(waits, time.Second)
-	for _, tt := range []struct {
-		beyond float64
-		want   time.Duration
-	}{
-		{0.25, 500 * time.Millisecond}, // half a second of arrivals waits longer than half a second
-		{0.05, 900 * time.Millisecond},
-		{0.0005, 999 * time.Millisecond},
+	waits := append(slices.Repeat([]time.Duration{time.Millisecond}, 1000), time.Second)
+	for beyond, want := range map[float64]time.Duration{
+		.25:   500 * time.Millisecond, // half a second of arrivals waits longer than half a second
+		.05:   900 * time.Millisecond,
+		.0005: 999 * time.Millisecond,
 	} {
-		if got := timeQuantile(waits, tt.beyond); got != tt.want {
-			t.Errorf("timeQuantile(%v) = %v, want %v", tt.beyond, got, tt.want)
+		if got := timeQuantile(waits, beyond); got != want {
+			t.Errorf("timeQuantile(%v) = %v, want %v", beyond, got, want)
+		}
+	}
+}
+
+// TestTraffic checks the keys of each pattern: distinct, of one length, and as many as visited ones say.
+func TestTraffic(t *testing.T) {
+	for _, p := range patterns[:3] {
+		tr, err := p.made(p.keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]bool{}
+		n := drawn
+		tr.visit(func() bool { n--; return n >= 0 }, func(key string) bool { seen[key] = true; return true })
+		if len(tr.keys) != p.keys || len(seen) > p.keys || len(seen) < p.keys*9/10 {
+			t.Errorf("%s: %d keys, %d visited", p.name, len(tr.keys), len(seen))
 		}
 	}
 }

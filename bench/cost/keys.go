@@ -1,9 +1,11 @@
-package main
+// Package cost has what its benchmarks compare: quotient and other limiters, behind one function each.
+package cost
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 )
 
 // keyLen is the length of every benchmark key in bytes: about a tenant's UUID without its dashes.
@@ -18,9 +20,8 @@ const drawn = 1 << 21
 
 // traffic is a list of distinct keys and a precomputed order in which they are visited.
 type traffic struct {
-	keys     []string
-	order    []uint32
-	distinct int // keys that occur in order
+	keys  []string
+	order []uint32
 }
 
 // makeKeys returns n distinct strings of keyLen bytes, each with memory of its own.
@@ -71,42 +72,21 @@ func newTraffic(n int, next func() uint32) (traffic, error) {
 	if err := checkKeys(t.keys); err != nil {
 		return traffic{}, err
 	}
-	hit := make([]bool, n)
 	for i := range t.order {
-		k := next()
-		t.order[i] = k
-		if !hit[k] {
-			hit[k] = true
-			t.distinct++
-		}
+		t.order[i] = next()
 	}
 	return t, nil
 }
 
-// visitor walks through a traffic pattern and remembers where it stopped. Not for concurrent use.
-type visitor struct {
-	traffic
-	at int
-	_  [64]byte // no two visitors on one cache line
-}
+// workers counts the goroutines that have begun to walk through patterns, so that each starts elsewhere.
+var workers atomic.Int64
 
-// visitors returns one visitor a worker, spread evenly over the pattern.
-func (t traffic) visitors(workers int) []visitor {
-	vs := make([]visitor, workers)
-	for i := range vs {
-		vs[i] = visitor{traffic: t, at: i * len(t.order) / workers}
-	}
-	return vs
-}
-
-// run asks n times and returns how often it was admitted.
-func (v *visitor) run(allow func(string) bool, n int) int {
-	admitted := 0
-	for range n {
-		if allow(v.keys[v.order[v.at&(drawn-1)]]) {
-			admitted++
+// visit asks for one key after another while next is true, and returns how often it was refused.
+func (t traffic) visit(next func() bool, allow func(string) bool) (refused int) {
+	for at := int(workers.Add(1)) * drawn / 7; next(); at++ {
+		if !allow(t.keys[t.order[at&(drawn-1)]]) {
+			refused++
 		}
-		v.at++
 	}
-	return admitted
+	return refused
 }

@@ -1,4 +1,4 @@
-package main
+package cost
 
 import (
 	"context"
@@ -18,21 +18,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/quotient-go/quotient"
-)
-
-// Names of the contenders that goals refer to.
-const (
-	nameQuotient  = "quotient"
-	nameFloor     = "floor: time.Now + mutex"
-	nameMapFloor  = "floor: time.Now + mutex + map"
-	nameRate      = "x/time/rate, no keys"
-	nameRateInLRU = "x/time/rate in one golang-lru"
-	nameGoLimiter = "go-limiter memorystore"
-	nameThrottled = "throttled, LRU store"
-	nameThrotMap  = "throttled, unbounded store"
-	nameUlule     = "ulule memory store"
-	nameTollbooth = "tollbooth"
-	nameCounter   = "httprate's counter"
 )
 
 // quota is what all keyed contenders are asked to enforce: burst events at once, then one event every per.
@@ -58,28 +43,27 @@ type keyed struct {
 	close func()     // stops what the contender started; nil when there is nothing
 }
 
-// maker builds a keyed contender. maxKeys bounds those that can be bounded. forget is how long an unused
-// key is kept by those that forget by time; 0 is as long as the benchmark lasts.
+// maker builds a keyed contender. maxKeys bounds those that can be bounded.
 type maker struct {
 	name string
-	make func(q quota, maxKeys int, forget time.Duration) (keyed, error)
+	make func(q quota, maxKeys int) (keyed, error)
 }
 
-// keyedPeers are all contenders that limit by key, and quotient.
+// keyedPeers are the contenders that limit by key. The first one is what benchstat compares the others with.
 func keyedPeers() []maker {
 	return []maker{
-		{nameQuotient, makeQuotient},
-		{nameRateInLRU, makeRateInLRU},
-		{nameGoLimiter, makeGoLimiter},
-		{nameThrottled, makeThrottledLRU},
-		{nameThrotMap, makeThrottledMap},
-		{nameUlule, makeUlule},
-		{nameTollbooth, makeTollbooth},
-		{nameCounter, makeCounter},
+		{"quotient", makeQuotient},
+		{"time-rate-in-golang-lru", makeRateInLRU},
+		{"go-limiter", makeGoLimiter},
+		{"throttled-lru", makeThrottledLRU},
+		{"throttled-map", makeThrottledMap},
+		{"ulule", makeUlule},
+		{"tollbooth", makeTollbooth},
+		{"httprate", makeCounter},
 	}
 }
 
-func makeQuotient(q quota, maxKeys int, _ time.Duration) (keyed, error) {
+func makeQuotient(q quota, maxKeys int) (keyed, error) {
 	limit := quotient.Rates(quotient.Rate{Events: 1, Per: q.per, Burst: q.burst})
 	l, err := quotient.New(limit, quotient.MaxKeys(maxKeys))
 	if err != nil {
@@ -88,7 +72,7 @@ func makeQuotient(q quota, maxKeys int, _ time.Duration) (keyed, error) {
 	return keyed{allow: l.Allow, live: func() int { return l.Stats().Keys }}, nil
 }
 
-func makeRateInLRU(q quota, maxKeys int, _ time.Duration) (keyed, error) {
+func makeRateInLRU(q quota, maxKeys int) (keyed, error) {
 	c, err := lru.New[string, *rate.Limiter](maxKeys)
 	if err != nil {
 		return keyed{}, err
@@ -106,12 +90,8 @@ func makeRateInLRU(q quota, maxKeys int, _ time.Duration) (keyed, error) {
 	return keyed{allow: allow, live: c.Len}, nil
 }
 
-func makeGoLimiter(q quota, _ int, forget time.Duration) (keyed, error) {
-	conf := &memorystore.Config{Tokens: uint64(q.burst), Interval: q.per}
-	if forget > 0 {
-		conf.SweepInterval, conf.SweepMinTTL = forget/2, forget
-	}
-	s, err := memorystore.New(conf)
+func makeGoLimiter(q quota, _ int) (keyed, error) {
+	s, err := memorystore.New(&memorystore.Config{Tokens: uint64(q.burst), Interval: q.per})
 	if err != nil {
 		return keyed{}, err
 	}
@@ -123,11 +103,11 @@ func makeGoLimiter(q quota, _ int, forget time.Duration) (keyed, error) {
 	return keyed{allow: allow, close: func() { _ = s.Close(ctx) }}, nil
 }
 
-func makeThrottledLRU(q quota, maxKeys int, _ time.Duration) (keyed, error) {
+func makeThrottledLRU(q quota, maxKeys int) (keyed, error) {
 	return makeThrottled(q, maxKeys)
 }
 
-func makeThrottledMap(q quota, _ int, _ time.Duration) (keyed, error) {
+func makeThrottledMap(q quota, _ int) (keyed, error) {
 	return makeThrottled(q, 0)
 }
 
@@ -162,11 +142,8 @@ func newThrottled(q quota, maxKeys int) (*throttled.GCRARateLimiterCtx, error) {
 	return l, nil
 }
 
-func makeUlule(q quota, _ int, forget time.Duration) (keyed, error) {
-	if forget == 0 {
-		forget = time.Hour
-	}
-	store := ululememory.NewStoreWithOptions(ululelimiter.StoreOptions{CleanUpInterval: forget / 2})
+func makeUlule(q quota, _ int) (keyed, error) {
+	store := ululememory.NewStoreWithOptions(ululelimiter.StoreOptions{CleanUpInterval: time.Hour})
 	l := ululelimiter.New(store, ululelimiter.Rate{Period: q.per, Limit: int64(q.burst)})
 	ctx := context.Background()
 	allow := func(key string) bool {
@@ -176,20 +153,19 @@ func makeUlule(q quota, _ int, forget time.Duration) (keyed, error) {
 	return keyed{allow: allow}, nil
 }
 
-func makeTollbooth(q quota, _ int, forget time.Duration) (keyed, error) {
-	l := newTollbooth(q, forget)
+func makeTollbooth(q quota, _ int) (keyed, error) {
+	l := newTollbooth(q)
 	allow := func(key string) bool { return tollbooth.LimitByKeys(l, []string{key}) == nil }
 	return keyed{allow: allow}, nil
 }
 
-func newTollbooth(q quota, forget time.Duration) *tollboothlimiter.Limiter {
-	opts := &tollboothlimiter.ExpirableOptions{DefaultExpirationTTL: forget}
-	return tollbooth.NewLimiter(1/q.per.Seconds(), opts).SetBurst(q.burst)
+func newTollbooth(q quota) *tollboothlimiter.Limiter {
+	return tollbooth.NewLimiter(1/q.per.Seconds(), nil).SetBurst(q.burst)
 }
 
 // makeCounter is what httprate does for each request: two windows' counts are read, and one is raised. It
 // forgets all keys of a window at once.
-func makeCounter(q quota, _ int, _ time.Duration) (keyed, error) {
+func makeCounter(q quota, _ int) (keyed, error) {
 	const window = time.Hour
 	c := httprate.NewLocalLimitCounter(window)
 	var mu sync.Mutex // as that of a RateLimiter, so that no two requests take the last event
@@ -208,15 +184,20 @@ func makeCounter(q quota, _ int, _ time.Duration) (keyed, error) {
 	return keyed{allow: allow}, nil
 }
 
+// keylessPeers are what a decision costs at the least: a clock and a lock, and the arithmetic of one bucket.
+func keylessPeers() []maker {
+	return []maker{{"clock-and-lock", makeFloor}, {"time-rate-without-keys", makeRate}}
+}
+
 // makeRate has one bucket for all keys, and a burst that is enough for all: what the token maths and its
 // lock cost alone.
-func makeRate(q quota, _ int, _ time.Duration) (keyed, error) {
+func makeRate(q quota, _ int) (keyed, error) {
 	l := rate.NewLimiter(rate.Every(q.per), 1<<40)
 	return keyed{allow: func(string) bool { return l.Allow() }}, nil
 }
 
 // makeFloor reads the clock and takes a lock, which no limiter can do without.
-func makeFloor(quota, int, time.Duration) (keyed, error) {
+func makeFloor(quota, int) (keyed, error) {
 	var mu sync.Mutex
 	var last time.Time
 	return keyed{allow: func(string) bool {
@@ -227,25 +208,6 @@ func makeFloor(quota, int, time.Duration) (keyed, error) {
 		mu.Unlock()
 		return admitted
 	}}, nil
-}
-
-// makeMapFloor also finds the key in a map and counts.
-func makeMapFloor(_ quota, maxKeys int, _ time.Duration) (keyed, error) {
-	var mu sync.Mutex
-	m := make(map[string]*time.Time, maxKeys)
-	allow := func(key string) bool {
-		now := time.Now()
-		mu.Lock()
-		last, ok := m[key]
-		if !ok {
-			last = new(time.Time)
-			m[key] = last
-		}
-		*last = now
-		mu.Unlock()
-		return true
-	}
-	return keyed{allow: allow, live: func() int { mu.Lock(); defer mu.Unlock(); return len(m) }}, nil
 }
 
 // fill asks once for each key, so that the contender holds them all, and checks that it does.
