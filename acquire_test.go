@@ -2,17 +2,21 @@ package quotient
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quotient-go/quotient/policy"
 )
 
 func TestTryAcquireUpTo(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		limit Limit
-		n     int
-		want  int
+		name    string
+		limit   Limit
+		n, want int
 	}{
 		{"all of it", rated(perSecond(1, 10)), 7, 7},
 		{"what there is", rated(perSecond(1, 10)), 70, 10},
@@ -20,20 +24,16 @@ func TestTryAcquireUpTo(t *testing.T) {
 		{"less than nothing", rated(perSecond(1, 10)), -5, 0},
 		{"no limit", Limit{}, 99, 99},
 		{"slots", Limit{InFlight: 3}, 5, 3},
-		{"the tightest", Limit{Rates: []Rate{perSecond(1, 10), {Name: "b", Events: 4, Per: time.Second}},
-			InFlight: 6}, 9, 4},
+		{"the tightest", Limit{Rates: []Rate{perSecond(1, 10), PerHour(4)}, InFlight: 6}, 9, 4},
 		{"another unit does not count", rated(perSecond(1, 10), tokensPerMinute(1, 1)), 5, 5},
-		{"a window", rated(Rate{Events: 4, Per: time.Second, Aligned: true}), 9, 4},
+		{"a window", rated(aligned(4, time.Second)), 9, 4},
 		{"denied", Limit{Deny: true}, 5, 0},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			l := limiterOf(t, c.limit)
-			p, n := l.TryAcquireUpTo("k", c.n)
-			if n != c.want {
-				t.Errorf("got %d, want %d", n, c.want)
-			}
+			p := upTo(t, l, "k", c.n, c.want)
 			if c.limit.InFlight > 0 {
-				inFlight(t, l, n)
+				inFlight(t, l, c.want)
 			}
 			p.Release()
 			inFlight(t, l, 0)
@@ -50,9 +50,7 @@ func TestAllowNeedsASlot(t *testing.T) {
 		}
 	}
 	p := took(t, l, "k")
-	if l.Allow("k") {
-		t.Error("allowed while the slot is taken")
-	}
+	wants(t, l, "k", 0)
 	p.Release()
 	if !l.Allow("k") {
 		t.Error("refused after the release")
@@ -61,11 +59,8 @@ func TestAllowNeedsASlot(t *testing.T) {
 
 func TestAllRatesOrNone(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{
-			perSecond(1, 10),
-			tokensPerMinute(60, 100),
-			{Name: "w", Events: 3, Per: time.Minute, Aligned: true},
-		}, InFlight: 2})
+		rates := []Rate{perSecond(1, 10), tokensPerMinute(60, 100), aligned(3, time.Minute)}
+		l := limiterOf(t, Limit{Rates: rates, InFlight: 2})
 		unchanged := func(reason Reason, rule string, opts ...CallOption) {
 			t.Helper()
 			before, inFlight := tokensOf(t, l, "k"), l.Stats().InFlight
@@ -129,74 +124,260 @@ func TestCostsAreOfTheirOwn(t *testing.T) {
 	})
 }
 
-// Check answers what TryAcquire does, and takes nothing.
+// Check and Explain answer what TryAcquire does, and take nothing.
 func TestCheckAnswersAsTryAcquire(t *testing.T) {
+	five, slot := rated(perSecond(1, 5)), Limit{InFlight: 1}
+	nothing := func(*testing.T, *Limiter) {}
 	for _, c := range []struct {
 		name  string
 		limit Limit
 		setUp func(*testing.T, *Limiter)
 		opts  []CallOption
 	}{
-		{"room", rated(perSecond(1, 5)), nil, nil},
-		{"no room", rated(perSecond(1, 5)), func(t *testing.T, l *Limiter) { took(t, l, "k", Weight(5)) },
+		{"room", five, nothing, nil},
+		{"no room", five, func(t *testing.T, l *Limiter) { took(t, l, "k", Weight(5)) },
 			[]CallOption{Weight(2)}},
-		{"too large", rated(perSecond(1, 5)), nil, []CallOption{Weight(6)}},
-		{"not valid", rated(perSecond(1, 5)), nil, []CallOption{Weight(-6)}},
-		{"denied", Limit{Deny: true}, nil, nil},
-		{"no slot", Limit{InFlight: 1}, func(t *testing.T, l *Limiter) { took(t, l, "k") }, nil},
-		{"a slot that has come free by time", Limit{InFlight: 1}, func(t *testing.T, l *Limiter) {
+		{"too large", five, nothing, []CallOption{Weight(6)}},
+		{"not valid", five, nothing, []CallOption{Weight(-6)}},
+		{"denied", Limit{Deny: true}, nothing, nil},
+		{"no slot", slot, func(t *testing.T, l *Limiter) { took(t, l, "k") }, nil},
+		{"a slot that has come free by time", slot, func(t *testing.T, l *Limiter) {
 			took(t, l, "k").ExpireIn(time.Second)
 			time.Sleep(time.Minute)
 		}, nil},
-		{"behind a queue", rated(perSecond(1, 5)), func(t *testing.T, l *Limiter) {
+		{"behind a queue", five, func(t *testing.T, l *Limiter) {
 			took(t, l, "k", Weight(5))
 			asking(t, l, "k", Weight(3))
 		}, nil},
-		{"room, behind a queue", rated(perSecond(1, 5)), func(t *testing.T, l *Limiter) {
+		{"room, behind a queue", five, func(t *testing.T, l *Limiter) {
 			took(t, l, "k", Weight(4))
 			asking(t, l, "k", Weight(3))
 		}, nil},
-		{"too many keys", Limit{InFlight: 1}, func(t *testing.T, l *Limiter) {
+		{"behind a queue for a slot", Limit{Rates: []Rate{perSecond(1, 1)}, InFlight: 1},
+			func(t *testing.T, l *Limiter) {
+				took(t, l, "k")
+				asking(t, l, "k")
+			}, nil},
+		{"too many keys", slot, func(t *testing.T, l *Limiter) {
 			took(t, l, "busy")
 			took(t, l, "late")
+		}, nil},
+		{"room, beside a busy overflow gate", slot, func(t *testing.T, l *Limiter) {
+			idle := took(t, l, "idle")
+			took(t, l, "late")
+			idle.Release()
 		}, nil},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			l := limiterOf(t, c.limit, MaxKeys(1))
-			if c.setUp != nil {
-				c.setUp(t, l)
-			}
+			c.setUp(t, l)
 			before := l.Stats()
-			first, second := l.Check("k", c.opts...), l.Check("k", c.opts...)
+			looks := []Decision{l.Check("k", c.opts...), l.Explain("k", c.opts...).Next}
 			if after := l.Stats(); after.Admitted != before.Admitted || after.InFlight != before.InFlight ||
 				len(after.Refused) != len(before.Refused) {
 				t.Errorf("Check counted or took something: %+v became %+v", before, after)
 			}
-			_, answer := l.TryAcquire("k", c.opts...)
-			for _, got := range []Decision{first, second} {
-				want := answer
+			_, want := l.TryAcquire("k", c.opts...)
+			for _, got := range looks {
 				sameText := fmt.Sprint(got.bad) == fmt.Sprint(want.bad)
-				if got.bad, want.bad = nil, nil; got != want || !sameText {
-					t.Errorf("Check says  %+v\nTryAcquire %+v", got, want)
+				if got.bad = want.bad; got != want || !sameText {
+					t.Errorf("a look:    %+v\nTryAcquire %+v", got, want)
 				}
 			}
 		})
 	}
 }
 
-// Check must answer what TryAcquire would.
-func TestCheckWithOverflow(t *testing.T) {
+// A request takes from a tenant's rate and from a route's slots, or from neither.
+func TestTryAcquireAll(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{InFlight: 1}, MaxKeys(1))
-		a := took(t, l, "a")
-		b := took(t, l, "b") // through the overflow gate
-		a.Release()          // a is idle: there is room for c
-		check := l.Check("c")
-		p, d := l.TryAcquire("c")
-		if check.OK != d.OK {
-			t.Errorf("Check says %+v, TryAcquire %+v", check, d)
+		tenants, routes := limiterOf(t, rated(perSecond(1, 5))), limiterOf(t, Limit{InFlight: 2})
+		claims := []Claim{{tenants, "a", nil}, {routes, "/x", nil}}
+		var held []Permits
+		for range 2 {
+			ps, refused, d := TryAcquireAll(nil, claims...)
+			if !d.OK || refused != -1 || len(ps) != 2 {
+				t.Fatalf("%v %d %+v", ps, refused, d)
+			}
+			held = append(held, ps)
 		}
-		p.Release()
-		b.Release()
+		for range 9 {
+			if ps, refused, d := TryAcquireAll(nil, claims...); d.Reason != ReasonInFlight || refused != 1 ||
+				ps != nil {
+				t.Fatalf("%v %d %+v", ps, refused, d)
+			}
+		}
+		wants(t, tenants, "a", 3) // nothing is lost
+		if _, refused, d := TryAcquireAll(nil, claims...); d.Reason != ReasonRate || refused != 0 {
+			t.Errorf("%d %+v", refused, d)
+		}
+		held[0].Release()
+		held[1].Done(policy.Feedback{})
+		inFlight(t, routes, 0)
+		if s := tenants.Stats(); s.Admitted != 5 || s.Cancelled != 9 || s.Refused[ReasonRate] != 2 {
+			t.Errorf("%+v", s)
+		}
+		if s := routes.Stats(); s.Admitted != 2 || s.Cancelled != 0 || s.Refused[ReasonInFlight] != 9 {
+			t.Errorf("%+v", s)
+		}
+		if ps, refused, d := TryAcquireAll(held[0]); !d.OK || refused != -1 || len(ps) != 2 {
+			t.Errorf("%v %d %+v", ps, refused, d)
+		}
+		_, refused, d := TryAcquireAll(nil, Claim{tenants, "b", nil},
+			Claim{tenants, "b", []CallOption{Weight(0)}})
+		says(t, &LimitedError{Key: "b", Decision: d}, "Weight")
+		if refused != 1 {
+			t.Error(refused)
+		}
+		wants(t, tenants, "b", 5)
+	})
+}
+
+// The events taken go back to a caller that waits for them.
+func TestTryAcquireAllWakesWaiters(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		slots, denied := limiterOf(t, Limit{InFlight: 1}), limiterOf(t, Limit{Deny: true})
+		_, refused, d := TryAcquireAll(nil, Claim{slots, "k", nil}, Claim{denied, "k", nil})
+		if refused != 1 || d.Reason != ReasonDenied {
+			t.Errorf("%d %+v", refused, d)
+		}
+		c := claimed{l: slots, key: "k"}
+		c.try(nil)
+		waiter := asking(t, slots, "k")
+		c.undo()
+		waiter.admittedAfter(t, 0)
+	})
+}
+
+// A dry run of one limiter neither stops the others nor takes from it.
+func TestTryAcquireAllInADryRun(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		dry, real := limiterOf(t, Limit{InFlight: 1}), limiterOf(t, rated(perSecond(1, 3)))
+		dry.SetDryRun(true)
+		for i := range 5 {
+			ps, _, d := TryAcquireAll(nil, Claim{dry, "k", nil}, Claim{real, "k", nil})
+			if d.OK != (i < 3) {
+				t.Errorf("ask %d: %+v", i, d)
+			}
+			defer ps.Release()
+		}
+		s := dry.Stats()
+		if s.Admitted != 3 || s.DryRunAdmitted[ReasonInFlight] != 2 || s.InFlight != 1 || s.Cancelled != 2 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// Should a hook panic, nothing stays taken.
+func TestTryAcquireAllWhoseHookPanics(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		slots := limiterOf(t, Limit{InFlight: 9})
+		hooked := limiterOf(t, Limit{InFlight: 9},
+			OnAdmit(func(string, time.Duration, time.Duration) { panic("hook") }))
+		panics(t, func() {
+			TryAcquireAll(nil, Claim{slots, "a", nil}, Claim{hooked, "b", nil}, Claim{slots, "c", nil})
+		})
+		inFlight(t, slots, 0)
+		inFlight(t, hooked, 0)
+		if n := slots.Stats().DoubleReleases + hooked.Stats().DoubleReleases; n != 0 {
+			t.Errorf("%d permits were released twice", n)
+		}
+	})
+}
+
+// Changes between the take and the return, and keys that are gone by then.
+func TestTryAcquireAllGivesBackLate(t *testing.T) {
+	for name, c := range map[string]struct {
+		between func(t *testing.T, l *Limiter)
+		left    int
+	}{
+		"at once":        {func(*testing.T, *Limiter) {}, 5},
+		"refilled since": {func(*testing.T, *Limiter) { time.Sleep(time.Second) }, 5},
+		"another limit":  {func(t *testing.T, l *Limiter) { setLimit(t, l, rated(perSecond(1, 6))) }, 2},
+		"forgotten": {func(t *testing.T, l *Limiter) {
+			time.Sleep(time.Minute)
+			for i := range 99 {
+				l.Allow(fmt.Sprint(i % 2))
+			}
+		}, 5},
+		"reset": {func(t *testing.T, l *Limiter) { l.Reset("k") }, 5},
+	} {
+		row(t, name, func(t *testing.T) {
+			l := limiterOf(t, rated(perSecond(1, 5)), few)
+			x := claimed{l: l, key: "k"}
+			if d := x.try([]CallOption{Weight(3)}); !d.OK {
+				t.Fatal(d)
+			}
+			c.between(t, l)
+			x.undo()
+			upTo(t, l, "k", 99, c.left)
+		})
+	}
+}
+
+func TestTryAcquireAllAllocatesNothing(t *testing.T) {
+	l, m := limiterOf(t, rated(perSecond(1e9, 1<<20))), limiterOf(t, Limit{InFlight: 1})
+	none := limiterOf(t, Limit{Deny: true})
+	var room [4]Permit
+	if n := testing.AllocsPerRun(1000, func() {
+		ps, _, _ := TryAcquireAll(room[:0], Claim{l, "k", nil}, Claim{m, "k", nil})
+		ps.Release()
+		TryAcquireAll(room[:0], Claim{l, "k", nil}, Claim{m, "k", nil}, Claim{none, "k", nil})
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// All claims or none: as if each limiter were looked at first, and asked only when all have room.
+func TestPropertyTryAcquireAll(t *testing.T) {
+	property(t, func(rt *rapid.T) {
+		var all, twins []*Limiter
+		for range rapid.IntRange(1, 3).Draw(rt, "limiters") {
+			limit, replicas := drawLimit(rt), Replicas(rapid.IntRange(1, 2).Draw(rt, "replicas"))
+			all = append(all, mustNew(rt, limit, replicas, few, WithPhase(3)))
+			twins = append(twins, mustNew(rt, limit, replicas, few, WithPhase(3)))
+		}
+		for range rapid.IntRange(1, 50).Draw(rt, "steps") {
+			time.Sleep(drawPause(rt))
+			var claims, twin []Claim
+			for i := range all {
+				opts := []CallOption{Weight(rapid.IntRange(1, 3).Draw(rt, "weight"))}
+				key := rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "key")
+				claims, twin = append(claims, Claim{all[i], key, opts}),
+					append(twin, Claim{twins[i], key, opts})
+			}
+			want := -1
+			for i, c := range twin {
+				if want < 0 && !c.Limiter.Check(c.Key, c.Options...).OK {
+					want = i
+				}
+			}
+			ps, refused, d := TryAcquireAll(nil, claims...)
+			if refused != want || d.OK != (want < 0) {
+				rt.Fatalf("claim %d was refused, want %d: %+v", refused, want, d)
+			}
+			if d.OK {
+				for i, c := range twin {
+					p, d := c.Limiter.TryAcquire(c.Key, c.Options...)
+					if !d.OK {
+						rt.Fatal(d)
+					}
+					if rapid.Bool().Draw(rt, "release") {
+						p.Release()
+						ps[i].Release()
+					}
+				}
+			}
+			for i, c := range twin {
+				x, y := all[i].Explain(c.Key), twins[i].Explain(c.Key)
+				same := x.InFlight == y.InFlight && len(x.Rules) == len(y.Rules)
+				for i := range x.Rules {
+					same = same && math.Abs(x.Rules[i].Left-y.Rules[i].Left) < 1e-6
+				}
+				if !same {
+					rt.Fatalf("limiter %d is at\n%+v, want\n%+v", i, x, y)
+				}
+			}
+		}
 	})
 }

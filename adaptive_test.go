@@ -3,7 +3,11 @@ package quotient
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,8 +15,7 @@ import (
 	"github.com/quotient-go/quotient/policy"
 )
 
-// spyController is a policy, and the only controller of it. It notes its samples and answers what the test
-// sets.
+// spyController is a policy and its only controller. It notes its samples and answers what the test sets.
 type spyController struct {
 	last  policy.Sample
 	start float64 // 0: the share
@@ -34,6 +37,105 @@ func (s *spyController) Next(x policy.Sample, b policy.Bounds) policy.Pace {
 	return policy.Pace{Rate: answer}
 }
 
+// panel is a policy of controllers that note their samples and answer what the test sets. It knows the
+// controllers by their ceilings.
+type panel struct {
+	names   map[float64]string
+	says    map[string]policy.Pace // the zero value: the ceiling
+	samples map[string][]policy.Sample
+	bounds  map[string]policy.Bounds
+	seeds   []uint64
+}
+
+func newPanel(names map[float64]string) *panel {
+	return &panel{names: names, says: map[string]policy.Pace{}, samples: map[string][]policy.Sample{},
+		bounds: map[string]policy.Bounds{}}
+}
+
+type panelController struct {
+	*panel
+	begun bool
+}
+
+func (p *panel) New(seed uint64) policy.Controller {
+	p.seeds = append(p.seeds, seed)
+	return &panelController{panel: p}
+}
+
+func (l *panelController) Next(s policy.Sample, b policy.Bounds) policy.Pace {
+	name := l.names[b.Ceiling]
+	l.bounds[name] = b
+	if !l.begun {
+		l.begun = true
+		return policy.Pace{Rate: b.Ceiling}
+	}
+	l.samples[name] = append(l.samples[name], s)
+	pace := l.says[name]
+	if pace.Rate == 0 {
+		pace.Rate = b.Ceiling
+	}
+	return pace
+}
+
+// last returns the latest sample of a controller.
+func (p *panel) last(t *testing.T, name string) policy.Sample {
+	t.Helper()
+	if len(p.samples[name]) == 0 {
+		t.Fatalf("the controller of %s has got nothing", name)
+	}
+	return p.samples[name][len(p.samples[name])-1]
+}
+
+const (
+	requests  = "requests"
+	tokens    = "tokens"
+	inFlight8 = "slots"
+)
+
+// governing returns a limiter of 2,000 requests and 10,000 tokens a second and of 8 slots, whose controllers
+// are a panel.
+func governing(t *testing.T, opts ...Option) (*Limiter, *panel) {
+	t.Helper()
+	p := newPanel(map[float64]string{2000: requests, 10_000: tokens, 8: inFlight8})
+	limit := Limit{InFlight: 8, Rates: []Rate{
+		perSecond(2000, 4000),
+		{Name: "tokens", Unit: "tokens", Events: 10_000, Per: time.Second, Burst: 100_000},
+	}}
+	return limiterOf(t, limit, append(opts, Policy(p), BeyondShare())...), p
+}
+
+// gives hands a controller's next answer over, through feedback of a request that is let through.
+func (p *panel) gives(t *testing.T, l *Limiter, name string, pace policy.Pace) {
+	t.Helper()
+	p.says[name] = pace
+	took(t, l, "k", Cost("tokens", 1)).Done(policy.Feedback{})
+}
+
+func since(l *Limiter) time.Duration { return time.Since(l.base) }
+
+// fickle makes a controller when New checks whether it learns, and none for the keys.
+type fickle struct{ asked *int }
+
+func (f fickle) New(uint64) policy.Controller {
+	if *f.asked++; *f.asked <= 2 {
+		return policy.AIMD{}.New(0)
+	}
+	return nil
+}
+
+// panicky is a controller that cannot bear to be throttled, nor, once begun, a change of its bounds.
+type panicky struct{ begun bool }
+
+func (panicky) New(uint64) policy.Controller { return new(panicky) }
+
+func (p *panicky) Next(s policy.Sample, _ policy.Bounds) policy.Pace {
+	if s.Outcome == policy.Throttled || p.begun && s.Outcome == policy.Unknown {
+		panic("controller")
+	}
+	p.begun = true
+	return policy.Pace{Rate: 1}
+}
+
 var (
 	throttled = policy.Feedback{Outcome: policy.Throttled}
 	success   = policy.Feedback{Outcome: policy.Success}
@@ -48,16 +150,9 @@ func learning(t *testing.T, c bool, opts ...Option) *Limiter {
 // paces fails unless the policy lets so many events a second through for the key.
 func paces(t *testing.T, l *Limiter, key string, want float64) {
 	t.Helper()
-	for ks := range l.Keys() {
-		k := ks.Key
-		if k == key {
-			if math.Abs(ks.pace()-want) > want/100 {
-				t.Errorf("key %q is paced at %v, want %v", key, ks.pace(), want)
-			}
-			return
-		}
+	if got := stateOf(t, l, key).pace(); math.Abs(got-want) > want/100 {
+		t.Errorf("key %q is paced at %v, want %v", key, got, want)
 	}
-	t.Errorf("key %q is not remembered", key)
 }
 
 // sends takes a permit, waiting if need be, and hands back what the upstream said a moment later.
@@ -166,44 +261,6 @@ func TestRateGrowsOnlyWhenItHeldBack(t *testing.T) {
 	}
 }
 
-// A reader of batches is held back as well when it gets less than it asked for.
-func TestRateGrowsForReadersOfBatches(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := learning(t, withinShare)
-		sends(t, l, "k", throttled)
-		for range 50 {
-			p, _ := l.TryAcquireUpTo("k", 100)
-			time.Sleep(100 * time.Millisecond)
-			p.Done(success)
-		}
-		for ks := range l.Keys() {
-			if ks.pace() <= 5.1 {
-				t.Errorf("after 5 s of batches that were cut short the rate is %v, want it to grow",
-					ks.pace())
-			}
-		}
-	})
-}
-
-func TestSharesBoundThePolicy(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		ctrl := &spyController{next: 1e6}
-		l := limiterOf(t, rated(perSecond(20, 2)), Policy(ctrl), Replicas(2))
-		sends(t, l, "k", success)
-		paces(t, l, "k", 10)
-		start, n := time.Now(), 0
-		for time.Since(start) < 10*time.Second {
-			if l.Allow("k") {
-				n++
-			}
-			time.Sleep(time.Millisecond)
-		}
-		if n > 101 {
-			t.Errorf("%d in 10 s at a share of 10 a second", n)
-		}
-	})
-}
-
 func TestPoolChangesMoveAKeysBounds(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := learning(t, withinShare)
@@ -262,12 +319,15 @@ func TestFeedbackKeepsWhatWasLearned(t *testing.T) {
 	})
 }
 
+// nonsense is what no controller may answer.
+var nonsense = []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1}
+
 // A controller that answers nonsense to feedback changes nothing.
 func TestControllerThatAnswersNonsense(t *testing.T) {
-	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1} {
+	for _, x := range nonsense {
 		row(t, x, func(t *testing.T) {
-			l := limiterOf(t, rated(perSecond(20, 40)), Policy(&spyController{next: x}), BeyondShare(),
-				Replicas(2))
+			p := policyOf(&spyController{next: x}, beyondShare)
+			l := limiterOf(t, rated(perSecond(20, 40)), p, Replicas(2))
 			for range 5 {
 				sends(t, l, "k", success)
 			}
@@ -278,7 +338,7 @@ func TestControllerThatAnswersNonsense(t *testing.T) {
 
 // Nor is one whose rate to start at is nonsense.
 func TestControllerThatStartsWithNonsense(t *testing.T) {
-	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1} {
+	for _, x := range nonsense {
 		row(t, x, func(t *testing.T) {
 			l := limiterOf(t, rated(tokensPerMinute(60, 60)), Policy(&spyController{start: x}), BeyondShare())
 			n := 0
@@ -296,15 +356,14 @@ func TestControllerThatStartsWithNonsense(t *testing.T) {
 // A key that starts as a copy of the overflow gate has learned nothing, and must not be kept for it.
 func TestKeyFromTheOverflowGateCanBecomeIdle(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1000, 1000)), Policy(policy.AIMD{}), MaxKeys(1))
-		took(t, l, "busy")
+		limit := Limit{Rates: []Rate{perSecond(1000, 1000)}, InFlight: 9}
+		l := limiterOf(t, limit, Policy(policy.AIMD{}), MaxKeys(1))
+		busy := took(t, l, "busy")
 		sends(t, l, "late", throttled) // the overflow gate has learned
-		for k := range l.Keys() {
-			if k.Key == "late" {
-				t.Fatal("the key is not in the overflow gate")
-			}
+		if gateOf(l, "late") != nil {
+			t.Fatal("the key is not in the overflow gate")
 		}
-		l.shard("busy").free(holdingOf(l, "busy"))
+		busy.Release()
 		time.Sleep(time.Second)
 		took(t, l, "late").Release() // has a gate of its own now
 		if gateOf(l, "late") == nil {
@@ -316,18 +375,6 @@ func TestKeyFromTheOverflowGateCanBecomeIdle(t *testing.T) {
 			t.Error("a key that learned nothing and did nothing for an hour is still not idle")
 		}
 	})
-}
-
-// holdingOf is a permit of the key that is out.
-func holdingOf(l *Limiter, key string) *holding {
-	for _, block := range l.shard(key).permits.blocks {
-		for i := range block {
-			if h := &block[i]; h.out() && h.gate == gateOf(l, key) {
-				return h
-			}
-		}
-	}
-	return nil
 }
 
 // Report hands feedback to the policy, and keeps the permit. Feedback after the release counts for nothing.
@@ -351,54 +398,35 @@ func TestReportKeepsThePermit(t *testing.T) {
 	})
 }
 
-// Under Fixed there is no controller for the feedback.
-func TestReportUnderFixed(t *testing.T) {
-	l := limiterOf(t, Limit{InFlight: 1})
-	p := took(t, l, "k")
-	p.Report(throttled)
-	inFlight(t, l, 1)
-	p.Done(throttled)
-	inFlight(t, l, 0)
-}
-
-// A learned rate that is forgotten after 10 minutes must wake the head.
+// A learned rate that is forgotten after 10 minutes wakes the head.
 func TestForgetWakesTheHead(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(Rate{Name: "r", Events: 1, Per: time.Minute, Burst: 20}),
 			Policy(policy.AIMD{Decrease: 0.02}))
 		p := took(t, l, "k")
 		time.Sleep(time.Second)
-		p.Done(policy.Feedback{Outcome: policy.Throttled}) // one in 50 min from now on
-		learned := func() (x float64) {
-			for ks := range l.Keys() {
-				x = ks.pace()
-			}
-			return x
-		}
+		p.Done(throttled) // one in 50 min from now on
 		w := asking(t, l, "k")
 		time.Sleep(12 * time.Minute)
 		if !w.ended() {
-			t.Errorf("still queued 12 min after the last feedback; it was forgotten after 10, and the rate "+
-				"is one a minute again: %v/s", learned())
-			for d := range 60 {
-				if time.Sleep(time.Minute); w.ended() {
-					t.Logf("admitted only %d min later", d+1)
-					break
-				}
-			}
+			t.Errorf("still queued 12 min after the last feedback, which was forgotten after 10: %v/s",
+				stateOf(t, l, "k").pace())
+			w.gaveUp(t)
 		}
-		w.cancel()
-		synctest.Wait()
 	})
 }
 
-// A policy that has no controller for a while crashes no process.
-func TestPolicyWithoutControllerAtAChange(t *testing.T) {
-	l := limiterOf(t, rated(perSecond(20, 40)), Policy(fickle{new(int)}))
-	setReplicas(t, l, 2)
-	if !l.Allow("k") {
-		t.Error("refused")
-	}
+// A policy that makes no controller for a key leaves its pace as it starts. Without one for a while it
+// crashes no process at a change.
+func TestPolicyThatMakesNoController(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(20, 40)), Policy(fickle{new(int)}))
+		took(t, l, "k").Done(throttled)
+		paces(t, l, "k", 20)
+		l = limiterOf(t, rated(perSecond(20, 40)), Policy(fickle{new(int)}))
+		setReplicas(t, l, 2)
+		took(t, l, "k")
+	})
 }
 
 func TestPolicyIsValidated(t *testing.T) {
@@ -409,6 +437,645 @@ func TestPolicyIsValidated(t *testing.T) {
 	}
 	_, err = New(Limit{}, Policy(policy.Ramp{Start: 2}))
 	says(t, err, "quotient: Policy", "Ramp.Start", "2")
+}
+
+// A controller that panics at feedback keeps no lock and no slot that is given back; the panic is handed on.
+func TestPanickingController(t *testing.T) {
+	for name, c := range map[string]struct {
+		hand func(Permit)
+		held int
+	}{
+		"Report": {func(p Permit) { p.Report(throttled) }, 1},
+		"Done":   {func(p Permit) { p.Done(throttled) }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := limiterOf(t, Limit{InFlight: 1, Rates: []Rate{PerSecond(10)}}, Policy(panicky{}))
+			p := took(t, l, "k")
+			panics(t, func() { c.hand(p) })
+			if !l.shard("k").mu.TryLock() {
+				t.Fatal("the shard's lock is still held: every later ask of the shard hangs")
+			}
+			l.shard("k").mu.Unlock()
+			inFlight(t, l, c.held)
+		})
+	}
+}
+
+// A controller that panics at a change of the pool is dropped: the next caller has nothing to do with it.
+func TestControllerThatPanicsAtAChange(t *testing.T) {
+	for name, ask := range map[string]func(*Limiter){
+		"Allow":          func(l *Limiter) { l.Allow("k") },
+		"TryAcquire":     func(l *Limiter) { l.TryAcquire("k") },
+		"TryAcquireUpTo": func(l *Limiter) { l.TryAcquireUpTo("k", 1) },
+		"Acquire":        func(l *Limiter) { _, _ = l.Acquire(context.Background(), "k") },
+		"Check":          func(l *Limiter) { l.Check("k") },
+	} {
+		row(t, name, func(t *testing.T) {
+			l := limiterOf(t, rated(perSecond(10, 20)), Policy(panicky{}))
+			took(t, l, "k").Done(success)
+			setReplicas(t, l, 2)
+			ask(l)
+			paces(t, l, "k", 1) // where a new controller starts
+			if pc := &gateOf(l, "k").ext.learned.pacers[0]; pc.ctrl != nil {
+				t.Error("the controller is still there")
+			}
+		})
+	}
+}
+
+// holdsBack makes a controller hold a call back.
+func holdsBack(t *testing.T, l *Limiter, p *panel, name string) {
+	t.Helper()
+	p.gives(t, l, name, policy.Pace{Rate: 1})
+	time.Sleep(10 * time.Second)
+	keep := []Permit{took(t, l, "k", Cost("tokens", 1))}
+	if name == inFlight8 { // one more than learned is in flight
+		keep = append(keep, took(t, l, "k", Cost("tokens", 1)))
+	}
+	d := refusedFor(t, l, l.Check("k", Cost("tokens", 1)).Reason, "k", Cost("tokens", 1))
+	if d.Rule != ctrlRule {
+		t.Fatalf("refused by %q, want the controller of %s", d.Rule, name)
+	}
+	for _, permit := range keep {
+		permit.Release()
+	}
+	delete(p.says, name)
+	time.Sleep(10 * time.Second)
+}
+
+func quota(unit string, limit, left float64) policy.Quota {
+	return policy.Quota{Unit: unit, Limit: limit, Remaining: left, Reset: time.Minute}
+}
+
+// A refusal is attributed to one controller; the others see only that time has passed.
+func TestRefusalsAreAttributed(t *testing.T) {
+	type quotas = [4]policy.Quota
+	q := quota
+	for _, c := range []struct {
+		name   string
+		held   []string // the controllers that held calls back, in this order
+		quotas quotas
+		want   string
+	}{
+		{"requests, if nothing is known", nil, quotas{}, requests},
+		{"who held back", []string{tokens}, quotas{}, tokens},
+		{"slots that held back", []string{inFlight8}, quotas{}, inFlight8},
+		{"who held back last", []string{inFlight8, tokens, requests}, quotas{}, requests},
+		{"who held back last of two", []string{requests, inFlight8}, quotas{}, inFlight8},
+		{"the quota nearest to its end", nil, quotas{q("", 100, 50), q("tokens", 10_000, 900)}, tokens},
+		{"whoever held back", []string{tokens}, quotas{q("tokens", 1000, 1000), q("", 100, 1)}, requests},
+		{"the only quota", []string{inFlight8}, quotas{3: q("tokens", 1000, 1000)}, tokens},
+		{"requests of two at their end", nil, quotas{q("tokens", 1000, 0), q("", 100, 0)}, requests},
+		{"quotas of what is not governed", []string{tokens}, quotas{q("bytes", 10, 0)}, tokens},
+		{"quotas that are none", []string{tokens},
+			quotas{q("", -1, 0), q("", 10, math.NaN()), q("", math.Inf(1), 1)}, tokens},
+	} {
+		row(t, c.name, func(t *testing.T) {
+			l, p := governing(t, Replicas(1))
+			for _, name := range c.held {
+				holdsBack(t, l, p, name)
+			}
+			took(t, l, "k", Cost("tokens", 1)).Done(policy.Feedback{
+				Outcome: policy.Throttled, RetryAfter: time.Second, Quotas: c.quotas,
+			})
+			for _, name := range []string{requests, tokens, inFlight8} {
+				s, want := p.last(t, name), policy.Sample{}
+				if name == c.want {
+					want.Outcome, want.RetryAfter = policy.Throttled, time.Second
+				}
+				if s.Outcome != want.Outcome || s.RetryAfter != want.RetryAfter || s.Now != since(l) {
+					t.Errorf("%s got %+v, want %v", name, s, want.Outcome)
+				}
+			}
+			if n := l.Stats().Throttled; n != 1 {
+				t.Errorf("counted %d", n)
+			}
+		})
+	}
+}
+
+// Paced is each controller's own, and ends when the controller has got it.
+func TestPacedIsEachControllersOwn(t *testing.T) {
+	for _, name := range []string{requests, tokens, inFlight8} {
+		row(t, name, func(t *testing.T) {
+			l, p := governing(t, Replicas(1))
+			holdsBack(t, l, p, name)
+			for _, want := range []bool{true, false} {
+				took(t, l, "k", Cost("tokens", 1)).Done(success)
+				time.Sleep(time.Second)
+				for _, other := range []string{requests, tokens, inFlight8} {
+					if got := p.last(t, other).Paced; got != (want && other == name) {
+						t.Errorf("%s: paced %v though %s held back", other, got, name)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A rule that held back before the first feedback is not noted: the key may have been dropped and made again
+// since.
+func TestNothingIsNotedBeforeTheFirstFeedback(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l, p := governing(t, Replicas(1))
+		permit := took(t, l, "k", Cost("tokens", 1000))
+		if d := refusedFor(t, l, ReasonRate, "k", Cost("tokens", 1000)); d.Rule != ctrlRule {
+			t.Fatalf("refused by %q, want a controller", d.Rule)
+		}
+		permit.Done(throttled)
+		if s := p.last(t, requests); s.Outcome != policy.Throttled {
+			t.Errorf("requests: got %+v", s)
+		}
+		if s := p.last(t, tokens); s.Outcome != policy.Unknown || s.Paced {
+			t.Errorf("tokens: got %+v", s)
+		}
+	})
+}
+
+// With all that can be governed at once each controller governs its own.
+func TestFiveControllers(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		limit := Limit{InFlight: 8, Rates: []Rate{perSecond(2000, 4000)}}
+		for _, unit := range []string{"a", "b", "c"} {
+			limit.Rates = append(limit.Rates, Rate{Name: unit, Unit: unit, Events: 1000, Per: time.Second})
+		}
+		l := limiterOf(t, limit, Policy(policy.AIMD{}))
+		f := throttled
+		f.Quotas[0] = policy.Quota{Unit: "b", Limit: 10}
+		took(t, l, "k", Cost("b", 10)).Done(f)
+		for i, want := range []float64{2000, 1000, 500, 1000, 8} {
+			if got := gateOf(l, "k").ext.learned.pacers[i].pace; got != want {
+				t.Errorf("controller %d: %v, want %v", i, got, want)
+			}
+		}
+	})
+}
+
+// A refusal of a request that took no tokens is not the controller of tokens' business, whatever the answer
+// says of tokens.
+func TestRefusalOfWhatWasTaken(t *testing.T) {
+	held := policy.Feedback{Outcome: policy.Throttled, RetryAfter: time.Minute}
+	spent := held
+	spent.Quotas[0] = policy.Quota{Limit: 6000, Remaining: 5000, Reset: time.Second}
+	spent.Quotas[1] = policy.Quota{Unit: "tokens", Limit: 60000, Reset: time.Minute}
+	for name, f := range map[string]policy.Feedback{"quotas": spent, "held back last": held} {
+		row(t, name, func(t *testing.T) {
+			tokens := Rate{Name: "tokens", Unit: "tokens", Events: 1000, Per: time.Second, Burst: 100_000}
+			l := limiterOf(t, rated(perSecond(100, 100), tokens), Policy(policy.Tracking{}), BeyondShare(),
+				Replicas(1))
+			took(t, l, "k").Done(success)
+			took(t, l, "k", Cost("tokens", 5000)).Done(success)
+			refusedFor(t, l, ReasonRate, "k", Cost("tokens", 5000)) // the controller of tokens holds one back
+			time.Sleep(10 * time.Second)
+			n := 0
+			for range 30_000 {
+				time.Sleep(time.Millisecond)
+				if p, d := l.TryAcquire("k"); d.OK {
+					n++
+					p.Done(f)
+				}
+			}
+			if n > 200 {
+				t.Errorf("%d requests in 30 s though each answer said to wait for a minute", n)
+			}
+		})
+	}
+}
+
+func TestBoundsOfTheControllers(t *testing.T) {
+	limit := Limit{InFlight: 9, Rates: []Rate{
+		perSecond(20, 40), {Name: "hour", Events: 3600, Per: time.Hour},
+		{Name: "window", Unit: "tokens", Events: 600, Per: time.Minute, Aligned: true},
+		{Name: "bytes", Unit: "bytes", Events: 500, Per: time.Second},
+		{Name: "more bytes", Unit: "bytes", Events: 100, Per: time.Second},
+	}}
+	two, inf, none := Replicas(2), math.Inf(1), together()
+	type pairs = [][2]float64 // a share and a ceiling
+	first := StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true})
+	for _, c := range []struct {
+		name    string
+		limit   Limit
+		ceiling bool
+		opt     Option
+		want    pairs // requests, tokens, bytes, slots
+	}{
+		{"shares", limit, withinShare, two, pairs{{.5, .5}, {5, 5}, {50, 50}, {4.5, 4}}},
+		{"the limit", limit, beyondShare, two, pairs{{.5, 1}, {5, 10}, {50, 100}, {4.5, 9}}},
+		{"the remainder", limit, withinShare, first, pairs{{.5, .5}, {5, 5}, {50, 50}, {4.5, 5}}},
+		{"no pool: the limit", limit, beyondShare, none, pairs{{0, 1}, {0, 10}, {0, 100}, {0, 9}}},
+		{"no pool: shares", limit, withinShare, none, pairs{{1, 1}, {10, 10}, {100, 100}, {9, 9}}},
+		{"no slot", Limit{InFlight: 1}, withinShare, two, pairs{{0, inf}}},
+		{"at least one", Limit{InFlight: 1}, withinShare, together(two, AtLeastOne()),
+			pairs{{0, inf}, {.5, 1}}},
+		{"no limit", Limit{}, beyondShare, none, pairs{{0, inf}}},
+		{"Fixed", limit, beyondShare, together(two, Policy(policy.Fixed{})), nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := limiterOf(t, c.limit, policyOf(policy.AIMD{}, c.ceiling), c.opt)
+			var got pairs
+			for _, ls := range l.shards[0].setting.ctrls {
+				got = append(got, [2]float64{ls.bounds.Share, ls.bounds.Ceiling})
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+// The size of the pool is known as soon as a source or SetPool gives it, and no more when that source has
+// been silent.
+func TestShareIsUnknownUntilThePoolIsReported(t *testing.T) {
+	share := func(t *testing.T, l *Limiter, want float64) {
+		t.Helper()
+		time.Sleep(time.Second)
+		took(t, l, "k").Done(success)
+		if got := l.newest().ctrls[0].bounds; got.Share != want || got.Ceiling != 20 {
+			t.Errorf("bounds %+v, want a share of %v", got, want)
+		}
+	}
+	open := func(t *testing.T, opts ...Option) *Limiter {
+		return limiterOf(t, rated(perSecond(20, 40)), append(opts, Policy(policy.AIMD{}), BeyondShare())...)
+	}
+	row(t, "configured", func(t *testing.T) {
+		share(t, open(t, Replicas(1)), 20)
+		share(t, open(t, Replicas(4)), 5)
+		l := open(t, Replicas(4), StartEmpty())
+		share(t, l, 5)
+	})
+	row(t, "set", func(t *testing.T) {
+		l := open(t)
+		share(t, l, 0)
+		paces(t, l, "k", 5) // where a controller starts that knows no share
+		setReplicas(t, l, 1)
+		share(t, l, 20)
+	})
+	for _, configured := range []bool{false, true} {
+		row(t, fmt.Sprint("followed, configured: ", configured), func(t *testing.T) {
+			opts, before := []Option{HintMaxAge(time.Minute), HoldDown(0)}, 0.0
+			if configured {
+				opts, before = append(opts, Replicas(1)), 20
+			}
+			l := open(t, opts...)
+			src := following(t, l)
+			share(t, l, before)
+			src.saysPool(Pool{Replicas: 1})
+			share(t, l, 20)
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			share(t, l, before)
+			src.saysPool(Pool{Replicas: 2})
+			share(t, l, 10)
+		})
+	}
+}
+
+// Each controller sees what it governs: its quota, its cost, its own hold.
+func TestEachControllerSeesItsOwn(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l, p := governing(t, Replicas(2))
+		time.Sleep(time.Second)
+		permit := took(t, l, "k", Weight(2), Cost("tokens", 300))
+		time.Sleep(1500 * time.Millisecond)
+		must(t, permit.Correct("tokens", 200))
+		q := quota
+		quotas := [4]policy.Quota{q("bytes", 9, 9), q("tokens", 0, 5), q("tokens", 1000, 50), q("", 20, 1)}
+		permit.Done(policy.Feedback{Outcome: policy.Unavailable, RetryAfter: 3 * time.Second, Quotas: quotas})
+		for name, want := range map[string]policy.Sample{
+			requests:  {Cost: 2, Taken: 2, Quota: q("", 20, 1)},
+			tokens:    {Cost: 200, Taken: 200, Quota: q("tokens", 1000, 50)},
+			inFlight8: {}, // only what succeeds tells for how long a slot is held
+		} {
+			want.Outcome, want.RetryAfter = policy.Unavailable, 3*time.Second
+			want.Now, want.Sent = 2500*time.Millisecond, time.Second
+			if got := p.last(t, name); got != want {
+				t.Errorf("%s: got %+v, want %+v", name, got, want)
+			}
+		}
+		if got, want := p.bounds[inFlight8], (policy.Bounds{Share: 4, Ceiling: 8}); got != want {
+			t.Errorf("slots: bounds %+v, want %+v", got, want)
+		}
+	})
+}
+
+// Looking does not count as holding back, and what the limit itself refuses does not either.
+func TestOnlyControllersArePaced(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l, p := governing(t, Replicas(1))
+		var held []Permit
+		for range 8 {
+			held = append(held, took(t, l, "k"))
+		}
+		refusedFor(t, l, ReasonInFlight, "k") // all 8 of the limit
+		held[0].Done(success)
+		if p.last(t, inFlight8).Paced {
+			t.Error("the slots of the limit count as the controller's")
+		}
+		p.says[inFlight8] = policy.Pace{Rate: 3}
+		held[1].Done(success)
+		l.Check("k")
+		held[2].Done(success)
+		if p.last(t, inFlight8).Paced {
+			t.Error("a look counts as an ask that was held back")
+		}
+		d := refusedFor(t, l, ReasonInFlight, "k")
+		if d.Rule != ctrlRule || d.Limit != 8 || d.Share != 8 {
+			t.Errorf("got %+v, want the rule of a controller", d)
+		}
+		held[3].Done(success)
+		if !p.last(t, inFlight8).Paced {
+			t.Error("an ask that the learned slots refused does not count")
+		}
+	})
+}
+
+// A controller of slots sets their number: one more than whole ones, and never more than the limit or the
+// share.
+func TestLearnedSlots(t *testing.T) {
+	for _, c := range []struct {
+		says float64
+		want int
+	}{{3, 4}, {3.99, 4}, {1, 2}, {0.99, 1}, {0.2, 1}, {1e-300, 1}, {7, 8}, {7.5, 8}, {8, 8}, {1e9, 8},
+		{math.MaxFloat64, 8}, {math.NaN(), 8}, {-3, 8}, {math.Inf(1), 8}} {
+		row(t, c.says, func(t *testing.T) {
+			l, p := governing(t, Replicas(2))
+			p.gives(t, l, inFlight8, policy.Pace{Rate: c.says})
+			upTo(t, l, "k", 20, c.want)
+		})
+	}
+}
+
+func TestLearnedSlotsThatGrowWakeWaiters(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l, p := governing(t, Replicas(1))
+		p.gives(t, l, inFlight8, policy.Pace{Rate: 1})
+		a, b := took(t, l, "k"), took(t, l, "k")
+		c, d := asking(t, l, "k"), asking(t, l, "k")
+		c.waits(t)
+		p.says[inFlight8] = policy.Pace{Rate: 2}
+		a.Report(success)
+		c.admittedAfter(t, 0)
+		d.waits(t)
+		p.says[inFlight8] = policy.Pace{Rate: 0.5}
+		b.Done(success) // no permit loses a slot, and none is free before two are given back
+		d.waits(t)
+		a.Release()
+		d.waits(t)
+		c.permit.Release()
+		d.admittedAfter(t, 0)
+		if !p.last(t, inFlight8).Paced {
+			t.Error("who waits for learned slots does not count as held back")
+		}
+	})
+}
+
+// More than the learned slots, but not than the limit, passes when nothing is in flight: it would wait for
+// ever else.
+func TestCallAboveTheLearnedSlots(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l, p := governing(t, Replicas(1))
+		p.gives(t, l, inFlight8, policy.Pace{Rate: 2})
+		one := took(t, l, "k")
+		five := asking(t, l, "k", Weight(5))
+		five.waits(t)
+		one.Release()
+		five.admittedAfter(t, 0)
+		refusedFor(t, l, ReasonInFlight, "k")
+		five.permit.Release()
+		refusedFor(t, l, ReasonTooLarge, "k", Weight(9))
+	})
+}
+
+// A replica with no slot stays without, whatever a controller says.
+func TestReplicaWithoutSlotsUnderAController(t *testing.T) {
+	l := limiterOf(t, Limit{InFlight: 1}, Policy(&spyController{start: 50, next: 50}), Replicas(2))
+	refusedFor(t, l, ReasonShare, "k")
+	setReplicas(t, l, 1)
+	took(t, l, "k").Done(success)
+	setReplicas(t, l, 2)
+	refusedFor(t, l, ReasonShare, "k")
+}
+
+// Costs that are put right are put right for the controller's bucket as well.
+func TestCorrectRepacesTokens(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l, p := governing(t, Replicas(1))
+		p.gives(t, l, tokens, policy.Pace{Rate: 100})
+		time.Sleep(time.Minute)
+		permit := took(t, l, "k", Cost("tokens", 10))
+		must(t, permit.Correct("tokens", 210))
+		d := refusedFor(t, l, ReasonRate, "k", Cost("tokens", 10))
+		if d.RetryAfter != 2100*time.Millisecond {
+			t.Errorf("wait %v, want 2.1 s: 200 tokens are owed at 100 a second", d.RetryAfter)
+		}
+		must(t, permit.Correct("tokens", 110))
+		if d := l.Check("k", Cost("tokens", 10)); d.RetryAfter != 1100*time.Millisecond {
+			t.Errorf("wait %v, want 1.1 s", d.RetryAfter)
+		}
+		if d := l.Check("k"); !d.OK {
+			t.Errorf("a request without tokens: %+v", d)
+		}
+	})
+}
+
+// Controllers differ by limiter, by key and by what they govern, in what they do at random.
+func TestSeedsOfTheControllers(t *testing.T) {
+	seen := map[uint64]bool{}
+	for range 4 {
+		l, p := governing(t)
+		p.seeds = nil
+		for i := range 50 {
+			took(t, l, key(i)).Done(success)
+		}
+		if len(p.seeds) != 150 {
+			t.Fatalf("%d controllers for 50 keys", len(p.seeds))
+		}
+		for _, seed := range p.seeds {
+			if seen[seed] {
+				t.Fatalf("the seed %x is given twice", seed)
+			}
+			seen[seed] = true
+		}
+	}
+}
+
+// A key of a limit without slots and units costs at most one allocation more under a policy that learns.
+func TestLearningCostsOneAllocationAKey(t *testing.T) {
+	for _, limit := range []Limit{
+		rated(perSecond(5, 5)),
+		{InFlight: 5},
+		{Rates: []Rate{perSecond(5, 5)}, InFlight: 5},
+		{Rates: []Rate{tokensPerMinute(60, 60)}, InFlight: 5},
+	} {
+		allocs := func(p policy.Policy) float64 {
+			l := limiterOf(t, limit, Policy(p))
+			l.shards[0].start(l, l.shards[0].setting)
+			s := &l.shards[0]
+			return testing.AllocsPerRun(100, func() { newGate("", s.untouched, s.latest, 1) })
+		}
+		if more := allocs(policy.AIMD{}) - allocs(policy.Fixed{}); more > 1 {
+			t.Errorf("%+v: %v allocations more", limit, more)
+		}
+	}
+}
+
+// A new pool or limit bounds every controller again, of keys that have learned and of those that have not.
+func TestNewBoundsReachEveryController(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		limit := func(x float64) Limit {
+			return Limit{InFlight: int(8 * x), Rates: []Rate{
+				perSecond(2000*x, 4000),
+				{Name: "tokens", Unit: "tokens", Events: 10_000 * x, Per: time.Second},
+			}}
+		}
+		l := limiterOf(t, limit(1), Policy(policy.AIMD{}), Replicas(1))
+		out := took(t, l, "learned")
+		took(t, l, "learned").Done(success)
+		took(t, l, "new").Release()
+		are := func(x float64) {
+			t.Helper()
+			for range l.Keys() { // brings all up to date
+			}
+			for _, k := range []string{"learned", "new"} {
+				g := gateOf(l, k)
+				for i, want := range []float64{2000 * x, 10_000 * x, 8 * x} {
+					if got := g.ext.learned.pacers[i].pace; got != want {
+						t.Errorf("key %q, controller %d: a pace of %v, want %v", k, i, got, want)
+					}
+				}
+				if want, got := max(1, int(8*x)), min(g.ext.learned.slots, g.setting.slots); got != want {
+					t.Errorf("key %q: %d slots, want %d", k, got, want)
+				}
+			}
+		}
+		are(1)
+		setReplicas(t, l, 4)
+		are(0.25)
+		setLimit(t, l, limit(0.5))
+		are(0.125)
+		out.Done(success)
+		are(0.125)
+	})
+}
+
+// upstream is a token bucket of 100 a second. At the start it owes what others have taken.
+type upstream struct {
+	mu              sync.Mutex
+	tokens          float64
+	last            time.Time
+	served, refused int
+}
+
+func (u *upstream) answer() policy.Feedback {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	now := time.Now()
+	u.tokens, u.last = min(100, u.tokens+100*now.Sub(u.last).Seconds()), now
+	if u.tokens < 1 {
+		u.refused++
+		return throttled
+	}
+	u.tokens--
+	u.served++
+	return success
+}
+
+// starts sends 200 requests a second to an upstream from the start, and returns what has become of them.
+func starts(t *testing.T, limit Limit, owes float64, seconds int) *upstream {
+	t.Helper()
+	l := limiterOf(t, limit, Policy(policy.Tracking{}), BeyondShare(), few)
+	u := &upstream{tokens: -owes, last: time.Now()}
+	random := rand.New(rand.NewPCG(1, 1))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(seconds)*time.Second)
+	defer cancel()
+	for range 200 * seconds {
+		time.Sleep(5 * time.Millisecond)
+		half := time.Duration(10+random.IntN(30)) * time.Millisecond
+		go func() {
+			p, err := l.Acquire(ctx, "k")
+			if err != nil {
+				return
+			}
+			time.Sleep(half)
+			f := u.answer()
+			time.Sleep(half)
+			p.Done(f)
+		}()
+	}
+	cancel()
+	time.Sleep(time.Second)
+	synctest.Wait()
+	return u
+}
+
+// A limit that others have used up when a key starts says nothing about the rate at which it may go on. With
+// slots and without, a refusal before anything was served costs no more than the time until then.
+func TestStartAgainstAnEmptyBucket(t *testing.T) {
+	both := func(slots int) Limit { return Limit{Rates: []Rate{perSecond(100, 100)}, InFlight: slots} }
+	for _, c := range []struct {
+		owes             float64 // for 10 ms each
+		seconds, atLeast int
+	}{{0, 3, 40}, {5, 3, 35}, {50, 3, 20}, {5, 10, 500}, {100, 10, 400}, {200, 10, 225}} {
+		for name, limit := range map[string]Limit{
+			"rate": both(0), "slots": {InFlight: 20}, "both": both(20), "few slots": both(6),
+		} {
+			row(t, fmt.Sprint(name, c), func(t *testing.T) {
+				u := starts(t, limit, c.owes, c.seconds)
+				if u.served < c.atLeast || u.refused > u.served/10+8 {
+					t.Errorf("served %d, refused %d, want at least %d served", u.served, u.refused, c.atLeast)
+				}
+			})
+		}
+	}
+}
+
+type doneLimit struct {
+	name  string
+	limit Limit
+	opts  []CallOption
+}
+
+// doneLimits are limits under which no caller waits.
+func doneLimits() []doneLimit {
+	plenty := Rate{Name: "second", Events: 1e9, Per: time.Second, Burst: 1 << 30}
+	tokens := Rate{Name: "tokens", Unit: "tokens", Events: 1e9, Per: time.Second, Burst: 1 << 30}
+	return []doneLimit{
+		{"rate", rated(plenty), nil},
+		{"rate and slots", Limit{Rates: []Rate{plenty}, InFlight: 100}, nil},
+		{"requests and tokens", rated(plenty, tokens), []CallOption{Cost("tokens", 100)}},
+	}
+}
+
+// run takes n permits and hands feedback back.
+func (c *doneLimit) run(b *testing.B, l *Limiter, n int) {
+	for range n {
+		p, err := l.Acquire(b.Context(), "k", c.opts...)
+		if err != nil {
+			b.Fatal(err)
+		}
+		p.Done(success)
+	}
+}
+
+// still is a policy whose controllers cost nothing, so that what is left is what the limiter does for them.
+type still struct{}
+
+func (s still) New(uint64) policy.Controller { return s }
+
+func (still) Next(_ policy.Sample, b policy.Bounds) policy.Pace { return policy.Pace{Rate: b.Ceiling} }
+
+// BenchmarkDone is one admission and its feedback.
+func BenchmarkDone(b *testing.B) {
+	for _, c := range doneLimits() {
+		for _, p := range []policy.Policy{policy.Fixed{}, still{}, policy.AIMD{}, policy.Tracking{}} {
+			b.Run(fmt.Sprintf("%s/%T", c.name, p), func(b *testing.B) {
+				l := limiterOf(b, c.limit, Policy(p))
+				b.ReportAllocs()
+				b.ResetTimer()
+				c.run(b, l, b.N)
+			})
+		}
+	}
 }
 
 // A call and its feedback allocate nothing: what goes to a controller stays on the stack.

@@ -56,67 +56,6 @@ type taking struct {
 	ok   bool
 }
 
-func TestBucketTake(t *testing.T) {
-	for _, c := range []struct {
-		name             string
-		perSecond, burst float64
-		asks             []taking
-	}{
-		{"one by one", 10, 2, []taking{
-			{0, 1, true}, {0, 1, true}, {0, 1, false},
-			{0.1, 1, true}, {0.1, 1, false},
-			{0.15, 1, false}, {0.2, 1, true},
-		}},
-		{"never above the burst", 10, 3, []taking{
-			{0, 3, true}, {1e9, 3, true}, {1e9, 1, false},
-		}},
-		{"fractional burst", 1, 20.0 / 3, []taking{
-			{0, 6, true}, {0, 1, false}, {0.333, 1, false}, {0.334, 1, true},
-			{1000, 6, true}, {1000, 0.666, true}, {1000, 0.001, false},
-		}},
-		{"half an event a second", 0.5, 1, []taking{
-			{0, 1, true}, {1.999, 1, false}, {2, 1, true}, {3, 1, false}, {4, 1, true},
-		}},
-		{"more than the size waits for a full bucket and owes", 1, 2, []taking{
-			{0, 5, true}, {3, 1, false}, {4, 1, true},
-			{5, 5, false}, {5.999, 3, false}, {6, 3, true}, {7, 1, false}, {8, 1, true},
-		}},
-		{"nothing is taken by a refusal", 1, 3, []taking{
-			{0, 2, true}, {0, 2, false}, {0, 2, false}, {0, 1, true}, {1, 1, true},
-		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := fills(c.perSecond, c.burst)
-			b := fullBucket(r)
-			for _, a := range c.asks {
-				if ok := b.takes(t, sec(a.t), r, a.n); ok != a.ok {
-					t.Errorf("at %v s take %v: %v, want %v", a.t, a.n, ok, a.ok)
-				}
-			}
-		})
-	}
-}
-
-// A caller that waits as long as until says is admitted, and not before. Two nanoseconds are allowed for
-// rounding: a deficit shorter than one counts as none.
-func TestBucketUntilIsExact(t *testing.T) {
-	for _, c := range []struct{ perSecond, burst, drained, n float64 }{
-		{10, 2, 2, 1}, {3, 7, 7, 5}, {0.7, 1, 1, 1}, {1e6, 10, 10, 10}, {1.0 / 3600, 1, 1, 1},
-		{5, 2, 9, 2}, {1, 2, 2, 50},
-	} {
-		r := fills(c.perSecond, c.burst)
-		b := fullBucket(r)
-		b.take(dawn, r, c.drained)
-		d := b.until(dawn, r, 0, 0, c.n)
-		if d <= 0 || b.takes(t, dawn.later(d-2), r, c.n) {
-			t.Errorf("%+v: admitted before %v", c, d)
-		}
-		if !b.takes(t, dawn.later(d), r, c.n) {
-			t.Errorf("%+v: not admitted after %v", c, d)
-		}
-	}
-}
-
 // Behind others the wait is that for theirs too, and never shorter than from.
 func TestBucketUntilBehindOthers(t *testing.T) {
 	r := fills(10, 4)
@@ -154,32 +93,6 @@ func TestBucketUntilNever(t *testing.T) {
 	}
 }
 
-// Events taken at this very instant come back, to the size and no further.
-func TestBucketRefund(t *testing.T) {
-	for _, c := range []struct{ taken, owed, refunded, left float64 }{
-		{taken: 2, refunded: 1, left: 4},
-		{taken: 2, refunded: 2, left: 5},
-		{taken: 2, refunded: 9, left: 5}, // never above the size
-		{taken: 0, refunded: 1, left: 5},
-		{owed: 8, refunded: 2, left: -1}, // into a debt
-		{owed: 8, refunded: 4, left: 1},
-		{owed: 8, refunded: 1e9, left: 5},
-		{owed: 1e12, refunded: 0, left: 5 - 1e12},
-		{taken: 1, refunded: 0, left: 4},
-		{taken: 1, refunded: -3, left: 4}, // no way to take
-	} {
-		r := fills(1, 5)
-		b := fullBucket(r)
-		if !b.takes(t, dawn, r, c.taken) {
-			t.Errorf("%+v: not taken", c)
-		}
-		b.take(dawn, r, c.owed)
-		b.refund(dawn, dawn.at, r, c.refunded)
-		b.holds(t, 0, r, c.left)
-		b.holds(t, 1, r, min(c.left+1, 5))
-	}
-}
-
 // Events taken some time ago come back as far as they cannot have been refilled since.
 func TestBucketRefundOfWhatWasTakenLongAgo(t *testing.T) {
 	for _, c := range []struct{ after, refunded, left float64 }{
@@ -197,31 +110,6 @@ func TestBucketRefundOfWhatWasTakenLongAgo(t *testing.T) {
 	b.take(sec(4), r, 5)
 	b.refund(sec(4), dawn.at, r, 4)
 	b.holds(t, 4, r, 0)
-}
-
-func TestBucketFollow(t *testing.T) {
-	r := fills(1, 4)
-	b := fullBucket(r)
-	follow := func(at float64, next *rule) {
-		b.follow(sec(at), r, next)
-		r = next
-	}
-	b.take(dawn, r, 3)
-	follow(0, fills(10, 100))
-	b.holds(t, 0, r, 1) // a raise brings nothing
-	b.holds(t, 2, r, 21)
-	b.holds(t, 1000, r, 100)
-	follow(2, fills(10, 5))
-	b.holds(t, 2, r, 5) // a cut takes what is above
-	follow(2, fills(10, 100))
-	b.holds(t, 2, r, 5) // and it does not come back
-	b.take(sec(2), r, 50)
-	follow(2, fills(1, 1))
-	b.holds(t, 2, r, -45) // a debt stays
-	b.holds(t, 48, r, 1)
-	follow(50, fills(2, 10))
-	b.holds(t, 50, r, 1) // until the change the rule before it held
-	b.holds(t, 53, r, 7)
 }
 
 func TestBucketUpTo(t *testing.T) {
@@ -409,21 +297,18 @@ func TestBurstIsDividedInFractions(t *testing.T) {
 	})
 }
 
-func TestNoBucketIsSmallerThanOneEvent(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(10, 5)), Replicas(100))
-		wants(t, l, "k", 1)
-		time.Sleep(10 * time.Second)
-		wants(t, l, "k", 1)
-	})
-}
-
-func TestPacedRatesSaveNothingUp(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(Every(time.Second)))
-		for range 5 {
-			time.Sleep(time.Hour)
-			wants(t, l, "k", 1)
-		}
-	})
+// No bucket is smaller than one event, and that of a paced rate is no larger.
+func TestBucketsOfOneEvent(t *testing.T) {
+	for _, c := range []struct {
+		rate     Rate
+		replicas int
+	}{{perSecond(10, 5), 100}, {Every(time.Second), 1}} {
+		row(t, c, func(t *testing.T) {
+			l := limiterOf(t, rated(c.rate), Replicas(c.replicas))
+			for range 5 {
+				wants(t, l, "k", 1)
+				time.Sleep(time.Hour)
+			}
+		})
+	}
 }

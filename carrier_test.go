@@ -21,6 +21,13 @@ type hub struct {
 	cut   bool               // nothing is carried any more
 }
 
+// cutOff ends all news.
+func (h *hub) cutOff() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cut = true
+}
+
 // hubEnd is the Carrier of one replica.
 type hubEnd struct {
 	*hub
@@ -126,22 +133,20 @@ func within(t *testing.T, what string, low, high int, got ...int) {
 }
 
 func TestABusyReplicaBorrows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
 		h, ls := pooled(t, 4, Rates(Rate{Events: 1000, Per: time.Second, Burst: 40}))
 		hammer(2*time.Second, ls[0])
 		within(t, "one of four", 970, 1000, hammer(time.Second, ls[0])...)
 		within(t, "a second one begins", 250, 1000, hammer(time.Second, ls[:2]...)...)
 		within(t, "two of four", 480, 500, hammer(time.Second, ls[:2]...)...)
-		h.mu.Lock()
-		h.cut = true
-		h.mu.Unlock()
+		h.cutOff()
 		hammer(2500*time.Millisecond, ls[:2]...)
 		within(t, "no news", 248, 251, hammer(time.Second, ls[:2]...)...)
 	})
 }
 
 func TestABusyReplicaBorrowsSlots(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
 		_, ls := pooled(t, 4, Limit{InFlight: 42})
 		var held []Permit
 		take := func(l *Limiter) (n int) {
@@ -187,7 +192,7 @@ func (w *wordy) Next(s policy.Sample, b policy.Bounds) policy.Pace {
 func (w *wordy) Report(time.Duration) policy.Report { return w.word }
 
 func TestControllersGetReportsOfTheFleet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
 		p := &wordyControllers{}
 		h, ls := pooled(t, 2, Rates(PerSecond(1000)), BeyondShare(), Policy(p))
 		for _, l := range ls {
@@ -214,9 +219,7 @@ func TestControllersGetReportsOfTheFleet(t *testing.T) {
 		if got := s.Fleet; got.Admitted < 2 || got.Replicas != 2 || got.Age != age {
 			t.Errorf("fleet: %+v", got)
 		}
-		h.mu.Lock()
-		h.cut = true
-		h.mu.Unlock()
+		h.cutOff()
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		for i, ctrl := range p.kept {

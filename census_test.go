@@ -3,7 +3,6 @@ package quotient
 import (
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -12,50 +11,50 @@ func atWindow(per time.Duration) {
 	time.Sleep(time.Duration((time.Now().UnixNano()/int64(per)+1)*int64(per) - time.Now().UnixNano()))
 }
 
+// counted400 is a rate that the whole fleet counts.
+var counted400 = Rate{Name: "w", Events: 400, Per: time.Minute, Aligned: true, Counted: true}
+
+// counting is a fleet as a window of a minute opens.
+func counting(t *testing.T, n int, limit Limit, opts ...Option) (*hub, []*Limiter) {
+	h, ls := pooled(t, n, limit, opts...)
+	atWindow(time.Minute)
+	return h, ls
+}
+
 func TestTheFleetsCountDecides(t *testing.T) {
 	for name, busy := range map[string][]int{"one replica": {0}, "two": {1, 2}, "all": {0, 1, 2, 3}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				rate := Rate{Events: 1000, Per: 10 * time.Second, Aligned: true, Counted: true}
-				_, all := pooled(t, 4, Rates(rate))
-				var ls []*Limiter
-				for _, i := range busy {
-					ls = append(ls, all[i])
-				}
-				atWindow(rate.Per)
-				for range 3 {
-					got := 0
-					for range 99 {
-						for _, l := range ls {
-							for n := 0; n < 20 && l.Allow("k"); n++ {
-								got++
-							}
+		row(t, name, func(t *testing.T) {
+			rate := Rate{Events: 1000, Per: 10 * time.Second, Aligned: true, Counted: true}
+			_, all := pooled(t, 4, Rates(rate))
+			atWindow(rate.Per)
+			for range 3 {
+				got := 0
+				for range 99 {
+					for _, i := range busy {
+						for n := 0; n < 20 && all[i].Allow("k"); n++ {
+							got++
 						}
-						time.Sleep(100 * time.Millisecond)
 					}
-					within(t, "a window", 1000, 1000+100*(len(busy)-1), got)
-					atWindow(rate.Per)
+					time.Sleep(100 * time.Millisecond)
 				}
-			})
+				within(t, "a window", 1000, 1000+100*(len(busy)-1), got)
+				atWindow(rate.Per)
+			}
 		})
 	}
 }
 
 func TestACountThatIsCutOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rate := Rate{Events: 400, Per: time.Minute, Aligned: true, Counted: true}
-		h, ls := pooled(t, 4, Rates(rate))
-		atWindow(rate.Per)
+	inFakeTime(t, func(t *testing.T) {
+		h, ls := counting(t, 4, Rates(counted400))
 		within(t, "the share", 100, 100, hammer(10*time.Millisecond, ls[0])...)
 		within(t, "what the others leave", 300, 300, hammer(2*time.Second, ls[0])...)
 		within(t, "nothing is left", 0, 0, hammer(time.Second, ls...)...)
-		h.mu.Lock()
-		h.cut = true
-		h.mu.Unlock()
+		h.cutOff()
 		within(t, "nor without news", 0, 0, hammer(5*time.Second, ls...)...)
-		atWindow(rate.Per)
+		atWindow(time.Minute)
 		within(t, "the next window is divided", 100, 100, hammer(5*time.Second, ls...)...)
-		atWindow(rate.Per)
+		atWindow(time.Minute)
 		within(t, "and owes nothing", 100, 100, hammer(5*time.Second, ls...)...)
 	})
 }
@@ -87,10 +86,8 @@ func TestCountText(t *testing.T) {
 
 // The takes of a replica count on after it is gone, or has started again.
 func TestACountOutlivesItsReplica(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rate := Rate{Events: 400, Per: time.Minute, Aligned: true, Counted: true}
-		h, ls := pooled(t, 4, Rates(rate))
-		atWindow(rate.Per)
+	inFakeTime(t, func(t *testing.T) {
+		h, ls := counting(t, 4, Rates(counted400))
 		hammer(10*time.Millisecond, ls[0])
 		within(t, "with those of the share", 200, 200, hammerUpTo(2*time.Second, 200, ls[0]))
 		ls[0].endExchange() // as after a restart
@@ -116,10 +113,8 @@ func hammerUpTo(d time.Duration, n int, l *Limiter) (got int) {
 
 // A replica that does not know of the key might take its share of it.
 func TestACountTakesAllReplicas(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rate := Rate{Events: 400, Per: time.Minute, Aligned: true, Counted: true}
-		_, ls := pooled(t, 4, Rates(rate))
-		atWindow(rate.Per)
+	inFakeTime(t, func(t *testing.T) {
+		_, ls := counting(t, 4, Rates(counted400))
 		ls[3].endExchange()
 		within(t, "three of four", 100, 100, hammer(10*time.Second, ls[0])...)
 	})
@@ -127,10 +122,8 @@ func TestACountTakesAllReplicas(t *testing.T) {
 
 // A call above what is left waits for the next window, and owes nothing there.
 func TestALargeCallIsCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rate := Rate{Events: 400, Per: time.Minute, Aligned: true, Counted: true}
-		_, ls := pooled(t, 4, Rates(rate))
-		atWindow(rate.Per)
+	inFakeTime(t, func(t *testing.T) {
+		_, ls := counting(t, 4, Rates(counted400))
 		within(t, "most of it", 390, 390, hammerUpTo(3*time.Second, 390, ls[0]))
 		time.Sleep(time.Second)
 		if r := ls[1].AppendState(nil, "k")[0]; r.Share != 10 || r.Left != 10 || r.Limit != 400 {
@@ -151,17 +144,16 @@ func TestALargeCallIsCounted(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		within(t, "and the others", 100, 100, hammer(10*time.Second, ls[2])...)
-		atWindow(rate.Per)
+		atWindow(time.Minute)
 		within(t, "nothing is owed", 400, 400, hammer(10*time.Second, ls[1])...)
 	})
 }
 
 // A key has one count in all plans.
 func TestACountInTwoPlans(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rate := Rate{Name: "w", Events: 400, Per: time.Minute, Aligned: true, Counted: true}
-		_, ls := pooled(t, 2, Rates(rate), Plans(map[string]Limit{"p": Rates(rate)}))
-		atWindow(rate.Per)
+	inFakeTime(t, func(t *testing.T) {
+		limit := Rates(counted400)
+		_, ls := counting(t, 2, limit, Plans(map[string]Limit{"p": limit}))
 		within(t, "most of it", 390, 390, hammerUpTo(3*time.Second, 390, ls[0]))
 		got := 0
 		for range 3000 {
@@ -177,10 +169,10 @@ func TestACountInTwoPlans(t *testing.T) {
 
 // Events that come back may be taken again, by any replica.
 func TestACountTakesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rate := Rate{Unit: "tokens", Events: 400, Per: time.Minute, Aligned: true, Counted: true}
-		_, ls := pooled(t, 4, Rates(rate))
-		atWindow(rate.Per)
+	inFakeTime(t, func(t *testing.T) {
+		rate := counted400
+		rate.Unit = "tokens"
+		_, ls := counting(t, 4, Rates(rate))
 		var last Permit
 		for range 300 {
 			if p, d := ls[0].TryAcquire("k", Cost("tokens", 10)); d.OK {
@@ -200,12 +192,11 @@ func TestACountTakesBack(t *testing.T) {
 
 // A key that is named no more is divided, and takes no place.
 func TestACountEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rate := Rate{Events: 400, Per: time.Minute, Aligned: true, Counted: true}
-		h, ls := pooled(t, 4, Rates(rate))
+	inFakeTime(t, func(t *testing.T) {
+		h, ls := pooled(t, 4, Rates(counted400))
 		hammer(2*time.Second, ls[0])
 		for range 3 {
-			atWindow(rate.Per)
+			atWindow(time.Minute)
 			time.Sleep(20 * time.Second)
 		}
 		for i, l := range ls {
@@ -242,17 +233,15 @@ func TestTheLeastCountedGiveWay(t *testing.T) {
 
 // Events taken at the end of a window are reported after it: at others that window may still go on.
 func TestTheLastOfAWindowIsCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rate := Rate{Events: 400, Per: time.Minute, Aligned: true, Counted: true}
-		h, ls := pooled(t, 2, Rates(rate))
-		atWindow(rate.Per)
+	inFakeTime(t, func(t *testing.T) {
+		h, ls := counting(t, 2, Rates(counted400))
 		within(t, "at first", 290, 290, hammerUpTo(time.Second, 290, ls[0]))
 		time.Sleep(59*time.Second - time.Millisecond)
 		within(t, "at last", 10, 10, hammerUpTo(time.Millisecond, 10, ls[0]))
 		time.Sleep(300 * time.Millisecond)
 		x := &ls[0].exchange
 		x.mu.Lock()
-		before := x.counts[countKey{countedID(id{name: "rate 1", per: int64(rate.Per)}), "k"}].before
+		before := x.counts[countKey{countedID(id{name: "w", per: int64(time.Minute)}), "k"}].before
 		x.mu.Unlock()
 		h.mu.Lock()
 		defer h.mu.Unlock()

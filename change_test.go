@@ -1,6 +1,7 @@
 package quotient
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -17,10 +18,12 @@ func aligned(events float64, per time.Duration) Rate {
 	return Rate{Name: "w", Events: events, Per: per, Aligned: true}
 }
 
-// TestChangesBringNoTokens takes everything, changes the limit once or more in the same instant, and
-// looks what the key may do then.
+// A key takes everything, the limit changes once or more in the same instant, and the key asks again. Bound 1
+// holds through every SetLimit.
 func TestChangesBringNoTokens(t *testing.T) {
-	five, ten := perSecond(1, 5), perSecond(1, 10)
+	five, ten, window := perSecond(1, 5), perSecond(1, 10), aligned(5, time.Minute)
+	b, renamed, deny := named("b", ten), named("new", five), Limit{Deny: true}
+	slots := Limit{Rates: []Rate{five}, InFlight: 3}
 	for _, c := range []struct {
 		name    string
 		from    Limit
@@ -30,21 +33,19 @@ func TestChangesBringNoTokens(t *testing.T) {
 		{"nothing changes", rated(five), []Limit{rated(five)}, 0},
 		{"a raised burst", rated(five), []Limit{rated(ten)}, 0},
 		{"up and down and up", rated(five), []Limit{rated(ten), rated(five), rated(ten)}, 0},
-		{"a renamed rate", rated(five), []Limit{rated(named("new", five))}, 0},
-		{"an added rate", rated(five), []Limit{rated(five, named("new", ten))}, 0},
-		{"an added rate, then the old one goes", rated(five),
-			[]Limit{rated(five, named("new", ten)), rated(named("new", ten))}, 0},
-		{"another place", rated(five, named("b", ten)), []Limit{rated(named("b", ten), five)}, 0},
-		{"a removed rate leaves the other", rated(five, named("b", ten)), []Limit{rated(named("b", ten))}, 5},
-		{"slots come", rated(five), []Limit{{Rates: []Rate{five}, InFlight: 3}}, 0},
-		{"a window of another length", rated(aligned(5, time.Minute)),
-			[]Limit{rated(aligned(5, time.Hour))}, 0},
-		{"a renamed window", rated(aligned(5, time.Minute)),
-			[]Limit{rated(named("v", aligned(5, time.Minute)))}, 0},
-		{"a raised window counts at once", rated(aligned(5, time.Minute)),
-			[]Limit{rated(aligned(8, time.Minute))}, 3},
-		{"up and down again", rated(aligned(5, time.Minute)),
-			[]Limit{rated(aligned(8, time.Minute)), rated(aligned(5, time.Minute))}, 0},
+		{"a renamed rate", rated(five), []Limit{rated(renamed)}, 0},
+		{"an added rate", rated(five), []Limit{rated(five, b)}, 0},
+		{"an added rate, then the old one goes", rated(five), []Limit{rated(five, b), rated(b)}, 0},
+		{"another place", rated(five, b), []Limit{rated(b, five)}, 0},
+		{"a removed rate leaves the other", rated(five, b), []Limit{rated(b)}, 5},
+		{"slots come", rated(five), []Limit{slots}, 0},
+		{"deny for an instant", rated(five), []Limit{deny, rated(five)}, 0},
+		{"a window of another length", rated(window), []Limit{rated(aligned(5, time.Hour))}, 0},
+		{"a renamed window", rated(window), []Limit{rated(named("v", window))}, 0},
+		{"a raised window counts at once", rated(window), []Limit{rated(aligned(8, time.Minute))}, 3},
+		{"up and down again", rated(window), []Limit{rated(aligned(8, time.Minute)), rated(window)}, 0},
+		{"a bucket becomes a window", rated(named("w", five)), []Limit{rated(window)}, 0},
+		{"a window becomes a bucket", rated(window), []Limit{rated(named("w", five))}, 0},
 	} {
 		row(t, c.name, func(t *testing.T) {
 			l := limiterOf(t, c.from)
@@ -57,57 +58,22 @@ func TestChangesBringNoTokens(t *testing.T) {
 	}
 }
 
-// Bound 1 holds through every SetLimit: refusing all for an instant must not fill the buckets.
-func TestDenyForAnInstantBringsNoTokens(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 5)))
-		wants(t, l, "k", 5)
-		setLimit(t, l, Limit{Deny: true})
-		setLimit(t, l, rated(perSecond(1, 5)))
-		wants(t, l, "k", 0)
-	})
-}
-
-// A debt stays what it is under another name.
+// A debt stays what it is under another name, and where a bucket becomes a window or a window a bucket.
 func TestRenamedRateKeepsItsDebt(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(tokensPerMinute(60, 100)))
-		if err := took(t, l, "k", Cost("tokens", 100)).Correct("tokens", 150); err != nil {
-			t.Fatal(err)
-		}
-		setLimit(t, l, rated(named("new", tokensPerMinute(60, 100))))
-		has(t, l, "k", -50)
-	})
-}
-
-// A rule keeps its state by name and unit also when it becomes aligned, or ceases to be.
-func TestAlignedAndBackBringsNoTokens(t *testing.T) {
-	bucket, window := named("w", perSecond(1, 5)), aligned(5, time.Hour)
-	for _, c := range []struct {
-		name  string
-		rates []Rate
-	}{
-		{"a bucket becomes a window", []Rate{bucket, window}},
-		{"a window becomes a bucket", []Rate{window, bucket}},
+	bucket := tokensPerMinute(100, 100)
+	window := Rate{Name: "w", Unit: "tokens", Events: 100, Per: time.Minute, Aligned: true}
+	for name, c := range map[string][2]Rate{
+		"a bucket": {bucket, named("new", bucket)}, "a window": {window, named("new", window)},
+		"a window, then a bucket": {window, named("new", bucket)},
+		"a bucket, then a window": {bucket, window},
 	} {
-		row(t, c.name, func(t *testing.T) {
-			l := limiterOf(t, rated(c.rates[0]))
-			wants(t, l, "k", 5)
-			setLimit(t, l, rated(c.rates[1]))
-			wants(t, l, "k", 0)
+		row(t, name, func(t *testing.T) {
+			l := limiterOf(t, rated(c[0]))
+			must(t, took(t, l, "k", Cost("tokens", 100)).Correct("tokens", 250))
+			setLimit(t, l, rated(c[1]))
+			has(t, l, "k", -150)
 		})
 	}
-}
-
-func TestRateOfANewUnitStartsFull(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(1, 5)))
-		wants(t, l, "k", 5)
-		setLimit(t, l, rated(perSecond(1, 5), tokensPerMinute(60, 100)))
-		if got := tokensOf(t, l, "k"); !slices.Equal(got, []float64{0, 100}) {
-			t.Errorf("left %v", got)
-		}
-	})
 }
 
 // A rule that stays keeps its own state wherever it moves to, also from the first place. Admissions by
@@ -137,6 +103,10 @@ func TestRulesThatMoveKeepTheirState(t *testing.T) {
 		{"a window stays and grows", []Rate{window, other}, []Rate{wider, other}, []float64{27, 2}},
 		{"a window and a bucket change places", []Rate{window, bucket}, []Rate{bucket, window},
 			[]float64{7, 17}},
+		{"a rate of a new unit is full", []Rate{other}, []Rate{other, tokensPerMinute(60, 100)},
+			[]float64{2, 100}},
+		{"a new window beside a larger bucket", []Rate{bucket}, []Rate{bucket, aligned(5, time.Minute)},
+			[]float64{7, 5}},
 		{"two windows change places",
 			[]Rate{window, {Name: "day", Events: 8, Per: 24 * time.Hour, Aligned: true}},
 			[]Rate{{Name: "day", Events: 9, Per: 24 * time.Hour, Aligned: true}, wider}, []float64{6, 27}},
@@ -190,7 +160,8 @@ func TestStricterSettings(t *testing.T) {
 	}
 }
 
-// Those who left the pool have used their part of this window; those who came will want theirs.
+// Those who left the pool have used their part of this window; those who came will want theirs. It is the
+// same for keys without a call in this window, or ever.
 func TestPoolChangesInAWindow(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(aligned(12, time.Minute)), Replicas(4))
@@ -206,10 +177,6 @@ func TestPoolChangesInAWindow(t *testing.T) {
 		setReplicas(t, l, 1)
 		wants(t, l, "k", 1) // the least of the sizes in this window
 	})
-}
-
-// It is the same for keys without a call in this window, or ever.
-func TestPoolChangesInAWindowOfAnUntouchedKey(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		l := limiterOf(t, rated(aligned(12, time.Minute)), Replicas(4))
 		took(t, l, "k")
@@ -272,97 +239,37 @@ func TestLimitChangesUnderPermits(t *testing.T) {
 // A SetLimit that changes nothing must not open the share that a smaller pool brings.
 func TestSameLimitIsNoRaise(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		limit := rated(Rate{Name: "m", Events: 10, Per: time.Minute, Aligned: true})
+		limit := rated(aligned(10, time.Minute))
 		a := limiterOf(t, limit, StartPool(Pool{Replicas: 2, Ordinal: 1, Fixed: true}))
 		b := limiterOf(t, limit, StartPool(Pool{Replicas: 2, Ordinal: 2, Fixed: true}))
 		wants(t, a, "k", 5)
 		wants(t, b, "k", 5) // b leaves
-		if err := a.SetPool(Pool{Replicas: 1, Ordinal: 1, Fixed: true}, 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.SetPool(Pool{Replicas: 1, Ordinal: 1, Fixed: true}, 0))
 		wants(t, a, "k", 0)
 		setLimit(t, a, limit)
 		wants(t, a, "k", 0)
 	})
 }
 
-// The same for a new replica's first window.
-func TestSameLimitDoesNotOpenANewReplica(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		limit := rated(Rate{Name: "m", Events: 10, Per: time.Minute, Aligned: true})
-		a := limiterOf(t, limit, Replicas(2), StartEmpty())
-		wants(t, a, "k", 0)
-		setLimit(t, a, limit)
-		wants(t, a, "k", 0)
-	})
-}
-
-// StartEmpty with a limit that comes later.
-func TestNewReplicaWithLateLimit(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Deny: true}, Replicas(2), StartEmpty())
-		setLimit(t, l, rated(perSecond(10, 10)))
-		wants(t, l, "k", 0)
-	})
-}
-
-func TestChangesWhileInUse(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1000, 10)}, InFlight: 5})
-		for i := range 20 {
-			go func() {
-				for range 50 {
-					if p, err := l.Acquire(t.Context(), fmt.Sprint(i%3)); err == nil {
-						time.Sleep(time.Millisecond)
-						p.Release()
-					}
-				}
-			}()
-		}
-		for i := range 200 {
-			setLimit(t, l, Limit{Rates: []Rate{perSecond(float64(1000+i), 10)}, InFlight: 1 + i%5})
-			setReplicas(t, l, 1+i%2)
-			time.Sleep(time.Millisecond)
-		}
-		setLimit(t, l, Limit{InFlight: 100})
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if st := l.Stats(); st.Waiting != 0 || st.InFlight != 0 || st.DoubleReleases != 0 ||
-			st.Limit.InFlight != 100 {
-			t.Errorf("got %+v", st)
-		}
-	})
-}
-
-// The debt of a window stays under another name, or as a bucket.
-func TestRenamedWindowKeepsItsDebt(t *testing.T) {
-	window := Rate{Name: "w", Unit: "tokens", Events: 100, Per: time.Minute, Aligned: true}
-	for name, next := range map[string]Rate{
-		"a window": named("new", window),
-		"a bucket": named("new", tokensPerMinute(100, 100)),
+// A limit that is set again, or comes late, does not open a replica that starts empty.
+func TestSetLimitDoesNotOpenANewReplica(t *testing.T) {
+	window := rated(aligned(10, time.Minute))
+	for name, limits := range map[string][2]Limit{
+		"the same": {window, window}, "a late one": {Limit{Deny: true}, rated(perSecond(10, 10))},
 	} {
 		row(t, name, func(t *testing.T) {
-			l := limiterOf(t, rated(window))
-			if err := took(t, l, "k", Cost("tokens", 100)).Correct("tokens", 250); err != nil {
-				t.Fatal(err)
-			}
-			setLimit(t, l, rated(next))
-			has(t, l, "k", -150)
+			l := limiterOf(t, limits[0], Replicas(2), StartEmpty())
+			wants(t, l, "k", 0)
+			setLimit(t, l, limits[1])
+			wants(t, l, "k", 0)
 		})
 	}
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(tokensPerMinute(100, 100)))
-		if err := took(t, l, "k", Cost("tokens", 100)).Correct("tokens", 250); err != nil {
-			t.Fatal(err)
-		}
-		setLimit(t, l, rated(window))
-		has(t, l, "k", -150)
-	})
 }
 
-// Bound 1 holds through every SetLimit: rules that overlap as they come and go do not fill each other up.
+// Rules that overlap as they come and go do not fill each other up.
 func TestRulesThatComeAndGoBringNoTokens(t *testing.T) {
 	a, b, window := perSecond(1, 5), named("b", perSecond(1, 10)), aligned(5, time.Hour)
+	v, deny := named("v", window), Limit{Deny: true}
 	for _, c := range []struct {
 		name  string
 		cycle []Limit
@@ -370,10 +277,9 @@ func TestRulesThatComeAndGoBringNoTokens(t *testing.T) {
 	}{
 		{"two buckets", []Limit{rated(a), rated(a, b), rated(b), rated(b, a)}, 10},
 		{"a bucket and a window", []Limit{rated(a), rated(a, window), rated(window), rated(window, a)}, 5},
-		{"two windows", []Limit{rated(window), rated(window, named("v", window)), rated(named("v", window)),
-			rated(named("v", window), window)}, 5},
-		{"a bucket and no", []Limit{rated(a), Limit{Deny: true}}, 5},
-		{"two buckets and no", []Limit{rated(a), Limit{Deny: true}, rated(b), Limit{Deny: true}}, 10},
+		{"two windows", []Limit{rated(window), rated(window, v), rated(v), rated(v, window)}, 5},
+		{"a bucket and no", []Limit{rated(a), deny}, 5},
+		{"two buckets and no", []Limit{rated(a), deny, rated(b), deny}, 10},
 		{"other units between", []Limit{rated(a, tokensPerMinute(60, 60)), rated(a)}, 5},
 		{"slots between", []Limit{rated(a), {Rates: []Rate{a}, InFlight: 3}}, 5},
 	} {
@@ -395,37 +301,159 @@ func TestRulesThatComeAndGoBringNoTokens(t *testing.T) {
 	}
 }
 
-// A gate keeps nothing of rates that are gone.
-func TestGatesForgetRatesThatAreGone(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, rated(perSecond(10, 10), PerHour(1000)))
-		took(t, l, "k")
-		setLimit(t, l, rated(perSecond(10, 10)))
-		took(t, l, "k")
-		if g := gateOf(l, "k"); g.ext == nil || len(g.ext.rest) > 0 {
-			t.Errorf("the extension of a gate with one rate: %+v", g.ext)
-		}
-	})
-}
-
-// A gate with one rate needs no extension, however often the limit changes.
+// A gate keeps nothing of rates that are gone, and needs no extension for one rate, however often it changes.
 func TestGatesStaySmall(t *testing.T) {
-	l := limiterOf(t, rated(perSecond(10, 10)))
-	took(t, l, "k")
+	l := limiterOf(t, rated(perSecond(10, 10), PerHour(1000)))
+	took(t, l, "many")
+	setLimit(t, l, rated(perSecond(10, 10)))
+	took(t, l, "many")
+	took(t, l, "one")
 	setLimit(t, l, rated(PerHour(20)))
-	l.Allow("k")
-	if g := gateOf(l, "k"); g.ext != nil {
+	l.Allow("one")
+	if g := gateOf(l, "many"); g.ext == nil || len(g.ext.rest) > 0 {
+		t.Errorf("the extension of a gate with one rate: %+v", g.ext)
+	}
+	if g := gateOf(l, "one"); g.ext != nil {
 		t.Errorf("the gate has an extension: %+v", g.ext)
 	}
 }
 
-// A new window is whole where the rates before it have more left.
-func TestNewWindowBesideALargeBucket(t *testing.T) {
+// No key, however long untouched, holds on to more than so many changes.
+func TestManyChangesAreReplayed(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
-		hour := Rate{Name: "hour", Events: 100, Per: time.Hour, Burst: 100}
-		l := limiterOf(t, rated(hour))
+		l := limiterOf(t, rated(perSecond(1, 5)), MaxKeys(4096))
+		for i := range 500 {
+			took(t, l, fmt.Sprint(i))
+		}
+		for i := range catchUp {
+			setLimit(t, l, rated(perSecond(float64(1+i%2), 5)))
+		}
+		for i := range 500 {
+			key := fmt.Sprint(i)
+			if g := gateOf(l, key); g != nil && g.setting != l.shard(key).setting {
+				t.Fatalf("key %q holds on to an old setting", key)
+			}
+		}
+		wants(t, l, "7", 4)
+	})
+}
+
+func TestManyChangesReachTheOverflowGate(t *testing.T) {
+	l := limiterOf(t, rated(PerHour(1)), MaxKeys(1))
+	wants(t, l, "busy", 1)
+	wants(t, l, "late", 1)
+	for i := range catchUp {
+		setLimit(t, l, rated(PerHour(float64(1+i%2))))
+	}
+	if s := l.shard("late"); s.overflow.gate == nil || s.overflow.gate.setting != s.setting {
+		t.Error("the overflow gate holds on to an old setting")
+	}
+	wants(t, l, "late", 0)
+}
+
+func TestDryRun(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 1), tokensPerMinute(60, 60)}, InFlight: 1})
+		l.SetDryRun(true)
+		p := took(t, l, "k")
+		for range 3 {
+			q := asking(t, l, "k", Cost("tokens", 9))
+			q.admittedAfter(t, 0)
+			must(t, q.permit.Correct("tokens", 5))
+			q.permit.Release()
+			took(t, l, "k")
+			if !l.Allow("k") {
+				t.Error("stopped")
+			}
+			upTo(t, l, "k", 7, 7)
+		}
+		inFlight(t, l, 1)
+		p.Release()
+		setLimit(t, l, Limit{Deny: true})
 		took(t, l, "k")
-		setLimit(t, l, rated(hour, Rate{Name: "minute", Events: 5, Per: time.Minute, Aligned: true}))
-		wants(t, l, "k", 5)
+		asking(t, l, "k").admittedAfter(t, 0)
+		refusedFor(t, l, ReasonBadRequest, "k", Weight(-1))
+		s := l.Stats()
+		if !s.DryRun || s.DryRunAdmitted[ReasonInFlight] != 12 ||
+			s.DryRunAdmitted[ReasonDenied] != 2 {
+			t.Errorf("%+v", s)
+		}
+		if len(s.Refused) != 1 || s.Admitted != 15 {
+			t.Errorf("%d admitted, %v refused", s.Admitted, s.Refused)
+		}
+		l.SetDryRun(false)
+		refusedFor(t, l, ReasonDenied, "k")
+	})
+}
+
+func TestDryRunLetsWaitersGo(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 1)}, InFlight: 5})
+		took(t, l, "k")
+		var calls []*call
+		for range 200 {
+			calls = append(calls, asking(t, l, "k"))
+		}
+		l.SetDryRun(true)
+		synctest.Wait()
+		for _, c := range calls {
+			c.admittedAfter(t, 0)
+			c.permit.Release()
+		}
+		inFlight(t, l, 1)
+		if n := l.Stats().DryRunAdmitted[ReasonRate]; n != 200 {
+			t.Errorf("%d were let go", n)
+		}
+		l.SetDryRun(false)
+		time.Sleep(time.Second)
+		wants(t, l, "k", 1)
+	})
+}
+
+func TestDryRunWhilePoolIsAwaited(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(1, 1)), AwaitPool(), HintMaxAge(time.Minute), Replicas(2))
+		refusedFor(t, l, ReasonPool, "k")
+		l.SetDryRun(true)
+		took(t, l, "k")
+		if n := l.Stats().DryRunAdmitted[ReasonPool]; n != 1 {
+			t.Error(n)
+		}
+	})
+}
+
+// A dry run decides as always: TryAcquireUpTo takes what the real one would, and runs no bucket into debt.
+func TestDryRunOfTryAcquireUpToOwesNothing(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		l := limiterOf(t, rated(perSecond(100, 100)), Replicas(10))
+		l.SetDryRun(true)
+		l.TryAcquireUpTo("k", 100) // the real one: 10
+		time.Sleep(time.Second)    // 10 more
+		for range 10 {
+			l.Allow("k")
+		}
+		if n := l.Stats().DryRunAdmitted[ReasonRate]; n != 0 {
+			t.Errorf("stops %d asks that the real limiter admits", n)
+		}
+	})
+}
+
+// A waiter that a dry run let go and whose context ended is taken off Admitted, but not off DryRunAdmitted.
+func TestCancelledDryAdmissionIsNotCounted(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		var l *Limiter
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		l = limiterOf(t, Limit{InFlight: 1}, OnWait(func(string, time.Duration) {
+			l.SetDryRun(true)
+			panic("hook")
+		}))
+		took(t, l, "k")
+		panics(t, func() { _, _ = l.Acquire(ctx, "k") })
+		s := l.Stats()
+		if s.Admitted != 1 || s.Cancelled != 1 || len(s.DryRunAdmitted) != 0 {
+			t.Errorf("admitted %d, cancelled %d, of them by the dry run %v", s.Admitted, s.Cancelled,
+				s.DryRunAdmitted)
+		}
 	})
 }

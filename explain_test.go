@@ -3,7 +3,6 @@ package quotient
 import (
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quotient-go/quotient/policy"
@@ -105,23 +104,5 @@ func TestExplainWhatWasLearned(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 		explained(t, e, "and nothing for 7s", "for 7s, until 00:00:07")
-	})
-}
-
-// Explanation.Next is "what the ask would get from TryAcquire now".
-func TestNextIsWhatTryAcquireReturns(t *testing.T) {
-	inFakeTime(t, func(t *testing.T) {
-		l := limiterOf(t, Limit{Rates: []Rate{perSecond(1, 1)}, InFlight: 1})
-		took(t, l, "k")
-		c := asking(t, l, "k")
-		e := l.Explain("k")
-		check := l.Check("k")
-		_, d := l.TryAcquire("k")
-		if e.Next.Reason != d.Reason || e.Next.RetryAfter != d.RetryAfter {
-			t.Errorf("Next %v %v, Check %v %v, TryAcquire %v %v", e.Next.Reason, e.Next.RetryAfter,
-				check.Reason, check.RetryAfter, d.Reason, d.RetryAfter)
-		}
-		c.cancel()
-		synctest.Wait()
 	})
 }

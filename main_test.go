@@ -10,8 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quotient-go/quotient/policy"
 	"go.uber.org/goleak"
+
+	"github.com/quotient-go/quotient/policy"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,11 +32,7 @@ func row(t *testing.T, name any, test func(t *testing.T)) {
 // limiterOf returns a limiter that the test expects to be valid.
 func limiterOf(t testing.TB, limit Limit, opts ...Option) *Limiter {
 	t.Helper()
-	l, err := New(limit, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return mustNew(t, limit, opts...)
 }
 
 // rated is a limit of rates alone.
@@ -97,25 +94,19 @@ func upTo(t *testing.T, l *Limiter, key string, n, want int, opts ...CallOption)
 
 func correct(t *testing.T, p Permit, used int) {
 	t.Helper()
-	if err := p.Correct("", used); err != nil {
-		t.Errorf("Correct: %v", err)
-	}
+	must(t, p.Correct("", used))
 }
 
 // setLimit changes the limit of a limiter; it must be valid.
 func setLimit(t *testing.T, l *Limiter, limit Limit) {
 	t.Helper()
-	if err := l.SetLimit(limit); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.SetLimit(limit))
 }
 
 // setReplicas is SetPool with a number of replicas and no ordinal.
 func setReplicas(t *testing.T, l *Limiter, n int) {
 	t.Helper()
-	if err := l.SetPool(Pool{Replicas: n}, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.SetPool(Pool{Replicas: n}, 0))
 }
 
 // call is a call of Acquire in a goroutine of its own, inside a bubble.
@@ -250,23 +241,27 @@ func (k KeyState) pace() float64 {
 // steady is a source that says one pool, once.
 func steady(p Pool) Source { return static{func() (Pool, error) { return p, p.validate() }} }
 
-// tokensOf is what each rate of a key has left.
-func tokensOf(t *testing.T, l *Limiter, key string) []float64 {
+// stateOf is the state of a key, which must be remembered.
+func stateOf(t testing.TB, l *Limiter, key string) KeyState {
 	t.Helper()
 	for ks := range l.Keys() {
-		if ks.Key != key {
-			continue
+		if ks.Key == key {
+			return ks
 		}
-		var left []float64
-		for i := range ks.Rules {
-			if ks.Rules[i].Window > 0 {
-				left = append(left, ks.Rules[i].Left)
-			}
-		}
-		return left
 	}
 	t.Fatalf("key %q is not remembered", key)
-	return nil
+	return KeyState{}
+}
+
+// tokensOf is what each rate of a key has left.
+func tokensOf(t *testing.T, l *Limiter, key string) (left []float64) {
+	t.Helper()
+	for _, r := range stateOf(t, l, key).Rules {
+		if r.Window > 0 {
+			left = append(left, r.Left)
+		}
+	}
+	return left
 }
 
 // has fails unless the first rate of the key has n events left, negative for a debt.
@@ -289,6 +284,17 @@ func says(t *testing.T, err error, words ...string) {
 			t.Errorf("error %q does not say %q", err, w)
 		}
 	}
+}
+
+// panics fails unless f panics.
+func panics(t *testing.T, f func()) {
+	t.Helper()
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	f()
 }
 
 // gateOf is the gate of a key; nil when the key is not remembered.
