@@ -145,6 +145,19 @@ func TestABusyReplicaBorrows(t *testing.T) {
 	})
 }
 
+// A key that nobody has wanted for a while is said no more.
+func TestAKeyThatIsIdleIsNotSaid(t *testing.T) {
+	inFakeTime(t, func(t *testing.T) {
+		h, ls := pooled(t, 2, Rates(PerSecond(10)))
+		hammer(2*time.Second, ls...)
+		time.Sleep(2 * askedFor)
+		_, said := h.said[0][textKey+"k"]
+		if n := ls[0].Stats().Demand.Named; said || n > 0 {
+			t.Errorf("said %v, %d are named", said, n)
+		}
+	})
+}
+
 func TestABusyReplicaBorrowsSlots(t *testing.T) {
 	inFakeTime(t, func(t *testing.T) {
 		_, ls := pooled(t, 4, Limit{InFlight: 42})
